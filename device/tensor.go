@@ -1,0 +1,124 @@
+package device
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Memory is an allocation; only the device that made it can look inside.
+type Memory interface {
+	Size() int // bytes
+}
+
+// Tensor is a typed row-major view of device memory: a value, cheap to copy
+// and to slice. The zero Tensor is absent.
+//
+// The last dimension is a row; a quantized type stores each row as whole
+// blocks, so views may cut any dimension but the last.
+type Tensor struct {
+	DType DType
+	dims  [4]int
+	rank  int
+	mem   Memory
+	off   int // bytes into mem
+}
+
+// NewTensor makes a view of mem from byte offset off. Backends call it; the
+// rest of the engine gets tensors from [Device.Alloc] and [Device.Load].
+func NewTensor(mem Memory, off int, dt DType, dims ...int) Tensor {
+	if len(dims) == 0 || len(dims) > 4 {
+		panic(fmt.Sprintf("device: tensor of rank %d, want 1 to 4", len(dims)))
+	}
+	t := Tensor{DType: dt, rank: len(dims), mem: mem, off: off}
+	copy(t.dims[:], dims)
+	if need := off + t.Size(); need > mem.Size() {
+		panic(fmt.Sprintf("device: %v needs %d bytes, memory has %d", t, need, mem.Size()))
+	}
+	return t
+}
+
+// Absent reports whether t is the zero Tensor.
+func (t Tensor) Absent() bool { return t.rank == 0 }
+
+// Rank is the number of dimensions.
+func (t Tensor) Rank() int { return t.rank }
+
+// Dim is the length of dimension i, from 0 (slowest) to Rank-1 (the row).
+func (t Tensor) Dim(i int) int { return t.dims[:t.rank][i] }
+
+// Len is the number of elements.
+func (t Tensor) Len() int {
+	if t.rank == 0 {
+		return 0
+	}
+	n := 1
+	for _, d := range t.dims[:t.rank] {
+		n *= d
+	}
+	return n
+}
+
+// RowLen is the length of the last dimension.
+func (t Tensor) RowLen() int { return t.dims[t.rank-1] }
+
+// Size is the number of bytes that the elements take.
+func (t Tensor) Size() int {
+	if t.rank == 0 {
+		return 0
+	}
+	row := t.dims[t.rank-1]
+	if row == 0 {
+		return 0
+	}
+	return t.Len() / row * t.DType.RowSize(row)
+}
+
+// Memory is the allocation that t looks at.
+func (t Tensor) Memory() Memory { return t.mem }
+
+// Offset is where t starts in its memory, in bytes.
+func (t Tensor) Offset() int { return t.off }
+
+// Rows is the view of indices [lo, hi) of the first dimension.
+func (t Tensor) Rows(lo, hi int) Tensor {
+	if t.rank == 0 || lo < 0 || hi < lo || hi > t.dims[0] {
+		panic(fmt.Sprintf("device: Rows(%d, %d) of %v", lo, hi, t))
+	}
+	v := t
+	if t.rank == 1 {
+		v.off += t.DType.RowSize(lo)
+	} else if t.dims[0] > 0 {
+		v.off += t.Size() / t.dims[0] * lo
+	}
+	v.dims[0] = hi - lo
+	return v
+}
+
+// At is the view of index i of the first dimension, with that dimension gone.
+func (t Tensor) At(i int) Tensor {
+	if t.rank < 2 {
+		panic(fmt.Sprintf("device: At(%d) of %v, want rank 2 or more", i, t))
+	}
+	v := t.Rows(i, i+1)
+	copy(v.dims[:], t.dims[1:])
+	v.dims[t.rank-1] = 0
+	v.rank--
+	return v
+}
+
+// Reshape is the same memory seen with other dimensions; their product stays.
+func (t Tensor) Reshape(dims ...int) Tensor {
+	v := NewTensor(t.mem, t.off, t.DType, dims...)
+	if v.Len() != t.Len() || (t.DType.Quantized() && v.RowLen() != t.RowLen()) {
+		panic(fmt.Sprintf("device: Reshape of %v to %v", t, dims))
+	}
+	return v
+}
+
+// String is the type and the shape, for example "F16 [8 4096]".
+func (t Tensor) String() string {
+	if t.rank == 0 {
+		return "absent"
+	}
+	return t.DType.String() + " " + strings.TrimSpace(fmt.Sprint(t.dims[:t.rank]))
+}
