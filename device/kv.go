@@ -1,0 +1,59 @@
+package device
+
+// PageLen is the number of positions in a page of the KV cache: Sketch&Walk's
+// block, so that a list of blocks is a list of pages.
+const PageLen = 64
+
+// KV is one layer of the paged cache as kernels see it. Position p of slot s
+// lies in page Pages[s][p/PageLen] at index p%PageLen.
+type KV struct {
+	K, V  Tensor // f16 or f32 [pages, kvheads, PageLen, dim]
+	Pages Tensor // i32 [slots, maxpages]: this layer's own page numbers
+	Len   Tensor // i32 [slots]: positions stored, the rows of this call included
+}
+
+// Span is the part of the past that a layer may see: the first Sink positions,
+// and those from Lo on and no further than Back from the row. The zero Span is
+// everything.
+type Span struct {
+	Sink int
+	Back int    // a row at p sees p-Back+1 .. p; 0 is no limit
+	Lo   Tensor // i32 [slots]; absent: 0
+}
+
+// Middle says what a plan reads between its sinks and its recent window.
+type Middle uint8
+
+// The kinds of middle.
+const (
+	All    Middle = iota // every position
+	None                 // nothing
+	Blocks               // the blocks of PageLen positions that List names
+	Tokens               // the positions that List names
+)
+
+// List is a ragged set for each group of query rows and each head. The heads
+// dimension may be all heads, the kv heads, or 1; kernels divide.
+type List struct {
+	Index  Tensor // i32 [groups, heads, cap]: no repeats, ascending
+	Count  Tensor // i32 [groups, heads]
+	Weight Tensor // f32, shaped like Index; absent: one each
+	Group  int    // query rows that share a list, counted from absolute position 0; 0 is 1
+}
+
+// Plan says which stored positions each query row of one layer reads: the first
+// Sink, the last Recent, and Middle between them, all inside Span and causal.
+// The zero Plan is dense causal attention.
+type Plan struct {
+	Span         Span
+	Sink, Recent int // positions; read whatever the list says
+	Middle       Middle
+	List         List // for Blocks and Tokens; entries outside the middle are not allowed
+	// Mixture takes Weight as the softmax itself: keys are not read.
+	Mixture bool
+}
+
+// Dense reports whether the plan reads every position of the past.
+func (p Plan) Dense() bool {
+	return p.Middle == All && p.Span == Span{}
+}
