@@ -1,0 +1,2 @@
+// Package cpu is the CPU backend.
+package cpu

@@ -1,0 +1,4 @@
+package kernel
+
+// nativeLoops is the loops beyond portable Go; none.
+func nativeLoops() []loops { return nil }
