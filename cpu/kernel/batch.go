@@ -51,6 +51,9 @@ type actBlock struct {
 	_     [16]byte   // six cache lines
 }
 
+// actSize is the size of an actBlock in bytes.
+const actSize = int(unsafe.Sizeof(actBlock{}))
+
 // Reset starts a batch: tokens rows of cols activations. No form is needed yet.
 func (b *Batch) Reset(x Floats, tokens, cols int) {
 	if tokens > 0 && len(x.Data) < (tokens-1)*x.Stride+cols {

@@ -28,6 +28,17 @@ func (p *Product) Check(b *Batch) {
 // grows to what the products need and stays.
 type Scratch struct {
 	block block
+	rows  [panelRows]block
+	panel panel
+	sums  []float32
+}
+
+// floats is n floats of scratch, with any content.
+func (s *Scratch) floats(n int) []float32 {
+	if cap(s.sums) < n {
+		s.sums = make([]float32, n)
+	}
+	return s.sums[:n]
 }
 
 // Compute writes rows lo to hi-1 of p for all tokens of b, which has been

@@ -1,3 +1,5 @@
+//go:build !amd64
+
 package kernel
 
 // nativeLoops is the loops beyond portable Go; none.
