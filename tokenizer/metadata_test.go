@@ -1,48 +1,55 @@
 package tokenizer
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/ollama/ollama/fs/ggml"
 )
 
-// ggufMetadata reads the metadata of a GGUF file that is known to be well formed.
-type ggufMetadata struct{ kv ggml.KV }
+// mapMetadata is metadata held in a map, with the types of [Metadata].
+type mapMetadata map[string]any
 
-func (m ggufMetadata) String(key string) (string, bool) {
-	s, ok := m.kv[key].(string)
-	return s, ok
-}
-
-func (m ggufMetadata) Uint(key string) (uint64, bool) {
-	switch n := m.kv[key].(type) {
-	case uint32:
-		return uint64(n), true
-	case int32:
-		return uint64(n), true
+func mapValue[T any](m mapMetadata, key string) (T, error) {
+	v, ok := m[key].(T)
+	if !ok {
+		return v, fmt.Errorf("key %s is %T, want %T", key, m[key], v)
 	}
-	return 0, false
+	return v, nil
 }
 
-func (m ggufMetadata) Bool(key string) (bool, bool) {
-	b, ok := m.kv[key].(bool)
-	return b, ok
-}
+func (m mapMetadata) Has(key string) bool                  { _, ok := m[key]; return ok }
+func (m mapMetadata) String(key string) (string, error)    { return mapValue[string](m, key) }
+func (m mapMetadata) Uint(key string) (int, error)         { return mapValue[int](m, key) }
+func (m mapMetadata) Bool(key string) (bool, error)        { return mapValue[bool](m, key) }
+func (m mapMetadata) Strings(key string) ([]string, error) { return mapValue[[]string](m, key) }
+func (m mapMetadata) Floats(key string) ([]float64, error) { return mapValue[[]float64](m, key) }
+func (m mapMetadata) Ints(key string) ([]int, error)       { return mapValue[[]int](m, key) }
 
-func (m ggufMetadata) Strings(key string) ([]string, bool) {
-	s := m.kv.Strings(key)
-	return s, len(s) > 0
-}
-
-func (m ggufMetadata) Floats(key string) ([]float32, bool) {
-	f := m.kv.Floats(key)
-	return f, len(f) > 0
-}
-
-func (m ggufMetadata) Ints(key string) ([]int32, bool) {
-	n := m.kv.Ints(key)
-	return n, len(n) > 0
+// fromGGUF takes the tokenizer's keys of a file that is known to be well formed.
+func fromGGUF(kv ggml.KV) mapMetadata {
+	m := mapMetadata{}
+	for key, value := range kv {
+		switch value := value.(type) {
+		case string, bool:
+			m[key] = value
+		case uint32:
+			m[key] = int(value)
+		}
+	}
+	m["tokenizer.ggml.tokens"] = kv.Strings("tokenizer.ggml.tokens")
+	m["tokenizer.ggml.merges"] = kv.Strings("tokenizer.ggml.merges")
+	var scores []float64
+	for _, s := range kv.Floats("tokenizer.ggml.scores") {
+		scores = append(scores, float64(s))
+	}
+	var types []int
+	for _, t := range kv.Ints("tokenizer.ggml.token_type") {
+		types = append(types, int(t))
+	}
+	m["tokenizer.ggml.scores"], m["tokenizer.ggml.token_type"] = scores, types
+	return m
 }
 
 // sharedFile returns the path of a shared test file. Without it the test is skipped
@@ -80,7 +87,7 @@ func sharedVocab(t testing.TB, name string) Vocab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := FromMetadata(ggufMetadata{g.KV()})
+	v, err := FromMetadata(fromGGUF(g.KV()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,44 +48,45 @@ type Vocab struct {
 	AddSpacePrefix bool // SentencePiece: a text begins with a space
 }
 
-// Metadata is the part of a GGUF file that a vocabulary is read from. Each method
-// reports whether the key is there with a value of that kind; String also serves
-// any other package that wants one key. Integers of any width are accepted.
+// Metadata is the part of a GGUF file that a vocabulary is read from, as weights.File
+// has it. Each getter fails, with the key and the file in its error, when the key is
+// missing or has a value of another kind.
 type Metadata interface {
-	String(key string) (string, bool)
-	Uint(key string) (uint64, bool)
-	Bool(key string) (bool, bool)
-	Strings(key string) ([]string, bool)
-	Floats(key string) ([]float32, bool)
-	Ints(key string) ([]int32, bool)
+	Has(key string) bool
+	String(key string) (string, error)
+	Uint(key string) (int, error)
+	Bool(key string) (bool, error)
+	Strings(key string) ([]string, error)
+	Floats(key string) ([]float64, error)
+	Ints(key string) ([]int, error)
 }
-
-// metadataPrefix begins every key that describes the tokenizer.
-const metadataPrefix = "tokenizer.ggml."
 
 // FromMetadata reads the vocabulary of a GGUF file. What the file leaves out gets
 // the value that the kind of vocabulary implies.
 func FromMetadata(m Metadata) (Vocab, error) {
-	kind, ok := m.String(metadataPrefix + "model")
-	if !ok {
-		return Vocab{}, fmt.Errorf("tokenizer: key %smodel is missing: the file has no tokenizer", metadataPrefix)
+	r := metadataReader{m: m}
+	v := Vocab{Model: r.string("model"), BOS: None, EOS: None, UNK: None, EOT: None, EOM: None}
+	if r.err == nil && !m.Has(metadataPrefix+"tokens") {
+		return Vocab{}, fmt.Errorf("tokenizer: key %stokens is missing: the file has no vocabulary", metadataPrefix)
 	}
-	v := Vocab{Model: kind, BOS: None, EOS: None, UNK: None, EOT: None, EOM: None}
-	if v.Tokens, ok = m.Strings(metadataPrefix + "tokens"); !ok {
-		return Vocab{}, fmt.Errorf("tokenizer: key %stokens is missing or not an array of strings", metadataPrefix)
+	v.Tokens = optional(&r, "tokens", m.Strings)
+	v.Pre = optional(&r, "pre", m.String)
+	v.Merges = optional(&r, "merges", m.Strings)
+	for _, s := range optional(&r, "scores", m.Floats) {
+		v.Scores = append(v.Scores, float32(s))
 	}
-	v.Pre, _ = m.String(metadataPrefix + "pre")
-	v.Scores, _ = m.Floats(metadataPrefix + "scores")
-	v.Types, _ = m.Ints(metadataPrefix + "token_type")
-	v.Merges, _ = m.Strings(metadataPrefix + "merges")
+	for _, t := range optional(&r, "token_type", m.Ints) {
+		v.Types = append(v.Types, int32(t))
+	}
 	v.setDefaults()
-	if err := v.readSpecials(m); err != nil {
-		return Vocab{}, err
-	}
-	setBool(m, "add_space_prefix", &v.AddSpacePrefix)
+	r.specials(&v)
+	r.bool("add_space_prefix", &v.AddSpacePrefix)
 	v.AddBOS = v.AddBOS && v.BOS != None
-	setBool(m, "add_bos_token", &v.AddBOS)
-	setBool(m, "add_eos_token", &v.AddEOS)
+	r.bool("add_bos_token", &v.AddBOS)
+	r.bool("add_eos_token", &v.AddEOS)
+	if r.err != nil {
+		return Vocab{}, r.err
+	}
 	return v, nil
 }
 
@@ -102,8 +103,38 @@ func (v *Vocab) setDefaults() {
 	}
 }
 
-// readSpecials reads the ids of special tokens.
-func (v *Vocab) readSpecials(m Metadata) error {
+// metadataPrefix begins every key that describes the tokenizer.
+const metadataPrefix = "tokenizer.ggml."
+
+// metadataReader reads keys until the first error, which it keeps.
+type metadataReader struct {
+	m   Metadata
+	err error
+}
+
+// optional reads a key that may be missing.
+func optional[T any](r *metadataReader, key string, get func(string) (T, error)) (value T) {
+	key = metadataPrefix + key
+	if r.err != nil || !r.m.Has(key) {
+		return value
+	}
+	value, r.err = get(key)
+	return value
+}
+
+func (r *metadataReader) string(key string) (s string) {
+	s, r.err = r.m.String(metadataPrefix + key)
+	return s
+}
+
+func (r *metadataReader) bool(key string, to *bool) {
+	if r.m.Has(metadataPrefix + key) {
+		*to = optional(r, key, r.m.Bool)
+	}
+}
+
+// specials reads the ids of special tokens.
+func (r *metadataReader) specials(v *Vocab) {
 	ids := []struct {
 		key string
 		id  *int32
@@ -112,41 +143,27 @@ func (v *Vocab) readSpecials(m Metadata) error {
 		{"eot_token_id", &v.EOT}, {"eom_token_id", &v.EOM},
 	}
 	for _, s := range ids {
-		id, found, err := v.specialID(m, s.key)
-		if err != nil {
-			return err
-		}
-		if found {
+		if id, ok := r.id(s.key, len(v.Tokens)); ok {
 			*s.id = id
 		}
 	}
 	for _, key := range []string{"fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id"} {
-		id, found, err := v.specialID(m, key)
-		if err != nil {
-			return err
-		}
-		if found {
+		if id, ok := r.id(key, len(v.Tokens)); ok {
 			v.Ends = append(v.Ends, id)
 		}
 	}
-	return nil
 }
 
-func (v *Vocab) specialID(m Metadata, key string) (id int32, found bool, err error) {
-	n, ok := m.Uint(metadataPrefix + key)
-	if !ok {
-		return None, false, nil
+// id reads the id of a token of a vocabulary of n tokens.
+func (r *metadataReader) id(key string, n int) (id int32, ok bool) {
+	if !r.m.Has(metadataPrefix + key) {
+		return None, false
 	}
-	if n >= uint64(len(v.Tokens)) {
-		return None, false, fmt.Errorf("tokenizer: key %s%s is %d, but the vocabulary has %d tokens", metadataPrefix, key, n, len(v.Tokens))
+	got := optional(r, key, r.m.Uint)
+	if r.err == nil && got >= n {
+		r.err = fmt.Errorf("tokenizer: key %s%s is %d, but the vocabulary has %d tokens", metadataPrefix, key, got, n)
 	}
-	return int32(n), true, nil
-}
-
-func setBool(m Metadata, key string, to *bool) {
-	if b, ok := m.Bool(metadataPrefix + key); ok {
-		*to = b
-	}
+	return int32(got), r.err == nil
 }
 
 // check reports the first thing in v that no tokenizer can be made from.
