@@ -1,0 +1,136 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/gollm/gollm/cpu/vec"
+	"github.com/gollm/gollm/device"
+)
+
+// ops runs operations eagerly and in order.
+type ops struct {
+	d    *dev
+	vec  *vec.Kernels
+	rope ropeTable
+	samp sampler
+}
+
+func newOps(d *dev, kernels *vec.Kernels) *ops {
+	return &ops{d: d, vec: kernels}
+}
+
+// row is row i of a matrix of n columns.
+func row[T any](m []T, i, n int) []T { return m[i*n : (i+1)*n] }
+
+// Embed copies rows of a table, converted to f32: dst[r] = table[ids[r]]. An id
+// outside the table is a failure, and its row becomes zero.
+func (o *ops) Embed(dst, table, ids device.Tensor) {
+	const op = "Embed"
+	device.CheckShape(op, "table", table, table.DType, -1, -1)
+	vocab, dim := table.Dim(0), table.Dim(1)
+	device.CheckShape(op, "ids", ids, device.I32, -1)
+	device.CheckShape(op, "dst", dst, device.F32, ids.Dim(0), dim)
+	out, src := f32s(dst), bytesOf(table)
+	size := table.DType.RowSize(dim)
+	for r, id := range i32s(ids) {
+		y := row(out, r, dim)
+		if id < 0 || int(id) >= vocab {
+			o.d.fail("Embed: id %d of row %d, want 0 to %d", id, r, vocab-1)
+			clear(y)
+			continue
+		}
+		o.widen(y, row(src, int(id), size), table.DType)
+	}
+}
+
+// Gather copies rows: dst[r] = src[rows[r]]. A row outside src is a failure,
+// and becomes zero.
+func (o *ops) Gather(dst, src, rows device.Tensor) {
+	const op = "Gather"
+	device.CheckShape(op, "src", src, device.F32, -1, -1)
+	n, dim := src.Dim(0), src.Dim(1)
+	device.CheckShape(op, "rows", rows, device.I32, -1)
+	device.CheckShape(op, "dst", dst, device.F32, rows.Dim(0), dim)
+	out, in := f32s(dst), f32s(src)
+	for r, i := range i32s(rows) {
+		y := row(out, r, dim)
+		if i < 0 || int(i) >= n {
+			o.d.fail("Gather: row %d, want 0 to %d", i, n-1)
+			clear(y)
+			continue
+		}
+		copy(y, row(in, int(i), dim))
+	}
+}
+
+// Copy copies all elements between tensors of one type and length.
+func (o *ops) Copy(dst, src device.Tensor) {
+	device.Check(dst.DType == src.DType && dst.Len() == src.Len(), "Copy", "dst %v, want the type and length of src %v", dst, src)
+	copy(bytesOf(dst), bytesOf(src))
+}
+
+// Add adds element by element: dst += x.
+func (o *ops) Add(dst, x device.Tensor) {
+	const op = "Add"
+	checkF32(op, "x", x)
+	checkLike(op, "dst", dst, x)
+	o.vec.Add(f32s(dst), f32s(x))
+}
+
+// RMSNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w, with the mean in
+// float64.
+func (o *ops) RMSNorm(dst, x, w device.Tensor, eps float32) {
+	const op = "RMSNorm"
+	device.CheckShape(op, "x", x, device.F32, -1, -1)
+	dim := x.Dim(1)
+	device.CheckShape(op, "w", w, device.F32, dim)
+	device.CheckShape(op, "dst", dst, device.F32, x.Dim(0), dim)
+	out, in, weight := f32s(dst), f32s(x), f32s(w)
+	for r := range x.Dim(0) {
+		v := row(in, r, dim)
+		mean := o.vec.SumSquares(v) / float64(dim)
+		o.vec.ScaleMul(row(out, r, dim), v, weight, float32(1/math.Sqrt(mean+float64(eps))))
+	}
+}
+
+// SwiGLU gates: dst = silu(gate) · up, where silu(g) = g / (1 + exp(-g)).
+func (o *ops) SwiGLU(dst, gate, up device.Tensor) {
+	const op = "SwiGLU"
+	device.CheckShape(op, "gate", gate, device.F32, -1, -1)
+	checkLike(op, "up", up, gate)
+	checkLike(op, "dst", dst, gate)
+	o.vec.SwiGLU(f32s(dst), f32s(gate), f32s(up))
+}
+
+// Advance adds one to every element of pos and length whose length is not zero.
+func (o *ops) Advance(pos, length device.Tensor) {
+	const op = "Advance"
+	device.CheckShape(op, "len", length, device.I32, -1)
+	device.CheckShape(op, "pos", pos, device.I32, length.Dim(0))
+	p, l := i32s(pos), i32s(length)
+	for i := range l {
+		if l[i] != 0 {
+			p[i]++
+			l[i]++
+		}
+	}
+}
+
+// checkF32 panics unless t is F32.
+func checkF32(op, name string, t device.Tensor) {
+	device.Check(t.DType == device.F32, op, "%s %v, want F32", name, t)
+}
+
+// checkLike panics unless t has the type and shape of want.
+func checkLike(op, name string, t, want device.Tensor) {
+	switch want.Rank() {
+	case 1:
+		device.CheckShape(op, name, t, want.DType, want.Dim(0))
+	case 2:
+		device.CheckShape(op, name, t, want.DType, want.Dim(0), want.Dim(1))
+	case 3:
+		device.CheckShape(op, name, t, want.DType, want.Dim(0), want.Dim(1), want.Dim(2))
+	case 4:
+		device.CheckShape(op, name, t, want.DType, want.Dim(0), want.Dim(1), want.Dim(2), want.Dim(3))
+	}
+}
