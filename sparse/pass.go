@@ -13,6 +13,10 @@ type Pass struct {
 	First  int  // prefill: position of the first row
 	Prompt int  // prefill: length of the whole prompt, cached part included
 	Decode bool // one new position of each slot
+
+	// Layer is called before each layer of an eager pass; false abandons the
+	// pass, whose results are then undefined. It may be nil.
+	Layer func(layer int) bool
 }
 
 // Rows is the number of query rows of the pass.
