@@ -46,15 +46,7 @@ func CheckKV(op string, kv KV) {
 	CheckShape(op, "len", kv.Len, I32, slots)
 	Check(kv.K.DType == F16 || kv.K.DType == F32, op, "k %v, want F16 or F32", kv.K)
 	CheckShape(op, "k", kv.K, kv.K.DType, -1, -1, PageLen, -1)
-	Check(kv.V == kv.V.sameAs(kv.K), op, "v %v, want the type and shape of k %v", kv.V, kv.K)
-}
-
-// sameAs is t if it has the type and shape of o, and the zero Tensor if not.
-func (t Tensor) sameAs(o Tensor) Tensor {
-	if t.DType == o.DType && t.rank == o.rank && t.dims == o.dims {
-		return t
-	}
-	return Tensor{}
+	CheckShape(op, "v", kv.V, kv.K.DType, kv.K.dims[:kv.K.rank]...)
 }
 
 // CheckAttend panics unless the arguments of Attend fit together.

@@ -36,6 +36,12 @@ type Graph interface {
 type Ops interface {
 	Math
 	Paged
+	Ranker
+	Sketcher
+	Striper
+	Estimator
+	ValueSampler
+	Reuser
 }
 
 // Math is what a transformer needs besides attention. Shapes in comments are
@@ -61,14 +67,12 @@ type Math interface {
 	// MatMul multiplies by a transposed matrix: dst = x·wᵀ.
 	// dst f32 [rows, n], x f32 [rows, k], w any type [n, k].
 	MatMul(dst, x, w Tensor)
-	// Sample chooses the next token of each row. next i32 [rows], logits f32
-	// [rows, vocab], history i32 [rows, window] (the newest tokens, -1 where
-	// there is none), pos i32 [rows] (the address of the randomness).
-	// logits may be overwritten.
+	// Sample chooses the token that follows each row. next i32 [rows], logits
+	// f32 [rows, vocab] (may be overwritten), pos i32 [rows]: the rows'
+	// positions, which address the randomness. history i32 [rows, window] is a
+	// ring of the newest tokens, that of position p at p mod window, -1 where
+	// there is none; the chosen token is written to it at pos+1.
 	Sample(next, logits, history, pos Tensor, s Sampling)
-	// Advance adds one to every element of pos and len (i32) whose len is not
-	// zero: the step counter lives on the device.
-	Advance(pos, len Tensor)
 }
 
 // Paged is the KV cache and attention over it.
