@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -19,9 +20,9 @@ const (
 	maxKeyLen       = 64 << 10 // bytes
 	maxTensorName   = 256      // bytes
 	maxDims         = 4
-	maxElements     = 1 << 48 // of one tensor
-	minAlignment    = 8       // what GGUF demands
-	plainAlignment  = 32      // where the file says nothing
+	maxElements     = min(1<<48, math.MaxInt) // of one tensor
+	minAlignment    = 8                       // what GGUF demands
+	plainAlignment  = 32                      // where the file says nothing
 	keyMinSize      = 8 + 1 + 4 + 1
 	tensorMinSize   = 8 + 1 + 4 + 8 + 4 + 8
 	magic           = "GGUF"
@@ -199,14 +200,14 @@ func (h *header) place(spans []span, size uint64) error {
 // every read returns zeros.
 type cursor struct {
 	data  []byte
-	at    int // bytes read
-	kind  string
+	at    int    // bytes read
+	kind  string // what is being read, see in
 	index uint64
 	name  string
 	err   error
 }
 
-// in says what is being read, for errors: the i-th key or tensor, and its name
+// in says what is being read, for errors: key or tensor i, from 0, and its name
 // once that is known.
 func (c *cursor) in(kind string, i uint64, name string) { c.kind, c.index, c.name = kind, i, name }
 
@@ -220,7 +221,7 @@ func (c *cursor) fail(format string, args ...any) {
 	case c.name != "":
 		text = fmt.Sprintf("%s %q: %s", c.kind, c.name, text)
 	case c.kind != "":
-		text = fmt.Sprintf("%s number %d: %s", c.kind, c.index, text)
+		text = fmt.Sprintf("%s number %d: %s", c.kind, c.index+1, text)
 	}
 	c.err = fmt.Errorf("%s", text)
 }
