@@ -219,10 +219,10 @@ func TestMissing(t *testing.T) {
 	wantError(t, err, "small.gguf", `no tensor "output.weight"`, "among its 16 tensors")
 	_, err = f.Expect("output.weight", 4, 8)
 	wantError(t, err, "small.gguf", `no tensor "output.weight"`, "want shape [4 8]")
-	_, err = f.Expect("blk.0.F32", 256, 3)
-	wantError(t, err, "small.gguf", `tensor "blk.0.F32" is F32 [3 256]`, "want shape [256 3]")
-	_, err = f.Expect("blk.0.F32", 768)
-	wantError(t, err, "F32 [3 256]", "want shape [768]")
+	_, err = f.Expect("blk.0.F32", 2, 3)
+	wantError(t, err, "small.gguf", `tensor "blk.0.F32" is F32 [3 2]`, "want shape [2 3]")
+	_, err = f.Expect("blk.0.F32", 6)
+	wantError(t, err, "F32 [3 2]", "want shape [6]")
 	if f.HasTensor("output.weight") || !f.HasTensor("blk.0.F32") {
 		t.Error("HasTensor is wrong")
 	}

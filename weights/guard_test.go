@@ -200,11 +200,12 @@ func small() *Writer {
 	w.Set("tokenizer.ggml.tokens", []string{"a", "", "ccc"})
 	w.Set("tokenizer.ggml.scores", []float32{0, -1, -2})
 	for i, t := range device.DTypes() {
-		data := make([]byte, 3*t.RowSize(256))
+		row := max(2, t.BlockLen())
+		data := make([]byte, 3*t.RowSize(row))
 		for k := range data {
 			data[k] = byte(k + i)
 		}
-		w.Add(fmt.Sprintf("blk.%d.%v", i, t), t, data, 3, 256)
+		w.Add(fmt.Sprintf("blk.%d.%v", i, t), t, data, 3, row)
 	}
 	return w
 }
