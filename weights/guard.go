@@ -269,7 +269,10 @@ func (c *cursor) u64(what string) uint64 {
 
 // text reads a length and that many bytes, at most limit.
 func (c *cursor) text(what string, limit uint64) []byte {
-	n := c.u64("the length of " + what)
+	if c.err == nil && c.left() < 8 {
+		c.short("the length of "+what, 8)
+	}
+	n := c.u64(what)
 	if n > limit && n <= c.left() {
 		c.fail("%s has %d bytes, want at most %d", what, n, limit)
 	}
