@@ -285,7 +285,7 @@ func (c *cursor) room(what string, n, size, limit uint64) {
 		return
 	}
 	if most := c.left() / size; n > most {
-		c.fail("the header announces %d %s, but the file has room for at most %d: it is cut short or damaged; download it again", n, what, most)
+		c.fail("the header announces %d %s, but has room for at most %d: the file is cut short or damaged; download it again", n, what, most)
 	}
 	if n > limit {
 		c.fail("the header announces %d %s, want at most %d", n, what, limit)
@@ -325,7 +325,7 @@ func (c *cursor) array(v *value) {
 		return
 	}
 	if most := c.left() / v.elem.minSize(); n > most {
-		c.fail("an array of %d %v elements, but the file has room for at most %d: it is cut short or damaged; download it again", n, v.elem, most)
+		c.fail("its value is an array of %d %v, but the header has room for at most %d: the file is cut short or damaged; download it again", n, v.elem, most)
 		return
 	}
 	v.n, v.at = int(n), c.at

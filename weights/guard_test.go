@@ -210,6 +210,35 @@ func small() *Writer {
 	return w
 }
 
+// TestHugeHeader refuses a header that is really there but larger than any
+// model needs.
+func TestHugeHeader(t *testing.T) {
+	for name, c := range map[string]struct {
+		file *raw
+		want []string
+	}{
+		"string":  {head(0, 1).text("a.b").u32(8).u64(70 << 20), []string{`key "a.b"`, "takes 73400320 bytes", "at most 67108864 bytes"}},
+		"array":   {head(0, 1).text("a.b").u32(9, 0).u64(70 << 20), []string{`key "a.b"`, "array of 73400320 u8", "room for at most 671088"}},
+		"strings": {head(0, 1).text("a.b").u32(9, 8).u64(9 << 20), []string{`key "a.b"`, "array of 9437184 string", "room for at most 83886"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "huge.gguf")
+			if err := os.WriteFile(path, *c.file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Truncate(path, 100<<20); err != nil {
+				t.Skipf("no room for a sparse file: %v", err)
+			}
+			before := allocated()
+			_, err := Open(path)
+			if took := allocated() - before; took > 2<<20 {
+				t.Errorf("allocated %d bytes", took)
+			}
+			wantError(t, err, append(c.want, path)...)
+		})
+	}
+}
+
 // TestEveryCut cuts a good file at every byte of its header and at bytes of
 // each tensor. Only the padding at the end may be missing.
 func TestEveryCut(t *testing.T) {

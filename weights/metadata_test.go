@@ -48,6 +48,7 @@ var values = []struct {
 	{-7, "i32 -7", map[string]any{"Int": -7, "Float": -7.0}},
 	{1 << 33, "i64 8589934592", map[string]any{"Uint": 1 << 33, "Int": 1 << 33, "Float": float64(1 << 33)}},
 	{[]int{1, math.MaxUint32}, "array of 2 u32", map[string]any{"Ints": []int{1, math.MaxUint32}, "Floats": []float64{1, math.MaxUint32}}},
+	{[]int{}, "array of 0 i32", map[string]any{"Ints": []int{}, "Floats": []float64{}}},
 	{[]int{1, -1}, "array of 2 i32", map[string]any{"Ints": []int{1, -1}, "Floats": []float64{1, -1}}},
 	{[]int{1 << 32, -1}, "array of 2 i64", map[string]any{"Ints": []int{1 << 32, -1}, "Floats": []float64{1 << 32, -1}}},
 }

@@ -89,6 +89,7 @@ func TestBadSplit(t *testing.T) {
 		"swapped":     {0, func(t *testing.T, p []string) { swap(t, p[1], p[2]) }, []string{"m-00002-of-00003.gguf", "are 2 and 3, want 1 and 3", "mixed up"}},
 		"number":      {2, func(t *testing.T, p []string) { rewrite(t, p[0], 1, 3, 16, "x") }, []string{"m-00001-of-00003.gguf", `"split.no"`, "are 1 and 3, want 0 and 3"}},
 		"count":       {0, func(t *testing.T, p []string) { rewrite(t, p[1], 1, 4, 16, "x") }, []string{"m-00002-of-00003.gguf", `"split.count"`, "are 1 and 4, want 1 and 3"}},
+		"no count":    {0, func(t *testing.T, p []string) { os.WriteFile(p[1], *head(0, 1).key(keySplitNo, 1), 0o600) }, []string{"m-00002-of-00003.gguf", `no key "split.count"`}},
 		"no number":   {0, func(t *testing.T, p []string) { rewrite(t, p[1], "one", 3, 16, "x") }, []string{"m-00002-of-00003.gguf", `"split.no" is string "one"`, "non-negative integer"}},
 		"tensors":     {0, func(t *testing.T, p []string) { rewrite(t, p[2], 2, 3, 16, "x") }, []string{"m-00001-of-00003.gguf", "hold 11 tensors, want 16", `"split.tensors.count"`}},
 		"tensors < 0": {0, func(t *testing.T, p []string) { rewrite(t, p[0], 0, 3, -1, "x") }, []string{"m-00001-of-00003.gguf", `"split.tensors.count" is i32 -1`}},
