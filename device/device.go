@@ -25,6 +25,12 @@ type Device interface {
 	Close() error
 }
 
+// MemoryReporter is an optional ability of [Device].
+type MemoryReporter interface {
+	// Available is how many bytes Alloc may still give; 0 is unknown.
+	Available() uint64
+}
+
 // Graph replays captured calls with the tensors they were captured with.
 type Graph interface {
 	Launch()
