@@ -56,6 +56,12 @@ type Graph interface {
 type Ops interface {
 	Math
 	Paged
+	Ranker
+	Sketcher
+	Striper
+	Estimator
+	ValueSampler
+	Reuser
 }
 
 // Math is what a transformer needs besides attention. Shapes in comments are

@@ -168,7 +168,7 @@ func wordLlama3(text string) int {
 	if end := symbols(text); end > 0 {
 		return skip(text, end, newline)
 	}
-	return spaces(text)
+	return lines(text)
 }
 
 // splitTekken cuts by the pattern of Mistral's tekken,
@@ -197,7 +197,7 @@ func wordTekken(text string) int {
 		}
 		return end
 	}
-	return spaces(text)
+	return lines(text)
 }
 
 // casedWord returns the end of upper*lower+ from i on or, failing that, of upper+
@@ -349,11 +349,31 @@ func symbols(text string) int {
 	return 0
 }
 
-// spaces returns the end of "\s*[\r\n]+|\s+(?!\S)|\s+": up to the last line end of
-// the run; else without the last character when another word follows; else all. A
-// character that nothing matched is a word of its own.
+// lines returns the end of "\s*[\r\n]+|\s+(?!\S)|\s+": up to the last line end of
+// the run of spaces, else what spaces returns.
+func lines(text string) int {
+	lineEnd := 0
+	for end := 0; ; {
+		c, n := classAt(text, end)
+		if c&space == 0 {
+			break
+		}
+		end += n
+		if c&newline != 0 {
+			lineEnd = end
+		}
+	}
+	if lineEnd > 0 {
+		return lineEnd
+	}
+	return spaces(text)
+}
+
+// spaces returns the end of "\s+(?!\S)|\s+": the run of spaces, without its last
+// character when another word follows. A character that is no space, and that
+// nothing else matched, is a word of its own.
 func spaces(text string) int {
-	end, last, lineEnd := 0, 0, 0
+	end, last := 0, 0
 	for {
 		c, n := classAt(text, end)
 		if c&space == 0 {
@@ -361,16 +381,11 @@ func spaces(text string) int {
 		}
 		last = end
 		end += n
-		if c&newline != 0 {
-			lineEnd = end
-		}
 	}
 	switch {
 	case end == 0:
 		_, n := classAt(text, 0)
 		return n
-	case lineEnd > 0:
-		return lineEnd
 	case end < len(text) && last > 0:
 		return last
 	}
