@@ -106,7 +106,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	}
 	defer m.Close()
 	o := eval.SpeedOptions{Tasks: eval.Tasks(b.prefill, b.decode), Steps: b.steps, Reps: b.reps}
-	r, err := m.runner(&b.cache, max(o.Context(), b.cache.context))
+	r, err := m.runner(&b.cache, max(o.Context(), b.cache.context), 0)
 	if err != nil {
 		return err
 	}

@@ -67,18 +67,18 @@ func (c *cacheFlags) register(cmd *cobra.Command, context string) {
 	f := cmd.Flags()
 	f.IntVar(&c.context, "ctx", 0, context)
 	f.StringVar(&c.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
-	f.StringVar(&c.attn, "attn", "dense", "attention: "+strings.Join(sparse.Methods(), ", "))
+	f.StringVar(&c.attn, "attn", "dense", "attention system: "+strings.Join(attnNames(), ", ")+"; gollm attn tells about them")
 	completeWith(cmd, "kv", func() []string { return []string{"f16", "f32"} })
-	completeWith(cmd, "attn", sparse.Methods)
+	completeWith(cmd, "attn", attnNames)
 }
 
-// policy reads --attn.
-func (c *cacheFlags) policy() (*sparse.Policy, error) {
-	p, err := sparse.Parse(c.attn)
+// spec reads --attn.
+func (c *cacheFlags) spec() (*sparse.Spec, error) {
+	s, err := sparse.Parse(c.attn)
 	if err != nil {
 		return nil, usagef("--attn: %v", err)
 	}
-	return p, nil
+	return s, nil
 }
 
 // dtype reads --kv.
@@ -94,7 +94,7 @@ func (c *cacheFlags) dtype() (device.DType, error) {
 
 // check reports what is wrong with the flags.
 func (c *cacheFlags) check() error {
-	if _, err := c.policy(); err != nil {
+	if _, err := c.spec(); err != nil {
 		return err
 	}
 	if c.context < 0 {

@@ -120,7 +120,7 @@ func (g *generateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	r, err := m.runner(&g.cache, context)
+	r, err := m.runner(&g.cache, context, g.sampling.Seed)
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func (l *logitsFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	r, err := m.runner(&l.cache, max(l.cache.context, len(ids), 1))
+	r, err := m.runner(&l.cache, max(l.cache.context, len(ids), 1), 0)
 	if err != nil {
 		return err
 	}

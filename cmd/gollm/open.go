@@ -62,9 +62,10 @@ func (o *openModel) checkWeights(f *weights.File) error {
 	return nil
 }
 
-// runner allocates a cache of context tokens for one sequence.
-func (o *openModel) runner(c *cacheFlags, context int) (*engine.Runner, error) {
-	policy, err := c.policy()
+// runner allocates a cache of context tokens for one sequence. seed is that of
+// attention systems that draw at random.
+func (o *openModel) runner(c *cacheFlags, context int, seed uint64) (*engine.Runner, error) {
+	attn, err := c.spec()
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func (o *openModel) runner(c *cacheFlags, context int) (*engine.Runner, error) {
 	if err := o.checkCache(context, kv); err != nil {
 		return nil, err
 	}
-	r, err := o.NewRunner(engine.Config{Context: context, KV: kv, Attn: policy})
+	r, err := o.NewRunner(engine.Config{Context: context, KV: kv, Attn: attn, Seed: seed})
 	if err != nil {
 		return nil, err
 	}

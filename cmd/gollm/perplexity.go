@@ -84,7 +84,7 @@ func (p *perplexityFlags) run(cmd *cobra.Command) error {
 // measure scores the text and prints the figure; when it is interrupted, that of
 // the windows so far.
 func (p *perplexityFlags) measure(cmd *cobra.Command, m *openModel, ids []int32, o eval.PerplexityOptions) error {
-	r, err := m.runner(&p.cache, o.Context)
+	r, err := m.runner(&p.cache, o.Context, 0)
 	if err != nil {
 		return err
 	}
