@@ -36,10 +36,28 @@ var tiledAVX512 = tiledLoops{
 	},
 }
 
+// gemvAVX512 is the matrix-vector product with AVX-512.
+var gemvAVX512 = gemvLoops{
+	device.Q4_K:   {gemvQ4_KT1, gemvQ4_KT2},
+	device.Q5_K:   {gemvQ5_KT1, gemvQ5_KT2},
+	device.Q6_K:   {gemvQ6_KT1, gemvQ6_KT2},
+	device.Q3_K:   {gemvQ3_KT1, gemvQ3_KT2},
+	device.Q2_K:   {gemvQ2_KT1, gemvQ2_KT2},
+	device.IQ4_XS: {gemvIQ4_XST1, nil},
+}
+
+// gemvTokens is the largest batch that the matrix-vector loops do faster than
+// the tiled ones.
+const gemvTokens = 4
+
 // computeAVX512 picks the loop for the type and the number of tokens.
 func computeAVX512(p *Product, b *Batch, s *Scratch, lo, hi int) {
 	if !p.W.DType.Quantized() {
 		computeGo(p, b, s, lo, hi)
+		return
+	}
+	if _, ok := gemvAVX512[p.W.DType]; ok && b.Tokens <= gemvTokens {
+		gemvAVX512.computeGemv(p, b, s, lo, hi)
 		return
 	}
 	tiledAVX512.computeTiled(p, b, s, lo, hi)
