@@ -44,6 +44,12 @@ var gemvAVX512 = gemvLoops{
 	device.Q3_K:   {gemvQ3_KT1, gemvQ3_KT2},
 	device.Q2_K:   {gemvQ2_KT1, gemvQ2_KT2},
 	device.IQ4_XS: {gemvIQ4_XST1, nil},
+	device.Q8_0:   {gemvQ8_0T1, gemvQ8_0T2},
+	device.Q4_0:   {gemvQ4_0T1, gemvQ4_0T2},
+	device.Q4_1:   {gemvQ4_1T1, gemvQ4_1T2},
+	device.Q5_0:   {gemvQ5_0T1, gemvQ5_0T2},
+	device.Q5_1:   {gemvQ5_1T1, gemvQ5_1T2},
+	device.IQ4_NL: {gemvIQ4_NLT1, gemvIQ4_NLT2},
 }
 
 // gemvTokens is the largest batch that the matrix-vector loops do faster than
@@ -56,7 +62,7 @@ func computeAVX512(p *Product, b *Batch, s *Scratch, lo, hi int) {
 		computeGo(p, b, s, lo, hi)
 		return
 	}
-	if _, ok := gemvAVX512[p.W.DType]; ok && b.Tokens <= gemvTokens {
+	if _, ok := gemvAVX512[p.W.DType]; ok && b.Tokens <= gemvTokens && b.Cols%superLen == 0 {
 		gemvAVX512.computeGemv(p, b, s, lo, hi)
 		return
 	}

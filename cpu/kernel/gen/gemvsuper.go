@@ -192,8 +192,9 @@ func (g *gemv) finish() {
 	}
 }
 
-// reduceRows adds up each of four vectors of dwords: i32 [4 rows].
-func reduceRows(v [4]VecVirtual) Register {
+// reduceLanes adds up the dwords of four vectors within lanes of 128 bits:
+// each lane is [4 rows].
+func reduceLanes(v [4]VecVirtual) VecVirtual {
 	lo, hi := ZMM(), ZMM()
 	var pair [2]VecVirtual
 	for i := range pair {
@@ -205,6 +206,12 @@ func reduceRows(v [4]VecVirtual) Register {
 	VPUNPCKLQDQ(pair[1], pair[0], lo)
 	VPUNPCKHQDQ(pair[1], pair[0], hi)
 	VPADDD(lo, hi, lo)
+	return lo
+}
+
+// reduceRows adds up each of four vectors of dwords: i32 [4 rows].
+func reduceRows(v [4]VecVirtual) Register {
+	lo, hi := reduceLanes(v), ZMM()
 	VEXTRACTI64X4(U8(1), lo, hi.AsY())
 	VPADDD(lo.AsY(), hi.AsY(), lo.AsY())
 	VEXTRACTI32X4(U8(1), lo.AsY(), hi.AsX())

@@ -27,6 +27,7 @@ var families = map[string]func(){
 	"pack":      pack,
 	"peak":      peak,
 	"gemvsuper": gemvSuper,
+	"gemvblock": gemvBlock,
 }
 
 // declarations are the Go declarations of the functions emitted so far.
