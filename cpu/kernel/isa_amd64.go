@@ -22,8 +22,21 @@ type (
 
 // tiledAVX512 is the tiled product with AVX-512.
 var tiledAVX512 = tiledLoops{
-	expand: map[device.DType]func(dst *block, src *byte, stride uintptr, rows int){},
-	pack:   map[int]func(dst *panel, rows *block){0: packBlock, 16: pack16, 32: pack32},
+	expand: map[device.DType]func(dst *block, src *byte, stride uintptr, rows int){
+		device.Q4_0:   expandRowsQ4_0,
+		device.Q4_1:   expandRowsQ4_1,
+		device.Q5_0:   expandRowsQ5_0,
+		device.Q5_1:   expandRowsQ5_1,
+		device.Q8_0:   expandRowsQ8_0,
+		device.IQ4_NL: expandRowsIQ4_NL,
+		device.Q2_K:   expandRowsQ2_K,
+		device.Q3_K:   expandRowsQ3_K,
+		device.Q4_K:   expandRowsQ4_K,
+		device.Q5_K:   expandRowsQ5_K,
+		device.Q6_K:   expandRowsQ6_K,
+		device.IQ4_XS: expandRowsIQ4_XS,
+	},
+	pack: map[int]func(dst *panel, rows *block){0: packBlock, 16: pack16, 32: pack32},
 	gemm: map[scheme]*gemmTable{
 		{16, false}: {nil, gemm16T1, gemm16T2, gemm16T3, gemm16T4, gemm16T5, gemm16T6},
 		{16, true}:  {nil, gemm16MinT1, gemm16MinT2, gemm16MinT3, gemm16MinT4, gemm16MinT5, gemm16MinT6},

@@ -199,17 +199,23 @@ func (g *gemv) scalesQ2(r int, s VecVirtual) {
 	}
 }
 
-// scalesIQ4 gives the scales of row r of IQ4_XS: nibbles in bytes 4 to 7 and
-// two high bits each in bytes 2 and 3, less 32.
-func (g *gemv) scalesIQ4(r int) func(i int) VecVirtual {
-	s, high := ZMM(), YMM()
-	VPBROADCASTD(Mem{Base: g.row[r], Disp: 4}, s.AsY())
-	VPSRLVD(dwords(0, 4, 8, 12, 16, 20, 24, 28), s.AsY(), s.AsY())
-	VPANDD(repeat(15, 15, 15, 15), s.AsY(), s.AsY())
-	VPBROADCASTD(Mem{Base: g.row[r]}, high)
+// scaleDwords leaves the eight scales of IQ4_XS in s: nibbles in bytes 4 to 7
+// and two high bits each in bytes 2 and 3, less 32.
+func scaleDwords(row, s Register) {
+	high := YMM()
+	VPBROADCASTD(Mem{Base: row, Disp: 4}, s)
+	VPSRLVD(dwords(0, 4, 8, 12, 16, 20, 24, 28), s, s)
+	VPANDD(repeat(15, 15, 15, 15), s, s)
+	VPBROADCASTD(Mem{Base: row}, high)
 	VPRORVD(dwords(12, 14, 16, 18, 20, 22, 24, 26), high, high)
-	VPTERNLOGD(U8(0xf8), repeat(0x30, 0x30, 0x30, 0x30), high, s.AsY())
-	VPSUBD(repeat(32, 32, 32, 32), s.AsY(), s.AsY())
+	VPTERNLOGD(U8(0xf8), repeat(0x30, 0x30, 0x30, 0x30), high, s)
+	VPSUBD(repeat(32, 32, 32, 32), s, s)
+}
+
+// scalesIQ4 gives the scales of row r of IQ4_XS.
+func (g *gemv) scalesIQ4(r int) func(i int) VecVirtual {
+	s := ZMM()
+	scaleDwords(g.row[r], s.AsY())
 	return func(i int) VecVirtual {
 		var index []int
 		for half := range 2 {

@@ -26,6 +26,7 @@ var families = map[string]func(){
 	"gemm":      gemm,
 	"pack":      pack,
 	"peak":      peak,
+	"expand":    expand,
 	"gemvsuper": gemvSuper,
 	"gemvblock": gemvBlock,
 }
