@@ -10,7 +10,7 @@ func nativeLoops() []loops {
 	x := &cpu.X86
 	var all []loops
 	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI && x.HasFMA {
-		all = append(all, loops{AVX512, computeAVX512, quantizeGo})
+		all = append(all, loops{AVX512, computeAVX512, quantizeAVX512})
 	}
 	return all
 }
@@ -80,4 +80,17 @@ func computeAVX512(p *Product, b *Batch, s *Scratch, lo, hi int) {
 		return
 	}
 	tiledAVX512.computeTiled(p, b, s, lo, hi)
+}
+
+// quantizeAVX512 rounds whole blocks with vectors and the rest as defined.
+func quantizeAVX512(dst []actBlock, x []float32, s scaling) {
+	n := len(x) / superLen
+	if n > 0 {
+		quantize := quantize32
+		if s == scale256 {
+			quantize = quantize256
+		}
+		quantize(&dst[0], &x[0], n)
+	}
+	quantizeGo(dst[n:], x[n*superLen:], s)
 }

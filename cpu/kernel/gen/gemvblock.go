@@ -171,7 +171,7 @@ func (g *gemvB) scales(h int) (d, m VecVirtual) {
 
 // reduce adds up the dots: f32 [block][row].
 func (g *gemvB) reduce(t, h int, dots [2][4]VecVirtual) VecVirtual {
-	a, b := reduceLanes(dots[0]), reduceLanes(dots[1])
+	a, b := reduceLanes(dots[0], add), reduceLanes(dots[1], add)
 	sum, other := ZMM(), ZMM()
 	VSHUFI32X4(U8(0x88), b, a, sum)
 	VSHUFI32X4(U8(0xdd), b, a, other)

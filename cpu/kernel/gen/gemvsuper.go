@@ -192,26 +192,29 @@ func (g *gemv) finish() {
 	}
 }
 
-// reduceLanes adds up the dwords of four vectors within lanes of 128 bits:
-// each lane is [4 rows].
-func reduceLanes(v [4]VecVirtual) VecVirtual {
+// add is the step of a sum.
+func add(a, b, dst Op) { VPADDD(a, b, dst) }
+
+// reduceLanes reduces the dwords of four vectors within lanes of 128 bits by
+// step: each lane is [4 rows].
+func reduceLanes(v [4]VecVirtual, step func(a, b, dst Op)) VecVirtual {
 	lo, hi := ZMM(), ZMM()
 	var pair [2]VecVirtual
 	for i := range pair {
 		pair[i] = ZMM()
 		VPUNPCKLDQ(v[2*i+1], v[2*i], lo)
 		VPUNPCKHDQ(v[2*i+1], v[2*i], hi)
-		VPADDD(lo, hi, pair[i])
+		step(lo, hi, pair[i])
 	}
 	VPUNPCKLQDQ(pair[1], pair[0], lo)
 	VPUNPCKHQDQ(pair[1], pair[0], hi)
-	VPADDD(lo, hi, lo)
+	step(lo, hi, lo)
 	return lo
 }
 
 // reduceRows adds up each of four vectors of dwords: i32 [4 rows].
 func reduceRows(v [4]VecVirtual) Register {
-	lo, hi := reduceLanes(v), ZMM()
+	lo, hi := reduceLanes(v, add), ZMM()
 	VEXTRACTI64X4(U8(1), lo, hi.AsY())
 	VPADDD(lo.AsY(), hi.AsY(), lo.AsY())
 	VEXTRACTI32X4(U8(1), lo.AsY(), hi.AsX())

@@ -28,6 +28,7 @@ var families = map[string]func(){
 	"peak":      peak,
 	"expand":    expand,
 	"gemvsuper": gemvSuper,
+	"quantize":  quantize,
 	"gemvblock": gemvBlock,
 }
 
