@@ -5,6 +5,10 @@ import "github.com/gollm/gollm/device"
 // gemvRows is how many rows the matrix-vector loops take at a time.
 const gemvRows = 4
 
+// gemvTokens is the largest batch that the matrix-vector loops do faster than
+// the tiled ones.
+const gemvTokens = 4
+
 // gemvLoop multiplies 4 rows, stride bytes apart, with the blocks of one or
 // two tokens: out is f32 [tokens][4].
 type gemvLoop func(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
@@ -19,10 +23,7 @@ func (l gemvLoops) computeGemv(p *Product, b *Batch, s *Scratch, lo, hi int) {
 	form := scalingOf(p.W.DType)
 	actStride := uintptr(b.supers * actSize)
 	for r := lo; r < hi; {
-		rows, step := gemvRows, uintptr(stride)
-		if hi-r < gemvRows {
-			rows, step = 1, 0
-		}
+		rows, step := rowsFrom(r, hi, stride)
 		w := &p.W.Data[r*stride]
 		for t := 0; t < b.Tokens; {
 			n := 1
@@ -37,4 +38,13 @@ func (l gemvLoops) computeGemv(p *Product, b *Batch, s *Scratch, lo, hi int) {
 		}
 		r += rows
 	}
+}
+
+// rowsFrom is how many rows one call of a loop computes from row r on, and the
+// distance of the rows it is given: left-over rows are passed four times.
+func rowsFrom(r, hi, stride int) (rows int, step uintptr) {
+	if hi-r < gemvRows {
+		return 1, 0
+	}
+	return gemvRows, uintptr(stride)
 }

@@ -65,14 +65,24 @@ var gemvAVX512 = gemvLoops{
 	device.IQ4_NL: {gemvIQ4_NLT1, gemvIQ4_NLT2},
 }
 
-// gemvTokens is the largest batch that the matrix-vector loops do faster than
-// the tiled ones.
-const gemvTokens = 4
+// floatAVX512 is the product with float matrices with AVX-512.
+var floatAVX512 = floatLoops{
+	gemv: map[device.DType][2]func(out *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int){
+		device.F32:  {gemvF32T1, gemvF32T2},
+		device.F16:  {gemvF16T1, gemvF16T2},
+		device.BF16: {gemvBF16T1, gemvBF16T2},
+	},
+	convert: map[device.DType]func(dst *float32, src *byte, steps int){
+		device.F16: convertF16, device.BF16: convertBF16,
+	},
+	gemm:   [tileTokens + 1]func(acc *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int){nil, gemmF32T1, gemmF32T2, gemmF32T3, gemmF32T4, gemmF32T5, gemmF32T6},
+	reduce: reduceF32,
+}
 
 // computeAVX512 picks the loop for the type and the number of tokens.
 func computeAVX512(p *Product, b *Batch, s *Scratch, lo, hi int) {
 	if !p.W.DType.Quantized() {
-		computeGo(p, b, s, lo, hi)
+		floatAVX512.computeFloat(p, b, s, lo, hi)
 		return
 	}
 	if _, ok := gemvAVX512[p.W.DType]; ok && b.Tokens <= gemvTokens && b.Cols%superLen == 0 {

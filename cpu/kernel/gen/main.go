@@ -27,6 +27,7 @@ var families = map[string]func(){
 	"pack":      pack,
 	"peak":      peak,
 	"expand":    expand,
+	"float":     float,
 	"gemvsuper": gemvSuper,
 	"quantize":  quantize,
 	"gemvblock": gemvBlock,
