@@ -123,7 +123,7 @@ func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
 			continue
 		}
 		pos := first + r%perSlot
-		v := newReach(p, slot)
+		v := reach{p}
 		for h := range heads {
 			l := o.list(p.List, group(p.List, slot, first, pos), h, heads)
 			at := r*heads + h

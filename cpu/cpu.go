@@ -30,28 +30,28 @@ func Open(c device.Config) (device.Device, error) {
 
 // open makes a device of n threads that uses the vector kernels given.
 func open(n int, kernels *vec.Kernels) *dev {
-	d := &dev{threads: n, free: availableMemory()}
-	d.ops = newOps(d, kernels)
+	d := &dev{pool: NewPool(n), free: availableMemory()}
+	d.ops = newOps(d, d.pool, kernels)
 	return d
 }
 
 // dev is the device: memory and order. All work is done when a call returns.
 type dev struct {
-	threads int
-	ops     *ops
-	err     error     // the first failure since the last Sync
-	mems    []*memory // everything that Close frees
-	free    uint64    // bytes that the system could give when the device was opened; 0 if unknown
-	used    uint64    // bytes that Alloc has given
+	pool *Pool
+	ops  *ops
+	err  error     // the first failure since the last Sync
+	mems []*memory // everything that Close frees
+	free uint64    // bytes that the system could give when the device was opened; 0 if unknown
+	used uint64    // bytes that Alloc has given
 }
 
 // Name is for example "cpu (2 threads, AVX-512 VNNI)".
 func (d *dev) Name() string {
-	unit := "threads"
-	if d.threads == 1 {
+	n, unit := d.pool.Workers(), "threads"
+	if n == 1 {
 		unit = "thread"
 	}
-	return fmt.Sprintf("cpu (%d %s, %s)", d.threads, unit, d.ops.vec.Name)
+	return fmt.Sprintf("cpu (%d %s, %s)", n, unit, d.ops.vec.Name)
 }
 
 // Ops is the set of operations; each has finished when it returns.
@@ -79,6 +79,7 @@ func (d *dev) Sync() error {
 
 // Close stops the threads and frees all memory of the device.
 func (d *dev) Close() error {
+	d.pool.Close()
 	var first error
 	for _, m := range d.mems {
 		if err := m.free(); err != nil && first == nil {

@@ -85,3 +85,23 @@ func (r *recorder) Append(kv device.KV, k, v device.Tensor) {
 func (r *recorder) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	r.add(func() { r.ops.Attend(dst, q, kv, p) })
 }
+
+func (r *recorder) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
+	r.add(func() { r.ops.Scores(dst, q, kv, p, part) })
+}
+
+func (r *recorder) Softmax(dst, x device.Tensor, kv device.KV) {
+	r.add(func() { r.ops.Softmax(dst, x, kv) })
+}
+
+func (r *recorder) SumHeads(dst, x device.Tensor, kv device.KV) {
+	r.add(func() { r.ops.SumHeads(dst, x, kv) })
+}
+
+func (r *recorder) TopK(l device.List, scores device.Tensor, kv device.KV, k device.Amount) {
+	r.add(func() { r.ops.TopK(l, scores, kv, k) })
+}
+
+func (r *recorder) TopP(l device.List, scores device.Tensor, kv device.KV, share float64) {
+	r.add(func() { r.ops.TopP(l, scores, kv, share) })
+}

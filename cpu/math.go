@@ -3,20 +3,24 @@ package cpu
 import (
 	"math"
 
+	"github.com/gollm/gollm/cpu/kernel"
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
 )
 
 // ops runs operations eagerly and in order.
 type ops struct {
-	d    *dev
-	vec  *vec.Kernels
-	rope ropeTable
-	samp sampler
+	d        *dev
+	vec      *vec.Kernels
+	pool     *Pool
+	matmul   *MatMul
+	products []kernel.Product // of the call that runs
+	rope     ropeTable
+	sampler  sampler
 }
 
-func newOps(d *dev, kernels *vec.Kernels) *ops {
-	return &ops{d: d, vec: kernels}
+func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {
+	return &ops{d: d, vec: kernels, pool: pool, matmul: NewMatMul(pool)}
 }
 
 // row is row i of a matrix of n columns.
@@ -39,7 +43,7 @@ func (o *ops) Embed(dst, table, ids device.Tensor) {
 			clear(y)
 			continue
 		}
-		o.widen(y, row(src, int(id), size), table.DType)
+		kernel.Dequantize(table.DType, y, row(src, int(id), size))
 	}
 }
 

@@ -1,56 +1,79 @@
 package cpu
 
-import (
-	"math"
-	"unsafe"
+import "github.com/gollm/gollm/cpu/kernel"
 
-	"github.com/gollm/gollm/device"
-)
+// MatMul multiplies activations with matrices over a pool. It owns the
+// prepared activations and the scratch of each worker, so that a call
+// allocates nothing once both have grown to the sizes in use.
+//
+// A MatMul runs one call at a time.
+type MatMul struct {
+	pool     *Pool
+	batch    kernel.Batch
+	products []kernel.Product
+	parts    []part
+	scratch  []kernel.Scratch // by worker
+	prepare  prepareTask
+	compute  computeTask
+}
 
-// MatMul multiplies by a transposed matrix: dst = x·wᵀ.
-func (o *ops) MatMul(dst, x, w device.Tensor) {
-	const op = "MatMul"
-	device.CheckShape(op, "w", w, w.DType, -1, -1)
-	n, k := w.Dim(0), w.Dim(1)
-	device.CheckShape(op, "x", x, device.F32, -1, k)
-	rows := x.Dim(0)
-	device.CheckShape(op, "dst", dst, device.F32, rows, n)
-	out, in, src := f32s(dst), f32s(x), bytesOf(w)
-	size := w.DType.RowSize(k)
-	wide := make([]float32, k)
-	for i := range n {
-		o.widen(wide, row(src, i, size), w.DType)
-		for r := range rows {
-			var sum float64
-			for j, v := range row(in, r, k) {
-				sum += float64(v) * float64(wide[j])
-			}
-			out[r*n+i] = float32(sum)
-		}
+// part is a range of rows of one product: the unit that a worker takes.
+type part struct {
+	product, lo, hi int
+}
+
+// NewMatMul makes a MatMul that runs on pool.
+func NewMatMul(pool *Pool) *MatMul {
+	m := &MatMul{pool: pool, scratch: make([]kernel.Scratch, pool.Workers())}
+	m.prepare.m, m.compute.m = m, m
+	return m
+}
+
+// Run computes products that share the activations x, float32 [tokens, K]:
+// Dst[t][r] = Σ_k x[t][k]·W[r][k] for each of them. The result for a token and
+// a row does not depend on the other tokens, the other products or the number
+// of workers.
+func (m *MatMul) Run(x kernel.Floats, tokens int, products ...kernel.Product) {
+	if tokens == 0 || len(products) == 0 {
+		return
+	}
+	m.products = append(m.products[:0], products...)
+	m.batch.Reset(x, tokens, products[0].W.Cols)
+	m.parts = m.parts[:0]
+	for i := range m.products {
+		p := &m.products[i]
+		p.Check(&m.batch)
+		m.batch.Need(p.W.DType)
+		m.cut(i, p)
+	}
+	if m.batch.Quantizes() {
+		m.pool.RunChunks(tokens, prepareTokens(tokens), &m.prepare)
+	}
+	m.pool.RunChunks(len(m.parts), 1, &m.compute)
+}
+
+// cut appends the parts of product i.
+func (m *MatMul) cut(i int, p *kernel.Product) {
+	rows := p.PartRows(&m.batch, m.pool.Workers())
+	for lo := 0; lo < p.W.Rows; lo += rows {
+		m.parts = append(m.parts, part{i, lo, min(lo+rows, p.W.Rows)})
 	}
 }
 
-// MatMuls computes dst[i] = x·w[i]ᵀ for each i.
-func (o *ops) MatMuls(dst []device.Tensor, x device.Tensor, w []device.Tensor) {
-	device.Check(len(dst) == len(w), "MatMuls", "%d results for %d matrices", len(dst), len(w))
-	for i := range dst {
-		o.MatMul(dst[i], x, w[i])
-	}
-}
+// prepareTokens is how many tokens a worker prepares at a time; a few take
+// less time than waking another worker.
+func prepareTokens(tokens int) int { return max(4, min(tokens/8, 32)) }
 
-// widen converts a row of any type to f32.
-func (o *ops) widen(dst []float32, src []byte, dt device.DType) {
-	p := unsafe.Pointer(unsafe.SliceData(src))
-	switch dt {
-	case device.F32:
-		copy(dst, unsafe.Slice((*float32)(p), len(dst)))
-	case device.F16:
-		o.vec.FromHalf(dst, unsafe.Slice((*uint16)(p), len(dst)))
-	case device.BF16:
-		for i, v := range unsafe.Slice((*uint16)(p), len(dst)) {
-			dst[i] = math.Float32frombits(uint32(v) << 16)
-		}
-	default:
-		device.Check(false, "widen", "%v is not supported yet", dt)
+// prepareTask quantizes ranges of tokens.
+type prepareTask struct{ m *MatMul }
+
+func (p *prepareTask) Do(_, lo, hi int) { p.m.batch.Prepare(lo, hi) }
+
+// computeTask computes parts.
+type computeTask struct{ m *MatMul }
+
+func (c *computeTask) Do(worker, lo, hi int) {
+	for _, part := range c.m.parts[lo:hi] {
+		c.m.products[part.product].Compute(&c.m.batch, &c.m.scratch[worker], part.lo, part.hi)
 	}
 }

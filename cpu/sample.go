@@ -28,7 +28,7 @@ func (o *ops) Sample(next, logits, history, pos device.Tensor, s device.Sampling
 			continue
 		}
 		u := device.Draw{Seed: s.Seed, Pos: uint32(at[r]), Purpose: device.ForToken}.Uniform(0)
-		out[r] = o.samp.draw(l, s, float64(u))
+		out[r] = o.sampler.draw(l, s, float64(u))
 	}
 }
 

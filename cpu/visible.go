@@ -1,36 +1,41 @@
 package cpu
 
 import (
+	"math"
 	"slices"
 
 	"github.com/gollm/gollm/device"
 )
 
-// reach is what the rows of one slot may see, with the plan's tensors looked up:
-// the definition of a [device.Plan].
-type reach struct {
-	plan device.Plan
-	lo   int // Span.Lo of the slot
-}
-
-// newReach looks up the plan for a slot.
-func newReach(p device.Plan, slot int) reach {
-	v := reach{plan: p}
-	if !p.Span.Lo.Absent() {
-		v.lo = int(i32s(p.Span.Lo)[slot])
-	}
-	return v
-}
+// reach is what the rows of a call may see: the definition of a [device.Plan].
+type reach struct{ plan device.Plan }
 
 // spanned reports whether the span lets the row at p see position j.
 func (v *reach) spanned(p, j int) bool {
 	s := v.plan.Span
-	return j <= p && (j < s.Sink || j >= v.lo && (s.Back == 0 || j > p-s.Back))
+	return j <= p && (s.Back == 0 || j > p-s.Back) && (j < s.Sink || j >= bound(s, p))
+}
+
+// bound is the first position at or after which the row at p sees everything.
+// Dropped shares are floored with the guard of a computed real: 1e-9.
+func bound(s device.Span, p int) int {
+	if s.Drop == 0 {
+		return 0
+	}
+	return int(math.Floor(s.Drop*float64(p+1)+1e-9)) - 1
 }
 
 // edge reports whether position j is read by the row at p whatever the list says.
 func (v *reach) edge(p, j int) bool {
-	return v.plan.Middle == device.All || j < v.plan.Sink || j > p-v.plan.Recent
+	return v.plan.Middle == device.All || j < v.plan.Sink || j >= recent(v.plan, p)
+}
+
+// recent is the first position of the row's recent window.
+func recent(plan device.Plan, p int) int {
+	if plan.Align > 0 {
+		return p/plan.Align*plan.Align - plan.Recent
+	}
+	return p + 1 - plan.Recent
 }
 
 // weight is the weight of position j for the row at p, 0 if it does not see it.

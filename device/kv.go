@@ -12,13 +12,16 @@ type KV struct {
 	Len   Tensor // i32 [slots]: positions stored, the rows of this call included
 }
 
-// Span is the part of the past that a layer may see: the first Sink positions,
-// and those from Lo on and no further than Back from the row. The zero Span is
-// everything.
+// Span is the part of the past that a layer may see, whatever a plan reads: no
+// further than Back from the row, and of that the first Sink positions and what
+// lies at or after a bound that moves with the row. The zero Span is everything.
+// Its numbers belong to a layer and do not change between steps.
 type Span struct {
-	Sink int
-	Back int    // a row at p sees p-Back+1 .. p; 0 is no limit
-	Lo   Tensor // i32 [slots]; absent: 0
+	Back int // the row at p sees p-Back+1 .. p; 0 is no limit
+	Sink int // positions before the bound that stay visible
+	// Drop is the share of the past before the bound: the row at p sees
+	// position j >= floor(Drop·(p+1)) - 1; 0 drops nothing.
+	Drop float64
 }
 
 // Middle says what a plan reads between its sinks and its recent window.
@@ -33,7 +36,8 @@ const (
 )
 
 // List is a ragged set for each group of query rows and each head. The heads
-// dimension may be all heads, the kv heads, or 1; kernels divide.
+// dimension may be all heads, the kv heads, or 1; kernels divide. cap is as
+// large as the set can get, so that nothing is ever cut.
 type List struct {
 	Index  Tensor // i32 [groups, heads, cap]: no repeats, ascending
 	Count  Tensor // i32 [groups, heads]
@@ -47,8 +51,12 @@ type List struct {
 type Plan struct {
 	Span         Span
 	Sink, Recent int // positions; read whatever the list says
-	Middle       Middle
-	List         List // for Blocks and Tokens; entries outside the middle are not allowed
+	// Align, when above 0, counts Recent back from the start of the row's group
+	// of Align positions: the row at p reads what lies at or after
+	// p/Align·Align - Recent. Otherwise Recent counts p itself.
+	Align  int
+	Middle Middle
+	List   List // for Blocks and Tokens; entries outside the middle are not allowed
 	// Mixture takes Weight as the softmax itself: keys are not read.
 	Mixture bool
 }

@@ -30,7 +30,8 @@ type Config struct {
 	Context int          // positions of a sequence; 0 is the model's own
 	Slots   int          // sequences at once; 0 is 1
 	KV      device.DType // type of the cache; 0 is F16
-	Attn    *sparse.Policy
+	Attn    *sparse.Spec // nil is dense
+	Seed    uint64       // of what the attention draws at random
 }
 
 // Runner runs passes of a model over one cache.
@@ -38,12 +39,14 @@ type Runner struct {
 	dev    device.Device
 	model  *model.Model
 	cache  *kvcache.Cache
-	policy sparse.Policy
+	policy *sparse.Policy
+	whole  bool // a prompt is one pass
 	stops  func(id int32) bool
 	pieces func() pieceDecoder
 
 	// Buffers of a pass, refilled between passes.
 	ids, pos device.Tensor // i32 [rows]
+	end      device.Tensor // i32 [rows]: pos + 1
 	next     device.Tensor // i32 [slots]
 	history  device.Tensor // i32 [slots, HistoryLen]
 	logits   device.Tensor // f32 [max(slots, logitRows), vocab]
@@ -64,10 +67,6 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 	}
 	r := &Runner{dev: e.Device, model: e.Model, stops: e.Tokenizer.EndOfGeneration}
 	r.pieces = func() pieceDecoder { return e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true}) }
-	if c.Attn != nil {
-		r.policy = *c.Attn
-	}
-	r.policy.Window = e.Model.Window
 	if err := r.alloc(c); err != nil {
 		return nil, fmt.Errorf("engine: a context of %d tokens for %d sequences: %w", c.Context, c.Slots, err)
 	}
@@ -88,7 +87,14 @@ func (r *Runner) alloc(c Config) (err error) {
 		return t
 	}
 	rows := max(min(ChunkLen, c.Context), c.Slots)
-	r.ids, r.pos = alloc(device.I32, rows), alloc(device.I32, rows)
+	if c.Attn != nil && c.Attn.Whole() {
+		rows = max(c.Context, c.Slots)
+		r.whole = true
+	}
+	if err == nil {
+		err = r.build(c, rows)
+	}
+	r.ids, r.pos, r.end = alloc(device.I32, rows), alloc(device.I32, rows), alloc(device.I32, rows)
 	r.next, r.history = alloc(device.I32, c.Slots), alloc(device.I32, c.Slots, HistoryLen)
 	r.logits = alloc(device.F32, max(c.Slots, min(rows, logitRows)), m.Vocab)
 	if err != nil {
@@ -100,11 +106,35 @@ func (r *Runner) alloc(c Config) (err error) {
 	return err
 }
 
+// build makes the attention policy and ties its pages to those of the cache.
+func (r *Runner) build(c Config, rows int) (err error) {
+	m := r.model
+	spec := c.Attn
+	if spec == nil {
+		if spec, err = sparse.Parse("dense"); err != nil {
+			return err
+		}
+	}
+	env := sparse.NewEnv(r.dev, sparse.Shape{
+		Layers: m.Layers, Heads: m.Heads, KVHeads: m.KVHeads, HeadDim: m.HeadDim,
+		MaxLen: c.Context, Slots: c.Slots, Rows: rows, Pages: r.cache.Config().Pages,
+	}, c.Seed)
+	if r.policy, err = spec.Build(env); err != nil {
+		return err
+	}
+	r.policy.Window = m.Window
+	r.cache.Attach(r.policy.PageStates()...)
+	return nil
+}
+
 // Context is the number of positions that a sequence may have.
 func (r *Runner) Context() int { return r.cache.Config().MaxLen }
 
 // KVBytes is the memory of the cache's pages in use.
 func (r *Runner) KVBytes() int { return r.cache.Used() }
+
+// Policy is the attention of the runner.
+func (r *Runner) Policy() *sparse.Policy { return r.policy }
 
 // Attn is the text form of the attention policy.
 func (r *Runner) Attn() string { return r.policy.String() }
@@ -115,6 +145,7 @@ func (r *Runner) Open() (*Sequence, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.policy.Reset(kv.Slot())
 	return &Sequence{runner: r, kv: kv}, nil
 }
 
@@ -132,19 +163,23 @@ func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int,
 		r.host[i] = int32(first + i)
 	}
 	r.write(r.pos, r.host[:n])
+	for i := range n {
+		r.host[i]++
+	}
+	r.write(r.end, r.host[:n])
 	r.cache.Flush(s.kv)
 	for l := range r.prefill {
 		r.prefill[l] = r.cache.Slot(l, s.kv.Slot())
 	}
 	p := sparse.Pass{
-		Ops: r.dev.Ops(), IDs: r.ids.Rows(0, n), Pos: r.pos.Rows(0, n), KV: r.prefill,
-		First: first, Prompt: total,
+		Ops: r.dev.Ops(), IDs: r.ids.Rows(0, n), Pos: r.pos.Rows(0, n), End: r.end.Rows(0, n), Cache: r.prefill,
+		Slot: s.kv.Slot(), First: first, Prompt: total,
 		Layer: func(l int) bool {
 			layer(l)
 			return ctx.Err() == nil
 		},
 	}
-	x, ok := r.model.Forward(&p, &r.policy, r.scratch)
+	x, ok := r.model.Forward(&p, r.policy, r.scratch)
 	err := r.dev.Sync()
 	if !ok || err != nil {
 		s.kv.Truncate(first)
@@ -181,9 +216,9 @@ func (r *Runner) step(active []*Sequence) error {
 		r.decode[l] = r.cache.Slots(l, rows)
 	}
 	p := sparse.Pass{
-		Ops: r.dev.Ops(), IDs: r.ids.Rows(0, rows), Pos: r.pos.Rows(0, rows), KV: r.decode, Decode: true,
+		Ops: r.dev.Ops(), IDs: r.ids.Rows(0, rows), Pos: r.pos.Rows(0, rows), Cache: r.decode, Decode: true,
 	}
-	x, _ := r.model.Forward(&p, &r.policy, r.scratch)
+	x, _ := r.model.Forward(&p, r.policy, r.scratch)
 	r.model.Logits(p.Ops, r.logits.Rows(0, rows), x)
 	return r.dev.Sync()
 }

@@ -48,7 +48,10 @@ func (s *Sequence) Prefill(ctx context.Context, ids []int32, o PrefillOptions) e
 		return &kvcache.FullError{Asked: total, Fit: limit, Max: limit}
 	}
 	for done := 0; done < len(ids); {
-		n := min(ChunkLen-(from+done)%ChunkLen, len(ids)-done)
+		n := len(ids) - done
+		if !s.runner.whole {
+			n = min(n, ChunkLen-(from+done)%ChunkLen)
+		}
 		layers := s.runner.model.Layers
 		report := func(layer int) {
 			if o.Progress != nil {
@@ -174,10 +177,30 @@ func (s *Sequence) Logits(dst []float32) error {
 	return read(s.runner.dev, dst, s.runner.logits.Rows(s.row, s.row+1))
 }
 
-// Truncate drops the tokens from n on.
-func (s *Sequence) Truncate(n int) {
+// Truncate drops the tokens from n on and returns how many stay. Where the
+// attention keeps sums beside each page, which cannot be taken apart, that is
+// the last page boundary.
+func (s *Sequence) Truncate(n int) int {
+	if len(s.runner.policy.PageStates()) > 0 && n < s.Len() {
+		n -= n % device.PageLen
+	}
 	s.kv.Truncate(n)
 	s.tokens = s.tokens[:n]
+	return n
+}
+
+// Repeat extends the sequence by n tokens without computing them: their keys and
+// values are those of its first page. It is for benchmarks only, which need a
+// cache of a length and not of a text: the cost of dense attention does not
+// depend on the values. The sequence ends with a whole page.
+func (s *Sequence) Repeat(n int) error {
+	if err := s.kv.Repeat(n); err != nil {
+		return err
+	}
+	for i := range n {
+		s.tokens = append(s.tokens, s.tokens[i%device.PageLen])
+	}
+	return nil
 }
 
 // Fork opens a sequence with the same tokens, which shares their memory.
@@ -186,6 +209,7 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.runner.policy.Fork(kv.Slot(), s.kv.Slot())
 	return &Sequence{runner: s.runner, kv: kv, tokens: slices.Clone(s.tokens), next: s.next, row: s.row}, nil
 }
 

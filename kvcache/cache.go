@@ -49,9 +49,10 @@ type Cache struct {
 	dev  device.Device
 	conf Config
 
-	k, v   device.Tensor // [pages, kvheads, PageLen, dim]
-	tables []table       // by layer
-	len    device.Tensor // i32 [slots]
+	k, v   device.Tensor   // [pages, kvheads, PageLen, dim]
+	tables []table         // by layer
+	len    device.Tensor   // i32 [slots]
+	beside []device.Tensor // [pages, ...]: what methods keep beside each page
 
 	free []int32 // pages that nothing refers to; the next one is last
 	refs []int32 // by page: table entries that name it
@@ -104,6 +105,10 @@ func (c *Cache) alloc() (err error) {
 	}
 	return err
 }
+
+// Attach names tensors [pages, ...] that belong to the pages and are copied with
+// them.
+func (c *Cache) Attach(t ...device.Tensor) { c.beside = append(c.beside, t...) }
 
 // Config is the configuration with its defaults filled in.
 func (c *Cache) Config() Config { return c.conf }
@@ -187,9 +192,13 @@ func (c *Cache) release(p int32) {
 	}
 }
 
-// copyPage copies what page src holds to page dst.
+// copyPage copies what page src holds, and what is kept beside it, to page dst.
 func (c *Cache) copyPage(dst, src int32) {
 	d, s := int(dst), int(src)
-	c.dev.Ops().Copy(c.k.Rows(d, d+1), c.k.Rows(s, s+1))
-	c.dev.Ops().Copy(c.v.Rows(d, d+1), c.v.Rows(s, s+1))
+	ops := c.dev.Ops()
+	ops.Copy(c.k.Rows(d, d+1), c.k.Rows(s, s+1))
+	ops.Copy(c.v.Rows(d, d+1), c.v.Rows(s, s+1))
+	for _, t := range c.beside {
+		ops.Copy(t.Rows(d, d+1), t.Rows(s, s+1))
+	}
 }

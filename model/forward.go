@@ -70,8 +70,8 @@ func (m *Model) attend(p *sparse.Pass, att *sparse.Policy, l int, x device.Tenso
 	v = v.Reshape(n, m.KVHeads, m.HeadDim)
 	ops.Rope(q, p.Pos, m.rope)
 	ops.Rope(k, p.Pos, m.rope)
-	ops.Append(p.KV[l], k, v)
-	att.Attend(p, l, a.Reshape(n, m.Heads, m.HeadDim), q)
+	ops.Append(p.KV(l), k, v)
+	att.Attend(p, l, a.Reshape(n, m.Heads, m.HeadDim), q, k)
 	ops.MatMul(norm, a, w.o)
 	ops.Add(x, norm)
 }

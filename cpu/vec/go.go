@@ -1,6 +1,10 @@
 package vec
 
-import "math"
+import (
+	"math"
+
+	"github.com/gollm/gollm/cpu/kernel"
+)
 
 // Go is the definition of every kernel.
 var Go = &Kernels{
@@ -63,45 +67,12 @@ func rotatePairs(x, cos, sin []float32) {
 
 func toHalf(dst []uint16, x []float32) {
 	for i := range dst {
-		dst[i] = Half(x[i])
+		dst[i] = kernel.Float16Bits(x[i])
 	}
 }
 
 func fromHalf(dst []float32, x []uint16) {
 	for i := range dst {
-		dst[i] = Float(x[i])
+		dst[i] = kernel.Float16(x[i])
 	}
-}
-
-// Half rounds v to IEEE half precision, ties to even. What is too large becomes
-// an infinity, what is too small a zero of the same sign, and a NaN stays one.
-func Half(v float32) uint16 {
-	b := math.Float32bits(v)
-	sign, b := uint16(b>>16&0x8000), b&0x7fffffff
-	switch {
-	case b > 0x7f800000: // NaN: keep it quiet, with the top of its payload
-		return sign | 0x7e00 | uint16(b>>13&0x1ff)
-	case b >= 0x477ff000: // rounds to 65536 or more
-		return sign | 0x7c00
-	case b < 0x38800000: // below 2⁻¹⁴: a multiple of 2⁻²⁴, which the sum with 0.5 rounds to
-		return sign | uint16(math.Float32bits(math.Float32frombits(b)+0.5)-math.Float32bits(0.5))
-	}
-	return sign | uint16((b-112<<23+0xfff+b>>13&1)>>13)
-}
-
-// Float is the value of a half precision number.
-func Float(h uint16) float32 {
-	sign, b := uint32(h&0x8000)<<16, uint32(h&0x7fff)
-	switch {
-	case b >= 0x7c00: // infinity or NaN, which becomes quiet
-		b = b<<13 | 0x7f800000
-		if b > 0x7f800000 {
-			b |= 0x400000
-		}
-	case b < 0x400: // a multiple of 2⁻²⁴
-		b = math.Float32bits(float32(b) * 0x1p-24)
-	default:
-		b = b<<13 + 112<<23
-	}
-	return math.Float32frombits(sign | b)
 }

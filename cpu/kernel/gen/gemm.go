@@ -1,0 +1,235 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// Tiled product: 32 rows × up to 6 tokens × 256 elements.
+//
+//	acc[t][r] += Σ_k w[r][k]·x[t][k], arithmetic as in dot.go
+//
+// Shapes: panel as in layout.go; act: actBlocks of consecutive tokens, stride
+// bytes apart; acc: f32 [tokens][32], read and written.
+//
+// Lanes are rows. The two vectors of a tile's 32 rows meet each token's four
+// bytes, broadcast, in VPDPBUSD (activations unsigned, weights signed); the
+// init values of the panel take back what the +128 of the activations adds.
+// Registers for 6 tokens: 12 int32 sums, 12 float sums, 2 weights, 1 broadcast:
+// 12 chains cover the latency of VPDPBUSD. Vector instructions on ports 0 and 5
+// for 16 rows, one token and 256 elements: 64 VPDPBUSD and, by kind,
+//
+//	group of 32   8·2 (convert, scale) + 2          = 82
+//	with mins     + 4 VPDPWSSD + 3                  = 89
+//	group of 16   16·2 + 2                          = 98
+//	with mins     + 8 VPDPWSSD + 3                  = 109
+//	block of 32   8·3 (convert, d·dx, sum)          = 88
+//	with mins     + 8                               = 96
+//
+// so that 59 to 78 % of them are products. Defined by dotBlock.
+func gemm() {
+	for tokens := 1; tokens <= 6; tokens++ {
+		for _, mins := range []bool{false, true} {
+			gemmSuper(tokens, 32, mins)
+			gemmSuper(tokens, 16, mins)
+			gemmBlocks(tokens, mins)
+		}
+	}
+}
+
+// tile is the state that the loops of this file share.
+type tile struct {
+	tokens int
+	acc    Register    // f32 [tokens][32]
+	panel  Register    // start of the panel
+	w      Register    // weights of the current group
+	act    [2]Register // actBlock of tokens 0 and 3
+	stride Register
+	sum    []VecVirtual // float sums, [tokens][2]
+	ints   []VecVirtual // int32 sums, [tokens][2]
+}
+
+func (t *tile) begin(name, extra string) {
+	function(name, "func(acc *float32, panel *panel, act *actBlock, stride uintptr"+extra+")", "adds the product of a panel with "+fmt.Sprint(t.tokens)+" tokens to acc.")
+	t.acc = Load(Param("acc"), GP64())
+	t.panel = Load(Param("panel"), GP64())
+	t.act[0] = Load(Param("act"), GP64())
+	t.stride = Load(Param("stride"), GP64())
+	t.w, t.act[1] = GP64(), GP64()
+	MOVQ(t.panel, t.w)
+	LEAQ(Mem{Base: t.act[0], Index: t.stride, Scale: 2}, t.act[1])
+	ADDQ(t.stride, t.act[1])
+	for range 2 * t.tokens {
+		t.sum = append(t.sum, ZMM())
+		t.ints = append(t.ints, ZMM())
+	}
+}
+
+// token addresses byte disp of token i's block, from bases for tokens 0 and 3.
+func (t *tile) token(base [2]Register, i, disp int) Mem {
+	m := Mem{Base: base[i/3], Disp: disp}
+	if i%3 > 0 {
+		m.Index, m.Scale = t.stride, uint8(i%3)
+	}
+	return m
+}
+
+// at is the vector of rows of half h at byte disp from base.
+func at(base Register, disp, h int) Mem { return Mem{Base: base, Disp: disp + 64*h} }
+
+// dotGroup sums w·q over n elements into t.ints, starting from the init values.
+func (t *tile) dotGroup(act [2]Register, init Register, n, actDisp, wDisp, initDisp int) {
+	w, q := [2]VecVirtual{ZMM(), ZMM()}, ZMM()
+	for i := range t.ints {
+		VMOVDQU32(at(init, initDisp, i%2), t.ints[i])
+	}
+	for k := range n / 4 {
+		for h := range w {
+			VMOVDQU32(at(t.w, wDisp+panelRow*k, h), w[h])
+		}
+		for i := range t.tokens {
+			VPBROADCASTD(t.token(act, i, actDisp+4*k), q)
+			for h := range w {
+				VPDPBUSD(w[h], q, t.ints[2*i+h])
+			}
+		}
+	}
+}
+
+// gemmSuper emits the loop for blocks of 256 in groups of 16 or 32.
+func gemmSuper(tokens, group int, mins bool) {
+	t := &tile{tokens: tokens}
+	name := fmt.Sprintf("gemm%d", group)
+	if mins {
+		name += "Min"
+	}
+	t.begin(fmt.Sprintf("%sT%d", name, tokens), "")
+	for _, s := range t.sum {
+		VPXORD(s, s, s)
+	}
+	// Two groups of 16 or one of 32 per turn.
+	act := [2]Register{GP64(), GP64()}
+	MOVQ(t.act[0], act[0])
+	MOVQ(t.act[1], act[1])
+	scale, n := GP64(), GP64()
+	MOVQ(t.panel, scale)
+	MOVQ(U32(8), n)
+	label := "groups"
+	Label(label)
+	parts := 32 / group
+	for g := range parts {
+		t.dotGroup(act, scale, group, actQ+g*group, g*group/4*panelRow, panelInit+g*panelRow)
+		for i, s := range t.sum {
+			VCVTDQ2PS(t.ints[i], t.ints[i])
+			VFMADD231PS(at(scale, panelScale+g*panelRow, i%2), t.ints[i], s)
+		}
+	}
+	ADDQ(U32(8*panelRow), t.w)
+	ADDQ(U32(parts*panelRow), scale)
+	ADDQ(U32(32), act[0])
+	ADDQ(U32(32), act[1])
+	DECQ(n)
+	JNZ(LabelRef(label))
+	if mins {
+		t.dotMins(group)
+	}
+	t.finish(mins)
+	VZEROUPPER()
+	RET()
+}
+
+// dotMins leaves Σ min·Σq in t.ints.
+func (t *tile) dotMins(group int) {
+	m, q := [2]VecVirtual{ZMM(), ZMM()}, ZMM()
+	for _, s := range t.ints {
+		VPXORD(s, s, s)
+	}
+	sums := actSum32
+	if group == 16 {
+		sums = actSum16
+	}
+	for pair := range 128 / group {
+		for h := range m {
+			VMOVDQU32(at(t.panel, panelMin+pair*panelRow, h), m[h])
+		}
+		for i := range t.tokens {
+			VPBROADCASTD(t.token(t.act, i, sums+4*pair), q)
+			for h := range m {
+				VPDPWSSD(m[h], q, t.ints[2*i+h])
+			}
+		}
+	}
+}
+
+// finish adds sum·(d·dx) − mins·(dmin·dx) to acc.
+func (t *tile) finish(mins bool) {
+	dx, p, a := ZMM(), ZMM(), ZMM()
+	for i, s := range t.sum {
+		if i%2 == 0 {
+			VBROADCASTSS(t.token(t.act, i/2, actScale), dx)
+		}
+		out := Mem{Base: t.acc, Disp: 64 * i}
+		VMOVUPS(out, a)
+		VMULPS(at(t.panel, panelD, i%2), dx, p)
+		VFMADD231PS(p, s, a)
+		if mins {
+			VCVTDQ2PS(t.ints[i], t.ints[i])
+			VMULPS(at(t.panel, panelDmin, i%2), dx, p)
+			VFNMADD231PS(p, t.ints[i], a)
+		}
+		VMOVUPS(a, out)
+	}
+}
+
+// gemmBlocks emits the loop for blocks of 32.
+func gemmBlocks(tokens int, mins bool) {
+	t := &tile{tokens: tokens}
+	name := "gemmBlock"
+	if mins {
+		name += "Min"
+	}
+	t.begin(fmt.Sprintf("%sT%d", name, tokens), ", blocks int")
+	n := Load(Param("blocks"), GP64())
+	for i, s := range t.sum {
+		VMOVUPS(Mem{Base: t.acc, Disp: 64 * i}, s)
+	}
+	scales := [2]Register{GP64(), GP64()} // walks over the scales of the tokens
+	MOVQ(t.act[0], scales[0])
+	MOVQ(t.act[1], scales[1])
+	rows := t.panel // walks over the rows' values
+	dx, p := ZMM(), ZMM()
+	Label("blocks")
+	t.dotGroup(t.act, rows, 32, actQ, 0, panelInit)
+	for i, s := range t.sum {
+		VCVTDQ2PS(t.ints[i], t.ints[i])
+		if i%2 == 0 {
+			VBROADCASTSS(t.token(scales, i/2, actScale), dx)
+		}
+		VMULPS(at(rows, panelScale, i%2), dx, p)
+		VFMADD231PS(p, t.ints[i], s)
+	}
+	if mins {
+		for i, s := range t.sum {
+			if i%2 == 0 {
+				VBROADCASTSS(t.token(scales, i/2, actDsum), dx)
+			}
+			VFMADD231PS(at(rows, panelMin, i%2), dx, s)
+		}
+	}
+	ADDQ(U32(8*panelRow), t.w)
+	ADDQ(U32(panelRow), rows)
+	for i := range scales {
+		ADDQ(U32(32), t.act[i])
+		ADDQ(U32(4), scales[i])
+	}
+	DECQ(n)
+	JNZ(LabelRef("blocks"))
+	for i, s := range t.sum {
+		VMOVUPS(s, Mem{Base: t.acc, Disp: 64 * i})
+	}
+	VZEROUPPER()
+	RET()
+}

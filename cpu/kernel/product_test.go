@@ -1,0 +1,173 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// halves are the offsets of the half-precision fields in a block.
+var halves = map[device.DType][]int{
+	device.Q4_0: {0}, device.Q4_1: {0, 2}, device.Q5_0: {0}, device.Q5_1: {0, 2},
+	device.Q8_0: {0}, device.IQ4_NL: {0}, device.Q2_K: {80, 82}, device.Q3_K: {108},
+	device.Q4_K: {0, 2}, device.Q5_K: {0, 2}, device.Q6_K: {208}, device.IQ4_XS: {0},
+}
+
+// randomMatrix has random bits in every field; the half-precision numbers are
+// between -0.02 and 0.02.
+func randomMatrix(rng *rand.Rand, dt device.DType, rows, cols int) Matrix {
+	data := make([]byte, rows*dt.RowSize(cols))
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	if !dt.Quantized() {
+		for i := range rows * cols {
+			putFloat(dt, data[i*dt.BlockSize():], rng.Float32()*2-1)
+		}
+	}
+	for lo := 0; lo < len(data); lo += dt.BlockSize() {
+		for _, at := range halves[dt] {
+			putHalf(data[lo+at:], (rng.Float32()*2-1)*0.02)
+		}
+	}
+	return NewMatrix(dt, rows, cols, data)
+}
+
+func putFloat(dt device.DType, p []byte, v float32) {
+	switch b := math.Float32bits(v); dt {
+	case device.F32:
+		p[0], p[1], p[2], p[3] = byte(b), byte(b>>8), byte(b>>16), byte(b>>24)
+	case device.F16:
+		putHalf(p, v)
+	case device.BF16:
+		h := BFloat16Bits(v)
+		p[0], p[1] = byte(h), byte(h>>8)
+	}
+}
+
+func randomActs(rng *rand.Rand, tokens, cols int) Floats {
+	x := Floats{make([]float32, tokens*cols), cols}
+	for i := range x.Data {
+		x.Data[i] = float32(rng.NormFloat64())
+	}
+	return x
+}
+
+// multiply computes a product on isa, rows in parts of the given size.
+func multiply(t testing.TB, isa ISA, x Floats, tokens int, w Matrix, part int) Floats {
+	t.Helper()
+	before := Current()
+	if err := Use(isa); err != nil {
+		t.Fatal(err)
+	}
+	defer Use(before)
+	var b Batch
+	b.Reset(x, tokens, w.Cols)
+	b.Need(w.DType)
+	b.Prepare(0, tokens)
+	p := Product{Floats{make([]float32, tokens*w.Rows), w.Rows}, w}
+	p.Check(&b)
+	var s Scratch
+	for lo := 0; lo < w.Rows; lo += part {
+		p.Compute(&b, &s, lo, min(lo+part, w.Rows))
+	}
+	return p.Dst
+}
+
+// types are the element types that have a product.
+func types() []device.DType {
+	var all []device.DType
+	for _, dt := range device.DTypes() {
+		if dt != device.I32 {
+			all = append(all, dt)
+		}
+	}
+	return all
+}
+
+// magnitude is Σ |x·w|, which bounds the rounding of a float32 sum.
+func magnitude(x []float32, w Matrix, r int) float64 {
+	row := make([]float32, w.Cols)
+	Dequantize(w.DType, row, w.Row(r))
+	var sum float64
+	for k, v := range row {
+		sum += math.Abs(float64(v) * float64(x[k]))
+	}
+	return sum
+}
+
+// Every ISA computes what the definition computes, up to the rounding of
+// float32 sums, at all edges of blocks, tiles and panels.
+func TestProductISAs(t *testing.T) {
+	for _, isa := range ISAs()[1:] {
+		for _, dt := range types() {
+			t.Run(fmt.Sprintf("%s/%v", isa, dt), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(1, uint64(dt)))
+				for _, cols := range []int{32, 64, 256, 512, 768, 2048 + 256} {
+					if cols%dt.BlockLen() != 0 {
+						continue
+					}
+					w := randomMatrix(rng, dt, 33, cols)
+					x := randomActs(rng, 65, cols)
+					want := multiply(t, Portable, x, 65, w, 33)
+					for _, tokens := range []int{1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33, 64, 65} {
+						got := multiply(t, isa, x, tokens, w, 33)
+						compare(t, got, want, x, tokens, w)
+					}
+				}
+			})
+		}
+	}
+}
+
+func compare(t *testing.T, got, want Floats, x Floats, tokens int, w Matrix) {
+	t.Helper()
+	for i := range tokens {
+		for r := range w.Rows {
+			g, v := got.Row(i, w.Rows)[r], want.Row(i, w.Rows)[r]
+			if bound := 2e-6 * magnitude(x.Row(i, w.Cols), w, r); !(math.Abs(float64(g-v)) <= bound) {
+				t.Fatalf("%v [%d %d], token %d of %d, row %d: %v, want %v", w.DType, w.Rows, w.Cols, i, tokens, r, g, v)
+			}
+		}
+	}
+}
+
+// The number for a token and a row depends on nothing else, to the last bit.
+func TestProductSplits(t *testing.T) {
+	for _, isa := range ISAs() {
+		for _, dt := range types() {
+			t.Run(fmt.Sprintf("%s/%v", isa, dt), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(2, uint64(dt)))
+				w := randomMatrix(rng, dt, 70, 1024)
+				x := randomActs(rng, 19, 1024)
+				want := multiply(t, isa, x, 19, w, 70)
+				for _, part := range []int{1, 3, 16, 33} {
+					sameBits(t, multiply(t, isa, x, 19, w, part), want, 19, w, 0)
+				}
+				for tokens := 1; tokens < 19; tokens++ {
+					sameBits(t, multiply(t, isa, x, tokens, w, 70), want, tokens, w, 0)
+				}
+				for first := range 19 {
+					one := Floats{x.Row(first, 1024), 1024}
+					sameBits(t, multiply(t, isa, one, 1, w, 70), want, 1, w, first)
+				}
+			})
+		}
+	}
+}
+
+// sameBits compares tokens of got with those of want from first on.
+func sameBits(t *testing.T, got, want Floats, tokens int, w Matrix, first int) {
+	t.Helper()
+	for i := range tokens {
+		for r := range w.Rows {
+			g, v := got.Row(i, w.Rows)[r], want.Row(first+i, w.Rows)[r]
+			if math.Float32bits(g) != math.Float32bits(v) {
+				t.Fatalf("token %d of %d, row %d: %v alone, %v in a batch", i, tokens, r, g, v)
+			}
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package kernel
+
+import "github.com/gollm/gollm/device"
+
+// The tiled product. Of each part of 64 rows it unpacks 256 columns at a time
+// into panels, and multiplies them with tiles of up to six tokens. Sizes: a
+// panel (14 KB) stays in the first cache, the tokens' 256 columns (512 · 384
+// bytes) and sums (512 · 64 floats) in the second.
+
+const (
+	tileTokens  = 6   // most tokens of a tile
+	blockTokens = 512 // tokens that one unpacking serves
+	partPanels  = 2   // panels of a part
+)
+
+// tiledLoops is what the tiled product of a quantized type needs from an ISA.
+// The tables of gemm are by tokens of the tile.
+type tiledLoops struct {
+	expand    map[device.DType]func(dst *block, src *byte, stride uintptr, rows int)
+	pack      map[int]func(dst *panel, rows *block) // by group
+	gemm      map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock, stride uintptr)
+	gemmBlock map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock, stride uintptr, blocks int)
+}
+
+// tiled is one call of the tiled product.
+type tiled struct {
+	*tiledLoops
+	p      *Product
+	b      *Batch
+	s      *Scratch
+	scheme scheme
+	size   int // bytes of 256 weights
+}
+
+// computeTiled computes rows lo to hi-1 of p.
+func (l *tiledLoops) computeTiled(p *Product, b *Batch, s *Scratch, lo, hi int) {
+	dt := p.W.DType
+	t := tiled{l, p, b, s, schemes[dt], superLen / dt.BlockLen() * dt.BlockSize()}
+	for ; lo < hi; lo += partPanels * panelRows {
+		rows := min(hi-lo, partPanels*panelRows)
+		for first := 0; first < b.Tokens; first += blockTokens {
+			t.computePart(lo, rows, first, min(b.Tokens-first, blockTokens))
+		}
+	}
+}
+
+// computePart computes up to 64 rows for up to 512 tokens.
+func (t *tiled) computePart(row, rows, token, tokens int) {
+	panels := (rows + panelRows - 1) / panelRows
+	sums := t.s.floats(panels * tokens * panelRows) // f32 [panels, tokens, 32]
+	clear(sums)
+	for i := range t.b.supers {
+		for n := range panels {
+			r := row + n*panelRows
+			t.unpack(r, min(rows-n*panelRows, panelRows), i)
+			t.multiply(sums[n*tokens*panelRows:], token, tokens, i)
+		}
+	}
+	for n := range panels {
+		valid := min(rows-n*panelRows, panelRows)
+		for i := range tokens {
+			dst := t.p.Dst.Data[(token+i)*t.p.Dst.Stride+row+n*panelRows:]
+			copy(dst[:valid], sums[(n*tokens+i)*panelRows:])
+		}
+	}
+}
+
+// unpack fills the panel with columns 256·i on of rows rows from row on. Lanes
+// beyond them keep what they had: their sums are not used.
+func (t *tiled) unpack(row, rows, i int) {
+	stride := t.p.W.RowSize()
+	src := t.p.W.Data[row*stride+i*t.size:]
+	expand := t.expand[t.p.W.DType]
+	if expand != nil && t.whole(i) {
+		expand(&t.s.rows[0], &src[0], uintptr(stride), rows)
+	} else {
+		for r := range rows {
+			line := src[r*stride:]
+			expandSuper(t.p.W.DType, &t.s.rows[r], line[:min(t.size, stride-i*t.size)])
+		}
+	}
+	pack := t.pack[t.scheme.group]
+	for h := range (rows + 15) / 16 {
+		pack(t.s.panel.half(h), &t.s.rows[16*h])
+	}
+}
+
+// whole reports whether the rows have all 256 columns of number i.
+func (t *tiled) whole(i int) bool { return (i+1)*superLen <= t.b.Cols }
+
+// multiply adds the panel's product with tokens to sums, f32 [tokens, 32]. The
+// tokens are cut into tiles of nearly equal size.
+func (t *tiled) multiply(sums []float32, token, tokens, i int) {
+	form := scalingOf(t.p.W.DType)
+	stride := uintptr(t.b.supers * actSize)
+	blocks := min(superLen/32, t.b.Cols/32-i*superLen/32)
+	tiles := (tokens + tileTokens - 1) / tileTokens
+	gemm, gemmBlock := t.gemm[t.scheme], t.gemmBlock[t.scheme]
+	for n := range tiles {
+		lo, hi := n*tokens/tiles, (n+1)*tokens/tiles
+		act := &t.b.forms[form][(token+lo)*t.b.supers+i]
+		if gemm != nil {
+			gemm[hi-lo](&sums[lo*panelRows], &t.s.panel, act, stride)
+		} else {
+			gemmBlock[hi-lo](&sums[lo*panelRows], &t.s.panel, act, stride, blocks)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package cpu
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Task is work that can be cut into parts. A caller keeps its Task and hands
+// over the same pointer each time, so that a run allocates nothing.
+type Task interface {
+	// Do computes items lo to hi-1. Worker numbers from 0 to Pool.Workers()-1;
+	// no two calls with the same number run at once, so a Task can keep one
+	// scratch for each.
+	Do(worker, lo, hi int)
+}
+
+// spinTime is how long an idle worker looks for work before it parks. Between
+// two products of a decode step a few microseconds pass, and waking a parked
+// worker takes longer than that.
+const spinTime = 50 * time.Microsecond
+
+// Pool runs tasks on a fixed set of workers, started once. The goroutine that
+// calls Run is worker 0. Runs do not overlap: a second caller waits.
+type Pool struct {
+	mu      sync.Mutex // held during a Run
+	workers []poolWorker
+
+	task     Task
+	items    int
+	chunk    int
+	next     atomic.Int64 // first item that nobody has taken
+	pending  atomic.Int32 // workers that have not finished this run
+	panicked atomic.Pointer[failure]
+	closed   bool
+}
+
+// failure is a panic on its way from a worker to the caller of Run.
+type failure struct{ value any }
+
+// poolWorker is the mailbox of one worker, alone on its cache lines.
+type poolWorker struct {
+	run    atomic.Uint32 // number of the run to join; changes once per run
+	parked atomic.Bool
+	wake   chan struct{} // capacity 1
+	_      [104]byte
+}
+
+// NewPool starts a pool of n workers, the caller of Run included. With n below
+// 1 it takes all cores.
+func NewPool(n int) *Pool {
+	if n < 1 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	p := &Pool{workers: make([]poolWorker, n)}
+	for i := 1; i < n; i++ {
+		p.workers[i].wake = make(chan struct{}, 1)
+		go p.loop(i)
+	}
+	return p
+}
+
+// Workers is the number of workers, the caller of Run included.
+func (p *Pool) Workers() int { return len(p.workers) }
+
+// Run computes items 0 to n-1 of t, in chunks that workers take as they become
+// free, and returns when all are done. A chunk is large enough that taking it
+// costs little and small enough that workers finish together.
+func (p *Pool) Run(n int, t Task) {
+	p.RunChunks(n, max(1, n/(8*len(p.workers))), t)
+}
+
+// RunChunks is Run with the number of items in a chunk given.
+func (p *Pool) RunChunks(n, chunk int, t Task) {
+	if n <= 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		panic("cpu: Pool: Run after Close")
+	}
+	if n <= chunk || len(p.workers) == 1 {
+		t.Do(0, 0, n)
+		return
+	}
+	p.task, p.items, p.chunk = t, n, chunk
+	p.next.Store(0)
+	p.signal()
+	p.work(0)
+	for spins := 1; p.pending.Load() != 0; spins++ {
+		pause(spins)
+	}
+	p.task = nil
+	if v := p.panicked.Swap(nil); v != nil {
+		panic(v.value)
+	}
+}
+
+// Close ends the workers. The pool cannot be used afterwards.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.closed = true
+		p.signal()
+	}
+}
+
+// signal starts a new run on every other worker.
+func (p *Pool) signal() {
+	p.pending.Store(int32(len(p.workers) - 1))
+	for i := 1; i < len(p.workers); i++ {
+		w := &p.workers[i]
+		w.run.Add(1)
+		if w.parked.CompareAndSwap(true, false) {
+			w.wake <- struct{}{}
+		}
+	}
+}
+
+// loop is the life of worker i.
+func (p *Pool) loop(i int) {
+	w := &p.workers[i]
+	for run := uint32(1); ; run++ {
+		w.await(run)
+		if p.closed {
+			return
+		}
+		p.work(i)
+		p.pending.Add(-1)
+	}
+}
+
+// await returns when run has been signalled: it spins for a while, then parks.
+func (w *poolWorker) await(run uint32) {
+	var start time.Time
+	for spins := 1; w.run.Load() != run; spins++ {
+		pause(spins)
+		if spins%256 != 0 {
+			continue
+		}
+		if start.IsZero() {
+			start = time.Now()
+		} else if time.Since(start) > spinTime {
+			w.park(run)
+			return
+		}
+	}
+}
+
+// park blocks until run is signalled. The flag goes up before the last look at
+// the number, and whoever takes it down owes one message.
+func (w *poolWorker) park(run uint32) {
+	w.parked.Store(true)
+	if w.run.Load() == run && w.parked.CompareAndSwap(true, false) {
+		return
+	}
+	<-w.wake
+}
+
+// pause yields the processor now and then, so that spinning does not starve
+// other goroutines when there are more of them than cores.
+func pause(spins int) {
+	if spins%64 == 0 {
+		runtime.Gosched()
+	}
+}
+
+// work takes chunks until none is left. A panic in the task ends this worker's
+// share and is raised again in the caller of Run.
+func (p *Pool) work(worker int) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.panicked.Store(&failure{v})
+		}
+	}()
+	for {
+		hi := int(p.next.Add(int64(p.chunk)))
+		lo := hi - p.chunk
+		if lo >= p.items {
+			return
+		}
+		p.task.Do(worker, lo, min(hi, p.items))
+	}
+}

@@ -1,0 +1,130 @@
+package cpu
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// tally counts how often each item was done.
+type tally struct{ done []atomic.Int32 }
+
+func (t *tally) Do(_, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		t.done[i].Add(1)
+	}
+}
+
+func TestPoolDoesEachItemOnce(t *testing.T) {
+	for _, workers := range []int{1, 2, 3, 7} {
+		pool := NewPool(workers)
+		for n := range 70 {
+			task := &tally{make([]atomic.Int32, n)}
+			pool.Run(n, task)
+			pool.RunChunks(n, 3, task)
+			for i := range task.done {
+				if got := task.done[i].Load(); got != 2 {
+					t.Fatalf("%d workers, %d items: item %d done %d times, want 2", workers, n, i, got)
+				}
+			}
+		}
+		pool.Close()
+	}
+}
+
+// Workers that have parked must wake up for the next run.
+func TestPoolAfterPark(t *testing.T) {
+	pool := NewPool(3)
+	defer pool.Close()
+	for range 20 {
+		task := &tally{make([]atomic.Int32, 100)}
+		pool.RunChunks(100, 1, task)
+		time.Sleep(2 * time.Millisecond)
+		for i := range task.done {
+			if task.done[i].Load() != 1 {
+				t.Fatal("an item was lost after the workers had parked")
+			}
+		}
+	}
+}
+
+// alone fails when two calls with one worker number overlap.
+type alone struct {
+	busy    [4]atomic.Bool
+	overlap atomic.Bool
+}
+
+func (a *alone) Do(worker, lo, hi int) {
+	if a.busy[worker].Swap(true) {
+		a.overlap.Store(true)
+	}
+	time.Sleep(50 * time.Microsecond)
+	a.busy[worker].Store(false)
+}
+
+func TestPoolWorkerNumbers(t *testing.T) {
+	pool := NewPool(4)
+	defer pool.Close()
+	task := &alone{}
+	done := make(chan struct{})
+	for range 2 { // two callers at once
+		go func() {
+			for range 5 {
+				pool.RunChunks(40, 1, task)
+			}
+			done <- struct{}{}
+		}()
+	}
+	<-done
+	<-done
+	if task.overlap.Load() {
+		t.Error("two calls of Do shared a worker number")
+	}
+}
+
+type failing struct{}
+
+func (failing) Do(_, lo, _ int) {
+	if lo == 5 {
+		panic("item 5")
+	}
+}
+
+func TestPoolPanic(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	for range 3 {
+		func() {
+			defer func() {
+				if v := recover(); v != "item 5" {
+					t.Fatalf("recovered %v, want the panic of the task", v)
+				}
+			}()
+			pool.RunChunks(10, 1, failing{})
+			t.Fatal("Run returned after a panic in its task")
+		}()
+	}
+	task := &tally{make([]atomic.Int32, 10)}
+	pool.RunChunks(10, 1, task)
+	if task.done[9].Load() != 1 {
+		t.Error("the pool does not work after a panic")
+	}
+}
+
+func TestPoolAllocates(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	task := &tally{make([]atomic.Int32, 64)}
+	if n := testing.AllocsPerRun(100, func() { pool.Run(64, task) }); n != 0 {
+		t.Errorf("Run allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkPool(b *testing.B) {
+	pool := NewPool(2)
+	defer pool.Close()
+	task := &tally{make([]atomic.Int32, 2)}
+	for b.Loop() {
+		pool.RunChunks(2, 1, task)
+	}
+}
