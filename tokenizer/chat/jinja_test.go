@@ -88,11 +88,13 @@ func FuzzChatTemplate(f *testing.F) {
 	}
 	c := jinjaConversations()[2]
 	f.Fuzz(func(t *testing.T, source string) {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
 		start := time.Now()
 		tpl, err := Parse(source)
 		if err == nil {
 			var text string
-			text, err = tpl.Render(context.Background(), c)
+			text, err = tpl.Render(ctx, c)
 			if len(text) > spareMaking+64*(len(source)+4096) {
 				t.Errorf("it renders %d bytes", len(text))
 			}
@@ -100,7 +102,7 @@ func FuzzChatTemplate(f *testing.F) {
 		if err != nil && len(err.Error()) > 500 {
 			t.Errorf("the error has %d bytes", len(err.Error()))
 		}
-		if took := time.Since(start); took > 3*maxTime {
+		if took := time.Since(start); took > maxTime {
 			t.Errorf("it took %v", took)
 		}
 	})
