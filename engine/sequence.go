@@ -186,6 +186,20 @@ func (s *Sequence) Truncate(n int) int {
 	return n
 }
 
+// Repeat extends the sequence by n tokens without computing them: their keys and
+// values are those of its first page. It is for benchmarks only, which need a
+// cache of a length and not of a text: the cost of dense attention does not
+// depend on the values. The sequence ends with a whole page.
+func (s *Sequence) Repeat(n int) error {
+	if err := s.kv.Repeat(n); err != nil {
+		return err
+	}
+	for i := range n {
+		s.tokens = append(s.tokens, s.tokens[i%device.PageLen])
+	}
+	return nil
+}
+
 // Fork opens a sequence with the same tokens, which shares their memory.
 func (s *Sequence) Fork() (*Sequence, error) {
 	kv, err := s.runner.fork(s.kv)
