@@ -53,6 +53,10 @@ func (d *dev) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
 	return device.NewTensor(m, 0, dt, dims...), nil
 }
 
+// Available is how many bytes Alloc may still give, 0 where the system does not
+// say.
+func (d *dev) Available() uint64 { return d.left() }
+
 // left is how many bytes Alloc may still give: no more than the system has now,
 // and no more than it had at the start less what was given since, because
 // memory that was given but never touched still looks available.

@@ -25,6 +25,26 @@ type Device interface {
 	Close() error
 }
 
+// MemoryReporter is an optional ability of [Device].
+type MemoryReporter interface {
+	// Available is how many bytes Alloc may still give; 0 is unknown.
+	Available() uint64
+}
+
+// PeakReporter is an optional ability of [Device]: it measures what the hardware
+// can do at best, which benchmarks are compared with.
+type PeakReporter interface {
+	Peaks() Peaks
+}
+
+// Peaks is rates per second with all threads of the device at work; 0 is
+// unknown. A multiplication with its addition counts as two operations.
+type Peaks struct {
+	Read  float64 // bytes read from memory
+	Int8  float64 // operations on 8-bit integers, which quantized weights use
+	Float float64 // operations on f32
+}
+
 // Graph replays captured calls with the tensors they were captured with.
 type Graph interface {
 	Launch()

@@ -8,6 +8,7 @@ import (
 	"github.com/gollm/gollm/model"
 	"github.com/gollm/gollm/tokenizer"
 	"github.com/gollm/gollm/weights"
+	"golang.org/x/sync/errgroup"
 )
 
 // Engine is a model and its tokenizer on a device.
@@ -24,34 +25,43 @@ func Open(path, name string, c device.Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{File: f}
-	if err := e.load(name, c); err != nil {
+	dev, err := device.Open(name, c)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return Load(f, dev)
+}
+
+// Load makes an engine of an open file and an open device, which it closes with
+// itself, or at once when it fails.
+func Load(f *weights.File, dev device.Device) (*Engine, error) {
+	e := &Engine{File: f, Device: dev}
+	if err := e.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
 }
 
-// load fills in what stands on the open file.
-func (e *Engine) load(name string, c device.Config) (err error) {
-	vocab, err := tokenizer.FromMetadata(e.File)
-	if err == nil {
-		e.Tokenizer, err = tokenizer.New(vocab)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", e.File.Path(), err)
-	}
-	if e.Device, err = device.Open(name, c); err != nil {
+// load builds the tokenizer, which takes a tenth of a second for a large
+// vocabulary, while the weights are put on the device.
+func (e *Engine) load() error {
+	var g errgroup.Group
+	g.Go(func() error {
+		vocab, err := tokenizer.FromMetadata(e.File)
+		if err == nil {
+			e.Tokenizer, err = tokenizer.New(vocab)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.File.Path(), err)
+		}
+		return nil
+	})
+	g.Go(func() (err error) {
+		e.Model, err = model.Load(e.File, e.Device)
 		return err
-	}
-	e.Model, err = model.Load(e.File, e.Device)
-	return err
+	})
+	return g.Wait()
 }
 
 // Close frees the device and unmaps the file.
-func (e *Engine) Close() error {
-	var err error
-	if e.Device != nil {
-		err = e.Device.Close()
-	}
-	return errors.Join(err, e.File.Close())
-}
+func (e *Engine) Close() error { return errors.Join(e.Device.Close(), e.File.Close()) }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/weights"
 )
 
 // manifest describes a folder of models with exact logits: a float64 forward of
@@ -32,7 +33,7 @@ const plainBound = 3e-3
 // TestLogitsAgainstExact holds the relative error of every model's logits
 // against llama.cpp's on the same model.
 func TestLogitsAgainstExact(t *testing.T) {
-	for _, dir := range []string{shared + "logits"} {
+	for _, dir := range []string{"../testdata/logits", shared + "logits"} {
 		data, err := os.ReadFile(need(t, filepath.Join(dir, "manifest.json")))
 		if err != nil {
 			t.Fatal(err)
@@ -43,12 +44,13 @@ func TestLogitsAgainstExact(t *testing.T) {
 		}
 		for name, model := range m.Models {
 			t.Run(name, func(t *testing.T) {
+				e := open(t, filepath.Join(dir, model.File))
 				bound := 1.1 * model.Peer
-				if slices.Contains([]string{"tiny-f16", "tiny-bf16", "tiny-f32"}, name) {
-					bound = min(bound, plainBound)
+				if !quantized(e) {
+					bound = plainBound
 				}
 				want := readFloats(t, filepath.Join(dir, model.Logits))
-				got := allLogits(t, filepath.Join(dir, model.File), m.Tokens)
+				got := allLogits(t, e, m.Tokens)
 				if len(got) != len(want) {
 					t.Fatalf("%d logits, want %d", len(got), len(want))
 				}
@@ -63,9 +65,8 @@ func TestLogitsAgainstExact(t *testing.T) {
 }
 
 // allLogits is the logits of every position, [position][vocabulary].
-func allLogits(t *testing.T, path string, ids []int32) []float32 {
+func allLogits(t *testing.T, e *engine.Engine, ids []int32) []float32 {
 	t.Helper()
-	e := open(t, path)
 	s := sequence(t, runner(t, e, engine.Config{Context: len(ids)}))
 	var all []float32
 	err := s.Prefill(context.Background(), ids, engine.PrefillOptions{Logits: func(_ int, l []float32) error {
@@ -76,6 +77,11 @@ func allLogits(t *testing.T, path string, ids []int32) []float32 {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// quantized reports whether any weight of the model is.
+func quantized(e *engine.Engine) bool {
+	return slices.ContainsFunc(e.File.Tensors(), func(t weights.Tensor) bool { return t.DType.Quantized() })
 }
 
 // readFloats reads a file of little-endian float32.

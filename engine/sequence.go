@@ -181,21 +181,31 @@ func (s *Sequence) Logits(dst []float32) error {
 // attention keeps sums beside each page, which cannot be taken apart, that is
 // the last page boundary.
 func (s *Sequence) Truncate(n int) int {
-	if len(s.runner.policy.PageStates()) > 0 && n < s.Len() {
-		n -= n % device.PageLen
-	}
-	s.kv.Truncate(n)
+	n = s.runner.truncate(s.kv, n)
 	s.tokens = s.tokens[:n]
 	return n
 }
 
+// Repeat extends the sequence by n tokens without computing them: their keys and
+// values are those of its first page. It is for benchmarks only, which need a
+// cache of a length and not of a text: the cost of dense attention does not
+// depend on the values. The sequence ends with a whole page.
+func (s *Sequence) Repeat(n int) error {
+	if err := s.kv.Repeat(n); err != nil {
+		return err
+	}
+	for i := range n {
+		s.tokens = append(s.tokens, s.tokens[i%device.PageLen])
+	}
+	return nil
+}
+
 // Fork opens a sequence with the same tokens, which shares their memory.
 func (s *Sequence) Fork() (*Sequence, error) {
-	kv, err := s.kv.Fork()
+	kv, err := s.runner.fork(s.kv)
 	if err != nil {
 		return nil, err
 	}
-	s.runner.policy.Fork(kv.Slot(), s.kv.Slot())
 	return &Sequence{runner: s.runner, kv: kv, tokens: slices.Clone(s.tokens), next: s.next, row: s.row}, nil
 }
 

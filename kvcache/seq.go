@@ -77,6 +77,26 @@ func (s *Seq) Extend(n int, frozen func(layer int) int) error {
 	return nil
 }
 
+// Repeat extends the sequence by n positions that are copies of its first page,
+// in every layer. The sequence ends with a whole page. It is for benchmarks,
+// which need a cache of a length and not of a text.
+func (s *Seq) Repeat(n int) error {
+	if s.len == 0 || s.len%device.PageLen != 0 {
+		return fmt.Errorf("kvcache: Repeat of a sequence of %d, want a multiple of %d above 0", s.len, device.PageLen)
+	}
+	from := pagesPerLayer(s.len)
+	if err := s.Extend(n, nil); err != nil {
+		return err
+	}
+	for l := range s.cache.tables {
+		row := s.cache.row(l, s.slot)
+		for i := from; i < pagesPerLayer(s.len); i++ {
+			s.cache.copyPage(row[i], row[0])
+		}
+	}
+	return nil
+}
+
 // aliased reports whether page i of a layer is that of the layer below.
 func aliased(layer, i int, frozen func(layer int) int) bool {
 	return frozen != nil && layer > 0 && (i+1)*device.PageLen <= frozen(layer)

@@ -168,7 +168,7 @@ func wordLlama3(text string) int {
 	if end := symbols(text); end > 0 {
 		return skip(text, end, newline)
 	}
-	return spaces(text)
+	return lines(text)
 }
 
 // splitTekken cuts by the pattern of Mistral's tekken,
@@ -183,13 +183,15 @@ func wordTekken(text string) int {
 	if c&number != 0 {
 		return n
 	}
-	if c&(letter|newline) == 0 {
-		if end := casedWord(text, n); end > n {
-			return end
+	if c&newline == 0 {
+		for _, match := range []func(string, int) int{lowerWord, upperWord} {
+			if end := match(text, n); end > n && c&letter == 0 {
+				return end
+			}
+			if end := match(text, 0); end > 0 {
+				return end
+			}
 		}
-	}
-	if end := casedWord(text, 0); end > 0 {
-		return end
 	}
 	if end := symbols(text); end > 0 {
 		for end < len(text) && (text[end] == '\r' || text[end] == '\n' || text[end] == '/') {
@@ -197,14 +199,14 @@ func wordTekken(text string) int {
 		}
 		return end
 	}
-	return spaces(text)
+	return lines(text)
 }
 
-// casedWord returns the end of upper*lower+ from i on or, failing that, of upper+
-// lower*; i when there is neither. Marks and letters without case are both upper
-// and lower, so upper* gives back what lower+ needs.
-func casedWord(text string, i int) int {
-	end, lastBoth := i, -1 // lastBoth: end of the last character that is both
+// lowerWord returns the end of upper*lower+ from i on, i when it does not match.
+// Marks and letters without case are both upper and lower, so upper* gives back what
+// lower+ needs.
+func lowerWord(text string, i int) int {
+	end, lastBoth := i, i // lastBoth: end of the last character that is both
 	for {
 		c, n := classAt(text, end)
 		if c&upper == 0 {
@@ -218,10 +220,16 @@ func casedWord(text string, i int) int {
 	if low := skip(text, end, lower); low > end {
 		return low
 	}
-	if lastBoth >= 0 {
-		return lastBoth
+	return lastBoth
+}
+
+// upperWord returns the end of upper+lower* from i on, i when it does not match.
+func upperWord(text string, i int) int {
+	end := skip(text, i, upper)
+	if end == i {
+		return i
 	}
-	return end
+	return skip(text, end, lower)
 }
 
 // splitGPT2 cuts by the pattern of GPT-2,
@@ -349,11 +357,31 @@ func symbols(text string) int {
 	return 0
 }
 
-// spaces returns the end of "\s*[\r\n]+|\s+(?!\S)|\s+": up to the last line end of
-// the run; else without the last character when another word follows; else all. A
-// character that nothing matched is a word of its own.
+// lines returns the end of "\s*[\r\n]+|\s+(?!\S)|\s+": up to the last line end of
+// the run of spaces, else what spaces returns.
+func lines(text string) int {
+	lineEnd := 0
+	for end := 0; ; {
+		c, n := classAt(text, end)
+		if c&space == 0 {
+			break
+		}
+		end += n
+		if c&newline != 0 {
+			lineEnd = end
+		}
+	}
+	if lineEnd > 0 {
+		return lineEnd
+	}
+	return spaces(text)
+}
+
+// spaces returns the end of "\s+(?!\S)|\s+": the run of spaces, without its last
+// character when another word follows. A character that is no space, and that
+// nothing else matched, is a word of its own.
 func spaces(text string) int {
-	end, last, lineEnd := 0, 0, 0
+	end, last := 0, 0
 	for {
 		c, n := classAt(text, end)
 		if c&space == 0 {
@@ -361,16 +389,11 @@ func spaces(text string) int {
 		}
 		last = end
 		end += n
-		if c&newline != 0 {
-			lineEnd = end
-		}
 	}
 	switch {
 	case end == 0:
 		_, n := classAt(text, 0)
 		return n
-	case lineEnd > 0:
-		return lineEnd
 	case end < len(text) && last > 0:
 		return last
 	}

@@ -229,4 +229,17 @@ func (t *Tokenizer) Special(id int32) bool {
 	return t.has(id) && (t.types[id] == TypeControl || t.types[id] == TypeUnknown)
 }
 
+// HasSpecial reports whether text contains the text of a control token, which
+// ParseSpecial would turn into that token. A caller with users that are not trusted
+// can refuse their text.
+func (t *Tokenizer) HasSpecial(text string) bool {
+	for {
+		_, end, id := t.parsed.next(text)
+		if id == None || t.Special(id) {
+			return id != None
+		}
+		text = text[end:]
+	}
+}
+
 func (t *Tokenizer) has(id int32) bool { return id >= 0 && int(id) < len(t.pieces) }

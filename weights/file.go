@@ -80,6 +80,9 @@ func openPart(path string) (*part, error) {
 		return nil, fmt.Errorf("weights: %w", err)
 	}
 	defer file.Close()
+	if info, err = file.Stat(); err != nil {
+		return nil, fmt.Errorf("weights: %w", err)
+	}
 	p := &part{path: path, release: func() error { return nil }}
 	if size := info.Size(); size > 0 {
 		if int64(int(size)) != size {

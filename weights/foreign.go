@@ -34,7 +34,7 @@ var foreign = []struct{ magic, looksLike, advice string }{
 // It expects at least one byte.
 func notGGUF(data []byte) error {
 	head := data[:min(len(data), 512)]
-	text := strings.ToLower(string(bytes.TrimLeft(head, " \t\r\n\ufeff")))
+	text := lowerASCII(bytes.TrimLeft(head, " \t\r\n\ufeff"))
 	for _, f := range foreign {
 		if strings.HasPrefix(text, f.magic) {
 			return fmt.Errorf("not a readable GGUF file: it looks like %s; %s", f.looksLike, f.advice)
@@ -53,4 +53,16 @@ func notGGUF(data []byte) error {
 // the length of a JSON header, then the header.
 func isSafetensors(head []byte, size int) bool {
 	return len(head) > 9 && head[8] == '{' && binary.LittleEndian.Uint64(head) <= uint64(size-8)
+}
+
+// lowerASCII lowers A to Z and leaves other bytes alone, whether or not they are
+// text.
+func lowerASCII(b []byte) string {
+	low := bytes.Clone(b)
+	for i, c := range low {
+		if 'A' <= c && c <= 'Z' {
+			low[i] += 'a' - 'A'
+		}
+	}
+	return string(low)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -19,9 +20,9 @@ const (
 	maxKeyLen       = 64 << 10 // bytes
 	maxTensorName   = 256      // bytes
 	maxDims         = 4
-	maxElements     = 1 << 48 // of one tensor
-	minAlignment    = 8       // what GGUF demands
-	plainAlignment  = 32      // where the file says nothing
+	maxElements     = min(1<<48, math.MaxInt) // of one tensor
+	minAlignment    = 8                       // what GGUF demands
+	plainAlignment  = 32                      // where the file says nothing
 	keyMinSize      = 8 + 1 + 4 + 1
 	tensorMinSize   = 8 + 1 + 4 + 8 + 4 + 8
 	magic           = "GGUF"
@@ -199,14 +200,14 @@ func (h *header) place(spans []span, size uint64) error {
 // every read returns zeros.
 type cursor struct {
 	data  []byte
-	at    int // bytes read
-	kind  string
+	at    int    // bytes read
+	kind  string // what is being read, see in
 	index uint64
 	name  string
 	err   error
 }
 
-// in says what is being read, for errors: the i-th key or tensor, and its name
+// in says what is being read, for errors: key or tensor i, from 0, and its name
 // once that is known.
 func (c *cursor) in(kind string, i uint64, name string) { c.kind, c.index, c.name = kind, i, name }
 
@@ -220,7 +221,7 @@ func (c *cursor) fail(format string, args ...any) {
 	case c.name != "":
 		text = fmt.Sprintf("%s %q: %s", c.kind, c.name, text)
 	case c.kind != "":
-		text = fmt.Sprintf("%s number %d: %s", c.kind, c.index, text)
+		text = fmt.Sprintf("%s number %d: %s", c.kind, c.index+1, text)
 	}
 	c.err = fmt.Errorf("%s", text)
 }
@@ -268,7 +269,10 @@ func (c *cursor) u64(what string) uint64 {
 
 // text reads a length and that many bytes, at most limit.
 func (c *cursor) text(what string, limit uint64) []byte {
-	n := c.u64("the length of " + what)
+	if c.err == nil && c.left() < 8 {
+		c.short("the length of "+what, 8)
+	}
+	n := c.u64(what)
 	if n > limit && n <= c.left() {
 		c.fail("%s has %d bytes, want at most %d", what, n, limit)
 	}
@@ -281,7 +285,7 @@ func (c *cursor) room(what string, n, size, limit uint64) {
 		return
 	}
 	if most := c.left() / size; n > most {
-		c.fail("the header announces %d %s, but the file has room for at most %d: it is cut short or damaged; download it again", n, what, most)
+		c.fail("the header announces %d %s, but has room for at most %d: the file is cut short or damaged; download it again", n, what, most)
 	}
 	if n > limit {
 		c.fail("the header announces %d %s, want at most %d", n, what, limit)
@@ -321,7 +325,7 @@ func (c *cursor) array(v *value) {
 		return
 	}
 	if most := c.left() / v.elem.minSize(); n > most {
-		c.fail("an array of %d %v elements, but the file has room for at most %d: it is cut short or damaged; download it again", n, v.elem, most)
+		c.fail("its value is an array of %d %v, but the header has room for at most %d: the file is cut short or damaged; download it again", n, v.elem, most)
 		return
 	}
 	v.n, v.at = int(n), c.at

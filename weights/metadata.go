@@ -205,6 +205,6 @@ func stringsAt(p *part, key string, v value) ([]string, bool) {
 	}
 	// The getter prepends the architecture to keys that do not begin with
 	// "general." or "tokenizer.", so the array is handed to it under such a key.
-	const any = "general.array"
-	return ggml.KV{any: p.kv.Value(key)}.Strings(any), true
+	const array = "general.array"
+	return ggml.KV{array: p.kv.Value(key)}.Strings(array), true
 }

@@ -29,7 +29,7 @@ func (f *File) complete() error {
 	if err != nil {
 		return err
 	}
-	stem, i, err := opened.place(n)
+	stem, i, err := opened.numberIn(n)
 	if err != nil {
 		return err
 	}
@@ -41,9 +41,9 @@ func (f *File) complete() error {
 	return f.collect()
 }
 
-// place is where a part of n stands by its name: the stem of the path and the
+// numberIn says which of n parts this is by its name: the stem of the path and the
 // number of the part, from 0.
-func (p *part) place(n int) (stem string, i int, err error) {
+func (p *part) numberIn(n int) (stem string, i int, err error) {
 	m := partName.FindStringSubmatch(p.path)
 	named := 1
 	if m != nil {

@@ -2,7 +2,6 @@ package weights
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/gollm/gollm/device"
@@ -93,11 +92,3 @@ func (t valueType) String() string {
 
 // minSize is the number of bytes that a value of the type takes at least.
 func (t valueType) minSize() uint64 { return uint64(valueTypes[t].size) }
-
-// integer reports whether values of the type are whole numbers.
-func (t valueType) integer() bool {
-	return slices.Contains([]valueType{typeU8, typeI8, typeU16, typeI16, typeU32, typeI32, typeU64, typeI64}, t)
-}
-
-// float reports whether values of the type are floating-point numbers.
-func (t valueType) float() bool { return t == typeF32 || t == typeF64 }

@@ -63,27 +63,46 @@ func (w *Writer) Set(key string, value any) {
 // Add adds a tensor of shape dims, slowest dimension first, whose elements are
 // data. The Writer keeps data until it has written.
 func (w *Writer) Add(name string, t device.DType, data []byte, dims ...int) {
-	elements := 1
-	for _, d := range dims {
-		if d < 1 || elements > math.MaxInt32*1024/d {
-			w.fail("tensor %q: shape %v, want dimensions of at least 1 and a smaller product", name, dims)
-			return
-		}
-		elements *= d
-	}
-	switch {
-	case len(dims) == 0 || len(dims) > maxDims:
-		w.fail("tensor %q: shape %v, want 1 to %d dimensions", name, dims, maxDims)
-	case name == "" || len(name) > maxTensorName:
+	if name == "" || len(name) > maxTensorName {
 		w.fail("tensor %q: want a name of 1 to %d bytes", name, maxTensorName)
-	case dims[len(dims)-1]%t.BlockLen() != 0:
-		w.fail("tensor %q: rows of %d elements, want a multiple of %d for %v", name, dims[len(dims)-1], t.BlockLen(), t)
-	case len(data) != elements/t.BlockLen()*t.BlockSize():
-		w.fail("tensor %q: %d bytes of data, want %d for %v %v", name, len(data), elements/t.BlockLen()*t.BlockSize(), t, dims)
-	case slices.ContainsFunc(w.tensors, func(u Tensor) bool { return u.Name == name }):
+		return
+	}
+	if slices.ContainsFunc(w.tensors, func(u Tensor) bool { return u.Name == name }) {
 		w.fail("tensor %q: added twice", name)
+		return
+	}
+	size, err := dataSize(t, dims)
+	if err != nil {
+		w.fail("tensor %q: %w", name, err)
+		return
+	}
+	if uint64(len(data)) != size {
+		w.fail("tensor %q: %d bytes of data, want %d for %v %v", name, len(data), size, t, dims)
+		return
 	}
 	w.tensors = append(w.tensors, Tensor{Name: name, DType: t, Shape: slices.Clone(dims), Data: data})
+}
+
+// dataSize is the number of bytes of a tensor that GGUF can hold.
+func dataSize(t device.DType, dims []int) (uint64, error) {
+	if !slices.Contains(device.DTypes(), t) {
+		return 0, fmt.Errorf("type %v, want one of %v", t, device.DTypes())
+	}
+	if len(dims) == 0 || len(dims) > maxDims {
+		return 0, fmt.Errorf("%d dimensions, want 1 to %d", len(dims), maxDims)
+	}
+	elements := uint64(1)
+	for _, d := range dims {
+		if d < 1 || elements > maxElements/uint64(d) {
+			return 0, fmt.Errorf("shape %v, want dimensions of at least 1 and at most %d elements", dims, uint64(maxElements))
+		}
+		elements *= uint64(d)
+	}
+	row := dims[len(dims)-1]
+	if row%t.BlockLen() != 0 {
+		return 0, fmt.Errorf("rows of %d elements, want a multiple of %d for %v", row, t.BlockLen(), t)
+	}
+	return elements / uint64(t.BlockLen()) * uint64(t.BlockSize()), nil
 }
 
 // AddF32 adds a tensor of shape dims, slowest dimension first, of type F32.
@@ -267,27 +286,37 @@ func typeOf(v any) (typ, elem valueType, ok bool) {
 func narrow(value any) any {
 	switch v := value.(type) {
 	case int:
-		switch {
-		case v >= 0 && v <= math.MaxUint32:
+		switch narrowest(v, v) {
+		case typeU32:
 			return uint32(v)
-		case v >= math.MinInt32 && v < 0:
+		case typeI32:
 			return int32(v)
 		}
 		return int64(v)
 	case []int:
-		lo, hi := 0, 0
-		for _, n := range v {
-			lo, hi = min(lo, n), max(hi, n)
+		if len(v) == 0 {
+			return []int32{}
 		}
-		switch {
-		case lo >= 0 && hi <= math.MaxUint32:
+		switch narrowest(slices.Min(v), slices.Max(v)) {
+		case typeU32:
 			return convertAll[uint32](v)
-		case lo >= math.MinInt32 && hi <= math.MaxInt32:
+		case typeI32:
 			return convertAll[int32](v)
 		}
 		return convertAll[int64](v)
 	}
 	return value
+}
+
+// narrowest is the first of u32, i32 and i64 that holds lo to hi.
+func narrowest(lo, hi int) valueType {
+	switch {
+	case lo >= 0 && uint64(hi) <= math.MaxUint32:
+		return typeU32
+	case lo >= math.MinInt32 && hi <= math.MaxInt32:
+		return typeI32
+	}
+	return typeI64
 }
 
 // convertAll converts each element.

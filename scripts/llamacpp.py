@@ -1,0 +1,139 @@
+"""llama.cpp through llama-cpp-python's C bindings, without its Python classes.
+
+Engine loads a GGUF; Context runs tokens through it and reads logits. Nothing is
+sampled and nothing is copied inside a timed loop: a decode step is one call of
+llama_decode with a batch that points at one token, as in llama.cpp's llama-bench.
+"""
+
+import ctypes
+import random
+import time
+
+import llama_cpp as lc
+import numpy as np
+
+ERROR = 3  # GGML_LOG_LEVEL_ERROR
+_complaints = []  # what llama.cpp logged at level error
+
+
+@lc.llama_log_callback
+def _log(level, text, data):
+    if level == ERROR:
+        _complaints.append(text.decode(errors="replace").strip())
+
+
+class Engine:
+    """A model that llama.cpp has loaded."""
+
+    def __init__(self, path, repack=True):
+        lc.llama_log_set(_log, ctypes.c_void_p(0))
+        lc.llama_backend_init()
+        params = lc.llama_model_default_params()
+        params.n_gpu_layers = 0
+        params.use_extra_bufts = repack
+        self.model = lc.llama_model_load_from_file(str(path).encode(), params)
+        if not self.model:
+            raise SystemExit(f"llama.cpp cannot load {path}: {' / '.join(_complaints)}")
+        self.vocab_size = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(self.model))
+
+    def context(self, size, threads, flash=False, batch=2048, ubatch=512, cache=None):
+        return Context(self, size, threads, flash, batch, ubatch, cache)
+
+    def close(self):
+        lc.llama_model_free(self.model)
+
+
+class Context:
+    """A KV cache of one sequence with room for size tokens."""
+
+    def __init__(self, engine, size, threads, flash, batch, ubatch, cache):
+        params = lc.llama_context_default_params()
+        params.n_ctx = size
+        params.n_batch = max(batch, ubatch)
+        params.n_ubatch = ubatch
+        params.n_seq_max = 1
+        params.n_threads = params.n_threads_batch = threads
+        params.flash_attn_type = (
+            lc.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash else lc.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        )
+        if cache is not None:
+            params.type_k = params.type_v = cache
+        params.no_perf = True
+        self.engine = engine
+        self.batch = params.n_batch
+        self.ctx = lc.llama_init_from_model(engine.model, params)
+        if not self.ctx:
+            raise SystemExit(f"llama.cpp cannot make a context of {size} tokens")
+        self.memory = lc.llama_get_memory(self.ctx)
+        self.length = 0
+
+    def truncate(self, length):
+        """Forgets every position from length on."""
+        if length == 0:
+            lc.llama_memory_clear(self.memory, False)
+        elif not lc.llama_memory_seq_rm(self.memory, 0, length, -1):
+            raise SystemExit(f"llama.cpp cannot truncate its cache to {length}")
+        self.length = length
+
+    def extend(self, tokens):
+        """Runs tokens; logits are computed for the last one of every batch only."""
+        for i in range(0, len(tokens), self.batch):
+            part = (lc.llama_token * len(tokens[i : i + self.batch]))(*tokens[i : i + self.batch])
+            self._decode(lc.llama_batch_get_one(part, len(part)))
+        lc.llama_synchronize(self.ctx)
+        self.length += len(tokens)
+
+    def logits(self, tokens):
+        """Runs tokens in one call; returns their logits, float32 [len(tokens), vocab]."""
+        batch = lc.llama_batch_init(len(tokens), 0, 1)
+        batch.n_tokens = len(tokens)
+        for i, token in enumerate(tokens):
+            batch.token[i], batch.pos[i] = token, self.length + i
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, 0
+            batch.logits[i] = 1
+        self._decode(batch)
+        rows = lc.llama_get_logits(self.ctx)
+        out = np.ctypeslib.as_array(rows, shape=(len(tokens), self.engine.vocab_size)).copy()
+        lc.llama_batch_free(batch)
+        self.length += len(tokens)
+        return out
+
+    def time_prefill(self, n):
+        """Tokens per second of one prompt of n random tokens in an empty cache."""
+        self.truncate(0)
+        tokens = self._random(n)
+        start = time.perf_counter()
+        self.extend(tokens)
+        return n / (time.perf_counter() - start)
+
+    def time_decode(self, depth, n):
+        """Tokens per second of n single-token steps after depth tokens in the cache."""
+        if self.length < depth:
+            self.extend(self._random(depth - self.length))
+        self.truncate(depth)
+        token = (lc.llama_token * 1)(0)
+        batch = lc.llama_batch_get_one(token, 1)
+        tokens = self._random(n)
+        decode, wait, ctx = lc.llama_decode, lc.llama_synchronize, self.ctx
+        start = time.perf_counter()
+        for token[0] in tokens:
+            decode(ctx, batch)
+            wait(ctx)
+        seconds = time.perf_counter() - start
+        self.length += n
+        if lc.llama_memory_seq_pos_max(self.memory, 0) != depth + n - 1:
+            raise SystemExit(f"llama.cpp did not decode {n} tokens at depth {depth}")
+        self.truncate(depth)
+        return n / seconds
+
+    def close(self):
+        lc.llama_free(self.ctx)
+
+    def _decode(self, batch):
+        status = lc.llama_decode(self.ctx, batch)
+        if status != 0:
+            raise SystemExit(f"llama_decode failed with {status} at position {self.length}")
+
+    def _random(self, n):
+        draw = random.Random(self.length * 1000003 + n)
+        return [draw.randrange(self.engine.vocab_size) for _ in range(n)]
