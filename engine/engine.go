@@ -8,6 +8,7 @@ import (
 	"github.com/gollm/gollm/model"
 	"github.com/gollm/gollm/tokenizer"
 	"github.com/gollm/gollm/weights"
+	"golang.org/x/sync/errgroup"
 )
 
 // Engine is a model and its tokenizer on a device.
@@ -41,17 +42,25 @@ func Load(f *weights.File, dev device.Device) (*Engine, error) {
 	return e, nil
 }
 
-// load fills in what stands on the file and the device.
+// load builds the tokenizer, which takes a tenth of a second for a large
+// vocabulary, while the weights are put on the device.
 func (e *Engine) load() error {
-	vocab, err := tokenizer.FromMetadata(e.File)
-	if err == nil {
-		e.Tokenizer, err = tokenizer.New(vocab)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", e.File.Path(), err)
-	}
-	e.Model, err = model.Load(e.File, e.Device)
-	return err
+	var g errgroup.Group
+	g.Go(func() error {
+		vocab, err := tokenizer.FromMetadata(e.File)
+		if err == nil {
+			e.Tokenizer, err = tokenizer.New(vocab)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.File.Path(), err)
+		}
+		return nil
+	})
+	g.Go(func() (err error) {
+		e.Model, err = model.Load(e.File, e.Device)
+		return err
+	})
+	return g.Wait()
 }
 
 // Close frees the device and unmaps the file.
