@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func gemm32T1(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32T1(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -16,8 +16,14 @@ TEXT ·gemm32T1(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   384(DX), R9
+	LEAQ   128(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000030, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000010, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    (BX), Z4
@@ -82,7 +88,7 @@ groups:
 	RET
 
 // func gemm16T1(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16T1(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -93,8 +99,14 @@ TEXT ·gemm16T1(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   384(DX), R9
+	LEAQ   128(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000030, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000010, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    (BX), Z4
@@ -165,7 +177,7 @@ groups:
 	RET
 
 // func gemmBlockT1(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockT1(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -175,8 +187,14 @@ TEXT ·gemmBlockT1(SB), NOSPLIT, $0-32
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z2
 	MOVQ    DX, DI
+	LEAQ    384(DX), R8
+	LEAQ    128(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	ADDQ         $0x00000030, R8
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000010, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    (BX), Z4
@@ -238,7 +256,7 @@ blocks:
 	RET
 
 // func gemm32MinT1(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32MinT1(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -249,8 +267,14 @@ TEXT ·gemm32MinT1(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   384(DX), R9
+	LEAQ   128(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000030, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000010, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    (BX), Z4
@@ -343,7 +367,7 @@ groups:
 	RET
 
 // func gemm16MinT1(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16MinT1(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -354,8 +378,14 @@ TEXT ·gemm16MinT1(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   384(DX), R9
+	LEAQ   128(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000030, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000010, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    (BX), Z4
@@ -474,7 +504,7 @@ groups:
 	RET
 
 // func gemmBlockMinT1(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockMinT1(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -484,8 +514,14 @@ TEXT ·gemmBlockMinT1(SB), NOSPLIT, $0-32
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z2
 	MOVQ    DX, DI
+	LEAQ    384(DX), R8
+	LEAQ    128(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	ADDQ         $0x00000030, R8
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000010, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    (BX), Z4
@@ -550,7 +586,7 @@ blocks:
 	RET
 
 // func gemm32T2(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32T2(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -563,8 +599,15 @@ TEXT ·gemm32T2(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   768(DX), R9
+	LEAQ   256(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	ADDQ         $0x00000060, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000020, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -668,7 +711,7 @@ groups:
 	RET
 
 // func gemm16T2(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16T2(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -681,8 +724,15 @@ TEXT ·gemm16T2(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   768(DX), R9
+	LEAQ   256(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	ADDQ         $0x00000060, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000020, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -798,7 +848,7 @@ groups:
 	RET
 
 // func gemmBlockT2(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockT2(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -810,8 +860,15 @@ TEXT ·gemmBlockT2(SB), NOSPLIT, $0-32
 	VMOVUPS 128(AX), Z4
 	VMOVUPS 192(AX), Z6
 	MOVQ    DX, DI
+	LEAQ    768(DX), R8
+	LEAQ    256(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	ADDQ         $0x00000060, R8
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000020, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    8192(CX), Z5
@@ -908,7 +965,7 @@ blocks:
 	RET
 
 // func gemm32MinT2(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32MinT2(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -921,8 +978,15 @@ TEXT ·gemm32MinT2(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   768(DX), R9
+	LEAQ   256(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	ADDQ         $0x00000060, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000020, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -1074,7 +1138,7 @@ groups:
 	RET
 
 // func gemm16MinT2(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16MinT2(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -1087,8 +1151,15 @@ TEXT ·gemm16MinT2(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   768(DX), R9
+	LEAQ   256(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	ADDQ         $0x00000060, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000020, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -1284,7 +1355,7 @@ groups:
 	RET
 
 // func gemmBlockMinT2(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockMinT2(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -1296,8 +1367,15 @@ TEXT ·gemmBlockMinT2(SB), NOSPLIT, $0-32
 	VMOVUPS 128(AX), Z4
 	VMOVUPS 192(AX), Z6
 	MOVQ    DX, DI
+	LEAQ    768(DX), R8
+	LEAQ    256(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	ADDQ         $0x00000060, R8
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000020, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    8192(CX), Z5
@@ -1400,7 +1478,7 @@ blocks:
 	RET
 
 // func gemm32T3(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32T3(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -1415,8 +1493,16 @@ TEXT ·gemm32T3(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1152(DX), R9
+	LEAQ   384(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	ADDQ         $0x00000090, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000030, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -1559,7 +1645,7 @@ groups:
 	RET
 
 // func gemm16T3(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16T3(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -1574,8 +1660,16 @@ TEXT ·gemm16T3(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1152(DX), R9
+	LEAQ   384(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	ADDQ         $0x00000090, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000030, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -1736,7 +1830,7 @@ groups:
 	RET
 
 // func gemmBlockT3(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockT3(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -1750,8 +1844,16 @@ TEXT ·gemmBlockT3(SB), NOSPLIT, $0-32
 	VMOVUPS 256(AX), Z8
 	VMOVUPS 320(AX), Z10
 	MOVQ    DX, DI
+	LEAQ    1152(DX), R8
+	LEAQ    384(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	PREFETCHT0   128(R8)
+	ADDQ         $0x00000090, R8
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000030, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    8192(CX), Z5
@@ -1883,7 +1985,7 @@ blocks:
 	RET
 
 // func gemm32MinT3(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32MinT3(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -1898,8 +2000,16 @@ TEXT ·gemm32MinT3(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1152(DX), R9
+	LEAQ   384(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	ADDQ         $0x00000090, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000030, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -2110,7 +2220,7 @@ groups:
 	RET
 
 // func gemm16MinT3(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16MinT3(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -2125,8 +2235,16 @@ TEXT ·gemm16MinT3(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1152(DX), R9
+	LEAQ   384(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	ADDQ         $0x00000090, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000030, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -2399,7 +2517,7 @@ groups:
 	RET
 
 // func gemmBlockMinT3(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockMinT3(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -2413,8 +2531,16 @@ TEXT ·gemmBlockMinT3(SB), NOSPLIT, $0-32
 	VMOVUPS 256(AX), Z8
 	VMOVUPS 320(AX), Z10
 	MOVQ    DX, DI
+	LEAQ    1152(DX), R8
+	LEAQ    384(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	PREFETCHT0   128(R8)
+	ADDQ         $0x00000090, R8
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000030, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    8192(CX), Z5
@@ -2555,7 +2681,7 @@ blocks:
 	RET
 
 // func gemm32T4(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32T4(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -2572,8 +2698,16 @@ TEXT ·gemm32T4(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1536(DX), R9
+	LEAQ   512(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	ADDQ         $0x000000c0, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000040, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -2755,7 +2889,7 @@ groups:
 	RET
 
 // func gemm16T4(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16T4(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -2772,8 +2906,16 @@ TEXT ·gemm16T4(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1536(DX), R9
+	LEAQ   512(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	ADDQ         $0x000000c0, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000040, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -2979,7 +3121,7 @@ groups:
 	RET
 
 // func gemmBlockT4(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockT4(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -2995,8 +3137,16 @@ TEXT ·gemmBlockT4(SB), NOSPLIT, $0-32
 	VMOVUPS 384(AX), Z12
 	VMOVUPS 448(AX), Z14
 	MOVQ    DX, DI
+	LEAQ    1536(DX), R8
+	LEAQ    512(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	PREFETCHT0   128(R8)
+	ADDQ         $0x000000c0, R8
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000040, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    8192(CX), Z5
@@ -3163,7 +3313,7 @@ blocks:
 	RET
 
 // func gemm32MinT4(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32MinT4(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -3180,8 +3330,16 @@ TEXT ·gemm32MinT4(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1536(DX), R9
+	LEAQ   512(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	ADDQ         $0x000000c0, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000040, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -3451,7 +3609,7 @@ groups:
 	RET
 
 // func gemm16MinT4(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16MinT4(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -3468,8 +3626,16 @@ TEXT ·gemm16MinT4(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1536(DX), R9
+	LEAQ   512(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	ADDQ         $0x000000c0, R9
+	PREFETCHT0   (R10)
+	ADDQ         $0x00000040, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -3819,7 +3985,7 @@ groups:
 	RET
 
 // func gemmBlockMinT4(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockMinT4(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -3835,8 +4001,16 @@ TEXT ·gemmBlockMinT4(SB), NOSPLIT, $0-32
 	VMOVUPS 384(AX), Z12
 	VMOVUPS 448(AX), Z14
 	MOVQ    DX, DI
+	LEAQ    1536(DX), R8
+	LEAQ    512(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	PREFETCHT0   128(R8)
+	ADDQ         $0x000000c0, R8
+	PREFETCHT0   (R9)
+	ADDQ         $0x00000040, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    8192(CX), Z5
@@ -4015,7 +4189,7 @@ blocks:
 	RET
 
 // func gemm32T5(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32T5(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -4034,8 +4208,18 @@ TEXT ·gemm32T5(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1920(DX), R9
+	LEAQ   640(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	PREFETCHT0   192(R9)
+	ADDQ         $0x000000f0, R9
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         $0x00000050, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -4256,7 +4440,7 @@ groups:
 	RET
 
 // func gemm16T5(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16T5(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -4275,8 +4459,18 @@ TEXT ·gemm16T5(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1920(DX), R9
+	LEAQ   640(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	PREFETCHT0   192(R9)
+	ADDQ         $0x000000f0, R9
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         $0x00000050, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -4527,7 +4721,7 @@ groups:
 	RET
 
 // func gemmBlockT5(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockT5(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -4545,8 +4739,18 @@ TEXT ·gemmBlockT5(SB), NOSPLIT, $0-32
 	VMOVUPS 512(AX), Z16
 	VMOVUPS 576(AX), Z18
 	MOVQ    DX, DI
+	LEAQ    1920(DX), R8
+	LEAQ    640(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	PREFETCHT0   128(R8)
+	PREFETCHT0   192(R8)
+	ADDQ         $0x000000f0, R8
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	ADDQ         $0x00000050, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    8192(CX), Z5
@@ -4748,7 +4952,7 @@ blocks:
 	RET
 
 // func gemm32MinT5(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32MinT5(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -4767,8 +4971,18 @@ TEXT ·gemm32MinT5(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1920(DX), R9
+	LEAQ   640(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	PREFETCHT0   192(R9)
+	ADDQ         $0x000000f0, R9
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         $0x00000050, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -5097,7 +5311,7 @@ groups:
 	RET
 
 // func gemm16MinT5(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16MinT5(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -5116,8 +5330,18 @@ TEXT ·gemm16MinT5(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   1920(DX), R9
+	LEAQ   640(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	PREFETCHT0   192(R9)
+	ADDQ         $0x000000f0, R9
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         $0x00000050, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -5544,7 +5768,7 @@ groups:
 	RET
 
 // func gemmBlockMinT5(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockMinT5(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -5562,8 +5786,18 @@ TEXT ·gemmBlockMinT5(SB), NOSPLIT, $0-32
 	VMOVUPS 512(AX), Z16
 	VMOVUPS 576(AX), Z18
 	MOVQ    DX, DI
+	LEAQ    1920(DX), R8
+	LEAQ    640(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	PREFETCHT0   128(R8)
+	PREFETCHT0   192(R8)
+	ADDQ         $0x000000f0, R8
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	ADDQ         $0x00000050, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    8192(CX), Z5
@@ -5780,7 +6014,7 @@ blocks:
 	RET
 
 // func gemm32T6(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32T6(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -5801,8 +6035,19 @@ TEXT ·gemm32T6(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   2304(DX), R9
+	LEAQ   768(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	PREFETCHT0   192(R9)
+	PREFETCHT0   256(R9)
+	ADDQ         $0x00000120, R9
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         $0x00000060, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -6062,7 +6307,7 @@ groups:
 	RET
 
 // func gemm16T6(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16T6(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -6083,8 +6328,19 @@ TEXT ·gemm16T6(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   2304(DX), R9
+	LEAQ   768(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	PREFETCHT0   192(R9)
+	PREFETCHT0   256(R9)
+	ADDQ         $0x00000120, R9
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         $0x00000060, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -6380,7 +6636,7 @@ groups:
 	RET
 
 // func gemmBlockT6(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockT6(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -6400,8 +6656,19 @@ TEXT ·gemmBlockT6(SB), NOSPLIT, $0-32
 	VMOVUPS 640(AX), Z20
 	VMOVUPS 704(AX), Z22
 	MOVQ    DX, DI
+	LEAQ    2304(DX), R8
+	LEAQ    768(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	PREFETCHT0   128(R8)
+	PREFETCHT0   192(R8)
+	PREFETCHT0   256(R8)
+	ADDQ         $0x00000120, R8
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	ADDQ         $0x00000060, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    8192(CX), Z5
@@ -6638,7 +6905,7 @@ blocks:
 	RET
 
 // func gemm32MinT6(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm32MinT6(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -6659,8 +6926,19 @@ TEXT ·gemm32MinT6(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   2304(DX), R9
+	LEAQ   768(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	PREFETCHT0   192(R9)
+	PREFETCHT0   256(R9)
+	ADDQ         $0x00000120, R9
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         $0x00000060, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -7048,7 +7326,7 @@ groups:
 	RET
 
 // func gemm16MinT6(acc *byte, panel *byte, act *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemm16MinT6(SB), NOSPLIT, $0-24
 	MOVQ   acc+0(FP), AX
 	MOVQ   panel+8(FP), CX
@@ -7069,8 +7347,19 @@ TEXT ·gemm16MinT6(SB), NOSPLIT, $0-24
 	MOVQ   DX, SI
 	MOVQ   CX, DI
 	MOVQ   $0x00000008, R8
+	LEAQ   2304(DX), R9
+	LEAQ   768(AX), R10
 
 groups:
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	PREFETCHT0   128(R9)
+	PREFETCHT0   192(R9)
+	PREFETCHT0   256(R9)
+	ADDQ         $0x00000120, R9
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         $0x00000060, R10
 	VMOVDQU32    8192(DI), Z1
 	VMOVDQU32    8256(DI), Z3
 	VMOVDQU32    8192(DI), Z5
@@ -7574,7 +7863,7 @@ groups:
 	RET
 
 // func gemmBlockMinT6(acc *byte, panel *byte, act *byte, blocks int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmBlockMinT6(SB), NOSPLIT, $0-32
 	MOVQ    acc+0(FP), AX
 	MOVQ    panel+8(FP), CX
@@ -7594,8 +7883,19 @@ TEXT ·gemmBlockMinT6(SB), NOSPLIT, $0-32
 	VMOVUPS 640(AX), Z20
 	VMOVUPS 704(AX), Z22
 	MOVQ    DX, DI
+	LEAQ    2304(DX), R8
+	LEAQ    768(AX), R9
 
 blocks:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	PREFETCHT0   128(R8)
+	PREFETCHT0   192(R8)
+	PREFETCHT0   256(R8)
+	ADDQ         $0x00000120, R8
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	ADDQ         $0x00000060, R9
 	VMOVDQU32    8192(CX), Z1
 	VMOVDQU32    8256(CX), Z3
 	VMOVDQU32    8192(CX), Z5

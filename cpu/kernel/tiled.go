@@ -10,7 +10,7 @@ import "github.com/gollm/gollm/device"
 const (
 	tileTokens  = 6   // most tokens of a tile
 	blockTokens = 512 // tokens that one unpacking serves
-	partPanels  = 2   // panels of a part
+	partPanels  = 4   // panels of a part
 )
 
 // tiledLoops is what the tiled product of a quantized type needs from an ISA.

@@ -89,6 +89,30 @@ func (t *tile) dotGroup(act, init Register, n, actDisp, wDisp, initDisp int) {
 	}
 }
 
+// prefetcher walks over the activations and sums of the next tile, an eighth
+// at a time: they follow those of this one and lie in the second cache.
+type prefetcher struct {
+	next  [2]Register
+	bytes [2]int // an eighth
+}
+
+func (t *tile) prefetcher() *prefetcher {
+	p := &prefetcher{[2]Register{GP64(), GP64()}, [2]int{t.tokens * actSize / 8, t.tokens * panelRow / 8}}
+	LEAQ(Mem{Base: t.act, Disp: t.tokens * actSize}, p.next[0])
+	LEAQ(Mem{Base: t.acc, Disp: t.tokens * panelRow}, p.next[1])
+	return p
+}
+
+// eighth emits the prefetches of one turn.
+func (p *prefetcher) eighth() {
+	for i, next := range p.next {
+		for at := 0; at < p.bytes[i]; at += 64 {
+			PREFETCHT0(Mem{Base: next, Disp: at})
+		}
+		ADDQ(U32(p.bytes[i]), next)
+	}
+}
+
 // gemmSuper emits the loop for blocks of 256 in groups of 16 or 32.
 func gemmSuper(tokens, group int, mins bool) {
 	t := &tile{tokens: tokens}
@@ -105,8 +129,10 @@ func gemmSuper(tokens, group int, mins bool) {
 	MOVQ(t.act, act)
 	MOVQ(t.panel, scale)
 	MOVQ(U32(8), n)
+	ahead := t.prefetcher()
 	label := "groups"
 	Label(label)
+	ahead.eighth()
 	parts := 32 / group
 	for g := range parts {
 		t.dotGroup(act, scale, group, actQ+g*group, g*group/4*panelRow, panelInit+g*panelRow)
@@ -187,7 +213,9 @@ func gemmBlocks(tokens int, mins bool) {
 	MOVQ(t.act, scales)
 	rows := t.panel // walks over the rows' values
 	dx, p := ZMM(), ZMM()
+	ahead := t.prefetcher()
 	Label("blocks")
+	ahead.eighth()
 	t.dotGroup(t.act, rows, 32, actQ, 0, panelInit)
 	for i, s := range t.sum {
 		VCVTDQ2PS(t.ints[i], t.ints[i])
