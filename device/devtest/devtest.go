@@ -55,14 +55,15 @@ type job struct {
 	expect []expectation
 }
 
-// expectation is the contents a tensor must have: floats within bound of the
-// largest of want (bound 0 is equality), or ids.
+// expectation is the contents a tensor must have: floats within bound times
+// scale (bound 0 is equality), or ids.
 type expectation struct {
 	name  string
 	got   device.Tensor
 	want  []float64
 	ids   []int32
 	bound float64
+	scale float64 // 0: the largest of want
 }
 
 // runAll runs each case eagerly and replayed.
@@ -207,14 +208,14 @@ func (b *bed) check(e expectation) {
 	if e.got.DType == device.F16 {
 		got = decodeF16(raw)
 	}
-	if at, err := worst(got, e.want); !(err <= e.bound) {
-		b.t.Errorf("%s[%d] = %v, want %v: %.3g of the largest, bound %.3g", e.name, at, got[at], e.want[at], err, e.bound)
+	if at, err := worst(got, e.want, e.scale); !(err <= e.bound) {
+		b.t.Errorf("%s[%d] = %v, want %v: error %.3g of the scale, bound %.3g", e.name, at, got[at], e.want[at], err, e.bound)
 	}
 }
 
-// worst finds the largest difference, relative to the largest value wanted.
-// What is not finite must be the same.
-func worst(got []float32, want []float64) (at int, err float64) {
+// worst finds the largest difference, relative to scale or else to the largest
+// value wanted. What is not finite must be the same.
+func worst(got []float32, want []float64, scale float64) (at int, err float64) {
 	if len(got) != len(want) {
 		return 0, math.Inf(1)
 	}
@@ -234,6 +235,9 @@ func worst(got []float32, want []float64) (at int, err float64) {
 	}
 	if far == 0 {
 		return at, 0
+	}
+	if scale > 0 {
+		top = scale
 	}
 	return at, far / top
 }
