@@ -14,7 +14,7 @@ import (
 // of any kind besides the bytes of a string.
 const (
 	maxTime     = 2 * time.Second
-	maxSteps    = 200_000  // loop rounds, tags, operators, calls
+	maxSteps    = 100_000  // loop rounds, tags, operators, calls
 	maxItems    = 20_000   // rounds of one loop, numbers of one range
 	maxPairs    = 2_000    // entries of a dictionary that is looped over
 	maxCalls    = 32       // macros inside macros
