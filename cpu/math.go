@@ -10,13 +10,15 @@ import (
 
 // ops runs operations eagerly and in order.
 type ops struct {
-	d        *dev
-	vec      *vec.Kernels
-	pool     *Pool
-	matmul   *MatMul
-	products []kernel.Product // of the call that runs
-	rope     ropeTable
-	sampler  sampler
+	d         *dev
+	vec       *vec.Kernels
+	pool      *Pool
+	matmul    *MatMul
+	products  []kernel.Product // of the call that runs
+	attention attention
+	rope      ropeTable
+	sampler   sampler
+	sketch    sketcher
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {
@@ -104,20 +106,6 @@ func (o *ops) SwiGLU(dst, gate, up device.Tensor) {
 	checkLike(op, "up", up, gate)
 	checkLike(op, "dst", dst, gate)
 	o.vec.SwiGLU(f32s(dst), f32s(gate), f32s(up))
-}
-
-// Advance adds one to every element of pos and length whose length is not zero.
-func (o *ops) Advance(pos, length device.Tensor) {
-	const op = "Advance"
-	device.CheckShape(op, "len", length, device.I32, -1)
-	device.CheckShape(op, "pos", pos, device.I32, length.Dim(0))
-	p, l := i32s(pos), i32s(length)
-	for i := range l {
-		if l[i] != 0 {
-			p[i]++
-			l[i]++
-		}
-	}
 }
 
 // checkF32 panics unless t is F32.

@@ -12,8 +12,8 @@ import (
 //
 //	acc[t][r] += Σ_k w[r][k]·x[t][k], arithmetic as in dot.go
 //
-// Shapes: panel as in layout.go; act: actBlocks of consecutive tokens, stride
-// bytes apart; acc: f32 [tokens][32], read and written.
+// Shapes: panel as in layout.go; act: actBlock [tiles·tokens]; acc: f32
+// [tiles·tokens][32], read and written.
 //
 // Lanes are rows. The two vectors of a tile's 32 rows meet each token's four
 // bytes, broadcast, in VPDPBUSD (activations unsigned, weights signed); the
@@ -43,45 +43,46 @@ func gemm() {
 // tile is the state that the loops of this file share.
 type tile struct {
 	tokens int
-	acc    Register    // f32 [tokens][32]
-	panel  Register    // start of the panel
-	w      Register    // weights of the current group
-	act    [2]Register // actBlock of tokens 0 and 3
-	stride Register
+	acc    Register     // f32 [tokens][32]
+	panel  Register     // start of the panel
+	w      Register     // weights of the current group
+	act    Register     // actBlock [tokens]
+	tiles  Register     // to do
 	sum    []VecVirtual // float sums, [tokens][2]
 	ints   []VecVirtual // int32 sums, [tokens][2]
 }
 
 func (t *tile) begin(name, extra string) {
-	function(name, "func(acc *float32, panel *panel, act *actBlock, stride uintptr"+extra+")", "adds the product of a panel with "+fmt.Sprint(t.tokens)+" tokens to acc.")
+	function(name, "func(acc *float32, panel *panel, act *actBlock, tiles int"+extra+")", fmt.Sprintf("adds the product of a panel with tiles of %d tokens to acc.", t.tokens))
 	t.acc = Load(Param("acc"), GP64())
 	t.panel = Load(Param("panel"), GP64())
-	t.act[0] = Load(Param("act"), GP64())
-	t.stride = Load(Param("stride"), GP64())
-	t.w, t.act[1] = GP64(), GP64()
-	MOVQ(t.panel, t.w)
-	LEAQ(Mem{Base: t.act[0], Index: t.stride, Scale: 2}, t.act[1])
-	ADDQ(t.stride, t.act[1])
+	t.act = Load(Param("act"), GP64())
+	t.tiles = Load(Param("tiles"), GP64())
+	t.w = GP64()
 	for range 2 * t.tokens {
 		t.sum = append(t.sum, ZMM())
 		t.ints = append(t.ints, ZMM())
 	}
 }
 
-// token addresses byte disp of token i's block, from bases for tokens 0 and 3.
-func (t *tile) token(base [2]Register, i, disp int) Mem {
-	m := Mem{Base: base[i/3], Disp: disp}
-	if i%3 > 0 {
-		m.Index, m.Scale = t.stride, uint8(i%3)
-	}
-	return m
+// next ends the loop over tiles.
+func (t *tile) next() {
+	ADDQ(U32(t.tokens*actSize), t.act)
+	ADDQ(U32(t.tokens*panelRow), t.acc)
+	DECQ(t.tiles)
+	JNZ(LabelRef("tile"))
+	VZEROUPPER()
+	RET()
 }
+
+// token addresses byte disp of token i's block, from a base for token 0.
+func token(base Register, i, disp int) Mem { return Mem{Base: base, Disp: i*actSize + disp} }
 
 // at is the vector of rows of half h at byte disp from base.
 func at(base Register, disp, h int) Mem { return Mem{Base: base, Disp: disp + 64*h} }
 
 // dotGroup sums w·q over n elements into t.ints, starting from the init values.
-func (t *tile) dotGroup(act [2]Register, init Register, n, actDisp, wDisp, initDisp int) {
+func (t *tile) dotGroup(act, init Register, n, actDisp, wDisp, initDisp int) {
 	w, q := [2]VecVirtual{ZMM(), ZMM()}, ZMM()
 	for i := range t.ints {
 		VMOVDQU32(at(init, initDisp, i%2), t.ints[i])
@@ -91,7 +92,7 @@ func (t *tile) dotGroup(act [2]Register, init Register, n, actDisp, wDisp, initD
 			VMOVDQU32(at(t.w, wDisp+panelRow*k, h), w[h])
 		}
 		for i := range t.tokens {
-			VPBROADCASTD(t.token(act, i, actDisp+4*k), q)
+			VPBROADCASTD(token(act, i, actDisp+4*k), q)
 			for h := range w {
 				VPDPBUSD(w[h], q, t.ints[2*i+h])
 			}
@@ -107,14 +108,14 @@ func gemmSuper(tokens, group int, mins bool) {
 		name += "Min"
 	}
 	t.begin(fmt.Sprintf("%sT%d", name, tokens), "")
+	Label("tile")
+	MOVQ(t.panel, t.w)
 	for _, s := range t.sum {
 		VPXORD(s, s, s)
 	}
 	// Two groups of 16 or one of 32 per turn.
-	act := [2]Register{GP64(), GP64()}
-	MOVQ(t.act[0], act[0])
-	MOVQ(t.act[1], act[1])
-	scale, n := GP64(), GP64()
+	act, scale, n := GP64(), GP64(), GP64()
+	MOVQ(t.act, act)
 	MOVQ(t.panel, scale)
 	MOVQ(U32(8), n)
 	label := "groups"
@@ -129,16 +130,14 @@ func gemmSuper(tokens, group int, mins bool) {
 	}
 	ADDQ(U32(8*panelRow), t.w)
 	ADDQ(U32(parts*panelRow), scale)
-	ADDQ(U32(32), act[0])
-	ADDQ(U32(32), act[1])
+	ADDQ(U32(32), act)
 	DECQ(n)
 	JNZ(LabelRef(label))
 	if mins {
 		t.dotMins(group)
 	}
 	t.finish(mins)
-	VZEROUPPER()
-	RET()
+	t.next()
 }
 
 // dotMins leaves Σ min·Σq in t.ints.
@@ -156,7 +155,7 @@ func (t *tile) dotMins(group int) {
 			VMOVDQU32(at(t.panel, panelMin+pair*panelRow, h), m[h])
 		}
 		for i := range t.tokens {
-			VPBROADCASTD(t.token(t.act, i, sums+4*pair), q)
+			VPBROADCASTD(token(t.act, i, sums+4*pair), q)
 			for h := range m {
 				VPDPWSSD(m[h], q, t.ints[2*i+h])
 			}
@@ -169,7 +168,7 @@ func (t *tile) finish(mins bool) {
 	dx, p, a := ZMM(), ZMM(), ZMM()
 	for i, s := range t.sum {
 		if i%2 == 0 {
-			VBROADCASTSS(t.token(t.act, i/2, actScale), dx)
+			VBROADCASTSS(token(t.act, i/2, actScale), dx)
 		}
 		out := Mem{Base: t.acc, Disp: 64 * i}
 		VMOVUPS(out, a)
@@ -192,21 +191,25 @@ func gemmBlocks(tokens int, mins bool) {
 		name += "Min"
 	}
 	t.begin(fmt.Sprintf("%sT%d", name, tokens), ", blocks int")
-	n := Load(Param("blocks"), GP64())
+	blocks, n := Load(Param("blocks"), GP64()), GP64()
+	Label("tile")
+	MOVQ(t.panel, t.w)
+	MOVQ(blocks, n)
 	for i, s := range t.sum {
 		VMOVUPS(Mem{Base: t.acc, Disp: 64 * i}, s)
 	}
-	scales := [2]Register{GP64(), GP64()} // walks over the scales of the tokens
-	MOVQ(t.act[0], scales[0])
-	MOVQ(t.act[1], scales[1])
-	rows := t.panel // walks over the rows' values
+	act, scales := GP64(), GP64() // walk over the activations and their scales
+	MOVQ(t.act, act)
+	MOVQ(t.act, scales)
+	rows := GP64() // walks over the rows' values
+	MOVQ(t.panel, rows)
 	dx, p := ZMM(), ZMM()
 	Label("blocks")
-	t.dotGroup(t.act, rows, 32, actQ, 0, panelInit)
+	t.dotGroup(act, rows, 32, actQ, 0, panelInit)
 	for i, s := range t.sum {
 		VCVTDQ2PS(t.ints[i], t.ints[i])
 		if i%2 == 0 {
-			VBROADCASTSS(t.token(scales, i/2, actScale), dx)
+			VBROADCASTSS(token(scales, i/2, actScale), dx)
 		}
 		VMULPS(at(rows, panelScale, i%2), dx, p)
 		VFMADD231PS(p, t.ints[i], s)
@@ -214,22 +217,19 @@ func gemmBlocks(tokens int, mins bool) {
 	if mins {
 		for i, s := range t.sum {
 			if i%2 == 0 {
-				VBROADCASTSS(t.token(scales, i/2, actDsum), dx)
+				VBROADCASTSS(token(scales, i/2, actDsum), dx)
 			}
 			VFMADD231PS(at(rows, panelMin, i%2), dx, s)
 		}
 	}
 	ADDQ(U32(8*panelRow), t.w)
 	ADDQ(U32(panelRow), rows)
-	for i := range scales {
-		ADDQ(U32(32), t.act[i])
-		ADDQ(U32(4), scales[i])
-	}
+	ADDQ(U32(32), act)
+	ADDQ(U32(4), scales)
 	DECQ(n)
 	JNZ(LabelRef("blocks"))
 	for i, s := range t.sum {
 		VMOVUPS(s, Mem{Base: t.acc, Disp: 64 * i})
 	}
-	VZEROUPPER()
-	RET()
+	t.next()
 }
