@@ -130,7 +130,7 @@ func TestSketchwalkCausal(t *testing.T) {
 	for l := range changed {
 		for h := range swHeads {
 			for i := range swDim {
-				changed[l].Q[(h*n+block*swBlock+7)*swDim+i] += float32(900 * (i%3))
+				changed[l].Q[(h*n+block*swBlock+7)*swDim+i] += float32(900 * (i % 3))
 				changed[l].K[(h%swKVHeads*n+block*swBlock+7)*swDim+i] -= float32(900 * (i % 5))
 			}
 		}
