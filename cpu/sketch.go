@@ -82,14 +82,14 @@ func (o *ops) BlockSum(sum, x device.Tensor, kv device.KV) {
 	device.CheckShape(op, "sum", sum, device.F32, kv.K.Dim(0), -1, -1)
 	heads, dim := sum.Dim(1), sum.Dim(2)
 	checkHeads(op, x, heads, dim)
-	g := newPages(kv)
+	g, sums := newPages(kv), f32s(sum)
 	o.eachRow(op, kv, x.Dim(0), func(r, slot, _, p int) {
 		page := o.page(&g, slot, p/device.PageLen)
 		if page < 0 {
 			return
 		}
 		for h := range heads {
-			to := row(f32s(sum), page*heads+h, dim)
+			to := row(sums, page*heads+h, dim)
 			if p%device.PageLen == 0 {
 				clear(to)
 			}
@@ -106,12 +106,12 @@ func checkHeads(op string, x device.Tensor, heads, dim int) {
 
 // headMean is the mean of the heads of row r of x that belong to head h of heads.
 func (o *ops) headMean(x device.Tensor, r, h, heads int) []float32 {
-	all, dim := x.Dim(1), x.Dim(2)
+	all, dim, v := x.Dim(1), x.Dim(2), f32s(x)
 	n := all / heads
 	mean := grown(&o.sketch.mean, dim)
-	copy(mean, row(f32s(x), r*all+h*n, dim))
+	copy(mean, row(v, r*all+h*n, dim))
 	for u := 1; u < n; u++ {
-		o.vec.Add(mean, row(f32s(x), r*all+h*n+u, dim))
+		o.vec.Add(mean, row(v, r*all+h*n+u, dim))
 	}
 	for i := range mean {
 		mean[i] /= float32(n)
@@ -181,15 +181,20 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 	if p.square {
 		w = every
 	}
+	size := q.Dim(1) * q.Dim(2)
+	scale := float32(1 / (float64(q.Dim(1)) * math.Sqrt(float64(q.Dim(2)))))
+	queries, keys, own := f32s(q), f32s(k), f32s(q)
+	if !c.Own.Absent() {
+		own = f32s(c.Own)
+	}
 	o.eachBlock(op, at, w, func(b block) {
 		out := p.row(b, b.index)
 		for j := range out {
-			to := p.page(b, j)
-			from := q
-			if j == b.index && !c.Own.Absent() {
-				from = c.Own
+			from := queries
+			if j == b.index {
+				from = own
 			}
-			out[j] = pairOf(from, k, b.page, to)
+			out[j] = scale * dot32(row(from, b.page, size), row(keys, p.page(b, j), size))
 		}
 		shape(out, c)
 	})
@@ -232,11 +237,22 @@ func (p *pairs) row(b block, i int) []float32 {
 	return row(p.data, p.page(b, i), p.width)[:i+1]
 }
 
-// pairOf is q·k / (heads·√width) of the sketches beside two pages.
-func pairOf(q, k device.Tensor, from, to int) float32 {
-	heads, width := q.Dim(1), q.Dim(2)
-	sum := dot(row(f32s(q), from, heads*width), row(f32s(k), to, heads*width))
-	return float32(sum / (float64(heads) * math.Sqrt(float64(width))))
+// dot32 is a product in f32, in four sums.
+func dot32(a, b []float32) float32 {
+	var s0, s1, s2, s3 float32
+	n := len(a) &^ 3
+	b = b[:len(a)]
+	for i := 0; i < n; i += 4 {
+		x, y := a[i:i+4:i+4], b[i:i+4:i+4]
+		s0 += x[0] * y[0]
+		s1 += x[1] * y[1]
+		s2 += x[2] * y[2]
+		s3 += x[3] * y[3]
+	}
+	for i := n; i < len(a); i++ {
+		s0 += a[i] * b[i]
+	}
+	return (s0 + s1) + (s2 + s3)
 }
 
 // shape brings a row of products to the form asked for. What is not finite

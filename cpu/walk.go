@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -40,7 +39,7 @@ func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int
 	}
 	if !src.Absent() {
 		w.size()
-		o.pool.RunChunks(len(w.blocks)*w.strips, 1, w)
+		o.pool.RunChunks(len(w.blocks)*w.segments, 1, w)
 	}
 	for i, b := range w.blocks {
 		w.store(row(f32s(dst), b.row, dst.Dim(1))[:b.end], i, b)
@@ -54,24 +53,26 @@ type walkBlock struct {
 	end int // elements of it
 }
 
-// stripLen is how many elements of a row one worker takes at a time: what the
-// pairs of 1,000 blocks have of them stays in its cache between two readings.
-const stripLen = 128
+// segmentLen is how many terms of each element are summed at a time: what their
+// blocks have in pairs stays in a worker's cache between two readings.
+const segmentLen = 64
 
-// walk is one step of a walk. As a [Task] it sums logarithms: item i is strip
-// i%strips of block i/strips.
+// walk is one step of a walk. As a [Task] it sums logarithms: item i is segment
+// i%segments of block i/segments.
 type walk struct {
 	o        *ops
 	pairs    pairs
 	blocks   []walkBlock
+	width    int       // of rows
+	started  bool      // there is a src
 	logs     []float32 // src, [rows, width]
 	values   []float64 // src, [rows, width]
-	started  bool      // there is a src
 	exponent int
 
-	width, strips int       // of rows
-	top, sum      []float32 // [blocks, width]
-	row64         []float64 // scratch of scaled
+	segments int
+	top, sum []float32    // [blocks, segments, width]
+	scratch  [3][]float32 // of join, [width]
+	row64    []float64    // scratch of scaled
 }
 
 // set begins a call.
@@ -87,63 +88,62 @@ func (w *walk) set(o *ops, p pairs, src device.Tensor, exponent int) {
 	}
 }
 
-// size makes room for the sums.
+// size makes room for the sums of segments.
 func (w *walk) size() {
-	w.strips = (w.width + stripLen - 1) / stripLen
-	n := len(w.blocks) * w.width
-	top, sum := grown(&w.top, n), grown(&w.sum, n)
-	for i := range top {
-		top[i], sum[i] = -math.MaxFloat32, 0
+	w.segments = (w.width + segmentLen - 1) / segmentLen
+	n := len(w.blocks) * w.segments * w.width
+	grown(&w.top, n)
+	grown(&w.sum, n)
+	for i := range w.scratch {
+		grown(&w.scratch[i], w.width)
 	}
 }
 
-// Do sums strips: ln Σ_m exp(src[m] + exponent·pairs[m][j]), as the largest
-// term and the sum over it. Each element is summed in the order of m, whatever
-// the strips.
+// segment is the sums of segment s of block i: of each element the largest term
+// and the sum over it. n is 0 where there is no such segment.
+func (w *walk) segment(i, s int) (top, sum []float32, n int) {
+	b := w.blocks[i]
+	if s*segmentLen < b.end {
+		n = len(w.pairs.row(b.block, min(s*segmentLen+segmentLen, b.end)-1))
+	}
+	at := i*w.segments + s
+	return row(w.top, at, w.width)[:n], row(w.sum, at, w.width)[:n], n
+}
+
+// Do sums segments of ln Σ_m exp(src[m] + exponent·pairs[m][j]). They are those
+// of absolute m, so that the order of a sum does not depend on the workers.
 func (w *walk) Do(_, lo, hi int) {
 	for i := lo; i < hi; i++ {
-		b, from := w.blocks[i/w.strips], i%w.strips*stripLen
-		if from >= b.end {
+		b, s := w.blocks[i/w.segments], i%w.segments
+		top, sum, n := w.segment(i/w.segments, s)
+		if n == 0 {
 			continue
 		}
-		src := row(w.logs, b.row, w.width)[:b.end]
-		top, sum := w.strip(w.top, i, from), w.strip(w.sum, i, from)
-		w.eachTerm(b, src, from, func(x []float32, l float32) { w.o.vec.LogTop(top, x, float32(w.exponent), l) })
-		w.eachTerm(b, src, from, func(x []float32, l float32) { w.o.vec.LogSum(sum, top, x, float32(w.exponent), l) })
-	}
-}
-
-// strip is a strip of the sums of item i.
-func (w *walk) strip(x []float32, i, from int) []float32 {
-	return row(x[:len(w.blocks)*w.width], i/w.strips, w.width)[from:min(from+stripLen, w.width)]
-}
-
-// eachTerm calls f with what each block made of the strip's blocks, and with
-// the logarithm that the row has for it.
-func (w *walk) eachTerm(b walkBlock, src []float32, from int, f func(x []float32, l float32)) {
-	for m, l := range src {
-		if l == negInf {
-			continue
+		for j := range top {
+			top[j], sum[j] = -math.MaxFloat32, 0
 		}
-		if x := w.pairs.row(b.block, m); len(x) > from {
-			f(x[from:min(from+stripLen, len(x))], l)
+		first := s * segmentLen
+		src := row(w.logs, b.row, w.width)[first:min(first+segmentLen, b.end)]
+		for m, l := range src {
+			if l > negInf {
+				w.o.vec.LogTop(top, w.pairs.row(b.block, first+m), float32(w.exponent), l)
+			}
+		}
+		for m, l := range src {
+			if l > negInf {
+				w.o.vec.LogSum(sum, top, w.pairs.row(b.block, first+m), float32(w.exponent), l)
+			}
 		}
 	}
 }
 
 // store finishes the row of block i: logarithms less the largest but the first.
 func (w *walk) store(dst []float32, i int, b walkBlock) {
-	if !w.started {
+	if w.started {
+		w.join(dst, i)
+	} else {
 		for j, e := range w.pairs.row(b.block, b.index) {
 			dst[j] = float32(w.exponent) * e
-		}
-	} else {
-		top, sum := row(w.top, i, w.width), row(w.sum, i, w.width)
-		for j := range dst {
-			dst[j] = negInf
-			if sum[j] > 0 {
-				dst[j] = top[j] + float32(math.Log(float64(sum[j])))
-			}
 		}
 	}
 	largest := slices.Max(dst[min(1, len(dst)-1):])
@@ -152,6 +152,32 @@ func (w *walk) store(dst []float32, i int, b walkBlock) {
 	}
 	for j := range dst {
 		dst[j] -= largest
+	}
+}
+
+// join is the logarithms of the sums of all segments of block i.
+func (w *walk) join(dst []float32, i int) {
+	n := len(dst)
+	largest, total, part := w.scratch[0][:n], w.scratch[1][:n], w.scratch[2][:n]
+	for j := range dst {
+		largest[j], total[j] = -math.MaxFloat32, 0
+	}
+	for s := range w.segments {
+		top, _, n := w.segment(i, s)
+		w.o.vec.LogTop(largest[:n], top, 1, 0)
+	}
+	for s := range w.segments {
+		top, sum, n := w.segment(i, s)
+		clear(part[:n])
+		w.o.vec.LogSum(part[:n], largest[:n], top, 1, 0)
+		w.o.vec.ScaleMul(part[:n], part[:n], sum, 1)
+		w.o.vec.Add(total[:n], part[:n])
+	}
+	for j := range dst {
+		dst[j] = negInf
+		if total[j] > 0 {
+			dst[j] = largest[j] + float32(math.Log(float64(total[j])))
+		}
 	}
 }
 
@@ -260,8 +286,8 @@ func (o *ops) pick(keys []float64, b block, p device.Pick) []int32 {
 	if n >= len(list) {
 		return list
 	}
-	// The best, after those that are read in any case: its own, which is last,
-	// and the first.
+	// The best, after those that are read in any case: its own, which is last, and
+	// block 0.
 	own := len(list) - 1
 	lo, hi, k := 0, own, n-1
 	if p.Free {
@@ -269,15 +295,45 @@ func (o *ops) pick(keys []float64, b block, p device.Pick) []int32 {
 	} else if list[0] == 0 {
 		lo, k = 1, n-2
 	}
-	slices.SortFunc(list[lo:hi], func(x, y int32) int {
-		return cmp.Or(cmp.Compare(keys[y], keys[x]), cmp.Compare(x, y))
-	})
-	list = list[:lo+max(k, 0)]
+	k = max(k, 0)
+	bestFirst(list[lo:hi], keys, k)
+	list = list[:lo+k]
 	if !slices.Contains(list, int32(b.index)) {
 		list = append(list, int32(b.index))
 	}
 	slices.Sort(list)
 	return list
+}
+
+// bestFirst moves the k elements of list with the largest keys to its front, in
+// any order; ties to the lowest. It halves the part that the k-th lies in
+// (Hoare's selection).
+func bestFirst(list []int32, keys []float64, k int) {
+	before := func(x, y int32) bool { return keys[x] > keys[y] || keys[x] == keys[y] && x < y }
+	for lo, hi := 0, len(list)-1; lo < hi && k > lo; {
+		pivot := list[(lo+hi)/2]
+		i, j := lo, hi
+		for i <= j {
+			for before(list[i], pivot) {
+				i++
+			}
+			for before(pivot, list[j]) {
+				j--
+			}
+			if i <= j {
+				list[i], list[j] = list[j], list[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch { // lo..j come before the pivot, i..hi after it
+		case k-1 <= j:
+			hi = j
+		case k-1 >= i:
+			lo = i
+		default:
+			return
+		}
+	}
 }
 
 // sees reports whether the row at p sees any position of block j.

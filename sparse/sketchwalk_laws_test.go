@@ -11,8 +11,8 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// outputs are the bits of a sequence's attention, all layers.
-func outputs(s *engine.ReplaySequence) [][]float32 {
+// swOutputs are the bits of a sequence's attention, all layers.
+func swOutputs(s *engine.ReplaySequence) [][]float32 {
 	var y [][]float32
 	for l := range swLayers {
 		y = append(y, slices.Clone(s.Output(l)))
@@ -67,7 +67,7 @@ func TestSketchwalkDenseLimit(t *testing.T) {
 			run := swReplay(t, spec, 1, n+2)
 			s := run.open(t, data, n, 0)
 			run.steps(t, s, n+2)
-			sameOutputs(t, fmt.Sprintf("%s of %d positions", spec, n), outputs(s), outputs(want))
+			sameOutputs(t, fmt.Sprintf("%s of %d positions", spec, n), swOutputs(s), swOutputs(want))
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestSketchwalkChunks(t *testing.T) {
 			if l, p, same := sameLists(run, whole, 0, 0, 0, n); !same {
 				t.Errorf("%s in chunks of %d: layer %d, position %d reads another list", spec, chunk, l, p)
 			}
-			sameOutputs(t, fmt.Sprintf("%s in chunks of %d", spec, chunk), outputs(got), outputs(want))
+			sameOutputs(t, fmt.Sprintf("%s in chunks of %d", spec, chunk), swOutputs(got), swOutputs(want))
 		}
 	}
 }
@@ -180,14 +180,14 @@ func TestSketchwalkBatch(t *testing.T) {
 		if l, p, same := sameLists(run, alone, a.Slot(), 0, prompt, n); !same {
 			t.Errorf("%s: in a batch layer %d, position %d reads another list", spec, l, p)
 		}
-		sameOutputs(t, spec+" in a batch", outputs(a), outputs(want))
+		sameOutputs(t, spec+" in a batch", swOutputs(a), swOutputs(want))
 
 		graph := swReplay(t, spec, 1, n)
 		g := graph.open(t, data, prompt, 0)
 		for g.Len() < n {
 			must(t, graph.StepReplayed(g))
 		}
-		sameOutputs(t, spec+" replayed", outputs(g), outputs(want))
+		sameOutputs(t, spec+" replayed", swOutputs(g), swOutputs(want))
 	}
 }
 
@@ -208,7 +208,7 @@ func TestSketchwalkTruncate(t *testing.T) {
 	}
 	must(t, s.Continue(data))
 	run.steps(t, s, n)
-	sameOutputs(t, "after a truncation", outputs(s), outputs(want))
+	sameOutputs(t, "after a truncation", swOutputs(s), swOutputs(want))
 }
 
 // TestSketchwalkSeeds: the sketch is that of the seed.

@@ -96,14 +96,6 @@ func upTo(i int) []int32 {
 	return all
 }
 
-// must ends the test on an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // open starts a sequence and prefills it.
 func (r *swRun) open(t *testing.T, data []engine.QKV, prompt, chunk int) *engine.ReplaySequence {
 	t.Helper()
