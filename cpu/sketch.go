@@ -25,8 +25,8 @@ func grown[T any](s *[]T, n int) []T {
 	return (*s)[:n]
 }
 
-// block is one of the blocks that a call's rows lie in.
-type block struct {
+// chunkBlock is one of the blocks that a call's rows lie in.
+type chunkBlock struct {
 	slot, index int // whose block, and which of its blocks
 	page        int
 	first       int // position of the slot's first row of the call
@@ -34,13 +34,13 @@ type block struct {
 }
 
 // positions is how many positions of the block are stored.
-func (b block) positions() int { return min(b.len-b.index*device.PageLen, device.PageLen) }
+func (b chunkBlock) positions() int { return min(b.len-b.index*device.PageLen, device.PageLen) }
 
 // blocks is how many blocks the slot has.
-func (b block) blocks() int { return (b.len + device.PageLen - 1) / device.PageLen }
+func (b chunkBlock) blocks() int { return (b.len + device.PageLen - 1) / device.PageLen }
 
 // group is the block's place among the blocks of the call.
-func (b block) group() int { return b.slot + b.index - b.first/device.PageLen }
+func (b chunkBlock) group() int { return b.slot + b.index - b.first/device.PageLen }
 
 // which says which blocks of a slot a call is about.
 type which int
@@ -52,7 +52,7 @@ const (
 )
 
 // eachBlock calls f for blocks of each slot, in order.
-func (o *ops) eachBlock(op string, at device.Newest, w which, f func(block)) {
+func (o *ops) eachBlock(op string, at device.Newest, w which, f func(chunkBlock)) {
 	device.CheckKV(op, at.KV)
 	g := newPages(at.KV)
 	for slot := range at.KV.Len.Dim(0) {
@@ -60,7 +60,7 @@ func (o *ops) eachBlock(op string, at device.Newest, w which, f func(block)) {
 		if !ok {
 			continue
 		}
-		b := block{slot: slot, index: first / device.PageLen, first: first, len: first + at.N}
+		b := chunkBlock{slot: slot, index: first / device.PageLen, first: first, len: first + at.N}
 		switch {
 		case w == every:
 			b.index = 0
@@ -124,7 +124,7 @@ func (o *ops) SketchMeans(dst, sum, basis device.Tensor, at device.Newest) {
 	const op = "SketchMeans"
 	pages, heads, width, dim := checkSketch(op, dst, basis, at.KV)
 	device.CheckShape(op, "sum", sum, device.F32, pages, heads, dim)
-	o.eachBlock(op, at, touched, func(b block) {
+	o.eachBlock(op, at, touched, func(b chunkBlock) {
 		for h := range heads {
 			mean := grown(&o.sketch.mean, dim)
 			for i, v := range row(f32s(sum), b.page*heads+h, dim) {
@@ -187,7 +187,7 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 	if !c.Own.Absent() {
 		own = f32s(c.Own)
 	}
-	o.eachBlock(op, at, w, func(b block) {
+	o.eachBlock(op, at, w, func(b chunkBlock) {
 		out := p.row(b, b.index)
 		for j := range out {
 			from := queries
@@ -222,7 +222,7 @@ func (o *ops) pairsOf(op string, t device.Tensor, kv device.KV) pairs {
 }
 
 // page is the page of block i of b's slot; a failure gives b's own.
-func (p *pairs) page(b block, i int) int {
+func (p *pairs) page(b chunkBlock, i int) int {
 	if page := p.o.page(&p.pages, b.slot, i); page >= 0 {
 		return page
 	}
@@ -230,7 +230,7 @@ func (p *pairs) page(b block, i int) int {
 }
 
 // row is what block i of b's slot made of the blocks that it looks at.
-func (p *pairs) row(b block, i int) []float32 {
+func (p *pairs) row(b chunkBlock, i int) []float32 {
 	if p.square {
 		return row(p.data, b.slot*p.width+i, p.width)[:b.blocks()]
 	}

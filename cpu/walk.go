@@ -8,7 +8,7 @@ import (
 )
 
 // walkRow is the number of the row of a block in a tensor of n rows.
-func walkRow(b block, slots, n int) int {
+func walkRow(b chunkBlock, slots, n int) int {
 	if slots > 1 {
 		return b.slot
 	}
@@ -28,7 +28,7 @@ func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int
 		w.width /= 2
 	}
 	w.set(o, o.pairsOf(op, pairs, at.KV), src, exponent)
-	o.eachBlock(op, at, touched, func(b block) {
+	o.eachBlock(op, at, touched, func(b chunkBlock) {
 		w.blocks = append(w.blocks, walkBlock{b, walkRow(b, at.KV.Len.Dim(0), dst.Dim(0)), len(w.pairs.row(b, b.index))})
 	})
 	if dst.DType == device.I32 {
@@ -48,7 +48,7 @@ func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int
 
 // walkBlock is a block whose row a walk continues.
 type walkBlock struct {
-	block
+	chunkBlock
 	row int // of the tensors of rows
 	end int // elements of it
 }
@@ -104,7 +104,7 @@ func (w *walk) size() {
 func (w *walk) segment(i, s int) (top, sum []float32, n int) {
 	b := w.blocks[i]
 	if s*segmentLen < b.end {
-		n = len(w.pairs.row(b.block, min(s*segmentLen+segmentLen, b.end)-1))
+		n = len(w.pairs.row(b.chunkBlock, min(s*segmentLen+segmentLen, b.end)-1))
 	}
 	at := i*w.segments + s
 	return row(w.top, at, w.width)[:n], row(w.sum, at, w.width)[:n], n
@@ -126,12 +126,12 @@ func (w *walk) Do(_, lo, hi int) {
 		src := row(w.logs, b.row, w.width)[first:min(first+segmentLen, b.end)]
 		for m, l := range src {
 			if l > negInf {
-				w.o.vec.LogTop(top, w.pairs.row(b.block, first+m), float32(w.exponent), l)
+				w.o.vec.LogTop(top, w.pairs.row(b.chunkBlock, first+m), float32(w.exponent), l)
 			}
 		}
 		for m, l := range src {
 			if l > negInf {
-				w.o.vec.LogSum(sum, top, w.pairs.row(b.block, first+m), float32(w.exponent), l)
+				w.o.vec.LogSum(sum, top, w.pairs.row(b.chunkBlock, first+m), float32(w.exponent), l)
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func (w *walk) store(dst []float32, i int, b walkBlock) {
 	if w.started {
 		w.join(dst, i)
 	} else {
-		for j, e := range w.pairs.row(b.block, b.index) {
+		for j, e := range w.pairs.row(b.chunkBlock, b.index) {
 			dst[j] = float32(w.exponent) * e
 		}
 	}
@@ -186,12 +186,12 @@ func (w *walk) scaled(b walkBlock) []float64 {
 	sum := grown(&w.row64, b.end)
 	clear(sum)
 	if !w.started {
-		for j, v := range w.pairs.row(b.block, b.index) {
+		for j, v := range w.pairs.row(b.chunkBlock, b.index) {
 			sum[j] = power(float64(v), w.exponent)
 		}
 	} else {
 		for m, l := range row(w.values, b.row, w.width)[:b.end] {
-			for j, v := range w.pairs.row(b.block, m) {
+			for j, v := range w.pairs.row(b.chunkBlock, m) {
 				sum[j] += l * power(float64(v), w.exponent)
 			}
 		}
@@ -243,7 +243,7 @@ func (o *ops) TopBlocks(l device.List, rows device.Tensor, at device.Newest, p d
 	groups, most := l.Index.Dim(0), l.Index.Dim(2)
 	device.Check(most >= at.KV.Pages.Dim(1), op, "lists of %d, want at least %d", most, at.KV.Pages.Dim(1))
 	slots := at.KV.Len.Dim(0)
-	o.eachBlock(op, at, touched, func(b block) {
+	o.eachBlock(op, at, touched, func(b chunkBlock) {
 		if b.group() >= groups {
 			o.d.fail("TopBlocks: block %d of the call, want 0 to %d", b.group(), groups-1)
 			return
@@ -274,7 +274,7 @@ func (o *ops) walkKeys(rows device.Tensor, r, n int) []float64 {
 }
 
 // pick is the blocks that a block reads, ascending.
-func (o *ops) pick(keys []float64, b block, p device.Pick) []int32 {
+func (o *ops) pick(keys []float64, b chunkBlock, p device.Pick) []int32 {
 	v := reach{device.Plan{Span: p.Span}}
 	list := grown(&o.sketch.order, b.index+1)[:0]
 	for j := range b.index + 1 {
