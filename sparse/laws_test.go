@@ -39,6 +39,9 @@ var subjects = []subject{
 	{spec: "streaming(sink=3,window=40)", full: "streaming(sink=1,window=1000)"},
 	{spec: "topk(k=30,sink=4,window=20)", full: "topk(k=1.0,sink=0,window=1)"},
 	{spec: "topk(k=0.1,sink=4,window=20)", full: "topk(k=1000)"},
+	// Rows of a block choose by the mean of its queries, later ones included;
+	// that they do not look further is TestSketchwalkCausal.
+	{spec: "sketchwalk(density=0.3)", full: "sketchwalk(density=1)", len: 400, unit: device.PageLen, future: true, shared: true},
 }
 
 // The size of the runs of the laws.
