@@ -17,6 +17,7 @@ type ops struct {
 	products []kernel.Product // of the call that runs
 	rope     ropeTable
 	sampler  sampler
+	sketch   sketcher
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {
