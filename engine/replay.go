@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/kvcache"
@@ -337,9 +338,13 @@ func (r *Replay) collect(active []*ReplaySequence) error {
 
 // trace ties the observer to the policy.
 func (r *Replay) trace() {
-	r.policy.Trace = nil
+	list := r.tracers
 	if r.Observe != nil {
-		r.policy.Trace = &selectionTracer{dev: r.dev, heads: r.conf.Heads, observe: r.Observe}
+		list = append(slices.Clip(list), &selectionTracer{dev: r.dev, heads: r.conf.Heads, observe: r.Observe})
+	}
+	r.policy.Trace = nil
+	if len(list) > 0 {
+		r.policy.Trace = list
 	}
 }
 
