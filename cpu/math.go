@@ -17,6 +17,8 @@ type ops struct {
 	products []kernel.Product // of the call that runs
 	rope     ropeTable
 	sampler  sampler
+	choose   chooseTask
+	widen    widenTask
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {
