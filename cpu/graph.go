@@ -74,10 +74,6 @@ func (r *recorder) Sample(next, logits, history, pos device.Tensor, s device.Sam
 	r.add(func() { r.ops.Sample(next, logits, history, pos, s) })
 }
 
-func (r *recorder) Advance(pos, length device.Tensor) {
-	r.add(func() { r.ops.Advance(pos, length) })
-}
-
 func (r *recorder) Append(kv device.KV, k, v device.Tensor) {
 	r.add(func() { r.ops.Append(kv, k, v) })
 }

@@ -108,20 +108,6 @@ func (o *ops) SwiGLU(dst, gate, up device.Tensor) {
 	o.vec.SwiGLU(f32s(dst), f32s(gate), f32s(up))
 }
 
-// Advance adds one to every element of pos and length whose length is not zero.
-func (o *ops) Advance(pos, length device.Tensor) {
-	const op = "Advance"
-	device.CheckShape(op, "len", length, device.I32, -1)
-	device.CheckShape(op, "pos", pos, device.I32, length.Dim(0))
-	p, l := i32s(pos), i32s(length)
-	for i := range l {
-		if l[i] != 0 {
-			p[i]++
-			l[i]++
-		}
-	}
-}
-
 // checkF32 panics unless t is F32.
 func checkF32(op, name string, t device.Tensor) {
 	device.Check(t.DType == device.F32, op, "%s %v, want F32", name, t)

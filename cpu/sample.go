@@ -8,9 +8,9 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// Sample chooses the next token of each row. The order in which the draw walks
-// over the tokens that are kept is that of their ids. A logit that is not a
-// number counts as the smallest.
+// Sample chooses the token that follows each row, and writes it to the ring of
+// the newest tokens. The draw walks over the tokens that are kept in the order
+// of their ids. A logit that is not a number counts as the smallest.
 func (o *ops) Sample(next, logits, history, pos device.Tensor, s device.Sampling) {
 	const op = "Sample"
 	device.CheckShape(op, "logits", logits, device.F32, -1, -1)
@@ -22,13 +22,12 @@ func (o *ops) Sample(next, logits, history, pos device.Tensor, s device.Sampling
 	x, seen, at, out := f32s(logits), i32s(history), i32s(pos), i32s(next)
 	for r := range rows {
 		l := row(x, r, vocab)
-		penalize(l, row(seen, r, history.Dim(1)), s.RepeatPenalty)
-		if s.Temperature <= 0 {
-			out[r] = argmax(l)
-			continue
+		ring := row(seen, r, history.Dim(1))
+		penalize(l, ring, s.RepeatPenalty)
+		out[r] = o.sampler.choose(l, at[r], s)
+		if len(ring) > 0 {
+			ring[uint32(at[r]+1)%uint32(len(ring))] = out[r]
 		}
-		u := device.Draw{Seed: s.Seed, Pos: uint32(at[r]), Purpose: device.ForToken}.Uniform(0)
-		out[r] = o.sampler.draw(l, s, float64(u))
 	}
 }
 
@@ -75,6 +74,15 @@ func byRank(a, b candidate) int {
 
 // sampler holds the candidates of a row; its memory is reused.
 type sampler struct{ kept []candidate }
+
+// choose is the token that follows position pos.
+func (m *sampler) choose(logits []float32, pos int32, s device.Sampling) int32 {
+	if s.Temperature <= 0 {
+		return argmax(logits)
+	}
+	u := device.Draw{Seed: s.Seed, Pos: uint32(pos), Purpose: device.ForToken}.Uniform(0)
+	return m.draw(logits, s, float64(u))
+}
 
 // draw chooses a token with the uniform number u in [0, 1).
 func (m *sampler) draw(logits []float32, s device.Sampling, u float64) int32 {

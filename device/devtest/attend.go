@@ -50,14 +50,16 @@ func attentions() map[string]attention {
 		"back":        {back: 70},
 		"back1":       {back: 1},
 		"spansink":    {back: 40, spanSink: 5},
-		"lo":          {lo: []int{100, 0, 3, 70}},
-		"locut":       {lo: []int{1000, 1000, 1000, 1000}},
-		"losink":      {lo: []int{129, 64, 0, 63}, spanSink: 66, back: 100},
+		"drop":        {drop: 0.3},
+		"dropall":     {drop: 1},
+		"dropsink":    {drop: 0.5, spanSink: 66, back: 120},
 		"stream":      {middle: device.None, sink: 4, recent: 30},
 		"streamblock": {middle: device.None, sink: page, recent: 2 * page},
 		"nothing":     {middle: device.None},
 		"recent1":     {middle: device.None, recent: 1},
 		"streamspan":  {middle: device.None, sink: 4, recent: 90, back: 50, spanSink: 2},
+		"streamalign": {middle: device.None, sink: 4, recent: 30, align: 16},
+		"align0":      {middle: device.None, align: 100},
 	}
 	for _, l := range []struct {
 		name   string
@@ -71,6 +73,9 @@ func attentions() map[string]attention {
 			plans[name+"/edges"] = a
 			a.group = 16
 			plans[name+"/group=16"] = a
+			a.align = 16
+			plans[name+"/group=16/align=16"] = a
+			a.align = 0
 			a.weighted, a.back = true, 150
 			plans[name+"/group=16/weighted/back"] = a
 			a.group, a.mixture, a.back = 0, true, 0
@@ -133,15 +138,8 @@ func (b *bed) attend(a *attention, pages [][]int32) call {
 		a.random(b)
 	}
 	c := call{dst: b.out(rows, a.heads, a.dim), q: b.f32(a.q, rows, a.heads, a.dim), kv: b.cache(a, pages)}
-	c.plan = device.Plan{Sink: a.sink, Recent: a.recent, Middle: a.middle, Mixture: a.mixture,
-		Span: device.Span{Sink: a.spanSink, Back: a.back}}
-	if a.lo != nil {
-		lo := make([]int32, len(a.lens))
-		for i := range lo {
-			lo[i] = int32(a.lo[i])
-		}
-		c.plan.Span.Lo = b.i32(lo, len(lo))
-	}
+	c.plan = device.Plan{Sink: a.sink, Recent: a.recent, Align: a.align, Middle: a.middle, Mixture: a.mixture,
+		Span: device.Span{Sink: a.spanSink, Back: a.back, Drop: a.drop}}
 	if a.listHeads > 0 {
 		c.plan.List = b.list(a)
 	}

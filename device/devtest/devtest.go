@@ -28,7 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		{"idle", idleRows},
 		{"pages", pagesDoNotMatter},
 		{"chunks", chunksDoNotMatter},
-		{"graph", counterOnDevice},
+		{"graph", positionsAreTensors},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

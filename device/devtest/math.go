@@ -15,7 +15,6 @@ func mathCases() []testCase {
 		{"op=embed/type=BF16", func(b *bed) job { return embedPlain(b, device.BF16) }},
 		{"op=gather", gatherRows},
 		{"op=copy", copyAll},
-		{"op=advance", advance},
 	}
 	for _, n := range []int{0, 1, 7, 8, 15, 16, 17, 31, 33, 64, 100, 2048} {
 		for _, rows := range []int{0, 1, 3} {
@@ -93,17 +92,6 @@ func copyAll(b *bed) job {
 	return job{
 		step:   func(ops device.Ops) { ops.Copy(dst.Rows(1, 3), src.Rows(3, 5)) },
 		expect: []expectation{{name: "dst", got: dst, want: append(append(widen(filled(7, -12345)), widen(x[21:35])...), widen(filled(7, -12345))...)}},
-	}
-}
-
-func advance(b *bed) job {
-	pos, length := b.i32([]int32{4, 9, 0, 1 << 20}, 4), b.i32([]int32{5, 0, 1, 1<<20 + 1}, 4)
-	return job{
-		step: func(ops device.Ops) { ops.Advance(pos, length) },
-		expect: []expectation{
-			{name: "pos", got: pos, ids: []int32{5, 9, 1, 1<<20 + 1}},
-			{name: "len", got: length, ids: []int32{6, 0, 2, 1<<20 + 2}},
-		},
 	}
 }
 

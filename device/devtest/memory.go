@@ -78,7 +78,6 @@ func misuse(t *testing.T, d device.Device) {
 		{"device: MatMul: dst F32 [2 5], want F32 [2 3]", func() { ops.MatMul(f(2, 5), f(2, 8), f(3, 8)) }},
 		{"device: MatMul: x F32 [2 7], want F32 [-1 8]", func() { ops.MatMul(f(2, 3), f(2, 7), f(3, 8)) }},
 		{"device: Sample: pos I32 [1], want I32 [2]", func() { ops.Sample(i(2), f(2, 9), i(2, 1), i(1), device.Sampling{}) }},
-		{"device: Advance: pos I32 [1], want I32 [2]", func() { ops.Advance(i(1), i(2)) }},
 		{"device: Append: k F32 [2 2 16]", func() { ops.Append(kv, f(2, 2, 16), f(2, 2, 16)) }},
 		{"device: Attend: q F32 [2 2 8]", func() { ops.Attend(f(2, 2, 8), f(2, 2, 8), kv, device.Plan{}) }},
 		{"device: Attend: list index", func() { ops.Attend(f(2, 2, 16), f(2, 2, 16), kv, device.Plan{Middle: device.Tokens}) }},

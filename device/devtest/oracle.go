@@ -14,9 +14,10 @@ type attention struct {
 	full                bool  // the cache is f32, otherwise f16
 	spread              float64
 
-	spanSink, back int   // Span
-	lo             []int // Span.Lo; nil: absent
+	back, spanSink int     // Span
+	drop           float64 // Span
 	sink, recent   int
+	align          int
 	middle         device.Middle
 	listHeads      int
 	group          int
@@ -74,17 +75,19 @@ func (a *attention) listOf(r, head int) []entry {
 
 // weight says whether the row at p reads position j of a slot, and with what
 // weight: this is what a Plan means.
-func (a *attention) weight(slot, p, j int, l []entry) float64 {
-	lo := 0
-	if a.lo != nil {
-		lo = a.lo[slot]
+func (a *attention) weight(p, j int, l []entry) float64 {
+	bound := 0
+	if a.drop > 0 {
+		bound = int(math.Floor(a.drop*float64(p+1)+1e-9)) - 1
 	}
-	causal := j <= p
-	spanned := j < a.spanSink || (j >= lo && (a.back == 0 || p-j < a.back))
-	if !causal || !spanned {
+	if j > p || a.back > 0 && p-j >= a.back || j >= a.spanSink && j < bound {
 		return 0
 	}
-	if a.middle == device.All || j < a.sink || p-j < a.recent {
+	newest := p
+	if a.align > 0 {
+		newest = p/a.align*a.align - 1
+	}
+	if a.middle == device.All || j < a.sink || newest-j < a.recent {
 		return 1
 	}
 	for _, e := range l {
@@ -127,7 +130,7 @@ func (a *attention) attend(y []float64, r, h, slot, p int) {
 	share := make([]float64, p+1)
 	top, sum := math.Inf(-1), 0.0
 	for j := range share {
-		w := a.weight(slot, p, j, l)
+		w := a.weight(p, j, l)
 		if share[j] = w; a.mixture {
 			continue
 		}

@@ -3,6 +3,7 @@ package devtest
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/gollm/gollm/device"
@@ -68,8 +69,11 @@ func sampling(b *bed, logits []float32, history, pos []int32, s device.Sampling,
 	l := b.f32(logits, rows, len(logits)/rows)
 	h, p := b.i32(history, rows, len(history)/rows), b.i32(pos, rows)
 	return job{
-		step:   func(ops device.Ops) { ops.Sample(next, l, h, p, s) },
-		expect: []expectation{{name: "next", got: next, ids: want}},
+		step: func(ops device.Ops) { ops.Sample(next, l, h, p, s) },
+		expect: []expectation{
+			{name: "next", got: next, ids: want},
+			{name: "history", got: h, ids: ring(history, pos, want)},
+		},
 	}
 }
 
@@ -139,6 +143,15 @@ func choose(logits []float32, history []int32, pos int32, s device.Sampling) (id
 		}
 	}
 	return id, clear
+}
+
+// ring is the history after the tokens chosen have been written to it.
+func ring(history, pos, next []int32) []int32 {
+	after, window := slices.Clone(history), len(history)/len(pos)
+	for r, p := range pos {
+		after[r*window+(int(p)+1)%window] = next[r]
+	}
+	return after
 }
 
 // sampleTies: among equal logits the lowest ids are kept and chosen.
