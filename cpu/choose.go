@@ -30,7 +30,7 @@ func (o *ops) Choose(dm device.Memo, scores, q device.Tensor, kv device.KV, p de
 		t.scratch[i].fit(t.width, m.dim)
 	}
 	o.pool.RunChunks(slots*m.sets, 1, t)
-	for slot, at := range t.pos {
+	for _, at := range t.pos {
 		if most := m.K.Of(at + 1); at >= 0 && most > m.most && at+1 > m.most {
 			o.d.fail("%s: %d positions chosen for an entry of %d", op, most, m.most)
 		}
