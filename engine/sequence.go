@@ -181,10 +181,7 @@ func (s *Sequence) Logits(dst []float32) error {
 // attention keeps sums beside each page, which cannot be taken apart, that is
 // the last page boundary.
 func (s *Sequence) Truncate(n int) int {
-	if len(s.runner.policy.PageStates()) > 0 && n < s.Len() {
-		n -= n % device.PageLen
-	}
-	s.kv.Truncate(n)
+	n = s.runner.truncate(s.kv, n)
 	s.tokens = s.tokens[:n]
 	return n
 }
@@ -205,11 +202,10 @@ func (s *Sequence) Repeat(n int) error {
 
 // Fork opens a sequence with the same tokens, which shares their memory.
 func (s *Sequence) Fork() (*Sequence, error) {
-	kv, err := s.kv.Fork()
+	kv, err := s.runner.fork(s.kv)
 	if err != nil {
 		return nil, err
 	}
-	s.runner.policy.Fork(kv.Slot(), s.kv.Slot())
 	return &Sequence{runner: s.runner, kv: kv, tokens: slices.Clone(s.tokens), next: s.next, row: s.row}, nil
 }
 

@@ -104,11 +104,7 @@ func (m *merger) run() {
 	if len(m.syms) == 0 {
 		return
 	}
-	m.syms[len(m.syms)-1].next = -1
-	for i := range m.syms[:len(m.syms)-1] {
-		s := &m.syms[i]
-		s.rank, s.merged = m.pairs.find(s.id, m.syms[i+1].id)
-	}
+	m.begin()
 	if len(m.syms) <= scanLimit {
 		m.runScan()
 	} else {
@@ -116,7 +112,16 @@ func (m *merger) run() {
 	}
 }
 
-// runScan is the definition of merging: take the leftmost pair of lowest rank.
+// begin ends the list and finds the ranks of all pairs.
+func (m *merger) begin() {
+	m.syms[len(m.syms)-1].next = -1
+	for i := range m.syms[:len(m.syms)-1] {
+		s := &m.syms[i]
+		s.rank, s.merged = m.pairs.find(s.id, m.syms[i+1].id)
+	}
+}
+
+// runScan takes the leftmost pair of lowest rank until there is none.
 func (m *merger) runScan() {
 	for {
 		best := int32(-1)

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/ollama/ollama/fs/ggml"
+	"github.com/gollm/gollm/weights"
 )
 
 // mapMetadata is metadata held in a map, with the types of [Metadata].
@@ -26,31 +26,6 @@ func (m mapMetadata) Bool(key string) (bool, error)        { return mapValue[boo
 func (m mapMetadata) Strings(key string) ([]string, error) { return mapValue[[]string](m, key) }
 func (m mapMetadata) Floats(key string) ([]float64, error) { return mapValue[[]float64](m, key) }
 func (m mapMetadata) Ints(key string) ([]int, error)       { return mapValue[[]int](m, key) }
-
-// fromGGUF takes the tokenizer's keys of a file that is known to be well formed.
-func fromGGUF(kv ggml.KV) mapMetadata {
-	m := mapMetadata{}
-	for key, value := range kv {
-		switch value := value.(type) {
-		case string, bool:
-			m[key] = value
-		case uint32:
-			m[key] = int(value)
-		}
-	}
-	m["tokenizer.ggml.tokens"] = kv.Strings("tokenizer.ggml.tokens")
-	m["tokenizer.ggml.merges"] = kv.Strings("tokenizer.ggml.merges")
-	var scores []float64
-	for _, s := range kv.Floats("tokenizer.ggml.scores") {
-		scores = append(scores, float64(s))
-	}
-	var types []int
-	for _, t := range kv.Ints("tokenizer.ggml.token_type") {
-		types = append(types, int(t))
-	}
-	m["tokenizer.ggml.scores"], m["tokenizer.ggml.token_type"] = scores, types
-	return m
-}
 
 // sharedFile returns the path of a shared test file. Without it the test is skipped
 // on a desk and fails in continuous integration.
@@ -78,16 +53,12 @@ func readShared(t testing.TB, name string) string {
 // sharedVocab reads the vocabulary of a shared GGUF file.
 func sharedVocab(t testing.TB, name string) Vocab {
 	t.Helper()
-	f, err := os.Open(sharedFile(t, name))
+	f, err := weights.Open(sharedFile(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	g, err := ggml.Decode(f, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := FromMetadata(fromGGUF(g.KV()))
+	v, err := FromMetadata(f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -183,13 +183,15 @@ func wordTekken(text string) int {
 	if c&number != 0 {
 		return n
 	}
-	if c&(letter|newline) == 0 {
-		if end := casedWord(text, n); end > n {
-			return end
+	if c&newline == 0 {
+		for _, match := range []func(string, int) int{lowerWord, upperWord} {
+			if end := match(text, n); end > n && c&letter == 0 {
+				return end
+			}
+			if end := match(text, 0); end > 0 {
+				return end
+			}
 		}
-	}
-	if end := casedWord(text, 0); end > 0 {
-		return end
 	}
 	if end := symbols(text); end > 0 {
 		for end < len(text) && (text[end] == '\r' || text[end] == '\n' || text[end] == '/') {
@@ -200,11 +202,11 @@ func wordTekken(text string) int {
 	return lines(text)
 }
 
-// casedWord returns the end of upper*lower+ from i on or, failing that, of upper+
-// lower*; i when there is neither. Marks and letters without case are both upper
-// and lower, so upper* gives back what lower+ needs.
-func casedWord(text string, i int) int {
-	end, lastBoth := i, -1 // lastBoth: end of the last character that is both
+// lowerWord returns the end of upper*lower+ from i on, i when it does not match.
+// Marks and letters without case are both upper and lower, so upper* gives back what
+// lower+ needs.
+func lowerWord(text string, i int) int {
+	end, lastBoth := i, i // lastBoth: end of the last character that is both
 	for {
 		c, n := classAt(text, end)
 		if c&upper == 0 {
@@ -218,10 +220,16 @@ func casedWord(text string, i int) int {
 	if low := skip(text, end, lower); low > end {
 		return low
 	}
-	if lastBoth >= 0 {
-		return lastBoth
+	return lastBoth
+}
+
+// upperWord returns the end of upper+lower* from i on, i when it does not match.
+func upperWord(text string, i int) int {
+	end := skip(text, i, upper)
+	if end == i {
+		return i
 	}
-	return end
+	return skip(text, end, lower)
 }
 
 // splitGPT2 cuts by the pattern of GPT-2,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -49,7 +50,7 @@ type generateFlags struct {
 	limit     int // tokens; below 1 is no limit
 	stop      []string
 	chat      bool
-	system    string
+	template  templateFlags
 	ignoreEnd bool
 	json      bool
 }
@@ -70,7 +71,7 @@ func newGenerate() *cobra.Command {
 	g.text.register(cmd, "the text to continue")
 	f.IntVarP(&g.limit, "tokens", "n", 256, "tokens to write at most; -1: until the model ends its text")
 	f.BoolVar(&g.chat, "chat", false, "wrap the text in the model's chat template, as one message")
-	f.StringVar(&g.system, "system", "", "system prompt for --chat")
+	g.template.register(cmd, "what the model is told before the message of --chat")
 	f.StringArrayVar(&g.stop, "stop", nil, "end at this text, which is left out (repeatable)")
 	g.sampling.register(cmd)
 	g.cache.register(cmd, "tokens of context (default: as many as are needed)")
@@ -88,8 +89,8 @@ func (g *generateFlags) check(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if g.system != "" && !g.chat {
-		return usagef("--system is part of a chat template: add --chat")
+	if (g.template.system != "" || g.template.template != "") && !g.chat {
+		return usagef("--system and --template are about conversations: add --chat")
 	}
 	for _, s := range g.stop {
 		if s == "" {
@@ -112,7 +113,7 @@ func (g *generateFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer m.Close()
-	prompt, err := g.prompt(m, text)
+	prompt, err := g.prompt(cmd, m, text)
 	if err != nil {
 		return err
 	}
@@ -128,15 +129,18 @@ func (g *generateFlags) run(cmd *cobra.Command) error {
 }
 
 // prompt turns the text into tokens.
-func (g *generateFlags) prompt(m *openModel, text string) ([]int32, error) {
+func (g *generateFlags) prompt(cmd *cobra.Command, m *openModel, text string) ([]int32, error) {
 	if !g.chat {
 		return g.tokens.encode(m.Tokenizer, text), nil
 	}
-	t, err := newTemplate(m)
+	if g.tokens.noSpecial && (m.Tokenizer.HasSpecial(text) || m.Tokenizer.HasSpecial(g.template.system)) {
+		return nil, errors.New("the message contains the text of a special token, which --no-special refuses with --chat: a template cannot tell it from its own; take it out, or leave out --no-special")
+	}
+	s, err := g.template.newSpeaker(m, warner(cmd))
 	if err != nil {
 		return nil, err
 	}
-	return t.encode(conversation(g.system, text))
+	return s.encode(cmd.Context(), conversation(g.template.system, nil, text))
 }
 
 // spare is the context beside the prompt where -n sets no limit.
@@ -211,6 +215,7 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Run
 type answerWriter struct {
 	out    *lastByte
 	quiet  bool   // text is not shown, only timed
+	trim   bool   // white space before the first word is not shown
 	first  func() // called before the first token
 	cancel func() // ends the generation when nobody reads it
 	start  time.Time
@@ -223,10 +228,15 @@ func (w *answerWriter) emit(p engine.Piece) {
 		w.ttft = time.Since(w.start)
 		w.first()
 	}
+	text := p.Text
+	if w.trim {
+		text = strings.TrimLeft(text, " \n")
+		w.trim = text == ""
+	}
 	if w.quiet || w.err != nil {
 		return
 	}
-	if _, w.err = io.WriteString(w.out, p.Text); w.err != nil {
+	if _, w.err = io.WriteString(w.out, text); w.err != nil {
 		w.cancel()
 	}
 }

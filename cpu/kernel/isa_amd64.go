@@ -10,7 +10,7 @@ func nativeLoops() []loops {
 	x := &cpu.X86
 	var all []loops
 	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI && x.HasFMA {
-		all = append(all, loops{AVX512, computeAVX512, quantizeGo})
+		all = append(all, loops{AVX512, computeAVX512, quantizeAVX512})
 	}
 	return all
 }
@@ -22,8 +22,21 @@ type (
 
 // tiledAVX512 is the tiled product with AVX-512.
 var tiledAVX512 = tiledLoops{
-	expand: map[device.DType]func(dst *block, src *byte, stride uintptr, rows int){},
-	pack:   map[int]func(dst *panel, rows *block){0: packBlock, 16: pack16, 32: pack32},
+	expand: map[device.DType]func(dst *block, src *byte, stride uintptr, rows int){
+		device.Q4_0:   expandRowsQ4_0,
+		device.Q4_1:   expandRowsQ4_1,
+		device.Q5_0:   expandRowsQ5_0,
+		device.Q5_1:   expandRowsQ5_1,
+		device.Q8_0:   expandRowsQ8_0,
+		device.IQ4_NL: expandRowsIQ4_NL,
+		device.Q2_K:   expandRowsQ2_K,
+		device.Q3_K:   expandRowsQ3_K,
+		device.Q4_K:   expandRowsQ4_K,
+		device.Q5_K:   expandRowsQ5_K,
+		device.Q6_K:   expandRowsQ6_K,
+		device.IQ4_XS: expandRowsIQ4_XS,
+	},
+	pack: map[int]func(dst *panel, rows *block){0: packBlock, 16: pack16, 32: pack32},
 	gemm: map[scheme]*gemmTable{
 		{16, false}: {nil, gemm16T1, gemm16T2, gemm16T3, gemm16T4, gemm16T5, gemm16T6},
 		{16, true}:  {nil, gemm16MinT1, gemm16MinT2, gemm16MinT3, gemm16MinT4, gemm16MinT5, gemm16MinT6},
@@ -36,11 +49,58 @@ var tiledAVX512 = tiledLoops{
 	},
 }
 
+// gemvAVX512 is the matrix-vector product with AVX-512.
+var gemvAVX512 = gemvLoops{
+	device.Q4_K:   {gemvQ4_KT1, gemvQ4_KT2},
+	device.Q5_K:   {gemvQ5_KT1, gemvQ5_KT2},
+	device.Q6_K:   {gemvQ6_KT1, gemvQ6_KT2},
+	device.Q3_K:   {gemvQ3_KT1, gemvQ3_KT2},
+	device.Q2_K:   {gemvQ2_KT1, gemvQ2_KT2},
+	device.IQ4_XS: {gemvIQ4_XST1, nil},
+	device.Q8_0:   {gemvQ8_0T1, gemvQ8_0T2},
+	device.Q4_0:   {gemvQ4_0T1, gemvQ4_0T2},
+	device.Q4_1:   {gemvQ4_1T1, gemvQ4_1T2},
+	device.Q5_0:   {gemvQ5_0T1, gemvQ5_0T2},
+	device.Q5_1:   {gemvQ5_1T1, gemvQ5_1T2},
+	device.IQ4_NL: {gemvIQ4_NLT1, gemvIQ4_NLT2},
+}
+
+// floatAVX512 is the product with float matrices with AVX-512.
+var floatAVX512 = floatLoops{
+	gemv: map[device.DType][2]func(out *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int){
+		device.F32:  {gemvF32T1, gemvF32T2},
+		device.F16:  {gemvF16T1, gemvF16T2},
+		device.BF16: {gemvBF16T1, gemvBF16T2},
+	},
+	convert: map[device.DType]func(dst *float32, src *byte, steps int){
+		device.F16: convertF16, device.BF16: convertBF16,
+	},
+	gemm:   [tileTokens + 1]func(acc *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int){nil, gemmF32T1, gemmF32T2, gemmF32T3, gemmF32T4, gemmF32T5, gemmF32T6},
+	reduce: reduceF32,
+}
+
 // computeAVX512 picks the loop for the type and the number of tokens.
 func computeAVX512(p *Product, b *Batch, s *Scratch, lo, hi int) {
 	if !p.W.DType.Quantized() {
-		computeGo(p, b, s, lo, hi)
+		floatAVX512.computeFloat(p, b, s, lo, hi)
+		return
+	}
+	if _, ok := gemvAVX512[p.W.DType]; ok && b.Tokens <= gemvTokens && b.Cols%superLen == 0 {
+		gemvAVX512.computeGemv(p, b, s, lo, hi)
 		return
 	}
 	tiledAVX512.computeTiled(p, b, s, lo, hi)
+}
+
+// quantizeAVX512 rounds whole blocks with vectors and the rest as defined.
+func quantizeAVX512(dst []actBlock, x []float32, s scaling) {
+	n := len(x) / superLen
+	if n > 0 {
+		quantize := quantize32
+		if s == scale256 {
+			quantize = quantize256
+		}
+		quantize(&dst[0], &x[0], n)
+	}
+	quantizeGo(dst[n:], x[n*superLen:], s)
 }

@@ -31,6 +31,7 @@ type Scratch struct {
 	rows  [panelRows]block
 	panel panel
 	sums  []float32
+	out   [2][gemvRows]float32
 }
 
 // floats is n floats of scratch, with any content.

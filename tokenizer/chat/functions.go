@@ -17,15 +17,17 @@ type function = func(*exec.VarArgs) *exec.Value
 func globals(f *fence, date time.Time) map[string]any {
 	first := func(a *exec.VarArgs) *exec.Value { return a.First() }
 	g := map[string]any{
-		fnCheck:           function(func(a *exec.VarArgs) *exec.Value { return f.check(first(a)) }),
-		fnPrint:           function(func(a *exec.VarArgs) *exec.Value { return f.check(first(a)) }),
-		fnLoop:            function(func(a *exec.VarArgs) *exec.Value { return f.loop(first(a)) }),
-		fnItem:            function(func(a *exec.VarArgs) *exec.Value { return item(f, a.Args[0], a.Args[1]) }),
-		fnAttr:            function(func(a *exec.VarArgs) *exec.Value { return member(a.Args[0], a.Args[1]) }),
-		fnMethod:          function(func(a *exec.VarArgs) *exec.Value { return method(f, a) }),
-		"range":           function(func(a *exec.VarArgs) *exec.Value { return rangeOf(f, a) }),
-		"namespace":       function(func(a *exec.VarArgs) *exec.Value { return namespaceOf(f, a) }),
-		"raise_exception": function(func(a *exec.VarArgs) *exec.Value { return f.failf("the template refuses: %s", a.First()) }),
+		fnCheck:     function(func(a *exec.VarArgs) *exec.Value { return f.check(first(a)) }),
+		fnPrint:     function(func(a *exec.VarArgs) *exec.Value { return f.check(first(a)) }),
+		fnLoop:      function(func(a *exec.VarArgs) *exec.Value { return f.loop(first(a)) }),
+		fnItem:      function(func(a *exec.VarArgs) *exec.Value { return item(f, a.Args[0], a.Args[1]) }),
+		fnAttr:      function(func(a *exec.VarArgs) *exec.Value { return member(a.Args[0], a.Args[1]) }),
+		fnMethod:    function(func(a *exec.VarArgs) *exec.Value { return method(f, a) }),
+		"range":     function(func(a *exec.VarArgs) *exec.Value { return rangeOf(f, a) }),
+		"namespace": function(func(a *exec.VarArgs) *exec.Value { return namespaceOf(f, a) }),
+		"raise_exception": function(func(a *exec.VarArgs) *exec.Value {
+			return f.failf("the template refuses: %s", shorten(a.First().String()))
+		}),
 	}
 	for op, apply := range operators {
 		g[fnOp+tokenText[op]] = function(func(a *exec.VarArgs) *exec.Value {

@@ -16,10 +16,21 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 )
 
+var (
+	family  = flag.String("family", "", "which loops to write")
+	declare = flag.String("declare", "", "file for the Go declarations")
+)
+
 // families are the loops by the name that -family takes.
 var families = map[string]func(){
-	"gemm": gemm,
-	"pack": pack,
+	"gemm":      gemm,
+	"pack":      pack,
+	"peak":      peak,
+	"expand":    expand,
+	"float":     float,
+	"gemvsuper": gemvSuper,
+	"quantize":  quantize,
+	"gemvblock": gemvBlock,
 }
 
 // declarations are the Go declarations of the functions emitted so far.
@@ -35,8 +46,6 @@ func function(name, signature, doc string) {
 }
 
 func main() {
-	family := flag.String("family", "", "which loops to write")
-	declare := flag.String("declare", "", "file for the Go declarations")
 	flag.Parse() // and avo's own -out
 	emit := families[*family]
 	if emit == nil {

@@ -77,7 +77,7 @@ func vectors() []VecVirtual {
 func (p *packing) weights(n int) {
 	offset, zero, sum := ZMM(), ZMM(), ZMM()
 	VPXORD(zero, zero, zero)
-	VPBROADCASTB(table("offset128", []byte{128}), offset)
+	VPBROADCASTB(table([]byte{128}), offset)
 	for c := range 4 {
 		col := p.transpose(blockW + 64*c)
 		for i, v := range col {
