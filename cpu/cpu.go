@@ -3,7 +3,9 @@ package cpu
 import (
 	"fmt"
 	"runtime"
+	"sync"
 
+	"github.com/gollm/gollm/cpu/kernel"
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
 )
@@ -37,12 +39,13 @@ func open(n int, kernels *vec.Kernels) *dev {
 
 // dev is the device: memory and order. All work is done when a call returns.
 type dev struct {
-	pool *Pool
-	ops  *ops
-	err  error     // the first failure since the last Sync
-	mems []*memory // everything that Close frees
-	free uint64    // bytes that the system could give when the device was opened; 0 if unknown
-	used uint64    // bytes that Alloc has given
+	pool    *Pool
+	ops     *ops
+	err     error      // the first failure since the last Sync
+	failing sync.Mutex // held while err is set by a worker
+	mems    []*memory  // everything that Close frees
+	free    uint64     // bytes that the system could give when the device was opened; 0 if unknown
+	used    uint64     // bytes that Alloc has given
 }
 
 // Name is for example "cpu (2 threads, AVX-512 VNNI)".
@@ -51,7 +54,14 @@ func (d *dev) Name() string {
 	if n == 1 {
 		unit = "thread"
 	}
-	return fmt.Sprintf("cpu (%d %s, %s)", n, unit, d.ops.vec.Name)
+	return fmt.Sprintf("cpu (%d %s, %s)", n, unit, isaNames[d.ops.vec.ISA])
+}
+
+// isaNames are the instruction sets in words.
+var isaNames = map[kernel.ISA]string{
+	kernel.Portable: "portable Go",
+	kernel.AVX2:     "AVX2",
+	kernel.AVX512:   "AVX-512 VNNI",
 }
 
 // Ops is the set of operations; each has finished when it returns.
@@ -92,6 +102,8 @@ func (d *dev) Close() error {
 
 // fail keeps the first failure for Sync.
 func (d *dev) fail(format string, args ...any) {
+	d.failing.Lock()
+	defer d.failing.Unlock()
 	if d.err == nil {
 		d.err = fmt.Errorf("cpu: "+format, args...)
 	}

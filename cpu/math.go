@@ -17,6 +17,7 @@ type ops struct {
 	products []kernel.Product // of the call that runs
 	rope     ropeTable
 	sampler  sampler
+	sketch   sketcher
 	choose   chooseTask
 	widen    widenTask
 }

@@ -149,10 +149,10 @@ func f32s(t device.Tensor) []float32 { return elements[float32](t) }
 func i32s(t device.Tensor) []int32 { return elements[int32](t) }
 
 // elements is the contents of t as values of another type.
-func elements[T float32 | int32 | uint16](t device.Tensor) []T { return as[T](bytesOf(t)) }
+func elements[T float32 | int32 | uint16 | float64](t device.Tensor) []T { return as[T](bytesOf(t)) }
 
 // as is the same memory as values of another type.
-func as[T float32 | int32 | uint16](b []byte) []T {
+func as[T float32 | int32 | uint16 | float64](b []byte) []T {
 	var v T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(v)))
 }

@@ -1,6 +1,9 @@
 package device
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // The checks of this file are called by every backend at the head of an op, so
 // that misuse panics with the same words everywhere:
@@ -14,7 +17,8 @@ func CheckShape(op, name string, t Tensor, dt DType, dims ...int) {
 		ok = dims[i] == -1 || t.dims[i] == dims[i]
 	}
 	if !ok {
-		panic(fmt.Sprintf("device: %s: %s %v, want %v %v", op, name, t, dt, dims))
+		// A copy, so that dims stays on the caller's stack.
+		panic(fmt.Sprintf("device: %s: %s %v, want %v %v", op, name, t, dt, slices.Clone(dims)))
 	}
 }
 

@@ -51,12 +51,14 @@ type Replay struct {
 	// tile where the attention plans in tiles.
 	Observe func(Selection)
 
-	in     [3]device.Tensor // q f32 [rows, heads·dim]; k, v f32 [rows, kvheads·dim]
-	out    device.Tensor    // f32 [rows, heads·dim]
-	steps  [3]device.Tensor // q, k, v of a decode step, f32 [layers, slots, ...]
-	ys     device.Tensor    // f32 [layers, slots, heads·dim]
-	floats []float32        // staging for one of them
-	graphs []device.Graph   // by rows of the decode pass
+	in       [3]device.Tensor // q f32 [rows, heads·dim]; k, v f32 [rows, kvheads·dim]
+	out      device.Tensor    // f32 [rows, heads·dim]
+	steps    [3]device.Tensor // q, k, v of a decode step, f32 [layers, slots, ...]
+	ys       device.Tensor    // f32 [layers, slots, heads·dim]
+	floats   []float32        // staging for one of them
+	graphs   []device.Graph   // by rows of the decode pass
+	last     sparse.Pass      // the last decode pass
+	launched bool             // by a graph
 }
 
 // ReplaySequence is one sequence of a replay.
@@ -157,6 +159,9 @@ func (s *ReplaySequence) Slot() int { return s.kv.Slot() }
 // Len is the number of positions stored.
 func (s *ReplaySequence) Len() int { return s.kv.Len() }
 
+// More reports whether the tensors have positions that are not stored yet.
+func (s *ReplaySequence) More() bool { return s.Len() < s.n }
+
 // Output is one layer's attention, f32 [heads, n, dim], zero where a position
 // has not been run. It is valid as long as the sequence.
 func (s *ReplaySequence) Output(layer int) []float32 { return s.out[layer] }
@@ -248,8 +253,20 @@ func (r *Replay) Step(active ...*ReplaySequence) error {
 		return err
 	}
 	r.trace()
-	r.stepLayers(&p)
+	r.last, r.launched = p, false
+	r.stepLayers(&r.last)
 	return r.collect(active)
+}
+
+// Again runs the last decode pass again, as it was run, and keeps nothing: for
+// stopwatches and for counting allocations. What the attention remembers of the
+// pass may then count it twice.
+func (r *Replay) Again() {
+	if g := r.graphs[r.last.Rows()]; r.launched && g != nil {
+		g.Launch()
+		return
+	}
+	r.stepLayers(&r.last)
 }
 
 // StepReplayed is Step as a graph, which is captured the first time that a pass
@@ -270,6 +287,7 @@ func (r *Replay) StepReplayed(active ...*ReplaySequence) error {
 			return err
 		}
 	}
+	r.last, r.launched = p, true
 	(*g).Launch()
 	return r.collect(active)
 }

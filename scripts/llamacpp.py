@@ -39,6 +39,23 @@ class Engine:
     def context(self, size, threads, flash=False, batch=2048, ubatch=512, cache=None):
         return Context(self, size, threads, flash, batch, ubatch, cache)
 
+    def tokenize(self, text):
+        """The ids of text with the model's own rules for BOS; markup is plain text."""
+        data = text.encode()
+        out = (lc.llama_token * (len(data) + 8))()
+        vocab = lc.llama_model_get_vocab(self.model)
+        n = lc.llama_tokenize(vocab, data, len(data), out, len(out), True, False)
+        return list(out[:n])
+
+    def text(self, tokens):
+        """The text of tokens."""
+        vocab, out = lc.llama_model_get_vocab(self.model), b""
+        piece = (ctypes.c_char * 256)()
+        for token in tokens:
+            n = lc.llama_token_to_piece(vocab, token, piece, len(piece), 0, False)
+            out += bytes(piece[:n])
+        return out.decode(errors="replace")
+
     def close(self):
         lc.llama_model_free(self.model)
 
@@ -97,6 +114,18 @@ class Context:
         lc.llama_batch_free(batch)
         self.length += len(tokens)
         return out
+
+    def greedy(self, tokens, n):
+        """The n most likely tokens after tokens, one at a time, and their lead in logits."""
+        self.truncate(0)
+        self.extend(tokens[:-1])
+        out, leads, last = [], [], tokens[-1]
+        for _ in range(n):
+            row = self.logits([last])[0]
+            second, last = (int(t) for t in np.argsort(row)[-2:])
+            out.append(last)
+            leads.append(float(row[last] - row[second]))
+        return out, leads
 
     def time_prefill(self, n):
         """Tokens per second of one prompt of n random tokens in an empty cache."""

@@ -23,6 +23,9 @@ import (
 // what the row sees ("0.05").
 type checker interface{ check() error }
 
+// wholer is options that decide whether a prompt must be one pass.
+type wholer interface{ whole() bool }
+
 // amountText is the text form of a [device.Amount]: a whole number is a count,
 // any other a share.
 func amountText(a device.Amount) string {

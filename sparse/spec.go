@@ -244,7 +244,8 @@ func (s *Spec) Dense() bool {
 // Whole reports whether a prompt must be prefilled in one pass.
 func (s *Spec) Whole() bool {
 	for _, it := range s.items {
-		if it.prefill && it.entry.Whole {
+		w, ok := it.opts.(wholer)
+		if it.prefill && (it.entry.Whole || ok && w.whole()) {
 			return true
 		}
 	}

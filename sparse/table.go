@@ -54,6 +54,7 @@ var table = []Entry{
 	denseEntry,
 	streamingEntry,
 	topkEntry,
+	sketchwalkEntry,
 }
 
 // Methods lists the systems.

@@ -118,7 +118,7 @@ func (b *byteLevel) mergeWord(e *encoder, word string, out []int32) []int32 {
 		}
 	}
 	m := &e.merge
-	m.start()
+	m.start(len(word))
 	for i := 0; i < len(word); i++ {
 		m.push(b.bytes[word[i]])
 	}

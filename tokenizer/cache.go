@@ -1,17 +1,20 @@
 package tokenizer
 
-// Bounds of a wordCache: words, their bytes and their ids.
+// Bounds of a wordCache: slots, of which at most half are in use, the bytes of the
+// words and their ids. All of it is 4 MB.
 const (
-	cacheSlots   = 1 << 15
-	cacheBytes   = 1 << 18
-	cacheIDs     = 1 << 17
+	firstSlots   = 1 << 11
+	cacheSlots   = 1 << 17
+	cacheBytes   = 1 << 20
+	cacheIDs     = 1 << 18
 	maxCacheWord = 64
 )
 
 // wordCache remembers the ids of short words. It holds no pointers, so the garbage
-// collector does not look at it, and starts over when it is full.
+// collector does not look into it. It grows with its use, up to its bounds, and then
+// starts over.
 type wordCache struct {
-	slots []cachedWord // nil until the first word is added
+	slots []cachedWord // a power of two of them, none before the first word
 	used  int
 	text  []byte
 	ids   []int32
@@ -50,10 +53,11 @@ func load64(s string) uint64 {
 
 // find returns the ids of word, valid until the next add.
 func (c *wordCache) find(h uint32, word string) (ids []int32, ok bool) {
-	if c.slots == nil {
+	if len(c.slots) == 0 {
 		return nil, false
 	}
-	for i := h % cacheSlots; ; i = (i + 1) % cacheSlots {
+	mask := uint32(len(c.slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
 		s := &c.slots[i]
 		if s.count == 0 {
 			return nil, false
@@ -69,21 +73,37 @@ func (c *wordCache) add(h uint32, word string, ids []int32) {
 	if len(word) > maxCacheWord || len(ids) == 0 {
 		return
 	}
-	if c.slots == nil {
-		c.slots = make([]cachedWord, cacheSlots)
-		c.text = make([]byte, 0, cacheBytes)
-		c.ids = make([]int32, 0, cacheIDs)
+	if 2*c.used >= len(c.slots) || len(c.text)+len(word) > cacheBytes || len(c.ids)+len(ids) > cacheIDs {
+		c.makeRoom()
 	}
-	if c.used >= cacheSlots/2 || len(c.text)+len(word) > cacheBytes || len(c.ids)+len(ids) > cacheIDs {
-		clear(c.slots)
-		c.used, c.text, c.ids = 0, c.text[:0], c.ids[:0]
-	}
-	i := h % cacheSlots
-	for c.slots[i].count != 0 {
-		i = (i + 1) % cacheSlots
-	}
-	c.slots[i] = cachedWord{h, uint32(len(c.text)), uint32(len(c.ids)), uint16(len(word)), uint16(len(ids))}
+	c.place(cachedWord{h, uint32(len(c.text)), uint32(len(c.ids)), uint16(len(word)), uint16(len(ids))})
 	c.text = append(c.text, word...)
 	c.ids = append(c.ids, ids...)
 	c.used++
+}
+
+// place puts an entry into a free slot.
+func (c *wordCache) place(w cachedWord) {
+	mask := uint32(len(c.slots) - 1)
+	i := w.hash & mask
+	for c.slots[i].count != 0 {
+		i = (i + 1) & mask
+	}
+	c.slots[i] = w
+}
+
+// makeRoom grows the cache, or empties it when it is as large as it may be.
+func (c *wordCache) makeRoom() {
+	if 2*c.used < len(c.slots) || len(c.slots) == cacheSlots {
+		clear(c.slots)
+		c.used, c.text, c.ids = 0, c.text[:0], c.ids[:0]
+		return
+	}
+	old := c.slots
+	c.slots = make([]cachedWord, max(firstSlots, 4*len(old)))
+	for _, w := range old {
+		if w.count != 0 {
+			c.place(w)
+		}
+	}
 }

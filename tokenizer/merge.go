@@ -1,6 +1,9 @@
 package tokenizer
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // pair is a merge: the two symbols left and right become id. The lowest rank of a
 // word goes first, the leftmost among equal ranks.
@@ -88,8 +91,8 @@ type merger struct {
 // merge beats the heap.
 const scanLimit = 24
 
-// start begins a word.
-func (m *merger) start() { m.syms = m.syms[:0] }
+// start begins a word of at most n symbols.
+func (m *merger) start(n int) { m.syms = slices.Grow(m.syms[:0], n) }
 
 // push appends a symbol to the word.
 func (m *merger) push(id int32) {
@@ -140,7 +143,7 @@ func (m *merger) runScan() {
 
 // runHeap gives what runScan gives in n log n steps.
 func (m *merger) runHeap() {
-	m.heap = m.heap[:0]
+	m.heap = slices.Grow(m.heap[:0], len(m.syms))
 	for i := range m.syms {
 		m.pushHeap(int32(i))
 	}

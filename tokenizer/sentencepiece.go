@@ -2,8 +2,8 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
 	"sort"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -21,7 +21,7 @@ const (
 // texts join to a token merge; the token's score ranks the merge.
 type sentencePiece struct {
 	prefix bool           // a text begins with a space
-	cuts   bool           // no token has a space after another character
+	near   neighbours     // characters that stand side by side in some token
 	ascii  [128]int32     // symbol of each ASCII character
 	runes  map[rune]int32 // symbol of each other character that is in any token
 	bytes  [256]int32     // token of each byte
@@ -30,7 +30,7 @@ type sentencePiece struct {
 }
 
 func newSentencePiece(v *Vocab, ids map[string]int32) (*sentencePiece, error) {
-	s := &sentencePiece{prefix: v.AddSpacePrefix, cuts: true, runes: map[rune]int32{}, tokens: int32(len(v.Tokens))}
+	s := &sentencePiece{prefix: v.AddSpacePrefix, runes: map[rune]int32{}, tokens: int32(len(v.Tokens))}
 	for b := range s.bytes {
 		id, ok := ids[fmt.Sprintf("<0x%02X>", b)]
 		if !ok {
@@ -72,10 +72,10 @@ func (s *sentencePiece) collectRunes(v *Vocab, ids map[string]int32) map[string]
 		if !utf8.ValidString(text) {
 			continue // no text is ever merged to it
 		}
-		for i, r := range text {
-			if r == spaceRune && i > 0 && !strings.HasSuffix(text[:i], spaceMark) {
-				s.cuts = false
-			}
+		last := rune(-1)
+		for _, r := range text {
+			s.near.add(last, r)
+			last = r
 			if _, ok := s.runes[r]; ok {
 				continue
 			}
@@ -168,35 +168,69 @@ func (s *sentencePiece) encode(e *encoder, text string, first bool, out []int32)
 	return out
 }
 
-// wordEnd returns the end of the first part of text that no token leaves: the
-// text up to the next space that follows something else.
+// wordEnd returns the end of the first word of text: no token has the last character
+// of a word beside the first of the next, so that nothing ever merges across.
 func (s *sentencePiece) wordEnd(text string) int {
-	if !s.cuts {
-		return len(text)
-	}
-	i := 0
-	for {
-		n := markLen(text[i:])
-		if n == 0 {
+	r, i := runeAt(text, 0)
+	for i < len(text) {
+		next, n := runeAt(text, i)
+		if !s.near.have(r, next) {
 			break
 		}
+		r = next
 		i += n
-	}
-	for i < len(text) && (text[i] != ' ' && text[i] != spaceMark[0] || markLen(text[i:]) == 0) {
-		i++
 	}
 	return i
 }
 
-// markLen returns the length of the space or the mark that text begins with.
-func markLen(text string) int {
-	switch {
-	case strings.HasPrefix(text, " "):
-		return 1
-	case strings.HasPrefix(text, spaceMark):
-		return len(spaceMark)
+// runeAt returns the character at text[i:] and its length, -1 for a stray byte.
+func runeAt(text string, i int) (r rune, n int) {
+	if b := text[i]; b < utf8.RuneSelf {
+		return rune(b), 1
 	}
-	return 0
+	if r, n = utf8.DecodeRuneInString(text[i:]); n == 1 {
+		r = -1
+	}
+	return r, n
+}
+
+// neighbours is a set of pairs of characters: exact for ASCII, where the space
+// stands for U+2581, and hashed for others, so that have may be true by chance.
+type neighbours struct {
+	ascii  [utf8.RuneSelf][2]uint64
+	others [1 << 10]uint64
+}
+
+func (n *neighbours) add(a, b rune) {
+	if a < 0 || b < 0 {
+		return
+	}
+	word, bit := n.place(a, b)
+	*word |= 1 << bit
+}
+
+// have reports whether a and b are side by side in some token. A negative a or b is
+// in none.
+func (n *neighbours) have(a, b rune) bool {
+	if a < 0 || b < 0 {
+		return false
+	}
+	word, bit := n.place(a, b)
+	return *word>>bit&1 != 0
+}
+
+func (n *neighbours) place(a, b rune) (word *uint64, bit uint32) {
+	if a == spaceRune {
+		a = ' '
+	}
+	if b == spaceRune {
+		b = ' '
+	}
+	if a < utf8.RuneSelf && b < utf8.RuneSelf {
+		return &n.ascii[a][b>>6], uint32(b) & 63
+	}
+	h := (uint64(a)<<32 | uint64(b)) * 0x9E3779B97F4A7C15 >> 48
+	return &n.others[h>>6], uint32(h) & 63
 }
 
 func (s *sentencePiece) encodeWord(e *encoder, word string, out []int32) []int32 {
@@ -213,8 +247,8 @@ func (s *sentencePiece) encodeWord(e *encoder, word string, out []int32) []int32
 // mergeWord is encodeWord without the cache.
 func (s *sentencePiece) mergeWord(e *encoder, word string, out []int32) []int32 {
 	m := &e.merge
-	m.start()
-	e.starts = e.starts[:0]
+	m.start(len(word))
+	e.starts = slices.Grow(e.starts[:0], len(word))
 	for i := 0; i < len(word); {
 		e.starts = append(e.starts, int32(i))
 		if b := word[i]; b < utf8.RuneSelf {
@@ -222,12 +256,8 @@ func (s *sentencePiece) mergeWord(e *encoder, word string, out []int32) []int32 
 			i++
 			continue
 		}
-		r, n := utf8.DecodeRuneInString(word[i:])
-		if n == 1 {
-			m.push(noSymbol)
-		} else {
-			m.push(s.symbolOf(r))
-		}
+		r, n := runeAt(word, i)
+		m.push(s.symbolOf(r))
 		i += n
 	}
 	m.run()

@@ -352,7 +352,7 @@ func TestConcurrent(t *testing.T) {
 func TestCacheBound(t *testing.T) {
 	tok := mustNew(t, tinyBytes())
 	var b strings.Builder
-	for i := range 60_000 {
+	for i := range 100_000 {
 		fmt.Fprintf(&b, " %c%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676%26, 'a'+i/17576%26)
 	}
 	text := b.String()
@@ -360,7 +360,7 @@ func TestCacheBound(t *testing.T) {
 		t.Error("the text changed")
 	}
 	c := &tok.idle[0].words
-	if c.used > cacheSlots/2 || len(c.text) > cacheBytes || len(c.ids) > cacheIDs || c.used == 0 {
+	if c.used > cacheSlots/2 || len(c.slots) > cacheSlots || len(c.text) > cacheBytes || len(c.ids) > cacheIDs || c.used == 0 {
 		t.Errorf("the cache holds %d words, %d bytes, %d ids", c.used, len(c.text), len(c.ids))
 	}
 }

@@ -262,7 +262,7 @@ func tensorTable(tensors []weights.Tensor) string {
 	t := newTable("size")
 	t.AppendHeader(table.Row{"tensor", "type", "shape", "size"})
 	for _, w := range tensors {
-		t.AppendRow(table.Row{w.Name, w.DType, strings.Trim(fmt.Sprint(w.Shape), "[]"), sizeText(int64(len(w.Data)))})
+		t.AppendRow(table.Row{w.Name, w.DType.String(), strings.Trim(fmt.Sprint(w.Shape), "[]"), sizeText(int64(len(w.Data)))})
 	}
 	return t.Render() + "\n"
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -105,12 +106,16 @@ func inspectFile(f *weights.File) (*modelReport, error) {
 func (r *modelReport) addModel(f *weights.File) {
 	c, err := model.ReadConfig(f)
 	switch {
-	case err != nil:
-		r.WhyNot = err.Error()
 	case len(f.Tensors()) == 0:
 		r.WhyNot = "the file has a vocabulary but no weights"
+	case err != nil:
+		r.WhyNot = err.Error()
 	case r.Tokenizer == nil:
 		r.WhyNot = r.NoTokenizer
+	default:
+		if _, err := model.Load(f, dryDevice{}); err != nil {
+			r.WhyNot = err.Error()
+		}
 	}
 	r.Runs = r.WhyNot == ""
 	if err != nil {
@@ -130,6 +135,25 @@ func (r *modelReport) addModel(f *weights.File) {
 		})
 	}
 }
+
+// dryDevice takes a model's tensors without keeping them, to learn whether it
+// would load.
+type dryDevice struct{ device.Device }
+
+// dryMemory is memory of a size that nobody uses.
+type dryMemory int
+
+func (m dryMemory) Size() int { return int(m) }
+
+func (dryDevice) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
+	return device.NewTensor(dryMemory(math.MaxInt), 0, dt, dims...), nil
+}
+
+func (d dryDevice) Load(_ []byte, dt device.DType, dims ...int) (device.Tensor, error) {
+	return d.Alloc(dt, dims...)
+}
+
+func (dryDevice) Write(device.Tensor, []byte) {}
 
 // contexts lists the lengths that memory is told for, up to what the model was
 // trained for.

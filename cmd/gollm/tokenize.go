@@ -145,14 +145,19 @@ func parseIDs(b []byte, n int) ([]int32, error) {
 	if !strings.HasPrefix(text, "[") {
 		text = "[" + strings.Join(strings.FieldsFunc(text, isSeparator), ",") + "]"
 	}
-	var ids []int32
-	if err := json.Unmarshal([]byte(text), &ids); err != nil {
+	var numbers []*int64 // null, which is no id, is told from 0
+	if err := json.Unmarshal([]byte(text), &numbers); err != nil {
 		return nil, fmt.Errorf("token ids: want whole numbers as a JSON array or separated by spaces, for example [1, 2, 3]: %w", err)
 	}
-	for i, id := range ids {
-		if id < 0 || int(id) >= n {
-			return nil, fmt.Errorf("token ids: number %d is %d, want 0 to %d: these ids are of another vocabulary", i+1, id, n-1)
+	ids := make([]int32, len(numbers))
+	for i, id := range numbers {
+		if id == nil {
+			return nil, fmt.Errorf("token ids: number %d is null, want 0 to %d", i+1, n-1)
 		}
+		if *id < 0 || *id >= int64(n) {
+			return nil, fmt.Errorf("token ids: number %d is %d, want 0 to %d: these ids are of another vocabulary", i+1, *id, n-1)
+		}
+		ids[i] = int32(*id)
 	}
 	return ids, nil
 }

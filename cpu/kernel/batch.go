@@ -20,7 +20,7 @@ type Batch struct {
 	Cols   int
 
 	supers int           // actBlocks of a token
-	forms  [2][]actBlock // [Tokens, supers]; by scaling
+	forms  [2][]actBlock // [supers, Tokens]; by scaling
 	need   [2]bool
 }
 
@@ -88,20 +88,20 @@ func (b *Batch) Prepare(lo, hi int) {
 			continue
 		}
 		for t := lo; t < hi; t++ {
-			current.quantize(b.token(scaling(s), t), b.X.Row(t, b.Cols), scaling(s))
+			current.quantize(b.forms[s][t:], b.Tokens, b.X.Row(t, b.Cols), scaling(s))
 		}
 	}
 }
 
-// token is the blocks of token t.
-func (b *Batch) token(s scaling, t int) []actBlock {
-	return b.forms[s][t*b.supers:][:b.supers]
-}
+// at is activations 256·i on of token t. The tokens' blocks lie side by side,
+// so that a tiled product reads memory in order.
+func (b *Batch) at(s scaling, i, t int) *actBlock { return &b.forms[s][i*b.Tokens+t] }
 
 // quantizeGo is the definition of the activations' rounding: q is x/scale
-// rounded to the nearest integer, ties to even.
-func quantizeGo(dst []actBlock, x []float32, s scaling) {
-	for i := range dst {
+// rounded to the nearest integer, ties to even. The blocks are dst[0],
+// dst[step], dst[2·step] and so on.
+func quantizeGo(dst []actBlock, step int, x []float32, s scaling) {
+	for i := 0; len(x) > 0; i += step {
 		n := min(superLen, len(x))
 		quantizeSuper(&dst[i], x[:n], s)
 		x = x[n:]

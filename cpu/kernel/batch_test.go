@@ -30,8 +30,8 @@ func TestQuantizeISAs(t *testing.T) {
 				}
 				supers := (cols + superLen - 1) / superLen
 				got, want := make([]actBlock, supers), make([]actBlock, supers)
-				l.quantize(got, x, s)
-				quantizeGo(want, x, s)
+				l.quantize(got, 1, x, s)
+				quantizeGo(want, 1, x, s)
 				for i := range want {
 					if got[i] != want[i] {
 						t.Fatalf("%s, scaling %d, %d activations, block %d:\n%v\nwant\n%v", l.isa, s, cols, i, got[i], want[i])
@@ -52,7 +52,7 @@ func TestQuantizeError(t *testing.T) {
 	}
 	for s, group := range map[scaling]int{scale32: 32, scale256: 256} {
 		acts := make([]actBlock, 2)
-		current.quantize(acts, x, s)
+		current.quantize(acts, 1, x, s)
 		for k, v := range x {
 			var largest float64
 			for _, w := range x[k/group*group:][:group] {
@@ -84,11 +84,11 @@ func TestQuantizeNonFinite(t *testing.T) {
 			}
 			x[40] = bad
 			acts := make([]actBlock, 2)
-			l.quantize(acts, x, scale32)
+			l.quantize(acts, 1, x, scale32)
 			if s := acts[0].scale; s[1] == s[1] || s[0] != 1.0/127 || s[2] != 1.0/127 {
 				t.Errorf("%s: scales %v after %v at 40", l.isa, s, bad)
 			}
-			l.quantize(acts, x, scale256)
+			l.quantize(acts, 1, x, scale256)
 			if s := acts[0].scale[0]; s == s || acts[1].scale[0] != 1.0/127 {
 				t.Errorf("%s: scales %v, %v after %v at 40", l.isa, s, acts[1].scale[0], bad)
 			}

@@ -5,41 +5,51 @@
 #include "textflag.h"
 
 // func gemvF32T1(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, MMX+
+// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
 TEXT ·gemvF32T1(SB), NOSPLIT, $0-48
-	MOVQ   w+8(FP), AX
-	MOVQ   stride+16(FP), CX
-	LEAQ   (AX)(CX*1), DX
-	LEAQ   (DX)(CX*1), BX
-	LEAQ   (BX)(CX*1), CX
-	MOVQ   x+24(FP), SI
-	MOVQ   steps+40(FP), DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
+	MOVQ    w+8(FP), BX
+	MOVQ    stride+16(FP), AX
+	LEAQ    (BX)(AX*1), SI
+	LEAQ    (SI)(AX*1), DI
+	LEAQ    (DI)(AX*1), R8
+	LEAQ    (AX)(AX*2), DX
+	MOVQ    steps+40(FP), R9
+	MOVQ    $0x00000020, AX
+	CMPQ    AX, R9
+	CMOVQGT R9, AX
+	IMUL3Q  $0x00000040, AX, CX
+	MOVQ    x+24(FP), R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
 
-step:
-	VMOVUPS       (SI), Z4
-	PREFETCHT0    4096(AX)
-	VMOVUPS       (AX), Z5
-	VFMADD231PS   Z5, Z4, Z0
-	ADDQ          $0x00000040, AX
-	PREFETCHT0    4096(DX)
-	VMOVUPS       (DX), Z5
-	VFMADD231PS   Z5, Z4, Z1
-	ADDQ          $0x00000040, DX
-	PREFETCHT0    4096(BX)
+turn:
+	CMPQ R9, AX
+	JNE  near
+	ADDQ DX, CX
+
+near:
+	VMOVUPS       (R10), Z4
+	ADDQ          $0x00000040, R10
+	PREFETCHT0    (BX)(CX*1)
 	VMOVUPS       (BX), Z5
+	VFMADD231PS   Z5, Z4, Z0
+	PREFETCHT0    (SI)(CX*1)
+	VMOVUPS       (SI), Z5
+	VFMADD231PS   Z5, Z4, Z1
+	PREFETCHT0    (DI)(CX*1)
+	VMOVUPS       (DI), Z5
 	VFMADD231PS   Z5, Z4, Z2
-	ADDQ          $0x00000040, BX
-	PREFETCHT0    4096(CX)
-	VMOVUPS       (CX), Z5
+	PREFETCHT0    (R8)(CX*1)
+	VMOVUPS       (R8), Z5
 	VFMADD231PS   Z5, Z4, Z3
-	ADDQ          $0x00000040, CX
+	ADDQ          $0x00000040, BX
 	ADDQ          $0x00000040, SI
-	DECQ          DI
-	JNZ           step
+	ADDQ          $0x00000040, DI
+	ADDQ          $0x00000040, R8
+	DECQ          R9
+	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
@@ -71,53 +81,63 @@ step:
 	RET
 
 // func gemvF32T2(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, MMX+
+// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
 TEXT ·gemvF32T2(SB), NOSPLIT, $0-48
-	MOVQ   w+8(FP), AX
-	MOVQ   stride+16(FP), CX
-	LEAQ   (AX)(CX*1), DX
-	LEAQ   (DX)(CX*1), BX
-	LEAQ   (BX)(CX*1), CX
-	MOVQ   x+24(FP), SI
-	MOVQ   xStride+32(FP), DI
-	ADDQ   SI, DI
-	MOVQ   steps+40(FP), R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
+	MOVQ    w+8(FP), BX
+	MOVQ    stride+16(FP), AX
+	LEAQ    (BX)(AX*1), SI
+	LEAQ    (SI)(AX*1), DI
+	LEAQ    (DI)(AX*1), R8
+	LEAQ    (AX)(AX*2), DX
+	MOVQ    steps+40(FP), R9
+	MOVQ    $0x00000020, AX
+	CMPQ    AX, R9
+	CMOVQGT R9, AX
+	IMUL3Q  $0x00000040, AX, CX
+	MOVQ    x+24(FP), R10
+	MOVQ    xStride+32(FP), R11
+	ADDQ    R10, R11
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
 
-step:
-	VMOVUPS       (SI), Z8
-	VMOVUPS       (DI), Z9
-	PREFETCHT0    4096(AX)
-	VMOVUPS       (AX), Z10
+turn:
+	CMPQ R9, AX
+	JNE  near
+	ADDQ DX, CX
+
+near:
+	VMOVUPS       (R10), Z8
+	ADDQ          $0x00000040, R10
+	VMOVUPS       (R11), Z9
+	ADDQ          $0x00000040, R11
+	PREFETCHT0    (BX)(CX*1)
+	VMOVUPS       (BX), Z10
 	VFMADD231PS   Z10, Z8, Z0
 	VFMADD231PS   Z10, Z9, Z4
-	ADDQ          $0x00000040, AX
-	PREFETCHT0    4096(DX)
-	VMOVUPS       (DX), Z10
+	PREFETCHT0    (SI)(CX*1)
+	VMOVUPS       (SI), Z10
 	VFMADD231PS   Z10, Z8, Z1
 	VFMADD231PS   Z10, Z9, Z5
-	ADDQ          $0x00000040, DX
-	PREFETCHT0    4096(BX)
-	VMOVUPS       (BX), Z10
+	PREFETCHT0    (DI)(CX*1)
+	VMOVUPS       (DI), Z10
 	VFMADD231PS   Z10, Z8, Z2
 	VFMADD231PS   Z10, Z9, Z6
-	ADDQ          $0x00000040, BX
-	PREFETCHT0    4096(CX)
-	VMOVUPS       (CX), Z10
+	PREFETCHT0    (R8)(CX*1)
+	VMOVUPS       (R8), Z10
 	VFMADD231PS   Z10, Z8, Z3
 	VFMADD231PS   Z10, Z9, Z7
-	ADDQ          $0x00000040, CX
+	ADDQ          $0x00000040, BX
 	ADDQ          $0x00000040, SI
 	ADDQ          $0x00000040, DI
-	DECQ          R8
-	JNZ           step
+	ADDQ          $0x00000040, R8
+	DECQ          R9
+	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y8
 	VADDPS        Y8, Y0, Y0
@@ -175,41 +195,51 @@ step:
 	RET
 
 // func gemvF16T1(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, MMX+
+// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
 TEXT ·gemvF16T1(SB), NOSPLIT, $0-48
-	MOVQ   w+8(FP), AX
-	MOVQ   stride+16(FP), CX
-	LEAQ   (AX)(CX*1), DX
-	LEAQ   (DX)(CX*1), BX
-	LEAQ   (BX)(CX*1), CX
-	MOVQ   x+24(FP), SI
-	MOVQ   steps+40(FP), DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
+	MOVQ    w+8(FP), BX
+	MOVQ    stride+16(FP), AX
+	LEAQ    (BX)(AX*1), SI
+	LEAQ    (SI)(AX*1), DI
+	LEAQ    (DI)(AX*1), R8
+	LEAQ    (AX)(AX*2), DX
+	MOVQ    steps+40(FP), R9
+	MOVQ    $0x00000040, AX
+	CMPQ    AX, R9
+	CMOVQGT R9, AX
+	IMUL3Q  $0x00000020, AX, CX
+	MOVQ    x+24(FP), R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
 
-step:
-	VMOVUPS       (SI), Z4
-	PREFETCHT0    4096(AX)
-	VCVTPH2PS     (AX), Z5
-	VFMADD231PS   Z5, Z4, Z0
-	ADDQ          $0x00000020, AX
-	PREFETCHT0    4096(DX)
-	VCVTPH2PS     (DX), Z5
-	VFMADD231PS   Z5, Z4, Z1
-	ADDQ          $0x00000020, DX
-	PREFETCHT0    4096(BX)
+turn:
+	CMPQ R9, AX
+	JNE  near
+	ADDQ DX, CX
+
+near:
+	VMOVUPS       (R10), Z4
+	ADDQ          $0x00000040, R10
+	PREFETCHT0    (BX)(CX*1)
 	VCVTPH2PS     (BX), Z5
+	VFMADD231PS   Z5, Z4, Z0
+	PREFETCHT0    (SI)(CX*1)
+	VCVTPH2PS     (SI), Z5
+	VFMADD231PS   Z5, Z4, Z1
+	PREFETCHT0    (DI)(CX*1)
+	VCVTPH2PS     (DI), Z5
 	VFMADD231PS   Z5, Z4, Z2
-	ADDQ          $0x00000020, BX
-	PREFETCHT0    4096(CX)
-	VCVTPH2PS     (CX), Z5
+	PREFETCHT0    (R8)(CX*1)
+	VCVTPH2PS     (R8), Z5
 	VFMADD231PS   Z5, Z4, Z3
-	ADDQ          $0x00000020, CX
-	ADDQ          $0x00000040, SI
-	DECQ          DI
-	JNZ           step
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000020, SI
+	ADDQ          $0x00000020, DI
+	ADDQ          $0x00000020, R8
+	DECQ          R9
+	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
@@ -241,53 +271,63 @@ step:
 	RET
 
 // func gemvF16T2(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, MMX+
+// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
 TEXT ·gemvF16T2(SB), NOSPLIT, $0-48
-	MOVQ   w+8(FP), AX
-	MOVQ   stride+16(FP), CX
-	LEAQ   (AX)(CX*1), DX
-	LEAQ   (DX)(CX*1), BX
-	LEAQ   (BX)(CX*1), CX
-	MOVQ   x+24(FP), SI
-	MOVQ   xStride+32(FP), DI
-	ADDQ   SI, DI
-	MOVQ   steps+40(FP), R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
+	MOVQ    w+8(FP), BX
+	MOVQ    stride+16(FP), AX
+	LEAQ    (BX)(AX*1), SI
+	LEAQ    (SI)(AX*1), DI
+	LEAQ    (DI)(AX*1), R8
+	LEAQ    (AX)(AX*2), DX
+	MOVQ    steps+40(FP), R9
+	MOVQ    $0x00000040, AX
+	CMPQ    AX, R9
+	CMOVQGT R9, AX
+	IMUL3Q  $0x00000020, AX, CX
+	MOVQ    x+24(FP), R10
+	MOVQ    xStride+32(FP), R11
+	ADDQ    R10, R11
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
 
-step:
-	VMOVUPS       (SI), Z8
-	VMOVUPS       (DI), Z9
-	PREFETCHT0    4096(AX)
-	VCVTPH2PS     (AX), Z10
+turn:
+	CMPQ R9, AX
+	JNE  near
+	ADDQ DX, CX
+
+near:
+	VMOVUPS       (R10), Z8
+	ADDQ          $0x00000040, R10
+	VMOVUPS       (R11), Z9
+	ADDQ          $0x00000040, R11
+	PREFETCHT0    (BX)(CX*1)
+	VCVTPH2PS     (BX), Z10
 	VFMADD231PS   Z10, Z8, Z0
 	VFMADD231PS   Z10, Z9, Z4
-	ADDQ          $0x00000020, AX
-	PREFETCHT0    4096(DX)
-	VCVTPH2PS     (DX), Z10
+	PREFETCHT0    (SI)(CX*1)
+	VCVTPH2PS     (SI), Z10
 	VFMADD231PS   Z10, Z8, Z1
 	VFMADD231PS   Z10, Z9, Z5
-	ADDQ          $0x00000020, DX
-	PREFETCHT0    4096(BX)
-	VCVTPH2PS     (BX), Z10
+	PREFETCHT0    (DI)(CX*1)
+	VCVTPH2PS     (DI), Z10
 	VFMADD231PS   Z10, Z8, Z2
 	VFMADD231PS   Z10, Z9, Z6
-	ADDQ          $0x00000020, BX
-	PREFETCHT0    4096(CX)
-	VCVTPH2PS     (CX), Z10
+	PREFETCHT0    (R8)(CX*1)
+	VCVTPH2PS     (R8), Z10
 	VFMADD231PS   Z10, Z8, Z3
 	VFMADD231PS   Z10, Z9, Z7
-	ADDQ          $0x00000020, CX
-	ADDQ          $0x00000040, SI
-	ADDQ          $0x00000040, DI
-	DECQ          R8
-	JNZ           step
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000020, SI
+	ADDQ          $0x00000020, DI
+	ADDQ          $0x00000020, R8
+	DECQ          R9
+	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y8
 	VADDPS        Y8, Y0, Y0
@@ -363,45 +403,55 @@ step:
 	RET
 
 // func gemvBF16T1(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, MMX+
+// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
 TEXT ·gemvBF16T1(SB), NOSPLIT, $0-48
-	MOVQ   w+8(FP), AX
-	MOVQ   stride+16(FP), CX
-	LEAQ   (AX)(CX*1), DX
-	LEAQ   (DX)(CX*1), BX
-	LEAQ   (BX)(CX*1), CX
-	MOVQ   x+24(FP), SI
-	MOVQ   steps+40(FP), DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
+	MOVQ    w+8(FP), BX
+	MOVQ    stride+16(FP), AX
+	LEAQ    (BX)(AX*1), SI
+	LEAQ    (SI)(AX*1), DI
+	LEAQ    (DI)(AX*1), R8
+	LEAQ    (AX)(AX*2), DX
+	MOVQ    steps+40(FP), R9
+	MOVQ    $0x00000040, AX
+	CMPQ    AX, R9
+	CMOVQGT R9, AX
+	IMUL3Q  $0x00000020, AX, CX
+	MOVQ    x+24(FP), R10
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
 
-step:
-	VMOVUPS       (SI), Z4
-	PREFETCHT0    4096(AX)
-	VPMOVZXWD     (AX), Z5
-	VPSLLD        $0x10, Z5, Z5
-	VFMADD231PS   Z5, Z4, Z0
-	ADDQ          $0x00000020, AX
-	PREFETCHT0    4096(DX)
-	VPMOVZXWD     (DX), Z5
-	VPSLLD        $0x10, Z5, Z5
-	VFMADD231PS   Z5, Z4, Z1
-	ADDQ          $0x00000020, DX
-	PREFETCHT0    4096(BX)
+turn:
+	CMPQ R9, AX
+	JNE  near
+	ADDQ DX, CX
+
+near:
+	VMOVUPS       (R10), Z4
+	ADDQ          $0x00000040, R10
+	PREFETCHT0    (BX)(CX*1)
 	VPMOVZXWD     (BX), Z5
 	VPSLLD        $0x10, Z5, Z5
+	VFMADD231PS   Z5, Z4, Z0
+	PREFETCHT0    (SI)(CX*1)
+	VPMOVZXWD     (SI), Z5
+	VPSLLD        $0x10, Z5, Z5
+	VFMADD231PS   Z5, Z4, Z1
+	PREFETCHT0    (DI)(CX*1)
+	VPMOVZXWD     (DI), Z5
+	VPSLLD        $0x10, Z5, Z5
 	VFMADD231PS   Z5, Z4, Z2
-	ADDQ          $0x00000020, BX
-	PREFETCHT0    4096(CX)
-	VPMOVZXWD     (CX), Z5
+	PREFETCHT0    (R8)(CX*1)
+	VPMOVZXWD     (R8), Z5
 	VPSLLD        $0x10, Z5, Z5
 	VFMADD231PS   Z5, Z4, Z3
-	ADDQ          $0x00000020, CX
-	ADDQ          $0x00000040, SI
-	DECQ          DI
-	JNZ           step
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000020, SI
+	ADDQ          $0x00000020, DI
+	ADDQ          $0x00000020, R8
+	DECQ          R9
+	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
@@ -433,57 +483,67 @@ step:
 	RET
 
 // func gemvBF16T2(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, MMX+
+// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
 TEXT ·gemvBF16T2(SB), NOSPLIT, $0-48
-	MOVQ   w+8(FP), AX
-	MOVQ   stride+16(FP), CX
-	LEAQ   (AX)(CX*1), DX
-	LEAQ   (DX)(CX*1), BX
-	LEAQ   (BX)(CX*1), CX
-	MOVQ   x+24(FP), SI
-	MOVQ   xStride+32(FP), DI
-	ADDQ   SI, DI
-	MOVQ   steps+40(FP), R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
+	MOVQ    w+8(FP), BX
+	MOVQ    stride+16(FP), AX
+	LEAQ    (BX)(AX*1), SI
+	LEAQ    (SI)(AX*1), DI
+	LEAQ    (DI)(AX*1), R8
+	LEAQ    (AX)(AX*2), DX
+	MOVQ    steps+40(FP), R9
+	MOVQ    $0x00000040, AX
+	CMPQ    AX, R9
+	CMOVQGT R9, AX
+	IMUL3Q  $0x00000020, AX, CX
+	MOVQ    x+24(FP), R10
+	MOVQ    xStride+32(FP), R11
+	ADDQ    R10, R11
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
 
-step:
-	VMOVUPS       (SI), Z8
-	VMOVUPS       (DI), Z9
-	PREFETCHT0    4096(AX)
-	VPMOVZXWD     (AX), Z10
+turn:
+	CMPQ R9, AX
+	JNE  near
+	ADDQ DX, CX
+
+near:
+	VMOVUPS       (R10), Z8
+	ADDQ          $0x00000040, R10
+	VMOVUPS       (R11), Z9
+	ADDQ          $0x00000040, R11
+	PREFETCHT0    (BX)(CX*1)
+	VPMOVZXWD     (BX), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z10, Z8, Z0
 	VFMADD231PS   Z10, Z9, Z4
-	ADDQ          $0x00000020, AX
-	PREFETCHT0    4096(DX)
-	VPMOVZXWD     (DX), Z10
+	PREFETCHT0    (SI)(CX*1)
+	VPMOVZXWD     (SI), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z10, Z8, Z1
 	VFMADD231PS   Z10, Z9, Z5
-	ADDQ          $0x00000020, DX
-	PREFETCHT0    4096(BX)
-	VPMOVZXWD     (BX), Z10
+	PREFETCHT0    (DI)(CX*1)
+	VPMOVZXWD     (DI), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z10, Z8, Z2
 	VFMADD231PS   Z10, Z9, Z6
-	ADDQ          $0x00000020, BX
-	PREFETCHT0    4096(CX)
-	VPMOVZXWD     (CX), Z10
+	PREFETCHT0    (R8)(CX*1)
+	VPMOVZXWD     (R8), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z10, Z8, Z3
 	VFMADD231PS   Z10, Z9, Z7
-	ADDQ          $0x00000020, CX
-	ADDQ          $0x00000040, SI
-	ADDQ          $0x00000040, DI
-	DECQ          R8
-	JNZ           step
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000020, SI
+	ADDQ          $0x00000020, DI
+	ADDQ          $0x00000020, R8
+	DECQ          R9
+	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y8
 	VADDPS        Y8, Y0, Y0

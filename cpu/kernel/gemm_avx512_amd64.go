@@ -5,179 +5,179 @@ package kernel
 // gemm32T1 adds the product of a panel with 1 tokens to acc.
 //
 //go:noescape
-func gemm32T1(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32T1(acc *float32, panel *panel, act *actBlock)
 
 // gemm16T1 adds the product of a panel with 1 tokens to acc.
 //
 //go:noescape
-func gemm16T1(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16T1(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockT1 adds the product of a panel with 1 tokens to acc.
 //
 //go:noescape
-func gemmBlockT1(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockT1(acc *float32, panel *panel, act *actBlock, blocks int)
 
 // gemm32MinT1 adds the product of a panel with 1 tokens to acc.
 //
 //go:noescape
-func gemm32MinT1(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32MinT1(acc *float32, panel *panel, act *actBlock)
 
 // gemm16MinT1 adds the product of a panel with 1 tokens to acc.
 //
 //go:noescape
-func gemm16MinT1(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16MinT1(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockMinT1 adds the product of a panel with 1 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT1(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockMinT1(acc *float32, panel *panel, act *actBlock, blocks int)
 
 // gemm32T2 adds the product of a panel with 2 tokens to acc.
 //
 //go:noescape
-func gemm32T2(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32T2(acc *float32, panel *panel, act *actBlock)
 
 // gemm16T2 adds the product of a panel with 2 tokens to acc.
 //
 //go:noescape
-func gemm16T2(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16T2(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockT2 adds the product of a panel with 2 tokens to acc.
 //
 //go:noescape
-func gemmBlockT2(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockT2(acc *float32, panel *panel, act *actBlock, blocks int)
 
 // gemm32MinT2 adds the product of a panel with 2 tokens to acc.
 //
 //go:noescape
-func gemm32MinT2(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32MinT2(acc *float32, panel *panel, act *actBlock)
 
 // gemm16MinT2 adds the product of a panel with 2 tokens to acc.
 //
 //go:noescape
-func gemm16MinT2(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16MinT2(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockMinT2 adds the product of a panel with 2 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT2(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockMinT2(acc *float32, panel *panel, act *actBlock, blocks int)
 
 // gemm32T3 adds the product of a panel with 3 tokens to acc.
 //
 //go:noescape
-func gemm32T3(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32T3(acc *float32, panel *panel, act *actBlock)
 
 // gemm16T3 adds the product of a panel with 3 tokens to acc.
 //
 //go:noescape
-func gemm16T3(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16T3(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockT3 adds the product of a panel with 3 tokens to acc.
 //
 //go:noescape
-func gemmBlockT3(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockT3(acc *float32, panel *panel, act *actBlock, blocks int)
 
 // gemm32MinT3 adds the product of a panel with 3 tokens to acc.
 //
 //go:noescape
-func gemm32MinT3(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32MinT3(acc *float32, panel *panel, act *actBlock)
 
 // gemm16MinT3 adds the product of a panel with 3 tokens to acc.
 //
 //go:noescape
-func gemm16MinT3(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16MinT3(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockMinT3 adds the product of a panel with 3 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT3(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockMinT3(acc *float32, panel *panel, act *actBlock, blocks int)
 
 // gemm32T4 adds the product of a panel with 4 tokens to acc.
 //
 //go:noescape
-func gemm32T4(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32T4(acc *float32, panel *panel, act *actBlock)
 
 // gemm16T4 adds the product of a panel with 4 tokens to acc.
 //
 //go:noescape
-func gemm16T4(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16T4(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockT4 adds the product of a panel with 4 tokens to acc.
 //
 //go:noescape
-func gemmBlockT4(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockT4(acc *float32, panel *panel, act *actBlock, blocks int)
 
 // gemm32MinT4 adds the product of a panel with 4 tokens to acc.
 //
 //go:noescape
-func gemm32MinT4(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32MinT4(acc *float32, panel *panel, act *actBlock)
 
 // gemm16MinT4 adds the product of a panel with 4 tokens to acc.
 //
 //go:noescape
-func gemm16MinT4(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16MinT4(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockMinT4 adds the product of a panel with 4 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT4(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockMinT4(acc *float32, panel *panel, act *actBlock, blocks int)
 
 // gemm32T5 adds the product of a panel with 5 tokens to acc.
 //
 //go:noescape
-func gemm32T5(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32T5(acc *float32, panel *panel, act *actBlock)
 
 // gemm16T5 adds the product of a panel with 5 tokens to acc.
 //
 //go:noescape
-func gemm16T5(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16T5(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockT5 adds the product of a panel with 5 tokens to acc.
 //
 //go:noescape
-func gemmBlockT5(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockT5(acc *float32, panel *panel, act *actBlock, blocks int)
 
 // gemm32MinT5 adds the product of a panel with 5 tokens to acc.
 //
 //go:noescape
-func gemm32MinT5(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32MinT5(acc *float32, panel *panel, act *actBlock)
 
 // gemm16MinT5 adds the product of a panel with 5 tokens to acc.
 //
 //go:noescape
-func gemm16MinT5(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16MinT5(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockMinT5 adds the product of a panel with 5 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT5(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockMinT5(acc *float32, panel *panel, act *actBlock, blocks int)
 
 // gemm32T6 adds the product of a panel with 6 tokens to acc.
 //
 //go:noescape
-func gemm32T6(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32T6(acc *float32, panel *panel, act *actBlock)
 
 // gemm16T6 adds the product of a panel with 6 tokens to acc.
 //
 //go:noescape
-func gemm16T6(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16T6(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockT6 adds the product of a panel with 6 tokens to acc.
 //
 //go:noescape
-func gemmBlockT6(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockT6(acc *float32, panel *panel, act *actBlock, blocks int)
 
 // gemm32MinT6 adds the product of a panel with 6 tokens to acc.
 //
 //go:noescape
-func gemm32MinT6(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm32MinT6(acc *float32, panel *panel, act *actBlock)
 
 // gemm16MinT6 adds the product of a panel with 6 tokens to acc.
 //
 //go:noescape
-func gemm16MinT6(acc *float32, panel *panel, act *actBlock, stride uintptr)
+func gemm16MinT6(acc *float32, panel *panel, act *actBlock)
 
 // gemmBlockMinT6 adds the product of a panel with 6 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT6(acc *float32, panel *panel, act *actBlock, stride uintptr, blocks int)
+func gemmBlockMinT6(acc *float32, panel *panel, act *actBlock, blocks int)

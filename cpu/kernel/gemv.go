@@ -9,9 +9,9 @@ const gemvRows = 4
 // the tiled ones.
 const gemvTokens = 4
 
-// gemvLoop multiplies 4 rows, stride bytes apart, with the blocks of one or
-// two tokens: out is f32 [tokens][4].
-type gemvLoop func(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+// gemvLoop multiplies 4 rows, stride bytes apart, with one or two tokens whose
+// blocks are step bytes apart: out is f32 [tokens][4].
+type gemvLoop func(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvLoops are the loops for 1 and 2 tokens; the second may be missing.
 type gemvLoops map[device.DType][2]gemvLoop
@@ -21,7 +21,7 @@ type gemvLoops map[device.DType][2]gemvLoop
 func (l gemvLoops) computeGemv(p *Product, b *Batch, s *Scratch, lo, hi int) {
 	loops, stride := l[p.W.DType], p.W.RowSize()
 	form := scalingOf(p.W.DType)
-	actStride := uintptr(b.supers * actSize)
+	actStep := uintptr(b.Tokens * actSize)
 	for r := lo; r < hi; {
 		rows, step := rowsFrom(r, hi, stride)
 		w := &p.W.Data[r*stride]
@@ -30,7 +30,7 @@ func (l gemvLoops) computeGemv(p *Product, b *Batch, s *Scratch, lo, hi int) {
 			if t+1 < b.Tokens && loops[1] != nil {
 				n = 2
 			}
-			loops[n-1](&s.out[0][0], w, step, &b.forms[form][t*b.supers], actStride, b.supers)
+			loops[n-1](&s.out[0][0], w, step, b.at(form, 0, t), actStep, b.supers)
 			for i := range n {
 				copy(p.Dst.Data[(t+i)*p.Dst.Stride+r:][:rows], s.out[i][:])
 			}

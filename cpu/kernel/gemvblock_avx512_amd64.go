@@ -5,59 +5,59 @@ package kernel
 // gemvQ8_0T1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvQ8_0T1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ8_0T1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ8_0T2 multiplies 4 rows with 2 tokens.
 //
 //go:noescape
-func gemvQ8_0T2(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ8_0T2(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ4_0T1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvQ4_0T1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ4_0T1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ4_0T2 multiplies 4 rows with 2 tokens.
 //
 //go:noescape
-func gemvQ4_0T2(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ4_0T2(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ4_1T1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvQ4_1T1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ4_1T1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ4_1T2 multiplies 4 rows with 2 tokens.
 //
 //go:noescape
-func gemvQ4_1T2(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ4_1T2(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ5_0T1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvQ5_0T1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ5_0T1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ5_0T2 multiplies 4 rows with 2 tokens.
 //
 //go:noescape
-func gemvQ5_0T2(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ5_0T2(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ5_1T1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvQ5_1T1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ5_1T1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ5_1T2 multiplies 4 rows with 2 tokens.
 //
 //go:noescape
-func gemvQ5_1T2(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ5_1T2(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvIQ4_NLT1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvIQ4_NLT1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvIQ4_NLT1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvIQ4_NLT2 multiplies 4 rows with 2 tokens.
 //
 //go:noescape
-func gemvIQ4_NLT2(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvIQ4_NLT2(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)

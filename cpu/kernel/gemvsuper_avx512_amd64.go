@@ -5,54 +5,54 @@ package kernel
 // gemvQ4_KT1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvQ4_KT1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ4_KT1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ4_KT2 multiplies 4 rows with 2 tokens.
 //
 //go:noescape
-func gemvQ4_KT2(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ4_KT2(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ5_KT1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvQ5_KT1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ5_KT1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ5_KT2 multiplies 4 rows with 2 tokens.
 //
 //go:noescape
-func gemvQ5_KT2(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ5_KT2(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ6_KT1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvQ6_KT1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ6_KT1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ6_KT2 multiplies 4 rows with 2 tokens.
 //
 //go:noescape
-func gemvQ6_KT2(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ6_KT2(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ3_KT1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvQ3_KT1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ3_KT1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ3_KT2 multiplies 4 rows with 2 tokens.
 //
 //go:noescape
-func gemvQ3_KT2(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ3_KT2(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ2_KT1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvQ2_KT1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ2_KT1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvQ2_KT2 multiplies 4 rows with 2 tokens.
 //
 //go:noescape
-func gemvQ2_KT2(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvQ2_KT2(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)
 
 // gemvIQ4_XST1 multiplies 4 rows with 1 tokens.
 //
 //go:noescape
-func gemvIQ4_XST1(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)
+func gemvIQ4_XST1(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)

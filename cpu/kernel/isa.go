@@ -16,7 +16,7 @@ const (
 type loops struct {
 	isa      ISA
 	compute  func(p *Product, b *Batch, s *Scratch, lo, hi int)
-	quantize func(dst []actBlock, x []float32, s scaling)
+	quantize func(dst []actBlock, step int, x []float32, s scaling)
 }
 
 // portable is the definition.

@@ -16,8 +16,8 @@ func nativeLoops() []loops {
 }
 
 type (
-	gemmTable      = [tileTokens + 1]func(acc *float32, p *panel, act *actBlock, stride uintptr)
-	gemmBlockTable = [tileTokens + 1]func(acc *float32, p *panel, act *actBlock, stride uintptr, blocks int)
+	gemmTable      = [tileTokens + 1]func(acc *float32, p *panel, act *actBlock)
+	gemmBlockTable = [tileTokens + 1]func(acc *float32, p *panel, act *actBlock, blocks int)
 )
 
 // tiledAVX512 is the tiled product with AVX-512.
@@ -93,14 +93,16 @@ func computeAVX512(p *Product, b *Batch, s *Scratch, lo, hi int) {
 }
 
 // quantizeAVX512 rounds whole blocks with vectors and the rest as defined.
-func quantizeAVX512(dst []actBlock, x []float32, s scaling) {
+func quantizeAVX512(dst []actBlock, step int, x []float32, s scaling) {
 	n := len(x) / superLen
 	if n > 0 {
 		quantize := quantize32
 		if s == scale256 {
 			quantize = quantize256
 		}
-		quantize(&dst[0], &x[0], n)
+		quantize(&dst[0], uintptr(step*actSize), &x[0], n)
 	}
-	quantizeGo(dst[n:], x[n*superLen:], s)
+	if len(x) > n*superLen {
+		quantizeGo(dst[n*step:], step, x[n*superLen:], s)
+	}
 }

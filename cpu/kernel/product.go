@@ -73,7 +73,7 @@ func computeRowGo(p *Product, b *Batch, s *Scratch, r int) {
 		expandSuper(dt, &s.block, row[i*size:min((i+1)*size, len(row))])
 		for t := range b.Tokens {
 			acc := &p.Dst.Data[t*p.Dst.Stride+r]
-			*acc = dotBlock(*acc, scheme, &s.block, &b.token(form, t)[i])
+			*acc = dotBlock(*acc, scheme, &s.block, b.at(form, i, t))
 		}
 	}
 }

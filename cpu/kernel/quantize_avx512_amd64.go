@@ -5,9 +5,9 @@ package kernel
 // quantize32 rounds 256 activations at a time.
 //
 //go:noescape
-func quantize32(dst *actBlock, x *float32, supers int)
+func quantize32(dst *actBlock, step uintptr, x *float32, supers int)
 
 // quantize256 rounds 256 activations at a time.
 //
 //go:noescape
-func quantize256(dst *actBlock, x *float32, supers int)
+func quantize256(dst *actBlock, step uintptr, x *float32, supers int)

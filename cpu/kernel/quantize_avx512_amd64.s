@@ -4,12 +4,13 @@
 
 #include "textflag.h"
 
-// func quantize32(dst *byte, x *byte, supers int)
+// func quantize32(dst *byte, step uintptr, x *byte, supers int)
 // Requires: AVX, AVX2, AVX512F, AVX512VL, AVX512VNNI
-TEXT ·quantize32(SB), NOSPLIT, $0-24
+TEXT ·quantize32(SB), NOSPLIT, $0-32
 	MOVQ      dst+0(FP), AX
-	MOVQ      x+8(FP), CX
-	MOVQ      supers+16(FP), DX
+	MOVQ      x+16(FP), CX
+	MOVQ      step+8(FP), DX
+	MOVQ      supers+24(FP), BX
 	VMOVDQU32 quantizeTable0<>+0(SB), Z0
 
 super:
@@ -193,8 +194,8 @@ super:
 	VMULPS        Y2, Y1, Y1
 	VMOVUPS       Y1, 288(AX)
 	ADDQ          $0x00000400, CX
-	ADDQ          $0x00000180, AX
-	DECQ          DX
+	ADDQ          DX, AX
+	DECQ          BX
 	JNZ           super
 	VZEROUPPER
 	RET
@@ -1027,12 +1028,13 @@ DATA quantizeTable17<>+62(SB)/1, $0x01
 DATA quantizeTable17<>+63(SB)/1, $0x00
 GLOBL quantizeTable17<>(SB), RODATA|NOPTR, $64
 
-// func quantize256(dst *byte, x *byte, supers int)
+// func quantize256(dst *byte, step uintptr, x *byte, supers int)
 // Requires: AVX, AVX2, AVX512F, AVX512VL, AVX512VNNI
-TEXT ·quantize256(SB), NOSPLIT, $0-24
+TEXT ·quantize256(SB), NOSPLIT, $0-32
 	MOVQ      dst+0(FP), AX
-	MOVQ      x+8(FP), CX
-	MOVQ      supers+16(FP), DX
+	MOVQ      x+16(FP), CX
+	MOVQ      step+8(FP), DX
+	MOVQ      supers+24(FP), BX
 	VMOVDQU32 quantizeTable0<>+0(SB), Z0
 
 super:
@@ -1222,8 +1224,8 @@ super:
 	VMULPS        Y2, Y1, Y1
 	VMOVUPS       Y1, 288(AX)
 	ADDQ          $0x00000400, CX
-	ADDQ          $0x00000180, AX
-	DECQ          DX
+	ADDQ          DX, AX
+	DECQ          BX
 	JNZ           super
 	VZEROUPPER
 	RET

@@ -18,8 +18,8 @@ const (
 type tiledLoops struct {
 	expand    map[device.DType]func(dst *block, src *byte, stride uintptr, rows int)
 	pack      map[int]func(dst *panel, rows *block) // by group
-	gemm      map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock, stride uintptr)
-	gemmBlock map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock, stride uintptr, blocks int)
+	gemm      map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock)
+	gemmBlock map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock, blocks int)
 }
 
 // tiled is one call of the tiled product.
@@ -92,17 +92,16 @@ func (t *tiled) whole(i int) bool { return (i+1)*superLen <= t.b.Cols }
 // tokens are cut into tiles of nearly equal size.
 func (t *tiled) multiply(sums []float32, token, tokens, i int) {
 	form := scalingOf(t.p.W.DType)
-	stride := uintptr(t.b.supers * actSize)
 	blocks := min(superLen/32, t.b.Cols/32-i*superLen/32)
 	tiles := (tokens + tileTokens - 1) / tileTokens
 	gemm, gemmBlock := t.gemm[t.scheme], t.gemmBlock[t.scheme]
 	for n := range tiles {
 		lo, hi := n*tokens/tiles, (n+1)*tokens/tiles
-		act := &t.b.forms[form][(token+lo)*t.b.supers+i]
+		act := t.b.at(form, i, token+lo)
 		if gemm != nil {
-			gemm[hi-lo](&sums[lo*panelRows], &t.s.panel, act, stride)
+			gemm[hi-lo](&sums[lo*panelRows], &t.s.panel, act)
 		} else {
-			gemmBlock[hi-lo](&sums[lo*panelRows], &t.s.panel, act, stride, blocks)
+			gemmBlock[hi-lo](&sums[lo*panelRows], &t.s.panel, act, blocks)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // Go is the definition of every kernel.
 var Go = &Kernels{
-	Name:         "portable Go",
+	ISA:          kernel.Portable,
 	Add:          add,
 	SumSquares:   sumSquares,
 	ScaleMul:     scaleMul,
@@ -17,6 +17,11 @@ var Go = &Kernels{
 	RotatePairs:  rotatePairs,
 	ToHalf:       toHalf,
 	FromHalf:     fromHalf,
+	Softmax:      softmax,
+	Multiply:     multiply,
+	Columns:      columns,
+	Scores:       scores,
+	Gather:       gather,
 }
 
 func add(dst, x []float32) {
@@ -51,16 +56,19 @@ func swiGLU(dst, gate, up []float32) {
 
 func rotateHalves(x, cos, sin []float32) {
 	n := len(cos)
-	a, b := x[:n], x[n:2*n]
+	rotate(x[:n], x[n:2*n], cos, sin)
+}
+
+func rotate(x, y, cos, sin []float32) {
 	for i, c := range cos {
-		s := sin[i]
-		a[i], b[i] = a[i]*c-b[i]*s, a[i]*s+b[i]*c
+		a, b, s := x[i], y[i], sin[i]
+		x[i], y[i] = a*c-b*s, a*s+b*c
 	}
 }
 
 func rotatePairs(x, cos, sin []float32) {
 	for i, c := range cos {
-		s, a, b := sin[i], x[2*i], x[2*i+1]
+		a, b, s := x[2*i], x[2*i+1], sin[i]
 		x[2*i], x[2*i+1] = a*c-b*s, a*s+b*c
 	}
 }
@@ -74,5 +82,74 @@ func toHalf(dst []uint16, x []float32) {
 func fromHalf(dst []float32, x []uint16) {
 	for i := range dst {
 		dst[i] = kernel.Float16(x[i])
+	}
+}
+
+func softmax(s, top, sum, scale []float32) {
+	for r := range top {
+		tile, most := s[r*Tile:(r+1)*Tile], top[r]
+		for _, v := range tile {
+			most = max(most, v)
+		}
+		scale[r] = exp2(top[r] - most)
+		sum[r] *= scale[r]
+		top[r] = most
+		for j, v := range tile {
+			tile[j] = exp2(v - most)
+			sum[r] += tile[j]
+		}
+	}
+}
+
+func exp2(x float32) float32 { return float32(math.Exp2(float64(x))) }
+
+func multiply(c, a, b Matrix, scale []float32, n, cols int) {
+	for r := range TileRows {
+		y := c.Data[r*c.Stride:][:cols]
+		for i := range y {
+			if scale == nil {
+				y[i] = 0
+			} else {
+				y[i] *= scale[r]
+			}
+		}
+		for k, x := range a.Data[r*a.Stride:][:n] {
+			for i, v := range b.Data[k*b.Stride:][:cols] {
+				y[i] += x * v
+			}
+		}
+	}
+}
+
+func columns(dst []float32, k Rows, n, dim int) {
+	clear(dst[:dim*Tile])
+	for j := range n {
+		for i := range dim {
+			dst[i*Tile+j] = k.At(j*dim + i)
+		}
+	}
+}
+
+func scores(dst, q []float32, k, _ Rows, heads, n, dim int) {
+	for j := range n {
+		for h := range heads {
+			var sum float64
+			for i, v := range q[h*dim : (h+1)*dim] {
+				sum += float64(v) * float64(k.At(j*dim+i))
+			}
+			dst[h*Tile+j] = float32(sum)
+		}
+	}
+}
+
+func gather(acc, p, scale []float32, v, _ Rows, heads, n, dim int) {
+	for h := range heads {
+		y := acc[h*dim : (h+1)*dim]
+		for i := range y {
+			y[i] *= scale[h]
+			for j := range n {
+				y[i] += p[h*Tile+j] * v.At(j*dim+i)
+			}
+		}
 	}
 }

@@ -68,34 +68,29 @@ func gemvFloat(f floatFormat, tokens int) {
 	function(fmt.Sprintf("gemv%sT%d", f.name, tokens),
 		"func(out *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int)",
 		fmt.Sprintf("multiplies 4 rows with %d tokens.", tokens))
-	row := floatRows()
+	g := newRows(16*f.size, "steps")
 	x := []Register{Load(Param("x"), GP64())}
 	if tokens == 2 {
 		second := Load(Param("xStride"), GP64())
 		ADDQ(x[0], second)
 		x = append(x, second)
 	}
-	n := Load(Param("steps"), GP64())
 	acc := zeroed(4 * tokens)
-	Label("step")
 	in := []VecVirtual{ZMM(), ZMM()}
-	for t := range tokens {
-		VMOVUPS(Mem{Base: x[t]}, in[t])
-	}
-	for r, p := range row {
-		w := ZMM()
-		PREFETCHT0(Mem{Base: p, Disp: gemvAhead})
-		f.load(Mem{Base: p}, w)
+	g.loop(func() {
 		for t := range tokens {
-			VFMADD231PS(w, in[t], acc[4*t+r])
+			VMOVUPS(Mem{Base: x[t]}, in[t])
+			ADDQ(U32(64), x[t])
 		}
-		ADDQ(U32(16*f.size), p)
-	}
-	for t := range tokens {
-		ADDQ(U32(64), x[t])
-	}
-	DECQ(n)
-	JNZ(LabelRef("step"))
+		for r, p := range g.row {
+			w := ZMM()
+			g.prefetch(r, 0, g.size)
+			f.load(Mem{Base: p}, w)
+			for t := range tokens {
+				VFMADD231PS(w, in[t], acc[4*t+r])
+			}
+		}
+	})
 	out := Load(Param("out"), GP64())
 	for t := range tokens {
 		VMOVUPS(reduceFloats(acc[4*t:]), Mem{Base: out, Disp: 16 * t})

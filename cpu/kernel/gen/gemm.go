@@ -12,8 +12,8 @@ import (
 //
 //	acc[t][r] += Σ_k w[r][k]·x[t][k], arithmetic as in dot.go
 //
-// Shapes: panel as in layout.go; act: actBlocks of consecutive tokens, stride
-// bytes apart; acc: f32 [tokens][32], read and written.
+// Shapes: panel as in layout.go; act: actBlock [tokens]; acc: f32 [tokens][32],
+// read and written.
 //
 // Lanes are rows. The two vectors of a tile's 32 rows meet each token's four
 // bytes, broadcast, in VPDPBUSD (activations unsigned, weights signed); the
@@ -43,45 +43,35 @@ func gemm() {
 // tile is the state that the loops of this file share.
 type tile struct {
 	tokens int
-	acc    Register    // f32 [tokens][32]
-	panel  Register    // start of the panel
-	w      Register    // weights of the current group
-	act    [2]Register // actBlock of tokens 0 and 3
-	stride Register
+	acc    Register     // f32 [tokens][32]
+	panel  Register     // start of the panel
+	w      Register     // weights of the current group
+	act    Register     // actBlock [tokens]
 	sum    []VecVirtual // float sums, [tokens][2]
 	ints   []VecVirtual // int32 sums, [tokens][2]
 }
 
 func (t *tile) begin(name, extra string) {
-	function(name, "func(acc *float32, panel *panel, act *actBlock, stride uintptr"+extra+")", "adds the product of a panel with "+fmt.Sprint(t.tokens)+" tokens to acc.")
+	function(name, "func(acc *float32, panel *panel, act *actBlock"+extra+")", "adds the product of a panel with "+fmt.Sprint(t.tokens)+" tokens to acc.")
 	t.acc = Load(Param("acc"), GP64())
 	t.panel = Load(Param("panel"), GP64())
-	t.act[0] = Load(Param("act"), GP64())
-	t.stride = Load(Param("stride"), GP64())
-	t.w, t.act[1] = GP64(), GP64()
+	t.act = Load(Param("act"), GP64())
+	t.w = GP64()
 	MOVQ(t.panel, t.w)
-	LEAQ(Mem{Base: t.act[0], Index: t.stride, Scale: 2}, t.act[1])
-	ADDQ(t.stride, t.act[1])
 	for range 2 * t.tokens {
 		t.sum = append(t.sum, ZMM())
 		t.ints = append(t.ints, ZMM())
 	}
 }
 
-// token addresses byte disp of token i's block, from bases for tokens 0 and 3.
-func (t *tile) token(base [2]Register, i, disp int) Mem {
-	m := Mem{Base: base[i/3], Disp: disp}
-	if i%3 > 0 {
-		m.Index, m.Scale = t.stride, uint8(i%3)
-	}
-	return m
-}
+// token addresses byte disp of token i's block, from a base for token 0.
+func token(base Register, i, disp int) Mem { return Mem{Base: base, Disp: i*actSize + disp} }
 
 // at is the vector of rows of half h at byte disp from base.
 func at(base Register, disp, h int) Mem { return Mem{Base: base, Disp: disp + 64*h} }
 
 // dotGroup sums w·q over n elements into t.ints, starting from the init values.
-func (t *tile) dotGroup(act [2]Register, init Register, n, actDisp, wDisp, initDisp int) {
+func (t *tile) dotGroup(act, init Register, n, actDisp, wDisp, initDisp int) {
 	w, q := [2]VecVirtual{ZMM(), ZMM()}, ZMM()
 	for i := range t.ints {
 		VMOVDQU32(at(init, initDisp, i%2), t.ints[i])
@@ -91,7 +81,7 @@ func (t *tile) dotGroup(act [2]Register, init Register, n, actDisp, wDisp, initD
 			VMOVDQU32(at(t.w, wDisp+panelRow*k, h), w[h])
 		}
 		for i := range t.tokens {
-			VPBROADCASTD(t.token(act, i, actDisp+4*k), q)
+			VPBROADCASTD(token(act, i, actDisp+4*k), q)
 			for h := range w {
 				VPDPBUSD(w[h], q, t.ints[2*i+h])
 			}
@@ -111,10 +101,8 @@ func gemmSuper(tokens, group int, mins bool) {
 		VPXORD(s, s, s)
 	}
 	// Two groups of 16 or one of 32 per turn.
-	act := [2]Register{GP64(), GP64()}
-	MOVQ(t.act[0], act[0])
-	MOVQ(t.act[1], act[1])
-	scale, n := GP64(), GP64()
+	act, scale, n := GP64(), GP64(), GP64()
+	MOVQ(t.act, act)
 	MOVQ(t.panel, scale)
 	MOVQ(U32(8), n)
 	label := "groups"
@@ -129,8 +117,7 @@ func gemmSuper(tokens, group int, mins bool) {
 	}
 	ADDQ(U32(8*panelRow), t.w)
 	ADDQ(U32(parts*panelRow), scale)
-	ADDQ(U32(32), act[0])
-	ADDQ(U32(32), act[1])
+	ADDQ(U32(32), act)
 	DECQ(n)
 	JNZ(LabelRef(label))
 	if mins {
@@ -156,7 +143,7 @@ func (t *tile) dotMins(group int) {
 			VMOVDQU32(at(t.panel, panelMin+pair*panelRow, h), m[h])
 		}
 		for i := range t.tokens {
-			VPBROADCASTD(t.token(t.act, i, sums+4*pair), q)
+			VPBROADCASTD(token(t.act, i, sums+4*pair), q)
 			for h := range m {
 				VPDPWSSD(m[h], q, t.ints[2*i+h])
 			}
@@ -169,7 +156,7 @@ func (t *tile) finish(mins bool) {
 	dx, p, a := ZMM(), ZMM(), ZMM()
 	for i, s := range t.sum {
 		if i%2 == 0 {
-			VBROADCASTSS(t.token(t.act, i/2, actScale), dx)
+			VBROADCASTSS(token(t.act, i/2, actScale), dx)
 		}
 		out := Mem{Base: t.acc, Disp: 64 * i}
 		VMOVUPS(out, a)
@@ -196,9 +183,8 @@ func gemmBlocks(tokens int, mins bool) {
 	for i, s := range t.sum {
 		VMOVUPS(Mem{Base: t.acc, Disp: 64 * i}, s)
 	}
-	scales := [2]Register{GP64(), GP64()} // walks over the scales of the tokens
-	MOVQ(t.act[0], scales[0])
-	MOVQ(t.act[1], scales[1])
+	scales := GP64() // walks over the scales of the tokens
+	MOVQ(t.act, scales)
 	rows := t.panel // walks over the rows' values
 	dx, p := ZMM(), ZMM()
 	Label("blocks")
@@ -206,7 +192,7 @@ func gemmBlocks(tokens int, mins bool) {
 	for i, s := range t.sum {
 		VCVTDQ2PS(t.ints[i], t.ints[i])
 		if i%2 == 0 {
-			VBROADCASTSS(t.token(scales, i/2, actScale), dx)
+			VBROADCASTSS(token(scales, i/2, actScale), dx)
 		}
 		VMULPS(at(rows, panelScale, i%2), dx, p)
 		VFMADD231PS(p, t.ints[i], s)
@@ -214,17 +200,15 @@ func gemmBlocks(tokens int, mins bool) {
 	if mins {
 		for i, s := range t.sum {
 			if i%2 == 0 {
-				VBROADCASTSS(t.token(scales, i/2, actDsum), dx)
+				VBROADCASTSS(token(scales, i/2, actDsum), dx)
 			}
 			VFMADD231PS(at(rows, panelMin, i%2), dx, s)
 		}
 	}
 	ADDQ(U32(8*panelRow), t.w)
 	ADDQ(U32(panelRow), rows)
-	for i := range scales {
-		ADDQ(U32(32), t.act[i])
-		ADDQ(U32(4), scales[i])
-	}
+	ADDQ(U32(32), t.act)
+	ADDQ(U32(4), scales)
 	DECQ(n)
 	JNZ(LabelRef("blocks"))
 	for i, s := range t.sum {

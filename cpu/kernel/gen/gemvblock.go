@@ -15,7 +15,7 @@ import (
 //	out[t][r] = Σ_k w[r][k]·x[t][k], arithmetic as in dot.go
 //
 // Shapes: w: 4 rows, stride bytes apart, as in the file; act: the blocks of
-// each token, actStride bytes apart; out: f32 [tokens][4].
+// the tokens, [supers] step bytes apart, [tokens]; out: f32 [tokens][4].
 //
 // The products of 4 rows × 4 blocks are eight vectors of partial sums; 21
 // instructions make one vector [block][row] of them, which is scaled as a whole
@@ -40,8 +40,9 @@ func gemvBlock() {
 type gemvB struct {
 	*unpacker
 	tokens int
-	row    [4]Register
-	act    []Register // by token
+	*rows
+	act    Register   // actBlock [tokens]
+	step   Register   // bytes from one 256 to the next
 	index  VecVirtual // offsets of d: i32 [4 blocks][4 rows]
 	spread VecVirtual // i32 0 0 0 0 1 1 1 1 ...: from blocks to [block][row]
 	zero   VecVirtual
@@ -51,11 +52,13 @@ type gemvB struct {
 func gemvBlockFormat(f *blockFormat, tokens int) {
 	g := &gemvB{tokens: tokens}
 	function(fmt.Sprintf("gemv%sT%d", f.name, tokens),
-		"func(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)",
+		"func(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)",
 		fmt.Sprintf("multiplies 4 rows with %d tokens.", tokens))
 	g.unpacker = newUnpacker(f)
-	g.rows()
-	n := Load(Param("supers"), GP64())
+	g.rows = newRows(8*f.size, "supers")
+	g.act = Load(Param("act"), GP64())
+	g.step = Load(Param("step"), GP64())
+	g.offsets()
 	g.zero = ZMM()
 	VPXORD(g.zero, g.zero, g.zero)
 	for range tokens {
@@ -63,17 +66,11 @@ func gemvBlockFormat(f *blockFormat, tokens int) {
 		VPXORD(x, x, x)
 		g.result = append(g.result, x)
 	}
-	Label("super")
-	g.fourBlocks(0)
-	g.fourBlocks(1)
-	for _, p := range g.row {
-		ADDQ(U32(8*f.size), p)
-	}
-	for _, p := range g.act {
-		ADDQ(U32(actSize), p)
-	}
-	DECQ(n)
-	JNZ(LabelRef("super"))
+	g.loop(func() {
+		g.fourBlocks(0)
+		g.fourBlocks(1)
+		ADDQ(g.step, g.act)
+	})
 	out := Load(Param("out"), GP64())
 	for t, x := range g.result {
 		VMOVUPS(x, Mem{Base: out, Disp: 16 * t})
@@ -82,27 +79,14 @@ func gemvBlockFormat(f *blockFormat, tokens int) {
 	RET()
 }
 
-// rows loads the pointers and the offsets.
-func (g *gemvB) rows() {
-	g.row[0] = Load(Param("w"), GP64())
-	stride := Load(Param("stride"), GP64())
-	for r := 1; r < 4; r++ {
-		g.row[r] = GP64()
-		LEAQ(Mem{Base: g.row[r-1], Index: stride, Scale: 1}, g.row[r])
-	}
-	act := Load(Param("act"), GP64())
-	g.act = []Register{act}
-	if g.tokens == 2 {
-		second := Load(Param("actStride"), GP64())
-		ADDQ(act, second)
-		g.act = append(g.act, second)
-	}
+// offsets loads the offsets of d.
+func (g *gemvB) offsets() {
 	g.index, g.spread = ZMM(), ZMM()
 	block := ZMM()
-	VPBROADCASTD(stride.(GPVirtual).As32(), g.index)
+	VPBROADCASTD(NewParamAddr("stride", 16), g.index)
 	VPMULLD(repeat(0, 1, 2, 3), g.index, g.index)
 	VMOVDQU32(dwords(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), g.spread)
-	s := uint32(g.size)
+	s := uint32(g.blockFormat.size)
 	VMOVDQU32(dwords(0, 0, 0, 0, s, s, s, s, 2*s, 2*s, 2*s, 2*s, 3*s, 3*s, 3*s, 3*s), block)
 	VPADDD(block, g.index, g.index)
 }
@@ -111,11 +95,11 @@ func (g *gemvB) rows() {
 func (g *gemvB) fourBlocks(h int) {
 	var acts [2][2]VecVirtual // by token and pair of blocks
 	var signs [2][2]OpmaskVirtual
-	for t, p := range g.act {
+	for t := range g.tokens {
 		for i := range 2 {
 			a := ZMM()
 			VPXORD_BCST(dwords(0x80808080), g.zero, a)
-			VPXORD(Mem{Base: p, Disp: 128*h + 64*i}, a, a)
+			VPXORD(token(g.act, t, 128*h+64*i), a, a)
 			if g.signed {
 				signs[t][i] = K()
 				VPMOVB2M(a, signs[t][i])
@@ -126,11 +110,9 @@ func (g *gemvB) fourBlocks(h int) {
 	}
 	var dots [2][2][4]VecVirtual // by token, pair of blocks and row
 	for r, p := range g.row {
-		for line := 0; line < 4*g.size; line += 64 {
-			PREFETCHT0(Mem{Base: p, Disp: gemvAhead + 4*h*g.size + line})
-		}
+		g.prefetch(r, 4*h*g.blockFormat.size, 4*(h+1)*g.blockFormat.size)
 		for i := range 2 {
-			w := g.pair(g.unpacker, p, (4*h+2*i)*g.size)
+			w := g.pair(g.unpacker, p, (4*h+2*i)*g.blockFormat.size)
 			for t := range g.tokens {
 				dots[t][i][r] = ZMM()
 				VMOVDQA32(g.zero, dots[t][i][r])
@@ -156,7 +138,7 @@ func (g *gemvB) scales(h int) (d, m VecVirtual) {
 	both, all := ZMM(), K()
 	KXNORW(all, all, all)
 	VPXORD(both, both, both)
-	VPGATHERDD(Mem{Base: g.row[0], Index: g.index, Scale: 1, Disp: 4 * h * g.size}, all, both)
+	VPGATHERDD(Mem{Base: g.row[0], Index: g.index, Scale: 1, Disp: 4 * h * g.blockFormat.size}, all, both)
 	d = ZMM()
 	VPMOVDW(both, d.AsY())
 	VCVTPH2PS(d.AsY(), d)
@@ -177,7 +159,7 @@ func (g *gemvB) reduce(t, h int, dots [2][4]VecVirtual) VecVirtual {
 	VSHUFI32X4(U8(0xdd), b, a, other)
 	VPADDD(other, sum, sum)
 	if g.bias > 0 {
-		VPMOVSXWD(Mem{Base: g.act[t], Disp: actSum32 + 8*h}, other.AsX())
+		VPMOVSXWD(token(g.act, t, actSum32+8*h), other.AsX())
 		VPSLLD(U8(bits.TrailingZeros(uint(g.bias))), other.AsX(), other.AsX())
 		VPERMD(other, g.spread, other)
 		VPSUBD(other, sum, sum)
@@ -189,14 +171,14 @@ func (g *gemvB) reduce(t, h int, dots [2][4]VecVirtual) VecVirtual {
 // add adds the scaled sums to the result, block after block.
 func (g *gemvB) add(t, h int, sum, d, m VecVirtual) {
 	dx, p := ZMM(), ZMM()
-	VMOVUPS(Mem{Base: g.act[t], Disp: actScale + 16*h}, dx.AsX())
+	VMOVUPS(token(g.act, t, actScale+16*h), dx.AsX())
 	VPERMPS(dx, g.spread, dx)
 	VMULPS(d, dx, p)
 	for b := range 4 {
 		VFMADD231PS(lane(p, b), lane(sum, b), g.result[t])
 		if g.mins {
 			dsum := XMM()
-			VBROADCASTSS(Mem{Base: g.act[t], Disp: actDsum + 16*h + 4*b}, dsum)
+			VBROADCASTSS(token(g.act, t, actDsum+16*h+4*b), dsum)
 			VFMADD231PS(lane(m, b), dsum, g.result[t])
 		}
 	}

@@ -23,7 +23,7 @@ func (g *gemv) scales() func(r int) func(i int) VecVirtual {
 	for t := range g.tokens {
 		if g.bias > 0 {
 			neg = append(neg, YMM())
-			VPSUBW(Mem{Base: g.act[t], Disp: actSum16}, g.zero.AsY(), neg[t])
+			VPSUBW(token(g.act, t, actSum16), g.zero.AsY(), neg[t])
 		}
 	}
 	switch g.name {
@@ -126,7 +126,7 @@ func (g *gemv) scalesQ4() func(r int) func(i int) VecVirtual {
 	VPUNPCKLBW(g.zero, s, s)
 	for t := range g.tokens {
 		sum, x := ZMM(), ZMM()
-		VBROADCASTI32X4(Mem{Base: g.act[t], Disp: actSum32}, sum)
+		VBROADCASTI32X4(token(g.act, t, actSum32), sum)
 		VPMADDWD(sum, mins, sum)
 		VPSHUFD(U8(0x4e), sum, x)
 		VPADDD(x, sum, sum)
@@ -195,7 +195,7 @@ func (g *gemv) scalesQ2(r int, s VecVirtual) {
 	VPANDD(repeat(0x000f000f, 0x000f000f, 0x000f000f, 0x000f000f), s.AsY(), s.AsY())
 	for t := range g.tokens {
 		g.rowMins[t][r] = ZMM()
-		VPMADDWD(Mem{Base: g.act[t], Disp: actSum16}, mins, g.rowMins[t][r].AsY())
+		VPMADDWD(token(g.act, t, actSum16), mins, g.rowMins[t][r].AsY())
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 //	out[t][r] = Σ_k w[r][k]·x[t][k], arithmetic as in dot.go
 //
 // Shapes: w: 4 rows, stride bytes apart, as in the file; act: the blocks of
-// each token, actStride bytes apart; out: f32 [tokens][4].
+// the tokens, [supers] step bytes apart, [tokens]; out: f32 [tokens][4].
 //
 // A block of a row is four vectors of 64 unsigned weights. VPMADDUBSW with the
 // activations gives sums of two in 16 bits (at most 2·63·127), VPDPWSSD
@@ -40,17 +40,14 @@ func gemvSuper() {
 	}
 }
 
-// gemvAhead is how many bytes ahead of each row a loop prefetches; where the
-// row ends, that is in the rows to come.
-const gemvAhead = 4096
-
 // gemv is the state of one loop.
 type gemv struct {
 	*format
 	constants
 	tokens int
-	row    [4]Register
-	act    []Register       // by token
+	*rows
+	act    Register         // actBlock [tokens]
+	step   Register         // bytes from one 256 to the next
 	acts   [2][4]VecVirtual // by token and vector, signed
 	zero   VecVirtual
 	signs  [4]OpmaskVirtual // of acts, for signed weights
@@ -67,11 +64,12 @@ type gemv struct {
 func gemvFormat(f *format, tokens int) {
 	g := &gemv{format: f, tokens: tokens}
 	function(fmt.Sprintf("gemv%sT%d", f.name, tokens),
-		"func(out *float32, w *byte, stride uintptr, act *actBlock, actStride uintptr, supers int)",
+		"func(out *float32, w *byte, stride uintptr, act *actBlock, step uintptr, supers int)",
 		fmt.Sprintf("multiplies 4 rows with %d tokens.", tokens))
 	g.stack = AllocLocal(64)
-	g.rows()
-	n := Load(Param("supers"), GP64())
+	g.rows = newRows(f.size, "supers")
+	g.act = Load(Param("act"), GP64())
+	g.step = Load(Param("step"), GP64())
 	g.constants = loadConstants(f.masks...)
 	for range tokens {
 		x := XMM()
@@ -82,21 +80,15 @@ func gemvFormat(f *format, tokens int) {
 		g.zero = ZMM()
 		VPXORD(g.zero, g.zero, g.zero)
 	}
-	Label("super")
-	g.loadActs()
-	scales := g.scales()
-	for r := range g.row {
-		g.dotRow(r, scales(r))
-	}
-	g.finish()
-	for _, p := range g.row {
-		ADDQ(U32(f.size), p)
-	}
-	for _, p := range g.act {
-		ADDQ(U32(actSize), p)
-	}
-	DECQ(n)
-	JNZ(LabelRef("super"))
+	g.loop(func() {
+		g.loadActs()
+		scales := g.scales()
+		for r := range g.row {
+			g.dotRow(r, scales(r))
+		}
+		g.finish()
+		ADDQ(g.step, g.act)
+	})
 	out := Load(Param("out"), GP64())
 	for t, x := range g.result {
 		VMOVUPS(x, Mem{Base: out, Disp: 16 * t})
@@ -105,33 +97,16 @@ func gemvFormat(f *format, tokens int) {
 	RET()
 }
 
-// rows loads the pointers.
-func (g *gemv) rows() {
-	g.row[0] = Load(Param("w"), GP64())
-	stride := Load(Param("stride"), GP64())
-	for r := 1; r < 4; r++ {
-		g.row[r] = GP64()
-		LEAQ(Mem{Base: g.row[r-1], Index: stride, Scale: 1}, g.row[r])
-	}
-	act := Load(Param("act"), GP64())
-	g.act = []Register{act}
-	if g.tokens == 2 {
-		second := Load(Param("actStride"), GP64())
-		ADDQ(act, second)
-		g.act = append(g.act, second)
-	}
-}
-
 // loadActs puts the activations in the order of the weights.
 func (g *gemv) loadActs() {
-	for t, p := range g.act {
+	for t := range g.tokens {
 		for i, half := range g.halves {
 			a := ZMM()
 			if half[1] == half[0]+32 {
-				VMOVDQU32(Mem{Base: p, Disp: half[0]}, a)
+				VMOVDQU32(token(g.act, t, half[0]), a)
 			} else {
-				VMOVDQU32(Mem{Base: p, Disp: half[0]}, a.AsY())
-				VINSERTI64X4(U8(1), Mem{Base: p, Disp: half[1]}, a, a)
+				VMOVDQU32(token(g.act, t, half[0]), a.AsY())
+				VINSERTI64X4(U8(1), token(g.act, t, half[1]), a, a)
 			}
 			VPXORD_BCST(dwords(0x80808080), a, a)
 			if g.signed {
@@ -147,9 +122,7 @@ func (g *gemv) loadActs() {
 // dotRow adds row r's products to its sums; scale gives the scales of vector
 // i as words.
 func (g *gemv) dotRow(r int, scale func(i int) VecVirtual) {
-	for line := 0; line < g.size; line += 64 {
-		PREFETCHT0(Mem{Base: g.row[r], Disp: gemvAhead + line})
-	}
+	g.prefetch(r, 0, g.format.size)
 	g.unpack(g.constants, g.row[r], func(i int, w VecVirtual) {
 		s := scale(i)
 		for t := range g.tokens {
@@ -178,7 +151,7 @@ func (g *gemv) finish() {
 			g.minSum[t] = reduceRows(g.rowMins[t])
 			g.rowMins[t] = [4]VecVirtual{}
 		}
-		VBROADCASTSS(Mem{Base: g.act[t], Disp: actScale}, dx)
+		VBROADCASTSS(token(g.act, t, actScale), dx)
 		sum := reduceRows(g.sums[t])
 		g.sums[t] = [4]VecVirtual{}
 		VCVTDQ2PS(sum, sum)

@@ -12,7 +12,8 @@ import (
 //
 //	scale = largest magnitude / 127, q = round(x·127/largest) + 128
 //
-// Shapes: x: f32 [256·supers]; dst: actBlock [supers], all fields written.
+// Shapes: x: f32 [256·supers]; dst: actBlock [supers], step bytes apart, all fields
+// written.
 // Magnitudes are compared as integers, which puts NaN above infinity. About
 // 110 vector instructions for 256. Defined by quantizeSuper.
 func quantize() {
@@ -21,9 +22,9 @@ func quantize() {
 }
 
 func quantizeEvery(name string, whole bool) {
-	function(name, "func(dst *actBlock, x *float32, supers int)", "rounds 256 activations at a time.")
+	function(name, "func(dst *actBlock, step uintptr, x *float32, supers int)", "rounds 256 activations at a time.")
 	dst, x := Load(Param("dst"), GP64()), Load(Param("x"), GP64())
-	n := Load(Param("supers"), GP64())
+	step, n := Load(Param("step"), GP64()), Load(Param("supers"), GP64())
 	ones := ZMM()
 	VMOVDQU32(repeat(0x01010101, 0x01010101, 0x01010101, 0x01010101), ones)
 	Label("super")
@@ -32,7 +33,7 @@ func quantizeEvery(name string, whole bool) {
 	roundActs(dst, x, inverse)
 	sumActs(dst, ones, scale)
 	ADDQ(U32(1024), x)
-	ADDQ(U32(actSize), dst)
+	ADDQ(step, dst)
 	DECQ(n)
 	JNZ(LabelRef("super"))
 	VZEROUPPER()
