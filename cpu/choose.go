@@ -185,7 +185,7 @@ func seen(s device.Span, p int) [2]interval {
 		back = max(0, p+1-s.Back)
 	}
 	sink := interval{back, min(s.Sink, p+1)}
-	return [2]interval{sink, {max(back, s.Bound(p), sink.hi), p + 1}}
+	return [2]interval{sink, {max(back, bound(s, p), sink.hi), p + 1}}
 }
 
 // softmaxOver normalizes what two intervals hold; NaN and -Inf count nothing.

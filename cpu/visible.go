@@ -12,6 +12,9 @@ type reach struct{ plan device.Plan }
 // spanned reports whether the span lets the row at p see position j.
 func (v *reach) spanned(p, j int) bool { return v.plan.Span.Sees(p, j) }
 
+// bound is the first position at or after which the row at p sees everything.
+func bound(s device.Span, p int) int { return s.Bound(p) }
+
 // edge reports whether position j is read by the row at p whatever the list says.
 func (v *reach) edge(p, j int) bool {
 	return v.plan.Middle == device.All || j < v.plan.Sink || j >= recent(v.plan, p)

@@ -32,6 +32,7 @@ type passConfig struct {
 	rows          int          // most rows of a prefill pass, unless the attention wants a whole prompt
 	kv            device.DType // type of the cache
 	window        int          // the model's own sliding window; 0 is none
+	rope          device.Rope  // the model's rotation; no Freqs without a model
 	attn          *sparse.Spec // nil is dense
 	seed          uint64
 }
@@ -74,6 +75,7 @@ func (p *passes) build(c passConfig, rows int) (err error) {
 		Layers: c.layers, Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim,
 		MaxLen: c.maxLen, Slots: c.slots, Rows: rows, Pages: p.cache.Config().Pages,
 	}, c.seed)
+	env.Rope = c.rope
 	if p.policy, err = c.attn.Build(env); err != nil {
 		return err
 	}
@@ -118,7 +120,7 @@ func (p *passes) truncate(s *kvcache.Seq, n int) int {
 // pass over them. prompt is the length of the whole prompt.
 func (p *passes) chunk(s *kvcache.Seq, ids []int32, prompt int) (sparse.Pass, error) {
 	first, n := s.Len(), len(ids)
-	if err := s.Extend(n, nil); err != nil {
+	if err := s.Extend(n, p.policy.Aliased(prompt)); err != nil {
 		return sparse.Pass{}, err
 	}
 	p.write(p.ids, ids)
