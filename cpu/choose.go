@@ -4,10 +4,12 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
 )
 
 // Choose makes an entry of the newest position for every set that found none.
+// The heads of a kv head are scored together, so that its keys are read once.
 func (o *ops) Choose(dm device.Memo, scores, q device.Tensor, kv device.KV, p device.Plan) {
 	const op = "Choose"
 	slots, heads := kv.Len.Dim(0), q.Dim(1)
@@ -18,26 +20,24 @@ func (o *ops) Choose(dm device.Memo, scores, q device.Tensor, kv device.KV, p de
 	*t = chooseTask{memo: m, o: o, pages: newPages(kv), plan: p, q: f32s(q), scores: f32s(scores), width: scores.Dim(2),
 		pos: o.newest(op, kv, t.pos), scratch: t.scratch}
 	for slot, at := range t.pos {
-		if at >= t.width {
+		switch n := min(m.K.Of(at+1), at+1); {
+		case at >= t.width:
 			o.d.fail("%s: position %d in scores of %d", op, at, t.width)
 			t.pos[slot] = -1
+		case n > m.most:
+			o.d.fail("%s: an entry of %d positions chooses up to %d", op, m.most, n)
 		}
 	}
 	for len(t.scratch) < o.pool.Workers() {
 		t.scratch = append(t.scratch, chooseScratch{})
 	}
 	for i := range t.scratch {
-		t.scratch[i].fit(t.width, m.dim)
+		t.scratch[i].fit(t.width, heads/t.pages.heads, m.dim)
 	}
-	o.pool.RunChunks(slots*m.sets, 1, t)
-	for _, at := range t.pos {
-		if most := m.K.Of(at + 1); at >= 0 && most > m.most && at+1 > m.most {
-			o.d.fail("%s: %d positions chosen for an entry of %d", op, most, m.most)
-		}
-	}
+	o.pool.RunChunks(slots*t.pages.heads, 1, t)
 }
 
-// chooseTask chooses for sets: item i is set i%sets of slot i/sets.
+// chooseTask chooses for kv heads: item i is kv head i%kvheads of slot i/kvheads.
 type chooseTask struct {
 	memo
 	o      *ops
@@ -53,14 +53,17 @@ type chooseTask struct {
 
 // chooseScratch is what one worker needs.
 type chooseScratch struct {
-	keys []float32 // [PageLen, dim]
-	rank []uint64  // of each candidate; see sortable
+	heads []int     // those to score
+	q     []float32 // [heads, dim]: their queries
+	tile  []float32 // [heads, vec.Tile]: their scores of a page
+	rank  []uint64  // of each candidate; see sortable
 }
 
-// fit makes the scratch large enough.
-func (s *chooseScratch) fit(width, dim int) {
-	if len(s.keys) < device.PageLen*dim {
-		s.keys = make([]float32, device.PageLen*dim)
+// fit makes the scratch large enough for heads heads.
+func (s *chooseScratch) fit(width, heads, dim int) {
+	if cap(s.heads) < heads || len(s.q) < heads*dim {
+		s.heads, s.q = make([]int, 0, heads), make([]float32, heads*dim)
+		s.tile = make([]float32, heads*vec.Tile)
 	}
 	if cap(s.rank) < width {
 		s.rank = make([]uint64, 0, width)
@@ -69,17 +72,71 @@ func (s *chooseScratch) fit(width, dim int) {
 
 // Do chooses for items lo to hi-1.
 func (t *chooseTask) Do(worker, lo, hi int) {
+	n := t.pages.heads
 	for i := lo; i < hi; i++ {
-		slot, set := i/t.sets, i%t.sets
-		if p := t.pos[slot]; p >= 0 {
-			t.set(&t.scratch[worker], slot, set, p)
+		if slot := i / n; t.pos[slot] >= 0 {
+			t.kvHead(&t.scratch[worker], slot, i%n)
 		}
 	}
 }
 
-// set makes, copies or clears the entry of position p, and counts.
-func (t *chooseTask) set(s *chooseScratch, slot, set, p int) {
-	i := slot*t.sets + set
+// kvHead scores the heads of a kv head whose sets found no entry, then makes,
+// copies or clears the entries of its sets.
+func (t *chooseTask) kvHead(s *chooseScratch, slot, kvHead int) {
+	p, group := t.pos[slot], t.heads/t.pages.heads
+	visible := seen(t.plan.Span, p)
+	middle := visible
+	for i, v := range visible {
+		middle[i] = interval{max(v.lo, t.plan.Sink), min(v.hi, recent(t.plan, p))}
+	}
+	scored := middle
+	if t.sets < t.heads {
+		scored = visible
+	}
+	s.heads = s.heads[:0]
+	for h := kvHead * group; h < (kvHead+1)*group; h++ {
+		if t.found[slot*t.sets+h*t.sets/t.heads] < 0 {
+			copy(row(s.q, len(s.heads), t.dim), row(t.q, slot*t.heads+h, t.dim))
+			s.heads = append(s.heads, h)
+		}
+	}
+	for i := 0; i < len(scored) && len(s.heads) > 0; i++ {
+		t.score(s, slot, kvHead, scored[i])
+	}
+	for set := kvHead * t.sets / t.pages.heads; set < (kvHead+1)*t.sets/t.pages.heads; set++ {
+		t.enter(s, slot, set, visible, middle)
+	}
+}
+
+// score is q·k/√dim over an interval for the heads of s.
+func (t *chooseTask) score(s *chooseScratch, slot, kvHead int, v interval) {
+	g, kernel, scale := &t.pages, t.o.vec.Scores, float32(1/math.Sqrt(float64(t.dim)))
+	if t.dim%vec.Multiple != 0 {
+		kernel = vec.Go.Scores
+	}
+	for first := v.lo / device.PageLen * device.PageLen; first < v.hi; first += device.PageLen {
+		b := first / device.PageLen
+		keys, ahead := g.rows(g.k, int(g.table[slot*g.width+b]), kvHead, 0, device.PageLen), vec.Rows{}
+		if first+device.PageLen < v.hi {
+			ahead = g.rows(g.k, int(g.table[slot*g.width+b+1]), kvHead, 0, device.PageLen)
+		}
+		lo, hi := max(v.lo-first, 0), min(v.hi-first, device.PageLen)
+		kernel(s.tile, s.q, keys, ahead, len(s.heads), hi, t.dim)
+		for i, h := range s.heads {
+			out, x := t.row(slot, h)[first:], row(s.tile, i, vec.Tile)
+			for j := lo; j < hi; j++ {
+				out[j] = x[j] * scale
+			}
+		}
+	}
+}
+
+// row is the scores of a head.
+func (t *chooseTask) row(slot, head int) []float32 { return row(t.scores, slot*t.heads+head, t.width) }
+
+// enter makes, copies or clears the entry of a set, and counts.
+func (t *chooseTask) enter(s *chooseScratch, slot, set int, visible, middle [2]interval) {
+	i, p := slot*t.sets+set, t.pos[slot]
 	_, number := t.place(slot, p)
 	rec, tally := t.record(slot, set, number), row(t.tally, i, 4)
 	tally[0]++
@@ -90,72 +147,40 @@ func (t *chooseTask) set(s *chooseScratch, slot, set, p int) {
 		}
 		return
 	}
-	ranges, scored := t.score(s, slot, set, p)
-	best := t.best(s, slot, set, ranges)
-	best = best[:min(t.K.Of(p+1), len(best), t.most)]
+	best := t.best(s, t.weigh(slot, set, visible), middle, p)
 	dst := row(t.index, i*t.Block+number, t.most)
 	for j, key := range best {
 		dst[j] = int32(^uint32(key))
 	}
 	rec[0], rec[1], rec[2] = int32(p+1), int32(number), int32(len(best))
 	tally[1]++
+	scored := visible
+	if t.sets == t.heads {
+		scored = middle
+	}
 	sum := uint64(uint32(tally[2])) | uint64(uint32(tally[3]))<<32
-	sum += uint64(scored)
+	for _, v := range scored {
+		sum += uint64(max(v.hi-v.lo, 0))
+	}
 	tally[2], tally[3] = int32(uint32(sum)), int32(uint32(sum>>32))
 }
 
-// score fills the row of the set's first head with what positions are ranked
-// by, and returns the ranges to rank and the number of positions scored.
-func (t *chooseTask) score(s *chooseScratch, slot, set, p int) (middle [2]interval, scored int) {
-	visible := seen(t.plan.Span, p)
-	for i, v := range visible {
-		middle[i] = interval{max(v.lo, t.plan.Sink), min(v.hi, recent(t.plan, p))}
-	}
+// weigh is what the positions of a set are ranked by: the scores of its head,
+// or the sum of its heads' softmax.
+func (t *chooseTask) weigh(slot, set int, visible [2]interval) []float32 {
 	lo, hi := t.members(set)
-	ranges := visible
-	if hi-lo == 1 {
-		ranges = middle
-	}
-	for h := lo; h < hi; h++ {
-		out := t.row(slot, h)
-		for _, v := range ranges {
-			scored += max(v.hi-v.lo, 0)
-			t.products(out, s, slot, h, v)
-		}
-		if hi-lo > 1 {
-			softmaxOver(out, visible)
-		}
+	sum := t.row(slot, lo)
+	for h := lo; h < hi && t.sets < t.heads; h++ {
+		softmaxOver(t.row(slot, h), visible)
 		if h > lo {
-			addOver(t.row(slot, lo), out, visible)
+			addOver(sum, t.row(slot, h), visible)
 		}
 	}
-	return middle, scored / (hi - lo)
+	return sum
 }
 
-// row is the scores of a head.
-func (t *chooseTask) row(slot, head int) []float32 { return row(t.scores, slot*t.heads+head, t.width) }
-
-// products is q·k/√dim over an interval.
-func (t *chooseTask) products(out []float32, s *chooseScratch, slot, head int, v interval) {
-	q := row(t.q, slot*t.heads+head, t.dim)
-	g, kvHead := &t.pages, head*t.pages.heads/t.heads
-	for j := v.lo; j < v.hi; {
-		end := min(v.hi, (j/device.PageLen+1)*device.PageLen)
-		page := int(g.table[slot*g.width+j/device.PageLen])
-		keys := s.keys[:(end-j)*t.dim]
-		t.o.load(keys, g.k, g.element(page, kvHead, j%device.PageLen), g.half)
-		for i := range end - j {
-			out[j+i] = float32(dot(q, row(keys, i, t.dim)) / math.Sqrt(float64(t.dim)))
-		}
-		j = end
-	}
-}
-
-// best ranks the candidates of a set, best first; no more than K of them are in
-// order.
-func (t *chooseTask) best(s *chooseScratch, slot, set int, middle [2]interval) []uint64 {
-	lo, _ := t.members(set)
-	scores := t.row(slot, lo)
+// best is the K best positions of the middle, best first; see sortable.
+func (t *chooseTask) best(s *chooseScratch, scores []float32, middle [2]interval, p int) []uint64 {
 	s.rank = s.rank[:0]
 	for _, v := range middle {
 		for j := v.lo; j < v.hi; j++ {
@@ -164,14 +189,10 @@ func (t *chooseTask) best(s *chooseScratch, slot, set int, middle [2]interval) [
 			}
 		}
 	}
-	k := min(t.K.Of(t.pos[slot]+1), len(s.rank))
+	k := min(t.K.Of(p+1), len(s.rank), t.most)
 	largest(s.rank, k)
-	slices.SortFunc(s.rank[:k], func(a, b uint64) int {
-		if a > b {
-			return -1
-		}
-		return 1
-	})
+	slices.Sort(s.rank[:k])
+	slices.Reverse(s.rank[:k])
 	return s.rank[:k]
 }
 

@@ -10,16 +10,17 @@ import (
 
 // ops runs operations eagerly and in order.
 type ops struct {
-	d        *dev
-	vec      *vec.Kernels
-	pool     *Pool
-	matmul   *MatMul
-	products []kernel.Product // of the call that runs
-	rope     ropeTable
-	sampler  sampler
-	sketch   sketcher
-	choose   chooseTask
-	widen    widenTask
+	d         *dev
+	vec       *vec.Kernels
+	pool      *Pool
+	matmul    *MatMul
+	products  []kernel.Product // of the call that runs
+	attention attention
+	rope      ropeTable
+	sampler   sampler
+	sketch    sketcher
+	choose    chooseTask
+	widen     widenTask
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {

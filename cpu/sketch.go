@@ -27,8 +27,8 @@ func grown[T any](s *[]T, n int) []T {
 	return (*s)[:n]
 }
 
-// block is one of the blocks that a call's rows lie in.
-type block struct {
+// chunkBlock is one of the blocks that a call's rows lie in.
+type chunkBlock struct {
 	slot, index int // whose block, and which of its blocks
 	page        int
 	first       int // position of the slot's first row of the call
@@ -36,13 +36,13 @@ type block struct {
 }
 
 // positions is how many positions of the block are stored.
-func (b block) positions() int { return min(b.len-b.index*device.PageLen, device.PageLen) }
+func (b chunkBlock) positions() int { return min(b.len-b.index*device.PageLen, device.PageLen) }
 
 // blocks is how many blocks the slot has.
-func (b block) blocks() int { return (b.len + device.PageLen - 1) / device.PageLen }
+func (b chunkBlock) blocks() int { return (b.len + device.PageLen - 1) / device.PageLen }
 
 // group is the block's place among the blocks of the call.
-func (b block) group() int { return b.slot + b.index - b.first/device.PageLen }
+func (b chunkBlock) group() int { return b.slot + b.index - b.first/device.PageLen }
 
 // which says which blocks of a slot a call is about.
 type which int
@@ -54,7 +54,7 @@ const (
 )
 
 // eachBlock calls f for blocks of each slot, in order.
-func (o *ops) eachBlock(op string, at device.Newest, w which, f func(block)) {
+func (o *ops) eachBlock(op string, at device.Newest, w which, f func(chunkBlock)) {
 	device.CheckKV(op, at.KV)
 	g := newPages(at.KV)
 	for slot := range at.KV.Len.Dim(0) {
@@ -62,7 +62,7 @@ func (o *ops) eachBlock(op string, at device.Newest, w which, f func(block)) {
 		if !ok {
 			continue
 		}
-		b := block{slot: slot, index: first / device.PageLen, first: first, len: first + at.N}
+		b := chunkBlock{slot: slot, index: first / device.PageLen, first: first, len: first + at.N}
 		switch {
 		case w == every:
 			b.index = 0
@@ -126,7 +126,7 @@ func (o *ops) SketchMeans(dst, sum, basis device.Tensor, at device.Newest) {
 	const op = "SketchMeans"
 	pages, heads, width, dim := checkSketch(op, dst, basis, at.KV)
 	device.CheckShape(op, "sum", sum, device.F32, pages, heads, dim)
-	o.eachBlock(op, at, touched, func(b block) {
+	o.eachBlock(op, at, touched, func(b chunkBlock) {
 		for h := range heads {
 			mean := grown(&o.sketch.mean, dim)
 			for i, v := range row(f32s(sum), b.page*heads+h, dim) {
@@ -183,7 +183,7 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 	if p.square {
 		w = every
 	}
-	o.eachBlock(op, at, w, func(b block) {
+	o.eachBlock(op, at, w, func(b chunkBlock) {
 		out := p.row(b, b.index)
 		for j := range out {
 			to := p.page(b, j)
@@ -219,7 +219,7 @@ func (o *ops) pairsOf(op string, t device.Tensor, kv device.KV) pairs {
 }
 
 // page is the page of block i of b's slot; a failure gives b's own.
-func (p *pairs) page(b block, i int) int {
+func (p *pairs) page(b chunkBlock, i int) int {
 	if page := p.o.page(&p.pages, b.slot, i); page >= 0 {
 		return page
 	}
@@ -227,7 +227,7 @@ func (p *pairs) page(b block, i int) int {
 }
 
 // row is what block i of b's slot made of the blocks that it looks at.
-func (p *pairs) row(b block, i int) []float32 {
+func (p *pairs) row(b chunkBlock, i int) []float32 {
 	if p.square {
 		return row(p.data, b.slot*p.width+i, p.width)[:b.blocks()]
 	}
@@ -272,7 +272,7 @@ func shape(x []float32, c device.Compare) {
 }
 
 // walkRow is the number of the row of a block in a tensor of n rows.
-func walkRow(b block, slots, n int) int {
+func walkRow(b chunkBlock, slots, n int) int {
 	if slots > 1 {
 		return b.slot
 	}
@@ -287,7 +287,7 @@ func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int
 	}
 	checkWalk(op, dst, at.KV)
 	p, n, slots := o.pairsOf(op, pairs, at.KV), dst.Dim(0), at.KV.Len.Dim(0)
-	o.eachBlock(op, at, touched, func(b block) {
+	o.eachBlock(op, at, touched, func(b chunkBlock) {
 		r := walkRow(b, slots, n)
 		end := len(p.row(b, b.index))
 		sum := grown(&o.sketch.sum, end)
@@ -326,7 +326,7 @@ func checkWalk(op string, t device.Tensor, kv device.KV) {
 func f64s(t device.Tensor) []float64 { return as[float64](bytesOf(t)) }
 
 // walkLogs is ln Σ_m exp(src[m] + exponent·pairs[m][j]) less the largest.
-func (o *ops) walkLogs(sum []float64, src []float32, p *pairs, b block, exponent float64) {
+func (o *ops) walkLogs(sum []float64, src []float32, p *pairs, b chunkBlock, exponent float64) {
 	top := grown(&o.sketch.top, len(sum))
 	for j := range sum {
 		sum[j], top[j] = 0, math.Inf(-1)
@@ -372,7 +372,7 @@ func less(x []float64) {
 }
 
 // walkScaled is Σ_m src[m]·pairs[m][j]^exponent over the largest.
-func walkScaled(sum, src []float64, p *pairs, b block, exponent int) {
+func walkScaled(sum, src []float64, p *pairs, b chunkBlock, exponent int) {
 	clear(sum)
 	if src == nil {
 		for j, w := range p.row(b, b.index) {
@@ -416,7 +416,7 @@ func (o *ops) TopBlocks(l device.List, rows device.Tensor, at device.Newest, p d
 	groups, most := l.Index.Dim(0), l.Index.Dim(2)
 	device.Check(most >= at.KV.Pages.Dim(1), op, "lists of %d, want at least %d", most, at.KV.Pages.Dim(1))
 	slots := at.KV.Len.Dim(0)
-	o.eachBlock(op, at, touched, func(b block) {
+	o.eachBlock(op, at, touched, func(b chunkBlock) {
 		if b.group() >= groups {
 			o.d.fail("TopBlocks: block %d of the call, want 0 to %d", b.group(), groups-1)
 			return
@@ -447,7 +447,7 @@ func (o *ops) walkKeys(rows device.Tensor, r, n int) []float64 {
 }
 
 // pick is the blocks that a block reads, ascending.
-func (o *ops) pick(keys []float64, b block, p device.Pick) []int32 {
+func (o *ops) pick(keys []float64, b chunkBlock, p device.Pick) []int32 {
 	v := reach{device.Plan{Span: p.Span}}
 	list := grown(&o.sketch.order, b.index+1)[:0]
 	for j := range b.index + 1 {

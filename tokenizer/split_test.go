@@ -120,3 +120,10 @@ func TestSplitInvalid(t *testing.T) {
 		}
 	}
 }
+
+// TestNewLetters checks letters that are newer than the tables of the standard
+// library: three of them are one word.
+func TestNewLetters(t *testing.T) {
+	checkSplit(t, "llama-bpe", "\U0002EBF0\U0002EE5Da 1", []string{"\U0002EBF0\U0002EE5Da", " ", "1"})
+	checkSplit(t, "llama-bpe", "\U0002EBEF\U0002EBEFa", []string{"\U0002EBEF\U0002EBEF", "a"})
+}

@@ -16,8 +16,8 @@ func nativeLoops() []loops {
 }
 
 type (
-	gemmTable      = [tileTokens + 1]func(acc *float32, p *panel, act *actBlock)
-	gemmBlockTable = [tileTokens + 1]func(acc *float32, p *panel, act *actBlock, blocks int)
+	gemmTable      = [tileTokens + 1]func(acc *float32, p *panel, act *actBlock, tiles int)
+	gemmBlockTable = [tileTokens + 1]func(acc *float32, p *panel, act *actBlock, tiles, blocks int)
 )
 
 // tiledAVX512 is the tiled product with AVX-512.
