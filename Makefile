@@ -32,7 +32,7 @@ bench: ## speed of MODEL=file beside what the machine allows
 	$(GO) run ./cmd/gollm bench -m $(MODEL) --threads $(THREADS)
 
 bench-peer: build ## speed of MODEL="file ..." beside llama.cpp's
-	$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(PEERFLAGS) $(MODEL)
+	$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(MODEL)
 
 golden: ## remake testdata/logits with llama.cpp and numpy; then look at the diff
 	$$(scripts/peer-env.sh) scripts/logits-peer.py testdata testdata/logits
