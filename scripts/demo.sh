@@ -38,5 +38,5 @@ cat <<END
 
 END
 printf "Once upon a time"
-bin/gollm generate -m testdata/stories260K.gguf -p "Once upon a time" --temp 0 -n 200
-echo
+{ stats=$(bin/gollm generate -m testdata/stories260K.gguf -p "Once upon a time" --temp 0 -n 200 2>&1 >&3); } 3>&1
+printf "\n\n%s\n" "$stats"
