@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
 )
 
@@ -40,6 +41,15 @@ func (o *ops) page(g *pages, slot, b int) int {
 		return -1
 	}
 	return n
+}
+
+// rows is position index i and the n-1 after it of a page and a kv head, of k or v.
+func (g *pages) rows(cache []byte, page, head, i, n int) vec.Rows {
+	at := g.element(page, head, i)
+	if g.half {
+		return vec.Rows{Half: as[uint16](cache)[at : at+n*g.dim]}
+	}
+	return vec.Rows{Full: as[float32](cache)[at : at+n*g.dim]}
 }
 
 // element is where position index i of a page starts for a kv head, in elements.
@@ -112,22 +122,89 @@ func (o *ops) load(x []float32, cache []byte, at int, half bool) {
 func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	const op = "Attend"
 	device.CheckAttend(dst, q, kv, p)
-	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
-	perSlot := device.RowsPerSlot(op, rows, kv)
-	g := newPages(kv)
-	out, in := f32s(dst), f32s(q)
-	for r := range rows {
-		slot := r / perSlot
-		first, ok := o.first(op, &g, slot, perSlot)
+	a := &o.attention
+	a.o, a.out, a.in = o, f32s(dst), f32s(q)
+	a.rows, a.heads, a.dim = q.Dim(0), q.Dim(1), q.Dim(2)
+	if a.rows == 0 {
+		return
+	}
+	a.perSlot = device.RowsPerSlot(op, a.rows, kv)
+	a.pages, a.reach = newPages(kv), reach{p}
+	a.fit()
+	switch {
+	case a.dim%vec.Multiple != 0:
+		a.runTasks(a.rows, (*attendSlow)(a))
+	case a.perSlot == 1:
+		a.decode()
+	default:
+		a.prefill()
+	}
+}
+
+// attention is the call of Attend that runs. Its memory is reused.
+type attention struct {
+	o                         *ops
+	out, in                   []float32 // [rows, heads, dim]
+	rows, heads, dim, perSlot int
+	pages                     pages
+	reach                     reach
+	run                       int // neighbouring heads that share a kv head and a list
+	workers                   []worker
+
+	tileRows, firstTile, tiles int // of prefill, see there
+	units, listUnits           int // of decode, see there
+	parts                      []float32
+}
+
+// fit finds how many neighbouring heads can be computed together.
+func (a *attention) fit() {
+	a.run = a.heads / a.pages.heads
+	if l := a.reach.plan.List.Index; !l.Absent() {
+		a.run = gcd(a.run, a.heads/l.Dim(1))
+	}
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// soloScores is how many products of a key and a query one thread computes sooner
+// than others can be woken.
+const soloScores = 1 << 10
+
+// runTasks runs n tasks, on other threads too if that pays.
+func (a *attention) runTasks(n int, t Task) {
+	longest := 0
+	for _, l := range a.pages.lengths {
+		longest = max(longest, int(l))
+	}
+	chunk := 1
+	if a.rows*a.heads*longest < soloScores {
+		chunk = n
+	}
+	a.o.pool.RunChunks(n, chunk, t)
+}
+
+// attendSlow runs the definition, a row for an item.
+type attendSlow attention
+
+// Do computes rows lo to hi-1.
+func (a *attendSlow) Do(_, lo, hi int) {
+	for r := lo; r < hi; r++ {
+		slot := r / a.perSlot
+		first, ok := a.o.first("Attend", &a.pages, slot, a.perSlot)
 		if !ok {
 			continue
 		}
-		pos := first + r%perSlot
-		v := reach{p}
-		for h := range heads {
-			l := o.list(p.List, group(p.List, slot, first, pos), h, heads)
-			at := r*heads + h
-			o.attendRow(row(out, at, dim), row(in, at, dim), &g, &v, l, slot, pos, h*g.heads/heads)
+		pos := first + r%a.perSlot
+		plan := &a.reach.plan
+		for h := range a.heads {
+			l := a.o.list(plan.List, group(plan.List, slot, first, pos), h, a.heads)
+			at := r*a.heads + h
+			a.o.attendRow(row(a.out, at, a.dim), row(a.in, at, a.dim), &a.pages, &a.reach, l, slot, pos, h*a.pages.heads/a.heads)
 		}
 	}
 }

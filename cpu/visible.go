@@ -53,6 +53,64 @@ func (v *reach) weight(p, j int, l list) float32 {
 	return 0
 }
 
+// A set of positions of one page is a word: bit i is position PageLen·page + i.
+// spannedBits and edgeBits are spanned and edge for a whole page at once.
+
+// between is the positions lo to hi-1 of a page.
+func between(page, lo, hi int) uint64 {
+	lo, hi = max(lo-page*device.PageLen, 0), min(hi-page*device.PageLen, device.PageLen)
+	if lo >= hi {
+		return 0
+	}
+	return ^uint64(0) >> (device.PageLen - (hi - lo)) << lo
+}
+
+func (v *reach) spannedBits(p, page int) uint64 {
+	s, first := v.plan.Span, 0
+	if s.Back > 0 {
+		first = p + 1 - s.Back
+	}
+	bits := between(page, first, p+1)
+	if s.Drop != 0 {
+		bits &= between(page, 0, s.Sink) | between(page, bound(s, p), math.MaxInt)
+	}
+	return bits
+}
+
+func (v *reach) edgeBits(p, page int) uint64 {
+	if v.plan.Middle == device.All {
+		return ^uint64(0)
+	}
+	return between(page, 0, v.plan.Sink) | between(page, recent(v.plan, p), math.MaxInt)
+}
+
+// edges are the pages that a run of rows needs whatever the list says: those
+// before head and those from tail on.
+type edges struct{ head, tail int }
+
+// has reports whether a page is among them.
+func (e edges) has(page int) bool { return page < e.head || page >= e.tail }
+
+// edgePages finds them for rows whose first is at p. What a later row needs of
+// the recent past is no earlier than what the first one does.
+func (v *reach) edgePages(p int) edges {
+	var head, tail int // positions
+	if v.plan.Middle != device.All {
+		head, tail = v.plan.Sink, recent(v.plan, p)
+	}
+	s := v.plan.Span
+	if b := bound(s, p); b > tail {
+		head, tail = max(head, s.Sink), b
+	}
+	if s.Back > 0 {
+		tail = max(tail, p+1-s.Back)
+	}
+	return edges{pagesOf(head), max(tail, 0) / device.PageLen}
+}
+
+// pagesOf is how many pages n positions take.
+func pagesOf(n int) int { return (n + device.PageLen - 1) / device.PageLen }
+
 // list is one ragged set: what a group of rows and a head read.
 type list struct {
 	index   []int32   // ascending
@@ -71,7 +129,7 @@ func (l list) weight(j int) float32 {
 	return l.weights[i]
 }
 
-// lists finds the list of a group and a head. A count or a group that the
+// list finds the list of a group and a head. A count or a group that the
 // tensors do not have is a failure; the list is cut, or empty.
 func (o *ops) list(l device.List, group, head, heads int) list {
 	if l.Index.Absent() {

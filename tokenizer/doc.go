@@ -27,10 +27,10 @@
 //  3. Special tokens in a text are parsed only when [EncodeOptions] asks for it.
 //  4. The time is n log n in the length of the text at worst.
 //
-// From sugarme/tokenizer come the byte alphabet and the interface. Its merge
-// table is not used: one map entry for each of 280,000 merges is the larger part
-// of the start-up time. Its merge loop, pre-tokenizers, added tokens and decoders
-// give other ids or quadratic time and are replaced here.
+// From sugarme/tokenizer come the byte alphabet and the interface. Its merge table,
+// a map of pairs, is not used: filling it takes longer than all of [New]. Its merge
+// loop, pre-tokenizers, added tokens and decoders give other ids than llama.cpp or
+// take quadratic time; merge.go, split.go, special.go and decode.go replace them.
 //
 // Start reading at vocab.go, then tokenizer.go, then merge.go.
 package tokenizer

@@ -381,3 +381,41 @@ func TestModel(t *testing.T) {
 		t.Error("Save does not refuse")
 	}
 }
+
+// TestEqualScores checks that of two merges with one score the leftmost goes first,
+// whichever token is listed first.
+func TestEqualScores(t *testing.T) {
+	v := tinyPieces()
+	v.AddSpacePrefix = false
+	v.Tokens = append(v.Tokens, "c", "d", "cd", "bc")
+	v.Types = append(v.Types, slices.Repeat([]int32{TypeNormal}, 4)...)
+	v.Scores = append(v.Scores, -900, -900, -3, -3)
+	v.Scores[slices.Index(v.Tokens, "ab")] = -3
+	tok := mustNew(t, v)
+	for text, want := range map[string][]string{"abc": {"ab", "c"}, "bcd": {"bc", "d"}, "abcd": {"ab", "cd"}} {
+		var got []string
+		for _, id := range tok.Encode(text, EncodeOptions{}) {
+			got = append(got, tok.Text(id))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestCacheCollision checks that words of one hash are kept apart, also when the
+// cache grows.
+func TestCacheCollision(t *testing.T) {
+	var c wordCache
+	for i := range 3000 {
+		c.add(uint32(i%7), fmt.Sprint("w", i), []int32{int32(i)})
+	}
+	for i := range 3000 {
+		if ids, ok := c.find(uint32(i%7), fmt.Sprint("w", i)); !ok || !slices.Equal(ids, []int32{int32(i)}) {
+			t.Fatalf("word %d: got %v, %v", i, ids, ok)
+		}
+	}
+	if _, ok := c.find(3, "other"); ok {
+		t.Error("a word that was not added is found")
+	}
+}

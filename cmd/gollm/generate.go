@@ -266,12 +266,13 @@ func (s *summary) print(cmd *cobra.Command, asJSON bool) error {
 
 // line is the summary for people.
 func (s *summary) line() string {
-	parts := []string{
-		fmt.Sprintf("%s at %s", plural(len(s.Prompt), "prompt token"), rateText(s.PrefillRate())),
-		"first token after " + timeText(s.First),
-		fmt.Sprintf("%s at %s", plural(len(s.Tokens), "token"), rateText(s.DecodeRate())),
-		"KV " + sizeText(int64(s.KVBytes)),
+	parts := []string{fmt.Sprintf("%s at %s", plural(len(s.Prompt), "prompt token"), rateText(s.PrefillRate()))}
+	if s.First > 0 {
+		parts = append(parts, "first token after "+timeText(s.First))
 	}
+	parts = append(parts,
+		fmt.Sprintf("%s at %s", plural(len(s.Tokens), "token"), rateText(s.DecodeRate())),
+		"KV "+sizeText(int64(s.KVBytes)))
 	if s.sampled {
 		parts = append(parts, fmt.Sprintf("seed %d", s.Seed))
 	}

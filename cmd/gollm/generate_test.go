@@ -153,6 +153,19 @@ func TestGenerateEnds(t *testing.T) {
 	}
 }
 
+// A model that ends its text at once, and is made to go on.
+func TestGenerateIgnoresTheEnd(t *testing.T) {
+	args := []string{"generate", "-p", "a", "--temp", "0", "-n", "9", "--json", "-m"}
+	first := decode[generateReport](t, ok(t, "", append(args, randomModel(t, modeltest.Shape{}))...)).Tokens[0]
+	model := randomModel(t, modeltest.Shape{Keys: map[string]any{"tokenizer.ggml.eos_token_id": int(first)}})
+	if j := decode[generateReport](t, ok(t, "", append(args, model)...)); j.StopReason != "end" || len(j.Tokens) != 0 || j.Text != "" {
+		t.Errorf("%+v, want the end at once", j)
+	}
+	if j := decode[generateReport](t, ok(t, "", append(args, model, "--ignore-eos")...)); j.StopReason != "length" || len(j.Tokens) != 9 || j.Tokens[0] != first {
+		t.Errorf("--ignore-eos: %+v, want 9 tokens from %d on", j, first)
+	}
+}
+
 // The beginning of the text and special tokens, as flags ask for them.
 func TestGeneratePromptTokens(t *testing.T) {
 	model := randomModel(t, modeltest.Shape{})

@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gollm/gollm/model/modeltest"
 )
@@ -18,8 +22,11 @@ import (
 const asCommand = "GOLLM_TEST_IS_COMMAND"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
+	switch os.Getenv(asCommand) {
+	case "gollm":
 		main()
+	case "stubborn":
+		stubborn()
 	}
 	os.Exit(m.Run())
 }
@@ -27,8 +34,44 @@ func TestMain(m *testing.M) {
 // process is gollm as a process of its own.
 func process(args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asCommand+"=1")
+	cmd.Env = append(os.Environ(), asCommand+"=gollm")
 	return cmd
+}
+
+// stubborn is a process that notices the first Ctrl-C and goes on.
+func stubborn() {
+	ctx, release := interruptible(context.Background())
+	defer release()
+	fmt.Println("ready")
+	<-ctx.Done()
+	fmt.Println("noticed")
+	time.Sleep(time.Minute)
+}
+
+func TestSecondInterruptKills(t *testing.T) {
+	cmd := process()
+	cmd.Env = append(os.Environ(), asCommand+"=stubborn")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for _, want := range []string{"ready", "noticed"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("%q, want %q", lines.Text(), want)
+		}
+		time.Sleep(50 * time.Millisecond) // the handler is taken away beside the context
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, cmd)
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
+		t.Errorf("%v, want killed by the second Ctrl-C", cmd.ProcessState)
+	}
 }
 
 // result is what a command line did.

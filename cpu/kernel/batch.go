@@ -71,8 +71,9 @@ func (b *Batch) Need(dt device.DType) {
 	}
 	s := scalingOf(dt)
 	b.need[s] = true
-	if n := b.Tokens * b.supers; cap(b.forms[s]) < n {
-		b.forms[s] = make([]actBlock, n)
+	if n := b.Tokens * b.supers; cap(b.forms[s]) < n && n > 0 {
+		memory := alignedFloats(n * actSize / 4)
+		b.forms[s] = unsafe.Slice((*actBlock)(unsafe.Pointer(&memory[0])), n)
 	} else {
 		b.forms[s] = b.forms[s][:n]
 	}

@@ -2,182 +2,182 @@
 
 package kernel
 
-// gemm32T1 adds the product of a panel with 1 tokens to acc.
+// gemm32T1 adds the product of a panel with tiles of 1 tokens to acc.
 //
 //go:noescape
-func gemm32T1(acc *float32, panel *panel, act *actBlock)
+func gemm32T1(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16T1 adds the product of a panel with 1 tokens to acc.
+// gemm16T1 adds the product of a panel with tiles of 1 tokens to acc.
 //
 //go:noescape
-func gemm16T1(acc *float32, panel *panel, act *actBlock)
+func gemm16T1(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockT1 adds the product of a panel with 1 tokens to acc.
+// gemmBlockT1 adds the product of a panel with tiles of 1 tokens to acc.
 //
 //go:noescape
-func gemmBlockT1(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockT1(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)
 
-// gemm32MinT1 adds the product of a panel with 1 tokens to acc.
+// gemm32MinT1 adds the product of a panel with tiles of 1 tokens to acc.
 //
 //go:noescape
-func gemm32MinT1(acc *float32, panel *panel, act *actBlock)
+func gemm32MinT1(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16MinT1 adds the product of a panel with 1 tokens to acc.
+// gemm16MinT1 adds the product of a panel with tiles of 1 tokens to acc.
 //
 //go:noescape
-func gemm16MinT1(acc *float32, panel *panel, act *actBlock)
+func gemm16MinT1(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockMinT1 adds the product of a panel with 1 tokens to acc.
+// gemmBlockMinT1 adds the product of a panel with tiles of 1 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT1(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockMinT1(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)
 
-// gemm32T2 adds the product of a panel with 2 tokens to acc.
+// gemm32T2 adds the product of a panel with tiles of 2 tokens to acc.
 //
 //go:noescape
-func gemm32T2(acc *float32, panel *panel, act *actBlock)
+func gemm32T2(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16T2 adds the product of a panel with 2 tokens to acc.
+// gemm16T2 adds the product of a panel with tiles of 2 tokens to acc.
 //
 //go:noescape
-func gemm16T2(acc *float32, panel *panel, act *actBlock)
+func gemm16T2(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockT2 adds the product of a panel with 2 tokens to acc.
+// gemmBlockT2 adds the product of a panel with tiles of 2 tokens to acc.
 //
 //go:noescape
-func gemmBlockT2(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockT2(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)
 
-// gemm32MinT2 adds the product of a panel with 2 tokens to acc.
+// gemm32MinT2 adds the product of a panel with tiles of 2 tokens to acc.
 //
 //go:noescape
-func gemm32MinT2(acc *float32, panel *panel, act *actBlock)
+func gemm32MinT2(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16MinT2 adds the product of a panel with 2 tokens to acc.
+// gemm16MinT2 adds the product of a panel with tiles of 2 tokens to acc.
 //
 //go:noescape
-func gemm16MinT2(acc *float32, panel *panel, act *actBlock)
+func gemm16MinT2(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockMinT2 adds the product of a panel with 2 tokens to acc.
+// gemmBlockMinT2 adds the product of a panel with tiles of 2 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT2(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockMinT2(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)
 
-// gemm32T3 adds the product of a panel with 3 tokens to acc.
+// gemm32T3 adds the product of a panel with tiles of 3 tokens to acc.
 //
 //go:noescape
-func gemm32T3(acc *float32, panel *panel, act *actBlock)
+func gemm32T3(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16T3 adds the product of a panel with 3 tokens to acc.
+// gemm16T3 adds the product of a panel with tiles of 3 tokens to acc.
 //
 //go:noescape
-func gemm16T3(acc *float32, panel *panel, act *actBlock)
+func gemm16T3(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockT3 adds the product of a panel with 3 tokens to acc.
+// gemmBlockT3 adds the product of a panel with tiles of 3 tokens to acc.
 //
 //go:noescape
-func gemmBlockT3(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockT3(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)
 
-// gemm32MinT3 adds the product of a panel with 3 tokens to acc.
+// gemm32MinT3 adds the product of a panel with tiles of 3 tokens to acc.
 //
 //go:noescape
-func gemm32MinT3(acc *float32, panel *panel, act *actBlock)
+func gemm32MinT3(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16MinT3 adds the product of a panel with 3 tokens to acc.
+// gemm16MinT3 adds the product of a panel with tiles of 3 tokens to acc.
 //
 //go:noescape
-func gemm16MinT3(acc *float32, panel *panel, act *actBlock)
+func gemm16MinT3(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockMinT3 adds the product of a panel with 3 tokens to acc.
+// gemmBlockMinT3 adds the product of a panel with tiles of 3 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT3(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockMinT3(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)
 
-// gemm32T4 adds the product of a panel with 4 tokens to acc.
+// gemm32T4 adds the product of a panel with tiles of 4 tokens to acc.
 //
 //go:noescape
-func gemm32T4(acc *float32, panel *panel, act *actBlock)
+func gemm32T4(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16T4 adds the product of a panel with 4 tokens to acc.
+// gemm16T4 adds the product of a panel with tiles of 4 tokens to acc.
 //
 //go:noescape
-func gemm16T4(acc *float32, panel *panel, act *actBlock)
+func gemm16T4(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockT4 adds the product of a panel with 4 tokens to acc.
+// gemmBlockT4 adds the product of a panel with tiles of 4 tokens to acc.
 //
 //go:noescape
-func gemmBlockT4(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockT4(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)
 
-// gemm32MinT4 adds the product of a panel with 4 tokens to acc.
+// gemm32MinT4 adds the product of a panel with tiles of 4 tokens to acc.
 //
 //go:noescape
-func gemm32MinT4(acc *float32, panel *panel, act *actBlock)
+func gemm32MinT4(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16MinT4 adds the product of a panel with 4 tokens to acc.
+// gemm16MinT4 adds the product of a panel with tiles of 4 tokens to acc.
 //
 //go:noescape
-func gemm16MinT4(acc *float32, panel *panel, act *actBlock)
+func gemm16MinT4(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockMinT4 adds the product of a panel with 4 tokens to acc.
+// gemmBlockMinT4 adds the product of a panel with tiles of 4 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT4(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockMinT4(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)
 
-// gemm32T5 adds the product of a panel with 5 tokens to acc.
+// gemm32T5 adds the product of a panel with tiles of 5 tokens to acc.
 //
 //go:noescape
-func gemm32T5(acc *float32, panel *panel, act *actBlock)
+func gemm32T5(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16T5 adds the product of a panel with 5 tokens to acc.
+// gemm16T5 adds the product of a panel with tiles of 5 tokens to acc.
 //
 //go:noescape
-func gemm16T5(acc *float32, panel *panel, act *actBlock)
+func gemm16T5(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockT5 adds the product of a panel with 5 tokens to acc.
+// gemmBlockT5 adds the product of a panel with tiles of 5 tokens to acc.
 //
 //go:noescape
-func gemmBlockT5(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockT5(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)
 
-// gemm32MinT5 adds the product of a panel with 5 tokens to acc.
+// gemm32MinT5 adds the product of a panel with tiles of 5 tokens to acc.
 //
 //go:noescape
-func gemm32MinT5(acc *float32, panel *panel, act *actBlock)
+func gemm32MinT5(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16MinT5 adds the product of a panel with 5 tokens to acc.
+// gemm16MinT5 adds the product of a panel with tiles of 5 tokens to acc.
 //
 //go:noescape
-func gemm16MinT5(acc *float32, panel *panel, act *actBlock)
+func gemm16MinT5(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockMinT5 adds the product of a panel with 5 tokens to acc.
+// gemmBlockMinT5 adds the product of a panel with tiles of 5 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT5(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockMinT5(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)
 
-// gemm32T6 adds the product of a panel with 6 tokens to acc.
+// gemm32T6 adds the product of a panel with tiles of 6 tokens to acc.
 //
 //go:noescape
-func gemm32T6(acc *float32, panel *panel, act *actBlock)
+func gemm32T6(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16T6 adds the product of a panel with 6 tokens to acc.
+// gemm16T6 adds the product of a panel with tiles of 6 tokens to acc.
 //
 //go:noescape
-func gemm16T6(acc *float32, panel *panel, act *actBlock)
+func gemm16T6(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockT6 adds the product of a panel with 6 tokens to acc.
+// gemmBlockT6 adds the product of a panel with tiles of 6 tokens to acc.
 //
 //go:noescape
-func gemmBlockT6(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockT6(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)
 
-// gemm32MinT6 adds the product of a panel with 6 tokens to acc.
+// gemm32MinT6 adds the product of a panel with tiles of 6 tokens to acc.
 //
 //go:noescape
-func gemm32MinT6(acc *float32, panel *panel, act *actBlock)
+func gemm32MinT6(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemm16MinT6 adds the product of a panel with 6 tokens to acc.
+// gemm16MinT6 adds the product of a panel with tiles of 6 tokens to acc.
 //
 //go:noescape
-func gemm16MinT6(acc *float32, panel *panel, act *actBlock)
+func gemm16MinT6(acc *float32, panel *panel, act *actBlock, tiles int)
 
-// gemmBlockMinT6 adds the product of a panel with 6 tokens to acc.
+// gemmBlockMinT6 adds the product of a panel with tiles of 6 tokens to acc.
 //
 //go:noescape
-func gemmBlockMinT6(acc *float32, panel *panel, act *actBlock, blocks int)
+func gemmBlockMinT6(acc *float32, panel *panel, act *actBlock, tiles int, blocks int)

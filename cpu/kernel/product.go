@@ -1,6 +1,9 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+	"unsafe"
+)
 
 // Product is Dst[t][r] = Σ_k X[t][k]·W[r][k] for the tokens t of a Batch.
 // Ranges of rows may be computed in parallel, each with its own Scratch.
@@ -27,24 +30,44 @@ func (p *Product) Check(b *Batch) {
 // Scratch is the working memory of one worker. The zero value is ready; it
 // grows to what the products need and stays.
 type Scratch struct {
-	block block
+	*unpacked
+	sums []float32
+}
+
+// unpacked is the part of a Scratch whose size does not depend on the product.
+type unpacked struct {
 	rows  [panelRows]block
 	panel panel
-	sums  []float32
 	out   [2][gemvRows]float32
+}
+
+// ready allocates the fixed part on first use.
+func (s *Scratch) ready() {
+	if s.unpacked == nil {
+		memory := alignedFloats(int(unsafe.Sizeof(unpacked{}))/4 + 1)
+		s.unpacked = (*unpacked)(unsafe.Pointer(&memory[0]))
+	}
 }
 
 // floats is n floats of scratch, with any content.
 func (s *Scratch) floats(n int) []float32 {
 	if cap(s.sums) < n {
-		s.sums = make([]float32, n)
+		s.sums = alignedFloats(n)
 	}
 	return s.sums[:n]
+}
+
+// alignedFloats is n floats from the start of a cache line on: a vector that
+// crosses two lines takes twice as long to load.
+func alignedFloats(n int) []float32 {
+	f := make([]float32, n+15)
+	return f[-(uintptr(unsafe.Pointer(&f[0]))/4)%16:][:n:n]
 }
 
 // Compute writes rows lo to hi-1 of p for all tokens of b, which has been
 // prepared for W's type.
 func (p *Product) Compute(b *Batch, s *Scratch, lo, hi int) {
+	s.ready()
 	current.compute(p, b, s, lo, hi)
 }
 
@@ -70,10 +93,10 @@ func computeRowGo(p *Product, b *Batch, s *Scratch, r int) {
 		p.Dst.Data[t*p.Dst.Stride+r] = 0
 	}
 	for i := 0; i*size < len(row); i++ {
-		expandSuper(dt, &s.block, row[i*size:min((i+1)*size, len(row))])
+		expandSuper(dt, &s.rows[0], row[i*size:min((i+1)*size, len(row))])
 		for t := range b.Tokens {
 			acc := &p.Dst.Data[t*p.Dst.Stride+r]
-			*acc = dotBlock(*acc, scheme, &s.block, b.at(form, i, t))
+			*acc = dotBlock(*acc, scheme, &s.rows[0], b.at(form, i, t))
 		}
 	}
 }
@@ -82,7 +105,7 @@ func computeRowGo(p *Product, b *Batch, s *Scratch, r int) {
 // tile that the loops work on, small enough that workers finish together.
 func (p *Product) PartRows(b *Batch, workers int) int {
 	if b.Tokens > 4 {
-		return 64
+		return 128
 	}
 	rows := (p.W.Rows + 8*workers - 1) / (8 * workers)
 	return min(max((rows+3)&^3, 16), 256)

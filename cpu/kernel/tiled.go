@@ -10,7 +10,7 @@ import "github.com/gollm/gollm/device"
 const (
 	tileTokens  = 6   // most tokens of a tile
 	blockTokens = 512 // tokens that one unpacking serves
-	partPanels  = 2   // panels of a part
+	partPanels  = 4   // panels of a part
 )
 
 // tiledLoops is what the tiled product of a quantized type needs from an ISA.
@@ -18,8 +18,8 @@ const (
 type tiledLoops struct {
 	expand    map[device.DType]func(dst *block, src *byte, stride uintptr, rows int)
 	pack      map[int]func(dst *panel, rows *block) // by group
-	gemm      map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock)
-	gemmBlock map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock, blocks int)
+	gemm      map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock, tiles int)
+	gemmBlock map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock, tiles, blocks int)
 }
 
 // tiled is one call of the tiled product.
@@ -89,19 +89,25 @@ func (t *tiled) unpack(row, rows, i int) {
 func (t *tiled) whole(i int) bool { return (i+1)*superLen <= t.b.Cols }
 
 // multiply adds the panel's product with tokens to sums, f32 [tokens, 32]. The
-// tokens are cut into tiles of nearly equal size.
+// tokens are cut into tiles of two sizes that differ by one.
 func (t *tiled) multiply(sums []float32, token, tokens, i int) {
-	form := scalingOf(t.p.W.DType)
-	blocks := min(superLen/32, t.b.Cols/32-i*superLen/32)
 	tiles := (tokens + tileTokens - 1) / tileTokens
-	gemm, gemmBlock := t.gemm[t.scheme], t.gemmBlock[t.scheme]
-	for n := range tiles {
-		lo, hi := n*tokens/tiles, (n+1)*tokens/tiles
-		act := t.b.at(form, i, token+lo)
-		if gemm != nil {
-			gemm[hi-lo](&sums[lo*panelRows], &t.s.panel, act)
-		} else {
-			gemmBlock[hi-lo](&sums[lo*panelRows], &t.s.panel, act, blocks)
-		}
+	size := (tokens + tiles - 1) / tiles
+	small := tiles*size - tokens
+	large := tiles - small
+	t.tiles(sums, token, size, large, i)
+	if small > 0 {
+		t.tiles(sums[large*size*panelRows:], token+large*size, size-1, small, i)
 	}
+}
+
+// tiles multiplies n tiles of the given size.
+func (t *tiled) tiles(sums []float32, token, size, n, i int) {
+	act := t.b.at(scalingOf(t.p.W.DType), i, token)
+	if gemm := t.gemm[t.scheme]; gemm != nil {
+		gemm[size](&sums[0], &t.s.panel, act, n)
+		return
+	}
+	blocks := min(superLen/32, t.b.Cols/32-i*superLen/32)
+	t.gemmBlock[t.scheme][size](&sums[0], &t.s.panel, act, n, blocks)
 }

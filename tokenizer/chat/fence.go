@@ -14,7 +14,7 @@ import (
 // of any kind besides the bytes of a string.
 const (
 	maxTime     = 2 * time.Second
-	maxSteps    = 200_000  // loop rounds, tags, operators, calls
+	maxSteps    = 100_000  // loop rounds, tags, operators, calls
 	maxItems    = 20_000   // rounds of one loop, numbers of one range
 	maxPairs    = 2_000    // entries of a dictionary that is looped over
 	maxCalls    = 32       // macros inside macros
@@ -26,6 +26,7 @@ const (
 // fence counts what one rendering does and keeps the first thing that went wrong.
 type fence struct {
 	ctx      context.Context
+	limit    time.Duration
 	deadline time.Time
 	steps    int
 	calls    int
@@ -35,11 +36,12 @@ type fence struct {
 	err      error
 }
 
-// newFence begins a rendering of an input of some size.
-func newFence(ctx context.Context, input int) *fence {
+// newFence begins a rendering of an input of some size, in bytes.
+func newFence(ctx context.Context, input int, limit time.Duration) *fence {
 	return &fence{
 		ctx:      ctx,
-		deadline: time.Now().Add(maxTime),
+		limit:    limit,
+		deadline: time.Now().Add(limit),
 		maxValue: 4*input + spareValue,
 		maxMade:  32*input + spareMaking,
 	}
@@ -72,7 +74,7 @@ func (f *fence) step(size int) error {
 	case f.ctx.Err() != nil:
 		err = f.ctx.Err()
 	case time.Now().After(f.deadline):
-		err = fmt.Errorf("the template takes longer than %v", maxTime)
+		err = fmt.Errorf("the template takes longer than %v", f.limit)
 	}
 	if err != nil {
 		f.fail(err)

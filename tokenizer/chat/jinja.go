@@ -53,7 +53,7 @@ func jinjaConfig() *config.Config {
 
 // checkJinja reports why a template cannot be parsed.
 func checkJinja(source string) error {
-	_, _, err := parseJinja(newFence(context.Background(), len(source)), source, Conversation{})
+	_, _, err := parseJinja(newFence(context.Background(), len(source), maxTime), source, Conversation{})
 	if err != nil {
 		return fmt.Errorf("chat: template: %w", err)
 	}
@@ -117,22 +117,22 @@ func checkTags(source string) error {
 }
 
 // renderJinja renders a template that checkJinja accepted.
-func renderJinja(ctx context.Context, source string, c Conversation) (text string, err error) {
-	input := len(source) + len(c.BOS) + len(c.EOS)
+func (t *Template) renderJinja(ctx context.Context, c Conversation) (text string, err error) {
+	input := len(t.source) + len(c.BOS) + len(c.EOS)
 	for _, m := range c.Messages {
 		input += len(m.Role) + len(m.Content) + 64
 	}
 	for _, tool := range c.Tools {
 		input += 8 * len(tool)
 	}
-	f := newFence(ctx, input)
+	f := newFence(ctx, input, t.limit)
 	data, err := values(c)
 	if err != nil {
 		return "", err
 	}
-	t, _, err := parseJinja(f, source, c)
+	parsed, _, err := parseJinja(f, t.source, c)
 	if err == nil {
-		text, err = execute(f, t, data)
+		text, err = execute(f, parsed, data)
 	}
 	if err != nil {
 		return "", fmt.Errorf("chat: template: %w", err)

@@ -64,6 +64,9 @@ func (w *jsonWriter) write(v *exec.Value, depth int) {
 func (w *jsonWriter) list(open, close byte, n, depth int, each func(int)) {
 	w.out.WriteByte(open)
 	for i := range n {
+		if w.fence.err != nil {
+			return
+		}
 		if i > 0 {
 			w.out.WriteByte(',')
 			if w.indent < 0 {

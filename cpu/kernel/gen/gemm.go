@@ -12,8 +12,8 @@ import (
 //
 //	acc[t][r] += Σ_k w[r][k]·x[t][k], arithmetic as in dot.go
 //
-// Shapes: panel as in layout.go; act: actBlock [tokens]; acc: f32 [tokens][32],
-// read and written.
+// Shapes: panel as in layout.go; act: actBlock [tiles·tokens]; acc: f32
+// [tiles·tokens][32], read and written.
 //
 // Lanes are rows. The two vectors of a tile's 32 rows meet each token's four
 // bytes, broadcast, in VPDPBUSD (activations unsigned, weights signed); the
@@ -47,21 +47,32 @@ type tile struct {
 	panel  Register     // start of the panel
 	w      Register     // weights of the current group
 	act    Register     // actBlock [tokens]
+	tiles  Register     // to do
 	sum    []VecVirtual // float sums, [tokens][2]
 	ints   []VecVirtual // int32 sums, [tokens][2]
 }
 
 func (t *tile) begin(name, extra string) {
-	function(name, "func(acc *float32, panel *panel, act *actBlock"+extra+")", "adds the product of a panel with "+fmt.Sprint(t.tokens)+" tokens to acc.")
+	function(name, "func(acc *float32, panel *panel, act *actBlock, tiles int"+extra+")", fmt.Sprintf("adds the product of a panel with tiles of %d tokens to acc.", t.tokens))
 	t.acc = Load(Param("acc"), GP64())
 	t.panel = Load(Param("panel"), GP64())
 	t.act = Load(Param("act"), GP64())
+	t.tiles = Load(Param("tiles"), GP64())
 	t.w = GP64()
-	MOVQ(t.panel, t.w)
 	for range 2 * t.tokens {
 		t.sum = append(t.sum, ZMM())
 		t.ints = append(t.ints, ZMM())
 	}
+}
+
+// next ends the loop over tiles.
+func (t *tile) next() {
+	ADDQ(U32(t.tokens*actSize), t.act)
+	ADDQ(U32(t.tokens*panelRow), t.acc)
+	DECQ(t.tiles)
+	JNZ(LabelRef("tile"))
+	VZEROUPPER()
+	RET()
 }
 
 // token addresses byte disp of token i's block, from a base for token 0.
@@ -97,6 +108,8 @@ func gemmSuper(tokens, group int, mins bool) {
 		name += "Min"
 	}
 	t.begin(fmt.Sprintf("%sT%d", name, tokens), "")
+	Label("tile")
+	MOVQ(t.panel, t.w)
 	for _, s := range t.sum {
 		VPXORD(s, s, s)
 	}
@@ -124,8 +137,7 @@ func gemmSuper(tokens, group int, mins bool) {
 		t.dotMins(group)
 	}
 	t.finish(mins)
-	VZEROUPPER()
-	RET()
+	t.next()
 }
 
 // dotMins leaves Σ min·Σq in t.ints.
@@ -179,16 +191,21 @@ func gemmBlocks(tokens int, mins bool) {
 		name += "Min"
 	}
 	t.begin(fmt.Sprintf("%sT%d", name, tokens), ", blocks int")
-	n := Load(Param("blocks"), GP64())
+	blocks, n := Load(Param("blocks"), GP64()), GP64()
+	Label("tile")
+	MOVQ(t.panel, t.w)
+	MOVQ(blocks, n)
 	for i, s := range t.sum {
 		VMOVUPS(Mem{Base: t.acc, Disp: 64 * i}, s)
 	}
-	scales := GP64() // walks over the scales of the tokens
+	act, scales := GP64(), GP64() // walk over the activations and their scales
+	MOVQ(t.act, act)
 	MOVQ(t.act, scales)
-	rows := t.panel // walks over the rows' values
+	rows := GP64() // walks over the rows' values
+	MOVQ(t.panel, rows)
 	dx, p := ZMM(), ZMM()
 	Label("blocks")
-	t.dotGroup(t.act, rows, 32, actQ, 0, panelInit)
+	t.dotGroup(act, rows, 32, actQ, 0, panelInit)
 	for i, s := range t.sum {
 		VCVTDQ2PS(t.ints[i], t.ints[i])
 		if i%2 == 0 {
@@ -207,13 +224,12 @@ func gemmBlocks(tokens int, mins bool) {
 	}
 	ADDQ(U32(8*panelRow), t.w)
 	ADDQ(U32(panelRow), rows)
-	ADDQ(U32(32), t.act)
+	ADDQ(U32(32), act)
 	ADDQ(U32(4), scales)
 	DECQ(n)
 	JNZ(LabelRef("blocks"))
 	for i, s := range t.sum {
 		VMOVUPS(s, Mem{Base: t.acc, Disp: 64 * i})
 	}
-	VZEROUPPER()
-	RET()
+	t.next()
 }
