@@ -23,6 +23,8 @@ type ops struct {
 	rope      ropeTable
 	sampler   sampler
 	sketch    sketcher
+	choose    chooseTask
+	widen     widenTask
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {

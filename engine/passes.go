@@ -65,6 +65,7 @@ type passConfig struct {
 	rows          int          // most rows of a prefill pass, unless the attention wants a whole prompt
 	kv            device.DType // type of the cache
 	window        int          // the model's own sliding window; 0 is none
+	rope          device.Rope  // the model's rotation; no Freqs without a model
 	attn          *sparse.Spec // nil is dense
 	seed          uint64
 }
@@ -108,6 +109,7 @@ func (p *passes) build(c passConfig, rows int) (err error) {
 		MaxLen: c.maxLen, Slots: c.slots, Rows: rows, Pages: p.cache.Config().Pages,
 	}
 	env := sparse.NewEnv(p.dev, p.shape, c.seed)
+	env.Rope = c.rope
 	if p.policy, err = c.attn.Build(env); err != nil {
 		return err
 	}
@@ -152,7 +154,7 @@ func (p *passes) truncate(s *kvcache.Seq, n int) int {
 // pass over them. prompt is the length of the whole prompt.
 func (p *passes) chunk(s *kvcache.Seq, ids []int32, prompt int) (sparse.Pass, error) {
 	first, n := s.Len(), len(ids)
-	if err := s.Extend(n, nil); err != nil {
+	if err := s.Extend(n, p.policy.Aliased(prompt)); err != nil {
 		return sparse.Pass{}, err
 	}
 	p.write(p.ids, ids)

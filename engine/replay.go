@@ -217,7 +217,7 @@ func (r *Replay) prefillChunk(s *ReplaySequence, n, prompt int) error {
 func (r *Replay) layer(p *sparse.Pass, l int, dst, q, k, v device.Tensor) {
 	c, n := r.conf, p.Rows()
 	k, v = k.Reshape(n, c.KVHeads, c.HeadDim), v.Reshape(n, c.KVHeads, c.HeadDim)
-	p.Ops.Append(p.KV(l), k, v)
+	r.policy.Append(p, l, k, v)
 	r.policy.Attend(p, l, dst.Reshape(n, c.Heads, c.HeadDim), q.Reshape(n, c.Heads, c.HeadDim), k)
 }
 

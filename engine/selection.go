@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"slices"
 
 	"github.com/gollm/gollm/device"
@@ -75,7 +74,7 @@ func (s *Selection) List(row, head int) (index []int32, weights []float32) {
 // weightOf is the weight of position j for the row at p; 0 is not read.
 func (s *Selection) weightOf(p, j int, index []int32, weights []float32) float32 {
 	plan := &s.plan
-	if !spanSees(plan.Span, p, j) {
+	if !plan.Span.Sees(p, j) {
 		return 0
 	}
 	if plan.Middle == device.All || j < plan.Sink || j >= recentFrom(plan, p) {
@@ -96,14 +95,6 @@ func (s *Selection) weightOf(p, j int, index []int32, weights []float32) float32
 		return 1
 	}
 	return weights[i]
-}
-
-// spanSees reports whether a span lets the row at p see position j.
-func spanSees(s device.Span, p, j int) bool {
-	if j > p || s.Back > 0 && p-j >= s.Back {
-		return false
-	}
-	return s.Drop == 0 || j < s.Sink || j >= int(math.Floor(s.Drop*float64(p+1)+1e-9))-1
 }
 
 // recentFrom is where the recent window of the row at p begins.
