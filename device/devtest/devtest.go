@@ -25,6 +25,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		{"sample", func(t *testing.T, d device.Device) { runAll(t, d, sampleCases()) }},
 		{"append", func(t *testing.T, d device.Device) { runAll(t, d, appendCases()) }},
 		{"attend", func(t *testing.T, d device.Device) { runAll(t, d, attendCases()) }},
+		{"reuse", func(t *testing.T, d device.Device) { runAll(t, d, reuseCases()) }},
 		{"idle", idleRows},
 		{"pages", pagesDoNotMatter},
 		{"chunks", chunksDoNotMatter},
