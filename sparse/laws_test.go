@@ -36,12 +36,12 @@ type subject struct {
 // subjects is every system with settings that are sparse on short sequences.
 var subjects = []subject{
 	{spec: "dense", full: "dense"},
-	{spec: "streaming(sink=3,window=40)", full: "streaming(sink=1,window=1000)"},
+	{spec: "streaming(sink=3,window=40)", full: "streaming(sink=1,window=100000)"},
 	{spec: "topk(k=30,sink=4,window=20)", full: "topk(k=1.0,sink=0,window=1)"},
-	{spec: "topk(k=0.1,sink=4,window=20)", full: "topk(k=1000)"},
+	{spec: "topk(k=0.1,sink=4,window=20)", full: "topk(k=100000)"},
 	{spec: "sketchwalk(density=0.4,r=8)", full: "sketchwalk(density=1)", len: 400, unit: 64, random: true, shared: true},
-	{spec: "sketchwalk(tau=3,heads=mean_score,sketch=exact)", full: "sketchwalk(tau=9)", len: 400, unit: 64, shared: true},
-	{spec: "sketchwalk(tau=3,causal=none,arith=scaled)", full: "sketchwalk(tau=9)", len: 400, future: true, shared: true},
+	{spec: "sketchwalk(tau=3,heads=mean_score,sketch=exact)", full: "sketchwalk(tau=9999)", len: 400, unit: 64, shared: true},
+	{spec: "sketchwalk(tau=3,causal=none,arith=scaled)", full: "sketchwalk(tau=9999)", len: 400, future: true, shared: true},
 }
 
 // The size of the runs of the laws.
