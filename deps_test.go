@@ -25,6 +25,8 @@ const policy = `
 	device, sparse, weights, model, engine < eval
 	device, sparse, weights, model, kvcache, tokenizer, engine, eval, cpu, cuda < cmd
 
+	internal/npy < cmd
+
 	device < device/devtest
 	weights < model/modeltest
 	device/devtest, model/modeltest, internal/golden, internal/npy < tests
@@ -35,6 +37,7 @@ const policy = `
 	github.com/sugarme/tokenizer < tokenizer
 	github.com/nikolalohinski/gonja < tokenizer
 	github.com/spf13, github.com/jedib0t/go-pretty, github.com/agnivade/levenshtein, golang.org/x/term < cmd
+	gopkg.in/yaml.v3 < cmd
 `
 
 // TestImports holds the imports of every package against the policy.
