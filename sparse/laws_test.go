@@ -48,7 +48,7 @@ var subjects = []subject{
 	{spec: "cis(k=0.1,sink=4,local=16,s=8,tau=0,share=group)", full: "cis(k=100000,share=group)", shared: true},
 	{spec: "psaw(phi=0.2,ls=0,sink=3)", full: "psaw(phi=1)"},
 	{spec: "etf(ls=2)", full: "etf(psi=1)", prompt: true, frozen: 39 + 78},
-	{spec: "etf(ls=1,etf=kv,sink=2)", full: "etf(ls=4)", unit: device.PageLen, prompt: true, frozen: 36 + 67 + 92},
+	{spec: "etf(ls=1,etf=kv,sink=2)", full: "etf(psi=1,etf=kv)", unit: device.PageLen, prompt: true, frozen: 36 + 67 + 92},
 	{spec: "cpe(k=20,sink=4,local=16,s=4,tau=0.2,phi=0.3,ls=1)", full: "cpe(k=100000,phi=1,psi=1)", prompt: true, frozen: 34 + 65 + 90},
 }
 
