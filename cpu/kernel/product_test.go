@@ -141,18 +141,18 @@ func TestProductSplits(t *testing.T) {
 		for _, dt := range types() {
 			t.Run(fmt.Sprintf("%s/%v", isa, dt), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(2, uint64(dt)))
-				w := randomMatrix(rng, dt, 70, 1024)
-				x := randomActs(rng, 19, 1024)
-				want := multiply(t, isa, x, 19, w, 70)
-				for _, part := range []int{1, 3, 16, 33} {
+				w := randomMatrix(rng, dt, 37, 512)
+				x := randomActs(rng, 19, 512)
+				want := multiply(t, isa, x, 19, w, 37)
+				for _, part := range []int{1, 3, 33} {
 					sameBits(t, multiply(t, isa, x, 19, w, part), want, 19, w, 0)
 				}
-				for tokens := 1; tokens < 19; tokens++ {
-					sameBits(t, multiply(t, isa, x, tokens, w, 70), want, tokens, w, 0)
+				for _, tokens := range []int{1, 2, 3, 4, 5, 7, 8, 13, 18} {
+					sameBits(t, multiply(t, isa, x, tokens, w, 37), want, tokens, w, 0)
 				}
-				for first := range 19 {
-					one := Floats{x.Row(first, 1024), 1024}
-					sameBits(t, multiply(t, isa, one, 1, w, 70), want, 1, w, first)
+				for first := 0; first < 19; first += 3 {
+					one := Floats{x.Row(first, 512), 512}
+					sameBits(t, multiply(t, isa, one, 1, w, 37), want, 1, w, first)
 				}
 			})
 		}
