@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -110,7 +111,8 @@ func (t Tensor) At(i int) Tensor {
 func (t Tensor) Reshape(dims ...int) Tensor {
 	v := NewTensor(t.mem, t.off, t.DType, dims...)
 	if v.Len() != t.Len() || (t.DType.Quantized() && v.RowLen() != t.RowLen()) {
-		panic(fmt.Sprintf("device: Reshape of %v to %v", t, dims))
+		// A copy, so that dims stays on the caller's stack.
+		panic(fmt.Sprintf("device: Reshape of %v to %v", t, slices.Clone(dims)))
 	}
 	return v
 }

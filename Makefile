@@ -1,0 +1,50 @@
+# make help lists the targets. MODEL is a GGUF file, T the time of a fuzz run.
+
+GO     ?= go
+T      ?= 30s
+THREADS ?= 2
+COUNT  := $(if $(CI),-count=1)
+
+.PHONY: help build demo test race fuzz lint bench bench-peer golden generate check quick clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## bin/gollm, without cgo
+	CGO_ENABLED=0 $(GO) build -o bin/gollm ./cmd/gollm
+
+demo: ## a small model finds a needle in 4,000 tokens, another tells a story
+	@scripts/demo.sh
+
+test: ## every test, with the race detector (ten to twenty minutes on two cores)
+	$(GO) test -race -timeout 20m $(COUNT) ./...
+
+race: ## the packages that start goroutines, three times over, with the race detector
+	$(GO) test -race -count=3 ./cpu ./engine ./kvcache
+
+quick: ## every test, without the race detector
+	$(GO) test $(COUNT) ./...
+
+fuzz: ## every fuzz target for T=30s
+	@scripts/fuzz.sh $(T)
+
+lint: ## gofmt, vet, staticcheck and the rules of this tree
+	@scripts/lint.sh
+
+bench: ## speed of MODEL=file beside what the machine allows
+	$(GO) run ./cmd/gollm bench -m $(MODEL) --threads $(THREADS)
+
+bench-peer: build ## speed of MODEL="file ..." beside llama.cpp's
+	$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(MODEL)
+
+golden: ## remake testdata/logits with llama.cpp and numpy; then look at the diff
+	$$(scripts/peer-env.sh) scripts/logits-peer.py testdata testdata/logits
+
+generate: ## remake the assembly from its generator
+	$(GO) generate ./cpu/...
+
+check: ## what CI runs
+	.ci/run
+
+clean: ## remove what was built
+	rm -rf bin build

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/sparse"
+)
+
+const attnLong = `List the attention systems that --attn takes, or tell about one of them.
+
+An attention system says which of the stored tokens each new one reads. dense
+reads all of them and is exact.
+
+` + attnHelp + `
+
+Systems that are combined work in the order of their stages: rows, window,
+select, sample, value; a phase takes one of each stage.`
+
+func newAttn() *cobra.Command {
+	return &cobra.Command{
+		Use:       "attn [NAME]",
+		Short:     "List the attention systems, or tell about one",
+		Long:      attnLong,
+		Example:   "  gollm attn\n  gollm attn dense",
+		GroupID:   groupAbout,
+		Args:      oneSystem,
+		ValidArgs: attnNames(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text := attnTable()
+			if len(args) == 1 {
+				text = attnDoc(findAttn(args[0]))
+			}
+			_, err := io.WriteString(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+}
+
+// oneSystem wants no argument or the name of a system.
+func oneSystem(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usagef("%d names, want one: gollm attn NAME", len(args))
+	}
+	if len(args) == 1 && findAttn(args[0]) == nil {
+		return usagef("no attention system is called %q; there are: %s", args[0], strings.Join(attnNames(), ", "))
+	}
+	return nil
+}
+
+// attnNames lists the systems in the order of their table.
+func attnNames() []string {
+	var names []string
+	for _, e := range sparse.Methods() {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+// findAttn is the system of that name, nil if there is none.
+func findAttn(name string) *sparse.Entry {
+	all := sparse.Methods()
+	i := slices.IndexFunc(all, func(e sparse.Entry) bool { return e.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// attnTable is one line for each system.
+func attnTable() string {
+	t := newTable()
+	t.AppendHeader(table.Row{"name", "used in", "stage", "what it is"})
+	for _, e := range sparse.Methods() {
+		t.AppendRow(table.Row{e.Name, phasesText(e.Doc), stageText(e.Doc), e.Title})
+	}
+	return t.Render() + "\n"
+}
+
+// phasesText is the phases that a system works in.
+func phasesText(d sparse.Doc) string {
+	switch {
+	case d.Prefill && d.Decode:
+		return "prefill, decode"
+	case d.Prefill:
+		return "prefill"
+	}
+	return "decode"
+}
+
+// attnDoc is all there is to know about a system.
+func attnDoc(e *sparse.Entry) string {
+	t := newTable()
+	for _, row := range []table.Row{
+		{"name", e.Name}, {"what it is", e.Title}, {"source", e.Source}, {"used in", phasesText(e.Doc)},
+		{"stage", stageText(e.Doc)}, {"chooses", e.Granularity}, {"reads", e.Reads}, {"prompt", wholeText(e.Doc)},
+	} {
+		if fmt.Sprint(row[1]) != "" {
+			t.AppendRow(row)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Presets)) {
+		t.AppendRow(table.Row{"preset " + name, e.Presets[name]})
+	}
+	text := t.Render() + "\n"
+	if options := e.Options(); len(options) > 0 {
+		o := newTable()
+		o.AppendHeader(table.Row{"option", "default", "unit or values", "meaning"})
+		for _, opt := range options {
+			allowed := opt.Unit
+			if len(opt.Values) > 0 {
+				allowed = strings.Join(opt.Values, ", ")
+			}
+			o.AppendRow(table.Row{opt.Name, opt.Default, allowed, opt.Doc})
+		}
+		text += "\n" + o.Render() + "\n"
+	}
+	return text
+}
+
+// wholeText says when a prompt cannot be read in parts.
+func wholeText(d sparse.Doc) string {
+	if d.Whole {
+		return "is read in one pass over all of it"
+	}
+	return ""
+}
+
+// stageText is the place of a system among those that it is combined with.
+func stageText(d sparse.Doc) string {
+	if d.Stage == 0 {
+		return ""
+	}
+	return d.Stage.String()
+}

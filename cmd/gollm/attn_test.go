@@ -1,0 +1,29 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gollm/gollm/sparse"
+)
+
+func TestAttn(t *testing.T) {
+	list := ok(t, "", "attn")
+	for _, e := range sparse.Methods() {
+		if !regexp.MustCompile(`(?m)^` + e.Name + ` `).MatchString(list) {
+			t.Errorf("gollm attn does not list %s:\n%s", e.Name, list)
+		}
+		doc := ok(t, "", "attn", e.Name)
+		for _, word := range []string{e.Name, e.Title, e.Reads} {
+			if !strings.Contains(doc, word) {
+				t.Errorf("gollm attn %s does not say %q:\n%s", e.Name, word, doc)
+			}
+		}
+		for _, o := range e.Options() {
+			if !regexp.MustCompile(`(?m)^` + o.Name + ` `).MatchString(doc) {
+				t.Errorf("gollm attn %s does not explain %s:\n%s", e.Name, o.Name, doc)
+			}
+		}
+	}
+}

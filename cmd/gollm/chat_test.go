@@ -1,0 +1,283 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/model/modeltest"
+)
+
+// talker is a random model whose template shows the roles.
+func talker(t *testing.T, context int) string {
+	t.Helper()
+	return randomModel(t, modeltest.Shape{Context: context, Keys: map[string]any{
+		"tokenizer.chat_template": "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}",
+	}})
+}
+
+func TestChatAnswersEachLine(t *testing.T) {
+	r := gollm("Hello\n\n  \nAnd you?", "chat", "-m", talker(t, 512), "-n", "5", "--temp", "0")
+	if r.code != 0 || r.errs != "" || strings.Count(r.out, "\n") < 2 || strings.Contains(r.out, ">") {
+		t.Errorf("code %d, stdout %q, stderr %q, want two answers and nothing else", r.code, r.out, r.errs)
+	}
+}
+
+// What the cache has is not read again, and the answers are those of a
+// conversation without a cache.
+func TestChatReusesTheCache(t *testing.T) {
+	model := talker(t, 2048)
+	args := []string{"chat", "-m", model, "-n", "6", "--temp", "0"}
+	r := gollm("Hello, how are you?\nWhat is the weather like?\nBye\n", append(args, "-v")...)
+	if r.code != 0 {
+		t.Fatal(r.errs)
+	}
+	var cached, total []int
+	for _, m := range regexp.MustCompile(`(\d+) tokens, (\d+) of them in the cache`).FindAllStringSubmatch(r.errs, -1) {
+		total, cached = append(total, number(t, m[1])), append(cached, number(t, m[2]))
+	}
+	if len(total) != 3 || cached[0] != 0 || cached[1] < total[0] || cached[2] < total[1] {
+		t.Errorf("%v of %v tokens were in the cache, want at least the prompts before", cached, total)
+	}
+	answers := strings.Split(strings.TrimSuffix(r.out, "\n"), "\n")
+	prompt := "<s>[user]Hello, how are you?[assistant]" + answers[0] + "[user]What is the weather like?[assistant]"
+	alone := decode[generateReport](t, ok(t, "", "generate", "-m", model, "-p", prompt, "-n", "6", "--temp", "0", "--json"))
+	if got := strings.TrimLeft(alone.Text, " \n"); got != answers[1] {
+		t.Errorf("with the cache the second answer is %q, without %q", answers[1], got)
+	}
+}
+
+func number(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestChatCommands(t *testing.T) {
+	r := gollm("/help\n/system\n/system Be kind\n/system\n/stats\n/nonsense\nHi\n/stats\n/clear\n/exit\nnot read\n",
+		"chat", "-m", talker(t, 512), "-n", "3", "--temp", "0", "--system", "Be brief")
+	if r.code != 0 {
+		t.Fatal(r.errs)
+	}
+	at := 0
+	for _, word := range []string{"/clear", `"Be brief"`, "begins anew", `"Be kind"`, "0 of 512 tokens", "/nonsense is no command", "prompt tokens at", "of 512 tokens", "forgotten"} {
+		i := strings.Index(r.errs[at:], word)
+		if i < 0 {
+			t.Fatalf("no %q after %q", word, r.errs[at:])
+		}
+		at += i
+	}
+	if strings.Count(r.out, "\n") > 3 {
+		t.Errorf("stdout %q, want one answer", r.out)
+	}
+}
+
+func TestChatContinuedLines(t *testing.T) {
+	r := bufio.NewReader(strings.NewReader("one\\\ntwo\\\nthree\r\nfour\nfive\\"))
+	for _, want := range []string{"one\ntwo\nthree", "four", "five"} {
+		if got, err := readMessage(r); got != want || (err != nil && err != io.EOF) {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+	}
+}
+
+func TestChatFullContextSaysWhatToDo(t *testing.T) {
+	model := talker(t, 512)
+	long := strings.Repeat("word ", 40)
+	fails(t, exitFailure, []string{"the conversation has", "the context holds 64", "/clear", "--ctx"}, long, "chat", "-m", model, "--ctx", "64")
+	y := newTypist(t, model, 64)
+	y.options.IgnoreEnd = true
+	done := make(chan error, 1)
+	go func() { done <- y.run(t.Context()) }()
+	y.typeLine(t, "Hi")
+	y.await(t, "the context is full and the answer incomplete: /clear")
+	y.typeLine(t, long)
+	y.await(t, "the context holds 64")
+	y.typeLine(t, "/exit")
+	if err := <-done; err != nil {
+		t.Errorf("a full context ended the program: %v", err)
+	}
+}
+
+func TestChatWithoutTemplate(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{Keys: map[string]any{"tokenizer.ggml.tokens": plainTokens(320)}})
+	fails(t, exitFailure, []string{"has no chat template", "gollm generate without --chat", "--template"}, "Hi\n", "chat", "-m", model)
+}
+
+// plainTokens is a vocabulary without the tokens of any chat format.
+func plainTokens(n int) []string {
+	tokens := []string{"<none>", "<begin>", "<end>"}
+	for b := range 256 {
+		tokens = append(tokens, "<0x"+strings.ToUpper(strconv.FormatInt(int64(b)+256, 16)[1:])+">")
+	}
+	for len(tokens) < n {
+		tokens = append(tokens, "▁w"+strconv.Itoa(len(tokens)))
+	}
+	return tokens
+}
+
+// typist is a terminal session in which a test types and reads.
+type typist struct {
+	*session
+	keys *io.PipeWriter
+
+	mu       sync.Mutex
+	out, err strings.Builder
+}
+
+// shown is what was printed so far.
+func (y *typist) shown() string {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.out.String() + y.err.String()
+}
+
+// pane is one of a typist's streams.
+type pane struct {
+	y *typist
+	b *strings.Builder
+}
+
+func (p pane) Write(b []byte) (int, error) {
+	p.y.mu.Lock()
+	defer p.y.mu.Unlock()
+	return p.b.Write(b)
+}
+
+// await waits until the session has shown a text.
+func (y *typist) await(t *testing.T, text string) {
+	t.Helper()
+	for range 2000 {
+		if strings.Contains(y.shown(), text) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("%q did not appear in %q", text, y.shown())
+}
+
+func (y *typist) typeLine(t *testing.T, line string) {
+	t.Helper()
+	if _, err := io.WriteString(y.keys, line+"\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newTypist makes a session that believes in a terminal.
+func newTypist(t *testing.T, model string, context int) *typist {
+	t.Helper()
+	y := &typist{}
+	in, keys := io.Pipe()
+	y.keys = keys
+	cmd := &cobra.Command{}
+	cmd.Flags().Bool("verbose", false, "")
+	cmd.SetIn(in)
+	cmd.SetOut(pane{y, &y.out})
+	cmd.SetErr(pane{y, &y.err})
+	c := chatFlags{model: modelFlags{path: model, device: "cpu"}, cache: cacheFlags{kv: "f16", attn: "dense", context: context}, limit: -1}
+	m, err := c.model.open(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	if y.session, err = c.newSession(cmd, m); err != nil {
+		t.Fatal(err)
+	}
+	y.interactive = true
+	return y
+}
+
+func TestChatInterruptStopsTheAnswerOnly(t *testing.T) {
+	y := newTypist(t, talker(t, 4096), 4096)
+	y.options.IgnoreEnd = true // the answer ends with the interrupt
+	done := make(chan error, 1)
+	go func() { done <- y.run(t.Context()) }()
+	y.await(t, "> ")
+	y.interrupts <- os.Interrupt
+	y.await(t, "Ctrl-D or /exit ends")
+	y.typeLine(t, "Hi")
+	for range 1000 { // until some of the answer is there
+		if len(y.shown()) > 200 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	y.interrupts <- os.Interrupt
+	y.await(t, "[stopped]")
+	y.typeLine(t, "/stats")
+	y.await(t, "of 4096 tokens of context are used")
+	y.keys.Close()
+	if err := <-done; err != nil {
+		t.Errorf("Ctrl-D: %v", err)
+	}
+	if len(y.messages) != 2 || y.messages[1].Content == "" {
+		t.Errorf("the answer so far is not kept: %+v", y.messages)
+	}
+}
+
+func TestChatPipeInterrupted(t *testing.T) {
+	cmd := process("chat", "-m", talker(t, 512), "--ctx", "60000", "-n", "-1", "--top-k", "0", "--temp", "3", "--seed", "3")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(in, "Hi\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, out)
+	if code := wait(t, cmd); code != exitInterrupted {
+		t.Errorf("exit code %d, want %d", code, exitInterrupted)
+	}
+}
+
+func TestCommonPrefix(t *testing.T) {
+	for _, tt := range []struct {
+		a, b []int32
+		want int
+	}{{nil, nil, 0}, {[]int32{1}, nil, 0}, {[]int32{1, 2}, []int32{1, 3}, 1}, {[]int32{1, 2}, []int32{1, 2, 3}, 2}} {
+		if got := commonPrefix(tt.a, tt.b); got != tt.want {
+			t.Errorf("commonPrefix(%v, %v) = %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+func TestConversation(t *testing.T) {
+	roles := func(system string) (all []string) {
+		for _, m := range conversation(system, nil, "Hi") {
+			all = append(all, m.Role+" "+m.Content)
+		}
+		return all
+	}
+	if got := roles(""); !slices.Equal(got, []string{"user Hi"}) {
+		t.Error(got)
+	}
+	if got := roles("Be kind"); !slices.Equal(got, []string{"system Be kind", "user Hi"}) {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/sparse"
+	"github.com/gollm/gollm/tokenizer"
+)
+
+// modelFlags say which model runs on what.
+type modelFlags struct {
+	path    string
+	device  string
+	threads int
+}
+
+// registerDevice registers what runs the model; it follows the flags that a
+// newcomer looks for.
+func (m *modelFlags) registerDevice(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&m.device, "device", "cpu", "where to run: "+strings.Join(device.Names(), ", "))
+	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads (default: one for each core)")
+	completeWith(cmd, "device", device.Names)
+}
+
+// registerPath registers -m alone, for commands that do not run the model.
+func (m *modelFlags) registerPath(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&m.path, "model", "m", "", "the model, a GGUF file (required)")
+	_ = cmd.MarkFlagFilename("model", "gguf") // fails only for a flag that does not exist
+}
+
+// check reports what is wrong with the flags.
+func (m *modelFlags) check() error {
+	if m.path == "" {
+		return usagef("no model: name a GGUF file with -m FILE, for example -m testdata/demo.gguf")
+	}
+	if m.device != "" && !slices.Contains(device.Names(), m.device) {
+		return usagef("--device %s is not in this build; want one of: %s", m.device, strings.Join(device.Names(), ", "))
+	}
+	if m.threads < 0 {
+		return usagef("--threads %d, want 1 or more, or 0 for one for each core", m.threads)
+	}
+	return nil
+}
+
+// cacheFlags say how large the KV cache is and what attention reads of it.
+type cacheFlags struct {
+	context int
+	kv      string
+	attn    string
+	audit   auditFlags // registered by the commands that print an audit
+}
+
+func (c *cacheFlags) register(cmd *cobra.Command, context string) {
+	f := cmd.Flags()
+	f.IntVar(&c.context, "ctx", 0, context)
+	f.StringVar(&c.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
+	f.StringVar(&c.attn, "attn", "dense", "attention system, or @FILE.yaml: "+strings.Join(attnNames(), ", ")+"; gollm attn tells about them")
+	completeWith(cmd, "kv", func() []string { return []string{"f16", "f32"} })
+	completeWith(cmd, "attn", attnNames)
+}
+
+// spec reads --attn.
+func (c *cacheFlags) spec() (*sparse.Spec, error) {
+	s, err := readSpec(c.attn)
+	if err != nil {
+		return nil, usagef("--attn: %v", err)
+	}
+	return s, nil
+}
+
+// dtype reads --kv.
+func (c *cacheFlags) dtype() (device.DType, error) {
+	switch strings.ToLower(c.kv) {
+	case "f16":
+		return device.F16, nil
+	case "f32":
+		return device.F32, nil
+	}
+	return 0, usagef("--kv %s, want f16 or f32", c.kv)
+}
+
+// check reports what is wrong with the flags.
+func (c *cacheFlags) check() error {
+	if _, err := c.spec(); err != nil {
+		return err
+	}
+	if c.context < 0 {
+		return usagef("--ctx %d, want a number of tokens above 0", c.context)
+	}
+	if err := c.audit.check(); err != nil {
+		return err
+	}
+	_, err := c.dtype()
+	return err
+}
+
+// samplingFlags say how a token is chosen.
+type samplingFlags struct {
+	device.Sampling
+	random bool // the seed was drawn, not given
+}
+
+func (s *samplingFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Float32Var(&s.Temperature, "temp", 0.8, "temperature: 0 always takes the likeliest token, higher is more varied")
+	f.IntVar(&s.TopK, "top-k", 40, "choose among this many likeliest tokens; 0 is all")
+	f.Float32Var(&s.TopP, "top-p", 0.95, "choose among the likeliest tokens that make up this share; 1 is all")
+	f.Float32Var(&s.MinP, "min-p", 0.05, "leave out tokens less likely than this share of the likeliest; 0 is none")
+	f.Float32Var(&s.RepeatPenalty, "repeat-penalty", 1, "make recent tokens less likely; 1 is off, 1.1 is usual")
+	f.Uint64Var(&s.Seed, "seed", 0, "same seed, same text (default: random, and printed)")
+}
+
+// check reports what is wrong with the flags, and draws a seed where none was
+// given.
+func (s *samplingFlags) check(cmd *cobra.Command) error {
+	for _, f := range []struct {
+		name         string
+		value        float32
+		least, limit float32
+	}{
+		{"temp", s.Temperature, 0, 100}, {"top-p", s.TopP, 0, 1}, {"min-p", s.MinP, 0, 1},
+		{"repeat-penalty", s.RepeatPenalty, 0, 100},
+	} {
+		if !(f.value >= f.least && f.value <= f.limit) {
+			return usagef("--%s %v, want %v to %v", f.name, f.value, f.least, f.limit)
+		}
+	}
+	if s.TopK < 0 {
+		return usagef("--top-k %d, want 0 or more", s.TopK)
+	}
+	if s.random = !cmd.Flags().Changed("seed"); s.random {
+		s.Seed = uint64(rand.Uint32()) // short enough to type, exact in any JSON reader
+	}
+	return nil
+}
+
+// textFlags say where a text comes from.
+type textFlags struct {
+	text string
+	file string
+}
+
+func (t *textFlags) register(cmd *cobra.Command, what string) {
+	cmd.Flags().StringVarP(&t.text, "prompt", "p", "", what)
+	cmd.Flags().StringVarP(&t.file, "file", "f", "", "read it from a file, every byte as it is; - is stdin")
+	_ = cmd.MarkFlagFilename("file")
+}
+
+// check reports what is wrong with the flags.
+func (t *textFlags) check(cmd *cobra.Command) error {
+	given, file := cmd.Flags().Changed("prompt"), cmd.Flags().Changed("file")
+	switch {
+	case given && file:
+		return usagef("both -p and -f: a text comes from one of them")
+	case !given && !file && isTerminal(cmd.InOrStdin()):
+		return usagef("no text: pass -p TEXT or -f FILE, or pipe it in")
+	}
+	return nil
+}
+
+// read returns the text, byte for byte.
+func (t *textFlags) read(cmd *cobra.Command) (string, error) {
+	if cmd.Flags().Changed("prompt") {
+		return t.text, nil
+	}
+	b, err := readFile(cmd, t.file)
+	return string(b), err
+}
+
+// readFile returns the contents of a file, or of stdin where path is "" or "-".
+func readFile(cmd *cobra.Command, path string) ([]byte, error) {
+	if path != "" && path != "-" {
+		return os.ReadFile(path)
+	}
+	b, err := io.ReadAll(cmd.InOrStdin())
+	if err != nil {
+		err = fmt.Errorf("reading stdin: %w", err)
+	}
+	return b, err
+}
+
+// tokenFlags say how text becomes tokens.
+type tokenFlags struct {
+	noBOS     bool
+	noSpecial bool
+}
+
+func (t *tokenFlags) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&t.noBOS, "no-bos", false, "do not begin with the beginning-of-text token")
+	cmd.Flags().BoolVar(&t.noSpecial, "no-special", false, "read <|eot_id|> and its like as plain text, not as tokens")
+}
+
+// encode turns the beginning of a text into tokens: BOS is added where the
+// model wants it and the text does not have it, EOS never is.
+func (t *tokenFlags) encode(tok *tokenizer.Tokenizer, text string) []int32 {
+	ids := tok.Encode(text, tokenizer.EncodeOptions{ParseSpecial: !t.noSpecial})
+	if t.noBOS || !tok.AddsBOS() || (len(ids) > 0 && ids[0] == tok.BOS()) {
+		return ids
+	}
+	return append([]int32{tok.BOS()}, ids...)
+}
+
+// completeWith makes the shell complete a flag with names.
+func completeWith(cmd *cobra.Command, flag string, names func() []string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, // fails only for a flag that does not exist
+		func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return names(), cobra.ShellCompDirectiveNoFileComp
+		})
+}

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/engine"
+)
+
+const generateLong = `Continue a text, or with --chat answer it.
+
+The text comes from -p, from -f or from stdin; the bytes of a file are the
+prompt exactly, nothing is trimmed and \n is not an escape. Special tokens
+such as <|eot_id|> are read as tokens (--no-special reads them as text), and the
+beginning-of-text token is added where the model wants it (--no-bos leaves it
+out).
+
+The continuation goes to stdout as it comes, one line of statistics to stderr.
+Where stdout is no terminal it gets the continuation and not a byte more.
+
+Ctrl-C ends the generation: what was written is kept, the statistics are
+printed, the exit code is 130. A second Ctrl-C kills.
+
+The context is as long as the prompt and -n need, at most what the model was
+trained for; --ctx sets it.`
+
+const generateExample = `  gollm generate -m model.gguf -p "Once upon a time"
+  gollm generate -m model.gguf -f story.txt -n 500 --seed 7
+  gollm generate -m model.gguf --chat -p "Why is the sky blue?"
+  gollm generate -m model.gguf --temp 0 --json -p "2 + 2 =" | jq -r .text
+  git diff | gollm generate -m model.gguf --chat --system "Review this change."`
+
+// generateFlags is what generate can be told.
+type generateFlags struct {
+	model    modelFlags
+	cache    cacheFlags
+	sampling samplingFlags
+	text     textFlags
+	tokens   tokenFlags
+
+	limit     int // tokens; below 1 is no limit
+	stop      []string
+	chat      bool
+	template  templateFlags
+	ignoreEnd bool
+	json      bool
+}
+
+func newGenerate() *cobra.Command {
+	var g generateFlags
+	cmd := &cobra.Command{
+		Use:     "generate -m FILE [-p TEXT | -f FILE]",
+		Short:   "Continue a text",
+		Long:    generateLong,
+		Example: generateExample,
+		GroupID: groupRun,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return g.run(cmd) },
+	}
+	f := cmd.Flags()
+	g.model.registerPath(cmd)
+	g.text.register(cmd, "the text to continue")
+	f.IntVarP(&g.limit, "tokens", "n", 256, "tokens to write at most; -1: until the model ends its text")
+	f.BoolVar(&g.chat, "chat", false, "wrap the text in the model's chat template, as one message")
+	g.template.register(cmd, "what the model is told before the message of --chat")
+	f.StringArrayVar(&g.stop, "stop", nil, "end at this text, which is left out (repeatable)")
+	g.sampling.register(cmd)
+	g.cache.register(cmd, "tokens of context (default: as many as are needed)")
+	g.cache.audit.register(cmd)
+	g.tokens.register(cmd)
+	f.BoolVar(&g.ignoreEnd, "ignore-eos", false, "go on when the model ends its text")
+	f.BoolVar(&g.json, "json", false, "print one JSON object at the end instead of text")
+	g.model.registerDevice(cmd)
+	return cmd
+}
+
+// check reports what is wrong with the command line.
+func (g *generateFlags) check(cmd *cobra.Command) error {
+	for _, err := range []error{g.model.check(), g.text.check(cmd), g.cache.check(), g.sampling.check(cmd)} {
+		if err != nil {
+			return err
+		}
+	}
+	if (g.template.system != "" || g.template.template != "") && !g.chat {
+		return usagef("--system and --template are about conversations: add --chat")
+	}
+	for _, s := range g.stop {
+		if s == "" {
+			return usagef(`--stop "", want a text that ends the generation`)
+		}
+	}
+	return nil
+}
+
+func (g *generateFlags) run(cmd *cobra.Command) error {
+	if err := g.check(cmd); err != nil {
+		return err
+	}
+	text, err := g.text.read(cmd)
+	if err != nil {
+		return err
+	}
+	m, err := g.model.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	prompt, err := g.prompt(cmd, m, text)
+	if err != nil {
+		return err
+	}
+	context, err := g.context(m, len(prompt))
+	if err != nil {
+		return err
+	}
+	r, err := m.runner(&g.cache, context, g.sampling.Seed)
+	if err != nil {
+		return err
+	}
+	return g.generate(cmd, m, r, prompt)
+}
+
+// prompt turns the text into tokens.
+func (g *generateFlags) prompt(cmd *cobra.Command, m *openModel, text string) ([]int32, error) {
+	if !g.chat {
+		return g.tokens.encode(m.Tokenizer, text), nil
+	}
+	if g.tokens.noSpecial && (m.Tokenizer.HasSpecial(text) || m.Tokenizer.HasSpecial(g.template.system)) {
+		return nil, errors.New("the message contains the text of a special token, which --no-special refuses with --chat: a template cannot tell it from its own; take it out, or leave out --no-special")
+	}
+	s, err := g.template.newSpeaker(m, warner(cmd))
+	if err != nil {
+		return nil, err
+	}
+	return s.encode(cmd.Context(), conversation(g.template.system, nil, text))
+}
+
+// spare is the context beside the prompt where -n sets no limit.
+const spare = 8192
+
+// context is how many tokens the cache holds: what was asked for, or what
+// prompt tokens and -n need.
+func (g *generateFlags) context(m *openModel, prompt int) (int, error) {
+	trained := m.Model.Context
+	if c := g.cache.context; c > 0 {
+		if prompt > c {
+			return 0, fmt.Errorf("the prompt has %d tokens, but --ctx is %d; use --ctx %d or a shorter prompt", prompt, c, roundUp(prompt+max(g.limit, 1), 64))
+		}
+		return c, nil
+	}
+	if prompt > trained {
+		return 0, fmt.Errorf("the prompt has %d tokens, but %s was trained for %d; shorten it, or go beyond the training with --ctx %d",
+			prompt, m.File.Path(), trained, roundUp(prompt+max(g.limit, 1), 64))
+	}
+	more := g.limit
+	if more < 1 {
+		more = spare
+	}
+	return min(trained, roundUp(prompt+more, 64)), nil
+}
+
+// generate writes the continuation and the statistics.
+func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Runner, prompt []int32) error {
+	seq, err := r.Open()
+	if err != nil {
+		return err
+	}
+	ctx, release := interruptible(cmd.Context())
+	defer release()
+	out := &answerWriter{out: &lastByte{Writer: cmd.OutOrStdout()}, quiet: g.json, start: time.Now()}
+	ctx, out.cancel = context.WithCancel(ctx)
+	defer out.cancel()
+	wait := newBar(cmd.ErrOrStderr(), "reading the prompt", len(prompt), " tok")
+	out.first = wait.stop
+	defer wait.stop()
+	res, err := seq.Generate(ctx, prompt, engine.Options{
+		MaxTokens: max(g.limit, 0), Sampling: g.sampling.Sampling, Stop: g.stop, IgnoreEnd: g.ignoreEnd,
+		Emit:     out.emit,
+		Progress: func(done float64) { wait.at(int(done * float64(len(prompt)))) },
+	})
+	wait.stop()
+	if err == nil {
+		err = out.err
+	}
+	if err != nil {
+		return err
+	}
+	out.out.endLine()
+	sum := summary{
+		Model: m.File.Path(), Device: m.Device.Name(), Attn: r.Attn(), Seed: g.sampling.Seed,
+		Prompt: prompt, KVBytes: r.KVBytes(), First: out.ttft, Result: res,
+		sampled: g.sampling.Temperature > 0,
+	}
+	if res.Stop != engine.StopCancelled || len(res.Tokens) > 0 {
+		sum.Hash = logitsHash(seq, m.Model.Vocab)
+	}
+	if err := errors.Join(sum.print(cmd, g.json), g.cache.audit.finish(cmd, m)); err != nil {
+		return err
+	}
+	if res.Stop == engine.StopCancelled {
+		return errInterrupted
+	}
+	return nil
+}
+
+// answerWriter passes on the model's text as it comes.
+type answerWriter struct {
+	out    *lastByte
+	quiet  bool   // text is not shown, only timed
+	trim   bool   // white space before the first word is not shown
+	first  func() // called before the first token
+	cancel func() // ends the generation when nobody reads it
+	start  time.Time
+	ttft   time.Duration // from start to the first token; 0 where there was none
+	err    error         // of the first write that failed
+}
+
+func (w *answerWriter) emit(p engine.Piece) {
+	if w.ttft == 0 {
+		w.ttft = time.Since(w.start)
+		w.first()
+	}
+	text := p.Text
+	if w.trim {
+		text = strings.TrimLeft(text, " \n")
+		w.trim = text == ""
+	}
+	if w.quiet || w.err != nil {
+		return
+	}
+	if _, w.err = io.WriteString(w.out, text); w.err != nil {
+		w.cancel()
+	}
+}
+
+// summary is what is said about a generation.
+type summary struct {
+	engine.Result
+	Model, Device, Attn string
+	Prompt              []int32
+	Seed                uint64
+	KVBytes             int
+	First               time.Duration // to the first token
+	Hash                string
+	sampled             bool // the seed mattered
+}
+
+// print writes the summary: one line on stderr, or JSON on stdout.
+func (s *summary) print(cmd *cobra.Command, asJSON bool) error {
+	if asJSON {
+		return writeJSON(cmd.OutOrStdout(), s.report())
+	}
+	cmd.PrintErrln(s.line())
+	logger(cmd)("stopped: %s; hash of the last logits %s", s.Stop, s.Hash)
+	return nil
+}
+
+// line is the summary for people.
+func (s *summary) line() string {
+	parts := []string{fmt.Sprintf("%s at %s", plural(len(s.Prompt), "prompt token"), rateText(s.PrefillRate()))}
+	if s.First > 0 {
+		parts = append(parts, "first token after "+timeText(s.First))
+	}
+	parts = append(parts,
+		fmt.Sprintf("%s at %s", plural(len(s.Tokens), "token"), rateText(s.DecodeRate())),
+		"KV "+sizeText(int64(s.KVBytes)))
+	if s.sampled {
+		parts = append(parts, fmt.Sprintf("seed %d", s.Seed))
+	}
+	if why := stopText(s.Stop); why != "" {
+		parts = append(parts, why)
+	}
+	return "[" + strings.Join(parts, " | ") + "]"
+}
+
+// stopText explains an end that is not the model's own.
+func stopText(why engine.StopReason) string {
+	switch why {
+	case engine.StopLength:
+		return "ended by -n"
+	case engine.StopContext:
+		return "the context is full: --ctx sets a longer one"
+	case engine.StopCancelled:
+		return "interrupted"
+	case engine.StopString:
+		return "ended by --stop"
+	}
+	return ""
+}
+
+// generateReport is the JSON form of a generation.
+type generateReport struct {
+	Text         string  `json:"text"`
+	Tokens       []int32 `json:"tokens"`
+	PromptTokens []int32 `json:"prompt_tokens"`
+	StopReason   string  `json:"stop_reason"`
+	Attn         string  `json:"attn"`
+	Seed         uint64  `json:"seed"`
+	PrefillTokS  float64 `json:"prefill_tok_s"`
+	DecodeTokS   float64 `json:"decode_tok_s"`
+	TTFTMs       float64 `json:"ttft_ms"`
+	KVBytes      int     `json:"kv_bytes"`
+	Model        string  `json:"model"`
+	Device       string  `json:"device"`
+	LogitsHash   string  `json:"logits_hash"` // of the last logits, FNV-1a
+}
+
+func (s *summary) report() generateReport {
+	return generateReport{
+		Text: s.Text, Tokens: append([]int32{}, s.Tokens...), PromptTokens: append([]int32{}, s.Prompt...),
+		StopReason: string(s.Stop), Attn: s.Attn, Seed: s.Seed,
+		PrefillTokS: round3(s.PrefillRate()), DecodeTokS: round3(s.DecodeRate()),
+		TTFTMs: round3(s.First.Seconds() * 1000), KVBytes: s.KVBytes,
+		Model: s.Model, Device: s.Device, LogitsHash: s.Hash,
+	}
+}
+
+// writeJSON writes v on one line, with text as it is.
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// logitsHash identifies the logits after the last token, so that a change of
+// results shows in every run.
+func logitsHash(seq *engine.Sequence, vocab int) string {
+	logits := make([]float32, vocab)
+	if err := seq.Logits(logits); err != nil {
+		return ""
+	}
+	h := fnv.New64a()
+	h.Write(unsafe.Slice((*byte)(unsafe.Pointer(&logits[0])), 4*vocab))
+	return fmt.Sprintf("%016x", h.Sum64())
+}

@@ -1,0 +1,326 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/weights"
+)
+
+const inspectLong = `Show what is in a GGUF file: the architecture, how the weights are quantized,
+how much memory they and the KV cache need, the tokenizer and the chat template.
+
+It reads the header only, so it is quick for a file of any size, and it works on
+files that gollm cannot run: those without weights and those of other
+architectures.`
+
+const inspectExample = `  gollm inspect model.gguf
+  gollm inspect model.gguf --tensors
+  gollm inspect model.gguf --template > template.jinja
+  gollm inspect model.gguf --json | jq .memory`
+
+// inspectFlags is what inspect can be told.
+type inspectFlags struct {
+	tensors  bool
+	metadata bool
+	template bool
+	json     bool
+}
+
+func newInspect() *cobra.Command {
+	var i inspectFlags
+	cmd := &cobra.Command{
+		Use:     "inspect FILE",
+		Short:   "Show what is in a GGUF file",
+		Long:    inspectLong,
+		Example: inspectExample,
+		GroupID: groupLook,
+		Args:    oneFile,
+		RunE:    func(cmd *cobra.Command, args []string) error { return i.run(cmd, args[0]) },
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return []string{"gguf"}, cobra.ShellCompDirectiveFilterFileExt
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&i.tensors, "tensors", false, "list the tensors")
+	f.BoolVar(&i.metadata, "metadata", false, "list the metadata, long values shortened")
+	f.BoolVar(&i.template, "template", false, "print the chat template, whole and nothing else")
+	f.BoolVar(&i.json, "json", false, "print one JSON object")
+	cmd.MarkFlagsMutuallyExclusive("template", "json")
+	return cmd
+}
+
+// oneFile wants the name of one file.
+func oneFile(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usagef("%d files, want one: gollm %s FILE", len(args), cmd.Name())
+	}
+	return nil
+}
+
+func (i *inspectFlags) run(cmd *cobra.Command, path string) error {
+	if i.json && (i.tensors || i.metadata || i.template) {
+		return usagef("--json prints everything but lists: leave out --tensors, --metadata and --template")
+	}
+	f, err := weights.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, err := inspectFile(f)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	switch {
+	case i.json:
+		return writeJSON(out, r)
+	case i.template:
+		if r.Template == "" {
+			return fmt.Errorf("%s has no chat template", path)
+		}
+		_, err := io.WriteString(out, r.Template)
+		return err
+	}
+	text := r.text()
+	if i.tensors {
+		text += "\n" + tensorTable(f.Tensors())
+	}
+	if i.metadata {
+		text += "\n" + metadataTable(f)
+	}
+	_, err = io.WriteString(out, text)
+	return err
+}
+
+// text is the report for people.
+func (r *modelReport) text() string {
+	var b strings.Builder
+	b.WriteString(r.headText())
+	if len(r.Groups) > 0 {
+		b.WriteString("\n" + r.groupTable())
+	}
+	if len(r.Memory) > 0 && len(r.Groups) > 0 {
+		b.WriteString("\n" + r.memoryTable())
+	}
+	b.WriteString("\n" + r.tokenizerText())
+	b.WriteString("\n" + r.templateText())
+	return b.String()
+}
+
+// headText is the file and the shape of the model.
+func (r *modelReport) headText() string {
+	t := newTable()
+	t.AppendRow(table.Row{"file", r.File + partsText(r.Parts) + ", " + sizeText(r.Bytes)})
+	if r.Name != "" {
+		t.AppendRow(table.Row{"name", r.Name})
+	}
+	t.AppendRow(table.Row{"architecture", r.Architecture})
+	if r.Runs {
+		t.AppendRow(table.Row{"gollm runs it", "yes"})
+	} else {
+		t.AppendRow(table.Row{"gollm runs it", "no: " + r.WhyNot})
+	}
+	if r.Parameters > 0 {
+		t.AppendRow(table.Row{"parameters", fmt.Sprintf("%s (%d)", countText(r.Parameters), r.Parameters)})
+	}
+	for _, h := range r.Shape {
+		t.AppendRow(table.Row{h.Name, h.Value})
+	}
+	return t.Render() + "\n"
+}
+
+// partsText says that a model has several files.
+func partsText(parts []string) string {
+	if len(parts) == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" and the rest of %d files", len(parts))
+}
+
+// groupTable is how the weights are quantized.
+func (r *modelReport) groupTable() string {
+	t := newTable("tensors", "parameters", "size", "bits each")
+	t.AppendHeader(table.Row{"weights", "tensors", "parameters", "size", "bits each", "types"})
+	var tensors int
+	var params, bytes int64
+	for _, g := range r.Groups {
+		t.AppendRow(table.Row{g.Name, g.Tensors, countText(g.Parameters), sizeText(g.Bytes), bitsEach(g.Bytes, g.Parameters), typesText(g.Types)})
+		tensors += g.Tensors
+		params += g.Parameters
+		bytes += g.Bytes
+	}
+	t.AppendRow(table.Row{"all", tensors, countText(params), sizeText(bytes), bitsEach(bytes, params), ""})
+	return t.Render() + "\n"
+}
+
+// bitsEach is the mean size of a parameter.
+func bitsEach(bytes, params int64) string {
+	return fmt.Sprintf("%.2f", 8*float64(bytes)/float64(max(params, 1)))
+}
+
+// typesText is the types of a group, for example "193 Q4_K, 33 Q6_K".
+func typesText(types []typeCount) string {
+	var all []string
+	for _, c := range types {
+		all = append(all, fmt.Sprintf("%d %s", c.Tensors, c.Type))
+	}
+	return strings.Join(all, ", ")
+}
+
+// memoryTable is the memory that one sequence needs.
+func (r *modelReport) memoryTable() string {
+	t := newTable("memory", "weights", "KV f16", "together", "KV f32")
+	t.AppendHeader(table.Row{"memory", "weights", "KV f16", "together", "KV f32"})
+	for _, m := range r.Memory {
+		t.AppendRow(table.Row{
+			fmt.Sprintf("%d tokens", m.Context), sizeText(m.Weights), sizeText(m.KVF16), sizeText(m.Weights + m.KVF16), sizeText(m.KVF32),
+		})
+	}
+	return t.Render() + "\n"
+}
+
+// tokenizerText describes the tokenizer.
+func (r *modelReport) tokenizerText() string {
+	t := newTable()
+	if r.Tokenizer == nil {
+		t.AppendRow(table.Row{"tokenizer", "none that gollm can use: " + r.NoTokenizer})
+		return t.Render() + "\n"
+	}
+	tok := r.Tokenizer
+	kind := map[string]string{"gpt2": "byte-level BPE", "llama": "SentencePiece BPE"}[tok.Model]
+	name := tok.Model
+	if tok.Pre != "" {
+		name += ", pre-tokenizer " + tok.Pre
+	}
+	t.AppendRow(table.Row{"tokenizer", fmt.Sprintf("%s (%s)", kind, name)})
+	t.AppendRow(table.Row{"tokens", fmt.Sprintf("%d, %d of them special", tok.Tokens, len(tok.Specials))})
+	t.AppendRow(table.Row{"special", specialsText(tok.Specials)})
+	added := ", not added to prompts"
+	if tok.AddsBOS {
+		added = ", added to prompts"
+	}
+	t.AppendRow(table.Row{"BOS", tokenText(tok.BOS) + added})
+	t.AppendRow(table.Row{"EOS", tokenText(tok.EOS)})
+	t.AppendRow(table.Row{"ends a text", specialsText(tok.Ends)})
+	return t.Render() + "\n"
+}
+
+func tokenText(s *specialToken) string {
+	if s == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%d %q", s.ID, s.Text)
+}
+
+// maxSpecials bounds the tokens that are named: Llama-3 has 256, nearly all of
+// them reserved.
+const maxSpecials = 8
+
+func specialsText(specials []specialToken) string {
+	var all []string
+	for i, s := range specials {
+		if i == maxSpecials {
+			all = append(all, fmt.Sprintf("and %d more", len(specials)-i))
+			break
+		}
+		all = append(all, fmt.Sprintf("%d %q", s.ID, s.Text))
+	}
+	if all == nil {
+		return "none"
+	}
+	return strings.Join(all, ", ")
+}
+
+// templateLines is how much of a template the report shows.
+const templateLines = 5
+
+// templateText shows the beginning of the chat template.
+func (r *modelReport) templateText() string {
+	if r.Template == "" {
+		return "chat template: none in the file\n"
+	}
+	lines := strings.Split(strings.TrimRight(r.Template, "\n"), "\n")
+	shown := lines[:min(len(lines), templateLines)]
+	var b strings.Builder
+	fmt.Fprintf(&b, "chat template: %s, %s (--template prints it)\n", plural(len(lines), "line"), sizeText(int64(len(r.Template))))
+	for _, l := range shown {
+		fmt.Fprintf(&b, "  %s\n", shorten(l, 100))
+	}
+	if len(lines) > len(shown) {
+		b.WriteString("  ...\n")
+	}
+	return b.String()
+}
+
+// tensorTable lists tensors in file order.
+func tensorTable(tensors []weights.Tensor) string {
+	t := newTable("size")
+	t.AppendHeader(table.Row{"tensor", "type", "shape", "size"})
+	for _, w := range tensors {
+		t.AppendRow(table.Row{w.Name, w.DType.String(), strings.Trim(fmt.Sprint(w.Shape), "[]"), sizeText(int64(len(w.Data)))})
+	}
+	return t.Render() + "\n"
+}
+
+// metadataTable lists the keys in file order.
+func metadataTable(f *weights.File) string {
+	t := newTable()
+	t.AppendHeader(table.Row{"key", "value"})
+	for _, key := range f.Keys() {
+		t.AppendRow(table.Row{key, valueText(f, key)})
+	}
+	return t.Render() + "\n"
+}
+
+// valueText is a metadata value, shortened.
+func valueText(f *weights.File, key string) string {
+	if s, err := f.String(key); err == nil {
+		return shorten(fmt.Sprintf("%q", s), 80)
+	}
+	if n, err := f.Int(key); err == nil {
+		return fmt.Sprint(n)
+	}
+	if x, err := f.Float(key); err == nil {
+		return fmt.Sprintf("%.7g", x)
+	}
+	if b, err := f.Bool(key); err == nil {
+		return fmt.Sprint(b)
+	}
+	if all, err := f.Strings(key); err == nil {
+		return listText(all, "%q")
+	}
+	if all, err := f.Ints(key); err == nil {
+		return listText(all, "%d")
+	}
+	if all, err := f.Floats(key); err == nil {
+		return listText(all, "%.7g")
+	}
+	return "a value of a type that is not shown"
+}
+
+// listText is the length and the beginning of a list.
+func listText[T any](all []T, format string) string {
+	var first []string
+	for _, v := range all[:min(len(all), 4)] {
+		first = append(first, shorten(fmt.Sprintf(format, v), 40))
+	}
+	dots := ""
+	if len(all) > len(first) {
+		dots = ", ..."
+	}
+	return fmt.Sprintf("%d: [%s%s]", len(all), strings.Join(first, ", "), dots)
+}
+
+// shorten cuts a text to n characters.
+func shorten(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n-3]) + "..."
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/engine"
+)
+
+const logitsLong = `Write the logits of every position of a list of tokens, to compare engines.
+
+The output is float32, little endian, [position][vocabulary], without a header:
+4 bytes for each token of the vocabulary for each position. The tokens are taken
+as they are: no beginning-of-text token is added.
+
+The tokens go through the model in one prefill; --step runs them one by one as
+in generation, which gives the same logits but for rounding.`
+
+const logitsExample = `  gollm tokenize -m model.gguf -p "Hello, world" > ids.json
+  gollm logits -m model.gguf --tokens ids.json -o logits.f32`
+
+// logitsFlags is what logits can be told.
+type logitsFlags struct {
+	model  modelFlags
+	cache  cacheFlags
+	tokens string
+	out    string
+	step   bool
+}
+
+func newLogits() *cobra.Command {
+	var l logitsFlags
+	cmd := &cobra.Command{
+		Use:     "logits -m FILE --tokens IDS.json -o OUT.f32",
+		Short:   "Write the logits of every position",
+		Long:    logitsLong,
+		Example: logitsExample,
+		GroupID: groupLook,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return l.run(cmd) },
+	}
+	l.model.registerPath(cmd)
+	f := cmd.Flags()
+	f.StringVar(&l.tokens, "tokens", "", "file with token ids as a JSON array; - is stdin (required)")
+	f.StringVarP(&l.out, "output", "o", "", "file to write; - is stdout (required)")
+	f.BoolVar(&l.step, "step", false, "run token by token instead of in one prefill")
+	l.cache.register(cmd, "tokens of context (default: as many as are given)")
+	l.model.registerDevice(cmd)
+	_ = cmd.MarkFlagFilename("tokens", "json") // fails only for a flag that does not exist
+	return cmd
+}
+
+// check reports what is wrong with the command line.
+func (l *logitsFlags) check() error {
+	if err := l.model.check(); err != nil {
+		return err
+	}
+	if l.tokens == "" {
+		return usagef("no tokens: name a file with --tokens IDS.json; gollm tokenize makes one")
+	}
+	if l.out == "" {
+		return usagef("no output: name a file with -o FILE")
+	}
+	return l.cache.check()
+}
+
+func (l *logitsFlags) run(cmd *cobra.Command) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	raw, err := readFile(cmd, l.tokens)
+	if err != nil {
+		return err
+	}
+	m, err := l.model.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	ids, err := parseIDs(raw, m.Model.Vocab)
+	if err != nil {
+		return err
+	}
+	r, err := m.runner(&l.cache, max(l.cache.context, len(ids), 1), 0)
+	if err != nil {
+		return err
+	}
+	seq, err := r.Open()
+	if err != nil {
+		return err
+	}
+	return l.write(cmd, func(row func([]float32) error) error {
+		ctx, release := interruptible(cmd.Context())
+		defer release()
+		if l.step {
+			return stepLogits(ctx, r, seq, ids, m.Model.Vocab, row)
+		}
+		return seq.Prefill(ctx, ids, engine.PrefillOptions{
+			Logits: func(_ int, logits []float32) error { return row(logits) },
+		})
+	})
+}
+
+// write makes the output file of the rows that run computes. A file that could
+// not be finished is removed.
+func (l *logitsFlags) write(cmd *cobra.Command, run func(row func([]float32) error) error) error {
+	if l.out == "-" {
+		return writeRows(cmd.OutOrStdout(), run)
+	}
+	f, err := os.Create(l.out)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(writeRows(f, run), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(l.out))
+	}
+	return nil
+}
+
+// writeRows writes each row as float32 little endian.
+func writeRows(out io.Writer, run func(row func([]float32) error) error) error {
+	w := bufio.NewWriterSize(out, 1<<20)
+	var b []byte
+	err := run(func(logits []float32) error {
+		b = b[:0]
+		for _, x := range logits {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+		}
+		_, err := w.Write(b)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// stepLogits runs ids token by token and calls row after each.
+func stepLogits(ctx context.Context, r *engine.Runner, seq *engine.Sequence, ids []int32, vocab int, row func([]float32) error) error {
+	logits := make([]float32, vocab)
+	for i, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := seq.Push(id)
+		if err == nil {
+			err = r.Step(seq)
+		}
+		if err == nil {
+			err = seq.Logits(logits)
+		}
+		if err == nil {
+			err = row(logits)
+		}
+		if err != nil {
+			return fmt.Errorf("token %d: %w", i+1, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	_ "github.com/gollm/gollm/cpu" // registers the backend
+)
+
+// The exit codes; the help of the root command documents them.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // what shells use for Ctrl-C
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run runs the command line args and returns the exit code.
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errs)
+	return report(errs, root.ExecuteContext(ctx))
+}
+
+// report prints err, if it is one that a user should see, and returns the exit
+// code that goes with it.
+func report(errs io.Writer, err error) int {
+	usage := new(usageError)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.Is(err, syscall.EPIPE):
+		return exitFailure // the reader has gone and wants no more
+	case errors.As(err, &usage):
+		fmt.Fprintln(errs, "gollm:", err)
+		return exitUsage
+	}
+	fmt.Fprintln(errs, "gollm:", err)
+	return exitFailure
+}

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gollm/gollm/model/modeltest"
+)
+
+// asCommand makes the test binary be gollm, for tests that need a process.
+const asCommand = "GOLLM_TEST_IS_COMMAND"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(asCommand) {
+	case "gollm":
+		main()
+	case "stubborn":
+		stubborn()
+	}
+	os.Exit(m.Run())
+}
+
+// process is gollm as a process of its own.
+func process(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asCommand+"=gollm")
+	return cmd
+}
+
+// stubborn is a process that notices the first Ctrl-C and goes on.
+func stubborn() {
+	ctx, release := interruptible(context.Background())
+	defer release()
+	fmt.Println("ready")
+	<-ctx.Done()
+	fmt.Println("noticed")
+	time.Sleep(time.Minute)
+}
+
+func TestSecondInterruptKills(t *testing.T) {
+	cmd := process()
+	cmd.Env = append(os.Environ(), asCommand+"=stubborn")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for _, want := range []string{"ready", "noticed"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("%q, want %q", lines.Text(), want)
+		}
+		time.Sleep(50 * time.Millisecond) // the handler is taken away beside the context
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, cmd)
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
+		t.Errorf("%v, want killed by the second Ctrl-C", cmd.ProcessState)
+	}
+}
+
+// result is what a command line did.
+type result struct {
+	code      int
+	out, errs string
+}
+
+// gollm runs a command line in this process.
+func gollm(stdin string, args ...string) result {
+	var out, errs bytes.Buffer
+	code := run(context.Background(), args, strings.NewReader(stdin), &out, &errs)
+	return result{code, out.String(), errs.String()}
+}
+
+// ok runs a command line that must succeed and returns its stdout.
+func ok(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	r := gollm(stdin, args...)
+	if r.code != exitOK {
+		t.Fatalf("gollm %v: exit code %d, stderr %q", args, r.code, r.errs)
+	}
+	return r.out
+}
+
+// fails runs a command line that must fail with a code, print nothing on stdout
+// and on stderr one line with all of words.
+func fails(t *testing.T, code int, words []string, stdin string, args ...string) {
+	t.Helper()
+	r := gollm(stdin, args...)
+	if r.code != code || r.out != "" {
+		t.Errorf("gollm %v: exit code %d and stdout %q, want %d and nothing", args, r.code, r.out, code)
+	}
+	line, rest, _ := strings.Cut(r.errs, "\n")
+	if !strings.HasPrefix(line, "gollm: ") || rest != "" {
+		t.Errorf("gollm %v: stderr %q, want one line that begins with gollm:", args, r.errs)
+	}
+	for _, w := range words {
+		if !strings.Contains(line, w) {
+			t.Errorf("gollm %v: stderr %q, want %q in it", args, line, w)
+		}
+	}
+}
+
+// decode reads JSON that must be whole and alone.
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	if d.More() {
+		t.Fatalf("more than one value in %q", text)
+	}
+	return v
+}
+
+// need finds a file of the tests in the tree or beside it; without it the test
+// is skipped, but in CI it fails.
+func need(t *testing.T, paths ...string) string {
+	t.Helper()
+	for _, p := range paths {
+		if _, err := os.Stat(p); err == nil {
+			return p
+		}
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("none of %v is there", paths)
+	}
+	t.Skipf("none of %v is there", paths)
+	return ""
+}
+
+// stories is a small trained model.
+func stories(t *testing.T) string {
+	t.Helper()
+	return need(t, "../../testdata/stories260K.gguf", "../../../shared/data/models/stories260K.gguf")
+}
+
+// randomModel writes a model with random weights and returns its path.
+func randomModel(t *testing.T, s modeltest.Shape) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "random.gguf")
+	if err := modeltest.Writer(s).WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// write makes a file and returns its path.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestUsageErrors(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	for _, tt := range []struct {
+		args  []string
+		words []string
+	}{
+		{[]string{"generat"}, []string{`unknown command "generat"`, "did you mean generate?"}},
+		{[]string{"nonsense"}, []string{"gollm --help"}},
+		{[]string{"generate", "--tmep", "0"}, []string{"--tmep", "did you mean --temp?"}},
+		{[]string{"generate", "-m"}, []string{"flag needs an argument"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--temp", "hot"}, []string{"--temp", "hot"}},
+		{[]string{"generate", "-m", model, "-p", "a", "more"}, []string{`"more"`}},
+		{[]string{"generate", "-p", "a"}, []string{"no model", "-m FILE"}},
+		{[]string{"generate", "-m", model, "-p", "a", "-f", "b"}, []string{"both -p and -f"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--attn", "dence"}, []string{"--attn", "dence", "dense"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--kv", "q8"}, []string{"--kv q8", "f16 or f32"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--device", "gpu"}, []string{"--device gpu", "cpu"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--threads", "-1"}, []string{"--threads -1"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--ctx", "-1"}, []string{"--ctx -1"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--temp", "-1"}, []string{"--temp -1", "0 to 100"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--temp", "NaN"}, []string{"--temp NaN"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--top-p", "1.5"}, []string{"--top-p 1.5", "0 to 1"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--top-k", "-4"}, []string{"--top-k -4"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--stop", ""}, []string{"--stop"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--system", "b"}, []string{"--system", "--chat"}},
+		{[]string{"chat"}, []string{"no model"}},
+		{[]string{"inspect"}, []string{"0 files, want one"}},
+		{[]string{"inspect", "a", "b"}, []string{"2 files, want one"}},
+		{[]string{"inspect", model, "--json", "--tensors"}, []string{"--json", "--tensors"}},
+		{[]string{"tokenize", "-p", "a"}, []string{"no model"}},
+		{[]string{"logits", "-m", model}, []string{"--tokens"}},
+		{[]string{"logits", "-m", model, "--tokens", "-"}, []string{"-o FILE"}},
+		{[]string{"bench", "-m", model, "--json", "--csv"}, []string{"choose one"}},
+		{[]string{"bench", "-m", model, "--reps", "0"}, []string{"--reps 0"}},
+		{[]string{"bench", "-m", model, "--prefill", "0"}, []string{"0 tokens"}},
+		{[]string{"attn", "dence"}, []string{"dence", "dense"}},
+		{[]string{"version", "now"}, []string{`"now"`}},
+	} {
+		fails(t, exitUsage, tt.words, "", tt.args...)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	missing := filepath.Join(t.TempDir(), "missing.gguf")
+	text := write(t, "notes.txt", "this is no model")
+	for _, tt := range []struct {
+		args  []string
+		words []string
+	}{
+		{[]string{"generate", "-m", missing, "-p", "a"}, []string{missing, "no such file"}},
+		{[]string{"generate", "-m", text, "-p", "a"}, []string{text, "not a GGUF file"}},
+		{[]string{"generate", "-m", t.TempDir(), "-p", "a"}, []string{"a directory"}},
+		{[]string{"generate", "-m", model, "-f", missing}, []string{missing, "no such file"}},
+		{[]string{"generate", "-m", model, "-p", "", "--no-bos"}, []string{"the prompt has no tokens"}},
+		{[]string{"generate", "-m", model, "-p", strings.Repeat("a", 600)},
+			[]string{"the prompt has 602 tokens", "was trained for 512", "--ctx 896"}},
+		{[]string{"generate", "-m", model, "-p", strings.Repeat("a", 100), "--ctx", "64", "-n", "8"},
+			[]string{"the prompt has 102 tokens", "--ctx is 64", "--ctx 128"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--chat", "--template", missing}, []string{missing, "llama3", "no such file"}},
+		{[]string{"generate", "-m", model, "-p", "a</s>", "--chat", "--template", "chatml", "--no-special"}, []string{"special token"}},
+		{[]string{"chat", "-m", missing}, []string{missing}},
+		{[]string{"inspect", missing}, []string{missing}},
+		{[]string{"inspect", text}, []string{text, "not a GGUF file"}},
+		{[]string{"inspect", model, "--template"}, []string{"no chat template"}},
+		{[]string{"tokenize", "-m", text, "-p", "a"}, []string{"not a GGUF file"}},
+		{[]string{"tokenize", "-m", model, "--decode", "-p", "1 2 x"}, []string{"token ids", "[1, 2, 3]"}},
+		{[]string{"tokenize", "-m", model, "--decode", "-p", "[1, null]"}, []string{"token ids"}},
+		{[]string{"tokenize", "-m", model, "--decode", "-p", "1 99999"}, []string{"number 2 is 99999", "0 to 319"}},
+		{[]string{"perplexity", "-m", model, "-p", "too short"}, []string{"tokens, want 512 at least"}},
+		{[]string{"perplexity", "-m", model, "-p", "a", "--ctx", "2"}, []string{"windows of 2 tokens"}},
+		{[]string{"perplexity", "-m", model, "-p", "a", "--ctx", "64", "--stride", "64"}, []string{"stride of 64"}},
+	} {
+		fails(t, exitFailure, tt.words, "", tt.args...)
+	}
+}
+
+func TestMemoryThatIsNotThereIsRefusedWithNumbers(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	fails(t, exitFailure, []string{"for its weights", "for the KV cache of 1000000000000 tokens", "available", "--ctx"}, "",
+		"generate", "-m", model, "-p", "a", "--ctx", "1000000000000")
+}
+
+func TestHelpNamesEveryCommandAndExitCode(t *testing.T) {
+	help := ok(t, "", "--help")
+	for _, cmd := range newRoot().Commands() {
+		if !strings.Contains(help, "  "+cmd.Name()+" ") {
+			t.Errorf("the help does not list %s", cmd.Name())
+		}
+		if cmd.Short == "" || (cmd.RunE == nil && cmd.Name() != "help" && cmd.Name() != "completion") {
+			t.Errorf("%s has no summary or does nothing", cmd.Name())
+		}
+	}
+	for _, word := range []string{"GGUF file", "testdata/demo.gguf", "Exit codes", "130"} {
+		if !strings.Contains(help, word) {
+			t.Errorf("the help does not say %q", word)
+		}
+	}
+	if out := ok(t, ""); out != help {
+		t.Error("gollm alone does not print the help")
+	}
+}
+
+// Every flag is explained, and the flags of the help are those that exist.
+func TestEveryFlagIsExplained(t *testing.T) {
+	for _, cmd := range newRoot().Commands() {
+		help := ok(t, "", "help", cmd.Name())
+		for _, line := range strings.Split(cmd.Flags().FlagUsages(), "\n") {
+			if name := strings.Fields(line); len(name) > 0 && strings.HasPrefix(name[0], "-") && len(name) < 3 {
+				t.Errorf("%s: no explanation in %q", cmd.Name(), line)
+			}
+		}
+		if !strings.Contains(help, "Usage:") {
+			t.Errorf("help %s: %q", cmd.Name(), help)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if out := ok(t, "", "completion", shell); !strings.Contains(out, "gollm") {
+			t.Errorf("completion %s: %q", shell, out)
+		}
+	}
+	out := ok(t, "", "__complete", "generate", "--attn", "")
+	if got := strings.Split(out, "\n"); !slices.Contains(got, "dense") {
+		t.Errorf("--attn completes to %q", out)
+	}
+	if out := ok(t, "", "__complete", "inspect", ""); !strings.Contains(out, "gguf") {
+		t.Errorf("inspect completes to %q", out)
+	}
+}
+
+func TestVerboseSaysWhatHappensOnStderrOnly(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	args := []string{"generate", "-m", model, "-p", "a", "-n", "3", "--seed", "1"}
+	quiet, loud := gollm("", args...), gollm("", append(args, "-v")...)
+	if quiet.out != loud.out || quiet.code != 0 || loud.code != 0 {
+		t.Errorf("stdout %q with -v, %q without", loud.out, quiet.out)
+	}
+	for _, word := range []string{model, "21 tensors", "cpu (", "memory available", "2 layers", "KV cache", "hash of the last logits"} {
+		if !strings.Contains(loud.errs, word) {
+			t.Errorf("-v does not say %q in %q", word, loud.errs)
+		}
+	}
+	if n := strings.Count(quiet.errs, "\n"); n != 1 {
+		t.Errorf("without -v %d lines on stderr, want the statistics only: %q", n, quiet.errs)
+	}
+}

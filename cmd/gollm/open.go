@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/model"
+	"github.com/gollm/gollm/weights"
+)
+
+// openModel is an engine and the memory that it may use.
+type openModel struct {
+	*engine.Engine
+	available uint64 // bytes, before the weights were read; 0 is unknown
+	log       func(format string, args ...any)
+}
+
+// open loads the model that the flags name.
+func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
+	log := logger(cmd)
+	start := time.Now()
+	file, err := weights.Open(m.path)
+	if err != nil {
+		return nil, err
+	}
+	log("%s: %s, %d tensors, %s", file.Path(), plural(len(file.Parts()), "file"), len(file.Tensors()), sizeText(file.Size()))
+	dev, err := device.Open(m.device, device.Config{Threads: m.threads})
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	o := &openModel{log: log}
+	if r, ok := dev.(device.MemoryReporter); ok {
+		o.available = r.Available()
+	}
+	log("%s, %s of memory available", dev.Name(), sizeText(int64(o.available)))
+	if err := o.checkWeights(file); err != nil {
+		dev.Close()
+		file.Close()
+		return nil, err
+	}
+	wait := newBar(cmd.ErrOrStderr(), "loading "+filepath.Base(m.path), 0, "")
+	defer wait.stop()
+	if o.Engine, err = engine.Load(file, dev); err != nil {
+		return nil, err
+	}
+	log("loaded in %s: %s", timeText(time.Since(start)), shapeText(o.Model.Config))
+	return o, nil
+}
+
+// checkWeights refuses a file that memory cannot hold.
+func (o *openModel) checkWeights(f *weights.File) error {
+	if need := uint64(f.Size()); o.available > 0 && need > o.available {
+		return fmt.Errorf("%s needs %s for its weights, but %s of memory are available; use a smaller model or quantization, or end other programs",
+			f.Path(), sizeText(f.Size()), sizeText(int64(o.available)))
+	}
+	return nil
+}
+
+// runner allocates a cache of context tokens for one sequence. seed is that of
+// attention systems that draw at random.
+func (o *openModel) runner(c *cacheFlags, context int, seed uint64) (*engine.Runner, error) {
+	attn, err := c.spec()
+	if err != nil {
+		return nil, err
+	}
+	kv, err := c.dtype()
+	if err != nil {
+		return nil, err
+	}
+	if err := o.checkCache(context, kv); err != nil {
+		return nil, err
+	}
+	r, err := o.NewRunner(engine.Config{Context: context, KV: kv, Attn: attn, Seed: seed})
+	if err != nil {
+		return nil, err
+	}
+	if c.audit.on() {
+		if err := c.audit.watch(r); err != nil {
+			return nil, err
+		}
+	}
+	o.log("context of %d tokens, KV cache %s at most, %s", context, sizeText(o.cacheSize(context, kv)), r.Attn())
+	return r, nil
+}
+
+// cacheSize is the bytes of the KV cache of one sequence.
+func (o *openModel) cacheSize(context int, kv device.DType) int64 {
+	return int64(roundUp(context, device.PageLen)) * int64(o.Model.KVBytes(kv.BlockSize()))
+}
+
+// checkCache refuses a cache that does not fit beside the weights.
+func (o *openModel) checkCache(context int, kv device.DType) error {
+	need := o.cacheSize(context, kv)
+	if o.available == 0 || uint64(need+o.File.Size()) <= o.available {
+		return nil
+	}
+	return fmt.Errorf("%s needs %s for its weights and %s for the KV cache of %d tokens, but %s of memory are available; use a smaller --ctx or a smaller quantization",
+		o.File.Path(), sizeText(o.File.Size()), sizeText(need), context, sizeText(int64(o.available)))
+}
+
+// shapeText is the shape of a model on one line.
+func shapeText(c model.Config) string {
+	return fmt.Sprintf("%d layers of width %d, %d heads, %d kv heads, vocabulary %d, trained for %d tokens",
+		c.Layers, c.Dim, c.Heads, c.KVHeads, c.Vocab, c.Context)
+}
+
+// roundUp is the smallest multiple of unit that is at least n.
+func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/progress"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
+)
+
+// patience is how long work may take before a bar appears.
+const patience = 2 * time.Second
+
+// bar shows how far some work is, once it has taken longer than patience, and
+// leaves no trace when it stops. It shows nothing where out is not a terminal.
+type bar struct {
+	out     io.Writer
+	writer  progress.Writer
+	tracker *progress.Tracker
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	stopped bool
+	done    chan struct{} // closed when the drawing has ended; nil before it begins
+}
+
+// newBar begins work on total units of the kind named, for example tokens; 0
+// means that nobody knows how much there is.
+func newBar(out io.Writer, message string, total int, unit string) *bar {
+	b := &bar{out: out}
+	if !isTerminal(out) {
+		return b
+	}
+	width, _, err := term.GetSize(int(out.(*os.File).Fd()))
+	if err != nil {
+		width = 80
+	}
+	b.writer = newBarWriter(out, width)
+	b.tracker = &progress.Tracker{
+		Message: message, Total: int64(total),
+		AutoStopDisabled: true, // the last report is not the end of the work
+		Units:            progress.Units{Notation: unit, NotationPosition: progress.UnitsNotationPositionAfter},
+	}
+	b.writer.AppendTracker(b.tracker)
+	b.timer = time.AfterFunc(patience, b.show)
+	return b
+}
+
+// newBarWriter says how a bar looks.
+func newBarWriter(out io.Writer, width int) progress.Writer {
+	w := progress.NewWriter()
+	w.SetOutputWriter(out)
+	w.SetTerminalWidth(width)
+	w.SetTrackerLength(max(10, min(30, width-60)))
+	w.SetUpdateFrequency(200 * time.Millisecond)
+	style := progress.StyleBlocks
+	style.Options.PercentFormat = "%3.0f%%"
+	style.Options.Separator = " "
+	style.Options.TimeInProgressPrecision = time.Second
+	style.Visibility = progress.StyleVisibility{
+		ETA: true, Percentage: true, Speed: true, Time: true, Tracker: true, Value: true,
+	}
+	w.SetStyle(style)
+	return w
+}
+
+// show draws until stop.
+func (b *bar) show() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopped {
+		return
+	}
+	b.done = make(chan struct{})
+	go func() {
+		defer close(b.done)
+		b.writer.Render()
+	}()
+}
+
+// at reports how much is done.
+func (b *bar) at(done int) {
+	if b.writer != nil {
+		b.tracker.SetValue(int64(done))
+	}
+}
+
+// stop ends the drawing and clears its line. Stopping twice does nothing.
+func (b *bar) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.writer == nil || b.stopped {
+		return
+	}
+	b.stopped = true
+	b.timer.Stop()
+	if b.done == nil {
+		return
+	}
+	for running := true; running; { // a Stop that comes before Render has begun is lost
+		b.writer.Stop()
+		select {
+		case <-b.done:
+			running = false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	_, _ = io.WriteString(b.out, text.CursorUp.Sprint()+text.EraseLine.Sprint()) // cosmetic
+}

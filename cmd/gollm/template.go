@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/tokenizer"
+	"github.com/gollm/gollm/tokenizer/chat"
+)
+
+// templateFlags say how a conversation becomes a prompt.
+type templateFlags struct {
+	system   string
+	template string
+}
+
+func (t *templateFlags) register(cmd *cobra.Command, system string) {
+	cmd.Flags().StringVar(&t.system, "system", "", system)
+	cmd.Flags().StringVar(&t.template, "template", "", "chat template: a Jinja file, or one of "+
+		strings.Join(chat.Names(), ", ")+" (default: that of the model)")
+	_ = cmd.MarkFlagFilename("template") // fails only for a flag that does not exist
+}
+
+// speaker turns conversations into tokens.
+type speaker struct {
+	template *chat.Template
+	tok      *tokenizer.Tokenizer
+}
+
+// newSpeaker finds the template: the one that the flag names, the model's own, or
+// the built-in format that the vocabulary calls for, of which warn tells.
+func (t *templateFlags) newSpeaker(m *openModel, warn func(format string, args ...any)) (*speaker, error) {
+	s := &speaker{tok: m.Tokenizer}
+	source, err := m.File.StringOr("tokenizer.chat_template", "")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case t.template != "":
+		s.template, err = namedTemplate(t.template)
+	case source != "":
+		if s.template, err = chat.Parse(source); err != nil {
+			err = fmt.Errorf("%s: %w; --template takes another one", m.File.Path(), err)
+		}
+	default:
+		s.template, err = detectTemplate(m, warn)
+	}
+	return s, err
+}
+
+// namedTemplate is a built-in format or the template in a file.
+func namedTemplate(name string) (*chat.Template, error) {
+	if t, err := chat.Builtin(name); err == nil {
+		return t, nil
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("--template %s is neither a format (%s) nor a file that can be read: %w", name, strings.Join(chat.Names(), ", "), err)
+	}
+	return chat.Parse(string(b))
+}
+
+// detectTemplate is the format that the vocabulary calls for.
+func detectTemplate(m *openModel, warn func(format string, args ...any)) (*chat.Template, error) {
+	name, ok := chat.Detect(func(token string) bool { _, ok := m.Tokenizer.ID(token); return ok })
+	if !ok {
+		return nil, fmt.Errorf("%s has no chat template and no tokens of a known one: it is probably not made for conversations; use gollm generate without --chat, or name a format with --template",
+			m.File.Path())
+	}
+	warn("%s has no chat template; its vocabulary suggests the format %s, which is used (--template takes another one)", m.File.Path(), name)
+	return chat.Builtin(name)
+}
+
+// encode turns a conversation into the tokens that the model answers.
+func (s *speaker) encode(ctx context.Context, messages []chat.Message) ([]int32, error) {
+	text, err := s.template.Render(ctx, chat.Conversation{
+		Messages: messages, AddGenerationPrompt: true,
+		BOS: s.tok.Text(s.tok.BOS()), EOS: s.tok.Text(s.tok.EOS()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return (&tokenFlags{}).encode(s.tok, text), nil
+}
+
+// conversation is the system prompt, if there is one, the turns so far and the
+// next message.
+func conversation(system string, turns []chat.Message, text string) []chat.Message {
+	var all []chat.Message
+	if system != "" {
+		all = append(all, chat.Message{Role: "system", Content: system})
+	}
+	all = append(all, turns...)
+	return append(all, chat.Message{Role: "user", Content: text})
+}
+
+// warner returns a function that prints a warning on stderr.
+func warner(cmd *cobra.Command) func(format string, args ...any) {
+	return func(format string, args ...any) { cmd.PrintErrf("gollm: "+format+"\n", args...) }
+}

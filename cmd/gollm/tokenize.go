@@ -1,0 +1,165 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/tokenizer"
+	"github.com/gollm/gollm/weights"
+)
+
+const tokenizeLong = `Print the token ids of a text as a JSON array.
+
+The text comes from -p, from -f or from stdin, every byte as it is. Special
+tokens such as <|eot_id|> are read as tokens (--no-special reads them as text),
+and the beginning-of-text token is added where the model wants it (--no-bos
+leaves it out).
+
+--decode does the reverse: ids, as a JSON array or separated by spaces, become
+text, without the beginning-of-text token and without a newline at the end.
+Special tokens are written out; --no-special leaves them out.`
+
+const tokenizeExample = `  gollm tokenize -m model.gguf -p "Hello, world"
+  gollm tokenize -m model.gguf -f book.txt > ids.json
+  gollm tokenize -m model.gguf --decode -f ids.json
+  gollm tokenize -m model.gguf --pieces -p "antidisestablishmentarianism"`
+
+// tokenizeFlags is what tokenize can be told.
+type tokenizeFlags struct {
+	model  modelFlags
+	text   textFlags
+	tokens tokenFlags
+	decode bool
+	pieces bool
+}
+
+func newTokenize() *cobra.Command {
+	var t tokenizeFlags
+	cmd := &cobra.Command{
+		Use:     "tokenize -m FILE [-p TEXT | -f FILE]",
+		Short:   "Turn text into token ids, or back",
+		Long:    tokenizeLong,
+		Example: tokenizeExample,
+		GroupID: groupLook,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return t.run(cmd) },
+	}
+	t.model.registerPath(cmd)
+	t.text.register(cmd, "the text, or with --decode the ids")
+	t.tokens.register(cmd)
+	cmd.Flags().BoolVar(&t.decode, "decode", false, "turn ids into text")
+	cmd.Flags().BoolVar(&t.pieces, "pieces", false, "print one token on a line: its id and what it stands for")
+	return cmd
+}
+
+func (t *tokenizeFlags) run(cmd *cobra.Command) error {
+	for _, err := range []error{t.model.check(), t.text.check(cmd)} {
+		if err != nil {
+			return err
+		}
+	}
+	text, err := t.text.read(cmd)
+	if err != nil {
+		return err
+	}
+	tok, err := openTokenizer(t.model.path)
+	if err != nil {
+		return err
+	}
+	var ids []int32
+	if t.decode {
+		if ids, err = parseIDs([]byte(text), tok.Len()); err != nil {
+			return err
+		}
+	} else {
+		ids = t.tokens.encode(tok, text)
+	}
+	return t.print(cmd.OutOrStdout(), tok, ids)
+}
+
+// print writes the ids in the form that the flags ask for.
+func (t *tokenizeFlags) print(out io.Writer, tok *tokenizer.Tokenizer, ids []int32) error {
+	switch {
+	case t.pieces:
+		return writePieces(out, tok, ids)
+	case t.decode:
+		_, err := io.WriteString(out, t.decodeIDs(tok, ids))
+		return err
+	}
+	return writeJSON(out, ids)
+}
+
+// decodeIDs is the text that encoding made ids from.
+func (t *tokenizeFlags) decodeIDs(tok *tokenizer.Tokenizer, ids []int32) string {
+	if !t.tokens.noBOS && tok.AddsBOS() && len(ids) > 0 && ids[0] == tok.BOS() {
+		ids = ids[1:]
+	}
+	return tok.Decode(ids, tokenizer.DecodeOptions{ShowSpecial: !t.tokens.noSpecial})
+}
+
+// writePieces writes each id with what it stands for, quoted.
+func writePieces(out io.Writer, tok *tokenizer.Tokenizer, ids []int32) error {
+	for _, id := range ids {
+		piece, kind := tok.Piece(id), ""
+		if tok.Special(id) {
+			piece, kind = tok.Text(id), "\tspecial"
+		}
+		if _, err := fmt.Fprintf(out, "%d\t%q%s\n", id, piece, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openTokenizer reads the tokenizer of a GGUF file.
+func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
+	f, err := weights.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return fileTokenizer(f)
+}
+
+// fileTokenizer makes the tokenizer of an open file.
+func fileTokenizer(f *weights.File) (*tokenizer.Tokenizer, error) {
+	vocab, err := tokenizer.FromMetadata(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Path(), err)
+	}
+	tok, err := tokenizer.New(vocab)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Path(), err)
+	}
+	return tok, nil
+}
+
+// parseIDs reads ids of a vocabulary of n tokens: a JSON array, or numbers
+// separated by spaces, commas or line ends.
+func parseIDs(b []byte, n int) ([]int32, error) {
+	text := strings.TrimSpace(string(b))
+	if !strings.HasPrefix(text, "[") {
+		text = "[" + strings.Join(strings.FieldsFunc(text, isSeparator), ",") + "]"
+	}
+	var numbers []*int64 // null, which is no id, is told from 0
+	if err := json.Unmarshal([]byte(text), &numbers); err != nil {
+		return nil, fmt.Errorf("token ids: want whole numbers as a JSON array or separated by spaces, for example [1, 2, 3]: %w", err)
+	}
+	ids := make([]int32, len(numbers))
+	for i, id := range numbers {
+		if id == nil {
+			return nil, fmt.Errorf("token ids: number %d is null, want 0 to %d", i+1, n-1)
+		}
+		if *id < 0 || *id >= int64(n) {
+			return nil, fmt.Errorf("token ids: number %d is %d, want 0 to %d: these ids are of another vocabulary", i+1, *id, n-1)
+		}
+		ids[i] = int32(*id)
+	}
+	return ids, nil
+}
+
+func isSeparator(r rune) bool { return strings.ContainsRune(" \t\r\n,", r) }

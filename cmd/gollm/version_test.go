@@ -1,0 +1,19 @@
+package main
+
+import (
+	"runtime/debug"
+	"strings"
+	"testing"
+)
+
+func TestVersion(t *testing.T) {
+	if out := ok(t, "", "version"); !strings.HasPrefix(out, "gollm ") || !strings.Contains(out, "go1.") {
+		t.Errorf("%q", out)
+	}
+	info := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"},
+	}}
+	if got := versionText(info); !strings.HasPrefix(got, "gollm v1.2.3, commit 0123456789ab with changes, go") {
+		t.Errorf("%q", got)
+	}
+}

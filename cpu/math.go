@@ -1,0 +1,193 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/gollm/gollm/cpu/kernel"
+	"github.com/gollm/gollm/cpu/vec"
+	"github.com/gollm/gollm/device"
+)
+
+// ops runs operations eagerly and in order.
+type ops struct {
+	d         *dev
+	vec       *vec.Kernels
+	pool      *Pool
+	matmul    *MatMul
+	products  []kernel.Product // of the call that runs
+	attention attention
+	norm      normTask
+	gate      gateTask
+	sum       addTask
+	turn      turnTask
+	rope      ropeTable
+	sampler   sampler
+	sketch    sketcher
+	choose    chooseTask
+	widen     widenTask
+}
+
+func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {
+	return &ops{d: d, vec: kernels, pool: pool, matmul: NewMatMul(pool)}
+}
+
+// row is row i of a matrix of n columns.
+func row[T any](m []T, i, n int) []T { return m[i*n : (i+1)*n] }
+
+// Embed copies rows of a table, converted to f32: dst[r] = table[ids[r]]. An id
+// outside the table is a failure, and its row becomes zero.
+func (o *ops) Embed(dst, table, ids device.Tensor) {
+	const op = "Embed"
+	device.CheckShape(op, "table", table, table.DType, -1, -1)
+	vocab, dim := table.Dim(0), table.Dim(1)
+	device.CheckShape(op, "ids", ids, device.I32, -1)
+	device.CheckShape(op, "dst", dst, device.F32, ids.Dim(0), dim)
+	out, src := f32s(dst), bytesOf(table)
+	size := table.DType.RowSize(dim)
+	for r, id := range i32s(ids) {
+		y := row(out, r, dim)
+		if id < 0 || int(id) >= vocab {
+			o.d.fail("Embed: id %d of row %d, want 0 to %d", id, r, vocab-1)
+			clear(y)
+			continue
+		}
+		kernel.Dequantize(table.DType, y, row(src, int(id), size))
+	}
+}
+
+// Gather copies rows: dst[r] = src[rows[r]]. A row outside src is a failure,
+// and becomes zero.
+func (o *ops) Gather(dst, src, rows device.Tensor) {
+	const op = "Gather"
+	device.CheckShape(op, "src", src, device.F32, -1, -1)
+	n, dim := src.Dim(0), src.Dim(1)
+	device.CheckShape(op, "rows", rows, device.I32, -1)
+	device.CheckShape(op, "dst", dst, device.F32, rows.Dim(0), dim)
+	out, in := f32s(dst), f32s(src)
+	for r, i := range i32s(rows) {
+		y := row(out, r, dim)
+		if i < 0 || int(i) >= n {
+			o.d.fail("Gather: row %d, want 0 to %d", i, n-1)
+			clear(y)
+			continue
+		}
+		copy(y, row(in, int(i), dim))
+	}
+}
+
+// Copy copies all elements between tensors of one type and length.
+func (o *ops) Copy(dst, src device.Tensor) {
+	device.Check(dst.DType == src.DType && dst.Len() == src.Len(), "Copy", "dst %v, want the type and length of src %v", dst, src)
+	copy(bytesOf(dst), bytesOf(src))
+}
+
+// Add adds element by element: dst += x.
+func (o *ops) Add(dst, x device.Tensor) {
+	const op = "Add"
+	checkF32(op, "x", x)
+	checkLike(op, "dst", dst, x)
+	o.sum = addTask{o.vec, f32s(dst), f32s(x)}
+	o.runRows(pieces(x.Len()), piece, &o.sum)
+}
+
+// addTask adds pieces.
+type addTask struct {
+	vec    *vec.Kernels
+	dst, x []float32
+}
+
+// Do computes pieces lo to hi-1.
+func (t *addTask) Do(_, lo, hi int) {
+	lo, hi = lo*piece, min(hi*piece, len(t.dst))
+	t.vec.Add(t.dst[lo:hi], t.x[lo:hi])
+}
+
+// RMSNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w, with the mean in
+// float64.
+func (o *ops) RMSNorm(dst, x, w device.Tensor, eps float32) {
+	const op = "RMSNorm"
+	device.CheckShape(op, "x", x, device.F32, -1, -1)
+	dim := x.Dim(1)
+	device.CheckShape(op, "w", w, device.F32, dim)
+	device.CheckShape(op, "dst", dst, device.F32, x.Dim(0), dim)
+	o.norm = normTask{o.vec, f32s(dst), f32s(x), f32s(w), dim, eps}
+	o.runRows(x.Dim(0), dim, &o.norm)
+}
+
+// normTask normalizes rows.
+type normTask struct {
+	vec    *vec.Kernels
+	dst, x []float32 // [rows, dim]
+	w      []float32 // [dim]
+	dim    int
+	eps    float32
+}
+
+// Do computes rows lo to hi-1.
+func (t *normTask) Do(_, lo, hi int) {
+	for r := lo; r < hi; r++ {
+		x := row(t.x, r, t.dim)
+		mean := t.vec.SumSquares(x) / float64(t.dim)
+		t.vec.ScaleMul(row(t.dst, r, t.dim), x, t.w, float32(1/math.Sqrt(mean+float64(t.eps))))
+	}
+}
+
+// SwiGLU gates: dst = silu(gate) · up, where silu(g) = g / (1 + exp(-g)).
+func (o *ops) SwiGLU(dst, gate, up device.Tensor) {
+	const op = "SwiGLU"
+	device.CheckShape(op, "gate", gate, device.F32, -1, -1)
+	checkLike(op, "up", up, gate)
+	checkLike(op, "dst", dst, gate)
+	o.gate = gateTask{o.vec, f32s(dst), f32s(gate), f32s(up)}
+	o.runRows(pieces(dst.Len()), piece, &o.gate)
+}
+
+// gateTask gates pieces of rows.
+type gateTask struct {
+	vec           *vec.Kernels
+	dst, gate, up []float32
+}
+
+// Do computes pieces lo to hi-1.
+func (t *gateTask) Do(_, lo, hi int) {
+	lo, hi = lo*piece, min(hi*piece, len(t.dst))
+	t.vec.SwiGLU(t.dst[lo:hi], t.gate[lo:hi], t.up[lo:hi])
+}
+
+// piece is how many elements an item has where rows do not matter.
+const piece = 1 << 10
+
+// pieces is how many pieces n elements make.
+func pieces(n int) int { return (n + piece - 1) / piece }
+
+// fewElements is how many elements one thread computes sooner than others can
+// be woken.
+const fewElements = 1 << 14
+
+// runRows runs a task of rows, on other threads too if that pays.
+func (o *ops) runRows(rows, dim int, t Task) {
+	chunk := rows
+	if rows*dim > fewElements {
+		chunk = max(fewElements/4/max(dim, 1), 1)
+	}
+	o.pool.RunChunks(rows, chunk, t)
+}
+
+// checkF32 panics unless t is F32.
+func checkF32(op, name string, t device.Tensor) {
+	device.Check(t.DType == device.F32, op, "%s %v, want F32", name, t)
+}
+
+// checkLike panics unless t has the type and shape of want.
+func checkLike(op, name string, t, want device.Tensor) {
+	switch want.Rank() {
+	case 1:
+		device.CheckShape(op, name, t, want.DType, want.Dim(0))
+	case 2:
+		device.CheckShape(op, name, t, want.DType, want.Dim(0), want.Dim(1))
+	case 3:
+		device.CheckShape(op, name, t, want.DType, want.Dim(0), want.Dim(1), want.Dim(2))
+	case 4:
+		device.CheckShape(op, name, t, want.DType, want.Dim(0), want.Dim(1), want.Dim(2), want.Dim(3))
+	}
+}

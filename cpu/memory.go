@@ -1,0 +1,160 @@
+package cpu
+
+import (
+	"fmt"
+	"math/bits"
+	"unsafe"
+
+	"github.com/gollm/gollm/device"
+)
+
+const (
+	alignment = 64      // bytes: a cache line and a vector register
+	mapped    = 1 << 20 // allocations of this many bytes come from the system
+)
+
+// memory is an allocation, or the contents that Load was given.
+type memory struct {
+	data  []byte
+	unmap func([]byte) error // nil: the garbage collector's
+	whole []byte             // what unmap takes
+}
+
+// Size is the number of bytes.
+func (m *memory) Size() int { return len(m.data) }
+
+// free gives mapped memory back to the system.
+func (m *memory) free() error {
+	if m.unmap == nil {
+		m.data = nil
+		return nil
+	}
+	whole := m.whole
+	m.data, m.whole = nil, nil
+	return m.unmap(whole)
+}
+
+// Alloc returns zeroed memory that starts on a cache line. What the system
+// cannot give is an error now rather than a killed process later.
+func (d *dev) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
+	size, err := tensorSize(dt, dims)
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("cpu: Alloc: %w", err)
+	}
+	if left := d.left(); d.free > 0 && uint64(size) > left {
+		return device.Tensor{}, fmt.Errorf("cpu: Alloc: %v %v needs %d bytes, %d are available", dt, dims, size, left)
+	}
+	m, err := newMemory(size)
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("cpu: Alloc: %v %v needs %d bytes: %w", dt, dims, size, err)
+	}
+	d.used += uint64(size)
+	d.mems = append(d.mems, m)
+	return device.NewTensor(m, 0, dt, dims...), nil
+}
+
+// Available is how many bytes Alloc may still give, 0 where the system does not
+// say.
+func (d *dev) Available() uint64 { return d.left() }
+
+// left is how many bytes Alloc may still give: no more than the system has now,
+// and no more than it had at the start less what was given since, because
+// memory that was given but never touched still looks available.
+func (d *dev) left() uint64 {
+	left := uint64(0)
+	if d.used < d.free {
+		left = d.free - d.used
+	}
+	return min(left, availableMemory())
+}
+
+// Load returns a tensor over src itself, or over a copy if src starts at an
+// address that the element type cannot.
+func (d *dev) Load(src []byte, dt device.DType, dims ...int) (device.Tensor, error) {
+	size, err := tensorSize(dt, dims)
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("cpu: Load: %w", err)
+	}
+	if size != len(src) {
+		return device.Tensor{}, fmt.Errorf("cpu: Load: %v %v takes %d bytes, got %d", dt, dims, size, len(src))
+	}
+	m := &memory{data: src}
+	if len(src) > 0 && uintptr(unsafe.Pointer(&src[0]))%elementAlign(dt) != 0 {
+		if m, err = newMemory(size); err != nil {
+			return device.Tensor{}, fmt.Errorf("cpu: Load: %v %v needs %d bytes: %w", dt, dims, size, err)
+		}
+		copy(m.data, src)
+	}
+	d.mems = append(d.mems, m)
+	return device.NewTensor(m, 0, dt, dims...), nil
+}
+
+// elementAlign is what an address of the type must be a multiple of.
+func elementAlign(dt device.DType) uintptr {
+	switch dt {
+	case device.F32, device.I32:
+		return 4
+	case device.F16, device.BF16:
+		return 2
+	}
+	return 1
+}
+
+// tensorSize is the number of bytes of a tensor, or an error for dimensions
+// that no memory has.
+func tensorSize(dt device.DType, dims []int) (int, error) {
+	if len(dims) == 0 || len(dims) > 4 {
+		return 0, fmt.Errorf("%v %v has %d dimensions, want 1 to 4", dt, dims, len(dims))
+	}
+	if row := dims[len(dims)-1]; row%dt.BlockLen() != 0 {
+		return 0, fmt.Errorf("%v %v: a row of %d elements, want a multiple of %d", dt, dims, row, dt.BlockLen())
+	}
+	n := uint64(dt.BlockSize())
+	for i, v := range dims {
+		if i == len(dims)-1 {
+			v /= dt.BlockLen()
+		}
+		hi, lo := bits.Mul64(n, uint64(max(v, 0)))
+		if v < 0 || hi != 0 || lo > 1<<62 {
+			return 0, fmt.Errorf("%v %v is no size of memory", dt, dims)
+		}
+		n = lo
+	}
+	return int(n), nil
+}
+
+// newMemory gives size zeroed bytes that start on a cache line.
+func newMemory(size int) (*memory, error) {
+	if size >= mapped {
+		if m, err := mapMemory(size); m != nil || err != nil {
+			return m, err
+		}
+	}
+	buf := make([]byte, size+alignment)
+	skip := int(-uintptr(unsafe.Pointer(&buf[0])) % alignment)
+	return &memory{data: buf[skip : skip+size]}, nil
+}
+
+// bytesOf is the contents of t.
+func bytesOf(t device.Tensor) []byte {
+	m, ok := t.Memory().(*memory)
+	if !ok { // a call of Check with t costs an allocation
+		device.Check(ok, "tensor", "%v is not of this device", t)
+	}
+	return m.data[t.Offset() : t.Offset()+t.Size()]
+}
+
+// f32s is the contents of an F32 tensor.
+func f32s(t device.Tensor) []float32 { return elements[float32](t) }
+
+// i32s is the contents of an I32 tensor.
+func i32s(t device.Tensor) []int32 { return elements[int32](t) }
+
+// elements is the contents of t as values of another type.
+func elements[T float32 | int32 | uint16 | float64](t device.Tensor) []T { return as[T](bytesOf(t)) }
+
+// as is the same memory as values of another type.
+func as[T float32 | int32 | uint16 | float64](b []byte) []T {
+	var v T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(v)))
+}

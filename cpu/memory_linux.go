@@ -1,0 +1,54 @@
+package cpu
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// adviseHuge asks for huge pages: a cache of gigabytes read page by page would
+// otherwise wait for address translation. A refusal costs only speed.
+func adviseHuge(b []byte) {
+	const hugePages = 14 // MADV_HUGEPAGE
+	_ = syscall.Madvise(b, hugePages)
+}
+
+// availableMemory is how many bytes could be used without swapping or being
+// killed: what the system has, or the rest of this process's control group if
+// that is less. 0 means unknown.
+func availableMemory() uint64 {
+	free := memAvailable("/proc/meminfo")
+	limit, used := readNumber("/sys/fs/cgroup/memory.max"), readNumber("/sys/fs/cgroup/memory.current")
+	if limit > used && used > 0 {
+		free = min(free, limit-used)
+	}
+	return free
+}
+
+// memAvailable is the line "MemAvailable: 123 kB" in bytes.
+func memAvailable(path string) uint64 {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if rest, ok := strings.CutPrefix(s.Text(), "MemAvailable:"); ok {
+			kb, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kb << 10
+		}
+	}
+	return 0
+}
+
+// readNumber is the number that a file holds, 0 if it holds none.
+func readNumber(path string) uint64 {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	return n
+}

@@ -1,0 +1,174 @@
+package cpu
+
+import (
+	"github.com/gollm/gollm/cpu/vec"
+	"github.com/gollm/gollm/device"
+)
+
+// Prefill computes the rows of one slot in blocks. A block is the rows of some
+// consecutive positions times the heads of a run; a tile of keys is widened
+// once for all of them, and the products are vec.Multiply. Blocks start at
+// multiples of tileRows positions and tiles are added in ascending order, so the
+// chunk that a row came in changes nothing.
+
+// blockRows is about how many rows (positions times heads) a block has: enough
+// that widening keys and values costs little beside the products, few enough
+// that their scores and results stay in the second cache.
+const blockRows = 192
+
+// prefill cuts the call into blocks and runs them, the late and long ones first.
+func (a *attention) prefill() {
+	first, ok := a.o.first("Attend", &a.pages, 0, a.rows)
+	if !ok {
+		return
+	}
+	a.tileRows = max(blockRows/a.run, 1)
+	if l := a.reach.plan.List; !l.Index.Absent() {
+		for max(l.Group, 1)%a.tileRows != 0 { // rows of a block share a list
+			a.tileRows--
+		}
+	}
+	a.firstTile = first / a.tileRows
+	a.tiles = (first+a.rows-1)/a.tileRows - a.firstTile + 1
+	rows := (a.tileRows*a.run + vec.TileRows - 1) / vec.TileRows * vec.TileRows
+	a.prepare(rows)
+	a.runTasks(a.tiles*(a.heads/a.run), (*attendBlocks)(a))
+}
+
+// prepare makes the memory of the workers.
+func (a *attention) prepare(rows int) {
+	if n := a.o.pool.Workers(); len(a.workers) < n {
+		a.workers = make([]worker, n)
+	}
+	for i := range a.workers {
+		a.workers[i].grow(rows, a.dim, a.pages.half)
+	}
+}
+
+// attendBlocks runs prefill, a block for an item.
+type attendBlocks attention
+
+// Do computes blocks lo to hi-1, counted from the end.
+func (t *attendBlocks) Do(thread, lo, hi int) {
+	a := (*attention)(t)
+	first := int(a.pages.lengths[0]) - a.rows
+	runs := a.heads / a.run
+	for i := lo; i < hi; i++ {
+		tile := a.firstTile + a.tiles - 1 - i/runs
+		b := rowBlock{
+			a: a, w: &a.workers[thread],
+			first: max(tile*a.tileRows, first), last: min((tile+1)*a.tileRows, first+a.rows) - 1,
+			offset: first, head: i % runs * a.run,
+		}
+		b.compute()
+	}
+}
+
+// rowBlock is the rows of positions first to last and the heads of a run.
+type rowBlock struct {
+	a           *attention
+	w           *worker
+	first, last int
+	offset      int // position of the call's first row
+	head        int // first of the run
+	rows        int // positions times heads
+}
+
+// compute adds up every tile that a row of the block sees.
+func (b *rowBlock) compute() {
+	a, w := b.a, b.w
+	b.load()
+	v := &a.reach
+	kvHead := b.head * a.pages.heads / a.heads
+	l := a.o.list(v.plan.List, group(v.plan.List, 0, b.offset, b.first), b.head, a.heads)
+	e := v.edgePages(b.first)
+	for page := 0; page <= b.last/device.PageLen; page++ {
+		listed := v.plan.Middle == device.Blocks && l.has(page)
+		if (listed || e.has(page)) && a.takePage(w, 0, kvHead, page, b.last, listed) {
+			w.weigh(l, page)
+			b.add(max(page*device.PageLen-b.first, 0))
+		}
+	}
+	if v.plan.Middle == device.Tokens {
+		for i := 0; i < len(l.index); i += vec.Tile {
+			if a.takeEntries(w, 0, kvHead, l, i, b.last) {
+				b.add(0)
+			}
+		}
+	}
+	b.store()
+}
+
+// has reports whether entry j is on the list.
+func (l list) has(j int) bool { return len(l.index) > 0 && l.weight(j) != 0 }
+
+// load scales the queries into the worker's rows; rows that fill up the last
+// group are zero.
+func (b *rowBlock) load() {
+	a, w := b.a, b.w
+	b.rows = (b.last - b.first + 1) * a.run
+	whole := (b.rows + vec.TileRows - 1) / vec.TileRows * vec.TileRows
+	clear(w.q[b.rows*a.dim : whole*a.dim])
+	w.reset(whole)
+	scale := unit(a.dim)
+	for i := range b.rows {
+		for j, x := range b.row(a.in, i) {
+			w.q[i*a.dim+j] = x * scale
+		}
+	}
+}
+
+// row is the part of a tensor [rows, heads, dim] that row i of the block is.
+func (b *rowBlock) row(x []float32, i int) []float32 {
+	r, h := b.first-b.offset+i/b.a.run, b.head+i%b.a.run
+	return row(x, r*b.a.heads+h, b.a.dim)
+}
+
+// store writes the results.
+func (b *rowBlock) store() {
+	for i := range b.rows {
+		finish(b.row(b.a.out, i), row(b.w.acc, i, b.a.dim), b.w.sum[i], b.a.reach.plan.Mixture)
+	}
+}
+
+// add adds the tile in hand to the rows from position index from on; those
+// before it see nothing of the tile.
+func (b *rowBlock) add(from int) {
+	a, w, dim := b.a, b.w, b.a.dim
+	lo := from * a.run / vec.TileRows * vec.TileRows
+	k := a.o.vec
+	mixture := a.reach.plan.Mixture
+	scores := vec.Matrix{Data: w.scores, Stride: vec.Tile}
+	if !mixture {
+		k.Columns(w.columns, w.keys, w.n, dim)
+		q, columns := vec.Matrix{Data: w.q, Stride: dim}, vec.Matrix{Data: w.columns, Stride: vec.Tile}
+		for r := lo; r < b.rows; r += vec.TileRows {
+			k.Multiply(scores.From(r, 0), q.From(r, 0), columns, nil, dim, vec.Tile)
+		}
+	}
+	b.mask(lo)
+	hi := (b.rows + vec.TileRows - 1) / vec.TileRows * vec.TileRows
+	if !mixture {
+		k.Softmax(w.scores[lo*vec.Tile:], w.top[lo:hi], w.sum[lo:hi], w.scale[lo:hi])
+	}
+	k.Widen(w.wide[:w.n*dim], w.values)
+	acc, wide := vec.Matrix{Data: w.acc, Stride: dim}, vec.Matrix{Data: w.wide, Stride: dim}
+	for r := lo; r < b.rows; r += vec.TileRows {
+		k.Multiply(acc.From(r, 0), scores.From(r, 0), wide, w.scale[r:r+vec.TileRows], w.n, dim)
+	}
+}
+
+// mask hides from each row what it does not see of the tile.
+func (b *rowBlock) mask(lo int) {
+	w, run := b.w, b.a.run
+	for i := lo / run; i*run < b.rows; i++ {
+		edge, middle := w.seen(&b.a.reach, b.first+i)
+		for r := max(i*run, lo); r < (i+1)*run; r++ {
+			if b.a.reach.plan.Mixture {
+				w.mix(w.scores[r*vec.Tile:], edge, middle)
+			} else if edge != ^uint64(0) {
+				w.mask(w.scores[r*vec.Tile:], edge, middle)
+			}
+		}
+	}
+}

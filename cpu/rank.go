@@ -1,0 +1,175 @@
+package cpu
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/gollm/gollm/device"
+)
+
+var negInf = float32(math.Inf(-1))
+
+// eachRow calls f for every row that takes part, with its slot and position.
+func (o *ops) eachRow(op string, kv device.KV, rows int, f func(r, slot, first, p int)) {
+	perSlot := device.RowsPerSlot(op, rows, kv)
+	g := newPages(kv)
+	for r := range rows {
+		slot := r / perSlot
+		if first, ok := o.first(op, &g, slot, perSlot); ok {
+			f(r, slot, first, first+r%perSlot)
+		}
+	}
+}
+
+// Scores is q·k/√dim over a part of what each row sees, -Inf elsewhere.
+func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
+	const op = "Scores"
+	device.CheckKV(op, kv)
+	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
+	device.CheckShape(op, "dst", dst, device.F32, rows, heads, -1)
+	g, v := newPages(kv), reach{p}
+	k := make([]float32, dim)
+	o.eachRow(op, kv, rows, func(r, slot, first, pos int) {
+		for h := range heads {
+			l := o.list(p.List, group(p.List, slot, first, pos), h, heads)
+			out := row(f32s(dst), r*heads+h, dst.Dim(2))
+			x := row(f32s(q), r*heads+h, dim)
+			for j := range pos + 1 {
+				out[j] = negInf
+				w := v.partWeight(part, pos, j, l)
+				page := o.page(&g, slot, j/device.PageLen)
+				if w == 0 || page < 0 {
+					continue
+				}
+				o.load(k, g.k, g.element(page, h*g.heads/heads, j%device.PageLen), g.half)
+				out[j] = float32(dot(x, k)/math.Sqrt(float64(dim)) + math.Log(float64(w)))
+			}
+		}
+	})
+}
+
+// partWeight is the weight of position j in a part of what the row at p sees, 0
+// outside it.
+func (v *reach) partWeight(part device.Part, p, j int, l list) float32 {
+	if part == device.Planned {
+		return v.weight(p, j, l)
+	}
+	inside := v.spanned(p, j)
+	if part == device.Middles {
+		inside = inside && j >= v.plan.Sink && j < recent(v.plan, p)
+	}
+	if inside {
+		return 1
+	}
+	return 0
+}
+
+// Softmax normalizes rows of scores.
+func (o *ops) Softmax(dst, x device.Tensor, kv device.KV) {
+	const op = "Softmax"
+	checkLike(op, "dst", dst, x)
+	heads, width := x.Dim(1), x.Dim(2)
+	o.eachRow(op, kv, x.Dim(0), func(r, _, _, p int) {
+		for h := range heads {
+			out, in := row(f32s(dst), r*heads+h, width)[:p+1], row(f32s(x), r*heads+h, width)[:p+1]
+			top := slices.Max(in)
+			var sum float64
+			for j, s := range in {
+				e := 0.0
+				if s > negInf {
+					e = math.Exp(float64(s - top))
+				}
+				out[j] = float32(e)
+				sum += e
+			}
+			for j := range out {
+				if sum > 0 {
+					out[j] = float32(float64(out[j]) / sum)
+				}
+			}
+		}
+	})
+}
+
+// SumHeads adds up the heads of each kv head.
+func (o *ops) SumHeads(dst, x device.Tensor, kv device.KV) {
+	const op = "SumHeads"
+	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
+	device.CheckShape(op, "dst", dst, device.F32, rows, kv.K.Dim(1), width)
+	groups := dst.Dim(1)
+	o.eachRow(op, kv, rows, func(r, _, _, p int) {
+		for g := range groups {
+			out := row(f32s(dst), r*groups+g, width)[:p+1]
+			clear(out)
+			for h := g * heads / groups; h < (g+1)*heads/groups; h++ {
+				for j, v := range row(f32s(x), r*heads+h, width)[:p+1] {
+					out[j] += v
+				}
+			}
+		}
+	})
+}
+
+// TopK lists the k best positions of each row and head.
+func (o *ops) TopK(l device.List, scores device.Tensor, kv device.KV, k device.Amount) {
+	o.rank("TopK", l, scores, kv, func(scores []float32, best []int32) int {
+		return min(k.Of(len(scores)), len(best))
+	})
+}
+
+// TopP lists the best positions of each row and head until they hold a share of
+// the row's mass.
+func (o *ops) TopP(l device.List, scores device.Tensor, kv device.KV, share float64) {
+	o.rank("TopP", l, scores, kv, func(scores []float32, best []int32) int {
+		if len(best) == 0 {
+			return 0
+		}
+		top := float64(scores[best[0]])
+		var total, sum float64
+		for _, j := range best {
+			total += math.Exp(float64(scores[j]) - top)
+		}
+		for n, j := range best {
+			if sum >= share*total {
+				return n
+			}
+			sum += math.Exp(float64(scores[j]) - top)
+		}
+		return len(best)
+	})
+}
+
+// rank sorts what each row and head looks at, best first, and lists as many as
+// keep says, in ascending order.
+func (o *ops) rank(op string, l device.List, scores device.Tensor, kv device.KV, keep func(scores []float32, best []int32) int) {
+	rows, heads, width := scores.Dim(0), scores.Dim(1), scores.Dim(2)
+	device.CheckShape(op, "list", l.Index, device.I32, -1, heads, -1)
+	most := l.Index.Dim(2)
+	o.eachRow(op, kv, rows, func(r, _, _, p int) {
+		for h := range heads {
+			x := row(f32s(scores), r*heads+h, width)[:p+1]
+			best := order(x)
+			n := keep(x, best)
+			if n > most {
+				o.d.fail("%s: %d entries for a list of %d", op, n, most)
+				n = most
+			}
+			slices.Sort(best[:n])
+			copy(row(i32s(l.Index), r*heads+h, most), best[:n])
+			i32s(l.Count)[r*heads+h] = int32(n)
+		}
+	})
+}
+
+// order is the positions with a score above -Inf, best first, ties to the lowest.
+func order(scores []float32) []int32 {
+	var best []int32
+	for j, s := range scores {
+		if s > negInf {
+			best = append(best, int32(j))
+		}
+	}
+	slices.SortStableFunc(best, func(a, b int32) int { return cmp.Compare(scores[b], scores[a]) })
+	return best
+}

@@ -1,0 +1,290 @@
+package cpu
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gollm/gollm/device"
+)
+
+// sketcher is the scratch of the operations on blocks. It grows to the longest
+// sequence seen and is then used again.
+type sketcher struct {
+	mean  []float32 // of the heads of a row, or of a block
+	walk  walk
+	keys  []float64 // ranking: the elements of a row
+	order []int32   // ranking: blocks, best first
+}
+
+// grown is s with room for n elements, n of them in use.
+func grown[T any](s *[]T, n int) []T {
+	if cap(*s) < n {
+		*s = make([]T, n+n/2)
+	}
+	*s = (*s)[:cap(*s)]
+	return (*s)[:n]
+}
+
+// chunkBlock is one of the blocks that a call's rows lie in.
+type chunkBlock struct {
+	slot, index int // whose block, and which of its blocks
+	page        int
+	first       int // position of the slot's first row of the call
+	len         int // positions of the slot
+}
+
+// positions is how many positions of the block are stored.
+func (b chunkBlock) positions() int { return min(b.len-b.index*device.PageLen, device.PageLen) }
+
+// blocks is how many blocks the slot has.
+func (b chunkBlock) blocks() int { return (b.len + device.PageLen - 1) / device.PageLen }
+
+// group is the block's place among the blocks of the call.
+func (b chunkBlock) group() int { return b.slot + b.index - b.first/device.PageLen }
+
+// which says which blocks of a slot a call is about.
+type which int
+
+const (
+	touched   which = iota // those that its rows lie in
+	completed              // and the one before them where they start a block
+	every                  // all
+)
+
+// eachBlock calls f for blocks of each slot, in order.
+func (o *ops) eachBlock(op string, at device.Newest, w which, f func(chunkBlock)) {
+	device.CheckKV(op, at.KV)
+	g := newPages(at.KV)
+	for slot := range at.KV.Len.Dim(0) {
+		first, ok := o.first(op, &g, slot, at.N)
+		if !ok {
+			continue
+		}
+		b := chunkBlock{slot: slot, index: first / device.PageLen, first: first, len: first + at.N}
+		switch {
+		case w == every:
+			b.index = 0
+		case w == completed && b.index > 0 && first%device.PageLen == 0:
+			b.index--
+		}
+		for ; b.index < b.blocks(); b.index++ {
+			if b.page = o.page(&g, slot, b.index); b.page >= 0 {
+				f(b)
+			}
+		}
+	}
+}
+
+// BlockSum adds rows to the sums of their blocks.
+func (o *ops) BlockSum(sum, x device.Tensor, kv device.KV) {
+	const op = "BlockSum"
+	device.CheckKV(op, kv)
+	device.CheckShape(op, "sum", sum, device.F32, kv.K.Dim(0), -1, -1)
+	heads, dim := sum.Dim(1), sum.Dim(2)
+	checkHeads(op, x, heads, dim)
+	g, sums := newPages(kv), f32s(sum)
+	o.eachRow(op, kv, x.Dim(0), func(r, slot, _, p int) {
+		page := o.page(&g, slot, p/device.PageLen)
+		if page < 0 {
+			return
+		}
+		for h := range heads {
+			to := row(sums, page*heads+h, dim)
+			if p%device.PageLen == 0 {
+				clear(to)
+			}
+			o.vec.Add(to, o.headMean(x, r, h, heads))
+		}
+	})
+}
+
+// checkHeads panics unless x is rows of a multiple of heads.
+func checkHeads(op string, x device.Tensor, heads, dim int) {
+	device.CheckShape(op, "x", x, device.F32, -1, -1, dim)
+	if !(heads > 0 && x.Dim(1)%heads == 0) {
+		device.Check(false, op, "%d heads in x, want a multiple of %d", x.Dim(1), heads)
+	}
+}
+
+// headMean is the mean of the heads of row r of x that belong to head h of heads.
+func (o *ops) headMean(x device.Tensor, r, h, heads int) []float32 {
+	all, dim, v := x.Dim(1), x.Dim(2), f32s(x)
+	n := all / heads
+	mean := grown(&o.sketch.mean, dim)
+	copy(mean, row(v, r*all+h*n, dim))
+	for u := 1; u < n; u++ {
+		o.vec.Add(mean, row(v, r*all+h*n+u, dim))
+	}
+	for i := range mean {
+		mean[i] /= float32(n)
+	}
+	return mean
+}
+
+// SketchMeans projects the means of blocks.
+func (o *ops) SketchMeans(dst, sum, basis device.Tensor, at device.Newest) {
+	const op = "SketchMeans"
+	pages, heads, width, dim := checkSketch(op, dst, basis, at.KV)
+	device.CheckShape(op, "sum", sum, device.F32, pages, heads, dim)
+	o.eachBlock(op, at, touched, func(b chunkBlock) {
+		for h := range heads {
+			mean := grown(&o.sketch.mean, dim)
+			for i, v := range row(f32s(sum), b.page*heads+h, dim) {
+				mean[i] = v / float32(b.positions())
+			}
+			project(row(f32s(dst), b.page*heads+h, width), f32s(basis), mean)
+		}
+	})
+}
+
+// SketchRows projects the newest row of each slot.
+func (o *ops) SketchRows(dst, x, basis device.Tensor, kv device.KV) {
+	const op = "SketchRows"
+	_, heads, width, dim := checkSketch(op, dst, basis, kv)
+	checkHeads(op, x, heads, dim)
+	g := newPages(kv)
+	o.eachRow(op, kv, x.Dim(0), func(r, slot, _, p int) {
+		page := o.page(&g, slot, p/device.PageLen)
+		if page < 0 || p != int(g.lengths[slot])-1 {
+			return
+		}
+		for h := range heads {
+			project(row(f32s(dst), page*heads+h, width), f32s(basis), o.headMean(x, r, h, heads))
+		}
+	})
+}
+
+// checkSketch panics unless dst and basis belong together, and gives their sizes.
+func checkSketch(op string, dst, basis device.Tensor, kv device.KV) (pages, heads, width, dim int) {
+	device.CheckKV(op, kv)
+	device.CheckShape(op, "basis", basis, device.F32, -1, -1)
+	pages, width, dim = kv.K.Dim(0), basis.Dim(0), basis.Dim(1)
+	device.CheckShape(op, "dst", dst, device.F32, pages, -1, width)
+	return pages, dst.Dim(1), width, dim
+}
+
+// project is dst = basis·x.
+func project(dst, basis, x []float32) {
+	for i := range dst {
+		dst[i] = float32(dot(row(basis, i, len(x)), x))
+	}
+}
+
+// CompareBlocks makes rows of pairs.
+func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.Compare) {
+	const op = "CompareBlocks"
+	device.CheckShape(op, "q", q, device.F32, at.KV.K.Dim(0), -1, -1)
+	checkLike(op, "k", k, q)
+	if !c.Own.Absent() {
+		checkLike(op, "own", c.Own, q)
+	}
+	p := o.pairsOf(op, dst, at.KV)
+	w := completed
+	if p.square {
+		w = every
+	}
+	size := q.Dim(1) * q.Dim(2)
+	scale := float32(1 / (float64(q.Dim(1)) * math.Sqrt(float64(q.Dim(2)))))
+	queries, keys, own := f32s(q), f32s(k), f32s(q)
+	if !c.Own.Absent() {
+		own = f32s(c.Own)
+	}
+	o.eachBlock(op, at, w, func(b chunkBlock) {
+		out := p.row(b, b.index)
+		for j := range out {
+			from := queries
+			if j == b.index {
+				from = own
+			}
+			out[j] = scale * dot32(row(from, b.page, size), row(keys, p.page(b, j), size))
+		}
+		shape(out, c)
+	})
+}
+
+// pairs are the numbers that blocks made of each other.
+type pairs struct {
+	data   []float32
+	width  int
+	square bool // [slots, width, width], otherwise [pages, width]
+	o      *ops
+	pages  pages
+}
+
+func (o *ops) pairsOf(op string, t device.Tensor, kv device.KV) pairs {
+	p := pairs{data: f32s(t), o: o, pages: newPages(kv), square: t.Rank() == 3}
+	p.width = t.RowLen()
+	if p.square {
+		device.CheckShape(op, "pairs", t, device.F32, kv.Len.Dim(0), p.width, p.width)
+	} else {
+		device.CheckShape(op, "pairs", t, device.F32, kv.K.Dim(0), p.width)
+	}
+	if !(p.width >= kv.Pages.Dim(1)) {
+		device.Check(false, op, "pairs %v, want rows of at least %d", t, kv.Pages.Dim(1))
+	}
+	return p
+}
+
+// page is the page of block i of b's slot; a failure gives b's own.
+func (p *pairs) page(b chunkBlock, i int) int {
+	if page := p.o.page(&p.pages, b.slot, i); page >= 0 {
+		return page
+	}
+	return b.page
+}
+
+// row is what block i of b's slot made of the blocks that it looks at.
+func (p *pairs) row(b chunkBlock, i int) []float32 {
+	if p.square {
+		return row(p.data, b.slot*p.width+i, p.width)[:b.blocks()]
+	}
+	return row(p.data, p.page(b, i), p.width)[:i+1]
+}
+
+// dot32 is a product in f32, in four sums.
+func dot32(a, b []float32) float32 {
+	var s0, s1, s2, s3 float32
+	n := len(a) &^ 3
+	b = b[:len(a)]
+	for i := 0; i < n; i += 4 {
+		x, y := a[i:i+4:i+4], b[i:i+4:i+4]
+		s0 += x[0] * y[0]
+		s1 += x[1] * y[1]
+		s2 += x[2] * y[2]
+		s3 += x[3] * y[3]
+	}
+	for i := n; i < len(a); i++ {
+		s0 += a[i] * b[i]
+	}
+	return (s0 + s1) + (s2 + s3)
+}
+
+// shape brings a row of products to the form asked for. What is not finite
+// counts as 0.
+func shape(x []float32, c device.Compare) {
+	for j, v := range x {
+		if v-v != 0 || c.Form == device.Relu && v < 0 {
+			x[j] = 0
+		}
+	}
+	var total float64
+	if c.Form == device.Softmax {
+		top := slices.Max(x)
+		for _, v := range x {
+			total += math.Exp(float64(v - top))
+		}
+		total = float64(top) + math.Log(total)
+	}
+	for j, v := range x {
+		y := float64(v)
+		switch {
+		case c.Form == device.Softmax && c.Log:
+			y -= total
+		case c.Form == device.Softmax:
+			y = math.Exp(y - total)
+		case c.Log:
+			y = math.Log(math.Abs(y))
+		}
+		x[j] = float32(y)
+	}
+}

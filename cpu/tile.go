@@ -1,0 +1,194 @@
+package cpu
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/gollm/gollm/cpu/vec"
+	"github.com/gollm/gollm/device"
+)
+
+// A tile is up to vec.Tile positions that are added to the softmax together:
+// what is stored of a page, or neighbours on a list of positions. Which of them
+// a row sees is a word for those at the plan's edges and one for those listed.
+
+// worker is the memory of one thread: the tile in hand, and the rows (pairs of
+// a query row and a head) that it is added to.
+type worker struct {
+	keys, values vec.Rows // [vec.Tile, dim]
+	n            int      // positions that are there
+	page         int      // block number of the tile, -1 for positions of a list
+	listed       bool     // the page is on the list
+	positions    []int32  // of a list [n]
+	weighted     bool
+	weight       [vec.Tile]float32 // of listed positions
+	bias         [vec.Tile]float32 // log2 of weight
+
+	gathered, gatheredV vec.Rows  // [vec.Tile, dim]: rows of a list
+	columns             []float32 // [dim, vec.Tile]: keys of the tile
+	wide                []float32 // [vec.Tile, dim]: values of the tile
+
+	q, acc          []float32 // [rows, dim]
+	scores          []float32 // [rows, vec.Tile]
+	top, sum, scale []float32 // [rows]
+}
+
+// grow makes room for rows, and starts them: nothing seen yet.
+func (w *worker) grow(rows, dim int, half bool) {
+	size := func(s []float32, n int) []float32 {
+		if cap(s) < n {
+			return make([]float32, n)
+		}
+		return s[:n]
+	}
+	w.q, w.acc = size(w.q, rows*dim), size(w.acc, rows*dim)
+	w.scores = size(w.scores, rows*vec.Tile)
+	w.top, w.sum, w.scale = size(w.top, rows), size(w.sum, rows), size(w.scale, rows)
+	w.columns, w.wide = size(w.columns, vec.Tile*dim), size(w.wide, vec.Tile*dim)
+	switch n := vec.Tile * dim; {
+	case half && len(w.gathered.Half) != n:
+		w.gathered, w.gatheredV = vec.Rows{Half: make([]uint16, n)}, vec.Rows{Half: make([]uint16, n)}
+	case !half && len(w.gathered.Full) != n:
+		w.gathered, w.gatheredV = vec.Rows{Full: make([]float32, n)}, vec.Rows{Full: make([]float32, n)}
+	}
+	w.reset(rows)
+}
+
+// reset forgets what the rows have seen.
+func (w *worker) reset(rows int) {
+	clear(w.acc)
+	for r := range rows {
+		w.top[r], w.sum[r], w.scale[r] = -math.MaxFloat32, 0, 1
+	}
+}
+
+// takePage makes block b of a slot the tile, for rows up to position last. It
+// reports whether there is anything in it.
+func (a *attention) takePage(w *worker, slot, kvHead, b, last int, listed bool) bool {
+	page := a.o.page(&a.pages, slot, b)
+	if page < 0 {
+		return false
+	}
+	w.page, w.listed = b, listed
+	w.n = min(last+1-b*device.PageLen, device.PageLen)
+	w.keys = a.pages.rows(a.pages.k, page, kvHead, 0, device.PageLen)
+	w.values = a.pages.rows(a.pages.v, page, kvHead, 0, device.PageLen)
+	return w.n > 0
+}
+
+// weigh sets the weight of the listed positions of a page: that of its block.
+func (w *worker) weigh(l list, b int) {
+	w.weighted = l.weights != nil && w.listed
+	if !w.weighted {
+		return
+	}
+	x := l.weight(b)
+	bias := log2(x)
+	for i := range w.weight {
+		w.weight[i], w.bias[i] = x, bias
+	}
+}
+
+// log2 is the bias that a weight is. What is not above zero is not seen.
+func log2(w float32) float32 {
+	if w > 0 {
+		return float32(math.Log2(float64(w)))
+	}
+	return negInf
+}
+
+// takeEntries makes entries lo and on of a list of positions the tile, no
+// further than position last.
+func (a *attention) takeEntries(w *worker, slot, kvHead int, l list, lo, last int) bool {
+	w.page, w.listed, w.n = -1, true, 0
+	w.weighted = l.weights != nil
+	w.positions = l.index[lo:min(lo+vec.Tile, len(l.index))]
+	for i, j := range w.positions {
+		if int(j) > last {
+			break
+		}
+		page := -1
+		if j >= 0 {
+			page = a.o.page(&a.pages, slot, int(j)/device.PageLen)
+		}
+		if page < 0 {
+			break
+		}
+		to, dim := i*a.dim, a.dim
+		w.gathered.Slice(to, to+dim).Copy(a.pages.rows(a.pages.k, page, kvHead, int(j)%device.PageLen, 1))
+		w.gatheredV.Slice(to, to+dim).Copy(a.pages.rows(a.pages.v, page, kvHead, int(j)%device.PageLen, 1))
+		if w.weighted {
+			w.weight[i], w.bias[i] = l.weights[lo+i], log2(l.weights[lo+i])
+		}
+		w.n++
+	}
+	w.keys, w.values = w.gathered, w.gatheredV
+	return w.n > 0
+}
+
+// seen is which positions of the tile the row at p sees, at the edges and listed.
+func (w *worker) seen(v *reach, p int) (edge, middle uint64) {
+	if w.page >= 0 {
+		spanned := v.spannedBits(p, w.page)
+		edge = spanned & v.edgeBits(p, w.page)
+		if w.listed {
+			middle = spanned &^ edge
+		}
+		return edge, middle
+	}
+	for i, j := range w.positions[:w.n] {
+		if v.spanned(p, int(j)) && !v.edge(p, int(j)) {
+			middle |= 1 << i
+		}
+	}
+	return 0, middle
+}
+
+// mask hides from a row of scores what it does not see, and adds the weights.
+func (w *worker) mask(s []float32, edge, middle uint64) {
+	s = s[:vec.Tile]
+	for hidden := ^(edge | middle); hidden != 0; hidden &= hidden - 1 {
+		s[bits.TrailingZeros64(hidden)] = negInf
+	}
+	if !w.weighted {
+		return
+	}
+	for ; middle != 0; middle &= middle - 1 {
+		i := bits.TrailingZeros64(middle)
+		if s[i] += w.bias[i]; w.bias[i] == negInf {
+			s[i] = negInf
+		}
+	}
+}
+
+// mix sets a row of a mixture: the weights themselves.
+func (w *worker) mix(s []float32, edge, middle uint64) {
+	for i := range s[:vec.Tile] {
+		switch {
+		case edge>>i&1 == 1:
+			s[i] = 1
+		case middle>>i&1 == 0:
+			s[i] = 0
+		case w.weighted:
+			s[i] = w.weight[i]
+		default:
+			s[i] = 1
+		}
+	}
+}
+
+// finish writes the result of a row: acc / sum, or acc itself for a mixture.
+func finish(dst, acc []float32, sum float32, mixture bool) {
+	scale := float32(1)
+	if !mixture {
+		if scale = 0; sum != 0 {
+			scale = 1 / sum
+		}
+	}
+	for i, v := range acc[:len(dst)] {
+		dst[i] = v * scale
+	}
+}
+
+// unit scales queries so that scores are in units of ln 2.
+func unit(dim int) float32 { return float32(math.Log2E / math.Sqrt(float64(dim))) }

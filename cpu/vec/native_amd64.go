@@ -1,0 +1,301 @@
+package vec
+
+import (
+	"unsafe"
+
+	"github.com/gollm/gollm/cpu/kernel"
+	"golang.org/x/sys/cpu"
+)
+
+//go:generate go -C ../kernel/gen run ./vec -isa avx512 -out ../../vec/vec_avx512_amd64.s -stubs ../../vec/vec_avx512_amd64.go -pkg vec
+//go:generate go -C ../kernel/gen run ./vec -isa avx2 -out ../../vec/vec_avx2_amd64.s -stubs ../../vec/vec_avx2_amd64.go -pkg vec
+
+// assembly is the loops of one instruction set. They count in registers, and
+// what does not fill one is left to the definition.
+type assembly struct {
+	isa          kernel.ISA
+	lanes        int // f32 in a register
+	add          func(dst, x *float32, n int)
+	sumSquares   func(x *float32, n int) float64
+	scaleMul     func(dst, x, w *float32, scale float32, n int)
+	swiGLU       func(dst, gate, up *float32, n int)
+	rotateHalves func(x, y, cos, sin *float32, n int)
+	rotatePairs  func(x, cos, sin *float32, n int)
+	toHalf       func(dst *uint16, x *float32, n int)
+	fromHalf     func(dst *float32, x *uint16, n int)
+	logTop       func(top, x *float32, scale, shift float32, n int)
+	logSum       func(sum, top, x *float32, scale, shift float32, n int)
+	softmax      func(s, top, sum, scale *float32, rows int)
+	columns      func(dst *float32, k *uint16, dim, blocks int)
+	tiles        []strip     // widest first
+	scores       [2][3]score // of f16 and f32; of 1, 2 and 4 heads
+	wide         int         // columns of gather
+	gather       [2][3]gathering
+	gatherOne    [2][3]gathering // one register of columns
+}
+
+type (
+	// strip is a product of TileRows rows with some columns.
+	strip struct {
+		cols int
+		do   func(c, a, b, scale *float32, n, ldc, lda, ldb int)
+	}
+	score     = func(dst, q *float32, k, ahead *byte, dim, chunks, blocks int)
+	gathering = func(acc, p, scale *float32, v, ahead *byte, dim, n int)
+)
+
+var avx512 = assembly{
+	isa: kernel.AVX512, lanes: 16, wide: 64,
+	add: addAVX512, sumSquares: sumSquaresAVX512, scaleMul: scaleMulAVX512, swiGLU: swiGLUAVX512,
+	rotateHalves: rotateHalvesAVX512, rotatePairs: rotatePairsAVX512, toHalf: toHalfAVX512, fromHalf: fromHalfAVX512,
+	logTop: logTopAVX512, logSum: logSumAVX512,
+	softmax: softmaxAVX512, columns: columnsAVX512,
+	tiles: []strip{{64, tile64AVX512}, {32, tile32AVX512}, {16, tile16AVX512}},
+	scores: [2][3]score{
+		{scoresHalf1AVX512, scoresHalf2AVX512, scoresHalf4AVX512},
+		{scoresFull1AVX512, scoresFull2AVX512, scoresFull4AVX512},
+	},
+	gather: [2][3]gathering{
+		{gatherHalf1x64AVX512, gatherHalf2x64AVX512, gatherHalf4x64AVX512},
+		{gatherFull1x64AVX512, gatherFull2x64AVX512, gatherFull4x64AVX512},
+	},
+	gatherOne: [2][3]gathering{
+		{gatherHalf1x16AVX512, gatherHalf2x16AVX512, gatherHalf4x16AVX512},
+		{gatherFull1x16AVX512, gatherFull2x16AVX512, gatherFull4x16AVX512},
+	},
+}
+
+var avx2 = assembly{
+	isa: kernel.AVX2, lanes: 8, wide: 16,
+	add: addAVX2, sumSquares: sumSquaresAVX2, scaleMul: scaleMulAVX2, swiGLU: swiGLUAVX2,
+	rotateHalves: rotateHalvesAVX2, rotatePairs: rotatePairsAVX2, toHalf: toHalfAVX2, fromHalf: fromHalfAVX2,
+	logTop: logTopAVX2, logSum: logSumAVX2,
+	softmax: softmaxAVX2, columns: columnsAVX2,
+	tiles: []strip{{16, tile16AVX2}},
+	scores: [2][3]score{
+		{scoresHalf1AVX2, scoresHalf2AVX2, scoresHalf4AVX2},
+		{scoresFull1AVX2, scoresFull2AVX2, scoresFull4AVX2},
+	},
+	gather: [2][3]gathering{
+		{gatherHalf1x16AVX2, gatherHalf2x16AVX2, gatherHalf4x16AVX2},
+		{gatherFull1x16AVX2, gatherFull2x16AVX2, gatherFull4x16AVX2},
+	},
+	gatherOne: [2][3]gathering{
+		{gatherHalf1x8AVX2, gatherHalf2x8AVX2, gatherHalf4x8AVX2},
+		{gatherFull1x8AVX2, gatherFull2x8AVX2, gatherFull4x8AVX2},
+	},
+}
+
+// native is the sets beyond the definition that this processor runs.
+func native() []*Kernels {
+	x := &cpu.X86
+	var all []*Kernels
+	if x.HasAVX2 && x.HasFMA && x.HasF16C {
+		all = append(all, avx2.kernels())
+		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI {
+			all = append(all, avx512.kernels())
+		}
+	}
+	return all
+}
+
+// kernels is the set made of these loops.
+func (a *assembly) kernels() *Kernels {
+	return &Kernels{
+		ISA:          a.isa,
+		Add:          a.Add,
+		SumSquares:   a.SumSquares,
+		ScaleMul:     a.ScaleMul,
+		SwiGLU:       a.SwiGLU,
+		RotateHalves: a.RotateHalves,
+		RotatePairs:  a.RotatePairs,
+		ToHalf:       a.ToHalf,
+		FromHalf:     a.FromHalf,
+		LogTop:       a.LogTop,
+		LogSum:       a.LogSum,
+		Softmax:      a.Softmax,
+		Multiply:     a.Multiply,
+		Columns:      a.Columns,
+		Scores:       a.Scores,
+		Gather:       a.Gather,
+	}
+}
+
+// whole is how many of n elements fill registers.
+func (a *assembly) whole(n int) int { return n &^ (a.lanes - 1) }
+
+func (a *assembly) Add(dst, x []float32) {
+	x = x[:len(dst)]
+	n := a.whole(len(dst))
+	a.add(at(dst), at(x), n/a.lanes)
+	add(dst[n:], x[n:])
+}
+
+func (a *assembly) SumSquares(x []float32) float64 {
+	n := a.whole(len(x))
+	return a.sumSquares(at(x), n/a.lanes) + sumSquares(x[n:])
+}
+
+func (a *assembly) ScaleMul(dst, x, w []float32, scale float32) {
+	x, w = x[:len(dst)], w[:len(dst)]
+	n := a.whole(len(dst))
+	a.scaleMul(at(dst), at(x), at(w), scale, n/a.lanes)
+	scaleMul(dst[n:], x[n:], w[n:], scale)
+}
+
+func (a *assembly) SwiGLU(dst, gate, up []float32) {
+	gate, up = gate[:len(dst)], up[:len(dst)]
+	n := a.whole(len(dst))
+	a.swiGLU(at(dst), at(gate), at(up), n/a.lanes)
+	swiGLU(dst[n:], gate[n:], up[n:])
+}
+
+func (a *assembly) RotateHalves(x, cos, sin []float32) {
+	pairs := len(cos)
+	lo, hi, sin := x[:pairs], x[pairs:2*pairs], sin[:pairs]
+	n := a.whole(pairs)
+	a.rotateHalves(at(lo), at(hi), at(cos), at(sin), n/a.lanes)
+	rotate(lo[n:], hi[n:], cos[n:], sin[n:])
+}
+
+func (a *assembly) RotatePairs(x, cos, sin []float32) {
+	x, sin = x[:2*len(cos)], sin[:len(cos)]
+	n := a.whole(len(x))
+	a.rotatePairs(at(x), at(cos), at(sin), n/a.lanes)
+	rotatePairs(x[n:], cos[n/2:], sin[n/2:])
+}
+
+func (a *assembly) ToHalf(dst []uint16, x []float32) {
+	x = x[:len(dst)]
+	n := a.whole(len(dst))
+	a.toHalf(at(dst), at(x), n/a.lanes)
+	toHalf(dst[n:], x[n:])
+}
+
+func (a *assembly) FromHalf(dst []float32, x []uint16) {
+	x = x[:len(dst)]
+	n := a.whole(len(dst))
+	a.fromHalf(at(dst), at(x), n/a.lanes)
+	fromHalf(dst[n:], x[n:])
+}
+
+// taken is how many of n elements the loops of logarithms take.
+func (a *assembly) taken(n int) int {
+	if a.isa == kernel.AVX512 {
+		return n
+	}
+	return a.whole(n)
+}
+
+func (a *assembly) LogTop(top, x []float32, scale, shift float32) {
+	top = top[:len(x)]
+	n := a.taken(len(x))
+	a.logTop(at(top), at(x), scale, shift, n)
+	logTop(top[n:], x[n:], scale, shift)
+}
+
+func (a *assembly) LogSum(sum, top, x []float32, scale, shift float32) {
+	sum, top = sum[:len(x)], top[:len(x)]
+	n := a.taken(len(x))
+	a.logSum(at(sum), at(top), at(x), scale, shift, n)
+	logSum(sum[n:], top[n:], x[n:], scale, shift)
+}
+
+func (a *assembly) Softmax(s, top, sum, scale []float32) {
+	rows := len(top)
+	s, sum, scale = s[:rows*Tile], sum[:rows], scale[:rows]
+	a.softmax(at(s), at(top), at(sum), at(scale), rows)
+}
+
+func (a *assembly) Multiply(c, x, b Matrix, scale []float32, n, cols int) {
+	_ = c.Data[(TileRows-1)*c.Stride+cols-1]
+	_ = x.Data[(TileRows-1)*x.Stride+n-1]
+	_ = b.Data[(n-1)*b.Stride+cols-1]
+	for _, s := range a.tiles {
+		for ; cols >= s.cols; cols -= s.cols {
+			s.do(at(c.Data), at(x.Data), at(b.Data), at(scale), n, 4*c.Stride, 4*x.Stride, 4*b.Stride)
+			if cols > s.cols {
+				c, b = c.From(0, s.cols), b.From(0, s.cols)
+			}
+		}
+	}
+}
+
+func (a *assembly) Columns(dst []float32, k Rows, n, dim int) {
+	if k.Half == nil || dim%a.lanes != 0 {
+		columns(dst, k, n, dim)
+		return
+	}
+	dst = dst[:dim*Tile]
+	j := 0
+	for ; j < n; j += a.lanes { // keys beyond n are there, and made zero below
+		rows := k.Half[j*dim : (j+a.lanes)*dim]
+		a.columns(at(dst[j:]), at(rows), dim, dim/a.lanes)
+	}
+	if n == Tile {
+		return
+	}
+	for i := 0; i < len(dst); i += Tile {
+		clear(dst[i+n : i+Tile])
+	}
+}
+
+// kind is 0 for rows of f16 and 1 for rows of f32.
+func kind(r Rows) int {
+	if r.Half != nil {
+		return 0
+	}
+	return 1
+}
+
+// fetch is what to fetch into the cache: ahead, or k itself where that is absent.
+func fetch(k, ahead Rows) *byte {
+	if p := ahead.pointer(); p != nil {
+		return (*byte)(p)
+	}
+	return (*byte)(k.pointer())
+}
+
+// group is the largest number of heads up to n that has a loop, by its index.
+func group(n int) (heads, index int) {
+	switch {
+	case n >= 4:
+		return 4, 2
+	case n >= 2:
+		return 2, 1
+	}
+	return 1, 0
+}
+
+func (a *assembly) Scores(dst, q []float32, k, ahead Rows, heads, n, dim int) {
+	_, _, _ = dst[heads*Tile-1], q[heads*dim-1], k.Slice(0, Tile*dim)
+	next := fetch(k, ahead)
+	for h := 0; h < heads; {
+		g, i := group(heads - h)
+		keys := a.lanes / g
+		a.scores[kind(k)][i](at(dst[h*Tile:]), at(q[h*dim:]), (*byte)(k.pointer()), next, dim, dim/a.lanes, (n+keys-1)/keys)
+		h += g
+	}
+}
+
+func (a *assembly) Gather(acc, p, scale []float32, v, ahead Rows, heads, n, dim int) {
+	_, _, _, _ = acc[heads*dim-1], p[heads*Tile-1], scale[heads-1], v.Slice(0, n*dim)
+	next := fetch(v, ahead)
+	size := 2 + 2*kind(v) // bytes
+	for h := 0; h < heads; {
+		g, i := group(heads - h)
+		for c := 0; c < dim; {
+			do, cols := a.gather[kind(v)][i], a.wide
+			if dim-c < cols {
+				do, cols = a.gatherOne[kind(v)][i], a.lanes
+			}
+			from := (*byte)(unsafe.Add(v.pointer(), c*size))
+			do(at(acc[h*dim+c:]), at(p[h*Tile:]), at(scale[h:]), from, (*byte)(unsafe.Add(unsafe.Pointer(next), c*size)), dim, n)
+			c += cols
+		}
+		h += g
+	}
+}
+
+// at is where s starts.
+func at[T any](s []T) *T { return unsafe.SliceData(s) }

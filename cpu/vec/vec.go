@@ -1,0 +1,137 @@
+package vec
+
+import (
+	"unsafe"
+
+	"github.com/gollm/gollm/cpu/kernel"
+)
+
+const (
+	// Tile is the number of keys that attention takes at a time: a page.
+	Tile = 64
+	// TileRows is the number of rows that Multiply takes at a time.
+	TileRows = 6
+	// Multiple is what the length of rows must be a multiple of in the kernels
+	// of attention.
+	Multiple = 16
+)
+
+// Kernels is a set of kernels for one kind of machine. All slices of a call
+// have the lengths that the first one implies; a dst may be an x.
+type Kernels struct {
+	ISA kernel.ISA
+
+	// Add adds: dst[i] += x[i].
+	Add func(dst, x []float32)
+	// SumSquares is Σ x[i]², accumulated in float64.
+	SumSquares func(x []float32) float64
+	// ScaleMul scales: dst[i] = x[i] · scale · w[i].
+	ScaleMul func(dst, x, w []float32, scale float32)
+	// SwiGLU gates: dst[i] = g / (1 + exp(-g)) · up[i] with g = gate[i].
+	SwiGLU func(dst, gate, up []float32)
+	// RotateHalves turns the pairs (x[i], x[i+n]) by the angles whose cosines
+	// and sines are given, n of them.
+	RotateHalves func(x, cos, sin []float32)
+	// RotatePairs turns the pairs (x[2i], x[2i+1]).
+	RotatePairs func(x, cos, sin []float32)
+	// ToHalf rounds to IEEE half precision, ties to even; what is too large
+	// becomes an infinity.
+	ToHalf func(dst []uint16, x []float32)
+	// FromHalf widens half precision, which is exact.
+	FromHalf func(dst []float32, x []uint16)
+
+	// LogTop keeps the largest of logarithms: top[j] = max(top[j], x[j]·scale +
+	// shift), for as many as x has.
+	LogTop func(top, x []float32, scale, shift float32)
+	// LogSum adds what they are the logarithms of, over the largest:
+	// sum[j] += exp(x[j]·scale + shift - top[j]). x may be -Inf; top may not.
+	LogSum func(sum, top, x []float32, scale, shift float32)
+
+	// Softmax adds a tile of scores, in units of ln 2, to the running softmax of
+	// each row: with M the larger of top and the tile's largest score,
+	// scale = 2^(top-M), s = 2^(s-M), sum = sum·scale + Σ s, top = M.
+	// s [rows, Tile]; top, sum, scale [rows]. A score may be -Inf; top may not.
+	Softmax func(s, top, sum, scale []float32)
+
+	// Multiply multiplies TileRows rows: c[r] = scale[r]·c[r] + Σ_k a[r][k]·b[k],
+	// or without the first term if scale is nil. The sum over k runs in order.
+	// cols is a multiple of Multiple.
+	Multiply func(c, a, b Matrix, scale []float32, n, cols int)
+	// Columns turns n keys into columns: dst[i][j] = k[j][i], and zeros in
+	// columns n to Tile-1. dst [dim, Tile], k [Tile, dim].
+	Columns func(dst []float32, k Rows, n, dim int)
+
+	// Scores multiplies heads with keys: dst[h][j] = Σ_i q[h][i]·k[j][i] for the
+	// first n keys and perhaps those up to the next multiple of 16, with
+	// dst [heads, Tile], q [heads, dim], k [Tile, dim]. Meanwhile it fetches
+	// ahead, which is as long as k or absent, into the cache.
+	Scores func(dst, q []float32, k, ahead Rows, heads, n, dim int)
+	// Gather adds weighted values: acc[h] = scale[h]·acc[h] + Σ_j p[h][j]·v[j] for
+	// the first n values, with acc [heads, dim], p [heads, Tile], scale [heads],
+	// v [Tile, dim].
+	Gather func(acc, p, scale []float32, v, ahead Rows, heads, n, dim int)
+}
+
+// Matrix is f32 rows in memory, Stride elements apart.
+type Matrix struct {
+	Data   []float32
+	Stride int
+}
+
+// From is the matrix that starts at row r and column c of m.
+func (m Matrix) From(r, c int) Matrix { return Matrix{m.Data[r*m.Stride+c:], m.Stride} }
+
+// Rows is rows of a cache: of Half if that is not nil, otherwise of Full.
+type Rows struct {
+	Half []uint16
+	Full []float32
+}
+
+// Slice is elements lo to hi-1.
+func (r Rows) Slice(lo, hi int) Rows {
+	if r.Half != nil {
+		return Rows{Half: r.Half[lo:hi]}
+	}
+	return Rows{Full: r.Full[lo:hi]}
+}
+
+// At is element i as f32.
+func (r Rows) At(i int) float32 {
+	if r.Half != nil {
+		return kernel.Float16(r.Half[i])
+	}
+	return r.Full[i]
+}
+
+// Copy copies elements of rows of the same type.
+func (r Rows) Copy(src Rows) {
+	copy(r.Half, src.Half)
+	copy(r.Full, src.Full)
+}
+
+// pointer is where r starts.
+func (r Rows) pointer() unsafe.Pointer {
+	if r.Half != nil {
+		return unsafe.Pointer(unsafe.SliceData(r.Half))
+	}
+	return unsafe.Pointer(unsafe.SliceData(r.Full))
+}
+
+// Widen converts a cache's elements to f32.
+func (k *Kernels) Widen(dst []float32, x Rows) {
+	if x.Half != nil {
+		k.FromHalf(dst, x.Half[:len(dst)])
+		return
+	}
+	copy(dst, x.Full)
+}
+
+// All lists the sets that this machine runs, the definition first and the
+// fastest last.
+func All() []*Kernels { return append([]*Kernels{Go}, native()...) }
+
+// Best is the fastest set that this machine runs.
+func Best() *Kernels {
+	all := All()
+	return all[len(all)-1]
+}

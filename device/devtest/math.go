@@ -1,0 +1,205 @@
+package devtest
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gollm/gollm/device"
+)
+
+// mathCases are the operations besides products, sampling and attention.
+func mathCases() []testCase {
+	cases := []testCase{
+		{"op=embed/type=F32", func(b *bed) job { return embedPlain(b, device.F32) }},
+		{"op=embed/type=F16", func(b *bed) job { return embedPlain(b, device.F16) }},
+		{"op=embed/type=BF16", func(b *bed) job { return embedPlain(b, device.BF16) }},
+		{"op=gather", gatherRows},
+		{"op=copy", copyAll},
+	}
+	for _, n := range []int{0, 1, 7, 8, 15, 16, 17, 31, 33, 64, 100, 2048} {
+		for _, rows := range []int{0, 1, 3} {
+			at := fmt.Sprintf("/rows=%d/dim=%d", rows, n)
+			if n > 0 {
+				cases = append(cases,
+					testCase{"op=rmsnorm" + at, func(b *bed) job { return rmsNorm(b, rows, n, false) }},
+					testCase{"op=rmsnorm/inplace" + at, func(b *bed) job { return rmsNorm(b, rows, n, true) }})
+			}
+			cases = append(cases,
+				testCase{"op=add" + at, func(b *bed) job { return addRows(b, rows, n) }},
+				testCase{"op=swiglu" + at, func(b *bed) job { return swiGLU(b, rows, n, false) }},
+				testCase{"op=swiglu/inplace" + at, func(b *bed) job { return swiGLU(b, rows, n, true) }})
+		}
+	}
+	for _, pairs := range []int{1, 4, 8, 15, 16, 17, 20, 32, 40, 48, 64} {
+		for _, interleaved := range []bool{false, true} {
+			for _, rest := range []int{0, 6} {
+				name := fmt.Sprintf("op=rope/pairs=%d/rest=%d/interleaved=%v", pairs, rest, interleaved)
+				cases = append(cases, testCase{name, func(b *bed) job { return rope(b, pairs, rest, interleaved) }})
+			}
+		}
+	}
+	return cases
+}
+
+// embedPlain looks up rows of a table of a plain type.
+func embedPlain(b *bed, dt device.DType) job {
+	const vocab, dim = 9, 33
+	x := b.normal(vocab * dim)
+	var table device.Tensor
+	switch dt {
+	case device.F32:
+		table = b.tensor(dt, x, vocab, dim)
+	case device.F16:
+		bits, values := halves(x)
+		x, table = values, b.tensor(dt, bits, vocab, dim)
+	case device.BF16:
+		bits := make([]uint16, len(x))
+		for i, v := range x {
+			bits[i] = uint16(math.Float32bits(v) >> 16)
+			x[i] = math.Float32frombits(uint32(bits[i]) << 16)
+		}
+		table = b.tensor(dt, bits, vocab, dim)
+	}
+	ids := []int32{8, 0, 3, 3}
+	dst, at := b.out(len(ids), dim), b.i32(ids, len(ids))
+	return job{
+		step:   func(ops device.Ops) { ops.Embed(dst, table, at) },
+		expect: []expectation{{name: "dst", got: dst, want: rowsOf(x, dim, ids)}},
+	}
+}
+
+func rowsOf(x []float32, dim int, ids []int32) []float64 {
+	var want []float64
+	for _, id := range ids {
+		want = append(want, widen(x[int(id)*dim:(int(id)+1)*dim])...)
+	}
+	return want
+}
+
+func gatherRows(b *bed) job {
+	const n, dim = 5, 17
+	x, rows := b.normal(n*dim), []int32{4, 4, 0, 2}
+	src, dst, at := b.f32(x, n, dim), b.out(len(rows), dim), b.i32(rows, len(rows))
+	return job{
+		step:   func(ops device.Ops) { ops.Gather(dst, src, at) },
+		expect: []expectation{{name: "dst", got: dst, want: rowsOf(x, dim, rows)}},
+	}
+}
+
+func copyAll(b *bed) job {
+	x := b.normal(6 * 7)
+	src, dst := b.f32(x, 6, 7), b.out(4, 7)
+	return job{
+		step:   func(ops device.Ops) { ops.Copy(dst.Rows(1, 3), src.Rows(3, 5)) },
+		expect: []expectation{{name: "dst", got: dst, want: append(append(widen(filled(7, -12345)), widen(x[21:35])...), widen(filled(7, -12345))...)}},
+	}
+}
+
+func addRows(b *bed, rows, n int) job {
+	x, y := b.normal(rows*n), b.normal(rows*n)
+	dst, src := b.f32(x, rows, n), b.f32(y, rows, n)
+	want := make([]float64, len(x))
+	for i := range want {
+		want[i] = float64(x[i] + y[i])
+	}
+	return job{
+		step:   func(ops device.Ops) { ops.Add(dst, src) },
+		expect: []expectation{{name: "dst", got: dst, want: want}},
+	}
+}
+
+// rmsNorm has one row with an outlier that a sum in half precision would lose,
+// and one that is all but zero, where eps decides.
+func rmsNorm(b *bed, rows, n int, inPlace bool) job {
+	const eps = 1e-5
+	x, w := b.normal(rows*n), b.normal(n)
+	for i := range x {
+		switch i / n {
+		case 1:
+			x[i] *= 1e-4
+		case 2:
+			x[i] += 3000 * float32(i%n/(n-n/8))
+		}
+	}
+	src := b.f32(x, rows, n)
+	dst := src
+	if !inPlace {
+		dst = b.out(rows, n)
+	}
+	weight := b.f32(w, n)
+	want := make([]float64, len(x))
+	for r := range rows {
+		var sum float64
+		for _, v := range x[r*n : (r+1)*n] {
+			sum += float64(v) * float64(v)
+		}
+		scale := 1 / math.Sqrt(sum/float64(n)+eps)
+		for i := range n {
+			want[r*n+i] = float64(x[r*n+i]) * scale * float64(w[i])
+		}
+	}
+	return job{
+		step:   func(ops device.Ops) { ops.RMSNorm(dst, src, weight, eps) },
+		expect: []expectation{{name: "dst", got: dst, want: want, bound: 3e-7}},
+	}
+}
+
+// swiGLU reaches into both tails, where exp overflows and underflows.
+func swiGLU(b *bed, rows, n int, inPlace bool) job {
+	x, y := b.normal(rows*n), b.normal(rows*n)
+	for i := range x {
+		switch i % 5 {
+		case 1:
+			x[i] *= 10
+		case 2:
+			x[i] *= 60
+		}
+	}
+	gate, up := b.f32(x, rows, n), b.f32(y, rows, n)
+	dst := gate
+	if !inPlace {
+		dst = b.out(rows, n)
+	}
+	want := make([]float64, len(x))
+	for i := range want {
+		g := float64(x[i])
+		want[i] = g / (1 + math.Exp(-g)) * float64(y[i])
+	}
+	return job{
+		step:   func(ops device.Ops) { ops.SwiGLU(dst, gate, up) },
+		expect: []expectation{{name: "dst", got: dst, want: want, bound: 3e-7}},
+	}
+}
+
+// rope turns by angles of up to a million radians.
+func rope(b *bed, pairs, rest int, interleaved bool) job {
+	const heads = 3
+	pos := []int32{0, 1, 2, 77, 8191, 131071, 1000000}
+	dim := 2*pairs + rest
+	freqs := make([]float32, pairs)
+	for i := range freqs {
+		freqs[i] = float32(math.Pow(500000, -float64(i)/float64(pairs)))
+	}
+	x := b.normal(len(pos) * heads * dim)
+	want := widen(x)
+	const scale = 1.25
+	for r, p := range pos {
+		for h := range heads {
+			v := want[(r*heads+h)*dim:][:dim]
+			for i, f := range freqs {
+				lo, hi := i, i+pairs
+				if interleaved {
+					lo, hi = 2*i, 2*i+1
+				}
+				sin, cos := math.Sincos(float64(p) * float64(f))
+				v[lo], v[hi] = scale*(v[lo]*cos-v[hi]*sin), scale*(v[lo]*sin+v[hi]*cos)
+			}
+		}
+	}
+	dst, at := b.f32(x, len(pos), heads, dim), b.i32(pos, len(pos))
+	r := device.Rope{Freqs: b.f32(freqs, pairs), Scale: scale, Interleaved: interleaved}
+	return job{
+		step:   func(ops device.Ops) { ops.Rope(dst, at, r) },
+		expect: []expectation{{name: "x", got: dst, want: want, bound: 2e-7}},
+	}
+}

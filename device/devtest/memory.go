@@ -1,0 +1,134 @@
+package devtest
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// memory: what is allocated is zero, what is written is read, loads keep their
+// contents, and a size that no machine has is an error.
+func memory(t *testing.T, d device.Device) {
+	if d.Name() == "" {
+		t.Error("the device has no name")
+	}
+	b := newBed(t, d)
+	for _, n := range []int{0, 1, 63, 64, 65, 1 << 20, 3 << 20} {
+		x, err := d.Alloc(device.F32, n)
+		if err != nil {
+			t.Fatalf("Alloc of %d: %v", n, err)
+		}
+		if got := b.raw(x); !bytes.Equal(got, make([]byte, 4*n)) {
+			t.Errorf("a new tensor of %d is not zero", n)
+		}
+		data := encode(b.normal(n))
+		d.Write(x, data)
+		if !bytes.Equal(b.raw(x), data) {
+			t.Errorf("a tensor of %d does not read back", n)
+		}
+		if n > 1 {
+			if got := b.raw(x.Rows(1, 2)); !bytes.Equal(got, data[4:8]) {
+				t.Errorf("view of a tensor of %d reads %x, want %x", n, got, data[4:8])
+			}
+		}
+	}
+	data := encode(b.normal(6 * 32))
+	x, err := d.Load(data, device.F32, 6, 32)
+	if err != nil {
+		t.Fatalf("Load: %v", err)
+	}
+	if !bytes.Equal(b.raw(x.Rows(2, 5)), data[2*128:5*128]) {
+		t.Error("loaded rows do not read back")
+	}
+	if _, err := d.Load(data[:100], device.F32, 6, 32); err == nil {
+		t.Error("Load of too few bytes gives no error")
+	}
+	for _, dims := range [][]int{{1 << 50}, {math.MaxInt}, {1 << 40, 1 << 40}, {-1}, {}} {
+		if _, err := d.Alloc(device.F32, dims...); err == nil {
+			t.Errorf("Alloc of %v gives no error", dims)
+		}
+	}
+	if _, err := d.Alloc(device.F32, 1<<45); err == nil || !strings.Contains(err.Error(), "140737488355328") {
+		t.Errorf("Alloc of 2^45 numbers: error %v, want the bytes needed", err)
+	}
+}
+
+// misuse: shapes that do not fit panic with the words of device/check.go.
+func misuse(t *testing.T, d device.Device) {
+	b := newBed(t, d)
+	f := func(dims ...int) device.Tensor { return b.out(dims...) }
+	i := func(dims ...int) device.Tensor { return b.i32(make([]int32, size(dims)), dims...) }
+	ops := d.Ops()
+	kv := device.KV{K: f(2, 1, device.PageLen, 16), V: f(2, 1, device.PageLen, 16), Pages: i(1, 2), Len: i(1)}
+	tests := []struct {
+		want string
+		call func()
+	}{
+		{"device: Embed: dst F32 [2 4], want F32 [2 8]", func() { ops.Embed(f(2, 4), f(3, 8), i(2)) }},
+		{"device: Gather: rows F32 [2], want I32", func() { ops.Gather(f(2, 4), f(3, 4), f(2)) }},
+		{"device: Copy: dst F32 [3]", func() { ops.Copy(f(3), f(4)) }},
+		{"device: Add: dst F32 [3 1], want F32 [3 2]", func() { ops.Add(f(3, 1), f(3, 2)) }},
+		{"device: RMSNorm: w F32 [4], want F32 [8]", func() { ops.RMSNorm(f(2, 8), f(2, 8), f(4), 0) }},
+		{"device: Rope: pos I32 [3], want I32 [2]", func() { ops.Rope(f(2, 1, 8), i(3), device.Rope{Freqs: f(4), Scale: 1}) }},
+		{"device: Rope: 5 pairs", func() { ops.Rope(f(2, 1, 8), i(2), device.Rope{Freqs: f(5), Scale: 1}) }},
+		{"device: SwiGLU: up F32 [2 4], want F32 [2 8]", func() { ops.SwiGLU(f(2, 8), f(2, 8), f(2, 4)) }},
+		{"device: MatMul: dst F32 [2 5], want F32 [2 3]", func() { ops.MatMul(f(2, 5), f(2, 8), f(3, 8)) }},
+		{"device: MatMul: x F32 [2 7], want F32 [-1 8]", func() { ops.MatMul(f(2, 3), f(2, 7), f(3, 8)) }},
+		{"device: Sample: pos I32 [1], want I32 [2]", func() { ops.Sample(i(2), f(2, 9), i(2, 1), i(1), device.Sampling{}) }},
+		{"device: Append: k F32 [2 2 16]", func() { ops.Append(kv, f(2, 2, 16), f(2, 2, 16)) }},
+		{"device: Attend: q F32 [2 2 8]", func() { ops.Attend(f(2, 2, 8), f(2, 2, 8), kv, device.Plan{}) }},
+		{"device: Attend: list index", func() { ops.Attend(f(2, 2, 16), f(2, 2, 16), kv, device.Plan{Middle: device.Tokens}) }},
+		{"device: Write: ", func() { d.Write(f(2), make([]byte, 7)) }},
+		{"device: Read: ", func() { _ = d.Read(make([]byte, 7), f(2)) }},
+	}
+	for _, tt := range tests {
+		func() {
+			defer func() {
+				if s, _ := recover().(string); !strings.HasPrefix(s, tt.want) {
+					t.Errorf("panic %q, want %q", s, tt.want)
+				}
+			}()
+			tt.call()
+		}()
+	}
+}
+
+// failures: data that breaks the contract is reported by Sync, once, and does
+// not stop the device.
+func failures(t *testing.T, d device.Device) {
+	b := newBed(t, d)
+	i := func(v ...int32) device.Tensor { return b.i32(v, len(v)) }
+	cache := func(page, length int32) device.KV {
+		return device.KV{
+			K: b.out(2, 1, device.PageLen, 16), V: b.out(2, 1, device.PageLen, 16),
+			Pages: b.i32([]int32{0, page}, 1, 2), Len: i(length),
+		}
+	}
+	row := b.out(1, 1, 16)
+	tests := []struct {
+		name string
+		call func(ops device.Ops)
+	}{
+		{"Embed of id 3 of 3", func(ops device.Ops) { ops.Embed(b.out(2, 4), b.out(3, 4), i(0, 3)) }},
+		{"Embed of id -1", func(ops device.Ops) { ops.Embed(b.out(1, 4), b.out(3, 4), i(-1)) }},
+		{"Gather of row 3 of 3", func(ops device.Ops) { ops.Gather(b.out(1, 4), b.out(3, 4), i(3)) }},
+		{"Attend to page 2 of 2", func(ops device.Ops) { ops.Attend(b.out(1, 1, 16), row, cache(2, 65), device.Plan{}) }},
+		{"Attend to page -1", func(ops device.Ops) { ops.Attend(b.out(1, 1, 16), row, cache(-1, 65), device.Plan{}) }},
+		{"Attend beyond the page table", func(ops device.Ops) { ops.Attend(b.out(1, 1, 16), row, cache(1, 129), device.Plan{}) }},
+		{"Append to page 2 of 2", func(ops device.Ops) { ops.Append(cache(2, 65), row, row) }},
+		{"Append beyond the page table", func(ops device.Ops) { ops.Append(cache(1, 129), row, row) }},
+		{"Append of more rows than the length", func(ops device.Ops) { ops.Append(cache(1, 1), b.out(2, 1, 16), b.out(2, 1, 16)) }},
+	}
+	for _, tt := range tests {
+		tt.call(d.Ops())
+		if d.Sync() == nil {
+			t.Errorf("%s: Sync reports nothing", tt.name)
+		}
+		if err := d.Sync(); err != nil {
+			t.Errorf("%s: reported twice: %v", tt.name, err)
+		}
+	}
+}

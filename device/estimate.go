@@ -1,0 +1,4 @@
+package device
+
+// Estimator sizes and draws random samples of positions that were not selected.
+type Estimator interface{}

@@ -1,0 +1,85 @@
+package device
+
+import "math"
+
+// PageLen is the number of positions in a page of the KV cache: Sketch&Walk's
+// block, so that a list of blocks is a list of pages.
+const PageLen = 64
+
+// KV is one layer of the paged cache as kernels see it. Position p of slot s
+// lies in page Pages[s][p/PageLen] at index p%PageLen.
+type KV struct {
+	K, V  Tensor // f16 or f32 [pages, kvheads, PageLen, dim]
+	Pages Tensor // i32 [slots, maxpages]: this layer's own page numbers
+	Len   Tensor // i32 [slots]: positions stored, the rows of this call included
+}
+
+// Span is the part of the past that a layer may see, whatever a plan reads: no
+// further than Back from the row, and of that the first Sink positions and what
+// lies at or after a bound that moves with the row. The zero Span is everything.
+// Its numbers belong to a layer and do not change between steps.
+type Span struct {
+	Back int // the row at p sees p-Back+1 .. p; 0 is no limit
+	Sink int // positions before the bound that stay visible
+	// Drop is the share of the past before the bound: the row at p sees
+	// position j >= floor(Drop·(p+1)) - 1; 0 drops nothing.
+	Drop   float64
+	Recent int // newest positions that Drop leaves visible, the row's own included
+}
+
+// Bound is the position from which on the row at p sees everything that is not
+// further than Back; 0 or less when nothing is dropped. The dropped share is
+// floored with the guard of a computed real: 1e-9.
+func (s Span) Bound(p int) int {
+	if s.Drop == 0 {
+		return 0
+	}
+	return min(int(math.Floor(s.Drop*float64(p+1)+1e-9))-1, p+1-s.Recent)
+}
+
+// Sees reports whether the span lets the row at p see position j.
+func (s Span) Sees(p, j int) bool {
+	return j <= p && (s.Back == 0 || j > p-s.Back) && (j < s.Sink || j >= s.Bound(p))
+}
+
+// Middle says what a plan reads between its sinks and its recent window.
+type Middle uint8
+
+// The kinds of middle.
+const (
+	All    Middle = iota // every position
+	None                 // nothing
+	Blocks               // the blocks of PageLen positions that List names
+	Tokens               // the positions that List names
+)
+
+// List is a ragged set for each group of query rows and each head. The heads
+// dimension may be all heads, the kv heads, or 1; kernels divide. cap is as
+// large as the set can get, so that nothing is ever cut.
+type List struct {
+	Index  Tensor // i32 [groups, heads, cap]: no repeats, ascending
+	Count  Tensor // i32 [groups, heads]
+	Weight Tensor // f32, shaped like Index; absent: one each
+	Group  int    // query rows that share a list, counted from absolute position 0; 0 is 1
+}
+
+// Plan says which stored positions each query row of one layer reads: the first
+// Sink, the last Recent, and Middle between them, all inside Span and causal.
+// The zero Plan is dense causal attention.
+type Plan struct {
+	Span         Span
+	Sink, Recent int // positions; read whatever the list says
+	// Align, when above 0, counts Recent back from the start of the row's group
+	// of Align positions: the row at p reads what lies at or after
+	// p/Align·Align - Recent. Otherwise Recent counts p itself.
+	Align  int
+	Middle Middle
+	List   List // for Blocks and Tokens; entries outside the middle are not allowed
+	// Mixture takes Weight as the softmax itself: keys are not read.
+	Mixture bool
+}
+
+// Dense reports whether the plan reads every position of the past.
+func (p Plan) Dense() bool {
+	return p.Middle == All && p.Span == Span{}
+}

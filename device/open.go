@@ -1,0 +1,43 @@
+package device
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Config says how a backend is opened.
+type Config struct {
+	Threads int // CPU threads; 0 is one for each core
+	Index   int // which of several devices of a kind
+}
+
+// Opener opens a backend.
+type Opener func(Config) (Device, error)
+
+var (
+	names   []string // in the order of registration
+	openers = map[string]Opener{}
+)
+
+// Register makes a backend known by name. Backends call it from init, because
+// they sit behind build tags.
+func Register(name string, open Opener) {
+	if _, dup := openers[name]; dup {
+		panic("device: Register: " + name + " twice")
+	}
+	names = append(names, name)
+	openers[name] = open
+}
+
+// Names lists the backends in this binary.
+func Names() []string { return slices.Sorted(slices.Values(names)) }
+
+// Open opens the backend called name.
+func Open(name string, c Config) (Device, error) {
+	open, ok := openers[name]
+	if !ok {
+		return nil, fmt.Errorf("device: %q is not in this build, which has: %s", name, strings.Join(Names(), ", "))
+	}
+	return open(c)
+}

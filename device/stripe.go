@@ -1,0 +1,4 @@
+package device
+
+// Striper finds single positions that a group of rows shares.
+type Striper interface{}

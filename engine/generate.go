@@ -1,0 +1,208 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/kvcache"
+)
+
+// StopReason says why a generation ended.
+type StopReason string
+
+// The reasons.
+const (
+	StopEnd       StopReason = "end"       // the model wrote an end-of-generation token
+	StopLength    StopReason = "length"    // MaxTokens were written
+	StopString    StopReason = "string"    // a stop string appeared
+	StopContext   StopReason = "context"   // the cache is full
+	StopCancelled StopReason = "cancelled" // ctx was done
+)
+
+// Options says how a text is continued.
+type Options struct {
+	MaxTokens int // 0 is no limit but the context
+	Sampling  device.Sampling
+	Stop      []string      // texts that end the generation and are not part of it
+	IgnoreEnd bool          // go on after an end-of-generation token
+	Emit      func(Piece)   // called with each piece of text as it is final; may be nil
+	Progress  func(float64) // of the prefill, from 0 to 1; may be nil
+}
+
+// Piece is a token and the text that became final with it: whole characters,
+// and nothing that may turn out to be part of a stop string.
+type Piece struct {
+	ID   int32
+	Text string
+}
+
+// Result is a finished generation.
+type Result struct {
+	Text   string
+	Tokens []int32 // generated ids; an end-of-generation token is not among them
+	Stop   StopReason
+
+	Prompt  int           // prompt tokens that were prefilled
+	Prefill time.Duration // until the first logits
+	Decode  time.Duration // all steps after them
+	Steps   int           // decode steps in that time
+}
+
+// PrefillRate is prompt tokens a second, 0 where nothing was timed.
+func (r *Result) PrefillRate() float64 { return rate(r.Prompt, r.Prefill) }
+
+// DecodeRate is decode steps a second, 0 where nothing was timed.
+func (r *Result) DecodeRate() float64 { return rate(r.Steps, r.Decode) }
+
+func rate(n int, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds()
+}
+
+// pieceDecoder turns ids into text that never ends inside a character.
+type pieceDecoder interface {
+	Next(id int32) string
+	Flush() string
+}
+
+// Generate stores prompt after the sequence's tokens and continues it. When ctx
+// is done it returns what was written so far with StopCancelled and no error.
+func (s *Sequence) Generate(ctx context.Context, prompt []int32, o Options) (Result, error) {
+	res := Result{Prompt: len(prompt)}
+	start := time.Now()
+	if err := s.Prefill(ctx, prompt, PrefillOptions{Progress: o.Progress}); err != nil {
+		if ctx.Err() != nil {
+			res.Stop = StopCancelled
+			return res, nil
+		}
+		return res, err
+	}
+	res.Prefill = time.Since(start)
+	g := generation{seq: s, opts: o, res: &res, text: textStream{decode: s.runner.pieces(), stop: o.Stop}}
+	err := g.run(ctx)
+	res.Text = g.text.done.String()
+	return res, err
+}
+
+// generation is the state of the decode loop of one Generate.
+type generation struct {
+	seq  *Sequence
+	opts Options
+	res  *Result
+	text textStream
+}
+
+// run samples and steps until something ends it.
+func (g *generation) run(ctx context.Context) error {
+	start := time.Now()
+	defer func() {
+		g.res.Decode = time.Since(start)
+		g.emit(-1, g.text.flush())
+	}()
+	for {
+		id, err := g.seq.Sample(g.opts.Sampling)
+		if err != nil {
+			return err
+		}
+		if g.res.Stop = g.take(id); g.res.Stop != "" {
+			return nil
+		}
+		if ctx.Err() != nil {
+			g.res.Stop = StopCancelled
+			return nil
+		}
+		if err := g.seq.runner.Step(g.seq); err != nil {
+			if full := new(kvcache.FullError); errors.As(err, &full) {
+				g.res.Stop = StopContext
+				return nil
+			}
+			return err
+		}
+		g.res.Steps++
+	}
+}
+
+// take records a token and returns why it is the last one, or "".
+func (g *generation) take(id int32) StopReason {
+	if !g.opts.IgnoreEnd && g.seq.runner.stops(id) {
+		return StopEnd
+	}
+	g.res.Tokens = append(g.res.Tokens, id)
+	text, stopped := g.text.push(id)
+	g.emit(id, text)
+	switch {
+	case stopped:
+		return StopString
+	case len(g.res.Tokens) == g.opts.MaxTokens:
+		return StopLength
+	}
+	return ""
+}
+
+func (g *generation) emit(id int32, text string) {
+	if g.opts.Emit != nil && (id >= 0 || text != "") {
+		g.opts.Emit(Piece{ID: id, Text: text})
+	}
+}
+
+// textStream turns ids into final text, holding back what may become a stop
+// string.
+type textStream struct {
+	decode pieceDecoder
+	stop   []string
+	done   strings.Builder // final text
+	held   string          // decoded but not final
+	ended  bool            // a stop string was found
+}
+
+// push decodes a token and returns the text that became final, and whether a
+// stop string was completed.
+func (t *textStream) push(id int32) (string, bool) {
+	t.held += t.decode.Next(id)
+	first := -1
+	for _, stop := range t.stop {
+		if i := strings.Index(t.held, stop); stop != "" && i >= 0 && (first < 0 || i < first) {
+			first = i
+		}
+	}
+	if first >= 0 {
+		t.ended = true
+		return t.release(first), true
+	}
+	return t.release(len(t.held) - t.undecided()), false
+}
+
+// undecided is the length of the longest end of held that begins a stop string.
+func (t *textStream) undecided() int {
+	longest := 0
+	for _, stop := range t.stop {
+		for n := min(len(stop)-1, len(t.held)); n > longest; n-- {
+			if strings.HasSuffix(t.held, stop[:n]) {
+				longest = n
+			}
+		}
+	}
+	return longest
+}
+
+// release makes the first n bytes of held final.
+func (t *textStream) release(n int) string {
+	text := t.held[:n]
+	t.held = t.held[n:]
+	t.done.WriteString(text)
+	return text
+}
+
+// flush returns what is still held when the generation ends.
+func (t *textStream) flush() string {
+	if t.ended {
+		return ""
+	}
+	t.held += t.decode.Flush()
+	return t.release(len(t.held))
+}

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/kvcache"
+	"github.com/gollm/gollm/model"
+	"github.com/gollm/gollm/sparse"
+	"github.com/gollm/gollm/tokenizer"
+)
+
+// ChunkLen is the number of positions of a prefill pass. Chunks end at absolute
+// multiples of it, whatever came before, so that a method whose unit divides it
+// sees the same units in one prompt and in many parts.
+const ChunkLen = 2048
+
+// logitRows is how many rows of logits are computed and read at once when all
+// positions are asked for.
+const logitRows = 32
+
+// HistoryLen is how many of the newest tokens the repeat penalty sees.
+const HistoryLen = 64
+
+// Config is the size of a runner and what its attention is.
+type Config struct {
+	Context int          // positions of a sequence; 0 is the model's own
+	Slots   int          // sequences at once; 0 is 1
+	KV      device.DType // type of the cache; 0 is F16
+	Attn    *sparse.Spec // nil is dense
+	Seed    uint64       // of what the attention draws at random
+}
+
+// Runner runs passes of a model over one cache.
+type Runner struct {
+	passes
+	model  *model.Model
+	stops  func(id int32) bool
+	pieces func() pieceDecoder
+
+	// Buffers of a pass, refilled between passes.
+	next    device.Tensor // i32 [slots]
+	history device.Tensor // i32 [slots, HistoryLen]
+	logits  device.Tensor // f32 [max(slots, logitRows), vocab]
+	scratch *model.Scratch
+}
+
+// NewRunner allocates the cache and the buffers.
+func (e *Engine) NewRunner(c Config) (*Runner, error) {
+	if c.Context == 0 {
+		c.Context = e.Model.Context
+	}
+	c.Slots = max(c.Slots, 1)
+	if c.KV == 0 {
+		c.KV = device.F16
+	}
+	r := &Runner{passes: passes{dev: e.Device}, model: e.Model, stops: e.Tokenizer.EndOfGeneration}
+	r.pieces = func() pieceDecoder { return e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true}) }
+	if err := r.alloc(c); err != nil {
+		return nil, fmt.Errorf("engine: a context of %d tokens for %d sequences: %w", c.Context, c.Slots, err)
+	}
+	return r, nil
+}
+
+// alloc takes the device memory.
+func (r *Runner) alloc(c Config) error {
+	m := r.model
+	err := r.passes.alloc(r.dev, passConfig{
+		layers: m.Layers, heads: m.Heads, kvHeads: m.KVHeads, headDim: m.HeadDim,
+		maxLen: c.Context, slots: c.Slots, rows: ChunkLen, kv: c.KV,
+		window: m.Window, rope: m.Rotation(), attn: c.Attn, seed: c.Seed,
+	})
+	alloc := func(dt device.DType, dims ...int) (t device.Tensor) {
+		if err == nil {
+			t, err = r.dev.Alloc(dt, dims...)
+		}
+		return t
+	}
+	r.next, r.history = alloc(device.I32, c.Slots), alloc(device.I32, c.Slots, HistoryLen)
+	if err != nil {
+		return err
+	}
+	r.logits = alloc(device.F32, max(c.Slots, min(r.rows(), logitRows)), m.Vocab)
+	if err != nil {
+		return err
+	}
+	r.scratch, err = m.NewScratch(r.dev, r.rows())
+	return err
+}
+
+// Context is the number of positions that a sequence may have.
+func (r *Runner) Context() int { return r.cache.Config().MaxLen }
+
+// KVBytes is the memory of the cache's pages in use.
+func (r *Runner) KVBytes() int { return r.cache.Used() }
+
+// KVShared is the memory that a sequence's layers save by sharing pages with the
+// layer below.
+func (s *Sequence) KVShared() int { return s.kv.Shared() }
+
+// Figures are what the attention counted in the decode steps of a sequence.
+func (s *Sequence) Figures() ([]sparse.Figure, error) { return s.runner.policy.Figures(s.kv.Slot()) }
+
+// Policy is the attention of the runner.
+func (r *Runner) Policy() *sparse.Policy { return r.policy }
+
+// Attn is the text form of the attention policy.
+func (r *Runner) Attn() string { return r.policy.String() }
+
+// Open takes a slot for an empty sequence.
+func (r *Runner) Open() (*Sequence, error) {
+	kv, err := r.openSeq()
+	if err != nil {
+		return nil, err
+	}
+	return &Sequence{runner: r, kv: kv}, nil
+}
+
+// chunk runs one prefill pass over ids, which follow the sequence's tokens and
+// do not cross a multiple of ChunkLen. total is the length of the whole prompt.
+// It returns the residual stream of the rows.
+func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int, layer func(int)) (device.Tensor, error) {
+	first := s.kv.Len()
+	p, err := r.passes.chunk(s.kv, ids, total)
+	if err != nil {
+		return device.Tensor{}, err
+	}
+	p.Layer = func(l int) bool {
+		layer(l)
+		return ctx.Err() == nil
+	}
+	x, ok := r.model.Forward(&p, r.policy, r.scratch)
+	err = r.dev.Sync()
+	if !ok || err != nil {
+		s.kv.Truncate(first)
+		return x, errors.Join(ctx.Err(), err)
+	}
+	return x, nil
+}
+
+// step runs one decode pass: the pending token of every active sequence is
+// stored, and its logits are left in the sequence's row of r.logits.
+func (r *Runner) step(active []*Sequence) error {
+	p, err := r.passes.step(len(active), func(i int) (*kvcache.Seq, int32) { return active[i].kv, active[i].next })
+	if err != nil {
+		return err
+	}
+	x, _ := r.model.Forward(&p, r.policy, r.scratch)
+	r.model.Logits(p.Ops, r.logits.Rows(0, p.Rows()), x)
+	return r.dev.Sync()
+}

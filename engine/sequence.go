@@ -1,0 +1,213 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/kvcache"
+)
+
+// Sequence is one text in the cache of a runner.
+type Sequence struct {
+	runner *Runner
+	kv     *kvcache.Seq
+	tokens []int32 // what the cache holds
+	next   int32   // what the next step stores
+	row    int     // of runner.logits: logits after the last stored token
+}
+
+// Len is the number of tokens stored.
+func (s *Sequence) Len() int { return s.kv.Len() }
+
+// Tokens is what the cache holds. The caller must not change it.
+func (s *Sequence) Tokens() []int32 { return s.tokens }
+
+// PrefillOptions says what a prefill reports while it runs.
+type PrefillOptions struct {
+	// Progress is called now and then with the share done, from 0 to 1.
+	Progress func(done float64)
+	// Logits, when set, gets the logits of every position, f32 [vocab], in
+	// order; the slice is valid during the call. An error ends the prefill.
+	Logits func(pos int, logits []float32) error
+}
+
+// Prefill stores ids after the sequence's tokens. When it fails or ctx is done
+// the sequence keeps the chunks that were finished.
+func (s *Sequence) Prefill(ctx context.Context, ids []int32, o PrefillOptions) error {
+	if len(ids) == 0 {
+		return errors.New("engine: the prompt has no tokens; add some text, or keep the beginning-of-text token")
+	}
+	if err := s.check(ids); err != nil {
+		return err
+	}
+	from, total := s.Len(), s.Len()+len(ids)
+	if limit := s.runner.Context(); total > limit {
+		return &kvcache.FullError{Asked: total, Fit: limit, Max: limit}
+	}
+	for done := 0; done < len(ids); {
+		n := len(ids) - done
+		if !s.runner.whole {
+			n = min(n, ChunkLen-(from+done)%ChunkLen)
+		}
+		layers := s.runner.model.Layers
+		report := func(layer int) {
+			if o.Progress != nil {
+				o.Progress((float64(done) + float64(n)*float64(layer)/float64(layers)) / float64(len(ids)))
+			}
+		}
+		if err := s.chunk(ctx, ids[done:done+n], total, report, o.Logits); err != nil {
+			return err
+		}
+		done += n
+	}
+	if o.Progress != nil {
+		o.Progress(1)
+	}
+	return nil
+}
+
+// chunk runs one pass and leaves the logits of its last row in row 0.
+func (s *Sequence) chunk(ctx context.Context, ids []int32, total int, report func(int), logits func(int, []float32) error) error {
+	r, first := s.runner, s.Len()
+	x, err := r.chunk(ctx, s, ids, total, report)
+	if err != nil {
+		return err
+	}
+	s.tokens = append(s.tokens, ids...)
+	n := len(ids)
+	if logits != nil {
+		if err := r.eachLogits(x, first, logits); err != nil {
+			return err
+		}
+		s.row = (n - 1) % logitRows
+		return nil
+	}
+	s.row = 0
+	r.model.Logits(r.dev.Ops(), r.logits.Rows(0, 1), x.Rows(n-1, n))
+	return r.dev.Sync()
+}
+
+// eachLogits computes the logits of all rows of x, a tile at a time.
+func (r *Runner) eachLogits(x device.Tensor, first int, f func(int, []float32) error) error {
+	vocab := r.model.Vocab
+	host := make([]float32, min(x.Dim(0), logitRows)*vocab)
+	for lo := 0; lo < x.Dim(0); lo += logitRows {
+		n := min(logitRows, x.Dim(0)-lo)
+		tile := r.logits.Rows(0, n)
+		r.model.Logits(r.dev.Ops(), tile, x.Rows(lo, lo+n))
+		if err := read(r.dev, host[:n*vocab], tile); err != nil {
+			return err
+		}
+		for i := range n {
+			if err := f(first+lo+i, host[i*vocab:(i+1)*vocab]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// check refuses ids that the model does not have.
+func (s *Sequence) check(ids []int32) error {
+	for i, id := range ids {
+		if id < 0 || int(id) >= s.runner.model.Vocab {
+			return fmt.Errorf("engine: token %d is id %d, want 0 to %d: these ids are of another vocabulary", i, id, s.runner.model.Vocab-1)
+		}
+	}
+	return nil
+}
+
+// Push makes id the token that the next Step stores.
+func (s *Sequence) Push(id int32) error {
+	if err := s.check([]int32{id}); err != nil {
+		return err
+	}
+	s.next = id
+	return nil
+}
+
+// Step runs one decode pass for several sequences of the runner: each stores
+// its pushed or sampled token and gets the logits after it.
+func (r *Runner) Step(active ...*Sequence) error {
+	if err := r.step(active); err != nil {
+		return err
+	}
+	for _, s := range active {
+		s.tokens = append(s.tokens, s.next)
+		s.row = s.kv.Slot()
+	}
+	return nil
+}
+
+// Sample chooses the token that follows from the logits of the last prefill or
+// step, and makes it the one that the next Step stores.
+func (s *Sequence) Sample(o device.Sampling) (int32, error) {
+	r, slot := s.runner, s.kv.Slot()
+	s.writeHistory()
+	r.write(r.pos, []int32{int32(s.Len() - 1)})
+	r.dev.Ops().Sample(r.next.Rows(slot, slot+1), r.logits.Rows(s.row, s.row+1), r.history.Rows(slot, slot+1), r.pos.Rows(0, 1), o)
+	one := []int32{0}
+	if err := read(r.dev, one, r.next.Rows(slot, slot+1)); err != nil {
+		return 0, err
+	}
+	s.next = one[0]
+	return s.next, nil
+}
+
+// writeHistory puts the newest tokens on the device, position p at p mod
+// HistoryLen.
+func (s *Sequence) writeHistory() {
+	var ring [HistoryLen]int32
+	for i := range ring {
+		ring[i] = -1
+	}
+	for p := max(0, len(s.tokens)-HistoryLen); p < len(s.tokens); p++ {
+		ring[p%HistoryLen] = s.tokens[p]
+	}
+	slot := s.kv.Slot()
+	s.runner.write(s.runner.history.Rows(slot, slot+1).Reshape(HistoryLen), ring[:])
+}
+
+// Logits copies out the logits after the last stored token, f32 [vocab]. They
+// are gone after the next prefill or step of any sequence of the runner.
+func (s *Sequence) Logits(dst []float32) error {
+	return read(s.runner.dev, dst, s.runner.logits.Rows(s.row, s.row+1))
+}
+
+// Truncate drops the tokens from n on and returns how many stay. Where the
+// attention keeps sums beside each page, which cannot be taken apart, that is
+// the last page boundary.
+func (s *Sequence) Truncate(n int) int {
+	n = s.runner.truncate(s.kv, n)
+	s.tokens = s.tokens[:n]
+	return n
+}
+
+// Repeat extends the sequence by n tokens without computing them: their keys and
+// values are those of its first page. It is for benchmarks only, which need a
+// cache of a length and not of a text: the cost of dense attention does not
+// depend on the values. The sequence ends with a whole page.
+func (s *Sequence) Repeat(n int) error {
+	if err := s.kv.Repeat(n); err != nil {
+		return err
+	}
+	for i := range n {
+		s.tokens = append(s.tokens, s.tokens[i%device.PageLen])
+	}
+	return nil
+}
+
+// Fork opens a sequence with the same tokens, which shares their memory.
+func (s *Sequence) Fork() (*Sequence, error) {
+	kv, err := s.runner.fork(s.kv)
+	if err != nil {
+		return nil, err
+	}
+	return &Sequence{runner: s.runner, kv: kv, tokens: slices.Clone(s.tokens), next: s.next, row: s.row}, nil
+}
+
+// Close gives the slot and the pages back.
+func (s *Sequence) Close() { s.kv.Close() }

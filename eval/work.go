@@ -1,0 +1,115 @@
+package eval
+
+import (
+	"strings"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/model"
+	"github.com/gollm/gollm/weights"
+)
+
+// Work is what a prefill or a decode step cannot do without: the bytes that it
+// must read from memory at least once, and the operations of its products, a
+// multiplication with its addition counted as two.
+type Work struct {
+	Bytes    float64
+	IntOps   float64 // products with quantized weights
+	FloatOps float64 // products with other weights, and attention
+}
+
+// Floor is the least time, in seconds, that hardware with these peaks needs, and
+// whether memory or arithmetic sets it; 0 where the peaks are unknown.
+func (w Work) Floor(p device.Peaks) (seconds float64, limit string) {
+	if p.Read <= 0 || p.Int8 <= 0 || p.Float <= 0 {
+		return 0, ""
+	}
+	read, compute := w.Bytes/p.Read, w.IntOps/p.Int8+w.FloatOps/p.Float
+	if read > compute {
+		return read, "memory"
+	}
+	return compute, "compute"
+}
+
+// Budget knows the work of one model.
+type Budget struct {
+	config  model.Config
+	kvSize  int  // bytes of an element of the cache
+	layers  Work // of one token through all layers, attention aside
+	output  Work // of the logits of one token
+	perItem float64
+}
+
+// NewBudget counts the tensors of a file. A step reads every tensor once, but of
+// the embedding only the row of its token, unless the embedding is the output
+// matrix too.
+func NewBudget(f *weights.File, c model.Config, kv device.DType) Budget {
+	b := Budget{config: c, kvSize: kv.BlockSize()}
+	tied := !f.HasTensor("output.weight")
+	for _, t := range f.Tensors() {
+		switch {
+		case t.Name == "token_embd.weight":
+			b.perItem = float64(len(t.Data)) / float64(max(t.Shape[0], 1))
+			if tied {
+				b.output.add(t)
+			}
+		case strings.HasPrefix(t.Name, "output"):
+			b.output.add(t)
+		default:
+			b.layers.add(t)
+		}
+	}
+	return b
+}
+
+// add counts a tensor that is read once and, if it is a matrix, multiplied with
+// one row.
+func (w *Work) add(t weights.Tensor) {
+	w.Bytes += float64(len(t.Data))
+	switch ops := 2 * float64(t.Len()); {
+	case len(t.Shape) < 2:
+	case t.DType.Quantized():
+		w.IntOps += ops
+	default:
+		w.FloatOps += ops
+	}
+}
+
+// Decode is the work of one token after depth others.
+func (b Budget) Decode(depth int) Work {
+	seen := b.seen(depth)
+	return Work{
+		Bytes:    b.layers.Bytes + b.output.Bytes + b.perItem + seen*float64(b.config.KVBytes(b.kvSize)),
+		IntOps:   b.layers.IntOps + b.output.IntOps,
+		FloatOps: b.layers.FloatOps + b.output.FloatOps + b.attention(seen),
+	}
+}
+
+// Prefill is the work of n tokens in an empty cache with the logits of the last:
+// each weight is read once.
+func (b Budget) Prefill(n int) Work {
+	var seen float64
+	for pos := range n {
+		seen += b.seen(pos)
+	}
+	tokens := float64(n)
+	return Work{
+		Bytes:    b.layers.Bytes + b.output.Bytes + tokens*b.perItem,
+		IntOps:   tokens*b.layers.IntOps + b.output.IntOps,
+		FloatOps: tokens*b.layers.FloatOps + b.output.FloatOps + b.attention(seen),
+	}
+}
+
+// seen is the positions that the token after pos others reads, its own included.
+func (b Budget) seen(pos int) float64 {
+	if w := b.config.Window; w > 0 {
+		return float64(min(pos+1, w))
+	}
+	return float64(pos + 1)
+}
+
+// attention is the operations of queries that read so many positions in all:
+// a product with the keys and one with the values.
+func (b Budget) attention(seen float64) float64 {
+	c := b.config
+	return 4 * seen * float64(c.Layers*c.Heads*c.HeadDim)
+}

@@ -1,0 +1,204 @@
+package kvcache
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+)
+
+// Config is the size of a cache.
+type Config struct {
+	Layers, KVHeads, HeadDim int
+	MaxLen                   int          // positions that one sequence may have
+	Slots                    int          // sequences at once
+	Pages                    int          // pages in all; 0 is enough for every slot to reach MaxLen
+	DType                    device.DType // F16 or F32
+}
+
+// pagesPerLayer is the number of pages that hold n positions of one layer.
+func pagesPerLayer(n int) int { return (n + device.PageLen - 1) / device.PageLen }
+
+// withDefaults fills in Pages and checks the sizes.
+func (c Config) withDefaults() (Config, error) {
+	if c.Layers < 1 || c.KVHeads < 1 || c.HeadDim < 1 || c.MaxLen < 1 || c.Slots < 1 {
+		return c, fmt.Errorf("kvcache: %+v: every size must be at least 1", c)
+	}
+	if c.DType != device.F16 && c.DType != device.F32 {
+		return c, fmt.Errorf("kvcache: type %v, want F16 or F32", c.DType)
+	}
+	if c.Pages == 0 {
+		c.Pages = c.Layers * c.Slots * pagesPerLayer(c.MaxLen)
+	}
+	return c, nil
+}
+
+// PageSize is the number of bytes of one page, K and V together.
+func (c Config) PageSize() int {
+	return 2 * c.KVHeads * device.PageLen * c.DType.RowSize(c.HeadDim)
+}
+
+// Size is the number of bytes of all pages.
+func (c Config) Size() (int, error) {
+	c, err := c.withDefaults()
+	return c.Pages * c.PageSize(), err
+}
+
+// Cache is the paged KV cache of one model on one device.
+type Cache struct {
+	dev  device.Device
+	conf Config
+
+	k, v   device.Tensor   // [pages, kvheads, PageLen, dim]
+	tables []table         // by layer
+	len    device.Tensor   // i32 [slots]
+	beside []device.Tensor // [pages, ...]: what methods keep beside each page
+
+	free []int32 // pages that nothing refers to; the next one is last
+	refs []int32 // by page: table entries that name it
+	seqs []*Seq  // by slot; nil is free
+}
+
+// table is one layer's page numbers, on the host and on the device.
+type table struct {
+	host  []int32       // [slots, maxpages]
+	dev   device.Tensor // i32 [slots, maxpages]
+	dirty []bool        // by slot
+}
+
+// New allocates a cache on dev.
+func New(dev device.Device, conf Config) (*Cache, error) {
+	conf, err := conf.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cache{dev: dev, conf: conf, refs: make([]int32, conf.Pages), seqs: make([]*Seq, conf.Slots)}
+	for p := conf.Pages - 1; p >= 0; p-- {
+		c.free = append(c.free, int32(p))
+	}
+	if err := c.alloc(); err != nil {
+		return nil, fmt.Errorf("kvcache: %d pages of %d bytes: %w", conf.Pages, conf.PageSize(), err)
+	}
+	return c, nil
+}
+
+// alloc takes the device memory.
+func (c *Cache) alloc() (err error) {
+	alloc := func(dt device.DType, dims ...int) (t device.Tensor) {
+		if err == nil {
+			t, err = c.dev.Alloc(dt, dims...)
+		}
+		return t
+	}
+	conf := c.conf
+	c.k = alloc(conf.DType, conf.Pages, conf.KVHeads, device.PageLen, conf.HeadDim)
+	c.v = alloc(conf.DType, conf.Pages, conf.KVHeads, device.PageLen, conf.HeadDim)
+	c.len = alloc(device.I32, conf.Slots)
+	width := pagesPerLayer(conf.MaxLen)
+	c.tables = make([]table, conf.Layers)
+	for l := range c.tables {
+		c.tables[l] = table{
+			host:  make([]int32, conf.Slots*width),
+			dev:   alloc(device.I32, conf.Slots, width),
+			dirty: make([]bool, conf.Slots),
+		}
+	}
+	return err
+}
+
+// Attach names tensors [pages, ...] that belong to the pages and are copied with
+// them.
+func (c *Cache) Attach(t ...device.Tensor) { c.beside = append(c.beside, t...) }
+
+// Config is the configuration with its defaults filled in.
+func (c *Cache) Config() Config { return c.conf }
+
+// FreePages is the number of pages that nothing refers to.
+func (c *Cache) FreePages() int { return len(c.free) }
+
+// Used is the number of bytes in pages that hold something; a page shared by
+// several sequences or layers counts once.
+func (c *Cache) Used() int { return (c.conf.Pages - len(c.free)) * c.conf.PageSize() }
+
+// Layer is layer l as kernels see it, all slots.
+func (c *Cache) Layer(l int) device.KV {
+	return device.KV{K: c.k, V: c.v, Pages: c.tables[l].dev, Len: c.len}
+}
+
+// Slot is layer l with one slot only, for a prefill.
+func (c *Cache) Slot(l, slot int) device.KV {
+	kv := c.Layer(l)
+	kv.Pages = kv.Pages.Rows(slot, slot+1)
+	kv.Len = kv.Len.Rows(slot, slot+1)
+	return kv
+}
+
+// Slots is layer l with its first n slots, for a decode step.
+func (c *Cache) Slots(l, n int) device.KV {
+	kv := c.Layer(l)
+	kv.Pages = kv.Pages.Rows(0, n)
+	kv.Len = kv.Len.Rows(0, n)
+	return kv
+}
+
+// Flush queues the changed page tables and the lengths to the device. In a
+// decode step only the sequences of active take part: others get length 0.
+func (c *Cache) Flush(active ...*Seq) {
+	lens := make([]byte, 4*c.conf.Slots)
+	for _, s := range active {
+		binary.LittleEndian.PutUint32(lens[4*s.slot:], uint32(s.len))
+	}
+	c.dev.Write(c.len, lens)
+	width := pagesPerLayer(c.conf.MaxLen)
+	for l := range c.tables {
+		t := &c.tables[l]
+		for slot, dirty := range t.dirty {
+			if dirty {
+				c.dev.Write(t.dev.Rows(slot, slot+1), bytesOf(t.host[slot*width:(slot+1)*width]))
+				t.dirty[slot] = false
+			}
+		}
+	}
+}
+
+// bytesOf is the little-endian form of page numbers.
+func bytesOf(pages []int32) []byte {
+	b := make([]byte, 0, 4*len(pages))
+	for _, p := range pages {
+		b = binary.LittleEndian.AppendUint32(b, uint32(p))
+	}
+	return b
+}
+
+// row is the page numbers of one layer of one slot; who changes them sets the
+// table's dirty mark.
+func (c *Cache) row(layer, slot int) []int32 {
+	width := pagesPerLayer(c.conf.MaxLen)
+	return c.tables[layer].host[slot*width : (slot+1)*width]
+}
+
+// take gives out a free page with one reference.
+func (c *Cache) take() int32 {
+	p := c.free[len(c.free)-1]
+	c.free = c.free[:len(c.free)-1]
+	c.refs[p] = 1
+	return p
+}
+
+// release drops one reference and frees the page with the last.
+func (c *Cache) release(p int32) {
+	if c.refs[p]--; c.refs[p] == 0 {
+		c.free = append(c.free, p)
+	}
+}
+
+// copyPage copies what page src holds, and what is kept beside it, to page dst.
+func (c *Cache) copyPage(dst, src int32) {
+	d, s := int(dst), int(src)
+	ops := c.dev.Ops()
+	ops.Copy(c.k.Rows(d, d+1), c.k.Rows(s, s+1))
+	ops.Copy(c.v.Rows(d, d+1), c.v.Rows(s, s+1))
+	for _, t := range c.beside {
+		ops.Copy(t.Rows(d, d+1), t.Rows(s, s+1))
+	}
+}

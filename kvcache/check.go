@@ -1,0 +1,44 @@
+package kvcache
+
+import "fmt"
+
+// Check verifies the accounts: every page is either free or referred to, and
+// its count is the number of table entries that name it. Tests call it after
+// every operation.
+func (c *Cache) Check() error {
+	refs := make([]int32, c.conf.Pages)
+	for slot, s := range c.seqs {
+		if s == nil {
+			continue
+		}
+		for l := range c.tables {
+			for _, p := range c.row(l, slot)[:pagesPerLayer(s.len)] {
+				refs[p]++
+			}
+		}
+	}
+	for p, n := range refs {
+		if n != c.refs[p] {
+			return fmt.Errorf("kvcache: page %d has %d references, counted %d", p, n, c.refs[p])
+		}
+	}
+	return c.checkFree(refs)
+}
+
+// checkFree verifies that the free list holds exactly the pages without
+// references, each once.
+func (c *Cache) checkFree(refs []int32) error {
+	seen := make([]bool, len(refs))
+	for _, p := range c.free {
+		if seen[p] || refs[p] != 0 {
+			return fmt.Errorf("kvcache: page %d is free with %d references (listed before: %v)", p, refs[p], seen[p])
+		}
+		seen[p] = true
+	}
+	for p, n := range refs {
+		if n == 0 && !seen[p] {
+			return fmt.Errorf("kvcache: page %d is lost: neither free nor referred to", p)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,21 @@
+// Package kvcache keeps account of the paged KV cache: which pages of which
+// layer hold which positions of which sequence. It moves no keys or values
+// itself but for copying a shared page before it is written.
+//
+// The few types:
+//
+//   - [Config]: the sizes, fixed when the cache is made.
+//   - [Cache]: the pages, their reference counts and the page tables.
+//   - [Seq]: one sequence in a slot: Extend, Fork, Truncate, Close.
+//
+// The rules:
+//
+//  1. A page holds one layer's K and V for device.PageLen positions. Every
+//     (sequence, layer) has its own row of page numbers, so sharing a prompt,
+//     forking, and a layer that reuses the page of the layer below are all
+//     another reference to a page.
+//  2. A page with two references is never written: Extend copies it first.
+//  3. Calls change host tables only; Flush queues what changed to the device.
+//
+// Start reading at cache.go, then seq.go.
+package kvcache

@@ -1,0 +1,147 @@
+package model
+
+import (
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/sparse"
+)
+
+// feedRows is how many rows go through the feed-forward layer at once: enough
+// to use each weight many times, few enough that its two wide activations stay
+// small (59 MB for an 8B model).
+const feedRows = 512
+
+// Scratch is the activations of one pass, allocated once for the most rows that
+// a pass may have.
+type Scratch struct {
+	x        device.Tensor // f32 [rows, dim]: the residual stream
+	norm     device.Tensor // f32 [rows, dim]
+	q, att   device.Tensor // f32 [rows, heads·headdim]
+	k, v     device.Tensor // f32 [rows, kvheads·headdim]
+	gate, up device.Tensor // f32 [min(rows, feedRows), ff]
+
+	// Slices that calls of MatMuls reuse, so that a step allocates nothing.
+	dst, w [3]device.Tensor
+}
+
+// NewScratch allocates the activations for passes of up to rows rows.
+func (m *Model) NewScratch(dev device.Device, rows int) (*Scratch, error) {
+	var err error
+	alloc := func(rows, width int) (t device.Tensor) {
+		if err == nil {
+			t, err = dev.Alloc(device.F32, rows, width)
+		}
+		return t
+	}
+	q, kv, feed := m.Heads*m.HeadDim, m.KVHeads*m.HeadDim, min(rows, feedRows)
+	s := &Scratch{
+		x: alloc(rows, m.Dim), norm: alloc(rows, m.Dim),
+		q: alloc(rows, q), att: alloc(rows, q),
+		k: alloc(rows, kv), v: alloc(rows, kv),
+		gate: alloc(feed, m.FF), up: alloc(feed, m.FF),
+	}
+	return s, err
+}
+
+// Forward runs the layers over the rows of a pass and returns the residual
+// stream, f32 [rows, dim], which is valid until the next pass; false means that
+// the pass was abandoned. [Model.Logits] turns rows of the stream into logits.
+func (m *Model) Forward(p *sparse.Pass, att *sparse.Policy, s *Scratch) (x device.Tensor, ok bool) {
+	x = s.x.Rows(0, p.Rows())
+	p.Ops.Embed(x, m.embed, p.IDs)
+	for l := range m.layers {
+		if p.Layer != nil && !p.Layer(l) {
+			return x, false
+		}
+		m.attend(p, att, l, x, s)
+		m.feed(p, att, l, x, s)
+	}
+	return x, true
+}
+
+// attend is the first half of a layer: x += o·attention(norm(x)). Rows that the
+// attention freezes in this layer keep their x; of them there are only keys and
+// values, as later rows read them.
+func (m *Model) attend(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor, s *Scratch) {
+	ops, w, n := p.Ops, &m.layers[l], p.Rows()
+	norm, q, k, v, a := s.norm.Rows(0, n), s.q.Rows(0, n), s.k.Rows(0, n), s.v.Rows(0, n), s.att.Rows(0, n)
+	frozen := att.Frozen(p, l)
+
+	ops.RMSNorm(norm, x, w.attnNorm, m.Eps)
+	if frozen.Rows.Empty() {
+		s.matMuls(ops, norm, [3]device.Tensor{q, k, v}, [3]device.Tensor{w.q, w.k, w.v})
+	} else {
+		m.project(ops, frozen, l, norm, s)
+	}
+	q = q.Reshape(n, m.Heads, m.HeadDim)
+	k = k.Reshape(n, m.KVHeads, m.HeadDim)
+	v = v.Reshape(n, m.KVHeads, m.HeadDim)
+	ops.Rope(q, p.Pos, m.rope)
+	ops.Rope(k, p.Pos, m.rope)
+	att.Append(p, l, k, v)
+	att.Attend(p, l, a.Reshape(n, m.Heads, m.HeadDim), q, k)
+	for _, r := range frozen.Rows.Around(n) {
+		if !r.Empty() {
+			ops.MatMul(norm.Rows(r.Lo, r.Hi), a.Rows(r.Lo, r.Hi), w.o)
+			ops.Add(x.Rows(r.Lo, r.Hi), norm.Rows(r.Lo, r.Hi))
+		}
+	}
+}
+
+// project makes the queries of rows that are not frozen, and the keys and values
+// of rows that store their own.
+func (m *Model) project(ops device.Ops, frozen sparse.Frozen, l int, norm device.Tensor, s *Scratch) {
+	w := &m.layers[l]
+	for _, r := range frozen.Rows.Around(norm.Dim(0)) {
+		if !r.Empty() {
+			ops.MatMul(s.q.Rows(r.Lo, r.Hi), norm.Rows(r.Lo, r.Hi), w.q)
+		}
+	}
+	for _, r := range frozen.Alias.Around(norm.Dim(0)) {
+		if !r.Empty() {
+			k, v := s.k.Rows(r.Lo, r.Hi), s.v.Rows(r.Lo, r.Hi)
+			s.matMuls(ops, norm.Rows(r.Lo, r.Hi), [3]device.Tensor{k, v}, [3]device.Tensor{w.k, w.v})
+		}
+	}
+}
+
+// feed is the second half of a layer: x += down·(silu(gate·n) · up·n), where n
+// is norm(x), a tile of rows at a time.
+func (m *Model) feed(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor, s *Scratch) {
+	frozen := att.Frozen(p, l)
+	if frozen.Feed {
+		frozen.Rows = sparse.Run{}
+	}
+	for _, r := range frozen.Rows.Around(p.Rows()) {
+		for lo := r.Lo; lo < r.Hi; lo += feedRows {
+			m.feedTile(p.Ops, l, x.Rows(lo, min(lo+feedRows, r.Hi)), s)
+		}
+	}
+}
+
+// feedTile is feed for at most feedRows rows.
+func (m *Model) feedTile(ops device.Ops, l int, x device.Tensor, s *Scratch) {
+	w, n := &m.layers[l], x.Dim(0)
+	norm, gate, up := s.norm.Rows(0, n), s.gate.Rows(0, n), s.up.Rows(0, n)
+	ops.RMSNorm(norm, x, w.ffNorm, m.Eps)
+	s.matMuls(ops, norm, [3]device.Tensor{gate, up}, [3]device.Tensor{w.gate, w.up})
+	ops.SwiGLU(gate, gate, up)
+	ops.MatMul(norm, gate, w.down)
+	ops.Add(x, norm)
+}
+
+// matMuls computes dst[i] = x·w[i]ᵀ for the products that are present.
+func (s *Scratch) matMuls(ops device.Ops, x device.Tensor, dst, w [3]device.Tensor) {
+	s.dst, s.w = dst, w
+	n := len(dst)
+	for n > 0 && dst[n-1].Absent() {
+		n--
+	}
+	device.MatMuls(ops, s.dst[:n], x, s.w[:n])
+}
+
+// Logits computes the logits of rows of the residual stream. dst f32
+// [rows, vocab], x f32 [rows, dim]; x is normalized in place.
+func (m *Model) Logits(ops device.Ops, dst, x device.Tensor) {
+	ops.RMSNorm(x, x, m.norm, m.Eps)
+	ops.MatMul(dst, x, m.output)
+}

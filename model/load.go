@@ -1,0 +1,217 @@
+package model
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/weights"
+)
+
+// Model is the weights of a Llama transformer on a device.
+type Model struct {
+	Config
+
+	embed  device.Tensor // any type [vocab, dim]
+	norm   device.Tensor // f32 [dim]
+	output device.Tensor // any type [vocab, dim]; embed when the file ties them
+	rope   device.Rope
+	layers []layer
+}
+
+// layer is the weights of one layer; matrices are of any type.
+type layer struct {
+	attnNorm device.Tensor // f32 [dim]
+	q        device.Tensor // [heads·headdim, dim]
+	k, v     device.Tensor // [kvheads·headdim, dim]
+	o        device.Tensor // [dim, heads·headdim]
+	ffNorm   device.Tensor // f32 [dim]
+	gate, up device.Tensor // [ff, dim]
+	down     device.Tensor // [dim, ff]
+}
+
+// loader moves tensors of a file to a device and keeps the first error.
+type loader struct {
+	file *weights.File
+	dev  device.Device
+	used map[string]bool
+	err  error
+}
+
+// Load reads the configuration and the weights of a GGUF file. The tensors may
+// alias the file, which stays open as long as dev. A tensor that is missing,
+// of the wrong shape, or unknown to this architecture is an error.
+func Load(f *weights.File, dev device.Device) (*Model, error) {
+	c, err := ReadConfig(f)
+	if err != nil {
+		return nil, err
+	}
+	ld := &loader{file: f, dev: dev, used: map[string]bool{}}
+	m := &Model{Config: c}
+	ld.top(m)
+	for i := range c.Layers {
+		m.layers = append(m.layers, ld.layer(c, fmt.Sprintf("blk.%d.", i)))
+		if ld.err != nil {
+			break
+		}
+	}
+	ld.unused()
+	if ld.err != nil {
+		return nil, fmt.Errorf("model: %w", ld.err)
+	}
+	return m, nil
+}
+
+// top loads what stands outside the layers.
+func (ld *loader) top(m *Model) {
+	embed, err := ld.file.Tensor("token_embd.weight")
+	ld.keep(err)
+	if ld.err != nil {
+		return
+	}
+	m.Vocab = embed.Shape[0]
+	if m.Vocab > maxVocab {
+		ld.keep(fmt.Errorf("%s: a vocabulary of %d, want at most %d", ld.file.Path(), m.Vocab, maxVocab))
+	}
+	ld.checkVocab(m.Vocab)
+	m.embed = ld.matrix("token_embd.weight", m.Vocab, m.Dim)
+	m.norm = ld.vector("output_norm.weight", m.Dim)
+	m.output = m.embed
+	if ld.file.HasTensor("output.weight") {
+		m.output = ld.matrix("output.weight", m.Vocab, m.Dim)
+	}
+	m.rope = ld.ropeTensor(m.Rope)
+}
+
+// checkVocab compares the rows of the embedding with the tokens of the file.
+func (ld *loader) checkVocab(rows int) {
+	tokens, err := ld.file.StringsOr("tokenizer.ggml.tokens", nil)
+	ld.keep(err)
+	if n := len(tokens); n > 0 && n != rows {
+		ld.keep(fmt.Errorf("%s: tensor token_embd.weight has %d rows for the %d tokens of tokenizer.ggml.tokens; the file mixes two models", ld.file.Path(), rows, n))
+	}
+}
+
+// layer loads the tensors whose names start with prefix.
+func (ld *loader) layer(c Config, prefix string) layer {
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	return layer{
+		attnNorm: ld.vector(prefix+"attn_norm.weight", c.Dim),
+		q:        ld.matrix(prefix+"attn_q.weight", q, c.Dim),
+		k:        ld.matrix(prefix+"attn_k.weight", kv, c.Dim),
+		v:        ld.matrix(prefix+"attn_v.weight", kv, c.Dim),
+		o:        ld.matrix(prefix+"attn_output.weight", c.Dim, q),
+		ffNorm:   ld.vector(prefix+"ffn_norm.weight", c.Dim),
+		gate:     ld.matrix(prefix+"ffn_gate.weight", c.FF, c.Dim),
+		up:       ld.matrix(prefix+"ffn_up.weight", c.FF, c.Dim),
+		down:     ld.matrix(prefix+"ffn_down.weight", c.Dim, c.FF),
+	}
+}
+
+// ropeTensor puts the frequencies on the device.
+func (ld *loader) ropeTensor(rc RopeConfig) device.Rope {
+	var factors []float32
+	if ld.file.HasTensor("rope_freqs.weight") {
+		factors = ld.floats("rope_freqs.weight", rc.Dims/2)
+	}
+	if ld.err != nil {
+		return device.Rope{}
+	}
+	for i, f := range factors {
+		if !(f > 0) {
+			ld.keep(fmt.Errorf("%s: tensor rope_freqs.weight: element %d is %v, want a number above 0", ld.file.Path(), i, f))
+			return device.Rope{}
+		}
+	}
+	return device.Rope{Freqs: ld.upload(rc.Freqs(factors)), Scale: rc.Scale(), Interleaved: true}
+}
+
+// Rotation is the rotary embedding of queries and keys.
+func (m *Model) Rotation() device.Rope { return m.rope }
+
+// matrix loads a tensor as it is.
+func (ld *loader) matrix(name string, rows, cols int) device.Tensor {
+	t, err := ld.file.Expect(name, rows, cols)
+	ld.used[name] = true
+	ld.keep(err)
+	if ld.err != nil {
+		return device.Tensor{}
+	}
+	w, err := ld.dev.Load(t.Data, t.DType, rows, cols)
+	if err != nil {
+		ld.keep(fmt.Errorf("%s: tensor %s: %w", ld.file.Path(), name, err))
+	}
+	return w
+}
+
+// vector loads a tensor of plain numbers as f32.
+func (ld *loader) vector(name string, n int) device.Tensor {
+	v := ld.floats(name, n)
+	if ld.err != nil {
+		return device.Tensor{}
+	}
+	return ld.upload(v)
+}
+
+// floats reads a tensor of plain numbers.
+func (ld *loader) floats(name string, n int) []float32 {
+	t, err := ld.file.Expect(name, n)
+	ld.used[name] = true
+	ld.keep(err)
+	if ld.err != nil {
+		return nil
+	}
+	v := make([]float32, n)
+	switch t.DType {
+	case device.F32:
+		for i := range v {
+			v[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
+		}
+	case device.BF16:
+		for i := range v {
+			v[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(t.Data[2*i:])) << 16)
+		}
+	default:
+		ld.keep(fmt.Errorf("%s: tensor %s is %v, want F32 or BF16: norms are not quantized", ld.file.Path(), name, t.DType))
+	}
+	return v
+}
+
+// upload makes a device tensor of host numbers.
+func (ld *loader) upload(v []float32) device.Tensor {
+	t, err := ld.dev.Alloc(device.F32, len(v))
+	ld.keep(err)
+	if ld.err != nil {
+		return device.Tensor{}
+	}
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	ld.dev.Write(t, b)
+	return t
+}
+
+// unused refuses tensors that the forward pass would ignore: biases, norms of
+// heads, experts. Ignoring one would compute another model without a word.
+func (ld *loader) unused() {
+	var extra []string
+	for _, t := range ld.file.Tensors() {
+		if !ld.used[t.Name] && !strings.HasSuffix(t.Name, ".attn_rot_embd") {
+			extra = append(extra, t.Name)
+		}
+	}
+	if len(extra) > 0 && ld.err == nil {
+		slices.Sort(extra)
+		ld.keep(fmt.Errorf("%s: %d tensors are not part of a plain Llama, first %s: this variant is not supported", ld.file.Path(), len(extra), extra[0]))
+	}
+}
+
+func (ld *loader) keep(err error) {
+	if ld.err == nil {
+		ld.err = err
+	}
+}

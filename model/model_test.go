@@ -1,0 +1,152 @@
+package model_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	_ "github.com/gollm/gollm/cpu"
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/model"
+	"github.com/gollm/gollm/model/modeltest"
+)
+
+func openCPU(t *testing.T) device.Device {
+	t.Helper()
+	d, err := device.Open("cpu", device.Config{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func TestLoadReadsTheConfiguration(t *testing.T) {
+	f := modeltest.File(t, modeltest.Writer(modeltest.Shape{Tied: true, Keys: map[string]any{
+		"llama.rope.freq_base": float32(500000), "llama.attention.sliding_window": 128,
+	}}))
+	m, err := model.Load(f, openCPU(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := model.Config{
+		Name: "random", Layers: 2, Dim: 64, Heads: 4, KVHeads: 2, HeadDim: 16, FF: 96, Vocab: 320,
+		Context: 512, Window: 128, Eps: 1e-5, Rope: m.Rope,
+	}
+	if m.Config != want {
+		t.Errorf("config\n%+v, want\n%+v", m.Config, want)
+	}
+	if m.Rope.Base != 500000 || m.Rope.Dims != 16 || m.Rope.Factor != 1 {
+		t.Errorf("rope %+v", m.Rope)
+	}
+}
+
+// TestBadModels has files that are valid GGUF but no model that can be run; the
+// error says which key or tensor, what was found and what was expected.
+func TestBadModels(t *testing.T) {
+	key := func(k string, v any) modeltest.Shape {
+		return modeltest.Shape{Keys: map[string]any{k: v}}
+	}
+	tests := []struct {
+		name  string
+		shape modeltest.Shape
+		want  []string
+	}{
+		{"architecture", key("general.architecture", "mamba"), []string{`"mamba"`, "not supported", "random.gguf"}},
+		{"zero heads", key("llama.attention.head_count", 0), []string{"llama.attention.head_count is 0", "want 1"}},
+		{"heads as text", key("llama.attention.head_count", "four"), []string{"llama.attention.head_count", "string"}},
+		{"kv heads do not divide", key("llama.attention.head_count_kv", 3), []string{"4 attention heads", "3 kv heads"}},
+		{"zero layers", key("llama.block_count", 0), []string{"llama.block_count is 0"}},
+		{"layers without end", key("llama.block_count", uint32(1<<31)), []string{"llama.block_count is 2147483648", "want 1 to"}},
+		{"too many layers for the file", key("llama.block_count", 3), []string{"blk.2.attn_norm.weight", "random.gguf"}},
+		{"too few layers for the file", key("llama.block_count", 1), []string{"not part of a plain Llama", "blk.1."}},
+		{"wrong width", key("llama.embedding_length", 65), []string{"token_embd.weight", "[320 64]", "[320 65]"}},
+		{"wrong ff", key("llama.feed_forward_length", 97), []string{"blk.0.ffn_gate.weight", "[96 64]", "[97 64]"}},
+		{"values of another width", key("llama.attention.value_length", 8), []string{"values of 8 and keys of 16"}},
+		{"experts", key("llama.expert_count", 8), []string{"mixture of 8 experts"}},
+		{"rope too wide", key("llama.rope.dimension_count", 18), []string{"rope over 18 dimensions", "16"}},
+		{"rope odd", key("llama.rope.dimension_count", 7), []string{"rope over 7 dimensions", "even"}},
+		{"rope rule", key("llama.rope.scaling.type", "longrope"), []string{"longrope", "none, linear or yarn"}},
+		{"rope base", key("llama.rope.freq_base", float32(-1)), []string{"rope.freq_base is -1", "above 0"}},
+		{"eps nan", key("llama.attention.layer_norm_rms_epsilon", float32(math.NaN())), []string{"rms_epsilon", "NaN"}},
+		{"vocabulary mismatch", key("tokenizer.ggml.tokens", []string{"a", "b"}), []string{"320 rows", "2 tokens"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := model.Load(modeltest.File(t, modeltest.Writer(tt.shape)), openCPU(t))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("error %q does not say %q", err, w)
+				}
+			}
+		})
+	}
+}
+
+func TestUnknownTensorIsRefused(t *testing.T) {
+	w := modeltest.Writer(modeltest.Shape{})
+	w.AddF32("blk.0.attn_q.bias", make([]float32, 64), 64)
+	_, err := model.Load(modeltest.File(t, w), openCPU(t))
+	if err == nil || !strings.Contains(err.Error(), "blk.0.attn_q.bias") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestVectorsOfOtherTypesAreRefused(t *testing.T) {
+	w := modeltest.Writer(modeltest.Shape{})
+	w.Add("rope_freqs.weight", device.F16, make([]byte, 16), 8)
+	_, err := model.Load(modeltest.File(t, w), openCPU(t))
+	if err == nil || !strings.Contains(err.Error(), "rope_freqs.weight is F16") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestZeroRopeFactorIsRefused(t *testing.T) {
+	w := modeltest.Writer(modeltest.Shape{})
+	w.AddF32("rope_freqs.weight", make([]float32, 8), 8)
+	_, err := model.Load(modeltest.File(t, w), openCPU(t))
+	if err == nil || !strings.Contains(err.Error(), "rope_freqs.weight: element 0 is 0") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+// TestRopeFrequencies has numbers worked out by hand from the formulas.
+func TestRopeFrequencies(t *testing.T) {
+	near := func(got float32, want float64) bool { return math.Abs(float64(got)-want) <= 1e-6*want }
+	plain := model.RopeConfig{Base: 10000, Dims: 8, Scaling: model.NoScaling, Factor: 4, Original: 2048, BetaFast: 32, BetaSlow: 1, AttnFactor: 1}
+	for i, want := range []float64{1, 0.1, 0.01, 0.001} {
+		if got := plain.Freqs(nil)[i]; !near(got, want) {
+			t.Errorf("plain pair %d: %v, want %v", i, got, want)
+		}
+	}
+	linear := plain
+	linear.Scaling = model.LinearScaling
+	for i, want := range []float64{0.25, 0.025, 0.0025, 0.00025} {
+		if got := linear.Freqs(nil)[i]; !near(got, want) {
+			t.Errorf("linear pair %d: %v, want %v", i, got, want)
+		}
+	}
+	for i, want := range []float64{0.5, 0.1, 0.01 / 8, 0.001} {
+		if got := plain.Freqs([]float32{2, 1, 8, 1})[i]; !near(got, want) {
+			t.Errorf("pair %d divided by its factor: %v, want %v", i, got, want)
+		}
+	}
+	// YaRN: pair i turns 2048·f/2π times: 326, 32.6, 3.26, 0.326. The ramp goes
+	// from pair floor(1.009) = 1 to pair ceil(2.513) = 3.
+	yarn := plain
+	yarn.Scaling = model.YaRNScaling
+	for i, want := range []float64{1, 0.1, 0.01*0.5 + 0.0025*0.5, 0.00025} {
+		if got := yarn.Freqs(nil)[i]; !near(got, want) {
+			t.Errorf("yarn pair %d: %v, want %v", i, got, want)
+		}
+	}
+	if got, want := yarn.Scale(), 1+0.1*math.Log(4); !near(got, want) {
+		t.Errorf("yarn scale %v, want %v", got, want)
+	}
+	if plain.Scale() != 1 || linear.Scale() != 1 {
+		t.Error("only yarn scales attention")
+	}
+}

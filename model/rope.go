@@ -1,0 +1,96 @@
+package model
+
+import (
+	"fmt"
+	"math"
+)
+
+// Scaling is a rule that stretches rotary embedding beyond the trained context.
+type Scaling string
+
+// The rules. Llama-3.1's own rule is not among them: its GGUF files carry the
+// finished factors in the tensor rope_freqs.weight.
+const (
+	NoScaling     Scaling = "none"
+	LinearScaling Scaling = "linear"
+	YaRNScaling   Scaling = "yarn"
+)
+
+// RopeConfig is the rotary position embedding of a model.
+type RopeConfig struct {
+	Base     float64 // frequency of pair i is Base^(-2i/Dims)
+	Dims     int     // leading dimensions of a head that are rotated
+	Scaling  Scaling
+	Factor   float64 // context is stretched by this much
+	Original int     // positions before stretching (YaRN)
+
+	// YaRN's ramp: pairs that turn more often than BetaFast within Original are
+	// kept, those that turn less than BetaSlow are interpolated.
+	BetaFast, BetaSlow float64
+	AttnFactor         float64 // extra factor on YaRN's attention scale
+}
+
+// rope reads the rotary embedding of a configuration.
+func (r *reader) rope(c Config) RopeConfig {
+	rc := RopeConfig{
+		Base:       r.floatOr("rope.freq_base", 10000),
+		Dims:       r.uintOr("rope.dimension_count", c.HeadDim, 1, maxWidth),
+		Scaling:    Scaling(r.stringOr("rope.scaling.type", "")),
+		Factor:     r.floatOr("rope.scaling.factor", r.floatOr("rope.scale_linear", 1)),
+		Original:   r.uintOr("rope.scaling.original_context_length", c.Context, 1, maxTokens),
+		BetaFast:   r.floatOr("rope.scaling.yarn_beta_fast", 32),
+		BetaSlow:   r.floatOr("rope.scaling.yarn_beta_slow", 1),
+		AttnFactor: r.floatOr("rope.scaling.attn_factor", r.floatOr("rope.scaling.yarn_attn_factor", 1)),
+	}
+	switch rc.Scaling {
+	case NoScaling, LinearScaling, YaRNScaling:
+	case "": // files older than the key: a factor alone means linear
+		rc.Scaling = LinearScaling
+	default:
+		r.keep(fmt.Errorf("%s: key %s is %q, want none, linear or yarn", r.file.Path(), r.key("rope.scaling.type"), rc.Scaling))
+	}
+	return rc
+}
+
+// Freqs is radians per position for each of the Dims/2 pairs. factors divides
+// pair by pair (the tensor rope_freqs.weight); nil is all ones.
+func (rc RopeConfig) Freqs(factors []float32) []float32 {
+	freqs := make([]float32, rc.Dims/2)
+	lo, hi := rc.ramp()
+	for i := range freqs {
+		f := math.Pow(rc.Base, -2*float64(i)/float64(rc.Dims))
+		if factors != nil {
+			f /= float64(factors[i])
+		}
+		switch rc.Scaling {
+		case LinearScaling:
+			f /= rc.Factor
+		case YaRNScaling:
+			keep := 1 - min(1, max(0, (float64(i)-lo)/max(0.001, hi-lo)))
+			f = f*keep + f/rc.Factor*(1-keep)
+		}
+		freqs[i] = float32(f)
+	}
+	return freqs
+}
+
+// Scale multiplies the rotated values: YaRN's attention temperature (Peng et
+// al., YaRN, 2023, equation 22), 1 for the other rules.
+func (rc RopeConfig) Scale() float32 {
+	if rc.Scaling != YaRNScaling || rc.Factor <= 1 {
+		return 1
+	}
+	return float32(rc.AttnFactor * (1 + 0.1*math.Log(rc.Factor)))
+}
+
+// ramp is the pairs between which YaRN goes from keeping to interpolating.
+func (rc RopeConfig) ramp() (lo, hi float64) {
+	// pair is where a wave turns this many times within the original context.
+	pair := func(turns float64) float64 {
+		n := float64(rc.Dims)
+		return n * math.Log(float64(rc.Original)/(turns*2*math.Pi)) / (2 * math.Log(rc.Base))
+	}
+	lo = max(0, math.Floor(pair(rc.BetaFast)))
+	hi = min(float64(rc.Dims-1), math.Ceil(pair(rc.BetaSlow)))
+	return lo, hi
+}

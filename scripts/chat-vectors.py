@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Writes the chat template test vectors, with Python's Jinja as the reference.
+
+    pip install jinja2==3.1.6
+    python3 scripts/chat-vectors.py ../shared/data/templates tokenizer/chat/testdata/jinja.json
+
+The first argument is a folder with model templates (*.jinja). The environment is the
+one of Hugging Face's apply_chat_template: sandboxed, trim_blocks, lstrip_blocks, loop
+controls, tojson without escapes, raise_exception. The file is a list of
+{"source" or "file": template, "conversation": index, "want": text}; the conversations
+are those of jinja_test.go.
+"""
+
+import json
+import pathlib
+import sys
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+
+SNIPPETS = r"""
+{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 3 }} {{ 2 ** 0.5 }} {{ 1.0 + 1 }} {{ 3 * 'ab' }} {{ [1] * 2 }}
+{{ 'a' ~ 1 ~ true ~ 1.5 }} {{ [1, 'a'] + [2.0] }}
+{% set ns = namespace(i=0) %}{% for m in messages %}{% set ns.i = ns.i + 1 %}{{ ns.i }}{{ m.role }}{% if not loop.last %}, {% endif %}{% endfor %}
+{% for m in messages if m.role != 'system' %}{{ loop.index }}/{{ loop.length }} {{ loop.first }} {{ m['content'] | trim }};{% else %}none{% endfor %}
+{% for m in messages %}{% if loop.index0 == 2 %}{% break %}{% endif %}{% if m.role == 'system' %}{% continue %}{% endif %}{{ m.role }}{% endfor %}
+{{ messages[-1].content.strip() }}|{{ messages[-1]['content'] }}|{{ messages[0].role[0] }}{{ messages[0].role[-1] }}|{{ 'héllo'[1] }}{{ 'héllo'[1:3] }}{{ 'abcdef'[::-1] }}{{ 'abcdef'[:-2] }}
+{{ messages[1:] | length }} {{ messages[:-1] | length }} {{ messages | selectattr('role', 'equalto', 'user') | list | length }} {{ messages | map(attribute='role') | join('-') }}
+{{ messages | rejectattr('role', 'equalto', 'user') | map(attribute='role') | list }} {{ ['a','b','c'] | reject('equalto', 'b') | join(', ') }}
+{{ 'x' in 'xyz' }} {{ 'role' in messages[0] }} {{ 3 in [1,2] }} {{ 3 not in [1,2] }} {{ 'tools' in messages[0] }}
+{{ undefinedthing is defined }} {{ messages is defined }} {{ none is none }} {{ 'a' is string }} {{ messages[0] is mapping }} {{ messages is iterable }} {{ 1 is number }}
+{{ '%s' }}{{ "a\nb\t\"q\" 'r' \\n" }}
+{% set x = 'a' if messages[0].role == 'system' else 'b' %}{{ x }} {{ 'y' if false else 'z' }} {{ 'only' if false }}
+{% macro greet(name, mark='!') %}Hi {{ name }}{{ mark }}{% endmacro %}{{ greet('Bo') }} {{ greet('Al', mark='?') }}
+{% set blockval %}in {{ messages[0].role }} out{% endset %}[{{ blockval }}]
+{{ {'a': 1, 'b': [1, 2, {'c': none}]} | tojson }} {{ {'b': 1, 'a': 2}.items() | list | length }}
+{% for k, v in {'b': 1, 'a': 2}.items() %}{{ k }}={{ v }};{% endfor %}{% for k, v in {'z': 1, 'y': 2} | items %}{{ k }}={{ v }};{% endfor %}
+{{ {'a': 1}.get('a') }} {{ {'a': 1}.get('b', 'dflt') }} {{ {'b': 1, 'a': 2}.keys() | list | join(',') }}
+{{ 'Hello World'.upper() }} {{ 'Hello' | lower }} {{ 'hello world'.title() }} {{ 'hELLO' | capitalize }} {{ 'a,b,,c'.split(',') }} {{ ' a  b '.split() }} {{ 'a,b,c'.split(',', 1) | length }}
+{{ 'xxabcxx'.strip('x') }} {{ 'abc'.startswith('ab') }} {{ 'abc'.endswith('bc') }} {{ 'aXbXc'.replace('X', '-') }} {{ 'aXbXc' | replace('X', '-', 1) }} {{ '-'.join(['a','b']) }} {{ 'abc'.find('c') }}
+{{ undefinedthing | default('d') }} {{ '' | default('e', true) }} {{ 0 | default(5) }}
+{{ [3,1,2] | first }} {{ [3,1,2] | last }} {{ [3,1,2] | reverse | list }} {{ 'abc' | list }} {{ '12' | int + 1 }} {{ 'a\nb\n\nc' | indent(2) }} {{ 'a\nb' | indent(3, true) }}
+{{ range(5) | list }} {{ range(2, 10, 3) | list }} {{ range(5, 0, -2) | list }} {{ loop is defined }}
+{% if messages and messages[0].role == 'system' and not (messages | length == 1) %}yes{% elif true %}no{% endif %}
+{{ (1, 2) | length }} {{ 1 < 2 and 2 > 1 or false }} {{ not true }} {{ 5 == 5.0 }} {{ 'a' < 'b' }}
+{%- if true -%}   trimmed   {%- endif -%} end {#- comment -#} .
+x{% raw %}{{ raw }}{% endraw %}y
+{{ true }} {{ True }} {{ false }} {{ 1 if none else 2 }} {{ none is not none }} {{ (messages | length) % 2 == 0 }}
+{% for i in range(3) %}{{ loop.cycle('a', 'b') }}{{ loop.revindex }}{{ loop.previtem }}{% endfor %}
+{{ messages[0].missing is defined }} {{ messages[0]['missing'] is not defined }} {{ messages | length - 1 }}
+{%- for message in messages -%}{{- message.role + ': ' -}}{{ message.content }}{%- endfor -%}
+{{ 10 | string + '!' }} {{ 3.0 }} {{ 1e20 }} {{ 0.1 + 0.2 }} {{ 1/3 }} {{ -3 | abs }}
+{{ messages|map(attribute='content')|map('trim')|join('|') }} {{ messages|selectattr('content')|list|length }} {{ [1,2,3,4]|select('odd')|list }}
+""".strip("\n").split("\n") + [
+    "  {% if true %}  \n    kept\n  {% endif %}  \nx\n",
+    "{% for m in messages %}\n{{ m.role }}\n{% endfor %}\nend\n",
+    "a\n\n{# c #}\n  {%- if true %}\n b\n{%- endif %}\n\n",
+    "{%- set n = namespace(system='') %}\n{%- for m in messages %}\n  {%- if m.role == 'system' %}\n    {%- set n.system = '<<SYS>>\\n' + m.content + '\\n<</SYS>>\\n\\n' %}\n"
+    "  {%- elif m.role == 'user' %}\n    {{- bos_token + '[INST] ' + (n.system + m.content).strip() + ' [/INST]' }}\n    {%- set n.system = '' %}\n"
+    "  {%- else %}\n    {{- ' ' + m.content.strip() + ' ' + eos_token }}\n  {%- endif %}\n{%- endfor %}",
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+]
+
+PIRATE = [
+    {"role": "system", "content": "You are a pirate chatbot."},
+    {"role": "user", "content": "What is the capital of France?"},
+    {"role": "assistant", "content": "Paris, matey!"},
+    {"role": "user", "content": " And of Italy?\n"},
+]
+TOOL = {"type": "function", "function": {
+    "name": "weather", "description": "Weather of a \"city\", in \u00b0C & more",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1.5}}, "required": ["city"]}}}
+CONVERSATIONS = [
+    {"messages": PIRATE, "add_generation_prompt": True},
+    {"messages": PIRATE[1:3], "add_generation_prompt": False},
+    {"messages": PIRATE, "add_generation_prompt": True, "tools": [TOOL, TOOL]},
+    {"messages": [{"role": "user", "content": "na\u00efve \U0001f600 <|eot_id|> {{ 1 }} \\n \"q\""}], "add_generation_prompt": True},
+]
+
+
+def environment():
+    env = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])
+
+    def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    def raise_exception(message):
+        raise jinja2.exceptions.TemplateError(message)
+
+    env.filters["tojson"] = tojson
+    env.globals["raise_exception"] = raise_exception
+    return env
+
+
+def main():
+    folder, out = sys.argv[1:3]
+    env = environment()
+    vectors = []
+
+    def add(key, name, source, conversation):
+        args = {"tools": None, "bos_token": "<s>", "eos_token": "</s>"} | CONVERSATIONS[conversation]
+        vectors.append({key: name, "conversation": conversation, "want": env.from_string(source).render(**args)})
+
+    for s in SNIPPETS:
+        add("source", s, s, 0)
+    for path in sorted(pathlib.Path(folder).glob("*.jinja")):
+        for i in range(len(CONVERSATIONS)):
+            add("file", path.name, path.read_text(), i)
+    with open(out, "w") as f:
+        json.dump(vectors, f, ensure_ascii=False, indent=1)
+        f.write("\n")
+    print(f"{out}: {len(vectors)} vectors")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# What must hold of the source before any test runs.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+failed=0
+
+# rule SENTENCE COMMAND...: what the command prints breaks the rule.
+rule() {
+	local sentence=$1 found
+	shift
+	found=$("$@")
+	if [ -n "$found" ]; then
+		printf 'lint: %s\n%s\n' "$sentence" "$found"
+		failed=1
+	fi
+}
+
+# library PATTERN ALLOWED: lines of library code that match, outside the allowed files.
+library() {
+	grep -rnE "$1" --include='*.go' --exclude='*_test.go' --exclude-dir=gen --exclude-dir=cmd . |
+		grep -vE "^\./($2)"
+}
+
+rule "gofmt these files" gofmt -l .
+rule "a library asks for the time only to measure, to park a worker and to stop a template" \
+	library 'time\.Now\(' '(engine|eval)/|cpu/pool\.go|cpu/kernel/floor\.go|tokenizer/chat/fence\.go'
+rule "no environment variables as configuration" library 'os\.(Getenv|LookupEnv|Environ)\(' '^$'
+rule "libraries do not print" library '\b(fmt\.Print|log\.Print|println\()' '^$'
+rule "a TODO is an issue, not a comment" grep -rnE '\b(TODO|FIXME|XXX)\b' --include='*.go' --include='*.py' --include='*.sh' --exclude=lint.sh .
+go vet ./... || failed=1
+go tool -modfile=tools.mod staticcheck ./... || failed=1
+exit $failed

@@ -1,0 +1,719 @@
+package sparse_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	_ "github.com/gollm/gollm/cpu"
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/sparse"
+)
+
+// subject is a setting of a system under which the laws are tested. A system
+// has at least one line in subjects.
+type subject struct {
+	spec string // sparse on a few hundred positions
+	// full reads everything and equals dense; empty where a system cannot.
+	full string
+	mean bool // full equals dense in the mean over seeds only
+
+	len    int  // positions of a run; 0 is lawLen
+	unit   int  // rows of a prompt that are planned as one, and what chunks must be multiples of; 0 is 1
+	prompt bool // what rows read depends on the length of the prompt
+	frozen int  // rows of all layers that are not updated in a run of lawLen
+	future bool // what rows read depends on later rows of the prompt
+	random bool // draws at random
+	// shared systems choose one set for several query heads, from all of them:
+	// repeating keys for each head gives the same choice to rounding only, and
+	// is not tested.
+	shared bool
+}
+
+// subjects is every system with settings that are sparse on short sequences.
+var subjects = []subject{
+	{spec: "dense", full: "dense"},
+	{spec: "streaming(sink=3,window=40)", full: "streaming(sink=1,window=100000)"},
+	{spec: "topk(k=30,sink=4,window=20)", full: "topk(k=1.0,sink=0,window=1)"},
+	{spec: "topk(k=0.1,sink=4,window=20)", full: "topk(k=100000)"},
+	{spec: "sketchwalk(density=0.4,r=8)", full: "sketchwalk(density=1)", len: 400, unit: 64, random: true, shared: true},
+	{spec: "sketchwalk(tau=3,heads=mean_score,sketch=exact)", full: "sketchwalk(tau=9999)", len: 400, unit: 64, shared: true},
+	{spec: "sketchwalk(tau=3,causal=none,arith=scaled)", full: "sketchwalk(tau=9999)", len: 400, future: true, shared: true},
+	{spec: "cis(k=20,sink=4,local=16,s=4,tau=0.3)", full: "cis(k=100000)"},
+	{spec: "cis(k=20,sink=4,local=16,s=4,tau=-1,blocks=relative,cand=chain,gap=drop)", full: "cis(k=1.0,tau=2)"},
+	{spec: "cis(k=0.1,sink=4,local=16,s=8,tau=0,share=group)", full: "cis(k=100000,share=group)", shared: true},
+	{spec: "psaw(phi=0.2,ls=0,sink=3)", full: "psaw(phi=1)"},
+	{spec: "etf(ls=2)", full: "etf(psi=1)", prompt: true, frozen: 39 + 78},
+	{spec: "etf(ls=1,etf=kv,sink=2)", full: "etf(psi=1,etf=kv)", unit: device.PageLen, prompt: true, frozen: 36 + 67 + 92},
+	{spec: "cpe(k=20,sink=4,local=16,s=4,tau=0.2,phi=0.3,ls=1)", full: "cpe(k=100000,phi=1,psi=1)", prompt: true, frozen: 34 + 65 + 90},
+}
+
+// The size of the runs of the laws.
+const (
+	lawLayers, lawHeads, lawKVHeads, lawDim = 4, 4, 2, 16
+	lawSteps                                = 12 // decode steps after the prompt
+	lawLen                                  = 200
+)
+
+// eachSubject runs a law for every subject.
+func eachSubject(t *testing.T, law func(t *testing.T, s subject)) {
+	for _, s := range subjects {
+		if s.len == 0 {
+			s.len = lawLen
+		}
+		t.Run(s.spec, func(t *testing.T) { law(t, s) })
+	}
+}
+
+func TestEverySystemIsUnderTheLaws(t *testing.T) {
+	for _, e := range sparse.Methods() {
+		covered := slices.ContainsFunc(subjects, func(s subject) bool {
+			return slices.Contains(systems(s.spec), e.Name)
+		})
+		if !covered {
+			t.Errorf("%s has no line in subjects", e.Name)
+		}
+	}
+}
+
+// systems are the names in a spec.
+func systems(spec string) []string {
+	return strings.FieldsFunc(spec, func(r rune) bool { return strings.ContainsRune(" +=():,", r) })
+}
+
+// lawTensors is n positions for each layer. Keys of some positions point where
+// queries do, and a few are loud, so that choosing matters.
+func lawTensors(seed uint64, n int) []engine.QKV {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	normal := func(heads int) []float32 {
+		x := make([]float32, heads*n*lawDim)
+		for i := range x {
+			x[i] = float32(rng.NormFloat64())
+		}
+		return x
+	}
+	layers := make([]engine.QKV, lawLayers)
+	for l := range layers {
+		layers[l] = engine.QKV{Q: normal(lawHeads), K: normal(lawKVHeads), V: normal(lawKVHeads)}
+		for h := range lawKVHeads {
+			for j := range n {
+				if j%7 == h {
+					k := layers[l].K[(h*n+j)*lawDim:][:lawDim]
+					for i := range k {
+						k[i] *= 2
+					}
+				}
+			}
+		}
+	}
+	return layers
+}
+
+// bench is a replay of a spec for a test.
+type bench struct {
+	*engine.Replay
+	t *testing.T
+}
+
+// openBench makes a replay; change edits its sizes.
+func openBench(t *testing.T, spec string, maxLen int, change func(*engine.ReplayConfig)) *bench {
+	t.Helper()
+	dev, err := device.Open("cpu", device.Config{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sparse.Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := engine.ReplayConfig{
+		Layers: lawLayers, Heads: lawHeads, KVHeads: lawKVHeads, HeadDim: lawDim, MaxLen: maxLen, Slots: 3, Seed: 1,
+	}
+	if change != nil {
+		change(&c)
+	}
+	r, err := engine.NewReplay(dev, s, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &bench{r, t}
+}
+
+// must ends the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open takes a slot.
+func (b *bench) open(layers []engine.QKV) *engine.ReplaySequence {
+	b.t.Helper()
+	s, err := b.Open(layers)
+	must(b.t, err)
+	return s
+}
+
+// run prefills rows of layers in chunks and steps through the rest.
+func (b *bench) run(layers []engine.QKV, rows, chunk int) *engine.ReplaySequence {
+	b.t.Helper()
+	s := b.open(layers)
+	must(b.t, s.Prefill(rows, chunk))
+	b.steps(s)
+	return s
+}
+
+// steps decodes what is left of the sequences together.
+func (b *bench) steps(seqs ...*engine.ReplaySequence) {
+	b.t.Helper()
+	for seqs[0].More() {
+		must(b.t, b.Step(seqs...))
+	}
+}
+
+// known keeps the outputs of runs alone: spec and length decide them.
+var known = map[string][]float32{}
+
+// alone is the outputs of a spec over the first tensors, from a prompt in chunks
+// of ChunkLen and lawSteps steps, with nothing else in the cache.
+func alone(t *testing.T, spec string, n int) []float32 {
+	t.Helper()
+	key := fmt.Sprint(spec, " ", n)
+	if known[key] == nil {
+		known[key] = outputs(openBench(t, spec, n, nil).run(lawTensors(1, n), n-lawSteps, 0))
+	}
+	return known[key]
+}
+
+// outputs is all layers' outputs of a sequence in one slice.
+func outputs(s *engine.ReplaySequence) []float32 {
+	var y []float32
+	for l := range lawLayers {
+		y = append(y, s.Output(l)...)
+	}
+	return y
+}
+
+// rowsOf cuts positions [from, to) out of outputs of n positions.
+func rowsOf(y []float32, n, from, to int) []float32 {
+	var cut []float32
+	for head := range lawLayers * lawHeads {
+		cut = append(cut, y[(head*n+from)*lawDim:(head*n+to)*lawDim]...)
+	}
+	return cut
+}
+
+// furthest is the largest difference of two outputs, NaN where one is.
+func furthest(a, b []float32) float64 {
+	var most float64
+	for i := range a {
+		d := math.Abs(float64(a[i]) - float64(b[i]))
+		if d > most || math.IsNaN(d) {
+			most = d
+		}
+		if math.IsNaN(d) {
+			return d
+		}
+	}
+	return most
+}
+
+// same fails the test unless the outputs are the same bits.
+func same(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: outputs differ by %g", what, furthest(got, want))
+	}
+}
+
+// close32 is how far two ways of summing the same numbers in float32 may be
+// apart here, where values are about 1.
+const close32 = 4e-6
+
+// near fails the test unless the outputs agree to rounding.
+func near(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	if d := furthest(got, want); !(d <= close32*4) {
+		t.Errorf("%s: outputs differ by %g", what, d)
+	}
+}
+
+// 9.1: a budget that covers everything is dense.
+func TestLawDenseLimit(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		if s.full == "" {
+			return
+		}
+		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
+		want := alone(t, "dense", s.len)
+		if s.spec != s.full {
+			if d := furthest(alone(t, s.spec, s.len), want); !(d > 100*close32) {
+				t.Errorf("%s differs from dense by only %g: it is not sparse here, so the laws say nothing", s.spec, d)
+			}
+		}
+		if s.mean {
+			meanIsDense(t, s, layers, rowsOf(want, s.len, prompt, s.len))
+			return
+		}
+		near(t, s.full, alone(t, s.full, s.len), want)
+	})
+}
+
+// meanSeeds is how many seeds the mean of a sampler is taken over.
+const meanSeeds = 256
+
+// meanIsDense holds the mean of the decode rows over seeds against dense, by
+// the recipe of statistical tests: no coordinate further than 4.5 standard
+// errors.
+func meanIsDense(t *testing.T, s subject, layers []engine.QKV, want []float32) {
+	t.Helper()
+	sum, square := make([]float64, len(want)), make([]float64, len(want))
+	for seed := range meanSeeds {
+		b := openBench(t, s.full, s.len, func(c *engine.ReplayConfig) { c.Seed = uint64(seed) + 1 })
+		got := b.run(layers, s.len-lawSteps, 0)
+		for i, y := range rowsOf(outputs(got), s.len, s.len-lawSteps, s.len) {
+			sum[i] += float64(y)
+			square[i] += float64(y) * float64(y)
+		}
+	}
+	var worst float64
+	for i := range sum {
+		mean := sum[i] / meanSeeds
+		sd := math.Sqrt(max(0, square[i]/meanSeeds-mean*mean) * meanSeeds / (meanSeeds - 1))
+		if off := math.Abs(mean - float64(want[i])); off > 1e-5 {
+			worst = max(worst, off/(sd/math.Sqrt(meanSeeds)))
+		}
+	}
+	if !(worst <= 4.5) {
+		t.Errorf("%s: the mean over %d seeds is %g standard errors from dense", s.full, meanSeeds, worst)
+	}
+}
+
+// 9.2: what comes later changes nothing. Rows of a prompt that are planned as a
+// unit, by the mean of their queries, see each other; units see none that come
+// later.
+func TestLawCausality(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		if s.future {
+			return
+		}
+		prompt := s.len - lawSteps
+		b := openBench(t, s.spec, s.len, nil)
+		want := alone(t, s.spec, s.len)
+		for _, at := range []int{prompt / 2, prompt - 1, s.len - 3} {
+			seq := b.run(changed(lawTensors(1, s.len), s.len, at), prompt, 0)
+			got, past := outputs(seq), at
+			if at < prompt {
+				past -= at % max(s.unit, 1)
+			}
+			same(t, fmt.Sprintf("other tensors from %d on", at), rowsOf(got, s.len, 0, past), rowsOf(want, s.len, 0, past))
+			if slices.Equal(rowsOf(got, s.len, at, s.len), rowsOf(want, s.len, at, s.len)) {
+				t.Errorf("other tensors from %d on changed nothing at all", at)
+			}
+			seq.Close()
+		}
+	})
+}
+
+// changed replaces all tensors from position at on.
+func changed(layers []engine.QKV, n, at int) []engine.QKV {
+	other := lawTensors(99, n)
+	for l := range layers {
+		for i, x := range [3][]float32{layers[l].Q, layers[l].K, layers[l].V} {
+			from := [3][]float32{other[l].Q, other[l].K, other[l].V}[i]
+			for h := range len(x) / (n * lawDim) {
+				copy(x[(h*n+at)*lawDim:(h+1)*n*lawDim], from[(h*n+at)*lawDim:])
+			}
+		}
+	}
+	return layers
+}
+
+// R1, R2, R3 and the rules of device.List: ascending, no repeats, inside the
+// middle, below the cap, and every row reads itself.
+func TestLawPlansAreLegal(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		b := openBench(t, s.spec, s.len, nil)
+		rows := 0
+		b.Observe = func(sel engine.Selection) {
+			for row, p := range sel.Pos {
+				for h := range lawHeads {
+					if p >= 0 && !t.Failed() {
+						legal(t, &sel, row, h)
+						rows++
+					}
+				}
+			}
+		}
+		b.run(lawTensors(1, s.len), s.len-lawSteps, 64*max(1, s.unit/64))
+		if want := lawHeads * (lawLayers*s.len - s.frozen); rows != want {
+			t.Errorf("%d rows were planned, want %d", rows, want)
+		}
+	})
+}
+
+// legal checks what one row and head read.
+func legal(t *testing.T, sel *engine.Selection, row, head int) {
+	t.Helper()
+	p, plan := sel.Pos[row], sel.Plan()
+	where := fmt.Sprintf("layer %d, row %d, head %d", sel.Layer, p, head)
+	index, listWeights := sel.List(row, head)
+	for i, j := range index {
+		if j < 0 || i > 0 && j <= index[i-1] {
+			t.Errorf("%s: list %v is not ascending", where, index)
+			return
+		}
+		if plan.Middle == device.Tokens && plan.List.Group <= 1 && (int(j) < plan.Sink || int(j) > p) {
+			t.Errorf("%s: entry %d is outside the middle", where, j)
+		}
+		if listWeights != nil && !(listWeights[i] > 0) {
+			t.Errorf("%s: entry %d has weight %v", where, j, listWeights[i])
+		}
+	}
+	keys, weights := sel.Keys(row, head)
+	if plan.Mixture {
+		var sum float64
+		for _, w := range weights {
+			sum += float64(w)
+		}
+		if math.Abs(sum-1) > 1e-4 {
+			t.Errorf("%s: the weights of a mixture sum to %v", where, sum)
+		}
+		return
+	}
+	if len(keys) == 0 || int(keys[len(keys)-1]) != p {
+		t.Errorf("%s: it does not read itself, but %v", where, keys)
+	}
+}
+
+// R6: the seed decides, and nothing else does.
+func TestLawSameSeedSamePlan(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		run := func(seed uint64) []float32 {
+			b := openBench(t, s.spec, s.len, func(c *engine.ReplayConfig) { c.Seed = seed })
+			return outputs(b.run(lawTensors(1, s.len), s.len-lawSteps, 0))
+		}
+		one := alone(t, s.spec, s.len)
+		same(t, "the same seed", run(1), one)
+		if other := run(2); slices.Equal(other, one) == s.random {
+			t.Errorf("another seed: outputs are equal: %v, want %v", !s.random, s.random)
+		}
+	})
+}
+
+// A decode step that is captured once and launched is the eager step.
+func TestLawEagerEqualsReplayed(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
+		want := alone(t, s.spec, s.len)
+		b := openBench(t, s.spec, s.len, nil)
+		got := b.open(layers)
+		must(t, got.Prefill(prompt, 0))
+		for got.More() {
+			must(t, b.StepReplayed(got))
+		}
+		same(t, "launched steps", outputs(got), want)
+	})
+}
+
+// Table 8: chunks of a prompt, and a prompt in two parts, are the whole prompt.
+func TestLawChunks(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
+		b, want := openBench(t, s.spec, s.len, nil), alone(t, s.spec, s.len)
+		for _, chunk := range []int{37, 64, 128} {
+			if chunk%max(s.unit, 1) == 0 {
+				got := b.run(layers, prompt, chunk)
+				same(t, fmt.Sprintf("chunks of %d", chunk), outputs(got), want)
+				got.Close()
+			}
+		}
+		if !s.prompt && !s.future {
+			got := b.open(layers)
+			must(t, got.Prefill(prompt/2/max(s.unit, 1)*max(s.unit, 1), 0))
+			must(t, got.Prefill(prompt-got.Len(), 0))
+			b.steps(got)
+			same(t, "a prompt in two parts", outputs(got), want)
+		}
+	})
+}
+
+// 9.5: a sequence in a batch, in any slot, is the sequence alone.
+func TestLawBatch(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
+		want := alone(t, s.spec, s.len)
+		b := openBench(t, s.spec, s.len, nil)
+		short, gone, got := b.open(lawTensors(2, s.len)), b.open(lawTensors(3, s.len)), (*engine.ReplaySequence)(nil)
+		must(t, short.Prefill(70, 0))
+		must(t, gone.Prefill(s.len, 0))
+		gone.Close()
+		idle := b.open(lawTensors(4, s.len))
+		must(t, idle.Prefill(33, 0))
+		got = b.open(layers)
+		must(t, got.Prefill(prompt, 0))
+		b.steps(got, short)
+		same(t, "in a batch", outputs(got), want)
+		if short.Len() != 70+lawSteps || idle.Len() != 33 {
+			t.Errorf("the others have %d and %d positions", short.Len(), idle.Len())
+		}
+	})
+}
+
+// A fork goes on as the original does, and one does not disturb the other.
+func TestLawFork(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
+		want := alone(t, s.spec, s.len)
+		b := openBench(t, s.spec, s.len, nil)
+		first := b.open(layers)
+		must(t, first.Prefill(prompt, 0))
+		must(t, b.Step(first))
+		must(t, b.Step(first))
+		fork, err := first.Fork()
+		must(t, err)
+		astray, err := first.Fork()
+		must(t, err)
+		must(t, astray.Continue(lawTensors(5, s.len)))
+		b.steps(astray)
+		b.steps(first)
+		b.steps(fork)
+		same(t, "the original", outputs(first), want)
+		same(t, "the fork", outputs(fork), want)
+		if slices.Equal(outputs(astray), want) {
+			t.Error("a fork with other tensors gives the same outputs")
+		}
+	})
+}
+
+// 9.4: which pages hold a sequence, and what was in them, changes no bit.
+func TestLawPagesDoNotMatter(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
+		want := alone(t, s.spec, s.len)
+		b := openBench(t, s.spec, s.len, nil)
+		for round := range 2 { // pages come back in another order
+			a, c := b.open(lawTensors(6, s.len)), b.open(lawTensors(7, s.len))
+			must(t, a.Prefill(130, 0))
+			must(t, c.Prefill(s.len-1, 0))
+			must(t, b.Step(a, c))
+			if round == 0 {
+				a.Close()
+			}
+			c.Close()
+			a.Close()
+		}
+		got := b.run(layers, prompt, 0)
+		same(t, "other pages", outputs(got), want)
+	})
+}
+
+// A sequence that is cut back and goes on as before is as before.
+func TestLawTruncate(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
+		b := openBench(t, s.spec, s.len, nil)
+		want := alone(t, s.spec, s.len)
+		got := b.open(changed(lawTensors(1, s.len), s.len, 192))
+		must(t, got.Prefill(s.len-2, 0))
+		must(t, b.Step(got))
+		if stay := got.Truncate(0); stay != 0 {
+			t.Errorf("Truncate(0) leaves %d positions", stay)
+		}
+		must(t, got.Continue(layers))
+		must(t, got.Prefill(prompt, 0))
+		b.steps(got)
+		same(t, "after a truncation", outputs(got), want)
+	})
+}
+
+// 9.9: every short length works, and is dense where everything is read.
+func TestLawShortContexts(t *testing.T) {
+	const most = 2*device.PageLen + 2
+	layers := lawTensors(1, most)
+	dense := outputs(openBench(t, "dense", most, nil).run(layers, most-1, 0))
+	eachSubject(t, func(t *testing.T, s subject) {
+		b := openBench(t, s.spec, most, nil)
+		var whole []int // rows of which everything is read, as index into outputs
+		b.Observe = func(sel engine.Selection) {
+			for row, p := range sel.Pos {
+				for h := range lawHeads {
+					if readsAll(&sel, row, h, p) {
+						whole = append(whole, ((sel.Layer*lawHeads+h)*most+p)*lawDim)
+					}
+				}
+			}
+		}
+		check := func(n int, seq *engine.ReplaySequence) {
+			y := outputs(seq)
+			for i, v := range y {
+				if v != v {
+					t.Fatalf("n=%d: output %d is not a number", n, i)
+				}
+			}
+			for _, at := range whole {
+				near(t, fmt.Sprintf("n=%d, a row that reads everything", n), y[at:at+lawDim], dense[at:at+lawDim])
+			}
+			whole = whole[:0]
+		}
+		for _, n := range []int{1, 2, 3, 5, 16, 31, 63, 64, 65, 66, 100, 127, 128, 129} {
+			seq := b.open(layers)
+			must(t, seq.Prefill(n, 0))
+			if n == 1 && !s.random && len(whole) != lawLayers*lawHeads {
+				t.Errorf("a sequence of one position: %d rows of %d read it", len(whole), lawLayers*lawHeads)
+			}
+			must(t, b.Step(seq))
+			check(n, seq)
+			seq.Close()
+		}
+		seq := b.open(layers)
+		must(t, seq.Prefill(1, 0))
+		for seq.More() {
+			must(t, b.Step(seq))
+			check(seq.Len(), seq)
+		}
+	})
+}
+
+// readsAll reports whether a row reads its whole past, each position once.
+func readsAll(sel *engine.Selection, row, head, p int) bool {
+	keys, weights := sel.Keys(row, head)
+	return p >= 0 && !sel.Plan().Mixture && len(keys) == p+1 &&
+		!slices.ContainsFunc(weights, func(w float32) bool { return w != 1 })
+}
+
+// 9.8: keys and values repeated for each query head change nothing.
+func TestLawRepeatedKeys(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		if s.shared {
+			return
+		}
+		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
+		want := alone(t, s.spec, s.len)
+		repeated := make([]engine.QKV, len(layers))
+		for l, t := range layers {
+			repeated[l] = engine.QKV{Q: t.Q, K: repeat(t.K, s.len), V: repeat(t.V, s.len)}
+		}
+		b := openBench(t, s.spec, s.len, func(c *engine.ReplayConfig) { c.KVHeads = lawHeads })
+		near(t, "repeated keys", outputs(b.run(repeated, prompt, 0)), want)
+	})
+}
+
+// repeat gives every query head its own copy of its kv head.
+func repeat(x []float32, n int) []float32 {
+	var y []float32
+	for h := range lawHeads {
+		kv := h * lawKVHeads / lawHeads
+		y = append(y, x[kv*n*lawDim:(kv+1)*n*lawDim]...)
+	}
+	return y
+}
+
+// 9.3: the error of a plain selection is bounded by the mass that it drops.
+func TestLawMassBoundsError(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
+		want := alone(t, "dense", s.len)
+		b := openBench(t, s.spec, s.len, nil)
+		var seen []engine.Selection
+		b.Observe = func(sel engine.Selection) {
+			if sel.Decode && !sel.Plan().Mixture {
+				seen = append(seen, sel)
+			}
+		}
+		got := b.run(layers, prompt, 0)
+		for _, sel := range seen {
+			p := sel.Pos[got.Slot()]
+			for h := range lawHeads {
+				keys, weights := sel.Keys(got.Slot(), h)
+				if slices.ContainsFunc(weights, func(w float32) bool { return w != 1 }) {
+					continue
+				}
+				at := (h*s.len + p) * lawDim
+				kept, loudest := mass(layers[sel.Layer], s.len, p, h, keys)
+				d := norm(got.Output(sel.Layer)[at:at+lawDim], want[sel.Layer*lawHeads*s.len*lawDim:][at:at+lawDim])
+				if d > 2*(1-kept)*loudest+1e-5 {
+					t.Fatalf("layer %d, row %d, head %d: error %g, mass kept %g, largest value %g", sel.Layer, p, h, d, kept, loudest)
+				}
+			}
+		}
+	})
+}
+
+// mass is the share of dense attention on keys and the largest norm of a value.
+func mass(x engine.QKV, n, p, head int, keys []int32) (kept, loudest float64) {
+	kv := head * lawKVHeads / lawHeads
+	q := x.Q[(head*n+p)*lawDim:][:lawDim]
+	weights, sum := make([]float64, p+1), 0.0
+	zero := make([]float32, lawDim)
+	for j := range weights {
+		k := x.K[(kv*n+j)*lawDim:][:lawDim]
+		var s float64
+		for i := range q {
+			s += float64(q[i]) * float64(k[i])
+		}
+		weights[j] = math.Exp(s / math.Sqrt(lawDim))
+		sum += weights[j]
+		loudest = max(loudest, norm(x.V[(kv*n+j)*lawDim:][:lawDim], zero))
+	}
+	for _, j := range keys {
+		kept += weights[j] / sum
+	}
+	return kept, loudest
+}
+
+// norm is ‖a-b‖.
+func norm(a, b []float32) float64 {
+	var sum float64
+	for i := range a {
+		d := float64(a[i]) - float64(b[i])
+		sum += d * d
+	}
+	return math.Sqrt(sum)
+}
+
+func TestLawRoundTrip(t *testing.T) {
+	for _, s := range subjects {
+		for _, text := range []string{s.spec, s.full} {
+			if text == "" {
+				continue
+			}
+			parsed, err := sparse.Parse(text)
+			must(t, err)
+			again, err := sparse.Parse(parsed.String())
+			must(t, err)
+			if again.String() != parsed.String() {
+				t.Errorf("%q is %q, and that is %q", text, parsed, again)
+			}
+		}
+	}
+}
+
+// A step of a method takes no memory: eager steps, which run the method and its
+// ops, allocate what launched ones do, which run the ops alone.
+func TestLawStepsDoNotAllocate(t *testing.T) {
+	eachSubject(t, func(t *testing.T, s subject) {
+		b := openBench(t, s.spec, s.len, nil)
+		seq := b.open(lawTensors(1, s.len))
+		must(t, seq.Prefill(s.len-lawSteps, 0))
+		must(t, b.StepReplayed(seq))
+		ops := testing.AllocsPerRun(5, b.Again)
+		must(t, b.Step(seq))
+		if all := testing.AllocsPerRun(5, b.Again); all > ops {
+			t.Errorf("%g allocations in an eager step, %g by its ops", all, ops)
+		}
+	})
+}

@@ -1,0 +1,266 @@
+package sparse
+
+import (
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+)
+
+// Method is one attention system. What it can do is which of the interfaces
+// below it satisfies; a policy asks for each ability by type.
+type Method interface {
+	// Name is the name in table.go.
+	Name() string
+}
+
+// Prefiller plans what the rows of a prefill pass read in one layer. It refines
+// plan, which is what the stages before it left, and may only read less.
+// q f32 [rows, heads, dim].
+type Prefiller interface {
+	Method
+	Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan
+}
+
+// Decoder plans what the newest position of each slot reads in one layer.
+type Decoder interface {
+	Method
+	Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan
+}
+
+// Observer sees the queries and keys of every pass and layer, before anything
+// is planned: q f32 [rows, heads, dim], k f32 [rows, kvheads, dim], both after
+// RoPE; k is stored already. A method that decides in decode by what was
+// prefilled, perhaps under another method's plan, needs it.
+type Observer interface {
+	Method
+	Observe(p *Pass, layer int, q, k device.Tensor)
+}
+
+// Windower bounds what a layer sees of the past.
+type Windower interface {
+	Method
+	Span(layer int) device.Span
+}
+
+// Restarter is told of every prefill pass in every layer, before its attention:
+// what a method remembers of decode steps is of another time from here on.
+type Restarter interface {
+	Method
+	Restart(p *Pass, layer int)
+}
+
+// Figure is something that a method counted.
+type Figure struct {
+	Name, Unit string
+	Value      float64
+}
+
+// Counter is a method that counts on the device what its decode steps do.
+type Counter interface {
+	Method
+	// Figures reads what was counted since the slot was opened.
+	Figures(slot int) ([]Figure, error)
+}
+
+// Tiler is a Prefiller that plans rows one by one and wants at most Tile rows at
+// once: the policy cuts the pass. Its lists have a group for each row.
+type Tiler interface {
+	Prefiller
+	Tile() int
+}
+
+// Tracer watches eager passes: an audit or a stopwatch.
+type Tracer interface {
+	// Begin comes before the layer's first stage.
+	Begin(p *Pass, layer int)
+	// Planned comes before the attention of the plan.
+	Planned(p *Pass, layer int, plan device.Plan)
+	// Attended comes after it. dst, q f32 [rows, heads, dim].
+	Attended(p *Pass, layer int, dst, q device.Tensor, plan device.Plan)
+}
+
+// Policy is the attention of one runner. The zero Policy is dense.
+type Policy struct {
+	// Window is the model's own sliding window: a row sees this many positions,
+	// its own included; 0 sees all. It bounds every method.
+	Window int
+	// Trace, when set, watches every layer.
+	Trace Tracer
+
+	spec    *Spec
+	env     *Env
+	freezer Freezer
+	spans   [2][]device.Span // of prefill and of decode, by layer; nil is everything
+	observe []Observer
+	restart []Restarter
+	counter []Counter
+	prefill []Prefiller
+	decode  []Decoder
+	tile    int // most rows planned at once in prefill; 0 is all
+}
+
+// Attend computes one layer's attention for the rows of a pass.
+// dst, q f32 [rows, heads, dim], k f32 [rows, kvheads, dim], stored already.
+// Rows that the layer does not update are left out: their q is not read and
+// their dst stays.
+func (c *Policy) Attend(p *Pass, layer int, dst, q, k device.Tensor) {
+	if c.Trace != nil {
+		c.Trace.Begin(p, layer)
+	}
+	for _, o := range c.observe {
+		o.Observe(p, layer, q, k)
+	}
+	if !p.Decode {
+		for _, m := range c.restart {
+			m.Restart(p, layer)
+		}
+	}
+	for _, r := range c.Frozen(p, layer).Rows.Around(p.Rows()) {
+		c.attendRun(p, layer, dst, q, r)
+	}
+}
+
+// attendRun attends for a run of rows, in tiles if a method asks for them.
+func (c *Policy) attendRun(p *Pass, layer int, dst, q device.Tensor, r Run) {
+	tile := r.Hi - r.Lo
+	if c.tile > 0 && !p.Decode {
+		tile = c.tile
+	}
+	for lo := r.Lo; lo < r.Hi; lo += tile {
+		hi := min(lo+tile, r.Hi)
+		c.attend(p.part(Run{lo, hi}), layer, dst.Rows(lo, hi), q.Rows(lo, hi))
+	}
+}
+
+// attend plans and attends for the rows of a pass or of a tile of one.
+func (c *Policy) attend(p *Pass, layer int, dst, q device.Tensor) {
+	plan := c.plan(p, layer, q)
+	if c.Trace != nil {
+		c.Trace.Planned(p, layer, plan)
+	}
+	p.Ops.Attend(dst, q, p.KV(layer), plan)
+	if c.Trace != nil {
+		c.Trace.Attended(p, layer, dst, q, plan)
+	}
+}
+
+// plan runs the stages of the pass's phase.
+func (c *Policy) plan(p *Pass, layer int, q device.Tensor) device.Plan {
+	plan := device.Plan{Span: c.span(p, layer)}
+	if p.Decode {
+		for _, m := range c.decode {
+			plan = m.Decode(p, layer, q, plan)
+		}
+		return plan
+	}
+	for _, m := range c.prefill {
+		plan = m.Prefill(p, layer, q, plan)
+	}
+	return plan
+}
+
+// span is what a layer can see: the model's window and that of a Windower.
+func (c *Policy) span(p *Pass, layer int) device.Span {
+	spans := c.spans[0]
+	if p.Decode {
+		spans = c.spans[1]
+	}
+	var s device.Span
+	if spans != nil {
+		s = spans[layer]
+	}
+	if c.Window > 0 && (s.Back == 0 || c.Window < s.Back) {
+		s.Back = c.Window
+	}
+	return s
+}
+
+// String is the text that [Parse] reads back.
+func (c *Policy) String() string {
+	if c.spec == nil {
+		return "dense"
+	}
+	return c.spec.String()
+}
+
+// Figures are what the methods counted in the decode steps of a slot.
+func (c *Policy) Figures(slot int) ([]Figure, error) {
+	var all []Figure
+	for _, m := range c.counter {
+		f, err := m.Figures(slot)
+		if err != nil {
+			return nil, fmt.Errorf("sparse: figures of %s: %w", m.Name(), err)
+		}
+		all = append(all, f...)
+	}
+	return all, nil
+}
+
+// Size is the bytes of device memory that the methods hold.
+func (c *Policy) Size() int {
+	if c.env == nil {
+		return 0
+	}
+	return c.env.size
+}
+
+// PageStates are the tensors [pages, ...] that the cache copies with a page.
+func (c *Policy) PageStates() []device.Tensor {
+	if c.env == nil {
+		return nil
+	}
+	return c.env.pages
+}
+
+// Reset clears what the methods remember of a slot.
+func (c *Policy) Reset(slot int) {
+	if c.env != nil {
+		c.env.reset(slot)
+	}
+}
+
+// Fork copies what the methods remember of slot src to slot dst.
+func (c *Policy) Fork(dst, src int) {
+	if c.env != nil {
+		c.env.fork(dst, src)
+	}
+}
+
+// add gives a method its places in the phases that the text asked for.
+func (c *Policy) add(m Method, it item) {
+	if f, ok := m.(Freezer); ok && it.prefill {
+		c.freezer = f
+	}
+	if w, ok := m.(Windower); ok {
+		c.window(w, it)
+	}
+	if n, ok := m.(Counter); ok {
+		c.counter = append(c.counter, n)
+	}
+	if r, ok := m.(Restarter); ok {
+		c.restart = append(c.restart, r)
+	}
+	if o, ok := m.(Observer); ok {
+		c.observe = append(c.observe, o)
+	}
+	pre, prefills := m.(Prefiller)
+	if prefills && it.prefill {
+		c.prefill = append(c.prefill, pre)
+	}
+	if t, ok := m.(Tiler); ok && it.prefill && (c.tile == 0 || t.Tile() < c.tile) {
+		c.tile = t.Tile()
+	}
+	dec, decodes := m.(Decoder)
+	if decodes && it.decode {
+		c.decode = append(c.decode, dec)
+	}
+}
+
+// window keeps the spans of a Windower for its phases.
+func (c *Policy) window(w Windower, it item) {
+	for phase, use := range []bool{it.prefill, it.decode} {
+		for l := 0; use && l < c.env.Layers; l++ {
+			c.spans[phase] = append(c.spans[phase], w.Span(l))
+		}
+	}
+}

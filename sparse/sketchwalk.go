@@ -1,0 +1,246 @@
+package sparse
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+)
+
+// Sketch&Walk: blocks of 64 positions are compared by short sketches of their
+// mean query and mean key, averaged over heads, and each row follows the
+// comparisons of all sparse layers below it:
+//
+//	Â_ij = q̃_i·k̃_j / √r    W_ij = Â_ij^s    R_l = R_(l-1)·W_l    (R = W at first)
+//
+// A row of blocks i reads block 0, block i and those with the largest R_ij. In
+// decode, row i is made by the sketch of the current position alone. Layers 0
+// and 1 are dense.
+//
+// What differs from the paper, each with the option that undoes it:
+//   - W is lower triangular, so that nothing depends on what comes later and a
+//     prompt in parts equals a whole one (causal).
+//   - R is kept as logarithms: products over 30 layers leave float32 (arith).
+//   - The budget is a share of each row's own blocks, not of the prompt's (budget).
+//   - Means divide by the positions that a block has; a block that decode
+//     completed is represented by its mean, not its last query (row).
+//   - Decode always reads block 0 and as many blocks as prefill would (forced).
+//   - The walk begins at the first sparse layer (walk_start).
+//
+// Row i of ln|Â| is kept beside the page of block i, so that decode makes one
+// row a step. The scale of arith=scaled is that of rows only: in float64 no
+// scale of Â is needed, and none changes a choice.
+
+// sketchwalkOptions are the settings of sketchwalk.
+type sketchwalkOptions struct {
+	Density  float64 `opt:"density" unit:"share of blocks" doc:"how much each row reads, at least two blocks"`
+	Tau      int     `opt:"tau" unit:"blocks" doc:"how many blocks each row reads; 0 is by density"`
+	Exponent int     `opt:"exponent" doc:"power s that sharpens the scores of blocks"`
+	Width    int     `opt:"r" unit:"numbers" doc:"length of a sketch, at most the head dimension rounded up to a power of two"`
+	Seed     int     `opt:"seed" doc:"added to the seed of the run for the signs and columns of the sketch"`
+	Causal   string  `opt:"causal" oneof:"tri none" doc:"mask of the walk; none needs the whole prompt at once"`
+	Power    string  `opt:"power" oneof:"elementwise matrix" doc:"what the exponent is a power of"`
+	Score    string  `opt:"score" oneof:"raw relu softmax" doc:"what is made of the products of blocks before the power"`
+	Walk     string  `opt:"walk" oneof:"product onehop" doc:"whether rows follow the layers below; onehop is the control"`
+	Start    string  `opt:"walk_start" oneof:"first_sparse 0" doc:"the layer where the walk begins"`
+	Arith    string  `opt:"arith" oneof:"log scaled" doc:"logarithms, or signed float64 with rows scaled"`
+	Sketch   string  `opt:"sketch" oneof:"srht hadamard_prefix exact" doc:"projection of the means; exact keeps them whole"`
+	Budget   string  `opt:"budget" oneof:"row total" doc:"density of each row's blocks, or of the prompt's"`
+	Forced   string  `opt:"forced" oneof:"first_current literal" doc:"in decode: first and own block within the budget, or own block besides one less"`
+	Row      string  `opt:"row" oneof:"blockmean last_token" doc:"query of a block that decode completed"`
+	Diag     string  `opt:"diag" oneof:"token blockmean" doc:"query that meets the own block in decode"`
+	Heads    string  `opt:"heads" oneof:"mean_qk mean_score" doc:"average queries and keys over heads, or the scores of heads"`
+}
+
+func (o sketchwalkOptions) check() error {
+	err := errors.Join(atLeast("tau", o.Tau, 0), atLeast("r", o.Width, 1), atLeast("seed", o.Seed, 0))
+	if o.Tau == 1 {
+		err = errors.Join(err, errors.New("option tau: 1, want 0 or at least 2: the first and the row's own block"))
+	}
+	if !(o.Density > 0 && o.Density <= 1) {
+		err = errors.Join(err, fmt.Errorf("option density: %v, want more than 0 and at most 1", o.Density))
+	}
+	if o.Exponent < 1 || o.Exponent > 32 {
+		err = errors.Join(err, fmt.Errorf("option exponent: %d, want 1 to 32", o.Exponent))
+	}
+	if o.Score == "raw" && o.Arith == "log" && (o.Exponent%2 == 1 || o.Power == "matrix") {
+		err = errors.Join(err, errors.New("an odd exponent and power=matrix keep the signs of scores, which logarithms cannot: add arith=scaled, or score=relu"))
+	}
+	return err
+}
+
+// whole reports whether the prompt must be one pass.
+func (o sketchwalkOptions) whole() bool { return o.Causal == "none" }
+
+var sketchwalkEntry = entry(Doc{
+	Name: "sketchwalk", Title: "blocks found by sketches and a walk over the layers",
+	Source: "Sketch&Walk: training-free sparse attention by sketches and walks; steps A to I of docs/attention/sketchwalk.md",
+	Stage:  Select, Prefill: true, Decode: true, Observes: true,
+	Granularity: "blocks of 64 positions, the same for all heads; layers 0 and 1 are dense",
+	Reads:       "density of K and V; to choose, a step reads 4·b² / 2 bytes a layer for b blocks, a prompt adds b³/6 terms",
+	Presets:     map[string]string{"paper-80": "density=0.2", "paper-90": "density=0.1"},
+}, sketchwalkOptions{
+	Density: 0.2, Exponent: 8, Width: 64, Causal: "tri", Power: "elementwise", Score: "raw", Walk: "product",
+	Start: "first_sparse", Arith: "log", Sketch: "srht", Budget: "row", Forced: "first_current",
+	Row: "blockmean", Diag: "token", Heads: "mean_qk",
+}, newSketchwalk)
+
+// forms are the values of the option score.
+var forms = map[string]device.Form{"raw": device.Raw, "relu": device.Relu, "softmax": device.Softmax}
+
+// denseLayers is how many layers read everything.
+const denseLayers = 2
+
+// sketchwalk holds the state and the scratch.
+type sketchwalk struct {
+	sketchwalkOptions
+	basis device.Tensor // f32 [r, dim]
+
+	// Beside each page, for the mean of all heads or of each kv head.
+	sums  [2]device.Tensor // f32 [pages, heads, dim]: of keys, of queries
+	keys  device.Tensor    // f32 [pages, heads, r]: sketch of the mean key
+	rows  device.Tensor    // f32 [pages, heads, r]: sketch of the block's query
+	own   device.Tensor    // f32 [pages, heads, r]: sketch of the mean query, for diag=blockmean
+	pairs device.Tensor    // f32 [pages, blocks]; causal=none: scratch [slots, blocks, blocks]
+
+	compare device.Compare
+
+	walk [2]device.Tensor // f32 [rows, blocks] or i32 [rows, 2·blocks], of even and odd layers
+	list device.List      // a group for each block of rows, shared by all heads
+}
+
+func newSketchwalk(o sketchwalkOptions, env *Env) (Method, error) {
+	heads, blocks := 1, env.MaxBlocks()
+	if o.Heads == "mean_score" {
+		heads = env.KVHeads
+	}
+	s := &sketchwalk{sketchwalkOptions: o}
+	draw := device.Draw{Seed: env.Seed + uint64(o.Seed), Purpose: device.ForSigns}
+	basis, width := sketchBasis(o.Sketch, env.HeadDim, o.Width, draw)
+	s.basis = env.Floats(basis, width, env.HeadDim)
+	for i := range s.sums {
+		s.sums[i] = env.PageState(device.F32, heads, env.HeadDim)
+	}
+	s.keys, s.rows = env.PageState(device.F32, heads, width), env.PageState(device.F32, heads, width)
+	if o.Diag == "blockmean" {
+		s.own = env.PageState(device.F32, heads, width)
+	}
+	s.compare = device.Compare{Form: forms[o.Score], Log: o.Arith == "log", Own: s.own}
+	if o.Causal == "none" {
+		s.pairs = env.Scratch(device.F32, env.Slots, blocks, blocks)
+	} else {
+		s.pairs = env.PageState(device.F32, blocks)
+	}
+	n := max(env.Slots, env.Rows/device.PageLen+2) // a pass that starts and ends inside a block
+	for i := range s.walk {
+		if o.Arith == "scaled" {
+			s.walk[i] = env.Scratch(device.I32, n, 2*blocks)
+		} else {
+			s.walk[i] = env.Scratch(device.F32, n, blocks)
+		}
+	}
+	s.list = env.List(n, 1, blocks, false)
+	s.list.Group = device.PageLen
+	return s, nil
+}
+
+// Name is "sketchwalk".
+func (*sketchwalk) Name() string { return "sketchwalk" }
+
+// start is the first layer of the walk.
+func (s *sketchwalk) start() int {
+	if s.Start == "0" {
+		return 0
+	}
+	return denseLayers
+}
+
+// Observe sketches the blocks of the pass and compares them with those before.
+// In decode a block's query is the current position's until it is compared.
+func (s *sketchwalk) Observe(p *Pass, layer int, q, k device.Tensor) {
+	if layer < s.start() {
+		return
+	}
+	kv, at := p.KV(layer), newest(p, layer)
+	p.Ops.BlockSum(s.sums[0], k, kv)
+	p.Ops.BlockSum(s.sums[1], q, kv)
+	p.Ops.SketchMeans(s.keys, s.sums[0], s.basis, at)
+	if !s.own.Absent() {
+		p.Ops.SketchMeans(s.own, s.sums[1], s.basis, at)
+	}
+	if p.Decode {
+		p.Ops.SketchRows(s.rows, q, s.basis, kv)
+	} else {
+		p.Ops.SketchMeans(s.rows, s.sums[1], s.basis, at)
+	}
+	p.Ops.CompareBlocks(s.pairsOf(p), s.rows, s.keys, at, s.compare)
+	if p.Decode && s.Row == "blockmean" {
+		p.Ops.SketchMeans(s.rows, s.sums[1], s.basis, at)
+	}
+}
+
+// Prefill lists the blocks of each block of rows.
+func (s *sketchwalk) Prefill(p *Pass, layer int, _ device.Tensor, plan device.Plan) device.Plan {
+	pick := device.Pick{Count: s.Tau, Share: s.Density, Span: plan.Span}
+	blocks := (p.First + p.Rows() + device.PageLen - 1) / device.PageLen
+	if s.Budget == "total" && s.Tau == 0 {
+		pick.Count = pick.Of((p.Prompt + device.PageLen - 1) / device.PageLen)
+	}
+	if plan.Span == (device.Span{}) && pick.Of(blocks) == blocks {
+		return plan
+	}
+	return s.plan(p, layer, plan, pick)
+}
+
+// Decode lists the blocks of each slot's newest position.
+func (s *sketchwalk) Decode(p *Pass, layer int, _ device.Tensor, plan device.Plan) device.Plan {
+	if s.Tau == 0 && s.Density == 1 {
+		return plan
+	}
+	return s.plan(p, layer, plan, device.Pick{Count: s.Tau, Share: s.Density, Free: s.Forced == "literal", Span: plan.Span})
+}
+
+// plan walks one layer on and picks blocks.
+func (s *sketchwalk) plan(p *Pass, layer int, plan device.Plan, pick device.Pick) device.Plan {
+	if layer < s.start() {
+		return plan
+	}
+	at, rows := newest(p, layer), s.walk[layer%2]
+	src := s.walk[(layer+1)%2]
+	steps, exponent := 1, s.Exponent
+	if s.Power == "matrix" {
+		steps, exponent = s.Exponent, 1
+	}
+	if layer == s.start() || s.Walk == "onehop" {
+		src = device.Tensor{}
+	}
+	for range steps {
+		p.Ops.Walk(rows, src, s.pairsOf(p), at, exponent)
+		src = rows
+	}
+	if layer < denseLayers {
+		return plan
+	}
+	plan.Sink, plan.Recent, plan.Align, plan.Middle, plan.List = 0, 0, 0, device.Blocks, s.list
+	p.Ops.TopBlocks(plan.List, rows, at, pick)
+	return plan
+}
+
+// pairsOf is the comparisons of the slots that take part.
+func (s *sketchwalk) pairsOf(p *Pass) device.Tensor {
+	switch {
+	case s.Causal == "tri":
+		return s.pairs
+	case p.Decode:
+		return s.pairs.Rows(0, p.Rows())
+	}
+	return s.pairs.Rows(0, 1)
+}
+
+// newest is the blocks of a pass.
+func newest(p *Pass, layer int) device.Newest {
+	if p.Decode {
+		return device.Newest{KV: p.KV(layer), N: 1}
+	}
+	return device.Newest{KV: p.KV(layer), N: p.Rows()}
+}

@@ -1,0 +1,317 @@
+package sparse
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Spec is a policy as text says it: which systems, with which options, in which
+// phase.
+type Spec struct{ items []item }
+
+// item is one system of a spec.
+type item struct {
+	entry           *Entry
+	opts            any // of the entry's option type
+	prefill, decode bool
+	of              string // the combination that it is a part of; may be empty
+}
+
+// name is the system's name and where it comes from.
+func (it item) name() string {
+	if it.of != "" {
+		return it.entry.Name + " (of " + it.of + ")"
+	}
+	return it.entry.Name
+}
+
+// Parse reads the text form of a policy, the argument of --attn:
+//
+//	spec   = stack | [ "prefill=" stack ] [ "decode=" stack ]
+//	stack  = system { "+" system }
+//	system = name [ ":" preset ] [ "(" option "=" value { "," option "=" value } ")" ]
+//
+// A stack without a phase is used in every phase that its systems know. An
+// unknown name, option, value or combination is one error that lists what
+// would be valid.
+func Parse(text string) (*Spec, error) {
+	s := &Spec{}
+	for _, ph := range phases(text) {
+		if err := s.stack(ph); err != nil {
+			return nil, fmt.Errorf("sparse: attention %q: %w", text, err)
+		}
+	}
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("sparse: attention %q: %w", text, err)
+	}
+	return s, nil
+}
+
+// phase is a stack and where it is used: "prefill", "decode", or "" for both.
+type phase struct{ name, stack string }
+
+// phases cuts a spec at its phase names.
+func phases(text string) []phase {
+	var list []phase
+	rest := strings.TrimSpace(text)
+	for {
+		name := ""
+		for _, n := range []string{"prefill", "decode"} {
+			if strings.HasPrefix(rest, n+"=") {
+				name = n
+			}
+		}
+		if name == "" {
+			return append(list, phase{"", rest})
+		}
+		rest = rest[len(name)+1:]
+		end := len(rest)
+		for _, n := range []string{" prefill=", " decode="} {
+			if i := strings.Index(rest, n); i >= 0 && i < end {
+				end = i
+			}
+		}
+		list = append(list, phase{name, strings.TrimSpace(rest[:end])})
+		if rest = strings.TrimSpace(rest[end:]); rest == "" {
+			return list
+		}
+	}
+}
+
+// stack adds the systems of one stack.
+func (s *Spec) stack(ph phase) error {
+	for _, text := range splitOutside(ph.stack, '+') {
+		it, err := parseItem(strings.TrimSpace(text))
+		if err != nil {
+			return err
+		}
+		it.prefill = it.entry.Prefill && ph.name != "decode"
+		it.decode = it.entry.Decode && ph.name != "prefill"
+		if !it.prefill && !it.decode {
+			return fmt.Errorf("%s does not work in %s; what does: %s", it.entry.Name, ph.name, strings.Join(names(ph.name), ", "))
+		}
+		s.merge(it)
+	}
+	return nil
+}
+
+// merge adds an item, or widens an equal one to the other phase.
+func (s *Spec) merge(it item) {
+	for i := range s.items {
+		old := &s.items[i]
+		if old.entry == it.entry && old.opts == it.opts && !(old.prefill && it.prefill) && !(old.decode && it.decode) {
+			old.prefill = old.prefill || it.prefill
+			old.decode = old.decode || it.decode
+			return
+		}
+	}
+	s.items = append(s.items, it)
+}
+
+// parseItem reads "name:preset(option=value)".
+func parseItem(text string) (item, error) {
+	head, args := text, ""
+	if i := strings.IndexByte(text, '('); i >= 0 {
+		if !strings.HasSuffix(text, ")") {
+			return item{}, fmt.Errorf("%q: the parenthesis is not closed", text)
+		}
+		head, args = strings.TrimSpace(text[:i]), text[i+1:len(text)-1]
+	}
+	name, preset, named := strings.Cut(head, ":")
+	e := find(name)
+	if e == nil {
+		return item{}, fmt.Errorf("no system is called %q; there are: %s", name, strings.Join(names(""), ", "))
+	}
+	var settings []string
+	if named {
+		text, ok := e.Presets[preset]
+		if !ok {
+			return item{}, fmt.Errorf("%s has no preset %q; it has: %s", name, preset, presets(e))
+		}
+		settings = splitOutside(text, ',')
+	}
+	opts, err := with(e.defaults, settings)
+	if err == nil && strings.TrimSpace(args) != "" {
+		opts, err = with(opts, splitOutside(args, ','))
+	}
+	if err != nil {
+		return item{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return item{entry: e, opts: opts}, nil
+}
+
+// splitOutside cuts text at each separator that is not inside parentheses.
+func splitOutside(text string, sep byte) []string {
+	var parts []string
+	depth, from := 0, 0
+	for i := range len(text) {
+		switch text[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case sep:
+			if depth == 0 {
+				parts = append(parts, text[from:i])
+				from = i + 1
+			}
+		}
+	}
+	return append(parts, text[from:])
+}
+
+// names lists the systems that know a phase; "" is any.
+func names(phase string) []string {
+	var list []string
+	for _, e := range table {
+		if phase == "" || phase == "prefill" && e.Prefill || phase == "decode" && e.Decode {
+			list = append(list, e.Name)
+		}
+	}
+	return list
+}
+
+// presets lists the presets of a system.
+func presets(e *Entry) string {
+	var list []string
+	for name := range e.Presets {
+		list = append(list, name)
+	}
+	if len(list) == 0 {
+		return "none"
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+// check verifies that each phase has at most one system of a stage and puts the
+// systems in the order of stages.
+func (s *Spec) check() error {
+	slices.SortStableFunc(s.items, func(a, b item) int { return int(a.entry.Stage) - int(b.entry.Stage) })
+	all := s.systems()
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			if err := compatible(a, b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// systems is the items with combinations replaced by their parts, in the order
+// of stages.
+func (s *Spec) systems() []item {
+	var list []item
+	for _, it := range s.items {
+		if it.entry.parts == nil {
+			list = append(list, it)
+			continue
+		}
+		for _, part := range it.entry.parts(it.opts) {
+			part.prefill = it.prefill && part.entry.Prefill
+			part.decode = it.decode && part.entry.Decode
+			part.of = it.entry.Name
+			if part.prefill || part.decode {
+				list = append(list, part)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b item) int { return int(a.entry.Stage) - int(b.entry.Stage) })
+	return list
+}
+
+// compatible reports why two systems, a before b, cannot be used together.
+func compatible(a, b item) error {
+	shared := a.prefill && b.prefill || a.decode && b.decode
+	if shared && (a.entry == denseOf() || b.entry == denseOf()) {
+		return fmt.Errorf("dense reads everything and cannot be combined with another system in the same phase")
+	}
+	if shared && a.entry.Stage == b.entry.Stage {
+		return fmt.Errorf("%s and %s are both of the stage %q; a phase takes one of each stage: rows, window, select, sample, value", a.name(), b.name(), a.entry.Stage)
+	}
+	if a.prefill && a.entry.Stage == Rows && b.entry.Observes {
+		return fmt.Errorf("%s leaves rows of a prompt out and %s must see all of them; use one of the two", a.name(), b.name())
+	}
+	return nil
+}
+
+// denseOf is the table line of dense attention.
+func denseOf() *Entry { return find("dense") }
+
+// String is the canonical text: systems in the order of stages, with the
+// options that differ from their defaults.
+func (s *Spec) String() string {
+	natural := true
+	for _, it := range s.items {
+		natural = natural && it.prefill == it.entry.Prefill && it.decode == it.entry.Decode
+	}
+	if natural {
+		return s.format(func(item) bool { return true })
+	}
+	pre := s.format(func(it item) bool { return it.prefill })
+	dec := s.format(func(it item) bool { return it.decode })
+	if pre == "dense" && dec == "dense" {
+		return "dense"
+	}
+	return "prefill=" + pre + " decode=" + dec
+}
+
+// format joins the chosen systems, "dense" where there is none.
+func (s *Spec) format(use func(item) bool) string {
+	var parts []string
+	for _, it := range s.items {
+		if !use(it) {
+			continue
+		}
+		text := it.entry.Name
+		if c := changed(it.opts, it.entry.defaults); len(c) > 0 {
+			text += "(" + strings.Join(c, ",") + ")"
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		return "dense"
+	}
+	return strings.Join(parts, " + ")
+}
+
+// Dense reports whether no system is sparse.
+func (s *Spec) Dense() bool {
+	for _, it := range s.items {
+		if it.entry != denseOf() {
+			return false
+		}
+	}
+	return true
+}
+
+// Whole reports whether a prompt must be prefilled in one pass.
+func (s *Spec) Whole() bool {
+	for _, it := range s.systems() {
+		w, ok := it.opts.(wholer)
+		if it.prefill && (it.entry.Whole || ok && w.whole()) {
+			return true
+		}
+	}
+	return false
+}
+
+// Build makes the policy and takes its memory from env.
+func (s *Spec) Build(env *Env) (*Policy, error) {
+	c := &Policy{spec: s, env: env}
+	for _, it := range s.systems() {
+		methods, err := it.entry.build(it.opts, env)
+		if err != nil {
+			return nil, fmt.Errorf("sparse: %s: %w", it.name(), err)
+		}
+		for _, m := range methods {
+			c.add(m, it)
+		}
+	}
+	if env.err != nil {
+		return nil, fmt.Errorf("sparse: memory for %s: %w", s, env.err)
+	}
+	return c, nil
+}

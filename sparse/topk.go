@@ -1,0 +1,79 @@
+package sparse
+
+import (
+	"errors"
+
+	"github.com/gollm/gollm/device"
+)
+
+// Oracle top-k: the positions with the largest exact scores, per query head,
+// besides sinks and a recent window that do not count. It reads all of K, so it
+// saves nothing but V: it is the bound that selecting methods are held against.
+
+// topkOptions are the settings of topk.
+type topkOptions struct {
+	K      device.Amount `opt:"k" unit:"positions or share" doc:"positions kept besides sinks and window"`
+	Sink   int           `opt:"sink" unit:"positions" doc:"first positions that every row reads"`
+	Window int           `opt:"window" unit:"positions" doc:"newest positions, the row's own included"`
+}
+
+func (o topkOptions) check() error {
+	return errors.Join(atLeast("sink", o.Sink, 0), atLeast("window", o.Window, 1))
+}
+
+var topkEntry = entry(Doc{
+	Name: "topk", Title: "oracle: the positions with the largest exact scores",
+	Source: "baseline of the papers; equal to a top-k of exact attention weights",
+	Stage:  Select, Prefill: true, Decode: true,
+	Granularity: "positions, per query head and row",
+	Reads:       "all of K to choose; sink + window + k positions of V",
+}, topkOptions{K: device.Amount{Share: 0.1}, Sink: 16, Window: 64}, newTopk)
+
+// topk holds the scores and the lists of one tile of rows.
+type topk struct {
+	topkOptions
+	scores device.Tensor // f32 [rows, heads, maxlen]
+	list   device.List   // a group for each row
+}
+
+// rankTile is how many prefill rows are planned one by one at once.
+const rankTile = 16
+
+func newTopk(o topkOptions, env *Env) (Method, error) {
+	rows := max(env.Slots, min(rankTile, env.Rows))
+	return &topk{
+		topkOptions: o,
+		scores:      env.Scratch(device.F32, rows, env.Heads, env.MaxLen),
+		list:        env.List(rows, env.Heads, env.MaxLen, false),
+	}, nil
+}
+
+// Name is "topk".
+func (*topk) Name() string { return "topk" }
+
+// Tile bounds the rows planned at once.
+func (t *topk) Tile() int { return rankTile }
+
+// Prefill ranks every row of a tile by itself.
+func (t *topk) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
+	return t.Decode(p, layer, q, plan)
+}
+
+// Decode ranks each slot's row.
+func (t *topk) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
+	kv, scores := p.KV(layer), t.scores.Rows(0, p.Rows())
+	plan.Sink, plan.Recent, plan.Middle = t.Sink, t.Window, device.Tokens
+	plan.List = listRows(t.list, p.Rows())
+	p.Ops.Scores(scores, q, kv, plan, device.Middles)
+	p.Ops.TopK(plan.List, scores, kv, t.K)
+	return plan
+}
+
+// listRows is the first n groups of a list.
+func listRows(l device.List, n int) device.List {
+	l.Index, l.Count = l.Index.Rows(0, n), l.Count.Rows(0, n)
+	if !l.Weight.Absent() {
+		l.Weight = l.Weight.Rows(0, n)
+	}
+	return l
+}

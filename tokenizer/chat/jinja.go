@@ -1,0 +1,230 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/nikolalohinski/gonja/v2/config"
+	"github.com/nikolalohinski/gonja/v2/exec"
+	"github.com/nikolalohinski/gonja/v2/loaders"
+	"github.com/nikolalohinski/gonja/v2/tokens"
+)
+
+// maxTagTokens bounds a tag, and with it the recursion of the parser.
+const maxTagTokens = 2000
+
+// rootName is the one template that exists.
+const rootName = "chat"
+
+// onlyRoot is a loader that refuses everything but the template itself.
+type onlyRoot struct{ source string }
+
+var errLoads = errors.New("a template may not load other templates")
+
+// Read returns the template.
+func (l onlyRoot) Read(path string) (io.Reader, error) {
+	if path != rootName {
+		return nil, errLoads
+	}
+	return strings.NewReader(l.source), nil
+}
+
+// Resolve accepts the name of the template.
+func (l onlyRoot) Resolve(path string) (string, error) {
+	if path != rootName {
+		return "", errLoads
+	}
+	return path, nil
+}
+
+// Inherit refuses: no template is relative to another.
+func (l onlyRoot) Inherit(string) (loaders.Loader, error) { return nil, errLoads }
+
+// jinjaConfig is Jinja as Hugging Face sets it up.
+func jinjaConfig() *config.Config {
+	c := config.New()
+	c.TrimBlocks = true
+	c.LeftStripBlocks = true
+	return c
+}
+
+// checkJinja reports why a template cannot be parsed.
+func checkJinja(source string) error {
+	_, err := parseJinja(newFence(context.Background(), len(source), maxTime), source, Conversation{})
+	if err != nil {
+		return fmt.Errorf("chat: template: %w", err)
+	}
+	return nil
+}
+
+// parseJinja parses a template for one rendering, within one fence.
+func parseJinja(f *fence, source string, c Conversation) (t *exec.Template, err error) {
+	defer catch(f, &err)
+	if err := checkTags(source); err != nil {
+		return nil, err
+	}
+	tags := &tagSet{fence: f}
+	env := &exec.Environment{
+		Filters:           filterSet(f),
+		Tests:             testSet(),
+		ControlStructures: tags.all(),
+		Context:           exec.NewContext(globals(f, c.Date)),
+		Methods:           noMethods(),
+	}
+	t, err = exec.NewTemplate(rootName, jinjaConfig(), onlyRoot{source}, env)
+	if err != nil {
+		return nil, cause(f, err)
+	}
+	tags.nodes(t.Root().Nodes)
+	return t, tags.err
+}
+
+// noMethods replaces gonja's own methods: those of this package are called through
+// fnMethod.
+func noMethods() exec.Methods {
+	return exec.Methods{
+		Bool:  exec.NewMethodSet(map[string]exec.Method[bool]{}),
+		Str:   exec.NewMethodSet(map[string]exec.Method[string]{}),
+		Int:   exec.NewMethodSet(map[string]exec.Method[int]{}),
+		Float: exec.NewMethodSet(map[string]exec.Method[float64]{}),
+		Dict:  exec.NewMethodSet(map[string]exec.Method[map[string]any]{}),
+		List:  exec.NewMethodSet(map[string]exec.Method[[]any]{}),
+	}
+}
+
+// checkTags refuses tags that are too long for the parser.
+func checkTags(source string) error {
+	stream := tokens.LexAll(source, jinjaConfig())
+	n := 0
+	for {
+		t := stream.Current()
+		switch t.Type {
+		case tokens.EOF:
+			return nil
+		case tokens.Error:
+			return fmt.Errorf("line %d: %s", t.Line, shorten(t.Val))
+		case tokens.BlockBegin, tokens.VariableBegin:
+			n = 0
+		}
+		if n++; n > maxTagTokens {
+			return fmt.Errorf("line %d: a tag has more than %d tokens", t.Line, maxTagTokens)
+		}
+		stream.Next()
+	}
+}
+
+// renderJinja renders a template that checkJinja accepted.
+func (t *Template) renderJinja(ctx context.Context, c Conversation) (text string, err error) {
+	input := len(t.source) + len(c.BOS) + len(c.EOS)
+	for _, m := range c.Messages {
+		input += len(m.Role) + len(m.Content) + 64
+	}
+	for _, tool := range c.Tools {
+		input += 8 * len(tool)
+	}
+	f := newFence(ctx, input, t.limit)
+	data, err := values(c)
+	if err != nil {
+		return "", err
+	}
+	parsed, err := parseJinja(f, t.source, c)
+	if err == nil {
+		text, err = execute(f, parsed, data)
+	}
+	if err != nil {
+		return "", fmt.Errorf("chat: template: %w", err)
+	}
+	return text, nil
+}
+
+func execute(f *fence, t *exec.Template, data map[string]any) (text string, err error) {
+	defer catch(f, &err)
+	var out strings.Builder
+	if err := t.Execute(&out, exec.NewContext(data)); err != nil {
+		return "", cause(f, err)
+	}
+	if f.err != nil {
+		return "", f.err
+	}
+	return out.String(), nil
+}
+
+// values returns what the template sees of a conversation, as new values.
+func values(c Conversation) (map[string]any, error) {
+	messages := []any{}
+	for _, m := range c.Messages {
+		messages = append(messages, &exec.Dict{Pairs: []*exec.Pair{
+			{Key: exec.AsValue("role"), Value: exec.AsValue(m.Role)},
+			{Key: exec.AsValue("content"), Value: exec.AsValue(m.Content)},
+		}})
+	}
+	data := map[string]any{
+		"messages":              messages,
+		"add_generation_prompt": c.AddGenerationPrompt,
+		"bos_token":             c.BOS,
+		"eos_token":             c.EOS,
+	}
+	if len(c.Tools) == 0 {
+		return data, nil
+	}
+	tools := []any{}
+	for i, tool := range c.Tools {
+		v, err := fromJSON(tool)
+		if err != nil {
+			return nil, fmt.Errorf("chat: tool %d: %w", i, err)
+		}
+		tools = append(tools, v.Interface())
+	}
+	data["tools"] = tools
+	return data, nil
+}
+
+// cause returns what the fence stopped, else the innermost of gonja's errors.
+func cause(f *fence, err error) error {
+	if f.err != nil {
+		return f.err
+	}
+	for {
+		var inner error
+		switch e := err.(type) {
+		case interface{ Unwrap() error }:
+			inner = e.Unwrap()
+		case interface{ Cause() error }:
+			inner = e.Cause()
+		case *exec.Value:
+			inner, _ = e.Interface().(error)
+		}
+		if inner == nil {
+			return errors.New(shorten(err.Error()))
+		}
+		err = inner
+	}
+}
+
+// catch turns a panic of gonja into an error.
+func catch(f *fence, err *error) {
+	switch r := recover(); {
+	case r == nil:
+	case f.err != nil:
+		*err = f.err
+	default:
+		*err = fmt.Errorf("it cannot be evaluated: %s", shorten(fmt.Sprint(r)))
+	}
+}
+
+// shorten keeps an error readable.
+func shorten(s string) string {
+	const most = 300
+	if len(s) <= most {
+		return s
+	}
+	for n := most; ; n-- {
+		if utf8.RuneStart(s[n]) {
+			return s[:n] + "…"
+		}
+	}
+}

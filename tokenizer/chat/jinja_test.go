@@ -1,0 +1,109 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// tool is the function of the conversation with tools.
+const tool = `{"type": "function", "function": {
+	"name": "weather", "description": "Weather of a \"city\", in °C & more",
+	"parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1.5}}, "required": ["city"]}}}`
+
+// jinjaConversations are those of scripts/chat-vectors.py.
+func jinjaConversations() []Conversation {
+	short, tools, odd := sample, sample, sample
+	short.Messages, short.AddGenerationPrompt = sample.Messages[1:3], false
+	tools.Tools = []json.RawMessage{json.RawMessage(tool), json.RawMessage(tool)}
+	odd.Messages = []Message{{"user", "naïve 😀 <|eot_id|> {{ 1 }} \\n \"q\""}}
+	return []Conversation{sample, short, tools, odd}
+}
+
+// TestAgainstPython checks renderings against those of Python's Jinja.
+func TestAgainstPython(t *testing.T) {
+	data, err := os.ReadFile("testdata/jinja.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors []struct {
+		Source, File string
+		Conversation int
+		Want         string
+	}
+	if err := json.Unmarshal(data, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	if len(vectors) < 40 {
+		t.Fatalf("only %d vectors", len(vectors))
+	}
+	conversations := jinjaConversations()
+	for _, v := range vectors {
+		t.Run(v.File, func(t *testing.T) {
+			source := v.Source
+			if v.File != "" {
+				source = sharedTemplate(t, v.File)
+			}
+			got, err := render(t, source, conversations[v.Conversation])
+			if err != nil || got != v.Want {
+				t.Errorf("%q: got %q, %v\nwant %q", v.Source, got, err, v.Want)
+			}
+		})
+	}
+}
+
+// TestUnsupported names what Jinja has and this package refuses.
+func TestUnsupported(t *testing.T) {
+	for _, source := range []string{
+		`{% set a, b = 1, 2 %}`, `{{ 'a' 'b' }}`, `{% block x %}{% endblock %}`, `{% filter upper %}x{% endfilter %}`,
+		`{% call x() %}{% endcall %}`, `{{ cycler(1, 2) }}`, `{{ 'x' | urlize }}`, `{{ lipsum(9) }}`, `{{ "%9d" | format(1) }}`,
+	} {
+		if got, err := render(t, source, sample); err == nil {
+			t.Errorf("%s gives %q", source, got)
+		} else if !strings.HasPrefix(err.Error(), "chat: template: ") {
+			t.Errorf("%s: %v", source, err)
+		}
+	}
+}
+
+// FuzzChatTemplate checks that any template ends soon, without a panic, with a text
+// of bounded length or an error of one sentence.
+func FuzzChatTemplate(f *testing.F) {
+	for _, test := range hostile {
+		f.Add(test[0])
+	}
+	data, err := os.ReadFile("testdata/jinja.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	var vectors []struct{ Source string }
+	if err := json.Unmarshal(data, &vectors); err != nil {
+		f.Fatal(err)
+	}
+	for _, v := range vectors {
+		f.Add(v.Source)
+	}
+	c := jinjaConversations()[2]
+	f.Fuzz(func(t *testing.T, source string) {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		tpl, err := Parse(source)
+		if err == nil {
+			var text string
+			text, err = tpl.Render(ctx, c)
+			if len(text) > totalBytes+64*(len(source)+4096) {
+				t.Errorf("it renders %d bytes", len(text))
+			}
+		}
+		if err != nil && len(err.Error()) > 500 {
+			t.Errorf("the error has %d bytes", len(err.Error()))
+		}
+		if took := time.Since(start); took > hang {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
