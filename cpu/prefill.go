@@ -55,7 +55,7 @@ func (t *attendBlocks) Do(thread, lo, hi int) {
 	runs := a.heads / a.run
 	for i := lo; i < hi; i++ {
 		tile := a.firstTile + a.tiles - 1 - i/runs
-		b := block{
+		b := rowBlock{
 			a: a, w: &a.workers[thread],
 			first: max(tile*a.tileRows, first), last: min((tile+1)*a.tileRows, first+a.rows) - 1,
 			offset: first, head: i % runs * a.run,
@@ -64,8 +64,8 @@ func (t *attendBlocks) Do(thread, lo, hi int) {
 	}
 }
 
-// block is the rows of positions first to last and the heads of a run.
-type block struct {
+// rowBlock is the rows of positions first to last and the heads of a run.
+type rowBlock struct {
 	a           *attention
 	w           *worker
 	first, last int
@@ -75,7 +75,7 @@ type block struct {
 }
 
 // compute adds up every tile that a row of the block sees.
-func (b *block) compute() {
+func (b *rowBlock) compute() {
 	a, w := b.a, b.w
 	b.load()
 	v := &a.reach
@@ -104,7 +104,7 @@ func (l list) has(j int) bool { return len(l.index) > 0 && l.weight(j) != 0 }
 
 // load scales the queries into the worker's rows; rows that fill up the last
 // group are zero.
-func (b *block) load() {
+func (b *rowBlock) load() {
 	a, w := b.a, b.w
 	b.rows = (b.last - b.first + 1) * a.run
 	whole := (b.rows + vec.TileRows - 1) / vec.TileRows * vec.TileRows
@@ -119,13 +119,13 @@ func (b *block) load() {
 }
 
 // row is the part of a tensor [rows, heads, dim] that row i of the block is.
-func (b *block) row(x []float32, i int) []float32 {
+func (b *rowBlock) row(x []float32, i int) []float32 {
 	r, h := b.first-b.offset+i/b.a.run, b.head+i%b.a.run
 	return row(x, r*b.a.heads+h, b.a.dim)
 }
 
 // store writes the results.
-func (b *block) store() {
+func (b *rowBlock) store() {
 	for i := range b.rows {
 		finish(b.row(b.a.out, i), row(b.w.acc, i, b.a.dim), b.w.sum[i], b.a.reach.plan.Mixture)
 	}
@@ -133,7 +133,7 @@ func (b *block) store() {
 
 // add adds the tile in hand to the rows from position index from on; those
 // before it see nothing of the tile.
-func (b *block) add(from int) {
+func (b *rowBlock) add(from int) {
 	a, w, dim := b.a, b.w, b.a.dim
 	lo := from * a.run / vec.TileRows * vec.TileRows
 	k := a.o.vec
@@ -159,7 +159,7 @@ func (b *block) add(from int) {
 }
 
 // mask hides from each row what it does not see of the tile.
-func (b *block) mask(lo int) {
+func (b *rowBlock) mask(lo int) {
 	w, run := b.w, b.a.run
 	for i := lo / run; i*run < b.rows; i++ {
 		edge, middle := w.seen(&b.a.reach, b.first+i)

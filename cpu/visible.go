@@ -11,19 +11,10 @@ import (
 type reach struct{ plan device.Plan }
 
 // spanned reports whether the span lets the row at p see position j.
-func (v *reach) spanned(p, j int) bool {
-	s := v.plan.Span
-	return j <= p && (s.Back == 0 || j > p-s.Back) && (j < s.Sink || j >= bound(s, p))
-}
+func (v *reach) spanned(p, j int) bool { return v.plan.Span.Sees(p, j) }
 
 // bound is the first position at or after which the row at p sees everything.
-// Dropped shares are floored with the guard of a computed real: 1e-9.
-func bound(s device.Span, p int) int {
-	if s.Drop == 0 {
-		return 0
-	}
-	return int(math.Floor(s.Drop*float64(p+1)+1e-9)) - 1
-}
+func bound(s device.Span, p int) int { return s.Bound(p) }
 
 // edge reports whether position j is read by the row at p whatever the list says.
 func (v *reach) edge(p, j int) bool {

@@ -1,5 +1,7 @@
 package device
 
+import "math"
+
 // PageLen is the number of positions in a page of the KV cache: Sketch&Walk's
 // block, so that a list of blocks is a list of pages.
 const PageLen = 64
@@ -21,7 +23,23 @@ type Span struct {
 	Sink int // positions before the bound that stay visible
 	// Drop is the share of the past before the bound: the row at p sees
 	// position j >= floor(Drop·(p+1)) - 1; 0 drops nothing.
-	Drop float64
+	Drop   float64
+	Recent int // newest positions that Drop leaves visible, the row's own included
+}
+
+// Bound is the position from which on the row at p sees everything that is not
+// further than Back; 0 or less when nothing is dropped. The dropped share is
+// floored with the guard of a computed real: 1e-9.
+func (s Span) Bound(p int) int {
+	if s.Drop == 0 {
+		return 0
+	}
+	return min(int(math.Floor(s.Drop*float64(p+1)+1e-9))-1, p+1-s.Recent)
+}
+
+// Sees reports whether the span lets the row at p see position j.
+func (s Span) Sees(p, j int) bool {
+	return j <= p && (s.Back == 0 || j > p-s.Back) && (j < s.Sink || j >= s.Bound(p))
 }
 
 // Middle says what a plan reads between its sinks and its recent window.

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/kvcache"
@@ -216,7 +217,7 @@ func (r *Replay) prefillChunk(s *ReplaySequence, n, prompt int) error {
 func (r *Replay) layer(p *sparse.Pass, l int, dst, q, k, v device.Tensor) {
 	c, n := r.conf, p.Rows()
 	k, v = k.Reshape(n, c.KVHeads, c.HeadDim), v.Reshape(n, c.KVHeads, c.HeadDim)
-	p.Ops.Append(p.KV(l), k, v)
+	r.policy.Append(p, l, k, v)
 	r.policy.Attend(p, l, dst.Reshape(n, c.Heads, c.HeadDim), q.Reshape(n, c.Heads, c.HeadDim), k)
 }
 
@@ -337,9 +338,13 @@ func (r *Replay) collect(active []*ReplaySequence) error {
 
 // trace ties the observer to the policy.
 func (r *Replay) trace() {
-	r.policy.Trace = nil
+	list := r.tracers
 	if r.Observe != nil {
-		r.policy.Trace = &selectionTracer{dev: r.dev, heads: r.conf.Heads, observe: r.Observe}
+		list = append(slices.Clip(list), &selectionTracer{dev: r.dev, heads: r.conf.Heads, observe: r.Observe})
+	}
+	r.policy.Trace = nil
+	if len(list) > 0 {
+		r.policy.Trace = list
 	}
 }
 

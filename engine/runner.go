@@ -70,7 +70,7 @@ func (r *Runner) alloc(c Config) error {
 	err := r.passes.alloc(r.dev, passConfig{
 		layers: m.Layers, heads: m.Heads, kvHeads: m.KVHeads, headDim: m.HeadDim,
 		maxLen: c.Context, slots: c.Slots, rows: ChunkLen, kv: c.KV,
-		window: m.Window, attn: c.Attn, seed: c.Seed,
+		window: m.Window, rope: m.Rotation(), attn: c.Attn, seed: c.Seed,
 	})
 	alloc := func(dt device.DType, dims ...int) (t device.Tensor) {
 		if err == nil {
@@ -95,6 +95,13 @@ func (r *Runner) Context() int { return r.cache.Config().MaxLen }
 
 // KVBytes is the memory of the cache's pages in use.
 func (r *Runner) KVBytes() int { return r.cache.Used() }
+
+// KVShared is the memory that a sequence's layers save by sharing pages with the
+// layer below.
+func (s *Sequence) KVShared() int { return s.kv.Shared() }
+
+// Figures are what the attention counted in the decode steps of a sequence.
+func (s *Sequence) Figures() ([]sparse.Figure, error) { return s.runner.policy.Figures(s.kv.Slot()) }
 
 // Policy is the attention of the runner.
 func (r *Runner) Policy() *sparse.Policy { return r.policy }

@@ -161,16 +161,23 @@ func checkContents(t *testing.T, seqs map[*Seq]model) {
 func TestFrozenLayersShareWholePages(t *testing.T) {
 	c := newCache(t, Config{Layers: 3, KVHeads: 1, HeadDim: 4, MaxLen: 512, Slots: 2, DType: device.F16})
 	s, _ := c.Open()
-	frozen := func(layer int) int { return []int{0, 0, 130}[layer] } // two whole pages of layer 2
-	if err := s.Extend(200, frozen); err != nil {
+	aliased := func(layer int) (from, to int) { // pages 1 and 2 of layer 2
+		return []int{0, 0, 16}[layer], []int{300, 0, 200}[layer]
+	}
+	if err := s.Extend(250, aliased); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := c.Used(), (3*4-2)*c.conf.PageSize(); got != want {
+	saved := 2 * c.conf.PageSize()
+	if got, want := c.Used(), 3*4*c.conf.PageSize()-saved; got != want {
 		t.Errorf("used %d bytes, want %d", got, want)
 	}
-	one, two := c.row(1, s.slot), c.row(2, s.slot)
-	if one[0] != two[0] || one[1] != two[1] || one[2] == two[2] {
-		t.Errorf("pages of layer 1 %v and 2 %v: want the first two shared", one[:4], two[:4])
+	if got := s.Shared(); got != saved {
+		t.Errorf("shared %d bytes, want %d", got, saved)
+	}
+	for i, shared := range []bool{false, true, true, false} {
+		if one, two := c.row(1, s.slot)[i], c.row(2, s.slot)[i]; (one == two) != shared {
+			t.Errorf("page %d of layers 1 and 2: %d and %d, shared want %v", i, one, two, shared)
+		}
 	}
 	s.Truncate(70) // cuts into a shared page: writing must not reach layer 1
 	if err := s.Extend(1, nil); err != nil {

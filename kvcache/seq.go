@@ -50,13 +50,13 @@ func (s *Seq) Slot() int { return s.slot }
 // Len is the number of positions.
 func (s *Seq) Len() int { return s.len }
 
-// Extend makes room for n more positions. Layer l's first frozen(l) positions
-// are those of layer l-1 and share its pages where a whole page is frozen;
-// frozen may be nil. When the positions do not fit nothing changes and the
+// Extend makes room for n more positions. Where aliased(l) is [from, to), the
+// new pages of layer l that lie wholly between are those of layer l-1, which
+// nothing may store to in layer l; aliased may be nil. When the positions do not fit nothing changes and the
 // error is a *FullError.
-func (s *Seq) Extend(n int, frozen func(layer int) int) error {
+func (s *Seq) Extend(n int, aliased func(layer int) (from, to int)) error {
 	c := s.cache
-	if want, fit := s.len+n, s.fit(frozen, s.len+n); fit < want {
+	if want, fit := s.len+n, s.fit(aliased, s.len+n); fit < want {
 		return &FullError{Asked: want, Fit: fit, Max: c.conf.MaxLen}
 	}
 	s.own()
@@ -65,7 +65,7 @@ func (s *Seq) Extend(n int, frozen func(layer int) int) error {
 		row := c.row(l, s.slot)
 		for i := from; i < to; i++ {
 			c.tables[l].dirty[s.slot] = true
-			if aliased(l, i, frozen) {
+			if shares(l, i, aliased) {
 				row[i] = c.row(l-1, s.slot)[i]
 				c.refs[row[i]]++
 			} else {
@@ -97,9 +97,28 @@ func (s *Seq) Repeat(n int) error {
 	return nil
 }
 
-// aliased reports whether page i of a layer is that of the layer below.
-func aliased(layer, i int, frozen func(layer int) int) bool {
-	return frozen != nil && layer > 0 && (i+1)*device.PageLen <= frozen(layer)
+// shares reports whether page i of a layer is that of the layer below.
+func shares(layer, i int, aliased func(layer int) (from, to int)) bool {
+	if aliased == nil || layer == 0 {
+		return false
+	}
+	from, to := aliased(layer)
+	return i*device.PageLen >= from && (i+1)*device.PageLen <= to
+}
+
+// Shared is the number of bytes that the sequence's layers save by sharing
+// pages with the layer below.
+func (s *Seq) Shared() int {
+	n := 0
+	for l := 1; l < len(s.cache.tables); l++ {
+		below, row := s.cache.row(l-1, s.slot), s.cache.row(l, s.slot)
+		for i := range pagesPerLayer(s.len) {
+			if row[i] == below[i] {
+				n++
+			}
+		}
+	}
+	return n * s.cache.conf.PageSize()
 }
 
 // own gives the sequence its own copy of a half-filled last page, which the
@@ -121,7 +140,7 @@ func (s *Seq) own() {
 }
 
 // fit is the largest length up to want that the free pages allow.
-func (s *Seq) fit(frozen func(layer int) int, want int) int {
+func (s *Seq) fit(aliased func(layer int) (from, to int), want int) int {
 	c := s.cache
 	free := len(c.free)
 	if s.len%device.PageLen != 0 {
@@ -137,7 +156,7 @@ func (s *Seq) fit(frozen func(layer int) int, want int) int {
 	pages := pagesPerLayer(s.len)
 	for ; pages < pagesPerLayer(min(want, c.conf.MaxLen)); pages++ {
 		for l := range c.tables {
-			if !aliased(l, pages, frozen) {
+			if !shares(l, pages, aliased) {
 				free--
 			}
 		}

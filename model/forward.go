@@ -53,42 +53,80 @@ func (m *Model) Forward(p *sparse.Pass, att *sparse.Policy, s *Scratch) (x devic
 			return x, false
 		}
 		m.attend(p, att, l, x, s)
-		m.feed(p, l, x, s)
+		m.feed(p, att, l, x, s)
 	}
 	return x, true
 }
 
-// attend is the first half of a layer: x += o·attention(norm(x)).
+// attend is the first half of a layer: x += o·attention(norm(x)). Rows that the
+// attention freezes in this layer keep their x; of them there are only keys and
+// values, as later rows read them.
 func (m *Model) attend(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor, s *Scratch) {
 	ops, w, n := p.Ops, &m.layers[l], p.Rows()
 	norm, q, k, v, a := s.norm.Rows(0, n), s.q.Rows(0, n), s.k.Rows(0, n), s.v.Rows(0, n), s.att.Rows(0, n)
+	frozen := att.Frozen(p, l)
 
 	ops.RMSNorm(norm, x, w.attnNorm, m.Eps)
-	s.matMuls(ops, norm, [3]device.Tensor{q, k, v}, [3]device.Tensor{w.q, w.k, w.v})
+	if frozen.Rows.Empty() {
+		s.matMuls(ops, norm, [3]device.Tensor{q, k, v}, [3]device.Tensor{w.q, w.k, w.v})
+	} else {
+		m.project(ops, frozen, l, norm, s)
+	}
 	q = q.Reshape(n, m.Heads, m.HeadDim)
 	k = k.Reshape(n, m.KVHeads, m.HeadDim)
 	v = v.Reshape(n, m.KVHeads, m.HeadDim)
 	ops.Rope(q, p.Pos, m.rope)
 	ops.Rope(k, p.Pos, m.rope)
-	ops.Append(p.KV(l), k, v)
+	att.Append(p, l, k, v)
 	att.Attend(p, l, a.Reshape(n, m.Heads, m.HeadDim), q, k)
-	ops.MatMul(norm, a, w.o)
-	ops.Add(x, norm)
+	for _, r := range frozen.Rows.Around(n) {
+		if !r.Empty() {
+			ops.MatMul(norm.Rows(r.Lo, r.Hi), a.Rows(r.Lo, r.Hi), w.o)
+			ops.Add(x.Rows(r.Lo, r.Hi), norm.Rows(r.Lo, r.Hi))
+		}
+	}
+}
+
+// project makes the queries of rows that are not frozen, and the keys and values
+// of rows that store their own.
+func (m *Model) project(ops device.Ops, frozen sparse.Frozen, l int, norm device.Tensor, s *Scratch) {
+	w := &m.layers[l]
+	for _, r := range frozen.Rows.Around(norm.Dim(0)) {
+		if !r.Empty() {
+			ops.MatMul(s.q.Rows(r.Lo, r.Hi), norm.Rows(r.Lo, r.Hi), w.q)
+		}
+	}
+	for _, r := range frozen.Alias.Around(norm.Dim(0)) {
+		if !r.Empty() {
+			k, v := s.k.Rows(r.Lo, r.Hi), s.v.Rows(r.Lo, r.Hi)
+			s.matMuls(ops, norm.Rows(r.Lo, r.Hi), [3]device.Tensor{k, v}, [3]device.Tensor{w.k, w.v})
+		}
+	}
 }
 
 // feed is the second half of a layer: x += down·(silu(gate·n) · up·n), where n
 // is norm(x), a tile of rows at a time.
-func (m *Model) feed(p *sparse.Pass, l int, x device.Tensor, s *Scratch) {
-	ops, w := p.Ops, &m.layers[l]
-	for lo := 0; lo < p.Rows(); lo += feedRows {
-		n := min(feedRows, p.Rows()-lo)
-		x, norm, gate, up := x.Rows(lo, lo+n), s.norm.Rows(0, n), s.gate.Rows(0, n), s.up.Rows(0, n)
-		ops.RMSNorm(norm, x, w.ffNorm, m.Eps)
-		s.matMuls(ops, norm, [3]device.Tensor{gate, up}, [3]device.Tensor{w.gate, w.up})
-		ops.SwiGLU(gate, gate, up)
-		ops.MatMul(norm, gate, w.down)
-		ops.Add(x, norm)
+func (m *Model) feed(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor, s *Scratch) {
+	frozen := att.Frozen(p, l)
+	if frozen.Feed {
+		frozen.Rows = sparse.Run{}
 	}
+	for _, r := range frozen.Rows.Around(p.Rows()) {
+		for lo := r.Lo; lo < r.Hi; lo += feedRows {
+			m.feedTile(p.Ops, l, x.Rows(lo, min(lo+feedRows, r.Hi)), s)
+		}
+	}
+}
+
+// feedTile is feed for at most feedRows rows.
+func (m *Model) feedTile(ops device.Ops, l int, x device.Tensor, s *Scratch) {
+	w, n := &m.layers[l], x.Dim(0)
+	norm, gate, up := s.norm.Rows(0, n), s.gate.Rows(0, n), s.up.Rows(0, n)
+	ops.RMSNorm(norm, x, w.ffNorm, m.Eps)
+	s.matMuls(ops, norm, [3]device.Tensor{gate, up}, [3]device.Tensor{w.gate, w.up})
+	ops.SwiGLU(gate, gate, up)
+	ops.MatMul(norm, gate, w.down)
+	ops.Add(x, norm)
 }
 
 // matMuls computes dst[i] = x·w[i]ᵀ for the products that are present.

@@ -129,6 +129,9 @@ func (ld *loader) ropeTensor(rc RopeConfig) device.Rope {
 	return device.Rope{Freqs: ld.upload(rc.Freqs(factors)), Scale: rc.Scale(), Interleaved: true}
 }
 
+// Rotation is the rotary embedding of queries and keys.
+func (m *Model) Rotation() device.Rope { return m.rope }
+
 // matrix loads a tensor as it is.
 func (ld *loader) matrix(name string, rows, cols int) device.Tensor {
 	t, err := ld.file.Expect(name, rows, cols)

@@ -2,6 +2,7 @@ package sparse
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 
 	"github.com/gollm/gollm/device"
@@ -28,6 +29,7 @@ func (s Shape) Group() int { return s.Heads / s.KVHeads }
 type Env struct {
 	Shape
 	Seed uint64
+	Rope device.Rope // the model's rotation of queries and keys; no Freqs where there is no model
 
 	dev    device.Device
 	states []device.Tensor // [layers, slots, ...]
@@ -106,6 +108,33 @@ func (e *Env) alloc(dt device.DType, dims ...int) (t device.Tensor) {
 		e.size += t.Size()
 	}
 	return t
+}
+
+// ints reads an i32 tensor back; between passes only.
+func (e *Env) ints(t device.Tensor) ([]int32, error) {
+	raw := make([]byte, t.Size())
+	err := e.dev.Read(raw, t)
+	v := make([]int32, t.Len())
+	for i := range v {
+		v[i] = int32(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return v, err
+}
+
+// unrope is the rotation that undoes Rope but for its scale.
+func (e *Env) unrope() (device.Rope, error) {
+	if e.Rope.Freqs.Absent() {
+		return device.Rope{}, errors.New("rope=pre needs the rotation of a model, and there is none here; use rope=post")
+	}
+	raw := make([]byte, e.Rope.Freqs.Size())
+	if err := e.dev.Read(raw, e.Rope.Freqs); err != nil {
+		return device.Rope{}, err
+	}
+	freqs := make([]float32, e.Rope.Freqs.Len())
+	for i := range freqs {
+		freqs[i] = -math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return device.Rope{Freqs: e.Floats(freqs, len(freqs)), Scale: 1, Interleaved: e.Rope.Interleaved}, nil
 }
 
 // reset zeroes a slot of every state.

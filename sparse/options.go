@@ -17,7 +17,8 @@ import (
 //	Density float64 `opt:"density" unit:"share of blocks" doc:"how much each row reads"`
 //	Causal  string  `opt:"causal" oneof:"tri none" doc:"mask of the walk"`
 //
-// A struct may have a method check() error for what tags cannot say.
+// A struct may have a method check() error for what tags cannot say, and embed
+// the options of another method as its own.
 //
 // A field of type device.Amount is given as a count ("128") or as a share of
 // what the row sees ("0.05").
@@ -63,15 +64,32 @@ type Option struct {
 	Doc     string
 }
 
+// field is an option's field of a struct of options.
+type field struct {
+	tag   reflect.StructTag
+	value reflect.Value
+}
+
+// fields lists the options' fields, those of embedded structs in their place.
+func fields(v reflect.Value) []field {
+	var list []field
+	for i := range v.NumField() {
+		if f := v.Type().Field(i); f.Anonymous {
+			list = append(list, fields(v.Field(i))...)
+		} else {
+			list = append(list, field{f.Tag, v.Field(i)})
+		}
+	}
+	return list
+}
+
 // describe lists the options of a struct.
 func describe(opts any) []Option {
-	v := reflect.ValueOf(opts)
 	var list []Option
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
+	for _, f := range fields(reflect.ValueOf(opts)) {
 		list = append(list, Option{
-			Name: f.Tag.Get("opt"), Default: format(v.Field(i)), Unit: f.Tag.Get("unit"),
-			Values: strings.Fields(f.Tag.Get("oneof")), Doc: f.Tag.Get("doc"),
+			Name: f.tag.Get("opt"), Default: format(f.value), Unit: f.tag.Get("unit"),
+			Values: strings.Fields(f.tag.Get("oneof")), Doc: f.tag.Get("doc"),
 		})
 	}
 	return list
@@ -114,15 +132,14 @@ func with(opts any, settings []string) (any, error) {
 
 // set parses one value into the field of that option name.
 func set(v reflect.Value, name, text string) error {
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		if f.Tag.Get("opt") != name {
+	for _, f := range fields(v) {
+		if f.tag.Get("opt") != name {
 			continue
 		}
-		if words := strings.Fields(f.Tag.Get("oneof")); len(words) > 0 && !slices.Contains(words, text) {
+		if words := strings.Fields(f.tag.Get("oneof")); len(words) > 0 && !slices.Contains(words, text) {
 			return fmt.Errorf("option %s: %q, want one of: %s", name, text, strings.Join(words, ", "))
 		}
-		if err := parseInto(v.Field(i), text); err != nil {
+		if err := parseInto(f.value, text); err != nil {
 			return fmt.Errorf("option %s: %q: %w", name, text, err)
 		}
 		return nil

@@ -1,6 +1,10 @@
 package sparse
 
-import "github.com/gollm/gollm/device"
+import (
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+)
 
 // Method is one attention system. What it can do is which of the interfaces
 // below it satisfies; a policy asks for each ability by type.
@@ -38,11 +42,24 @@ type Windower interface {
 	Span(layer int) device.Span
 }
 
-// Freezer says which rows of a prompt a layer does not update: positions
-// [from, to), with to never decreasing from layer to layer.
-type Freezer interface {
+// Restarter is told of every prefill pass in every layer, before its attention:
+// what a method remembers of decode steps is of another time from here on.
+type Restarter interface {
 	Method
-	Frozen(layer, prompt int) (from, to int)
+	Restart(p *Pass, layer int)
+}
+
+// Figure is something that a method counted.
+type Figure struct {
+	Name, Unit string
+	Value      float64
+}
+
+// Counter is a method that counts on the device what its decode steps do.
+type Counter interface {
+	Method
+	// Figures reads what was counted since the slot was opened.
+	Figures(slot int) ([]Figure, error)
 }
 
 // Tiler is a Prefiller that plans rows one by one and wants at most Tile rows at
@@ -73,8 +90,10 @@ type Policy struct {
 	spec    *Spec
 	env     *Env
 	freezer Freezer
-	spans   []device.Span // by layer; nil is everything
+	spans   [2][]device.Span // of prefill and of decode, by layer; nil is everything
 	observe []Observer
+	restart []Restarter
+	counter []Counter
 	prefill []Prefiller
 	decode  []Decoder
 	tile    int // most rows planned at once in prefill; 0 is all
@@ -82,6 +101,8 @@ type Policy struct {
 
 // Attend computes one layer's attention for the rows of a pass.
 // dst, q f32 [rows, heads, dim], k f32 [rows, kvheads, dim], stored already.
+// Rows that the layer does not update are left out: their q is not read and
+// their dst stays.
 func (c *Policy) Attend(p *Pass, layer int, dst, q, k device.Tensor) {
 	if c.Trace != nil {
 		c.Trace.Begin(p, layer)
@@ -89,18 +110,25 @@ func (c *Policy) Attend(p *Pass, layer int, dst, q, k device.Tensor) {
 	for _, o := range c.observe {
 		o.Observe(p, layer, q, k)
 	}
-	tile := p.Rows()
+	if !p.Decode {
+		for _, m := range c.restart {
+			m.Restart(p, layer)
+		}
+	}
+	for _, r := range c.Frozen(p, layer).Rows.Around(p.Rows()) {
+		c.attendRun(p, layer, dst, q, r)
+	}
+}
+
+// attendRun attends for a run of rows, in tiles if a method asks for them.
+func (c *Policy) attendRun(p *Pass, layer int, dst, q device.Tensor, r Run) {
+	tile := r.Hi - r.Lo
 	if c.tile > 0 && !p.Decode {
 		tile = c.tile
 	}
-	for lo := 0; lo < p.Rows(); lo += tile {
-		hi := min(lo+tile, p.Rows())
-		if hi-lo == p.Rows() {
-			c.attend(p, layer, dst, q)
-			return
-		}
-		t := p.Tile(lo, hi)
-		c.attend(&t, layer, dst.Rows(lo, hi), q.Rows(lo, hi))
+	for lo := r.Lo; lo < r.Hi; lo += tile {
+		hi := min(lo+tile, r.Hi)
+		c.attend(p.part(Run{lo, hi}), layer, dst.Rows(lo, hi), q.Rows(lo, hi))
 	}
 }
 
@@ -118,7 +146,7 @@ func (c *Policy) attend(p *Pass, layer int, dst, q device.Tensor) {
 
 // plan runs the stages of the pass's phase.
 func (c *Policy) plan(p *Pass, layer int, q device.Tensor) device.Plan {
-	plan := device.Plan{Span: c.span(layer)}
+	plan := device.Plan{Span: c.span(p, layer)}
 	if p.Decode {
 		for _, m := range c.decode {
 			plan = m.Decode(p, layer, q, plan)
@@ -132,24 +160,19 @@ func (c *Policy) plan(p *Pass, layer int, q device.Tensor) device.Plan {
 }
 
 // span is what a layer can see: the model's window and that of a Windower.
-func (c *Policy) span(layer int) device.Span {
+func (c *Policy) span(p *Pass, layer int) device.Span {
+	spans := c.spans[0]
+	if p.Decode {
+		spans = c.spans[1]
+	}
 	var s device.Span
-	if c.spans != nil {
-		s = c.spans[layer]
+	if spans != nil {
+		s = spans[layer]
 	}
 	if c.Window > 0 && (s.Back == 0 || c.Window < s.Back) {
 		s.Back = c.Window
 	}
 	return s
-}
-
-// Frozen is the rows of a prompt that a layer does not update: positions
-// [from, to), empty without a Freezer.
-func (c *Policy) Frozen(layer, prompt int) (from, to int) {
-	if c.freezer == nil {
-		return 0, 0
-	}
-	return c.freezer.Frozen(layer, prompt)
 }
 
 // String is the text that [Parse] reads back.
@@ -158,6 +181,19 @@ func (c *Policy) String() string {
 		return "dense"
 	}
 	return c.spec.String()
+}
+
+// Figures are what the methods counted in the decode steps of a slot.
+func (c *Policy) Figures(slot int) ([]Figure, error) {
+	var all []Figure
+	for _, m := range c.counter {
+		f, err := m.Figures(slot)
+		if err != nil {
+			return nil, fmt.Errorf("sparse: figures of %s: %w", m.Name(), err)
+		}
+		all = append(all, f...)
+	}
+	return all, nil
 }
 
 // Size is the bytes of device memory that the methods hold.
@@ -192,16 +228,17 @@ func (c *Policy) Fork(dst, src int) {
 
 // add gives a method its places in the phases that the text asked for.
 func (c *Policy) add(m Method, it item) {
-	if f, ok := m.(Freezer); ok {
+	if f, ok := m.(Freezer); ok && it.prefill {
 		c.freezer = f
 	}
 	if w, ok := m.(Windower); ok {
-		for l := range c.env.Layers {
-			if c.spans == nil {
-				c.spans = make([]device.Span, c.env.Layers)
-			}
-			c.spans[l] = w.Span(l)
-		}
+		c.window(w, it)
+	}
+	if n, ok := m.(Counter); ok {
+		c.counter = append(c.counter, n)
+	}
+	if r, ok := m.(Restarter); ok {
+		c.restart = append(c.restart, r)
 	}
 	if o, ok := m.(Observer); ok {
 		c.observe = append(c.observe, o)
@@ -216,5 +253,14 @@ func (c *Policy) add(m Method, it item) {
 	dec, decodes := m.(Decoder)
 	if decodes && it.decode {
 		c.decode = append(c.decode, dec)
+	}
+}
+
+// window keeps the spans of a Windower for its phases.
+func (c *Policy) window(w Windower, it item) {
+	for phase, use := range []bool{it.prefill, it.decode} {
+		for l := 0; use && l < c.env.Layers; l++ {
+			c.spans[phase] = append(c.spans[phase], w.Span(l))
+		}
 	}
 }

@@ -15,6 +15,15 @@ type item struct {
 	entry           *Entry
 	opts            any // of the entry's option type
 	prefill, decode bool
+	of              string // the combination that it is a part of; may be empty
+}
+
+// name is the system's name and where it comes from.
+func (it item) name() string {
+	if it.of != "" {
+		return it.entry.Name + " (of " + it.of + ")"
+	}
+	return it.entry.Name
 }
 
 // Parse reads the text form of a policy, the argument of --attn:
@@ -180,16 +189,50 @@ func presets(e *Entry) string {
 // systems in the order of stages.
 func (s *Spec) check() error {
 	slices.SortStableFunc(s.items, func(a, b item) int { return int(a.entry.Stage) - int(b.entry.Stage) })
-	for i, a := range s.items {
-		for _, b := range s.items[i+1:] {
-			shared := a.prefill && b.prefill || a.decode && b.decode
-			if shared && (a.entry == denseOf() || b.entry == denseOf()) {
-				return fmt.Errorf("dense reads everything and cannot be combined with another system in the same phase")
-			}
-			if shared && a.entry.Stage == b.entry.Stage {
-				return fmt.Errorf("%s and %s are both of the stage %q; a phase takes one of each stage: rows, window, select, sample, value", a.entry.Name, b.entry.Name, a.entry.Stage)
+	all := s.systems()
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			if err := compatible(a, b); err != nil {
+				return err
 			}
 		}
+	}
+	return nil
+}
+
+// systems is the items with combinations replaced by their parts, in the order
+// of stages.
+func (s *Spec) systems() []item {
+	var list []item
+	for _, it := range s.items {
+		if it.entry.parts == nil {
+			list = append(list, it)
+			continue
+		}
+		for _, part := range it.entry.parts(it.opts) {
+			part.prefill = it.prefill && part.entry.Prefill
+			part.decode = it.decode && part.entry.Decode
+			part.of = it.entry.Name
+			if part.prefill || part.decode {
+				list = append(list, part)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b item) int { return int(a.entry.Stage) - int(b.entry.Stage) })
+	return list
+}
+
+// compatible reports why two systems, a before b, cannot be used together.
+func compatible(a, b item) error {
+	shared := a.prefill && b.prefill || a.decode && b.decode
+	if shared && (a.entry == denseOf() || b.entry == denseOf()) {
+		return fmt.Errorf("dense reads everything and cannot be combined with another system in the same phase")
+	}
+	if shared && a.entry.Stage == b.entry.Stage {
+		return fmt.Errorf("%s and %s are both of the stage %q; a phase takes one of each stage: rows, window, select, sample, value", a.name(), b.name(), a.entry.Stage)
+	}
+	if a.prefill && a.entry.Stage == Rows && b.entry.Observes {
+		return fmt.Errorf("%s leaves rows of a prompt out and %s must see all of them; use one of the two", a.name(), b.name())
 	}
 	return nil
 }
@@ -209,6 +252,9 @@ func (s *Spec) String() string {
 	}
 	pre := s.format(func(it item) bool { return it.prefill })
 	dec := s.format(func(it item) bool { return it.decode })
+	if pre == "dense" && dec == "dense" {
+		return "dense"
+	}
 	return "prefill=" + pre + " decode=" + dec
 }
 
@@ -243,7 +289,7 @@ func (s *Spec) Dense() bool {
 
 // Whole reports whether a prompt must be prefilled in one pass.
 func (s *Spec) Whole() bool {
-	for _, it := range s.items {
+	for _, it := range s.systems() {
 		w, ok := it.opts.(wholer)
 		if it.prefill && (it.entry.Whole || ok && w.whole()) {
 			return true
@@ -255,10 +301,10 @@ func (s *Spec) Whole() bool {
 // Build makes the policy and takes its memory from env.
 func (s *Spec) Build(env *Env) (*Policy, error) {
 	c := &Policy{spec: s, env: env}
-	for _, it := range s.items {
+	for _, it := range s.systems() {
 		methods, err := it.entry.build(it.opts, env)
 		if err != nil {
-			return nil, fmt.Errorf("sparse: %s: %w", it.entry.Name, err)
+			return nil, fmt.Errorf("sparse: %s: %w", it.name(), err)
 		}
 		for _, m := range methods {
 			c.add(m, it)

@@ -26,6 +26,7 @@ type Doc struct {
 	Prefill     bool // plans prefill passes
 	Decode      bool // plans decode steps
 	Whole       bool // cannot work on chunks of a prompt
+	Observes    bool // is an Observer: must see every row of a prompt in every layer
 	Granularity string
 	Reads       string            // cost: what is read of K and V, and what selection costs
 	Presets     map[string]string // name → settings, as in "density=0.2,exponent=8"
@@ -36,6 +37,7 @@ type Entry struct {
 	Doc
 	defaults any
 	build    func(opts any, env *Env) ([]Method, error)
+	parts    func(opts any) []item // of a combination: the systems that it stands for
 }
 
 // Options lists the options with their defaults.
@@ -49,12 +51,23 @@ func entry[T any](d Doc, defaults T, build func(T, *Env) (Method, error)) Entry 
 	}}
 }
 
+// combination makes a table line that stands for several others. parts gives
+// each with its options; it works in the phases that the text asks for and its
+// own entry knows.
+func combination[T any](d Doc, defaults T, parts func(T) []item) Entry {
+	return Entry{Doc: d, defaults: defaults, parts: func(opts any) []item { return parts(opts.(T)) }}
+}
+
 // table is every attention system, in the order in which it is listed.
 var table = []Entry{
 	denseEntry,
 	streamingEntry,
 	topkEntry,
 	sketchwalkEntry,
+	cisEntry,
+	psawEntry,
+	etfEntry,
+	cpeEntry,
 }
 
 // Methods lists the systems.

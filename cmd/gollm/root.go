@@ -71,7 +71,7 @@ func newRoot() *cobra.Command {
 	root.SetCompletionCommandGroupID(groupAbout)
 	for _, sub := range []*cobra.Command{
 		newGenerate(), newChat(),
-		newInspect(), newTokenize(), newLogits(), newPerplexity(), newBench(),
+		newInspect(), newTokenize(), newLogits(), newPerplexity(), newBench(), newAttend(),
 		newAttn(), newDevices(), newVersion(),
 	} {
 		sub.Flags().SortFlags = false

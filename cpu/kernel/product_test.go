@@ -171,3 +171,80 @@ func sameBits(t *testing.T, got, want Floats, tokens int, w Matrix, first int) {
 		}
 	}
 }
+
+// extremeMatrix has every integer at the same end of its range, in all fields.
+func extremeMatrix(dt device.DType, rows, cols int, fill byte) Matrix {
+	data := make([]byte, rows*dt.RowSize(cols))
+	for i := range data {
+		data[i] = fill
+	}
+	for lo := 0; lo < len(data); lo += dt.BlockSize() {
+		for _, at := range halves[dt] {
+			putHalf(data[lo+at:], 0.01)
+		}
+	}
+	return NewMatrix(dt, rows, cols, data)
+}
+
+// The largest sums that a block can have do not overflow or saturate.
+func TestProductExtremes(t *testing.T) {
+	for _, isa := range ISAs()[1:] {
+		for dt := range schemes {
+			for _, fill := range []byte{0xff, 0x00, 0x80, 0x7f} {
+				w := extremeMatrix(dt, 5, 512, fill)
+				for _, sign := range []float32{1, -1} {
+					x := Floats{make([]float32, 9*512), 512}
+					for i := range x.Data {
+						x.Data[i] = sign
+					}
+					want := multiply(t, Portable, x, 9, w, 5)
+					compare(t, multiply(t, isa, x, 9, w, 5), want, x, 9, w)
+					compare(t, multiply(t, isa, x, 1, w, 5), want, x, 1, w)
+				}
+			}
+		}
+	}
+}
+
+// A row whose scale is NaN or infinite spoils its own results only.
+func TestProductBadRow(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 0))
+	for _, isa := range ISAs() {
+		for dt, at := range halves {
+			w := randomMatrix(rng, dt, 9, 512)
+			x := randomActs(rng, 8, 512)
+			want := multiply(t, isa, x, 8, w, 9)
+			putHalf(w.Row(5)[at[0]:], float32(math.Inf(1)))
+			for _, tokens := range []int{1, 8} {
+				got := multiply(t, isa, x, tokens, w, 9)
+				for i := range tokens {
+					for r, v := range got.Row(i, 9) {
+						if finite := !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0); finite != (r != 5) {
+							t.Fatalf("%s, %v, token %d of %d, row %d: %v", isa, dt, i, tokens, r, v)
+						}
+						if r != 5 && v != want.Row(i, 9)[r] {
+							t.Fatalf("%s, %v, token %d of %d, row %d: %v, want %v", isa, dt, i, tokens, r, v, want.Row(i, 9)[r])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Zero weights or activations give zero.
+func TestProductZeros(t *testing.T) {
+	for _, isa := range ISAs() {
+		for _, dt := range types() {
+			w := randomMatrix(rand.New(rand.NewPCG(12, 0)), dt, 5, 512)
+			x := Floats{make([]float32, 8*512), 512}
+			for _, tokens := range []int{1, 8} {
+				for i, v := range multiply(t, isa, x, tokens, w, 5).Data {
+					if v != 0 {
+						t.Fatalf("%s, %v, %d tokens: element %d is %v, want 0", isa, dt, tokens, i, v)
+					}
+				}
+			}
+		}
+	}
+}

@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		{"append", func(t *testing.T, d device.Device) { runAll(t, d, appendCases()) }},
 		{"attend", func(t *testing.T, d device.Device) { runAll(t, d, attendCases()) }},
 		{"sketch", func(t *testing.T, d device.Device) { runAll(t, d, sketchCases()) }},
+		{"reuse", func(t *testing.T, d device.Device) { runAll(t, d, reuseCases()) }},
 		{"idle", idleRows},
 		{"pages", pagesDoNotMatter},
 		{"chunks", chunksDoNotMatter},
@@ -56,15 +57,16 @@ type job struct {
 	expect []expectation
 }
 
-// expectation is the contents a tensor must have: floats within bound of the
-// largest of want (bound 0 is equality), or ids. An I32 tensor without ids holds
-// the bits of float64s.
+// expectation is the contents a tensor must have: floats within bound times
+// scale (bound 0 is equality), or ids. An I32 tensor without ids holds the bits
+// of float64s.
 type expectation struct {
 	name  string
 	got   device.Tensor
 	want  []float64
 	ids   []int32
 	bound float64
+	scale float64 // 0: the largest of want
 }
 
 // runAll runs each case eagerly and replayed.
@@ -212,14 +214,14 @@ func (b *bed) check(e expectation) {
 	case device.I32:
 		got = decodeF64(raw)
 	}
-	if at, err := worst(got, e.want); !(err <= e.bound) {
-		b.t.Errorf("%s[%d] = %v, want %v: %.3g of the largest, bound %.3g", e.name, at, got[at], e.want[at], err, e.bound)
+	if at, err := worst(got, e.want, e.scale); !(err <= e.bound) {
+		b.t.Errorf("%s[%d] = %v, want %v: error %.3g of the scale, bound %.3g", e.name, at, got[at], e.want[at], err, e.bound)
 	}
 }
 
-// worst finds the largest difference, relative to the largest value wanted.
-// What is not finite must be the same.
-func worst(got []float32, want []float64) (at int, err float64) {
+// worst finds the largest difference, relative to scale or else to the largest
+// value wanted. What is not finite must be the same.
+func worst(got []float32, want []float64, scale float64) (at int, err float64) {
 	if len(got) != len(want) {
 		return 0, math.Inf(1)
 	}
@@ -239,6 +241,9 @@ func worst(got []float32, want []float64) (at int, err float64) {
 	}
 	if far == 0 {
 		return at, 0
+	}
+	if scale > 0 {
+		top = scale
 	}
 	return at, far / top
 }

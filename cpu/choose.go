@@ -1,0 +1,290 @@
+package cpu
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gollm/gollm/cpu/vec"
+	"github.com/gollm/gollm/device"
+)
+
+// Choose makes an entry of the newest position for every set that found none.
+// The heads of a kv head are scored together, so that its keys are read once.
+func (o *ops) Choose(dm device.Memo, scores, q device.Tensor, kv device.KV, p device.Plan) {
+	const op = "Choose"
+	slots, heads := kv.Len.Dim(0), q.Dim(1)
+	m := o.memo(op, dm, heads, kv)
+	device.CheckShape(op, "q", q, device.F32, slots, heads, m.dim)
+	device.CheckShape(op, "scores", scores, device.F32, slots, heads, -1)
+	t := &o.choose
+	*t = chooseTask{memo: m, o: o, pages: newPages(kv), plan: p, q: f32s(q), scores: f32s(scores), width: scores.Dim(2),
+		pos: o.newest(op, kv, t.pos), scratch: t.scratch}
+	for slot, at := range t.pos {
+		switch n := min(m.K.Of(at+1), at+1); {
+		case at >= t.width:
+			o.d.fail("%s: position %d in scores of %d", op, at, t.width)
+			t.pos[slot] = -1
+		case n > m.most:
+			o.d.fail("%s: an entry of %d positions chooses up to %d", op, m.most, n)
+		}
+	}
+	for len(t.scratch) < o.pool.Workers() {
+		t.scratch = append(t.scratch, chooseScratch{})
+	}
+	for i := range t.scratch {
+		t.scratch[i].fit(t.width, heads/t.pages.heads, m.dim)
+	}
+	o.pool.RunChunks(slots*t.pages.heads, 1, t)
+}
+
+// chooseTask chooses for kv heads: item i is kv head i%kvheads of slot i/kvheads.
+type chooseTask struct {
+	memo
+	o      *ops
+	pages  pages
+	plan   device.Plan
+	q      []float32
+	scores []float32 // [slots, heads, width]
+	width  int
+	pos    []int // by slot; -1 is skipped
+
+	scratch []chooseScratch // by worker
+}
+
+// chooseScratch is what one worker needs.
+type chooseScratch struct {
+	heads []int     // those to score
+	q     []float32 // [heads, dim]: their queries
+	tile  []float32 // [heads, vec.Tile]: their scores of a page
+	rank  []uint64  // of each candidate; see sortable
+}
+
+// fit makes the scratch large enough for heads heads.
+func (s *chooseScratch) fit(width, heads, dim int) {
+	if cap(s.heads) < heads || len(s.q) < heads*dim {
+		s.heads, s.q = make([]int, 0, heads), make([]float32, heads*dim)
+		s.tile = make([]float32, heads*vec.Tile)
+	}
+	if cap(s.rank) < width {
+		s.rank = make([]uint64, 0, width)
+	}
+}
+
+// Do chooses for items lo to hi-1.
+func (t *chooseTask) Do(worker, lo, hi int) {
+	n := t.pages.heads
+	for i := lo; i < hi; i++ {
+		if slot := i / n; t.pos[slot] >= 0 {
+			t.kvHead(&t.scratch[worker], slot, i%n)
+		}
+	}
+}
+
+// kvHead scores the heads of a kv head whose sets found no entry, then makes,
+// copies or clears the entries of its sets.
+func (t *chooseTask) kvHead(s *chooseScratch, slot, kvHead int) {
+	p, group := t.pos[slot], t.heads/t.pages.heads
+	visible := seen(t.plan.Span, p)
+	middle := visible
+	for i, v := range visible {
+		middle[i] = interval{max(v.lo, t.plan.Sink), min(v.hi, recent(t.plan, p))}
+	}
+	scored := middle
+	if t.sets < t.heads {
+		scored = visible
+	}
+	s.heads = s.heads[:0]
+	for h := kvHead * group; h < (kvHead+1)*group; h++ {
+		if t.found[slot*t.sets+h*t.sets/t.heads] < 0 {
+			copy(row(s.q, len(s.heads), t.dim), row(t.q, slot*t.heads+h, t.dim))
+			s.heads = append(s.heads, h)
+		}
+	}
+	for i := 0; i < len(scored) && len(s.heads) > 0; i++ {
+		t.score(s, slot, kvHead, scored[i])
+	}
+	for set := kvHead * t.sets / t.pages.heads; set < (kvHead+1)*t.sets/t.pages.heads; set++ {
+		t.enter(s, slot, set, visible, middle)
+	}
+}
+
+// score is q·k/√dim over an interval for the heads of s.
+func (t *chooseTask) score(s *chooseScratch, slot, kvHead int, v interval) {
+	g, kernel, scale := &t.pages, t.o.vec.Scores, float32(1/math.Sqrt(float64(t.dim)))
+	if t.dim%vec.Multiple != 0 {
+		kernel = vec.Go.Scores
+	}
+	for first := v.lo / device.PageLen * device.PageLen; first < v.hi; first += device.PageLen {
+		b := first / device.PageLen
+		keys, ahead := g.rows(g.k, int(g.table[slot*g.width+b]), kvHead, 0, device.PageLen), vec.Rows{}
+		if first+device.PageLen < v.hi {
+			ahead = g.rows(g.k, int(g.table[slot*g.width+b+1]), kvHead, 0, device.PageLen)
+		}
+		lo, hi := max(v.lo-first, 0), min(v.hi-first, device.PageLen)
+		kernel(s.tile, s.q, keys, ahead, len(s.heads), hi, t.dim)
+		for i, h := range s.heads {
+			out, x := t.row(slot, h)[first:], row(s.tile, i, vec.Tile)
+			for j := lo; j < hi; j++ {
+				out[j] = x[j] * scale
+			}
+		}
+	}
+}
+
+// row is the scores of a head.
+func (t *chooseTask) row(slot, head int) []float32 { return row(t.scores, slot*t.heads+head, t.width) }
+
+// enter makes, copies or clears the entry of a set, and counts.
+func (t *chooseTask) enter(s *chooseScratch, slot, set int, visible, middle [2]interval) {
+	i, p := slot*t.sets+set, t.pos[slot]
+	_, number := t.place(slot, p)
+	rec, tally := t.record(slot, set, number), row(t.tally, i, 4)
+	tally[0]++
+	if found := t.found[i]; found >= 0 {
+		rec[0], rec[1], rec[2] = 0, 0, 0
+		if t.Chain {
+			rec[0], rec[1] = int32(p+1), found
+		}
+		return
+	}
+	best := t.best(s, t.weigh(slot, set, visible), middle, p)
+	dst := row(t.index, i*t.Block+number, t.most)
+	for j, key := range best {
+		dst[j] = int32(^uint32(key))
+	}
+	rec[0], rec[1], rec[2] = int32(p+1), int32(number), int32(len(best))
+	tally[1]++
+	scored := visible
+	if t.sets == t.heads {
+		scored = middle
+	}
+	sum := uint64(uint32(tally[2])) | uint64(uint32(tally[3]))<<32
+	for _, v := range scored {
+		sum += uint64(max(v.hi-v.lo, 0))
+	}
+	tally[2], tally[3] = int32(uint32(sum)), int32(uint32(sum>>32))
+}
+
+// weigh is what the positions of a set are ranked by: the scores of its head,
+// or the sum of its heads' softmax.
+func (t *chooseTask) weigh(slot, set int, visible [2]interval) []float32 {
+	lo, hi := t.members(set)
+	sum := t.row(slot, lo)
+	for h := lo; h < hi && t.sets < t.heads; h++ {
+		softmaxOver(t.row(slot, h), visible)
+		if h > lo {
+			addOver(sum, t.row(slot, h), visible)
+		}
+	}
+	return sum
+}
+
+// best is the K best positions of the middle, best first; see sortable.
+func (t *chooseTask) best(s *chooseScratch, scores []float32, middle [2]interval, p int) []uint64 {
+	s.rank = s.rank[:0]
+	for _, v := range middle {
+		for j := v.lo; j < v.hi; j++ {
+			if scores[j] > negInf {
+				s.rank = append(s.rank, sortable(scores[j], j))
+			}
+		}
+	}
+	k := min(t.K.Of(p+1), len(s.rank), t.most)
+	largest(s.rank, k)
+	slices.Sort(s.rank[:k])
+	slices.Reverse(s.rank[:k])
+	return s.rank[:k]
+}
+
+// interval is positions [lo, hi); empty when hi is not above lo.
+type interval struct{ lo, hi int }
+
+// seen is what a span lets the row at p see, as two intervals that do not meet.
+func seen(s device.Span, p int) [2]interval {
+	back := 0
+	if s.Back > 0 {
+		back = max(0, p+1-s.Back)
+	}
+	sink := interval{back, min(s.Sink, p+1)}
+	return [2]interval{sink, {max(back, bound(s, p), sink.hi), p + 1}}
+}
+
+// softmaxOver normalizes what two intervals hold; NaN and -Inf count nothing.
+func softmaxOver(x []float32, over [2]interval) {
+	top, sum := math.Inf(-1), 0.0
+	for _, v := range over {
+		for j := v.lo; j < v.hi; j++ {
+			if s := float64(x[j]); s > top {
+				top = s
+			}
+		}
+	}
+	for _, v := range over {
+		for j := v.lo; j < v.hi; j++ {
+			e := 0.0
+			if x[j] > negInf {
+				e = math.Exp(float64(x[j]) - top)
+			}
+			x[j] = float32(e)
+			sum += e
+		}
+	}
+	for _, v := range over {
+		for j := v.lo; j < v.hi; j++ {
+			x[j] = float32(float64(x[j]) / max(sum, math.SmallestNonzeroFloat64))
+		}
+	}
+}
+
+// addOver adds x to dst in two intervals.
+func addOver(dst, x []float32, over [2]interval) {
+	for _, v := range over {
+		for j := v.lo; j < v.hi; j++ {
+			dst[j] += x[j]
+		}
+	}
+}
+
+// sortable is a number that is larger for a larger score, and for the lower of
+// two positions with the same score; its low half is ^position.
+func sortable(score float32, position int) uint64 {
+	b := math.Float32bits(score + 0) // -0 is 0
+	if b>>31 == 1 {
+		b = ^b
+	} else {
+		b |= 1 << 31
+	}
+	return uint64(b)<<32 | uint64(^uint32(position))
+}
+
+// largest moves the k largest of x to its front, in no order. The elements
+// differ from each other.
+func largest(x []uint64, k int) {
+	for lo, hi := 0, len(x); hi-lo > 1 && lo < k && k < hi; {
+		pivot := median(x[lo], x[lo+(hi-lo)/2], x[hi-1])
+		i, j := lo, hi-1
+		for i <= j {
+			for x[i] > pivot {
+				i++
+			}
+			for x[j] < pivot {
+				j--
+			}
+			if i <= j {
+				x[i], x[j] = x[j], x[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch {
+		case k <= j+1:
+			hi = j + 1
+		case k >= i:
+			lo = i
+		default:
+			return
+		}
+	}
+}
+
+// median is the middle one of three.
+func median(a, b, c uint64) uint64 { return max(min(a, b), min(max(a, b), c)) }

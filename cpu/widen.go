@@ -1,0 +1,88 @@
+package cpu
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/gollm/gollm/device"
+)
+
+// widenTask lists sets: item i is set i%sets of slot i/sets.
+type widenTask struct {
+	memo
+	plan  device.Plan
+	widen device.Widen
+	pos   []int // by slot; -1 is skipped
+
+	index, count []int32 // of the list
+	limit        int
+	cut          atomic.Bool // a list was too short
+
+	// marks has a bit for each position, by worker; all are zero between items.
+	marks [][]uint64
+}
+
+// Do lists items lo to hi-1.
+func (t *widenTask) Do(worker, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		slot, set := i/t.sets, i%t.sets
+		if p := t.pos[slot]; p >= 0 {
+			marks := t.marks[worker][:p/64+1]
+			t.mark(marks, slot, set, p)
+			t.count[i] = int32(t.collect(row(t.index, i, t.limit), marks, p))
+		}
+	}
+}
+
+// mark sets the bits of what a set reads.
+func (t *widenTask) mark(marks []uint64, slot, set, p int) {
+	found := int(t.found[slot*t.sets+set])
+	if found < 0 {
+		_, number := t.place(slot, p)
+		for _, j := range t.chosen(slot, set, number) {
+			setBits(marks, int(j), int(j)+1)
+		}
+		return
+	}
+	own := int(t.record(slot, set, found)[0]) - 1
+	best := t.widen.Best.Of(t.K.Of(own + 1))
+	for i, j := range t.chosen(slot, set, found) {
+		near := 0
+		if i < best {
+			near = t.widen.Near
+		}
+		setBits(marks, int(j)-near, int(j)+near+1)
+	}
+	if t.widen.Slid {
+		setBits(marks, recent(t.plan, own), recent(t.plan, p))
+	}
+}
+
+// setBits sets bits [lo, hi) as far as they exist.
+func setBits(marks []uint64, lo, hi int) {
+	for j := max(lo, 0); j < min(hi, 64*len(marks)); j++ {
+		marks[j/64] |= 1 << (j % 64)
+	}
+}
+
+// collect writes the marked positions of the plan's middle, ascending, clears
+// the marks and returns how many there were.
+func (t *widenTask) collect(dst []int32, marks []uint64, p int) int {
+	n := 0
+	for w, word := range marks {
+		marks[w] = 0
+		for ; word != 0; word &= word - 1 {
+			j := 64*w + bits.TrailingZeros64(word)
+			if j < t.plan.Sink || j >= recent(t.plan, p) || !t.plan.Span.Sees(p, j) {
+				continue
+			}
+			if n == len(dst) {
+				t.cut.Store(true)
+				continue
+			}
+			dst[n] = int32(j)
+			n++
+		}
+	}
+	return n
+}
