@@ -19,6 +19,9 @@ demo: ## a small model finds a needle in 4,000 tokens, another tells a story
 test: ## every test, with the race detector (ten to twenty minutes on two cores)
 	$(GO) test -race -timeout 20m $(COUNT) ./...
 
+race: ## the packages that start goroutines, three times over, with the race detector
+	$(GO) test -race -count=3 ./cpu ./engine ./kvcache
+
 quick: ## every test, without the race detector
 	$(GO) test $(COUNT) ./...
 

@@ -101,7 +101,9 @@ func (o *ops) BlockSum(sum, x device.Tensor, kv device.KV) {
 // checkHeads panics unless x is rows of a multiple of heads.
 func checkHeads(op string, x device.Tensor, heads, dim int) {
 	device.CheckShape(op, "x", x, device.F32, -1, -1, dim)
-	device.Check(heads > 0 && x.Dim(1)%heads == 0, op, "%d heads in x, want a multiple of %d", x.Dim(1), heads)
+	if !(heads > 0 && x.Dim(1)%heads == 0) {
+		device.Check(false, op, "%d heads in x, want a multiple of %d", x.Dim(1), heads)
+	}
 }
 
 // headMean is the mean of the heads of row r of x that belong to head h of heads.
@@ -217,7 +219,9 @@ func (o *ops) pairsOf(op string, t device.Tensor, kv device.KV) pairs {
 	} else {
 		device.CheckShape(op, "pairs", t, device.F32, kv.K.Dim(0), p.width)
 	}
-	device.Check(p.width >= kv.Pages.Dim(1), op, "pairs %v, want rows of at least %d", t, kv.Pages.Dim(1))
+	if !(p.width >= kv.Pages.Dim(1)) {
+		device.Check(false, op, "pairs %v, want rows of at least %d", t, kv.Pages.Dim(1))
+	}
 	return p
 }
 

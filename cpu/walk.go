@@ -226,9 +226,13 @@ func checkWalk(op string, t device.Tensor, kv device.KV) {
 	if slots := kv.Len.Dim(0); slots > 1 {
 		n = slots
 	}
-	device.Check(t.DType == device.F32 || t.DType == device.I32, op, "rows %v, want F32 or I32", t)
+	if !(t.DType == device.F32 || t.DType == device.I32) {
+		device.Check(false, op, "rows %v, want F32 or I32", t)
+	}
 	device.CheckShape(op, "rows", t, t.DType, -1, -1)
-	device.Check(t.Dim(0) >= n && t.Dim(0) > 0, op, "rows %v, want at least %d", t, max(n, 1))
+	if !(t.Dim(0) >= n && t.Dim(0) > 0) {
+		device.Check(false, op, "rows %v, want at least %d", t, max(n, 1))
+	}
 }
 
 // f64s is the contents of rows of signed float64s.
@@ -241,7 +245,9 @@ func (o *ops) TopBlocks(l device.List, rows device.Tensor, at device.Newest, p d
 	device.CheckShape(op, "list", l.Index, device.I32, -1, 1, -1)
 	device.CheckShape(op, "count", l.Count, device.I32, l.Index.Dim(0), 1)
 	groups, most := l.Index.Dim(0), l.Index.Dim(2)
-	device.Check(most >= at.KV.Pages.Dim(1), op, "lists of %d, want at least %d", most, at.KV.Pages.Dim(1))
+	if !(most >= at.KV.Pages.Dim(1)) {
+		device.Check(false, op, "lists of %d, want at least %d", most, at.KV.Pages.Dim(1))
+	}
 	slots := at.KV.Len.Dim(0)
 	o.eachBlock(op, at, touched, func(b chunkBlock) {
 		if b.group() >= groups {

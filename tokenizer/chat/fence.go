@@ -13,14 +13,14 @@ import (
 // Bounds on what one rendering may do. Sizes are in bytes, counting 16 for a value
 // of any kind besides the bytes of a string.
 const (
-	maxTime     = 2 * time.Second
-	maxSteps    = 100_000  // loop rounds, tags, operators, calls
-	maxItems    = 20_000   // rounds of one loop, numbers of one range
-	maxPairs    = 2_000    // entries of a dictionary that is looped over
-	maxCalls    = 32       // macros inside macros
-	maxDepth    = 64       // values inside values
-	spareValue  = 1 << 20  // a value may have this and 4 times the size of the input
-	spareMaking = 32 << 20 // all values together, and 32 times the size of the input
+	maxTime    = 2 * time.Second
+	maxSteps   = 100_000  // loop rounds, tags, operators, calls
+	maxItems   = 20_000   // rounds of one loop, numbers of one range
+	maxPairs   = 2_000    // entries of a dictionary that is looped over
+	maxCalls   = 32       // macros inside macros
+	maxDepth   = 64       // values inside values
+	valueBytes = 1 << 20  // one value, and 4 times the size of the input
+	totalBytes = 32 << 20 // all values together, and 32 times the size of the input
 )
 
 // fence counts what one rendering does and keeps the first thing that went wrong.
@@ -42,8 +42,8 @@ func newFence(ctx context.Context, input int, limit time.Duration) *fence {
 		ctx:      ctx,
 		limit:    limit,
 		deadline: time.Now().Add(limit),
-		maxValue: 4*input + spareValue,
-		maxMade:  32*input + spareMaking,
+		maxValue: 4*input + valueBytes,
+		maxMade:  32*input + totalBytes,
 	}
 }
 

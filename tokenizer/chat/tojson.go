@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/nikolalohinski/gonja/v2/exec"
 )
@@ -191,17 +190,4 @@ func readJSONDict(d *json.Decoder, depth int) (*exec.Value, error) {
 	}
 	_, err := d.Token()
 	return exec.AsValue(out), err
-}
-
-// shorten keeps an error readable.
-func shorten(s string) string {
-	const most = 300
-	if len(s) <= most {
-		return s
-	}
-	for n := most; ; n-- {
-		if utf8.RuneStart(s[n]) {
-			return s[:n] + "…"
-		}
-	}
 }

@@ -1,0 +1,393 @@
+package devtest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gollm/gollm/device"
+)
+
+// reuse is a case of Recall, Choose and Reuse over several steps: each step
+// stores nothing, but every slot that is not idle sees one position more.
+type reuse struct {
+	attention // lens after the last step; sink, recent and span of the plan
+
+	steps, sets, block int
+	since              []int // by slot; nil is all 0
+	relative, chain    bool
+	above              float64
+	choose, best       device.Amount // Memo.K and Widen.Best
+	near               int
+	slid, ties, odd    bool
+	keep               int // Span.Recent
+
+	queries [][]float32 // by step, [slots, heads, dim]
+}
+
+// reuses are the cases, by name.
+func reuses() map[string]reuse {
+	base := reuse{
+		attention: attention{heads: 4, kvHeads: 2, dim: 32, lens: []int{90, 0, 150}, sink: 4, recent: 12},
+		steps:     20, sets: 4, block: 6, above: 0.6, choose: device.Amount{Count: 10}, best: device.Amount{Share: 1.0 / 3}, near: 1, slid: true,
+	}
+	m := map[string]reuse{"plain": base}
+	add := func(name string, change func(r *reuse)) {
+		r := base
+		change(&r)
+		m[name] = r
+	}
+	add("never", func(r *reuse) { r.above = 1 })
+	add("always", func(r *reuse) { r.above = -2 })
+	add("drop", func(r *reuse) { r.slid, r.near = false, 0 })
+	add("near3", func(r *reuse) { r.near, r.best = 3, device.Amount{Count: 4} })
+	add("chain", func(r *reuse) { r.chain, r.above = true, 0.8 })
+	add("relative", func(r *reuse) { r.relative, r.since = true, []int{73, 0, 140} })
+	add("since", func(r *reuse) { r.since = []int{77, 0, 135} })
+	add("sets of heads", func(r *reuse) { r.sets, r.above = 2, 0.5 })
+	add("one kv head", func(r *reuse) { r.heads, r.kvHeads, r.sets = 5, 1, 1 })
+	add("share", func(r *reuse) { r.choose = device.Amount{Share: 0.11} })
+	add("everything", func(r *reuse) { r.choose = device.Amount{Share: 1} })
+	add("short", func(r *reuse) { r.lens = []int{20, 21, 40} })
+	add("span", func(r *reuse) { r.drop, r.spanSink, r.keep = 0.8, 5, 12 })
+	add("span of sets", func(r *reuse) { r.drop, r.spanSink, r.keep, r.sets = 0.5, 8, 12, 2 })
+	add("span that would hide recent", func(r *reuse) { r.drop, r.spanSink, r.keep = 0.95, 4, 12 })
+	add("back", func(r *reuse) { r.back = 60 })
+	add("ties", func(r *reuse) { r.ties, r.above = true, 0.7 })
+	add("odd keys", func(r *reuse) { r.odd, r.near, r.full = true, 0, true })
+	add("odd width", func(r *reuse) { r.dim, r.full = 20, true })
+	add("block1", func(r *reuse) { r.block, r.above = 1, -2 })
+	return m
+}
+
+// reuseCases makes each of them a job.
+func reuseCases() []testCase {
+	all := reuses()
+	names := make([]string, 0, len(all))
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var cases []testCase
+	for _, name := range names {
+		cases = append(cases, testCase{"op=reuse/" + name, func(b *bed) job {
+			r := all[name]
+			r.fill(b)
+			return r.job(b)
+		}})
+	}
+	return cases
+}
+
+// fill makes the numbers: queries that turn slowly, so that some are alike.
+func (r *reuse) fill(b *bed) {
+	if r.since == nil {
+		r.since = make([]int, len(r.lens))
+	}
+	n := len(r.lens) * r.heads * r.dim
+	r.q = b.normal(n)
+	for range r.steps {
+		next := slices.Clone(r.q)
+		for i, x := range b.normal(n) {
+			next[i] += 0.7 * x
+		}
+		if r.ties {
+			for i := range next {
+				next[i] = float32(math.Round(float64(next[i])))
+			}
+		}
+		r.queries = append(r.queries, next)
+	}
+	r.store(b)
+}
+
+// store fills in keys and values as the cache holds them.
+func (r *reuse) store(b *bed) {
+	n := len(r.lens) * r.longest() * r.kvHeads * r.dim
+	r.k, r.v = b.normal(n), b.normal(n)
+	if r.ties {
+		for i, x := range r.k {
+			r.k[i] = float32(math.Round(float64(x) / 2))
+		}
+	}
+	if !r.full {
+		_, r.k = halves(r.k)
+		_, r.v = halves(r.v)
+	}
+	for s := range r.lens {
+		for j := 15; r.odd && j < 40; j += 3 {
+			r.at(r.k, s, j, 0)[j%r.dim] = float32(math.NaN())
+		}
+	}
+}
+
+// job runs the three ops and Attend at each step. What was found, how long the
+// lists are and what attention reads through them must be the oracle's.
+func (r *reuse) job(b *bed) job {
+	slots, most := len(r.lens), r.choose.Of(r.longest())
+	kv := b.cache(&r.attention, b.shuffled(&r.attention))
+	since := make([]int32, slots)
+	for i, n := range r.since {
+		since[i] = int32(n)
+	}
+	zeros := func(dims ...int) device.Tensor { return b.i32(filledI32(size(dims), 0), dims...) }
+	m := device.Memo{
+		Query: b.f32(filled(slots*r.heads*r.block*r.dim, 0), slots, r.heads*r.block, r.dim),
+		Entry: zeros(slots, r.sets*r.block, 3), Index: zeros(slots, r.sets*r.block, most),
+		Since: b.i32(since, slots, 1), Tally: zeros(slots, r.sets, 4),
+		Block: r.block, Relative: r.relative, Above: r.above, Chain: r.chain, K: r.choose,
+	}
+	scores := b.out(slots, r.heads, r.longest())
+	widen := device.Widen{Best: r.best, Near: r.near, Slid: r.slid}
+	span := device.Span{Back: r.back, Sink: r.spanSink, Drop: r.drop, Recent: r.keep}
+	var j job
+	var steps []func(ops device.Ops)
+	o := newReuseOracle(r)
+	for i, queries := range r.queries {
+		plan := device.Plan{Span: span, Sink: r.sink, Recent: r.recent, Middle: device.Tokens, List: device.List{
+			Index: zeros(slots, r.sets, most*(2*r.near+2)+r.block), Count: zeros(slots, r.sets),
+		}}
+		kv, m := kv, m
+		kv.Len, m.Found = b.i32(r.lensAt(i), slots), zeros(slots, r.sets)
+		q, dst := b.f32(queries, slots, r.heads, r.dim), b.out(slots, r.heads, r.dim)
+		steps = append(steps, func(ops device.Ops) {
+			ops.Recall(m, q, kv)
+			ops.Choose(m, scores, q, kv, plan)
+			ops.Reuse(plan.List, m, kv, plan, widen)
+			ops.Attend(dst, q, kv, plan)
+		})
+		found, count, y := o.step(i)
+		j.expect = append(j.expect,
+			expectation{name: fmt.Sprintf("found at step %d", i), got: m.Found, ids: found},
+			expectation{name: fmt.Sprintf("count at step %d", i), got: plan.List.Count, ids: count},
+			expectation{name: fmt.Sprintf("attention at step %d", i), got: dst, want: y, bound: attendBound})
+	}
+	j.expect = append(j.expect, expectation{name: "tally", got: m.Tally, ids: o.tally})
+	j.step = func(ops device.Ops) {
+		for _, step := range steps {
+			step(ops)
+		}
+	}
+	return j
+}
+
+// lensAt is the positions of each slot at a step.
+func (r *reuse) lensAt(step int) []int32 {
+	lens := make([]int32, len(r.lens))
+	for s, n := range r.lens {
+		if n > 0 {
+			lens[s] = int32(n - r.steps + 1 + step)
+		}
+	}
+	return lens
+}
+
+// reuseOracle is the definition: every slot and set has a list of what it chose.
+type reuseOracle struct {
+	*reuse
+	made  [][]choice // by slot·sets + set
+	tally []int32    // [slots, sets, 4]
+}
+
+// choice is an entry of a memo.
+type choice struct {
+	pos   int
+	query []float32 // of the set's heads
+	from  *choice   // whose positions it uses; itself
+	index []int     // best first
+}
+
+func newReuseOracle(r *reuse) *reuseOracle {
+	n := len(r.lens) * r.sets
+	return &reuseOracle{reuse: r, made: make([][]choice, n), tally: make([]int32, 4*n)}
+}
+
+// step is what Found, the counts and the attention of a step must be.
+func (o *reuseOracle) step(i int) (found, count []int32, y []float64) {
+	lens := o.lensAt(i)
+	for s, n := range lens {
+		group := o.heads / o.sets
+		for set := range o.sets {
+			if n == 0 {
+				found, count = append(found, 0), append(count, 0)
+				y = append(y, widen(filled(group*o.dim, before))...)
+				continue
+			}
+			f, list := o.set(s, set, i, int(n)-1)
+			found, count = append(found, int32(f)), append(count, int32(len(list)))
+			for h := set * group; h < (set+1)*group; h++ {
+				y = append(y, o.read(s, h, i, int(n)-1, list)...)
+			}
+		}
+	}
+	return found, count, y
+}
+
+// set is the entry found by a set at position p, -1 for none, and what it lists.
+func (o *reuseOracle) set(s, set, i, p int) (found int, list []int) {
+	at := s*o.sets + set
+	group := o.heads / o.sets
+	q := o.queries[i][(s*o.heads+set*group)*o.dim:][:group*o.dim]
+	o.tally[4*at]++
+	var used *choice
+	for n := len(o.made[at]) - 1; n >= 0 && used == nil; n-- {
+		if c := &o.made[at][n]; o.valid(s, c.pos, p) && o.alike(q, c.query) > o.above {
+			used = c.from
+		}
+	}
+	if used == nil {
+		c := &choice{pos: p, query: q, index: o.rank(s, set, i, p)}
+		c.from = c
+		o.made[at] = append(o.made[at], *c)
+		return -1, o.inside(c.index, p)
+	}
+	if o.chain {
+		o.made[at] = append(o.made[at], choice{pos: p, query: q, from: used})
+	}
+	start, _ := o.blockOf(s, used.pos)
+	return used.pos - start, o.inside(o.widened(used, p), p)
+}
+
+// blockOf is the first position of a position's block, and its number.
+func (o *reuseOracle) blockOf(s, p int) (start, number int) {
+	from := 0
+	if o.relative {
+		from = o.since[s]
+	}
+	return from + (p-from)/o.block*o.block, (p - from) / o.block
+}
+
+// valid reports whether an entry of position c counts for the row at p.
+func (o *reuseOracle) valid(s, c, p int) bool {
+	_, a := o.blockOf(s, c)
+	_, b := o.blockOf(s, p)
+	return a == b && c >= o.since[s] && c < p
+}
+
+// alike is the least cosine of the heads.
+func (o *reuseOracle) alike(a, b []float32) float64 {
+	least := math.Inf(1)
+	for h := 0; h < len(a); h += o.dim {
+		var ab, aa, bb float64
+		for i := h; i < h+o.dim; i++ {
+			x, y := float64(a[i]), float64(b[i])
+			ab, aa, bb = ab+x*y, aa+x*x, bb+y*y
+		}
+		least = min(least, min(1, ab/math.Sqrt(aa*bb)))
+	}
+	return least
+}
+
+// middle reports whether the row at p may list position j.
+func (o *reuseOracle) middle(p, j int) bool {
+	return o.visible(p, j) && j >= o.sink && j < p+1-o.recent
+}
+
+// visible reports whether the span lets the row at p see position j.
+func (o *reuseOracle) visible(p, j int) bool {
+	if j < 0 || j > p || o.back > 0 && p-j >= o.back {
+		return false
+	}
+	bound := int(math.Floor(o.drop*float64(p+1)+1e-9)) - 1
+	return o.drop == 0 || j < o.spanSink || j >= bound || p-j < o.keep
+}
+
+// rank is the best positions for a set at step i, and counts what it scores.
+func (o *reuseOracle) rank(s, set, i, p int) []int {
+	group := o.heads / o.sets
+	weight := make([]float64, p+1)
+	for h := set * group; h < (set+1)*group; h++ {
+		scores, sum := make([]float64, p+1), 0.0
+		for j := range scores {
+			scores[j] = math.Inf(-1)
+			if x := o.score(s, h, i, j); o.visible(p, j) && x == x {
+				scores[j] = x
+				sum += math.Exp(x)
+			}
+		}
+		for j, x := range scores {
+			if group == 1 {
+				weight[j] = x
+			} else {
+				weight[j] += math.Exp(x) / sum
+			}
+		}
+	}
+	var best []int
+	scored := 0
+	for j, w := range weight {
+		if group > 1 && o.visible(p, j) || group == 1 && o.middle(p, j) {
+			scored++
+		}
+		if o.middle(p, j) && w > math.Inf(-1) {
+			best = append(best, j)
+		}
+	}
+	o.tally[4*(s*o.sets+set)+1]++
+	o.tally[4*(s*o.sets+set)+2] += int32(scored)
+	slices.SortStableFunc(best, func(a, b int) int {
+		switch {
+		case weight[a] > weight[b]:
+			return -1
+		case weight[a] < weight[b]:
+			return 1
+		}
+		return 0
+	})
+	return best[:min(len(best), o.choose.Of(p+1))]
+}
+
+// score is q·k/√dim at step i.
+func (o *reuseOracle) score(s, h, i, j int) float64 {
+	var dot float64
+	for c, k := range o.at(o.k, s, j, h*o.kvHeads/o.heads) {
+		dot += float64(o.queries[i][(s*o.heads+h)*o.dim+c]) * float64(k)
+	}
+	return dot / math.Sqrt(float64(o.dim))
+}
+
+// widened is what a shared choice reads at position p.
+func (o *reuseOracle) widened(c *choice, p int) []int {
+	list := slices.Clone(c.index)
+	for i := range min(len(c.index), o.best.Of(o.choose.Of(c.pos+1))) {
+		for d := 1; d <= o.near; d++ {
+			list = append(list, c.index[i]-d, c.index[i]+d)
+		}
+	}
+	for j := c.pos + 1 - o.recent; o.slid && j < p+1-o.recent; j++ {
+		list = append(list, j)
+	}
+	return list
+}
+
+// inside is a list's positions in the middle of the row at p, ascending, once.
+func (o *reuseOracle) inside(list []int, p int) []int {
+	var in []int
+	for _, j := range list {
+		if o.middle(p, j) {
+			in = append(in, j)
+		}
+	}
+	slices.Sort(in)
+	return slices.Compact(in)
+}
+
+// read is attention over sinks, list and recent window.
+func (o *reuseOracle) read(s, h, i, p int, list []int) []float64 {
+	y, sum := make([]float64, o.dim), 0.0
+	for j := range p + 1 {
+		edge := o.visible(p, j) && (j < o.sink || j >= p+1-o.recent)
+		if !edge && !slices.Contains(list, j) {
+			continue
+		}
+		w := math.Exp(o.score(s, h, i, j))
+		sum += w
+		for c, v := range o.at(o.v, s, j, h*o.kvHeads/o.heads) {
+			y[c] += w * float64(v)
+		}
+	}
+	for c := range y {
+		y[c] /= sum
+	}
+	return y
+}
