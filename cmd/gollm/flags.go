@@ -22,11 +22,6 @@ type modelFlags struct {
 	threads int
 }
 
-func (m *modelFlags) register(cmd *cobra.Command) {
-	m.registerPath(cmd)
-	m.registerDevice(cmd)
-}
-
 // registerDevice registers what runs the model; it follows the flags that a
 // newcomer looks for.
 func (m *modelFlags) registerDevice(cmd *cobra.Command) {
