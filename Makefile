@@ -19,6 +19,9 @@ demo: ## a small model finds a needle in 4,000 tokens, another tells a story
 test: ## every test, with the race detector (ten to twenty minutes on two cores)
 	$(GO) test -race -timeout 20m $(COUNT) ./...
 
+race: ## the packages that start goroutines, three times over, with the race detector
+	$(GO) test -race -count=3 ./cpu ./engine ./kvcache
+
 quick: ## every test, without the race detector
 	$(GO) test $(COUNT) ./...
 
@@ -32,7 +35,7 @@ bench: ## speed of MODEL=file beside what the machine allows
 	$(GO) run ./cmd/gollm bench -m $(MODEL) --threads $(THREADS)
 
 bench-peer: build ## speed of MODEL="file ..." beside llama.cpp's
-	$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(PEERFLAGS) $(MODEL)
+	$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(MODEL)
 
 golden: ## remake testdata/logits with llama.cpp and numpy; then look at the diff
 	$$(scripts/peer-env.sh) scripts/logits-peer.py testdata testdata/logits

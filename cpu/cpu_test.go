@@ -36,3 +36,7 @@ func use(t *testing.T, isa kernel.ISA) {
 		}
 	})
 }
+
+func BenchmarkOp(b *testing.B) {
+	devtest.Bench(b, func(b *testing.B) device.Device { return open(2, vec.Best()) })
+}

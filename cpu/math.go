@@ -16,6 +16,10 @@ type ops struct {
 	matmul    *MatMul
 	products  []kernel.Product // of the call that runs
 	attention attention
+	norm      normTask
+	gate      gateTask
+	sum       addTask
+	turn      turnTask
 	rope      ropeTable
 	sampler   sampler
 	sketch    sketcher
@@ -82,7 +86,20 @@ func (o *ops) Add(dst, x device.Tensor) {
 	const op = "Add"
 	checkF32(op, "x", x)
 	checkLike(op, "dst", dst, x)
-	o.vec.Add(f32s(dst), f32s(x))
+	o.sum = addTask{o.vec, f32s(dst), f32s(x)}
+	o.runRows(pieces(x.Len()), piece, &o.sum)
+}
+
+// addTask adds pieces.
+type addTask struct {
+	vec    *vec.Kernels
+	dst, x []float32
+}
+
+// Do computes pieces lo to hi-1.
+func (t *addTask) Do(_, lo, hi int) {
+	lo, hi = lo*piece, min(hi*piece, len(t.dst))
+	t.vec.Add(t.dst[lo:hi], t.x[lo:hi])
 }
 
 // RMSNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w, with the mean in
@@ -93,11 +110,25 @@ func (o *ops) RMSNorm(dst, x, w device.Tensor, eps float32) {
 	dim := x.Dim(1)
 	device.CheckShape(op, "w", w, device.F32, dim)
 	device.CheckShape(op, "dst", dst, device.F32, x.Dim(0), dim)
-	out, in, weight := f32s(dst), f32s(x), f32s(w)
-	for r := range x.Dim(0) {
-		v := row(in, r, dim)
-		mean := o.vec.SumSquares(v) / float64(dim)
-		o.vec.ScaleMul(row(out, r, dim), v, weight, float32(1/math.Sqrt(mean+float64(eps))))
+	o.norm = normTask{o.vec, f32s(dst), f32s(x), f32s(w), dim, eps}
+	o.runRows(x.Dim(0), dim, &o.norm)
+}
+
+// normTask normalizes rows.
+type normTask struct {
+	vec    *vec.Kernels
+	dst, x []float32 // [rows, dim]
+	w      []float32 // [dim]
+	dim    int
+	eps    float32
+}
+
+// Do computes rows lo to hi-1.
+func (t *normTask) Do(_, lo, hi int) {
+	for r := lo; r < hi; r++ {
+		x := row(t.x, r, t.dim)
+		mean := t.vec.SumSquares(x) / float64(t.dim)
+		t.vec.ScaleMul(row(t.dst, r, t.dim), x, t.w, float32(1/math.Sqrt(mean+float64(t.eps))))
 	}
 }
 
@@ -107,7 +138,39 @@ func (o *ops) SwiGLU(dst, gate, up device.Tensor) {
 	device.CheckShape(op, "gate", gate, device.F32, -1, -1)
 	checkLike(op, "up", up, gate)
 	checkLike(op, "dst", dst, gate)
-	o.vec.SwiGLU(f32s(dst), f32s(gate), f32s(up))
+	o.gate = gateTask{o.vec, f32s(dst), f32s(gate), f32s(up)}
+	o.runRows(pieces(dst.Len()), piece, &o.gate)
+}
+
+// gateTask gates pieces of rows.
+type gateTask struct {
+	vec           *vec.Kernels
+	dst, gate, up []float32
+}
+
+// Do computes pieces lo to hi-1.
+func (t *gateTask) Do(_, lo, hi int) {
+	lo, hi = lo*piece, min(hi*piece, len(t.dst))
+	t.vec.SwiGLU(t.dst[lo:hi], t.gate[lo:hi], t.up[lo:hi])
+}
+
+// piece is how many elements an item has where rows do not matter.
+const piece = 1 << 10
+
+// pieces is how many pieces n elements make.
+func pieces(n int) int { return (n + piece - 1) / piece }
+
+// fewElements is how many elements one thread computes sooner than others can
+// be woken.
+const fewElements = 1 << 14
+
+// runRows runs a task of rows, on other threads too if that pays.
+func (o *ops) runRows(rows, dim int, t Task) {
+	chunk := rows
+	if rows*dim > fewElements {
+		chunk = max(fewElements/4/max(dim, 1), 1)
+	}
+	o.pool.RunChunks(rows, chunk, t)
 }
 
 // checkF32 panics unless t is F32.

@@ -151,13 +151,17 @@ func (w *poolWorker) await(run uint32) {
 }
 
 // park blocks until run is signalled. The flag goes up before the last look at
-// the number, and whoever takes it down owes one message.
+// the number, and whoever takes it down owes one message. A message may be late:
+// signal can be held up between the number and the flag until the worker, which
+// saw the number, has finished that run and parks for the next. Hence the loop.
 func (w *poolWorker) park(run uint32) {
-	w.parked.Store(true)
-	if w.run.Load() == run && w.parked.CompareAndSwap(true, false) {
-		return
+	for w.run.Load() != run {
+		w.parked.Store(true)
+		if w.run.Load() == run && w.parked.CompareAndSwap(true, false) {
+			return
+		}
+		<-w.wake
 	}
-	<-w.wake
 }
 
 // pause yields the processor now and then, so that spinning does not starve

@@ -128,3 +128,30 @@ func BenchmarkPool(b *testing.B) {
 		pool.RunChunks(2, 1, task)
 	}
 }
+
+// signal can be held up between raising the number of a run and sending the
+// message; the worker may have finished that run and wait for the next when the
+// message comes.
+func TestPoolLateMessageStartsNothing(t *testing.T) {
+	w := &poolWorker{wake: make(chan struct{}, 1)}
+	w.wake <- struct{}{} // of a run that is over
+	returned := make(chan struct{})
+	go func() {
+		w.park(1)
+		close(returned)
+	}()
+	select {
+	case <-returned:
+		t.Fatal("a worker began a run that nobody signalled")
+	case <-time.After(50 * time.Millisecond):
+	}
+	w.run.Add(1)
+	if w.parked.CompareAndSwap(true, false) {
+		w.wake <- struct{}{}
+	}
+	select {
+	case <-returned:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a worker slept through its run")
+	}
+}

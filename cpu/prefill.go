@@ -14,7 +14,7 @@ import (
 // blockRows is about how many rows (positions times heads) a block has: enough
 // that widening keys and values costs little beside the products, few enough
 // that their scores and results stay in the second cache.
-const blockRows = 192
+const blockRows = 288
 
 // prefill cuts the call into blocks and runs them, the late and long ones first.
 func (a *attention) prefill() {
@@ -55,7 +55,7 @@ func (t *attendBlocks) Do(thread, lo, hi int) {
 	runs := a.heads / a.run
 	for i := lo; i < hi; i++ {
 		tile := a.firstTile + a.tiles - 1 - i/runs
-		b := block{
+		b := rowBlock{
 			a: a, w: &a.workers[thread],
 			first: max(tile*a.tileRows, first), last: min((tile+1)*a.tileRows, first+a.rows) - 1,
 			offset: first, head: i % runs * a.run,
@@ -64,8 +64,8 @@ func (t *attendBlocks) Do(thread, lo, hi int) {
 	}
 }
 
-// block is the rows of positions first to last and the heads of a run.
-type block struct {
+// rowBlock is the rows of positions first to last and the heads of a run.
+type rowBlock struct {
 	a           *attention
 	w           *worker
 	first, last int
@@ -75,7 +75,7 @@ type block struct {
 }
 
 // compute adds up every tile that a row of the block sees.
-func (b *block) compute() {
+func (b *rowBlock) compute() {
 	a, w := b.a, b.w
 	b.load()
 	v := &a.reach
@@ -104,7 +104,7 @@ func (l list) has(j int) bool { return len(l.index) > 0 && l.weight(j) != 0 }
 
 // load scales the queries into the worker's rows; rows that fill up the last
 // group are zero.
-func (b *block) load() {
+func (b *rowBlock) load() {
 	a, w := b.a, b.w
 	b.rows = (b.last - b.first + 1) * a.run
 	whole := (b.rows + vec.TileRows - 1) / vec.TileRows * vec.TileRows
@@ -119,13 +119,13 @@ func (b *block) load() {
 }
 
 // row is the part of a tensor [rows, heads, dim] that row i of the block is.
-func (b *block) row(x []float32, i int) []float32 {
+func (b *rowBlock) row(x []float32, i int) []float32 {
 	r, h := b.first-b.offset+i/b.a.run, b.head+i%b.a.run
 	return row(x, r*b.a.heads+h, b.a.dim)
 }
 
 // store writes the results.
-func (b *block) store() {
+func (b *rowBlock) store() {
 	for i := range b.rows {
 		finish(b.row(b.a.out, i), row(b.w.acc, i, b.a.dim), b.w.sum[i], b.a.reach.plan.Mixture)
 	}
@@ -133,7 +133,7 @@ func (b *block) store() {
 
 // add adds the tile in hand to the rows from position index from on; those
 // before it see nothing of the tile.
-func (b *block) add(from int) {
+func (b *rowBlock) add(from int) {
 	a, w, dim := b.a, b.w, b.a.dim
 	lo := from * a.run / vec.TileRows * vec.TileRows
 	k := a.o.vec
@@ -143,7 +143,8 @@ func (b *block) add(from int) {
 		k.Columns(w.columns, w.keys, w.n, dim)
 		q, columns := vec.Matrix{Data: w.q, Stride: dim}, vec.Matrix{Data: w.columns, Stride: vec.Tile}
 		for r := lo; r < b.rows; r += vec.TileRows {
-			k.Multiply(scores.From(r, 0), q.From(r, 0), columns, nil, dim, vec.Tile)
+			cols := (b.reach(r) + vec.Multiple - 1) / vec.Multiple * vec.Multiple
+			k.Multiply(scores.From(r, 0), q.From(r, 0), columns, nil, dim, cols)
 		}
 	}
 	b.mask(lo)
@@ -154,12 +155,24 @@ func (b *block) add(from int) {
 	k.Widen(w.wide[:w.n*dim], w.values)
 	acc, wide := vec.Matrix{Data: w.acc, Stride: dim}, vec.Matrix{Data: w.wide, Stride: dim}
 	for r := lo; r < b.rows; r += vec.TileRows {
-		k.Multiply(acc.From(r, 0), scores.From(r, 0), wide, w.scale[r:r+vec.TileRows], w.n, dim)
+		k.Multiply(acc.From(r, 0), scores.From(r, 0), wide, w.scale[r:r+vec.TileRows], b.reach(r), dim)
 	}
 }
 
+// reach is how many positions of the tile in hand the rows from r to the end of
+// their group can see at most; what the others see is masked. Leaving out
+// positions of no weight changes no bit.
+func (b *rowBlock) reach(r int) int {
+	w := b.w
+	if w.page < 0 {
+		return w.n
+	}
+	last := b.first + (min(r+vec.TileRows, b.rows)-1)/b.a.run
+	return min(w.n, last+1-w.page*device.PageLen)
+}
+
 // mask hides from each row what it does not see of the tile.
-func (b *block) mask(lo int) {
+func (b *rowBlock) mask(lo int) {
 	w, run := b.w, b.a.run
 	for i := lo / run; i*run < b.rows; i++ {
 		edge, middle := w.seen(&b.a.reach, b.first+i)

@@ -18,15 +18,27 @@ func (o *ops) Rope(x, pos device.Tensor, r device.Rope) {
 	pairs := r.Freqs.Dim(0)
 	device.Check(2*pairs <= dim, op, "%d pairs, want no more than half of dim %d", pairs, dim)
 	o.rope.fill(i32s(pos), f32s(r.Freqs), r.Scale)
-	rotate := o.vec.RotateHalves
+	o.turn = turnTask{x: f32s(x), heads: heads, dim: dim, table: &o.rope, pairs: pairs, rotate: o.vec.RotateHalves}
 	if r.Interleaved {
-		rotate = o.vec.RotatePairs
+		o.turn.rotate = o.vec.RotatePairs
 	}
-	v := f32s(x)
-	for i := range rows {
-		cos, sin := row(o.rope.cos, i, pairs), row(o.rope.sin, i, pairs)
-		for h := range heads {
-			rotate(row(v, i*heads+h, dim)[:2*pairs], cos, sin)
+	o.runRows(rows, heads*dim, &o.turn)
+}
+
+// turnTask rotates rows.
+type turnTask struct {
+	x                 []float32 // [rows, heads, dim]
+	heads, dim, pairs int
+	table             *ropeTable
+	rotate            func(x, cos, sin []float32)
+}
+
+// Do rotates rows lo to hi-1.
+func (t *turnTask) Do(_, lo, hi int) {
+	for r := lo; r < hi; r++ {
+		cos, sin := row(t.table.cos, r, t.pairs), row(t.table.sin, r, t.pairs)
+		for h := range t.heads {
+			t.rotate(row(t.x, r*t.heads+h, t.dim)[:2*t.pairs], cos, sin)
 		}
 	}
 }

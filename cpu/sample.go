@@ -88,7 +88,8 @@ func (m *sampler) choose(logits []float32, pos int32, s device.Sampling) int32 {
 func (m *sampler) draw(logits []float32, s device.Sampling, u float64) int32 {
 	m.fill(logits)
 	if s.TopK > 0 && s.TopK < len(m.kept) {
-		m.kept = topK(m.kept, s.TopK)
+		selectRank(m.kept, s.TopK)
+		m.kept = m.kept[:s.TopK]
 	}
 	m.softmax(float64(s.Temperature))
 	if s.TopP > 0 && s.TopP < 1 {
@@ -112,12 +113,44 @@ func (m *sampler) fill(logits []float32) {
 	}
 }
 
-// topK is the k first of c by rank, in any order: it halves the part that the
-// boundary lies in until the boundary is k.
-func topK(c []candidate, k int) []candidate {
+// selectRank moves the k first of c by rank to the front, in any order: it cuts
+// the part that the border lies in at a pivot until few are left, and sorts those.
+func selectRank(c []candidate, k int) {
+	const few = 16
+	for len(c) > few {
+		cut := partition(c)
+		if k <= cut {
+			c = c[:cut]
+		} else {
+			c, k = c[cut:], k-cut
+		}
+	}
 	slices.SortFunc(c, byRank)
-	return c[:k]
 }
+
+// partition cuts c in two, neither of them empty: nothing in the first part
+// ranks behind anything in the second.
+func partition(c []candidate) int {
+	n := len(c)
+	three := [3]candidate{c[0], c[n/2], c[n-1]}
+	slices.SortFunc(three[:], byRank)
+	pivot := three[1]
+	for i, j := 0, n-1; ; i, j = i+1, j-1 {
+		for ahead(&c[i], &pivot) {
+			i++
+		}
+		for ahead(&pivot, &c[j]) {
+			j--
+		}
+		if i >= j {
+			return max(i, 1)
+		}
+		c[i], c[j] = c[j], c[i]
+	}
+}
+
+// ahead reports whether a ranks before b.
+func ahead(a, b *candidate) bool { return a.logit > b.logit || a.logit == b.logit && a.id < b.id }
 
 // softmax fills in the shares.
 func (m *sampler) softmax(temperature float64) {
@@ -139,13 +172,22 @@ func (m *sampler) softmax(temperature float64) {
 	}
 }
 
-// topP keeps the fewest candidates, taken by rank, whose shares reach mass.
+// topP keeps the fewest candidates, taken by rank, whose shares reach mass. It
+// ranks no more of them than it seems to need, then more.
 func (m *sampler) topP(mass float64) {
-	slices.SortFunc(m.kept, byRank)
 	var sum float64
-	for i, c := range m.kept {
-		if sum += c.p; sum >= mass {
-			m.kept = m.kept[:i+1]
+	ranked := 0
+	for next := 128; ; next *= 8 {
+		next = min(next, len(m.kept))
+		selectRank(m.kept[ranked:], next-ranked)
+		slices.SortFunc(m.kept[ranked:next], byRank)
+		for ; ranked < next; ranked++ {
+			if sum += m.kept[ranked].p; sum >= mass {
+				m.kept = m.kept[:ranked+1]
+				return
+			}
+		}
+		if ranked == len(m.kept) {
 			return
 		}
 	}

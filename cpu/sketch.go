@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -12,8 +11,7 @@ import (
 // sequence seen and is then used again.
 type sketcher struct {
 	mean  []float32 // of the heads of a row, or of a block
-	top   []float64 // walk: the largest term of each element
-	sum   []float64 // walk: the sum of its terms
+	walk  walk
 	keys  []float64 // ranking: the elements of a row
 	order []int32   // ranking: blocks, best first
 }
@@ -84,14 +82,14 @@ func (o *ops) BlockSum(sum, x device.Tensor, kv device.KV) {
 	device.CheckShape(op, "sum", sum, device.F32, kv.K.Dim(0), -1, -1)
 	heads, dim := sum.Dim(1), sum.Dim(2)
 	checkHeads(op, x, heads, dim)
-	g := newPages(kv)
+	g, sums := newPages(kv), f32s(sum)
 	o.eachRow(op, kv, x.Dim(0), func(r, slot, _, p int) {
 		page := o.page(&g, slot, p/device.PageLen)
 		if page < 0 {
 			return
 		}
 		for h := range heads {
-			to := row(f32s(sum), page*heads+h, dim)
+			to := row(sums, page*heads+h, dim)
 			if p%device.PageLen == 0 {
 				clear(to)
 			}
@@ -103,17 +101,19 @@ func (o *ops) BlockSum(sum, x device.Tensor, kv device.KV) {
 // checkHeads panics unless x is rows of a multiple of heads.
 func checkHeads(op string, x device.Tensor, heads, dim int) {
 	device.CheckShape(op, "x", x, device.F32, -1, -1, dim)
-	device.Check(heads > 0 && x.Dim(1)%heads == 0, op, "%d heads in x, want a multiple of %d", x.Dim(1), heads)
+	if !(heads > 0 && x.Dim(1)%heads == 0) {
+		device.Check(false, op, "%d heads in x, want a multiple of %d", x.Dim(1), heads)
+	}
 }
 
 // headMean is the mean of the heads of row r of x that belong to head h of heads.
 func (o *ops) headMean(x device.Tensor, r, h, heads int) []float32 {
-	all, dim := x.Dim(1), x.Dim(2)
+	all, dim, v := x.Dim(1), x.Dim(2), f32s(x)
 	n := all / heads
 	mean := grown(&o.sketch.mean, dim)
-	copy(mean, row(f32s(x), r*all+h*n, dim))
+	copy(mean, row(v, r*all+h*n, dim))
 	for u := 1; u < n; u++ {
-		o.vec.Add(mean, row(f32s(x), r*all+h*n+u, dim))
+		o.vec.Add(mean, row(v, r*all+h*n+u, dim))
 	}
 	for i := range mean {
 		mean[i] /= float32(n)
@@ -183,15 +183,20 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 	if p.square {
 		w = every
 	}
+	size := q.Dim(1) * q.Dim(2)
+	scale := float32(1 / (float64(q.Dim(1)) * math.Sqrt(float64(q.Dim(2)))))
+	queries, keys, own := f32s(q), f32s(k), f32s(q)
+	if !c.Own.Absent() {
+		own = f32s(c.Own)
+	}
 	o.eachBlock(op, at, w, func(b chunkBlock) {
 		out := p.row(b, b.index)
 		for j := range out {
-			to := p.page(b, j)
-			from := q
-			if j == b.index && !c.Own.Absent() {
-				from = c.Own
+			from := queries
+			if j == b.index {
+				from = own
 			}
-			out[j] = pairOf(from, k, b.page, to)
+			out[j] = scale * dot32(row(from, b.page, size), row(keys, p.page(b, j), size))
 		}
 		shape(out, c)
 	})
@@ -214,7 +219,9 @@ func (o *ops) pairsOf(op string, t device.Tensor, kv device.KV) pairs {
 	} else {
 		device.CheckShape(op, "pairs", t, device.F32, kv.K.Dim(0), p.width)
 	}
-	device.Check(p.width >= kv.Pages.Dim(1), op, "pairs %v, want rows of at least %d", t, kv.Pages.Dim(1))
+	if !(p.width >= kv.Pages.Dim(1)) {
+		device.Check(false, op, "pairs %v, want rows of at least %d", t, kv.Pages.Dim(1))
+	}
 	return p
 }
 
@@ -234,11 +241,22 @@ func (p *pairs) row(b chunkBlock, i int) []float32 {
 	return row(p.data, p.page(b, i), p.width)[:i+1]
 }
 
-// pairOf is q·k / (heads·√width) of the sketches beside two pages.
-func pairOf(q, k device.Tensor, from, to int) float32 {
-	heads, width := q.Dim(1), q.Dim(2)
-	sum := dot(row(f32s(q), from, heads*width), row(f32s(k), to, heads*width))
-	return float32(sum / (float64(heads) * math.Sqrt(float64(width))))
+// dot32 is a product in f32, in four sums.
+func dot32(a, b []float32) float32 {
+	var s0, s1, s2, s3 float32
+	n := len(a) &^ 3
+	b = b[:len(a)]
+	for i := 0; i < n; i += 4 {
+		x, y := a[i:i+4:i+4], b[i:i+4:i+4]
+		s0 += x[0] * y[0]
+		s1 += x[1] * y[1]
+		s2 += x[2] * y[2]
+		s3 += x[3] * y[3]
+	}
+	for i := n; i < len(a); i++ {
+		s0 += a[i] * b[i]
+	}
+	return (s0 + s1) + (s2 + s3)
 }
 
 // shape brings a row of products to the form asked for. What is not finite
@@ -269,219 +287,4 @@ func shape(x []float32, c device.Compare) {
 		}
 		x[j] = float32(y)
 	}
-}
-
-// walkRow is the number of the row of a block in a tensor of n rows.
-func walkRow(b chunkBlock, slots, n int) int {
-	if slots > 1 {
-		return b.slot
-	}
-	return b.index % n
-}
-
-// Walk continues rows by one step.
-func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int) {
-	const op = "Walk"
-	if !src.Absent() {
-		checkLike(op, "src", src, dst)
-	}
-	checkWalk(op, dst, at.KV)
-	p, n, slots := o.pairsOf(op, pairs, at.KV), dst.Dim(0), at.KV.Len.Dim(0)
-	o.eachBlock(op, at, touched, func(b chunkBlock) {
-		r := walkRow(b, slots, n)
-		end := len(p.row(b, b.index))
-		sum := grown(&o.sketch.sum, end)
-		if dst.DType == device.F32 {
-			var from []float32
-			if !src.Absent() {
-				from = row(f32s(src), r, src.Dim(1))[:end]
-			}
-			o.walkLogs(sum, from, &p, b, float64(exponent))
-			for j, v := range sum {
-				row(f32s(dst), r, dst.Dim(1))[j] = float32(v)
-			}
-			return
-		}
-		var from []float64
-		if !src.Absent() {
-			from = row(f64s(src), r, src.Dim(1)/2)[:end]
-		}
-		walkScaled(sum, from, &p, b, exponent)
-		copy(row(f64s(dst), r, dst.Dim(1)/2), sum)
-	})
-}
-
-// checkWalk panics unless t is rows of a walk.
-func checkWalk(op string, t device.Tensor, kv device.KV) {
-	n := -1
-	if slots := kv.Len.Dim(0); slots > 1 {
-		n = slots
-	}
-	device.Check(t.DType == device.F32 || t.DType == device.I32, op, "rows %v, want F32 or I32", t)
-	device.CheckShape(op, "rows", t, t.DType, -1, -1)
-	device.Check(t.Dim(0) >= n && t.Dim(0) > 0, op, "rows %v, want at least %d", t, max(n, 1))
-}
-
-// f64s is the contents of rows of signed float64s.
-func f64s(t device.Tensor) []float64 { return as[float64](bytesOf(t)) }
-
-// walkLogs is ln Σ_m exp(src[m] + exponent·pairs[m][j]) less the largest.
-func (o *ops) walkLogs(sum []float64, src []float32, p *pairs, b chunkBlock, exponent float64) {
-	top := grown(&o.sketch.top, len(sum))
-	for j := range sum {
-		sum[j], top[j] = 0, math.Inf(-1)
-	}
-	if src == nil {
-		for j, e := range p.row(b, b.index) {
-			sum[j] = exponent * float64(e)
-		}
-		less(sum)
-		return
-	}
-	for m, l := range src {
-		for j, e := range p.row(b, m) {
-			top[j] = max(top[j], float64(l)+exponent*float64(e))
-		}
-	}
-	for m, l := range src {
-		for j, e := range p.row(b, m) {
-			if t := float64(l) + exponent*float64(e); t > math.Inf(-1) {
-				sum[j] += math.Exp(t - top[j])
-			}
-		}
-	}
-	for j := range sum {
-		if sum[j] > 0 {
-			sum[j] = top[j] + math.Log(sum[j])
-		} else {
-			sum[j] = math.Inf(-1)
-		}
-	}
-	less(sum)
-}
-
-// less subtracts the largest element but the first.
-func less(x []float64) {
-	top := slices.Max(x[min(1, len(x)-1):])
-	if top == math.Inf(-1) {
-		return
-	}
-	for j := range x {
-		x[j] -= top
-	}
-}
-
-// walkScaled is Σ_m src[m]·pairs[m][j]^exponent over the largest.
-func walkScaled(sum, src []float64, p *pairs, b chunkBlock, exponent int) {
-	clear(sum)
-	if src == nil {
-		for j, w := range p.row(b, b.index) {
-			sum[j] = power(float64(w), exponent)
-		}
-	}
-	for m, l := range src {
-		for j, w := range p.row(b, m) {
-			sum[j] += l * power(float64(w), exponent)
-		}
-	}
-	var top float64
-	for _, v := range sum[min(1, len(sum)-1):] {
-		top = max(top, math.Abs(v))
-	}
-	for j := range sum {
-		if top > 0 {
-			sum[j] /= top
-		}
-	}
-}
-
-// power is x to the n, n at least 1.
-func power(x float64, n int) float64 {
-	y := 1.0
-	for ; n > 0; n /= 2 {
-		if n%2 == 1 {
-			y *= x
-		}
-		x *= x
-	}
-	return y
-}
-
-// TopBlocks lists the blocks with the largest elements.
-func (o *ops) TopBlocks(l device.List, rows device.Tensor, at device.Newest, p device.Pick) {
-	const op = "TopBlocks"
-	checkWalk(op, rows, at.KV)
-	device.CheckShape(op, "list", l.Index, device.I32, -1, 1, -1)
-	device.CheckShape(op, "count", l.Count, device.I32, l.Index.Dim(0), 1)
-	groups, most := l.Index.Dim(0), l.Index.Dim(2)
-	device.Check(most >= at.KV.Pages.Dim(1), op, "lists of %d, want at least %d", most, at.KV.Pages.Dim(1))
-	slots := at.KV.Len.Dim(0)
-	o.eachBlock(op, at, touched, func(b chunkBlock) {
-		if b.group() >= groups {
-			o.d.fail("TopBlocks: block %d of the call, want 0 to %d", b.group(), groups-1)
-			return
-		}
-		keys := o.walkKeys(rows, walkRow(b, slots, rows.Dim(0)), b.index+1)
-		list := o.pick(keys, b, p)
-		copy(row(i32s(l.Index), b.group(), most), list)
-		i32s(l.Count)[b.group()] = int32(len(list))
-	})
-}
-
-// walkKeys is the first n elements of a row, NaN as -Inf.
-func (o *ops) walkKeys(rows device.Tensor, r, n int) []float64 {
-	keys := grown(&o.sketch.keys, n)
-	if rows.DType == device.F32 {
-		for j, v := range row(f32s(rows), r, rows.Dim(1))[:n] {
-			keys[j] = float64(v)
-		}
-	} else {
-		copy(keys, row(f64s(rows), r, rows.Dim(1)/2))
-	}
-	for j, v := range keys {
-		if v != v {
-			keys[j] = math.Inf(-1)
-		}
-	}
-	return keys
-}
-
-// pick is the blocks that a block reads, ascending.
-func (o *ops) pick(keys []float64, b chunkBlock, p device.Pick) []int32 {
-	v := reach{device.Plan{Span: p.Span}}
-	list := grown(&o.sketch.order, b.index+1)[:0]
-	for j := range b.index + 1 {
-		if v.sees(max(b.first, b.index*device.PageLen), j) {
-			list = append(list, int32(j))
-		}
-	}
-	n := p.Of(len(list))
-	if n >= len(list) {
-		return list
-	}
-	// The best, after those that are read in any case: its own, which is last,
-	// and the first.
-	own := len(list) - 1
-	lo, hi, k := 0, own, n-1
-	if p.Free {
-		hi = own + 1
-	} else if list[0] == 0 {
-		lo, k = 1, n-2
-	}
-	slices.SortFunc(list[lo:hi], func(x, y int32) int {
-		return cmp.Or(cmp.Compare(keys[y], keys[x]), cmp.Compare(x, y))
-	})
-	list = list[:lo+max(k, 0)]
-	if !slices.Contains(list, int32(b.index)) {
-		list = append(list, int32(b.index))
-	}
-	slices.Sort(list)
-	return list
-}
-
-// sees reports whether the row at p sees any position of block j.
-func (v *reach) sees(p, j int) bool {
-	last := min(j*device.PageLen+device.PageLen-1, p)
-	sink := min(last, v.plan.Span.Sink-1)
-	return v.spanned(p, last) || sink >= j*device.PageLen && v.spanned(p, sink)
 }

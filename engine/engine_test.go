@@ -73,8 +73,8 @@ type story struct {
 
 func stories(t *testing.T) (*engine.Engine, story) {
 	t.Helper()
-	e := open(t, need(t, shared+"models/stories260K.gguf"))
-	data, err := os.ReadFile(need(t, shared+"models/stories260K.json"))
+	e := open(t, "../testdata/stories260K.gguf")
+	data, err := os.ReadFile("../testdata/stories260K.json")
 	if err != nil {
 		t.Fatal(err)
 	}

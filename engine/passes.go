@@ -22,6 +22,39 @@ type passes struct {
 	prefill, decode []device.KV // by layer
 	host            []int32     // staging for ids, pos and end
 	active          []*kvcache.Seq
+
+	shape   sparse.Shape
+	tracers tracers // what watches the attention besides a test
+}
+
+// tracers is several tracers as one.
+type tracers []sparse.Tracer
+
+// Begin tells all of them.
+func (t tracers) Begin(p *sparse.Pass, layer int) {
+	for _, one := range t {
+		one.Begin(p, layer)
+	}
+}
+
+// Planned tells all of them.
+func (t tracers) Planned(p *sparse.Pass, layer int, plan device.Plan) {
+	for _, one := range t {
+		one.Planned(p, layer, plan)
+	}
+}
+
+// Attended tells all of them.
+func (t tracers) Attended(p *sparse.Pass, layer int, dst, q device.Tensor, plan device.Plan) {
+	for _, one := range t {
+		one.Attended(p, layer, dst, q, plan)
+	}
+}
+
+// watch adds a tracer to the policy.
+func (p *passes) watch(t sparse.Tracer) {
+	p.tracers = append(p.tracers, t)
+	p.policy.Trace = p.tracers
 }
 
 // passConfig is the sizes of the passes and what their attention is.
@@ -71,10 +104,11 @@ func (p *passes) alloc(dev device.Device, c passConfig) (err error) {
 
 // build makes the attention policy and ties its pages to those of the cache.
 func (p *passes) build(c passConfig, rows int) (err error) {
-	env := sparse.NewEnv(p.dev, sparse.Shape{
+	p.shape = sparse.Shape{
 		Layers: c.layers, Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim,
 		MaxLen: c.maxLen, Slots: c.slots, Rows: rows, Pages: p.cache.Config().Pages,
-	}, c.seed)
+	}
+	env := sparse.NewEnv(p.dev, p.shape, c.seed)
 	env.Rope = c.rope
 	if p.policy, err = c.attn.Build(env); err != nil {
 		return err

@@ -17,7 +17,7 @@ type Selection struct {
 	Heads  int   // query heads
 
 	plan   device.Plan
-	first  int // prefill: position of the first row
+	apart  bool // rows are of different slots and share no list
 	index  []int32
 	count  []int32
 	weight []float32 // nil: one each
@@ -55,8 +55,8 @@ func (s *Selection) List(row, head int) (index []int32, weights []float32) {
 	}
 	groups, width, most := s.plan.List.Index.Dim(0), s.plan.List.Index.Dim(1), s.plan.List.Index.Dim(2)
 	n := max(s.plan.List.Group, 1)
-	group := s.Pos[row]/n - s.first/n
-	if s.Decode {
+	group := s.Pos[row]/n - s.Pos[0]/n
+	if s.apart {
 		group = row
 	}
 	if group < 0 || group >= groups {
@@ -117,24 +117,23 @@ func (*selectionTracer) Begin(*sparse.Pass, int) {}
 
 // Planned reads the plan back.
 func (t *selectionTracer) Planned(p *sparse.Pass, layer int, plan device.Plan) {
-	s := readSelection(t.dev, p, layer, plan)
-	s.Heads = t.heads
+	s := readSelection(t.dev, p.KV(layer), p.Rows(), plan)
+	s.Layer, s.Decode, s.Slot, s.Heads = layer, p.Decode, p.Slot, t.heads
 	t.observe(s)
 }
 
 // Attended does nothing.
 func (*selectionTracer) Attended(*sparse.Pass, int, device.Tensor, device.Tensor, device.Plan) {}
 
-// readSelection copies a plan to the host. It waits.
-func readSelection(dev device.Device, p *sparse.Pass, layer int, plan device.Plan) Selection {
-	s := Selection{Layer: layer, Decode: p.Decode, Slot: p.Slot, first: p.First, plan: plan}
-	s.Pos = rowPositions(dev, p, layer)
+// readSelection copies a plan for rows of kv to the host. It waits; a failure
+// sticks to the device and is reported by its next Sync.
+func readSelection(dev device.Device, kv device.KV, rows int, plan device.Plan) Selection {
+	s := Selection{plan: plan, Pos: rowPositions(dev, kv, rows), apart: kv.Len.Dim(0) > 1}
 	if plan.Middle != device.Blocks && plan.Middle != device.Tokens {
 		return s
 	}
 	l := plan.List
 	s.index, s.count = make([]int32, l.Index.Len()), make([]int32, l.Count.Len())
-	// A failure sticks to the device and is reported by its next Sync.
 	_ = read(dev, s.index, l.Index)
 	_ = read(dev, s.count, l.Count)
 	if !l.Weight.Absent() {
@@ -144,19 +143,18 @@ func readSelection(dev device.Device, p *sparse.Pass, layer int, plan device.Pla
 	return s
 }
 
-// rowPositions is the position of each row of a pass, -1 for idle slots.
-func rowPositions(dev device.Device, p *sparse.Pass, layer int) []int {
-	pos := make([]int, p.Rows())
-	if !p.Decode {
-		for i := range pos {
-			pos[i] = p.First + i
+// rowPositions is the position of each row of a call, -1 for those of idle slots:
+// rows of one slot are its last, and rows of several slots are the last of each.
+func rowPositions(dev device.Device, kv device.KV, rows int) []int {
+	lens := make([]int32, kv.Len.Dim(0))
+	_ = read(dev, lens, kv.Len)
+	pos := make([]int, rows)
+	for i := range pos {
+		if len(lens) == 1 {
+			pos[i] = int(lens[0]) - rows + i
+		} else {
+			pos[i] = int(lens[i]) - 1
 		}
-		return pos
-	}
-	lens := make([]int32, p.Rows())
-	_ = read(dev, lens, p.KV(layer).Len)
-	for i, n := range lens {
-		pos[i] = int(n) - 1
 	}
 	return pos
 }

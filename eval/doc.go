@@ -7,6 +7,7 @@
 //   - [Work]: what a prefill or a decode step must read and compute.
 //   - [Machine]: what this machine can read and compute, measured.
 //   - [Speed]: runs of a benchmark, with the floor beside them.
+//   - [Audit]: sparse attention beside dense, as JSON or a page of heat maps.
 //
 // Start reading at perplexity.go, then work.go, then speed.go.
 package eval

@@ -38,5 +38,9 @@ cat <<END
 
 END
 printf "Once upon a time"
-bin/gollm generate -m testdata/stories260K.gguf -p "Once upon a time" --temp 0 -n 200
-echo
+tell() { bin/gollm generate -m testdata/stories260K.gguf -p "Once upon a time" --temp 0 -n 200; }
+if ! { stats=$(tell 2>&1 >&3); } 3>&1; then
+	printf "\n%s\n" "$stats" >&2
+	exit 1
+fi
+printf "\n\n%s\n" "$stats"

@@ -138,7 +138,7 @@ class Context:
     def time_decode(self, depth, n):
         """Tokens per second of n single-token steps after depth tokens in the cache."""
         if self.length < depth:
-            self.extend(self._random(depth - self.length))
+            self.fill(depth)
         self.truncate(depth)
         token = (lc.llama_token * 1)(0)
         batch = lc.llama_batch_get_one(token, 1)
@@ -155,6 +155,27 @@ class Context:
         self.truncate(depth)
         return n / seconds
 
+    def fill(self, depth, base=256):
+        """Makes the cache depth tokens long with copies of base computed ones.
+
+        A step's cost does not depend on the values in the cache, and a real prefill
+        of a large model to 8,192 tokens takes many minutes. The sequence's state is
+        read, repeated and set; its layout is that of the pinned version.
+        """
+        base = min(base, depth)
+        self.truncate(0)
+        self.extend(self._random(base))
+        if base == depth:
+            return
+        size = lc.llama_state_seq_get_size(self.ctx, 0)
+        state = np.zeros(size, np.uint8)
+        lc.llama_state_seq_get_data(self.ctx, _bytes(state), size, 0)
+        longer = _repeat(state, base, depth)
+        self.truncate(0)
+        if not lc.llama_state_seq_set_data(self.ctx, _bytes(longer), len(longer), 0):
+            raise SystemExit(f"llama.cpp does not take a cache of {depth} tokens")
+        self.length = depth
+
     def close(self):
         lc.llama_free(self.ctx)
 
@@ -166,3 +187,50 @@ class Context:
     def _random(self, n):
         draw = random.Random(self.length * 1000003 + n)
         return [draw.randrange(self.engine.vocab_size) for _ in range(n)]
+
+
+def _bytes(array):
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+
+
+def _repeat(state, base, depth):
+    """The state of a sequence of base tokens, repeated to depth tokens, uint8 [n].
+
+    The layout: magic, sequence, streams, cells; position, 1 and sequence of every
+    cell; transposed, layers; keys of every layer (type, bytes of a row, rows); values
+    the same way, or if transposed (type, bytes of an element, rows, elements).
+    """
+    at, out = 0, []
+
+    def copy(n):
+        nonlocal at
+        at += n
+        out.append(state[at - n : at])
+        return int.from_bytes(out[-1].tobytes(), "little")
+
+    def repeat(rows, size):
+        nonlocal at
+        cells = state[at : at + rows * base * size].reshape(rows, base, size)
+        at += cells.size
+        out.append(cells[:, np.arange(depth) % base].reshape(-1))
+
+    copy(12)
+    if copy(4) != base:
+        raise SystemExit("llama.cpp's state has another layout than the pinned version's")
+    out[-1] = np.array([depth], "<u4").view(np.uint8)
+    at += base * 12
+    cells = np.tile(np.array([0, 1, 0], "<u4"), (depth, 1))
+    cells[:, 0] = np.arange(depth)
+    out.append(cells.reshape(-1).view(np.uint8))
+    transposed, layers = copy(4), copy(4)
+    for part in "kv":
+        for _ in range(layers):
+            copy(4)
+            if part == "v" and transposed:
+                size, rows = copy(4), copy(4)
+                repeat(rows, size)
+            else:
+                repeat(1, copy(8))
+    if at != len(state):
+        raise SystemExit("llama.cpp's state has another layout than the pinned version's")
+    return np.concatenate(out)

@@ -252,6 +252,9 @@ func (s *Spec) String() string {
 	}
 	pre := s.format(func(it item) bool { return it.prefill })
 	dec := s.format(func(it item) bool { return it.decode })
+	if pre == "dense" && dec == "dense" {
+		return "dense"
+	}
 	return "prefill=" + pre + " decode=" + dec
 }
 

@@ -53,6 +53,7 @@ type DecodeOptions struct {
 // character, so does the text. Ids outside the vocabulary have no text.
 func (t *Tokenizer) Decode(ids []int32, o DecodeOptions) string {
 	var b strings.Builder
+	b.Grow(4 * len(ids))
 	strip := t.strips(o)
 	for _, id := range ids {
 		piece := t.piece(id, o)

@@ -18,7 +18,7 @@ func FuzzTokenize(f *testing.F) {
 		f.Add(seed)
 	}
 	toks := []*Tokenizer{mustNew(f, tinyBytes()), mustNew(f, tinyPieces())}
-	for _, name := range benchVocabs {
+	for _, name := range sharedVocabs {
 		if _, err := os.Stat("../../shared/data/tokenizer/" + name + ".gguf"); err == nil {
 			toks = append(toks, sharedTokenizer(f, "tokenizer/"+name+".gguf"))
 		}

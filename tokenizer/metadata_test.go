@@ -27,6 +27,9 @@ func (m mapMetadata) Strings(key string) ([]string, error) { return mapValue[[]s
 func (m mapMetadata) Floats(key string) ([]float64, error) { return mapValue[[]float64](m, key) }
 func (m mapMetadata) Ints(key string) ([]int, error)       { return mapValue[[]int](m, key) }
 
+// sharedVocabs are the shared vocabularies.
+var sharedVocabs = []string{"llama-bpe", "llama-spm"}
+
 // sharedFile returns the path of a shared test file. Without it the test is skipped
 // on a desk and fails in continuous integration.
 func sharedFile(t testing.TB, name string) string {

@@ -307,7 +307,7 @@ func TestStream(t *testing.T) {
 // gives the book.
 func TestStreamBook(t *testing.T) {
 	book := readShared(t, "text/war-and-peace.txt")[:400_000] + "😀👨‍👩‍👧‍👦 🦙\u3000é"
-	for _, name := range benchVocabs {
+	for _, name := range sharedVocabs {
 		tok := sharedTokenizer(t, "tokenizer/"+name+".gguf")
 		s := tok.Stream(DecodeOptions{})
 		var b strings.Builder

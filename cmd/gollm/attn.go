@@ -16,7 +16,12 @@ import (
 const attnLong = `List the attention systems that --attn takes, or tell about one of them.
 
 An attention system says which of the stored tokens each new one reads. dense
-reads all of them and is exact.`
+reads all of them and is exact.
+
+` + attnHelp + `
+
+Systems that are combined work in the order of their stages: rows, window,
+select, sample, value; a phase takes one of each stage.`
 
 func newAttn() *cobra.Command {
 	return &cobra.Command{
@@ -71,9 +76,9 @@ func findAttn(name string) *sparse.Entry {
 // attnTable is one line for each system.
 func attnTable() string {
 	t := newTable()
-	t.AppendHeader(table.Row{"name", "used in", "what it is"})
+	t.AppendHeader(table.Row{"name", "used in", "stage", "what it is"})
 	for _, e := range sparse.Methods() {
-		t.AppendRow(table.Row{e.Name, phasesText(e.Doc), e.Title})
+		t.AppendRow(table.Row{e.Name, phasesText(e.Doc), stageText(e.Doc), e.Title})
 	}
 	return t.Render() + "\n"
 }
@@ -94,7 +99,7 @@ func attnDoc(e *sparse.Entry) string {
 	t := newTable()
 	for _, row := range []table.Row{
 		{"name", e.Name}, {"what it is", e.Title}, {"source", e.Source}, {"used in", phasesText(e.Doc)},
-		{"stage", stageText(e.Doc)}, {"chooses", e.Granularity}, {"reads", e.Reads},
+		{"stage", stageText(e.Doc)}, {"chooses", e.Granularity}, {"reads", e.Reads}, {"prompt", wholeText(e.Doc)},
 	} {
 		if fmt.Sprint(row[1]) != "" {
 			t.AppendRow(row)
@@ -106,13 +111,25 @@ func attnDoc(e *sparse.Entry) string {
 	text := t.Render() + "\n"
 	if options := e.Options(); len(options) > 0 {
 		o := newTable()
-		o.AppendHeader(table.Row{"option", "default", "meaning"})
+		o.AppendHeader(table.Row{"option", "default", "unit or values", "meaning"})
 		for _, opt := range options {
-			o.AppendRow(table.Row{opt.Name, strings.TrimSpace(opt.Default + " " + opt.Unit), opt.Doc})
+			allowed := opt.Unit
+			if len(opt.Values) > 0 {
+				allowed = strings.Join(opt.Values, ", ")
+			}
+			o.AppendRow(table.Row{opt.Name, opt.Default, allowed, opt.Doc})
 		}
 		text += "\n" + o.Render() + "\n"
 	}
 	return text
+}
+
+// wholeText says when a prompt cannot be read in parts.
+func wholeText(d sparse.Doc) string {
+	if d.Whole {
+		return "is read in one pass over all of it"
+	}
+	return ""
 }
 
 // stageText is the place of a system among those that it is combined with.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/eval"
 )
 
@@ -67,6 +70,7 @@ func newBench() *cobra.Command {
 	f.BoolVar(&b.csv, "csv", false, "print CSV")
 	f.BoolVar(&b.markdown, "markdown", false, "print a Markdown table")
 	b.cache.register(cmd, "tokens of context (default: as many as are needed)")
+	b.cache.audit.register(cmd)
 	b.model.registerDevice(cmd)
 	return cmd
 }
@@ -106,7 +110,9 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	}
 	defer m.Close()
 	o := eval.SpeedOptions{Tasks: eval.Tasks(b.prefill, b.decode), Steps: b.steps, Reps: b.reps}
-	r, err := m.runner(&b.cache, max(o.Context(), b.cache.context), 0)
+	timed := b.cache
+	timed.audit = auditFlags{} // it would be timed too
+	r, err := m.runner(&timed, max(o.Context(), b.cache.context), 0)
 	if err != nil {
 		return err
 	}
@@ -131,7 +137,25 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return errors.Join(errInterrupted, err)
 	}
-	return nil
+	return b.auditRun(ctx, cmd, m, r, o)
+}
+
+// auditRun runs each task once more under the audit that the flags ask for. What
+// it finds is of random tokens and of a cache that repeats: how much is read
+// means something, how wrong it is does not.
+func (b *benchFlags) auditRun(ctx context.Context, cmd *cobra.Command, m *openModel, r *engine.Runner, o eval.SpeedOptions) error {
+	if !b.cache.audit.on() {
+		return nil
+	}
+	if err := b.cache.audit.watch(r); err != nil {
+		return err
+	}
+	o.Reps = 1
+	o.Progress = nil
+	if _, err := eval.MeasureSpeed(ctx, r, m.Model.Vocab, eval.Budget{}, device.Peaks{}, o); err != nil {
+		return err
+	}
+	return b.cache.audit.finish(cmd, m)
 }
 
 // benchReport is the JSON form of a benchmark.

@@ -66,6 +66,7 @@ func newChat() *cobra.Command {
 	c.template.register(cmd, "what the model is told before the conversation")
 	cmd.Flags().IntVarP(&c.limit, "tokens", "n", -1, "tokens of an answer at most; -1: until the model ends it")
 	c.sampling.register(cmd)
+	c.cache.audit.register(cmd)
 	c.cache.register(cmd, fmt.Sprintf("tokens of context (default: what the model was trained for, at most %d)", chatContext))
 	c.model.registerDevice(cmd)
 	return cmd
@@ -86,7 +87,7 @@ func (c *chatFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return s.run(cmd.Context())
+	return errors.Join(s.run(cmd.Context()), c.cache.audit.finish(cmd, m))
 }
 
 // newSession makes everything that a conversation needs.

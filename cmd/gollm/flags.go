@@ -22,11 +22,6 @@ type modelFlags struct {
 	threads int
 }
 
-func (m *modelFlags) register(cmd *cobra.Command) {
-	m.registerPath(cmd)
-	m.registerDevice(cmd)
-}
-
 // registerDevice registers what runs the model; it follows the flags that a
 // newcomer looks for.
 func (m *modelFlags) registerDevice(cmd *cobra.Command) {
@@ -61,20 +56,21 @@ type cacheFlags struct {
 	context int
 	kv      string
 	attn    string
+	audit   auditFlags // registered by the commands that print an audit
 }
 
 func (c *cacheFlags) register(cmd *cobra.Command, context string) {
 	f := cmd.Flags()
 	f.IntVar(&c.context, "ctx", 0, context)
 	f.StringVar(&c.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
-	f.StringVar(&c.attn, "attn", "dense", "attention system: "+strings.Join(attnNames(), ", ")+"; gollm attn tells about them")
+	f.StringVar(&c.attn, "attn", "dense", "attention system, or @FILE.yaml: "+strings.Join(attnNames(), ", ")+"; gollm attn tells about them")
 	completeWith(cmd, "kv", func() []string { return []string{"f16", "f32"} })
 	completeWith(cmd, "attn", attnNames)
 }
 
 // spec reads --attn.
 func (c *cacheFlags) spec() (*sparse.Spec, error) {
-	s, err := sparse.Parse(c.attn)
+	s, err := readSpec(c.attn)
 	if err != nil {
 		return nil, usagef("--attn: %v", err)
 	}
@@ -99,6 +95,9 @@ func (c *cacheFlags) check() error {
 	}
 	if c.context < 0 {
 		return usagef("--ctx %d, want a number of tokens above 0", c.context)
+	}
+	if err := c.audit.check(); err != nil {
+		return err
 	}
 	_, err := c.dtype()
 	return err

@@ -75,6 +75,7 @@ func newGenerate() *cobra.Command {
 	f.StringArrayVar(&g.stop, "stop", nil, "end at this text, which is left out (repeatable)")
 	g.sampling.register(cmd)
 	g.cache.register(cmd, "tokens of context (default: as many as are needed)")
+	g.cache.audit.register(cmd)
 	g.tokens.register(cmd)
 	f.BoolVar(&g.ignoreEnd, "ignore-eos", false, "go on when the model ends its text")
 	f.BoolVar(&g.json, "json", false, "print one JSON object at the end instead of text")
@@ -202,7 +203,7 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Run
 	if res.Stop != engine.StopCancelled || len(res.Tokens) > 0 {
 		sum.Hash = logitsHash(seq, m.Model.Vocab)
 	}
-	if err := sum.print(cmd, g.json); err != nil {
+	if err := errors.Join(sum.print(cmd, g.json), g.cache.audit.finish(cmd, m)); err != nil {
 		return err
 	}
 	if res.Stop == engine.StopCancelled {

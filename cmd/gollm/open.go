@@ -80,6 +80,11 @@ func (o *openModel) runner(c *cacheFlags, context int, seed uint64) (*engine.Run
 	if err != nil {
 		return nil, err
 	}
+	if c.audit.on() {
+		if err := c.audit.watch(r); err != nil {
+			return nil, err
+		}
+	}
 	o.log("context of %d tokens, KV cache %s at most, %s", context, sizeText(o.cacheSize(context, kv)), r.Attn())
 	return r, nil
 }

@@ -48,6 +48,7 @@ func newPerplexity() *cobra.Command {
 	p.model.registerPath(cmd)
 	p.text.register(cmd, "the text")
 	p.cache.register(cmd, "tokens of a window (default 512)")
+	p.cache.audit.register(cmd)
 	cmd.Flags().IntVar(&p.stride, "stride", 0, "begin windows this many tokens apart and score as many")
 	cmd.Flags().BoolVar(&p.json, "json", false, "print one JSON object")
 	p.model.registerDevice(cmd)
@@ -107,7 +108,7 @@ func (p *perplexityFlags) measure(cmd *cobra.Command, m *openModel, ids []int32,
 		return err
 	}
 	if res.Tokens > 0 {
-		if err := p.print(cmd, m, r.Attn(), o, res); err != nil {
+		if err := errors.Join(p.print(cmd, m, r.Attn(), o, res), p.cache.audit.finish(cmd, m)); err != nil {
 			return err
 		}
 	}

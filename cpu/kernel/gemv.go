@@ -7,7 +7,7 @@ const gemvRows = 4
 
 // gemvTokens is the largest batch that the matrix-vector loops do faster than
 // the tiled ones.
-const gemvTokens = 6
+const gemvTokens = 4
 
 // gemvLoop multiplies 4 rows, stride bytes apart, with one or two tokens whose
 // blocks are step bytes apart: out is f32 [tokens][4].

@@ -17,10 +17,11 @@ type loops struct {
 	isa      ISA
 	compute  func(p *Product, b *Batch, s *Scratch, lo, hi int)
 	quantize func(dst []actBlock, step int, x []float32, s scaling)
+	peak     *peakLoops
 }
 
 // portable is the definition.
-var portable = loops{Portable, computeGo, quantizeGo}
+var portable = loops{Portable, computeGo, quantizeGo, &portablePeak}
 
 // available is what this processor can run, best last; current is in use.
 var (

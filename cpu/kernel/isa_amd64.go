@@ -10,7 +10,7 @@ func nativeLoops() []loops {
 	x := &cpu.X86
 	var all []loops
 	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI && x.HasFMA {
-		all = append(all, loops{AVX512, computeAVX512, quantizeAVX512})
+		all = append(all, loops{AVX512, computeAVX512, quantizeAVX512, &peakAVX512})
 	}
 	return all
 }
@@ -105,4 +105,10 @@ func quantizeAVX512(dst []actBlock, step int, x []float32, s scaling) {
 	if len(x) > n*superLen {
 		quantizeGo(dst[n*step:], step, x[n*superLen:], s)
 	}
+}
+
+// peakAVX512 runs 24 chains of products of 64 bytes or 16 floats.
+var peakAVX512 = peakLoops{
+	integer: peakVNNI, float: peakFMA, read: peakRead,
+	integers: 24 * 64 * 2, floats: 24 * 16 * 2,
 }

@@ -17,6 +17,8 @@ var Go = &Kernels{
 	RotatePairs:  rotatePairs,
 	ToHalf:       toHalf,
 	FromHalf:     fromHalf,
+	LogTop:       logTop,
+	LogSum:       logSum,
 	Softmax:      softmax,
 	Multiply:     multiply,
 	Columns:      columns,
@@ -51,6 +53,25 @@ func swiGLU(dst, gate, up []float32) {
 	for i := range dst {
 		g := float64(gate[i])
 		dst[i] = float32(g / (1 + math.Exp(-g)) * float64(up[i]))
+	}
+}
+
+// term is x·scale + shift, rounded once.
+func term(x, scale, shift float32) float32 {
+	return float32(float64(x)*float64(scale) + float64(shift))
+}
+
+func logTop(top, x []float32, scale, shift float32) {
+	top = top[:len(x)]
+	for j, v := range x {
+		top[j] = max(top[j], term(v, scale, shift))
+	}
+}
+
+func logSum(sum, top, x []float32, scale, shift float32) {
+	sum, top = sum[:len(x)], top[:len(x)]
+	for j, v := range x {
+		sum[j] += float32(math.Exp(float64(term(v, scale, shift) - top[j])))
 	}
 }
 

@@ -23,6 +23,8 @@ type assembly struct {
 	rotatePairs  func(x, cos, sin *float32, n int)
 	toHalf       func(dst *uint16, x *float32, n int)
 	fromHalf     func(dst *float32, x *uint16, n int)
+	logTop       func(top, x *float32, scale, shift float32, n int)
+	logSum       func(sum, top, x *float32, scale, shift float32, n int)
 	softmax      func(s, top, sum, scale *float32, rows int)
 	columns      func(dst *float32, k *uint16, dim, blocks int)
 	tiles        []strip     // widest first
@@ -46,6 +48,7 @@ var avx512 = assembly{
 	isa: kernel.AVX512, lanes: 16, wide: 64,
 	add: addAVX512, sumSquares: sumSquaresAVX512, scaleMul: scaleMulAVX512, swiGLU: swiGLUAVX512,
 	rotateHalves: rotateHalvesAVX512, rotatePairs: rotatePairsAVX512, toHalf: toHalfAVX512, fromHalf: fromHalfAVX512,
+	logTop: logTopAVX512, logSum: logSumAVX512,
 	softmax: softmaxAVX512, columns: columnsAVX512,
 	tiles: []strip{{64, tile64AVX512}, {32, tile32AVX512}, {16, tile16AVX512}},
 	scores: [2][3]score{
@@ -66,6 +69,7 @@ var avx2 = assembly{
 	isa: kernel.AVX2, lanes: 8, wide: 16,
 	add: addAVX2, sumSquares: sumSquaresAVX2, scaleMul: scaleMulAVX2, swiGLU: swiGLUAVX2,
 	rotateHalves: rotateHalvesAVX2, rotatePairs: rotatePairsAVX2, toHalf: toHalfAVX2, fromHalf: fromHalfAVX2,
+	logTop: logTopAVX2, logSum: logSumAVX2,
 	softmax: softmaxAVX2, columns: columnsAVX2,
 	tiles: []strip{{16, tile16AVX2}},
 	scores: [2][3]score{
@@ -107,6 +111,8 @@ func (a *assembly) kernels() *Kernels {
 		RotatePairs:  a.RotatePairs,
 		ToHalf:       a.ToHalf,
 		FromHalf:     a.FromHalf,
+		LogTop:       a.LogTop,
+		LogSum:       a.LogSum,
 		Softmax:      a.Softmax,
 		Multiply:     a.Multiply,
 		Columns:      a.Columns,
@@ -171,6 +177,28 @@ func (a *assembly) FromHalf(dst []float32, x []uint16) {
 	n := a.whole(len(dst))
 	a.fromHalf(at(dst), at(x), n/a.lanes)
 	fromHalf(dst[n:], x[n:])
+}
+
+// taken is how many of n elements the loops of logarithms take.
+func (a *assembly) taken(n int) int {
+	if a.isa == kernel.AVX512 {
+		return n
+	}
+	return a.whole(n)
+}
+
+func (a *assembly) LogTop(top, x []float32, scale, shift float32) {
+	top = top[:len(x)]
+	n := a.taken(len(x))
+	a.logTop(at(top), at(x), scale, shift, n)
+	logTop(top[n:], x[n:], scale, shift)
+}
+
+func (a *assembly) LogSum(sum, top, x []float32, scale, shift float32) {
+	sum, top = sum[:len(x)], top[:len(x)]
+	n := a.taken(len(x))
+	a.logSum(at(sum), at(top), at(x), scale, shift, n)
+	logSum(sum[n:], top[n:], x[n:], scale, shift)
 }
 
 func (a *assembly) Softmax(s, top, sum, scale []float32) {

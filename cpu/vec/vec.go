@@ -40,6 +40,13 @@ type Kernels struct {
 	// FromHalf widens half precision, which is exact.
 	FromHalf func(dst []float32, x []uint16)
 
+	// LogTop keeps the largest of logarithms: top[j] = max(top[j], x[j]·scale +
+	// shift), for as many as x has.
+	LogTop func(top, x []float32, scale, shift float32)
+	// LogSum adds what they are the logarithms of, over the largest:
+	// sum[j] += exp(x[j]·scale + shift - top[j]). x may be -Inf; top may not.
+	LogSum func(sum, top, x []float32, scale, shift float32)
+
 	// Softmax adds a tile of scores, in units of ln 2, to the running softmax of
 	// each row: with M the larger of top and the tile's largest score,
 	// scale = 2^(top-M), s = 2^(s-M), sum = sum·scale + Σ s, top = M.

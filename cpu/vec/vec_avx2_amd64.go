@@ -148,3 +148,13 @@ func gatherFull1x16AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead
 //
 //go:noescape
 func gatherFull1x8AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// logTopAVX2 is the largest term so far: top = max(top, x·scale + shift).
+//
+//go:noescape
+func logTopAVX2(top *float32, x *float32, scale float32, shift float32, n int)
+
+// logSumAVX2 adds a term: sum += exp(x·scale + shift - top).
+//
+//go:noescape
+func logSumAVX2(sum *float32, top *float32, x *float32, scale float32, shift float32, n int)

@@ -2077,3 +2077,80 @@ end74:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
+
+// func logTopAVX2(top *float32, x *float32, scale float32, shift float32, n int)
+// Requires: AVX, FMA3
+TEXT ·logTopAVX2(SB), NOSPLIT, $0-32
+	MOVQ         top+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS scale+16(FP), Y0
+	VBROADCASTSS shift+20(FP), Y1
+	MOVQ         n+24(FP), DX
+	SHRQ         $0x03, DX
+	TESTQ        DX, DX
+	JZ           end76
+
+loop75:
+	VMOVUPS     (CX), Y2
+	VFMADD213PS Y1, Y0, Y2
+	VMAXPS      (AX), Y2, Y2
+	VMOVUPS     Y2, (AX)
+	ADDQ        $0x00000020, AX
+	ADDQ        $0x00000020, CX
+	DECQ        DX
+	JNZ         loop75
+
+end76:
+	VZEROUPPER
+	RET
+
+// func logSumAVX2(sum *float32, top *float32, x *float32, scale float32, shift float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·logSumAVX2(SB), NOSPLIT, $0-40
+	MOVQ         sum+0(FP), AX
+	MOVQ         top+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VBROADCASTSS scale+24(FP), Y0
+	VBROADCASTSS shift+28(FP), Y1
+	MOVQ         n+32(FP), BX
+	SHRQ         $0x03, BX
+	TESTQ        BX, BX
+	JZ           end78
+
+loop77:
+	VMOVUPS      (DX), Y2
+	VFMADD213PS  Y1, Y0, Y2
+	VSUBPS       (CX), Y2, Y2
+	VCMPPS       $0x05, f32_c2ae0000AVX2<>+0(SB), Y2, Y3
+	VMOVUPS      f32_c2ae0000AVX2<>+0(SB), Y4
+	VMAXPS       Y2, Y4, Y2
+	VMOVUPS      f32_42b00000AVX2<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMULPS       f32_3fb8aa3bAVX2<>+0(SB), Y2, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS f32_3f318000AVX2<>+0(SB), Y4, Y2
+	VFNMADD231PS f32_b95e8083AVX2<>+0(SB), Y4, Y2
+	VMOVUPS      f32_39506967AVX2<>+0(SB), Y5
+	VFMADD213PS  f32_3ab743ceAVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3c088908AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3d2aa9c1AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3e2aaaaaAVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f000000AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y2, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VANDPS       Y3, Y5, Y2
+	VADDPS       (AX), Y2, Y2
+	VMOVUPS      Y2, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+	DECQ         BX
+	JNZ          loop77
+
+end78:
+	VZEROUPPER
+	RET

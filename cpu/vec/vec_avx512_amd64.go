@@ -158,3 +158,13 @@ func gatherFull1x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahe
 //
 //go:noescape
 func gatherFull1x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// logTopAVX512 is the largest term so far: top = max(top, x·scale + shift).
+//
+//go:noescape
+func logTopAVX512(top *float32, x *float32, scale float32, shift float32, n int)
+
+// logSumAVX512 adds a term: sum += exp(x·scale + shift - top).
+//
+//go:noescape
+func logSumAVX512(sum *float32, top *float32, x *float32, scale float32, shift float32, n int)

@@ -297,3 +297,42 @@ func BenchmarkKernel(b *testing.B) {
 		})
 	}
 }
+
+// TestLogs sums terms of many sizes, some of them -Inf.
+func TestLogs(t *testing.T) {
+	natives(t, func(t *testing.T, k *Kernels) {
+		for _, n := range lengths {
+			fast, slow := [2][]float32{make([]float32, n), make([]float32, n)}, [2][]float32{make([]float32, n), make([]float32, n)}
+			for j := range n {
+				fast[0][j], slow[0][j] = -math.MaxFloat32, -math.MaxFloat32
+			}
+			terms := func(f func(x []float32, shift float32)) {
+				for m := range 9 {
+					x := normal(n + m)[m:]
+					for j := range x {
+						if (j+m)%5 == 0 || j%11 == 3 {
+							x[j] = float32(math.Inf(-1))
+						}
+					}
+					f(x, 10*float32(m%4))
+				}
+			}
+			terms(func(x []float32, shift float32) {
+				k.LogTop(fast[0], x, 8, shift)
+				Go.LogTop(slow[0], x, 8, shift)
+			})
+			compare(t, fmt.Sprint("LogTop ", n), fast[0], slow[0], 1e-7)
+			copy(fast[0], slow[0])
+			terms(func(x []float32, shift float32) {
+				k.LogSum(fast[1], fast[0], x, 8, shift)
+				Go.LogSum(slow[1], slow[0], x, 8, shift)
+			})
+			compare(t, fmt.Sprint("LogSum ", n), fast[1], slow[1], 2e-6)
+			for j := range n {
+				if j%11 == 3 && slow[1][j] != 0 || j%11 != 3 && slow[1][j] < 0.9 {
+					t.Fatalf("LogSum %d: sum[%d] = %v over the largest term %v", n, j, slow[1][j], slow[0][j])
+				}
+			}
+		}
+	})
+}

@@ -25,6 +25,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		{"sample", func(t *testing.T, d device.Device) { runAll(t, d, sampleCases()) }},
 		{"append", func(t *testing.T, d device.Device) { runAll(t, d, appendCases()) }},
 		{"attend", func(t *testing.T, d device.Device) { runAll(t, d, attendCases()) }},
+		{"sketch", func(t *testing.T, d device.Device) { runAll(t, d, sketchCases()) }},
 		{"reuse", func(t *testing.T, d device.Device) { runAll(t, d, reuseCases()) }},
 		{"idle", idleRows},
 		{"pages", pagesDoNotMatter},
@@ -56,14 +57,16 @@ type job struct {
 	expect []expectation
 }
 
-// expectation is the contents a tensor must have: floats within bound of the
-// largest of want (bound 0 is equality), or ids.
+// expectation is the contents a tensor must have: floats within bound times
+// scale (bound 0 is equality), or ids. An I32 tensor without ids holds the bits
+// of float64s.
 type expectation struct {
 	name  string
 	got   device.Tensor
 	want  []float64
 	ids   []int32
 	bound float64
+	scale float64 // 0: the largest of want
 }
 
 // runAll runs each case eagerly and replayed.
@@ -205,17 +208,20 @@ func (b *bed) check(e expectation) {
 		return
 	}
 	got := decodeF32(raw)
-	if e.got.DType == device.F16 {
+	switch e.got.DType {
+	case device.F16:
 		got = decodeF16(raw)
+	case device.I32:
+		got = decodeF64(raw)
 	}
-	if at, err := worst(got, e.want); !(err <= e.bound) {
-		b.t.Errorf("%s[%d] = %v, want %v: %.3g of the largest, bound %.3g", e.name, at, got[at], e.want[at], err, e.bound)
+	if at, err := worst(got, e.want, e.scale); !(err <= e.bound) {
+		b.t.Errorf("%s[%d] = %v, want %v: error %.3g of the scale, bound %.3g", e.name, at, got[at], e.want[at], err, e.bound)
 	}
 }
 
-// worst finds the largest difference, relative to the largest value wanted.
-// What is not finite must be the same.
-func worst(got []float32, want []float64) (at int, err float64) {
+// worst finds the largest difference, relative to scale or else to the largest
+// value wanted. What is not finite must be the same.
+func worst(got []float32, want []float64, scale float64) (at int, err float64) {
 	if len(got) != len(want) {
 		return 0, math.Inf(1)
 	}
@@ -235,6 +241,9 @@ func worst(got []float32, want []float64) (at int, err float64) {
 	}
 	if far == 0 {
 		return at, 0
+	}
+	if scale > 0 {
+		top = scale
 	}
 	return at, far / top
 }
@@ -280,6 +289,15 @@ func decodeF32(raw []byte) []float32 {
 	x := make([]float32, len(raw)/4)
 	for i := range x {
 		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return x
+}
+
+// decodeF64 rounds the float64s whose bits an I32 tensor holds.
+func decodeF64(raw []byte) []float32 {
+	x := make([]float32, len(raw)/8)
+	for i := range x {
+		x[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])))
 	}
 	return x
 }

@@ -1,9 +1,6 @@
 package devtest
 
-import (
-	"math"
-	"sort"
-)
+import "math"
 
 // halfValue is the value of a half precision number, by its definition: sign,
 // 5 bits of exponent with bias 15, 10 bits of fraction.
@@ -23,29 +20,23 @@ func halfValue(h uint16) float64 {
 	return sign * math.Ldexp(1024+frac, exp-25)
 }
 
-// toHalf is the half precision number nearest to v, the even one of two, by
-// looking at its neighbours. 65520 and more is infinity.
+// toHalf is the half precision number nearest to v, the even one of two: a whole
+// number of units, where the unit is 2⁻¹⁰ of the power of two below v and no less
+// than 2⁻²⁴. 65520 and more is infinity.
 func toHalf(v float64) uint16 {
 	sign := uint16(0)
 	if math.Signbit(v) {
 		sign, v = 0x8000, -v
 	}
-	const inf = 0x7c00
 	if v >= 65520 {
-		return sign | inf
+		return sign | 0x7c00
 	}
-	up := uint16(sort.Search(inf, func(h int) bool { return halfValue(uint16(h)) >= v }))
-	if up == 0 || halfValue(up) == v {
-		return sign | up
+	exp := -14
+	if v >= 0x1p-14 {
+		exp = math.Ilogb(v)
 	}
-	below, above := v-halfValue(up-1), 65536-v
-	if up < inf {
-		above = halfValue(up) - v
-	}
-	if below < above || below == above && up%2 == 1 {
-		up--
-	}
-	return sign | up
+	units := uint16(math.RoundToEven(math.Ldexp(v, 10-exp)))
+	return sign | uint16(exp+14)<<10 + units // 1024 units carry into the exponent
 }
 
 // halves rounds each number to half precision; the values are what was kept.

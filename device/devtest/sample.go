@@ -35,6 +35,7 @@ func sampleCases() []testCase {
 	}
 	return append(cases,
 		testCase{"op=sample/ties", sampleTies},
+		testCase{"op=sample/alike", sampleAlike},
 		testCase{"op=sample/notnumbers", sampleNotNumbers})
 }
 
@@ -52,13 +53,17 @@ func sample(b *bed, vocab int, s device.Sampling) job {
 	}
 	want := make([]int32, rows)
 	for r := range rows {
-		for {
+		for range 100 {
 			pos[r] = int32(b.rng.IntN(1 << 20))
 			id, clear := choose(logits[r*vocab:(r+1)*vocab], history[r*window:(r+1)*window], pos[r], s)
 			if want[r] = id; clear {
 				break
 			}
+			want[r] = -1
 		}
+	}
+	if slices.Contains(want, -1) {
+		b.t.Fatal("devtest: rounding decides every draw of a row")
 	}
 	return sampling(b, logits, history, pos, s, want)
 }
@@ -116,11 +121,13 @@ func choose(logits []float32, history []int32, pos int32, s device.Sampling) (id
 	kept, mass := all[:0:0], 0.0
 	for _, t := range all {
 		t.p /= sum
-		if s.TopP > 0 && s.TopP < 1 && mass >= float64(s.TopP) {
-			break
+		if s.TopP > 0 && s.TopP < 1 {
+			if mass >= float64(s.TopP) {
+				break
+			}
+			mass += t.p
+			clear = clear && math.Abs(mass-float64(s.TopP)) > border
 		}
-		mass += t.p
-		clear = clear && math.Abs(mass-float64(s.TopP)) > border
 		kept = append(kept, t)
 	}
 	mass = 0
@@ -166,6 +173,25 @@ func sampleTies(b *bed) job {
 		want = append(want, 1+int32(u*2)) // ids 1 and 2, half each
 	}
 	return sampling(b, all, filledI32(len(pos), -1), pos, device.Sampling{Temperature: 1, TopK: 2}, want)
+}
+
+// sampleAlike: of a large vocabulary that is all alike the lowest ids are kept,
+// by top-k and by top-p.
+func sampleAlike(b *bed) job {
+	const vocab, kept = 1000, 250
+	pos := []int32{1, 2, 3, 4, 5, 6, 7, 8}
+	var want []int32
+	for _, p := range pos {
+		u := device.Draw{Pos: uint32(p), Purpose: device.ForToken}.Uniform(0)
+		want = append(want, int32(float64(u)*kept))
+	}
+	logits := filled(len(pos)*vocab, 1.5)
+	j := sampling(b, logits, filledI32(len(pos), -1), pos, device.Sampling{Temperature: 1, TopK: kept}, want)
+	k := sampling(b, logits, filledI32(len(pos), -1), pos, device.Sampling{Temperature: 1, TopP: (kept - 0.5) / vocab}, want)
+	return job{
+		step:   func(ops device.Ops) { j.step(ops); k.step(ops) },
+		expect: append(j.expect, k.expect...),
+	}
 }
 
 // sampleNotNumbers: a logit that is not a number is never chosen.

@@ -30,7 +30,8 @@ type Conversation struct {
 // Template renders conversations. It may be used from several goroutines.
 type Template struct {
 	name   string
-	source string // Jinja, or
+	source string        // Jinja, or
+	limit  time.Duration // of one rendering
 	format func(Conversation) (string, error)
 }
 
@@ -45,7 +46,7 @@ func Parse(source string) (*Template, error) {
 	if err := checkJinja(source); err != nil {
 		return nil, err
 	}
-	return &Template{name: "jinja", source: source}, nil
+	return &Template{name: "jinja", source: source, limit: maxTime}, nil
 }
 
 // Name returns the name of a built-in format, "jinja" for a parsed template.
@@ -60,5 +61,5 @@ func (t *Template) Render(ctx context.Context, c Conversation) (string, error) {
 	if t.format != nil {
 		return t.format(c)
 	}
-	return renderJinja(ctx, t.source, c)
+	return t.renderJinja(ctx, c)
 }

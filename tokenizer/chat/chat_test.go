@@ -201,7 +201,7 @@ func TestCancelled(t *testing.T) {
 	if _, err := tpl.Render(ctx, sample); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	f := newFence(ctx, 0)
+	f := newFence(ctx, 0, hang)
 	if err := f.step(0); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

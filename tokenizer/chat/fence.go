@@ -13,19 +13,20 @@ import (
 // Bounds on what one rendering may do. Sizes are in bytes, counting 16 for a value
 // of any kind besides the bytes of a string.
 const (
-	maxTime     = 2 * time.Second
-	maxSteps    = 200_000  // loop rounds, tags, operators, calls
-	maxItems    = 20_000   // rounds of one loop, numbers of one range
-	maxPairs    = 2_000    // entries of a dictionary that is looped over
-	maxCalls    = 32       // macros inside macros
-	maxDepth    = 64       // values inside values
-	spareValue  = 1 << 20  // a value may have this and 4 times the size of the input
-	spareMaking = 32 << 20 // all values together, and 32 times the size of the input
+	maxTime    = 2 * time.Second
+	maxSteps   = 100_000  // loop rounds, tags, operators, calls
+	maxItems   = 20_000   // rounds of one loop, numbers of one range
+	maxPairs   = 2_000    // entries of a dictionary that is looped over
+	maxCalls   = 32       // macros inside macros
+	maxDepth   = 64       // values inside values
+	valueBytes = 1 << 20  // one value, and 4 times the size of the input
+	totalBytes = 32 << 20 // all values together, and 32 times the size of the input
 )
 
 // fence counts what one rendering does and keeps the first thing that went wrong.
 type fence struct {
 	ctx      context.Context
+	limit    time.Duration
 	deadline time.Time
 	steps    int
 	calls    int
@@ -35,13 +36,14 @@ type fence struct {
 	err      error
 }
 
-// newFence begins a rendering of an input of some size.
-func newFence(ctx context.Context, input int) *fence {
+// newFence begins a rendering of an input of some size, in bytes.
+func newFence(ctx context.Context, input int, limit time.Duration) *fence {
 	return &fence{
 		ctx:      ctx,
-		deadline: time.Now().Add(maxTime),
-		maxValue: 4*input + spareValue,
-		maxMade:  32*input + spareMaking,
+		limit:    limit,
+		deadline: time.Now().Add(limit),
+		maxValue: 4*input + valueBytes,
+		maxMade:  32*input + totalBytes,
 	}
 }
 
@@ -72,7 +74,7 @@ func (f *fence) step(size int) error {
 	case f.ctx.Err() != nil:
 		err = f.ctx.Err()
 	case time.Now().After(f.deadline):
-		err = fmt.Errorf("the template takes longer than %v", maxTime)
+		err = fmt.Errorf("the template takes longer than %v", f.limit)
 	}
 	if err != nil {
 		f.fail(err)

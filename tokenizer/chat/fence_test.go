@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,6 +59,9 @@ var hostile = map[string][2]string{
 	"change dict":       {`{{ messages[0].update({}) }}`, "method update"},
 	"go method":         {`{{ [1].Swap(0, 5) }}`, "method Swap"},
 	"own names":         {"{% set \x00op = 1 %}", ""},
+	"many searches":     {`{% set s = 'a' * 200000 %}{% for i in range(9999) %}{% if (s ~ 'b') in s or s in (s ~ 'b') %}{% endif %}{% endfor %}`, "bytes"},
+	"select in list":    {`{% set r = range(9999) %}{% for i in range(999) %}{% set x = r | select('in', r) | list %}{% endfor %}`, "bytes"},
+	"json of many":      {`{% set a = range(19999) %}{{ [[[[[[[[a]]]]]]]] | tojson(indent=16) }}`, "bytes"},
 	"zero":              {`{{ 1 // 0 }}`, "not a number"},
 	"zero modulo":       {`{{ 1 % 0 }}`, "not a number"},
 	"many parentheses":  {`{{ ` + strings.Repeat("(", 30000) + `1` + strings.Repeat(")", 30000) + ` }}`, "tokens"},
@@ -74,8 +78,13 @@ var hostile = map[string][2]string{
 	"refuse":            {`{{ raise_exception('no ' ~ 'way') }}`, "the template refuses: no way"},
 }
 
+// hang is longer than any template takes, also on a busy machine with the race
+// detector on.
+const hang = 30 * time.Second
+
 // TestHostile checks that no template does what it should not, and that each ends
-// soon with an error that tells why.
+// soon with an error that tells why. The bound on time is not among them: it
+// is the last resort.
 func TestHostile(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("SECRET TEXT"), 0o600); err != nil {
@@ -86,7 +95,12 @@ func TestHostile(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := time.Now()
-			out, err := render(t, strings.ReplaceAll(test[0], "SECRET", secret), sample)
+			out := ""
+			tpl, err := Parse(strings.ReplaceAll(test[0], "SECRET", secret))
+			if err == nil {
+				tpl.limit = hang
+				out, err = tpl.Render(context.Background(), sample)
+			}
 			took := time.Since(start)
 			runtime.ReadMemStats(&after)
 			if strings.Contains(out, "SECRET TEXT") {
@@ -98,7 +112,7 @@ func TestHostile(t *testing.T) {
 			if err != nil && len(err.Error()) > 500 {
 				t.Errorf("the error has %d bytes", len(err.Error()))
 			}
-			if took > 2*maxTime {
+			if took > hang/2 {
 				t.Errorf("it took %v", took)
 			}
 			if made := after.TotalAlloc - before.TotalAlloc; made > 1<<30 {
@@ -134,5 +148,23 @@ func TestUnchanged(t *testing.T) {
 	}
 	if fmt.Sprint(c) != want {
 		t.Errorf("the conversation is now %v", c)
+	}
+}
+
+// TestTimeLimit checks the bound on time, and that it stops what it is told to.
+func TestTimeLimit(t *testing.T) {
+	tpl, err := Parse(hostile["silent loops"][0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	tpl.limit = time.Millisecond
+	if _, err = tpl.Render(context.Background(), sample); err == nil || !strings.Contains(err.Error(), "takes longer than 1ms") {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	tpl.limit = hang
+	if _, err = tpl.Render(ctx, sample); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -175,6 +175,9 @@ func mapTo(f *fence, e *exec.Evaluator, v *exec.Value, a *exec.VarArgs) *exec.Va
 	}
 	out := []any{}
 	for _, each := range elements(v) {
+		if err := f.step(0); err != nil {
+			return exec.AsValue(err)
+		}
 		got := exec.ToValue(each)
 		if name := a.KwArgs["attribute"]; name != nil {
 			got = item(f, got, name)
@@ -204,8 +207,19 @@ func selector(byAttribute, keep bool) filter {
 			}
 			name, args = args[0], args[1:]
 		}
+		cost := 0 // a test may go through its arguments for each element
+		for _, arg := range args {
+			size, err := f.measure(arg.Val, 0)
+			if err != nil {
+				return f.fail(err)
+			}
+			cost += size
+		}
 		out := []any{}
 		for _, each := range elements(v) {
+			if err := f.step(cost); err != nil {
+				return exec.AsValue(err)
+			}
 			subject := exec.ToValue(each)
 			if name != nil {
 				subject = item(f, subject, name)

@@ -15,11 +15,10 @@ type function = func(*exec.VarArgs) *exec.Value
 
 // globals returns everything that a template can name, by name.
 func globals(f *fence, date time.Time) map[string]any {
-	first := func(a *exec.VarArgs) *exec.Value { return a.First() }
 	g := map[string]any{
-		fnCheck:     function(func(a *exec.VarArgs) *exec.Value { return f.check(first(a)) }),
-		fnPrint:     function(func(a *exec.VarArgs) *exec.Value { return f.check(first(a)) }),
-		fnLoop:      function(func(a *exec.VarArgs) *exec.Value { return f.loop(first(a)) }),
+		fnCheck:     function(func(a *exec.VarArgs) *exec.Value { return f.check(a.First()) }),
+		fnPrint:     function(func(a *exec.VarArgs) *exec.Value { return f.check(a.First()) }),
+		fnLoop:      function(func(a *exec.VarArgs) *exec.Value { return f.loop(a.First()) }),
 		fnItem:      function(func(a *exec.VarArgs) *exec.Value { return item(f, a.Args[0], a.Args[1]) }),
 		fnAttr:      function(func(a *exec.VarArgs) *exec.Value { return member(a.Args[0], a.Args[1]) }),
 		fnMethod:    function(func(a *exec.VarArgs) *exec.Value { return method(f, a) }),
@@ -202,7 +201,7 @@ func member(v, name *exec.Value) *exec.Value {
 	return exec.AsValue(nil)
 }
 
-// maxRange is the longest list of numbers.
+// rangeOf is range(stop), range(start, stop) or range(start, stop, step).
 func rangeOf(f *fence, a *exec.VarArgs) *exec.Value {
 	start, stop, step := 0, 0, 1
 	for _, v := range a.Args {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/nikolalohinski/gonja/v2/config"
 	"github.com/nikolalohinski/gonja/v2/exec"
@@ -53,7 +54,7 @@ func jinjaConfig() *config.Config {
 
 // checkJinja reports why a template cannot be parsed.
 func checkJinja(source string) error {
-	_, _, err := parseJinja(newFence(context.Background(), len(source)), source, Conversation{})
+	_, err := parseJinja(newFence(context.Background(), len(source), maxTime), source, Conversation{})
 	if err != nil {
 		return fmt.Errorf("chat: template: %w", err)
 	}
@@ -61,10 +62,10 @@ func checkJinja(source string) error {
 }
 
 // parseJinja parses a template for one rendering, within one fence.
-func parseJinja(f *fence, source string, c Conversation) (t *exec.Template, ctx *exec.Context, err error) {
+func parseJinja(f *fence, source string, c Conversation) (t *exec.Template, err error) {
 	defer catch(f, &err)
 	if err := checkTags(source); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	tags := &tagSet{fence: f}
 	env := &exec.Environment{
@@ -76,10 +77,10 @@ func parseJinja(f *fence, source string, c Conversation) (t *exec.Template, ctx 
 	}
 	t, err = exec.NewTemplate(rootName, jinjaConfig(), onlyRoot{source}, env)
 	if err != nil {
-		return nil, nil, cause(f, err)
+		return nil, cause(f, err)
 	}
 	tags.nodes(t.Root().Nodes)
-	return t, env.Context, tags.err
+	return t, tags.err
 }
 
 // noMethods replaces gonja's own methods: those of this package are called through
@@ -117,22 +118,22 @@ func checkTags(source string) error {
 }
 
 // renderJinja renders a template that checkJinja accepted.
-func renderJinja(ctx context.Context, source string, c Conversation) (text string, err error) {
-	input := len(source) + len(c.BOS) + len(c.EOS)
+func (t *Template) renderJinja(ctx context.Context, c Conversation) (text string, err error) {
+	input := len(t.source) + len(c.BOS) + len(c.EOS)
 	for _, m := range c.Messages {
 		input += len(m.Role) + len(m.Content) + 64
 	}
 	for _, tool := range c.Tools {
 		input += 8 * len(tool)
 	}
-	f := newFence(ctx, input)
+	f := newFence(ctx, input, t.limit)
 	data, err := values(c)
 	if err != nil {
 		return "", err
 	}
-	t, _, err := parseJinja(f, source, c)
+	parsed, err := parseJinja(f, t.source, c)
 	if err == nil {
-		text, err = execute(f, t, data)
+		text, err = execute(f, parsed, data)
 	}
 	if err != nil {
 		return "", fmt.Errorf("chat: template: %w", err)
@@ -212,5 +213,18 @@ func catch(f *fence, err *error) {
 		*err = f.err
 	default:
 		*err = fmt.Errorf("it cannot be evaluated: %s", shorten(fmt.Sprint(r)))
+	}
+}
+
+// shorten keeps an error readable.
+func shorten(s string) string {
+	const most = 300
+	if len(s) <= most {
+		return s
+	}
+	for n := most; ; n-- {
+		if utf8.RuneStart(s[n]) {
+			return s[:n] + "…"
+		}
 	}
 }

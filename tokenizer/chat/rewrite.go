@@ -9,7 +9,7 @@ import (
 
 // Names of the functions that guarded expressions call. No template can write them.
 const (
-	fnCheck  = "\x00check"  // (value): check of a list, tuple or dictionary
+	fnCheck  = "\x00check"  // (value): check of a list, tuple, dictionary or comparison
 	fnPrint  = "\x00print"  // (value): check of what is printed
 	fnLoop   = "\x00loop"   // (value): check of what is looped over
 	fnItem   = "\x00item"   // (value, key): value[key]
@@ -83,6 +83,7 @@ func (w *rewriter) at(e nodes.Expression, depth int) nodes.Expression {
 		n.Expression = w.at(n.Expression, depth)
 		w.all(n.Test.Args, depth)
 		w.named(n.Test.Kwargs, depth)
+		return call(fnCheck, e)
 	default:
 		w.fail(fmt.Errorf("an expression of kind %T is not supported", e))
 	}
@@ -107,14 +108,17 @@ func (w *rewriter) named(list map[string]nodes.Expression, depth int) {
 	}
 }
 
-// binary guards operators that make values. The others compare, or choose one of
-// their sides without looking at the other.
+// binary guards operators that make values and counts comparisons, which may be of
+// large values. The others choose one of their sides without looking at the other.
 func (w *rewriter) binary(n *nodes.BinaryExpression, depth int) nodes.Expression {
 	n.Left, n.Right = w.at(n.Left, depth), w.at(n.Right, depth)
 	if op := n.Operator.Token; operators[op.Type] != nil {
 		return call(fnOp+op.Val, n.Left, n.Right)
 	}
-	return n
+	if op := n.Operator.Token.Type; op == tokens.And || op == tokens.Or {
+		return n
+	}
+	return call(fnCheck, n)
 }
 
 // call guards a call. What looks like a method is one: a value has no functions in

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/nikolalohinski/gonja/v2/exec"
 )
@@ -64,6 +63,9 @@ func (w *jsonWriter) write(v *exec.Value, depth int) {
 func (w *jsonWriter) list(open, close byte, n, depth int, each func(int)) {
 	w.out.WriteByte(open)
 	for i := range n {
+		if w.fence.err != nil {
+			return
+		}
 		if i > 0 {
 			w.out.WriteByte(',')
 			if w.indent < 0 {
@@ -188,17 +190,4 @@ func readJSONDict(d *json.Decoder, depth int) (*exec.Value, error) {
 	}
 	_, err := d.Token()
 	return exec.AsValue(out), err
-}
-
-// shorten keeps an error readable.
-func shorten(s string) string {
-	const most = 300
-	if len(s) <= most {
-		return s
-	}
-	for n := most; ; n-- {
-		if utf8.RuneStart(s[n]) {
-			return s[:n] + "…"
-		}
-	}
 }

@@ -144,5 +144,6 @@ func main() {
 	m.tiles()
 	m.transpose()
 	m.decode()
+	m.logs()
 	Generate()
 }

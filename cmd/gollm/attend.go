@@ -1,0 +1,259 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/eval"
+	"github.com/gollm/gollm/internal/npy"
+	"github.com/gollm/gollm/sparse"
+)
+
+const attendLong = `Run an attention system over queries, keys and values of your own, without a
+model.
+
+The tensors are .npy files of float32 or float16 in C order, all after RoPE:
+q is [heads, n, d], k and v are [kv heads, n, d]. The result is float32, [heads,
+rows, d].
+
+--phase prefill (the default) computes the n positions as one prompt, in chunks
+that end at multiples of 2048, as the engine does. --phase decode stores the
+positions before the last --rows as a prompt and then computes the last --rows
+one at a time, as new tokens. In both the result has the last --rows positions:
+all of a prefill and one of a decode unless --rows says otherwise.
+
+A system that carries something from layer to layer needs several layers. Give
+q, k and v a first dimension of layers, [layers, heads, n, d], or name the files
+of each layer with --layers-of Q,K,V, once for each layer, from the first layer
+on. The result is then [layers, heads, rows, d]. Layers are counted from 0: a
+system that leaves the first two dense does so here.
+
+--indices writes one object for each layer, head and row:
+  {"layer": 2, "head": 0, "row": 511, "keys": [0, 1, 480, 511]}
+where row is a position. "weights" is there where keys do not count 1 each; with
+"mixture": true the weights are the softmax itself, and no keys are read.`
+
+const attendExample = `  gollm attend --attn 'streaming(sink=4,window=256)' --q q.npy --k k.npy --v v.npy -o out.npy
+  gollm attend --attn sketchwalk --q q.npy --k k.npy --v v.npy -o out.npy --phase decode --rows 16
+  gollm attend --attn sketchwalk --layers-of q0.npy,k0.npy,v0.npy --layers-of q1.npy,k1.npy,v1.npy \
+      -o out.npy --indices idx.json --audit audit.html`
+
+// attendFlags is what attend can be told.
+type attendFlags struct {
+	attn    string
+	q, k, v string
+	layers  []string
+	out     string
+	phase   string
+	rows    int
+	indices string
+	audit   []string
+	seed    uint64
+	kv      string
+	model   modelFlags // the device only
+}
+
+func newAttend() *cobra.Command {
+	var a attendFlags
+	cmd := &cobra.Command{
+		Use:     "attend --attn SPEC --q FILE --k FILE --v FILE -o FILE",
+		Short:   "Run an attention system over tensors of your own",
+		Long:    attendLong,
+		Example: attendExample,
+		GroupID: groupLook,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&a.attn, "attn", "dense", "attention system, or @FILE.yaml; gollm attn tells about them")
+	f.StringVar(&a.q, "q", "", "queries, .npy [heads, n, d] or [layers, heads, n, d]")
+	f.StringVar(&a.k, "k", "", "keys, .npy [kv heads, n, d], with layers where q has them")
+	f.StringVar(&a.v, "v", "", "values, like the keys")
+	f.StringArrayVar(&a.layers, "layers-of", nil, "the `Q,K,V` files of a layer, instead of --q, --k and --v (repeatable, in order)")
+	f.StringVarP(&a.out, "out", "o", "", "where the result goes, .npy (required)")
+	f.StringVar(&a.phase, "phase", "prefill", "prefill, or decode: the last rows one at a time")
+	f.IntVar(&a.rows, "rows", 0, "the last so many positions are the result (default: all of a prefill, one of a decode)")
+	f.StringVar(&a.indices, "indices", "", "write what each row read to this .json file")
+	f.StringArrayVar(&a.audit, "audit", nil, "compare with dense attention and write to this .json or .html file (repeatable)")
+	f.Uint64Var(&a.seed, "seed", 0, "of what the system draws at random")
+	f.StringVar(&a.kv, "kv", "f32", "element type of the KV cache: f16 or f32")
+	a.model.registerDevice(cmd)
+	for _, name := range []string{"q", "k", "v", "out"} {
+		_ = cmd.MarkFlagFilename(name, "npy") // fails only for a flag that does not exist
+	}
+	completeWith(cmd, "attn", attnNames)
+	completeWith(cmd, "phase", func() []string { return []string{"prefill", "decode"} })
+	return cmd
+}
+
+// check reports what is wrong with the command line.
+func (a *attendFlags) check() error {
+	single := a.q != "" || a.k != "" || a.v != ""
+	switch {
+	case single && len(a.layers) > 0:
+		return usagef("both --layers-of and --q, --k, --v: tensors come from one of them")
+	case len(a.layers) == 0 && (a.q == "" || a.k == "" || a.v == ""):
+		return usagef("no tensors: name all of --q, --k and --v, or --layers-of Q,K,V")
+	case a.out == "":
+		return usagef("no place for the result: name a file with -o FILE.npy")
+	case a.phase != "prefill" && a.phase != "decode":
+		return usagef("--phase %s, want prefill or decode", a.phase)
+	case a.rows < 0:
+		return usagef("--rows %d, want 1 or more", a.rows)
+	}
+	for _, triple := range a.layers {
+		if len(strings.Split(triple, ",")) != 3 {
+			return usagef("--layers-of %s, want three files: Q,K,V", triple)
+		}
+	}
+	return checkAuditFiles(a.audit)
+}
+
+func (a *attendFlags) run(cmd *cobra.Command) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	cache := cacheFlags{attn: a.attn, kv: a.kv}
+	spec, err := cache.spec()
+	if err != nil {
+		return err
+	}
+	kv, err := cache.dtype()
+	if err != nil {
+		return err
+	}
+	t, err := a.load()
+	if err != nil {
+		return err
+	}
+	if a.rows == 0 {
+		a.rows = 1
+		if a.phase == "prefill" {
+			a.rows = t.n
+		}
+	}
+	if a.rows > t.n {
+		return fmt.Errorf("--rows %d, but the tensors have %d positions", a.rows, t.n)
+	}
+	dev, err := device.Open(a.model.device, device.Config{Threads: a.model.threads})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	return a.attend(cmd, dev, spec, kv, t)
+}
+
+// attend runs the replay and writes what was asked for.
+func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse.Spec, kv device.DType, t *tensors) error {
+	r, err := engine.NewReplay(dev, spec, engine.ReplayConfig{
+		Layers: len(t.layers), Heads: t.heads, KVHeads: t.kvHeads, HeadDim: t.dim, MaxLen: t.n, KV: kv, Seed: a.seed,
+	})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	watch := r.Time()
+	var audit *engine.Audit
+	if len(a.audit) > 0 {
+		// Rows of a prefill are sampled: dense attention for all would take longer
+		// than a dense prefill.
+		if audit, err = r.Audit(engine.AuditConfig{Rows: 64}); err != nil {
+			return err
+		}
+	}
+	seq, err := r.Open(t.layers)
+	if err != nil {
+		return err
+	}
+	wait := newBar(cmd.ErrOrStderr(), "attending", t.n, " positions")
+	defer wait.stop()
+	start := time.Now()
+	if err := a.replay(r, seq, t, wait); err != nil {
+		return err
+	}
+	took := time.Since(start)
+	wait.stop()
+	if err := a.writeOut(seq, t); err != nil {
+		return err
+	}
+	if audit != nil {
+		report := eval.Audit{Device: dev.Name(), AuditReport: audit.Report()}
+		if _, err := fmt.Fprint(cmd.ErrOrStderr(), auditTable(report)); err != nil {
+			return err
+		}
+		if err := writeAudit(report, a.audit); err != nil {
+			return err
+		}
+	}
+	times := watch.Prefill
+	if a.phase == "decode" {
+		times = watch.Decode
+	}
+	note := ""
+	if audit == nil { // which is timed too
+		note = fmt.Sprintf("; %s took %s to choose and %s to read", a.phase, timeText(times.Select), timeText(times.Attend))
+	}
+	cmd.PrintErrf("%s: %s, %s, %s of %d in %s%s\n",
+		a.out, r.Policy(), plural(len(t.layers), "layer"), plural(a.rows, "row"), t.n, timeText(took), note)
+	return nil
+}
+
+// replay runs the positions in the phase asked for.
+func (a *attendFlags) replay(r *engine.Replay, seq *engine.ReplaySequence, t *tensors, wait *bar) error {
+	idx, err := newIndexFile(a.indices, r.Policy().String(), a.phase)
+	if err != nil {
+		return err
+	}
+	if idx != nil {
+		r.Observe = func(s engine.Selection) { idx.add(s, t.n-a.rows, a.phase == "decode") }
+	}
+	prompt := t.n
+	if a.phase == "decode" {
+		prompt = t.n - a.rows
+	}
+	if prompt > 0 {
+		err = seq.Prefill(prompt, 0)
+	}
+	for err == nil && seq.More() {
+		wait.at(seq.Len())
+		err = r.Step(seq)
+	}
+	if idx != nil {
+		if closeErr := idx.close(); err == nil {
+			err = closeErr
+		}
+	}
+	return err
+}
+
+// writeOut writes the last rows of every layer.
+func (a *attendFlags) writeOut(seq *engine.ReplaySequence, t *tensors) error {
+	out := npy.Array{Shape: []int{t.heads, a.rows, t.dim}}
+	if t.layered {
+		out.Shape = append([]int{len(t.layers)}, out.Shape...)
+	}
+	for l := range t.layers {
+		y := seq.Output(l)
+		for h := range t.heads {
+			out.Data = append(out.Data, y[(h*t.n+t.n-a.rows)*t.dim:(h+1)*t.n*t.dim]...)
+		}
+	}
+	f, err := os.Create(a.out)
+	if err != nil {
+		return err
+	}
+	err = npy.Write(f, &out)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", a.out, err)
+	}
+	return nil
+}

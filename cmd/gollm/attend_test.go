@@ -1,0 +1,195 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gollm/gollm/eval"
+	"github.com/gollm/gollm/internal/npy"
+)
+
+// save writes an array and returns its path.
+func save(t *testing.T, a *npy.Array) string {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "*.npy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := npy.Write(f, a); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
+// randomArray is normal numbers of a shape.
+func randomArray(seed uint64, shape ...int) *npy.Array {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	a := &npy.Array{Shape: shape}
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	for range n {
+		a.Data = append(a.Data, float32(rng.NormFloat64()))
+	}
+	return a
+}
+
+// load reads an array.
+func load(t *testing.T, path string) *npy.Array {
+	t.Helper()
+	a, err := npy.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+const attendHeads, attendKV, attendLen, attendDim = 4, 2, 150, 8
+
+// TestAttendIsAttentionOverItsIndices holds the result against float64
+// attention over the keys that --indices names.
+func TestAttendIsAttentionOverItsIndices(t *testing.T) {
+	q, k, v := randomArray(1, attendHeads, attendLen, attendDim), randomArray(2, attendKV, attendLen, attendDim), randomArray(3, attendKV, attendLen, attendDim)
+	qf, kf, vf := save(t, q), save(t, k), save(t, v)
+	for _, tt := range []struct {
+		spec, phase string
+		flag, rows  int
+	}{
+		{"dense", "prefill", 0, attendLen},
+		{"topk(k=9,sink=2,window=5)", "prefill", 4, 4},
+		{"topk(k=9,sink=2,window=5)", "decode", 0, 1},
+		{"streaming(sink=2,window=50)", "decode", 20, 20},
+		{"streaming(sink=2,window=50)", "decode", attendLen, attendLen},
+	} {
+		out, idx := filepath.Join(t.TempDir(), "out.npy"), filepath.Join(t.TempDir(), "idx.json")
+		ok(t, "", "attend", "--attn", tt.spec, "--q", qf, "--k", kf, "--v", vf, "-o", out, "--phase", tt.phase, "--rows", fmt.Sprint(tt.flag), "--indices", idx)
+		y := load(t, out)
+		if want := []int{attendHeads, tt.rows, attendDim}; !slices.Equal(y.Shape, want) {
+			t.Fatalf("%v: shape %v, want %v", tt, y.Shape, want)
+		}
+		text, err := os.ReadFile(idx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := decode[struct {
+			Attn, Phase string
+			Rows        []index
+		}](t, string(text))
+		if file.Attn != tt.spec || file.Phase != tt.phase || len(file.Rows) != attendHeads*tt.rows {
+			t.Errorf("%v: %q, %q and %d rows", tt, file.Attn, file.Phase, len(file.Rows))
+		}
+		for _, x := range file.Rows {
+			want := attentionOf(q, k, v, x)
+			at := (x.Head*tt.rows + x.Row - (attendLen - tt.rows)) * attendDim
+			for i, w := range want {
+				if math.Abs(float64(y.Data[at+i])-w) > 1e-5 {
+					t.Fatalf("%v: head %d row %d: %v, want %v", tt, x.Head, x.Row, y.Data[at:at+attendDim], want)
+				}
+			}
+		}
+	}
+}
+
+// attentionOf is softmax attention of one row over the keys of an index.
+func attentionOf(q, k, v *npy.Array, x index) []float64 {
+	kv := x.Head * attendKV / attendHeads
+	y, sum := make([]float64, attendDim), 0.0
+	for _, j := range x.Keys {
+		var s float64
+		for i := range attendDim {
+			s += float64(q.Data[(x.Head*attendLen+x.Row)*attendDim+i]) * float64(k.Data[(kv*attendLen+int(j))*attendDim+i])
+		}
+		w := math.Exp(s / math.Sqrt(attendDim))
+		sum += w
+		for i := range y {
+			y[i] += w * float64(v.Data[(kv*attendLen+int(j))*attendDim+i])
+		}
+	}
+	for i := range y {
+		y[i] /= sum
+	}
+	return y
+}
+
+// TestAttendLayers: layers in one file and in a file each are the same.
+func TestAttendLayers(t *testing.T) {
+	const layers = 3
+	arrays := []*npy.Array{
+		randomArray(1, layers, attendHeads, attendLen, attendDim),
+		randomArray(2, layers, attendKV, attendLen, attendDim), randomArray(3, layers, attendKV, attendLen, attendDim),
+	}
+	dir := t.TempDir()
+	one, many, audit := filepath.Join(dir, "one.npy"), filepath.Join(dir, "many.npy"), filepath.Join(dir, "audit.json")
+	page := filepath.Join(dir, "audit.html")
+	args := []string{"attend", "--attn", "sketchwalk(tau=2,r=4)"}
+	r := gollm("", append(args, "--q", save(t, arrays[0]), "--k", save(t, arrays[1]), "--v", save(t, arrays[2]), "-o", one, "--audit", audit, "--audit", page)...)
+	if r.code != exitOK || r.out != "" || !strings.Contains(r.errs, "audit of sketchwalk(tau=2,r=4)") {
+		t.Fatalf("%+v", r)
+	}
+	args = append(args, "-o", many)
+	for l := range layers {
+		var files []string
+		for _, a := range arrays {
+			size := len(a.Data) / layers
+			files = append(files, save(t, &npy.Array{Shape: a.Shape[1:], Data: a.Data[l*size : (l+1)*size]}))
+		}
+		args = append(args, "--layers-of", strings.Join(files, ","))
+	}
+	ok(t, "", args...)
+	a, b := load(t, one), load(t, many)
+	if !slices.Equal(a.Shape, []int{layers, attendHeads, attendLen, attendDim}) || !slices.Equal(a.Shape, b.Shape) || !slices.Equal(a.Data, b.Data) {
+		t.Errorf("shapes %v and %v; the data are equal: %v", a.Shape, b.Shape, slices.Equal(a.Data, b.Data))
+	}
+	text, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep := decode[eval.Audit](t, string(text))
+	if cells := rep.Phases[0].Cells; len(cells) != layers || cells[1][0].Error != 0 || cells[2][0].Error == 0 {
+		t.Errorf("layers 0 and 1 are dense and layer 2 is not, but the errors are %v", cells)
+	}
+	if html, err := os.ReadFile(page); err != nil || !json.Valid(text) || !strings.Contains(string(html), "sketchwalk") {
+		t.Errorf("the page: %v", err)
+	}
+}
+
+func TestAttendErrors(t *testing.T) {
+	q := save(t, randomArray(1, 4, 20, 8))
+	k := save(t, randomArray(1, 2, 20, 8))
+	short, odd, flat := save(t, randomArray(1, 2, 19, 8)), save(t, randomArray(1, 3, 20, 8)), save(t, randomArray(1, 20, 8))
+	out := filepath.Join(t.TempDir(), "out.npy")
+	bad := write(t, "bad.npy", "this is no array")
+	for _, tt := range []struct {
+		code  int
+		args  []string
+		words []string
+	}{
+		{exitUsage, []string{}, []string{"--layers-of Q,K,V"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k}, []string{"-o FILE.npy"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--layers-of", "a,b,c"}, []string{"both"}},
+		{exitUsage, []string{"--layers-of", "a,b", "-o", out}, []string{"three files"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--phase", "both"}, []string{"prefill or decode"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "nope"}, []string{"there are: dense"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--audit", "x.txt"}, []string{"x.txt", ".json or .html"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--rows", "-1"}, []string{"--rows -1"}},
+		{exitFailure, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--rows", "21"}, []string{"--rows 21", "20 positions"}},
+		{exitFailure, []string{"--q", q, "--k", short, "--v", short, "-o", out}, []string{short, "[2 19 8]", "same layers, n and d"}},
+		{exitFailure, []string{"--q", q, "--k", k, "--v", short, "-o", out}, []string{"want the shape of"}},
+		{exitFailure, []string{"--q", q, "--k", odd, "--v", odd, "-o", out}, []string{"4 heads", "multiple"}},
+		{exitFailure, []string{"--q", flat, "--k", k, "--v", k, "-o", out}, []string{"[20 8]", "[heads, n, d]"}},
+		{exitFailure, []string{"--q", bad, "--k", k, "--v", k, "-o", out}, []string{bad, "not a .npy file"}},
+		{exitFailure, []string{"--q", q + "x", "--k", k, "--v", k, "-o", out}, []string{q + "x", "no such file"}},
+		{exitFailure, []string{"--layers-of", q + "," + k + "," + k, "--layers-of", odd + "," + odd + "," + odd, "-o", out}, []string{"another shape"}},
+	} {
+		fails(t, tt.code, tt.words, "", append([]string{"attend"}, tt.args...)...)
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gollm/gollm/eval"
+	"github.com/gollm/gollm/model/modeltest"
+)
+
+func TestAuditOfGenerate(t *testing.T) {
+	model := stories(t)
+	out, page := filepath.Join(t.TempDir(), "a.json"), filepath.Join(t.TempDir(), "a.html")
+	args := []string{"generate", "-m", model, "-p", strings.Repeat("Once upon a time there was a dog. ", 8), "--temp", "0", "-n", "20", "--attn", "streaming(sink=2,window=16)"}
+	plain := ok(t, "", args...)
+	r := gollm("", append(args, "--audit=4", "--audit-out", out, "--audit-out", page)...)
+	if r.code != exitOK || r.out != plain {
+		t.Fatalf("exit code %d; with an audit it wrote %q, without %q", r.code, r.out, plain)
+	}
+	if !strings.Contains(r.errs, "audit of streaming(sink=2,window=16)") {
+		t.Errorf("stderr has no table: %q", r.errs)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := decode[eval.Audit](t, string(text))
+	if a.Model != filepath.Base(model) || a.Every != 4 || len(a.Phases) != 2 || a.Phases[1].Rows != 5 || len(a.Phases[1].Cells) != a.Layers {
+		t.Errorf("%+v", a)
+	}
+	for _, p := range a.Phases {
+		if m := p.Mean; !(m.Error > 0 && m.Mass > 0 && m.Mass < 1 && m.Density < 1 && m.KRead > 0 && m.KRead < 1) {
+			t.Errorf("%s: %+v", p.Phase, m)
+		}
+	}
+	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), filepath.Base(model)) {
+		t.Errorf("the page: %v", err)
+	}
+}
+
+func TestAuditOfOtherCommands(t *testing.T) {
+	model := stories(t)
+	long := strings.Repeat("Once upon a time there was a dog. ", 20)
+	for _, tt := range []struct {
+		stdin string
+		args  []string
+		want  []string
+	}{
+		{"", []string{"perplexity", "-p", long, "--ctx", "64"}, []string{"prefill"}},
+		{"", []string{"bench", "--prefill", "70", "--decode", "70", "--steps", "2", "--reps", "1"}, []string{"prefill", "decode"}},
+	} {
+		r := gollm(tt.stdin, append(tt.args, "-m", model, "--attn", "streaming(sink=2,window=16)", "--audit")...)
+		if r.code != exitOK {
+			t.Fatalf("%v: %+v", tt.args, r)
+		}
+		for _, w := range append(tt.want, "audit of streaming", "K read %") {
+			if !strings.Contains(r.errs, w) {
+				t.Errorf("%v: stderr has no %q: %q", tt.args, w, r.errs)
+			}
+		}
+	}
+}
+
+func TestAuditErrors(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	fails(t, exitUsage, []string{"--audit=0"}, "", "generate", "-m", model, "-p", "x", "--audit=0")
+	fails(t, exitUsage, []string{"--audit=often"}, "", "generate", "-m", model, "-p", "x", "--audit=often")
+	fails(t, exitUsage, []string{"a.csv", ".json or .html"}, "", "generate", "-m", model, "-p", "x", "--audit-out", "a.csv")
+}

@@ -1,0 +1,88 @@
+package cpu
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/gollm/gollm/cpu/vec"
+	"github.com/gollm/gollm/device"
+)
+
+// blockOps are the operations that choose blocks in a decode step, of one layer
+// of 32 heads of 64, for a sequence of n positions.
+func blockOps(t testing.TB, n int) map[string]func() {
+	const heads, dim = 32, 64
+	d := open(2, vec.Best())
+	t.Cleanup(func() {
+		if err := d.Sync(); err != nil {
+			t.Error(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	alloc := func(dt device.DType, dims ...int) device.Tensor {
+		x, err := d.Alloc(dt, dims...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dt == device.F32 {
+			for i := range f32s(x) {
+				f32s(x)[i] = float32(rand.NormFloat64())
+			}
+		}
+		return x
+	}
+	blocks := (n + device.PageLen - 1) / device.PageLen
+	kv := device.KV{K: alloc(device.F32, blocks, 1, device.PageLen, 1), Pages: alloc(device.I32, 1, blocks), Len: alloc(device.I32, 1)}
+	kv.V = kv.K
+	for i := range blocks {
+		i32s(kv.Pages)[i] = int32(i)
+	}
+	q, basis := alloc(device.F32, 1, heads, dim), alloc(device.F32, dim, dim)
+	sum, sketch := alloc(device.F32, blocks, 1, dim), alloc(device.F32, blocks, 1, dim)
+	pairs, rows := alloc(device.F32, blocks, blocks), alloc(device.F32, 2, blocks)
+	list := device.List{Index: alloc(device.I32, 1, 1, blocks), Count: alloc(device.I32, 1, 1)}
+	at := device.Newest{KV: kv, N: 1}
+	compare := func() { d.ops.CompareBlocks(pairs, sketch, sketch, at, device.Compare{Log: true}) }
+	for i := range blocks {
+		i32s(kv.Len)[0] = int32(min(n, (i+1)*device.PageLen))
+		compare()
+	}
+	return map[string]func(){
+		"sum":     func() { d.ops.BlockSum(sum, q, kv) },
+		"means":   func() { d.ops.SketchMeans(sketch, sum, basis, at) },
+		"row":     func() { d.ops.SketchRows(sketch, q, basis, kv) },
+		"compare": compare,
+		"walk":    func() { d.ops.Walk(rows.Rows(1, 2), rows.Rows(0, 1), pairs, at, 8) },
+		"top":     func() { d.ops.TopBlocks(list, rows, at, device.Pick{Share: .1}) },
+	}
+}
+
+func TestBlocksDoNotAllocate(t *testing.T) {
+	for name, op := range blockOps(t, 20*device.PageLen+3) {
+		if n := testing.AllocsPerRun(20, op); n > 0 {
+			t.Errorf("%s allocates %v times a call", name, n)
+		}
+	}
+}
+
+// BenchmarkBlocks reports the least time of each operation, because other
+// programs only add to it.
+func BenchmarkBlocks(b *testing.B) {
+	for _, n := range []int{8 << 10, 32 << 10, 64 << 10} {
+		for name, op := range blockOps(b, n) {
+			b.Run(fmt.Sprintf("op=%s/positions=%d", name, n), func(b *testing.B) {
+				least := time.Hour
+				for b.Loop() {
+					begin := time.Now()
+					op()
+					least = min(least, time.Since(begin))
+				}
+				b.ReportMetric(float64(least.Nanoseconds())/1000, "least-us")
+			})
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package engine
+
+import (
+	"math"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/sparse"
+)
+
+// AuditConfig says what an audit looks at.
+type AuditConfig struct {
+	Every int // one of so many decode steps; 0 is every step
+	Rows  int // rows of each prefill pass, spread evenly, its last among them; 0 is 8
+}
+
+// Audit computes dense attention beside that of a policy, for some rows of each
+// pass, on the same queries and the same cache: how far off the sparse result is,
+// what it kept, and what it read. The error of a layer is its own: earlier
+// layers have put theirs into the queries and the cache that both see.
+type Audit struct {
+	dev    device.Device
+	shape  sparse.Shape
+	window int
+	conf   AuditConfig
+	attn   string
+
+	dense  device.Tensor // f32 [1, heads, dim]
+	scores device.Tensor // f32 [1, heads, maxlen]
+
+	steps int         // decode steps seen
+	on    bool        // this pass is looked at
+	rows  map[int]int // prefill: positions looked at → 1
+	scans []scan      // what the planning of these rows has scored
+	pass  *sparse.Pass
+	ops   device.Ops // of the pass, behind the spy
+
+	cells [2][]auditSums // prefill, decode: [layer·heads + head]
+	past  [2]float64     // positions that the looked-at rows could see, summed
+	seen  [2]int         // rows looked at
+}
+
+// auditSums adds up what [AuditCell] averages.
+type auditSums struct {
+	n int
+	AuditCell
+}
+
+// Audit begins to watch the attention; [Audit.Report] says what it saw. Passes
+// are slower from then on.
+func (p *passes) Audit(c AuditConfig) (*Audit, error) {
+	if c.Every < 1 {
+		c.Every = 1
+	}
+	if c.Rows < 1 {
+		c.Rows = 8
+	}
+	s := p.shape
+	a := &Audit{dev: p.dev, shape: s, window: p.policy.Window, conf: c, attn: p.policy.String()}
+	for i := range a.cells {
+		a.cells[i] = make([]auditSums, s.Layers*s.Heads)
+	}
+	var err error
+	if a.dense, err = p.dev.Alloc(device.F32, 1, s.Heads, s.HeadDim); err != nil {
+		return nil, err
+	}
+	if a.scores, err = p.dev.Alloc(device.F32, 1, s.Heads, s.MaxLen); err != nil {
+		return nil, err
+	}
+	p.watch(a)
+	return a, nil
+}
+
+// Begin decides at the first layer of a pass whether and where to look.
+func (a *Audit) Begin(p *sparse.Pass, layer int) {
+	if layer == 0 {
+		a.choose(p)
+	}
+	a.scans = a.scans[:0]
+	if old, ok := p.Ops.(*spy); ok { // of a layer that attended for no row
+		p.Ops = old.Ops
+	}
+	if a.on {
+		a.pass, a.ops = p, p.Ops
+		p.Ops = &spy{Ops: p.Ops, audit: a}
+	}
+}
+
+// choose picks the rows of a pass.
+func (a *Audit) choose(p *sparse.Pass) {
+	if p.Decode {
+		a.on = a.steps%a.conf.Every == 0
+		a.steps++
+		return
+	}
+	a.on, a.rows = true, map[int]int{}
+	n := p.Rows()
+	for i := range min(a.conf.Rows, n) {
+		a.rows[p.First+n-1-i*n/min(a.conf.Rows, n)] = 1
+	}
+}
+
+// Planned does nothing.
+func (*Audit) Planned(*sparse.Pass, int, device.Plan) {}
+
+// Attended compares the rows of a pass, or of a tile of one, with dense ones.
+func (a *Audit) Attended(p *sparse.Pass, layer int, dst, q device.Tensor, plan device.Plan) {
+	if !a.on {
+		return
+	}
+	kv := p.KV(layer)
+	sel := readSelection(a.dev, kv, p.Rows(), plan)
+	sel.Heads = a.shape.Heads
+	for row, pos := range sel.Pos {
+		if pos >= 0 && (p.Decode || a.rows[pos] > 0) {
+			a.row(p, layer, row, &sel, dst.Rows(row, row+1), q.Rows(row, row+1))
+		}
+	}
+	a.scans = a.scans[:0]
+	if last := a.pass; p.Decode || sel.Pos[len(sel.Pos)-1] == last.First+last.Rows()-1 {
+		last.Ops = a.ops
+	}
+}
+
+// row compares one row. dst, q f32 [1, heads, dim].
+func (a *Audit) row(p *sparse.Pass, layer, row int, sel *Selection, dst, q device.Tensor) {
+	s, pos := a.shape, sel.Pos[row]
+	var kv device.KV
+	if p.Decode {
+		kv = p.KV(layer)
+		kv.Pages, kv.Len = kv.Pages.Rows(row, row+1), kv.Len.Rows(row, row+1)
+	} else {
+		one := p.Tile(row, row+1)
+		kv = one.KV(layer)
+	}
+	everything := device.Plan{Span: device.Span{Back: a.window}}
+	a.ops.Attend(a.dense, q, kv, everything)
+	a.ops.Scores(a.scores, q, kv, everything, device.Visible)
+	r := auditRow{
+		pos: pos, got: make([]float32, dst.Len()), want: make([]float32, dst.Len()),
+		scores: make([]float32, a.scores.Len()), width: s.MaxLen, dim: s.HeadDim,
+	}
+	// A failure sticks to the device and is reported by its next Sync.
+	_ = read(a.dev, r.got, dst)
+	_ = read(a.dev, r.want, a.dense)
+	_ = read(a.dev, r.scores, a.scores)
+	phase := 0
+	if p.Decode {
+		phase = 1
+	}
+	if layer == 0 {
+		a.seen[phase]++
+		a.past[phase] += float64(pos + 1)
+	}
+	a.compare(&r, sel, row, a.cells[phase][layer*s.Heads:(layer+1)*s.Heads])
+}
+
+// auditRow is one row of one layer on the host.
+type auditRow struct {
+	pos       int
+	got, want []float32 // [heads, dim]
+	scores    []float32 // [heads, width]
+	width     int
+	dim       int
+}
+
+// compare adds a row to the sums of its layer's heads.
+func (a *Audit) compare(r *auditRow, sel *Selection, row int, sums []auditSums) {
+	group := a.shape.Group()
+	for g := range a.shape.KVHeads {
+		values, keys := newSet(r.pos), newSet(r.pos)
+		for h := g * group; h < (g+1)*group; h++ {
+			c := auditCell(r, h)
+			read, _ := sel.Keys(row, h)
+			c.Density = float64(len(read)) / float64(r.pos+1)
+			c.Mass = mass(r.scores[h*r.width:][:r.pos+1], read)
+			values.add(read)
+			if !sel.plan.Mixture {
+				keys.add(read)
+			}
+			for i := range a.scans {
+				keys.add(a.scans[i].of(row, r.pos, h))
+			}
+			sums[h].add(c)
+		}
+		for h := g * group; h < (g+1)*group; h++ {
+			sums[h].KRead += keys.share()
+			sums[h].VRead += values.share()
+		}
+	}
+}
+
+// auditCell is how far one head of a row is from dense.
+func auditCell(r *auditRow, head int) AuditCell {
+	var c AuditCell
+	var off, size float64
+	got, want := r.got[head*r.dim:][:r.dim], r.want[head*r.dim:][:r.dim]
+	for i := range got {
+		d := float64(got[i]) - float64(want[i])
+		off += d * d
+		size += float64(want[i]) * float64(want[i])
+		if math.Abs(d) < 0.01 {
+			c.Recall01 += 1 / float64(r.dim)
+		}
+		if math.Abs(d) < 0.005 {
+			c.Recall005 += 1 / float64(r.dim)
+		}
+	}
+	if off > 0 {
+		c.Error = math.Sqrt(off / size)
+	}
+	c.Worst = c.Error
+	return c
+}
+
+// mass is the share of softmax(scores) on keys.
+func mass(scores []float32, keys []int32) float64 {
+	top := float32(math.Inf(-1))
+	for _, s := range scores {
+		top = max(top, s)
+	}
+	var all, kept float64
+	for _, s := range scores {
+		all += math.Exp(float64(s - top))
+	}
+	for _, j := range keys {
+		kept += math.Exp(float64(scores[j] - top))
+	}
+	return kept / all
+}
+
+// add counts a row in; what is read follows.
+func (s *auditSums) add(c AuditCell) {
+	s.n++
+	s.Error += c.Error
+	s.Worst = max(s.Worst, c.Worst)
+	s.Mass += c.Mass
+	s.Recall01 += c.Recall01
+	s.Recall005 += c.Recall005
+	s.Density += c.Density
+}
+
+// set is positions of a row's past.
+type set struct {
+	has []bool
+	n   int
+}
+
+func newSet(pos int) *set { return &set{has: make([]bool, pos+1)} }
+
+func (s *set) add(keys []int32) {
+	for _, j := range keys {
+		if !s.has[j] {
+			s.has[j] = true
+			s.n++
+		}
+	}
+}
+
+// share is the part of the past that the set has.
+func (s *set) share() float64 { return float64(s.n) / float64(len(s.has)) }

@@ -1,0 +1,102 @@
+package engine
+
+// AuditReport is what an audit saw.
+type AuditReport struct {
+	Attn    string `json:"attn"`
+	Layers  int    `json:"layers"`
+	Heads   int    `json:"heads"`
+	KVHeads int    `json:"kv_heads"`
+	HeadDim int    `json:"head_dim"`
+
+	Every  int          `json:"every"`        // one of so many decode steps was looked at
+	Rows   int          `json:"rows_of_pass"` // rows of each prefill pass that were looked at
+	Phases []AuditPhase `json:"phases"`       // those of which something was seen
+}
+
+// AuditPhase is the rows of prefill passes or of decode steps.
+type AuditPhase struct {
+	Phase string        `json:"phase"` // "prefill" or "decode"
+	Rows  int           `json:"rows"`  // looked at
+	Past  float64       `json:"past"`  // positions that such a row could see, on average
+	Mean  AuditCell     `json:"mean"`
+	Layer []AuditCell   `json:"layer"` // by layer, over its heads
+	Cells [][]AuditCell `json:"cells"` // by layer and query head
+}
+
+// AuditCell compares sparse with dense attention: means over rows.
+type AuditCell struct {
+	// Error is ‖sparse - dense‖ / ‖dense‖ of a row's output.
+	Error float64 `json:"error"`
+	// Worst is the largest Error of a row.
+	Worst float64 `json:"worst"`
+	// Mass is the dense attention weight of the keys that were read.
+	Mass float64 `json:"mass"`
+	// Recall01 and Recall005 are the shares of output elements that are within
+	// 0.01 and 0.005 of dense (the recall of the AnchorAttention repository).
+	Recall01  float64 `json:"recall_01"`
+	Recall005 float64 `json:"recall_005"`
+	// Density is the selected pairs of query and key over the causal ones.
+	Density float64 `json:"density"`
+	// KRead and VRead are the stored rows of K and of V that were read, those
+	// read to choose included, over the positions of the past: of a kv head, the
+	// union over the query heads that share it.
+	KRead float64 `json:"k_read"`
+	VRead float64 `json:"v_read"`
+}
+
+// Report is what the audit has seen so far.
+func (a *Audit) Report() AuditReport {
+	s := a.shape
+	r := AuditReport{
+		Attn: a.attn, Layers: s.Layers, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim,
+		Every: a.conf.Every, Rows: a.conf.Rows, Phases: []AuditPhase{},
+	}
+	for i, name := range []string{"prefill", "decode"} {
+		if a.seen[i] == 0 {
+			continue
+		}
+		ph := AuditPhase{Phase: name, Rows: a.seen[i], Past: a.past[i] / float64(a.seen[i])}
+		for l := range s.Layers {
+			var cells []AuditCell
+			for h := range s.Heads {
+				cells = append(cells, a.cells[i][l*s.Heads+h].mean())
+			}
+			ph.Cells = append(ph.Cells, cells)
+			ph.Layer = append(ph.Layer, meanCell(cells))
+		}
+		ph.Mean = meanCell(ph.Layer)
+		r.Phases = append(r.Phases, ph)
+	}
+	return r
+}
+
+// mean turns sums into means.
+func (s *auditSums) mean() AuditCell {
+	c := s.AuditCell
+	c.scale(1 / float64(max(s.n, 1)))
+	return c
+}
+
+// meanCell is the mean of cells, and the worst of their worst.
+func meanCell(cells []AuditCell) AuditCell {
+	var m AuditCell
+	for _, c := range cells {
+		m.Error += c.Error
+		m.Worst = max(m.Worst, c.Worst)
+		m.Mass += c.Mass
+		m.Recall01 += c.Recall01
+		m.Recall005 += c.Recall005
+		m.Density += c.Density
+		m.KRead += c.KRead
+		m.VRead += c.VRead
+	}
+	m.scale(1 / float64(max(len(cells), 1)))
+	return m
+}
+
+// scale multiplies all but the worst.
+func (c *AuditCell) scale(x float64) {
+	for _, v := range []*float64{&c.Error, &c.Mass, &c.Recall01, &c.Recall005, &c.Density, &c.KRead, &c.VRead} {
+		*v *= x
+	}
+}

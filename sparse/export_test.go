@@ -1,0 +1,4 @@
+package sparse
+
+// SketchBasis is the projection of a sketch.
+var SketchBasis = sketchBasis

@@ -1,0 +1,103 @@
+package sparse_test
+
+import (
+	"context"
+	"flag"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/model/modeltest"
+	"github.com/gollm/gollm/sparse"
+)
+
+// logitsOf is the logits after a prompt and after the steps that follow it.
+func logitsOf(t *testing.T, e *engine.Engine, spec string, ids []int32, steps int) []float32 {
+	t.Helper()
+	s, err := sparse.Parse(spec)
+	must(t, err)
+	r, err := e.NewRunner(engine.Config{Context: len(ids), Attn: s, KV: device.F32, Seed: 1})
+	must(t, err)
+	seq, err := r.Open()
+	must(t, err)
+	must(t, seq.Prefill(context.Background(), ids[:len(ids)-steps], engine.PrefillOptions{}))
+	all := make([]float32, 2*e.Model.Vocab)
+	must(t, seq.Logits(all[:e.Model.Vocab]))
+	for _, id := range ids[len(ids)-steps:] {
+		must(t, seq.Push(id))
+		must(t, r.Step(seq))
+	}
+	must(t, seq.Logits(all[e.Model.Vocab:]))
+	return all
+}
+
+// denseModel holds the logits of every system that reads everything against
+// those of dense attention, with at most the difference given, relative.
+func denseModel(t *testing.T, path string, n int) {
+	t.Helper()
+	e, err := engine.Open(path, "cpu", device.Config{Threads: 2})
+	must(t, err)
+	defer e.Close()
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32((i*i*7 + i*13) % e.Model.Vocab)
+	}
+	want := logitsOf(t, e, "dense", ids, lawSteps)
+	for _, s := range subjects {
+		if s.full == "" || s.mean || s.full == "dense" {
+			continue
+		}
+		t.Run(s.full, func(t *testing.T) {
+			got := logitsOf(t, e, s.full, ids, lawSteps)
+			var off, size float64
+			for i := range want {
+				d := float64(got[i]) - float64(want[i])
+				off += d * d
+				size += float64(want[i]) * float64(want[i])
+			}
+			if d := math.Sqrt(off / size); !(d <= 1e-5) {
+				t.Errorf("logits differ from dense by %g", d)
+			}
+		})
+	}
+}
+
+// The dense limit on a trained model.
+func TestLawDenseLimitOfStories(t *testing.T) {
+	denseModel(t, "../testdata/stories260K.gguf", 300)
+}
+
+// long makes the test below run over 4,096 positions, which takes minutes: the
+// ops that choose are plain Go on most of them.
+var long = flag.Bool("long", false, "run the dense limit of a random model over 4,096 positions")
+
+// The dense limit on six random layers.
+func TestLawDenseLimitOfSixLayers(t *testing.T) {
+	n := 500
+	if *long {
+		n = 4096
+	}
+	path := filepath.Join(t.TempDir(), "random.gguf")
+	must(t, modeltest.Writer(modeltest.Shape{Layers: 6, Heads: 2, KVHeads: 1, Dim: 32, HeadDim: 16, Context: n}).WriteFile(path))
+	denseModel(t, path, n)
+}
+
+// FuzzParse: no panic, and what is read is written so that it reads the same.
+func FuzzParse(f *testing.F) {
+	for _, s := range subjects {
+		f.Add(s.spec)
+		f.Add("prefill=" + s.spec + " decode=dense")
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := sparse.Parse(text)
+		if err != nil {
+			return
+		}
+		again, err := sparse.Parse(s.String())
+		if err != nil || again.String() != s.String() {
+			t.Errorf("%q is %q, and that is %v, %v", text, s, again, err)
+		}
+	})
+}

@@ -1,0 +1,395 @@
+package sparse_test
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	_ "github.com/gollm/gollm/cpu"
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/sparse"
+)
+
+// The shape of the models of these tests, and the seed of their runs.
+const (
+	swLayers, swHeads, swKVHeads, swDim = 6, 4, 2, 16
+	swSeed                              = 11
+	swBlock                             = device.PageLen
+)
+
+// swData is random queries, keys and values of n positions. Keys of some blocks
+// point in one direction, so that blocks differ by more than noise.
+func swData(seed uint64, n int) []engine.QKV {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	normal := func(heads int) []float32 {
+		x := make([]float32, heads*n*swDim)
+		for i := range x {
+			block := i / swDim % n / swBlock
+			x[i] = float32(2*rng.NormFloat64() + math.Sin(float64(seed)+float64(block*block+i%swDim)))
+		}
+		return x
+	}
+	layers := make([]engine.QKV, swLayers)
+	for l := range layers {
+		layers[l] = engine.QKV{Q: normal(swHeads), K: normal(swKVHeads), V: normal(swKVHeads)}
+	}
+	return layers
+}
+
+// swRun is a replay that keeps the lists of what was read.
+type swRun struct {
+	*engine.Replay
+	// lists is the blocks that the row of a slot, layer and position read; every
+	// block where the plan was dense.
+	lists map[[3]int][]int32
+}
+
+func swReplay(t *testing.T, spec string, slots, maxLen int) *swRun {
+	t.Helper()
+	dev, err := device.Open("cpu", device.Config{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sparse.Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := engine.NewReplay(dev, s, engine.ReplayConfig{
+		Layers: swLayers, Heads: swHeads, KVHeads: swKVHeads, HeadDim: swDim, MaxLen: maxLen, Slots: slots, Rows: maxLen, Seed: swSeed,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	run := &swRun{r, map[[3]int][]int32{}}
+	r.Observe = func(s engine.Selection) {
+		for row, p := range s.Pos {
+			slot := s.Slot
+			if s.Decode {
+				slot = row
+			}
+			list, _ := s.List(row, 0)
+			if s.Dense() {
+				list = upTo(p / swBlock)
+			}
+			run.lists[[3]int{slot, s.Layer, p}] = slices.Clone(list)
+		}
+	}
+	return run
+}
+
+// upTo is 0 to i.
+func upTo(i int) []int32 {
+	var all []int32
+	for j := range i + 1 {
+		all = append(all, int32(j))
+	}
+	return all
+}
+
+// open starts a sequence and prefills it.
+func (r *swRun) open(t *testing.T, data []engine.QKV, prompt, chunk int) *engine.ReplaySequence {
+	t.Helper()
+	s, err := r.Open(data)
+	must(t, err)
+	must(t, s.Prefill(prompt, chunk))
+	return s
+}
+
+// reference is Sketch&Walk as its definition says it, in float64, with whole
+// matrices made anew for every row.
+type reference struct {
+	opt    map[string]string
+	s      int // exponent
+	rho    float64
+	data   []engine.QKV
+	n      int // positions of data
+	prompt int // positions that were prefilled
+	basis  []float32
+	width  int
+
+	sketches map[sketchKey][]float64
+	walks    [][][]float64 // by layer, of the prompt
+}
+
+// sketchKey says what was sketched.
+type sketchKey struct{ layer, groups, g, lo, hi int }
+
+func newReference(t *testing.T, text string, data []engine.QKV, prompt int) *reference {
+	r := &reference{opt: map[string]string{
+		"causal": "tri", "power": "elementwise", "score": "raw", "walk": "product", "walk_start": "first_sparse",
+		"sketch": "srht", "budget": "row", "forced": "first_current", "row": "blockmean", "diag": "token",
+		"heads": "mean_qk", "exponent": "8", "density": "0.2", "r": "64", "seed": "0",
+	}, data: data, prompt: prompt, n: len(data[0].Q) / swHeads / swDim, sketches: map[sketchKey][]float64{}}
+	for _, setting := range strings.Split(text, ",") {
+		name, value, _ := strings.Cut(setting, "=")
+		r.opt[name] = value
+	}
+	var width, seed int
+	for name, to := range map[string]any{"exponent": &r.s, "density": &r.rho, "r": &width, "seed": &seed} {
+		if _, err := fmt.Sscan(r.opt[name], to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	draw := device.Draw{Seed: swSeed + uint64(seed), Purpose: device.ForSigns}
+	r.basis, r.width = sparse.SketchBasis(r.opt["sketch"], swDim, width, draw)
+	return r
+}
+
+// query and key are sketches of the mean over positions [lo, hi) of the mean of
+// the heads that belong to group g of groups.
+func (r *reference) query(layer, groups, g, lo, hi int) []float64 {
+	return r.sketch(r.data[layer].Q, swHeads, sketchKey{2 * layer, groups, g, lo, hi})
+}
+
+func (r *reference) key(layer, groups, g, lo, hi int) []float64 {
+	return r.sketch(r.data[layer].K, swKVHeads, sketchKey{2*layer + 1, groups, g, lo, hi})
+}
+
+func (r *reference) sketch(x []float32, heads int, k sketchKey) []float64 {
+	if out, ok := r.sketches[k]; ok {
+		return out
+	}
+	g, groups, lo, hi := k.g, k.groups, k.lo, k.hi
+	mean := make([]float64, swDim)
+	for h := g * heads / groups; h < (g+1)*heads/groups; h++ {
+		for p := lo; p < hi; p++ {
+			for i := range mean {
+				mean[i] += float64(x[(h*r.n+p)*swDim+i]) / float64(hi-lo) / float64(heads/groups)
+			}
+		}
+	}
+	out := make([]float64, r.width)
+	for c := range out {
+		for i, v := range mean {
+			out[c] += v * float64(r.basis[c*swDim+i])
+		}
+	}
+	r.sketches[k] = out
+	return out
+}
+
+// scores is the matrix of a layer as the row at position p sees it: whether by
+// decode, and with how many positions stored.
+func (r *reference) scores(layer, p, stored int) [][]float64 {
+	b, c := (stored+swBlock-1)/swBlock, p/swBlock
+	decode := p >= r.prompt
+	groups := 1
+	if r.opt["heads"] == "mean_score" {
+		groups = swKVHeads
+	}
+	a := make([][]float64, b)
+	for i := range a {
+		a[i] = make([]float64, b)
+		for g := range groups {
+			lo, hi := i*swBlock, min(stored, (i+1)*swBlock)
+			mean := r.query(layer, groups, g, lo, hi)
+			query := mean
+			if decode && i == c {
+				query = r.query(layer, groups, g, p, p+1)
+			} else if decode && r.opt["row"] == "last_token" && (i+1)*swBlock > r.prompt {
+				query = r.query(layer, groups, g, hi-1, hi)
+			}
+			for j := range a[i] {
+				from := query
+				if i == j && r.opt["diag"] == "blockmean" {
+					from = mean
+				}
+				key := r.key(layer, groups, g, j*swBlock, min(stored, (j+1)*swBlock))
+				for x, v := range from {
+					a[i][j] += v * key[x] / math.Sqrt(float64(r.width)) / float64(groups)
+				}
+			}
+		}
+	}
+	return r.weights(a)
+}
+
+// weights turns scores into the matrix W.
+func (r *reference) weights(a [][]float64) [][]float64 {
+	for i, row := range a {
+		seen := row
+		if r.opt["causal"] == "tri" {
+			seen = row[:i+1]
+			clear(row[i+1:])
+		}
+		var sum float64
+		for _, v := range seen {
+			sum += math.Exp(v)
+		}
+		for j, v := range seen {
+			switch r.opt["score"] {
+			case "relu":
+				seen[j] = max(0, v)
+			case "softmax":
+				seen[j] = math.Exp(v) / sum
+			}
+			if r.opt["power"] == "elementwise" {
+				seen[j] = math.Pow(seen[j], float64(r.s))
+			}
+		}
+	}
+	if r.opt["power"] == "matrix" {
+		one := a
+		for range r.s - 1 {
+			a = times(a, one)
+		}
+	}
+	return a
+}
+
+func times(a, b [][]float64) [][]float64 {
+	c := make([][]float64, len(a))
+	for i := range c {
+		c[i] = make([]float64, len(b[0]))
+		for m, v := range a[i] {
+			for j := range c[i] {
+				c[i][j] += v * b[m][j]
+			}
+		}
+	}
+	return c
+}
+
+// walk is R of each layer as the row at position p sees it.
+func (r *reference) walk(p, stored int) [][][]float64 {
+	if p < r.prompt && r.walks != nil {
+		return r.walks
+	}
+	walks := make([][][]float64, swLayers)
+	var last [][]float64
+	for l := range walks {
+		if l < 2 && r.opt["walk_start"] != "0" {
+			continue
+		}
+		w := r.scores(l, p, stored)
+		if last == nil || r.opt["walk"] == "onehop" {
+			last = w
+		} else {
+			last = times(last, w)
+		}
+		walks[l] = last
+	}
+	if p < r.prompt {
+		r.walks = walks
+	}
+	return walks
+}
+
+// reads is the blocks that the row at position p reads in every layer.
+func (r *reference) reads(p int) [][]int32 {
+	stored, i := r.prompt, p/swBlock
+	if p >= r.prompt {
+		stored = p + 1
+	}
+	var lists [][]int32
+	for l, walk := range r.walk(p, stored) {
+		if l < 2 {
+			lists = append(lists, upTo(i))
+			continue
+		}
+		lists = append(lists, r.pick(walk[i][:i+1], i, stored, p >= r.prompt))
+	}
+	return lists
+}
+
+// pick chooses blocks from the row of block i.
+func (r *reference) pick(row []float64, i, stored int, decode bool) []int32 {
+	of := i + 1
+	if r.opt["budget"] == "total" && !decode {
+		of = (stored + swBlock - 1) / swBlock
+	}
+	tau := max(2, int(math.Ceil(r.rho*float64(of)-1e-9)))
+	if tau >= i+1 || i < 2 {
+		return upTo(i)
+	}
+	order := upTo(i)
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(row[b], row[a]) })
+	chosen := map[int32]bool{int32(i): true}
+	if decode && r.opt["forced"] == "literal" {
+		for _, j := range order[:tau-1] {
+			chosen[j] = true
+		}
+	} else {
+		chosen[0] = true
+		for _, j := range order {
+			if len(chosen) < tau {
+				chosen[j] = true
+			}
+		}
+	}
+	var list []int32
+	for j := range chosen {
+		list = append(list, j)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// TestSketchwalkAgainstDefinition runs a prompt that ends inside a block and a
+// decode that completes it and two more, under every option.
+func TestSketchwalkAgainstDefinition(t *testing.T) {
+	const prompt, n = 9*swBlock + 40, 12*swBlock + 3
+	data := swData(1, n)
+	settings := []string{
+		"density=0.2", "density=0.5", "density=0.4,exponent=2", "density=0.4,r=8", "density=0.4,r=8,seed=5",
+		"density=0.4,causal=none", "density=0.4,causal=none,arith=scaled", "density=0.4,causal=none,row=last_token",
+		"density=0.4,power=matrix,exponent=3,arith=scaled", "density=0.4,power=matrix,exponent=3,score=relu", "density=0.4,power=matrix,exponent=2,score=softmax",
+		"density=0.4,power=matrix,exponent=2,score=softmax,causal=none,arith=scaled",
+		"density=0.4,score=relu", "density=0.4,score=softmax", "density=0.4,score=relu,arith=scaled", "density=0.4,score=softmax,arith=scaled,exponent=3",
+		"density=0.4,walk=onehop", "density=0.4,walk_start=0", "density=0.4,arith=scaled", "density=0.4,arith=scaled,exponent=3",
+		"density=0.4,sketch=hadamard_prefix,r=8", "density=0.4,sketch=exact", "density=0.3,budget=total",
+		"density=0.4,forced=literal", "density=0.4,row=last_token", "density=0.4,diag=blockmean",
+		"density=0.4,row=last_token,diag=blockmean,forced=literal", "density=0.4,diag=blockmean,score=softmax", "density=0.4,heads=mean_score",
+	}
+	seen := map[string]string{}
+	for _, setting := range settings {
+		t.Run(setting, func(t *testing.T) {
+			run := swReplay(t, "sketchwalk("+setting+")", 1, n)
+			s := run.open(t, data, prompt, 0)
+			for s.Len() < n {
+				must(t, run.Step(s))
+			}
+			ref := newReference(t, setting, data, prompt)
+			var all []string
+			for p := range n {
+				if at := p % swBlock; at != 0 && at != swBlock-1 && p != prompt-1 && (p < prompt || at%21 > 1) {
+					continue // rows of a block are alike, or all but
+				}
+				for l, want := range ref.reads(p) {
+					got := run.lists[[3]int{0, l, p}]
+					if !slices.Equal(got, want) {
+						t.Fatalf("layer %d, position %d reads %v, want %v", l, p, got, want)
+					}
+					all = append(all, fmt.Sprint(got))
+				}
+			}
+			key := strings.Join(all, "")
+			if other, dup := seen[key]; dup && !equivalent(other, setting) {
+				t.Errorf("reads what %q reads: the test does not tell them apart", other)
+			}
+			seen[key] = setting
+		})
+	}
+}
+
+// equivalent reports whether two settings differ only in arithmetic, or in a
+// sketch that loses nothing.
+func equivalent(a, b string) bool {
+	plain := func(s string) string {
+		for _, arith := range []string{",arith=scaled", ",sketch=exact"} {
+			s = strings.ReplaceAll(s, arith, "")
+		}
+		return s
+	}
+	return plain(a) == plain(b)
+}
