@@ -53,10 +53,11 @@ type chooseTask struct {
 
 // chooseScratch is what one worker needs.
 type chooseScratch struct {
-	heads []int     // those to score
-	q     []float32 // [heads, dim]: their queries
-	tile  []float32 // [heads, vec.Tile]: their scores of a page
-	rank  []uint64  // of each candidate; see sortable
+	heads []int           // those to score
+	q     []float32       // [heads, dim]: their queries
+	tile  []float32       // [heads, vec.Tile]: their scores of a page
+	rank  []uint64        // of each candidate; see sortable
+	count [1 << 12]uint32 // of scores, by bucket
 }
 
 // fit makes the scratch large enough for heads heads.
@@ -181,20 +182,44 @@ func (t *chooseTask) weigh(slot, set int, visible [2]interval) []float32 {
 
 // best is the K best positions of the middle, best first; see sortable.
 func (t *chooseTask) best(s *chooseScratch, scores []float32, middle [2]interval, p int) []uint64 {
+	want := min(t.K.Of(p+1), t.most)
+	least := s.threshold(scores, middle, want)
 	s.rank = s.rank[:0]
 	for _, v := range middle {
 		for j := v.lo; j < v.hi; j++ {
-			if scores[j] > negInf {
-				s.rank = append(s.rank, sortable(scores[j], j))
+			if x := scores[j]; x > negInf && bucket(x) >= least {
+				s.rank = append(s.rank, sortable(x, j))
 			}
 		}
 	}
-	k := min(t.K.Of(p+1), len(s.rank), t.most)
+	k := min(want, len(s.rank))
 	largest(s.rank, k)
 	slices.Sort(s.rank[:k])
 	slices.Reverse(s.rank[:k])
 	return s.rank[:k]
 }
+
+// threshold is a bucket such that the k best scores are in it or above, and few
+// others: it spares most positions the ranking.
+func (s *chooseScratch) threshold(scores []float32, middle [2]interval, k int) uint32 {
+	clear(s.count[:])
+	for _, v := range middle {
+		for j := v.lo; j < v.hi; j++ {
+			if x := scores[j]; x > negInf {
+				s.count[bucket(x)]++
+			}
+		}
+	}
+	least := uint32(len(s.count) - 1)
+	for n := int(s.count[least]); n < k && least > 0; n += int(s.count[least]) {
+		least--
+	}
+	return least
+}
+
+// bucket is the sign, the exponent and three more bits of a score: a number that
+// does not fall when the score grows.
+func bucket(score float32) uint32 { return rising(score) >> 20 }
 
 // interval is positions [lo, hi); empty when hi is not above lo.
 type interval struct{ lo, hi int }
@@ -245,16 +270,16 @@ func addOver(dst, x []float32, over [2]interval) {
 	}
 }
 
+// rising is a number that grows with the score; both zeros are one.
+func rising(score float32) uint32 {
+	b := math.Float32bits(score + 0)
+	return b ^ (uint32(int32(b)>>31) | 1<<31)
+}
+
 // sortable is a number that is larger for a larger score, and for the lower of
 // two positions with the same score; its low half is ^position.
 func sortable(score float32, position int) uint64 {
-	b := math.Float32bits(score + 0) // -0 is 0
-	if b>>31 == 1 {
-		b = ^b
-	} else {
-		b |= 1 << 31
-	}
-	return uint64(b)<<32 | uint64(^uint32(position))
+	return uint64(rising(score))<<32 | uint64(^uint32(position))
 }
 
 // largest moves the k largest of x to its front, in no order. The elements
