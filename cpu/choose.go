@@ -148,7 +148,7 @@ func (t *chooseTask) enter(s *chooseScratch, slot, set int, visible, middle [2]i
 		}
 		return
 	}
-	best := t.best(s, t.weigh(slot, set, visible), middle, p)
+	best := t.best(s, t.weigh(s, slot, set, visible), middle, p)
 	dst := row(t.index, i*t.Block+number, t.most)
 	for j, key := range best {
 		dst[j] = int32(^uint32(key))
@@ -168,16 +168,51 @@ func (t *chooseTask) enter(s *chooseScratch, slot, set int, visible, middle [2]i
 
 // weigh is what the positions of a set are ranked by: the scores of its head,
 // or the sum of its heads' softmax.
-func (t *chooseTask) weigh(slot, set int, visible [2]interval) []float32 {
+func (t *chooseTask) weigh(s *chooseScratch, slot, set int, visible [2]interval) []float32 {
 	lo, hi := t.members(set)
-	sum := t.row(slot, lo)
+	first := t.row(slot, lo)
 	for h := lo; h < hi && t.sets < t.heads; h++ {
-		softmaxOver(t.row(slot, h), visible)
-		if h > lo {
-			addOver(sum, t.row(slot, h), visible)
+		x := t.row(slot, h)
+		share := 1 / t.exponentials(s, x, visible)
+		for _, v := range visible {
+			for j := v.lo; j < v.hi; j++ {
+				if h == lo {
+					first[j] = x[j] * share
+				} else {
+					first[j] += x[j] * share
+				}
+			}
 		}
 	}
-	return sum
+	return first
+}
+
+// exponentials replaces scores by their exponentials, relative to the largest,
+// and returns the sum; NaN and -Inf become 0. The sum of nothing is 1.
+func (t *chooseTask) exponentials(s *chooseScratch, x []float32, over [2]interval) float32 {
+	top, sum, scale := [1]float32{negInf}, [1]float32{}, [1]float32{}
+	for _, v := range over {
+		for j := v.lo; j < v.hi; j++ {
+			if x[j] *= math.Log2E; !(x[j] > negInf) {
+				x[j] = negInf
+			}
+			top[0] = max(top[0], x[j])
+		}
+	}
+	if top[0] == negInf {
+		top[0], sum[0] = 0, 1
+	}
+	for _, v := range over {
+		for j := v.lo; j < v.hi; j += vec.Tile {
+			n := copy(s.tile[:vec.Tile], x[j:v.hi])
+			for i := n; i < vec.Tile; i++ {
+				s.tile[i] = negInf
+			}
+			t.o.vec.Softmax(s.tile[:vec.Tile], top[:], sum[:], scale[:])
+			copy(x[j:v.hi], s.tile[:n])
+		}
+	}
+	return sum[0]
 }
 
 // best is the K best positions of the middle, best first; see sortable.
@@ -232,42 +267,6 @@ func seen(s device.Span, p int) [2]interval {
 	}
 	sink := interval{back, min(s.Sink, p+1)}
 	return [2]interval{sink, {max(back, bound(s, p), sink.hi), p + 1}}
-}
-
-// softmaxOver normalizes what two intervals hold; NaN and -Inf count nothing.
-func softmaxOver(x []float32, over [2]interval) {
-	top, sum := math.Inf(-1), 0.0
-	for _, v := range over {
-		for j := v.lo; j < v.hi; j++ {
-			if s := float64(x[j]); s > top {
-				top = s
-			}
-		}
-	}
-	for _, v := range over {
-		for j := v.lo; j < v.hi; j++ {
-			e := 0.0
-			if x[j] > negInf {
-				e = math.Exp(float64(x[j]) - top)
-			}
-			x[j] = float32(e)
-			sum += e
-		}
-	}
-	for _, v := range over {
-		for j := v.lo; j < v.hi; j++ {
-			x[j] = float32(float64(x[j]) / max(sum, math.SmallestNonzeroFloat64))
-		}
-	}
-}
-
-// addOver adds x to dst in two intervals.
-func addOver(dst, x []float32, over [2]interval) {
-	for _, v := range over {
-		for j := v.lo; j < v.hi; j++ {
-			dst[j] += x[j]
-		}
-	}
 }
 
 // rising is a number that grows with the score; both zeros are one.
