@@ -25,6 +25,7 @@ type ops struct {
 	sketch    sketcher
 	choose    chooseTask
 	widen     widenTask
+	tail      tailTask
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {

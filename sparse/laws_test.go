@@ -50,6 +50,14 @@ var subjects = []subject{
 	{spec: "etf(ls=2)", full: "etf(psi=1)", prompt: true, frozen: 39 + 78},
 	{spec: "etf(ls=1,etf=kv,sink=2)", full: "etf(psi=1,etf=kv)", unit: device.PageLen, prompt: true, frozen: 36 + 67 + 92},
 	{spec: "cpe(k=20,sink=4,local=16,s=4,tau=0.2,phi=0.3,ls=1)", full: "cpe(k=100000,phi=1,psi=1)", prompt: true, frozen: 34 + 65 + 90},
+	{spec: "vattention(sink=4,local=16,top=0.05,fb=0.1,eps=0.3,delta=0.2)", full: "vattention(eps=0)", random: true},
+	{spec: "vattention(sink=4,local=16,top=5,fb=20,eps=0.5,guarantee=sdpa,fpc=on,pilot=fresh,question=30)", full: "vattention(eps=0,question=99)", prompt: true, random: true},
+	{spec: "vattention(sink=4,local=16,top=0.05,fb=0.1,eps=0.3,share=group)", full: "vattention(sink=4,local=16,eps=0,share=group)", random: true, shared: true},
+	{spec: "vattention:authors-code(sink=4,local=16,eps=0.5)", full: "vattention(sink=4,local=16,top=1.0)", random: true},
+	{spec: "topk(k=8,sink=4,window=20) + vattention(eps=0.5,question=50)", full: "topk(k=100000) + vattention", prompt: true, random: true},
+	{spec: "sketchwalk(tau=3,sketch=exact,heads=mean_score) + vattention(eps=0.5)", full: "sketchwalk(tau=9999) + vattention", len: 400, unit: 64, random: true, shared: true},
+	{spec: "cis(k=20,sink=4,local=16,s=4,tau=0.3) + vattention(eps=0.5)", full: "cis(k=20,sink=4,local=16,s=4,tau=0.3) + vattention(eps=0)", random: true},
+	{spec: "psaw(phi=0.2,ls=0,sink=3) + vattention(sink=3,local=8,eps=0.5)", full: "psaw(phi=1) + vattention(eps=0)", random: true},
 }
 
 // The size of the runs of the laws.
