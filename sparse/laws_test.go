@@ -159,6 +159,15 @@ func openBench(t *testing.T, spec string, maxLen int, change func(*engine.Replay
 	return &bench{r, t}
 }
 
+// aboutNumbers skips a test that says nothing about threads which others do not
+// say, where the race detector makes it ten times slower.
+func aboutNumbers(t *testing.T) {
+	t.Helper()
+	if race {
+		t.Skip("the race detector has nothing to find here")
+	}
+}
+
 // must ends the test on an error.
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -550,6 +559,7 @@ func TestLawTruncate(t *testing.T) {
 
 // 9.9: every short length works, and is dense where everything is read.
 func TestLawShortContexts(t *testing.T) {
+	aboutNumbers(t)
 	const most = 2*device.PageLen + 2
 	layers := lawTensors(1, most)
 	dense := outputs(openBench(t, "dense", most, nil).run(layers, most-1, 0))
@@ -605,6 +615,7 @@ func readsAll(sel *engine.Selection, row, head, p int) bool {
 
 // 9.8: keys and values repeated for each query head change nothing.
 func TestLawRepeatedKeys(t *testing.T) {
+	aboutNumbers(t)
 	eachSubject(t, func(t *testing.T, s subject) {
 		if s.shared {
 			return
@@ -632,6 +643,7 @@ func repeat(x []float32, n int) []float32 {
 
 // 9.3: the error of a plain selection is bounded by the mass that it drops.
 func TestLawMassBoundsError(t *testing.T) {
+	aboutNumbers(t)
 	eachSubject(t, func(t *testing.T, s subject) {
 		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
 		want := alone(t, "dense", s.len)
