@@ -14,7 +14,7 @@ import (
 // blockRows is about how many rows (positions times heads) a block has: enough
 // that widening keys and values costs little beside the products, few enough
 // that their scores and results stay in the second cache.
-const blockRows = 192
+const blockRows = 288
 
 // prefill cuts the call into blocks and runs them, the late and long ones first.
 func (a *attention) prefill() {
@@ -143,7 +143,8 @@ func (b *rowBlock) add(from int) {
 		k.Columns(w.columns, w.keys, w.n, dim)
 		q, columns := vec.Matrix{Data: w.q, Stride: dim}, vec.Matrix{Data: w.columns, Stride: vec.Tile}
 		for r := lo; r < b.rows; r += vec.TileRows {
-			k.Multiply(scores.From(r, 0), q.From(r, 0), columns, nil, dim, vec.Tile)
+			cols := (b.reach(r) + vec.Multiple - 1) / vec.Multiple * vec.Multiple
+			k.Multiply(scores.From(r, 0), q.From(r, 0), columns, nil, dim, cols)
 		}
 	}
 	b.mask(lo)
@@ -154,8 +155,20 @@ func (b *rowBlock) add(from int) {
 	k.Widen(w.wide[:w.n*dim], w.values)
 	acc, wide := vec.Matrix{Data: w.acc, Stride: dim}, vec.Matrix{Data: w.wide, Stride: dim}
 	for r := lo; r < b.rows; r += vec.TileRows {
-		k.Multiply(acc.From(r, 0), scores.From(r, 0), wide, w.scale[r:r+vec.TileRows], w.n, dim)
+		k.Multiply(acc.From(r, 0), scores.From(r, 0), wide, w.scale[r:r+vec.TileRows], b.reach(r), dim)
 	}
+}
+
+// reach is how many positions of the tile in hand the rows from r to the end of
+// their group can see at most; what the others see is masked. Leaving out
+// positions of no weight changes no bit.
+func (b *rowBlock) reach(r int) int {
+	w := b.w
+	if w.page < 0 {
+		return w.n
+	}
+	last := b.first + (min(r+vec.TileRows, b.rows)-1)/b.a.run
+	return min(w.n, last+1-w.page*device.PageLen)
 }
 
 // mask hides from each row what it does not see of the tile.

@@ -147,7 +147,10 @@ func (w *worker) seen(v *reach, p int) (edge, middle uint64) {
 // mask hides from a row of scores what it does not see, and adds the weights.
 func (w *worker) mask(s []float32, edge, middle uint64) {
 	s = s[:vec.Tile]
-	for hidden := ^(edge | middle); hidden != 0; hidden &= hidden - 1 {
+	hidden := ^(edge | middle)
+	end := bits.LeadingZeros64(^hidden) // hidden at the end, as what comes later is
+	copy(s[vec.Tile-end:], unseen[:])
+	for hidden &= ^uint64(0) >> end; hidden != 0; hidden &= hidden - 1 {
 		s[bits.TrailingZeros64(hidden)] = negInf
 	}
 	if !w.weighted {
@@ -160,6 +163,14 @@ func (w *worker) mask(s []float32, edge, middle uint64) {
 		}
 	}
 }
+
+// unseen is a row of scores of which nothing is seen.
+var unseen = func() (s [vec.Tile]float32) {
+	for i := range s {
+		s[i] = negInf
+	}
+	return s
+}()
 
 // mix sets a row of a mixture: the weights themselves.
 func (w *worker) mix(s []float32, edge, middle uint64) {

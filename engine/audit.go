@@ -30,7 +30,7 @@ type Audit struct {
 	steps int         // decode steps seen
 	on    bool        // this pass is looked at
 	rows  map[int]int // prefill: positions looked at → 1
-	scans []Selection // what the planning of these rows has scored
+	scans []scan      // what the planning of these rows has scored
 	pass  *sparse.Pass
 	ops   device.Ops // of the pass, behind the spy
 
@@ -76,6 +76,9 @@ func (a *Audit) Begin(p *sparse.Pass, layer int) {
 		a.choose(p)
 	}
 	a.scans = a.scans[:0]
+	if old, ok := p.Ops.(*spy); ok { // of a layer that attended for no row
+		p.Ops = old.Ops
+	}
 	if a.on {
 		a.pass, a.ops = p, p.Ops
 		p.Ops = &spy{Ops: p.Ops, audit: a}
@@ -255,38 +258,3 @@ func (s *set) add(keys []int32) {
 
 // share is the part of the past that the set has.
 func (s *set) share() float64 { return float64(s.n) / float64(len(s.has)) }
-
-// spy notes which keys the planning of a pass scores.
-type spy struct {
-	device.Ops
-	audit *Audit
-}
-
-// Scores notes the keys that are about to be read.
-func (s *spy) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
-	s.Ops.Scores(dst, q, kv, p, part)
-	plan := p
-	switch part {
-	case device.Visible:
-		plan = device.Plan{Span: p.Span}
-	case device.Middles:
-		// All but sinks and recent window: those are read by the attention anyway.
-		plan = device.Plan{Span: p.Span}
-	}
-	s.audit.note(q.Dim(1), readSelection(s.audit.dev, kv, q.Dim(0), plan))
-}
-
-// note keeps what a scan of keys for so many heads looked at.
-func (a *Audit) note(heads int, sel Selection) {
-	sel.Heads = heads
-	a.scans = append(a.scans, sel)
-}
-
-// of is what a scan read for a row, the one at pos, and a query head of the model.
-func (s *Selection) of(row, pos, head int) []int32 {
-	if row >= len(s.Pos) || s.Pos[row] != pos {
-		return nil
-	}
-	keys, _ := s.Keys(row, min(head, s.Heads-1))
-	return keys
-}

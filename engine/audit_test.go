@@ -78,6 +78,12 @@ func TestAuditCountsWhatIsRead(t *testing.T) {
 	if !(got.VRead > density && got.VRead < density*44/34) {
 		t.Errorf("topk: V read %v, want the union of two heads: above %v, below %v", got.VRead, density, density*44/34)
 	}
+	// cis chooses at the first step of each block of 5 and reads its choice at
+	// the others, which look at no other key.
+	got = audited(t, "cis(k=10,sink=4,local=20,s=5,tau=-1,r=0,gap=drop)", n, prompt).Phases[1].Mean
+	if want := 0.2 + 0.8*got.VRead; math.Abs(got.KRead-want) > 0.02 {
+		t.Errorf("cis: %+v, want K read %v: all of it in one step of five", got, want)
+	}
 	if top := rep.Phases[1].Mean.Mass; !(top > 0.3) {
 		t.Errorf("topk keeps a mass of %v, less than streaming", top)
 	}

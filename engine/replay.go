@@ -164,7 +164,7 @@ func (s *ReplaySequence) Len() int { return s.kv.Len() }
 func (s *ReplaySequence) More() bool { return s.Len() < s.n }
 
 // Output is one layer's attention, f32 [heads, n, dim], zero where a position
-// has not been run. It is valid as long as the sequence.
+// has not been run, or is one that the layer does not update. It is valid as long as the sequence.
 func (s *ReplaySequence) Output(layer int) []float32 { return s.out[layer] }
 
 // Prefill runs the next rows positions as a prompt, in chunks that end at
@@ -205,8 +205,10 @@ func (r *Replay) prefillChunk(s *ReplaySequence, n, prompt int) error {
 			r.gather(dst, x, s.n, first, n)
 		}
 		r.layer(&p, l, r.out.Rows(0, n), r.in[0].Rows(0, n), r.in[1].Rows(0, n), r.in[2].Rows(0, n))
-		if err := r.scatter(s.out[l], r.out.Rows(0, n), s.n, first, n); err != nil {
-			return err
+		for _, run := range r.policy.Frozen(&p, l).Rows.Around(n) {
+			if err := r.scatter(s.out[l], r.out.Rows(run.Lo, run.Hi), s.n, first+run.Lo, run.Hi-run.Lo); err != nil {
+				return err
+			}
 		}
 	}
 	return r.dev.Sync()

@@ -181,6 +181,31 @@ func TestReplayForksTruncatesAndLaunches(t *testing.T) {
 	}
 }
 
+func TestReplayLeavesFrozenRowsZero(t *testing.T) {
+	const n = 100
+	r := newReplay(t, "etf(ls=1,psi=0.5,sink=10)", 1, n)
+	s, err := r.Open(randomLayers(1, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Prefill(n, 32); err != nil {
+		t.Fatal(err)
+	}
+	zeros := 0
+	for p := range n {
+		row := s.Output(1)[p*rDim:][:rDim]
+		if !slices.ContainsFunc(row, func(v float32) bool { return v != 0 }) {
+			zeros++
+			if p < 10 || p >= 50 {
+				t.Errorf("row %d is zero; rows 10 to 49 are frozen", p)
+			}
+		}
+	}
+	if zeros != 40 {
+		t.Errorf("%d rows are zero, want 40", zeros)
+	}
+}
+
 func TestReplayRefusesWhatDoesNotFit(t *testing.T) {
 	r := newReplay(t, "dense", 1, 64)
 	layers := randomLayers(1, 40)

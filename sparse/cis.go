@@ -176,6 +176,7 @@ func (c *cis) Figures(slot int) ([]Figure, error) {
 	}
 	steps = max(steps, 1)
 	return []Figure{
+		{Name: "choices", Unit: "sets", Value: chosen},
 		{Name: "retrieval ratio", Unit: "share of heads and steps", Value: chosen / steps},
 		{Name: "keys scored", Unit: "positions per head and step", Value: scored / steps},
 	}, nil

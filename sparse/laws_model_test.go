@@ -37,6 +37,9 @@ func logitsOf(t *testing.T, e *engine.Engine, spec string, ids []int32, steps in
 // those of dense attention, with at most the difference given, relative.
 func denseModel(t *testing.T, path string, n int) {
 	t.Helper()
+	if race {
+		n = min(n, 130)
+	}
 	e, err := engine.Open(path, "cpu", device.Config{Threads: 2})
 	must(t, err)
 	defer e.Close()

@@ -258,7 +258,7 @@ func (c *Policy) Fork(dst, src int) {
 
 // add gives a method its places in the phases that the text asked for.
 func (c *Policy) add(m Method, it item) {
-	if f, ok := m.(Freezer); ok && it.prefill {
+	if f, ok := m.(Freezer); ok {
 		c.freezer = f
 	}
 	if w, ok := m.(Windower); ok {

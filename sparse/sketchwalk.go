@@ -77,7 +77,7 @@ var sketchwalkEntry = entry(Doc{
 	Source: "Sketch&Walk: training-free sparse attention by sketches and walks; steps A to I of docs/attention/sketchwalk.md",
 	Stage:  Select, Prefill: true, Decode: true, Observes: true,
 	Granularity: "blocks of 64 positions, the same for all heads; layers 0 and 1 are dense",
-	Reads:       "density of K and V; to choose, a step reads 4·b² / 2 bytes a layer for b blocks, a prompt adds b³/6 terms",
+	Reads:       "density of K and V; to choose, a step reads 2·b² bytes a layer for b blocks, a prompt adds b³/6 terms",
 	Presets:     map[string]string{"paper-80": "density=0.2", "paper-90": "density=0.1"},
 }, sketchwalkOptions{
 	Density: 0.2, Exponent: 8, Width: 64, Causal: "tri", Power: "elementwise", Score: "raw", Walk: "product",

@@ -469,6 +469,7 @@ func TestSketchUnbiased(t *testing.T) {
 		dot += x[i] * y[i]
 	}
 	var sum, square float64
+	elements := make([]float64, width*dim)
 	for seed := range times {
 		basis, n := sketchBasis("srht", dim, width, device.Draw{Seed: uint64(seed), Purpose: device.ForSigns})
 		if n != width {
@@ -478,6 +479,7 @@ func TestSketchUnbiased(t *testing.T) {
 		for c := range width {
 			var a, b float64
 			for i := range dim {
+				elements[c*dim+i] += float64(basis[c*dim+i]) * math.Sqrt(width)
 				a += x[i] * float64(basis[c*dim+i])
 				b += y[i] * float64(basis[c*dim+i])
 			}
@@ -490,6 +492,11 @@ func TestSketchUnbiased(t *testing.T) {
 	z := (mean - dot) / math.Sqrt((square/times-mean*mean)/times)
 	if !(math.Abs(z) <= 4.5) {
 		t.Errorf("mean product of sketches %v, of vectors %v: z = %.2f", mean, dot, z)
+	}
+	for i, v := range elements { // 1 or -1, each as often
+		if z := v / math.Sqrt(times); !(math.Abs(z) <= 4.5) {
+			t.Errorf("element %d of the projection has mean %v over draws: z = %.2f", i, v/times, z)
+		}
 	}
 }
 
@@ -531,6 +538,9 @@ func TestPickDensity(t *testing.T) {
 			read, all = read+n, all+i+1
 		}
 		return float64(read) / float64(all)
+	}
+	if got := (device.Pick{Share: .07}).Of(100); got != 7 {
+		t.Errorf("a share of 0.07 of 100 blocks is %d, want 7", got)
 	}
 	near(t, "density", []float64{density(64, 0), density(2048, 0), density(2048, 410)}, []float64{.2144, .2004, .360}, 5e-4)
 }

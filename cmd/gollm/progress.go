@@ -30,22 +30,27 @@ type bar struct {
 // newBar begins work on total units of the kind named, for example tokens; 0
 // means that nobody knows how much there is.
 func newBar(out io.Writer, message string, total int, unit string) *bar {
-	b := &bar{out: out}
 	if !isTerminal(out) {
-		return b
+		return &bar{out: out}
 	}
 	width, _, err := term.GetSize(int(out.(*os.File).Fd()))
 	if err != nil {
 		width = 80
 	}
-	b.writer = newBarWriter(out, width)
+	b := drawnBar(out, width, message, total, unit)
+	b.timer = time.AfterFunc(patience, b.show)
+	return b
+}
+
+// drawnBar is a bar that can show itself on a terminal of some width.
+func drawnBar(out io.Writer, width int, message string, total int, unit string) *bar {
+	b := &bar{out: out, writer: newBarWriter(out, width)}
 	b.tracker = &progress.Tracker{
 		Message: message, Total: int64(total),
 		AutoStopDisabled: true, // the last report is not the end of the work
 		Units:            progress.Units{Notation: unit, NotationPosition: progress.UnitsNotationPositionAfter},
 	}
 	b.writer.AppendTracker(b.tracker)
-	b.timer = time.AfterFunc(patience, b.show)
 	return b
 }
 
@@ -96,7 +101,9 @@ func (b *bar) stop() {
 		return
 	}
 	b.stopped = true
-	b.timer.Stop()
+	if b.timer != nil {
+		b.timer.Stop()
+	}
 	if b.done == nil {
 		return
 	}

@@ -32,8 +32,8 @@ Llama-3.2-1B-Instruct-Q4_K_M.gguf.`
 const rootExample = `  # what is in a file, and how much memory it needs
   gollm inspect testdata/demo.gguf
 
-  # a first answer
-  gollm generate -m testdata/demo.gguf --temp 0 -p "A text to continue"
+  # a first answer: the small model finds a number in four thousand tokens
+  gollm generate -m testdata/demo.gguf -f testdata/demo-prompt.txt --temp 0 -n 16
 
   # a conversation with an instruction-tuned model
   gollm chat -m Llama-3.2-1B-Instruct-Q4_K_M.gguf

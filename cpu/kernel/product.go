@@ -101,12 +101,14 @@ func computeRowGo(p *Product, b *Batch, s *Scratch, r int) {
 	}
 }
 
-// PartRows is how many rows to give to a worker at a time: a multiple of the
-// tile that the loops work on, small enough that workers finish together.
+// PartRows is how many rows to give to a worker at a time: a multiple of what
+// the loops take, large enough to amortize what a part costs and small enough
+// that workers finish together.
 func (p *Product) PartRows(b *Batch, workers int) int {
-	if b.Tokens > 4 {
-		return 128
+	unit, most := 4*gemvRows, 1024
+	if b.Tokens > gemvTokens {
+		unit, most = panelRows, partPanels*panelRows
 	}
-	rows := (p.W.Rows + 8*workers - 1) / (8 * workers)
-	return min(max((rows+3)&^3, 16), 256)
+	rows := (p.W.Rows + 4*workers - 1) / (4 * workers)
+	return min(max((rows+unit-1)/unit*unit, unit), most)
 }

@@ -2,10 +2,10 @@ package kernel
 
 import "github.com/gollm/gollm/device"
 
-// The tiled product. Of each part of 64 rows it unpacks 256 columns at a time
-// into panels, and multiplies them with tiles of up to six tokens. Sizes: a
+// The tiled product. Of each part of up to 128 rows it unpacks 256 columns at a
+// time into panels, and multiplies them with tiles of up to six tokens. Sizes: a
 // panel (14 KB) stays in the first cache, the tokens' 256 columns (512 · 384
-// bytes) and sums (512 · 64 floats) in the second.
+// bytes) and sums (512 · 128 floats) in the second.
 
 const (
 	tileTokens  = 6   // most tokens of a tile
@@ -44,7 +44,7 @@ func (l *tiledLoops) computeTiled(p *Product, b *Batch, s *Scratch, lo, hi int) 
 	}
 }
 
-// computePart computes up to 64 rows for up to 512 tokens.
+// computePart computes up to 128 rows for up to 512 tokens.
 func (t *tiled) computePart(row, rows, token, tokens int) {
 	panels := (rows + panelRows - 1) / panelRows
 	sums := t.s.floats(panels * tokens * panelRows) // f32 [panels, tokens, 32]

@@ -14,6 +14,7 @@ func mathCases() []testCase {
 		{"op=embed/type=F16", func(b *bed) job { return embedPlain(b, device.F16) }},
 		{"op=embed/type=BF16", func(b *bed) job { return embedPlain(b, device.BF16) }},
 		{"op=gather", gatherRows},
+		{"op=rope/twice", ropeTwice},
 		{"op=copy", copyAll},
 	}
 	for _, n := range []int{0, 1, 7, 8, 15, 16, 17, 31, 33, 64, 100, 2048} {
@@ -201,5 +202,35 @@ func rope(b *bed, pairs, rest int, interleaved bool) job {
 	return job{
 		step:   func(ops device.Ops) { ops.Rope(dst, at, r) },
 		expect: []expectation{{name: "x", got: dst, want: want, bound: 2e-7}},
+	}
+}
+
+// ropeTwice turns by some positions and back by their opposites, and then by
+// nothing: no call may use what an earlier one computed for other positions,
+// frequencies or scales.
+func ropeTwice(b *bed) job {
+	const dim = 32
+	x := b.normal(2 * dim)
+	dst := b.f32(x, 2, 1, dim)
+	turn := func(pos []int32, freq, scale float32) func(ops device.Ops) {
+		at := b.i32(pos, len(pos))
+		r := device.Rope{Freqs: b.f32(filled(dim/2, freq), dim/2), Scale: scale}
+		return func(ops device.Ops) { ops.Rope(dst, at, r) }
+	}
+	calls := []func(ops device.Ops){
+		turn([]int32{3, 70}, 0.5, 1), turn([]int32{0, 0}, 0.5, 1), // 3·0.5 and 70·0.5
+		turn([]int32{3, 70}, -0.25, 1), turn([]int32{3, 70}, -0.25, 2), // back to where it was, twice as long
+	}
+	want := widen(x)
+	for i := range want {
+		want[i] *= 2
+	}
+	return job{
+		step: func(ops device.Ops) {
+			for _, call := range calls {
+				call(ops)
+			}
+		},
+		expect: []expectation{{name: "x", got: dst, want: want, bound: 5e-7}},
 	}
 }

@@ -35,6 +35,7 @@ func sampleCases() []testCase {
 	}
 	return append(cases,
 		testCase{"op=sample/ties", sampleTies},
+		testCase{"op=sample/alike", sampleAlike},
 		testCase{"op=sample/notnumbers", sampleNotNumbers})
 }
 
@@ -172,6 +173,25 @@ func sampleTies(b *bed) job {
 		want = append(want, 1+int32(u*2)) // ids 1 and 2, half each
 	}
 	return sampling(b, all, filledI32(len(pos), -1), pos, device.Sampling{Temperature: 1, TopK: 2}, want)
+}
+
+// sampleAlike: of a large vocabulary that is all alike the lowest ids are kept,
+// by top-k and by top-p.
+func sampleAlike(b *bed) job {
+	const vocab, kept = 1000, 250
+	pos := []int32{1, 2, 3, 4, 5, 6, 7, 8}
+	var want []int32
+	for _, p := range pos {
+		u := device.Draw{Pos: uint32(p), Purpose: device.ForToken}.Uniform(0)
+		want = append(want, int32(float64(u)*kept))
+	}
+	logits := filled(len(pos)*vocab, 1.5)
+	j := sampling(b, logits, filledI32(len(pos), -1), pos, device.Sampling{Temperature: 1, TopK: kept}, want)
+	k := sampling(b, logits, filledI32(len(pos), -1), pos, device.Sampling{Temperature: 1, TopP: (kept - 0.5) / vocab}, want)
+	return job{
+		step:   func(ops device.Ops) { j.step(ops); k.step(ops) },
+		expect: append(j.expect, k.expect...),
+	}
 }
 
 // sampleNotNumbers: a logit that is not a number is never chosen.

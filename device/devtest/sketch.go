@@ -68,6 +68,15 @@ func (c *blocks) row(slot, i, n int) int {
 	return i % n
 }
 
+// walkRows is the fewest rows that the walk of a call needs.
+func (c *blocks) walkRows() int {
+	if len(c.lens) > 1 {
+		return len(c.lens)
+	}
+	lo, hi := c.touched(0)
+	return hi - lo
+}
+
 // eachTouched calls f for every block that the call's rows lie in.
 func (c *blocks) eachTouched(f func(slot, i int)) {
 	for slot := range c.lens {
@@ -299,10 +308,7 @@ type walkCase struct {
 }
 
 func (w walkCase) job(b *bed, c blocks) job {
-	n := len(c.lens)
-	if n == 1 {
-		n = c.width() + 1
-	}
+	n := c.walkRows()
 	dims := []int{c.pageCount(), c.width()}
 	if w.square {
 		dims = []int{len(c.lens), c.width(), c.width()}
@@ -313,7 +319,7 @@ func (w walkCase) job(b *bed, c blocks) job {
 			v = 0
 		}
 		if pairs[i] = v; w.log {
-			pairs[i] = float32(math.Log(math.Abs(float64(v))))
+			pairs[i] = float32(5 * math.Log(math.Abs(float64(v))))
 		}
 	}
 	values := widen(b.normal(n * c.width()))
@@ -433,10 +439,7 @@ func (w walkCase) add(terms []float64) float64 {
 
 // topBlocks ranks rows with many ties, some -Inf and some not numbers.
 func topBlocks(b *bed, c blocks, p device.Pick, log bool) job {
-	n := len(c.lens)
-	if n == 1 {
-		n = c.width() + 1
-	}
+	n := c.walkRows()
 	w := walkCase{log: log}
 	values := make([]float64, n*c.width())
 	for i := range values {

@@ -24,12 +24,12 @@ import (
 // constants, and the row at hand. Vector instructions on ports 0 and 5 for a
 // block of one row and one token, and what a second token adds:
 //
-//	Q4_K  6 unpack + 4 scales + 8 products + about 9 shared by 4 rows = 28, +15
-//	Q5_K  8 more for the fifth bits                                   = 36, +15
-//	Q6_K  14 + 5 + 8 + 2 bias + about 6                               = 35, +14
+//	Q4_K  6 unpack + 4 scales + 8 products + 12 shared by 4 rows = 30, +16
+//	Q5_K  8 more for the fifth bits                              = 38, +16
+//	Q6_K  14 + 5 + 8 + 2 bias + 6                                = 35, +15
 //
-// At 2.9 GHz 28 instructions on two ports pass 30 GB/s of Q4_K: a core's share
-// of the memory bandwidth is about half of it. Defined by computeGo.
+// At 2.9 GHz 30 instructions on two ports pass 28 GB/s of Q4_K, more than a
+// core reads from memory. Defined by computeGo.
 func gemvSuper() {
 	for _, f := range formats {
 		for tokens := 1; tokens <= 2; tokens++ {

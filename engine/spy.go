@@ -1,0 +1,57 @@
+package engine
+
+import "github.com/gollm/gollm/device"
+
+// spy notes which keys the planning of a pass reads to choose. Each op of
+// [device.Ops] that reads keys for that has a method here.
+type spy struct {
+	device.Ops
+	audit *Audit
+}
+
+// scan is keys that were read to choose.
+type scan struct {
+	Selection
+	skip []bool // [rows, heads]: these read none; nil is nobody
+}
+
+// Scores notes the keys that a part of a plan has.
+func (s *spy) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
+	s.Ops.Scores(dst, q, kv, p, part)
+	if part != device.Planned {
+		// What Middles leaves out, sinks and recent window, is read anyway.
+		p = device.Plan{Span: p.Span}
+	}
+	s.note(q, kv, p, nil)
+}
+
+// Choose notes the keys of heads that found nothing to use again.
+func (s *spy) Choose(m device.Memo, scores, q device.Tensor, kv device.KV, p device.Plan) {
+	rows, heads := q.Dim(0), q.Dim(1)
+	found := make([]int32, m.Found.Len())
+	_ = read(s.audit.dev, found, m.Found) // a failure sticks to the device
+	skip := make([]bool, rows*heads)
+	for i := range skip {
+		row, head, sets := i/heads, i%heads, len(found)/rows
+		skip[i] = found[row*sets+head*sets/heads] >= 0
+	}
+	s.Ops.Choose(m, scores, q, kv, p)
+	s.note(q, kv, device.Plan{Span: p.Span}, skip)
+}
+
+// note keeps what the heads of rows read of a plan.
+func (s *spy) note(q device.Tensor, kv device.KV, p device.Plan, skip []bool) {
+	sel := readSelection(s.audit.dev, kv, q.Dim(0), p)
+	sel.Heads = q.Dim(1)
+	s.audit.scans = append(s.audit.scans, scan{sel, skip})
+}
+
+// of is what a scan read for a row, the one at pos, and a query head of the model.
+func (s *scan) of(row, pos, head int) []int32 {
+	head = min(head, s.Heads-1)
+	if row >= len(s.Pos) || s.Pos[row] != pos || s.skip != nil && s.skip[row*s.Heads+head] {
+		return nil
+	}
+	keys, _ := s.Keys(row, head)
+	return keys
+}
