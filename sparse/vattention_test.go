@@ -2,7 +2,7 @@ package sparse_test
 
 import (
 	"cmp"
-	"encoding/binary"
+	enc "encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -70,7 +70,7 @@ func (b *tailBench) tensor(dt device.DType, data any, dims ...int) device.Tensor
 	b.t.Helper()
 	x, err := b.dev.Alloc(dt, dims...)
 	must(b.t, err)
-	raw, err := binary.Append(nil, binary.LittleEndian, data)
+	raw, err := enc.Append(nil, enc.LittleEndian, data)
 	must(b.t, err)
 	b.dev.Write(x, raw)
 	return x
@@ -81,7 +81,7 @@ func (b *tailBench) read(data any, x device.Tensor) {
 	b.t.Helper()
 	raw := make([]byte, x.Size())
 	must(b.t, b.dev.Read(raw, x))
-	_, err := binary.Decode(raw, binary.LittleEndian, data)
+	_, err := enc.Decode(raw, enc.LittleEndian, data)
 	must(b.t, err)
 }
 
