@@ -101,14 +101,14 @@ func (s *tailScratch) fit(width, heads, dim int, half bool) {
 	if len(s.x) < 2*len(s.known)*heads {
 		s.x = make([]float64, 2*len(s.known)*heads)
 	}
-	if len(s.queries) < heads*dim || len(s.value) < dim {
+	if len(s.queries) != heads*dim || len(s.value) != dim {
 		s.queries, s.scores, s.value = make([]float32, heads*dim), make([]float32, heads*vec.Tile), make([]float32, dim)
 		s.sum, s.sq = make([]float64, dim), make([]float64, dim)
 	}
 	switch n := vec.Tile * dim; {
-	case half && len(s.gathered.Half) < n:
+	case half && len(s.gathered.Half) != n:
 		s.gathered = vec.Rows{Half: make([]uint16, n)}
-	case !half && len(s.gathered.Full) < n:
+	case !half && len(s.gathered.Full) != n:
 		s.gathered = vec.Rows{Full: make([]float32, n)}
 	}
 }
