@@ -14,8 +14,10 @@ const (
 	floatColumns = 512 // columns converted at a time: 4 rows are 8 KB
 )
 
-// floatLoops is the float product of an ISA.
+// floatLoops is the float product of an ISA. The loop of gemv for 2 tokens may
+// be missing.
 type floatLoops struct {
+	tile    int // most tokens of gemm
 	gemv    map[device.DType][2]func(out *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int)
 	convert map[device.DType]func(dst *float32, src *byte, steps int)
 	gemm    [tileTokens + 1]func(acc *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int)
@@ -43,7 +45,10 @@ func (l *floatLoops) computeVector(p *Product, b *Batch, s *Scratch, lo, hi int)
 	for r := lo; r < hi; {
 		rows, step := rowsFrom(r, hi, stride)
 		for t := 0; t < b.Tokens; {
-			n := min(2, b.Tokens-t)
+			n := 1
+			if t+1 < b.Tokens && loops[1] != nil {
+				n = 2
+			}
 			loops[n-1](&s.out[0][0], &p.W.Data[r*stride], step, &b.X.Data[t*b.X.Stride], uintptr(4*b.X.Stride), b.Cols/16)
 			for i := range n {
 				copy(p.Dst.Data[(t+i)*p.Dst.Stride+r:][:rows], s.out[i][:])
@@ -73,7 +78,7 @@ func (l *floatLoops) computeTiles(p *Product, b *Batch, s *Scratch, lo, hi, firs
 			rows, step := rowsFrom(r, hi, p.W.RowSize())
 			w, step := l.weights(p.W, weights, r, rows, k, cols, step)
 			acc := sums[g*tokens*group:]
-			tiles := (tokens + tileTokens - 1) / tileTokens
+			tiles := (tokens + l.tile - 1) / l.tile
 			for n := range tiles {
 				from, to := n*tokens/tiles, (n+1)*tokens/tiles
 				x := &b.X.Data[(first+from)*b.X.Stride+k]

@@ -10,3 +10,6 @@ package kernel
 //go:generate go run -C gen . -family float -out ../float_avx512_amd64.s -declare ../float_avx512_amd64.go
 //go:generate go run -C gen . -family quantize -out ../quantize_avx512_amd64.s -declare ../quantize_avx512_amd64.go
 //go:generate go run -C gen . -family peak -out ../peak_avx512_amd64.s -declare ../peak_avx512_amd64.go
+//go:generate go run -C gen . -family avx2expand -out ../expand_avx2_amd64.s -declare ../expand_avx2_amd64.go
+//go:generate go run -C gen . -family avx2dot -out ../dot_avx2_amd64.s -declare ../dot_avx2_amd64.go
+//go:generate go run -C gen . -family avx2float -out ../float_avx2_amd64.s -declare ../float_avx2_amd64.go

@@ -9,6 +9,9 @@ import (
 func nativeLoops() []loops {
 	x := &cpu.X86
 	var all []loops
+	if x.HasAVX2 && x.HasFMA && x.HasF16C {
+		all = append(all, loops{AVX2, computeAVX2, quantizeGo, &portablePeak})
+	}
 	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI && x.HasFMA {
 		all = append(all, loops{AVX512, computeAVX512, quantizeAVX512, &peakAVX512})
 	}
@@ -67,6 +70,7 @@ var gemvAVX512 = gemvLoops{
 
 // floatAVX512 is the product with float matrices with AVX-512.
 var floatAVX512 = floatLoops{
+	tile: tileTokens,
 	gemv: map[device.DType][2]func(out *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int){
 		device.F32:  {gemvF32T1, gemvF32T2},
 		device.F16:  {gemvF16T1, gemvF16T2},

@@ -31,6 +31,10 @@ var families = map[string]func(){
 	"gemvsuper": gemvSuper,
 	"quantize":  quantize,
 	"gemvblock": gemvBlock,
+
+	"avx2expand": expandAVX2,
+	"avx2dot":    dotAVX2,
+	"avx2float":  floatAVX2,
 }
 
 // declarations are the Go declarations of the functions emitted so far.
