@@ -1125,387 +1125,413 @@ TEXT ·expandRowsIQ4_XSAVX2(SB), NOSPLIT, $0-32
 	MOVQ rows+24(FP), BX
 
 row:
-	PREFETCHT0   544(CX)
-	PREFETCHT0   608(CX)
-	PREFETCHT0   672(CX)
-	VMOVDQU      8(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU      avx2expandTable14<>+0(SB), Y1
-	VPSHUFB      Y0, Y1, Y0
-	VMOVDQU      Y0, (AX)
-	VMOVDQU      24(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU      avx2expandTable14<>+0(SB), Y1
-	VPSHUFB      Y0, Y1, Y0
-	VMOVDQU      Y0, 32(AX)
-	VMOVDQU      40(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU      avx2expandTable14<>+0(SB), Y1
-	VPSHUFB      Y0, Y1, Y0
-	VMOVDQU      Y0, 64(AX)
-	VMOVDQU      56(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU      avx2expandTable14<>+0(SB), Y1
-	VPSHUFB      Y0, Y1, Y0
-	VMOVDQU      Y0, 96(AX)
-	VMOVDQU      72(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU      avx2expandTable14<>+0(SB), Y1
-	VPSHUFB      Y0, Y1, Y0
-	VMOVDQU      Y0, 128(AX)
-	VMOVDQU      88(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU      avx2expandTable14<>+0(SB), Y1
-	VPSHUFB      Y0, Y1, Y0
-	VMOVDQU      Y0, 160(AX)
-	VMOVDQU      104(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU      avx2expandTable14<>+0(SB), Y1
-	VPSHUFB      Y0, Y1, Y0
-	VMOVDQU      Y0, 192(AX)
-	VMOVDQU      120(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU      avx2expandTable14<>+0(SB), Y1
-	VPSHUFB      Y0, Y1, Y0
-	VMOVDQU      Y0, 224(AX)
-	VPBROADCASTD 4(CX), Y0
-	VPSRLVD      avx2expandTable15<>+0(SB), Y0, Y0
-	VPAND        avx2expandTable16<>+0(SB), Y0, Y0
-	VPBROADCASTD (CX), Y1
-	VPSRLVD      avx2expandTable17<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable18<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VPSUBD       avx2expandTable19<>+0(SB), Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPACKSSDW    X1, X0, X1
-	VPACKSSWB    X1, X1, X1
-	VMOVQ        X1, 256(AX)
-	MOVWLZX      (CX), SI
-	VMOVD        SI, X0
-	VCVTPH2PS    X0, X0
-	VMOVD        X0, 288(AX)
-	ADDQ         DX, CX
-	ADDQ         $0x00000180, AX
-	DECQ         BX
-	JNZ          row
+	PREFETCHT0     544(CX)
+	PREFETCHT0     608(CX)
+	PREFETCHT0     672(CX)
+	VBROADCASTI128 8(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, (AX)
+	VBROADCASTI128 24(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 32(AX)
+	VBROADCASTI128 40(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 64(AX)
+	VBROADCASTI128 56(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 96(AX)
+	VBROADCASTI128 72(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 128(AX)
+	VBROADCASTI128 88(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 160(AX)
+	VBROADCASTI128 104(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 192(AX)
+	VBROADCASTI128 120(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 224(AX)
+	VPBROADCASTD   4(CX), Y0
+	VPSRLVD        avx2expandTable16<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable17<>+0(SB), Y0, Y0
+	VPBROADCASTD   (CX), Y1
+	VPSRLVD        avx2expandTable18<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable19<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VPSUBD         avx2expandTable20<>+0(SB), Y0, Y0
+	VEXTRACTI128   $0x01, Y0, X1
+	VPACKSSDW      X1, X0, X1
+	VPACKSSWB      X1, X1, X1
+	VMOVQ          X1, 256(AX)
+	MOVWLZX        (CX), SI
+	VMOVD          SI, X0
+	VCVTPH2PS      X0, X0
+	VMOVD          X0, 288(AX)
+	ADDQ           DX, CX
+	ADDQ           $0x00000180, AX
+	DECQ           BX
+	JNZ            row
 	VZEROUPPER
 	RET
 
-DATA avx2expandTable14<>+0(SB)/1, $0x81
-DATA avx2expandTable14<>+1(SB)/1, $0x98
-DATA avx2expandTable14<>+2(SB)/1, $0xad
-DATA avx2expandTable14<>+3(SB)/1, $0xbf
-DATA avx2expandTable14<>+4(SB)/1, $0xcf
-DATA avx2expandTable14<>+5(SB)/1, $0xdd
-DATA avx2expandTable14<>+6(SB)/1, $0xea
-DATA avx2expandTable14<>+7(SB)/1, $0xf6
-DATA avx2expandTable14<>+8(SB)/1, $0x01
-DATA avx2expandTable14<>+9(SB)/1, $0x0d
-DATA avx2expandTable14<>+10(SB)/1, $0x19
-DATA avx2expandTable14<>+11(SB)/1, $0x26
-DATA avx2expandTable14<>+12(SB)/1, $0x35
-DATA avx2expandTable14<>+13(SB)/1, $0x45
-DATA avx2expandTable14<>+14(SB)/1, $0x59
-DATA avx2expandTable14<>+15(SB)/1, $0x71
-DATA avx2expandTable14<>+16(SB)/1, $0x81
-DATA avx2expandTable14<>+17(SB)/1, $0x98
-DATA avx2expandTable14<>+18(SB)/1, $0xad
-DATA avx2expandTable14<>+19(SB)/1, $0xbf
-DATA avx2expandTable14<>+20(SB)/1, $0xcf
-DATA avx2expandTable14<>+21(SB)/1, $0xdd
-DATA avx2expandTable14<>+22(SB)/1, $0xea
-DATA avx2expandTable14<>+23(SB)/1, $0xf6
-DATA avx2expandTable14<>+24(SB)/1, $0x01
-DATA avx2expandTable14<>+25(SB)/1, $0x0d
-DATA avx2expandTable14<>+26(SB)/1, $0x19
-DATA avx2expandTable14<>+27(SB)/1, $0x26
-DATA avx2expandTable14<>+28(SB)/1, $0x35
-DATA avx2expandTable14<>+29(SB)/1, $0x45
-DATA avx2expandTable14<>+30(SB)/1, $0x59
-DATA avx2expandTable14<>+31(SB)/1, $0x71
+DATA avx2expandTable14<>+0(SB)/1, $0x00
+DATA avx2expandTable14<>+1(SB)/1, $0x00
+DATA avx2expandTable14<>+2(SB)/1, $0x00
+DATA avx2expandTable14<>+3(SB)/1, $0x00
+DATA avx2expandTable14<>+4(SB)/1, $0x00
+DATA avx2expandTable14<>+5(SB)/1, $0x00
+DATA avx2expandTable14<>+6(SB)/1, $0x00
+DATA avx2expandTable14<>+7(SB)/1, $0x00
+DATA avx2expandTable14<>+8(SB)/1, $0x00
+DATA avx2expandTable14<>+9(SB)/1, $0x00
+DATA avx2expandTable14<>+10(SB)/1, $0x00
+DATA avx2expandTable14<>+11(SB)/1, $0x00
+DATA avx2expandTable14<>+12(SB)/1, $0x00
+DATA avx2expandTable14<>+13(SB)/1, $0x00
+DATA avx2expandTable14<>+14(SB)/1, $0x00
+DATA avx2expandTable14<>+15(SB)/1, $0x00
+DATA avx2expandTable14<>+16(SB)/1, $0x04
+DATA avx2expandTable14<>+17(SB)/1, $0x00
+DATA avx2expandTable14<>+18(SB)/1, $0x00
+DATA avx2expandTable14<>+19(SB)/1, $0x00
+DATA avx2expandTable14<>+20(SB)/1, $0x04
+DATA avx2expandTable14<>+21(SB)/1, $0x00
+DATA avx2expandTable14<>+22(SB)/1, $0x00
+DATA avx2expandTable14<>+23(SB)/1, $0x00
+DATA avx2expandTable14<>+24(SB)/1, $0x04
+DATA avx2expandTable14<>+25(SB)/1, $0x00
+DATA avx2expandTable14<>+26(SB)/1, $0x00
+DATA avx2expandTable14<>+27(SB)/1, $0x00
+DATA avx2expandTable14<>+28(SB)/1, $0x04
+DATA avx2expandTable14<>+29(SB)/1, $0x00
+DATA avx2expandTable14<>+30(SB)/1, $0x00
+DATA avx2expandTable14<>+31(SB)/1, $0x00
 GLOBL avx2expandTable14<>(SB), RODATA|NOPTR, $32
 
-DATA avx2expandTable15<>+0(SB)/1, $0x00
-DATA avx2expandTable15<>+1(SB)/1, $0x00
-DATA avx2expandTable15<>+2(SB)/1, $0x00
-DATA avx2expandTable15<>+3(SB)/1, $0x00
-DATA avx2expandTable15<>+4(SB)/1, $0x04
-DATA avx2expandTable15<>+5(SB)/1, $0x00
-DATA avx2expandTable15<>+6(SB)/1, $0x00
-DATA avx2expandTable15<>+7(SB)/1, $0x00
-DATA avx2expandTable15<>+8(SB)/1, $0x08
-DATA avx2expandTable15<>+9(SB)/1, $0x00
-DATA avx2expandTable15<>+10(SB)/1, $0x00
-DATA avx2expandTable15<>+11(SB)/1, $0x00
-DATA avx2expandTable15<>+12(SB)/1, $0x0c
-DATA avx2expandTable15<>+13(SB)/1, $0x00
-DATA avx2expandTable15<>+14(SB)/1, $0x00
-DATA avx2expandTable15<>+15(SB)/1, $0x00
-DATA avx2expandTable15<>+16(SB)/1, $0x10
-DATA avx2expandTable15<>+17(SB)/1, $0x00
-DATA avx2expandTable15<>+18(SB)/1, $0x00
-DATA avx2expandTable15<>+19(SB)/1, $0x00
-DATA avx2expandTable15<>+20(SB)/1, $0x14
-DATA avx2expandTable15<>+21(SB)/1, $0x00
-DATA avx2expandTable15<>+22(SB)/1, $0x00
-DATA avx2expandTable15<>+23(SB)/1, $0x00
-DATA avx2expandTable15<>+24(SB)/1, $0x18
-DATA avx2expandTable15<>+25(SB)/1, $0x00
-DATA avx2expandTable15<>+26(SB)/1, $0x00
-DATA avx2expandTable15<>+27(SB)/1, $0x00
-DATA avx2expandTable15<>+28(SB)/1, $0x1c
-DATA avx2expandTable15<>+29(SB)/1, $0x00
-DATA avx2expandTable15<>+30(SB)/1, $0x00
-DATA avx2expandTable15<>+31(SB)/1, $0x00
+DATA avx2expandTable15<>+0(SB)/1, $0x81
+DATA avx2expandTable15<>+1(SB)/1, $0x98
+DATA avx2expandTable15<>+2(SB)/1, $0xad
+DATA avx2expandTable15<>+3(SB)/1, $0xbf
+DATA avx2expandTable15<>+4(SB)/1, $0xcf
+DATA avx2expandTable15<>+5(SB)/1, $0xdd
+DATA avx2expandTable15<>+6(SB)/1, $0xea
+DATA avx2expandTable15<>+7(SB)/1, $0xf6
+DATA avx2expandTable15<>+8(SB)/1, $0x01
+DATA avx2expandTable15<>+9(SB)/1, $0x0d
+DATA avx2expandTable15<>+10(SB)/1, $0x19
+DATA avx2expandTable15<>+11(SB)/1, $0x26
+DATA avx2expandTable15<>+12(SB)/1, $0x35
+DATA avx2expandTable15<>+13(SB)/1, $0x45
+DATA avx2expandTable15<>+14(SB)/1, $0x59
+DATA avx2expandTable15<>+15(SB)/1, $0x71
+DATA avx2expandTable15<>+16(SB)/1, $0x81
+DATA avx2expandTable15<>+17(SB)/1, $0x98
+DATA avx2expandTable15<>+18(SB)/1, $0xad
+DATA avx2expandTable15<>+19(SB)/1, $0xbf
+DATA avx2expandTable15<>+20(SB)/1, $0xcf
+DATA avx2expandTable15<>+21(SB)/1, $0xdd
+DATA avx2expandTable15<>+22(SB)/1, $0xea
+DATA avx2expandTable15<>+23(SB)/1, $0xf6
+DATA avx2expandTable15<>+24(SB)/1, $0x01
+DATA avx2expandTable15<>+25(SB)/1, $0x0d
+DATA avx2expandTable15<>+26(SB)/1, $0x19
+DATA avx2expandTable15<>+27(SB)/1, $0x26
+DATA avx2expandTable15<>+28(SB)/1, $0x35
+DATA avx2expandTable15<>+29(SB)/1, $0x45
+DATA avx2expandTable15<>+30(SB)/1, $0x59
+DATA avx2expandTable15<>+31(SB)/1, $0x71
 GLOBL avx2expandTable15<>(SB), RODATA|NOPTR, $32
 
-DATA avx2expandTable16<>+0(SB)/1, $0x0f
+DATA avx2expandTable16<>+0(SB)/1, $0x00
 DATA avx2expandTable16<>+1(SB)/1, $0x00
 DATA avx2expandTable16<>+2(SB)/1, $0x00
 DATA avx2expandTable16<>+3(SB)/1, $0x00
-DATA avx2expandTable16<>+4(SB)/1, $0x0f
+DATA avx2expandTable16<>+4(SB)/1, $0x04
 DATA avx2expandTable16<>+5(SB)/1, $0x00
 DATA avx2expandTable16<>+6(SB)/1, $0x00
 DATA avx2expandTable16<>+7(SB)/1, $0x00
-DATA avx2expandTable16<>+8(SB)/1, $0x0f
+DATA avx2expandTable16<>+8(SB)/1, $0x08
 DATA avx2expandTable16<>+9(SB)/1, $0x00
 DATA avx2expandTable16<>+10(SB)/1, $0x00
 DATA avx2expandTable16<>+11(SB)/1, $0x00
-DATA avx2expandTable16<>+12(SB)/1, $0x0f
+DATA avx2expandTable16<>+12(SB)/1, $0x0c
 DATA avx2expandTable16<>+13(SB)/1, $0x00
 DATA avx2expandTable16<>+14(SB)/1, $0x00
 DATA avx2expandTable16<>+15(SB)/1, $0x00
-DATA avx2expandTable16<>+16(SB)/1, $0x0f
+DATA avx2expandTable16<>+16(SB)/1, $0x10
 DATA avx2expandTable16<>+17(SB)/1, $0x00
 DATA avx2expandTable16<>+18(SB)/1, $0x00
 DATA avx2expandTable16<>+19(SB)/1, $0x00
-DATA avx2expandTable16<>+20(SB)/1, $0x0f
+DATA avx2expandTable16<>+20(SB)/1, $0x14
 DATA avx2expandTable16<>+21(SB)/1, $0x00
 DATA avx2expandTable16<>+22(SB)/1, $0x00
 DATA avx2expandTable16<>+23(SB)/1, $0x00
-DATA avx2expandTable16<>+24(SB)/1, $0x0f
+DATA avx2expandTable16<>+24(SB)/1, $0x18
 DATA avx2expandTable16<>+25(SB)/1, $0x00
 DATA avx2expandTable16<>+26(SB)/1, $0x00
 DATA avx2expandTable16<>+27(SB)/1, $0x00
-DATA avx2expandTable16<>+28(SB)/1, $0x0f
+DATA avx2expandTable16<>+28(SB)/1, $0x1c
 DATA avx2expandTable16<>+29(SB)/1, $0x00
 DATA avx2expandTable16<>+30(SB)/1, $0x00
 DATA avx2expandTable16<>+31(SB)/1, $0x00
-DATA avx2expandTable16<>+32(SB)/1, $0x0f
-DATA avx2expandTable16<>+33(SB)/1, $0x00
-DATA avx2expandTable16<>+34(SB)/1, $0x00
-DATA avx2expandTable16<>+35(SB)/1, $0x00
-DATA avx2expandTable16<>+36(SB)/1, $0x0f
-DATA avx2expandTable16<>+37(SB)/1, $0x00
-DATA avx2expandTable16<>+38(SB)/1, $0x00
-DATA avx2expandTable16<>+39(SB)/1, $0x00
-DATA avx2expandTable16<>+40(SB)/1, $0x0f
-DATA avx2expandTable16<>+41(SB)/1, $0x00
-DATA avx2expandTable16<>+42(SB)/1, $0x00
-DATA avx2expandTable16<>+43(SB)/1, $0x00
-DATA avx2expandTable16<>+44(SB)/1, $0x0f
-DATA avx2expandTable16<>+45(SB)/1, $0x00
-DATA avx2expandTable16<>+46(SB)/1, $0x00
-DATA avx2expandTable16<>+47(SB)/1, $0x00
-DATA avx2expandTable16<>+48(SB)/1, $0x0f
-DATA avx2expandTable16<>+49(SB)/1, $0x00
-DATA avx2expandTable16<>+50(SB)/1, $0x00
-DATA avx2expandTable16<>+51(SB)/1, $0x00
-DATA avx2expandTable16<>+52(SB)/1, $0x0f
-DATA avx2expandTable16<>+53(SB)/1, $0x00
-DATA avx2expandTable16<>+54(SB)/1, $0x00
-DATA avx2expandTable16<>+55(SB)/1, $0x00
-DATA avx2expandTable16<>+56(SB)/1, $0x0f
-DATA avx2expandTable16<>+57(SB)/1, $0x00
-DATA avx2expandTable16<>+58(SB)/1, $0x00
-DATA avx2expandTable16<>+59(SB)/1, $0x00
-DATA avx2expandTable16<>+60(SB)/1, $0x0f
-DATA avx2expandTable16<>+61(SB)/1, $0x00
-DATA avx2expandTable16<>+62(SB)/1, $0x00
-DATA avx2expandTable16<>+63(SB)/1, $0x00
-GLOBL avx2expandTable16<>(SB), RODATA|NOPTR, $64
+GLOBL avx2expandTable16<>(SB), RODATA|NOPTR, $32
 
-DATA avx2expandTable17<>+0(SB)/1, $0x0c
+DATA avx2expandTable17<>+0(SB)/1, $0x0f
 DATA avx2expandTable17<>+1(SB)/1, $0x00
 DATA avx2expandTable17<>+2(SB)/1, $0x00
 DATA avx2expandTable17<>+3(SB)/1, $0x00
-DATA avx2expandTable17<>+4(SB)/1, $0x0e
+DATA avx2expandTable17<>+4(SB)/1, $0x0f
 DATA avx2expandTable17<>+5(SB)/1, $0x00
 DATA avx2expandTable17<>+6(SB)/1, $0x00
 DATA avx2expandTable17<>+7(SB)/1, $0x00
-DATA avx2expandTable17<>+8(SB)/1, $0x10
+DATA avx2expandTable17<>+8(SB)/1, $0x0f
 DATA avx2expandTable17<>+9(SB)/1, $0x00
 DATA avx2expandTable17<>+10(SB)/1, $0x00
 DATA avx2expandTable17<>+11(SB)/1, $0x00
-DATA avx2expandTable17<>+12(SB)/1, $0x12
+DATA avx2expandTable17<>+12(SB)/1, $0x0f
 DATA avx2expandTable17<>+13(SB)/1, $0x00
 DATA avx2expandTable17<>+14(SB)/1, $0x00
 DATA avx2expandTable17<>+15(SB)/1, $0x00
-DATA avx2expandTable17<>+16(SB)/1, $0x14
+DATA avx2expandTable17<>+16(SB)/1, $0x0f
 DATA avx2expandTable17<>+17(SB)/1, $0x00
 DATA avx2expandTable17<>+18(SB)/1, $0x00
 DATA avx2expandTable17<>+19(SB)/1, $0x00
-DATA avx2expandTable17<>+20(SB)/1, $0x16
+DATA avx2expandTable17<>+20(SB)/1, $0x0f
 DATA avx2expandTable17<>+21(SB)/1, $0x00
 DATA avx2expandTable17<>+22(SB)/1, $0x00
 DATA avx2expandTable17<>+23(SB)/1, $0x00
-DATA avx2expandTable17<>+24(SB)/1, $0x18
+DATA avx2expandTable17<>+24(SB)/1, $0x0f
 DATA avx2expandTable17<>+25(SB)/1, $0x00
 DATA avx2expandTable17<>+26(SB)/1, $0x00
 DATA avx2expandTable17<>+27(SB)/1, $0x00
-DATA avx2expandTable17<>+28(SB)/1, $0x1a
+DATA avx2expandTable17<>+28(SB)/1, $0x0f
 DATA avx2expandTable17<>+29(SB)/1, $0x00
 DATA avx2expandTable17<>+30(SB)/1, $0x00
 DATA avx2expandTable17<>+31(SB)/1, $0x00
-GLOBL avx2expandTable17<>(SB), RODATA|NOPTR, $32
+DATA avx2expandTable17<>+32(SB)/1, $0x0f
+DATA avx2expandTable17<>+33(SB)/1, $0x00
+DATA avx2expandTable17<>+34(SB)/1, $0x00
+DATA avx2expandTable17<>+35(SB)/1, $0x00
+DATA avx2expandTable17<>+36(SB)/1, $0x0f
+DATA avx2expandTable17<>+37(SB)/1, $0x00
+DATA avx2expandTable17<>+38(SB)/1, $0x00
+DATA avx2expandTable17<>+39(SB)/1, $0x00
+DATA avx2expandTable17<>+40(SB)/1, $0x0f
+DATA avx2expandTable17<>+41(SB)/1, $0x00
+DATA avx2expandTable17<>+42(SB)/1, $0x00
+DATA avx2expandTable17<>+43(SB)/1, $0x00
+DATA avx2expandTable17<>+44(SB)/1, $0x0f
+DATA avx2expandTable17<>+45(SB)/1, $0x00
+DATA avx2expandTable17<>+46(SB)/1, $0x00
+DATA avx2expandTable17<>+47(SB)/1, $0x00
+DATA avx2expandTable17<>+48(SB)/1, $0x0f
+DATA avx2expandTable17<>+49(SB)/1, $0x00
+DATA avx2expandTable17<>+50(SB)/1, $0x00
+DATA avx2expandTable17<>+51(SB)/1, $0x00
+DATA avx2expandTable17<>+52(SB)/1, $0x0f
+DATA avx2expandTable17<>+53(SB)/1, $0x00
+DATA avx2expandTable17<>+54(SB)/1, $0x00
+DATA avx2expandTable17<>+55(SB)/1, $0x00
+DATA avx2expandTable17<>+56(SB)/1, $0x0f
+DATA avx2expandTable17<>+57(SB)/1, $0x00
+DATA avx2expandTable17<>+58(SB)/1, $0x00
+DATA avx2expandTable17<>+59(SB)/1, $0x00
+DATA avx2expandTable17<>+60(SB)/1, $0x0f
+DATA avx2expandTable17<>+61(SB)/1, $0x00
+DATA avx2expandTable17<>+62(SB)/1, $0x00
+DATA avx2expandTable17<>+63(SB)/1, $0x00
+GLOBL avx2expandTable17<>(SB), RODATA|NOPTR, $64
 
-DATA avx2expandTable18<>+0(SB)/1, $0x30
+DATA avx2expandTable18<>+0(SB)/1, $0x0c
 DATA avx2expandTable18<>+1(SB)/1, $0x00
 DATA avx2expandTable18<>+2(SB)/1, $0x00
 DATA avx2expandTable18<>+3(SB)/1, $0x00
-DATA avx2expandTable18<>+4(SB)/1, $0x30
+DATA avx2expandTable18<>+4(SB)/1, $0x0e
 DATA avx2expandTable18<>+5(SB)/1, $0x00
 DATA avx2expandTable18<>+6(SB)/1, $0x00
 DATA avx2expandTable18<>+7(SB)/1, $0x00
-DATA avx2expandTable18<>+8(SB)/1, $0x30
+DATA avx2expandTable18<>+8(SB)/1, $0x10
 DATA avx2expandTable18<>+9(SB)/1, $0x00
 DATA avx2expandTable18<>+10(SB)/1, $0x00
 DATA avx2expandTable18<>+11(SB)/1, $0x00
-DATA avx2expandTable18<>+12(SB)/1, $0x30
+DATA avx2expandTable18<>+12(SB)/1, $0x12
 DATA avx2expandTable18<>+13(SB)/1, $0x00
 DATA avx2expandTable18<>+14(SB)/1, $0x00
 DATA avx2expandTable18<>+15(SB)/1, $0x00
-DATA avx2expandTable18<>+16(SB)/1, $0x30
+DATA avx2expandTable18<>+16(SB)/1, $0x14
 DATA avx2expandTable18<>+17(SB)/1, $0x00
 DATA avx2expandTable18<>+18(SB)/1, $0x00
 DATA avx2expandTable18<>+19(SB)/1, $0x00
-DATA avx2expandTable18<>+20(SB)/1, $0x30
+DATA avx2expandTable18<>+20(SB)/1, $0x16
 DATA avx2expandTable18<>+21(SB)/1, $0x00
 DATA avx2expandTable18<>+22(SB)/1, $0x00
 DATA avx2expandTable18<>+23(SB)/1, $0x00
-DATA avx2expandTable18<>+24(SB)/1, $0x30
+DATA avx2expandTable18<>+24(SB)/1, $0x18
 DATA avx2expandTable18<>+25(SB)/1, $0x00
 DATA avx2expandTable18<>+26(SB)/1, $0x00
 DATA avx2expandTable18<>+27(SB)/1, $0x00
-DATA avx2expandTable18<>+28(SB)/1, $0x30
+DATA avx2expandTable18<>+28(SB)/1, $0x1a
 DATA avx2expandTable18<>+29(SB)/1, $0x00
 DATA avx2expandTable18<>+30(SB)/1, $0x00
 DATA avx2expandTable18<>+31(SB)/1, $0x00
-DATA avx2expandTable18<>+32(SB)/1, $0x30
-DATA avx2expandTable18<>+33(SB)/1, $0x00
-DATA avx2expandTable18<>+34(SB)/1, $0x00
-DATA avx2expandTable18<>+35(SB)/1, $0x00
-DATA avx2expandTable18<>+36(SB)/1, $0x30
-DATA avx2expandTable18<>+37(SB)/1, $0x00
-DATA avx2expandTable18<>+38(SB)/1, $0x00
-DATA avx2expandTable18<>+39(SB)/1, $0x00
-DATA avx2expandTable18<>+40(SB)/1, $0x30
-DATA avx2expandTable18<>+41(SB)/1, $0x00
-DATA avx2expandTable18<>+42(SB)/1, $0x00
-DATA avx2expandTable18<>+43(SB)/1, $0x00
-DATA avx2expandTable18<>+44(SB)/1, $0x30
-DATA avx2expandTable18<>+45(SB)/1, $0x00
-DATA avx2expandTable18<>+46(SB)/1, $0x00
-DATA avx2expandTable18<>+47(SB)/1, $0x00
-DATA avx2expandTable18<>+48(SB)/1, $0x30
-DATA avx2expandTable18<>+49(SB)/1, $0x00
-DATA avx2expandTable18<>+50(SB)/1, $0x00
-DATA avx2expandTable18<>+51(SB)/1, $0x00
-DATA avx2expandTable18<>+52(SB)/1, $0x30
-DATA avx2expandTable18<>+53(SB)/1, $0x00
-DATA avx2expandTable18<>+54(SB)/1, $0x00
-DATA avx2expandTable18<>+55(SB)/1, $0x00
-DATA avx2expandTable18<>+56(SB)/1, $0x30
-DATA avx2expandTable18<>+57(SB)/1, $0x00
-DATA avx2expandTable18<>+58(SB)/1, $0x00
-DATA avx2expandTable18<>+59(SB)/1, $0x00
-DATA avx2expandTable18<>+60(SB)/1, $0x30
-DATA avx2expandTable18<>+61(SB)/1, $0x00
-DATA avx2expandTable18<>+62(SB)/1, $0x00
-DATA avx2expandTable18<>+63(SB)/1, $0x00
-GLOBL avx2expandTable18<>(SB), RODATA|NOPTR, $64
+GLOBL avx2expandTable18<>(SB), RODATA|NOPTR, $32
 
-DATA avx2expandTable19<>+0(SB)/1, $0x20
+DATA avx2expandTable19<>+0(SB)/1, $0x30
 DATA avx2expandTable19<>+1(SB)/1, $0x00
 DATA avx2expandTable19<>+2(SB)/1, $0x00
 DATA avx2expandTable19<>+3(SB)/1, $0x00
-DATA avx2expandTable19<>+4(SB)/1, $0x20
+DATA avx2expandTable19<>+4(SB)/1, $0x30
 DATA avx2expandTable19<>+5(SB)/1, $0x00
 DATA avx2expandTable19<>+6(SB)/1, $0x00
 DATA avx2expandTable19<>+7(SB)/1, $0x00
-DATA avx2expandTable19<>+8(SB)/1, $0x20
+DATA avx2expandTable19<>+8(SB)/1, $0x30
 DATA avx2expandTable19<>+9(SB)/1, $0x00
 DATA avx2expandTable19<>+10(SB)/1, $0x00
 DATA avx2expandTable19<>+11(SB)/1, $0x00
-DATA avx2expandTable19<>+12(SB)/1, $0x20
+DATA avx2expandTable19<>+12(SB)/1, $0x30
 DATA avx2expandTable19<>+13(SB)/1, $0x00
 DATA avx2expandTable19<>+14(SB)/1, $0x00
 DATA avx2expandTable19<>+15(SB)/1, $0x00
-DATA avx2expandTable19<>+16(SB)/1, $0x20
+DATA avx2expandTable19<>+16(SB)/1, $0x30
 DATA avx2expandTable19<>+17(SB)/1, $0x00
 DATA avx2expandTable19<>+18(SB)/1, $0x00
 DATA avx2expandTable19<>+19(SB)/1, $0x00
-DATA avx2expandTable19<>+20(SB)/1, $0x20
+DATA avx2expandTable19<>+20(SB)/1, $0x30
 DATA avx2expandTable19<>+21(SB)/1, $0x00
 DATA avx2expandTable19<>+22(SB)/1, $0x00
 DATA avx2expandTable19<>+23(SB)/1, $0x00
-DATA avx2expandTable19<>+24(SB)/1, $0x20
+DATA avx2expandTable19<>+24(SB)/1, $0x30
 DATA avx2expandTable19<>+25(SB)/1, $0x00
 DATA avx2expandTable19<>+26(SB)/1, $0x00
 DATA avx2expandTable19<>+27(SB)/1, $0x00
-DATA avx2expandTable19<>+28(SB)/1, $0x20
+DATA avx2expandTable19<>+28(SB)/1, $0x30
 DATA avx2expandTable19<>+29(SB)/1, $0x00
 DATA avx2expandTable19<>+30(SB)/1, $0x00
 DATA avx2expandTable19<>+31(SB)/1, $0x00
-DATA avx2expandTable19<>+32(SB)/1, $0x20
+DATA avx2expandTable19<>+32(SB)/1, $0x30
 DATA avx2expandTable19<>+33(SB)/1, $0x00
 DATA avx2expandTable19<>+34(SB)/1, $0x00
 DATA avx2expandTable19<>+35(SB)/1, $0x00
-DATA avx2expandTable19<>+36(SB)/1, $0x20
+DATA avx2expandTable19<>+36(SB)/1, $0x30
 DATA avx2expandTable19<>+37(SB)/1, $0x00
 DATA avx2expandTable19<>+38(SB)/1, $0x00
 DATA avx2expandTable19<>+39(SB)/1, $0x00
-DATA avx2expandTable19<>+40(SB)/1, $0x20
+DATA avx2expandTable19<>+40(SB)/1, $0x30
 DATA avx2expandTable19<>+41(SB)/1, $0x00
 DATA avx2expandTable19<>+42(SB)/1, $0x00
 DATA avx2expandTable19<>+43(SB)/1, $0x00
-DATA avx2expandTable19<>+44(SB)/1, $0x20
+DATA avx2expandTable19<>+44(SB)/1, $0x30
 DATA avx2expandTable19<>+45(SB)/1, $0x00
 DATA avx2expandTable19<>+46(SB)/1, $0x00
 DATA avx2expandTable19<>+47(SB)/1, $0x00
-DATA avx2expandTable19<>+48(SB)/1, $0x20
+DATA avx2expandTable19<>+48(SB)/1, $0x30
 DATA avx2expandTable19<>+49(SB)/1, $0x00
 DATA avx2expandTable19<>+50(SB)/1, $0x00
 DATA avx2expandTable19<>+51(SB)/1, $0x00
-DATA avx2expandTable19<>+52(SB)/1, $0x20
+DATA avx2expandTable19<>+52(SB)/1, $0x30
 DATA avx2expandTable19<>+53(SB)/1, $0x00
 DATA avx2expandTable19<>+54(SB)/1, $0x00
 DATA avx2expandTable19<>+55(SB)/1, $0x00
-DATA avx2expandTable19<>+56(SB)/1, $0x20
+DATA avx2expandTable19<>+56(SB)/1, $0x30
 DATA avx2expandTable19<>+57(SB)/1, $0x00
 DATA avx2expandTable19<>+58(SB)/1, $0x00
 DATA avx2expandTable19<>+59(SB)/1, $0x00
-DATA avx2expandTable19<>+60(SB)/1, $0x20
+DATA avx2expandTable19<>+60(SB)/1, $0x30
 DATA avx2expandTable19<>+61(SB)/1, $0x00
 DATA avx2expandTable19<>+62(SB)/1, $0x00
 DATA avx2expandTable19<>+63(SB)/1, $0x00
 GLOBL avx2expandTable19<>(SB), RODATA|NOPTR, $64
+
+DATA avx2expandTable20<>+0(SB)/1, $0x20
+DATA avx2expandTable20<>+1(SB)/1, $0x00
+DATA avx2expandTable20<>+2(SB)/1, $0x00
+DATA avx2expandTable20<>+3(SB)/1, $0x00
+DATA avx2expandTable20<>+4(SB)/1, $0x20
+DATA avx2expandTable20<>+5(SB)/1, $0x00
+DATA avx2expandTable20<>+6(SB)/1, $0x00
+DATA avx2expandTable20<>+7(SB)/1, $0x00
+DATA avx2expandTable20<>+8(SB)/1, $0x20
+DATA avx2expandTable20<>+9(SB)/1, $0x00
+DATA avx2expandTable20<>+10(SB)/1, $0x00
+DATA avx2expandTable20<>+11(SB)/1, $0x00
+DATA avx2expandTable20<>+12(SB)/1, $0x20
+DATA avx2expandTable20<>+13(SB)/1, $0x00
+DATA avx2expandTable20<>+14(SB)/1, $0x00
+DATA avx2expandTable20<>+15(SB)/1, $0x00
+DATA avx2expandTable20<>+16(SB)/1, $0x20
+DATA avx2expandTable20<>+17(SB)/1, $0x00
+DATA avx2expandTable20<>+18(SB)/1, $0x00
+DATA avx2expandTable20<>+19(SB)/1, $0x00
+DATA avx2expandTable20<>+20(SB)/1, $0x20
+DATA avx2expandTable20<>+21(SB)/1, $0x00
+DATA avx2expandTable20<>+22(SB)/1, $0x00
+DATA avx2expandTable20<>+23(SB)/1, $0x00
+DATA avx2expandTable20<>+24(SB)/1, $0x20
+DATA avx2expandTable20<>+25(SB)/1, $0x00
+DATA avx2expandTable20<>+26(SB)/1, $0x00
+DATA avx2expandTable20<>+27(SB)/1, $0x00
+DATA avx2expandTable20<>+28(SB)/1, $0x20
+DATA avx2expandTable20<>+29(SB)/1, $0x00
+DATA avx2expandTable20<>+30(SB)/1, $0x00
+DATA avx2expandTable20<>+31(SB)/1, $0x00
+DATA avx2expandTable20<>+32(SB)/1, $0x20
+DATA avx2expandTable20<>+33(SB)/1, $0x00
+DATA avx2expandTable20<>+34(SB)/1, $0x00
+DATA avx2expandTable20<>+35(SB)/1, $0x00
+DATA avx2expandTable20<>+36(SB)/1, $0x20
+DATA avx2expandTable20<>+37(SB)/1, $0x00
+DATA avx2expandTable20<>+38(SB)/1, $0x00
+DATA avx2expandTable20<>+39(SB)/1, $0x00
+DATA avx2expandTable20<>+40(SB)/1, $0x20
+DATA avx2expandTable20<>+41(SB)/1, $0x00
+DATA avx2expandTable20<>+42(SB)/1, $0x00
+DATA avx2expandTable20<>+43(SB)/1, $0x00
+DATA avx2expandTable20<>+44(SB)/1, $0x20
+DATA avx2expandTable20<>+45(SB)/1, $0x00
+DATA avx2expandTable20<>+46(SB)/1, $0x00
+DATA avx2expandTable20<>+47(SB)/1, $0x00
+DATA avx2expandTable20<>+48(SB)/1, $0x20
+DATA avx2expandTable20<>+49(SB)/1, $0x00
+DATA avx2expandTable20<>+50(SB)/1, $0x00
+DATA avx2expandTable20<>+51(SB)/1, $0x00
+DATA avx2expandTable20<>+52(SB)/1, $0x20
+DATA avx2expandTable20<>+53(SB)/1, $0x00
+DATA avx2expandTable20<>+54(SB)/1, $0x00
+DATA avx2expandTable20<>+55(SB)/1, $0x00
+DATA avx2expandTable20<>+56(SB)/1, $0x20
+DATA avx2expandTable20<>+57(SB)/1, $0x00
+DATA avx2expandTable20<>+58(SB)/1, $0x00
+DATA avx2expandTable20<>+59(SB)/1, $0x00
+DATA avx2expandTable20<>+60(SB)/1, $0x20
+DATA avx2expandTable20<>+61(SB)/1, $0x00
+DATA avx2expandTable20<>+62(SB)/1, $0x00
+DATA avx2expandTable20<>+63(SB)/1, $0x00
+GLOBL avx2expandTable20<>(SB), RODATA|NOPTR, $64
 
 // func expandRowsQ8_0AVX2(dst *byte, src *byte, stride uintptr, rows int)
 // Requires: AVX, F16C, MMX+
@@ -1567,111 +1593,103 @@ TEXT ·expandRowsQ4_0AVX2(SB), NOSPLIT, $0-32
 	MOVQ rows+24(FP), BX
 
 row:
-	PREFETCHT0  576(CX)
-	PREFETCHT0  640(CX)
-	PREFETCHT0  704(CX)
-	VMOVDQU     2(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VPSUBB      avx2expandTable20<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, (AX)
-	VMOVDQU     20(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VPSUBB      avx2expandTable20<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 32(AX)
-	VMOVDQU     38(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VPSUBB      avx2expandTable20<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 64(AX)
-	VMOVDQU     56(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VPSUBB      avx2expandTable20<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 96(AX)
-	VMOVDQU     74(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VPSUBB      avx2expandTable20<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 128(AX)
-	VMOVDQU     92(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VPSUBB      avx2expandTable20<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 160(AX)
-	VMOVDQU     110(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VPSUBB      avx2expandTable20<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 192(AX)
-	VMOVDQU     128(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VPSUBB      avx2expandTable20<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 224(AX)
-	VPXOR       X0, X0, X0
-	VPXOR       X1, X1, X1
-	VPINSRW     $0x00, (CX), X0, X0
-	VPINSRW     $0x01, 18(CX), X0, X0
-	VPINSRW     $0x02, 36(CX), X0, X0
-	VPINSRW     $0x03, 54(CX), X0, X0
-	VPINSRW     $0x04, 72(CX), X0, X0
-	VPINSRW     $0x05, 90(CX), X0, X0
-	VPINSRW     $0x06, 108(CX), X0, X0
-	VPINSRW     $0x07, 126(CX), X0, X0
-	VCVTPH2PS   X0, Y0
-	VMOVUPS     Y0, 320(AX)
-	VCVTPH2PS   X1, Y0
-	VMOVUPS     Y0, 352(AX)
-	ADDQ        DX, CX
-	ADDQ        $0x00000180, AX
-	DECQ        BX
-	JNZ         row
+	PREFETCHT0     576(CX)
+	PREFETCHT0     640(CX)
+	PREFETCHT0     704(CX)
+	VBROADCASTI128 2(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPSUBB         avx2expandTable21<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, (AX)
+	VBROADCASTI128 20(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPSUBB         avx2expandTable21<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 32(AX)
+	VBROADCASTI128 38(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPSUBB         avx2expandTable21<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 64(AX)
+	VBROADCASTI128 56(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPSUBB         avx2expandTable21<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 96(AX)
+	VBROADCASTI128 74(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPSUBB         avx2expandTable21<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 128(AX)
+	VBROADCASTI128 92(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPSUBB         avx2expandTable21<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 160(AX)
+	VBROADCASTI128 110(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPSUBB         avx2expandTable21<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 192(AX)
+	VBROADCASTI128 128(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPSUBB         avx2expandTable21<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 224(AX)
+	VPXOR          X0, X0, X0
+	VPXOR          X1, X1, X1
+	VPINSRW        $0x00, (CX), X0, X0
+	VPINSRW        $0x01, 18(CX), X0, X0
+	VPINSRW        $0x02, 36(CX), X0, X0
+	VPINSRW        $0x03, 54(CX), X0, X0
+	VPINSRW        $0x04, 72(CX), X0, X0
+	VPINSRW        $0x05, 90(CX), X0, X0
+	VPINSRW        $0x06, 108(CX), X0, X0
+	VPINSRW        $0x07, 126(CX), X0, X0
+	VCVTPH2PS      X0, Y0
+	VMOVUPS        Y0, 320(AX)
+	VCVTPH2PS      X1, Y0
+	VMOVUPS        Y0, 352(AX)
+	ADDQ           DX, CX
+	ADDQ           $0x00000180, AX
+	DECQ           BX
+	JNZ            row
 	VZEROUPPER
 	RET
 
-DATA avx2expandTable20<>+0(SB)/1, $0x08
-DATA avx2expandTable20<>+1(SB)/1, $0x08
-DATA avx2expandTable20<>+2(SB)/1, $0x08
-DATA avx2expandTable20<>+3(SB)/1, $0x08
-DATA avx2expandTable20<>+4(SB)/1, $0x08
-DATA avx2expandTable20<>+5(SB)/1, $0x08
-DATA avx2expandTable20<>+6(SB)/1, $0x08
-DATA avx2expandTable20<>+7(SB)/1, $0x08
-DATA avx2expandTable20<>+8(SB)/1, $0x08
-DATA avx2expandTable20<>+9(SB)/1, $0x08
-DATA avx2expandTable20<>+10(SB)/1, $0x08
-DATA avx2expandTable20<>+11(SB)/1, $0x08
-DATA avx2expandTable20<>+12(SB)/1, $0x08
-DATA avx2expandTable20<>+13(SB)/1, $0x08
-DATA avx2expandTable20<>+14(SB)/1, $0x08
-DATA avx2expandTable20<>+15(SB)/1, $0x08
-DATA avx2expandTable20<>+16(SB)/1, $0x08
-DATA avx2expandTable20<>+17(SB)/1, $0x08
-DATA avx2expandTable20<>+18(SB)/1, $0x08
-DATA avx2expandTable20<>+19(SB)/1, $0x08
-DATA avx2expandTable20<>+20(SB)/1, $0x08
-DATA avx2expandTable20<>+21(SB)/1, $0x08
-DATA avx2expandTable20<>+22(SB)/1, $0x08
-DATA avx2expandTable20<>+23(SB)/1, $0x08
-DATA avx2expandTable20<>+24(SB)/1, $0x08
-DATA avx2expandTable20<>+25(SB)/1, $0x08
-DATA avx2expandTable20<>+26(SB)/1, $0x08
-DATA avx2expandTable20<>+27(SB)/1, $0x08
-DATA avx2expandTable20<>+28(SB)/1, $0x08
-DATA avx2expandTable20<>+29(SB)/1, $0x08
-DATA avx2expandTable20<>+30(SB)/1, $0x08
-DATA avx2expandTable20<>+31(SB)/1, $0x08
-GLOBL avx2expandTable20<>(SB), RODATA|NOPTR, $32
+DATA avx2expandTable21<>+0(SB)/1, $0x08
+DATA avx2expandTable21<>+1(SB)/1, $0x08
+DATA avx2expandTable21<>+2(SB)/1, $0x08
+DATA avx2expandTable21<>+3(SB)/1, $0x08
+DATA avx2expandTable21<>+4(SB)/1, $0x08
+DATA avx2expandTable21<>+5(SB)/1, $0x08
+DATA avx2expandTable21<>+6(SB)/1, $0x08
+DATA avx2expandTable21<>+7(SB)/1, $0x08
+DATA avx2expandTable21<>+8(SB)/1, $0x08
+DATA avx2expandTable21<>+9(SB)/1, $0x08
+DATA avx2expandTable21<>+10(SB)/1, $0x08
+DATA avx2expandTable21<>+11(SB)/1, $0x08
+DATA avx2expandTable21<>+12(SB)/1, $0x08
+DATA avx2expandTable21<>+13(SB)/1, $0x08
+DATA avx2expandTable21<>+14(SB)/1, $0x08
+DATA avx2expandTable21<>+15(SB)/1, $0x08
+DATA avx2expandTable21<>+16(SB)/1, $0x08
+DATA avx2expandTable21<>+17(SB)/1, $0x08
+DATA avx2expandTable21<>+18(SB)/1, $0x08
+DATA avx2expandTable21<>+19(SB)/1, $0x08
+DATA avx2expandTable21<>+20(SB)/1, $0x08
+DATA avx2expandTable21<>+21(SB)/1, $0x08
+DATA avx2expandTable21<>+22(SB)/1, $0x08
+DATA avx2expandTable21<>+23(SB)/1, $0x08
+DATA avx2expandTable21<>+24(SB)/1, $0x08
+DATA avx2expandTable21<>+25(SB)/1, $0x08
+DATA avx2expandTable21<>+26(SB)/1, $0x08
+DATA avx2expandTable21<>+27(SB)/1, $0x08
+DATA avx2expandTable21<>+28(SB)/1, $0x08
+DATA avx2expandTable21<>+29(SB)/1, $0x08
+DATA avx2expandTable21<>+30(SB)/1, $0x08
+DATA avx2expandTable21<>+31(SB)/1, $0x08
+GLOBL avx2expandTable21<>(SB), RODATA|NOPTR, $32
 
 // func expandRowsQ4_1AVX2(dst *byte, src *byte, stride uintptr, rows int)
 // Requires: AVX, AVX2, F16C, MMX+
@@ -1682,75 +1700,67 @@ TEXT ·expandRowsQ4_1AVX2(SB), NOSPLIT, $0-32
 	MOVQ rows+24(FP), BX
 
 row:
-	PREFETCHT0  640(CX)
-	PREFETCHT0  704(CX)
-	PREFETCHT0  768(CX)
-	VMOVDQU     4(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, (AX)
-	VMOVDQU     24(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 32(AX)
-	VMOVDQU     44(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 64(AX)
-	VMOVDQU     64(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 96(AX)
-	VMOVDQU     84(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 128(AX)
-	VMOVDQU     104(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 160(AX)
-	VMOVDQU     124(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 192(AX)
-	VMOVDQU     144(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     Y0, 224(AX)
-	VPXOR       X0, X0, X0
-	VPXOR       X1, X1, X1
-	VPINSRW     $0x00, (CX), X0, X0
-	VPINSRW     $0x00, 2(CX), X1, X1
-	VPINSRW     $0x01, 20(CX), X0, X0
-	VPINSRW     $0x01, 22(CX), X1, X1
-	VPINSRW     $0x02, 40(CX), X0, X0
-	VPINSRW     $0x02, 42(CX), X1, X1
-	VPINSRW     $0x03, 60(CX), X0, X0
-	VPINSRW     $0x03, 62(CX), X1, X1
-	VPINSRW     $0x04, 80(CX), X0, X0
-	VPINSRW     $0x04, 82(CX), X1, X1
-	VPINSRW     $0x05, 100(CX), X0, X0
-	VPINSRW     $0x05, 102(CX), X1, X1
-	VPINSRW     $0x06, 120(CX), X0, X0
-	VPINSRW     $0x06, 122(CX), X1, X1
-	VPINSRW     $0x07, 140(CX), X0, X0
-	VPINSRW     $0x07, 142(CX), X1, X1
-	VCVTPH2PS   X0, Y0
-	VMOVUPS     Y0, 320(AX)
-	VCVTPH2PS   X1, Y0
-	VMOVUPS     Y0, 352(AX)
-	ADDQ        DX, CX
-	ADDQ        $0x00000180, AX
-	DECQ        BX
-	JNZ         row
+	PREFETCHT0     640(CX)
+	PREFETCHT0     704(CX)
+	PREFETCHT0     768(CX)
+	VBROADCASTI128 4(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, (AX)
+	VBROADCASTI128 24(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 32(AX)
+	VBROADCASTI128 44(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 64(AX)
+	VBROADCASTI128 64(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 96(AX)
+	VBROADCASTI128 84(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 128(AX)
+	VBROADCASTI128 104(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 160(AX)
+	VBROADCASTI128 124(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 192(AX)
+	VBROADCASTI128 144(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 224(AX)
+	VPXOR          X0, X0, X0
+	VPXOR          X1, X1, X1
+	VPINSRW        $0x00, (CX), X0, X0
+	VPINSRW        $0x00, 2(CX), X1, X1
+	VPINSRW        $0x01, 20(CX), X0, X0
+	VPINSRW        $0x01, 22(CX), X1, X1
+	VPINSRW        $0x02, 40(CX), X0, X0
+	VPINSRW        $0x02, 42(CX), X1, X1
+	VPINSRW        $0x03, 60(CX), X0, X0
+	VPINSRW        $0x03, 62(CX), X1, X1
+	VPINSRW        $0x04, 80(CX), X0, X0
+	VPINSRW        $0x04, 82(CX), X1, X1
+	VPINSRW        $0x05, 100(CX), X0, X0
+	VPINSRW        $0x05, 102(CX), X1, X1
+	VPINSRW        $0x06, 120(CX), X0, X0
+	VPINSRW        $0x06, 122(CX), X1, X1
+	VPINSRW        $0x07, 140(CX), X0, X0
+	VPINSRW        $0x07, 142(CX), X1, X1
+	VCVTPH2PS      X0, Y0
+	VMOVUPS        Y0, 320(AX)
+	VCVTPH2PS      X1, Y0
+	VMOVUPS        Y0, 352(AX)
+	ADDQ           DX, CX
+	ADDQ           $0x00000180, AX
+	DECQ           BX
+	JNZ            row
 	VZEROUPPER
 	RET
 
@@ -1763,193 +1773,185 @@ TEXT ·expandRowsQ5_0AVX2(SB), NOSPLIT, $0-32
 	MOVQ rows+24(FP), BX
 
 row:
-	PREFETCHT0   704(CX)
-	PREFETCHT0   768(CX)
-	PREFETCHT0   832(CX)
-	VMOVDQU      6(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 2(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VPSUBB       avx2expandTable4<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, (AX)
-	VMOVDQU      28(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 24(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VPSUBB       avx2expandTable4<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 32(AX)
-	VMOVDQU      50(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 46(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VPSUBB       avx2expandTable4<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 64(AX)
-	VMOVDQU      72(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 68(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VPSUBB       avx2expandTable4<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 96(AX)
-	VMOVDQU      94(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 90(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VPSUBB       avx2expandTable4<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 128(AX)
-	VMOVDQU      116(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 112(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VPSUBB       avx2expandTable4<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 160(AX)
-	VMOVDQU      138(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 134(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VPSUBB       avx2expandTable4<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 192(AX)
-	VMOVDQU      160(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 156(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VPSUBB       avx2expandTable4<>+0(SB), Y0, Y0
-	VMOVDQU      Y0, 224(AX)
-	VPXOR        X0, X0, X0
-	VPXOR        X1, X1, X1
-	VPINSRW      $0x00, (CX), X0, X0
-	VPINSRW      $0x01, 22(CX), X0, X0
-	VPINSRW      $0x02, 44(CX), X0, X0
-	VPINSRW      $0x03, 66(CX), X0, X0
-	VPINSRW      $0x04, 88(CX), X0, X0
-	VPINSRW      $0x05, 110(CX), X0, X0
-	VPINSRW      $0x06, 132(CX), X0, X0
-	VPINSRW      $0x07, 154(CX), X0, X0
-	VCVTPH2PS    X0, Y0
-	VMOVUPS      Y0, 320(AX)
-	VCVTPH2PS    X1, Y0
-	VMOVUPS      Y0, 352(AX)
-	ADDQ         DX, CX
-	ADDQ         $0x00000180, AX
-	DECQ         BX
-	JNZ          row
+	PREFETCHT0     704(CX)
+	PREFETCHT0     768(CX)
+	PREFETCHT0     832(CX)
+	VBROADCASTI128 6(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   2(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VPSUBB         avx2expandTable4<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, (AX)
+	VBROADCASTI128 28(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   24(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VPSUBB         avx2expandTable4<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 32(AX)
+	VBROADCASTI128 50(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   46(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VPSUBB         avx2expandTable4<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 64(AX)
+	VBROADCASTI128 72(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   68(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VPSUBB         avx2expandTable4<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 96(AX)
+	VBROADCASTI128 94(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   90(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VPSUBB         avx2expandTable4<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 128(AX)
+	VBROADCASTI128 116(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   112(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VPSUBB         avx2expandTable4<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 160(AX)
+	VBROADCASTI128 138(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   134(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VPSUBB         avx2expandTable4<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 192(AX)
+	VBROADCASTI128 160(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   156(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VPSUBB         avx2expandTable4<>+0(SB), Y0, Y0
+	VMOVDQU        Y0, 224(AX)
+	VPXOR          X0, X0, X0
+	VPXOR          X1, X1, X1
+	VPINSRW        $0x00, (CX), X0, X0
+	VPINSRW        $0x01, 22(CX), X0, X0
+	VPINSRW        $0x02, 44(CX), X0, X0
+	VPINSRW        $0x03, 66(CX), X0, X0
+	VPINSRW        $0x04, 88(CX), X0, X0
+	VPINSRW        $0x05, 110(CX), X0, X0
+	VPINSRW        $0x06, 132(CX), X0, X0
+	VPINSRW        $0x07, 154(CX), X0, X0
+	VCVTPH2PS      X0, Y0
+	VMOVUPS        Y0, 320(AX)
+	VCVTPH2PS      X1, Y0
+	VMOVUPS        Y0, 352(AX)
+	ADDQ           DX, CX
+	ADDQ           $0x00000180, AX
+	DECQ           BX
+	JNZ            row
 	VZEROUPPER
 	RET
 
-DATA avx2expandTable21<>+0(SB)/1, $0x00
-DATA avx2expandTable21<>+1(SB)/1, $0x00
-DATA avx2expandTable21<>+2(SB)/1, $0x00
-DATA avx2expandTable21<>+3(SB)/1, $0x00
-DATA avx2expandTable21<>+4(SB)/1, $0x00
-DATA avx2expandTable21<>+5(SB)/1, $0x00
-DATA avx2expandTable21<>+6(SB)/1, $0x00
-DATA avx2expandTable21<>+7(SB)/1, $0x00
-DATA avx2expandTable21<>+8(SB)/1, $0x01
-DATA avx2expandTable21<>+9(SB)/1, $0x01
-DATA avx2expandTable21<>+10(SB)/1, $0x01
-DATA avx2expandTable21<>+11(SB)/1, $0x01
-DATA avx2expandTable21<>+12(SB)/1, $0x01
-DATA avx2expandTable21<>+13(SB)/1, $0x01
-DATA avx2expandTable21<>+14(SB)/1, $0x01
-DATA avx2expandTable21<>+15(SB)/1, $0x01
-DATA avx2expandTable21<>+16(SB)/1, $0x02
-DATA avx2expandTable21<>+17(SB)/1, $0x02
-DATA avx2expandTable21<>+18(SB)/1, $0x02
-DATA avx2expandTable21<>+19(SB)/1, $0x02
-DATA avx2expandTable21<>+20(SB)/1, $0x02
-DATA avx2expandTable21<>+21(SB)/1, $0x02
-DATA avx2expandTable21<>+22(SB)/1, $0x02
-DATA avx2expandTable21<>+23(SB)/1, $0x02
-DATA avx2expandTable21<>+24(SB)/1, $0x03
-DATA avx2expandTable21<>+25(SB)/1, $0x03
-DATA avx2expandTable21<>+26(SB)/1, $0x03
-DATA avx2expandTable21<>+27(SB)/1, $0x03
-DATA avx2expandTable21<>+28(SB)/1, $0x03
-DATA avx2expandTable21<>+29(SB)/1, $0x03
-DATA avx2expandTable21<>+30(SB)/1, $0x03
-DATA avx2expandTable21<>+31(SB)/1, $0x03
-GLOBL avx2expandTable21<>(SB), RODATA|NOPTR, $32
-
-DATA avx2expandTable22<>+0(SB)/1, $0x01
-DATA avx2expandTable22<>+1(SB)/1, $0x02
-DATA avx2expandTable22<>+2(SB)/1, $0x04
-DATA avx2expandTable22<>+3(SB)/1, $0x08
-DATA avx2expandTable22<>+4(SB)/1, $0x10
-DATA avx2expandTable22<>+5(SB)/1, $0x20
-DATA avx2expandTable22<>+6(SB)/1, $0x40
-DATA avx2expandTable22<>+7(SB)/1, $0x80
+DATA avx2expandTable22<>+0(SB)/1, $0x00
+DATA avx2expandTable22<>+1(SB)/1, $0x00
+DATA avx2expandTable22<>+2(SB)/1, $0x00
+DATA avx2expandTable22<>+3(SB)/1, $0x00
+DATA avx2expandTable22<>+4(SB)/1, $0x00
+DATA avx2expandTable22<>+5(SB)/1, $0x00
+DATA avx2expandTable22<>+6(SB)/1, $0x00
+DATA avx2expandTable22<>+7(SB)/1, $0x00
 DATA avx2expandTable22<>+8(SB)/1, $0x01
-DATA avx2expandTable22<>+9(SB)/1, $0x02
-DATA avx2expandTable22<>+10(SB)/1, $0x04
-DATA avx2expandTable22<>+11(SB)/1, $0x08
-DATA avx2expandTable22<>+12(SB)/1, $0x10
-DATA avx2expandTable22<>+13(SB)/1, $0x20
-DATA avx2expandTable22<>+14(SB)/1, $0x40
-DATA avx2expandTable22<>+15(SB)/1, $0x80
-DATA avx2expandTable22<>+16(SB)/1, $0x01
+DATA avx2expandTable22<>+9(SB)/1, $0x01
+DATA avx2expandTable22<>+10(SB)/1, $0x01
+DATA avx2expandTable22<>+11(SB)/1, $0x01
+DATA avx2expandTable22<>+12(SB)/1, $0x01
+DATA avx2expandTable22<>+13(SB)/1, $0x01
+DATA avx2expandTable22<>+14(SB)/1, $0x01
+DATA avx2expandTable22<>+15(SB)/1, $0x01
+DATA avx2expandTable22<>+16(SB)/1, $0x02
 DATA avx2expandTable22<>+17(SB)/1, $0x02
-DATA avx2expandTable22<>+18(SB)/1, $0x04
-DATA avx2expandTable22<>+19(SB)/1, $0x08
-DATA avx2expandTable22<>+20(SB)/1, $0x10
-DATA avx2expandTable22<>+21(SB)/1, $0x20
-DATA avx2expandTable22<>+22(SB)/1, $0x40
-DATA avx2expandTable22<>+23(SB)/1, $0x80
-DATA avx2expandTable22<>+24(SB)/1, $0x01
-DATA avx2expandTable22<>+25(SB)/1, $0x02
-DATA avx2expandTable22<>+26(SB)/1, $0x04
-DATA avx2expandTable22<>+27(SB)/1, $0x08
-DATA avx2expandTable22<>+28(SB)/1, $0x10
-DATA avx2expandTable22<>+29(SB)/1, $0x20
-DATA avx2expandTable22<>+30(SB)/1, $0x40
-DATA avx2expandTable22<>+31(SB)/1, $0x80
+DATA avx2expandTable22<>+18(SB)/1, $0x02
+DATA avx2expandTable22<>+19(SB)/1, $0x02
+DATA avx2expandTable22<>+20(SB)/1, $0x02
+DATA avx2expandTable22<>+21(SB)/1, $0x02
+DATA avx2expandTable22<>+22(SB)/1, $0x02
+DATA avx2expandTable22<>+23(SB)/1, $0x02
+DATA avx2expandTable22<>+24(SB)/1, $0x03
+DATA avx2expandTable22<>+25(SB)/1, $0x03
+DATA avx2expandTable22<>+26(SB)/1, $0x03
+DATA avx2expandTable22<>+27(SB)/1, $0x03
+DATA avx2expandTable22<>+28(SB)/1, $0x03
+DATA avx2expandTable22<>+29(SB)/1, $0x03
+DATA avx2expandTable22<>+30(SB)/1, $0x03
+DATA avx2expandTable22<>+31(SB)/1, $0x03
 GLOBL avx2expandTable22<>(SB), RODATA|NOPTR, $32
+
+DATA avx2expandTable23<>+0(SB)/1, $0x01
+DATA avx2expandTable23<>+1(SB)/1, $0x02
+DATA avx2expandTable23<>+2(SB)/1, $0x04
+DATA avx2expandTable23<>+3(SB)/1, $0x08
+DATA avx2expandTable23<>+4(SB)/1, $0x10
+DATA avx2expandTable23<>+5(SB)/1, $0x20
+DATA avx2expandTable23<>+6(SB)/1, $0x40
+DATA avx2expandTable23<>+7(SB)/1, $0x80
+DATA avx2expandTable23<>+8(SB)/1, $0x01
+DATA avx2expandTable23<>+9(SB)/1, $0x02
+DATA avx2expandTable23<>+10(SB)/1, $0x04
+DATA avx2expandTable23<>+11(SB)/1, $0x08
+DATA avx2expandTable23<>+12(SB)/1, $0x10
+DATA avx2expandTable23<>+13(SB)/1, $0x20
+DATA avx2expandTable23<>+14(SB)/1, $0x40
+DATA avx2expandTable23<>+15(SB)/1, $0x80
+DATA avx2expandTable23<>+16(SB)/1, $0x01
+DATA avx2expandTable23<>+17(SB)/1, $0x02
+DATA avx2expandTable23<>+18(SB)/1, $0x04
+DATA avx2expandTable23<>+19(SB)/1, $0x08
+DATA avx2expandTable23<>+20(SB)/1, $0x10
+DATA avx2expandTable23<>+21(SB)/1, $0x20
+DATA avx2expandTable23<>+22(SB)/1, $0x40
+DATA avx2expandTable23<>+23(SB)/1, $0x80
+DATA avx2expandTable23<>+24(SB)/1, $0x01
+DATA avx2expandTable23<>+25(SB)/1, $0x02
+DATA avx2expandTable23<>+26(SB)/1, $0x04
+DATA avx2expandTable23<>+27(SB)/1, $0x08
+DATA avx2expandTable23<>+28(SB)/1, $0x10
+DATA avx2expandTable23<>+29(SB)/1, $0x20
+DATA avx2expandTable23<>+30(SB)/1, $0x40
+DATA avx2expandTable23<>+31(SB)/1, $0x80
+GLOBL avx2expandTable23<>(SB), RODATA|NOPTR, $32
 
 // func expandRowsQ5_1AVX2(dst *byte, src *byte, stride uintptr, rows int)
 // Requires: AVX, AVX2, F16C, MMX+
@@ -1960,123 +1962,115 @@ TEXT ·expandRowsQ5_1AVX2(SB), NOSPLIT, $0-32
 	MOVQ rows+24(FP), BX
 
 row:
-	PREFETCHT0   768(CX)
-	PREFETCHT0   832(CX)
-	PREFETCHT0   896(CX)
-	VMOVDQU      8(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 4(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VMOVDQU      Y0, (AX)
-	VMOVDQU      32(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 28(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VMOVDQU      Y0, 32(AX)
-	VMOVDQU      56(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 52(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VMOVDQU      Y0, 64(AX)
-	VMOVDQU      80(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 76(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VMOVDQU      Y0, 96(AX)
-	VMOVDQU      104(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 100(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VMOVDQU      Y0, 128(AX)
-	VMOVDQU      128(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 124(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VMOVDQU      Y0, 160(AX)
-	VMOVDQU      152(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 148(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VMOVDQU      Y0, 192(AX)
-	VMOVDQU      176(CX), X0
-	VPSRLW       $0x04, X0, X1
-	VINSERTI128  $0x01, X1, Y0, Y0
-	VPAND        avx2expandTable0<>+0(SB), Y0, Y0
-	VPBROADCASTD 172(CX), Y1
-	VPSHUFB      avx2expandTable21<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable22<>+0(SB), Y1, Y1
-	VPCMPEQB     avx2expandTable22<>+0(SB), Y1, Y1
-	VPAND        avx2expandTable4<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-	VMOVDQU      Y0, 224(AX)
-	VPXOR        X0, X0, X0
-	VPXOR        X1, X1, X1
-	VPINSRW      $0x00, (CX), X0, X0
-	VPINSRW      $0x00, 2(CX), X1, X1
-	VPINSRW      $0x01, 24(CX), X0, X0
-	VPINSRW      $0x01, 26(CX), X1, X1
-	VPINSRW      $0x02, 48(CX), X0, X0
-	VPINSRW      $0x02, 50(CX), X1, X1
-	VPINSRW      $0x03, 72(CX), X0, X0
-	VPINSRW      $0x03, 74(CX), X1, X1
-	VPINSRW      $0x04, 96(CX), X0, X0
-	VPINSRW      $0x04, 98(CX), X1, X1
-	VPINSRW      $0x05, 120(CX), X0, X0
-	VPINSRW      $0x05, 122(CX), X1, X1
-	VPINSRW      $0x06, 144(CX), X0, X0
-	VPINSRW      $0x06, 146(CX), X1, X1
-	VPINSRW      $0x07, 168(CX), X0, X0
-	VPINSRW      $0x07, 170(CX), X1, X1
-	VCVTPH2PS    X0, Y0
-	VMOVUPS      Y0, 320(AX)
-	VCVTPH2PS    X1, Y0
-	VMOVUPS      Y0, 352(AX)
-	ADDQ         DX, CX
-	ADDQ         $0x00000180, AX
-	DECQ         BX
-	JNZ          row
+	PREFETCHT0     768(CX)
+	PREFETCHT0     832(CX)
+	PREFETCHT0     896(CX)
+	VBROADCASTI128 8(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   4(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VMOVDQU        Y0, (AX)
+	VBROADCASTI128 32(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   28(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VMOVDQU        Y0, 32(AX)
+	VBROADCASTI128 56(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   52(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VMOVDQU        Y0, 64(AX)
+	VBROADCASTI128 80(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   76(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VMOVDQU        Y0, 96(AX)
+	VBROADCASTI128 104(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   100(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VMOVDQU        Y0, 128(AX)
+	VBROADCASTI128 128(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   124(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VMOVDQU        Y0, 160(AX)
+	VBROADCASTI128 152(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   148(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VMOVDQU        Y0, 192(AX)
+	VBROADCASTI128 176(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VPBROADCASTD   172(CX), Y1
+	VPSHUFB        avx2expandTable22<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable23<>+0(SB), Y1, Y1
+	VPCMPEQB       avx2expandTable23<>+0(SB), Y1, Y1
+	VPAND          avx2expandTable4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y0, Y0
+	VMOVDQU        Y0, 224(AX)
+	VPXOR          X0, X0, X0
+	VPXOR          X1, X1, X1
+	VPINSRW        $0x00, (CX), X0, X0
+	VPINSRW        $0x00, 2(CX), X1, X1
+	VPINSRW        $0x01, 24(CX), X0, X0
+	VPINSRW        $0x01, 26(CX), X1, X1
+	VPINSRW        $0x02, 48(CX), X0, X0
+	VPINSRW        $0x02, 50(CX), X1, X1
+	VPINSRW        $0x03, 72(CX), X0, X0
+	VPINSRW        $0x03, 74(CX), X1, X1
+	VPINSRW        $0x04, 96(CX), X0, X0
+	VPINSRW        $0x04, 98(CX), X1, X1
+	VPINSRW        $0x05, 120(CX), X0, X0
+	VPINSRW        $0x05, 122(CX), X1, X1
+	VPINSRW        $0x06, 144(CX), X0, X0
+	VPINSRW        $0x06, 146(CX), X1, X1
+	VPINSRW        $0x07, 168(CX), X0, X0
+	VPINSRW        $0x07, 170(CX), X1, X1
+	VCVTPH2PS      X0, Y0
+	VMOVUPS        Y0, 320(AX)
+	VCVTPH2PS      X1, Y0
+	VMOVUPS        Y0, 352(AX)
+	ADDQ           DX, CX
+	ADDQ           $0x00000180, AX
+	DECQ           BX
+	JNZ            row
 	VZEROUPPER
 	RET
 
@@ -2089,82 +2083,74 @@ TEXT ·expandRowsIQ4_NLAVX2(SB), NOSPLIT, $0-32
 	MOVQ rows+24(FP), BX
 
 row:
-	PREFETCHT0  576(CX)
-	PREFETCHT0  640(CX)
-	PREFETCHT0  704(CX)
-	VMOVDQU     2(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     avx2expandTable14<>+0(SB), Y1
-	VPSHUFB     Y0, Y1, Y0
-	VMOVDQU     Y0, (AX)
-	VMOVDQU     20(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     avx2expandTable14<>+0(SB), Y1
-	VPSHUFB     Y0, Y1, Y0
-	VMOVDQU     Y0, 32(AX)
-	VMOVDQU     38(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     avx2expandTable14<>+0(SB), Y1
-	VPSHUFB     Y0, Y1, Y0
-	VMOVDQU     Y0, 64(AX)
-	VMOVDQU     56(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     avx2expandTable14<>+0(SB), Y1
-	VPSHUFB     Y0, Y1, Y0
-	VMOVDQU     Y0, 96(AX)
-	VMOVDQU     74(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     avx2expandTable14<>+0(SB), Y1
-	VPSHUFB     Y0, Y1, Y0
-	VMOVDQU     Y0, 128(AX)
-	VMOVDQU     92(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     avx2expandTable14<>+0(SB), Y1
-	VPSHUFB     Y0, Y1, Y0
-	VMOVDQU     Y0, 160(AX)
-	VMOVDQU     110(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     avx2expandTable14<>+0(SB), Y1
-	VPSHUFB     Y0, Y1, Y0
-	VMOVDQU     Y0, 192(AX)
-	VMOVDQU     128(CX), X0
-	VPSRLW      $0x04, X0, X1
-	VINSERTI128 $0x01, X1, Y0, Y0
-	VPAND       avx2expandTable0<>+0(SB), Y0, Y0
-	VMOVDQU     avx2expandTable14<>+0(SB), Y1
-	VPSHUFB     Y0, Y1, Y0
-	VMOVDQU     Y0, 224(AX)
-	VPXOR       X0, X0, X0
-	VPXOR       X1, X1, X1
-	VPINSRW     $0x00, (CX), X0, X0
-	VPINSRW     $0x01, 18(CX), X0, X0
-	VPINSRW     $0x02, 36(CX), X0, X0
-	VPINSRW     $0x03, 54(CX), X0, X0
-	VPINSRW     $0x04, 72(CX), X0, X0
-	VPINSRW     $0x05, 90(CX), X0, X0
-	VPINSRW     $0x06, 108(CX), X0, X0
-	VPINSRW     $0x07, 126(CX), X0, X0
-	VCVTPH2PS   X0, Y0
-	VMOVUPS     Y0, 320(AX)
-	VCVTPH2PS   X1, Y0
-	VMOVUPS     Y0, 352(AX)
-	ADDQ        DX, CX
-	ADDQ        $0x00000180, AX
-	DECQ        BX
-	JNZ         row
+	PREFETCHT0     576(CX)
+	PREFETCHT0     640(CX)
+	PREFETCHT0     704(CX)
+	VBROADCASTI128 2(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, (AX)
+	VBROADCASTI128 20(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 32(AX)
+	VBROADCASTI128 38(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 64(AX)
+	VBROADCASTI128 56(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 96(AX)
+	VBROADCASTI128 74(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 128(AX)
+	VBROADCASTI128 92(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 160(AX)
+	VBROADCASTI128 110(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 192(AX)
+	VBROADCASTI128 128(CX), Y0
+	VPSRLVD        avx2expandTable14<>+0(SB), Y0, Y0
+	VPAND          avx2expandTable0<>+0(SB), Y0, Y0
+	VMOVDQU        avx2expandTable15<>+0(SB), Y1
+	VPSHUFB        Y0, Y1, Y0
+	VMOVDQU        Y0, 224(AX)
+	VPXOR          X0, X0, X0
+	VPXOR          X1, X1, X1
+	VPINSRW        $0x00, (CX), X0, X0
+	VPINSRW        $0x01, 18(CX), X0, X0
+	VPINSRW        $0x02, 36(CX), X0, X0
+	VPINSRW        $0x03, 54(CX), X0, X0
+	VPINSRW        $0x04, 72(CX), X0, X0
+	VPINSRW        $0x05, 90(CX), X0, X0
+	VPINSRW        $0x06, 108(CX), X0, X0
+	VPINSRW        $0x07, 126(CX), X0, X0
+	VCVTPH2PS      X0, Y0
+	VMOVUPS        Y0, 320(AX)
+	VCVTPH2PS      X1, Y0
+	VMOVUPS        Y0, 352(AX)
+	ADDQ           DX, CX
+	ADDQ           $0x00000180, AX
+	DECQ           BX
+	JNZ            row
 	VZEROUPPER
 	RET

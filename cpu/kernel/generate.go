@@ -13,3 +13,4 @@ package kernel
 //go:generate go run -C gen . -family avx2expand -out ../expand_avx2_amd64.s -declare ../expand_avx2_amd64.go
 //go:generate go run -C gen . -family avx2dot -out ../dot_avx2_amd64.s -declare ../dot_avx2_amd64.go
 //go:generate go run -C gen . -family avx2float -out ../float_avx2_amd64.s -declare ../float_avx2_amd64.go
+//go:generate go run -C gen . -family avx2gemv -out ../gemv_avx2_amd64.s -declare ../gemv_avx2_amd64.go

@@ -28,6 +28,22 @@ var rowsAVX2 = rowLoops{
 	},
 }
 
+// gemvAVX2 is the matrix-vector product with AVX2.
+var gemvAVX2 = gemvLoops{
+	device.Q4_K:   {gemvQ4_KAVX2},
+	device.Q5_K:   {gemvQ5_KAVX2},
+	device.Q6_K:   {gemvQ6_KAVX2},
+	device.Q3_K:   {gemvQ3_KAVX2},
+	device.Q2_K:   {gemvQ2_KAVX2},
+	device.IQ4_XS: {gemvIQ4_XSAVX2},
+	device.Q8_0:   {gemvQ8_0AVX2},
+	device.Q4_0:   {gemvQ4_0AVX2},
+	device.Q4_1:   {gemvQ4_1AVX2},
+	device.Q5_0:   {gemvQ5_0AVX2},
+	device.Q5_1:   {gemvQ5_1AVX2},
+	device.IQ4_NL: {gemvIQ4_NLAVX2},
+}
+
 // floatAVX2 is the product with float matrices with AVX2, FMA and F16C.
 var floatAVX2 = floatLoops{
 	tile: 3,
@@ -43,10 +59,14 @@ var floatAVX2 = floatLoops{
 	reduce: reduceF32AVX2,
 }
 
-// computeAVX2 picks the loop for the type.
+// computeAVX2 picks the loop for the type and the number of tokens.
 func computeAVX2(p *Product, b *Batch, s *Scratch, lo, hi int) {
 	if !p.W.DType.Quantized() {
 		floatAVX2.computeFloat(p, b, s, lo, hi)
+		return
+	}
+	if b.Tokens <= gemvTokens && b.Cols%superLen == 0 {
+		gemvAVX2.computeGemv(p, b, s, lo, hi)
 		return
 	}
 	rowsAVX2.computeRows(p, b, s, lo, hi)

@@ -131,10 +131,9 @@ var unpackAVX2 = map[string]func(p Register, emit func(k int, w VecVirtual)){
 
 // nibblesAVX2 is the low nibbles of 16 bytes, then the high ones.
 func nibblesAVX2(p Register, disp int) VecVirtual {
-	w, hi := YMM(), XMM()
-	VMOVDQU(Mem{Base: p, Disp: disp}, w.AsX())
-	VPSRLW(U8(4), w.AsX(), hi)
-	VINSERTI128(U8(1), hi, w, w)
+	w := YMM()
+	VBROADCASTI128(Mem{Base: p, Disp: disp}, w)
+	VPSRLVD(dwords(0, 0, 0, 0, 4, 4, 4, 4), w, w)
 	VPAND(bytes32(15), w, w)
 	return w
 }

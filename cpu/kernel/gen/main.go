@@ -35,6 +35,7 @@ var families = map[string]func(){
 	"avx2expand": expandAVX2,
 	"avx2dot":    dotAVX2,
 	"avx2float":  floatAVX2,
+	"avx2gemv":   gemvAVX2,
 }
 
 // declarations are the Go declarations of the functions emitted so far.
