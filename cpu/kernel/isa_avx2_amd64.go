@@ -2,30 +2,35 @@ package kernel
 
 import "github.com/gollm/gollm/device"
 
-// rowsAVX2 is the product with quantized matrices with AVX2.
-var rowsAVX2 = rowLoops{
-	expand: map[device.DType]func(dst *block, src *byte, stride uintptr, rows int){
-		device.Q4_0:   expandRowsQ4_0AVX2,
-		device.Q4_1:   expandRowsQ4_1AVX2,
-		device.Q5_0:   expandRowsQ5_0AVX2,
-		device.Q5_1:   expandRowsQ5_1AVX2,
-		device.Q8_0:   expandRowsQ8_0AVX2,
-		device.IQ4_NL: expandRowsIQ4_NLAVX2,
-		device.Q2_K:   expandRowsQ2_KAVX2,
-		device.Q3_K:   expandRowsQ3_KAVX2,
-		device.Q4_K:   expandRowsQ4_KAVX2,
-		device.Q5_K:   expandRowsQ5_KAVX2,
-		device.Q6_K:   expandRowsQ6_KAVX2,
-		device.IQ4_XS: expandRowsIQ4_XSAVX2,
-	},
-	dot: map[scheme]func(acc *float32, rows *block, act *actBlock){
-		{0, false}:  dotBlocksAVX2,
-		{0, true}:   dotBlocksMinAVX2,
-		{16, false}: dot16AVX2,
-		{16, true}:  dot16MinAVX2,
-		{32, false}: dot32AVX2,
-		{32, true}:  dot32MinAVX2,
-	},
+// The loops of tiles with AVX2; the numbers are the steps added in 16 bits.
+var (
+	gemmBlock8AVX2     = gemmBlockTable{nil, gemmBlock8T1AVX2, gemmBlock8T2AVX2, gemmBlock8T3AVX2, gemmBlock8T4AVX2, gemmBlock8T5AVX2, gemmBlock8T6AVX2}
+	gemmBlockMin4AVX2  = gemmBlockTable{nil, gemmBlockMin4T1AVX2, gemmBlockMin4T2AVX2, gemmBlockMin4T3AVX2, gemmBlockMin4T4AVX2, gemmBlockMin4T5AVX2, gemmBlockMin4T6AVX2}
+	gemmBlock4AVX2     = gemmBlockTable{nil, gemmBlock4T1AVX2, gemmBlock4T2AVX2, gemmBlock4T3AVX2, gemmBlock4T4AVX2, gemmBlock4T5AVX2, gemmBlock4T6AVX2}
+	gemmBlockMin2AVX2  = gemmBlockTable{nil, gemmBlockMin2T1AVX2, gemmBlockMin2T2AVX2, gemmBlockMin2T3AVX2, gemmBlockMin2T4AVX2, gemmBlockMin2T5AVX2, gemmBlockMin2T6AVX2}
+	gemmBlockSplitAVX2 = gemmBlockTable{nil, gemmBlockSplitT1AVX2, gemmBlockSplitT2AVX2, gemmBlockSplitT3AVX2, gemmBlockSplitT4AVX2, gemmBlockSplitT5AVX2, gemmBlockSplitT6AVX2}
+	gemm16Min4AVX2     = gemmTable{nil, gemm16Min4T1AVX2, gemm16Min4T2AVX2, gemm16Min4T3AVX2, gemm16Min4T4AVX2, gemm16Min4T5AVX2, gemm16Min4T6AVX2}
+	gemm16By4AVX2      = gemmTable{nil, gemm16By4T1AVX2, gemm16By4T2AVX2, gemm16By4T3AVX2, gemm16By4T4AVX2, gemm16By4T5AVX2, gemm16By4T6AVX2}
+	gemm32Min4AVX2     = gemmTable{nil, gemm32Min4T1AVX2, gemm32Min4T2AVX2, gemm32Min4T3AVX2, gemm32Min4T4AVX2, gemm32Min4T5AVX2, gemm32Min4T6AVX2}
+	gemm32Min2AVX2     = gemmTable{nil, gemm32Min2T1AVX2, gemm32Min2T2AVX2, gemm32Min2T3AVX2, gemm32Min2T4AVX2, gemm32Min2T5AVX2, gemm32Min2T6AVX2}
+	gemm16By2AVX2      = gemmTable{nil, gemm16By2T1AVX2, gemm16By2T2AVX2, gemm16By2T3AVX2, gemm16By2T4AVX2, gemm16By2T5AVX2, gemm16By2T6AVX2}
+	gemm32SplitAVX2    = gemmTable{nil, gemm32SplitT1AVX2, gemm32SplitT2AVX2, gemm32SplitT3AVX2, gemm32SplitT4AVX2, gemm32SplitT5AVX2, gemm32SplitT6AVX2}
+)
+
+// tiledAVX2 is the tiled product with AVX2.
+var tiledAVX2 = tiledLoops{
+	device.Q4_0:   {expand: expandRowsQ4_0AVX2, pack: packBlockAVX2, gemmBlock: &gemmBlock8AVX2},
+	device.Q4_1:   {expand: expandRowsQ4_1AVX2, pack: packBlockAVX2, gemmBlock: &gemmBlockMin4AVX2},
+	device.Q5_0:   {expand: expandRowsQ5_0AVX2, pack: packBlockAVX2, gemmBlock: &gemmBlock4AVX2},
+	device.Q5_1:   {expand: expandRowsQ5_1AVX2, pack: packBlockAVX2, gemmBlock: &gemmBlockMin2AVX2},
+	device.Q8_0:   {expand: expandRowsQ8_0AVX2, pack: packBlockSplitAVX2, gemmBlock: &gemmBlockSplitAVX2},
+	device.IQ4_NL: {expand: expandRowsIQ4_NLAVX2, pack: packBlockSplitAVX2, gemmBlock: &gemmBlockSplitAVX2},
+	device.Q2_K:   {expand: expandRowsQ2_KAVX2, pack: pack16AVX2, gemm: &gemm16Min4AVX2},
+	device.Q3_K:   {expand: expandRowsQ3_KAVX2, pack: pack16AVX2, gemm: &gemm16By4AVX2},
+	device.Q4_K:   {expand: expandRowsQ4_KAVX2, pack: pack32AVX2, gemm: &gemm32Min4AVX2},
+	device.Q5_K:   {expand: expandRowsQ5_KAVX2, pack: pack32AVX2, gemm: &gemm32Min2AVX2},
+	device.Q6_K:   {expand: expandRowsQ6_KAVX2, pack: pack16AVX2, gemm: &gemm16By2AVX2},
+	device.IQ4_XS: {expand: expandRowsIQ4_XSAVX2, pack: pack32SplitAVX2, gemm: &gemm32SplitAVX2},
 }
 
 // gemvAVX2 is the matrix-vector product with AVX2.
@@ -69,5 +74,5 @@ func computeAVX2(p *Product, b *Batch, s *Scratch, lo, hi int) {
 		gemvAVX2.computeGemv(p, b, s, lo, hi)
 		return
 	}
-	rowsAVX2.computeRows(p, b, s, lo, hi)
+	tiledAVX2.computeTiled(p, b, s, lo, hi)
 }

@@ -50,3 +50,12 @@ func reduceRowsAVX2(v []VecVirtual) Register {
 	VPADDD(v[0].AsX(), hi, hi)
 	return hi
 }
+
+// wordOf repeats word i in both halves of a register.
+func wordOf(i int) Mem {
+	var b []byte
+	for range 16 {
+		b = append(b, byte(2*i), byte(2*i+1))
+	}
+	return table(b)
+}

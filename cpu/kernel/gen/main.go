@@ -33,9 +33,10 @@ var families = map[string]func(){
 	"gemvblock": gemvBlock,
 
 	"avx2expand": expandAVX2,
-	"avx2dot":    dotAVX2,
 	"avx2float":  floatAVX2,
 	"avx2gemv":   gemvAVX2,
+	"avx2gemm":   gemmAVX2,
+	"avx2pack":   packAVX2,
 }
 
 // declarations are the Go declarations of the functions emitted so far.
