@@ -10,7 +10,7 @@ func nativeLoops() []loops {
 	x := &cpu.X86
 	var all []loops
 	if x.HasAVX2 && x.HasFMA && x.HasF16C {
-		all = append(all, loops{AVX2, computeAVX2, quantizeGo, &portablePeak})
+		all = append(all, loops{AVX2, computeAVX2, quantizeAVX2, &peakAVX2})
 	}
 	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI && x.HasFMA {
 		all = append(all, loops{AVX512, computeAVX512, quantizeAVX512, &peakAVX512})
@@ -88,15 +88,20 @@ func computeAVX512(p *Product, b *Batch, s *Scratch, lo, hi int) {
 	tiledAVX512.computeTiled(p, b, s, lo, hi)
 }
 
-// quantizeAVX512 rounds whole blocks with vectors and the rest as defined.
+// quantizeAVX512 rounds activations with AVX-512.
 func quantizeAVX512(dst []actBlock, step int, x []float32, s scaling) {
+	quantizeWith([2]quantizeLoop{quantize32, quantize256}, dst, step, x, s)
+}
+
+// quantizeLoop rounds 256 activations at a time, into blocks step bytes apart.
+type quantizeLoop = func(dst *actBlock, step uintptr, x *float32, supers int)
+
+// quantizeWith rounds whole blocks with the loop of the scaling, and the rest as
+// defined.
+func quantizeWith(quantize [2]quantizeLoop, dst []actBlock, step int, x []float32, s scaling) {
 	n := len(x) / superLen
 	if n > 0 {
-		quantize := quantize32
-		if s == scale256 {
-			quantize = quantize256
-		}
-		quantize(&dst[0], uintptr(step*actSize), &x[0], n)
+		quantize[s](&dst[0], uintptr(step*actSize), &x[0], n)
 	}
 	if len(x) > n*superLen {
 		quantizeGo(dst[n*step:], step, x[n*superLen:], s)

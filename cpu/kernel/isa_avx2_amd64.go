@@ -76,3 +76,14 @@ func computeAVX2(p *Product, b *Batch, s *Scratch, lo, hi int) {
 	}
 	tiledAVX2.computeTiled(p, b, s, lo, hi)
 }
+
+// quantizeAVX2 rounds activations with AVX2.
+func quantizeAVX2(dst []actBlock, step int, x []float32, s scaling) {
+	quantizeWith([2]quantizeLoop{quantize32AVX2, quantize256AVX2}, dst, step, x, s)
+}
+
+// peakAVX2 runs 12 chains of products of 32 bytes or 8 floats.
+var peakAVX2 = peakLoops{
+	integer: peakBytesAVX2, float: peakFMAAVX2, read: peakReadAVX2,
+	integers: 12 * 32 * 2, floats: 12 * 8 * 2,
+}
