@@ -6,11 +6,11 @@
 // them for a [device.Graph]. Nothing is exported but [Open], and that is
 // registered with package device under the name "cpu".
 //
-// Attention has two layers. visible (visible.go) says which stored positions a
-// row of a plan reads and with what weight; attendSlow (attend.go) is the
-// definition, a loop over it. The fast paths (decode.go, prefill.go) read the
-// cache in tiles of up to one page and use the vector kernels of package vec,
-// which are chosen when the program starts.
+// Attention has two layers. reach (visible.go) says which stored positions a row
+// of a plan reads and with what weight; attendRow (attend.go) is the definition,
+// a loop over it, and runs where rows do not fill registers. The fast paths
+// (decode.go, prefill.go) add up tiles of up to one page (tile.go) with the
+// vector kernels of package vec, which are chosen when the device is opened.
 //
 // Results do not depend on the number of threads. A row of a prefill does not
 // depend on the chunk it arrived in: a tile is a page of absolute positions and

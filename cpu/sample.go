@@ -172,25 +172,30 @@ func (m *sampler) softmax(temperature float64) {
 	}
 }
 
-// topP keeps the fewest candidates, taken by rank, whose shares reach mass. It
-// ranks no more of them than it seems to need, then more.
+// topP keeps the fewest candidates, taken by rank, whose shares reach mass. Like
+// selectRank it cuts the part that the border lies in until few are left.
 func (m *sampler) topP(mass float64) {
-	var sum float64
-	ranked := 0
-	for next := 128; ; next *= 8 {
-		next = min(next, len(m.kept))
-		selectRank(m.kept[ranked:], next-ranked)
-		slices.SortFunc(m.kept[ranked:next], byRank)
-		for ; ranked < next; ranked++ {
-			if sum += m.kept[ranked].p; sum >= mass {
-				m.kept = m.kept[:ranked+1]
-				return
-			}
+	const few = 16
+	c, before := m.kept, 0
+	for len(c) > few {
+		cut := partition(c)
+		var sum float64
+		for i := range c[:cut] {
+			sum += c[i].p
 		}
-		if ranked == len(m.kept) {
-			return
+		if sum >= mass {
+			c = c[:cut]
+		} else {
+			c, before, mass = c[cut:], before+cut, mass-sum
 		}
 	}
+	slices.SortFunc(c, byRank)
+	n := 0
+	for n < len(c) && mass > 0 {
+		mass -= c[n].p
+		n++
+	}
+	m.kept = m.kept[:before+n]
 }
 
 // minP keeps the candidates with at least this share of the largest.

@@ -63,6 +63,9 @@ type Speed struct {
 	FloorS   float64 // tokens per second that the floor of the time allows; 0 is unknown
 	Limit    string  // what sets it: memory or compute
 	Fraction float64 // TokS / FloorS
+	// Choose and Attend are how long the attention of one prefill or one step
+	// took to decide what to read, and to read it: means over the runs.
+	Choose, Attend time.Duration
 }
 
 // MeasureSpeed times the tasks in order. The runner needs room for
@@ -74,7 +77,7 @@ func MeasureSpeed(ctx context.Context, r *engine.Runner, vocab int, b Budget, p 
 		return nil, err
 	}
 	defer seq.Close()
-	m := &meter{runner: r, seq: seq, steps: o.Steps, rng: rand.New(rand.NewPCG(1, 2)), vocab: vocab}
+	m := &meter{runner: r, seq: seq, watch: r.Time(), steps: o.Steps, rng: rand.New(rand.NewPCG(1, 2)), vocab: vocab}
 	if err := m.warmUp(ctx); err != nil {
 		return nil, err
 	}
@@ -87,6 +90,12 @@ func MeasureSpeed(ctx context.Context, r *engine.Runner, vocab int, b Budget, p 
 				return all, err
 			}
 			s.Runs = append(s.Runs, rate)
+			passes := time.Duration(o.Reps)
+			if t.Phase == Decode {
+				passes *= time.Duration(o.Steps)
+			}
+			s.Choose += m.took.Select / passes
+			s.Attend += m.took.Attend / passes
 			if o.Progress != nil {
 				o.Progress(i*o.Reps+rep+1, len(o.Tasks)*o.Reps)
 			}
@@ -125,6 +134,8 @@ func median(numbers []float64) float64 {
 type meter struct {
 	runner *engine.Runner
 	seq    *engine.Sequence
+	watch  *engine.Stopwatch
+	took   engine.Times // what attention took in the last run
 	steps  int
 	rng    *rand.Rand
 	vocab  int
@@ -158,14 +169,20 @@ func (m *meter) run(ctx context.Context, t Task) (float64, error) {
 			return 0, err
 		}
 		m.seq.Truncate(t.Len)
+		*m.watch = engine.Stopwatch{}
 		start := time.Now()
 		err := m.step(ctx, m.steps)
-		return float64(m.steps) / time.Since(start).Seconds(), err
+		rate := float64(m.steps) / time.Since(start).Seconds()
+		m.took = m.watch.Decode
+		return rate, err
 	}
 	ids := m.tokens(t.Len)
+	*m.watch = engine.Stopwatch{}
 	start := time.Now()
 	err := m.seq.Prefill(ctx, ids, engine.PrefillOptions{})
-	return float64(t.Len) / time.Since(start).Seconds(), err
+	rate := float64(t.Len) / time.Since(start).Seconds()
+	m.took = m.watch.Prefill
+	return rate, err
 }
 
 // fill stores n tokens, no more than a page of them computed.

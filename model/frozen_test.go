@@ -333,7 +333,7 @@ func TestAliasedPagesSaveMemory(t *testing.T) {
 	before := kv.stored(3, 70)
 	kv.step()
 	kv.seq.Truncate(100) // into a shared page
-	kv.prefill(150, 250)
+	kv.prefill(200, 300)
 	kv.step()
 	if !slices.Equal(kv.stored(3, 70), before) {
 		t.Error("the layer below has changed")

@@ -2,3 +2,8 @@ package sparse
 
 // SketchBasis is the projection of a sketch.
 var SketchBasis = sketchBasis
+
+// Quantile is the number of standard deviations of vattention's eps.
+func Quantile(guarantee, z string, delta float64) float64 {
+	return vattentionOptions{Guarantee: guarantee, Z: z, Delta: delta}.quantile()
+}

@@ -51,8 +51,9 @@ type Restarter interface {
 
 // Figure is something that a method counted.
 type Figure struct {
-	Name, Unit string
-	Value      float64
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
 }
 
 // Counter is a method that counts on the device what its decode steps do.
@@ -67,6 +68,22 @@ type Counter interface {
 type Tiler interface {
 	Prefiller
 	Tile() int
+}
+
+// Cutter is a Prefiller that plans the parts of a prompt in different ways: the
+// rows that it plans at once are of one part.
+type Cutter interface {
+	Prefiller
+	// Cut is how many rows of the pass, from row on, can be planned at once, at
+	// least 1.
+	Cut(p *Pass, row int) int
+}
+
+// Follower is a method that wants to know in which phases a system of the select
+// stage comes before it.
+type Follower interface {
+	Method
+	Follow(prefill, decode bool)
 }
 
 // Tracer watches eager passes: an audit or a stopwatch.
@@ -97,6 +114,8 @@ type Policy struct {
 	prefill []Prefiller
 	decode  []Decoder
 	tile    int // most rows planned at once in prefill; 0 is all
+	cut     Cutter
+	selects [2]bool // a system of the select stage works in prefill, in decode
 }
 
 // Attend computes one layer's attention for the rows of a pass.
@@ -122,14 +141,26 @@ func (c *Policy) Attend(p *Pass, layer int, dst, q, k device.Tensor) {
 
 // attendRun attends for a run of rows, in tiles if a method asks for them.
 func (c *Policy) attendRun(p *Pass, layer int, dst, q device.Tensor, r Run) {
-	tile := r.Hi - r.Lo
-	if c.tile > 0 && !p.Decode {
-		tile = c.tile
-	}
-	for lo := r.Lo; lo < r.Hi; lo += tile {
-		hi := min(lo+tile, r.Hi)
+	for lo := r.Lo; lo < r.Hi; {
+		hi := min(r.Hi, lo+c.atOnce(p, lo))
 		c.attend(p.part(Run{lo, hi}), layer, dst.Rows(lo, hi), q.Rows(lo, hi))
+		lo = hi
 	}
+}
+
+// atOnce is how many rows of a pass, from row on, are planned at once.
+func (c *Policy) atOnce(p *Pass, row int) int {
+	n := p.Rows() - row
+	if p.Decode {
+		return n
+	}
+	if c.tile > 0 {
+		n = min(n, c.tile)
+	}
+	if c.cut != nil {
+		n = min(n, c.cut.Cut(p, row))
+	}
+	return n
 }
 
 // attend plans and attends for the rows of a pass or of a tile of one.
@@ -228,7 +259,7 @@ func (c *Policy) Fork(dst, src int) {
 
 // add gives a method its places in the phases that the text asked for.
 func (c *Policy) add(m Method, it item) {
-	if f, ok := m.(Freezer); ok && it.prefill {
+	if f, ok := m.(Freezer); ok {
 		c.freezer = f
 	}
 	if w, ok := m.(Windower); ok {
@@ -243,6 +274,7 @@ func (c *Policy) add(m Method, it item) {
 	if o, ok := m.(Observer); ok {
 		c.observe = append(c.observe, o)
 	}
+	c.follow(m, it)
 	pre, prefills := m.(Prefiller)
 	if prefills && it.prefill {
 		c.prefill = append(c.prefill, pre)
@@ -253,6 +285,20 @@ func (c *Policy) add(m Method, it item) {
 	dec, decodes := m.(Decoder)
 	if decodes && it.decode {
 		c.decode = append(c.decode, dec)
+	}
+}
+
+// follow tells a Follower what comes before it, and notes selecting systems.
+func (c *Policy) follow(m Method, it item) {
+	if it.entry.Stage == Select {
+		c.selects[0] = c.selects[0] || it.prefill
+		c.selects[1] = c.selects[1] || it.decode
+	}
+	if f, ok := m.(Follower); ok {
+		f.Follow(c.selects[0], c.selects[1])
+	}
+	if cut, ok := m.(Cutter); ok && it.prefill {
+		c.cut = cut
 	}
 }
 

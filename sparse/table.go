@@ -68,6 +68,7 @@ var table = []Entry{
 	psawEntry,
 	etfEntry,
 	cpeEntry,
+	vattentionEntry,
 }
 
 // Methods lists the systems.

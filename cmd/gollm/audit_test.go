@@ -43,15 +43,17 @@ func TestAuditOfGenerate(t *testing.T) {
 func TestAuditOfOtherCommands(t *testing.T) {
 	model := stories(t)
 	long := strings.Repeat("Once upon a time there was a dog. ", 20)
+	demo := need(t, "../../testdata/demo.gguf")
 	for _, tt := range []struct {
 		stdin string
 		args  []string
 		want  []string
 	}{
-		{"", []string{"perplexity", "-p", long, "--ctx", "64"}, []string{"prefill"}},
-		{"", []string{"bench", "--prefill", "70", "--decode", "70", "--steps", "2", "--reps", "1"}, []string{"prefill", "decode"}},
+		{"hello\n", []string{"chat", "-m", demo, "--template", "chatml", "-n", "4"}, []string{"prefill", "decode"}},
+		{"", []string{"perplexity", "-m", model, "-p", long, "--ctx", "64"}, []string{"prefill"}},
+		{"", []string{"bench", "-m", model, "--prefill", "70", "--decode", "70", "--steps", "2", "--reps", "1"}, []string{"prefill", "decode"}},
 	} {
-		r := gollm(tt.stdin, append(tt.args, "-m", model, "--attn", "streaming(sink=2,window=16)", "--audit")...)
+		r := gollm(tt.stdin, append(tt.args, "--attn", "streaming(sink=2,window=16)", "--audit")...)
 		if r.code != exitOK {
 			t.Fatalf("%v: %+v", tt.args, r)
 		}

@@ -29,6 +29,9 @@ values of all tokens before) divided by the measured read bandwidth of all
 threads together, and what must be computed divided by the measured peak of the
 instructions that the kernels use.
 
+choose and attend are what attention took of a prefill or a step: to decide what
+to read, and to read it.
+
 The prompts are random tokens. For decode the cache is filled with copies of one
 computed page: the cost of a step does not depend on what the values are.`
 
@@ -185,6 +188,8 @@ type benchRow struct {
 	FloorTokS float64    `json:"floor_tok_s"`
 	Fraction  float64    `json:"fraction"`
 	Limit     string     `json:"limit"`
+	ChooseMS  float64    `json:"choose_ms"` // of attention, a prefill or a step
+	AttendMS  float64    `json:"attend_ms"`
 	Runs      []float64  `json:"runs"`
 }
 
@@ -197,6 +202,7 @@ func newBenchReport(model, attn string, m eval.Machine, speeds []eval.Speed) ben
 	for _, s := range speeds {
 		row := benchRow{
 			Phase: s.Phase, TokS: round3(s.TokS), FloorTokS: round3(s.FloorS), Fraction: round3(s.Fraction), Limit: s.Limit,
+			ChooseMS: round3(1e3 * s.Choose.Seconds()), AttendMS: round3(1e3 * s.Attend.Seconds()),
 		}
 		if s.Phase == eval.Prefill {
 			row.Tokens = s.Len
@@ -242,15 +248,16 @@ func (r benchReport) headLine() string {
 
 // table is the rows, with the spread of the runs.
 func (r benchReport) table() table.Writer {
-	t := newTable("tokens", "tok/s", "spread %", "floor tok/s", "reached %")
-	t.AppendHeader(table.Row{"phase", "tokens", "tok/s", "spread %", "floor tok/s", "reached %", "limit"})
+	t := newTable("tokens", "tok/s", "spread %", "choose ms", "attend ms", "floor tok/s", "reached %")
+	t.AppendHeader(table.Row{"phase", "tokens", "tok/s", "spread %", "choose ms", "attend ms", "floor tok/s", "reached %", "limit"})
 	for _, row := range r.Rows {
 		floor, reached, limit := "-", "-", "-"
 		if row.FloorTokS > 0 {
 			floor, reached, limit = threeDigits(row.FloorTokS), fmt.Sprintf("%.0f", 100*row.Fraction), row.Limit
 		}
 		t.AppendRow(table.Row{
-			row.Phase, row.Tokens + row.Depth, threeDigits(row.TokS), fmt.Sprintf("%.0f", spread(row.Runs)), floor, reached, limit,
+			row.Phase, row.Tokens + row.Depth, threeDigits(row.TokS), fmt.Sprintf("%.0f", spread(row.Runs)),
+			threeDigits(row.ChooseMS), threeDigits(row.AttendMS), floor, reached, limit,
 		})
 	}
 	return t

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gollm/gollm/eval"
 	"github.com/gollm/gollm/internal/golden"
@@ -22,7 +23,7 @@ func TestBenchJSON(t *testing.T) {
 	}
 	for i, want := range []benchRow{{Phase: "prefill", Tokens: 16}, {Phase: "prefill", Tokens: 100}, {Phase: "decode", Depth: 10}, {Phase: "decode", Depth: 70}} {
 		r := j.Rows[i]
-		if r.Phase != want.Phase || r.Tokens != want.Tokens || r.Depth != want.Depth || r.TokS <= 0 || len(r.Runs) != 2 {
+		if r.Phase != want.Phase || r.Tokens != want.Tokens || r.Depth != want.Depth || r.TokS <= 0 || r.AttendMS <= 0 || len(r.Runs) != 2 {
 			t.Errorf("row %d: %+v, want %+v with two runs", i, r, want)
 		}
 	}
@@ -35,7 +36,7 @@ func TestBenchJSON(t *testing.T) {
 // fixedBench is a report with figures that do not change.
 func fixedBench() benchReport {
 	return newBenchReport("model.gguf", "dense", eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
-		{Task: eval.Task{Phase: eval.Prefill, Len: 512}, Runs: []float64{400, 420, 410}, TokS: 410, FloorS: 500, Fraction: 0.82, Limit: "compute"},
+		{Task: eval.Task{Phase: eval.Prefill, Len: 512}, Runs: []float64{400, 420, 410}, TokS: 410, FloorS: 500, Fraction: 0.82, Limit: "compute", Choose: 20 * time.Millisecond, Attend: 345678 * time.Microsecond},
 		{Task: eval.Task{Phase: eval.Decode, Len: 8192}, Runs: []float64{7.1}, TokS: 7.1},
 	})
 }

@@ -41,22 +41,18 @@ func (l *floatLoops) computeFloat(p *Product, b *Batch, s *Scratch, lo, hi int) 
 
 // computeVector is the product for a few tokens.
 func (l *floatLoops) computeVector(p *Product, b *Batch, s *Scratch, lo, hi int) {
-	loops, stride := l.gemv[p.W.DType], p.W.RowSize()
-	for r := lo; r < hi; {
-		rows, step := rowsFrom(r, hi, stride)
+	loops, size := l.gemv[p.W.DType], p.W.RowSize()
+	streams(lo, hi, func(r, step, n int) {
 		for t := 0; t < b.Tokens; {
-			n := 1
+			tokens := 1
 			if t+1 < b.Tokens && loops[1] != nil {
-				n = 2
+				tokens = 2
 			}
-			loops[n-1](&s.out[0][0], &p.W.Data[r*stride], step, &b.X.Data[t*b.X.Stride], uintptr(4*b.X.Stride), b.Cols/16)
-			for i := range n {
-				copy(p.Dst.Data[(t+i)*p.Dst.Stride+r:][:rows], s.out[i][:])
-			}
-			t += n
+			loops[tokens-1](&s.out[0][0], &p.W.Data[r*size], uintptr(step*size), &b.X.Data[t*b.X.Stride], uintptr(4*b.X.Stride), b.Cols/16)
+			s.store(p, r, step, n, t, tokens)
+			t += tokens
 		}
-		r += rows
-	}
+	})
 }
 
 // computeTiles is the product for tokens first to first+tokens-1. The sums of

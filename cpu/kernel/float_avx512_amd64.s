@@ -5,50 +5,40 @@
 #include "textflag.h"
 
 // func gemvF32T1(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·gemvF32T1(SB), NOSPLIT, $0-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    steps+40(FP), R9
-	MOVQ    $0x00000020, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000040, AX, CX
-	MOVQ    x+24(FP), R10
-	VPXORD  Z0, Z0, Z0
-	VPXORD  Z1, Z1, Z1
-	VPXORD  Z2, Z2, Z2
-	VPXORD  Z3, Z3, Z3
+	MOVQ   w+8(FP), AX
+	MOVQ   stride+16(FP), CX
+	LEAQ   (AX)(CX*1), DX
+	LEAQ   (DX)(CX*1), BX
+	LEAQ   (BX)(CX*1), CX
+	MOVQ   steps+40(FP), SI
+	MOVQ   x+24(FP), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVUPS       (R10), Z4
-	ADDQ          $0x00000040, R10
-	PREFETCHT0    (BX)(CX*1)
-	VMOVUPS       (BX), Z5
-	VFMADD231PS   Z5, Z4, Z0
-	PREFETCHT0    (SI)(CX*1)
-	VMOVUPS       (SI), Z5
-	VFMADD231PS   Z5, Z4, Z1
-	PREFETCHT0    (DI)(CX*1)
-	VMOVUPS       (DI), Z5
-	VFMADD231PS   Z5, Z4, Z2
-	PREFETCHT0    (R8)(CX*1)
-	VMOVUPS       (R8), Z5
-	VFMADD231PS   Z5, Z4, Z3
-	ADDQ          $0x00000040, BX
-	ADDQ          $0x00000040, SI
+	VMOVUPS       (DI), Z4
 	ADDQ          $0x00000040, DI
-	ADDQ          $0x00000040, R8
-	DECQ          R9
+	PREFETCHT0    2048(AX)
+	VMOVUPS       (AX), Z5
+	VFMADD231PS   Z5, Z4, Z0
+	PREFETCHT0    2048(DX)
+	VMOVUPS       (DX), Z5
+	VFMADD231PS   Z5, Z4, Z1
+	PREFETCHT0    2048(BX)
+	VMOVUPS       (BX), Z5
+	VFMADD231PS   Z5, Z4, Z2
+	PREFETCHT0    2048(CX)
+	VMOVUPS       (CX), Z5
+	VFMADD231PS   Z5, Z4, Z3
+	ADDQ          $0x00000040, AX
+	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, BX
+	ADDQ          $0x00000040, CX
+	DECQ          SI
 	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
@@ -81,62 +71,52 @@ near:
 	RET
 
 // func gemvF32T2(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·gemvF32T2(SB), NOSPLIT, $0-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    steps+40(FP), R9
-	MOVQ    $0x00000020, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000040, AX, CX
-	MOVQ    x+24(FP), R10
-	MOVQ    xStride+32(FP), R11
-	ADDQ    R10, R11
-	VPXORD  Z0, Z0, Z0
-	VPXORD  Z1, Z1, Z1
-	VPXORD  Z2, Z2, Z2
-	VPXORD  Z3, Z3, Z3
-	VPXORD  Z4, Z4, Z4
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
+	MOVQ   w+8(FP), AX
+	MOVQ   stride+16(FP), CX
+	LEAQ   (AX)(CX*1), DX
+	LEAQ   (DX)(CX*1), BX
+	LEAQ   (BX)(CX*1), CX
+	MOVQ   steps+40(FP), SI
+	MOVQ   x+24(FP), DI
+	MOVQ   xStride+32(FP), R8
+	ADDQ   DI, R8
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVUPS       (R10), Z8
-	ADDQ          $0x00000040, R10
-	VMOVUPS       (R11), Z9
-	ADDQ          $0x00000040, R11
-	PREFETCHT0    (BX)(CX*1)
-	VMOVUPS       (BX), Z10
+	VMOVUPS       (DI), Z8
+	ADDQ          $0x00000040, DI
+	VMOVUPS       (R8), Z9
+	ADDQ          $0x00000040, R8
+	PREFETCHT0    2048(AX)
+	VMOVUPS       (AX), Z10
 	VFMADD231PS   Z10, Z8, Z0
 	VFMADD231PS   Z10, Z9, Z4
-	PREFETCHT0    (SI)(CX*1)
-	VMOVUPS       (SI), Z10
+	PREFETCHT0    2048(DX)
+	VMOVUPS       (DX), Z10
 	VFMADD231PS   Z10, Z8, Z1
 	VFMADD231PS   Z10, Z9, Z5
-	PREFETCHT0    (DI)(CX*1)
-	VMOVUPS       (DI), Z10
+	PREFETCHT0    2048(BX)
+	VMOVUPS       (BX), Z10
 	VFMADD231PS   Z10, Z8, Z2
 	VFMADD231PS   Z10, Z9, Z6
-	PREFETCHT0    (R8)(CX*1)
-	VMOVUPS       (R8), Z10
+	PREFETCHT0    2048(CX)
+	VMOVUPS       (CX), Z10
 	VFMADD231PS   Z10, Z8, Z3
 	VFMADD231PS   Z10, Z9, Z7
+	ADDQ          $0x00000040, AX
+	ADDQ          $0x00000040, DX
 	ADDQ          $0x00000040, BX
-	ADDQ          $0x00000040, SI
-	ADDQ          $0x00000040, DI
-	ADDQ          $0x00000040, R8
-	DECQ          R9
+	ADDQ          $0x00000040, CX
+	DECQ          SI
 	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y8
@@ -195,50 +175,40 @@ near:
 	RET
 
 // func gemvF16T1(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·gemvF16T1(SB), NOSPLIT, $0-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    steps+40(FP), R9
-	MOVQ    $0x00000040, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000020, AX, CX
-	MOVQ    x+24(FP), R10
-	VPXORD  Z0, Z0, Z0
-	VPXORD  Z1, Z1, Z1
-	VPXORD  Z2, Z2, Z2
-	VPXORD  Z3, Z3, Z3
+	MOVQ   w+8(FP), AX
+	MOVQ   stride+16(FP), CX
+	LEAQ   (AX)(CX*1), DX
+	LEAQ   (DX)(CX*1), BX
+	LEAQ   (BX)(CX*1), CX
+	MOVQ   steps+40(FP), SI
+	MOVQ   x+24(FP), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVUPS       (R10), Z4
-	ADDQ          $0x00000040, R10
-	PREFETCHT0    (BX)(CX*1)
-	VCVTPH2PS     (BX), Z5
+	VMOVUPS       (DI), Z4
+	ADDQ          $0x00000040, DI
+	PREFETCHT0    2048(AX)
+	VCVTPH2PS     (AX), Z5
 	VFMADD231PS   Z5, Z4, Z0
-	PREFETCHT0    (SI)(CX*1)
-	VCVTPH2PS     (SI), Z5
+	PREFETCHT0    2048(DX)
+	VCVTPH2PS     (DX), Z5
 	VFMADD231PS   Z5, Z4, Z1
-	PREFETCHT0    (DI)(CX*1)
-	VCVTPH2PS     (DI), Z5
+	PREFETCHT0    2048(BX)
+	VCVTPH2PS     (BX), Z5
 	VFMADD231PS   Z5, Z4, Z2
-	PREFETCHT0    (R8)(CX*1)
-	VCVTPH2PS     (R8), Z5
+	PREFETCHT0    2048(CX)
+	VCVTPH2PS     (CX), Z5
 	VFMADD231PS   Z5, Z4, Z3
+	ADDQ          $0x00000020, AX
+	ADDQ          $0x00000020, DX
 	ADDQ          $0x00000020, BX
-	ADDQ          $0x00000020, SI
-	ADDQ          $0x00000020, DI
-	ADDQ          $0x00000020, R8
-	DECQ          R9
+	ADDQ          $0x00000020, CX
+	DECQ          SI
 	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
@@ -271,62 +241,52 @@ near:
 	RET
 
 // func gemvF16T2(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·gemvF16T2(SB), NOSPLIT, $0-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    steps+40(FP), R9
-	MOVQ    $0x00000040, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000020, AX, CX
-	MOVQ    x+24(FP), R10
-	MOVQ    xStride+32(FP), R11
-	ADDQ    R10, R11
-	VPXORD  Z0, Z0, Z0
-	VPXORD  Z1, Z1, Z1
-	VPXORD  Z2, Z2, Z2
-	VPXORD  Z3, Z3, Z3
-	VPXORD  Z4, Z4, Z4
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
+	MOVQ   w+8(FP), AX
+	MOVQ   stride+16(FP), CX
+	LEAQ   (AX)(CX*1), DX
+	LEAQ   (DX)(CX*1), BX
+	LEAQ   (BX)(CX*1), CX
+	MOVQ   steps+40(FP), SI
+	MOVQ   x+24(FP), DI
+	MOVQ   xStride+32(FP), R8
+	ADDQ   DI, R8
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVUPS       (R10), Z8
-	ADDQ          $0x00000040, R10
-	VMOVUPS       (R11), Z9
-	ADDQ          $0x00000040, R11
-	PREFETCHT0    (BX)(CX*1)
-	VCVTPH2PS     (BX), Z10
+	VMOVUPS       (DI), Z8
+	ADDQ          $0x00000040, DI
+	VMOVUPS       (R8), Z9
+	ADDQ          $0x00000040, R8
+	PREFETCHT0    2048(AX)
+	VCVTPH2PS     (AX), Z10
 	VFMADD231PS   Z10, Z8, Z0
 	VFMADD231PS   Z10, Z9, Z4
-	PREFETCHT0    (SI)(CX*1)
-	VCVTPH2PS     (SI), Z10
+	PREFETCHT0    2048(DX)
+	VCVTPH2PS     (DX), Z10
 	VFMADD231PS   Z10, Z8, Z1
 	VFMADD231PS   Z10, Z9, Z5
-	PREFETCHT0    (DI)(CX*1)
-	VCVTPH2PS     (DI), Z10
+	PREFETCHT0    2048(BX)
+	VCVTPH2PS     (BX), Z10
 	VFMADD231PS   Z10, Z8, Z2
 	VFMADD231PS   Z10, Z9, Z6
-	PREFETCHT0    (R8)(CX*1)
-	VCVTPH2PS     (R8), Z10
+	PREFETCHT0    2048(CX)
+	VCVTPH2PS     (CX), Z10
 	VFMADD231PS   Z10, Z8, Z3
 	VFMADD231PS   Z10, Z9, Z7
+	ADDQ          $0x00000020, AX
+	ADDQ          $0x00000020, DX
 	ADDQ          $0x00000020, BX
-	ADDQ          $0x00000020, SI
-	ADDQ          $0x00000020, DI
-	ADDQ          $0x00000020, R8
-	DECQ          R9
+	ADDQ          $0x00000020, CX
+	DECQ          SI
 	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y8
@@ -403,54 +363,44 @@ step:
 	RET
 
 // func gemvBF16T1(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·gemvBF16T1(SB), NOSPLIT, $0-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    steps+40(FP), R9
-	MOVQ    $0x00000040, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000020, AX, CX
-	MOVQ    x+24(FP), R10
-	VPXORD  Z0, Z0, Z0
-	VPXORD  Z1, Z1, Z1
-	VPXORD  Z2, Z2, Z2
-	VPXORD  Z3, Z3, Z3
+	MOVQ   w+8(FP), AX
+	MOVQ   stride+16(FP), CX
+	LEAQ   (AX)(CX*1), DX
+	LEAQ   (DX)(CX*1), BX
+	LEAQ   (BX)(CX*1), CX
+	MOVQ   steps+40(FP), SI
+	MOVQ   x+24(FP), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVUPS       (R10), Z4
-	ADDQ          $0x00000040, R10
-	PREFETCHT0    (BX)(CX*1)
-	VPMOVZXWD     (BX), Z5
+	VMOVUPS       (DI), Z4
+	ADDQ          $0x00000040, DI
+	PREFETCHT0    2048(AX)
+	VPMOVZXWD     (AX), Z5
 	VPSLLD        $0x10, Z5, Z5
 	VFMADD231PS   Z5, Z4, Z0
-	PREFETCHT0    (SI)(CX*1)
-	VPMOVZXWD     (SI), Z5
+	PREFETCHT0    2048(DX)
+	VPMOVZXWD     (DX), Z5
 	VPSLLD        $0x10, Z5, Z5
 	VFMADD231PS   Z5, Z4, Z1
-	PREFETCHT0    (DI)(CX*1)
-	VPMOVZXWD     (DI), Z5
+	PREFETCHT0    2048(BX)
+	VPMOVZXWD     (BX), Z5
 	VPSLLD        $0x10, Z5, Z5
 	VFMADD231PS   Z5, Z4, Z2
-	PREFETCHT0    (R8)(CX*1)
-	VPMOVZXWD     (R8), Z5
+	PREFETCHT0    2048(CX)
+	VPMOVZXWD     (CX), Z5
 	VPSLLD        $0x10, Z5, Z5
 	VFMADD231PS   Z5, Z4, Z3
+	ADDQ          $0x00000020, AX
+	ADDQ          $0x00000020, DX
 	ADDQ          $0x00000020, BX
-	ADDQ          $0x00000020, SI
-	ADDQ          $0x00000020, DI
-	ADDQ          $0x00000020, R8
-	DECQ          R9
+	ADDQ          $0x00000020, CX
+	DECQ          SI
 	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
@@ -483,66 +433,56 @@ near:
 	RET
 
 // func gemvBF16T2(out *byte, w *byte, stride uintptr, x *byte, xStride uintptr, steps int)
-// Requires: AVX, AVX512F, AVX512VL, CMOV, MMX+
+// Requires: AVX, AVX512F, AVX512VL, MMX+
 TEXT ·gemvBF16T2(SB), NOSPLIT, $0-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    steps+40(FP), R9
-	MOVQ    $0x00000040, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000020, AX, CX
-	MOVQ    x+24(FP), R10
-	MOVQ    xStride+32(FP), R11
-	ADDQ    R10, R11
-	VPXORD  Z0, Z0, Z0
-	VPXORD  Z1, Z1, Z1
-	VPXORD  Z2, Z2, Z2
-	VPXORD  Z3, Z3, Z3
-	VPXORD  Z4, Z4, Z4
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
+	MOVQ   w+8(FP), AX
+	MOVQ   stride+16(FP), CX
+	LEAQ   (AX)(CX*1), DX
+	LEAQ   (DX)(CX*1), BX
+	LEAQ   (BX)(CX*1), CX
+	MOVQ   steps+40(FP), SI
+	MOVQ   x+24(FP), DI
+	MOVQ   xStride+32(FP), R8
+	ADDQ   DI, R8
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVUPS       (R10), Z8
-	ADDQ          $0x00000040, R10
-	VMOVUPS       (R11), Z9
-	ADDQ          $0x00000040, R11
-	PREFETCHT0    (BX)(CX*1)
-	VPMOVZXWD     (BX), Z10
+	VMOVUPS       (DI), Z8
+	ADDQ          $0x00000040, DI
+	VMOVUPS       (R8), Z9
+	ADDQ          $0x00000040, R8
+	PREFETCHT0    2048(AX)
+	VPMOVZXWD     (AX), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z10, Z8, Z0
 	VFMADD231PS   Z10, Z9, Z4
-	PREFETCHT0    (SI)(CX*1)
-	VPMOVZXWD     (SI), Z10
+	PREFETCHT0    2048(DX)
+	VPMOVZXWD     (DX), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z10, Z8, Z1
 	VFMADD231PS   Z10, Z9, Z5
-	PREFETCHT0    (DI)(CX*1)
-	VPMOVZXWD     (DI), Z10
+	PREFETCHT0    2048(BX)
+	VPMOVZXWD     (BX), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z10, Z8, Z2
 	VFMADD231PS   Z10, Z9, Z6
-	PREFETCHT0    (R8)(CX*1)
-	VPMOVZXWD     (R8), Z10
+	PREFETCHT0    2048(CX)
+	VPMOVZXWD     (CX), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z10, Z8, Z3
 	VFMADD231PS   Z10, Z9, Z7
+	ADDQ          $0x00000020, AX
+	ADDQ          $0x00000020, DX
 	ADDQ          $0x00000020, BX
-	ADDQ          $0x00000020, SI
-	ADDQ          $0x00000020, DI
-	ADDQ          $0x00000020, R8
-	DECQ          R9
+	ADDQ          $0x00000020, CX
+	DECQ          SI
 	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y8

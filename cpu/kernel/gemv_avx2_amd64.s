@@ -5,60 +5,50 @@
 #include "textflag.h"
 
 // func gemvQ4_KAVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ4_KAVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x0000000f, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000090, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU      avx2gemvTable0<>+0(SB), Y1
-	VPXOR        (R10), Y1, Y2
+	VPXOR        (DI), Y1, Y2
 	VMOVDQU      Y2, (SP)
-	VPXOR        32(R10), Y1, Y2
+	VPXOR        32(DI), Y1, Y2
 	VMOVDQU      Y2, 32(SP)
-	VPXOR        64(R10), Y1, Y2
+	VPXOR        64(DI), Y1, Y2
 	VMOVDQU      Y2, 64(SP)
-	VPXOR        96(R10), Y1, Y2
+	VPXOR        96(DI), Y1, Y2
 	VMOVDQU      Y2, 96(SP)
-	VPXOR        128(R10), Y1, Y2
+	VPXOR        128(DI), Y1, Y2
 	VMOVDQU      Y2, 128(SP)
-	VPXOR        160(R10), Y1, Y2
+	VPXOR        160(DI), Y1, Y2
 	VMOVDQU      Y2, 160(SP)
-	VPXOR        192(R10), Y1, Y2
+	VPXOR        192(DI), Y1, Y2
 	VMOVDQU      Y2, 192(SP)
-	VPXOR        224(R10), Y1, Y1
+	VPXOR        224(DI), Y1, Y1
 	VMOVDQU      Y1, 224(SP)
 	VPXOR        X1, X1, X1
-	VPINSRW      $0x00, (BX), X1, X1
-	VPINSRW      $0x04, 2(BX), X1, X1
-	VPINSRW      $0x01, (SI), X1, X1
-	VPINSRW      $0x05, 2(SI), X1, X1
-	VPINSRW      $0x02, (DI), X1, X1
-	VPINSRW      $0x06, 2(DI), X1, X1
-	VPINSRW      $0x03, (R8), X1, X1
-	VPINSRW      $0x07, 2(R8), X1, X1
+	VPINSRW      $0x00, (AX), X1, X1
+	VPINSRW      $0x04, 2(AX), X1, X1
+	VPINSRW      $0x01, (DX), X1, X1
+	VPINSRW      $0x05, 2(DX), X1, X1
+	VPINSRW      $0x02, (BX), X1, X1
+	VPINSRW      $0x06, 2(BX), X1, X1
+	VPINSRW      $0x03, (CX), X1, X1
+	VPINSRW      $0x07, 2(CX), X1, X1
 	VCVTPH2PS    X1, Y9
-	PREFETCHT0   (BX)(CX*1)
-	PREFETCHT0   64(BX)(CX*1)
-	PREFETCHT0   128(BX)(CX*1)
-	VMOVDQU      (BX), X1
+	PREFETCHT0   2048(AX)
+	PREFETCHT0   2112(AX)
+	PREFETCHT0   2176(AX)
+	VMOVDQU      (AX), X1
 	VPSHUFD      $0xed, X1, X2
 	VPSRLVD      avx2gemvTable1<>+0(SB), X2, X2
 	VPAND        avx2gemvTable2<>+0(SB), X2, X2
@@ -68,9 +58,9 @@ near:
 	VPOR         X1, X2, X2
 	VPMOVZXBW    X2, Y2
 	VEXTRACTI128 $0x01, Y2, X5
-	VPMADDWD     352(R10), X5, X5
+	VPMADDWD     352(DI), X5, X5
 	VPERMQ       $0x44, Y2, Y2
-	VMOVDQU      16(BX), Y3
+	VMOVDQU      16(AX), Y3
 	VPAND        avx2gemvTable4<>+0(SB), Y3, Y1
 	VPMADDUBSW   (SP), Y1, Y1
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y2, Y4
@@ -81,7 +71,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y2, Y4
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	VMOVDQU      48(BX), Y3
+	VMOVDQU      48(AX), Y3
 	VPAND        avx2gemvTable4<>+0(SB), Y3, Y4
 	VPMADDUBSW   64(SP), Y4, Y4
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y2, Y6
@@ -93,7 +83,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y2, Y4
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	VMOVDQU      80(BX), Y3
+	VMOVDQU      80(AX), Y3
 	VPAND        avx2gemvTable4<>+0(SB), Y3, Y4
 	VPMADDUBSW   128(SP), Y4, Y4
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y2, Y6
@@ -105,7 +95,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y2, Y4
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	VMOVDQU      112(BX), Y3
+	VMOVDQU      112(AX), Y3
 	VPAND        avx2gemvTable4<>+0(SB), Y3, Y4
 	VPMADDUBSW   192(SP), Y4, Y4
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y2, Y6
@@ -117,10 +107,10 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y2, Y2
 	VPMADDWD     Y2, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	PREFETCHT0   (SI)(CX*1)
-	PREFETCHT0   64(SI)(CX*1)
-	PREFETCHT0   128(SI)(CX*1)
-	VMOVDQU      (SI), X2
+	PREFETCHT0   2048(DX)
+	PREFETCHT0   2112(DX)
+	PREFETCHT0   2176(DX)
+	VMOVDQU      (DX), X2
 	VPSHUFD      $0xed, X2, X3
 	VPSRLVD      avx2gemvTable1<>+0(SB), X3, X3
 	VPAND        avx2gemvTable2<>+0(SB), X3, X3
@@ -130,9 +120,9 @@ near:
 	VPOR         X2, X3, X3
 	VPMOVZXBW    X3, Y3
 	VEXTRACTI128 $0x01, Y3, X6
-	VPMADDWD     352(R10), X6, X6
+	VPMADDWD     352(DI), X6, X6
 	VPERMQ       $0x44, Y3, Y3
-	VMOVDQU      16(SI), Y4
+	VMOVDQU      16(DX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y2
 	VPMADDUBSW   (SP), Y2, Y2
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y3, Y7
@@ -143,7 +133,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      48(SI), Y4
+	VMOVDQU      48(DX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y7
 	VPMADDUBSW   64(SP), Y7, Y7
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y3, Y8
@@ -155,7 +145,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      80(SI), Y4
+	VMOVDQU      80(DX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y7
 	VPMADDUBSW   128(SP), Y7, Y7
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y3, Y8
@@ -167,7 +157,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      112(SI), Y4
+	VMOVDQU      112(DX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y7
 	VPMADDUBSW   192(SP), Y7, Y7
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y3, Y8
@@ -179,10 +169,10 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y3, Y3
 	VPMADDWD     Y3, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	PREFETCHT0   (DI)(CX*1)
-	PREFETCHT0   64(DI)(CX*1)
-	PREFETCHT0   128(DI)(CX*1)
-	VMOVDQU      (DI), X3
+	PREFETCHT0   2048(BX)
+	PREFETCHT0   2112(BX)
+	PREFETCHT0   2176(BX)
+	VMOVDQU      (BX), X3
 	VPSHUFD      $0xed, X3, X4
 	VPSRLVD      avx2gemvTable1<>+0(SB), X4, X4
 	VPAND        avx2gemvTable2<>+0(SB), X4, X4
@@ -192,9 +182,9 @@ near:
 	VPOR         X3, X4, X4
 	VPMOVZXBW    X4, Y4
 	VEXTRACTI128 $0x01, Y4, X7
-	VPMADDWD     352(R10), X7, X7
+	VPMADDWD     352(DI), X7, X7
 	VPERMQ       $0x44, Y4, Y4
-	VMOVDQU      16(DI), Y8
+	VMOVDQU      16(BX), Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y3
 	VPMADDUBSW   (SP), Y3, Y3
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y4, Y10
@@ -205,7 +195,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y4, Y10
 	VPMADDWD     Y10, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	VMOVDQU      48(DI), Y8
+	VMOVDQU      48(BX), Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y10
 	VPMADDUBSW   64(SP), Y10, Y10
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y4, Y11
@@ -217,7 +207,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y4, Y10
 	VPMADDWD     Y10, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	VMOVDQU      80(DI), Y8
+	VMOVDQU      80(BX), Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y10
 	VPMADDUBSW   128(SP), Y10, Y10
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y4, Y11
@@ -229,7 +219,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y4, Y10
 	VPMADDWD     Y10, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	VMOVDQU      112(DI), Y8
+	VMOVDQU      112(BX), Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y10
 	VPMADDUBSW   192(SP), Y10, Y10
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y4, Y11
@@ -241,10 +231,10 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y4, Y4
 	VPMADDWD     Y4, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	PREFETCHT0   (R8)(CX*1)
-	PREFETCHT0   64(R8)(CX*1)
-	PREFETCHT0   128(R8)(CX*1)
-	VMOVDQU      (R8), X4
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
+	PREFETCHT0   2176(CX)
+	VMOVDQU      (CX), X4
 	VPSHUFD      $0xed, X4, X8
 	VPSRLVD      avx2gemvTable1<>+0(SB), X8, X8
 	VPAND        avx2gemvTable2<>+0(SB), X8, X8
@@ -254,9 +244,9 @@ near:
 	VPOR         X4, X8, X8
 	VPMOVZXBW    X8, Y10
 	VEXTRACTI128 $0x01, Y10, X8
-	VPMADDWD     352(R10), X8, X8
+	VPMADDWD     352(DI), X8, X8
 	VPERMQ       $0x44, Y10, Y10
-	VMOVDQU      16(R8), Y11
+	VMOVDQU      16(CX), Y11
 	VPAND        avx2gemvTable4<>+0(SB), Y11, Y4
 	VPMADDUBSW   (SP), Y4, Y4
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y10, Y12
@@ -267,7 +257,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y10, Y12
 	VPMADDWD     Y12, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VMOVDQU      48(R8), Y11
+	VMOVDQU      48(CX), Y11
 	VPAND        avx2gemvTable4<>+0(SB), Y11, Y12
 	VPMADDUBSW   64(SP), Y12, Y12
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y10, Y13
@@ -279,7 +269,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y10, Y12
 	VPMADDWD     Y12, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VMOVDQU      80(R8), Y11
+	VMOVDQU      80(CX), Y11
 	VPAND        avx2gemvTable4<>+0(SB), Y11, Y12
 	VPMADDUBSW   128(SP), Y12, Y12
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y10, Y13
@@ -291,7 +281,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y10, Y12
 	VPMADDWD     Y12, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VMOVDQU      112(R8), Y11
+	VMOVDQU      112(CX), Y11
 	VPAND        avx2gemvTable4<>+0(SB), Y11, Y12
 	VPMADDUBSW   192(SP), Y12, Y12
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y10, Y13
@@ -303,7 +293,7 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y10, Y10
 	VPMADDWD     Y10, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VBROADCASTSS 256(R10), X10
+	VBROADCASTSS 256(DI), X10
 	VMULPS       X10, X9, X11
 	VPHADDD      Y2, Y1, Y1
 	VPHADDD      Y4, Y3, Y3
@@ -321,12 +311,12 @@ near:
 	VPADDD       X5, X1, X1
 	VCVTDQ2PS    X1, X1
 	VFNMADD231PS X11, X1, X0
-	ADDQ         R11, R10
+	ADDQ         R8, DI
+	ADDQ         $0x00000090, AX
+	ADDQ         $0x00000090, DX
 	ADDQ         $0x00000090, BX
-	ADDQ         $0x00000090, SI
-	ADDQ         $0x00000090, DI
-	ADDQ         $0x00000090, R8
-	DECQ         R9
+	ADDQ         $0x00000090, CX
+	DECQ         SI
 	JNZ          turn
 	MOVQ         out+0(FP), AX
 	VMOVUPS      X0, (AX)
@@ -872,60 +862,50 @@ DATA avx2gemvTable12<>+31(SB)/1, $0x0f
 GLOBL avx2gemvTable12<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ5_KAVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ5_KAVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x0000000c, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x000000b0, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU      avx2gemvTable0<>+0(SB), Y1
-	VPXOR        (R10), Y1, Y2
+	VPXOR        (DI), Y1, Y2
 	VMOVDQU      Y2, (SP)
-	VPXOR        32(R10), Y1, Y2
+	VPXOR        32(DI), Y1, Y2
 	VMOVDQU      Y2, 32(SP)
-	VPXOR        64(R10), Y1, Y2
+	VPXOR        64(DI), Y1, Y2
 	VMOVDQU      Y2, 64(SP)
-	VPXOR        96(R10), Y1, Y2
+	VPXOR        96(DI), Y1, Y2
 	VMOVDQU      Y2, 96(SP)
-	VPXOR        128(R10), Y1, Y2
+	VPXOR        128(DI), Y1, Y2
 	VMOVDQU      Y2, 128(SP)
-	VPXOR        160(R10), Y1, Y2
+	VPXOR        160(DI), Y1, Y2
 	VMOVDQU      Y2, 160(SP)
-	VPXOR        192(R10), Y1, Y2
+	VPXOR        192(DI), Y1, Y2
 	VMOVDQU      Y2, 192(SP)
-	VPXOR        224(R10), Y1, Y1
+	VPXOR        224(DI), Y1, Y1
 	VMOVDQU      Y1, 224(SP)
 	VPXOR        X1, X1, X1
-	VPINSRW      $0x00, (BX), X1, X1
-	VPINSRW      $0x04, 2(BX), X1, X1
-	VPINSRW      $0x01, (SI), X1, X1
-	VPINSRW      $0x05, 2(SI), X1, X1
-	VPINSRW      $0x02, (DI), X1, X1
-	VPINSRW      $0x06, 2(DI), X1, X1
-	VPINSRW      $0x03, (R8), X1, X1
-	VPINSRW      $0x07, 2(R8), X1, X1
+	VPINSRW      $0x00, (AX), X1, X1
+	VPINSRW      $0x04, 2(AX), X1, X1
+	VPINSRW      $0x01, (DX), X1, X1
+	VPINSRW      $0x05, 2(DX), X1, X1
+	VPINSRW      $0x02, (BX), X1, X1
+	VPINSRW      $0x06, 2(BX), X1, X1
+	VPINSRW      $0x03, (CX), X1, X1
+	VPINSRW      $0x07, 2(CX), X1, X1
 	VCVTPH2PS    X1, Y9
-	PREFETCHT0   (BX)(CX*1)
-	PREFETCHT0   64(BX)(CX*1)
-	PREFETCHT0   128(BX)(CX*1)
-	VMOVDQU      (BX), X1
+	PREFETCHT0   2048(AX)
+	PREFETCHT0   2112(AX)
+	PREFETCHT0   2176(AX)
+	VMOVDQU      (AX), X1
 	VPSHUFD      $0xed, X1, X2
 	VPSRLVD      avx2gemvTable1<>+0(SB), X2, X2
 	VPAND        avx2gemvTable2<>+0(SB), X2, X2
@@ -935,10 +915,10 @@ near:
 	VPOR         X1, X2, X2
 	VPMOVZXBW    X2, Y2
 	VEXTRACTI128 $0x01, Y2, X5
-	VPMADDWD     352(R10), X5, X5
+	VPMADDWD     352(DI), X5, X5
 	VPERMQ       $0x44, Y2, Y2
-	VMOVDQU      16(BX), Y3
-	VMOVDQU      48(BX), Y1
+	VMOVDQU      16(AX), Y3
+	VMOVDQU      48(AX), Y1
 	VPAND        avx2gemvTable4<>+0(SB), Y1, Y1
 	VPSLLW       $0x04, Y3, Y4
 	VPAND        avx2gemvTable13<>+0(SB), Y4, Y4
@@ -946,7 +926,7 @@ near:
 	VPMADDUBSW   (SP), Y1, Y1
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y2, Y4
 	VPMADDWD     Y4, Y1, Y1
-	VMOVDQU      48(BX), Y4
+	VMOVDQU      48(AX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSLLW       $0x03, Y3, Y6
@@ -956,7 +936,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      80(BX), Y4
+	VMOVDQU      80(AX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSLLW       $0x02, Y3, Y6
 	VPAND        avx2gemvTable13<>+0(SB), Y6, Y6
@@ -965,7 +945,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      80(BX), Y4
+	VMOVDQU      80(AX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSLLW       $0x01, Y3, Y6
@@ -975,7 +955,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      112(BX), Y4
+	VMOVDQU      112(AX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPAND        avx2gemvTable13<>+0(SB), Y3, Y6
 	VPOR         Y6, Y4, Y4
@@ -983,7 +963,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      112(BX), Y4
+	VMOVDQU      112(AX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSRLW       $0x01, Y3, Y6
@@ -993,7 +973,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      144(BX), Y4
+	VMOVDQU      144(AX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSRLW       $0x02, Y3, Y6
 	VPAND        avx2gemvTable13<>+0(SB), Y6, Y6
@@ -1002,7 +982,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      144(BX), Y4
+	VMOVDQU      144(AX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSRLW       $0x03, Y3, Y3
@@ -1012,10 +992,10 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y2, Y2
 	VPMADDWD     Y2, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	PREFETCHT0   (SI)(CX*1)
-	PREFETCHT0   64(SI)(CX*1)
-	PREFETCHT0   128(SI)(CX*1)
-	VMOVDQU      (SI), X2
+	PREFETCHT0   2048(DX)
+	PREFETCHT0   2112(DX)
+	PREFETCHT0   2176(DX)
+	VMOVDQU      (DX), X2
 	VPSHUFD      $0xed, X2, X3
 	VPSRLVD      avx2gemvTable1<>+0(SB), X3, X3
 	VPAND        avx2gemvTable2<>+0(SB), X3, X3
@@ -1025,10 +1005,10 @@ near:
 	VPOR         X2, X3, X3
 	VPMOVZXBW    X3, Y3
 	VEXTRACTI128 $0x01, Y3, X6
-	VPMADDWD     352(R10), X6, X6
+	VPMADDWD     352(DI), X6, X6
 	VPERMQ       $0x44, Y3, Y3
-	VMOVDQU      16(SI), Y4
-	VMOVDQU      48(SI), Y2
+	VMOVDQU      16(DX), Y4
+	VMOVDQU      48(DX), Y2
 	VPAND        avx2gemvTable4<>+0(SB), Y2, Y2
 	VPSLLW       $0x04, Y4, Y7
 	VPAND        avx2gemvTable13<>+0(SB), Y7, Y7
@@ -1036,7 +1016,7 @@ near:
 	VPMADDUBSW   (SP), Y2, Y2
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y2, Y2
-	VMOVDQU      48(SI), Y7
+	VMOVDQU      48(DX), Y7
 	VPSRLW       $0x04, Y7, Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSLLW       $0x03, Y4, Y8
@@ -1046,7 +1026,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y3, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y2, Y2
-	VMOVDQU      80(SI), Y7
+	VMOVDQU      80(DX), Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSLLW       $0x02, Y4, Y8
 	VPAND        avx2gemvTable13<>+0(SB), Y8, Y8
@@ -1055,7 +1035,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y3, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y2, Y2
-	VMOVDQU      80(SI), Y7
+	VMOVDQU      80(DX), Y7
 	VPSRLW       $0x04, Y7, Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSLLW       $0x01, Y4, Y8
@@ -1065,7 +1045,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y3, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y2, Y2
-	VMOVDQU      112(SI), Y7
+	VMOVDQU      112(DX), Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPAND        avx2gemvTable13<>+0(SB), Y4, Y8
 	VPOR         Y8, Y7, Y7
@@ -1073,7 +1053,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y3, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y2, Y2
-	VMOVDQU      112(SI), Y7
+	VMOVDQU      112(DX), Y7
 	VPSRLW       $0x04, Y7, Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSRLW       $0x01, Y4, Y8
@@ -1083,7 +1063,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y3, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y2, Y2
-	VMOVDQU      144(SI), Y7
+	VMOVDQU      144(DX), Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSRLW       $0x02, Y4, Y8
 	VPAND        avx2gemvTable13<>+0(SB), Y8, Y8
@@ -1092,7 +1072,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y3, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y2, Y2
-	VMOVDQU      144(SI), Y7
+	VMOVDQU      144(DX), Y7
 	VPSRLW       $0x04, Y7, Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSRLW       $0x03, Y4, Y4
@@ -1102,10 +1082,10 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y3, Y3
 	VPMADDWD     Y3, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	PREFETCHT0   (DI)(CX*1)
-	PREFETCHT0   64(DI)(CX*1)
-	PREFETCHT0   128(DI)(CX*1)
-	VMOVDQU      (DI), X3
+	PREFETCHT0   2048(BX)
+	PREFETCHT0   2112(BX)
+	PREFETCHT0   2176(BX)
+	VMOVDQU      (BX), X3
 	VPSHUFD      $0xed, X3, X4
 	VPSRLVD      avx2gemvTable1<>+0(SB), X4, X4
 	VPAND        avx2gemvTable2<>+0(SB), X4, X4
@@ -1115,10 +1095,10 @@ near:
 	VPOR         X3, X4, X4
 	VPMOVZXBW    X4, Y4
 	VEXTRACTI128 $0x01, Y4, X7
-	VPMADDWD     352(R10), X7, X7
+	VPMADDWD     352(DI), X7, X7
 	VPERMQ       $0x44, Y4, Y4
-	VMOVDQU      16(DI), Y8
-	VMOVDQU      48(DI), Y3
+	VMOVDQU      16(BX), Y8
+	VMOVDQU      48(BX), Y3
 	VPAND        avx2gemvTable4<>+0(SB), Y3, Y3
 	VPSLLW       $0x04, Y8, Y10
 	VPAND        avx2gemvTable13<>+0(SB), Y10, Y10
@@ -1126,7 +1106,7 @@ near:
 	VPMADDUBSW   (SP), Y3, Y3
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y4, Y10
 	VPMADDWD     Y10, Y3, Y3
-	VMOVDQU      48(DI), Y10
+	VMOVDQU      48(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        avx2gemvTable4<>+0(SB), Y10, Y10
 	VPSLLW       $0x03, Y8, Y11
@@ -1136,7 +1116,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y4, Y11
 	VPMADDWD     Y11, Y10, Y10
 	VPADDD       Y10, Y3, Y3
-	VMOVDQU      80(DI), Y10
+	VMOVDQU      80(BX), Y10
 	VPAND        avx2gemvTable4<>+0(SB), Y10, Y10
 	VPSLLW       $0x02, Y8, Y11
 	VPAND        avx2gemvTable13<>+0(SB), Y11, Y11
@@ -1145,7 +1125,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y4, Y11
 	VPMADDWD     Y11, Y10, Y10
 	VPADDD       Y10, Y3, Y3
-	VMOVDQU      80(DI), Y10
+	VMOVDQU      80(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        avx2gemvTable4<>+0(SB), Y10, Y10
 	VPSLLW       $0x01, Y8, Y11
@@ -1155,7 +1135,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y4, Y11
 	VPMADDWD     Y11, Y10, Y10
 	VPADDD       Y10, Y3, Y3
-	VMOVDQU      112(DI), Y10
+	VMOVDQU      112(BX), Y10
 	VPAND        avx2gemvTable4<>+0(SB), Y10, Y10
 	VPAND        avx2gemvTable13<>+0(SB), Y8, Y11
 	VPOR         Y11, Y10, Y10
@@ -1163,7 +1143,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y4, Y11
 	VPMADDWD     Y11, Y10, Y10
 	VPADDD       Y10, Y3, Y3
-	VMOVDQU      112(DI), Y10
+	VMOVDQU      112(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        avx2gemvTable4<>+0(SB), Y10, Y10
 	VPSRLW       $0x01, Y8, Y11
@@ -1173,7 +1153,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y4, Y11
 	VPMADDWD     Y11, Y10, Y10
 	VPADDD       Y10, Y3, Y3
-	VMOVDQU      144(DI), Y10
+	VMOVDQU      144(BX), Y10
 	VPAND        avx2gemvTable4<>+0(SB), Y10, Y10
 	VPSRLW       $0x02, Y8, Y11
 	VPAND        avx2gemvTable13<>+0(SB), Y11, Y11
@@ -1182,7 +1162,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y4, Y11
 	VPMADDWD     Y11, Y10, Y10
 	VPADDD       Y10, Y3, Y3
-	VMOVDQU      144(DI), Y10
+	VMOVDQU      144(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        avx2gemvTable4<>+0(SB), Y10, Y10
 	VPSRLW       $0x03, Y8, Y8
@@ -1192,10 +1172,10 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y4, Y4
 	VPMADDWD     Y4, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	PREFETCHT0   (R8)(CX*1)
-	PREFETCHT0   64(R8)(CX*1)
-	PREFETCHT0   128(R8)(CX*1)
-	VMOVDQU      (R8), X4
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
+	PREFETCHT0   2176(CX)
+	VMOVDQU      (CX), X4
 	VPSHUFD      $0xed, X4, X8
 	VPSRLVD      avx2gemvTable1<>+0(SB), X8, X8
 	VPAND        avx2gemvTable2<>+0(SB), X8, X8
@@ -1205,10 +1185,10 @@ near:
 	VPOR         X4, X8, X8
 	VPMOVZXBW    X8, Y10
 	VEXTRACTI128 $0x01, Y10, X8
-	VPMADDWD     352(R10), X8, X8
+	VPMADDWD     352(DI), X8, X8
 	VPERMQ       $0x44, Y10, Y10
-	VMOVDQU      16(R8), Y11
-	VMOVDQU      48(R8), Y4
+	VMOVDQU      16(CX), Y11
+	VMOVDQU      48(CX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSLLW       $0x04, Y11, Y12
 	VPAND        avx2gemvTable13<>+0(SB), Y12, Y12
@@ -1216,7 +1196,7 @@ near:
 	VPMADDUBSW   (SP), Y4, Y4
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y10, Y12
 	VPMADDWD     Y12, Y4, Y4
-	VMOVDQU      48(R8), Y12
+	VMOVDQU      48(CX), Y12
 	VPSRLW       $0x04, Y12, Y12
 	VPAND        avx2gemvTable4<>+0(SB), Y12, Y12
 	VPSLLW       $0x03, Y11, Y13
@@ -1226,7 +1206,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y10, Y13
 	VPMADDWD     Y13, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VMOVDQU      80(R8), Y12
+	VMOVDQU      80(CX), Y12
 	VPAND        avx2gemvTable4<>+0(SB), Y12, Y12
 	VPSLLW       $0x02, Y11, Y13
 	VPAND        avx2gemvTable13<>+0(SB), Y13, Y13
@@ -1235,7 +1215,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y10, Y13
 	VPMADDWD     Y13, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VMOVDQU      80(R8), Y12
+	VMOVDQU      80(CX), Y12
 	VPSRLW       $0x04, Y12, Y12
 	VPAND        avx2gemvTable4<>+0(SB), Y12, Y12
 	VPSLLW       $0x01, Y11, Y13
@@ -1245,7 +1225,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y10, Y13
 	VPMADDWD     Y13, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VMOVDQU      112(R8), Y12
+	VMOVDQU      112(CX), Y12
 	VPAND        avx2gemvTable4<>+0(SB), Y12, Y12
 	VPAND        avx2gemvTable13<>+0(SB), Y11, Y13
 	VPOR         Y13, Y12, Y12
@@ -1253,7 +1233,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y10, Y13
 	VPMADDWD     Y13, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VMOVDQU      112(R8), Y12
+	VMOVDQU      112(CX), Y12
 	VPSRLW       $0x04, Y12, Y12
 	VPAND        avx2gemvTable4<>+0(SB), Y12, Y12
 	VPSRLW       $0x01, Y11, Y13
@@ -1263,7 +1243,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y10, Y13
 	VPMADDWD     Y13, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VMOVDQU      144(R8), Y12
+	VMOVDQU      144(CX), Y12
 	VPAND        avx2gemvTable4<>+0(SB), Y12, Y12
 	VPSRLW       $0x02, Y11, Y13
 	VPAND        avx2gemvTable13<>+0(SB), Y13, Y13
@@ -1272,7 +1252,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y10, Y13
 	VPMADDWD     Y13, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VMOVDQU      144(R8), Y12
+	VMOVDQU      144(CX), Y12
 	VPSRLW       $0x04, Y12, Y12
 	VPAND        avx2gemvTable4<>+0(SB), Y12, Y12
 	VPSRLW       $0x03, Y11, Y11
@@ -1282,7 +1262,7 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y10, Y10
 	VPMADDWD     Y10, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VBROADCASTSS 256(R10), X10
+	VBROADCASTSS 256(DI), X10
 	VMULPS       X10, X9, X11
 	VPHADDD      Y2, Y1, Y1
 	VPHADDD      Y4, Y3, Y3
@@ -1300,12 +1280,12 @@ near:
 	VPADDD       X5, X1, X1
 	VCVTDQ2PS    X1, X1
 	VFNMADD231PS X11, X1, X0
-	ADDQ         R11, R10
+	ADDQ         R8, DI
+	ADDQ         $0x000000b0, AX
+	ADDQ         $0x000000b0, DX
 	ADDQ         $0x000000b0, BX
-	ADDQ         $0x000000b0, SI
-	ADDQ         $0x000000b0, DI
-	ADDQ         $0x000000b0, R8
-	DECQ         R9
+	ADDQ         $0x000000b0, CX
+	DECQ         SI
 	JNZ          turn
 	MOVQ         out+0(FP), AX
 	VMOVUPS      X0, (AX)
@@ -1347,68 +1327,58 @@ DATA avx2gemvTable13<>+31(SB)/1, $0x10
 GLOBL avx2gemvTable13<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ6_KAVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ6_KAVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x0000000a, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x000000d2, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU      avx2gemvTable0<>+0(SB), Y1
-	VPXOR        (R10), Y1, Y2
+	VPXOR        (DI), Y1, Y2
 	VMOVDQU      Y2, (SP)
-	VPXOR        32(R10), Y1, Y2
+	VPXOR        32(DI), Y1, Y2
 	VMOVDQU      Y2, 32(SP)
-	VPXOR        64(R10), Y1, Y2
+	VPXOR        64(DI), Y1, Y2
 	VMOVDQU      Y2, 64(SP)
-	VPXOR        96(R10), Y1, Y2
+	VPXOR        96(DI), Y1, Y2
 	VMOVDQU      Y2, 96(SP)
-	VPXOR        128(R10), Y1, Y2
+	VPXOR        128(DI), Y1, Y2
 	VMOVDQU      Y2, 128(SP)
-	VPXOR        160(R10), Y1, Y2
+	VPXOR        160(DI), Y1, Y2
 	VMOVDQU      Y2, 160(SP)
-	VPXOR        192(R10), Y1, Y2
+	VPXOR        192(DI), Y1, Y2
 	VMOVDQU      Y2, 192(SP)
-	VPXOR        224(R10), Y1, Y1
+	VPXOR        224(DI), Y1, Y1
 	VMOVDQU      Y1, 224(SP)
 	VPXOR        X1, X1, X1
-	VPINSRW      $0x00, 208(BX), X1, X1
-	VPINSRW      $0x01, 208(SI), X1, X1
-	VPINSRW      $0x02, 208(DI), X1, X1
-	VPINSRW      $0x03, 208(R8), X1, X1
+	VPINSRW      $0x00, 208(AX), X1, X1
+	VPINSRW      $0x01, 208(DX), X1, X1
+	VPINSRW      $0x02, 208(BX), X1, X1
+	VPINSRW      $0x03, 208(CX), X1, X1
 	VCVTPH2PS    X1, Y5
-	PREFETCHT0   (BX)(CX*1)
-	PREFETCHT0   64(BX)(CX*1)
-	PREFETCHT0   128(BX)(CX*1)
-	PREFETCHT0   192(BX)(CX*1)
-	VMOVDQU      192(BX), X1
+	PREFETCHT0   2048(AX)
+	PREFETCHT0   2112(AX)
+	PREFETCHT0   2176(AX)
+	PREFETCHT0   2240(AX)
+	VMOVDQU      192(AX), X1
 	VPSHUFB      avx2gemvTable14<>+0(SB), X1, X1
 	VPMOVSXBW    X1, Y2
-	VMOVDQU      320(R10), Y1
+	VMOVDQU      320(DI), Y1
 	VPSHUFB      avx2gemvTable15<>+0(SB), Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
 	VPXOR        Y3, Y3, Y3
 	VPSUBW       Y1, Y3, Y1
 	VPMADDWD     Y1, Y2, Y1
 	VPSLLD       $0x05, Y1, Y1
-	VMOVDQU      128(BX), Y3
-	VMOVDQU      (BX), Y4
+	VMOVDQU      128(AX), Y3
+	VMOVDQU      (AX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSLLW       $0x04, Y3, Y6
 	VPAND        avx2gemvTable16<>+0(SB), Y6, Y6
@@ -1417,7 +1387,7 @@ near:
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      32(BX), Y4
+	VMOVDQU      32(AX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSLLW       $0x02, Y3, Y6
 	VPAND        avx2gemvTable16<>+0(SB), Y6, Y6
@@ -1426,7 +1396,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      (BX), Y4
+	VMOVDQU      (AX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPAND        avx2gemvTable16<>+0(SB), Y3, Y6
@@ -1435,7 +1405,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      32(BX), Y4
+	VMOVDQU      32(AX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSRLW       $0x02, Y3, Y3
@@ -1445,8 +1415,8 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y2, Y4
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	VMOVDQU      160(BX), Y3
-	VMOVDQU      64(BX), Y4
+	VMOVDQU      160(AX), Y3
+	VMOVDQU      64(AX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSLLW       $0x04, Y3, Y6
 	VPAND        avx2gemvTable16<>+0(SB), Y6, Y6
@@ -1455,7 +1425,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      96(BX), Y4
+	VMOVDQU      96(AX), Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSLLW       $0x02, Y3, Y6
 	VPAND        avx2gemvTable16<>+0(SB), Y6, Y6
@@ -1464,7 +1434,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      64(BX), Y4
+	VMOVDQU      64(AX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPAND        avx2gemvTable16<>+0(SB), Y3, Y6
@@ -1473,7 +1443,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      96(BX), Y4
+	VMOVDQU      96(AX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable4<>+0(SB), Y4, Y4
 	VPSRLW       $0x02, Y3, Y3
@@ -1483,22 +1453,22 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y2, Y2
 	VPMADDWD     Y2, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	PREFETCHT0   (SI)(CX*1)
-	PREFETCHT0   64(SI)(CX*1)
-	PREFETCHT0   128(SI)(CX*1)
-	PREFETCHT0   192(SI)(CX*1)
-	VMOVDQU      192(SI), X2
+	PREFETCHT0   2048(DX)
+	PREFETCHT0   2112(DX)
+	PREFETCHT0   2176(DX)
+	PREFETCHT0   2240(DX)
+	VMOVDQU      192(DX), X2
 	VPSHUFB      avx2gemvTable14<>+0(SB), X2, X2
 	VPMOVSXBW    X2, Y3
-	VMOVDQU      320(R10), Y2
+	VMOVDQU      320(DI), Y2
 	VPSHUFB      avx2gemvTable15<>+0(SB), Y2, Y2
 	VPERMQ       $0xd8, Y2, Y2
 	VPXOR        Y4, Y4, Y4
 	VPSUBW       Y2, Y4, Y2
 	VPMADDWD     Y2, Y3, Y2
 	VPSLLD       $0x05, Y2, Y2
-	VMOVDQU      128(SI), Y4
-	VMOVDQU      (SI), Y6
+	VMOVDQU      128(DX), Y4
+	VMOVDQU      (DX), Y6
 	VPAND        avx2gemvTable4<>+0(SB), Y6, Y6
 	VPSLLW       $0x04, Y4, Y7
 	VPAND        avx2gemvTable16<>+0(SB), Y7, Y7
@@ -1507,7 +1477,7 @@ near:
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      32(SI), Y6
+	VMOVDQU      32(DX), Y6
 	VPAND        avx2gemvTable4<>+0(SB), Y6, Y6
 	VPSLLW       $0x02, Y4, Y7
 	VPAND        avx2gemvTable16<>+0(SB), Y7, Y7
@@ -1516,7 +1486,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      (SI), Y6
+	VMOVDQU      (DX), Y6
 	VPSRLW       $0x04, Y6, Y6
 	VPAND        avx2gemvTable4<>+0(SB), Y6, Y6
 	VPAND        avx2gemvTable16<>+0(SB), Y4, Y7
@@ -1525,7 +1495,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      32(SI), Y6
+	VMOVDQU      32(DX), Y6
 	VPSRLW       $0x04, Y6, Y6
 	VPAND        avx2gemvTable4<>+0(SB), Y6, Y6
 	VPSRLW       $0x02, Y4, Y4
@@ -1535,8 +1505,8 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y3, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      160(SI), Y4
-	VMOVDQU      64(SI), Y6
+	VMOVDQU      160(DX), Y4
+	VMOVDQU      64(DX), Y6
 	VPAND        avx2gemvTable4<>+0(SB), Y6, Y6
 	VPSLLW       $0x04, Y4, Y7
 	VPAND        avx2gemvTable16<>+0(SB), Y7, Y7
@@ -1545,7 +1515,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      96(SI), Y6
+	VMOVDQU      96(DX), Y6
 	VPAND        avx2gemvTable4<>+0(SB), Y6, Y6
 	VPSLLW       $0x02, Y4, Y7
 	VPAND        avx2gemvTable16<>+0(SB), Y7, Y7
@@ -1554,7 +1524,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      64(SI), Y6
+	VMOVDQU      64(DX), Y6
 	VPSRLW       $0x04, Y6, Y6
 	VPAND        avx2gemvTable4<>+0(SB), Y6, Y6
 	VPAND        avx2gemvTable16<>+0(SB), Y4, Y7
@@ -1563,7 +1533,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      96(SI), Y6
+	VMOVDQU      96(DX), Y6
 	VPSRLW       $0x04, Y6, Y6
 	VPAND        avx2gemvTable4<>+0(SB), Y6, Y6
 	VPSRLW       $0x02, Y4, Y4
@@ -1573,22 +1543,22 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y3, Y3
 	VPMADDWD     Y3, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	PREFETCHT0   (DI)(CX*1)
-	PREFETCHT0   64(DI)(CX*1)
-	PREFETCHT0   128(DI)(CX*1)
-	PREFETCHT0   192(DI)(CX*1)
-	VMOVDQU      192(DI), X3
+	PREFETCHT0   2048(BX)
+	PREFETCHT0   2112(BX)
+	PREFETCHT0   2176(BX)
+	PREFETCHT0   2240(BX)
+	VMOVDQU      192(BX), X3
 	VPSHUFB      avx2gemvTable14<>+0(SB), X3, X3
 	VPMOVSXBW    X3, Y4
-	VMOVDQU      320(R10), Y3
+	VMOVDQU      320(DI), Y3
 	VPSHUFB      avx2gemvTable15<>+0(SB), Y3, Y3
 	VPERMQ       $0xd8, Y3, Y3
 	VPXOR        Y6, Y6, Y6
 	VPSUBW       Y3, Y6, Y3
 	VPMADDWD     Y3, Y4, Y3
 	VPSLLD       $0x05, Y3, Y3
-	VMOVDQU      128(DI), Y6
-	VMOVDQU      (DI), Y7
+	VMOVDQU      128(BX), Y6
+	VMOVDQU      (BX), Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSLLW       $0x04, Y6, Y8
 	VPAND        avx2gemvTable16<>+0(SB), Y8, Y8
@@ -1597,7 +1567,7 @@ near:
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      32(DI), Y7
+	VMOVDQU      32(BX), Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSLLW       $0x02, Y6, Y8
 	VPAND        avx2gemvTable16<>+0(SB), Y8, Y8
@@ -1606,7 +1576,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      (DI), Y7
+	VMOVDQU      (BX), Y7
 	VPSRLW       $0x04, Y7, Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPAND        avx2gemvTable16<>+0(SB), Y6, Y8
@@ -1615,7 +1585,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      32(DI), Y7
+	VMOVDQU      32(BX), Y7
 	VPSRLW       $0x04, Y7, Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSRLW       $0x02, Y6, Y6
@@ -1625,8 +1595,8 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y4, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y3, Y3
-	VMOVDQU      160(DI), Y6
-	VMOVDQU      64(DI), Y7
+	VMOVDQU      160(BX), Y6
+	VMOVDQU      64(BX), Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSLLW       $0x04, Y6, Y8
 	VPAND        avx2gemvTable16<>+0(SB), Y8, Y8
@@ -1635,7 +1605,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      96(DI), Y7
+	VMOVDQU      96(BX), Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSLLW       $0x02, Y6, Y8
 	VPAND        avx2gemvTable16<>+0(SB), Y8, Y8
@@ -1644,7 +1614,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      64(DI), Y7
+	VMOVDQU      64(BX), Y7
 	VPSRLW       $0x04, Y7, Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPAND        avx2gemvTable16<>+0(SB), Y6, Y8
@@ -1653,7 +1623,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      96(DI), Y7
+	VMOVDQU      96(BX), Y7
 	VPSRLW       $0x04, Y7, Y7
 	VPAND        avx2gemvTable4<>+0(SB), Y7, Y7
 	VPSRLW       $0x02, Y6, Y6
@@ -1663,22 +1633,22 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y4, Y4
 	VPMADDWD     Y4, Y6, Y6
 	VPADDD       Y6, Y3, Y3
-	PREFETCHT0   (R8)(CX*1)
-	PREFETCHT0   64(R8)(CX*1)
-	PREFETCHT0   128(R8)(CX*1)
-	PREFETCHT0   192(R8)(CX*1)
-	VMOVDQU      192(R8), X4
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
+	PREFETCHT0   2176(CX)
+	PREFETCHT0   2240(CX)
+	VMOVDQU      192(CX), X4
 	VPSHUFB      avx2gemvTable14<>+0(SB), X4, X4
 	VPMOVSXBW    X4, Y6
-	VMOVDQU      320(R10), Y4
+	VMOVDQU      320(DI), Y4
 	VPSHUFB      avx2gemvTable15<>+0(SB), Y4, Y4
 	VPERMQ       $0xd8, Y4, Y4
 	VPXOR        Y7, Y7, Y7
 	VPSUBW       Y4, Y7, Y4
 	VPMADDWD     Y4, Y6, Y4
 	VPSLLD       $0x05, Y4, Y4
-	VMOVDQU      128(R8), Y7
-	VMOVDQU      (R8), Y8
+	VMOVDQU      128(CX), Y7
+	VMOVDQU      (CX), Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y8
 	VPSLLW       $0x04, Y7, Y9
 	VPAND        avx2gemvTable16<>+0(SB), Y9, Y9
@@ -1687,7 +1657,7 @@ near:
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      32(R8), Y8
+	VMOVDQU      32(CX), Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y8
 	VPSLLW       $0x02, Y7, Y9
 	VPAND        avx2gemvTable16<>+0(SB), Y9, Y9
@@ -1696,7 +1666,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      (R8), Y8
+	VMOVDQU      (CX), Y8
 	VPSRLW       $0x04, Y8, Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y8
 	VPAND        avx2gemvTable16<>+0(SB), Y7, Y9
@@ -1705,7 +1675,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      32(R8), Y8
+	VMOVDQU      32(CX), Y8
 	VPSRLW       $0x04, Y8, Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y8
 	VPSRLW       $0x02, Y7, Y7
@@ -1715,8 +1685,8 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y6, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y4, Y4
-	VMOVDQU      160(R8), Y7
-	VMOVDQU      64(R8), Y8
+	VMOVDQU      160(CX), Y7
+	VMOVDQU      64(CX), Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y8
 	VPSLLW       $0x04, Y7, Y9
 	VPAND        avx2gemvTable16<>+0(SB), Y9, Y9
@@ -1725,7 +1695,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      96(R8), Y8
+	VMOVDQU      96(CX), Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y8
 	VPSLLW       $0x02, Y7, Y9
 	VPAND        avx2gemvTable16<>+0(SB), Y9, Y9
@@ -1734,7 +1704,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      64(R8), Y8
+	VMOVDQU      64(CX), Y8
 	VPSRLW       $0x04, Y8, Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y8
 	VPAND        avx2gemvTable16<>+0(SB), Y7, Y9
@@ -1743,7 +1713,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      96(R8), Y8
+	VMOVDQU      96(CX), Y8
 	VPSRLW       $0x04, Y8, Y8
 	VPAND        avx2gemvTable4<>+0(SB), Y8, Y8
 	VPSRLW       $0x02, Y7, Y7
@@ -1753,7 +1723,7 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y6, Y6
 	VPMADDWD     Y6, Y7, Y7
 	VPADDD       Y7, Y4, Y4
-	VBROADCASTSS 256(R10), X6
+	VBROADCASTSS 256(DI), X6
 	VMULPS       X6, X5, X5
 	VPHADDD      Y2, Y1, Y1
 	VPHADDD      Y4, Y3, Y3
@@ -1762,12 +1732,12 @@ near:
 	VPADDD       X1, X2, X2
 	VCVTDQ2PS    X2, X2
 	VFMADD231PS  X5, X2, X0
-	ADDQ         R11, R10
+	ADDQ         R8, DI
+	ADDQ         $0x000000d2, AX
+	ADDQ         $0x000000d2, DX
 	ADDQ         $0x000000d2, BX
-	ADDQ         $0x000000d2, SI
-	ADDQ         $0x000000d2, DI
-	ADDQ         $0x000000d2, R8
-	DECQ         R9
+	ADDQ         $0x000000d2, CX
+	DECQ         SI
 	JNZ          turn
 	MOVQ         out+0(FP), AX
 	VMOVUPS      X0, (AX)
@@ -1861,55 +1831,45 @@ DATA avx2gemvTable16<>+31(SB)/1, $0x30
 GLOBL avx2gemvTable16<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ3_KAVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ3_KAVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x00000013, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x0000006e, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU      avx2gemvTable0<>+0(SB), Y1
-	VPXOR        (R10), Y1, Y2
+	VPXOR        (DI), Y1, Y2
 	VMOVDQU      Y2, (SP)
-	VPXOR        32(R10), Y1, Y2
+	VPXOR        32(DI), Y1, Y2
 	VMOVDQU      Y2, 32(SP)
-	VPXOR        64(R10), Y1, Y2
+	VPXOR        64(DI), Y1, Y2
 	VMOVDQU      Y2, 64(SP)
-	VPXOR        96(R10), Y1, Y2
+	VPXOR        96(DI), Y1, Y2
 	VMOVDQU      Y2, 96(SP)
-	VPXOR        128(R10), Y1, Y2
+	VPXOR        128(DI), Y1, Y2
 	VMOVDQU      Y2, 128(SP)
-	VPXOR        160(R10), Y1, Y2
+	VPXOR        160(DI), Y1, Y2
 	VMOVDQU      Y2, 160(SP)
-	VPXOR        192(R10), Y1, Y2
+	VPXOR        192(DI), Y1, Y2
 	VMOVDQU      Y2, 192(SP)
-	VPXOR        224(R10), Y1, Y1
+	VPXOR        224(DI), Y1, Y1
 	VMOVDQU      Y1, 224(SP)
 	VPXOR        X1, X1, X1
-	VPINSRW      $0x00, 108(BX), X1, X1
-	VPINSRW      $0x01, 108(SI), X1, X1
-	VPINSRW      $0x02, 108(DI), X1, X1
-	VPINSRW      $0x03, 108(R8), X1, X1
+	VPINSRW      $0x00, 108(AX), X1, X1
+	VPINSRW      $0x01, 108(DX), X1, X1
+	VPINSRW      $0x02, 108(BX), X1, X1
+	VPINSRW      $0x03, 108(CX), X1, X1
 	VCVTPH2PS    X1, Y5
-	PREFETCHT0   (BX)(CX*1)
-	PREFETCHT0   64(BX)(CX*1)
-	VMOVDQU      94(BX), X1
+	PREFETCHT0   2048(AX)
+	PREFETCHT0   2112(AX)
+	VMOVDQU      94(AX), X1
 	VPSHUFB      avx2gemvTable17<>+0(SB), X1, X2
 	VPSRLVD      avx2gemvTable18<>+0(SB), X2, X2
 	VPAND        avx2gemvTable4<>+0(SB), X2, X2
@@ -1922,15 +1882,15 @@ near:
 	VMOVDQU      X2, X1
 	VPSHUFB      avx2gemvTable14<>+0(SB), X1, X1
 	VPMOVSXBW    X1, Y2
-	VMOVDQU      320(R10), Y1
+	VMOVDQU      320(DI), Y1
 	VPSHUFB      avx2gemvTable15<>+0(SB), Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
 	VPXOR        Y3, Y3, Y3
 	VPSUBW       Y1, Y3, Y1
 	VPMADDWD     Y1, Y2, Y1
 	VPSLLD       $0x02, Y1, Y1
-	VMOVDQU      (BX), Y3
-	VMOVDQU      32(BX), Y4
+	VMOVDQU      (AX), Y3
+	VMOVDQU      32(AX), Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPSLLW       $0x02, Y3, Y6
 	VPAND        avx2gemvTable24<>+0(SB), Y6, Y6
@@ -1939,7 +1899,7 @@ near:
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      32(BX), Y4
+	VMOVDQU      32(AX), Y4
 	VPSRLW       $0x02, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPSLLW       $0x01, Y3, Y6
@@ -1949,7 +1909,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      32(BX), Y4
+	VMOVDQU      32(AX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPAND        avx2gemvTable24<>+0(SB), Y3, Y6
@@ -1958,7 +1918,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      32(BX), Y4
+	VMOVDQU      32(AX), Y4
 	VPSRLW       $0x06, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPSRLW       $0x01, Y3, Y6
@@ -1968,7 +1928,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      64(BX), Y4
+	VMOVDQU      64(AX), Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPSRLW       $0x02, Y3, Y6
 	VPAND        avx2gemvTable24<>+0(SB), Y6, Y6
@@ -1977,7 +1937,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      64(BX), Y4
+	VMOVDQU      64(AX), Y4
 	VPSRLW       $0x02, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPSRLW       $0x03, Y3, Y6
@@ -1987,7 +1947,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      64(BX), Y4
+	VMOVDQU      64(AX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPSRLW       $0x04, Y3, Y6
@@ -1997,7 +1957,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      64(BX), Y4
+	VMOVDQU      64(AX), Y4
 	VPSRLW       $0x06, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPSRLW       $0x05, Y3, Y3
@@ -2007,9 +1967,9 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y2, Y2
 	VPMADDWD     Y2, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	PREFETCHT0   (SI)(CX*1)
-	PREFETCHT0   64(SI)(CX*1)
-	VMOVDQU      94(SI), X2
+	PREFETCHT0   2048(DX)
+	PREFETCHT0   2112(DX)
+	VMOVDQU      94(DX), X2
 	VPSHUFB      avx2gemvTable17<>+0(SB), X2, X3
 	VPSRLVD      avx2gemvTable18<>+0(SB), X3, X3
 	VPAND        avx2gemvTable4<>+0(SB), X3, X3
@@ -2022,15 +1982,15 @@ near:
 	VMOVDQU      X3, X2
 	VPSHUFB      avx2gemvTable14<>+0(SB), X2, X2
 	VPMOVSXBW    X2, Y3
-	VMOVDQU      320(R10), Y2
+	VMOVDQU      320(DI), Y2
 	VPSHUFB      avx2gemvTable15<>+0(SB), Y2, Y2
 	VPERMQ       $0xd8, Y2, Y2
 	VPXOR        Y4, Y4, Y4
 	VPSUBW       Y2, Y4, Y2
 	VPMADDWD     Y2, Y3, Y2
 	VPSLLD       $0x02, Y2, Y2
-	VMOVDQU      (SI), Y4
-	VMOVDQU      32(SI), Y6
+	VMOVDQU      (DX), Y4
+	VMOVDQU      32(DX), Y6
 	VPAND        avx2gemvTable23<>+0(SB), Y6, Y6
 	VPSLLW       $0x02, Y4, Y7
 	VPAND        avx2gemvTable24<>+0(SB), Y7, Y7
@@ -2039,7 +1999,7 @@ near:
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      32(SI), Y6
+	VMOVDQU      32(DX), Y6
 	VPSRLW       $0x02, Y6, Y6
 	VPAND        avx2gemvTable23<>+0(SB), Y6, Y6
 	VPSLLW       $0x01, Y4, Y7
@@ -2049,7 +2009,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      32(SI), Y6
+	VMOVDQU      32(DX), Y6
 	VPSRLW       $0x04, Y6, Y6
 	VPAND        avx2gemvTable23<>+0(SB), Y6, Y6
 	VPAND        avx2gemvTable24<>+0(SB), Y4, Y7
@@ -2058,7 +2018,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      32(SI), Y6
+	VMOVDQU      32(DX), Y6
 	VPSRLW       $0x06, Y6, Y6
 	VPAND        avx2gemvTable23<>+0(SB), Y6, Y6
 	VPSRLW       $0x01, Y4, Y7
@@ -2068,7 +2028,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      64(SI), Y6
+	VMOVDQU      64(DX), Y6
 	VPAND        avx2gemvTable23<>+0(SB), Y6, Y6
 	VPSRLW       $0x02, Y4, Y7
 	VPAND        avx2gemvTable24<>+0(SB), Y7, Y7
@@ -2077,7 +2037,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      64(SI), Y6
+	VMOVDQU      64(DX), Y6
 	VPSRLW       $0x02, Y6, Y6
 	VPAND        avx2gemvTable23<>+0(SB), Y6, Y6
 	VPSRLW       $0x03, Y4, Y7
@@ -2087,7 +2047,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      64(SI), Y6
+	VMOVDQU      64(DX), Y6
 	VPSRLW       $0x04, Y6, Y6
 	VPAND        avx2gemvTable23<>+0(SB), Y6, Y6
 	VPSRLW       $0x04, Y4, Y7
@@ -2097,7 +2057,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
 	VPADDD       Y6, Y2, Y2
-	VMOVDQU      64(SI), Y6
+	VMOVDQU      64(DX), Y6
 	VPSRLW       $0x06, Y6, Y6
 	VPAND        avx2gemvTable23<>+0(SB), Y6, Y6
 	VPSRLW       $0x05, Y4, Y4
@@ -2107,9 +2067,9 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y3, Y3
 	VPMADDWD     Y3, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	PREFETCHT0   (DI)(CX*1)
-	PREFETCHT0   64(DI)(CX*1)
-	VMOVDQU      94(DI), X3
+	PREFETCHT0   2048(BX)
+	PREFETCHT0   2112(BX)
+	VMOVDQU      94(BX), X3
 	VPSHUFB      avx2gemvTable17<>+0(SB), X3, X4
 	VPSRLVD      avx2gemvTable18<>+0(SB), X4, X4
 	VPAND        avx2gemvTable4<>+0(SB), X4, X4
@@ -2122,15 +2082,15 @@ near:
 	VMOVDQU      X4, X3
 	VPSHUFB      avx2gemvTable14<>+0(SB), X3, X3
 	VPMOVSXBW    X3, Y4
-	VMOVDQU      320(R10), Y3
+	VMOVDQU      320(DI), Y3
 	VPSHUFB      avx2gemvTable15<>+0(SB), Y3, Y3
 	VPERMQ       $0xd8, Y3, Y3
 	VPXOR        Y6, Y6, Y6
 	VPSUBW       Y3, Y6, Y3
 	VPMADDWD     Y3, Y4, Y3
 	VPSLLD       $0x02, Y3, Y3
-	VMOVDQU      (DI), Y6
-	VMOVDQU      32(DI), Y7
+	VMOVDQU      (BX), Y6
+	VMOVDQU      32(BX), Y7
 	VPAND        avx2gemvTable23<>+0(SB), Y7, Y7
 	VPSLLW       $0x02, Y6, Y8
 	VPAND        avx2gemvTable24<>+0(SB), Y8, Y8
@@ -2139,7 +2099,7 @@ near:
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      32(DI), Y7
+	VMOVDQU      32(BX), Y7
 	VPSRLW       $0x02, Y7, Y7
 	VPAND        avx2gemvTable23<>+0(SB), Y7, Y7
 	VPSLLW       $0x01, Y6, Y8
@@ -2149,7 +2109,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      32(DI), Y7
+	VMOVDQU      32(BX), Y7
 	VPSRLW       $0x04, Y7, Y7
 	VPAND        avx2gemvTable23<>+0(SB), Y7, Y7
 	VPAND        avx2gemvTable24<>+0(SB), Y6, Y8
@@ -2158,7 +2118,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      32(DI), Y7
+	VMOVDQU      32(BX), Y7
 	VPSRLW       $0x06, Y7, Y7
 	VPAND        avx2gemvTable23<>+0(SB), Y7, Y7
 	VPSRLW       $0x01, Y6, Y8
@@ -2168,7 +2128,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      64(DI), Y7
+	VMOVDQU      64(BX), Y7
 	VPAND        avx2gemvTable23<>+0(SB), Y7, Y7
 	VPSRLW       $0x02, Y6, Y8
 	VPAND        avx2gemvTable24<>+0(SB), Y8, Y8
@@ -2177,7 +2137,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      64(DI), Y7
+	VMOVDQU      64(BX), Y7
 	VPSRLW       $0x02, Y7, Y7
 	VPAND        avx2gemvTable23<>+0(SB), Y7, Y7
 	VPSRLW       $0x03, Y6, Y8
@@ -2187,7 +2147,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      64(DI), Y7
+	VMOVDQU      64(BX), Y7
 	VPSRLW       $0x04, Y7, Y7
 	VPAND        avx2gemvTable23<>+0(SB), Y7, Y7
 	VPSRLW       $0x04, Y6, Y8
@@ -2197,7 +2157,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y7, Y7
 	VPADDD       Y7, Y3, Y3
-	VMOVDQU      64(DI), Y7
+	VMOVDQU      64(BX), Y7
 	VPSRLW       $0x06, Y7, Y7
 	VPAND        avx2gemvTable23<>+0(SB), Y7, Y7
 	VPSRLW       $0x05, Y6, Y6
@@ -2207,9 +2167,9 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y4, Y4
 	VPMADDWD     Y4, Y6, Y6
 	VPADDD       Y6, Y3, Y3
-	PREFETCHT0   (R8)(CX*1)
-	PREFETCHT0   64(R8)(CX*1)
-	VMOVDQU      94(R8), X4
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
+	VMOVDQU      94(CX), X4
 	VPSHUFB      avx2gemvTable17<>+0(SB), X4, X6
 	VPSRLVD      avx2gemvTable18<>+0(SB), X6, X6
 	VPAND        avx2gemvTable4<>+0(SB), X6, X6
@@ -2222,15 +2182,15 @@ near:
 	VMOVDQU      X6, X4
 	VPSHUFB      avx2gemvTable14<>+0(SB), X4, X4
 	VPMOVSXBW    X4, Y6
-	VMOVDQU      320(R10), Y4
+	VMOVDQU      320(DI), Y4
 	VPSHUFB      avx2gemvTable15<>+0(SB), Y4, Y4
 	VPERMQ       $0xd8, Y4, Y4
 	VPXOR        Y7, Y7, Y7
 	VPSUBW       Y4, Y7, Y4
 	VPMADDWD     Y4, Y6, Y4
 	VPSLLD       $0x02, Y4, Y4
-	VMOVDQU      (R8), Y7
-	VMOVDQU      32(R8), Y8
+	VMOVDQU      (CX), Y7
+	VMOVDQU      32(CX), Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPSLLW       $0x02, Y7, Y9
 	VPAND        avx2gemvTable24<>+0(SB), Y9, Y9
@@ -2239,7 +2199,7 @@ near:
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      32(R8), Y8
+	VMOVDQU      32(CX), Y8
 	VPSRLW       $0x02, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPSLLW       $0x01, Y7, Y9
@@ -2249,7 +2209,7 @@ near:
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      32(R8), Y8
+	VMOVDQU      32(CX), Y8
 	VPSRLW       $0x04, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPAND        avx2gemvTable24<>+0(SB), Y7, Y9
@@ -2258,7 +2218,7 @@ near:
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      32(R8), Y8
+	VMOVDQU      32(CX), Y8
 	VPSRLW       $0x06, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPSRLW       $0x01, Y7, Y9
@@ -2268,7 +2228,7 @@ near:
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      64(R8), Y8
+	VMOVDQU      64(CX), Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPSRLW       $0x02, Y7, Y9
 	VPAND        avx2gemvTable24<>+0(SB), Y9, Y9
@@ -2277,7 +2237,7 @@ near:
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      64(R8), Y8
+	VMOVDQU      64(CX), Y8
 	VPSRLW       $0x02, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPSRLW       $0x03, Y7, Y9
@@ -2287,7 +2247,7 @@ near:
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      64(R8), Y8
+	VMOVDQU      64(CX), Y8
 	VPSRLW       $0x04, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPSRLW       $0x04, Y7, Y9
@@ -2297,7 +2257,7 @@ near:
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y6, Y9
 	VPMADDWD     Y9, Y8, Y8
 	VPADDD       Y8, Y4, Y4
-	VMOVDQU      64(R8), Y8
+	VMOVDQU      64(CX), Y8
 	VPSRLW       $0x06, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPSRLW       $0x05, Y7, Y7
@@ -2307,7 +2267,7 @@ near:
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y6, Y6
 	VPMADDWD     Y6, Y7, Y7
 	VPADDD       Y7, Y4, Y4
-	VBROADCASTSS 256(R10), X6
+	VBROADCASTSS 256(DI), X6
 	VMULPS       X6, X5, X5
 	VPHADDD      Y2, Y1, Y1
 	VPHADDD      Y4, Y3, Y3
@@ -2316,12 +2276,12 @@ near:
 	VPADDD       X1, X2, X2
 	VCVTDQ2PS    X2, X2
 	VFMADD231PS  X5, X2, X0
-	ADDQ         R11, R10
+	ADDQ         R8, DI
+	ADDQ         $0x0000006e, AX
+	ADDQ         $0x0000006e, DX
 	ADDQ         $0x0000006e, BX
-	ADDQ         $0x0000006e, SI
-	ADDQ         $0x0000006e, DI
-	ADDQ         $0x0000006e, R8
-	DECQ         R9
+	ADDQ         $0x0000006e, CX
+	DECQ         SI
 	JNZ          turn
 	MOVQ         out+0(FP), AX
 	VMOVUPS      X0, (AX)
@@ -2761,305 +2721,295 @@ DATA avx2gemvTable24<>+31(SB)/1, $0x04
 GLOBL avx2gemvTable24<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ2_KAVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ2_KAVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x00000019, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000054, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU      avx2gemvTable0<>+0(SB), Y1
-	VPXOR        (R10), Y1, Y2
+	VPXOR        (DI), Y1, Y2
 	VMOVDQU      Y2, (SP)
-	VPXOR        32(R10), Y1, Y2
+	VPXOR        32(DI), Y1, Y2
 	VMOVDQU      Y2, 32(SP)
-	VPXOR        64(R10), Y1, Y2
+	VPXOR        64(DI), Y1, Y2
 	VMOVDQU      Y2, 64(SP)
-	VPXOR        96(R10), Y1, Y2
+	VPXOR        96(DI), Y1, Y2
 	VMOVDQU      Y2, 96(SP)
-	VPXOR        128(R10), Y1, Y2
+	VPXOR        128(DI), Y1, Y2
 	VMOVDQU      Y2, 128(SP)
-	VPXOR        160(R10), Y1, Y2
+	VPXOR        160(DI), Y1, Y2
 	VMOVDQU      Y2, 160(SP)
-	VPXOR        192(R10), Y1, Y2
+	VPXOR        192(DI), Y1, Y2
 	VMOVDQU      Y2, 192(SP)
-	VPXOR        224(R10), Y1, Y1
+	VPXOR        224(DI), Y1, Y1
 	VMOVDQU      Y1, 224(SP)
 	VPXOR        X1, X1, X1
-	VPINSRW      $0x00, 80(BX), X1, X1
-	VPINSRW      $0x04, 82(BX), X1, X1
-	VPINSRW      $0x01, 80(SI), X1, X1
-	VPINSRW      $0x05, 82(SI), X1, X1
-	VPINSRW      $0x02, 80(DI), X1, X1
-	VPINSRW      $0x06, 82(DI), X1, X1
-	VPINSRW      $0x03, 80(R8), X1, X1
-	VPINSRW      $0x07, 82(R8), X1, X1
+	VPINSRW      $0x00, 80(AX), X1, X1
+	VPINSRW      $0x04, 82(AX), X1, X1
+	VPINSRW      $0x01, 80(DX), X1, X1
+	VPINSRW      $0x05, 82(DX), X1, X1
+	VPINSRW      $0x02, 80(BX), X1, X1
+	VPINSRW      $0x06, 82(BX), X1, X1
+	VPINSRW      $0x03, 80(CX), X1, X1
+	VPINSRW      $0x07, 82(CX), X1, X1
 	VCVTPH2PS    X1, Y9
-	PREFETCHT0   (BX)(CX*1)
-	PREFETCHT0   64(BX)(CX*1)
-	VMOVDQU      (BX), X1
+	PREFETCHT0   2048(AX)
+	PREFETCHT0   2112(AX)
+	VMOVDQU      (AX), X1
 	VPMOVZXBW    X1, Y5
 	VPSRLW       $0x04, Y5, Y5
-	VPMADDWD     320(R10), Y5, Y5
+	VPMADDWD     320(DI), Y5, Y5
 	VPAND        avx2gemvTable4<>+0(SB), X1, X1
 	VPSHUFB      avx2gemvTable14<>+0(SB), X1, X1
 	VPMOVSXBW    X1, Y2
-	VMOVDQU      16(BX), Y1
+	VMOVDQU      16(AX), Y1
 	VPAND        avx2gemvTable23<>+0(SB), Y1, Y1
 	VPMADDUBSW   (SP), Y1, Y1
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y2, Y3
 	VPMADDWD     Y3, Y1, Y1
-	VMOVDQU      16(BX), Y3
+	VMOVDQU      16(AX), Y3
 	VPSRLW       $0x02, Y3, Y3
 	VPAND        avx2gemvTable23<>+0(SB), Y3, Y3
 	VPMADDUBSW   32(SP), Y3, Y3
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y2, Y4
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	VMOVDQU      16(BX), Y3
+	VMOVDQU      16(AX), Y3
 	VPSRLW       $0x04, Y3, Y3
 	VPAND        avx2gemvTable23<>+0(SB), Y3, Y3
 	VPMADDUBSW   64(SP), Y3, Y3
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y2, Y4
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	VMOVDQU      16(BX), Y3
+	VMOVDQU      16(AX), Y3
 	VPSRLW       $0x06, Y3, Y3
 	VPAND        avx2gemvTable23<>+0(SB), Y3, Y3
 	VPMADDUBSW   96(SP), Y3, Y3
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y2, Y4
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	VMOVDQU      48(BX), Y3
+	VMOVDQU      48(AX), Y3
 	VPAND        avx2gemvTable23<>+0(SB), Y3, Y3
 	VPMADDUBSW   128(SP), Y3, Y3
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y2, Y4
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	VMOVDQU      48(BX), Y3
+	VMOVDQU      48(AX), Y3
 	VPSRLW       $0x02, Y3, Y3
 	VPAND        avx2gemvTable23<>+0(SB), Y3, Y3
 	VPMADDUBSW   160(SP), Y3, Y3
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y2, Y4
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	VMOVDQU      48(BX), Y3
+	VMOVDQU      48(AX), Y3
 	VPSRLW       $0x04, Y3, Y3
 	VPAND        avx2gemvTable23<>+0(SB), Y3, Y3
 	VPMADDUBSW   192(SP), Y3, Y3
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y2, Y4
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	VMOVDQU      48(BX), Y3
+	VMOVDQU      48(AX), Y3
 	VPSRLW       $0x06, Y3, Y3
 	VPAND        avx2gemvTable23<>+0(SB), Y3, Y3
 	VPMADDUBSW   224(SP), Y3, Y3
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y2, Y2
 	VPMADDWD     Y2, Y3, Y3
 	VPADDD       Y3, Y1, Y1
-	PREFETCHT0   (SI)(CX*1)
-	PREFETCHT0   64(SI)(CX*1)
-	VMOVDQU      (SI), X2
+	PREFETCHT0   2048(DX)
+	PREFETCHT0   2112(DX)
+	VMOVDQU      (DX), X2
 	VPMOVZXBW    X2, Y6
 	VPSRLW       $0x04, Y6, Y6
-	VPMADDWD     320(R10), Y6, Y6
+	VPMADDWD     320(DI), Y6, Y6
 	VPAND        avx2gemvTable4<>+0(SB), X2, X2
 	VPSHUFB      avx2gemvTable14<>+0(SB), X2, X2
 	VPMOVSXBW    X2, Y3
-	VMOVDQU      16(SI), Y2
+	VMOVDQU      16(DX), Y2
 	VPAND        avx2gemvTable23<>+0(SB), Y2, Y2
 	VPMADDUBSW   (SP), Y2, Y2
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y3, Y4
 	VPMADDWD     Y4, Y2, Y2
-	VMOVDQU      16(SI), Y4
+	VMOVDQU      16(DX), Y4
 	VPSRLW       $0x02, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPMADDUBSW   32(SP), Y4, Y4
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      16(SI), Y4
+	VMOVDQU      16(DX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPMADDUBSW   64(SP), Y4, Y4
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      16(SI), Y4
+	VMOVDQU      16(DX), Y4
 	VPSRLW       $0x06, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPMADDUBSW   96(SP), Y4, Y4
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      48(SI), Y4
+	VMOVDQU      48(DX), Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPMADDUBSW   128(SP), Y4, Y4
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      48(SI), Y4
+	VMOVDQU      48(DX), Y4
 	VPSRLW       $0x02, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPMADDUBSW   160(SP), Y4, Y4
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      48(SI), Y4
+	VMOVDQU      48(DX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPMADDUBSW   192(SP), Y4, Y4
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	VMOVDQU      48(SI), Y4
+	VMOVDQU      48(DX), Y4
 	VPSRLW       $0x06, Y4, Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPMADDUBSW   224(SP), Y4, Y4
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y3, Y3
 	VPMADDWD     Y3, Y4, Y4
 	VPADDD       Y4, Y2, Y2
-	PREFETCHT0   (DI)(CX*1)
-	PREFETCHT0   64(DI)(CX*1)
-	VMOVDQU      (DI), X3
+	PREFETCHT0   2048(BX)
+	PREFETCHT0   2112(BX)
+	VMOVDQU      (BX), X3
 	VPMOVZXBW    X3, Y7
 	VPSRLW       $0x04, Y7, Y7
-	VPMADDWD     320(R10), Y7, Y7
+	VPMADDWD     320(DI), Y7, Y7
 	VPAND        avx2gemvTable4<>+0(SB), X3, X3
 	VPSHUFB      avx2gemvTable14<>+0(SB), X3, X3
 	VPMOVSXBW    X3, Y4
-	VMOVDQU      16(DI), Y3
+	VMOVDQU      16(BX), Y3
 	VPAND        avx2gemvTable23<>+0(SB), Y3, Y3
 	VPMADDUBSW   (SP), Y3, Y3
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y4, Y8
 	VPMADDWD     Y8, Y3, Y3
-	VMOVDQU      16(DI), Y8
+	VMOVDQU      16(BX), Y8
 	VPSRLW       $0x02, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPMADDUBSW   32(SP), Y8, Y8
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y4, Y10
 	VPMADDWD     Y10, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	VMOVDQU      16(DI), Y8
+	VMOVDQU      16(BX), Y8
 	VPSRLW       $0x04, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPMADDUBSW   64(SP), Y8, Y8
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y4, Y10
 	VPMADDWD     Y10, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	VMOVDQU      16(DI), Y8
+	VMOVDQU      16(BX), Y8
 	VPSRLW       $0x06, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPMADDUBSW   96(SP), Y8, Y8
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y4, Y10
 	VPMADDWD     Y10, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	VMOVDQU      48(DI), Y8
+	VMOVDQU      48(BX), Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPMADDUBSW   128(SP), Y8, Y8
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y4, Y10
 	VPMADDWD     Y10, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	VMOVDQU      48(DI), Y8
+	VMOVDQU      48(BX), Y8
 	VPSRLW       $0x02, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPMADDUBSW   160(SP), Y8, Y8
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y4, Y10
 	VPMADDWD     Y10, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	VMOVDQU      48(DI), Y8
+	VMOVDQU      48(BX), Y8
 	VPSRLW       $0x04, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPMADDUBSW   192(SP), Y8, Y8
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y4, Y10
 	VPMADDWD     Y10, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	VMOVDQU      48(DI), Y8
+	VMOVDQU      48(BX), Y8
 	VPSRLW       $0x06, Y8, Y8
 	VPAND        avx2gemvTable23<>+0(SB), Y8, Y8
 	VPMADDUBSW   224(SP), Y8, Y8
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y4, Y4
 	VPMADDWD     Y4, Y8, Y8
 	VPADDD       Y8, Y3, Y3
-	PREFETCHT0   (R8)(CX*1)
-	PREFETCHT0   64(R8)(CX*1)
-	VMOVDQU      (R8), X4
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
+	VMOVDQU      (CX), X4
 	VPMOVZXBW    X4, Y8
 	VPSRLW       $0x04, Y8, Y8
-	VPMADDWD     320(R10), Y8, Y8
+	VPMADDWD     320(DI), Y8, Y8
 	VPAND        avx2gemvTable4<>+0(SB), X4, X4
 	VPSHUFB      avx2gemvTable14<>+0(SB), X4, X4
 	VPMOVSXBW    X4, Y10
-	VMOVDQU      16(R8), Y4
+	VMOVDQU      16(CX), Y4
 	VPAND        avx2gemvTable23<>+0(SB), Y4, Y4
 	VPMADDUBSW   (SP), Y4, Y4
 	VPSHUFB      avx2gemvTable5<>+0(SB), Y10, Y11
 	VPMADDWD     Y11, Y4, Y4
-	VMOVDQU      16(R8), Y11
+	VMOVDQU      16(CX), Y11
 	VPSRLW       $0x02, Y11, Y11
 	VPAND        avx2gemvTable23<>+0(SB), Y11, Y11
 	VPMADDUBSW   32(SP), Y11, Y11
 	VPSHUFB      avx2gemvTable6<>+0(SB), Y10, Y12
 	VPMADDWD     Y12, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VMOVDQU      16(R8), Y11
+	VMOVDQU      16(CX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        avx2gemvTable23<>+0(SB), Y11, Y11
 	VPMADDUBSW   64(SP), Y11, Y11
 	VPSHUFB      avx2gemvTable7<>+0(SB), Y10, Y12
 	VPMADDWD     Y12, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VMOVDQU      16(R8), Y11
+	VMOVDQU      16(CX), Y11
 	VPSRLW       $0x06, Y11, Y11
 	VPAND        avx2gemvTable23<>+0(SB), Y11, Y11
 	VPMADDUBSW   96(SP), Y11, Y11
 	VPSHUFB      avx2gemvTable8<>+0(SB), Y10, Y12
 	VPMADDWD     Y12, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VMOVDQU      48(R8), Y11
+	VMOVDQU      48(CX), Y11
 	VPAND        avx2gemvTable23<>+0(SB), Y11, Y11
 	VPMADDUBSW   128(SP), Y11, Y11
 	VPSHUFB      avx2gemvTable9<>+0(SB), Y10, Y12
 	VPMADDWD     Y12, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VMOVDQU      48(R8), Y11
+	VMOVDQU      48(CX), Y11
 	VPSRLW       $0x02, Y11, Y11
 	VPAND        avx2gemvTable23<>+0(SB), Y11, Y11
 	VPMADDUBSW   160(SP), Y11, Y11
 	VPSHUFB      avx2gemvTable10<>+0(SB), Y10, Y12
 	VPMADDWD     Y12, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VMOVDQU      48(R8), Y11
+	VMOVDQU      48(CX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        avx2gemvTable23<>+0(SB), Y11, Y11
 	VPMADDUBSW   192(SP), Y11, Y11
 	VPSHUFB      avx2gemvTable11<>+0(SB), Y10, Y12
 	VPMADDWD     Y12, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VMOVDQU      48(R8), Y11
+	VMOVDQU      48(CX), Y11
 	VPSRLW       $0x06, Y11, Y11
 	VPAND        avx2gemvTable23<>+0(SB), Y11, Y11
 	VPMADDUBSW   224(SP), Y11, Y11
 	VPSHUFB      avx2gemvTable12<>+0(SB), Y10, Y10
 	VPMADDWD     Y10, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VBROADCASTSS 256(R10), X10
+	VBROADCASTSS 256(DI), X10
 	VMULPS       X10, X9, X11
 	VPHADDD      Y2, Y1, Y1
 	VPHADDD      Y4, Y3, Y3
@@ -3077,12 +3027,12 @@ near:
 	VPADDD       X5, X1, X1
 	VCVTDQ2PS    X1, X1
 	VFNMADD231PS X11, X1, X0
-	ADDQ         R11, R10
+	ADDQ         R8, DI
+	ADDQ         $0x00000054, AX
+	ADDQ         $0x00000054, DX
 	ADDQ         $0x00000054, BX
-	ADDQ         $0x00000054, SI
-	ADDQ         $0x00000054, DI
-	ADDQ         $0x00000054, R8
-	DECQ         R9
+	ADDQ         $0x00000054, CX
+	DECQ         SI
 	JNZ          turn
 	MOVQ         out+0(FP), AX
 	VMOVUPS      X0, (AX)
@@ -3090,59 +3040,49 @@ near:
 	RET
 
 // func gemvIQ4_XSAVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvIQ4_XSAVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x00000010, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000088, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU        avx2gemvTable0<>+0(SB), Y1
-	VPXOR          (R10), Y1, Y2
+	VPXOR          (DI), Y1, Y2
 	VMOVDQU        Y2, (SP)
-	VPXOR          32(R10), Y1, Y2
+	VPXOR          32(DI), Y1, Y2
 	VMOVDQU        Y2, 32(SP)
-	VPXOR          64(R10), Y1, Y2
+	VPXOR          64(DI), Y1, Y2
 	VMOVDQU        Y2, 64(SP)
-	VPXOR          96(R10), Y1, Y2
+	VPXOR          96(DI), Y1, Y2
 	VMOVDQU        Y2, 96(SP)
-	VPXOR          128(R10), Y1, Y2
+	VPXOR          128(DI), Y1, Y2
 	VMOVDQU        Y2, 128(SP)
-	VPXOR          160(R10), Y1, Y2
+	VPXOR          160(DI), Y1, Y2
 	VMOVDQU        Y2, 160(SP)
-	VPXOR          192(R10), Y1, Y2
+	VPXOR          192(DI), Y1, Y2
 	VMOVDQU        Y2, 192(SP)
-	VPXOR          224(R10), Y1, Y1
+	VPXOR          224(DI), Y1, Y1
 	VMOVDQU        Y1, 224(SP)
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, (BX), X1, X1
-	VPINSRW        $0x01, (SI), X1, X1
-	VPINSRW        $0x02, (DI), X1, X1
-	VPINSRW        $0x03, (R8), X1, X1
+	VPINSRW        $0x00, (AX), X1, X1
+	VPINSRW        $0x01, (DX), X1, X1
+	VPINSRW        $0x02, (BX), X1, X1
+	VPINSRW        $0x03, (CX), X1, X1
 	VCVTPH2PS      X1, Y5
-	PREFETCHT0     (BX)(CX*1)
-	PREFETCHT0     64(BX)(CX*1)
-	PREFETCHT0     128(BX)(CX*1)
-	VPBROADCASTD   4(BX), Y1
+	PREFETCHT0     2048(AX)
+	PREFETCHT0     2112(AX)
+	PREFETCHT0     2176(AX)
+	VPBROADCASTD   4(AX), Y1
 	VPSRLVD        avx2gemvTable25<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable26<>+0(SB), Y1, Y1
-	VPBROADCASTD   (BX), Y2
+	VPBROADCASTD   (AX), Y2
 	VPSRLVD        avx2gemvTable27<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable28<>+0(SB), Y2, Y2
 	VPOR           Y2, Y1, Y1
@@ -3152,7 +3092,7 @@ near:
 	VPACKSSWB      X2, X2, X2
 	VPMOVSXBW      X2, X2
 	VINSERTI128    $0x01, X2, Y2, Y2
-	VBROADCASTI128 8(BX), Y1
+	VBROADCASTI128 8(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y3
@@ -3163,7 +3103,7 @@ near:
 	VPMADDUBSW     Y3, Y1, Y3
 	VPSHUFB        avx2gemvTable5<>+0(SB), Y2, Y1
 	VPMADDWD       Y1, Y3, Y1
-	VBROADCASTI128 24(BX), Y3
+	VBROADCASTI128 24(AX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -3175,7 +3115,7 @@ near:
 	VPSHUFB        avx2gemvTable6<>+0(SB), Y2, Y3
 	VPMADDWD       Y3, Y4, Y4
 	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 40(BX), Y3
+	VBROADCASTI128 40(AX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -3187,7 +3127,7 @@ near:
 	VPSHUFB        avx2gemvTable7<>+0(SB), Y2, Y3
 	VPMADDWD       Y3, Y4, Y4
 	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 56(BX), Y3
+	VBROADCASTI128 56(AX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -3199,7 +3139,7 @@ near:
 	VPSHUFB        avx2gemvTable8<>+0(SB), Y2, Y3
 	VPMADDWD       Y3, Y4, Y4
 	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 72(BX), Y3
+	VBROADCASTI128 72(AX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -3211,7 +3151,7 @@ near:
 	VPSHUFB        avx2gemvTable9<>+0(SB), Y2, Y3
 	VPMADDWD       Y3, Y4, Y4
 	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 88(BX), Y3
+	VBROADCASTI128 88(AX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -3223,7 +3163,7 @@ near:
 	VPSHUFB        avx2gemvTable10<>+0(SB), Y2, Y3
 	VPMADDWD       Y3, Y4, Y4
 	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 104(BX), Y3
+	VBROADCASTI128 104(AX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -3235,7 +3175,7 @@ near:
 	VPSHUFB        avx2gemvTable11<>+0(SB), Y2, Y3
 	VPMADDWD       Y3, Y4, Y4
 	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 120(BX), Y3
+	VBROADCASTI128 120(AX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -3247,13 +3187,13 @@ near:
 	VPSHUFB        avx2gemvTable12<>+0(SB), Y2, Y2
 	VPMADDWD       Y2, Y4, Y4
 	VPADDD         Y4, Y1, Y1
-	PREFETCHT0     (SI)(CX*1)
-	PREFETCHT0     64(SI)(CX*1)
-	PREFETCHT0     128(SI)(CX*1)
-	VPBROADCASTD   4(SI), Y2
+	PREFETCHT0     2048(DX)
+	PREFETCHT0     2112(DX)
+	PREFETCHT0     2176(DX)
+	VPBROADCASTD   4(DX), Y2
 	VPSRLVD        avx2gemvTable25<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable26<>+0(SB), Y2, Y2
-	VPBROADCASTD   (SI), Y3
+	VPBROADCASTD   (DX), Y3
 	VPSRLVD        avx2gemvTable27<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable28<>+0(SB), Y3, Y3
 	VPOR           Y3, Y2, Y2
@@ -3263,7 +3203,7 @@ near:
 	VPACKSSWB      X3, X3, X3
 	VPMOVSXBW      X3, X3
 	VINSERTI128    $0x01, X3, Y3, Y3
-	VBROADCASTI128 8(SI), Y2
+	VBROADCASTI128 8(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -3274,7 +3214,7 @@ near:
 	VPMADDUBSW     Y4, Y2, Y4
 	VPSHUFB        avx2gemvTable5<>+0(SB), Y3, Y2
 	VPMADDWD       Y2, Y4, Y2
-	VBROADCASTI128 24(SI), Y4
+	VBROADCASTI128 24(DX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y6
@@ -3286,7 +3226,7 @@ near:
 	VPSHUFB        avx2gemvTable6<>+0(SB), Y3, Y4
 	VPMADDWD       Y4, Y6, Y6
 	VPADDD         Y6, Y2, Y2
-	VBROADCASTI128 40(SI), Y4
+	VBROADCASTI128 40(DX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y6
@@ -3298,7 +3238,7 @@ near:
 	VPSHUFB        avx2gemvTable7<>+0(SB), Y3, Y4
 	VPMADDWD       Y4, Y6, Y6
 	VPADDD         Y6, Y2, Y2
-	VBROADCASTI128 56(SI), Y4
+	VBROADCASTI128 56(DX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y6
@@ -3310,7 +3250,7 @@ near:
 	VPSHUFB        avx2gemvTable8<>+0(SB), Y3, Y4
 	VPMADDWD       Y4, Y6, Y6
 	VPADDD         Y6, Y2, Y2
-	VBROADCASTI128 72(SI), Y4
+	VBROADCASTI128 72(DX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y6
@@ -3322,7 +3262,7 @@ near:
 	VPSHUFB        avx2gemvTable9<>+0(SB), Y3, Y4
 	VPMADDWD       Y4, Y6, Y6
 	VPADDD         Y6, Y2, Y2
-	VBROADCASTI128 88(SI), Y4
+	VBROADCASTI128 88(DX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y6
@@ -3334,7 +3274,7 @@ near:
 	VPSHUFB        avx2gemvTable10<>+0(SB), Y3, Y4
 	VPMADDWD       Y4, Y6, Y6
 	VPADDD         Y6, Y2, Y2
-	VBROADCASTI128 104(SI), Y4
+	VBROADCASTI128 104(DX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y6
@@ -3346,7 +3286,7 @@ near:
 	VPSHUFB        avx2gemvTable11<>+0(SB), Y3, Y4
 	VPMADDWD       Y4, Y6, Y6
 	VPADDD         Y6, Y2, Y2
-	VBROADCASTI128 120(SI), Y4
+	VBROADCASTI128 120(DX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y6
@@ -3358,13 +3298,13 @@ near:
 	VPSHUFB        avx2gemvTable12<>+0(SB), Y3, Y3
 	VPMADDWD       Y3, Y6, Y6
 	VPADDD         Y6, Y2, Y2
-	PREFETCHT0     (DI)(CX*1)
-	PREFETCHT0     64(DI)(CX*1)
-	PREFETCHT0     128(DI)(CX*1)
-	VPBROADCASTD   4(DI), Y3
+	PREFETCHT0     2048(BX)
+	PREFETCHT0     2112(BX)
+	PREFETCHT0     2176(BX)
+	VPBROADCASTD   4(BX), Y3
 	VPSRLVD        avx2gemvTable25<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable26<>+0(SB), Y3, Y3
-	VPBROADCASTD   (DI), Y4
+	VPBROADCASTD   (BX), Y4
 	VPSRLVD        avx2gemvTable27<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable28<>+0(SB), Y4, Y4
 	VPOR           Y4, Y3, Y3
@@ -3374,7 +3314,7 @@ near:
 	VPACKSSWB      X4, X4, X4
 	VPMOVSXBW      X4, X4
 	VINSERTI128    $0x01, X4, Y4, Y4
-	VBROADCASTI128 8(DI), Y3
+	VBROADCASTI128 8(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y6
@@ -3385,7 +3325,7 @@ near:
 	VPMADDUBSW     Y6, Y3, Y6
 	VPSHUFB        avx2gemvTable5<>+0(SB), Y4, Y3
 	VPMADDWD       Y3, Y6, Y3
-	VBROADCASTI128 24(DI), Y6
+	VBROADCASTI128 24(BX), Y6
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y6, Y6
 	VPAND          avx2gemvTable4<>+0(SB), Y6, Y6
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y7
@@ -3397,7 +3337,7 @@ near:
 	VPSHUFB        avx2gemvTable6<>+0(SB), Y4, Y6
 	VPMADDWD       Y6, Y7, Y7
 	VPADDD         Y7, Y3, Y3
-	VBROADCASTI128 40(DI), Y6
+	VBROADCASTI128 40(BX), Y6
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y6, Y6
 	VPAND          avx2gemvTable4<>+0(SB), Y6, Y6
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y7
@@ -3409,7 +3349,7 @@ near:
 	VPSHUFB        avx2gemvTable7<>+0(SB), Y4, Y6
 	VPMADDWD       Y6, Y7, Y7
 	VPADDD         Y7, Y3, Y3
-	VBROADCASTI128 56(DI), Y6
+	VBROADCASTI128 56(BX), Y6
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y6, Y6
 	VPAND          avx2gemvTable4<>+0(SB), Y6, Y6
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y7
@@ -3421,7 +3361,7 @@ near:
 	VPSHUFB        avx2gemvTable8<>+0(SB), Y4, Y6
 	VPMADDWD       Y6, Y7, Y7
 	VPADDD         Y7, Y3, Y3
-	VBROADCASTI128 72(DI), Y6
+	VBROADCASTI128 72(BX), Y6
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y6, Y6
 	VPAND          avx2gemvTable4<>+0(SB), Y6, Y6
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y7
@@ -3433,7 +3373,7 @@ near:
 	VPSHUFB        avx2gemvTable9<>+0(SB), Y4, Y6
 	VPMADDWD       Y6, Y7, Y7
 	VPADDD         Y7, Y3, Y3
-	VBROADCASTI128 88(DI), Y6
+	VBROADCASTI128 88(BX), Y6
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y6, Y6
 	VPAND          avx2gemvTable4<>+0(SB), Y6, Y6
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y7
@@ -3445,7 +3385,7 @@ near:
 	VPSHUFB        avx2gemvTable10<>+0(SB), Y4, Y6
 	VPMADDWD       Y6, Y7, Y7
 	VPADDD         Y7, Y3, Y3
-	VBROADCASTI128 104(DI), Y6
+	VBROADCASTI128 104(BX), Y6
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y6, Y6
 	VPAND          avx2gemvTable4<>+0(SB), Y6, Y6
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y7
@@ -3457,7 +3397,7 @@ near:
 	VPSHUFB        avx2gemvTable11<>+0(SB), Y4, Y6
 	VPMADDWD       Y6, Y7, Y7
 	VPADDD         Y7, Y3, Y3
-	VBROADCASTI128 120(DI), Y6
+	VBROADCASTI128 120(BX), Y6
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y6, Y6
 	VPAND          avx2gemvTable4<>+0(SB), Y6, Y6
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y7
@@ -3469,13 +3409,13 @@ near:
 	VPSHUFB        avx2gemvTable12<>+0(SB), Y4, Y4
 	VPMADDWD       Y4, Y7, Y7
 	VPADDD         Y7, Y3, Y3
-	PREFETCHT0     (R8)(CX*1)
-	PREFETCHT0     64(R8)(CX*1)
-	PREFETCHT0     128(R8)(CX*1)
-	VPBROADCASTD   4(R8), Y4
+	PREFETCHT0     2048(CX)
+	PREFETCHT0     2112(CX)
+	PREFETCHT0     2176(CX)
+	VPBROADCASTD   4(CX), Y4
 	VPSRLVD        avx2gemvTable25<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable26<>+0(SB), Y4, Y4
-	VPBROADCASTD   (R8), Y6
+	VPBROADCASTD   (CX), Y6
 	VPSRLVD        avx2gemvTable27<>+0(SB), Y6, Y6
 	VPAND          avx2gemvTable28<>+0(SB), Y6, Y6
 	VPOR           Y6, Y4, Y4
@@ -3485,7 +3425,7 @@ near:
 	VPACKSSWB      X6, X6, X6
 	VPMOVSXBW      X6, X6
 	VINSERTI128    $0x01, X6, Y6, Y6
-	VBROADCASTI128 8(R8), Y4
+	VBROADCASTI128 8(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y7
@@ -3496,7 +3436,7 @@ near:
 	VPMADDUBSW     Y7, Y4, Y7
 	VPSHUFB        avx2gemvTable5<>+0(SB), Y6, Y4
 	VPMADDWD       Y4, Y7, Y4
-	VBROADCASTI128 24(R8), Y7
+	VBROADCASTI128 24(CX), Y7
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y7, Y7
 	VPAND          avx2gemvTable4<>+0(SB), Y7, Y7
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y8
@@ -3508,7 +3448,7 @@ near:
 	VPSHUFB        avx2gemvTable6<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y8, Y8
 	VPADDD         Y8, Y4, Y4
-	VBROADCASTI128 40(R8), Y7
+	VBROADCASTI128 40(CX), Y7
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y7, Y7
 	VPAND          avx2gemvTable4<>+0(SB), Y7, Y7
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y8
@@ -3520,7 +3460,7 @@ near:
 	VPSHUFB        avx2gemvTable7<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y8, Y8
 	VPADDD         Y8, Y4, Y4
-	VBROADCASTI128 56(R8), Y7
+	VBROADCASTI128 56(CX), Y7
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y7, Y7
 	VPAND          avx2gemvTable4<>+0(SB), Y7, Y7
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y8
@@ -3532,7 +3472,7 @@ near:
 	VPSHUFB        avx2gemvTable8<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y8, Y8
 	VPADDD         Y8, Y4, Y4
-	VBROADCASTI128 72(R8), Y7
+	VBROADCASTI128 72(CX), Y7
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y7, Y7
 	VPAND          avx2gemvTable4<>+0(SB), Y7, Y7
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y8
@@ -3544,7 +3484,7 @@ near:
 	VPSHUFB        avx2gemvTable9<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y8, Y8
 	VPADDD         Y8, Y4, Y4
-	VBROADCASTI128 88(R8), Y7
+	VBROADCASTI128 88(CX), Y7
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y7, Y7
 	VPAND          avx2gemvTable4<>+0(SB), Y7, Y7
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y8
@@ -3556,7 +3496,7 @@ near:
 	VPSHUFB        avx2gemvTable10<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y8, Y8
 	VPADDD         Y8, Y4, Y4
-	VBROADCASTI128 104(R8), Y7
+	VBROADCASTI128 104(CX), Y7
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y7, Y7
 	VPAND          avx2gemvTable4<>+0(SB), Y7, Y7
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y8
@@ -3568,7 +3508,7 @@ near:
 	VPSHUFB        avx2gemvTable11<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y8, Y8
 	VPADDD         Y8, Y4, Y4
-	VBROADCASTI128 120(R8), Y7
+	VBROADCASTI128 120(CX), Y7
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y7, Y7
 	VPAND          avx2gemvTable4<>+0(SB), Y7, Y7
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y8
@@ -3580,7 +3520,7 @@ near:
 	VPSHUFB        avx2gemvTable12<>+0(SB), Y6, Y6
 	VPMADDWD       Y6, Y8, Y8
 	VPADDD         Y8, Y4, Y4
-	VBROADCASTSS   256(R10), X6
+	VBROADCASTSS   256(DI), X6
 	VMULPS         X6, X5, X5
 	VPHADDD        Y2, Y1, Y1
 	VPHADDD        Y4, Y3, Y3
@@ -3589,12 +3529,12 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VFMADD231PS    X5, X2, X0
-	ADDQ           R11, R10
+	ADDQ           R8, DI
+	ADDQ           $0x00000088, AX
+	ADDQ           $0x00000088, DX
 	ADDQ           $0x00000088, BX
-	ADDQ           $0x00000088, SI
-	ADDQ           $0x00000088, DI
-	ADDQ           $0x00000088, R8
-	DECQ           R9
+	ADDQ           $0x00000088, CX
+	DECQ           SI
 	JNZ            turn
 	MOVQ           out+0(FP), AX
 	VMOVUPS        X0, (AX)
@@ -3936,65 +3876,55 @@ DATA avx2gemvTable31<>+31(SB)/1, $0x71
 GLOBL avx2gemvTable31<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ8_0AVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ8_0AVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x00000008, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000110, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU      avx2gemvTable0<>+0(SB), Y1
-	VPXOR        (R10), Y1, Y2
+	VPXOR        (DI), Y1, Y2
 	VMOVDQU      Y2, (SP)
-	VPXOR        32(R10), Y1, Y2
+	VPXOR        32(DI), Y1, Y2
 	VMOVDQU      Y2, 32(SP)
-	VPXOR        64(R10), Y1, Y2
+	VPXOR        64(DI), Y1, Y2
 	VMOVDQU      Y2, 64(SP)
-	VPXOR        96(R10), Y1, Y2
+	VPXOR        96(DI), Y1, Y2
 	VMOVDQU      Y2, 96(SP)
-	VPXOR        128(R10), Y1, Y2
+	VPXOR        128(DI), Y1, Y2
 	VMOVDQU      Y2, 128(SP)
-	VPXOR        160(R10), Y1, Y2
+	VPXOR        160(DI), Y1, Y2
 	VMOVDQU      Y2, 160(SP)
-	VPXOR        192(R10), Y1, Y2
+	VPXOR        192(DI), Y1, Y2
 	VMOVDQU      Y2, 192(SP)
-	VPXOR        224(R10), Y1, Y1
+	VPXOR        224(DI), Y1, Y1
 	VMOVDQU      Y1, 224(SP)
-	VMOVDQU      2(BX), Y1
+	VMOVDQU      2(AX), Y1
 	VMOVDQU      (SP), Y2
 	VPSIGNB      Y1, Y2, Y2
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y2, Y1, Y2
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y2, Y2
-	VMOVDQU      2(SI), Y1
+	VMOVDQU      2(DX), Y1
 	VMOVDQU      (SP), Y3
 	VPSIGNB      Y1, Y3, Y3
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y3, Y1, Y3
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y3, Y3
-	VMOVDQU      2(DI), Y1
+	VMOVDQU      2(BX), Y1
 	VMOVDQU      (SP), Y4
 	VPSIGNB      Y1, Y4, Y4
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y4, Y1, Y4
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y4, Y4
-	VMOVDQU      2(R8), Y1
+	VMOVDQU      2(CX), Y1
 	VMOVDQU      (SP), Y5
 	VPSIGNB      Y1, Y5, Y5
 	VPABSB       Y1, Y1
@@ -4007,37 +3937,37 @@ near:
 	VPADDD       X2, X1, X1
 	VCVTDQ2PS    X1, X1
 	VPXOR        X2, X2, X2
-	VPINSRW      $0x00, (BX), X2, X2
-	VPINSRW      $0x01, (SI), X2, X2
-	VPINSRW      $0x02, (DI), X2, X2
-	VPINSRW      $0x03, (R8), X2, X2
+	VPINSRW      $0x00, (AX), X2, X2
+	VPINSRW      $0x01, (DX), X2, X2
+	VPINSRW      $0x02, (BX), X2, X2
+	VPINSRW      $0x03, (CX), X2, X2
 	VCVTPH2PS    X2, Y3
-	VBROADCASTSS 256(R10), X2
+	VBROADCASTSS 256(DI), X2
 	VMULPS       X3, X2, X2
 	VFMADD231PS  X2, X1, X0
-	PREFETCHT0   34(BX)(CX*1)
-	VMOVDQU      36(BX), Y1
+	PREFETCHT0   2082(AX)
+	VMOVDQU      36(AX), Y1
 	VMOVDQU      32(SP), Y2
 	VPSIGNB      Y1, Y2, Y2
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y2, Y1, Y2
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0   34(SI)(CX*1)
-	VMOVDQU      36(SI), Y1
+	PREFETCHT0   2082(DX)
+	VMOVDQU      36(DX), Y1
 	VMOVDQU      32(SP), Y3
 	VPSIGNB      Y1, Y3, Y3
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y3, Y1, Y3
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0   34(DI)(CX*1)
-	VMOVDQU      36(DI), Y1
+	PREFETCHT0   2082(BX)
+	VMOVDQU      36(BX), Y1
 	VMOVDQU      32(SP), Y4
 	VPSIGNB      Y1, Y4, Y4
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y4, Y1, Y4
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y4, Y4
-	PREFETCHT0   34(R8)(CX*1)
-	VMOVDQU      36(R8), Y1
+	PREFETCHT0   2082(CX)
+	VMOVDQU      36(CX), Y1
 	VMOVDQU      32(SP), Y5
 	VPSIGNB      Y1, Y5, Y5
 	VPABSB       Y1, Y1
@@ -4050,33 +3980,33 @@ near:
 	VPADDD       X2, X1, X1
 	VCVTDQ2PS    X1, X1
 	VPXOR        X2, X2, X2
-	VPINSRW      $0x00, 34(BX), X2, X2
-	VPINSRW      $0x01, 34(SI), X2, X2
-	VPINSRW      $0x02, 34(DI), X2, X2
-	VPINSRW      $0x03, 34(R8), X2, X2
+	VPINSRW      $0x00, 34(AX), X2, X2
+	VPINSRW      $0x01, 34(DX), X2, X2
+	VPINSRW      $0x02, 34(BX), X2, X2
+	VPINSRW      $0x03, 34(CX), X2, X2
 	VCVTPH2PS    X2, Y3
-	VBROADCASTSS 260(R10), X2
+	VBROADCASTSS 260(DI), X2
 	VMULPS       X3, X2, X2
 	VFMADD231PS  X2, X1, X0
-	VMOVDQU      70(BX), Y1
+	VMOVDQU      70(AX), Y1
 	VMOVDQU      64(SP), Y2
 	VPSIGNB      Y1, Y2, Y2
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y2, Y1, Y2
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y2, Y2
-	VMOVDQU      70(SI), Y1
+	VMOVDQU      70(DX), Y1
 	VMOVDQU      64(SP), Y3
 	VPSIGNB      Y1, Y3, Y3
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y3, Y1, Y3
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y3, Y3
-	VMOVDQU      70(DI), Y1
+	VMOVDQU      70(BX), Y1
 	VMOVDQU      64(SP), Y4
 	VPSIGNB      Y1, Y4, Y4
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y4, Y1, Y4
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y4, Y4
-	VMOVDQU      70(R8), Y1
+	VMOVDQU      70(CX), Y1
 	VMOVDQU      64(SP), Y5
 	VPSIGNB      Y1, Y5, Y5
 	VPABSB       Y1, Y1
@@ -4089,37 +4019,37 @@ near:
 	VPADDD       X2, X1, X1
 	VCVTDQ2PS    X1, X1
 	VPXOR        X2, X2, X2
-	VPINSRW      $0x00, 68(BX), X2, X2
-	VPINSRW      $0x01, 68(SI), X2, X2
-	VPINSRW      $0x02, 68(DI), X2, X2
-	VPINSRW      $0x03, 68(R8), X2, X2
+	VPINSRW      $0x00, 68(AX), X2, X2
+	VPINSRW      $0x01, 68(DX), X2, X2
+	VPINSRW      $0x02, 68(BX), X2, X2
+	VPINSRW      $0x03, 68(CX), X2, X2
 	VCVTPH2PS    X2, Y3
-	VBROADCASTSS 264(R10), X2
+	VBROADCASTSS 264(DI), X2
 	VMULPS       X3, X2, X2
 	VFMADD231PS  X2, X1, X0
-	PREFETCHT0   102(BX)(CX*1)
-	VMOVDQU      104(BX), Y1
+	PREFETCHT0   2150(AX)
+	VMOVDQU      104(AX), Y1
 	VMOVDQU      96(SP), Y2
 	VPSIGNB      Y1, Y2, Y2
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y2, Y1, Y2
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0   102(SI)(CX*1)
-	VMOVDQU      104(SI), Y1
+	PREFETCHT0   2150(DX)
+	VMOVDQU      104(DX), Y1
 	VMOVDQU      96(SP), Y3
 	VPSIGNB      Y1, Y3, Y3
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y3, Y1, Y3
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0   102(DI)(CX*1)
-	VMOVDQU      104(DI), Y1
+	PREFETCHT0   2150(BX)
+	VMOVDQU      104(BX), Y1
 	VMOVDQU      96(SP), Y4
 	VPSIGNB      Y1, Y4, Y4
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y4, Y1, Y4
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y4, Y4
-	PREFETCHT0   102(R8)(CX*1)
-	VMOVDQU      104(R8), Y1
+	PREFETCHT0   2150(CX)
+	VMOVDQU      104(CX), Y1
 	VMOVDQU      96(SP), Y5
 	VPSIGNB      Y1, Y5, Y5
 	VPABSB       Y1, Y1
@@ -4132,33 +4062,33 @@ near:
 	VPADDD       X2, X1, X1
 	VCVTDQ2PS    X1, X1
 	VPXOR        X2, X2, X2
-	VPINSRW      $0x00, 102(BX), X2, X2
-	VPINSRW      $0x01, 102(SI), X2, X2
-	VPINSRW      $0x02, 102(DI), X2, X2
-	VPINSRW      $0x03, 102(R8), X2, X2
+	VPINSRW      $0x00, 102(AX), X2, X2
+	VPINSRW      $0x01, 102(DX), X2, X2
+	VPINSRW      $0x02, 102(BX), X2, X2
+	VPINSRW      $0x03, 102(CX), X2, X2
 	VCVTPH2PS    X2, Y3
-	VBROADCASTSS 268(R10), X2
+	VBROADCASTSS 268(DI), X2
 	VMULPS       X3, X2, X2
 	VFMADD231PS  X2, X1, X0
-	VMOVDQU      138(BX), Y1
+	VMOVDQU      138(AX), Y1
 	VMOVDQU      128(SP), Y2
 	VPSIGNB      Y1, Y2, Y2
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y2, Y1, Y2
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y2, Y2
-	VMOVDQU      138(SI), Y1
+	VMOVDQU      138(DX), Y1
 	VMOVDQU      128(SP), Y3
 	VPSIGNB      Y1, Y3, Y3
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y3, Y1, Y3
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y3, Y3
-	VMOVDQU      138(DI), Y1
+	VMOVDQU      138(BX), Y1
 	VMOVDQU      128(SP), Y4
 	VPSIGNB      Y1, Y4, Y4
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y4, Y1, Y4
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y4, Y4
-	VMOVDQU      138(R8), Y1
+	VMOVDQU      138(CX), Y1
 	VMOVDQU      128(SP), Y5
 	VPSIGNB      Y1, Y5, Y5
 	VPABSB       Y1, Y1
@@ -4171,37 +4101,37 @@ near:
 	VPADDD       X2, X1, X1
 	VCVTDQ2PS    X1, X1
 	VPXOR        X2, X2, X2
-	VPINSRW      $0x00, 136(BX), X2, X2
-	VPINSRW      $0x01, 136(SI), X2, X2
-	VPINSRW      $0x02, 136(DI), X2, X2
-	VPINSRW      $0x03, 136(R8), X2, X2
+	VPINSRW      $0x00, 136(AX), X2, X2
+	VPINSRW      $0x01, 136(DX), X2, X2
+	VPINSRW      $0x02, 136(BX), X2, X2
+	VPINSRW      $0x03, 136(CX), X2, X2
 	VCVTPH2PS    X2, Y3
-	VBROADCASTSS 272(R10), X2
+	VBROADCASTSS 272(DI), X2
 	VMULPS       X3, X2, X2
 	VFMADD231PS  X2, X1, X0
-	PREFETCHT0   170(BX)(CX*1)
-	VMOVDQU      172(BX), Y1
+	PREFETCHT0   2218(AX)
+	VMOVDQU      172(AX), Y1
 	VMOVDQU      160(SP), Y2
 	VPSIGNB      Y1, Y2, Y2
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y2, Y1, Y2
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0   170(SI)(CX*1)
-	VMOVDQU      172(SI), Y1
+	PREFETCHT0   2218(DX)
+	VMOVDQU      172(DX), Y1
 	VMOVDQU      160(SP), Y3
 	VPSIGNB      Y1, Y3, Y3
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y3, Y1, Y3
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0   170(DI)(CX*1)
-	VMOVDQU      172(DI), Y1
+	PREFETCHT0   2218(BX)
+	VMOVDQU      172(BX), Y1
 	VMOVDQU      160(SP), Y4
 	VPSIGNB      Y1, Y4, Y4
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y4, Y1, Y4
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y4, Y4
-	PREFETCHT0   170(R8)(CX*1)
-	VMOVDQU      172(R8), Y1
+	PREFETCHT0   2218(CX)
+	VMOVDQU      172(CX), Y1
 	VMOVDQU      160(SP), Y5
 	VPSIGNB      Y1, Y5, Y5
 	VPABSB       Y1, Y1
@@ -4214,33 +4144,33 @@ near:
 	VPADDD       X2, X1, X1
 	VCVTDQ2PS    X1, X1
 	VPXOR        X2, X2, X2
-	VPINSRW      $0x00, 170(BX), X2, X2
-	VPINSRW      $0x01, 170(SI), X2, X2
-	VPINSRW      $0x02, 170(DI), X2, X2
-	VPINSRW      $0x03, 170(R8), X2, X2
+	VPINSRW      $0x00, 170(AX), X2, X2
+	VPINSRW      $0x01, 170(DX), X2, X2
+	VPINSRW      $0x02, 170(BX), X2, X2
+	VPINSRW      $0x03, 170(CX), X2, X2
 	VCVTPH2PS    X2, Y3
-	VBROADCASTSS 276(R10), X2
+	VBROADCASTSS 276(DI), X2
 	VMULPS       X3, X2, X2
 	VFMADD231PS  X2, X1, X0
-	VMOVDQU      206(BX), Y1
+	VMOVDQU      206(AX), Y1
 	VMOVDQU      192(SP), Y2
 	VPSIGNB      Y1, Y2, Y2
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y2, Y1, Y2
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y2, Y2
-	VMOVDQU      206(SI), Y1
+	VMOVDQU      206(DX), Y1
 	VMOVDQU      192(SP), Y3
 	VPSIGNB      Y1, Y3, Y3
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y3, Y1, Y3
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y3, Y3
-	VMOVDQU      206(DI), Y1
+	VMOVDQU      206(BX), Y1
 	VMOVDQU      192(SP), Y4
 	VPSIGNB      Y1, Y4, Y4
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y4, Y1, Y4
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y4, Y4
-	VMOVDQU      206(R8), Y1
+	VMOVDQU      206(CX), Y1
 	VMOVDQU      192(SP), Y5
 	VPSIGNB      Y1, Y5, Y5
 	VPABSB       Y1, Y1
@@ -4253,37 +4183,37 @@ near:
 	VPADDD       X2, X1, X1
 	VCVTDQ2PS    X1, X1
 	VPXOR        X2, X2, X2
-	VPINSRW      $0x00, 204(BX), X2, X2
-	VPINSRW      $0x01, 204(SI), X2, X2
-	VPINSRW      $0x02, 204(DI), X2, X2
-	VPINSRW      $0x03, 204(R8), X2, X2
+	VPINSRW      $0x00, 204(AX), X2, X2
+	VPINSRW      $0x01, 204(DX), X2, X2
+	VPINSRW      $0x02, 204(BX), X2, X2
+	VPINSRW      $0x03, 204(CX), X2, X2
 	VCVTPH2PS    X2, Y3
-	VBROADCASTSS 280(R10), X2
+	VBROADCASTSS 280(DI), X2
 	VMULPS       X3, X2, X2
 	VFMADD231PS  X2, X1, X0
-	PREFETCHT0   238(BX)(CX*1)
-	VMOVDQU      240(BX), Y1
+	PREFETCHT0   2286(AX)
+	VMOVDQU      240(AX), Y1
 	VMOVDQU      224(SP), Y2
 	VPSIGNB      Y1, Y2, Y2
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y2, Y1, Y2
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0   238(SI)(CX*1)
-	VMOVDQU      240(SI), Y1
+	PREFETCHT0   2286(DX)
+	VMOVDQU      240(DX), Y1
 	VMOVDQU      224(SP), Y3
 	VPSIGNB      Y1, Y3, Y3
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y3, Y1, Y3
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0   238(DI)(CX*1)
-	VMOVDQU      240(DI), Y1
+	PREFETCHT0   2286(BX)
+	VMOVDQU      240(BX), Y1
 	VMOVDQU      224(SP), Y4
 	VPSIGNB      Y1, Y4, Y4
 	VPABSB       Y1, Y1
 	VPMADDUBSW   Y4, Y1, Y4
 	VPMADDWD     avx2gemvTable32<>+0(SB), Y4, Y4
-	PREFETCHT0   238(R8)(CX*1)
-	VMOVDQU      240(R8), Y1
+	PREFETCHT0   2286(CX)
+	VMOVDQU      240(CX), Y1
 	VMOVDQU      224(SP), Y5
 	VPSIGNB      Y1, Y5, Y5
 	VPABSB       Y1, Y1
@@ -4296,20 +4226,20 @@ near:
 	VPADDD       X2, X1, X1
 	VCVTDQ2PS    X1, X1
 	VPXOR        X2, X2, X2
-	VPINSRW      $0x00, 238(BX), X2, X2
-	VPINSRW      $0x01, 238(SI), X2, X2
-	VPINSRW      $0x02, 238(DI), X2, X2
-	VPINSRW      $0x03, 238(R8), X2, X2
+	VPINSRW      $0x00, 238(AX), X2, X2
+	VPINSRW      $0x01, 238(DX), X2, X2
+	VPINSRW      $0x02, 238(BX), X2, X2
+	VPINSRW      $0x03, 238(CX), X2, X2
 	VCVTPH2PS    X2, Y3
-	VBROADCASTSS 284(R10), X2
+	VBROADCASTSS 284(DI), X2
 	VMULPS       X3, X2, X2
 	VFMADD231PS  X2, X1, X0
-	ADDQ         R11, R10
+	ADDQ         R8, DI
+	ADDQ         $0x00000110, AX
+	ADDQ         $0x00000110, DX
 	ADDQ         $0x00000110, BX
-	ADDQ         $0x00000110, SI
-	ADDQ         $0x00000110, DI
-	ADDQ         $0x00000110, R8
-	DECQ         R9
+	ADDQ         $0x00000110, CX
+	DECQ         SI
 	JNZ          turn
 	MOVQ         out+0(FP), AX
 	VMOVUPS      X0, (AX)
@@ -4351,65 +4281,55 @@ DATA avx2gemvTable32<>+31(SB)/1, $0x00
 GLOBL avx2gemvTable32<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ4_0AVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ4_0AVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x0000000f, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000090, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU        avx2gemvTable0<>+0(SB), Y1
-	VPXOR          (R10), Y1, Y2
+	VPXOR          (DI), Y1, Y2
 	VMOVDQU        Y2, (SP)
-	VPXOR          32(R10), Y1, Y2
+	VPXOR          32(DI), Y1, Y2
 	VMOVDQU        Y2, 32(SP)
-	VPXOR          64(R10), Y1, Y2
+	VPXOR          64(DI), Y1, Y2
 	VMOVDQU        Y2, 64(SP)
-	VPXOR          96(R10), Y1, Y2
+	VPXOR          96(DI), Y1, Y2
 	VMOVDQU        Y2, 96(SP)
-	VPXOR          128(R10), Y1, Y2
+	VPXOR          128(DI), Y1, Y2
 	VMOVDQU        Y2, 128(SP)
-	VPXOR          160(R10), Y1, Y2
+	VPXOR          160(DI), Y1, Y2
 	VMOVDQU        Y2, 160(SP)
-	VPXOR          192(R10), Y1, Y2
+	VPXOR          192(DI), Y1, Y2
 	VMOVDQU        Y2, 192(SP)
-	VPXOR          224(R10), Y1, Y1
+	VPXOR          224(DI), Y1, Y1
 	VMOVDQU        Y1, 224(SP)
-	VPMOVSXWD      352(R10), Y1
+	VPMOVSXWD      352(DI), Y1
 	VPSLLD         $0x03, Y1, Y1
 	VMOVDQU        Y1, 256(SP)
-	VBROADCASTI128 2(BX), Y1
+	VBROADCASTI128 2(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     (SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 2(SI), Y2
+	VBROADCASTI128 2(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     (SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 2(DI), Y3
+	VBROADCASTI128 2(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     (SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 2(R8), Y4
+	VBROADCASTI128 2(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     (SP), Y4, Y4
@@ -4423,30 +4343,30 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, (BX), X1, X1
-	VPINSRW        $0x01, (SI), X1, X1
-	VPINSRW        $0x02, (DI), X1, X1
-	VPINSRW        $0x03, (R8), X1, X1
+	VPINSRW        $0x00, (AX), X1, X1
+	VPINSRW        $0x01, (DX), X1, X1
+	VPINSRW        $0x02, (BX), X1, X1
+	VPINSRW        $0x03, (CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   256(R10), X1
+	VBROADCASTSS   256(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	VBROADCASTI128 20(BX), Y1
+	VBROADCASTI128 20(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     32(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 20(SI), Y2
+	VBROADCASTI128 20(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     32(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 20(DI), Y3
+	VBROADCASTI128 20(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     32(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 20(R8), Y4
+	VBROADCASTI128 20(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     32(SP), Y4, Y4
@@ -4460,30 +4380,30 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 18(BX), X1, X1
-	VPINSRW        $0x01, 18(SI), X1, X1
-	VPINSRW        $0x02, 18(DI), X1, X1
-	VPINSRW        $0x03, 18(R8), X1, X1
+	VPINSRW        $0x00, 18(AX), X1, X1
+	VPINSRW        $0x01, 18(DX), X1, X1
+	VPINSRW        $0x02, 18(BX), X1, X1
+	VPINSRW        $0x03, 18(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   260(R10), X1
+	VBROADCASTSS   260(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	VBROADCASTI128 38(BX), Y1
+	VBROADCASTI128 38(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     64(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 38(SI), Y2
+	VBROADCASTI128 38(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     64(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 38(DI), Y3
+	VBROADCASTI128 38(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     64(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 38(R8), Y4
+	VBROADCASTI128 38(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     64(SP), Y4, Y4
@@ -4497,34 +4417,34 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 36(BX), X1, X1
-	VPINSRW        $0x01, 36(SI), X1, X1
-	VPINSRW        $0x02, 36(DI), X1, X1
-	VPINSRW        $0x03, 36(R8), X1, X1
+	VPINSRW        $0x00, 36(AX), X1, X1
+	VPINSRW        $0x01, 36(DX), X1, X1
+	VPINSRW        $0x02, 36(BX), X1, X1
+	VPINSRW        $0x03, 36(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   264(R10), X1
+	VBROADCASTSS   264(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	PREFETCHT0     54(BX)(CX*1)
-	VBROADCASTI128 56(BX), Y1
+	PREFETCHT0     2102(AX)
+	VBROADCASTI128 56(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     96(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	PREFETCHT0     54(SI)(CX*1)
-	VBROADCASTI128 56(SI), Y2
+	PREFETCHT0     2102(DX)
+	VBROADCASTI128 56(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     96(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0     54(DI)(CX*1)
-	VBROADCASTI128 56(DI), Y3
+	PREFETCHT0     2102(BX)
+	VBROADCASTI128 56(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     96(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0     54(R8)(CX*1)
-	VBROADCASTI128 56(R8), Y4
+	PREFETCHT0     2102(CX)
+	VBROADCASTI128 56(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     96(SP), Y4, Y4
@@ -4538,30 +4458,30 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 54(BX), X1, X1
-	VPINSRW        $0x01, 54(SI), X1, X1
-	VPINSRW        $0x02, 54(DI), X1, X1
-	VPINSRW        $0x03, 54(R8), X1, X1
+	VPINSRW        $0x00, 54(AX), X1, X1
+	VPINSRW        $0x01, 54(DX), X1, X1
+	VPINSRW        $0x02, 54(BX), X1, X1
+	VPINSRW        $0x03, 54(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   268(R10), X1
+	VBROADCASTSS   268(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	VBROADCASTI128 74(BX), Y1
+	VBROADCASTI128 74(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     128(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 74(SI), Y2
+	VBROADCASTI128 74(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     128(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 74(DI), Y3
+	VBROADCASTI128 74(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     128(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 74(R8), Y4
+	VBROADCASTI128 74(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     128(SP), Y4, Y4
@@ -4575,30 +4495,30 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 72(BX), X1, X1
-	VPINSRW        $0x01, 72(SI), X1, X1
-	VPINSRW        $0x02, 72(DI), X1, X1
-	VPINSRW        $0x03, 72(R8), X1, X1
+	VPINSRW        $0x00, 72(AX), X1, X1
+	VPINSRW        $0x01, 72(DX), X1, X1
+	VPINSRW        $0x02, 72(BX), X1, X1
+	VPINSRW        $0x03, 72(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   272(R10), X1
+	VBROADCASTSS   272(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	VBROADCASTI128 92(BX), Y1
+	VBROADCASTI128 92(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     160(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 92(SI), Y2
+	VBROADCASTI128 92(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     160(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 92(DI), Y3
+	VBROADCASTI128 92(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     160(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 92(R8), Y4
+	VBROADCASTI128 92(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     160(SP), Y4, Y4
@@ -4612,30 +4532,30 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 90(BX), X1, X1
-	VPINSRW        $0x01, 90(SI), X1, X1
-	VPINSRW        $0x02, 90(DI), X1, X1
-	VPINSRW        $0x03, 90(R8), X1, X1
+	VPINSRW        $0x00, 90(AX), X1, X1
+	VPINSRW        $0x01, 90(DX), X1, X1
+	VPINSRW        $0x02, 90(BX), X1, X1
+	VPINSRW        $0x03, 90(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   276(R10), X1
+	VBROADCASTSS   276(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	VBROADCASTI128 110(BX), Y1
+	VBROADCASTI128 110(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     192(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 110(SI), Y2
+	VBROADCASTI128 110(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     192(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 110(DI), Y3
+	VBROADCASTI128 110(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     192(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 110(R8), Y4
+	VBROADCASTI128 110(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     192(SP), Y4, Y4
@@ -4649,34 +4569,34 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 108(BX), X1, X1
-	VPINSRW        $0x01, 108(SI), X1, X1
-	VPINSRW        $0x02, 108(DI), X1, X1
-	VPINSRW        $0x03, 108(R8), X1, X1
+	VPINSRW        $0x00, 108(AX), X1, X1
+	VPINSRW        $0x01, 108(DX), X1, X1
+	VPINSRW        $0x02, 108(BX), X1, X1
+	VPINSRW        $0x03, 108(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   280(R10), X1
+	VBROADCASTSS   280(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	PREFETCHT0     126(BX)(CX*1)
-	VBROADCASTI128 128(BX), Y1
+	PREFETCHT0     2174(AX)
+	VBROADCASTI128 128(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     224(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	PREFETCHT0     126(SI)(CX*1)
-	VBROADCASTI128 128(SI), Y2
+	PREFETCHT0     2174(DX)
+	VBROADCASTI128 128(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     224(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0     126(DI)(CX*1)
-	VBROADCASTI128 128(DI), Y3
+	PREFETCHT0     2174(BX)
+	VBROADCASTI128 128(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     224(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0     126(R8)(CX*1)
-	VBROADCASTI128 128(R8), Y4
+	PREFETCHT0     2174(CX)
+	VBROADCASTI128 128(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     224(SP), Y4, Y4
@@ -4690,20 +4610,20 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 126(BX), X1, X1
-	VPINSRW        $0x01, 126(SI), X1, X1
-	VPINSRW        $0x02, 126(DI), X1, X1
-	VPINSRW        $0x03, 126(R8), X1, X1
+	VPINSRW        $0x00, 126(AX), X1, X1
+	VPINSRW        $0x01, 126(DX), X1, X1
+	VPINSRW        $0x02, 126(BX), X1, X1
+	VPINSRW        $0x03, 126(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   284(R10), X1
+	VBROADCASTSS   284(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	ADDQ           R11, R10
+	ADDQ           R8, DI
+	ADDQ           $0x00000090, AX
+	ADDQ           $0x00000090, DX
 	ADDQ           $0x00000090, BX
-	ADDQ           $0x00000090, SI
-	ADDQ           $0x00000090, DI
-	ADDQ           $0x00000090, R8
-	DECQ           R9
+	ADDQ           $0x00000090, CX
+	DECQ           SI
 	JNZ            turn
 	MOVQ           out+0(FP), AX
 	VMOVUPS        X0, (AX)
@@ -4711,62 +4631,52 @@ near:
 	RET
 
 // func gemvQ4_1AVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ4_1AVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x0000000d, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x000000a0, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU        avx2gemvTable0<>+0(SB), Y1
-	VPXOR          (R10), Y1, Y2
+	VPXOR          (DI), Y1, Y2
 	VMOVDQU        Y2, (SP)
-	VPXOR          32(R10), Y1, Y2
+	VPXOR          32(DI), Y1, Y2
 	VMOVDQU        Y2, 32(SP)
-	VPXOR          64(R10), Y1, Y2
+	VPXOR          64(DI), Y1, Y2
 	VMOVDQU        Y2, 64(SP)
-	VPXOR          96(R10), Y1, Y2
+	VPXOR          96(DI), Y1, Y2
 	VMOVDQU        Y2, 96(SP)
-	VPXOR          128(R10), Y1, Y2
+	VPXOR          128(DI), Y1, Y2
 	VMOVDQU        Y2, 128(SP)
-	VPXOR          160(R10), Y1, Y2
+	VPXOR          160(DI), Y1, Y2
 	VMOVDQU        Y2, 160(SP)
-	VPXOR          192(R10), Y1, Y2
+	VPXOR          192(DI), Y1, Y2
 	VMOVDQU        Y2, 192(SP)
-	VPXOR          224(R10), Y1, Y1
+	VPXOR          224(DI), Y1, Y1
 	VMOVDQU        Y1, 224(SP)
-	VBROADCASTI128 4(BX), Y1
+	VBROADCASTI128 4(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     (SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 4(SI), Y2
+	VBROADCASTI128 4(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     (SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 4(DI), Y3
+	VBROADCASTI128 4(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     (SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 4(R8), Y4
+	VBROADCASTI128 4(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     (SP), Y4, Y4
@@ -4778,37 +4688,37 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, (BX), X1, X1
-	VPINSRW        $0x04, 2(BX), X1, X1
-	VPINSRW        $0x01, (SI), X1, X1
-	VPINSRW        $0x05, 2(SI), X1, X1
-	VPINSRW        $0x02, (DI), X1, X1
-	VPINSRW        $0x06, 2(DI), X1, X1
-	VPINSRW        $0x03, (R8), X1, X1
-	VPINSRW        $0x07, 2(R8), X1, X1
+	VPINSRW        $0x00, (AX), X1, X1
+	VPINSRW        $0x04, 2(AX), X1, X1
+	VPINSRW        $0x01, (DX), X1, X1
+	VPINSRW        $0x05, 2(DX), X1, X1
+	VPINSRW        $0x02, (BX), X1, X1
+	VPINSRW        $0x06, 2(BX), X1, X1
+	VPINSRW        $0x03, (CX), X1, X1
+	VPINSRW        $0x07, 2(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   256(R10), X1
+	VBROADCASTSS   256(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   288(R10), X1
+	VBROADCASTSS   288(DI), X1
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 24(BX), Y1
+	VBROADCASTI128 24(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     32(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 24(SI), Y2
+	VBROADCASTI128 24(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     32(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 24(DI), Y3
+	VBROADCASTI128 24(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     32(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 24(R8), Y4
+	VBROADCASTI128 24(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     32(SP), Y4, Y4
@@ -4820,37 +4730,37 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 20(BX), X1, X1
-	VPINSRW        $0x04, 22(BX), X1, X1
-	VPINSRW        $0x01, 20(SI), X1, X1
-	VPINSRW        $0x05, 22(SI), X1, X1
-	VPINSRW        $0x02, 20(DI), X1, X1
-	VPINSRW        $0x06, 22(DI), X1, X1
-	VPINSRW        $0x03, 20(R8), X1, X1
-	VPINSRW        $0x07, 22(R8), X1, X1
+	VPINSRW        $0x00, 20(AX), X1, X1
+	VPINSRW        $0x04, 22(AX), X1, X1
+	VPINSRW        $0x01, 20(DX), X1, X1
+	VPINSRW        $0x05, 22(DX), X1, X1
+	VPINSRW        $0x02, 20(BX), X1, X1
+	VPINSRW        $0x06, 22(BX), X1, X1
+	VPINSRW        $0x03, 20(CX), X1, X1
+	VPINSRW        $0x07, 22(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   260(R10), X1
+	VBROADCASTSS   260(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   292(R10), X1
+	VBROADCASTSS   292(DI), X1
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 44(BX), Y1
+	VBROADCASTI128 44(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     64(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 44(SI), Y2
+	VBROADCASTI128 44(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     64(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 44(DI), Y3
+	VBROADCASTI128 44(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     64(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 44(R8), Y4
+	VBROADCASTI128 44(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     64(SP), Y4, Y4
@@ -4862,41 +4772,41 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 40(BX), X1, X1
-	VPINSRW        $0x04, 42(BX), X1, X1
-	VPINSRW        $0x01, 40(SI), X1, X1
-	VPINSRW        $0x05, 42(SI), X1, X1
-	VPINSRW        $0x02, 40(DI), X1, X1
-	VPINSRW        $0x06, 42(DI), X1, X1
-	VPINSRW        $0x03, 40(R8), X1, X1
-	VPINSRW        $0x07, 42(R8), X1, X1
+	VPINSRW        $0x00, 40(AX), X1, X1
+	VPINSRW        $0x04, 42(AX), X1, X1
+	VPINSRW        $0x01, 40(DX), X1, X1
+	VPINSRW        $0x05, 42(DX), X1, X1
+	VPINSRW        $0x02, 40(BX), X1, X1
+	VPINSRW        $0x06, 42(BX), X1, X1
+	VPINSRW        $0x03, 40(CX), X1, X1
+	VPINSRW        $0x07, 42(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   264(R10), X1
+	VBROADCASTSS   264(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   296(R10), X1
+	VBROADCASTSS   296(DI), X1
 	VFMADD231PS    X2, X1, X0
-	PREFETCHT0     60(BX)(CX*1)
-	VBROADCASTI128 64(BX), Y1
+	PREFETCHT0     2108(AX)
+	VBROADCASTI128 64(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     96(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	PREFETCHT0     60(SI)(CX*1)
-	VBROADCASTI128 64(SI), Y2
+	PREFETCHT0     2108(DX)
+	VBROADCASTI128 64(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     96(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0     60(DI)(CX*1)
-	VBROADCASTI128 64(DI), Y3
+	PREFETCHT0     2108(BX)
+	VBROADCASTI128 64(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     96(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0     60(R8)(CX*1)
-	VBROADCASTI128 64(R8), Y4
+	PREFETCHT0     2108(CX)
+	VBROADCASTI128 64(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     96(SP), Y4, Y4
@@ -4908,37 +4818,37 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 60(BX), X1, X1
-	VPINSRW        $0x04, 62(BX), X1, X1
-	VPINSRW        $0x01, 60(SI), X1, X1
-	VPINSRW        $0x05, 62(SI), X1, X1
-	VPINSRW        $0x02, 60(DI), X1, X1
-	VPINSRW        $0x06, 62(DI), X1, X1
-	VPINSRW        $0x03, 60(R8), X1, X1
-	VPINSRW        $0x07, 62(R8), X1, X1
+	VPINSRW        $0x00, 60(AX), X1, X1
+	VPINSRW        $0x04, 62(AX), X1, X1
+	VPINSRW        $0x01, 60(DX), X1, X1
+	VPINSRW        $0x05, 62(DX), X1, X1
+	VPINSRW        $0x02, 60(BX), X1, X1
+	VPINSRW        $0x06, 62(BX), X1, X1
+	VPINSRW        $0x03, 60(CX), X1, X1
+	VPINSRW        $0x07, 62(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   268(R10), X1
+	VBROADCASTSS   268(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   300(R10), X1
+	VBROADCASTSS   300(DI), X1
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 84(BX), Y1
+	VBROADCASTI128 84(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     128(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 84(SI), Y2
+	VBROADCASTI128 84(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     128(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 84(DI), Y3
+	VBROADCASTI128 84(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     128(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 84(R8), Y4
+	VBROADCASTI128 84(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     128(SP), Y4, Y4
@@ -4950,37 +4860,37 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 80(BX), X1, X1
-	VPINSRW        $0x04, 82(BX), X1, X1
-	VPINSRW        $0x01, 80(SI), X1, X1
-	VPINSRW        $0x05, 82(SI), X1, X1
-	VPINSRW        $0x02, 80(DI), X1, X1
-	VPINSRW        $0x06, 82(DI), X1, X1
-	VPINSRW        $0x03, 80(R8), X1, X1
-	VPINSRW        $0x07, 82(R8), X1, X1
+	VPINSRW        $0x00, 80(AX), X1, X1
+	VPINSRW        $0x04, 82(AX), X1, X1
+	VPINSRW        $0x01, 80(DX), X1, X1
+	VPINSRW        $0x05, 82(DX), X1, X1
+	VPINSRW        $0x02, 80(BX), X1, X1
+	VPINSRW        $0x06, 82(BX), X1, X1
+	VPINSRW        $0x03, 80(CX), X1, X1
+	VPINSRW        $0x07, 82(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   272(R10), X1
+	VBROADCASTSS   272(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   304(R10), X1
+	VBROADCASTSS   304(DI), X1
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 104(BX), Y1
+	VBROADCASTI128 104(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     160(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 104(SI), Y2
+	VBROADCASTI128 104(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     160(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 104(DI), Y3
+	VBROADCASTI128 104(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     160(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 104(R8), Y4
+	VBROADCASTI128 104(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     160(SP), Y4, Y4
@@ -4992,41 +4902,41 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 100(BX), X1, X1
-	VPINSRW        $0x04, 102(BX), X1, X1
-	VPINSRW        $0x01, 100(SI), X1, X1
-	VPINSRW        $0x05, 102(SI), X1, X1
-	VPINSRW        $0x02, 100(DI), X1, X1
-	VPINSRW        $0x06, 102(DI), X1, X1
-	VPINSRW        $0x03, 100(R8), X1, X1
-	VPINSRW        $0x07, 102(R8), X1, X1
+	VPINSRW        $0x00, 100(AX), X1, X1
+	VPINSRW        $0x04, 102(AX), X1, X1
+	VPINSRW        $0x01, 100(DX), X1, X1
+	VPINSRW        $0x05, 102(DX), X1, X1
+	VPINSRW        $0x02, 100(BX), X1, X1
+	VPINSRW        $0x06, 102(BX), X1, X1
+	VPINSRW        $0x03, 100(CX), X1, X1
+	VPINSRW        $0x07, 102(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   276(R10), X1
+	VBROADCASTSS   276(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   308(R10), X1
+	VBROADCASTSS   308(DI), X1
 	VFMADD231PS    X2, X1, X0
-	PREFETCHT0     120(BX)(CX*1)
-	VBROADCASTI128 124(BX), Y1
+	PREFETCHT0     2168(AX)
+	VBROADCASTI128 124(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     192(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	PREFETCHT0     120(SI)(CX*1)
-	VBROADCASTI128 124(SI), Y2
+	PREFETCHT0     2168(DX)
+	VBROADCASTI128 124(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     192(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0     120(DI)(CX*1)
-	VBROADCASTI128 124(DI), Y3
+	PREFETCHT0     2168(BX)
+	VBROADCASTI128 124(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     192(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0     120(R8)(CX*1)
-	VBROADCASTI128 124(R8), Y4
+	PREFETCHT0     2168(CX)
+	VBROADCASTI128 124(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     192(SP), Y4, Y4
@@ -5038,37 +4948,37 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 120(BX), X1, X1
-	VPINSRW        $0x04, 122(BX), X1, X1
-	VPINSRW        $0x01, 120(SI), X1, X1
-	VPINSRW        $0x05, 122(SI), X1, X1
-	VPINSRW        $0x02, 120(DI), X1, X1
-	VPINSRW        $0x06, 122(DI), X1, X1
-	VPINSRW        $0x03, 120(R8), X1, X1
-	VPINSRW        $0x07, 122(R8), X1, X1
+	VPINSRW        $0x00, 120(AX), X1, X1
+	VPINSRW        $0x04, 122(AX), X1, X1
+	VPINSRW        $0x01, 120(DX), X1, X1
+	VPINSRW        $0x05, 122(DX), X1, X1
+	VPINSRW        $0x02, 120(BX), X1, X1
+	VPINSRW        $0x06, 122(BX), X1, X1
+	VPINSRW        $0x03, 120(CX), X1, X1
+	VPINSRW        $0x07, 122(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   280(R10), X1
+	VBROADCASTSS   280(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   312(R10), X1
+	VBROADCASTSS   312(DI), X1
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 144(BX), Y1
+	VBROADCASTI128 144(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VPMADDUBSW     224(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 144(SI), Y2
+	VBROADCASTI128 144(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
 	VPMADDUBSW     224(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 144(DI), Y3
+	VBROADCASTI128 144(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
 	VPMADDUBSW     224(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 144(R8), Y4
+	VBROADCASTI128 144(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
 	VPMADDUBSW     224(SP), Y4, Y4
@@ -5080,27 +4990,27 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 140(BX), X1, X1
-	VPINSRW        $0x04, 142(BX), X1, X1
-	VPINSRW        $0x01, 140(SI), X1, X1
-	VPINSRW        $0x05, 142(SI), X1, X1
-	VPINSRW        $0x02, 140(DI), X1, X1
-	VPINSRW        $0x06, 142(DI), X1, X1
-	VPINSRW        $0x03, 140(R8), X1, X1
-	VPINSRW        $0x07, 142(R8), X1, X1
+	VPINSRW        $0x00, 140(AX), X1, X1
+	VPINSRW        $0x04, 142(AX), X1, X1
+	VPINSRW        $0x01, 140(DX), X1, X1
+	VPINSRW        $0x05, 142(DX), X1, X1
+	VPINSRW        $0x02, 140(BX), X1, X1
+	VPINSRW        $0x06, 142(BX), X1, X1
+	VPINSRW        $0x03, 140(CX), X1, X1
+	VPINSRW        $0x07, 142(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   284(R10), X1
+	VBROADCASTSS   284(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   316(R10), X1
+	VBROADCASTSS   316(DI), X1
 	VFMADD231PS    X2, X1, X0
-	ADDQ           R11, R10
+	ADDQ           R8, DI
+	ADDQ           $0x000000a0, AX
+	ADDQ           $0x000000a0, DX
 	ADDQ           $0x000000a0, BX
-	ADDQ           $0x000000a0, SI
-	ADDQ           $0x000000a0, DI
-	ADDQ           $0x000000a0, R8
-	DECQ           R9
+	ADDQ           $0x000000a0, CX
+	DECQ           SI
 	JNZ            turn
 	MOVQ           out+0(FP), AX
 	VMOVUPS        X0, (AX)
@@ -5108,53 +5018,43 @@ near:
 	RET
 
 // func gemvQ5_0AVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ5_0AVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x0000000c, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x000000b0, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU        avx2gemvTable0<>+0(SB), Y1
-	VPXOR          (R10), Y1, Y2
+	VPXOR          (DI), Y1, Y2
 	VMOVDQU        Y2, (SP)
-	VPXOR          32(R10), Y1, Y2
+	VPXOR          32(DI), Y1, Y2
 	VMOVDQU        Y2, 32(SP)
-	VPXOR          64(R10), Y1, Y2
+	VPXOR          64(DI), Y1, Y2
 	VMOVDQU        Y2, 64(SP)
-	VPXOR          96(R10), Y1, Y2
+	VPXOR          96(DI), Y1, Y2
 	VMOVDQU        Y2, 96(SP)
-	VPXOR          128(R10), Y1, Y2
+	VPXOR          128(DI), Y1, Y2
 	VMOVDQU        Y2, 128(SP)
-	VPXOR          160(R10), Y1, Y2
+	VPXOR          160(DI), Y1, Y2
 	VMOVDQU        Y2, 160(SP)
-	VPXOR          192(R10), Y1, Y2
+	VPXOR          192(DI), Y1, Y2
 	VMOVDQU        Y2, 192(SP)
-	VPXOR          224(R10), Y1, Y1
+	VPXOR          224(DI), Y1, Y1
 	VMOVDQU        Y1, 224(SP)
-	VPMOVSXWD      352(R10), Y1
+	VPMOVSXWD      352(DI), Y1
 	VPSLLD         $0x04, Y1, Y1
 	VMOVDQU        Y1, 256(SP)
-	VBROADCASTI128 6(BX), Y1
+	VBROADCASTI128 6(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   2(BX), Y2
+	VPBROADCASTD   2(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5162,10 +5062,10 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     (SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 6(SI), Y2
+	VBROADCASTI128 6(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   2(SI), Y3
+	VPBROADCASTD   2(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5173,10 +5073,10 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     (SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 6(DI), Y3
+	VBROADCASTI128 6(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   2(DI), Y4
+	VPBROADCASTD   2(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -5184,10 +5084,10 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     (SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 6(R8), Y4
+	VBROADCASTI128 6(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   2(R8), Y5
+	VPBROADCASTD   2(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -5204,18 +5104,18 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, (BX), X1, X1
-	VPINSRW        $0x01, (SI), X1, X1
-	VPINSRW        $0x02, (DI), X1, X1
-	VPINSRW        $0x03, (R8), X1, X1
+	VPINSRW        $0x00, (AX), X1, X1
+	VPINSRW        $0x01, (DX), X1, X1
+	VPINSRW        $0x02, (BX), X1, X1
+	VPINSRW        $0x03, (CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   256(R10), X1
+	VBROADCASTSS   256(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	VBROADCASTI128 28(BX), Y1
+	VBROADCASTI128 28(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   24(BX), Y2
+	VPBROADCASTD   24(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5223,10 +5123,10 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     32(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 28(SI), Y2
+	VBROADCASTI128 28(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   24(SI), Y3
+	VPBROADCASTD   24(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5234,10 +5134,10 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     32(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 28(DI), Y3
+	VBROADCASTI128 28(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   24(DI), Y4
+	VPBROADCASTD   24(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -5245,10 +5145,10 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     32(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 28(R8), Y4
+	VBROADCASTI128 28(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   24(R8), Y5
+	VPBROADCASTD   24(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -5265,19 +5165,19 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 22(BX), X1, X1
-	VPINSRW        $0x01, 22(SI), X1, X1
-	VPINSRW        $0x02, 22(DI), X1, X1
-	VPINSRW        $0x03, 22(R8), X1, X1
+	VPINSRW        $0x00, 22(AX), X1, X1
+	VPINSRW        $0x01, 22(DX), X1, X1
+	VPINSRW        $0x02, 22(BX), X1, X1
+	VPINSRW        $0x03, 22(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   260(R10), X1
+	VBROADCASTSS   260(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	PREFETCHT0     44(BX)(CX*1)
-	VBROADCASTI128 50(BX), Y1
+	PREFETCHT0     2092(AX)
+	VBROADCASTI128 50(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   46(BX), Y2
+	VPBROADCASTD   46(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5285,11 +5185,11 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     64(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	PREFETCHT0     44(SI)(CX*1)
-	VBROADCASTI128 50(SI), Y2
+	PREFETCHT0     2092(DX)
+	VBROADCASTI128 50(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   46(SI), Y3
+	VPBROADCASTD   46(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5297,11 +5197,11 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     64(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0     44(DI)(CX*1)
-	VBROADCASTI128 50(DI), Y3
+	PREFETCHT0     2092(BX)
+	VBROADCASTI128 50(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   46(DI), Y4
+	VPBROADCASTD   46(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -5309,11 +5209,11 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     64(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0     44(R8)(CX*1)
-	VBROADCASTI128 50(R8), Y4
+	PREFETCHT0     2092(CX)
+	VBROADCASTI128 50(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   46(R8), Y5
+	VPBROADCASTD   46(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -5330,18 +5230,18 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 44(BX), X1, X1
-	VPINSRW        $0x01, 44(SI), X1, X1
-	VPINSRW        $0x02, 44(DI), X1, X1
-	VPINSRW        $0x03, 44(R8), X1, X1
+	VPINSRW        $0x00, 44(AX), X1, X1
+	VPINSRW        $0x01, 44(DX), X1, X1
+	VPINSRW        $0x02, 44(BX), X1, X1
+	VPINSRW        $0x03, 44(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   264(R10), X1
+	VBROADCASTSS   264(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	VBROADCASTI128 72(BX), Y1
+	VBROADCASTI128 72(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   68(BX), Y2
+	VPBROADCASTD   68(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5349,10 +5249,10 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     96(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 72(SI), Y2
+	VBROADCASTI128 72(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   68(SI), Y3
+	VPBROADCASTD   68(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5360,10 +5260,10 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     96(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 72(DI), Y3
+	VBROADCASTI128 72(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   68(DI), Y4
+	VPBROADCASTD   68(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -5371,10 +5271,10 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     96(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 72(R8), Y4
+	VBROADCASTI128 72(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   68(R8), Y5
+	VPBROADCASTD   68(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -5391,18 +5291,18 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 66(BX), X1, X1
-	VPINSRW        $0x01, 66(SI), X1, X1
-	VPINSRW        $0x02, 66(DI), X1, X1
-	VPINSRW        $0x03, 66(R8), X1, X1
+	VPINSRW        $0x00, 66(AX), X1, X1
+	VPINSRW        $0x01, 66(DX), X1, X1
+	VPINSRW        $0x02, 66(BX), X1, X1
+	VPINSRW        $0x03, 66(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   268(R10), X1
+	VBROADCASTSS   268(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	VBROADCASTI128 94(BX), Y1
+	VBROADCASTI128 94(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   90(BX), Y2
+	VPBROADCASTD   90(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5410,10 +5310,10 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     128(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 94(SI), Y2
+	VBROADCASTI128 94(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   90(SI), Y3
+	VPBROADCASTD   90(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5421,10 +5321,10 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     128(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 94(DI), Y3
+	VBROADCASTI128 94(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   90(DI), Y4
+	VPBROADCASTD   90(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -5432,10 +5332,10 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     128(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 94(R8), Y4
+	VBROADCASTI128 94(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   90(R8), Y5
+	VPBROADCASTD   90(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -5452,19 +5352,19 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 88(BX), X1, X1
-	VPINSRW        $0x01, 88(SI), X1, X1
-	VPINSRW        $0x02, 88(DI), X1, X1
-	VPINSRW        $0x03, 88(R8), X1, X1
+	VPINSRW        $0x00, 88(AX), X1, X1
+	VPINSRW        $0x01, 88(DX), X1, X1
+	VPINSRW        $0x02, 88(BX), X1, X1
+	VPINSRW        $0x03, 88(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   272(R10), X1
+	VBROADCASTSS   272(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	PREFETCHT0     110(BX)(CX*1)
-	VBROADCASTI128 116(BX), Y1
+	PREFETCHT0     2158(AX)
+	VBROADCASTI128 116(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   112(BX), Y2
+	VPBROADCASTD   112(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5472,11 +5372,11 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     160(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	PREFETCHT0     110(SI)(CX*1)
-	VBROADCASTI128 116(SI), Y2
+	PREFETCHT0     2158(DX)
+	VBROADCASTI128 116(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   112(SI), Y3
+	VPBROADCASTD   112(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5484,11 +5384,11 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     160(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0     110(DI)(CX*1)
-	VBROADCASTI128 116(DI), Y3
+	PREFETCHT0     2158(BX)
+	VBROADCASTI128 116(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   112(DI), Y4
+	VPBROADCASTD   112(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -5496,11 +5396,11 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     160(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0     110(R8)(CX*1)
-	VBROADCASTI128 116(R8), Y4
+	PREFETCHT0     2158(CX)
+	VBROADCASTI128 116(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   112(R8), Y5
+	VPBROADCASTD   112(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -5517,18 +5417,18 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 110(BX), X1, X1
-	VPINSRW        $0x01, 110(SI), X1, X1
-	VPINSRW        $0x02, 110(DI), X1, X1
-	VPINSRW        $0x03, 110(R8), X1, X1
+	VPINSRW        $0x00, 110(AX), X1, X1
+	VPINSRW        $0x01, 110(DX), X1, X1
+	VPINSRW        $0x02, 110(BX), X1, X1
+	VPINSRW        $0x03, 110(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   276(R10), X1
+	VBROADCASTSS   276(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	VBROADCASTI128 138(BX), Y1
+	VBROADCASTI128 138(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   134(BX), Y2
+	VPBROADCASTD   134(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5536,10 +5436,10 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     192(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 138(SI), Y2
+	VBROADCASTI128 138(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   134(SI), Y3
+	VPBROADCASTD   134(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5547,10 +5447,10 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     192(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 138(DI), Y3
+	VBROADCASTI128 138(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   134(DI), Y4
+	VPBROADCASTD   134(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -5558,10 +5458,10 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     192(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 138(R8), Y4
+	VBROADCASTI128 138(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   134(R8), Y5
+	VPBROADCASTD   134(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -5578,18 +5478,18 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 132(BX), X1, X1
-	VPINSRW        $0x01, 132(SI), X1, X1
-	VPINSRW        $0x02, 132(DI), X1, X1
-	VPINSRW        $0x03, 132(R8), X1, X1
+	VPINSRW        $0x00, 132(AX), X1, X1
+	VPINSRW        $0x01, 132(DX), X1, X1
+	VPINSRW        $0x02, 132(BX), X1, X1
+	VPINSRW        $0x03, 132(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   280(R10), X1
+	VBROADCASTSS   280(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	VBROADCASTI128 160(BX), Y1
+	VBROADCASTI128 160(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   156(BX), Y2
+	VPBROADCASTD   156(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5597,10 +5497,10 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     224(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 160(SI), Y2
+	VBROADCASTI128 160(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   156(SI), Y3
+	VPBROADCASTD   156(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5608,10 +5508,10 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     224(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 160(DI), Y3
+	VBROADCASTI128 160(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   156(DI), Y4
+	VPBROADCASTD   156(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -5619,10 +5519,10 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     224(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 160(R8), Y4
+	VBROADCASTI128 160(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   156(R8), Y5
+	VPBROADCASTD   156(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -5639,20 +5539,20 @@ near:
 	VPSUBD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 154(BX), X1, X1
-	VPINSRW        $0x01, 154(SI), X1, X1
-	VPINSRW        $0x02, 154(DI), X1, X1
-	VPINSRW        $0x03, 154(R8), X1, X1
+	VPINSRW        $0x00, 154(AX), X1, X1
+	VPINSRW        $0x01, 154(DX), X1, X1
+	VPINSRW        $0x02, 154(BX), X1, X1
+	VPINSRW        $0x03, 154(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   284(R10), X1
+	VBROADCASTSS   284(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
-	ADDQ           R11, R10
+	ADDQ           R8, DI
+	ADDQ           $0x000000b0, AX
+	ADDQ           $0x000000b0, DX
 	ADDQ           $0x000000b0, BX
-	ADDQ           $0x000000b0, SI
-	ADDQ           $0x000000b0, DI
-	ADDQ           $0x000000b0, R8
-	DECQ           R9
+	ADDQ           $0x000000b0, CX
+	DECQ           SI
 	JNZ            turn
 	MOVQ           out+0(FP), AX
 	VMOVUPS        X0, (AX)
@@ -5728,50 +5628,40 @@ DATA avx2gemvTable34<>+31(SB)/1, $0x80
 GLOBL avx2gemvTable34<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ5_1AVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ5_1AVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x0000000b, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x000000c0, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU        avx2gemvTable0<>+0(SB), Y1
-	VPXOR          (R10), Y1, Y2
+	VPXOR          (DI), Y1, Y2
 	VMOVDQU        Y2, (SP)
-	VPXOR          32(R10), Y1, Y2
+	VPXOR          32(DI), Y1, Y2
 	VMOVDQU        Y2, 32(SP)
-	VPXOR          64(R10), Y1, Y2
+	VPXOR          64(DI), Y1, Y2
 	VMOVDQU        Y2, 64(SP)
-	VPXOR          96(R10), Y1, Y2
+	VPXOR          96(DI), Y1, Y2
 	VMOVDQU        Y2, 96(SP)
-	VPXOR          128(R10), Y1, Y2
+	VPXOR          128(DI), Y1, Y2
 	VMOVDQU        Y2, 128(SP)
-	VPXOR          160(R10), Y1, Y2
+	VPXOR          160(DI), Y1, Y2
 	VMOVDQU        Y2, 160(SP)
-	VPXOR          192(R10), Y1, Y2
+	VPXOR          192(DI), Y1, Y2
 	VMOVDQU        Y2, 192(SP)
-	VPXOR          224(R10), Y1, Y1
+	VPXOR          224(DI), Y1, Y1
 	VMOVDQU        Y1, 224(SP)
-	VBROADCASTI128 8(BX), Y1
+	VBROADCASTI128 8(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   4(BX), Y2
+	VPBROADCASTD   4(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5779,10 +5669,10 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     (SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 8(SI), Y2
+	VBROADCASTI128 8(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   4(SI), Y3
+	VPBROADCASTD   4(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5790,10 +5680,10 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     (SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 8(DI), Y3
+	VBROADCASTI128 8(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   4(DI), Y4
+	VPBROADCASTD   4(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -5801,10 +5691,10 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     (SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 8(R8), Y4
+	VBROADCASTI128 8(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   4(R8), Y5
+	VPBROADCASTD   4(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -5819,25 +5709,25 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, (BX), X1, X1
-	VPINSRW        $0x04, 2(BX), X1, X1
-	VPINSRW        $0x01, (SI), X1, X1
-	VPINSRW        $0x05, 2(SI), X1, X1
-	VPINSRW        $0x02, (DI), X1, X1
-	VPINSRW        $0x06, 2(DI), X1, X1
-	VPINSRW        $0x03, (R8), X1, X1
-	VPINSRW        $0x07, 2(R8), X1, X1
+	VPINSRW        $0x00, (AX), X1, X1
+	VPINSRW        $0x04, 2(AX), X1, X1
+	VPINSRW        $0x01, (DX), X1, X1
+	VPINSRW        $0x05, 2(DX), X1, X1
+	VPINSRW        $0x02, (BX), X1, X1
+	VPINSRW        $0x06, 2(BX), X1, X1
+	VPINSRW        $0x03, (CX), X1, X1
+	VPINSRW        $0x07, 2(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   256(R10), X1
+	VBROADCASTSS   256(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   288(R10), X1
+	VBROADCASTSS   288(DI), X1
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 32(BX), Y1
+	VBROADCASTI128 32(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   28(BX), Y2
+	VPBROADCASTD   28(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5845,10 +5735,10 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     32(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 32(SI), Y2
+	VBROADCASTI128 32(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   28(SI), Y3
+	VPBROADCASTD   28(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5856,10 +5746,10 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     32(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 32(DI), Y3
+	VBROADCASTI128 32(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   28(DI), Y4
+	VPBROADCASTD   28(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -5867,10 +5757,10 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     32(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 32(R8), Y4
+	VBROADCASTI128 32(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   28(R8), Y5
+	VPBROADCASTD   28(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -5885,26 +5775,26 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 24(BX), X1, X1
-	VPINSRW        $0x04, 26(BX), X1, X1
-	VPINSRW        $0x01, 24(SI), X1, X1
-	VPINSRW        $0x05, 26(SI), X1, X1
-	VPINSRW        $0x02, 24(DI), X1, X1
-	VPINSRW        $0x06, 26(DI), X1, X1
-	VPINSRW        $0x03, 24(R8), X1, X1
-	VPINSRW        $0x07, 26(R8), X1, X1
+	VPINSRW        $0x00, 24(AX), X1, X1
+	VPINSRW        $0x04, 26(AX), X1, X1
+	VPINSRW        $0x01, 24(DX), X1, X1
+	VPINSRW        $0x05, 26(DX), X1, X1
+	VPINSRW        $0x02, 24(BX), X1, X1
+	VPINSRW        $0x06, 26(BX), X1, X1
+	VPINSRW        $0x03, 24(CX), X1, X1
+	VPINSRW        $0x07, 26(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   260(R10), X1
+	VBROADCASTSS   260(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   292(R10), X1
+	VBROADCASTSS   292(DI), X1
 	VFMADD231PS    X2, X1, X0
-	PREFETCHT0     48(BX)(CX*1)
-	VBROADCASTI128 56(BX), Y1
+	PREFETCHT0     2096(AX)
+	VBROADCASTI128 56(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   52(BX), Y2
+	VPBROADCASTD   52(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5912,11 +5802,11 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     64(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	PREFETCHT0     48(SI)(CX*1)
-	VBROADCASTI128 56(SI), Y2
+	PREFETCHT0     2096(DX)
+	VBROADCASTI128 56(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   52(SI), Y3
+	VPBROADCASTD   52(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5924,11 +5814,11 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     64(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0     48(DI)(CX*1)
-	VBROADCASTI128 56(DI), Y3
+	PREFETCHT0     2096(BX)
+	VBROADCASTI128 56(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   52(DI), Y4
+	VPBROADCASTD   52(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -5936,11 +5826,11 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     64(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0     48(R8)(CX*1)
-	VBROADCASTI128 56(R8), Y4
+	PREFETCHT0     2096(CX)
+	VBROADCASTI128 56(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   52(R8), Y5
+	VPBROADCASTD   52(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -5955,25 +5845,25 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 48(BX), X1, X1
-	VPINSRW        $0x04, 50(BX), X1, X1
-	VPINSRW        $0x01, 48(SI), X1, X1
-	VPINSRW        $0x05, 50(SI), X1, X1
-	VPINSRW        $0x02, 48(DI), X1, X1
-	VPINSRW        $0x06, 50(DI), X1, X1
-	VPINSRW        $0x03, 48(R8), X1, X1
-	VPINSRW        $0x07, 50(R8), X1, X1
+	VPINSRW        $0x00, 48(AX), X1, X1
+	VPINSRW        $0x04, 50(AX), X1, X1
+	VPINSRW        $0x01, 48(DX), X1, X1
+	VPINSRW        $0x05, 50(DX), X1, X1
+	VPINSRW        $0x02, 48(BX), X1, X1
+	VPINSRW        $0x06, 50(BX), X1, X1
+	VPINSRW        $0x03, 48(CX), X1, X1
+	VPINSRW        $0x07, 50(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   264(R10), X1
+	VBROADCASTSS   264(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   296(R10), X1
+	VBROADCASTSS   296(DI), X1
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 80(BX), Y1
+	VBROADCASTI128 80(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   76(BX), Y2
+	VPBROADCASTD   76(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -5981,10 +5871,10 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     96(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 80(SI), Y2
+	VBROADCASTI128 80(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   76(SI), Y3
+	VPBROADCASTD   76(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -5992,10 +5882,10 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     96(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 80(DI), Y3
+	VBROADCASTI128 80(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   76(DI), Y4
+	VPBROADCASTD   76(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -6003,10 +5893,10 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     96(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 80(R8), Y4
+	VBROADCASTI128 80(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   76(R8), Y5
+	VPBROADCASTD   76(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -6021,25 +5911,25 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 72(BX), X1, X1
-	VPINSRW        $0x04, 74(BX), X1, X1
-	VPINSRW        $0x01, 72(SI), X1, X1
-	VPINSRW        $0x05, 74(SI), X1, X1
-	VPINSRW        $0x02, 72(DI), X1, X1
-	VPINSRW        $0x06, 74(DI), X1, X1
-	VPINSRW        $0x03, 72(R8), X1, X1
-	VPINSRW        $0x07, 74(R8), X1, X1
+	VPINSRW        $0x00, 72(AX), X1, X1
+	VPINSRW        $0x04, 74(AX), X1, X1
+	VPINSRW        $0x01, 72(DX), X1, X1
+	VPINSRW        $0x05, 74(DX), X1, X1
+	VPINSRW        $0x02, 72(BX), X1, X1
+	VPINSRW        $0x06, 74(BX), X1, X1
+	VPINSRW        $0x03, 72(CX), X1, X1
+	VPINSRW        $0x07, 74(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   268(R10), X1
+	VBROADCASTSS   268(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   300(R10), X1
+	VBROADCASTSS   300(DI), X1
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 104(BX), Y1
+	VBROADCASTI128 104(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   100(BX), Y2
+	VPBROADCASTD   100(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -6047,10 +5937,10 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     128(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 104(SI), Y2
+	VBROADCASTI128 104(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   100(SI), Y3
+	VPBROADCASTD   100(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -6058,10 +5948,10 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     128(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 104(DI), Y3
+	VBROADCASTI128 104(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   100(DI), Y4
+	VPBROADCASTD   100(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -6069,10 +5959,10 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     128(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 104(R8), Y4
+	VBROADCASTI128 104(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   100(R8), Y5
+	VPBROADCASTD   100(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -6087,26 +5977,26 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 96(BX), X1, X1
-	VPINSRW        $0x04, 98(BX), X1, X1
-	VPINSRW        $0x01, 96(SI), X1, X1
-	VPINSRW        $0x05, 98(SI), X1, X1
-	VPINSRW        $0x02, 96(DI), X1, X1
-	VPINSRW        $0x06, 98(DI), X1, X1
-	VPINSRW        $0x03, 96(R8), X1, X1
-	VPINSRW        $0x07, 98(R8), X1, X1
+	VPINSRW        $0x00, 96(AX), X1, X1
+	VPINSRW        $0x04, 98(AX), X1, X1
+	VPINSRW        $0x01, 96(DX), X1, X1
+	VPINSRW        $0x05, 98(DX), X1, X1
+	VPINSRW        $0x02, 96(BX), X1, X1
+	VPINSRW        $0x06, 98(BX), X1, X1
+	VPINSRW        $0x03, 96(CX), X1, X1
+	VPINSRW        $0x07, 98(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   272(R10), X1
+	VBROADCASTSS   272(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   304(R10), X1
+	VBROADCASTSS   304(DI), X1
 	VFMADD231PS    X2, X1, X0
-	PREFETCHT0     120(BX)(CX*1)
-	VBROADCASTI128 128(BX), Y1
+	PREFETCHT0     2168(AX)
+	VBROADCASTI128 128(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   124(BX), Y2
+	VPBROADCASTD   124(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -6114,11 +6004,11 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     160(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	PREFETCHT0     120(SI)(CX*1)
-	VBROADCASTI128 128(SI), Y2
+	PREFETCHT0     2168(DX)
+	VBROADCASTI128 128(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   124(SI), Y3
+	VPBROADCASTD   124(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -6126,11 +6016,11 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     160(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0     120(DI)(CX*1)
-	VBROADCASTI128 128(DI), Y3
+	PREFETCHT0     2168(BX)
+	VBROADCASTI128 128(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   124(DI), Y4
+	VPBROADCASTD   124(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -6138,11 +6028,11 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     160(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0     120(R8)(CX*1)
-	VBROADCASTI128 128(R8), Y4
+	PREFETCHT0     2168(CX)
+	VBROADCASTI128 128(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   124(R8), Y5
+	VPBROADCASTD   124(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -6157,25 +6047,25 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 120(BX), X1, X1
-	VPINSRW        $0x04, 122(BX), X1, X1
-	VPINSRW        $0x01, 120(SI), X1, X1
-	VPINSRW        $0x05, 122(SI), X1, X1
-	VPINSRW        $0x02, 120(DI), X1, X1
-	VPINSRW        $0x06, 122(DI), X1, X1
-	VPINSRW        $0x03, 120(R8), X1, X1
-	VPINSRW        $0x07, 122(R8), X1, X1
+	VPINSRW        $0x00, 120(AX), X1, X1
+	VPINSRW        $0x04, 122(AX), X1, X1
+	VPINSRW        $0x01, 120(DX), X1, X1
+	VPINSRW        $0x05, 122(DX), X1, X1
+	VPINSRW        $0x02, 120(BX), X1, X1
+	VPINSRW        $0x06, 122(BX), X1, X1
+	VPINSRW        $0x03, 120(CX), X1, X1
+	VPINSRW        $0x07, 122(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   276(R10), X1
+	VBROADCASTSS   276(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   308(R10), X1
+	VBROADCASTSS   308(DI), X1
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 152(BX), Y1
+	VBROADCASTI128 152(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   148(BX), Y2
+	VPBROADCASTD   148(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -6183,10 +6073,10 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     192(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	VBROADCASTI128 152(SI), Y2
+	VBROADCASTI128 152(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   148(SI), Y3
+	VPBROADCASTD   148(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -6194,10 +6084,10 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     192(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 152(DI), Y3
+	VBROADCASTI128 152(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   148(DI), Y4
+	VPBROADCASTD   148(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -6205,10 +6095,10 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     192(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 152(R8), Y4
+	VBROADCASTI128 152(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   148(R8), Y5
+	VPBROADCASTD   148(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -6223,26 +6113,26 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 144(BX), X1, X1
-	VPINSRW        $0x04, 146(BX), X1, X1
-	VPINSRW        $0x01, 144(SI), X1, X1
-	VPINSRW        $0x05, 146(SI), X1, X1
-	VPINSRW        $0x02, 144(DI), X1, X1
-	VPINSRW        $0x06, 146(DI), X1, X1
-	VPINSRW        $0x03, 144(R8), X1, X1
-	VPINSRW        $0x07, 146(R8), X1, X1
+	VPINSRW        $0x00, 144(AX), X1, X1
+	VPINSRW        $0x04, 146(AX), X1, X1
+	VPINSRW        $0x01, 144(DX), X1, X1
+	VPINSRW        $0x05, 146(DX), X1, X1
+	VPINSRW        $0x02, 144(BX), X1, X1
+	VPINSRW        $0x06, 146(BX), X1, X1
+	VPINSRW        $0x03, 144(CX), X1, X1
+	VPINSRW        $0x07, 146(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   280(R10), X1
+	VBROADCASTSS   280(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   312(R10), X1
+	VBROADCASTSS   312(DI), X1
 	VFMADD231PS    X2, X1, X0
-	PREFETCHT0     168(BX)(CX*1)
-	VBROADCASTI128 176(BX), Y1
+	PREFETCHT0     2216(AX)
+	VBROADCASTI128 176(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
-	VPBROADCASTD   172(BX), Y2
+	VPBROADCASTD   172(AX), Y2
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable34<>+0(SB), Y2, Y2
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y2, Y2
@@ -6250,11 +6140,11 @@ near:
 	VPOR           Y2, Y1, Y1
 	VPMADDUBSW     224(SP), Y1, Y1
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y1, Y1
-	PREFETCHT0     168(SI)(CX*1)
-	VBROADCASTI128 176(SI), Y2
+	PREFETCHT0     2216(DX)
+	VBROADCASTI128 176(DX), Y2
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y2, Y2
 	VPAND          avx2gemvTable4<>+0(SB), Y2, Y2
-	VPBROADCASTD   172(SI), Y3
+	VPBROADCASTD   172(DX), Y3
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable34<>+0(SB), Y3, Y3
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y3, Y3
@@ -6262,11 +6152,11 @@ near:
 	VPOR           Y3, Y2, Y2
 	VPMADDUBSW     224(SP), Y2, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0     168(DI)(CX*1)
-	VBROADCASTI128 176(DI), Y3
+	PREFETCHT0     2216(BX)
+	VBROADCASTI128 176(BX), Y3
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y3, Y3
 	VPAND          avx2gemvTable4<>+0(SB), Y3, Y3
-	VPBROADCASTD   172(DI), Y4
+	VPBROADCASTD   172(BX), Y4
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable34<>+0(SB), Y4, Y4
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y4, Y4
@@ -6274,11 +6164,11 @@ near:
 	VPOR           Y4, Y3, Y3
 	VPMADDUBSW     224(SP), Y3, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0     168(R8)(CX*1)
-	VBROADCASTI128 176(R8), Y4
+	PREFETCHT0     2216(CX)
+	VBROADCASTI128 176(CX), Y4
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y4, Y4
 	VPAND          avx2gemvTable4<>+0(SB), Y4, Y4
-	VPBROADCASTD   172(R8), Y5
+	VPBROADCASTD   172(CX), Y5
 	VPSHUFB        avx2gemvTable33<>+0(SB), Y5, Y5
 	VPAND          avx2gemvTable34<>+0(SB), Y5, Y5
 	VPCMPEQB       avx2gemvTable34<>+0(SB), Y5, Y5
@@ -6293,27 +6183,27 @@ near:
 	VPADDD         X1, X2, X2
 	VCVTDQ2PS      X2, X2
 	VPXOR          X1, X1, X1
-	VPINSRW        $0x00, 168(BX), X1, X1
-	VPINSRW        $0x04, 170(BX), X1, X1
-	VPINSRW        $0x01, 168(SI), X1, X1
-	VPINSRW        $0x05, 170(SI), X1, X1
-	VPINSRW        $0x02, 168(DI), X1, X1
-	VPINSRW        $0x06, 170(DI), X1, X1
-	VPINSRW        $0x03, 168(R8), X1, X1
-	VPINSRW        $0x07, 170(R8), X1, X1
+	VPINSRW        $0x00, 168(AX), X1, X1
+	VPINSRW        $0x04, 170(AX), X1, X1
+	VPINSRW        $0x01, 168(DX), X1, X1
+	VPINSRW        $0x05, 170(DX), X1, X1
+	VPINSRW        $0x02, 168(BX), X1, X1
+	VPINSRW        $0x06, 170(BX), X1, X1
+	VPINSRW        $0x03, 168(CX), X1, X1
+	VPINSRW        $0x07, 170(CX), X1, X1
 	VCVTPH2PS      X1, Y3
-	VBROADCASTSS   284(R10), X1
+	VBROADCASTSS   284(DI), X1
 	VMULPS         X3, X1, X1
 	VFMADD231PS    X1, X2, X0
 	VEXTRACTF128   $0x01, Y3, X2
-	VBROADCASTSS   316(R10), X1
+	VBROADCASTSS   316(DI), X1
 	VFMADD231PS    X2, X1, X0
-	ADDQ           R11, R10
+	ADDQ           R8, DI
+	ADDQ           $0x000000c0, AX
+	ADDQ           $0x000000c0, DX
 	ADDQ           $0x000000c0, BX
-	ADDQ           $0x000000c0, SI
-	ADDQ           $0x000000c0, DI
-	ADDQ           $0x000000c0, R8
-	DECQ           R9
+	ADDQ           $0x000000c0, CX
+	DECQ           SI
 	JNZ            turn
 	MOVQ           out+0(FP), AX
 	VMOVUPS        X0, (AX)
@@ -6321,47 +6211,37 @@ near:
 	RET
 
 // func gemvIQ4_NLAVX2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvIQ4_NLAVX2(SB), NOSPLIT, $288-48
-	MOVQ    w+8(FP), BX
-	MOVQ    stride+16(FP), AX
-	LEAQ    (BX)(AX*1), SI
-	LEAQ    (SI)(AX*1), DI
-	LEAQ    (DI)(AX*1), R8
-	LEAQ    (AX)(AX*2), DX
-	MOVQ    supers+40(FP), R9
-	MOVQ    $0x0000000f, AX
-	CMPQ    AX, R9
-	CMOVQGT R9, AX
-	IMUL3Q  $0x00000090, AX, CX
-	MOVQ    act+24(FP), R10
-	MOVQ    step+32(FP), R11
-	VPXOR   X0, X0, X0
+	MOVQ  w+8(FP), AX
+	MOVQ  stride+16(FP), CX
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), BX
+	LEAQ  (BX)(CX*1), CX
+	MOVQ  supers+40(FP), SI
+	MOVQ  act+24(FP), DI
+	MOVQ  step+32(FP), R8
+	VPXOR X0, X0, X0
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
 	VMOVDQU        avx2gemvTable0<>+0(SB), Y1
-	VPXOR          (R10), Y1, Y2
+	VPXOR          (DI), Y1, Y2
 	VMOVDQU        Y2, (SP)
-	VPXOR          32(R10), Y1, Y2
+	VPXOR          32(DI), Y1, Y2
 	VMOVDQU        Y2, 32(SP)
-	VPXOR          64(R10), Y1, Y2
+	VPXOR          64(DI), Y1, Y2
 	VMOVDQU        Y2, 64(SP)
-	VPXOR          96(R10), Y1, Y2
+	VPXOR          96(DI), Y1, Y2
 	VMOVDQU        Y2, 96(SP)
-	VPXOR          128(R10), Y1, Y2
+	VPXOR          128(DI), Y1, Y2
 	VMOVDQU        Y2, 128(SP)
-	VPXOR          160(R10), Y1, Y2
+	VPXOR          160(DI), Y1, Y2
 	VMOVDQU        Y2, 160(SP)
-	VPXOR          192(R10), Y1, Y2
+	VPXOR          192(DI), Y1, Y2
 	VMOVDQU        Y2, 192(SP)
-	VPXOR          224(R10), Y1, Y1
+	VPXOR          224(DI), Y1, Y1
 	VMOVDQU        Y1, 224(SP)
-	VBROADCASTI128 2(BX), Y1
+	VBROADCASTI128 2(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y2
@@ -6371,7 +6251,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y2, Y1, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 2(SI), Y1
+	VBROADCASTI128 2(DX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y3
@@ -6381,7 +6261,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y3, Y1, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 2(DI), Y1
+	VBROADCASTI128 2(BX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -6391,7 +6271,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y4, Y1, Y4
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y4, Y4
-	VBROADCASTI128 2(R8), Y1
+	VBROADCASTI128 2(CX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y5
@@ -6408,15 +6288,15 @@ near:
 	VPADDD         X2, X1, X1
 	VCVTDQ2PS      X1, X1
 	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, (BX), X2, X2
-	VPINSRW        $0x01, (SI), X2, X2
-	VPINSRW        $0x02, (DI), X2, X2
-	VPINSRW        $0x03, (R8), X2, X2
+	VPINSRW        $0x00, (AX), X2, X2
+	VPINSRW        $0x01, (DX), X2, X2
+	VPINSRW        $0x02, (BX), X2, X2
+	VPINSRW        $0x03, (CX), X2, X2
 	VCVTPH2PS      X2, Y3
-	VBROADCASTSS   256(R10), X2
+	VBROADCASTSS   256(DI), X2
 	VMULPS         X3, X2, X2
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 20(BX), Y1
+	VBROADCASTI128 20(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y2
@@ -6426,7 +6306,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y2, Y1, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 20(SI), Y1
+	VBROADCASTI128 20(DX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y3
@@ -6436,7 +6316,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y3, Y1, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 20(DI), Y1
+	VBROADCASTI128 20(BX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -6446,7 +6326,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y4, Y1, Y4
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y4, Y4
-	VBROADCASTI128 20(R8), Y1
+	VBROADCASTI128 20(CX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y5
@@ -6463,15 +6343,15 @@ near:
 	VPADDD         X2, X1, X1
 	VCVTDQ2PS      X1, X1
 	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, 18(BX), X2, X2
-	VPINSRW        $0x01, 18(SI), X2, X2
-	VPINSRW        $0x02, 18(DI), X2, X2
-	VPINSRW        $0x03, 18(R8), X2, X2
+	VPINSRW        $0x00, 18(AX), X2, X2
+	VPINSRW        $0x01, 18(DX), X2, X2
+	VPINSRW        $0x02, 18(BX), X2, X2
+	VPINSRW        $0x03, 18(CX), X2, X2
 	VCVTPH2PS      X2, Y3
-	VBROADCASTSS   260(R10), X2
+	VBROADCASTSS   260(DI), X2
 	VMULPS         X3, X2, X2
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 38(BX), Y1
+	VBROADCASTI128 38(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y2
@@ -6481,7 +6361,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y2, Y1, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 38(SI), Y1
+	VBROADCASTI128 38(DX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y3
@@ -6491,7 +6371,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y3, Y1, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 38(DI), Y1
+	VBROADCASTI128 38(BX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -6501,7 +6381,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y4, Y1, Y4
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y4, Y4
-	VBROADCASTI128 38(R8), Y1
+	VBROADCASTI128 38(CX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y5
@@ -6518,16 +6398,16 @@ near:
 	VPADDD         X2, X1, X1
 	VCVTDQ2PS      X1, X1
 	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, 36(BX), X2, X2
-	VPINSRW        $0x01, 36(SI), X2, X2
-	VPINSRW        $0x02, 36(DI), X2, X2
-	VPINSRW        $0x03, 36(R8), X2, X2
+	VPINSRW        $0x00, 36(AX), X2, X2
+	VPINSRW        $0x01, 36(DX), X2, X2
+	VPINSRW        $0x02, 36(BX), X2, X2
+	VPINSRW        $0x03, 36(CX), X2, X2
 	VCVTPH2PS      X2, Y3
-	VBROADCASTSS   264(R10), X2
+	VBROADCASTSS   264(DI), X2
 	VMULPS         X3, X2, X2
 	VFMADD231PS    X2, X1, X0
-	PREFETCHT0     54(BX)(CX*1)
-	VBROADCASTI128 56(BX), Y1
+	PREFETCHT0     2102(AX)
+	VBROADCASTI128 56(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y2
@@ -6537,8 +6417,8 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y2, Y1, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0     54(SI)(CX*1)
-	VBROADCASTI128 56(SI), Y1
+	PREFETCHT0     2102(DX)
+	VBROADCASTI128 56(DX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y3
@@ -6548,8 +6428,8 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y3, Y1, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0     54(DI)(CX*1)
-	VBROADCASTI128 56(DI), Y1
+	PREFETCHT0     2102(BX)
+	VBROADCASTI128 56(BX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -6559,8 +6439,8 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y4, Y1, Y4
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y4, Y4
-	PREFETCHT0     54(R8)(CX*1)
-	VBROADCASTI128 56(R8), Y1
+	PREFETCHT0     2102(CX)
+	VBROADCASTI128 56(CX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y5
@@ -6577,15 +6457,15 @@ near:
 	VPADDD         X2, X1, X1
 	VCVTDQ2PS      X1, X1
 	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, 54(BX), X2, X2
-	VPINSRW        $0x01, 54(SI), X2, X2
-	VPINSRW        $0x02, 54(DI), X2, X2
-	VPINSRW        $0x03, 54(R8), X2, X2
+	VPINSRW        $0x00, 54(AX), X2, X2
+	VPINSRW        $0x01, 54(DX), X2, X2
+	VPINSRW        $0x02, 54(BX), X2, X2
+	VPINSRW        $0x03, 54(CX), X2, X2
 	VCVTPH2PS      X2, Y3
-	VBROADCASTSS   268(R10), X2
+	VBROADCASTSS   268(DI), X2
 	VMULPS         X3, X2, X2
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 74(BX), Y1
+	VBROADCASTI128 74(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y2
@@ -6595,7 +6475,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y2, Y1, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 74(SI), Y1
+	VBROADCASTI128 74(DX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y3
@@ -6605,7 +6485,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y3, Y1, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 74(DI), Y1
+	VBROADCASTI128 74(BX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -6615,7 +6495,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y4, Y1, Y4
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y4, Y4
-	VBROADCASTI128 74(R8), Y1
+	VBROADCASTI128 74(CX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y5
@@ -6632,15 +6512,15 @@ near:
 	VPADDD         X2, X1, X1
 	VCVTDQ2PS      X1, X1
 	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, 72(BX), X2, X2
-	VPINSRW        $0x01, 72(SI), X2, X2
-	VPINSRW        $0x02, 72(DI), X2, X2
-	VPINSRW        $0x03, 72(R8), X2, X2
+	VPINSRW        $0x00, 72(AX), X2, X2
+	VPINSRW        $0x01, 72(DX), X2, X2
+	VPINSRW        $0x02, 72(BX), X2, X2
+	VPINSRW        $0x03, 72(CX), X2, X2
 	VCVTPH2PS      X2, Y3
-	VBROADCASTSS   272(R10), X2
+	VBROADCASTSS   272(DI), X2
 	VMULPS         X3, X2, X2
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 92(BX), Y1
+	VBROADCASTI128 92(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y2
@@ -6650,7 +6530,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y2, Y1, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 92(SI), Y1
+	VBROADCASTI128 92(DX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y3
@@ -6660,7 +6540,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y3, Y1, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 92(DI), Y1
+	VBROADCASTI128 92(BX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -6670,7 +6550,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y4, Y1, Y4
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y4, Y4
-	VBROADCASTI128 92(R8), Y1
+	VBROADCASTI128 92(CX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y5
@@ -6687,15 +6567,15 @@ near:
 	VPADDD         X2, X1, X1
 	VCVTDQ2PS      X1, X1
 	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, 90(BX), X2, X2
-	VPINSRW        $0x01, 90(SI), X2, X2
-	VPINSRW        $0x02, 90(DI), X2, X2
-	VPINSRW        $0x03, 90(R8), X2, X2
+	VPINSRW        $0x00, 90(AX), X2, X2
+	VPINSRW        $0x01, 90(DX), X2, X2
+	VPINSRW        $0x02, 90(BX), X2, X2
+	VPINSRW        $0x03, 90(CX), X2, X2
 	VCVTPH2PS      X2, Y3
-	VBROADCASTSS   276(R10), X2
+	VBROADCASTSS   276(DI), X2
 	VMULPS         X3, X2, X2
 	VFMADD231PS    X2, X1, X0
-	VBROADCASTI128 110(BX), Y1
+	VBROADCASTI128 110(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y2
@@ -6705,7 +6585,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y2, Y1, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	VBROADCASTI128 110(SI), Y1
+	VBROADCASTI128 110(DX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y3
@@ -6715,7 +6595,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y3, Y1, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	VBROADCASTI128 110(DI), Y1
+	VBROADCASTI128 110(BX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -6725,7 +6605,7 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y4, Y1, Y4
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y4, Y4
-	VBROADCASTI128 110(R8), Y1
+	VBROADCASTI128 110(CX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y5
@@ -6742,16 +6622,16 @@ near:
 	VPADDD         X2, X1, X1
 	VCVTDQ2PS      X1, X1
 	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, 108(BX), X2, X2
-	VPINSRW        $0x01, 108(SI), X2, X2
-	VPINSRW        $0x02, 108(DI), X2, X2
-	VPINSRW        $0x03, 108(R8), X2, X2
+	VPINSRW        $0x00, 108(AX), X2, X2
+	VPINSRW        $0x01, 108(DX), X2, X2
+	VPINSRW        $0x02, 108(BX), X2, X2
+	VPINSRW        $0x03, 108(CX), X2, X2
 	VCVTPH2PS      X2, Y3
-	VBROADCASTSS   280(R10), X2
+	VBROADCASTSS   280(DI), X2
 	VMULPS         X3, X2, X2
 	VFMADD231PS    X2, X1, X0
-	PREFETCHT0     126(BX)(CX*1)
-	VBROADCASTI128 128(BX), Y1
+	PREFETCHT0     2174(AX)
+	VBROADCASTI128 128(AX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y2
@@ -6761,8 +6641,8 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y2, Y1, Y2
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y2, Y2
-	PREFETCHT0     126(SI)(CX*1)
-	VBROADCASTI128 128(SI), Y1
+	PREFETCHT0     2174(DX)
+	VBROADCASTI128 128(DX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y3
@@ -6772,8 +6652,8 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y3, Y1, Y3
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y3, Y3
-	PREFETCHT0     126(DI)(CX*1)
-	VBROADCASTI128 128(DI), Y1
+	PREFETCHT0     2174(BX)
+	VBROADCASTI128 128(BX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y4
@@ -6783,8 +6663,8 @@ near:
 	VPABSB         Y1, Y1
 	VPMADDUBSW     Y4, Y1, Y4
 	VPMADDWD       avx2gemvTable32<>+0(SB), Y4, Y4
-	PREFETCHT0     126(R8)(CX*1)
-	VBROADCASTI128 128(R8), Y1
+	PREFETCHT0     2174(CX)
+	VBROADCASTI128 128(CX), Y1
 	VPSRLVD        avx2gemvTable30<>+0(SB), Y1, Y1
 	VPAND          avx2gemvTable4<>+0(SB), Y1, Y1
 	VMOVDQU        avx2gemvTable31<>+0(SB), Y5
@@ -6801,20 +6681,20 @@ near:
 	VPADDD         X2, X1, X1
 	VCVTDQ2PS      X1, X1
 	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, 126(BX), X2, X2
-	VPINSRW        $0x01, 126(SI), X2, X2
-	VPINSRW        $0x02, 126(DI), X2, X2
-	VPINSRW        $0x03, 126(R8), X2, X2
+	VPINSRW        $0x00, 126(AX), X2, X2
+	VPINSRW        $0x01, 126(DX), X2, X2
+	VPINSRW        $0x02, 126(BX), X2, X2
+	VPINSRW        $0x03, 126(CX), X2, X2
 	VCVTPH2PS      X2, Y3
-	VBROADCASTSS   284(R10), X2
+	VBROADCASTSS   284(DI), X2
 	VMULPS         X3, X2, X2
 	VFMADD231PS    X2, X1, X0
-	ADDQ           R11, R10
+	ADDQ           R8, DI
+	ADDQ           $0x00000090, AX
+	ADDQ           $0x00000090, DX
 	ADDQ           $0x00000090, BX
-	ADDQ           $0x00000090, SI
-	ADDQ           $0x00000090, DI
-	ADDQ           $0x00000090, R8
-	DECQ           R9
+	ADDQ           $0x00000090, CX
+	DECQ           SI
 	JNZ            turn
 	MOVQ           out+0(FP), AX
 	VMOVUPS        X0, (AX)

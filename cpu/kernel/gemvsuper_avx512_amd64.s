@@ -5,47 +5,37 @@
 #include "textflag.h"
 
 // func gemvQ4_KT1(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ4_KT1(SB), NOSPLIT, $64-48
-	MOVQ         w+8(FP), BX
-	MOVQ         stride+16(FP), AX
-	LEAQ         (BX)(AX*1), SI
-	LEAQ         (SI)(AX*1), DI
-	LEAQ         (DI)(AX*1), R8
-	LEAQ         (AX)(AX*2), DX
-	MOVQ         supers+40(FP), R9
-	MOVQ         $0x0000000f, AX
-	CMPQ         AX, R9
-	CMOVQGT      R9, AX
-	IMUL3Q       $0x00000090, AX, CX
-	MOVQ         act+24(FP), R10
-	MOVQ         step+32(FP), R11
+	MOVQ         w+8(FP), AX
+	MOVQ         stride+16(FP), CX
+	LEAQ         (AX)(CX*1), DX
+	LEAQ         (DX)(CX*1), BX
+	LEAQ         (BX)(CX*1), CX
+	MOVQ         supers+40(FP), SI
+	MOVQ         act+24(FP), DI
+	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable0<>+0(SB), Z0
 	VPXORD       X1, X1, X1
 	VPXORD       Z2, Z2, Z2
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVDQU32       (R10), Y3
-	VINSERTI64X4    $0x01, 64(R10), Z3, Z3
+	VMOVDQU32       (DI), Y3
+	VINSERTI64X4    $0x01, 64(DI), Z3, Z3
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z3, Z3
-	VMOVDQU32       32(R10), Y4
-	VINSERTI64X4    $0x01, 96(R10), Z4, Z4
+	VMOVDQU32       32(DI), Y4
+	VINSERTI64X4    $0x01, 96(DI), Z4, Z4
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z4, Z4
-	VMOVDQU32       128(R10), Y5
-	VINSERTI64X4    $0x01, 192(R10), Z5, Z5
+	VMOVDQU32       128(DI), Y5
+	VINSERTI64X4    $0x01, 192(DI), Z5, Z5
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z5, Z5
-	VMOVDQU32       160(R10), Y6
-	VINSERTI64X4    $0x01, 224(R10), Z6, Z6
+	VMOVDQU32       160(DI), Y6
+	VINSERTI64X4    $0x01, 224(DI), Z6, Z6
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z6, Z6
-	VMOVDQU32       (BX), X7
-	VINSERTI32X4    $0x01, (SI), Z7, Z7
-	VINSERTI32X4    $0x02, (DI), Z7, Z7
-	VINSERTI32X4    $0x03, (R8), Z7, Z7
+	VMOVDQU32       (AX), X7
+	VINSERTI32X4    $0x01, (DX), Z7, Z7
+	VINSERTI32X4    $0x02, (BX), Z7, Z7
+	VINSERTI32X4    $0x03, (CX), Z7, Z7
 	VMOVDQU32       gemvsuperTable2<>+0(SB), Z8
 	VPERMW          Z7, Z8, Z8
 	VCVTPH2PS       X8, Y9
@@ -58,7 +48,7 @@ near:
 	VPTERNLOGD      $0xf8, gemvsuperTable5<>+0(SB), Z7, Z8
 	VPUNPCKHBW      Z2, Z8, Z7
 	VPUNPCKLBW      Z2, Z8, Z8
-	VBROADCASTI32X4 352(R10), Z11
+	VBROADCASTI32X4 352(DI), Z11
 	VPMADDWD        Z11, Z7, Z11
 	VPSHUFD         $0x4e, Z11, Z7
 	VPADDD          Z7, Z11, Z11
@@ -66,10 +56,10 @@ near:
 	VPADDD          Z7, Z11, Z11
 	VMOVDQU32       gemvsuperTable6<>+0(SB), Z7
 	VPERMD          Z11, Z7, Z7
-	PREFETCHT0      (BX)(CX*1)
-	PREFETCHT0      64(BX)(CX*1)
-	PREFETCHT0      128(BX)(CX*1)
-	VMOVDQU32       16(BX), Z11
+	PREFETCHT0      2048(AX)
+	PREFETCHT0      2112(AX)
+	PREFETCHT0      2176(AX)
+	VMOVDQU32       16(AX), Z11
 	VPANDD          Z0, Z11, Z12
 	VPSRLW          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
@@ -81,7 +71,7 @@ near:
 	VPERMW          Z8, Z13, Z13
 	VPMADDUBSW      Z4, Z11, Z11
 	VPDPWSSD        Z13, Z11, Z12
-	VMOVDQU32       80(BX), Z11
+	VMOVDQU32       80(AX), Z11
 	VPANDD          Z0, Z11, Z13
 	VPSRLW          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
@@ -93,10 +83,10 @@ near:
 	VPERMW          Z8, Z13, Z13
 	VPMADDUBSW      Z6, Z11, Z11
 	VPDPWSSD        Z13, Z11, Z12
-	PREFETCHT0      (SI)(CX*1)
-	PREFETCHT0      64(SI)(CX*1)
-	PREFETCHT0      128(SI)(CX*1)
-	VMOVDQU32       16(SI), Z11
+	PREFETCHT0      2048(DX)
+	PREFETCHT0      2112(DX)
+	PREFETCHT0      2176(DX)
+	VMOVDQU32       16(DX), Z11
 	VPANDD          Z0, Z11, Z13
 	VPSRLW          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
@@ -108,7 +98,7 @@ near:
 	VPERMW          Z8, Z14, Z14
 	VPMADDUBSW      Z4, Z11, Z11
 	VPDPWSSD        Z14, Z11, Z13
-	VMOVDQU32       80(SI), Z11
+	VMOVDQU32       80(DX), Z11
 	VPANDD          Z0, Z11, Z14
 	VPSRLW          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
@@ -120,10 +110,10 @@ near:
 	VPERMW          Z8, Z14, Z14
 	VPMADDUBSW      Z6, Z11, Z11
 	VPDPWSSD        Z14, Z11, Z13
-	PREFETCHT0      (DI)(CX*1)
-	PREFETCHT0      64(DI)(CX*1)
-	PREFETCHT0      128(DI)(CX*1)
-	VMOVDQU32       16(DI), Z11
+	PREFETCHT0      2048(BX)
+	PREFETCHT0      2112(BX)
+	PREFETCHT0      2176(BX)
+	VMOVDQU32       16(BX), Z11
 	VPANDD          Z0, Z11, Z14
 	VPSRLW          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
@@ -135,7 +125,7 @@ near:
 	VPERMW          Z8, Z15, Z15
 	VPMADDUBSW      Z4, Z11, Z11
 	VPDPWSSD        Z15, Z11, Z14
-	VMOVDQU32       80(DI), Z11
+	VMOVDQU32       80(BX), Z11
 	VPANDD          Z0, Z11, Z15
 	VPSRLW          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
@@ -147,10 +137,10 @@ near:
 	VPERMW          Z8, Z15, Z15
 	VPMADDUBSW      Z6, Z11, Z11
 	VPDPWSSD        Z15, Z11, Z14
-	PREFETCHT0      (R8)(CX*1)
-	PREFETCHT0      64(R8)(CX*1)
-	PREFETCHT0      128(R8)(CX*1)
-	VMOVDQU32       16(R8), Z11
+	PREFETCHT0      2048(CX)
+	PREFETCHT0      2112(CX)
+	PREFETCHT0      2176(CX)
+	VMOVDQU32       16(CX), Z11
 	VPANDD          Z0, Z11, Z15
 	VPSRLW          $0x04, Z11, Z11
 	VPANDD          Z0, Z11, Z11
@@ -162,7 +152,7 @@ near:
 	VPERMW          Z8, Z15, Z15
 	VPMADDUBSW      Z4, Z11, Z4
 	VPDPWSSD        Z15, Z4, Z3
-	VMOVDQU32       80(R8), Z4
+	VMOVDQU32       80(CX), Z4
 	VPANDD          Z0, Z4, Z11
 	VPSRLW          $0x04, Z4, Z4
 	VPANDD          Z0, Z4, Z4
@@ -174,7 +164,7 @@ near:
 	VPERMW          Z8, Z5, Z5
 	VPMADDUBSW      Z6, Z4, Z4
 	VPDPWSSD        Z5, Z4, Z3
-	VBROADCASTSS    256(R10), X4
+	VBROADCASTSS    256(DI), X4
 	VPUNPCKLDQ      Z13, Z12, Z5
 	VPUNPCKHDQ      Z13, Z12, Z6
 	VPADDD          Z5, Z6, Z8
@@ -194,12 +184,12 @@ near:
 	VCVTDQ2PS       X7, X7
 	VMULPS          X4, X10, X3
 	VFNMADD231PS    X3, X7, X1
-	ADDQ            R11, R10
+	ADDQ            R8, DI
+	ADDQ            $0x00000090, AX
+	ADDQ            $0x00000090, DX
 	ADDQ            $0x00000090, BX
-	ADDQ            $0x00000090, SI
-	ADDQ            $0x00000090, DI
-	ADDQ            $0x00000090, R8
-	DECQ            R9
+	ADDQ            $0x00000090, CX
+	DECQ            SI
 	JNZ             turn
 	MOVQ            out+0(FP), AX
 	VMOVUPS         X1, (AX)
@@ -1605,60 +1595,50 @@ DATA gemvsuperTable22<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable22<>(SB), RODATA|NOPTR, $64
 
 // func gemvQ4_KT2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ4_KT2(SB), NOSPLIT, $64-48
-	MOVQ         w+8(FP), BX
-	MOVQ         stride+16(FP), AX
-	LEAQ         (BX)(AX*1), SI
-	LEAQ         (SI)(AX*1), DI
-	LEAQ         (DI)(AX*1), R8
-	LEAQ         (AX)(AX*2), DX
-	MOVQ         supers+40(FP), R9
-	MOVQ         $0x0000000f, AX
-	CMPQ         AX, R9
-	CMOVQGT      R9, AX
-	IMUL3Q       $0x00000090, AX, CX
-	MOVQ         act+24(FP), R10
-	MOVQ         step+32(FP), R11
+	MOVQ         w+8(FP), AX
+	MOVQ         stride+16(FP), CX
+	LEAQ         (AX)(CX*1), DX
+	LEAQ         (DX)(CX*1), BX
+	LEAQ         (BX)(CX*1), CX
+	MOVQ         supers+40(FP), SI
+	MOVQ         act+24(FP), DI
+	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable0<>+0(SB), Z0
 	VPXORD       X1, X1, X1
 	VPXORD       X2, X2, X2
 	VPXORD       Z3, Z3, Z3
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVDQU32       (R10), Y4
-	VINSERTI64X4    $0x01, 64(R10), Z4, Z4
+	VMOVDQU32       (DI), Y4
+	VINSERTI64X4    $0x01, 64(DI), Z4, Z4
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z4, Z4
-	VMOVDQU32       32(R10), Y5
-	VINSERTI64X4    $0x01, 96(R10), Z5, Z5
+	VMOVDQU32       32(DI), Y5
+	VINSERTI64X4    $0x01, 96(DI), Z5, Z5
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z5, Z5
-	VMOVDQU32       128(R10), Y6
-	VINSERTI64X4    $0x01, 192(R10), Z6, Z6
+	VMOVDQU32       128(DI), Y6
+	VINSERTI64X4    $0x01, 192(DI), Z6, Z6
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z6, Z6
-	VMOVDQU32       160(R10), Y7
-	VINSERTI64X4    $0x01, 224(R10), Z7, Z7
+	VMOVDQU32       160(DI), Y7
+	VINSERTI64X4    $0x01, 224(DI), Z7, Z7
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z7, Z7
-	VMOVDQU32       384(R10), Y8
-	VINSERTI64X4    $0x01, 448(R10), Z8, Z8
+	VMOVDQU32       384(DI), Y8
+	VINSERTI64X4    $0x01, 448(DI), Z8, Z8
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z8, Z8
-	VMOVDQU32       416(R10), Y9
-	VINSERTI64X4    $0x01, 480(R10), Z9, Z9
+	VMOVDQU32       416(DI), Y9
+	VINSERTI64X4    $0x01, 480(DI), Z9, Z9
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z9, Z9
-	VMOVDQU32       512(R10), Y10
-	VINSERTI64X4    $0x01, 576(R10), Z10, Z10
+	VMOVDQU32       512(DI), Y10
+	VINSERTI64X4    $0x01, 576(DI), Z10, Z10
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z10, Z10
-	VMOVDQU32       544(R10), Y11
-	VINSERTI64X4    $0x01, 608(R10), Z11, Z11
+	VMOVDQU32       544(DI), Y11
+	VINSERTI64X4    $0x01, 608(DI), Z11, Z11
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z11, Z11
-	VMOVDQU32       (BX), X12
-	VINSERTI32X4    $0x01, (SI), Z12, Z12
-	VINSERTI32X4    $0x02, (DI), Z12, Z12
-	VINSERTI32X4    $0x03, (R8), Z12, Z12
+	VMOVDQU32       (AX), X12
+	VINSERTI32X4    $0x01, (DX), Z12, Z12
+	VINSERTI32X4    $0x02, (BX), Z12, Z12
+	VINSERTI32X4    $0x03, (CX), Z12, Z12
 	VMOVDQU32       gemvsuperTable2<>+0(SB), Z13
 	VPERMW          Z12, Z13, Z13
 	VCVTPH2PS       X13, Y14
@@ -1671,7 +1651,7 @@ near:
 	VPTERNLOGD      $0xf8, gemvsuperTable5<>+0(SB), Z12, Z13
 	VPUNPCKHBW      Z3, Z13, Z12
 	VPUNPCKLBW      Z3, Z13, Z13
-	VBROADCASTI32X4 352(R10), Z16
+	VBROADCASTI32X4 352(DI), Z16
 	VPMADDWD        Z16, Z12, Z16
 	VPSHUFD         $0x4e, Z16, Z17
 	VPADDD          Z17, Z16, Z16
@@ -1679,7 +1659,7 @@ near:
 	VPADDD          Z17, Z16, Z16
 	VMOVDQU32       gemvsuperTable6<>+0(SB), Z17
 	VPERMD          Z16, Z17, Z17
-	VBROADCASTI32X4 736(R10), Z16
+	VBROADCASTI32X4 736(DI), Z16
 	VPMADDWD        Z16, Z12, Z16
 	VPSHUFD         $0x4e, Z16, Z12
 	VPADDD          Z12, Z16, Z16
@@ -1687,10 +1667,10 @@ near:
 	VPADDD          Z12, Z16, Z16
 	VMOVDQU32       gemvsuperTable6<>+0(SB), Z12
 	VPERMD          Z16, Z12, Z12
-	PREFETCHT0      (BX)(CX*1)
-	PREFETCHT0      64(BX)(CX*1)
-	PREFETCHT0      128(BX)(CX*1)
-	VMOVDQU32       16(BX), Z16
+	PREFETCHT0      2048(AX)
+	PREFETCHT0      2112(AX)
+	PREFETCHT0      2176(AX)
+	VMOVDQU32       16(AX), Z16
 	VPANDD          Z0, Z16, Z18
 	VPSRLW          $0x04, Z16, Z16
 	VPANDD          Z0, Z16, Z16
@@ -1706,7 +1686,7 @@ near:
 	VPDPWSSD        Z19, Z21, Z20
 	VPMADDUBSW      Z9, Z16, Z16
 	VPDPWSSD        Z19, Z16, Z18
-	VMOVDQU32       80(BX), Z16
+	VMOVDQU32       80(AX), Z16
 	VPANDD          Z0, Z16, Z19
 	VPSRLW          $0x04, Z16, Z16
 	VPANDD          Z0, Z16, Z16
@@ -1722,10 +1702,10 @@ near:
 	VPDPWSSD        Z19, Z21, Z20
 	VPMADDUBSW      Z11, Z16, Z16
 	VPDPWSSD        Z19, Z16, Z18
-	PREFETCHT0      (SI)(CX*1)
-	PREFETCHT0      64(SI)(CX*1)
-	PREFETCHT0      128(SI)(CX*1)
-	VMOVDQU32       16(SI), Z16
+	PREFETCHT0      2048(DX)
+	PREFETCHT0      2112(DX)
+	PREFETCHT0      2176(DX)
+	VMOVDQU32       16(DX), Z16
 	VPANDD          Z0, Z16, Z19
 	VPSRLW          $0x04, Z16, Z16
 	VPANDD          Z0, Z16, Z16
@@ -1741,7 +1721,7 @@ near:
 	VPDPWSSD        Z21, Z23, Z22
 	VPMADDUBSW      Z9, Z16, Z16
 	VPDPWSSD        Z21, Z16, Z19
-	VMOVDQU32       80(SI), Z16
+	VMOVDQU32       80(DX), Z16
 	VPANDD          Z0, Z16, Z21
 	VPSRLW          $0x04, Z16, Z16
 	VPANDD          Z0, Z16, Z16
@@ -1757,10 +1737,10 @@ near:
 	VPDPWSSD        Z21, Z23, Z22
 	VPMADDUBSW      Z11, Z16, Z16
 	VPDPWSSD        Z21, Z16, Z19
-	PREFETCHT0      (DI)(CX*1)
-	PREFETCHT0      64(DI)(CX*1)
-	PREFETCHT0      128(DI)(CX*1)
-	VMOVDQU32       16(DI), Z16
+	PREFETCHT0      2048(BX)
+	PREFETCHT0      2112(BX)
+	PREFETCHT0      2176(BX)
+	VMOVDQU32       16(BX), Z16
 	VPANDD          Z0, Z16, Z21
 	VPSRLW          $0x04, Z16, Z16
 	VPANDD          Z0, Z16, Z16
@@ -1776,7 +1756,7 @@ near:
 	VPDPWSSD        Z23, Z25, Z24
 	VPMADDUBSW      Z9, Z16, Z16
 	VPDPWSSD        Z23, Z16, Z21
-	VMOVDQU32       80(DI), Z16
+	VMOVDQU32       80(BX), Z16
 	VPANDD          Z0, Z16, Z23
 	VPSRLW          $0x04, Z16, Z16
 	VPANDD          Z0, Z16, Z16
@@ -1792,10 +1772,10 @@ near:
 	VPDPWSSD        Z23, Z25, Z24
 	VPMADDUBSW      Z11, Z16, Z16
 	VPDPWSSD        Z23, Z16, Z21
-	PREFETCHT0      (R8)(CX*1)
-	PREFETCHT0      64(R8)(CX*1)
-	PREFETCHT0      128(R8)(CX*1)
-	VMOVDQU32       16(R8), Z16
+	PREFETCHT0      2048(CX)
+	PREFETCHT0      2112(CX)
+	PREFETCHT0      2176(CX)
+	VMOVDQU32       16(CX), Z16
 	VPANDD          Z0, Z16, Z23
 	VPSRLW          $0x04, Z16, Z16
 	VPANDD          Z0, Z16, Z16
@@ -1811,7 +1791,7 @@ near:
 	VPDPWSSD        Z23, Z5, Z4
 	VPMADDUBSW      Z9, Z16, Z5
 	VPDPWSSD        Z23, Z5, Z8
-	VMOVDQU32       80(R8), Z5
+	VMOVDQU32       80(CX), Z5
 	VPANDD          Z0, Z5, Z9
 	VPSRLW          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
@@ -1827,7 +1807,7 @@ near:
 	VPDPWSSD        Z6, Z7, Z4
 	VPMADDUBSW      Z11, Z5, Z5
 	VPDPWSSD        Z6, Z5, Z8
-	VBROADCASTSS    256(R10), X5
+	VBROADCASTSS    256(DI), X5
 	VPUNPCKLDQ      Z22, Z20, Z6
 	VPUNPCKHDQ      Z22, Z20, Z7
 	VPADDD          Z6, Z7, Z9
@@ -1847,7 +1827,7 @@ near:
 	VCVTDQ2PS       X17, X17
 	VMULPS          X5, X15, X4
 	VFNMADD231PS    X4, X17, X1
-	VBROADCASTSS    640(R10), X4
+	VBROADCASTSS    640(DI), X4
 	VPUNPCKLDQ      Z19, Z18, Z5
 	VPUNPCKHDQ      Z19, Z18, Z6
 	VPADDD          Z5, Z6, Z7
@@ -1867,12 +1847,12 @@ near:
 	VCVTDQ2PS       X12, X12
 	VMULPS          X4, X15, X6
 	VFNMADD231PS    X6, X12, X2
-	ADDQ            R11, R10
+	ADDQ            R8, DI
+	ADDQ            $0x00000090, AX
+	ADDQ            $0x00000090, DX
 	ADDQ            $0x00000090, BX
-	ADDQ            $0x00000090, SI
-	ADDQ            $0x00000090, DI
-	ADDQ            $0x00000090, R8
-	DECQ            R9
+	ADDQ            $0x00000090, CX
+	DECQ            SI
 	JNZ             turn
 	MOVQ            out+0(FP), AX
 	VMOVUPS         X1, (AX)
@@ -1881,48 +1861,38 @@ near:
 	RET
 
 // func gemvQ5_KT1(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ5_KT1(SB), NOSPLIT, $64-48
-	MOVQ         w+8(FP), BX
-	MOVQ         stride+16(FP), AX
-	LEAQ         (BX)(AX*1), SI
-	LEAQ         (SI)(AX*1), DI
-	LEAQ         (DI)(AX*1), R8
-	LEAQ         (AX)(AX*2), DX
-	MOVQ         supers+40(FP), R9
-	MOVQ         $0x0000000c, AX
-	CMPQ         AX, R9
-	CMOVQGT      R9, AX
-	IMUL3Q       $0x000000b0, AX, CX
-	MOVQ         act+24(FP), R10
-	MOVQ         step+32(FP), R11
+	MOVQ         w+8(FP), AX
+	MOVQ         stride+16(FP), CX
+	LEAQ         (AX)(CX*1), DX
+	LEAQ         (DX)(CX*1), BX
+	LEAQ         (BX)(CX*1), CX
+	MOVQ         supers+40(FP), SI
+	MOVQ         act+24(FP), DI
+	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable0<>+0(SB), Z0
 	VPBROADCASTD gemvsuperTable23<>+0(SB), Z1
 	VPXORD       X2, X2, X2
 	VPXORD       Z3, Z3, Z3
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVDQU32       (R10), Y4
-	VINSERTI64X4    $0x01, 64(R10), Z4, Z4
+	VMOVDQU32       (DI), Y4
+	VINSERTI64X4    $0x01, 64(DI), Z4, Z4
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z4, Z4
-	VMOVDQU32       32(R10), Y5
-	VINSERTI64X4    $0x01, 96(R10), Z5, Z5
+	VMOVDQU32       32(DI), Y5
+	VINSERTI64X4    $0x01, 96(DI), Z5, Z5
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z5, Z5
-	VMOVDQU32       128(R10), Y6
-	VINSERTI64X4    $0x01, 192(R10), Z6, Z6
+	VMOVDQU32       128(DI), Y6
+	VINSERTI64X4    $0x01, 192(DI), Z6, Z6
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z6, Z6
-	VMOVDQU32       160(R10), Y7
-	VINSERTI64X4    $0x01, 224(R10), Z7, Z7
+	VMOVDQU32       160(DI), Y7
+	VINSERTI64X4    $0x01, 224(DI), Z7, Z7
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z7, Z7
-	VMOVDQU32       (BX), X8
-	VINSERTI32X4    $0x01, (SI), Z8, Z8
-	VINSERTI32X4    $0x02, (DI), Z8, Z8
-	VINSERTI32X4    $0x03, (R8), Z8, Z8
+	VMOVDQU32       (AX), X8
+	VINSERTI32X4    $0x01, (DX), Z8, Z8
+	VINSERTI32X4    $0x02, (BX), Z8, Z8
+	VINSERTI32X4    $0x03, (CX), Z8, Z8
 	VMOVDQU32       gemvsuperTable2<>+0(SB), Z9
 	VPERMW          Z8, Z9, Z9
 	VCVTPH2PS       X9, Y10
@@ -1935,7 +1905,7 @@ near:
 	VPTERNLOGD      $0xf8, gemvsuperTable5<>+0(SB), Z8, Z9
 	VPUNPCKHBW      Z3, Z9, Z8
 	VPUNPCKLBW      Z3, Z9, Z9
-	VBROADCASTI32X4 352(R10), Z12
+	VBROADCASTI32X4 352(DI), Z12
 	VPMADDWD        Z12, Z8, Z12
 	VPSHUFD         $0x4e, Z12, Z8
 	VPADDD          Z8, Z12, Z12
@@ -1943,11 +1913,11 @@ near:
 	VPADDD          Z8, Z12, Z12
 	VMOVDQU32       gemvsuperTable6<>+0(SB), Z8
 	VPERMD          Z12, Z8, Z8
-	PREFETCHT0      (BX)(CX*1)
-	PREFETCHT0      64(BX)(CX*1)
-	PREFETCHT0      128(BX)(CX*1)
-	VBROADCASTI64X4 16(BX), Z12
-	VMOVDQU32       48(BX), Z13
+	PREFETCHT0      2048(AX)
+	PREFETCHT0      2112(AX)
+	PREFETCHT0      2176(AX)
+	VBROADCASTI64X4 16(AX), Z12
+	VMOVDQU32       48(AX), Z13
 	VPANDD          Z0, Z13, Z14
 	VPSRLW          $0x04, Z13, Z13
 	VPANDD          Z0, Z13, Z13
@@ -1963,7 +1933,7 @@ near:
 	VPERMW          Z9, Z15, Z15
 	VPMADDUBSW      Z5, Z13, Z13
 	VPDPWSSD        Z15, Z13, Z14
-	VMOVDQU32       112(BX), Z13
+	VMOVDQU32       112(AX), Z13
 	VPANDD          Z0, Z13, Z15
 	VPSRLW          $0x04, Z13, Z13
 	VPANDD          Z0, Z13, Z13
@@ -1979,11 +1949,11 @@ near:
 	VPERMW          Z9, Z12, Z12
 	VPMADDUBSW      Z7, Z13, Z13
 	VPDPWSSD        Z12, Z13, Z14
-	PREFETCHT0      (SI)(CX*1)
-	PREFETCHT0      64(SI)(CX*1)
-	PREFETCHT0      128(SI)(CX*1)
-	VBROADCASTI64X4 16(SI), Z12
-	VMOVDQU32       48(SI), Z13
+	PREFETCHT0      2048(DX)
+	PREFETCHT0      2112(DX)
+	PREFETCHT0      2176(DX)
+	VBROADCASTI64X4 16(DX), Z12
+	VMOVDQU32       48(DX), Z13
 	VPANDD          Z0, Z13, Z15
 	VPSRLW          $0x04, Z13, Z13
 	VPANDD          Z0, Z13, Z13
@@ -1999,7 +1969,7 @@ near:
 	VPERMW          Z9, Z16, Z16
 	VPMADDUBSW      Z5, Z13, Z13
 	VPDPWSSD        Z16, Z13, Z15
-	VMOVDQU32       112(SI), Z13
+	VMOVDQU32       112(DX), Z13
 	VPANDD          Z0, Z13, Z16
 	VPSRLW          $0x04, Z13, Z13
 	VPANDD          Z0, Z13, Z13
@@ -2015,11 +1985,11 @@ near:
 	VPERMW          Z9, Z12, Z12
 	VPMADDUBSW      Z7, Z13, Z13
 	VPDPWSSD        Z12, Z13, Z15
-	PREFETCHT0      (DI)(CX*1)
-	PREFETCHT0      64(DI)(CX*1)
-	PREFETCHT0      128(DI)(CX*1)
-	VBROADCASTI64X4 16(DI), Z12
-	VMOVDQU32       48(DI), Z13
+	PREFETCHT0      2048(BX)
+	PREFETCHT0      2112(BX)
+	PREFETCHT0      2176(BX)
+	VBROADCASTI64X4 16(BX), Z12
+	VMOVDQU32       48(BX), Z13
 	VPANDD          Z0, Z13, Z16
 	VPSRLW          $0x04, Z13, Z13
 	VPANDD          Z0, Z13, Z13
@@ -2035,7 +2005,7 @@ near:
 	VPERMW          Z9, Z17, Z17
 	VPMADDUBSW      Z5, Z13, Z13
 	VPDPWSSD        Z17, Z13, Z16
-	VMOVDQU32       112(DI), Z13
+	VMOVDQU32       112(BX), Z13
 	VPANDD          Z0, Z13, Z17
 	VPSRLW          $0x04, Z13, Z13
 	VPANDD          Z0, Z13, Z13
@@ -2051,11 +2021,11 @@ near:
 	VPERMW          Z9, Z12, Z12
 	VPMADDUBSW      Z7, Z13, Z13
 	VPDPWSSD        Z12, Z13, Z16
-	PREFETCHT0      (R8)(CX*1)
-	PREFETCHT0      64(R8)(CX*1)
-	PREFETCHT0      128(R8)(CX*1)
-	VBROADCASTI64X4 16(R8), Z12
-	VMOVDQU32       48(R8), Z13
+	PREFETCHT0      2048(CX)
+	PREFETCHT0      2112(CX)
+	PREFETCHT0      2176(CX)
+	VBROADCASTI64X4 16(CX), Z12
+	VMOVDQU32       48(CX), Z13
 	VPANDD          Z0, Z13, Z17
 	VPSRLW          $0x04, Z13, Z13
 	VPANDD          Z0, Z13, Z13
@@ -2071,7 +2041,7 @@ near:
 	VPERMW          Z9, Z17, Z17
 	VPMADDUBSW      Z5, Z13, Z5
 	VPDPWSSD        Z17, Z5, Z4
-	VMOVDQU32       112(R8), Z5
+	VMOVDQU32       112(CX), Z5
 	VPANDD          Z0, Z5, Z13
 	VPSRLW          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
@@ -2087,7 +2057,7 @@ near:
 	VPERMW          Z9, Z6, Z6
 	VPMADDUBSW      Z7, Z5, Z5
 	VPDPWSSD        Z6, Z5, Z4
-	VBROADCASTSS    256(R10), X5
+	VBROADCASTSS    256(DI), X5
 	VPUNPCKLDQ      Z15, Z14, Z6
 	VPUNPCKHDQ      Z15, Z14, Z7
 	VPADDD          Z6, Z7, Z9
@@ -2107,12 +2077,12 @@ near:
 	VCVTDQ2PS       X8, X8
 	VMULPS          X5, X11, X4
 	VFNMADD231PS    X4, X8, X2
-	ADDQ            R11, R10
+	ADDQ            R8, DI
+	ADDQ            $0x000000b0, AX
+	ADDQ            $0x000000b0, DX
 	ADDQ            $0x000000b0, BX
-	ADDQ            $0x000000b0, SI
-	ADDQ            $0x000000b0, DI
-	ADDQ            $0x000000b0, R8
-	DECQ            R9
+	ADDQ            $0x000000b0, CX
+	DECQ            SI
 	JNZ             turn
 	MOVQ            out+0(FP), AX
 	VMOVUPS         X2, (AX)
@@ -2390,21 +2360,16 @@ DATA gemvsuperTable27<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable27<>(SB), RODATA|NOPTR, $64
 
 // func gemvQ5_KT2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ5_KT2(SB), NOSPLIT, $64-48
-	MOVQ         w+8(FP), BX
-	MOVQ         stride+16(FP), AX
-	LEAQ         (BX)(AX*1), SI
-	LEAQ         (SI)(AX*1), DI
-	LEAQ         (DI)(AX*1), R8
-	LEAQ         (AX)(AX*2), DX
-	MOVQ         supers+40(FP), R9
-	MOVQ         $0x0000000c, AX
-	CMPQ         AX, R9
-	CMOVQGT      R9, AX
-	IMUL3Q       $0x000000b0, AX, CX
-	MOVQ         act+24(FP), R10
-	MOVQ         step+32(FP), R11
+	MOVQ         w+8(FP), AX
+	MOVQ         stride+16(FP), CX
+	LEAQ         (AX)(CX*1), DX
+	LEAQ         (DX)(CX*1), BX
+	LEAQ         (BX)(CX*1), CX
+	MOVQ         supers+40(FP), SI
+	MOVQ         act+24(FP), DI
+	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable0<>+0(SB), Z0
 	VPBROADCASTD gemvsuperTable23<>+0(SB), Z1
 	VPXORD       X2, X2, X2
@@ -2412,39 +2377,34 @@ TEXT ·gemvQ5_KT2(SB), NOSPLIT, $64-48
 	VPXORD       Z4, Z4, Z4
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVDQU32       (R10), Y5
-	VINSERTI64X4    $0x01, 64(R10), Z5, Z5
+	VMOVDQU32       (DI), Y5
+	VINSERTI64X4    $0x01, 64(DI), Z5, Z5
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z5, Z5
-	VMOVDQU32       32(R10), Y6
-	VINSERTI64X4    $0x01, 96(R10), Z6, Z6
+	VMOVDQU32       32(DI), Y6
+	VINSERTI64X4    $0x01, 96(DI), Z6, Z6
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z6, Z6
-	VMOVDQU32       128(R10), Y7
-	VINSERTI64X4    $0x01, 192(R10), Z7, Z7
+	VMOVDQU32       128(DI), Y7
+	VINSERTI64X4    $0x01, 192(DI), Z7, Z7
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z7, Z7
-	VMOVDQU32       160(R10), Y8
-	VINSERTI64X4    $0x01, 224(R10), Z8, Z8
+	VMOVDQU32       160(DI), Y8
+	VINSERTI64X4    $0x01, 224(DI), Z8, Z8
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z8, Z8
-	VMOVDQU32       384(R10), Y9
-	VINSERTI64X4    $0x01, 448(R10), Z9, Z9
+	VMOVDQU32       384(DI), Y9
+	VINSERTI64X4    $0x01, 448(DI), Z9, Z9
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z9, Z9
-	VMOVDQU32       416(R10), Y10
-	VINSERTI64X4    $0x01, 480(R10), Z10, Z10
+	VMOVDQU32       416(DI), Y10
+	VINSERTI64X4    $0x01, 480(DI), Z10, Z10
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z10, Z10
-	VMOVDQU32       512(R10), Y11
-	VINSERTI64X4    $0x01, 576(R10), Z11, Z11
+	VMOVDQU32       512(DI), Y11
+	VINSERTI64X4    $0x01, 576(DI), Z11, Z11
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z11, Z11
-	VMOVDQU32       544(R10), Y12
-	VINSERTI64X4    $0x01, 608(R10), Z12, Z12
+	VMOVDQU32       544(DI), Y12
+	VINSERTI64X4    $0x01, 608(DI), Z12, Z12
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z12, Z12
-	VMOVDQU32       (BX), X13
-	VINSERTI32X4    $0x01, (SI), Z13, Z13
-	VINSERTI32X4    $0x02, (DI), Z13, Z13
-	VINSERTI32X4    $0x03, (R8), Z13, Z13
+	VMOVDQU32       (AX), X13
+	VINSERTI32X4    $0x01, (DX), Z13, Z13
+	VINSERTI32X4    $0x02, (BX), Z13, Z13
+	VINSERTI32X4    $0x03, (CX), Z13, Z13
 	VMOVDQU32       gemvsuperTable2<>+0(SB), Z14
 	VPERMW          Z13, Z14, Z14
 	VCVTPH2PS       X14, Y15
@@ -2457,7 +2417,7 @@ near:
 	VPTERNLOGD      $0xf8, gemvsuperTable5<>+0(SB), Z13, Z14
 	VPUNPCKHBW      Z4, Z14, Z13
 	VPUNPCKLBW      Z4, Z14, Z14
-	VBROADCASTI32X4 352(R10), Z17
+	VBROADCASTI32X4 352(DI), Z17
 	VPMADDWD        Z17, Z13, Z17
 	VPSHUFD         $0x4e, Z17, Z18
 	VPADDD          Z18, Z17, Z17
@@ -2465,7 +2425,7 @@ near:
 	VPADDD          Z18, Z17, Z17
 	VMOVDQU32       gemvsuperTable6<>+0(SB), Z18
 	VPERMD          Z17, Z18, Z18
-	VBROADCASTI32X4 736(R10), Z17
+	VBROADCASTI32X4 736(DI), Z17
 	VPMADDWD        Z17, Z13, Z17
 	VPSHUFD         $0x4e, Z17, Z13
 	VPADDD          Z13, Z17, Z17
@@ -2473,11 +2433,11 @@ near:
 	VPADDD          Z13, Z17, Z17
 	VMOVDQU32       gemvsuperTable6<>+0(SB), Z13
 	VPERMD          Z17, Z13, Z13
-	PREFETCHT0      (BX)(CX*1)
-	PREFETCHT0      64(BX)(CX*1)
-	PREFETCHT0      128(BX)(CX*1)
-	VBROADCASTI64X4 16(BX), Z17
-	VMOVDQU32       48(BX), Z19
+	PREFETCHT0      2048(AX)
+	PREFETCHT0      2112(AX)
+	PREFETCHT0      2176(AX)
+	VBROADCASTI64X4 16(AX), Z17
+	VMOVDQU32       48(AX), Z19
 	VPANDD          Z0, Z19, Z20
 	VPSRLW          $0x04, Z19, Z19
 	VPANDD          Z0, Z19, Z19
@@ -2497,7 +2457,7 @@ near:
 	VPDPWSSD        Z21, Z23, Z22
 	VPMADDUBSW      Z10, Z19, Z19
 	VPDPWSSD        Z21, Z19, Z20
-	VMOVDQU32       112(BX), Z19
+	VMOVDQU32       112(AX), Z19
 	VPANDD          Z0, Z19, Z21
 	VPSRLW          $0x04, Z19, Z19
 	VPANDD          Z0, Z19, Z19
@@ -2517,11 +2477,11 @@ near:
 	VPDPWSSD        Z17, Z21, Z22
 	VPMADDUBSW      Z12, Z19, Z19
 	VPDPWSSD        Z17, Z19, Z20
-	PREFETCHT0      (SI)(CX*1)
-	PREFETCHT0      64(SI)(CX*1)
-	PREFETCHT0      128(SI)(CX*1)
-	VBROADCASTI64X4 16(SI), Z17
-	VMOVDQU32       48(SI), Z19
+	PREFETCHT0      2048(DX)
+	PREFETCHT0      2112(DX)
+	PREFETCHT0      2176(DX)
+	VBROADCASTI64X4 16(DX), Z17
+	VMOVDQU32       48(DX), Z19
 	VPANDD          Z0, Z19, Z21
 	VPSRLW          $0x04, Z19, Z19
 	VPANDD          Z0, Z19, Z19
@@ -2541,7 +2501,7 @@ near:
 	VPDPWSSD        Z23, Z25, Z24
 	VPMADDUBSW      Z10, Z19, Z19
 	VPDPWSSD        Z23, Z19, Z21
-	VMOVDQU32       112(SI), Z19
+	VMOVDQU32       112(DX), Z19
 	VPANDD          Z0, Z19, Z23
 	VPSRLW          $0x04, Z19, Z19
 	VPANDD          Z0, Z19, Z19
@@ -2561,11 +2521,11 @@ near:
 	VPDPWSSD        Z17, Z23, Z24
 	VPMADDUBSW      Z12, Z19, Z19
 	VPDPWSSD        Z17, Z19, Z21
-	PREFETCHT0      (DI)(CX*1)
-	PREFETCHT0      64(DI)(CX*1)
-	PREFETCHT0      128(DI)(CX*1)
-	VBROADCASTI64X4 16(DI), Z17
-	VMOVDQU32       48(DI), Z19
+	PREFETCHT0      2048(BX)
+	PREFETCHT0      2112(BX)
+	PREFETCHT0      2176(BX)
+	VBROADCASTI64X4 16(BX), Z17
+	VMOVDQU32       48(BX), Z19
 	VPANDD          Z0, Z19, Z23
 	VPSRLW          $0x04, Z19, Z19
 	VPANDD          Z0, Z19, Z19
@@ -2585,7 +2545,7 @@ near:
 	VPDPWSSD        Z25, Z27, Z26
 	VPMADDUBSW      Z10, Z19, Z19
 	VPDPWSSD        Z25, Z19, Z23
-	VMOVDQU32       112(DI), Z19
+	VMOVDQU32       112(BX), Z19
 	VPANDD          Z0, Z19, Z25
 	VPSRLW          $0x04, Z19, Z19
 	VPANDD          Z0, Z19, Z19
@@ -2605,11 +2565,11 @@ near:
 	VPDPWSSD        Z17, Z25, Z26
 	VPMADDUBSW      Z12, Z19, Z19
 	VPDPWSSD        Z17, Z19, Z23
-	PREFETCHT0      (R8)(CX*1)
-	PREFETCHT0      64(R8)(CX*1)
-	PREFETCHT0      128(R8)(CX*1)
-	VBROADCASTI64X4 16(R8), Z17
-	VMOVDQU32       48(R8), Z19
+	PREFETCHT0      2048(CX)
+	PREFETCHT0      2112(CX)
+	PREFETCHT0      2176(CX)
+	VBROADCASTI64X4 16(CX), Z17
+	VMOVDQU32       48(CX), Z19
 	VPANDD          Z0, Z19, Z25
 	VPSRLW          $0x04, Z19, Z19
 	VPANDD          Z0, Z19, Z19
@@ -2629,7 +2589,7 @@ near:
 	VPDPWSSD        Z25, Z6, Z5
 	VPMADDUBSW      Z10, Z19, Z6
 	VPDPWSSD        Z25, Z6, Z9
-	VMOVDQU32       112(R8), Z6
+	VMOVDQU32       112(CX), Z6
 	VPANDD          Z0, Z6, Z10
 	VPSRLW          $0x04, Z6, Z6
 	VPANDD          Z0, Z6, Z6
@@ -2649,7 +2609,7 @@ near:
 	VPDPWSSD        Z7, Z8, Z5
 	VPMADDUBSW      Z12, Z6, Z6
 	VPDPWSSD        Z7, Z6, Z9
-	VBROADCASTSS    256(R10), X6
+	VBROADCASTSS    256(DI), X6
 	VPUNPCKLDQ      Z24, Z22, Z7
 	VPUNPCKHDQ      Z24, Z22, Z8
 	VPADDD          Z7, Z8, Z10
@@ -2669,7 +2629,7 @@ near:
 	VCVTDQ2PS       X18, X18
 	VMULPS          X6, X16, X5
 	VFNMADD231PS    X5, X18, X2
-	VBROADCASTSS    640(R10), X5
+	VBROADCASTSS    640(DI), X5
 	VPUNPCKLDQ      Z21, Z20, Z6
 	VPUNPCKHDQ      Z21, Z20, Z7
 	VPADDD          Z6, Z7, Z8
@@ -2689,12 +2649,12 @@ near:
 	VCVTDQ2PS       X13, X13
 	VMULPS          X5, X16, X7
 	VFNMADD231PS    X7, X13, X3
-	ADDQ            R11, R10
+	ADDQ            R8, DI
+	ADDQ            $0x000000b0, AX
+	ADDQ            $0x000000b0, DX
 	ADDQ            $0x000000b0, BX
-	ADDQ            $0x000000b0, SI
-	ADDQ            $0x000000b0, DI
-	ADDQ            $0x000000b0, R8
-	DECQ            R9
+	ADDQ            $0x000000b0, CX
+	DECQ            SI
 	JNZ             turn
 	MOVQ            out+0(FP), AX
 	VMOVUPS         X2, (AX)
@@ -2703,56 +2663,46 @@ near:
 	RET
 
 // func gemvQ6_KT1(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ6_KT1(SB), NOSPLIT, $64-48
-	MOVQ         w+8(FP), BX
-	MOVQ         stride+16(FP), AX
-	LEAQ         (BX)(AX*1), SI
-	LEAQ         (SI)(AX*1), DI
-	LEAQ         (DI)(AX*1), R8
-	LEAQ         (AX)(AX*2), DX
-	MOVQ         supers+40(FP), R9
-	MOVQ         $0x0000000a, AX
-	CMPQ         AX, R9
-	CMOVQGT      R9, AX
-	IMUL3Q       $0x000000d2, AX, CX
-	MOVQ         act+24(FP), R10
-	MOVQ         step+32(FP), R11
+	MOVQ         w+8(FP), AX
+	MOVQ         stride+16(FP), CX
+	LEAQ         (AX)(CX*1), DX
+	LEAQ         (DX)(CX*1), BX
+	LEAQ         (BX)(CX*1), CX
+	MOVQ         supers+40(FP), SI
+	MOVQ         act+24(FP), DI
+	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable0<>+0(SB), Z0
 	VPBROADCASTD gemvsuperTable28<>+0(SB), Z1
 	VPXORD       X2, X2, X2
 	VPXORD       Z3, Z3, Z3
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVDQU32       (R10), Z4
+	VMOVDQU32       (DI), Z4
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z4, Z4
-	VMOVDQU32       64(R10), Z5
+	VMOVDQU32       64(DI), Z5
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z5, Z5
-	VMOVDQU32       128(R10), Z6
+	VMOVDQU32       128(DI), Z6
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z6, Z6
-	VMOVDQU32       192(R10), Z7
+	VMOVDQU32       192(DI), Z7
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z7, Z7
-	VPSUBW          320(R10), Y3, Y8
+	VPSUBW          320(DI), Y3, Y8
 	VPXORD          X9, X9, X9
-	VPINSRW         $0x00, 208(BX), X9, X9
-	VPINSRW         $0x01, 208(SI), X9, X9
-	VPINSRW         $0x02, 208(DI), X9, X9
-	VPINSRW         $0x03, 208(R8), X9, X9
+	VPINSRW         $0x00, 208(AX), X9, X9
+	VPINSRW         $0x01, 208(DX), X9, X9
+	VPINSRW         $0x02, 208(BX), X9, X9
+	VPINSRW         $0x03, 208(CX), X9, X9
 	VCVTPH2PS       X9, X9
-	VPMOVSXBW       192(BX), Y10
+	VPMOVSXBW       192(AX), Y10
 	VPMADDWD        Y8, Y10, Y11
 	VPSLLD          $0x05, Y11, Y11
-	PREFETCHT0      (BX)(CX*1)
-	PREFETCHT0      64(BX)(CX*1)
-	PREFETCHT0      128(BX)(CX*1)
-	PREFETCHT0      192(BX)(CX*1)
-	VBROADCASTI64X4 128(BX), Z12
-	VMOVDQU32       (BX), Z13
+	PREFETCHT0      2048(AX)
+	PREFETCHT0      2112(AX)
+	PREFETCHT0      2176(AX)
+	PREFETCHT0      2240(AX)
+	VBROADCASTI64X4 128(AX), Z12
+	VMOVDQU32       (AX), Z13
 	VPANDD          Z0, Z13, Z14
 	VPSRLW          $0x04, Z13, Z13
 	VPANDD          Z0, Z13, Z13
@@ -2768,8 +2718,8 @@ near:
 	VPERMW          Z10, Z12, Z12
 	VPMADDUBSW      Z5, Z13, Z13
 	VPDPWSSD        Z12, Z13, Z11
-	VBROADCASTI64X4 160(BX), Z12
-	VMOVDQU32       64(BX), Z13
+	VBROADCASTI64X4 160(AX), Z12
+	VMOVDQU32       64(AX), Z13
 	VPANDD          Z0, Z13, Z14
 	VPSRLW          $0x04, Z13, Z13
 	VPANDD          Z0, Z13, Z13
@@ -2785,15 +2735,15 @@ near:
 	VPERMW          Z10, Z12, Z12
 	VPMADDUBSW      Z7, Z13, Z10
 	VPDPWSSD        Z12, Z10, Z11
-	VPMOVSXBW       192(SI), Y10
+	VPMOVSXBW       192(DX), Y10
 	VPMADDWD        Y8, Y10, Y12
 	VPSLLD          $0x05, Y12, Y12
-	PREFETCHT0      (SI)(CX*1)
-	PREFETCHT0      64(SI)(CX*1)
-	PREFETCHT0      128(SI)(CX*1)
-	PREFETCHT0      192(SI)(CX*1)
-	VBROADCASTI64X4 128(SI), Z13
-	VMOVDQU32       (SI), Z14
+	PREFETCHT0      2048(DX)
+	PREFETCHT0      2112(DX)
+	PREFETCHT0      2176(DX)
+	PREFETCHT0      2240(DX)
+	VBROADCASTI64X4 128(DX), Z13
+	VMOVDQU32       (DX), Z14
 	VPANDD          Z0, Z14, Z15
 	VPSRLW          $0x04, Z14, Z14
 	VPANDD          Z0, Z14, Z14
@@ -2809,8 +2759,8 @@ near:
 	VPERMW          Z10, Z13, Z13
 	VPMADDUBSW      Z5, Z14, Z14
 	VPDPWSSD        Z13, Z14, Z12
-	VBROADCASTI64X4 160(SI), Z13
-	VMOVDQU32       64(SI), Z14
+	VBROADCASTI64X4 160(DX), Z13
+	VMOVDQU32       64(DX), Z14
 	VPANDD          Z0, Z14, Z15
 	VPSRLW          $0x04, Z14, Z14
 	VPANDD          Z0, Z14, Z14
@@ -2826,15 +2776,15 @@ near:
 	VPERMW          Z10, Z13, Z13
 	VPMADDUBSW      Z7, Z14, Z10
 	VPDPWSSD        Z13, Z10, Z12
-	VPMOVSXBW       192(DI), Y10
+	VPMOVSXBW       192(BX), Y10
 	VPMADDWD        Y8, Y10, Y13
 	VPSLLD          $0x05, Y13, Y13
-	PREFETCHT0      (DI)(CX*1)
-	PREFETCHT0      64(DI)(CX*1)
-	PREFETCHT0      128(DI)(CX*1)
-	PREFETCHT0      192(DI)(CX*1)
-	VBROADCASTI64X4 128(DI), Z14
-	VMOVDQU32       (DI), Z15
+	PREFETCHT0      2048(BX)
+	PREFETCHT0      2112(BX)
+	PREFETCHT0      2176(BX)
+	PREFETCHT0      2240(BX)
+	VBROADCASTI64X4 128(BX), Z14
+	VMOVDQU32       (BX), Z15
 	VPANDD          Z0, Z15, Z16
 	VPSRLW          $0x04, Z15, Z15
 	VPANDD          Z0, Z15, Z15
@@ -2850,8 +2800,8 @@ near:
 	VPERMW          Z10, Z14, Z14
 	VPMADDUBSW      Z5, Z15, Z15
 	VPDPWSSD        Z14, Z15, Z13
-	VBROADCASTI64X4 160(DI), Z14
-	VMOVDQU32       64(DI), Z15
+	VBROADCASTI64X4 160(BX), Z14
+	VMOVDQU32       64(BX), Z15
 	VPANDD          Z0, Z15, Z16
 	VPSRLW          $0x04, Z15, Z15
 	VPANDD          Z0, Z15, Z15
@@ -2867,15 +2817,15 @@ near:
 	VPERMW          Z10, Z14, Z14
 	VPMADDUBSW      Z7, Z15, Z10
 	VPDPWSSD        Z14, Z10, Z13
-	VPMOVSXBW       192(R8), Y10
+	VPMOVSXBW       192(CX), Y10
 	VPMADDWD        Y8, Y10, Y8
 	VPSLLD          $0x05, Y8, Y8
-	PREFETCHT0      (R8)(CX*1)
-	PREFETCHT0      64(R8)(CX*1)
-	PREFETCHT0      128(R8)(CX*1)
-	PREFETCHT0      192(R8)(CX*1)
-	VBROADCASTI64X4 128(R8), Z14
-	VMOVDQU32       (R8), Z15
+	PREFETCHT0      2048(CX)
+	PREFETCHT0      2112(CX)
+	PREFETCHT0      2176(CX)
+	PREFETCHT0      2240(CX)
+	VBROADCASTI64X4 128(CX), Z14
+	VMOVDQU32       (CX), Z15
 	VPANDD          Z0, Z15, Z16
 	VPSRLW          $0x04, Z15, Z15
 	VPANDD          Z0, Z15, Z15
@@ -2891,8 +2841,8 @@ near:
 	VPERMW          Z10, Z4, Z4
 	VPMADDUBSW      Z5, Z15, Z5
 	VPDPWSSD        Z4, Z5, Z8
-	VBROADCASTI64X4 160(R8), Z4
-	VMOVDQU32       64(R8), Z5
+	VBROADCASTI64X4 160(CX), Z4
+	VMOVDQU32       64(CX), Z5
 	VPANDD          Z0, Z5, Z14
 	VPSRLW          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
@@ -2908,7 +2858,7 @@ near:
 	VPERMW          Z10, Z4, Z4
 	VPMADDUBSW      Z7, Z5, Z5
 	VPDPWSSD        Z4, Z5, Z8
-	VBROADCASTSS    256(R10), X4
+	VBROADCASTSS    256(DI), X4
 	VPUNPCKLDQ      Z12, Z11, Z5
 	VPUNPCKHDQ      Z12, Z11, Z6
 	VPADDD          Z5, Z6, Z7
@@ -2925,12 +2875,12 @@ near:
 	VCVTDQ2PS       X5, X5
 	VMULPS          X4, X9, X4
 	VFMADD231PS     X4, X5, X2
-	ADDQ            R11, R10
+	ADDQ            R8, DI
+	ADDQ            $0x000000d2, AX
+	ADDQ            $0x000000d2, DX
 	ADDQ            $0x000000d2, BX
-	ADDQ            $0x000000d2, SI
-	ADDQ            $0x000000d2, DI
-	ADDQ            $0x000000d2, R8
-	DECQ            R9
+	ADDQ            $0x000000d2, CX
+	DECQ            SI
 	JNZ             turn
 	MOVQ            out+0(FP), AX
 	VMOVUPS         X2, (AX)
@@ -3208,21 +3158,16 @@ DATA gemvsuperTable32<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable32<>(SB), RODATA|NOPTR, $64
 
 // func gemvQ6_KT2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ6_KT2(SB), NOSPLIT, $64-48
-	MOVQ         w+8(FP), BX
-	MOVQ         stride+16(FP), AX
-	LEAQ         (BX)(AX*1), SI
-	LEAQ         (SI)(AX*1), DI
-	LEAQ         (DI)(AX*1), R8
-	LEAQ         (AX)(AX*2), DX
-	MOVQ         supers+40(FP), R9
-	MOVQ         $0x0000000a, AX
-	CMPQ         AX, R9
-	CMOVQGT      R9, AX
-	IMUL3Q       $0x000000d2, AX, CX
-	MOVQ         act+24(FP), R10
-	MOVQ         step+32(FP), R11
+	MOVQ         w+8(FP), AX
+	MOVQ         stride+16(FP), CX
+	LEAQ         (AX)(CX*1), DX
+	LEAQ         (DX)(CX*1), BX
+	LEAQ         (BX)(CX*1), CX
+	MOVQ         supers+40(FP), SI
+	MOVQ         act+24(FP), DI
+	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable0<>+0(SB), Z0
 	VPBROADCASTD gemvsuperTable28<>+0(SB), Z1
 	VPXORD       X2, X2, X2
@@ -3230,46 +3175,41 @@ TEXT ·gemvQ6_KT2(SB), NOSPLIT, $64-48
 	VPXORD       Z4, Z4, Z4
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVDQU32       (R10), Z5
+	VMOVDQU32       (DI), Z5
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z5, Z5
-	VMOVDQU32       64(R10), Z6
+	VMOVDQU32       64(DI), Z6
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z6, Z6
-	VMOVDQU32       128(R10), Z7
+	VMOVDQU32       128(DI), Z7
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z7, Z7
-	VMOVDQU32       192(R10), Z8
+	VMOVDQU32       192(DI), Z8
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z8, Z8
-	VMOVDQU32       384(R10), Z9
+	VMOVDQU32       384(DI), Z9
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z9, Z9
-	VMOVDQU32       448(R10), Z10
+	VMOVDQU32       448(DI), Z10
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z10, Z10
-	VMOVDQU32       512(R10), Z11
+	VMOVDQU32       512(DI), Z11
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z11, Z11
-	VMOVDQU32       576(R10), Z12
+	VMOVDQU32       576(DI), Z12
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z12, Z12
-	VPSUBW          320(R10), Y4, Y13
-	VPSUBW          704(R10), Y4, Y14
+	VPSUBW          320(DI), Y4, Y13
+	VPSUBW          704(DI), Y4, Y14
 	VPXORD          X15, X15, X15
-	VPINSRW         $0x00, 208(BX), X15, X15
-	VPINSRW         $0x01, 208(SI), X15, X15
-	VPINSRW         $0x02, 208(DI), X15, X15
-	VPINSRW         $0x03, 208(R8), X15, X15
+	VPINSRW         $0x00, 208(AX), X15, X15
+	VPINSRW         $0x01, 208(DX), X15, X15
+	VPINSRW         $0x02, 208(BX), X15, X15
+	VPINSRW         $0x03, 208(CX), X15, X15
 	VCVTPH2PS       X15, X15
-	VPMOVSXBW       192(BX), Y16
+	VPMOVSXBW       192(AX), Y16
 	VPMADDWD        Y13, Y16, Y17
 	VPSLLD          $0x05, Y17, Y17
 	VPMADDWD        Y14, Y16, Y18
 	VPSLLD          $0x05, Y18, Y18
-	PREFETCHT0      (BX)(CX*1)
-	PREFETCHT0      64(BX)(CX*1)
-	PREFETCHT0      128(BX)(CX*1)
-	PREFETCHT0      192(BX)(CX*1)
-	VBROADCASTI64X4 128(BX), Z19
-	VMOVDQU32       (BX), Z20
+	PREFETCHT0      2048(AX)
+	PREFETCHT0      2112(AX)
+	PREFETCHT0      2176(AX)
+	PREFETCHT0      2240(AX)
+	VBROADCASTI64X4 128(AX), Z19
+	VMOVDQU32       (AX), Z20
 	VPANDD          Z0, Z20, Z21
 	VPSRLW          $0x04, Z20, Z20
 	VPANDD          Z0, Z20, Z20
@@ -3289,8 +3229,8 @@ near:
 	VPDPWSSD        Z19, Z21, Z17
 	VPMADDUBSW      Z10, Z20, Z20
 	VPDPWSSD        Z19, Z20, Z18
-	VBROADCASTI64X4 160(BX), Z19
-	VMOVDQU32       64(BX), Z20
+	VBROADCASTI64X4 160(AX), Z19
+	VMOVDQU32       64(AX), Z20
 	VPANDD          Z0, Z20, Z21
 	VPSRLW          $0x04, Z20, Z20
 	VPANDD          Z0, Z20, Z20
@@ -3310,17 +3250,17 @@ near:
 	VPDPWSSD        Z19, Z16, Z17
 	VPMADDUBSW      Z12, Z20, Z16
 	VPDPWSSD        Z19, Z16, Z18
-	VPMOVSXBW       192(SI), Y16
+	VPMOVSXBW       192(DX), Y16
 	VPMADDWD        Y13, Y16, Y19
 	VPSLLD          $0x05, Y19, Y19
 	VPMADDWD        Y14, Y16, Y20
 	VPSLLD          $0x05, Y20, Y20
-	PREFETCHT0      (SI)(CX*1)
-	PREFETCHT0      64(SI)(CX*1)
-	PREFETCHT0      128(SI)(CX*1)
-	PREFETCHT0      192(SI)(CX*1)
-	VBROADCASTI64X4 128(SI), Z21
-	VMOVDQU32       (SI), Z22
+	PREFETCHT0      2048(DX)
+	PREFETCHT0      2112(DX)
+	PREFETCHT0      2176(DX)
+	PREFETCHT0      2240(DX)
+	VBROADCASTI64X4 128(DX), Z21
+	VMOVDQU32       (DX), Z22
 	VPANDD          Z0, Z22, Z23
 	VPSRLW          $0x04, Z22, Z22
 	VPANDD          Z0, Z22, Z22
@@ -3340,8 +3280,8 @@ near:
 	VPDPWSSD        Z21, Z23, Z19
 	VPMADDUBSW      Z10, Z22, Z22
 	VPDPWSSD        Z21, Z22, Z20
-	VBROADCASTI64X4 160(SI), Z21
-	VMOVDQU32       64(SI), Z22
+	VBROADCASTI64X4 160(DX), Z21
+	VMOVDQU32       64(DX), Z22
 	VPANDD          Z0, Z22, Z23
 	VPSRLW          $0x04, Z22, Z22
 	VPANDD          Z0, Z22, Z22
@@ -3361,17 +3301,17 @@ near:
 	VPDPWSSD        Z21, Z16, Z19
 	VPMADDUBSW      Z12, Z22, Z16
 	VPDPWSSD        Z21, Z16, Z20
-	VPMOVSXBW       192(DI), Y16
+	VPMOVSXBW       192(BX), Y16
 	VPMADDWD        Y13, Y16, Y21
 	VPSLLD          $0x05, Y21, Y21
 	VPMADDWD        Y14, Y16, Y22
 	VPSLLD          $0x05, Y22, Y22
-	PREFETCHT0      (DI)(CX*1)
-	PREFETCHT0      64(DI)(CX*1)
-	PREFETCHT0      128(DI)(CX*1)
-	PREFETCHT0      192(DI)(CX*1)
-	VBROADCASTI64X4 128(DI), Z23
-	VMOVDQU32       (DI), Z24
+	PREFETCHT0      2048(BX)
+	PREFETCHT0      2112(BX)
+	PREFETCHT0      2176(BX)
+	PREFETCHT0      2240(BX)
+	VBROADCASTI64X4 128(BX), Z23
+	VMOVDQU32       (BX), Z24
 	VPANDD          Z0, Z24, Z25
 	VPSRLW          $0x04, Z24, Z24
 	VPANDD          Z0, Z24, Z24
@@ -3391,8 +3331,8 @@ near:
 	VPDPWSSD        Z23, Z25, Z21
 	VPMADDUBSW      Z10, Z24, Z24
 	VPDPWSSD        Z23, Z24, Z22
-	VBROADCASTI64X4 160(DI), Z23
-	VMOVDQU32       64(DI), Z24
+	VBROADCASTI64X4 160(BX), Z23
+	VMOVDQU32       64(BX), Z24
 	VPANDD          Z0, Z24, Z25
 	VPSRLW          $0x04, Z24, Z24
 	VPANDD          Z0, Z24, Z24
@@ -3412,17 +3352,17 @@ near:
 	VPDPWSSD        Z23, Z16, Z21
 	VPMADDUBSW      Z12, Z24, Z16
 	VPDPWSSD        Z23, Z16, Z22
-	VPMOVSXBW       192(R8), Y16
+	VPMOVSXBW       192(CX), Y16
 	VPMADDWD        Y13, Y16, Y13
 	VPSLLD          $0x05, Y13, Y13
 	VPMADDWD        Y14, Y16, Y14
 	VPSLLD          $0x05, Y14, Y14
-	PREFETCHT0      (R8)(CX*1)
-	PREFETCHT0      64(R8)(CX*1)
-	PREFETCHT0      128(R8)(CX*1)
-	PREFETCHT0      192(R8)(CX*1)
-	VBROADCASTI64X4 128(R8), Z23
-	VMOVDQU32       (R8), Z24
+	PREFETCHT0      2048(CX)
+	PREFETCHT0      2112(CX)
+	PREFETCHT0      2176(CX)
+	PREFETCHT0      2240(CX)
+	VBROADCASTI64X4 128(CX), Z23
+	VMOVDQU32       (CX), Z24
 	VPANDD          Z0, Z24, Z25
 	VPSRLW          $0x04, Z24, Z24
 	VPANDD          Z0, Z24, Z24
@@ -3442,8 +3382,8 @@ near:
 	VPDPWSSD        Z5, Z6, Z13
 	VPMADDUBSW      Z10, Z24, Z6
 	VPDPWSSD        Z5, Z6, Z14
-	VBROADCASTI64X4 160(R8), Z5
-	VMOVDQU32       64(R8), Z6
+	VBROADCASTI64X4 160(CX), Z5
+	VMOVDQU32       64(CX), Z6
 	VPANDD          Z0, Z6, Z9
 	VPSRLW          $0x04, Z6, Z6
 	VPANDD          Z0, Z6, Z6
@@ -3463,7 +3403,7 @@ near:
 	VPDPWSSD        Z5, Z7, Z13
 	VPMADDUBSW      Z12, Z6, Z6
 	VPDPWSSD        Z5, Z6, Z14
-	VBROADCASTSS    256(R10), X5
+	VBROADCASTSS    256(DI), X5
 	VPUNPCKLDQ      Z19, Z17, Z6
 	VPUNPCKHDQ      Z19, Z17, Z7
 	VPADDD          Z6, Z7, Z8
@@ -3480,7 +3420,7 @@ near:
 	VCVTDQ2PS       X6, X6
 	VMULPS          X5, X15, X5
 	VFMADD231PS     X5, X6, X2
-	VBROADCASTSS    640(R10), X5
+	VBROADCASTSS    640(DI), X5
 	VPUNPCKLDQ      Z20, Z18, Z6
 	VPUNPCKHDQ      Z20, Z18, Z7
 	VPADDD          Z6, Z7, Z8
@@ -3497,12 +3437,12 @@ near:
 	VCVTDQ2PS       X6, X6
 	VMULPS          X5, X15, X5
 	VFMADD231PS     X5, X6, X3
-	ADDQ            R11, R10
+	ADDQ            R8, DI
+	ADDQ            $0x000000d2, AX
+	ADDQ            $0x000000d2, DX
 	ADDQ            $0x000000d2, BX
-	ADDQ            $0x000000d2, SI
-	ADDQ            $0x000000d2, DI
-	ADDQ            $0x000000d2, R8
-	DECQ            R9
+	ADDQ            $0x000000d2, CX
+	DECQ            SI
 	JNZ             turn
 	MOVQ            out+0(FP), AX
 	VMOVUPS         X2, (AX)
@@ -3511,49 +3451,39 @@ near:
 	RET
 
 // func gemvQ3_KT1(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ3_KT1(SB), NOSPLIT, $64-48
-	MOVQ         w+8(FP), BX
-	MOVQ         stride+16(FP), AX
-	LEAQ         (BX)(AX*1), SI
-	LEAQ         (SI)(AX*1), DI
-	LEAQ         (DI)(AX*1), R8
-	LEAQ         (AX)(AX*2), DX
-	MOVQ         supers+40(FP), R9
-	MOVQ         $0x00000013, AX
-	CMPQ         AX, R9
-	CMOVQGT      R9, AX
-	IMUL3Q       $0x0000006e, AX, CX
-	MOVQ         act+24(FP), R10
-	MOVQ         step+32(FP), R11
+	MOVQ         w+8(FP), AX
+	MOVQ         stride+16(FP), CX
+	LEAQ         (AX)(CX*1), DX
+	LEAQ         (DX)(CX*1), BX
+	LEAQ         (BX)(CX*1), CX
+	MOVQ         supers+40(FP), SI
+	MOVQ         act+24(FP), DI
+	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable33<>+0(SB), Z0
 	VPBROADCASTD gemvsuperTable34<>+0(SB), Z1
 	VPXORD       X2, X2, X2
 	VPXORD       Z3, Z3, Z3
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVDQU32       (R10), Y4
-	VINSERTI64X4    $0x01, 128(R10), Z4, Z4
+	VMOVDQU32       (DI), Y4
+	VINSERTI64X4    $0x01, 128(DI), Z4, Z4
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z4, Z4
-	VMOVDQU32       32(R10), Y5
-	VINSERTI64X4    $0x01, 160(R10), Z5, Z5
+	VMOVDQU32       32(DI), Y5
+	VINSERTI64X4    $0x01, 160(DI), Z5, Z5
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z5, Z5
-	VMOVDQU32       64(R10), Y6
-	VINSERTI64X4    $0x01, 192(R10), Z6, Z6
+	VMOVDQU32       64(DI), Y6
+	VINSERTI64X4    $0x01, 192(DI), Z6, Z6
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z6, Z6
-	VMOVDQU32       96(R10), Y7
-	VINSERTI64X4    $0x01, 224(R10), Z7, Z7
+	VMOVDQU32       96(DI), Y7
+	VINSERTI64X4    $0x01, 224(DI), Z7, Z7
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z7, Z7
-	VPSUBW          320(R10), Y3, Y8
-	VMOVDQU32       94(BX), X9
-	VINSERTI32X4    $0x01, 94(SI), Z9, Z9
-	VINSERTI32X4    $0x02, 94(DI), Z9, Z9
-	VINSERTI32X4    $0x03, 94(R8), Z9, Z9
+	VPSUBW          320(DI), Y3, Y8
+	VMOVDQU32       94(AX), X9
+	VINSERTI32X4    $0x01, 94(DX), Z9, Z9
+	VINSERTI32X4    $0x02, 94(BX), Z9, Z9
+	VINSERTI32X4    $0x03, 94(CX), Z9, Z9
 	VMOVDQU32       gemvsuperTable35<>+0(SB), Z10
 	VPERMW          Z9, Z10, Z10
 	VCVTPH2PS       X10, X11
@@ -3568,10 +3498,10 @@ near:
 	VPMOVSXBW       (SP), Y9
 	VPMADDWD        Y8, Y9, Y10
 	VPSLLD          $0x02, Y10, Y10
-	PREFETCHT0      (BX)(CX*1)
-	PREFETCHT0      64(BX)(CX*1)
-	VMOVDQU32       32(BX), Z12
-	VBROADCASTI64X4 (BX), Z13
+	PREFETCHT0      2048(AX)
+	PREFETCHT0      2112(AX)
+	VMOVDQU32       32(AX), Z12
+	VBROADCASTI64X4 (AX), Z13
 	VPANDD          Z0, Z12, Z14
 	VPROLVD         gemvsuperTable43<>+0(SB), Z13, Z15
 	VPTERNLOGD      $0xf8, Z1, Z15, Z14
@@ -3606,10 +3536,10 @@ near:
 	VPMOVSXBW       16(SP), Y9
 	VPMADDWD        Y8, Y9, Y12
 	VPSLLD          $0x02, Y12, Y12
-	PREFETCHT0      (SI)(CX*1)
-	PREFETCHT0      64(SI)(CX*1)
-	VMOVDQU32       32(SI), Z13
-	VBROADCASTI64X4 (SI), Z14
+	PREFETCHT0      2048(DX)
+	PREFETCHT0      2112(DX)
+	VMOVDQU32       32(DX), Z13
+	VBROADCASTI64X4 (DX), Z14
 	VPANDD          Z0, Z13, Z15
 	VPROLVD         gemvsuperTable43<>+0(SB), Z14, Z16
 	VPTERNLOGD      $0xf8, Z1, Z16, Z15
@@ -3644,10 +3574,10 @@ near:
 	VPMOVSXBW       32(SP), Y9
 	VPMADDWD        Y8, Y9, Y13
 	VPSLLD          $0x02, Y13, Y13
-	PREFETCHT0      (DI)(CX*1)
-	PREFETCHT0      64(DI)(CX*1)
-	VMOVDQU32       32(DI), Z14
-	VBROADCASTI64X4 (DI), Z15
+	PREFETCHT0      2048(BX)
+	PREFETCHT0      2112(BX)
+	VMOVDQU32       32(BX), Z14
+	VBROADCASTI64X4 (BX), Z15
 	VPANDD          Z0, Z14, Z16
 	VPROLVD         gemvsuperTable43<>+0(SB), Z15, Z17
 	VPTERNLOGD      $0xf8, Z1, Z17, Z16
@@ -3682,10 +3612,10 @@ near:
 	VPMOVSXBW       48(SP), Y9
 	VPMADDWD        Y8, Y9, Y8
 	VPSLLD          $0x02, Y8, Y8
-	PREFETCHT0      (R8)(CX*1)
-	PREFETCHT0      64(R8)(CX*1)
-	VMOVDQU32       32(R8), Z14
-	VBROADCASTI64X4 (R8), Z15
+	PREFETCHT0      2048(CX)
+	PREFETCHT0      2112(CX)
+	VMOVDQU32       32(CX), Z14
+	VBROADCASTI64X4 (CX), Z15
 	VPANDD          Z0, Z14, Z16
 	VPROLVD         gemvsuperTable43<>+0(SB), Z15, Z17
 	VPTERNLOGD      $0xf8, Z1, Z17, Z16
@@ -3717,7 +3647,7 @@ near:
 	VPERMW          Z9, Z5, Z5
 	VPMADDUBSW      Z7, Z4, Z4
 	VPDPWSSD        Z5, Z4, Z8
-	VBROADCASTSS    256(R10), X4
+	VBROADCASTSS    256(DI), X4
 	VPUNPCKLDQ      Z12, Z10, Z5
 	VPUNPCKHDQ      Z12, Z10, Z6
 	VPADDD          Z5, Z6, Z7
@@ -3734,12 +3664,12 @@ near:
 	VCVTDQ2PS       X5, X5
 	VMULPS          X4, X11, X4
 	VFMADD231PS     X4, X5, X2
-	ADDQ            R11, R10
+	ADDQ            R8, DI
+	ADDQ            $0x0000006e, AX
+	ADDQ            $0x0000006e, DX
 	ADDQ            $0x0000006e, BX
-	ADDQ            $0x0000006e, SI
-	ADDQ            $0x0000006e, DI
-	ADDQ            $0x0000006e, R8
-	DECQ            R9
+	ADDQ            $0x0000006e, CX
+	DECQ            SI
 	JNZ             turn
 	MOVQ            out+0(FP), AX
 	VMOVUPS         X2, (AX)
@@ -4815,21 +4745,16 @@ DATA gemvsuperTable50<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable50<>(SB), RODATA|NOPTR, $64
 
 // func gemvQ3_KT2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ3_KT2(SB), NOSPLIT, $64-48
-	MOVQ         w+8(FP), BX
-	MOVQ         stride+16(FP), AX
-	LEAQ         (BX)(AX*1), SI
-	LEAQ         (SI)(AX*1), DI
-	LEAQ         (DI)(AX*1), R8
-	LEAQ         (AX)(AX*2), DX
-	MOVQ         supers+40(FP), R9
-	MOVQ         $0x00000013, AX
-	CMPQ         AX, R9
-	CMOVQGT      R9, AX
-	IMUL3Q       $0x0000006e, AX, CX
-	MOVQ         act+24(FP), R10
-	MOVQ         step+32(FP), R11
+	MOVQ         w+8(FP), AX
+	MOVQ         stride+16(FP), CX
+	LEAQ         (AX)(CX*1), DX
+	LEAQ         (DX)(CX*1), BX
+	LEAQ         (BX)(CX*1), CX
+	MOVQ         supers+40(FP), SI
+	MOVQ         act+24(FP), DI
+	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable33<>+0(SB), Z0
 	VPBROADCASTD gemvsuperTable34<>+0(SB), Z1
 	VPXORD       X2, X2, X2
@@ -4837,41 +4762,36 @@ TEXT ·gemvQ3_KT2(SB), NOSPLIT, $64-48
 	VPXORD       Z4, Z4, Z4
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVDQU32       (R10), Y5
-	VINSERTI64X4    $0x01, 128(R10), Z5, Z5
+	VMOVDQU32       (DI), Y5
+	VINSERTI64X4    $0x01, 128(DI), Z5, Z5
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z5, Z5
-	VMOVDQU32       32(R10), Y6
-	VINSERTI64X4    $0x01, 160(R10), Z6, Z6
+	VMOVDQU32       32(DI), Y6
+	VINSERTI64X4    $0x01, 160(DI), Z6, Z6
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z6, Z6
-	VMOVDQU32       64(R10), Y7
-	VINSERTI64X4    $0x01, 192(R10), Z7, Z7
+	VMOVDQU32       64(DI), Y7
+	VINSERTI64X4    $0x01, 192(DI), Z7, Z7
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z7, Z7
-	VMOVDQU32       96(R10), Y8
-	VINSERTI64X4    $0x01, 224(R10), Z8, Z8
+	VMOVDQU32       96(DI), Y8
+	VINSERTI64X4    $0x01, 224(DI), Z8, Z8
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z8, Z8
-	VMOVDQU32       384(R10), Y9
-	VINSERTI64X4    $0x01, 512(R10), Z9, Z9
+	VMOVDQU32       384(DI), Y9
+	VINSERTI64X4    $0x01, 512(DI), Z9, Z9
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z9, Z9
-	VMOVDQU32       416(R10), Y10
-	VINSERTI64X4    $0x01, 544(R10), Z10, Z10
+	VMOVDQU32       416(DI), Y10
+	VINSERTI64X4    $0x01, 544(DI), Z10, Z10
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z10, Z10
-	VMOVDQU32       448(R10), Y11
-	VINSERTI64X4    $0x01, 576(R10), Z11, Z11
+	VMOVDQU32       448(DI), Y11
+	VINSERTI64X4    $0x01, 576(DI), Z11, Z11
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z11, Z11
-	VMOVDQU32       480(R10), Y12
-	VINSERTI64X4    $0x01, 608(R10), Z12, Z12
+	VMOVDQU32       480(DI), Y12
+	VINSERTI64X4    $0x01, 608(DI), Z12, Z12
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z12, Z12
-	VPSUBW          320(R10), Y4, Y13
-	VPSUBW          704(R10), Y4, Y14
-	VMOVDQU32       94(BX), X15
-	VINSERTI32X4    $0x01, 94(SI), Z15, Z15
-	VINSERTI32X4    $0x02, 94(DI), Z15, Z15
-	VINSERTI32X4    $0x03, 94(R8), Z15, Z15
+	VPSUBW          320(DI), Y4, Y13
+	VPSUBW          704(DI), Y4, Y14
+	VMOVDQU32       94(AX), X15
+	VINSERTI32X4    $0x01, 94(DX), Z15, Z15
+	VINSERTI32X4    $0x02, 94(BX), Z15, Z15
+	VINSERTI32X4    $0x03, 94(CX), Z15, Z15
 	VMOVDQU32       gemvsuperTable35<>+0(SB), Z16
 	VPERMW          Z15, Z16, Z16
 	VCVTPH2PS       X16, X17
@@ -4888,10 +4808,10 @@ near:
 	VPSLLD          $0x02, Y16, Y16
 	VPMADDWD        Y14, Y15, Y18
 	VPSLLD          $0x02, Y18, Y18
-	PREFETCHT0      (BX)(CX*1)
-	PREFETCHT0      64(BX)(CX*1)
-	VMOVDQU32       32(BX), Z19
-	VBROADCASTI64X4 (BX), Z20
+	PREFETCHT0      2048(AX)
+	PREFETCHT0      2112(AX)
+	VMOVDQU32       32(AX), Z19
+	VBROADCASTI64X4 (AX), Z20
 	VPANDD          Z0, Z19, Z21
 	VPROLVD         gemvsuperTable43<>+0(SB), Z20, Z22
 	VPTERNLOGD      $0xf8, Z1, Z22, Z21
@@ -4936,10 +4856,10 @@ near:
 	VPSLLD          $0x02, Y19, Y19
 	VPMADDWD        Y14, Y15, Y20
 	VPSLLD          $0x02, Y20, Y20
-	PREFETCHT0      (SI)(CX*1)
-	PREFETCHT0      64(SI)(CX*1)
-	VMOVDQU32       32(SI), Z21
-	VBROADCASTI64X4 (SI), Z22
+	PREFETCHT0      2048(DX)
+	PREFETCHT0      2112(DX)
+	VMOVDQU32       32(DX), Z21
+	VBROADCASTI64X4 (DX), Z22
 	VPANDD          Z0, Z21, Z23
 	VPROLVD         gemvsuperTable43<>+0(SB), Z22, Z24
 	VPTERNLOGD      $0xf8, Z1, Z24, Z23
@@ -4984,10 +4904,10 @@ near:
 	VPSLLD          $0x02, Y21, Y21
 	VPMADDWD        Y14, Y15, Y22
 	VPSLLD          $0x02, Y22, Y22
-	PREFETCHT0      (DI)(CX*1)
-	PREFETCHT0      64(DI)(CX*1)
-	VMOVDQU32       32(DI), Z23
-	VBROADCASTI64X4 (DI), Z24
+	PREFETCHT0      2048(BX)
+	PREFETCHT0      2112(BX)
+	VMOVDQU32       32(BX), Z23
+	VBROADCASTI64X4 (BX), Z24
 	VPANDD          Z0, Z23, Z25
 	VPROLVD         gemvsuperTable43<>+0(SB), Z24, Z26
 	VPTERNLOGD      $0xf8, Z1, Z26, Z25
@@ -5032,10 +4952,10 @@ near:
 	VPSLLD          $0x02, Y13, Y13
 	VPMADDWD        Y14, Y15, Y14
 	VPSLLD          $0x02, Y14, Y14
-	PREFETCHT0      (R8)(CX*1)
-	PREFETCHT0      64(R8)(CX*1)
-	VMOVDQU32       32(R8), Z23
-	VBROADCASTI64X4 (R8), Z24
+	PREFETCHT0      2048(CX)
+	PREFETCHT0      2112(CX)
+	VMOVDQU32       32(CX), Z23
+	VBROADCASTI64X4 (CX), Z24
 	VPANDD          Z0, Z23, Z25
 	VPROLVD         gemvsuperTable43<>+0(SB), Z24, Z26
 	VPTERNLOGD      $0xf8, Z1, Z26, Z25
@@ -5075,7 +4995,7 @@ near:
 	VPDPWSSD        Z6, Z7, Z13
 	VPMADDUBSW      Z12, Z5, Z5
 	VPDPWSSD        Z6, Z5, Z14
-	VBROADCASTSS    256(R10), X5
+	VBROADCASTSS    256(DI), X5
 	VPUNPCKLDQ      Z19, Z16, Z6
 	VPUNPCKHDQ      Z19, Z16, Z7
 	VPADDD          Z6, Z7, Z8
@@ -5092,7 +5012,7 @@ near:
 	VCVTDQ2PS       X6, X6
 	VMULPS          X5, X17, X5
 	VFMADD231PS     X5, X6, X2
-	VBROADCASTSS    640(R10), X5
+	VBROADCASTSS    640(DI), X5
 	VPUNPCKLDQ      Z20, Z18, Z6
 	VPUNPCKHDQ      Z20, Z18, Z7
 	VPADDD          Z6, Z7, Z8
@@ -5109,12 +5029,12 @@ near:
 	VCVTDQ2PS       X6, X6
 	VMULPS          X5, X17, X5
 	VFMADD231PS     X5, X6, X3
-	ADDQ            R11, R10
+	ADDQ            R8, DI
+	ADDQ            $0x0000006e, AX
+	ADDQ            $0x0000006e, DX
 	ADDQ            $0x0000006e, BX
-	ADDQ            $0x0000006e, SI
-	ADDQ            $0x0000006e, DI
-	ADDQ            $0x0000006e, R8
-	DECQ            R9
+	ADDQ            $0x0000006e, CX
+	DECQ            SI
 	JNZ             turn
 	MOVQ            out+0(FP), AX
 	VMOVUPS         X2, (AX)
@@ -5123,57 +5043,47 @@ near:
 	RET
 
 // func gemvQ2_KT1(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ2_KT1(SB), NOSPLIT, $64-48
-	MOVQ         w+8(FP), BX
-	MOVQ         stride+16(FP), AX
-	LEAQ         (BX)(AX*1), SI
-	LEAQ         (SI)(AX*1), DI
-	LEAQ         (DI)(AX*1), R8
-	LEAQ         (AX)(AX*2), DX
-	MOVQ         supers+40(FP), R9
-	MOVQ         $0x00000019, AX
-	CMPQ         AX, R9
-	CMOVQGT      R9, AX
-	IMUL3Q       $0x00000054, AX, CX
-	MOVQ         act+24(FP), R10
-	MOVQ         step+32(FP), R11
+	MOVQ         w+8(FP), AX
+	MOVQ         stride+16(FP), CX
+	LEAQ         (AX)(CX*1), DX
+	LEAQ         (DX)(CX*1), BX
+	LEAQ         (BX)(CX*1), CX
+	MOVQ         supers+40(FP), SI
+	MOVQ         act+24(FP), DI
+	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable33<>+0(SB), Z0
 	VPXORD       X1, X1, X1
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVDQU32     (R10), Y2
-	VINSERTI64X4  $0x01, 128(R10), Z2, Z2
+	VMOVDQU32     (DI), Y2
+	VINSERTI64X4  $0x01, 128(DI), Z2, Z2
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z2, Z2
-	VMOVDQU32     32(R10), Y3
-	VINSERTI64X4  $0x01, 160(R10), Z3, Z3
+	VMOVDQU32     32(DI), Y3
+	VINSERTI64X4  $0x01, 160(DI), Z3, Z3
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z3, Z3
-	VMOVDQU32     64(R10), Y4
-	VINSERTI64X4  $0x01, 192(R10), Z4, Z4
+	VMOVDQU32     64(DI), Y4
+	VINSERTI64X4  $0x01, 192(DI), Z4, Z4
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z4, Z4
-	VMOVDQU32     96(R10), Y5
-	VINSERTI64X4  $0x01, 224(R10), Z5, Z5
+	VMOVDQU32     96(DI), Y5
+	VINSERTI64X4  $0x01, 224(DI), Z5, Z5
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z5, Z5
 	VPXORD        X6, X6, X6
-	VPINSRD       $0x00, 80(BX), X6, X6
-	VPINSRD       $0x01, 80(SI), X6, X6
-	VPINSRD       $0x02, 80(DI), X6, X6
-	VPINSRD       $0x03, 80(R8), X6, X6
+	VPINSRD       $0x00, 80(AX), X6, X6
+	VPINSRD       $0x01, 80(DX), X6, X6
+	VPINSRD       $0x02, 80(BX), X6, X6
+	VPINSRD       $0x03, 80(CX), X6, X6
 	VPSHUFB       gemvsuperTable51<>+0(SB), X6, X6
 	VCVTPH2PS     X6, Y6
 	VEXTRACTF32X4 $0x01, Y6, X7
-	VPMOVZXBW     (BX), Y8
+	VPMOVZXBW     (AX), Y8
 	VPSRLW        $0x04, Y8, Y9
 	VPANDD        gemvsuperTable52<>+0(SB), Y8, Y8
-	VPMADDWD      320(R10), Y9, Y9
-	PREFETCHT0    (BX)(CX*1)
-	PREFETCHT0    64(BX)(CX*1)
-	VMOVDQU32     16(BX), Z10
+	VPMADDWD      320(DI), Y9, Y9
+	PREFETCHT0    2048(AX)
+	PREFETCHT0    2112(AX)
+	VMOVDQU32     16(AX), Z10
 	VPANDD        Z0, Z10, Z11
 	VMOVDQU32     gemvsuperTable44<>+0(SB), Z12
 	VPERMW        Z8, Z12, Z12
@@ -5197,13 +5107,13 @@ near:
 	VPERMW        Z8, Z12, Z12
 	VPMADDUBSW    Z5, Z10, Z8
 	VPDPWSSD      Z12, Z8, Z11
-	VPMOVZXBW     (SI), Y8
+	VPMOVZXBW     (DX), Y8
 	VPSRLW        $0x04, Y8, Y10
 	VPANDD        gemvsuperTable52<>+0(SB), Y8, Y8
-	VPMADDWD      320(R10), Y10, Y10
-	PREFETCHT0    (SI)(CX*1)
-	PREFETCHT0    64(SI)(CX*1)
-	VMOVDQU32     16(SI), Z12
+	VPMADDWD      320(DI), Y10, Y10
+	PREFETCHT0    2048(DX)
+	PREFETCHT0    2112(DX)
+	VMOVDQU32     16(DX), Z12
 	VPANDD        Z0, Z12, Z13
 	VMOVDQU32     gemvsuperTable44<>+0(SB), Z14
 	VPERMW        Z8, Z14, Z14
@@ -5227,13 +5137,13 @@ near:
 	VPERMW        Z8, Z14, Z14
 	VPMADDUBSW    Z5, Z12, Z8
 	VPDPWSSD      Z14, Z8, Z13
-	VPMOVZXBW     (DI), Y8
+	VPMOVZXBW     (BX), Y8
 	VPSRLW        $0x04, Y8, Y12
 	VPANDD        gemvsuperTable52<>+0(SB), Y8, Y8
-	VPMADDWD      320(R10), Y12, Y12
-	PREFETCHT0    (DI)(CX*1)
-	PREFETCHT0    64(DI)(CX*1)
-	VMOVDQU32     16(DI), Z14
+	VPMADDWD      320(DI), Y12, Y12
+	PREFETCHT0    2048(BX)
+	PREFETCHT0    2112(BX)
+	VMOVDQU32     16(BX), Z14
 	VPANDD        Z0, Z14, Z15
 	VMOVDQU32     gemvsuperTable44<>+0(SB), Z16
 	VPERMW        Z8, Z16, Z16
@@ -5257,13 +5167,13 @@ near:
 	VPERMW        Z8, Z16, Z16
 	VPMADDUBSW    Z5, Z14, Z8
 	VPDPWSSD      Z16, Z8, Z15
-	VPMOVZXBW     (R8), Y8
+	VPMOVZXBW     (CX), Y8
 	VPSRLW        $0x04, Y8, Y14
 	VPANDD        gemvsuperTable52<>+0(SB), Y8, Y8
-	VPMADDWD      320(R10), Y14, Y14
-	PREFETCHT0    (R8)(CX*1)
-	PREFETCHT0    64(R8)(CX*1)
-	VMOVDQU32     16(R8), Z16
+	VPMADDWD      320(DI), Y14, Y14
+	PREFETCHT0    2048(CX)
+	PREFETCHT0    2112(CX)
+	VMOVDQU32     16(CX), Z16
 	VPANDD        Z0, Z16, Z17
 	VMOVDQU32     gemvsuperTable44<>+0(SB), Z18
 	VPERMW        Z8, Z18, Z18
@@ -5300,7 +5210,7 @@ near:
 	VPADDD        Y3, Y4, Y3
 	VEXTRACTI32X4 $0x01, Y3, X4
 	VPADDD        X3, X4, X3
-	VBROADCASTSS  256(R10), X4
+	VBROADCASTSS  256(DI), X4
 	VPUNPCKLDQ    Z13, Z11, Z5
 	VPUNPCKHDQ    Z13, Z11, Z8
 	VPADDD        Z5, Z8, Z9
@@ -5320,12 +5230,12 @@ near:
 	VCVTDQ2PS     X3, X3
 	VMULPS        X4, X7, X2
 	VFNMADD231PS  X2, X3, X1
-	ADDQ          R11, R10
+	ADDQ          R8, DI
+	ADDQ          $0x00000054, AX
+	ADDQ          $0x00000054, DX
 	ADDQ          $0x00000054, BX
-	ADDQ          $0x00000054, SI
-	ADDQ          $0x00000054, DI
-	ADDQ          $0x00000054, R8
-	DECQ          R9
+	ADDQ          $0x00000054, CX
+	DECQ          SI
 	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VMOVUPS       X1, (AX)
@@ -5417,71 +5327,61 @@ DATA gemvsuperTable52<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable52<>(SB), RODATA|NOPTR, $64
 
 // func gemvQ2_KT2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ2_KT2(SB), NOSPLIT, $64-48
-	MOVQ         w+8(FP), BX
-	MOVQ         stride+16(FP), AX
-	LEAQ         (BX)(AX*1), SI
-	LEAQ         (SI)(AX*1), DI
-	LEAQ         (DI)(AX*1), R8
-	LEAQ         (AX)(AX*2), DX
-	MOVQ         supers+40(FP), R9
-	MOVQ         $0x00000019, AX
-	CMPQ         AX, R9
-	CMOVQGT      R9, AX
-	IMUL3Q       $0x00000054, AX, CX
-	MOVQ         act+24(FP), R10
-	MOVQ         step+32(FP), R11
+	MOVQ         w+8(FP), AX
+	MOVQ         stride+16(FP), CX
+	LEAQ         (AX)(CX*1), DX
+	LEAQ         (DX)(CX*1), BX
+	LEAQ         (BX)(CX*1), CX
+	MOVQ         supers+40(FP), SI
+	MOVQ         act+24(FP), DI
+	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable33<>+0(SB), Z0
 	VPXORD       X1, X1, X1
 	VPXORD       X2, X2, X2
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVDQU32     (R10), Y3
-	VINSERTI64X4  $0x01, 128(R10), Z3, Z3
+	VMOVDQU32     (DI), Y3
+	VINSERTI64X4  $0x01, 128(DI), Z3, Z3
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z3, Z3
-	VMOVDQU32     32(R10), Y4
-	VINSERTI64X4  $0x01, 160(R10), Z4, Z4
+	VMOVDQU32     32(DI), Y4
+	VINSERTI64X4  $0x01, 160(DI), Z4, Z4
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z4, Z4
-	VMOVDQU32     64(R10), Y5
-	VINSERTI64X4  $0x01, 192(R10), Z5, Z5
+	VMOVDQU32     64(DI), Y5
+	VINSERTI64X4  $0x01, 192(DI), Z5, Z5
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z5, Z5
-	VMOVDQU32     96(R10), Y6
-	VINSERTI64X4  $0x01, 224(R10), Z6, Z6
+	VMOVDQU32     96(DI), Y6
+	VINSERTI64X4  $0x01, 224(DI), Z6, Z6
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z6, Z6
-	VMOVDQU32     384(R10), Y7
-	VINSERTI64X4  $0x01, 512(R10), Z7, Z7
+	VMOVDQU32     384(DI), Y7
+	VINSERTI64X4  $0x01, 512(DI), Z7, Z7
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z7, Z7
-	VMOVDQU32     416(R10), Y8
-	VINSERTI64X4  $0x01, 544(R10), Z8, Z8
+	VMOVDQU32     416(DI), Y8
+	VINSERTI64X4  $0x01, 544(DI), Z8, Z8
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z8, Z8
-	VMOVDQU32     448(R10), Y9
-	VINSERTI64X4  $0x01, 576(R10), Z9, Z9
+	VMOVDQU32     448(DI), Y9
+	VINSERTI64X4  $0x01, 576(DI), Z9, Z9
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z9, Z9
-	VMOVDQU32     480(R10), Y10
-	VINSERTI64X4  $0x01, 608(R10), Z10, Z10
+	VMOVDQU32     480(DI), Y10
+	VINSERTI64X4  $0x01, 608(DI), Z10, Z10
 	VPXORD.BCST   gemvsuperTable1<>+0(SB), Z10, Z10
 	VPXORD        X11, X11, X11
-	VPINSRD       $0x00, 80(BX), X11, X11
-	VPINSRD       $0x01, 80(SI), X11, X11
-	VPINSRD       $0x02, 80(DI), X11, X11
-	VPINSRD       $0x03, 80(R8), X11, X11
+	VPINSRD       $0x00, 80(AX), X11, X11
+	VPINSRD       $0x01, 80(DX), X11, X11
+	VPINSRD       $0x02, 80(BX), X11, X11
+	VPINSRD       $0x03, 80(CX), X11, X11
 	VPSHUFB       gemvsuperTable51<>+0(SB), X11, X11
 	VCVTPH2PS     X11, Y11
 	VEXTRACTF32X4 $0x01, Y11, X12
-	VPMOVZXBW     (BX), Y13
+	VPMOVZXBW     (AX), Y13
 	VPSRLW        $0x04, Y13, Y14
 	VPANDD        gemvsuperTable52<>+0(SB), Y13, Y13
-	VPMADDWD      320(R10), Y14, Y15
-	VPMADDWD      704(R10), Y14, Y14
-	PREFETCHT0    (BX)(CX*1)
-	PREFETCHT0    64(BX)(CX*1)
-	VMOVDQU32     16(BX), Z16
+	VPMADDWD      320(DI), Y14, Y15
+	VPMADDWD      704(DI), Y14, Y14
+	PREFETCHT0    2048(AX)
+	PREFETCHT0    2112(AX)
+	VMOVDQU32     16(AX), Z16
 	VPANDD        Z0, Z16, Z17
 	VMOVDQU32     gemvsuperTable44<>+0(SB), Z18
 	VPERMW        Z13, Z18, Z18
@@ -5513,14 +5413,14 @@ near:
 	VPDPWSSD      Z18, Z13, Z19
 	VPMADDUBSW    Z10, Z16, Z13
 	VPDPWSSD      Z18, Z13, Z17
-	VPMOVZXBW     (SI), Y13
+	VPMOVZXBW     (DX), Y13
 	VPSRLW        $0x04, Y13, Y16
 	VPANDD        gemvsuperTable52<>+0(SB), Y13, Y13
-	VPMADDWD      320(R10), Y16, Y18
-	VPMADDWD      704(R10), Y16, Y16
-	PREFETCHT0    (SI)(CX*1)
-	PREFETCHT0    64(SI)(CX*1)
-	VMOVDQU32     16(SI), Z20
+	VPMADDWD      320(DI), Y16, Y18
+	VPMADDWD      704(DI), Y16, Y16
+	PREFETCHT0    2048(DX)
+	PREFETCHT0    2112(DX)
+	VMOVDQU32     16(DX), Z20
 	VPANDD        Z0, Z20, Z21
 	VMOVDQU32     gemvsuperTable44<>+0(SB), Z22
 	VPERMW        Z13, Z22, Z22
@@ -5552,14 +5452,14 @@ near:
 	VPDPWSSD      Z22, Z13, Z23
 	VPMADDUBSW    Z10, Z20, Z13
 	VPDPWSSD      Z22, Z13, Z21
-	VPMOVZXBW     (DI), Y13
+	VPMOVZXBW     (BX), Y13
 	VPSRLW        $0x04, Y13, Y20
 	VPANDD        gemvsuperTable52<>+0(SB), Y13, Y13
-	VPMADDWD      320(R10), Y20, Y22
-	VPMADDWD      704(R10), Y20, Y20
-	PREFETCHT0    (DI)(CX*1)
-	PREFETCHT0    64(DI)(CX*1)
-	VMOVDQU32     16(DI), Z24
+	VPMADDWD      320(DI), Y20, Y22
+	VPMADDWD      704(DI), Y20, Y20
+	PREFETCHT0    2048(BX)
+	PREFETCHT0    2112(BX)
+	VMOVDQU32     16(BX), Z24
 	VPANDD        Z0, Z24, Z25
 	VMOVDQU32     gemvsuperTable44<>+0(SB), Z26
 	VPERMW        Z13, Z26, Z26
@@ -5591,14 +5491,14 @@ near:
 	VPDPWSSD      Z26, Z13, Z27
 	VPMADDUBSW    Z10, Z24, Z13
 	VPDPWSSD      Z26, Z13, Z25
-	VPMOVZXBW     (R8), Y13
+	VPMOVZXBW     (CX), Y13
 	VPSRLW        $0x04, Y13, Y24
 	VPANDD        gemvsuperTable52<>+0(SB), Y13, Y13
-	VPMADDWD      320(R10), Y24, Y26
-	VPMADDWD      704(R10), Y24, Y24
-	PREFETCHT0    (R8)(CX*1)
-	PREFETCHT0    64(R8)(CX*1)
-	VMOVDQU32     16(R8), Z28
+	VPMADDWD      320(DI), Y24, Y26
+	VPMADDWD      704(DI), Y24, Y24
+	PREFETCHT0    2048(CX)
+	PREFETCHT0    2112(CX)
+	VMOVDQU32     16(CX), Z28
 	VPANDD        Z0, Z28, Z29
 	VMOVDQU32     gemvsuperTable44<>+0(SB), Z30
 	VPERMW        Z13, Z30, Z30
@@ -5643,7 +5543,7 @@ near:
 	VPADDD        Y4, Y5, Y4
 	VEXTRACTI32X4 $0x01, Y4, X5
 	VPADDD        X4, X5, X4
-	VBROADCASTSS  256(R10), X5
+	VBROADCASTSS  256(DI), X5
 	VPUNPCKLDQ    Z23, Z19, Z6
 	VPUNPCKHDQ    Z23, Z19, Z8
 	VPADDD        Z6, Z8, Z9
@@ -5676,7 +5576,7 @@ near:
 	VPADDD        Y3, Y4, Y3
 	VEXTRACTI32X4 $0x01, Y3, X4
 	VPADDD        X3, X4, X3
-	VBROADCASTSS  640(R10), X4
+	VBROADCASTSS  640(DI), X4
 	VPUNPCKLDQ    Z21, Z17, Z5
 	VPUNPCKHDQ    Z21, Z17, Z6
 	VPADDD        Z5, Z6, Z8
@@ -5696,12 +5596,12 @@ near:
 	VCVTDQ2PS     X3, X3
 	VMULPS        X4, X12, X6
 	VFNMADD231PS  X6, X3, X2
-	ADDQ          R11, R10
+	ADDQ          R8, DI
+	ADDQ          $0x00000054, AX
+	ADDQ          $0x00000054, DX
 	ADDQ          $0x00000054, BX
-	ADDQ          $0x00000054, SI
-	ADDQ          $0x00000054, DI
-	ADDQ          $0x00000054, R8
-	DECQ          R9
+	ADDQ          $0x00000054, CX
+	DECQ          SI
 	JNZ           turn
 	MOVQ          out+0(FP), AX
 	VMOVUPS       X1, (AX)
@@ -5710,65 +5610,55 @@ near:
 	RET
 
 // func gemvIQ4_XST1(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvIQ4_XST1(SB), NOSPLIT, $64-48
-	MOVQ         w+8(FP), BX
-	MOVQ         stride+16(FP), AX
-	LEAQ         (BX)(AX*1), SI
-	LEAQ         (SI)(AX*1), DI
-	LEAQ         (DI)(AX*1), R8
-	LEAQ         (AX)(AX*2), DX
-	MOVQ         supers+40(FP), R9
-	MOVQ         $0x00000010, AX
-	CMPQ         AX, R9
-	CMOVQGT      R9, AX
-	IMUL3Q       $0x00000088, AX, CX
-	MOVQ         act+24(FP), R10
-	MOVQ         step+32(FP), R11
+	MOVQ         w+8(FP), AX
+	MOVQ         stride+16(FP), CX
+	LEAQ         (AX)(CX*1), DX
+	LEAQ         (DX)(CX*1), BX
+	LEAQ         (BX)(CX*1), CX
+	MOVQ         supers+40(FP), SI
+	MOVQ         act+24(FP), DI
+	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable0<>+0(SB), Z0
 	VPXORD       X1, X1, X1
 	VPXORD       Z2, Z2, Z2
 
 turn:
-	CMPQ R9, AX
-	JNE  near
-	ADDQ DX, CX
-
-near:
-	VMOVDQU32       (R10), Z3
+	VMOVDQU32       (DI), Z3
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z3, Z3
 	VPMOVB2M        Z3, K1
 	VPABSB          Z3, Z3
-	VMOVDQU32       64(R10), Z4
+	VMOVDQU32       64(DI), Z4
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z4, Z4
 	VPMOVB2M        Z4, K2
 	VPABSB          Z4, Z4
-	VMOVDQU32       128(R10), Z5
+	VMOVDQU32       128(DI), Z5
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z5, Z5
 	VPMOVB2M        Z5, K3
 	VPABSB          Z5, Z5
-	VMOVDQU32       192(R10), Z6
+	VMOVDQU32       192(DI), Z6
 	VPXORD.BCST     gemvsuperTable1<>+0(SB), Z6, Z6
 	VPMOVB2M        Z6, K4
 	VPABSB          Z6, Z6
 	VPXORD          X7, X7, X7
-	VPINSRW         $0x00, (BX), X7, X7
-	VPINSRW         $0x01, (SI), X7, X7
-	VPINSRW         $0x02, (DI), X7, X7
-	VPINSRW         $0x03, (R8), X7, X7
+	VPINSRW         $0x00, (AX), X7, X7
+	VPINSRW         $0x01, (DX), X7, X7
+	VPINSRW         $0x02, (BX), X7, X7
+	VPINSRW         $0x03, (CX), X7, X7
 	VCVTPH2PS       X7, X7
-	VPBROADCASTD    4(BX), Y8
+	VPBROADCASTD    4(AX), Y8
 	VPSRLVD         gemvsuperTable53<>+0(SB), Y8, Y8
 	VPANDD          gemvsuperTable54<>+0(SB), Y8, Y8
-	VPBROADCASTD    (BX), Y9
+	VPBROADCASTD    (AX), Y9
 	VPRORVD         gemvsuperTable55<>+0(SB), Y9, Y9
 	VPTERNLOGD      $0xf8, gemvsuperTable56<>+0(SB), Y9, Y8
 	VPSUBD          gemvsuperTable57<>+0(SB), Y8, Y8
-	PREFETCHT0      (BX)(CX*1)
-	PREFETCHT0      64(BX)(CX*1)
-	PREFETCHT0      128(BX)(CX*1)
+	PREFETCHT0      2048(AX)
+	PREFETCHT0      2112(AX)
+	PREFETCHT0      2176(AX)
 	VBROADCASTI32X4 gemvsuperTable58<>+0(SB), Z9
-	VMOVDQU32       8(BX), Z10
+	VMOVDQU32       8(AX), Z10
 	VPANDD          Z0, Z10, Z11
 	VPSRLW          $0x04, Z10, Z10
 	VPANDD          Z0, Z10, Z10
@@ -5788,7 +5678,7 @@ near:
 	VPSUBB          Z13, Z2, K2, Z13
 	VPMADDUBSW      Z13, Z4, Z11
 	VPDPWSSD        Z10, Z11, Z12
-	VMOVDQU32       72(BX), Z10
+	VMOVDQU32       72(AX), Z10
 	VPANDD          Z0, Z10, Z11
 	VPSRLW          $0x04, Z10, Z10
 	VPANDD          Z0, Z10, Z10
@@ -5808,18 +5698,18 @@ near:
 	VPSUBB          Z9, Z2, K4, Z9
 	VPMADDUBSW      Z9, Z6, Z8
 	VPDPWSSD        Z10, Z8, Z12
-	VPBROADCASTD    4(SI), Y8
+	VPBROADCASTD    4(DX), Y8
 	VPSRLVD         gemvsuperTable53<>+0(SB), Y8, Y8
 	VPANDD          gemvsuperTable54<>+0(SB), Y8, Y8
-	VPBROADCASTD    (SI), Y9
+	VPBROADCASTD    (DX), Y9
 	VPRORVD         gemvsuperTable55<>+0(SB), Y9, Y9
 	VPTERNLOGD      $0xf8, gemvsuperTable56<>+0(SB), Y9, Y8
 	VPSUBD          gemvsuperTable57<>+0(SB), Y8, Y8
-	PREFETCHT0      (SI)(CX*1)
-	PREFETCHT0      64(SI)(CX*1)
-	PREFETCHT0      128(SI)(CX*1)
+	PREFETCHT0      2048(DX)
+	PREFETCHT0      2112(DX)
+	PREFETCHT0      2176(DX)
 	VBROADCASTI32X4 gemvsuperTable58<>+0(SB), Z9
-	VMOVDQU32       8(SI), Z10
+	VMOVDQU32       8(DX), Z10
 	VPANDD          Z0, Z10, Z11
 	VPSRLW          $0x04, Z10, Z10
 	VPANDD          Z0, Z10, Z10
@@ -5839,7 +5729,7 @@ near:
 	VPSUBB          Z14, Z2, K2, Z14
 	VPMADDUBSW      Z14, Z4, Z11
 	VPDPWSSD        Z10, Z11, Z13
-	VMOVDQU32       72(SI), Z10
+	VMOVDQU32       72(DX), Z10
 	VPANDD          Z0, Z10, Z11
 	VPSRLW          $0x04, Z10, Z10
 	VPANDD          Z0, Z10, Z10
@@ -5859,18 +5749,18 @@ near:
 	VPSUBB          Z9, Z2, K4, Z9
 	VPMADDUBSW      Z9, Z6, Z8
 	VPDPWSSD        Z10, Z8, Z13
-	VPBROADCASTD    4(DI), Y8
+	VPBROADCASTD    4(BX), Y8
 	VPSRLVD         gemvsuperTable53<>+0(SB), Y8, Y8
 	VPANDD          gemvsuperTable54<>+0(SB), Y8, Y8
-	VPBROADCASTD    (DI), Y9
+	VPBROADCASTD    (BX), Y9
 	VPRORVD         gemvsuperTable55<>+0(SB), Y9, Y9
 	VPTERNLOGD      $0xf8, gemvsuperTable56<>+0(SB), Y9, Y8
 	VPSUBD          gemvsuperTable57<>+0(SB), Y8, Y8
-	PREFETCHT0      (DI)(CX*1)
-	PREFETCHT0      64(DI)(CX*1)
-	PREFETCHT0      128(DI)(CX*1)
+	PREFETCHT0      2048(BX)
+	PREFETCHT0      2112(BX)
+	PREFETCHT0      2176(BX)
 	VBROADCASTI32X4 gemvsuperTable58<>+0(SB), Z9
-	VMOVDQU32       8(DI), Z10
+	VMOVDQU32       8(BX), Z10
 	VPANDD          Z0, Z10, Z11
 	VPSRLW          $0x04, Z10, Z10
 	VPANDD          Z0, Z10, Z10
@@ -5890,7 +5780,7 @@ near:
 	VPSUBB          Z15, Z2, K2, Z15
 	VPMADDUBSW      Z15, Z4, Z11
 	VPDPWSSD        Z10, Z11, Z14
-	VMOVDQU32       72(DI), Z10
+	VMOVDQU32       72(BX), Z10
 	VPANDD          Z0, Z10, Z11
 	VPSRLW          $0x04, Z10, Z10
 	VPANDD          Z0, Z10, Z10
@@ -5910,18 +5800,18 @@ near:
 	VPSUBB          Z9, Z2, K4, Z9
 	VPMADDUBSW      Z9, Z6, Z8
 	VPDPWSSD        Z10, Z8, Z14
-	VPBROADCASTD    4(R8), Y8
+	VPBROADCASTD    4(CX), Y8
 	VPSRLVD         gemvsuperTable53<>+0(SB), Y8, Y8
 	VPANDD          gemvsuperTable54<>+0(SB), Y8, Y8
-	VPBROADCASTD    (R8), Y9
+	VPBROADCASTD    (CX), Y9
 	VPRORVD         gemvsuperTable55<>+0(SB), Y9, Y9
 	VPTERNLOGD      $0xf8, gemvsuperTable56<>+0(SB), Y9, Y8
 	VPSUBD          gemvsuperTable57<>+0(SB), Y8, Y8
-	PREFETCHT0      (R8)(CX*1)
-	PREFETCHT0      64(R8)(CX*1)
-	PREFETCHT0      128(R8)(CX*1)
+	PREFETCHT0      2048(CX)
+	PREFETCHT0      2112(CX)
+	PREFETCHT0      2176(CX)
 	VBROADCASTI32X4 gemvsuperTable58<>+0(SB), Z9
-	VMOVDQU32       8(R8), Z10
+	VMOVDQU32       8(CX), Z10
 	VPANDD          Z0, Z10, Z11
 	VPSRLW          $0x04, Z10, Z10
 	VPANDD          Z0, Z10, Z10
@@ -5941,7 +5831,7 @@ near:
 	VPSUBB          Z15, Z2, K2, Z15
 	VPMADDUBSW      Z15, Z4, Z4
 	VPDPWSSD        Z10, Z4, Z3
-	VMOVDQU32       72(R8), Z4
+	VMOVDQU32       72(CX), Z4
 	VPANDD          Z0, Z4, Z10
 	VPSRLW          $0x04, Z4, Z4
 	VPANDD          Z0, Z4, Z4
@@ -5961,7 +5851,7 @@ near:
 	VPSUBB          Z5, Z2, K4, Z5
 	VPMADDUBSW      Z5, Z6, Z5
 	VPDPWSSD        Z4, Z5, Z3
-	VBROADCASTSS    256(R10), X4
+	VBROADCASTSS    256(DI), X4
 	VPUNPCKLDQ      Z13, Z12, Z5
 	VPUNPCKHDQ      Z13, Z12, Z6
 	VPADDD          Z5, Z6, Z8
@@ -5978,12 +5868,12 @@ near:
 	VCVTDQ2PS       X5, X5
 	VMULPS          X4, X7, X3
 	VFMADD231PS     X3, X5, X1
-	ADDQ            R11, R10
+	ADDQ            R8, DI
+	ADDQ            $0x00000088, AX
+	ADDQ            $0x00000088, DX
 	ADDQ            $0x00000088, BX
-	ADDQ            $0x00000088, SI
-	ADDQ            $0x00000088, DI
-	ADDQ            $0x00000088, R8
-	DECQ            R9
+	ADDQ            $0x00000088, CX
+	DECQ            SI
 	JNZ             turn
 	MOVQ            out+0(FP), AX
 	VMOVUPS         X1, (AX)

@@ -105,10 +105,10 @@ func computeRowGo(p *Product, b *Batch, s *Scratch, r int) {
 // the loops take, large enough to amortize what a part costs and small enough
 // that workers finish together.
 func (p *Product) PartRows(b *Batch, workers int) int {
-	unit, most := 4*gemvRows, 256
+	unit, most := 4*gemvRows, 1024
 	if b.Tokens > gemvTokens {
 		unit, most = panelRows, partPanels*panelRows
 	}
-	rows := (p.W.Rows + 8*workers - 1) / (8 * workers)
+	rows := (p.W.Rows + 4*workers - 1) / (4 * workers)
 	return min(max((rows+unit-1)/unit*unit, unit), most)
 }

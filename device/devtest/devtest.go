@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		{"append", func(t *testing.T, d device.Device) { runAll(t, d, appendCases()) }},
 		{"attend", func(t *testing.T, d device.Device) { runAll(t, d, attendCases()) }},
 		{"sketch", func(t *testing.T, d device.Device) { runAll(t, d, sketchCases()) }},
+		{"estimate", func(t *testing.T, d device.Device) { runAll(t, d, estimateCases()) }},
 		{"reuse", func(t *testing.T, d device.Device) { runAll(t, d, reuseCases()) }},
 		{"idle", idleRows},
 		{"pages", pagesDoNotMatter},

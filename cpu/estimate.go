@@ -1,0 +1,413 @@
+package cpu
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/gollm/gollm/cpu/vec"
+	"github.com/gollm/gollm/device"
+)
+
+// SampleTail lists what is fixed in the plan's middle and a sample of the rest.
+func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.Plan, tail device.Tail) {
+	const op = "SampleTail"
+	device.CheckTail(l, q, kv, p)
+	t := &o.tail
+	*t = tailTask{
+		o: o, pages: newPages(kv), reach: reach{p}, tail: tail,
+		q: f32s(q), heads: q.Dim(1), sets: l.Index.Dim(1), dim: q.Dim(2),
+		index: i32s(l.Index), count: i32s(l.Count), weight: f32s(l.Weight), limit: l.Index.Dim(2),
+		rows: t.rows[:0], scratch: t.scratch,
+	}
+	perSlot := device.RowsPerSlot(op, q.Dim(0), kv)
+	for r := range q.Dim(0) {
+		t.rows = append(t.rows, o.tailRow(op, &t.pages, r/perSlot, r%perSlot, perSlot, t.limit))
+	}
+	for len(t.scratch) < o.pool.Workers() {
+		t.scratch = append(t.scratch, tailScratch{})
+	}
+	for i := range t.scratch {
+		t.scratch[i].fit(t.pages.width, t.heads/t.sets, t.dim, t.pages.half)
+	}
+	o.pool.RunChunks(len(t.rows)*t.sets, 1, t)
+}
+
+// tailRow is where a row of SampleTail is, at -1 for one that is skipped.
+func (o *ops) tailRow(op string, g *pages, slot, i, perSlot, limit int) tailRow {
+	skip := tailRow{slot: slot, first: -1, p: -1}
+	first, ok := o.first(op, g, slot, perSlot)
+	if !ok {
+		return skip
+	}
+	p := first + i
+	if p >= limit {
+		o.d.fail("%s: the row at %d with a list of %d, want at least %d", op, p, limit, p+1)
+		return skip
+	}
+	for b := range pagesOf(p + 1) {
+		if o.page(g, slot, b) < 0 {
+			return skip
+		}
+	}
+	return tailRow{slot: slot, first: first, p: p}
+}
+
+// tailRow is a query row: its slot, the position of the slot's first row, and
+// its own, -1 when it is skipped.
+type tailRow struct{ slot, first, p int }
+
+// tailTask lists for sets: item i is set i%sets of row i/sets.
+type tailTask struct {
+	o                *ops
+	pages            pages
+	reach            reach
+	tail             device.Tail
+	q                []float32 // [rows, heads, dim]
+	heads, sets, dim int
+	rows             []tailRow
+
+	index, count []int32 // of the list
+	weight       []float32
+	limit        int
+
+	scratch []tailScratch
+}
+
+// tailScratch is what one worker needs. Sets of positions are words: bit i of
+// word b is position b·PageLen + i.
+type tailScratch struct {
+	edge  []uint64  // read at the plan's edges
+	fixed []uint64  // read whatever the sample says, edge included
+	known []float32 // weight of fixed positions
+	drawn []uint64  // the sample
+	tail  []int32   // what can be drawn, ascending
+	read  []int32   // what the spread is computed from: fixed, then the pilot
+
+	gathered vec.Rows  // [vec.Tile, dim]
+	queries  []float32 // [heads of a set, dim]
+	scores   []float32 // [heads of a set, vec.Tile]
+	x        []float64 // [heads of a set, read]
+	value    []float32 // [dim]
+	sum, sq  []float64 // [dim]
+}
+
+// fit makes the scratch large enough for sequences of width pages.
+func (s *tailScratch) fit(width, heads, dim int, half bool) {
+	if len(s.edge) < width {
+		s.edge, s.fixed, s.drawn = make([]uint64, width), make([]uint64, width), make([]uint64, width)
+		n := width * device.PageLen
+		s.known, s.tail, s.read = make([]float32, n), make([]int32, 0, n), make([]int32, 0, 2*n)
+	}
+	if len(s.x) < 2*len(s.known)*heads {
+		s.x = make([]float64, 2*len(s.known)*heads)
+	}
+	if len(s.queries) != heads*dim || len(s.value) != dim {
+		s.queries, s.scores, s.value = make([]float32, heads*dim), make([]float32, heads*vec.Tile), make([]float32, dim)
+		s.sum, s.sq = make([]float64, dim), make([]float64, dim)
+	}
+	switch n := vec.Tile * dim; {
+	case half && len(s.gathered.Half) != n:
+		s.gathered = vec.Rows{Half: make([]uint16, n)}
+	case !half && len(s.gathered.Full) != n:
+		s.gathered = vec.Rows{Full: make([]float32, n)}
+	}
+}
+
+// Do lists items lo to hi-1.
+func (t *tailTask) Do(worker, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		if at := t.rows[i/t.sets]; at.p >= 0 {
+			t.list(&t.scratch[worker], i/t.sets, i%t.sets)
+		}
+	}
+}
+
+// list lists what a set of a row reads.
+func (t *tailTask) list(s *tailScratch, r, set int) {
+	p := t.rows[r].p
+	words := pagesOf(p + 1)
+	t.split(s, r, set, words)
+	n, b := len(s.tail), 0
+	switch {
+	case t.tail.Pilot == device.Amount{}:
+	case n < 2:
+		b = n
+	default:
+		b = t.budget(s, r, set)
+	}
+	clear(s.drawn[:words])
+	if b == n && (n < 2 || !t.tail.Replace) {
+		for _, j := range s.tail {
+			s.drawn[j/device.PageLen] |= 1 << (j % device.PageLen)
+		}
+	} else {
+		d := t.draws(r, set, device.ForKeys, n)
+		for i := range b {
+			j := s.tail[d.at(i)]
+			s.drawn[j/device.PageLen] |= 1 << (j % device.PageLen)
+		}
+	}
+	t.write(s, r*t.sets+set, words, float32(float64(n)/float64(max(b, 1))))
+}
+
+// members is the heads of a set.
+func (t *tailTask) members(set int) (lo, hi int) {
+	return set * t.heads / t.sets, (set + 1) * t.heads / t.sets
+}
+
+// split finds what is fixed for a set of a row, and the tail.
+func (t *tailTask) split(s *tailScratch, r, set, words int) {
+	at := t.rows[r]
+	for b := range words {
+		s.edge[b] = t.reach.spannedBits(at.p, b) & t.reach.edgeBits(at.p, b)
+	}
+	copy(s.fixed, s.edge[:words])
+	for b, w := range s.fixed[:words] {
+		for ; w != 0; w &= w - 1 {
+			s.known[b*device.PageLen+bits.TrailingZeros64(w)] = 1
+		}
+	}
+	lo, hi := t.members(set)
+	for h := lo; h < hi; h++ {
+		plan := &t.reach.plan
+		t.fix(s, t.o.list(plan.List, group(plan.List, at.slot, at.first, at.p), h, t.heads), at.p)
+	}
+	out := s.fixed
+	if t.tail.Listed {
+		out = s.edge
+	}
+	s.tail = s.tail[:0]
+	for b := range words {
+		for w := t.reach.spannedBits(at.p, b) &^ out[b]; w != 0; w &= w - 1 {
+			s.tail = append(s.tail, int32(b*device.PageLen+bits.TrailingZeros64(w)))
+		}
+	}
+}
+
+// fix adds what a list holds in the plan's middle to what is fixed.
+func (t *tailTask) fix(s *tailScratch, l list, p int) {
+	add := func(b int, seen uint64, x float32) {
+		for w := seen &^ s.edge[b]; x > 0 && w != 0; w &= w - 1 {
+			i := bits.TrailingZeros64(w)
+			known := &s.known[b*device.PageLen+i]
+			if s.fixed[b]>>i&1 == 0 || x > *known {
+				*known = x
+			}
+			s.fixed[b] |= 1 << i
+		}
+	}
+	for i, e := range l.index {
+		x := float32(1)
+		if l.weights != nil {
+			x = l.weights[i]
+		}
+		b, seen := int(e), ^uint64(0)
+		if t.reach.plan.Middle == device.Tokens {
+			b, seen = int(e)/device.PageLen, 1<<(uint(e)%device.PageLen)
+		}
+		if e >= 0 && b < pagesOf(p+1) && t.reach.plan.Middle != device.None {
+			add(b, seen&t.reach.spannedBits(p, b), x)
+		}
+	}
+}
+
+// draws are the indices that a set of a row draws in a tail of n.
+func (t *tailTask) draws(r, set int, use device.Purpose, n int) draws {
+	d := t.tail.Draw
+	d.Head, d.Pos, d.Purpose = uint32(set), uint32(t.rows[r].p), use
+	if t.tail.Replace {
+		return draws{address: d, n: n}
+	}
+	return draws{shuffle: d.Shuffle(n)}
+}
+
+// draws is a sequence of indices: elements of a permutation, or draws with
+// replacement of n.
+type draws struct {
+	shuffle device.Shuffle
+	address device.Draw
+	n       int // 0 is a permutation
+}
+
+func (d *draws) at(i int) int {
+	if d.n > 0 {
+		return d.address.Below(uint32(i), d.n)
+	}
+	return d.shuffle.At(i)
+}
+
+// budget is the size of the sample of a set: the largest that one of its heads
+// needs.
+func (t *tailTask) budget(s *tailScratch, r, set int) int {
+	n := len(s.tail)
+	pilot := t.tail.PilotOf(n)
+	use := device.ForKeys
+	if t.tail.Fresh {
+		use = device.ForPilot
+	}
+	s.read = s.read[:0]
+	for b, w := range s.fixed[:pagesOf(t.rows[r].p+1)] {
+		for ; w != 0; w &= w - 1 {
+			s.read = append(s.read, int32(b*device.PageLen+bits.TrailingZeros64(w)))
+		}
+	}
+	fixed := len(s.read)
+	d := t.draws(r, set, use, n)
+	for i := range pilot {
+		s.read = append(s.read, s.tail[d.at(i)])
+	}
+	t.weigh(s, r, set, fixed)
+	lo, hi := t.members(set)
+	var need float64
+	for h := range hi - lo {
+		x := row(s.x, h, len(s.read))
+		sp := spread(x[:fixed], x[fixed:], n)
+		if t.tail.Values {
+			t.values(s, &sp, x, fixed, t.rows[r].slot, (lo+h)*t.pages.heads/t.heads)
+		}
+		need = math.Max(need, t.tail.Need(sp)) // NaN stays
+	}
+	return t.tail.Budget(need, n, pilot)
+}
+
+// weigh sets x to weight·exp(q·k/√dim), relative to the largest, for what each
+// head of a set reads. A score that is no number counts nothing.
+func (t *tailTask) weigh(s *tailScratch, r, set, fixed int) {
+	lo, hi := t.members(set)
+	at, n := t.rows[r], len(s.read)
+	copy(s.queries, t.q[(r*t.heads+lo)*t.dim:(r*t.heads+hi)*t.dim])
+	kernel, scale := t.o.vec.Scores, 1/math.Sqrt(float64(t.dim))
+	if t.dim%vec.Multiple != 0 {
+		kernel = vec.Go.Scores
+	}
+	for i := 0; i < n; i += vec.Tile {
+		some := s.read[i:min(i+vec.Tile, n)]
+		for j, pos := range some {
+			page := int(t.pages.table[at.slot*t.pages.width+int(pos)/device.PageLen])
+			s.gathered.Slice(j*t.dim, (j+1)*t.dim).Copy(t.pages.rows(t.pages.k, page, lo*t.pages.heads/t.heads, int(pos)%device.PageLen, 1))
+		}
+		kernel(s.scores, s.queries, s.gathered, vec.Rows{}, hi-lo, len(some), t.dim)
+		for h := range hi - lo {
+			for j, x := range row(s.scores, h, vec.Tile)[:len(some)] {
+				s.x[h*n+i+j] = float64(x) * scale
+			}
+		}
+	}
+	for h := range hi - lo {
+		x := row(s.x, h, n)
+		exponentials(x)
+		for i, j := range s.read[:fixed] {
+			x[i] *= float64(s.known[j])
+		}
+	}
+}
+
+// exponentials replaces x by exp(x - max x), NaN by 0.
+func exponentials(x []float64) {
+	top := math.Inf(-1)
+	for _, v := range x {
+		if v > top {
+			top = v
+		}
+	}
+	for i, v := range x {
+		x[i] = 0
+		if v > math.Inf(-1) {
+			x[i] = math.Exp(v - top)
+		}
+	}
+}
+
+// spread is the sum and the variance of weights, in two passes.
+func spread(fixed, pilot []float64, n int) device.Spread {
+	s := device.Spread{Tail: n}
+	for _, x := range fixed {
+		s.Sum += x
+	}
+	var mean float64
+	for _, x := range pilot {
+		mean += x / float64(len(pilot))
+	}
+	s.Sum += float64(n) * mean
+	for _, x := range pilot {
+		s.Var += (x - mean) * (x - mean) / float64(len(pilot)-1)
+	}
+	return s
+}
+
+// values adds what the weighted values say to a spread, in two passes.
+func (t *tailTask) values(s *tailScratch, sp *device.Spread, x []float64, fixed, slot, kvHead int) {
+	pilot := float64(len(x) - fixed)
+	mean, total := s.sum, s.sq
+	clear(mean)
+	clear(total)
+	for i, j := range s.read {
+		t.value(s, slot, kvHead, int(j))
+		to, scale := total, x[i]
+		if i >= fixed {
+			to, scale = mean, x[i]/pilot
+		}
+		for e, v := range s.value[:t.dim] {
+			to[e] += scale * float64(v)
+		}
+	}
+	for e, m := range mean {
+		sum := total[e] + float64(sp.Tail)*m
+		sp.Norm += sum * sum
+	}
+	sp.Norm = math.Sqrt(sp.Norm)
+	for i, j := range s.read[fixed:] {
+		t.value(s, slot, kvHead, int(j))
+		for e, v := range s.value[:t.dim] {
+			d := x[fixed+i]*float64(v) - mean[e]
+			sp.Trace += d * d / (pilot - 1)
+		}
+	}
+}
+
+// value loads the value of a position.
+func (t *tailTask) value(s *tailScratch, slot, kvHead, j int) {
+	page := int(t.pages.table[slot*t.pages.width+j/device.PageLen])
+	t.o.load(s.value[:t.dim], t.pages.v, t.pages.element(page, kvHead, j%device.PageLen), t.pages.half)
+}
+
+// write lists what is fixed between the plan's edges, and the sample with weight
+// each.
+func (t *tailTask) write(s *tailScratch, i, words int, each float32) {
+	index, weight, n := row(t.index, i, t.limit), row(t.weight, i, t.limit), 0
+	for b := range words {
+		fixed := s.fixed[b] &^ s.edge[b]
+		for w := fixed | s.drawn[b]; w != 0; w &= w - 1 {
+			bit := bits.TrailingZeros64(w)
+			index[n], weight[n] = int32(b*device.PageLen+bit), each
+			if fixed>>bit&1 == 1 {
+				weight[n] = s.known[index[n]]
+			}
+			n++
+		}
+	}
+	t.count[i] = int32(n)
+}
+
+// MaxHeads is the largest of the heads of each kv head.
+func (o *ops) MaxHeads(dst, x device.Tensor, kv device.KV) {
+	const op = "MaxHeads"
+	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
+	device.CheckShape(op, "dst", dst, device.F32, rows, kv.K.Dim(1), width)
+	groups := dst.Dim(1)
+	o.eachRow(op, kv, rows, func(r, _, _, p int) {
+		for g := range groups {
+			out := row(f32s(dst), r*groups+g, width)[:p+1]
+			for i := range out {
+				out[i] = negInf
+			}
+			for h := g * heads / groups; h < (g+1)*heads/groups; h++ {
+				for j, v := range row(f32s(x), r*heads+h, width)[:p+1] {
+					if v > out[j] {
+						out[j] = v
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,288 @@
+package devtest
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gollm/gollm/device"
+)
+
+// tailCase is a call of SampleTail in plain Go, and its definition.
+type tailCase struct {
+	attention
+	grouped bool // a set is the heads of a kv head
+	tail    device.Tail
+}
+
+// tails are the ways to sample. Keys are drawn closer together than in
+// attention, so that budgets are between a pilot and everything.
+var tails = map[string]device.Tail{
+	"plain":   {Pilot: device.Amount{Share: .1}, Eps: .1, Z: 1.96},
+	"far":     {Pilot: device.Amount{Count: 5}, Eps: .9, Z: .5},
+	"exact":   {Pilot: device.Amount{Share: .05}, Z: 1.96},
+	"off":     {Eps: .1, Z: 1.96},
+	"values":  {Pilot: device.Amount{Share: .2}, Eps: .8, Z: 1, Values: true},
+	"finite":  {Pilot: device.Amount{Share: .1}, Eps: .05, Z: 1.96, Finite: true},
+	"fresh":   {Pilot: device.Amount{Share: .1}, Eps: .1, Z: 1.96, Fresh: true},
+	"replace": {Pilot: device.Amount{Share: .1}, Eps: .1, Z: 1.96, Replace: true},
+	"listed":  {Pilot: device.Amount{Share: .1}, Eps: .1, Z: 1.96, Listed: true},
+	"code":    {Pilot: device.Amount{Share: .1}, Z: 1.96, Listed: true, Replace: true, Fresh: true},
+}
+
+// tailPlans are plans that leave positions out, and the calls they are for.
+var tailPlans = map[string]attention{
+	"none":           {middle: device.None, sink: 3, recent: 9, lens: []int{300}},
+	"none/slots":     {middle: device.None, sink: 3, recent: 9, lens: []int{150, 0, 1, 11, 14, 90}},
+	"none/prefill":   {middle: device.None, sink: 2, recent: 5, lens: []int{131}, rows: 6},
+	"none/back":      {middle: device.None, sink: 3, recent: 9, back: 90, lens: []int{200, 40}},
+	"none/drop":      {middle: device.None, sink: 3, recent: 9, drop: .4, spanSink: 5, lens: []int{200, 40}},
+	"none/full":      {middle: device.None, sink: 70, recent: 64, full: true, lens: []int{260}},
+	"tokens":         {middle: device.Tokens, sink: 4, recent: 20, listHeads: 4, lens: []int{200, 0, 70}},
+	"tokens/shared":  {middle: device.Tokens, sink: 4, recent: 20, listHeads: 1, weighted: true, lens: []int{200}},
+	"tokens/prefill": {middle: device.Tokens, recent: 1, listHeads: 2, group: 16, lens: []int{150}, rows: 18},
+	"tokens/drop":    {middle: device.Tokens, sink: 4, recent: 20, drop: .5, spanSink: 10, listHeads: 4, weighted: true, lens: []int{200}},
+	"blocks":         {middle: device.Blocks, listHeads: 4, lens: []int{330, 64, 65}},
+	"blocks/prefill": {middle: device.Blocks, listHeads: 1, group: page, recent: page, align: page, lens: []int{195}, rows: 12},
+}
+
+func estimateCases() []testCase {
+	var cases []testCase
+	for name, tail := range tails {
+		for plan, a := range tailPlans {
+			if name != "plain" && name != "listed" && plan != "none" && plan != "tokens/shared" {
+				continue
+			}
+			for _, s := range []struct {
+				heads, kvHeads, dim int
+				grouped             bool
+			}{{4, 2, 16, true}, {4, 4, 20, false}, {8, 2, 32, false}} {
+				c := tailCase{attention: a, grouped: s.grouped, tail: tail}
+				c.heads, c.kvHeads, c.dim, c.spread = s.heads, s.kvHeads, s.dim, .5
+				c.tail.Draw = device.Draw{Seed: 1 << 40, Request: 3, Layer: 2}
+				cases = append(cases, testCase{fmt.Sprintf("op=sampletail/%s/%s/%+v", name, plan, s), c.job})
+			}
+		}
+	}
+	for _, lens := range [][]int{{1}, {130}, {3, 0, 66}} {
+		cases = append(cases, testCase{fmt.Sprintf("op=maxheads/lens=%v", lens), func(b *bed) job { return maxHeads(b, lens) }})
+	}
+	return cases
+}
+
+// sets is how many lists a row gets.
+func (c *tailCase) sets() int {
+	if c.grouped {
+		return c.kvHeads
+	}
+	return c.heads
+}
+
+// job draws numbers until no budget is so near a whole number that rounding
+// decides it.
+func (c tailCase) job(b *bed) job {
+	var index, count []int32
+	var weight []float64
+	rows, sets, limit := c.queryRows(), c.sets(), c.longest()+3
+	for clear := false; !clear; {
+		c.q, c.lists = nil, nil
+		c.random(b)
+		index, count, clear = filledI32(rows*sets*limit, -9), filledI32(rows*sets, -9), true
+		weight = widen(filled(len(index), before))
+		for i := range count {
+			slot, p := c.place(i / sets)
+			if c.lens[slot] == 0 {
+				continue
+			}
+			list, sound := c.list(i/sets, i%sets, slot, p)
+			clear = clear && sound
+			count[i] = int32(len(list))
+			for j, e := range list {
+				index[i*limit+j], weight[i*limit+j] = int32(e.index), float64(e.weight)
+			}
+		}
+	}
+	at := b.attend(&c.attention, b.shuffled(&c.attention))
+	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, sets, limit), Count: b.i32(filledI32(len(count), -9), rows, sets), Weight: b.out(rows, sets, limit)}
+	return job{
+		step: func(ops device.Ops) { ops.SampleTail(l, at.q, at.kv, at.plan, c.tail) },
+		expect: []expectation{
+			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index},
+			{name: "weight", got: l.Weight, want: weight, bound: 1e-7, scale: 1},
+		},
+	}
+}
+
+// list is what a set of the row at p reads between the edges; sound is false
+// where rounding could decide its budget.
+func (c *tailCase) list(r, set, slot, p int) (list []entry, sound bool) {
+	everything, edges := c.attention, c.attention
+	everything.middle, edges.middle = device.All, device.None
+	group := c.heads / c.sets()
+	fixed := make([]float64, p+1)
+	var tail []int
+	for j := range fixed {
+		for h := set * group; h < (set+1)*group; h++ {
+			fixed[j] = max(fixed[j], c.weight(p, j, c.listOf(r, h)))
+		}
+		if everything.weight(p, j, nil) > 0 && (fixed[j] == 0 || c.tail.Listed && edges.weight(p, j, nil) == 0) {
+			tail = append(tail, j)
+		}
+	}
+	n := len(tail)
+	drawn, each, sound := map[int]bool{}, 1.0, true
+	switch {
+	case c.tail.Pilot == device.Amount{}:
+	case n < 2:
+		drawn = whole(tail)
+	default:
+		var b int
+		if b, sound = c.budget(r, set, slot, p, fixed, tail); b == n && !c.tail.Replace {
+			drawn = whole(tail)
+			break
+		}
+		each = float64(n) / float64(b)
+		for _, j := range c.sample(set, p, device.ForKeys, tail, b) {
+			drawn[j] = true
+		}
+	}
+	for j, w := range fixed {
+		switch {
+		case edges.weight(p, j, nil) > 0:
+		case w > 0:
+			list = append(list, entry{j, float32(w)})
+		case drawn[j]:
+			list = append(list, entry{j, float32(each)})
+		}
+	}
+	return list, sound
+}
+
+func whole(tail []int) map[int]bool {
+	all := map[int]bool{}
+	for _, j := range tail {
+		all[j] = true
+	}
+	return all
+}
+
+// sample is b positions of a tail, as the address of the set draws them.
+func (c *tailCase) sample(set, p int, use device.Purpose, tail []int, b int) []int {
+	d := c.tail.Draw
+	d.Head, d.Pos, d.Purpose = uint32(set), uint32(p), use
+	shuffle := d.Shuffle(len(tail))
+	picked := make([]int, b)
+	for i := range picked {
+		if c.tail.Replace {
+			picked[i] = tail[d.Below(uint32(i), len(tail))]
+		} else {
+			picked[i] = tail[shuffle.At(i)]
+		}
+	}
+	return picked
+}
+
+// budget is the size of the sample, by the largest need of the set's heads.
+func (c *tailCase) budget(r, set, slot, p int, fixed []float64, tail []int) (b int, sound bool) {
+	n, use, group := len(tail), device.ForKeys, c.heads/c.sets()
+	if c.tail.Fresh {
+		use = device.ForPilot
+	}
+	pilot := c.sample(set, p, use, tail, min(n, max(2, c.tail.Pilot.Of(n))))
+	sound = true
+	for h := set * group; h < (set+1)*group; h++ {
+		need := c.need(r, h, slot, fixed, pilot, n)
+		if c.tail.Eps == 0 || need >= float64(n) {
+			need = float64(n)
+		} else if off := math.Abs(need - math.Round(need)); off < 1e-4*need && need > float64(len(pilot)) {
+			sound = false
+		}
+		b = max(b, int(math.Ceil(need)))
+	}
+	return max(b, len(pilot)), sound
+}
+
+// need is the size of the sample that one head asks for.
+func (c *tailCase) need(r, h, slot int, fixed []float64, pilot []int, n int) float64 {
+	kvHead := h * c.kvHeads / c.heads
+	term := func(j int) (x float64, xv []float64) {
+		var s float64
+		for i, k := range c.at(c.k, slot, j, kvHead) {
+			s += float64(c.q[(r*c.heads+h)*c.dim+i]) * float64(k)
+		}
+		x = math.Exp(s / math.Sqrt(float64(c.dim)))
+		for _, v := range c.at(c.v, slot, j, kvHead) {
+			xv = append(xv, x*float64(v))
+		}
+		return x, xv
+	}
+	den, num := 0.0, make([]float64, c.dim)
+	for j, w := range fixed {
+		if w > 0 {
+			x, xv := term(j)
+			den += w * x
+			for i := range num {
+				num[i] += w * xv[i]
+			}
+		}
+	}
+	xs := make([][]float64, c.dim+1) // of the pilot: x, and x times each dimension of v
+	for _, j := range pilot {
+		x, xv := term(j)
+		xs[0] = append(xs[0], x)
+		for i := range xv {
+			xs[i+1] = append(xs[i+1], xv[i])
+		}
+	}
+	mean, variance := moments(xs[0])
+	spread, eps := float64(n)*math.Sqrt(variance)/(den+float64(n)*mean), c.tail.Eps
+	if c.tail.Values {
+		var trace, norm float64
+		for i := range num {
+			mean, variance := moments(xs[i+1])
+			trace += variance
+			norm += (num[i] + float64(n)*mean) * (num[i] + float64(n)*mean)
+		}
+		spread, eps = spread+float64(n)*math.Sqrt(trace/norm), eps/2
+	}
+	need := math.Pow(c.tail.Z*spread/eps, 2)
+	if c.tail.Finite {
+		need = need * float64(n) / (need + float64(n))
+	}
+	return need
+}
+
+// moments are the mean and the variance of a sample.
+func moments(x []float64) (mean, variance float64) {
+	for _, v := range x {
+		mean += v / float64(len(x))
+	}
+	for _, v := range x {
+		variance += (v - mean) * (v - mean) / float64(len(x)-1)
+	}
+	return mean, variance
+}
+
+func maxHeads(b *bed, lens []int) job {
+	const heads, kvHeads, width = 6, 2, 140
+	a := attention{heads: heads, kvHeads: kvHeads, dim: 4, lens: lens}
+	a.random(b)
+	kv := b.cache(&a, b.shuffled(&a))
+	x := b.normal(len(lens) * heads * width)
+	x[1], x[width], x[2] = float32(math.Inf(-1)), float32(math.Inf(-1)), float32(math.NaN())
+	in, dst := b.f32(x, len(lens), heads, width), b.out(len(lens), kvHeads, width)
+	want := widen(filled(len(lens)*kvHeads*width, before))
+	for i := range want {
+		if slot := i / width / kvHeads; i%width < lens[slot] {
+			want[i] = math.Inf(-1)
+			for h := range heads / kvHeads {
+				if v := float64(x[(i/width*heads/kvHeads+h)*width+i%width]); v > want[i] {
+					want[i] = v
+				}
+			}
+		}
+	}
+	return job{
+		step:   func(ops device.Ops) { ops.MaxHeads(dst, in, kv) },
+		expect: []expectation{{name: "dst", got: dst, want: want}},
+	}
+}

@@ -1,0 +1,199 @@
+package sparse
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/gollm/gollm/device"
+)
+
+// vAttention (Desai et al., vAttention: Verified Sparse Attention, 2025): what a
+// selection leaves out is estimated by a random sample of it, large enough for a
+// relative error eps with probability 1 - delta. For each row and head:
+//
+//  1. I_f: the first positions, the recent window, and the best of the rest by
+//     exact scores; or what the system before it in a stack reads.
+//  2. A pilot sample of the rest, n_s positions: D, the estimated sum of all
+//     exp(score), and σ, the deviation of those of the rest.
+//  3. The budget b = (z·n_s·σ / (eps·D))², at least the pilot, at most n_s, where
+//     the row is dense.
+//  4. Softmax over I_f and b random positions of the rest with weight n_s/b.
+//
+// The budget is computed on the device. Numbers are addressed by seed, layer,
+// head and position.
+//
+// Differences from the authors' code, which can be had with the preset
+// authors-code: two-sided quantile; the sample is of the rest only, without
+// replacement; a budget of the whole rest is exact; the pilot is the beginning
+// of the sample. The code's way misses eps more often than delta.
+//
+//   - guarantee=sdpa: the output's error, numerator and denominator, instead of
+//     the denominator's alone.
+//   - fpc: the correction for a finite rest, b / (1 + b/n_s).
+//   - share=group: one I_f, by the largest score of the heads of a kv head, one
+//     sample, and the largest budget; each head's estimate stays unbiased.
+//   - question: so many last positions of a prompt are treated so, too, each as
+//     its own row; prompts are dense otherwise, or as the system before says.
+//   - fb=0 takes no sample: a plain top-k.
+//
+// With a window (psaw) everything is of what the window leaves. No request has
+// numbers of its own: equal requests get equal samples, whatever else runs.
+
+// vattentionOptions are the settings of vattention.
+type vattentionOptions struct {
+	Eps       float64       `opt:"eps" unit:"relative error" doc:"error of the estimate; 0 reads everything"`
+	Delta     float64       `opt:"delta" unit:"probability" doc:"how often the error may be larger"`
+	Sink      int           `opt:"sink" unit:"positions" doc:"first positions that are always read; of the system before, if one selects"`
+	Local     int           `opt:"local" unit:"positions" doc:"newest positions that are always read, the row's own included; likewise"`
+	Top       device.Amount `opt:"top" unit:"positions or share" doc:"best positions of the rest that are always read; likewise"`
+	Base      device.Amount `opt:"fb" unit:"positions or share of the rest" doc:"pilot sample that the budget is computed from; 0 takes no sample"`
+	Guarantee string        `opt:"guarantee" oneof:"den sdpa" doc:"eps is of the sum of weights, or of the output"`
+	Z         string        `opt:"z" oneof:"two one" doc:"quantile of delta/2, or of delta"`
+	Pool      string        `opt:"pool" oneof:"residual code" doc:"sample what is not selected, or all but sinks and recent window"`
+	Sampling  string        `opt:"sampling" oneof:"without_replacement code" doc:"code: with replacement, and what is drawn twice counts once"`
+	Pilot     string        `opt:"pilot" oneof:"reuse fresh" doc:"the pilot is the beginning of the sample, or a sample of its own"`
+	Finite    string        `opt:"fpc" oneof:"off on" doc:"smaller budgets, because the rest is finite"`
+	Share     string        `opt:"share" oneof:"head group" doc:"sets for each query head, or for each kv head"`
+	Question  int           `opt:"question" unit:"positions" doc:"last positions of a prompt that are sampled too"`
+}
+
+func (o vattentionOptions) check() error {
+	err := errors.Join(atLeast("sink", o.Sink, 0), atLeast("local", o.Local, 1), atLeast("question", o.Question, 0))
+	if !(o.Eps >= 0 && o.Eps < 1) {
+		err = errors.Join(err, fmt.Errorf("option eps: %v, want at least 0 and below 1", o.Eps))
+	}
+	if !(o.Delta > 0 && o.Delta < 1) {
+		err = errors.Join(err, fmt.Errorf("option delta: %v, want above 0 and below 1", o.Delta))
+	}
+	return err
+}
+
+// quantile is how many standard deviations eps is.
+func (o vattentionOptions) quantile() float64 {
+	tail := o.Delta
+	if o.Guarantee == "sdpa" {
+		tail /= 2 // one half for the numerator, one for the denominator
+	}
+	if o.Z == "two" {
+		tail /= 2
+	}
+	return max(0, math.Sqrt2*math.Erfinv(1-2*tail))
+}
+
+var vattentionEntry = entry(Doc{
+	Name: "vattention", Title: "a sample of what is not selected, sized for an error",
+	Source: "Desai et al., vAttention: Verified Sparse Attention, 2025, and its code in sparse-attention-hub",
+	Stage:  Sample, Prefill: true, Decode: true,
+	Granularity: "positions with weights, per query head or kv head",
+	Reads:       "what is selected (alone: sink + local + top, found by reading all of K) and b of the rest of K and V",
+	Presets: map[string]string{
+		// the corners and the middle of the authors' grid for a tenth of the cache
+		"tenth":       "top=0.05,fb=0.05,eps=0.05,delta=0.05",
+		"tenth-close": "top=0.05,fb=0.05,eps=0.025,delta=0.025",
+		"tenth-far":   "top=0.025,fb=0.025,eps=0.075,delta=0.075",
+		"aime":        "eps=0.05,delta=0.05",
+		// how the authors' code samples; its error is larger than eps and delta say
+		"authors-code": "z=one,pool=code,sampling=code,pilot=fresh",
+	},
+}, vattentionOptions{
+	Eps: 0.05, Delta: 0.05, Sink: 128, Local: 128, Top: device.Amount{Share: 0.05}, Base: device.Amount{Share: 0.05},
+	Guarantee: "den", Z: "two", Pool: "residual", Sampling: "without_replacement", Pilot: "reuse", Finite: "off", Share: "head",
+}, newVAttention)
+
+// vattention holds the lists of the rows that are planned at once. Sets are
+// query heads, or kv heads with share=group.
+type vattention struct {
+	vattentionOptions
+	tail    device.Tail
+	follows [2]bool // another system selects in prefill, in decode
+
+	scores device.Tensor // f32 [rows, heads, maxlen]
+	shared device.Tensor // f32 [rows, kvheads, maxlen]: the largest; with share=group
+	top    device.List   // a group for each row, a head for each set
+	list   device.List   // the same, weighted
+}
+
+func newVAttention(o vattentionOptions, env *Env) (Method, error) {
+	rows, sets := env.Slots, env.Heads
+	if o.Question > 0 {
+		rows = max(rows, min(rankTile, env.Rows))
+	}
+	v := &vattention{vattentionOptions: o, tail: device.Tail{
+		Draw: device.Draw{Seed: env.Seed}, Pilot: o.Base, Eps: o.Eps, Z: o.quantile(), Values: o.Guarantee == "sdpa",
+		Finite: o.Finite == "on", Fresh: o.Pilot == "fresh", Replace: o.Sampling == "code", Listed: o.Pool == "code",
+	}}
+	if o.Share == "group" {
+		sets = env.KVHeads
+		v.shared = env.Scratch(device.F32, rows, sets, env.MaxLen)
+	}
+	v.scores = env.Scratch(device.F32, rows, env.Heads, env.MaxLen)
+	v.top = env.List(rows, sets, env.MaxLen, false)
+	v.list = env.List(rows, sets, env.MaxLen, true)
+	return v, nil
+}
+
+// Name is "vattention".
+func (*vattention) Name() string { return "vattention" }
+
+// Follow notes where another system selects.
+func (v *vattention) Follow(prefill, decode bool) { v.follows = [2]bool{prefill, decode} }
+
+// Cut separates the question of a prompt, which is planned row by row, from what
+// comes before it.
+func (v *vattention) Cut(p *Pass, row int) int {
+	if before := v.question(p) - row; before > 0 {
+		return before
+	}
+	return rankTile
+}
+
+// question is the first row of a prefill pass that is sampled.
+func (v *vattention) question(p *Pass) int { return p.Prompt - v.Question - p.First }
+
+// Prefill samples for the rows of the question.
+func (v *vattention) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
+	if v.question(p) > 0 {
+		return plan
+	}
+	return v.estimate(p, layer, q, plan, v.follows[0])
+}
+
+// Decode samples for each slot's row.
+func (v *vattention) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
+	return v.estimate(p, layer, q, plan, v.follows[1])
+}
+
+// estimate adds a sample of what is left out to the plan, or to a choice of its
+// own where no other system selects.
+func (v *vattention) estimate(p *Pass, layer int, q device.Tensor, plan device.Plan, selected bool) device.Plan {
+	if !selected {
+		plan = v.choose(p, layer, q, plan)
+	}
+	if plan.Middle == device.All {
+		return plan
+	}
+	tail, list := v.tail, listRows(v.list, p.Rows())
+	tail.Draw.Layer = uint32(layer)
+	p.Ops.SampleTail(list, q, p.KV(layer), plan, tail)
+	plan.Middle, plan.List = device.Tokens, list
+	return plan
+}
+
+// choose is sinks, the recent window, and the best of the rest.
+func (v *vattention) choose(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
+	kv, scores := p.KV(layer), v.scores.Rows(0, p.Rows())
+	plan.Sink, plan.Recent, plan.Middle = v.Sink, v.Local, device.Tokens
+	plan.List = listRows(v.top, p.Rows())
+	if plan.Span.Drop > 0 { // a window hides neither sinks nor the recent window
+		plan.Span.Sink, plan.Span.Recent = max(plan.Span.Sink, v.Sink), v.Local
+	}
+	p.Ops.Scores(scores, q, kv, plan, device.Middles)
+	if v.Share == "group" {
+		shared := v.shared.Rows(0, p.Rows())
+		p.Ops.MaxHeads(shared, scores, kv)
+		scores = shared
+	}
+	p.Ops.TopK(plan.List, scores, kv, v.Top)
+	return plan
+}
