@@ -8,12 +8,12 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// BenchmarkProduct multiplies 1 and 512 tokens on one thread with every
-// instruction set. Matrices for one token are read from memory; GB/s counts
+// BenchmarkProduct multiplies 1, 4 and 512 tokens on one thread with every
+// instruction set. Matrices for few tokens are read from memory; GB/s counts
 // weights, GOPS two operations for each weight and token.
 func BenchmarkProduct(b *testing.B) {
 	for _, dt := range types() {
-		for _, tokens := range []int{1, 512} {
+		for _, tokens := range []int{1, 4, 512} {
 			for _, isa := range ISAs() {
 				b.Run(fmt.Sprintf("type=%v/tokens=%d/isa=%s", dt, tokens, isa), func(b *testing.B) {
 					benchProduct(b, isa, dt, tokens)
@@ -32,7 +32,7 @@ func benchProduct(b *testing.B, isa ISA, dt device.DType, tokens int) {
 	const rows, cols, bytes = 512, 2048, 192 << 20
 	rng := rand.New(rand.NewPCG(14, 0))
 	matrices := []Matrix{randomMatrix(rng, dt, rows, cols)}
-	if size := len(matrices[0].Data); tokens == 1 && isa != Portable {
+	if size := len(matrices[0].Data); tokens <= gemvTokens && isa != Portable {
 		for n := size; n < bytes; n += size {
 			matrices = append(matrices, NewMatrix(dt, rows, cols, append([]byte(nil), matrices[0].Data...)))
 		}

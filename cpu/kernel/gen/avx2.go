@@ -27,14 +27,14 @@ func ymms(n int) []VecVirtual {
 	return v
 }
 
-// clear zeroes v.
+// clearYMM zeroes v.
 func clearYMM(v ...VecVirtual) {
 	for _, x := range v {
 		VPXOR(x, x, x)
 	}
 }
 
-// end returns.
+// end returns with the upper halves clear, as Go code expects them.
 func end() {
 	VZEROUPPER()
 	RET()

@@ -10,7 +10,8 @@ import (
 // expand.go does with AVX-512, 32 weights in a register.
 //
 // Shapes: src: rows, stride bytes apart, as in the file; dst: one block each.
-// 30 to 60 vector instructions a row. Defined by expandSuper.
+// 12 (Q8_0) to 76 (Q5_0) vector instructions a row. The lines that 256 weights
+// four times further start with are prefetched. Defined by expandSuper.
 func expandAVX2() {
 	for _, f := range formats {
 		expandRowsAVX2(f.name, f.size, func(dst, src Register) {
@@ -47,7 +48,8 @@ func expandRowsAVX2(name string, size int, row func(dst, src Register)) {
 	end()
 }
 
-// storeWeights stores weights k to k+31, less bias.
+// storeWeights stores weights k to k+31, less bias. Those of 8 bits, whose bias
+// would be 128, have their signs as stored.
 func storeWeights(dst Register, k int, w VecVirtual, bias int) {
 	if bias > 0 && bias < 128 {
 		VPSUBB(bytes32(bias), w, w)

@@ -23,7 +23,7 @@ import (
 // 16·high + low, high from −8 to 7 and low from 0 to 15, in two passes. Registers
 // for 6 tokens: 6 sums of 32 bits or float, 6 of 16, 1 weight, 1 broadcast.
 // Vector instructions for 8 rows, one token and 32 elements: 18 (Q4_K, 8 of
-// them products) to 37 (Q8_0), on three ports.
+// them products) to 38 (Q8_0, 16), on three ports.
 //
 // The init values take back what the +128 of the activations adds: one for all
 // 256 elements, or one for each block of 32. Defined by dotBlock.

@@ -18,10 +18,11 @@ import (
 // The signed activations of a block lie on the stack, where VPMADDUBSW reads
 // them: unsigned weights, of up to 6 bits, need no other instruction, and the
 // sums of the activations take their bias back. Weights of 8 bits pass their
-// signs to the activations. Vector instructions for 256 weights of a row: Q4_K
-// 12 unpack + 10 scales + 32 products + 8 shared by 4 rows = 62, Q6_K 79, and
-// for four blocks of 32 of 4 rows, in Q8_0 16 products + 12 to add up + 10
-// scales. Defined by computeGo.
+// signs to the activations and are taken as magnitudes.
+//
+// Vector instructions for 256 weights of a row: Q4_K 12 unpack + 10 scales + 32
+// products + 8 shared by 4 rows = 62; Q6_K 79; Q8_0 62, of which 32 products and
+// 30 to add up and scale each block. Defined by computeGo.
 func gemvAVX2() {
 	for _, f := range formats {
 		g := newGemvAVX2(f.name, f.size, f.bias, f.mins, f.signed)

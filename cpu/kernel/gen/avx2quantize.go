@@ -8,7 +8,7 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// Rounding of activations as in quantize.go, with AVX2: about 200 vector
+// Rounding of activations as in quantize.go, with AVX2: about 300 vector
 // instructions for 256. Defined by quantizeSuper.
 func quantizeAVX2() {
 	quantizeEveryAVX2("quantize32AVX2", false)
