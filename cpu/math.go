@@ -26,6 +26,8 @@ type ops struct {
 	choose    chooseTask
 	widen     widenTask
 	tail      tailTask
+	edges     edgeTask
+	near      nearTask
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {

@@ -39,6 +39,15 @@ func (s *spy) Choose(m device.Memo, scores, q device.Tensor, kv device.KV, p dev
 	s.note(q, kv, device.Plan{Span: p.Span}, skip)
 }
 
+// ListNear notes the middle for every row of the groups: its keys are read once
+// for all of them.
+func (s *spy) ListNear(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
+	s.Ops.ListNear(l, q, top, kv, p, n)
+	sel := readSelection(s.audit.dev, kv, n.Rows*kv.Len.Dim(0), device.Plan{Span: p.Span})
+	sel.Heads = q.Dim(1)
+	s.audit.scans = append(s.audit.scans, scan{sel, nil})
+}
+
 // note keeps what the heads of rows read of a plan.
 func (s *spy) note(q device.Tensor, kv device.KV, p device.Plan, skip []bool) {
 	sel := readSelection(s.audit.dev, kv, q.Dim(0), p)

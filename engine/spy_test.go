@@ -19,6 +19,7 @@ var readNothing = strings.Fields(`
 	BlockSum SketchMeans SketchRows CompareBlocks Walk TopBlocks
 	Recall Reuse
 	SampleTail
+	EdgeMax MeanRows
 `)
 
 // TestSpyKnowsEveryOp: an op that reads keys to choose and is not noted would be

@@ -58,6 +58,10 @@ var subjects = []subject{
 	{spec: "topk(k=8,sink=4,window=20) + vattention(eps=0.5,question=50)", full: "topk(k=100000) + vattention", slow: true, prompt: true, random: true},
 	{spec: "sketchwalk(tau=3,sketch=exact,heads=mean_score) + vattention(eps=0.5)", full: "sketchwalk(tau=9999) + vattention", len: 400, unit: 64, random: true, shared: true},
 	{spec: "cis(k=20,sink=4,local=16,s=4,tau=0.3) + vattention(eps=0.5)", full: "cis(k=20,sink=4,local=16,s=4,tau=0.3) + vattention(eps=0)", random: true},
+	{spec: "anchor(theta=1,block=16,step=4)", full: "anchor(theta=Inf,block=16,step=4)", unit: 64},
+	{spec: "anchor(theta=0.5,block=8,step=2,window=noprev)", full: "anchor(theta=Inf,window=noprev)", unit: 16},
+	{spec: "anchor(theta=1,block=16,step=2,tail=dense)", full: "anchor(theta=Inf,tail=dense)", unit: 32, prompt: true},
+	{spec: "psaw(phi=0.3,ls=0,sink=3) + anchor(theta=1,block=16,step=4)", full: "psaw(phi=1) + anchor(theta=Inf,block=16,step=4)", unit: 64},
 	{spec: "psaw(phi=0.2,ls=0,sink=3) + vattention(sink=3,local=8,eps=0.5)", full: "psaw(phi=1) + vattention(eps=0)", random: true},
 }
 

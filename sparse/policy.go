@@ -114,7 +114,7 @@ type Policy struct {
 	prefill []Prefiller
 	decode  []Decoder
 	tile    int // most rows planned at once in prefill; 0 is all
-	cut     Cutter
+	cut     []Cutter
 	selects [2]bool // a system of the select stage works in prefill, in decode
 }
 
@@ -157,8 +157,8 @@ func (c *Policy) atOnce(p *Pass, row int) int {
 	if c.tile > 0 {
 		n = min(n, c.tile)
 	}
-	if c.cut != nil {
-		n = min(n, c.cut.Cut(p, row))
+	for _, m := range c.cut {
+		n = min(n, m.Cut(p, row))
 	}
 	return n
 }
@@ -298,7 +298,7 @@ func (c *Policy) follow(m Method, it item) {
 		f.Follow(c.selects[0], c.selects[1])
 	}
 	if cut, ok := m.(Cutter); ok && it.prefill {
-		c.cut = cut
+		c.cut = append(c.cut, cut)
 	}
 }
 

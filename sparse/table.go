@@ -69,6 +69,7 @@ var table = []Entry{
 	etfEntry,
 	cpeEntry,
 	vattentionEntry,
+	anchorEntry,
 }
 
 // Methods lists the systems.
