@@ -26,6 +26,7 @@ type ops struct {
 	choose    chooseTask
 	widen     widenTask
 	tail      tailTask
+	value     valueTask
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {

@@ -57,6 +57,13 @@ var subjects = []subject{
 	{spec: "topk(k=8,sink=4,window=20) + vattention(eps=0.5,question=50)", full: "topk(k=100000) + vattention", prompt: true, random: true},
 	{spec: "sketchwalk(tau=3,sketch=exact,heads=mean_score) + vattention(eps=0.5)", full: "sketchwalk(tau=9999) + vattention", len: 400, unit: 64, random: true, shared: true},
 	{spec: "cis(k=20,sink=4,local=16,s=4,tau=0.3) + vattention(eps=0.5)", full: "cis(k=20,sink=4,local=16,s=4,tau=0.3) + vattention(eps=0)", random: true},
+	{spec: "santa(samples=24)", full: "santa(samples=64)", mean: true, random: true},
+	{spec: "santa(samples=24,sampler=strat,share=group)", full: "santa(samples=32,sampler=strat)", mean: true, random: true, shared: true},
+	{spec: "santa(samples=24,sampler=iid)", full: "santa(samples=32,sampler=iid,share=group)", mean: true, random: true},
+	{spec: "santa(samples=24,exec=flash,tile=64)", full: "santa(samples=16,exec=flash)", mean: true, random: true},
+	{spec: "santa(samples=40,alloc=largest_remainder)", random: true},
+	{spec: "topk(k=40) + vattention(eps=0.5) + santa(samples=24)", random: true},
+	{spec: "sketchwalk(tau=3,sketch=exact,heads=mean_score) + santa(samples=24)", len: 400, unit: 64, random: true, shared: true},
 	{spec: "psaw(phi=0.2,ls=0,sink=3) + vattention(sink=3,local=8,eps=0.5)", full: "psaw(phi=1) + vattention(eps=0)", random: true},
 }
 

@@ -69,6 +69,7 @@ var table = []Entry{
 	etfEntry,
 	cpeEntry,
 	vattentionEntry,
+	santaEntry,
 }
 
 // Methods lists the systems.
