@@ -379,7 +379,7 @@ func (s *valueScratch) draw(counts []int32, x []float32, part tile) {
 	for lo := part.lo; lo < part.hi && next < len(s.limits); lo += runLen {
 		run, hi := s.runs[lo/runLen], min(lo+runLen, part.hi)
 		inner, end := sum, sum+run.share*scale
-		if sum = end; s.limits[next] >= end && hi < part.hi {
+		if sum = end; s.limits[next] > end && hi < part.hi {
 			continue
 		}
 		for i := lo; i < hi; i++ {
@@ -387,11 +387,11 @@ func (s *valueScratch) draw(counts []int32, x []float32, part tile) {
 				continue
 			}
 			last = i
-			for inner += float64(x[i]) * run.scale * scale; next < len(s.limits) && s.limits[next] < inner; next++ {
+			for inner += float64(x[i]) * run.scale * scale; next < len(s.limits) && s.limits[next] <= inner; next++ {
 				counts[i]++
 			}
 		}
-		for ; last >= lo && next < len(s.limits) && (s.limits[next] < end || hi == part.hi); next++ {
+		for ; last >= lo && next < len(s.limits) && (s.limits[next] <= end || hi == part.hi); next++ {
 			counts[last]++ // what rounding left over
 		}
 	}

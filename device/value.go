@@ -4,7 +4,7 @@ package device
 // drawn c times has weight c/Samples, so that the mean over draws is attention.
 //
 // With strata, draw k of S is the position where the running sum of S·softmax
-// passes k + u_k: with one u for all draws (Systematic), one for each
+// reaches k + u_k: with one u for all draws (Systematic), one for each
 // (Stratified), or, without strata, at S·u_k (Independent).
 //
 // The positions that a row reads, in ascending order, are cut into tiles of Tile.
