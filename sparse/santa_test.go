@@ -264,3 +264,20 @@ func TestSantaRejects(t *testing.T) {
 		}
 	}
 }
+
+// Layers with the same tensors read different samples.
+func TestLayersDrawForThemselves(t *testing.T) {
+	for _, spec := range []string{"santa(samples=16)", "vattention(sink=2,local=8,top=4,fb=20,eps=0.9)"} {
+		layers := lawTensors(1, lawLen)
+		for l := range layers {
+			layers[l] = layers[0]
+		}
+		s := openBench(t, spec, lawLen, nil).run(layers, lawLen-lawSteps, 0)
+		from := func(l int) []float32 { return s.Output(l)[(lawLen-lawSteps)*lawDim : lawLen*lawDim] }
+		for l := range lawLayers - 1 {
+			if slices.Equal(from(l), from(l+1)) {
+				t.Errorf("%s: layers %d and %d give the same outputs", spec, l, l+1)
+			}
+		}
+	}
+}
