@@ -53,10 +53,11 @@ type chooseTask struct {
 
 // chooseScratch is what one worker needs.
 type chooseScratch struct {
-	heads []int     // those to score
-	q     []float32 // [heads, dim]: their queries
-	tile  []float32 // [heads, vec.Tile]: their scores of a page
-	rank  []uint64  // of each candidate; see sortable
+	heads []int           // those to score
+	q     []float32       // [heads, dim]: their queries
+	tile  []float32       // [heads, vec.Tile]: their scores of a page
+	rank  []uint64        // of each candidate; see sortable
+	count [1 << 12]uint32 // of scores, by bucket
 }
 
 // fit makes the scratch large enough for heads heads.
@@ -147,7 +148,7 @@ func (t *chooseTask) enter(s *chooseScratch, slot, set int, visible, middle [2]i
 		}
 		return
 	}
-	best := t.best(s, t.weigh(slot, set, visible), middle, p)
+	best := t.best(s, t.weigh(s, slot, set, visible), middle, p)
 	dst := row(t.index, i*t.Block+number, t.most)
 	for j, key := range best {
 		dst[j] = int32(^uint32(key))
@@ -167,34 +168,93 @@ func (t *chooseTask) enter(s *chooseScratch, slot, set int, visible, middle [2]i
 
 // weigh is what the positions of a set are ranked by: the scores of its head,
 // or the sum of its heads' softmax.
-func (t *chooseTask) weigh(slot, set int, visible [2]interval) []float32 {
+func (t *chooseTask) weigh(s *chooseScratch, slot, set int, visible [2]interval) []float32 {
 	lo, hi := t.members(set)
-	sum := t.row(slot, lo)
+	first := t.row(slot, lo)
 	for h := lo; h < hi && t.sets < t.heads; h++ {
-		softmaxOver(t.row(slot, h), visible)
-		if h > lo {
-			addOver(sum, t.row(slot, h), visible)
+		x := t.row(slot, h)
+		share := 1 / t.exponentials(s, x, visible)
+		for _, v := range visible {
+			for j := v.lo; j < v.hi; j++ {
+				if h == lo {
+					first[j] = x[j] * share
+				} else {
+					first[j] += x[j] * share
+				}
+			}
 		}
 	}
-	return sum
+	return first
+}
+
+// exponentials replaces scores by their exponentials, relative to the largest,
+// and returns the sum; NaN and -Inf become 0. The sum of nothing is 1.
+func (t *chooseTask) exponentials(s *chooseScratch, x []float32, over [2]interval) float32 {
+	top, sum, scale := [1]float32{negInf}, [1]float32{}, [1]float32{}
+	for _, v := range over {
+		for j := v.lo; j < v.hi; j++ {
+			if x[j] *= math.Log2E; !(x[j] > negInf) {
+				x[j] = negInf
+			}
+			top[0] = max(top[0], x[j])
+		}
+	}
+	if top[0] == negInf {
+		top[0], sum[0] = 0, 1
+	}
+	for _, v := range over {
+		for j := v.lo; j < v.hi; j += vec.Tile {
+			n := copy(s.tile[:vec.Tile], x[j:v.hi])
+			for i := n; i < vec.Tile; i++ {
+				s.tile[i] = negInf
+			}
+			t.o.vec.Softmax(s.tile[:vec.Tile], top[:], sum[:], scale[:])
+			copy(x[j:v.hi], s.tile[:n])
+		}
+	}
+	return sum[0]
 }
 
 // best is the K best positions of the middle, best first; see sortable.
 func (t *chooseTask) best(s *chooseScratch, scores []float32, middle [2]interval, p int) []uint64 {
+	want := min(t.K.Of(p+1), t.most)
+	least := s.threshold(scores, middle, want)
 	s.rank = s.rank[:0]
 	for _, v := range middle {
 		for j := v.lo; j < v.hi; j++ {
-			if scores[j] > negInf {
-				s.rank = append(s.rank, sortable(scores[j], j))
+			if x := scores[j]; x > negInf && bucket(x) >= least {
+				s.rank = append(s.rank, sortable(x, j))
 			}
 		}
 	}
-	k := min(t.K.Of(p+1), len(s.rank), t.most)
+	k := min(want, len(s.rank))
 	largest(s.rank, k)
 	slices.Sort(s.rank[:k])
 	slices.Reverse(s.rank[:k])
 	return s.rank[:k]
 }
+
+// threshold is a bucket such that the k best scores are in it or above, and few
+// others: it spares most positions the ranking.
+func (s *chooseScratch) threshold(scores []float32, middle [2]interval, k int) uint32 {
+	clear(s.count[:])
+	for _, v := range middle {
+		for j := v.lo; j < v.hi; j++ {
+			if x := scores[j]; x > negInf {
+				s.count[bucket(x)]++
+			}
+		}
+	}
+	least := uint32(len(s.count) - 1)
+	for n := int(s.count[least]); n < k && least > 0; n += int(s.count[least]) {
+		least--
+	}
+	return least
+}
+
+// bucket is the sign, the exponent and three more bits of a score: a number that
+// does not fall when the score grows.
+func bucket(score float32) uint32 { return rising(score) >> 20 }
 
 // interval is positions [lo, hi); empty when hi is not above lo.
 type interval struct{ lo, hi int }
@@ -209,52 +269,16 @@ func seen(s device.Span, p int) [2]interval {
 	return [2]interval{sink, {max(back, bound(s, p), sink.hi), p + 1}}
 }
 
-// softmaxOver normalizes what two intervals hold; NaN and -Inf count nothing.
-func softmaxOver(x []float32, over [2]interval) {
-	top, sum := math.Inf(-1), 0.0
-	for _, v := range over {
-		for j := v.lo; j < v.hi; j++ {
-			if s := float64(x[j]); s > top {
-				top = s
-			}
-		}
-	}
-	for _, v := range over {
-		for j := v.lo; j < v.hi; j++ {
-			e := 0.0
-			if x[j] > negInf {
-				e = math.Exp(float64(x[j]) - top)
-			}
-			x[j] = float32(e)
-			sum += e
-		}
-	}
-	for _, v := range over {
-		for j := v.lo; j < v.hi; j++ {
-			x[j] = float32(float64(x[j]) / max(sum, math.SmallestNonzeroFloat64))
-		}
-	}
-}
-
-// addOver adds x to dst in two intervals.
-func addOver(dst, x []float32, over [2]interval) {
-	for _, v := range over {
-		for j := v.lo; j < v.hi; j++ {
-			dst[j] += x[j]
-		}
-	}
+// rising is a number that grows with the score; both zeros are one.
+func rising(score float32) uint32 {
+	b := math.Float32bits(score + 0)
+	return b ^ (uint32(int32(b)>>31) | 1<<31)
 }
 
 // sortable is a number that is larger for a larger score, and for the lower of
 // two positions with the same score; its low half is ^position.
 func sortable(score float32, position int) uint64 {
-	b := math.Float32bits(score + 0) // -0 is 0
-	if b>>31 == 1 {
-		b = ^b
-	} else {
-		b |= 1 << 31
-	}
-	return uint64(b)<<32 | uint64(^uint32(position))
+	return uint64(rising(score))<<32 | uint64(^uint32(position))
 }
 
 // largest moves the k largest of x to its front, in no order. The elements

@@ -8,7 +8,8 @@
 //     makes the policy.
 //   - [Policy]: the attention of one runner: stages in a fixed order.
 //   - [Method]: one attention system; what it can do is which of [Prefiller],
-//     [Decoder], [Observer], [Windower] and [Freezer] it satisfies.
+//     [Decoder], [Observer], [Restarter], [Windower], [Freezer] and [Counter] it
+//     satisfies.
 //   - [Pass]: one trip through the layers, as a method sees it.
 //   - [Env]: the sizes a method is built for, and the only source of memory.
 //

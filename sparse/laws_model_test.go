@@ -34,12 +34,10 @@ func logitsOf(t *testing.T, e *engine.Engine, spec string, ids []int32, steps in
 }
 
 // denseModel holds the logits of every system that reads everything against
-// those of dense attention, with at most the difference given, relative.
-func denseModel(t *testing.T, path string, n int) {
+// those of dense attention; slow ones only where they are asked for.
+func denseModel(t *testing.T, path string, n int, slow bool) {
 	t.Helper()
-	if race {
-		n = min(n, 130)
-	}
+	aboutNumbers(t)
 	e, err := engine.Open(path, "cpu", device.Config{Threads: 2})
 	must(t, err)
 	defer e.Close()
@@ -49,7 +47,7 @@ func denseModel(t *testing.T, path string, n int) {
 	}
 	want := logitsOf(t, e, "dense", ids, lawSteps)
 	for _, s := range subjects {
-		if s.full == "" || s.mean || s.full == "dense" {
+		if s.full == "" || s.mean || s.full == "dense" || s.slow && !slow {
 			continue
 		}
 		t.Run(s.full, func(t *testing.T) {
@@ -69,22 +67,17 @@ func denseModel(t *testing.T, path string, n int) {
 
 // The dense limit on a trained model.
 func TestLawDenseLimitOfStories(t *testing.T) {
-	denseModel(t, "../testdata/stories260K.gguf", 300)
+	denseModel(t, "../testdata/stories260K.gguf", 300, true)
 }
 
-// long makes the test below run over 4,096 positions, which takes minutes: the
-// ops that choose are plain Go on most of them.
-var long = flag.Bool("long", false, "run the dense limit of a random model over 4,096 positions")
+// long makes the test below run the slow systems too.
+var long = flag.Bool("long", false, "run the dense limit over 4,096 positions for slow systems too, minutes")
 
-// The dense limit on six random layers.
-func TestLawDenseLimitOfSixLayers(t *testing.T) {
-	n := 500
-	if *long {
-		n = 4096
-	}
+// The dense limit on six random layers and 4,096 positions, two chunks.
+func TestLawDenseLimitOfALongPrompt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "random.gguf")
-	must(t, modeltest.Writer(modeltest.Shape{Layers: 6, Heads: 2, KVHeads: 1, Dim: 32, HeadDim: 16, Context: n}).WriteFile(path))
-	denseModel(t, path, n)
+	must(t, modeltest.Writer(modeltest.Shape{Layers: 6, Heads: 2, KVHeads: 1, Dim: 32, HeadDim: 16, Context: 4096}).WriteFile(path))
+	denseModel(t, path, 4096, *long)
 }
 
 // FuzzParse: no panic, and what is read is written so that it reads the same.

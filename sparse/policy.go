@@ -51,8 +51,9 @@ type Restarter interface {
 
 // Figure is something that a method counted.
 type Figure struct {
-	Name, Unit string
-	Value      float64
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
 }
 
 // Counter is a method that counts on the device what its decode steps do.

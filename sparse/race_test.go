@@ -2,6 +2,5 @@
 
 package sparse_test
 
-// race: the race detector makes everything ten times slower, and long texts show
-// it nothing that short ones do not.
+// race: tests run under the race detector.
 const race = true

@@ -126,7 +126,7 @@ func TestSketchwalkObserves(t *testing.T) {
 // walk is told to look there.
 func TestSketchwalkCausal(t *testing.T) {
 	const n, block = 9 * swBlock, 6
-	data, changed := swData(6, n), swData(6, n)
+	data, changed := swData(16, n), swData(16, n)
 	for l := range changed {
 		for h := range swHeads {
 			for i := range swDim {
@@ -225,6 +225,43 @@ func TestSketchwalkSeeds(t *testing.T) {
 	}
 	if l, p, same := sameLists(runs["sketchwalk(density=0.4,seed=1)"], runs["sketchwalk(density=0.4,sketch=exact)"], 0, 0, 0, n); !same {
 		t.Errorf("a sketch as long as the head is not exact: layer %d, position %d", l, p)
+	}
+}
+
+// TestSketchwalkThreads: the order of sums does not depend on the workers.
+func TestSketchwalkThreads(t *testing.T) {
+	const prompt, n = 7*swBlock + 9, 8*swBlock + 5
+	data := swData(14, n)
+	var want [][]float32
+	for _, threads := range []int{1, 2, 5} {
+		run := swReplayOn(t, "sketchwalk(density=0.4)", threads, engine.ReplayConfig{MaxLen: n})
+		s := run.open(t, data, prompt, 0)
+		run.steps(t, s, n)
+		if got := swOutputs(s); want == nil {
+			want = got
+		} else {
+			sameOutputs(t, fmt.Sprintf("%d threads", threads), got, want)
+		}
+	}
+}
+
+// TestSketchwalkWindow: what a layer cannot see is not chosen, and the budget is
+// of what it can see.
+func TestSketchwalkWindow(t *testing.T) {
+	const prompt, n, window = 11*swBlock + 9, 12*swBlock + 5, 6 * swBlock
+	run := swReplayOn(t, "sketchwalk(density=0.5)", 2, engine.ReplayConfig{MaxLen: n, Window: window})
+	run.steps(t, run.open(t, swData(15, n), prompt, 0), n)
+	for p := range n {
+		first := p // of the rows that share the list
+		if p < prompt {
+			first -= p % swBlock
+		}
+		oldest := max(0, first-window+1) / swBlock
+		seen := p/swBlock - oldest + 1
+		list := run.lists[[3]int{0, 3, p}]
+		if want := (seen + 1) / 2; seen > 2 && len(list) != max(2, want) || int(list[0]) < oldest {
+			t.Fatalf("position %d reads %v, want %d of blocks %d to %d", p, list, want, oldest, p/swBlock)
+		}
 	}
 }
 

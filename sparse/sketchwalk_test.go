@@ -17,7 +17,7 @@ import (
 
 // The shape of the models of these tests, and the seed of their runs.
 const (
-	swLayers, swHeads, swKVHeads, swDim = 6, 4, 2, 16
+	swLayers, swHeads, swKVHeads, swDim = 5, 4, 2, 16
 	swSeed                              = 11
 	swBlock                             = device.PageLen
 )
@@ -51,20 +51,19 @@ type swRun struct {
 
 func swReplay(t *testing.T, spec string, slots, maxLen int) *swRun {
 	t.Helper()
-	dev, err := device.Open("cpu", device.Config{Threads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	return swReplayOn(t, spec, 2, engine.ReplayConfig{MaxLen: maxLen, Slots: slots})
+}
+
+// swReplayOn fills in the shape of c.
+func swReplayOn(t *testing.T, spec string, threads int, c engine.ReplayConfig) *swRun {
+	t.Helper()
+	dev, err := device.Open("cpu", device.Config{Threads: threads})
+	must(t, err)
 	s, err := sparse.Parse(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := engine.NewReplay(dev, s, engine.ReplayConfig{
-		Layers: swLayers, Heads: swHeads, KVHeads: swKVHeads, HeadDim: swDim, MaxLen: maxLen, Slots: slots, Rows: maxLen, Seed: swSeed,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.Rows, c.Seed = swLayers, swHeads, swKVHeads, swDim, c.MaxLen, swSeed
+	r, err := engine.NewReplay(dev, s, c)
+	must(t, err)
 	t.Cleanup(func() {
 		if err := dev.Close(); err != nil {
 			t.Error(err)

@@ -24,6 +24,16 @@ func TestAttn(t *testing.T) {
 			if !regexp.MustCompile(`(?m)^` + o.Name + ` `).MatchString(doc) {
 				t.Errorf("gollm attn %s does not explain %s:\n%s", e.Name, o.Name, doc)
 			}
+			for _, word := range append(o.Values, o.Doc, o.Default) {
+				if !strings.Contains(doc, word) {
+					t.Errorf("gollm attn %s does not say %q of %s:\n%s", e.Name, word, o.Name, doc)
+				}
+			}
+		}
+		for preset, settings := range e.Presets {
+			if !strings.Contains(doc, preset) || !strings.Contains(doc, settings) {
+				t.Errorf("gollm attn %s does not say that %s is %s:\n%s", e.Name, preset, settings, doc)
+			}
 		}
 	}
 }

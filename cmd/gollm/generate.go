@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/sparse"
 )
 
 const generateLong = `Continue a text, or with --chat answer it.
@@ -198,7 +199,10 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Run
 	sum := summary{
 		Model: m.File.Path(), Device: m.Device.Name(), Attn: r.Attn(), Seed: g.sampling.Seed,
 		Prompt: prompt, KVBytes: r.KVBytes(), First: out.ttft, Result: res,
-		sampled: g.sampling.Temperature > 0,
+		KVShared: seq.KVShared(), sampled: g.sampling.Temperature > 0,
+	}
+	if sum.Figures, err = seq.Figures(); err != nil {
+		return err
 	}
 	if res.Stop != engine.StopCancelled || len(res.Tokens) > 0 {
 		sum.Hash = logitsHash(seq, m.Model.Vocab)
@@ -249,6 +253,8 @@ type summary struct {
 	Prompt              []int32
 	Seed                uint64
 	KVBytes             int
+	KVShared            int // bytes that layers save by sharing pages
+	Figures             []sparse.Figure
 	First               time.Duration // to the first token
 	Hash                string
 	sampled             bool // the seed mattered
@@ -260,6 +266,9 @@ func (s *summary) print(cmd *cobra.Command, asJSON bool) error {
 		return writeJSON(cmd.OutOrStdout(), s.report())
 	}
 	cmd.PrintErrln(s.line())
+	for _, f := range s.Figures {
+		logger(cmd)("attention: %s %.4g %s", f.Name, f.Value, f.Unit)
+	}
 	logger(cmd)("stopped: %s; hash of the last logits %s", s.Stop, s.Hash)
 	return nil
 }
@@ -273,6 +282,9 @@ func (s *summary) line() string {
 	parts = append(parts,
 		fmt.Sprintf("%s at %s", plural(len(s.Tokens), "token"), rateText(s.DecodeRate())),
 		"KV "+sizeText(int64(s.KVBytes)))
+	if s.KVShared > 0 {
+		parts = append(parts, sizeText(int64(s.KVShared))+" less by pages that layers share")
+	}
 	if s.sampled {
 		parts = append(parts, fmt.Sprintf("seed %d", s.Seed))
 	}
@@ -299,19 +311,21 @@ func stopText(why engine.StopReason) string {
 
 // generateReport is the JSON form of a generation.
 type generateReport struct {
-	Text         string  `json:"text"`
-	Tokens       []int32 `json:"tokens"`
-	PromptTokens []int32 `json:"prompt_tokens"`
-	StopReason   string  `json:"stop_reason"`
-	Attn         string  `json:"attn"`
-	Seed         uint64  `json:"seed"`
-	PrefillTokS  float64 `json:"prefill_tok_s"`
-	DecodeTokS   float64 `json:"decode_tok_s"`
-	TTFTMs       float64 `json:"ttft_ms"`
-	KVBytes      int     `json:"kv_bytes"`
-	Model        string  `json:"model"`
-	Device       string  `json:"device"`
-	LogitsHash   string  `json:"logits_hash"` // of the last logits, FNV-1a
+	Text         string          `json:"text"`
+	Tokens       []int32         `json:"tokens"`
+	PromptTokens []int32         `json:"prompt_tokens"`
+	StopReason   string          `json:"stop_reason"`
+	Attn         string          `json:"attn"`
+	Seed         uint64          `json:"seed"`
+	PrefillTokS  float64         `json:"prefill_tok_s"`
+	DecodeTokS   float64         `json:"decode_tok_s"`
+	TTFTMs       float64         `json:"ttft_ms"`
+	KVBytes      int             `json:"kv_bytes"`
+	KVShared     int             `json:"kv_shared_bytes,omitempty"`
+	Figures      []sparse.Figure `json:"attn_figures,omitempty"`
+	Model        string          `json:"model"`
+	Device       string          `json:"device"`
+	LogitsHash   string          `json:"logits_hash"` // of the last logits, FNV-1a
 }
 
 func (s *summary) report() generateReport {
@@ -319,7 +333,7 @@ func (s *summary) report() generateReport {
 		Text: s.Text, Tokens: append([]int32{}, s.Tokens...), PromptTokens: append([]int32{}, s.Prompt...),
 		StopReason: string(s.Stop), Attn: s.Attn, Seed: s.Seed,
 		PrefillTokS: round3(s.PrefillRate()), DecodeTokS: round3(s.DecodeRate()),
-		TTFTMs: round3(s.First.Seconds() * 1000), KVBytes: s.KVBytes,
+		TTFTMs: round3(s.First.Seconds() * 1000), KVBytes: s.KVBytes, KVShared: s.KVShared, Figures: s.Figures,
 		Model: s.Model, Device: s.Device, LogitsHash: s.Hash,
 	}
 }

@@ -14,8 +14,10 @@ const (
 	floatColumns = 512 // columns converted at a time: 4 rows are 8 KB
 )
 
-// floatLoops is the float product of an ISA.
+// floatLoops is the float product of an ISA. The loop of gemv for 2 tokens may
+// be missing.
 type floatLoops struct {
+	tile    int // most tokens of gemm
 	gemv    map[device.DType][2]func(out *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int)
 	convert map[device.DType]func(dst *float32, src *byte, steps int)
 	gemm    [tileTokens + 1]func(acc *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int)
@@ -42,7 +44,10 @@ func (l *floatLoops) computeVector(p *Product, b *Batch, s *Scratch, lo, hi int)
 	loops, size := l.gemv[p.W.DType], p.W.RowSize()
 	streams(lo, hi, func(r, step, n int) {
 		for t := 0; t < b.Tokens; {
-			tokens := min(2, b.Tokens-t)
+			tokens := 1
+			if t+1 < b.Tokens && loops[1] != nil {
+				tokens = 2
+			}
 			loops[tokens-1](&s.out[0][0], &p.W.Data[r*size], uintptr(step*size), &b.X.Data[t*b.X.Stride], uintptr(4*b.X.Stride), b.Cols/16)
 			s.store(p, r, step, n, t, tokens)
 			t += tokens
@@ -69,7 +74,7 @@ func (l *floatLoops) computeTiles(p *Product, b *Batch, s *Scratch, lo, hi, firs
 			rows, step := rowsFrom(r, hi, p.W.RowSize())
 			w, step := l.weights(p.W, weights, r, rows, k, cols, step)
 			acc := sums[g*tokens*group:]
-			tiles := (tokens + tileTokens - 1) / tileTokens
+			tiles := (tokens + l.tile - 1) / l.tile
 			for n := range tiles {
 				from, to := n*tokens/tiles, (n+1)*tokens/tiles
 				x := &b.X.Data[(first+from)*b.X.Stride+k]

@@ -9,44 +9,39 @@ import (
 func nativeLoops() []loops {
 	x := &cpu.X86
 	var all []loops
+	if x.HasAVX2 && x.HasFMA && x.HasF16C {
+		all = append(all, loops{AVX2, computeAVX2, quantizeAVX2, &peakAVX2})
+	}
 	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI && x.HasFMA {
 		all = append(all, loops{AVX512, computeAVX512, quantizeAVX512, &peakAVX512})
 	}
 	return all
 }
 
-type (
-	gemmTable      = [tileTokens + 1]func(acc *float32, p *panel, act *actBlock, tiles int)
-	gemmBlockTable = [tileTokens + 1]func(acc *float32, p *panel, act *actBlock, tiles, blocks int)
+// The loops of tiles with AVX-512.
+var (
+	gemmBlock    = gemmBlockTable{nil, gemmBlockT1, gemmBlockT2, gemmBlockT3, gemmBlockT4, gemmBlockT5, gemmBlockT6}
+	gemmBlockMin = gemmBlockTable{nil, gemmBlockMinT1, gemmBlockMinT2, gemmBlockMinT3, gemmBlockMinT4, gemmBlockMinT5, gemmBlockMinT6}
+	gemm16Min    = gemmTable{nil, gemm16MinT1, gemm16MinT2, gemm16MinT3, gemm16MinT4, gemm16MinT5, gemm16MinT6}
+	gemm16       = gemmTable{nil, gemm16T1, gemm16T2, gemm16T3, gemm16T4, gemm16T5, gemm16T6}
+	gemm32Min    = gemmTable{nil, gemm32MinT1, gemm32MinT2, gemm32MinT3, gemm32MinT4, gemm32MinT5, gemm32MinT6}
+	gemm32       = gemmTable{nil, gemm32T1, gemm32T2, gemm32T3, gemm32T4, gemm32T5, gemm32T6}
 )
 
 // tiledAVX512 is the tiled product with AVX-512.
 var tiledAVX512 = tiledLoops{
-	expand: map[device.DType]func(dst *block, src *byte, stride uintptr, rows int){
-		device.Q4_0:   expandRowsQ4_0,
-		device.Q4_1:   expandRowsQ4_1,
-		device.Q5_0:   expandRowsQ5_0,
-		device.Q5_1:   expandRowsQ5_1,
-		device.Q8_0:   expandRowsQ8_0,
-		device.IQ4_NL: expandRowsIQ4_NL,
-		device.Q2_K:   expandRowsQ2_K,
-		device.Q3_K:   expandRowsQ3_K,
-		device.Q4_K:   expandRowsQ4_K,
-		device.Q5_K:   expandRowsQ5_K,
-		device.Q6_K:   expandRowsQ6_K,
-		device.IQ4_XS: expandRowsIQ4_XS,
-	},
-	pack: map[int]func(dst *panel, rows *block){0: packBlock, 16: pack16, 32: pack32},
-	gemm: map[scheme]*gemmTable{
-		{16, false}: {nil, gemm16T1, gemm16T2, gemm16T3, gemm16T4, gemm16T5, gemm16T6},
-		{16, true}:  {nil, gemm16MinT1, gemm16MinT2, gemm16MinT3, gemm16MinT4, gemm16MinT5, gemm16MinT6},
-		{32, false}: {nil, gemm32T1, gemm32T2, gemm32T3, gemm32T4, gemm32T5, gemm32T6},
-		{32, true}:  {nil, gemm32MinT1, gemm32MinT2, gemm32MinT3, gemm32MinT4, gemm32MinT5, gemm32MinT6},
-	},
-	gemmBlock: map[scheme]*gemmBlockTable{
-		{0, false}: {nil, gemmBlockT1, gemmBlockT2, gemmBlockT3, gemmBlockT4, gemmBlockT5, gemmBlockT6},
-		{0, true}:  {nil, gemmBlockMinT1, gemmBlockMinT2, gemmBlockMinT3, gemmBlockMinT4, gemmBlockMinT5, gemmBlockMinT6},
-	},
+	device.Q4_0:   {expand: expandRowsQ4_0, pack: packBlock, gemmBlock: &gemmBlock},
+	device.Q4_1:   {expand: expandRowsQ4_1, pack: packBlock, gemmBlock: &gemmBlockMin},
+	device.Q5_0:   {expand: expandRowsQ5_0, pack: packBlock, gemmBlock: &gemmBlock},
+	device.Q5_1:   {expand: expandRowsQ5_1, pack: packBlock, gemmBlock: &gemmBlockMin},
+	device.Q8_0:   {expand: expandRowsQ8_0, pack: packBlock, gemmBlock: &gemmBlock},
+	device.IQ4_NL: {expand: expandRowsIQ4_NL, pack: packBlock, gemmBlock: &gemmBlock},
+	device.Q2_K:   {expand: expandRowsQ2_K, pack: pack16, gemm: &gemm16Min},
+	device.Q3_K:   {expand: expandRowsQ3_K, pack: pack16, gemm: &gemm16},
+	device.Q4_K:   {expand: expandRowsQ4_K, pack: pack32, gemm: &gemm32Min},
+	device.Q5_K:   {expand: expandRowsQ5_K, pack: pack32, gemm: &gemm32Min},
+	device.Q6_K:   {expand: expandRowsQ6_K, pack: pack16, gemm: &gemm16},
+	device.IQ4_XS: {expand: expandRowsIQ4_XS, pack: pack32, gemm: &gemm32},
 }
 
 // gemvAVX512 is the matrix-vector product with AVX-512.
@@ -67,6 +62,7 @@ var gemvAVX512 = gemvLoops{
 
 // floatAVX512 is the product with float matrices with AVX-512.
 var floatAVX512 = floatLoops{
+	tile: tileTokens,
 	gemv: map[device.DType][2]func(out *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int){
 		device.F32:  {gemvF32T1, gemvF32T2},
 		device.F16:  {gemvF16T1, gemvF16T2},
@@ -92,15 +88,20 @@ func computeAVX512(p *Product, b *Batch, s *Scratch, lo, hi int) {
 	tiledAVX512.computeTiled(p, b, s, lo, hi)
 }
 
-// quantizeAVX512 rounds whole blocks with vectors and the rest as defined.
+// quantizeAVX512 rounds activations with AVX-512.
 func quantizeAVX512(dst []actBlock, step int, x []float32, s scaling) {
+	quantizeWith([2]quantizeLoop{quantize32, quantize256}, dst, step, x, s)
+}
+
+// quantizeLoop rounds 256 activations at a time, into blocks step bytes apart.
+type quantizeLoop = func(dst *actBlock, step uintptr, x *float32, supers int)
+
+// quantizeWith rounds whole blocks with the loop of the scaling, and the rest as
+// defined.
+func quantizeWith(quantize [2]quantizeLoop, dst []actBlock, step int, x []float32, s scaling) {
 	n := len(x) / superLen
 	if n > 0 {
-		quantize := quantize32
-		if s == scale256 {
-			quantize = quantize256
-		}
-		quantize(&dst[0], uintptr(step*actSize), &x[0], n)
+		quantize[s](&dst[0], uintptr(step*actSize), &x[0], n)
 	}
 	if len(x) > n*superLen {
 		quantizeGo(dst[n*step:], step, x[n*superLen:], s)

@@ -13,29 +13,37 @@ const (
 	partPanels  = 4   // panels of a part
 )
 
-// tiledLoops is what the tiled product of a quantized type needs from an ISA.
-// The tables of gemm are by tokens of the tile.
-type tiledLoops struct {
-	expand    map[device.DType]func(dst *block, src *byte, stride uintptr, rows int)
-	pack      map[int]func(dst *panel, rows *block) // by group
-	gemm      map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock, tiles int)
-	gemmBlock map[scheme]*[tileTokens + 1]func(acc *float32, p *panel, act *actBlock, tiles, blocks int)
+// tiledLoops is what the tiled product of each quantized type needs from an ISA.
+type tiledLoops map[device.DType]tiledLoop
+
+// tiledLoop is the loops of a type; gemm is for blocks of 256, gemmBlock for
+// blocks of 32.
+type tiledLoop struct {
+	expand    func(dst *block, src *byte, stride uintptr, rows int)
+	pack      func(dst *panel, rows *block) // 16 rows
+	gemm      *gemmTable
+	gemmBlock *gemmBlockTable
 }
+
+// The tables of gemm are by tokens of the tile.
+type (
+	gemmTable      [tileTokens + 1]func(acc *float32, p *panel, act *actBlock, tiles int)
+	gemmBlockTable [tileTokens + 1]func(acc *float32, p *panel, act *actBlock, tiles, blocks int)
+)
 
 // tiled is one call of the tiled product.
 type tiled struct {
-	*tiledLoops
-	p      *Product
-	b      *Batch
-	s      *Scratch
-	scheme scheme
-	size   int // bytes of 256 weights
+	tiledLoop
+	p    *Product
+	b    *Batch
+	s    *Scratch
+	size int // bytes of 256 weights
 }
 
 // computeTiled computes rows lo to hi-1 of p.
-func (l *tiledLoops) computeTiled(p *Product, b *Batch, s *Scratch, lo, hi int) {
+func (l tiledLoops) computeTiled(p *Product, b *Batch, s *Scratch, lo, hi int) {
 	dt := p.W.DType
-	t := tiled{l, p, b, s, schemes[dt], superLen / dt.BlockLen() * dt.BlockSize()}
+	t := tiled{l[dt], p, b, s, superLen / dt.BlockLen() * dt.BlockSize()}
 	for ; lo < hi; lo += partPanels * panelRows {
 		rows := min(hi-lo, partPanels*panelRows)
 		for first := 0; first < b.Tokens; first += blockTokens {
@@ -70,18 +78,16 @@ func (t *tiled) computePart(row, rows, token, tokens int) {
 func (t *tiled) unpack(row, rows, i int) {
 	stride := t.p.W.RowSize()
 	src := t.p.W.Data[row*stride+i*t.size:]
-	expand := t.expand[t.p.W.DType]
-	if expand != nil && t.whole(i) {
-		expand(&t.s.rows[0], &src[0], uintptr(stride), rows)
+	if t.whole(i) {
+		t.expand(&t.s.rows[0], &src[0], uintptr(stride), rows)
 	} else {
 		for r := range rows {
 			line := src[r*stride:]
 			expandSuper(t.p.W.DType, &t.s.rows[r], line[:min(t.size, stride-i*t.size)])
 		}
 	}
-	pack := t.pack[t.scheme.group]
 	for h := range (rows + 15) / 16 {
-		pack(t.s.panel.half(h), &t.s.rows[16*h])
+		t.pack(t.s.panel.half(h), &t.s.rows[16*h])
 	}
 }
 
@@ -104,10 +110,10 @@ func (t *tiled) multiply(sums []float32, token, tokens, i int) {
 // tiles multiplies n tiles of the given size.
 func (t *tiled) tiles(sums []float32, token, size, n, i int) {
 	act := t.b.at(scalingOf(t.p.W.DType), i, token)
-	if gemm := t.gemm[t.scheme]; gemm != nil {
-		gemm[size](&sums[0], &t.s.panel, act, n)
+	if t.gemm != nil {
+		t.gemm[size](&sums[0], &t.s.panel, act, n)
 		return
 	}
 	blocks := min(superLen/32, t.b.Cols/32-i*superLen/32)
-	t.gemmBlock[t.scheme][size](&sums[0], &t.s.panel, act, n, blocks)
+	t.gemmBlock[size](&sums[0], &t.s.panel, act, n, blocks)
 }

@@ -32,5 +32,6 @@ const (
 	panelMin   = 12288 // i16 [8][32][2] mins of two groups, or f32 [8][32]
 	panelD     = 13312 // f32 [32]
 	panelDmin  = 13440 // f32 [32]
+	panelLow   = 13568 // i8 [64][32][4], AVX2: low halves of split weights
 	panelRow   = 128   // bytes of 32 lanes
 )

@@ -20,7 +20,7 @@ func vectorWrites(i *ir.Instruction) error {
 			i.Outputs[n] = v.AsZ()
 		}
 	}
-	if i.Opcode == "VPXORD" {
+	if i.Opcode == "VPXORD" || i.Opcode == "VPXOR" {
 		i.CancellingInputs = true
 	}
 	return nil

@@ -31,6 +31,14 @@ var families = map[string]func(){
 	"gemvsuper": gemvSuper,
 	"quantize":  quantize,
 	"gemvblock": gemvBlock,
+
+	"avx2expand":   expandAVX2,
+	"avx2float":    floatAVX2,
+	"avx2gemv":     gemvAVX2,
+	"avx2gemm":     gemmAVX2,
+	"avx2pack":     packAVX2,
+	"avx2quantize": quantizeAVX2,
+	"avx2peak":     peakAVX2,
 }
 
 // declarations are the Go declarations of the functions emitted so far.
