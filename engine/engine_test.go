@@ -12,6 +12,7 @@ import (
 	_ "github.com/gollm/gollm/cpu"
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/tokenizer"
 )
 
@@ -335,6 +336,38 @@ func TestCancelKeepsTheSequenceWhole(t *testing.T) {
 	}
 	if s.Len() != engine.ChunkLen || len(s.Tokens()) != s.Len() {
 		t.Errorf("%d positions and %d tokens stay, want the finished chunk's %d", s.Len(), len(s.Tokens()), engine.ChunkLen)
+	}
+}
+
+// A prefill that was cancelled leaves nothing behind in what the attention keeps
+// beside a page: what follows is what it would have been without it.
+func TestCancelLeavesNothingBesideAPage(t *testing.T) {
+	e, story := stories(t)
+	ids := slices.Concat(story.IDs, story.Greedy)
+	ids = slices.Concat(ids, ids, ids)[:330]
+	spec, err := sparse.Parse("sketchwalk(tau=3)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := runner(t, e, engine.Config{Context: 512, Slots: 2, Attn: spec})
+	alone, s := sequence(t, r), sequence(t, r)
+	prefill(t, alone, ids[:100])
+	prefill(t, alone, ids[100:])
+	want := logits(t, e, alone)
+
+	prefill(t, s, ids[:100])
+	ctx, cancel := context.WithCancel(context.Background())
+	err = s.Prefill(ctx, ids[50:250], engine.PrefillOptions{Progress: func(done float64) {
+		if done > 0.7 {
+			cancel()
+		}
+	}})
+	if err == nil || s.Len() > 100 || len(s.Tokens()) != s.Len() {
+		t.Fatalf("err %v, %d positions and %d tokens stay, want at most 100", err, s.Len(), len(s.Tokens()))
+	}
+	prefill(t, s, ids[s.Len():])
+	if got := logits(t, e, s); !slices.Equal(got, want) {
+		t.Errorf("after a cancelled prefill the logits differ by %g", distance(got, want))
 	}
 }
 
