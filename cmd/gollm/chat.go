@@ -73,7 +73,7 @@ func newChat() *cobra.Command {
 }
 
 func (c *chatFlags) run(cmd *cobra.Command) error {
-	for _, err := range []error{c.model.check(), c.cache.check(), c.sampling.check(cmd)} {
+	for _, err := range []error{c.model.check(), c.cache.check(), c.sampling.check(cmd), checkLimit(c.limit)} {
 		if err != nil {
 			return err
 		}

@@ -91,6 +91,9 @@ func (g *generateFlags) check(cmd *cobra.Command) error {
 			return err
 		}
 	}
+	if err := checkLimit(g.limit); err != nil {
+		return err
+	}
 	if (g.template.system != "" || g.template.template != "") && !g.chat {
 		return usagef("--system and --template are about conversations: add --chat")
 	}
@@ -98,6 +101,14 @@ func (g *generateFlags) check(cmd *cobra.Command) error {
 		if s == "" {
 			return usagef(`--stop "", want a text that ends the generation`)
 		}
+	}
+	return nil
+}
+
+// checkLimit refuses a -n that is neither a number of tokens nor -1.
+func checkLimit(n int) error {
+	if n == 0 || n < -1 {
+		return usagef("-n %d, want 1 or more, or -1 for no limit", n)
 	}
 	return nil
 }
