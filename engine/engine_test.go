@@ -446,3 +446,23 @@ func distance(a, b []float32) float64 {
 	}
 	return math.Sqrt(diff / norm)
 }
+
+// TestStepsHardlyAllocate bounds what a decode step allocates on the host: a few
+// small values of the pass, whatever the number of layers.
+func TestStepsHardlyAllocate(t *testing.T) {
+	e := open(t, "../testdata/demo.gguf")
+	r := runner(t, e, engine.Config{Context: 256})
+	s := sequence(t, r)
+	prefill(t, s, []int32{0, 5, 6, 7})
+	n := testing.AllocsPerRun(50, func() {
+		if err := s.Push(9); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Step(s); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > 8 {
+		t.Errorf("a step allocates %v times, want at most 8", n)
+	}
+}
