@@ -16,11 +16,10 @@ build: ## bin/gollm, without cgo
 demo: ## a small model finds a needle in 4,000 tokens, another tells a story
 	@scripts/demo.sh
 
-test: ## every test, with the race detector (ten to twenty minutes on two cores)
-	$(GO) test -race -timeout 20m $(COUNT) ./...
+test: quick race ## every test, without and with the race detector (twenty minutes on two cores)
 
-race: ## the packages that start goroutines, three times over, with the race detector
-	$(GO) test -race -count=3 ./cpu ./engine ./kvcache
+race: ## every test, with the race detector
+	$(GO) test -race -timeout 40m $(COUNT) ./...
 
 quick: ## every test, without the race detector
 	$(GO) test $(COUNT) ./...

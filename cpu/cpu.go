@@ -69,7 +69,9 @@ func (d *dev) Ops() device.Ops { return d.ops }
 
 // Write copies src into dst.
 func (d *dev) Write(dst device.Tensor, src []byte) {
-	device.Check(dst.Size() == len(src), "Write", "%v takes %d bytes, got %d", dst, dst.Size(), len(src))
+	if dst.Size() != len(src) { // a call of Check allocates its arguments
+		device.Check(false, "Write", "%v takes %d bytes, got %d", dst, dst.Size(), len(src))
+	}
 	copy(bytesOf(dst), src)
 }
 

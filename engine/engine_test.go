@@ -12,6 +12,7 @@ import (
 	_ "github.com/gollm/gollm/cpu"
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/tokenizer"
 )
 
@@ -338,6 +339,38 @@ func TestCancelKeepsTheSequenceWhole(t *testing.T) {
 	}
 }
 
+// A prefill that was cancelled leaves nothing behind in what the attention keeps
+// beside a page: what follows is what it would have been without it.
+func TestCancelLeavesNothingBesideAPage(t *testing.T) {
+	e, story := stories(t)
+	ids := slices.Concat(story.IDs, story.Greedy)
+	ids = slices.Concat(ids, ids, ids)[:330]
+	spec, err := sparse.Parse("sketchwalk(tau=3)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := runner(t, e, engine.Config{Context: 512, Slots: 2, Attn: spec})
+	alone, s := sequence(t, r), sequence(t, r)
+	prefill(t, alone, ids[:100])
+	prefill(t, alone, ids[100:])
+	want := logits(t, e, alone)
+
+	prefill(t, s, ids[:100])
+	ctx, cancel := context.WithCancel(context.Background())
+	err = s.Prefill(ctx, ids[50:250], engine.PrefillOptions{Progress: func(done float64) {
+		if done > 0.7 {
+			cancel()
+		}
+	}})
+	if err == nil || s.Len() > 100 || len(s.Tokens()) != s.Len() {
+		t.Fatalf("err %v, %d positions and %d tokens stay, want at most 100", err, s.Len(), len(s.Tokens()))
+	}
+	prefill(t, s, ids[s.Len():])
+	if got := logits(t, e, s); !slices.Equal(got, want) {
+		t.Errorf("after a cancelled prefill the logits differ by %g", distance(got, want))
+	}
+}
+
 func TestFullContext(t *testing.T) {
 	e, story := stories(t)
 	r := runner(t, e, engine.Config{Context: 20})
@@ -412,4 +445,24 @@ func distance(a, b []float32) float64 {
 		norm += float64(b[i]) * float64(b[i])
 	}
 	return math.Sqrt(diff / norm)
+}
+
+// TestStepsHardlyAllocate bounds what a decode step allocates on the host: a few
+// small values of the pass, whatever the number of layers.
+func TestStepsHardlyAllocate(t *testing.T) {
+	e := open(t, "../testdata/demo.gguf")
+	r := runner(t, e, engine.Config{Context: 256})
+	s := sequence(t, r)
+	prefill(t, s, []int32{0, 5, 6, 7})
+	n := testing.AllocsPerRun(50, func() {
+		if err := s.Push(9); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Step(s); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > 8 {
+		t.Errorf("a step allocates %v times, want at most 8", n)
+	}
 }

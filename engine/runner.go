@@ -122,7 +122,7 @@ func (r *Runner) Open() (*Sequence, error) {
 // do not cross a multiple of ChunkLen. total is the length of the whole prompt.
 // It returns the residual stream of the rows.
 func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int, layer func(int)) (device.Tensor, error) {
-	first := s.kv.Len()
+	first := s.Len()
 	p, err := r.passes.chunk(s.kv, ids, total)
 	if err != nil {
 		return device.Tensor{}, err
@@ -134,7 +134,7 @@ func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int,
 	x, ok := r.model.Forward(&p, r.policy, r.scratch)
 	err = r.dev.Sync()
 	if !ok || err != nil {
-		s.kv.Truncate(first)
+		s.Truncate(first)
 		return x, errors.Join(ctx.Err(), err)
 	}
 	return x, nil

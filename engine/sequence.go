@@ -35,7 +35,7 @@ type PrefillOptions struct {
 }
 
 // Prefill stores ids after the sequence's tokens. When it fails or ctx is done
-// the sequence keeps the chunks that were finished.
+// the sequence keeps the chunks that were finished, or less where Truncate does.
 func (s *Sequence) Prefill(ctx context.Context, ids []int32, o PrefillOptions) error {
 	if len(ids) == 0 {
 		return errors.New("engine: the prompt has no tokens; add some text, or keep the beginning-of-text token")

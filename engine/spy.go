@@ -48,6 +48,12 @@ func (s *spy) ListNear(l device.List, q, top device.Tensor, kv device.KV, p devi
 	s.audit.scans = append(s.audit.scans, scan{sel, nil})
 }
 
+// SampleValues notes the keys of the plan that is drawn from.
+func (s *spy) SampleValues(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
+	s.Ops.SampleValues(l, q, kv, p, d)
+	s.note(q, kv, p, nil)
+}
+
 // note keeps what the heads of rows read of a plan.
 func (s *spy) note(q device.Tensor, kv device.KV, p device.Plan, skip []bool) {
 	sel := readSelection(s.audit.dev, kv, q.Dim(0), p)

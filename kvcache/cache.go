@@ -52,6 +52,7 @@ type Cache struct {
 	k, v   device.Tensor   // [pages, kvheads, PageLen, dim]
 	tables []table         // by layer
 	len    device.Tensor   // i32 [slots]
+	lens   []byte          // what Flush writes to len
 	beside []device.Tensor // [pages, ...]: what methods keep beside each page
 
 	free []int32 // pages that nothing refers to; the next one is last
@@ -94,6 +95,7 @@ func (c *Cache) alloc() (err error) {
 	c.k = alloc(conf.DType, conf.Pages, conf.KVHeads, device.PageLen, conf.HeadDim)
 	c.v = alloc(conf.DType, conf.Pages, conf.KVHeads, device.PageLen, conf.HeadDim)
 	c.len = alloc(device.I32, conf.Slots)
+	c.lens = make([]byte, 4*conf.Slots)
 	width := pagesPerLayer(conf.MaxLen)
 	c.tables = make([]table, conf.Layers)
 	for l := range c.tables {
@@ -144,11 +146,11 @@ func (c *Cache) Slots(l, n int) device.KV {
 // Flush queues the changed page tables and the lengths to the device. In a
 // decode step only the sequences of active take part: others get length 0.
 func (c *Cache) Flush(active ...*Seq) {
-	lens := make([]byte, 4*c.conf.Slots)
+	clear(c.lens)
 	for _, s := range active {
-		binary.LittleEndian.PutUint32(lens[4*s.slot:], uint32(s.len))
+		binary.LittleEndian.PutUint32(c.lens[4*s.slot:], uint32(s.len))
 	}
-	c.dev.Write(c.len, lens)
+	c.dev.Write(c.len, c.lens)
 	width := pagesPerLayer(c.conf.MaxLen)
 	for l := range c.tables {
 		t := &c.tables[l]

@@ -62,6 +62,13 @@ var subjects = []subject{
 	{spec: "anchor(theta=0.5,block=8,step=2,window=noprev)", full: "anchor(theta=Inf,window=noprev)", unit: 16},
 	{spec: "anchor(theta=1,block=16,step=2,tail=dense)", full: "anchor(theta=Inf,tail=dense)", unit: 32, prompt: true},
 	{spec: "psaw(phi=0.3,ls=0,sink=3) + anchor(theta=1,block=16,step=4)", full: "psaw(phi=1) + anchor(theta=Inf,block=16,step=4)", unit: 64},
+	{spec: "santa(samples=24)", full: "santa(samples=64)", mean: true, random: true},
+	{spec: "santa(samples=24,sampler=strat,share=group)", full: "santa(samples=32,sampler=strat)", mean: true, random: true, shared: true},
+	{spec: "santa(samples=24,sampler=iid)", full: "santa(samples=32,sampler=iid,share=group)", mean: true, random: true},
+	{spec: "santa(samples=24,exec=flash,tile=64)", full: "santa(samples=16,exec=flash)", mean: true, random: true},
+	{spec: "santa(samples=40,alloc=largest_remainder)", random: true},
+	{spec: "topk(k=40) + vattention(eps=0.5) + santa(samples=24)", full: "topk(k=100000) + vattention + santa(samples=32)", mean: true, random: true},
+	{spec: "sketchwalk(tau=3,sketch=exact,heads=mean_score) + santa(samples=24)", len: 400, unit: 64, random: true, shared: true},
 	{spec: "psaw(phi=0.2,ls=0,sink=3) + vattention(sink=3,local=8,eps=0.5)", full: "psaw(phi=1) + vattention(eps=0)", random: true},
 }
 

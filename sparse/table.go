@@ -70,6 +70,7 @@ var table = []Entry{
 	cpeEntry,
 	vattentionEntry,
 	anchorEntry,
+	santaEntry,
 }
 
 // Methods lists the systems.

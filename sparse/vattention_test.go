@@ -90,6 +90,12 @@ func (b *tailBench) read(data any, x device.Tensor) {
 func (b *tailBench) sample(plan device.Plan, tail device.Tail) (index [][]int32, weight [][]float32) {
 	b.t.Helper()
 	b.dev.Ops().SampleTail(b.list, b.q, b.kv, plan, tail)
+	return b.lists()
+}
+
+// lists is what the list of each head holds.
+func (b *tailBench) lists() (index [][]int32, weight [][]float32) {
+	b.t.Helper()
 	i, c, w := make([]int32, b.heads*b.n), make([]int32, b.heads), make([]float32, b.heads*b.n)
 	b.read(i, b.list.Index)
 	b.read(c, b.list.Count)

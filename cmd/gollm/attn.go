@@ -49,6 +49,9 @@ func oneSystem(_ *cobra.Command, args []string) error {
 		return usagef("%d names, want one: gollm attn NAME", len(args))
 	}
 	if len(args) == 1 && findAttn(args[0]) == nil {
+		if i := strings.IndexAny(args[0], ":("); i > 0 && findAttn(args[0][:i]) != nil {
+			return usagef("%q has settings, want a name: gollm attn %s tells about it and its presets", args[0], args[0][:i])
+		}
 		return usagef("no attention system is called %q; there are: %s", args[0], strings.Join(attnNames(), ", "))
 	}
 	return nil

@@ -90,8 +90,8 @@ func (b *benchFlags) check() error {
 		return usagef("--json, --csv and --markdown: choose one")
 	}
 	for _, n := range append(append([]int{}, b.prefill...), b.decode...) {
-		if n < 1 {
-			return usagef("a length of %d tokens, want 1 or more", n)
+		if n < 1 || n > maxContext/2 { // steps follow
+			return usagef("a length of %d tokens, want 1 to %d", n, maxContext/2)
 		}
 	}
 	if b.steps < 1 || b.reps < 1 {

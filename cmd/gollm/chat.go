@@ -73,7 +73,7 @@ func newChat() *cobra.Command {
 }
 
 func (c *chatFlags) run(cmd *cobra.Command) error {
-	for _, err := range []error{c.model.check(), c.cache.check(), c.sampling.check(cmd)} {
+	for _, err := range []error{c.model.check(), c.cache.check(), c.sampling.check(cmd), checkLimit(c.limit)} {
 		if err != nil {
 			return err
 		}
@@ -302,8 +302,7 @@ func (s *session) answer(ctx context.Context, text string) error {
 
 // generate continues the conversation, of which only what is new is read.
 func (s *session) generate(ctx context.Context, ids []int32) (engine.Result, error) {
-	known := min(commonPrefix(s.seq.Tokens(), ids), len(ids)-1)
-	s.seq.Truncate(known)
+	known := s.seq.Truncate(min(commonPrefix(s.seq.Tokens(), ids), len(ids)-1))
 	s.log("%d tokens, %d of them in the cache", len(ids), known)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

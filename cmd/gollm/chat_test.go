@@ -56,6 +56,20 @@ func TestChatReusesTheCache(t *testing.T) {
 	}
 }
 
+// An attention system that keeps sums beside each page goes back to a page
+// boundary, and what lies behind that is read again.
+func TestChatReadsAgainWhatTruncateDropped(t *testing.T) {
+	model := talker(t, 2048)
+	args := []string{"-m", model, "-n", "6", "--temp", "0", "--attn", "sketchwalk(density=1)"}
+	long := strings.Repeat("How are you? ", 12)
+	answers := strings.Split(strings.TrimSuffix(ok(t, long+"\nWhat is the weather like?\n", append([]string{"chat"}, args...)...), "\n"), "\n")
+	prompt := "<s>[user]" + long + "[assistant]" + answers[0] + "[user]What is the weather like?[assistant]"
+	alone := decode[generateReport](t, ok(t, "", append([]string{"generate", "-p", prompt, "--json"}, args...)...))
+	if got := strings.TrimLeft(alone.Text, " \n"); len(answers) != 2 || got != answers[1] {
+		t.Errorf("the answers are %q, without a cache the second is %q", answers, got)
+	}
+}
+
 func number(t *testing.T, s string) int {
 	t.Helper()
 	n, err := strconv.Atoi(s)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -51,6 +52,10 @@ func (m *modelFlags) check() error {
 	return nil
 }
 
+// maxContext bounds --ctx, in tokens: more than any memory holds, and so few that
+// the size of their cache is a number.
+const maxContext = min(1<<40, math.MaxInt)
+
 // cacheFlags say how large the KV cache is and what attention reads of it.
 type cacheFlags struct {
 	context int
@@ -93,8 +98,8 @@ func (c *cacheFlags) check() error {
 	if _, err := c.spec(); err != nil {
 		return err
 	}
-	if c.context < 0 {
-		return usagef("--ctx %d, want a number of tokens above 0", c.context)
+	if c.context < 0 || c.context > maxContext {
+		return usagef("--ctx %d, want a number of tokens from 1 to %d", c.context, maxContext)
 	}
 	if err := c.audit.check(); err != nil {
 		return err

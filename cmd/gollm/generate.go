@@ -91,6 +91,9 @@ func (g *generateFlags) check(cmd *cobra.Command) error {
 			return err
 		}
 	}
+	if err := checkLimit(g.limit); err != nil {
+		return err
+	}
 	if (g.template.system != "" || g.template.template != "") && !g.chat {
 		return usagef("--system and --template are about conversations: add --chat")
 	}
@@ -98,6 +101,14 @@ func (g *generateFlags) check(cmd *cobra.Command) error {
 		if s == "" {
 			return usagef(`--stop "", want a text that ends the generation`)
 		}
+	}
+	return nil
+}
+
+// checkLimit refuses a -n that is neither a number of tokens nor -1.
+func checkLimit(n int) error {
+	if n == 0 || n < -1 {
+		return usagef("-n %d, want 1 or more, or -1 for no limit", n)
 	}
 	return nil
 }
@@ -152,21 +163,21 @@ const spare = 8192
 // prompt tokens and -n need.
 func (g *generateFlags) context(m *openModel, prompt int) (int, error) {
 	trained := m.Model.Context
+	enough := roundUp(prompt+max(min(g.limit, trained), 1), 64)
 	if c := g.cache.context; c > 0 {
 		if prompt > c {
-			return 0, fmt.Errorf("the prompt has %d tokens, but --ctx is %d; use --ctx %d or a shorter prompt", prompt, c, roundUp(prompt+max(g.limit, 1), 64))
+			return 0, fmt.Errorf("the prompt has %d tokens, but --ctx is %d; use --ctx %d or a shorter prompt", prompt, c, enough)
 		}
 		return c, nil
 	}
 	if prompt > trained {
 		return 0, fmt.Errorf("the prompt has %d tokens, but %s was trained for %d; shorten it, or go beyond the training with --ctx %d",
-			prompt, m.File.Path(), trained, roundUp(prompt+max(g.limit, 1), 64))
+			prompt, m.File.Path(), trained, enough)
 	}
-	more := g.limit
-	if more < 1 {
-		more = spare
+	if g.limit < 1 {
+		enough = roundUp(prompt+spare, 64)
 	}
-	return min(trained, roundUp(prompt+more, 64)), nil
+	return min(trained, enough), nil
 }
 
 // generate writes the continuation and the statistics.

@@ -191,6 +191,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"generate", "-m", model, "-p", "a", "--device", "gpu"}, []string{"--device gpu", "cpu"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--threads", "-1"}, []string{"--threads -1"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--ctx", "-1"}, []string{"--ctx -1"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--ctx", "9223372036854775807"}, []string{"--ctx 9223372036854775807", "1099511627776"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--temp", "-1"}, []string{"--temp -1", "0 to 100"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--temp", "NaN"}, []string{"--temp NaN"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--top-p", "1.5"}, []string{"--top-p 1.5", "0 to 1"}},
@@ -251,6 +252,7 @@ func TestFailures(t *testing.T) {
 
 func TestMemoryThatIsNotThereIsRefusedWithNumbers(t *testing.T) {
 	model := randomModel(t, modeltest.Shape{})
+	ok(t, "", "generate", "-m", model, "-p", "a", "-n", "9223372036854775807")
 	fails(t, exitFailure, []string{"for its weights", "for the KV cache of 1000000000000 tokens", "available", "--ctx"}, "",
 		"generate", "-m", model, "-p", "a", "--ctx", "1000000000000")
 }

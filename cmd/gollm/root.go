@@ -107,12 +107,25 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// numberKinds says what a flag of a type wants, by the names that pflag has for
+// types.
+var numberKinds = map[string]string{
+	"int": "a whole number", "uint64": "a whole number of 0 or more", "uint": "a whole number of 0 or more",
+	"float32": "a number", "float64": "a number", "intSlice": "whole numbers such as 512,2048",
+}
+
 // flagError explains a flag that could not be parsed.
 func flagError(cmd *cobra.Command, err error) error {
 	unknown := new(pflag.NotExistError)
 	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
 		if near := nearestFlag(cmd, unknown.GetSpecifiedName()); near != "" {
 			return usagef("unknown flag --%s; did you mean --%s?", unknown.GetSpecifiedName(), near)
+		}
+	}
+	invalid := new(pflag.InvalidValueError)
+	if errors.As(err, &invalid) {
+		if want := numberKinds[invalid.GetFlag().Value.Type()]; want != "" {
+			return usagef("--%s %q, want %s; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), want, cmd.CommandPath())
 		}
 	}
 	return usagef("%v; see %s --help", err, cmd.CommandPath())

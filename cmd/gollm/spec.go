@@ -20,7 +20,7 @@ const attnHelp = `  --attn NAME                                 a system with it
   --attn @FILE.yaml                           the same, written as YAML:
 
       prefill:
-        - anchor: {theta: 12}
+        - sketchwalk: {density: 0.1}
       decode:
         - cis
         - vattention: {eps: 0.05, delta: 0.05}`

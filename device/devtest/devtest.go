@@ -27,6 +27,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		{"attend", func(t *testing.T, d device.Device) { runAll(t, d, attendCases()) }},
 		{"sketch", func(t *testing.T, d device.Device) { runAll(t, d, sketchCases()) }},
 		{"estimate", func(t *testing.T, d device.Device) { runAll(t, d, estimateCases()) }},
+		{"value", func(t *testing.T, d device.Device) { runAll(t, d, valueCases()) }},
 		{"reuse", func(t *testing.T, d device.Device) { runAll(t, d, reuseCases()) }},
 		{"idle", idleRows},
 		{"pages", pagesDoNotMatter},

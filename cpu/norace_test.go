@@ -1,0 +1,6 @@
+//go:build !race
+
+package cpu
+
+// race: tests run under the race detector.
+const race = false

@@ -1,0 +1,162 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// exampleShares and exampleValues are the worked example of sampled values.
+var exampleShares, exampleValues = []float64{.5, .3, .15, .05}, []float64{1, 2, -1, 4}
+
+// example puts the shares at the head of tiles of per positions each, the rest
+// of which weighs nothing.
+func example(per int) (s *valueScratch, x []float32) {
+	s = &valueScratch{}
+	for lo := 0; lo < len(exampleShares); lo += per {
+		r := run{scale: .05}
+		for i := range runLen {
+			v := float32(0)
+			if i < per {
+				v = float32(math.Round(exampleShares[lo+i] / .05))
+				r.share += exampleShares[lo+i]
+			}
+			x = append(x, v)
+		}
+		s.runs = append(s.runs, r)
+	}
+	return s, x
+}
+
+// counted is how often each example position was drawn, and the mean of the
+// values drawn with each tile's weight.
+func (s *valueScratch) counted(x []float32, per int, d device.Draws, u func(tile, k int) float64) (counts []int32, y float64) {
+	all := make([]int32, len(x))
+	s.cut(&d, len(x))
+	for i, part := range s.tiles {
+		s.thresholds(d.Sampler, part.samples, func(k int) float64 { return u(i, k) })
+		s.draw(all, x, part)
+		for j := part.lo; j < part.hi; j++ {
+			if all[j] > 0 {
+				each := 1 / float64(d.Samples)
+				if d.Tiles == device.Equal {
+					each = part.share / float64(part.samples)
+				}
+				y += each * float64(all[j]) * exampleValues[j/runLen*per+j%runLen]
+			}
+		}
+	}
+	for i := range exampleValues {
+		counts = append(counts, all[i/per*runLen+i%per])
+	}
+	return counts, y
+}
+
+// S-1: draws of the three samplers with the numbers given.
+func TestExampleOfDraws(t *testing.T) {
+	s, x := example(4)
+	for _, c := range []struct {
+		by     device.Sampler
+		u      []float64
+		counts []int32
+		y      float64
+	}{
+		{device.Systematic, []float64{.1, .1, .1, .1}, []int32{2, 2, 0, 0}, 1.5},
+		{device.Systematic, []float64{.6, .6, .6, .6}, []int32{2, 1, 1, 0}, .75},
+		{device.Systematic, []float64{.95, .95, .95, .95}, []int32{2, 1, 0, 1}, 2},
+		{device.Stratified, []float64{.9, .25, .5, .1}, []int32{2, 2, 0, 0}, 1.5},
+		{device.Independent, []float64{.62, .10, .97, .49}, []int32{2, 1, 0, 1}, 2},
+	} {
+		counts, y := s.counted(x, 4, device.Draws{Samples: 4, Sampler: c.by}, func(_, k int) float64 { return c.u[k] })
+		if !slices.Equal(counts, c.counts) || math.Abs(y-c.y) > 1e-12 {
+			t.Errorf("sampler %d, u=%v: counts %v, output %v, want %v, %v", c.by, c.u, counts, y, c.counts, c.y)
+		}
+	}
+}
+
+// grid is the numbers at which outputs are averaged: the borders between
+// outcomes of the example lie between them.
+const grid = 2000
+
+// moments are the mean and the variance of the output over one number u.
+func moments(y func(u float64) float64) (mean, variance float64) {
+	for i := range grid {
+		mean += y((float64(i)+.5)/grid) / grid
+	}
+	for i := range grid {
+		d := y((float64(i)+.5)/grid) - mean
+		variance += d * d / grid
+	}
+	return mean, variance
+}
+
+// S-1: the variances of the three samplers. Draws of strat and iid are
+// independent: theirs is the sum of the variances of single draws.
+func TestExampleOfVariances(t *testing.T) {
+	s, x := example(4)
+	one := func(n int, limit float64) float64 { // the value of a draw of n
+		counts := make([]int32, len(x))
+		s.cut(&device.Draws{Samples: n}, len(x))
+		s.limits = append(s.limits[:0], limit)
+		s.draw(counts, x, s.tiles[0])
+		return exampleValues[slices.Index(counts, 1)]
+	}
+	want := map[int]string{1: "1.327500 1.327500 1.327500", 2: "0.663750 0.652500 0.652500", 4: "0.331875 0.265000 0.265000",
+		8: "0.165937 0.127500 0.052500", 16: "0.082969 0.021250 0.016562"}
+	for n, want := range want {
+		size := float64(n)
+		_, iid := moments(func(u float64) float64 { return one(n, size*u) })
+		mean, sys := moments(func(u float64) float64 {
+			_, y := s.counted(x, 4, device.Draws{Samples: n}, func(int, int) float64 { return u })
+			return y
+		})
+		var strat float64
+		for k := range n {
+			_, v := moments(func(u float64) float64 { return one(n, float64(k)+u) })
+			strat += v
+		}
+		if math.Abs(mean-1.15) > 1e-9 {
+			t.Errorf("%d samples: mean %v, want 1.15", n, mean)
+		}
+		// half a unit of the last digit may be rounded up or down
+		if got := fmt.Sprintf("%.6f %.6f %.6f", iid/size-1e-9, strat/size/size-1e-9, sys-1e-9); got != want {
+			t.Errorf("%d samples: variances %s, want %s", n, got, want)
+		}
+	}
+}
+
+// S-2: two tiles.
+func TestExampleOfTiles(t *testing.T) {
+	s, x := example(2)
+	remainder := device.Draws{Samples: 4, Tiles: device.Remainder, Tile: runLen}
+	equal := device.Draws{Samples: 4, Tiles: device.Equal, Tile: runLen}
+	for _, c := range []struct {
+		d      device.Draws
+		offset []float64 // of the count form: 1 - u
+		counts []int32
+		y      float64
+	}{
+		{remainder, []float64{.3, .6}, []int32{2, 1, 1, 0}, .75},
+		{device.Draws{Samples: 4}, []float64{.3}, []int32{2, 1, 1, 0}, .75},
+		{equal, []float64{.2, .5}, []int32{1, 1, 2, 0}, 1},
+		{equal, []float64{.9, .1}, []int32{2, 0, 1, 1}, 1.1},
+	} {
+		counts, y := s.counted(x, 2, c.d, func(tile, _ int) float64 { return 1 - c.offset[tile] })
+		if !slices.Equal(counts, c.counts) || math.Abs(y-c.y) > 1e-12 {
+			t.Errorf("%+v: counts %v, output %v, want %v, %v", c, counts, y, c.counts, c.y)
+		}
+	}
+	for n, want := range map[int]float64{4: 1.09375, 2: 1.375} {
+		remainder.Samples = n
+		mean, _ := moments(func(u float64) float64 {
+			_, y := s.counted(x, 2, remainder, func(int, int) float64 { return u })
+			return y
+		})
+		if math.Abs(mean-want) > 1e-9 {
+			t.Errorf("%d samples by remainders: mean %v, want the biased %v", n, mean, want)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package devtest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gollm/gollm/device"
+)
+
+// drawCase is a call of SampleValues in plain Go, and its definition.
+type drawCase struct {
+	attention
+	draws device.Draws
+}
+
+// drawings are the ways to draw.
+var drawings = []device.Draws{
+	{Samples: 16},
+	{Samples: 50, Shared: true},
+	{Samples: 0},
+	{Samples: 300},
+	{Samples: 16, Sampler: device.Stratified},
+	{Samples: 40, Sampler: device.Independent},
+	{Samples: 16, Tiles: device.Remainder, Tile: 64},
+	{Samples: 40, Tiles: device.Remainder, Sampler: device.Stratified},
+	{Samples: 16, Tiles: device.Equal, Tile: 96},
+	{Samples: 40, Tiles: device.Equal},
+	{Samples: 40, Tiles: device.Equal, Sampler: device.Independent, Tile: 64},
+}
+
+// drawPlans are what is drawn from.
+var drawPlans = map[string]attention{
+	"dense":         {middle: device.All, lens: []int{200, 0, 1, 64, 65}},
+	"dense/prefill": {middle: device.All, lens: []int{150}, rows: 3},
+	"dense/full":    {middle: device.All, full: true, lens: []int{130}},
+	"drop":          {middle: device.All, drop: .6, spanSink: 5, lens: []int{200}},
+	"none":          {middle: device.None, sink: 3, recent: 40, lens: []int{200, 30}},
+	"tokens":        {middle: device.Tokens, sink: 4, recent: 20, listHeads: 4, weighted: true, lens: []int{200, 0, 70}},
+	"tokens/shared": {middle: device.Tokens, recent: 1, listHeads: 2, lens: []int{300}},
+	"blocks":        {middle: device.Blocks, sink: 1, recent: 1, listHeads: 1, lens: []int{330, 64}},
+}
+
+func valueCases() []testCase {
+	var cases []testCase
+	for _, d := range drawings {
+		d.Draw = device.Draw{Seed: 9, Request: 3, Layer: 2}
+		for plan, a := range drawPlans {
+			for _, s := range [][3]int{{4, 2, 16}, {4, 4, 20}} {
+				c := drawCase{attention: a, draws: d}
+				c.heads, c.kvHeads, c.dim = s[0], s[1], s[2]
+				at := fmt.Sprintf("op=samplevalues/%s/heads=%d of %d/samples=%d/sampler=%d/tiles=%d of %d/shared=%v",
+					plan, s[1], s[0], d.Samples, d.Sampler, d.Tiles, d.Tile, d.Shared)
+				cases = append(cases, testCase{at, c.job})
+			}
+		}
+	}
+	return cases
+}
+
+// job takes other numbers until no draw is so near the border of two positions
+// that rounding decides it.
+func (c drawCase) job(b *bed) job {
+	var index, count []int32
+	var weight []float64
+	rows, limit := c.queryRows(), c.draws.Most(c.longest())
+	for sound := false; !sound; {
+		c.q, c.lists = nil, nil
+		c.random(b)
+		index, count, sound = filledI32(rows*c.heads*limit, -9), filledI32(rows*c.heads, -9), true
+		weight = widen(filled(len(index), before))
+		for i := range count {
+			slot, p := c.place(i / c.heads)
+			if c.lens[slot] == 0 {
+				continue
+			}
+			list, clear := c.list(i/c.heads, i%c.heads, slot, p)
+			sound = sound && clear
+			count[i] = int32(len(list))
+			for j, e := range list {
+				index[i*limit+j], weight[i*limit+j] = int32(e.index), float64(e.weight)
+			}
+		}
+	}
+	at := b.attend(&c.attention, b.shuffled(&c.attention))
+	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, c.heads, limit), Count: b.i32(filledI32(len(count), -9), rows, c.heads), Weight: b.out(rows, c.heads, limit)}
+	return job{
+		step: func(ops device.Ops) { ops.SampleValues(l, at.q, at.kv, at.plan, c.draws) },
+		expect: []expectation{
+			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index},
+			{name: "weight", got: l.Weight, want: weight, bound: 1e-6, scale: 1},
+		},
+	}
+}
+
+// softmax is the positions that a row and head read, and their shares.
+func (c *drawCase) softmax(r, h, slot, p int) (read []int, share []float64) {
+	var sum float64
+	kvHead := h * c.kvHeads / c.heads
+	for j := range p + 1 {
+		w := c.weight(p, j, c.listOf(r, h))
+		if w == 0 {
+			continue
+		}
+		var s float64
+		for i, k := range c.at(c.k, slot, j, kvHead) {
+			s += float64(c.q[(r*c.heads+h)*c.dim+i]) * float64(k)
+		}
+		read, share = append(read, j), append(share, w*math.Exp(s/math.Sqrt(float64(c.dim))))
+		sum += share[len(share)-1]
+	}
+	for i := range share {
+		share[i] /= sum
+	}
+	return read, share
+}
+
+// list is what a row and head draw; sound is false where rounding could decide.
+func (c *drawCase) list(r, h, slot, p int) (list []entry, sound bool) {
+	read, share := c.softmax(r, h, slot, p)
+	d := c.draws.Draw
+	d.Head, d.Pos, d.Purpose = uint32(h), uint32(p), device.ForValue
+	if c.draws.Shared {
+		d.Head = uint32(h * c.kvHeads / c.heads)
+	}
+	tile := len(read)
+	if c.draws.Tiles != device.OneTile {
+		tile = c.draws.TileOf(len(read))
+	}
+	shares, samples, sound := c.samples(share, tile)
+	before := 0
+	for t, n := range samples {
+		part := share[t*tile : min((t+1)*tile, len(share))]
+		counts := make([]int, len(part))
+		for k := range n {
+			var at float64
+			switch c.draws.Sampler {
+			case device.Systematic:
+				at = float64(k) + float64(d.Uniform(uint32(t)))
+			case device.Stratified:
+				at = float64(k) + float64(d.Uniform(uint32(before+k)))
+			case device.Independent:
+				at = float64(n) * float64(d.Uniform(uint32(before+k)))
+			}
+			j, sum := -1, 0.0
+			for sum < at || j < 0 {
+				if j++; j == len(part)-1 {
+					break
+				}
+				sum += part[j] / shares[t] * float64(n)
+			}
+			sound = sound && math.Abs(sum-at) > 2e-5 && math.Abs(sum-part[j]/shares[t]*float64(n)-at) > 2e-5
+			counts[j]++
+		}
+		before += n
+		each := 1 / float64(c.draws.Samples)
+		if c.draws.Tiles == device.Equal {
+			each = shares[t] / float64(n)
+		}
+		for i, n := range counts {
+			if n > 0 {
+				list = append(list, entry{read[t*tile+i], float32(float64(n) * each)})
+			}
+		}
+	}
+	return list, sound
+}
+
+// samples is the softmax of each tile and how many samples it gets.
+func (c *drawCase) samples(share []float64, tile int) (shares []float64, samples []int, sound bool) {
+	sound = true
+	for i, w := range share {
+		if i%tile == 0 {
+			shares = append(shares, 0)
+		}
+		shares[i/tile] += w
+	}
+	samples = make([]int, len(shares))
+	left, rest := c.draws.Samples, make([]float64, len(shares))
+	for t, w := range shares {
+		switch c.draws.Tiles {
+		case device.OneTile:
+			samples[t] = c.draws.Samples
+		case device.Equal:
+			samples[t] = max(1, c.draws.Samples/len(shares))
+		case device.Remainder:
+			want := w * float64(c.draws.Samples)
+			samples[t] = int(want + 1e-9)
+			rest[t] = want - float64(samples[t])
+			sound = sound && math.Abs(want-math.Round(want)) > 1e-5 || len(shares) == 1
+		}
+		left -= samples[t]
+	}
+	for ; c.draws.Tiles == device.Remainder && left > 0; left-- {
+		best := slices.Index(rest, slices.Max(rest))
+		samples[best]++
+		rest[best] = -1
+	}
+	return shares, samples, sound
+}

@@ -1,0 +1,101 @@
+package sparse
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+)
+
+// SANTA and S2ANTA (stochastic attention that reads a sample of the values): in
+// decode all keys are read and the softmax p is computed, and then S positions
+// J are drawn from it; y = (1/S)·Σ v_J, so that V is read where something was
+// drawn and nowhere else. With F the running sum of p, draw k of S is the first
+// position where F passes
+//
+//   - sys:   (k + U)/S, one U for all draws;
+//   - strat: (k + U_k)/S, a U for each draw;
+//   - iid:   U_k.
+//
+// All are unbiased: the mean over U is attention.
+//
+// exec=prop is how the kernels of the paper share the samples between tiles:
+// alloc=systematic draws as if there were one tile, which is exact and does not
+// depend on tiles; alloc=largest_remainder is the paper's, which rounds each
+// tile's share to whole samples and is biased by that. exec=flash gives every
+// tile max(1, S/tiles) and adds their means up by the tiles' weights: unbiased,
+// without a look at all tiles, and it needs more samples.
+//
+// Differences from the published kernels: random numbers depend on the layer and
+// the position, not only on head and tile; counts are differences of one running
+// sum, so that they add up to S. share=group uses the same numbers for the heads
+// of a kv head: each stays unbiased, and fewer rows of V are read.
+//
+// After another system the softmax is over what that one reads, weights
+// included, and the mean is that system's output.
+
+// santaOptions are the settings of santa.
+type santaOptions struct {
+	Samples int    `opt:"samples" unit:"draws" doc:"values drawn for each head; with exec=flash at least one for each tile"`
+	Sampler string `opt:"sampler" oneof:"sys strat iid" doc:"one random number for all draws, one for each of equal shares, or independent draws"`
+	Exec    string `opt:"exec" oneof:"prop flash" doc:"samples in proportion to the tiles' weights, or the same number for each"`
+	Alloc   string `opt:"alloc" oneof:"systematic largest_remainder" doc:"of prop: exact, or whole numbers for each tile"`
+	Share   string `opt:"share" oneof:"head group" doc:"random numbers for each query head, or for each kv head"`
+	Tile    int    `opt:"tile" unit:"positions" doc:"a multiple of 32; 0 is 32 up to 1536 positions, 64 up to 3072, 256 beyond"`
+}
+
+func (o santaOptions) check() error {
+	err := errors.Join(atLeast("samples", o.Samples, 0), atLeast("tile", o.Tile, 0))
+	if o.Tile%32 != 0 {
+		err = errors.Join(err, fmt.Errorf("option tile: %d, want a multiple of 32", o.Tile))
+	}
+	return err
+}
+
+// draws is the options as the operation takes them.
+func (o santaOptions) draws(seed uint64) device.Draws {
+	d := device.Draws{Draw: device.Draw{Seed: seed}, Samples: o.Samples, Tile: o.Tile, Shared: o.Share == "group"}
+	d.Sampler = map[string]device.Sampler{"sys": device.Systematic, "strat": device.Stratified, "iid": device.Independent}[o.Sampler]
+	switch {
+	case o.Exec == "flash":
+		d.Tiles = device.Equal
+	case o.Alloc == "largest_remainder":
+		d.Tiles = device.Remainder
+	}
+	return d
+}
+
+var santaEntry = entry(Doc{
+	Name: "santa", Title: "values sampled by their softmax",
+	Source: "SANTA and S2ANTA, stochastic attention by sampling values",
+	Stage:  Value, Decode: true,
+	Granularity: "positions, per query head",
+	Reads:       "all of K that is selected; at most as many rows of V as samples",
+	Presets: map[string]string{
+		"prop":  "samples=128,alloc=largest_remainder",
+		"flash": "samples=2048,exec=flash",
+		"gsm8k": "samples=256",
+	},
+}, santaOptions{Samples: 128, Sampler: "sys", Exec: "prop", Alloc: "systematic", Share: "head"}, newSanta)
+
+// santa holds what is drawn.
+type santa struct {
+	draws device.Draws
+	list  device.List // a group for each slot
+}
+
+func newSanta(o santaOptions, env *Env) (Method, error) {
+	d := o.draws(env.Seed)
+	return &santa{draws: d, list: env.List(env.Slots, env.Heads, d.Most(env.MaxLen), true)}, nil
+}
+
+// Name is "santa".
+func (*santa) Name() string { return "santa" }
+
+// Decode draws from what the plan reads.
+func (s *santa) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
+	d, list := s.draws, listRows(s.list, p.Rows())
+	d.Draw.Layer = uint32(layer)
+	p.Ops.SampleValues(list, q, p.KV(layer), plan, d)
+	return device.Plan{Span: plan.Span, Middle: device.Tokens, List: list, Mixture: true}
+}

@@ -1,0 +1,283 @@
+package sparse_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/sparse"
+)
+
+// draw runs SampleValues on all heads, each of which draws for itself, and
+// returns what they list.
+func (b *tailBench) draw(plan device.Plan, d device.Draws) (index [][]int32, weight [][]float32) {
+	b.t.Helper()
+	b.dev.Ops().SampleValues(b.list, b.q, b.kv, plan, d)
+	return b.lists()
+}
+
+// santaLen and santaHeads are the size of the statistical tests: heads times
+// seeds is 4096.
+const santaLen, santaHeads, santaSeeds = 300, 16, 256
+
+// santaBench is a lognormal softmax over 300 positions; p is it, and mean and
+// trace are the mean of the values under it and the trace of their covariance.
+func santaBench(t *testing.T) (b *tailBench, values [][2]float64, p []float64, mean [2]float64, trace float64) {
+	t.Helper()
+	scores, values := lawOfScores("lognormal", santaLen)
+	b = newTailBench(t, santaHeads, scores, values)
+	total := b.dense()[0]
+	for j, v := range values {
+		p = append(p, b.terms[j][0]/total)
+		mean[0] += p[j] * v[0]
+		mean[1] += p[j] * v[1]
+	}
+	for j, v := range values {
+		trace += p[j] * (math.Pow(v[0]-mean[0], 2) + math.Pow(v[1]-mean[1], 2))
+	}
+	return b, values, p, mean, trace
+}
+
+// santaRuns draws 4096 times and calls each with what was drawn.
+func santaRuns(b *tailBench, d device.Draws, each func(index []int32, weight []float32)) {
+	for seed := range uint64(santaSeeds) {
+		d.Draw.Seed = seed
+		index, weight := b.draw(device.Plan{}, d)
+		for h := range index {
+			each(index[h], weight[h])
+		}
+	}
+}
+
+// santaMoments is the mean of what is drawn, its standard errors, and the trace of
+// its covariance.
+func santaMoments(b *tailBench, values [][2]float64, d device.Draws) (mean, stderr [2]float64, trace float64) {
+	var square [2]float64
+	const n = santaHeads * santaSeeds
+	santaRuns(b, d, func(index []int32, weight []float32) {
+		var y [2]float64
+		for i, j := range index {
+			y[0] += float64(weight[i]) * values[j][0]
+			y[1] += float64(weight[i]) * values[j][1]
+		}
+		for i := range y {
+			mean[i] += y[i] / n
+			square[i] += y[i] * y[i] / n
+		}
+	})
+	for i := range mean {
+		v := (square[i] - mean[i]*mean[i]) * n / (n - 1)
+		trace += v
+		stderr[i] = math.Sqrt(v / n)
+	}
+	return mean, stderr, trace
+}
+
+// Every sampler and execution but the paper's allocation is attention in the
+// mean; that one has the mean of its tiles, each with its whole samples.
+func TestSantaIsUnbiased(t *testing.T) {
+	b, values, p, dense, _ := santaBench(t)
+	for name, d := range map[string]device.Draws{
+		"sys": {Samples: 24}, "strat": {Samples: 24, Sampler: device.Stratified}, "iid": {Samples: 24, Sampler: device.Independent},
+		"flash": {Samples: 24, Tiles: device.Equal}, "flash strat": {Samples: 8, Tiles: device.Equal, Tile: 64, Sampler: device.Stratified},
+		"group": {Samples: 24, Shared: true},
+	} {
+		mean, stderr, _ := santaMoments(b, values, d)
+		runs := 1.0
+		if d.Shared { // all heads of the only kv head draw alike
+			runs = math.Sqrt(santaHeads)
+		}
+		for i := range mean {
+			if z := math.Abs(mean[i]-dense[i]) / stderr[i] / runs; !(z < 4.5) {
+				t.Errorf("%s: mean %v, dense %v: %.1f standard errors", name, mean[i], dense[i], z)
+			}
+		}
+	}
+	const tile, samples = 64, 3
+	mean, stderr, _ := santaMoments(b, values, device.Draws{Samples: samples, Tiles: device.Remainder, Tile: tile})
+	want := remainderMean(p, values, tile, samples)
+	var off float64
+	for i := range mean {
+		if z := math.Abs(mean[i]-want[i]) / stderr[i]; !(z < 4.5) {
+			t.Errorf("largest remainder: mean %v, want %v: %.1f standard errors", mean[i], want[i], z)
+		}
+		off = max(off, math.Abs(mean[i]-dense[i])/stderr[i])
+	}
+	if off < 4.5 {
+		t.Errorf("largest remainder: the bias is only %.1f standard errors, so the test cannot see it", off)
+	}
+}
+
+// remainderMean is Σ (S_t/S)·mean of tile t.
+func remainderMean(p []float64, values [][2]float64, tile, samples int) (mean [2]float64) {
+	var shares, rest []float64
+	for j, x := range p {
+		if j%tile == 0 {
+			shares = append(shares, 0)
+		}
+		shares[j/tile] += x
+	}
+	whole, left := make([]float64, len(shares)), samples
+	for t, x := range shares {
+		whole[t] = math.Floor(x * float64(samples))
+		rest = append(rest, x*float64(samples)-whole[t])
+		left -= int(whole[t])
+	}
+	for ; left > 0; left-- {
+		best := slices.Index(rest, slices.Max(rest))
+		whole[best]++
+		rest[best] = 0
+	}
+	for j, x := range p {
+		for i := range mean {
+			mean[i] += whole[j/tile] / float64(samples) * x / shares[j/tile] * values[j][i]
+		}
+	}
+	return mean
+}
+
+// The variances: iid is tr Σ / S, strata are below it and as their formula says.
+func TestSantaVariances(t *testing.T) {
+	b, values, p, _, trace := santaBench(t)
+	const samples, runs = 24, santaHeads * santaSeeds
+	_, _, iid := santaMoments(b, values, device.Draws{Samples: samples, Sampler: device.Independent})
+	_, _, strat := santaMoments(b, values, device.Draws{Samples: samples, Sampler: device.Stratified})
+	slack := 5 * math.Sqrt(2./runs)
+	if r := iid / (trace / samples); math.Abs(r-1) > slack {
+		t.Errorf("iid: variance %v, want %v", iid, trace/samples)
+	}
+	if strat > iid*(1+slack) {
+		t.Errorf("variance %v with strata, %v without", strat, iid)
+	}
+	if want := stratVariance(p, values, samples); math.Abs(strat/want-1) > slack {
+		t.Errorf("strat: variance %v, want %v", strat, want)
+	}
+}
+
+// stratVariance is the sum of the traces of the covariances within strata, over
+// the square of their number.
+func stratVariance(p []float64, values [][2]float64, samples int) (trace float64) {
+	for k := range samples {
+		lo, hi, sum := float64(k)/float64(samples), float64(k+1)/float64(samples), 0.0
+		var mean, square [2]float64
+		for j, x := range p {
+			inside := max(0, min(hi, sum+x)-max(lo, sum)) * float64(samples)
+			sum += x
+			for i, v := range values[j] {
+				mean[i] += inside * v
+				square[i] += inside * v * v
+			}
+		}
+		for i := range mean {
+			trace += (square[i] - mean[i]*mean[i]) / float64(samples*samples)
+		}
+	}
+	return trace
+}
+
+// Systematic counts add up to S and are within one of S·p.
+func TestSantaCounts(t *testing.T) {
+	b, _, p, _, _ := santaBench(t)
+	for _, samples := range []int{1, 7, 64, 1000} {
+		santaRuns(b, device.Draws{Samples: samples}, func(index []int32, weight []float32) {
+			total, i := 0.0, 0
+			for j := range p {
+				c := 0.0
+				if i < len(index) && int(index[i]) == j {
+					c = math.Round(float64(weight[i]) * float64(samples))
+					i++
+				}
+				if total += c; math.Abs(c-float64(samples)*p[j]) > 1+1e-4 {
+					t.Fatalf("%d samples: position %d was drawn %v times, expected %v", samples, j, c, float64(samples)*p[j])
+				}
+			}
+			if total != float64(samples) || i != len(index) {
+				t.Fatalf("%d samples: %v drawn", samples, total)
+			}
+		})
+	}
+}
+
+// A systematic sample is the same for all tiles, of equal weights it is each
+// position as often as any other, and a point mass is exact.
+func TestSantaExactCases(t *testing.T) {
+	const n = 128
+	for name, c := range map[string]struct {
+		score func(j int) float64
+		want  int // positions listed
+	}{
+		"flat":  {func(int) float64 { return 1 }, n},
+		"point": {func(j int) float64 { return map[bool]float64{true: 0, false: -200}[j == 77] }, 1},
+	} {
+		scores := make([]float64, n)
+		for j := range scores {
+			scores[j] = c.score(j)
+		}
+		b := newTailBench(t, 4, scores, make([][2]float64, n))
+		for seed := range uint64(50) {
+			index, weight := b.draw(device.Plan{}, device.Draws{Draw: device.Draw{Seed: seed}, Samples: 2 * n})
+			for h := range index {
+				if len(index[h]) != c.want || slices.Max(weight[h]) != slices.Min(weight[h]) || weight[h][0] != float32(1)/float32(c.want) {
+					t.Fatalf("%s: %d positions listed with weights %v", name, len(index[h]), weight[h][:1])
+				}
+			}
+		}
+		if index, _ := b.draw(device.Plan{}, device.Draws{}); len(index[0]) != 0 {
+			t.Errorf("%s: no samples, and %v is listed", name, index[0])
+		}
+	}
+}
+
+// Errors of one step say nothing about those of the next, or of another layer.
+func TestSantaErrorsAreIndependent(t *testing.T) {
+	b, values, _, dense, _ := santaBench(t)
+	const samples = 16
+	var alike, square float64
+	errorOf := func(index []int32, weight []float32) float64 {
+		y := -dense[0]
+		for i, j := range index {
+			y += float64(weight[i]) * values[j][0]
+		}
+		return y
+	}
+	for seed := range uint64(santaSeeds) {
+		d := device.Draws{Draw: device.Draw{Seed: seed}, Samples: samples}
+		one, w1 := b.draw(device.Plan{}, d)
+		d.Draw.Layer++
+		two, w2 := b.draw(device.Plan{}, d)
+		for h := range one {
+			x, y := errorOf(one[h], w1[h]), errorOf(two[h], w2[h])
+			alike += x * y
+			square += (x*x + y*y) / 2
+		}
+	}
+	if c := alike / square; math.Abs(c) > 4.5/math.Sqrt(santaHeads*santaSeeds) {
+		t.Errorf("errors of two layers have correlation %.3f", c)
+	}
+}
+
+func TestSantaRejects(t *testing.T) {
+	for _, spec := range []string{"santa(samples=-1)", "santa(tile=48)", "santa(sampler=all)", "prefill=santa", "santa + santa(samples=3)"} {
+		if _, err := sparse.Parse(spec); err == nil {
+			t.Errorf("%s is accepted", spec)
+		}
+	}
+}
+
+// Layers with the same tensors read different samples.
+func TestLayersDrawForThemselves(t *testing.T) {
+	for _, spec := range []string{"santa(samples=16)", "vattention(sink=2,local=8,top=4,fb=20,eps=0.9)"} {
+		layers := lawTensors(1, lawLen)
+		for l := range layers {
+			layers[l] = layers[0]
+		}
+		s := openBench(t, spec, lawLen, nil).run(layers, lawLen-lawSteps, 0)
+		from := func(l int) []float32 { return s.Output(l)[(lawLen-lawSteps)*lawDim : lawLen*lawDim] }
+		for l := range lawLayers - 1 {
+			if slices.Equal(from(l), from(l+1)) {
+				t.Errorf("%s: layers %d and %d give the same outputs", spec, l, l+1)
+			}
+		}
+	}
+}
