@@ -54,11 +54,15 @@ func (a *auditFlags) check() error {
 	return err
 }
 
-// checkAuditFiles refuses names that are of no known kind.
+// checkAuditFiles refuses names that are of no known kind or in no folder, before
+// the work that they are to report.
 func checkAuditFiles(paths []string) error {
 	for _, path := range paths {
 		if ext := filepath.Ext(path); ext != ".json" && ext != ".html" {
 			return usagef("%s: an audit is written as .json or .html", path)
+		}
+		if dir, err := os.Stat(filepath.Dir(path)); err != nil || !dir.IsDir() {
+			return usagef("%s: there is no folder %s to write the audit to", path, filepath.Dir(path))
 		}
 	}
 	return nil

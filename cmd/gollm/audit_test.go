@@ -69,5 +69,7 @@ func TestAuditErrors(t *testing.T) {
 	model := randomModel(t, modeltest.Shape{})
 	fails(t, exitUsage, []string{"--audit=0"}, "", "generate", "-m", model, "-p", "x", "--audit=0")
 	fails(t, exitUsage, []string{"--audit=often"}, "", "generate", "-m", model, "-p", "x", "--audit=often")
+	fails(t, exitUsage, []string{"no/such/a.json", "no folder no/such"}, "", "generate", "-m", model, "-p", "x", "--audit-out", "no/such/a.json")
+	fails(t, exitUsage, []string{"/dev/zero", "larger than 1.00 MiB"}, "", "generate", "-m", model, "-p", "x", "--attn", "@/dev/zero")
 	fails(t, exitUsage, []string{"a.csv", ".json or .html"}, "", "generate", "-m", model, "-p", "x", "--audit-out", "a.csv")
 }

@@ -184,11 +184,32 @@ func (t *textFlags) read(cmd *cobra.Command) (string, error) {
 // readFile returns the contents of a file, or of stdin where path is "" or "-".
 func readFile(cmd *cobra.Command, path string) ([]byte, error) {
 	if path != "" && path != "-" {
-		return os.ReadFile(path)
+		return readLimited(path, mostText)
 	}
 	b, err := io.ReadAll(cmd.InOrStdin())
 	if err != nil {
 		err = fmt.Errorf("reading stdin: %w", err)
+	}
+	return b, err
+}
+
+// The largest files that are read whole, in bytes.
+const (
+	mostText = 1 << 30 // a prompt or a text to score
+	mostSpec = 1 << 20 // a description that somebody wrote
+)
+
+// readLimited returns the contents of a file of at most limit bytes; devices and
+// pipes that never end are larger.
+func readLimited(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%s is larger than %s, the most that is read; name a smaller file", path, sizeText(limit))
 	}
 	return b, err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -32,7 +31,7 @@ func readSpec(text string) (*sparse.Spec, error) {
 	if !file {
 		return sparse.Parse(text)
 	}
-	b, err := os.ReadFile(path)
+	b, err := readLimited(path, mostSpec)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -57,7 +56,7 @@ func namedTemplate(name string) (*chat.Template, error) {
 	if t, err := chat.Builtin(name); err == nil {
 		return t, nil
 	}
-	b, err := os.ReadFile(name)
+	b, err := readLimited(name, mostSpec)
 	if err != nil {
 		return nil, fmt.Errorf("--template %s is neither a format (%s) nor a file that can be read: %w", name, strings.Join(chat.Names(), ", "), err)
 	}
