@@ -199,7 +199,7 @@ func TestAttendTellsOfBrokenScores(t *testing.T) {
 	q, k, v := randomArray(1, attendHeads, attendLen, attendDim), randomArray(2, attendKV, attendLen, attendDim), randomArray(3, attendKV, attendLen, attendDim)
 	out, audit := filepath.Join(t.TempDir(), "out.npy"), filepath.Join(t.TempDir(), "a.json")
 	args := func() []string {
-		return []string{"attend", "--attn", "topk(k=9,sink=2,window=5)", "--q", save(t, q), "--k", save(t, k), "--v", save(t, v), "-o", out, "--phase", "decode", "--rows", "3"}
+		return []string{"attend", "--attn", "prefill=dense decode=topk(k=9,sink=2,window=5)", "--q", save(t, q), "--k", save(t, k), "--v", save(t, v), "-o", out, "--phase", "decode", "--rows", "3"}
 	}
 	if r := gollm("", args()...); r.code != exitOK || strings.Contains(r.errs, "not a number") {
 		t.Errorf("without a broken key: %+v", r)
