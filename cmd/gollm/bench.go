@@ -39,6 +39,9 @@ const benchExample = `  gollm bench -m model.gguf
   gollm bench -m model.gguf --prefill 512,2048 --decode 128,8192 --threads 2 --reps 5
   gollm bench -m model.gguf --json > bench.json`
 
+// maxReps bounds --reps: enough for any median, and memory for their figures.
+const maxReps = 1 << 20
+
 // benchFlags is what bench can be told.
 type benchFlags struct {
 	model    modelFlags
@@ -55,13 +58,14 @@ type benchFlags struct {
 func newBench() *cobra.Command {
 	var b benchFlags
 	cmd := &cobra.Command{
-		Use:     "bench -m FILE",
-		Short:   "Measure speed beside what the machine allows",
-		Long:    benchLong,
-		Example: benchExample,
-		GroupID: groupLook,
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
+		Use:        "bench -m FILE",
+		Short:      "Measure speed beside what the machine allows",
+		Long:       benchLong,
+		Example:    benchExample,
+		GroupID:    groupLook,
+		Args:       noArgs,
+		SuggestFor: []string{"benchmark", "speed", "llama-bench"},
+		RunE:       func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
 	}
 	b.model.registerPath(cmd)
 	f := cmd.Flags()
@@ -72,7 +76,7 @@ func newBench() *cobra.Command {
 	f.BoolVar(&b.json, "json", false, "print one JSON object")
 	f.BoolVar(&b.csv, "csv", false, "print CSV")
 	f.BoolVar(&b.markdown, "markdown", false, "print a Markdown table")
-	b.cache.register(cmd, "tokens of context (default: as many as are needed)")
+	b.cache.register(cmd, "tokens of context; 0, the default, is as many as are needed")
 	b.cache.audit.register(cmd)
 	b.model.registerDevice(cmd)
 	return cmd
@@ -94,8 +98,8 @@ func (b *benchFlags) check() error {
 			return usagef("a length of %d tokens, want 1 to %d", n, maxContext/2)
 		}
 	}
-	if b.steps < 1 || b.reps < 1 {
-		return usagef("--steps %d --reps %d, want 1 or more of both", b.steps, b.reps)
+	if b.steps < 1 || b.steps > maxContext/2 || b.reps < 1 || b.reps > maxReps {
+		return usagef("--steps %d --reps %d, want 1 to %d steps and 1 to %d repetitions", b.steps, b.reps, maxContext/2, maxReps)
 	}
 	if err := b.model.check(); err != nil {
 		return err
@@ -126,7 +130,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	ctx, release := interruptible(cmd.Context())
 	defer release()
 	machine := eval.Describe(m.Device)
-	wait := newBar(cmd.ErrOrStderr(), "measuring", len(o.Tasks)*o.Reps, " runs")
+	wait := newBar(cmd.ErrOrStderr(), m.log, "measuring", len(o.Tasks)*o.Reps, " runs")
 	defer wait.stop()
 	o.Progress = func(done, _ int) { wait.at(done) }
 	rows, err := eval.MeasureSpeed(ctx, r, m.Model.Vocab, eval.NewBudget(m.File, m.Model.Config, kv), machine.Peaks, o)

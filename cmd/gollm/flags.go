@@ -28,7 +28,7 @@ type modelFlags struct {
 func (m *modelFlags) registerDevice(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&m.device, "device", "cpu", "where to run: "+strings.Join(device.Names(), ", "))
-	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads (default: one for each core)")
+	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads; 0, the default, is one for each core")
 	completeWith(cmd, "device", device.Names)
 }
 
@@ -43,8 +43,14 @@ func (m *modelFlags) check() error {
 	if m.path == "" {
 		return usagef("no model: name a GGUF file with -m FILE, for example -m testdata/demo.gguf")
 	}
-	if m.device != "" && !slices.Contains(device.Names(), m.device) {
-		return usagef("--device %s is not in this build; want one of: %s", m.device, strings.Join(device.Names(), ", "))
+	return m.checkDevice()
+}
+
+// checkDevice reports what is wrong with the flags of registerDevice; a command
+// that runs no model has not registered them.
+func (m *modelFlags) checkDevice() error {
+	if !slices.Contains(device.Names(), m.device) {
+		return usagef("--device %q is not in this build; want one of: %s", m.device, strings.Join(device.Names(), ", "))
 	}
 	if m.threads < 0 {
 		return usagef("--threads %d, want 1 or more, or 0 for one for each core", m.threads)
@@ -64,6 +70,7 @@ type cacheFlags struct {
 	audit   auditFlags // registered by the commands that print an audit
 }
 
+// register registers the flags; context is the help of --ctx.
 func (c *cacheFlags) register(cmd *cobra.Command, context string) {
 	f := cmd.Flags()
 	f.IntVar(&c.context, "ctx", 0, context)
@@ -120,7 +127,7 @@ func (s *samplingFlags) register(cmd *cobra.Command) {
 	f.IntVar(&s.TopK, "top-k", 40, "choose among this many likeliest tokens; 0 is all")
 	f.Float32Var(&s.TopP, "top-p", 0.95, "choose among the likeliest tokens that make up this share; 1 is all")
 	f.Float32Var(&s.MinP, "min-p", 0.05, "leave out tokens less likely than this share of the likeliest; 0 is none")
-	f.Float32Var(&s.RepeatPenalty, "repeat-penalty", 1, "make recent tokens less likely; 1 is off, 1.1 is usual")
+	f.Float32Var(&s.RepeatPenalty, "repeat-penalty", 1, "make the last 64 tokens less likely; 1 is off, 1.1 is usual")
 	f.Uint64Var(&s.Seed, "seed", 0, "same seed, same text (default: random, and printed)")
 }
 
@@ -138,6 +145,9 @@ func (s *samplingFlags) check(cmd *cobra.Command) error {
 		if !(f.value >= f.least && f.value <= f.limit) {
 			return usagef("--%s %v, want %v to %v", f.name, f.value, f.least, f.limit)
 		}
+	}
+	if s.RepeatPenalty == 0 {
+		return usagef("--repeat-penalty 0, want more than 0; 1 is off")
 	}
 	if s.TopK < 0 {
 		return usagef("--top-k %d, want 0 or more", s.TopK)
@@ -177,14 +187,16 @@ func (t *textFlags) read(cmd *cobra.Command) (string, error) {
 	if cmd.Flags().Changed("prompt") {
 		return t.text, nil
 	}
-	b, err := readFile(cmd, t.file)
+	b, err := readFile(cmd, "-f", t.file, "a text")
 	return string(b), err
 }
 
-// readFile returns the contents of a file, or of stdin where path is "" or "-".
-func readFile(cmd *cobra.Command, path string) ([]byte, error) {
+// readFile returns the contents of the file that flag names, or of stdin where
+// path is "" or "-"; want is what is expected in it.
+func readFile(cmd *cobra.Command, flag, path, want string) ([]byte, error) {
 	if path != "" && path != "-" {
-		return readLimited(path, mostText)
+		b, err := readLimited(path, mostText)
+		return b, fileError(flag, path, want, err)
 	}
 	b, err := io.ReadAll(cmd.InOrStdin())
 	if err != nil {
