@@ -35,6 +35,17 @@ func wholeLists(t *testing.T, d device.Device) {
 						if !bytes.Equal(got, b.run(b.attend(&dense, pages))) {
 							t.Errorf("lens %v, %d rows, lists for %d heads, weights %v, edges %v, span %+v: other bits than dense", c.lens, c.rows, heads, weighted, edges, span)
 						}
+						if !weighted {
+							continue
+						}
+						for _, l := range c.lists {
+							for i := range l {
+								l[i].weight = 2
+							}
+						}
+						if bytes.Equal(got, b.run(b.attend(&c, pages))) {
+							t.Errorf("lens %v, %d rows, lists for %d heads, edges %v, span %+v: weights of 2 change nothing", c.lens, c.rows, heads, edges, span)
+						}
 					}
 				}
 			}
