@@ -147,7 +147,16 @@ func (p *passes) truncate(s *kvcache.Seq, n int) int {
 		n -= n % device.PageLen
 	}
 	s.Truncate(n)
+	p.policy.Truncate(s.Slot(), n)
 	return n
+}
+
+// until lets the device drop the work of a pass once done is closed. What watches
+// the attention sees whole layers only.
+func (p *passes) until(done <-chan struct{}) {
+	if d, ok := p.dev.(device.Interrupter); ok && (done == nil || p.policy.Trace == nil) {
+		d.Until(done)
+	}
 }
 
 // chunk makes room for ids after the positions of s and returns the prefill

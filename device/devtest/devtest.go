@@ -34,6 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		{"pages", pagesDoNotMatter},
 		{"chunks", chunksDoNotMatter},
 		{"graph", positionsAreTensors},
+		{"until", interrupted},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
