@@ -202,7 +202,7 @@ func (t *topLinesTask) lines(s *coverScratch, x []float32) int {
 	slices.Sort(sorted)
 	n, sum := 1, 0.0
 	for _, v := range slices.Backward(sorted) {
-		if sum += v; !(sum <= t.cover.Share*total) {
+		if sum += v; !(sum <= t.cover.Share*total*device.Slack) {
 			break
 		}
 		n++
@@ -305,7 +305,7 @@ func (t *blocksTask) cover(s *coverScratch, set []uint64, h, rows, words int) {
 	})
 	sum := 0.0
 	for _, p := range s.pairs {
-		if sum += p.share; !(sum <= t.share*float64(rows)) {
+		if sum += p.share; !(sum <= t.share*float64(rows)*device.Slack) {
 			break
 		}
 		set[p.pair/64] |= 1 << (p.pair % 64)

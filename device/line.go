@@ -29,6 +29,10 @@ func (c Cover) Of(n, width int) int {
 	return min(max(n/c.Block+1, c.Least), most)
 }
 
+// Slack is what a sum may exceed a share by, as a factor: sums of whole rows of
+// softmax are not whole numbers.
+const Slack = 1 + 1e-9
+
 // Means are the mean queries and keys of blocks of Block positions of one slot,
 // as MeanRows and MeanKeys make them.
 type Means struct {
@@ -68,7 +72,8 @@ type Liner interface {
 	// near. columns as LineSums makes them, q f32 [1, heads, dim].
 	Agree(m Means, columns, q Tensor, kv KV, near float64)
 	// TopLines lists the blocks of lines with the largest sums, the first one
-	// before all: as many as the cover needs, where agree is not 0 the least.
+	// before all: as many as the cover needs, with [Slack], where agree is not 0
+	// the least.
 	// x f32 [heads, width] has columns or diagonals, agree i32 [heads].
 	TopLines(l List, x Tensor, kv KV, c Cover, agree Tensor)
 	// ListBlocks lists for each block of rows i and head the pages of block i,
@@ -77,7 +82,7 @@ type Liner interface {
 	// largest softmax(mean q·mean k/√dim) over the blocks up to i, of all blocks
 	// of rows together, the best first, ties to the lowest rows, then to the
 	// lowest block, as long as they sum to at most m.Share times the blocks of
-	// rows. l.Group is m.Block, a multiple of PageLen.
+	// rows, with [Slack]. l.Group is m.Block, a multiple of PageLen.
 	ListBlocks(l, columns, diagonals List, kv KV, m Means)
 }
 
