@@ -51,7 +51,7 @@ var subjects = []subject{
 	{spec: "etf(ls=2) + quest(budget=32)", full: "etf(psi=1) + quest(budget=1.0)", prompt: true, frozen: 39 + 78},
 	{spec: "etf(ls=1,etf=kv,sink=2) + quest(budget=32,page=8)", full: "etf(psi=1,etf=kv) + quest(budget=100000)", unit: device.PageLen, prompt: true, frozen: 36 + 67 + 92},
 	{spec: "vslash(vertical=40,slash=50)", full: "vslash(vertical=100000)", len: 400, future: true},
-	{spec: "vslash(vertical=0,slash=0,pattern=per_chunk)", full: "vslash(slash=100000,pattern=per_chunk)", len: 400, future: true, unit: 1000},
+	{spec: "vslash(vertical=0,slash=0,pattern=per_chunk)", full: "vslash(slash=100000,pattern=per_chunk)", len: 400, future: true, unit: 1000, slow: true},
 	{spec: "flexprefill(gamma=0.3,tau=0,min=64,block=64)", full: "flexprefill(gamma=1)", len: 400, future: true},
 	{spec: "flexprefill(gamma=0.4,tau=1,min=64,block=64)", full: "flexprefill(min=100000)", len: 400, future: true},
 	{spec: "flexprefill(gamma=0.2,min=0,max=64,block=64,pattern=per_chunk) + vattention(question=30)", full: "flexprefill(gamma=1,block=64,pattern=per_chunk) + vattention(eps=0)", len: 400, future: true, unit: 1000, prompt: true, random: true},
