@@ -1,7 +1,6 @@
 package sparse
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/gollm/gollm/device"
@@ -35,7 +34,7 @@ type questOptions struct {
 
 func (o questOptions) check() error {
 	if o.Page < 1 || device.PageLen%o.Page != 0 {
-		return errors.Join(fmt.Errorf("option page: %d, want a divisor of %d: 1, 2, 4, 8, 16, 32 or 64", o.Page, device.PageLen))
+		return fmt.Errorf("option page: %d, want a divisor of %d: 1, 2, 4, 8, 16, 32 or 64", o.Page, device.PageLen)
 	}
 	return nil
 }
