@@ -29,6 +29,16 @@ type ops struct {
 	edges     edgeTask
 	near      nearTask
 	value     valueTask
+	bounds    boundsTask
+	bound     boundTask
+	parts     partsTask
+	lines     lineTask
+	tiles     tilesTask
+	means     meanTask
+	agree     agreeTask
+	topLines  topLinesTask
+	blocks    blocksTask
+	cover     []coverScratch // by worker
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {

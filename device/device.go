@@ -76,6 +76,8 @@ type Ops interface {
 	Estimator
 	ValueSampler
 	Reuser
+	Bounder
+	Liner
 }
 
 // Math is what a transformer needs besides attention. Shapes in comments are

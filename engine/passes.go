@@ -109,7 +109,7 @@ func (p *passes) build(c passConfig, rows int) (err error) {
 		MaxLen: c.maxLen, Slots: c.slots, Rows: rows, Pages: p.cache.Config().Pages,
 	}
 	env := sparse.NewEnv(p.dev, p.shape, c.seed)
-	env.Rope = c.rope
+	env.Rope, env.KV = c.rope, p.cache.Config().DType
 	if p.policy, err = c.attn.Build(env); err != nil {
 		return err
 	}

@@ -20,6 +20,8 @@ var readNothing = strings.Fields(`
 	Recall Reuse
 	SampleTail
 	EdgeMax MeanRows
+	KeyBounds BoundScores TopParts
+	ListLines Agree TopLines ListBlocks
 `)
 
 // TestSpyKnowsEveryOp: an op that reads keys to choose and is not noted would be

@@ -231,7 +231,7 @@ func compatible(a, b item) error {
 	if shared && a.entry.Stage == b.entry.Stage {
 		return fmt.Errorf("%s and %s are both of the stage %q; a phase takes one of each stage: rows, window, select, sample, value", a.name(), b.name(), a.entry.Stage)
 	}
-	if a.prefill && a.entry.Stage == Rows && b.entry.Observes {
+	if a.prefill && a.entry.Stage == Rows && b.entry.Observes && !b.entry.Stored {
 		return fmt.Errorf("%s leaves rows of a prompt out and %s must see all of them; use one of the two", a.name(), b.name())
 	}
 	return nil

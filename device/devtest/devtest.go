@@ -30,6 +30,8 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		{"estimate", func(t *testing.T, d device.Device) { runAll(t, d, estimateCases()) }},
 		{"value", func(t *testing.T, d device.Device) { runAll(t, d, valueCases()) }},
 		{"reuse", func(t *testing.T, d device.Device) { runAll(t, d, reuseCases()) }},
+		{"bound", func(t *testing.T, d device.Device) { runAll(t, d, boundCases()) }},
+		{"line", func(t *testing.T, d device.Device) { runAll(t, d, lineCases()) }},
 		{"idle", idleRows},
 		{"pages", pagesDoNotMatter},
 		{"chunks", chunksDoNotMatter},
