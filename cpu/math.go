@@ -29,6 +29,13 @@ type ops struct {
 	edges     edgeTask
 	near      nearTask
 	value     valueTask
+	usage     usageTask
+	keep      keepTask
+	hash      hashTask
+	collide   collideTask
+	channel   channelTask
+	encode    signTask
+	match     matchTask
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {

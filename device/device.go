@@ -62,6 +62,9 @@ type Ops interface {
 	Estimator
 	ValueSampler
 	Reuser
+	Keeper
+	Hasher
+	Labeler
 }
 
 // Math is what a transformer needs besides attention. Shapes in comments are

@@ -20,6 +20,9 @@ var readNothing = strings.Fields(`
 	Recall Reuse
 	SampleTail
 	EdgeMax MeanRows
+	KeepBest
+	HashKeys ListCollisions
+	StoreChannels ChannelScores StoreSigns SignScores
 `)
 
 // TestSpyKnowsEveryOp: an op that reads keys to choose and is not noted would be

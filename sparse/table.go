@@ -27,6 +27,7 @@ type Doc struct {
 	Decode      bool // plans decode steps
 	Whole       bool // cannot work on chunks of a prompt
 	Observes    bool // is an Observer: must see every row of a prompt in every layer
+	Forgets     bool // what it does not select is gone for good
 	Granularity string
 	Reads       string            // cost: what is read of K and V, and what selection costs
 	Presets     map[string]string // name → settings, as in "density=0.2,exponent=8"
@@ -71,6 +72,11 @@ var table = []Entry{
 	vattentionEntry,
 	anchorEntry,
 	santaEntry,
+	h2oEntry,
+	magicpigEntry,
+	doublesparsityEntry,
+	hashattentionEntry,
+	randomEntry,
 }
 
 // Methods lists the systems.
