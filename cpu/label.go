@@ -195,8 +195,9 @@ type net struct {
 
 // netScratch is what one worker needs.
 type netScratch struct {
-	x, y []float32 // [vec.Tile, widest]
-	tile []float32 // [vec.Tile, vec.Tile]
+	x, y   []float32 // [vec.Tile, widest]
+	tile   []float32 // [vec.Tile, vec.Tile]
+	weight []float32 // [vec.Tile, widest]: what does not fill a tile
 }
 
 // net looks up a network for workers; was is the one of the last call.
@@ -211,7 +212,8 @@ func (o *ops) net(n device.Net, was net) net {
 	}
 	for i := range t.scratch {
 		s := &t.scratch[i]
-		s.x, s.y, s.tile = grown(&s.x, vec.Tile*t.widest), grown(&s.y, vec.Tile*t.widest), grown(&s.tile, vec.Tile*vec.Tile)
+		s.x, s.y, s.weight = grown(&s.x, vec.Tile*t.widest), grown(&s.y, vec.Tile*t.widest), grown(&s.weight, vec.Tile*t.widest)
+		s.tile = grown(&s.tile, vec.Tile*vec.Tile)
 	}
 	return t
 }
@@ -249,15 +251,20 @@ func (t *net) bend(y []float32) {
 	}
 }
 
-// product sets s.y [n, rows] to s.x·wᵀ.
+// product sets s.y [n, rows] to s.x·wᵀ. The kernel wants whole tiles of rows.
 func (t *net) product(o *ops, s *netScratch, w []float32, n, rows, in int) {
+	kernel := o.vec.Scores
+	if in%vec.Multiple != 0 {
+		kernel = vec.Go.Scores
+	}
 	for first := 0; first < rows; first += vec.Tile {
 		m := min(vec.Tile, rows-first)
-		kernel := o.vec.Scores
-		if in%vec.Multiple != 0 || m%16 != 0 { // it may read rows up to the next multiple of 16
-			kernel = vec.Go.Scores
+		some := w[first*in : (first+m)*in]
+		if m < vec.Tile {
+			copy(s.weight, some)
+			some = s.weight[:vec.Tile*in]
 		}
-		kernel(s.tile, s.x, vec.Rows{Full: w[first*in : (first+m)*in]}, vec.Rows{}, n, m, in)
+		kernel(s.tile, s.x, vec.Rows{Full: some}, vec.Rows{}, n, m, in)
 		for i := range n {
 			copy(row(s.y, i, rows)[first:first+m], row(s.tile, i, vec.Tile))
 		}
