@@ -30,6 +30,9 @@ var lawFiles = func() string {
 	return dir
 }()
 
+// title is a spec of the laws as a name that does not change.
+func title(spec string) string { return strings.ReplaceAll(spec, lawFiles, "FILES") }
+
 func TestMain(m *testing.M) {
 	code := m.Run()
 	os.RemoveAll(lawFiles)
@@ -89,7 +92,9 @@ func fitted(t *testing.T, spec string, e *engine.Engine) string {
 	if !strings.Contains(spec, lawFiles) {
 		return spec
 	}
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "gollm-laws-") // TempDir would have the spec in it
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	must(t, calibrate(dir, e.Model.Layers, e.Model.Heads, e.Model.KVHeads, e.Model.HeadDim))
 	return strings.ReplaceAll(spec, lawFiles, dir)
 }

@@ -96,7 +96,7 @@ func eachSubject(t *testing.T, law func(t *testing.T, s subject)) {
 		if s.len == 0 {
 			s.len = lawLen
 		}
-		t.Run(s.spec, func(t *testing.T) { law(t, s) })
+		t.Run(title(s.spec), func(t *testing.T) { law(t, s) })
 	}
 }
 
