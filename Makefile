@@ -1,4 +1,4 @@
-# make help lists the targets. MODEL is a GGUF file, T the time of a fuzz run.
+# make help lists the targets. MODEL is a GGUF file, T the least time of a fuzz target.
 
 GO     ?= go
 T      ?= 30s
@@ -24,7 +24,7 @@ race: ## every test, with the race detector
 quick: ## every test, without the race detector
 	$(GO) test $(COUNT) ./...
 
-fuzz: ## every fuzz target for T=30s
+fuzz: ## every fuzz target for at least T=30s
 	@scripts/fuzz.sh $(T)
 
 lint: ## gofmt, vet, staticcheck and the rules of this tree
