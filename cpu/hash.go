@@ -42,21 +42,22 @@ func (h *hashed) code(slot, kvHead, block int) []uint64 {
 	return row(h.codes, (slot*h.kvHeads+kvHead)*h.blocks+block, h.planes)
 }
 
-// sides calls f for every plane with the products of n vectors with its normal.
-// x f32 [n, dim], tile f32 [n, vec.Tile]; product i is tile[i·vec.Tile + column].
-func (h *hashed) sides(tile, x []float32, n int, f func(plane, column int)) {
-	for done := 0; done < h.planes; {
-		first := done
-		if h.planes >= vec.Tile { // the last tile is a whole one, too
-			first = min(done, h.planes-vec.Tile)
+// sides calls f with the products of n vectors and vec.Tile planes or fewer, from
+// a first one on, until all planes have had their turn. The last planes may have
+// two. x f32 [n, dim], tile f32 [n, vec.Tile].
+func (h *hashed) sides(tile, x []float32, n int, f func(first, planes int)) {
+	for first := 0; first < h.planes; first += vec.Tile {
+		if h.planes >= vec.Tile { // the kernel wants whole tiles
+			first = min(first, h.planes-vec.Tile)
 		}
 		m := min(vec.Tile, h.planes-first)
 		h.kernel(tile, x, vec.Rows{Full: h.normal[first*h.dim : (first+m)*h.dim]}, vec.Rows{}, n, m, h.dim)
-		for ; done < first+m; done++ {
-			f(done, done-first)
-		}
+		f(first, m)
 	}
 }
+
+// above is 1 for a number above zero, otherwise 0. Sums are never -0.
+func above(x float32) uint64 { return uint64(uint32(-int32(math.Float32bits(x))) >> 31) }
 
 // HashKeys makes the codes of positions that have none.
 func (o *ops) HashKeys(h device.Hash, kv device.KV) {
@@ -165,14 +166,16 @@ func (t *hashTask) encode(s *hashScratch, slot, kvHead, j, n int) {
 	}
 	code, from := t.code(slot, kvHead, j/device.PageLen), j%device.PageLen
 	keep := ^(^uint64(0) >> (device.PageLen - n) << from)
-	t.sides(s.tile, s.x, n, func(plane, column int) {
-		var above uint64
+	t.sides(s.tile, s.x, n, func(first, planes int) {
+		var side [vec.Tile]uint64 // by plane
 		for i := range n {
-			if s.tile[i*vec.Tile+column] > 0 {
-				above |= 1 << i
+			for c, x := range row(s.tile, i, vec.Tile)[:planes] {
+				side[c] |= above(x) << i
 			}
 		}
-		code[plane] = code[plane]&keep | above<<from
+		for c, word := range side[:planes] {
+			code[first+c] = code[first+c]&keep | word<<from
+		}
 	})
 }
 
@@ -250,21 +253,25 @@ func (t *collideTask) list(s *collideScratch, slot, head int) {
 			s.q[c] -= x
 		}
 	}
-	t.sides(s.tile, s.q, 1, func(plane, column int) {
-		s.flip[plane] = 0
-		if !(s.tile[column] > 0) {
-			s.flip[plane] = ^uint64(0)
+	t.sides(s.tile, s.q, 1, func(first, planes int) {
+		for c, x := range s.tile[:planes] {
+			s.flip[first+c] = above(x) - 1
 		}
 	})
 	out, n := row(t.index, i, t.limit), 0
+	norm := row(t.norm, slot*t.kvHeads+kvHead, t.width)
 	for b := range pagesOf(p + 1) {
 		middle := t.reach.spannedBits(p, b) &^ t.reach.edgeBits(p, b)
 		for found := t.collide(t.code(slot, kvHead, b), s.flip, middle); found != 0; found &= found - 1 {
+			j := b*device.PageLen + bits.TrailingZeros64(found)
+			if !(norm[j] <= math.MaxFloat32) {
+				continue
+			}
 			if n == len(out) {
 				t.cut.Store(true)
 				break
 			}
-			out[n] = int32(b*device.PageLen + bits.TrailingZeros64(found))
+			out[n] = int32(j)
 			n++
 		}
 	}
@@ -281,11 +288,13 @@ func (t *collideTask) collide(code, flip []uint64, among uint64) uint64 {
 	}
 	width := t.Bits()
 	for ; len(code) > 0; code, flip = code[width:], flip[width:] {
-		same, flips := among, flip[:width]
-		for k, word := range code[:width] {
-			if same &= word ^ flips[k]; same == 0 {
-				break
-			}
+		same, c, f := among, code[:width], flip[:width]
+		for len(c) >= 4 && len(f) >= 4 { // to stop when nothing is left costs more than it saves
+			same &= (c[0] ^ f[0]) & (c[1] ^ f[1]) & (c[2] ^ f[2]) & (c[3] ^ f[3])
+			c, f = c[4:], f[4:]
+		}
+		for k, word := range c {
+			same &= word ^ f[k]
 		}
 		twice |= once & same
 		once |= same

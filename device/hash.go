@@ -57,7 +57,7 @@ type Hasher interface {
 	// middle that collide with the query in Least tables, with weight 1 / (chance
 	// + 1e-4): the sum of their weighted exponentials is that of the middle in the
 	// mean over planes, but for the 1e-4. A vector of length zero has cosine 0
-	// with any. l has a group for each row, as many heads as q, and weights.
+	// with any, and a key that is not finite is never listed. l has a group for each row, as many heads as q, and weights.
 	// q f32 [slots, heads, dim].
 	ListCollisions(l List, h Hash, q Tensor, kv KV, p Plan)
 }

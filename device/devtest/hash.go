@@ -15,6 +15,7 @@ type hashCase struct {
 	steps, tables, bits, least int
 	since                      []int32
 	none, queries              bool // Mean is off; Queries
+	odd                        bool // some keys are not numbers
 }
 
 var hashes = map[string]hashCase{
@@ -29,6 +30,7 @@ var hashes = map[string]hashCase{
 	"one plane": {attention: attention{lens: []int{140}}, since: []int32{100}, tables: 1, bits: 1, least: 1},
 	"full":      {attention: attention{lens: []int{140}, full: true}, since: []int32{100}},
 	"odd width": {attention: attention{lens: []int{140}, dim: 20, heads: 3, kvHeads: 1}, since: []int32{100}},
+	"odd keys":  {attention: attention{lens: []int{140}, full: true}, since: []int32{100}, none: true, odd: true, least: 1},
 	"span":      {attention: attention{lens: []int{200}, back: 120}, since: []int32{150}},
 }
 
@@ -59,6 +61,9 @@ func (c hashCase) job(b *bed) job {
 	slots, n := len(c.lens), c.tables*c.bits
 	a := c.attention
 	a.random(b)
+	for j := 15; c.odd && j < c.lens[0]-20; j += 7 {
+		a.at(a.k, 0, j, j%2)[j%c.dim] = float32(math.NaN())
+	}
 	queries := make([][]float32, c.steps)
 	for i := range queries {
 		queries[i] = b.normal(slots * c.heads * c.dim)
@@ -210,6 +215,9 @@ func (c *hashCase) list(planes, q []float32, slot, h, p, since int) (list []entr
 		for i, v := range c.at(c.k, slot, j, kvHead) {
 			k[i] = float64(v) - center[i]
 		}
+		if inner(k, k) != inner(k, k) {
+			continue
+		}
 		sides, ok := c.sides(planes, k)
 		sound = sound && ok
 		hits := 0
@@ -260,14 +268,18 @@ func (c *hashCase) sides(planes []float32, x []float64) (above []bool, sound boo
 // chance is the probability that x and k collide in least tables, summed over how
 // many they may collide in.
 func (c *hashCase) chance(x, k []float64) float64 {
-	var xk, xx, kk float64
-	for i := range x {
-		xk, xx, kk = xk+x[i]*k[i], xx+x[i]*x[i], kk+k[i]*k[i]
-	}
-	one := math.Pow(1-math.Acos(xk/math.Sqrt(xx*kk))/math.Pi, float64(c.bits))
+	one := math.Pow(1-math.Acos(inner(x, k)/math.Sqrt(inner(x, x)*inner(k, k)))/math.Pi, float64(c.bits))
 	none := math.Pow(1-one, float64(c.tables))
 	if c.least == 1 {
 		return 1 - none
 	}
 	return 1 - none - float64(c.tables)*one*math.Pow(1-one, float64(c.tables-1))
+}
+
+// inner is a·b.
+func inner(a, b []float64) (sum float64) {
+	for i := range a {
+		sum += a[i] * b[i]
+	}
+	return sum
 }
