@@ -39,6 +39,13 @@ type ops struct {
 	topLines  topLinesTask
 	blocks    blocksTask
 	cover     []coverScratch // by worker
+	usage     usageTask
+	keep      keepTask
+	hash      hashTask
+	collide   collideTask
+	channel   channelTask
+	encode    signTask
+	match     matchTask
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {

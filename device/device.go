@@ -78,6 +78,9 @@ type Ops interface {
 	Reuser
 	Bounder
 	Liner
+	Keeper
+	Hasher
+	Labeler
 }
 
 // Math is what a transformer needs besides attention. Shapes in comments are

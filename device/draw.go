@@ -8,11 +8,12 @@ type Purpose uint32
 
 // The purposes.
 const (
-	ForToken Purpose = iota + 1 // choosing the next token
-	ForPilot                    // a pilot sample that sizes a budget
-	ForKeys                     // sampled keys
-	ForValue                    // sampled values
-	ForSigns                    // signs and coordinates of a sketch
+	ForToken  Purpose = iota + 1 // choosing the next token
+	ForPilot                     // a pilot sample that sizes a budget
+	ForKeys                      // sampled keys
+	ForValue                     // sampled values
+	ForSigns                     // signs and coordinates of a sketch
+	ForPlanes                    // planes that codes of keys are made with
 )
 
 // Draw is the address of a random number. The number depends on the address

@@ -22,6 +22,9 @@ var readNothing = strings.Fields(`
 	EdgeMax MeanRows
 	KeyBounds BoundScores TopParts
 	ListLines Agree TopLines ListBlocks
+	KeepBest
+	HashKeys ListCollisions
+	StoreChannels ChannelScores StoreSigns SignScores
 `)
 
 // TestSpyKnowsEveryOp: an op that reads keys to choose and is not noted would be

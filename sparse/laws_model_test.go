@@ -50,8 +50,8 @@ func denseModel(t *testing.T, path string, n int, slow bool) {
 		if s.full == "" || s.mean || s.full == "dense" || s.slow && !slow {
 			continue
 		}
-		t.Run(s.full, func(t *testing.T) {
-			got := logitsOf(t, e, s.full, ids, lawSteps)
+		t.Run(title(s.full), func(t *testing.T) {
+			got := logitsOf(t, e, fitted(t, s.full, e), ids, lawSteps)
 			var off, size float64
 			for i := range want {
 				d := float64(got[i]) - float64(want[i])

@@ -83,6 +83,17 @@ var subjects = []subject{
 	{spec: "santa(samples=40,alloc=largest_remainder)", random: true},
 	{spec: "topk(k=40) + vattention(eps=0.5) + santa(samples=24)", full: "topk(k=100000) + vattention + santa(samples=32)", mean: true, random: true},
 	{spec: "sketchwalk(tau=3,sketch=exact,heads=mean_score) + santa(samples=24)", len: 400, unit: 64, random: true, shared: true},
+	{spec: "random(k=0.1,sink=4,window=16)", full: "random(k=1.0)", slow: true, random: true},
+	{spec: "random(k=20,sink=4,window=16,weight=one,share=group)", full: "random(k=100000,weight=one,share=group)", slow: true, random: true, shared: true},
+	{spec: "h2o(hh=20,recent=16)", full: "h2o(hh=100000)", shared: true},
+	{spec: "h2o", full: "h2o(hh=0,recent=100000)", shared: true},
+	{spec: "magicpig(bits=3,tables=20,sink=4,local=16,dense=0)", full: "magicpig(local=100000)", random: true},
+	{spec: "magicpig(bits=2,tables=4,sink=4,local=16,center=both,least=one)", full: "magicpig(bits=1,tables=3,local=100000,dense=0)", random: true},
+	{spec: "doublesparsity(file=" + lawFiles + "/channels.npy,factor=4,k=30,window=16,dense=1)", full: "doublesparsity(file=" + lawFiles + "/channels.npy,k=100000)"},
+	{spec: "doublesparsity(file=" + lawFiles + "/shared.npy,factor=5,bits=2,k=0.1,dense=0)", full: "doublesparsity(file=" + lawFiles + "/shared.npy,k=1.0,bits=4)", shared: true},
+	{spec: "hashattention(dir=" + lawFiles + ",k=0.1,sink=4,window=16)", full: "hashattention(dir=" + lawFiles + ",k=100000)"},
+	{spec: "h2o(hh=20,recent=16) + santa(samples=24)", full: "h2o(hh=100000) + santa(samples=32)", mean: true, random: true, shared: true},
+	{spec: "psaw(phi=0.2,ls=0,sink=3) + magicpig(bits=3,tables=20,dense=0) + santa(samples=24)", full: "psaw(phi=1) + magicpig(local=100000) + santa(samples=32)", mean: true, random: true},
 	{spec: "psaw(phi=0.2,ls=0,sink=3) + vattention(sink=3,local=8,eps=0.5)", full: "psaw(phi=1) + vattention(eps=0)", random: true},
 }
 
@@ -99,7 +110,7 @@ func eachSubject(t *testing.T, law func(t *testing.T, s subject)) {
 		if s.len == 0 {
 			s.len = lawLen
 		}
-		t.Run(s.spec, func(t *testing.T) { law(t, s) })
+		t.Run(title(s.spec), func(t *testing.T) { law(t, s) })
 	}
 }
 
