@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gollm/gollm/cpu/kernel"
 	"github.com/gollm/gollm/cpu/vec"
@@ -41,11 +42,12 @@ func open(n int, kernels *vec.Kernels) *dev {
 type dev struct {
 	pool    *Pool
 	ops     *ops
-	err     error      // the first failure since the last Sync
-	failing sync.Mutex // held while err is set by a worker
-	mems    []*memory  // everything that Close frees, nil where a scope has
-	free    uint64     // bytes that the system could give when the device was opened; 0 if unknown
-	used    uint64     // bytes that Alloc has given
+	err     error        // the first failure since the last Sync
+	failing sync.Mutex   // held while err is set by a worker
+	mems    []*memory    // everything that Close frees, nil where a scope has
+	free    uint64       // bytes that the system could give when the device was opened; 0 if unknown
+	used    uint64       // bytes that Alloc has given
+	nans    atomic.Int64 // see NaNScores
 }
 
 // Name is for example "cpu (2 threads, AVX-512 VNNI)".

@@ -51,6 +51,15 @@ type PeakReporter interface {
 	Peaks() Peaks
 }
 
+// NaNCounter is an optional ability of [Device].
+type NaNCounter interface {
+	// NaNScores waits and says how many scores that were not numbers the ops have
+	// met since the device was opened, where they choose, compare or draw by
+	// scores. Such a score counts as -Inf; that there is one means that a query or
+	// a key was broken before.
+	NaNScores() (int64, error)
+}
+
 // Peaks is rates per second with all threads of the device at work; 0 is
 // unknown. A multiplication with its addition counts as two operations.
 type Peaks struct {
@@ -75,6 +84,7 @@ type Ops interface {
 	Striper
 	Estimator
 	ValueSampler
+	FeatureSampler
 	Reuser
 	Bounder
 	Liner

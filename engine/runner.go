@@ -108,6 +108,11 @@ func (s *Sequence) KVShared() int { return s.kv.Shared() }
 // Figures are what the attention counted in the decode steps of a sequence.
 func (s *Sequence) Figures() ([]sparse.Figure, error) { return s.runner.policy.Figures(s.kv.Slot()) }
 
+// NaNScores is how many scores that were not numbers the choosing of what to read
+// has met since the device was opened: each counted as -Inf. Where it is not 0 a
+// query or a key is broken, and the output is not to be trusted.
+func (r *Runner) NaNScores() (int64, error) { return r.nanScores() }
+
 // Policy is the attention of the runner.
 func (r *Runner) Policy() *sparse.Policy { return r.policy }
 

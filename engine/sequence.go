@@ -25,6 +25,12 @@ func (s *Sequence) Len() int { return s.kv.Len() }
 // Tokens is what the cache holds. The caller must not change it.
 func (s *Sequence) Tokens() []int32 { return s.tokens }
 
+// SetRequest gives the sequence a number of its own, of which 24 bits are used.
+// Attention that draws at random draws the same for a text with the same number
+// and seed, alone or beside others, and independently for another number. It is
+// 0 where nobody sets it; a fork has that of the original.
+func (s *Sequence) SetRequest(n uint32) { s.runner.setRequest(s.kv, n) }
+
 // PrefillOptions says what a prefill reports while it runs.
 type PrefillOptions struct {
 	// Progress is called now and then with the share done, from 0 to 1.
