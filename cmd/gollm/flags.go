@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -79,12 +80,22 @@ type cacheFlags struct {
 
 // register registers the flags; context is the help of --ctx.
 func (c *cacheFlags) register(cmd *cobra.Command, context string) {
+	c.registerSize(cmd, context)
+	cmd.Flags().StringVar(&c.attn, "attn", "dense", attnUsage())
+	completeWith(cmd, "attn", attnNames)
+}
+
+// attnUsage describes --attn.
+func attnUsage() string {
+	return "attention system, or @FILE.yaml: " + strings.Join(attnNames(), ", ") + "; gollm attn tells about them"
+}
+
+// registerSize registers all but --attn.
+func (c *cacheFlags) registerSize(cmd *cobra.Command, context string) {
 	f := cmd.Flags()
 	f.IntVar(&c.context, "ctx", 0, context)
 	f.StringVar(&c.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
-	f.StringVar(&c.attn, "attn", "dense", "attention system, or @FILE.yaml: "+strings.Join(attnNames(), ", ")+"; gollm attn tells about them")
 	completeWith(cmd, "kv", func() []string { return []string{"f16", "f32"} })
-	completeWith(cmd, "attn", attnNames)
 }
 
 // spec reads --attn.
@@ -253,6 +264,44 @@ func (t *tokenFlags) encode(tok *tokenizer.Tokenizer, text string) []int32 {
 	}
 	return append([]int32{tok.BOS()}, ids...)
 }
+
+// lengths is a flag of numbers of tokens: "512,8k"; "0" alone is none.
+type lengths []int
+
+// Set reads the numbers.
+func (l *lengths) Set(text string) error {
+	*l = nil
+	if text == "0" {
+		return nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		digits, thousands := strings.CutSuffix(strings.ToLower(strings.TrimSpace(part)), "k")
+		n, err := strconv.Atoi(digits)
+		if err != nil || n < 1 || n > maxContext>>11 {
+			return fmt.Errorf("%q is no number of tokens; want for example 512,8k", part)
+		}
+		if thousands {
+			n <<= 10
+		}
+		*l = append(*l, n)
+	}
+	return nil
+}
+
+// String is the numbers as Set reads them.
+func (l *lengths) String() string {
+	if len(*l) == 0 {
+		return "0"
+	}
+	var parts []string
+	for _, n := range *l {
+		parts = append(parts, strconv.Itoa(n))
+	}
+	return strings.Join(parts, ",")
+}
+
+// Type is how help names a value.
+func (*lengths) Type() string { return "lengths" }
 
 // completeWith makes the shell complete a flag with names.
 func completeWith(cmd *cobra.Command, flag string, names func() []string) {
