@@ -69,6 +69,10 @@ var isaNames = map[kernel.ISA]string{
 // Ops is the set of operations; each has finished when it returns.
 func (d *dev) Ops() device.Ops { return d.ops }
 
+// Until makes ops end early once done is closed, at the next item of their work
+// that a thread would take.
+func (d *dev) Until(done <-chan struct{}) { d.pool.Until(done) }
+
 // Write copies src into dst.
 func (d *dev) Write(dst device.Tensor, src []byte) {
 	if dst.Size() != len(src) { // a call of Check allocates its arguments

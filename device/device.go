@@ -35,6 +35,16 @@ type MemoryReporter interface {
 	Available() uint64
 }
 
+// Interrupter is an optional ability of [Device]: it can drop work whose results
+// nobody waits for any more.
+type Interrupter interface {
+	// Until makes ops end early, or do nothing, once done is closed: what they
+	// would have written is undefined from then on, and a Sync may report
+	// anything. nil, as at first, lets all work be done. It is called between
+	// ops, by who calls them.
+	Until(done <-chan struct{})
+}
+
 // PeakReporter is an optional ability of [Device]: it measures what the hardware
 // can do at best, which benchmarks are compared with.
 type PeakReporter interface {
@@ -76,6 +86,11 @@ type Ops interface {
 	ValueSampler
 	FeatureSampler
 	Reuser
+	Bounder
+	Liner
+	Keeper
+	Hasher
+	Labeler
 }
 
 // Math is what a transformer needs besides attention. Shapes in comments are

@@ -14,6 +14,7 @@ const (
 	ForValue                       // sampled values
 	ForSigns                       // signs and coordinates of a sketch
 	ForFeatures                    // features of queries
+	ForPlanes                      // planes that codes of keys are made with
 )
 
 // Draw is the address of a random number. The number depends on the address

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/sparse"
@@ -121,7 +122,7 @@ func (a *Audit) Attended(p *sparse.Pass, layer int, dst, q device.Tensor, plan d
 			a.row(p, layer, row, &sel, dst.Rows(row, row+1), q.Rows(row, row+1))
 		}
 	}
-	a.scans = a.scans[:0]
+	a.scans = slices.DeleteFunc(a.scans, func(s scan) bool { return !s.pass })
 	if last := a.pass; p.Decode || sel.Pos[len(sel.Pos)-1] == last.First+last.Rows()-1 {
 		last.Ops = a.ops
 	}

@@ -114,7 +114,7 @@ func (p *passes) build(c passConfig, rows int) (err error) {
 		MaxLen: c.maxLen, Slots: c.slots, Rows: rows, Pages: p.cache.Config().Pages,
 	}
 	env := sparse.NewEnv(p.dev, p.shape, c.seed)
-	env.Rope = c.rope
+	env.Rope, env.KV = c.rope, p.cache.Config().DType
 	if p.policy, err = c.attn.Build(env); err != nil {
 		return err
 	}
@@ -169,7 +169,16 @@ func (p *passes) truncate(s *kvcache.Seq, n int) int {
 		n -= n % device.PageLen
 	}
 	s.Truncate(n)
+	p.policy.Truncate(s.Slot(), n)
 	return n
+}
+
+// until lets the device drop the work of a pass once done is closed. What watches
+// the attention sees whole layers only.
+func (p *passes) until(done <-chan struct{}) {
+	if d, ok := p.dev.(device.Interrupter); ok && (done == nil || p.policy.Trace == nil) {
+		d.Until(done)
+	}
 }
 
 // chunk makes room for ids after the positions of s and returns the prefill

@@ -20,6 +20,11 @@ var readNothing = strings.Fields(`
 	Recall Reuse
 	SampleTail SampleFeatures
 	EdgeMax MeanRows
+	KeyBounds BoundScores TopParts
+	ListLines Agree TopLines ListBlocks
+	KeepBest
+	HashKeys ListCollisions
+	StoreChannels ChannelScores StoreSigns SignScores
 `)
 
 // TestSpyKnowsEveryOp: an op that reads keys to choose and is not noted would be

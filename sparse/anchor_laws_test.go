@@ -383,8 +383,8 @@ func TestAnchorForgetsAShiftOfScores(t *testing.T) {
 	}
 }
 
-// selected is how many positions all rows read.
-func selected(read map[[2]int]map[int32]float32) (n int) {
+// howMany is how many positions all rows read.
+func howMany(read map[[2]int]map[int32]float32) (n int) {
 	for _, m := range read {
 		n += len(m)
 	}
@@ -418,7 +418,7 @@ func TestAnchorIsMonotoneInTheta(t *testing.T) {
 			last = read
 		}
 		a := stripes{1, 4, 8, window, "native"}
-		if _, some := openStripes(t, a.spec(), n).attended(x, n, 0); selected(some) >= selected(last) {
+		if _, some := openStripes(t, a.spec(), n).attended(x, n, 0); howMany(some) >= howMany(last) {
 			t.Errorf("%s selects everything: the test says nothing", a.spec())
 		}
 	}
@@ -458,7 +458,7 @@ func TestAnchorForgetsTheOrderOfABlock(t *testing.T) {
 		t.Error("rows of a block in another order select other positions")
 	}
 	all := stripes{math.Inf(1), 4, 8, "paper", "native"}
-	if _, every := openStripes(t, all.spec(), n).attended(x, n, 0); selected(read) >= selected(every) {
+	if _, every := openStripes(t, all.spec(), n).attended(x, n, 0); howMany(read) >= howMany(every) {
 		t.Error("everything is selected: the test says nothing")
 	}
 }
@@ -474,7 +474,7 @@ func TestAnchorOfOneBlockIsWithinThatOfMore(t *testing.T) {
 	if !within(few, more) {
 		t.Error("a block alone reads what its group does not")
 	}
-	if selected(few) >= selected(more) {
+	if howMany(few) >= howMany(more) {
 		t.Error("both select the same: the test says nothing")
 	}
 }

@@ -49,8 +49,8 @@ func denseModel(t *testing.T, path string, n int, slow bool) {
 		if s.full == "" || s.mean || s.full == "dense" || s.slow && !slow {
 			continue
 		}
-		t.Run(s.full, func(t *testing.T) {
-			same(t, "logits", logitsOf(t, e, s.full, ids, lawSteps), want)
+		t.Run(title(s.full), func(t *testing.T) {
+			same(t, "logits", logitsOf(t, e, fitted(t, s.full, e), ids, lawSteps), want)
 		})
 	}
 }

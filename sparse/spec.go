@@ -263,7 +263,10 @@ func compatible(a, b item) error {
 	if shared && a.entry.Stage == b.entry.Stage {
 		return fmt.Errorf("%s and %s are both of the stage %q; a phase takes one of each stage: rows, window, select, sample, value", a.name(), b.name(), a.entry.Stage)
 	}
-	if a.prefill && a.entry.Stage == Rows && b.entry.Observes {
+	if a.decode && b.decode && a.entry.Forgets && b.entry.Stage == Sample {
+		return fmt.Errorf("%s forgets what it does not select and %s estimates that; use one of the two", a.name(), b.name())
+	}
+	if a.prefill && a.entry.Stage == Rows && b.entry.Observes && !b.entry.Stored {
 		return fmt.Errorf("%s leaves rows of a prompt out and %s must see all of them; use one of the two", a.name(), b.name())
 	}
 	return nil
