@@ -71,7 +71,7 @@ func newRoot() *cobra.Command {
 	root.SetCompletionCommandGroupID(groupAbout)
 	for _, sub := range []*cobra.Command{
 		newGenerate(), newChat(),
-		newInspect(), newTokenize(), newLogits(), newPerplexity(), newBench(), newAttend(),
+		newInspect(), newTokenize(), newLogits(), newPerplexity(), newBench(), newAttend(), newEval(),
 		newAttn(), newDevices(), newVersion(),
 	} {
 		sub.Flags().SortFlags = false

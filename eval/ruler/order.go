@@ -1,0 +1,27 @@
+package ruler
+
+import (
+	"slices"
+	"unicode"
+)
+
+// ascending sorts places in place.
+func ascending(places []int) []int {
+	slices.Sort(places)
+	return places
+}
+
+// descending sorts places in place, the last first.
+func descending(places []int) []int {
+	slices.Sort(places)
+	slices.Reverse(places)
+	return places
+}
+
+// insert puts a line before line number at, or at the end.
+func insert(lines []string, at int, line string) []string {
+	return slices.Insert(lines, min(at, len(lines)), line)
+}
+
+// pythonSpace is Python's str.isspace: that of Unicode and four separators.
+func pythonSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
