@@ -67,3 +67,12 @@ func (l *Reader) read() error {
 	}
 	return err
 }
+
+// Explain says what is wrong with a line that is no JSON object, given the error
+// of the decoder: a line that does not end as an object was cut off.
+func Explain(line []byte, err error) error {
+	if !bytes.HasSuffix(bytes.TrimSpace(line), []byte("}")) {
+		return fmt.Errorf("the line ends after %d bytes in the middle of an object: the file is cut off (%w)", len(line), err)
+	}
+	return fmt.Errorf("not a JSON object of the right form: %w", err)
+}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/gollm/gollm/eval/metric"
 )
 
 // Needle tasks: values that stand under keys in a text, in the lines below.
@@ -57,7 +59,7 @@ func collapse(text string) string {
 	b.Grow(len(text))
 	blank := false
 	for _, c := range text {
-		if pythonSpace(c) {
+		if metric.IsSpace(c) {
 			if !blank {
 				b.WriteByte(' ')
 			}

@@ -1,9 +1,6 @@
 package ruler
 
-import (
-	"slices"
-	"unicode"
-)
+import "slices"
 
 // ascending sorts places in place.
 func ascending(places []int) []int {
@@ -22,6 +19,3 @@ func descending(places []int) []int {
 func insert(lines []string, at int, line string) []string {
 	return slices.Insert(lines, min(at, len(lines)), line)
 }
-
-// pythonSpace is Python's str.isspace: that of Unicode and four separators.
-func pythonSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }

@@ -107,7 +107,7 @@ const (
 func ParseRow(line []byte) (Row, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
-		return Row{}, describeJSON(line, err)
+		return Row{}, jsonl.Explain(line, err)
 	}
 	if fields == nil {
 		return Row{}, fmt.Errorf("the line is null, want an object with input and outputs")
@@ -174,14 +174,6 @@ func names(fields map[string]json.RawMessage) string {
 		list = append(list, name)
 	}
 	return strings.Join(distinct(list), ", ")
-}
-
-// describeJSON says what is wrong with a line.
-func describeJSON(line []byte, err error) error {
-	if !bytes.HasSuffix(bytes.TrimSpace(line), []byte("}")) {
-		return fmt.Errorf("the line ends after %d bytes in the middle of an object: the file is cut off (%w)", len(line), err)
-	}
-	return fmt.Errorf("not a JSON object: %w", err)
 }
 
 // Era tells which code made the row.
