@@ -10,7 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"github.com/gollm/gollm/eval/run"
+	"github.com/gollm/gollm/eval/trial"
 )
 
 const evalCompareLong = `Compare two runs, or two settings of runs, on the samples that both answered.
@@ -40,8 +40,8 @@ func newEvalCompare() *cobra.Command {
 }
 
 // findSetting reads the setting that a folder stands for.
-func findSetting(path string) (*run.Setting, *run.Summary, error) {
-	s, err := run.Summarize(path)
+func findSetting(path string) (*trial.Setting, *trial.Summary, error) {
+	s, err := trial.Summarize(path)
 	if err == nil {
 		return &s.Settings[0], s, nil
 	}
@@ -49,9 +49,9 @@ func findSetting(path string) (*run.Setting, *run.Summary, error) {
 		return nil, nil, err
 	}
 	parent, name := filepath.Split(filepath.Clean(path))
-	if s, err := run.Summarize(filepath.Clean(parent)); err == nil {
+	if s, err := trial.Summarize(filepath.Clean(parent)); err == nil {
 		for i, set := range s.Settings {
-			if run.SettingName(i, set.Attn) == name {
+			if trial.SettingName(i, set.Attn) == name {
 				return &s.Settings[i], s, nil
 			}
 		}
@@ -73,7 +73,7 @@ func compareRuns(cmd *cobra.Command, pathA, pathB string, asJSON bool) error {
 			return fmt.Errorf("%s has other samples in %s than in %s: answers to different questions cannot be paired", name, pathA, pathB)
 		}
 	}
-	list := run.Compare(a, b)
+	list := trial.Compare(a, b)
 	if len(list) == 0 {
 		return fmt.Errorf("%s and %s have no samples in common", pathA, pathB)
 	}
@@ -113,7 +113,7 @@ func newEvalMerge() *cobra.Command {
 			if out == "" || len(args) == 0 {
 				return usagef("want gollm eval merge -o DIR and the folders of the shards, not -o %q and %q", out, strings.Join(args, " "))
 			}
-			if err := run.Merge(out, args); err != nil {
+			if err := trial.Merge(out, args); err != nil {
 				return err
 			}
 			return printRun(cmd, out)

@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/eval/metric"
-	"github.com/gollm/gollm/eval/run"
+	"github.com/gollm/gollm/eval/trial"
 )
 
 // printRun writes the summary of a run into its folder and prints it.
 func printRun(cmd *cobra.Command, folder string) error {
-	s, err := run.Summarize(folder)
+	s, err := trial.Summarize(folder)
 	if err != nil {
 		return err
 	}
@@ -40,14 +40,14 @@ var scoreColumns = []string{"length", "n", "score", "95 % interval", "difference
 
 // printSetting prints the results of one attention; first is the attention that
 // it is compared with.
-func printSetting(out io.Writer, set *run.Setting, first string) error {
+func printSetting(out io.Writer, set *trial.Setting, first string) error {
 	t := newTable(scoreColumns...)
 	header := table.Row{set.Attn}
 	for _, c := range scoreColumns {
 		header = append(header, c)
 	}
 	t.AppendHeader(header)
-	for _, r := range append(append([]run.Result{}, set.Units...), set.Lengths...) {
+	for _, r := range append(append([]trial.Result{}, set.Units...), set.Lengths...) {
 		t.AppendRow(resultRow(&r, set.Attn == "dense"))
 	}
 	if set.Attn != first {
@@ -58,7 +58,7 @@ func printSetting(out io.Writer, set *run.Setting, first string) error {
 }
 
 // resultRow is a line of the table.
-func resultRow(r *run.Result, dense bool) table.Row {
+func resultRow(r *trial.Result, dense bool) table.Row {
 	row := table.Row{r.Task, lengthText(r.Length), r.Done, percent(r.Score.Mean), intervalText(r.Score)}
 	if p := r.Paired; p != nil {
 		row = append(row, fmt.Sprintf("%+.1f", 100*p.Difference.Mean), intervalText(p.Difference), fmt.Sprintf("%d/%d/%d", p.Win, p.Tie, p.Loss))
@@ -71,14 +71,14 @@ func resultRow(r *run.Result, dense bool) table.Row {
 
 // readingCells is density, rows of K read and mass: of the prefill, and after a
 // stroke of the decode steps.
-func readingCells(a *run.Audited, dense bool) table.Row {
+func readingCells(a *trial.Audited, dense bool) table.Row {
 	if dense {
 		return table.Row{"100", "100", "100"}
 	}
 	if a == nil {
 		return table.Row{"", "", ""}
 	}
-	pair := func(f func(*run.Reading) float64) string {
+	pair := func(f func(*trial.Reading) float64) string {
 		text := "-"
 		if a.Prefill != nil {
 			text = percent(f(a.Prefill))
@@ -89,9 +89,9 @@ func readingCells(a *run.Audited, dense bool) table.Row {
 		return text
 	}
 	return table.Row{
-		pair(func(r *run.Reading) float64 { return r.Density }),
-		pair(func(r *run.Reading) float64 { return r.KRead }),
-		pair(func(r *run.Reading) float64 { return r.Mass }),
+		pair(func(r *trial.Reading) float64 { return r.Density }),
+		pair(func(r *trial.Reading) float64 { return r.KRead }),
+		pair(func(r *trial.Reading) float64 { return r.Mass }),
 	}
 }
 

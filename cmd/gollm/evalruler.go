@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/eval/ruler"
-	"github.com/gollm/gollm/eval/run"
+	"github.com/gollm/gollm/eval/trial"
 	"github.com/gollm/gollm/tokenizer"
 )
 
@@ -92,7 +92,7 @@ func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s := &suite{name: "ruler", ident: run.Identity{
+	s := &suite{name: "ruler", ident: trial.Identity{
 		Data: map[string]string{}, Prefix: e.prefix, Samples: e.ruler.samples,
 		Options: map[string]string{"grader": e.grader, "truncate_input": fmt.Sprint(e.keep)},
 	}}
@@ -205,14 +205,14 @@ func (e *evalRulerFlags) addUnits(cmd *cobra.Command, s *suite, dir string, tok 
 }
 
 // unit counts the rows of a file and makes its unit.
-func (e *evalRulerFlags) unit(path string, t ruler.Task, length int, tok *tokenizer.Tokenizer) (*run.Unit, ruler.Era, error) {
-	u := &run.Unit{Info: run.Info{
+func (e *evalRulerFlags) unit(path string, t ruler.Task, length int, tok *tokenizer.Tokenizer) (*trial.Unit, ruler.Era, error) {
+	u := &trial.Unit{Info: trial.Info{
 		Name: fmt.Sprintf("%d/pred/%s.jsonl", length, t.Name), Task: t.Name, Group: string(t.Category), Length: length,
 	}}
 	p := &prompter{tok: tok, bos: e.run.bos, split: e.run.phase == "question+decode"}
-	u.Each = func(f func(line int, make func() (run.Sample, error)) error) error {
+	u.Each = func(f func(line int, make func() (trial.Sample, error)) error) error {
 		_, err := e.rows(path, func(line int, r *ruler.Row) error {
-			return f(line, func() (run.Sample, error) { return e.sample(p, t, r) })
+			return f(line, func() (trial.Sample, error) { return e.sample(p, t, r) })
 		})
 		return err
 	}
@@ -253,7 +253,7 @@ func (e *evalRulerFlags) rows(path string, f func(line int, r *ruler.Row) error)
 }
 
 // sample makes the prompt of a row.
-func (e *evalRulerFlags) sample(p *prompter, t ruler.Task, r *ruler.Row) (run.Sample, error) {
+func (e *evalRulerFlags) sample(p *prompter, t ruler.Task, r *ruler.Row) (trial.Sample, error) {
 	text := r.Prompt()
 	if e.prefix == "drop" {
 		text = strings.TrimSuffix(text, r.AnswerPrefix)
@@ -264,10 +264,10 @@ func (e *evalRulerFlags) sample(p *prompter, t ruler.Task, r *ruler.Row) (run.Sa
 	}
 	split, known := r.Split(t)
 	if p.split && !known {
-		return run.Sample{}, fmt.Errorf("the question of this row of %s is in no known wording, so that --sparse-phase question+decode cannot tell where it begins", t.Name)
+		return trial.Sample{}, fmt.Errorf("the question of this row of %s is in no known wording, so that --sparse-phase question+decode cannot tell where it begins", t.Name)
 	}
 	row := *r
-	s := run.Sample{
+	s := trial.Sample{
 		Grade: func(answer string) float64 { return t.Grade(answer, row.Outputs, ruler.Grader(e.grader)) },
 		Row:   func(answer string) any { return row.Predict(answer, e.keep) },
 	}

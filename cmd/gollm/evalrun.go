@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/engine"
-	"github.com/gollm/gollm/eval/run"
+	"github.com/gollm/gollm/eval/trial"
 	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/tokenizer"
 )
@@ -71,7 +71,7 @@ func (e *evalFlags) check() error {
 	if e.most < 0 || e.audits < 0 || e.context < 0 || e.context > maxContext {
 		return usagef("--max-new-tokens, --audit-samples and --ctx are 0 or more")
 	}
-	if _, err := run.ParseShard(e.shard); err != nil {
+	if _, err := trial.ParseShard(e.shard); err != nil {
 		return usagef("--shard: %v", err)
 	}
 	for _, a := range e.attn {
@@ -114,8 +114,8 @@ func (e *evalFlags) spec(text string) (*sparse.Spec, error) {
 // suite is what a command evaluates.
 type suite struct {
 	name  string
-	units []run.Unit
-	ident run.Identity // what the suite knows of it
+	units []trial.Unit
+	ident trial.Identity // what the suite knows of it
 	notes []string
 }
 
@@ -150,9 +150,9 @@ func (p *prompter) encode(text string) (ids []int32, bos []int) {
 
 // request makes the prompt of a text whose question begins at byte split; 0 is
 // unknown.
-func (p *prompter) request(text string, split, most int) (run.Request, []int) {
+func (p *prompter) request(text string, split, most int) (trial.Request, []int) {
 	ids, bos := p.encode(text)
-	q := run.Request{Prompt: ids, Most: most}
+	q := trial.Request{Prompt: ids, Most: most}
 	if p.split && split > 0 {
 		q.Split = p.tokenAt(ids, text, split)
 	}
@@ -181,8 +181,8 @@ func (p *prompter) tokenAt(ids []int32, text string, split int) int {
 type job struct {
 	flags   *evalFlags
 	suite   *suite
-	folder  *run.Folder
-	shard   run.Shard
+	folder  *trial.Folder
+	shard   trial.Shard
 	specs   []*sparse.Spec
 	context int
 	log     io.Writer
@@ -203,7 +203,7 @@ func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokeniz
 	if err != nil {
 		return err
 	}
-	if j.folder, err = run.Open(e.out, m); err != nil {
+	if j.folder, err = trial.Open(e.out, m); err != nil {
 		return err
 	}
 	defer j.folder.Close()
@@ -224,7 +224,7 @@ func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokeniz
 // survey reads all prompts once: how long they are and what they cost.
 func (j *job) survey(cmd *cobra.Command) error {
 	e := j.flags
-	shard, err := run.ParseShard(e.shard)
+	shard, err := trial.ParseShard(e.shard)
 	if err != nil {
 		return err
 	}
@@ -254,10 +254,10 @@ func (j *job) survey(cmd *cobra.Command) error {
 func promptCost(tokens int) float64 { return float64(tokens) * (1 + float64(tokens)/32768) }
 
 // surveyUnit reads the prompts of a unit.
-func (j *job) surveyUnit(cmd *cobra.Command, u *run.Unit) error {
+func (j *job) surveyUnit(cmd *cobra.Command, u *trial.Unit) error {
 	least, most, sum, n := 0, 0, 0, 0
-	var first run.Sample
-	err := u.Each(func(line int, make func() (run.Sample, error)) error {
+	var first trial.Sample
+	err := u.Each(func(line int, make func() (trial.Sample, error)) error {
 		s, err := make()
 		if err != nil {
 			return err
@@ -296,7 +296,7 @@ func (j *job) surveyUnit(cmd *cobra.Command, u *run.Unit) error {
 }
 
 // manifest says what the run is.
-func (j *job) manifest() (run.Manifest, error) {
+func (j *job) manifest() (trial.Manifest, error) {
 	e := j.flags
 	id := j.suite.ident
 	id.Suite, id.Seed, id.KV, id.Phase, id.BOS = j.suite.name, e.seed, strings.ToLower(e.kv), e.phase, e.bos
@@ -311,9 +311,9 @@ func (j *job) manifest() (run.Manifest, error) {
 	}
 	var err error
 	if id.Model, err = hashModel(e.model.path); err != nil {
-		return run.Manifest{}, err
+		return trial.Manifest{}, err
 	}
-	m := run.Manifest{Identity: id, Shard: j.shard, Notes: j.suite.notes, About: run.About{
+	m := trial.Manifest{Identity: id, Shard: j.shard, Notes: j.suite.notes, About: trial.About{
 		Command: os.Args, ModelPath: e.model.path, ModelName: filepath.Base(e.model.path), Device: e.model.device, Version: id.Engine,
 	}}
 	for _, u := range j.suite.units {
@@ -405,23 +405,23 @@ func (j *job) runner(m *openModel, i int) (*engine.Runner, error) {
 }
 
 // answerers makes what answers with a runner.
-func answerers(m *openModel, r *engine.Runner, tok *tokenizer.Tokenizer) run.Answerers {
-	return run.Answerers{
-		Answerer: &run.Answerer{Runner: r, Vocab: m.Model.Vocab, Ends: tok.EndOfGeneration},
+func answerers(m *openModel, r *engine.Runner, tok *tokenizer.Tokenizer) trial.Answerers {
+	return trial.Answerers{
+		Answerer: &trial.Answerer{Runner: r, Vocab: m.Model.Vocab, Ends: tok.EndOfGeneration},
 		Decode:   func(ids []int32) string { return tok.Decode(ids, tokenizer.DecodeOptions{Continued: true}) },
 	}
 }
 
 // path is the log of a unit under a setting.
 func (j *job) path(i, n int) string {
-	return run.LogPath(j.folder.Path, i, j.specs[i].String(), j.suite.units[n].Name)
+	return trial.LogPath(j.folder.Path, i, j.specs[i].String(), j.suite.units[n].Name)
 }
 
 // finished reports whether a setting has nothing left to do.
 func (j *job) finished(i int) bool {
 	for n := range j.suite.units {
 		u := &j.suite.units[n]
-		answers, err := run.ReadAnswers(j.path(i, n))
+		answers, err := trial.ReadAnswers(j.path(i, n))
 		if err != nil || len(answers) < j.shard.Size(u.Count) {
 			return false
 		}
@@ -429,14 +429,14 @@ func (j *job) finished(i int) bool {
 			j.done += promptCost(a.Prompt + 8*a.New)
 		}
 	}
-	audits, err := run.ReadAudit(j.folder.Path, i, j.specs[i].String())
+	audits, err := trial.ReadAudit(j.folder.Path, i, j.specs[i].String())
 	return err == nil && (!j.audited(i) || len(audits) == len(j.suite.units))
 }
 
 // unit answers what is left of a unit.
-func (j *job) unit(ctx context.Context, i, n int, a run.Answerers) error {
+func (j *job) unit(ctx context.Context, i, n int, a trial.Answerers) error {
 	u := &j.suite.units[n]
-	l, err := run.OpenLog(j.path(i, n))
+	l, err := trial.OpenLog(j.path(i, n))
 	if err != nil {
 		return err
 	}
@@ -448,7 +448,7 @@ func (j *job) unit(ctx context.Context, i, n int, a run.Answerers) error {
 	wait := newBar(j.log, what, total, "")
 	wait.at(l.Len())
 	sum, count, start := 0.0, 0, time.Now()
-	err = u.Answer(ctx, l, j.shard, a, func(done, _ int, e run.Extra, t run.Times) {
+	err = u.Answer(ctx, l, j.shard, a, func(done, _ int, e trial.Extra, t trial.Times) {
 		wait.at(done)
 		sum, count = sum+e.Score, count+1
 		j.done += promptCost(e.Prompt + 8*e.New)
@@ -484,7 +484,7 @@ func (j *job) audit(ctx context.Context, m *openModel, i int, tok *tokenizer.Tok
 		return nil
 	}
 	attn := j.specs[i].String()
-	all, err := run.ReadAudit(j.folder.Path, i, attn)
+	all, err := trial.ReadAudit(j.folder.Path, i, attn)
 	if err != nil {
 		return err
 	}
@@ -506,8 +506,8 @@ func (j *job) audit(ctx context.Context, m *openModel, i int, tok *tokenizer.Tok
 		if err := u.First(ctx, j.flags.audits, a); err != nil {
 			return err
 		}
-		all[u.Name] = run.Between(before, watch.Report(), min(j.flags.audits, u.Count))
-		if err := run.WriteAudit(j.folder.Path, i, attn, all); err != nil {
+		all[u.Name] = trial.Between(before, watch.Report(), min(j.flags.audits, u.Count))
+		if err := trial.WriteAudit(j.folder.Path, i, attn, all); err != nil {
 			return err
 		}
 	}

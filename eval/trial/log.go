@@ -1,4 +1,4 @@
-package run
+package trial
 
 import (
 	"bytes"
@@ -172,7 +172,7 @@ func eachLine(name string, r io.Reader, f func(number int, a Answer) error) erro
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("run: %s:%d: %w", name, number, err)
+			return fmt.Errorf("trial: %s:%d: %w", name, number, err)
 		}
 	}
 }
@@ -189,14 +189,14 @@ func (l *Log) Len() int { return len(l.done) }
 // Append writes an answer and how long it took.
 func (l *Log) Append(row any, extra Extra, t Times) error {
 	if l.Done(extra.Line) {
-		return fmt.Errorf("run: %s: sample %d has an answer already", l.path, extra.Line)
+		return fmt.Errorf("trial: %s: sample %d has an answer already", l.path, extra.Line)
 	}
 	line, err := Encode(row, extra)
 	if err != nil {
-		return fmt.Errorf("run: %s: sample %d: %w", l.path, extra.Line, err)
+		return fmt.Errorf("trial: %s: sample %d: %w", l.path, extra.Line, err)
 	}
 	if _, err := l.file.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("run: %w", err)
+		return fmt.Errorf("trial: %w", err)
 	}
 	l.done[extra.Line] = extra
 	t.Line = extra.Line
@@ -205,7 +205,7 @@ func (l *Log) Append(row any, extra Extra, t Times) error {
 		return err
 	}
 	if _, err := l.times.Write(append(timed, '\n')); err != nil {
-		return fmt.Errorf("run: %w", err)
+		return fmt.Errorf("trial: %w", err)
 	}
 	if l.synced++; l.synced < syncEvery {
 		return nil

@@ -1,4 +1,4 @@
-package run
+package trial
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func ReadAnswers(path string) (map[int]Answer, error) {
 // nothing is written then.
 func Merge(out string, folders []string) error {
 	if len(folders) == 0 {
-		return fmt.Errorf("run: no folders to merge")
+		return fmt.Errorf("trial: no folders to merge")
 	}
 	m, err := commonManifest(folders)
 	if err != nil {
@@ -82,7 +82,7 @@ func commonManifest(folders []string) (Manifest, error) {
 			first = m
 		}
 		if m.Hash != first.Hash {
-			return m, fmt.Errorf("run: %s and %s are not parts of one run: %s", folders[0], path, differences(first.Identity, m.Identity))
+			return m, fmt.Errorf("trial: %s and %s are not parts of one run: %s", folders[0], path, differences(first.Identity, m.Identity))
 		}
 	}
 	first.Shard = Shard{Of: 1}
@@ -100,7 +100,7 @@ func mergeUnit(files map[string][]byte, folders []string, name string, u Info) e
 		}
 		for line, a := range part {
 			if old, twice := all[line]; twice && !bytes.Equal(old.Row, a.Row) {
-				return fmt.Errorf("run: %s: sample %d has one answer in %s and another in %s", name, line, from[line], path)
+				return fmt.Errorf("trial: %s: sample %d has one answer in %s and another in %s", name, line, from[line], path)
 			}
 			all[line], from[line] = a, path
 		}
@@ -112,7 +112,7 @@ func mergeUnit(files map[string][]byte, folders []string, name string, u Info) e
 	for line := range u.Count {
 		a, ok := all[line]
 		if !ok {
-			return fmt.Errorf("run: %s: sample %d has no answer (%d of %d have); finish the shards first", name, line, len(all), u.Count)
+			return fmt.Errorf("trial: %s: sample %d has no answer (%d of %d have); finish the shards first", name, line, len(all), u.Count)
 		}
 		b.Write(a.Row)
 		b.WriteByte('\n')

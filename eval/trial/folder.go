@@ -1,4 +1,4 @@
-package run
+package trial
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ type Identity struct {
 func (i Identity) Hash() string {
 	b, err := json.Marshal(i)
 	if err != nil {
-		panic("run: Identity: " + err.Error()) // maps of strings always encode
+		panic("trial: Identity: " + err.Error()) // maps of strings always encode
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
@@ -87,7 +87,7 @@ func ParseShard(text string) (Shard, error) {
 	}
 	var s Shard
 	if n, err := fmt.Sscanf(text, "%d/%d", &s.Index, &s.Of); n != 2 || err != nil || s.Of < 1 || s.Index < 0 || s.Index >= s.Of || fmt.Sprintf("%d/%d", s.Index, s.Of) != text {
-		return s, fmt.Errorf("run: shard %q, want i/n with i from 0 to n-1, such as 0/4", text)
+		return s, fmt.Errorf("trial: shard %q, want i/n with i from 0 to n-1, such as 0/4", text)
 	}
 	return s, nil
 }
@@ -123,7 +123,7 @@ func Open(path string, m Manifest) (*Folder, error) {
 	f := &Folder{Path: path, Manifest: m}
 	var err error
 	if f.lock, err = lock(filepath.Join(path, "lock")); err != nil {
-		return nil, fmt.Errorf("run: %s: another run is under way in this folder: %w", path, err)
+		return nil, fmt.Errorf("trial: %s: another run is under way in this folder: %w", path, err)
 	}
 	if err := f.claim(); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -141,11 +141,11 @@ func (f *Folder) claim() error {
 		return err
 	}
 	if old.Hash != f.Manifest.Hash {
-		return fmt.Errorf("run: %s has the answers of another run: %s; name another folder, or run with what is in its %s",
+		return fmt.Errorf("trial: %s has the answers of another run: %s; name another folder, or run with what is in its %s",
 			f.Path, differences(old.Identity, f.Manifest.Identity), manifestName)
 	}
 	if old.Shard != f.Manifest.Shard {
-		return fmt.Errorf("run: %s is shard %d of %d, not %d of %d; give each shard a folder of its own",
+		return fmt.Errorf("trial: %s is shard %d of %d, not %d of %d; give each shard a folder of its own",
 			f.Path, old.Shard.Index, old.Shard.Of, f.Manifest.Shard.Index, f.Manifest.Shard.Of)
 	}
 	return nil
@@ -160,13 +160,13 @@ func ReadManifest(path string) (Manifest, error) {
 	name := filepath.Join(path, manifestName)
 	b, err := os.ReadFile(name)
 	if err != nil {
-		return m, fmt.Errorf("run: %s is not the folder of a run: %w", path, err)
+		return m, fmt.Errorf("trial: %s is not the folder of a run: %w", path, err)
 	}
 	if err := json.Unmarshal(b, &m); err != nil {
-		return m, fmt.Errorf("run: %s: %w", name, jsonError(b, err))
+		return m, fmt.Errorf("trial: %s: %w", name, jsonError(b, err))
 	}
 	if m.Hash != m.Identity.Hash() {
-		return m, fmt.Errorf("run: %s was changed by hand: its hash is not that of its contents", name)
+		return m, fmt.Errorf("trial: %s was changed by hand: its hash is not that of its contents", name)
 	}
 	return m, nil
 }

@@ -1,4 +1,4 @@
-package run
+package trial
 
 import (
 	"encoding/csv"
@@ -103,7 +103,7 @@ func readResult(path string, u Info) (Result, error) {
 	sum := 0
 	for line, a := range answers {
 		if line >= u.Count {
-			return r, fmt.Errorf("run: %s has an answer to sample %d, but there are %d", path, line, u.Count)
+			return r, fmt.Errorf("trial: %s has an answer to sample %d, but there are %d", path, line, u.Count)
 		}
 		r.scores[line] = a.Score
 		if a.New == 0 {
@@ -154,7 +154,7 @@ func (r *Result) readTimes(path string) error {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("run: %s: %w", path, err)
+			return fmt.Errorf("trial: %s: %w", path, err)
 		}
 		var t Times
 		if json.Unmarshal(line, &t) != nil {

@@ -1,4 +1,4 @@
-// Package run answers the samples of an evaluation and keeps what was answered,
+// Package trial answers the samples of an evaluation and keeps what was answered,
 // so that a run that is killed goes on where it was.
 //
 // The few types:
@@ -21,5 +21,5 @@
 //  4. Answers are the same bytes whenever they are computed. Times are not, so
 //     they are in a file of their own.
 //
-// Start reading at folder.go, then log.go, then run.go.
-package run
+// Start reading at folder.go, then log.go, then unit.go.
+package trial
