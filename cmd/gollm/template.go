@@ -28,6 +28,7 @@ func (t *templateFlags) register(cmd *cobra.Command, system string) {
 type speaker struct {
 	template *chat.Template
 	tok      *tokenizer.Tokenizer
+	source   string // of the template, where a run has to know it
 }
 
 // newSpeaker finds the template: the one that the flag names, the model's own, or
