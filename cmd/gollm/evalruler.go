@@ -135,7 +135,7 @@ func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, tok *tokenizer.T
 		}
 	}
 	d := &rulerDataFlags{out: dir}
-	wait := newBar(cmd.ErrOrStderr(), "making prompts", len(p.lengths)*len(p.tasks), " files")
+	wait := newBar(cmd.ErrOrStderr(), logger(cmd), "making prompts", len(p.lengths)*len(p.tasks), " files")
 	defer wait.stop()
 	made := 0
 	for _, length := range p.lengths {

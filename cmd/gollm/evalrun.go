@@ -182,6 +182,7 @@ type job struct {
 	flags   *evalFlags
 	suite   *suite
 	folder  *trial.Folder
+	model   *openModel // nil: not opened yet
 	shard   trial.Shard
 	specs   []*sparse.Spec
 	context int
@@ -209,6 +210,7 @@ func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokeniz
 	defer j.folder.Close()
 	ctx, release := interruptible(cmd.Context())
 	defer release()
+	defer j.closeModel()
 	for i := range j.specs {
 		if err := j.setting(ctx, cmd, i, tok); err != nil {
 			if ctx.Err() != nil {
@@ -236,7 +238,7 @@ func (j *job) survey(cmd *cobra.Command) error {
 		}
 		j.specs = append(j.specs, spec)
 	}
-	wait := newBar(j.log, "reading prompts", len(j.suite.units), " files")
+	wait := newBar(j.log, logger(cmd), "reading prompts", len(j.suite.units), " files")
 	defer wait.stop()
 	for n := range j.suite.units {
 		if err := j.surveyUnit(cmd, &j.suite.units[n]); err != nil {
@@ -370,38 +372,65 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// setting answers all units under one attention. The model is opened for it
-// alone, so that the caches of several do not add up.
+// setting answers all units under one attention, with a cache that is given back
+// before that of the next.
 func (j *job) setting(ctx context.Context, cmd *cobra.Command, i int, tok *tokenizer.Tokenizer) error {
 	if j.finished(i) {
+		return nil
+	}
+	if err := j.openModel(cmd); err != nil {
+		return err
+	}
+	if err := j.answer(ctx, i, tok); err != nil {
+		return err
+	}
+	return j.audit(ctx, i, tok)
+}
+
+// openModel opens the model at the first setting that needs it.
+func (j *job) openModel(cmd *cobra.Command) error {
+	if j.model != nil {
 		return nil
 	}
 	m, err := j.flags.model.open(cmd)
 	if err != nil {
 		return err
 	}
-	defer m.Close()
+	j.model = m
 	if trained := m.Model.Context; j.context > trained && j.flags.context == 0 {
 		return fmt.Errorf("prompt and answer need %d tokens, but %s was trained for %d; use shorter lengths, or go beyond the training with --ctx %d",
 			j.context, j.flags.model.path, trained, roundUp(j.context, 64))
 	}
-	r, err := j.runner(m, i)
+	return nil
+}
+
+// closeModel closes the model where it was opened.
+func (j *job) closeModel() {
+	if j.model != nil {
+		j.model.Close()
+	}
+}
+
+// answer answers what is left of all units.
+func (j *job) answer(ctx context.Context, i int, tok *tokenizer.Tokenizer) (err error) {
+	r, err := j.runner(i)
 	if err != nil {
 		return err
 	}
-	a := answerers(m, r, tok)
+	defer func() { err = errors.Join(err, r.Close()) }()
+	a := answerers(j.model, r, tok)
 	for n := range j.suite.units {
 		if err := j.unit(ctx, i, n, a); err != nil {
 			return err
 		}
 	}
-	return j.audit(ctx, m, i, tok)
+	return nil
 }
 
 // runner makes the runner of a setting.
-func (j *job) runner(m *openModel, i int) (*engine.Runner, error) {
+func (j *job) runner(i int) (*engine.Runner, error) {
 	c := cacheFlags{kv: j.flags.kv, attn: j.specs[i].String()}
-	return m.runner(&c, j.context, j.flags.seed)
+	return j.model.runner(&c, j.context, j.flags.seed)
 }
 
 // answerers makes what answers with a runner.
@@ -445,7 +474,7 @@ func (j *job) unit(ctx context.Context, i, n int, a trial.Answerers) error {
 		return l.Close()
 	}
 	what := fmt.Sprintf("%s %s", j.specs[i], u.Name)
-	wait := newBar(j.log, what, total, "")
+	wait := newBar(j.log, nil, what, total, "")
 	wait.at(l.Len())
 	sum, count, start := 0.0, 0, time.Now()
 	err = u.Answer(ctx, l, j.shard, a, func(done, _ int, e trial.Extra, t trial.Times) {
@@ -479,7 +508,7 @@ func (j *job) audited(i int) bool {
 
 // audit compares the first samples of each unit with dense attention, once the
 // answers are there: a runner that is watched is slower.
-func (j *job) audit(ctx context.Context, m *openModel, i int, tok *tokenizer.Tokenizer) error {
+func (j *job) audit(ctx context.Context, i int, tok *tokenizer.Tokenizer) (err error) {
 	if !j.audited(i) {
 		return nil
 	}
@@ -488,15 +517,16 @@ func (j *job) audit(ctx context.Context, m *openModel, i int, tok *tokenizer.Tok
 	if err != nil {
 		return err
 	}
-	r, err := j.runner(m, i)
+	r, err := j.runner(i)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, r.Close()) }()
 	watch, err := r.Audit(engine.AuditConfig{Every: 4})
 	if err != nil {
 		return err
 	}
-	a := answerers(m, r, tok)
+	a := answerers(j.model, r, tok)
 	for n := range j.suite.units {
 		u := &j.suite.units[n]
 		if _, ok := all[u.Name]; ok {

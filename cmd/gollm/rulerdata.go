@@ -261,7 +261,7 @@ func newRulerData() *cobra.Command {
 }
 
 func (d *rulerDataFlags) run(cmd *cobra.Command) error {
-	if err := d.model.check(); err != nil {
+	if err := d.model.checkPath(); err != nil {
 		return err
 	}
 	if d.out == "" {
