@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gollm/gollm/eval/longbench"
 	"github.com/gollm/gollm/eval/trial"
 	"github.com/gollm/gollm/model/modeltest"
 )
@@ -218,4 +219,82 @@ func TestEvalUsage(t *testing.T) {
 	}
 	fails(t, exitFailure, []string{"validation.jsonl"}, "", ruler("--data", dir)...)
 	fails(t, exitFailure, []string{"not the folder of a run"}, "", "eval", "compare", dir, dir)
+}
+
+// checkout makes what of a checkout of LongBench and of its data a test needs.
+func checkout(t *testing.T) (dir, data string) {
+	dir, data = t.TempDir(), t.TempDir()
+	prompts, lengths := map[string]string{}, map[string]int{}
+	for _, name := range longbench.Names() {
+		prompts[name], lengths[name] = "Read.\n\n{context}\n\nQuestion: {input}\nAnswer:", 4
+	}
+	row := func(set, answer string, i int) string {
+		b, _ := json.Marshal(longbench.Row{
+			Input: fmt.Sprint("what is ", i), Context: strings.Repeat("one two three. ", 10+40*i), Answers: []string{answer},
+			Length: 3000 * i, Dataset: set, Language: "en", AllClasses: []string{"City", "Food"}, ID: fmt.Sprint(set, i),
+		})
+		return string(b) + "\n"
+	}
+	item := `{"_id": "%d", "difficulty": "easy", "length": "short", "question": "q", "choice_A": "a", "choice_B": "b", "choice_C": "c", "choice_D": "d", "answer": "A", "context": "A document {x}."}`
+	for path, text := range map[string]any{
+		filepath.Join(dir, "LongBench/config/dataset2prompt.json"): prompts,
+		filepath.Join(dir, "LongBench/config/dataset2maxlen.json"): lengths,
+		filepath.Join(dir, "prompts/0shot.txt"):                    "Read.\n\n<text>\n$DOC$\n</text>\n\nWhat: $Q$ $C_A$ $C_B$ $C_C$ $C_D$",
+		filepath.Join(data, "trec.jsonl"):                          row("trec", "City", 0) + row("trec", "Food", 1) + row("trec", "Food", 2),
+		filepath.Join(data, "samsum.jsonl"):                        row("samsum", "one two", 0),
+		filepath.Join(data, "qasper.jsonl"):                        row("qasper", "two", 0) + row("qasper", "three", 3),
+		filepath.Join(data, "data.json"):                           fmt.Sprintf("["+item+","+item+"]", 1, 2),
+	} {
+		b, plain := text.(string)
+		if !plain {
+			raw, _ := json.Marshal(text)
+			b = string(raw)
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(b), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, data
+}
+
+func TestLongbench(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{Context: 2048, Keys: map[string]any{
+		"tokenizer.chat_template": "{% for m in messages %}<u>{{ m['content'] }}</u>{% endfor %}<a>",
+	}})
+	dir, data := checkout(t)
+	out := filepath.Join(t.TempDir(), "run")
+	args := []string{"eval", "longbench", "-m", model, "--longbench", dir, "--data", data, "--tasks", "trec,samsum,qasper", "--max-length", "401", "-t", "1"}
+	r := gollm("", append(args, "-o", out, "--attn", "streaming", "--sparse-phase", "question+decode")...)
+	if r.code != exitOK || !strings.Contains(r.errs, "not that of commit 2e00731") {
+		t.Fatalf("%d: %s", r.code, r.errs)
+	}
+	report := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench", "--json", filepath.Join(out, trial.SettingName(0, setting(t, out, 0)), "pred")))
+	if len(report.Files) != 3 || report.Files[1].N != 3 {
+		t.Errorf("%+v", report)
+	}
+	for name, text := range answers(t, out) {
+		for line := range strings.Lines(text) {
+			var row struct{ Gollm trial.Extra }
+			if err := json.Unmarshal([]byte(line), &row); err != nil {
+				t.Fatal(err)
+			}
+			e := row.Gollm
+			if e.Truncated > 0 && (e.Prompt < 390 || e.Prompt > 430) || e.Truncated == 0 && e.Prompt > 401+40 || e.Dense < e.Prompt/2 || e.Dense >= e.Prompt {
+				t.Errorf("%s: %+v", name, e)
+			}
+			if strings.Contains(name, "samsum") && e.New == 0 {
+				t.Errorf("%s: an answer without a token", name)
+			}
+		}
+	}
+	fails(t, exitFailure, []string{"qasper.jsonl", "at most are allowed"}, "", append(args, "-o", filepath.Join(t.TempDir(), "e"), "--tasks", "qasper", "--truncate", "error")...)
+	two := filepath.Join(t.TempDir(), "two")
+	ok(t, "", "eval", "longbench2", "-m", model, "--longbench", dir, "--data", filepath.Join(data, "data.json"), "-o", two, "--max-new-tokens", "3")
+	judged := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench2", "--json", filepath.Join(two, "0-dense", "results", "random.gguf.jsonl")))
+	if judged.Two == nil || judged.Two.N != 2 || judged.Two.Nulls != 2 {
+		t.Errorf("%+v", judged)
+	}
 }

@@ -210,7 +210,10 @@ func (e *evalLongbenchFlags) addSet(s *suite, d longbench.Dataset, prompts *long
 	newline := w.newline()
 	u.Each = func(f func(line int, make func() (trial.Sample, error)) error) error {
 		return e.rows(path, d, func(line int, r *longbench.Row) error {
-			return f(line, func() (trial.Sample, error) { return e.sample(d, r, prompts, w, newline) })
+			return f(line, func() (trial.Sample, error) {
+				s, err := e.sample(d, r, prompts, w, newline)
+				return s, atSample(path, line, err)
+			})
 		})
 	}
 	if err := e.rows(path, d, func(line int, _ *longbench.Row) error {
@@ -222,6 +225,14 @@ func (e *evalLongbenchFlags) addSet(s *suite, d longbench.Dataset, prompts *long
 	var err error
 	s.ident.Data[u.Name], err = hashFile(path)
 	s.units = append(s.units, u)
+	return err
+}
+
+// atSample says which sample of a file an error is about.
+func atSample(path string, line int, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s, sample %d: %w", path, line, err)
+	}
 	return err
 }
 
@@ -357,7 +368,7 @@ func (l *longFlags) items(template string, w *writer) (*trial.Unit, error) {
 				s, err := w.write(item.Prompt(template, ""), item.Split(template), most, true)
 				s.Row = func(answer string) any { return item.Judge(answer) }
 				s.Grade = item.Grade
-				return s, err
+				return s, atSample(l.data, line, err)
 			}); err != nil {
 				return err
 			}

@@ -47,7 +47,7 @@ func printSetting(out io.Writer, set *trial.Setting, first string) error {
 		header = append(header, c)
 	}
 	t.AppendHeader(header)
-	for _, r := range append(append([]trial.Result{}, set.Units...), set.Lengths...) {
+	for _, r := range append(append([]trial.Result{}, set.Units...), set.Means...) {
 		t.AppendRow(resultRow(&r, set.Attn == "dense"))
 	}
 	if set.Attn != first {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -141,7 +142,7 @@ func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, tok *tokenizer.T
 	for _, length := range p.lengths {
 		for _, t := range p.tasks {
 			if !e.ready(ruler.DataPath(dir, length, t)) {
-				if _, err := d.write(p, t, length, tok); err != nil {
+				if err := e.make(d, p, t, length, tok); err != nil {
 					return "", err
 				}
 			}
@@ -152,6 +153,16 @@ func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, tok *tokenizer.T
 	s.notes = append(s.notes, p.notes...)
 	s.ident.Wording = p.options.Wording.Name
 	return dir, nil
+}
+
+// make makes one file. What does not fit is left out of a quick look, which says so.
+func (e *evalRulerFlags) make(d *rulerDataFlags, p *rulerPlan, t ruler.Task, length int, tok *tokenizer.Tokenizer) error {
+	_, err := d.write(p, t, length, tok)
+	if misfit := new(ruler.MisfitError); e.quick && errors.As(err, &misfit) {
+		p.notes = append(p.notes, fmt.Sprintf("%s at %d tokens is left out: its smallest prompt has %d", t.Name, length, misfit.Least))
+		return nil
+	}
+	return err
 }
 
 // ready reports whether a file has the rows that are asked for, so that a run that
@@ -183,6 +194,9 @@ func (e *evalRulerFlags) addUnits(cmd *cobra.Command, s *suite, dir string, tok 
 	for _, length := range lengths {
 		for _, t := range tasks {
 			path := ruler.DataPath(dir, length, t)
+			if _, err := os.Stat(path); e.quick && e.data == "" && errors.Is(err, os.ErrNotExist) {
+				continue
+			}
 			u, era, err := e.unit(path, t, length, tok)
 			if err != nil {
 				return err
@@ -212,12 +226,19 @@ func (e *evalRulerFlags) unit(path string, t ruler.Task, length int, tok *tokeni
 	p := &prompter{tok: tok, bos: e.run.bos, split: e.run.phase == "question+decode"}
 	u.Each = func(f func(line int, make func() (trial.Sample, error)) error) error {
 		_, err := e.rows(path, func(line int, r *ruler.Row) error {
-			return f(line, func() (trial.Sample, error) { return e.sample(p, t, r) })
+			return f(line, func() (trial.Sample, error) {
+				s, err := e.sample(p, t, r)
+				return s, atSample(path, line, err)
+			})
 		})
 		return err
 	}
-	era, err := e.rows(path, func(line int, _ *ruler.Row) error {
+	era, err := e.rows(path, func(line int, r *ruler.Row) error {
 		u.Count = line + 1
+		if r.Length > length {
+			err := fmt.Errorf("a row of %d tokens in a file of %d: files of several lengths were mixed", r.Length, length)
+			return atSample(path, line, err)
+		}
 		return nil
 	})
 	if err != nil {
@@ -242,10 +263,10 @@ func (e *evalRulerFlags) rows(path string, f func(line int, r *ruler.Row) error)
 		if err == io.EOF {
 			break
 		}
-		if err == nil {
-			err = f(line, &r)
-		}
 		if err != nil {
+			return in.Era(), err
+		}
+		if err := f(line, &r); err != nil {
 			return in.Era(), err
 		}
 	}

@@ -282,8 +282,8 @@ func TestSummarize(t *testing.T) {
 	if u.Paired == nil || u.Paired.Tie != 11 || u.PrefillTokS < 52000 || u.DecodeTokS != 4000 {
 		t.Errorf("%+v", u)
 	}
-	if n := len(s.Settings[1].Lengths); n != 2 {
-		t.Errorf("%d lengths, want 2", n)
+	if n := len(s.Settings[1].Means); n != 2 {
+		t.Errorf("%d means, want 2", n)
 	}
 	if err := s.Write(dir); err != nil {
 		t.Fatal(err)
