@@ -67,6 +67,9 @@ func decodeLine(line []byte) (Extra, error) {
 	if fields.Gollm == nil {
 		return Extra{}, fmt.Errorf("no field %s with the number of the sample: this line was not written by a run", extraKey)
 	}
+	if fields.Gollm.Line < 0 {
+		return Extra{}, fmt.Errorf("sample %d, want 0 or more", fields.Gollm.Line)
+	}
 	return *fields.Gollm, nil
 }
 
