@@ -130,6 +130,7 @@ func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	}
 	a.perSlot = device.RowsPerSlot(op, a.rows, kv)
 	a.pages, a.reach = newPages(kv), reach{p}
+	a.everything = a.reach.without()
 	a.fit()
 	switch {
 	case a.dim%vec.Multiple != 0:
@@ -148,7 +149,8 @@ type attention struct {
 	rows, heads, dim, perSlot int
 	pages                     pages
 	reach                     reach
-	run                       int // neighbouring heads that share a kv head and a list
+	everything                reach // for rows whose list leaves nothing out
+	run                       int   // neighbouring heads that share a kv head and a list
 	workers                   []worker
 
 	tileRows, firstTile, tiles int // of prefill, see there

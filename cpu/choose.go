@@ -58,6 +58,7 @@ type chooseScratch struct {
 	tile  []float32       // [heads, vec.Tile]: their scores of a page
 	rank  []uint64        // of each candidate; see sortable
 	count [1 << 12]uint32 // of scores, by bucket
+	nans  int             // scores that were not numbers
 }
 
 // fit makes the scratch large enough for heads heads.
@@ -126,10 +127,13 @@ func (t *chooseTask) score(s *chooseScratch, slot, kvHead int, v interval) {
 		for i, h := range s.heads {
 			out, x := t.row(slot, h)[first:], row(s.tile, i, vec.Tile)
 			for j := lo; j < hi; j++ {
-				out[j] = x[j] * scale
+				if out[j] = x[j] * scale; x[j] != x[j] {
+					s.nans++
+				}
 			}
 		}
 	}
+	t.o.d.sawNaNs(&s.nans)
 }
 
 // row is the scores of a head.

@@ -68,6 +68,9 @@ func (a *attention) unit(w *worker, slot, head, u int) {
 	plan := &a.reach.plan
 	l := a.o.list(plan.List, slot, head, a.heads)
 	kvHead := head * a.pages.heads / a.heads
+	if w.reach = &a.reach; a.reach.whole(l, p, p) {
+		w.reach, l = &a.everything, list{}
+	}
 	if u < a.units {
 		a.unitPages(w, slot, kvHead, p, l, u)
 	} else {
@@ -87,7 +90,7 @@ func (a *attention) unit(w *worker, slot, head, u int) {
 
 // unitPages adds up the pages of unit u that the row at p sees.
 func (a *attention) unitPages(w *worker, slot, kvHead, p int, l list, u int) {
-	v := &a.reach
+	v := w.reach
 	e := v.edgePages(p)
 	last := min((u+1)*unitTiles-1, p/device.PageLen)
 	for b := u * unitTiles; b <= last; b++ {
@@ -110,7 +113,7 @@ func (a *attention) unitPages(w *worker, slot, kvHead, p int, l list, u int) {
 // of the next tile into the cache meanwhile.
 func (a *attention) addRow(w *worker, p int, next vec.Rows) {
 	k := a.o.vec
-	edge, middle := w.seen(&a.reach, p)
+	edge, middle := w.seen(w.reach, p)
 	if edge|middle == 0 {
 		return
 	}

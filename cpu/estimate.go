@@ -11,10 +11,10 @@ import (
 // SampleTail lists what is fixed in the plan's middle and a sample of the rest.
 func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.Plan, tail device.Tail) {
 	const op = "SampleTail"
-	device.CheckTail(l, q, kv, p)
+	device.CheckTail(l, q, kv, p, tail)
 	t := &o.tail
 	*t = tailTask{
-		o: o, pages: newPages(kv), reach: reach{p}, tail: tail,
+		o: o, pages: newPages(kv), reach: reach{p}, tail: tail, requests: requestsOf(tail.Of),
 		q: f32s(q), heads: q.Dim(1), sets: l.Index.Dim(1), dim: q.Dim(2),
 		index: i32s(l.Index), count: i32s(l.Count), weight: f32s(l.Weight), limit: l.Index.Dim(2),
 		rows: t.rows[:0], scratch: t.scratch,
@@ -62,6 +62,7 @@ type tailTask struct {
 	pages            pages
 	reach            reach
 	tail             device.Tail
+	requests         []int32   // by slot; nil: that of tail.Draw
 	q                []float32 // [rows, heads, dim]
 	heads, sets, dim int
 	rows             []tailRow
@@ -89,6 +90,7 @@ type tailScratch struct {
 	x        []float64 // [heads of a set, read]
 	value    []float32 // [dim]
 	sum, sq  []float64 // [dim]
+	nans     int       // scores that were not numbers
 }
 
 // fit makes the scratch large enough for sequences of width pages.
@@ -213,7 +215,7 @@ func (t *tailTask) fix(s *tailScratch, l list, p int) {
 
 // draws are the indices that a set of a row draws in a tail of n.
 func (t *tailTask) draws(r, set int, use device.Purpose, n int) draws {
-	d := t.tail.Draw
+	d := addressed(t.tail.Draw, t.requests, t.rows[r].slot)
 	d.Head, d.Pos, d.Purpose = uint32(set), uint32(t.rows[r].p), use
 	if t.tail.Replace {
 		return draws{address: d, n: n}
@@ -295,15 +297,16 @@ func (t *tailTask) weigh(s *tailScratch, r, set, fixed int) {
 	}
 	for h := range hi - lo {
 		x := row(s.x, h, n)
-		exponentials(x)
+		s.nans += exponentials(x)
 		for i, j := range s.read[:fixed] {
 			x[i] *= float64(s.known[j])
 		}
 	}
+	t.o.d.sawNaNs(&s.nans)
 }
 
-// exponentials replaces x by exp(x - max x), NaN by 0.
-func exponentials(x []float64) {
+// exponentials replaces x by exp(x - max x), NaN by 0, and counts the NaNs.
+func exponentials(x []float64) (nans int) {
 	top := math.Inf(-1)
 	for _, v := range x {
 		if v > top {
@@ -314,8 +317,11 @@ func exponentials(x []float64) {
 		x[i] = 0
 		if v > math.Inf(-1) {
 			x[i] = math.Exp(v - top)
+		} else if v != v {
+			nans++
 		}
 	}
+	return nans
 }
 
 // spread is the sum and the variance of weights, in two passes.

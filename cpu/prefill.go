@@ -78,9 +78,12 @@ type rowBlock struct {
 func (b *rowBlock) compute() {
 	a, w := b.a, b.w
 	b.load()
-	v := &a.reach
 	kvHead := b.head * a.pages.heads / a.heads
-	l := a.o.list(v.plan.List, group(v.plan.List, 0, b.offset, b.first), b.head, a.heads)
+	l := a.o.list(a.reach.plan.List, group(a.reach.plan.List, 0, b.offset, b.first), b.head, a.heads)
+	if w.reach = &a.reach; a.reach.whole(l, b.first, b.last) {
+		w.reach, l = &a.everything, list{}
+	}
+	v := w.reach
 	e := v.edgePages(b.first)
 	for page := 0; page <= b.last/device.PageLen; page++ {
 		listed := v.plan.Middle == device.Blocks && l.has(page)
@@ -175,7 +178,7 @@ func (b *rowBlock) reach(r int) int {
 func (b *rowBlock) mask(lo int) {
 	w, run := b.w, b.a.run
 	for i := lo / run; i*run < b.rows; i++ {
-		edge, middle := w.seen(&b.a.reach, b.first+i)
+		edge, middle := w.seen(w.reach, b.first+i)
 		for r := max(i*run, lo); r < (i+1)*run; r++ {
 			if b.a.reach.plan.Mixture {
 				w.mix(w.scores[r*vec.Tile:], edge, middle)

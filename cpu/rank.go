@@ -149,6 +149,7 @@ func (o *ops) rank(op string, l device.List, scores device.Tensor, kv device.KV,
 	o.eachRow(op, kv, rows, func(r, _, _, p int) {
 		for h := range heads {
 			x := row(f32s(scores), r*heads+h, width)[:p+1]
+			o.countNaNs(x)
 			best := order(x)
 			n := keep(x, best)
 			if n > most {

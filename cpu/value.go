@@ -15,7 +15,7 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	device.CheckDraws(l, q, kv, p, d)
 	t := &o.value
 	*t = valueTask{
-		o: o, pages: newPages(kv), reach: reach{p}, draws: d,
+		o: o, pages: newPages(kv), reach: reach{p}, draws: d, requests: requestsOf(d.Of),
 		q: f32s(q), heads: q.Dim(1), dim: q.Dim(2),
 		index: i32s(l.Index), count: i32s(l.Count), weight: f32s(l.Weight), limit: l.Index.Dim(2),
 		rows: t.rows[:0], scratch: t.scratch,
@@ -44,6 +44,7 @@ type valueTask struct {
 	pages      pages
 	reach      reach
 	draws      device.Draws
+	requests   []int32   // by slot; nil: that of draws.Draw
 	q          []float32 // [rows, heads, dim]
 	heads, dim int
 	rows       []tailRow
@@ -65,6 +66,7 @@ type valueScratch struct {
 	limits []float64 // thresholds of a tile's draws
 	chunk  []float32 // [vec.Tile]
 	state  []float32 // top, sum and scale of a softmax
+	nans   int       // scores that were not numbers
 
 	page     vec.Rows  // [vec.Tile, dim]: keys of a list
 	queries  []float32 // [heads of a kv head, dim]
@@ -211,11 +213,13 @@ func (t *valueTask) score(s *valueScratch, r, kvHead, h, n int) {
 			for j, x := range row(s.products, i, vec.Tile)[:m] {
 				if out[j] = x * scale; x != x {
 					out[j] = negInf
+					s.nans++
 				}
 			}
 		}
 		lo += m
 	}
+	t.o.d.sawNaNs(&s.nans)
 }
 
 // softmax replaces scores by 2^score over each run's largest, and sets what the
@@ -267,7 +271,7 @@ func (t *valueTask) head(s *valueScratch, r, h int, x []float32) {
 	s.cut(&t.draws, len(x))
 	counts := s.counts[:len(x)]
 	clear(counts)
-	d := t.draws.Draw
+	d := addressed(t.draws.Draw, t.requests, t.rows[r].slot)
 	d.Head, d.Pos, d.Purpose = uint32(h), uint32(t.rows[r].p), device.ForValue
 	if t.draws.Shared {
 		d.Head = uint32(h * t.pages.heads / t.heads)

@@ -75,6 +75,12 @@ func (s *spy) MeanKeys(dst device.Tensor, kv device.KV, block int) {
 	s.audit.scans = append(s.audit.scans, scan{Selection: sel, pass: true})
 }
 
+// AddWeights notes the keys of the plan whose weights are added up.
+func (s *spy) AddWeights(sum, q device.Tensor, kv device.KV, p device.Plan) {
+	s.Ops.AddWeights(sum, q, kv, p)
+	s.note(q, kv, p, nil)
+}
+
 // note keeps what the heads of rows read of a plan.
 func (s *spy) note(q device.Tensor, kv device.KV, p device.Plan, skip []bool) {
 	sel := readSelection(s.audit.dev, kv, q.Dim(0), p)

@@ -86,7 +86,9 @@ TEXT ·swiGLUAVX2(SB), NOSPLIT, $0-32
 	MOVQ  gate+8(FP), CX
 	MOVQ  up+16(FP), DX
 	MOVQ  n+24(FP), BX
-	TESTQ BX, BX
+	MOVQ  BX, SI
+	SHRQ  $0x03, SI
+	TESTQ SI, SI
 	JZ    end8
 
 loop7:
@@ -122,10 +124,50 @@ loop7:
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
-	DECQ         BX
+	DECQ         SI
 	JNZ          loop7
 
 end8:
+	ANDQ         $0x07, BX
+	JZ           done9
+	LEAQ         masksAVX2<>+32(SB), SI
+	NEGQ         BX
+	VMOVUPS      (SI)(BX*4), Y0
+	VMASKMOVPS   (CX), Y0, Y1
+	VXORPS       Y2, Y2, Y2
+	VSUBPS       Y1, Y2, Y2
+	VCMPPS       $0x05, f32_c2ae0000AVX2<>+0(SB), Y2, Y3
+	VMOVUPS      f32_c2ae0000AVX2<>+0(SB), Y4
+	VMAXPS       Y2, Y4, Y2
+	VMOVUPS      f32_42b00000AVX2<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMULPS       f32_3fb8aa3bAVX2<>+0(SB), Y2, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS f32_3f318000AVX2<>+0(SB), Y4, Y2
+	VFNMADD231PS f32_b95e8083AVX2<>+0(SB), Y4, Y2
+	VMOVUPS      f32_39506967AVX2<>+0(SB), Y5
+	VFMADD213PS  f32_3ab743ceAVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3c088908AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3d2aa9c1AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3e2aaaaaAVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f000000AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y2, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VANDPS       Y3, Y5, Y2
+	VADDPS       f32_3f800000AVX2<>+0(SB), Y2, Y2
+	VDIVPS       Y2, Y1, Y2
+	VMASKMOVPS   (DX), Y0, Y1
+	VMULPS       Y1, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+
+done9:
 	VZEROUPPER
 	RET
 
@@ -269,6 +311,24 @@ DATA f32_3f000000AVX2<>+24(SB)/4, $0x3f000000
 DATA f32_3f000000AVX2<>+28(SB)/4, $0x3f000000
 GLOBL f32_3f000000AVX2<>(SB), RODATA|NOPTR, $32
 
+DATA masksAVX2<>+0(SB)/4, $0xffffffff
+DATA masksAVX2<>+4(SB)/4, $0xffffffff
+DATA masksAVX2<>+8(SB)/4, $0xffffffff
+DATA masksAVX2<>+12(SB)/4, $0xffffffff
+DATA masksAVX2<>+16(SB)/4, $0xffffffff
+DATA masksAVX2<>+20(SB)/4, $0xffffffff
+DATA masksAVX2<>+24(SB)/4, $0xffffffff
+DATA masksAVX2<>+28(SB)/4, $0xffffffff
+DATA masksAVX2<>+32(SB)/4, $0x00000000
+DATA masksAVX2<>+36(SB)/4, $0x00000000
+DATA masksAVX2<>+40(SB)/4, $0x00000000
+DATA masksAVX2<>+44(SB)/4, $0x00000000
+DATA masksAVX2<>+48(SB)/4, $0x00000000
+DATA masksAVX2<>+52(SB)/4, $0x00000000
+DATA masksAVX2<>+56(SB)/4, $0x00000000
+DATA masksAVX2<>+60(SB)/4, $0x00000000
+GLOBL masksAVX2<>(SB), RODATA|NOPTR, $64
+
 // func rotateHalvesAVX2(x *float32, y *float32, cos *float32, sin *float32, n int)
 // Requires: AVX, FMA3
 TEXT ·rotateHalvesAVX2(SB), NOSPLIT, $0-40
@@ -278,9 +338,9 @@ TEXT ·rotateHalvesAVX2(SB), NOSPLIT, $0-40
 	MOVQ  sin+24(FP), BX
 	MOVQ  n+32(FP), SI
 	TESTQ SI, SI
-	JZ    end10
+	JZ    end11
 
-loop9:
+loop10:
 	VMOVUPS     (DX), Y0
 	VMOVUPS     (BX), Y1
 	VMOVUPS     (AX), Y2
@@ -296,9 +356,9 @@ loop9:
 	ADDQ        $0x00000020, DX
 	ADDQ        $0x00000020, BX
 	DECQ        SI
-	JNZ         loop9
+	JNZ         loop10
 
-end10:
+end11:
 	VZEROUPPER
 	RET
 
@@ -311,9 +371,9 @@ TEXT ·rotatePairsAVX2(SB), NOSPLIT, $0-32
 	MOVQ    n+24(FP), BX
 	VMOVUPS pairIndexAVX2<>+0(SB), Y0
 	TESTQ   BX, BX
-	JZ      end12
+	JZ      end13
 
-loop11:
+loop12:
 	VMOVUPS        (CX), X1
 	VMOVUPS        (DX), X2
 	VPERMPS        Y1, Y0, Y1
@@ -327,9 +387,9 @@ loop11:
 	ADDQ           $0x00000010, CX
 	ADDQ           $0x00000010, DX
 	DECQ           BX
-	JNZ            loop11
+	JNZ            loop12
 
-end12:
+end13:
 	VZEROUPPER
 	RET
 
@@ -350,17 +410,17 @@ TEXT ·toHalfAVX2(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end14
+	JZ    end15
 
-loop13:
+loop14:
 	VMOVUPS   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	ADDQ      $0x00000010, AX
 	ADDQ      $0x00000020, CX
 	DECQ      DX
-	JNZ       loop13
+	JNZ       loop14
 
-end14:
+end15:
 	VZEROUPPER
 	RET
 
@@ -371,17 +431,17 @@ TEXT ·fromHalfAVX2(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end16
+	JZ    end17
 
-loop15:
+loop16:
 	VCVTPH2PS (CX), Y0
 	VMOVUPS   Y0, (AX)
 	ADDQ      $0x00000010, CX
 	ADDQ      $0x00000020, AX
 	DECQ      DX
-	JNZ       loop15
+	JNZ       loop16
 
-end16:
+end17:
 	VZEROUPPER
 	RET
 
@@ -394,9 +454,9 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-40
 	MOVQ  scale+24(FP), BX
 	MOVQ  rows+32(FP), SI
 	TESTQ SI, SI
-	JZ    end18
+	JZ    end19
 
-loop17:
+loop18:
 	VMOVUPS      (AX), Y0
 	VMAXPS       32(AX), Y0, Y0
 	VMAXPS       64(AX), Y0, Y0
@@ -415,7 +475,7 @@ loop17:
 	VMOVSS       (CX), X1
 	VMAXSS       X1, X0, X0
 	VUCOMISS     X1, X0
-	JE           same19
+	JE           same20
 	VMOVSS       X0, (CX)
 	VSUBSS       X0, X1, X1
 	VBROADCASTSS X1, Y1
@@ -437,12 +497,12 @@ loop17:
 	VPSLLD       $0x17, Y3, Y3
 	VPADDD       Y3, Y4, Y4
 	VANDPS       Y2, Y4, Y1
-	JMP          done20
+	JMP          done21
 
-same19:
+same20:
 	VMOVUPS f32_3f800000AVX2<>+0(SB), Y1
 
-done20:
+done21:
 	VMOVSS       X1, (BX)
 	VBROADCASTSS X0, Y2
 	VXORPS       Y3, Y3, Y3
@@ -636,9 +696,9 @@ done20:
 	ADDQ         $0x04, DX
 	ADDQ         $0x04, BX
 	DECQ         SI
-	JNZ          loop17
+	JNZ          loop18
 
-end18:
+end19:
 	VZEROUPPER
 	RET
 
@@ -725,9 +785,9 @@ TEXT ·tile16AVX2(SB), NOSPLIT, $0-64
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 	TESTQ  DX, DX
-	JZ     end22
+	JZ     end23
 
-loop21:
+loop22:
 	VMOVUPS      (CX), Y12
 	VMOVUPS      32(CX), Y13
 	VBROADCASTSS (AX), Y14
@@ -752,14 +812,14 @@ loop21:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop21
+	JNZ          loop22
 
-end22:
+end23:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain23
+	JZ           plain24
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Y12
@@ -792,9 +852,9 @@ end22:
 	VMOVUPS      Y10, (BX)(CX*2)
 	VFMADD231PS  32(BX)(CX*2), Y0, Y11
 	VMOVUPS      Y11, 32(BX)(CX*2)
-	JMP          done24
+	JMP          done25
 
-plain23:
+plain24:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    CX, AX
@@ -813,7 +873,7 @@ plain23:
 	VMOVUPS Y10, (AX)
 	VMOVUPS Y11, 32(AX)
 
-done24:
+done25:
 	VZEROUPPER
 	RET
 
@@ -826,9 +886,9 @@ TEXT ·columnsAVX2(SB), NOSPLIT, $0-32
 	MOVQ  blocks+24(FP), BX
 	SHLQ  $0x01, DX
 	TESTQ BX, BX
-	JZ    end26
+	JZ    end27
 
-loop25:
+loop26:
 	MOVQ       CX, SI
 	VCVTPH2PS  (SI), Y0
 	ADDQ       DX, SI
@@ -892,9 +952,9 @@ loop25:
 	ADDQ       $0x00000800, AX
 	ADDQ       $0x00000010, CX
 	DECQ       BX
-	JNZ        loop25
+	JNZ        loop26
 
-end26:
+end27:
 	VZEROUPPER
 	RET
 
@@ -913,9 +973,9 @@ TEXT ·scoresHalf4AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end28
+	JZ    end29
 
-loop27:
+loop28:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -927,9 +987,9 @@ loop27:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end30
+	JZ     end31
 
-loop29:
+loop30:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -955,9 +1015,9 @@ loop29:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, DX
 	DECQ        R11
-	JNZ         loop29
+	JNZ         loop30
 
-end30:
+end31:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -987,9 +1047,9 @@ end30:
 	ADDQ         $0x00000008, AX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop27
+	JNZ          loop28
 
-end28:
+end29:
 	VZEROUPPER
 	RET
 
@@ -1024,9 +1084,9 @@ TEXT ·gatherHalf4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end32
+	JZ           end33
 
-loop31:
+loop32:
 	VCVTPH2PS    (BX), Y8
 	VCVTPH2PS    16(BX), Y9
 	PREFETCHT0   (BX)(SI*1)
@@ -1045,9 +1105,9 @@ loop31:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop31
+	JNZ          loop32
 
-end32:
+end33:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1089,9 +1149,9 @@ TEXT ·gatherHalf4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end34
+	JZ           end35
 
-loop33:
+loop34:
 	VCVTPH2PS    (BX), Y4
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
@@ -1105,9 +1165,9 @@ loop33:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop33
+	JNZ          loop34
 
-end34:
+end35:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -1133,9 +1193,9 @@ TEXT ·scoresHalf2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end36
+	JZ    end37
 
-loop35:
+loop36:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1147,9 +1207,9 @@ loop35:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end38
+	JZ     end39
 
-loop37:
+loop38:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1177,9 +1237,9 @@ loop37:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, DX
 	DECQ        R11
-	JNZ         loop37
+	JNZ         loop38
 
-end38:
+end39:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1208,9 +1268,9 @@ end38:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop35
+	JNZ          loop36
 
-end36:
+end37:
 	VZEROUPPER
 	RET
 
@@ -1237,9 +1297,9 @@ TEXT ·gatherHalf2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end40
+	JZ           end41
 
-loop39:
+loop40:
 	VCVTPH2PS    (BX), Y4
 	VCVTPH2PS    16(BX), Y5
 	PREFETCHT0   (BX)(SI*1)
@@ -1252,9 +1312,9 @@ loop39:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop39
+	JNZ          loop40
 
-end40:
+end41:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1284,9 +1344,9 @@ TEXT ·gatherHalf2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end42
+	JZ           end43
 
-loop41:
+loop42:
 	VCVTPH2PS    (BX), Y2
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
@@ -1296,9 +1356,9 @@ loop41:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop41
+	JNZ          loop42
 
-end42:
+end43:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -1320,9 +1380,9 @@ TEXT ·scoresHalf1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end44
+	JZ    end45
 
-loop43:
+loop44:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1334,9 +1394,9 @@ loop43:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end46
+	JZ     end47
 
-loop45:
+loop46:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
@@ -1374,9 +1434,9 @@ loop45:
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000010, DX
 	DECQ        R10
-	JNZ         loop45
+	JNZ         loop46
 
-end46:
+end47:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -1408,9 +1468,9 @@ end46:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop43
+	JNZ        loop44
 
-end44:
+end45:
 	VZEROUPPER
 	RET
 
@@ -1433,9 +1493,9 @@ TEXT ·gatherHalf1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end48
+	JZ           end49
 
-loop47:
+loop48:
 	VCVTPH2PS    (BX), Y2
 	VCVTPH2PS    16(BX), Y3
 	PREFETCHT0   (BX)(SI*1)
@@ -1445,9 +1505,9 @@ loop47:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop47
+	JNZ          loop48
 
-end48:
+end49:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -1471,9 +1531,9 @@ TEXT ·gatherHalf1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end50
+	JZ           end51
 
-loop49:
+loop50:
 	VCVTPH2PS    (BX), Y1
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
@@ -1481,9 +1541,9 @@ loop49:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop49
+	JNZ          loop50
 
-end50:
+end51:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -1503,9 +1563,9 @@ TEXT ·scoresFull4AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end52
+	JZ    end53
 
-loop51:
+loop52:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1517,9 +1577,9 @@ loop51:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end54
+	JZ     end55
 
-loop53:
+loop54:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1545,9 +1605,9 @@ loop53:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop53
+	JNZ         loop54
 
-end54:
+end55:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1577,9 +1637,9 @@ end54:
 	ADDQ         $0x00000008, AX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop51
+	JNZ          loop52
 
-end52:
+end53:
 	VZEROUPPER
 	RET
 
@@ -1614,9 +1674,9 @@ TEXT ·gatherFull4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end56
+	JZ           end57
 
-loop55:
+loop56:
 	VMOVUPS      (BX), Y8
 	VMOVUPS      32(BX), Y9
 	PREFETCHT0   (BX)(SI*1)
@@ -1635,9 +1695,9 @@ loop55:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop55
+	JNZ          loop56
 
-end56:
+end57:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1679,9 +1739,9 @@ TEXT ·gatherFull4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end58
+	JZ           end59
 
-loop57:
+loop58:
 	VMOVUPS      (BX), Y4
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
@@ -1695,9 +1755,9 @@ loop57:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop57
+	JNZ          loop58
 
-end58:
+end59:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -1723,9 +1783,9 @@ TEXT ·scoresFull2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end60
+	JZ    end61
 
-loop59:
+loop60:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1737,9 +1797,9 @@ loop59:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end62
+	JZ     end63
 
-loop61:
+loop62:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1767,9 +1827,9 @@ loop61:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop61
+	JNZ         loop62
 
-end62:
+end63:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1798,9 +1858,9 @@ end62:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop59
+	JNZ          loop60
 
-end60:
+end61:
 	VZEROUPPER
 	RET
 
@@ -1827,9 +1887,9 @@ TEXT ·gatherFull2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end64
+	JZ           end65
 
-loop63:
+loop64:
 	VMOVUPS      (BX), Y4
 	VMOVUPS      32(BX), Y5
 	PREFETCHT0   (BX)(SI*1)
@@ -1842,9 +1902,9 @@ loop63:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop63
+	JNZ          loop64
 
-end64:
+end65:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1874,9 +1934,9 @@ TEXT ·gatherFull2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end66
+	JZ           end67
 
-loop65:
+loop66:
 	VMOVUPS      (BX), Y2
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
@@ -1886,9 +1946,9 @@ loop65:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop65
+	JNZ          loop66
 
-end66:
+end67:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -1910,9 +1970,9 @@ TEXT ·scoresFull1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end68
+	JZ    end69
 
-loop67:
+loop68:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1924,9 +1984,9 @@ loop67:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end70
+	JZ     end71
 
-loop69:
+loop70:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
@@ -1964,9 +2024,9 @@ loop69:
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000020, DX
 	DECQ        R10
-	JNZ         loop69
+	JNZ         loop70
 
-end70:
+end71:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -1998,9 +2058,9 @@ end70:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop67
+	JNZ        loop68
 
-end68:
+end69:
 	VZEROUPPER
 	RET
 
@@ -2023,9 +2083,9 @@ TEXT ·gatherFull1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end72
+	JZ           end73
 
-loop71:
+loop72:
 	VMOVUPS      (BX), Y2
 	VMOVUPS      32(BX), Y3
 	PREFETCHT0   (BX)(SI*1)
@@ -2035,9 +2095,9 @@ loop71:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop71
+	JNZ          loop72
 
-end72:
+end73:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -2061,9 +2121,9 @@ TEXT ·gatherFull1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end74
+	JZ           end75
 
-loop73:
+loop74:
 	VMOVUPS      (BX), Y1
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
@@ -2071,9 +2131,9 @@ loop73:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop73
+	JNZ          loop74
 
-end74:
+end75:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -2086,21 +2146,36 @@ TEXT ·logTopAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS scale+16(FP), Y0
 	VBROADCASTSS shift+20(FP), Y1
 	MOVQ         n+24(FP), DX
-	SHRQ         $0x03, DX
-	TESTQ        DX, DX
-	JZ           end76
+	MOVQ         DX, BX
+	SHRQ         $0x03, BX
+	TESTQ        BX, BX
+	JZ           end77
 
-loop75:
+loop76:
 	VMOVUPS     (CX), Y2
 	VFMADD213PS Y1, Y0, Y2
 	VMAXPS      (AX), Y2, Y2
 	VMOVUPS     Y2, (AX)
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000020, CX
-	DECQ        DX
-	JNZ         loop75
+	DECQ        BX
+	JNZ         loop76
 
-end76:
+end77:
+	ANDQ        $0x07, DX
+	JZ          done78
+	LEAQ        masksAVX2<>+32(SB), BX
+	NEGQ        DX
+	VMOVUPS     (BX)(DX*4), Y2
+	VMASKMOVPS  (CX), Y2, Y3
+	VFMADD213PS Y1, Y0, Y3
+	VMASKMOVPS  (AX), Y2, Y0
+	VMAXPS      Y0, Y3, Y3
+	VMASKMOVPS  Y3, Y2, (AX)
+	ADDQ        $0x00000020, AX
+	ADDQ        $0x00000020, CX
+
+done78:
 	VZEROUPPER
 	RET
 
@@ -2113,11 +2188,12 @@ TEXT ·logSumAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS scale+24(FP), Y0
 	VBROADCASTSS shift+28(FP), Y1
 	MOVQ         n+32(FP), BX
-	SHRQ         $0x03, BX
-	TESTQ        BX, BX
-	JZ           end78
+	MOVQ         BX, SI
+	SHRQ         $0x03, SI
+	TESTQ        SI, SI
+	JZ           end80
 
-loop77:
+loop79:
 	VMOVUPS      (DX), Y2
 	VFMADD213PS  Y1, Y0, Y2
 	VSUBPS       (CX), Y2, Y2
@@ -2148,9 +2224,48 @@ loop77:
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
-	DECQ         BX
-	JNZ          loop77
+	DECQ         SI
+	JNZ          loop79
 
-end78:
+end80:
+	ANDQ         $0x07, BX
+	JZ           done81
+	LEAQ         masksAVX2<>+32(SB), SI
+	NEGQ         BX
+	VMOVUPS      (SI)(BX*4), Y2
+	VMASKMOVPS   (DX), Y2, Y3
+	VFMADD213PS  Y1, Y0, Y3
+	VMASKMOVPS   (CX), Y2, Y0
+	VSUBPS       Y0, Y3, Y3
+	VCMPPS       $0x05, f32_c2ae0000AVX2<>+0(SB), Y3, Y0
+	VMOVUPS      f32_c2ae0000AVX2<>+0(SB), Y1
+	VMAXPS       Y3, Y1, Y3
+	VMOVUPS      f32_42b00000AVX2<>+0(SB), Y1
+	VMINPS       Y3, Y1, Y3
+	VMULPS       f32_3fb8aa3bAVX2<>+0(SB), Y3, Y1
+	VROUNDPS     $0x08, Y1, Y1
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS f32_3f318000AVX2<>+0(SB), Y1, Y3
+	VFNMADD231PS f32_b95e8083AVX2<>+0(SB), Y1, Y3
+	VMOVUPS      f32_39506967AVX2<>+0(SB), Y4
+	VFMADD213PS  f32_3ab743ceAVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3c088908AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3d2aa9c1AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3e2aaaaaAVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3f000000AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y3, Y4
+	VCVTPS2DQ    Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       Y1, Y4, Y4
+	VANDPS       Y0, Y4, Y3
+	VMASKMOVPS   (AX), Y2, Y0
+	VADDPS       Y0, Y3, Y3
+	VMASKMOVPS   Y3, Y2, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+
+done81:
 	VZEROUPPER
 	RET

@@ -82,7 +82,7 @@ end6:
 	RET
 
 // func swiGLUAVX512(dst *float32, gate *float32, up *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, BMI2
 TEXT ·swiGLUAVX512(SB), NOSPLIT, $0-32
 	MOVQ         dst+0(FP), AX
 	MOVQ         gate+8(FP), CX
@@ -92,52 +92,89 @@ TEXT ·swiGLUAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS f32_c2fb0000AVX512<>+0(SB), Z1
 	VBROADCASTSS f32_42fe0000AVX512<>+0(SB), Z1
 	VBROADCASTSS f32_c2ae0000AVX512<>+0(SB), Z1
-	VBROADCASTSS f32_42b00000AVX512<>+0(SB), Z3
-	VBROADCASTSS f32_3fb8aa3bAVX512<>+0(SB), Z4
-	VBROADCASTSS f32_3f318000AVX512<>+0(SB), Z5
-	VBROADCASTSS f32_b95e8083AVX512<>+0(SB), Z6
-	VBROADCASTSS f32_39506967AVX512<>+0(SB), Z7
-	VBROADCASTSS f32_3ab743ceAVX512<>+0(SB), Z8
-	VBROADCASTSS f32_3c088908AVX512<>+0(SB), Z9
-	VBROADCASTSS f32_3d2aa9c1AVX512<>+0(SB), Z10
-	VBROADCASTSS f32_3e2aaaaaAVX512<>+0(SB), Z11
-	VBROADCASTSS f32_3f000000AVX512<>+0(SB), Z12
-	VBROADCASTSS f32_3f800000AVX512<>+0(SB), Z13
-	TESTQ        BX, BX
+	VBROADCASTSS f32_42b00000AVX512<>+0(SB), Z4
+	VBROADCASTSS f32_3fb8aa3bAVX512<>+0(SB), Z5
+	VBROADCASTSS f32_3f318000AVX512<>+0(SB), Z6
+	VBROADCASTSS f32_b95e8083AVX512<>+0(SB), Z7
+	VBROADCASTSS f32_39506967AVX512<>+0(SB), Z8
+	VBROADCASTSS f32_3ab743ceAVX512<>+0(SB), Z9
+	VBROADCASTSS f32_3c088908AVX512<>+0(SB), Z10
+	VBROADCASTSS f32_3d2aa9c1AVX512<>+0(SB), Z11
+	VBROADCASTSS f32_3e2aaaaaAVX512<>+0(SB), Z12
+	VBROADCASTSS f32_3f000000AVX512<>+0(SB), Z13
+	VBROADCASTSS f32_3f800000AVX512<>+0(SB), Z14
+	MOVQ         BX, SI
+	SHRQ         $0x04, SI
+	TESTQ        SI, SI
 	JZ           end8
 
 loop7:
-	VMOVUPS      (CX), Z14
+	VMOVUPS      (CX), Z15
 	VPXORD       Z2, Z2, Z2
-	VSUBPS       Z14, Z2, Z2
+	VSUBPS       Z15, Z2, Z2
 	VCMPPS       $0x05, Z1, Z2, K1
 	VMAXPS       Z2, Z1, Z2
-	VMINPS       Z2, Z3, Z2
-	VMULPS       Z4, Z2, Z15
-	VRNDSCALEPS  $0x08, Z15, Z15
+	VMINPS       Z2, Z4, Z2
+	VMULPS       Z5, Z2, Z16
+	VRNDSCALEPS  $0x08, Z16, Z16
 	VMOVAPS      Z2, Z2
-	VFNMADD231PS Z5, Z15, Z2
-	VFNMADD231PS Z6, Z15, Z2
-	VMOVUPS      Z7, Z16
-	VFMADD213PS  Z8, Z2, Z16
-	VFMADD213PS  Z9, Z2, Z16
-	VFMADD213PS  Z10, Z2, Z16
-	VFMADD213PS  Z11, Z2, Z16
-	VFMADD213PS  Z12, Z2, Z16
-	VFMADD213PS  Z13, Z2, Z16
-	VFMADD213PS  Z0, Z2, Z16
-	VSCALEFPS.Z  Z15, Z16, K1, Z2
+	VFNMADD231PS Z6, Z16, Z2
+	VFNMADD231PS Z7, Z16, Z2
+	VMOVUPS      Z8, Z17
+	VFMADD213PS  Z9, Z2, Z17
+	VFMADD213PS  Z10, Z2, Z17
+	VFMADD213PS  Z11, Z2, Z17
+	VFMADD213PS  Z12, Z2, Z17
+	VFMADD213PS  Z13, Z2, Z17
+	VFMADD213PS  Z14, Z2, Z17
+	VFMADD213PS  Z0, Z2, Z17
+	VSCALEFPS.Z  Z16, Z17, K1, Z2
 	VADDPS       Z0, Z2, Z2
-	VDIVPS       Z2, Z14, Z2
+	VDIVPS       Z2, Z15, Z2
 	VMULPS       (DX), Z2, Z2
 	VMOVUPS      Z2, (AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
-	DECQ         BX
+	DECQ         SI
 	JNZ          loop7
 
 end8:
+	ANDQ         $0x0f, BX
+	JZ           done9
+	MOVQ         $0x000000000000ffff, SI
+	BZHIQ        BX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (CX), K1, Z2
+	VPXORD       Z3, Z3, Z3
+	VSUBPS       Z2, Z3, Z3
+	VCMPPS       $0x05, Z1, Z3, K2
+	VMAXPS       Z3, Z1, Z3
+	VMINPS       Z3, Z4, Z3
+	VMULPS       Z5, Z3, Z1
+	VRNDSCALEPS  $0x08, Z1, Z1
+	VMOVAPS      Z3, Z3
+	VFNMADD231PS Z6, Z1, Z3
+	VFNMADD231PS Z7, Z1, Z3
+	VMOVUPS      Z8, Z4
+	VFMADD213PS  Z9, Z3, Z4
+	VFMADD213PS  Z10, Z3, Z4
+	VFMADD213PS  Z11, Z3, Z4
+	VFMADD213PS  Z12, Z3, Z4
+	VFMADD213PS  Z13, Z3, Z4
+	VFMADD213PS  Z14, Z3, Z4
+	VFMADD213PS  Z0, Z3, Z4
+	VSCALEFPS.Z  Z1, Z4, K2, Z3
+	VADDPS       Z0, Z3, Z3
+	VDIVPS       Z3, Z2, Z3
+	VMOVUPS.Z    (DX), K1, Z0
+	VMULPS       Z0, Z3, Z3
+	VMOVUPS      Z3, K1, (AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
+
+done9:
 	VZEROUPPER
 	RET
 
@@ -290,9 +327,9 @@ TEXT ·rotateHalvesAVX512(SB), NOSPLIT, $0-40
 	MOVQ  sin+24(FP), BX
 	MOVQ  n+32(FP), SI
 	TESTQ SI, SI
-	JZ    end10
+	JZ    end11
 
-loop9:
+loop10:
 	VMOVUPS     (DX), Z0
 	VMOVUPS     (BX), Z1
 	VMOVUPS     (AX), Z2
@@ -308,9 +345,9 @@ loop9:
 	ADDQ        $0x00000040, DX
 	ADDQ        $0x00000040, BX
 	DECQ        SI
-	JNZ         loop9
+	JNZ         loop10
 
-end10:
+end11:
 	VZEROUPPER
 	RET
 
@@ -323,9 +360,9 @@ TEXT ·rotatePairsAVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+24(FP), BX
 	VMOVUPS pairIndexAVX512<>+0(SB), Z0
 	TESTQ   BX, BX
-	JZ      end12
+	JZ      end13
 
-loop11:
+loop12:
 	VMOVUPS        (CX), Y1
 	VMOVUPS        (DX), Y2
 	VPERMPS        Z1, Z0, Z1
@@ -339,9 +376,9 @@ loop11:
 	ADDQ           $0x00000020, CX
 	ADDQ           $0x00000020, DX
 	DECQ           BX
-	JNZ            loop11
+	JNZ            loop12
 
-end12:
+end13:
 	VZEROUPPER
 	RET
 
@@ -370,17 +407,17 @@ TEXT ·toHalfAVX512(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end14
+	JZ    end15
 
-loop13:
+loop14:
 	VMOVUPS   (CX), Z0
 	VCVTPS2PH $0x00, Z0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000040, CX
 	DECQ      DX
-	JNZ       loop13
+	JNZ       loop14
 
-end14:
+end15:
 	VZEROUPPER
 	RET
 
@@ -391,17 +428,17 @@ TEXT ·fromHalfAVX512(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end16
+	JZ    end17
 
-loop15:
+loop16:
 	VCVTPH2PS (CX), Z0
 	VMOVUPS   Z0, (AX)
 	ADDQ      $0x00000020, CX
 	ADDQ      $0x00000040, AX
 	DECQ      DX
-	JNZ       loop15
+	JNZ       loop16
 
-end16:
+end17:
 	VZEROUPPER
 	RET
 
@@ -423,9 +460,9 @@ TEXT ·softmaxAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS f32_3e75fdeeAVX512<>+0(SB), Z7
 	VBROADCASTSS f32_3f317218AVX512<>+0(SB), Z8
 	TESTQ        SI, SI
-	JZ           end18
+	JZ           end19
 
-loop17:
+loop18:
 	VMOVUPS       (AX), Z9
 	VMAXPS        64(AX), Z9, Z9
 	VMAXPS        128(AX), Z9, Z9
@@ -441,7 +478,7 @@ loop17:
 	VMOVSS        (CX), X10
 	VMAXSS        X10, X9, X9
 	VUCOMISS      X10, X9
-	JE            same19
+	JE            same20
 	VMOVSS        X9, (CX)
 	VSUBSS        X9, X10, X10
 	VBROADCASTSS  X10, Z10
@@ -458,12 +495,12 @@ loop17:
 	VFMADD213PS   Z8, Z10, Z13
 	VFMADD213PS   Z0, Z10, Z13
 	VSCALEFPS.Z   Z11, Z13, K1, Z10
-	JMP           done20
+	JMP           done21
 
-same19:
+same20:
 	VMOVUPS Z0, Z10
 
-done20:
+done21:
 	VMOVSS        X10, (BX)
 	VBROADCASTSS  X9, Z11
 	VPXORD        Z12, Z12, Z12
@@ -550,9 +587,9 @@ done20:
 	ADDQ          $0x04, DX
 	ADDQ          $0x04, BX
 	DECQ          SI
-	JNZ           loop17
+	JNZ           loop18
 
-end18:
+end19:
 	VZEROUPPER
 	RET
 
@@ -651,9 +688,9 @@ TEXT ·tile64AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
 	TESTQ  DX, DX
-	JZ     end22
+	JZ     end23
 
-loop21:
+loop22:
 	VMOVUPS      (CX), Z24
 	VMOVUPS      64(CX), Z25
 	VMOVUPS      128(CX), Z26
@@ -692,14 +729,14 @@ loop21:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop21
+	JNZ          loop22
 
-end22:
+end23:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain23
+	JZ           plain24
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z24
@@ -756,9 +793,9 @@ end22:
 	VMOVUPS      Z22, 128(BX)(CX*2)
 	VFMADD231PS  192(BX)(CX*2), Z0, Z23
 	VMOVUPS      Z23, 192(BX)(CX*2)
-	JMP          done24
+	JMP          done25
 
-plain23:
+plain24:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -789,7 +826,7 @@ plain23:
 	VMOVUPS Z22, 128(AX)
 	VMOVUPS Z23, 192(AX)
 
-done24:
+done25:
 	VZEROUPPER
 	RET
 
@@ -816,9 +853,9 @@ TEXT ·tile32AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	TESTQ  DX, DX
-	JZ     end26
+	JZ     end27
 
-loop25:
+loop26:
 	VMOVUPS      (CX), Z12
 	VMOVUPS      64(CX), Z13
 	VBROADCASTSS (AX), Z14
@@ -843,14 +880,14 @@ loop25:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop25
+	JNZ          loop26
 
-end26:
+end27:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain27
+	JZ           plain28
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z12
@@ -883,9 +920,9 @@ end26:
 	VMOVUPS      Z10, (BX)(CX*2)
 	VFMADD231PS  64(BX)(CX*2), Z0, Z11
 	VMOVUPS      Z11, 64(BX)(CX*2)
-	JMP          done28
+	JMP          done29
 
-plain27:
+plain28:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	ADDQ    CX, AX
@@ -904,7 +941,7 @@ plain27:
 	VMOVUPS Z10, (AX)
 	VMOVUPS Z11, 64(AX)
 
-done28:
+done29:
 	VZEROUPPER
 	RET
 
@@ -925,9 +962,9 @@ TEXT ·tile16AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	TESTQ  DX, DX
-	JZ     end30
+	JZ     end31
 
-loop29:
+loop30:
 	VMOVUPS      (CX), Z6
 	VBROADCASTSS (AX), Z7
 	VFMADD231PS  Z6, Z7, Z0
@@ -945,14 +982,14 @@ loop29:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop29
+	JNZ          loop30
 
-end30:
+end31:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain31
+	JZ           plain32
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z6
@@ -973,9 +1010,9 @@ end30:
 	VBROADCASTSS 20(DX), Z0
 	VFMADD231PS  (BX)(CX*2), Z0, Z5
 	VMOVUPS      Z5, (BX)(CX*2)
-	JMP          done32
+	JMP          done33
 
-plain31:
+plain32:
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
 	VMOVUPS Z1, (AX)
@@ -988,7 +1025,7 @@ plain31:
 	ADDQ    CX, AX
 	VMOVUPS Z5, (AX)
 
-done32:
+done33:
 	VZEROUPPER
 	RET
 
@@ -1001,9 +1038,9 @@ TEXT ·columnsAVX512(SB), NOSPLIT, $0-32
 	MOVQ  blocks+24(FP), BX
 	SHLQ  $0x01, DX
 	TESTQ BX, BX
-	JZ    end34
+	JZ    end35
 
-loop33:
+loop34:
 	MOVQ       CX, SI
 	VCVTPH2PS  (SI), Z0
 	ADDQ       DX, SI
@@ -1135,9 +1172,9 @@ loop33:
 	ADDQ       $0x00001000, AX
 	ADDQ       $0x00000020, CX
 	DECQ       BX
-	JNZ        loop33
+	JNZ        loop34
 
-end34:
+end35:
 	VZEROUPPER
 	RET
 
@@ -1156,9 +1193,9 @@ TEXT ·scoresHalf4AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end36
+	JZ    end37
 
-loop35:
+loop36:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1178,9 +1215,9 @@ loop35:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end38
+	JZ     end39
 
-loop37:
+loop38:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -1220,9 +1257,9 @@ loop37:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop37
+	JNZ         loop38
 
-end38:
+end39:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -1277,9 +1314,9 @@ end38:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop35
+	JNZ           loop36
 
-end36:
+end37:
 	VZEROUPPER
 	RET
 
@@ -1322,9 +1359,9 @@ TEXT ·gatherHalf4x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z15, Z14
 	VMULPS       192(R10), Z15, Z15
 	TESTQ        R8, R8
-	JZ           end40
+	JZ           end41
 
-loop39:
+loop40:
 	VCVTPH2PS    (BX), Z16
 	VCVTPH2PS    32(BX), Z17
 	VCVTPH2PS    64(BX), Z18
@@ -1354,9 +1391,9 @@ loop39:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop39
+	JNZ          loop40
 
-end40:
+end41:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -1406,9 +1443,9 @@ TEXT ·gatherHalf4x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Z3
 	VMULPS       (R10), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end42
+	JZ           end43
 
-loop41:
+loop42:
 	VCVTPH2PS    (BX), Z4
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Z5
@@ -1422,9 +1459,9 @@ loop41:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop41
+	JNZ          loop42
 
-end42:
+end43:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -1450,9 +1487,9 @@ TEXT ·scoresHalf2AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end44
+	JZ    end45
 
-loop43:
+loop44:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1472,9 +1509,9 @@ loop43:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end46
+	JZ     end47
 
-loop45:
+loop46:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -1522,9 +1559,9 @@ loop45:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop45
+	JNZ         loop46
 
-end46:
+end47:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -1581,9 +1618,9 @@ end46:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop43
+	JNZ           loop44
 
-end44:
+end45:
 	VZEROUPPER
 	RET
 
@@ -1614,9 +1651,9 @@ TEXT ·gatherHalf2x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z7, Z6
 	VMULPS       192(R10), Z7, Z7
 	TESTQ        R8, R8
-	JZ           end48
+	JZ           end49
 
-loop47:
+loop48:
 	VCVTPH2PS    (BX), Z8
 	VCVTPH2PS    32(BX), Z9
 	VCVTPH2PS    64(BX), Z10
@@ -1636,9 +1673,9 @@ loop47:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop47
+	JNZ          loop48
 
-end48:
+end49:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -1672,9 +1709,9 @@ TEXT ·gatherHalf2x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Z1
 	VMULPS       (R10), Z1, Z1
 	TESTQ        R8, R8
-	JZ           end50
+	JZ           end51
 
-loop49:
+loop50:
 	VCVTPH2PS    (BX), Z2
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Z3
@@ -1684,9 +1721,9 @@ loop49:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop49
+	JNZ          loop50
 
-end50:
+end51:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -1708,9 +1745,9 @@ TEXT ·scoresHalf1AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end52
+	JZ    end53
 
-loop51:
+loop52:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1730,9 +1767,9 @@ loop51:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end54
+	JZ     end55
 
-loop53:
+loop54:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Z16
 	MOVQ        DX, R11
@@ -1802,9 +1839,9 @@ loop53:
 	ADDQ        $0x00000040, SI
 	ADDQ        $0x00000020, DX
 	DECQ        R10
-	JNZ         loop53
+	JNZ         loop54
 
-end54:
+end55:
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VADDPS     Z16, Z0, Z0
@@ -1868,9 +1905,9 @@ end54:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop51
+	JNZ        loop52
 
-end52:
+end53:
 	VZEROUPPER
 	RET
 
@@ -1895,9 +1932,9 @@ TEXT ·gatherHalf1x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(DI), Z3, Z2
 	VMULPS       192(DI), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end56
+	JZ           end57
 
-loop55:
+loop56:
 	VCVTPH2PS    (BX), Z4
 	VCVTPH2PS    32(BX), Z5
 	VCVTPH2PS    64(BX), Z6
@@ -1912,9 +1949,9 @@ loop55:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop55
+	JNZ          loop56
 
-end56:
+end57:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -1940,9 +1977,9 @@ TEXT ·gatherHalf1x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Z0
 	VMULPS       (DI), Z0, Z0
 	TESTQ        R8, R8
-	JZ           end58
+	JZ           end59
 
-loop57:
+loop58:
 	VCVTPH2PS    (BX), Z1
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Z2
@@ -1950,9 +1987,9 @@ loop57:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop57
+	JNZ          loop58
 
-end58:
+end59:
 	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
@@ -1972,9 +2009,9 @@ TEXT ·scoresFull4AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end60
+	JZ    end61
 
-loop59:
+loop60:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1994,9 +2031,9 @@ loop59:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end62
+	JZ     end63
 
-loop61:
+loop62:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -2036,9 +2073,9 @@ loop61:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000040, DX
 	DECQ        R11
-	JNZ         loop61
+	JNZ         loop62
 
-end62:
+end63:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -2093,9 +2130,9 @@ end62:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop59
+	JNZ           loop60
 
-end60:
+end61:
 	VZEROUPPER
 	RET
 
@@ -2138,9 +2175,9 @@ TEXT ·gatherFull4x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z15, Z14
 	VMULPS       192(R10), Z15, Z15
 	TESTQ        R8, R8
-	JZ           end64
+	JZ           end65
 
-loop63:
+loop64:
 	VMOVUPS      (BX), Z16
 	VMOVUPS      64(BX), Z17
 	VMOVUPS      128(BX), Z18
@@ -2170,9 +2207,9 @@ loop63:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop63
+	JNZ          loop64
 
-end64:
+end65:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -2222,9 +2259,9 @@ TEXT ·gatherFull4x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Z3
 	VMULPS       (R10), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end66
+	JZ           end67
 
-loop65:
+loop66:
 	VMOVUPS      (BX), Z4
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Z5
@@ -2238,9 +2275,9 @@ loop65:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop65
+	JNZ          loop66
 
-end66:
+end67:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -2266,9 +2303,9 @@ TEXT ·scoresFull2AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end68
+	JZ    end69
 
-loop67:
+loop68:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2288,9 +2325,9 @@ loop67:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end70
+	JZ     end71
 
-loop69:
+loop70:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -2338,9 +2375,9 @@ loop69:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000040, DX
 	DECQ        R11
-	JNZ         loop69
+	JNZ         loop70
 
-end70:
+end71:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -2397,9 +2434,9 @@ end70:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop67
+	JNZ           loop68
 
-end68:
+end69:
 	VZEROUPPER
 	RET
 
@@ -2430,9 +2467,9 @@ TEXT ·gatherFull2x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z7, Z6
 	VMULPS       192(R10), Z7, Z7
 	TESTQ        R8, R8
-	JZ           end72
+	JZ           end73
 
-loop71:
+loop72:
 	VMOVUPS      (BX), Z8
 	VMOVUPS      64(BX), Z9
 	VMOVUPS      128(BX), Z10
@@ -2452,9 +2489,9 @@ loop71:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop71
+	JNZ          loop72
 
-end72:
+end73:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -2488,9 +2525,9 @@ TEXT ·gatherFull2x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Z1
 	VMULPS       (R10), Z1, Z1
 	TESTQ        R8, R8
-	JZ           end74
+	JZ           end75
 
-loop73:
+loop74:
 	VMOVUPS      (BX), Z2
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Z3
@@ -2500,9 +2537,9 @@ loop73:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop73
+	JNZ          loop74
 
-end74:
+end75:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -2524,9 +2561,9 @@ TEXT ·scoresFull1AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end76
+	JZ    end77
 
-loop75:
+loop76:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2546,9 +2583,9 @@ loop75:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end78
+	JZ     end79
 
-loop77:
+loop78:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Z16
 	MOVQ        DX, R11
@@ -2618,9 +2655,9 @@ loop77:
 	ADDQ        $0x00000040, SI
 	ADDQ        $0x00000040, DX
 	DECQ        R10
-	JNZ         loop77
+	JNZ         loop78
 
-end78:
+end79:
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VADDPS     Z16, Z0, Z0
@@ -2684,9 +2721,9 @@ end78:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop75
+	JNZ        loop76
 
-end76:
+end77:
 	VZEROUPPER
 	RET
 
@@ -2711,9 +2748,9 @@ TEXT ·gatherFull1x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(DI), Z3, Z2
 	VMULPS       192(DI), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end80
+	JZ           end81
 
-loop79:
+loop80:
 	VMOVUPS      (BX), Z4
 	VMOVUPS      64(BX), Z5
 	VMOVUPS      128(BX), Z6
@@ -2728,9 +2765,9 @@ loop79:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop79
+	JNZ          loop80
 
-end80:
+end81:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -2756,9 +2793,9 @@ TEXT ·gatherFull1x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Z0
 	VMULPS       (DI), Z0, Z0
 	TESTQ        R8, R8
-	JZ           end82
+	JZ           end83
 
-loop81:
+loop82:
 	VMOVUPS      (BX), Z1
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Z2
@@ -2766,9 +2803,9 @@ loop81:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop81
+	JNZ          loop82
 
-end82:
+end83:
 	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
@@ -2784,9 +2821,9 @@ TEXT ·logTopAVX512(SB), NOSPLIT, $0-32
 	MOVQ         DX, BX
 	SHRQ         $0x04, BX
 	TESTQ        BX, BX
-	JZ           end84
+	JZ           end85
 
-loop83:
+loop84:
 	VMOVUPS     (CX), Z2
 	VFMADD213PS Z1, Z0, Z2
 	VMAXPS      (AX), Z2, Z2
@@ -2794,11 +2831,11 @@ loop83:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	DECQ        BX
-	JNZ         loop83
+	JNZ         loop84
 
-end84:
+end85:
 	ANDQ        $0x0f, DX
-	JZ          done85
+	JZ          done86
 	MOVQ        $0x000000000000ffff, BX
 	BZHIQ       DX, BX, BX
 	KMOVW       BX, K1
@@ -2810,7 +2847,7 @@ end84:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 
-done85:
+done86:
 	VZEROUPPER
 	RET
 
@@ -2841,9 +2878,9 @@ TEXT ·logSumAVX512(SB), NOSPLIT, $0-40
 	MOVQ         BX, SI
 	SHRQ         $0x04, SI
 	TESTQ        SI, SI
-	JZ           end87
+	JZ           end88
 
-loop86:
+loop87:
 	VMOVUPS      (DX), Z15
 	VFMADD213PS  Z1, Z0, Z15
 	VSUBPS       (CX), Z15, Z15
@@ -2870,11 +2907,11 @@ loop86:
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
 	DECQ         SI
-	JNZ          loop86
+	JNZ          loop87
 
-end87:
+end88:
 	ANDQ         $0x0f, BX
-	JZ           done88
+	JZ           done89
 	MOVQ         $0x000000000000ffff, SI
 	BZHIQ        BX, SI, SI
 	KMOVW        SI, K1
@@ -2906,6 +2943,6 @@ end87:
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
 
-done88:
+done89:
 	VZEROUPPER
 	RET
