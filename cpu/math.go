@@ -24,6 +24,8 @@ type ops struct {
 	sampler   sampler
 	sketch    sketcher
 	choose    chooseTask
+	score     scoreTask
+	top       topTask
 	widen     widenTask
 	tail      tailTask
 	edges     edgeTask

@@ -27,6 +27,12 @@ func (a *attention) prefill() {
 		for max(l.Group, 1)%a.tileRows != 0 { // rows of a block share a list
 			a.tileRows--
 		}
+		if a.tileRows == 1 {
+			a.findPages()
+			a.prepare(a.group)
+			a.runTasks(a.rows*a.pages.heads, (*attendRows)(a))
+			return
+		}
 	}
 	a.firstTile = first / a.tileRows
 	a.tiles = (first+a.rows-1)/a.tileRows - a.firstTile + 1
@@ -42,6 +48,33 @@ func (a *attention) prepare(rows int) {
 	}
 	for i := range a.workers {
 		a.workers[i].grow(rows, a.dim, a.pages.half)
+	}
+}
+
+// attendRows runs prefill where every row has lists of its own: a kv head of a
+// row for an item, the late and long ones first.
+type attendRows attention
+
+// Do computes items lo to hi-1, counted from the end.
+func (t *attendRows) Do(thread, lo, hi int) {
+	a := (*attention)(t)
+	w, first := &a.workers[thread], int(a.pages.lengths[0])-a.rows
+	for i := lo; i < hi; i++ {
+		r, kvHead := a.rows-1-i/a.pages.heads, i%a.pages.heads
+		a.begin(w, r, 0, first, first+r, kvHead)
+		a.addPages(w, 0, (first+r)/device.PageLen+1)
+		if a.reach.plan.Middle == device.Tokens {
+			longest := 0
+			for _, l := range w.row.lists {
+				longest = max(longest, len(l.index))
+			}
+			a.addLists(w, 0, longest)
+		}
+		a.load(w) // zero where nothing was read
+		for h := range a.group {
+			dst := row(a.out, r*a.heads+kvHead*a.group+h, a.dim)
+			finish(dst, row(w.acc, h, a.dim), w.sum[h], a.reach.plan.Mixture)
+		}
 	}
 }
 

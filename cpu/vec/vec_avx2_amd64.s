@@ -702,6 +702,272 @@ DATA f32_3f317218AVX2<>+24(SB)/4, $0x3f317218
 DATA f32_3f317218AVX2<>+28(SB)/4, $0x3f317218
 GLOBL f32_3f317218AVX2<>(SB), RODATA|NOPTR, $32
 
+// func weightedSoftmaxAVX2(s *float32, w *float32, top *float32, sum *float32, scale *float32, rows int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·weightedSoftmaxAVX2(SB), NOSPLIT, $0-48
+	MOVQ  w+8(FP), AX
+	MOVQ  s+0(FP), CX
+	MOVQ  top+16(FP), DX
+	MOVQ  sum+24(FP), BX
+	MOVQ  scale+32(FP), SI
+	MOVQ  rows+40(FP), DI
+	TESTQ DI, DI
+	JZ    end22
+
+loop21:
+	VMOVUPS      (CX), Y0
+	VMAXPS       32(CX), Y0, Y0
+	VMAXPS       64(CX), Y0, Y0
+	VMAXPS       96(CX), Y0, Y0
+	VMAXPS       128(CX), Y0, Y0
+	VMAXPS       160(CX), Y0, Y0
+	VMAXPS       192(CX), Y0, Y0
+	VMAXPS       224(CX), Y0, Y0
+	VMOVAPS      Y0, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VMAXPS       X0, X1, X0
+	VPERMILPS    $0x4e, X0, X1
+	VMAXPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VMAXPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VMAXSS       X1, X0, X0
+	VUCOMISS     X1, X0
+	JE           same23
+	VMOVSS       X0, (DX)
+	VSUBSS       X0, X1, X1
+	VBROADCASTSS X1, Y1
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y1, Y2
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y3
+	VMAXPS       Y1, Y3, Y1
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y3
+	VMINPS       Y1, Y3, Y1
+	VROUNDPS     $0x08, Y1, Y3
+	VSUBPS       Y3, Y1, Y1
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y4
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y1, Y4
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y1, Y4
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y1, Y4
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y1, Y4
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y1, Y4
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y1, Y4
+	VCVTPS2DQ    Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       Y3, Y4, Y4
+	VANDPS       Y2, Y4, Y1
+	JMP          done24
+
+same23:
+	VMOVUPS f32_3f800000AVX2<>+0(SB), Y1
+
+done24:
+	VMOVSS       X1, (SI)
+	VBROADCASTSS X0, Y2
+	VXORPS       Y3, Y3, Y3
+	VMOVUPS      (CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      32(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       32(AX), Y0, Y0
+	VMOVUPS      Y0, 32(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      64(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       64(AX), Y0, Y0
+	VMOVUPS      Y0, 64(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      96(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       96(AX), Y0, Y0
+	VMOVUPS      Y0, 96(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      128(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       128(AX), Y0, Y0
+	VMOVUPS      Y0, 128(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      160(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       160(AX), Y0, Y0
+	VMOVUPS      Y0, 160(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      192(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       192(AX), Y0, Y0
+	VMOVUPS      Y0, 192(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      224(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y2
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y4
+	VMAXPS       Y0, Y4, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y4
+	VMINPS       Y0, Y4, Y0
+	VROUNDPS     $0x08, Y0, Y4
+	VSUBPS       Y4, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y5
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y5
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y5
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y5
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y5
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y5
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VANDPS       Y2, Y5, Y0
+	VMULPS       224(AX), Y0, Y0
+	VMOVUPS      Y0, 224(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVAPS      Y3, Y0
+	VEXTRACTF128 $0x01, Y0, X2
+	VADDPS       X2, X0, X2
+	VPERMILPS    $0x4e, X2, X0
+	VADDPS       X0, X2, X2
+	VPERMILPS    $0xb1, X2, X0
+	VADDPS       X0, X2, X2
+	VFMADD231SS  (BX), X1, X2
+	VMOVSS       X2, (BX)
+	ADDQ         $0x00000100, CX
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, BX
+	ADDQ         $0x04, SI
+	DECQ         DI
+	JNZ          loop21
+
+end22:
+	VZEROUPPER
+	RET
+
 // func tile16AVX2(c *float32, a *float32, b *float32, scale *float32, n int, ldc int, lda int, ldb int)
 // Requires: AVX, FMA3
 TEXT ·tile16AVX2(SB), NOSPLIT, $0-64
@@ -725,9 +991,9 @@ TEXT ·tile16AVX2(SB), NOSPLIT, $0-64
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 	TESTQ  DX, DX
-	JZ     end22
+	JZ     end26
 
-loop21:
+loop25:
 	VMOVUPS      (CX), Y12
 	VMOVUPS      32(CX), Y13
 	VBROADCASTSS (AX), Y14
@@ -752,14 +1018,14 @@ loop21:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop21
+	JNZ          loop25
 
-end22:
+end26:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain23
+	JZ           plain27
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Y12
@@ -792,9 +1058,9 @@ end22:
 	VMOVUPS      Y10, (BX)(CX*2)
 	VFMADD231PS  32(BX)(CX*2), Y0, Y11
 	VMOVUPS      Y11, 32(BX)(CX*2)
-	JMP          done24
+	JMP          done28
 
-plain23:
+plain27:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    CX, AX
@@ -813,7 +1079,7 @@ plain23:
 	VMOVUPS Y10, (AX)
 	VMOVUPS Y11, 32(AX)
 
-done24:
+done28:
 	VZEROUPPER
 	RET
 
@@ -826,9 +1092,9 @@ TEXT ·columnsAVX2(SB), NOSPLIT, $0-32
 	MOVQ  blocks+24(FP), BX
 	SHLQ  $0x01, DX
 	TESTQ BX, BX
-	JZ    end26
+	JZ    end30
 
-loop25:
+loop29:
 	MOVQ       CX, SI
 	VCVTPH2PS  (SI), Y0
 	ADDQ       DX, SI
@@ -892,9 +1158,9 @@ loop25:
 	ADDQ       $0x00000800, AX
 	ADDQ       $0x00000010, CX
 	DECQ       BX
-	JNZ        loop25
+	JNZ        loop29
 
-end26:
+end30:
 	VZEROUPPER
 	RET
 
@@ -913,9 +1179,9 @@ TEXT ·scoresHalf4AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end28
+	JZ    end32
 
-loop27:
+loop31:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -927,9 +1193,9 @@ loop27:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end30
+	JZ     end34
 
-loop29:
+loop33:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -955,9 +1221,9 @@ loop29:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, DX
 	DECQ        R11
-	JNZ         loop29
+	JNZ         loop33
 
-end30:
+end34:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -987,9 +1253,106 @@ end30:
 	ADDQ         $0x00000008, AX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop27
+	JNZ          loop31
 
-end28:
+end32:
+	VZEROUPPER
+	RET
+
+// func scoresAtHalf4AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·scoresAtHalf4AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end36
+
+loop35:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   R8, R12
+	TESTQ  R12, R12
+	JZ     end38
+
+loop37:
+	MOVQ        R10, R13
+	VMOVUPS     (R13), Y8
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y9
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y10
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y11
+	MOVQ        (BX), R13
+	VCVTPH2PS   (R11)(R13*2), Y12
+	MOVQ        (SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Y12, Y8, Y0
+	VFMADD231PS Y12, Y9, Y2
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y12, Y11, Y6
+	MOVQ        8(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Y12
+	MOVQ        8(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Y12, Y8, Y1
+	VFMADD231PS Y12, Y9, Y3
+	VFMADD231PS Y12, Y10, Y5
+	VFMADD231PS Y12, Y11, Y7
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000010, R11
+	DECQ        R12
+	JNZ         loop37
+
+end38:
+	VUNPCKLPS    Y1, Y0, Y8
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y8
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y8, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y8
+	VUNPCKHPS    Y5, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y8
+	VUNPCKHPS    Y7, Y6, Y6
+	VADDPS       Y8, Y6, Y6
+	VUNPCKLPD    Y2, Y0, Y8
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPD    Y6, Y4, Y8
+	VUNPCKHPD    Y6, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMOVLPS      X0, (AX)
+	VMOVHPS      X0, 256(AX)
+	VMOVLPS      X1, 512(AX)
+	VMOVHPS      X1, 768(AX)
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000010, BX
+	ADDQ         $0x00000010, SI
+	DECQ         R9
+	JNZ          loop35
+
+end36:
 	VZEROUPPER
 	RET
 
@@ -1024,9 +1387,9 @@ TEXT ·gatherHalf4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end32
+	JZ           end40
 
-loop31:
+loop39:
 	VCVTPH2PS    (BX), Y8
 	VCVTPH2PS    16(BX), Y9
 	PREFETCHT0   (BX)(SI*1)
@@ -1045,9 +1408,9 @@ loop31:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop31
+	JNZ          loop39
 
-end32:
+end40:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1057,6 +1420,76 @@ end32:
 	VMOVUPS Y4, (AX)
 	VMOVUPS Y5, 32(AX)
 	ADDQ    DI, AX
+	VMOVUPS Y6, (AX)
+	VMOVUPS Y7, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf4x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf4x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R10), Y1, Y0
+	VMULPS       32(R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       (R10), Y3, Y2
+	VMULPS       32(R10), Y3, Y3
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       (R10), Y5, Y4
+	VMULPS       32(R10), Y5, Y5
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Y7
+	VMULPS       (R10), Y7, Y6
+	VMULPS       32(R10), Y7, Y7
+	TESTQ        R9, R9
+	JZ           end42
+
+loop41:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y8
+	VCVTPH2PS    16(BX)(DX*2), Y9
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 256(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 512(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 768(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop41
+
+end42:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    R8, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    R8, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	ADDQ    R8, AX
 	VMOVUPS Y6, (AX)
 	VMOVUPS Y7, 32(AX)
 	VZEROUPPER
@@ -1089,9 +1522,9 @@ TEXT ·gatherHalf4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end34
+	JZ           end44
 
-loop33:
+loop43:
 	VCVTPH2PS    (BX), Y4
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
@@ -1105,15 +1538,72 @@ loop33:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop33
+	JNZ          loop43
 
-end34:
+end44:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y2, (AX)
 	ADDQ    DI, AX
+	VMOVUPS Y3, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf4x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf4x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R10), Y0, Y0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       (R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       (R10), Y2, Y2
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Y3
+	VMULPS       (R10), Y3, Y3
+	TESTQ        R9, R9
+	JZ           end46
+
+loop45:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y4
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	VBROADCASTSS (CX), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS 256(CX), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS 512(CX), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VBROADCASTSS 768(CX), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop45
+
+end46:
+	VMOVUPS Y0, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Y1, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Y2, (AX)
+	ADDQ    R8, AX
 	VMOVUPS Y3, (AX)
 	VZEROUPPER
 	RET
@@ -1133,9 +1623,9 @@ TEXT ·scoresHalf2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end36
+	JZ    end48
 
-loop35:
+loop47:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1147,9 +1637,9 @@ loop35:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end38
+	JZ     end50
 
-loop37:
+loop49:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1177,9 +1667,9 @@ loop37:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, DX
 	DECQ        R11
-	JNZ         loop37
+	JNZ         loop49
 
-end38:
+end50:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1208,9 +1698,107 @@ end38:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop35
+	JNZ          loop47
 
-end36:
+end48:
+	VZEROUPPER
+	RET
+
+// func scoresAtHalf2AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·scoresAtHalf2AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end52
+
+loop51:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   R8, R12
+	TESTQ  R12, R12
+	JZ     end54
+
+loop53:
+	MOVQ        R10, R13
+	VMOVUPS     (R13), Y8
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y9
+	MOVQ        (BX), R13
+	VCVTPH2PS   (R11)(R13*2), Y10
+	MOVQ        (SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y10, Y9, Y4
+	MOVQ        8(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Y10
+	MOVQ        8(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Y10, Y8, Y1
+	VFMADD231PS Y10, Y9, Y5
+	MOVQ        16(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Y10
+	MOVQ        16(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y10, Y9, Y6
+	MOVQ        24(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Y10
+	MOVQ        24(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Y10, Y8, Y3
+	VFMADD231PS Y10, Y9, Y7
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000010, R11
+	DECQ        R12
+	JNZ         loop53
+
+end54:
+	VUNPCKLPS    Y1, Y0, Y8
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y8
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y8, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y8
+	VUNPCKHPS    Y5, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y8
+	VUNPCKHPS    Y7, Y6, Y6
+	VADDPS       Y8, Y6, Y6
+	VUNPCKLPD    Y2, Y0, Y8
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPD    Y6, Y4, Y8
+	VUNPCKHPD    Y6, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VMOVUPS      X0, (AX)
+	VEXTRACTF128 $0x01, Y0, 256(AX)
+	ADDQ         $0x00000010, AX
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000020, SI
+	DECQ         R9
+	JNZ          loop51
+
+end52:
 	VZEROUPPER
 	RET
 
@@ -1237,9 +1825,9 @@ TEXT ·gatherHalf2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end40
+	JZ           end56
 
-loop39:
+loop55:
 	VCVTPH2PS    (BX), Y4
 	VCVTPH2PS    16(BX), Y5
 	PREFETCHT0   (BX)(SI*1)
@@ -1252,12 +1840,62 @@ loop39:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop39
+	JNZ          loop55
 
-end40:
+end56:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf2x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf2x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R10), Y1, Y0
+	VMULPS       32(R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       (R10), Y3, Y2
+	VMULPS       32(R10), Y3, Y3
+	TESTQ        R9, R9
+	JZ           end58
+
+loop57:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y4
+	VCVTPH2PS    16(BX)(DX*2), Y5
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	VBROADCASTSS (CX), Y6
+	VFMADD231PS  Y4, Y6, Y0
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 256(CX), Y6
+	VFMADD231PS  Y4, Y6, Y2
+	VFMADD231PS  Y5, Y6, Y3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop57
+
+end58:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    R8, AX
 	VMOVUPS Y2, (AX)
 	VMOVUPS Y3, 32(AX)
 	VZEROUPPER
@@ -1284,9 +1922,9 @@ TEXT ·gatherHalf2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end42
+	JZ           end60
 
-loop41:
+loop59:
 	VCVTPH2PS    (BX), Y2
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
@@ -1296,11 +1934,54 @@ loop41:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop41
+	JNZ          loop59
 
-end42:
+end60:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
+	VMOVUPS Y1, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf2x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf2x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R10), Y0, Y0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       (R10), Y1, Y1
+	TESTQ        R9, R9
+	JZ           end62
+
+loop61:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y2
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	VBROADCASTSS (CX), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	VBROADCASTSS 256(CX), Y3
+	VFMADD231PS  Y2, Y3, Y1
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop61
+
+end62:
+	VMOVUPS Y0, (AX)
+	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
 	VZEROUPPER
 	RET
@@ -1320,9 +2001,9 @@ TEXT ·scoresHalf1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end44
+	JZ    end64
 
-loop43:
+loop63:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1334,9 +2015,9 @@ loop43:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end46
+	JZ     end66
 
-loop45:
+loop65:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
@@ -1374,9 +2055,9 @@ loop45:
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000010, DX
 	DECQ        R10
-	JNZ         loop45
+	JNZ         loop65
 
-end46:
+end66:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -1408,9 +2089,120 @@ end46:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop43
+	JNZ        loop63
 
-end44:
+end64:
+	VZEROUPPER
+	RET
+
+// func scoresAtHalf1AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·scoresAtHalf1AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end68
+
+loop67:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, DI
+	MOVQ   DX, R10
+	MOVQ   R8, R11
+	TESTQ  R11, R11
+	JZ     end70
+
+loop69:
+	MOVQ        DI, R12
+	VMOVUPS     (R12), Y8
+	MOVQ        (BX), R12
+	VCVTPH2PS   (R10)(R12*2), Y9
+	MOVQ        (SI), R12
+	PREFETCHT0  (R10)(R12*2)
+	VFMADD231PS Y9, Y8, Y0
+	MOVQ        8(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Y9
+	MOVQ        8(SI), R12
+	PREFETCHT0  (R10)(R12*2)
+	VFMADD231PS Y9, Y8, Y1
+	MOVQ        16(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Y9
+	MOVQ        16(SI), R12
+	PREFETCHT0  (R10)(R12*2)
+	VFMADD231PS Y9, Y8, Y2
+	MOVQ        24(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Y9
+	MOVQ        24(SI), R12
+	PREFETCHT0  (R10)(R12*2)
+	VFMADD231PS Y9, Y8, Y3
+	MOVQ        32(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Y9
+	MOVQ        32(SI), R12
+	PREFETCHT0  (R10)(R12*2)
+	VFMADD231PS Y9, Y8, Y4
+	MOVQ        40(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Y9
+	MOVQ        40(SI), R12
+	PREFETCHT0  (R10)(R12*2)
+	VFMADD231PS Y9, Y8, Y5
+	MOVQ        48(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Y9
+	MOVQ        48(SI), R12
+	PREFETCHT0  (R10)(R12*2)
+	VFMADD231PS Y9, Y8, Y6
+	MOVQ        56(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Y9
+	MOVQ        56(SI), R12
+	PREFETCHT0  (R10)(R12*2)
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ        $0x00000020, DI
+	ADDQ        $0x00000010, R10
+	DECQ        R11
+	JNZ         loop69
+
+end70:
+	VUNPCKLPS  Y1, Y0, Y8
+	VUNPCKHPS  Y1, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VUNPCKLPS  Y3, Y2, Y8
+	VUNPCKHPS  Y3, Y2, Y2
+	VADDPS     Y8, Y2, Y2
+	VUNPCKLPS  Y5, Y4, Y8
+	VUNPCKHPS  Y5, Y4, Y4
+	VADDPS     Y8, Y4, Y4
+	VUNPCKLPS  Y7, Y6, Y8
+	VUNPCKHPS  Y7, Y6, Y6
+	VADDPS     Y8, Y6, Y6
+	VUNPCKLPD  Y2, Y0, Y8
+	VUNPCKHPD  Y2, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VUNPCKLPD  Y6, Y4, Y8
+	VUNPCKHPD  Y6, Y4, Y4
+	VADDPS     Y8, Y4, Y4
+	VPERM2F128 $0x20, Y4, Y0, Y8
+	VPERM2F128 $0x31, Y4, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VMOVUPS    Y0, (AX)
+	ADDQ       $0x00000020, AX
+	ADDQ       $0x00000040, BX
+	ADDQ       $0x00000040, SI
+	DECQ       R9
+	JNZ        loop67
+
+end68:
 	VZEROUPPER
 	RET
 
@@ -1433,9 +2225,9 @@ TEXT ·gatherHalf1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end48
+	JZ           end72
 
-loop47:
+loop71:
 	VCVTPH2PS    (BX), Y2
 	VCVTPH2PS    16(BX), Y3
 	PREFETCHT0   (BX)(SI*1)
@@ -1445,9 +2237,49 @@ loop47:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop47
+	JNZ          loop71
 
-end48:
+end72:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf1x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf1x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R8), Y1, Y0
+	VMULPS       32(R8), Y1, Y1
+	TESTQ        R9, R9
+	JZ           end74
+
+loop73:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y2
+	VCVTPH2PS    16(BX)(DX*2), Y3
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	VBROADCASTSS (CX), Y4
+	VFMADD231PS  Y2, Y4, Y0
+	VFMADD231PS  Y3, Y4, Y1
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop73
+
+end74:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -1471,9 +2303,9 @@ TEXT ·gatherHalf1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end50
+	JZ           end76
 
-loop49:
+loop75:
 	VCVTPH2PS    (BX), Y1
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
@@ -1481,9 +2313,45 @@ loop49:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop49
+	JNZ          loop75
 
-end50:
+end76:
+	VMOVUPS Y0, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf1x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf1x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R8), Y0, Y0
+	TESTQ        R9, R9
+	JZ           end78
+
+loop77:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y1
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	VBROADCASTSS (CX), Y2
+	VFMADD231PS  Y1, Y2, Y0
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop77
+
+end78:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -1503,9 +2371,9 @@ TEXT ·scoresFull4AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end52
+	JZ    end80
 
-loop51:
+loop79:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1517,9 +2385,9 @@ loop51:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end54
+	JZ     end82
 
-loop53:
+loop81:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1545,9 +2413,9 @@ loop53:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop53
+	JNZ         loop81
 
-end54:
+end82:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1577,9 +2445,106 @@ end54:
 	ADDQ         $0x00000008, AX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop51
+	JNZ          loop79
 
-end52:
+end80:
+	VZEROUPPER
+	RET
+
+// func scoresAtFull4AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·scoresAtFull4AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end84
+
+loop83:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   R8, R12
+	TESTQ  R12, R12
+	JZ     end86
+
+loop85:
+	MOVQ        R10, R13
+	VMOVUPS     (R13), Y8
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y9
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y10
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y11
+	MOVQ        (BX), R13
+	VMOVUPS     (R11)(R13*4), Y12
+	MOVQ        (SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Y12, Y8, Y0
+	VFMADD231PS Y12, Y9, Y2
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y12, Y11, Y6
+	MOVQ        8(BX), R13
+	VMOVUPS     (R11)(R13*4), Y12
+	MOVQ        8(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Y12, Y8, Y1
+	VFMADD231PS Y12, Y9, Y3
+	VFMADD231PS Y12, Y10, Y5
+	VFMADD231PS Y12, Y11, Y7
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000020, R11
+	DECQ        R12
+	JNZ         loop85
+
+end86:
+	VUNPCKLPS    Y1, Y0, Y8
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y8
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y8, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y8
+	VUNPCKHPS    Y5, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y8
+	VUNPCKHPS    Y7, Y6, Y6
+	VADDPS       Y8, Y6, Y6
+	VUNPCKLPD    Y2, Y0, Y8
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPD    Y6, Y4, Y8
+	VUNPCKHPD    Y6, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMOVLPS      X0, (AX)
+	VMOVHPS      X0, 256(AX)
+	VMOVLPS      X1, 512(AX)
+	VMOVHPS      X1, 768(AX)
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000010, BX
+	ADDQ         $0x00000010, SI
+	DECQ         R9
+	JNZ          loop83
+
+end84:
 	VZEROUPPER
 	RET
 
@@ -1614,9 +2579,9 @@ TEXT ·gatherFull4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end56
+	JZ           end88
 
-loop55:
+loop87:
 	VMOVUPS      (BX), Y8
 	VMOVUPS      32(BX), Y9
 	PREFETCHT0   (BX)(SI*1)
@@ -1635,9 +2600,9 @@ loop55:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop55
+	JNZ          loop87
 
-end56:
+end88:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1647,6 +2612,76 @@ end56:
 	VMOVUPS Y4, (AX)
 	VMOVUPS Y5, 32(AX)
 	ADDQ    DI, AX
+	VMOVUPS Y6, (AX)
+	VMOVUPS Y7, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull4x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull4x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R10), Y1, Y0
+	VMULPS       32(R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       (R10), Y3, Y2
+	VMULPS       32(R10), Y3, Y3
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       (R10), Y5, Y4
+	VMULPS       32(R10), Y5, Y5
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Y7
+	VMULPS       (R10), Y7, Y6
+	VMULPS       32(R10), Y7, Y7
+	TESTQ        R9, R9
+	JZ           end90
+
+loop89:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y8
+	VMOVUPS      32(BX)(DX*4), Y9
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 256(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 512(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 768(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop89
+
+end90:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    R8, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    R8, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	ADDQ    R8, AX
 	VMOVUPS Y6, (AX)
 	VMOVUPS Y7, 32(AX)
 	VZEROUPPER
@@ -1679,9 +2714,9 @@ TEXT ·gatherFull4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end58
+	JZ           end92
 
-loop57:
+loop91:
 	VMOVUPS      (BX), Y4
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
@@ -1695,15 +2730,72 @@ loop57:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop57
+	JNZ          loop91
 
-end58:
+end92:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y2, (AX)
 	ADDQ    DI, AX
+	VMOVUPS Y3, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull4x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull4x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R10), Y0, Y0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       (R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       (R10), Y2, Y2
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Y3
+	VMULPS       (R10), Y3, Y3
+	TESTQ        R9, R9
+	JZ           end94
+
+loop93:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y4
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	VBROADCASTSS (CX), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS 256(CX), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS 512(CX), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VBROADCASTSS 768(CX), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop93
+
+end94:
+	VMOVUPS Y0, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Y1, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Y2, (AX)
+	ADDQ    R8, AX
 	VMOVUPS Y3, (AX)
 	VZEROUPPER
 	RET
@@ -1723,9 +2815,9 @@ TEXT ·scoresFull2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end60
+	JZ    end96
 
-loop59:
+loop95:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1737,9 +2829,9 @@ loop59:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end62
+	JZ     end98
 
-loop61:
+loop97:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1767,9 +2859,9 @@ loop61:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop61
+	JNZ         loop97
 
-end62:
+end98:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1798,9 +2890,107 @@ end62:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop59
+	JNZ          loop95
 
-end60:
+end96:
+	VZEROUPPER
+	RET
+
+// func scoresAtFull2AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·scoresAtFull2AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end100
+
+loop99:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   R8, R12
+	TESTQ  R12, R12
+	JZ     end102
+
+loop101:
+	MOVQ        R10, R13
+	VMOVUPS     (R13), Y8
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y9
+	MOVQ        (BX), R13
+	VMOVUPS     (R11)(R13*4), Y10
+	MOVQ        (SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y10, Y9, Y4
+	MOVQ        8(BX), R13
+	VMOVUPS     (R11)(R13*4), Y10
+	MOVQ        8(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Y10, Y8, Y1
+	VFMADD231PS Y10, Y9, Y5
+	MOVQ        16(BX), R13
+	VMOVUPS     (R11)(R13*4), Y10
+	MOVQ        16(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y10, Y9, Y6
+	MOVQ        24(BX), R13
+	VMOVUPS     (R11)(R13*4), Y10
+	MOVQ        24(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Y10, Y8, Y3
+	VFMADD231PS Y10, Y9, Y7
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000020, R11
+	DECQ        R12
+	JNZ         loop101
+
+end102:
+	VUNPCKLPS    Y1, Y0, Y8
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y8
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y8, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y8
+	VUNPCKHPS    Y5, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y8
+	VUNPCKHPS    Y7, Y6, Y6
+	VADDPS       Y8, Y6, Y6
+	VUNPCKLPD    Y2, Y0, Y8
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPD    Y6, Y4, Y8
+	VUNPCKHPD    Y6, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VMOVUPS      X0, (AX)
+	VEXTRACTF128 $0x01, Y0, 256(AX)
+	ADDQ         $0x00000010, AX
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000020, SI
+	DECQ         R9
+	JNZ          loop99
+
+end100:
 	VZEROUPPER
 	RET
 
@@ -1827,9 +3017,9 @@ TEXT ·gatherFull2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end64
+	JZ           end104
 
-loop63:
+loop103:
 	VMOVUPS      (BX), Y4
 	VMOVUPS      32(BX), Y5
 	PREFETCHT0   (BX)(SI*1)
@@ -1842,12 +3032,62 @@ loop63:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop63
+	JNZ          loop103
 
-end64:
+end104:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull2x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull2x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R10), Y1, Y0
+	VMULPS       32(R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       (R10), Y3, Y2
+	VMULPS       32(R10), Y3, Y3
+	TESTQ        R9, R9
+	JZ           end106
+
+loop105:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y4
+	VMOVUPS      32(BX)(DX*4), Y5
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	VBROADCASTSS (CX), Y6
+	VFMADD231PS  Y4, Y6, Y0
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 256(CX), Y6
+	VFMADD231PS  Y4, Y6, Y2
+	VFMADD231PS  Y5, Y6, Y3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop105
+
+end106:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    R8, AX
 	VMOVUPS Y2, (AX)
 	VMOVUPS Y3, 32(AX)
 	VZEROUPPER
@@ -1874,9 +3114,9 @@ TEXT ·gatherFull2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end66
+	JZ           end108
 
-loop65:
+loop107:
 	VMOVUPS      (BX), Y2
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
@@ -1886,11 +3126,54 @@ loop65:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop65
+	JNZ          loop107
 
-end66:
+end108:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
+	VMOVUPS Y1, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull2x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull2x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R10), Y0, Y0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       (R10), Y1, Y1
+	TESTQ        R9, R9
+	JZ           end110
+
+loop109:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y2
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	VBROADCASTSS (CX), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	VBROADCASTSS 256(CX), Y3
+	VFMADD231PS  Y2, Y3, Y1
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop109
+
+end110:
+	VMOVUPS Y0, (AX)
+	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
 	VZEROUPPER
 	RET
@@ -1910,9 +3193,9 @@ TEXT ·scoresFull1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end68
+	JZ    end112
 
-loop67:
+loop111:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1924,9 +3207,9 @@ loop67:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end70
+	JZ     end114
 
-loop69:
+loop113:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
@@ -1964,9 +3247,9 @@ loop69:
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000020, DX
 	DECQ        R10
-	JNZ         loop69
+	JNZ         loop113
 
-end70:
+end114:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -1998,9 +3281,120 @@ end70:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop67
+	JNZ        loop111
 
-end68:
+end112:
+	VZEROUPPER
+	RET
+
+// func scoresAtFull1AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·scoresAtFull1AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end116
+
+loop115:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, DI
+	MOVQ   DX, R10
+	MOVQ   R8, R11
+	TESTQ  R11, R11
+	JZ     end118
+
+loop117:
+	MOVQ        DI, R12
+	VMOVUPS     (R12), Y8
+	MOVQ        (BX), R12
+	VMOVUPS     (R10)(R12*4), Y9
+	MOVQ        (SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Y9, Y8, Y0
+	MOVQ        8(BX), R12
+	VMOVUPS     (R10)(R12*4), Y9
+	MOVQ        8(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Y9, Y8, Y1
+	MOVQ        16(BX), R12
+	VMOVUPS     (R10)(R12*4), Y9
+	MOVQ        16(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Y9, Y8, Y2
+	MOVQ        24(BX), R12
+	VMOVUPS     (R10)(R12*4), Y9
+	MOVQ        24(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Y9, Y8, Y3
+	MOVQ        32(BX), R12
+	VMOVUPS     (R10)(R12*4), Y9
+	MOVQ        32(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Y9, Y8, Y4
+	MOVQ        40(BX), R12
+	VMOVUPS     (R10)(R12*4), Y9
+	MOVQ        40(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Y9, Y8, Y5
+	MOVQ        48(BX), R12
+	VMOVUPS     (R10)(R12*4), Y9
+	MOVQ        48(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Y9, Y8, Y6
+	MOVQ        56(BX), R12
+	VMOVUPS     (R10)(R12*4), Y9
+	MOVQ        56(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ        $0x00000020, DI
+	ADDQ        $0x00000020, R10
+	DECQ        R11
+	JNZ         loop117
+
+end118:
+	VUNPCKLPS  Y1, Y0, Y8
+	VUNPCKHPS  Y1, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VUNPCKLPS  Y3, Y2, Y8
+	VUNPCKHPS  Y3, Y2, Y2
+	VADDPS     Y8, Y2, Y2
+	VUNPCKLPS  Y5, Y4, Y8
+	VUNPCKHPS  Y5, Y4, Y4
+	VADDPS     Y8, Y4, Y4
+	VUNPCKLPS  Y7, Y6, Y8
+	VUNPCKHPS  Y7, Y6, Y6
+	VADDPS     Y8, Y6, Y6
+	VUNPCKLPD  Y2, Y0, Y8
+	VUNPCKHPD  Y2, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VUNPCKLPD  Y6, Y4, Y8
+	VUNPCKHPD  Y6, Y4, Y4
+	VADDPS     Y8, Y4, Y4
+	VPERM2F128 $0x20, Y4, Y0, Y8
+	VPERM2F128 $0x31, Y4, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VMOVUPS    Y0, (AX)
+	ADDQ       $0x00000020, AX
+	ADDQ       $0x00000040, BX
+	ADDQ       $0x00000040, SI
+	DECQ       R9
+	JNZ        loop115
+
+end116:
 	VZEROUPPER
 	RET
 
@@ -2023,9 +3417,9 @@ TEXT ·gatherFull1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end72
+	JZ           end120
 
-loop71:
+loop119:
 	VMOVUPS      (BX), Y2
 	VMOVUPS      32(BX), Y3
 	PREFETCHT0   (BX)(SI*1)
@@ -2035,9 +3429,49 @@ loop71:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop71
+	JNZ          loop119
 
-end72:
+end120:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull1x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull1x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R8), Y1, Y0
+	VMULPS       32(R8), Y1, Y1
+	TESTQ        R9, R9
+	JZ           end122
+
+loop121:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y2
+	VMOVUPS      32(BX)(DX*4), Y3
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	VBROADCASTSS (CX), Y4
+	VFMADD231PS  Y2, Y4, Y0
+	VFMADD231PS  Y3, Y4, Y1
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop121
+
+end122:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -2061,9 +3495,9 @@ TEXT ·gatherFull1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end74
+	JZ           end124
 
-loop73:
+loop123:
 	VMOVUPS      (BX), Y1
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
@@ -2071,9 +3505,45 @@ loop73:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop73
+	JNZ          loop123
 
-end74:
+end124:
+	VMOVUPS Y0, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull1x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull1x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R8), Y0, Y0
+	TESTQ        R9, R9
+	JZ           end126
+
+loop125:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y1
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	VBROADCASTSS (CX), Y2
+	VFMADD231PS  Y1, Y2, Y0
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop125
+
+end126:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -2088,9 +3558,9 @@ TEXT ·logTopAVX2(SB), NOSPLIT, $0-32
 	MOVQ         n+24(FP), DX
 	SHRQ         $0x03, DX
 	TESTQ        DX, DX
-	JZ           end76
+	JZ           end128
 
-loop75:
+loop127:
 	VMOVUPS     (CX), Y2
 	VFMADD213PS Y1, Y0, Y2
 	VMAXPS      (AX), Y2, Y2
@@ -2098,9 +3568,9 @@ loop75:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000020, CX
 	DECQ        DX
-	JNZ         loop75
+	JNZ         loop127
 
-end76:
+end128:
 	VZEROUPPER
 	RET
 
@@ -2115,9 +3585,9 @@ TEXT ·logSumAVX2(SB), NOSPLIT, $0-40
 	MOVQ         n+32(FP), BX
 	SHRQ         $0x03, BX
 	TESTQ        BX, BX
-	JZ           end78
+	JZ           end130
 
-loop77:
+loop129:
 	VMOVUPS      (DX), Y2
 	VFMADD213PS  Y1, Y0, Y2
 	VSUBPS       (CX), Y2, Y2
@@ -2149,8 +3619,62 @@ loop77:
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
 	DECQ         BX
-	JNZ          loop77
+	JNZ          loop129
 
-end78:
+end130:
+	VZEROUPPER
+	RET
+
+// func atLeastAVX2(bits *uint64, x *float32, bound float32, words int)
+// Requires: AVX
+TEXT ·atLeastAVX2(SB), NOSPLIT, $0-32
+	MOVQ         bits+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS bound+16(FP), Y0
+	MOVQ         words+24(FP), DX
+	TESTQ        DX, DX
+	JZ           end132
+
+loop131:
+	XORQ      BX, BX
+	VCMPPS    $0x02, 224(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 192(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 160(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 128(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 96(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 64(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 32(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, (CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	MOVQ      BX, (AX)
+	ADDQ      $0x08, AX
+	ADDQ      $0x00000100, CX
+	DECQ      DX
+	JNZ       loop131
+
+end132:
 	VZEROUPPER
 	RET

@@ -616,6 +616,162 @@ DATA f32_3f317218AVX512<>+24(SB)/4, $0x3f317218
 DATA f32_3f317218AVX512<>+28(SB)/4, $0x3f317218
 GLOBL f32_3f317218AVX512<>(SB), RODATA|NOPTR, $32
 
+// func weightedSoftmaxAVX512(s *float32, w *float32, top *float32, sum *float32, scale *float32, rows int)
+// Requires: AVX, AVX512F, FMA3
+TEXT ·weightedSoftmaxAVX512(SB), NOSPLIT, $0-48
+	MOVQ         w+8(FP), AX
+	MOVQ         s+0(FP), CX
+	MOVQ         top+16(FP), DX
+	MOVQ         sum+24(FP), BX
+	MOVQ         scale+32(FP), SI
+	MOVQ         rows+40(FP), DI
+	VBROADCASTSS f32_3f800000AVX512<>+0(SB), Z0
+	VBROADCASTSS f32_c2fb0000AVX512<>+0(SB), Z1
+	VBROADCASTSS f32_42fe0000AVX512<>+0(SB), Z2
+	VBROADCASTSS f32_3920fddeAVX512<>+0(SB), Z3
+	VBROADCASTSS f32_3aaf9f29AVX512<>+0(SB), Z4
+	VBROADCASTSS f32_3c1d96a6AVX512<>+0(SB), Z5
+	VBROADCASTSS f32_3d635774AVX512<>+0(SB), Z6
+	VBROADCASTSS f32_3e75fdeeAVX512<>+0(SB), Z7
+	VBROADCASTSS f32_3f317218AVX512<>+0(SB), Z8
+	TESTQ        DI, DI
+	JZ           end22
+
+loop21:
+	VMOVUPS       (CX), Z9
+	VMAXPS        64(CX), Z9, Z9
+	VMAXPS        128(CX), Z9, Z9
+	VMAXPS        192(CX), Z9, Z9
+	VEXTRACTF64X4 $0x01, Z9, Y10
+	VMAXPS        Y10, Y9, Y10
+	VEXTRACTF128  $0x01, Y10, X9
+	VMAXPS        X9, X10, X9
+	VPERMILPS     $0x4e, X9, X10
+	VMAXPS        X10, X9, X9
+	VPERMILPS     $0xb1, X9, X10
+	VMAXPS        X10, X9, X9
+	VMOVSS        (DX), X10
+	VMAXSS        X10, X9, X9
+	VUCOMISS      X10, X9
+	JE            same23
+	VMOVSS        X9, (DX)
+	VSUBSS        X9, X10, X10
+	VBROADCASTSS  X10, Z10
+	VCMPPS        $0x05, Z1, Z10, K1
+	VMAXPS        Z10, Z1, Z10
+	VMINPS        Z10, Z2, Z10
+	VRNDSCALEPS   $0x08, Z10, Z11
+	VSUBPS        Z11, Z10, Z10
+	VMOVUPS       Z3, Z13
+	VFMADD213PS   Z4, Z10, Z13
+	VFMADD213PS   Z5, Z10, Z13
+	VFMADD213PS   Z6, Z10, Z13
+	VFMADD213PS   Z7, Z10, Z13
+	VFMADD213PS   Z8, Z10, Z13
+	VFMADD213PS   Z0, Z10, Z13
+	VSCALEFPS.Z   Z11, Z13, K1, Z10
+	JMP           done24
+
+same23:
+	VMOVUPS Z0, Z10
+
+done24:
+	VMOVSS        X10, (SI)
+	VBROADCASTSS  X9, Z11
+	VPXORD        Z12, Z12, Z12
+	VMOVUPS       (CX), Z9
+	VSUBPS        Z11, Z9, Z9
+	VCMPPS        $0x05, Z1, Z9, K1
+	VMAXPS        Z9, Z1, Z9
+	VMINPS        Z9, Z2, Z9
+	VRNDSCALEPS   $0x08, Z9, Z13
+	VSUBPS        Z13, Z9, Z9
+	VMOVUPS       Z3, Z14
+	VFMADD213PS   Z4, Z9, Z14
+	VFMADD213PS   Z5, Z9, Z14
+	VFMADD213PS   Z6, Z9, Z14
+	VFMADD213PS   Z7, Z9, Z14
+	VFMADD213PS   Z8, Z9, Z14
+	VFMADD213PS   Z0, Z9, Z14
+	VSCALEFPS.Z   Z13, Z14, K1, Z9
+	VMULPS        (AX), Z9, Z9
+	VMOVUPS       Z9, (CX)
+	VADDPS        Z9, Z12, Z12
+	VMOVUPS       64(CX), Z9
+	VSUBPS        Z11, Z9, Z9
+	VCMPPS        $0x05, Z1, Z9, K1
+	VMAXPS        Z9, Z1, Z9
+	VMINPS        Z9, Z2, Z9
+	VRNDSCALEPS   $0x08, Z9, Z13
+	VSUBPS        Z13, Z9, Z9
+	VMOVUPS       Z3, Z14
+	VFMADD213PS   Z4, Z9, Z14
+	VFMADD213PS   Z5, Z9, Z14
+	VFMADD213PS   Z6, Z9, Z14
+	VFMADD213PS   Z7, Z9, Z14
+	VFMADD213PS   Z8, Z9, Z14
+	VFMADD213PS   Z0, Z9, Z14
+	VSCALEFPS.Z   Z13, Z14, K1, Z9
+	VMULPS        64(AX), Z9, Z9
+	VMOVUPS       Z9, 64(CX)
+	VADDPS        Z9, Z12, Z12
+	VMOVUPS       128(CX), Z9
+	VSUBPS        Z11, Z9, Z9
+	VCMPPS        $0x05, Z1, Z9, K1
+	VMAXPS        Z9, Z1, Z9
+	VMINPS        Z9, Z2, Z9
+	VRNDSCALEPS   $0x08, Z9, Z13
+	VSUBPS        Z13, Z9, Z9
+	VMOVUPS       Z3, Z14
+	VFMADD213PS   Z4, Z9, Z14
+	VFMADD213PS   Z5, Z9, Z14
+	VFMADD213PS   Z6, Z9, Z14
+	VFMADD213PS   Z7, Z9, Z14
+	VFMADD213PS   Z8, Z9, Z14
+	VFMADD213PS   Z0, Z9, Z14
+	VSCALEFPS.Z   Z13, Z14, K1, Z9
+	VMULPS        128(AX), Z9, Z9
+	VMOVUPS       Z9, 128(CX)
+	VADDPS        Z9, Z12, Z12
+	VMOVUPS       192(CX), Z9
+	VSUBPS        Z11, Z9, Z9
+	VCMPPS        $0x05, Z1, Z9, K1
+	VMAXPS        Z9, Z1, Z9
+	VMINPS        Z9, Z2, Z9
+	VRNDSCALEPS   $0x08, Z9, Z11
+	VSUBPS        Z11, Z9, Z9
+	VMOVUPS       Z3, Z13
+	VFMADD213PS   Z4, Z9, Z13
+	VFMADD213PS   Z5, Z9, Z13
+	VFMADD213PS   Z6, Z9, Z13
+	VFMADD213PS   Z7, Z9, Z13
+	VFMADD213PS   Z8, Z9, Z13
+	VFMADD213PS   Z0, Z9, Z13
+	VSCALEFPS.Z   Z11, Z13, K1, Z9
+	VMULPS        192(AX), Z9, Z9
+	VMOVUPS       Z9, 192(CX)
+	VADDPS        Z9, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y9
+	VADDPS        Y9, Y12, Y9
+	VEXTRACTF128  $0x01, Y9, X11
+	VADDPS        X11, X9, X11
+	VPERMILPS     $0x4e, X11, X9
+	VADDPS        X9, X11, X11
+	VPERMILPS     $0xb1, X11, X9
+	VADDPS        X9, X11, X11
+	VFMADD231SS   (BX), X10, X11
+	VMOVSS        X11, (BX)
+	ADDQ          $0x00000100, CX
+	ADDQ          $0x04, DX
+	ADDQ          $0x04, BX
+	ADDQ          $0x04, SI
+	DECQ          DI
+	JNZ           loop21
+
+end22:
+	VZEROUPPER
+	RET
+
 // func tile64AVX512(c *float32, a *float32, b *float32, scale *float32, n int, ldc int, lda int, ldb int)
 // Requires: AVX, AVX512F
 TEXT ·tile64AVX512(SB), NOSPLIT, $0-64
@@ -651,9 +807,9 @@ TEXT ·tile64AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
 	TESTQ  DX, DX
-	JZ     end22
+	JZ     end26
 
-loop21:
+loop25:
 	VMOVUPS      (CX), Z24
 	VMOVUPS      64(CX), Z25
 	VMOVUPS      128(CX), Z26
@@ -692,14 +848,14 @@ loop21:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop21
+	JNZ          loop25
 
-end22:
+end26:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain23
+	JZ           plain27
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z24
@@ -756,9 +912,9 @@ end22:
 	VMOVUPS      Z22, 128(BX)(CX*2)
 	VFMADD231PS  192(BX)(CX*2), Z0, Z23
 	VMOVUPS      Z23, 192(BX)(CX*2)
-	JMP          done24
+	JMP          done28
 
-plain23:
+plain27:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -789,7 +945,7 @@ plain23:
 	VMOVUPS Z22, 128(AX)
 	VMOVUPS Z23, 192(AX)
 
-done24:
+done28:
 	VZEROUPPER
 	RET
 
@@ -816,9 +972,9 @@ TEXT ·tile32AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	TESTQ  DX, DX
-	JZ     end26
+	JZ     end30
 
-loop25:
+loop29:
 	VMOVUPS      (CX), Z12
 	VMOVUPS      64(CX), Z13
 	VBROADCASTSS (AX), Z14
@@ -843,14 +999,14 @@ loop25:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop25
+	JNZ          loop29
 
-end26:
+end30:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain27
+	JZ           plain31
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z12
@@ -883,9 +1039,9 @@ end26:
 	VMOVUPS      Z10, (BX)(CX*2)
 	VFMADD231PS  64(BX)(CX*2), Z0, Z11
 	VMOVUPS      Z11, 64(BX)(CX*2)
-	JMP          done28
+	JMP          done32
 
-plain27:
+plain31:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	ADDQ    CX, AX
@@ -904,7 +1060,7 @@ plain27:
 	VMOVUPS Z10, (AX)
 	VMOVUPS Z11, 64(AX)
 
-done28:
+done32:
 	VZEROUPPER
 	RET
 
@@ -925,9 +1081,9 @@ TEXT ·tile16AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	TESTQ  DX, DX
-	JZ     end30
+	JZ     end34
 
-loop29:
+loop33:
 	VMOVUPS      (CX), Z6
 	VBROADCASTSS (AX), Z7
 	VFMADD231PS  Z6, Z7, Z0
@@ -945,14 +1101,14 @@ loop29:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop29
+	JNZ          loop33
 
-end30:
+end34:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain31
+	JZ           plain35
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z6
@@ -973,9 +1129,9 @@ end30:
 	VBROADCASTSS 20(DX), Z0
 	VFMADD231PS  (BX)(CX*2), Z0, Z5
 	VMOVUPS      Z5, (BX)(CX*2)
-	JMP          done32
+	JMP          done36
 
-plain31:
+plain35:
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
 	VMOVUPS Z1, (AX)
@@ -988,7 +1144,7 @@ plain31:
 	ADDQ    CX, AX
 	VMOVUPS Z5, (AX)
 
-done32:
+done36:
 	VZEROUPPER
 	RET
 
@@ -1001,9 +1157,9 @@ TEXT ·columnsAVX512(SB), NOSPLIT, $0-32
 	MOVQ  blocks+24(FP), BX
 	SHLQ  $0x01, DX
 	TESTQ BX, BX
-	JZ    end34
+	JZ    end38
 
-loop33:
+loop37:
 	MOVQ       CX, SI
 	VCVTPH2PS  (SI), Z0
 	ADDQ       DX, SI
@@ -1135,9 +1291,9 @@ loop33:
 	ADDQ       $0x00001000, AX
 	ADDQ       $0x00000020, CX
 	DECQ       BX
-	JNZ        loop33
+	JNZ        loop37
 
-end34:
+end38:
 	VZEROUPPER
 	RET
 
@@ -1156,9 +1312,9 @@ TEXT ·scoresHalf4AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end36
+	JZ    end40
 
-loop35:
+loop39:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1178,9 +1334,9 @@ loop35:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end38
+	JZ     end42
 
-loop37:
+loop41:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -1220,9 +1376,9 @@ loop37:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop37
+	JNZ         loop41
 
-end38:
+end42:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -1277,9 +1433,153 @@ end38:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop35
+	JNZ           loop39
 
-end36:
+end40:
+	VZEROUPPER
+	RET
+
+// func scoresAtHalf4AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·scoresAtHalf4AVX512(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end44
+
+loop43:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   R8, R12
+	TESTQ  R12, R12
+	JZ     end46
+
+loop45:
+	MOVQ        R10, R13
+	VMOVUPS     (R13), Z16
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Z17
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Z18
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Z19
+	MOVQ        (BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z20
+	MOVQ        (SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z20, Z16, Z0
+	VFMADD231PS Z20, Z17, Z4
+	VFMADD231PS Z20, Z18, Z8
+	VFMADD231PS Z20, Z19, Z12
+	MOVQ        8(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z20
+	MOVQ        8(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z20, Z16, Z1
+	VFMADD231PS Z20, Z17, Z5
+	VFMADD231PS Z20, Z18, Z9
+	VFMADD231PS Z20, Z19, Z13
+	MOVQ        16(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z20
+	MOVQ        16(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z20, Z16, Z2
+	VFMADD231PS Z20, Z17, Z6
+	VFMADD231PS Z20, Z18, Z10
+	VFMADD231PS Z20, Z19, Z14
+	MOVQ        24(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z20
+	MOVQ        24(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z20, Z16, Z3
+	VFMADD231PS Z20, Z17, Z7
+	VFMADD231PS Z20, Z18, Z11
+	VFMADD231PS Z20, Z19, Z15
+	ADDQ        $0x00000040, R10
+	ADDQ        $0x00000020, R11
+	DECQ        R12
+	JNZ         loop45
+
+end46:
+	VUNPCKLPS     Z1, Z0, Z16
+	VUNPCKHPS     Z1, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPS     Z3, Z2, Z16
+	VUNPCKHPS     Z3, Z2, Z2
+	VADDPS        Z16, Z2, Z2
+	VUNPCKLPS     Z5, Z4, Z16
+	VUNPCKHPS     Z5, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPS     Z7, Z6, Z16
+	VUNPCKHPS     Z7, Z6, Z6
+	VADDPS        Z16, Z6, Z6
+	VUNPCKLPS     Z9, Z8, Z16
+	VUNPCKHPS     Z9, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPS     Z11, Z10, Z16
+	VUNPCKHPS     Z11, Z10, Z10
+	VADDPS        Z16, Z10, Z10
+	VUNPCKLPS     Z13, Z12, Z16
+	VUNPCKHPS     Z13, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VUNPCKLPS     Z15, Z14, Z16
+	VUNPCKHPS     Z15, Z14, Z14
+	VADDPS        Z16, Z14, Z14
+	VUNPCKLPD     Z2, Z0, Z16
+	VUNPCKHPD     Z2, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPD     Z6, Z4, Z16
+	VUNPCKHPD     Z6, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPD     Z10, Z8, Z16
+	VUNPCKHPD     Z10, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPD     Z14, Z12, Z16
+	VUNPCKHPD     Z14, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VSHUFF32X4    $0x88, Z4, Z0, Z16
+	VSHUFF32X4    $0xdd, Z4, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VSHUFF32X4    $0x88, Z12, Z8, Z16
+	VSHUFF32X4    $0xdd, Z12, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VSHUFF32X4    $0x88, Z8, Z0, Z16
+	VSHUFF32X4    $0xdd, Z8, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VMOVUPS       X0, (AX)
+	VEXTRACTF32X4 $0x01, Z0, 256(AX)
+	VEXTRACTF32X4 $0x02, Z0, 512(AX)
+	VEXTRACTF32X4 $0x03, Z0, 768(AX)
+	ADDQ          $0x00000010, AX
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000020, SI
+	DECQ          R9
+	JNZ           loop43
+
+end44:
 	VZEROUPPER
 	RET
 
@@ -1322,9 +1622,9 @@ TEXT ·gatherHalf4x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z15, Z14
 	VMULPS       192(R10), Z15, Z15
 	TESTQ        R8, R8
-	JZ           end40
+	JZ           end48
 
-loop39:
+loop47:
 	VCVTPH2PS    (BX), Z16
 	VCVTPH2PS    32(BX), Z17
 	VCVTPH2PS    64(BX), Z18
@@ -1354,9 +1654,9 @@ loop39:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop39
+	JNZ          loop47
 
-end40:
+end48:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -1372,6 +1672,103 @@ end40:
 	VMOVUPS Z10, 128(AX)
 	VMOVUPS Z11, 192(AX)
 	ADDQ    DI, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	VMOVUPS Z14, 128(AX)
+	VMOVUPS Z15, 192(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf4x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtHalf4x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z3
+	VMULPS       (R10), Z3, Z0
+	VMULPS       64(R10), Z3, Z1
+	VMULPS       128(R10), Z3, Z2
+	VMULPS       192(R10), Z3, Z3
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Z7
+	VMULPS       (R10), Z7, Z4
+	VMULPS       64(R10), Z7, Z5
+	VMULPS       128(R10), Z7, Z6
+	VMULPS       192(R10), Z7, Z7
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Z11
+	VMULPS       (R10), Z11, Z8
+	VMULPS       64(R10), Z11, Z9
+	VMULPS       128(R10), Z11, Z10
+	VMULPS       192(R10), Z11, Z11
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Z15
+	VMULPS       (R10), Z15, Z12
+	VMULPS       64(R10), Z15, Z13
+	VMULPS       128(R10), Z15, Z14
+	VMULPS       192(R10), Z15, Z15
+	TESTQ        R9, R9
+	JZ           end50
+
+loop49:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Z16
+	VCVTPH2PS    32(BX)(DX*2), Z17
+	VCVTPH2PS    64(BX)(DX*2), Z18
+	VCVTPH2PS    96(BX)(DX*2), Z19
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	PREFETCHT0   64(BX)(DX*2)
+	VBROADCASTSS (CX), Z20
+	VFMADD231PS  Z16, Z20, Z0
+	VFMADD231PS  Z17, Z20, Z1
+	VFMADD231PS  Z18, Z20, Z2
+	VFMADD231PS  Z19, Z20, Z3
+	VBROADCASTSS 256(CX), Z20
+	VFMADD231PS  Z16, Z20, Z4
+	VFMADD231PS  Z17, Z20, Z5
+	VFMADD231PS  Z18, Z20, Z6
+	VFMADD231PS  Z19, Z20, Z7
+	VBROADCASTSS 512(CX), Z20
+	VFMADD231PS  Z16, Z20, Z8
+	VFMADD231PS  Z17, Z20, Z9
+	VFMADD231PS  Z18, Z20, Z10
+	VFMADD231PS  Z19, Z20, Z11
+	VBROADCASTSS 768(CX), Z20
+	VFMADD231PS  Z16, Z20, Z12
+	VFMADD231PS  Z17, Z20, Z13
+	VFMADD231PS  Z18, Z20, Z14
+	VFMADD231PS  Z19, Z20, Z15
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop49
+
+end50:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	ADDQ    R8, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	VMOVUPS Z6, 128(AX)
+	VMOVUPS Z7, 192(AX)
+	ADDQ    R8, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	VMOVUPS Z10, 128(AX)
+	VMOVUPS Z11, 192(AX)
+	ADDQ    R8, AX
 	VMOVUPS Z12, (AX)
 	VMOVUPS Z13, 64(AX)
 	VMOVUPS Z14, 128(AX)
@@ -1406,9 +1803,9 @@ TEXT ·gatherHalf4x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Z3
 	VMULPS       (R10), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end42
+	JZ           end52
 
-loop41:
+loop51:
 	VCVTPH2PS    (BX), Z4
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Z5
@@ -1422,15 +1819,72 @@ loop41:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop41
+	JNZ          loop51
 
-end42:
+end52:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z2, (AX)
 	ADDQ    DI, AX
+	VMOVUPS Z3, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf4x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtHalf4x16AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z0
+	VMULPS       (R10), Z0, Z0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Z1
+	VMULPS       (R10), Z1, Z1
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Z2
+	VMULPS       (R10), Z2, Z2
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Z3
+	VMULPS       (R10), Z3, Z3
+	TESTQ        R9, R9
+	JZ           end54
+
+loop53:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Z4
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	VBROADCASTSS (CX), Z5
+	VFMADD231PS  Z4, Z5, Z0
+	VBROADCASTSS 256(CX), Z5
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS 512(CX), Z5
+	VFMADD231PS  Z4, Z5, Z2
+	VBROADCASTSS 768(CX), Z5
+	VFMADD231PS  Z4, Z5, Z3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop53
+
+end54:
+	VMOVUPS Z0, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Z1, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Z2, (AX)
+	ADDQ    R8, AX
 	VMOVUPS Z3, (AX)
 	VZEROUPPER
 	RET
@@ -1450,9 +1904,9 @@ TEXT ·scoresHalf2AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end44
+	JZ    end56
 
-loop43:
+loop55:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1472,9 +1926,9 @@ loop43:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end46
+	JZ     end58
 
-loop45:
+loop57:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -1522,9 +1976,9 @@ loop45:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop45
+	JNZ         loop57
 
-end46:
+end58:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -1581,9 +2035,163 @@ end46:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop43
+	JNZ           loop55
 
-end44:
+end56:
+	VZEROUPPER
+	RET
+
+// func scoresAtHalf2AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·scoresAtHalf2AVX512(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end60
+
+loop59:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   R8, R12
+	TESTQ  R12, R12
+	JZ     end62
+
+loop61:
+	MOVQ        R10, R13
+	VMOVUPS     (R13), Z16
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Z17
+	MOVQ        (BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z18
+	MOVQ        (SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z18, Z16, Z0
+	VFMADD231PS Z18, Z17, Z8
+	MOVQ        8(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z18
+	MOVQ        8(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z18, Z16, Z1
+	VFMADD231PS Z18, Z17, Z9
+	MOVQ        16(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z18
+	MOVQ        16(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z18, Z16, Z2
+	VFMADD231PS Z18, Z17, Z10
+	MOVQ        24(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z18
+	MOVQ        24(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z18, Z16, Z3
+	VFMADD231PS Z18, Z17, Z11
+	MOVQ        32(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z18
+	MOVQ        32(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z18, Z16, Z4
+	VFMADD231PS Z18, Z17, Z12
+	MOVQ        40(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z18
+	MOVQ        40(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z18, Z16, Z5
+	VFMADD231PS Z18, Z17, Z13
+	MOVQ        48(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z18
+	MOVQ        48(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z18, Z16, Z6
+	VFMADD231PS Z18, Z17, Z14
+	MOVQ        56(BX), R13
+	VCVTPH2PS   (R11)(R13*2), Z18
+	MOVQ        56(SI), R13
+	PREFETCHT0  (R11)(R13*2)
+	VFMADD231PS Z18, Z16, Z7
+	VFMADD231PS Z18, Z17, Z15
+	ADDQ        $0x00000040, R10
+	ADDQ        $0x00000020, R11
+	DECQ        R12
+	JNZ         loop61
+
+end62:
+	VUNPCKLPS     Z1, Z0, Z16
+	VUNPCKHPS     Z1, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPS     Z3, Z2, Z16
+	VUNPCKHPS     Z3, Z2, Z2
+	VADDPS        Z16, Z2, Z2
+	VUNPCKLPS     Z5, Z4, Z16
+	VUNPCKHPS     Z5, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPS     Z7, Z6, Z16
+	VUNPCKHPS     Z7, Z6, Z6
+	VADDPS        Z16, Z6, Z6
+	VUNPCKLPS     Z9, Z8, Z16
+	VUNPCKHPS     Z9, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPS     Z11, Z10, Z16
+	VUNPCKHPS     Z11, Z10, Z10
+	VADDPS        Z16, Z10, Z10
+	VUNPCKLPS     Z13, Z12, Z16
+	VUNPCKHPS     Z13, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VUNPCKLPS     Z15, Z14, Z16
+	VUNPCKHPS     Z15, Z14, Z14
+	VADDPS        Z16, Z14, Z14
+	VUNPCKLPD     Z2, Z0, Z16
+	VUNPCKHPD     Z2, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPD     Z6, Z4, Z16
+	VUNPCKHPD     Z6, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPD     Z10, Z8, Z16
+	VUNPCKHPD     Z10, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPD     Z14, Z12, Z16
+	VUNPCKHPD     Z14, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VSHUFF32X4    $0x88, Z4, Z0, Z16
+	VSHUFF32X4    $0xdd, Z4, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VSHUFF32X4    $0x88, Z12, Z8, Z16
+	VSHUFF32X4    $0xdd, Z12, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VSHUFF32X4    $0x88, Z8, Z0, Z16
+	VSHUFF32X4    $0xdd, Z8, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VMOVUPS       Y0, (AX)
+	VEXTRACTF64X4 $0x01, Z0, 256(AX)
+	ADDQ          $0x00000020, AX
+	ADDQ          $0x00000040, BX
+	ADDQ          $0x00000040, SI
+	DECQ          R9
+	JNZ           loop59
+
+end60:
 	VZEROUPPER
 	RET
 
@@ -1614,9 +2222,9 @@ TEXT ·gatherHalf2x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z7, Z6
 	VMULPS       192(R10), Z7, Z7
 	TESTQ        R8, R8
-	JZ           end48
+	JZ           end64
 
-loop47:
+loop63:
 	VCVTPH2PS    (BX), Z8
 	VCVTPH2PS    32(BX), Z9
 	VCVTPH2PS    64(BX), Z10
@@ -1636,14 +2244,79 @@ loop47:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop47
+	JNZ          loop63
 
-end48:
+end64:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
 	VMOVUPS Z3, 192(AX)
 	ADDQ    DI, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	VMOVUPS Z6, 128(AX)
+	VMOVUPS Z7, 192(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf2x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtHalf2x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z3
+	VMULPS       (R10), Z3, Z0
+	VMULPS       64(R10), Z3, Z1
+	VMULPS       128(R10), Z3, Z2
+	VMULPS       192(R10), Z3, Z3
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Z7
+	VMULPS       (R10), Z7, Z4
+	VMULPS       64(R10), Z7, Z5
+	VMULPS       128(R10), Z7, Z6
+	VMULPS       192(R10), Z7, Z7
+	TESTQ        R9, R9
+	JZ           end66
+
+loop65:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Z8
+	VCVTPH2PS    32(BX)(DX*2), Z9
+	VCVTPH2PS    64(BX)(DX*2), Z10
+	VCVTPH2PS    96(BX)(DX*2), Z11
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	PREFETCHT0   64(BX)(DX*2)
+	VBROADCASTSS (CX), Z12
+	VFMADD231PS  Z8, Z12, Z0
+	VFMADD231PS  Z9, Z12, Z1
+	VFMADD231PS  Z10, Z12, Z2
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS 256(CX), Z12
+	VFMADD231PS  Z8, Z12, Z4
+	VFMADD231PS  Z9, Z12, Z5
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z12, Z7
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop65
+
+end66:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	ADDQ    R8, AX
 	VMOVUPS Z4, (AX)
 	VMOVUPS Z5, 64(AX)
 	VMOVUPS Z6, 128(AX)
@@ -1672,9 +2345,9 @@ TEXT ·gatherHalf2x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Z1
 	VMULPS       (R10), Z1, Z1
 	TESTQ        R8, R8
-	JZ           end50
+	JZ           end68
 
-loop49:
+loop67:
 	VCVTPH2PS    (BX), Z2
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Z3
@@ -1684,11 +2357,54 @@ loop49:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop49
+	JNZ          loop67
 
-end50:
+end68:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
+	VMOVUPS Z1, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf2x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtHalf2x16AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z0
+	VMULPS       (R10), Z0, Z0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Z1
+	VMULPS       (R10), Z1, Z1
+	TESTQ        R9, R9
+	JZ           end70
+
+loop69:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Z2
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	VBROADCASTSS (CX), Z3
+	VFMADD231PS  Z2, Z3, Z0
+	VBROADCASTSS 256(CX), Z3
+	VFMADD231PS  Z2, Z3, Z1
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop69
+
+end70:
+	VMOVUPS Z0, (AX)
+	ADDQ    R8, AX
 	VMOVUPS Z1, (AX)
 	VZEROUPPER
 	RET
@@ -1708,9 +2424,9 @@ TEXT ·scoresHalf1AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end52
+	JZ    end72
 
-loop51:
+loop71:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1730,9 +2446,9 @@ loop51:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end54
+	JZ     end74
 
-loop53:
+loop73:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Z16
 	MOVQ        DX, R11
@@ -1802,9 +2518,9 @@ loop53:
 	ADDQ        $0x00000040, SI
 	ADDQ        $0x00000020, DX
 	DECQ        R10
-	JNZ         loop53
+	JNZ         loop73
 
-end54:
+end74:
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VADDPS     Z16, Z0, Z0
@@ -1868,662 +2584,25 @@ end54:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop51
-
-end52:
-	VZEROUPPER
-	RET
-
-// func gatherHalf1x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·gatherHalf1x64AVX512(SB), NOSPLIT, $0-56
-	MOVQ         acc+0(FP), AX
-	MOVQ         p+8(FP), CX
-	MOVQ         scale+16(FP), DX
-	MOVQ         v+24(FP), BX
-	MOVQ         ahead+32(FP), SI
-	MOVQ         dim+40(FP), DI
-	MOVQ         n+48(FP), R8
-	MOVQ         DI, R9
-	SHLQ         $0x01, R9
-	SHLQ         $0x02, DI
-	SUBQ         BX, SI
-	MOVQ         AX, DI
-	VBROADCASTSS (DX), Z3
-	VMULPS       (DI), Z3, Z0
-	VMULPS       64(DI), Z3, Z1
-	VMULPS       128(DI), Z3, Z2
-	VMULPS       192(DI), Z3, Z3
-	TESTQ        R8, R8
-	JZ           end56
-
-loop55:
-	VCVTPH2PS    (BX), Z4
-	VCVTPH2PS    32(BX), Z5
-	VCVTPH2PS    64(BX), Z6
-	VCVTPH2PS    96(BX), Z7
-	PREFETCHT0   (BX)(SI*1)
-	PREFETCHT0   64(BX)(SI*1)
-	VBROADCASTSS (CX), Z8
-	VFMADD231PS  Z4, Z8, Z0
-	VFMADD231PS  Z5, Z8, Z1
-	VFMADD231PS  Z6, Z8, Z2
-	VFMADD231PS  Z7, Z8, Z3
-	ADDQ         R9, BX
-	ADDQ         $0x04, CX
-	DECQ         R8
-	JNZ          loop55
-
-end56:
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VZEROUPPER
-	RET
-
-// func gatherHalf1x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·gatherHalf1x16AVX512(SB), NOSPLIT, $0-56
-	MOVQ         acc+0(FP), AX
-	MOVQ         p+8(FP), CX
-	MOVQ         scale+16(FP), DX
-	MOVQ         v+24(FP), BX
-	MOVQ         ahead+32(FP), SI
-	MOVQ         dim+40(FP), DI
-	MOVQ         n+48(FP), R8
-	MOVQ         DI, R9
-	SHLQ         $0x01, R9
-	SHLQ         $0x02, DI
-	SUBQ         BX, SI
-	MOVQ         AX, DI
-	VBROADCASTSS (DX), Z0
-	VMULPS       (DI), Z0, Z0
-	TESTQ        R8, R8
-	JZ           end58
-
-loop57:
-	VCVTPH2PS    (BX), Z1
-	PREFETCHT0   (BX)(SI*1)
-	VBROADCASTSS (CX), Z2
-	VFMADD231PS  Z1, Z2, Z0
-	ADDQ         R9, BX
-	ADDQ         $0x04, CX
-	DECQ         R8
-	JNZ          loop57
-
-end58:
-	VMOVUPS Z0, (AX)
-	VZEROUPPER
-	RET
-
-// func scoresFull4AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·scoresFull4AVX512(SB), NOSPLIT, $0-56
-	MOVQ  dst+0(FP), AX
-	MOVQ  q+8(FP), CX
-	MOVQ  k+16(FP), DX
-	MOVQ  ahead+24(FP), BX
-	MOVQ  dim+32(FP), SI
-	MOVQ  chunks+40(FP), DI
-	MOVQ  blocks+48(FP), R8
-	MOVQ  SI, R9
-	SHLQ  $0x02, R9
-	SHLQ  $0x02, SI
-	SUBQ  DX, BX
-	TESTQ R8, R8
-	JZ    end60
-
-loop59:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	MOVQ   CX, R10
-	MOVQ   DI, R11
-	TESTQ  R11, R11
-	JZ     end62
-
-loop61:
-	MOVQ        R10, R12
-	VMOVUPS     (R12), Z16
-	ADDQ        SI, R12
-	VMOVUPS     (R12), Z17
-	ADDQ        SI, R12
-	VMOVUPS     (R12), Z18
-	ADDQ        SI, R12
-	VMOVUPS     (R12), Z19
-	MOVQ        DX, R12
-	VMOVUPS     (R12), Z20
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z20, Z16, Z0
-	VFMADD231PS Z20, Z17, Z4
-	VFMADD231PS Z20, Z18, Z8
-	VFMADD231PS Z20, Z19, Z12
-	ADDQ        R9, R12
-	VMOVUPS     (R12), Z20
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z20, Z16, Z1
-	VFMADD231PS Z20, Z17, Z5
-	VFMADD231PS Z20, Z18, Z9
-	VFMADD231PS Z20, Z19, Z13
-	ADDQ        R9, R12
-	VMOVUPS     (R12), Z20
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z20, Z16, Z2
-	VFMADD231PS Z20, Z17, Z6
-	VFMADD231PS Z20, Z18, Z10
-	VFMADD231PS Z20, Z19, Z14
-	ADDQ        R9, R12
-	VMOVUPS     (R12), Z20
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z20, Z16, Z3
-	VFMADD231PS Z20, Z17, Z7
-	VFMADD231PS Z20, Z18, Z11
-	VFMADD231PS Z20, Z19, Z15
-	ADDQ        $0x00000040, R10
-	ADDQ        $0x00000040, DX
-	DECQ        R11
-	JNZ         loop61
-
-end62:
-	VUNPCKLPS     Z1, Z0, Z16
-	VUNPCKHPS     Z1, Z0, Z0
-	VADDPS        Z16, Z0, Z0
-	VUNPCKLPS     Z3, Z2, Z16
-	VUNPCKHPS     Z3, Z2, Z2
-	VADDPS        Z16, Z2, Z2
-	VUNPCKLPS     Z5, Z4, Z16
-	VUNPCKHPS     Z5, Z4, Z4
-	VADDPS        Z16, Z4, Z4
-	VUNPCKLPS     Z7, Z6, Z16
-	VUNPCKHPS     Z7, Z6, Z6
-	VADDPS        Z16, Z6, Z6
-	VUNPCKLPS     Z9, Z8, Z16
-	VUNPCKHPS     Z9, Z8, Z8
-	VADDPS        Z16, Z8, Z8
-	VUNPCKLPS     Z11, Z10, Z16
-	VUNPCKHPS     Z11, Z10, Z10
-	VADDPS        Z16, Z10, Z10
-	VUNPCKLPS     Z13, Z12, Z16
-	VUNPCKHPS     Z13, Z12, Z12
-	VADDPS        Z16, Z12, Z12
-	VUNPCKLPS     Z15, Z14, Z16
-	VUNPCKHPS     Z15, Z14, Z14
-	VADDPS        Z16, Z14, Z14
-	VUNPCKLPD     Z2, Z0, Z16
-	VUNPCKHPD     Z2, Z0, Z0
-	VADDPS        Z16, Z0, Z0
-	VUNPCKLPD     Z6, Z4, Z16
-	VUNPCKHPD     Z6, Z4, Z4
-	VADDPS        Z16, Z4, Z4
-	VUNPCKLPD     Z10, Z8, Z16
-	VUNPCKHPD     Z10, Z8, Z8
-	VADDPS        Z16, Z8, Z8
-	VUNPCKLPD     Z14, Z12, Z16
-	VUNPCKHPD     Z14, Z12, Z12
-	VADDPS        Z16, Z12, Z12
-	VSHUFF32X4    $0x88, Z4, Z0, Z16
-	VSHUFF32X4    $0xdd, Z4, Z0, Z0
-	VADDPS        Z16, Z0, Z0
-	VSHUFF32X4    $0x88, Z12, Z8, Z16
-	VSHUFF32X4    $0xdd, Z12, Z8, Z8
-	VADDPS        Z16, Z8, Z8
-	VSHUFF32X4    $0x88, Z8, Z0, Z16
-	VSHUFF32X4    $0xdd, Z8, Z0, Z0
-	VADDPS        Z16, Z0, Z0
-	VMOVUPS       X0, (AX)
-	VEXTRACTF32X4 $0x01, Z0, 256(AX)
-	VEXTRACTF32X4 $0x02, Z0, 512(AX)
-	VEXTRACTF32X4 $0x03, Z0, 768(AX)
-	ADDQ          $0x00000010, AX
-	ADDQ          R9, DX
-	ADDQ          R9, DX
-	ADDQ          R9, DX
-	DECQ          R8
-	JNZ           loop59
-
-end60:
-	VZEROUPPER
-	RET
-
-// func gatherFull4x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·gatherFull4x64AVX512(SB), NOSPLIT, $0-56
-	MOVQ         acc+0(FP), AX
-	MOVQ         p+8(FP), CX
-	MOVQ         scale+16(FP), DX
-	MOVQ         v+24(FP), BX
-	MOVQ         ahead+32(FP), SI
-	MOVQ         dim+40(FP), DI
-	MOVQ         n+48(FP), R8
-	MOVQ         DI, R9
-	SHLQ         $0x02, R9
-	SHLQ         $0x02, DI
-	SUBQ         BX, SI
-	MOVQ         AX, R10
-	VBROADCASTSS (DX), Z3
-	VMULPS       (R10), Z3, Z0
-	VMULPS       64(R10), Z3, Z1
-	VMULPS       128(R10), Z3, Z2
-	VMULPS       192(R10), Z3, Z3
-	ADDQ         DI, R10
-	VBROADCASTSS 4(DX), Z7
-	VMULPS       (R10), Z7, Z4
-	VMULPS       64(R10), Z7, Z5
-	VMULPS       128(R10), Z7, Z6
-	VMULPS       192(R10), Z7, Z7
-	ADDQ         DI, R10
-	VBROADCASTSS 8(DX), Z11
-	VMULPS       (R10), Z11, Z8
-	VMULPS       64(R10), Z11, Z9
-	VMULPS       128(R10), Z11, Z10
-	VMULPS       192(R10), Z11, Z11
-	ADDQ         DI, R10
-	VBROADCASTSS 12(DX), Z15
-	VMULPS       (R10), Z15, Z12
-	VMULPS       64(R10), Z15, Z13
-	VMULPS       128(R10), Z15, Z14
-	VMULPS       192(R10), Z15, Z15
-	TESTQ        R8, R8
-	JZ           end64
-
-loop63:
-	VMOVUPS      (BX), Z16
-	VMOVUPS      64(BX), Z17
-	VMOVUPS      128(BX), Z18
-	VMOVUPS      192(BX), Z19
-	PREFETCHT0   (BX)(SI*1)
-	PREFETCHT0   64(BX)(SI*1)
-	VBROADCASTSS (CX), Z20
-	VFMADD231PS  Z16, Z20, Z0
-	VFMADD231PS  Z17, Z20, Z1
-	VFMADD231PS  Z18, Z20, Z2
-	VFMADD231PS  Z19, Z20, Z3
-	VBROADCASTSS 256(CX), Z20
-	VFMADD231PS  Z16, Z20, Z4
-	VFMADD231PS  Z17, Z20, Z5
-	VFMADD231PS  Z18, Z20, Z6
-	VFMADD231PS  Z19, Z20, Z7
-	VBROADCASTSS 512(CX), Z20
-	VFMADD231PS  Z16, Z20, Z8
-	VFMADD231PS  Z17, Z20, Z9
-	VFMADD231PS  Z18, Z20, Z10
-	VFMADD231PS  Z19, Z20, Z11
-	VBROADCASTSS 768(CX), Z20
-	VFMADD231PS  Z16, Z20, Z12
-	VFMADD231PS  Z17, Z20, Z13
-	VFMADD231PS  Z18, Z20, Z14
-	VFMADD231PS  Z19, Z20, Z15
-	ADDQ         R9, BX
-	ADDQ         $0x04, CX
-	DECQ         R8
-	JNZ          loop63
-
-end64:
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	ADDQ    DI, AX
-	VMOVUPS Z4, (AX)
-	VMOVUPS Z5, 64(AX)
-	VMOVUPS Z6, 128(AX)
-	VMOVUPS Z7, 192(AX)
-	ADDQ    DI, AX
-	VMOVUPS Z8, (AX)
-	VMOVUPS Z9, 64(AX)
-	VMOVUPS Z10, 128(AX)
-	VMOVUPS Z11, 192(AX)
-	ADDQ    DI, AX
-	VMOVUPS Z12, (AX)
-	VMOVUPS Z13, 64(AX)
-	VMOVUPS Z14, 128(AX)
-	VMOVUPS Z15, 192(AX)
-	VZEROUPPER
-	RET
-
-// func gatherFull4x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·gatherFull4x16AVX512(SB), NOSPLIT, $0-56
-	MOVQ         acc+0(FP), AX
-	MOVQ         p+8(FP), CX
-	MOVQ         scale+16(FP), DX
-	MOVQ         v+24(FP), BX
-	MOVQ         ahead+32(FP), SI
-	MOVQ         dim+40(FP), DI
-	MOVQ         n+48(FP), R8
-	MOVQ         DI, R9
-	SHLQ         $0x02, R9
-	SHLQ         $0x02, DI
-	SUBQ         BX, SI
-	MOVQ         AX, R10
-	VBROADCASTSS (DX), Z0
-	VMULPS       (R10), Z0, Z0
-	ADDQ         DI, R10
-	VBROADCASTSS 4(DX), Z1
-	VMULPS       (R10), Z1, Z1
-	ADDQ         DI, R10
-	VBROADCASTSS 8(DX), Z2
-	VMULPS       (R10), Z2, Z2
-	ADDQ         DI, R10
-	VBROADCASTSS 12(DX), Z3
-	VMULPS       (R10), Z3, Z3
-	TESTQ        R8, R8
-	JZ           end66
-
-loop65:
-	VMOVUPS      (BX), Z4
-	PREFETCHT0   (BX)(SI*1)
-	VBROADCASTSS (CX), Z5
-	VFMADD231PS  Z4, Z5, Z0
-	VBROADCASTSS 256(CX), Z5
-	VFMADD231PS  Z4, Z5, Z1
-	VBROADCASTSS 512(CX), Z5
-	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS 768(CX), Z5
-	VFMADD231PS  Z4, Z5, Z3
-	ADDQ         R9, BX
-	ADDQ         $0x04, CX
-	DECQ         R8
-	JNZ          loop65
-
-end66:
-	VMOVUPS Z0, (AX)
-	ADDQ    DI, AX
-	VMOVUPS Z1, (AX)
-	ADDQ    DI, AX
-	VMOVUPS Z2, (AX)
-	ADDQ    DI, AX
-	VMOVUPS Z3, (AX)
-	VZEROUPPER
-	RET
-
-// func scoresFull2AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·scoresFull2AVX512(SB), NOSPLIT, $0-56
-	MOVQ  dst+0(FP), AX
-	MOVQ  q+8(FP), CX
-	MOVQ  k+16(FP), DX
-	MOVQ  ahead+24(FP), BX
-	MOVQ  dim+32(FP), SI
-	MOVQ  chunks+40(FP), DI
-	MOVQ  blocks+48(FP), R8
-	MOVQ  SI, R9
-	SHLQ  $0x02, R9
-	SHLQ  $0x02, SI
-	SUBQ  DX, BX
-	TESTQ R8, R8
-	JZ    end68
-
-loop67:
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	MOVQ   CX, R10
-	MOVQ   DI, R11
-	TESTQ  R11, R11
-	JZ     end70
-
-loop69:
-	MOVQ        R10, R12
-	VMOVUPS     (R12), Z16
-	ADDQ        SI, R12
-	VMOVUPS     (R12), Z17
-	MOVQ        DX, R12
-	VMOVUPS     (R12), Z18
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z18, Z16, Z0
-	VFMADD231PS Z18, Z17, Z8
-	ADDQ        R9, R12
-	VMOVUPS     (R12), Z18
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z18, Z16, Z1
-	VFMADD231PS Z18, Z17, Z9
-	ADDQ        R9, R12
-	VMOVUPS     (R12), Z18
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z18, Z16, Z2
-	VFMADD231PS Z18, Z17, Z10
-	ADDQ        R9, R12
-	VMOVUPS     (R12), Z18
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z18, Z16, Z3
-	VFMADD231PS Z18, Z17, Z11
-	ADDQ        R9, R12
-	VMOVUPS     (R12), Z18
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z18, Z16, Z4
-	VFMADD231PS Z18, Z17, Z12
-	ADDQ        R9, R12
-	VMOVUPS     (R12), Z18
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z18, Z16, Z5
-	VFMADD231PS Z18, Z17, Z13
-	ADDQ        R9, R12
-	VMOVUPS     (R12), Z18
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z18, Z16, Z6
-	VFMADD231PS Z18, Z17, Z14
-	ADDQ        R9, R12
-	VMOVUPS     (R12), Z18
-	PREFETCHT0  (R12)(BX*1)
-	VFMADD231PS Z18, Z16, Z7
-	VFMADD231PS Z18, Z17, Z15
-	ADDQ        $0x00000040, R10
-	ADDQ        $0x00000040, DX
-	DECQ        R11
-	JNZ         loop69
-
-end70:
-	VUNPCKLPS     Z1, Z0, Z16
-	VUNPCKHPS     Z1, Z0, Z0
-	VADDPS        Z16, Z0, Z0
-	VUNPCKLPS     Z3, Z2, Z16
-	VUNPCKHPS     Z3, Z2, Z2
-	VADDPS        Z16, Z2, Z2
-	VUNPCKLPS     Z5, Z4, Z16
-	VUNPCKHPS     Z5, Z4, Z4
-	VADDPS        Z16, Z4, Z4
-	VUNPCKLPS     Z7, Z6, Z16
-	VUNPCKHPS     Z7, Z6, Z6
-	VADDPS        Z16, Z6, Z6
-	VUNPCKLPS     Z9, Z8, Z16
-	VUNPCKHPS     Z9, Z8, Z8
-	VADDPS        Z16, Z8, Z8
-	VUNPCKLPS     Z11, Z10, Z16
-	VUNPCKHPS     Z11, Z10, Z10
-	VADDPS        Z16, Z10, Z10
-	VUNPCKLPS     Z13, Z12, Z16
-	VUNPCKHPS     Z13, Z12, Z12
-	VADDPS        Z16, Z12, Z12
-	VUNPCKLPS     Z15, Z14, Z16
-	VUNPCKHPS     Z15, Z14, Z14
-	VADDPS        Z16, Z14, Z14
-	VUNPCKLPD     Z2, Z0, Z16
-	VUNPCKHPD     Z2, Z0, Z0
-	VADDPS        Z16, Z0, Z0
-	VUNPCKLPD     Z6, Z4, Z16
-	VUNPCKHPD     Z6, Z4, Z4
-	VADDPS        Z16, Z4, Z4
-	VUNPCKLPD     Z10, Z8, Z16
-	VUNPCKHPD     Z10, Z8, Z8
-	VADDPS        Z16, Z8, Z8
-	VUNPCKLPD     Z14, Z12, Z16
-	VUNPCKHPD     Z14, Z12, Z12
-	VADDPS        Z16, Z12, Z12
-	VSHUFF32X4    $0x88, Z4, Z0, Z16
-	VSHUFF32X4    $0xdd, Z4, Z0, Z0
-	VADDPS        Z16, Z0, Z0
-	VSHUFF32X4    $0x88, Z12, Z8, Z16
-	VSHUFF32X4    $0xdd, Z12, Z8, Z8
-	VADDPS        Z16, Z8, Z8
-	VSHUFF32X4    $0x88, Z8, Z0, Z16
-	VSHUFF32X4    $0xdd, Z8, Z0, Z0
-	VADDPS        Z16, Z0, Z0
-	VMOVUPS       Y0, (AX)
-	VEXTRACTF64X4 $0x01, Z0, 256(AX)
-	ADDQ          $0x00000020, AX
-	ADDQ          R9, DX
-	ADDQ          R9, DX
-	ADDQ          R9, DX
-	ADDQ          R9, DX
-	ADDQ          R9, DX
-	ADDQ          R9, DX
-	ADDQ          R9, DX
-	DECQ          R8
-	JNZ           loop67
-
-end68:
-	VZEROUPPER
-	RET
-
-// func gatherFull2x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·gatherFull2x64AVX512(SB), NOSPLIT, $0-56
-	MOVQ         acc+0(FP), AX
-	MOVQ         p+8(FP), CX
-	MOVQ         scale+16(FP), DX
-	MOVQ         v+24(FP), BX
-	MOVQ         ahead+32(FP), SI
-	MOVQ         dim+40(FP), DI
-	MOVQ         n+48(FP), R8
-	MOVQ         DI, R9
-	SHLQ         $0x02, R9
-	SHLQ         $0x02, DI
-	SUBQ         BX, SI
-	MOVQ         AX, R10
-	VBROADCASTSS (DX), Z3
-	VMULPS       (R10), Z3, Z0
-	VMULPS       64(R10), Z3, Z1
-	VMULPS       128(R10), Z3, Z2
-	VMULPS       192(R10), Z3, Z3
-	ADDQ         DI, R10
-	VBROADCASTSS 4(DX), Z7
-	VMULPS       (R10), Z7, Z4
-	VMULPS       64(R10), Z7, Z5
-	VMULPS       128(R10), Z7, Z6
-	VMULPS       192(R10), Z7, Z7
-	TESTQ        R8, R8
-	JZ           end72
-
-loop71:
-	VMOVUPS      (BX), Z8
-	VMOVUPS      64(BX), Z9
-	VMOVUPS      128(BX), Z10
-	VMOVUPS      192(BX), Z11
-	PREFETCHT0   (BX)(SI*1)
-	PREFETCHT0   64(BX)(SI*1)
-	VBROADCASTSS (CX), Z12
-	VFMADD231PS  Z8, Z12, Z0
-	VFMADD231PS  Z9, Z12, Z1
-	VFMADD231PS  Z10, Z12, Z2
-	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS 256(CX), Z12
-	VFMADD231PS  Z8, Z12, Z4
-	VFMADD231PS  Z9, Z12, Z5
-	VFMADD231PS  Z10, Z12, Z6
-	VFMADD231PS  Z11, Z12, Z7
-	ADDQ         R9, BX
-	ADDQ         $0x04, CX
-	DECQ         R8
-	JNZ          loop71
+	JNZ        loop71
 
 end72:
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	ADDQ    DI, AX
-	VMOVUPS Z4, (AX)
-	VMOVUPS Z5, 64(AX)
-	VMOVUPS Z6, 128(AX)
-	VMOVUPS Z7, 192(AX)
 	VZEROUPPER
 	RET
 
-// func gatherFull2x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+// func scoresAtHalf1AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gatherFull2x16AVX512(SB), NOSPLIT, $0-56
-	MOVQ         acc+0(FP), AX
-	MOVQ         p+8(FP), CX
-	MOVQ         scale+16(FP), DX
-	MOVQ         v+24(FP), BX
-	MOVQ         ahead+32(FP), SI
-	MOVQ         dim+40(FP), DI
-	MOVQ         n+48(FP), R8
-	MOVQ         DI, R9
-	SHLQ         $0x02, R9
-	SHLQ         $0x02, DI
-	SUBQ         BX, SI
-	MOVQ         AX, R10
-	VBROADCASTSS (DX), Z0
-	VMULPS       (R10), Z0, Z0
-	ADDQ         DI, R10
-	VBROADCASTSS 4(DX), Z1
-	VMULPS       (R10), Z1, Z1
-	TESTQ        R8, R8
-	JZ           end74
-
-loop73:
-	VMOVUPS      (BX), Z2
-	PREFETCHT0   (BX)(SI*1)
-	VBROADCASTSS (CX), Z3
-	VFMADD231PS  Z2, Z3, Z0
-	VBROADCASTSS 256(CX), Z3
-	VFMADD231PS  Z2, Z3, Z1
-	ADDQ         R9, BX
-	ADDQ         $0x04, CX
-	DECQ         R8
-	JNZ          loop73
-
-end74:
-	VMOVUPS Z0, (AX)
-	ADDQ    DI, AX
-	VMOVUPS Z1, (AX)
-	VZEROUPPER
-	RET
-
-// func scoresFull1AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·scoresFull1AVX512(SB), NOSPLIT, $0-56
+TEXT ·scoresAtHalf1AVX512(SB), NOSPLIT, $0-64
 	MOVQ  dst+0(FP), AX
 	MOVQ  q+8(FP), CX
 	MOVQ  k+16(FP), DX
-	MOVQ  ahead+24(FP), BX
-	MOVQ  dim+32(FP), SI
-	MOVQ  chunks+40(FP), DI
-	MOVQ  blocks+48(FP), R8
-	MOVQ  SI, R9
-	SHLQ  $0x02, R9
-	SHLQ  $0x02, SI
-	SUBQ  DX, BX
-	TESTQ R8, R8
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
 	JZ    end76
 
 loop75:
@@ -2543,81 +2622,98 @@ loop75:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	MOVQ   CX, SI
-	MOVQ   DI, R10
-	TESTQ  R10, R10
+	MOVQ   CX, DI
+	MOVQ   DX, R10
+	MOVQ   R8, R11
+	TESTQ  R11, R11
 	JZ     end78
 
 loop77:
-	MOVQ        SI, R11
-	VMOVUPS     (R11), Z16
-	MOVQ        DX, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        DI, R12
+	VMOVUPS     (R12), Z16
+	MOVQ        (BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        (SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z0
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        8(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        8(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z1
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        16(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        16(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z2
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        24(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        24(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z3
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        32(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        32(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z4
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        40(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        40(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z5
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        48(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        48(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z6
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        56(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        56(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z7
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        64(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        64(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z8
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        72(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        72(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z9
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        80(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        80(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z10
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        88(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        88(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z11
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        96(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        96(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z12
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        104(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        104(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z13
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        112(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        112(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z14
-	ADDQ        R9, R11
-	VMOVUPS     (R11), Z17
-	PREFETCHT0  (R11)(BX*1)
+	MOVQ        120(BX), R12
+	VCVTPH2PS   (R10)(R12*2), Z17
+	MOVQ        120(SI), R12
+	PREFETCHT0  (R10)(R12*2)
 	VFMADD231PS Z17, Z16, Z15
-	ADDQ        $0x00000040, SI
-	ADDQ        $0x00000040, DX
-	DECQ        R10
+	ADDQ        $0x00000040, DI
+	ADDQ        $0x00000020, R10
+	DECQ        R11
 	JNZ         loop77
 
 end78:
@@ -2668,6 +2764,1458 @@ end78:
 	VADDPS     Z16, Z0, Z0
 	VMOVUPS    Z0, (AX)
 	ADDQ       $0x00000040, AX
+	ADDQ       $0x00000080, BX
+	ADDQ       $0x00000080, SI
+	DECQ       R9
+	JNZ        loop75
+
+end76:
+	VZEROUPPER
+	RET
+
+// func gatherHalf1x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherHalf1x64AVX512(SB), NOSPLIT, $0-56
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         ahead+32(FP), SI
+	MOVQ         dim+40(FP), DI
+	MOVQ         n+48(FP), R8
+	MOVQ         DI, R9
+	SHLQ         $0x01, R9
+	SHLQ         $0x02, DI
+	SUBQ         BX, SI
+	MOVQ         AX, DI
+	VBROADCASTSS (DX), Z3
+	VMULPS       (DI), Z3, Z0
+	VMULPS       64(DI), Z3, Z1
+	VMULPS       128(DI), Z3, Z2
+	VMULPS       192(DI), Z3, Z3
+	TESTQ        R8, R8
+	JZ           end80
+
+loop79:
+	VCVTPH2PS    (BX), Z4
+	VCVTPH2PS    32(BX), Z5
+	VCVTPH2PS    64(BX), Z6
+	VCVTPH2PS    96(BX), Z7
+	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT0   64(BX)(SI*1)
+	VBROADCASTSS (CX), Z8
+	VFMADD231PS  Z4, Z8, Z0
+	VFMADD231PS  Z5, Z8, Z1
+	VFMADD231PS  Z6, Z8, Z2
+	VFMADD231PS  Z7, Z8, Z3
+	ADDQ         R9, BX
+	ADDQ         $0x04, CX
+	DECQ         R8
+	JNZ          loop79
+
+end80:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf1x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtHalf1x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Z3
+	VMULPS       (R8), Z3, Z0
+	VMULPS       64(R8), Z3, Z1
+	VMULPS       128(R8), Z3, Z2
+	VMULPS       192(R8), Z3, Z3
+	TESTQ        R9, R9
+	JZ           end82
+
+loop81:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Z4
+	VCVTPH2PS    32(BX)(DX*2), Z5
+	VCVTPH2PS    64(BX)(DX*2), Z6
+	VCVTPH2PS    96(BX)(DX*2), Z7
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	PREFETCHT0   64(BX)(DX*2)
+	VBROADCASTSS (CX), Z8
+	VFMADD231PS  Z4, Z8, Z0
+	VFMADD231PS  Z5, Z8, Z1
+	VFMADD231PS  Z6, Z8, Z2
+	VFMADD231PS  Z7, Z8, Z3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop81
+
+end82:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VZEROUPPER
+	RET
+
+// func gatherHalf1x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherHalf1x16AVX512(SB), NOSPLIT, $0-56
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         ahead+32(FP), SI
+	MOVQ         dim+40(FP), DI
+	MOVQ         n+48(FP), R8
+	MOVQ         DI, R9
+	SHLQ         $0x01, R9
+	SHLQ         $0x02, DI
+	SUBQ         BX, SI
+	MOVQ         AX, DI
+	VBROADCASTSS (DX), Z0
+	VMULPS       (DI), Z0, Z0
+	TESTQ        R8, R8
+	JZ           end84
+
+loop83:
+	VCVTPH2PS    (BX), Z1
+	PREFETCHT0   (BX)(SI*1)
+	VBROADCASTSS (CX), Z2
+	VFMADD231PS  Z1, Z2, Z0
+	ADDQ         R9, BX
+	ADDQ         $0x04, CX
+	DECQ         R8
+	JNZ          loop83
+
+end84:
+	VMOVUPS Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf1x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtHalf1x16AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Z0
+	VMULPS       (R8), Z0, Z0
+	TESTQ        R9, R9
+	JZ           end86
+
+loop85:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Z1
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*2)
+	VBROADCASTSS (CX), Z2
+	VFMADD231PS  Z1, Z2, Z0
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop85
+
+end86:
+	VMOVUPS Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func scoresFull4AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·scoresFull4AVX512(SB), NOSPLIT, $0-56
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  ahead+24(FP), BX
+	MOVQ  dim+32(FP), SI
+	MOVQ  chunks+40(FP), DI
+	MOVQ  blocks+48(FP), R8
+	MOVQ  SI, R9
+	SHLQ  $0x02, R9
+	SHLQ  $0x02, SI
+	SUBQ  DX, BX
+	TESTQ R8, R8
+	JZ    end88
+
+loop87:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   CX, R10
+	MOVQ   DI, R11
+	TESTQ  R11, R11
+	JZ     end90
+
+loop89:
+	MOVQ        R10, R12
+	VMOVUPS     (R12), Z16
+	ADDQ        SI, R12
+	VMOVUPS     (R12), Z17
+	ADDQ        SI, R12
+	VMOVUPS     (R12), Z18
+	ADDQ        SI, R12
+	VMOVUPS     (R12), Z19
+	MOVQ        DX, R12
+	VMOVUPS     (R12), Z20
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z20, Z16, Z0
+	VFMADD231PS Z20, Z17, Z4
+	VFMADD231PS Z20, Z18, Z8
+	VFMADD231PS Z20, Z19, Z12
+	ADDQ        R9, R12
+	VMOVUPS     (R12), Z20
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z20, Z16, Z1
+	VFMADD231PS Z20, Z17, Z5
+	VFMADD231PS Z20, Z18, Z9
+	VFMADD231PS Z20, Z19, Z13
+	ADDQ        R9, R12
+	VMOVUPS     (R12), Z20
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z20, Z16, Z2
+	VFMADD231PS Z20, Z17, Z6
+	VFMADD231PS Z20, Z18, Z10
+	VFMADD231PS Z20, Z19, Z14
+	ADDQ        R9, R12
+	VMOVUPS     (R12), Z20
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z20, Z16, Z3
+	VFMADD231PS Z20, Z17, Z7
+	VFMADD231PS Z20, Z18, Z11
+	VFMADD231PS Z20, Z19, Z15
+	ADDQ        $0x00000040, R10
+	ADDQ        $0x00000040, DX
+	DECQ        R11
+	JNZ         loop89
+
+end90:
+	VUNPCKLPS     Z1, Z0, Z16
+	VUNPCKHPS     Z1, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPS     Z3, Z2, Z16
+	VUNPCKHPS     Z3, Z2, Z2
+	VADDPS        Z16, Z2, Z2
+	VUNPCKLPS     Z5, Z4, Z16
+	VUNPCKHPS     Z5, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPS     Z7, Z6, Z16
+	VUNPCKHPS     Z7, Z6, Z6
+	VADDPS        Z16, Z6, Z6
+	VUNPCKLPS     Z9, Z8, Z16
+	VUNPCKHPS     Z9, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPS     Z11, Z10, Z16
+	VUNPCKHPS     Z11, Z10, Z10
+	VADDPS        Z16, Z10, Z10
+	VUNPCKLPS     Z13, Z12, Z16
+	VUNPCKHPS     Z13, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VUNPCKLPS     Z15, Z14, Z16
+	VUNPCKHPS     Z15, Z14, Z14
+	VADDPS        Z16, Z14, Z14
+	VUNPCKLPD     Z2, Z0, Z16
+	VUNPCKHPD     Z2, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPD     Z6, Z4, Z16
+	VUNPCKHPD     Z6, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPD     Z10, Z8, Z16
+	VUNPCKHPD     Z10, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPD     Z14, Z12, Z16
+	VUNPCKHPD     Z14, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VSHUFF32X4    $0x88, Z4, Z0, Z16
+	VSHUFF32X4    $0xdd, Z4, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VSHUFF32X4    $0x88, Z12, Z8, Z16
+	VSHUFF32X4    $0xdd, Z12, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VSHUFF32X4    $0x88, Z8, Z0, Z16
+	VSHUFF32X4    $0xdd, Z8, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VMOVUPS       X0, (AX)
+	VEXTRACTF32X4 $0x01, Z0, 256(AX)
+	VEXTRACTF32X4 $0x02, Z0, 512(AX)
+	VEXTRACTF32X4 $0x03, Z0, 768(AX)
+	ADDQ          $0x00000010, AX
+	ADDQ          R9, DX
+	ADDQ          R9, DX
+	ADDQ          R9, DX
+	DECQ          R8
+	JNZ           loop87
+
+end88:
+	VZEROUPPER
+	RET
+
+// func scoresAtFull4AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·scoresAtFull4AVX512(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end92
+
+loop91:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   R8, R12
+	TESTQ  R12, R12
+	JZ     end94
+
+loop93:
+	MOVQ        R10, R13
+	VMOVUPS     (R13), Z16
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Z17
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Z18
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Z19
+	MOVQ        (BX), R13
+	VMOVUPS     (R11)(R13*4), Z20
+	MOVQ        (SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z20, Z16, Z0
+	VFMADD231PS Z20, Z17, Z4
+	VFMADD231PS Z20, Z18, Z8
+	VFMADD231PS Z20, Z19, Z12
+	MOVQ        8(BX), R13
+	VMOVUPS     (R11)(R13*4), Z20
+	MOVQ        8(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z20, Z16, Z1
+	VFMADD231PS Z20, Z17, Z5
+	VFMADD231PS Z20, Z18, Z9
+	VFMADD231PS Z20, Z19, Z13
+	MOVQ        16(BX), R13
+	VMOVUPS     (R11)(R13*4), Z20
+	MOVQ        16(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z20, Z16, Z2
+	VFMADD231PS Z20, Z17, Z6
+	VFMADD231PS Z20, Z18, Z10
+	VFMADD231PS Z20, Z19, Z14
+	MOVQ        24(BX), R13
+	VMOVUPS     (R11)(R13*4), Z20
+	MOVQ        24(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z20, Z16, Z3
+	VFMADD231PS Z20, Z17, Z7
+	VFMADD231PS Z20, Z18, Z11
+	VFMADD231PS Z20, Z19, Z15
+	ADDQ        $0x00000040, R10
+	ADDQ        $0x00000040, R11
+	DECQ        R12
+	JNZ         loop93
+
+end94:
+	VUNPCKLPS     Z1, Z0, Z16
+	VUNPCKHPS     Z1, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPS     Z3, Z2, Z16
+	VUNPCKHPS     Z3, Z2, Z2
+	VADDPS        Z16, Z2, Z2
+	VUNPCKLPS     Z5, Z4, Z16
+	VUNPCKHPS     Z5, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPS     Z7, Z6, Z16
+	VUNPCKHPS     Z7, Z6, Z6
+	VADDPS        Z16, Z6, Z6
+	VUNPCKLPS     Z9, Z8, Z16
+	VUNPCKHPS     Z9, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPS     Z11, Z10, Z16
+	VUNPCKHPS     Z11, Z10, Z10
+	VADDPS        Z16, Z10, Z10
+	VUNPCKLPS     Z13, Z12, Z16
+	VUNPCKHPS     Z13, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VUNPCKLPS     Z15, Z14, Z16
+	VUNPCKHPS     Z15, Z14, Z14
+	VADDPS        Z16, Z14, Z14
+	VUNPCKLPD     Z2, Z0, Z16
+	VUNPCKHPD     Z2, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPD     Z6, Z4, Z16
+	VUNPCKHPD     Z6, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPD     Z10, Z8, Z16
+	VUNPCKHPD     Z10, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPD     Z14, Z12, Z16
+	VUNPCKHPD     Z14, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VSHUFF32X4    $0x88, Z4, Z0, Z16
+	VSHUFF32X4    $0xdd, Z4, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VSHUFF32X4    $0x88, Z12, Z8, Z16
+	VSHUFF32X4    $0xdd, Z12, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VSHUFF32X4    $0x88, Z8, Z0, Z16
+	VSHUFF32X4    $0xdd, Z8, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VMOVUPS       X0, (AX)
+	VEXTRACTF32X4 $0x01, Z0, 256(AX)
+	VEXTRACTF32X4 $0x02, Z0, 512(AX)
+	VEXTRACTF32X4 $0x03, Z0, 768(AX)
+	ADDQ          $0x00000010, AX
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000020, SI
+	DECQ          R9
+	JNZ           loop91
+
+end92:
+	VZEROUPPER
+	RET
+
+// func gatherFull4x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherFull4x64AVX512(SB), NOSPLIT, $0-56
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         ahead+32(FP), SI
+	MOVQ         dim+40(FP), DI
+	MOVQ         n+48(FP), R8
+	MOVQ         DI, R9
+	SHLQ         $0x02, R9
+	SHLQ         $0x02, DI
+	SUBQ         BX, SI
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z3
+	VMULPS       (R10), Z3, Z0
+	VMULPS       64(R10), Z3, Z1
+	VMULPS       128(R10), Z3, Z2
+	VMULPS       192(R10), Z3, Z3
+	ADDQ         DI, R10
+	VBROADCASTSS 4(DX), Z7
+	VMULPS       (R10), Z7, Z4
+	VMULPS       64(R10), Z7, Z5
+	VMULPS       128(R10), Z7, Z6
+	VMULPS       192(R10), Z7, Z7
+	ADDQ         DI, R10
+	VBROADCASTSS 8(DX), Z11
+	VMULPS       (R10), Z11, Z8
+	VMULPS       64(R10), Z11, Z9
+	VMULPS       128(R10), Z11, Z10
+	VMULPS       192(R10), Z11, Z11
+	ADDQ         DI, R10
+	VBROADCASTSS 12(DX), Z15
+	VMULPS       (R10), Z15, Z12
+	VMULPS       64(R10), Z15, Z13
+	VMULPS       128(R10), Z15, Z14
+	VMULPS       192(R10), Z15, Z15
+	TESTQ        R8, R8
+	JZ           end96
+
+loop95:
+	VMOVUPS      (BX), Z16
+	VMOVUPS      64(BX), Z17
+	VMOVUPS      128(BX), Z18
+	VMOVUPS      192(BX), Z19
+	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT0   64(BX)(SI*1)
+	VBROADCASTSS (CX), Z20
+	VFMADD231PS  Z16, Z20, Z0
+	VFMADD231PS  Z17, Z20, Z1
+	VFMADD231PS  Z18, Z20, Z2
+	VFMADD231PS  Z19, Z20, Z3
+	VBROADCASTSS 256(CX), Z20
+	VFMADD231PS  Z16, Z20, Z4
+	VFMADD231PS  Z17, Z20, Z5
+	VFMADD231PS  Z18, Z20, Z6
+	VFMADD231PS  Z19, Z20, Z7
+	VBROADCASTSS 512(CX), Z20
+	VFMADD231PS  Z16, Z20, Z8
+	VFMADD231PS  Z17, Z20, Z9
+	VFMADD231PS  Z18, Z20, Z10
+	VFMADD231PS  Z19, Z20, Z11
+	VBROADCASTSS 768(CX), Z20
+	VFMADD231PS  Z16, Z20, Z12
+	VFMADD231PS  Z17, Z20, Z13
+	VFMADD231PS  Z18, Z20, Z14
+	VFMADD231PS  Z19, Z20, Z15
+	ADDQ         R9, BX
+	ADDQ         $0x04, CX
+	DECQ         R8
+	JNZ          loop95
+
+end96:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	ADDQ    DI, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	VMOVUPS Z6, 128(AX)
+	VMOVUPS Z7, 192(AX)
+	ADDQ    DI, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	VMOVUPS Z10, 128(AX)
+	VMOVUPS Z11, 192(AX)
+	ADDQ    DI, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	VMOVUPS Z14, 128(AX)
+	VMOVUPS Z15, 192(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull4x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtFull4x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z3
+	VMULPS       (R10), Z3, Z0
+	VMULPS       64(R10), Z3, Z1
+	VMULPS       128(R10), Z3, Z2
+	VMULPS       192(R10), Z3, Z3
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Z7
+	VMULPS       (R10), Z7, Z4
+	VMULPS       64(R10), Z7, Z5
+	VMULPS       128(R10), Z7, Z6
+	VMULPS       192(R10), Z7, Z7
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Z11
+	VMULPS       (R10), Z11, Z8
+	VMULPS       64(R10), Z11, Z9
+	VMULPS       128(R10), Z11, Z10
+	VMULPS       192(R10), Z11, Z11
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Z15
+	VMULPS       (R10), Z15, Z12
+	VMULPS       64(R10), Z15, Z13
+	VMULPS       128(R10), Z15, Z14
+	VMULPS       192(R10), Z15, Z15
+	TESTQ        R9, R9
+	JZ           end98
+
+loop97:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Z16
+	VMOVUPS      64(BX)(DX*4), Z17
+	VMOVUPS      128(BX)(DX*4), Z18
+	VMOVUPS      192(BX)(DX*4), Z19
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	PREFETCHT0   64(BX)(DX*4)
+	PREFETCHT0   128(BX)(DX*4)
+	PREFETCHT0   192(BX)(DX*4)
+	VBROADCASTSS (CX), Z20
+	VFMADD231PS  Z16, Z20, Z0
+	VFMADD231PS  Z17, Z20, Z1
+	VFMADD231PS  Z18, Z20, Z2
+	VFMADD231PS  Z19, Z20, Z3
+	VBROADCASTSS 256(CX), Z20
+	VFMADD231PS  Z16, Z20, Z4
+	VFMADD231PS  Z17, Z20, Z5
+	VFMADD231PS  Z18, Z20, Z6
+	VFMADD231PS  Z19, Z20, Z7
+	VBROADCASTSS 512(CX), Z20
+	VFMADD231PS  Z16, Z20, Z8
+	VFMADD231PS  Z17, Z20, Z9
+	VFMADD231PS  Z18, Z20, Z10
+	VFMADD231PS  Z19, Z20, Z11
+	VBROADCASTSS 768(CX), Z20
+	VFMADD231PS  Z16, Z20, Z12
+	VFMADD231PS  Z17, Z20, Z13
+	VFMADD231PS  Z18, Z20, Z14
+	VFMADD231PS  Z19, Z20, Z15
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop97
+
+end98:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	ADDQ    R8, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	VMOVUPS Z6, 128(AX)
+	VMOVUPS Z7, 192(AX)
+	ADDQ    R8, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	VMOVUPS Z10, 128(AX)
+	VMOVUPS Z11, 192(AX)
+	ADDQ    R8, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	VMOVUPS Z14, 128(AX)
+	VMOVUPS Z15, 192(AX)
+	VZEROUPPER
+	RET
+
+// func gatherFull4x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherFull4x16AVX512(SB), NOSPLIT, $0-56
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         ahead+32(FP), SI
+	MOVQ         dim+40(FP), DI
+	MOVQ         n+48(FP), R8
+	MOVQ         DI, R9
+	SHLQ         $0x02, R9
+	SHLQ         $0x02, DI
+	SUBQ         BX, SI
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z0
+	VMULPS       (R10), Z0, Z0
+	ADDQ         DI, R10
+	VBROADCASTSS 4(DX), Z1
+	VMULPS       (R10), Z1, Z1
+	ADDQ         DI, R10
+	VBROADCASTSS 8(DX), Z2
+	VMULPS       (R10), Z2, Z2
+	ADDQ         DI, R10
+	VBROADCASTSS 12(DX), Z3
+	VMULPS       (R10), Z3, Z3
+	TESTQ        R8, R8
+	JZ           end100
+
+loop99:
+	VMOVUPS      (BX), Z4
+	PREFETCHT0   (BX)(SI*1)
+	VBROADCASTSS (CX), Z5
+	VFMADD231PS  Z4, Z5, Z0
+	VBROADCASTSS 256(CX), Z5
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS 512(CX), Z5
+	VFMADD231PS  Z4, Z5, Z2
+	VBROADCASTSS 768(CX), Z5
+	VFMADD231PS  Z4, Z5, Z3
+	ADDQ         R9, BX
+	ADDQ         $0x04, CX
+	DECQ         R8
+	JNZ          loop99
+
+end100:
+	VMOVUPS Z0, (AX)
+	ADDQ    DI, AX
+	VMOVUPS Z1, (AX)
+	ADDQ    DI, AX
+	VMOVUPS Z2, (AX)
+	ADDQ    DI, AX
+	VMOVUPS Z3, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull4x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtFull4x16AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z0
+	VMULPS       (R10), Z0, Z0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Z1
+	VMULPS       (R10), Z1, Z1
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Z2
+	VMULPS       (R10), Z2, Z2
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Z3
+	VMULPS       (R10), Z3, Z3
+	TESTQ        R9, R9
+	JZ           end102
+
+loop101:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Z4
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	VBROADCASTSS (CX), Z5
+	VFMADD231PS  Z4, Z5, Z0
+	VBROADCASTSS 256(CX), Z5
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS 512(CX), Z5
+	VFMADD231PS  Z4, Z5, Z2
+	VBROADCASTSS 768(CX), Z5
+	VFMADD231PS  Z4, Z5, Z3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop101
+
+end102:
+	VMOVUPS Z0, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Z1, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Z2, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Z3, (AX)
+	VZEROUPPER
+	RET
+
+// func scoresFull2AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·scoresFull2AVX512(SB), NOSPLIT, $0-56
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  ahead+24(FP), BX
+	MOVQ  dim+32(FP), SI
+	MOVQ  chunks+40(FP), DI
+	MOVQ  blocks+48(FP), R8
+	MOVQ  SI, R9
+	SHLQ  $0x02, R9
+	SHLQ  $0x02, SI
+	SUBQ  DX, BX
+	TESTQ R8, R8
+	JZ    end104
+
+loop103:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   CX, R10
+	MOVQ   DI, R11
+	TESTQ  R11, R11
+	JZ     end106
+
+loop105:
+	MOVQ        R10, R12
+	VMOVUPS     (R12), Z16
+	ADDQ        SI, R12
+	VMOVUPS     (R12), Z17
+	MOVQ        DX, R12
+	VMOVUPS     (R12), Z18
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z18, Z16, Z0
+	VFMADD231PS Z18, Z17, Z8
+	ADDQ        R9, R12
+	VMOVUPS     (R12), Z18
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z18, Z16, Z1
+	VFMADD231PS Z18, Z17, Z9
+	ADDQ        R9, R12
+	VMOVUPS     (R12), Z18
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z18, Z16, Z2
+	VFMADD231PS Z18, Z17, Z10
+	ADDQ        R9, R12
+	VMOVUPS     (R12), Z18
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z18, Z16, Z3
+	VFMADD231PS Z18, Z17, Z11
+	ADDQ        R9, R12
+	VMOVUPS     (R12), Z18
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z18, Z16, Z4
+	VFMADD231PS Z18, Z17, Z12
+	ADDQ        R9, R12
+	VMOVUPS     (R12), Z18
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z18, Z16, Z5
+	VFMADD231PS Z18, Z17, Z13
+	ADDQ        R9, R12
+	VMOVUPS     (R12), Z18
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z18, Z16, Z6
+	VFMADD231PS Z18, Z17, Z14
+	ADDQ        R9, R12
+	VMOVUPS     (R12), Z18
+	PREFETCHT0  (R12)(BX*1)
+	VFMADD231PS Z18, Z16, Z7
+	VFMADD231PS Z18, Z17, Z15
+	ADDQ        $0x00000040, R10
+	ADDQ        $0x00000040, DX
+	DECQ        R11
+	JNZ         loop105
+
+end106:
+	VUNPCKLPS     Z1, Z0, Z16
+	VUNPCKHPS     Z1, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPS     Z3, Z2, Z16
+	VUNPCKHPS     Z3, Z2, Z2
+	VADDPS        Z16, Z2, Z2
+	VUNPCKLPS     Z5, Z4, Z16
+	VUNPCKHPS     Z5, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPS     Z7, Z6, Z16
+	VUNPCKHPS     Z7, Z6, Z6
+	VADDPS        Z16, Z6, Z6
+	VUNPCKLPS     Z9, Z8, Z16
+	VUNPCKHPS     Z9, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPS     Z11, Z10, Z16
+	VUNPCKHPS     Z11, Z10, Z10
+	VADDPS        Z16, Z10, Z10
+	VUNPCKLPS     Z13, Z12, Z16
+	VUNPCKHPS     Z13, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VUNPCKLPS     Z15, Z14, Z16
+	VUNPCKHPS     Z15, Z14, Z14
+	VADDPS        Z16, Z14, Z14
+	VUNPCKLPD     Z2, Z0, Z16
+	VUNPCKHPD     Z2, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPD     Z6, Z4, Z16
+	VUNPCKHPD     Z6, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPD     Z10, Z8, Z16
+	VUNPCKHPD     Z10, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPD     Z14, Z12, Z16
+	VUNPCKHPD     Z14, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VSHUFF32X4    $0x88, Z4, Z0, Z16
+	VSHUFF32X4    $0xdd, Z4, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VSHUFF32X4    $0x88, Z12, Z8, Z16
+	VSHUFF32X4    $0xdd, Z12, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VSHUFF32X4    $0x88, Z8, Z0, Z16
+	VSHUFF32X4    $0xdd, Z8, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VMOVUPS       Y0, (AX)
+	VEXTRACTF64X4 $0x01, Z0, 256(AX)
+	ADDQ          $0x00000020, AX
+	ADDQ          R9, DX
+	ADDQ          R9, DX
+	ADDQ          R9, DX
+	ADDQ          R9, DX
+	ADDQ          R9, DX
+	ADDQ          R9, DX
+	ADDQ          R9, DX
+	DECQ          R8
+	JNZ           loop103
+
+end104:
+	VZEROUPPER
+	RET
+
+// func scoresAtFull2AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·scoresAtFull2AVX512(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end108
+
+loop107:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   R8, R12
+	TESTQ  R12, R12
+	JZ     end110
+
+loop109:
+	MOVQ        R10, R13
+	VMOVUPS     (R13), Z16
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Z17
+	MOVQ        (BX), R13
+	VMOVUPS     (R11)(R13*4), Z18
+	MOVQ        (SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z18, Z16, Z0
+	VFMADD231PS Z18, Z17, Z8
+	MOVQ        8(BX), R13
+	VMOVUPS     (R11)(R13*4), Z18
+	MOVQ        8(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z18, Z16, Z1
+	VFMADD231PS Z18, Z17, Z9
+	MOVQ        16(BX), R13
+	VMOVUPS     (R11)(R13*4), Z18
+	MOVQ        16(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z18, Z16, Z2
+	VFMADD231PS Z18, Z17, Z10
+	MOVQ        24(BX), R13
+	VMOVUPS     (R11)(R13*4), Z18
+	MOVQ        24(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z18, Z16, Z3
+	VFMADD231PS Z18, Z17, Z11
+	MOVQ        32(BX), R13
+	VMOVUPS     (R11)(R13*4), Z18
+	MOVQ        32(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z18, Z16, Z4
+	VFMADD231PS Z18, Z17, Z12
+	MOVQ        40(BX), R13
+	VMOVUPS     (R11)(R13*4), Z18
+	MOVQ        40(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z18, Z16, Z5
+	VFMADD231PS Z18, Z17, Z13
+	MOVQ        48(BX), R13
+	VMOVUPS     (R11)(R13*4), Z18
+	MOVQ        48(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z18, Z16, Z6
+	VFMADD231PS Z18, Z17, Z14
+	MOVQ        56(BX), R13
+	VMOVUPS     (R11)(R13*4), Z18
+	MOVQ        56(SI), R13
+	PREFETCHT0  (R11)(R13*4)
+	VFMADD231PS Z18, Z16, Z7
+	VFMADD231PS Z18, Z17, Z15
+	ADDQ        $0x00000040, R10
+	ADDQ        $0x00000040, R11
+	DECQ        R12
+	JNZ         loop109
+
+end110:
+	VUNPCKLPS     Z1, Z0, Z16
+	VUNPCKHPS     Z1, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPS     Z3, Z2, Z16
+	VUNPCKHPS     Z3, Z2, Z2
+	VADDPS        Z16, Z2, Z2
+	VUNPCKLPS     Z5, Z4, Z16
+	VUNPCKHPS     Z5, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPS     Z7, Z6, Z16
+	VUNPCKHPS     Z7, Z6, Z6
+	VADDPS        Z16, Z6, Z6
+	VUNPCKLPS     Z9, Z8, Z16
+	VUNPCKHPS     Z9, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPS     Z11, Z10, Z16
+	VUNPCKHPS     Z11, Z10, Z10
+	VADDPS        Z16, Z10, Z10
+	VUNPCKLPS     Z13, Z12, Z16
+	VUNPCKHPS     Z13, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VUNPCKLPS     Z15, Z14, Z16
+	VUNPCKHPS     Z15, Z14, Z14
+	VADDPS        Z16, Z14, Z14
+	VUNPCKLPD     Z2, Z0, Z16
+	VUNPCKHPD     Z2, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VUNPCKLPD     Z6, Z4, Z16
+	VUNPCKHPD     Z6, Z4, Z4
+	VADDPS        Z16, Z4, Z4
+	VUNPCKLPD     Z10, Z8, Z16
+	VUNPCKHPD     Z10, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VUNPCKLPD     Z14, Z12, Z16
+	VUNPCKHPD     Z14, Z12, Z12
+	VADDPS        Z16, Z12, Z12
+	VSHUFF32X4    $0x88, Z4, Z0, Z16
+	VSHUFF32X4    $0xdd, Z4, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VSHUFF32X4    $0x88, Z12, Z8, Z16
+	VSHUFF32X4    $0xdd, Z12, Z8, Z8
+	VADDPS        Z16, Z8, Z8
+	VSHUFF32X4    $0x88, Z8, Z0, Z16
+	VSHUFF32X4    $0xdd, Z8, Z0, Z0
+	VADDPS        Z16, Z0, Z0
+	VMOVUPS       Y0, (AX)
+	VEXTRACTF64X4 $0x01, Z0, 256(AX)
+	ADDQ          $0x00000020, AX
+	ADDQ          $0x00000040, BX
+	ADDQ          $0x00000040, SI
+	DECQ          R9
+	JNZ           loop107
+
+end108:
+	VZEROUPPER
+	RET
+
+// func gatherFull2x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherFull2x64AVX512(SB), NOSPLIT, $0-56
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         ahead+32(FP), SI
+	MOVQ         dim+40(FP), DI
+	MOVQ         n+48(FP), R8
+	MOVQ         DI, R9
+	SHLQ         $0x02, R9
+	SHLQ         $0x02, DI
+	SUBQ         BX, SI
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z3
+	VMULPS       (R10), Z3, Z0
+	VMULPS       64(R10), Z3, Z1
+	VMULPS       128(R10), Z3, Z2
+	VMULPS       192(R10), Z3, Z3
+	ADDQ         DI, R10
+	VBROADCASTSS 4(DX), Z7
+	VMULPS       (R10), Z7, Z4
+	VMULPS       64(R10), Z7, Z5
+	VMULPS       128(R10), Z7, Z6
+	VMULPS       192(R10), Z7, Z7
+	TESTQ        R8, R8
+	JZ           end112
+
+loop111:
+	VMOVUPS      (BX), Z8
+	VMOVUPS      64(BX), Z9
+	VMOVUPS      128(BX), Z10
+	VMOVUPS      192(BX), Z11
+	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT0   64(BX)(SI*1)
+	VBROADCASTSS (CX), Z12
+	VFMADD231PS  Z8, Z12, Z0
+	VFMADD231PS  Z9, Z12, Z1
+	VFMADD231PS  Z10, Z12, Z2
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS 256(CX), Z12
+	VFMADD231PS  Z8, Z12, Z4
+	VFMADD231PS  Z9, Z12, Z5
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z12, Z7
+	ADDQ         R9, BX
+	ADDQ         $0x04, CX
+	DECQ         R8
+	JNZ          loop111
+
+end112:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	ADDQ    DI, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	VMOVUPS Z6, 128(AX)
+	VMOVUPS Z7, 192(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull2x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtFull2x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z3
+	VMULPS       (R10), Z3, Z0
+	VMULPS       64(R10), Z3, Z1
+	VMULPS       128(R10), Z3, Z2
+	VMULPS       192(R10), Z3, Z3
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Z7
+	VMULPS       (R10), Z7, Z4
+	VMULPS       64(R10), Z7, Z5
+	VMULPS       128(R10), Z7, Z6
+	VMULPS       192(R10), Z7, Z7
+	TESTQ        R9, R9
+	JZ           end114
+
+loop113:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Z8
+	VMOVUPS      64(BX)(DX*4), Z9
+	VMOVUPS      128(BX)(DX*4), Z10
+	VMOVUPS      192(BX)(DX*4), Z11
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	PREFETCHT0   64(BX)(DX*4)
+	PREFETCHT0   128(BX)(DX*4)
+	PREFETCHT0   192(BX)(DX*4)
+	VBROADCASTSS (CX), Z12
+	VFMADD231PS  Z8, Z12, Z0
+	VFMADD231PS  Z9, Z12, Z1
+	VFMADD231PS  Z10, Z12, Z2
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS 256(CX), Z12
+	VFMADD231PS  Z8, Z12, Z4
+	VFMADD231PS  Z9, Z12, Z5
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z12, Z7
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop113
+
+end114:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	ADDQ    R8, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	VMOVUPS Z6, 128(AX)
+	VMOVUPS Z7, 192(AX)
+	VZEROUPPER
+	RET
+
+// func gatherFull2x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherFull2x16AVX512(SB), NOSPLIT, $0-56
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         ahead+32(FP), SI
+	MOVQ         dim+40(FP), DI
+	MOVQ         n+48(FP), R8
+	MOVQ         DI, R9
+	SHLQ         $0x02, R9
+	SHLQ         $0x02, DI
+	SUBQ         BX, SI
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z0
+	VMULPS       (R10), Z0, Z0
+	ADDQ         DI, R10
+	VBROADCASTSS 4(DX), Z1
+	VMULPS       (R10), Z1, Z1
+	TESTQ        R8, R8
+	JZ           end116
+
+loop115:
+	VMOVUPS      (BX), Z2
+	PREFETCHT0   (BX)(SI*1)
+	VBROADCASTSS (CX), Z3
+	VFMADD231PS  Z2, Z3, Z0
+	VBROADCASTSS 256(CX), Z3
+	VFMADD231PS  Z2, Z3, Z1
+	ADDQ         R9, BX
+	ADDQ         $0x04, CX
+	DECQ         R8
+	JNZ          loop115
+
+end116:
+	VMOVUPS Z0, (AX)
+	ADDQ    DI, AX
+	VMOVUPS Z1, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull2x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtFull2x16AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Z0
+	VMULPS       (R10), Z0, Z0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Z1
+	VMULPS       (R10), Z1, Z1
+	TESTQ        R9, R9
+	JZ           end118
+
+loop117:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Z2
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	VBROADCASTSS (CX), Z3
+	VFMADD231PS  Z2, Z3, Z0
+	VBROADCASTSS 256(CX), Z3
+	VFMADD231PS  Z2, Z3, Z1
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop117
+
+end118:
+	VMOVUPS Z0, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Z1, (AX)
+	VZEROUPPER
+	RET
+
+// func scoresFull1AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·scoresFull1AVX512(SB), NOSPLIT, $0-56
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  ahead+24(FP), BX
+	MOVQ  dim+32(FP), SI
+	MOVQ  chunks+40(FP), DI
+	MOVQ  blocks+48(FP), R8
+	MOVQ  SI, R9
+	SHLQ  $0x02, R9
+	SHLQ  $0x02, SI
+	SUBQ  DX, BX
+	TESTQ R8, R8
+	JZ    end120
+
+loop119:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   CX, SI
+	MOVQ   DI, R10
+	TESTQ  R10, R10
+	JZ     end122
+
+loop121:
+	MOVQ        SI, R11
+	VMOVUPS     (R11), Z16
+	MOVQ        DX, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z0
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z1
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z2
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z3
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z4
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z5
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z6
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z7
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z8
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z9
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z10
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z11
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z12
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z13
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z14
+	ADDQ        R9, R11
+	VMOVUPS     (R11), Z17
+	PREFETCHT0  (R11)(BX*1)
+	VFMADD231PS Z17, Z16, Z15
+	ADDQ        $0x00000040, SI
+	ADDQ        $0x00000040, DX
+	DECQ        R10
+	JNZ         loop121
+
+end122:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z0
+	VADDPS     Z16, Z0, Z0
+	VUNPCKLPS  Z3, Z2, Z16
+	VUNPCKHPS  Z3, Z2, Z2
+	VADDPS     Z16, Z2, Z2
+	VUNPCKLPS  Z5, Z4, Z16
+	VUNPCKHPS  Z5, Z4, Z4
+	VADDPS     Z16, Z4, Z4
+	VUNPCKLPS  Z7, Z6, Z16
+	VUNPCKHPS  Z7, Z6, Z6
+	VADDPS     Z16, Z6, Z6
+	VUNPCKLPS  Z9, Z8, Z16
+	VUNPCKHPS  Z9, Z8, Z8
+	VADDPS     Z16, Z8, Z8
+	VUNPCKLPS  Z11, Z10, Z16
+	VUNPCKHPS  Z11, Z10, Z10
+	VADDPS     Z16, Z10, Z10
+	VUNPCKLPS  Z13, Z12, Z16
+	VUNPCKHPS  Z13, Z12, Z12
+	VADDPS     Z16, Z12, Z12
+	VUNPCKLPS  Z15, Z14, Z16
+	VUNPCKHPS  Z15, Z14, Z14
+	VADDPS     Z16, Z14, Z14
+	VUNPCKLPD  Z2, Z0, Z16
+	VUNPCKHPD  Z2, Z0, Z0
+	VADDPS     Z16, Z0, Z0
+	VUNPCKLPD  Z6, Z4, Z16
+	VUNPCKHPD  Z6, Z4, Z4
+	VADDPS     Z16, Z4, Z4
+	VUNPCKLPD  Z10, Z8, Z16
+	VUNPCKHPD  Z10, Z8, Z8
+	VADDPS     Z16, Z8, Z8
+	VUNPCKLPD  Z14, Z12, Z16
+	VUNPCKHPD  Z14, Z12, Z12
+	VADDPS     Z16, Z12, Z12
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z0
+	VADDPS     Z16, Z0, Z0
+	VSHUFF32X4 $0x88, Z12, Z8, Z16
+	VSHUFF32X4 $0xdd, Z12, Z8, Z8
+	VADDPS     Z16, Z8, Z8
+	VSHUFF32X4 $0x88, Z8, Z0, Z16
+	VSHUFF32X4 $0xdd, Z8, Z0, Z0
+	VADDPS     Z16, Z0, Z0
+	VMOVUPS    Z0, (AX)
+	ADDQ       $0x00000040, AX
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	ADDQ       R9, DX
@@ -2684,9 +4232,192 @@ end78:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop75
+	JNZ        loop119
 
-end76:
+end120:
+	VZEROUPPER
+	RET
+
+// func scoresAtFull1AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·scoresAtFull1AVX512(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end124
+
+loop123:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   CX, DI
+	MOVQ   DX, R10
+	MOVQ   R8, R11
+	TESTQ  R11, R11
+	JZ     end126
+
+loop125:
+	MOVQ        DI, R12
+	VMOVUPS     (R12), Z16
+	MOVQ        (BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        (SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z0
+	MOVQ        8(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        8(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z1
+	MOVQ        16(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        16(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z2
+	MOVQ        24(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        24(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z3
+	MOVQ        32(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        32(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z4
+	MOVQ        40(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        40(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z5
+	MOVQ        48(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        48(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z6
+	MOVQ        56(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        56(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z7
+	MOVQ        64(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        64(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z8
+	MOVQ        72(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        72(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z9
+	MOVQ        80(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        80(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z10
+	MOVQ        88(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        88(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z11
+	MOVQ        96(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        96(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z12
+	MOVQ        104(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        104(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z13
+	MOVQ        112(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        112(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z14
+	MOVQ        120(BX), R12
+	VMOVUPS     (R10)(R12*4), Z17
+	MOVQ        120(SI), R12
+	PREFETCHT0  (R10)(R12*4)
+	VFMADD231PS Z17, Z16, Z15
+	ADDQ        $0x00000040, DI
+	ADDQ        $0x00000040, R10
+	DECQ        R11
+	JNZ         loop125
+
+end126:
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z0
+	VADDPS     Z16, Z0, Z0
+	VUNPCKLPS  Z3, Z2, Z16
+	VUNPCKHPS  Z3, Z2, Z2
+	VADDPS     Z16, Z2, Z2
+	VUNPCKLPS  Z5, Z4, Z16
+	VUNPCKHPS  Z5, Z4, Z4
+	VADDPS     Z16, Z4, Z4
+	VUNPCKLPS  Z7, Z6, Z16
+	VUNPCKHPS  Z7, Z6, Z6
+	VADDPS     Z16, Z6, Z6
+	VUNPCKLPS  Z9, Z8, Z16
+	VUNPCKHPS  Z9, Z8, Z8
+	VADDPS     Z16, Z8, Z8
+	VUNPCKLPS  Z11, Z10, Z16
+	VUNPCKHPS  Z11, Z10, Z10
+	VADDPS     Z16, Z10, Z10
+	VUNPCKLPS  Z13, Z12, Z16
+	VUNPCKHPS  Z13, Z12, Z12
+	VADDPS     Z16, Z12, Z12
+	VUNPCKLPS  Z15, Z14, Z16
+	VUNPCKHPS  Z15, Z14, Z14
+	VADDPS     Z16, Z14, Z14
+	VUNPCKLPD  Z2, Z0, Z16
+	VUNPCKHPD  Z2, Z0, Z0
+	VADDPS     Z16, Z0, Z0
+	VUNPCKLPD  Z6, Z4, Z16
+	VUNPCKHPD  Z6, Z4, Z4
+	VADDPS     Z16, Z4, Z4
+	VUNPCKLPD  Z10, Z8, Z16
+	VUNPCKHPD  Z10, Z8, Z8
+	VADDPS     Z16, Z8, Z8
+	VUNPCKLPD  Z14, Z12, Z16
+	VUNPCKHPD  Z14, Z12, Z12
+	VADDPS     Z16, Z12, Z12
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z0
+	VADDPS     Z16, Z0, Z0
+	VSHUFF32X4 $0x88, Z12, Z8, Z16
+	VSHUFF32X4 $0xdd, Z12, Z8, Z8
+	VADDPS     Z16, Z8, Z8
+	VSHUFF32X4 $0x88, Z8, Z0, Z16
+	VSHUFF32X4 $0xdd, Z8, Z0, Z0
+	VADDPS     Z16, Z0, Z0
+	VMOVUPS    Z0, (AX)
+	ADDQ       $0x00000040, AX
+	ADDQ       $0x00000080, BX
+	ADDQ       $0x00000080, SI
+	DECQ       R9
+	JNZ        loop123
+
+end124:
 	VZEROUPPER
 	RET
 
@@ -2711,9 +4442,9 @@ TEXT ·gatherFull1x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(DI), Z3, Z2
 	VMULPS       192(DI), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end80
+	JZ           end128
 
-loop79:
+loop127:
 	VMOVUPS      (BX), Z4
 	VMOVUPS      64(BX), Z5
 	VMOVUPS      128(BX), Z6
@@ -2728,9 +4459,60 @@ loop79:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop79
+	JNZ          loop127
 
-end80:
+end128:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull1x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtFull1x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Z3
+	VMULPS       (R8), Z3, Z0
+	VMULPS       64(R8), Z3, Z1
+	VMULPS       128(R8), Z3, Z2
+	VMULPS       192(R8), Z3, Z3
+	TESTQ        R9, R9
+	JZ           end130
+
+loop129:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Z4
+	VMOVUPS      64(BX)(DX*4), Z5
+	VMOVUPS      128(BX)(DX*4), Z6
+	VMOVUPS      192(BX)(DX*4), Z7
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	PREFETCHT0   64(BX)(DX*4)
+	PREFETCHT0   128(BX)(DX*4)
+	PREFETCHT0   192(BX)(DX*4)
+	VBROADCASTSS (CX), Z8
+	VFMADD231PS  Z4, Z8, Z0
+	VFMADD231PS  Z5, Z8, Z1
+	VFMADD231PS  Z6, Z8, Z2
+	VFMADD231PS  Z7, Z8, Z3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop129
+
+end130:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -2756,9 +4538,9 @@ TEXT ·gatherFull1x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Z0
 	VMULPS       (DI), Z0, Z0
 	TESTQ        R8, R8
-	JZ           end82
+	JZ           end132
 
-loop81:
+loop131:
 	VMOVUPS      (BX), Z1
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Z2
@@ -2766,9 +4548,45 @@ loop81:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop81
+	JNZ          loop131
 
-end82:
+end132:
+	VMOVUPS Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull1x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatherAtFull1x16AVX512(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Z0
+	VMULPS       (R8), Z0, Z0
+	TESTQ        R9, R9
+	JZ           end134
+
+loop133:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Z1
+	MOVQ         (DI), DX
+	PREFETCHT0   (BX)(DX*4)
+	VBROADCASTSS (CX), Z2
+	VFMADD231PS  Z1, Z2, Z0
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop133
+
+end134:
 	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
@@ -2784,9 +4602,9 @@ TEXT ·logTopAVX512(SB), NOSPLIT, $0-32
 	MOVQ         DX, BX
 	SHRQ         $0x04, BX
 	TESTQ        BX, BX
-	JZ           end84
+	JZ           end136
 
-loop83:
+loop135:
 	VMOVUPS     (CX), Z2
 	VFMADD213PS Z1, Z0, Z2
 	VMAXPS      (AX), Z2, Z2
@@ -2794,11 +4612,11 @@ loop83:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	DECQ        BX
-	JNZ         loop83
+	JNZ         loop135
 
-end84:
+end136:
 	ANDQ        $0x0f, DX
-	JZ          done85
+	JZ          done137
 	MOVQ        $0x000000000000ffff, BX
 	BZHIQ       DX, BX, BX
 	KMOVW       BX, K1
@@ -2810,7 +4628,7 @@ end84:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 
-done85:
+done137:
 	VZEROUPPER
 	RET
 
@@ -2841,9 +4659,9 @@ TEXT ·logSumAVX512(SB), NOSPLIT, $0-40
 	MOVQ         BX, SI
 	SHRQ         $0x04, SI
 	TESTQ        SI, SI
-	JZ           end87
+	JZ           end139
 
-loop86:
+loop138:
 	VMOVUPS      (DX), Z15
 	VFMADD213PS  Z1, Z0, Z15
 	VSUBPS       (CX), Z15, Z15
@@ -2870,11 +4688,11 @@ loop86:
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
 	DECQ         SI
-	JNZ          loop86
+	JNZ          loop138
 
-end87:
+end139:
 	ANDQ         $0x0f, BX
-	JZ           done88
+	JZ           done140
 	MOVQ         $0x000000000000ffff, SI
 	BZHIQ        BX, SI, SI
 	KMOVW        SI, K1
@@ -2906,6 +4724,115 @@ end87:
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
 
-done88:
+done140:
 	VZEROUPPER
 	RET
+
+// func atLeastAVX512(bits *uint64, x *float32, bound float32, words int)
+// Requires: AVX, AVX512F
+TEXT ·atLeastAVX512(SB), NOSPLIT, $0-32
+	MOVQ         bits+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS bound+16(FP), Z0
+	MOVQ         words+24(FP), DX
+	TESTQ        DX, DX
+	JZ           end142
+
+loop141:
+	XORQ   BX, BX
+	VCMPPS $0x02, 192(CX), Z0, K1
+	KMOVW  K1, SI
+	SHLQ   $0x10, BX
+	ORQ    SI, BX
+	VCMPPS $0x02, 128(CX), Z0, K1
+	KMOVW  K1, SI
+	SHLQ   $0x10, BX
+	ORQ    SI, BX
+	VCMPPS $0x02, 64(CX), Z0, K1
+	KMOVW  K1, SI
+	SHLQ   $0x10, BX
+	ORQ    SI, BX
+	VCMPPS $0x02, (CX), Z0, K1
+	KMOVW  K1, SI
+	SHLQ   $0x10, BX
+	ORQ    SI, BX
+	MOVQ   BX, (AX)
+	ADDQ   $0x08, AX
+	ADDQ   $0x00000100, CX
+	DECQ   DX
+	JNZ    loop141
+
+end142:
+	VZEROUPPER
+	RET
+
+// func positionsAVX512(dst *int32, set *uint64, words int) int
+// Requires: AVX, AVX512F, POPCNT
+TEXT ·positionsAVX512(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         set+8(FP), CX
+	MOVQ         words+16(FP), DX
+	VMOVUPS      countingAVX512<>+0(SB), Z0
+	MOVL         $0x00000010, BX
+	VPBROADCASTD BX, Z1
+	MOVQ         AX, BX
+	TESTQ        DX, DX
+	JZ           end144
+
+loop143:
+	MOVQ        (CX), SI
+	MOVWLZX     SI, DI
+	KMOVW       DI, K1
+	POPCNTL     DI, DI
+	VPCOMPRESSD Z0, K1, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VPADDD      Z1, Z0, Z0
+	SHRQ        $0x10, SI
+	MOVWLZX     SI, DI
+	KMOVW       DI, K1
+	POPCNTL     DI, DI
+	VPCOMPRESSD Z0, K1, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VPADDD      Z1, Z0, Z0
+	SHRQ        $0x10, SI
+	MOVWLZX     SI, DI
+	KMOVW       DI, K1
+	POPCNTL     DI, DI
+	VPCOMPRESSD Z0, K1, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VPADDD      Z1, Z0, Z0
+	SHRQ        $0x10, SI
+	MOVWLZX     SI, SI
+	KMOVW       SI, K1
+	POPCNTL     SI, DI
+	VPCOMPRESSD Z0, K1, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VPADDD      Z1, Z0, Z0
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNZ         loop143
+
+end144:
+	SUBQ BX, AX
+	SHRQ $0x02, AX
+	MOVQ AX, ret+24(FP)
+	VZEROUPPER
+	RET
+
+DATA countingAVX512<>+0(SB)/4, $0x00000000
+DATA countingAVX512<>+4(SB)/4, $0x00000001
+DATA countingAVX512<>+8(SB)/4, $0x00000002
+DATA countingAVX512<>+12(SB)/4, $0x00000003
+DATA countingAVX512<>+16(SB)/4, $0x00000004
+DATA countingAVX512<>+20(SB)/4, $0x00000005
+DATA countingAVX512<>+24(SB)/4, $0x00000006
+DATA countingAVX512<>+28(SB)/4, $0x00000007
+DATA countingAVX512<>+32(SB)/4, $0x00000008
+DATA countingAVX512<>+36(SB)/4, $0x00000009
+DATA countingAVX512<>+40(SB)/4, $0x0000000a
+DATA countingAVX512<>+44(SB)/4, $0x0000000b
+DATA countingAVX512<>+48(SB)/4, $0x0000000c
+DATA countingAVX512<>+52(SB)/4, $0x0000000d
+DATA countingAVX512<>+56(SB)/4, $0x0000000e
+DATA countingAVX512<>+60(SB)/4, $0x0000000f
+GLOBL countingAVX512<>(SB), RODATA|NOPTR, $64
