@@ -43,7 +43,7 @@ type dev struct {
 	ops     *ops
 	err     error      // the first failure since the last Sync
 	failing sync.Mutex // held while err is set by a worker
-	mems    []*memory  // everything that Close frees
+	mems    []*memory  // everything that Close frees, nil where a scope has
 	free    uint64     // bytes that the system could give when the device was opened; 0 if unknown
 	used    uint64     // bytes that Alloc has given
 }
@@ -92,14 +92,9 @@ func (d *dev) Sync() error {
 // Close stops the threads and frees all memory of the device.
 func (d *dev) Close() error {
 	d.pool.Close()
-	var first error
-	for _, m := range d.mems {
-		if err := m.free(); err != nil && first == nil {
-			first = err
-		}
-	}
+	mems := d.mems
 	d.mems = nil
-	return first
+	return freeAll(mems)
 }
 
 // fail keeps the first failure for Sync.

@@ -19,6 +19,10 @@ type Device interface {
 	Ops() Ops
 	// Capture records the calls of step without running them.
 	Capture(step func(Ops)) (Graph, error)
+	// Scope runs f. What Alloc and Load return meanwhile, free gives back, and
+	// Close where free was not called; after an error of f it is given back at
+	// once. Nothing may use it, or a graph that does, from then on.
+	Scope(f func() error) (free func() error, err error)
 	// Sync waits and reports the first failure since the last Sync.
 	Sync() error
 	// Close frees everything that Alloc and Load returned.

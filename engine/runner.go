@@ -45,6 +45,7 @@ type Runner struct {
 	history device.Tensor // i32 [slots, HistoryLen]
 	logits  device.Tensor // f32 [max(slots, logitRows), vocab]
 	scratch *model.Scratch
+	free    func() error
 }
 
 // NewRunner allocates the cache and the buffers.
@@ -58,11 +59,16 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 	}
 	r := &Runner{passes: passes{dev: e.Device}, model: e.Model, stops: e.Tokenizer.EndOfGeneration}
 	r.pieces = func() pieceDecoder { return e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true}) }
-	if err := r.alloc(c); err != nil {
+	var err error
+	if r.free, err = r.dev.Scope(func() error { return r.alloc(c) }); err != nil {
 		return nil, fmt.Errorf("engine: a context of %d tokens for %d sequences: %w", c.Context, c.Slots, err)
 	}
 	return r, nil
 }
+
+// Close gives the memory back. Neither the runner nor a sequence of it can be
+// used afterwards. An engine that is closed needs no Close of its runners.
+func (r *Runner) Close() error { return r.free() }
 
 // alloc takes the device memory.
 func (r *Runner) alloc(c Config) error {

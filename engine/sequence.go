@@ -187,7 +187,7 @@ func (s *Sequence) Truncate(n int) int {
 }
 
 // Repeat extends the sequence by n tokens without computing them: their keys and
-// values are those of its first page. It is for benchmarks only, which need a
+// values are those of its pages in turn. It is for benchmarks only, which need a
 // cache of a length and not of a text: the cost of dense attention does not
 // depend on the values. The sequence ends with a whole page.
 func (s *Sequence) Repeat(n int) error {
@@ -195,7 +195,7 @@ func (s *Sequence) Repeat(n int) error {
 		return err
 	}
 	for i := range n {
-		s.tokens = append(s.tokens, s.tokens[i%device.PageLen])
+		s.tokens = append(s.tokens, s.tokens[i])
 	}
 	return nil
 }

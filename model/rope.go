@@ -52,6 +52,14 @@ func (r *reader) rope(c Config) RopeConfig {
 	return rc
 }
 
+// Rule is the scaling that changes something: a factor of 1 scales nothing.
+func (rc RopeConfig) Rule() Scaling {
+	if rc.Factor == 1 {
+		return NoScaling
+	}
+	return rc.Scaling
+}
+
 // Freqs is radians per position for each of the Dims/2 pairs. factors divides
 // pair by pair (the tensor rope_freqs.weight); nil is all ones.
 func (rc RopeConfig) Freqs(factors []float32) []float32 {

@@ -287,6 +287,15 @@ func (s *Spec) Dense() bool {
 	return true
 }
 
+// Phases reports for which phases the text names a system; dense counts where it
+// is named. A phase without one is dense.
+func (s *Spec) Phases() (prefill, decode bool) {
+	for _, it := range s.items {
+		prefill, decode = prefill || it.prefill, decode || it.decode
+	}
+	return prefill, decode
+}
+
 // Whole reports whether a prompt must be prefilled in one pass.
 func (s *Spec) Whole() bool {
 	for _, it := range s.systems() {

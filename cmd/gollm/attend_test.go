@@ -181,15 +181,20 @@ func TestAttendErrors(t *testing.T) {
 		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "nope"}, []string{"there are: dense"}},
 		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--audit", "x.txt"}, []string{"x.txt", ".json or .html"}},
 		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--rows", "-1"}, []string{"--rows -1"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "cis"}, []string{"--phase prefill: cis works in decode only", "--phase decode", "'prefill=NAME decode=cis'"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "decode=streaming"}, []string{"works in decode only"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "anchor", "--phase", "decode"}, []string{"--phase decode: anchor works in prefill only"}},
 		{exitFailure, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--rows", "21"}, []string{"--rows 21", "20 positions"}},
 		{exitFailure, []string{"--q", q, "--k", short, "--v", short, "-o", out}, []string{short, "[2 19 8]", "same layers, n and d"}},
 		{exitFailure, []string{"--q", q, "--k", k, "--v", short, "-o", out}, []string{"want the shape of"}},
 		{exitFailure, []string{"--q", q, "--k", odd, "--v", odd, "-o", out}, []string{"4 heads", "multiple"}},
 		{exitFailure, []string{"--q", flat, "--k", k, "--v", k, "-o", out}, []string{"[20 8]", "[heads, n, d]"}},
 		{exitFailure, []string{"--q", bad, "--k", k, "--v", k, "-o", out}, []string{bad, "not a .npy file"}},
-		{exitFailure, []string{"--q", q + "x", "--k", k, "--v", k, "-o", out}, []string{q + "x", "no such file"}},
+		{exitFailure, []string{"--q", q + "x", "--k", k, "--v", k, "-o", out}, []string{"gollm: --q " + q + "x: no such file or directory, want a .npy file"}},
 		{exitFailure, []string{"--layers-of", q + "," + k + "," + k, "--layers-of", odd + "," + odd + "," + odd, "-o", out}, []string{"another shape"}},
 	} {
 		fails(t, tt.code, tt.words, "", append([]string{"attend"}, tt.args...)...)
 	}
+	// Dense attention that is named is what is asked for.
+	ok(t, "", "attend", "--q", q, "--k", k, "--v", k, "-o", out, "--attn", "prefill=dense decode=cis")
 }

@@ -96,7 +96,7 @@ func writeAudit(a eval.Audit, paths []string) error {
 	for _, path := range paths {
 		f, err := os.Create(path)
 		if err != nil {
-			return err
+			return fileError("", path, "a file that can be written", err)
 		}
 		if filepath.Ext(path) == ".html" {
 			err = a.WriteHTML(f)

@@ -18,6 +18,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		run  func(t *testing.T, d device.Device)
 	}{
 		{"memory", memory},
+		{"scopes", scopes},
 		{"misuse", misuse},
 		{"failures", failures},
 		{"math", func(t *testing.T, d device.Device) { runAll(t, d, mathCases()) }},
