@@ -409,20 +409,70 @@ func (o *ops) MaxHeads(dst, x device.Tensor, kv device.KV) {
 	const op = "MaxHeads"
 	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
 	device.CheckShape(op, "dst", dst, device.F32, rows, kv.K.Dim(1), width)
-	groups := dst.Dim(1)
-	o.eachRow(op, kv, rows, func(r, _, _, p int) {
-		for g := range groups {
-			out := row(f32s(dst), r*groups+g, width)[:p+1]
-			for i := range out {
-				out[i] = negInf
-			}
-			for h := g * heads / groups; h < (g+1)*heads/groups; h++ {
-				for j, v := range row(f32s(x), r*heads+h, width)[:p+1] {
-					if v > out[j] {
-						out[j] = v
-					}
-				}
-			}
+	t := &o.most
+	*t = mostTask{o: o, out: f32s(dst), in: f32s(x), heads: heads, groups: dst.Dim(1), width: width, pos: t.pos[:0], sets: t.sets}
+	for len(t.sets) < o.pool.Workers() {
+		t.sets = append(t.sets, nil)
+	}
+	t.pos = o.positions(op, kv, rows, t.pos)
+	o.pool.RunChunks(rows*t.groups, 1, t)
+}
+
+// positions appends the position of each row to pos, a number below 0 for a row
+// that is skipped.
+func (o *ops) positions(op string, kv device.KV, rows int, pos []int) []int {
+	g, perSlot := newPages(kv), device.RowsPerSlot(op, rows, kv)
+	for r := range rows {
+		first, ok := o.first(op, &g, r/perSlot, perSlot)
+		if !ok {
+			first = -1 - perSlot // every row of the slot is below 0
 		}
-	})
+		pos = append(pos, first+r%perSlot)
+	}
+	return pos
+}
+
+// mostTask is MaxHeads: item i is kv head i%groups of row i/groups.
+type mostTask struct {
+	o                    *ops
+	out                  []float32 // [rows, groups, width]
+	in                   []float32 // [rows, heads, width]
+	heads, groups, width int
+	pos                  []int      // of each row; below 0 is skipped
+	sets                 [][]uint64 // by worker: a bit for each position of a head
+}
+
+// Do computes items lo to hi-1.
+func (t *mostTask) Do(worker, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		r, g := i/t.groups, i%t.groups
+		if t.pos[r] < 0 {
+			continue
+		}
+		out := row(t.out, i, t.width)[:t.pos[r]+1]
+		for j := range out {
+			out[j] = negInf
+		}
+		for h := g * t.heads / t.groups; h < (g+1)*t.heads/t.groups; h++ {
+			t.add(grown(&t.sets[worker], (len(out)+63)/64), out, row(t.in, r*t.heads+h, t.width)[:len(out)])
+		}
+	}
+}
+
+// add keeps the largest of out and x; NaN is not larger than anything.
+func (t *mostTask) add(set []uint64, out, x []float32) {
+	t.o.vec.AtLeast(set, x, negInf)
+	numbers := 0
+	for _, w := range set {
+		numbers += bits.OnesCount64(w)
+	}
+	if numbers == len(x) {
+		t.o.vec.LogTop(out, x, 1, 0)
+		return
+	}
+	for j, v := range x {
+		if v > out[j] {
+			out[j] = v
+		}
+	}
 }

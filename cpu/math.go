@@ -26,6 +26,7 @@ type ops struct {
 	choose    chooseTask
 	score     scoreTask
 	top       topTask
+	most      mostTask
 	widen     widenTask
 	tail      tailTask
 	edges     edgeTask

@@ -104,14 +104,7 @@ func (o *ops) TopK(l device.List, scores device.Tensor, kv device.KV, k device.A
 		index: i32s(l.Index), count: i32s(l.Count), most: l.Index.Dim(2),
 		pos: t.pos[:0], scratch: t.scratch,
 	}
-	g, perSlot := newPages(kv), device.RowsPerSlot(op, rows, kv)
-	for r := range rows {
-		first, ok := o.first(op, &g, r/perSlot, perSlot)
-		if !ok {
-			first = -1 - perSlot // every row of the slot is below 0
-		}
-		t.pos = append(t.pos, first+r%perSlot)
-	}
+	t.pos = o.positions(op, kv, rows, t.pos)
 	for len(t.scratch) < o.pool.Workers() {
 		t.scratch = append(t.scratch, selector{})
 	}

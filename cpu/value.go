@@ -70,6 +70,7 @@ type valueScratch struct {
 	at     [vec.Tile]int
 	shares shares
 
+	uniforms uniforms
 	queries  []float32 // [heads of a kv head, dim], in units of a score
 	scores   []float32 // [heads of a kv head, tiles of vec.Tile]
 	products []float32 // [heads of a kv head, vec.Tile]
@@ -277,14 +278,14 @@ func (t *valueTask) head(s *valueScratch, r, h int, x []float32) {
 	}
 	at := r*t.heads + h
 	index, weight, n := row(t.index, at, t.limit), row(t.weight, at, t.limit), 0
-	before := 0
+	before, u := 0, &s.uniforms
+	*u = uniforms{draw: d, systematic: t.draws.Sampler == device.Systematic, of: u.of}
+	if u.of == nil {
+		u.of = u.number // once, because a method value is allocated
+	}
 	for i, part := range s.tiles {
-		s.thresholds(t.draws.Sampler, part.samples, func(k int) float64 {
-			if t.draws.Sampler == device.Systematic {
-				return float64(d.Uniform(uint32(i)))
-			}
-			return float64(d.Uniform(uint32(before + k)))
-		})
+		u.tile, u.before = i, before
+		s.thresholds(t.draws.Sampler, part.samples, u.of)
 		s.hits = s.hits[:0]
 		s.draw(s.counts[:len(x)], x, part)
 		before += part.samples
@@ -301,6 +302,29 @@ func (t *valueTask) head(s *valueScratch, r, h int, x []float32) {
 		}
 	}
 	t.count[at] = int32(n)
+}
+
+// uniforms are the random numbers of a head's draws.
+type uniforms struct {
+	draw         device.Draw
+	systematic   bool
+	tile, before int       // number of the tile, and of its first draw
+	words        [4]uint32 // block number block-1
+	block        uint32    // 0: none
+	of           func(k int) float64
+}
+
+// number is the random number of draw k of the tile: what Draw.Uniform gives.
+// Four of them are computed at once.
+func (u *uniforms) number(k int) float64 {
+	i := uint32(u.before + k)
+	if u.systematic {
+		i = uint32(u.tile)
+	}
+	if u.block != i/4+1 {
+		u.block, u.words = i/4+1, u.draw.Words(i/4)
+	}
+	return float64(u.words[i%4]>>8) / (1 << 24)
 }
 
 // cut makes the tiles of n positions and gives each its samples.

@@ -1271,6 +1271,9 @@ TEXT ·scoresAtHalf4AVX2(SB), NOSPLIT, $0-64
 	MOVQ  chunks+48(FP), R8
 	MOVQ  blocks+56(FP), R9
 	SHLQ  $0x02, DI
+	MOVQ  R8, R10
+	ADDQ  $0x03, R10
+	SHRQ  $0x02, R10
 	TESTQ R9, R9
 	JZ    end36
 
@@ -1283,14 +1286,52 @@ loop35:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   CX, R10
-	MOVQ   DX, R11
-	MOVQ   R8, R12
-	TESTQ  R12, R12
+	MOVQ   CX, R11
+	MOVQ   DX, R12
+	MOVQ   DX, R13
+	MOVQ   R10, R14
+	TESTQ  R14, R14
 	JZ     end38
 
 loop37:
-	MOVQ        R10, R13
+	MOVQ        R11, R15
+	VMOVUPS     (R15), Y8
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y9
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y10
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y11
+	MOVQ        (BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y12
+	MOVQ        (SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y12, Y8, Y0
+	VFMADD231PS Y12, Y9, Y2
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y12, Y11, Y6
+	MOVQ        8(BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y12
+	MOVQ        8(SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y12, Y8, Y1
+	VFMADD231PS Y12, Y9, Y3
+	VFMADD231PS Y12, Y10, Y5
+	VFMADD231PS Y12, Y11, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000010, R12
+	ADDQ        $0x00000040, R13
+	DECQ        R14
+	JNZ         loop37
+
+end38:
+	MOVQ  R8, R14
+	SUBQ  R10, R14
+	TESTQ R14, R14
+	JZ    end40
+
+loop39:
+	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
 	VMOVUPS     (R13), Y9
@@ -1299,27 +1340,23 @@ loop37:
 	ADDQ        DI, R13
 	VMOVUPS     (R13), Y11
 	MOVQ        (BX), R13
-	VCVTPH2PS   (R11)(R13*2), Y12
-	MOVQ        (SI), R13
-	PREFETCHT0  (R11)(R13*2)
+	VCVTPH2PS   (R12)(R13*2), Y12
 	VFMADD231PS Y12, Y8, Y0
 	VFMADD231PS Y12, Y9, Y2
 	VFMADD231PS Y12, Y10, Y4
 	VFMADD231PS Y12, Y11, Y6
 	MOVQ        8(BX), R13
-	VCVTPH2PS   (R11)(R13*2), Y12
-	MOVQ        8(SI), R13
-	PREFETCHT0  (R11)(R13*2)
+	VCVTPH2PS   (R12)(R13*2), Y12
 	VFMADD231PS Y12, Y8, Y1
 	VFMADD231PS Y12, Y9, Y3
 	VFMADD231PS Y12, Y10, Y5
 	VFMADD231PS Y12, Y11, Y7
-	ADDQ        $0x00000020, R10
-	ADDQ        $0x00000010, R11
-	DECQ        R12
-	JNZ         loop37
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000010, R12
+	DECQ        R14
+	JNZ         loop39
 
-end38:
+end40:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1387,9 +1424,9 @@ TEXT ·gatherHalf4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end40
+	JZ           end42
 
-loop39:
+loop41:
 	VCVTPH2PS    (BX), Y8
 	VCVTPH2PS    16(BX), Y9
 	PREFETCHT0   (BX)(SI*1)
@@ -1408,9 +1445,9 @@ loop39:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop39
+	JNZ          loop41
 
-end40:
+end42:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1454,14 +1491,14 @@ TEXT ·gatherAtHalf4x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R9, R9
-	JZ           end42
+	JZ           end44
 
-loop41:
+loop43:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y8
 	VCVTPH2PS    16(BX)(DX*2), Y9
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*2)
+	PREFETCHT2   (BX)(DX*2)
 	VBROADCASTSS (CX), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
@@ -1478,9 +1515,9 @@ loop41:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop41
+	JNZ          loop43
 
-end42:
+end44:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -1522,9 +1559,9 @@ TEXT ·gatherHalf4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end44
+	JZ           end46
 
-loop43:
+loop45:
 	VCVTPH2PS    (BX), Y4
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
@@ -1538,9 +1575,9 @@ loop43:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop43
+	JNZ          loop45
 
-end44:
+end46:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -1576,13 +1613,13 @@ TEXT ·gatherAtHalf4x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end46
+	JZ           end48
 
-loop45:
+loop47:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y4
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*2)
+	PREFETCHT2   (BX)(DX*2)
 	VBROADCASTSS (CX), Y5
 	VFMADD231PS  Y4, Y5, Y0
 	VBROADCASTSS 256(CX), Y5
@@ -1595,9 +1632,9 @@ loop45:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop45
+	JNZ          loop47
 
-end46:
+end48:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -1623,9 +1660,9 @@ TEXT ·scoresHalf2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end48
+	JZ    end50
 
-loop47:
+loop49:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1637,9 +1674,9 @@ loop47:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end50
+	JZ     end52
 
-loop49:
+loop51:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1667,9 +1704,9 @@ loop49:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, DX
 	DECQ        R11
-	JNZ         loop49
+	JNZ         loop51
 
-end50:
+end52:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1698,9 +1735,9 @@ end50:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop47
+	JNZ          loop49
 
-end48:
+end50:
 	VZEROUPPER
 	RET
 
@@ -1716,10 +1753,13 @@ TEXT ·scoresAtHalf2AVX2(SB), NOSPLIT, $0-64
 	MOVQ  chunks+48(FP), R8
 	MOVQ  blocks+56(FP), R9
 	SHLQ  $0x02, DI
+	MOVQ  R8, R10
+	ADDQ  $0x03, R10
+	SHRQ  $0x02, R10
 	TESTQ R9, R9
-	JZ    end52
+	JZ    end54
 
-loop51:
+loop53:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1728,47 +1768,81 @@ loop51:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   CX, R10
-	MOVQ   DX, R11
-	MOVQ   R8, R12
-	TESTQ  R12, R12
-	JZ     end54
+	MOVQ   CX, R11
+	MOVQ   DX, R12
+	MOVQ   DX, R13
+	MOVQ   R10, R14
+	TESTQ  R14, R14
+	JZ     end56
 
-loop53:
-	MOVQ        R10, R13
+loop55:
+	MOVQ        R11, R15
+	VMOVUPS     (R15), Y8
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y9
+	MOVQ        (BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y10
+	MOVQ        (SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y10, Y9, Y4
+	MOVQ        8(BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y10
+	MOVQ        8(SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y10, Y8, Y1
+	VFMADD231PS Y10, Y9, Y5
+	MOVQ        16(BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y10
+	MOVQ        16(SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y10, Y9, Y6
+	MOVQ        24(BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y10
+	MOVQ        24(SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y10, Y8, Y3
+	VFMADD231PS Y10, Y9, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000010, R12
+	ADDQ        $0x00000040, R13
+	DECQ        R14
+	JNZ         loop55
+
+end56:
+	MOVQ  R8, R14
+	SUBQ  R10, R14
+	TESTQ R14, R14
+	JZ    end58
+
+loop57:
+	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
 	VMOVUPS     (R13), Y9
 	MOVQ        (BX), R13
-	VCVTPH2PS   (R11)(R13*2), Y10
-	MOVQ        (SI), R13
-	PREFETCHT0  (R11)(R13*2)
+	VCVTPH2PS   (R12)(R13*2), Y10
 	VFMADD231PS Y10, Y8, Y0
 	VFMADD231PS Y10, Y9, Y4
 	MOVQ        8(BX), R13
-	VCVTPH2PS   (R11)(R13*2), Y10
-	MOVQ        8(SI), R13
-	PREFETCHT0  (R11)(R13*2)
+	VCVTPH2PS   (R12)(R13*2), Y10
 	VFMADD231PS Y10, Y8, Y1
 	VFMADD231PS Y10, Y9, Y5
 	MOVQ        16(BX), R13
-	VCVTPH2PS   (R11)(R13*2), Y10
-	MOVQ        16(SI), R13
-	PREFETCHT0  (R11)(R13*2)
+	VCVTPH2PS   (R12)(R13*2), Y10
 	VFMADD231PS Y10, Y8, Y2
 	VFMADD231PS Y10, Y9, Y6
 	MOVQ        24(BX), R13
-	VCVTPH2PS   (R11)(R13*2), Y10
-	MOVQ        24(SI), R13
-	PREFETCHT0  (R11)(R13*2)
+	VCVTPH2PS   (R12)(R13*2), Y10
 	VFMADD231PS Y10, Y8, Y3
 	VFMADD231PS Y10, Y9, Y7
-	ADDQ        $0x00000020, R10
-	ADDQ        $0x00000010, R11
-	DECQ        R12
-	JNZ         loop53
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000010, R12
+	DECQ        R14
+	JNZ         loop57
 
-end54:
+end58:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1796,9 +1870,9 @@ end54:
 	ADDQ         $0x00000020, BX
 	ADDQ         $0x00000020, SI
 	DECQ         R9
-	JNZ          loop51
+	JNZ          loop53
 
-end52:
+end54:
 	VZEROUPPER
 	RET
 
@@ -1825,9 +1899,9 @@ TEXT ·gatherHalf2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end56
+	JZ           end60
 
-loop55:
+loop59:
 	VCVTPH2PS    (BX), Y4
 	VCVTPH2PS    16(BX), Y5
 	PREFETCHT0   (BX)(SI*1)
@@ -1840,9 +1914,9 @@ loop55:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop55
+	JNZ          loop59
 
-end56:
+end60:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1872,14 +1946,14 @@ TEXT ·gatherAtHalf2x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end58
+	JZ           end62
 
-loop57:
+loop61:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y4
 	VCVTPH2PS    16(BX)(DX*2), Y5
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*2)
+	PREFETCHT2   (BX)(DX*2)
 	VBROADCASTSS (CX), Y6
 	VFMADD231PS  Y4, Y6, Y0
 	VFMADD231PS  Y5, Y6, Y1
@@ -1890,9 +1964,9 @@ loop57:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop57
+	JNZ          loop61
 
-end58:
+end62:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -1922,9 +1996,9 @@ TEXT ·gatherHalf2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end60
+	JZ           end64
 
-loop59:
+loop63:
 	VCVTPH2PS    (BX), Y2
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
@@ -1934,9 +2008,9 @@ loop59:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop59
+	JNZ          loop63
 
-end60:
+end64:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -1962,13 +2036,13 @@ TEXT ·gatherAtHalf2x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end62
+	JZ           end66
 
-loop61:
+loop65:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y2
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*2)
+	PREFETCHT2   (BX)(DX*2)
 	VBROADCASTSS (CX), Y3
 	VFMADD231PS  Y2, Y3, Y0
 	VBROADCASTSS 256(CX), Y3
@@ -1977,9 +2051,9 @@ loop61:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop61
+	JNZ          loop65
 
-end62:
+end66:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -2001,9 +2075,9 @@ TEXT ·scoresHalf1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end64
+	JZ    end68
 
-loop63:
+loop67:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2015,9 +2089,9 @@ loop63:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end66
+	JZ     end70
 
-loop65:
+loop69:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
@@ -2055,9 +2129,9 @@ loop65:
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000010, DX
 	DECQ        R10
-	JNZ         loop65
+	JNZ         loop69
 
-end66:
+end70:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -2089,9 +2163,9 @@ end66:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop63
+	JNZ        loop67
 
-end64:
+end68:
 	VZEROUPPER
 	RET
 
@@ -2107,10 +2181,13 @@ TEXT ·scoresAtHalf1AVX2(SB), NOSPLIT, $0-64
 	MOVQ  chunks+48(FP), R8
 	MOVQ  blocks+56(FP), R9
 	SHLQ  $0x02, DI
+	MOVQ  R8, DI
+	ADDQ  $0x03, DI
+	SHRQ  $0x02, DI
 	TESTQ R9, R9
-	JZ    end68
+	JZ    end72
 
-loop67:
+loop71:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2119,61 +2196,101 @@ loop67:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   CX, DI
-	MOVQ   DX, R10
-	MOVQ   R8, R11
-	TESTQ  R11, R11
-	JZ     end70
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   DX, R12
+	MOVQ   DI, R13
+	TESTQ  R13, R13
+	JZ     end74
 
-loop69:
-	MOVQ        DI, R12
+loop73:
+	MOVQ        R10, R14
+	VMOVUPS     (R14), Y8
+	MOVQ        (BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        (SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y0
+	MOVQ        8(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        8(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y1
+	MOVQ        16(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        16(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y2
+	MOVQ        24(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        24(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y3
+	MOVQ        32(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        32(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y4
+	MOVQ        40(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        40(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y5
+	MOVQ        48(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        48(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y6
+	MOVQ        56(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        56(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000010, R11
+	ADDQ        $0x00000040, R12
+	DECQ        R13
+	JNZ         loop73
+
+end74:
+	MOVQ  R8, R13
+	SUBQ  DI, R13
+	TESTQ R13, R13
+	JZ    end76
+
+loop75:
+	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	MOVQ        (BX), R12
-	VCVTPH2PS   (R10)(R12*2), Y9
-	MOVQ        (SI), R12
-	PREFETCHT0  (R10)(R12*2)
+	VCVTPH2PS   (R11)(R12*2), Y9
 	VFMADD231PS Y9, Y8, Y0
 	MOVQ        8(BX), R12
-	VCVTPH2PS   (R10)(R12*2), Y9
-	MOVQ        8(SI), R12
-	PREFETCHT0  (R10)(R12*2)
+	VCVTPH2PS   (R11)(R12*2), Y9
 	VFMADD231PS Y9, Y8, Y1
 	MOVQ        16(BX), R12
-	VCVTPH2PS   (R10)(R12*2), Y9
-	MOVQ        16(SI), R12
-	PREFETCHT0  (R10)(R12*2)
+	VCVTPH2PS   (R11)(R12*2), Y9
 	VFMADD231PS Y9, Y8, Y2
 	MOVQ        24(BX), R12
-	VCVTPH2PS   (R10)(R12*2), Y9
-	MOVQ        24(SI), R12
-	PREFETCHT0  (R10)(R12*2)
+	VCVTPH2PS   (R11)(R12*2), Y9
 	VFMADD231PS Y9, Y8, Y3
 	MOVQ        32(BX), R12
-	VCVTPH2PS   (R10)(R12*2), Y9
-	MOVQ        32(SI), R12
-	PREFETCHT0  (R10)(R12*2)
+	VCVTPH2PS   (R11)(R12*2), Y9
 	VFMADD231PS Y9, Y8, Y4
 	MOVQ        40(BX), R12
-	VCVTPH2PS   (R10)(R12*2), Y9
-	MOVQ        40(SI), R12
-	PREFETCHT0  (R10)(R12*2)
+	VCVTPH2PS   (R11)(R12*2), Y9
 	VFMADD231PS Y9, Y8, Y5
 	MOVQ        48(BX), R12
-	VCVTPH2PS   (R10)(R12*2), Y9
-	MOVQ        48(SI), R12
-	PREFETCHT0  (R10)(R12*2)
+	VCVTPH2PS   (R11)(R12*2), Y9
 	VFMADD231PS Y9, Y8, Y6
 	MOVQ        56(BX), R12
-	VCVTPH2PS   (R10)(R12*2), Y9
-	MOVQ        56(SI), R12
-	PREFETCHT0  (R10)(R12*2)
+	VCVTPH2PS   (R11)(R12*2), Y9
 	VFMADD231PS Y9, Y8, Y7
-	ADDQ        $0x00000020, DI
-	ADDQ        $0x00000010, R10
-	DECQ        R11
-	JNZ         loop69
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000010, R11
+	DECQ        R13
+	JNZ         loop75
 
-end70:
+end76:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -2200,9 +2317,9 @@ end70:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, SI
 	DECQ       R9
-	JNZ        loop67
+	JNZ        loop71
 
-end68:
+end72:
 	VZEROUPPER
 	RET
 
@@ -2225,9 +2342,9 @@ TEXT ·gatherHalf1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end72
+	JZ           end78
 
-loop71:
+loop77:
 	VCVTPH2PS    (BX), Y2
 	VCVTPH2PS    16(BX), Y3
 	PREFETCHT0   (BX)(SI*1)
@@ -2237,9 +2354,9 @@ loop71:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop71
+	JNZ          loop77
 
-end72:
+end78:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -2262,14 +2379,14 @@ TEXT ·gatherAtHalf1x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R8), Y1, Y0
 	VMULPS       32(R8), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end74
+	JZ           end80
 
-loop73:
+loop79:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y2
 	VCVTPH2PS    16(BX)(DX*2), Y3
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*2)
+	PREFETCHT2   (BX)(DX*2)
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y4, Y1
@@ -2277,9 +2394,9 @@ loop73:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop73
+	JNZ          loop79
 
-end74:
+end80:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -2303,9 +2420,9 @@ TEXT ·gatherHalf1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end76
+	JZ           end82
 
-loop75:
+loop81:
 	VCVTPH2PS    (BX), Y1
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
@@ -2313,9 +2430,9 @@ loop75:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop75
+	JNZ          loop81
 
-end76:
+end82:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -2336,22 +2453,22 @@ TEXT ·gatherAtHalf1x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS (DX), Y0
 	VMULPS       (R8), Y0, Y0
 	TESTQ        R9, R9
-	JZ           end78
+	JZ           end84
 
-loop77:
+loop83:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y1
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*2)
+	PREFETCHT2   (BX)(DX*2)
 	VBROADCASTSS (CX), Y2
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         $0x08, SI
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop77
+	JNZ          loop83
 
-end78:
+end84:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -2371,9 +2488,9 @@ TEXT ·scoresFull4AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end80
+	JZ    end86
 
-loop79:
+loop85:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2385,9 +2502,9 @@ loop79:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end82
+	JZ     end88
 
-loop81:
+loop87:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -2413,9 +2530,9 @@ loop81:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop81
+	JNZ         loop87
 
-end82:
+end88:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -2445,9 +2562,9 @@ end82:
 	ADDQ         $0x00000008, AX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop79
+	JNZ          loop85
 
-end80:
+end86:
 	VZEROUPPER
 	RET
 
@@ -2463,10 +2580,13 @@ TEXT ·scoresAtFull4AVX2(SB), NOSPLIT, $0-64
 	MOVQ  chunks+48(FP), R8
 	MOVQ  blocks+56(FP), R9
 	SHLQ  $0x02, DI
+	MOVQ  R8, R10
+	ADDQ  $0x01, R10
+	SHRQ  $0x01, R10
 	TESTQ R9, R9
-	JZ    end84
+	JZ    end90
 
-loop83:
+loop89:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2475,14 +2595,52 @@ loop83:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   CX, R10
-	MOVQ   DX, R11
-	MOVQ   R8, R12
-	TESTQ  R12, R12
-	JZ     end86
+	MOVQ   CX, R11
+	MOVQ   DX, R12
+	MOVQ   DX, R13
+	MOVQ   R10, R14
+	TESTQ  R14, R14
+	JZ     end92
 
-loop85:
-	MOVQ        R10, R13
+loop91:
+	MOVQ        R11, R15
+	VMOVUPS     (R15), Y8
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y9
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y10
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y11
+	MOVQ        (BX), R15
+	VMOVUPS     (R12)(R15*4), Y12
+	MOVQ        (SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y12, Y8, Y0
+	VFMADD231PS Y12, Y9, Y2
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y12, Y11, Y6
+	MOVQ        8(BX), R15
+	VMOVUPS     (R12)(R15*4), Y12
+	MOVQ        8(SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y12, Y8, Y1
+	VFMADD231PS Y12, Y9, Y3
+	VFMADD231PS Y12, Y10, Y5
+	VFMADD231PS Y12, Y11, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000020, R12
+	ADDQ        $0x00000040, R13
+	DECQ        R14
+	JNZ         loop91
+
+end92:
+	MOVQ  R8, R14
+	SUBQ  R10, R14
+	TESTQ R14, R14
+	JZ    end94
+
+loop93:
+	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
 	VMOVUPS     (R13), Y9
@@ -2491,27 +2649,23 @@ loop85:
 	ADDQ        DI, R13
 	VMOVUPS     (R13), Y11
 	MOVQ        (BX), R13
-	VMOVUPS     (R11)(R13*4), Y12
-	MOVQ        (SI), R13
-	PREFETCHT0  (R11)(R13*4)
+	VMOVUPS     (R12)(R13*4), Y12
 	VFMADD231PS Y12, Y8, Y0
 	VFMADD231PS Y12, Y9, Y2
 	VFMADD231PS Y12, Y10, Y4
 	VFMADD231PS Y12, Y11, Y6
 	MOVQ        8(BX), R13
-	VMOVUPS     (R11)(R13*4), Y12
-	MOVQ        8(SI), R13
-	PREFETCHT0  (R11)(R13*4)
+	VMOVUPS     (R12)(R13*4), Y12
 	VFMADD231PS Y12, Y8, Y1
 	VFMADD231PS Y12, Y9, Y3
 	VFMADD231PS Y12, Y10, Y5
 	VFMADD231PS Y12, Y11, Y7
-	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, R11
-	DECQ        R12
-	JNZ         loop85
+	ADDQ        $0x00000020, R12
+	DECQ        R14
+	JNZ         loop93
 
-end86:
+end94:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -2542,9 +2696,9 @@ end86:
 	ADDQ         $0x00000010, BX
 	ADDQ         $0x00000010, SI
 	DECQ         R9
-	JNZ          loop83
+	JNZ          loop89
 
-end84:
+end90:
 	VZEROUPPER
 	RET
 
@@ -2579,9 +2733,9 @@ TEXT ·gatherFull4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end88
+	JZ           end96
 
-loop87:
+loop95:
 	VMOVUPS      (BX), Y8
 	VMOVUPS      32(BX), Y9
 	PREFETCHT0   (BX)(SI*1)
@@ -2600,9 +2754,9 @@ loop87:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop87
+	JNZ          loop95
 
-end88:
+end96:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -2646,14 +2800,14 @@ TEXT ·gatherAtFull4x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R9, R9
-	JZ           end90
+	JZ           end98
 
-loop89:
+loop97:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y8
 	VMOVUPS      32(BX)(DX*4), Y9
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*4)
+	PREFETCHT2   (BX)(DX*4)
 	VBROADCASTSS (CX), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
@@ -2670,9 +2824,9 @@ loop89:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop89
+	JNZ          loop97
 
-end90:
+end98:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -2714,9 +2868,9 @@ TEXT ·gatherFull4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end92
+	JZ           end100
 
-loop91:
+loop99:
 	VMOVUPS      (BX), Y4
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
@@ -2730,9 +2884,9 @@ loop91:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop91
+	JNZ          loop99
 
-end92:
+end100:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -2768,13 +2922,13 @@ TEXT ·gatherAtFull4x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end94
+	JZ           end102
 
-loop93:
+loop101:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y4
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*4)
+	PREFETCHT2   (BX)(DX*4)
 	VBROADCASTSS (CX), Y5
 	VFMADD231PS  Y4, Y5, Y0
 	VBROADCASTSS 256(CX), Y5
@@ -2787,9 +2941,9 @@ loop93:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop93
+	JNZ          loop101
 
-end94:
+end102:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -2815,9 +2969,9 @@ TEXT ·scoresFull2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end96
+	JZ    end104
 
-loop95:
+loop103:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2829,9 +2983,9 @@ loop95:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end98
+	JZ     end106
 
-loop97:
+loop105:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -2859,9 +3013,9 @@ loop97:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop97
+	JNZ         loop105
 
-end98:
+end106:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -2890,9 +3044,9 @@ end98:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop95
+	JNZ          loop103
 
-end96:
+end104:
 	VZEROUPPER
 	RET
 
@@ -2908,10 +3062,13 @@ TEXT ·scoresAtFull2AVX2(SB), NOSPLIT, $0-64
 	MOVQ  chunks+48(FP), R8
 	MOVQ  blocks+56(FP), R9
 	SHLQ  $0x02, DI
+	MOVQ  R8, R10
+	ADDQ  $0x01, R10
+	SHRQ  $0x01, R10
 	TESTQ R9, R9
-	JZ    end100
+	JZ    end108
 
-loop99:
+loop107:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2920,47 +3077,81 @@ loop99:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   CX, R10
-	MOVQ   DX, R11
-	MOVQ   R8, R12
-	TESTQ  R12, R12
-	JZ     end102
+	MOVQ   CX, R11
+	MOVQ   DX, R12
+	MOVQ   DX, R13
+	MOVQ   R10, R14
+	TESTQ  R14, R14
+	JZ     end110
 
-loop101:
-	MOVQ        R10, R13
+loop109:
+	MOVQ        R11, R15
+	VMOVUPS     (R15), Y8
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y9
+	MOVQ        (BX), R15
+	VMOVUPS     (R12)(R15*4), Y10
+	MOVQ        (SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y10, Y9, Y4
+	MOVQ        8(BX), R15
+	VMOVUPS     (R12)(R15*4), Y10
+	MOVQ        8(SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y10, Y8, Y1
+	VFMADD231PS Y10, Y9, Y5
+	MOVQ        16(BX), R15
+	VMOVUPS     (R12)(R15*4), Y10
+	MOVQ        16(SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y10, Y9, Y6
+	MOVQ        24(BX), R15
+	VMOVUPS     (R12)(R15*4), Y10
+	MOVQ        24(SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y10, Y8, Y3
+	VFMADD231PS Y10, Y9, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000020, R12
+	ADDQ        $0x00000040, R13
+	DECQ        R14
+	JNZ         loop109
+
+end110:
+	MOVQ  R8, R14
+	SUBQ  R10, R14
+	TESTQ R14, R14
+	JZ    end112
+
+loop111:
+	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
 	VMOVUPS     (R13), Y9
 	MOVQ        (BX), R13
-	VMOVUPS     (R11)(R13*4), Y10
-	MOVQ        (SI), R13
-	PREFETCHT0  (R11)(R13*4)
+	VMOVUPS     (R12)(R13*4), Y10
 	VFMADD231PS Y10, Y8, Y0
 	VFMADD231PS Y10, Y9, Y4
 	MOVQ        8(BX), R13
-	VMOVUPS     (R11)(R13*4), Y10
-	MOVQ        8(SI), R13
-	PREFETCHT0  (R11)(R13*4)
+	VMOVUPS     (R12)(R13*4), Y10
 	VFMADD231PS Y10, Y8, Y1
 	VFMADD231PS Y10, Y9, Y5
 	MOVQ        16(BX), R13
-	VMOVUPS     (R11)(R13*4), Y10
-	MOVQ        16(SI), R13
-	PREFETCHT0  (R11)(R13*4)
+	VMOVUPS     (R12)(R13*4), Y10
 	VFMADD231PS Y10, Y8, Y2
 	VFMADD231PS Y10, Y9, Y6
 	MOVQ        24(BX), R13
-	VMOVUPS     (R11)(R13*4), Y10
-	MOVQ        24(SI), R13
-	PREFETCHT0  (R11)(R13*4)
+	VMOVUPS     (R12)(R13*4), Y10
 	VFMADD231PS Y10, Y8, Y3
 	VFMADD231PS Y10, Y9, Y7
-	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, R11
-	DECQ        R12
-	JNZ         loop101
+	ADDQ        $0x00000020, R12
+	DECQ        R14
+	JNZ         loop111
 
-end102:
+end112:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -2988,9 +3179,9 @@ end102:
 	ADDQ         $0x00000020, BX
 	ADDQ         $0x00000020, SI
 	DECQ         R9
-	JNZ          loop99
+	JNZ          loop107
 
-end100:
+end108:
 	VZEROUPPER
 	RET
 
@@ -3017,9 +3208,9 @@ TEXT ·gatherFull2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end104
+	JZ           end114
 
-loop103:
+loop113:
 	VMOVUPS      (BX), Y4
 	VMOVUPS      32(BX), Y5
 	PREFETCHT0   (BX)(SI*1)
@@ -3032,9 +3223,9 @@ loop103:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop103
+	JNZ          loop113
 
-end104:
+end114:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -3064,14 +3255,14 @@ TEXT ·gatherAtFull2x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end106
+	JZ           end116
 
-loop105:
+loop115:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y4
 	VMOVUPS      32(BX)(DX*4), Y5
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*4)
+	PREFETCHT2   (BX)(DX*4)
 	VBROADCASTSS (CX), Y6
 	VFMADD231PS  Y4, Y6, Y0
 	VFMADD231PS  Y5, Y6, Y1
@@ -3082,9 +3273,9 @@ loop105:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop105
+	JNZ          loop115
 
-end106:
+end116:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -3114,9 +3305,9 @@ TEXT ·gatherFull2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end108
+	JZ           end118
 
-loop107:
+loop117:
 	VMOVUPS      (BX), Y2
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
@@ -3126,9 +3317,9 @@ loop107:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop107
+	JNZ          loop117
 
-end108:
+end118:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -3154,13 +3345,13 @@ TEXT ·gatherAtFull2x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end110
+	JZ           end120
 
-loop109:
+loop119:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y2
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*4)
+	PREFETCHT2   (BX)(DX*4)
 	VBROADCASTSS (CX), Y3
 	VFMADD231PS  Y2, Y3, Y0
 	VBROADCASTSS 256(CX), Y3
@@ -3169,9 +3360,9 @@ loop109:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop109
+	JNZ          loop119
 
-end110:
+end120:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -3193,9 +3384,9 @@ TEXT ·scoresFull1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end112
+	JZ    end122
 
-loop111:
+loop121:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3207,9 +3398,9 @@ loop111:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end114
+	JZ     end124
 
-loop113:
+loop123:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
@@ -3247,9 +3438,9 @@ loop113:
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000020, DX
 	DECQ        R10
-	JNZ         loop113
+	JNZ         loop123
 
-end114:
+end124:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -3281,9 +3472,9 @@ end114:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop111
+	JNZ        loop121
 
-end112:
+end122:
 	VZEROUPPER
 	RET
 
@@ -3299,10 +3490,13 @@ TEXT ·scoresAtFull1AVX2(SB), NOSPLIT, $0-64
 	MOVQ  chunks+48(FP), R8
 	MOVQ  blocks+56(FP), R9
 	SHLQ  $0x02, DI
+	MOVQ  R8, DI
+	ADDQ  $0x01, DI
+	SHRQ  $0x01, DI
 	TESTQ R9, R9
-	JZ    end116
+	JZ    end126
 
-loop115:
+loop125:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3311,61 +3505,101 @@ loop115:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   CX, DI
-	MOVQ   DX, R10
-	MOVQ   R8, R11
-	TESTQ  R11, R11
-	JZ     end118
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   DX, R12
+	MOVQ   DI, R13
+	TESTQ  R13, R13
+	JZ     end128
 
-loop117:
-	MOVQ        DI, R12
+loop127:
+	MOVQ        R10, R14
+	VMOVUPS     (R14), Y8
+	MOVQ        (BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        (SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y0
+	MOVQ        8(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        8(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y1
+	MOVQ        16(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        16(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y2
+	MOVQ        24(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        24(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y3
+	MOVQ        32(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        32(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y4
+	MOVQ        40(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        40(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y5
+	MOVQ        48(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        48(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y6
+	MOVQ        56(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        56(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000040, R12
+	DECQ        R13
+	JNZ         loop127
+
+end128:
+	MOVQ  R8, R13
+	SUBQ  DI, R13
+	TESTQ R13, R13
+	JZ    end130
+
+loop129:
+	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	MOVQ        (BX), R12
-	VMOVUPS     (R10)(R12*4), Y9
-	MOVQ        (SI), R12
-	PREFETCHT0  (R10)(R12*4)
+	VMOVUPS     (R11)(R12*4), Y9
 	VFMADD231PS Y9, Y8, Y0
 	MOVQ        8(BX), R12
-	VMOVUPS     (R10)(R12*4), Y9
-	MOVQ        8(SI), R12
-	PREFETCHT0  (R10)(R12*4)
+	VMOVUPS     (R11)(R12*4), Y9
 	VFMADD231PS Y9, Y8, Y1
 	MOVQ        16(BX), R12
-	VMOVUPS     (R10)(R12*4), Y9
-	MOVQ        16(SI), R12
-	PREFETCHT0  (R10)(R12*4)
+	VMOVUPS     (R11)(R12*4), Y9
 	VFMADD231PS Y9, Y8, Y2
 	MOVQ        24(BX), R12
-	VMOVUPS     (R10)(R12*4), Y9
-	MOVQ        24(SI), R12
-	PREFETCHT0  (R10)(R12*4)
+	VMOVUPS     (R11)(R12*4), Y9
 	VFMADD231PS Y9, Y8, Y3
 	MOVQ        32(BX), R12
-	VMOVUPS     (R10)(R12*4), Y9
-	MOVQ        32(SI), R12
-	PREFETCHT0  (R10)(R12*4)
+	VMOVUPS     (R11)(R12*4), Y9
 	VFMADD231PS Y9, Y8, Y4
 	MOVQ        40(BX), R12
-	VMOVUPS     (R10)(R12*4), Y9
-	MOVQ        40(SI), R12
-	PREFETCHT0  (R10)(R12*4)
+	VMOVUPS     (R11)(R12*4), Y9
 	VFMADD231PS Y9, Y8, Y5
 	MOVQ        48(BX), R12
-	VMOVUPS     (R10)(R12*4), Y9
-	MOVQ        48(SI), R12
-	PREFETCHT0  (R10)(R12*4)
+	VMOVUPS     (R11)(R12*4), Y9
 	VFMADD231PS Y9, Y8, Y6
 	MOVQ        56(BX), R12
-	VMOVUPS     (R10)(R12*4), Y9
-	MOVQ        56(SI), R12
-	PREFETCHT0  (R10)(R12*4)
+	VMOVUPS     (R11)(R12*4), Y9
 	VFMADD231PS Y9, Y8, Y7
-	ADDQ        $0x00000020, DI
 	ADDQ        $0x00000020, R10
-	DECQ        R11
-	JNZ         loop117
+	ADDQ        $0x00000020, R11
+	DECQ        R13
+	JNZ         loop129
 
-end118:
+end130:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -3392,9 +3626,9 @@ end118:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, SI
 	DECQ       R9
-	JNZ        loop115
+	JNZ        loop125
 
-end116:
+end126:
 	VZEROUPPER
 	RET
 
@@ -3417,9 +3651,9 @@ TEXT ·gatherFull1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end120
+	JZ           end132
 
-loop119:
+loop131:
 	VMOVUPS      (BX), Y2
 	VMOVUPS      32(BX), Y3
 	PREFETCHT0   (BX)(SI*1)
@@ -3429,9 +3663,9 @@ loop119:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop119
+	JNZ          loop131
 
-end120:
+end132:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -3454,14 +3688,14 @@ TEXT ·gatherAtFull1x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R8), Y1, Y0
 	VMULPS       32(R8), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end122
+	JZ           end134
 
-loop121:
+loop133:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y2
 	VMOVUPS      32(BX)(DX*4), Y3
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*4)
+	PREFETCHT2   (BX)(DX*4)
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y4, Y1
@@ -3469,9 +3703,9 @@ loop121:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop121
+	JNZ          loop133
 
-end122:
+end134:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -3495,9 +3729,9 @@ TEXT ·gatherFull1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end124
+	JZ           end136
 
-loop123:
+loop135:
 	VMOVUPS      (BX), Y1
 	PREFETCHT0   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
@@ -3505,9 +3739,9 @@ loop123:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop123
+	JNZ          loop135
 
-end124:
+end136:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -3528,22 +3762,22 @@ TEXT ·gatherAtFull1x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS (DX), Y0
 	VMULPS       (R8), Y0, Y0
 	TESTQ        R9, R9
-	JZ           end126
+	JZ           end138
 
-loop125:
+loop137:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y1
 	MOVQ         (DI), DX
-	PREFETCHT0   (BX)(DX*4)
+	PREFETCHT2   (BX)(DX*4)
 	VBROADCASTSS (CX), Y2
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         $0x08, SI
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop125
+	JNZ          loop137
 
-end126:
+end138:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -3558,9 +3792,9 @@ TEXT ·logTopAVX2(SB), NOSPLIT, $0-32
 	MOVQ         n+24(FP), DX
 	SHRQ         $0x03, DX
 	TESTQ        DX, DX
-	JZ           end128
+	JZ           end140
 
-loop127:
+loop139:
 	VMOVUPS     (CX), Y2
 	VFMADD213PS Y1, Y0, Y2
 	VMAXPS      (AX), Y2, Y2
@@ -3568,9 +3802,9 @@ loop127:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000020, CX
 	DECQ        DX
-	JNZ         loop127
+	JNZ         loop139
 
-end128:
+end140:
 	VZEROUPPER
 	RET
 
@@ -3585,9 +3819,9 @@ TEXT ·logSumAVX2(SB), NOSPLIT, $0-40
 	MOVQ         n+32(FP), BX
 	SHRQ         $0x03, BX
 	TESTQ        BX, BX
-	JZ           end130
+	JZ           end142
 
-loop129:
+loop141:
 	VMOVUPS      (DX), Y2
 	VFMADD213PS  Y1, Y0, Y2
 	VSUBPS       (CX), Y2, Y2
@@ -3619,9 +3853,9 @@ loop129:
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
 	DECQ         BX
-	JNZ          loop129
+	JNZ          loop141
 
-end130:
+end142:
 	VZEROUPPER
 	RET
 
@@ -3633,9 +3867,9 @@ TEXT ·atLeastAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS bound+16(FP), Y0
 	MOVQ         words+24(FP), DX
 	TESTQ        DX, DX
-	JZ           end132
+	JZ           end144
 
-loop131:
+loop143:
 	XORQ      BX, BX
 	VCMPPS    $0x02, 224(CX), Y0, Y1
 	VMOVMSKPS Y1, SI
@@ -3673,8 +3907,8 @@ loop131:
 	ADDQ      $0x08, AX
 	ADDQ      $0x00000100, CX
 	DECQ      DX
-	JNZ       loop131
+	JNZ       loop143
 
-end132:
+end144:
 	VZEROUPPER
 	RET

@@ -23,16 +23,23 @@ func (m machine) scoresAt(half bool, heads int) {
 	dst, q, k, at, next := m.arg("dst"), m.arg("q"), m.arg("k"), m.arg("at"), m.arg("next")
 	qrow, chunks, blocks := m.arg("dim"), m.arg("chunks"), m.arg("blocks")
 	SHLQ(U8(2), qrow) // bytes
+	lines := GP64() // cache lines of a row: as many steps fetch, one each
+	MOVQ(chunks, lines)
+	switch per := 64 / (size * m.lanes); per {
+	case 2, 4:
+		ADDQ(U8(uint8(per-1)), lines)
+		SHRQ(U8(uint8(per/2)), lines)
+	}
 	loop(blocks, func() {
 		acc := m.regs(m.lanes)
 		for _, r := range acc {
 			m.zero(r)
 		}
-		qi, ki, c := GP64(), GP64(), GP64()
+		qi, ki, ahead, c := GP64(), GP64(), GP64(), GP64()
 		MOVQ(q, qi)
 		MOVQ(k, ki)
-		MOVQ(chunks, c)
-		loop(c, func() {
+		MOVQ(k, ahead)
+		step := func(fetch bool) {
 			x := m.regs(heads)
 			p := GP64()
 			MOVQ(qi, p)
@@ -46,15 +53,25 @@ func (m machine) scoresAt(half bool, heads int) {
 				v, row := m.reg(), GP64()
 				MOVQ(Mem{Base: at, Disp: 8 * j}, row)
 				m.widen(half, Mem{Base: ki, Index: row, Scale: uint8(size)}, v)
-				MOVQ(Mem{Base: next, Disp: 8 * j}, row)
-				PREFETCHT0(Mem{Base: ki, Index: row, Scale: uint8(size)})
+				if fetch {
+					MOVQ(Mem{Base: next, Disp: 8 * j}, row)
+					PREFETCHT2(Mem{Base: ahead, Index: row, Scale: uint8(size)})
+				}
 				for h := range x {
 					VFMADD231PS(v, x[h], acc[h*keys+j])
 				}
 			}
 			ADDQ(U32(m.bytes()), qi)
 			ADDQ(U32(size*m.lanes), ki)
+		}
+		MOVQ(lines, c)
+		loop(c, func() {
+			step(true)
+			ADDQ(U32(64), ahead)
 		})
+		MOVQ(chunks, c)
+		SUBQ(lines, c)
+		loop(c, func() { step(false) })
 		m.spread(dst, m.fold(acc), heads)
 		ADDQ(U32(4*keys), dst)
 		ADDQ(U32(8*keys), at)
@@ -85,7 +102,7 @@ func (m machine) gatherAt(half bool, heads, strips int) {
 		}
 		MOVQ(Mem{Base: next}, row)
 		for line := 0; line < strips*m.lanes*size; line += 64 {
-			PREFETCHT0(Mem{Base: v, Index: row, Scale: uint8(size), Disp: line})
+			PREFETCHT2(Mem{Base: v, Index: row, Scale: uint8(size), Disp: line})
 		}
 		m.accumulate(acc, x, p, heads)
 		ADDQ(U8(8), at)
