@@ -89,7 +89,7 @@ func (m machine) scores(half bool, heads int) {
 			for j := range keys {
 				v := m.reg()
 				m.widen(half, Mem{Base: p}, v)
-				PREFETCHT0(Mem{Base: p, Index: ahead, Scale: 1})
+				PREFETCHT2(Mem{Base: p, Index: ahead, Scale: 1})
 				for h := range x {
 					VFMADD231PS(v, x[h], acc[h*keys+j])
 				}
@@ -185,9 +185,9 @@ func (m machine) gather(half bool, heads, strips int) {
 		for i := range x {
 			m.widen(half, Mem{Base: v, Disp: i * size * m.lanes}, x[i])
 		}
-		PREFETCHT0(Mem{Base: v, Index: ahead, Scale: 1})
+		PREFETCHT2(Mem{Base: v, Index: ahead, Scale: 1})
 		if strips*m.lanes*size > 64 {
-			PREFETCHT0(Mem{Base: v, Index: ahead, Scale: 1, Disp: 64})
+			PREFETCHT2(Mem{Base: v, Index: ahead, Scale: 1, Disp: 64})
 		}
 		m.accumulate(acc, x, p, heads)
 		ADDQ(row, v)
