@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
@@ -247,28 +248,24 @@ func sortable(score float32, position int) uint64 {
 // largest moves the k largest of x to its front, in no order. The elements
 // differ from each other.
 func largest(x []uint64, k int) {
-	for lo, hi := 0, len(x); hi-lo > 1 && lo < k && k < hi; {
-		pivot := median(x[lo], x[lo+(hi-lo)/2], x[hi-1])
-		i, j := lo, hi-1
-		for i <= j {
-			for x[i] > pivot {
-				i++
-			}
-			for x[j] < pivot {
-				j--
-			}
-			if i <= j {
-				x[i], x[j] = x[j], x[i]
-				i, j = i+1, j-1
-			}
+	lo, hi := 0, len(x)
+	for hi-lo > 8 && lo < k && k < hi {
+		pivot := median(x[lo], x[lo+(hi-lo)/2], x[hi-1]) // neither the largest nor the least
+		part, n := x[lo:hi], 0
+		for j, v := range part {
+			part[j], part[n] = part[n], v
+			_, larger := bits.Sub64(pivot, v, 0) // a branch would be guessed wrong half the time
+			n += int(larger)
 		}
-		switch {
-		case k <= j+1:
-			hi = j + 1
-		case k >= i:
-			lo = i
-		default:
-			return
+		if k <= lo+n {
+			hi = lo + n
+		} else {
+			lo += n
+		}
+	}
+	for i := lo + 1; i < hi && lo < k && k < hi; i++ {
+		for j := i; j > lo && x[j] > x[j-1]; j-- {
+			x[j], x[j-1] = x[j-1], x[j]
 		}
 	}
 }

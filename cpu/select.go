@@ -19,8 +19,13 @@ type selector struct {
 	order  []uint64 // for sorting
 }
 
-// sampleSize is how many scores bounds are guessed from.
-const sampleSize = 1024
+// Bounds are guessed from one of sampleEach scores, at most sampleMost, in rows
+// of at least guessed.
+const (
+	sampleEach = 16
+	sampleMost = 1024
+	guessed    = 4096
+)
 
 // pick chooses the k largest scores above -Inf, ties to the lowest position, and
 // returns them as a set and how many they are. The set is good until the next
@@ -71,21 +76,22 @@ func above(v *vec.Kernels, set []uint64, x []float32, bound float32) (n int) {
 // guess is two bounds between which the least of the k best of x probably lies.
 func (s *selector) guess(x []float32, k int) (low, high float32) {
 	low, high = -math.MaxFloat32, float32(math.Inf(1))
-	step := len(x)/sampleSize - 1 | 1 // odd, because contexts have even periods
-	if len(x) < 4*sampleSize || k <= 0 || k >= len(x) {
+	if len(x) < guessed || k <= 0 || k >= len(x) {
 		return low, high
 	}
+	size := min(len(x)/sampleEach, sampleMost)
+	step := len(x)/size - 1 | 1 // odd, because contexts have even periods
 	s.sample = s.sample[:0]
-	for i := range sampleSize {
+	for i := range size {
 		v := x[i*step]
 		if !(v > negInf) {
 			v = negInf
 		}
 		s.sample = append(s.sample, sortable(v, i*step))
 	}
-	rank := float64(k) * sampleSize / float64(len(x))
+	rank := float64(k) * float64(size) / float64(len(x))
 	slack := 2*math.Sqrt(rank) + 2
-	most := min(int(rank+slack), sampleSize)
+	most := min(int(rank+slack), size)
 	largest(s.sample, most)
 	low = max(low, x[^uint32(least(s.sample[:most]))])
 	if few := int(rank - slack); few > 0 {

@@ -47,7 +47,7 @@ func TestPickIsTheFrontOfASort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	for _, kernels := range vec.All() {
 		var s selector
-		for _, n := range []int{1, 2, 63, 64, 65, 1000, 4*sampleSize - 1, 4 * sampleSize, 5*sampleSize + 7, 12345} {
+		for _, n := range []int{1, 2, 63, 64, 65, 1000, guessed - 1, guessed, guessed + 1031, 20000} {
 			for name, x := range selections(rng, n) {
 				all := order(x)
 				for _, k := range []int{0, 1, 2, n / 20, n / 3, n - 1, n} {
