@@ -23,6 +23,7 @@ type queryRow struct {
 	r, slot, p, kvHead int // r of the call, at position p of a slot
 	lists              []list
 	middle             [2]interval // what it sees of its lists
+	index              vec.Index   // where the rows of positions are
 	loaded             bool        // queries and results are ready in the worker
 }
 
@@ -36,6 +37,12 @@ func (a *attention) begin(w *worker, r, slot, first, p, kvHead int) {
 		x.lists = append(x.lists, a.o.list(plan.List, group(plan.List, slot, first, p), h, a.heads))
 	}
 	x.middle = a.reach.middle(p)
+	if plan.Middle == device.Tokens {
+		x.index = vec.Index{
+			Starts: row(a.starts, slot, a.pages.width), Head: kvHead * device.PageLen * a.dim, Dim: a.dim,
+			Lo: x.middle[1].lo, Hi: x.middle[1].hi,
+		}
+	}
 }
 
 // load prepares the queries and results of the row in hand, once.
@@ -79,11 +86,33 @@ func (a *attention) findPages() {
 	}
 }
 
-// take fills e from entries lo to hi-1 of a list. A page that the cache does not
-// have is a failure, and its positions are left out.
+// take fills e from entries lo to hi-1 of a list.
 func (a *attention) take(e *entries, x *queryRow, l list, lo, hi int) {
-	n, starts := 0, row(a.starts, x.slot, a.pages.width)
-	head := x.kvHead * device.PageLen * a.dim
+	if hi-lo == vec.Tile && hi <= len(l.index) && x.seesOnce() &&
+		a.o.vec.Places(&e.at, l.index[lo:hi], &x.index) && (l.weights == nil || e.weigh(l.weights[lo:hi])) {
+		e.n = vec.Tile
+		return
+	}
+	a.pick(e, x, l, lo, hi)
+}
+
+// seesOnce reports whether what the row sees of its lists is one interval.
+func (x *queryRow) seesOnce() bool { return x.middle[0].lo >= x.middle[0].hi }
+
+// weigh sets the weights of a whole tile and reports whether all are above zero.
+func (e *entries) weigh(w []float32) bool {
+	least := float32(1)
+	for i, v := range w {
+		e.weight[i] = v
+		least = min(least, v) // NaN stays
+	}
+	return least > 0
+}
+
+// pick is take where some entries are not seen, or there are few. A page that the cache does not
+// have is a failure, and its positions are left out.
+func (a *attention) pick(e *entries, x *queryRow, l list, lo, hi int) {
+	n, starts, head := 0, x.index.Starts, x.index.Head
 	near, far := x.middle[1], x.middle[0]
 	hi = min(hi, len(l.index))
 	for i := lo; i < hi; i++ {

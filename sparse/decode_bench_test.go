@@ -16,12 +16,14 @@ import (
 var decodeSpecs = []struct{ name, text string }{
 	{"streaming", "streaming(sink=16,window=3260)"},
 	{"psaw", "psaw(phi=0.1)"},
-	{"topk", "topk(k=0.1)"},
+	{"topk", "topk(k=0.1)"},         // for each head: the four heads of a kv head read a third of its rows
+	{"topk/union", "topk(k=0.026)"}, // they read a tenth of its rows
 	{"cis/choose", "cis(k=0.1,tau=2)"},
-	{"cis/share", "cis(k=0.1,tau=-1,s=64)"},
+	{"cis/share", "cis(k=0.06,tau=-1,s=64)"}, // and neighbours of a third of them
 	{"cis/group", "cis(k=0.1,tau=2,share=group)"},
+	{"cis/group-share", "cis(k=0.06,tau=-1,s=64,share=group)"},
 	{"cpe/choose", "cpe(k=0.1,tau=2)"},
-	{"cpe/share", "cpe(k=0.1,tau=-1,s=64)"},
+	{"cpe/share", "cpe(k=0.06,tau=-1,s=64)"},
 	{"vattention", "vattention:tenth"},
 	{"vattention/group", "vattention:tenth(share=group)"},
 	{"santa/prop", "santa:prop"},

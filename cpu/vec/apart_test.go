@@ -138,3 +138,34 @@ func TestSets(t *testing.T) {
 		}
 	})
 }
+
+// TestPlaces looks up positions, some of them where nothing may be.
+func TestPlaces(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 5))
+	natives(t, func(t *testing.T, k *Kernels) {
+		for range 2000 {
+			x := Index{Head: rng.IntN(1 << 20), Dim: 16 * (1 + rng.IntN(16)), Starts: make([]int, 1+rng.IntN(40))}
+			for i := range x.Starts {
+				x.Starts[i] = rng.IntN(1 << 40)
+				if rng.IntN(1000) == 0 {
+					x.Starts[i] = -1
+				}
+			}
+			stored := len(x.Starts) * Tile
+			x.Lo, x.Hi = rng.IntN(stored/2), stored-rng.IntN(stored/4)
+			positions := make([]int32, Tile)
+			for i := range positions {
+				positions[i] = int32(x.Lo + rng.IntN(x.Hi-x.Lo))
+			}
+			if rng.IntN(3) == 0 {
+				odd := []int{x.Lo - 1, x.Lo, x.Hi - 1, x.Hi, -1, math.MinInt32, math.MaxInt32, stored}
+				positions[rng.IntN(Tile)] = int32(odd[rng.IntN(len(odd))])
+			}
+			var got, want [Tile]int
+			a, b := k.Places(&got, positions, &x), Go.Places(&want, positions, &x)
+			if a != b || a && got != want {
+				t.Fatalf("Places %v of %v: %v %v, want %v %v", x, positions, a, got, b, want)
+			}
+		}
+	})
+}

@@ -31,6 +31,7 @@ var Go = &Kernels{
 	GatherAt:        gatherAt,
 	AtLeast:         atLeast,
 	Positions:       positions,
+	Places:          places,
 }
 
 func add(dst, x []float32) {
@@ -232,4 +233,15 @@ func positions(dst []int32, set []uint64) (n int) {
 		}
 	}
 	return n
+}
+
+func places(at *[Tile]int, positions []int32, x *Index) bool {
+	for i, p := range positions[:Tile] {
+		j := int(p)
+		if j < x.Lo || j >= x.Hi || x.Starts[j/Tile] < 0 {
+			return false
+		}
+		at[i] = x.Starts[j/Tile] + x.Head + j%Tile*x.Dim
+	}
+	return true
 }

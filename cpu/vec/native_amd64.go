@@ -39,7 +39,8 @@ type assembly struct {
 	gatherAt        [2][3]gatheringAt
 	gatherOneAt     [2][3]gatheringAt
 	atLeast         func(bits *uint64, x *float32, bound float32, words int)
-	positions       func(dst *int32, set *uint64, words int) int // nil: the definition
+	positions       func(dst *int32, set *uint64, words int) int                              // nil: the definition
+	places          func(at *int, positions *int32, starts *int, lo, span, head, dim int) int // nil: the definition
 }
 
 type (
@@ -74,7 +75,7 @@ var avx512 = assembly{
 		{gatherHalf1x16AVX512, gatherHalf2x16AVX512, gatherHalf4x16AVX512},
 		{gatherFull1x16AVX512, gatherFull2x16AVX512, gatherFull4x16AVX512},
 	},
-	weightedSoftmax: weightedSoftmaxAVX512, atLeast: atLeastAVX512, positions: positionsAVX512,
+	weightedSoftmax: weightedSoftmaxAVX512, atLeast: atLeastAVX512, positions: positionsAVX512, places: placesAVX512,
 	scoresAt: [2][3]scoreAt{
 		{scoresAtHalf1AVX512, scoresAtHalf2AVX512, scoresAtHalf4AVX512},
 		{scoresAtFull1AVX512, scoresAtFull2AVX512, scoresAtFull4AVX512},
@@ -161,6 +162,7 @@ func (a *assembly) kernels() *Kernels {
 		GatherAt:        a.GatherAt,
 		AtLeast:         a.AtLeast,
 		Positions:       a.Positions,
+		Places:          a.Places,
 	}
 }
 
@@ -392,6 +394,14 @@ func (a *assembly) Positions(dst []int32, set []uint64) int {
 	}
 	dst = dst[:n]
 	return a.positions(at(dst), at(set), len(set))
+}
+
+func (a *assembly) Places(to *[Tile]int, positions []int32, x *Index) bool {
+	if a.places == nil || x.Lo < 0 || x.Hi <= x.Lo || x.Hi > len(x.Starts)*Tile {
+		return places(to, positions, x)
+	}
+	_ = positions[Tile-1]
+	return a.places(&to[0], at(positions), at(x.Starts), x.Lo, x.Hi-x.Lo, x.Head, x.Dim) == 0
 }
 
 // at is where s starts.

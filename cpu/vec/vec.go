@@ -90,6 +90,18 @@ type Kernels struct {
 	// Positions lists the bits of a set, ascending, and returns how many they
 	// are: bit i of set[w] is 64·w+i. dst has room for all of them.
 	Positions func(dst []int32, set []uint64) int
+	// Places finds where the rows of Tile positions start. It reports false, and
+	// at is undefined, if one of them is outside of [x.Lo, x.Hi) or in a page
+	// that is not there.
+	Places func(at *[Tile]int, positions []int32, x *Index) bool
+}
+
+// Index says where the rows of positions are, in elements of a cache: that of
+// position j starts at Starts[j/Tile] + Head + j%Tile·Dim.
+type Index struct {
+	Starts    []int // of pages; below 0 where there is none
+	Head, Dim int
+	Lo, Hi    int // positions that may be looked up
 }
 
 // Matrix is f32 rows in memory, Stride elements apart.

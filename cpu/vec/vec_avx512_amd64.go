@@ -273,3 +273,8 @@ func atLeastAVX512(bits *uint64, x *float32, bound float32, words int)
 //
 //go:noescape
 func positionsAVX512(dst *int32, set *uint64, words int) int
+
+// placesAVX512 finds where the rows of 64 positions start.
+//
+//go:noescape
+func placesAVX512(at *int, positions *int32, starts *int, lo int, span int, head int, dim int) int

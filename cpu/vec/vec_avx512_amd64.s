@@ -5168,3 +5168,52 @@ DATA countingAVX512<>+52(SB)/4, $0x0000000d
 DATA countingAVX512<>+56(SB)/4, $0x0000000e
 DATA countingAVX512<>+60(SB)/4, $0x0000000f
 GLOBL countingAVX512<>(SB), RODATA|NOPTR, $64
+
+// func placesAVX512(at *int, positions *int32, starts *int, lo int, span int, head int, dim int) int
+// Requires: AVX, AVX512F
+TEXT ·placesAVX512(SB), NOSPLIT, $0-64
+	MOVQ         at+0(FP), AX
+	MOVQ         positions+8(FP), CX
+	MOVQ         starts+16(FP), DX
+	MOVQ         lo+24(FP), BX
+	VPBROADCASTQ BX, Z0
+	MOVQ         span+32(FP), BX
+	VPBROADCASTQ BX, Z1
+	MOVQ         head+40(FP), BX
+	VPBROADCASTQ BX, Z2
+	MOVQ         dim+48(FP), BX
+	VPBROADCASTQ BX, Z3
+	MOVQ         $0x0000003f, BX
+	VPBROADCASTQ BX, Z4
+	VPXORD       Z5, Z5, Z5
+	KXORW        K1, K1, K1
+	MOVQ         $0x00000008, BX
+	TESTQ        BX, BX
+	JZ           end158
+
+loop157:
+	VPMOVSXDQ  (CX), Z6
+	VPSUBQ     Z0, Z6, Z7
+	VPCMPUQ    $0x05, Z1, Z7, K2
+	KORW       K2, K1, K1
+	VPCMPUQ    $0x01, Z1, Z7, K2
+	VPSRLQ     $0x06, Z6, Z7
+	VPXORD     Z8, Z8, Z8
+	VPGATHERQQ (DX)(Z7*8), K2, Z8
+	VPCMPQ     $0x01, Z5, Z8, K2
+	KORW       K2, K1, K1
+	VPANDQ     Z4, Z6, Z6
+	VPMULUDQ   Z3, Z6, Z6
+	VPADDQ     Z2, Z8, Z8
+	VPADDQ     Z8, Z6, Z6
+	VMOVDQU64  Z6, (AX)
+	ADDQ       $0x20, CX
+	ADDQ       $0x40, AX
+	DECQ       BX
+	JNZ        loop157
+
+end158:
+	KMOVW K1, BX
+	MOVQ  BX, ret+56(FP)
+	VZEROUPPER
+	RET

@@ -6,6 +6,7 @@ import (
 	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
 )
 
 // scoresAt is scores of keys that do not follow each other: key j starts at
@@ -23,7 +24,7 @@ func (m machine) scoresAt(half bool, heads int) {
 	dst, q, k, at, next := m.arg("dst"), m.arg("q"), m.arg("k"), m.arg("at"), m.arg("next")
 	qrow, chunks, blocks := m.arg("dim"), m.arg("chunks"), m.arg("blocks")
 	SHLQ(U8(2), qrow) // bytes
-	lines := GP64() // cache lines of a row: as many steps fetch, one each
+	lines := GP64()   // cache lines of a row: as many steps fetch, one each
 	MOVQ(chunks, lines)
 	switch per := 64 / (size * m.lanes); per {
 	case 2, 4:
@@ -186,5 +187,56 @@ func (m machine) positions() {
 	SUBQ(start, dst)
 	SHRQ(U8(2), dst)
 	Store(dst, ReturnIndex(0))
+	end()
+}
+
+// places finds where the rows of 64 positions start, with AVX-512 alone. It
+// returns 0 if all are found; a position outside [lo, lo+span) is not looked up.
+//
+//	at[i] = starts[j/64] + head + j%64·dim, j = positions[i]
+//
+// Shapes: at int [64], positions i32 [64], starts int [·], below 0 where there is
+// no page.
+func (m machine) places() {
+	if !m.wide {
+		return
+	}
+	m.function("places", "func(at *int, positions *int32, starts *int, lo, span, head, dim int) int", "finds where the rows of 64 positions start.")
+	at, positions, starts := m.arg("at"), m.arg("positions"), m.arg("starts")
+	all := func(name string) VecVirtual {
+		r := m.reg()
+		VPBROADCASTQ(m.arg(name), r)
+		return r
+	}
+	lo, span, head, dim := all("lo"), all("span"), all("head"), all("dim")
+	low, zero, bits := m.reg(), m.reg(), GP64()
+	MOVQ(U32(63), bits)
+	VPBROADCASTQ(bits, low)
+	m.zero(zero)
+	bad, some, n := K(), K(), GP64()
+	KXORW(bad, bad, bad)
+	MOVQ(U32(8), n)
+	loop(n, func() {
+		j, t, start, keep := m.reg(), m.reg(), m.reg(), K()
+		VPMOVSXDQ(Mem{Base: positions}, j)
+		VPSUBQ(lo, j, t)
+		VPCMPUQ(U8(5), span, t, some) // outside
+		KORW(some, bad, bad)
+		VPCMPUQ(U8(1), span, t, keep)
+		VPSRLQ(U8(6), j, t)
+		m.zero(start)
+		VPGATHERQQ(Mem{Base: starts, Index: t, Scale: 8}, keep, start)
+		VPCMPQ(U8(1), zero, start, some) // no page
+		KORW(some, bad, bad)
+		VPANDQ(low, j, j)
+		VPMULUDQ(dim, j, j)
+		VPADDQ(head, start, start)
+		VPADDQ(start, j, j)
+		VMOVDQU64(j, Mem{Base: at})
+		ADDQ(U8(32), positions)
+		ADDQ(U8(64), at)
+	})
+	KMOVW(bad, bits.As32())
+	Store(bits, ReturnIndex(0))
 	end()
 }

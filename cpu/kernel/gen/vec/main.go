@@ -148,5 +148,6 @@ func main() {
 	m.logs()
 	m.atLeast()
 	m.positions()
+	m.places()
 	Generate()
 }
