@@ -130,6 +130,7 @@ func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	}
 	a.perSlot = device.RowsPerSlot(op, a.rows, kv)
 	a.pages, a.reach = newPages(kv), reach{p}
+	a.everything = a.reach.without()
 	a.fit()
 	switch {
 	case a.dim%vec.Multiple != 0:
@@ -148,8 +149,9 @@ type attention struct {
 	rows, heads, dim, perSlot int
 	pages                     pages
 	reach                     reach
-	group                     int // heads of a kv head
-	run                       int // neighbouring heads of those that share a list
+	everything                reach // for rows whose list leaves nothing out
+	group                     int   // heads of a kv head
+	run                       int   // neighbouring heads of those that share a list
 	workers                   []worker
 
 	tileRows, firstTile, tiles int // of prefill, see there

@@ -61,6 +61,7 @@ type chooseScratch struct {
 	q     []float32 // [heads, dim]: their queries
 	tile  []float32 // [heads, vec.Tile]: their scores of a page
 	best  selector
+	nans  int // scores that were not numbers
 
 	shares   shares
 	exp, sum []float32 // [width]: of a head, and of the heads of a set
@@ -149,6 +150,8 @@ func (t *chooseTask) enter(s *chooseScratch, slot, set int, visible, middle [2]i
 	}
 	x := t.weigh(s, slot, set, visible)
 	hide(x, middle)
+	s.nans += s.best.nans(t.o.vec, x)
+	t.o.d.sawNaNs(&s.nans)
 	best, _ := s.best.pick(t.o.vec, x, min(t.K.Of(p+1), t.most))
 	n := s.best.rank(row(t.index, i*t.Block+number, t.most), x, best)
 	rec[0], rec[1], rec[2] = int32(p+1), int32(number), int32(n)
@@ -194,6 +197,7 @@ func (t *chooseTask) softmax(s *chooseScratch, sum, scores []float32, visible [2
 	for _, v := range s.shares.of(t.o.vec, x) {
 		total += float64(v)
 	}
+	s.nans += s.shares.nans
 	if !(total > 0) {
 		return
 	}

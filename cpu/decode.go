@@ -86,26 +86,28 @@ func (a *attention) unit(w *worker, slot, kvHead, u int) {
 	}
 }
 
-// addPages adds what the row in hand sees of blocks lo to hi-1. Heads that share
-// the list of blocks are computed together, and all of them where there is none.
+// addPages adds what the row in hand sees of blocks lo to hi-1. Heads that read
+// the same of them are computed together.
 func (a *attention) addPages(w *worker, lo, hi int) {
-	blocks := a.reach.plan.Middle == device.Blocks
-	run := a.group
-	if blocks {
-		run = a.run
-	}
-	e := a.reach.edgePages(w.row.p)
-	hi = min(hi, w.row.p/device.PageLen+1)
-	for head := 0; head < a.group; head += run {
-		l := w.row.lists[head/a.run]
+	blocks, x := a.reach.plan.Middle == device.Blocks, &w.row
+	hi = min(hi, x.p/device.PageLen+1)
+	for head, end := 0, 0; head < a.group; head = end {
+		i := head / a.run
+		end = head + a.run
+		for ; end < a.group && !blocks && x.whole[end/a.run] == x.whole[i]; end += a.run {
+		}
+		if w.reach = &a.reach; x.whole[i] {
+			w.reach = &a.everything
+		}
+		l, e := x.lists[i], w.reach.edgePages(x.p)
 		for b := lo; b < hi; b++ {
 			listed := blocks && l.has(b)
-			if !listed && !e.has(b) || !a.takePage(w, w.row.slot, w.row.kvHead, b, w.row.p, listed) {
+			if !listed && !e.has(b) || !a.takePage(w, x.slot, x.kvHead, b, x.p, listed) {
 				continue
 			}
 			a.load(w)
 			w.weigh(l, b)
-			a.addPage(w, head, head+run, a.ahead(w, e, b+1, hi))
+			a.addPage(w, head, end, a.ahead(w, e, b+1, hi))
 		}
 	}
 }
@@ -126,7 +128,7 @@ func (a *attention) ahead(w *worker, e edges, b, hi int) vec.Rows {
 // the keys of the next tile into the cache meanwhile.
 func (a *attention) addPage(w *worker, lo, hi int, next vec.Rows) {
 	k, n, dim := a.o.vec, hi-lo, a.dim
-	edge, middle := w.seen(&a.reach, w.row.p)
+	edge, middle := w.seen(w.reach, w.row.p)
 	if edge|middle == 0 {
 		return
 	}

@@ -11,10 +11,10 @@ import (
 // SampleTail lists what is fixed in the plan's middle and a sample of the rest.
 func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.Plan, tail device.Tail) {
 	const op = "SampleTail"
-	device.CheckTail(l, q, kv, p)
+	device.CheckTail(l, q, kv, p, tail)
 	t := &o.tail
 	*t = tailTask{
-		o: o, pages: newPages(kv), reach: reach{p}, tail: tail,
+		o: o, pages: newPages(kv), reach: reach{p}, tail: tail, requests: requestsOf(tail.Of),
 		q: f32s(q), heads: q.Dim(1), sets: l.Index.Dim(1), dim: q.Dim(2),
 		index: i32s(l.Index), count: i32s(l.Count), weight: f32s(l.Weight), limit: l.Index.Dim(2),
 		rows: t.rows[:0], scratch: t.scratch,
@@ -62,6 +62,7 @@ type tailTask struct {
 	pages            pages
 	reach            reach
 	tail             device.Tail
+	requests         []int32   // by slot; nil: that of tail.Draw
 	q                []float32 // [rows, heads, dim]
 	heads, sets, dim int
 	rows             []tailRow
@@ -91,6 +92,7 @@ type tailScratch struct {
 	x       []float32        // [heads of a set, tiles of vec.Tile]
 	state   [3][]float32     // [tiles]: top, sum and scale of a softmax
 	value   []float32        // [dim]
+	nans    int              // scores that were not numbers
 	sum, sq []float64        // [dim]
 }
 
@@ -222,7 +224,7 @@ func (t *tailTask) fix(s *tailScratch, l list, p int) {
 
 // draws are the indices that a set of a row draws in a tail of n.
 func (t *tailTask) draws(r, set int, use device.Purpose, n int) draws {
-	d := t.tail.Draw
+	d := addressed(t.tail.Draw, t.requests, t.rows[r].slot)
 	d.Head, d.Pos, d.Purpose = uint32(set), uint32(t.rows[r].p), use
 	if t.tail.Replace {
 		return draws{address: d, n: n}
@@ -298,11 +300,12 @@ func (t *tailTask) weigh(s *tailScratch, r, set, fixed int) {
 	}
 	for h := range hi - lo {
 		x := row(s.x, h, length)
-		t.exponentials(s, x)
+		s.nans += t.exponentials(s, x)
 		for i, j := range s.read[:fixed] {
 			x[i] *= s.known[j]
 		}
 	}
+	t.o.d.sawNaNs(&s.nans)
 }
 
 // locate finds where the keys of the first positions of read start in the cache.
@@ -319,12 +322,15 @@ func (t *tailTask) locate(at *[vec.Tile]int, read []int32, slot, kvHead int) {
 }
 
 // exponentials replaces x, whole tiles of scores in units of ln 2, by
-// 2^(x - max x), NaN by 0.
-func (t *tailTask) exponentials(s *tailScratch, x []float32) {
+// 2^(x - max x), NaN by 0, and counts the NaNs.
+func (t *tailTask) exponentials(s *tailScratch, x []float32) (nans int) {
 	highest := float32(-math.MaxFloat32)
 	for i, v := range x {
 		if !(v > negInf) {
 			x[i] = negInf
+			if v != v {
+				nans++
+			}
 		} else if v > highest {
 			highest = v
 		}
@@ -335,6 +341,7 @@ func (t *tailTask) exponentials(s *tailScratch, x []float32) {
 		top[i], sum[i] = highest, 0
 	}
 	t.o.vec.Softmax(x, top, sum, scale)
+	return nans
 }
 
 // spread is the sum and the variance of weights, in two passes.

@@ -22,6 +22,7 @@ type entries struct {
 type queryRow struct {
 	r, slot, p, kvHead int // r of the call, at position p of a slot
 	lists              []list
+	whole              []bool      // of each: it leaves nothing out, and is not in lists
 	middle             [2]interval // what it sees of its lists
 	index              vec.Index   // where the rows of positions are
 	loaded             bool        // queries and results are ready in the worker
@@ -32,9 +33,14 @@ type queryRow struct {
 func (a *attention) begin(w *worker, r, slot, first, p, kvHead int) {
 	x, plan := &w.row, &a.reach.plan
 	x.r, x.slot, x.p, x.kvHead, x.loaded = r, slot, p, kvHead, false
-	x.lists = x.lists[:0]
+	x.lists, x.whole = x.lists[:0], x.whole[:0]
 	for h := kvHead * a.group; h < (kvHead+1)*a.group; h += a.run {
-		x.lists = append(x.lists, a.o.list(plan.List, group(plan.List, slot, first, p), h, a.heads))
+		l := a.o.list(plan.List, group(plan.List, slot, first, p), h, a.heads)
+		whole := a.reach.whole(l, p, p)
+		if whole {
+			l = list{}
+		}
+		x.lists, x.whole = append(x.lists, l), append(x.whole, whole)
 	}
 	x.middle = a.reach.middle(p)
 	if plan.Middle == device.Tokens {

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
 )
@@ -29,7 +31,7 @@ func (a *attention) prefill() {
 		}
 		if a.tileRows == 1 {
 			a.findPages()
-			a.prepare(a.group)
+			a.prepare(max(a.group, (a.run+vec.TileRows-1)/vec.TileRows*vec.TileRows))
 			a.runTasks(a.rows*a.pages.heads, (*attendRows)(a))
 			return
 		}
@@ -62,17 +64,33 @@ func (t *attendRows) Do(thread, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		r, kvHead := a.rows-1-i/a.pages.heads, i%a.pages.heads
 		a.begin(w, r, 0, first, first+r, kvHead)
-		a.addPages(w, 0, (first+r)/device.PageLen+1)
-		if a.reach.plan.Middle == device.Tokens {
-			longest := 0
-			for _, l := range w.row.lists {
-				longest = max(longest, len(l.index))
-			}
-			a.addLists(w, 0, longest)
+		if slices.Contains(w.row.whole, false) {
+			a.addRow(w)
 		}
-		a.load(w) // zero where nothing was read
-		for h := range a.group {
-			dst := row(a.out, r*a.heads+kvHead*a.group+h, a.dim)
+		for j, whole := range w.row.whole {
+			if whole { // as dense attention has it
+				b := rowBlock{a: a, w: w, first: first + r, last: first + r, offset: first, head: kvHead*a.group + j*a.run}
+				b.compute()
+			}
+		}
+	}
+}
+
+// addRow computes the row in hand for the heads whose lists leave something out.
+func (a *attention) addRow(w *worker) {
+	x := &w.row
+	a.addPages(w, 0, x.p/device.PageLen+1)
+	if a.reach.plan.Middle == device.Tokens {
+		longest := 0
+		for _, l := range x.lists {
+			longest = max(longest, len(l.index))
+		}
+		a.addLists(w, 0, longest)
+	}
+	a.load(w) // zero where nothing was read
+	for h := range a.group {
+		if !x.whole[h/a.run] {
+			dst := row(a.out, x.r*a.heads+x.kvHead*a.group+h, a.dim)
 			finish(dst, row(w.acc, h, a.dim), w.sum[h], a.reach.plan.Mixture)
 		}
 	}
@@ -111,9 +129,12 @@ type rowBlock struct {
 func (b *rowBlock) compute() {
 	a, w := b.a, b.w
 	b.load()
-	v := &a.reach
 	kvHead := b.head * a.pages.heads / a.heads
-	l := a.o.list(v.plan.List, group(v.plan.List, 0, b.offset, b.first), b.head, a.heads)
+	l := a.o.list(a.reach.plan.List, group(a.reach.plan.List, 0, b.offset, b.first), b.head, a.heads)
+	if w.reach = &a.reach; a.reach.whole(l, b.first, b.last) {
+		w.reach, l = &a.everything, list{}
+	}
+	v := w.reach
 	e := v.edgePages(b.first)
 	for page := 0; page <= b.last/device.PageLen; page++ {
 		listed := v.plan.Middle == device.Blocks && l.has(page)
@@ -208,7 +229,7 @@ func (b *rowBlock) reach(r int) int {
 func (b *rowBlock) mask(lo int) {
 	w, run := b.w, b.a.run
 	for i := lo / run; i*run < b.rows; i++ {
-		edge, middle := w.seen(&b.a.reach, b.first+i)
+		edge, middle := w.seen(w.reach, b.first+i)
 		for r := max(i*run, lo); r < (i+1)*run; r++ {
 			if b.a.reach.plan.Mixture {
 				w.mix(w.scores[r*vec.Tile:], edge, middle)

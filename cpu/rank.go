@@ -132,7 +132,10 @@ func (t *topTask) Do(worker, lo, hi int) {
 		if p < 0 {
 			continue
 		}
-		set, n := s.pick(t.o.vec, row(t.scores, i, t.width)[:p+1], t.k.Of(p+1))
+		x := row(t.scores, i, t.width)[:p+1]
+		nans := s.nans(t.o.vec, x)
+		t.o.d.sawNaNs(&nans)
+		set, n := s.pick(t.o.vec, x, t.k.Of(p+1))
 		if n > t.most {
 			t.o.d.fail("TopK: %d entries for a list of %d", n, t.most)
 			t.count[i] = 0
@@ -173,6 +176,7 @@ func (o *ops) rank(op string, l device.List, scores device.Tensor, kv device.KV,
 	o.eachRow(op, kv, rows, func(r, _, _, p int) {
 		for h := range heads {
 			x := row(f32s(scores), r*heads+h, width)[:p+1]
+			o.countNaNs(x)
 			best := order(x)
 			n := keep(x, best)
 			if n > most {

@@ -37,14 +37,14 @@ func (s *selector) pick(v *vec.Kernels, x []float32, k int) (set []uint64, n int
 	words := (len(x) + 63) / 64
 	set, likely := grown(&s.set, words), grown(&s.likely, words)
 	low, high := s.guess(x, k)
-	n = above(v, set, x, high)
+	n = atLeast(v, set, x, high)
 	if n > k {
 		clear(set)
 		n = 0
 	}
-	m := above(v, likely, x, low)
+	m := atLeast(v, likely, x, low)
 	if m < k && low > -math.MaxFloat32 {
-		m = above(v, likely, x, -math.MaxFloat32)
+		m = atLeast(v, likely, x, -math.MaxFloat32)
 	}
 	if m <= k {
 		return likely, m
@@ -64,8 +64,13 @@ func (s *selector) pick(v *vec.Kernels, x []float32, k int) (set []uint64, n int
 	return set, k
 }
 
-// above is the scores of at least a bound, and how many they are.
-func above(v *vec.Kernels, set []uint64, x []float32, bound float32) (n int) {
+// nans is how many scores are not numbers.
+func (s *selector) nans(v *vec.Kernels, x []float32) int {
+	return len(x) - atLeast(v, grown(&s.likely, (len(x)+63)/64), x, negInf)
+}
+
+// atLeast is the scores of at least a bound, and how many they are.
+func atLeast(v *vec.Kernels, set []uint64, x []float32, bound float32) (n int) {
 	v.AtLeast(set, x, bound)
 	for _, w := range set {
 		n += bits.OnesCount64(w)

@@ -17,6 +17,7 @@ import (
 type worker struct {
 	keys, values vec.Rows // [vec.Tile, dim]
 	n            int      // positions that are there
+	reach        *reach   // of the rows in hand
 	page         int      // block number of the tile, -1 for positions of a list
 	listed       bool     // the page is on the list
 	positions    []int32  // of a list [n]

@@ -15,7 +15,7 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	device.CheckDraws(l, q, kv, p, d)
 	t := &o.value
 	*t = valueTask{
-		o: o, pages: newPages(kv), reach: reach{p}, draws: d,
+		o: o, pages: newPages(kv), reach: reach{p}, draws: d, requests: requestsOf(d.Of),
 		q: f32s(q), heads: q.Dim(1), dim: q.Dim(2),
 		index: i32s(l.Index), count: i32s(l.Count), weight: f32s(l.Weight), limit: l.Index.Dim(2),
 		rows: t.rows[:0], scratch: t.scratch,
@@ -45,6 +45,7 @@ type valueTask struct {
 	pages      pages
 	reach      reach
 	draws      device.Draws
+	requests   []int32   // by slot; nil: that of draws.Draw
 	q          []float32 // [rows, heads, dim]
 	heads, dim int
 	rows       []tailRow
@@ -218,6 +219,7 @@ func (t *valueTask) softmax(s *valueScratch, l list, p int, scores []float32) {
 		t.weigh(s, l, p, scores)
 	}
 	s.shares.of(t.o.vec, scores)
+	t.o.d.sawNaNs(&s.shares.nans)
 	total := 0.0
 	s.runs = s.runs[:0]
 	for lo := 0; lo < len(s.read); lo += runLen {
@@ -271,7 +273,7 @@ func total64(x []float32) float64 {
 // what it drew.
 func (t *valueTask) head(s *valueScratch, r, h int, x []float32) {
 	s.cut(&t.draws, len(x))
-	d := t.draws.Draw
+	d := addressed(t.draws.Draw, t.requests, t.rows[r].slot)
 	d.Head, d.Pos, d.Purpose = uint32(h), uint32(t.rows[r].p), device.ForValue
 	if t.draws.Shared {
 		d.Head = uint32(h * t.pages.heads / t.heads)

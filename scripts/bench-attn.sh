@@ -16,6 +16,9 @@ readarray -t decode < <(settings <<-END
 	dense
 	streaming
 	topk(k=0.1)
+	topp(p=0.95)
+	quest(budget=0.1)
+	quest(budget=0.1,page=64)
 	sketchwalk(density=0.1)
 	cis(k=0.1)
 	psaw
@@ -29,6 +32,8 @@ readarray -t prefill < <(settings <<-END
 	dense
 	sketchwalk(density=0.1)
 	anchor
+	vslash
+	flexprefill
 	etf
 	cpe
 END

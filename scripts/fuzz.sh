@@ -26,7 +26,7 @@ grep -rlE '^func Fuzz' --include='*_test.go' . | sort | while read -r file; do
 	for target in $(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$file"); do
 		echo "fuzz $package $target for $time"
 		fuzz "$package" "$target" -c -o /dev/null # building is not part of the time
-		inputs=4000
+		inputs=2000
 		end=$((SECONDS + seconds))
 		while
 			fuzz "$package" "$target" -fuzztime "${inputs}x" -fuzzminimizetime 20x -parallel 2 || exit 1

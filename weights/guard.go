@@ -179,7 +179,7 @@ func (h *header) place(spans []span, size uint64) error {
 		room = size - h.dataOffset
 	}
 	for _, s := range spans {
-		if s.offset > room || s.size > room-s.offset {
+		if size < h.dataOffset || s.offset > room || s.size > room-s.offset { // s.size may be 0
 			return fmt.Errorf("tensor %q: %d bytes at offset %d of the tensor data, which has %d bytes: the file is cut short or damaged; download it again",
 				s.name, s.size, s.offset, room)
 		}

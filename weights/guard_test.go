@@ -204,9 +204,13 @@ func TestForeignTypesAreListed(t *testing.T) {
 	overlap := head(2, 0).tensor("t.a", f32num, 0, 8).tensor("t.w", 28, 0, 8).data(32, 64)
 	_, err := Parse("foreign.gguf", *overlap)
 	wantError(t, err, "overlaps")
-	short := head(1, 0).tensor("t.w", 28, 0, 256).data(32, 64)
-	_, err = Parse("foreign.gguf", *short)
-	wantError(t, err, "cut short")
+	for _, short := range []*raw{
+		head(1, 0).tensor("t.w", 28, 0, 256).data(32, 64),
+		head(1, 0).tensor("t.w", 999, 0, 256), // nothing, and not where the data begins
+	} {
+		_, err = Parse("foreign.gguf", *short)
+		wantError(t, err, "cut short")
+	}
 }
 
 // allocated is the number of bytes that this process has ever allocated.

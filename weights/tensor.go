@@ -24,7 +24,12 @@ type Tensor struct {
 func (t Tensor) Supported() bool { return t.DType != 0 }
 
 // Type is the name that GGUF gives the tensor's type, supported or not.
-func (t Tensor) Type() string { return typeName(t.kind) }
+func (t Tensor) Type() string {
+	if t.Supported() {
+		return t.DType.String()
+	}
+	return foreignName(t.kind)
+}
 
 // Len is the number of elements.
 func (t Tensor) Len() int {

@@ -23,11 +23,9 @@ var otherTypes = map[uint32]string{
 	36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8", 39: "MXFP4", 40: "NVFP4",
 }
 
-// typeName is the name of the tensor type with number n in GGUF.
-func typeName(n uint32) string {
-	if t, ok := tensorTypes[n]; ok {
-		return t.String()
-	}
+// foreignName is the name of a tensor type that gollm does not compute with, by
+// its number in GGUF.
+func foreignName(n uint32) string {
 	if name, ok := otherTypes[n]; ok {
 		return name
 	}

@@ -220,7 +220,12 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 	}
 	cmd.PrintErrf("%s: %s, %s, %s of %d in %s%s\n",
 		a.out, r.Policy(), plural(len(t.layers), "layer"), plural(a.rows, "row"), t.n, timeText(took), note)
-	return nil
+	if audit != nil { // which has told
+		return nil
+	}
+	nans, err := r.NaNScores()
+	cmd.PrintErr(nanText(nans))
+	return err
 }
 
 // replay runs the positions in the phase asked for.

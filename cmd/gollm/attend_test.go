@@ -198,3 +198,28 @@ func TestAttendErrors(t *testing.T) {
 	// Dense attention that is named is what is asked for.
 	ok(t, "", "attend", "--q", q, "--k", k, "--v", k, "-o", out, "--attn", "prefill=dense decode=cis")
 }
+
+// Scores that are not numbers are told: on stderr, and in an audit's JSON.
+func TestAttendTellsOfBrokenScores(t *testing.T) {
+	q, k, v := randomArray(1, attendHeads, attendLen, attendDim), randomArray(2, attendKV, attendLen, attendDim), randomArray(3, attendKV, attendLen, attendDim)
+	out, audit := filepath.Join(t.TempDir(), "out.npy"), filepath.Join(t.TempDir(), "a.json")
+	args := func() []string {
+		return []string{"attend", "--attn", "prefill=dense decode=topk(k=9,sink=2,window=5)", "--q", save(t, q), "--k", save(t, k), "--v", save(t, v), "-o", out, "--phase", "decode", "--rows", "3"}
+	}
+	if r := gollm("", args()...); r.code != exitOK || strings.Contains(r.errs, "not a number") {
+		t.Errorf("without a broken key: %+v", r)
+	}
+	k.Data[(attendLen+70)*attendDim+1] = float32(math.NaN()) // of the second kv head
+	const want = "6 scores were not a number"                // 3 rows, 2 heads
+	if r := gollm("", args()...); r.code != exitOK || !strings.Contains(r.errs, want) {
+		t.Errorf("stderr does not tell %q: %+v", want, r)
+	}
+	r := gollm("", append(args(), "--audit", audit)...)
+	text, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := decode[eval.Audit](t, string(text)); a.NaNScores != 6 || !strings.Contains(r.errs, want) {
+		t.Errorf("the audit counts %d: %q", a.NaNScores, r.errs)
+	}
+}

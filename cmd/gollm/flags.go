@@ -41,14 +41,21 @@ func (m *modelFlags) registerPath(cmd *cobra.Command) {
 
 // check reports what is wrong with the flags.
 func (m *modelFlags) check() error {
-	if m.path == "" {
-		return usagef("no model: name a GGUF file with -m FILE, for example -m testdata/demo.gguf")
+	if err := m.checkPath(); err != nil {
+		return err
 	}
 	return m.checkDevice()
 }
 
-// checkDevice reports what is wrong with the flags of registerDevice; a command
-// that runs no model has not registered them.
+// checkPath reports what is wrong with the flag of registerPath.
+func (m *modelFlags) checkPath() error {
+	if m.path == "" {
+		return usagef("no model: name a GGUF file with -m FILE, for example -m testdata/demo.gguf")
+	}
+	return nil
+}
+
+// checkDevice reports what is wrong with the flags of registerDevice.
 func (m *modelFlags) checkDevice() error {
 	if !slices.Contains(device.Names(), m.device) {
 		return usagef("--device %q is not in this build; want one of: %s", m.device, strings.Join(device.Names(), ", "))

@@ -232,6 +232,9 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Run
 	if sum.Figures, err = seq.Figures(); err != nil {
 		return err
 	}
+	if sum.NaNScores, err = r.NaNScores(); err != nil {
+		return err
+	}
 	if res.Stop != engine.StopCancelled || len(res.Tokens) > 0 {
 		sum.Hash = logitsHash(seq, m.Model.Vocab)
 	}
@@ -283,6 +286,7 @@ type summary struct {
 	KVBytes             int
 	KVShared            int // bytes that layers save by sharing pages
 	Figures             []sparse.Figure
+	NaNScores           int64         // scores that were not numbers
 	First               time.Duration // to the first token
 	Hash                string
 	sampled             bool // the seed mattered
@@ -294,6 +298,7 @@ func (s *summary) print(cmd *cobra.Command, asJSON bool) error {
 		return writeJSON(cmd.OutOrStdout(), s.report())
 	}
 	cmd.PrintErrln(s.line())
+	cmd.PrintErr(nanText(s.NaNScores))
 	for _, f := range s.Figures {
 		logger(cmd)("attention: %s %.4g %s", f.Name, f.Value, f.Unit)
 	}
@@ -352,6 +357,7 @@ type generateReport struct {
 	KVBytes      int             `json:"kv_bytes"`
 	KVShared     int             `json:"kv_shared_bytes,omitempty"`
 	Figures      []sparse.Figure `json:"attn_figures,omitempty"`
+	NaNScores    int64           `json:"nan_scores"`
 	Model        string          `json:"model"`
 	Device       string          `json:"device"`
 	LogitsHash   string          `json:"logits_hash"` // of the last logits, FNV-1a
@@ -362,7 +368,7 @@ func (s *summary) report() generateReport {
 		Text: s.Text, Tokens: append([]int32{}, s.Tokens...), PromptTokens: append([]int32{}, s.Prompt...),
 		StopReason: string(s.Stop), Attn: s.Attn, Seed: s.Seed,
 		PrefillTokS: round3(s.PrefillRate()), DecodeTokS: round3(s.DecodeRate()),
-		TTFTMs: round3(s.First.Seconds() * 1000), KVBytes: s.KVBytes, KVShared: s.KVShared, Figures: s.Figures,
+		TTFTMs: round3(s.First.Seconds() * 1000), KVBytes: s.KVBytes, KVShared: s.KVShared, Figures: s.Figures, NaNScores: s.NaNScores,
 		Model: s.Model, Device: s.Device, LogitsHash: s.Hash,
 	}
 }

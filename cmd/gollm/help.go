@@ -46,6 +46,7 @@ func checkCompletion(root *cobra.Command) {
 	all := root.Commands()
 	completion := all[slices.IndexFunc(all, func(c *cobra.Command) bool { return c.Name() == "completion" })]
 	completion.Args = unknownCommand
+	completion.SuggestionsMinimumDistance = root.SuggestionsMinimumDistance
 	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	for _, shell := range completion.Commands() {
 		shell.Args = noArgs

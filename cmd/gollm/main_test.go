@@ -240,7 +240,8 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"bench", "-m", model, "--reps", "0"}, []string{"--reps 0"}},
 		{[]string{"bench", "-m", model, "--reps", "9223372036854775807"}, []string{"--reps 9223372036854775807"}},
 		{[]string{"bench", "-m", model, "--steps", "9223372036854775807"}, []string{"--steps 9223372036854775807", "1 to 549755813888 steps"}},
-		{[]string{"bench", "-m", model, "--prefill", "0"}, []string{"0 tokens"}},
+		{[]string{"bench", "-m", model, "--prefill", "0", "--decode", "0"}, []string{"nothing to measure"}},
+		{[]string{"bench", "-m", model, "--prefill", "-1"}, []string{"-1"}},
 		{[]string{"attn", "dence"}, []string{"dence", "dense"}},
 		{[]string{"version", "now"}, []string{`"now"`}},
 	} {

@@ -28,7 +28,8 @@ func (t *templateFlags) register(cmd *cobra.Command, system string) {
 type speaker struct {
 	template  *chat.Template
 	tok       *tokenizer.Tokenizer
-	noSpecial bool // refuse messages with the text of a special token
+	noSpecial bool   // refuse messages with the text of a special token
+	source    string // of the template, where a run has to know it
 }
 
 // newSpeaker finds the template: the one that the flag names, the model's own, or

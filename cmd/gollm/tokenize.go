@@ -60,7 +60,7 @@ func newTokenize() *cobra.Command {
 }
 
 func (t *tokenizeFlags) run(cmd *cobra.Command) error {
-	for _, err := range []error{t.model.check(), t.text.check(cmd)} {
+	for _, err := range []error{t.model.checkPath(), t.text.check(cmd)} {
 		if err != nil {
 			return err
 		}

@@ -11,8 +11,9 @@ import (
 //go:generate go -C ../kernel/gen run ./vec -isa avx512 -out ../../vec/vec_avx512_amd64.s -stubs ../../vec/vec_avx512_amd64.go -pkg vec
 //go:generate go -C ../kernel/gen run ./vec -isa avx2 -out ../../vec/vec_avx2_amd64.s -stubs ../../vec/vec_avx2_amd64.go -pkg vec
 
-// assembly is the loops of one instruction set. They count in registers, and
-// what does not fill one is left to the definition.
+// assembly is the loops of one instruction set. Most count in registers, and what
+// does not fill one is left to the definition; those with exponentials count in
+// elements and mask what is left, so that a value does not depend on its place.
 type assembly struct {
 	isa          kernel.ISA
 	lanes        int // f32 in a register
@@ -190,9 +191,7 @@ func (a *assembly) ScaleMul(dst, x, w []float32, scale float32) {
 
 func (a *assembly) SwiGLU(dst, gate, up []float32) {
 	gate, up = gate[:len(dst)], up[:len(dst)]
-	n := a.whole(len(dst))
-	a.swiGLU(at(dst), at(gate), at(up), n/a.lanes)
-	swiGLU(dst[n:], gate[n:], up[n:])
+	a.swiGLU(at(dst), at(gate), at(up), len(dst))
 }
 
 func (a *assembly) RotateHalves(x, cos, sin []float32) {
@@ -224,26 +223,14 @@ func (a *assembly) FromHalf(dst []float32, x []uint16) {
 	fromHalf(dst[n:], x[n:])
 }
 
-// taken is how many of n elements the loops of logarithms take.
-func (a *assembly) taken(n int) int {
-	if a.isa == kernel.AVX512 {
-		return n
-	}
-	return a.whole(n)
-}
-
 func (a *assembly) LogTop(top, x []float32, scale, shift float32) {
 	top = top[:len(x)]
-	n := a.taken(len(x))
-	a.logTop(at(top), at(x), scale, shift, n)
-	logTop(top[n:], x[n:], scale, shift)
+	a.logTop(at(top), at(x), scale, shift, len(x))
 }
 
 func (a *assembly) LogSum(sum, top, x []float32, scale, shift float32) {
 	sum, top = sum[:len(x)], top[:len(x)]
-	n := a.taken(len(x))
-	a.logSum(at(sum), at(top), at(x), scale, shift, n)
-	logSum(sum[n:], top[n:], x[n:], scale, shift)
+	a.logSum(at(sum), at(top), at(x), scale, shift, len(x))
 }
 
 func (a *assembly) Softmax(s, top, sum, scale []float32) {

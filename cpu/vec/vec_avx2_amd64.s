@@ -86,7 +86,9 @@ TEXT ·swiGLUAVX2(SB), NOSPLIT, $0-32
 	MOVQ  gate+8(FP), CX
 	MOVQ  up+16(FP), DX
 	MOVQ  n+24(FP), BX
-	TESTQ BX, BX
+	MOVQ  BX, SI
+	SHRQ  $0x03, SI
+	TESTQ SI, SI
 	JZ    end8
 
 loop7:
@@ -122,10 +124,50 @@ loop7:
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
-	DECQ         BX
+	DECQ         SI
 	JNZ          loop7
 
 end8:
+	ANDQ         $0x07, BX
+	JZ           done9
+	LEAQ         masksAVX2<>+32(SB), SI
+	NEGQ         BX
+	VMOVUPS      (SI)(BX*4), Y0
+	VMASKMOVPS   (CX), Y0, Y1
+	VXORPS       Y2, Y2, Y2
+	VSUBPS       Y1, Y2, Y2
+	VCMPPS       $0x05, f32_c2ae0000AVX2<>+0(SB), Y2, Y3
+	VMOVUPS      f32_c2ae0000AVX2<>+0(SB), Y4
+	VMAXPS       Y2, Y4, Y2
+	VMOVUPS      f32_42b00000AVX2<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMULPS       f32_3fb8aa3bAVX2<>+0(SB), Y2, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS f32_3f318000AVX2<>+0(SB), Y4, Y2
+	VFNMADD231PS f32_b95e8083AVX2<>+0(SB), Y4, Y2
+	VMOVUPS      f32_39506967AVX2<>+0(SB), Y5
+	VFMADD213PS  f32_3ab743ceAVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3c088908AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3d2aa9c1AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3e2aaaaaAVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f000000AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y2, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VANDPS       Y3, Y5, Y2
+	VADDPS       f32_3f800000AVX2<>+0(SB), Y2, Y2
+	VDIVPS       Y2, Y1, Y2
+	VMASKMOVPS   (DX), Y0, Y1
+	VMULPS       Y1, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+
+done9:
 	VZEROUPPER
 	RET
 
@@ -269,6 +311,24 @@ DATA f32_3f000000AVX2<>+24(SB)/4, $0x3f000000
 DATA f32_3f000000AVX2<>+28(SB)/4, $0x3f000000
 GLOBL f32_3f000000AVX2<>(SB), RODATA|NOPTR, $32
 
+DATA masksAVX2<>+0(SB)/4, $0xffffffff
+DATA masksAVX2<>+4(SB)/4, $0xffffffff
+DATA masksAVX2<>+8(SB)/4, $0xffffffff
+DATA masksAVX2<>+12(SB)/4, $0xffffffff
+DATA masksAVX2<>+16(SB)/4, $0xffffffff
+DATA masksAVX2<>+20(SB)/4, $0xffffffff
+DATA masksAVX2<>+24(SB)/4, $0xffffffff
+DATA masksAVX2<>+28(SB)/4, $0xffffffff
+DATA masksAVX2<>+32(SB)/4, $0x00000000
+DATA masksAVX2<>+36(SB)/4, $0x00000000
+DATA masksAVX2<>+40(SB)/4, $0x00000000
+DATA masksAVX2<>+44(SB)/4, $0x00000000
+DATA masksAVX2<>+48(SB)/4, $0x00000000
+DATA masksAVX2<>+52(SB)/4, $0x00000000
+DATA masksAVX2<>+56(SB)/4, $0x00000000
+DATA masksAVX2<>+60(SB)/4, $0x00000000
+GLOBL masksAVX2<>(SB), RODATA|NOPTR, $64
+
 // func rotateHalvesAVX2(x *float32, y *float32, cos *float32, sin *float32, n int)
 // Requires: AVX, FMA3
 TEXT ·rotateHalvesAVX2(SB), NOSPLIT, $0-40
@@ -278,9 +338,9 @@ TEXT ·rotateHalvesAVX2(SB), NOSPLIT, $0-40
 	MOVQ  sin+24(FP), BX
 	MOVQ  n+32(FP), SI
 	TESTQ SI, SI
-	JZ    end10
+	JZ    end11
 
-loop9:
+loop10:
 	VMOVUPS     (DX), Y0
 	VMOVUPS     (BX), Y1
 	VMOVUPS     (AX), Y2
@@ -296,9 +356,9 @@ loop9:
 	ADDQ        $0x00000020, DX
 	ADDQ        $0x00000020, BX
 	DECQ        SI
-	JNZ         loop9
+	JNZ         loop10
 
-end10:
+end11:
 	VZEROUPPER
 	RET
 
@@ -311,9 +371,9 @@ TEXT ·rotatePairsAVX2(SB), NOSPLIT, $0-32
 	MOVQ    n+24(FP), BX
 	VMOVUPS pairIndexAVX2<>+0(SB), Y0
 	TESTQ   BX, BX
-	JZ      end12
+	JZ      end13
 
-loop11:
+loop12:
 	VMOVUPS        (CX), X1
 	VMOVUPS        (DX), X2
 	VPERMPS        Y1, Y0, Y1
@@ -327,9 +387,9 @@ loop11:
 	ADDQ           $0x00000010, CX
 	ADDQ           $0x00000010, DX
 	DECQ           BX
-	JNZ            loop11
+	JNZ            loop12
 
-end12:
+end13:
 	VZEROUPPER
 	RET
 
@@ -350,17 +410,17 @@ TEXT ·toHalfAVX2(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end14
+	JZ    end15
 
-loop13:
+loop14:
 	VMOVUPS   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	ADDQ      $0x00000010, AX
 	ADDQ      $0x00000020, CX
 	DECQ      DX
-	JNZ       loop13
+	JNZ       loop14
 
-end14:
+end15:
 	VZEROUPPER
 	RET
 
@@ -371,17 +431,17 @@ TEXT ·fromHalfAVX2(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end16
+	JZ    end17
 
-loop15:
+loop16:
 	VCVTPH2PS (CX), Y0
 	VMOVUPS   Y0, (AX)
 	ADDQ      $0x00000010, CX
 	ADDQ      $0x00000020, AX
 	DECQ      DX
-	JNZ       loop15
+	JNZ       loop16
 
-end16:
+end17:
 	VZEROUPPER
 	RET
 
@@ -394,9 +454,9 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-40
 	MOVQ  scale+24(FP), BX
 	MOVQ  rows+32(FP), SI
 	TESTQ SI, SI
-	JZ    end18
+	JZ    end19
 
-loop17:
+loop18:
 	VMOVUPS      (AX), Y0
 	VMAXPS       32(AX), Y0, Y0
 	VMAXPS       64(AX), Y0, Y0
@@ -415,7 +475,7 @@ loop17:
 	VMOVSS       (CX), X1
 	VMAXSS       X1, X0, X0
 	VUCOMISS     X1, X0
-	JE           same19
+	JE           same20
 	VMOVSS       X0, (CX)
 	VSUBSS       X0, X1, X1
 	VBROADCASTSS X1, Y1
@@ -437,12 +497,12 @@ loop17:
 	VPSLLD       $0x17, Y3, Y3
 	VPADDD       Y3, Y4, Y4
 	VANDPS       Y2, Y4, Y1
-	JMP          done20
+	JMP          done21
 
-same19:
+same20:
 	VMOVUPS f32_3f800000AVX2<>+0(SB), Y1
 
-done20:
+done21:
 	VMOVSS       X1, (BX)
 	VBROADCASTSS X0, Y2
 	VXORPS       Y3, Y3, Y3
@@ -636,9 +696,9 @@ done20:
 	ADDQ         $0x04, DX
 	ADDQ         $0x04, BX
 	DECQ         SI
-	JNZ          loop17
+	JNZ          loop18
 
-end18:
+end19:
 	VZEROUPPER
 	RET
 
@@ -712,9 +772,9 @@ TEXT ·weightedSoftmaxAVX2(SB), NOSPLIT, $0-48
 	MOVQ  scale+32(FP), SI
 	MOVQ  rows+40(FP), DI
 	TESTQ DI, DI
-	JZ    end22
+	JZ    end23
 
-loop21:
+loop22:
 	VMOVUPS      (CX), Y0
 	VMAXPS       32(CX), Y0, Y0
 	VMAXPS       64(CX), Y0, Y0
@@ -733,7 +793,7 @@ loop21:
 	VMOVSS       (DX), X1
 	VMAXSS       X1, X0, X0
 	VUCOMISS     X1, X0
-	JE           same23
+	JE           same24
 	VMOVSS       X0, (DX)
 	VSUBSS       X0, X1, X1
 	VBROADCASTSS X1, Y1
@@ -755,12 +815,12 @@ loop21:
 	VPSLLD       $0x17, Y3, Y3
 	VPADDD       Y3, Y4, Y4
 	VANDPS       Y2, Y4, Y1
-	JMP          done24
+	JMP          done25
 
-same23:
+same24:
 	VMOVUPS f32_3f800000AVX2<>+0(SB), Y1
 
-done24:
+done25:
 	VMOVSS       X1, (SI)
 	VBROADCASTSS X0, Y2
 	VXORPS       Y3, Y3, Y3
@@ -962,9 +1022,9 @@ done24:
 	ADDQ         $0x04, BX
 	ADDQ         $0x04, SI
 	DECQ         DI
-	JNZ          loop21
+	JNZ          loop22
 
-end22:
+end23:
 	VZEROUPPER
 	RET
 
@@ -991,9 +1051,9 @@ TEXT ·tile16AVX2(SB), NOSPLIT, $0-64
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 	TESTQ  DX, DX
-	JZ     end26
+	JZ     end27
 
-loop25:
+loop26:
 	VMOVUPS      (CX), Y12
 	VMOVUPS      32(CX), Y13
 	VBROADCASTSS (AX), Y14
@@ -1018,14 +1078,14 @@ loop25:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop25
+	JNZ          loop26
 
-end26:
+end27:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain27
+	JZ           plain28
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Y12
@@ -1058,9 +1118,9 @@ end26:
 	VMOVUPS      Y10, (BX)(CX*2)
 	VFMADD231PS  32(BX)(CX*2), Y0, Y11
 	VMOVUPS      Y11, 32(BX)(CX*2)
-	JMP          done28
+	JMP          done29
 
-plain27:
+plain28:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    CX, AX
@@ -1079,7 +1139,7 @@ plain27:
 	VMOVUPS Y10, (AX)
 	VMOVUPS Y11, 32(AX)
 
-done28:
+done29:
 	VZEROUPPER
 	RET
 
@@ -1092,9 +1152,9 @@ TEXT ·columnsAVX2(SB), NOSPLIT, $0-32
 	MOVQ  blocks+24(FP), BX
 	SHLQ  $0x01, DX
 	TESTQ BX, BX
-	JZ    end30
+	JZ    end31
 
-loop29:
+loop30:
 	MOVQ       CX, SI
 	VCVTPH2PS  (SI), Y0
 	ADDQ       DX, SI
@@ -1158,9 +1218,9 @@ loop29:
 	ADDQ       $0x00000800, AX
 	ADDQ       $0x00000010, CX
 	DECQ       BX
-	JNZ        loop29
+	JNZ        loop30
 
-end30:
+end31:
 	VZEROUPPER
 	RET
 
@@ -1179,9 +1239,9 @@ TEXT ·scoresHalf4AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end32
+	JZ    end33
 
-loop31:
+loop32:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1193,9 +1253,9 @@ loop31:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end34
+	JZ     end35
 
-loop33:
+loop34:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1221,9 +1281,9 @@ loop33:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, DX
 	DECQ        R11
-	JNZ         loop33
+	JNZ         loop34
 
-end34:
+end35:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1253,9 +1313,9 @@ end34:
 	ADDQ         $0x00000008, AX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop31
+	JNZ          loop32
 
-end32:
+end33:
 	VZEROUPPER
 	RET
 
@@ -1275,9 +1335,9 @@ TEXT ·scoresAtHalf4AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x03, R10
 	SHRQ  $0x02, R10
 	TESTQ R9, R9
-	JZ    end36
+	JZ    end37
 
-loop35:
+loop36:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1291,9 +1351,9 @@ loop35:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end38
+	JZ     end39
 
-loop37:
+loop38:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Y8
 	ADDQ        DI, R15
@@ -1322,15 +1382,15 @@ loop37:
 	ADDQ        $0x00000010, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop37
+	JNZ         loop38
 
-end38:
+end39:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end40
+	JZ    end41
 
-loop39:
+loop40:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
@@ -1354,9 +1414,9 @@ loop39:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000010, R12
 	DECQ        R14
-	JNZ         loop39
+	JNZ         loop40
 
-end40:
+end41:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1387,9 +1447,9 @@ end40:
 	ADDQ         $0x00000010, BX
 	ADDQ         $0x00000010, SI
 	DECQ         R9
-	JNZ          loop35
+	JNZ          loop36
 
-end36:
+end37:
 	VZEROUPPER
 	RET
 
@@ -1424,9 +1484,9 @@ TEXT ·gatherHalf4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end42
+	JZ           end43
 
-loop41:
+loop42:
 	VCVTPH2PS    (BX), Y8
 	VCVTPH2PS    16(BX), Y9
 	PREFETCHT2   (BX)(SI*1)
@@ -1445,9 +1505,9 @@ loop41:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop41
+	JNZ          loop42
 
-end42:
+end43:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1491,9 +1551,9 @@ TEXT ·gatherAtHalf4x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R9, R9
-	JZ           end44
+	JZ           end45
 
-loop43:
+loop44:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y8
 	VCVTPH2PS    16(BX)(DX*2), Y9
@@ -1515,9 +1575,9 @@ loop43:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop43
+	JNZ          loop44
 
-end44:
+end45:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -1559,9 +1619,9 @@ TEXT ·gatherHalf4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end46
+	JZ           end47
 
-loop45:
+loop46:
 	VCVTPH2PS    (BX), Y4
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
@@ -1575,9 +1635,9 @@ loop45:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop45
+	JNZ          loop46
 
-end46:
+end47:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -1613,9 +1673,9 @@ TEXT ·gatherAtHalf4x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end48
+	JZ           end49
 
-loop47:
+loop48:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y4
 	MOVQ         (DI), DX
@@ -1632,9 +1692,9 @@ loop47:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop47
+	JNZ          loop48
 
-end48:
+end49:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -1660,9 +1720,9 @@ TEXT ·scoresHalf2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end50
+	JZ    end51
 
-loop49:
+loop50:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1674,9 +1734,9 @@ loop49:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end52
+	JZ     end53
 
-loop51:
+loop52:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1704,9 +1764,9 @@ loop51:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, DX
 	DECQ        R11
-	JNZ         loop51
+	JNZ         loop52
 
-end52:
+end53:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1735,9 +1795,9 @@ end52:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop49
+	JNZ          loop50
 
-end50:
+end51:
 	VZEROUPPER
 	RET
 
@@ -1757,9 +1817,9 @@ TEXT ·scoresAtHalf2AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x03, R10
 	SHRQ  $0x02, R10
 	TESTQ R9, R9
-	JZ    end54
+	JZ    end55
 
-loop53:
+loop54:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1773,9 +1833,9 @@ loop53:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end56
+	JZ     end57
 
-loop55:
+loop56:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Y8
 	ADDQ        DI, R15
@@ -1808,15 +1868,15 @@ loop55:
 	ADDQ        $0x00000010, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop55
+	JNZ         loop56
 
-end56:
+end57:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end58
+	JZ    end59
 
-loop57:
+loop58:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
@@ -1840,9 +1900,9 @@ loop57:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000010, R12
 	DECQ        R14
-	JNZ         loop57
+	JNZ         loop58
 
-end58:
+end59:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1870,9 +1930,9 @@ end58:
 	ADDQ         $0x00000020, BX
 	ADDQ         $0x00000020, SI
 	DECQ         R9
-	JNZ          loop53
+	JNZ          loop54
 
-end54:
+end55:
 	VZEROUPPER
 	RET
 
@@ -1899,9 +1959,9 @@ TEXT ·gatherHalf2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end60
+	JZ           end61
 
-loop59:
+loop60:
 	VCVTPH2PS    (BX), Y4
 	VCVTPH2PS    16(BX), Y5
 	PREFETCHT2   (BX)(SI*1)
@@ -1914,9 +1974,9 @@ loop59:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop59
+	JNZ          loop60
 
-end60:
+end61:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1946,9 +2006,9 @@ TEXT ·gatherAtHalf2x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end62
+	JZ           end63
 
-loop61:
+loop62:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y4
 	VCVTPH2PS    16(BX)(DX*2), Y5
@@ -1964,9 +2024,9 @@ loop61:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop61
+	JNZ          loop62
 
-end62:
+end63:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -1996,9 +2056,9 @@ TEXT ·gatherHalf2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end64
+	JZ           end65
 
-loop63:
+loop64:
 	VCVTPH2PS    (BX), Y2
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
@@ -2008,9 +2068,9 @@ loop63:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop63
+	JNZ          loop64
 
-end64:
+end65:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -2036,9 +2096,9 @@ TEXT ·gatherAtHalf2x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end66
+	JZ           end67
 
-loop65:
+loop66:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y2
 	MOVQ         (DI), DX
@@ -2051,9 +2111,9 @@ loop65:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop65
+	JNZ          loop66
 
-end66:
+end67:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -2075,9 +2135,9 @@ TEXT ·scoresHalf1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end68
+	JZ    end69
 
-loop67:
+loop68:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2089,9 +2149,9 @@ loop67:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end70
+	JZ     end71
 
-loop69:
+loop70:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
@@ -2129,9 +2189,9 @@ loop69:
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000010, DX
 	DECQ        R10
-	JNZ         loop69
+	JNZ         loop70
 
-end70:
+end71:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -2163,9 +2223,9 @@ end70:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop67
+	JNZ        loop68
 
-end68:
+end69:
 	VZEROUPPER
 	RET
 
@@ -2185,9 +2245,9 @@ TEXT ·scoresAtHalf1AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x03, DI
 	SHRQ  $0x02, DI
 	TESTQ R9, R9
-	JZ    end72
+	JZ    end73
 
-loop71:
+loop72:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2201,9 +2261,9 @@ loop71:
 	MOVQ   DX, R12
 	MOVQ   DI, R13
 	TESTQ  R13, R13
-	JZ     end74
+	JZ     end75
 
-loop73:
+loop74:
 	MOVQ        R10, R14
 	VMOVUPS     (R14), Y8
 	MOVQ        (BX), R14
@@ -2250,15 +2310,15 @@ loop73:
 	ADDQ        $0x00000010, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R13
-	JNZ         loop73
+	JNZ         loop74
 
-end74:
+end75:
 	MOVQ  R8, R13
 	SUBQ  DI, R13
 	TESTQ R13, R13
-	JZ    end76
+	JZ    end77
 
-loop75:
+loop76:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	MOVQ        (BX), R12
@@ -2288,9 +2348,9 @@ loop75:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, R11
 	DECQ        R13
-	JNZ         loop75
+	JNZ         loop76
 
-end76:
+end77:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -2317,9 +2377,9 @@ end76:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, SI
 	DECQ       R9
-	JNZ        loop71
+	JNZ        loop72
 
-end72:
+end73:
 	VZEROUPPER
 	RET
 
@@ -2342,9 +2402,9 @@ TEXT ·gatherHalf1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end78
+	JZ           end79
 
-loop77:
+loop78:
 	VCVTPH2PS    (BX), Y2
 	VCVTPH2PS    16(BX), Y3
 	PREFETCHT2   (BX)(SI*1)
@@ -2354,9 +2414,9 @@ loop77:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop77
+	JNZ          loop78
 
-end78:
+end79:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -2379,9 +2439,9 @@ TEXT ·gatherAtHalf1x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R8), Y1, Y0
 	VMULPS       32(R8), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end80
+	JZ           end81
 
-loop79:
+loop80:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y2
 	VCVTPH2PS    16(BX)(DX*2), Y3
@@ -2394,9 +2454,9 @@ loop79:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop79
+	JNZ          loop80
 
-end80:
+end81:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -2420,9 +2480,9 @@ TEXT ·gatherHalf1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end82
+	JZ           end83
 
-loop81:
+loop82:
 	VCVTPH2PS    (BX), Y1
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
@@ -2430,9 +2490,9 @@ loop81:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop81
+	JNZ          loop82
 
-end82:
+end83:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -2453,9 +2513,9 @@ TEXT ·gatherAtHalf1x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS (DX), Y0
 	VMULPS       (R8), Y0, Y0
 	TESTQ        R9, R9
-	JZ           end84
+	JZ           end85
 
-loop83:
+loop84:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y1
 	MOVQ         (DI), DX
@@ -2466,9 +2526,9 @@ loop83:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop83
+	JNZ          loop84
 
-end84:
+end85:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -2488,9 +2548,9 @@ TEXT ·scoresFull4AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end86
+	JZ    end87
 
-loop85:
+loop86:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2502,9 +2562,9 @@ loop85:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end88
+	JZ     end89
 
-loop87:
+loop88:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -2530,9 +2590,9 @@ loop87:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop87
+	JNZ         loop88
 
-end88:
+end89:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -2562,9 +2622,9 @@ end88:
 	ADDQ         $0x00000008, AX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop85
+	JNZ          loop86
 
-end86:
+end87:
 	VZEROUPPER
 	RET
 
@@ -2584,9 +2644,9 @@ TEXT ·scoresAtFull4AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, R10
 	SHRQ  $0x01, R10
 	TESTQ R9, R9
-	JZ    end90
+	JZ    end91
 
-loop89:
+loop90:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2600,9 +2660,9 @@ loop89:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end92
+	JZ     end93
 
-loop91:
+loop92:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Y8
 	ADDQ        DI, R15
@@ -2631,15 +2691,15 @@ loop91:
 	ADDQ        $0x00000020, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop91
+	JNZ         loop92
 
-end92:
+end93:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end94
+	JZ    end95
 
-loop93:
+loop94:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
@@ -2663,9 +2723,9 @@ loop93:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000020, R12
 	DECQ        R14
-	JNZ         loop93
+	JNZ         loop94
 
-end94:
+end95:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -2696,9 +2756,9 @@ end94:
 	ADDQ         $0x00000010, BX
 	ADDQ         $0x00000010, SI
 	DECQ         R9
-	JNZ          loop89
+	JNZ          loop90
 
-end90:
+end91:
 	VZEROUPPER
 	RET
 
@@ -2733,9 +2793,9 @@ TEXT ·gatherFull4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end96
+	JZ           end97
 
-loop95:
+loop96:
 	VMOVUPS      (BX), Y8
 	VMOVUPS      32(BX), Y9
 	PREFETCHT2   (BX)(SI*1)
@@ -2754,9 +2814,9 @@ loop95:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop95
+	JNZ          loop96
 
-end96:
+end97:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -2800,9 +2860,9 @@ TEXT ·gatherAtFull4x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R9, R9
-	JZ           end98
+	JZ           end99
 
-loop97:
+loop98:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y8
 	VMOVUPS      32(BX)(DX*4), Y9
@@ -2824,9 +2884,9 @@ loop97:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop97
+	JNZ          loop98
 
-end98:
+end99:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -2868,9 +2928,9 @@ TEXT ·gatherFull4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end100
+	JZ           end101
 
-loop99:
+loop100:
 	VMOVUPS      (BX), Y4
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
@@ -2884,9 +2944,9 @@ loop99:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop99
+	JNZ          loop100
 
-end100:
+end101:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -2922,9 +2982,9 @@ TEXT ·gatherAtFull4x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end102
+	JZ           end103
 
-loop101:
+loop102:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y4
 	MOVQ         (DI), DX
@@ -2941,9 +3001,9 @@ loop101:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop101
+	JNZ          loop102
 
-end102:
+end103:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -2969,9 +3029,9 @@ TEXT ·scoresFull2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end104
+	JZ    end105
 
-loop103:
+loop104:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2983,9 +3043,9 @@ loop103:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end106
+	JZ     end107
 
-loop105:
+loop106:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -3013,9 +3073,9 @@ loop105:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop105
+	JNZ         loop106
 
-end106:
+end107:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -3044,9 +3104,9 @@ end106:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop103
+	JNZ          loop104
 
-end104:
+end105:
 	VZEROUPPER
 	RET
 
@@ -3066,9 +3126,9 @@ TEXT ·scoresAtFull2AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, R10
 	SHRQ  $0x01, R10
 	TESTQ R9, R9
-	JZ    end108
+	JZ    end109
 
-loop107:
+loop108:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3082,9 +3142,9 @@ loop107:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end110
+	JZ     end111
 
-loop109:
+loop110:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Y8
 	ADDQ        DI, R15
@@ -3117,15 +3177,15 @@ loop109:
 	ADDQ        $0x00000020, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop109
+	JNZ         loop110
 
-end110:
+end111:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end112
+	JZ    end113
 
-loop111:
+loop112:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
@@ -3149,9 +3209,9 @@ loop111:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000020, R12
 	DECQ        R14
-	JNZ         loop111
+	JNZ         loop112
 
-end112:
+end113:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -3179,9 +3239,9 @@ end112:
 	ADDQ         $0x00000020, BX
 	ADDQ         $0x00000020, SI
 	DECQ         R9
-	JNZ          loop107
+	JNZ          loop108
 
-end108:
+end109:
 	VZEROUPPER
 	RET
 
@@ -3208,9 +3268,9 @@ TEXT ·gatherFull2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end114
+	JZ           end115
 
-loop113:
+loop114:
 	VMOVUPS      (BX), Y4
 	VMOVUPS      32(BX), Y5
 	PREFETCHT2   (BX)(SI*1)
@@ -3223,9 +3283,9 @@ loop113:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop113
+	JNZ          loop114
 
-end114:
+end115:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -3255,9 +3315,9 @@ TEXT ·gatherAtFull2x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end116
+	JZ           end117
 
-loop115:
+loop116:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y4
 	VMOVUPS      32(BX)(DX*4), Y5
@@ -3273,9 +3333,9 @@ loop115:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop115
+	JNZ          loop116
 
-end116:
+end117:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -3305,9 +3365,9 @@ TEXT ·gatherFull2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end118
+	JZ           end119
 
-loop117:
+loop118:
 	VMOVUPS      (BX), Y2
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
@@ -3317,9 +3377,9 @@ loop117:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop117
+	JNZ          loop118
 
-end118:
+end119:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -3345,9 +3405,9 @@ TEXT ·gatherAtFull2x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end120
+	JZ           end121
 
-loop119:
+loop120:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y2
 	MOVQ         (DI), DX
@@ -3360,9 +3420,9 @@ loop119:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop119
+	JNZ          loop120
 
-end120:
+end121:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -3384,9 +3444,9 @@ TEXT ·scoresFull1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end122
+	JZ    end123
 
-loop121:
+loop122:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3398,9 +3458,9 @@ loop121:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end124
+	JZ     end125
 
-loop123:
+loop124:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
@@ -3438,9 +3498,9 @@ loop123:
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000020, DX
 	DECQ        R10
-	JNZ         loop123
+	JNZ         loop124
 
-end124:
+end125:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -3472,9 +3532,9 @@ end124:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop121
+	JNZ        loop122
 
-end122:
+end123:
 	VZEROUPPER
 	RET
 
@@ -3494,9 +3554,9 @@ TEXT ·scoresAtFull1AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, DI
 	SHRQ  $0x01, DI
 	TESTQ R9, R9
-	JZ    end126
+	JZ    end127
 
-loop125:
+loop126:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3510,9 +3570,9 @@ loop125:
 	MOVQ   DX, R12
 	MOVQ   DI, R13
 	TESTQ  R13, R13
-	JZ     end128
+	JZ     end129
 
-loop127:
+loop128:
 	MOVQ        R10, R14
 	VMOVUPS     (R14), Y8
 	MOVQ        (BX), R14
@@ -3559,15 +3619,15 @@ loop127:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R13
-	JNZ         loop127
+	JNZ         loop128
 
-end128:
+end129:
 	MOVQ  R8, R13
 	SUBQ  DI, R13
 	TESTQ R13, R13
-	JZ    end130
+	JZ    end131
 
-loop129:
+loop130:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	MOVQ        (BX), R12
@@ -3597,9 +3657,9 @@ loop129:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, R11
 	DECQ        R13
-	JNZ         loop129
+	JNZ         loop130
 
-end130:
+end131:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -3626,9 +3686,9 @@ end130:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, SI
 	DECQ       R9
-	JNZ        loop125
+	JNZ        loop126
 
-end126:
+end127:
 	VZEROUPPER
 	RET
 
@@ -3651,9 +3711,9 @@ TEXT ·gatherFull1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end132
+	JZ           end133
 
-loop131:
+loop132:
 	VMOVUPS      (BX), Y2
 	VMOVUPS      32(BX), Y3
 	PREFETCHT2   (BX)(SI*1)
@@ -3663,9 +3723,9 @@ loop131:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop131
+	JNZ          loop132
 
-end132:
+end133:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -3688,9 +3748,9 @@ TEXT ·gatherAtFull1x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R8), Y1, Y0
 	VMULPS       32(R8), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end134
+	JZ           end135
 
-loop133:
+loop134:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y2
 	VMOVUPS      32(BX)(DX*4), Y3
@@ -3703,9 +3763,9 @@ loop133:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop133
+	JNZ          loop134
 
-end134:
+end135:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -3729,9 +3789,9 @@ TEXT ·gatherFull1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end136
+	JZ           end137
 
-loop135:
+loop136:
 	VMOVUPS      (BX), Y1
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
@@ -3739,9 +3799,9 @@ loop135:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop135
+	JNZ          loop136
 
-end136:
+end137:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -3762,9 +3822,9 @@ TEXT ·gatherAtFull1x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS (DX), Y0
 	VMULPS       (R8), Y0, Y0
 	TESTQ        R9, R9
-	JZ           end138
+	JZ           end139
 
-loop137:
+loop138:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y1
 	MOVQ         (DI), DX
@@ -3775,9 +3835,9 @@ loop137:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop137
+	JNZ          loop138
 
-end138:
+end139:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -3790,21 +3850,36 @@ TEXT ·logTopAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS scale+16(FP), Y0
 	VBROADCASTSS shift+20(FP), Y1
 	MOVQ         n+24(FP), DX
-	SHRQ         $0x03, DX
-	TESTQ        DX, DX
-	JZ           end140
+	MOVQ         DX, BX
+	SHRQ         $0x03, BX
+	TESTQ        BX, BX
+	JZ           end141
 
-loop139:
+loop140:
 	VMOVUPS     (CX), Y2
 	VFMADD213PS Y1, Y0, Y2
 	VMAXPS      (AX), Y2, Y2
 	VMOVUPS     Y2, (AX)
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000020, CX
-	DECQ        DX
-	JNZ         loop139
+	DECQ        BX
+	JNZ         loop140
 
-end140:
+end141:
+	ANDQ        $0x07, DX
+	JZ          done142
+	LEAQ        masksAVX2<>+32(SB), BX
+	NEGQ        DX
+	VMOVUPS     (BX)(DX*4), Y2
+	VMASKMOVPS  (CX), Y2, Y3
+	VFMADD213PS Y1, Y0, Y3
+	VMASKMOVPS  (AX), Y2, Y0
+	VMAXPS      Y0, Y3, Y3
+	VMASKMOVPS  Y3, Y2, (AX)
+	ADDQ        $0x00000020, AX
+	ADDQ        $0x00000020, CX
+
+done142:
 	VZEROUPPER
 	RET
 
@@ -3817,11 +3892,12 @@ TEXT ·logSumAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS scale+24(FP), Y0
 	VBROADCASTSS shift+28(FP), Y1
 	MOVQ         n+32(FP), BX
-	SHRQ         $0x03, BX
-	TESTQ        BX, BX
-	JZ           end142
+	MOVQ         BX, SI
+	SHRQ         $0x03, SI
+	TESTQ        SI, SI
+	JZ           end144
 
-loop141:
+loop143:
 	VMOVUPS      (DX), Y2
 	VFMADD213PS  Y1, Y0, Y2
 	VSUBPS       (CX), Y2, Y2
@@ -3852,10 +3928,49 @@ loop141:
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
-	DECQ         BX
-	JNZ          loop141
+	DECQ         SI
+	JNZ          loop143
 
-end142:
+end144:
+	ANDQ         $0x07, BX
+	JZ           done145
+	LEAQ         masksAVX2<>+32(SB), SI
+	NEGQ         BX
+	VMOVUPS      (SI)(BX*4), Y2
+	VMASKMOVPS   (DX), Y2, Y3
+	VFMADD213PS  Y1, Y0, Y3
+	VMASKMOVPS   (CX), Y2, Y0
+	VSUBPS       Y0, Y3, Y3
+	VCMPPS       $0x05, f32_c2ae0000AVX2<>+0(SB), Y3, Y0
+	VMOVUPS      f32_c2ae0000AVX2<>+0(SB), Y1
+	VMAXPS       Y3, Y1, Y3
+	VMOVUPS      f32_42b00000AVX2<>+0(SB), Y1
+	VMINPS       Y3, Y1, Y3
+	VMULPS       f32_3fb8aa3bAVX2<>+0(SB), Y3, Y1
+	VROUNDPS     $0x08, Y1, Y1
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS f32_3f318000AVX2<>+0(SB), Y1, Y3
+	VFNMADD231PS f32_b95e8083AVX2<>+0(SB), Y1, Y3
+	VMOVUPS      f32_39506967AVX2<>+0(SB), Y4
+	VFMADD213PS  f32_3ab743ceAVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3c088908AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3d2aa9c1AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3e2aaaaaAVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3f000000AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y3, Y4
+	VCVTPS2DQ    Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       Y1, Y4, Y4
+	VANDPS       Y0, Y4, Y3
+	VMASKMOVPS   (AX), Y2, Y0
+	VADDPS       Y0, Y3, Y3
+	VMASKMOVPS   Y3, Y2, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+
+done145:
 	VZEROUPPER
 	RET
 
@@ -3867,9 +3982,9 @@ TEXT ·atLeastAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS bound+16(FP), Y0
 	MOVQ         words+24(FP), DX
 	TESTQ        DX, DX
-	JZ           end144
+	JZ           end147
 
-loop143:
+loop146:
 	XORQ      BX, BX
 	VCMPPS    $0x02, 224(CX), Y0, Y1
 	VMOVMSKPS Y1, SI
@@ -3907,8 +4022,8 @@ loop143:
 	ADDQ      $0x08, AX
 	ADDQ      $0x00000100, CX
 	DECQ      DX
-	JNZ       loop143
+	JNZ       loop146
 
-end144:
+end147:
 	VZEROUPPER
 	RET

@@ -82,7 +82,7 @@ end6:
 	RET
 
 // func swiGLUAVX512(dst *float32, gate *float32, up *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, BMI2
 TEXT ·swiGLUAVX512(SB), NOSPLIT, $0-32
 	MOVQ         dst+0(FP), AX
 	MOVQ         gate+8(FP), CX
@@ -92,52 +92,89 @@ TEXT ·swiGLUAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS f32_c2fb0000AVX512<>+0(SB), Z1
 	VBROADCASTSS f32_42fe0000AVX512<>+0(SB), Z1
 	VBROADCASTSS f32_c2ae0000AVX512<>+0(SB), Z1
-	VBROADCASTSS f32_42b00000AVX512<>+0(SB), Z3
-	VBROADCASTSS f32_3fb8aa3bAVX512<>+0(SB), Z4
-	VBROADCASTSS f32_3f318000AVX512<>+0(SB), Z5
-	VBROADCASTSS f32_b95e8083AVX512<>+0(SB), Z6
-	VBROADCASTSS f32_39506967AVX512<>+0(SB), Z7
-	VBROADCASTSS f32_3ab743ceAVX512<>+0(SB), Z8
-	VBROADCASTSS f32_3c088908AVX512<>+0(SB), Z9
-	VBROADCASTSS f32_3d2aa9c1AVX512<>+0(SB), Z10
-	VBROADCASTSS f32_3e2aaaaaAVX512<>+0(SB), Z11
-	VBROADCASTSS f32_3f000000AVX512<>+0(SB), Z12
-	VBROADCASTSS f32_3f800000AVX512<>+0(SB), Z13
-	TESTQ        BX, BX
+	VBROADCASTSS f32_42b00000AVX512<>+0(SB), Z4
+	VBROADCASTSS f32_3fb8aa3bAVX512<>+0(SB), Z5
+	VBROADCASTSS f32_3f318000AVX512<>+0(SB), Z6
+	VBROADCASTSS f32_b95e8083AVX512<>+0(SB), Z7
+	VBROADCASTSS f32_39506967AVX512<>+0(SB), Z8
+	VBROADCASTSS f32_3ab743ceAVX512<>+0(SB), Z9
+	VBROADCASTSS f32_3c088908AVX512<>+0(SB), Z10
+	VBROADCASTSS f32_3d2aa9c1AVX512<>+0(SB), Z11
+	VBROADCASTSS f32_3e2aaaaaAVX512<>+0(SB), Z12
+	VBROADCASTSS f32_3f000000AVX512<>+0(SB), Z13
+	VBROADCASTSS f32_3f800000AVX512<>+0(SB), Z14
+	MOVQ         BX, SI
+	SHRQ         $0x04, SI
+	TESTQ        SI, SI
 	JZ           end8
 
 loop7:
-	VMOVUPS      (CX), Z14
+	VMOVUPS      (CX), Z15
 	VPXORD       Z2, Z2, Z2
-	VSUBPS       Z14, Z2, Z2
+	VSUBPS       Z15, Z2, Z2
 	VCMPPS       $0x05, Z1, Z2, K1
 	VMAXPS       Z2, Z1, Z2
-	VMINPS       Z2, Z3, Z2
-	VMULPS       Z4, Z2, Z15
-	VRNDSCALEPS  $0x08, Z15, Z15
+	VMINPS       Z2, Z4, Z2
+	VMULPS       Z5, Z2, Z16
+	VRNDSCALEPS  $0x08, Z16, Z16
 	VMOVAPS      Z2, Z2
-	VFNMADD231PS Z5, Z15, Z2
-	VFNMADD231PS Z6, Z15, Z2
-	VMOVUPS      Z7, Z16
-	VFMADD213PS  Z8, Z2, Z16
-	VFMADD213PS  Z9, Z2, Z16
-	VFMADD213PS  Z10, Z2, Z16
-	VFMADD213PS  Z11, Z2, Z16
-	VFMADD213PS  Z12, Z2, Z16
-	VFMADD213PS  Z13, Z2, Z16
-	VFMADD213PS  Z0, Z2, Z16
-	VSCALEFPS.Z  Z15, Z16, K1, Z2
+	VFNMADD231PS Z6, Z16, Z2
+	VFNMADD231PS Z7, Z16, Z2
+	VMOVUPS      Z8, Z17
+	VFMADD213PS  Z9, Z2, Z17
+	VFMADD213PS  Z10, Z2, Z17
+	VFMADD213PS  Z11, Z2, Z17
+	VFMADD213PS  Z12, Z2, Z17
+	VFMADD213PS  Z13, Z2, Z17
+	VFMADD213PS  Z14, Z2, Z17
+	VFMADD213PS  Z0, Z2, Z17
+	VSCALEFPS.Z  Z16, Z17, K1, Z2
 	VADDPS       Z0, Z2, Z2
-	VDIVPS       Z2, Z14, Z2
+	VDIVPS       Z2, Z15, Z2
 	VMULPS       (DX), Z2, Z2
 	VMOVUPS      Z2, (AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
-	DECQ         BX
+	DECQ         SI
 	JNZ          loop7
 
 end8:
+	ANDQ         $0x0f, BX
+	JZ           done9
+	MOVQ         $0x000000000000ffff, SI
+	BZHIQ        BX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (CX), K1, Z2
+	VPXORD       Z3, Z3, Z3
+	VSUBPS       Z2, Z3, Z3
+	VCMPPS       $0x05, Z1, Z3, K2
+	VMAXPS       Z3, Z1, Z3
+	VMINPS       Z3, Z4, Z3
+	VMULPS       Z5, Z3, Z1
+	VRNDSCALEPS  $0x08, Z1, Z1
+	VMOVAPS      Z3, Z3
+	VFNMADD231PS Z6, Z1, Z3
+	VFNMADD231PS Z7, Z1, Z3
+	VMOVUPS      Z8, Z4
+	VFMADD213PS  Z9, Z3, Z4
+	VFMADD213PS  Z10, Z3, Z4
+	VFMADD213PS  Z11, Z3, Z4
+	VFMADD213PS  Z12, Z3, Z4
+	VFMADD213PS  Z13, Z3, Z4
+	VFMADD213PS  Z14, Z3, Z4
+	VFMADD213PS  Z0, Z3, Z4
+	VSCALEFPS.Z  Z1, Z4, K2, Z3
+	VADDPS       Z0, Z3, Z3
+	VDIVPS       Z3, Z2, Z3
+	VMOVUPS.Z    (DX), K1, Z0
+	VMULPS       Z0, Z3, Z3
+	VMOVUPS      Z3, K1, (AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
+
+done9:
 	VZEROUPPER
 	RET
 
@@ -290,9 +327,9 @@ TEXT ·rotateHalvesAVX512(SB), NOSPLIT, $0-40
 	MOVQ  sin+24(FP), BX
 	MOVQ  n+32(FP), SI
 	TESTQ SI, SI
-	JZ    end10
+	JZ    end11
 
-loop9:
+loop10:
 	VMOVUPS     (DX), Z0
 	VMOVUPS     (BX), Z1
 	VMOVUPS     (AX), Z2
@@ -308,9 +345,9 @@ loop9:
 	ADDQ        $0x00000040, DX
 	ADDQ        $0x00000040, BX
 	DECQ        SI
-	JNZ         loop9
+	JNZ         loop10
 
-end10:
+end11:
 	VZEROUPPER
 	RET
 
@@ -323,9 +360,9 @@ TEXT ·rotatePairsAVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+24(FP), BX
 	VMOVUPS pairIndexAVX512<>+0(SB), Z0
 	TESTQ   BX, BX
-	JZ      end12
+	JZ      end13
 
-loop11:
+loop12:
 	VMOVUPS        (CX), Y1
 	VMOVUPS        (DX), Y2
 	VPERMPS        Z1, Z0, Z1
@@ -339,9 +376,9 @@ loop11:
 	ADDQ           $0x00000020, CX
 	ADDQ           $0x00000020, DX
 	DECQ           BX
-	JNZ            loop11
+	JNZ            loop12
 
-end12:
+end13:
 	VZEROUPPER
 	RET
 
@@ -370,17 +407,17 @@ TEXT ·toHalfAVX512(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end14
+	JZ    end15
 
-loop13:
+loop14:
 	VMOVUPS   (CX), Z0
 	VCVTPS2PH $0x00, Z0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000040, CX
 	DECQ      DX
-	JNZ       loop13
+	JNZ       loop14
 
-end14:
+end15:
 	VZEROUPPER
 	RET
 
@@ -391,17 +428,17 @@ TEXT ·fromHalfAVX512(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end16
+	JZ    end17
 
-loop15:
+loop16:
 	VCVTPH2PS (CX), Z0
 	VMOVUPS   Z0, (AX)
 	ADDQ      $0x00000020, CX
 	ADDQ      $0x00000040, AX
 	DECQ      DX
-	JNZ       loop15
+	JNZ       loop16
 
-end16:
+end17:
 	VZEROUPPER
 	RET
 
@@ -423,9 +460,9 @@ TEXT ·softmaxAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS f32_3e75fdeeAVX512<>+0(SB), Z7
 	VBROADCASTSS f32_3f317218AVX512<>+0(SB), Z8
 	TESTQ        SI, SI
-	JZ           end18
+	JZ           end19
 
-loop17:
+loop18:
 	VMOVUPS       (AX), Z9
 	VMAXPS        64(AX), Z9, Z9
 	VMAXPS        128(AX), Z9, Z9
@@ -441,7 +478,7 @@ loop17:
 	VMOVSS        (CX), X10
 	VMAXSS        X10, X9, X9
 	VUCOMISS      X10, X9
-	JE            same19
+	JE            same20
 	VMOVSS        X9, (CX)
 	VSUBSS        X9, X10, X10
 	VBROADCASTSS  X10, Z10
@@ -458,12 +495,12 @@ loop17:
 	VFMADD213PS   Z8, Z10, Z13
 	VFMADD213PS   Z0, Z10, Z13
 	VSCALEFPS.Z   Z11, Z13, K1, Z10
-	JMP           done20
+	JMP           done21
 
-same19:
+same20:
 	VMOVUPS Z0, Z10
 
-done20:
+done21:
 	VMOVSS        X10, (BX)
 	VBROADCASTSS  X9, Z11
 	VPXORD        Z12, Z12, Z12
@@ -550,9 +587,9 @@ done20:
 	ADDQ          $0x04, DX
 	ADDQ          $0x04, BX
 	DECQ          SI
-	JNZ           loop17
+	JNZ           loop18
 
-end18:
+end19:
 	VZEROUPPER
 	RET
 
@@ -635,9 +672,9 @@ TEXT ·weightedSoftmaxAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS f32_3e75fdeeAVX512<>+0(SB), Z7
 	VBROADCASTSS f32_3f317218AVX512<>+0(SB), Z8
 	TESTQ        DI, DI
-	JZ           end22
+	JZ           end23
 
-loop21:
+loop22:
 	VMOVUPS       (CX), Z9
 	VMAXPS        64(CX), Z9, Z9
 	VMAXPS        128(CX), Z9, Z9
@@ -653,7 +690,7 @@ loop21:
 	VMOVSS        (DX), X10
 	VMAXSS        X10, X9, X9
 	VUCOMISS      X10, X9
-	JE            same23
+	JE            same24
 	VMOVSS        X9, (DX)
 	VSUBSS        X9, X10, X10
 	VBROADCASTSS  X10, Z10
@@ -670,12 +707,12 @@ loop21:
 	VFMADD213PS   Z8, Z10, Z13
 	VFMADD213PS   Z0, Z10, Z13
 	VSCALEFPS.Z   Z11, Z13, K1, Z10
-	JMP           done24
+	JMP           done25
 
-same23:
+same24:
 	VMOVUPS Z0, Z10
 
-done24:
+done25:
 	VMOVSS        X10, (SI)
 	VBROADCASTSS  X9, Z11
 	VPXORD        Z12, Z12, Z12
@@ -766,9 +803,9 @@ done24:
 	ADDQ          $0x04, BX
 	ADDQ          $0x04, SI
 	DECQ          DI
-	JNZ           loop21
+	JNZ           loop22
 
-end22:
+end23:
 	VZEROUPPER
 	RET
 
@@ -807,9 +844,9 @@ TEXT ·tile64AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
 	TESTQ  DX, DX
-	JZ     end26
+	JZ     end27
 
-loop25:
+loop26:
 	VMOVUPS      (CX), Z24
 	VMOVUPS      64(CX), Z25
 	VMOVUPS      128(CX), Z26
@@ -848,14 +885,14 @@ loop25:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop25
+	JNZ          loop26
 
-end26:
+end27:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain27
+	JZ           plain28
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z24
@@ -912,9 +949,9 @@ end26:
 	VMOVUPS      Z22, 128(BX)(CX*2)
 	VFMADD231PS  192(BX)(CX*2), Z0, Z23
 	VMOVUPS      Z23, 192(BX)(CX*2)
-	JMP          done28
+	JMP          done29
 
-plain27:
+plain28:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -945,7 +982,7 @@ plain27:
 	VMOVUPS Z22, 128(AX)
 	VMOVUPS Z23, 192(AX)
 
-done28:
+done29:
 	VZEROUPPER
 	RET
 
@@ -972,9 +1009,9 @@ TEXT ·tile32AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	TESTQ  DX, DX
-	JZ     end30
+	JZ     end31
 
-loop29:
+loop30:
 	VMOVUPS      (CX), Z12
 	VMOVUPS      64(CX), Z13
 	VBROADCASTSS (AX), Z14
@@ -999,14 +1036,14 @@ loop29:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop29
+	JNZ          loop30
 
-end30:
+end31:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain31
+	JZ           plain32
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z12
@@ -1039,9 +1076,9 @@ end30:
 	VMOVUPS      Z10, (BX)(CX*2)
 	VFMADD231PS  64(BX)(CX*2), Z0, Z11
 	VMOVUPS      Z11, 64(BX)(CX*2)
-	JMP          done32
+	JMP          done33
 
-plain31:
+plain32:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	ADDQ    CX, AX
@@ -1060,7 +1097,7 @@ plain31:
 	VMOVUPS Z10, (AX)
 	VMOVUPS Z11, 64(AX)
 
-done32:
+done33:
 	VZEROUPPER
 	RET
 
@@ -1081,9 +1118,9 @@ TEXT ·tile16AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	TESTQ  DX, DX
-	JZ     end34
+	JZ     end35
 
-loop33:
+loop34:
 	VMOVUPS      (CX), Z6
 	VBROADCASTSS (AX), Z7
 	VFMADD231PS  Z6, Z7, Z0
@@ -1101,14 +1138,14 @@ loop33:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop33
+	JNZ          loop34
 
-end34:
+end35:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain35
+	JZ           plain36
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z6
@@ -1129,9 +1166,9 @@ end34:
 	VBROADCASTSS 20(DX), Z0
 	VFMADD231PS  (BX)(CX*2), Z0, Z5
 	VMOVUPS      Z5, (BX)(CX*2)
-	JMP          done36
+	JMP          done37
 
-plain35:
+plain36:
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
 	VMOVUPS Z1, (AX)
@@ -1144,7 +1181,7 @@ plain35:
 	ADDQ    CX, AX
 	VMOVUPS Z5, (AX)
 
-done36:
+done37:
 	VZEROUPPER
 	RET
 
@@ -1157,9 +1194,9 @@ TEXT ·columnsAVX512(SB), NOSPLIT, $0-32
 	MOVQ  blocks+24(FP), BX
 	SHLQ  $0x01, DX
 	TESTQ BX, BX
-	JZ    end38
+	JZ    end39
 
-loop37:
+loop38:
 	MOVQ       CX, SI
 	VCVTPH2PS  (SI), Z0
 	ADDQ       DX, SI
@@ -1291,9 +1328,9 @@ loop37:
 	ADDQ       $0x00001000, AX
 	ADDQ       $0x00000020, CX
 	DECQ       BX
-	JNZ        loop37
+	JNZ        loop38
 
-end38:
+end39:
 	VZEROUPPER
 	RET
 
@@ -1312,9 +1349,9 @@ TEXT ·scoresHalf4AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end40
+	JZ    end41
 
-loop39:
+loop40:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1334,9 +1371,9 @@ loop39:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end42
+	JZ     end43
 
-loop41:
+loop42:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -1376,9 +1413,9 @@ loop41:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop41
+	JNZ         loop42
 
-end42:
+end43:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -1433,9 +1470,9 @@ end42:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop39
+	JNZ           loop40
 
-end40:
+end41:
 	VZEROUPPER
 	RET
 
@@ -1455,9 +1492,9 @@ TEXT ·scoresAtHalf4AVX512(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, R10
 	SHRQ  $0x01, R10
 	TESTQ R9, R9
-	JZ    end44
+	JZ    end45
 
-loop43:
+loop44:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1479,9 +1516,9 @@ loop43:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end46
+	JZ     end47
 
-loop45:
+loop46:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Z16
 	ADDQ        DI, R15
@@ -1526,15 +1563,15 @@ loop45:
 	ADDQ        $0x00000020, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop45
+	JNZ         loop46
 
-end46:
+end47:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end48
+	JZ    end49
 
-loop47:
+loop48:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Z16
 	ADDQ        DI, R13
@@ -1570,9 +1607,9 @@ loop47:
 	ADDQ        $0x00000040, R11
 	ADDQ        $0x00000020, R12
 	DECQ        R14
-	JNZ         loop47
+	JNZ         loop48
 
-end48:
+end49:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -1626,9 +1663,9 @@ end48:
 	ADDQ          $0x00000020, BX
 	ADDQ          $0x00000020, SI
 	DECQ          R9
-	JNZ           loop43
+	JNZ           loop44
 
-end44:
+end45:
 	VZEROUPPER
 	RET
 
@@ -1671,9 +1708,9 @@ TEXT ·gatherHalf4x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z15, Z14
 	VMULPS       192(R10), Z15, Z15
 	TESTQ        R8, R8
-	JZ           end50
+	JZ           end51
 
-loop49:
+loop50:
 	VCVTPH2PS    (BX), Z16
 	VCVTPH2PS    32(BX), Z17
 	VCVTPH2PS    64(BX), Z18
@@ -1703,9 +1740,9 @@ loop49:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop49
+	JNZ          loop50
 
-end50:
+end51:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -1765,9 +1802,9 @@ TEXT ·gatherAtHalf4x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R10), Z15, Z14
 	VMULPS       192(R10), Z15, Z15
 	TESTQ        R9, R9
-	JZ           end52
+	JZ           end53
 
-loop51:
+loop52:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z16
 	VCVTPH2PS    32(BX)(DX*2), Z17
@@ -1800,9 +1837,9 @@ loop51:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop51
+	JNZ          loop52
 
-end52:
+end53:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -1852,9 +1889,9 @@ TEXT ·gatherHalf4x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Z3
 	VMULPS       (R10), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end54
+	JZ           end55
 
-loop53:
+loop54:
 	VCVTPH2PS    (BX), Z4
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z5
@@ -1868,9 +1905,9 @@ loop53:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop53
+	JNZ          loop54
 
-end54:
+end55:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -1906,9 +1943,9 @@ TEXT ·gatherAtHalf4x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS 12(DX), Z3
 	VMULPS       (R10), Z3, Z3
 	TESTQ        R9, R9
-	JZ           end56
+	JZ           end57
 
-loop55:
+loop56:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z4
 	MOVQ         (DI), DX
@@ -1925,9 +1962,9 @@ loop55:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop55
+	JNZ          loop56
 
-end56:
+end57:
 	VMOVUPS Z0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Z1, (AX)
@@ -1953,9 +1990,9 @@ TEXT ·scoresHalf2AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end58
+	JZ    end59
 
-loop57:
+loop58:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1975,9 +2012,9 @@ loop57:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end60
+	JZ     end61
 
-loop59:
+loop60:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -2025,9 +2062,9 @@ loop59:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop59
+	JNZ         loop60
 
-end60:
+end61:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -2084,9 +2121,9 @@ end60:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop57
+	JNZ           loop58
 
-end58:
+end59:
 	VZEROUPPER
 	RET
 
@@ -2106,9 +2143,9 @@ TEXT ·scoresAtHalf2AVX512(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, R10
 	SHRQ  $0x01, R10
 	TESTQ R9, R9
-	JZ    end62
+	JZ    end63
 
-loop61:
+loop62:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2130,9 +2167,9 @@ loop61:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end64
+	JZ     end65
 
-loop63:
+loop64:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Z16
 	ADDQ        DI, R15
@@ -2189,15 +2226,15 @@ loop63:
 	ADDQ        $0x00000020, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop63
+	JNZ         loop64
 
-end64:
+end65:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end66
+	JZ    end67
 
-loop65:
+loop66:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Z16
 	ADDQ        DI, R13
@@ -2237,9 +2274,9 @@ loop65:
 	ADDQ        $0x00000040, R11
 	ADDQ        $0x00000020, R12
 	DECQ        R14
-	JNZ         loop65
+	JNZ         loop66
 
-end66:
+end67:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -2291,9 +2328,9 @@ end66:
 	ADDQ          $0x00000040, BX
 	ADDQ          $0x00000040, SI
 	DECQ          R9
-	JNZ           loop61
+	JNZ           loop62
 
-end62:
+end63:
 	VZEROUPPER
 	RET
 
@@ -2324,9 +2361,9 @@ TEXT ·gatherHalf2x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z7, Z6
 	VMULPS       192(R10), Z7, Z7
 	TESTQ        R8, R8
-	JZ           end68
+	JZ           end69
 
-loop67:
+loop68:
 	VCVTPH2PS    (BX), Z8
 	VCVTPH2PS    32(BX), Z9
 	VCVTPH2PS    64(BX), Z10
@@ -2346,9 +2383,9 @@ loop67:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop67
+	JNZ          loop68
 
-end68:
+end69:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -2386,9 +2423,9 @@ TEXT ·gatherAtHalf2x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R10), Z7, Z6
 	VMULPS       192(R10), Z7, Z7
 	TESTQ        R9, R9
-	JZ           end70
+	JZ           end71
 
-loop69:
+loop70:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z8
 	VCVTPH2PS    32(BX)(DX*2), Z9
@@ -2411,9 +2448,9 @@ loop69:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop69
+	JNZ          loop70
 
-end70:
+end71:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -2447,9 +2484,9 @@ TEXT ·gatherHalf2x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Z1
 	VMULPS       (R10), Z1, Z1
 	TESTQ        R8, R8
-	JZ           end72
+	JZ           end73
 
-loop71:
+loop72:
 	VCVTPH2PS    (BX), Z2
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z3
@@ -2459,9 +2496,9 @@ loop71:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop71
+	JNZ          loop72
 
-end72:
+end73:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -2487,9 +2524,9 @@ TEXT ·gatherAtHalf2x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS 4(DX), Z1
 	VMULPS       (R10), Z1, Z1
 	TESTQ        R9, R9
-	JZ           end74
+	JZ           end75
 
-loop73:
+loop74:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z2
 	MOVQ         (DI), DX
@@ -2502,9 +2539,9 @@ loop73:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop73
+	JNZ          loop74
 
-end74:
+end75:
 	VMOVUPS Z0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Z1, (AX)
@@ -2526,9 +2563,9 @@ TEXT ·scoresHalf1AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end76
+	JZ    end77
 
-loop75:
+loop76:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2548,9 +2585,9 @@ loop75:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end78
+	JZ     end79
 
-loop77:
+loop78:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Z16
 	MOVQ        DX, R11
@@ -2620,9 +2657,9 @@ loop77:
 	ADDQ        $0x00000040, SI
 	ADDQ        $0x00000020, DX
 	DECQ        R10
-	JNZ         loop77
+	JNZ         loop78
 
-end78:
+end79:
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VADDPS     Z16, Z0, Z0
@@ -2686,9 +2723,9 @@ end78:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop75
+	JNZ        loop76
 
-end76:
+end77:
 	VZEROUPPER
 	RET
 
@@ -2708,9 +2745,9 @@ TEXT ·scoresAtHalf1AVX512(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, DI
 	SHRQ  $0x01, DI
 	TESTQ R9, R9
-	JZ    end80
+	JZ    end81
 
-loop79:
+loop80:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2732,9 +2769,9 @@ loop79:
 	MOVQ   DX, R12
 	MOVQ   DI, R13
 	TESTQ  R13, R13
-	JZ     end82
+	JZ     end83
 
-loop81:
+loop82:
 	MOVQ        R10, R14
 	VMOVUPS     (R14), Z16
 	MOVQ        (BX), R14
@@ -2821,15 +2858,15 @@ loop81:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R13
-	JNZ         loop81
+	JNZ         loop82
 
-end82:
+end83:
 	MOVQ  R8, R13
 	SUBQ  DI, R13
 	TESTQ R13, R13
-	JZ    end84
+	JZ    end85
 
-loop83:
+loop84:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	MOVQ        (BX), R12
@@ -2883,9 +2920,9 @@ loop83:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000020, R11
 	DECQ        R13
-	JNZ         loop83
+	JNZ         loop84
 
-end84:
+end85:
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VADDPS     Z16, Z0, Z0
@@ -2936,9 +2973,9 @@ end84:
 	ADDQ       $0x00000080, BX
 	ADDQ       $0x00000080, SI
 	DECQ       R9
-	JNZ        loop79
+	JNZ        loop80
 
-end80:
+end81:
 	VZEROUPPER
 	RET
 
@@ -2963,9 +3000,9 @@ TEXT ·gatherHalf1x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(DI), Z3, Z2
 	VMULPS       192(DI), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end86
+	JZ           end87
 
-loop85:
+loop86:
 	VCVTPH2PS    (BX), Z4
 	VCVTPH2PS    32(BX), Z5
 	VCVTPH2PS    64(BX), Z6
@@ -2980,9 +3017,9 @@ loop85:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop85
+	JNZ          loop86
 
-end86:
+end87:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -3009,9 +3046,9 @@ TEXT ·gatherAtHalf1x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R8), Z3, Z2
 	VMULPS       192(R8), Z3, Z3
 	TESTQ        R9, R9
-	JZ           end88
+	JZ           end89
 
-loop87:
+loop88:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z4
 	VCVTPH2PS    32(BX)(DX*2), Z5
@@ -3029,9 +3066,9 @@ loop87:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop87
+	JNZ          loop88
 
-end88:
+end89:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -3057,9 +3094,9 @@ TEXT ·gatherHalf1x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Z0
 	VMULPS       (DI), Z0, Z0
 	TESTQ        R8, R8
-	JZ           end90
+	JZ           end91
 
-loop89:
+loop90:
 	VCVTPH2PS    (BX), Z1
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z2
@@ -3067,9 +3104,9 @@ loop89:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop89
+	JNZ          loop90
 
-end90:
+end91:
 	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
@@ -3090,9 +3127,9 @@ TEXT ·gatherAtHalf1x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS (DX), Z0
 	VMULPS       (R8), Z0, Z0
 	TESTQ        R9, R9
-	JZ           end92
+	JZ           end93
 
-loop91:
+loop92:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z1
 	MOVQ         (DI), DX
@@ -3103,9 +3140,9 @@ loop91:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop91
+	JNZ          loop92
 
-end92:
+end93:
 	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
@@ -3125,9 +3162,9 @@ TEXT ·scoresFull4AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end94
+	JZ    end95
 
-loop93:
+loop94:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3147,9 +3184,9 @@ loop93:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end96
+	JZ     end97
 
-loop95:
+loop96:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -3189,9 +3226,9 @@ loop95:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000040, DX
 	DECQ        R11
-	JNZ         loop95
+	JNZ         loop96
 
-end96:
+end97:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -3246,9 +3283,9 @@ end96:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop93
+	JNZ           loop94
 
-end94:
+end95:
 	VZEROUPPER
 	RET
 
@@ -3266,9 +3303,9 @@ TEXT ·scoresAtFull4AVX512(SB), NOSPLIT, $0-64
 	SHLQ  $0x02, DI
 	MOVQ  R8, R10
 	TESTQ R9, R9
-	JZ    end98
+	JZ    end99
 
-loop97:
+loop98:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3290,9 +3327,9 @@ loop97:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end100
+	JZ     end101
 
-loop99:
+loop100:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Z16
 	ADDQ        DI, R15
@@ -3337,15 +3374,15 @@ loop99:
 	ADDQ        $0x00000040, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop99
+	JNZ         loop100
 
-end100:
+end101:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end102
+	JZ    end103
 
-loop101:
+loop102:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Z16
 	ADDQ        DI, R13
@@ -3381,9 +3418,9 @@ loop101:
 	ADDQ        $0x00000040, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R14
-	JNZ         loop101
+	JNZ         loop102
 
-end102:
+end103:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -3437,9 +3474,9 @@ end102:
 	ADDQ          $0x00000020, BX
 	ADDQ          $0x00000020, SI
 	DECQ          R9
-	JNZ           loop97
+	JNZ           loop98
 
-end98:
+end99:
 	VZEROUPPER
 	RET
 
@@ -3482,9 +3519,9 @@ TEXT ·gatherFull4x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z15, Z14
 	VMULPS       192(R10), Z15, Z15
 	TESTQ        R8, R8
-	JZ           end104
+	JZ           end105
 
-loop103:
+loop104:
 	VMOVUPS      (BX), Z16
 	VMOVUPS      64(BX), Z17
 	VMOVUPS      128(BX), Z18
@@ -3514,9 +3551,9 @@ loop103:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop103
+	JNZ          loop104
 
-end104:
+end105:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -3576,9 +3613,9 @@ TEXT ·gatherAtFull4x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R10), Z15, Z14
 	VMULPS       192(R10), Z15, Z15
 	TESTQ        R9, R9
-	JZ           end106
+	JZ           end107
 
-loop105:
+loop106:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z16
 	VMOVUPS      64(BX)(DX*4), Z17
@@ -3613,9 +3650,9 @@ loop105:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop105
+	JNZ          loop106
 
-end106:
+end107:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -3665,9 +3702,9 @@ TEXT ·gatherFull4x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Z3
 	VMULPS       (R10), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end108
+	JZ           end109
 
-loop107:
+loop108:
 	VMOVUPS      (BX), Z4
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z5
@@ -3681,9 +3718,9 @@ loop107:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop107
+	JNZ          loop108
 
-end108:
+end109:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -3719,9 +3756,9 @@ TEXT ·gatherAtFull4x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS 12(DX), Z3
 	VMULPS       (R10), Z3, Z3
 	TESTQ        R9, R9
-	JZ           end110
+	JZ           end111
 
-loop109:
+loop110:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z4
 	MOVQ         (DI), DX
@@ -3738,9 +3775,9 @@ loop109:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop109
+	JNZ          loop110
 
-end110:
+end111:
 	VMOVUPS Z0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Z1, (AX)
@@ -3766,9 +3803,9 @@ TEXT ·scoresFull2AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end112
+	JZ    end113
 
-loop111:
+loop112:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3788,9 +3825,9 @@ loop111:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end114
+	JZ     end115
 
-loop113:
+loop114:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -3838,9 +3875,9 @@ loop113:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000040, DX
 	DECQ        R11
-	JNZ         loop113
+	JNZ         loop114
 
-end114:
+end115:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -3897,9 +3934,9 @@ end114:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop111
+	JNZ           loop112
 
-end112:
+end113:
 	VZEROUPPER
 	RET
 
@@ -3917,9 +3954,9 @@ TEXT ·scoresAtFull2AVX512(SB), NOSPLIT, $0-64
 	SHLQ  $0x02, DI
 	MOVQ  R8, R10
 	TESTQ R9, R9
-	JZ    end116
+	JZ    end117
 
-loop115:
+loop116:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3941,9 +3978,9 @@ loop115:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end118
+	JZ     end119
 
-loop117:
+loop118:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Z16
 	ADDQ        DI, R15
@@ -4000,15 +4037,15 @@ loop117:
 	ADDQ        $0x00000040, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop117
+	JNZ         loop118
 
-end118:
+end119:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end120
+	JZ    end121
 
-loop119:
+loop120:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Z16
 	ADDQ        DI, R13
@@ -4048,9 +4085,9 @@ loop119:
 	ADDQ        $0x00000040, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R14
-	JNZ         loop119
+	JNZ         loop120
 
-end120:
+end121:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -4102,9 +4139,9 @@ end120:
 	ADDQ          $0x00000040, BX
 	ADDQ          $0x00000040, SI
 	DECQ          R9
-	JNZ           loop115
+	JNZ           loop116
 
-end116:
+end117:
 	VZEROUPPER
 	RET
 
@@ -4135,9 +4172,9 @@ TEXT ·gatherFull2x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z7, Z6
 	VMULPS       192(R10), Z7, Z7
 	TESTQ        R8, R8
-	JZ           end122
+	JZ           end123
 
-loop121:
+loop122:
 	VMOVUPS      (BX), Z8
 	VMOVUPS      64(BX), Z9
 	VMOVUPS      128(BX), Z10
@@ -4157,9 +4194,9 @@ loop121:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop121
+	JNZ          loop122
 
-end122:
+end123:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -4197,9 +4234,9 @@ TEXT ·gatherAtFull2x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R10), Z7, Z6
 	VMULPS       192(R10), Z7, Z7
 	TESTQ        R9, R9
-	JZ           end124
+	JZ           end125
 
-loop123:
+loop124:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z8
 	VMOVUPS      64(BX)(DX*4), Z9
@@ -4224,9 +4261,9 @@ loop123:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop123
+	JNZ          loop124
 
-end124:
+end125:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -4260,9 +4297,9 @@ TEXT ·gatherFull2x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Z1
 	VMULPS       (R10), Z1, Z1
 	TESTQ        R8, R8
-	JZ           end126
+	JZ           end127
 
-loop125:
+loop126:
 	VMOVUPS      (BX), Z2
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z3
@@ -4272,9 +4309,9 @@ loop125:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop125
+	JNZ          loop126
 
-end126:
+end127:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -4300,9 +4337,9 @@ TEXT ·gatherAtFull2x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS 4(DX), Z1
 	VMULPS       (R10), Z1, Z1
 	TESTQ        R9, R9
-	JZ           end128
+	JZ           end129
 
-loop127:
+loop128:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z2
 	MOVQ         (DI), DX
@@ -4315,9 +4352,9 @@ loop127:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop127
+	JNZ          loop128
 
-end128:
+end129:
 	VMOVUPS Z0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Z1, (AX)
@@ -4339,9 +4376,9 @@ TEXT ·scoresFull1AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end130
+	JZ    end131
 
-loop129:
+loop130:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4361,9 +4398,9 @@ loop129:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end132
+	JZ     end133
 
-loop131:
+loop132:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Z16
 	MOVQ        DX, R11
@@ -4433,9 +4470,9 @@ loop131:
 	ADDQ        $0x00000040, SI
 	ADDQ        $0x00000040, DX
 	DECQ        R10
-	JNZ         loop131
+	JNZ         loop132
 
-end132:
+end133:
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VADDPS     Z16, Z0, Z0
@@ -4499,9 +4536,9 @@ end132:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop129
+	JNZ        loop130
 
-end130:
+end131:
 	VZEROUPPER
 	RET
 
@@ -4519,9 +4556,9 @@ TEXT ·scoresAtFull1AVX512(SB), NOSPLIT, $0-64
 	SHLQ  $0x02, DI
 	MOVQ  R8, DI
 	TESTQ R9, R9
-	JZ    end134
+	JZ    end135
 
-loop133:
+loop134:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4543,9 +4580,9 @@ loop133:
 	MOVQ   DX, R12
 	MOVQ   DI, R13
 	TESTQ  R13, R13
-	JZ     end136
+	JZ     end137
 
-loop135:
+loop136:
 	MOVQ        R10, R14
 	VMOVUPS     (R14), Z16
 	MOVQ        (BX), R14
@@ -4632,15 +4669,15 @@ loop135:
 	ADDQ        $0x00000040, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R13
-	JNZ         loop135
+	JNZ         loop136
 
-end136:
+end137:
 	MOVQ  R8, R13
 	SUBQ  DI, R13
 	TESTQ R13, R13
-	JZ    end138
+	JZ    end139
 
-loop137:
+loop138:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	MOVQ        (BX), R12
@@ -4694,9 +4731,9 @@ loop137:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000040, R11
 	DECQ        R13
-	JNZ         loop137
+	JNZ         loop138
 
-end138:
+end139:
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VADDPS     Z16, Z0, Z0
@@ -4747,9 +4784,9 @@ end138:
 	ADDQ       $0x00000080, BX
 	ADDQ       $0x00000080, SI
 	DECQ       R9
-	JNZ        loop133
+	JNZ        loop134
 
-end134:
+end135:
 	VZEROUPPER
 	RET
 
@@ -4774,9 +4811,9 @@ TEXT ·gatherFull1x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(DI), Z3, Z2
 	VMULPS       192(DI), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end140
+	JZ           end141
 
-loop139:
+loop140:
 	VMOVUPS      (BX), Z4
 	VMOVUPS      64(BX), Z5
 	VMOVUPS      128(BX), Z6
@@ -4791,9 +4828,9 @@ loop139:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop139
+	JNZ          loop140
 
-end140:
+end141:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -4820,9 +4857,9 @@ TEXT ·gatherAtFull1x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R8), Z3, Z2
 	VMULPS       192(R8), Z3, Z3
 	TESTQ        R9, R9
-	JZ           end142
+	JZ           end143
 
-loop141:
+loop142:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z4
 	VMOVUPS      64(BX)(DX*4), Z5
@@ -4842,9 +4879,9 @@ loop141:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop141
+	JNZ          loop142
 
-end142:
+end143:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -4870,9 +4907,9 @@ TEXT ·gatherFull1x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Z0
 	VMULPS       (DI), Z0, Z0
 	TESTQ        R8, R8
-	JZ           end144
+	JZ           end145
 
-loop143:
+loop144:
 	VMOVUPS      (BX), Z1
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z2
@@ -4880,9 +4917,9 @@ loop143:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop143
+	JNZ          loop144
 
-end144:
+end145:
 	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
@@ -4903,9 +4940,9 @@ TEXT ·gatherAtFull1x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS (DX), Z0
 	VMULPS       (R8), Z0, Z0
 	TESTQ        R9, R9
-	JZ           end146
+	JZ           end147
 
-loop145:
+loop146:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z1
 	MOVQ         (DI), DX
@@ -4916,9 +4953,9 @@ loop145:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop145
+	JNZ          loop146
 
-end146:
+end147:
 	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
@@ -4934,9 +4971,9 @@ TEXT ·logTopAVX512(SB), NOSPLIT, $0-32
 	MOVQ         DX, BX
 	SHRQ         $0x04, BX
 	TESTQ        BX, BX
-	JZ           end148
+	JZ           end149
 
-loop147:
+loop148:
 	VMOVUPS     (CX), Z2
 	VFMADD213PS Z1, Z0, Z2
 	VMAXPS      (AX), Z2, Z2
@@ -4944,11 +4981,11 @@ loop147:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	DECQ        BX
-	JNZ         loop147
+	JNZ         loop148
 
-end148:
+end149:
 	ANDQ        $0x0f, DX
-	JZ          done149
+	JZ          done150
 	MOVQ        $0x000000000000ffff, BX
 	BZHIQ       DX, BX, BX
 	KMOVW       BX, K1
@@ -4960,7 +4997,7 @@ end148:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 
-done149:
+done150:
 	VZEROUPPER
 	RET
 
@@ -4991,9 +5028,9 @@ TEXT ·logSumAVX512(SB), NOSPLIT, $0-40
 	MOVQ         BX, SI
 	SHRQ         $0x04, SI
 	TESTQ        SI, SI
-	JZ           end151
+	JZ           end152
 
-loop150:
+loop151:
 	VMOVUPS      (DX), Z15
 	VFMADD213PS  Z1, Z0, Z15
 	VSUBPS       (CX), Z15, Z15
@@ -5020,11 +5057,11 @@ loop150:
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
 	DECQ         SI
-	JNZ          loop150
+	JNZ          loop151
 
-end151:
+end152:
 	ANDQ         $0x0f, BX
-	JZ           done152
+	JZ           done153
 	MOVQ         $0x000000000000ffff, SI
 	BZHIQ        BX, SI, SI
 	KMOVW        SI, K1
@@ -5056,7 +5093,7 @@ end151:
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
 
-done152:
+done153:
 	VZEROUPPER
 	RET
 
@@ -5068,9 +5105,9 @@ TEXT ·atLeastAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS bound+16(FP), Z0
 	MOVQ         words+24(FP), DX
 	TESTQ        DX, DX
-	JZ           end154
+	JZ           end155
 
-loop153:
+loop154:
 	XORQ   BX, BX
 	VCMPPS $0x02, 192(CX), Z0, K1
 	KMOVW  K1, SI
@@ -5092,9 +5129,9 @@ loop153:
 	ADDQ   $0x08, AX
 	ADDQ   $0x00000100, CX
 	DECQ   DX
-	JNZ    loop153
+	JNZ    loop154
 
-end154:
+end155:
 	VZEROUPPER
 	RET
 
@@ -5109,9 +5146,9 @@ TEXT ·positionsAVX512(SB), NOSPLIT, $0-32
 	VPBROADCASTD BX, Z1
 	MOVQ         AX, BX
 	TESTQ        DX, DX
-	JZ           end156
+	JZ           end157
 
-loop155:
+loop156:
 	MOVQ        (CX), SI
 	MOVWLZX     SI, DI
 	KMOVW       DI, K1
@@ -5142,9 +5179,9 @@ loop155:
 	VPADDD      Z1, Z0, Z0
 	ADDQ        $0x08, CX
 	DECQ        DX
-	JNZ         loop155
+	JNZ         loop156
 
-end156:
+end157:
 	SUBQ BX, AX
 	SHRQ $0x02, AX
 	MOVQ AX, ret+24(FP)
@@ -5189,9 +5226,9 @@ TEXT ·placesAVX512(SB), NOSPLIT, $0-64
 	KXORW        K1, K1, K1
 	MOVQ         $0x00000008, BX
 	TESTQ        BX, BX
-	JZ           end158
+	JZ           end159
 
-loop157:
+loop158:
 	VPMOVSXDQ  (CX), Z6
 	VPSUBQ     Z0, Z6, Z7
 	VPCMPUQ    $0x05, Z1, Z7, K2
@@ -5210,9 +5247,9 @@ loop157:
 	ADDQ       $0x20, CX
 	ADDQ       $0x40, AX
 	DECQ       BX
-	JNZ        loop157
+	JNZ        loop158
 
-end158:
+end159:
 	KMOVW K1, BX
 	MOVQ  BX, ret+56(FP)
 	VZEROUPPER

@@ -30,11 +30,21 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		{"rank", func(t *testing.T, d device.Device) { runAll(t, d, rankCases()) }},
 		{"estimate", func(t *testing.T, d device.Device) { runAll(t, d, estimateCases()) }},
 		{"value", func(t *testing.T, d device.Device) { runAll(t, d, valueCases()) }},
+		{"feature", func(t *testing.T, d device.Device) { runAll(t, d, featureCases()) }},
+		{"stripe", func(t *testing.T, d device.Device) { runAll(t, d, stripeCases()) }},
 		{"reuse", func(t *testing.T, d device.Device) { runAll(t, d, reuseCases()) }},
+		{"bound", func(t *testing.T, d device.Device) { runAll(t, d, boundCases()) }},
+		{"line", func(t *testing.T, d device.Device) { runAll(t, d, lineCases()) }},
+		{"usage", func(t *testing.T, d device.Device) { runAll(t, d, usageCases()) }},
+		{"hash", func(t *testing.T, d device.Device) { runAll(t, d, hashCases()) }},
+		{"label", func(t *testing.T, d device.Device) { runAll(t, d, labelCases()) }},
 		{"idle", idleRows},
+		{"whole", wholeLists},
+		{"nan", nanScores},
 		{"pages", pagesDoNotMatter},
 		{"chunks", chunksDoNotMatter},
 		{"graph", positionsAreTensors},
+		{"until", interrupted},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

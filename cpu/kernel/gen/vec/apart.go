@@ -110,7 +110,7 @@ func (m machine) gatherAt(half bool, heads, strips int) {
 		ADDQ(U8(8), next)
 		ADDQ(U8(4), p)
 	})
-	m.store(acc, dst, arow, heads)
+	m.write(acc, dst, arow, heads)
 	end()
 }
 

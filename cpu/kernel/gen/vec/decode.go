@@ -193,7 +193,7 @@ func (m machine) gather(half bool, heads, strips int) {
 		ADDQ(row, v)
 		ADDQ(U8(4), p)
 	})
-	m.store(acc, dst, arow, heads)
+	m.write(acc, dst, arow, heads)
 	end()
 }
 
@@ -226,8 +226,8 @@ func (m machine) accumulate(acc, x []VecVirtual, p Register, heads int) {
 	}
 }
 
-// store writes a strip of the results of heads, arow bytes apart.
-func (m machine) store(acc []VecVirtual, dst, arow Register, heads int) {
+// write writes a strip of the results of heads, arow bytes apart.
+func (m machine) write(acc []VecVirtual, dst, arow Register, heads int) {
 	strips := len(acc) / heads
 	for h := range heads {
 		for i := range strips {
