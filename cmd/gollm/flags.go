@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,6 +67,13 @@ func (m *modelFlags) checkDevice() error {
 	return nil
 }
 
+// warnThreads says that there are more threads than cores.
+func (m *modelFlags) warnThreads(cmd *cobra.Command) {
+	if cores := runtime.NumCPU(); m.threads > cores {
+		warner(cmd)("--threads %d, but this machine has %s: more threads than cores are slower", m.threads, plural(cores, "core"))
+	}
+}
+
 // maxContext bounds --ctx, in tokens: more than any memory holds, and so few that
 // the size of their cache is a number.
 const maxContext = min(1<<40, math.MaxInt)
@@ -81,14 +89,12 @@ type cacheFlags struct {
 // register registers the flags; context is the help of --ctx.
 func (c *cacheFlags) register(cmd *cobra.Command, context string) {
 	c.registerSize(cmd, context)
-	cmd.Flags().StringVar(&c.attn, "attn", "dense", attnUsage())
-	completeWith(cmd, "attn", attnNames)
+	cmd.Flags().StringVar(&c.attn, "attn", "dense", attnUsage)
+	completeAttn(cmd)
 }
 
 // attnUsage describes --attn.
-func attnUsage() string {
-	return "attention system, or @FILE.yaml: " + strings.Join(attnNames(), ", ") + "; gollm attn tells about them"
-}
+const attnUsage = "attention system, or @FILE.yaml; gollm attn lists them"
 
 // registerSize registers all but --attn.
 func (c *cacheFlags) registerSize(cmd *cobra.Command, context string) {
