@@ -71,7 +71,7 @@ func same(t *testing.T, what string, got, want map[string]string) {
 func niah(model, text, out string, samples int, more ...string) []string {
 	return append([]string{
 		"eval", "niah", "-m", model, "-o", out, "--lengths", "450", "--depths", "10", "--rounds", fmt.Sprint(samples / 10),
-		"--haystack", text, "--max-new-tokens", "3", "--attn", "dense", "--attn", "prefill=streaming decode=dense", "-t", "1",
+		"--haystack", text, "--max-new-tokens", "3", "--attn", "dense", "--attn", "prefill=streaming(sink=1,window=32) decode=dense", "-t", "1",
 	}, more...)
 }
 
@@ -297,4 +297,23 @@ func TestLongbench(t *testing.T) {
 	if judged.Two == nil || judged.Two.N != 2 || judged.Two.Nulls != 2 {
 		t.Errorf("%+v", judged)
 	}
+}
+
+func TestEvalPpl(t *testing.T) {
+	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
+	for _, mode := range []string{"prefill", "decode"} {
+		out := ok(t, "", "eval", "ppl", "-m", model, "-f", text, "--ctx", "128", "--steps", "32", "--windows", "5", "--mode", mode,
+			"--attn", "dense", "--attn", "streaming(sink=1,window=8)", "--json", "-t", "1")
+		var reports []pplReport
+		for line := range strings.Lines(out) {
+			reports = append(reports, decode[pplReport](t, line))
+		}
+		if len(reports) != 2 || reports[0].Tokens != reports[1].Tokens || reports[1].Difference == 0 || !reports[1].Complete {
+			t.Errorf("%s: %+v", mode, reports)
+		}
+		if mode == "decode" && reports[0].Tokens != 5*32 {
+			t.Errorf("%d tokens were scored, want 160", reports[0].Tokens)
+		}
+	}
+	fails(t, exitUsage, []string{"--mode", "prefill"}, "", "eval", "ppl", "-m", model, "-f", text, "--mode", "both")
 }
