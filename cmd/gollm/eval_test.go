@@ -188,6 +188,35 @@ func TestRulerData(t *testing.T) {
 	}
 }
 
+// TestRulerRemembersItsPrompts checks that prompts which were made are not taken
+// for others.
+func TestRulerRemembersItsPrompts(t *testing.T) {
+	model, out := need(t, "../../testdata/demo.gguf"), filepath.Join(t.TempDir(), "run")
+	args := func(seed string) []string {
+		return []string{"eval", "ruler", "-m", model, "--tasks", "niah_single_1", "--lengths", "400", "--fit", "fine", "-n", "2", "--max-new-tokens", "1", "--seed", seed, "-o", out}
+	}
+	ok(t, "", args("1")...)
+	prompts := filepath.Join(out, "prompts/400/data/niah_single_1/validation.jsonl")
+	first, err := os.ReadFile(prompts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", args("1")...)
+	if r := gollm("", args("2")...); r.code != exitFailure || !strings.Contains(r.errs, "another run") {
+		t.Errorf("%d: %s", r.code, r.errs)
+	}
+	if err := os.RemoveAll(filepath.Join(out, "manifest.json")); err != nil { // as if killed before the first answer
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(out, "0-dense")); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", args("2")...)
+	if second, err := os.ReadFile(prompts); err != nil || string(second) == string(first) {
+		t.Errorf("the prompts of another seed were taken: %v", err)
+	}
+}
+
 // TestEvalUsage holds what is said about command lines that make no sense.
 func TestEvalUsage(t *testing.T) {
 	model, dir := randomModel(t, modeltest.Shape{}), t.TempDir()
