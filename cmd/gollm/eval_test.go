@@ -237,6 +237,9 @@ func TestEvalUsage(t *testing.T) {
 		{ruler("--sparse-phase", "middle", "--attn", "streaming"), []string{"--sparse-phase", "middle"}},
 		{ruler("--sparse-phase", "decode", "--attn", "decode=streaming"), []string{"--sparse-phase", "decode"}},
 		{ruler("--grader", "kind"), []string{"--grader", "santa"}},
+		{ruler("--preset", "nope"), []string{"--preset", "nope", "sketchwalk-prefill"}},
+		{ruler("--preset", "cpe"), []string{"--preset cpe", "ruler"}},
+		{ruler("--preset", "santa"), []string{"niah_multivalue", "--haystack"}},
 		{[]string{"eval", "ruler", "-m", model}, []string{"-o"}},
 		{[]string{"eval", "score", "x"}, []string{"--suite"}},
 		{[]string{"eval", "score", "--suite", "ruler"}, []string{"want one"}},
@@ -345,4 +348,19 @@ func TestEvalPpl(t *testing.T) {
 		}
 	}
 	fails(t, exitUsage, []string{"--mode", "prefill"}, "", "eval", "ppl", "-m", model, "-f", text, "--mode", "both")
+}
+
+func TestPreset(t *testing.T) {
+	model, out := need(t, "../../testdata/demo.gguf"), filepath.Join(t.TempDir(), "run")
+	r := gollm("", "eval", "ruler", "-m", model, "--preset", "anchor", "--tasks", "niah_single_1", "--lengths", "600", "--fit", "fine", "-n", "1", "--max-new-tokens", "1", "-o", out)
+	if r.code != exitOK || !strings.Contains(r.errs, "88.70") {
+		t.Fatalf("%d: %s", r.code, r.errs)
+	}
+	m, err := trial.ReadManifest(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := m.Identity; len(id.Settings) != 2 || id.Phase != "prefill" || id.Samples != 1 || id.NewTokens != 1 || id.Options["template"] != "[INST] {t} [/INST]" {
+		t.Errorf("%+v", id)
+	}
 }

@@ -57,6 +57,7 @@ func newEvalRuler() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&e.data, "data", "", "folder of prompts that were made before")
 	f.BoolVar(&e.quick, "quick", false, "a first look: a few short samples of every task that needs no download")
+	e.run.registerPreset(cmd)
 	e.ruler.register(cmd)
 	f.StringVar(&e.prefix, "answer-prefix", "auto", "what the answer begins with, where the data has it: auto and keep send it, drop does not")
 	f.StringVar(&e.grader, "grader", "official", "how answers are graded: official, or santa")
@@ -88,6 +89,10 @@ func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
 	if e.quick {
 		e.quicken(cmd)
 	}
+	remarks, err := e.run.usePreset(cmd, "ruler")
+	if err != nil {
+		return err
+	}
 	if err := e.check(); err != nil {
 		return err
 	}
@@ -95,7 +100,7 @@ func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s := &suite{name: "ruler", ident: trial.Identity{
+	s := &suite{name: "ruler", notes: remarks, ident: trial.Identity{
 		Data: map[string]string{}, Prefix: e.prefix, Samples: e.ruler.samples,
 		Options: map[string]string{"grader": e.grader, "truncate_input": fmt.Sprint(e.keep)},
 	}}

@@ -27,6 +27,7 @@ type evalFlags struct {
 	kv      string
 	attn    []string
 	phase   string
+	preset  string
 	out     string
 	seed    uint64
 	shard   string
