@@ -223,6 +223,7 @@ type partsTask struct {
 	sets, width  int
 	size         int // positions of a part
 	keep         device.Parts
+	whole        bool    // the row sees everything before it
 	index, count []int32 // of the list
 	limit        int
 
@@ -240,6 +241,7 @@ func (o *ops) TopParts(l device.List, scores device.Tensor, kv device.KV, parts 
 	device.CheckTopParts(l, scores, kv, parts)
 	t := &o.parts
 	t.o, t.pages, t.keep, t.size = o, newPages(kv), keep, device.PageLen/parts
+	t.whole = keep.Span == device.Span{}
 	t.scores, t.sets, t.width = f32s(scores), scores.Dim(1), scores.Dim(2)
 	t.index, t.count, t.limit = i32s(l.Index), i32s(l.Count), l.Index.Dim(2)
 	for len(t.scratch) < o.pool.Workers() {
@@ -290,7 +292,7 @@ func (t *partsTask) list(s *partsScratch, i, p int) {
 
 // sees reports whether the row at p sees anything of a part.
 func (t *partsTask) sees(p, part int) bool {
-	if t.keep.Span == (device.Span{}) {
+	if t.whole {
 		return true
 	}
 	for j := part * t.size; j < (part+1)*t.size; j++ {
@@ -312,7 +314,7 @@ func (t *partsTask) add(out []int32, n, part, p int) int {
 		return n
 	}
 	for j := from; j < to; j++ {
-		if t.size == device.PageLen || t.keep.Span.Sees(p, j) {
+		if t.whole || t.size == device.PageLen || t.keep.Span.Sees(p, j) {
 			out[n] = int32(j)
 			n++
 		}

@@ -274,7 +274,7 @@ func TestRepeatCopiesPagesInTurn(t *testing.T) {
 	if err := s.Repeat(1); err == nil {
 		t.Error("a sequence that ends inside a page was repeated without an error")
 	}
-	s.Truncate(2*device.PageLen)
+	s.Truncate(2 * device.PageLen)
 	var full *FullError
 	if err := s.Repeat(1000); !errors.As(err, &full) || s.Len() != 2*device.PageLen {
 		t.Errorf("Repeat(1000): %v, length %d", err, s.Len())

@@ -221,3 +221,37 @@ func TestFlexprefillNestsInGamma(t *testing.T) {
 		}
 	}
 }
+
+// TestFlexprefillInAStack: where a system after it cuts the prompt into tiles,
+// each tile reads what its rows read without the cuts, and what is sampled comes
+// on top.
+func TestFlexprefillInAStack(t *testing.T) {
+	const n, prompt, question = 500, 490, 40
+	layers := flexTensors(n)
+	spec := flexSettings{gamma: 0.2, block: 64}.String()
+	alone := selected(t, spec, layers, n, prompt, 0)
+	more := false
+	for at, keys := range selected(t, fmt.Sprintf("%s + vattention(question=%d,eps=0.5)", spec, question), layers, n, prompt, 0) {
+		if at.pos < prompt-question && !slices.Equal(keys, alone[at]) {
+			t.Fatalf("%+v reads %v, without a question %v", at, keys, alone[at])
+		}
+		if at.pos >= prompt {
+			continue
+		}
+		if !subset(alone[at], keys) {
+			t.Fatalf("%+v of the question reads %v and leaves out of %v", at, keys, alone[at])
+		}
+		more = more || len(keys) > len(alone[at])
+	}
+	if !more {
+		t.Error("nothing is sampled")
+	}
+}
+
+// TestFlexprefillOfEverything: gamma=1 is dense attention bit for bit.
+func TestFlexprefillOfEverything(t *testing.T) {
+	const n, prompt = 400, 399
+	layers := flexTensors(n)
+	same(t, "gamma=1", outputs(openBench(t, flexSettings{gamma: 1, tau: 1, block: 64}.String(), n, nil).run(layers, prompt, 0)),
+		outputs(openBench(t, "dense", n, nil).run(layers, prompt, 0)))
+}

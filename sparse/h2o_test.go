@@ -69,7 +69,7 @@ func (o *oracle) evict(p, best, newest int) {
 // Every step of every head reads what the definition keeps, and what is gone
 // never comes back.
 func TestH2OKeepsWhatItReads(t *testing.T) {
-	const prompt, best, newest = lawLen - lawSteps, 20, 16
+	const prompt, best, newest = 12, 20, 16 // so short that what is generated competes
 	layers := lawTensors(1, lawLen)
 	var oracles [lawLayers]oracle
 	for l := range oracles {
@@ -79,7 +79,7 @@ func TestH2OKeepsWhatItReads(t *testing.T) {
 		}
 	}
 	b := openBench(t, "h2o(hh=20,recent=16)", lawLen, nil)
-	checked := 0
+	checked, generated := 0, 0
 	b.Observe = func(sel engine.Selection) {
 		if !sel.Decode {
 			return
@@ -89,15 +89,20 @@ func TestH2OKeepsWhatItReads(t *testing.T) {
 		want := o.reads(p, false)
 		for h := range lawHeads {
 			keys, _ := sel.Keys(0, h)
-			if g := h * lawKVHeads / lawHeads; !slices.Equal(keys, want[g]) || len(keys) != best+newest+1 {
+			if g := h * lawKVHeads / lawHeads; !slices.Equal(keys, want[g]) || len(keys) != min(p, best+newest)+1 {
 				t.Fatalf("layer %d, row %d, head %d reads %v, want %v", sel.Layer, p, h, keys, want[g])
+			}
+			for _, j := range keys {
+				if int(j) >= prompt && int(j) < p-newest {
+					generated++
+				}
 			}
 			checked++
 		}
 	}
 	b.run(layers, prompt, 0)
-	if checked != lawSteps*lawLayers*lawHeads {
-		t.Errorf("%d heads were checked", checked)
+	if checked != (lawLen-prompt)*lawLayers*lawHeads || generated == 0 {
+		t.Errorf("%d heads were checked, which kept generated positions %d times", checked, generated)
 	}
 }
 

@@ -3,12 +3,14 @@ package sparse_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/gollm/gollm/engine"
 )
 
-// The laws of this file say that a knob does what its name says.
+// The laws of this file say that a knob does what its name says, and what error
+// the mass that is dropped can make.
 
 // errorOf is the mean relative error of a spec over the last rows of a run, all
 // layers and heads, over so many seeds.
@@ -98,4 +100,68 @@ func TestSchedulesThatNeverBeginAreDense(t *testing.T) {
 	for _, spec := range []string{"psaw(ls=1.0)", "psaw(phi=1)", "etf(ls=1.0)", "etf(psi=1)", "etf(ls=4,etf=kv)", "cpe(ls=1.0,k=1.0)", "cpe(phi=1,psi=1,k=1.0)"} {
 		same(t, spec, alone(t, spec, lawLen), want)
 	}
+}
+
+// 9.3: the error of a plain selection is bounded by the mass that it drops.
+func TestLawMassBoundsError(t *testing.T) {
+	aboutNumbers(t)
+	eachSubject(t, func(t *testing.T, s subject) {
+		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
+		want := alone(t, "dense", s.len)
+		b := openBench(t, s.spec, s.len, nil)
+		var seen []engine.Selection
+		b.Observe = func(sel engine.Selection) {
+			if sel.Decode && !sel.Plan().Mixture {
+				seen = append(seen, sel)
+			}
+		}
+		got := b.run(layers, prompt, 0)
+		for _, sel := range seen {
+			p := sel.Pos[got.Slot()]
+			for h := range lawHeads {
+				keys, weights := sel.Keys(got.Slot(), h)
+				if slices.ContainsFunc(weights, func(w float32) bool { return w != 1 }) {
+					continue
+				}
+				at := (h*s.len + p) * lawDim
+				kept, loudest := mass(layers[sel.Layer], s.len, p, h, keys)
+				d := norm(got.Output(sel.Layer)[at:at+lawDim], want[sel.Layer*lawHeads*s.len*lawDim:][at:at+lawDim])
+				if d > 2*(1-kept)*loudest+1e-5 {
+					t.Fatalf("layer %d, row %d, head %d: error %g, mass kept %g, largest value %g", sel.Layer, p, h, d, kept, loudest)
+				}
+			}
+		}
+	})
+}
+
+// mass is the share of dense attention on keys and the largest norm of a value.
+func mass(x engine.QKV, n, p, head int, keys []int32) (kept, loudest float64) {
+	kv := head * lawKVHeads / lawHeads
+	q := x.Q[(head*n+p)*lawDim:][:lawDim]
+	weights, sum := make([]float64, p+1), 0.0
+	zero := make([]float32, lawDim)
+	for j := range weights {
+		k := x.K[(kv*n+j)*lawDim:][:lawDim]
+		var s float64
+		for i := range q {
+			s += float64(q[i]) * float64(k[i])
+		}
+		weights[j] = math.Exp(s / math.Sqrt(lawDim))
+		sum += weights[j]
+		loudest = max(loudest, norm(x.V[(kv*n+j)*lawDim:][:lawDim], zero))
+	}
+	for _, j := range keys {
+		kept += weights[j] / sum
+	}
+	return kept, loudest
+}
+
+// norm is ‖a-b‖.
+func norm(a, b []float32) float64 {
+	var sum float64
+	for i := range a {
+		d := float64(a[i]) - float64(b[i])
+		sum += d * d
+	}
+	return math.Sqrt(sum)
 }

@@ -195,6 +195,9 @@ func TestQuestInAStack(t *testing.T) {
 			t.Errorf("%+v reads what the window hides", at)
 		}
 		hidden = hidden || !slices.Equal(keys, alone[at])
+		if want := min(5, len(pagesOf(window[at], 16))); at.layer >= 2 && at.pos >= prompt && len(pagesOf(keys, 16)) != want {
+			t.Errorf("%+v reads %d pages, want %d of those that it sees", at, len(pagesOf(keys, 16)), want)
+		}
 	}
 	for at, keys := range alone {
 		if !subset(keys, sampled[at]) {
@@ -205,4 +208,13 @@ func TestQuestInAStack(t *testing.T) {
 	if !hidden || !more {
 		t.Errorf("the window changes something: %v, the sample adds something: %v", hidden, more)
 	}
+}
+
+// pagesOf is the pages that positions lie in.
+func pagesOf(keys []int32, page int32) []int32 {
+	var pages []int32
+	for _, j := range keys {
+		pages = append(pages, j/page)
+	}
+	return slices.Compact(pages)
 }

@@ -236,9 +236,15 @@ func meanKey(a *attention, i, kvHead, block int) []float64 {
 	return mean
 }
 
-// randomMeans are means that are no means of anything.
+// randomMeans are means that are no means of anything. With blocks of 16 they
+// are so large that some shares are 0.
 func randomMeans(b *bed, s lineShape, block, rows, all int) (m device.Means, q, k []float32) {
 	q, k = b.normal(rows*s.heads*s.dim), b.normal(all*s.kvHeads*s.dim)
+	for i := range q {
+		if block == 16 {
+			q[i] *= 500
+		}
+	}
 	return device.Means{Block: block, Queries: b.f32(q, rows, s.heads, s.dim), Keys: b.f32(k, all, s.kvHeads, s.dim), Agree: b.i32(filledI32(s.heads, 9), s.heads)}, q, k
 }
 
