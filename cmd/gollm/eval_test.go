@@ -147,6 +147,9 @@ func setting(t *testing.T, folder string, i int) string {
 func TestNiahDrawsMaps(t *testing.T) {
 	model, text, out := randomModel(t, modeltest.Shape{Context: 1024}), book(t), filepath.Join(t.TempDir(), "n")
 	ok(t, "", niah(model, text, out, 10)...)
+	if b, err := os.ReadFile(filepath.Join(out, "report.html")); err != nil || strings.Count(string(b), "<rect") < 20 {
+		t.Errorf("the report lacks the maps: %v", err)
+	}
 	for _, name := range []string{"heat.csv", "heat.svg"} {
 		if b, err := os.ReadFile(filepath.Join(out, "0-dense", name)); err != nil || len(b) < 50 {
 			t.Errorf("%s: %q, %v", name, b, err)
