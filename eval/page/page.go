@@ -179,8 +179,8 @@ func rate(x float64) Cell {
 // for each phase in which one of them reads less than all.
 func densityPlots(s *trial.Summary) []Plot {
 	plots := []Plot{
-		{Title: "Score against density of the prefill", X: "density of the prefill, %", Y: "mean score"},
-		{Title: "Score against density of the decode steps", X: "density of decode steps, %", Y: "mean score"},
+		{Title: "Score against density of the prefill", X: "density of the prefill, %", Y: "mean score", Most: 100},
+		{Title: "Score against density of the decode steps", X: "density of decode steps, %", Y: "mean score", Most: 100},
 	}
 	var sparse [2]bool
 	for i, set := range s.Settings {
@@ -223,7 +223,7 @@ func meanDensity(set *trial.Setting, mean trial.Info, phase int) (float64, bool)
 // lengthPlots are score and speed against length, where there are several.
 func lengthPlots(s *trial.Summary) []Plot {
 	plots := []Plot{
-		{Title: "Score against length", X: "tokens", Y: "mean score", Log: true, Lines: true},
+		{Title: "Score against length", X: "tokens", Y: "mean score", Most: 100, Log: true, Lines: true},
 		{Title: "Speed of the prefill against length", X: "tokens", Y: "tokens per second", Log: true, Lines: true},
 		{Title: "Speed of decode steps against length", X: "tokens", Y: "tokens per second", Log: true, Lines: true},
 	}

@@ -24,9 +24,10 @@ type Series struct {
 // Plot is lines or points of several settings.
 type Plot struct {
 	Title  string
-	X, Y   string // names of the axes, with units
-	Log    bool   // the x axis doubles at equal distances
-	Lines  bool   // points of a series are joined
+	X, Y   string  // names of the axes, with units
+	Log    bool    // the x axis doubles at equal distances
+	Lines  bool    // points of a series are joined
+	Most   float64 // that the y axis reaches at least
 	Series []Series
 }
 
@@ -101,7 +102,7 @@ func (s *Series) draw(b *strings.Builder, x, y axis, lines bool) {
 // axes are the ranges of what is drawn.
 func (p *Plot) axes() (x, y axis) {
 	x = axis{low: math.Inf(1), high: math.Inf(-1), from: plotLeft, to: plotWidth - plotRight, log: p.Log}
-	y = axis{low: 0, high: 1, from: plotHeight - plotBottom, to: plotTop}
+	y = axis{low: 0, high: max(p.Most, 1), from: plotHeight - plotBottom, to: plotTop}
 	for _, s := range p.Series {
 		for _, q := range s.Points {
 			x.low, x.high = min(x.low, q.X), max(x.high, q.X)
