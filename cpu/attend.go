@@ -150,17 +150,20 @@ type attention struct {
 	pages                     pages
 	reach                     reach
 	everything                reach // for rows whose list leaves nothing out
-	run                       int   // neighbouring heads that share a kv head and a list
+	group                     int   // heads of a kv head
+	run                       int   // neighbouring heads of those that share a list
 	workers                   []worker
 
 	tileRows, firstTile, tiles int // of prefill, see there
 	units, listUnits           int // of decode, see there
 	parts                      []float32
+	starts                     []int // [slots, width]: where pages start, see findPages
 }
 
 // fit finds how many neighbouring heads can be computed together.
 func (a *attention) fit() {
-	a.run = a.heads / a.pages.heads
+	a.group = a.heads / a.pages.heads
+	a.run = a.group
 	if l := a.reach.plan.List.Index; !l.Absent() {
 		a.run = gcd(a.run, a.heads/l.Dim(1))
 	}

@@ -24,6 +24,9 @@ type ops struct {
 	sampler   sampler
 	sketch    sketcher
 	choose    chooseTask
+	score     scoreTask
+	top       topTask
+	most      mostTask
 	widen     widenTask
 	tail      tailTask
 	edges     edgeTask

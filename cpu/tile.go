@@ -32,6 +32,9 @@ type worker struct {
 	q, acc          []float32 // [rows, dim]
 	scores          []float32 // [rows, vec.Tile]
 	top, sum, scale []float32 // [rows]
+
+	row     queryRow   // where rows are computed one by one
+	entries [2]entries // of its lists: the tile in hand and the next
 }
 
 // grow makes room for rows, and starts them: nothing seen yet.
