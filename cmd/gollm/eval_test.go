@@ -71,7 +71,7 @@ func same(t *testing.T, what string, got, want map[string]string) {
 func niah(model, text, out string, samples int, more ...string) []string {
 	return append([]string{
 		"eval", "niah", "-m", model, "-o", out, "--lengths", "450", "--depths", "10", "--rounds", fmt.Sprint(samples / 10),
-		"--haystack", text, "--max-new-tokens", "3", "--attn", "dense", "--attn", "prefill=streaming decode=dense", "-t", "1",
+		"--haystack", text, "--max-new-tokens", "3", "--attn", "dense", "--attn", "prefill=streaming(sink=1,window=32) decode=dense", "-t", "1",
 	}, more...)
 }
 
@@ -147,6 +147,9 @@ func setting(t *testing.T, folder string, i int) string {
 func TestNiahDrawsMaps(t *testing.T) {
 	model, text, out := randomModel(t, modeltest.Shape{Context: 1024}), book(t), filepath.Join(t.TempDir(), "n")
 	ok(t, "", niah(model, text, out, 10)...)
+	if b, err := os.ReadFile(filepath.Join(out, "report.html")); err != nil || strings.Count(string(b), "<rect") < 20 {
+		t.Errorf("the report lacks the maps: %v", err)
+	}
 	for _, name := range []string{"heat.csv", "heat.svg"} {
 		if b, err := os.ReadFile(filepath.Join(out, "0-dense", name)); err != nil || len(b) < 50 {
 			t.Errorf("%s: %q, %v", name, b, err)
@@ -188,6 +191,35 @@ func TestRulerData(t *testing.T) {
 	}
 }
 
+// TestRulerRemembersItsPrompts checks that prompts which were made are not taken
+// for others.
+func TestRulerRemembersItsPrompts(t *testing.T) {
+	model, out := need(t, "../../testdata/demo.gguf"), filepath.Join(t.TempDir(), "run")
+	args := func(seed string) []string {
+		return []string{"eval", "ruler", "-m", model, "--tasks", "niah_single_1", "--lengths", "400", "--fit", "fine", "-n", "2", "--max-new-tokens", "1", "--seed", seed, "-o", out}
+	}
+	ok(t, "", args("1")...)
+	prompts := filepath.Join(out, "prompts/400/data/niah_single_1/validation.jsonl")
+	first, err := os.ReadFile(prompts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", args("1")...)
+	if r := gollm("", args("2")...); r.code != exitFailure || !strings.Contains(r.errs, "another run") {
+		t.Errorf("%d: %s", r.code, r.errs)
+	}
+	if err := os.RemoveAll(filepath.Join(out, "manifest.json")); err != nil { // as if killed before the first answer
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(out, "0-dense")); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", args("2")...)
+	if second, err := os.ReadFile(prompts); err != nil || string(second) == string(first) {
+		t.Errorf("the prompts of another seed were taken: %v", err)
+	}
+}
+
 // TestEvalUsage holds what is said about command lines that make no sense.
 func TestEvalUsage(t *testing.T) {
 	model, dir := randomModel(t, modeltest.Shape{}), t.TempDir()
@@ -208,6 +240,9 @@ func TestEvalUsage(t *testing.T) {
 		{ruler("--sparse-phase", "middle", "--attn", "streaming"), []string{"--sparse-phase", "middle"}},
 		{ruler("--sparse-phase", "decode", "--attn", "decode=streaming"), []string{"--sparse-phase", "decode"}},
 		{ruler("--grader", "kind"), []string{"--grader", "santa"}},
+		{ruler("--preset", "nope"), []string{"--preset", "nope", "sketchwalk-prefill"}},
+		{ruler("--preset", "cpe"), []string{"--preset cpe", "ruler"}},
+		{ruler("--preset", "santa"), []string{"niah_multivalue", "--haystack"}},
 		{[]string{"eval", "ruler", "-m", model}, []string{"-o"}},
 		{[]string{"eval", "score", "x"}, []string{"--suite"}},
 		{[]string{"eval", "score", "--suite", "ruler"}, []string{"want one"}},
@@ -296,5 +331,39 @@ func TestLongbench(t *testing.T) {
 	judged := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench2", "--json", filepath.Join(two, "0-dense", "results", "random.gguf.jsonl")))
 	if judged.Two == nil || judged.Two.N != 2 || judged.Two.Nulls != 2 {
 		t.Errorf("%+v", judged)
+	}
+}
+
+func TestEvalPpl(t *testing.T) {
+	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
+	for _, mode := range []string{"prefill", "decode"} {
+		out := ok(t, "", "eval", "ppl", "-m", model, "-f", text, "--ctx", "128", "--steps", "32", "--windows", "5", "--mode", mode,
+			"--attn", "dense", "--attn", "streaming(sink=1,window=8)", "--json", "-t", "1")
+		var reports []pplReport
+		for line := range strings.Lines(out) {
+			reports = append(reports, decode[pplReport](t, line))
+		}
+		if len(reports) != 2 || reports[0].Tokens != reports[1].Tokens || reports[1].Difference == 0 || !reports[1].Complete {
+			t.Errorf("%s: %+v", mode, reports)
+		}
+		if mode == "decode" && reports[0].Tokens != 5*32 {
+			t.Errorf("%d tokens were scored, want 160", reports[0].Tokens)
+		}
+	}
+	fails(t, exitUsage, []string{"--mode", "prefill"}, "", "eval", "ppl", "-m", model, "-f", text, "--mode", "both")
+}
+
+func TestPreset(t *testing.T) {
+	model, out := need(t, "../../testdata/demo.gguf"), filepath.Join(t.TempDir(), "run")
+	r := gollm("", "eval", "ruler", "-m", model, "--preset", "anchor", "--tasks", "niah_single_1", "--lengths", "600", "--fit", "fine", "-n", "1", "--max-new-tokens", "1", "-o", out)
+	if r.code != exitOK || !strings.Contains(r.errs, "88.70") {
+		t.Fatalf("%d: %s", r.code, r.errs)
+	}
+	m, err := trial.ReadManifest(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := m.Identity; len(id.Settings) != 2 || id.Phase != "prefill" || id.Samples != 1 || id.NewTokens != 1 || id.Options["template"] != "[INST] {t} [/INST]" {
+		t.Errorf("%+v", id)
 	}
 }

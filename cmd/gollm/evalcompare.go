@@ -128,7 +128,7 @@ func newEvalShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show DIR",
 		Short:   "Print the results of a run, also of one that is not finished",
-		Long:    "Print the results of a run again, also of one that is not finished, and write\nits summary.json and summary.csv.",
+		Long:    "Print the results of a run again, also of one that is not finished, and write\nits summary.json, summary.csv and report.html.",
 		Example: "  gollm eval show ruler",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {

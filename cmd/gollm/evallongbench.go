@@ -46,6 +46,7 @@ func (l *longFlags) register(cmd *cobra.Command, data string) {
 	f.IntVar(&l.length, "max-length", 0, "tokens of a prompt before the chat template (default: what the model was trained for, less the answer and 500)")
 	f.StringVar(&l.cut, "truncate", "middle", "what of a longer prompt goes: middle, left, right, or error to stop")
 	f.BoolVar(&l.plain, "no-chat", false, "no chat template around any prompt")
+	l.run.registerPreset(cmd)
 	l.template.register(cmd, "what the model is told before the prompt, in its chat template")
 	l.run.register(cmd)
 	_ = cmd.MarkFlagDirname("longbench") // fails only for a flag that does not exist
@@ -154,6 +155,10 @@ func newEvalLongbench() *cobra.Command {
 }
 
 func (e *evalLongbenchFlags) execute(cmd *cobra.Command) error {
+	remarks, err := e.run.usePreset(cmd, "longbench")
+	if err != nil {
+		return err
+	}
 	if err := e.check(); err != nil {
 		return err
 	}
@@ -169,7 +174,7 @@ func (e *evalLongbenchFlags) execute(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s := e.suite("longbench", w)
+	s := e.suite("longbench", w, remarks)
 	if !prompts.Known {
 		s.notes = append(s.notes, "the configuration of the checkout is not that of commit 2e00731")
 	}
@@ -186,8 +191,8 @@ func (e *evalLongbenchFlags) execute(cmd *cobra.Command) error {
 }
 
 // suite begins the description of a run.
-func (l *longFlags) suite(name string, w *writer) *suite {
-	s := &suite{name: name, ident: trial.Identity{
+func (l *longFlags) suite(name string, w *writer, remarks []string) *suite {
+	s := &suite{name: name, notes: remarks, ident: trial.Identity{
 		Data: map[string]string{}, Samples: l.samples, MaxPrompt: w.most(0),
 		Options: map[string]string{"truncate": l.cut, "system": l.template.system},
 	}}
@@ -315,6 +320,10 @@ func newEvalLongbench2() *cobra.Command {
 const twoTokens = 128
 
 func (l *longFlags) two(cmd *cobra.Command) error {
+	remarks, err := l.run.usePreset(cmd, "longbench2")
+	if err != nil {
+		return err
+	}
 	if err := l.check(); err != nil {
 		return err
 	}
@@ -326,7 +335,7 @@ func (l *longFlags) two(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s := l.suite("longbench2", w)
+	s := l.suite("longbench2", w, remarks)
 	s.notes = append(s.notes, "greedy answers; the official code has a temperature of 0.1")
 	if !known {
 		s.notes = append(s.notes, "the prompt of the checkout is not that of commit 2e00731")

@@ -97,7 +97,14 @@ func (n *evalNiahFlags) execute(cmd *cobra.Command) error {
 	if err := n.run.execute(cmd, s, tok); err != nil || n.run.dry {
 		return err
 	}
-	return n.maps(cmd, g)
+	if err := n.maps(cmd, g); err != nil {
+		return err
+	}
+	summary, err := trial.Summarize(n.run.out)
+	if err != nil {
+		return err
+	}
+	return writeReport(filepath.Join(n.run.out, "report.html"), n.run.out, summary) // with the maps
 }
 
 // hay is the text of the haystack.

@@ -1,14 +1,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"html/template"
 	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/eval/longbench"
 	"github.com/gollm/gollm/eval/metric"
+	"github.com/gollm/gollm/eval/page"
 	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/eval/trial"
 )
@@ -20,6 +25,9 @@ func printRun(cmd *cobra.Command, folder string) error {
 		return err
 	}
 	if err := s.Write(folder); err != nil {
+		return err
+	}
+	if err := writeReport(filepath.Join(folder, "report.html"), folder, s); err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
@@ -44,6 +52,21 @@ func printRun(cmd *cobra.Command, folder string) error {
 		cmd.PrintErrln("note: some samples have no answer yet")
 	}
 	return nil
+}
+
+// writeReport writes the page of a run, with the needle maps that it has.
+func writeReport(path, folder string, s *trial.Summary) error {
+	var maps []page.Map
+	for i, set := range s.Settings {
+		if svg, err := os.ReadFile(filepath.Join(folder, trial.SettingName(i, set.Attn), "heat.svg")); err == nil {
+			maps = append(maps, page.Map{Name: set.Attn, SVG: template.HTML(svg)}) // we drew it
+		}
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(page.New(s, maps).Write(f), f.Close())
 }
 
 // rulerMeans prints the averages over lengths that publications give: of each

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -55,6 +57,7 @@ func newEvalRuler() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&e.data, "data", "", "folder of prompts that were made before")
 	f.BoolVar(&e.quick, "quick", false, "a first look: a few short samples of every task that needs no download")
+	e.run.registerPreset(cmd)
 	e.ruler.register(cmd)
 	f.StringVar(&e.prefix, "answer-prefix", "auto", "what the answer begins with, where the data has it: auto and keep send it, drop does not")
 	f.StringVar(&e.grader, "grader", "official", "how answers are graded: official, or santa")
@@ -86,6 +89,10 @@ func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
 	if e.quick {
 		e.quicken(cmd)
 	}
+	remarks, err := e.run.usePreset(cmd, "ruler")
+	if err != nil {
+		return err
+	}
 	if err := e.check(); err != nil {
 		return err
 	}
@@ -93,13 +100,19 @@ func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s := &suite{name: "ruler", ident: trial.Identity{
+	s := &suite{name: "ruler", notes: remarks, ident: trial.Identity{
 		Data: map[string]string{}, Prefix: e.prefix, Samples: e.ruler.samples,
 		Options: map[string]string{"grader": e.grader, "truncate_input": fmt.Sprint(e.keep)},
 	}}
 	dir := e.data
 	if dir == "" {
-		if dir, err = e.generate(cmd, s, tok); err != nil {
+		if dir = filepath.Join(e.run.out, "prompts"); e.run.out == "" { // a dry run
+			if dir, err = os.MkdirTemp("", "gollm-ruler-*"); err != nil {
+				return err
+			}
+			defer os.RemoveAll(dir)
+		}
+		if err := e.generate(cmd, s, dir, tok); err != nil {
 			return err
 		}
 	}
@@ -122,28 +135,24 @@ func (e *evalRulerFlags) check() error {
 	return nil
 }
 
-// generate makes the prompts in the folder of the run and returns their folder;
-// those that are there stay.
-func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, tok *tokenizer.Tokenizer) (string, error) {
+// generate makes the prompts in the folder of the run. Those of a run that goes on
+// stay as they are, also where others are asked for: its manifest refuses that.
+func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, dir string, tok *tokenizer.Tokenizer) error {
 	p, err := e.ruler.plan(warner(cmd))
 	if err != nil {
-		return "", err
+		return err
 	}
-	dir := filepath.Join(e.run.out, "prompts")
-	if e.run.out == "" { // a dry run
-		if dir, err = os.MkdirTemp("", "gollm-ruler-*"); err != nil {
-			return "", err
-		}
-	}
+	_, err = trial.ReadManifest(e.run.out)
+	goesOn := err == nil
 	d := &rulerDataFlags{out: dir}
 	wait := newBar(cmd.ErrOrStderr(), logger(cmd), "making prompts", len(p.lengths)*len(p.tasks), " files")
 	defer wait.stop()
 	made := 0
 	for _, length := range p.lengths {
 		for _, t := range p.tasks {
-			if !e.ready(ruler.DataPath(dir, length, t)) {
+			if !goesOn || !there(ruler.DataPath(dir, length, t)) {
 				if err := e.make(d, p, t, length, tok); err != nil {
-					return "", err
+					return err
 				}
 			}
 			made++
@@ -152,7 +161,13 @@ func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, tok *tokenizer.T
 	}
 	s.notes = append(s.notes, p.notes...)
 	s.ident.Wording = p.options.Wording.Name
-	return dir, nil
+	text := sha256.Sum256([]byte(p.options.Text))
+	for name, value := range map[string]string{
+		"seed": fmt.Sprint(e.ruler.seed), "fit": e.ruler.fit, "template": p.options.Template, "haystack_sha256": hex.EncodeToString(text[:]),
+	} {
+		s.ident.Options[name] = value
+	}
+	return nil
 }
 
 // make makes one file. What does not fit is left out of a quick look, which says so.
@@ -165,20 +180,11 @@ func (e *evalRulerFlags) make(d *rulerDataFlags, p *rulerPlan, t ruler.Task, len
 	return err
 }
 
-// ready reports whether a file has the rows that are asked for, so that a run that
-// goes on need not make them again.
-func (e *evalRulerFlags) ready(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	r := ruler.NewReader(path, f)
-	for n := 0; ; n++ {
-		if _, err := r.Next(); err != nil {
-			return err == io.EOF && n == e.ruler.samples
-		}
-	}
+// there reports whether a file exists. Files of prompts appear when they are
+// complete.
+func there(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // addUnits makes a unit of each file of prompts.
@@ -194,7 +200,7 @@ func (e *evalRulerFlags) addUnits(cmd *cobra.Command, s *suite, dir string, tok 
 	for _, length := range lengths {
 		for _, t := range tasks {
 			path := ruler.DataPath(dir, length, t)
-			if _, err := os.Stat(path); e.quick && e.data == "" && errors.Is(err, os.ErrNotExist) {
+			if e.quick && e.data == "" && !there(path) {
 				continue
 			}
 			u, era, err := e.unit(path, t, length, tok)
