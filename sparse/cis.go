@@ -75,7 +75,7 @@ var cisPresets = map[string]string{
 }
 
 var cisEntry = entry(Doc{
-	Name: "cis", Title: "positions chosen once, and reused while the queries of the next steps are similar",
+	Name: "cis", Title: "positions chosen once, and reused while queries stay similar",
 	Source: "Near-Oracle KV Selection via Pre-hoc Sparsity (CPE), its sharing of critical sets",
 	Stage:  Select, Decode: true,
 	Granularity: "positions, per query head or kv head",
