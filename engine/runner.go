@@ -34,12 +34,12 @@ type Config struct {
 
 // describe is the size and the attention, for errors.
 func (c Config) describe() string {
-	text := fmt.Sprintf("%d tokens", c.Context)
+	text := fmt.Sprintf("a context of %d tokens", c.Context)
 	if c.Slots > 1 {
 		text += fmt.Sprintf(" for %d sequences", c.Slots)
 	}
 	if c.Attn != nil {
-		text += ", attention " + c.Attn.String()
+		text = "attention " + c.Attn.String() + " with " + text
 	}
 	return text
 }
@@ -72,7 +72,7 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 	r.pieces = func() pieceDecoder { return e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true}) }
 	var err error
 	if r.free, err = r.dev.Scope(func() error { return r.alloc(c) }); err != nil {
-		return nil, fmt.Errorf("engine: a context of %s: %w", c.describe(), err)
+		return nil, fmt.Errorf("engine: %s: %w", c.describe(), err)
 	}
 	return r, nil
 }
