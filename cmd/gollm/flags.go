@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,13 +64,6 @@ func (m *modelFlags) checkDevice() error {
 		return usagef("--threads %d, want 1 or more, or 0 for one for each core", m.threads)
 	}
 	return nil
-}
-
-// warnThreads says that there are more threads than cores.
-func (m *modelFlags) warnThreads(cmd *cobra.Command) {
-	if cores := runtime.NumCPU(); m.threads > cores {
-		warner(cmd)("--threads %d, but this machine has %s: more threads than cores are slower", m.threads, plural(cores, "core"))
-	}
 }
 
 // maxContext bounds --ctx, in tokens: more than any memory holds, and so few that

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,6 +56,13 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 	}
 	log("loaded in %s: %s", timeText(time.Since(start)), shapeText(o.Model.Config))
 	return o, nil
+}
+
+// warnThreads says that there are more threads than cores.
+func (m *modelFlags) warnThreads(cmd *cobra.Command) {
+	if cores := runtime.NumCPU(); m.threads > cores {
+		warner(cmd)("--threads %d, but this machine has %s: more threads than cores are slower", m.threads, plural(cores, "core"))
+	}
 }
 
 // checkWeights refuses a file that has no weights or more than memory can hold.
