@@ -15,17 +15,22 @@ settings() { sed -E 's/ *#.*//; /^$/d; s/.*/--attn\n&/'; }
 readarray -t decode < <(settings <<-END
 	dense
 	streaming
-	topk(k=0.1)
-	topp(p=0.95)
-	quest(budget=0.1)
-	quest(budget=0.1,page=64)
-	sketchwalk(density=0.1)
-	cis(k=0.1)
 	psaw
-	cpe(k=0.1)
-	vattention
+	sketchwalk(density=0.1)        # layers 0 and 1 are dense, of quest too
+	quest(budget=0.1)
+	quest(budget=0.1,share=group)
+	topk(k=0.1)                    # four heads of a kv head read a third of its rows
+	topk(k=0.026)                  # and here a tenth
+	cis(k=0.1)
+	cis(k=0.1,share=group)
+	cpe(k=0.1,share=group)
+	vattention:tenth
+	vattention:tenth(share=group)
 	santa
 	santa(exec=flash)
+	h2o(hh=1638,recent=1638)       # a tenth of 32k
+	magicpig
+	random(k=0.1,share=group)
 END
 )
 readarray -t prefill < <(settings <<-END
