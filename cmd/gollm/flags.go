@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,9 +26,9 @@ type modelFlags struct {
 // newcomer looks for.
 func (m *modelFlags) registerDevice(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&m.device, "device", "cpu", "where to run: "+strings.Join(device.Names(), ", "))
+	f.StringVar(&m.device, "device", autoDevice, "where to run: "+strings.Join(deviceNames(), ", ")+"; cuda:1 is the second GPU")
 	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads (default: one for each core)")
-	completeWith(cmd, "device", device.Names)
+	completeWith(cmd, "device", deviceNames)
 }
 
 // registerPath registers -m alone, for commands that do not run the model.
@@ -43,8 +42,8 @@ func (m *modelFlags) check() error {
 	if m.path == "" {
 		return usagef("no model: name a GGUF file with -m FILE, for example -m testdata/demo.gguf")
 	}
-	if m.device != "" && !slices.Contains(device.Names(), m.device) {
-		return usagef("--device %s is not in this build; want one of: %s", m.device, strings.Join(device.Names(), ", "))
+	if _, err := parseDevice(m.device); err != nil {
+		return err
 	}
 	if m.threads < 0 {
 		return usagef("--threads %d, want 1 or more, or 0 for one for each core", m.threads)

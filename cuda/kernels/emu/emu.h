@@ -1,0 +1,184 @@
+// The words of CUDA for a C++ compiler: a block runs as fibers on one CPU
+// thread, one fiber for each of its threads. A fiber runs until it waits, for
+// its block or for its warp, and then another one is picked: the next one, or a
+// random one when the launch has a seed. Blocks run one after the other, in a
+// random order with a seed.
+//
+// What would be undefined on a GPU stops the launch with a message: a barrier
+// that some threads of the block do not reach, a shuffle that some lanes of the
+// warp do not take part in, shared memory beyond its limits. Shared memory is
+// full of bytes 0xff when a block starts, which as floats are not numbers.
+//
+// Blocks have one dimension.
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+#define __device__
+#define __forceinline__ inline
+#define __restrict__ __restrict
+#define __constant__ static const
+#define __align__(n) alignas(n)
+
+struct dim3 {
+	unsigned x, y, z;
+};
+
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emu {
+
+typedef void (*Call)(const void* args);
+
+// Kernel puts a kernel on the list that launches search.
+struct Kernel {
+	Kernel(const char* name, int size, int threads, Call call);
+	const char* name;
+	int size, threads;  // bytes of its arguments, most threads of a block
+	Call call;
+	Kernel* next;
+};
+
+// wait_block is __syncthreads.
+void wait_block();
+
+// exchange leaves 8 bytes for the other lanes of the warp, and returns what all
+// lanes left. Valid until the thread's next exchange but one.
+const uint64_t* exchange(uint64_t word, const char* what);
+
+// shared_at is the shared memory of the block that belongs to a key.
+void* shared_at(const void* key, size_t size);
+
+// dynamic is the shared memory that the launch asked for.
+void* dynamic();
+
+// stop ends the launch with a message.
+[[noreturn]] void stop(const char* format, ...);
+
+template <class A, class Key>
+A& shared(Key) {
+	static char key;  // one for each place that declares shared memory
+	return *(A*)shared_at(&key, sizeof(A));
+}
+
+template <class T>
+uint64_t word(T v) {
+	static_assert(sizeof(T) <= 8);
+	uint64_t w = 0;
+	memcpy(&w, &v, sizeof(T));
+	return w;
+}
+
+template <class T>
+T value(uint64_t w) {
+	T v;
+	memcpy(&v, &w, sizeof(T));
+	return v;
+}
+
+}  // namespace emu
+
+#define KERNEL(name, Args, threads)                                                            \
+	static void name(const Args& a);                                                           \
+	static emu::Kernel name##_(#name, sizeof(Args), threads, [](const void* p) { name(*(const Args*)p); }); \
+	static void name(const Args& a)
+
+#define SHARED(T, name, n) T(&name)[n] = emu::shared<T[n]>([] {})
+
+#define DYNAMIC(T, name) T* name = (T*)emu::dynamic()
+
+inline void __syncthreads() { emu::wait_block(); }
+inline void __syncwarp(unsigned = 0xffffffffu) { emu::exchange(0, "__syncwarp"); }
+
+template <class T>
+T __shfl_sync(unsigned, T v, int src) {
+	return emu::value<T>(emu::exchange(emu::word(v), "__shfl_sync")[src & 31]);
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T v, int mask) {
+	return emu::value<T>(emu::exchange(emu::word(v), "__shfl_xor_sync")[(threadIdx.x ^ mask) & 31]);
+}
+template <class T>
+T __shfl_up_sync(unsigned, T v, unsigned by) {
+	const uint64_t* all = emu::exchange(emu::word(v), "__shfl_up_sync");
+	unsigned at = threadIdx.x & 31;
+	return emu::value<T>(all[at >= by ? at - by : at]);
+}
+template <class T>
+T __shfl_down_sync(unsigned, T v, unsigned by) {
+	const uint64_t* all = emu::exchange(emu::word(v), "__shfl_down_sync");
+	unsigned at = threadIdx.x & 31;
+	return emu::value<T>(all[at + by < 32 ? at + by : at]);
+}
+inline unsigned __ballot_sync(unsigned, int p) {
+	const uint64_t* all = emu::exchange(p != 0, "__ballot_sync");
+	unsigned bits = 0;
+	for (int i = 0; i < 32; i++) bits |= (unsigned)all[i] << i;
+	return bits;
+}
+inline int __any_sync(unsigned m, int p) { return __ballot_sync(m, p) != 0; }
+inline int __all_sync(unsigned m, int p) { return __ballot_sync(m, p) == 0xffffffffu; }
+
+template <class T>
+T atomicAdd(T* at, T v) {
+	T old = *at;
+	*at = old + v;
+	return old;
+}
+template <class T>
+T atomicMax(T* at, T v) {
+	T old = *at;
+	if (old < v) *at = v;
+	return old;
+}
+template <class T>
+T atomicOr(T* at, T v) {
+	T old = *at;
+	*at = old | v;
+	return old;
+}
+template <class T>
+T atomicCAS(T* at, T want, T v) {
+	T old = *at;
+	if (old == want) *at = v;
+	return old;
+}
+inline void __threadfence() {}
+
+inline unsigned __float_as_uint(float f) { return emu::value<unsigned>(emu::word(f)); }
+inline float __uint_as_float(unsigned u) { return emu::value<float>(u); }
+inline long long __double_as_longlong(double f) { return emu::value<long long>(emu::word(f)); }
+inline double __longlong_as_double(long long u) { return emu::value<double>(u); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
+inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+
+// __dp4a is c plus the products of four signed bytes.
+inline int __dp4a(int a, int b, int c) {
+	for (int i = 0; i < 32; i += 8) c += (int)(int8_t)(a >> i) * (int8_t)(b >> i);
+	return c;
+}
+
+inline float from_half(uint16_t h) {
+	unsigned sign = (unsigned)(h & 0x8000) << 16, exp = h >> 10 & 31, frac = h & 0x3ff;
+	if (exp == 0) {
+		float f = (float)frac * 0x1p-24f;
+		return sign ? -f : f;
+	}
+	return __uint_as_float(exp == 31 ? sign | 0x7f800000u | frac << 13 : sign | (exp + 112) << 23 | frac << 13);
+}
+
+inline uint16_t to_half(float f) {
+	unsigned b = __float_as_uint(f), sign = b >> 16 & 0x8000;
+	b &= 0x7fffffff;
+	if (b > 0x7f800000) return 0x7fff;
+	if (b >= 0x477ff000) return sign | 0x7c00;
+	if (b < 0x38800000) return sign | (uint16_t)nearbyintf(__uint_as_float(b) * 0x1p24f);
+	b += 0xfff + (b >> 13 & 1);
+	return sign | (b >> 13) - (112 << 10);
+}

@@ -1,0 +1,11 @@
+// Every kernel, for nvcc.
+#include "attend.cu"
+#include "estimate.cu"
+#include "matmul.cu"
+#include "reuse.cu"
+#include "rows.cu"
+#include "sample.cu"
+#include "select.cu"
+#include "sketch.cu"
+#include "stripe.cu"
+#include "value.cu"
