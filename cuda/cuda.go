@@ -11,10 +11,6 @@ import (
 
 func init() { device.Register("cuda", Open) }
 
-// workspaceSize is the bytes of memory that ops pass results in from one of
-// their kernels to the next.
-const workspaceSize = 64 << 20
-
 // Open makes a device of GPU number c.Index.
 func Open(c device.Config) (device.Device, error) {
 	drv, err := openDriver(c.Index)

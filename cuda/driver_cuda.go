@@ -235,6 +235,10 @@ func (d *driver) copy(dst, src uintptr, n int) error {
 	})
 }
 
+// workspaceSize is the bytes of memory that ops pass results in from one of
+// their kernels to the next.
+const workspaceSize = 64 << 20
+
 // function is a kernel.
 type function = cu.Function
 

@@ -30,6 +30,10 @@ func Shuffle(seed uint64) { shuffle.Store(seed) }
 
 var shuffle atomic.Uint64
 
+// workspaceSize is the bytes of memory that ops pass results in from one of
+// their kernels to the next.
+const workspaceSize = 16 << 20
+
 // function is a kernel.
 type function = kernels.Kernel
 

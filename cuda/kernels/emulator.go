@@ -54,14 +54,8 @@ func (k Kernel) Launch(blocks [3]int, threads, shared int, seed uint64, words []
 	return nil
 }
 
-// Alloc is zeroed memory for kernels, on 256 bytes; nil when there is none.
-func Alloc(size int) unsafe.Pointer {
-	at := C.aligned_alloc(256, C.size_t((size+255)/256*256))
-	if at != nil {
-		clear(unsafe.Slice((*byte)(at), size))
-	}
-	return at
-}
+// Alloc is zeroed memory for kernels, on 16 bytes; nil when there is none.
+func Alloc(size int) unsafe.Pointer { return C.calloc(1, C.size_t(size)) }
 
 // Free gives memory back.
 func Free(at unsafe.Pointer) { C.free(at) }
