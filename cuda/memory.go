@@ -53,7 +53,7 @@ func (d *dev) newMemory(size int) (*memory, error) {
 	if free := d.drv.available(); uint64(size) > free {
 		return nil, fmt.Errorf("%d bytes are needed, %d are free on the device", size, free)
 	}
-	at, err := d.drv.alloc(max(size, 1))
+	at, err := d.drv.alloc((size + 16) / 16 * 16) // kernels read whole groups of 16 bytes
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes are needed, %d are free on the device: %w", size, d.drv.available(), err)
 	}
