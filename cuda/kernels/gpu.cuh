@@ -52,9 +52,31 @@ __device__ __forceinline__ u16 to_half(float f) {
 	return h;
 }
 
+// pack_half rounds two numbers to half precision, lo into the lower half.
+__device__ __forceinline__ u32 pack_half(float lo, float hi) {
+	u32 v;
+	asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo));
+	return v;
+}
+
+// load_matrices gives each lane its part of four 8 x 8 matrices of halves in
+// shared memory: lane 8i + j says where row j of matrix i starts, and lane l gets
+// elements 2(l%4) and 2(l%4)+1 of row l/4 of each.
+__device__ __forceinline__ void load_matrices(u32 r[4], const void* row) {
+	u32 at = (u32)__cvta_generic_to_shared(row);
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+
+// multiply_add is c += a·b on tensor cores: a [16, 16] and b [16, 8] of halves, c
+// [16, 8] of floats, spread over the warp as PTX has it for mma.m16n8k16.
+__device__ __forceinline__ void multiply_add(float c[4], const u32 a[4], const u32 b[2]) {
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 #endif
 
-// infinity and nan are as in IEEE 754.
+// infinity is that of IEEE 754.
 __device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000u); }
 
 // from_bfloat is the value of a bfloat16 number.

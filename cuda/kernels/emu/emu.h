@@ -182,3 +182,38 @@ inline uint16_t to_half(float f) {
 	b += 0xfff + (b >> 13 & 1);
 	return sign | (b >> 13) - (112 << 10);
 }
+
+inline uint32_t pack_half(float lo, float hi) { return to_half(lo) | (uint32_t)to_half(hi) << 16; }
+
+inline void load_matrices(uint32_t r[4], const void* row) {
+	const uint64_t* rows = emu::exchange((uint64_t)row, "load_matrices");
+	int l = threadIdx.x & 31;
+	for (int i = 0; i < 4; i++) {
+		if (rows[i * 8 + l / 4] % 16) emu::stop("a row of a matrix starts at %p", (void*)rows[i * 8 + l / 4]);
+		memcpy(&r[i], (const char*)rows[i * 8 + l / 4] + 4 * (l % 4), 4);
+	}
+}
+
+// multiply_add gathers both matrices from the lanes and adds the products of its
+// four elements in the order of k.
+inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+	float x[16][16], y[16][8];
+	for (int half = 0; half < 3; half++) {
+		uint32_t lo = half < 2 ? a[2 * half] : b[0], hi = half < 2 ? a[2 * half + 1] : b[1];
+		const uint64_t* all = emu::exchange(lo | (uint64_t)hi << 32, "multiply_add");
+		for (int l = 0; l < 32; l++) {
+			for (int i = 0; i < 4; i++) {
+				float v = from_half((uint16_t)(all[l] >> 16 * i));
+				int k = 2 * (l % 4) + i % 2;
+				if (half < 2)
+					x[l / 4 + i / 2 * 8][k + half * 8] = v;
+				else
+					y[k + i / 2 * 8][l / 4] = v;
+			}
+		}
+	}
+	int l = threadIdx.x & 31;
+	for (int i = 0; i < 4; i++) {
+		for (int k = 0; k < 16; k++) c[i] += x[l / 4 + i / 2 * 8][k] * y[k][2 * (l % 4) + i % 2];
+	}
+}
