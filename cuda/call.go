@@ -92,7 +92,10 @@ func (c *call) plan(p device.Plan) *call {
 func (c *call) draw(d device.Draw) *call { return c.word(d.Seed).int(int(d.Request), int(d.Layer)) }
 
 // run queues the call. A launch without blocks is none.
-func (c *call) run(b blocks, threads int) {
+func (c *call) run(b blocks, threads int) { c.runShared(b, threads, 0) }
+
+// runShared is run with bytes of shared memory besides what the kernel declares.
+func (c *call) runShared(b blocks, threads, shared int) {
 	if b.x == 0 || b.y == 0 || b.z == 0 {
 		return
 	}
@@ -105,7 +108,7 @@ func (c *call) run(b blocks, threads int) {
 		}
 		c.d.kernels[c.name] = f
 	}
-	if err := c.d.drv.launch(f, b, threads, 0, c.words[:c.n]); err != nil {
+	if err := c.d.drv.launch(f, b, threads, shared, c.words[:c.n]); err != nil {
 		c.d.keep(fmt.Errorf("kernel %s: %w", c.name, err))
 	}
 }

@@ -5,6 +5,7 @@ package cuda
 /*
 #cgo LDFLAGS: -ldl
 #include <cuda.h>
+#include <stdint.h>
 
 // shim.c
 int gollm_cuda_open(void);
@@ -13,7 +14,7 @@ int gollm_cuda_open(void);
 // capture, graph launches, and the driver's own words for its errors. Each call
 // makes the context the thread's, because goroutines change threads.
 
-static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, CUstream stream, void* words, size_t size) {
+static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, CUstream stream, uint64_t* words, size_t size) {
 	void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, words, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
 	CUresult r = cuCtxSetCurrent(context);
 	return r ? r : cuLaunchKernel(f, x, y, z, threads, 1, 1, shared, stream, 0, extra);
@@ -263,7 +264,7 @@ func (d *driver) launch(f function, b blocks, threads, shared int, words []uint6
 		}
 	}
 	return result(C.launch(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),
-		d.cStream(), unsafe.Pointer(unsafe.SliceData(words)), C.size_t(8*len(words))))
+		d.cStream(), (*C.uint64_t)(unsafe.SliceData(words)), C.size_t(8*len(words))))
 }
 
 func (d *driver) sync() error { return d.do(d.stream.Synchronize) }
@@ -271,11 +272,11 @@ func (d *driver) sync() error { return d.do(d.stream.Synchronize) }
 func (d *driver) begin() error { return result(C.begin_capture(d.c(), d.cStream())) }
 
 func (d *driver) end() (*driverGraph, error) {
-	g := &driverGraph{d: d}
-	if err := result(C.end_capture(d.c(), d.cStream(), &g.exec)); err != nil {
+	var exec C.CUgraphExec
+	if err := result(C.end_capture(d.c(), d.cStream(), &exec)); err != nil {
 		return nil, err
 	}
-	return g, nil
+	return &driverGraph{d, exec}, nil
 }
 
 func (d *driver) close() error {

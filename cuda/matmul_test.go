@@ -33,17 +33,7 @@ func TestManyRows(t *testing.T) {
 				d.ops.MatMul(got, x, w)
 				d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(dt), rows, n, k, dt.RowSize(k)).
 					run(blocks{ceil(n, 8), rows, 1}, 256)
-				a, b := read(t, d, got), read(t, d, want)
-				var size float64
-				for _, v := range b {
-					size += float64(v) * float64(v)
-				}
-				size = math.Sqrt(size / float64(len(b)))
-				for i := range a {
-					if diff := math.Abs(float64(a[i] - b[i])); !(diff <= manyBound*size) {
-						t.Fatalf("element %d is %v, want %v: error %.2g of %.3g", i, a[i], b[i], diff/size, size)
-					}
-				}
+				compare(t, read(t, d, got), read(t, d, want), manyBound)
 			})
 		}
 	}

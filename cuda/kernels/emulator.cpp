@@ -90,8 +90,16 @@ void prepare(Context& c, char* stack, void (*entry)()) {
 
 #endif
 
+struct Copy {
+	void* to;
+	const void* from;
+	int group;
+};
+
 struct Fiber {
 	Context context;
+	std::vector<Copy> copies;  // not made yet
+	int group;                 // number of the group that is being noted
 	char* stack;
 	State state;
 	void* fake;  // the sanitizer's
@@ -228,6 +236,8 @@ void run_block() {
 	for (int i = 0; i < m.threads; i++) {
 		prepare(m.fibers[i].context, m.fibers[i].stack, enter);
 		m.fibers[i].state = ready;
+		m.fibers[i].copies.clear();
+		m.fibers[i].group = 0;
 		m.queue.push_back(i);
 	}
 	for (size_t head = 0; m.finished < m.threads && !m.failed;) {
@@ -311,6 +321,25 @@ void* shared_at(const void* key, size_t size) {
 	m.used += 32;  // stays poisoned
 #endif
 	return m.shared.data() + offset;
+}
+
+void copy_later(void* to, const void* from) {
+	Fiber& f = machine->fibers[machine->current];
+	f.copies.push_back({to, from, f.group});
+}
+
+void copy_group() { machine->fibers[machine->current].group++; }
+
+void copy_now(int left) {
+	Fiber& f = machine->fibers[machine->current];
+	size_t kept = 0;
+	for (const Copy& c : f.copies) {
+		if (c.group < f.group - left)
+			memcpy(c.to, c.from, 16);
+		else
+			f.copies[kept++] = c;
+	}
+	f.copies.resize(kept);
 }
 
 void* dynamic() { return machine->shared.data(); }

@@ -1,6 +1,7 @@
 // Every kernel, for nvcc.
 #include "attend.cu"
 #include "estimate.cu"
+#include "flash.cu"
 #include "gemm.cu"
 #include "gemv.cu"
 #include "matmul.cu"

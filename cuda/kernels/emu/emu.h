@@ -53,6 +53,12 @@ void* shared_at(const void* key, size_t size);
 // dynamic is the shared memory that the launch asked for.
 void* dynamic();
 
+// copy_later notes a copy of 16 bytes of the thread, copy_group ends a group of
+// them, and copy_now makes all but the newest groups.
+void copy_later(void* to, const void* from);
+void copy_group();
+void copy_now(int left);
+
 // stop ends the launch with a message.
 [[noreturn]] void stop(const char* format, ...);
 
@@ -192,6 +198,28 @@ inline void load_matrices(uint32_t r[4], const void* row) {
 		if (rows[i * 8 + l / 4] % 16) emu::stop("a row of a matrix starts at %p", (void*)rows[i * 8 + l / 4]);
 		memcpy(&r[i], (const char*)rows[i * 8 + l / 4] + 4 * (l % 4), 4);
 	}
+}
+
+inline void load_transposed(uint32_t r[4], const void* row) {
+	const uint64_t* rows = emu::exchange((uint64_t)row, "load_transposed");
+	int l = threadIdx.x & 31;
+	for (int i = 0; i < 4; i++) {
+		const uint16_t* lo = (const uint16_t*)rows[i * 8 + 2 * (l % 4)] + l / 4;
+		const uint16_t* hi = (const uint16_t*)rows[i * 8 + 2 * (l % 4) + 1] + l / 4;
+		r[i] = *lo | (uint32_t)*hi << 16;
+	}
+}
+
+// Copies are made when they are waited for, so that who does not wait reads what
+// was there before.
+inline void copy_async(void* to, const void* from) {
+	if ((uint64_t)to % 16 || (uint64_t)from % 16) emu::stop("copy_async from %p to %p", from, to);
+	emu::copy_later(to, from);
+}
+inline void copy_commit() { emu::copy_group(); }
+template <int N>
+void copy_wait() {
+	emu::copy_now(N);
 }
 
 // multiply_add gathers both matrices from the lanes and adds the products of its
