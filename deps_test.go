@@ -25,7 +25,7 @@ const policy = `
 	device, sparse, weights, model, engine < eval
 	device, sparse, weights, model, kvcache, tokenizer, engine, eval, cpu, cuda < cmd
 
-	internal/npy < cmd
+	internal/npy < cmd, sparse
 
 	device < device/devtest
 	weights < model/modeltest

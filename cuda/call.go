@@ -88,8 +88,11 @@ func (c *call) plan(p device.Plan) *call {
 	return c.span(p.Span).int(p.Sink, p.Recent, p.Align, int(p.Middle)).bool(p.Mixture).list(p.List)
 }
 
-// draw gives the address of random numbers that are the same for a whole call.
-func (c *call) draw(d device.Draw) *call { return c.word(d.Seed).int(int(d.Request), int(d.Layer)) }
+// draw gives the address of random numbers as far as it is that of all rows of a
+// slot, whose requests of may name.
+func (c *call) draw(d device.Draw, of device.Tensor) *call {
+	return c.word(d.Seed).tensor(of).int(int(d.Request), int(d.Layer))
+}
 
 // run queues the call. A launch without blocks is none.
 func (c *call) run(b blocks, threads int) { c.runShared(b, threads, 0) }

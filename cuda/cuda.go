@@ -89,17 +89,12 @@ func (d *dev) keep(err error) {
 
 // Close frees all memory of the device.
 func (d *dev) Close() error {
-	var first error
-	for _, m := range d.mems {
-		if err := d.drv.free(m.at); err != nil && first == nil {
-			first = fmt.Errorf("cuda: Close: %w", err)
-		}
-	}
+	err := d.freeAll(d.mems)
 	d.mems = nil
-	if err := d.drv.close(); err != nil && first == nil {
-		first = fmt.Errorf("cuda: Close: %w", err)
+	if closing := d.drv.close(); closing != nil {
+		err = errors.Join(err, fmt.Errorf("cuda: Close: %w", closing))
 	}
-	return first
+	return err
 }
 
 // Capture records the calls of step without running them.

@@ -3,7 +3,9 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gollm/gollm/device"
 )
@@ -46,6 +48,43 @@ func (d *dev) Load(src []byte, dt device.DType, dims ...int) (device.Tensor, err
 	t := device.NewTensor(m, 0, dt, dims...)
 	d.Write(t, src)
 	return t, nil
+}
+
+// Scope runs f and returns what gives back the memory that it took.
+func (d *dev) Scope(f func() error) (free func() error, err error) {
+	before := len(d.mems)
+	err = f()
+	mine := slices.Clone(d.mems[before:])
+	free = func() error {
+		if d.mems == nil { // closed
+			return nil
+		}
+		d.mems = slices.DeleteFunc(d.mems, func(m *memory) bool { return slices.Contains(mine, m) })
+		mems := mine
+		mine = nil
+		return d.freeAll(mems)
+	}
+	if err != nil {
+		return nil, errors.Join(err, free())
+	}
+	return free, nil
+}
+
+// freeAll waits for what uses memory and frees it; it returns the first error.
+func (d *dev) freeAll(mems []*memory) error {
+	if len(mems) == 0 {
+		return nil
+	}
+	first := d.drv.sync()
+	for _, m := range mems {
+		if err := d.drv.free(m.at); err != nil && first == nil {
+			first = err
+		}
+	}
+	if first != nil {
+		return fmt.Errorf("cuda: free: %w", first)
+	}
+	return nil
 }
 
 // newMemory gives size zeroed bytes, or says how many there are.

@@ -24,7 +24,7 @@ func (o *ops) inPieces(op string, items, size int, f func(first, n int)) {
 // SampleTail lists what is fixed in the plan's middle and a sample of the rest.
 func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.Plan, t device.Tail) {
 	const op = "SampleTail"
-	device.CheckTail(l, q, kv, p)
+	device.CheckTail(l, q, kv, p, t)
 	rows, heads, sets := q.Dim(0), q.Dim(1), l.Index.Dim(1)
 	if dim := q.Dim(2); dim > mostDim {
 		device.Check(false, op, "heads of %d, want at most %d", dim, mostDim)
@@ -36,7 +36,7 @@ func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.
 		o.call("sample_tail").tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
 			int(size, first, sets, l.Index.Dim(2), heads, t.Pilot.Count).float(t.Pilot.Share, t.Eps, t.Z).
 			bool(t.Values).bool(t.Finite).bool(t.Fresh).bool(t.Replace).bool(t.Listed).
-			draw(t.Draw).pages(kv, n).plan(p).
+			draw(t.Draw, t.Of).pages(kv, n).plan(p).
 			run(blocks{items, 1, 1}, 256)
 	})
 }
@@ -51,7 +51,7 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	size := positions*(8+4+4) + positions/32*(8+4+4)
 	o.inPieces(op, rows*heads, size, func(first, items int) {
 		o.call("sample_values").tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
-			int(size, first, l.Index.Dim(2), heads).draw(d.Draw).
+			int(size, first, l.Index.Dim(2), heads).draw(d.Draw, d.Of).
 			int(d.Samples, int(d.Sampler), int(d.Tiles), d.Tile).bool(d.Shared).pages(kv, n).plan(p).
 			run(blocks{items, 1, 1}, 256)
 	})

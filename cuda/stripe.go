@@ -39,13 +39,13 @@ func (o *ops) ListNear(l device.List, q, top device.Tensor, kv device.KV, p devi
 	device.CheckNear(l, q, top, kv, p, n)
 	heads, words, slots := q.Dim(1), kv.Pages.Dim(1), kv.Len.Dim(0)
 	group := max(l.Group, 1)
-	if need := 8 * l.Index.Dim(0) * heads * words; need > workspaceSize {
+	if need := 16 * l.Index.Dim(0) * heads * words; need > workspaceSize {
 		o.d.keep(fmt.Errorf("%s: %d lists of up to %d pages need %d bytes of workspace, there are %d", op, l.Index.Dim(0)*heads, words, need, workspaceSize))
 		return
 	}
 	call := func(name string, y int) {
-		o.call(name).tensor(q).tensor(top).work(0).int(heads, q.Dim(0), n.Block, words).float(float64(n.Gap)).
-			tensor(l.Index).tensor(l.Count).int(l.Index.Dim(0), l.Index.Dim(2), group).pages(kv, n.Rows).plan(p).
+		o.call(name).tensor(q).tensor(top).work(0).int(heads, q.Dim(0), n.Block, words).float(float64(n.Gap)).int(n.Twice).
+			tensor(l.Index).tensor(l.Count).tensor(l.Weight).int(l.Index.Dim(0), l.Index.Dim(2), group).pages(kv, n.Rows).plan(p).
 			run(blocks{groups(n.Rows, group) * heads, y, slots}, 256)
 	}
 	call("near", min(words, 256))

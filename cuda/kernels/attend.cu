@@ -44,6 +44,7 @@ constexpr int MOST_DIM = 512;
 // element of the sum of values.
 struct Row {
 	const AttendArgs& a;
+	const Plan& plan;
 	At at;
 	int kv_head;
 	const float* q;  // [dim], times log2(e)/√dim, in shared memory
@@ -105,8 +106,8 @@ __device__ inline void add_page(Row& r, int b, float listed) {
 		int i = lane() + u * WARP, j = b * PAGE + i;
 		where[u] = -1;
 		weight[u] = 1;
-		if (!sees(a.plan.span, r.at.p, j)) continue;
-		if (!edge(a.plan, r.at.p, j)) {
+		if (!sees(r.plan.span, r.at.p, j)) continue;
+		if (!edge(r.plan, r.at.p, j)) {
 			if (listed == 0) continue;
 			weight[u] = listed;
 		}
@@ -126,13 +127,37 @@ __device__ inline void add_entries(Row& r, const Entries& e, int lo) {
 		weight[u] = 1;
 		if (i >= e.n) continue;
 		int j = e.index[i];
-		if (j < 0 || !sees(a.plan.span, r.at.p, j) || edge(a.plan, r.at.p, j)) continue;
+		if (j < 0 || !sees(r.plan.span, r.at.p, j) || edge(r.plan, r.at.p, j)) continue;
 		int page = page_of(a.g, r.at.slot, j / PAGE);
 		if (page < 0) continue;
 		if (e.weight) weight[u] = e.weight[i];
 		where[u] = element_of(a.g, page, r.kv_head, j % PAGE);
 	}
 	if (__any_sync(ALL, where[0] >= 0 || where[1] >= 0)) add(r, where, weight);
+}
+
+// whole reports whether a list of positions leaves nothing out that the row at p
+// sees between the plan's edges, and weighs all the same. Such a row is computed as
+// that of a plan without a list, so that it has the bits of dense attention. All
+// threads of the block call it.
+__device__ inline bool whole(const Plan& plan, const Entries& e, int p) {
+	if (plan.middle != MIDDLE_TOKENS || plan.mixture) return false;
+	const Span& s = plan.span;
+	int back = s.back ? larger(p + 1 - (int)s.back, 0) : 0, sink = smaller((int)s.sink, p + 1);
+	int lo[2] = {back, larger(larger(back, bound_of(s, p)), sink)}, hi[2] = {sink, p + 1}, need = 0;
+	for (int i = 0; i < 2; i++) {
+		lo[i] = larger(lo[i], (int)plan.sink);
+		hi[i] = smaller(hi[i], recent_of(plan, p));
+		need += larger(hi[i] - lo[i], 0);
+	}
+	if (e.n < need) return false;
+	int have = 0;
+	for (int i = threadIdx.x; i < e.n; i += blockDim.x) {
+		int j = e.index[i];
+		bool in = (j >= lo[0] && j < hi[0]) || (j >= lo[1] && j < hi[1]);
+		have += in && (!e.weight || e.weight[i] == 1);
+	}
+	return reduce_block(have, 0, Plus()) == need;
 }
 
 // share_of is how many of n tiles a split takes: those of short rows have a tile
@@ -155,17 +180,19 @@ KERNEL(attend, AttendArgs, ATTEND_WARPS * WARP) {
 	for (int i = threadIdx.x; i < dim; i += blockDim.x) q[i] = a.q[index * dim + i] * unit;
 	__syncthreads();
 
-	Row r = {a, at, h * (int)a.g.heads / (int)a.heads, q, p + warp() * PAGE, where + warp() * PAGE, {NOTHING, 0}, {}};
+	Plan plan = a.plan;
+	Row r = {a, plan, at, h * (int)a.g.heads / (int)a.heads, q, p + warp() * PAGE, where + warp() * PAGE, {NOTHING, 0}, {}};
 	for (int u = 0; u < MOST_DIM / WARP; u++) r.acc[u] = 0;
 	Entries e = entries(a.plan.list, a.g, at, h, (int)a.heads);
-	Edges edges = edge_pages(a.plan, at.p);
+	if (whole(plan, e, at.p)) plan.middle = MIDDLE_ALL;
+	Edges edges = edge_pages(plan, at.p);
 	int pages = at.p / PAGE + 1, each = share_of(pages, (int)a.splits);
 	int end = smaller((split + 1) * each, pages);
 	for (int b = split * each + warp(); b < end; b += ATTEND_WARPS) {
-		float listed = a.plan.middle == MIDDLE_BLOCKS ? weight_of(e, b) : 0;
+		float listed = plan.middle == MIDDLE_BLOCKS ? weight_of(e, b) : 0;
 		if (listed != 0 || b < edges.head || b >= edges.tail) add_page(r, b, listed);
 	}
-	if (a.plan.middle == MIDDLE_TOKENS) {
+	if (plan.middle == MIDDLE_TOKENS) {
 		int tiles = (e.n + PAGE - 1) / PAGE;
 		each = share_of(tiles, (int)a.splits);
 		end = smaller((split + 1) * each, tiles);

@@ -16,6 +16,7 @@ struct TailArgs {
 	f64 pilot_share, eps, z;
 	i64 values, finite, fresh, replace, listed;
 	u64 seed;
+	const i32* of;  // [slots]: their requests; NULL: one for all
 	i64 request, layer;
 	Pages g;
 	Plan plan;
@@ -47,7 +48,7 @@ struct Draws {
 
 __device__ inline Draws draws_of(const TailArgs& a, const Tail& t, u32 purpose) {
 	Draws d;
-	d.address = {a.seed, (u32)a.request, (u32)a.layer, (u32)t.set, (u32)t.at.p, purpose};
+	d.address = {a.seed, a.of ? (u32)a.of[t.at.slot] : (u32)a.request, (u32)a.layer, (u32)t.set, (u32)t.at.p, purpose};
 	d.n = (u32)t.n;
 	d.replace = a.replace;
 	if (!d.replace) d.shuffle = shuffle_of(d.address, d.n);

@@ -68,10 +68,12 @@ KERNEL(mean_rows, MeanArgs, 256) {
 struct NearArgs {
 	const float* q;    // [blocks, heads, dim]
 	const float* top;  // [blocks, heads]
-	u64* marks;        // [groups, heads, words]: positions found
+	u64* marks;        // [groups, heads, words, 2]: positions to list, and those that are near
 	i64 heads, blocks, block, words;
 	f64 gap;
+	i64 twice;           // positions before it are listed, with weight 2 if near
 	i32 *index, *count;  // [groups, heads, cap], [groups, heads]
+	float* weight;       // [groups, heads, cap], or NULL
 	i64 groups, cap, group;  // group: positions
 	Pages g;  // rows: of each slot
 	Plan plan;
@@ -108,16 +110,16 @@ __device__ inline bool group_of(const NearArgs& a, Group& r) {
 // of a block of the group. Block (group·heads + h, z, slot) takes every
 // gridDim.y-th page; a warp takes a position at a time.
 KERNEL(near, NearArgs, 256) {
-	SHARED(unsigned, found, 2);
+	SHARED(unsigned, found, 4);
 	Group r;
 	if (!group_of(a, r)) return;
 	int h = blockIdx.x % (int)a.heads, dim = (int)a.g.dim, kv_head = h * (int)a.g.heads / (int)a.heads;
 	int lo = (int)a.plan.sink, hi = smaller(recent_of(a.plan, r.from), r.from + 1);
 	float unit = 1 / sqrtf((float)dim);
-	u64* marks = a.marks + (r.list + h) * a.words;
+	u64* marks = a.marks + (r.list + h) * a.words * 2;
 	for (int b = blockIdx.y; b < a.words; b += gridDim.y) {
 		__syncthreads();
-		if (threadIdx.x < 2) found[threadIdx.x] = 0;
+		if (threadIdx.x < 4) found[threadIdx.x] = 0;
 		__syncthreads();
 		int page = b * PAGE < hi && (b + 1) * PAGE > lo ? page_of(a.g, r.slot, b) : -1;
 		for (int i = warp(); i < PAGE && page >= 0; i += blockDim.x / WARP) {
@@ -132,10 +134,12 @@ KERNEL(near, NearArgs, 256) {
 				sum = reduce_warp(sum, Plus()) * unit;
 				near = a.top[(i64)(r.block + u) * a.heads + h] - sum <= (float)a.gap;
 			}
-			if (near && lane() == 0) atomicOr(&found[i / 32], 1u << i % 32);
+			if (lane() > 0) continue;
+			if (near || j < a.twice) atomicOr(&found[i / 32], 1u << i % 32);
+			if (near) atomicOr(&found[2 + i / 32], 1u << i % 32);
 		}
 		__syncthreads();
-		if (threadIdx.x == 0) marks[b] = (u64)found[1] << 32 | found[0];
+		if (threadIdx.x < 2) marks[b * 2 + threadIdx.x] = (u64)found[threadIdx.x * 2 + 1] << 32 | found[threadIdx.x * 2];
 	}
 }
 
@@ -145,14 +149,17 @@ KERNEL(near_list, NearArgs, 256) {
 	Group r;
 	if (!group_of(a, r)) return;
 	i64 list = r.list + blockIdx.x % a.heads;
-	const u64* marks = a.marks + list * a.words;
+	const u64* marks = a.marks + list * a.words * 2;
 	Run run = run_of(a.words);
 	u64 mine = 0, total;
-	for (i64 w = run.lo; w < run.hi; w++) mine += __popcll(marks[w]);
+	for (i64 w = run.lo; w < run.hi; w++) mine += __popcll(marks[w * 2]);
 	u64 to = scan_block(mine, total);
 	for (i64 w = run.lo; w < run.hi; w++) {
-		for (u64 bits = marks[w]; bits; bits &= bits - 1, to++) {
-			if (to < (u64)a.cap) a.index[list * a.cap + to] = (i32)(w * PAGE + __ffsll((long long)bits) - 1);
+		for (u64 bits = marks[w * 2]; bits; bits &= bits - 1, to++) {
+			if (to >= (u64)a.cap) continue;
+			int i = __ffsll((long long)bits) - 1;
+			a.index[list * a.cap + to] = (i32)(w * PAGE + i);
+			if (a.weight) a.weight[list * a.cap + to] = w * PAGE + i < a.twice && marks[w * 2 + 1] >> i & 1 ? 2 : 1;
 		}
 	}
 	if (threadIdx.x == 0) {

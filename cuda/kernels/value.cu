@@ -13,6 +13,7 @@ struct ValueArgs {
 	i64 first;           // number of item 0
 	i64 cap, heads;
 	u64 seed;
+	const i32* of;  // [slots]: their requests; NULL: one for all
 	i64 request, layer, samples, sampler, tiles, tile, shared;
 	Pages g;
 	Plan plan;
@@ -184,7 +185,7 @@ __device__ inline int first_at(const Drawn& t, int lo, int hi, double x) {
 // draw counts, for each draw, the position where the running sum of
 // samples·softmax reaches it.
 __device__ inline void draw(const ValueArgs& a, Drawn& t) {
-	Draw d = {a.seed, (u32)a.request, (u32)a.layer, (u32)t.head, (u32)t.at.p, FOR_VALUE};
+	Draw d = {a.seed, a.of ? (u32)a.of[t.at.slot] : (u32)a.request, (u32)a.layer, (u32)t.head, (u32)t.at.p, FOR_VALUE};
 	if (a.shared) d.head = (u32)(t.head * a.g.heads / a.heads);
 	for (int i = warp(); i < t.tiles; i += blockDim.x / WARP) {
 		int lo = i * t.tile, hi = smaller(lo + t.tile, t.n), n = t.samples[i];

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/eval/trial"
+)
+
+const evalCompareLong = `Compare two runs, or two settings of runs, on the samples that both answered.
+
+A and B are folders of runs, or the folder of one attention in them, for example
+ruler/1-sketchwalk. Of a run the first setting is taken. The difference is B - A,
+with the 95 % interval of a paired bootstrap; p is the exact McNemar test, where
+scores are right or wrong.`
+
+func newEvalCompare() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "compare A B",
+		Short:   "Compare two runs sample by sample",
+		Long:    evalCompareLong,
+		Example: "  gollm eval compare ruler/0-dense ruler/1-sketchwalk",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usagef("%d folders, want two; see gollm eval compare --help", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return compareRuns(cmd, args[0], args[1], asJSON) },
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// findSetting reads the setting that a folder stands for.
+func findSetting(path string) (*trial.Setting, *trial.Summary, error) {
+	s, err := trial.Summarize(path)
+	if err == nil {
+		return &s.Settings[0], s, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, err
+	}
+	parent, name := filepath.Split(filepath.Clean(path))
+	if s, err := trial.Summarize(filepath.Clean(parent)); err == nil {
+		for i, set := range s.Settings {
+			if trial.SettingName(i, set.Attn) == name {
+				return &s.Settings[i], s, nil
+			}
+		}
+	}
+	return nil, nil, err
+}
+
+func compareRuns(cmd *cobra.Command, pathA, pathB string, asJSON bool) error {
+	a, runA, err := findSetting(pathA)
+	if err != nil {
+		return err
+	}
+	b, runB, err := findSetting(pathB)
+	if err != nil {
+		return err
+	}
+	for name, hash := range runA.Manifest.Identity.Data {
+		if other, ok := runB.Manifest.Identity.Data[name]; ok && other != hash {
+			return fmt.Errorf("%s has other samples in %s than in %s: answers to different questions cannot be paired", name, pathA, pathB)
+		}
+	}
+	list := trial.Compare(a, b)
+	if len(list) == 0 {
+		return fmt.Errorf("%s and %s have no samples in common", pathA, pathB)
+	}
+	if asJSON {
+		return writeJSON(cmd.OutOrStdout(), list)
+	}
+	columns := []string{"length", "n", "B", "B - A", "its interval", "w/t/l", "p"}
+	t := newTable(columns...)
+	t.AppendHeader(table.Row{"A: " + a.Attn + ", B: " + b.Attn, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6]})
+	for _, r := range list {
+		p := r.Paired
+		chance := ""
+		if p.Binary {
+			chance = fmt.Sprintf("%.3f", p.McNemar)
+		}
+		t.AppendRow(table.Row{
+			r.Task, lengthText(r.Length), p.Win + p.Tie + p.Loss, percent(r.Score.Mean), fmt.Sprintf("%+.1f", 100*p.Difference.Mean),
+			intervalText(p.Difference), fmt.Sprintf("%d/%d/%d", p.Win, p.Tie, p.Loss), chance,
+		})
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), t.Render())
+	return err
+}
+
+const evalMergeLong = `Join the folders of the shards of one run, written with --shard 0/n to n-1/n,
+into the folder that one run on one machine writes, byte for byte. Shards of
+different runs, and shards that are not finished, are refused.`
+
+func newEvalMerge() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:     "merge -o DIR SHARD...",
+		Short:   "Join the shards of a run",
+		Long:    evalMergeLong,
+		Example: "  gollm eval merge -o ruler shard-0 shard-1 shard-2 shard-3",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if out == "" || len(args) == 0 {
+				return usagef("want gollm eval merge -o DIR and the folders of the shards, not -o %q and %q", out, strings.Join(args, " "))
+			}
+			if err := trial.Merge(out, args); err != nil {
+				return err
+			}
+			return printRun(cmd, out)
+		},
+	}
+	cmd.Flags().StringVarP(&out, "out", "o", "", "folder to write to (required)")
+	_ = cmd.MarkFlagDirname("out") // fails only for a flag that does not exist
+	return cmd
+}
+
+func newEvalShow() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show DIR",
+		Short:   "Print the results of a run, also of one that is not finished",
+		Long:    "Print the results of a run again, also of one that is not finished, and write\nits summary.json and summary.csv.",
+		Example: "  gollm eval show ruler",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("%d folders, want the folder of one run", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return printRun(cmd, args[0]) },
+	}
+}

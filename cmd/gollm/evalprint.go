@@ -1,0 +1,185 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/eval/longbench"
+	"github.com/gollm/gollm/eval/metric"
+	"github.com/gollm/gollm/eval/ruler"
+	"github.com/gollm/gollm/eval/trial"
+)
+
+// printRun writes the summary of a run into its folder and prints it.
+func printRun(cmd *cobra.Command, folder string) error {
+	s, err := trial.Summarize(folder)
+	if err != nil {
+		return err
+	}
+	if err := s.Write(folder); err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	for _, set := range s.Settings {
+		if err := printSetting(out, &set, s.Settings[0].Attn); err != nil {
+			return err
+		}
+	}
+	switch s.Manifest.Identity.Suite {
+	case "ruler":
+		err = rulerMeans(cmd, s)
+	case "longbench":
+		err = longbenchMeans(cmd, s)
+	}
+	if err != nil {
+		return err
+	}
+	for _, note := range s.Manifest.Notes {
+		cmd.PrintErrln("note:", note)
+	}
+	if !s.Complete {
+		cmd.PrintErrln("note: some samples have no answer yet")
+	}
+	return nil
+}
+
+// rulerMeans prints the averages over lengths that publications give: of each
+// setting the mean, with weights that rise or fall with the length, and the
+// longest length that is still good. It is silent where there is one length.
+func rulerMeans(cmd *cobra.Command, s *trial.Summary) error {
+	t := newTable("lengths", "mean", "wAvg(inc)", "wAvg(dec)", "effective length")
+	t.AppendHeader(table.Row{"attention", "of", "lengths", "mean", "wAvg(inc)", "wAvg(dec)", "effective length"})
+	count := 0
+	for _, set := range s.Settings {
+		scored := map[int][]ruler.Scored{}
+		for _, u := range set.Units {
+			scored[u.Length] = append(scored[u.Length], ruler.Scored{Task: u.Task, Score: metric.Round(100*u.Score.Mean, 2)})
+		}
+		var lengths []ruler.LengthScore
+		complete := true
+		for length, list := range scored {
+			l := ruler.Summarize(length, list)
+			lengths, complete = append(lengths, l), complete && l.Complete
+		}
+		count = len(lengths)
+		of := "some tasks"
+		if complete {
+			of = "all thirteen tasks"
+		}
+		w, effective := ruler.Weigh(lengths), "none"
+		if w.Effective > 0 {
+			effective = fmt.Sprint(w.Effective)
+		}
+		t.AppendRow(table.Row{set.Attn, of, count, fmt.Sprintf("%.1f", w.Mean), fmt.Sprintf("%.1f", w.Rising), fmt.Sprintf("%.1f", w.Falling), effective})
+	}
+	if count < 2 {
+		return nil
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), t.Render()+"\n")
+	return err
+}
+
+// longbenchMeans prints the averages that publications give.
+func longbenchMeans(cmd *cobra.Command, s *trial.Summary) error {
+	t := newTable("English", "without count", "of categories")
+	t.AppendHeader(table.Row{"attention", "of", "English", "without count", "of categories"})
+	for _, set := range s.Settings {
+		var scored []longbench.Scored
+		for _, u := range set.Units {
+			scored = append(scored, longbench.Scored{Dataset: u.Task, Score: metric.Round(100*u.Score.Mean, 2)})
+		}
+		a, of := longbench.Average(scored), "some data sets"
+		if a.Complete {
+			of = "all sixteen"
+		}
+		t.AppendRow(table.Row{set.Attn, of, fmt.Sprintf("%.2f", a.English), fmt.Sprintf("%.2f", a.WithoutCount), fmt.Sprintf("%.2f", a.ByCategory)})
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), t.Render()+"\n")
+	return err
+}
+
+// scoreColumns are the numbers of the table of a run.
+var scoreColumns = []string{"length", "n", "score", "95 % interval", "difference", "its interval", "w/t/l", "density %", "K read %", "mass %", "prefill tok/s", "decode tok/s"}
+
+// printSetting prints the results of one attention; first is the attention that
+// it is compared with.
+func printSetting(out io.Writer, set *trial.Setting, first string) error {
+	t := newTable(scoreColumns...)
+	header := table.Row{set.Attn}
+	for _, c := range scoreColumns {
+		header = append(header, c)
+	}
+	t.AppendHeader(header)
+	for _, r := range append(append([]trial.Result{}, set.Units...), set.Means...) {
+		t.AppendRow(resultRow(&r, set.Attn == "dense"))
+	}
+	if set.Attn != first {
+		t.SetCaption("difference: to %s, on the same samples", first)
+	}
+	_, err := fmt.Fprintln(out, t.Render()+"\n")
+	return err
+}
+
+// resultRow is a line of the table.
+func resultRow(r *trial.Result, dense bool) table.Row {
+	row := table.Row{r.Task, lengthText(r.Length), r.Done, percent(r.Score.Mean), intervalText(r.Score)}
+	if p := r.Paired; p != nil {
+		row = append(row, fmt.Sprintf("%+.1f", 100*p.Difference.Mean), intervalText(p.Difference), fmt.Sprintf("%d/%d/%d", p.Win, p.Tie, p.Loss))
+	} else {
+		row = append(row, "", "", "")
+	}
+	row = append(row, readingCells(r.Audit, dense)...)
+	return append(row, rateCell(r.PrefillTokS), rateCell(r.DecodeTokS))
+}
+
+// readingCells is density, rows of K read and mass: of the prefill, and after a
+// stroke of the decode steps.
+func readingCells(a *trial.Audited, dense bool) table.Row {
+	if dense {
+		return table.Row{"100", "100", "100"}
+	}
+	if a == nil {
+		return table.Row{"", "", ""}
+	}
+	pair := func(f func(*trial.Reading) float64) string {
+		text := "-"
+		if a.Prefill != nil {
+			text = percent(f(a.Prefill))
+		}
+		if a.Decode != nil {
+			text += " / " + percent(f(a.Decode))
+		}
+		return text
+	}
+	return table.Row{
+		pair(func(r *trial.Reading) float64 { return r.Density }),
+		pair(func(r *trial.Reading) float64 { return r.KRead }),
+		pair(func(r *trial.Reading) float64 { return r.Mass }),
+	}
+}
+
+func percent(x float64) string { return fmt.Sprintf("%.1f", 100*x) }
+
+func intervalText(iv metric.Interval) string {
+	if iv.N == 0 {
+		return ""
+	}
+	return fmt.Sprintf("[%.1f, %.1f]", 100*iv.Low, 100*iv.High)
+}
+
+func lengthText(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+func rateCell(x float64) string {
+	if x <= 0 {
+		return ""
+	}
+	return threeDigits(x)
+}

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/eval/ruler"
+	"github.com/gollm/gollm/eval/trial"
+	"github.com/gollm/gollm/tokenizer"
+)
+
+const evalRulerLong = `Evaluate a model on RULER: thirteen synthetic tasks, scored as the official
+code scores them.
+
+With --data the prompts are read: a folder as the official pipeline or gollm eval
+ruler-data writes it (LENGTH/data/TASK/validation.jsonl), with files of any era of
+the official generator. Without it they are made, for the tokenizer of the
+model, as gollm eval ruler-data makes them.
+
+The folder of -o keeps a line for each answer. A run that is stopped, or killed,
+goes on where it was with the same command.`
+
+const evalRulerExample = `  gollm eval ruler -m testdata/demo.gguf --quick -o quick
+  gollm eval ruler -m model.gguf --lengths 4k,16k -n 50 --attn dense --attn 'sketchwalk(density=0.2)' -o ruler
+  gollm eval ruler -m model.gguf --data ROOT/MODEL/synthetic --lengths 32k --tasks all -o ruler-32k`
+
+// evalRulerFlags is what eval ruler can be told.
+type evalRulerFlags struct {
+	run    evalFlags
+	ruler  rulerFlags
+	data   string
+	prefix string
+	grader string
+	keep   int
+	quick  bool
+}
+
+func newEvalRuler() *cobra.Command {
+	var e evalRulerFlags
+	cmd := &cobra.Command{
+		Use:     "ruler -m FILE -o DIR",
+		Short:   "Evaluate on RULER",
+		Long:    evalRulerLong,
+		Example: evalRulerExample,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return e.execute(cmd) },
+	}
+	e.run.model.registerPath(cmd)
+	f := cmd.Flags()
+	f.StringVar(&e.data, "data", "", "folder of prompts that were made before")
+	f.BoolVar(&e.quick, "quick", false, "a first look: a few short samples of every task that needs no download")
+	e.ruler.register(cmd)
+	f.StringVar(&e.prefix, "answer-prefix", "auto", "what the answer begins with, where the data has it: auto and keep send it, drop does not")
+	f.StringVar(&e.grader, "grader", "official", "how answers are graded: official, or santa")
+	f.IntVar(&e.keep, "truncate-input", -1, "bytes of the prompt that are kept beside each answer (default: all)")
+	e.run.register(cmd)
+	_ = cmd.MarkFlagDirname("data") // fails only for a flag that does not exist
+	completeWith(cmd, "answer-prefix", func() []string { return []string{"auto", "keep", "drop"} })
+	completeWith(cmd, "grader", func() []string { return []string{"official", "santa"} })
+	return cmd
+}
+
+// quicken sets what --quick stands for and was not said otherwise.
+func (e *evalRulerFlags) quicken(cmd *cobra.Command) {
+	set := func(name string, into *string, value string) {
+		if !cmd.Flags().Changed(name) {
+			*into = value
+		}
+	}
+	set("tasks", &e.ruler.tasks, "niah_single_1,niah_single_2,niah_multikey_1,niah_multikey_2,niah_multivalue,niah_multiquery,vt,cwe,fwe")
+	set("lengths", &e.ruler.lengths, "1k,2k,4k")
+	set("haystack", &e.ruler.haystack, "builtin")
+	set("fit", &e.ruler.fit, "fine")
+	if !cmd.Flags().Changed("samples") {
+		e.ruler.samples = 5
+	}
+}
+
+func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
+	if e.quick {
+		e.quicken(cmd)
+	}
+	if err := e.check(); err != nil {
+		return err
+	}
+	tok, err := openTokenizer(e.run.model.path)
+	if err != nil {
+		return err
+	}
+	s := &suite{name: "ruler", ident: trial.Identity{
+		Data: map[string]string{}, Prefix: e.prefix, Samples: e.ruler.samples,
+		Options: map[string]string{"grader": e.grader, "truncate_input": fmt.Sprint(e.keep)},
+	}}
+	dir := e.data
+	if dir == "" {
+		if dir, err = e.generate(cmd, s, tok); err != nil {
+			return err
+		}
+	}
+	if err := e.addUnits(cmd, s, dir, tok); err != nil {
+		return err
+	}
+	return e.run.execute(cmd, s, tok)
+}
+
+func (e *evalRulerFlags) check() error {
+	if err := e.run.check(); err != nil {
+		return err
+	}
+	if e.prefix != "auto" && e.prefix != "keep" && e.prefix != "drop" {
+		return usagef("--answer-prefix %s, want auto, keep or drop", e.prefix)
+	}
+	if e.grader != "official" && e.grader != "santa" {
+		return usagef("--grader %s, want official or santa", e.grader)
+	}
+	return nil
+}
+
+// generate makes the prompts in the folder of the run and returns their folder;
+// those that are there stay.
+func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, tok *tokenizer.Tokenizer) (string, error) {
+	p, err := e.ruler.plan(warner(cmd))
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(e.run.out, "prompts")
+	if e.run.out == "" { // a dry run
+		if dir, err = os.MkdirTemp("", "gollm-ruler-*"); err != nil {
+			return "", err
+		}
+	}
+	d := &rulerDataFlags{out: dir}
+	wait := newBar(cmd.ErrOrStderr(), logger(cmd), "making prompts", len(p.lengths)*len(p.tasks), " files")
+	defer wait.stop()
+	made := 0
+	for _, length := range p.lengths {
+		for _, t := range p.tasks {
+			if !e.ready(ruler.DataPath(dir, length, t)) {
+				if err := e.make(d, p, t, length, tok); err != nil {
+					return "", err
+				}
+			}
+			made++
+			wait.at(made)
+		}
+	}
+	s.notes = append(s.notes, p.notes...)
+	s.ident.Wording = p.options.Wording.Name
+	return dir, nil
+}
+
+// make makes one file. What does not fit is left out of a quick look, which says so.
+func (e *evalRulerFlags) make(d *rulerDataFlags, p *rulerPlan, t ruler.Task, length int, tok *tokenizer.Tokenizer) error {
+	_, err := d.write(p, t, length, tok)
+	if misfit := new(ruler.MisfitError); e.quick && errors.As(err, &misfit) {
+		p.notes = append(p.notes, fmt.Sprintf("%s at %d tokens is left out: its smallest prompt has %d", t.Name, length, misfit.Least))
+		return nil
+	}
+	return err
+}
+
+// ready reports whether a file has the rows that are asked for, so that a run that
+// goes on need not make them again.
+func (e *evalRulerFlags) ready(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	r := ruler.NewReader(path, f)
+	for n := 0; ; n++ {
+		if _, err := r.Next(); err != nil {
+			return err == io.EOF && n == e.ruler.samples
+		}
+	}
+}
+
+// addUnits makes a unit of each file of prompts.
+func (e *evalRulerFlags) addUnits(cmd *cobra.Command, s *suite, dir string, tok *tokenizer.Tokenizer) error {
+	tasks, err := ruler.PickTasks(e.ruler.tasks)
+	if err != nil {
+		return usagef("--tasks: %v", err)
+	}
+	lengths, err := parseLengths(e.ruler.lengths)
+	if err != nil {
+		return usagef("--lengths: %v", err)
+	}
+	for _, length := range lengths {
+		for _, t := range tasks {
+			path := ruler.DataPath(dir, length, t)
+			if _, err := os.Stat(path); e.quick && e.data == "" && errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			u, era, err := e.unit(path, t, length, tok)
+			if err != nil {
+				return err
+			}
+			if s.ident.Era != "" && s.ident.Era != string(era) {
+				return fmt.Errorf("%s is of era %s, but files before it are of %s: they are not the same tasks; evaluate them in runs of their own", path, era, s.ident.Era)
+			}
+			s.ident.Era = string(era)
+			if s.ident.Data[u.Name], err = hashFile(path); err != nil {
+				return err
+			}
+			s.units = append(s.units, *u)
+		}
+	}
+	if s.ident.Wording == "" {
+		s.notes = append(s.notes, "prompts as they are in "+dir)
+	}
+	cmd.PrintErrf("gollm: rows of era %s\n", s.ident.Era)
+	return nil
+}
+
+// unit counts the rows of a file and makes its unit.
+func (e *evalRulerFlags) unit(path string, t ruler.Task, length int, tok *tokenizer.Tokenizer) (*trial.Unit, ruler.Era, error) {
+	u := &trial.Unit{Info: trial.Info{
+		Name: fmt.Sprintf("%d/pred/%s.jsonl", length, t.Name), Task: t.Name, Group: string(t.Category), Length: length,
+	}}
+	p := &prompter{tok: tok, bos: e.run.bos, split: e.run.phase == "question+decode"}
+	u.Each = func(f func(line int, make func() (trial.Sample, error)) error) error {
+		_, err := e.rows(path, func(line int, r *ruler.Row) error {
+			return f(line, func() (trial.Sample, error) {
+				s, err := e.sample(p, t, r)
+				return s, atSample(path, line, err)
+			})
+		})
+		return err
+	}
+	era, err := e.rows(path, func(line int, r *ruler.Row) error {
+		u.Count = line + 1
+		if r.Length > length {
+			err := fmt.Errorf("a row of %d tokens in a file of %d: files of several lengths were mixed", r.Length, length)
+			return atSample(path, line, err)
+		}
+		return nil
+	})
+	if err != nil {
+		if os.IsNotExist(err) {
+			err = fmt.Errorf("%s is not there: --data wants LENGTH/data/TASK/validation.jsonl for every task and length (%w)", path, err)
+		}
+		return nil, "", err
+	}
+	return u, era, nil
+}
+
+// rows calls f for the first rows of a file.
+func (e *evalRulerFlags) rows(path string, f func(line int, r *ruler.Row) error) (ruler.Era, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	in := ruler.NewReader(path, file)
+	for line := 0; line < e.ruler.samples; line++ {
+		r, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return in.Era(), err
+		}
+		if err := f(line, &r); err != nil {
+			return in.Era(), err
+		}
+	}
+	return in.Era(), nil
+}
+
+// sample makes the prompt of a row.
+func (e *evalRulerFlags) sample(p *prompter, t ruler.Task, r *ruler.Row) (trial.Sample, error) {
+	text := r.Prompt()
+	if e.prefix == "drop" {
+		text = strings.TrimSuffix(text, r.AnswerPrefix)
+	}
+	most := t.NewToken
+	if e.run.most > 0 {
+		most = e.run.most
+	}
+	split, known := r.Split(t)
+	if p.split && !known {
+		return trial.Sample{}, fmt.Errorf("the question of this row of %s is in no known wording, so that --sparse-phase question+decode cannot tell where it begins", t.Name)
+	}
+	row := *r
+	s := trial.Sample{
+		Grade: func(answer string) float64 { return t.Grade(answer, row.Outputs, ruler.Grader(e.grader)) },
+		Row:   func(answer string) any { return row.Predict(answer, e.keep) },
+	}
+	s.Request, s.BOS = p.request(text, split, most)
+	return s, nil
+}

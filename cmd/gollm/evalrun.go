@@ -1,0 +1,545 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/eval/trial"
+	"github.com/gollm/gollm/sparse"
+	"github.com/gollm/gollm/tokenizer"
+)
+
+// evalFlags are what every evaluation that runs a model can be told.
+type evalFlags struct {
+	model   modelFlags
+	kv      string
+	attn    []string
+	phase   string
+	out     string
+	seed    uint64
+	shard   string
+	most    int // tokens of an answer; 0 is what the suite says
+	audits  int
+	bos     string
+	context int
+	dry     bool
+}
+
+// register registers what says how a run is done.
+func (e *evalFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&e.out, "out", "o", "", "folder of the run (required); a run that was stopped goes on in it")
+	f.StringArrayVar(&e.attn, "attn", []string{"dense"}, "attention system (repeatable): each is evaluated on the same samples and compared with the first")
+	f.StringVar(&e.phase, "sparse-phase", "", "where attention is sparse: prefill, decode, question+decode or all (default: as --attn says)")
+	f.Uint64Var(&e.seed, "attn-seed", 0, "seed of attention systems that draw")
+	f.IntVar(&e.most, "max-new-tokens", 0, "tokens of an answer (default: what the suite says)")
+	f.IntVar(&e.audits, "audit-samples", 1, "samples of each task that are compared with dense attention, for density and mass; 0 is none")
+	f.StringVar(&e.bos, "bos", "one", "beginning-of-text tokens: one at the start, official (one more than the text has), or none")
+	f.StringVar(&e.shard, "shard", "", "answer part i of n of the samples, written i/n; gollm eval merge joins the parts")
+	f.StringVar(&e.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
+	f.IntVar(&e.context, "ctx", 0, "tokens of context (default: as many as are needed)")
+	f.BoolVar(&e.dry, "dry-run", false, "say what would be run and how long the prompts are, and run nothing")
+	completeWith(cmd, "attn", attnNames)
+	completeWith(cmd, "sparse-phase", func() []string { return []string{"prefill", "decode", "question+decode", "all"} })
+	completeWith(cmd, "bos", func() []string { return []string{"one", "official", "none"} })
+	e.model.registerDevice(cmd)
+}
+
+// check reports what is wrong with the flags.
+func (e *evalFlags) check() error {
+	if err := e.model.check(); err != nil {
+		return err
+	}
+	if e.out == "" && !e.dry {
+		return usagef("no folder: name one with -o DIR; it keeps the answers")
+	}
+	if e.bos != "one" && e.bos != "official" && e.bos != "none" {
+		return usagef("--bos %s, want one, official or none", e.bos)
+	}
+	if e.most < 0 || e.audits < 0 || e.context < 0 || e.context > maxContext {
+		return usagef("--max-new-tokens, --audit-samples and --ctx are 0 or more")
+	}
+	if _, err := trial.ParseShard(e.shard); err != nil {
+		return usagef("--shard: %v", err)
+	}
+	for _, a := range e.attn {
+		if _, err := e.spec(a); err != nil {
+			return err
+		}
+	}
+	c := cacheFlags{kv: e.kv}
+	_, err := c.dtype()
+	return err
+}
+
+// spec reads one --attn and brings it into the phases of --sparse-phase.
+func (e *evalFlags) spec(text string) (*sparse.Spec, error) {
+	s, err := readSpec(text)
+	if err != nil {
+		return nil, usagef("--attn: %v", err)
+	}
+	if e.phase == "" || e.phase == "all" || s.String() == "dense" {
+		return s, nil
+	}
+	plain := s.String()
+	if strings.Contains(plain, "prefill=") || strings.Contains(plain, "decode=") {
+		return nil, usagef("--sparse-phase %s with --attn %q, which names its phases itself: leave one of them out", e.phase, text)
+	}
+	switch e.phase {
+	case "prefill":
+		plain = "prefill=" + plain + " decode=dense"
+	case "decode", "question+decode":
+		plain = "prefill=dense decode=" + plain
+	default:
+		return nil, usagef("--sparse-phase %s, want prefill, decode, question+decode or all", e.phase)
+	}
+	if s, err = sparse.Parse(plain); err != nil {
+		return nil, usagef("--sparse-phase %s: %v", e.phase, err)
+	}
+	return s, nil
+}
+
+// suite is what a command evaluates.
+type suite struct {
+	name  string
+	units []trial.Unit
+	ident trial.Identity // what the suite knows of it
+	notes []string
+}
+
+// prompter turns texts into prompts.
+type prompter struct {
+	tok   *tokenizer.Tokenizer
+	bos   string
+	split bool // the question has a phase of its own
+}
+
+// encode is the tokens of a text, BOS by the policy, and where it has BOS.
+func (p *prompter) encode(text string) (ids []int32, bos []int) {
+	ids = p.tok.Encode(text, tokenizer.EncodeOptions{ParseSpecial: true})
+	id := p.tok.BOS()
+	if id == tokenizer.None {
+		return ids, nil
+	}
+	has := len(ids) > 0 && ids[0] == id
+	switch {
+	case p.bos == "one" && p.tok.AddsBOS() && !has, p.bos == "official" && p.tok.AddsBOS():
+		ids = append([]int32{id}, ids...)
+	case p.bos == "none" && has:
+		ids = ids[1:]
+	}
+	for i, t := range ids {
+		if t == id {
+			bos = append(bos, i)
+		}
+	}
+	return ids, bos
+}
+
+// request makes the prompt of a text whose question begins at byte split; 0 is
+// unknown.
+func (p *prompter) request(text string, split, most int) (trial.Request, []int) {
+	ids, bos := p.encode(text)
+	q := trial.Request{Prompt: ids, Most: most}
+	if p.split && split > 0 {
+		q.Split = p.tokenAt(ids, text, split)
+	}
+	return q, bos
+}
+
+// tokenAt is the first token that begins at byte split of the text or later.
+func (p *prompter) tokenAt(ids []int32, text string, split int) int {
+	at := 0
+	for i, id := range ids {
+		if at >= split {
+			return i
+		}
+		piece := len(p.tok.Text(id)) // of a special token
+		if !p.tok.Special(id) {
+			piece = len(p.tok.Piece(id))
+		} else if !strings.HasPrefix(text[min(at, len(text)):], p.tok.Text(id)) {
+			piece = 0 // a BOS that the text does not have
+		}
+		at += piece
+	}
+	return len(ids)
+}
+
+// job is a run that is under way.
+type job struct {
+	flags   *evalFlags
+	suite   *suite
+	folder  *trial.Folder
+	model   *openModel // nil: not opened yet
+	shard   trial.Shard
+	specs   []*sparse.Spec
+	context int
+	log     io.Writer
+
+	total float64 // cost of all prompts of all settings
+
+	done  float64
+	spent time.Duration // on what is in done
+}
+
+// execute runs a suite, or goes on with it, and prints what came out.
+func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokenizer) error {
+	j := &job{flags: e, suite: s, log: cmd.ErrOrStderr()}
+	if err := j.survey(cmd); err != nil || e.dry {
+		return err
+	}
+	m, err := j.manifest()
+	if err != nil {
+		return err
+	}
+	if j.folder, err = trial.Open(e.out, m); err != nil {
+		return err
+	}
+	defer j.folder.Close()
+	ctx, release := interruptible(cmd.Context())
+	defer release()
+	defer j.closeModel()
+	for i := range j.specs {
+		if err := j.setting(ctx, cmd, i, tok); err != nil {
+			if ctx.Err() != nil {
+				fmt.Fprintf(j.log, "stopped; the same command goes on where it was\n")
+				return errors.Join(errInterrupted, ctx.Err())
+			}
+			return err
+		}
+	}
+	return printRun(cmd, e.out)
+}
+
+// survey reads all prompts once: how long they are and what they cost.
+func (j *job) survey(cmd *cobra.Command) error {
+	e := j.flags
+	shard, err := trial.ParseShard(e.shard)
+	if err != nil {
+		return err
+	}
+	j.shard = shard
+	for _, a := range e.attn {
+		spec, err := e.spec(a)
+		if err != nil {
+			return err
+		}
+		j.specs = append(j.specs, spec)
+	}
+	wait := newBar(j.log, logger(cmd), "reading prompts", len(j.suite.units), " files")
+	defer wait.stop()
+	for n := range j.suite.units {
+		if err := j.surveyUnit(cmd, &j.suite.units[n]); err != nil {
+			return err
+		}
+		wait.at(n + 1)
+	}
+	j.context = max(j.context, e.context)
+	j.total *= float64(len(j.specs))
+	return nil
+}
+
+// promptCost is about how long a prompt takes, in tokens of a short one: the
+// square is attention.
+func promptCost(tokens int) float64 { return float64(tokens) * (1 + float64(tokens)/32768) }
+
+// surveyUnit reads the prompts of a unit.
+func (j *job) surveyUnit(cmd *cobra.Command, u *trial.Unit) error {
+	least, most, sum, n := 0, 0, 0, 0
+	var first trial.Sample
+	err := u.Each(func(line int, make func() (trial.Sample, error)) error {
+		s, err := make()
+		if err != nil {
+			return err
+		}
+		if line == 0 {
+			first = s
+		}
+		tokens := len(s.Prompt)
+		j.context = max(j.context, tokens+s.Most)
+		if n == 0 || tokens < least {
+			least = tokens
+		}
+		most, sum, n = max(most, tokens), sum+tokens, n+1
+		if j.shard.Has(line) {
+			j.total += promptCost(tokens + 8*s.Most)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return fmt.Errorf("%s has no samples", u.Name)
+	}
+	for _, at := range first.BOS {
+		if at > 0 {
+			cmd.PrintErrf("gollm: %s: sample 0 has the beginning-of-text token at %v: only one at 0 is usual\n", u.Name, first.BOS)
+			break
+		}
+	}
+	if j.flags.dry {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d samples, prompts of %d to %d tokens (mean %.0f), answers of up to %d, BOS at %v, question from token %d on\n",
+			u.Name, n, least, most, float64(sum)/float64(n), first.Most, first.BOS, first.Split)
+	}
+	return err
+}
+
+// manifest says what the run is.
+func (j *job) manifest() (trial.Manifest, error) {
+	e := j.flags
+	id := j.suite.ident
+	id.Suite, id.Seed, id.KV, id.Phase, id.BOS = j.suite.name, e.seed, strings.ToLower(e.kv), e.phase, e.bos
+	if id.Phase == "" {
+		id.Phase = "as written"
+	}
+	id.NewTokens = e.most
+	info, _ := debug.ReadBuildInfo()
+	id.Engine = versionText(info)
+	for _, s := range j.specs {
+		id.Settings = append(id.Settings, s.String())
+	}
+	var err error
+	if id.Model, err = hashModel(e.model.path); err != nil {
+		return trial.Manifest{}, err
+	}
+	m := trial.Manifest{Identity: id, Shard: j.shard, Notes: j.suite.notes, About: trial.About{
+		Command: os.Args, ModelPath: e.model.path, ModelName: filepath.Base(e.model.path), Device: e.model.device, Version: id.Engine,
+	}}
+	for _, u := range j.suite.units {
+		m.Units = append(m.Units, u.Info)
+	}
+	return m, nil
+}
+
+// The most that is hashed of a model from its beginning, and how many pieces of
+// what size of the rest.
+const (
+	hashedHead   = 1 << 30
+	hashedPieces = 64
+	hashedPiece  = 1 << 20
+)
+
+// hashModel is the SHA-256 of a model file and its size; of one of more than a
+// gibibyte, of that much and of pieces of the rest.
+func hashModel(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, info.Size())
+	if _, err := io.Copy(h, io.LimitReader(f, hashedHead)); err != nil {
+		return "", err
+	}
+	if rest := info.Size() - hashedHead; rest > 0 {
+		for i := range int64(hashedPieces) {
+			at := hashedHead + rest/hashedPieces*i
+			if _, err := io.Copy(h, io.NewSectionReader(f, at, hashedPiece)); err != nil {
+				return "", err
+			}
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// hashFile is the SHA-256 of a file.
+func hashFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// setting answers all units under one attention, with a cache that is given back
+// before that of the next.
+func (j *job) setting(ctx context.Context, cmd *cobra.Command, i int, tok *tokenizer.Tokenizer) error {
+	if j.finished(i) {
+		return nil
+	}
+	if err := j.openModel(cmd); err != nil {
+		return err
+	}
+	if err := j.answer(ctx, i, tok); err != nil {
+		return err
+	}
+	return j.audit(ctx, i, tok)
+}
+
+// openModel opens the model at the first setting that needs it.
+func (j *job) openModel(cmd *cobra.Command) error {
+	if j.model != nil {
+		return nil
+	}
+	m, err := j.flags.model.open(cmd)
+	if err != nil {
+		return err
+	}
+	j.model = m
+	if trained := m.Model.Context; j.context > trained && j.flags.context == 0 {
+		return fmt.Errorf("prompt and answer need %d tokens, but %s was trained for %d; use shorter lengths, or go beyond the training with --ctx %d",
+			j.context, j.flags.model.path, trained, roundUp(j.context, 64))
+	}
+	return nil
+}
+
+// closeModel closes the model where it was opened.
+func (j *job) closeModel() {
+	if j.model != nil {
+		j.model.Close()
+	}
+}
+
+// answer answers what is left of all units.
+func (j *job) answer(ctx context.Context, i int, tok *tokenizer.Tokenizer) (err error) {
+	r, err := j.runner(i)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	a := answerers(j.model, r, tok)
+	for n := range j.suite.units {
+		if err := j.unit(ctx, i, n, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runner makes the runner of a setting.
+func (j *job) runner(i int) (*engine.Runner, error) {
+	c := cacheFlags{kv: j.flags.kv, attn: j.specs[i].String()}
+	return j.model.runner(&c, j.context, j.flags.seed)
+}
+
+// answerers makes what answers with a runner.
+func answerers(m *openModel, r *engine.Runner, tok *tokenizer.Tokenizer) trial.Answerers {
+	return trial.Answerers{
+		Answerer: &trial.Answerer{Runner: r, Vocab: m.Model.Vocab, Ends: tok.EndOfGeneration},
+		Decode:   func(ids []int32) string { return tok.Decode(ids, tokenizer.DecodeOptions{Continued: true}) },
+	}
+}
+
+// path is the log of a unit under a setting.
+func (j *job) path(i, n int) string {
+	return trial.LogPath(j.folder.Path, i, j.specs[i].String(), j.suite.units[n].Name)
+}
+
+// finished reports whether a setting has nothing left to do.
+func (j *job) finished(i int) bool {
+	for n := range j.suite.units {
+		u := &j.suite.units[n]
+		answers, err := trial.ReadAnswers(j.path(i, n))
+		if err != nil || len(answers) < j.shard.Size(u.Count) {
+			return false
+		}
+		for _, a := range answers {
+			j.done += promptCost(a.Prompt + 8*a.New)
+		}
+	}
+	audits, err := trial.ReadAudit(j.folder.Path, i, j.specs[i].String())
+	return err == nil && (!j.audited(i) || len(audits) == len(j.suite.units))
+}
+
+// unit answers what is left of a unit.
+func (j *job) unit(ctx context.Context, i, n int, a trial.Answerers) error {
+	u := &j.suite.units[n]
+	l, err := trial.OpenLog(j.path(i, n))
+	if err != nil {
+		return err
+	}
+	total := j.shard.Size(u.Count)
+	if l.Len() == total {
+		return l.Close()
+	}
+	what := fmt.Sprintf("%s %s", j.specs[i], u.Name)
+	wait := newBar(j.log, nil, what, total, "")
+	wait.at(l.Len())
+	sum, count, start := 0.0, 0, time.Now()
+	err = u.Answer(ctx, l, j.shard, a, func(done, _ int, e trial.Extra, t trial.Times) {
+		wait.at(done)
+		sum, count = sum+e.Score, count+1
+		j.done += promptCost(e.Prompt + 8*e.New)
+		j.spent += time.Duration((t.PrefillMs + t.DecodeMs) * 1e6)
+	})
+	wait.stop()
+	if count > 0 {
+		fmt.Fprintf(j.log, "%s: %d of %d, score %.1f, %s a sample%s\n", what, l.Len(), total, 100*sum/float64(count),
+			timeText(time.Since(start)/time.Duration(count)), j.left())
+	}
+	return errors.Join(err, l.Close())
+}
+
+// left is about how long the rest of the run takes.
+func (j *job) left() string {
+	if j.done <= 0 || j.spent <= 0 || j.total <= j.done {
+		return ""
+	}
+	rest := time.Duration(float64(j.spent) / j.done * (j.total - j.done))
+	return ", about " + timeText(rest) + " left"
+}
+
+// audited reports whether a setting is compared with dense attention: not dense
+// itself, and by the first shard only.
+func (j *job) audited(i int) bool {
+	return j.flags.audits > 0 && j.shard.Index == 0 && j.specs[i].String() != "dense"
+}
+
+// audit compares the first samples of each unit with dense attention, once the
+// answers are there: a runner that is watched is slower.
+func (j *job) audit(ctx context.Context, i int, tok *tokenizer.Tokenizer) (err error) {
+	if !j.audited(i) {
+		return nil
+	}
+	attn := j.specs[i].String()
+	all, err := trial.ReadAudit(j.folder.Path, i, attn)
+	if err != nil {
+		return err
+	}
+	r, err := j.runner(i)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	watch, err := r.Audit(engine.AuditConfig{Every: 4})
+	if err != nil {
+		return err
+	}
+	a := answerers(j.model, r, tok)
+	for n := range j.suite.units {
+		u := &j.suite.units[n]
+		if _, ok := all[u.Name]; ok {
+			continue
+		}
+		before := watch.Report()
+		if err := u.First(ctx, j.flags.audits, a); err != nil {
+			return err
+		}
+		all[u.Name] = trial.Between(before, watch.Report(), min(j.flags.audits, u.Count))
+		if err := trial.WriteAudit(j.folder.Path, i, attn, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/eval/longbench"
+	"github.com/gollm/gollm/eval/metric"
+	"github.com/gollm/gollm/eval/ruler"
+)
+
+const evalScoreLong = `Score predictions that were made elsewhere, in the official forms, as the
+official code scores them.
+
+FILE is a file of predictions; the task is its name unless --task says it. For
+ruler and longbench it may also be a folder of such files, of which the ones with
+names of tasks are scored and averaged.`
+
+const evalScoreExample = `  gollm eval score --suite ruler pred/niah_single_1.jsonl
+  gollm eval score --suite longbench pred/Llama-3.1-8B/ --json
+  gollm eval score --suite longbench2 results/model.jsonl`
+
+// evalScoreFlags is what eval score can be told.
+type evalScoreFlags struct {
+	suite  string
+	task   string
+	json   bool
+	e      bool
+	grader string
+	code   string
+	steps  int
+	write  string
+}
+
+func newEvalScore() *cobra.Command {
+	var s evalScoreFlags
+	cmd := &cobra.Command{
+		Use:     "score --suite NAME [--task NAME] FILE",
+		Short:   "Score predictions made elsewhere",
+		Long:    evalScoreLong,
+		Example: evalScoreExample,
+		Args:    oneScored,
+		RunE:    func(cmd *cobra.Command, args []string) error { return s.run(cmd, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.suite, "suite", "", "ruler, longbench or longbench2 (required)")
+	f.StringVar(&s.task, "task", "", "the task of a file (default: the name of the file)")
+	f.BoolVar(&s.json, "json", false, "print one JSON object")
+	f.BoolVar(&s.e, "e", false, "longbench: scores by length, as LongBench-E has them")
+	f.StringVar(&s.grader, "grader", "official", "ruler: official, or santa")
+	f.StringVar(&s.code, "code-sim", string(metric.Difflib), "longbench: what compares lines of code, difflib or levenshtein")
+	f.IntVar(&s.steps, "rouge-recursion-limit", metric.RougeSteps, "longbench: where the official ROUGE gives up and scores 0; -1 is never")
+	f.StringVar(&s.write, "summary", "", "ruler: write summary.csv and submission.csv, as the official code does, into this folder")
+	completeWith(cmd, "suite", func() []string { return []string{"ruler", "longbench", "longbench2"} })
+	completeWith(cmd, "code-sim", func() []string { return []string{string(metric.Difflib), string(metric.Levenshtein)} })
+	return cmd
+}
+
+// oneScored wants one argument.
+func oneScored(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usagef("%d files, want one file or folder of predictions; see %s --help", len(args), cmd.CommandPath())
+	}
+	return nil
+}
+
+func (s *evalScoreFlags) run(cmd *cobra.Command, path string) error {
+	if s.grader != "official" && s.grader != "santa" {
+		return usagef("--grader %s, want official or santa", s.grader)
+	}
+	if s.code != string(metric.Difflib) && s.code != string(metric.Levenshtein) {
+		return usagef("--code-sim %s, want difflib or levenshtein", s.code)
+	}
+	switch s.suite {
+	case "ruler":
+		return s.ruler(cmd, path)
+	case "longbench":
+		return s.longbench(cmd, path)
+	case "longbench2":
+		return s.longbench2(cmd, path)
+	}
+	return usagef("--suite %q, want ruler, longbench or longbench2", s.suite)
+}
+
+// files is the files to score, by task: path itself, or the ones of a folder that
+// have names of tasks.
+func (s *evalScoreFlags) files(path string, names []string) (tasks, paths []string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.IsDir() {
+		task := s.task
+		if task == "" {
+			task = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		}
+		return []string{task}, []string{path}, nil
+	}
+	if s.task != "" {
+		names = []string{s.task}
+	}
+	for _, name := range names {
+		file := filepath.Join(path, name+".jsonl")
+		if _, err := os.Stat(file); err == nil {
+			tasks, paths = append(tasks, name), append(paths, file)
+		}
+	}
+	if len(tasks) == 0 {
+		return nil, nil, fmt.Errorf("%s has no file TASK.jsonl of a task: %s", path, strings.Join(names, ", "))
+	}
+	return tasks, paths, nil
+}
+
+// scoredFile is the result of a file.
+type scoredFile struct {
+	Task    string              `json:"task"`
+	Score   float64             `json:"score"`
+	N       int                 `json:"n"`
+	Nulls   int                 `json:"nulls"`
+	Sure    metric.Interval     `json:"interval"`
+	Buckets map[string]*float64 `json:"by_length,omitempty"` // null: no samples
+}
+
+// scoreReport is the JSON form of scores.
+type scoreReport struct {
+	Suite    string              `json:"suite"`
+	Files    []scoredFile        `json:"files"`
+	Mean     float64             `json:"mean"`
+	Ruler    *ruler.LengthScore  `json:"ruler,omitempty"`
+	Averages *longbench.Averages `json:"averages,omitempty"`
+	Two      *longbench.Judged   `json:"longbench2,omitempty"`
+	Options  map[string]string   `json:"options"`
+}
+
+func (s *evalScoreFlags) ruler(cmd *cobra.Command, path string) error {
+	tasks, paths, err := s.files(path, ruler.TaskNames())
+	if err != nil {
+		return err
+	}
+	report := scoreReport{Suite: "ruler", Options: map[string]string{"grader": s.grader}}
+	var all []ruler.Scored
+	for i, name := range tasks {
+		t, err := ruler.FindTask(name)
+		if err != nil {
+			return usagef("%v; --task says it where the name of the file does not", err)
+		}
+		var one ruler.Scored
+		if err := withFile(paths[i], func(f io.Reader) error {
+			one, err = ruler.ScoreFile(paths[i], f, t, ruler.Grader(s.grader))
+			return err
+		}); err != nil {
+			return err
+		}
+		all = append(all, one)
+		report.add(name, one.Score, one.Nulls, one.Samples)
+	}
+	mean := ruler.Summarize(0, all)
+	report.Ruler, report.Mean = &mean, mean.Mean
+	if s.write != "" {
+		if err := writeRulerSummary(s.write, all); err != nil {
+			return err
+		}
+	}
+	return report.print(cmd, s.json)
+}
+
+// writeRulerSummary writes the official tables.
+func writeRulerSummary(dir string, all []ruler.Scored) error {
+	for name, write := range map[string]func(io.Writer, []ruler.Scored) error{
+		ruler.SummaryName(all): ruler.WriteSummary, "submission.csv": ruler.WriteSubmission,
+	} {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		err = write(f, all)
+		if closed := f.Close(); err == nil {
+			err = closed
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *evalScoreFlags) longbench(cmd *cobra.Command, path string) error {
+	tasks, paths, err := s.files(path, longbench.Names())
+	if err != nil {
+		return err
+	}
+	o := longbench.Options{Code: metric.CodeBackend(s.code), RougeSteps: s.steps}
+	report := scoreReport{Suite: "longbench", Options: map[string]string{"code_sim": s.code, "rouge_recursion_limit": fmt.Sprint(s.steps)}}
+	var all []longbench.Scored
+	for i, name := range tasks {
+		d, err := longbench.Find(name)
+		if err != nil {
+			return usagef("%v; --task says it where the name of the file does not", err)
+		}
+		if len(tasks) > 1 && !d.Scorable() {
+			cmd.PrintErrf("gollm: %s is left out: it needs a splitter of Chinese words; score it with the official eval.py\n", paths[i])
+			continue
+		}
+		var one longbench.Scored
+		if err := withFile(paths[i], func(f io.Reader) error {
+			one, err = longbench.ScoreFile(paths[i], f, d, o)
+			return err
+		}); err != nil {
+			return err
+		}
+		all = append(all, one)
+		report.add(name, one.Score, 0, one.Samples)
+		if s.e {
+			report.Files[len(report.Files)-1].Buckets = bucketMap(one.ByLength())
+		}
+	}
+	average := longbench.Average(all)
+	report.Averages, report.Mean = &average, average.English
+	return report.print(cmd, s.json)
+}
+
+// bucketMap names the scores of lengths; what has no samples is nil.
+func bucketMap(scores [3]float64) map[string]*float64 {
+	m := map[string]*float64{}
+	for i, x := range scores {
+		m[longbench.Buckets[i]] = nil
+		if x == x { // not NaN
+			m[longbench.Buckets[i]] = &x
+		}
+	}
+	return m
+}
+
+func (s *evalScoreFlags) longbench2(cmd *cobra.Command, path string) error {
+	var j longbench.Judged
+	if err := withFile(path, func(f io.Reader) (err error) {
+		j, err = longbench.JudgeFile(path, f)
+		return err
+	}); err != nil {
+		return err
+	}
+	report := scoreReport{Suite: "longbench2", Two: &j, Mean: j.Overall, Options: map[string]string{}}
+	report.add("longbench2", j.Overall, j.Nulls, j.Samples)
+	return report.print(cmd, s.json)
+}
+
+// withFile opens a file for f.
+func withFile(path string, f func(io.Reader) error) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return f(file)
+}
+
+// add adds the result of a file.
+func (r *scoreReport) add(task string, score float64, nulls int, samples []float64) {
+	r.Files = append(r.Files, scoredFile{
+		Task: task, Score: score, N: len(samples), Nulls: nulls, Sure: metric.Bootstrap(samples, metric.Draws, 42),
+	})
+}
+
+// print writes the report.
+func (r *scoreReport) print(cmd *cobra.Command, asJSON bool) error {
+	if asJSON {
+		return writeJSON(cmd.OutOrStdout(), r)
+	}
+	t := newTable("score", "95 % interval", "n", "nulls")
+	t.AppendHeader(table.Row{"task", "score", "95 % interval", "n", "nulls"})
+	for _, f := range r.Files {
+		t.AppendRow(table.Row{f.Task, fmt.Sprintf("%.2f", f.Score), intervalText(f.Sure), f.N, f.Nulls})
+		for _, b := range longbench.Buckets {
+			if score, ok := f.Buckets[b]; ok {
+				t.AppendRow(table.Row{"  " + b, scoreCell(score)})
+			}
+		}
+	}
+	r.addMeans(t)
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), t.Render())
+	return err
+}
+
+// addMeans appends the averages that the suite has.
+func (r *scoreReport) addMeans(t table.Writer) {
+	line := func(name string, x float64) { t.AppendRow(table.Row{name, fmt.Sprintf("%.2f", x)}) }
+	switch {
+	case r.Ruler != nil && len(r.Files) > 1:
+		name := fmt.Sprintf("mean of %d tasks", len(r.Files))
+		if r.Ruler.Complete {
+			name = "Avg"
+		}
+		line(name, r.Mean)
+		for _, c := range []ruler.Category{ruler.Retrieval, ruler.Tracing, ruler.Aggregation, ruler.Answering} {
+			if x, ok := r.Ruler.Categories[c]; ok {
+				line("  "+string(c), x)
+			}
+		}
+	case r.Averages != nil && len(r.Files) > 1:
+		name := "mean of those in English"
+		if r.Averages.Complete {
+			name = "mean of the sixteen in English"
+		}
+		line(name, r.Averages.English)
+		line("  without passage_count", r.Averages.WithoutCount)
+		line("mean of the categories", r.Averages.ByCategory)
+	case r.Two != nil:
+		for _, g := range []struct {
+			name string
+			x    float64
+		}{{"easy", r.Two.Easy}, {"hard", r.Two.Hard}, {"short", r.Two.Short}, {"medium", r.Two.Medium}, {"long", r.Two.Long}, {"compensated", r.Two.Compensated}} {
+			line("  "+g.name, g.x)
+		}
+	}
+}
+
+func scoreCell(x *float64) string {
+	if x == nil {
+		return "n/a"
+	}
+	return fmt.Sprintf("%.2f", *x)
+}

@@ -1,0 +1,260 @@
+package longbench
+
+import (
+	"encoding/json"
+	"flag"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// checkout is where the official prompts are; without it the tests make their own.
+var checkout = flag.String("longbench", "", "a checkout of THUDM/LongBench, whose prompts are then tested too")
+
+// file makes a file of answers.
+func file(t *testing.T, preds []string, refs [][]string, classes []string, lengths []int) string {
+	t.Helper()
+	var b strings.Builder
+	for i, p := range preds {
+		row := Prediction{Pred: p, Answers: refs[i], AllClasses: classes}
+		if lengths != nil {
+			row.Length = lengths[i]
+		}
+		line, err := json.Marshal(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(append(line, '\n'))
+	}
+	return b.String()
+}
+
+// TestScoreFile holds scores against those of the official eval.py.
+func TestScoreFile(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		preds   []string
+		refs    [][]string
+		classes []string
+		want    float64
+	}{
+		{"trec", []string{"\n\nType: City\nfoo Country"}, [][]string{{"City"}}, []string{"City", "Country"}, 100},
+		{"samsum", []string{"one two\nthree"}, [][]string{{"one two"}}, nil, 100},
+		{"qasper", []string{"yes\nblah", "no"}, [][]string{{"yes", "Yes it is"}, {"unanswerable"}}, nil, 33.33},
+		{"hotpotqa", []string{"Paris, France", "x"}, [][]string{{"Paris"}, {"x", "y"}}, nil, 83.33},
+	} {
+		d, err := Find(c.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := ScoreFile("p.jsonl", strings.NewReader(file(t, c.preds, c.refs, c.classes, nil)), d, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Score != c.want {
+			t.Errorf("%s: %v, want %v", c.name, s.Score, c.want)
+		}
+	}
+}
+
+func TestBuckets(t *testing.T) {
+	d, _ := Find("passage_count")
+	refs := [][]string{{"3"}, {"5"}, {"5"}, {"7"}, {"1"}}
+	s, err := ScoreFile("p.jsonl", strings.NewReader(file(t, []string{"3", "4", "5", "7 8", "9"}, refs, nil, []int{100, 3999, 4000, 7999, 8000})), d, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.ByLength(), [3]float64{50, 75, 0}; got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	empty := Scored{Samples: []float64{1}, Lengths: []int{9000}}
+	if got := empty.ByLength(); !math.IsNaN(got[0]) || got[2] != 100 {
+		t.Errorf("got %v, want NaN where there are no samples", got)
+	}
+}
+
+func TestPairwise(t *testing.T) {
+	for _, n := range []int{0, 1, 7, 8, 9, 127, 128, 129, 300, 1000} {
+		x := make([]float64, n)
+		sum := 0.0
+		for i := range x {
+			x[i] = float64(i)
+			sum += x[i]
+		}
+		if got := pairwise(x); got != sum {
+			t.Errorf("%d numbers: %v, want %v", n, got, sum)
+		}
+	}
+}
+
+func TestScoreFileSaysWhereDataIsWrong(t *testing.T) {
+	good := `{"pred": "a", "answers": ["a"], "all_classes": null, "length": 5}` + "\n"
+	d, _ := Find("qasper")
+	for bad, want := range map[string]string{
+		good + `{"answers": ["a"]}`:           "p.jsonl:2: no field pred",
+		good + `{"pred": "a"}`:                "p.jsonl:2: no field answers",
+		good + `{"pred": "a", "answers": [`:   "p.jsonl:2: the line ends",
+		good + `{"pred": 3, "answers": [""]}`: "p.jsonl:2: not a JSON object",
+		"\n":                                  "p.jsonl has no answers",
+	} {
+		if _, err := ScoreFile("p.jsonl", strings.NewReader(bad), d, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %s", bad, err, want)
+		}
+	}
+	chinese, _ := Find("dureader")
+	if _, err := ScoreFile("p.jsonl", strings.NewReader(good), chinese, Options{}); err == nil {
+		t.Error("dureader was scored without a splitter of words")
+	}
+}
+
+func TestReader(t *testing.T) {
+	d, _ := Find("trec")
+	good := `{"input": "q", "context": "c", "answers": ["City"], "length": 3, "dataset": "trec", "language": "en", "all_classes": ["City"], "_id": "x"}` + "\n"
+	r := NewReader("trec.jsonl", d, strings.NewReader(good+"\n"+strings.Replace(good, `"trec"`, `"qasper"`, 1)))
+	row, err := r.Next()
+	if err != nil || row.ID != "x" || !slices.Equal(row.AllClasses, []string{"City"}) {
+		t.Fatal(row, err)
+	}
+	if _, err := r.Next(); err == nil || !strings.Contains(err.Error(), "trec.jsonl:3: a sample of qasper") {
+		t.Errorf("error %v, want one that names line 3", err)
+	}
+}
+
+func TestPromptIsOnePass(t *testing.T) {
+	d, _ := Find("qasper")
+	s := &Suite{prompts: map[string]string{"qasper": "Read.\n\n{context}\n\nQuestion: {input}\nAnswer:"}}
+	text, split := s.Prompt(d, &Row{Context: "see {input} and {context}", Input: "why {context}?"})
+	if want := "Read.\n\nsee {input} and {context}\n\nQuestion: why {context}?\nAnswer:"; text != want {
+		t.Errorf("got %q, want %q", text, want)
+	}
+	if !strings.HasPrefix(text[split:], "Question: why") {
+		t.Errorf("the question begins at %q", text[split:])
+	}
+}
+
+func TestTruncate(t *testing.T) {
+	ids := []int32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+	for _, c := range []struct {
+		cut  Cut
+		most int
+		odd  bool
+		want []int32
+	}{
+		{Middle, 10, false, ids}, {Middle, 4, false, []int32{0, 1, 8, 9}}, {Middle, 5, false, []int32{0, 1, 8, 9}},
+		{Middle, 5, true, []int32{0, 1, 7, 8, 9}}, {Left, 3, false, []int32{7, 8, 9}}, {Right, 3, false, []int32{0, 1, 2}},
+	} {
+		head, tail := c.cut.Truncate(ids, c.most, c.odd)
+		if got := slices.Concat(head, tail); !slices.Equal(got, c.want) {
+			t.Errorf("%s to %d: %v, want %v", c.cut, c.most, got, c.want)
+		}
+	}
+}
+
+func TestAverage(t *testing.T) {
+	var scored []Scored
+	for _, d := range Datasets() {
+		if !d.Chinese {
+			score := 50.0
+			if d.Name == "passage_count" {
+				score = 2
+			}
+			scored = append(scored, Scored{Dataset: d.Name, Score: score})
+		}
+	}
+	a := Average(scored)
+	if a.English != 47 || a.WithoutCount != 50 || !a.Complete {
+		t.Errorf("%+v", a)
+	}
+	if want := (50*5 + 26.0) / 6; math.Abs(a.ByCategory-want) > 1e-9 {
+		t.Errorf("by category %v, want %v", a.ByCategory, want)
+	}
+}
+
+func TestExtract(t *testing.T) {
+	for in, want := range map[string]string{
+		"The correct answer is (B)": "B", "**The correct answer is (C)**.": "C", "The correct answer is D.": "D",
+		"the correct answer is (A)": "", "The correct answer is: (A)": "", "The correct answer is (E)": "",
+		"The correct answer is Apple": "A", "The correct answer is A. Wait. The correct answer is (B)": "B",
+		"B": "", "The correct answer is (insert answer here) (A)": "", "The correct answer is\n(A)": "",
+	} {
+		if got := Extract(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestJudgeFile(t *testing.T) {
+	lines := `{"judge": true, "pred": "A", "difficulty": "easy", "length": "short"}
+{"judge": false, "pred": null, "difficulty": "hard", "length": "medium"}
+{"judge": true, "pred": "C", "difficulty": "hard", "length": "long"}
+`
+	array := "[" + strings.Join(strings.Split(strings.TrimSpace(lines), "\n"), ",") + "]"
+	for _, text := range []string{lines, array} {
+		j, err := JudgeFile("r.jsonl", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j.Overall != 66.7 || j.Easy != 100 || j.Hard != 50 || j.Short != 100 || j.Medium != 0 || j.Long != 100 || j.Nulls != 1 || j.Compensated != 75 {
+			t.Errorf("%+v", j)
+		}
+	}
+	if _, err := JudgeFile("r.jsonl", strings.NewReader(lines+`{"pred": "A"}`)); err == nil || !strings.Contains(err.Error(), "r.jsonl:4: no field judge") {
+		t.Errorf("error %v, want one that names line 4", err)
+	}
+}
+
+func TestItems(t *testing.T) {
+	good := `{"_id": "1", "question": " q ", "choice_A": "a", "choice_B": "b", "choice_C": "c", "choice_D": "d", "answer": "B", "context": " doc "}`
+	items, err := ReadItems("data.json", strings.NewReader("["+good+"]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := items[0].Prompt("$DOC$|$Q$|$C_A$$C_B$$C_C$$C_D$|$COT$", " t "), "doc|q|abcd| t "; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	bad := strings.Replace(good, `"B"`, `"E"`, 1)
+	if _, err := ReadItems("data.jsonl", strings.NewReader(good+"\n"+bad)); err == nil || !strings.Contains(err.Error(), "data.jsonl:2: the answer is") {
+		t.Errorf("error %v, want one that names line 2", err)
+	}
+}
+
+func TestPick(t *testing.T) {
+	for list, want := range map[string]int{"all": 21, "en": 16, "e": 13, "trec,en": 16, "lcc, qasper": 2} {
+		got, err := Pick(list)
+		if err != nil || len(got) != want {
+			t.Errorf("%s: %d data sets, want %d (%v)", list, len(got), want, err)
+		}
+	}
+	if _, err := Pick("lcc,nope"); err == nil {
+		t.Error("an unknown data set was accepted")
+	}
+}
+
+// TestCheckout reads the official files.
+func TestCheckout(t *testing.T) {
+	if *checkout == "" {
+		t.Skip("go test -longbench DIR names a checkout of THUDM/LongBench, which this test reads")
+	}
+	s, err := LoadSuite(*checkout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Known {
+		t.Error("the configuration is not that of 2e00731")
+	}
+	for _, d := range Datasets() {
+		if s.NewTokens(d) != d.NewTokens {
+			t.Errorf("%s: %d tokens, want %d", d.Name, s.NewTokens(d), d.NewTokens)
+		}
+		text, split := s.Prompt(d, &Row{Context: "CONTEXT", Input: "INPUT"})
+		if !strings.Contains(text[:split], "CONTEXT") || strings.ContainsAny(text, "{}") {
+			t.Errorf("%s: the prompt is not filled", d.Name)
+		}
+	}
+	for f := range formHashes {
+		if _, known, err := LoadForm(*checkout, f); err != nil || !known {
+			t.Errorf("%s: known %v, %v", f, known, err)
+		}
+	}
+}

@@ -1,0 +1,303 @@
+package longbench
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/gollm/gollm/eval/jsonl"
+	"github.com/gollm/gollm/eval/metric"
+)
+
+// Item is a question of version 2 with four choices.
+type Item struct {
+	ID         string `json:"_id"`
+	Domain     string `json:"domain"`
+	SubDomain  string `json:"sub_domain"`
+	Difficulty string `json:"difficulty"` // easy or hard
+	Length     string `json:"length"`     // short, medium or long
+	Question   string `json:"question"`
+	A          string `json:"choice_A"`
+	B          string `json:"choice_B"`
+	C          string `json:"choice_C"`
+	D          string `json:"choice_D"`
+	Answer     string `json:"answer"`
+	Context    string `json:"context"`
+}
+
+// ReadItems reads questions: a JSON array, as the official data.json is, or lines.
+// name is what errors call the file.
+func ReadItems(name string, r io.Reader) ([]Item, error) {
+	raw, err := readObjects(name, r)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]Item, len(raw))
+	for i, o := range raw {
+		err := json.Unmarshal(o.json, &items[i])
+		if err == nil {
+			err = items[i].check()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("longbench: %s:%s: %w", name, o.place, err)
+		}
+	}
+	return items, nil
+}
+
+func (i *Item) check() error {
+	switch {
+	case i.Context == "":
+		return fmt.Errorf("no field context, the text that is asked about")
+	case i.Question == "":
+		return fmt.Errorf("no field question")
+	case len(i.Answer) != 1 || !strings.Contains("ABCD", i.Answer):
+		return fmt.Errorf("the answer is %q, want A, B, C or D", i.Answer)
+	}
+	return nil
+}
+
+// object is one value of a file and where it is.
+type object struct {
+	json  json.RawMessage
+	place string
+}
+
+// readObjects reads the objects of an array or of lines.
+func readObjects(name string, r io.Reader) ([]object, error) {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("longbench: %s: %w", name, err)
+	}
+	var all []object
+	if trimmed := bytes.TrimSpace(b); bytes.HasPrefix(trimmed, []byte("[")) {
+		var list []json.RawMessage
+		if err := json.Unmarshal(trimmed, &list); err != nil {
+			return nil, fmt.Errorf("longbench: %s: not a JSON array: %w", name, err)
+		}
+		for i, o := range list {
+			all = append(all, object{o, fmt.Sprintf(" item %d", i)})
+		}
+	} else {
+		in := jsonl.NewReader(bytes.NewReader(b))
+		for {
+			line, number, err := in.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("longbench: %s:%d: %w", name, number, err)
+			}
+			if len(bytes.TrimSpace(line)) == 0 {
+				continue
+			}
+			if !json.Valid(line) {
+				return nil, fmt.Errorf("longbench: %s:%d: %w", name, number, jsonl.Explain(line, fmt.Errorf("invalid JSON")))
+			}
+			all = append(all, object{bytes.Clone(line), fmt.Sprint(number)})
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("longbench: %s has no items", name)
+	}
+	return all, nil
+}
+
+// Form is one of the official prompts of version 2.
+type Form string
+
+// The forms.
+const (
+	ZeroShot  Form = "0shot"
+	Thinking  Form = "0shot_cot"     // asks for a chain of thought
+	Concluded Form = "0shot_cot_ans" // asks for the answer after one
+	NoContext Form = "0shot_no_context"
+)
+
+// formHashes are the beginnings of the SHA-256 of the prompts at 2e00731.
+var formHashes = map[Form]string{
+	ZeroShot: "68a162252bc9ff71", Thinking: "6cc33d92fd8f6116",
+	Concluded: "85ec59df4ac0e27a", NoContext: "125fb44183af01ff",
+}
+
+// LoadForm reads a prompt from a checkout; known tells whether it is that of the
+// commit that this package follows.
+func LoadForm(checkout string, f Form) (template string, known bool, err error) {
+	path := filepath.Join(checkout, "prompts", string(f)+".txt")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", false, fmt.Errorf("longbench: %s is not a checkout of THUDM/LongBench: %w", checkout, err)
+	}
+	sum := sha256.Sum256(b)
+	return string(b), strings.HasPrefix(hex.EncodeToString(sum[:]), formHashes[f]), nil
+}
+
+// Prompt fills a form. The official code replaces one slot after the other, so
+// that a slot in a text is filled too.
+func (i *Item) Prompt(template, thought string) string {
+	for _, s := range [][2]string{
+		{"$DOC$", i.Context}, {"$Q$", i.Question}, {"$C_A$", i.A}, {"$C_B$", i.B}, {"$C_C$", i.C}, {"$C_D$", i.D}, {"$COT$", thought},
+	} {
+		if s[0] == "$COT$" {
+			template = strings.ReplaceAll(template, s[0], s[1])
+			continue
+		}
+		template = strings.ReplaceAll(template, s[0], metric.Strip(s[1]))
+	}
+	return template
+}
+
+// The sentences that an answer is looked for in.
+var (
+	inParens = regexp.MustCompile(`The correct answer is \(([A-D])\)`)
+	plain    = regexp.MustCompile(`The correct answer is ([A-D])`)
+)
+
+// Extract is the choice that a response names, "" where it names none.
+func Extract(response string) string {
+	response = strings.ReplaceAll(response, "*", "")
+	for _, re := range []*regexp.Regexp{inParens, plain} {
+		if m := re.FindStringSubmatch(response); m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}
+
+// Judged is the accuracies of a file of answers, of 100 with one decimal.
+type Judged struct {
+	N       int     `json:"n"`
+	Nulls   int     `json:"nulls"` // responses that name no choice
+	Overall float64 `json:"overall"`
+	Easy    float64 `json:"easy"`
+	Hard    float64 `json:"hard"`
+	Short   float64 `json:"short"`
+	Medium  float64 `json:"medium"`
+	Long    float64 `json:"long"`
+	// Compensated is Overall where a response without a choice counts a quarter.
+	Compensated float64   `json:"compensated"`
+	Samples     []float64 `json:"-"` // by line, 0 or 1
+}
+
+// judgement is the fields of an answer that count.
+type judgement struct {
+	Judge      *bool
+	Pred       *string
+	Difficulty string
+	Length     string
+}
+
+// JudgeFile averages a file of answers in the official form; name is what errors
+// call it.
+func JudgeFile(name string, r io.Reader) (Judged, error) {
+	raw, err := readObjects(name, r)
+	if err != nil {
+		return Judged{}, err
+	}
+	all := make([]judgement, len(raw))
+	for i, o := range raw {
+		err := json.Unmarshal(o.json, &all[i])
+		if err == nil && all[i].Judge == nil {
+			err = fmt.Errorf("no field judge, true or false")
+		}
+		if err != nil {
+			return Judged{}, fmt.Errorf("longbench: %s:%s: %w", name, o.place, err)
+		}
+	}
+	return judge(all), nil
+}
+
+// judge averages answers. As in the official code what is not easy is hard, and
+// what is neither short nor medium is long.
+func judge(all []judgement) Judged {
+	j := Judged{N: len(all)}
+	var right, count [5]float64 // easy, hard, short, medium, long
+	total := 0.0
+	for _, a := range all {
+		x := 0.0
+		if *a.Judge {
+			x = 1
+		}
+		if a.Pred == nil {
+			j.Nulls++
+		}
+		difficulty, length := 1, 4
+		if a.Difficulty == "easy" {
+			difficulty = 0
+		}
+		switch a.Length {
+		case "short":
+			length = 2
+		case "medium":
+			length = 3
+		}
+		for _, g := range []int{difficulty, length} {
+			right[g] += x
+			count[g]++
+		}
+		total += x
+		j.Samples = append(j.Samples, x)
+	}
+	rate := func(right, count float64) float64 { return metric.Round(100*right/max(count, 1), 1) }
+	j.Overall = rate(total, float64(len(all)))
+	j.Compensated = rate(total+float64(j.Nulls)/4, float64(len(all)))
+	for g, into := range []*float64{&j.Easy, &j.Hard, &j.Short, &j.Medium, &j.Long} {
+		*into = rate(right[g], count[g])
+	}
+	return j
+}
+
+// Split is the byte of the prompt where the question begins: what follows the
+// document.
+func (i *Item) Split(template string) int {
+	head, tail, ok := strings.Cut(template, "$DOC$")
+	if !ok {
+		return 0
+	}
+	after := strings.TrimLeft(strings.TrimPrefix(strings.TrimLeft(tail, "\n"), "</text>"), "\n")
+	return len(head) + len(metric.Strip(i.Context)) + len(tail) - len(after)
+}
+
+// contextKept is how much of a document stays beside an answer, in code points.
+const contextKept = 1000
+
+// Judgement is an answer in the official form: the question, and what was made of
+// it.
+type Judgement struct {
+	Item
+	Response string  `json:"response"`
+	Pred     *string `json:"pred"`
+	Judge    bool    `json:"judge"`
+}
+
+// Judge is the row of a response.
+func (i *Item) Judge(response string) Judgement {
+	j := Judgement{Item: *i, Response: metric.Strip(response), Judge: i.Grade(response) == 1}
+	if choice := Extract(response); choice != "" {
+		j.Pred = &choice
+	}
+	count := 0
+	for at := range j.Context {
+		if count == contextKept {
+			j.Context = j.Context[:at]
+			break
+		}
+		count++
+	}
+	return j
+}
+
+// Grade is 1 for the right choice, else 0.
+func (i *Item) Grade(response string) float64 {
+	if Extract(response) == i.Answer {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,142 @@
+package trial
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/engine"
+)
+
+// Request is a prompt in tokens and when its answer ends.
+type Request struct {
+	Prompt []int32
+	// Split, above 0, is where the question begins: the tokens before it are read
+	// in one go, those from it on one by one, with the attention of decode steps.
+	Split int
+	Most  int // tokens of the answer
+	// StopIDs end the answer besides the model's own, and are part of it as in the
+	// official code.
+	StopIDs []int32
+	// One makes the answer have one token at least.
+	One bool
+}
+
+// Reply is the tokens of an answer.
+type Reply struct {
+	Tokens []int32
+	Finish engine.StopReason
+	Times
+}
+
+// Answerer answers with one runner, greedily.
+type Answerer struct {
+	Runner *engine.Runner
+	Vocab  int
+	Ends   func(id int32) bool
+
+	logits []float32
+}
+
+// Answer reads the prompt into an empty sequence and continues it. It is always
+// the same for the same runner: the likeliest token is taken.
+func (a *Answerer) Answer(ctx context.Context, q Request) (Reply, error) {
+	seq, err := a.Runner.Open()
+	if err != nil {
+		return Reply{}, err
+	}
+	defer seq.Close()
+	r := Reply{Times: Times{Prompt: len(q.Prompt)}}
+	start := time.Now()
+	if err := a.read(ctx, seq, q); err != nil {
+		return r, err
+	}
+	r.PrefillMs = milliseconds(time.Since(start))
+	start = time.Now()
+	err = a.write(ctx, seq, q, &r)
+	r.DecodeMs = milliseconds(time.Since(start))
+	return r, err
+}
+
+// milliseconds keeps three decimals.
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// read stores the prompt.
+func (a *Answerer) read(ctx context.Context, seq *engine.Sequence, q Request) error {
+	if q.Split <= 0 || q.Split >= len(q.Prompt) {
+		return seq.Prefill(ctx, q.Prompt, engine.PrefillOptions{})
+	}
+	if err := seq.Prefill(ctx, q.Prompt[:q.Split], engine.PrefillOptions{}); err != nil {
+		return err
+	}
+	for _, id := range q.Prompt[q.Split:] {
+		if err := a.step(ctx, seq, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step stores one token.
+func (a *Answerer) step(ctx context.Context, seq *engine.Sequence, id int32) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := seq.Push(id); err != nil {
+		return err
+	}
+	return a.Runner.Step(seq)
+}
+
+// write continues the text until it ends.
+func (a *Answerer) write(ctx context.Context, seq *engine.Sequence, q Request, r *Reply) error {
+	for {
+		id, err := a.choose(seq, q.One && len(r.Tokens) == 0)
+		if err != nil {
+			return err
+		}
+		if a.Ends(id) {
+			r.Finish = engine.StopEnd
+			return nil
+		}
+		r.Tokens = append(r.Tokens, id)
+		if slices.Contains(q.StopIDs, id) {
+			r.Finish = engine.StopString
+			return nil
+		}
+		if len(r.Tokens) >= q.Most {
+			r.Finish = engine.StopLength
+			return nil
+		}
+		if seq.Len() >= a.Runner.Context() {
+			r.Finish = engine.StopContext
+			return nil
+		}
+		if err := a.step(ctx, seq, id); err != nil {
+			return err
+		}
+		r.Steps++
+	}
+}
+
+// choose takes the likeliest token, the lowest among equals; more leaves out
+// those that end a text.
+func (a *Answerer) choose(seq *engine.Sequence, more bool) (int32, error) {
+	if !more {
+		return seq.Sample(device.Sampling{})
+	}
+	if a.logits == nil {
+		a.logits = make([]float32, a.Vocab)
+	}
+	if err := seq.Logits(a.logits); err != nil {
+		return 0, err
+	}
+	best := int32(-1)
+	for id, l := range a.logits {
+		if !a.Ends(int32(id)) && (best < 0 || l > a.logits[best]) {
+			best = int32(id)
+		}
+	}
+	return best, nil
+}

@@ -1,0 +1,258 @@
+package trial
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Identity is all that answers depend on. Two runs with the same identity give
+// the same answers.
+type Identity struct {
+	Suite     string            `json:"suite"`
+	Engine    string            `json:"engine"`        // version of this program that computes
+	Model     string            `json:"model_sha256"`  // of the file
+	Settings  []string          `json:"settings"`      // attention, in full
+	Seed      uint64            `json:"seed"`          // of what attention draws
+	KV        string            `json:"kv"`            // type of the cache
+	Phase     string            `json:"sparse_phase"`  // where attention is sparse
+	Template  string            `json:"template"`      // chat template, its text
+	BOS       string            `json:"bos"`           // policy
+	Prefix    string            `json:"answer_prefix"` // policy, where the suite has one
+	Data      map[string]string `json:"data_sha256"`   // by unit
+	Era       string            `json:"era,omitempty"`
+	Wording   string            `json:"wording,omitempty"`
+	NewTokens int               `json:"max_new_tokens"` // 0: those of the suite
+	MaxPrompt int               `json:"max_prompt"`     // 0: no prompt is cut
+	Samples   int               `json:"samples"`        // first so many of each unit; 0 is all
+	Options   map[string]string `json:"options"`        // what else there is
+}
+
+// Hash names the identity.
+func (i Identity) Hash() string {
+	b, err := json.Marshal(i)
+	if err != nil {
+		panic("trial: Identity: " + err.Error()) // maps of strings always encode
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// Manifest is what a folder says about itself.
+type Manifest struct {
+	Hash     string   `json:"identity_sha256"`
+	Identity Identity `json:"identity"`
+	Shard    Shard    `json:"shard"`
+	Units    []Info   `json:"units"`
+	Notes    []string `json:"notes"` // what a report must say
+	About    About    `json:"about"`
+}
+
+// Info says what a unit is.
+type Info struct {
+	Name   string `json:"name"` // path of its answers in the folder of a setting, with slashes
+	Task   string `json:"task"`
+	Group  string `json:"group"`  // of tasks that average together
+	Length int    `json:"length"` // tokens asked for; 0 where the suite has no lengths
+	Count  int    `json:"count"`  // samples, of all shards together
+}
+
+// About is what answers do not depend on.
+type About struct {
+	Command   []string `json:"command"`
+	ModelPath string   `json:"model_path"`
+	ModelName string   `json:"model_name"`
+	Device    string   `json:"device"`
+	Version   string   `json:"version"`
+}
+
+// Shard is part Index of Of of a run: the samples whose line leaves Index when
+// divided by Of. The zero value and 0 of 1 are all of it.
+type Shard struct {
+	Index int `json:"index"`
+	Of    int `json:"of"`
+}
+
+// ParseShard reads "2/8", which counts from 0.
+func ParseShard(text string) (Shard, error) {
+	if text == "" {
+		return Shard{Of: 1}, nil
+	}
+	var s Shard
+	if n, err := fmt.Sscanf(text, "%d/%d", &s.Index, &s.Of); n != 2 || err != nil || s.Of < 1 || s.Index < 0 || s.Index >= s.Of || fmt.Sprintf("%d/%d", s.Index, s.Of) != text {
+		return s, fmt.Errorf("trial: shard %q, want i/n with i from 0 to n-1, such as 0/4", text)
+	}
+	return s, nil
+}
+
+// Has reports whether a sample is part of the shard.
+func (s Shard) Has(line int) bool { return s.Of <= 1 || line%s.Of == s.Index }
+
+// Size is how many of n samples are part of the shard.
+func (s Shard) Size(n int) int {
+	if s.Of <= 1 {
+		return n
+	}
+	return (n - s.Index + s.Of - 1) / s.Of
+}
+
+// manifestName is the manifest's file.
+const manifestName = "manifest.json"
+
+// Folder is the folder of a run.
+type Folder struct {
+	Path     string
+	Manifest Manifest
+	lock     *os.File
+}
+
+// Open opens the folder of a run, or makes it. A folder of another run, or one in
+// which a run is under way, is refused.
+func Open(path string, m Manifest) (*Folder, error) {
+	if err := os.MkdirAll(path, 0o777); err != nil {
+		return nil, err
+	}
+	m.Hash = m.Identity.Hash()
+	f := &Folder{Path: path, Manifest: m}
+	var err error
+	if f.lock, err = lock(filepath.Join(path, "lock")); err != nil {
+		return nil, fmt.Errorf("trial: %s: another run is under way in this folder: %w", path, err)
+	}
+	if err := f.claim(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// claim writes the manifest, or compares it with the one that is there.
+func (f *Folder) claim() error {
+	old, err := ReadManifest(f.Path)
+	if errors.Is(err, os.ErrNotExist) {
+		return writeFile(filepath.Join(f.Path, manifestName), f.Manifest)
+	}
+	if err != nil {
+		return err
+	}
+	if old.Hash != f.Manifest.Hash {
+		return fmt.Errorf("trial: %s has the answers of another run: %s; name another folder, or run with what is in its %s",
+			f.Path, differences(old.Identity, f.Manifest.Identity), manifestName)
+	}
+	if old.Shard != f.Manifest.Shard {
+		return fmt.Errorf("trial: %s is shard %d of %d, not %d of %d; give each shard a folder of its own",
+			f.Path, old.Shard.Index, old.Shard.Of, f.Manifest.Shard.Index, f.Manifest.Shard.Of)
+	}
+	return nil
+}
+
+// Close lets others open the folder.
+func (f *Folder) Close() error { return unlock(f.lock) }
+
+// ReadManifest reads the manifest of a folder.
+func ReadManifest(path string) (Manifest, error) {
+	var m Manifest
+	name := filepath.Join(path, manifestName)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return m, fmt.Errorf("trial: %s is not the folder of a run: %w", path, err)
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return m, fmt.Errorf("trial: %s: %w", name, jsonError(b, err))
+	}
+	if m.Hash != m.Identity.Hash() {
+		return m, fmt.Errorf("trial: %s was changed by hand: its hash is not that of its contents", name)
+	}
+	return m, nil
+}
+
+// jsonError says where JSON is wrong.
+func jsonError(b []byte, err error) error {
+	syntax := new(json.SyntaxError)
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("line %d: %w", 1+bytes.Count(b[:min(int(syntax.Offset), len(b))], []byte("\n")), err)
+	}
+	return err
+}
+
+// differences names the fields in which two runs differ.
+func differences(a, b Identity) string {
+	fields := func(i Identity) map[string]json.RawMessage {
+		raw, _ := json.Marshal(i) // as in Hash
+		var m map[string]json.RawMessage
+		_ = json.Unmarshal(raw, &m)
+		return m
+	}
+	was, is := fields(a), fields(b)
+	var list []string
+	for name := range is {
+		if !bytes.Equal(was[name], is[name]) {
+			list = append(list, fmt.Sprintf("%s was %s and is %s", name, shorten(was[name]), shorten(is[name])))
+		}
+	}
+	for name := range was {
+		if _, ok := is[name]; !ok {
+			list = append(list, name+" was "+shorten(was[name]))
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+// shorten cuts a value of the manifest to what fits into an error.
+func shorten(raw json.RawMessage) string {
+	const most = 60
+	if len(raw) <= most {
+		return string(raw)
+	}
+	return strings.ToValidUTF8(string(raw[:most]), "") + "…"
+}
+
+// writeFile writes v as JSON so that the file is there in whole or not at all.
+func writeFile(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeBytes(path, append(b, '\n'))
+}
+
+// writeBytes writes a file so that it is there in whole or not at all.
+func writeBytes(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".part-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// SettingName is the folder of setting number i: its number and its attention
+// without what file systems object to.
+func SettingName(i int, attn string) string {
+	safe := strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-':
+			return c
+		}
+		return '_'
+	}, attn)
+	return fmt.Sprintf("%d-%s", i, strings.Trim(safe[:min(len(safe), 60)], "_."))
+}
+
+// LogPath is where the answers of a unit under a setting are.
+func LogPath(folder string, setting int, attn, unit string) string {
+	return filepath.Join(folder, SettingName(setting, attn), filepath.FromSlash(unit))
+}

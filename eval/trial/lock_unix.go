@@ -1,0 +1,29 @@
+//go:build unix
+
+package trial
+
+import (
+	"os"
+	"syscall"
+)
+
+// lock takes the lock of a file, which ends with the process however it ends.
+func lock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// unlock gives a lock back.
+func unlock(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}

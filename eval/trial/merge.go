@@ -1,0 +1,145 @@
+package trial
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// ReadAnswers reads the answers of a unit under a setting, by line. A last line
+// that was cut off is left out, and a file that is not there has none.
+func ReadAnswers(path string) (map[int]Answer, error) {
+	b, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return map[int]Answer{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := map[int]Answer{}
+	b = b[:bytes.LastIndexByte(b, '\n')+1]
+	err = eachLine(path, bytes.NewReader(b), func(_ int, a Answer) error {
+		if _, twice := all[a.Line]; twice {
+			return fmt.Errorf("sample %d has an answer already", a.Line)
+		}
+		all[a.Line] = a
+		return nil
+	})
+	return all, err
+}
+
+// Merge joins the folders of the shards of one run into a new folder, in which
+// answers are in the order of their samples: what an uninterrupted run on one
+// machine writes, byte for byte. Samples without an answer are an error, and
+// nothing is written then.
+func Merge(out string, folders []string) error {
+	if len(folders) == 0 {
+		return fmt.Errorf("trial: no folders to merge")
+	}
+	m, err := commonManifest(folders)
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{}
+	for i, attn := range m.Identity.Settings {
+		for _, u := range m.Units {
+			if err := mergeUnit(files, folders, LogPath("", i, attn, u.Name), u); err != nil {
+				return err
+			}
+		}
+		if err := mergeAudits(files, folders, i, attn); err != nil {
+			return err
+		}
+	}
+	f, err := Open(out, m)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for name, b := range files {
+		path := filepath.Join(out, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			return err
+		}
+		if err := writeBytes(path, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commonManifest is the manifest of the whole run.
+func commonManifest(folders []string) (Manifest, error) {
+	var first Manifest
+	for i, path := range folders {
+		m, err := ReadManifest(path)
+		if err != nil {
+			return m, err
+		}
+		if i == 0 {
+			first = m
+		}
+		if m.Hash != first.Hash {
+			return m, fmt.Errorf("trial: %s and %s are not parts of one run: %s", folders[0], path, differences(first.Identity, m.Identity))
+		}
+	}
+	first.Shard = Shard{Of: 1}
+	return first, nil
+}
+
+// mergeUnit joins the answers of a unit, and their times.
+func mergeUnit(files map[string][]byte, folders []string, name string, u Info) error {
+	all, from := map[int]Answer{}, map[int]string{}
+	var times bytes.Buffer
+	for _, path := range folders {
+		part, err := ReadAnswers(filepath.Join(path, name))
+		if err != nil {
+			return err
+		}
+		for line, a := range part {
+			if old, twice := all[line]; twice && !bytes.Equal(old.Row, a.Row) {
+				return fmt.Errorf("trial: %s: sample %d has one answer in %s and another in %s", name, line, from[line], path)
+			}
+			all[line], from[line] = a, path
+		}
+		if t, err := os.ReadFile(timesPath(filepath.Join(path, name))); err == nil {
+			times.Write(t[:bytes.LastIndexByte(t, '\n')+1])
+		}
+	}
+	var b bytes.Buffer
+	for line := range u.Count {
+		a, ok := all[line]
+		if !ok {
+			return fmt.Errorf("trial: %s: sample %d has no answer (%d of %d have); finish the shards first", name, line, len(all), u.Count)
+		}
+		b.Write(a.Row)
+		b.WriteByte('\n')
+	}
+	files[name] = b.Bytes()
+	files[timesPath(name)] = times.Bytes()
+	return nil
+}
+
+// mergeAudits takes the readings of the first folder that has any of a unit.
+func mergeAudits(files map[string][]byte, folders []string, setting int, attn string) error {
+	all := map[string]Audited{}
+	for _, path := range folders {
+		part, err := ReadAudit(path, setting, attn)
+		if err != nil {
+			return err
+		}
+		for name, a := range part {
+			if _, ok := all[name]; !ok {
+				all[name] = a
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	b, err := json.MarshalIndent(all, "", "  ")
+	files[filepath.Join(SettingName(setting, attn), auditName)] = append(b, '\n')
+	return err
+}

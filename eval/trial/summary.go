@@ -1,0 +1,353 @@
+package trial
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/gollm/gollm/eval/jsonl"
+	"github.com/gollm/gollm/eval/metric"
+)
+
+// Summary is what the answers of a folder come to.
+type Summary struct {
+	Manifest Manifest  `json:"manifest"`
+	Settings []Setting `json:"settings"`
+	Complete bool      `json:"complete"` // every sample has an answer
+}
+
+// Setting is the results of one attention.
+type Setting struct {
+	Attn  string   `json:"attn"`
+	Units []Result `json:"units"`
+	// Means are the means over the units of each length, all alike, and over those
+	// of each of its groups; of length 0 where the suite has none.
+	Means []Result `json:"means"`
+}
+
+// Result is the score of a unit, or the mean of several.
+type Result struct {
+	Info
+	Done   int             `json:"done"` // samples with an answer
+	Score  metric.Interval `json:"score"`
+	Paired *metric.Paired  `json:"paired,omitempty"` // against the first setting, on the samples that both answered
+	Nulls  int             `json:"nulls"`            // answers without a token
+	Prompt Range           `json:"prompt_tokens"`
+
+	PrefillTokS float64  `json:"prefill_tok_s"` // 0 is unknown
+	DecodeTokS  float64  `json:"decode_tok_s"`
+	Audit       *Audited `json:"audit,omitempty"`
+
+	scores map[int]float64 // by line
+}
+
+// Range is the tokens of prompts.
+type Range struct {
+	Least int     `json:"least"`
+	Mean  float64 `json:"mean"`
+	Most  int     `json:"most"`
+}
+
+// summarySeed is that of the bootstrap.
+const summarySeed = 42
+
+// Summarize reads the answers of a folder. The first setting is what the others
+// are compared with.
+func Summarize(folder string) (*Summary, error) {
+	m, err := ReadManifest(folder)
+	if err != nil {
+		return nil, err
+	}
+	s := &Summary{Manifest: m, Complete: true}
+	for i, attn := range m.Identity.Settings {
+		set := Setting{Attn: attn}
+		audits, err := ReadAudit(folder, i, attn)
+		if err != nil {
+			return nil, err
+		}
+		for n, u := range m.Units {
+			r, err := readResult(LogPath(folder, i, attn, u.Name), u)
+			if err != nil {
+				return nil, err
+			}
+			if a, ok := audits[u.Name]; ok {
+				r.Audit = &a
+			}
+			if i > 0 {
+				r.Paired = pair(&s.Settings[0].Units[n], &r)
+			}
+			s.Complete = s.Complete && r.Done == u.Count
+			set.Units = append(set.Units, r)
+		}
+		set.Means = means(set.Units)
+		if i > 0 {
+			pairMeans(&s.Settings[0], &set)
+		}
+		s.Settings = append(s.Settings, set)
+	}
+	return s, nil
+}
+
+// readResult scores the answers of a unit.
+func readResult(path string, u Info) (Result, error) {
+	r := Result{Info: u, scores: map[int]float64{}}
+	answers, err := ReadAnswers(path)
+	if err != nil {
+		return r, err
+	}
+	r.Done = len(answers)
+	sum := 0
+	for line, a := range answers {
+		if line >= u.Count {
+			return r, fmt.Errorf("trial: %s has an answer to sample %d, but there are %d", path, line, u.Count)
+		}
+		r.scores[line] = a.Score
+		if a.New == 0 {
+			r.Nulls++
+		}
+		if r.Prompt.Least == 0 || a.Prompt < r.Prompt.Least {
+			r.Prompt.Least = a.Prompt
+		}
+		r.Prompt.Most = max(r.Prompt.Most, a.Prompt)
+		sum += a.Prompt
+	}
+	if r.Done > 0 {
+		r.Prompt.Mean = float64(sum) / float64(r.Done)
+	}
+	r.Score = metric.Bootstrap(r.list(), metric.Draws, summarySeed)
+	return r, r.readTimes(timesPath(path))
+}
+
+// list is the scores in the order of the samples.
+func (r *Result) list() []float64 {
+	var lines []int
+	for line := range r.scores {
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	list := make([]float64, len(lines))
+	for i, line := range lines {
+		list[i] = r.scores[line]
+	}
+	return list
+}
+
+// readTimes adds up the times beside a log; a torn line at the end is left out.
+func (r *Result) readTimes(path string) error {
+	f, err := os.Open(path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var prompt, steps, prefill, decode float64
+	in := jsonl.NewReader(f)
+	for {
+		line, _, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("trial: %s: %w", path, err)
+		}
+		var t Times
+		if json.Unmarshal(line, &t) != nil {
+			continue
+		}
+		prompt, steps = prompt+float64(t.Prompt), steps+float64(t.Steps)
+		prefill, decode = prefill+t.PrefillMs, decode+t.DecodeMs
+	}
+	if prefill > 0 {
+		r.PrefillTokS = 1000 * prompt / prefill
+	}
+	if decode > 0 {
+		r.DecodeTokS = 1000 * steps / decode
+	}
+	return nil
+}
+
+// pair compares b with a on the samples that both answered.
+func pair(a, b *Result) *metric.Paired {
+	x, y := common(a, b)
+	if len(x) == 0 {
+		return nil
+	}
+	p := metric.Compare(x, y, metric.Draws, summarySeed)
+	return &p
+}
+
+// common is the scores of the samples that both have, in order.
+func common(a, b *Result) (x, y []float64) {
+	for line := range a.Count {
+		s, ok := a.scores[line]
+		t, also := b.scores[line]
+		if ok && also {
+			x, y = append(x, s), append(y, t)
+		}
+	}
+	return x, y
+}
+
+// means averages the units of each length, and of each group where there are
+// several.
+func means(units []Result) []Result {
+	var lengths []int
+	var groups []string
+	for _, u := range units {
+		if !slices.Contains(lengths, u.Length) {
+			lengths = append(lengths, u.Length)
+		}
+		if u.Group != "" && !slices.Contains(groups, u.Group) {
+			groups = append(groups, u.Group)
+		}
+	}
+	slices.Sort(lengths)
+	var list []Result
+	for _, length := range lengths {
+		list = append(list, meanOf(units, Info{Name: "mean", Task: "mean", Length: length}))
+		for _, g := range groups {
+			if m := meanOf(units, Info{Name: "mean of " + g, Task: "mean of " + g, Group: g, Length: length}); len(groups) > 1 && m.Count > 0 {
+				list = append(list, m)
+			}
+		}
+	}
+	return list
+}
+
+// within reports whether a unit is part of a mean.
+func (i Info) within(mean Info) bool {
+	return i.Length == mean.Length && (mean.Group == "" || i.Group == mean.Group)
+}
+
+// meanOf is one mean.
+func meanOf(units []Result, what Info) Result {
+	m := Result{Info: what}
+	var scores [][]float64
+	for i := range units {
+		if units[i].within(what) {
+			m.Count, m.Done, m.Nulls = m.Count+units[i].Count, m.Done+units[i].Done, m.Nulls+units[i].Nulls
+			scores = append(scores, units[i].list())
+		}
+	}
+	m.Score = metric.BootstrapMean(scores, metric.Draws, summarySeed)
+	return m
+}
+
+// pairMeans compares the means of two settings: the differences are drawn inside
+// each unit.
+func pairMeans(a, b *Setting) {
+	for i := range b.Means {
+		m := &b.Means[i]
+		p := metric.Paired{McNemar: 1}
+		var diffs [][]float64
+		for n := range b.Units {
+			if !b.Units[n].within(m.Info) || b.Units[n].Paired == nil {
+				continue
+			}
+			x, y := common(&a.Units[n], &b.Units[n])
+			diff := make([]float64, len(x))
+			for j := range x {
+				diff[j] = y[j] - x[j]
+			}
+			diffs = append(diffs, diff)
+			q := b.Units[n].Paired
+			p.Win, p.Tie, p.Loss = p.Win+q.Win, p.Tie+q.Tie, p.Loss+q.Loss
+		}
+		if len(diffs) > 0 {
+			p.Difference = metric.BootstrapMean(diffs, metric.Draws, summarySeed)
+			m.Paired = &p
+		}
+	}
+}
+
+// Compare pairs two settings of the same or of different folders, unit by unit,
+// by the numbers of their samples. Units that only one has are left out.
+func Compare(a, b *Setting) []Result {
+	var list []Result
+	for i := range b.Units {
+		for j := range a.Units {
+			if a.Units[j].Name == b.Units[i].Name {
+				r := b.Units[i]
+				r.Count = max(r.Count, a.Units[j].Count)
+				if r.Paired = pair(&a.Units[j], &r); r.Paired != nil {
+					list = append(list, r)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// Write writes summary.json and summary.csv into the folder.
+func (s *Summary) Write(folder string) error {
+	if err := writeFile(filepath.Join(folder, "summary.json"), s); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(folder, "summary.csv"))
+	if err != nil {
+		return err
+	}
+	err = s.writeCSV(f)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// csvHeader names the columns of summary.csv.
+var csvHeader = []string{
+	"attn", "task", "length", "n", "score", "low", "high", "difference", "difference_low", "difference_high",
+	"win", "tie", "loss", "nulls", "prompt_mean", "prefill_tok_s", "decode_tok_s",
+	"prefill_density", "prefill_mass", "prefill_k_read", "decode_density", "decode_mass", "decode_k_read", "decode_v_read",
+}
+
+func (s *Summary) writeCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	if err := out.Write(csvHeader); err != nil {
+		return err
+	}
+	for _, set := range s.Settings {
+		for _, r := range slices.Concat(set.Units, set.Means) {
+			if err := out.Write(r.csv(set.Attn)); err != nil {
+				return err
+			}
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// csv is a row of summary.csv; what is unknown is empty.
+func (r *Result) csv(attn string) []string {
+	percent := func(x float64) string { return fmt.Sprintf("%.2f", 100*x) }
+	row := []string{
+		attn, r.Task, fmt.Sprint(r.Length), fmt.Sprint(r.Done),
+		percent(r.Score.Mean), percent(r.Score.Low), percent(r.Score.High),
+	}
+	if p := r.Paired; p != nil {
+		d := p.Difference
+		row = append(row, percent(d.Mean), percent(d.Low), percent(d.High), fmt.Sprint(p.Win), fmt.Sprint(p.Tie), fmt.Sprint(p.Loss))
+	} else {
+		row = append(row, "", "", "", "", "", "")
+	}
+	row = append(row, fmt.Sprint(r.Nulls), fmt.Sprintf("%.1f", r.Prompt.Mean), fmt.Sprintf("%.1f", r.PrefillTokS), fmt.Sprintf("%.1f", r.DecodeTokS))
+	audit := r.Audit
+	if audit == nil {
+		audit = new(Audited)
+	}
+	if p := audit.Prefill; p != nil {
+		row = append(row, percent(p.Density), percent(p.Mass), percent(p.KRead))
+	} else {
+		row = append(row, "", "", "")
+	}
+	if p := audit.Decode; p != nil {
+		return append(row, percent(p.Density), percent(p.Mass), percent(p.KRead), percent(p.VRead))
+	}
+	return append(row, "", "", "", "")
+}
