@@ -45,6 +45,10 @@ func (d *dev) Name() string { return "cuda (" + d.drv.describe() + ")" }
 // Ops is the set of operations; each is queued when it returns.
 func (d *dev) Ops() device.Ops { return d.ops }
 
+// Replays reports that launching captured calls costs less than making them: a
+// graph is one launch.
+func (d *dev) Replays() bool { return true }
+
 // Available is how many bytes Alloc may still give.
 func (d *dev) Available() uint64 { return d.drv.available() }
 
