@@ -1,6 +1,7 @@
 // Attention over a paged cache: append, and attend for every plan and every
 // shape. Definition: package cpu, attend.go. The fast kernels for common shapes
 // are checked against it.
+#include "few.cuh"
 #include "state.cuh"
 
 struct AppendArgs {
@@ -41,7 +42,7 @@ constexpr int MOST_DIM = 512;
 
 // Row is one head of one query row while its tiles are added up. A warp adds
 // tiles of 64 positions; lane i scores positions i and i+32, and owns every 32nd
-// element of the sum of values.
+// pair of elements of the sum of values.
 struct Row {
 	const AttendArgs& a;
 	const Plan& plan;
@@ -54,6 +55,33 @@ struct Row {
 	float acc[MOST_DIM / WARP];
 };
 
+// product is q·k for the key at element from of a cache.
+__device__ inline float product(const Pages& g, const float* q, i64 from) {
+	int dim = (int)g.dim;
+	float sum = 0;
+	if (!g.half || dim % 8) {
+		for (int i = 0; i < dim; i++) sum += q[i] * load(g.k, g.half, from + i);
+		return sum;
+	}
+#pragma unroll 4
+	for (int i = 0; i < dim; i += 8) {
+		Word4 k = load16((const u16*)g.k + from + i);
+		for (int j = 0; j < 4; j++) sum += q[i + 2 * j] * from_half((u16)k.w[j]) + q[i + 2 * j + 1] * from_half((u16)(k.w[j] >> 16));
+	}
+	return sum;
+}
+
+// Two is two neighbours of a cache.
+struct Two {
+	float x, y;
+};
+
+__device__ inline Two load_two(const void* cache, i64 half, i64 i) {
+	if (!half) return {((const float*)cache)[i], ((const float*)cache)[i + 1]};
+	u32 v = *(const u32*)((const u16*)cache + i);
+	return {from_half((u16)v), from_half((u16)(v >> 16))};
+}
+
 // add adds the positions of the tile in hand: lane i has position i's place and
 // weight and position i+32's. A place below 0 is no position.
 __device__ inline void add(Row& r, const i64 place[2], const float weight[2]) {
@@ -64,8 +92,7 @@ __device__ inline void add(Row& r, const i64 place[2], const float weight[2]) {
 	for (int u = 0; u < 2; u++) {
 		score[u] = -infinity();
 		if (place[u] < 0 || mixture) continue;
-		float sum = 0;
-		for (int i = 0; i < dim; i++) sum += r.q[i] * load(a.g.k, a.g.half, place[u] + i);
+		float sum = product(a.g, r.q, place[u]);
 		score[u] = weight[u] == 1 ? sum : sum + log2f(weight[u]);
 		if (!(weight[u] > 0)) score[u] = -infinity();
 	}
@@ -86,12 +113,21 @@ __device__ inline void add(Row& r, const i64 place[2], const float weight[2]) {
 	}
 	__syncwarp();
 	r.s.sum = r.s.sum * scale + reduce_warp(sum, Plus());
-	for (int d = lane(), u = 0; d < dim; d += WARP, u++) {
-		float y = r.acc[u] * scale;
+#pragma unroll
+	for (int u = 0; u < MOST_DIM / WARP; u += 2) {
+		int d = lane() * 2 + u * WARP;
+		if (d >= dim) break;
+		float x = r.acc[u] * scale, y = r.acc[u + 1] * scale;
+#pragma unroll 8
 		for (int i = 0; i < PAGE; i++) {
-			if (r.where[i] >= 0) y += r.p[i] * load(a.g.v, a.g.half, r.where[i] + d);
+			i64 at = r.where[i];
+			if (at < 0) continue;
+			Two v = load_two(a.g.v, a.g.half, at + d);
+			x += r.p[i] * v.x;
+			y += r.p[i] * v.y;
 		}
-		r.acc[u] = y;
+		r.acc[u] = x;
+		r.acc[u + 1] = y;
 	}
 }
 
@@ -200,7 +236,13 @@ KERNEL(attend, AttendArgs, ATTEND_WARPS * WARP) {
 	}
 
 	if (lane() == 0) states[warp()] = r.s;
-	for (int d = lane(), u = 0; d < dim; d += WARP, u++) accs[warp() * MOST_DIM + d] = r.acc[u];
+#pragma unroll
+	for (int u = 0; u < MOST_DIM / WARP; u += 2) {
+		int d = lane() * 2 + u * WARP;
+		if (d >= dim) break;
+		accs[warp() * MOST_DIM + d] = r.acc[u];
+		accs[warp() * MOST_DIM + d + 1] = r.acc[u + 1];
+	}
 	__syncthreads();
 	bool mixture = a.plan.mixture;
 	float top = NOTHING, sum = 0;
