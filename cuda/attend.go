@@ -25,8 +25,8 @@ func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	const op = "Attend"
 	device.CheckAttend(dst, q, kv, p)
 	rows, dim := q.Dim(0), q.Dim(2)
-	if dim > mostDim || dim%2 != 0 {
-		device.Check(false, op, "heads of %d, want an even number of at most %d", dim, mostDim)
+	if dim > mostDim {
+		device.Check(false, op, "heads of %d, want at most %d", dim, mostDim)
 	}
 	perSlot := device.RowsPerSlot(op, rows, kv)
 	if perSlot >= flashRows && flashes(dim, kv, p) {

@@ -29,16 +29,13 @@ func deviceNames() []string { return append([]string{autoDevice}, device.Names()
 func parseDevice(text string) (deviceFlag, error) {
 	name, number, numbered := strings.Cut(text, ":")
 	f := deviceFlag{name: name}
-	if name == "" {
-		f.name = autoDevice
-	}
 	if !slices.Contains(deviceNames(), f.name) {
-		return f, usagef("--device %s is not in this build; want one of: %s", text, strings.Join(deviceNames(), ", "))
+		return f, usagef("--device %q is not in this build; want one of: %s", text, strings.Join(deviceNames(), ", "))
 	}
 	if numbered {
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 0 || f.name == autoDevice {
-			return f, usagef("--device %s, want a name, or a name and a number from 0 on, for example cuda:1", text)
+			return f, usagef("--device %q, want a name, or a name and a number from 0 on, for example cuda:1", text)
 		}
 		f.index = n
 	}

@@ -71,12 +71,13 @@ __device__ inline float product(const Pages& g, const float* q, i64 from) {
 	return sum;
 }
 
-// Two is two neighbours of a cache.
+// Two is two neighbours of a cache; beyond an odd number of them is nothing.
 struct Two {
 	float x, y;
 };
 
-__device__ inline Two load_two(const void* cache, i64 half, i64 i) {
+__device__ inline Two load_two(const void* cache, i64 half, i64 i, int left, bool odd) {
+	if (odd) return {load(cache, half, i), left > 1 ? load(cache, half, i + 1) : 0};
 	if (!half) return {((const float*)cache)[i], ((const float*)cache)[i + 1]};
 	u32 v = *(const u32*)((const u16*)cache + i);
 	return {from_half((u16)v), from_half((u16)(v >> 16))};
@@ -122,7 +123,7 @@ __device__ inline void add(Row& r, const i64 place[2], const float weight[2]) {
 		for (int i = 0; i < PAGE; i++) {
 			i64 at = r.where[i];
 			if (at < 0) continue;
-			Two v = load_two(a.g.v, a.g.half, at + d);
+			Two v = load_two(a.g.v, a.g.half, at + d, dim - d, dim % 2);
 			x += r.p[i] * v.x;
 			y += r.p[i] * v.y;
 		}
