@@ -6,13 +6,40 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: help build demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
+.PHONY: help build cuda emulate demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/gollm, without cgo
 	CGO_ENABLED=0 $(GO) build -o bin/gollm ./cmd/gollm
+
+# The compiler and headers of CUDA; others than the installed ones by
+# make cuda NVCC=/usr/local/cuda/bin/nvcc CUDA_INCLUDE=/usr/local/cuda/include
+NVCC         ?= build/cuda/toolkit/bin/nvcc
+CUDA_INCLUDE ?= $(CURDIR)/build/cuda/include
+GPUS         := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
+	-gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
+FATBIN       := cuda/kernels/kernels.fatbin
+
+cuda: $(FATBIN) build/cuda/lib/libcuda.so ## bin/gollm for CPU and NVIDIA GPUs
+	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)" CGO_LDFLAGS="-L$(CURDIR)/build/cuda/lib -Wl,--as-needed" \
+		$(GO) build -tags cuda -o bin/gollm ./cmd/gollm
+
+# nvcc makes one file of machine code for every kind of GPU.
+$(FATBIN): $(wildcard cuda/kernels/*.cu cuda/kernels/*.cuh) | $(NVCC)
+	$(NVCC) -std=c++17 -O3 --threads 2 -fatbin $(GPUS) -o $@ cuda/kernels/kernels.cu
+
+# gorgonia.org/cu names libcuda when it links; cuda/shim.c has its functions.
+build/cuda/lib/libcuda.so: | $(NVCC)
+	mkdir -p $(@D)
+	$(CC) -shared -o $@ -x c /dev/null
+
+build/cuda/toolkit/bin/nvcc:
+	scripts/install-cuda.sh
+
+emulate: ## the tests of the CUDA kernels, on the CPU
+	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) ./cuda/...
 
 demo: ## a small model finds a needle in 4,000 tokens, another tells a story
 	@scripts/demo.sh

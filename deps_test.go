@@ -32,6 +32,7 @@ const policy = `
 	device/devtest, model/modeltest, internal/golden, internal/npy < tests
 
 	golang.org/x/sys < cpu, weights
+	gorgonia.org/cu < cuda
 	golang.org/x/sync < engine
 	github.com/ollama/ollama/fs/ggml < weights
 	github.com/sugarme/tokenizer < tokenizer

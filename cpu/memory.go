@@ -3,7 +3,6 @@ package cpu
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"unsafe"
 
@@ -39,7 +38,7 @@ func (m *memory) free() error {
 // Alloc returns zeroed memory that starts on a cache line. What the system
 // cannot give is an error now rather than a killed process later.
 func (d *dev) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
-	size, err := tensorSize(dt, dims)
+	size, err := device.SizeOf(dt, dims...)
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("cpu: Alloc: %w", err)
 	}
@@ -105,7 +104,7 @@ func (d *dev) left() uint64 {
 // Load returns a tensor over src itself, or over a copy if src starts at an
 // address that the element type cannot.
 func (d *dev) Load(src []byte, dt device.DType, dims ...int) (device.Tensor, error) {
-	size, err := tensorSize(dt, dims)
+	size, err := device.SizeOf(dt, dims...)
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("cpu: Load: %w", err)
 	}
@@ -132,29 +131,6 @@ func elementAlign(dt device.DType) uintptr {
 		return 2
 	}
 	return 1
-}
-
-// tensorSize is the number of bytes of a tensor, or an error for dimensions
-// that no memory has.
-func tensorSize(dt device.DType, dims []int) (int, error) {
-	if len(dims) == 0 || len(dims) > 4 {
-		return 0, fmt.Errorf("%v %v has %d dimensions, want 1 to 4", dt, dims, len(dims))
-	}
-	if row := dims[len(dims)-1]; row%dt.BlockLen() != 0 {
-		return 0, fmt.Errorf("%v %v: a row of %d elements, want a multiple of %d", dt, dims, row, dt.BlockLen())
-	}
-	n := uint64(dt.BlockSize())
-	for i, v := range dims {
-		if i == len(dims)-1 {
-			v /= dt.BlockLen()
-		}
-		hi, lo := bits.Mul64(n, uint64(max(v, 0)))
-		if v < 0 || hi != 0 || lo > 1<<62 {
-			return 0, fmt.Errorf("%v %v is no size of memory", dt, dims)
-		}
-		n = lo
-	}
-	return int(n), nil
 }
 
 // newMemory gives size zeroed bytes that start on a cache line.

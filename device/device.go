@@ -45,6 +45,12 @@ type Interrupter interface {
 	Until(done <-chan struct{})
 }
 
+// Replayer is an optional ability of [Device]: launching captured calls costs it
+// less than making them again.
+type Replayer interface {
+	Replays() bool
+}
+
 // PeakReporter is an optional ability of [Device]: it measures what the hardware
 // can do at best, which benchmarks are compared with.
 type PeakReporter interface {

@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 )
@@ -123,4 +124,27 @@ func (t Tensor) String() string {
 		return "absent"
 	}
 	return t.DType.String() + " " + strings.TrimSpace(fmt.Sprint(t.dims[:t.rank]))
+}
+
+// SizeOf is the number of bytes of a tensor, or an error for dimensions that no
+// memory has.
+func SizeOf(dt DType, dims ...int) (int, error) {
+	if len(dims) == 0 || len(dims) > 4 {
+		return 0, fmt.Errorf("%v %v has %d dimensions, want 1 to 4", dt, dims, len(dims))
+	}
+	if row := dims[len(dims)-1]; row%dt.BlockLen() != 0 {
+		return 0, fmt.Errorf("%v %v: a row of %d elements, want a multiple of %d", dt, dims, row, dt.BlockLen())
+	}
+	n := uint64(dt.BlockSize())
+	for i, v := range dims {
+		if i == len(dims)-1 {
+			v /= dt.BlockLen()
+		}
+		hi, lo := bits.Mul64(n, uint64(max(v, 0)))
+		if v < 0 || hi != 0 || lo > 1<<62 {
+			return 0, fmt.Errorf("%v %v is no size of memory", dt, dims)
+		}
+		n = lo
+	}
+	return int(n), nil
 }

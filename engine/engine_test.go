@@ -11,6 +11,7 @@ import (
 
 	_ "github.com/gollm/gollm/cpu"
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/tokenizer"
@@ -33,7 +34,7 @@ func need(t *testing.T, path string) string {
 
 func open(t *testing.T, path string) *engine.Engine {
 	t.Helper()
-	e, err := engine.Open(path, "cpu", device.Config{Threads: 2})
+	e, err := engine.Open(path, devtest.Device, device.Config{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

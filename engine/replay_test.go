@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/sparse"
 )
@@ -34,7 +35,7 @@ func randomLayers(seed uint64, n int) []engine.QKV {
 
 func newReplay(t *testing.T, spec string, slots, maxLen int) *engine.Replay {
 	t.Helper()
-	dev, err := device.Open("cpu", device.Config{Threads: 2})
+	dev, err := device.Open(devtest.Device, device.Config{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

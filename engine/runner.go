@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gollm/gollm/device"
@@ -57,6 +58,7 @@ type Runner struct {
 	logits  device.Tensor // f32 [max(slots, logitRows), vocab]
 	scratch *model.Scratch
 	free    func() error
+	graphs  []device.Graph // of decode passes, by rows, on a device that replays them
 }
 
 // NewRunner allocates the cache and the buffers.
@@ -79,7 +81,16 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 
 // Close gives the memory back. Neither the runner nor a sequence of it can be
 // used afterwards. An engine that is closed needs no Close of its runners.
-func (r *Runner) Close() error { return r.free() }
+func (r *Runner) Close() error {
+	var err error
+	for _, g := range r.graphs {
+		if g != nil {
+			err = errors.Join(err, g.Close())
+		}
+	}
+	r.graphs = nil
+	return errors.Join(err, r.free())
+}
 
 // alloc takes the device memory.
 func (r *Runner) alloc(c Config) error {
@@ -175,11 +186,38 @@ func (r *Runner) step(active []*Sequence) error {
 	if err != nil {
 		return err
 	}
-	x, _ := r.model.Forward(&p, r.policy, r.scratch)
-	r.model.Logits(p.Ops, r.logits.Rows(0, p.Rows()), x)
-	err = r.dev.Sync()
+	if err = r.decode(&p); err == nil {
+		err = r.dev.Sync()
+	}
 	for i := 0; err != nil && i < len(active); i++ {
 		active[i].Truncate(active[i].Len() - 1)
 	}
 	return err
+}
+
+// decode queues a decode pass, as a graph where the device replays those and
+// nothing watches the pass. The graph is captured the first time that a pass has
+// this number of rows.
+func (r *Runner) decode(p *sparse.Pass) error {
+	run := func(ops device.Ops) {
+		p.Ops = ops
+		x, _ := r.model.Forward(p, r.policy, r.scratch)
+		r.model.Logits(ops, r.logits.Rows(0, p.Rows()), x)
+	}
+	if d, ok := r.dev.(device.Replayer); !ok || !d.Replays() || r.policy.Trace != nil {
+		run(p.Ops)
+		return nil
+	}
+	for len(r.graphs) <= p.Rows() {
+		r.graphs = append(r.graphs, nil)
+	}
+	g := &r.graphs[p.Rows()]
+	if *g == nil {
+		var err error
+		if *g, err = r.dev.Capture(run); err != nil {
+			return err
+		}
+	}
+	(*g).Launch()
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/sparse"
 )
@@ -28,7 +29,7 @@ func runAnchor(t *testing.T, spec string, chunk int) (out []float32, read map[in
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev, err := device.Open("cpu", device.Config{Threads: 2})
+	dev, err := device.Open(devtest.Device, device.Config{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,7 @@ func lastRow(t *testing.T, spec string, n int) (keys []int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev, err := device.Open("cpu", device.Config{Threads: 2})
+	dev, err := device.Open(devtest.Device, device.Config{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/model/modeltest"
 	"github.com/gollm/gollm/sparse"
@@ -37,7 +38,7 @@ func logitsOf(t *testing.T, e *engine.Engine, spec string, ids []int32, steps in
 func denseModel(t *testing.T, path string, n int, slow bool) {
 	t.Helper()
 	aboutNumbers(t)
-	e, err := engine.Open(path, "cpu", device.Config{Threads: 2})
+	e, err := engine.Open(path, devtest.Device, device.Config{Threads: 2})
 	must(t, err)
 	defer e.Close()
 	ids := make([]int32, n)

@@ -10,6 +10,7 @@ import (
 
 	_ "github.com/gollm/gollm/cpu"
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/sparse"
 )
@@ -174,7 +175,7 @@ type bench struct {
 // openBench makes a replay; change edits its sizes.
 func openBench(t *testing.T, spec string, maxLen int, change func(*engine.ReplayConfig)) *bench {
 	t.Helper()
-	dev, err := device.Open("cpu", device.Config{Threads: 2})
+	dev, err := device.Open(devtest.Device, device.Config{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	_ "github.com/gollm/gollm/cpu"
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/sparse"
 )
@@ -57,7 +58,7 @@ func swReplay(t *testing.T, spec string, slots, maxLen int) *swRun {
 // swReplayOn fills in the shape of c.
 func swReplayOn(t *testing.T, spec string, threads int, c engine.ReplayConfig) *swRun {
 	t.Helper()
-	dev, err := device.Open("cpu", device.Config{Threads: threads})
+	dev, err := device.Open(devtest.Device, device.Config{Threads: threads})
 	must(t, err)
 	s, err := sparse.Parse(spec)
 	must(t, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 	"github.com/gollm/gollm/sparse"
 )
 
@@ -32,7 +33,7 @@ const tailDim = 16
 // values given.
 func newTailBench(t *testing.T, heads int, scores []float64, values [][2]float64) *tailBench {
 	t.Helper()
-	dev, err := device.Open("cpu", device.Config{Threads: 2})
+	dev, err := device.Open(devtest.Device, device.Config{Threads: 2})
 	must(t, err)
 	t.Cleanup(func() { must(t, dev.Close()) })
 	b := &tailBench{t: t, dev: dev, heads: heads, n: len(scores)}

@@ -153,7 +153,11 @@ func (a *attendFlags) run(cmd *cobra.Command) error {
 	if a.rows > t.n {
 		return fmt.Errorf("--rows %d, but the tensors have %d positions", a.rows, t.n)
 	}
-	dev, err := device.Open(a.model.device, device.Config{Threads: a.model.threads})
+	where, err := parseDevice(a.model.device)
+	if err != nil {
+		return err
+	}
+	dev, err := where.openFor(cmd, a.model.threads, 0)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,7 @@ func newDevices() *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range device.Names() {
-				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\t%s\n", name, describeDevice(name)); err != nil {
+				if err := listDevices(cmd.OutOrStdout(), name); err != nil {
 					return err
 				}
 			}
@@ -25,16 +26,44 @@ func newDevices() *cobra.Command {
 	}
 }
 
-// describeDevice is what a device says about itself, or why it does not open.
-func describeDevice(name string) string {
-	dev, err := device.Open(name, device.Config{})
+// mostDevices bounds the devices of a kind that are looked for.
+const mostDevices = 64
+
+// listDevices prints a line for each device of a backend: what --device takes,
+// and what the device says about itself or why it does not open.
+func listDevices(w io.Writer, name string) error {
+	for i := range mostDevices {
+		text, err := describeDevice(name, i)
+		if err != nil && i > 0 {
+			return nil
+		}
+		label := name
+		if i > 0 {
+			label = fmt.Sprintf("%s:%d", name, i)
+		}
+		if err != nil {
+			text = "not usable: " + err.Error()
+		}
+		if _, err := fmt.Fprintf(w, "%s\t%s\n", label, text); err != nil {
+			return err
+		}
+		if err != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// describeDevice is what device i of a backend says about itself.
+func describeDevice(name string, i int) (string, error) {
+	dev, err := device.Open(name, device.Config{Index: i})
 	if err != nil {
-		return "not usable: " + err.Error()
+		return "", err
 	}
 	defer dev.Close()
 	text := dev.Name()
-	if r, ok := dev.(device.MemoryReporter); ok && r.Available() > 0 {
-		text += ", " + sizeText(int64(r.Available())) + " of memory available"
+	if free := availableOf(dev); free > 0 {
+		text += ", " + sizeText(int64(free)) + " of memory available"
 	}
-	return text
+	return text, nil
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -28,9 +27,9 @@ type modelFlags struct {
 // newcomer looks for.
 func (m *modelFlags) registerDevice(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&m.device, "device", "cpu", "where to run: "+strings.Join(device.Names(), ", "))
+	f.StringVar(&m.device, "device", autoDevice, "where to run: "+strings.Join(deviceNames(), ", ")+"; cuda:1 is the second GPU")
 	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads; 0, the default, is one for each core")
-	completeWith(cmd, "device", device.Names)
+	completeWith(cmd, "device", deviceNames)
 }
 
 // registerPath registers -m alone, for commands that do not run the model.
@@ -57,8 +56,8 @@ func (m *modelFlags) checkPath() error {
 
 // checkDevice reports what is wrong with the flags of registerDevice.
 func (m *modelFlags) checkDevice() error {
-	if !slices.Contains(device.Names(), m.device) {
-		return usagef("--device %q is not in this build; want one of: %s", m.device, strings.Join(device.Names(), ", "))
+	if _, err := parseDevice(m.device); err != nil {
+		return err
 	}
 	if m.threads < 0 {
 		return usagef("--threads %d, want 1 or more, or 0 for one for each core", m.threads)

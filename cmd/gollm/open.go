@@ -33,15 +33,17 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 		return nil, fileError("-m", m.path, "a GGUF file", err)
 	}
 	log("%s: %s, %d tensors, %s", file.Path(), plural(len(file.Parts()), "file"), len(file.Tensors()), sizeText(file.Size()))
-	dev, err := device.Open(m.device, device.Config{Threads: m.threads})
+	where, err := parseDevice(m.device)
 	if err != nil {
 		file.Close()
 		return nil, err
 	}
-	o := &openModel{log: log}
-	if r, ok := dev.(device.MemoryReporter); ok {
-		o.available = r.Available()
+	dev, err := where.openFor(cmd, m.threads, file.Size())
+	if err != nil {
+		file.Close()
+		return nil, err
 	}
+	o := &openModel{log: log, available: availableOf(dev)}
 	log("%s, %s of memory available", dev.Name(), sizeText(int64(o.available)))
 	o.warn = warner(cmd)
 	if err := o.checkWeights(file); err != nil {

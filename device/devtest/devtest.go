@@ -5,14 +5,16 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/gollm/gollm/device"
 )
 
 // Run tests a backend. open is called once for each group of cases; the suite
-// closes what it opens.
-func Run(t *testing.T, open func(t *testing.T) device.Device) {
+// closes what it opens. Groups named as absent from the backend are
+// skipped, and say so.
+func Run(t *testing.T, open func(t *testing.T) device.Device, absent ...string) {
 	groups := []struct {
 		name string
 		run  func(t *testing.T, d device.Device)
@@ -54,6 +56,9 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 					t.Errorf("Close: %v", err)
 				}
 			}()
+			if slices.Contains(absent, g.name) {
+				t.Skip("not in this backend")
+			}
 			g.run(t, d)
 		})
 	}

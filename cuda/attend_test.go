@@ -1,0 +1,120 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// flashBound is the error of attention in half precision, relative to the size of
+// its results: queries, scores' weights and values are of 11 bits.
+const flashBound = 4e-3
+
+// flashPlans are what the kernel for many rows is tried with: n positions.
+func flashPlans(t *testing.T, d *dev, rng *rand.Rand, n, heads int) map[string]device.Plan {
+	list := func(most, group int) device.List {
+		groups := n/group + 2
+		l := device.List{Index: alloc(t, d, device.I32, groups, heads, most), Count: alloc(t, d, device.I32, groups, heads), Weight: alloc(t, d, device.F32, groups, heads, most), Group: group}
+		var index, count, weight []byte
+		for range groups * heads {
+			m := 0
+			for i := range most {
+				if rng.IntN(3) == 0 {
+					index = binary.LittleEndian.AppendUint32(index, uint32(i))
+					weight = binary.LittleEndian.AppendUint32(weight, math.Float32bits(0.5+rng.Float32()))
+					m++
+				}
+			}
+			for i := m; i < most; i++ {
+				index, weight = binary.LittleEndian.AppendUint32(index, 0), binary.LittleEndian.AppendUint32(weight, 0)
+			}
+			count = binary.LittleEndian.AppendUint32(count, uint32(m))
+		}
+		d.Write(l.Index, index)
+		d.Write(l.Count, count)
+		d.Write(l.Weight, weight)
+		return l
+	}
+	return map[string]device.Plan{
+		"dense":  {},
+		"window": {Span: device.Span{Back: 100}},
+		"drop":   {Span: device.Span{Drop: 0.4, Sink: 5, Recent: 20}},
+		"stream": {Middle: device.None, Sink: 4, Recent: 90},
+		"align":  {Middle: device.None, Sink: 64, Recent: 64, Align: 64},
+		"blocks": {Middle: device.Blocks, Sink: 4, Recent: 20, List: list(n/64, 64)},
+		"tokens": {Middle: device.Tokens, Sink: 4, Recent: 20, List: list(n-64, 128)},
+	}
+}
+
+// TestFlash holds the kernel for many rows against the one for every plan.
+func TestFlash(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	for _, s := range [][3]int{{256, 64, 256}, {300, 64, 333}, {257, 128, 390}} {
+		rows, dim, n := s[0], s[1], s[2]
+		const heads, kvHeads = 2, 1
+		rng := rand.New(rand.NewPCG(5, 6))
+		q := alloc(t, d, device.F32, rows, heads, dim)
+		d.Write(q, normal(rng, rows*heads*dim))
+		kv := filledCache(t, d, rng, n, kvHeads, dim)
+		for name, p := range flashPlans(t, d, rng, n, heads) {
+			t.Run(fmt.Sprintf("%s/rows=%d/dim=%d/len=%d", name, rows, dim, n), func(t *testing.T) {
+				if !flashes(dim, kv, p) {
+					t.Fatal("the plan does not suit the kernel")
+				}
+				got, want := alloc(t, d, device.F32, rows, heads, dim), alloc(t, d, device.F32, rows, heads, dim)
+				d.ops.flash(got, q, kv, p)
+				d.ops.attend(want, q, kv, p, rows)
+				compare(t, read(t, d, got), read(t, d, want), flashBound)
+			})
+		}
+	}
+}
+
+// filledCache is a cache of one slot with n positions in pages of any order;
+// what lies beyond them is not a number.
+func filledCache(t *testing.T, d *dev, rng *rand.Rand, n, heads, dim int) device.KV {
+	t.Helper()
+	pages := (n + device.PageLen - 1) / device.PageLen
+	kv := device.KV{
+		K: alloc(t, d, device.F16, pages, heads, device.PageLen, dim), V: alloc(t, d, device.F16, pages, heads, device.PageLen, dim),
+		Pages: alloc(t, d, device.I32, 1, pages), Len: alloc(t, d, device.I32, 1),
+	}
+	var table, nan []byte
+	for _, p := range rng.Perm(pages) {
+		table = binary.LittleEndian.AppendUint32(table, uint32(p))
+	}
+	for range kv.K.Len() {
+		nan = binary.LittleEndian.AppendUint16(nan, 0x7e00)
+	}
+	d.Write(kv.Pages, table)
+	d.Write(kv.Len, binary.LittleEndian.AppendUint32(nil, uint32(n)))
+	d.Write(kv.K, nan)
+	d.Write(kv.V, nan)
+	k, v := alloc(t, d, device.F32, n, heads, dim), alloc(t, d, device.F32, n, heads, dim)
+	d.Write(k, normal(rng, n*heads*dim))
+	d.Write(v, normal(rng, n*heads*dim))
+	d.ops.Append(kv, k, v)
+	return kv
+}
+
+// compare fails unless a is b within bound of b's size, the root of its mean square.
+func compare(t *testing.T, a, b []float32, bound float64) {
+	t.Helper()
+	var size float64
+	for _, v := range b {
+		size += float64(v) * float64(v)
+	}
+	size = math.Sqrt(size / float64(len(b)))
+	for i := range a {
+		if diff := math.Abs(float64(a[i]) - float64(b[i])); !(diff <= bound*size) {
+			t.Fatalf("element %d is %v, want %v: error %.2g of %.3g", i, a[i], b[i], diff/size, size)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+)
+
+func init() { device.Register("cuda", Open) }
+
+// Open makes a device of GPU number c.Index.
+func Open(c device.Config) (device.Device, error) {
+	drv, err := openDriver(c.Index)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
+	d := &dev{drv: drv, kernels: map[string]function{}}
+	d.ops = &ops{d: d}
+	if d.failures, err = d.newMemory(failureSize); err == nil {
+		d.workspace, err = d.newMemory(workspaceSize)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cuda: %w", err), d.Close())
+	}
+	return d, nil
+}
+
+// dev is the device: memory and order.
+type dev struct {
+	drv       *driver
+	ops       *ops
+	kernels   map[string]function
+	mems      []*memory // everything that Close frees
+	failures  *memory   // the first failure of a kernel
+	workspace *memory
+	err       error // the first failure of the driver since the last Sync
+}
+
+// Name is for example "cuda (NVIDIA H200, 132 multiprocessors, driver 13.0)".
+func (d *dev) Name() string { return "cuda (" + d.drv.describe() + ")" }
+
+// Ops is the set of operations; each is queued when it returns.
+func (d *dev) Ops() device.Ops { return d.ops }
+
+// Replays reports that launching captured calls costs less than making them: a
+// graph is one launch.
+func (d *dev) Replays() bool { return true }
+
+// Available is how many bytes Alloc may still give.
+func (d *dev) Available() uint64 { return d.drv.available() }
+
+// Write queues a copy of src into dst.
+func (d *dev) Write(dst device.Tensor, src []byte) {
+	if dst.Size() != len(src) {
+		device.Check(false, "Write", "%v takes %d bytes, got %d", dst, dst.Size(), len(src))
+	}
+	if len(src) > 0 {
+		d.keep(d.drv.write(d.address(dst), src))
+	}
+}
+
+// Read waits for queued work and copies src into dst.
+func (d *dev) Read(dst []byte, src device.Tensor) error {
+	if src.Size() != len(dst) {
+		device.Check(false, "Read", "%v takes %d bytes, got %d", src, src.Size(), len(dst))
+	}
+	if len(dst) > 0 {
+		d.keep(d.drv.read(dst, d.address(src)))
+	}
+	return d.err
+}
+
+// Sync waits, and reports the first failure since the last Sync.
+func (d *dev) Sync() error {
+	d.keep(d.drv.sync())
+	found, err := d.failure()
+	d.keep(err)
+	d.keep(found)
+	err = d.err
+	d.err = nil
+	return err
+}
+
+// keep remembers the first failure for Sync.
+func (d *dev) keep(err error) {
+	if err != nil && d.err == nil {
+		d.err = fmt.Errorf("cuda: %w", err)
+	}
+}
+
+// Close frees all memory of the device.
+func (d *dev) Close() error {
+	err := d.freeAll(d.mems)
+	d.mems = nil
+	if closing := d.drv.close(); closing != nil {
+		err = errors.Join(err, fmt.Errorf("cuda: Close: %w", closing))
+	}
+	return err
+}
+
+// Capture records the calls of step without running them.
+func (d *dev) Capture(step func(device.Ops)) (device.Graph, error) {
+	if err := d.drv.begin(); err != nil {
+		return nil, fmt.Errorf("cuda: Capture: %w", err)
+	}
+	done := false
+	defer func() {
+		if !done { // step panics
+			if g, err := d.drv.end(); err == nil {
+				_ = g.close()
+			}
+		}
+	}()
+	step(d.ops)
+	done = true
+	g, err := d.drv.end()
+	if err != nil {
+		return nil, fmt.Errorf("cuda: Capture: %w", err)
+	}
+	return &graph{d: d, g: g}, nil
+}
+
+// graph is captured calls.
+type graph struct {
+	d *dev
+	g *driverGraph
+}
+
+// Launch queues the calls.
+func (g *graph) Launch() { g.d.keep(g.g.launch()) }
+
+// Close frees what the driver keeps of the calls.
+func (g *graph) Close() error { return g.g.close() }

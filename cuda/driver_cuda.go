@@ -1,0 +1,298 @@
+//go:build cuda && !cudaemu
+
+package cuda
+
+/*
+#cgo LDFLAGS: -ldl
+#include <cuda.h>
+#include <stdint.h>
+
+// shim.c
+int gollm_cuda_open(void);
+
+// What gorgonia.org/cu lacks: launches whose arguments are one struct, stream
+// capture, graph launches, and the driver's own words for its errors. Each call
+// makes the context the thread's, because goroutines change threads.
+
+static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, CUstream stream, uint64_t* words, size_t size) {
+	void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, words, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuLaunchKernel(f, x, y, z, threads, 1, 1, shared, stream, 0, extra);
+}
+
+static CUresult begin_capture(CUcontext context, CUstream stream) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+static CUresult end_capture(CUcontext context, CUstream stream, CUgraphExec* exec) {
+	CUgraph graph = 0;
+	CUresult r = cuCtxSetCurrent(context);
+	if (!r) r = cuStreamEndCapture(stream, &graph);
+	if (!r) r = cuGraphInstantiateWithFlags(exec, graph, 0);
+	if (graph) cuGraphDestroy(graph);
+	return r;
+}
+
+static CUresult launch_graph(CUcontext context, CUgraphExec exec, CUstream stream) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuGraphLaunch(exec, stream);
+}
+
+static CUresult allow_shared(CUcontext context, CUfunction f, int bytes) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
+}
+
+static const char* name_of(CUresult r) {
+	const char* text = 0;
+	return cuGetErrorName(r, &text) || !text ? "an unknown error" : text;
+}
+
+static const char* text_of(CUresult r) {
+	const char* text = 0;
+	return cuGetErrorString(r, &text) || !text ? "no description" : text;
+}
+
+#cgo noescape launch
+#cgo nocallback launch
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/gollm/gollm/cuda/kernels"
+)
+
+// driver is a GPU: its context, the module of all kernels and one stream.
+type driver struct {
+	device  cu.Device
+	context cu.CUContext
+	module  cu.Module
+	stream  cu.Stream
+	name    string
+	major   int // compute capability
+	minor   int
+	units   int // multiprocessors
+}
+
+// cu's handles are structs of one pointer, which no method gives out.
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(cu.CUContext{})-unsafe.Sizeof(uintptr(0))]
+	_ = [1]struct{}{}[unsafe.Sizeof(cu.Function{})-unsafe.Sizeof(uintptr(0))]
+)
+
+func (d *driver) c() C.CUcontext           { return *(*C.CUcontext)(unsafe.Pointer(&d.context)) }
+func (d *driver) cStream() C.CUstream      { return C.CUstream(unsafe.Pointer(d.stream.C())) }
+func cFunction(f cu.Function) C.CUfunction { return *(*C.CUfunction)(unsafe.Pointer(&f)) }
+
+// start finds the driver once.
+var start = sync.OnceValue(func() error {
+	switch code := C.gollm_cuda_open(); code {
+	case 0:
+		return nil
+	case -1:
+		return errors.New("this machine has no NVIDIA driver (libcuda.so.1 is not there)")
+	case C.CUDA_ERROR_NO_DEVICE:
+		return errors.New("the NVIDIA driver finds no GPU")
+	default:
+		return fmt.Errorf("the NVIDIA driver does not start: %w", result(C.CUresult(code)))
+	}
+})
+
+// result is the driver's words for its error.
+func result(r C.CUresult) error {
+	if r == C.CUDA_SUCCESS {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", C.GoString(C.name_of(r)), C.GoString(C.text_of(r)))
+}
+
+// leastMajor is the oldest compute capability that the kernels are built for.
+const leastMajor = 8
+
+func openDriver(index int) (*driver, error) {
+	if err := start(); err != nil {
+		return nil, err
+	}
+	n, err := cu.NumDevices()
+	if err != nil {
+		return nil, err
+	}
+	if index < 0 || index >= n {
+		return nil, fmt.Errorf("GPU %d, want 0 to %d", index, n-1)
+	}
+	d := &driver{}
+	if err := d.open(index); err != nil {
+		return nil, fmt.Errorf("GPU %d: %w", index, err)
+	}
+	return d, nil
+}
+
+// open makes the context and loads the kernels.
+func (d *driver) open(index int) (err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if d.device, err = cu.GetDevice(index); err != nil {
+		return err
+	}
+	if d.name, err = d.device.Name(); err != nil {
+		return err
+	}
+	for at, attribute := range map[*int]cu.DeviceAttribute{
+		&d.major: cu.ComputeCapabilityMajor, &d.minor: cu.ComputeCapabilityMinor, &d.units: cu.MultiprocessorCount,
+	} {
+		if *at, err = d.device.Attribute(attribute); err != nil {
+			return err
+		}
+	}
+	if d.major < leastMajor {
+		return fmt.Errorf("%s has compute capability %d.%d, want %d.0 or more", d.name, d.major, d.minor, leastMajor)
+	}
+	if d.context, err = d.device.RetainPrimaryCtx(); err != nil {
+		return err
+	}
+	if err = cu.SetCurrentContext(d.context); err != nil {
+		return err
+	}
+	if d.module, err = cu.LoadData(kernels.Image); err != nil {
+		return fmt.Errorf("the kernels do not load into driver %s: %w; a newer driver is needed, or a build with an older CUDA", version(), err)
+	}
+	d.stream, err = cu.MakeStream(cu.NonBlocking)
+	return err
+}
+
+// version is the newest CUDA that the driver knows, for example "13.0".
+func version() string {
+	v := cu.Version()
+	return fmt.Sprintf("%d.%d", v/1000, v%1000/10)
+}
+
+func (d *driver) describe() string {
+	return fmt.Sprintf("%s, compute capability %d.%d, %d multiprocessors, driver %s", d.name, d.major, d.minor, d.units, version())
+}
+
+// do calls functions of cu with the context.
+func (d *driver) do(call func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cu.SetCurrentContext(d.context); err != nil {
+		return err
+	}
+	return call()
+}
+
+func (d *driver) available() (free uint64) {
+	_ = d.do(func() error {
+		n, _, err := cu.MemInfo()
+		free = uint64(n)
+		return err
+	})
+	return free
+}
+
+func (d *driver) alloc(size int) (at uintptr, err error) {
+	err = d.do(func() error {
+		p, err := cu.MemAlloc(int64(size))
+		if err != nil {
+			return err
+		}
+		at = uintptr(p)
+		return cu.MemsetD8Async(p, 0, int64(size), d.stream)
+	})
+	return at, err
+}
+
+func (d *driver) free(at uintptr) error {
+	return d.do(func() error { return cu.MemFree(cu.DevicePtr(at)) })
+}
+
+// write stages src before it returns: src is memory that can be paged.
+func (d *driver) write(dst uintptr, src []byte) error {
+	return d.do(func() error {
+		return cu.MemcpyHtoDAsync(cu.DevicePtr(dst), unsafe.Pointer(&src[0]), int64(len(src)), d.stream)
+	})
+}
+
+func (d *driver) read(dst []byte, src uintptr) error {
+	return d.do(func() error {
+		if err := cu.MemcpyDtoHAsync(unsafe.Pointer(&dst[0]), cu.DevicePtr(src), int64(len(dst)), d.stream); err != nil {
+			return err
+		}
+		return d.stream.Synchronize()
+	})
+}
+
+func (d *driver) copy(dst, src uintptr, n int) error {
+	return d.do(func() error {
+		return cu.MemcpyDtoDAsync(cu.DevicePtr(dst), cu.DevicePtr(src), int64(n), d.stream)
+	})
+}
+
+// workspaceSize is the bytes of memory that ops pass results in from one of
+// their kernels to the next.
+const workspaceSize = 64 << 20
+
+// function is a kernel.
+type function = cu.Function
+
+func (d *driver) find(name string) (f function, err error) {
+	err = d.do(func() (err error) {
+		f, err = d.module.Function("gollm_" + name)
+		return err
+	})
+	if err != nil {
+		return f, fmt.Errorf("kernel %s: %w", name, err)
+	}
+	return f, nil
+}
+
+// mostShared is the shared memory that a launch may ask for without permission.
+const mostShared = 48 << 10
+
+func (d *driver) launch(f function, b blocks, threads, shared int, words []uint64) error {
+	if shared > mostShared {
+		if err := result(C.allow_shared(d.c(), cFunction(f), C.int(shared))); err != nil {
+			return err
+		}
+	}
+	return result(C.launch(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),
+		d.cStream(), (*C.uint64_t)(unsafe.SliceData(words)), C.size_t(8*len(words))))
+}
+
+func (d *driver) sync() error { return d.do(d.stream.Synchronize) }
+
+func (d *driver) begin() error { return result(C.begin_capture(d.c(), d.cStream())) }
+
+func (d *driver) end() (*driverGraph, error) {
+	var exec C.CUgraphExec
+	if err := result(C.end_capture(d.c(), d.cStream(), &exec)); err != nil {
+		return nil, err
+	}
+	return &driverGraph{d, exec}, nil
+}
+
+func (d *driver) close() error {
+	return d.do(func() error {
+		return errors.Join(d.stream.Destroy(), d.module.Unload(), d.device.ReleasePrimaryCtx())
+	})
+}
+
+// driverGraph is captured calls.
+type driverGraph struct {
+	d    *driver
+	exec C.CUgraphExec
+}
+
+func (g *driverGraph) launch() error {
+	return result(C.launch_graph(g.d.c(), g.exec, g.d.cStream()))
+}
+
+func (g *driverGraph) close() error { return result(C.cuGraphExecDestroy(g.exec)) }

@@ -1,0 +1,149 @@
+//go:build cudaemu
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/gollm/gollm/cuda/kernels"
+)
+
+// driver is the emulator: memory of the process, and kernels that have run when
+// launch returns.
+type driver struct {
+	used  map[uintptr]int // bytes by address
+	taken uint64
+	calls *[]func() error // of the graph that is being captured, nil for none
+	seed  uint64          // of the order of threads; 0 is their own
+}
+
+// emulatedMemory is the bytes that the emulator has.
+const emulatedMemory = 8 << 30
+
+// Shuffle makes devices that are opened later run the threads and blocks of
+// every launch in a random order; 0 is their own order.
+func Shuffle(seed uint64) { shuffle.Store(seed) }
+
+var shuffle atomic.Uint64
+
+// workspaceSize is the bytes of memory that ops pass results in from one of
+// their kernels to the next.
+const workspaceSize = 16 << 20
+
+// function is a kernel.
+type function = kernels.Kernel
+
+func openDriver(index int) (*driver, error) {
+	if index != 0 {
+		return nil, fmt.Errorf("GPU %d, want 0: there is one emulated GPU", index)
+	}
+	return &driver{used: map[uintptr]int{}, seed: shuffle.Load()}, nil
+}
+
+func (d *driver) describe() string { return "emulated on the CPU" }
+
+func (d *driver) available() uint64 { return emulatedMemory - d.taken }
+
+func (d *driver) alloc(size int) (uintptr, error) {
+	at := kernels.Alloc(size)
+	if at == nil {
+		return 0, errors.New("the system has no more")
+	}
+	d.used[uintptr(at)] = size
+	d.taken += uint64(size)
+	return uintptr(at), nil
+}
+
+func (d *driver) free(at uintptr) error {
+	d.taken -= uint64(d.used[at])
+	delete(d.used, at)
+	kernels.Free(pointer(at))
+	return nil
+}
+
+func (d *driver) write(dst uintptr, src []byte) error {
+	copy(bytesAt(dst, len(src)), src)
+	return nil
+}
+
+func (d *driver) read(dst []byte, src uintptr) error {
+	copy(dst, bytesAt(src, len(dst)))
+	return nil
+}
+
+func (d *driver) copy(dst, src uintptr, n int) error {
+	return d.do(func() error {
+		copy(bytesAt(dst, n), bytesAt(src, n))
+		return nil
+	})
+}
+
+func (d *driver) find(name string) (function, error) {
+	k, ok := kernels.Find(name)
+	if !ok {
+		return k, fmt.Errorf("kernel %s is not in this build", name)
+	}
+	return k, nil
+}
+
+func (d *driver) launch(f function, b blocks, threads, shared int, words []uint64) error {
+	words = slices.Clone(words)
+	return d.do(func() error {
+		seed := d.seed
+		if seed != 0 { // another order for each launch
+			d.seed = d.seed*6364136223846793005 + 1442695040888963407 | 1
+		}
+		return f.Launch([3]int{b.x, b.y, b.z}, threads, shared, seed, words)
+	})
+}
+
+// do runs a call, or keeps it for a graph.
+func (d *driver) do(call func() error) error {
+	if d.calls != nil {
+		*d.calls = append(*d.calls, call)
+		return nil
+	}
+	return call()
+}
+
+func (d *driver) sync() error { return nil }
+
+func (d *driver) begin() error {
+	d.calls = new([]func() error)
+	return nil
+}
+
+func (d *driver) end() (*driverGraph, error) {
+	g := &driverGraph{*d.calls}
+	d.calls = nil
+	return g, nil
+}
+
+func (d *driver) close() error { return nil }
+
+// driverGraph is captured calls.
+type driverGraph struct{ calls []func() error }
+
+func (g *driverGraph) launch() error {
+	for _, call := range g.calls {
+		if err := call(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *driverGraph) close() error { return nil }
+
+// pointer is an address of memory that Go did not allocate.
+func pointer(at uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&at)) }
+
+// bytesAt is memory as a slice. Inlined, a copy of a constant size from it stops
+// the compiler of Go 1.26.8 with an internal error.
+//
+//go:noinline
+func bytesAt(at uintptr, n int) []byte { return unsafe.Slice((*byte)(pointer(at)), n) }

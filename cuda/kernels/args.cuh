@@ -1,0 +1,209 @@
+// Arguments that several kernels share, and what they mean: the counterparts of
+// package device's KV, Span, Plan and List. The host fills them word by word, in
+// the order of the fields; see args.go.
+#pragma once
+
+#include "gpu.cuh"
+
+constexpr int PAGE = 64;  // positions in a page
+
+// Failure is the first failure of a device since its last Sync: a code of
+// failures.go and what its message names. Code 0 is none.
+struct Failure {
+	int code;
+	int pad;
+	i64 a, b, c;
+};
+
+// fail keeps the first failure.
+__device__ inline void fail(Failure* f, int code, i64 a, i64 b, i64 c) {
+	if (atomicCAS(&f->code, 0, code) == 0) {
+		f->a = a;
+		f->b = b;
+		f->c = c;
+	}
+}
+
+// The failures; failures.go has their words.
+enum { FAIL_ID = 1, FAIL_ROW, FAIL_TABLE, FAIL_PAGE, FAIL_LENGTH, FAIL_GROUP, FAIL_COUNT, FAIL_LIST, FAIL_BLOCK, FAIL_SCORES };
+
+// Pages is device.KV.
+struct Pages {
+	void *k, *v;       // f16 or f32 [count, heads, PAGE, dim]
+	const i32* table;  // [slots, width]
+	const i32* len;    // [slots]
+	i64 half, count, heads, dim, slots, width;
+	i64 rows;  // of the call, of each slot
+	Failure* failure;
+};
+
+// first is the position of the first row of a slot, or -1 if it has none: with
+// rows of its own, the last is at its length less one.
+__device__ inline int first_of(const Pages& g, int slot) {
+	int n = g.len[slot];
+	if (n == 0) return -1;
+	if (n < g.rows || n > g.width * PAGE) {
+		if (threadIdx.x == 0) fail(g.failure, FAIL_LENGTH, slot, n, g.rows);
+		return -1;
+	}
+	return n - (int)g.rows;
+}
+
+// At is where a row of the call is.
+struct At {
+	int slot, first, p;  // p is -1 for a row that is skipped
+};
+
+__device__ inline At place(const Pages& g, int row) {
+	At at;
+	at.slot = row / (int)g.rows;
+	at.first = first_of(g, at.slot);
+	at.p = at.first < 0 ? -1 : at.first + row % (int)g.rows;
+	return at;
+}
+
+// page_of is the number of the page of block b of a slot; -1 is a failure.
+__device__ inline int page_of(const Pages& g, int slot, int b) {
+	if (b < 0 || b >= g.width) {
+		fail(g.failure, FAIL_TABLE, slot, b, g.width);
+		return -1;
+	}
+	int n = g.table[(i64)slot * g.width + b];
+	if (n < 0 || n >= g.count) {
+		fail(g.failure, FAIL_PAGE, slot, n, g.count);
+		return -1;
+	}
+	return n;
+}
+
+// element is where position index i of a page starts for a kv head.
+__device__ inline i64 element_of(const Pages& g, int page, int head, int i) { return (((i64)page * g.heads + head) * PAGE + i) * g.dim; }
+
+// load is element i of a cache.
+__device__ inline float load(const void* cache, i64 half, i64 i) { return half ? from_half(((const u16*)cache)[i]) : ((const float*)cache)[i]; }
+
+// Span is device.Span.
+struct Span {
+	i64 back, sink;
+	f64 drop;
+	i64 recent;
+};
+
+// bound_of is Span.Bound.
+__device__ inline int bound_of(const Span& s, int p) {
+	if (s.drop == 0) return 0;
+	return smaller((int)floor(s.drop * (double)(p + 1) + 1e-9) - 1, p + 1 - (int)s.recent);
+}
+
+// sees is Span.Sees.
+__device__ inline bool sees(const Span& s, int p, int j) {
+	return j <= p && (s.back == 0 || j > p - s.back) && (j < s.sink || j >= bound_of(s, p));
+}
+
+// List is device.List.
+struct List {
+	const i32* index;  // [groups, heads, cap]
+	const i32* count;
+	const float* weight;  // NULL: one each
+	i64 groups, heads, cap, group;
+};
+
+// Entries is one list: what a group of rows and a head read.
+struct Entries {
+	const i32* index;  // ascending
+	const float* weight;
+	int n;
+};
+
+// entries finds the list of a row and a head.
+__device__ inline Entries entries(const List& l, const Pages& g, At at, int head, int heads) {
+	Entries e = {nullptr, nullptr, 0};
+	if (!l.index) return e;
+	int n = (int)l.group, group = at.slot + at.p / n - at.first / n;
+	if (group >= l.groups) {
+		fail(g.failure, FAIL_GROUP, group, l.groups, 0);
+		return e;
+	}
+	i64 i = group * l.heads + (i64)head * l.heads / heads;
+	e.n = l.count[i];
+	if (e.n < 0 || e.n > l.cap) {
+		fail(g.failure, FAIL_COUNT, e.n, l.cap, 0);
+		e.n = smaller(larger(e.n, 0), (int)l.cap);
+	}
+	e.index = l.index + i * l.cap;
+	if (l.weight) e.weight = l.weight + i * l.cap;
+	return e;
+}
+
+// find is the number of the entry that is j, or -1.
+__device__ inline int find(const Entries& e, int j) {
+	int lo = 0, hi = e.n;
+	while (lo < hi) {
+		int mid = (lo + hi) / 2;
+		if (e.index[mid] < j)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < e.n && e.index[lo] == j ? lo : -1;
+}
+
+// weight_of is the weight of entry j, 0 if the list does not have it.
+__device__ inline float weight_of(const Entries& e, int j) {
+	int i = find(e, j);
+	return i < 0 ? 0 : e.weight ? e.weight[i] : 1;
+}
+
+enum { MIDDLE_ALL, MIDDLE_NONE, MIDDLE_BLOCKS, MIDDLE_TOKENS };
+
+// Plan is device.Plan.
+struct Plan {
+	Span span;
+	i64 sink, recent, align, middle, mixture;
+	List list;
+};
+
+// recent_of is the first position of the row's recent window.
+__device__ inline int recent_of(const Plan& plan, int p) {
+	if (plan.align > 0) return (int)(p / plan.align * plan.align - plan.recent);
+	return p + 1 - (int)plan.recent;
+}
+
+// edge reports whether position j is read by the row at p whatever the list says.
+__device__ inline bool edge(const Plan& plan, int p, int j) {
+	return plan.middle == MIDDLE_ALL || j < plan.sink || j >= recent_of(plan, p);
+}
+
+// weight_of is the weight of position j for the row at p, 0 if it does not see it.
+__device__ inline float weight_of(const Plan& plan, const Entries& e, int p, int j) {
+	if (!sees(plan.span, p, j)) return 0;
+	if (edge(plan, p, j)) return 1;
+	if (plan.middle == MIDDLE_BLOCKS) return weight_of(e, j / PAGE);
+	if (plan.middle == MIDDLE_TOKENS) return weight_of(e, j);
+	return 0;
+}
+
+// Edges are the pages that a run of rows needs whatever the list says: those
+// before head and those from tail on.
+struct Edges {
+	int head, tail;
+};
+
+// edge_pages finds them for rows whose first is at p. What a later row needs of
+// the recent past is no earlier than what the first one does.
+__device__ inline Edges edge_pages(const Plan& plan, int p) {
+	int head = 0, tail = 0;  // positions
+	if (plan.middle != MIDDLE_ALL) {
+		head = (int)plan.sink;
+		tail = recent_of(plan, p);
+	}
+	const Span& s = plan.span;
+	int b = bound_of(s, p);
+	if (b > tail) {
+		head = larger(head, (int)s.sink);
+		tail = b;
+	}
+	if (s.back > 0) tail = larger(tail, p + 1 - (int)s.back);
+	Edges e = {(head + PAGE - 1) / PAGE, larger(tail, 0) / PAGE};
+	return e;
+}

@@ -1,0 +1,287 @@
+// Attention over a paged cache: append, and attend for every plan and every
+// shape. Definition: package cpu, attend.go. The fast kernels for common shapes
+// are checked against it.
+#include "few.cuh"
+#include "state.cuh"
+
+struct AppendArgs {
+	Pages g;
+	const float *k, *v;  // [rows, heads, dim]
+};
+
+// append stores keys and values of row blockIdx.x at its position.
+KERNEL(append, AppendArgs, 128) {
+	At at = place(a.g, blockIdx.x);
+	if (at.p < 0) return;
+	int page = page_of(a.g, at.slot, at.p / PAGE);
+	if (page < 0) return;
+	for (i64 i = threadIdx.x; i < a.g.heads * a.g.dim; i += blockDim.x) {
+		i64 to = element_of(a.g, page, (int)(i / a.g.dim), at.p % PAGE) + i % a.g.dim;
+		i64 from = blockIdx.x * a.g.heads * a.g.dim + i;
+		if (a.g.half) {
+			((u16*)a.g.k)[to] = to_half(a.k[from]);
+			((u16*)a.g.v)[to] = to_half(a.v[from]);
+		} else {
+			((float*)a.g.k)[to] = a.k[from];
+			((float*)a.g.v)[to] = a.v[from];
+		}
+	}
+}
+
+struct AttendArgs {
+	float* dst;      // [rows, heads, dim]
+	const float* q;  // [rows, heads, dim]
+	float* parts;    // [rows, heads, splits, dim + 2]; splits 1: unused
+	i64 heads, splits;
+	Pages g;
+	Plan plan;
+};
+
+constexpr int ATTEND_WARPS = 4;
+constexpr int MOST_DIM = 512;
+
+// Row is one head of one query row while its tiles are added up. A warp adds
+// tiles of 64 positions; lane i scores positions i and i+32, and owns every 32nd
+// pair of elements of the sum of values.
+struct Row {
+	const AttendArgs& a;
+	const Plan& plan;
+	At at;
+	int kv_head;
+	const float* q;  // [dim], times log2(e)/√dim, in shared memory
+	float* p;        // [64] of this warp, in shared memory
+	i64* where;      // [64] of this warp: element of the cache, -1 for none
+	State s;
+	float acc[MOST_DIM / WARP];
+};
+
+// product is q·k for the key at element from of a cache.
+__device__ inline float product(const Pages& g, const float* q, i64 from) {
+	int dim = (int)g.dim;
+	float sum = 0;
+	if (!g.half || dim % 8) {
+		for (int i = 0; i < dim; i++) sum += q[i] * load(g.k, g.half, from + i);
+		return sum;
+	}
+#pragma unroll 4
+	for (int i = 0; i < dim; i += 8) {
+		Word4 k = load16((const u16*)g.k + from + i);
+		for (int j = 0; j < 4; j++) sum += q[i + 2 * j] * from_half((u16)k.w[j]) + q[i + 2 * j + 1] * from_half((u16)(k.w[j] >> 16));
+	}
+	return sum;
+}
+
+// Two is two neighbours of a cache; beyond an odd number of them is nothing.
+struct Two {
+	float x, y;
+};
+
+__device__ inline Two load_two(const void* cache, i64 half, i64 i, int left, bool odd) {
+	if (odd) return {load(cache, half, i), left > 1 ? load(cache, half, i + 1) : 0};
+	if (!half) return {((const float*)cache)[i], ((const float*)cache)[i + 1]};
+	u32 v = *(const u32*)((const u16*)cache + i);
+	return {from_half((u16)v), from_half((u16)(v >> 16))};
+}
+
+// add adds the positions of the tile in hand: lane i has position i's place and
+// weight and position i+32's. A place below 0 is no position.
+__device__ inline void add(Row& r, const i64 place[2], const float weight[2]) {
+	const AttendArgs& a = r.a;
+	int dim = (int)a.g.dim;
+	bool mixture = a.plan.mixture;
+	float score[2];
+	for (int u = 0; u < 2; u++) {
+		score[u] = -infinity();
+		if (place[u] < 0 || mixture) continue;
+		float sum = product(a.g, r.q, place[u]);
+		score[u] = weight[u] == 1 ? sum : sum + log2f(weight[u]);
+		if (!(weight[u] > 0)) score[u] = -infinity();
+	}
+	float scale = 1;
+	if (!mixture) {
+		float top = reduce_warp(larger(score[0], score[1]), Top());
+		top = larger(top, r.s.top);
+		scale = scale_to(r.s.top, top);
+		r.s.top = top;
+	}
+	float sum = 0;
+	__syncwarp();
+	for (int u = 0; u < 2; u++) {
+		float p = mixture ? (place[u] < 0 ? 0 : weight[u]) : exp2f(score[u] - r.s.top);
+		r.p[lane() + u * WARP] = p;
+		r.where[lane() + u * WARP] = place[u];
+		sum += p;
+	}
+	__syncwarp();
+	r.s.sum = r.s.sum * scale + reduce_warp(sum, Plus());
+#pragma unroll
+	for (int u = 0; u < MOST_DIM / WARP; u += 2) {
+		int d = lane() * 2 + u * WARP;
+		if (d >= dim) break;
+		float x = r.acc[u] * scale, y = r.acc[u + 1] * scale;
+#pragma unroll 8
+		for (int i = 0; i < PAGE; i++) {
+			i64 at = r.where[i];
+			if (at < 0) continue;
+			Two v = load_two(a.g.v, a.g.half, at + d, dim - d, dim % 2);
+			x += r.p[i] * v.x;
+			y += r.p[i] * v.y;
+		}
+		r.acc[u] = x;
+		r.acc[u + 1] = y;
+	}
+}
+
+// add_page adds block b of the slot, as far as the row sees it.
+__device__ inline void add_page(Row& r, int b, float listed) {
+	const AttendArgs& a = r.a;
+	int page = page_of(a.g, r.at.slot, b);
+	if (page < 0) return;
+	i64 where[2];
+	float weight[2];
+	for (int u = 0; u < 2; u++) {
+		int i = lane() + u * WARP, j = b * PAGE + i;
+		where[u] = -1;
+		weight[u] = 1;
+		if (!sees(r.plan.span, r.at.p, j)) continue;
+		if (!edge(r.plan, r.at.p, j)) {
+			if (listed == 0) continue;
+			weight[u] = listed;
+		}
+		where[u] = element_of(a.g, page, r.kv_head, i);
+	}
+	if (__any_sync(ALL, where[0] >= 0 || where[1] >= 0)) add(r, where, weight);
+}
+
+// add_entries adds entries lo to lo+63 of a list of positions.
+__device__ inline void add_entries(Row& r, const Entries& e, int lo) {
+	const AttendArgs& a = r.a;
+	i64 where[2];
+	float weight[2];
+	for (int u = 0; u < 2; u++) {
+		int i = lo + lane() + u * WARP;
+		where[u] = -1;
+		weight[u] = 1;
+		if (i >= e.n) continue;
+		int j = e.index[i];
+		if (j < 0 || !sees(r.plan.span, r.at.p, j) || edge(r.plan, r.at.p, j)) continue;
+		int page = page_of(a.g, r.at.slot, j / PAGE);
+		if (page < 0) continue;
+		if (e.weight) weight[u] = e.weight[i];
+		where[u] = element_of(a.g, page, r.kv_head, j % PAGE);
+	}
+	if (__any_sync(ALL, where[0] >= 0 || where[1] >= 0)) add(r, where, weight);
+}
+
+// whole reports whether a list of positions leaves nothing out that the row at p
+// sees between the plan's edges, and weighs all the same. Such a row is computed as
+// that of a plan without a list, so that it has the bits of dense attention. All
+// threads of the block call it.
+__device__ inline bool whole(const Plan& plan, const Entries& e, int p) {
+	if (plan.middle != MIDDLE_TOKENS || plan.mixture) return false;
+	const Span& s = plan.span;
+	int back = s.back ? larger(p + 1 - (int)s.back, 0) : 0, sink = smaller((int)s.sink, p + 1);
+	int lo[2] = {back, larger(larger(back, bound_of(s, p)), sink)}, hi[2] = {sink, p + 1}, need = 0;
+	for (int i = 0; i < 2; i++) {
+		lo[i] = larger(lo[i], (int)plan.sink);
+		hi[i] = smaller(hi[i], recent_of(plan, p));
+		need += larger(hi[i] - lo[i], 0);
+	}
+	if (e.n < need) return false;
+	int have = 0;
+	for (int i = threadIdx.x; i < e.n; i += blockDim.x) {
+		int j = e.index[i];
+		bool in = (j >= lo[0] && j < hi[0]) || (j >= lo[1] && j < hi[1]);
+		have += in && (!e.weight || e.weight[i] == 1);
+	}
+	return reduce_block(have, 0, Plus()) == need;
+}
+
+// share_of is how many of n tiles a split takes: those of short rows have a tile
+// for each warp rather than one for each split.
+__device__ inline int share_of(int n, int splits) { return splits == 1 ? n : larger((n + splits - 1) / splits, ATTEND_WARPS); }
+
+// attend: block (r, h, s) adds up split s of what row r sees for head h; its
+// warps take tiles in turn, and warp 0 merges them in their order.
+KERNEL(attend, AttendArgs, ATTEND_WARPS * WARP) {
+	SHARED(float, q, MOST_DIM);
+	SHARED(float, p, ATTEND_WARPS * PAGE);
+	SHARED(i64, where, ATTEND_WARPS * PAGE);
+	SHARED(State, states, ATTEND_WARPS);
+	SHARED(float, accs, ATTEND_WARPS * MOST_DIM);
+	int row = blockIdx.x, h = blockIdx.y, split = blockIdx.z, dim = (int)a.g.dim;
+	At at = place(a.g, row);
+	if (at.p < 0) return;
+	i64 index = (i64)row * a.heads + h;
+	float unit = 1.4426950408889634f / sqrtf((float)dim);
+	for (int i = threadIdx.x; i < dim; i += blockDim.x) q[i] = a.q[index * dim + i] * unit;
+	__syncthreads();
+
+	Plan plan = a.plan;
+	Row r = {a, plan, at, h * (int)a.g.heads / (int)a.heads, q, p + warp() * PAGE, where + warp() * PAGE, {NOTHING, 0}, {}};
+	for (int u = 0; u < MOST_DIM / WARP; u++) r.acc[u] = 0;
+	Entries e = entries(a.plan.list, a.g, at, h, (int)a.heads);
+	if (whole(plan, e, at.p)) plan.middle = MIDDLE_ALL;
+	Edges edges = edge_pages(plan, at.p);
+	int pages = at.p / PAGE + 1, each = share_of(pages, (int)a.splits);
+	int end = smaller((split + 1) * each, pages);
+	for (int b = split * each + warp(); b < end; b += ATTEND_WARPS) {
+		float listed = plan.middle == MIDDLE_BLOCKS ? weight_of(e, b) : 0;
+		if (listed != 0 || b < edges.head || b >= edges.tail) add_page(r, b, listed);
+	}
+	if (plan.middle == MIDDLE_TOKENS) {
+		int tiles = (e.n + PAGE - 1) / PAGE;
+		each = share_of(tiles, (int)a.splits);
+		end = smaller((split + 1) * each, tiles);
+		for (int i = split * each + warp(); i < end; i += ATTEND_WARPS) add_entries(r, e, i * PAGE);
+	}
+
+	if (lane() == 0) states[warp()] = r.s;
+#pragma unroll
+	for (int u = 0; u < MOST_DIM / WARP; u += 2) {
+		int d = lane() * 2 + u * WARP;
+		if (d >= dim) break;
+		accs[warp() * MOST_DIM + d] = r.acc[u];
+		accs[warp() * MOST_DIM + d + 1] = r.acc[u + 1];
+	}
+	__syncthreads();
+	bool mixture = a.plan.mixture;
+	float top = NOTHING, sum = 0;
+	for (int w = 0; w < ATTEND_WARPS; w++) top = larger(top, states[w].top);
+	for (int w = 0; w < ATTEND_WARPS; w++) sum += states[w].sum * scale_to(states[w].top, top);
+	float scale = a.splits == 1 ? finish(sum, mixture) : 1;
+	float* out = a.splits == 1 ? a.dst + index * dim : a.parts + (index * a.splits + split) * (dim + 2);
+	for (int d = threadIdx.x; d < dim; d += blockDim.x) {
+		float y = 0;
+		for (int w = 0; w < ATTEND_WARPS; w++) y += accs[w * MOST_DIM + d] * scale_to(states[w].top, top);
+		out[d] = y * scale;
+	}
+	if (a.splits > 1 && threadIdx.x == 0) {
+		out[dim] = top;
+		out[dim + 1] = sum;
+	}
+}
+
+struct MergeArgs {
+	float* dst;          // [rows, heads, dim]
+	const float* parts;  // [rows, heads, splits, dim + 2]
+	i64 heads, splits, mixture;
+	Pages g;
+};
+
+// attend_merge adds up the splits of a row and head in their order.
+KERNEL(attend_merge, MergeArgs, 128) {
+	int row = blockIdx.x, h = blockIdx.y, dim = (int)a.g.dim;
+	if (place(a.g, row).p < 0) return;
+	i64 index = (i64)row * a.heads + h;
+	const float* parts = a.parts + index * a.splits * (dim + 2);
+	float top = NOTHING, sum = 0;
+	for (int s = 0; s < a.splits; s++) top = larger(top, parts[s * (dim + 2) + dim]);
+	for (int s = 0; s < a.splits; s++) sum += parts[s * (dim + 2) + dim + 1] * scale_to(parts[s * (dim + 2) + dim], top);
+	float scale = finish(sum, a.mixture);
+	for (int d = threadIdx.x; d < dim; d += blockDim.x) {
+		float y = 0;
+		for (int s = 0; s < a.splits; s++) y += parts[s * (dim + 2) + d] * scale_to(parts[s * (dim + 2) + dim], top);
+		a.dst[index * dim + d] = y * scale;
+	}
+}

@@ -1,0 +1,26 @@
+// What Go calls of the emulator.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+	unsigned x, y, z;  // blocks
+	unsigned threads;  // of a block
+	size_t shared;     // bytes of dynamic shared memory
+	uint64_t seed;     // of the order of threads and blocks; 0 is their own order
+} emu_grid;
+
+// emu_find is the kernel called name, NULL if there is none.
+void* emu_find(const char* name);
+
+// emu_launch runs a kernel. It returns NULL, or what was wrong.
+const char* emu_launch(void* kernel, const uint64_t* words, size_t n, emu_grid grid);
+
+#ifdef __cplusplus
+}
+#endif

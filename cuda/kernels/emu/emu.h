@@ -1,0 +1,247 @@
+// The words of CUDA for a C++ compiler: a block runs as fibers on one CPU
+// thread, one fiber for each of its threads. A fiber runs until it waits, for
+// its block or for its warp, and then another one is picked: the next one, or a
+// random one when the launch has a seed. Blocks run one after the other, in a
+// random order with a seed.
+//
+// What would be undefined on a GPU stops the launch with a message: a barrier
+// that some threads of the block do not reach, a shuffle that some lanes of the
+// warp do not take part in, shared memory beyond its limits. Shared memory is
+// full of bytes 0xff when a block starts, which as floats are not numbers.
+//
+// Blocks have one dimension.
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+#define __device__
+#define __forceinline__ inline
+#define __restrict__ __restrict
+#define __constant__ static const
+#define __align__(n) alignas(n)
+
+struct dim3 {
+	unsigned x, y, z;
+};
+
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emu {
+
+typedef void (*Call)(const void* args);
+
+// Kernel puts a kernel on the list that launches search.
+struct Kernel {
+	Kernel(const char* name, int size, int threads, Call call);
+	const char* name;
+	int size, threads;  // bytes of its arguments, most threads of a block
+	Call call;
+	Kernel* next;
+};
+
+// wait_block is __syncthreads.
+void wait_block();
+
+// exchange leaves 8 bytes for the other lanes of the warp, and returns what all
+// lanes left. Valid until the thread's next exchange but one.
+const uint64_t* exchange(uint64_t word, const char* what);
+
+// shared_at is the shared memory of the block that belongs to a key.
+void* shared_at(const void* key, size_t size);
+
+// dynamic is the shared memory that the launch asked for.
+void* dynamic();
+
+// copy_later notes a copy of 16 bytes of the thread, copy_group ends a group of
+// them, and copy_now makes all but the newest groups.
+void copy_later(void* to, const void* from);
+void copy_group();
+void copy_now(int left);
+
+// stop ends the launch with a message.
+[[noreturn]] void stop(const char* format, ...);
+
+template <class A, class Key>
+A& shared(Key) {
+	static char key;  // one for each place that declares shared memory
+	return *(A*)shared_at(&key, sizeof(A));
+}
+
+template <class T>
+uint64_t word(T v) {
+	static_assert(sizeof(T) <= 8);
+	uint64_t w = 0;
+	memcpy(&w, &v, sizeof(T));
+	return w;
+}
+
+template <class T>
+T value(uint64_t w) {
+	T v;
+	memcpy(&v, &w, sizeof(T));
+	return v;
+}
+
+}  // namespace emu
+
+#define KERNEL(name, Args, threads)                                                            \
+	static void name(const Args& a);                                                           \
+	static emu::Kernel name##_(#name, sizeof(Args), threads, [](const void* p) { name(*(const Args*)p); }); \
+	static void name(const Args& a)
+
+#define SHARED(T, name, n) T(&name)[n] = emu::shared<T[n]>([] {})
+
+#define DYNAMIC(T, name) T* name = (T*)emu::dynamic()
+
+inline void __syncthreads() { emu::wait_block(); }
+inline void __syncwarp(unsigned = 0xffffffffu) { emu::exchange(0, "__syncwarp"); }
+
+template <class T>
+T __shfl_sync(unsigned, T v, int src) {
+	return emu::value<T>(emu::exchange(emu::word(v), "__shfl_sync")[src & 31]);
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T v, int mask) {
+	return emu::value<T>(emu::exchange(emu::word(v), "__shfl_xor_sync")[(threadIdx.x ^ mask) & 31]);
+}
+template <class T>
+T __shfl_up_sync(unsigned, T v, unsigned by) {
+	const uint64_t* all = emu::exchange(emu::word(v), "__shfl_up_sync");
+	unsigned at = threadIdx.x & 31;
+	return emu::value<T>(all[at >= by ? at - by : at]);
+}
+template <class T>
+T __shfl_down_sync(unsigned, T v, unsigned by) {
+	const uint64_t* all = emu::exchange(emu::word(v), "__shfl_down_sync");
+	unsigned at = threadIdx.x & 31;
+	return emu::value<T>(all[at + by < 32 ? at + by : at]);
+}
+inline unsigned __ballot_sync(unsigned, int p) {
+	const uint64_t* all = emu::exchange(p != 0, "__ballot_sync");
+	unsigned bits = 0;
+	for (int i = 0; i < 32; i++) bits |= (unsigned)all[i] << i;
+	return bits;
+}
+inline int __any_sync(unsigned m, int p) { return __ballot_sync(m, p) != 0; }
+inline int __all_sync(unsigned m, int p) { return __ballot_sync(m, p) == 0xffffffffu; }
+
+template <class T>
+T atomicAdd(T* at, T v) {
+	T old = *at;
+	*at = old + v;
+	return old;
+}
+template <class T>
+T atomicMax(T* at, T v) {
+	T old = *at;
+	if (old < v) *at = v;
+	return old;
+}
+template <class T>
+T atomicOr(T* at, T v) {
+	T old = *at;
+	*at = old | v;
+	return old;
+}
+template <class T>
+T atomicCAS(T* at, T want, T v) {
+	T old = *at;
+	if (old == want) *at = v;
+	return old;
+}
+inline void __threadfence() {}
+
+inline unsigned __float_as_uint(float f) { return emu::value<unsigned>(emu::word(f)); }
+inline float __uint_as_float(unsigned u) { return emu::value<float>(u); }
+inline long long __double_as_longlong(double f) { return emu::value<long long>(emu::word(f)); }
+inline double __longlong_as_double(long long u) { return emu::value<double>(u); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
+inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+
+// __dp4a is c plus the products of four signed bytes.
+inline int __dp4a(int a, int b, int c) {
+	for (int i = 0; i < 32; i += 8) c += (int)(int8_t)(a >> i) * (int8_t)(b >> i);
+	return c;
+}
+
+inline float from_half(uint16_t h) {
+	unsigned sign = (unsigned)(h & 0x8000) << 16, exp = h >> 10 & 31, frac = h & 0x3ff;
+	if (exp == 0) {
+		float f = (float)frac * 0x1p-24f;
+		return sign ? -f : f;
+	}
+	return __uint_as_float(exp == 31 ? sign | 0x7f800000u | frac << 13 : sign | (exp + 112) << 23 | frac << 13);
+}
+
+inline uint16_t to_half(float f) {
+	unsigned b = __float_as_uint(f), sign = b >> 16 & 0x8000;
+	b &= 0x7fffffff;
+	if (b > 0x7f800000) return 0x7fff;
+	if (b >= 0x477ff000) return sign | 0x7c00;
+	if (b < 0x38800000) return sign | (uint16_t)nearbyintf(__uint_as_float(b) * 0x1p24f);
+	b += 0xfff + (b >> 13 & 1);
+	return sign | (b >> 13) - (112 << 10);
+}
+
+inline uint32_t pack_half(float lo, float hi) { return to_half(lo) | (uint32_t)to_half(hi) << 16; }
+
+inline void load_matrices(uint32_t r[4], const void* row) {
+	const uint64_t* rows = emu::exchange((uint64_t)row, "load_matrices");
+	int l = threadIdx.x & 31;
+	for (int i = 0; i < 4; i++) {
+		if (rows[i * 8 + l / 4] % 16) emu::stop("a row of a matrix starts at %p", (void*)rows[i * 8 + l / 4]);
+		memcpy(&r[i], (const char*)rows[i * 8 + l / 4] + 4 * (l % 4), 4);
+	}
+}
+
+inline void load_transposed(uint32_t r[4], const void* row) {
+	const uint64_t* rows = emu::exchange((uint64_t)row, "load_transposed");
+	int l = threadIdx.x & 31;
+	for (int i = 0; i < 4; i++) {
+		const uint16_t* lo = (const uint16_t*)rows[i * 8 + 2 * (l % 4)] + l / 4;
+		const uint16_t* hi = (const uint16_t*)rows[i * 8 + 2 * (l % 4) + 1] + l / 4;
+		r[i] = *lo | (uint32_t)*hi << 16;
+	}
+}
+
+// Copies are made when they are waited for, so that who does not wait reads what
+// was there before.
+inline void copy_async(void* to, const void* from) {
+	if ((uint64_t)to % 16 || (uint64_t)from % 16) emu::stop("copy_async from %p to %p", from, to);
+	emu::copy_later(to, from);
+}
+inline void copy_commit() { emu::copy_group(); }
+template <int N>
+void copy_wait() {
+	emu::copy_now(N);
+}
+
+// multiply_add gathers both matrices from the lanes and adds the products of its
+// four elements in the order of k.
+inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+	float x[16][16], y[16][8];
+	for (int half = 0; half < 3; half++) {
+		uint32_t lo = half < 2 ? a[2 * half] : b[0], hi = half < 2 ? a[2 * half + 1] : b[1];
+		const uint64_t* all = emu::exchange(lo | (uint64_t)hi << 32, "multiply_add");
+		for (int l = 0; l < 32; l++) {
+			for (int i = 0; i < 4; i++) {
+				float v = from_half((uint16_t)(all[l] >> 16 * i));
+				int k = 2 * (l % 4) + i % 2;
+				if (half < 2)
+					x[l / 4 + i / 2 * 8][k + half * 8] = v;
+				else
+					y[k + i / 2 * 8][l / 4] = v;
+			}
+		}
+	}
+	int l = threadIdx.x & 31;
+	for (int i = 0; i < 4; i++) {
+		for (int k = 0; k < 16; k++) c[i] += x[l / 4 + i / 2 * 8][k] * y[k][2 * (l % 4) + i % 2];
+	}
+}

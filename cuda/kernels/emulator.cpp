@@ -1,0 +1,395 @@
+//go:build cudaemu
+
+// The emulator: blocks as fibers. See emu/emu.h.
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <vector>
+
+#include "emu/api.h"
+#include "emu/emu.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace {
+
+constexpr size_t most_static = 48 << 10;    // bytes of shared memory that SHARED may take
+constexpr size_t most_shared = 227 << 10;   // and with DYNAMIC
+constexpr size_t stack_size = SANITIZED ? 256 << 10 : 64 << 10;
+constexpr int most_threads = 1024, lanes = 32;
+
+enum State { ready, at_barrier, at_exchange, done };
+
+#if defined(__x86_64__)
+
+typedef void* Context;  // the stack pointer; the registers lie on the stack
+
+extern "C" void emu_switch(Context* from, Context to);
+asm(R"(
+.text
+.globl emu_switch
+.type emu_switch, @function
+emu_switch:
+	pushq %rbp
+	pushq %rbx
+	pushq %r12
+	pushq %r13
+	pushq %r14
+	pushq %r15
+	movq %rsp, (%rdi)
+	movq %rsi, %rsp
+	popq %r15
+	popq %r14
+	popq %r13
+	popq %r12
+	popq %rbx
+	popq %rbp
+	ret
+.size emu_switch, .-emu_switch
+.section .note.GNU-stack,"",@progbits
+.text
+)");
+
+void change(Context& from, Context& to) { emu_switch(&from, to); }
+
+void prepare(Context& c, char* stack, void (*entry)()) {
+	void** top = (void**)(stack + stack_size);
+	*--top = nullptr;  // keeps the stack on 16 bytes where entry starts
+	*--top = (void*)entry;
+	for (int i = 0; i < 6; i++) *--top = nullptr;
+	c = top;
+}
+
+#else
+
+typedef ucontext_t Context;
+
+void change(Context& from, Context& to) { swapcontext(&from, &to); }
+
+void prepare(Context& c, char* stack, void (*entry)()) {
+	getcontext(&c);
+	c.uc_stack.ss_sp = stack;
+	c.uc_stack.ss_size = stack_size;
+	c.uc_link = nullptr;
+	makecontext(&c, entry, 0);
+}
+
+#endif
+
+struct Copy {
+	void* to;
+	const void* from;
+	int group;
+};
+
+struct Fiber {
+	Context context;
+	std::vector<Copy> copies;  // not made yet
+	int group;                 // number of the group that is being noted
+	char* stack;
+	State state;
+	void* fake;  // the sanitizer's
+};
+
+// Warp is where lanes meet: two sets of words in turn, because a fast lane may
+// leave its next word before a slow one has read the last.
+struct Warp {
+	uint64_t words[2][lanes];
+	int turn, arrived;
+	const char* what;
+};
+
+struct Region {
+	const void* key;
+	size_t offset, size;
+};
+
+// Machine is the block that runs.
+struct Machine {
+	Fiber fibers[most_threads];
+	Warp warps[most_threads / lanes];
+	Context scheduler;
+	std::vector<int> queue;  // of fibers that are ready
+	int current, waiting, finished, threads;
+
+	std::vector<char> shared;
+	std::vector<Region> regions;
+	size_t used, dynamic_size;
+
+	const emu::Kernel* kernel;
+	const uint64_t* args;
+	uint64_t random;  // 0: in order
+	char message[512];
+	bool failed;
+	const void* outer_stack;
+	size_t outer_size;
+
+	Machine() : shared(most_shared + 64) {
+		char* all = (char*)mmap(nullptr, most_threads * stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		for (int i = 0; i < most_threads; i++) fibers[i].stack = all + i * stack_size;
+	}
+
+	uint64_t next() {
+		random ^= random << 13;
+		random ^= random >> 7;
+		random ^= random << 17;
+		return random;
+	}
+};
+
+Machine* machine;
+emu::Kernel* kernels;
+
+// leave gives the CPU back to the scheduler.
+void leave(bool forever) {
+	Machine& m = *machine;
+	Fiber& f = m.fibers[m.current];
+#if SANITIZED
+	__sanitizer_start_switch_fiber(forever ? nullptr : &f.fake, m.outer_stack, m.outer_size);
+#endif
+	change(f.context, m.scheduler);
+#if SANITIZED
+	__sanitizer_finish_switch_fiber(f.fake, &m.outer_stack, &m.outer_size);
+#endif
+	(void)forever;
+}
+
+// enter is where a fiber starts.
+void enter() {
+	Machine& m = *machine;
+#if SANITIZED
+	__sanitizer_finish_switch_fiber(nullptr, &m.outer_stack, &m.outer_size);
+#endif
+	m.kernel->call(m.args);
+	m.fibers[m.current].state = done;
+	m.finished++;
+	leave(true);
+}
+
+void resume(int i) {
+	Machine& m = *machine;
+	m.current = i;
+	threadIdx.x = i;
+#if SANITIZED
+	void* fake;
+	__sanitizer_start_switch_fiber(&fake, m.fibers[i].stack, stack_size);
+#endif
+	change(m.scheduler, m.fibers[i].context);
+#if SANITIZED
+	__sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+#endif
+}
+
+// release makes fibers lo to hi-1, which wait, ready.
+void release(int lo, int hi, State from) {
+	Machine& m = *machine;
+	for (int i = lo; i < hi; i++) {
+		if (m.fibers[i].state == from) {
+			m.fibers[i].state = ready;
+			m.queue.push_back(i);
+		}
+	}
+}
+
+// stuck says why no fiber can run.
+void stuck() {
+	Machine& m = *machine;
+	m.failed = true;
+	int barrier = m.waiting, exchange = m.threads - m.finished - m.waiting;
+	const char* what = "";
+	for (int w = 0; w < m.threads / lanes; w++) {
+		if (m.warps[w].arrived > 0) what = m.warps[w].what;
+	}
+	snprintf(m.message, sizeof m.message,
+		"block %u,%u,%u: %d threads wait at a barrier, %d at %s and %d have returned", blockIdx.x, blockIdx.y, blockIdx.z,
+		barrier, exchange, exchange ? what : "a shuffle", m.finished);
+}
+
+void run_block() {
+	Machine& m = *machine;
+	m.queue.clear();
+	m.regions.clear();
+	m.used = m.dynamic_size;
+	m.waiting = m.finished = 0;
+#if SANITIZED
+	__asan_unpoison_memory_region(m.shared.data(), m.shared.size());
+#endif
+	memset(m.shared.data(), 0xff, m.shared.size());
+#if SANITIZED
+	__asan_poison_memory_region(m.shared.data() + m.dynamic_size, m.shared.size() - m.dynamic_size);
+#endif
+	for (int w = 0; w < m.threads / lanes; w++) m.warps[w].turn = m.warps[w].arrived = 0;
+	for (int i = 0; i < m.threads; i++) {
+		prepare(m.fibers[i].context, m.fibers[i].stack, enter);
+		m.fibers[i].state = ready;
+		m.fibers[i].copies.clear();
+		m.fibers[i].group = 0;
+		m.queue.push_back(i);
+	}
+	for (size_t head = 0; m.finished < m.threads && !m.failed;) {
+		if (head == m.queue.size()) {
+			stuck();
+			return;
+		}
+		if (m.random) {
+			size_t i = head + m.next() % (m.queue.size() - head);
+			int t = m.queue[i];
+			m.queue[i] = m.queue[head];
+			m.queue[head] = t;
+		}
+		resume(m.queue[head++]);
+		if (head == m.queue.size()) {
+			m.queue.clear();
+			head = 0;
+			if (m.waiting == m.threads) {
+				m.waiting = 0;
+				release(0, m.threads, at_barrier);
+			}
+		}
+	}
+}
+
+}  // namespace
+
+namespace emu {
+
+Kernel::Kernel(const char* n, int s, int t, Call c) : name(n), size(s), threads(t), call(c), next(kernels) { kernels = this; }
+
+void stop(const char* format, ...) {
+	Machine& m = *machine;
+	va_list list;
+	va_start(list, format);
+	int n = snprintf(m.message, sizeof m.message, "block %u,%u,%u, thread %d: ", blockIdx.x, blockIdx.y, blockIdx.z, m.current);
+	vsnprintf(m.message + n, sizeof m.message - n, format, list);
+	va_end(list);
+	m.failed = true;
+	leave(true);
+	abort();
+}
+
+void wait_block() {
+	Machine& m = *machine;
+	m.fibers[m.current].state = at_barrier;
+	m.waiting++;
+	leave(false);
+}
+
+const uint64_t* exchange(uint64_t word, const char* what) {
+	Machine& m = *machine;
+	int at = m.current, first = at / lanes * lanes;
+	Warp& w = m.warps[at / lanes];
+	if (w.arrived > 0 && w.what != what) stop("%s meets %s in its warp", what, w.what);
+	w.what = what;
+	uint64_t* words = w.words[w.turn];
+	words[at - first] = word;
+	if (++w.arrived == lanes) {
+		w.arrived = 0;
+		w.turn ^= 1;
+		release(first, first + lanes, at_exchange);
+		return words;
+	}
+	m.fibers[at].state = at_exchange;
+	leave(false);
+	return words;
+}
+
+void* shared_at(const void* key, size_t size) {
+	Machine& m = *machine;
+	for (Region& r : m.regions) {
+		if (r.key == key) return m.shared.data() + r.offset;
+	}
+	size_t offset = (m.used + 15) / 16 * 16;
+	m.used = offset + size;
+	if (m.used - m.dynamic_size > most_static || m.used > most_shared) stop("%zu bytes of shared memory", m.used);
+	m.regions.push_back({key, offset, size});
+#if SANITIZED
+	__asan_unpoison_memory_region(m.shared.data() + offset, size);
+	m.used += 32;  // stays poisoned
+#endif
+	return m.shared.data() + offset;
+}
+
+void copy_later(void* to, const void* from) {
+	Fiber& f = machine->fibers[machine->current];
+	f.copies.push_back({to, from, f.group});
+}
+
+void copy_group() { machine->fibers[machine->current].group++; }
+
+void copy_now(int left) {
+	Fiber& f = machine->fibers[machine->current];
+	size_t kept = 0;
+	for (const Copy& c : f.copies) {
+		if (c.group < f.group - left)
+			memcpy(c.to, c.from, 16);
+		else
+			f.copies[kept++] = c;
+	}
+	f.copies.resize(kept);
+}
+
+void* dynamic() { return machine->shared.data(); }
+
+}  // namespace emu
+
+extern "C" void* emu_find(const char* name) {
+	for (emu::Kernel* k = kernels; k; k = k->next) {
+		if (strcmp(k->name, name) == 0) return k;
+	}
+	return nullptr;
+}
+
+extern "C" const char* emu_launch(void* kernel, const uint64_t* words, size_t n, emu_grid g) {
+	if (!machine) machine = new Machine;
+	Machine& m = *machine;
+	m.kernel = (emu::Kernel*)kernel;
+	m.failed = false;
+	if (n * 8 != (size_t)m.kernel->size) {
+		snprintf(m.message, sizeof m.message, "%zu words of arguments, want %d", n, m.kernel->size / 8);
+		return m.message;
+	}
+	if (g.threads == 0 || g.threads % lanes || g.threads > (unsigned)m.kernel->threads || g.shared > most_shared || g.y > 65535 || g.z > 65535) {
+		snprintf(m.message, sizeof m.message, "%u threads with %zu bytes of shared memory in %u x %u x %u blocks, want a multiple of 32 and at most %d, %zu, and 65535 in y and z",
+			g.threads, g.shared, g.x, g.y, g.z, m.kernel->threads, most_shared);
+		return m.message;
+	}
+	m.args = words;
+	m.threads = g.threads;
+	m.dynamic_size = g.shared;
+	m.random = g.seed;
+	blockDim = {g.threads, 1, 1};
+	gridDim = {g.x, g.y, g.z};
+	uint64_t blocks = (uint64_t)g.x * g.y * g.z;
+	uint64_t step = 1;
+	if (m.random && blocks > 1) {  // a stride that shares no factor with the number of blocks visits each once
+		do {
+			step = m.next() % blocks;
+			uint64_t a = step, b = blocks;
+			while (b) {
+				uint64_t c = a % b;
+				a = b;
+				b = c;
+			}
+			if (a == 1) break;
+		} while (true);
+	}
+	for (uint64_t i = 0, at = 0; i < blocks && !m.failed; i++, at = (at + step) % blocks) {
+		blockIdx = {(unsigned)(at % g.x), (unsigned)(at / g.x % g.y), (unsigned)(at / g.x / g.y)};
+		run_block();
+	}
+	return m.failed ? m.message : nullptr;
+}

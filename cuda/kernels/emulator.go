@@ -1,0 +1,61 @@
+//go:build cudaemu
+
+package kernels
+
+/*
+#cgo CXXFLAGS: -std=c++17 -O2 -DGOLLM_EMU -fno-strict-aliasing -Wall -Wno-unused-variable -Wno-unknown-pragmas -Wno-parentheses
+#cgo LDFLAGS: -lm
+#include <stdlib.h>
+#include "emu/api.h"
+*/
+import "C"
+
+import (
+	"embed"
+	"errors"
+	"sync"
+	"unsafe"
+)
+
+// The sources are named here so that a change of one builds the package again:
+// the go command does not follow what C++ includes.
+//
+//go:embed *.cu *.cuh emu/*.h
+var _ embed.FS
+
+// Kernel is a kernel that the emulator runs.
+type Kernel struct{ at unsafe.Pointer }
+
+// Find is the kernel called name.
+func Find(name string) (Kernel, bool) {
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	at := C.emu_find(text)
+	return Kernel{at}, at != nil
+}
+
+// one launch runs at a time.
+var running sync.Mutex
+
+// Launch runs blocks of threads and waits for them. words are the arguments,
+// shared the bytes of dynamic shared memory. With a seed the order of threads
+// and blocks is random.
+func (k Kernel) Launch(blocks [3]int, threads, shared int, seed uint64, words []uint64) error {
+	running.Lock()
+	defer running.Unlock()
+	g := C.emu_grid{
+		x: C.uint(blocks[0]), y: C.uint(blocks[1]), z: C.uint(blocks[2]),
+		threads: C.uint(threads), shared: C.size_t(shared), seed: C.uint64_t(seed),
+	}
+	wrong := C.emu_launch(k.at, (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(words))), C.size_t(len(words)), g)
+	if wrong != nil {
+		return errors.New(C.GoString(wrong))
+	}
+	return nil
+}
+
+// Alloc is zeroed memory for kernels, on 16 bytes; nil when there is none.
+func Alloc(size int) unsafe.Pointer { return C.calloc(1, C.size_t(size)) }
+
+// Free gives memory back.
+func Free(at unsafe.Pointer) { C.free(at) }

@@ -1,0 +1,289 @@
+// Random samples of positions that were not selected. Definition: package cpu,
+// estimate.go; package device, estimate.go, says what a sample is.
+#include "draw.cuh"
+#include "rank.cuh"
+#include "state.cuh"
+
+struct TailArgs {
+	i32 *index, *count;  // [rows, sets, cap], [rows, sets]
+	float* weight;       // [rows, sets, cap]
+	const float* q;      // [rows, heads, dim]
+	u8* work;            // [items, item]
+	i64 item;            // bytes
+	i64 first;           // number of item 0
+	i64 sets, cap, heads;
+	i64 pilot_count;
+	f64 pilot_share, eps, z;
+	i64 values, finite, fresh, replace, listed;
+	u64 seed;
+	const i32* of;  // [slots]: their requests; NULL: one for all
+	i64 request, layer;
+	Pages g;
+	Plan plan;
+};
+
+// Tail is the scratch of an item. Sets of positions are words, one for each page.
+struct Tail {
+	u64 *edge;      // read at the plan's edges
+	u64 *fixed;     // read whatever the sample says, edge included
+	u64 *drawn;     // the sample
+	float* known;   // weight of fixed positions
+	i32* tail;      // what can be drawn, ascending
+	float* scores;  // [heads of the set, positions]
+	i64 width;      // positions
+	int words, n;   // of the row; of the tail
+	int row, set, members, kv_head;
+	At at;
+};
+
+// draws gives index i of what a set of a row draws.
+struct Draws {
+	Draw address;
+	Shuffle shuffle;
+	u32 n;
+	bool replace;
+
+	__device__ u32 at(u32 i) const { return replace ? below(words_of(address, i / 4).w[i % 4], n) : shuffle.at(i); }
+};
+
+__device__ inline Draws draws_of(const TailArgs& a, const Tail& t, u32 purpose) {
+	Draws d;
+	d.address = {a.seed, a.of ? (u32)a.of[t.at.slot] : (u32)a.request, (u32)a.layer, (u32)t.set, (u32)t.at.p, purpose};
+	d.n = (u32)t.n;
+	d.replace = a.replace;
+	if (!d.replace) d.shuffle = shuffle_of(d.address, d.n);
+	return d;
+}
+
+// fix adds what a list holds in the plan's middle to what is fixed.
+__device__ inline void fix(const TailArgs& a, Tail& t, const Entries& e) {
+	bool tokens = a.plan.middle == MIDDLE_TOKENS;
+	for (int i = threadIdx.x; i < e.n; i += blockDim.x) {
+		int j = e.index[i];
+		float x = e.weight ? e.weight[i] : 1;
+		int lo = tokens ? j : j * PAGE, hi = tokens ? j + 1 : lo + PAGE;
+		if (j < 0 || !(x > 0)) continue;
+		for (int p = lo; p < hi && p <= t.at.p; p++) {
+			if (!sees(a.plan.span, t.at.p, p) || t.edge[p / PAGE] >> p % PAGE & 1) continue;
+			t.known[p] = larger(t.known[p], x);
+			atomicOr((unsigned long long*)&t.fixed[p / PAGE], 1ull << p % PAGE);
+		}
+	}
+	__syncthreads();
+}
+
+// split finds what is fixed for a set of a row, and the tail.
+__device__ inline void split(const TailArgs& a, Tail& t) {
+	for (int w = threadIdx.x; w < t.words; w += blockDim.x) {
+		u64 bits = 0;
+		for (int j = w * PAGE; j < (w + 1) * PAGE; j++) {
+			bool in = sees(a.plan.span, t.at.p, j) && edge(a.plan, t.at.p, j);
+			bits |= (u64)in << j % PAGE;
+			t.known[j] = in;
+		}
+		t.edge[w] = t.fixed[w] = bits;
+		t.drawn[w] = 0;
+	}
+	__syncthreads();
+	if (a.plan.middle != MIDDLE_NONE) {
+		for (int u = 0; u < t.members; u++) fix(a, t, entries(a.plan.list, a.g, t.at, t.set * t.members + u, (int)a.heads));
+	}
+	const u64* out = a.listed ? t.edge : t.fixed;
+	Run r = run_of(t.at.p + 1);
+	auto in = [&](i64 j) { return sees(a.plan.span, t.at.p, (int)j) && !(out[j / PAGE] >> j % PAGE & 1); };
+	u64 mine = 0, total;
+	for (i64 j = r.lo; j < r.hi; j++) mine += in(j);
+	u64 to = scan_block(mine, total);
+	for (i64 j = r.lo; j < r.hi; j++) {
+		if (in(j)) t.tail[to++] = (i32)j;
+	}
+	t.n = (int)total;
+	__syncthreads();
+}
+
+// score sets the scores of position j for the heads of the set; a warp calls it.
+__device__ inline void score(const TailArgs& a, Tail& t, int j) {
+	int page = a.g.table[(i64)t.at.slot * a.g.width + j / PAGE], dim = (int)a.g.dim;
+	i64 from = element_of(a.g, page, t.kv_head, j % PAGE);
+	for (int u = 0; u < t.members; u++) {
+		const float* q = a.q + ((i64)t.row * a.heads + t.set * t.members + u) * dim;
+		float sum = 0;
+		for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
+		sum = reduce_warp(sum, Plus()) / sqrtf((float)dim);
+		if (lane() == 0) t.scores[u * t.width + j] = sum;
+	}
+}
+
+// Read walks over what a spread is computed from: the fixed positions, and the
+// pilot. f takes the position and whether it is fixed.
+template <class F>
+__device__ inline void each_read(const Tail& t, const Draws& d, int pilot, int by, int of, F f) {
+	for (int w = by; w < t.words; w += of) {
+		for (u64 bits = t.fixed[w]; bits; bits &= bits - 1) f(w * PAGE + __ffsll((long long)bits) - 1, true);
+	}
+	for (int i = by; i < pilot; i += of) f(t.tail[d.at(i)], false);
+}
+
+constexpr int MOST_VALUE = 512;
+
+// spread_values is the norm of the estimate of the sum of weighted values, and
+// the trace of the variance of those of the tail.
+template <class X>
+__device__ inline void spread_values(const TailArgs& a, const Tail& t, const Draws& d, int pilot, X x, double& norm, double& trace) {
+	SHARED(double, mean, MOST_VALUE);
+	SHARED(double, total, MOST_VALUE);
+	int dim = (int)a.g.dim;
+	auto value = [&](int j, int e) {
+		int page = a.g.table[(i64)t.at.slot * a.g.width + j / PAGE];
+		return (double)load(a.g.v, a.g.half, element_of(a.g, page, t.kv_head, j % PAGE) + e);
+	};
+	double part = 0;
+	for (int e = threadIdx.x; e < dim; e += blockDim.x) {
+		double m = 0, s = 0;
+		each_read(t, d, pilot, 0, 1, [&](int j, bool fixed) {
+			if (fixed)
+				s += x(j, true) * value(j, e);
+			else
+				m += x(j, false) / pilot * value(j, e);
+		});
+		mean[e] = m;
+		total[e] = s + t.n * m;
+		part += total[e] * total[e];
+	}
+	norm = sqrt(reduce_block(part, 0.0, Plus()));
+	part = 0;
+	for (int e = threadIdx.x; e < dim; e += blockDim.x) {
+		for (int i = 0; i < pilot; i++) {
+			int j = t.tail[d.at(i)];
+			double v = x(j, false) * value(j, e) - mean[e];
+			part += v * v / (pilot - 1);
+		}
+	}
+	trace = reduce_block(part, 0.0, Plus());
+}
+
+// need is Tail.Need for head u of the set.
+__device__ inline double need(const TailArgs& a, const Tail& t, const Draws& d, int pilot, int u) {
+	const float* scores = t.scores + u * t.width;
+	float top = -infinity();
+	each_read(t, d, pilot, threadIdx.x, blockDim.x, [&](int j, bool) { top = larger(top, scores[j]); });
+	top = reduce_block(top, -infinity(), Top());
+	auto x = [&](int j, bool fixed) {
+		double e = scores[j] > -infinity() ? exp((double)scores[j] - (double)top) : 0;
+		return fixed ? e * t.known[j] : e;
+	};
+	double sum = 0, mean = 0, variance = 0, n = t.n;
+	each_read(t, d, pilot, threadIdx.x, blockDim.x, [&](int j, bool fixed) {
+		if (fixed)
+			sum += x(j, true);
+		else
+			mean += x(j, false) / pilot;
+	});
+	sum = reduce_block(sum, 0.0, Plus());
+	mean = reduce_block(mean, 0.0, Plus());
+	sum += n * mean;
+	for (int i = threadIdx.x; i < pilot; i += blockDim.x) {
+		double v = x(t.tail[d.at(i)], false) - mean;
+		variance += v * v / (pilot - 1);
+	}
+	variance = reduce_block(variance, 0.0, Plus());
+	double spread = n * sqrt(variance) / sum, eps = a.eps;
+	if (a.values) {
+		double norm, trace;
+		spread_values(a, t, d, pilot, x, norm, trace);
+		spread += n * sqrt(trace) / norm;
+		eps /= 2;
+	}
+	if (spread == 0 && eps > 0) return 0;
+	double want = a.z * spread / eps;
+	want *= want;
+	if (a.finite) want /= 1 + want / n;
+	return want;
+}
+
+// budget is the size of the sample of a set: the largest that one of its heads
+// needs.
+__device__ inline int budget(const TailArgs& a, Tail& t) {
+	int n = t.n, pilot = (int)(a.pilot_share > 0 ? floor(a.pilot_share * (double)n + 1e-9) : (double)a.pilot_count);
+	pilot = smaller(n, larger(2, pilot));
+	Draws d = draws_of(a, t, a.fresh ? FOR_PILOT : FOR_KEYS);
+	each_read(t, d, pilot, warp(), blockDim.x / WARP, [&](int j, bool) { score(a, t, j); });
+	__syncthreads();
+	double want = 0;
+	for (int u = 0; u < t.members; u++) {
+		double x = need(a, t, d, pilot, u);
+		if (x > want || x != x) want = x;
+	}
+	if (a.eps == 0 || !(want < (double)n)) return n;
+	return smaller(n, larger(pilot, (int)ceil(want)));
+}
+
+// start makes the scratch of an item; false if its row is skipped.
+__device__ inline bool start(const TailArgs& a, Tail& t) {
+	i64 item = a.first + blockIdx.x;
+	t.row = (int)(item / a.sets);
+	t.set = (int)(item % a.sets);
+	t.members = (int)(a.heads / a.sets);
+	t.kv_head = t.set * t.members * (int)a.g.heads / (int)a.heads;
+	t.at = place(a.g, t.row);
+	if (t.at.p < 0) return false;
+	if (t.at.p >= a.cap) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		return false;
+	}
+	t.words = t.at.p / PAGE + 1;
+	int bad = 0;
+	for (int b = threadIdx.x; b < t.words; b += blockDim.x) bad |= page_of(a.g, t.at.slot, b) < 0;
+	if (reduce_block(bad, 0, Top())) return false;
+	u8* at = a.work + blockIdx.x * a.item;
+	t.width = a.g.width * PAGE;
+	t.edge = (u64*)at;
+	t.fixed = t.edge + a.g.width;
+	t.drawn = t.fixed + a.g.width;
+	t.known = (float*)(t.drawn + a.g.width);
+	t.tail = (i32*)(t.known + t.width);
+	t.scores = (float*)(t.tail + t.width);
+	return true;
+}
+
+// write lists what is fixed between the plan's edges, and the sample with weight
+// each.
+__device__ inline void write(const TailArgs& a, const Tail& t, float each) {
+	i64 list = (i64)t.row * a.sets + t.set;
+	Run r = run_of(t.words);
+	u64 mine = 0, total;
+	for (i64 w = r.lo; w < r.hi; w++) mine += __popcll((t.fixed[w] & ~t.edge[w]) | t.drawn[w]);
+	u64 to = list * a.cap + scan_block(mine, total);
+	for (i64 w = r.lo; w < r.hi; w++) {
+		u64 fixed = t.fixed[w] & ~t.edge[w];
+		for (u64 bits = fixed | t.drawn[w]; bits; bits &= bits - 1, to++) {
+			int i = __ffsll((long long)bits) - 1;
+			a.index[to] = (i32)(w * PAGE + i);
+			a.weight[to] = fixed >> i & 1 ? t.known[w * PAGE + i] : each;
+		}
+	}
+	if (threadIdx.x == 0) a.count[list] = (i32)total;
+}
+
+// sample_tail: block i takes a set of a row.
+KERNEL(sample_tail, TailArgs, 256) {
+	Tail t;
+	if (!start(a, t)) return;
+	split(a, t);
+	int n = t.n, b = n;
+	if (a.pilot_count == 0 && a.pilot_share == 0)
+		b = 0;
+	else if (n >= 2)
+		b = budget(a, t);
+	if (b == n && (n < 2 || !a.replace)) {
+		for (int i = threadIdx.x; i < n; i += blockDim.x) atomicOr((unsigned long long*)&t.drawn[t.tail[i] / PAGE], 1ull << t.tail[i] % PAGE);
+	} else if (b > 0) {
+		Draws d = draws_of(a, t, FOR_KEYS);
+		for (int i = threadIdx.x; i < b; i += blockDim.x) {
+			int j = t.tail[d.at(i)];
+			atomicOr((unsigned long long*)&t.drawn[j / PAGE], 1ull << j % PAGE);
+		}
+	}
+	__syncthreads();
+	write(a, t, (float)((double)n / larger(b, 1)));
+}

@@ -1,0 +1,92 @@
+// Weights in pieces that products take: 32 of a quantized row as integers with
+// their scales, 8 of a plain one.
+#pragma once
+
+#include "blocks.cuh"
+
+struct alignas(16) Word4 {
+	u32 w[4];
+};
+
+// load16 reads 16 bytes that start on 16 bytes.
+__device__ __forceinline__ Word4 load16(const void* at) { return *reinterpret_cast<const Word4*>(__builtin_assume_aligned(at, 16)); }
+
+// Few is 32 weights of a row, as d·v - m, with v in bytes; d and m are of each 16.
+struct Few {
+	int v[8];
+	float d[2], m[2];
+};
+
+// four is 4 bytes at any address of two.
+__device__ __forceinline__ u32 four(const u8* at) {
+	const u16* p = (const u16*)at;
+	return p[0] | (u32)p[1] << 16;
+}
+
+// few unpacks block b of 32 of a row that starts at row.
+template <int TYPE>
+__device__ __forceinline__ Few few(const u8* row, int b) {
+	Few f;
+	f.m[0] = f.m[1] = 0;
+	if (TYPE == Q8_0) {
+		const u8* at = row + b * 34;
+		f.d[0] = f.d[1] = from_half(*(const u16*)at);
+		for (int i = 0; i < 8; i++) f.v[i] = (int)four(at + 2 + 4 * i);
+	}
+	if (TYPE == Q4_0) {
+		const u8* at = row + b * 18;
+		f.d[0] = f.d[1] = from_half(*(const u16*)at);
+		f.m[0] = f.m[1] = 8 * f.d[0];
+		for (int i = 0; i < 4; i++) {
+			u32 q = four(at + 2 + 4 * i);
+			f.v[i] = (int)(q & 0x0f0f0f0fu);
+			f.v[i + 4] = (int)(q >> 4 & 0x0f0f0f0fu);
+		}
+	}
+	if (TYPE == Q4_K || TYPE == Q5_K) {
+		int g = b % 8;
+		const u8* at = row + b / 8 * (TYPE == Q4_K ? 144 : 176);
+		f.d[0] = f.d[1] = from_half(*(const u16*)at) * (float)scale_q4(at + 4, g);
+		f.m[0] = f.m[1] = from_half(*(const u16*)(at + 2)) * (float)min_q4(at + 4, g);
+		const u32* q = (const u32*)(at + (TYPE == Q4_K ? 16 : 48)) + g / 2 * 8;
+		for (int i = 0; i < 8; i++) {
+			u32 v = q[i] >> (g % 2 * 4) & 0x0f0f0f0fu;
+			if (TYPE == Q5_K) v |= (((const u32*)(at + 16))[i] >> g & 0x01010101u) << 4;
+			f.v[i] = (int)v;
+		}
+	}
+	if (TYPE == Q6_K) {
+		int half = b % 8 / 4, g = b % 4;
+		const u8* at = row + b / 8 * 210;
+		float d = from_half(*(const u16*)(at + 208));
+		for (int u = 0; u < 2; u++) {
+			f.d[u] = d * (float)(signed char)at[192 + half * 8 + g * 2 + u];
+			f.m[u] = 32 * f.d[u];
+		}
+		const u8 *low = at + half * 64 + g % 2 * 32, *high = at + 128 + half * 32;
+		for (int i = 0; i < 8; i++) {
+			u32 l = four(low + 4 * i) >> (g / 2 * 4) & 0x0f0f0f0fu, h = four(high + 4 * i) >> (g * 2) & 0x03030303u;
+			f.v[i] = (int)(l | h << 4);
+		}
+	}
+	return f;
+}
+
+// plain8 is 8 weights.
+template <int TYPE>
+__device__ __forceinline__ void plain8(float y[8], const u8* row, i64 i) {
+	if (TYPE == F32) {
+		Word4 lo = load16(row + i * 4), hi = load16(row + i * 4 + 16);
+		for (int j = 0; j < 4; j++) {
+			y[j] = __uint_as_float(lo.w[j]);
+			y[j + 4] = __uint_as_float(hi.w[j]);
+		}
+		return;
+	}
+	Word4 v = load16(row + i * 2);
+	for (int j = 0; j < 4; j++) {
+		u16 lo = (u16)v.w[j], hi = (u16)(v.w[j] >> 16);
+		y[2 * j] = TYPE == F16 ? from_half(lo) : from_bfloat(lo);
+		y[2 * j + 1] = TYPE == F16 ? from_half(hi) : from_bfloat(hi);
+	}
+}

@@ -1,0 +1,234 @@
+// Attention of many rows of one slot on tensor cores: what a prefill does. Checked
+// against attend.cu, with the bound that half precision allows.
+//
+// A block computes 64 positions of one head, which start at a multiple of 64, so
+// that the chunk that a row comes in changes nothing. Its four warps take 16 rows
+// each and add up the tiles that a row of the block sees, in ascending order: a
+// page of keys and values, or 64 entries of a list, in shared memory while the
+// next one is on its way. Queries and weights are rounded to half precision,
+// scores and sums are in f32.
+#include "few.cuh"
+#include "state.cuh"
+
+struct FlashArgs {
+	float* dst;      // [rows, heads, dim]
+	const float* q;  // [rows, heads, dim]
+	i64 heads;
+	Pages g;  // of one slot, f16
+	Plan plan;
+};
+
+// Sight is what the row at p sees, without the list.
+struct Sight {
+	int p, back, span_sink, bound, sink, recent;
+	bool all;
+
+	__device__ bool spanned(int j) const { return j <= p && j >= back && (j < span_sink || j >= bound); }
+	__device__ bool edge(int j) const { return all || j < sink || j >= recent; }
+};
+
+__device__ inline Sight sight_of(const Plan& plan, int p) {
+	Sight s = {p, plan.span.back ? p + 1 - (int)plan.span.back : 0, (int)plan.span.sink, bound_of(plan.span, p), (int)plan.sink, recent_of(plan, p), plan.middle == MIDDLE_ALL};
+	return s;
+}
+
+// Walk is the tiles of a block, in order: pages, then entries of the list.
+struct Walk {
+	Entries e;
+	Edges edges;
+	int pages, tiles;  // all pages up to the block's own, and with tiles of entries
+	bool blocks;
+
+	// next is the first tile from t on that the block needs.
+	__device__ int next(int t) const {
+		while (t < pages && t >= edges.head && t < edges.tail && !(blocks && weight_of(e, t) != 0)) t++;
+		return t;
+	}
+};
+
+constexpr int FLASH_ROWS = 64;
+
+template <int DIM>
+struct Stage {
+	u16 k[PAGE * (DIM + 8)], v[PAGE * (DIM + 8)];
+	i32 at[PAGE];       // positions, -1 for none
+	float bias[PAGE];   // log2 of the weight of what the list names
+};
+
+// bring begins to copy tile t. last is the block's last position.
+template <int DIM>
+__device__ inline void bring(const FlashArgs& a, const Walk& w, Stage<DIM>& s, int t, int kv_head, int last) {
+	constexpr int PIECES = DIM / 8;
+	bool page_tile = t < w.pages;
+	for (int i = threadIdx.x; i < PAGE * PIECES; i += blockDim.x) {
+		int r = i / PIECES, c = i % PIECES * 8, e = (t - w.pages) * PAGE + r;
+		int j = page_tile ? t * PAGE + r : e < w.e.n ? w.e.index[e] : -1;
+		int page = j >= 0 && j <= last ? page_of(a.g, 0, j / PAGE) : -1;
+		u16 *k = s.k + r * (DIM + 8) + c, *v = s.v + r * (DIM + 8) + c;
+		if (page >= 0) {
+			i64 from = element_of(a.g, page, kv_head, j % PAGE) + c;
+			copy_async(k, (const u16*)a.g.k + from);
+			copy_async(v, (const u16*)a.g.v + from);
+		} else {
+			Word4 zero = {{0, 0, 0, 0}};
+			*(Word4*)k = zero;
+			*(Word4*)v = zero;
+		}
+		if (c == 0) {
+			float weight = page_tile ? (w.blocks ? weight_of(w.e, t) : 0) : e < w.e.n && w.e.weight ? w.e.weight[e] : 1;
+			s.at[r] = page < 0 ? -1 : j;
+			s.bias[r] = weight > 0 ? log2f(weight) : -infinity();
+		}
+	}
+	copy_commit();
+}
+
+// Rows is what a warp has of its 16 rows; a lane has parts of rows lane/4 and
+// lane/4 + 8.
+template <int DIM>
+struct Rows {
+	u32 q[DIM / 16][4];
+	float acc[DIM / 8][4];
+	State s[2];
+	Sight sight[2];
+};
+
+// scores computes the warp's rows with a tile, and hides what they do not see.
+template <int DIM>
+__device__ __forceinline__ void scores(Rows<DIM>& r, const Stage<DIM>& t, float s[PAGE / 8][4], bool whole, bool page_tile) {
+#pragma unroll
+	for (int n = 0; n < PAGE / 8; n++) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
+#pragma unroll
+	for (int k = 0; k < DIM / 16; k++) {
+#pragma unroll
+		for (int n = 0; n < PAGE / 16; n++) {
+			u32 b[4];
+			load_matrices(b, t.k + (n * 16 + lane() % 8 + lane() / 16 * 8) * (DIM + 8) + k * 16 + lane() / 8 % 2 * 8);
+			multiply_add(s[2 * n], r.q[k], b);
+			multiply_add(s[2 * n + 1], r.q[k], b + 2);
+		}
+	}
+	if (whole) return;
+#pragma unroll
+	for (int n = 0; n < PAGE / 8; n++) {
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			int c = n * 8 + lane() % 4 * 2 + i % 2, j = t.at[c];
+			const Sight& see = r.sight[i / 2];
+			bool in = j >= 0 && see.spanned(j), edge = see.edge(j);
+			if (!in || (!page_tile && edge))
+				s[n][i] = -infinity();
+			else if (!edge)
+				s[n][i] += t.bias[c];
+		}
+	}
+}
+
+// add merges a tile into the warp's rows.
+template <int DIM>
+__device__ __forceinline__ void add_tile(Rows<DIM>& r, const Stage<DIM>& t, float s[PAGE / 8][4]) {
+	float scale[2];
+#pragma unroll
+	for (int u = 0; u < 2; u++) {
+		float top = r.s[u].top;
+#pragma unroll
+		for (int n = 0; n < PAGE / 8; n++) top = larger(top, larger(s[n][2 * u], s[n][2 * u + 1]));
+		top = larger(top, __shfl_xor_sync(ALL, top, 1));
+		top = larger(top, __shfl_xor_sync(ALL, top, 2));
+		scale[u] = scale_to(r.s[u].top, top);
+		r.s[u].top = top;
+		float sum = 0;
+#pragma unroll
+		for (int n = 0; n < PAGE / 8; n++) {
+			s[n][2 * u] = exp2f(s[n][2 * u] - top);
+			s[n][2 * u + 1] = exp2f(s[n][2 * u + 1] - top);
+			sum += s[n][2 * u] + s[n][2 * u + 1];
+		}
+		r.s[u].sum = r.s[u].sum * scale[u] + sum;  // of this lane's columns
+	}
+#pragma unroll
+	for (int d = 0; d < DIM / 8; d++) {
+#pragma unroll
+		for (int i = 0; i < 4; i++) r.acc[d][i] *= scale[i / 2];
+	}
+#pragma unroll
+	for (int k = 0; k < PAGE / 16; k++) {
+		u32 p[4] = {pack_half(s[2 * k][0], s[2 * k][1]), pack_half(s[2 * k][2], s[2 * k][3]), pack_half(s[2 * k + 1][0], s[2 * k + 1][1]), pack_half(s[2 * k + 1][2], s[2 * k + 1][3])};
+#pragma unroll
+		for (int d = 0; d < DIM / 16; d++) {
+			u32 b[4];
+			load_transposed(b, t.v + (k * 16 + lane() % 16) * (DIM + 8) + d * 16 + lane() / 16 * 8);
+			multiply_add(r.acc[2 * d], p, b);
+			multiply_add(r.acc[2 * d + 1], p, b + 2);
+		}
+	}
+}
+
+template <int DIM>
+__device__ __forceinline__ void flash(const FlashArgs& a) {
+	DYNAMIC(Stage<DIM>, stages);
+	int first = first_of(a.g, 0), rows = (int)a.g.rows, h = blockIdx.y;
+	if (first < 0) return;
+	int tile = first / FLASH_ROWS + (int)(gridDim.x - 1 - blockIdx.x);  // the long ones first
+	int lo = larger(tile * FLASH_ROWS, first), last = smaller((tile + 1) * FLASH_ROWS, first + rows) - 1;
+	if (lo > last) return;
+	int kv_head = h * (int)a.g.heads / (int)a.heads;
+	At at = {0, first, lo};
+	Walk w = {entries(a.plan.list, a.g, at, h, (int)a.heads), edge_pages(a.plan, lo), last / PAGE + 1, 0, a.plan.middle == MIDDLE_BLOCKS};
+	w.tiles = w.pages + (a.plan.middle == MIDDLE_TOKENS ? (w.e.n + PAGE - 1) / PAGE : 0);
+
+	int t = w.next(0);
+	if (t < w.tiles) bring<DIM>(a, w, stages[0], t, kv_head, last);
+	Rows<DIM> r;
+	float unit = 1.4426950408889634f / sqrtf((float)DIM);
+	int p[2];
+#pragma unroll
+	for (int u = 0; u < 2; u++) {
+		p[u] = tile * FLASH_ROWS + warp() * 16 + lane() / 4 + u * 8;
+		r.s[u] = {NOTHING, 0};
+		r.sight[u] = sight_of(a.plan, p[u]);
+		bool there = p[u] >= lo && p[u] <= last;
+		const float* q = a.q + ((i64)(there ? p[u] - first : 0) * a.heads + h) * DIM + lane() % 4 * 2;
+#pragma unroll
+		for (int k = 0; k < DIM / 16; k++) {
+			r.q[k][u] = there ? pack_half(q[k * 16] * unit, q[k * 16 + 1] * unit) : 0;
+			r.q[k][u + 2] = there ? pack_half(q[k * 16 + 8] * unit, q[k * 16 + 9] * unit) : 0;
+		}
+	}
+#pragma unroll
+	for (int d = 0; d < DIM / 8; d++) r.acc[d][0] = r.acc[d][1] = r.acc[d][2] = r.acc[d][3] = 0;
+
+	const Span& span = a.plan.span;
+	bool dense = a.plan.middle == MIDDLE_ALL && span.back == 0 && span.drop == 0;
+	for (int turn = 0; t < w.tiles; turn ^= 1) {
+		int then = w.next(t + 1);
+		if (then < w.tiles)
+			bring<DIM>(a, w, stages[turn ^ 1], then, kv_head, last);
+		else
+			copy_commit();
+		copy_wait<1>();
+		__syncthreads();
+		float s[PAGE / 8][4];
+		scores(r, stages[turn], s, dense && (t + 1) * PAGE <= lo + 1, t < w.pages);
+		add_tile(r, stages[turn], s);
+		__syncthreads();
+		t = then;
+	}
+#pragma unroll
+	for (int u = 0; u < 2; u++) {
+		float sum = r.s[u].sum;
+		sum += __shfl_xor_sync(ALL, sum, 1);
+		sum += __shfl_xor_sync(ALL, sum, 2);
+		float scale = finish(sum, false);
+		if (p[u] < lo || p[u] > last) continue;
+		float* y = a.dst + ((i64)(p[u] - first) * a.heads + h) * DIM + lane() % 4 * 2;
+#pragma unroll
+		for (int d = 0; d < DIM / 8; d++) {
+			y[d * 8] = r.acc[d][2 * u] * scale;
+			y[d * 8 + 1] = r.acc[d][2 * u + 1] * scale;
+		}
+	}
+}
+
+KERNEL(flash_64, FlashArgs, 128) { flash<64>(a); }
+KERNEL(flash_128, FlashArgs, 128) { flash<128>(a); }

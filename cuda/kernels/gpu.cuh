@@ -1,0 +1,109 @@
+// What every kernel is written in: short names for the integers, how a kernel
+// and its shared memory are declared, and the few instructions that have no name
+// in C++. Compiled by nvcc this is CUDA; compiled by a C++ compiler with
+// GOLLM_EMU, emu/emu.h supplies the same names.
+//
+// A kernel takes one struct by value whose fields are all 8 bytes wide, so that
+// the host fills it as an array of words; see args.cuh.
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef int32_t i32;
+typedef uint32_t u32;
+typedef int64_t i64;
+typedef uint64_t u64;
+typedef double f64;
+
+constexpr int WARP = 32;
+constexpr u32 ALL = 0xffffffffu;  // every lane of a warp
+
+#ifdef GOLLM_EMU
+
+#include "emu/emu.h"
+
+#else
+
+#define KERNEL(name, Args, threads) \
+	extern "C" __global__ void __launch_bounds__(threads) gollm_##name(const __grid_constant__ Args a)
+
+// SHARED is n elements of shared memory; nothing is in them at first.
+#define SHARED(T, name, n) __shared__ T name[n]
+
+// DYNAMIC is the shared memory that the launch asked for, on 16 bytes.
+#define DYNAMIC(T, name)                                 \
+	extern __shared__ __align__(16) unsigned char dynamic_[]; \
+	T* name = reinterpret_cast<T*>(dynamic_)
+
+// from_half is the value of a half precision number.
+__device__ __forceinline__ float from_half(u16 h) {
+	float f;
+	asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+	return f;
+}
+
+// to_half rounds to half precision, ties to even.
+__device__ __forceinline__ u16 to_half(float f) {
+	u16 h;
+	asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+	return h;
+}
+
+// pack_half rounds two numbers to half precision, lo into the lower half.
+__device__ __forceinline__ u32 pack_half(float lo, float hi) {
+	u32 v;
+	asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo));
+	return v;
+}
+
+// load_matrices gives each lane its part of four 8 x 8 matrices of halves in
+// shared memory: lane 8i + j says where row j of matrix i starts, and lane l gets
+// elements 2(l%4) and 2(l%4)+1 of row l/4 of each.
+__device__ __forceinline__ void load_matrices(u32 r[4], const void* row) {
+	u32 at = (u32)__cvta_generic_to_shared(row);
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+
+// load_transposed is load_matrices of the transposed matrices.
+__device__ __forceinline__ void load_transposed(u32 r[4], const void* row) {
+	u32 at = (u32)__cvta_generic_to_shared(row);
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+
+// copy_async begins to copy 16 bytes to shared memory. What a thread began before
+// copy_commit is one group; copy_wait<N> waits until at most N groups are left.
+__device__ __forceinline__ void copy_async(void* to, const void* from) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N>
+__device__ __forceinline__ void copy_wait() {
+	asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// multiply_add is c += a·b on tensor cores: a [16, 16] and b [16, 8] of halves, c
+// [16, 8] of floats, spread over the warp as PTX has it for mma.m16n8k16.
+__device__ __forceinline__ void multiply_add(float c[4], const u32 a[4], const u32 b[2]) {
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#endif
+
+// infinity is that of IEEE 754.
+__device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000u); }
+
+// from_bfloat is the value of a bfloat16 number.
+__device__ __forceinline__ float from_bfloat(u16 h) { return __uint_as_float((u32)h << 16); }
+
+__device__ __forceinline__ int lane() { return threadIdx.x % WARP; }
+__device__ __forceinline__ int warp() { return threadIdx.x / WARP; }
+
+template <class T>
+__device__ __forceinline__ T smaller(T a, T b) { return b < a ? b : a; }
+
+template <class T>
+__device__ __forceinline__ T larger(T a, T b) { return a < b ? b : a; }

@@ -1,0 +1,121 @@
+// Selection by rank: the largest numbers first, the lowest index among equals,
+// and what is not a number last. A block selects from one row, every thread
+// from a run of neighbours, so that runs and ranks are in the order of indices.
+#pragma once
+
+#include "reduce.cuh"
+
+// key orders floats as unsigned numbers; nothing is below the key of -Inf.
+__device__ inline u32 key_of(float x) {
+	if (x != x) x = -infinity();
+	u32 b = __float_as_uint(x + 0.0f);  // -0 is 0
+	return b >> 31 ? ~b : b | 0x80000000u;
+}
+
+// wide_key_of orders doubles in the same way.
+__device__ inline u64 wide_key_of(double x) {
+	if (x != x) x = -(double)infinity();
+	u64 b = (u64)__double_as_longlong(x + 0.0);
+	return b >> 63 ? ~b : b | 1ull << 63;
+}
+
+constexpr u32 KEY_LOWEST = 0x007fffffu;  // of -Inf
+
+// Run is the part of a row that a thread looks at.
+struct Run {
+	i64 lo, hi;
+};
+
+__device__ inline Run run_of(i64 n) {
+	i64 each = (n + blockDim.x - 1) / blockDim.x;
+	Run r = {smaller((i64)threadIdx.x * each, n), smaller((i64)(threadIdx.x + 1) * each, n)};
+	return r;
+}
+
+// Cut divides a row: what lies above the key is selected, and of those equal to
+// it the first ties.
+template <class K>
+struct Cut {
+	K key;
+	u64 ties;
+};
+
+// everything selects a whole row.
+template <class K>
+__device__ inline Cut<K> everything() {
+	Cut<K> cut = {0, ~0ull};
+	return cut;
+}
+
+// Picker walks over a thread's run, in order.
+template <class K>
+struct Picker {
+	Cut<K> cut;
+	u64 rank;  // of the next one equal to the key
+
+	__device__ bool takes(K key) { return key > cut.key || (key == cut.key && rank++ < cut.ties); }
+};
+
+// picker starts a walk; all threads of the block call it. among says whether
+// element i takes part, and what its key is.
+template <class K, class Among>
+__device__ inline Picker<K> picker(Cut<K> cut, i64 n, Among among) {
+	Run r = run_of(n);
+	u64 equal = 0, total;
+	for (i64 i = r.lo; i < r.hi; i++) {
+		K key;
+		if (among(i, key) && key == cut.key) equal++;
+	}
+	Picker<K> p = {cut, scan_block(equal, total)};
+	return p;
+}
+
+// select finds where the weights of elements, the largest keys first, reach
+// want: those above the key weigh less than want, those equal to it reach it. It
+// selects everything when all together do not. weigh gives the key and the weight
+// of element i; a weight of 0 takes no part. Equal keys have equal weights.
+template <class K, class Weigh>
+__device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
+	SHARED(unsigned long long, bins, 256);
+	SHARED(u64, found, 2);
+	constexpr int first = 8 * sizeof(K) - 8;
+	K prefix = 0;   // of the key of the border, as far as it is known
+	u64 above = 0;  // what lies above it weighs
+	for (int shift = first; shift >= 0; shift -= 8) {
+		__syncthreads();
+		for (int i = threadIdx.x; i < 256; i += blockDim.x) bins[i] = 0;
+		__syncthreads();
+		for (i64 i = threadIdx.x; i < n; i += blockDim.x) {
+			K key;
+			u64 w = weigh(i, key);
+			if (w > 0 && (shift == first || key >> (shift + 8) == prefix >> (shift + 8))) atomicAdd(&bins[(int)(key >> shift) & 255], (unsigned long long)w);
+		}
+		__syncthreads();
+		if (threadIdx.x == 0) {
+			u64 sum = above;
+			int b = 255;
+			while (b >= 0 && sum + bins[b] < want) sum += bins[b--];
+			found[0] = (u64)(i64)b;
+			found[1] = sum;
+		}
+		__syncthreads();
+		if ((i64)found[0] < 0) return everything<K>();
+		prefix |= (K)found[0] << shift;
+		above = found[1];
+	}
+	// How many are equal to the key, and what one of them weighs.
+	u64 count = 0, weight = 0;
+	for (i64 i = threadIdx.x; i < n; i += blockDim.x) {
+		K key;
+		u64 w = weigh(i, key);
+		if (w > 0 && key == prefix) {
+			count++;
+			weight = w;
+		}
+	}
+	count = reduce_block(count, (u64)0, Plus());
+	weight = reduce_block(weight, (u64)0, Top());
+	u64 ties = (want - above + weight - 1) / weight;
+	Cut<K> cut = {prefix, smaller(ties, count)};
+	return cut;
+}

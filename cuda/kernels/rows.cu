@@ -1,0 +1,122 @@
+// Operations on rows of activations: embed, gather, add, rmsnorm, rope, swiglu.
+// Definitions: package cpu, math.go and rope.go. All are bound by memory: each
+// element is read and written once.
+#include "args.cuh"
+#include "blocks.cuh"
+#include "reduce.cuh"
+
+struct EmbedArgs {
+	float* dst;  // [rows, dim]
+	const u8* table;  // [vocab, dim], of the type
+	const i32* ids;   // [rows]
+	i64 type, vocab, dim, row;  // row: bytes of a row of the table
+	Failure* failure;
+};
+
+// embed: dst[r] = table[ids[r]]; an id outside the table is a failure and gives
+// zeros. Block (r, y) takes part y of row r.
+KERNEL(embed, EmbedArgs, 256) {
+	int r = blockIdx.x, id = a.ids[r];
+	bool ok = id >= 0 && id < a.vocab;
+	if (!ok && threadIdx.x == 0) fail(a.failure, FAIL_ID, id, r, a.vocab);
+	for (i64 i = blockIdx.y * blockDim.x + threadIdx.x; i < a.dim; i += gridDim.y * blockDim.x)
+		a.dst[r * a.dim + i] = ok ? element((int)a.type, a.table + id * a.row, i) : 0;
+}
+
+struct GatherArgs {
+	float* dst;        // [rows, dim]
+	const float* src;  // [n, dim]
+	const i32* rows;   // [rows]
+	i64 n, dim;
+	Failure* failure;
+};
+
+// gather: dst[r] = src[rows[r]].
+KERNEL(gather, GatherArgs, 256) {
+	int r = blockIdx.x, from = a.rows[r];
+	bool ok = from >= 0 && from < a.n;
+	if (!ok && threadIdx.x == 0) fail(a.failure, FAIL_ROW, from, a.n, 0);
+	for (i64 i = blockIdx.y * blockDim.x + threadIdx.x; i < a.dim; i += gridDim.y * blockDim.x)
+		a.dst[r * a.dim + i] = ok ? a.src[from * a.dim + i] : 0;
+}
+
+struct AddArgs {
+	float* dst;  // [n]
+	const float* x;
+	i64 n;
+};
+
+// add: dst += x.
+KERNEL(add, AddArgs, 256) {
+	for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += (i64)gridDim.x * blockDim.x) a.dst[i] += a.x[i];
+}
+
+struct NormArgs {
+	float* dst;  // [rows, dim]; may be x
+	const float* x;
+	const float* w;  // [dim]
+	i64 dim;
+	f64 eps;
+};
+
+// rmsnorm: dst = x / sqrt(mean(x²) + eps) · w. A block takes a row.
+KERNEL(rmsnorm, NormArgs, 1024) {
+	const float* x = a.x + (i64)blockIdx.x * a.dim;
+	float* y = a.dst + (i64)blockIdx.x * a.dim;
+	float sum = 0;
+	for (i64 i = threadIdx.x; i < a.dim; i += blockDim.x) sum += x[i] * x[i];
+	sum = reduce_block(sum, 0.0f, Plus());
+	float scale = 1 / sqrtf(sum / (float)a.dim + (float)a.eps);
+	for (i64 i = threadIdx.x; i < a.dim; i += blockDim.x) y[i] = x[i] * scale * a.w[i];
+}
+
+struct RopeArgs {
+	float* x;          // [rows, heads, dim]
+	const i32* pos;    // [rows]
+	const float* freqs;  // [pairs]
+	f64 scale;
+	i64 heads, dim, pairs, interleaved;
+};
+
+// rope: pair i of each head turns by pos·freqs[i], an angle in float64: at
+// position 1,000,000 one in float32 would be wrong by 0.03. Block (r, y) takes
+// part y of the heads of row r; a thread takes a pair of all of them.
+KERNEL(rope, RopeArgs, 128) {
+	int r = blockIdx.x;
+	for (int i = threadIdx.x; i < a.pairs; i += blockDim.x) {
+		double sine, cosine;
+		sincos((double)a.pos[r] * (double)a.freqs[i], &sine, &cosine);
+		float s = (float)(sine * a.scale), c = (float)(cosine * a.scale);
+		i64 lo = a.interleaved ? 2 * i : i, hi = a.interleaved ? 2 * i + 1 : i + a.pairs;
+		for (i64 h = blockIdx.y; h < a.heads; h += gridDim.y) {
+			float* x = a.x + (r * a.heads + h) * a.dim;
+			float u = x[lo], v = x[hi];
+			x[lo] = u * c - v * s;
+			x[hi] = u * s + v * c;
+		}
+	}
+}
+
+struct SwiGLUArgs {
+	float* dst;  // [n]; may be gate
+	const float *gate, *up;
+	i64 n;
+};
+
+// swiglu: dst = silu(gate)·up, where silu(g) = g / (1 + exp(-g)).
+KERNEL(swiglu, SwiGLUArgs, 256) {
+	for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += (i64)gridDim.x * blockDim.x) {
+		float g = a.gate[i];
+		a.dst[i] = g / (1 + expf(-g)) * a.up[i];
+	}
+}
+
+struct FillArgs {
+	u32* dst;  // [n]
+	i64 word, n;
+};
+
+// fill sets words.
+KERNEL(fill, FillArgs, 256) {
+	for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += (i64)gridDim.x * blockDim.x) a.dst[i] = (u32)a.word;
+}

@@ -1,0 +1,335 @@
+// Blocks of PAGE positions: sums, sketches, products of sketches, walks over them
+// and the choice of blocks. Definitions: package cpu, sketch.go and walk.go.
+#include "rank.cuh"
+#include "state.cuh"
+
+constexpr int MOST_WIDTH = 1024;  // dimensions of what is sketched
+
+// Block is one of the blocks that a call's rows lie in.
+struct Block {
+	int slot, index;  // whose block, and which of its blocks
+	int page;
+	int first;  // position of the slot's first row of the call
+	int len;    // positions of the slot
+
+	__device__ int positions() const { return smaller(len - index * PAGE, PAGE); }
+	__device__ int blocks() const { return (len + PAGE - 1) / PAGE; }
+	__device__ int group() const { return slot + index - first / PAGE; }
+};
+
+// Which blocks of a slot a call is about: those that its rows lie in; and the
+// one before them where they start a block; all.
+enum { TOUCHED, COMPLETED, EVERY };
+
+// block_of is block i of those of a slot; false if there is none.
+__device__ inline bool block_of(const Pages& g, int slot, int i, int which, Block& b) {
+	b.slot = slot;
+	b.first = first_of(g, slot);
+	if (b.first < 0) return false;
+	b.len = b.first + (int)g.rows;
+	int start = b.first / PAGE;
+	if (which == EVERY)
+		start = 0;
+	else if (which == COMPLETED && start > 0 && b.first % PAGE == 0)
+		start--;
+	b.index = start + i;
+	if (b.index >= b.blocks()) return false;
+	b.page = page_of(g, slot, b.index);
+	return b.page >= 0;
+}
+
+// page_or is the page of block i of b's slot; a failure gives b's own.
+__device__ inline int page_or(const Pages& g, const Block& b, int i) {
+	int page = page_of(g, b.slot, i);
+	return page < 0 ? b.page : page;
+}
+
+struct SumArgs {
+	float* sum;      // [pages, heads, dim]
+	const float* x;  // [rows, all, dim]
+	i64 heads, all, dim;
+	Pages g;
+};
+
+// head_mean is element d of the mean of the heads of a row that belong to head h.
+__device__ inline float head_mean(const float* row, int h, i64 heads, i64 all, i64 dim, i64 d) {
+	int n = (int)(all / heads);
+	float mean = row[h * n * dim + d];
+	for (int u = 1; u < n; u++) mean += row[(h * n + u) * dim + d];
+	return mean / (float)n;
+}
+
+// block_sum adds rows to the sums of their blocks, in order. Block (b, h, slot)
+// takes head h of touched block b.
+KERNEL(block_sum, SumArgs, 128) {
+	Block b;
+	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
+	int h = blockIdx.y, lo = larger(b.first, b.index * PAGE), hi = smaller(b.len, (b.index + 1) * PAGE);
+	float* to = a.sum + ((i64)b.page * a.heads + h) * a.dim;
+	for (i64 d = threadIdx.x; d < a.dim; d += blockDim.x) {
+		float sum = lo % PAGE == 0 ? 0 : to[d];
+		for (int p = lo; p < hi; p++) {
+			i64 row = b.slot * a.g.rows + p - b.first;
+			sum += head_mean(a.x + row * a.all * a.dim, h, a.heads, a.all, a.dim, d);
+		}
+		to[d] = sum;
+	}
+}
+
+struct SketchArgs {
+	float* dst;          // [pages, heads, width]
+	const float* x;      // sums [pages, heads, dim], or rows [rows, all, dim]
+	const float* basis;  // [width, dim]
+	i64 heads, all, width, dim;  // all 0: sums
+	Pages g;
+};
+
+// sketch: dst = basis · the mean of a block, or · the newest row of a slot. Block
+// (b, h, slot); a warp takes an element of dst.
+KERNEL(sketch, SketchArgs, 256) {
+	SHARED(float, mean, MOST_WIDTH);
+	Block b;
+	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
+	if (a.all && b.index != b.blocks() - 1) return;
+	int h = blockIdx.y;
+	for (i64 d = threadIdx.x; d < a.dim; d += blockDim.x) {
+		if (a.all)
+			mean[d] = head_mean(a.x + ((b.slot + 1) * a.g.rows - 1) * a.all * a.dim, h, a.heads, a.all, a.dim, d);
+		else
+			mean[d] = a.x[((i64)b.page * a.heads + h) * a.dim + d] / (float)b.positions();
+	}
+	__syncthreads();
+	for (i64 w = warp(); w < a.width; w += blockDim.x / WARP) {
+		double sum = 0;
+		for (i64 d = lane(); d < a.dim; d += WARP) sum += (double)a.basis[w * a.dim + d] * (double)mean[d];
+		sum = reduce_warp(sum, Plus());
+		if (lane() == 0) a.dst[((i64)b.page * a.heads + h) * a.width + w] = (float)sum;
+	}
+}
+
+// Pairs are the numbers that blocks made of each other: [pages, width], or with
+// square [slots, width, width].
+struct Pairs {
+	float* data;
+	i64 width, square;
+};
+
+// row_of is what block i of b's slot made of the blocks that it looks at, and how
+// many they are.
+__device__ inline float* row_of(const Pairs& p, const Pages& g, const Block& b, int i, int& n) {
+	n = p.square ? b.blocks() : i + 1;
+	return p.data + (p.square ? b.slot * p.width + i : (i64)page_or(g, b, i)) * p.width;
+}
+
+enum { FORM_RAW, FORM_RELU, FORM_SOFTMAX };
+
+struct CompareArgs {
+	Pairs pairs;
+	const float *q, *k, *own;  // [pages, size]
+	i64 size, form, log;
+	f64 scale;
+	Pages g;
+};
+
+__device__ inline float stored(const CompareArgs& a, double y) { return (float)(a.log ? log(fabs(y)) : y); }
+
+// compare: the products of block b with the blocks that it looks at. Block (b, z,
+// slot) takes every gridDim.y-th of them; a warp takes one at a time.
+KERNEL(compare, CompareArgs, 256) {
+	Block b;
+	if (!block_of(a.g, blockIdx.z, blockIdx.x, a.pairs.square ? EVERY : COMPLETED, b)) return;
+	int n;
+	float* out = row_of(a.pairs, a.g, b, b.index, n);
+	for (int j = blockIdx.y * (blockDim.x / WARP) + warp(); j < n; j += gridDim.y * (blockDim.x / WARP)) {
+		const float* q = (j == b.index ? a.own : a.q) + b.page * a.size;
+		const float* k = a.k + page_or(a.g, b, j) * a.size;
+		float sum = 0;
+		for (i64 i = lane(); i < a.size; i += WARP) sum += q[i] * k[i];
+		sum = reduce_warp(sum, Plus()) * (float)a.scale;
+		if (sum - sum != 0 || (a.form == FORM_RELU && sum < 0)) sum = 0;
+		if (lane() == 0) out[j] = a.form == FORM_SOFTMAX ? sum : stored(a, sum);
+	}
+}
+
+// compare_shares makes the products of block b their shares of exp(product).
+KERNEL(compare_shares, CompareArgs, 256) {
+	Block b;
+	if (!block_of(a.g, blockIdx.z, blockIdx.x, a.pairs.square ? EVERY : COMPLETED, b)) return;
+	int n;
+	float* x = row_of(a.pairs, a.g, b, b.index, n);
+	float top = -infinity();
+	for (int j = threadIdx.x; j < n; j += blockDim.x) top = larger(top, x[j]);
+	top = reduce_block(top, -infinity(), Top());
+	double sum = 0;
+	for (int j = threadIdx.x; j < n; j += blockDim.x) sum += exp((double)(x[j] - top));
+	sum = (double)top + log(reduce_block(sum, 0.0, Plus()));
+	for (int j = threadIdx.x; j < n; j += blockDim.x) {
+		double y = (double)x[j] - sum;
+		x[j] = (float)(a.log ? y : exp(y));
+	}
+}
+
+struct WalkArgs {
+	void* dst;        // [rows, width] f32 logarithms, or with values f64
+	const void* src;  // likewise; NULL starts
+	void* work;       // [slots, blocks, width] likewise
+	i64 width, rows, values, exponent, slots;
+	Pairs pairs;
+	Pages g;
+};
+
+// walk_row is the number of the row of a block in a tensor of n rows.
+__device__ inline i64 walk_row(const Block& b, i64 slots, i64 n) { return slots > 1 ? b.slot : b.index % n; }
+
+// power is x to the n, n at least 1.
+__device__ inline double power(double x, i64 n) {
+	double y = 1;
+	for (; n > 0; n /= 2) {
+		if (n % 2) y *= x;
+		x *= x;
+	}
+	return y;
+}
+
+// LogSum is ln Σ exp, term by term.
+struct LogSum {
+	float top, sum;
+
+	__device__ void add(float t, float s) {
+		if (!(t > -infinity())) return;
+		if (t > top) {
+			sum = sum * expf(top - t) + s;
+			top = t;
+		} else {
+			sum += s * expf(t - top);
+		}
+	}
+};
+
+constexpr int WALK_GROUPS = 8;
+
+// walk sums elements of the rows of touched blocks into work: of logarithms
+// ln Σ_m exp(src[m] + exponent·pairs[m][j]), of values Σ_m src[m]·pairs[m][j]^exponent.
+// Block (b, z, slot) takes 32 elements; a warp takes every 8th m.
+KERNEL(walk, WalkArgs, WALK_GROUPS * WARP) {
+	SHARED(double, sums, WALK_GROUPS * WARP);
+	SHARED(LogSum, logs, WALK_GROUPS * WARP);
+	Block b;
+	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
+	int end, j = blockIdx.y * WARP + lane();
+	float* own = row_of(a.pairs, a.g, b, b.index, end);
+	if ((int)blockIdx.y * WARP >= end) return;
+	i64 from = walk_row(b, a.slots, a.rows) * a.width, to = ((i64)blockIdx.z * gridDim.x + blockIdx.x) * a.width + j;
+	double sum = 0;
+	LogSum log_sum = {-infinity(), 0};
+	for (int m = warp(); m < end && a.src; m += WALK_GROUPS) {
+		int n;
+		float* pairs = row_of(a.pairs, a.g, b, m, n);
+		if (j >= n || j >= end) continue;
+		if (a.values)
+			sum += ((const double*)a.src)[from + m] * power(pairs[j], a.exponent);
+		else
+			log_sum.add(((const float*)a.src)[from + m] + (float)a.exponent * pairs[j], 1);
+	}
+	sums[threadIdx.x] = sum;
+	logs[threadIdx.x] = log_sum;
+	__syncthreads();
+	if (warp() > 0 || j >= end) return;
+	for (int w = 1; w < WALK_GROUPS; w++) {
+		sum += sums[w * WARP + lane()];
+		log_sum.add(logs[w * WARP + lane()].top, logs[w * WARP + lane()].sum);
+	}
+	if (a.values)
+		((double*)a.work)[to] = a.src ? sum : power(own[j], a.exponent);
+	else
+		((float*)a.work)[to] = !a.src ? (float)a.exponent * own[j] : log_sum.sum > 0 ? log_sum.top + logf(log_sum.sum) : -infinity();
+}
+
+// walk_store divides each row by its largest element but the first. Block (b, 0,
+// slot) takes a row.
+KERNEL(walk_store, WalkArgs, 256) {
+	Block b;
+	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
+	int end;
+	row_of(a.pairs, a.g, b, b.index, end);
+	i64 to = walk_row(b, a.slots, a.rows) * a.width, from = ((i64)blockIdx.z * gridDim.x + blockIdx.x) * a.width;
+	int skip = smaller(1, end - 1);
+	if (a.values) {
+		const double* x = (const double*)a.work + from;
+		double top = 0;
+		for (int j = skip + threadIdx.x; j < end; j += blockDim.x) top = larger(top, fabs(x[j]));
+		top = reduce_block(top, 0.0, Top());
+		for (int j = threadIdx.x; j < end; j += blockDim.x) ((double*)a.dst)[to + j] = top > 0 ? x[j] / top : x[j];
+		return;
+	}
+	const float* x = (const float*)a.work + from;
+	float top = -infinity();
+	for (int j = skip + threadIdx.x; j < end; j += blockDim.x) top = larger(top, x[j]);
+	top = reduce_block(top, -infinity(), Top());
+	for (int j = threadIdx.x; j < end; j += blockDim.x) ((float*)a.dst)[to + j] = top > -infinity() ? x[j] - top : x[j];
+}
+
+struct PickArgs {
+	i32 *index, *count;  // [groups, cap], [groups]
+	const void* rows;    // [n, width] f32, or with values f64
+	i64 groups, cap, n, width, values, slots;
+	i64 of;  // blocks; 0: by share
+	f64 share;
+	i64 open;  // block 0 has to compete
+	Span span;
+	Pages g;
+};
+
+// sees_block reports whether the row at p sees any position of block j.
+__device__ inline bool sees_block(const Span& s, int p, int j) {
+	int last = smaller(j * PAGE + PAGE - 1, p), sink = smaller(last, (int)s.sink - 1);
+	return sees(s, p, last) || (sink >= j * PAGE && sees(s, p, sink));
+}
+
+// pick_of is Pick.Of.
+__device__ inline i64 pick_of(const PickArgs& a, i64 n) {
+	i64 k = a.of ? a.of : larger((i64)2, (i64)ceil(a.share * (double)n - 1e-9));
+	return k > n || n <= 2 ? n : k;
+}
+
+// top_blocks lists for each touched block the blocks with the largest elements
+// in its row. Block (b, 0, slot) takes a list.
+KERNEL(top_blocks, PickArgs, 256) {
+	Block b;
+	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
+	if (b.group() >= a.groups) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, b.group(), a.groups, 0);
+		return;
+	}
+	i64 from = walk_row(b, a.slots, a.n) * a.width;
+	int p = larger(b.first, b.index * PAGE), n = b.index + 1;
+	u64 seen = 0;
+	for (int j = threadIdx.x; j < n; j += blockDim.x) seen += sees_block(a.span, p, j);
+	seen = reduce_block(seen, (u64)0, Plus());
+	i64 want = pick_of(a, (i64)seen);
+	bool all = want >= (i64)seen, zero = !a.open && sees_block(a.span, p, 0);
+	// The best, after those that are read in any case: its own, and block 0.
+	i64 k = larger(want - 1 - (zero ? 1 : 0), (i64)0);
+	auto key = [&](i64 j) { return a.values ? wide_key_of(((const double*)a.rows)[from + j]) : (u64)key_of(((const float*)a.rows)[from + j]); };
+	auto among = [&](i64 j, u64& x) {
+		x = key(j);
+		return (a.open || j < b.index) && !(zero && j == 0) && sees_block(a.span, p, (int)j);
+	};
+	Cut<u64> cut = everything<u64>();
+	if (!all && k > 0) cut = select<u64>(n, (u64)k, [&](i64 j, u64& x) { return (u64)among(j, x); });
+	Picker<u64> start = picker(cut, n, among), in = start;
+	auto takes = [&](i64 j) {
+		u64 x;
+		bool candidate = among(j, x), best = candidate && k > 0 && in.takes(x);
+		return all ? sees_block(a.span, p, (int)j) : best || j == b.index || (zero && j == 0);
+	};
+	Run r = run_of(n);
+	u64 mine = 0, total;
+	for (i64 j = r.lo; j < r.hi; j++) mine += takes(j);
+	u64 to = scan_block(mine, total);
+	in = start;
+	for (i64 j = r.lo; j < r.hi; j++) {
+		if (takes(j)) a.index[b.group() * a.cap + to++] = (i32)j;
+	}
+	if (threadIdx.x == 0) a.count[b.group()] = (i32)total;
+}

@@ -1,0 +1,169 @@
+// Single positions that a group of rows shares. Definitions: package cpu,
+// stripe.go.
+#include "rank.cuh"
+#include "state.cuh"
+
+struct EdgeArgs {
+	float* dst;      // [rows, heads]
+	const float* q;  // [rows, heads, dim]
+	i64 heads;
+	Pages g;
+	Plan plan;
+};
+
+// edge_max: the largest score of row r and head h over what the plan reads
+// whatever its list says. Block (r, h); a warp takes a position at a time.
+KERNEL(edge_max, EdgeArgs, 128) {
+	At at = place(a.g, blockIdx.x);
+	if (at.p < 0) return;
+	int dim = (int)a.g.dim, h = blockIdx.y, kv_head = h * (int)a.g.heads / (int)a.heads;
+	i64 index = (i64)blockIdx.x * a.heads + h;
+	const float* q = a.q + index * dim;
+	Edges edges = edge_pages(a.plan, at.p);
+	float top = -infinity();
+	for (int b = 0; b <= at.p / PAGE; b++) {
+		if (b >= edges.head && b < edges.tail) continue;
+		int page = page_of(a.g, at.slot, b);
+		for (int i = warp(); i < PAGE && page >= 0; i += blockDim.x / WARP) {
+			int j = b * PAGE + i;
+			if (!sees(a.plan.span, at.p, j) || !edge(a.plan, at.p, j)) continue;
+			i64 from = element_of(a.g, page, kv_head, i);
+			float sum = 0;
+			for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
+			sum = reduce_warp(sum, Plus());
+			if (sum > top) top = sum;
+		}
+	}
+	top = reduce_block(top, -infinity(), Top());
+	if (threadIdx.x == 0) a.dst[index] = top * (1 / sqrtf((float)dim));
+}
+
+struct MeanArgs {
+	float* dst;      // [groups, width]
+	const float* x;  // [rows, width]
+	i64 groups, width, block;
+	Pages g;
+};
+
+// mean_rows averages the rows of block b of positions, in their order. Block (b,
+// z, slot) takes part z of the elements.
+KERNEL(mean_rows, MeanArgs, 256) {
+	int slot = blockIdx.z, first = first_of(a.g, slot), n = (int)a.block;
+	if (first < 0) return;
+	int rows = (int)a.g.rows, index = first / n + blockIdx.x;
+	int lo = larger(first, index * n), hi = smaller(first + rows, (index + 1) * n);
+	if (lo >= hi) return;
+	i64 group = slot + blockIdx.x;
+	if (group >= a.groups) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, group, a.groups, 0);
+		return;
+	}
+	for (i64 i = blockIdx.y * blockDim.x + threadIdx.x; i < a.width; i += gridDim.y * blockDim.x) {
+		float sum = 0;
+		for (int p = lo; p < hi; p++) sum += a.x[((i64)slot * rows + p - first) * a.width + i];
+		a.dst[group * a.width + i] = sum / (float)(hi - lo);
+	}
+}
+
+struct NearArgs {
+	const float* q;    // [blocks, heads, dim]
+	const float* top;  // [blocks, heads]
+	u64* marks;        // [groups, heads, words, 2]: positions to list, and those that are near
+	i64 heads, blocks, block, words;
+	f64 gap;
+	i64 twice;           // positions before it are listed, with weight 2 if near
+	i32 *index, *count;  // [groups, heads, cap], [groups, heads]
+	float* weight;       // [groups, heads, cap], or NULL
+	i64 groups, cap, group;  // group: positions
+	Pages g;  // rows: of each slot
+	Plan plan;
+};
+
+// Group is one group of rows: the positions of it that the call has, and their
+// blocks.
+struct Group {
+	int slot, from, to, block, blocks;
+	i64 list;  // of head 0
+};
+
+__device__ inline bool group_of(const NearArgs& a, Group& r) {
+	r.slot = blockIdx.z;
+	int first = first_of(a.g, r.slot), n = (int)a.group, rows = (int)a.g.rows;
+	if (first < 0) return false;
+	int index = first / n + blockIdx.x / (int)a.heads;
+	r.from = larger(first, index * n);
+	r.to = smaller(first + rows, (index + 1) * n);
+	if (r.from >= r.to) return false;
+	int size = (int)a.block;
+	r.block = r.slot + r.from / size - first / size;
+	r.blocks = (r.to - 1) / size - r.from / size + 1;
+	i64 group = r.slot + blockIdx.x / a.heads;
+	if (group >= a.groups || r.block + r.blocks > a.blocks) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, larger(group, (i64)(r.block + r.blocks - 1)), smaller(a.groups, a.blocks), 0);
+		return false;
+	}
+	r.list = group * a.heads;
+	return true;
+}
+
+// near marks the positions of a page of the plan's middle that are near the top
+// of a block of the group. Block (group·heads + h, z, slot) takes every
+// gridDim.y-th page; a warp takes a position at a time.
+KERNEL(near, NearArgs, 256) {
+	SHARED(unsigned, found, 4);
+	Group r;
+	if (!group_of(a, r)) return;
+	int h = blockIdx.x % (int)a.heads, dim = (int)a.g.dim, kv_head = h * (int)a.g.heads / (int)a.heads;
+	int lo = (int)a.plan.sink, hi = smaller(recent_of(a.plan, r.from), r.from + 1);
+	float unit = 1 / sqrtf((float)dim);
+	u64* marks = a.marks + (r.list + h) * a.words * 2;
+	for (int b = blockIdx.y; b < a.words; b += gridDim.y) {
+		__syncthreads();
+		if (threadIdx.x < 4) found[threadIdx.x] = 0;
+		__syncthreads();
+		int page = b * PAGE < hi && (b + 1) * PAGE > lo ? page_of(a.g, r.slot, b) : -1;
+		for (int i = warp(); i < PAGE && page >= 0; i += blockDim.x / WARP) {
+			int j = b * PAGE + i;
+			if (j < lo || j >= hi || !sees(a.plan.span, r.from, j)) continue;
+			i64 from = element_of(a.g, page, kv_head, i);
+			bool near = false;
+			for (int u = 0; u < r.blocks && !near; u++) {
+				const float* q = a.q + ((i64)(r.block + u) * a.heads + h) * dim;
+				float sum = 0;
+				for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
+				sum = reduce_warp(sum, Plus()) * unit;
+				near = a.top[(i64)(r.block + u) * a.heads + h] - sum <= (float)a.gap;
+			}
+			if (lane() > 0) continue;
+			if (near || j < a.twice) atomicOr(&found[i / 32], 1u << i % 32);
+			if (near) atomicOr(&found[2 + i / 32], 1u << i % 32);
+		}
+		__syncthreads();
+		if (threadIdx.x < 2) marks[b * 2 + threadIdx.x] = (u64)found[threadIdx.x * 2 + 1] << 32 | found[threadIdx.x * 2];
+	}
+}
+
+// near_list writes the positions that were marked, ascending. Block (group·heads
+// + h, 0, slot) takes a list.
+KERNEL(near_list, NearArgs, 256) {
+	Group r;
+	if (!group_of(a, r)) return;
+	i64 list = r.list + blockIdx.x % a.heads;
+	const u64* marks = a.marks + list * a.words * 2;
+	Run run = run_of(a.words);
+	u64 mine = 0, total;
+	for (i64 w = run.lo; w < run.hi; w++) mine += __popcll(marks[w * 2]);
+	u64 to = scan_block(mine, total);
+	for (i64 w = run.lo; w < run.hi; w++) {
+		for (u64 bits = marks[w * 2]; bits; bits &= bits - 1, to++) {
+			if (to >= (u64)a.cap) continue;
+			int i = __ffsll((long long)bits) - 1;
+			a.index[list * a.cap + to] = (i32)(w * PAGE + i);
+			if (a.weight) a.weight[list * a.cap + to] = w * PAGE + i < a.twice && marks[w * 2 + 1] >> i & 1 ? 2 : 1;
+		}
+	}
+	if (threadIdx.x == 0) {
+		if (total > (u64)a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		a.count[list] = (i32)smaller(total, (u64)a.cap);
+	}
+}

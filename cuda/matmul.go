@@ -1,0 +1,113 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import "github.com/gollm/gollm/device"
+
+// MatMul multiplies by a transposed matrix: dst = x·wᵀ.
+func (o *ops) MatMul(dst, x, w device.Tensor) {
+	checkProduct(dst, x, w)
+	eight := false
+	o.product(dst, x, w, &eight)
+}
+
+// MatMuls computes dst[i] = x·w[i]ᵀ for each i, preparing x once.
+func (o *ops) MatMuls(dst []device.Tensor, x device.Tensor, w []device.Tensor) {
+	if len(dst) != len(w) {
+		device.Check(false, "MatMul", "%d results for %d matrices", len(dst), len(w))
+	}
+	for i := range dst {
+		checkProduct(dst[i], x, w[i])
+	}
+	eight := false
+	for i := range dst {
+		o.product(dst[i], x, w[i], &eight)
+	}
+}
+
+// checkProduct panics unless the shapes of dst = x·wᵀ fit together.
+func checkProduct(dst, x, w device.Tensor) {
+	const op = "MatMul"
+	device.CheckShape(op, "w", w, w.DType, -1, -1)
+	n, k := w.Dim(0), w.Dim(1)
+	device.CheckShape(op, "x", x, device.F32, -1, k)
+	device.CheckShape(op, "dst", dst, device.F32, x.Dim(0), n)
+}
+
+// gemvKernels are the kernels for a few rows, by type, without their number of rows.
+var gemvKernels = map[device.DType][4]string{
+	device.F32:  {"gemv_f32_1", "gemv_f32_2", "gemv_f32_4", "gemv_f32_8"},
+	device.F16:  {"gemv_f16_1", "gemv_f16_2", "gemv_f16_4", "gemv_f16_8"},
+	device.BF16: {"gemv_bf16_1", "gemv_bf16_2", "gemv_bf16_4", "gemv_bf16_8"},
+	device.Q4_0: {"gemv_q4_0_1", "gemv_q4_0_2", "gemv_q4_0_4", "gemv_q4_0_8"},
+	device.Q8_0: {"gemv_q8_0_1", "gemv_q8_0_2", "gemv_q8_0_4", "gemv_q8_0_8"},
+	device.Q4_K: {"gemv_q4_k_1", "gemv_q4_k_2", "gemv_q4_k_4", "gemv_q4_k_8"},
+	device.Q5_K: {"gemv_q5_k_1", "gemv_q5_k_2", "gemv_q5_k_4", "gemv_q5_k_8"},
+	device.Q6_K: {"gemv_q6_k_1", "gemv_q6_k_2", "gemv_q6_k_4", "gemv_q6_k_8"},
+}
+
+// fewRows is the most rows that the kernels for a few take at once.
+const fewRows = 8
+
+// gemmKernels are the kernels for many rows, by type.
+var gemmKernels = map[device.DType]string{
+	device.F16: "gemm_f16", device.BF16: "gemm_bf16", device.Q4_0: "gemm_q4_0", device.Q8_0: "gemm_q8_0",
+	device.Q4_K: "gemm_q4_k", device.Q5_K: "gemm_q5_k", device.Q6_K: "gemm_q6_k",
+}
+
+const (
+	manyRows = 64  // from this many rows on, products are those of half precision
+	gemmTile = 128 // rows and columns of dst that a block of the kernels for many rows computes
+)
+
+// product queues dst = x·wᵀ with the kernel that suits the type and the shape.
+// eight says whether x is in the workspace with 8 bits.
+func (o *ops) product(dst, x, w device.Tensor, eight *bool) {
+	rows, k := x.Dim(0), x.Dim(1)
+	names, fast := gemvKernels[w.DType]
+	fast = fast && w.DType.RowSize(k)%16 == 0
+	name, many := gemmKernels[w.DType]
+	switch {
+	case rows == 0:
+	case many && rows >= manyRows && k%32 == 0 && w.DType.RowSize(k)%16 == 0:
+		o.call(name).tensor(dst).tensor(x).tensor(w).int(rows, w.Dim(0), k, w.DType.RowSize(k)).
+			run(blocks{ceil(rows, gemmTile), ceil(w.Dim(0), gemmTile), 1}, 256)
+	case fast && w.DType.Quantized() && rows*eightSize(k) <= workspaceSize:
+		if !*eight {
+			o.call("quantize").work(0).tensor(x).int(k).run(blocks{ceil(k, 256), rows, 1}, 256)
+			*eight = true
+		}
+		o.few(dst, w, names, rows, func(c *call, r int) { c.work(r * eightSize(k)) })
+	case fast && !w.DType.Quantized() && k%8 == 0:
+		o.few(dst, w, names, rows, func(c *call, r int) { c.tensor(x.Rows(r, rows)) })
+	default:
+		o.call("matmul").tensor(dst).tensor(x).tensor(w).int(int(w.DType), rows, w.Dim(0), k, w.DType.RowSize(k)).
+			run(blocks{ceil(w.Dim(0), 8), rows, 1}, 256)
+	}
+}
+
+// eightSize is the bytes of a row of k activations with 8 bits; see gemv.cu.
+func eightSize(k int) int { return (k + k/32*4 + k/16*4 + 15) / 16 * 16 }
+
+// few queues the product of rows with the kernels for a few; from gives a call the
+// activations from a row on.
+func (o *ops) few(dst, w device.Tensor, names [4]string, rows int, from func(c *call, r int)) {
+	n, k := w.Dim(0), w.Dim(1)
+	each := 8 // rows of w that a block takes
+	if !w.DType.Quantized() {
+		each = 16
+	}
+	for r := 0; r < rows; r += fewRows {
+		m := min(fewRows, rows-r)
+		name := names[3]
+		for i, most := range [3]int{1, 2, 4} {
+			if m <= most {
+				name = names[i]
+				break
+			}
+		}
+		c := o.call(name).tensor(dst.Rows(r, rows))
+		from(c, r)
+		c.tensor(w).int(m, n, k, w.DType.RowSize(k)).run(blocks{ceil(n, each), 1, 1}, 256)
+	}
+}

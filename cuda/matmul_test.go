@@ -1,0 +1,100 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// manyBound is the error of products of many rows, relative to what a sum of k
+// products with random signs has: activations and weights are rounded to half
+// precision, to 2⁻¹¹ of each.
+const manyBound = 2e-3
+
+// TestManyRows holds the kernels for many rows against the definition.
+func TestManyRows(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	for dt := range gemmKernels {
+		for _, s := range [][3]int{{64, 1, 256}, {65, 100, 512}, {129, 131, 256}, {128, 128, 1024}} {
+			rows, n, k := s[0], s[1], s[2]
+			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(3, 4))
+				x, w := alloc(t, d, device.F32, rows, k), alloc(t, d, dt, n, k)
+				d.Write(x, normal(rng, rows*k))
+				d.Write(w, randomMatrix(rng, dt, n, k))
+				got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
+				d.ops.MatMul(got, x, w)
+				d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(dt), rows, n, k, dt.RowSize(k)).
+					run(blocks{ceil(n, 8), rows, 1}, 256)
+				compare(t, read(t, d, got), read(t, d, want), manyBound)
+			})
+		}
+	}
+}
+
+func alloc(t *testing.T, d device.Device, dt device.DType, dims ...int) device.Tensor {
+	t.Helper()
+	x, err := d.Alloc(dt, dims...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func read(t *testing.T, d device.Device, x device.Tensor) []float32 {
+	t.Helper()
+	raw := make([]byte, x.Size())
+	if err := d.Read(raw, x); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	v := make([]float32, len(raw)/4)
+	for i := range v {
+		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return v
+}
+
+// normal is n numbers of the normal distribution as f32.
+func normal(rng *rand.Rand, n int) []byte {
+	raw := make([]byte, 0, 4*n)
+	for range n {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(rng.NormFloat64())))
+	}
+	return raw
+}
+
+// scales says where in a block of a quantized type its half precision scales are.
+var scales = map[device.DType][]int{
+	device.Q4_0: {0}, device.Q8_0: {0}, device.Q4_K: {0, 2}, device.Q5_K: {0, 2}, device.Q6_K: {208},
+}
+
+// randomMatrix is the bytes of a matrix: random blocks with scales of 1/64 to
+// 1/32, or numbers of 1/4 to 1 in size.
+func randomMatrix(rng *rand.Rand, dt device.DType, n, k int) []byte {
+	raw := make([]byte, n*dt.RowSize(k))
+	for i := range raw {
+		raw[i] = byte(rng.Uint32())
+	}
+	for at := 0; at < len(raw); at += dt.BlockSize() {
+		switch dt {
+		case device.F16: // sign, exponent of 2⁻² or 2⁻¹, fraction
+			binary.LittleEndian.PutUint16(raw[at:], uint16(rng.Uint32()&0x87ff|0x3400))
+		case device.BF16:
+			binary.LittleEndian.PutUint16(raw[at:], uint16(rng.Uint32()&0x80ff|0x3e80))
+		}
+		for _, s := range scales[dt] {
+			binary.LittleEndian.PutUint16(raw[at+s:], uint16(0x2400|rng.Uint32()&0x3ff))
+		}
+	}
+	return raw
+}

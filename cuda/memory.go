@@ -1,0 +1,114 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gollm/gollm/device"
+)
+
+// memory is an allocation on the device.
+type memory struct {
+	at   uintptr // its address there
+	size int
+}
+
+// Size is the number of bytes.
+func (m *memory) Size() int { return m.size }
+
+// Alloc returns zeroed memory.
+func (d *dev) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
+	size, err := device.SizeOf(dt, dims...)
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("cuda: Alloc: %w", err)
+	}
+	m, err := d.newMemory(size)
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("cuda: Alloc: %v %v: %w", dt, dims, err)
+	}
+	return device.NewTensor(m, 0, dt, dims...), nil
+}
+
+// Load returns a tensor with a copy of src.
+func (d *dev) Load(src []byte, dt device.DType, dims ...int) (device.Tensor, error) {
+	size, err := device.SizeOf(dt, dims...)
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("cuda: Load: %w", err)
+	}
+	if size != len(src) {
+		return device.Tensor{}, fmt.Errorf("cuda: Load: %v %v takes %d bytes, got %d", dt, dims, size, len(src))
+	}
+	m, err := d.newMemory(size)
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("cuda: Load: %v %v: %w", dt, dims, err)
+	}
+	t := device.NewTensor(m, 0, dt, dims...)
+	d.Write(t, src)
+	return t, nil
+}
+
+// Scope runs f and returns what gives back the memory that it took.
+func (d *dev) Scope(f func() error) (free func() error, err error) {
+	before := len(d.mems)
+	err = f()
+	mine := slices.Clone(d.mems[before:])
+	free = func() error {
+		if d.mems == nil { // closed
+			return nil
+		}
+		d.mems = slices.DeleteFunc(d.mems, func(m *memory) bool { return slices.Contains(mine, m) })
+		mems := mine
+		mine = nil
+		return d.freeAll(mems)
+	}
+	if err != nil {
+		return nil, errors.Join(err, free())
+	}
+	return free, nil
+}
+
+// freeAll waits for what uses memory and frees it; it returns the first error.
+func (d *dev) freeAll(mems []*memory) error {
+	if len(mems) == 0 {
+		return nil
+	}
+	first := d.drv.sync()
+	for _, m := range mems {
+		if err := d.drv.free(m.at); err != nil && first == nil {
+			first = err
+		}
+	}
+	if first != nil {
+		return fmt.Errorf("cuda: free: %w", first)
+	}
+	return nil
+}
+
+// newMemory gives size zeroed bytes, or says how many there are.
+func (d *dev) newMemory(size int) (*memory, error) {
+	if free := d.drv.available(); uint64(size) > free {
+		return nil, fmt.Errorf("%d bytes are needed, %d are free on the device", size, free)
+	}
+	at, err := d.drv.alloc((size + 16) / 16 * 16) // kernels read whole groups of 16 bytes
+	if err != nil {
+		return nil, fmt.Errorf("%d bytes are needed, %d are free on the device: %w", size, d.drv.available(), err)
+	}
+	m := &memory{at, size}
+	d.mems = append(d.mems, m)
+	return m, nil
+}
+
+// address is where t starts on the device; an absent tensor has address 0.
+func (d *dev) address(t device.Tensor) uintptr {
+	if t.Absent() {
+		return 0
+	}
+	m, ok := t.Memory().(*memory)
+	if !ok {
+		device.Check(ok, "tensor", "%v is not of this device", t)
+	}
+	return m.at + uintptr(t.Offset())
+}

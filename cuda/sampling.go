@@ -1,0 +1,58 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+)
+
+// inPieces calls f with numbers of items, in order, such that the scratch of as
+// many items of size bytes each fits into the workspace.
+func (o *ops) inPieces(op string, items, size int, f func(first, n int)) {
+	at := workspaceSize / size
+	if at == 0 {
+		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, size, workspaceSize))
+		return
+	}
+	for first := 0; first < items; first += at {
+		f(first, min(at, items-first))
+	}
+}
+
+// SampleTail lists what is fixed in the plan's middle and a sample of the rest.
+func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.Plan, t device.Tail) {
+	const op = "SampleTail"
+	device.CheckTail(l, q, kv, p, t)
+	rows, heads, sets := q.Dim(0), q.Dim(1), l.Index.Dim(1)
+	if dim := q.Dim(2); dim > mostDim {
+		device.Check(false, op, "heads of %d, want at most %d", dim, mostDim)
+	}
+	n := device.RowsPerSlot(op, rows, kv)
+	words := kv.Pages.Dim(1)
+	size := words * (3*8 + device.PageLen*4*(2+heads/sets))
+	o.inPieces(op, rows*sets, size, func(first, items int) {
+		o.call("sample_tail").tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
+			int(size, first, sets, l.Index.Dim(2), heads, t.Pilot.Count).float(t.Pilot.Share, t.Eps, t.Z).
+			bool(t.Values).bool(t.Finite).bool(t.Fresh).bool(t.Replace).bool(t.Listed).
+			draw(t.Draw, t.Of).pages(kv, n).plan(p).
+			run(blocks{items, 1, 1}, 256)
+	})
+}
+
+// SampleValues lists what is drawn of the softmax over what the plan reads.
+func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
+	const op = "SampleValues"
+	device.CheckDraws(l, q, kv, p, d)
+	rows, heads := q.Dim(0), q.Dim(1)
+	n := device.RowsPerSlot(op, rows, kv)
+	positions := kv.Pages.Dim(1) * device.PageLen
+	size := positions*(8+4+4) + positions/32*(8+4+4)
+	o.inPieces(op, rows*heads, size, func(first, items int) {
+		o.call("sample_values").tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
+			int(size, first, l.Index.Dim(2), heads).draw(d.Draw, d.Of).
+			int(d.Samples, int(d.Sampler), int(d.Tiles), d.Tile).bool(d.Shared).pages(kv, n).plan(p).
+			run(blocks{items, 1, 1}, 256)
+	})
+}

@@ -1,0 +1,67 @@
+//go:build cudaemu
+
+package cuda
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// TestSchedules runs a step with kernels of every kind, whose threads and blocks
+// the emulator then runs in random orders: a result that depends on the order is
+// a race.
+func TestSchedules(t *testing.T) {
+	want := scheduled(t, 0)
+	for seed := range uint64(4) {
+		if got := scheduled(t, seed+1); !slices.Equal(got, want) {
+			t.Errorf("seed %d: other results than in the threads' own order", seed+1)
+		}
+	}
+}
+
+// scheduled is what a step gives when threads run in the order of a seed.
+func scheduled(t *testing.T, seed uint64) []float32 {
+	t.Helper()
+	Shuffle(seed)
+	defer Shuffle(0)
+	d := openTest(t).(*dev)
+	defer d.Close()
+	rng := rand.New(rand.NewPCG(7, 8))
+	const rows, heads, dim, n, vocab = 70, 4, 64, 200, 300
+	f := func(dims ...int) device.Tensor {
+		x := alloc(t, d, device.F32, dims...)
+		d.Write(x, normal(rng, x.Len()))
+		return x
+	}
+	x, w, logits, scores := f(rows, heads*dim), f(heads*dim), f(rows, vocab), f(rows, heads, 256)
+	m := alloc(t, d, device.Q6_K, vocab, heads*dim)
+	d.Write(m, randomMatrix(rng, device.Q6_K, vocab, heads*dim))
+	kv := filledCache(t, d, rng, n, 2, dim)
+	q, y, z := x.Reshape(rows, heads, dim), f(rows, heads, dim), f(rows, heads, dim)
+	next, history, pos := alloc(t, d, device.I32, rows), alloc(t, d, device.I32, rows, 8), alloc(t, d, device.I32, rows)
+	l := device.List{Index: alloc(t, d, device.I32, rows, heads, 32), Count: alloc(t, d, device.I32, rows, heads)}
+
+	o := d.ops
+	o.RMSNorm(x, x, w, 1e-5)
+	o.Attend(y, q, kv, device.Plan{})
+	o.Scores(scores, q, kv, device.Plan{}, device.Visible)
+	o.TopK(l, scores, kv, device.Amount{Count: 32})
+	o.flash(z, q, kv, device.Plan{})
+	o.MatMul(logits, x, m)
+	o.MatMul(logits.Rows(0, 3), x.Rows(0, 3), m)
+	few := logits.Rows(0, 3)
+	all := slices.Concat(read(t, d, y), read(t, d, z), read(t, d, logits), read(t, d, few))
+	o.Sample(next, logits, history, pos, device.Sampling{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3})
+	for _, ids := range []device.Tensor{next, l.Index, l.Count} {
+		all = append(all, read(t, d, ids)...)
+	}
+	for i, v := range all {
+		if v != v {
+			t.Fatalf("result %d is not a number", i)
+		}
+	}
+	return all
+}

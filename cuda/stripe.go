@@ -1,0 +1,53 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+)
+
+// EdgeMax is the largest score of each row over what a plan reads whatever its
+// list says.
+func (o *ops) EdgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
+	device.CheckEdges(dst, q, kv, p)
+	rows, heads := q.Dim(0), q.Dim(1)
+	o.call("edge_max").tensor(dst).tensor(q).int(heads).pages(kv, device.RowsPerSlot("EdgeMax", rows, kv)).plan(p).
+		run(blocks{rows, heads, 1}, 128)
+}
+
+// MeanRows averages the rows of blocks of positions.
+func (o *ops) MeanRows(dst, x device.Tensor, kv device.KV, block int) {
+	const op = "MeanRows"
+	device.CheckKV(op, kv)
+	n := x.Len() / max(x.Dim(0), 1)
+	if block < 1 || dst.DType != device.F32 || x.DType != device.F32 || dst.Len() != n*dst.Dim(0) {
+		device.Check(false, op, "x %v and dst %v in blocks of %d, want f32, rows of one length and blocks of at least 1", x, dst, block)
+	}
+	perSlot := device.RowsPerSlot(op, x.Dim(0), kv)
+	o.call("mean_rows").tensor(dst).tensor(x).int(dst.Dim(0), n, block).pages(kv, perSlot).
+		run(blocks{groups(perSlot, block), ceil(n, 256), kv.Len.Dim(0)}, 256)
+}
+
+// groups is how many groups of positions the newest n rows of a slot lie in at most.
+func groups(n, group int) int { return (max(n, 1)+group-2)/group + 1 }
+
+// ListNear lists what is near the largest scores of the blocks of each group.
+func (o *ops) ListNear(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
+	const op = "ListNear"
+	device.CheckNear(l, q, top, kv, p, n)
+	heads, words, slots := q.Dim(1), kv.Pages.Dim(1), kv.Len.Dim(0)
+	group := max(l.Group, 1)
+	if need := 16 * l.Index.Dim(0) * heads * words; need > workspaceSize {
+		o.d.keep(fmt.Errorf("%s: %d lists of up to %d pages need %d bytes of workspace, there are %d", op, l.Index.Dim(0)*heads, words, need, workspaceSize))
+		return
+	}
+	call := func(name string, y int) {
+		o.call(name).tensor(q).tensor(top).work(0).int(heads, q.Dim(0), n.Block, words).float(float64(n.Gap)).int(n.Twice).
+			tensor(l.Index).tensor(l.Count).tensor(l.Weight).int(l.Index.Dim(0), l.Index.Dim(2), group).pages(kv, n.Rows).plan(p).
+			run(blocks{groups(n.Rows, group) * heads, y, slots}, 256)
+	}
+	call("near", min(words, 256))
+	call("near_list", 1)
+}
