@@ -305,3 +305,35 @@ func TestSettingName(t *testing.T) {
 		}
 	}
 }
+
+// TestFolderRefusesAnswersOfNobody takes the manifest away: whose the answers are
+// is not known then.
+func TestFolderRefusesAnswersOfNobody(t *testing.T) {
+	dir := shards(t, 1)[0]
+	name := filepath.Join(dir, manifestName)
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	other := manifest(Shard{Of: 1})
+	other.Identity.Model = "another"
+	if _, err := Open(dir, other); err == nil || !strings.Contains(err.Error(), "4/pred/a.jsonl") || !strings.Contains(err.Error(), manifestName) {
+		t.Errorf("error %v, want one that names the answers and the manifest that is not there", err)
+	}
+	if _, err := os.Stat(name); err == nil {
+		t.Error("the answers were claimed all the same")
+	}
+	for set, attn := range identity().Settings {
+		if err := os.RemoveAll(filepath.Join(dir, SettingName(set, attn))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prompts := filepath.Join(dir, "prompts", "validation.jsonl") // is no answer
+	if err := errors.Join(os.MkdirAll(filepath.Dir(prompts), 0o777), os.WriteFile(prompts, []byte("{}\n"), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(dir, other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
