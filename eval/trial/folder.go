@@ -112,6 +112,7 @@ type Folder struct {
 	Path     string
 	Manifest Manifest
 	lock     *os.File
+	fresh    bool // the manifest was not there before
 }
 
 // Open opens the folder of a run, or makes it. A folder of another run, or one in
@@ -163,7 +164,22 @@ func (f *Folder) settle() error {
 		return fmt.Errorf("trial: %s has answers (%s) but no %s that says which run they are of; name another folder, or move them away",
 			f.Path, log, manifestName)
 	}
+	f.fresh = true
 	return writeFile(filepath.Join(f.Path, manifestName), f.Manifest)
+}
+
+// Abandon gives a folder back that Open claimed and that got no answer, so that a
+// run with other settings may have it. Call it before Close, after what stopped
+// the run.
+func (f *Folder) Abandon() error {
+	if !f.fresh {
+		return nil
+	}
+	if log, err := findAnswers(f.Path); err != nil || log != "" {
+		return err
+	}
+	f.fresh = false
+	return os.Remove(filepath.Join(f.Path, manifestName))
 }
 
 // settingFolder is what [SettingName] makes.

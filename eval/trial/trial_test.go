@@ -337,3 +337,35 @@ func TestFolderRefusesAnswersOfNobody(t *testing.T) {
 	}
 	f.Close()
 }
+
+func TestAbandon(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, manifestName)
+	open := func() *Folder {
+		t.Helper()
+		f, err := Open(dir, manifest(Shard{Of: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	f := open()
+	if err := errors.Join(f.Abandon(), f.Abandon(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(name); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an abandoned folder has its manifest: %v", err)
+	}
+	f = open()
+	write(t, LogPath(dir, 0, "dense", "4/pred/a.jsonl"), 0)
+	if err := errors.Join(f.Abandon(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	f = open()
+	if err := errors.Join(f.Abandon(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(name); err != nil {
+		t.Errorf("answers lost their manifest: %v", err)
+	}
+}
