@@ -257,6 +257,10 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 		}
 	}
 	folders := shards(t, 3)
+	twice := []string{folders[0], folders[1], folders[2], folders[1]}
+	if err := Merge(filepath.Join(t.TempDir(), "m"), twice); err == nil || !strings.Contains(err.Error(), "shard 1 of 3") {
+		t.Errorf("error %v, want one that names the shard that is there twice", err)
+	}
 	if err := Merge(filepath.Join(t.TempDir(), "m"), folders[:2]); err == nil || !strings.Contains(err.Error(), "sample 2 has no answer") {
 		t.Errorf("error %v, want one that names the missing sample", err)
 	}
@@ -367,5 +371,19 @@ func TestAbandon(t *testing.T) {
 	}
 	if _, err := os.Stat(name); err != nil {
 		t.Errorf("answers lost their manifest: %v", err)
+	}
+}
+
+func TestReadAuditNamesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteAudit(dir, 0, "dense", map[string]Audited{"a": {Samples: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, SettingName(0, "dense"), auditName)
+	if err := os.WriteFile(path, []byte("{\n\"a\": {]}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadAudit(dir, 0, "dense"); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("error %v, want one that names %s and line 2", err, path)
 	}
 }
