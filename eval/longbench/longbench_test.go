@@ -92,15 +92,21 @@ func TestScoreFileSaysWhereDataIsWrong(t *testing.T) {
 	good := `{"pred": "a", "answers": ["a"], "all_classes": null, "length": 5}` + "\n"
 	d, _ := Find("qasper")
 	for bad, want := range map[string]string{
-		good + `{"answers": ["a"]}`:           "p.jsonl:2: no field pred",
-		good + `{"pred": "a"}`:                "p.jsonl:2: no field answers",
-		good + `{"pred": "a", "answers": [`:   "p.jsonl:2: the line ends",
-		good + `{"pred": 3, "answers": [""]}`: "p.jsonl:2: not a JSON object",
-		"\n":                                  "p.jsonl has no answers",
+		good + `{"answers": ["a"]}`:                            "p.jsonl:2: no field pred",
+		good + `{"pred": "a"}`:                                 "p.jsonl:2: no field answers",
+		good + `{"pred": "a", "answers": [`:                    "p.jsonl:2: the line ends",
+		good + `{"pred": 3, "answers": [""]}`:                  "p.jsonl:2: not a JSON object",
+		good + `{"pred": "a", "answers": []}`:                  "p.jsonl:2: no field answers",
+		good + `{"pred": "a", "answers": ["a"], "length": -5}`: "p.jsonl:2: the field length is -5",
+		"\n": "p.jsonl has no answers",
 	} {
 		if _, err := ScoreFile("p.jsonl", strings.NewReader(bad), d, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %s", bad, err, want)
 		}
+	}
+	trec, _ := Find("trec")
+	if _, err := ScoreFile("p.jsonl", strings.NewReader(good), trec, Options{}); err == nil || !strings.Contains(err.Error(), "p.jsonl:1: no field all_classes") {
+		t.Errorf("trec without classes: error %v, want one that names line 1 and the field", err)
 	}
 	chinese, _ := Find("dureader")
 	if _, err := ScoreFile("p.jsonl", strings.NewReader(good), chinese, Options{}); err == nil {

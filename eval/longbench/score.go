@@ -81,7 +81,7 @@ func ScoreFile(name string, r io.Reader, d Dataset, o Options) (Scored, error) {
 	if !d.Scorable() {
 		return s, fmt.Errorf("longbench: %s needs a splitter of Chinese words; score it with the official eval.py", d.Name)
 	}
-	answers, err := readAnswers(name, r)
+	answers, err := readAnswers(name, r, d)
 	if err != nil {
 		return s, err
 	}
@@ -104,8 +104,8 @@ type answered struct {
 	Length     int
 }
 
-// readAnswers reads a file of answers.
-func readAnswers(name string, r io.Reader) ([]answered, error) {
+// readAnswers reads a file of answers to d.
+func readAnswers(name string, r io.Reader, d Dataset) ([]answered, error) {
 	var all []answered
 	in := jsonl.NewReader(r)
 	for {
@@ -120,7 +120,7 @@ func readAnswers(name string, r io.Reader) ([]answered, error) {
 			if len(bytes.TrimSpace(line)) == 0 {
 				continue
 			}
-			all, err = appendAnswer(all, line)
+			all, err = appendAnswer(all, line, d)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("longbench: %s:%d: %w", name, number, err)
@@ -129,18 +129,28 @@ func readAnswers(name string, r io.Reader) ([]answered, error) {
 }
 
 // appendAnswer reads a line.
-func appendAnswer(all []answered, line []byte) ([]answered, error) {
+func appendAnswer(all []answered, line []byte, d Dataset) ([]answered, error) {
 	var a answered
 	if err := json.Unmarshal(line, &a); err != nil {
 		return nil, jsonl.Explain(line, err)
 	}
-	switch {
-	case a.Pred == nil:
+	if a.Pred == nil {
 		return nil, fmt.Errorf("no field pred, the answer")
-	case a.Answers == nil:
-		return nil, fmt.Errorf("no field answers, the references")
 	}
-	return append(all, a), nil
+	return append(all, a), d.checkFields(a.Answers, a.AllClasses, a.Length)
+}
+
+// checkFields reports what of a sample or of its answer cannot be scored.
+func (d Dataset) checkFields(references, classes []string, length int) error {
+	switch {
+	case len(references) == 0:
+		return fmt.Errorf("no field answers with one reference or more")
+	case d.Measure == Classification && len(classes) == 0:
+		return fmt.Errorf("no field all_classes with the names of the classes, of which %s wants one", d.Name)
+	case length < 0:
+		return fmt.Errorf("the field length is %d, want 0 words or more", length)
+	}
+	return nil
 }
 
 // Buckets are the lengths of LongBench-E, in words.
