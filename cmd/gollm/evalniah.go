@@ -200,7 +200,7 @@ func (n *evalNiahFlags) sample(g needle.Grid, hay []int32, length, i int, tok *t
 			s.Split++
 		}
 	}
-	s.Grade = k.Correct
+	s.Grade = func(answer string) (float64, error) { return k.Correct(answer), nil }
 	s.Row = func(answer string) any {
 		return needleRow{k.Length, float64(k.Depth), answer, k.Answer, k.Correct(answer) == 1, k.Seed, k.Position}
 	}

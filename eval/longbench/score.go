@@ -18,23 +18,28 @@ type Options struct {
 	RougeSteps int                // 0 is [metric.RougeSteps], below 0 no bound
 }
 
-// Grade is the score of an answer, from 0 to 1: the best over the references.
-func (d Dataset) Grade(answer string, references, classes []string, o Options) float64 {
+// Grade is the score of an answer, from 0 to 1: the best over the references. It
+// is an error where texts are too long to be compared.
+func (d Dataset) Grade(answer string, references, classes []string, o Options) (float64, error) {
 	if d.FirstLine {
 		answer, _, _ = strings.Cut(strings.TrimLeft(answer, "\n"), "\n")
 	}
 	best := 0.0
 	for _, r := range references {
-		best = max(best, d.compare(answer, r, classes, o))
+		x, err := d.compare(answer, r, classes, o)
+		if err != nil {
+			return 0, err
+		}
+		best = max(best, x)
 	}
-	return best
+	return best, nil
 }
 
 // compare is the measure of the data set.
-func (d Dataset) compare(answer, reference string, classes []string, o Options) float64 {
+func (d Dataset) compare(answer, reference string, classes []string, o Options) (float64, error) {
 	switch d.Measure {
 	case F1:
-		return metric.F1(answer, reference)
+		return metric.F1(answer, reference), nil
 	case Rouge:
 		steps := o.RougeSteps
 		if steps == 0 {
@@ -42,11 +47,11 @@ func (d Dataset) compare(answer, reference string, classes []string, o Options) 
 		}
 		return metric.RougeL(answer, reference, max(steps, 0))
 	case Classification:
-		return metric.Classify(answer, reference, classes)
+		return metric.Classify(answer, reference, classes), nil
 	case Counting:
-		return metric.Count(answer, reference)
+		return metric.Count(answer, reference), nil
 	case Retrieval:
-		return metric.Retrieve(answer, reference)
+		return metric.Retrieve(answer, reference), nil
 	case Code:
 		backend := o.Code
 		if backend == "" {
@@ -88,7 +93,10 @@ func ScoreFile(name string, r io.Reader, d Dataset, o Options) (Scored, error) {
 	classes := answers[len(answers)-1].AllClasses // those of the last line, as the official code has them
 	sum := 0.0
 	for _, a := range answers {
-		x := d.Grade(*a.Pred, a.Answers, classes, o)
+		x, err := d.Grade(*a.Pred, a.Answers, classes, o)
+		if err != nil {
+			return s, fmt.Errorf("longbench: %s:%d: %w", name, a.line, err)
+		}
 		s.Samples, s.Lengths = append(s.Samples, x), append(s.Lengths, a.Length)
 		sum += x
 	}
@@ -102,6 +110,7 @@ type answered struct {
 	Answers    []string
 	AllClasses []string `json:"all_classes"`
 	Length     int
+	line       int // of the file, from 1
 }
 
 // readAnswers reads a file of answers to d.
@@ -121,6 +130,9 @@ func readAnswers(name string, r io.Reader, d Dataset) ([]answered, error) {
 				continue
 			}
 			all, err = appendAnswer(all, line, d)
+		}
+		if err == nil {
+			all[len(all)-1].line = number
 		}
 		if err != nil {
 			return nil, fmt.Errorf("longbench: %s:%d: %w", name, number, err)
