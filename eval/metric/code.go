@@ -85,11 +85,15 @@ type matcher struct {
 // hundredth of it begin no match.
 const popularFrom = 200
 
-// rowWork is the time that a character of a takes, in pairs.
-const rowWork = 16
+// matcherWork is the pairs that a matcher looks at, some seconds: they are in no
+// order in memory. rowWork is the time that a character of a takes, in pairs.
+const (
+	matcherWork = mostWork / 4
+	rowWork     = 16
+)
 
 func newMatcher(a, b []rune) *matcher {
-	m := &matcher{a: a, b: b, where: map[rune][]int{}, ends: make([]int, len(b)+1), next: make([]int, len(b)+1), left: mostWork}
+	m := &matcher{a: a, b: b, where: map[rune][]int{}, ends: make([]int, len(b)+1), next: make([]int, len(b)+1), left: matcherWork}
 	for j, c := range b {
 		m.where[c] = append(m.where[c], j)
 	}
