@@ -88,7 +88,7 @@ const popularFrom = 200
 // matcherWork is the pairs that a matcher looks at, some seconds: they are in no
 // order in memory. rowWork is the time that a character of a takes, in pairs.
 const (
-	matcherWork = mostWork / 4
+	matcherWork = mostWork / 16
 	rowWork     = 16
 )
 
