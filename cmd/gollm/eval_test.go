@@ -161,6 +161,38 @@ func TestNiahDrawsMaps(t *testing.T) {
 	}
 }
 
+// TestNiahRefusesWhatDoesNotFit checks the limits of a grid before any prompt is
+// made, and that a refused run leaves its folder to the next.
+func TestNiahRefusesWhatDoesNotFit(t *testing.T) {
+	model, text, out := randomModel(t, modeltest.Shape{Context: 1024}), book(t), filepath.Join(t.TempDir(), "n")
+	for _, c := range []struct {
+		code int
+		args []string
+		word string
+	}{
+		{exitUsage, []string{"--depths", "0"}, "--depths 0"},
+		{exitUsage, []string{"--depths", "-1"}, "--depths -1"},
+		{exitUsage, []string{"--depths", "1000000000"}, "--depths 1000000000"},
+		{exitUsage, []string{"--rounds", "0"}, "--rounds 0"},
+		{exitUsage, []string{"--rounds", "1000000000"}, "--rounds 1000000000"},
+		{exitFailure, []string{"--lengths", "450,99999999"}, "was trained for 1024"},
+		{exitFailure, []string{"--lengths", "450,99999999", "--dry-run"}, "was trained for 1024"},
+		{exitFailure, []string{"--lengths", "450,99999999", "--ctx", "2000"}, "--ctx is 2000"},
+		{exitFailure, []string{"--ctx", "100"}, "--ctx is 100"},
+		{exitFailure, []string{"--ctx", "300"}, "--ctx is 300"},
+		{exitFailure, []string{"--lengths", "1100"}, "was trained for 1024"},
+	} {
+		start := time.Now()
+		fails(t, c.code, []string{c.word}, "", niah(model, text, out, 10, c.args...)...)
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%s: refused after %v", c.args, took)
+		}
+	}
+	ok(t, "", niah(model, text, out, 10)...)
+	fails(t, exitFailure, []string{"another run", "options"}, "", niah(model, text, out, 10, "--lengths", "420")...)
+	fails(t, exitUsage, []string{"--sparse-phase foo"}, "", "eval", "niah", "-m", model, "-o", out, "--sparse-phase", "foo")
+}
+
 // TestRulerData makes rows, answers them and scores the answers in three ways.
 func TestRulerData(t *testing.T) {
 	model, root := need(t, "../../testdata/demo.gguf"), t.TempDir()

@@ -279,9 +279,9 @@ func (e *evalLongbenchFlags) sample(d longbench.Dataset, r *longbench.Row, promp
 	s.Row = func(answer string) any {
 		return longbench.Prediction{Pred: answer, Answers: row.Answers, AllClasses: row.AllClasses, Length: row.Length, ID: row.ID, Dataset: row.Dataset}
 	}
-	s.Grade = func(answer string) float64 {
+	s.Grade = func(answer string) (float64, error) {
 		if !d.Scorable() {
-			return 0
+			return 0, nil
 		}
 		return d.Grade(answer, row.Answers, row.AllClasses, longbench.Options{Code: metric.CodeBackend(e.code)})
 	}
@@ -376,7 +376,7 @@ func (l *longFlags) items(template string, w *writer) (*trial.Unit, error) {
 			if err := f(line, func() (trial.Sample, error) {
 				s, err := w.write(item.Prompt(template, ""), item.Split(template), most, true)
 				s.Row = func(answer string) any { return item.Judge(answer) }
-				s.Grade = item.Grade
+				s.Grade = func(answer string) (float64, error) { return item.Grade(answer), nil }
 				return s, atSample(l.data, line, err)
 			}); err != nil {
 				return err

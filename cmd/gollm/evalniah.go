@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,24 +66,59 @@ func (c coder) Text(id int32) string       { return strings.TrimPrefix(c.tok.Pie
 // needleTokens is the tokens of an answer.
 const needleTokens = 32
 
+// The most that a map is drawn of: a depth for each percent, and so many rounds
+// that no figure needs more.
+const (
+	mostDepths = 101
+	mostRounds = 10000
+)
+
+// grid reads the flags that say what is asked.
+func (n *evalNiahFlags) grid() (g needle.Grid, err error) {
+	if n.depths < 1 || n.depths > mostDepths {
+		return g, usagef("--depths %d, want 1 to %d: there is one for each percent", n.depths, mostDepths)
+	}
+	if n.rounds < 1 || n.rounds > mostRounds {
+		return g, usagef("--rounds %d, want 1 to %d", n.rounds, mostRounds)
+	}
+	g = needle.Grid{Depths: needle.Spread(0, 100, n.depths), Rounds: n.rounds, Seed: n.seed}
+	if g.Lengths, err = parseLengths(n.lengths); err != nil {
+		return g, usagef("--lengths: %v", err)
+	}
+	if err := g.Check(); err != nil {
+		return g, usagef("%v", err)
+	}
+	return g, nil
+}
+
+// tokenizer is that of the model, which must have room for the longest prompts:
+// making those of a length that no model has takes all memory. Their exact size
+// is known when they are made.
+func (n *evalNiahFlags) tokenizer(g needle.Grid) (*tokenizer.Tokenizer, error) {
+	m, err := openForPrompts(n.run.model.path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return m.tok, n.run.fits(slices.Max(g.Lengths)-needle.Reserved, m.context)
+}
+
 func (n *evalNiahFlags) execute(cmd *cobra.Command) error {
 	if err := n.run.check(); err != nil {
 		return err
 	}
-	lengths, err := parseLengths(n.lengths)
+	g, err := n.grid()
 	if err != nil {
-		return usagef("--lengths: %v", err)
+		return err
 	}
-	g := needle.Grid{Lengths: lengths, Depths: needle.Spread(0, 100, n.depths), Rounds: n.rounds, Seed: n.seed}
-	if err := g.Check(); err != nil {
-		return usagef("%v", err)
-	}
-	tok, err := openTokenizer(n.run.model.path)
+	tok, err := n.tokenizer(g)
 	if err != nil {
 		return err
 	}
 	s := &suite{name: "niah", ident: trial.Identity{
-		Data: map[string]string{}, Wording: "gollm", Options: map[string]string{"seed": fmt.Sprint(n.seed), "depths": fmt.Sprint(g.Depths), "rounds": fmt.Sprint(n.rounds)},
+		Data: map[string]string{}, Wording: "gollm", Options: map[string]string{
+			"seed": fmt.Sprint(n.seed), "lengths": fmt.Sprint(g.Lengths), "depths": fmt.Sprint(g.Depths), "rounds": fmt.Sprint(n.rounds),
+		},
 	}}
 	text, err := n.hay(s)
 	if err != nil {
@@ -91,7 +127,7 @@ func (n *evalNiahFlags) execute(cmd *cobra.Command) error {
 	sum := sha256.Sum256([]byte(text))
 	s.ident.Data["haystack"] = hex.EncodeToString(sum[:])
 	hay := coder{tok}.Encode(text)
-	for _, length := range lengths {
+	for _, length := range g.Lengths {
 		s.units = append(s.units, n.unit(g, hay, length, tok))
 	}
 	if err := n.run.execute(cmd, s, tok); err != nil || n.run.dry {
@@ -164,7 +200,7 @@ func (n *evalNiahFlags) sample(g needle.Grid, hay []int32, length, i int, tok *t
 			s.Split++
 		}
 	}
-	s.Grade = k.Correct
+	s.Grade = func(answer string) (float64, error) { return k.Correct(answer), nil }
 	s.Row = func(answer string) any {
 		return needleRow{k.Length, float64(k.Depth), answer, k.Answer, k.Correct(answer) == 1, k.Seed, k.Position}
 	}

@@ -25,7 +25,7 @@ type promptModel struct {
 func openForPrompts(path string) (*promptModel, error) {
 	f, err := weights.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fileError("-m", path, "a GGUF file", err)
 	}
 	m := &promptModel{file: f}
 	if m.tok, err = fileTokenizer(f); err == nil {

@@ -295,8 +295,10 @@ func (e *evalRulerFlags) sample(p *prompter, t ruler.Task, r *ruler.Row) (trial.
 	}
 	row := *r
 	s := trial.Sample{
-		Grade: func(answer string) float64 { return t.Grade(answer, row.Outputs, ruler.Grader(e.grader)) },
-		Row:   func(answer string) any { return row.Predict(answer, e.keep) },
+		Grade: func(answer string) (float64, error) {
+			return t.Grade(answer, row.Outputs, ruler.Grader(e.grader)), nil
+		},
+		Row: func(answer string) any { return row.Predict(answer, e.keep) },
 	}
 	s.Request, s.BOS = p.request(text, split, most)
 	return s, nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,9 @@ type evalFlags struct {
 	dry     bool
 }
 
+// sparsePhases is what --sparse-phase can be.
+var sparsePhases = []string{"prefill", "decode", "question+decode", "all"}
+
 // register registers what says how a run is done.
 func (e *evalFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -53,7 +57,7 @@ func (e *evalFlags) register(cmd *cobra.Command) {
 	f.IntVar(&e.context, "ctx", 0, "tokens of context (default: as many as are needed)")
 	f.BoolVar(&e.dry, "dry-run", false, "say what would be run and how long the prompts are, and run nothing")
 	completeAttn(cmd)
-	completeWith(cmd, "sparse-phase", func() []string { return []string{"prefill", "decode", "question+decode", "all"} })
+	completeWith(cmd, "sparse-phase", func() []string { return sparsePhases })
 	completeWith(cmd, "bos", func() []string { return []string{"one", "official", "none"} })
 	e.model.registerDevice(cmd)
 }
@@ -74,6 +78,9 @@ func (e *evalFlags) check() error {
 	}
 	if _, err := trial.ParseShard(e.shard); err != nil {
 		return usagef("--shard: %v", err)
+	}
+	if e.phase != "" && !slices.Contains(sparsePhases, e.phase) {
+		return usagef("--sparse-phase %s, want prefill, decode, question+decode or all", e.phase)
 	}
 	for _, a := range e.attn {
 		if _, err := e.spec(a); err != nil {
@@ -98,13 +105,10 @@ func (e *evalFlags) spec(text string) (*sparse.Spec, error) {
 	if strings.Contains(plain, "prefill=") || strings.Contains(plain, "decode=") {
 		return nil, usagef("--sparse-phase %s with --attn %q, which names its phases itself: leave one of them out", e.phase, text)
 	}
-	switch e.phase {
-	case "prefill":
+	if e.phase == "prefill" {
 		plain = "prefill=" + plain + " decode=dense"
-	case "decode", "question+decode":
+	} else {
 		plain = "prefill=dense decode=" + plain
-	default:
-		return nil, usagef("--sparse-phase %s, want prefill, decode, question+decode or all", e.phase)
 	}
 	if s, err = sparse.Parse(plain); err != nil {
 		return nil, usagef("--sparse-phase %s: %v", e.phase, err)
@@ -138,7 +142,7 @@ type job struct {
 }
 
 // execute runs a suite, or goes on with it, and prints what came out.
-func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokenizer) error {
+func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokenizer) (err error) {
 	j := &job{flags: e, suite: s, log: cmd.ErrOrStderr()}
 	m, err := j.manifest()
 	if err != nil {
@@ -150,7 +154,12 @@ func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokeniz
 	if j.folder, err = trial.Open(e.out, m); err != nil {
 		return err
 	}
-	defer j.folder.Close()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, j.folder.Abandon())
+		}
+		err = errors.Join(err, j.folder.Close())
+	}()
 	if err := j.survey(cmd, j.folder.Manifest.Hash); err != nil {
 		return err
 	}
@@ -288,9 +297,18 @@ func (j *job) openModel(cmd *cobra.Command) error {
 		return err
 	}
 	j.model = m
-	if trained := m.Model.Context; j.context > trained && j.flags.context == 0 {
+	return j.flags.fits(j.context, m.Model.Context)
+}
+
+// fits refuses prompts that need more tokens of context than --ctx says, or
+// without it more than the model was trained for.
+func (e *evalFlags) fits(need, trained int) error {
+	switch {
+	case e.context > 0 && need > e.context:
+		return fmt.Errorf("prompt and answer need %d tokens, but --ctx is %d; use --ctx %d or shorter lengths", need, e.context, roundUp(need, 64))
+	case e.context == 0 && need > trained:
 		return fmt.Errorf("prompt and answer need %d tokens, but %s was trained for %d; use shorter lengths, or go beyond the training with --ctx %d",
-			j.context, j.flags.model.path, trained, roundUp(j.context, 64))
+			need, e.model.path, trained, roundUp(need, 64))
 	}
 	return nil
 }

@@ -50,6 +50,11 @@ func (j *job) survey(cmd *cobra.Command, hash string) error {
 		}
 	}
 	j.context = max(s.Context, j.flags.context)
+	if j.flags.context > 0 { // what the model was trained for is known later
+		if err := j.flags.fits(s.Context, 0); err != nil {
+			return err
+		}
+	}
 	for _, c := range s.Cost {
 		j.total += c * float64(len(j.specs)) / float64(max(j.shard.Of, 1))
 	}

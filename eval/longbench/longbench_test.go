@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"flag"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // checkout is where the official prompts are; without it the tests make their own.
@@ -92,19 +94,65 @@ func TestScoreFileSaysWhereDataIsWrong(t *testing.T) {
 	good := `{"pred": "a", "answers": ["a"], "all_classes": null, "length": 5}` + "\n"
 	d, _ := Find("qasper")
 	for bad, want := range map[string]string{
-		good + `{"answers": ["a"]}`:           "p.jsonl:2: no field pred",
-		good + `{"pred": "a"}`:                "p.jsonl:2: no field answers",
-		good + `{"pred": "a", "answers": [`:   "p.jsonl:2: the line ends",
-		good + `{"pred": 3, "answers": [""]}`: "p.jsonl:2: not a JSON object",
-		"\n":                                  "p.jsonl has no answers",
+		good + `{"answers": ["a"]}`:                            "p.jsonl:2: no field pred",
+		good + `{"pred": "a"}`:                                 "p.jsonl:2: no field answers",
+		good + `{"pred": "a", "answers": [`:                    "p.jsonl:2: the line ends",
+		good + `{"pred": 3, "answers": [""]}`:                  "p.jsonl:2: not a JSON object",
+		good + `{"pred": "a", "answers": []}`:                  "p.jsonl:2: no field answers",
+		good + `{"pred": "a", "answers": ["a"], "length": -5}`: "p.jsonl:2: the field length is -5",
+		"\n": "p.jsonl has no answers",
 	} {
 		if _, err := ScoreFile("p.jsonl", strings.NewReader(bad), d, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %s", bad, err, want)
 		}
 	}
+	trec, _ := Find("trec")
+	if _, err := ScoreFile("p.jsonl", strings.NewReader(good), trec, Options{}); err == nil || !strings.Contains(err.Error(), "p.jsonl:1: no field all_classes") {
+		t.Errorf("trec without classes: error %v, want one that names line 1 and the field", err)
+	}
 	chinese, _ := Find("dureader")
 	if _, err := ScoreFile("p.jsonl", strings.NewReader(good), chinese, Options{}); err == nil {
 		t.Error("dureader was scored without a splitter of words")
+	}
+}
+
+// noise is 200 characters in no order, none of them popular.
+func noise(seed uint64) string {
+	r := rand.New(rand.NewPCG(seed, 1))
+	text := make([]rune, 300000)
+	for i := range text {
+		text[i] = rune(0x4e00 + r.IntN(200))
+	}
+	return string(text)
+}
+
+// TestScoreFileRefusesWhatTakesForever has texts that no model writes.
+func TestScoreFileRefusesWhatTakesForever(t *testing.T) {
+	sentences := strings.Repeat(strings.Repeat("one two three four five six seven eight nine ", 10)+". ", 2000)
+	var line strings.Builder
+	for i := range 60000 {
+		line.WriteRune(rune('a' + i*i%9973)) // no character is popular
+	}
+	for _, c := range []struct{ set, pred, ref, want string }{
+		{"gov_report", sentences, sentences, "p.jsonl:1: "},
+		{"gov_report", strings.Repeat("x", 1<<23), "x", "p.jsonl:1: "},
+		{"lcc", line.String(), line.String() + "x", ""},
+		{"lcc", strings.Repeat("ab", 150000), strings.Repeat("ba", 150000), ""},
+		{"lcc", strings.Repeat("x", 1<<23), "x", "p.jsonl:1: "},
+		{"lcc", noise(1), noise(2), "p.jsonl:1: "},
+	} {
+		d, err := Find(c.set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		_, err = ScoreFile("p.jsonl", strings.NewReader(file(t, []string{c.pred}, [][]string{{c.ref}}, nil, nil)), d, Options{})
+		if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s, %d and %d bytes: error %v, want %q in it", c.set, len(c.pred), len(c.ref), err, c.want)
+		}
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("%s, %d and %d bytes: %v", c.set, len(c.pred), len(c.ref), took)
+		}
 	}
 }
 

@@ -18,23 +18,28 @@ type Options struct {
 	RougeSteps int                // 0 is [metric.RougeSteps], below 0 no bound
 }
 
-// Grade is the score of an answer, from 0 to 1: the best over the references.
-func (d Dataset) Grade(answer string, references, classes []string, o Options) float64 {
+// Grade is the score of an answer, from 0 to 1: the best over the references. It
+// is an error where texts are too long to be compared.
+func (d Dataset) Grade(answer string, references, classes []string, o Options) (float64, error) {
 	if d.FirstLine {
 		answer, _, _ = strings.Cut(strings.TrimLeft(answer, "\n"), "\n")
 	}
 	best := 0.0
 	for _, r := range references {
-		best = max(best, d.compare(answer, r, classes, o))
+		x, err := d.compare(answer, r, classes, o)
+		if err != nil {
+			return 0, err
+		}
+		best = max(best, x)
 	}
-	return best
+	return best, nil
 }
 
 // compare is the measure of the data set.
-func (d Dataset) compare(answer, reference string, classes []string, o Options) float64 {
+func (d Dataset) compare(answer, reference string, classes []string, o Options) (float64, error) {
 	switch d.Measure {
 	case F1:
-		return metric.F1(answer, reference)
+		return metric.F1(answer, reference), nil
 	case Rouge:
 		steps := o.RougeSteps
 		if steps == 0 {
@@ -42,11 +47,11 @@ func (d Dataset) compare(answer, reference string, classes []string, o Options) 
 		}
 		return metric.RougeL(answer, reference, max(steps, 0))
 	case Classification:
-		return metric.Classify(answer, reference, classes)
+		return metric.Classify(answer, reference, classes), nil
 	case Counting:
-		return metric.Count(answer, reference)
+		return metric.Count(answer, reference), nil
 	case Retrieval:
-		return metric.Retrieve(answer, reference)
+		return metric.Retrieve(answer, reference), nil
 	case Code:
 		backend := o.Code
 		if backend == "" {
@@ -81,14 +86,17 @@ func ScoreFile(name string, r io.Reader, d Dataset, o Options) (Scored, error) {
 	if !d.Scorable() {
 		return s, fmt.Errorf("longbench: %s needs a splitter of Chinese words; score it with the official eval.py", d.Name)
 	}
-	answers, err := readAnswers(name, r)
+	answers, err := readAnswers(name, r, d)
 	if err != nil {
 		return s, err
 	}
 	classes := answers[len(answers)-1].AllClasses // those of the last line, as the official code has them
 	sum := 0.0
 	for _, a := range answers {
-		x := d.Grade(*a.Pred, a.Answers, classes, o)
+		x, err := d.Grade(*a.Pred, a.Answers, classes, o)
+		if err != nil {
+			return s, fmt.Errorf("longbench: %s:%d: %w", name, a.line, err)
+		}
 		s.Samples, s.Lengths = append(s.Samples, x), append(s.Lengths, a.Length)
 		sum += x
 	}
@@ -102,10 +110,11 @@ type answered struct {
 	Answers    []string
 	AllClasses []string `json:"all_classes"`
 	Length     int
+	line       int // of the file, from 1
 }
 
-// readAnswers reads a file of answers.
-func readAnswers(name string, r io.Reader) ([]answered, error) {
+// readAnswers reads a file of answers to d.
+func readAnswers(name string, r io.Reader, d Dataset) ([]answered, error) {
 	var all []answered
 	in := jsonl.NewReader(r)
 	for {
@@ -120,7 +129,10 @@ func readAnswers(name string, r io.Reader) ([]answered, error) {
 			if len(bytes.TrimSpace(line)) == 0 {
 				continue
 			}
-			all, err = appendAnswer(all, line)
+			all, err = appendAnswer(all, line, d)
+		}
+		if err == nil {
+			all[len(all)-1].line = number
 		}
 		if err != nil {
 			return nil, fmt.Errorf("longbench: %s:%d: %w", name, number, err)
@@ -129,18 +141,28 @@ func readAnswers(name string, r io.Reader) ([]answered, error) {
 }
 
 // appendAnswer reads a line.
-func appendAnswer(all []answered, line []byte) ([]answered, error) {
+func appendAnswer(all []answered, line []byte, d Dataset) ([]answered, error) {
 	var a answered
 	if err := json.Unmarshal(line, &a); err != nil {
 		return nil, jsonl.Explain(line, err)
 	}
-	switch {
-	case a.Pred == nil:
+	if a.Pred == nil {
 		return nil, fmt.Errorf("no field pred, the answer")
-	case a.Answers == nil:
-		return nil, fmt.Errorf("no field answers, the references")
 	}
-	return append(all, a), nil
+	return append(all, a), d.checkFields(a.Answers, a.AllClasses, a.Length)
+}
+
+// checkFields reports what of a sample or of its answer cannot be scored.
+func (d Dataset) checkFields(references, classes []string, length int) error {
+	switch {
+	case len(references) == 0:
+		return fmt.Errorf("no field answers with one reference or more")
+	case d.Measure == Classification && len(classes) == 0:
+		return fmt.Errorf("no field all_classes with the names of the classes, of which %s wants one", d.Name)
+	case length < 0:
+		return fmt.Errorf("the field length is %d, want 0 words or more", length)
+	}
+	return nil
 }
 
 // Buckets are the lengths of LongBench-E, in words.

@@ -133,10 +133,8 @@ func (r *Reader) parse(line []byte) (Row, error) {
 	switch {
 	case row.Context == "":
 		return row, fmt.Errorf("no field context, the text that is asked about")
-	case len(row.Answers) == 0:
-		return row, fmt.Errorf("no field answers with one reference or more")
 	case row.Dataset != "" && strings.TrimSuffix(row.Dataset, "_e") != r.data.Name:
 		return row, fmt.Errorf("a sample of %s in a file of %s", row.Dataset, r.data.Name)
 	}
-	return row, nil
+	return row, r.data.checkFields(row.Answers, row.AllClasses, row.Length)
 }

@@ -1,7 +1,9 @@
 package metric
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -16,8 +18,9 @@ const (
 )
 
 // CodeSimilarity compares the first line of an answer that is neither a comment
-// nor a code fence with a reference, in steps of a hundredth.
-func CodeSimilarity(answer, reference string, backend CodeBackend) float64 {
+// nor a code fence with a reference, in steps of a hundredth. It is an error where
+// that takes more than some seconds.
+func CodeSimilarity(answer, reference string, backend CodeBackend) (float64, error) {
 	line := ""
 	for l := range strings.SplitSeq(strings.TrimLeft(answer, "\n"), "\n") {
 		if !strings.ContainsAny(l, "`#") && !strings.Contains(l, "//") {
@@ -27,18 +30,28 @@ func CodeSimilarity(answer, reference string, backend CodeBackend) float64 {
 	}
 	switch {
 	case line == reference:
-		return 1
+		return 1, nil
 	case line == "" || reference == "":
-		return 0
+		return 0, nil
+	}
+	if err := checkSize(line, reference); err != nil {
+		return 0, err
 	}
 	a, b := []rune(line), []rune(reference)
-	matched := 0
+	matched, ok := 0, true
 	if backend == Levenshtein {
-		matched = commonLength(a, b)
+		if ok = len(a)*len(b) <= mostWork; ok {
+			matched = commonLength(a, b)
+		}
 	} else {
-		matched = newMatcher(a, b).count(0, len(a), 0, len(b))
+		m := newMatcher(a, b)
+		matched = m.count(0, len(a), 0, len(b))
+		ok = m.left >= 0
 	}
-	return math.RoundToEven(100*(2*float64(matched)/float64(len(a)+len(b)))) / 100
+	if !ok {
+		return 0, fmt.Errorf("metric: an answer of %d characters and a reference of %d: comparing lines of code of that length takes too long", len(a), len(b))
+	}
+	return math.RoundToEven(100*(2*float64(matched)/float64(len(a)+len(b)))) / 100, nil
 }
 
 // commonLength is the length of a longest common subsequence.
@@ -63,16 +76,24 @@ func commonLength(a, b []rune) int {
 type matcher struct {
 	a, b  []rune
 	where map[rune][]int // places of a character in b, popular ones left out
-	ends  []int          // scratch of longest: by j, the match that ends there
-	next  []int
+	ends  []int          // scratch of longest, all 0 between calls: by j, the match that ends there
+	next  []int          // the same
+	left  int            // pairs that may still be looked at; below 0 the count is wrong
 }
 
 // popularFrom is the length of b from which characters that make up more than a
 // hundredth of it begin no match.
 const popularFrom = 200
 
+// matcherWork is the pairs that a matcher looks at, some seconds: they are in no
+// order in memory. rowWork is the time that a character of a takes, in pairs.
+const (
+	matcherWork = mostWork / 16
+	rowWork     = 16
+)
+
 func newMatcher(a, b []rune) *matcher {
-	m := &matcher{a: a, b: b, where: map[rune][]int{}, ends: make([]int, len(b)+1), next: make([]int, len(b)+1)}
+	m := &matcher{a: a, b: b, where: map[rune][]int{}, ends: make([]int, len(b)+1), next: make([]int, len(b)+1), left: matcherWork}
 	for j, c := range b {
 		m.where[c] = append(m.where[c], j)
 	}
@@ -92,7 +113,7 @@ func (m *matcher) count(alo, ahi, blo, bhi int) int {
 		return 0
 	}
 	i, j, n := m.longest(alo, ahi, blo, bhi)
-	if n == 0 {
+	if n == 0 || m.left < 0 {
 		return 0
 	}
 	return n + m.count(alo, i, blo, j) + m.count(i+n, ahi, j+n, bhi)
@@ -102,24 +123,21 @@ func (m *matcher) count(alo, ahi, blo, bhi int) int {
 // and then longer by equal characters on both sides, popular ones too.
 func (m *matcher) longest(alo, ahi, blo, bhi int) (besti, bestj, best int) {
 	besti, bestj = alo, blo
-	clear(m.ends)
-	for i := alo; i < ahi; i++ {
-		clear(m.next)
-		for _, j := range m.where[m.a[i]] {
-			if j < blo {
-				continue
-			}
-			if j >= bhi {
-				break
-			}
+	var before []int // places of the character before
+	for i := alo; i < ahi && m.left >= 0; i++ {
+		places := m.places(m.a[i], blo, bhi)
+		for _, j := range places {
 			k := m.ends[j] + 1 // ends[j] is the match that ends before j
 			m.next[j+1] = k
 			if k > best {
 				besti, bestj, best = i-k+1, j-k+1, k
 			}
 		}
-		m.ends, m.next = m.next, m.ends
+		m.forget(before)
+		m.ends, m.next, before = m.next, m.ends, places
+		m.left -= rowWork + len(places)
 	}
+	m.forget(before)
 	for besti > alo && bestj > blo && m.a[besti-1] == m.b[bestj-1] {
 		besti, bestj, best = besti-1, bestj-1, best+1
 	}
@@ -127,4 +145,19 @@ func (m *matcher) longest(alo, ahi, blo, bhi int) (besti, bestj, best int) {
 		best++
 	}
 	return besti, bestj, best
+}
+
+// places is where a character is in b[blo:bhi].
+func (m *matcher) places(c rune, blo, bhi int) []int {
+	all := m.where[c]
+	low, _ := slices.BinarySearch(all, blo)
+	high, _ := slices.BinarySearch(all, bhi)
+	return all[low:high]
+}
+
+// forget clears the matches that end at places.
+func (m *matcher) forget(places []int) {
+	for _, j := range places {
+		m.ends[j+1] = 0
+	}
 }

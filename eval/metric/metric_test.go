@@ -2,6 +2,8 @@ package metric
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -113,9 +115,78 @@ func TestRougeL(t *testing.T) {
 		{"line one\nline two. line three", "line two line three. line one", 0.749999995},
 		{long, long, 0}, {shorter, shorter, 0.999999995},
 	} {
-		v.check(t, func(a, r string) float64 { return RougeL(a, r, RougeSteps) })
+		v.check(t, func(a, r string) float64 { return done(t)(RougeL(a, r, RougeSteps)) })
 	}
-	near(t, "no bound", RougeL(long, long, 0), 0.999999995)
+	near(t, "no bound", done(t)(RougeL(long, long, 0)), 0.999999995)
+	atMost := strings.Join(words[:RougeSteps], " ")
+	near(t, "at the bound", done(t)(RougeL(atMost, atMost, RougeSteps)), 0.999999995)
+	near(t, "a step more", done(t)(RougeL(atMost+" x", atMost+" x", RougeSteps)), 0)
+}
+
+// done is a score that there is.
+func done(t *testing.T) func(float64, error) float64 {
+	return func(x float64, err error) float64 {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+		return x
+	}
+}
+
+// wholeTable is the definition of commonWords.mark: the whole table is kept.
+func wholeTable(marked []bool, x, y []int32, most int) bool {
+	table := make([][]int32, len(x)+1)
+	for i := range table {
+		table[i] = make([]int32, len(y)+1)
+		for j := range y {
+			switch {
+			case i == 0:
+			case x[i-1] == y[j]:
+				table[i][j+1] = table[i-1][j] + 1
+			default:
+				table[i][j+1] = max(table[i-1][j+1], table[i][j])
+			}
+		}
+	}
+	for i, j, steps := len(x), len(y), 0; i > 0 && j > 0; steps++ {
+		switch {
+		case most > 0 && steps >= most:
+			return false
+		case x[i-1] == y[j-1]:
+			marked[x[i-1]] = true
+			i, j = i-1, j-1
+		case table[i-1][j] > table[i][j-1]:
+			i--
+		default:
+			j--
+		}
+	}
+	return true
+}
+
+// TestCommonWordsInBlocks holds tables of which few rows are kept against whole
+// ones.
+func TestCommonWordsInBlocks(t *testing.T) {
+	const words = 12
+	r := rand.New(rand.NewPCG(1, 7))
+	sentence := func(n int) []int32 {
+		s := make([]int32, n)
+		for i := range s {
+			s[i] = int32(r.IntN(words))
+		}
+		return s
+	}
+	blocks := commonWords{cells: 0}
+	for round := range 2000 {
+		x, y, most := sentence(1+r.IntN(40)), sentence(1+r.IntN(40)), r.IntN(60)
+		want := make([]bool, words)
+		blocks.marked = make([]bool, words)
+		blocks.cells = round % 2 * r.IntN(1600)
+		if got, ok := blocks.mark(x, y, most), wholeTable(want, x, y, most); got != ok || !slices.Equal(blocks.marked, want) {
+			t.Fatalf("%v and %v, %d steps: %v %v, want %v %v", x, y, most, got, blocks.marked, ok, want)
+		}
+	}
 }
 
 func TestClassify(t *testing.T) {
@@ -173,9 +244,48 @@ func TestCodeSimilarity(t *testing.T) {
 		{vector{"return self._cache.get(key)", "return self.cache[key]", 0.82}, 0.82},
 		{vector{strings.Repeat("a", 200) + "b", strings.Repeat("a", 250), 0.89}, -1},
 	} {
-		c.check(t, func(a, r string) float64 { return CodeSimilarity(a, r, Difflib) })
+		c.check(t, func(a, r string) float64 { return done(t)(CodeSimilarity(a, r, Difflib)) })
 		if c.levenshtein >= 0 {
-			near(t, "levenshtein "+c.answer, CodeSimilarity(c.answer, c.reference, Levenshtein), c.levenshtein)
+			near(t, "levenshtein "+c.answer, done(t)(CodeSimilarity(c.answer, c.reference, Levenshtein)), c.levenshtein)
+		}
+	}
+}
+
+// plainMatches is the definition of matcher.count, as Python's documentation has
+// it, for texts without popular characters.
+func plainMatches(a, b []rune) int {
+	besti, bestj, best := 0, 0, 0
+	for i := range a {
+		for j := range b {
+			n := 0
+			for i+n < len(a) && j+n < len(b) && a[i+n] == b[j+n] {
+				n++
+			}
+			if n > best {
+				besti, bestj, best = i, j, n
+			}
+		}
+	}
+	if best == 0 {
+		return 0
+	}
+	return best + plainMatches(a[:besti], b[:bestj]) + plainMatches(a[besti+best:], b[bestj+best:])
+}
+
+func TestMatcherAgainstDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 9))
+	text := func(n int) []rune {
+		s := make([]rune, n)
+		for i := range s {
+			s[i] = rune('a' + r.IntN(5))
+		}
+		return s
+	}
+	for range 2000 {
+		a, b := text(r.IntN(50)), text(r.IntN(50))
+		m := newMatcher(a, b)
+		if got, want := m.count(0, len(a), 0, len(b)), plainMatches(a, b); got != want {
+			t.Fatalf("%q and %q: %d, want %d", string(a), string(b), got, want)
 		}
 	}
 }

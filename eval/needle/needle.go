@@ -45,9 +45,9 @@ var cities = strings.Fields(`Amsterdam Athens Bangkok Barcelona Beijing Berlin B
 	London Madrid Manila Melbourne Milan Montreal Moscow Mumbai Nairobi Naples Osaka Oslo Paris Prague Quito Reykjavik Rome
 	Santiago Seattle Seoul Shanghai Singapore Stockholm Sydney Tokyo Toronto Vienna Warsaw Zurich`)
 
-// reserved is the tokens of a length that are kept for the instruction and the
+// Reserved is the tokens of a length that are kept for the instruction and the
 // answer.
-const reserved = 200
+const Reserved = 200
 
 // Coder is the tokenizer that prompts are made with.
 type Coder interface {
@@ -73,8 +73,8 @@ func (g Grid) Cases() int { return len(g.Depths) * g.Rounds }
 // Check reports what is wrong with the grid.
 func (g Grid) Check() error {
 	for _, n := range g.Lengths {
-		if n <= 2*reserved {
-			return fmt.Errorf("needle: a length of %d tokens, want more than %d: %d are kept for the instruction", n, 2*reserved, reserved)
+		if n <= 2*Reserved {
+			return fmt.Errorf("needle: a length of %d tokens, want more than %d: %d are kept for the instruction", n, 2*Reserved, Reserved)
 		}
 	}
 	for _, d := range g.Depths {
@@ -101,7 +101,7 @@ func (g Grid) Make(c Coder, hay []int32, length, i int) (Case, error) {
 	city := cities[r.IntN(len(cities))]
 	k.Answer = strconv.Itoa(1000000 + r.IntN(9000000))
 	pin := c.Encode(fmt.Sprintf(needleText, city, k.Answer))
-	text := cutHay(hay, k.Round*len(hay)/max(g.Rounds, 1), min(length, length-reserved-len(pin)))
+	text := cutHay(hay, k.Round*len(hay)/max(g.Rounds, 1), min(length, length-Reserved-len(pin)))
 	at := len(text)
 	if k.Depth < 100 {
 		at = sentenceEnd(c, text, len(text)*k.Depth/100)

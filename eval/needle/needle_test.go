@@ -70,10 +70,10 @@ func TestMake(t *testing.T) {
 		if !strings.HasPrefix(text[k.Split:], "\n\nQuestion: What is the special magic ") {
 			t.Errorf("case %d: the question begins with %q", i, text[k.Split:])
 		}
-		if n := len(k.Prompt); n > 2000+reserved || n < 1900 {
+		if n := len(k.Prompt); n > 2000+Reserved || n < 1900 {
 			t.Errorf("case %d: %d tokens", i, n)
 		}
-		share := 100 * float64(k.Position-len(instruction)) / float64(2000-reserved)
+		share := 100 * float64(k.Position-len(instruction)) / float64(2000-Reserved)
 		if math.Abs(share-float64(k.Depth)) > 6 {
 			t.Errorf("case %d: the needle is at %.0f %%, want %d", i, share, k.Depth)
 		}

@@ -3,6 +3,7 @@ package trial
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -64,15 +65,19 @@ const auditName = "audit.json"
 // ReadAudit reads the readings of a setting, by unit; it is empty where none were
 // taken.
 func ReadAudit(folder string, setting int, attn string) (map[string]Audited, error) {
-	b, err := os.ReadFile(filepath.Join(folder, SettingName(setting, attn), auditName))
+	name := filepath.Join(folder, SettingName(setting, attn), auditName)
+	b, err := os.ReadFile(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return map[string]Audited{}, nil
 	}
-	all := map[string]Audited{}
-	if err == nil {
-		err = json.Unmarshal(b, &all)
+	if err != nil {
+		return nil, err
 	}
-	return all, err
+	all := map[string]Audited{}
+	if err := json.Unmarshal(b, &all); err != nil {
+		return nil, fmt.Errorf("trial: %s: %w; without the file the readings are taken again", name, jsonError(b, err))
+	}
+	return all, nil
 }
 
 // WriteAudit writes them.

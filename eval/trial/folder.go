@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -111,6 +112,7 @@ type Folder struct {
 	Path     string
 	Manifest Manifest
 	lock     *os.File
+	fresh    bool // the manifest was not there before
 }
 
 // Open opens the folder of a run, or makes it. A folder of another run, or one in
@@ -135,7 +137,7 @@ func Open(path string, m Manifest) (*Folder, error) {
 func (f *Folder) claim() error {
 	old, err := ReadManifest(f.Path)
 	if errors.Is(err, os.ErrNotExist) {
-		return writeFile(filepath.Join(f.Path, manifestName), f.Manifest)
+		return f.settle()
 	}
 	if err != nil {
 		return err
@@ -149,6 +151,66 @@ func (f *Folder) claim() error {
 			f.Path, old.Shard.Index, old.Shard.Of, f.Manifest.Shard.Index, f.Manifest.Shard.Of)
 	}
 	return nil
+}
+
+// settle writes the manifest of a folder without one. Answers that are there are
+// of nobody knows what.
+func (f *Folder) settle() error {
+	log, err := findAnswers(f.Path)
+	if err != nil {
+		return err
+	}
+	if log != "" {
+		return fmt.Errorf("trial: %s has answers (%s) but no %s that says which run they are of; name another folder, or move them away",
+			f.Path, log, manifestName)
+	}
+	f.fresh = true
+	return writeFile(filepath.Join(f.Path, manifestName), f.Manifest)
+}
+
+// Abandon gives a folder back that Open claimed and that got no answer, so that a
+// run with other settings may have it. Call it before Close, after what stopped
+// the run.
+func (f *Folder) Abandon() error {
+	if !f.fresh {
+		return nil
+	}
+	if log, err := findAnswers(f.Path); err != nil || log != "" {
+		return err
+	}
+	f.fresh = false
+	return os.Remove(filepath.Join(f.Path, manifestName))
+}
+
+// settingFolder is what [SettingName] makes.
+var settingFolder = regexp.MustCompile(`^[0-9]+-`)
+
+// findAnswers is a file in the folder of a setting that has answers or readings,
+// "" where there is none.
+func findAnswers(path string) (found string, err error) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if !settingFolder.MatchString(e.Name()) {
+			continue
+		}
+		err = filepath.WalkDir(filepath.Join(path, e.Name()), func(name string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(name) != ".jsonl" && d.Name() != auditName {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil && info.Size() > 0 {
+				found, err = name, filepath.SkipAll
+			}
+			return err
+		})
+		if err != nil || found != "" {
+			return found, err
+		}
+	}
+	return "", nil
 }
 
 // Close lets others open the folder.

@@ -70,9 +70,11 @@ func Merge(out string, folders []string) error {
 	return nil
 }
 
-// commonManifest is the manifest of the whole run.
+// commonManifest is the manifest of the whole run, of which no shard may be there
+// twice.
 func commonManifest(folders []string) (Manifest, error) {
 	var first Manifest
+	from := map[Shard]string{}
 	for i, path := range folders {
 		m, err := ReadManifest(path)
 		if err != nil {
@@ -84,6 +86,10 @@ func commonManifest(folders []string) (Manifest, error) {
 		if m.Hash != first.Hash {
 			return m, fmt.Errorf("trial: %s and %s are not parts of one run: %s", folders[0], path, differences(first.Identity, m.Identity))
 		}
+		if old, twice := from[m.Shard]; twice {
+			return m, fmt.Errorf("trial: %s and %s are both shard %d of %d; name each shard once", old, path, m.Shard.Index, m.Shard.Of)
+		}
+		from[m.Shard] = path
 	}
 	first.Shard = Shard{Of: 1}
 	return first, nil

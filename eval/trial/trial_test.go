@@ -257,6 +257,10 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 		}
 	}
 	folders := shards(t, 3)
+	twice := []string{folders[0], folders[1], folders[2], folders[1]}
+	if err := Merge(filepath.Join(t.TempDir(), "m"), twice); err == nil || !strings.Contains(err.Error(), "shard 1 of 3") {
+		t.Errorf("error %v, want one that names the shard that is there twice", err)
+	}
 	if err := Merge(filepath.Join(t.TempDir(), "m"), folders[:2]); err == nil || !strings.Contains(err.Error(), "sample 2 has no answer") {
 		t.Errorf("error %v, want one that names the missing sample", err)
 	}
@@ -303,5 +307,83 @@ func TestSettingName(t *testing.T) {
 		if got := SettingName(0, attn); got != want {
 			t.Errorf("%s: %s, want %s", attn, got, want)
 		}
+	}
+}
+
+// TestFolderRefusesAnswersOfNobody takes the manifest away: whose the answers are
+// is not known then.
+func TestFolderRefusesAnswersOfNobody(t *testing.T) {
+	dir := shards(t, 1)[0]
+	name := filepath.Join(dir, manifestName)
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	other := manifest(Shard{Of: 1})
+	other.Identity.Model = "another"
+	if _, err := Open(dir, other); err == nil || !strings.Contains(err.Error(), "4/pred/a.jsonl") || !strings.Contains(err.Error(), manifestName) {
+		t.Errorf("error %v, want one that names the answers and the manifest that is not there", err)
+	}
+	if _, err := os.Stat(name); err == nil {
+		t.Error("the answers were claimed all the same")
+	}
+	for set, attn := range identity().Settings {
+		if err := os.RemoveAll(filepath.Join(dir, SettingName(set, attn))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prompts := filepath.Join(dir, "prompts", "validation.jsonl") // is no answer
+	if err := errors.Join(os.MkdirAll(filepath.Dir(prompts), 0o777), os.WriteFile(prompts, []byte("{}\n"), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(dir, other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
+
+func TestAbandon(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, manifestName)
+	open := func() *Folder {
+		t.Helper()
+		f, err := Open(dir, manifest(Shard{Of: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	f := open()
+	if err := errors.Join(f.Abandon(), f.Abandon(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(name); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an abandoned folder has its manifest: %v", err)
+	}
+	f = open()
+	write(t, LogPath(dir, 0, "dense", "4/pred/a.jsonl"), 0)
+	if err := errors.Join(f.Abandon(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	f = open()
+	if err := errors.Join(f.Abandon(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(name); err != nil {
+		t.Errorf("answers lost their manifest: %v", err)
+	}
+}
+
+func TestReadAuditNamesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteAudit(dir, 0, "dense", map[string]Audited{"a": {Samples: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, SettingName(0, "dense"), auditName)
+	if err := os.WriteFile(path, []byte("{\n\"a\": {]}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadAudit(dir, 0, "dense"); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("error %v, want one that names %s and line 2", err, path)
 	}
 }

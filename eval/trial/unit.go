@@ -11,7 +11,7 @@ type Sample struct {
 	Request
 	Truncated int   // tokens before the prompt was cut; 0 where it was not
 	BOS       []int // where the prompt has the token that begins a text
-	Grade     func(answer string) float64
+	Grade     func(answer string) (float64, error)
 	Row       func(answer string) any // the suite's own fields of the answer's line
 }
 
@@ -70,8 +70,12 @@ func (a Answerers) one(ctx context.Context, line int, s Sample) (row any, e Extr
 	}
 	// What ends inside a character is graded as it is written: with U+FFFD.
 	text := strings.ToValidUTF8(a.Decode(reply.Tokens), "\uFFFD")
+	score, err := s.Grade(text)
+	if err != nil {
+		return nil, e, t, err
+	}
 	e = Extra{
-		Line: line, Score: s.Grade(text), Prompt: len(s.Prompt), New: len(reply.Tokens),
+		Line: line, Score: score, Prompt: len(s.Prompt), New: len(reply.Tokens),
 		Finish: string(reply.Finish), Truncated: s.Truncated, BOS: s.BOS, Dense: s.Split,
 	}
 	if e.BOS == nil {
