@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -115,7 +114,25 @@ func (a *attendFlags) check() error {
 	if err := a.model.checkDevice(); err != nil {
 		return err
 	}
-	return checkAuditFiles(a.audit)
+	if err := checkAuditFiles(a.audit); err != nil {
+		return err
+	}
+	return a.checkOutputs()
+}
+
+// checkOutputs is [checkOutputs] for the files of the flags.
+func (a *attendFlags) checkOutputs() error {
+	inputs := append((&cacheFlags{attn: a.attn}).files(), namedFile{"--q", a.q}, namedFile{"--k", a.k}, namedFile{"--v", a.v})
+	for _, triple := range a.layers {
+		for path := range strings.SplitSeq(triple, ",") {
+			inputs = append(inputs, namedFile{"--layers-of", path})
+		}
+	}
+	outputs := []namedFile{{"-o", a.out}, {"--indices", a.indices}}
+	for _, path := range a.audit {
+		outputs = append(outputs, namedFile{"--audit", path})
+	}
+	return checkOutputs(inputs, outputs...)
 }
 
 func (a *attendFlags) run(cmd *cobra.Command) error {
@@ -249,9 +266,7 @@ func (a *attendFlags) replay(r *engine.Replay, seq *engine.ReplaySequence, t *te
 		err = r.Step(seq)
 	}
 	if idx != nil {
-		if closeErr := idx.close(); err == nil {
-			err = closeErr
-		}
+		err = idx.finish(err)
 	}
 	return err
 }
@@ -268,15 +283,11 @@ func (a *attendFlags) writeOut(seq *engine.ReplaySequence, t *tensors) error {
 			out.Data = append(out.Data, y[(h*t.n+t.n-a.rows)*t.dim:(h+1)*t.n*t.dim]...)
 		}
 	}
-	f, err := os.Create(a.out)
+	f, err := createOut("-o", a.out)
 	if err != nil {
-		return fileError("-o", a.out, "a file that can be written", err)
+		return err
 	}
-	err = npy.Write(f, &out)
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
+	if err := f.finish(npy.Write(f, &out)); err != nil {
 		return fmt.Errorf("%s: %w", a.out, err)
 	}
 	return nil

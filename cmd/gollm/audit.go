@@ -33,6 +33,15 @@ func (a *auditFlags) register(cmd *cobra.Command) {
 // on reports whether there is something to do.
 func (a *auditFlags) on() bool { return a.every != "" || len(a.out) > 0 }
 
+// checkOutputs refuses to write an audit over a file that is read.
+func (a *auditFlags) checkOutputs(inputs ...namedFile) error {
+	var outputs []namedFile
+	for _, path := range a.out {
+		outputs = append(outputs, namedFile{"--audit-out", path})
+	}
+	return checkOutputs(inputs, outputs...)
+}
+
 // steps is one of how many decode steps is looked at.
 func (a *auditFlags) steps() (int, error) {
 	if a.every == "" {
@@ -94,19 +103,16 @@ func (a *auditFlags) finish(cmd *cobra.Command, m *openModel) error {
 // writeAudit writes an audit to files, each in the form that its name says.
 func writeAudit(a eval.Audit, paths []string) error {
 	for _, path := range paths {
-		f, err := os.Create(path)
+		f, err := createOut("", path)
 		if err != nil {
-			return fileError("", path, "a file that can be written", err)
+			return err
 		}
 		if filepath.Ext(path) == ".html" {
 			err = a.WriteHTML(f)
 		} else {
 			err = writeJSON(f, a)
 		}
-		if closeErr := f.Close(); err == nil {
-			err = closeErr
-		}
-		if err != nil {
+		if err := f.finish(err); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
