@@ -215,9 +215,11 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 	}
 	took := time.Since(start)
 	wait.stop()
-	if err := a.writeOut(seq, t); err != nil {
+	broken, err := a.writeOut(seq, t)
+	if err != nil {
 		return err
 	}
+	cmd.PrintErr(broken.text("numbers of the result", "a query, a key or a value is broken, and the output is not to be trusted"))
 	if audit != nil {
 		report := eval.Audit{Device: dev.Name(), AuditReport: audit.Report()}
 		if _, err := fmt.Fprint(cmd.ErrOrStderr(), auditTable(report)); err != nil {
@@ -272,7 +274,7 @@ func (a *attendFlags) replay(r *engine.Replay, seq *engine.ReplaySequence, t *te
 }
 
 // writeOut writes the last rows of every layer.
-func (a *attendFlags) writeOut(seq *engine.ReplaySequence, t *tensors) error {
+func (a *attendFlags) writeOut(seq *engine.ReplaySequence, t *tensors) (broken brokenCount, err error) {
 	out := npy.Array{Shape: []int{t.heads, a.rows, t.dim}}
 	if t.layered {
 		out.Shape = append([]int{len(t.layers)}, out.Shape...)
@@ -283,12 +285,13 @@ func (a *attendFlags) writeOut(seq *engine.ReplaySequence, t *tensors) error {
 			out.Data = append(out.Data, y[(h*t.n+t.n-a.rows)*t.dim:(h+1)*t.n*t.dim]...)
 		}
 	}
+	broken.add(out.Data)
 	f, err := createOut("-o", a.out)
 	if err != nil {
-		return err
+		return broken, err
 	}
 	if err := f.finish(npy.Write(f, &out)); err != nil {
-		return fmt.Errorf("%s: %w", a.out, err)
+		return broken, fmt.Errorf("%s: %w", a.out, err)
 	}
-	return nil
+	return broken, nil
 }

@@ -153,6 +153,27 @@ func nanText(n int64) string {
 	return fmt.Sprintf("%s %s not a number: a query or a key is broken, and the output is not to be trusted\n", plural(int(n), "score"), verb)
 }
 
+// brokenCount counts numbers that are none: NaN, and infinite ones.
+type brokenCount struct{ broken, all int }
+
+// add counts the numbers of a slice.
+func (c *brokenCount) add(x []float32) {
+	c.all += len(x)
+	for _, v := range x {
+		if v-v != 0 {
+			c.broken++
+		}
+	}
+}
+
+// text is a line about what, with the reason; empty where all are numbers.
+func (c *brokenCount) text(what, why string) string {
+	if c.broken == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d %s are not numbers: %s\n", c.broken, c.all, what, why)
+}
+
 // auditLine is one line of the table.
 func auditLine(p engine.AuditPhase, layer string, c engine.AuditCell) table.Row {
 	percent := func(x float64) string { return fmt.Sprintf("%.2f", 100*x) }

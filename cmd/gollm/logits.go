@@ -101,7 +101,12 @@ func (l *logitsFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return l.write(cmd, func(row func([]float32) error) error {
+	var broken brokenCount
+	err = l.write(cmd, func(write func([]float32) error) error {
+		row := func(logits []float32) error {
+			broken.add(logits)
+			return write(logits)
+		}
 		ctx, release := interruptible(cmd.Context())
 		defer release()
 		if l.step {
@@ -111,6 +116,10 @@ func (l *logitsFlags) run(cmd *cobra.Command) error {
 			Logits: func(_ int, logits []float32) error { return row(logits) },
 		})
 	})
+	if err == nil {
+		cmd.PrintErr(broken.text("logits", "the model file is damaged or not for this architecture"))
+	}
+	return err
 }
 
 // write makes the output file of the rows that run computes.
