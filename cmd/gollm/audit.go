@@ -137,7 +137,11 @@ func auditTable(a eval.Audit) string {
 		}
 		t.AppendRow(auditLine(p, "all", p.Mean))
 	}
-	return t.Render() + "\n" + nanText(a.NaNScores)
+	text := t.Render() + "\n"
+	if a.NaNRows > 0 {
+		text += fmt.Sprintf("%s of a layer could not be compared and are in no mean: an output is not a number, or dense attention is zero\n", plural(a.NaNRows, "row"))
+	}
+	return text + nanText(a.NaNScores)
 }
 
 // nanText is a line about scores that were not numbers, empty where there were
@@ -177,6 +181,9 @@ func (c *brokenCount) text(what, why string) string {
 // auditLine is one line of the table.
 func auditLine(p engine.AuditPhase, layer string, c engine.AuditCell) table.Row {
 	percent := func(x float64) string { return fmt.Sprintf("%.2f", 100*x) }
+	if c.Unmeasured {
+		return table.Row{p.Phase, layer, 0, "-", "-", "-", "-", "-", "-", "-", "-", "-"}
+	}
 	return table.Row{
 		p.Phase, layer, p.Rows, fmt.Sprintf("%.0f", p.Past),
 		fmt.Sprintf("%.3g", c.Error), fmt.Sprintf("%.3g", c.Worst),
