@@ -70,6 +70,9 @@ func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
 	if o.File == "" {
 		return nil, errors.New("it needs a ranking of the model's channels: give file=CHANNELS.npy, f32 [layers, heads, channels]; docs/attention/doublesparsity.md says how to make one")
 	}
+	if o.Dense > env.Layers {
+		return nil, fmt.Errorf("option dense: %d, the model has %d layers", o.Dense, env.Layers)
+	}
 	a, err := npy.ReadFile(o.File)
 	if err != nil {
 		return nil, fmt.Errorf("option file: %w", err)
