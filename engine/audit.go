@@ -38,7 +38,7 @@ type Audit struct {
 	ops   device.Ops // of the pass, behind the spy
 
 	cells  [2][]auditSums // prefill, decode: [layer·heads + head]
-	broken int            // rows of a layer whose output is not a number
+	broken int            // rows of a layer that cannot be compared
 	past   [2]float64     // positions that the looked-at rows could see, summed
 	seen   [2]int         // rows looked at
 }
@@ -174,13 +174,22 @@ type auditRow struct {
 	dim       int
 }
 
-// broken reports whether a number of the row is none.
+// broken reports whether the row has no error relative to dense: a number is
+// none, or a head's dense output is zero and its sparse one is not.
 func (r *auditRow) broken() bool {
 	for _, x := range [][]float32{r.got, r.want} {
-		for _, v := range x {
-			if v != v || math.IsInf(float64(v), 0) {
-				return true
-			}
+		if slices.ContainsFunc(x, func(v float32) bool { return !finite(v) }) {
+			return true
+		}
+	}
+	some := func(v float32) bool { return v != 0 }
+	for at := 0; at < len(r.want); at += r.dim {
+		if !slices.ContainsFunc(r.want[at:at+r.dim], some) && slices.ContainsFunc(r.got[at:at+r.dim], some) {
+			return true
+		}
+		best := slices.Max(r.scores[at/r.dim*r.width:][:r.pos+1]) // NaN where one is
+		if !finite(best) {
+			return true
 		}
 	}
 	return false

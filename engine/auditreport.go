@@ -1,5 +1,7 @@
 package engine
 
+import "encoding/json"
+
 // AuditReport is what an audit saw.
 type AuditReport struct {
 	Attn    string `json:"attn"`
@@ -14,7 +16,8 @@ type AuditReport struct {
 	// -Inf, in all rows since the audit began.
 	NaNScores int64 `json:"nan_scores"`
 	// NaNRows is how many rows of a layer are left out of all means, because
-	// their sparse or their dense output is not finite.
+	// there is no error relative to dense: an output or a score is not finite, or
+	// dense is zero and sparse is not.
 	NaNRows int          `json:"nan_rows"`
 	Phases  []AuditPhase `json:"phases"` // those of which something was seen
 }
@@ -29,8 +32,11 @@ type AuditPhase struct {
 	Cells [][]AuditCell `json:"cells"` // by layer and query head
 }
 
-// AuditCell compares sparse with dense attention: means over rows.
+// AuditCell compares sparse with dense attention: means over rows. Its JSON is
+// null where it is unmeasured.
 type AuditCell struct {
+	// Unmeasured says that no row was compared, and the figures say nothing.
+	Unmeasured bool `json:"-"`
 	// Error is ‖sparse - dense‖ / ‖dense‖ of a row's output.
 	Error float64 `json:"error"`
 	// Worst is the largest Error of a row.
@@ -82,15 +88,24 @@ func (a *Audit) Report() AuditReport {
 
 // mean turns sums into means.
 func (s *auditSums) mean() AuditCell {
+	if s.n == 0 {
+		return AuditCell{Unmeasured: true}
+	}
 	c := s.AuditCell
-	c.scale(1 / float64(max(s.n, 1)))
+	c.scale(1 / float64(s.n))
 	return c
 }
 
-// meanCell is the mean of cells, and the worst of their worst.
+// meanCell is the mean of the cells that were measured, and the worst of their
+// worst.
 func meanCell(cells []AuditCell) AuditCell {
 	var m AuditCell
+	n := 0
 	for _, c := range cells {
+		if c.Unmeasured {
+			continue
+		}
+		n++
 		m.Error += c.Error
 		m.Worst = max(m.Worst, c.Worst)
 		m.Mass += c.Mass
@@ -100,8 +115,31 @@ func meanCell(cells []AuditCell) AuditCell {
 		m.KRead += c.KRead
 		m.VRead += c.VRead
 	}
-	m.scale(1 / float64(max(len(cells), 1)))
+	if n == 0 {
+		return AuditCell{Unmeasured: true}
+	}
+	m.scale(1 / float64(n))
 	return m
+}
+
+// auditFigures is a cell that was measured, as JSON has it.
+type auditFigures AuditCell
+
+// MarshalJSON writes the figures, or null.
+func (c AuditCell) MarshalJSON() ([]byte, error) {
+	if c.Unmeasured {
+		return []byte("null"), nil
+	}
+	return json.Marshal(auditFigures(c))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (c *AuditCell) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		*c = AuditCell{Unmeasured: true}
+		return nil
+	}
+	return json.Unmarshal(b, (*auditFigures)(c))
 }
 
 // scale multiplies all but the worst.

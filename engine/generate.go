@@ -83,6 +83,9 @@ func (s *Sequence) Generate(ctx context.Context, prompt []int32, o Options) (Res
 		return res, err
 	}
 	res.Prefill = time.Since(start)
+	if err := s.checkLogits(); err != nil {
+		return res, err
+	}
 	g := generation{seq: s, opts: o, res: &res, text: textStream{decode: s.runner.pieces(), stop: o.Stop}}
 	err := g.run(ctx)
 	res.Text = g.text.done.String()

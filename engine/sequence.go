@@ -152,7 +152,8 @@ func (r *Runner) Step(active ...*Sequence) error {
 }
 
 // Sample chooses the token that follows from the logits of the last prefill or
-// step, and makes it the one that the next Step stores.
+// step, and makes it the one that the next Step stores. A token whose logit is
+// not finite is an error: nothing else was left to choose.
 func (s *Sequence) Sample(o device.Sampling) (int32, error) {
 	r, slot := s.runner, s.kv.Slot()
 	s.writeHistory()
@@ -162,8 +163,41 @@ func (s *Sequence) Sample(o device.Sampling) (int32, error) {
 	if err := read(r.dev, one, r.next.Rows(slot, slot+1)); err != nil {
 		return 0, err
 	}
+	logit := []float32{0}
+	at := int(one[0])
+	if err := read(r.dev, logit, r.logits.Rows(s.row, s.row+1).Reshape(r.model.Vocab).Rows(at, at+1)); err != nil {
+		return 0, err
+	}
+	if !finite(logit[0]) {
+		return 0, fmt.Errorf("engine: the logits of position %d are not numbers: %s", s.Len()-1, whyNotNumbers)
+	}
 	s.next = one[0]
 	return s.next, nil
+}
+
+// whyNotNumbers is what logits that are not numbers come from.
+const whyNotNumbers = "the model file is damaged or not for this architecture"
+
+// finite reports whether x is a number and not infinite.
+func finite(x float32) bool { return x-x == 0 }
+
+// checkLogits refuses logits of which any is not a number. It reads them all,
+// which is for once a prompt; Sample looks at the one that it takes.
+func (s *Sequence) checkLogits() error {
+	logits := make([]float32, s.runner.model.Vocab)
+	if err := s.Logits(logits); err != nil {
+		return err
+	}
+	broken := 0
+	for _, x := range logits {
+		if !finite(x) {
+			broken++
+		}
+	}
+	if broken > 0 {
+		return fmt.Errorf("engine: %d of %d logits of position %d are not numbers: %s", broken, len(logits), s.Len()-1, whyNotNumbers)
+	}
+	return nil
 }
 
 // writeHistory puts the newest tokens on the device, position p at p mod

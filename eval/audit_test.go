@@ -67,3 +67,19 @@ func TestAuditPageOfNothing(t *testing.T) {
 		t.Errorf("%v: %s", err, page.String())
 	}
 }
+
+// What was not measured has no figures on the page.
+func TestAuditPageOfWhatWasNotMeasured(t *testing.T) {
+	cell := engine.AuditCell{Unmeasured: true}
+	a := eval.Audit{AuditReport: engine.AuditReport{Layers: 1, Heads: 1, Phases: []engine.AuditPhase{{
+		Phase: "prefill", Rows: 3, Mean: cell, Layer: []engine.AuditCell{cell}, Cells: [][]engine.AuditCell{{cell}},
+	}}}}
+	var page strings.Builder
+	if err := a.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	text := page.String()
+	if strings.Count(text, `<td colspan="8">not measured</td>`) != 2 || strings.Contains(text, "<td>0.00</td>") || !strings.Contains(text, `"cells":[[null]]`) {
+		t.Error(text[strings.Index(text, "<h2>"):])
+	}
+}

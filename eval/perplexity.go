@@ -119,7 +119,11 @@ func (p *Perplexity) window(ctx context.Context, seq *engine.Sequence, ids []int
 	scored := *p
 	err := seq.Prefill(ctx, text[first:len(text)-1], engine.PrefillOptions{
 		Logits: func(pos int, logits []float32) error {
-			scored.add(surprise(logits, ids[pos+1]))
+			nll := surprise(logits, ids[pos+1])
+			if math.IsNaN(nll) || math.IsInf(nll, 0) {
+				return fmt.Errorf("eval: the logits of position %d of window %d are not numbers: the model file is damaged or not for this architecture", pos, p.Windows+1)
+			}
+			scored.add(nll)
 			return nil
 		},
 	})

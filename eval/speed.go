@@ -234,7 +234,7 @@ func (m *meter) count(ctx context.Context, t Task) (*engine.AuditCell, error) {
 		return nil, err
 	}
 	for _, p := range audit.Report().Phases {
-		if p.Phase == string(t.Phase) {
+		if p.Phase == string(t.Phase) && !p.Mean.Unmeasured {
 			return &p.Mean, nil
 		}
 	}

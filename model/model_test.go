@@ -47,6 +47,11 @@ func TestBadModels(t *testing.T) {
 	key := func(k string, v any) modeltest.Shape {
 		return modeltest.Shape{Keys: map[string]any{k: v}}
 	}
+	yarn := func(k string, v any) modeltest.Shape {
+		return modeltest.Shape{Keys: map[string]any{
+			"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": float32(4), "llama.rope.scaling." + k: v,
+		}}
+	}
 	tests := []struct {
 		name  string
 		shape modeltest.Shape
@@ -73,6 +78,11 @@ func TestBadModels(t *testing.T) {
 		{"rope base 0", key("llama.rope.freq_base", float32(0)), []string{"rope.freq_base is 0,", "above 0"}},
 		{"rope factor tiny", key("llama.rope.scaling.factor", float32(1e-20)), []string{"radians a position", "rope.scaling.factor", "too small"}},
 		{"rope factor no number", key("llama.rope.scaling.factor", float32(1e-40)), []string{"rope.scaling.factor is 9.99", "above 0"}},
+		{"yarn ext factor", yarn("yarn_ext_factor", float32(0.5)), []string{"llama.rope.scaling.yarn_ext_factor is 0.5", "want 1"}},
+		{"yarn ext factor no number", key("llama.rope.scaling.yarn_ext_factor", float32(math.NaN())), []string{"yarn_ext_factor is NaN"}},
+		{"yarn ext factor without yarn", key("llama.rope.scaling.yarn_ext_factor", float32(1)), []string{"yarn_ext_factor is 1", "want 0"}},
+		{"yarn log multiplier", yarn("yarn_log_multiplier", float32(0.1)), []string{"llama.rope.scaling.yarn_log_multiplier is 0.1", "want 0"}},
+		{"yarn log multiplier no number", key("llama.rope.scaling.yarn_log_multiplier", float32(math.NaN())), []string{"yarn_log_multiplier is NaN"}},
 		{"eps nan", key("llama.attention.layer_norm_rms_epsilon", float32(math.NaN())), []string{"rms_epsilon", "NaN"}},
 		{"vocabulary mismatch", key("tokenizer.ggml.tokens", []string{"a", "b"}), []string{"320 rows", "2 tokens"}},
 	}
@@ -153,5 +163,18 @@ func TestRopeFrequencies(t *testing.T) {
 	}
 	if plain.Scale() != 1 || linear.Scale() != 1 {
 		t.Error("only yarn scales attention")
+	}
+}
+
+// What YaRN's further keys say where they change nothing is taken.
+func TestYaRNKeysThatChangeNothing(t *testing.T) {
+	for _, keys := range []map[string]any{
+		{"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": float32(4), "llama.rope.scaling.yarn_ext_factor": float32(1), "llama.rope.scaling.yarn_log_multiplier": float32(0)},
+		{"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": float32(4), "llama.rope.scaling.yarn_ext_factor": float32(-1)},
+		{"llama.rope.scaling.yarn_ext_factor": float32(0)},
+	} {
+		if _, err := model.Load(modeltest.File(t, modeltest.Writer(modeltest.Shape{Keys: keys})), openCPU(t)); err != nil {
+			t.Errorf("%v: %v", keys, err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Scaling is a rule that stretches rotary embedding beyond the trained context.
@@ -52,7 +53,23 @@ func (r *reader) rope(c Config) RopeConfig {
 	default:
 		r.keep(fmt.Errorf("%s: key %s is %q, want none, linear or yarn", r.file.Path(), r.key("rope.scaling.type"), rc.Scaling))
 	}
+	ext := 0.0
+	if rc.Scaling == YaRNScaling {
+		ext = 1
+	}
+	r.only("rope.scaling.yarn_ext_factor", ext, -1) // a negative one stands for the rule's own
+	r.only("rope.scaling.yarn_log_multiplier", 0)
 	return rc
+}
+
+// only refuses a number of the file that would change the formula: it must be
+// want, or one of those that mean the same.
+func (r *reader) only(name string, want float64, same ...float64) {
+	x, err := r.file.FloatOr(r.key(name), want)
+	if err == nil && x != want && !slices.Contains(same, x) {
+		err = fmt.Errorf("%s: key %s is %v, want %v: gollm does not compute what it asks for", r.file.Path(), r.key(name), x, want)
+	}
+	r.keep(err)
 }
 
 // Rule is the scaling that changes something: a factor of 1 scales nothing.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -143,7 +144,21 @@ func TestCalibrationErrors(t *testing.T) {
 	must(t, calibrate(bits, lawLayers, lawHeads, lawKVHeads, lawDim))
 	must(t, save(bits, "key.1.weight", make([]float32, 4*4*32*5), 4, 4, 32, 5))
 	must(t, save(bits, "key.1.bias", make([]float32, 4*4*5), 4, 4, 5))
+	nan, gap, end := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, d := range []string{nan, gap, end} {
+		must(t, calibrate(d, lawLayers, lawHeads, lawKVHeads, lawDim))
+	}
+	notNumbers := make([]float32, 4*4*32)
+	notNumbers[35] = float32(math.NaN())
+	notNumbers[70] = float32(math.Inf(-1))
+	must(t, save(nan, "key.0.bias", notNumbers, 4, 4, 32))
+	must(t, save(gap, "query.3.weight", make([]float32, 4*4*24*24), 4, 4, 24, 24))
+	must(t, save(end, "key.2.bias", make([]float32, 4*4*24), 4, 4, 24))
 	for _, c := range []struct{ spec, want string }{
+		{"hashattention(dir=" + nan + ")", "key.0.bias.npy: element 35 is NaN, want numbers"},
+		{"hashattention(dir=" + gap + ")", "query.3.weight.npy: there is no query.2.weight.npy before it"},
+		{"hashattention(dir=" + end + ")", "key.2.bias.npy: there is no key.2.weight.npy"},
+		{"doublesparsity(file=" + lawFiles + "/channels.npy,dense=5)", "option dense: 5, the model has 4 layers"},
 		{"doublesparsity", "give file="},
 		{"doublesparsity(file=" + dir + "/none.npy)", "no such file"},
 		{"doublesparsity(file=" + dir + "/small.npy,factor=8)", "want [4 layers, 4 heads or 2 kv heads, 2 channels or more]"},

@@ -77,6 +77,9 @@ func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
 	if err := o.missing(); err != nil {
 		return nil, err
 	}
+	if o.Dense > env.Layers {
+		return nil, fmt.Errorf("option dense: %d, the model has %d layers", o.Dense, env.Layers)
+	}
 	a, err := npy.ReadFile(o.File)
 	if err != nil {
 		return nil, fmt.Errorf("option file: %w", err)

@@ -98,23 +98,23 @@ func readNet(o hashattentionOptions, env *Env, name string, sets ...int) (device
 	for l := 0; ; l++ {
 		file := filepath.Join(o.Dir, fmt.Sprintf("%s.%d.weight.npy", name, l))
 		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) && l > 0 {
-			return n, nil
+			return n, nothingBehind(o.Dir, name, l)
 		}
 		if l == device.MostLayers {
 			return n, fmt.Errorf("option dir: %s: a network of more than %d layers", file, device.MostLayers)
 		}
-		w, err := npy.ReadFile(file)
+		w, err := readNumbers(file)
 		if err != nil {
-			return n, fmt.Errorf("option dir: %w", err)
+			return n, err
 		}
 		if s := w.Shape; len(s) != 4 || s[0] != env.Layers || !slices.Contains(sets, s[1]) || s[2] != in || s[3] < 1 {
 			return n, fmt.Errorf("option dir: %s: an array of shape %v, want [%d layers, %d heads, %d, any]", file, s, env.Layers, sets[0], in)
 		}
 		sets = w.Shape[1:2]
 		file = filepath.Join(o.Dir, fmt.Sprintf("%s.%d.bias.npy", name, l))
-		b, err := npy.ReadFile(file)
+		b, err := readNumbers(file)
 		if err != nil {
-			return n, fmt.Errorf("option dir: %w", err)
+			return n, err
 		}
 		out := w.Shape[3]
 		if !slices.Equal(b.Shape, []int{env.Layers, sets[0], out}) {
@@ -124,6 +124,41 @@ func readNet(o hashattentionOptions, env *Env, name string, sets ...int) (device
 		n.Bias[l] = env.Floats(b.Data, env.Layers, sets[0], out)
 		in, layout = out, nil
 	}
+}
+
+// readNumbers reads an array that is finite: a bit of what is not would say
+// nothing.
+func readNumbers(file string) (*npy.Array, error) {
+	a, err := npy.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("option dir: %w", err)
+	}
+	if i := slices.IndexFunc(a.Data, func(v float32) bool { return v-v != 0 }); i >= 0 {
+		return nil, fmt.Errorf("option dir: %s: element %d is %v, want numbers", file, i, a.Data[i])
+	}
+	return a, nil
+}
+
+// nothingBehind refuses files of a layer behind the last one of a network, which
+// has layers of them: one between is missing.
+func nothingBehind(dir, name string, layers int) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("option dir: %w", err)
+	}
+	for _, e := range entries {
+		var l int
+		var kind string
+		if n, _ := fmt.Sscanf(e.Name(), name+".%d.%s", &l, &kind); n == 2 && l >= layers && (kind == "weight.npy" || kind == "bias.npy") {
+			missing := fmt.Sprintf("%s.%d.weight.npy", name, layers)
+			before := ""
+			if l > layers {
+				before = " before it"
+			}
+			return fmt.Errorf("option dir: %s: there is no %s%s; add it, or remove what is of another network", filepath.Join(dir, e.Name()), missing, before)
+		}
+	}
+	return nil
 }
 
 // transposed turns matrices [in, out] into [out, in]; row i of in becomes column

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -120,7 +119,25 @@ func (a *attendFlags) check() error {
 	if ext := filepath.Ext(a.out); ext != ".npy" && ext != "" {
 		return usagef("-o %s: the result is written as .npy", a.out)
 	}
-	return checkAuditFiles(a.audit)
+	if err := checkAuditFiles(a.audit); err != nil {
+		return err
+	}
+	return a.checkOutputs()
+}
+
+// checkOutputs is [checkOutputs] for the files of the flags.
+func (a *attendFlags) checkOutputs() error {
+	inputs := append((&cacheFlags{attn: a.attn}).files(), namedFile{"--q", a.q}, namedFile{"--k", a.k}, namedFile{"--v", a.v})
+	for _, triple := range a.layers {
+		for path := range strings.SplitSeq(triple, ",") {
+			inputs = append(inputs, namedFile{"--layers-of", path})
+		}
+	}
+	outputs := []namedFile{{"-o", a.out}, {"--indices", a.indices}}
+	for _, path := range a.audit {
+		outputs = append(outputs, namedFile{"--audit", path})
+	}
+	return checkOutputs(inputs, outputs...)
 }
 
 func (a *attendFlags) run(cmd *cobra.Command) error {
@@ -208,9 +225,11 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 	}
 	took := time.Since(start)
 	wait.stop()
-	if err := a.writeOut(seq, t); err != nil {
+	broken, err := a.writeOut(seq, t)
+	if err != nil {
 		return err
 	}
+	cmd.PrintErr(broken.text("numbers of the result", "a query, a key or a value is broken, and the output is not to be trusted"))
 	if audit != nil {
 		report := eval.Audit{Device: dev.Name(), AuditReport: audit.Report()}
 		if _, err := fmt.Fprint(cmd.ErrOrStderr(), auditTable(report)); err != nil {
@@ -259,15 +278,13 @@ func (a *attendFlags) replay(r *engine.Replay, seq *engine.ReplaySequence, t *te
 		err = r.Step(seq)
 	}
 	if idx != nil {
-		if closeErr := idx.close(); err == nil {
-			err = closeErr
-		}
+		err = idx.finish(err)
 	}
 	return err
 }
 
 // writeOut writes the last rows of every layer.
-func (a *attendFlags) writeOut(seq *engine.ReplaySequence, t *tensors) error {
+func (a *attendFlags) writeOut(seq *engine.ReplaySequence, t *tensors) (broken brokenCount, err error) {
 	out := npy.Array{Shape: []int{t.heads, a.rows, t.dim}}
 	if t.layered {
 		out.Shape = append([]int{len(t.layers)}, out.Shape...)
@@ -278,16 +295,13 @@ func (a *attendFlags) writeOut(seq *engine.ReplaySequence, t *tensors) error {
 			out.Data = append(out.Data, y[(h*t.n+t.n-a.rows)*t.dim:(h+1)*t.n*t.dim]...)
 		}
 	}
-	f, err := os.Create(a.out)
+	broken.add(out.Data)
+	f, err := createOut("-o", a.out)
 	if err != nil {
-		return fileError("-o", a.out, "a file that can be written", err)
+		return broken, err
 	}
-	err = npy.Write(f, &out)
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
+	if err := f.finish(npy.Write(f, &out)); err != nil {
+		return broken, fmt.Errorf("%s: %w", a.out, err)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", a.out, err)
-	}
-	return nil
+	return broken, nil
 }

@@ -199,6 +199,22 @@ func TestAttendErrors(t *testing.T) {
 	ok(t, "", "attend", "--q", q, "--k", k, "--v", k, "-o", out, "--attn", "prefill=dense decode=cis")
 }
 
+// A result that is not all numbers is told, whatever the attention.
+func TestAttendTellsOfABrokenResult(t *testing.T) {
+	q, k, v := randomArray(1, attendHeads, attendLen, attendDim), randomArray(2, attendKV, attendLen, attendDim), randomArray(3, attendKV, attendLen, attendDim)
+	args := func() []string {
+		return []string{"attend", "--q", save(t, q), "--k", save(t, k), "--v", save(t, v), "-o", filepath.Join(t.TempDir(), "out.npy")}
+	}
+	if r := gollm("", args()...); r.code != exitOK || strings.Contains(r.errs, "not numbers") {
+		t.Errorf("without a broken key: %+v", r)
+	}
+	k.Data[(attendLen+attendLen-1)*attendDim+1] = float32(math.NaN()) // the last of the second kv head
+	const want = "16 of 4800 numbers of the result are not numbers"   // the last row of two heads
+	if r := gollm("", args()...); r.code != exitOK || !strings.Contains(r.errs, want) {
+		t.Errorf("stderr does not tell %q: %+v", want, r)
+	}
+}
+
 // Scores that are not numbers are told: on stderr, and in an audit's JSON.
 func TestAttendTellsOfBrokenScores(t *testing.T) {
 	q, k, v := randomArray(1, attendHeads, attendLen, attendDim), randomArray(2, attendKV, attendLen, attendDim), randomArray(3, attendKV, attendLen, attendDim)

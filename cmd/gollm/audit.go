@@ -33,6 +33,15 @@ func (a *auditFlags) register(cmd *cobra.Command) {
 // on reports whether there is something to do.
 func (a *auditFlags) on() bool { return a.every != "" || len(a.out) > 0 }
 
+// checkOutputs refuses to write an audit over a file that is read.
+func (a *auditFlags) checkOutputs(inputs ...namedFile) error {
+	var outputs []namedFile
+	for _, path := range a.out {
+		outputs = append(outputs, namedFile{"--audit-out", path})
+	}
+	return checkOutputs(inputs, outputs...)
+}
+
 // steps is one of how many decode steps is looked at.
 func (a *auditFlags) steps() (int, error) {
 	if a.every == "" {
@@ -94,19 +103,16 @@ func (a *auditFlags) finish(cmd *cobra.Command, m *openModel) error {
 // writeAudit writes an audit to files, each in the form that its name says.
 func writeAudit(a eval.Audit, paths []string) error {
 	for _, path := range paths {
-		f, err := os.Create(path)
+		f, err := createOut("", path)
 		if err != nil {
-			return fileError("", path, "a file that can be written", err)
+			return err
 		}
 		if filepath.Ext(path) == ".html" {
 			err = a.WriteHTML(f)
 		} else {
 			err = writeJSON(f, a)
 		}
-		if closeErr := f.Close(); err == nil {
-			err = closeErr
-		}
-		if err != nil {
+		if err := f.finish(err); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -131,7 +137,11 @@ func auditTable(a eval.Audit) string {
 		}
 		t.AppendRow(auditLine(p, "all", p.Mean))
 	}
-	return t.Render() + "\n" + nanText(a.NaNScores)
+	text := t.Render() + "\n"
+	if a.NaNRows > 0 {
+		text += fmt.Sprintf("%s of a layer could not be compared and are in no mean: an output is not a number, or dense attention is zero\n", plural(a.NaNRows, "row"))
+	}
+	return text + nanText(a.NaNScores)
 }
 
 // nanText is a line about scores that were not numbers, empty where there were
@@ -147,9 +157,33 @@ func nanText(n int64) string {
 	return fmt.Sprintf("%s %s not a number: a query or a key is broken, and the output is not to be trusted\n", plural(int(n), "score"), verb)
 }
 
+// brokenCount counts numbers that are none: NaN, and infinite ones.
+type brokenCount struct{ broken, all int }
+
+// add counts the numbers of a slice.
+func (c *brokenCount) add(x []float32) {
+	c.all += len(x)
+	for _, v := range x {
+		if v-v != 0 {
+			c.broken++
+		}
+	}
+}
+
+// text is a line about what, with the reason; empty where all are numbers.
+func (c *brokenCount) text(what, why string) string {
+	if c.broken == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d %s are not numbers: %s\n", c.broken, c.all, what, why)
+}
+
 // auditLine is one line of the table.
 func auditLine(p engine.AuditPhase, layer string, c engine.AuditCell) table.Row {
 	percent := func(x float64) string { return fmt.Sprintf("%.2f", 100*x) }
+	if c.Unmeasured {
+		return table.Row{p.Phase, layer, 0, "-", "-", "-", "-", "-", "-", "-", "-", "-"}
+	}
 	return table.Row{
 		p.Phase, layer, p.Rows, fmt.Sprintf("%.0f", p.Past),
 		fmt.Sprintf("%.3g", c.Error), fmt.Sprintf("%.3g", c.Worst),

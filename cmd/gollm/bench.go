@@ -141,6 +141,9 @@ func (b *benchFlags) check() error {
 		if err := b.cache.check(); err != nil {
 			return err
 		}
+		if err := b.cache.audit.checkOutputs(append(b.model.files(), b.cache.files()...)...); err != nil {
+			return err
+		}
 	}
 	return nil
 }

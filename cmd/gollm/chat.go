@@ -80,7 +80,11 @@ func newChat() *cobra.Command {
 }
 
 func (c *chatFlags) run(cmd *cobra.Command) error {
-	for _, err := range []error{c.model.check(), c.cache.check(), c.sampling.check(cmd), checkLimit(c.limit), checkStop(c.stop)} {
+	inputs := append(c.model.files(), c.cache.files()...)
+	for _, err := range []error{
+		c.model.check(), c.cache.check(), c.sampling.check(cmd), checkLimit(c.limit), checkStop(c.stop),
+		c.cache.audit.checkOutputs(inputs...),
+	} {
 		if err != nil {
 			return err
 		}

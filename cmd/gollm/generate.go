@@ -96,7 +96,8 @@ func (g *generateFlags) check(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	for _, err := range []error{checkLimit(g.limit), checkStop(g.stop)} {
+	inputs := append(append(g.model.files(), g.cache.files()...), namedFile{"-f", g.text.file})
+	for _, err := range []error{checkLimit(g.limit), checkStop(g.stop), g.cache.audit.checkOutputs(inputs...)} {
 		if err != nil {
 			return err
 		}

@@ -4,11 +4,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -72,6 +70,9 @@ func (l *logitsFlags) check(cmd *cobra.Command) error {
 	if l.out == "-" && isTerminal(cmd.OutOrStdout()) {
 		return usagef("-o -: the logits are binary and stdout is a terminal; name a file, or pipe them on")
 	}
+	if err := checkOutputs(append(l.model.files(), namedFile{"--tokens", l.tokens}), namedFile{"-o", l.out}); err != nil {
+		return err
+	}
 	return l.cache.check()
 }
 
@@ -100,7 +101,12 @@ func (l *logitsFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return l.write(cmd, func(row func([]float32) error) error {
+	var broken brokenCount
+	err = l.write(cmd, func(write func([]float32) error) error {
+		row := func(logits []float32) error {
+			broken.add(logits)
+			return write(logits)
+		}
 		ctx, release := interruptible(cmd.Context())
 		defer release()
 		if l.step {
@@ -110,22 +116,22 @@ func (l *logitsFlags) run(cmd *cobra.Command) error {
 			Logits: func(_ int, logits []float32) error { return row(logits) },
 		})
 	})
+	if err == nil {
+		cmd.PrintErr(broken.text("logits", "the model file is damaged or not for this architecture"))
+	}
+	return err
 }
 
-// write makes the output file of the rows that run computes. A file that could
-// not be finished is removed.
+// write makes the output file of the rows that run computes.
 func (l *logitsFlags) write(cmd *cobra.Command, run func(row func([]float32) error) error) error {
 	if l.out == "-" {
 		return writeRows(cmd.OutOrStdout(), run)
 	}
-	f, err := os.Create(l.out)
+	f, err := createOut("-o", l.out)
 	if err != nil {
-		return fileError("-o", l.out, "a file that can be written", err)
+		return err
 	}
-	if err := errors.Join(writeRows(f, run), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(l.out))
-	}
-	return nil
+	return f.finish(writeRows(f, run))
 }
 
 // writeRows writes each row as float32 little endian.

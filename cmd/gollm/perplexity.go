@@ -57,7 +57,8 @@ func newPerplexity() *cobra.Command {
 }
 
 func (p *perplexityFlags) run(cmd *cobra.Command) error {
-	for _, err := range []error{p.model.check(), p.text.check(cmd), p.cache.check()} {
+	inputs := append(append(p.model.files(), p.cache.files()...), namedFile{"-f", p.text.file})
+	for _, err := range []error{p.model.check(), p.text.check(cmd), p.cache.check(), p.cache.audit.checkOutputs(inputs...)} {
 		if err != nil {
 			return err
 		}

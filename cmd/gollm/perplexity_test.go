@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -34,5 +35,26 @@ func TestPerplexityReadsSpecialTokensAsText(t *testing.T) {
 	j := decode[perplexityReport](t, ok(t, "", "perplexity", "-m", model, "-p", strings.Repeat("</s>", 16), "--ctx", "32", "--json"))
 	if j.Windows != 2 || math.IsNaN(j.Perplexity) { // 66 tokens: BOS, a space and 64 bytes
 		t.Errorf("%+v, want 2 windows", j)
+	}
+}
+
+// What is not a number is no figure.
+func TestPerplexityRefusesLogitsThatAreNotNumbers(t *testing.T) {
+	model := filepath.Join(t.TempDir(), "damaged.gguf")
+	if err := modeltest.Damaged(modeltest.Shape{}, "blk.0.attn_norm.weight").WriteFile(model); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("abcdefgh", 16)
+	for _, args := range [][]string{
+		{"perplexity", "-m", model, "-p", text, "--ctx", "64", "--json"},
+		{"perplexity", "-m", model, "-p", text, "--ctx", "64"},
+	} {
+		fails(t, exitFailure, []string{"the logits of position 32 of window 1 are not numbers", "damaged"}, "", args...)
+	}
+	fails(t, exitFailure, []string{"320 of 320 logits of position 2 are not numbers", "damaged"}, "", "generate", "-m", model, "-p", "ab", "--no-bos", "--json")
+	fails(t, exitFailure, []string{"are not numbers", "damaged"}, "hello\n", "chat", "-m", model, "--template", "llama3")
+	r := gollm("[1,5]", "logits", "-m", model, "--tokens", "-", "-o", "-")
+	if want := "640 of 640 logits are not numbers"; r.code != exitOK || len(r.out) != 4*640 || !strings.Contains(r.errs, want) {
+		t.Errorf("logits: exit code %d, %d bytes, stderr %q, want %q", r.code, len(r.out), r.errs, want)
 	}
 }

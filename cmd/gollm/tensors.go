@@ -2,9 +2,9 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/gollm/gollm/engine"
@@ -92,7 +92,7 @@ func shapeOf(a *npy.Array) (layers, heads, n, dim int) {
 
 // indexFile is the file of --indices, written as the rows come.
 type indexFile struct {
-	file *os.File
+	file *outFile
 	out  *bufio.Writer
 	some bool
 	err  error
@@ -113,9 +113,9 @@ func newIndexFile(path, attn, phase string) (*indexFile, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Create(path)
+	f, err := createOut("--indices", path)
 	if err != nil {
-		return nil, fileError("--indices", path, "a file that can be written", err)
+		return nil, err
 	}
 	x := &indexFile{file: f, out: bufio.NewWriter(f)}
 	name, err := json.Marshal(attn)
@@ -155,15 +155,8 @@ func (x *indexFile) add(s engine.Selection, first int, decode bool) {
 	}
 }
 
-// close ends the file.
-func (x *indexFile) close() error {
+// finish ends the file; one whose rows ended with err is not kept.
+func (x *indexFile) finish(err error) error {
 	x.out.WriteString("\n]}\n")
-	err := x.out.Flush()
-	if x.err != nil {
-		err = x.err
-	}
-	if closeErr := x.file.Close(); err == nil {
-		err = closeErr
-	}
-	return err
+	return x.file.finish(cmp.Or(err, x.err, x.out.Flush()))
 }

@@ -49,7 +49,7 @@ func phase(r engine.AuditReport, name string) engine.AuditPhase {
 
 func readingBetween(a, b engine.AuditPhase) *Reading {
 	n := b.Rows - a.Rows
-	if n <= 0 {
+	if n <= 0 || b.Mean.Unmeasured {
 		return nil
 	}
 	mean := func(x, y float64) float64 { return (y*float64(b.Rows) - x*float64(a.Rows)) / float64(n) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"slices"
@@ -30,17 +31,24 @@ const maxRank = 32
 
 // ReadFile reads the array of a file.
 func ReadFile(path string) (*Array, error) {
+	info, err := os.Stat(path) // to open a pipe would wait for who writes to it
+	if err != nil {
+		open := new(fs.PathError)
+		if errors.As(err, &open) {
+			open.Op = "open"
+		}
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("npy: %s: not a regular file; its size must be known before it is read", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
+	if info, err = f.Stat(); err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("npy: %s: not a regular file; its size must be known before it is read", path)
 	}
 	a, err := Read(f, info.Size())
 	if err != nil {

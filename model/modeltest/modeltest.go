@@ -40,7 +40,12 @@ func (s Shape) withDefaults() Shape {
 
 // Writer holds the model's metadata, vocabulary and f32 weights of about unit
 // gain. Tests may change or add to it before they write it.
-func Writer(s Shape) *weights.Writer {
+func Writer(s Shape) *weights.Writer { return writer(s, "") }
+
+// Damaged is Writer with one weight that is not a number: the first of a tensor.
+func Damaged(s Shape, tensor string) *weights.Writer { return writer(s, tensor) }
+
+func writer(s Shape, damaged string) *weights.Writer {
 	s = s.withDefaults()
 	w := &weights.Writer{}
 	setMetadata(w, s)
@@ -56,6 +61,9 @@ func Writer(s Shape) *weights.Writer {
 			if len(dims) == 1 {
 				x[i] = float32(1 + 0.1*r.NormFloat64())
 			}
+		}
+		if name == damaged {
+			x[0] = float32(math.NaN())
 		}
 		w.AddF32(name, x, dims...)
 	}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// namedFile is a file and the flag that names it.
+type namedFile struct{ flag, path string }
+
+// file reports whether the name is one, and not nothing, stdin or stdout.
+func (n namedFile) file() bool { return n.path != "" && n.path != "-" }
+
+// checkOutputs refuses a command line that would write over what it reads, or
+// twice to one file: the one would be destroyed before it was read, the other
+// lost.
+func checkOutputs(inputs []namedFile, outputs ...namedFile) error {
+	for i, out := range outputs {
+		for j, other := range append(outputs[:i:i], inputs...) {
+			fresh := j < i && filepath.Clean(out.path) == filepath.Clean(other.path)
+			if out.file() && other.file() && (sameFile(out.path, other.path) || fresh && !exists(out.path)) {
+				return usagef("%s %s is the file of %s too; write to another one", out.flag, out.path, other.flag)
+			}
+		}
+	}
+	return nil
+}
+
+// sameFile reports whether two names are of one file. Devices and pipes can be
+// named as often as one likes.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil || !x.Mode().IsRegular() {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
+// exists reports whether there is something of a name.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// files are the files that the flags name.
+func (m *modelFlags) files() []namedFile { return []namedFile{{"-m", m.path}} }
+
+// files is the file of @FILE.yaml.
+func (c *cacheFlags) files() []namedFile {
+	if path, file := strings.CutPrefix(c.attn, "@"); file {
+		return []namedFile{{"--attn", path}}
+	}
+	return nil
+}
+
+// outFile is a file that a command writes. Until it is finished what stood at its
+// path stays as it was; devices, pipes and files in a folder that takes no new
+// ones are written where they are, and never removed.
+type outFile struct {
+	*os.File
+	target string // where the file goes; empty where it is written in place
+}
+
+// createOut begins the file that a flag names.
+func createOut(flag, path string) (*outFile, error) {
+	f, err := openOut(path)
+	if err != nil {
+		open := new(fs.PathError)
+		if errors.As(err, &open) {
+			open.Path = path // and not that of the file beside it
+		}
+		return nil, fileError(flag, path, "a file that can be written", err)
+	}
+	return f, nil
+}
+
+func openOut(path string) (*outFile, error) {
+	target, mode := path, fs.FileMode(0)
+	info, err := os.Stat(path)
+	if err == nil {
+		if !info.Mode().IsRegular() {
+			return inPlace(path)
+		}
+		if target, err = filepath.EvalSymlinks(path); err != nil {
+			return nil, err
+		}
+		mode = info.Mode().Perm()
+		if probe, err := os.OpenFile(target, os.O_WRONLY, 0); err != nil { // a read-only file stays
+			return nil, err
+		} else if err := probe.Close(); err != nil {
+			return nil, err
+		}
+	} else if _, linkErr := os.Lstat(path); linkErr == nil { // a link to what is not there yet
+		return inPlace(path)
+	}
+	f, err := os.OpenFile(fmt.Sprintf("%s.part-%08x", target, rand.Uint32()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		if mode != 0 {
+			return inPlace(path)
+		}
+		return nil, err
+	}
+	if mode != 0 {
+		err = f.Chmod(mode)
+	}
+	o := &outFile{f, target}
+	if err != nil {
+		return nil, o.finish(err)
+	}
+	return o, nil
+}
+
+// inPlace opens what is written where it is.
+func inPlace(path string) (*outFile, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	return &outFile{File: f}, err
+}
+
+// finish closes the file and puts it in its place; where the writing ended with
+// err it is removed instead.
+func (o *outFile) finish(err error) error {
+	err = errors.Join(err, o.Close())
+	if o.target == "" {
+		return err
+	}
+	if err == nil {
+		err = os.Rename(o.Name(), o.target)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(o.Name()))
+	}
+	return nil
+}

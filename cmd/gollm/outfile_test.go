@@ -1,0 +1,131 @@
+//go:build unix
+
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/gollm/gollm/model/modeltest"
+)
+
+// contents reads a file.
+func contents(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// pipe makes a named pipe, and reads what is written to it until the test ends.
+func pipe(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0) // which waits for nobody
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	go io.Copy(io.Discard, f)
+	return path
+}
+
+// A run that fails leaves what stands at -o as it was, whatever it is, and
+// nothing beside it.
+func TestFailuresLeaveTheOutputAsItWas(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old.f32")
+	if err := os.WriteFile(old, []byte("kept"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitFailure, []string{"the prompt has no tokens"}, "[]", "logits", "-m", model, "--tokens", "-", "-o", old)
+	if got := contents(t, old); got != "kept" {
+		t.Errorf("the file has %q", got)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("beside it are %v, %v", left, err)
+	}
+	to := pipe(t)
+	fails(t, exitFailure, []string{"the prompt has no tokens"}, "[]", "logits", "-m", model, "--tokens", "-", "-o", to)
+	if info, err := os.Lstat(to); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		t.Errorf("the pipe is gone: %v", err)
+	}
+}
+
+// What is at -o is replaced whole, through links and with its mode.
+func TestOutputsReplaceFiles(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	want := ok(t, "[1,2]", "logits", "-m", model, "--tokens", "-", "-o", "-")
+	old := write(t, "old.f32", "old")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(old, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "[1,2]", "logits", "-m", model, "--tokens", "-", "-o", link)
+	info, err := os.Lstat(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if contents(t, old) != want || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file has %d bytes and mode %v", info.Size(), info.Mode())
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is gone: %v", err)
+	}
+	to := pipe(t)
+	ok(t, "[1,2]", "logits", "-m", model, "--tokens", "-", "-o", to)
+	fresh := filepath.Join(t.TempDir(), "fresh")
+	ok(t, "[1,2]", "logits", "-m", model, "--tokens", "-", "-o", fresh)
+	if contents(t, fresh) != want {
+		t.Error("a new file has other bytes than stdout")
+	}
+}
+
+// No command writes over what it reads, nor twice to one file.
+func TestOutputsAreNotInputs(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	ids := write(t, "ids.json", "[1,2]")
+	q, k, v := save(t, randomArray(1, 4, 20, 8)), save(t, randomArray(2, 2, 20, 8)), save(t, randomArray(3, 2, 20, 8))
+	link := filepath.Join(t.TempDir(), "link.json")
+	if err := os.Link(ids, link); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "out.npy")
+	text := write(t, "text.json", "a text")
+	for _, tt := range []struct {
+		words, args []string
+	}{
+		{[]string{"-o " + model, "the file of -m"}, []string{"logits", "-m", model, "--tokens", ids, "-o", model}},
+		{[]string{"-o " + link, "the file of --tokens"}, []string{"logits", "-m", model, "--tokens", ids, "-o", link}},
+		{[]string{"-o " + q, "the file of --q"}, []string{"attend", "--q", q, "--k", k, "--v", v, "-o", q}},
+		{[]string{"--indices " + v, "the file of --v"}, []string{"attend", "--q", q, "--k", k, "--v", v, "-o", out, "--indices", v}},
+		{[]string{"--indices " + out, "the file of -o"}, []string{"attend", "--q", q, "--k", k, "--v", v, "-o", out, "--indices", out}},
+		{[]string{"-o " + k, "the file of --layers-of"}, []string{"attend", "--layers-of", q + "," + k + "," + v, "-o", k}},
+		{[]string{"--audit-out " + text, "the file of -f"}, []string{"generate", "-m", model, "-f", text, "--audit-out", text}},
+		{[]string{"--audit-out " + text, "the file of -f"}, []string{"perplexity", "-m", model, "-f", text, "--audit-out", text}},
+	} {
+		inputs := []string{model, ids, q, k, v, text}
+		var before []string
+		for _, path := range inputs {
+			before = append(before, contents(t, path))
+		}
+		fails(t, exitUsage, tt.words, "", tt.args...)
+		for i, path := range inputs {
+			if contents(t, path) != before[i] {
+				t.Fatalf("%v: %s is another file now", tt.args, path)
+			}
+		}
+	}
+}
