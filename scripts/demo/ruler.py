@@ -145,14 +145,21 @@ NATIVE = (
     "niah_single_1:.5,niah_single_2:.5,niah_single_3:.7,niah_multikey_1:.7,niah_multikey_2:1.2,"
     "niah_multikey_3:1.6,niah_multivalue:1.4,niah_multiquery:1,vt:1.2,cwe:1.4,fwe:1.2"
 )
+# What is known early.
+EASY = "needles:1,niah_single_1:.3,niah_single_2:.3,niah_single_3:.3,niah_multikey_1:.3,niah_multikey_2:.7,niah_multikey_3:1,niah_multiquery:.4"
+# What fits 512 tokens.
+SHORT = NATIVE.replace(",vt:1.2,cwe:1.4", "")
 # Of a stage: steps, tokens of a row and recipes with their weights, batches of
 # BATCH tokens in a step, learning rate at the beginning and at the end.
 STAGES = [
-    (1200, "256:1", "needles:8,text:.5", 1, 1, 1),
-    (1800, "512:1", f"needles:4,common:1.5,text:.1,{NATIVE.replace('cwe:1.4', 'common:1')}", 1, 1, 1),
+    (800, "256:1", "needles:8,text:.5", 1, 1, 1),
+    (1300, "512:1", f"needles:4,common:2,text:.1,{SHORT}", 1, 1, 1),
     (2500, "1024:1", f"needles:2,common:1,text:.1,{NATIVE}", 1, 1, 1),
-    (2200, "1024:1,2048:2,4096:2", f"needles:1,common:.5,text:.1,{NATIVE}", 1, 1, 0.7),
-    (1500, "1024:1,2048:2,4096:3,8192:4", f"needles:.7,text:.1,{NATIVE}", 2, 0.7, 0),
+    (3000, "1024:1,2048:2,4096:2", f"needles:1,common:.5,text:.1,{NATIVE}", 1, 1, 0.7),
+    (4000, "1024:1,2048:2,4096:3,8192:3", f"needles:.7,text:.1,{NATIVE}", 2, 0.7, 0.05),
+    (2800, "512:1", f"common:6,fwe:5,niah_multivalue:3,needles:2,niah_multikey_3:.7,niah_multiquery:.5,niah_single_3:.3", 1, 1, 1),
+    (2600, "1024:1", f"common:2,cwe:4,fwe:4,niah_multivalue:2,vt:.6,{EASY}", 1, 1, 1),
+    (9000, "1024:1,2048:2,4096:2.5,8192:2.5,16384:.6", f"cwe:2.5,fwe:2.5,niah_multivalue:1.2,vt:.7,{EASY}", 1, 1, 0),
 ]
 BATCH = 65536  # tokens
 CHOICES = 64  # of a row
@@ -211,7 +218,7 @@ class Rows:
         also = np.stack([found[keep], choices[row, slot, 1][keep]])
         return dict(
             length=length, ids=ids, at=at, target=ids.reshape(-1)[at + 1], weight=weight.astype(np.float32),
-            also=also, row=at // length, answer=what[at] > 1, recipes=[self.names[i] for i in recipes],
+            also=also, row=at // length, answer=what[at] > 1, item=what[at] == 3, recipes=[self.names[i] for i in recipes],
         )
 
     def __iter__(self):
@@ -236,7 +243,7 @@ def shapes(vocab):
     return dict(embed=(vocab, DIM), **matrices, norm1=(LAYERS, DIM), norm2=(LAYERS, DIM), norm=(DIM,))
 
 
-def start(vocab, seed, structured):
+def start(vocab, seed):
     """Random weights, float32."""
     rng, w = np.random.default_rng(seed), {}
     for name, shape in shapes(vocab).items():
@@ -247,47 +254,7 @@ def start(vocab, seed, structured):
         else:
             scale = 0.1 if name in ("o", "down") else 1
             w[name] = rng.normal(0, scale / math.sqrt(shape[-1]), shape)
-    if structured:
-        structure(w, rng)
     return {name: x.astype(np.float32) for name, x in w.items()}
-
-
-def structure(w, rng):
-    """Heads of layer 0 look 1 to 6 tokens back, some of layers 1 and 2 find an
-    earlier place with the same token and copy what followed."""
-    def rows(n):
-        """n orthonormal rows that leave out dimension 0, the constant one."""
-        return np.concatenate([np.zeros((n, 1)), np.linalg.qr(rng.normal(size=(DIM - 1, n)))[0].T], 1)
-
-    first = 32  # of a head's dimensions the rotation of the rest is slow
-    n, constant = HEAD - first, 0.16
-    w["embed"][:, 0] = constant
-    size = math.sqrt(6 * math.sqrt(HEAD)) * math.sqrt(0.04**2 + constant**2 / DIM) / constant
-    angle = THETA ** (-np.arange(HEAD // 2) * 2 / HEAD)
-    token, back = rows(n), rows(6 * n).reshape(6, n, DIM)
-    for g in range(KV):
-        w["k"][0, g * HEAD : (g + 1) * HEAD] *= 0.1
-        w["k"][0, g * HEAD : g * HEAD + 18 : 2, 0] += size
-        w["v"][0, g * HEAD : g * HEAD + n] = token
-    for h in range(HEADS):
-        at = h * HEAD
-        w["q"][0, at : at + HEAD] *= 0.1
-        w["q"][0, at : at + 18 : 2, 0] += size * np.cos(angle[:9] * (h + 1))
-        w["q"][0, at + 1 : at + 19 : 2, 0] -= size * np.sin(angle[:9] * (h + 1))
-        w["o"][0, :, at : at + n] = 0.053 * back[h].T
-    match = math.sqrt(16 * math.sqrt(HEAD) / (0.7 * n))
-    for layer, distances in ((1, (1, 3)), (2, (2, 4))):
-        for g, d in enumerate(distances):
-            k, q = slice(g * HEAD, (g + 1) * HEAD), g * HEADS // KV * HEAD
-            w["k"][layer, k] *= 0.1
-            w["k"][layer, g * HEAD + first : (g + 1) * HEAD] = match * back[d - 1]
-            copy = rows(HEAD)
-            w["v"][layer, k] = copy
-            w["q"][layer, q : q + HEAD] *= 0.1
-            w["q"][layer, q + first : q + HEAD] = match * (token if d == 1 else back[d - 2])
-            for h in range(g * HEADS // KV, (g + 1) * HEADS // KV):
-                w["o"][layer, :, h * HEAD : (h + 1) * HEAD] = 0.1 * copy.T
-    w["down"] *= 0.5
 
 
 def load(folder):
@@ -362,15 +329,13 @@ def build(w, torch):
         """The loss, and for each position whether the likeliest token is right."""
         y = norm(hidden(b["ids"])[b["at"]], p["norm"])
         logits = (y @ p["embed"].bfloat16().t()).float()
-        chance = torch.log_softmax(logits, -1)
-        at, token = b["also"]
-        right = chance.gather(1, b["target"][:, None])[:, 0].exp()
-        right = right.index_add(0, at, chance[at, token].exp())
         with torch.no_grad():
+            at, token = b["also"]
             best = logits.argmax(-1)
             ok = best == b["target"]
             ok = ok.index_put((at,), (best[at] == token), accumulate=True)
-        return -(right.clamp_min(1e-30).log() * b["weight"]).sum(), ok
+        loss = F.cross_entropy(logits, b["target"], reduction="none")
+        return (loss * b["weight"]).sum(), ok
 
     return p, loss
 
@@ -426,20 +391,26 @@ def put(b, torch):
 
 
 class Scores:
-    """How many rows of each recipe and length had every token of the answer right."""
+    """The share of rows of each recipe and length with a whole answer right, the
+    share of items, and how many rows there were. What came before a token in an
+    answer is given, so that an answer of the model's own can be worse."""
 
     def __init__(self):
-        self.rows = collections.defaultdict(lambda: [0, 0])
+        self.rows = collections.defaultdict(lambda: np.zeros(4))
 
     def add(self, b, ok):
-        wrong = set(b["row"][b["answer"] & ~ok.cpu().numpy()].tolist())
+        ok = ok.cpu().numpy()
+        size = len(b["recipes"])
+        wrong = np.bincount(b["row"][b["answer"] & ~ok], minlength=size) > 0
+        items = np.bincount(b["row"][b["item"]], minlength=size)
+        right = np.bincount(b["row"][b["item"] & ok], minlength=size)
         for row, recipe in enumerate(b["recipes"]):
-            s = self.rows[f"{recipe}@{b['length']}"]
-            s[0] += row not in wrong
-            s[1] += 1
+            self.rows[f"{recipe}@{b['length']}"] += (not wrong[row], right[row], items[row], 1)
 
     def take(self):
-        out = {k: f"{100 * a / n:.0f}/{n}" for k, (a, n) in sorted(self.rows.items())}
+        out = {}
+        for key, (whole, right, items, rows) in sorted(self.rows.items()):
+            out[key] = f"{100 * whole / rows:.0f}/{100 * right / max(items, 1):.0f}/{rows:.0f}"
         self.rows.clear()
         return out
 
@@ -449,7 +420,7 @@ def train(a):
 
     torch.backends.cuda.matmul.allow_tf32 = True
     vocab = len(json.load(open(a.vocab))["tokens"])
-    w = load(a.start) if a.start else start(vocab, a.seed, not a.plain)
+    w = load(a.start) if a.start else start(vocab, a.seed)
     p, loss = build(w, torch)
     o = Optimizer(p, torch, a.muon, a.adam)
     print("parameters", sum(x.numel() for x in p.values()), flush=True)
@@ -488,6 +459,9 @@ def train(a):
                 total = 0.0
                 print(json.dumps(line), flush=True)
                 log.write(json.dumps(line) + "\n")
+                log.flush()
+            if number % 1000 == 0:
+                save(a.out, {name: x.detach().cpu().numpy() for name, x in p.items()})
         save(a.out, {name: x.detach().cpu().numpy() for name, x in p.items()})
     print(f"{time.time() - began:.0f} s, {tokens / 1e6:.0f} million tokens", flush=True)
 
@@ -535,11 +509,10 @@ def main():
     parser.add_argument("--start", help="folder with weights to go on from")
     parser.add_argument("--stages", default="0,1,2,3,4")
     parser.add_argument("--minutes", type=float, default=0, help="of the whole run; its last stage is cut to it")
-    parser.add_argument("--plain", action="store_true", help="begin with random weights, no structured heads")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--muon", type=float, default=0.01)
     parser.add_argument("--adam", type=float, default=0.003)
-    parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--every", type=int, default=100)
     a = parser.parse_args()
     {"vocab": make_vocab, "train": train, "export": export}[a.command](a)

@@ -46,15 +46,15 @@ func (d *document) cut(length int) {
 	}
 }
 
-// addItem appends one item of a list whose other items, those that are not named
-// yet, would have been right as well. lead is how many tokens all items begin with.
-func (d *document) addItem(text string, others []string, lead int) {
-	at := len(d.ids) + lead
+// addItem appends one item of a list in any order: others would have been right as
+// well.
+func (d *document) addItem(text string, others []string) {
+	at := len(d.ids)
 	d.add(text, classAnswer)
 	d.classes[at] = classItem
 	seen := []int32{d.ids[at]}
 	for _, other := range others {
-		id := d.tok.Encode(other, tokenizer.EncodeOptions{})[lead]
+		id := d.tok.Encode(other, tokenizer.EncodeOptions{})[0]
 		if !slices.Contains(seen, id) && len(d.choices) < mostChoices {
 			d.choices = append(d.choices, [2]uint16{uint16(at), uint16(id)})
 			seen = append(seen, id)
@@ -69,43 +69,40 @@ func (m *maker) answer(d *document, t *ruler.Task, row *ruler.Row, length int) {
 	switch t.Kind {
 	case ruler.Chain:
 		for _, name := range row.Outputs {
-			at := len(d.ids)
-			d.add(" "+name, classAnswer)
-			d.classes[at] = classItem
+			d.addItem(" "+name, nil)
 		}
 		d.end()
 	case ruler.Common:
-		m.answerList(d, row.Outputs, true)
+		m.answerCommon(d, row.Outputs)
 	case ruler.Frequent:
-		m.answerList(d, row.Outputs, false)
+		answerFrequent(d, row.Outputs)
 	case ruler.Needle:
 		m.answerNeedles(d, t, row, length)
 	}
 }
 
-// answerList names words: with numbers those of a list of common words, in any
-// order, without those of a coded text, the most frequent first.
-func (m *maker) answerList(d *document, words []string, numbers bool) {
-	words = slices.Clone(words)
-	if numbers {
-		m.rng.Shuffle(len(words), func(i, j int) { words[i], words[j] = words[j], words[i] })
+// answerCommon names the words of a list with numbers, in any order.
+func (m *maker) answerCommon(d *document, words []string) {
+	var items []string
+	for _, i := range m.rng.Perm(len(words)) {
+		items = append(items, " "+words[i])
 	}
-	for i := range words {
-		if numbers {
-			d.add(fmt.Sprintf(" %d.", i+1), classAnswer)
-		}
-		rest := make([]string, 0, len(words))
-		for _, w := range words[i+1:] {
-			rest = append(rest, " "+w)
-		}
-		d.addItem(" "+words[i], rest, 0)
-		if !numbers && i+1 < len(words) {
+	for i, item := range items {
+		d.add(fmt.Sprintf(" %d.", i+1), classAnswer)
+		d.addItem(item, items[i+1:])
+	}
+	d.end()
+}
+
+// answerFrequent names the words of a coded text, the most frequent first.
+func answerFrequent(d *document, words []string) {
+	for i, w := range words {
+		if i > 0 {
 			d.add(",", classAnswer)
 		}
+		d.addItem(" "+w, nil)
 	}
-	if !numbers {
-		d.add(".", classAnswer)
-	}
+	d.add(".", classAnswer)
 	d.end()
 }
 
@@ -209,28 +206,22 @@ func joinKeys(keys []string) string {
 }
 
 // answer writes ": a is: 1, b is: 2." The key is said again because the model then
-// finds the value as it finds any repeat of a text, and while it decodes.
+// finds the value as it finds any repeat of a text, and while it decodes. Several
+// values of a key stand in the order of the text: had any been right that is not
+// said yet, the last one would always be.
 func (f *found) answer(d *document, asked []string) {
 	mark := ":"
 	for _, key := range asked {
 		values := f.values[key]
-		for i, v := range values {
+		for _, v := range values {
 			d.add(mark, classAnswer)
 			d.add(" "+key+" is:", classAnswer)
-			var rest []string
-			for _, other := range values[i+1:] {
-				rest = append(rest, " "+other)
+			at := len(d.ids)
+			d.add(" "+v, classAnswer)
+			if v[0] <= '9' {
+				at++ // the blank is a token of its own
 			}
-			if len(values) == 1 {
-				at := len(d.ids)
-				d.add(" "+v, classAnswer)
-				if v[0] <= '9' {
-					at++ // the blank is a token of its own
-				}
-				d.classes[at] = classItem
-			} else {
-				d.addItem(" "+v, rest, 1)
-			}
+			d.classes[at] = classItem
 			mark = ","
 		}
 	}

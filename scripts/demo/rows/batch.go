@@ -100,7 +100,7 @@ func (o *options) batch(m *maker, i int) (*batch, error) {
 	for len(b.recipes) < max(1, o.tokens/length) {
 		n := m.pick(o.recipes)
 		// Rows of one recipe share the search for what fits.
-		rows := min(1+m.rng.IntN(4), max(1, o.tokens/length)-len(b.recipes))
+		rows := min(1+m.rng.IntN(8), max(1, o.tokens/length)-len(b.recipes))
 		documents, err := m.make(o.recipes[n].name, length, rows)
 		if err != nil {
 			return nil, err

@@ -81,7 +81,7 @@ func (m *maker) pick(shares []share) int {
 }
 
 // tries bounds how often a row that came out too long is made again.
-const tries = 30
+const tries = 300
 
 // make makes rows of at most length tokens.
 func (m *maker) make(recipe string, length, rows int) ([]*document, error) {
@@ -244,7 +244,7 @@ func (m *maker) common(d *document, fill int) {
 	others := max(3, (entries-often*ruler.CommonWords)/seldom)
 	list, answers := m.list(ruler.CommonWords+others, often, seldom)
 	d.add(text+commonText(list), classText)
-	m.answerList(d, answers, true)
+	m.answerCommon(d, answers)
 }
 
 // commonText is the prompt for a list.
