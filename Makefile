@@ -1,11 +1,11 @@
-# make help lists the targets. MODEL is a GGUF file, T the time of a fuzz run.
+# make help lists the targets. MODEL is a GGUF file, T the least time of a fuzz target.
 
 GO     ?= go
 T      ?= 30s
 THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 
-.PHONY: help build demo test race fuzz lint bench bench-peer golden generate check quick clean
+.PHONY: help build demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ race: ## every test, with the race detector
 quick: ## every test, without the race detector
 	$(GO) test $(COUNT) ./...
 
-fuzz: ## every fuzz target for T=30s
+fuzz: ## every fuzz target for at least T=30s
 	@scripts/fuzz.sh $(T)
 
 lint: ## gofmt, vet, staticcheck and the rules of this tree
@@ -35,6 +35,9 @@ bench: ## speed of MODEL=file beside what the machine allows
 
 bench-peer: build ## speed of MODEL="file ..." beside llama.cpp's
 	$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(MODEL)
+
+bench-attn: build ## every attention system of MODEL=file beside dense, in turns
+	scripts/bench-attn.sh $(MODEL)
 
 golden: ## remake testdata/logits with llama.cpp and numpy; then look at the diff
 	$$(scripts/peer-env.sh) scripts/logits-peer.py testdata testdata/logits

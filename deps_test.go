@@ -26,7 +26,7 @@ const policy = `
 	device, sparse, weights, model, kvcache, tokenizer, engine, eval, cpu, cuda < cmd
 	eval, tokenizer < scripts
 
-	internal/npy < cmd
+	internal/npy < cmd, sparse
 
 	device < device/devtest
 	weights < model/modeltest

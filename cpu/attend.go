@@ -130,6 +130,7 @@ func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	}
 	a.perSlot = device.RowsPerSlot(op, a.rows, kv)
 	a.pages, a.reach = newPages(kv), reach{p}
+	a.everything = a.reach.without()
 	a.fit()
 	switch {
 	case a.dim%vec.Multiple != 0:
@@ -148,17 +149,21 @@ type attention struct {
 	rows, heads, dim, perSlot int
 	pages                     pages
 	reach                     reach
-	run                       int // neighbouring heads that share a kv head and a list
+	everything                reach // for rows whose list leaves nothing out
+	group                     int   // heads of a kv head
+	run                       int   // neighbouring heads of those that share a list
 	workers                   []worker
 
 	tileRows, firstTile, tiles int // of prefill, see there
 	units, listUnits           int // of decode, see there
 	parts                      []float32
+	starts                     []int // [slots, width]: where pages start, see findPages
 }
 
 // fit finds how many neighbouring heads can be computed together.
 func (a *attention) fit() {
-	a.run = a.heads / a.pages.heads
+	a.group = a.heads / a.pages.heads
+	a.run = a.group
 	if l := a.reach.plan.List.Index; !l.Absent() {
 		a.run = gcd(a.run, a.heads/l.Dim(1))
 	}

@@ -2,7 +2,7 @@ package cpu
 
 import (
 	"math"
-	"slices"
+	"math/bits"
 
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
@@ -32,7 +32,11 @@ func (o *ops) Choose(dm device.Memo, scores, q device.Tensor, kv device.KV, p de
 		t.scratch = append(t.scratch, chooseScratch{})
 	}
 	for i := range t.scratch {
-		t.scratch[i].fit(t.width, heads/t.pages.heads, m.dim)
+		t.scratch[i].fit(heads/t.pages.heads, m.dim)
+		if m.sets < heads {
+			s := &t.scratch[i]
+			s.exp, s.sum = grown(&s.exp, pagesOf(t.width)*vec.Tile), grown(&s.sum, t.width)
+		}
 	}
 	o.pool.RunChunks(slots*t.pages.heads, 1, t)
 }
@@ -53,21 +57,21 @@ type chooseTask struct {
 
 // chooseScratch is what one worker needs.
 type chooseScratch struct {
-	heads []int           // those to score
-	q     []float32       // [heads, dim]: their queries
-	tile  []float32       // [heads, vec.Tile]: their scores of a page
-	rank  []uint64        // of each candidate; see sortable
-	count [1 << 12]uint32 // of scores, by bucket
+	heads []int     // those to score
+	q     []float32 // [heads, dim]: their queries
+	tile  []float32 // [heads, vec.Tile]: their scores of a page
+	best  selector
+	nans  int // scores that were not numbers
+
+	shares   shares
+	exp, sum []float32 // [width]: of a head, and of the heads of a set
 }
 
 // fit makes the scratch large enough for heads heads.
-func (s *chooseScratch) fit(width, heads, dim int) {
+func (s *chooseScratch) fit(heads, dim int) {
 	if cap(s.heads) < heads || len(s.q) < heads*dim {
 		s.heads, s.q = make([]int, 0, heads), make([]float32, heads*dim)
 		s.tile = make([]float32, heads*vec.Tile)
-	}
-	if cap(s.rank) < width {
-		s.rank = make([]uint64, 0, width)
 	}
 }
 
@@ -85,19 +89,17 @@ func (t *chooseTask) Do(worker, lo, hi int) {
 // copies or clears the entries of its sets.
 func (t *chooseTask) kvHead(s *chooseScratch, slot, kvHead int) {
 	p, group := t.pos[slot], t.heads/t.pages.heads
-	visible := seen(t.plan.Span, p)
-	middle := visible
-	for i, v := range visible {
-		middle[i] = interval{max(v.lo, t.plan.Sink), min(v.hi, recent(t.plan, p))}
-	}
+	reach := reach{t.plan}
+	visible, middle := seen(t.plan.Span, p), reach.middle(p)
 	scored := middle
 	if t.sets < t.heads {
 		scored = visible
 	}
+	scale, _ := split(t.dim)
 	s.heads = s.heads[:0]
 	for h := kvHead * group; h < (kvHead+1)*group; h++ {
 		if t.found[slot*t.sets+h*t.sets/t.heads] < 0 {
-			copy(row(s.q, len(s.heads), t.dim), row(t.q, slot*t.heads+h, t.dim))
+			scaled(row(s.q, len(s.heads), t.dim), row(t.q, slot*t.heads+h, t.dim), scale)
 			s.heads = append(s.heads, h)
 		}
 	}
@@ -111,11 +113,12 @@ func (t *chooseTask) kvHead(s *chooseScratch, slot, kvHead int) {
 
 // score is q·k/√dim over an interval for the heads of s.
 func (t *chooseTask) score(s *chooseScratch, slot, kvHead int, v interval) {
-	g, kernel, scale := &t.pages, t.o.vec.Scores, float32(1/math.Sqrt(float64(t.dim)))
+	g, kernel := &t.pages, t.o.vec.Scores
+	_, after := split(t.dim)
 	if t.dim%vec.Multiple != 0 {
 		kernel = vec.Go.Scores
 	}
-	for first := v.lo / device.PageLen * device.PageLen; first < v.hi; first += device.PageLen {
+	for first := v.lo / device.PageLen * device.PageLen; max(first, v.lo) < v.hi; first += device.PageLen {
 		b := first / device.PageLen
 		keys, ahead := g.rows(g.k, int(g.table[slot*g.width+b]), kvHead, 0, device.PageLen), vec.Rows{}
 		if first+device.PageLen < v.hi {
@@ -124,10 +127,7 @@ func (t *chooseTask) score(s *chooseScratch, slot, kvHead int, v interval) {
 		lo, hi := max(v.lo-first, 0), min(v.hi-first, device.PageLen)
 		kernel(s.tile, s.q, keys, ahead, len(s.heads), hi, t.dim)
 		for i, h := range s.heads {
-			out, x := t.row(slot, h)[first:], row(s.tile, i, vec.Tile)
-			for j := lo; j < hi; j++ {
-				out[j] = x[j] * scale
-			}
+			rescale(t.o.vec, t.row(slot, h)[first+lo:first+hi], row(s.tile, i, vec.Tile)[lo:], after)
 		}
 	}
 }
@@ -148,12 +148,13 @@ func (t *chooseTask) enter(s *chooseScratch, slot, set int, visible, middle [2]i
 		}
 		return
 	}
-	best := t.best(s, t.weigh(s, slot, set, visible), middle, p)
-	dst := row(t.index, i*t.Block+number, t.most)
-	for j, key := range best {
-		dst[j] = int32(^uint32(key))
-	}
-	rec[0], rec[1], rec[2] = int32(p+1), int32(number), int32(len(best))
+	x := t.weigh(s, slot, set, visible)
+	hide(x, middle)
+	s.nans += s.best.nans(t.o.vec, x)
+	t.o.d.sawNaNs(&s.nans)
+	best, _ := s.best.pick(t.o.vec, x, min(t.K.Of(p+1), t.most))
+	n := s.best.rank(row(t.index, i*t.Block+number, t.most), x, best)
+	rec[0], rec[1], rec[2] = int32(p+1), int32(number), int32(n)
 	tally[1]++
 	scored := visible
 	if t.sets == t.heads {
@@ -170,91 +171,58 @@ func (t *chooseTask) enter(s *chooseScratch, slot, set int, visible, middle [2]i
 // or the sum of its heads' softmax.
 func (t *chooseTask) weigh(s *chooseScratch, slot, set int, visible [2]interval) []float32 {
 	lo, hi := t.members(set)
-	first := t.row(slot, lo)
-	for h := lo; h < hi && t.sets < t.heads; h++ {
-		x := t.row(slot, h)
-		share := 1 / t.exponentials(s, x, visible)
-		for _, v := range visible {
-			for j := v.lo; j < v.hi; j++ {
-				if h == lo {
-					first[j] = x[j] * share
-				} else {
-					first[j] += x[j] * share
-				}
-			}
-		}
+	first, n := t.row(slot, lo), t.pos[slot]+1
+	if t.sets == t.heads {
+		return first[:n]
 	}
-	return first
+	sum := s.sum[:n]
+	clear(sum)
+	for h := lo; h < hi; h++ {
+		t.softmax(s, sum, t.row(slot, h)[:n], visible)
+	}
+	copy(first, sum)
+	return first[:n]
 }
 
-// exponentials replaces scores by their exponentials, relative to the largest,
-// and returns the sum; NaN and -Inf become 0. The sum of nothing is 1.
-func (t *chooseTask) exponentials(s *chooseScratch, x []float32, over [2]interval) float32 {
-	top, sum, scale := [1]float32{negInf}, [1]float32{}, [1]float32{}
-	for _, v := range over {
-		for j := v.lo; j < v.hi; j++ {
-			if x[j] *= math.Log2E; !(x[j] > negInf) {
-				x[j] = negInf
-			}
-			top[0] = max(top[0], x[j])
-		}
+// softmax adds the softmax of scores over what is visible to sum.
+func (t *chooseTask) softmax(s *chooseScratch, sum, scores []float32, visible [2]interval) {
+	hide(scores, visible)
+	x := s.exp[:pagesOf(len(scores))*vec.Tile]
+	for at := 0; at < len(scores); at += vec.Tile {
+		n := min(vec.Tile, len(scores)-at)
+		rescale(t.o.vec, x[at:at+n], scores[at:at+n], math.Log2E)
 	}
-	if top[0] == negInf {
-		top[0], sum[0] = 0, 1
+	copy(x[len(scores):], unseen[:])
+	var total float64
+	for _, v := range s.shares.of(t.o.vec, x) {
+		total += float64(v)
 	}
-	for _, v := range over {
-		for j := v.lo; j < v.hi; j += vec.Tile {
-			n := copy(s.tile[:vec.Tile], x[j:v.hi])
-			for i := n; i < vec.Tile; i++ {
-				s.tile[i] = negInf
-			}
-			t.o.vec.Softmax(s.tile[:vec.Tile], top[:], sum[:], scale[:])
-			copy(x[j:v.hi], s.tile[:n])
-		}
+	s.nans += s.shares.nans
+	if !(total > 0) {
+		return
 	}
-	return sum[0]
+	share := float32(1 / total)
+	for j, v := range x[:len(sum)] {
+		sum[j] += v * share
+	}
 }
 
-// best is the K best positions of the middle, best first; see sortable.
-func (t *chooseTask) best(s *chooseScratch, scores []float32, middle [2]interval, p int) []uint64 {
-	want := min(t.K.Of(p+1), t.most)
-	least := s.threshold(scores, middle, want)
-	s.rank = s.rank[:0]
-	for _, v := range middle {
-		for j := v.lo; j < v.hi; j++ {
-			if x := scores[j]; x > negInf && bucket(x) >= least {
-				s.rank = append(s.rank, sortable(x, j))
-			}
+// hide makes -Inf what is outside of two intervals, the first before the second.
+func hide(x []float32, keep [2]interval) {
+	at := 0
+	for _, v := range keep {
+		if v.lo >= v.hi {
+			continue
 		}
-	}
-	k := min(want, len(s.rank))
-	largest(s.rank, k)
-	slices.Sort(s.rank[:k])
-	slices.Reverse(s.rank[:k])
-	return s.rank[:k]
-}
-
-// threshold is a bucket such that the k best scores are in it or above, and few
-// others: it spares most positions the ranking.
-func (s *chooseScratch) threshold(scores []float32, middle [2]interval, k int) uint32 {
-	clear(s.count[:])
-	for _, v := range middle {
-		for j := v.lo; j < v.hi; j++ {
-			if x := scores[j]; x > negInf {
-				s.count[bucket(x)]++
-			}
+		for ; at < v.lo; at++ {
+			x[at] = negInf
 		}
+		at = v.hi
 	}
-	least := uint32(len(s.count) - 1)
-	for n := int(s.count[least]); n < k && least > 0; n += int(s.count[least]) {
-		least--
+	for ; at < len(x); at++ {
+		x[at] = negInf
 	}
-	return least
 }
-
-// bucket is the sign, the exponent and three more bits of a score: a number that
-// does not fall when the score grows.
-func bucket(score float32) uint32 { return rising(score) >> 20 }
 
 // interval is positions [lo, hi); empty when hi is not above lo.
 type interval struct{ lo, hi int }
@@ -284,28 +252,24 @@ func sortable(score float32, position int) uint64 {
 // largest moves the k largest of x to its front, in no order. The elements
 // differ from each other.
 func largest(x []uint64, k int) {
-	for lo, hi := 0, len(x); hi-lo > 1 && lo < k && k < hi; {
-		pivot := median(x[lo], x[lo+(hi-lo)/2], x[hi-1])
-		i, j := lo, hi-1
-		for i <= j {
-			for x[i] > pivot {
-				i++
-			}
-			for x[j] < pivot {
-				j--
-			}
-			if i <= j {
-				x[i], x[j] = x[j], x[i]
-				i, j = i+1, j-1
-			}
+	lo, hi := 0, len(x)
+	for hi-lo > 8 && lo < k && k < hi {
+		pivot := median(x[lo], x[lo+(hi-lo)/2], x[hi-1]) // neither the largest nor the least
+		part, n := x[lo:hi], 0
+		for j, v := range part {
+			part[j], part[n] = part[n], v
+			_, larger := bits.Sub64(pivot, v, 0) // a branch would be guessed wrong half the time
+			n += int(larger)
 		}
-		switch {
-		case k <= j+1:
-			hi = j + 1
-		case k >= i:
-			lo = i
-		default:
-			return
+		if k <= lo+n {
+			hi = lo + n
+		} else {
+			lo += n
+		}
+	}
+	for i := lo + 1; i < hi && lo < k && k < hi; i++ {
+		for j := i; j > lo && x[j] > x[j-1]; j-- {
+			x[j], x[j-1] = x[j-1], x[j]
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gollm/gollm/cpu/kernel"
 	"github.com/gollm/gollm/cpu/vec"
@@ -41,11 +42,12 @@ func open(n int, kernels *vec.Kernels) *dev {
 type dev struct {
 	pool    *Pool
 	ops     *ops
-	err     error      // the first failure since the last Sync
-	failing sync.Mutex // held while err is set by a worker
-	mems    []*memory  // everything that Close frees
-	free    uint64     // bytes that the system could give when the device was opened; 0 if unknown
-	used    uint64     // bytes that Alloc has given
+	err     error        // the first failure since the last Sync
+	failing sync.Mutex   // held while err is set by a worker
+	mems    []*memory    // everything that Close frees, nil where a scope has
+	free    uint64       // bytes that the system could give when the device was opened; 0 if unknown
+	used    uint64       // bytes that Alloc has given
+	nans    atomic.Int64 // see NaNScores
 }
 
 // Name is for example "cpu (2 threads, AVX-512 VNNI)".
@@ -66,6 +68,10 @@ var isaNames = map[kernel.ISA]string{
 
 // Ops is the set of operations; each has finished when it returns.
 func (d *dev) Ops() device.Ops { return d.ops }
+
+// Until makes ops end early once done is closed, at the next item of their work
+// that a thread would take.
+func (d *dev) Until(done <-chan struct{}) { d.pool.Until(done) }
 
 // Write copies src into dst.
 func (d *dev) Write(dst device.Tensor, src []byte) {
@@ -92,14 +98,9 @@ func (d *dev) Sync() error {
 // Close stops the threads and frees all memory of the device.
 func (d *dev) Close() error {
 	d.pool.Close()
-	var first error
-	for _, m := range d.mems {
-		if err := m.free(); err != nil && first == nil {
-			first = err
-		}
-	}
+	mems := d.mems
 	d.mems = nil
-	return first
+	return freeAll(mems)
 }
 
 // fail keeps the first failure for Sync.

@@ -8,12 +8,16 @@ import (
 )
 
 // Decode computes one row for each slot. The past is cut into units, each added
-// up on its own for the heads of a run and kept as a partial result (top, sum,
-// acc); the partial results are merged in order. Units do not depend on the
+// up on its own for the heads of a kv head and kept as a partial result (top,
+// sum, acc); the partial results are merged in order. Units do not depend on the
 // number of threads, so neither does the result.
 
-// unitTiles is how many tiles a unit has: 1024 positions.
-const unitTiles = 16
+const (
+	// unitTiles is how many pages a unit has: 1024 positions.
+	unitTiles = 16
+	// listUnit is how many entries of each list a unit has.
+	listUnit = 8 * vec.Tile
+)
 
 // decode cuts the call into units, runs them and merges what they leave.
 func (a *attention) decode() {
@@ -23,103 +27,117 @@ func (a *attention) decode() {
 	}
 	a.units = max(1, (min(longest, a.pages.width*device.PageLen)+unitTiles*vec.Tile-1)/(unitTiles*vec.Tile))
 	a.listUnits = 0
-	if a.reach.plan.Middle == device.Tokens {
-		a.listUnits = (a.reach.plan.List.Index.Dim(2) + unitTiles*vec.Tile - 1) / (unitTiles * vec.Tile)
+	most := 0 // units that lists can have
+	if l := a.reach.plan.List; a.reach.plan.Middle == device.Tokens {
+		most = (l.Index.Dim(2) + listUnit - 1) / listUnit
+		for _, n := range i32s(l.Count) {
+			a.listUnits = max(a.listUnits, min((int(n)+listUnit-1)/listUnit, most))
+		}
+		a.findPages()
 	}
-	if n := a.rows * a.heads * (a.units + a.listUnits) * a.partLen(); cap(a.parts) < n {
-		a.parts = make([]float32, n)
-	}
-	a.prepare(a.run)
-	a.runTasks(a.rows*(a.heads/a.run)*(a.units+a.listUnits), (*attendUnits)(a))
-	(*mergeUnits)(a).Do(0, 0, a.rows*a.heads)
+	a.parts = grown(&a.parts, a.rows*a.heads*(a.units+most)*a.partLen())
+	a.prepare(a.group)
+	a.runTasks(a.rows*a.pages.heads*(a.units+a.listUnits), (*attendUnits)(a))
+	a.runTasks(a.rows*a.heads, (*mergeUnits)(a))
 }
 
-// partLen is the length of a partial result: acc, top and sum.
+// partLen is the length of a partial result: acc, top and sum. Where nothing was
+// read, top is -Inf and the rest undefined.
 func (a *attention) partLen() int { return a.dim + 2 }
 
 // part is the partial result of a unit for a head of a slot.
 func (a *attention) part(slot, head, unit int) []float32 {
-	return row(a.parts[:cap(a.parts)], (slot*a.heads+head)*(a.units+a.listUnits)+unit, a.partLen())
+	return row(a.parts, (slot*a.heads+head)*(a.units+a.listUnits)+unit, a.partLen())
 }
 
-// attendUnits runs decode, the unit of a run of heads of a slot for an item.
+// attendUnits runs decode, the unit of a kv head of a slot for an item.
 type attendUnits attention
 
 // Do computes units lo to hi-1.
 func (t *attendUnits) Do(thread, lo, hi int) {
 	a := (*attention)(t)
-	runs, units := a.heads/a.run, a.units+a.listUnits
+	units := a.units + a.listUnits
 	for i := lo; i < hi; i++ {
-		a.unit(&a.workers[thread], i/units/runs, i/units%runs*a.run, i%units)
+		a.unit(&a.workers[thread], i/units/a.pages.heads, i/units%a.pages.heads, i%units)
 	}
 }
 
-// unit adds up unit number u for the heads of the run that starts at head.
-func (a *attention) unit(w *worker, slot, head, u int) {
+// unit adds up unit number u for the heads of a kv head of a slot.
+func (a *attention) unit(w *worker, slot, kvHead, u int) {
 	p, ok := a.o.first("Attend", &a.pages, slot, 1)
 	if !ok {
 		return
 	}
-	w.reset(a.run)
-	scale := unit(a.dim)
-	for i, x := range a.in[(slot*a.heads+head)*a.dim:][:a.run*a.dim] {
-		w.q[i] = x * scale
-	}
-	plan := &a.reach.plan
-	l := a.o.list(plan.List, slot, head, a.heads)
-	kvHead := head * a.pages.heads / a.heads
+	a.begin(w, slot, slot, p, p, kvHead)
 	if u < a.units {
-		a.unitPages(w, slot, kvHead, p, l, u)
+		a.addPages(w, u*unitTiles, (u+1)*unitTiles)
 	} else {
-		lo := (u - a.units) * unitTiles * vec.Tile
-		for i := lo; i < min(lo+unitTiles*vec.Tile, len(l.index)); i += vec.Tile {
-			if a.takeEntries(w, slot, kvHead, l, i, p) {
-				a.addRow(w, p, vec.Rows{})
-			}
-		}
+		lo := (u - a.units) * listUnit
+		a.addLists(w, lo, lo+listUnit)
 	}
-	for h := range a.run {
-		part := a.part(slot, head+h, u)
+	for h := range a.group {
+		part := a.part(slot, kvHead*a.group+h, u)
+		if !w.row.loaded {
+			part[a.dim] = negInf
+			continue
+		}
 		copy(part, row(w.acc, h, a.dim))
 		part[a.dim], part[a.dim+1] = w.top[h], w.sum[h]
 	}
 }
 
-// unitPages adds up the pages of unit u that the row at p sees.
-func (a *attention) unitPages(w *worker, slot, kvHead, p int, l list, u int) {
-	v := &a.reach
-	e := v.edgePages(p)
-	last := min((u+1)*unitTiles-1, p/device.PageLen)
-	for b := u * unitTiles; b <= last; b++ {
-		listed := v.plan.Middle == device.Blocks && l.has(b)
-		if !listed && !e.has(b) || !a.takePage(w, slot, kvHead, b, p, listed) {
-			continue
+// addPages adds what the row in hand sees of blocks lo to hi-1. Heads that read
+// the same of them are computed together.
+func (a *attention) addPages(w *worker, lo, hi int) {
+	blocks, x := a.reach.plan.Middle == device.Blocks, &w.row
+	hi = min(hi, x.p/device.PageLen+1)
+	for head, end := 0, 0; head < a.group; head = end {
+		i := head / a.run
+		end = head + a.run
+		for ; end < a.group && !blocks && x.whole[end/a.run] == x.whole[i]; end += a.run {
 		}
-		w.weigh(l, b)
-		var next vec.Rows
-		if b < last && e.has(b+1) {
-			if page := a.o.page(&a.pages, slot, b+1); page >= 0 {
-				next = a.pages.rows(a.pages.k, page, kvHead, 0, device.PageLen)
+		if w.reach = &a.reach; x.whole[i] {
+			w.reach = &a.everything
+		}
+		l, e := x.lists[i], w.reach.edgePages(x.p)
+		for b := lo; b < hi; b++ {
+			listed := blocks && l.has(b)
+			if !listed && !e.has(b) || !a.takePage(w, x.slot, x.kvHead, b, x.p, listed) {
+				continue
 			}
+			a.load(w)
+			w.weigh(l, b)
+			a.addPage(w, head, end, a.ahead(w, e, b+1, hi))
 		}
-		a.addRow(w, p, next)
 	}
 }
 
-// addRow adds the tile in hand to the heads of the row at p, fetching the keys
-// of the next tile into the cache meanwhile.
-func (a *attention) addRow(w *worker, p int, next vec.Rows) {
-	k := a.o.vec
-	edge, middle := w.seen(&a.reach, p)
+// ahead is the keys of block b if the row in hand reads them next.
+func (a *attention) ahead(w *worker, e edges, b, hi int) vec.Rows {
+	if b >= hi || !e.has(b) {
+		return vec.Rows{}
+	}
+	page := a.o.page(&a.pages, w.row.slot, b)
+	if page < 0 {
+		return vec.Rows{}
+	}
+	return a.pages.rows(a.pages.k, page, w.row.kvHead, 0, device.PageLen)
+}
+
+// addPage adds the tile in hand to heads lo to hi-1 of the row in hand, fetching
+// the keys of the next tile into the cache meanwhile.
+func (a *attention) addPage(w *worker, lo, hi int, next vec.Rows) {
+	k, n, dim := a.o.vec, hi-lo, a.dim
+	edge, middle := w.seen(w.reach, w.row.p)
 	if edge|middle == 0 {
 		return
 	}
 	mixture := a.reach.plan.Mixture
 	if !mixture {
-		k.Scores(w.scores, w.q, w.keys, w.values, a.run, w.n, a.dim)
+		k.Scores(w.scores, w.q[lo*dim:], w.keys, w.values, n, w.n, dim)
 	}
-	for h := range a.run {
-		s := w.scores[h*vec.Tile:]
+	for h := range n {
+		s := row(w.scores, h, vec.Tile)
 		if mixture {
 			w.mix(s, edge, middle)
 		} else if edge != ^uint64(0) {
@@ -127,9 +145,9 @@ func (a *attention) addRow(w *worker, p int, next vec.Rows) {
 		}
 	}
 	if !mixture {
-		k.Softmax(w.scores, w.top[:a.run], w.sum[:a.run], w.scale[:a.run])
+		k.Softmax(w.scores, w.top[lo:hi], w.sum[lo:hi], w.scale[lo:hi])
 	}
-	k.Gather(w.acc, w.scores, w.scale, w.values, next, a.run, w.n, a.dim)
+	k.Gather(w.acc[lo*dim:], w.scores, w.scale[lo:], w.values, next, n, w.n, dim)
 }
 
 // mergeUnits merges partial results, a head of a slot for an item.
@@ -145,32 +163,31 @@ func (t *mergeUnits) Do(_, lo, hi int) {
 	}
 }
 
-// merge adds up the units of a head of a slot in order, in the first of them.
+// merge adds up the units of a head of a slot in order. Those of a mixture add
+// up as they are.
 func (a *attention) merge(slot, head int) {
-	total := a.part(slot, head, 0)
-	units := 1 + (int(a.pages.lengths[slot])-1)/(unitTiles*vec.Tile)
-	for u := 1; u < a.units+a.listUnits; u++ {
-		if u < units || u >= a.units {
-			a.mergeParts(total, a.part(slot, head, u))
+	dst, mixture := row(a.out, slot*a.heads+head, a.dim), a.reach.plan.Mixture
+	top := negInf
+	for u := range a.units + a.listUnits {
+		top = max(top, a.part(slot, head, u)[a.dim])
+	}
+	clear(dst)
+	sum := float32(0)
+	for u := range a.units + a.listUnits {
+		part := a.part(slot, head, u)
+		if part[a.dim] == negInf {
+			continue
+		}
+		x := float32(1)
+		if !mixture {
+			x = exp2(part[a.dim] - top)
+		}
+		sum += part[a.dim+1] * x
+		for i, v := range part[:a.dim] {
+			dst[i] += v * x
 		}
 	}
-	finish(row(a.out, slot*a.heads+head, a.dim), total, total[a.dim+1], a.reach.plan.Mixture)
-}
-
-// mergeParts adds a partial result to another one. Those of a mixture add up as
-// they are.
-func (a *attention) mergeParts(to, from []float32) {
-	dim := a.dim
-	x, y := float32(1), float32(1)
-	if !a.reach.plan.Mixture {
-		top := max(to[dim], from[dim])
-		x, y = exp2(to[dim]-top), exp2(from[dim]-top)
-		to[dim] = top
-	}
-	for i := range to[:dim] {
-		to[i] = to[i]*x + from[i]*y
-	}
-	to[dim+1] = to[dim+1]*x + from[dim+1]*y
+	finish(dst, dst, sum, mixture)
 }
 
 func exp2(x float32) float32 { return float32(math.Exp2(float64(x))) }

@@ -9,8 +9,9 @@
 // Attention has two layers. reach (visible.go) says which stored positions a row
 // of a plan reads and with what weight; attendRow (attend.go) is the definition,
 // a loop over it, and runs where rows do not fill registers. The fast paths
-// (decode.go, prefill.go) add up tiles of up to one page (tile.go) with the
-// vector kernels of package vec, which are chosen when the device is opened.
+// (decode.go, prefill.go) add up tiles of up to one page (tile.go), or of entries
+// of a list of positions, read where they lie (listed.go), with the vector kernels
+// of package vec, which are chosen when the device is opened.
 //
 // Results do not depend on the number of threads. A row of a prefill does not
 // depend on the chunk it arrived in: a tile is a page of absolute positions and

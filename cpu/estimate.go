@@ -11,10 +11,10 @@ import (
 // SampleTail lists what is fixed in the plan's middle and a sample of the rest.
 func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.Plan, tail device.Tail) {
 	const op = "SampleTail"
-	device.CheckTail(l, q, kv, p)
+	device.CheckTail(l, q, kv, p, tail)
 	t := &o.tail
 	*t = tailTask{
-		o: o, pages: newPages(kv), reach: reach{p}, tail: tail,
+		o: o, pages: newPages(kv), reach: reach{p}, tail: tail, requests: requestsOf(tail.Of),
 		q: f32s(q), heads: q.Dim(1), sets: l.Index.Dim(1), dim: q.Dim(2),
 		index: i32s(l.Index), count: i32s(l.Count), weight: f32s(l.Weight), limit: l.Index.Dim(2),
 		rows: t.rows[:0], scratch: t.scratch,
@@ -27,7 +27,7 @@ func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.
 		t.scratch = append(t.scratch, tailScratch{})
 	}
 	for i := range t.scratch {
-		t.scratch[i].fit(t.pages.width, t.heads/t.sets, t.dim, t.pages.half)
+		t.scratch[i].fit(t.pages.width, t.heads/t.sets, t.dim)
 	}
 	o.pool.RunChunks(len(t.rows)*t.sets, 1, t)
 }
@@ -62,6 +62,7 @@ type tailTask struct {
 	pages            pages
 	reach            reach
 	tail             device.Tail
+	requests         []int32   // by slot; nil: that of tail.Draw
 	q                []float32 // [rows, heads, dim]
 	heads, sets, dim int
 	rows             []tailRow
@@ -76,40 +77,42 @@ type tailTask struct {
 // tailScratch is what one worker needs. Sets of positions are words: bit i of
 // word b is position b·PageLen + i.
 type tailScratch struct {
+	seen  []uint64  // what the span lets the row see
 	edge  []uint64  // read at the plan's edges
 	fixed []uint64  // read whatever the sample says, edge included
 	known []float32 // weight of fixed positions
 	drawn []uint64  // the sample
 	tail  []int32   // what can be drawn, ascending
 	read  []int32   // what the spread is computed from: fixed, then the pilot
+	pilot []int32   // of those
 
-	gathered vec.Rows  // [vec.Tile, dim]
-	queries  []float32 // [heads of a set, dim]
-	scores   []float32 // [heads of a set, vec.Tile]
-	x        []float64 // [heads of a set, read]
-	value    []float32 // [dim]
-	sum, sq  []float64 // [dim]
+	queries []float32        // [heads of a set, dim], in units of a score
+	scores  []float32        // [heads of a set, vec.Tile]
+	at      [2][vec.Tile]int // where the keys of a tile of read start, and of the next
+	x       []float32        // [heads of a set, tiles of vec.Tile]
+	state   [3][]float32     // [tiles]: top, sum and scale of a softmax
+	value   []float32        // [dim]
+	nans    int              // scores that were not numbers
+	sum, sq []float64        // [dim]
 }
 
 // fit makes the scratch large enough for sequences of width pages.
-func (s *tailScratch) fit(width, heads, dim int, half bool) {
+func (s *tailScratch) fit(width, heads, dim int) {
 	if len(s.edge) < width {
-		s.edge, s.fixed, s.drawn = make([]uint64, width), make([]uint64, width), make([]uint64, width)
+		s.seen, s.edge = make([]uint64, width), make([]uint64, width)
+		s.fixed, s.drawn = make([]uint64, width), make([]uint64, width)
 		n := width * device.PageLen
 		s.known, s.tail, s.read = make([]float32, n), make([]int32, 0, n), make([]int32, 0, 2*n)
+		for i := range s.state {
+			s.state[i] = make([]float32, 2*width)
+		}
 	}
 	if len(s.x) < 2*len(s.known)*heads {
-		s.x = make([]float64, 2*len(s.known)*heads)
+		s.x = make([]float32, 2*len(s.known)*heads)
 	}
 	if len(s.queries) != heads*dim || len(s.value) != dim {
 		s.queries, s.scores, s.value = make([]float32, heads*dim), make([]float32, heads*vec.Tile), make([]float32, dim)
 		s.sum, s.sq = make([]float64, dim), make([]float64, dim)
-	}
-	switch n := vec.Tile * dim; {
-	case half && len(s.gathered.Half) != n:
-		s.gathered = vec.Rows{Half: make([]uint16, n)}
-	case !half && len(s.gathered.Full) != n:
-		s.gathered = vec.Rows{Full: make([]float32, n)}
 	}
 }
 
@@ -128,6 +131,7 @@ func (t *tailTask) list(s *tailScratch, r, set int) {
 	words := pagesOf(p + 1)
 	t.split(s, r, set, words)
 	n, b := len(s.tail), 0
+	s.pilot = nil
 	switch {
 	case t.tail.Pilot == device.Amount{}:
 	case n < 2:
@@ -141,9 +145,16 @@ func (t *tailTask) list(s *tailScratch, r, set int) {
 			s.drawn[j/device.PageLen] |= 1 << (j % device.PageLen)
 		}
 	} else {
+		known := 0
+		if !t.tail.Fresh { // the pilot is the beginning of the sample
+			known = min(b, len(s.pilot))
+			for _, j := range s.pilot[:known] {
+				s.drawn[j/device.PageLen] |= 1 << (j % device.PageLen)
+			}
+		}
 		d := t.draws(r, set, device.ForKeys, n)
-		for i := range b {
-			j := s.tail[d.at(i)]
+		for i := known; i < b; i++ {
+			j := uint32(s.tail[d.at(i)])
 			s.drawn[j/device.PageLen] |= 1 << (j % device.PageLen)
 		}
 	}
@@ -159,7 +170,8 @@ func (t *tailTask) members(set int) (lo, hi int) {
 func (t *tailTask) split(s *tailScratch, r, set, words int) {
 	at := t.rows[r]
 	for b := range words {
-		s.edge[b] = t.reach.spannedBits(at.p, b) & t.reach.edgeBits(at.p, b)
+		s.seen[b] = t.reach.spannedBits(at.p, b)
+		s.edge[b] = s.seen[b] & t.reach.edgeBits(at.p, b)
 	}
 	copy(s.fixed, s.edge[:words])
 	for b, w := range s.fixed[:words] {
@@ -176,12 +188,11 @@ func (t *tailTask) split(s *tailScratch, r, set, words int) {
 	if t.tail.Listed {
 		out = s.edge
 	}
-	s.tail = s.tail[:0]
-	for b := range words {
-		for w := t.reach.spannedBits(at.p, b) &^ out[b]; w != 0; w &= w - 1 {
-			s.tail = append(s.tail, int32(b*device.PageLen+bits.TrailingZeros64(w)))
-		}
+	left := s.drawn[:words] // not needed yet
+	for b := range left {
+		left[b] = s.seen[b] &^ out[b]
 	}
+	s.tail = s.tail[:t.o.vec.Positions(s.tail[:cap(s.tail)], left)]
 }
 
 // fix adds what a list holds in the plan's middle to what is fixed.
@@ -206,14 +217,14 @@ func (t *tailTask) fix(s *tailScratch, l list, p int) {
 			b, seen = int(e)/device.PageLen, 1<<(uint(e)%device.PageLen)
 		}
 		if e >= 0 && b < pagesOf(p+1) && t.reach.plan.Middle != device.None {
-			add(b, seen&t.reach.spannedBits(p, b), x)
+			add(b, seen&s.seen[b], x)
 		}
 	}
 }
 
 // draws are the indices that a set of a row draws in a tail of n.
 func (t *tailTask) draws(r, set int, use device.Purpose, n int) draws {
-	d := t.tail.Draw
+	d := addressed(t.tail.Draw, t.requests, t.rows[r].slot)
 	d.Head, d.Pos, d.Purpose = uint32(set), uint32(t.rows[r].p), use
 	if t.tail.Replace {
 		return draws{address: d, n: n}
@@ -245,22 +256,18 @@ func (t *tailTask) budget(s *tailScratch, r, set int) int {
 	if t.tail.Fresh {
 		use = device.ForPilot
 	}
-	s.read = s.read[:0]
-	for b, w := range s.fixed[:pagesOf(t.rows[r].p+1)] {
-		for ; w != 0; w &= w - 1 {
-			s.read = append(s.read, int32(b*device.PageLen+bits.TrailingZeros64(w)))
-		}
-	}
+	s.read = s.read[:t.o.vec.Positions(s.read[:cap(s.read)], s.fixed[:pagesOf(t.rows[r].p+1)])]
 	fixed := len(s.read)
 	d := t.draws(r, set, use, n)
 	for i := range pilot {
 		s.read = append(s.read, s.tail[d.at(i)])
 	}
+	s.pilot = s.read[fixed:]
 	t.weigh(s, r, set, fixed)
 	lo, hi := t.members(set)
 	var need float64
 	for h := range hi - lo {
-		x := row(s.x, h, len(s.read))
+		x := row(s.x, h, pagesOf(len(s.read))*vec.Tile)[:len(s.read)]
 		sp := spread(x[:fixed], x[fixed:], n)
 		if t.tail.Values {
 			t.values(s, &sp, x, fixed, t.rows[r].slot, (lo+h)*t.pages.heads/t.heads)
@@ -274,78 +281,93 @@ func (t *tailTask) budget(s *tailScratch, r, set int) int {
 // head of a set reads. A score that is no number counts nothing.
 func (t *tailTask) weigh(s *tailScratch, r, set, fixed int) {
 	lo, hi := t.members(set)
-	at, n := t.rows[r], len(s.read)
-	copy(s.queries, t.q[(r*t.heads+lo)*t.dim:(r*t.heads+hi)*t.dim])
-	kernel, scale := t.o.vec.Scores, 1/math.Sqrt(float64(t.dim))
+	n, length := len(s.read), pagesOf(len(s.read))*vec.Tile
+	scaled(s.queries[:(hi-lo)*t.dim], t.q[(r*t.heads+lo)*t.dim:], unit(t.dim))
+	kernel := t.o.vec
 	if t.dim%vec.Multiple != 0 {
-		kernel = vec.Go.Scores
+		kernel = vec.Go
 	}
+	slot, kvHead := t.rows[r].slot, lo*t.pages.heads/t.heads
+	t.locate(&s.at[0], s.read, slot, kvHead)
 	for i := 0; i < n; i += vec.Tile {
-		some := s.read[i:min(i+vec.Tile, n)]
-		for j, pos := range some {
-			page := int(t.pages.table[at.slot*t.pages.width+int(pos)/device.PageLen])
-			s.gathered.Slice(j*t.dim, (j+1)*t.dim).Copy(t.pages.rows(t.pages.k, page, lo*t.pages.heads/t.heads, int(pos)%device.PageLen, 1))
-		}
-		kernel(s.scores, s.queries, s.gathered, vec.Rows{}, hi-lo, len(some), t.dim)
+		m, this, next := min(n-i, vec.Tile), &s.at[i/vec.Tile%2], &s.at[(i/vec.Tile+1)%2]
+		t.locate(next, s.read[i+m:], slot, kvHead)
+		kernel.ScoresAt(s.scores, s.queries, t.pages.all(t.pages.k), this, next, hi-lo, m, t.dim)
 		for h := range hi - lo {
-			for j, x := range row(s.scores, h, vec.Tile)[:len(some)] {
-				s.x[h*n+i+j] = float64(x) * scale
-			}
+			x := row(s.x, h, length)[i:]
+			copy(x[copy(x[:m], row(s.scores, h, vec.Tile)):vec.Tile], unseen[:])
 		}
 	}
 	for h := range hi - lo {
-		x := row(s.x, h, n)
-		exponentials(x)
+		x := row(s.x, h, length)
+		s.nans += t.exponentials(s, x)
 		for i, j := range s.read[:fixed] {
-			x[i] *= float64(s.known[j])
+			x[i] *= s.known[j]
 		}
+	}
+	t.o.d.sawNaNs(&s.nans)
+}
+
+// locate finds where the keys of the first positions of read start in the cache.
+// Beyond the last one it is repeated.
+func (t *tailTask) locate(at *[vec.Tile]int, read []int32, slot, kvHead int) {
+	table, last := row(t.pages.table, slot, t.pages.width), 0
+	for i := range at {
+		if i < len(read) {
+			j := int(read[i])
+			last = t.pages.element(int(table[j/device.PageLen]), kvHead, j%device.PageLen)
+		}
+		at[i] = last
 	}
 }
 
-// exponentials replaces x by exp(x - max x), NaN by 0.
-func exponentials(x []float64) {
-	top := math.Inf(-1)
-	for _, v := range x {
-		if v > top {
-			top = v
-		}
-	}
+// exponentials replaces x, whole tiles of scores in units of ln 2, by
+// 2^(x - max x), NaN by 0, and counts the NaNs.
+func (t *tailTask) exponentials(s *tailScratch, x []float32) (nans int) {
+	highest := float32(-math.MaxFloat32)
 	for i, v := range x {
-		x[i] = 0
-		if v > math.Inf(-1) {
-			x[i] = math.Exp(v - top)
+		if !(v > negInf) {
+			x[i] = negInf
+			if v != v {
+				nans++
+			}
+		} else if v > highest {
+			highest = v
 		}
 	}
+	tiles := len(x) / vec.Tile
+	top, sum, scale := s.state[0][:tiles], s.state[1][:tiles], s.state[2][:tiles]
+	for i := range top {
+		top[i], sum[i] = highest, 0
+	}
+	t.o.vec.Softmax(x, top, sum, scale)
+	return nans
 }
 
 // spread is the sum and the variance of weights, in two passes.
-func spread(fixed, pilot []float64, n int) device.Spread {
-	s := device.Spread{Tail: n}
-	for _, x := range fixed {
-		s.Sum += x
-	}
-	var mean float64
-	for _, x := range pilot {
-		mean += x / float64(len(pilot))
-	}
+func spread(fixed, pilot []float32, n int) device.Spread {
+	s := device.Spread{Tail: n, Sum: total64(fixed)}
+	mean := total64(pilot) / float64(len(pilot))
 	s.Sum += float64(n) * mean
 	for _, x := range pilot {
-		s.Var += (x - mean) * (x - mean) / float64(len(pilot)-1)
+		d := float64(x) - mean
+		s.Var += d * d
 	}
+	s.Var /= float64(len(pilot) - 1)
 	return s
 }
 
 // values adds what the weighted values say to a spread, in two passes.
-func (t *tailTask) values(s *tailScratch, sp *device.Spread, x []float64, fixed, slot, kvHead int) {
+func (t *tailTask) values(s *tailScratch, sp *device.Spread, x []float32, fixed, slot, kvHead int) {
 	pilot := float64(len(x) - fixed)
 	mean, total := s.sum, s.sq
 	clear(mean)
 	clear(total)
 	for i, j := range s.read {
 		t.value(s, slot, kvHead, int(j))
-		to, scale := total, x[i]
+		to, scale := total, float64(x[i])
 		if i >= fixed {
-			to, scale = mean, x[i]/pilot
+			to, scale = mean, scale/pilot
 		}
 		for e, v := range s.value[:t.dim] {
 			to[e] += scale * float64(v)
@@ -359,7 +381,7 @@ func (t *tailTask) values(s *tailScratch, sp *device.Spread, x []float64, fixed,
 	for i, j := range s.read[fixed:] {
 		t.value(s, slot, kvHead, int(j))
 		for e, v := range s.value[:t.dim] {
-			d := x[fixed+i]*float64(v) - mean[e]
+			d := float64(x[fixed+i])*float64(v) - mean[e]
 			sp.Trace += d * d / (pilot - 1)
 		}
 	}
@@ -394,20 +416,70 @@ func (o *ops) MaxHeads(dst, x device.Tensor, kv device.KV) {
 	const op = "MaxHeads"
 	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
 	device.CheckShape(op, "dst", dst, device.F32, rows, kv.K.Dim(1), width)
-	groups := dst.Dim(1)
-	o.eachRow(op, kv, rows, func(r, _, _, p int) {
-		for g := range groups {
-			out := row(f32s(dst), r*groups+g, width)[:p+1]
-			for i := range out {
-				out[i] = negInf
-			}
-			for h := g * heads / groups; h < (g+1)*heads/groups; h++ {
-				for j, v := range row(f32s(x), r*heads+h, width)[:p+1] {
-					if v > out[j] {
-						out[j] = v
-					}
-				}
-			}
+	t := &o.most
+	*t = mostTask{o: o, out: f32s(dst), in: f32s(x), heads: heads, groups: dst.Dim(1), width: width, pos: t.pos[:0], sets: t.sets}
+	for len(t.sets) < o.pool.Workers() {
+		t.sets = append(t.sets, nil)
+	}
+	t.pos = o.positions(op, kv, rows, t.pos)
+	o.pool.RunChunks(rows*t.groups, 1, t)
+}
+
+// positions appends the position of each row to pos, a number below 0 for a row
+// that is skipped.
+func (o *ops) positions(op string, kv device.KV, rows int, pos []int) []int {
+	g, perSlot := newPages(kv), device.RowsPerSlot(op, rows, kv)
+	for r := range rows {
+		first, ok := o.first(op, &g, r/perSlot, perSlot)
+		if !ok {
+			first = -1 - perSlot // every row of the slot is below 0
 		}
-	})
+		pos = append(pos, first+r%perSlot)
+	}
+	return pos
+}
+
+// mostTask is MaxHeads: item i is kv head i%groups of row i/groups.
+type mostTask struct {
+	o                    *ops
+	out                  []float32 // [rows, groups, width]
+	in                   []float32 // [rows, heads, width]
+	heads, groups, width int
+	pos                  []int      // of each row; below 0 is skipped
+	sets                 [][]uint64 // by worker: a bit for each position of a head
+}
+
+// Do computes items lo to hi-1.
+func (t *mostTask) Do(worker, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		r, g := i/t.groups, i%t.groups
+		if t.pos[r] < 0 {
+			continue
+		}
+		out := row(t.out, i, t.width)[:t.pos[r]+1]
+		for j := range out {
+			out[j] = negInf
+		}
+		for h := g * t.heads / t.groups; h < (g+1)*t.heads/t.groups; h++ {
+			t.add(grown(&t.sets[worker], (len(out)+63)/64), out, row(t.in, r*t.heads+h, t.width)[:len(out)])
+		}
+	}
+}
+
+// add keeps the largest of out and x; NaN is not larger than anything.
+func (t *mostTask) add(set []uint64, out, x []float32) {
+	t.o.vec.AtLeast(set, x, negInf)
+	numbers := 0
+	for _, w := range set {
+		numbers += bits.OnesCount64(w)
+	}
+	if numbers == len(x) {
+		t.o.vec.LogTop(out, x, 1, 0)
+		return
+	}
+	for j, v := range x {
+		if v > out[j] {
+			out[j] = v
+		}
+	}
 }

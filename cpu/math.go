@@ -24,11 +24,31 @@ type ops struct {
 	sampler   sampler
 	sketch    sketcher
 	choose    chooseTask
+	score     scoreTask
+	top       topTask
+	most      mostTask
 	widen     widenTask
 	tail      tailTask
 	edges     edgeTask
 	near      nearTask
 	value     valueTask
+	bounds    boundsTask
+	bound     boundTask
+	parts     partsTask
+	lines     lineTask
+	tiles     tilesTask
+	means     meanTask
+	agree     agreeTask
+	topLines  topLinesTask
+	blocks    blocksTask
+	cover     []coverScratch // by worker
+	usage     usageTask
+	keep      keepTask
+	hash      hashTask
+	collide   collideTask
+	channel   channelTask
+	encode    signTask
+	match     matchTask
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {
@@ -142,26 +162,20 @@ func (o *ops) SwiGLU(dst, gate, up device.Tensor) {
 	device.CheckShape(op, "gate", gate, device.F32, -1, -1)
 	checkLike(op, "up", up, gate)
 	checkLike(op, "dst", dst, gate)
-	o.gate = gateTask{o.vec, f32s(dst), f32s(gate), f32s(up), piece}
-	if dim := dst.RowLen(); dim%vec.Multiple != 0 {
-		o.gate.piece = dim // what the vectors leave over is then the same in every row
-	}
-	o.runRows((dst.Len()+o.gate.piece-1)/max(o.gate.piece, 1), o.gate.piece, &o.gate)
+	o.gate = gateTask{o.vec, f32s(dst), f32s(gate), f32s(up)}
+	o.runRows(pieces(dst.Len()), piece, &o.gate)
 }
 
-// gateTask gates pieces of rows.
+// gateTask gates pieces, which may end anywhere in a row.
 type gateTask struct {
 	vec           *vec.Kernels
 	dst, gate, up []float32
-	piece         int // elements
 }
 
-// Do computes pieces lo to hi-1, each by itself.
+// Do computes pieces lo to hi-1.
 func (t *gateTask) Do(_, lo, hi int) {
-	for ; lo < hi; lo++ {
-		a, b := lo*t.piece, min((lo+1)*t.piece, len(t.dst))
-		t.vec.SwiGLU(t.dst[a:b], t.gate[a:b], t.up[a:b])
-	}
+	lo, hi = lo*piece, min(hi*piece, len(t.dst))
+	t.vec.SwiGLU(t.dst[lo:hi], t.gate[lo:hi], t.up[lo:hi])
 }
 
 // piece is how many elements an item has where rows do not matter.

@@ -1,8 +1,10 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"unsafe"
 
 	"github.com/gollm/gollm/device"
@@ -51,6 +53,38 @@ func (d *dev) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
 	d.used += uint64(size)
 	d.mems = append(d.mems, m)
 	return device.NewTensor(m, 0, dt, dims...), nil
+}
+
+// Scope runs f and returns what gives back the memory that it took.
+func (d *dev) Scope(f func() error) (free func() error, err error) {
+	before, used := len(d.mems), d.used
+	err = f()
+	mine, size := slices.Clone(d.mems[before:]), d.used-used
+	free = func() error {
+		if d.mems == nil { // closed
+			return nil
+		}
+		d.mems = slices.DeleteFunc(d.mems, func(m *memory) bool { return slices.Contains(mine, m) })
+		d.used -= size
+		mems := mine
+		mine, size = nil, 0
+		return freeAll(mems)
+	}
+	if err != nil {
+		return nil, errors.Join(err, free())
+	}
+	return free, nil
+}
+
+// freeAll frees memory and returns the first error.
+func freeAll(mems []*memory) error {
+	var first error
+	for _, m := range mems {
+		if err := m.free(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 // Available is how many bytes Alloc may still give, 0 where the system does not

@@ -34,6 +34,7 @@ type Pool struct {
 	pending  atomic.Int32 // workers that have not finished this run
 	panicked atomic.Pointer[failure]
 	closed   bool
+	done     <-chan struct{} // when it is closed nobody waits for the items left; may be nil
 }
 
 // failure is a panic on its way from a worker to the caller of Run.
@@ -82,7 +83,7 @@ func (p *Pool) RunChunks(n, chunk int, t Task) {
 		panic("cpu: Pool: Run after Close")
 	}
 	if n <= chunk || len(p.workers) == 1 {
-		t.Do(0, 0, n)
+		p.alone(n, chunk, t)
 		return
 	}
 	p.task, p.items, p.chunk = t, n, chunk
@@ -95,6 +96,34 @@ func (p *Pool) RunChunks(n, chunk int, t Task) {
 	p.task = nil
 	if v := p.panicked.Swap(nil); v != nil {
 		panic(v.value)
+	}
+}
+
+// alone is a run on the caller, in one piece unless it may have to end early.
+func (p *Pool) alone(n, chunk int, t Task) {
+	if p.done == nil {
+		chunk = n
+	}
+	for lo := 0; lo < n && !p.over(); lo += chunk {
+		t.Do(0, lo, min(lo+chunk, n))
+	}
+}
+
+// Until makes runs leave out the chunks that nobody has taken when done is
+// closed; nil makes them whole again.
+func (p *Pool) Until(done <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done = done
+}
+
+// over reports whether nobody waits for what is left.
+func (p *Pool) over() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -172,7 +201,7 @@ func pause(spins int) {
 	}
 }
 
-// work takes chunks until none is left. A panic in the task ends this worker's
+// work takes chunks until none is left or wanted. A panic in the task ends this worker's
 // share and is raised again in the caller of Run.
 func (p *Pool) work(worker int) {
 	defer func() {
@@ -183,7 +212,7 @@ func (p *Pool) work(worker int) {
 	for {
 		hi := int(p.next.Add(int64(p.chunk)))
 		lo := hi - p.chunk
-		if lo >= p.items {
+		if lo >= p.items || p.over() {
 			return
 		}
 		p.task.Do(worker, lo, min(hi, p.items))

@@ -32,6 +32,50 @@ func TestPoolDoesEachItemOnce(t *testing.T) {
 	}
 }
 
+// closer closes a channel in item 5 and counts the items that are done.
+type closer struct {
+	done  chan struct{}
+	count atomic.Int32
+}
+
+func (c *closer) Do(_, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		c.count.Add(1)
+		if i == 5 {
+			close(c.done)
+		}
+	}
+}
+
+// Of a run that nobody waits for any more only the chunks are done that were
+// taken before; the next one is whole again.
+func TestPoolUntil(t *testing.T) {
+	for _, workers := range []int{1, 2, 5} {
+		pool := NewPool(workers)
+		task := &closer{done: make(chan struct{})}
+		pool.Until(task.done)
+		pool.RunChunks(10_000_000, 3, task)
+		if got := task.count.Load(); got < 6 || got >= 10_000_000 || workers == 1 && got != 6 {
+			t.Errorf("%d workers: %d items were done", workers, got)
+		}
+		before := task.count.Load()
+		pool.RunChunks(100, 3, task)
+		pool.RunChunks(2, 3, task)
+		if got := task.count.Load(); got != before {
+			t.Errorf("%d workers: %d items of later runs were done", workers, got-before)
+		}
+		pool.Until(nil)
+		whole := &tally{make([]atomic.Int32, 100)}
+		pool.RunChunks(100, 3, whole)
+		for i := range whole.done {
+			if whole.done[i].Load() != 1 {
+				t.Fatalf("%d workers: item %d is missing in a run without a channel", workers, i)
+			}
+		}
+		pool.Close()
+	}
+}
+
 // Workers that have parked must wake up for the next run.
 func TestPoolAfterPark(t *testing.T) {
 	pool := NewPool(3)

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
 )
@@ -27,6 +29,12 @@ func (a *attention) prefill() {
 		for max(l.Group, 1)%a.tileRows != 0 { // rows of a block share a list
 			a.tileRows--
 		}
+		if a.tileRows == 1 {
+			a.findPages()
+			a.prepare(max(a.group, (a.run+vec.TileRows-1)/vec.TileRows*vec.TileRows))
+			a.runTasks(a.rows*a.pages.heads, (*attendRows)(a))
+			return
+		}
 	}
 	a.firstTile = first / a.tileRows
 	a.tiles = (first+a.rows-1)/a.tileRows - a.firstTile + 1
@@ -42,6 +50,49 @@ func (a *attention) prepare(rows int) {
 	}
 	for i := range a.workers {
 		a.workers[i].grow(rows, a.dim, a.pages.half)
+	}
+}
+
+// attendRows runs prefill where every row has lists of its own: a kv head of a
+// row for an item, the late and long ones first.
+type attendRows attention
+
+// Do computes items lo to hi-1, counted from the end.
+func (t *attendRows) Do(thread, lo, hi int) {
+	a := (*attention)(t)
+	w, first := &a.workers[thread], int(a.pages.lengths[0])-a.rows
+	for i := lo; i < hi; i++ {
+		r, kvHead := a.rows-1-i/a.pages.heads, i%a.pages.heads
+		a.begin(w, r, 0, first, first+r, kvHead)
+		if slices.Contains(w.row.whole, false) {
+			a.addRow(w)
+		}
+		for j, whole := range w.row.whole {
+			if whole { // as dense attention has it
+				b := rowBlock{a: a, w: w, first: first + r, last: first + r, offset: first, head: kvHead*a.group + j*a.run}
+				b.compute()
+			}
+		}
+	}
+}
+
+// addRow computes the row in hand for the heads whose lists leave something out.
+func (a *attention) addRow(w *worker) {
+	x := &w.row
+	a.addPages(w, 0, x.p/device.PageLen+1)
+	if a.reach.plan.Middle == device.Tokens {
+		longest := 0
+		for _, l := range x.lists {
+			longest = max(longest, len(l.index))
+		}
+		a.addLists(w, 0, longest)
+	}
+	a.load(w) // zero where nothing was read
+	for h := range a.group {
+		if !x.whole[h/a.run] {
+			dst := row(a.out, x.r*a.heads+x.kvHead*a.group+h, a.dim)
+			finish(dst, row(w.acc, h, a.dim), w.sum[h], a.reach.plan.Mixture)
+		}
 	}
 }
 
@@ -78,9 +129,12 @@ type rowBlock struct {
 func (b *rowBlock) compute() {
 	a, w := b.a, b.w
 	b.load()
-	v := &a.reach
 	kvHead := b.head * a.pages.heads / a.heads
-	l := a.o.list(v.plan.List, group(v.plan.List, 0, b.offset, b.first), b.head, a.heads)
+	l := a.o.list(a.reach.plan.List, group(a.reach.plan.List, 0, b.offset, b.first), b.head, a.heads)
+	if w.reach = &a.reach; a.reach.whole(l, b.first, b.last) {
+		w.reach, l = &a.everything, list{}
+	}
+	v := w.reach
 	e := v.edgePages(b.first)
 	for page := 0; page <= b.last/device.PageLen; page++ {
 		listed := v.plan.Middle == device.Blocks && l.has(page)
@@ -175,7 +229,7 @@ func (b *rowBlock) reach(r int) int {
 func (b *rowBlock) mask(lo int) {
 	w, run := b.w, b.a.run
 	for i := lo / run; i*run < b.rows; i++ {
-		edge, middle := w.seen(&b.a.reach, b.first+i)
+		edge, middle := w.seen(w.reach, b.first+i)
 		for r := max(i*run, lo); r < (i+1)*run; r++ {
 			if b.a.reach.plan.Mixture {
 				w.mix(w.scores[r*vec.Tile:], edge, middle)

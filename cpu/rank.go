@@ -22,22 +22,20 @@ func (o *ops) eachRow(op string, kv device.KV, rows int, f func(r, slot, first, 
 	}
 }
 
-// Scores is q·k/√dim over a part of what each row sees, -Inf elsewhere.
-func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
-	const op = "Scores"
-	device.CheckKV(op, kv)
+// scoresByWeight is the definition of Scores for what the plan reads: every
+// weight, every score.
+func (o *ops) scoresByWeight(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
-	device.CheckShape(op, "dst", dst, device.F32, rows, heads, -1)
 	g, v := newPages(kv), reach{p}
 	k := make([]float32, dim)
-	o.eachRow(op, kv, rows, func(r, slot, first, pos int) {
+	o.eachRow("Scores", kv, rows, func(r, slot, first, pos int) {
 		for h := range heads {
 			l := o.list(p.List, group(p.List, slot, first, pos), h, heads)
 			out := row(f32s(dst), r*heads+h, dst.Dim(2))
 			x := row(f32s(q), r*heads+h, dim)
 			for j := range pos + 1 {
 				out[j] = negInf
-				w := v.partWeight(part, pos, j, l)
+				w := v.weight(pos, j, l)
 				page := o.page(&g, slot, j/device.PageLen)
 				if w == 0 || page < 0 {
 					continue
@@ -47,22 +45,6 @@ func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part dev
 			}
 		}
 	})
-}
-
-// partWeight is the weight of position j in a part of what the row at p sees, 0
-// outside it.
-func (v *reach) partWeight(part device.Part, p, j int, l list) float32 {
-	if part == device.Planned {
-		return v.weight(p, j, l)
-	}
-	inside := v.spanned(p, j)
-	if part == device.Middles {
-		inside = inside && j >= v.plan.Sink && j < recent(v.plan, p)
-	}
-	if inside {
-		return 1
-	}
-	return 0
 }
 
 // Softmax normalizes rows of scores.
@@ -113,9 +95,54 @@ func (o *ops) SumHeads(dst, x device.Tensor, kv device.KV) {
 
 // TopK lists the k best positions of each row and head.
 func (o *ops) TopK(l device.List, scores device.Tensor, kv device.KV, k device.Amount) {
-	o.rank("TopK", l, scores, kv, func(scores []float32, best []int32) int {
-		return min(k.Of(len(scores)), len(best))
-	})
+	const op = "TopK"
+	t := &o.top
+	rows, heads := scores.Dim(0), scores.Dim(1)
+	device.CheckShape(op, "list", l.Index, device.I32, -1, heads, -1)
+	*t = topTask{
+		o: o, k: k, scores: f32s(scores), heads: heads, width: scores.Dim(2),
+		index: i32s(l.Index), count: i32s(l.Count), most: l.Index.Dim(2),
+		pos: t.pos[:0], scratch: t.scratch,
+	}
+	t.pos = o.positions(op, kv, rows, t.pos)
+	for len(t.scratch) < o.pool.Workers() {
+		t.scratch = append(t.scratch, selector{})
+	}
+	o.pool.RunChunks(rows*heads, 1, t)
+}
+
+// topTask is TopK: item i is head i%heads of row i/heads.
+type topTask struct {
+	o            *ops
+	k            device.Amount
+	scores       []float32 // [rows, heads, width]
+	heads, width int
+	index, count []int32 // of the list
+	most         int
+	pos          []int // of each row; below 0 is skipped
+
+	scratch []selector // by worker
+}
+
+// Do lists items lo to hi-1.
+func (t *topTask) Do(worker, lo, hi int) {
+	s := &t.scratch[worker]
+	for i := lo; i < hi; i++ {
+		p := t.pos[i/t.heads]
+		if p < 0 {
+			continue
+		}
+		x := row(t.scores, i, t.width)[:p+1]
+		nans := s.nans(t.o.vec, x)
+		t.o.d.sawNaNs(&nans)
+		set, n := s.pick(t.o.vec, x, t.k.Of(p+1))
+		if n > t.most {
+			t.o.d.fail("TopK: %d entries for a list of %d", n, t.most)
+			t.count[i] = 0
+			continue
+		}
+		t.count[i] = int32(t.o.vec.Positions(row(t.index, i, t.most), set))
+	}
 }
 
 // TopP lists the best positions of each row and head until they hold a share of
@@ -149,6 +176,7 @@ func (o *ops) rank(op string, l device.List, scores device.Tensor, kv device.KV,
 	o.eachRow(op, kv, rows, func(r, _, _, p int) {
 		for h := range heads {
 			x := row(f32s(scores), r*heads+h, width)[:p+1]
+			o.countNaNs(x)
 			best := order(x)
 			n := keep(x, best)
 			if n > most {

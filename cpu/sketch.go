@@ -14,6 +14,7 @@ type sketcher struct {
 	walk  walk
 	keys  []float64 // ranking: the elements of a row
 	order []int32   // ranking: blocks, best first
+	nans  int       // elements that were not numbers
 }
 
 // grown is s with room for n elements, n of them in use.
@@ -198,6 +199,7 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 			}
 			out[j] = scale * dot32(row(from, b.page, size), row(keys, p.page(b, j), size))
 		}
+		o.countNaNs(out)
 		shape(out, c)
 	})
 }

@@ -32,6 +32,7 @@ type keyScratch struct {
 	columns []float32 // [dim, vec.Tile]
 	scores  []float32 // [most, vec.Tile]
 	top     []float32 // [most]
+	nans    int       // scores that were not numbers
 }
 
 // reset makes the memory for at most n queries at once.
@@ -128,10 +129,13 @@ func (t *edgeTask) tile(s *keyScratch, slot, first, at, n, kvHead int) {
 		for i := range n {
 			seen := t.reach.spannedBits(p+i, b) & t.reach.edgeBits(p+i, b)
 			for r := i * t.run; r < (i+1)*t.run; r++ {
-				s.top[r] = topOf(s.top[r], row(s.scores, r, vec.Tile), seen)
+				var nans int
+				s.top[r], nans = topOf(s.top[r], row(s.scores, r, vec.Tile), seen)
+				s.nans += nans
 			}
 		}
 	}
+	t.o.d.sawNaNs(&s.nans)
 	for i := range n {
 		out := row(t.dst, row0+i, t.heads)[kvHead*t.run:]
 		for u := range t.run {
@@ -140,22 +144,27 @@ func (t *edgeTask) tile(s *keyScratch, slot, first, at, n, kvHead int) {
 	}
 }
 
-// topOf is the larger of top and the largest of the scores whose bits are set.
-func topOf(top float32, scores []float32, seen uint64) float32 {
+// topOf is the larger of top and the largest of the scores whose bits are set,
+// and how many of those are NaN.
+func topOf(top float32, scores []float32, seen uint64) (most float32, nans int) {
 	if seen == ^uint64(0) {
 		for _, x := range scores {
 			if x > top {
 				top = x
+			} else if x != x {
+				nans++
 			}
 		}
-		return top
+		return top, nans
 	}
 	for ; seen != 0; seen &= seen - 1 {
 		if x := scores[bits.TrailingZeros64(seen)]; x > top {
 			top = x
+		} else if x != x {
+			nans++
 		}
 	}
-	return top
+	return top, nans
 }
 
 // MeanRows averages the rows of blocks of positions, in their order.
@@ -198,6 +207,7 @@ type nearTask struct {
 	group        int
 	top          []float32 // [blocks, heads]
 	index, count []int32   // of the list
+	weight       []float32 // nil: the list has none
 	limit        int
 	groups       int         // of a slot
 	short        atomic.Bool // a list was too short
@@ -210,6 +220,9 @@ func (o *ops) ListNear(l device.List, q, top device.Tensor, kv device.KV, p devi
 	t := &o.near
 	t.near, t.group, t.top = n, max(l.Group, 1), f32s(top)
 	t.index, t.count, t.limit = i32s(l.Index), i32s(l.Count), l.Index.Dim(2)
+	if t.weight = nil; !l.Weight.Absent() {
+		t.weight = f32s(l.Weight)
+	}
 	t.short.Store(false)
 	t.groups = 1
 	slots := kv.Len.Dim(0)
@@ -272,9 +285,11 @@ func (t *nearTask) list(s *keyScratch, slot, first, g, kvHead int) {
 		t.multiply(s, page, kvHead, min(from+1-b*device.PageLen, device.PageLen), blocks)
 		for u := range t.run {
 			h := kvHead*t.run + u
-			t.add((slot+g)*t.heads+h, b, t.nearOf(s, seen, u, block, blocks))
+			near, before := t.nearOf(s, seen, u, block, blocks), seen&between(b, 0, t.near.Twice)
+			t.add((slot+g)*t.heads+h, b, near|before, near&before)
 		}
 	}
+	t.o.d.sawNaNs(&s.nans)
 }
 
 // nearOf are the positions seen of a page that are near the top of a block, for
@@ -285,23 +300,30 @@ func (t *nearTask) nearOf(s *keyScratch, seen uint64, u, block, blocks int) (fou
 		top, scores := s.top[r], row(s.scores, r, vec.Tile)
 		for w := seen &^ found; w != 0; w &= w - 1 {
 			j := bits.TrailingZeros64(w)
-			if top-scores[j]*t.unit <= t.near.Gap {
+			x := scores[j] * t.unit
+			if top-x <= t.near.Gap {
 				found |= 1 << j
+			} else if x != x {
+				s.nans++
 			}
 		}
 	}
 	return found
 }
 
-// add appends positions of a page to a list.
-func (t *nearTask) add(list, page int, found uint64) {
+// add appends positions of a page to a list, some of them with weight 2.
+func (t *nearTask) add(list, page int, found, twice uint64) {
 	index, n := row(t.index, list, t.limit), int(t.count[list])
 	for ; found != 0; found &= found - 1 {
 		if n == t.limit {
 			t.short.Store(true)
 			break
 		}
-		index[n] = int32(page*device.PageLen + bits.TrailingZeros64(found))
+		i := bits.TrailingZeros64(found)
+		index[n] = int32(page*device.PageLen + i)
+		if t.weight != nil {
+			t.weight[list*t.limit+n] = float32(1 + twice>>i&1)
+		}
 		n++
 	}
 	t.count[list] = int32(n)

@@ -17,6 +17,7 @@ import (
 type worker struct {
 	keys, values vec.Rows // [vec.Tile, dim]
 	n            int      // positions that are there
+	reach        *reach   // of the rows in hand
 	page         int      // block number of the tile, -1 for positions of a list
 	listed       bool     // the page is on the list
 	positions    []int32  // of a list [n]
@@ -31,6 +32,9 @@ type worker struct {
 	q, acc          []float32 // [rows, dim]
 	scores          []float32 // [rows, vec.Tile]
 	top, sum, scale []float32 // [rows]
+
+	row     queryRow   // where rows are computed one by one
+	entries [2]entries // of its lists: the tile in hand and the next
 }
 
 // grow makes room for rows, and starts them: nothing seen yet.

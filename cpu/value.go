@@ -15,7 +15,7 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	device.CheckDraws(l, q, kv, p, d)
 	t := &o.value
 	*t = valueTask{
-		o: o, pages: newPages(kv), reach: reach{p}, draws: d,
+		o: o, pages: newPages(kv), reach: reach{p}, draws: d, requests: requestsOf(d.Of),
 		q: f32s(q), heads: q.Dim(1), dim: q.Dim(2),
 		index: i32s(l.Index), count: i32s(l.Count), weight: f32s(l.Weight), limit: l.Index.Dim(2),
 		rows: t.rows[:0], scratch: t.scratch,
@@ -33,7 +33,8 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 		t.scratch = append(t.scratch, valueScratch{})
 	}
 	for i := range t.scratch {
-		t.scratch[i].fit(t.pages.width*device.PageLen, t.heads/t.pages.heads, t.dim, t.pages.half)
+		t.scratch[i].fit(t.pages.width*device.PageLen, t.heads/t.pages.heads, t.dim)
+		t.scratch[i].readBy = -1
 	}
 	o.pool.RunChunks(len(t.rows)*t.pages.heads, 1, t)
 }
@@ -44,6 +45,7 @@ type valueTask struct {
 	pages      pages
 	reach      reach
 	draws      device.Draws
+	requests   []int32   // by slot; nil: that of draws.Draw
 	q          []float32 // [rows, heads, dim]
 	heads, dim int
 	rows       []tailRow
@@ -57,27 +59,27 @@ type valueTask struct {
 
 // valueScratch is what one worker needs.
 type valueScratch struct {
-	read   []int32 // what a head reads, ascending
-	counts []int32 // how often it was drawn
+	read   []int32  // what a head reads, ascending
+	set    []uint64 // the same: bit i of word b is position b·PageLen + i
+	readBy int      // row whose heads all read that; -1 is none
+	counts []int32  // how often each was drawn; zero between heads
+	hits   []int32  // of read: what was drawn of a tile, ascending
 	runs   []run
 	tiles  []tile
 	order  []int     // of tiles
 	limits []float64 // thresholds of a tile's draws
-	chunk  []float32 // [vec.Tile]
-	state  []float32 // top, sum and scale of a softmax
+	at     [vec.Tile]int
+	shares shares
 
-	page     vec.Rows  // [vec.Tile, dim]: keys of a list
-	queries  []float32 // [heads of a kv head, dim]
-	scores   []float32 // [heads of a kv head, n]
+	uniforms uniforms
+	queries  []float32 // [heads of a kv head, dim], in units of a score
+	scores   []float32 // [heads of a kv head, tiles of vec.Tile]
 	products []float32 // [heads of a kv head, vec.Tile]
 }
 
 // run is runLen positions of what is read, whose shares of the softmax are
-// scale·2^(score - top).
-type run struct {
-	top          float32
-	scale, share float64
-}
+// scale·2^(score - the largest).
+type run struct{ scale, share float64 }
 
 const runLen = 32
 
@@ -90,23 +92,17 @@ type tile struct {
 }
 
 // fit makes the scratch large enough for n positions.
-func (s *valueScratch) fit(n, heads, dim int, half bool) {
+func (s *valueScratch) fit(n, heads, dim int) {
 	if cap(s.read) < n {
-		s.read, s.counts = make([]int32, 0, n), make([]int32, n)
+		s.read, s.counts, s.hits = make([]int32, 0, n), make([]int32, n), make([]int32, 0, n)
 		s.runs, s.tiles, s.order = make([]run, 0, n/runLen), make([]tile, 0, n/runLen), make([]int, 0, n/runLen)
-		s.chunk, s.state = make([]float32, vec.Tile), make([]float32, 3)
+		s.set = make([]uint64, n/device.PageLen)
 	}
 	if len(s.scores) < heads*n {
 		s.scores = make([]float32, heads*n)
 	}
 	if len(s.queries) != heads*dim || len(s.products) != heads*vec.Tile {
 		s.queries, s.products = make([]float32, heads*dim), make([]float32, heads*vec.Tile)
-	}
-	switch n := vec.Tile * dim; {
-	case half && len(s.page.Half) != n:
-		s.page = vec.Rows{Half: make([]uint16, n)}
-	case !half && len(s.page.Full) != n:
-		s.page = vec.Rows{Full: make([]float32, n)}
 	}
 }
 
@@ -130,10 +126,11 @@ func (t *valueTask) kvHead(s *valueScratch, r, kvHead int) {
 	for h := kvHead * group; h < (kvHead+1)*group; h += together {
 		l := t.reads(s, r, h)
 		t.score(s, r, kvHead, h, together)
+		tiles := (len(s.read) + vec.Tile - 1) / vec.Tile
 		for i := range together {
-			x := row(s.scores, i, len(s.read))
+			x := row(s.scores, i, tiles*vec.Tile)
 			t.softmax(s, l, t.rows[r].p, x)
-			t.head(s, r, h+i, x)
+			t.head(s, r, h+i, x[:len(s.read)])
 		}
 	}
 }
@@ -145,9 +142,16 @@ func (t *valueTask) reads(s *valueScratch, r, h int) list {
 	if plan.Middle == device.Blocks || plan.Middle == device.Tokens {
 		l = t.o.list(plan.List, group(plan.List, at.slot, at.first, at.p), h, t.heads)
 	}
-	s.read = s.read[:0]
+	if s.readBy == r {
+		return l
+	}
+	s.readBy = r
+	if (plan.Middle == device.Blocks || plan.Middle == device.Tokens) && plan.List.Index.Dim(1) > 1 {
+		s.readBy = -1 // the next head may read something else
+	}
 	next := 0 // entry of the list
-	for b := range pagesOf(at.p + 1) {
+	set := s.set[:pagesOf(at.p+1)]
+	for b := range set {
 		seen := t.reach.spannedBits(at.p, b)
 		bits := seen & t.reach.edgeBits(at.p, b)
 		for per := t.perPage(); next < len(l.index) && int(l.index[next])/per <= b; next++ {
@@ -160,8 +164,9 @@ func (t *valueTask) reads(s *valueScratch, r, h int) list {
 				bits |= seen & (1 << (e % device.PageLen))
 			}
 		}
-		s.read = appendBits(s.read, b, bits)
+		set[b] = bits
 	}
+	s.read = s.read[:t.o.vec.Positions(s.read[:cap(s.read)], set)]
 	return l
 }
 
@@ -173,131 +178,155 @@ func (t *valueTask) perPage() int {
 	return device.PageLen
 }
 
-// appendBits appends the positions of a page.
-func appendBits(x []int32, page int, set uint64) []int32 {
-	for i := 0; set != 0; i, set = i+1, set>>1 {
-		if set&1 == 1 {
-			x = append(x, int32(page*device.PageLen+i))
-		}
-	}
-	return x
-}
-
 // score computes q·k/√dim, in units of ln 2, of n heads, from h on, over what
-// they read.
+// they read, and -Inf up to the end of the last tile.
 func (t *valueTask) score(s *valueScratch, r, kvHead, h, n int) {
 	at, g := t.rows[r], &t.pages
-	copy(s.queries, t.q[(r*t.heads+h)*t.dim:(r*t.heads+h+n)*t.dim])
-	kernel, scale := t.o.vec.Scores, unit(t.dim)
+	scaled(s.queries[:n*t.dim], t.q[(r*t.heads+h)*t.dim:], unit(t.dim))
+	kernel := t.o.vec
 	if t.dim%vec.Multiple != 0 {
-		kernel = vec.Go.Scores
+		kernel = vec.Go
 	}
-	for lo := 0; lo < len(s.read); {
-		first := int(s.read[lo])
-		page := int(g.table[at.slot*g.width+first/device.PageLen])
-		m := min(vec.Tile, len(s.read)-lo)
-		keys := s.page
-		if first%device.PageLen == 0 && int(s.read[lo+m-1]) == first+m-1 { // the page itself
-			keys = g.rows(g.k, page, kvHead, 0, device.PageLen)
+	length := (len(s.read) + vec.Tile - 1) / vec.Tile * vec.Tile
+	for lo := 0; lo < len(s.read); lo += vec.Tile {
+		some := s.read[lo:min(lo+vec.Tile, len(s.read))]
+		m, first := len(some), int(some[0])
+		if first%device.PageLen == 0 && int(some[m-1]) == first+m-1 { // the page itself
+			page, ahead := int(g.table[at.slot*g.width+first/device.PageLen]), vec.Rows{}
+			if lo+m < len(s.read) {
+				ahead = g.rows(g.k, int(g.table[at.slot*g.width+int(s.read[lo+m])/device.PageLen]), kvHead, 0, device.PageLen)
+			}
+			kernel.Scores(s.products, s.queries, g.rows(g.k, page, kvHead, 0, device.PageLen), ahead, n, m, t.dim)
 		} else {
-			for i, j := range s.read[lo : lo+m] {
-				page := int(g.table[at.slot*g.width+int(j)/device.PageLen])
-				s.page.Slice(i*t.dim, (i+1)*t.dim).Copy(g.rows(g.k, page, kvHead, int(j)%device.PageLen, 1))
+			for i := range s.at {
+				j := int(some[min(i, m-1)])
+				s.at[i] = g.element(int(g.table[at.slot*g.width+j/device.PageLen]), kvHead, j%device.PageLen)
 			}
+			kernel.ScoresAt(s.products, s.queries, g.all(g.k), &s.at, &s.at, n, m, t.dim)
 		}
-		kernel(s.products, s.queries, keys, vec.Rows{}, n, m, t.dim)
 		for i := range n {
-			out := row(s.scores, i, len(s.read))[lo : lo+m]
-			for j, x := range row(s.products, i, vec.Tile)[:m] {
-				if out[j] = x * scale; x != x {
-					out[j] = negInf
-				}
-			}
+			out := row(s.scores, i, length)[lo : lo+vec.Tile]
+			copy(out, row(s.products, i, vec.Tile)[:m])
+			copy(out[m:], unseen[:])
 		}
-		lo += m
 	}
 }
 
-// softmax replaces scores by 2^score over each run's largest, and sets what the
-// runs weigh in the softmax.
+// softmax replaces scores, a whole number of tiles, by 2^(score - the largest),
+// and sets what the runs weigh in the softmax.
 func (t *valueTask) softmax(s *valueScratch, l list, p int, scores []float32) {
 	if l.weights != nil {
-		for i := range scores {
-			scores[i] += log2(t.reach.weight(p, int(s.read[i]), l))
-		}
+		t.weigh(s, l, p, scores)
 	}
+	s.shares.of(t.o.vec, scores)
+	t.o.d.sawNaNs(&s.shares.nans)
+	total := 0.0
 	s.runs = s.runs[:0]
-	highest, total := float32(-math.MaxFloat32), 0.0
-	for lo := 0; lo < len(scores); lo += vec.Tile {
-		x := scores[lo:min(lo+vec.Tile, len(scores))]
-		n := copy(s.chunk, x)
-		for i := n; i < vec.Tile; i++ {
-			s.chunk[i] = negInf
-		}
-		top, sum, scale := s.state[0:1], s.state[1:2], s.state[2:3]
-		top[0], sum[0] = -math.MaxFloat32, 0
-		t.o.vec.Softmax(s.chunk, top, sum, scale)
-		copy(x, s.chunk)
-		highest = max(highest, top[0])
-		for lo := 0; lo < n; lo += runLen {
-			s.runs = append(s.runs, run{top: top[0], share: total64(x[lo:min(lo+runLen, n)])})
-		}
-	}
-	for i := range s.runs {
-		r := &s.runs[i]
-		r.scale = math.Exp2(float64(r.top) - float64(highest))
-		r.share *= r.scale
+	for lo := 0; lo < len(s.read); lo += runLen {
+		r := run{share: total64(scores[lo:min(lo+runLen, len(s.read))])}
+		s.runs = append(s.runs, r)
 		total += r.share
 	}
 	for i := range s.runs {
-		s.runs[i].scale, s.runs[i].share = s.runs[i].scale/total, s.runs[i].share/total
+		s.runs[i].scale, s.runs[i].share = 1/total, s.runs[i].share/total
 	}
 }
 
-func total64(x []float32) (sum float64) {
-	for _, v := range x {
-		sum += float64(v)
+// weigh adds the logarithms of the weights of a list to the scores.
+func (t *valueTask) weigh(s *valueScratch, l list, p int, scores []float32) {
+	per := device.PageLen / t.perPage() // positions of an entry
+	next, last, bias := 0, float32(1), float32(0)
+	for i, j := range s.read {
+		if t.reach.edge(p, int(j)) {
+			continue
+		}
+		for next < len(l.index) && int(l.index[next]) < int(j)/per {
+			next++
+		}
+		x := float32(0)
+		if next < len(l.index) && int(l.index[next]) == int(j)/per {
+			x = l.weights[next]
+		}
+		if x != last { // few lists have more than a few different weights
+			last, bias = x, log2(x)
+		}
+		scores[i] += bias
 	}
-	return sum
+}
+
+// total64 is the sum of x.
+func total64(x []float32) float64 {
+	var a, b, c, d float64
+	for ; len(x) >= 4; x = x[4:] {
+		a += float64(x[0])
+		b += float64(x[1])
+		c += float64(x[2])
+		d += float64(x[3])
+	}
+	for _, v := range x {
+		a += float64(v)
+	}
+	return a + b + (c + d)
 }
 
 // head draws for head h of a row, whose scores have become a softmax, and lists
 // what it drew.
 func (t *valueTask) head(s *valueScratch, r, h int, x []float32) {
 	s.cut(&t.draws, len(x))
-	counts := s.counts[:len(x)]
-	clear(counts)
-	d := t.draws.Draw
+	d := addressed(t.draws.Draw, t.requests, t.rows[r].slot)
 	d.Head, d.Pos, d.Purpose = uint32(h), uint32(t.rows[r].p), device.ForValue
 	if t.draws.Shared {
 		d.Head = uint32(h * t.pages.heads / t.heads)
 	}
-	before := 0
-	for i, part := range s.tiles {
-		s.thresholds(t.draws.Sampler, part.samples, func(k int) float64 {
-			if t.draws.Sampler == device.Systematic {
-				return float64(d.Uniform(uint32(i)))
-			}
-			return float64(d.Uniform(uint32(before + k)))
-		})
-		s.draw(counts, x, part)
-		before += part.samples
-	}
 	at := r*t.heads + h
 	index, weight, n := row(t.index, at, t.limit), row(t.weight, at, t.limit), 0
-	for _, part := range s.tiles {
+	before, u := 0, &s.uniforms
+	*u = uniforms{draw: d, systematic: t.draws.Sampler == device.Systematic, of: u.of}
+	if u.of == nil {
+		u.of = u.number // once, because a method value is allocated
+	}
+	for i, part := range s.tiles {
+		u.tile, u.before = i, before
+		s.thresholds(t.draws.Sampler, part.samples, u.of)
+		s.hits = s.hits[:0]
+		s.draw(s.counts[:len(x)], x, part)
+		before += part.samples
 		each := 1 / float64(max(t.draws.Samples, 1))
 		if t.draws.Tiles == device.Equal {
 			each = part.share / float64(max(part.samples, 1))
 		}
-		for i := part.lo; i < part.hi; i++ {
-			if counts[i] > 0 && n < len(index) {
-				index[n], weight[n] = s.read[i], float32(float64(counts[i])*each)
+		for _, i := range s.hits {
+			if n < len(index) {
+				index[n], weight[n] = s.read[i], float32(float64(s.counts[i])*each)
 				n++
 			}
+			s.counts[i] = 0
 		}
 	}
 	t.count[at] = int32(n)
+}
+
+// uniforms are the random numbers of a head's draws.
+type uniforms struct {
+	draw         device.Draw
+	systematic   bool
+	tile, before int       // number of the tile, and of its first draw
+	words        [4]uint32 // block number block-1
+	block        uint32    // 0: none
+	of           func(k int) float64
+}
+
+// number is the random number of draw k of the tile: what Draw.Uniform gives.
+// Four of them are computed at once.
+func (u *uniforms) number(k int) float64 {
+	i := uint32(u.before + k)
+	if u.systematic {
+		i = uint32(u.tile)
+	}
+	if u.block != i/4+1 {
+		u.block, u.words = i/4+1, u.draw.Words(i/4)
+	}
+	return float64(u.words[i%4]>>8) / (1 << 24)
 }
 
 // cut makes the tiles of n positions and gives each its samples.
@@ -388,15 +417,22 @@ func (s *valueScratch) draw(counts []int32, x []float32, part tile) {
 			}
 			last = i
 			for inner += float64(x[i]) * run.scale * scale; next < len(s.limits) && s.limits[next] <= inner; next++ {
-				counts[i]++
+				s.hit(counts, i)
 			}
 		}
 		for ; last >= lo && next < len(s.limits) && (s.limits[next] <= end || hi == part.hi); next++ {
-			counts[last]++ // what rounding left over
+			s.hit(counts, last) // what rounding left over
 		}
 	}
 	for ; next < len(s.limits); next++ {
-		counts[s.lastOf(x, part)]++
+		s.hit(counts, s.lastOf(x, part))
+	}
+}
+
+// hit counts a draw of position i of what is read.
+func (s *valueScratch) hit(counts []int32, i int) {
+	if counts[i]++; counts[i] == 1 {
+		s.hits = append(s.hits, int32(i))
 	}
 }
 

@@ -274,8 +274,10 @@ func (o *ops) walkKeys(rows device.Tensor, r, n int) []float64 {
 	for j, v := range keys {
 		if v != v {
 			keys[j] = math.Inf(-1)
+			o.sketch.nans++
 		}
 	}
+	o.d.sawNaNs(&o.sketch.nans)
 	return keys
 }
 

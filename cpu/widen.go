@@ -61,26 +61,28 @@ func (t *widenTask) mark(marks []uint64, slot, set, p int) {
 // setBits sets bits [lo, hi) as far as they exist.
 func setBits(marks []uint64, lo, hi int) {
 	for j := max(lo, 0); j < min(hi, 64*len(marks)); j++ {
-		marks[j/64] |= 1 << (j % 64)
+		marks[uint(j)/64] |= 1 << (uint(j) % 64)
 	}
 }
 
 // collect writes the marked positions of the plan's middle, ascending, clears
 // the marks and returns how many there were.
 func (t *widenTask) collect(dst []int32, marks []uint64, p int) int {
+	reach := reach{t.plan}
+	middle := reach.middle(p)
 	n := 0
 	for w, word := range marks {
+		if word == 0 {
+			continue
+		}
 		marks[w] = 0
+		word &= between(w, middle[0].lo, middle[0].hi) | between(w, middle[1].lo, middle[1].hi)
 		for ; word != 0; word &= word - 1 {
-			j := 64*w + bits.TrailingZeros64(word)
-			if j < t.plan.Sink || j >= recent(t.plan, p) || !t.plan.Span.Sees(p, j) {
-				continue
-			}
 			if n == len(dst) {
 				t.cut.Store(true)
-				continue
+				break
 			}
-			dst[n] = int32(j)
+			dst[n] = int32(64*w + bits.TrailingZeros64(word))
 			n++
 		}
 	}

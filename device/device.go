@@ -19,6 +19,10 @@ type Device interface {
 	Ops() Ops
 	// Capture records the calls of step without running them.
 	Capture(step func(Ops)) (Graph, error)
+	// Scope runs f. What Alloc and Load return meanwhile, free gives back, and
+	// Close where free was not called; after an error of f it is given back at
+	// once. Nothing may use it, or a graph that does, from then on.
+	Scope(f func() error) (free func() error, err error)
 	// Sync waits and reports the first failure since the last Sync.
 	Sync() error
 	// Close frees everything that Alloc and Load returned.
@@ -31,10 +35,29 @@ type MemoryReporter interface {
 	Available() uint64
 }
 
+// Interrupter is an optional ability of [Device]: it can drop work whose results
+// nobody waits for any more.
+type Interrupter interface {
+	// Until makes ops end early, or do nothing, once done is closed: what they
+	// would have written is undefined from then on, and a Sync may report
+	// anything. nil, as at first, lets all work be done. It is called between
+	// ops, by who calls them.
+	Until(done <-chan struct{})
+}
+
 // PeakReporter is an optional ability of [Device]: it measures what the hardware
 // can do at best, which benchmarks are compared with.
 type PeakReporter interface {
 	Peaks() Peaks
+}
+
+// NaNCounter is an optional ability of [Device].
+type NaNCounter interface {
+	// NaNScores waits and says how many scores that were not numbers the ops have
+	// met since the device was opened, where they choose, compare or draw by
+	// scores. Such a score counts as -Inf; that there is one means that a query or
+	// a key was broken before.
+	NaNScores() (int64, error)
 }
 
 // Peaks is rates per second with all threads of the device at work; 0 is
@@ -61,7 +84,13 @@ type Ops interface {
 	Striper
 	Estimator
 	ValueSampler
+	FeatureSampler
 	Reuser
+	Bounder
+	Liner
+	Keeper
+	Hasher
+	Labeler
 }
 
 // Math is what a transformer needs besides attention. Shapes in comments are

@@ -8,11 +8,13 @@ type Purpose uint32
 
 // The purposes.
 const (
-	ForToken Purpose = iota + 1 // choosing the next token
-	ForPilot                    // a pilot sample that sizes a budget
-	ForKeys                     // sampled keys
-	ForValue                    // sampled values
-	ForSigns                    // signs and coordinates of a sketch
+	ForToken    Purpose = iota + 1 // choosing the next token
+	ForPilot                       // a pilot sample that sizes a budget
+	ForKeys                        // sampled keys
+	ForValue                       // sampled values
+	ForSigns                       // signs and coordinates of a sketch
+	ForFeatures                    // features of queries
+	ForPlanes                      // planes that codes of keys are made with
 )
 
 // Draw is the address of a random number. The number depends on the address
@@ -24,6 +26,14 @@ type Draw struct {
 	Head    uint32 // 12 bits
 	Pos     uint32
 	Purpose Purpose // 8 bits
+}
+
+// CheckRequests panics unless t can say whose draws the rows of each slot are:
+// i32 [slots], or absent.
+func CheckRequests(op string, t Tensor, kv KV) {
+	if !t.Absent() {
+		CheckShape(op, "requests", t, I32, kv.Len.Dim(0))
+	}
 }
 
 // Philox is the counter-based generator Philox4x32-10 (Salmon et al., Parallel

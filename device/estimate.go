@@ -12,6 +12,7 @@ import "math"
 // estimate those over everything.
 type Tail struct {
 	Draw  Draw    // Seed, Request and Layer; the rest is filled in for each row and set
+	Of    Tensor  // i32 [slots]: the Request of each slot; absent is that of Draw for all
 	Pilot Amount  // size of the pilot, a share being of the tail; at least 2. Zero samples nothing
 	Eps   float64 // relative error aimed at; 0 reads the whole tail
 	Z     float64 // how many standard deviations Eps is
@@ -82,7 +83,8 @@ type Estimator interface {
 	// the indices of the sample in the ascending tail; a pilot of its own is
 	// drawn for ForPilot.
 	//
-	// p reads None, Blocks or Tokens in its middle, and l is not p.List. l has a
+	// p reads None, Blocks or Tokens in its middle; entries of its list that lie in
+	// its sinks or its recent window are of these. l is not p.List; it has a
 	// group for each row, and weights. q f32 [rows, heads, dim].
 	SampleTail(l List, q Tensor, kv KV, p Plan, t Tail)
 	// MaxHeads is the largest of the heads of each kv head: dst f32 [rows,
@@ -91,9 +93,10 @@ type Estimator interface {
 }
 
 // CheckTail panics unless the arguments of SampleTail fit together.
-func CheckTail(l List, q Tensor, kv KV, p Plan) {
+func CheckTail(l List, q Tensor, kv KV, p Plan, t Tail) {
 	const op = "SampleTail"
 	CheckAttend(q, q, kv, p)
+	CheckRequests(op, t.Of, kv)
 	rows, heads := q.Dim(0), q.Dim(1)
 	CheckShape(op, "list", l.Index, I32, rows, -1, -1)
 	sets := l.Index.Dim(1)

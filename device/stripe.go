@@ -5,6 +5,9 @@ type Near struct {
 	Rows  int     // rows of the call, of each slot
 	Block int     // positions whose rows are averaged
 	Gap   float32 // how far below the mean largest score a position's may lie
+	// Twice, when above 0, lists the positions before it whatever they score, and
+	// those of them that are near with weight 2.
+	Twice int
 }
 
 // Striper finds single positions that a group of rows shares.
@@ -24,7 +27,8 @@ type Striper interface {
 	// ListNear lists for each group of l.Group positions and each head the
 	// positions of the plan's middle, as the group's first row of the call has
 	// it, with top - q·k/√dim <= Gap for the q and top of one of the group's
-	// blocks at least. l.Group is a multiple of Block; l is not p.List.
+	// blocks at least; a NaN is not near. Weights, where the list has them, are 1
+	// but for those of Twice. l.Group is a multiple of Block; l is not p.List.
 	// q f32 [blocks, heads, dim], top f32 [blocks, heads], as MeanRows makes them.
 	ListNear(l List, q, top Tensor, kv KV, p Plan, n Near)
 }
@@ -54,6 +58,9 @@ func CheckNear(l List, q, top Tensor, kv KV, p Plan, n Near) {
 	CheckShape(op, "list", l.Index, I32, -1, q.Dim(1), -1)
 	CheckShape(op, "list count", l.Count, I32, l.Index.Dim(0), q.Dim(1))
 	checkMiddle(op, p)
+	if !l.Weight.Absent() || n.Twice > 0 {
+		CheckShape(op, "list weight", l.Weight, F32, l.Index.Dim(0), q.Dim(1), l.Index.Dim(2))
+	}
 	if n.Rows < 1 || n.Block < 1 || max(l.Group, 1)%n.Block != 0 {
 		Check(false, op, "%d rows in blocks of %d and groups of %d, want at least one row and groups of whole blocks", n.Rows, n.Block, l.Group)
 	}

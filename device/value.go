@@ -11,8 +11,9 @@ package device
 // Tiles matter where each draws for itself: each has its own share of the
 // samples, its own running sum, which ends at that share, and its own u.
 type Draws struct {
-	Draw    Draw // Seed, Request and Layer; the rest is filled in for each row and head
-	Samples int  // 0 reads nothing
+	Draw    Draw   // Seed, Request and Layer; the rest is filled in for each row and head
+	Of      Tensor // i32 [slots]: the Request of each slot; absent is that of Draw for all
+	Samples int    // 0 reads nothing
 	Sampler Sampler
 	Tiles   Tiles
 	Tile    int  // positions, a multiple of 32; 0 depends on how many there are, see [Draws.TileOf]
@@ -85,6 +86,7 @@ type ValueSampler interface {
 func CheckDraws(l List, q Tensor, kv KV, p Plan, d Draws) {
 	const op = "SampleValues"
 	CheckAttend(q, q, kv, p)
+	CheckRequests(op, d.Of, kv)
 	CheckShape(op, "list", l.Index, I32, q.Dim(0), q.Dim(1), -1)
 	CheckShape(op, "list count", l.Count, I32, q.Dim(0), q.Dim(1))
 	CheckShape(op, "list weight", l.Weight, F32, q.Dim(0), q.Dim(1), l.Index.Dim(2))

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/sparse"
@@ -19,6 +20,8 @@ type AuditConfig struct {
 // layers have put theirs into the queries and the cache that both see.
 type Audit struct {
 	dev    device.Device
+	nans   func() (int64, error) // of the passes
+	before int64                 // nans when the audit began
 	shape  sparse.Shape
 	window int
 	conf   AuditConfig
@@ -34,9 +37,10 @@ type Audit struct {
 	pass  *sparse.Pass
 	ops   device.Ops // of the pass, behind the spy
 
-	cells [2][]auditSums // prefill, decode: [layer·heads + head]
-	past  [2]float64     // positions that the looked-at rows could see, summed
-	seen  [2]int         // rows looked at
+	cells  [2][]auditSums // prefill, decode: [layer·heads + head]
+	broken int            // rows of a layer whose output is not a number
+	past   [2]float64     // positions that the looked-at rows could see, summed
+	seen   [2]int         // rows looked at
 }
 
 // auditSums adds up what [AuditCell] averages.
@@ -55,11 +59,14 @@ func (p *passes) Audit(c AuditConfig) (*Audit, error) {
 		c.Rows = 8
 	}
 	s := p.shape
-	a := &Audit{dev: p.dev, shape: s, window: p.policy.Window, conf: c, attn: p.policy.String()}
+	a := &Audit{dev: p.dev, nans: p.nanScores, shape: s, window: p.policy.Window, conf: c, attn: p.policy.String()}
 	for i := range a.cells {
 		a.cells[i] = make([]auditSums, s.Layers*s.Heads)
 	}
 	var err error
+	if a.before, err = a.nans(); err != nil {
+		return nil, err
+	}
 	if a.dense, err = p.dev.Alloc(device.F32, 1, s.Heads, s.HeadDim); err != nil {
 		return nil, err
 	}
@@ -115,7 +122,7 @@ func (a *Audit) Attended(p *sparse.Pass, layer int, dst, q device.Tensor, plan d
 			a.row(p, layer, row, &sel, dst.Rows(row, row+1), q.Rows(row, row+1))
 		}
 	}
-	a.scans = a.scans[:0]
+	a.scans = slices.DeleteFunc(a.scans, func(s scan) bool { return !s.pass })
 	if last := a.pass; p.Decode || sel.Pos[len(sel.Pos)-1] == last.First+last.Rows()-1 {
 		last.Ops = a.ops
 	}
@@ -151,6 +158,10 @@ func (a *Audit) row(p *sparse.Pass, layer, row int, sel *Selection, dst, q devic
 		a.seen[phase]++
 		a.past[phase] += float64(pos + 1)
 	}
+	if r.broken() {
+		a.broken++
+		return
+	}
 	a.compare(&r, sel, row, a.cells[phase][layer*s.Heads:(layer+1)*s.Heads])
 }
 
@@ -161,6 +172,18 @@ type auditRow struct {
 	scores    []float32 // [heads, width]
 	width     int
 	dim       int
+}
+
+// broken reports whether a number of the row is none.
+func (r *auditRow) broken() bool {
+	for _, x := range [][]float32{r.got, r.want} {
+		for _, v := range x {
+			if v != v || math.IsInf(float64(v), 0) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // compare adds a row to the sums of its layer's heads.

@@ -89,6 +89,37 @@ func TestAuditCountsWhatIsRead(t *testing.T) {
 	}
 }
 
+// TestAuditCountsPatterns: the last row of a prompt has its scores with all keys
+// computed to find a pattern, the first one has not; planning in tiles after that
+// loses nothing.
+func TestAuditCountsPatterns(t *testing.T) {
+	for _, spec := range []string{"vslash(vertical=0,slash=0)", "flexprefill(gamma=0.1,tau=0,min=0,block=64)"} {
+		const n, prompt = 450, 440
+		one := func(rows int) (rep engine.AuditReport) {
+			r := newReplay(t, spec, 2, n)
+			a, err := r.Audit(engine.AuditConfig{Rows: rows})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := r.Open(randomLayers(1, n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Prefill(prompt, 0); err != nil {
+				t.Fatal(err)
+			}
+			return a.Report()
+		}
+		last, all := one(1).Phases[0].Mean, one(prompt).Phases[0].Mean
+		if math.Abs(last.KRead-1) > 1e-9 || !(last.VRead < 0.9) {
+			t.Errorf("%s, the last row: %+v, want all of K and part of V", spec, last)
+		}
+		if more := all.KRead - all.VRead; !(more > 0.01 && more < 64.0/prompt) {
+			t.Errorf("%s, all rows: K read %v, V read %v, want the last 64 rows alone to read more", spec, all.KRead, all.VRead)
+		}
+	}
+}
+
 // TestAuditMassAndErrorByHand checks one row against float64.
 func TestAuditMassAndErrorByHand(t *testing.T) {
 	const n = 50

@@ -8,9 +8,15 @@ type AuditReport struct {
 	KVHeads int    `json:"kv_heads"`
 	HeadDim int    `json:"head_dim"`
 
-	Every  int          `json:"every"`        // one of so many decode steps was looked at
-	Rows   int          `json:"rows_of_pass"` // rows of each prefill pass that were looked at
-	Phases []AuditPhase `json:"phases"`       // those of which something was seen
+	Every int `json:"every"`        // one of so many decode steps was looked at
+	Rows  int `json:"rows_of_pass"` // rows of each prefill pass that were looked at
+	// NaNScores is how many scores that were not numbers were met, and taken for
+	// -Inf, in all rows since the audit began.
+	NaNScores int64 `json:"nan_scores"`
+	// NaNRows is how many rows of a layer are left out of all means, because
+	// their sparse or their dense output is not finite.
+	NaNRows int          `json:"nan_rows"`
+	Phases  []AuditPhase `json:"phases"` // those of which something was seen
 }
 
 // AuditPhase is the rows of prefill passes or of decode steps.
@@ -50,6 +56,10 @@ func (a *Audit) Report() AuditReport {
 	r := AuditReport{
 		Attn: a.attn, Layers: s.Layers, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim,
 		Every: a.conf.Every, Rows: a.conf.Rows, Phases: []AuditPhase{},
+	}
+	r.NaNRows = a.broken
+	if n, err := a.nans(); err == nil { // a failure sticks to the device
+		r.NaNScores = n - a.before
 	}
 	for i, name := range []string{"prefill", "decode"} {
 		if a.seen[i] == 0 {

@@ -19,6 +19,8 @@ type passes struct {
 	ids, pos device.Tensor // i32 [rows]
 	end      device.Tensor // i32 [rows]: pos + 1
 
+	requests device.Tensor // i32 [slots]: the number of each sequence, see setRequest
+
 	prefill, decode []device.KV // by layer
 	host            []int32     // staging for ids, pos and end
 	active          []*kvcache.Seq
@@ -97,6 +99,9 @@ func (p *passes) alloc(dev device.Device, c passConfig) (err error) {
 			return err
 		}
 	}
+	if p.requests, err = dev.Alloc(device.I32, c.slots); err != nil {
+		return err
+	}
 	p.host = make([]int32, rows)
 	p.prefill, p.decode = make([]device.KV, c.layers), make([]device.KV, c.layers)
 	return nil
@@ -109,13 +114,22 @@ func (p *passes) build(c passConfig, rows int) (err error) {
 		MaxLen: c.maxLen, Slots: c.slots, Rows: rows, Pages: p.cache.Config().Pages,
 	}
 	env := sparse.NewEnv(p.dev, p.shape, c.seed)
-	env.Rope = c.rope
+	env.Rope, env.KV = c.rope, p.cache.Config().DType
 	if p.policy, err = c.attn.Build(env); err != nil {
 		return err
 	}
 	p.policy.Window = c.window
 	p.cache.Attach(p.policy.PageStates()...)
 	return nil
+}
+
+// nanScores is how many scores that were not numbers the device has met since it
+// was opened, 0 where it does not count.
+func (p *passes) nanScores() (int64, error) {
+	if c, ok := p.dev.(device.NaNCounter); ok {
+		return c.NaNScores()
+	}
+	return 0, nil
 }
 
 // rows is the most rows that a pass can have.
@@ -126,8 +140,15 @@ func (p *passes) openSeq() (*kvcache.Seq, error) {
 	kv, err := p.cache.Open()
 	if err == nil {
 		p.policy.Reset(kv.Slot())
+		p.setRequest(kv, 0)
 	}
 	return kv, err
+}
+
+// setRequest makes n, of which 24 bits are used, part of the address of all that
+// the attention draws for s.
+func (p *passes) setRequest(s *kvcache.Seq, n uint32) {
+	p.write(p.requests.Rows(s.Slot(), s.Slot()+1), []int32{int32(n & (1<<24 - 1))})
 }
 
 // fork takes a slot for a sequence with the positions of s.
@@ -135,6 +156,7 @@ func (p *passes) fork(s *kvcache.Seq) (*kvcache.Seq, error) {
 	kv, err := s.Fork()
 	if err == nil {
 		p.policy.Fork(kv.Slot(), s.Slot())
+		p.dev.Ops().Copy(p.requests.Rows(kv.Slot(), kv.Slot()+1), p.requests.Rows(s.Slot(), s.Slot()+1))
 	}
 	return kv, err
 }
@@ -147,7 +169,16 @@ func (p *passes) truncate(s *kvcache.Seq, n int) int {
 		n -= n % device.PageLen
 	}
 	s.Truncate(n)
+	p.policy.Truncate(s.Slot(), n)
 	return n
+}
+
+// until lets the device drop the work of a pass once done is closed. What watches
+// the attention sees whole layers only.
+func (p *passes) until(done <-chan struct{}) {
+	if d, ok := p.dev.(device.Interrupter); ok && (done == nil || p.policy.Trace == nil) {
+		d.Until(done)
+	}
 }
 
 // chunk makes room for ids after the positions of s and returns the prefill
@@ -168,7 +199,7 @@ func (p *passes) chunk(s *kvcache.Seq, ids []int32, prompt int) (sparse.Pass, er
 	}
 	return sparse.Pass{
 		Ops: p.dev.Ops(), IDs: p.ids.Rows(0, n), Pos: p.pos.Rows(0, n), End: p.end.Rows(0, n), Cache: p.prefill,
-		Slot: s.Slot(), First: first, Prompt: prompt,
+		Of: p.requests.Rows(s.Slot(), s.Slot()+1), Slot: s.Slot(), First: first, Prompt: prompt,
 	}, nil
 }
 
@@ -205,7 +236,7 @@ func (p *passes) step(n int, seq func(i int) (s *kvcache.Seq, id int32)) (sparse
 	}
 	return sparse.Pass{
 		Ops: p.dev.Ops(), IDs: p.ids.Rows(0, rows), Pos: p.pos.Rows(0, rows), End: p.end.Rows(0, rows),
-		Cache: p.decode, Decode: true,
+		Of: p.requests.Rows(0, rows), Cache: p.decode, Decode: true,
 	}, nil
 }
 

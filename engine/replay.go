@@ -116,6 +116,9 @@ func (r *Replay) alloc(dev device.Device, spec *sparse.Spec) error {
 	return err
 }
 
+// NaNScores is [Runner.NaNScores].
+func (r *Replay) NaNScores() (int64, error) { return r.nanScores() }
+
 // Policy is the attention that is replayed.
 func (r *Replay) Policy() *sparse.Policy { return r.policy }
 
@@ -153,6 +156,9 @@ func (r *Replay) check(layers []QKV) (n int, err error) {
 	}
 	return n, nil
 }
+
+// SetRequest is [Sequence.SetRequest].
+func (s *ReplaySequence) SetRequest(n uint32) { s.replay.setRequest(s.kv, n) }
 
 // Slot is the sequence's row in decode passes.
 func (s *ReplaySequence) Slot() int { return s.kv.Slot() }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/gollm/gollm/device"
@@ -45,6 +44,7 @@ type Runner struct {
 	history device.Tensor // i32 [slots, HistoryLen]
 	logits  device.Tensor // f32 [max(slots, logitRows), vocab]
 	scratch *model.Scratch
+	free    func() error
 }
 
 // NewRunner allocates the cache and the buffers.
@@ -58,11 +58,16 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 	}
 	r := &Runner{passes: passes{dev: e.Device}, model: e.Model, stops: e.Tokenizer.EndOfGeneration}
 	r.pieces = func() pieceDecoder { return e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true}) }
-	if err := r.alloc(c); err != nil {
+	var err error
+	if r.free, err = r.dev.Scope(func() error { return r.alloc(c) }); err != nil {
 		return nil, fmt.Errorf("engine: a context of %d tokens for %d sequences: %w", c.Context, c.Slots, err)
 	}
 	return r, nil
 }
+
+// Close gives the memory back. Neither the runner nor a sequence of it can be
+// used afterwards. An engine that is closed needs no Close of its runners.
+func (r *Runner) Close() error { return r.free() }
 
 // alloc takes the device memory.
 func (r *Runner) alloc(c Config) error {
@@ -103,6 +108,11 @@ func (s *Sequence) KVShared() int { return s.kv.Shared() }
 // Figures are what the attention counted in the decode steps of a sequence.
 func (s *Sequence) Figures() ([]sparse.Figure, error) { return s.runner.policy.Figures(s.kv.Slot()) }
 
+// NaNScores is how many scores that were not numbers the choosing of what to read
+// has met since the device was opened: each counted as -Inf. Where it is not 0 a
+// query or a key is broken, and the output is not to be trusted.
+func (r *Runner) NaNScores() (int64, error) { return r.nanScores() }
+
 // Policy is the attention of the runner.
 func (r *Runner) Policy() *sparse.Policy { return r.policy }
 
@@ -131,17 +141,23 @@ func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int,
 		layer(l)
 		return ctx.Err() == nil
 	}
-	x, ok := r.model.Forward(&p, r.policy, r.scratch)
+	r.until(ctx.Done())
+	x, _ := r.model.Forward(&p, r.policy, r.scratch)
 	err = r.dev.Sync()
-	if !ok || err != nil {
-		s.Truncate(first)
-		return x, errors.Join(ctx.Err(), err)
+	r.until(nil)
+	if ctx.Err() != nil { // whatever a device says that was interrupted
+		err = ctx.Err()
 	}
-	return x, nil
+	if err != nil {
+		s.Truncate(first)
+	}
+	return x, err
 }
 
 // step runs one decode pass: the pending token of every active sequence is
-// stored, and its logits are left in the sequence's row of r.logits.
+// stored, and its logits are left in the sequence's row of r.logits. When the
+// device fails no sequence keeps the position; see [Sequence.Truncate] for what
+// it may lose besides.
 func (r *Runner) step(active []*Sequence) error {
 	p, err := r.passes.step(len(active), func(i int) (*kvcache.Seq, int32) { return active[i].kv, active[i].next })
 	if err != nil {
@@ -149,5 +165,9 @@ func (r *Runner) step(active []*Sequence) error {
 	}
 	x, _ := r.model.Forward(&p, r.policy, r.scratch)
 	r.model.Logits(p.Ops, r.logits.Rows(0, p.Rows()), x)
-	return r.dev.Sync()
+	err = r.dev.Sync()
+	for i := 0; err != nil && i < len(active); i++ {
+		active[i].Truncate(active[i].Len() - 1)
+	}
+	return err
 }

@@ -25,6 +25,12 @@ func (s *Sequence) Len() int { return s.kv.Len() }
 // Tokens is what the cache holds. The caller must not change it.
 func (s *Sequence) Tokens() []int32 { return s.tokens }
 
+// SetRequest gives the sequence a number of its own, of which 24 bits are used.
+// Attention that draws at random draws the same for a text with the same number
+// and seed, alone or beside others, and independently for another number. It is
+// 0 where nobody sets it; a fork has that of the original.
+func (s *Sequence) SetRequest(n uint32) { s.runner.setRequest(s.kv, n) }
+
 // PrefillOptions says what a prefill reports while it runs.
 type PrefillOptions struct {
 	// Progress is called now and then with the share done, from 0 to 1.
@@ -79,7 +85,7 @@ func (s *Sequence) chunk(ctx context.Context, ids []int32, total int, report fun
 	s.tokens = append(s.tokens, ids...)
 	n := len(ids)
 	if logits != nil {
-		if err := r.eachLogits(x, first, logits); err != nil {
+		if err := r.eachLogits(ctx, x, first, logits); err != nil {
 			return err
 		}
 		s.row = (n - 1) % logitRows
@@ -91,10 +97,13 @@ func (s *Sequence) chunk(ctx context.Context, ids []int32, total int, report fun
 }
 
 // eachLogits computes the logits of all rows of x, a tile at a time.
-func (r *Runner) eachLogits(x device.Tensor, first int, f func(int, []float32) error) error {
+func (r *Runner) eachLogits(ctx context.Context, x device.Tensor, first int, f func(int, []float32) error) error {
 	vocab := r.model.Vocab
 	host := make([]float32, min(x.Dim(0), logitRows)*vocab)
 	for lo := 0; lo < x.Dim(0); lo += logitRows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		n := min(logitRows, x.Dim(0)-lo)
 		tile := r.logits.Rows(0, n)
 		r.model.Logits(r.dev.Ops(), tile, x.Rows(lo, lo+n))
@@ -187,7 +196,7 @@ func (s *Sequence) Truncate(n int) int {
 }
 
 // Repeat extends the sequence by n tokens without computing them: their keys and
-// values are those of its first page. It is for benchmarks only, which need a
+// values are those of its pages in turn. It is for benchmarks only, which need a
 // cache of a length and not of a text: the cost of dense attention does not
 // depend on the values. The sequence ends with a whole page.
 func (s *Sequence) Repeat(n int) error {
@@ -195,7 +204,7 @@ func (s *Sequence) Repeat(n int) error {
 		return err
 	}
 	for i := range n {
-		s.tokens = append(s.tokens, s.tokens[i%device.PageLen])
+		s.tokens = append(s.tokens, s.tokens[i])
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/gollm/gollm/device"
+import (
+	"slices"
+
+	"github.com/gollm/gollm/device"
+)
 
 // spy notes which keys the planning of a pass reads to choose. Each op of
 // [device.Ops] that reads keys for that has a method here.
@@ -13,6 +17,7 @@ type spy struct {
 type scan struct {
 	Selection
 	skip []bool // [rows, heads]: these read none; nil is nobody
+	pass bool   // by the pass, before its rows are planned in tiles
 }
 
 // Scores notes the keys that a part of a plan has.
@@ -45,7 +50,7 @@ func (s *spy) ListNear(l device.List, q, top device.Tensor, kv device.KV, p devi
 	s.Ops.ListNear(l, q, top, kv, p, n)
 	sel := readSelection(s.audit.dev, kv, n.Rows*kv.Len.Dim(0), device.Plan{Span: p.Span})
 	sel.Heads = q.Dim(1)
-	s.audit.scans = append(s.audit.scans, scan{sel, nil})
+	s.audit.scans = append(s.audit.scans, scan{Selection: sel})
 }
 
 // SampleValues notes the keys of the plan that is drawn from.
@@ -54,17 +59,42 @@ func (s *spy) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	s.note(q, kv, p, nil)
 }
 
+// LineSums notes what its rows see: they are the last of the pass, which may be
+// planned in tiles.
+func (s *spy) LineSums(columns, diagonals, q device.Tensor, kv device.KV, f device.First) {
+	s.Ops.LineSums(columns, diagonals, q, kv, f)
+	s.note(q, kv, device.Plan{}, nil)
+	s.audit.scans[len(s.audit.scans)-1].pass = true
+}
+
+// MeanKeys notes all keys for the last row.
+func (s *spy) MeanKeys(dst device.Tensor, kv device.KV, block int) {
+	s.Ops.MeanKeys(dst, kv, block)
+	sel := readSelection(s.audit.dev, kv, 1, device.Plan{})
+	sel.Heads = 1
+	s.audit.scans = append(s.audit.scans, scan{Selection: sel, pass: true})
+}
+
+// AddWeights notes the keys of the plan whose weights are added up.
+func (s *spy) AddWeights(sum, q device.Tensor, kv device.KV, p device.Plan) {
+	s.Ops.AddWeights(sum, q, kv, p)
+	s.note(q, kv, p, nil)
+}
+
 // note keeps what the heads of rows read of a plan.
 func (s *spy) note(q device.Tensor, kv device.KV, p device.Plan, skip []bool) {
 	sel := readSelection(s.audit.dev, kv, q.Dim(0), p)
 	sel.Heads = q.Dim(1)
-	s.audit.scans = append(s.audit.scans, scan{sel, skip})
+	s.audit.scans = append(s.audit.scans, scan{Selection: sel, skip: skip})
 }
 
 // of is what a scan read for a row, the one at pos, and a query head of the model.
 func (s *scan) of(row, pos, head int) []int32 {
 	head = min(head, s.Heads-1)
-	if row >= len(s.Pos) || s.Pos[row] != pos || s.skip != nil && s.skip[row*s.Heads+head] {
+	if s.pass {
+		row = slices.Index(s.Pos, pos)
+	}
+	if row < 0 || row >= len(s.Pos) || s.Pos[row] != pos || s.skip != nil && s.skip[row*s.Heads+head] {
 		return nil
 	}
 	keys, _ := s.Keys(row, head)

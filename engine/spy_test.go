@@ -18,8 +18,13 @@ var readNothing = strings.Fields(`
 	Softmax SumHeads MaxHeads TopK TopP
 	BlockSum SketchMeans SketchRows CompareBlocks Walk TopBlocks
 	Recall Reuse
-	SampleTail
+	SampleTail SampleFeatures
 	EdgeMax MeanRows
+	KeyBounds BoundScores TopParts
+	ListLines Agree TopLines ListBlocks
+	KeepBest
+	HashKeys ListCollisions
+	StoreChannels ChannelScores StoreSigns SignScores
 `)
 
 // TestSpyKnowsEveryOp: an op that reads keys to choose and is not noted would be

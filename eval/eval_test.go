@@ -5,12 +5,14 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	_ "github.com/gollm/gollm/cpu"
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/model/modeltest"
+	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/weights"
 )
 
@@ -238,10 +240,11 @@ func TestMedian(t *testing.T) {
 func TestMeasureSpeed(t *testing.T) {
 	e, _, _ := open(t, modeltest.Shape{}, 64)
 	o := SpeedOptions{Tasks: Tasks([]int{5, 70}, []int{1, 64, 200}), Steps: 4, Reps: 3}
-	r, err := e.NewRunner(engine.Config{Context: o.Context()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := 0
+	sides := []Side{{Open: func(context int) (*engine.Runner, error) {
+		opened++
+		return e.NewRunner(engine.Config{Context: context})
+	}}}
 	runs := 0
 	o.Progress = func(done, total int) {
 		if runs++; done != runs || total != 15 {
@@ -249,7 +252,7 @@ func TestMeasureSpeed(t *testing.T) {
 		}
 	}
 	peaks := device.Peaks{Read: 1e9, Int8: 1e9, Float: 1e9}
-	rows, err := MeasureSpeed(t.Context(), r, e.Model.Vocab, NewBudget(e.File, e.Model.Config, device.F16), peaks, o)
+	rows, err := MeasureSpeed(t.Context(), sides, e.Model.Vocab, NewBudget(e.File, e.Model.Config, device.F16), peaks, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,15 +264,58 @@ func TestMeasureSpeed(t *testing.T) {
 			t.Errorf("%+v", row)
 		}
 	}
-	if seq, err := r.Open(); err != nil {
-		t.Errorf("the sequence was not given back: %v", err)
-	} else {
-		seq.Close()
+	if opened != 1 {
+		t.Errorf("one side opened %d runners", opened)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := MeasureSpeed(ctx, r, e.Model.Vocab, Budget{}, peaks, o); !errors.Is(err, context.Canceled) {
+	if _, err := MeasureSpeed(ctx, sides, e.Model.Vocab, Budget{}, peaks, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestMeasureSpeedOfSides: sides run in one order, then in the other, with one
+// runner open at a time, and what a sparse one reads is counted.
+func TestMeasureSpeedOfSides(t *testing.T) {
+	e, _, _ := open(t, modeltest.Shape{}, 64)
+	var order []string
+	side := func(attn string) Side {
+		spec, err := sparse.Parse(attn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Side{Count: !spec.Dense(), Open: func(context int) (*engine.Runner, error) {
+			order = append(order, attn)
+			return e.NewRunner(engine.Config{Context: context, Attn: spec})
+		}}
+	}
+	sides := []Side{side("dense"), side("streaming(sink=4,window=60)")}
+	o := SpeedOptions{Tasks: Tasks([]int{200}, []int{300}), Steps: 2, Reps: 2, Fill: 65}
+	rows, err := MeasureSpeed(t.Context(), sides, e.Model.Vocab, Budget{}, device.Peaks{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(order, " "), "dense streaming(sink=4,window=60) dense streaming(sink=4,window=60) dense"; got != want {
+		t.Errorf("opened %s, want %s", got, want)
+	}
+	for i, row := range rows {
+		if row.Task != o.Tasks[i/2] || row.Side != i%2 || len(row.Runs) != 2 || row.Attend <= 0 || row.KVBytes <= 0 {
+			t.Errorf("row %d: %+v", i, row)
+		}
+		switch {
+		case row.Side == 0:
+			if row.Read != nil {
+				t.Errorf("dense attention was counted: %+v", row)
+			}
+		case row.Phase == Decode:
+			if want := 64 / 301.; math.Abs(row.Read.Density-want) > 1e-6 || math.Abs(row.Read.KRead-want) > 1e-6 {
+				t.Errorf("decode: %+v, want density %v", row.Read, want)
+			}
+		default: // the last row of the pass
+			if want := 64 / 200.; math.Abs(row.Read.Density-want) > 1e-6 {
+				t.Errorf("prefill: %+v, want density %v", row.Read, want)
+			}
+		}
 	}
 }
 

@@ -37,11 +37,22 @@ func Tasks(prefill, decode []int) []Task {
 	return all
 }
 
+// Side is one of the settings that are compared.
+type Side struct {
+	// Open makes a runner with room for so many tokens. The measurement closes it.
+	Open func(context int) (*engine.Runner, error)
+	// Count asks how much the attention read, by an untimed pass of each task.
+	Count bool
+}
+
 // SpeedOptions says what is timed and how often.
 type SpeedOptions struct {
 	Tasks []Task
 	Steps int // decode steps of a run
-	Reps  int // runs of a task
+	Reps  int // runs of a task and side
+	// Fill is the tokens that are computed before a decode step, rounded up to a
+	// page; the rest of the cache is copies of them. 0 is a page.
+	Fill int
 	// Progress is called after each run; it may be nil.
 	Progress func(done, total int)
 }
@@ -55,9 +66,11 @@ func (o SpeedOptions) Context() int {
 	return n
 }
 
-// Speed is the runs of a task, in tokens per second, and the limit beside them.
+// Speed is the runs of a task on one side, in tokens per second, and the limit
+// beside them.
 type Speed struct {
 	Task
+	Side     int // index
 	Runs     []float64
 	TokS     float64 // the median of Runs
 	FloorS   float64 // tokens per second that the floor of the time allows; 0 is unknown
@@ -66,44 +79,67 @@ type Speed struct {
 	// Choose and Attend are how long the attention of one prefill or one step
 	// took to decide what to read, and to read it: means over the runs.
 	Choose, Attend time.Duration
+	// Read is what the attention kept and read of a prefill or a step; nil where
+	// nobody asked.
+	Read *engine.AuditCell
+	// KVBytes is the memory of the cache at the end of a run.
+	KVBytes int
 }
 
-// MeasureSpeed times the tasks in order. The runner needs room for
-// [SpeedOptions.Context] tokens. When ctx is done it returns the tasks that were
-// finished and the error of ctx.
-func MeasureSpeed(ctx context.Context, r *engine.Runner, vocab int, b Budget, p device.Peaks, o SpeedOptions) ([]Speed, error) {
-	seq, err := r.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer seq.Close()
-	m := &meter{runner: r, seq: seq, watch: r.Time(), steps: o.Steps, rng: rand.New(rand.NewPCG(1, 2)), vocab: vocab}
-	if err := m.warmUp(ctx); err != nil {
-		return nil, err
-	}
+// MeasureSpeed times the tasks in order, each on all sides in turns: one order,
+// then the other. It returns a row for each task and side. When ctx is done it
+// returns the tasks that were finished and the error of ctx.
+func MeasureSpeed(ctx context.Context, sides []Side, vocab int, b Budget, p device.Peaks, o SpeedOptions) ([]Speed, error) {
+	m := &meter{sides: sides, SpeedOptions: o, rng: rand.New(rand.NewPCG(1, 2)), vocab: vocab}
+	defer m.close()
 	var all []Speed
-	for i, t := range o.Tasks {
-		s := Speed{Task: t}
-		for rep := range o.Reps {
-			rate, err := m.run(ctx, t)
-			if err != nil {
-				return all, err
-			}
-			s.Runs = append(s.Runs, rate)
-			passes := time.Duration(o.Reps)
-			if t.Phase == Decode {
-				passes *= time.Duration(o.Steps)
-			}
-			s.Choose += m.took.Select / passes
-			s.Attend += m.took.Attend / passes
-			if o.Progress != nil {
-				o.Progress(i*o.Reps+rep+1, len(o.Tasks)*o.Reps)
-			}
+	for _, t := range o.Tasks {
+		rows, err := m.task(ctx, t)
+		if err != nil {
+			return all, err
 		}
-		s.compare(b, p)
-		all = append(all, s)
+		for i := range rows {
+			rows[i].compare(b, p)
+		}
+		all = append(all, rows...)
 	}
 	return all, nil
+}
+
+// task runs a task on all sides.
+func (m *meter) task(ctx context.Context, t Task) ([]Speed, error) {
+	rows := make([]Speed, len(m.sides))
+	passes := time.Duration(m.Reps)
+	if t.Phase == Decode {
+		passes *= time.Duration(m.Steps)
+	}
+	for rep := range m.Reps {
+		for i := range m.sides {
+			if rep%2 == 1 {
+				i = len(m.sides) - 1 - i
+			}
+			if err := m.use(ctx, i); err != nil {
+				return nil, err
+			}
+			rate, err := m.run(ctx, t)
+			if err != nil {
+				return nil, err
+			}
+			s := &rows[i]
+			s.Task, s.Side, s.Runs, s.KVBytes = t, i, append(s.Runs, rate), m.runner.KVBytes()
+			s.Choose += m.took.Select / passes
+			s.Attend += m.took.Attend / passes
+			if rep == m.Reps-1 && m.sides[i].Count {
+				if s.Read, err = m.count(ctx, t); err != nil {
+					return nil, err
+				}
+			}
+			if m.done++; m.Progress != nil {
+				m.Progress(m.done, len(m.Tasks)*m.Reps*len(m.sides))
+			}
+		}
+	}
+	return rows, nil
 }
 
 // compare fills in the median and the floor.
@@ -130,15 +166,79 @@ func median(numbers []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// meter runs tasks on one sequence.
+// meter runs tasks on one sequence of one side.
 type meter struct {
+	SpeedOptions
+	sides  []Side
+	side   int // whose runner is open
 	runner *engine.Runner
 	seq    *engine.Sequence
 	watch  *engine.Stopwatch
 	took   engine.Times // what attention took in the last run
-	steps  int
+	done   int          // runs
 	rng    *rand.Rand
 	vocab  int
+}
+
+// use opens the runner of a side, unless it is open, and closes the one before:
+// the caches of all sides would not fit beside each other.
+func (m *meter) use(ctx context.Context, side int) error {
+	if m.runner != nil && m.side == side {
+		return nil
+	}
+	if err := m.close(); err != nil {
+		return err
+	}
+	r, err := m.sides[side].Open(m.Context())
+	if err != nil {
+		return err
+	}
+	m.runner, m.side, m.watch = r, side, r.Time()
+	if m.seq, err = r.Open(); err != nil {
+		return err
+	}
+	return m.warmUp(ctx)
+}
+
+// close closes the runner that is open.
+func (m *meter) close() error {
+	r := m.runner
+	if m.runner = nil; r == nil {
+		return nil
+	}
+	return r.Close()
+}
+
+// count runs a task once more under an audit, which tells what was read, and
+// closes the runner, which is slow from then on. It audits one row of a prefill
+// pass and one decode step.
+func (m *meter) count(ctx context.Context, t Task) (*engine.AuditCell, error) {
+	defer m.close()
+	m.seq.Truncate(0)
+	ids := m.tokens(t.Len)
+	if t.Phase == Decode {
+		if err := m.fill(ctx, t.Len); err != nil {
+			return nil, err
+		}
+	}
+	audit, err := m.runner.Audit(engine.AuditConfig{Rows: 1})
+	if err != nil {
+		return nil, err
+	}
+	if t.Phase == Decode {
+		err = m.step(ctx, 1)
+	} else {
+		err = m.seq.Prefill(ctx, ids, engine.PrefillOptions{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range audit.Report().Phases {
+		if p.Phase == string(t.Phase) {
+			return &p.Mean, nil
+		}
+	}
+	return nil, nil
 }
 
 // tokens is n random ids: what they say does not matter.
@@ -171,8 +271,8 @@ func (m *meter) run(ctx context.Context, t Task) (float64, error) {
 		m.seq.Truncate(t.Len)
 		*m.watch = engine.Stopwatch{}
 		start := time.Now()
-		err := m.step(ctx, m.steps)
-		rate := float64(m.steps) / time.Since(start).Seconds()
+		err := m.step(ctx, m.Steps)
+		rate := float64(m.Steps) / time.Since(start).Seconds()
 		m.took = m.watch.Decode
 		return rate, err
 	}
@@ -185,9 +285,10 @@ func (m *meter) run(ctx context.Context, t Task) (float64, error) {
 	return rate, err
 }
 
-// fill stores n tokens, no more than a page of them computed.
+// fill stores n tokens, the first of them computed and the others copies.
 func (m *meter) fill(ctx context.Context, n int) error {
-	first := min(n, device.PageLen)
+	first := max(m.Fill, 1) + device.PageLen - 1
+	first = min(n, first-first%device.PageLen)
 	if first == 0 {
 		return nil
 	}

@@ -241,29 +241,29 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-func TestRepeatCopiesTheFirstPage(t *testing.T) {
-	c := newCache(t, Config{Layers: 2, KVHeads: 1, HeadDim: 4, MaxLen: 300, Slots: 1, DType: device.F32})
+func TestRepeatCopiesPagesInTurn(t *testing.T) {
+	c := newCache(t, Config{Layers: 2, KVHeads: 1, HeadDim: 4, MaxLen: 400, Slots: 1, DType: device.F32})
 	s, _ := c.Open()
 	if err := s.Repeat(1); err == nil {
 		t.Error("nothing was repeated without an error")
 	}
-	if err := s.Extend(device.PageLen, nil); err != nil {
+	if err := s.Extend(2*device.PageLen, nil); err != nil {
 		t.Fatal(err)
 	}
 	for l := range 2 {
-		for p := range device.PageLen {
+		for p := range 2 * device.PageLen {
 			binary.LittleEndian.PutUint32(s.at(l, p), uint32(1000*l+p))
 		}
 	}
 	if err := s.Repeat(200); err != nil {
 		t.Fatal(err)
 	}
-	if s.Len() != device.PageLen+200 {
+	if s.Len() != 2*device.PageLen+200 {
 		t.Errorf("length %d", s.Len())
 	}
 	for l := range 2 {
 		for p := range s.Len() {
-			if got, want := binary.LittleEndian.Uint32(s.at(l, p)), uint32(1000*l+p%device.PageLen); got != want {
+			if got, want := binary.LittleEndian.Uint32(s.at(l, p)), uint32(1000*l+p%(2*device.PageLen)); got != want {
 				t.Fatalf("layer %d position %d holds %d, want %d", l, p, got, want)
 			}
 		}
@@ -274,9 +274,9 @@ func TestRepeatCopiesTheFirstPage(t *testing.T) {
 	if err := s.Repeat(1); err == nil {
 		t.Error("a sequence that ends inside a page was repeated without an error")
 	}
-	s.Truncate(device.PageLen)
+	s.Truncate(2 * device.PageLen)
 	var full *FullError
-	if err := s.Repeat(1000); !errors.As(err, &full) || s.Len() != device.PageLen {
+	if err := s.Repeat(1000); !errors.As(err, &full) || s.Len() != 2*device.PageLen {
 		t.Errorf("Repeat(1000): %v, length %d", err, s.Len())
 	}
 }

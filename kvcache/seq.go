@@ -77,9 +77,9 @@ func (s *Seq) Extend(n int, aliased func(layer int) (from, to int)) error {
 	return nil
 }
 
-// Repeat extends the sequence by n positions that are copies of its first page,
-// in every layer. The sequence ends with a whole page. It is for benchmarks,
-// which need a cache of a length and not of a text.
+// Repeat extends the sequence by n positions that are copies of its pages in
+// turn, in every layer. The sequence ends with a whole page. It is for
+// benchmarks, which need a cache of a length and not of a text.
 func (s *Seq) Repeat(n int) error {
 	if s.len == 0 || s.len%device.PageLen != 0 {
 		return fmt.Errorf("kvcache: Repeat of a sequence of %d, want a multiple of %d above 0", s.len, device.PageLen)
@@ -91,7 +91,7 @@ func (s *Seq) Repeat(n int) error {
 	for l := range s.cache.tables {
 		row := s.cache.row(l, s.slot)
 		for i := from; i < pagesPerLayer(s.len); i++ {
-			s.cache.copyPage(row[i], row[0])
+			s.cache.copyPage(row[i], row[i-from])
 		}
 	}
 	return nil

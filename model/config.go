@@ -30,6 +30,7 @@ const (
 	maxWidth  = 1 << 20
 	maxVocab  = 1 << 24
 	maxTokens = 1 << 27
+	maxFloat  = 1e30
 )
 
 // reader reads metadata of one architecture and keeps the first error.
@@ -62,11 +63,11 @@ func (r *reader) inRange(name string, n, lo, hi int, err error) int {
 	return n
 }
 
-// floatOr reads a number above zero, def when the key is absent.
+// floatOr reads a number above zero, and not absurdly near it, def when the key is absent.
 func (r *reader) floatOr(name string, def float64) float64 {
 	x, err := r.file.FloatOr(r.key(name), def)
-	if err == nil && !(x > 0 && x < 1e30) {
-		err = fmt.Errorf("%s: key %s is %v, want a number above 0", r.file.Path(), r.key(name), x)
+	if err == nil && !(x > 1/maxFloat && x < maxFloat) {
+		err = fmt.Errorf("%s: key %s is %v, want a number above 0 (%g to %g)", r.file.Path(), r.key(name), x, 1/maxFloat, maxFloat)
 	}
 	r.keep(err)
 	return x

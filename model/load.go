@@ -111,6 +111,10 @@ func (ld *loader) layer(c Config, prefix string) layer {
 	}
 }
 
+// maxTurn is the most radians that a pair may turn by from one position to the
+// next: far above the 1 of any model, and an angle at any position is a number.
+const maxTurn = 1e9
+
 // ropeTensor puts the frequencies on the device.
 func (ld *loader) ropeTensor(rc RopeConfig) device.Rope {
 	var factors []float32
@@ -126,7 +130,15 @@ func (ld *loader) ropeTensor(rc RopeConfig) device.Rope {
 			return device.Rope{}
 		}
 	}
-	return device.Rope{Freqs: ld.upload(rc.Freqs(factors)), Scale: rc.Scale(), Interleaved: true}
+	freqs := rc.Freqs(factors)
+	for i, f := range freqs {
+		if !(f <= maxTurn) {
+			ld.keep(fmt.Errorf("%s: rope turns pair %d by %v radians a position, want at most %g: a factor in tensor rope_freqs.weight or key %s is too small",
+				ld.file.Path(), i, f, maxTurn, "llama.rope.scaling.factor"))
+			return device.Rope{}
+		}
+	}
+	return device.Rope{Freqs: ld.upload(freqs), Scale: rc.Scale(), Interleaved: true}
 }
 
 // Rotation is the rotary embedding of queries and keys.

@@ -68,6 +68,11 @@ func TestBadModels(t *testing.T) {
 		{"rope odd", key("llama.rope.dimension_count", 7), []string{"rope over 7 dimensions", "even"}},
 		{"rope rule", key("llama.rope.scaling.type", "longrope"), []string{"longrope", "none, linear or yarn"}},
 		{"rope base", key("llama.rope.freq_base", float32(-1)), []string{"rope.freq_base is -1", "above 0"}},
+		{"rope base 1", key("llama.rope.freq_base", float32(1)), []string{"rope.freq_base is 1,", "above 1"}},
+		{"rope base below 1", key("llama.rope.freq_base", float32(0.5)), []string{"rope.freq_base is 0.5,", "above 1"}},
+		{"rope base 0", key("llama.rope.freq_base", float32(0)), []string{"rope.freq_base is 0,", "above 0"}},
+		{"rope factor tiny", key("llama.rope.scaling.factor", float32(1e-20)), []string{"radians a position", "rope.scaling.factor", "too small"}},
+		{"rope factor no number", key("llama.rope.scaling.factor", float32(1e-40)), []string{"rope.scaling.factor is 9.99", "above 0"}},
 		{"eps nan", key("llama.attention.layer_norm_rms_epsilon", float32(math.NaN())), []string{"rms_epsilon", "NaN"}},
 		{"vocabulary mismatch", key("tokenizer.ggml.tokens", []string{"a", "b"}), []string{"320 rows", "2 tokens"}},
 	}

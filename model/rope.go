@@ -42,6 +42,9 @@ func (r *reader) rope(c Config) RopeConfig {
 		BetaSlow:   r.floatOr("rope.scaling.yarn_beta_slow", 1),
 		AttnFactor: r.floatOr("rope.scaling.attn_factor", r.floatOr("rope.scaling.yarn_attn_factor", 1)),
 	}
+	if r.err == nil && rc.Base <= 1 { // frequencies must fall, and YaRN divides by the logarithm
+		r.keep(fmt.Errorf("%s: key %s is %v, want a number above 1, such as 10000", r.file.Path(), r.key("rope.freq_base"), rc.Base))
+	}
 	switch rc.Scaling {
 	case NoScaling, LinearScaling, YaRNScaling:
 	case "": // files older than the key: a factor alone means linear
@@ -50,6 +53,14 @@ func (r *reader) rope(c Config) RopeConfig {
 		r.keep(fmt.Errorf("%s: key %s is %q, want none, linear or yarn", r.file.Path(), r.key("rope.scaling.type"), rc.Scaling))
 	}
 	return rc
+}
+
+// Rule is the scaling that changes something: a factor of 1 scales nothing.
+func (rc RopeConfig) Rule() Scaling {
+	if rc.Factor == 1 {
+		return NoScaling
+	}
+	return rc.Scaling
 }
 
 // Freqs is radians per position for each of the Dims/2 pairs. factors divides

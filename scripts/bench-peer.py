@@ -9,7 +9,7 @@ The two run in turns, in one order and then the other, with the same threads, th
 same file and the same shapes; a figure is the median of the rounds, its range
 stands beside it. Both sides compute the logits of a prompt's last position only,
 sample nothing, and use an F16 cache that is filled with copies of computed
-positions. llama.cpp runs with the better of flash attention on and off and of
+positions. llama.cpp runs with the better of flash attention on and off, then the better of
 batches of 512 and 2048, chosen by one run of each.
 Run it with the Python that scripts/peer-env.sh makes (make bench-peer does).
 """
@@ -65,23 +65,26 @@ class Peer:
         self.engine.close()
 
     def _choose(self, row):
-        """Runs the row once in every setting and keeps the fastest one's context."""
-        batches = [512, 2048] if row.phase == "prefill" and row.length > 512 else [512]
-        room = row.length + self.args.steps
+        """Keeps the context of the settings in which one run of the row is fastest."""
         best = 0.0
         for flash in (False, True):
-            for batch in batches:
-                context = self.engine.context(room, self.args.threads, flash, ubatch=batch)
-                context.time_prefill(32)  # wakes the threads and touches the weights
-                context.truncate(0)
-                speed = row.run(context, self.args.steps)
-                if speed > best:
-                    if row.context:
-                        row.context.close()
-                    best, row.context = speed, context
-                    row.settings = f"flash {'on' if flash else 'off'}, batch {batch}"
-                else:
-                    context.close()
+            best = self._try(row, flash, 512, best)
+        if row.phase == "prefill" and row.length > 512:
+            self._try(row, row.settings.startswith("flash on"), 2048, best)
+
+    def _try(self, row, flash, batch, best):
+        """Runs the row once and keeps its context if it beats best; the faster of the two."""
+        context = self.engine.context(row.length + self.args.steps, self.args.threads, flash, ubatch=batch)
+        context.time_prefill(32)  # wakes the threads and touches the weights
+        context.truncate(0)
+        speed = row.run(context, self.args.steps)
+        if speed <= best:
+            context.close()
+            return best
+        if row.context:
+            row.context.close()
+        row.context, row.settings = context, f"flash {'on' if flash else 'off'}, batch {batch}"
+        return speed
 
 
 def measure_ours(path, rows, args):

@@ -25,8 +25,11 @@ import (
 //   - The largest scores are averaged (Eq. 1-2), not the sums (Alg. 2), and
 //     compared by <= (Eq. 2) in float32; the code rounds them to bfloat16.
 //   - The block before the group is in the anchor and is no candidate. With
-//     window=noprev it is a candidate and not in the anchor. A version of the code
-//     counts keys twice and leaves that block out (code_v4); this is not offered.
+//     window=noprev it is a candidate and not in the anchor. window=code_v4 is the
+//     version of the code that its figures come from: the anchor is the whole
+//     first group and the row's own, candidates are as in the paper, so that what
+//     is selected of the first group counts twice and the block before the group
+//     is never read. It is here to imitate those figures and for nothing else.
 //   - The end of a prompt is averaged over the rows that there are; with
 //     tail=dense the group that a prompt does not fill is dense, as in the code.
 //   - The code continues the softmax of A in C; here C is one softmax over both,
@@ -39,7 +42,7 @@ type anchorOptions struct {
 	Theta  float64 `opt:"theta" unit:"natural logarithm" doc:"how far below the largest score a position may lie; Inf reads everything"`
 	Step   int     `opt:"step" unit:"blocks" doc:"blocks of rows that share what they read"`
 	Block  int     `opt:"block" unit:"positions" doc:"rows that are averaged, and the size of the first block"`
-	Window string  `opt:"window" oneof:"paper noprev" doc:"whether rows read all of the block before their group, or select in it"`
+	Window string  `opt:"window" oneof:"paper noprev code_v4" doc:"the block before a group is read, or selected in, or left out as in a version of the code that also counts keys twice"`
 	Tail   string  `opt:"tail" oneof:"native dense" doc:"the last group of a prompt, if it is not full: as the others, or dense"`
 }
 
@@ -86,7 +89,7 @@ func newAnchor(o anchorOptions, env *Env) (Method, error) {
 		top:           env.Scratch(device.F32, rows, env.Heads),
 		meanTop:       env.Scratch(device.F32, blocks, env.Heads),
 		meanRows:      env.Scratch(device.F32, blocks, env.Heads, env.HeadDim),
-		list:          env.List(1, env.Heads, env.MaxLen, false),
+		list:          env.List(1, env.Heads, env.MaxLen, o.Window == "code_v4"),
 	}
 	a.list.Group = o.group()
 	return a, nil
@@ -112,15 +115,31 @@ func (a *anchor) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) 
 		plan.Recent = 0
 	}
 	if start-plan.Recent <= plan.Sink {
-		return device.Plan{Span: plan.Span}
+		return a.unselected(plan, start)
 	}
 	plan.Middle, plan.List = device.Tokens, a.list
+	edges, near := plan, device.Near{Rows: p.Rows(), Block: a.Block, Gap: float32(a.Theta)}
+	if a.Window == "code_v4" {
+		edges.Sink, edges.Recent, near.Twice = a.group(), 0, a.group()
+	}
 	kv, rows := p.KV(layer), p.Rows()
 	blocks := device.BlocksOf(p.First, rows, a.Block)
 	top, meanTop, mean := a.top.Rows(0, rows), a.meanTop.Rows(0, blocks), a.meanRows.Rows(0, blocks)
-	p.Ops.EdgeMax(top, q, kv, plan)
+	p.Ops.EdgeMax(top, q, kv, edges)
 	p.Ops.MeanRows(meanTop, top, kv, a.Block)
 	p.Ops.MeanRows(mean, q, kv, a.Block)
-	p.Ops.ListNear(plan.List, mean, meanTop, kv, plan, device.Near{Rows: rows, Block: a.Block, Gap: float32(a.Theta)})
+	p.Ops.ListNear(plan.List, mean, meanTop, kv, plan, near)
+	if a.Window == "code_v4" && start > a.group() {
+		plan.Recent = 0
+	}
 	return plan
+}
+
+// unselected is what the rows of a group read that has no candidates.
+func (a *anchor) unselected(plan device.Plan, start int) device.Plan {
+	if a.Window == "code_v4" && start > a.group() {
+		plan.Sink, plan.Recent, plan.Middle = a.group(), 0, device.None
+		return plan
+	}
+	return device.Plan{Span: plan.Span}
 }

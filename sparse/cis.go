@@ -1,6 +1,7 @@
 package sparse
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/gollm/gollm/device"
@@ -128,6 +129,19 @@ func (*cis) Name() string { return "cis" }
 // Restart notes where the prompt ends: what was chosen before is forgotten.
 func (c *cis) Restart(p *Pass, layer int) {
 	p.Ops.Copy(p.State(c.memo.Since, layer).Reshape(1), p.End.Rows(p.Rows()-1, p.Rows()))
+}
+
+// Truncate moves the end of the prompt back where the prompt was cut: sets are
+// shared from there on, as after a prompt of that length. What was chosen at
+// positions that are gone is overwritten before it could be looked at.
+func (c *cis) Truncate(slot, n int) {
+	for l := range c.env.Layers {
+		since := c.memo.Since.At(l).Rows(slot, slot+1)
+		ends, err := c.env.ints(since)
+		if err == nil && int(ends[0]) > n { // a failure sticks to the device
+			c.env.dev.Write(since, binary.LittleEndian.AppendUint32(nil, uint32(n)))
+		}
+	}
 }
 
 // Decode lists what each head of each slot reads.

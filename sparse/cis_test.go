@@ -278,6 +278,41 @@ func TestCISForgets(t *testing.T) {
 	steps(4 * one)
 }
 
+// A prompt that is cut is a shorter prompt: the steps after it choose and share
+// as they do after one that ended there, whatever was chosen before.
+func TestCISAfterACutPrompt(t *testing.T) {
+	const n, prompt, cut = 128, 100, 53
+	layers := turning(n)
+	for _, options := range []string{"", ",blocks=relative", ",cand=chain", ",share=group"} {
+		b := openBench(t, "cis(k=10,sink=2,local=4,s=16,tau=0.5"+options+")", n, nil)
+		fresh, again := b.open(layers), b.open(layers)
+		must(t, fresh.Prefill(cut, 0))
+		must(t, again.Prefill(40, 0))
+		for again.Len() < 60 { // entries of the block that is cut
+			must(t, b.Step(again))
+		}
+		must(t, again.Prefill(prompt-60, 0))
+		must(t, b.Step(again))
+		before := b.choices(again)
+		again.Truncate(cut)
+		for fresh.Len() < n {
+			must(t, b.Step(fresh))
+			must(t, b.Step(again))
+		}
+		if got, want := b.choices(again)-before, b.choices(fresh); got != want || want == (n-cut)*lawLayers*lawHeads {
+			t.Errorf("%q: %v choices after the cut, want %v", options, got, want)
+		}
+		for l := range lawLayers {
+			for h := range lawHeads {
+				at, to := (h*n+cut)*lawDim, (h+1)*n*lawDim
+				if !slices.Equal(again.Output(l)[at:to], fresh.Output(l)[at:to]) {
+					t.Errorf("%q: layer %d, head %d: other outputs after the cut", options, l, h)
+				}
+			}
+		}
+	}
+}
+
 // choices is how many sets a sequence chose.
 func (b *bench) choices(s *engine.ReplaySequence) float64 {
 	b.t.Helper()

@@ -29,7 +29,8 @@ func (s Shape) Group() int { return s.Heads / s.KVHeads }
 type Env struct {
 	Shape
 	Seed uint64
-	Rope device.Rope // the model's rotation of queries and keys; no Freqs where there is no model
+	Rope device.Rope  // the model's rotation of queries and keys; no Freqs where there is no model
+	KV   device.DType // type of the cache
 
 	dev    device.Device
 	states []device.Tensor // [layers, slots, ...]
@@ -38,9 +39,9 @@ type Env struct {
 	err    error
 }
 
-// NewEnv makes the environment of a policy on dev.
+// NewEnv makes the environment of a policy on dev, for a cache of f16.
 func NewEnv(dev device.Device, s Shape, seed uint64) *Env {
-	return &Env{Shape: s, Seed: seed, dev: dev}
+	return &Env{Shape: s, Seed: seed, KV: device.F16, dev: dev}
 }
 
 // State is memory that outlives a pass: [layers, slots, dims...]. It is zeroed

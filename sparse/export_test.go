@@ -7,3 +7,6 @@ var SketchBasis = sketchBasis
 func Quantile(guarantee, z string, delta float64) float64 {
 	return vattentionOptions{Guarantee: guarantee, Z: z, Delta: delta}.quantile()
 }
+
+// Normals is the planes of magicpig's codes.
+var Normals = normals

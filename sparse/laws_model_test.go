@@ -3,7 +3,6 @@ package sparse_test
 import (
 	"context"
 	"flag"
-	"math"
 	"path/filepath"
 	"testing"
 
@@ -50,17 +49,8 @@ func denseModel(t *testing.T, path string, n int, slow bool) {
 		if s.full == "" || s.mean || s.full == "dense" || s.slow && !slow {
 			continue
 		}
-		t.Run(s.full, func(t *testing.T) {
-			got := logitsOf(t, e, s.full, ids, lawSteps)
-			var off, size float64
-			for i := range want {
-				d := float64(got[i]) - float64(want[i])
-				off += d * d
-				size += float64(want[i]) * float64(want[i])
-			}
-			if d := math.Sqrt(off / size); !(d <= 1e-5) {
-				t.Errorf("logits differ from dense by %g", d)
-			}
+		t.Run(title(s.full), func(t *testing.T) {
+			same(t, "logits", logitsOf(t, e, fitted(t, s.full, e), ids, lawSteps), want)
 		})
 	}
 }

@@ -188,3 +188,22 @@ func TestLawStepsDoNotAllocate(t *testing.T) {
 		}
 	})
 }
+
+// Table 8 at full size: the engine's own chunks, which end at multiples of 2,048
+// positions, are the whole prompt.
+func TestLawChunksOfTheEngine(t *testing.T) {
+	aboutNumbers(t)
+	const n = engine.ChunkLen + 200
+	layers := lawTensors(1, n)
+	for _, spec := range []string{
+		"sketchwalk(density=0.2)", "sketchwalk(density=0.2,budget=total)", "anchor(theta=2)", "psaw(ls=0)", "etf(ls=1)", "etf(ls=1,etf=kv)", "cpe(ls=1)", "streaming",
+	} {
+		run := func(rows, chunk int) []float32 {
+			b := openBench(t, spec, n, func(c *engine.ReplayConfig) { c.Rows, c.Slots = rows, 1 })
+			s := b.open(layers)
+			must(t, s.Prefill(n, chunk))
+			return outputs(s)
+		}
+		same(t, spec, run(0, 0), run(n, n))
+	}
+}

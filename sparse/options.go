@@ -24,6 +24,12 @@ import (
 // what the row sees ("0.05").
 type checker interface{ check() error }
 
+// chooser is options that ask for a system of the select stage before their own:
+// its text, "" for none, and whether it must choose in prefill too.
+type chooser interface {
+	chooser() (text string, prefill bool)
+}
+
 // wholer is options that decide whether a prompt must be one pass.
 type wholer interface{ whole() bool }
 

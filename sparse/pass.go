@@ -12,6 +12,10 @@ type Pass struct {
 
 	Cache []device.KV // by layer; one slot in prefill, slot i for row i in decode
 
+	// Of i32 [slots that take part]: the request of each, which is part of the
+	// address of everything that is drawn for it.
+	Of device.Tensor
+
 	Slot   int  // prefill: whose prompt
 	First  int  // prefill: position of the first row
 	Prompt int  // prefill: length of the whole prompt, cached part included

@@ -49,6 +49,13 @@ type Restarter interface {
 	Restart(p *Pass, layer int)
 }
 
+// Truncater is told, between passes, that a slot keeps its first n positions
+// only: a prompt that was longer ends there.
+type Truncater interface {
+	Method
+	Truncate(slot, n int)
+}
+
 // Figure is something that a method counted.
 type Figure struct {
 	Name  string  `json:"name"`
@@ -110,6 +117,7 @@ type Policy struct {
 	spans   [2][]device.Span // of prefill and of decode, by layer; nil is everything
 	observe []Observer
 	restart []Restarter
+	cuts    []Truncater
 	counter []Counter
 	prefill []Prefiller
 	decode  []Decoder
@@ -257,6 +265,13 @@ func (c *Policy) Fork(dst, src int) {
 	}
 }
 
+// Truncate tells the methods that a slot keeps its first n positions only.
+func (c *Policy) Truncate(slot, n int) {
+	for _, m := range c.cuts {
+		m.Truncate(slot, n)
+	}
+}
+
 // add gives a method its places in the phases that the text asked for.
 func (c *Policy) add(m Method, it item) {
 	if f, ok := m.(Freezer); ok {
@@ -270,6 +285,9 @@ func (c *Policy) add(m Method, it item) {
 	}
 	if r, ok := m.(Restarter); ok {
 		c.restart = append(c.restart, r)
+	}
+	if t, ok := m.(Truncater); ok {
+		c.cuts = append(c.cuts, t)
 	}
 	if o, ok := m.(Observer); ok {
 		c.observe = append(c.observe, o)

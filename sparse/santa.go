@@ -31,6 +31,15 @@ import (
 // sum, so that they add up to S. share=group uses the same numbers for the heads
 // of a kv head: each stays unbiased, and fewer rows of V are read.
 //
+// scores=bernoulli adds the paper's noise to the scores: feature i of a query q is
+// hit by a draw with probability |q_i|/max|q|, and bits draws make an estimate of
+// q whose mean is q, with zeros where nothing hit. bernoulli=strat draws one of
+// equal shares each time, group=mean_query draws for the heads of a kv head
+// together, by the mean of their sizes, and scales each head by its own. The
+// scores are right in the mean, their softmax is not. It saves reads only where
+// keys are stored by feature, which they are not here: it is an experiment on
+// accuracy.
+//
 // After another system the softmax is over what that one reads, weights
 // included, and the mean is that system's output.
 
@@ -41,11 +50,15 @@ type santaOptions struct {
 	Exec    string `opt:"exec" oneof:"prop flash" doc:"samples in proportion to the tiles' weights, or the same number for each"`
 	Alloc   string `opt:"alloc" oneof:"systematic largest_remainder" doc:"of prop: exact, or whole numbers for each tile"`
 	Share   string `opt:"share" oneof:"head group" doc:"random numbers for each query head, or for each kv head"`
+	Scores  string `opt:"scores" oneof:"exact bernoulli" doc:"softmax of the scores, or of scores with sampled features of the query"`
+	Bits    int    `opt:"bits" unit:"draws" doc:"of scores=bernoulli: draws for each feature"`
+	By      string `opt:"bernoulli" oneof:"strat standard" doc:"draws of features in equal shares, or independent ones"`
+	Group   string `opt:"group" oneof:"per_head mean_query" doc:"draws of features for each query head, or for the heads of a kv head together"`
 	Tile    int    `opt:"tile" unit:"positions" doc:"a multiple of 32; 0 is 32 up to 1536 positions, 64 up to 3072, 256 beyond"`
 }
 
 func (o santaOptions) check() error {
-	err := errors.Join(atLeast("samples", o.Samples, 0), atLeast("tile", o.Tile, 0))
+	err := errors.Join(atLeast("samples", o.Samples, 0), atLeast("bits", o.Bits, 1), atLeast("tile", o.Tile, 0))
 	if o.Tile%32 != 0 {
 		err = errors.Join(err, fmt.Errorf("option tile: %d, want a multiple of 32", o.Tile))
 	}
@@ -65,6 +78,14 @@ func (o santaOptions) draws(seed uint64) device.Draws {
 	return d
 }
 
+// features is how the features of queries are drawn; no draws where they are not.
+func (o santaOptions) features(seed uint64) device.Features {
+	if o.Scores == "exact" {
+		return device.Features{}
+	}
+	return device.Features{Draw: device.Draw{Seed: seed}, Draws: o.Bits, Strata: o.By == "strat", Mean: o.Group == "mean_query"}
+}
+
 var santaEntry = entry(Doc{
 	Name: "santa", Title: "values sampled by their softmax",
 	Source: "SANTA and S2ANTA, stochastic attention by sampling values",
@@ -75,18 +96,29 @@ var santaEntry = entry(Doc{
 		"prop":  "samples=128,alloc=largest_remainder",
 		"flash": "samples=2048,exec=flash",
 		"gsm8k": "samples=256",
+		// the features that the paper reads of keys, as noise
+		"bernoulli": "scores=bernoulli,bits=8,group=mean_query",
 	},
-}, santaOptions{Samples: 128, Sampler: "sys", Exec: "prop", Alloc: "systematic", Share: "head"}, newSanta)
+}, santaOptions{
+	Samples: 128, Sampler: "sys", Exec: "prop", Alloc: "systematic", Share: "head",
+	Scores: "exact", Bits: 8, By: "strat", Group: "per_head",
+}, newSanta)
 
 // santa holds what is drawn.
 type santa struct {
-	draws device.Draws
-	list  device.List // a group for each slot
+	draws    device.Draws
+	features device.Features
+	queries  device.Tensor // f32 [slots, heads, dim]: estimates; absent with scores=exact
+	list     device.List   // a group for each slot
 }
 
 func newSanta(o santaOptions, env *Env) (Method, error) {
 	d := o.draws(env.Seed)
-	return &santa{draws: d, list: env.List(env.Slots, env.Heads, d.Most(env.MaxLen), true)}, nil
+	s := &santa{draws: d, features: o.features(env.Seed), list: env.List(env.Slots, env.Heads, d.Most(env.MaxLen), true)}
+	if s.features.Draws > 0 {
+		s.queries = env.Scratch(device.F32, env.Slots, env.Heads, env.HeadDim)
+	}
+	return s, nil
 }
 
 // Name is "santa".
@@ -94,8 +126,14 @@ func (*santa) Name() string { return "santa" }
 
 // Decode draws from what the plan reads.
 func (s *santa) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
-	d, list := s.draws, listRows(s.list, p.Rows())
-	d.Draw.Layer = uint32(layer)
-	p.Ops.SampleValues(list, q, p.KV(layer), plan, d)
+	d, list, kv := s.draws, listRows(s.list, p.Rows()), p.KV(layer)
+	d.Draw.Layer, d.Of = uint32(layer), p.Of
+	if f := s.features; f.Draws > 0 {
+		f.Draw.Layer, f.Of = uint32(layer), p.Of
+		estimates := s.queries.Rows(0, p.Rows())
+		p.Ops.SampleFeatures(estimates, q, kv, f)
+		q = estimates
+	}
+	p.Ops.SampleValues(list, q, kv, plan, d)
 	return device.Plan{Span: plan.Span, Middle: device.Tokens, List: list, Mixture: true}
 }

@@ -1,6 +1,7 @@
 package sparse_test
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -229,31 +230,47 @@ func TestSantaExactCases(t *testing.T) {
 	}
 }
 
-// Errors of one step say nothing about those of the next, or of another layer.
+// Errors of a step say nothing about those of the next one, of another layer or
+// of another request.
 func TestSantaErrorsAreIndependent(t *testing.T) {
-	b, values, _, dense, _ := santaBench(t)
-	const samples = 16
-	var alike, square float64
-	errorOf := func(index []int32, weight []float32) float64 {
-		y := -dense[0]
-		for i, j := range index {
-			y += float64(weight[i]) * values[j][0]
+	b, values, _, _, _ := santaBench(t)
+	// errorsOf is the error of each head at a length.
+	errorsOf := func(d device.Draws, n int) (off []float64) {
+		b.dev.Write(b.kv.Len, []byte{byte(n % 256), byte(n / 256), 0, 0})
+		var dense, total float64
+		for j := range n {
+			dense += b.terms[j][1]
+			total += b.terms[j][0]
 		}
-		return y
-	}
-	for seed := range uint64(santaSeeds) {
-		d := device.Draws{Draw: device.Draw{Seed: seed}, Samples: samples}
-		one, w1 := b.draw(device.Plan{}, d)
-		d.Draw.Layer++
-		two, w2 := b.draw(device.Plan{}, d)
-		for h := range one {
-			x, y := errorOf(one[h], w1[h]), errorOf(two[h], w2[h])
-			alike += x * y
-			square += (x*x + y*y) / 2
+		index, weight := b.draw(device.Plan{}, d)
+		for h := range index {
+			y := -dense / total
+			for i, j := range index[h] {
+				y += float64(weight[h][i]) * values[j][0]
+			}
+			off = append(off, y)
 		}
+		return off
 	}
-	if c := alike / square; math.Abs(c) > 4.5/math.Sqrt(santaHeads*santaSeeds) {
-		t.Errorf("errors of two layers have correlation %.3f", c)
+	for name, other := range map[string]func(d *device.Draws) int{
+		"steps":    func(*device.Draws) int { return santaLen - 1 },
+		"layers":   func(d *device.Draws) int { d.Draw.Layer++; return santaLen },
+		"requests": func(d *device.Draws) int { d.Draw.Request++; return santaLen },
+	} {
+		var alike, square float64
+		for seed := range uint64(santaSeeds) {
+			d := device.Draws{Draw: device.Draw{Seed: seed}, Samples: 16}
+			one := errorsOf(d, santaLen)
+			n := other(&d)
+			two := errorsOf(d, n)
+			for h := range one {
+				alike += one[h] * two[h]
+				square += (one[h]*one[h] + two[h]*two[h]) / 2
+			}
+		}
+		if c := alike / square; math.Abs(c) > 4.5/math.Sqrt(santaHeads*santaSeeds) {
+			t.Errorf("errors of two %s have correlation %.3f", name, c)
+		}
 	}
 }
 
@@ -278,6 +295,30 @@ func TestLayersDrawForThemselves(t *testing.T) {
 			if slices.Equal(from(l), from(l+1)) {
 				t.Errorf("%s: layers %d and %d give the same outputs", spec, l, l+1)
 			}
+		}
+	}
+}
+
+// Drawn all together, what is drawn does not depend on the length of tiles; and
+// one tile for all is that, too, however tiles share their samples.
+func TestSantaForgetsTiles(t *testing.T) {
+	b, _, _, _, _ := santaBench(t)
+	draw := func(tiles device.Tiles, tile int, seed uint64) string {
+		index, weight := b.draw(device.Plan{}, device.Draws{Draw: device.Draw{Seed: seed}, Samples: 40, Tiles: tiles, Tile: tile})
+		return fmt.Sprint(index, weight)
+	}
+	for seed := range uint64(20) {
+		want := draw(device.OneTile, 0, seed)
+		for _, tile := range []int{32, 64, 256} {
+			if got := draw(device.OneTile, tile, seed); got != want {
+				t.Fatalf("seed %d, tiles of %d: %s, want %s", seed, tile, got, want)
+			}
+		}
+		if got := draw(device.Remainder, 320, seed); got != want { // longer than the sequence
+			t.Fatalf("seed %d, one tile with its samples: %s, want %s", seed, got, want)
+		}
+		if got := draw(device.Remainder, 32, seed); got == want {
+			t.Fatalf("seed %d: tiles with their own samples draw the same", seed)
 		}
 	}
 }

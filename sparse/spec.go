@@ -16,6 +16,7 @@ type item struct {
 	opts            any // of the entry's option type
 	prefill, decode bool
 	of              string // the combination that it is a part of; may be empty
+	first           *item  // what its options ask for before it; may be nil
 }
 
 // name is the system's name and where it comes from.
@@ -138,7 +139,31 @@ func parseItem(text string) (item, error) {
 	if err != nil {
 		return item{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return item{entry: e, opts: opts}, nil
+	it := item{entry: e, opts: opts}
+	if it.first, err = firstOf(opts); err != nil {
+		return item{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return it, nil
+}
+
+// firstOf is the system that options ask for before their own, nil for none.
+func firstOf(opts any) (*item, error) {
+	c, ok := opts.(chooser)
+	if !ok {
+		return nil, nil
+	}
+	text, prefill := c.chooser()
+	if text == "" {
+		return nil, nil
+	}
+	it, err := parseItem(text)
+	if err != nil {
+		return nil, err
+	}
+	if it.prefill, it.decode = prefill, true; prefill && !it.entry.Prefill {
+		return nil, fmt.Errorf("%s chooses in decode only, and the options ask for it in prefill", it.entry.Name)
+	}
+	return &it, nil
 }
 
 // splitOutside cuts text at each separator that is not inside parentheses.
@@ -200,11 +225,18 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// systems is the items with combinations replaced by their parts, in the order
-// of stages.
+// systems is the items with combinations replaced by their parts and with what
+// options ask for, in the order of stages.
 func (s *Spec) systems() []item {
 	var list []item
 	for _, it := range s.items {
+		if it.first != nil {
+			part := *it.first
+			part.prefill, part.decode, part.of = part.prefill && it.prefill, it.decode, it.entry.Name
+			if part.prefill || part.decode {
+				list = append(list, part)
+			}
+		}
 		if it.entry.parts == nil {
 			list = append(list, it)
 			continue
@@ -231,7 +263,10 @@ func compatible(a, b item) error {
 	if shared && a.entry.Stage == b.entry.Stage {
 		return fmt.Errorf("%s and %s are both of the stage %q; a phase takes one of each stage: rows, window, select, sample, value", a.name(), b.name(), a.entry.Stage)
 	}
-	if a.prefill && a.entry.Stage == Rows && b.entry.Observes {
+	if a.decode && b.decode && a.entry.Forgets && b.entry.Stage == Sample {
+		return fmt.Errorf("%s forgets what it does not select and %s estimates that; use one of the two", a.name(), b.name())
+	}
+	if a.prefill && a.entry.Stage == Rows && b.entry.Observes && !b.entry.Stored {
 		return fmt.Errorf("%s leaves rows of a prompt out and %s must see all of them; use one of the two", a.name(), b.name())
 	}
 	return nil
@@ -285,6 +320,15 @@ func (s *Spec) Dense() bool {
 		}
 	}
 	return true
+}
+
+// Phases reports for which phases the text names a system; dense counts where it
+// is named. A phase without one is dense.
+func (s *Spec) Phases() (prefill, decode bool) {
+	for _, it := range s.items {
+		prefill, decode = prefill || it.prefill, decode || it.decode
+	}
+	return prefill, decode
 }
 
 // Whole reports whether a prompt must be prefilled in one pass.

@@ -27,6 +27,8 @@ type Doc struct {
 	Decode      bool // plans decode steps
 	Whole       bool // cannot work on chunks of a prompt
 	Observes    bool // is an Observer: must see every row of a prompt in every layer
+	Stored      bool // of these sees stored keys only: rows may be left out of a prompt
+	Forgets     bool // what it does not select is gone for good
 	Granularity string
 	Reads       string            // cost: what is read of K and V, and what selection costs
 	Presets     map[string]string // name → settings, as in "density=0.2,exponent=8"
@@ -63,6 +65,10 @@ var table = []Entry{
 	denseEntry,
 	streamingEntry,
 	topkEntry,
+	toppEntry,
+	questEntry,
+	vslashEntry,
+	flexprefillEntry,
 	sketchwalkEntry,
 	cisEntry,
 	psawEntry,
@@ -71,6 +77,11 @@ var table = []Entry{
 	vattentionEntry,
 	anchorEntry,
 	santaEntry,
+	h2oEntry,
+	magicpigEntry,
+	doublesparsityEntry,
+	hashattentionEntry,
+	randomEntry,
 }
 
 // Methods lists the systems.

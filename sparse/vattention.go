@@ -12,16 +12,18 @@ import (
 // selection leaves out is estimated by a random sample of it, large enough for a
 // relative error eps with probability 1 - delta. For each row and head:
 //
-//  1. I_f: the first positions, the recent window, and the best of the rest by
-//     exact scores; or what the system before it in a stack reads.
+//  1. I_f: the first positions, the recent window, and the best of the rest, by
+//     exact scores or as another scorer finds them; or what the system before it
+//     in a stack reads.
 //  2. A pilot sample of the rest, n_s positions: D, the estimated sum of all
 //     exp(score), and σ, the deviation of those of the rest.
 //  3. The budget b = (z·n_s·σ / (eps·D))², at least the pilot, at most n_s, where
 //     the row is dense.
 //  4. Softmax over I_f and b random positions of the rest with weight n_s/b.
 //
-// The budget is computed on the device. Numbers are addressed by seed, layer,
-// head and position.
+// The budget is computed on the device. Numbers are addressed by seed, request,
+// layer, head and position. A budget of the whole rest gives the bits of dense
+// attention.
 //
 // Differences from the authors' code, which can be had with the preset
 // authors-code: two-sided quantile; the sample is of the rest only, without
@@ -34,11 +36,14 @@ import (
 //   - share=group: one I_f, by the largest score of the heads of a kv head, one
 //     sample, and the largest budget; each head's estimate stays unbiased.
 //   - question: so many last positions of a prompt are treated so, too, each as
-//     its own row; prompts are dense otherwise, or as the system before says.
+//     its own row (the authors' setup B); prompts are dense otherwise, or as the
+//     system before says.
+//   - scorer: who finds the best of the rest. topk is exact; cis shares what it
+//     found between steps; quest and sketchwalk choose whole pages, sketchwalk in
+//     all layers but the first two, which stay dense.
 //   - fb=0 takes no sample: a plain top-k.
 //
-// With a window (psaw) everything is of what the window leaves. No request has
-// numbers of its own: equal requests get equal samples, whatever else runs.
+// With a window (psaw) everything is of what the window leaves.
 
 // vattentionOptions are the settings of vattention.
 type vattentionOptions struct {
@@ -47,6 +52,7 @@ type vattentionOptions struct {
 	Sink      int           `opt:"sink" unit:"positions" doc:"first positions that are always read; of the system before, if one selects"`
 	Local     int           `opt:"local" unit:"positions" doc:"newest positions that are always read, the row's own included; likewise"`
 	Top       device.Amount `opt:"top" unit:"positions or share" doc:"best positions of the rest that are always read; likewise"`
+	Scorer    string        `opt:"scorer" oneof:"topk quest sketchwalk cis" doc:"who finds the best of the rest: exact scores, or another system with its defaults"`
 	Base      device.Amount `opt:"fb" unit:"positions or share of the rest" doc:"pilot sample that the budget is computed from; 0 takes no sample"`
 	Guarantee string        `opt:"guarantee" oneof:"den sdpa" doc:"eps is of the sum of weights, or of the output"`
 	Z         string        `opt:"z" oneof:"two one" doc:"quantile of delta/2, or of delta"`
@@ -63,10 +69,30 @@ func (o vattentionOptions) check() error {
 	if !(o.Eps >= 0 && o.Eps < 1) {
 		err = errors.Join(err, fmt.Errorf("option eps: %v, want at least 0 and below 1", o.Eps))
 	}
+	if o.Scorer != "topk" && o.Top == (device.Amount{}) {
+		err = errors.Join(err, fmt.Errorf("option top: 0, want more for scorer=%s", o.Scorer))
+	}
 	if !(o.Delta > 0 && o.Delta < 1) {
 		err = errors.Join(err, fmt.Errorf("option delta: %v, want above 0 and below 1", o.Delta))
 	}
 	return err
+}
+
+// chooser is the system that finds the best of the rest. Pages are chosen for at
+// least top positions; the first and the newest one come with them.
+func (o vattentionOptions) chooser() (text string, prefill bool) {
+	pages := (o.Top.Count + device.PageLen - 1) / device.PageLen
+	switch {
+	case o.Scorer == "cis":
+		text = fmt.Sprintf("cis(k=%s,sink=%d,local=%d)", amountText(o.Top), o.Sink, o.Local)
+	case o.Scorer == "quest":
+		text = fmt.Sprintf("quest(budget=%s)", amountText(o.Top))
+	case o.Scorer == "sketchwalk" && o.Top.Share > 0:
+		text = fmt.Sprintf("sketchwalk(density=%v)", o.Top.Share)
+	case o.Scorer == "sketchwalk":
+		text = fmt.Sprintf("sketchwalk(tau=%d)", 2+pages)
+	}
+	return text, o.Question > 0
 }
 
 // quantile is how many standard deviations eps is.
@@ -97,7 +123,7 @@ var vattentionEntry = entry(Doc{
 		"authors-code": "z=one,pool=code,sampling=code,pilot=fresh",
 	},
 }, vattentionOptions{
-	Eps: 0.05, Delta: 0.05, Sink: 128, Local: 128, Top: device.Amount{Share: 0.05}, Base: device.Amount{Share: 0.05},
+	Eps: 0.05, Delta: 0.05, Sink: 128, Local: 128, Top: device.Amount{Share: 0.05}, Scorer: "topk", Base: device.Amount{Share: 0.05},
 	Guarantee: "den", Z: "two", Pool: "residual", Sampling: "without_replacement", Pilot: "reuse", Finite: "off", Share: "head",
 }, newVAttention)
 
@@ -154,6 +180,9 @@ func (v *vattention) question(p *Pass) int { return p.Prompt - v.Question - p.Fi
 // Prefill samples for the rows of the question.
 func (v *vattention) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	if v.question(p) > 0 {
+		if v.Scorer != "topk" { // the scorer's choice is for the question
+			return device.Plan{Span: plan.Span}
+		}
 		return plan
 	}
 	return v.estimate(p, layer, q, plan, v.follows[0])
@@ -167,27 +196,37 @@ func (v *vattention) Decode(p *Pass, layer int, q device.Tensor, plan device.Pla
 // estimate adds a sample of what is left out to the plan, or to a choice of its
 // own where no other system selects.
 func (v *vattention) estimate(p *Pass, layer int, q device.Tensor, plan device.Plan, selected bool) device.Plan {
-	if !selected {
+	switch {
+	case !selected:
 		plan = v.choose(p, layer, q, plan)
+	case plan.Middle != device.All && v.Scorer != "topk":
+		plan = v.edges(plan)
 	}
 	if plan.Middle == device.All {
 		return plan
 	}
 	tail, list := v.tail, listRows(v.list, p.Rows())
-	tail.Draw.Layer = uint32(layer)
+	tail.Draw.Layer, tail.Of = uint32(layer), p.Of
 	p.Ops.SampleTail(list, q, p.KV(layer), plan, tail)
 	plan.Middle, plan.List = device.Tokens, list
+	return plan
+}
+
+// edges gives a plan the sinks and the recent window, which a window of the stage
+// before does not hide.
+func (v *vattention) edges(plan device.Plan) device.Plan {
+	plan.Sink, plan.Recent, plan.Align = v.Sink, v.Local, 0
+	if plan.Span.Drop > 0 {
+		plan.Span.Sink, plan.Span.Recent = max(plan.Span.Sink, v.Sink), v.Local
+	}
 	return plan
 }
 
 // choose is sinks, the recent window, and the best of the rest.
 func (v *vattention) choose(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	kv, scores := p.KV(layer), v.scores.Rows(0, p.Rows())
-	plan.Sink, plan.Recent, plan.Middle = v.Sink, v.Local, device.Tokens
-	plan.List = listRows(v.top, p.Rows())
-	if plan.Span.Drop > 0 { // a window hides neither sinks nor the recent window
-		plan.Span.Sink, plan.Span.Recent = max(plan.Span.Sink, v.Sink), v.Local
-	}
+	plan = v.edges(plan)
+	plan.Middle, plan.List = device.Tokens, listRows(v.top, p.Rows())
 	p.Ops.Scores(scores, q, kv, plan, device.Middles)
 	if v.Share == "group" {
 		shared := v.shared.Rows(0, p.Rows())

@@ -56,7 +56,7 @@ func benchDecode(b *testing.B, n int, spec string) {
 	policy := func(text string) (*Policy, *stopwatch) {
 		s, err := Parse(text)
 		must(b, err)
-		c, err := s.Build(NewEnv(dev, Shape{Layers: 1, Heads: heads, KVHeads: kvHeads, HeadDim: dim, MaxLen: n, Slots: 1, Rows: 1}, 1))
+		c, err := s.Build(NewEnv(dev, Shape{Layers: 1, Heads: heads, KVHeads: kvHeads, HeadDim: dim, MaxLen: n, Slots: 1, Rows: 1, Pages: cache.Config().Pages}, 1))
 		must(b, err)
 		w := &stopwatch{choosing: time.Hour, attend: time.Hour}
 		c.Trace = w

@@ -19,7 +19,9 @@
 //     last dimension is a row.
 //  3. A value of the wrong type is an error, never a default; integers of any
 //     width are read as what they say.
-//  4. An error names the file, the key or tensor, what was found and what was
+//  4. A tensor of a type that gollm does not compute with is listed, and refused
+//     when it is asked for.
+//  5. An error names the file, the key or tensor, what was found and what was
 //     expected.
 //
 // What a model needs from its file, such as shapes that fit its

@@ -43,6 +43,12 @@ func readAll(t *testing.T, m *File, data []byte) {
 	}
 	begin := m.parts[0].head.dataOffset
 	for _, x := range m.Tensors() {
+		if !x.Supported() {
+			if _, err := m.Tensor(x.Name); err == nil || cap(x.Data) != len(x.Data) {
+				t.Errorf("%v: no error, or %d bytes of %d", x, len(x.Data), cap(x.Data))
+			}
+			continue
+		}
 		if got, err := m.Expect(x.Name, x.Shape...); err != nil || got.Len() < 1 {
 			t.Errorf("%v: %v", x, err)
 		}

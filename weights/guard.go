@@ -8,7 +8,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/gollm/gollm/device"
+	"github.com/ollama/ollama/fs/ggml"
 )
 
 // The limits that keep a hostile header cheap. Real models stay far below: a
@@ -160,8 +160,7 @@ func (h *header) readTensors(c *cursor, n uint64) []span {
 		}
 		seen[name] = true
 		dims := c.dims()
-		dtype := c.dtype()
-		size := c.size(dtype, dims)
+		size := c.size(c.u32("its type"), dims)
 		offset := c.u64("its offset")
 		if c.err == nil && offset%h.alignment != 0 {
 			c.fail("its data is at offset %d, want a multiple of the alignment %d", offset, h.alignment)
@@ -180,11 +179,12 @@ func (h *header) place(spans []span, size uint64) error {
 		room = size - h.dataOffset
 	}
 	for _, s := range spans {
-		if s.offset > room || s.size > room-s.offset {
+		if size < h.dataOffset || s.offset > room || s.size > room-s.offset { // s.size may be 0
 			return fmt.Errorf("tensor %q: %d bytes at offset %d of the tensor data, which has %d bytes: the file is cut short or damaged; download it again",
 				s.name, s.size, s.offset, room)
 		}
 	}
+	spans = slices.DeleteFunc(spans, func(s span) bool { return s.size == 0 }) // of a type whose size is not known
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.offset, b.offset) })
 	for i := 1; i < len(spans); i++ {
 		a, b := spans[i-1], spans[i]
@@ -351,21 +351,11 @@ func (c *cursor) dims() []uint64 {
 	return dims
 }
 
-// dtype reads the element type of a tensor.
-func (c *cursor) dtype() device.DType {
-	n := c.u32("its type")
-	if c.err != nil {
-		return 0
-	}
-	t, err := tensorType(n)
-	if err != nil {
-		c.fail("%v", err)
-	}
-	return t
-}
-
-// size is the number of bytes that a tensor takes.
-func (c *cursor) size(t device.DType, dims []uint64) uint64 {
+// size is the number of bytes that a tensor takes, of a type with number n in
+// GGUF. A type that gollm does not compute with takes what the decoder believes,
+// which is nothing where it does not know the type either: such a tensor can be
+// listed, and not read.
+func (c *cursor) size(n uint32, dims []uint64) uint64 {
 	if c.err != nil {
 		return 0
 	}
@@ -378,9 +368,20 @@ func (c *cursor) size(t device.DType, dims []uint64) uint64 {
 		}
 		elements = low
 	}
+	t, ok := tensorTypes[n]
+	if !ok {
+		return foreignSize(n, elements)
+	}
 	block := uint64(t.BlockLen())
 	if dims[0]%block != 0 {
 		c.fail("its rows have %d elements, want a multiple of %d, the block of %v", dims[0], block, t)
 	}
 	return elements / block * uint64(t.BlockSize())
+}
+
+// foreignSize is the number of bytes of elements of a type that gollm does not
+// compute with.
+func foreignSize(n uint32, elements uint64) uint64 {
+	t := ggml.TensorType(n)
+	return elements * t.TypeSize() / t.BlockSize()
 }

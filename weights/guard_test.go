@@ -103,7 +103,6 @@ func badFiles() map[string]struct {
 		"dims wrap":     {head(1, 0).tensor("t.w", f32num, 0, 1<<32, 1<<32).data(32, 32), []string{`tensor "t.w"`, "[4294967296 4294967296]", "product of at most"}},
 		"dims wrap 0":   {head(1, 0).tensor("t.w", f32num, 0, 1<<16, 1<<16, 1<<16, 1<<16).data(32, 32), []string{`tensor "t.w"`, "product of at most"}},
 		"dims 2^49":     {head(1, 0).tensor("t.w", f32num, 0, 1<<49).data(32, 32), []string{`tensor "t.w"`, "[562949953421312]", "at most 281474976710656"}},
-		"type 999":      {head(1, 0).tensor("t.w", 999, 0, 8).data(32, 32), []string{`tensor "t.w"`, "type 999 (unknown to gollm)", "F32", "IQ4_XS"}},
 		"ragged row":    {head(1, 0).tensor("t.w", q4kNum, 0, 100).data(32, 144), []string{`tensor "t.w"`, "100 elements", "multiple of 256", "Q4_K"}},
 		"misaligned":    {head(1, 0).tensor("t.w", f32num, 4, 8).data(32, 64), []string{`tensor "t.w"`, "offset 4", "multiple of the alignment 32"}},
 		"misaligned 64": {head(1, 1).key(keyAlignment, 64).tensor("t.w", f32num, 32, 8).data(64, 64), []string{`tensor "t.w"`, "offset 32", "multiple of the alignment 64"}},
@@ -116,10 +115,6 @@ func badFiles() map[string]struct {
 		"same place":    {head(2, 0).tensor("t.a", f32num, 0, 8).tensor("t.b", f32num, 0, 8).data(32, 64), []string{"overlaps that of", `"t.a"`, `"t.b"`}},
 		"part of many":  {head(0, 2).key(keySplitCount, 3).key(keySplitNo, 0), []string{`key "split.count"`, "3 parts", "want a whole model"}},
 		"split text":    {head(0, 1).text(keySplitCount).u32(uint32(typeString)).text("3"), []string{`key "split.count"`, `string "3"`, "want a non-negative integer"}},
-	}
-	for n, name := range map[uint32]string{9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 19: "IQ1_S", 24: "I8", 27: "I64", 28: "F64", 34: "TQ1_0", 39: "MXFP4"} {
-		files["type "+name] = bad{head(1, 0).tensor("t.w", n, 0, 256).data(32, 4096),
-			[]string{`tensor "t.w"`, fmt.Sprintf("type %d (%s) is not supported", n, name), "F32 F16 BF16", "Q4_K", "IQ4_XS"}}
 	}
 	for _, n := range []uint64{1 << 20, 1 << 32, 1 << 40, 1 << 62, 1 << 63, minus1} {
 		at := fmt.Sprint(n)
@@ -166,6 +161,55 @@ func TestBadFiles(t *testing.T) {
 				wantError(t, err, append(bad.want, "weights: ", path)...)
 			}
 		})
+	}
+}
+
+// TestForeignTypesAreListed opens files with a tensor of a type that gollm does
+// not compute with, between two that it does: all are listed, and only asking
+// for the one fails.
+func TestForeignTypesAreListed(t *testing.T) {
+	for n, want := range map[uint32]struct {
+		name string
+		size int // of 256 elements
+	}{
+		9: {"Q8_1", 288}, 15: {"Q8_K", 292}, 16: {"IQ2_XXS", 66}, 17: {"IQ2_XS", 74}, 18: {"IQ3_XXS", 98}, 19: {"IQ1_S", 50}, 21: {"IQ3_S", 110},
+		22: {"IQ2_S", 82}, 24: {"I8", 256}, 25: {"I16", 512}, 27: {"I64", 2048}, 28: {"F64", 2048}, 29: {"IQ1_M", 56}, 39: {"MXFP4", 136},
+		34: {"TQ1_0", 0}, 40: {"NVFP4", 0}, 999: {"type 999", 0},
+	} {
+		file := head(3, 0).tensor("t.a", f32num, 0, 8).tensor("t.w", n, 32, 256).tensor("t.z", f32num, 4096, 8).data(32, 5000)
+		f, err := Parse("foreign.gguf", *file)
+		if err != nil {
+			t.Fatalf("%s: %v", want.name, err)
+		}
+		all := f.Tensors()
+		if len(all) != 3 || !all[0].Supported() || all[1].Supported() || !all[2].Supported() {
+			t.Fatalf("%s: %v", want.name, all)
+		}
+		x := all[1]
+		if x.Name != "t.w" || x.Type() != want.name || x.Len() != 256 || len(x.Data) != want.size || x.String() != "t.w "+want.name+" [256]" {
+			t.Errorf("%v with %d bytes, want %+v", x, len(x.Data), want)
+		}
+		named := want.name
+		if n == 999 {
+			named = "unknown to gollm"
+		}
+		_, err = f.Tensor("t.w")
+		wantError(t, err, "foreign.gguf", `tensor "t.w"`, fmt.Sprintf("type %d (%s) is not supported", n, named), "F32 F16 BF16", "Q4_K", "IQ4_XS")
+		_, err = f.Expect("t.w", 256)
+		wantError(t, err, "is not supported", "[256]")
+		if _, err := f.Expect("t.z", 8); err != nil {
+			t.Error(err)
+		}
+	}
+	overlap := head(2, 0).tensor("t.a", f32num, 0, 8).tensor("t.w", 28, 0, 8).data(32, 64)
+	_, err := Parse("foreign.gguf", *overlap)
+	wantError(t, err, "overlaps")
+	for _, short := range []*raw{
+		head(1, 0).tensor("t.w", 28, 0, 256).data(32, 64),
+		head(1, 0).tensor("t.w", 999, 0, 256), // nothing, and not where the data begins
+	} {
+		_, err = Parse("foreign.gguf", *short)
+		wantError(t, err, "cut short")
 	}
 }
 

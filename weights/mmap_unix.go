@@ -15,5 +15,6 @@ func load(file *os.File, size int) (data []byte, release func() error, err error
 	if err != nil {
 		return nil, nil, os.NewSyscallError("mmap", err)
 	}
+	adviseHuge(data)
 	return data, func() error { return os.NewSyscallError("munmap", unix.Munmap(data)) }, nil
 }

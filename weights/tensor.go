@@ -11,11 +11,24 @@ import (
 // Tensor is a named array in a file.
 type Tensor struct {
 	Name  string
-	DType device.DType
-	Shape []int  // row-major: slowest dimension first, the row last
-	Data  []byte // the elements, in the file's read-only mapping
+	DType device.DType // 0 for a type that gollm does not compute with
+	Shape []int        // row-major: slowest dimension first, the row last
+	Data  []byte       // the elements, in the file's read-only mapping; none of a type whose size is not known
 
+	kind uint32 // GGUF's number of the type
 	file string // path of the file that holds it
+}
+
+// Supported reports whether gollm computes with the tensor's type. One that it
+// does not can be listed; [File.Tensor] and [File.Expect] refuse it.
+func (t Tensor) Supported() bool { return t.DType != 0 }
+
+// Type is the name that GGUF gives the tensor's type, supported or not.
+func (t Tensor) Type() string {
+	if t.Supported() {
+		return t.DType.String()
+	}
+	return foreignName(t.kind)
 }
 
 // Len is the number of elements.
@@ -29,23 +42,25 @@ func (t Tensor) Len() int {
 
 // String is the name, the type and the shape, for example
 // "output.weight Q6_K [128256 4096]".
-func (t Tensor) String() string { return fmt.Sprintf("%s %v %v", t.Name, t.DType, t.Shape) }
+func (t Tensor) String() string { return fmt.Sprintf("%s %s %v", t.Name, t.Type(), t.Shape) }
 
 // tensor makes the view of an entry of the part's tensor table, which the guard
 // has checked. The place comes from the guard's data offset.
 func (p *part) tensor(entry *ggml.Tensor) Tensor {
-	t := Tensor{Name: entry.Name, DType: tensorTypes[entry.Kind], file: p.path}
+	t := Tensor{Name: entry.Name, DType: tensorTypes[entry.Kind], kind: entry.Kind, file: p.path}
 	for _, d := range slices.Backward(entry.Shape) {
 		t.Shape = append(t.Shape, int(d))
 	}
-	row := t.Shape[len(t.Shape)-1]
-	size := uint64(t.Len() / row * t.DType.RowSize(row))
+	size := foreignSize(entry.Kind, uint64(t.Len()))
+	if row := t.Shape[len(t.Shape)-1]; t.Supported() {
+		size = uint64(t.Len() / row * t.DType.RowSize(row))
+	}
 	begin := p.head.dataOffset + entry.Offset
 	t.Data = p.data[begin : begin+size : begin+size]
 	return t
 }
 
-// Tensors lists all tensors in file order. The caller must not change it.
+// Tensors lists all tensors in file order, of any type. The caller must not change it.
 func (f *File) Tensors() []Tensor { return f.tensors }
 
 // HasTensor reports whether the model has a tensor of that name.
@@ -54,14 +69,18 @@ func (f *File) HasTensor(name string) bool {
 	return ok
 }
 
-// Tensor returns the tensor of that name.
+// Tensor returns the tensor of that name, of a type that gollm computes with.
 func (f *File) Tensor(name string) (Tensor, error) {
 	i, ok := f.index[name]
 	if !ok {
 		return Tensor{}, fmt.Errorf("weights: %s: no tensor %q among its %d tensors; the model is of another architecture or incomplete",
 			f.path, name, len(f.tensors))
 	}
-	return f.tensors[i], nil
+	t := f.tensors[i]
+	if !t.Supported() {
+		return Tensor{}, fmt.Errorf("weights: %s: tensor %q: %w", t.file, name, unsupported(t.kind))
+	}
+	return t, nil
 }
 
 // Expect returns the tensor of that name, which must have the shape dims,

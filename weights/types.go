@@ -15,7 +15,7 @@ var tensorTypes = map[uint32]device.DType{
 	20: device.IQ4_NL, 23: device.IQ4_XS,
 }
 
-// otherTypes names GGUF's other tensor types, for errors.
+// otherTypes names GGUF's other tensor types, for lists and errors.
 var otherTypes = map[uint32]string{
 	4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
 	21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16", 27: "I64", 28: "F64", 29: "IQ1_M",
@@ -23,20 +23,27 @@ var otherTypes = map[uint32]string{
 	36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8", 39: "MXFP4", 40: "NVFP4",
 }
 
-// tensorType is the element type with number n in GGUF.
-func tensorType(n uint32) (device.DType, error) {
-	if t, ok := tensorTypes[n]; ok {
-		return t, nil
+// foreignName is the name of a tensor type that gollm does not compute with, by
+// its number in GGUF.
+func foreignName(n uint32) string {
+	if name, ok := otherTypes[n]; ok {
+		return name
 	}
-	name, ok := otherTypes[n]
-	if !ok {
-		name = "unknown to gollm"
+	return fmt.Sprintf("type %d", n)
+}
+
+// unsupported is the error of a tensor of a type that gollm does not compute
+// with.
+func unsupported(n uint32) error {
+	name := "unknown to gollm"
+	if known, ok := otherTypes[n]; ok {
+		name = known
 	}
 	var supported []string
 	for _, t := range device.DTypes() {
 		supported = append(supported, t.String())
 	}
-	return 0, fmt.Errorf("type %d (%s) is not supported, want one of %s; get the model in one of these",
+	return fmt.Errorf("type %d (%s) is not supported, want one of %s; get the model in one of these",
 		n, name, strings.Join(supported, " "))
 }
 

@@ -78,7 +78,7 @@ func newAttend() *cobra.Command {
 	f.StringArrayVar(&a.layers, "layers-of", nil, "the `Q,K,V` files of a layer, instead of --q, --k and --v (repeatable, in order)")
 	f.StringVarP(&a.out, "out", "o", "", "where the result goes, .npy (required)")
 	f.StringVar(&a.phase, "phase", "prefill", "prefill, or decode: the last rows one at a time")
-	f.IntVar(&a.rows, "rows", 0, "the last so many positions are the result (default: all of a prefill, one of a decode)")
+	f.IntVar(&a.rows, "rows", 0, "the last so many positions are the result; 0, the default, is all of a prefill and one of a decode")
 	f.StringVar(&a.indices, "indices", "", "write what each row read to this .json file")
 	f.StringArrayVar(&a.audit, "audit", nil, "compare with dense attention and write to this .json or .html file (repeatable)")
 	f.Uint64Var(&a.seed, "seed", 0, "of what the system draws at random")
@@ -105,12 +105,15 @@ func (a *attendFlags) check() error {
 	case a.phase != "prefill" && a.phase != "decode":
 		return usagef("--phase %s, want prefill or decode", a.phase)
 	case a.rows < 0:
-		return usagef("--rows %d, want 1 or more", a.rows)
+		return usagef("--rows %d, want 1 or more, or 0 for all of a prefill and one of a decode", a.rows)
 	}
 	for _, triple := range a.layers {
 		if len(strings.Split(triple, ",")) != 3 {
 			return usagef("--layers-of %s, want three files: Q,K,V", triple)
 		}
+	}
+	if err := a.model.checkDevice(); err != nil {
+		return err
 	}
 	return checkAuditFiles(a.audit)
 }
@@ -122,6 +125,9 @@ func (a *attendFlags) run(cmd *cobra.Command) error {
 	cache := cacheFlags{attn: a.attn, kv: a.kv}
 	spec, err := cache.spec()
 	if err != nil {
+		return err
+	}
+	if err := checkPhase(spec, a.phase); err != nil {
 		return err
 	}
 	kv, err := cache.dtype()
@@ -149,6 +155,19 @@ func (a *attendFlags) run(cmd *cobra.Command) error {
 	return a.attend(cmd, dev, spec, kv, t)
 }
 
+// checkPhase refuses an attention that has no system for the phase: what would
+// be run is dense attention, under the name of a system that did nothing.
+func checkPhase(spec *sparse.Spec, phase string) error {
+	prefill, decode := spec.Phases()
+	switch {
+	case phase == "prefill" && !prefill:
+		return usagef("--phase prefill: %s works in decode only, and the result would be dense; use --phase decode, or name a system for prompts too: --attn 'prefill=NAME decode=%s'", spec, spec)
+	case phase == "decode" && !decode:
+		return usagef("--phase decode: %s works in prefill only, and the result would be dense; use --phase prefill, or name a system for new tokens too: --attn 'prefill=%s decode=NAME'", spec, spec)
+	}
+	return nil
+}
+
 // attend runs the replay and writes what was asked for.
 func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse.Spec, kv device.DType, t *tensors) error {
 	r, err := engine.NewReplay(dev, spec, engine.ReplayConfig{
@@ -171,7 +190,7 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 	if err != nil {
 		return err
 	}
-	wait := newBar(cmd.ErrOrStderr(), "attending", t.n, " positions")
+	wait := newBar(cmd.ErrOrStderr(), logger(cmd), "attending", t.n, " positions")
 	defer wait.stop()
 	start := time.Now()
 	if err := a.replay(r, seq, t, wait); err != nil {
@@ -201,7 +220,12 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 	}
 	cmd.PrintErrf("%s: %s, %s, %s of %d in %s%s\n",
 		a.out, r.Policy(), plural(len(t.layers), "layer"), plural(a.rows, "row"), t.n, timeText(took), note)
-	return nil
+	if audit != nil { // which has told
+		return nil
+	}
+	nans, err := r.NaNScores()
+	cmd.PrintErr(nanText(nans))
+	return err
 }
 
 // replay runs the positions in the phase asked for.
@@ -246,7 +270,7 @@ func (a *attendFlags) writeOut(seq *engine.ReplaySequence, t *tensors) error {
 	}
 	f, err := os.Create(a.out)
 	if err != nil {
-		return err
+		return fileError("-o", a.out, "a file that can be written", err)
 	}
 	err = npy.Write(f, &out)
 	if closeErr := f.Close(); err == nil {

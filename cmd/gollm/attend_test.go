@@ -181,15 +181,45 @@ func TestAttendErrors(t *testing.T) {
 		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "nope"}, []string{"there are: dense"}},
 		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--audit", "x.txt"}, []string{"x.txt", ".json or .html"}},
 		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--rows", "-1"}, []string{"--rows -1"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "cis"}, []string{"--phase prefill: cis works in decode only", "--phase decode", "'prefill=NAME decode=cis'"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "decode=streaming"}, []string{"works in decode only"}},
+		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "anchor", "--phase", "decode"}, []string{"--phase decode: anchor works in prefill only"}},
 		{exitFailure, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--rows", "21"}, []string{"--rows 21", "20 positions"}},
 		{exitFailure, []string{"--q", q, "--k", short, "--v", short, "-o", out}, []string{short, "[2 19 8]", "same layers, n and d"}},
 		{exitFailure, []string{"--q", q, "--k", k, "--v", short, "-o", out}, []string{"want the shape of"}},
 		{exitFailure, []string{"--q", q, "--k", odd, "--v", odd, "-o", out}, []string{"4 heads", "multiple"}},
 		{exitFailure, []string{"--q", flat, "--k", k, "--v", k, "-o", out}, []string{"[20 8]", "[heads, n, d]"}},
 		{exitFailure, []string{"--q", bad, "--k", k, "--v", k, "-o", out}, []string{bad, "not a .npy file"}},
-		{exitFailure, []string{"--q", q + "x", "--k", k, "--v", k, "-o", out}, []string{q + "x", "no such file"}},
+		{exitFailure, []string{"--q", q + "x", "--k", k, "--v", k, "-o", out}, []string{"gollm: --q " + q + "x: no such file or directory, want a .npy file"}},
 		{exitFailure, []string{"--layers-of", q + "," + k + "," + k, "--layers-of", odd + "," + odd + "," + odd, "-o", out}, []string{"another shape"}},
 	} {
 		fails(t, tt.code, tt.words, "", append([]string{"attend"}, tt.args...)...)
+	}
+	// Dense attention that is named is what is asked for.
+	ok(t, "", "attend", "--q", q, "--k", k, "--v", k, "-o", out, "--attn", "prefill=dense decode=cis")
+}
+
+// Scores that are not numbers are told: on stderr, and in an audit's JSON.
+func TestAttendTellsOfBrokenScores(t *testing.T) {
+	q, k, v := randomArray(1, attendHeads, attendLen, attendDim), randomArray(2, attendKV, attendLen, attendDim), randomArray(3, attendKV, attendLen, attendDim)
+	out, audit := filepath.Join(t.TempDir(), "out.npy"), filepath.Join(t.TempDir(), "a.json")
+	args := func() []string {
+		return []string{"attend", "--attn", "prefill=dense decode=topk(k=9,sink=2,window=5)", "--q", save(t, q), "--k", save(t, k), "--v", save(t, v), "-o", out, "--phase", "decode", "--rows", "3"}
+	}
+	if r := gollm("", args()...); r.code != exitOK || strings.Contains(r.errs, "not a number") {
+		t.Errorf("without a broken key: %+v", r)
+	}
+	k.Data[(attendLen+70)*attendDim+1] = float32(math.NaN()) // of the second kv head
+	const want = "6 scores were not a number"                // 3 rows, 2 heads
+	if r := gollm("", args()...); r.code != exitOK || !strings.Contains(r.errs, want) {
+		t.Errorf("stderr does not tell %q: %+v", want, r)
+	}
+	r := gollm("", append(args(), "--audit", audit)...)
+	text, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := decode[eval.Audit](t, string(text)); a.NaNScores != 6 || !strings.Contains(r.errs, want) {
+		t.Errorf("the audit counts %d: %q", a.NaNScores, r.errs)
 	}
 }

@@ -25,13 +25,14 @@ select, sample, value; a phase takes one of each stage.`
 
 func newAttn() *cobra.Command {
 	return &cobra.Command{
-		Use:       "attn [NAME]",
-		Short:     "List the attention systems, or tell about one",
-		Long:      attnLong,
-		Example:   "  gollm attn\n  gollm attn dense",
-		GroupID:   groupAbout,
-		Args:      oneSystem,
-		ValidArgs: attnNames(),
+		Use:        "attn [NAME]",
+		Short:      "List the attention systems, or tell about one",
+		Long:       attnLong,
+		Example:    "  gollm attn\n  gollm attn dense",
+		GroupID:    groupAbout,
+		Args:       oneSystem,
+		SuggestFor: []string{"attention", "systems", "methods"},
+		ValidArgs:  attnNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := attnTable()
 			if len(args) == 1 {

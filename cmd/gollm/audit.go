@@ -96,7 +96,7 @@ func writeAudit(a eval.Audit, paths []string) error {
 	for _, path := range paths {
 		f, err := os.Create(path)
 		if err != nil {
-			return err
+			return fileError("", path, "a file that can be written", err)
 		}
 		if filepath.Ext(path) == ".html" {
 			err = a.WriteHTML(f)
@@ -131,7 +131,20 @@ func auditTable(a eval.Audit) string {
 		}
 		t.AppendRow(auditLine(p, "all", p.Mean))
 	}
-	return t.Render() + "\n"
+	return t.Render() + "\n" + nanText(a.NaNScores)
+}
+
+// nanText is a line about scores that were not numbers, empty where there were
+// none.
+func nanText(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	verb := "were"
+	if n == 1 {
+		verb = "was"
+	}
+	return fmt.Sprintf("%s %s not a number: a query or a key is broken, and the output is not to be trusted\n", plural(int(n), "score"), verb)
 }
 
 // auditLine is one line of the table.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -32,20 +33,35 @@ instructions that the kernels use.
 choose and attend are what attention took of a prefill or a step: to decide what
 to read, and to read it.
 
-The prompts are random tokens. For decode the cache is filled with copies of one
-computed page: the cost of a step does not depend on what the values are.`
+With --attn several times the settings run in turns, and the first that is dense
+is what the others are compared with: "× dense" is tok/s as a multiple of its,
+"× attend" the same of the reading of the cache alone. A setting that is not
+dense has a pass more, which is not timed: an audit of one row of each prefill
+pass, or of one step, says which share of the pairs of queries and keys its
+attention kept (density) and which of the keys and values it had to read for
+them, all heads together.
+
+The prompts are random tokens. For decode --fill tokens are computed and the rest
+of the cache is copies of them: the cost of a dense step does not depend on what
+the values are, and what a sparse one chooses among them is as random as they are.`
 
 const benchExample = `  gollm bench -m model.gguf
-  gollm bench -m model.gguf --prefill 512,2048 --decode 128,8192 --threads 2 --reps 5
+  gollm bench -m model.gguf --prefill 512,2k --decode 128,8k --threads 2 --reps 5
+  gollm bench -m model.gguf --prefill 0 --decode 8k,32k --attn dense --attn 'sketchwalk(density=0.1)'
   gollm bench -m model.gguf --json > bench.json`
+
+// maxReps bounds --reps: enough for any median, and memory for their figures.
+const maxReps = 1 << 20
 
 // benchFlags is what bench can be told.
 type benchFlags struct {
 	model    modelFlags
 	cache    cacheFlags
-	prefill  []int
-	decode   []int
+	attn     []string
+	prefill  lengths
+	decode   lengths
 	steps    int
+	fill     int
 	reps     int
 	json     bool
 	csv      bool
@@ -53,26 +69,30 @@ type benchFlags struct {
 }
 
 func newBench() *cobra.Command {
-	var b benchFlags
+	b := benchFlags{prefill: lengths{512, 2048}, decode: lengths{128, 8192}}
 	cmd := &cobra.Command{
-		Use:     "bench -m FILE",
-		Short:   "Measure speed beside what the machine allows",
-		Long:    benchLong,
-		Example: benchExample,
-		GroupID: groupLook,
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
+		Use:        "bench -m FILE",
+		Short:      "Measure speed beside what the machine allows",
+		Long:       benchLong,
+		Example:    benchExample,
+		GroupID:    groupLook,
+		Args:       noArgs,
+		SuggestFor: []string{"benchmark", "speed", "llama-bench"},
+		RunE:       func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
 	}
 	b.model.registerPath(cmd)
 	f := cmd.Flags()
-	f.IntSliceVar(&b.prefill, "prefill", []int{512, 2048}, "lengths of prompts, in tokens")
-	f.IntSliceVar(&b.decode, "decode", []int{128, 8192}, "tokens before the first step")
+	f.Var(&b.prefill, "prefill", "lengths of prompts, in tokens; 8k is 8192, 0 is no prefill")
+	f.Var(&b.decode, "decode", "tokens before the first step; 0 is no decode")
 	f.IntVar(&b.steps, "steps", 16, "decode steps of a run")
 	f.IntVar(&b.reps, "reps", 3, "runs of each, of which the median counts")
+	f.IntVar(&b.fill, "fill", 0, "tokens computed before a decode step, the rest are copies; 0 is 64, or 512 beside a sparse --attn")
 	f.BoolVar(&b.json, "json", false, "print one JSON object")
 	f.BoolVar(&b.csv, "csv", false, "print CSV")
 	f.BoolVar(&b.markdown, "markdown", false, "print a Markdown table")
-	b.cache.register(cmd, "tokens of context (default: as many as are needed)")
+	b.cache.registerSize(cmd, "tokens of context; 0, the default, is as many as are needed")
+	f.StringArrayVar(&b.attn, "attn", []string{"dense"}, attnUsage()+" (repeatable)")
+	completeWith(cmd, "attn", attnNames)
 	b.cache.audit.register(cmd)
 	b.model.registerDevice(cmd)
 	return cmd
@@ -94,13 +114,28 @@ func (b *benchFlags) check() error {
 			return usagef("a length of %d tokens, want 1 to %d", n, maxContext/2)
 		}
 	}
-	if b.steps < 1 || b.reps < 1 {
-		return usagef("--steps %d --reps %d, want 1 or more of both", b.steps, b.reps)
+	if len(b.prefill)+len(b.decode) == 0 {
+		return usagef("--prefill 0 --decode 0 leave nothing to measure")
+	}
+	if b.fill < 0 || b.fill > maxContext/2 {
+		return usagef("--fill %d, want 0 to %d tokens", b.fill, maxContext/2)
+	}
+	if len(b.attn) > 1 && b.cache.audit.on() {
+		return usagef("--audit looks at one --attn, %d are given", len(b.attn))
+	}
+	if b.steps < 1 || b.steps > maxContext/2 || b.reps < 1 || b.reps > maxReps {
+		return usagef("--steps %d --reps %d, want 1 to %d steps and 1 to %d repetitions", b.steps, b.reps, maxContext/2, maxReps)
 	}
 	if err := b.model.check(); err != nil {
 		return err
 	}
-	return b.cache.check()
+	for _, attn := range b.attn {
+		b.cache.attn = attn
+		if err := b.cache.check(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *benchFlags) run(cmd *cobra.Command) error {
@@ -112,10 +147,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer m.Close()
-	o := eval.SpeedOptions{Tasks: eval.Tasks(b.prefill, b.decode), Steps: b.steps, Reps: b.reps}
-	timed := b.cache
-	timed.audit = auditFlags{} // it would be timed too
-	r, err := m.runner(&timed, max(o.Context(), b.cache.context), 0)
+	sides, names, err := b.sides(m)
 	if err != nil {
 		return err
 	}
@@ -123,39 +155,73 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	o := eval.SpeedOptions{Tasks: eval.Tasks(b.prefill, b.decode), Steps: b.steps, Reps: b.reps, Fill: b.fill}
+	if o.Fill == 0 && slices.ContainsFunc(sides, func(s eval.Side) bool { return s.Count }) {
+		o.Fill = sparseFill
+	}
 	ctx, release := interruptible(cmd.Context())
 	defer release()
 	machine := eval.Describe(m.Device)
-	wait := newBar(cmd.ErrOrStderr(), "measuring", len(o.Tasks)*o.Reps, " runs")
+	wait := newBar(cmd.ErrOrStderr(), m.log, "measuring", len(o.Tasks)*o.Reps*len(sides), " runs")
 	defer wait.stop()
 	o.Progress = func(done, _ int) { wait.at(done) }
-	rows, err := eval.MeasureSpeed(ctx, r, m.Model.Vocab, eval.NewBudget(m.File, m.Model.Config, kv), machine.Peaks, o)
+	rows, err := eval.MeasureSpeed(ctx, sides, m.Model.Vocab, eval.NewBudget(m.File, m.Model.Config, kv), machine.Peaks, o)
 	wait.stop()
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
-	if printErr := b.print(cmd.OutOrStdout(), newBenchReport(m.File.Path(), r.Attn(), machine, rows)); printErr != nil {
+	if printErr := b.print(cmd.OutOrStdout(), newBenchReport(m.File.Path(), names, machine, rows)); printErr != nil {
 		return printErr
 	}
 	if err != nil {
 		return errors.Join(errInterrupted, err)
 	}
-	return b.auditRun(ctx, cmd, m, r, o)
+	return b.auditRun(ctx, cmd, m, sides[0], o)
+}
+
+// sparseFill is the tokens that are computed before a step whose attention
+// chooses: pages that are all alike leave nothing to choose.
+const sparseFill = 512
+
+// sides are the settings of --attn and their names in full.
+func (b *benchFlags) sides(m *openModel) (sides []eval.Side, names []string, err error) {
+	for _, attn := range b.attn {
+		c := b.cache
+		c.attn, c.audit = attn, auditFlags{} // an audit would be timed too
+		spec, err := c.spec()
+		if err != nil {
+			return nil, nil, err
+		}
+		names = append(names, spec.String())
+		sides = append(sides, eval.Side{
+			Count: !spec.Dense(),
+			Open: func(context int) (*engine.Runner, error) {
+				return m.runner(&c, max(context, c.context), 0)
+			},
+		})
+	}
+	return sides, names, nil
 }
 
 // auditRun runs each task once more under the audit that the flags ask for. What
 // it finds is of random tokens and of a cache that repeats: how much is read
 // means something, how wrong it is does not.
-func (b *benchFlags) auditRun(ctx context.Context, cmd *cobra.Command, m *openModel, r *engine.Runner, o eval.SpeedOptions) error {
+func (b *benchFlags) auditRun(ctx context.Context, cmd *cobra.Command, m *openModel, side eval.Side, o eval.SpeedOptions) error {
 	if !b.cache.audit.on() {
 		return nil
 	}
-	if err := b.cache.audit.watch(r); err != nil {
-		return err
+	open := side.Open
+	side.Count = false
+	side.Open = func(context int) (*engine.Runner, error) {
+		r, err := open(context)
+		if err != nil {
+			return nil, err
+		}
+		return r, b.cache.audit.watch(r)
 	}
 	o.Reps = 1
 	o.Progress = nil
-	if _, err := eval.MeasureSpeed(ctx, r, m.Model.Vocab, eval.Budget{}, device.Peaks{}, o); err != nil {
+	if _, err := eval.MeasureSpeed(ctx, []eval.Side{side}, m.Model.Vocab, eval.Budget{}, device.Peaks{}, o); err != nil {
 		return err
 	}
 	return b.cache.audit.finish(cmd, m)
@@ -164,7 +230,7 @@ func (b *benchFlags) auditRun(ctx context.Context, cmd *cobra.Command, m *openMo
 // benchReport is the JSON form of a benchmark.
 type benchReport struct {
 	Model   string        `json:"model"`
-	Attn    string        `json:"attn"`
+	Attn    []string      `json:"attn"`
 	Machine machineReport `json:"machine"`
 	Rows    []benchRow    `json:"rows"`
 }
@@ -184,37 +250,75 @@ type benchRow struct {
 	Phase     eval.Phase `json:"phase"`
 	Tokens    int        `json:"tokens,omitempty"` // of a prefill
 	Depth     int        `json:"depth,omitempty"`  // of a decode
+	Attn      string     `json:"attn"`
 	TokS      float64    `json:"tok_s"`
-	FloorTokS float64    `json:"floor_tok_s"`
+	TTFTMS    float64    `json:"ttft_ms,omitempty"` // to the first token of a prefill
+	FloorTokS float64    `json:"floor_tok_s"`       // of dense attention
 	Fraction  float64    `json:"fraction"`
 	Limit     string     `json:"limit"`
 	ChooseMS  float64    `json:"choose_ms"` // of attention, a prefill or a step
 	AttendMS  float64    `json:"attend_ms"`
+	KVBytes   int        `json:"kv_bytes"`
 	Runs      []float64  `json:"runs"`
+
+	// Of a setting that is not dense: shares of what dense attention keeps and
+	// reads.
+	Density *float64 `json:"density,omitempty"`
+	KRead   *float64 `json:"k_read,omitempty"`
+	VRead   *float64 `json:"v_read,omitempty"`
+	// Of every setting beside a dense one.
+	TimesDense  float64 `json:"times_dense,omitempty"`  // tokens per second
+	TimesAttend float64 `json:"times_attend,omitempty"` // attend alone
 }
 
-// newBenchReport is what print prints.
-func newBenchReport(model, attn string, m eval.Machine, speeds []eval.Speed) benchReport {
+// newBenchReport is what print prints; attn are the names of the sides.
+func newBenchReport(model string, attn []string, m eval.Machine, speeds []eval.Speed) benchReport {
 	r := benchReport{Model: model, Attn: attn, Rows: []benchRow{}, Machine: machineReport{
 		CPU: m.CPU, Cores: m.Cores, Device: m.Device,
 		ReadGBs: round3(m.Read / 1e9), Int8GOPs: round3(m.Int8 / 1e9), FloatGOPs: round3(m.Float / 1e9),
 	}}
 	for _, s := range speeds {
-		row := benchRow{
-			Phase: s.Phase, TokS: round3(s.TokS), FloorTokS: round3(s.FloorS), Fraction: round3(s.Fraction), Limit: s.Limit,
-			ChooseMS: round3(1e3 * s.Choose.Seconds()), AttendMS: round3(1e3 * s.Attend.Seconds()),
-		}
-		if s.Phase == eval.Prefill {
-			row.Tokens = s.Len
-		} else {
-			row.Depth = s.Len
-		}
-		for _, x := range s.Runs {
-			row.Runs = append(row.Runs, round3(x))
-		}
-		r.Rows = append(r.Rows, row)
+		r.Rows = append(r.Rows, newBenchRow(attn[s.Side], s, denseOf(attn, speeds, s)))
 	}
 	return r
+}
+
+// denseOf is the dense row of the same task, if another side has one.
+func denseOf(attn []string, speeds []eval.Speed, of eval.Speed) *eval.Speed {
+	for i, s := range speeds {
+		if s.Task == of.Task && s.Side != of.Side && attn[s.Side] == "dense" {
+			return &speeds[i]
+		}
+	}
+	return nil
+}
+
+// newBenchRow is a row beside that of dense attention, which may be nil.
+func newBenchRow(attn string, s eval.Speed, dense *eval.Speed) benchRow {
+	row := benchRow{
+		Phase: s.Phase, Attn: attn, TokS: round3(s.TokS), FloorTokS: round3(s.FloorS), Fraction: round3(s.Fraction), Limit: s.Limit,
+		ChooseMS: round3(1e3 * s.Choose.Seconds()), AttendMS: round3(1e3 * s.Attend.Seconds()), KVBytes: s.KVBytes,
+	}
+	if s.Phase == eval.Prefill {
+		row.Tokens = s.Len
+		if s.TokS > 0 {
+			row.TTFTMS = round3(1e3 * float64(s.Len) / s.TokS)
+		}
+	} else {
+		row.Depth = s.Len
+	}
+	for _, x := range s.Runs {
+		row.Runs = append(row.Runs, round3(x))
+	}
+	if r := s.Read; r != nil {
+		share := func(x float64) *float64 { x = math.Round(1e6*x) / 1e6; return &x }
+		row.Density, row.KRead, row.VRead = share(r.Density), share(r.KRead), share(r.VRead)
+	}
+	if dense != nil && dense.TokS > 0 && s.Attend > 0 {
+		row.TimesDense = round3(s.TokS / dense.TokS)
+		row.TimesAttend = round3(dense.Attend.Seconds() / s.Attend.Seconds())
+	}
+	return row
 }
 
 // print writes the report in the form that the flags ask for.
@@ -239,28 +343,72 @@ func (b *benchFlags) print(out io.Writer, r benchReport) error {
 // headLine names the machine and its peaks.
 func (r benchReport) headLine() string {
 	m := r.Machine
-	parts := []string{r.Model, m.CPU, m.Device, "attention " + r.Attn}
+	parts := []string{r.Model, m.CPU, m.Device}
+	if len(r.Attn) == 1 {
+		parts = append(parts, "attention "+r.Attn[0])
+	}
 	if m.ReadGBs > 0 {
 		parts = append(parts, fmt.Sprintf("reads %.1f GB/s, computes %.0f int8 GOP/s and %.0f float GFLOP/s", m.ReadGBs, m.Int8GOPs, m.FloatGOPs))
 	}
 	return strings.Join(parts, "; ")
 }
 
+// compares reports whether there is more to a row than the speed of dense
+// attention.
+func (r benchReport) compares() bool {
+	return len(r.Attn) > 1 || slices.ContainsFunc(r.Rows, func(row benchRow) bool { return row.Density != nil })
+}
+
 // table is the rows, with the spread of the runs.
 func (r benchReport) table() table.Writer {
-	t := newTable("tokens", "tok/s", "spread %", "choose ms", "attend ms", "floor tok/s", "reached %")
-	t.AppendHeader(table.Row{"phase", "tokens", "tok/s", "spread %", "choose ms", "attend ms", "floor tok/s", "reached %", "limit"})
+	columns := []string{"tokens", "tok/s", "spread %", "choose ms", "attend ms"}
+	head := table.Row{"phase"}
+	if r.compares() {
+		columns = []string{"tokens", "attention", "tok/s", "× dense", "spread %", "choose ms", "attend ms", "× attend", "density %", "K read %", "V read %"}
+	}
+	columns = append(columns, "floor tok/s", "reached %")
+	for _, c := range columns {
+		head = append(head, c)
+	}
+	t := newTable(slices.DeleteFunc(slices.Clone(columns), func(c string) bool { return c == "attention" })...)
+	t.AppendHeader(append(head, "limit"))
 	for _, row := range r.Rows {
-		floor, reached, limit := "-", "-", "-"
-		if row.FloorTokS > 0 {
-			floor, reached, limit = threeDigits(row.FloorTokS), fmt.Sprintf("%.0f", 100*row.Fraction), row.Limit
-		}
-		t.AppendRow(table.Row{
-			row.Phase, row.Tokens + row.Depth, threeDigits(row.TokS), fmt.Sprintf("%.0f", spread(row.Runs)),
-			threeDigits(row.ChooseMS), threeDigits(row.AttendMS), floor, reached, limit,
-		})
+		t.AppendRow(row.cells(r.compares()))
 	}
 	return t
+}
+
+// cells is the row as the table shows it.
+func (row benchRow) cells(compares bool) table.Row {
+	speed, spread := threeDigits(row.TokS), fmt.Sprintf("%.0f", spread(row.Runs))
+	choose, attend := threeDigits(row.ChooseMS), threeDigits(row.AttendMS)
+	cells := table.Row{row.Phase, row.Tokens + row.Depth}
+	if compares {
+		cells = append(cells, row.Attn, speed, times(row.TimesDense), spread, choose, attend, times(row.TimesAttend),
+			percentOf(row.Density), percentOf(row.KRead), percentOf(row.VRead))
+	} else {
+		cells = append(cells, speed, spread, choose, attend)
+	}
+	if row.FloorTokS > 0 {
+		return append(cells, threeDigits(row.FloorTokS), fmt.Sprintf("%.0f", 100*row.Fraction), row.Limit)
+	}
+	return append(cells, "-", "-", "-")
+}
+
+// times is a ratio, "-" where there is none.
+func times(x float64) string {
+	if x == 0 {
+		return "-"
+	}
+	return threeDigits(x)
+}
+
+// percentOf is a share in percent, "-" for that of dense attention.
+func percentOf(x *float64) string {
+	if x == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", 100**x)
 }
 
 // spread is how far apart the runs are, in percent of the slowest.

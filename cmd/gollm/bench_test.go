@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/csv"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/eval"
 	"github.com/gollm/gollm/internal/golden"
 	"github.com/gollm/gollm/model/modeltest"
@@ -15,7 +18,7 @@ func TestBenchJSON(t *testing.T) {
 	model := randomModel(t, modeltest.Shape{})
 	args := []string{"bench", "-m", model, "--prefill", "16,100", "--decode", "10,70", "--steps", "3", "--reps", "2"}
 	j := decode[benchReport](t, ok(t, "", append(args, "--json")...))
-	if j.Model != model || j.Attn != "dense" || j.Machine.Cores < 1 || j.Machine.CPU == "" || !strings.HasPrefix(j.Machine.Device, "cpu") {
+	if j.Model != model || !slices.Equal(j.Attn, []string{"dense"}) || j.Machine.Cores < 1 || j.Machine.CPU == "" || !strings.HasPrefix(j.Machine.Device, "cpu") {
 		t.Errorf("%+v", j)
 	}
 	if len(j.Rows) != 4 {
@@ -35,10 +38,73 @@ func TestBenchJSON(t *testing.T) {
 
 // fixedBench is a report with figures that do not change.
 func fixedBench() benchReport {
-	return newBenchReport("model.gguf", "dense", eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
+	return newBenchReport("model.gguf", []string{"dense"}, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
 		{Task: eval.Task{Phase: eval.Prefill, Len: 512}, Runs: []float64{400, 420, 410}, TokS: 410, FloorS: 500, Fraction: 0.82, Limit: "compute", Choose: 20 * time.Millisecond, Attend: 345678 * time.Microsecond},
 		{Task: eval.Task{Phase: eval.Decode, Len: 8192}, Runs: []float64{7.1}, TokS: 7.1},
 	})
+}
+
+// comparedBench is a report of two settings.
+func comparedBench() benchReport {
+	decode := eval.Task{Phase: eval.Decode, Len: 32768}
+	return newBenchReport("model.gguf", []string{"dense", "sketchwalk(density=0.1)"}, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
+		{Task: decode, Runs: []float64{10, 10.2}, TokS: 10.1, FloorS: 12, Fraction: 0.84, Limit: "memory", Attend: 60 * time.Millisecond, KVBytes: 1 << 30},
+		{Task: decode, Side: 1, Runs: []float64{20.2}, TokS: 20.2, FloorS: 12, Fraction: 1.68, Limit: "memory", Choose: time.Millisecond, Attend: 8 * time.Millisecond, KVBytes: 1 << 30,
+			Read: &engine.AuditCell{Density: 0.1, KRead: 0.31, VRead: 0.3}},
+		{Task: eval.Task{Phase: eval.Prefill, Len: 8}, Side: 1, Runs: []float64{5}, TokS: 5, Attend: time.Second},
+	})
+}
+
+func TestBenchCompares(t *testing.T) {
+	r := comparedBench()
+	if d := r.Rows[0]; d.TimesDense != 0 || d.Density != nil {
+		t.Errorf("dense beside itself: %+v", d)
+	}
+	if s := r.Rows[1]; s.TimesDense != 2 || s.TimesAttend != 7.5 || *s.Density != 0.1 || *s.KRead != 0.31 {
+		t.Errorf("beside dense: %+v", s)
+	}
+	if s := r.Rows[2]; s.TimesDense != 0 || s.TTFTMS != 1600 {
+		t.Errorf("with no dense row of its task: %+v", s)
+	}
+	for name, b := range map[string]benchFlags{"bench-attn.golden": {}, "bench-attn-json.golden": {json: true}} {
+		var out strings.Builder
+		if err := b.print(&out, r); err != nil {
+			t.Fatal(err)
+		}
+		golden.Compare(t, name, out.String())
+	}
+}
+
+// TestBenchRunsSettingsInTurns runs two settings on one model, each with a
+// cache of its own.
+func TestBenchRunsSettingsInTurns(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	j := decode[benchReport](t, ok(t, "", "bench", "-m", model, "--prefill", "0", "--decode", "1k", "--steps", "2", "--reps", "2",
+		"--attn", "dense", "--attn", "streaming(sink=4,window=60)", "--json"))
+	if len(j.Rows) != 2 {
+		t.Fatalf("%d rows, want 2", len(j.Rows))
+	}
+	d, s := j.Rows[0], j.Rows[1]
+	if d.Attn != "dense" || d.Density != nil || d.Depth != 1024 || len(d.Runs) != 2 {
+		t.Errorf("%+v", d)
+	}
+	if want := 64 / 1025.; s.Density == nil || math.Abs(*s.Density-want) > 1e-6 || s.TimesDense <= 0 || s.TimesAttend <= 0 || len(s.Runs) != 2 {
+		t.Errorf("%+v, want density %v", s, want)
+	}
+}
+
+func TestLengths(t *testing.T) {
+	for text, want := range map[string]string{"512": "512", "512,8k": "512,8192", "0": "0", " 1K , 2": "1024,2"} {
+		var l lengths
+		if err := l.Set(text); err != nil || l.String() != want {
+			t.Errorf("%q: %v, %v, want %s", text, l, err, want)
+		}
+	}
+	for _, text := range []string{"", "k", "1,", "-1", "1.5k", "0,1", "99999999999999999999", "9223372036854775807k"} {
+		if err := new(lengths).Set(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
 }
 
 func TestBenchForms(t *testing.T) {

@@ -49,31 +49,37 @@ type chatFlags struct {
 	sampling samplingFlags
 	template templateFlags
 	limit    int
+	stop     []string
+
+	noSpecial bool
 }
 
 func newChat() *cobra.Command {
 	var c chatFlags
 	cmd := &cobra.Command{
-		Use:     "chat -m FILE",
-		Short:   "Talk with a model",
-		Long:    chatLong,
-		Example: chatExample,
-		GroupID: groupRun,
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+		Use:        "chat -m FILE",
+		Short:      "Talk with a model",
+		Long:       chatLong,
+		Example:    chatExample,
+		GroupID:    groupRun,
+		Args:       noArgs,
+		SuggestFor: []string{"run", "talk", "interactive", "repl"},
+		RunE:       func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	c.model.registerPath(cmd)
 	c.template.register(cmd, "what the model is told before the conversation")
 	cmd.Flags().IntVarP(&c.limit, "tokens", "n", -1, "tokens of an answer at most; -1: until the model ends it")
+	registerStop(cmd, &c.stop)
+	cmd.Flags().BoolVar(&c.noSpecial, "no-special", false, "refuse messages that contain <|eot_id|> and its like")
 	c.sampling.register(cmd)
 	c.cache.audit.register(cmd)
-	c.cache.register(cmd, fmt.Sprintf("tokens of context (default: what the model was trained for, at most %d)", chatContext))
+	c.cache.register(cmd, fmt.Sprintf("tokens of context; 0, the default, is what the model was trained for, at most %d", chatContext))
 	c.model.registerDevice(cmd)
 	return cmd
 }
 
 func (c *chatFlags) run(cmd *cobra.Command) error {
-	for _, err := range []error{c.model.check(), c.cache.check(), c.sampling.check(cmd), checkLimit(c.limit)} {
+	for _, err := range []error{c.model.check(), c.cache.check(), c.sampling.check(cmd), checkLimit(c.limit), checkStop(c.stop)} {
 		if err != nil {
 			return err
 		}
@@ -96,6 +102,7 @@ func (c *chatFlags) newSession(cmd *cobra.Command, m *openModel) (*session, erro
 	if err != nil {
 		return nil, err
 	}
+	speaker.noSpecial = c.noSpecial
 	size := c.cache.context
 	if size == 0 {
 		size = min(m.Model.Context, chatContext)
@@ -110,7 +117,7 @@ func (c *chatFlags) newSession(cmd *cobra.Command, m *openModel) (*session, erro
 	}
 	return &session{
 		model: m, runner: r, seq: seq, speaker: speaker, system: c.template.system,
-		options: engine.Options{MaxTokens: max(c.limit, 0), Sampling: c.sampling.Sampling},
+		options: engine.Options{MaxTokens: max(c.limit, 0), Sampling: c.sampling.Sampling, Stop: c.stop},
 		in:      cmd.InOrStdin(), out: &lastByte{Writer: cmd.OutOrStdout()}, errs: cmd.ErrOrStderr(),
 		interactive: isTerminal(cmd.InOrStdin()), log: logger(cmd),
 		interrupts: make(chan os.Signal, 1),
@@ -288,7 +295,7 @@ func (s *session) answer(ctx context.Context, text string) error {
 	}
 	if err != nil {
 		if s.interactive {
-			s.say("gollm: %v", err)
+			s.say("gollm: %s", message(err))
 			return nil
 		}
 		return err
@@ -314,7 +321,7 @@ func (s *session) generate(ctx context.Context, ids []int32) (engine.Result, err
 		}
 	}()
 	fresh := ids[known:]
-	wait := newBar(s.errs, "reading", len(fresh), " tok")
+	wait := newBar(s.errs, s.log, "reading", len(fresh), " tok")
 	defer wait.stop()
 	w := &answerWriter{out: s.out, trim: true, first: wait.stop, cancel: cancel, start: time.Now()}
 	o := s.options
@@ -325,7 +332,7 @@ func (s *session) generate(ctx context.Context, ids []int32) (engine.Result, err
 		err = w.err
 	}
 	s.last = &summary{
-		Result: res, Prompt: fresh, Seed: o.Sampling.Seed, KVBytes: s.runner.KVBytes(), First: w.ttft,
+		Result: res, Attn: s.runner.Attn(), Prompt: fresh, Seed: o.Sampling.Seed, KVBytes: s.runner.KVBytes(), First: w.ttft,
 		sampled: o.Sampling.Temperature > 0,
 	}
 	return res, err

@@ -70,6 +70,28 @@ func TestChatReadsAgainWhatTruncateDropped(t *testing.T) {
 	}
 }
 
+// --stop ends an answer, as it does in generate.
+func TestChatStop(t *testing.T) {
+	args := []string{"chat", "-m", talker(t, 512), "-n", "12", "--temp", "0"}
+	free := ok(t, "Hello\n", args...)
+	words := []rune(strings.TrimSpace(free))
+	if len(words) < 4 {
+		t.Fatalf("the answer %q is too short to be cut", free)
+	}
+	stop := string(words[2:4])
+	before, _, _ := strings.Cut(strings.TrimLeft(free, " "), stop)
+	if got := ok(t, "Hello\n", append(args, "--stop", stop)...); strings.TrimRight(got, "\n") != strings.TrimRight(before, "\n") {
+		t.Errorf("with --stop %q the answer is %q, want %q", stop, got, before)
+	}
+}
+
+func TestChatNoSpecialRefusesMessages(t *testing.T) {
+	model := talker(t, 512)
+	ok(t, "Hi</s>\n", "chat", "-m", model, "-n", "3", "--temp", "0")
+	fails(t, exitFailure, []string{"the user message", "--no-special"}, "Hi</s>\n", "chat", "-m", model, "-n", "3", "--temp", "0", "--no-special")
+	fails(t, exitFailure, []string{"the system message", "--no-special"}, "Hi\n", "chat", "-m", model, "-n", "3", "--system", "a</s>", "--no-special")
+}
+
 func number(t *testing.T, s string) int {
 	t.Helper()
 	n, err := strconv.Atoi(s)

@@ -19,7 +19,7 @@ func newEval() *cobra.Command {
 		Args:    unknownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	for _, sub := range []*cobra.Command{newEvalRuler(), newEvalScore(), newEvalCompare(), newEvalMerge(), newRulerData()} {
+	for _, sub := range []*cobra.Command{newEvalRuler(), newEvalLongbench(), newEvalLongbench2(), newEvalNiah(), newEvalPpl(), newEvalScore(), newEvalShow(), newEvalCompare(), newEvalMerge(), newRulerData()} {
 		sub.Flags().SortFlags = false
 		cmd.AddCommand(sub)
 	}

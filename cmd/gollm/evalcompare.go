@@ -123,3 +123,19 @@ func newEvalMerge() *cobra.Command {
 	_ = cmd.MarkFlagDirname("out") // fails only for a flag that does not exist
 	return cmd
 }
+
+func newEvalShow() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show DIR",
+		Short:   "Print the results of a run, also of one that is not finished",
+		Long:    "Print the results of a run again, also of one that is not finished, and write\nits summary.json, summary.csv and report.html.",
+		Example: "  gollm eval show ruler",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("%d folders, want the folder of one run", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return printRun(cmd, args[0]) },
+	}
+}

@@ -1,13 +1,20 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"html/template"
 	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/eval/longbench"
 	"github.com/gollm/gollm/eval/metric"
+	"github.com/gollm/gollm/eval/page"
+	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/eval/trial"
 )
 
@@ -20,11 +27,23 @@ func printRun(cmd *cobra.Command, folder string) error {
 	if err := s.Write(folder); err != nil {
 		return err
 	}
+	if err := writeReport(filepath.Join(folder, "report.html"), folder, s); err != nil {
+		return err
+	}
 	out := cmd.OutOrStdout()
 	for _, set := range s.Settings {
 		if err := printSetting(out, &set, s.Settings[0].Attn); err != nil {
 			return err
 		}
+	}
+	switch s.Manifest.Identity.Suite {
+	case "ruler":
+		err = rulerMeans(cmd, s)
+	case "longbench":
+		err = longbenchMeans(cmd, s)
+	}
+	if err != nil {
+		return err
 	}
 	for _, note := range s.Manifest.Notes {
 		cmd.PrintErrln("note:", note)
@@ -33,6 +52,76 @@ func printRun(cmd *cobra.Command, folder string) error {
 		cmd.PrintErrln("note: some samples have no answer yet")
 	}
 	return nil
+}
+
+// writeReport writes the page of a run, with the needle maps that it has.
+func writeReport(path, folder string, s *trial.Summary) error {
+	var maps []page.Map
+	for i, set := range s.Settings {
+		if svg, err := os.ReadFile(filepath.Join(folder, trial.SettingName(i, set.Attn), "heat.svg")); err == nil {
+			maps = append(maps, page.Map{Name: set.Attn, SVG: template.HTML(svg)}) // we drew it
+		}
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(page.New(s, maps).Write(f), f.Close())
+}
+
+// rulerMeans prints the averages over lengths that publications give: of each
+// setting the mean, with weights that rise or fall with the length, and the
+// longest length that is still good. It is silent where there is one length.
+func rulerMeans(cmd *cobra.Command, s *trial.Summary) error {
+	t := newTable("lengths", "mean", "wAvg(inc)", "wAvg(dec)", "effective length")
+	t.AppendHeader(table.Row{"attention", "of", "lengths", "mean", "wAvg(inc)", "wAvg(dec)", "effective length"})
+	count := 0
+	for _, set := range s.Settings {
+		scored := map[int][]ruler.Scored{}
+		for _, u := range set.Units {
+			scored[u.Length] = append(scored[u.Length], ruler.Scored{Task: u.Task, Score: metric.Round(100*u.Score.Mean, 2)})
+		}
+		var lengths []ruler.LengthScore
+		complete := true
+		for length, list := range scored {
+			l := ruler.Summarize(length, list)
+			lengths, complete = append(lengths, l), complete && l.Complete
+		}
+		count = len(lengths)
+		of := "some tasks"
+		if complete {
+			of = "all thirteen tasks"
+		}
+		w, effective := ruler.Weigh(lengths), "none"
+		if w.Effective > 0 {
+			effective = fmt.Sprint(w.Effective)
+		}
+		t.AppendRow(table.Row{set.Attn, of, count, fmt.Sprintf("%.1f", w.Mean), fmt.Sprintf("%.1f", w.Rising), fmt.Sprintf("%.1f", w.Falling), effective})
+	}
+	if count < 2 {
+		return nil
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), t.Render()+"\n")
+	return err
+}
+
+// longbenchMeans prints the averages that publications give.
+func longbenchMeans(cmd *cobra.Command, s *trial.Summary) error {
+	t := newTable("English", "without count", "of categories")
+	t.AppendHeader(table.Row{"attention", "of", "English", "without count", "of categories"})
+	for _, set := range s.Settings {
+		var scored []longbench.Scored
+		for _, u := range set.Units {
+			scored = append(scored, longbench.Scored{Dataset: u.Task, Score: metric.Round(100*u.Score.Mean, 2)})
+		}
+		a, of := longbench.Average(scored), "some data sets"
+		if a.Complete {
+			of = "all sixteen"
+		}
+		t.AppendRow(table.Row{set.Attn, of, fmt.Sprintf("%.2f", a.English), fmt.Sprintf("%.2f", a.WithoutCount), fmt.Sprintf("%.2f", a.ByCategory)})
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), t.Render()+"\n")
+	return err
 }
 
 // scoreColumns are the numbers of the table of a run.
@@ -47,7 +136,7 @@ func printSetting(out io.Writer, set *trial.Setting, first string) error {
 		header = append(header, c)
 	}
 	t.AppendHeader(header)
-	for _, r := range append(append([]trial.Result{}, set.Units...), set.Lengths...) {
+	for _, r := range append(append([]trial.Result{}, set.Units...), set.Means...) {
 		t.AppendRow(resultRow(&r, set.Attn == "dense"))
 	}
 	if set.Attn != first {

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -54,6 +57,7 @@ func newEvalRuler() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&e.data, "data", "", "folder of prompts that were made before")
 	f.BoolVar(&e.quick, "quick", false, "a first look: a few short samples of every task that needs no download")
+	e.run.registerPreset(cmd)
 	e.ruler.register(cmd)
 	f.StringVar(&e.prefix, "answer-prefix", "auto", "what the answer begins with, where the data has it: auto and keep send it, drop does not")
 	f.StringVar(&e.grader, "grader", "official", "how answers are graded: official, or santa")
@@ -85,6 +89,10 @@ func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
 	if e.quick {
 		e.quicken(cmd)
 	}
+	remarks, err := e.run.usePreset(cmd, "ruler")
+	if err != nil {
+		return err
+	}
 	if err := e.check(); err != nil {
 		return err
 	}
@@ -92,13 +100,19 @@ func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s := &suite{name: "ruler", ident: trial.Identity{
+	s := &suite{name: "ruler", notes: remarks, ident: trial.Identity{
 		Data: map[string]string{}, Prefix: e.prefix, Samples: e.ruler.samples,
 		Options: map[string]string{"grader": e.grader, "truncate_input": fmt.Sprint(e.keep)},
 	}}
 	dir := e.data
 	if dir == "" {
-		if dir, err = e.generate(cmd, s, tok); err != nil {
+		if dir = filepath.Join(e.run.out, "prompts"); e.run.out == "" { // a dry run
+			if dir, err = os.MkdirTemp("", "gollm-ruler-*"); err != nil {
+				return err
+			}
+			defer os.RemoveAll(dir)
+		}
+		if err := e.generate(cmd, s, dir, tok); err != nil {
 			return err
 		}
 	}
@@ -121,28 +135,24 @@ func (e *evalRulerFlags) check() error {
 	return nil
 }
 
-// generate makes the prompts in the folder of the run and returns their folder;
-// those that are there stay.
-func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, tok *tokenizer.Tokenizer) (string, error) {
+// generate makes the prompts in the folder of the run. Those of a run that goes on
+// stay as they are, also where others are asked for: its manifest refuses that.
+func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, dir string, tok *tokenizer.Tokenizer) error {
 	p, err := e.ruler.plan(warner(cmd))
 	if err != nil {
-		return "", err
+		return err
 	}
-	dir := filepath.Join(e.run.out, "prompts")
-	if e.run.out == "" { // a dry run
-		if dir, err = os.MkdirTemp("", "gollm-ruler-*"); err != nil {
-			return "", err
-		}
-	}
+	_, err = trial.ReadManifest(e.run.out)
+	goesOn := err == nil
 	d := &rulerDataFlags{out: dir}
-	wait := newBar(cmd.ErrOrStderr(), "making prompts", len(p.lengths)*len(p.tasks), " files")
+	wait := newBar(cmd.ErrOrStderr(), logger(cmd), "making prompts", len(p.lengths)*len(p.tasks), " files")
 	defer wait.stop()
 	made := 0
 	for _, length := range p.lengths {
 		for _, t := range p.tasks {
-			if !e.ready(ruler.DataPath(dir, length, t)) {
-				if _, err := d.write(p, t, length, tok); err != nil {
-					return "", err
+			if !goesOn || !there(ruler.DataPath(dir, length, t)) {
+				if err := e.make(d, p, t, length, tok); err != nil {
+					return err
 				}
 			}
 			made++
@@ -151,23 +161,30 @@ func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, tok *tokenizer.T
 	}
 	s.notes = append(s.notes, p.notes...)
 	s.ident.Wording = p.options.Wording.Name
-	return dir, nil
+	text := sha256.Sum256([]byte(p.options.Text))
+	for name, value := range map[string]string{
+		"seed": fmt.Sprint(e.ruler.seed), "fit": e.ruler.fit, "template": p.options.Template, "haystack_sha256": hex.EncodeToString(text[:]),
+	} {
+		s.ident.Options[name] = value
+	}
+	return nil
 }
 
-// ready reports whether a file has the rows that are asked for, so that a run that
-// goes on need not make them again.
-func (e *evalRulerFlags) ready(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
+// make makes one file. What does not fit is left out of a quick look, which says so.
+func (e *evalRulerFlags) make(d *rulerDataFlags, p *rulerPlan, t ruler.Task, length int, tok *tokenizer.Tokenizer) error {
+	_, err := d.write(p, t, length, tok)
+	if misfit := new(ruler.MisfitError); e.quick && errors.As(err, &misfit) {
+		p.notes = append(p.notes, fmt.Sprintf("%s at %d tokens is left out: its smallest prompt has %d", t.Name, length, misfit.Least))
+		return nil
 	}
-	defer f.Close()
-	r := ruler.NewReader(path, f)
-	for n := 0; ; n++ {
-		if _, err := r.Next(); err != nil {
-			return err == io.EOF && n == e.ruler.samples
-		}
-	}
+	return err
+}
+
+// there reports whether a file exists. Files of prompts appear when they are
+// complete.
+func there(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // addUnits makes a unit of each file of prompts.
@@ -183,6 +200,9 @@ func (e *evalRulerFlags) addUnits(cmd *cobra.Command, s *suite, dir string, tok 
 	for _, length := range lengths {
 		for _, t := range tasks {
 			path := ruler.DataPath(dir, length, t)
+			if e.quick && e.data == "" && !there(path) {
+				continue
+			}
 			u, era, err := e.unit(path, t, length, tok)
 			if err != nil {
 				return err
@@ -212,12 +232,19 @@ func (e *evalRulerFlags) unit(path string, t ruler.Task, length int, tok *tokeni
 	p := &prompter{tok: tok, bos: e.run.bos, split: e.run.phase == "question+decode"}
 	u.Each = func(f func(line int, make func() (trial.Sample, error)) error) error {
 		_, err := e.rows(path, func(line int, r *ruler.Row) error {
-			return f(line, func() (trial.Sample, error) { return e.sample(p, t, r) })
+			return f(line, func() (trial.Sample, error) {
+				s, err := e.sample(p, t, r)
+				return s, atSample(path, line, err)
+			})
 		})
 		return err
 	}
-	era, err := e.rows(path, func(line int, _ *ruler.Row) error {
+	era, err := e.rows(path, func(line int, r *ruler.Row) error {
 		u.Count = line + 1
+		if r.Length > length {
+			err := fmt.Errorf("a row of %d tokens in a file of %d: files of several lengths were mixed", r.Length, length)
+			return atSample(path, line, err)
+		}
 		return nil
 	})
 	if err != nil {
@@ -242,10 +269,10 @@ func (e *evalRulerFlags) rows(path string, f func(line int, r *ruler.Row) error)
 		if err == io.EOF {
 			break
 		}
-		if err == nil {
-			err = f(line, &r)
-		}
 		if err != nil {
+			return in.Era(), err
+		}
+		if err := f(line, &r); err != nil {
 			return in.Era(), err
 		}
 	}

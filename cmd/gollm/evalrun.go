@@ -27,6 +27,7 @@ type evalFlags struct {
 	kv      string
 	attn    []string
 	phase   string
+	preset  string
 	out     string
 	seed    uint64
 	shard   string
@@ -119,69 +120,12 @@ type suite struct {
 	notes []string
 }
 
-// prompter turns texts into prompts.
-type prompter struct {
-	tok   *tokenizer.Tokenizer
-	bos   string
-	split bool // the question has a phase of its own
-}
-
-// encode is the tokens of a text, BOS by the policy, and where it has BOS.
-func (p *prompter) encode(text string) (ids []int32, bos []int) {
-	ids = p.tok.Encode(text, tokenizer.EncodeOptions{ParseSpecial: true})
-	id := p.tok.BOS()
-	if id == tokenizer.None {
-		return ids, nil
-	}
-	has := len(ids) > 0 && ids[0] == id
-	switch {
-	case p.bos == "one" && p.tok.AddsBOS() && !has, p.bos == "official" && p.tok.AddsBOS():
-		ids = append([]int32{id}, ids...)
-	case p.bos == "none" && has:
-		ids = ids[1:]
-	}
-	for i, t := range ids {
-		if t == id {
-			bos = append(bos, i)
-		}
-	}
-	return ids, bos
-}
-
-// request makes the prompt of a text whose question begins at byte split; 0 is
-// unknown.
-func (p *prompter) request(text string, split, most int) (trial.Request, []int) {
-	ids, bos := p.encode(text)
-	q := trial.Request{Prompt: ids, Most: most}
-	if p.split && split > 0 {
-		q.Split = p.tokenAt(ids, text, split)
-	}
-	return q, bos
-}
-
-// tokenAt is the first token that begins at byte split of the text or later.
-func (p *prompter) tokenAt(ids []int32, text string, split int) int {
-	at := 0
-	for i, id := range ids {
-		if at >= split {
-			return i
-		}
-		piece := len(p.tok.Text(id)) // of a special token
-		if !p.tok.Special(id) {
-			piece = len(p.tok.Piece(id))
-		} else if !strings.HasPrefix(text[min(at, len(text)):], p.tok.Text(id)) {
-			piece = 0 // a BOS that the text does not have
-		}
-		at += piece
-	}
-	return len(ids)
-}
-
 // job is a run that is under way.
 type job struct {
 	flags   *evalFlags
 	suite   *suite
 	folder  *trial.Folder
+	model   *openModel // nil: not opened yet
 	shard   trial.Shard
 	specs   []*sparse.Spec
 	context int
@@ -196,19 +140,23 @@ type job struct {
 // execute runs a suite, or goes on with it, and prints what came out.
 func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokenizer) error {
 	j := &job{flags: e, suite: s, log: cmd.ErrOrStderr()}
-	if err := j.survey(cmd); err != nil || e.dry {
-		return err
-	}
 	m, err := j.manifest()
 	if err != nil {
 		return err
+	}
+	if e.dry {
+		return j.survey(cmd, "")
 	}
 	if j.folder, err = trial.Open(e.out, m); err != nil {
 		return err
 	}
 	defer j.folder.Close()
+	if err := j.survey(cmd, j.folder.Manifest.Hash); err != nil {
+		return err
+	}
 	ctx, release := interruptible(cmd.Context())
 	defer release()
+	defer j.closeModel()
 	for i := range j.specs {
 		if err := j.setting(ctx, cmd, i, tok); err != nil {
 			if ctx.Err() != nil {
@@ -221,84 +169,29 @@ func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokeniz
 	return printRun(cmd, e.out)
 }
 
-// survey reads all prompts once: how long they are and what they cost.
-func (j *job) survey(cmd *cobra.Command) error {
-	e := j.flags
-	shard, err := trial.ParseShard(e.shard)
-	if err != nil {
+// parse reads the shard and the attention systems.
+func (j *job) parse() (err error) {
+	if j.shard, err = trial.ParseShard(j.flags.shard); err != nil {
 		return err
 	}
-	j.shard = shard
-	for _, a := range e.attn {
-		spec, err := e.spec(a)
+	for _, a := range j.flags.attn {
+		spec, err := j.flags.spec(a)
 		if err != nil {
 			return err
 		}
 		j.specs = append(j.specs, spec)
 	}
-	wait := newBar(j.log, "reading prompts", len(j.suite.units), " files")
-	defer wait.stop()
-	for n := range j.suite.units {
-		if err := j.surveyUnit(cmd, &j.suite.units[n]); err != nil {
-			return err
-		}
-		wait.at(n + 1)
-	}
-	j.context = max(j.context, e.context)
-	j.total *= float64(len(j.specs))
 	return nil
-}
-
-// promptCost is about how long a prompt takes, in tokens of a short one: the
-// square is attention.
-func promptCost(tokens int) float64 { return float64(tokens) * (1 + float64(tokens)/32768) }
-
-// surveyUnit reads the prompts of a unit.
-func (j *job) surveyUnit(cmd *cobra.Command, u *trial.Unit) error {
-	least, most, sum, n := 0, 0, 0, 0
-	var first trial.Sample
-	err := u.Each(func(line int, make func() (trial.Sample, error)) error {
-		s, err := make()
-		if err != nil {
-			return err
-		}
-		if line == 0 {
-			first = s
-		}
-		tokens := len(s.Prompt)
-		j.context = max(j.context, tokens+s.Most)
-		if n == 0 || tokens < least {
-			least = tokens
-		}
-		most, sum, n = max(most, tokens), sum+tokens, n+1
-		if j.shard.Has(line) {
-			j.total += promptCost(tokens + 8*s.Most)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if n == 0 {
-		return fmt.Errorf("%s has no samples", u.Name)
-	}
-	for _, at := range first.BOS {
-		if at > 0 {
-			cmd.PrintErrf("gollm: %s: sample 0 has the beginning-of-text token at %v: only one at 0 is usual\n", u.Name, first.BOS)
-			break
-		}
-	}
-	if j.flags.dry {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d samples, prompts of %d to %d tokens (mean %.0f), answers of up to %d, BOS at %v, question from token %d on\n",
-			u.Name, n, least, most, float64(sum)/float64(n), first.Most, first.BOS, first.Split)
-	}
-	return err
 }
 
 // manifest says what the run is.
 func (j *job) manifest() (trial.Manifest, error) {
 	e := j.flags
+	if err := j.parse(); err != nil {
+		return trial.Manifest{}, err
+	}
 	id := j.suite.ident
+	id.Options["device"], id.Options["ctx"] = e.model.device, fmt.Sprint(e.context)
 	id.Suite, id.Seed, id.KV, id.Phase, id.BOS = j.suite.name, e.seed, strings.ToLower(e.kv), e.phase, e.bos
 	if id.Phase == "" {
 		id.Phase = "as written"
@@ -370,38 +263,65 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// setting answers all units under one attention. The model is opened for it
-// alone, so that the caches of several do not add up.
+// setting answers all units under one attention, with a cache that is given back
+// before that of the next.
 func (j *job) setting(ctx context.Context, cmd *cobra.Command, i int, tok *tokenizer.Tokenizer) error {
 	if j.finished(i) {
+		return nil
+	}
+	if err := j.openModel(cmd); err != nil {
+		return err
+	}
+	if err := j.answer(ctx, i, tok); err != nil {
+		return err
+	}
+	return j.audit(ctx, i, tok)
+}
+
+// openModel opens the model at the first setting that needs it.
+func (j *job) openModel(cmd *cobra.Command) error {
+	if j.model != nil {
 		return nil
 	}
 	m, err := j.flags.model.open(cmd)
 	if err != nil {
 		return err
 	}
-	defer m.Close()
+	j.model = m
 	if trained := m.Model.Context; j.context > trained && j.flags.context == 0 {
 		return fmt.Errorf("prompt and answer need %d tokens, but %s was trained for %d; use shorter lengths, or go beyond the training with --ctx %d",
 			j.context, j.flags.model.path, trained, roundUp(j.context, 64))
 	}
-	r, err := j.runner(m, i)
+	return nil
+}
+
+// closeModel closes the model where it was opened.
+func (j *job) closeModel() {
+	if j.model != nil {
+		j.model.Close()
+	}
+}
+
+// answer answers what is left of all units.
+func (j *job) answer(ctx context.Context, i int, tok *tokenizer.Tokenizer) (err error) {
+	r, err := j.runner(i)
 	if err != nil {
 		return err
 	}
-	a := answerers(m, r, tok)
+	defer func() { err = errors.Join(err, r.Close()) }()
+	a := answerers(j.model, r, tok)
 	for n := range j.suite.units {
 		if err := j.unit(ctx, i, n, a); err != nil {
 			return err
 		}
 	}
-	return j.audit(ctx, m, i, tok)
+	return nil
 }
 
 // runner makes the runner of a setting.
-func (j *job) runner(m *openModel, i int) (*engine.Runner, error) {
+func (j *job) runner(i int) (*engine.Runner, error) {
 	c := cacheFlags{kv: j.flags.kv, attn: j.specs[i].String()}
-	return m.runner(&c, j.context, j.flags.seed)
+	return j.model.runner(&c, j.context, j.flags.seed)
 }
 
 // answerers makes what answers with a runner.
@@ -419,6 +339,7 @@ func (j *job) path(i, n int) string {
 
 // finished reports whether a setting has nothing left to do.
 func (j *job) finished(i int) bool {
+	cost := 0.0
 	for n := range j.suite.units {
 		u := &j.suite.units[n]
 		answers, err := trial.ReadAnswers(j.path(i, n))
@@ -426,11 +347,15 @@ func (j *job) finished(i int) bool {
 			return false
 		}
 		for _, a := range answers {
-			j.done += promptCost(a.Prompt + 8*a.New)
+			cost += answerCost(a.Extra)
 		}
 	}
 	audits, err := trial.ReadAudit(j.folder.Path, i, j.specs[i].String())
-	return err == nil && (!j.audited(i) || len(audits) == len(j.suite.units))
+	if err != nil || j.audited(i) && len(audits) < len(j.suite.units) {
+		return false
+	}
+	j.total -= cost
+	return true
 }
 
 // unit answers what is left of a unit.
@@ -445,13 +370,16 @@ func (j *job) unit(ctx context.Context, i, n int, a trial.Answerers) error {
 		return l.Close()
 	}
 	what := fmt.Sprintf("%s %s", j.specs[i], u.Name)
-	wait := newBar(j.log, what, total, "")
+	wait := newBar(j.log, nil, what, total, "")
 	wait.at(l.Len())
+	for _, e := range l.Answers() {
+		j.total -= answerCost(e)
+	}
 	sum, count, start := 0.0, 0, time.Now()
 	err = u.Answer(ctx, l, j.shard, a, func(done, _ int, e trial.Extra, t trial.Times) {
 		wait.at(done)
 		sum, count = sum+e.Score, count+1
-		j.done += promptCost(e.Prompt + 8*e.New)
+		j.done += answerCost(e)
 		j.spent += time.Duration((t.PrefillMs + t.DecodeMs) * 1e6)
 	})
 	wait.stop()
@@ -479,7 +407,7 @@ func (j *job) audited(i int) bool {
 
 // audit compares the first samples of each unit with dense attention, once the
 // answers are there: a runner that is watched is slower.
-func (j *job) audit(ctx context.Context, m *openModel, i int, tok *tokenizer.Tokenizer) error {
+func (j *job) audit(ctx context.Context, i int, tok *tokenizer.Tokenizer) (err error) {
 	if !j.audited(i) {
 		return nil
 	}
@@ -488,15 +416,16 @@ func (j *job) audit(ctx context.Context, m *openModel, i int, tok *tokenizer.Tok
 	if err != nil {
 		return err
 	}
-	r, err := j.runner(m, i)
+	r, err := j.runner(i)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, r.Close()) }()
 	watch, err := r.Audit(engine.AuditConfig{Every: 4})
 	if err != nil {
 		return err
 	}
-	a := answerers(m, r, tok)
+	a := answerers(j.model, r, tok)
 	for n := range j.suite.units {
 		u := &j.suite.units[n]
 		if _, ok := all[u.Name]; ok {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,7 @@ type modelFlags struct {
 func (m *modelFlags) registerDevice(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&m.device, "device", "cpu", "where to run: "+strings.Join(device.Names(), ", "))
-	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads (default: one for each core)")
+	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads; 0, the default, is one for each core")
 	completeWith(cmd, "device", device.Names)
 }
 
@@ -40,11 +41,24 @@ func (m *modelFlags) registerPath(cmd *cobra.Command) {
 
 // check reports what is wrong with the flags.
 func (m *modelFlags) check() error {
+	if err := m.checkPath(); err != nil {
+		return err
+	}
+	return m.checkDevice()
+}
+
+// checkPath reports what is wrong with the flag of registerPath.
+func (m *modelFlags) checkPath() error {
 	if m.path == "" {
 		return usagef("no model: name a GGUF file with -m FILE, for example -m testdata/demo.gguf")
 	}
-	if m.device != "" && !slices.Contains(device.Names(), m.device) {
-		return usagef("--device %s is not in this build; want one of: %s", m.device, strings.Join(device.Names(), ", "))
+	return nil
+}
+
+// checkDevice reports what is wrong with the flags of registerDevice.
+func (m *modelFlags) checkDevice() error {
+	if !slices.Contains(device.Names(), m.device) {
+		return usagef("--device %q is not in this build; want one of: %s", m.device, strings.Join(device.Names(), ", "))
 	}
 	if m.threads < 0 {
 		return usagef("--threads %d, want 1 or more, or 0 for one for each core", m.threads)
@@ -64,13 +78,24 @@ type cacheFlags struct {
 	audit   auditFlags // registered by the commands that print an audit
 }
 
+// register registers the flags; context is the help of --ctx.
 func (c *cacheFlags) register(cmd *cobra.Command, context string) {
+	c.registerSize(cmd, context)
+	cmd.Flags().StringVar(&c.attn, "attn", "dense", attnUsage())
+	completeWith(cmd, "attn", attnNames)
+}
+
+// attnUsage describes --attn.
+func attnUsage() string {
+	return "attention system, or @FILE.yaml: " + strings.Join(attnNames(), ", ") + "; gollm attn tells about them"
+}
+
+// registerSize registers all but --attn.
+func (c *cacheFlags) registerSize(cmd *cobra.Command, context string) {
 	f := cmd.Flags()
 	f.IntVar(&c.context, "ctx", 0, context)
 	f.StringVar(&c.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
-	f.StringVar(&c.attn, "attn", "dense", "attention system, or @FILE.yaml: "+strings.Join(attnNames(), ", ")+"; gollm attn tells about them")
 	completeWith(cmd, "kv", func() []string { return []string{"f16", "f32"} })
-	completeWith(cmd, "attn", attnNames)
 }
 
 // spec reads --attn.
@@ -120,7 +145,7 @@ func (s *samplingFlags) register(cmd *cobra.Command) {
 	f.IntVar(&s.TopK, "top-k", 40, "choose among this many likeliest tokens; 0 is all")
 	f.Float32Var(&s.TopP, "top-p", 0.95, "choose among the likeliest tokens that make up this share; 1 is all")
 	f.Float32Var(&s.MinP, "min-p", 0.05, "leave out tokens less likely than this share of the likeliest; 0 is none")
-	f.Float32Var(&s.RepeatPenalty, "repeat-penalty", 1, "make recent tokens less likely; 1 is off, 1.1 is usual")
+	f.Float32Var(&s.RepeatPenalty, "repeat-penalty", 1, "make the last 64 tokens less likely; 1 is off, 1.1 is usual")
 	f.Uint64Var(&s.Seed, "seed", 0, "same seed, same text (default: random, and printed)")
 }
 
@@ -138,6 +163,9 @@ func (s *samplingFlags) check(cmd *cobra.Command) error {
 		if !(f.value >= f.least && f.value <= f.limit) {
 			return usagef("--%s %v, want %v to %v", f.name, f.value, f.least, f.limit)
 		}
+	}
+	if s.RepeatPenalty == 0 {
+		return usagef("--repeat-penalty 0, want more than 0; 1 is off")
 	}
 	if s.TopK < 0 {
 		return usagef("--top-k %d, want 0 or more", s.TopK)
@@ -177,14 +205,16 @@ func (t *textFlags) read(cmd *cobra.Command) (string, error) {
 	if cmd.Flags().Changed("prompt") {
 		return t.text, nil
 	}
-	b, err := readFile(cmd, t.file)
+	b, err := readFile(cmd, "-f", t.file, "a text")
 	return string(b), err
 }
 
-// readFile returns the contents of a file, or of stdin where path is "" or "-".
-func readFile(cmd *cobra.Command, path string) ([]byte, error) {
+// readFile returns the contents of the file that flag names, or of stdin where
+// path is "" or "-"; want is what is expected in it.
+func readFile(cmd *cobra.Command, flag, path, want string) ([]byte, error) {
 	if path != "" && path != "-" {
-		return readLimited(path, mostText)
+		b, err := readLimited(path, mostText)
+		return b, fileError(flag, path, want, err)
 	}
 	b, err := io.ReadAll(cmd.InOrStdin())
 	if err != nil {
@@ -234,6 +264,44 @@ func (t *tokenFlags) encode(tok *tokenizer.Tokenizer, text string) []int32 {
 	}
 	return append([]int32{tok.BOS()}, ids...)
 }
+
+// lengths is a flag of numbers of tokens: "512,8k"; "0" alone is none.
+type lengths []int
+
+// Set reads the numbers.
+func (l *lengths) Set(text string) error {
+	*l = nil
+	if text == "0" {
+		return nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		digits, thousands := strings.CutSuffix(strings.ToLower(strings.TrimSpace(part)), "k")
+		n, err := strconv.Atoi(digits)
+		if err != nil || n < 1 || n > maxContext>>11 {
+			return fmt.Errorf("%q is no number of tokens; want for example 512,8k", part)
+		}
+		if thousands {
+			n <<= 10
+		}
+		*l = append(*l, n)
+	}
+	return nil
+}
+
+// String is the numbers as Set reads them.
+func (l *lengths) String() string {
+	if len(*l) == 0 {
+		return "0"
+	}
+	var parts []string
+	for _, n := range *l {
+		parts = append(parts, strconv.Itoa(n))
+	}
+	return strings.Join(parts, ",")
+}
+
+// Type is how help names a value.
+func (*lengths) Type() string { return "lengths" }
 
 // completeWith makes the shell complete a flag with names.
 func completeWith(cmd *cobra.Command, flag string, names func() []string) {

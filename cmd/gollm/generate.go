@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -27,6 +28,13 @@ out).
 
 The continuation goes to stdout as it comes, one line of statistics to stderr.
 Where stdout is no terminal it gets the continuation and not a byte more.
+
+With --json one object is printed at the end. Its stop_reason says what ended the
+text: "end" (the model itself), "length" (-n), "string" (--stop), "context" (the
+context is full, see --ctx) or "cancelled" (Ctrl-C).
+
+A progress bar appears for a long prompt where stderr is a terminal; elsewhere -v
+says on lines how far it is.
 
 Ctrl-C ends the generation: what was written is kept, the statistics are
 printed, the exit code is 130. A second Ctrl-C kills.
@@ -59,13 +67,14 @@ type generateFlags struct {
 func newGenerate() *cobra.Command {
 	var g generateFlags
 	cmd := &cobra.Command{
-		Use:     "generate -m FILE [-p TEXT | -f FILE]",
-		Short:   "Continue a text",
-		Long:    generateLong,
-		Example: generateExample,
-		GroupID: groupRun,
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return g.run(cmd) },
+		Use:        "generate -m FILE [-p TEXT | -f FILE]",
+		Short:      "Continue a text",
+		Long:       generateLong,
+		Example:    generateExample,
+		GroupID:    groupRun,
+		Args:       noArgs,
+		SuggestFor: []string{"run", "complete", "completions", "infer", "main", "cli", "llama-cli"},
+		RunE:       func(cmd *cobra.Command, _ []string) error { return g.run(cmd) },
 	}
 	f := cmd.Flags()
 	g.model.registerPath(cmd)
@@ -73,9 +82,9 @@ func newGenerate() *cobra.Command {
 	f.IntVarP(&g.limit, "tokens", "n", 256, "tokens to write at most; -1: until the model ends its text")
 	f.BoolVar(&g.chat, "chat", false, "wrap the text in the model's chat template, as one message")
 	g.template.register(cmd, "what the model is told before the message of --chat")
-	f.StringArrayVar(&g.stop, "stop", nil, "end at this text, which is left out (repeatable)")
+	registerStop(cmd, &g.stop)
 	g.sampling.register(cmd)
-	g.cache.register(cmd, "tokens of context (default: as many as are needed)")
+	g.cache.register(cmd, "tokens of context; 0, the default, is as many as are needed")
 	g.cache.audit.register(cmd)
 	g.tokens.register(cmd)
 	f.BoolVar(&g.ignoreEnd, "ignore-eos", false, "go on when the model ends its text")
@@ -91,16 +100,26 @@ func (g *generateFlags) check(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if err := checkLimit(g.limit); err != nil {
-		return err
+	for _, err := range []error{checkLimit(g.limit), checkStop(g.stop)} {
+		if err != nil {
+			return err
+		}
 	}
 	if (g.template.system != "" || g.template.template != "") && !g.chat {
 		return usagef("--system and --template are about conversations: add --chat")
 	}
-	for _, s := range g.stop {
-		if s == "" {
-			return usagef(`--stop "", want a text that ends the generation`)
-		}
+	return nil
+}
+
+// registerStop registers --stop.
+func registerStop(cmd *cobra.Command, stop *[]string) {
+	cmd.Flags().StringArrayVar(stop, "stop", nil, "end at this text, which is left out (repeatable)")
+}
+
+// checkStop refuses a --stop that everything contains.
+func checkStop(stop []string) error {
+	if slices.Contains(stop, "") {
+		return usagef(`--stop "", want a text that ends the generation`)
 	}
 	return nil
 }
@@ -146,13 +165,11 @@ func (g *generateFlags) prompt(cmd *cobra.Command, m *openModel, text string) ([
 	if !g.chat {
 		return g.tokens.encode(m.Tokenizer, text), nil
 	}
-	if g.tokens.noSpecial && (m.Tokenizer.HasSpecial(text) || m.Tokenizer.HasSpecial(g.template.system)) {
-		return nil, errors.New("the message contains the text of a special token, which --no-special refuses with --chat: a template cannot tell it from its own; take it out, or leave out --no-special")
-	}
 	s, err := g.template.newSpeaker(m, warner(cmd))
 	if err != nil {
 		return nil, err
 	}
+	s.noSpecial = g.tokens.noSpecial
 	return s.encode(cmd.Context(), conversation(g.template.system, nil, text))
 }
 
@@ -191,7 +208,7 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Run
 	out := &answerWriter{out: &lastByte{Writer: cmd.OutOrStdout()}, quiet: g.json, start: time.Now()}
 	ctx, out.cancel = context.WithCancel(ctx)
 	defer out.cancel()
-	wait := newBar(cmd.ErrOrStderr(), "reading the prompt", len(prompt), " tok")
+	wait := newBar(cmd.ErrOrStderr(), m.log, "reading the prompt", len(prompt), " tok")
 	out.first = wait.stop
 	defer wait.stop()
 	res, err := seq.Generate(ctx, prompt, engine.Options{
@@ -213,6 +230,9 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Run
 		KVShared: seq.KVShared(), sampled: g.sampling.Temperature > 0,
 	}
 	if sum.Figures, err = seq.Figures(); err != nil {
+		return err
+	}
+	if sum.NaNScores, err = r.NaNScores(); err != nil {
 		return err
 	}
 	if res.Stop != engine.StopCancelled || len(res.Tokens) > 0 {
@@ -266,6 +286,7 @@ type summary struct {
 	KVBytes             int
 	KVShared            int // bytes that layers save by sharing pages
 	Figures             []sparse.Figure
+	NaNScores           int64         // scores that were not numbers
 	First               time.Duration // to the first token
 	Hash                string
 	sampled             bool // the seed mattered
@@ -277,6 +298,7 @@ func (s *summary) print(cmd *cobra.Command, asJSON bool) error {
 		return writeJSON(cmd.OutOrStdout(), s.report())
 	}
 	cmd.PrintErrln(s.line())
+	cmd.PrintErr(nanText(s.NaNScores))
 	for _, f := range s.Figures {
 		logger(cmd)("attention: %s %.4g %s", f.Name, f.Value, f.Unit)
 	}
@@ -292,6 +314,7 @@ func (s *summary) line() string {
 	}
 	parts = append(parts,
 		fmt.Sprintf("%s at %s", plural(len(s.Tokens), "token"), rateText(s.DecodeRate())),
+		"attention "+s.Attn,
 		"KV "+sizeText(int64(s.KVBytes)))
 	if s.KVShared > 0 {
 		parts = append(parts, sizeText(int64(s.KVShared))+" less by pages that layers share")
@@ -334,6 +357,7 @@ type generateReport struct {
 	KVBytes      int             `json:"kv_bytes"`
 	KVShared     int             `json:"kv_shared_bytes,omitempty"`
 	Figures      []sparse.Figure `json:"attn_figures,omitempty"`
+	NaNScores    int64           `json:"nan_scores"`
 	Model        string          `json:"model"`
 	Device       string          `json:"device"`
 	LogitsHash   string          `json:"logits_hash"` // of the last logits, FNV-1a
@@ -344,7 +368,7 @@ func (s *summary) report() generateReport {
 		Text: s.Text, Tokens: append([]int32{}, s.Tokens...), PromptTokens: append([]int32{}, s.Prompt...),
 		StopReason: string(s.Stop), Attn: s.Attn, Seed: s.Seed,
 		PrefillTokS: round3(s.PrefillRate()), DecodeTokS: round3(s.DecodeRate()),
-		TTFTMs: round3(s.First.Seconds() * 1000), KVBytes: s.KVBytes, KVShared: s.KVShared, Figures: s.Figures,
+		TTFTMs: round3(s.First.Seconds() * 1000), KVBytes: s.KVBytes, KVShared: s.KVShared, Figures: s.Figures, NaNScores: s.NaNScores,
 		Model: s.Model, Device: s.Device, LogitsHash: s.Hash,
 	}
 }

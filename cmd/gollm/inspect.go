@@ -8,6 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/model"
 	"github.com/gollm/gollm/weights"
 )
 
@@ -15,13 +16,14 @@ const inspectLong = `Show what is in a GGUF file: the architecture, how the weig
 how much memory they and the KV cache need, the tokenizer and the chat template.
 
 It reads the header only, so it is quick for a file of any size, and it works on
-files that gollm cannot run: those without weights and those of other
-architectures.`
+files that gollm cannot run: those without weights, those of other architectures
+and those with tensors of types that gollm does not compute with, which it marks.`
 
 const inspectExample = `  gollm inspect model.gguf
   gollm inspect model.gguf --tensors
   gollm inspect model.gguf --template > template.jinja
-  gollm inspect model.gguf --json | jq .memory`
+  gollm inspect model.gguf --json | jq .memory
+  gollm inspect model.gguf --json --tensors | jq -r '.tensors[] | [.name, .type, .bytes] | @tsv'`
 
 // inspectFlags is what inspect can be told.
 type inspectFlags struct {
@@ -34,13 +36,14 @@ type inspectFlags struct {
 func newInspect() *cobra.Command {
 	var i inspectFlags
 	cmd := &cobra.Command{
-		Use:     "inspect FILE",
-		Short:   "Show what is in a GGUF file",
-		Long:    inspectLong,
-		Example: inspectExample,
-		GroupID: groupLook,
-		Args:    oneFile,
-		RunE:    func(cmd *cobra.Command, args []string) error { return i.run(cmd, args[0]) },
+		Use:        "inspect FILE",
+		Short:      "Show what is in a GGUF file",
+		Long:       inspectLong,
+		Example:    inspectExample,
+		GroupID:    groupLook,
+		Args:       oneFile,
+		SuggestFor: []string{"show", "info", "dump", "gguf-dump"},
+		RunE:       func(cmd *cobra.Command, args []string) error { return i.run(cmd, args[0]) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return []string{"gguf"}, cobra.ShellCompDirectiveFilterFileExt
 		},
@@ -49,8 +52,7 @@ func newInspect() *cobra.Command {
 	f.BoolVar(&i.tensors, "tensors", false, "list the tensors")
 	f.BoolVar(&i.metadata, "metadata", false, "list the metadata, long values shortened")
 	f.BoolVar(&i.template, "template", false, "print the chat template, whole and nothing else")
-	f.BoolVar(&i.json, "json", false, "print one JSON object")
-	cmd.MarkFlagsMutuallyExclusive("template", "json")
+	f.BoolVar(&i.json, "json", false, "print one JSON object; --tensors and --metadata add theirs to it, whole")
 	return cmd
 }
 
@@ -63,12 +65,12 @@ func oneFile(cmd *cobra.Command, args []string) error {
 }
 
 func (i *inspectFlags) run(cmd *cobra.Command, path string) error {
-	if i.json && (i.tensors || i.metadata || i.template) {
-		return usagef("--json prints everything but lists: leave out --tensors, --metadata and --template")
+	if i.json && i.template {
+		return usagef("--json has the template, as chat_template: leave out --template")
 	}
 	f, err := weights.Open(path)
 	if err != nil {
-		return err
+		return fileError("", path, "a GGUF file", err)
 	}
 	defer f.Close()
 	r, err := inspectFile(f)
@@ -78,6 +80,12 @@ func (i *inspectFlags) run(cmd *cobra.Command, path string) error {
 	out := cmd.OutOrStdout()
 	switch {
 	case i.json:
+		if i.tensors {
+			r.Tensors = tensorReports(f.Tensors())
+		}
+		if i.metadata {
+			r.Metadata = metadataValues(f)
+		}
 		return writeJSON(out, r)
 	case i.template:
 		if r.Template == "" {
@@ -128,10 +136,33 @@ func (r *modelReport) headText() string {
 	if r.Parameters > 0 {
 		t.AppendRow(table.Row{"parameters", fmt.Sprintf("%s (%d)", countText(r.Parameters), r.Parameters)})
 	}
-	for _, h := range r.Shape {
-		t.AppendRow(table.Row{h.Name, h.Value})
+	if r.Shape != nil {
+		t.AppendRows(r.Shape.rows())
+	}
+	for _, o := range r.Others {
+		t.AppendRow(table.Row{strings.ReplaceAll(o.Name, "_", " "), fmt.Sprint(o.Value)})
 	}
 	return t.Render() + "\n"
+}
+
+// rows is the shape for people.
+func (s *shapeReport) rows() []table.Row {
+	rows := []table.Row{
+		{"layers", fmt.Sprint(s.Layers)},
+		{"width", fmt.Sprint(s.Width)},
+		{"feed-forward width", fmt.Sprint(s.FeedWidth)},
+		{"heads", fmt.Sprintf("%d of width %d", s.Heads, s.HeadWidth)},
+		{"kv heads", fmt.Sprint(s.KVHeads)},
+		{"context", fmt.Sprintf("%d tokens trained", s.Context)},
+	}
+	if s.Window > 0 {
+		rows = append(rows, table.Row{"sliding window", fmt.Sprintf("%d tokens", s.Window)})
+	}
+	rope := fmt.Sprintf("base %g over %d dimensions", s.Rope.Base, s.Rope.Dims)
+	if s.Rope.Scaling != string(model.NoScaling) {
+		rope += fmt.Sprintf(", %s scaling by %g", s.Rope.Scaling, s.Rope.Factor)
+	}
+	return append(rows, table.Row{"rope", rope})
 }
 
 // partsText says that a model has several files.
@@ -167,9 +198,17 @@ func bitsEach(bytes, params int64) string {
 func typesText(types []typeCount) string {
 	var all []string
 	for _, c := range types {
-		all = append(all, fmt.Sprintf("%d %s", c.Tensors, c.Type))
+		all = append(all, fmt.Sprintf("%d %s", c.Tensors, typeText(c.Type, c.Supported)))
 	}
 	return strings.Join(all, ", ")
+}
+
+// typeText is the name of a type, marked where gollm cannot compute with it.
+func typeText(name string, supported bool) string {
+	if supported {
+		return name
+	}
+	return name + " (unsupported)"
 }
 
 // memoryTable is the memory that one sequence needs.
@@ -262,7 +301,7 @@ func tensorTable(tensors []weights.Tensor) string {
 	t := newTable("size")
 	t.AppendHeader(table.Row{"tensor", "type", "shape", "size"})
 	for _, w := range tensors {
-		t.AppendRow(table.Row{w.Name, w.DType.String(), strings.Trim(fmt.Sprint(w.Shape), "[]"), sizeText(int64(len(w.Data)))})
+		t.AppendRow(table.Row{w.Name, typeText(w.Type(), w.Supported()), strings.Trim(fmt.Sprint(w.Shape), "[]"), sizeText(int64(len(w.Data)))})
 	}
 	return t.Render() + "\n"
 }

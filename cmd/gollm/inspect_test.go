@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +67,73 @@ func TestInspectJSON(t *testing.T) {
 	}
 }
 
+// The JSON has the shape as numbers, every tensor and every key.
+func TestInspectJSONLists(t *testing.T) {
+	w := modeltest.Writer(modeltest.Shape{Context: 20000, Keys: map[string]any{
+		"llama.attention.sliding_window": 256, "llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": float32(4),
+		"llama.rope.scaling.original_context_length": 5000, "llama.odd": float32(math.Inf(1)), "llama.even": []float32{1, float32(math.NaN())},
+	}})
+	path := t.TempDir() + "/random.gguf"
+	if err := w.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	r := decode[modelReport](t, ok(t, "", "inspect", path, "--json", "--tensors", "--metadata"))
+	want := shapeReport{
+		Layers: 2, Width: 64, FeedWidth: 96, Heads: 4, HeadWidth: 16, KVHeads: 2, Context: 20000, Window: 256, Eps: 1e-5,
+		Rope: ropeReport{Base: 10000, Dims: 16, Scaling: "yarn", Factor: 4, Original: 5000},
+	}
+	if r.Shape == nil || *r.Shape != want || r.Others != nil {
+		t.Errorf("%+v, want %+v", r.Shape, want)
+	}
+	var params, bytes int64
+	for _, x := range r.Tensors {
+		params += x.Parameters
+		bytes += x.Bytes
+	}
+	if len(r.Tensors) != 21 || params != r.Parameters || bytes != r.Memory[0].Weights {
+		t.Errorf("%d tensors of %d parameters and %d bytes", len(r.Tensors), params, bytes)
+	}
+	if x := r.Tensors[1]; x.Name != "blk.0.attn_norm.weight" || x.Type != "F32" || !x.Supported || !slices.Equal(x.Shape, []int{64}) {
+		t.Errorf("%+v", x)
+	}
+	for key, want := range map[string]any{"general.name": "random", "llama.block_count": 2.0, "llama.odd": "+Inf"} {
+		if got := r.Metadata[key]; got != want {
+			t.Errorf("%s: %v, want %v", key, got, want)
+		}
+	}
+	if tokens, even := r.Metadata["tokenizer.ggml.tokens"].([]any), r.Metadata["llama.even"].([]any); len(tokens) != 320 || even[0] != 1.0 || even[1] != "NaN" {
+		t.Errorf("%d tokens, %v", len(tokens), even)
+	}
+	if r := decode[modelReport](t, ok(t, "", "inspect", path, "--json")); r.Tensors != nil || r.Metadata != nil {
+		t.Error("lists without their flags")
+	}
+}
+
+// A tensor of a type that gollm does not compute with is listed and marked; only
+// running the model fails.
+func TestInspectMarksUnsupportedTypes(t *testing.T) {
+	data, err := modeltest.Writer(modeltest.Shape{}).Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := []byte("blk.1.ffn_up.weight")
+	at := bytes.Index(data, name) + len(name) + 4 + 2*8 // the number of dimensions and two of them
+	binary.LittleEndian.PutUint32(data[at:], 16)
+	path := write(t, "foreign.gguf", string(data))
+	text := ok(t, "", "inspect", path, "--tensors")
+	for _, word := range []string{"gollm runs it       no: ", "type 16 (IQ2_XXS) is not supported", "1 IQ2_XXS (unsupported)", "IQ2_XXS (unsupported)  96 64"} {
+		if !strings.Contains(text, word) {
+			t.Errorf("no %q in:\n%s", word, text)
+		}
+	}
+	r := decode[modelReport](t, ok(t, "", "inspect", path, "--json", "--tensors"))
+	i := slices.IndexFunc(r.Tensors, func(x tensorReport) bool { return !x.Supported })
+	if r.Runs || len(r.Tensors) != 21 || i < 0 || r.Tensors[i].Name != string(name) || r.Tensors[i].Type != "IQ2_XXS" {
+		t.Errorf("%+v", r.Tensors)
+	}
+	fails(t, exitFailure, []string{path, string(name), "type 16 (IQ2_XXS) is not supported", "Q4_K"}, "", "generate", "-m", path, "-p", "a")
+}
+
 func TestContexts(t *testing.T) {
 	for trained, want := range map[int][]int{
 		512: {512}, 4096: {4096}, 5000: {4096, 5000}, 32768: {4096, 8192, 16384, 32768},
@@ -85,13 +156,13 @@ func TestInspectFilesThatDoNotRun(t *testing.T) {
 	path := randomModel(t, modeltest.Shape{Keys: map[string]any{
 		"general.architecture": "mamba", "mamba.block_count": 7, "tokenizer.ggml.model": "rwkv",
 	}})
-	out = ok(t, "", "inspect", path)
-	for _, word := range []string{`no: model: `, `"mamba" is not supported`, "block count", "7", "none that gollm can use", "rwkv"} {
+	out = strings.ReplaceAll(ok(t, "", "inspect", path), path, "random.gguf")
+	for _, word := range []string{`no: random.gguf: architecture "mamba" is not supported`, "block count", "7", "none that gollm can use", "rwkv"} {
 		if !strings.Contains(out, word) {
 			t.Errorf("inspect of another architecture does not say %q in:\n%s", word, out)
 		}
 	}
-	if r := decode[modelReport](t, ok(t, "", "inspect", path, "--json")); r.Runs || r.WhyNot == "" || r.NoTokenizer == "" {
+	if r := decode[modelReport](t, ok(t, "", "inspect", path, "--json")); r.Runs || r.WhyNot == "" || r.NoTokenizer == "" || r.Shape != nil || !slices.Contains(r.Others, otherParameter{"block_count", 7}) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -52,14 +52,14 @@ func newLogits() *cobra.Command {
 	f.StringVar(&l.tokens, "tokens", "", "file with token ids as a JSON array; - is stdin (required)")
 	f.StringVarP(&l.out, "output", "o", "", "file to write; - is stdout (required)")
 	f.BoolVar(&l.step, "step", false, "run token by token instead of in one prefill")
-	l.cache.register(cmd, "tokens of context (default: as many as are given)")
+	l.cache.register(cmd, "tokens of context; 0, the default, is as many as are given")
 	l.model.registerDevice(cmd)
 	_ = cmd.MarkFlagFilename("tokens", "json") // fails only for a flag that does not exist
 	return cmd
 }
 
 // check reports what is wrong with the command line.
-func (l *logitsFlags) check() error {
+func (l *logitsFlags) check(cmd *cobra.Command) error {
 	if err := l.model.check(); err != nil {
 		return err
 	}
@@ -69,14 +69,17 @@ func (l *logitsFlags) check() error {
 	if l.out == "" {
 		return usagef("no output: name a file with -o FILE")
 	}
+	if l.out == "-" && isTerminal(cmd.OutOrStdout()) {
+		return usagef("-o -: the logits are binary and stdout is a terminal; name a file, or pipe them on")
+	}
 	return l.cache.check()
 }
 
 func (l *logitsFlags) run(cmd *cobra.Command) error {
-	if err := l.check(); err != nil {
+	if err := l.check(cmd); err != nil {
 		return err
 	}
-	raw, err := readFile(cmd, l.tokens)
+	raw, err := readFile(cmd, "--tokens", l.tokens, "token ids as a JSON array")
 	if err != nil {
 		return err
 	}
@@ -117,7 +120,7 @@ func (l *logitsFlags) write(cmd *cobra.Command, run func(row func([]float32) err
 	}
 	f, err := os.Create(l.out)
 	if err != nil {
-		return err
+		return fileError("-o", l.out, "a file that can be written", err)
 	}
 	if err := errors.Join(writeRows(f, run), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(l.out))

@@ -30,6 +30,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errs)
+	checkCompletion(root) // which writes to the stdout that was set before
 	return report(errs, root.ExecuteContext(ctx))
 }
 
@@ -45,9 +46,9 @@ func report(errs io.Writer, err error) int {
 	case errors.Is(err, syscall.EPIPE):
 		return exitFailure // the reader has gone and wants no more
 	case errors.As(err, &usage):
-		fmt.Fprintln(errs, "gollm:", err)
+		fmt.Fprintln(errs, "gollm:", message(err))
 		return exitUsage
 	}
-	fmt.Fprintln(errs, "gollm:", err)
+	fmt.Fprintln(errs, "gollm:", message(err))
 	return exitFailure
 }

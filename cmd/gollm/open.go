@@ -26,7 +26,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 	start := time.Now()
 	file, err := weights.Open(m.path)
 	if err != nil {
-		return nil, err
+		return nil, fileError("-m", m.path, "a GGUF file", err)
 	}
 	log("%s: %s, %d tensors, %s", file.Path(), plural(len(file.Parts()), "file"), len(file.Tensors()), sizeText(file.Size()))
 	dev, err := device.Open(m.device, device.Config{Threads: m.threads})
@@ -44,7 +44,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 		file.Close()
 		return nil, err
 	}
-	wait := newBar(cmd.ErrOrStderr(), "loading "+filepath.Base(m.path), 0, "")
+	wait := newBar(cmd.ErrOrStderr(), log, "loading "+filepath.Base(m.path), 0, "")
 	defer wait.stop()
 	if o.Engine, err = engine.Load(file, dev); err != nil {
 		return nil, err

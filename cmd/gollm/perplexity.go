@@ -37,19 +37,20 @@ type perplexityFlags struct {
 func newPerplexity() *cobra.Command {
 	var p perplexityFlags
 	cmd := &cobra.Command{
-		Use:     "perplexity -m FILE -f TEXTFILE",
-		Short:   "Measure how well a model predicts a text",
-		Long:    perplexityLong,
-		Example: perplexityExample,
-		GroupID: groupLook,
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
+		Use:        "perplexity -m FILE -f TEXTFILE",
+		Short:      "Measure how well a model predicts a text",
+		Long:       perplexityLong,
+		Example:    perplexityExample,
+		GroupID:    groupLook,
+		Args:       noArgs,
+		SuggestFor: []string{"ppl", "eval", "llama-perplexity"},
+		RunE:       func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
 	}
 	p.model.registerPath(cmd)
 	p.text.register(cmd, "the text")
-	p.cache.register(cmd, "tokens of a window (default 512)")
+	p.cache.register(cmd, "tokens of a window; 0, the default, is 512")
 	p.cache.audit.register(cmd)
-	cmd.Flags().IntVar(&p.stride, "stride", 0, "begin windows this many tokens apart and score as many")
+	cmd.Flags().IntVar(&p.stride, "stride", 0, "begin windows this many tokens apart and score as many; 0, the default, scores the second half of each window")
 	cmd.Flags().BoolVar(&p.json, "json", false, "print one JSON object")
 	p.model.registerDevice(cmd)
 	return cmd
@@ -95,7 +96,7 @@ func (p *perplexityFlags) measure(cmd *cobra.Command, m *openModel, ids []int32,
 	}
 	ctx, release := interruptible(cmd.Context())
 	defer release()
-	wait := newBar(cmd.ErrOrStderr(), "scoring", len(ids), " tok")
+	wait := newBar(cmd.ErrOrStderr(), nil, "scoring", len(ids), " tok") // -v says each window
 	defer wait.stop()
 	o.Progress = func(done, total int, soFar eval.Perplexity) {
 		wait.at(len(ids) * done / total)

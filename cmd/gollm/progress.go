@@ -15,11 +15,13 @@ import (
 const patience = 2 * time.Second
 
 // bar shows how far some work is, once it has taken longer than patience, and
-// leaves no trace when it stops. It shows nothing where out is not a terminal.
+// leaves no trace when it stops. Where out is not a terminal it draws nothing;
+// under -v it says a line now and then.
 type bar struct {
 	out     io.Writer
-	writer  progress.Writer
+	writer  progress.Writer // nil where out is not a terminal
 	tracker *progress.Tracker
+	lines   *progressLines // nil where out is a terminal, and without -v
 
 	mu      sync.Mutex
 	timer   *time.Timer
@@ -28,10 +30,11 @@ type bar struct {
 }
 
 // newBar begins work on total units of the kind named, for example tokens; 0
-// means that nobody knows how much there is.
-func newBar(out io.Writer, message string, total int, unit string) *bar {
+// means that nobody knows how much there is. log is what -v says, nil for
+// nothing.
+func newBar(out io.Writer, log func(format string, args ...any), message string, total int, unit string) *bar {
 	if !isTerminal(out) {
-		return &bar{out: out}
+		return &bar{out: out, lines: newProgressLines(log, message, total, unit)}
 	}
 	width, _, err := term.GetSize(int(out.(*os.File).Fd()))
 	if err != nil {
@@ -91,6 +94,9 @@ func (b *bar) at(done int) {
 	if b.writer != nil {
 		b.tracker.SetValue(int64(done))
 	}
+	if b.lines != nil {
+		b.lines.at(done, time.Now())
+	}
 }
 
 // stop ends the drawing and clears its line. Stopping twice does nothing.
@@ -116,4 +122,31 @@ func (b *bar) stop() {
 		}
 	}
 	_, _ = io.WriteString(b.out, text.CursorUp.Sprint()+text.EraseLine.Sprint()) // cosmetic
+}
+
+// progressLines says how far some work is, on lines that are patience apart.
+type progressLines struct {
+	log         func(format string, args ...any)
+	message     string
+	total       int
+	unit        string
+	start, last time.Time
+}
+
+// newProgressLines begins; nil where there is nobody to tell.
+func newProgressLines(log func(format string, args ...any), message string, total int, unit string) *progressLines {
+	if log == nil || total == 0 {
+		return nil
+	}
+	now := time.Now()
+	return &progressLines{log: log, message: message, total: total, unit: unit, start: now, last: now}
+}
+
+// at reports how much is done at a time.
+func (p *progressLines) at(done int, now time.Time) {
+	if now.Sub(p.last) < patience || done >= p.total {
+		return
+	}
+	p.last = now
+	p.log("%s: %d of %d%s after %s", p.message, done, p.total, p.unit, timeText(now.Sub(p.start)))
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,12 +12,36 @@ import (
 
 func TestBarShowsNothingWithoutATerminal(t *testing.T) {
 	var out strings.Builder
-	b := newBar(&out, "reading", 100, " tok")
+	b := newBar(&out, nil, "reading", 100, " tok")
 	b.at(50)
 	b.stop()
 	b.stop()
 	if out.String() != "" {
 		t.Errorf("%q", out.String())
+	}
+}
+
+// Without a terminal -v says now and then how far the work is, and not at its
+// end, which says itself.
+func TestProgressLines(t *testing.T) {
+	var said []string
+	log := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	b := newBar(new(strings.Builder), log, "reading the prompt", 4096, " tok")
+	start := b.lines.start
+	for _, at := range []struct {
+		done  int
+		after time.Duration
+	}{{100, patience / 2}, {1000, patience}, {1100, patience + time.Second}, {2000, 3 * patience}, {4096, 9 * patience}} {
+		b.lines.at(at.done, start.Add(at.after))
+	}
+	want := []string{"reading the prompt: 1000 of 4096 tok after 2.0 s", "reading the prompt: 2000 of 4096 tok after 6.0 s"}
+	if !slices.Equal(said, want) {
+		t.Errorf("%q, want %q", said, want)
+	}
+	b.at(1)
+	b.stop()
+	if len(said) != len(want) {
+		t.Errorf("%q is said at once", said)
 	}
 }
 

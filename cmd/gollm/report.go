@@ -24,18 +24,55 @@ type modelReport struct {
 	Runs         bool             `json:"runs"`
 	WhyNot       string           `json:"why_not,omitempty"`
 	Parameters   int64            `json:"parameters"`
-	Shape        []hyperParameter `json:"hyper_parameters"`
+	Shape        *shapeReport     `json:"hyper_parameters,omitempty"` // of an architecture that gollm knows
+	Others       []otherParameter `json:"other_parameters,omitempty"` // of another one
 	Groups       []tensorGroup    `json:"tensor_groups"`
+	Tensors      []tensorReport   `json:"tensors,omitempty"`  // with --tensors
+	Metadata     map[string]any   `json:"metadata,omitempty"` // with --metadata: the file's values as they are
 	Memory       []memoryNeed     `json:"memory"`
 	Tokenizer    *tokenizerReport `json:"tokenizer,omitempty"`
 	NoTokenizer  string           `json:"no_tokenizer,omitempty"`
 	Template     string           `json:"chat_template,omitempty"`
 }
 
-// hyperParameter is one line about the shape of the model.
-type hyperParameter struct {
+// shapeReport is the shape of a model; widths are in elements.
+type shapeReport struct {
+	Layers    int        `json:"layers"`
+	Width     int        `json:"width"`
+	FeedWidth int        `json:"feed_forward_width"`
+	Heads     int        `json:"heads"`
+	HeadWidth int        `json:"head_width"`
+	KVHeads   int        `json:"kv_heads"`
+	Context   int        `json:"context_tokens"` // trained
+	Window    int        `json:"sliding_window_tokens,omitempty"`
+	Eps       float32    `json:"norm_epsilon"`
+	Rope      ropeReport `json:"rope"`
+}
+
+// ropeReport is the rotary embedding of a model.
+type ropeReport struct {
+	Base     float64 `json:"base"`
+	Dims     int     `json:"dimensions"`
+	Scaling  string  `json:"scaling"` // none, linear or yarn
+	Factor   float64 `json:"factor"`
+	Original int     `json:"original_context_tokens"` // before scaling
+}
+
+// otherParameter is a whole number in the metadata of an architecture that gollm
+// does not know, without the architecture's name.
+type otherParameter struct {
 	Name  string `json:"name"`
-	Value string `json:"value"`
+	Value int    `json:"value"`
+}
+
+// tensorReport is one tensor.
+type tensorReport struct {
+	Name       string `json:"name"`
+	Type       string `json:"type"`
+	Supported  bool   `json:"supported"`
+	Shape      []int  `json:"shape"` // slowest dimension first
+	Parameters int64  `json:"parameters"`
+	Bytes      int64  `json:"bytes"`
 }
 
 // tensorGroup is the tensors that do one job.
@@ -49,9 +86,10 @@ type tensorGroup struct {
 
 // typeCount is how much of a group has one element type.
 type typeCount struct {
-	Type    string `json:"type"`
-	Tensors int    `json:"tensors"`
-	Bytes   int64  `json:"bytes"`
+	Type      string `json:"type"`
+	Supported bool   `json:"supported"` // gollm computes with it
+	Tensors   int    `json:"tensors"`
+	Bytes     int64  `json:"bytes"`
 }
 
 // memoryNeed is the memory for one sequence of a length.
@@ -109,20 +147,20 @@ func (r *modelReport) addModel(f *weights.File) {
 	case len(f.Tensors()) == 0:
 		r.WhyNot = "the file has a vocabulary but no weights"
 	case err != nil:
-		r.WhyNot = err.Error()
+		r.WhyNot = message(err)
 	case r.Tokenizer == nil:
 		r.WhyNot = r.NoTokenizer
 	default:
 		if _, err := model.Load(f, dryDevice{}); err != nil {
-			r.WhyNot = err.Error()
+			r.WhyNot = message(err)
 		}
 	}
 	r.Runs = r.WhyNot == ""
 	if err != nil {
-		r.Shape = rawShape(f, r.Architecture)
+		r.Others = otherParameters(f, r.Architecture)
 		return
 	}
-	r.Shape = configShape(c)
+	r.Shape = newShapeReport(c)
 	weightBytes := int64(0)
 	for _, g := range r.Groups {
 		weightBytes += g.Bytes
@@ -165,36 +203,87 @@ func contexts(trained int) []int {
 	return append(all, trained)
 }
 
-// configShape is the shape of a model that gollm knows.
-func configShape(c model.Config) []hyperParameter {
-	shape := []hyperParameter{
-		{"layers", fmt.Sprint(c.Layers)},
-		{"width", fmt.Sprint(c.Dim)},
-		{"feed-forward width", fmt.Sprint(c.FF)},
-		{"heads", fmt.Sprintf("%d of width %d", c.Heads, c.HeadDim)},
-		{"kv heads", fmt.Sprint(c.KVHeads)},
-		{"context", fmt.Sprintf("%d tokens trained", c.Context)},
+// newShapeReport is the shape of a model that gollm knows.
+func newShapeReport(c model.Config) *shapeReport {
+	return &shapeReport{
+		Layers: c.Layers, Width: c.Dim, FeedWidth: c.FF, Heads: c.Heads, HeadWidth: c.HeadDim, KVHeads: c.KVHeads,
+		Context: c.Context, Window: c.Window, Eps: c.Eps,
+		Rope: ropeReport{
+			Base: c.Rope.Base, Dims: c.Rope.Dims, Scaling: string(c.Rope.Rule()), Factor: c.Rope.Factor, Original: c.Rope.Original,
+		},
 	}
-	if c.Window > 0 {
-		shape = append(shape, hyperParameter{"sliding window", fmt.Sprintf("%d tokens", c.Window)})
-	}
-	rope := fmt.Sprintf("base %g over %d dimensions", c.Rope.Base, c.Rope.Dims)
-	if c.Rope.Scaling != model.NoScaling && c.Rope.Factor != 1 {
-		rope += fmt.Sprintf(", %s scaling by %g", c.Rope.Scaling, c.Rope.Factor)
-	}
-	return append(shape, hyperParameter{"rope", rope})
 }
 
-// rawShape lists the whole numbers that the metadata of an architecture has.
-func rawShape(f *weights.File, arch string) []hyperParameter {
-	shape := []hyperParameter{}
+// otherParameters lists the whole numbers that the metadata of an architecture
+// has.
+func otherParameters(f *weights.File, arch string) []otherParameter {
+	var all []otherParameter
 	for _, key := range f.Keys() {
 		name, ours := strings.CutPrefix(key, arch+".")
 		if n, err := f.Int(key); ours && err == nil {
-			shape = append(shape, hyperParameter{strings.ReplaceAll(name, "_", " "), fmt.Sprint(n)})
+			all = append(all, otherParameter{name, n})
 		}
 	}
-	return shape
+	return all
+}
+
+// tensorReports lists tensors in file order.
+func tensorReports(tensors []weights.Tensor) []tensorReport {
+	all := []tensorReport{}
+	for _, t := range tensors {
+		all = append(all, tensorReport{
+			Name: t.Name, Type: t.Type(), Supported: t.Supported(), Shape: t.Shape, Parameters: int64(t.Len()), Bytes: int64(len(t.Data)),
+		})
+	}
+	return all
+}
+
+// metadataValues is the metadata as values of JSON.
+func metadataValues(f *weights.File) map[string]any {
+	all := map[string]any{}
+	for _, key := range f.Keys() {
+		all[key] = metadataValue(f, key)
+	}
+	return all
+}
+
+// metadataValue is a value of the metadata as one of JSON, nil where it has
+// none. JSON knows no infinite numbers: they are text.
+func metadataValue(f *weights.File, key string) any {
+	if s, err := f.String(key); err == nil {
+		return s
+	}
+	if n, err := f.Int(key); err == nil {
+		return n
+	}
+	if x, err := f.Float(key); err == nil {
+		return finite(x)
+	}
+	if b, err := f.Bool(key); err == nil {
+		return b
+	}
+	if all, err := f.Strings(key); err == nil {
+		return all
+	}
+	if all, err := f.Ints(key); err == nil {
+		return all
+	}
+	if all, err := f.Floats(key); err == nil {
+		list := []any{}
+		for _, x := range all {
+			list = append(list, finite(x))
+		}
+		return list
+	}
+	return nil
+}
+
+// finite is x, or the text of x where it is infinite or no number.
+func finite(x float64) any {
+	if math.IsInf(x, 0) || math.IsNaN(x) {
+		return fmt.Sprint(x)
+	}
+	return x
 }
 
 // groupNames is the order in which groups are shown.
@@ -237,11 +326,10 @@ func groupTensors(tensors []weights.Tensor) []tensorGroup {
 }
 
 func (g *tensorGroup) addType(t weights.Tensor) {
-	name := t.DType.String()
-	i := slices.IndexFunc(g.Types, func(c typeCount) bool { return c.Type == name })
+	i := slices.IndexFunc(g.Types, func(c typeCount) bool { return c.Type == t.Type() })
 	if i < 0 {
 		i = len(g.Types)
-		g.Types = append(g.Types, typeCount{Type: name})
+		g.Types = append(g.Types, typeCount{Type: t.Type(), Supported: t.Supported()})
 	}
 	g.Types[i].Tensors++
 	g.Types[i].Bytes += int64(len(t.Data))
@@ -251,7 +339,7 @@ func (g *tensorGroup) addType(t weights.Tensor) {
 func (r *modelReport) addTokenizer(f *weights.File) {
 	tok, err := fileTokenizer(f)
 	if err != nil {
-		r.NoTokenizer = err.Error()
+		r.NoTokenizer = message(err)
 		return
 	}
 	t := &tokenizerReport{

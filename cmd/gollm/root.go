@@ -3,11 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"runtime/debug"
 
-	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // errInterrupted ends a command that Ctrl-C stopped; what it had to say is
@@ -49,8 +47,10 @@ Exit codes:
 
 // newRoot makes the command tree.
 func newRoot() *cobra.Command {
+	info, _ := debug.ReadBuildInfo()
 	root := &cobra.Command{
 		Use:           "gollm",
+		Version:       versionText(info),
 		Short:         "Run Llama and Mistral models from GGUF files",
 		Long:          rootLong,
 		Example:       rootExample,
@@ -60,6 +60,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SuggestionsMinimumDistance = 2
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().BoolP("verbose", "v", false, "say on stderr what is happening")
 	root.AddGroup(
@@ -67,8 +68,8 @@ func newRoot() *cobra.Command {
 		&cobra.Group{ID: groupLook, Title: "Look into a model:"},
 		&cobra.Group{ID: groupAbout, Title: "About this program:"},
 	)
-	root.SetHelpCommandGroupID(groupAbout)
 	root.SetCompletionCommandGroupID(groupAbout)
+	root.SetHelpCommand(newHelp())
 	for _, sub := range []*cobra.Command{
 		newGenerate(), newChat(),
 		newInspect(), newTokenize(), newLogits(), newPerplexity(), newBench(), newAttend(), newEval(),
@@ -86,62 +87,6 @@ const (
 	groupLook  = "look"
 	groupAbout = "about"
 )
-
-// unknownCommand refuses arguments of the root, which are misspelt subcommands.
-func unknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	hint := "; gollm --help lists the commands"
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return usagef("unknown command %q%s", args[0], hint)
-}
-
-// noArgs refuses arguments after the flags.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("unexpected argument %q; see gollm %s --help", args[0], cmd.Name())
-	}
-	return nil
-}
-
-// numberKinds says what a flag of a type wants, by the names that pflag has for
-// types.
-var numberKinds = map[string]string{
-	"int": "a whole number", "uint64": "a whole number of 0 or more", "uint": "a whole number of 0 or more",
-	"float32": "a number", "float64": "a number", "intSlice": "whole numbers such as 512,2048",
-}
-
-// flagError explains a flag that could not be parsed.
-func flagError(cmd *cobra.Command, err error) error {
-	unknown := new(pflag.NotExistError)
-	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
-		if near := nearestFlag(cmd, unknown.GetSpecifiedName()); near != "" {
-			return usagef("unknown flag --%s; did you mean --%s?", unknown.GetSpecifiedName(), near)
-		}
-	}
-	invalid := new(pflag.InvalidValueError)
-	if errors.As(err, &invalid) {
-		if want := numberKinds[invalid.GetFlag().Value.Type()]; want != "" {
-			return usagef("--%s %q, want %s; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), want, cmd.CommandPath())
-		}
-	}
-	return usagef("%v; see %s --help", err, cmd.CommandPath())
-}
-
-// nearestFlag is the flag of cmd that name is most likely a misspelling of, or
-// "".
-func nearestFlag(cmd *cobra.Command, name string) string {
-	best, nearest := 3, "" // three edits are too many to be a slip
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := levenshtein.ComputeDistance(name, f.Name); d < best {
-			best, nearest = d, f.Name
-		}
-	})
-	return nearest
-}
 
 // logger returns a function that prints a line on stderr where --verbose is on.
 func logger(cmd *cobra.Command) func(format string, args ...any) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -261,7 +262,7 @@ func newRulerData() *cobra.Command {
 }
 
 func (d *rulerDataFlags) run(cmd *cobra.Command) error {
-	if err := d.model.check(); err != nil {
+	if err := d.model.checkPath(); err != nil {
 		return err
 	}
 	if d.out == "" {
@@ -295,7 +296,7 @@ func (d *rulerDataFlags) run(cmd *cobra.Command) error {
 
 // write makes one file and returns what there is to say about it. The file
 // appears when it is complete.
-func (d *rulerDataFlags) write(p *rulerPlan, task ruler.Task, length int, tok *tokenizer.Tokenizer) (table.Row, error) {
+func (d *rulerDataFlags) write(p *rulerPlan, task ruler.Task, length int, tok *tokenizer.Tokenizer) (row table.Row, err error) {
 	g, err := p.generator(task, length, tok)
 	if err != nil {
 		return nil, err
@@ -308,7 +309,12 @@ func (d *rulerDataFlags) write(p *rulerPlan, task ruler.Task, length int, tok *t
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() {
+		f.Close()
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
 	w := bufio.NewWriterSize(f, 1<<20)
 	least, most := 0, 0
 	for i := range p.samples {
@@ -330,6 +336,10 @@ func (d *rulerDataFlags) write(p *rulerPlan, task ruler.Task, length int, tok *t
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	p.notes = append(p.notes, g.Notes()...)
+	for _, note := range g.Notes() {
+		if !slices.Contains(p.notes, note) {
+			p.notes = append(p.notes, note)
+		}
+	}
 	return table.Row{task.Name, length, p.samples, g.Units(), least, most, path}, os.Rename(path+".part", path)
 }

@@ -33,7 +33,7 @@ func readSpec(text string) (*sparse.Spec, error) {
 	}
 	b, err := readLimited(path, mostSpec)
 	if err != nil {
-		return nil, err
+		return nil, fileError("", path, "a YAML file of attention systems", err)
 	}
 	line, err := specLine(b)
 	if err != nil {

@@ -28,9 +28,9 @@ func TestSizesCountsAndTimes(t *testing.T) {
 func TestStatisticsLine(t *testing.T) {
 	s := summary{
 		Result: engine.Result{Tokens: make([]int32, 20), Stop: engine.StopLength, Prompt: 5, Prefill: 100 * time.Millisecond, Decode: time.Second, Steps: 19},
-		Prompt: make([]int32, 5), KVBytes: 40960, First: 101 * time.Millisecond, Seed: 7, sampled: true,
+		Attn:   "topk(k=9)", Prompt: make([]int32, 5), KVBytes: 40960, First: 101 * time.Millisecond, Seed: 7, sampled: true,
 	}
-	const want = "[5 prompt tokens at 50.0 tok/s | first token after 101 ms | 20 tokens at 19.0 tok/s | KV 40.0 KiB | seed 7 | ended by -n]"
+	const want = "[5 prompt tokens at 50.0 tok/s | first token after 101 ms | 20 tokens at 19.0 tok/s | attention topk(k=9) | KV 40.0 KiB | seed 7 | ended by -n]"
 	if got := s.line(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

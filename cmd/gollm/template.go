@@ -26,8 +26,10 @@ func (t *templateFlags) register(cmd *cobra.Command, system string) {
 
 // speaker turns conversations into tokens.
 type speaker struct {
-	template *chat.Template
-	tok      *tokenizer.Tokenizer
+	template  *chat.Template
+	tok       *tokenizer.Tokenizer
+	noSpecial bool   // refuse messages with the text of a special token
+	source    string // of the template, where a run has to know it
 }
 
 // newSpeaker finds the template: the one that the flag names, the model's own, or
@@ -76,6 +78,11 @@ func detectTemplate(m *openModel, warn func(format string, args ...any)) (*chat.
 
 // encode turns a conversation into the tokens that the model answers.
 func (s *speaker) encode(ctx context.Context, messages []chat.Message) ([]int32, error) {
+	for _, m := range messages {
+		if s.noSpecial && m.Role != "assistant" && s.tok.HasSpecial(m.Content) {
+			return nil, fmt.Errorf("the %s message contains the text of a special token, which --no-special refuses in a conversation: a template cannot tell it from its own; take it out, or leave out --no-special", m.Role)
+		}
+	}
 	text, err := s.template.Render(ctx, chat.Conversation{
 		Messages: messages, AddGenerationPrompt: true,
 		BOS: s.tok.Text(s.tok.BOS()), EOS: s.tok.Text(s.tok.EOS()),

@@ -22,25 +22,27 @@ type tensors struct {
 func (a *attendFlags) load() (*tensors, error) {
 	if len(a.layers) == 0 {
 		t := &tensors{}
-		return t, t.addFiles(a.q, a.k, a.v)
+		return t, t.addFiles([3]string{"--q", "--k", "--v"}, [3]string{a.q, a.k, a.v})
 	}
 	t := &tensors{layered: true}
 	for _, triple := range a.layers {
-		f := strings.Split(triple, ",")
-		if err := t.addFiles(f[0], f[1], f[2]); err != nil {
+		const flag = "--layers-of"
+		if err := t.addFiles([3]string{flag, flag, flag}, [3]string(strings.Split(triple, ","))); err != nil {
 			return nil, err
 		}
 	}
 	return t, nil
 }
 
-// addFiles appends the layer, or the layers, of three files.
-func (t *tensors) addFiles(q, k, v string) error {
+// addFiles appends the layer, or the layers, of three files: queries, keys and
+// values, which the flags named.
+func (t *tensors) addFiles(flags, paths [3]string) error {
+	q, k, v := paths[0], paths[1], paths[2]
 	var arrays [3]*npy.Array
-	for i, path := range []string{q, k, v} {
+	for i, path := range paths {
 		a, err := npy.ReadFile(path)
 		if err != nil {
-			return err
+			return fileError(flags[i], path, "a .npy file", err)
 		}
 		if rank := len(a.Shape); rank != 3 && (rank != 4 || t.layered) {
 			return fmt.Errorf("%s: shape %v, want [heads, n, d], or without --layers-of [layers, heads, n, d]", path, a.Shape)
@@ -113,7 +115,7 @@ func newIndexFile(path, attn, phase string) (*indexFile, error) {
 	}
 	f, err := os.Create(path)
 	if err != nil {
-		return nil, err
+		return nil, fileError("--indices", path, "a file that can be written", err)
 	}
 	x := &indexFile{file: f, out: bufio.NewWriter(f)}
 	name, err := json.Marshal(attn)

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,13 +42,14 @@ type tokenizeFlags struct {
 func newTokenize() *cobra.Command {
 	var t tokenizeFlags
 	cmd := &cobra.Command{
-		Use:     "tokenize -m FILE [-p TEXT | -f FILE]",
-		Short:   "Turn text into token ids, or back",
-		Long:    tokenizeLong,
-		Example: tokenizeExample,
-		GroupID: groupLook,
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return t.run(cmd) },
+		Use:        "tokenize -m FILE [-p TEXT | -f FILE]",
+		Short:      "Turn text into token ids, or back",
+		Long:       tokenizeLong,
+		Example:    tokenizeExample,
+		GroupID:    groupLook,
+		Args:       noArgs,
+		SuggestFor: []string{"encode", "decode", "detokenize", "llama-tokenize"},
+		RunE:       func(cmd *cobra.Command, _ []string) error { return t.run(cmd) },
 	}
 	t.model.registerPath(cmd)
 	t.text.register(cmd, "the text, or with --decode the ids")
@@ -57,7 +60,7 @@ func newTokenize() *cobra.Command {
 }
 
 func (t *tokenizeFlags) run(cmd *cobra.Command) error {
-	for _, err := range []error{t.model.check(), t.text.check(cmd)} {
+	for _, err := range []error{t.model.checkPath(), t.text.check(cmd)} {
 		if err != nil {
 			return err
 		}
@@ -119,7 +122,7 @@ func writePieces(out io.Writer, tok *tokenizer.Tokenizer, ids []int32) error {
 func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 	f, err := weights.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fileError("-m", path, "a GGUF file", err)
 	}
 	defer f.Close()
 	return fileTokenizer(f)
@@ -141,25 +144,39 @@ func fileTokenizer(f *weights.File) (*tokenizer.Tokenizer, error) {
 // parseIDs reads ids of a vocabulary of n tokens: a JSON array, or numbers
 // separated by spaces, commas or line ends.
 func parseIDs(b []byte, n int) ([]int32, error) {
-	text := strings.TrimSpace(string(b))
-	if !strings.HasPrefix(text, "[") {
-		text = "[" + strings.Join(strings.FieldsFunc(text, isSeparator), ",") + "]"
-	}
-	var numbers []*int64 // null, which is no id, is told from 0
-	if err := json.Unmarshal([]byte(text), &numbers); err != nil {
-		return nil, fmt.Errorf("token ids: want whole numbers as a JSON array or separated by spaces, for example [1, 2, 3]: %w", err)
-	}
-	ids := make([]int32, len(numbers))
-	for i, id := range numbers {
-		if id == nil {
-			return nil, fmt.Errorf("token ids: number %d is null, want 0 to %d", i+1, n-1)
+	var words []string
+	if text := strings.TrimSpace(string(b)); strings.HasPrefix(text, "[") {
+		var raw []json.RawMessage
+		if err := json.Unmarshal([]byte(text), &raw); err != nil {
+			return nil, fmt.Errorf("token ids: not a JSON array, for example [1, 2, 3]: %w%s", err, placeOf(err))
 		}
-		if *id < 0 || *id >= int64(n) {
-			return nil, fmt.Errorf("token ids: number %d is %d, want 0 to %d: these ids are of another vocabulary", i+1, *id, n-1)
+		for _, r := range raw {
+			words = append(words, string(r))
 		}
-		ids[i] = int32(*id)
+	} else {
+		words = strings.FieldsFunc(text, isSeparator)
+	}
+	ids := make([]int32, len(words))
+	for i, w := range words {
+		id, err := strconv.ParseInt(w, 10, 64)
+		if errors.Is(err, strconv.ErrSyntax) {
+			return nil, fmt.Errorf("token ids: number %d is %s, want a whole number from 0 to %d", i+1, shorten(w, 40), n-1)
+		}
+		if err != nil || id < 0 || id >= int64(n) {
+			return nil, fmt.Errorf("token ids: number %d is %s, want 0 to %d: these ids are of another vocabulary", i+1, shorten(w, 40), n-1)
+		}
+		ids[i] = int32(id)
 	}
 	return ids, nil
+}
+
+// placeOf says where in a text its JSON is broken, where that is known.
+func placeOf(err error) string {
+	broken := new(json.SyntaxError)
+	if !errors.As(err, &broken) {
+		return ""
+	}
+	return fmt.Sprintf(", at byte %d", broken.Offset)
 }
 
 func isSeparator(r rune) bool { return strings.ContainsRune(" \t\r\n,", r) }

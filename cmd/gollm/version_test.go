@@ -10,6 +10,9 @@ func TestVersion(t *testing.T) {
 	if out := ok(t, "", "version"); !strings.HasPrefix(out, "gollm ") || !strings.Contains(out, "go1.") {
 		t.Errorf("%q", out)
 	}
+	if flag, command := ok(t, "", "--version"), ok(t, "", "version"); flag != command {
+		t.Errorf("--version prints %q, version %q", flag, command)
+	}
 	info := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
 		{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"},
 	}}

@@ -46,133 +46,135 @@ turn:
 	VPSHUFD         $0x84, Z7, Z7
 	VPSRLD          $0x02, Z7, Z7
 	VPTERNLOGD      $0xf8, gemvsuperTable5<>+0(SB), Z7, Z8
-	VPUNPCKHBW      Z2, Z8, Z7
+	VPUNPCKHBW      Z2, Z8, Z11
 	VPUNPCKLBW      Z2, Z8, Z8
-	VBROADCASTI32X4 352(DI), Z11
-	VPMADDWD        Z11, Z7, Z11
-	VPSHUFD         $0x4e, Z11, Z7
-	VPADDD          Z7, Z11, Z11
-	VPSHUFD         $0xb1, Z11, Z7
-	VPADDD          Z7, Z11, Z11
-	VMOVDQU32       gemvsuperTable6<>+0(SB), Z7
-	VPERMD          Z11, Z7, Z7
+	VBROADCASTI32X4 352(DI), Z7
+	VPMADDWD        Z7, Z11, Z7
+	VPSHUFD         $0x4e, Z7, Z11
+	VPADDD          Z11, Z7, Z7
+	VPSHUFD         $0xb1, Z7, Z11
+	VPADDD          Z11, Z7, Z7
+	VMOVDQU32       gemvsuperTable6<>+0(SB), Z11
+	VPERMD          Z7, Z11, Z11
+	VPUNPCKHWD      Z8, Z8, Z7
+	VPUNPCKLWD      Z8, Z8, Z8
 	PREFETCHT0      2048(AX)
 	PREFETCHT0      2112(AX)
 	PREFETCHT0      2176(AX)
-	VMOVDQU32       16(AX), Z11
-	VPANDD          Z0, Z11, Z12
-	VPSRLW          $0x04, Z11, Z11
-	VPANDD          Z0, Z11, Z11
+	VMOVDQU32       16(AX), Z12
+	VPANDD          Z0, Z12, Z13
+	VPSRLW          $0x04, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPXORD          Z14, Z14, Z14
+	VPDPBUSD        Z3, Z13, Z14
 	VMOVDQU32       gemvsuperTable7<>+0(SB), Z13
-	VPERMW          Z8, Z13, Z13
-	VPMADDUBSW      Z3, Z12, Z12
-	VPMADDWD        Z13, Z12, Z12
-	VMOVDQU32       gemvsuperTable8<>+0(SB), Z13
-	VPERMW          Z8, Z13, Z13
-	VPMADDUBSW      Z4, Z11, Z11
-	VPDPWSSD        Z13, Z11, Z12
-	VMOVDQU32       80(AX), Z11
-	VPANDD          Z0, Z11, Z13
-	VPSRLW          $0x04, Z11, Z11
-	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       gemvsuperTable9<>+0(SB), Z14
-	VPERMW          Z8, Z14, Z14
-	VPMADDUBSW      Z5, Z13, Z13
-	VPDPWSSD        Z14, Z13, Z12
-	VMOVDQU32       gemvsuperTable10<>+0(SB), Z13
-	VPERMW          Z8, Z13, Z13
-	VPMADDUBSW      Z6, Z11, Z11
-	VPDPWSSD        Z13, Z11, Z12
+	VPERMD          Z8, Z13, Z13
+	VPXORD          Z15, Z15, Z15
+	VPDPBUSD        Z4, Z12, Z15
+	VPACKSSDW       Z15, Z14, Z15
+	VPMADDWD        Z13, Z15, Z12
+	VMOVDQU32       80(AX), Z13
+	VPANDD          Z0, Z13, Z14
+	VPSRLW          $0x04, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPXORD          Z15, Z15, Z15
+	VPDPBUSD        Z5, Z14, Z15
+	VMOVDQU32       gemvsuperTable7<>+0(SB), Z14
+	VPERMD          Z7, Z14, Z14
+	VPXORD          Z16, Z16, Z16
+	VPDPBUSD        Z6, Z13, Z16
+	VPACKSSDW       Z16, Z15, Z16
+	VPDPWSSD        Z14, Z16, Z12
 	PREFETCHT0      2048(DX)
 	PREFETCHT0      2112(DX)
 	PREFETCHT0      2176(DX)
-	VMOVDQU32       16(DX), Z11
-	VPANDD          Z0, Z11, Z13
-	VPSRLW          $0x04, Z11, Z11
-	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       gemvsuperTable11<>+0(SB), Z14
-	VPERMW          Z8, Z14, Z14
-	VPMADDUBSW      Z3, Z13, Z13
-	VPMADDWD        Z14, Z13, Z13
-	VMOVDQU32       gemvsuperTable12<>+0(SB), Z14
-	VPERMW          Z8, Z14, Z14
-	VPMADDUBSW      Z4, Z11, Z11
-	VPDPWSSD        Z14, Z11, Z13
-	VMOVDQU32       80(DX), Z11
-	VPANDD          Z0, Z11, Z14
-	VPSRLW          $0x04, Z11, Z11
-	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       gemvsuperTable13<>+0(SB), Z15
-	VPERMW          Z8, Z15, Z15
-	VPMADDUBSW      Z5, Z14, Z14
-	VPDPWSSD        Z15, Z14, Z13
-	VMOVDQU32       gemvsuperTable14<>+0(SB), Z14
-	VPERMW          Z8, Z14, Z14
-	VPMADDUBSW      Z6, Z11, Z11
-	VPDPWSSD        Z14, Z11, Z13
+	VMOVDQU32       16(DX), Z13
+	VPANDD          Z0, Z13, Z14
+	VPSRLW          $0x04, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPXORD          Z15, Z15, Z15
+	VPDPBUSD        Z3, Z14, Z15
+	VMOVDQU32       gemvsuperTable8<>+0(SB), Z14
+	VPERMD          Z8, Z14, Z14
+	VPXORD          Z16, Z16, Z16
+	VPDPBUSD        Z4, Z13, Z16
+	VPACKSSDW       Z16, Z15, Z16
+	VPMADDWD        Z14, Z16, Z13
+	VMOVDQU32       80(DX), Z14
+	VPANDD          Z0, Z14, Z15
+	VPSRLW          $0x04, Z14, Z14
+	VPANDD          Z0, Z14, Z14
+	VPXORD          Z16, Z16, Z16
+	VPDPBUSD        Z5, Z15, Z16
+	VMOVDQU32       gemvsuperTable8<>+0(SB), Z15
+	VPERMD          Z7, Z15, Z15
+	VPXORD          Z17, Z17, Z17
+	VPDPBUSD        Z6, Z14, Z17
+	VPACKSSDW       Z17, Z16, Z17
+	VPDPWSSD        Z15, Z17, Z13
 	PREFETCHT0      2048(BX)
 	PREFETCHT0      2112(BX)
 	PREFETCHT0      2176(BX)
-	VMOVDQU32       16(BX), Z11
-	VPANDD          Z0, Z11, Z14
-	VPSRLW          $0x04, Z11, Z11
-	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       gemvsuperTable15<>+0(SB), Z15
-	VPERMW          Z8, Z15, Z15
-	VPMADDUBSW      Z3, Z14, Z14
-	VPMADDWD        Z15, Z14, Z14
-	VMOVDQU32       gemvsuperTable16<>+0(SB), Z15
-	VPERMW          Z8, Z15, Z15
-	VPMADDUBSW      Z4, Z11, Z11
-	VPDPWSSD        Z15, Z11, Z14
-	VMOVDQU32       80(BX), Z11
-	VPANDD          Z0, Z11, Z15
-	VPSRLW          $0x04, Z11, Z11
-	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       gemvsuperTable17<>+0(SB), Z16
-	VPERMW          Z8, Z16, Z16
-	VPMADDUBSW      Z5, Z15, Z15
-	VPDPWSSD        Z16, Z15, Z14
-	VMOVDQU32       gemvsuperTable18<>+0(SB), Z15
-	VPERMW          Z8, Z15, Z15
-	VPMADDUBSW      Z6, Z11, Z11
-	VPDPWSSD        Z15, Z11, Z14
+	VMOVDQU32       16(BX), Z14
+	VPANDD          Z0, Z14, Z15
+	VPSRLW          $0x04, Z14, Z14
+	VPANDD          Z0, Z14, Z14
+	VPXORD          Z16, Z16, Z16
+	VPDPBUSD        Z3, Z15, Z16
+	VMOVDQU32       gemvsuperTable9<>+0(SB), Z15
+	VPERMD          Z8, Z15, Z15
+	VPXORD          Z17, Z17, Z17
+	VPDPBUSD        Z4, Z14, Z17
+	VPACKSSDW       Z17, Z16, Z17
+	VPMADDWD        Z15, Z17, Z14
+	VMOVDQU32       80(BX), Z15
+	VPANDD          Z0, Z15, Z16
+	VPSRLW          $0x04, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPXORD          Z17, Z17, Z17
+	VPDPBUSD        Z5, Z16, Z17
+	VMOVDQU32       gemvsuperTable9<>+0(SB), Z16
+	VPERMD          Z7, Z16, Z16
+	VPXORD          Z18, Z18, Z18
+	VPDPBUSD        Z6, Z15, Z18
+	VPACKSSDW       Z18, Z17, Z18
+	VPDPWSSD        Z16, Z18, Z14
 	PREFETCHT0      2048(CX)
 	PREFETCHT0      2112(CX)
 	PREFETCHT0      2176(CX)
-	VMOVDQU32       16(CX), Z11
-	VPANDD          Z0, Z11, Z15
-	VPSRLW          $0x04, Z11, Z11
-	VPANDD          Z0, Z11, Z11
-	VMOVDQU32       gemvsuperTable19<>+0(SB), Z16
-	VPERMW          Z8, Z16, Z16
-	VPMADDUBSW      Z3, Z15, Z3
-	VPMADDWD        Z16, Z3, Z3
-	VMOVDQU32       gemvsuperTable20<>+0(SB), Z15
-	VPERMW          Z8, Z15, Z15
-	VPMADDUBSW      Z4, Z11, Z4
-	VPDPWSSD        Z15, Z4, Z3
+	VMOVDQU32       16(CX), Z15
+	VPANDD          Z0, Z15, Z16
+	VPSRLW          $0x04, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPXORD          Z17, Z17, Z17
+	VPDPBUSD        Z3, Z16, Z17
+	VMOVDQU32       gemvsuperTable10<>+0(SB), Z3
+	VPERMD          Z8, Z3, Z3
+	VPXORD          Z8, Z8, Z8
+	VPDPBUSD        Z4, Z15, Z8
+	VPACKSSDW       Z8, Z17, Z8
+	VPMADDWD        Z3, Z8, Z3
 	VMOVDQU32       80(CX), Z4
-	VPANDD          Z0, Z4, Z11
+	VPANDD          Z0, Z4, Z8
 	VPSRLW          $0x04, Z4, Z4
 	VPANDD          Z0, Z4, Z4
-	VMOVDQU32       gemvsuperTable21<>+0(SB), Z15
-	VPERMW          Z8, Z15, Z15
-	VPMADDUBSW      Z5, Z11, Z5
-	VPDPWSSD        Z15, Z5, Z3
-	VMOVDQU32       gemvsuperTable22<>+0(SB), Z5
-	VPERMW          Z8, Z5, Z5
-	VPMADDUBSW      Z6, Z4, Z4
-	VPDPWSSD        Z5, Z4, Z3
+	VPXORD          Z15, Z15, Z15
+	VPDPBUSD        Z5, Z8, Z15
+	VMOVDQU32       gemvsuperTable10<>+0(SB), Z5
+	VPERMD          Z7, Z5, Z5
+	VPXORD          Z7, Z7, Z7
+	VPDPBUSD        Z6, Z4, Z7
+	VPACKSSDW       Z7, Z15, Z7
+	VPDPWSSD        Z5, Z7, Z3
 	VBROADCASTSS    256(DI), X4
 	VPUNPCKLDQ      Z13, Z12, Z5
 	VPUNPCKHDQ      Z13, Z12, Z6
-	VPADDD          Z5, Z6, Z8
+	VPADDD          Z5, Z6, Z7
 	VPUNPCKLDQ      Z3, Z14, Z5
 	VPUNPCKHDQ      Z3, Z14, Z6
 	VPADDD          Z5, Z6, Z3
-	VPUNPCKLQDQ     Z3, Z8, Z5
-	VPUNPCKHQDQ     Z3, Z8, Z6
+	VPUNPCKLQDQ     Z3, Z7, Z5
+	VPUNPCKHQDQ     Z3, Z7, Z6
 	VPADDD          Z5, Z6, Z5
 	VEXTRACTI64X4   $0x01, Z5, Y3
 	VPADDD          Y5, Y3, Y5
@@ -181,9 +183,9 @@ turn:
 	VCVTDQ2PS       X5, X5
 	VMULPS          X4, X9, X3
 	VFMADD231PS     X3, X5, X1
-	VCVTDQ2PS       X7, X7
+	VCVTDQ2PS       X11, X11
 	VMULPS          X4, X10, X3
-	VFNMADD231PS    X3, X7, X1
+	VFNMADD231PS    X3, X11, X1
 	ADDQ            R8, DI
 	ADDQ            $0x00000090, AX
 	ADDQ            $0x00000090, DX
@@ -546,11 +548,11 @@ DATA gemvsuperTable7<>+4(SB)/1, $0x00
 DATA gemvsuperTable7<>+5(SB)/1, $0x00
 DATA gemvsuperTable7<>+6(SB)/1, $0x00
 DATA gemvsuperTable7<>+7(SB)/1, $0x00
-DATA gemvsuperTable7<>+8(SB)/1, $0x00
+DATA gemvsuperTable7<>+8(SB)/1, $0x01
 DATA gemvsuperTable7<>+9(SB)/1, $0x00
 DATA gemvsuperTable7<>+10(SB)/1, $0x00
 DATA gemvsuperTable7<>+11(SB)/1, $0x00
-DATA gemvsuperTable7<>+12(SB)/1, $0x00
+DATA gemvsuperTable7<>+12(SB)/1, $0x01
 DATA gemvsuperTable7<>+13(SB)/1, $0x00
 DATA gemvsuperTable7<>+14(SB)/1, $0x00
 DATA gemvsuperTable7<>+15(SB)/1, $0x00
@@ -562,1037 +564,245 @@ DATA gemvsuperTable7<>+20(SB)/1, $0x00
 DATA gemvsuperTable7<>+21(SB)/1, $0x00
 DATA gemvsuperTable7<>+22(SB)/1, $0x00
 DATA gemvsuperTable7<>+23(SB)/1, $0x00
-DATA gemvsuperTable7<>+24(SB)/1, $0x00
+DATA gemvsuperTable7<>+24(SB)/1, $0x01
 DATA gemvsuperTable7<>+25(SB)/1, $0x00
 DATA gemvsuperTable7<>+26(SB)/1, $0x00
 DATA gemvsuperTable7<>+27(SB)/1, $0x00
-DATA gemvsuperTable7<>+28(SB)/1, $0x00
+DATA gemvsuperTable7<>+28(SB)/1, $0x01
 DATA gemvsuperTable7<>+29(SB)/1, $0x00
 DATA gemvsuperTable7<>+30(SB)/1, $0x00
 DATA gemvsuperTable7<>+31(SB)/1, $0x00
 DATA gemvsuperTable7<>+32(SB)/1, $0x02
 DATA gemvsuperTable7<>+33(SB)/1, $0x00
-DATA gemvsuperTable7<>+34(SB)/1, $0x02
+DATA gemvsuperTable7<>+34(SB)/1, $0x00
 DATA gemvsuperTable7<>+35(SB)/1, $0x00
 DATA gemvsuperTable7<>+36(SB)/1, $0x02
 DATA gemvsuperTable7<>+37(SB)/1, $0x00
-DATA gemvsuperTable7<>+38(SB)/1, $0x02
+DATA gemvsuperTable7<>+38(SB)/1, $0x00
 DATA gemvsuperTable7<>+39(SB)/1, $0x00
-DATA gemvsuperTable7<>+40(SB)/1, $0x02
+DATA gemvsuperTable7<>+40(SB)/1, $0x03
 DATA gemvsuperTable7<>+41(SB)/1, $0x00
-DATA gemvsuperTable7<>+42(SB)/1, $0x02
+DATA gemvsuperTable7<>+42(SB)/1, $0x00
 DATA gemvsuperTable7<>+43(SB)/1, $0x00
-DATA gemvsuperTable7<>+44(SB)/1, $0x02
+DATA gemvsuperTable7<>+44(SB)/1, $0x03
 DATA gemvsuperTable7<>+45(SB)/1, $0x00
-DATA gemvsuperTable7<>+46(SB)/1, $0x02
+DATA gemvsuperTable7<>+46(SB)/1, $0x00
 DATA gemvsuperTable7<>+47(SB)/1, $0x00
 DATA gemvsuperTable7<>+48(SB)/1, $0x02
 DATA gemvsuperTable7<>+49(SB)/1, $0x00
-DATA gemvsuperTable7<>+50(SB)/1, $0x02
+DATA gemvsuperTable7<>+50(SB)/1, $0x00
 DATA gemvsuperTable7<>+51(SB)/1, $0x00
 DATA gemvsuperTable7<>+52(SB)/1, $0x02
 DATA gemvsuperTable7<>+53(SB)/1, $0x00
-DATA gemvsuperTable7<>+54(SB)/1, $0x02
+DATA gemvsuperTable7<>+54(SB)/1, $0x00
 DATA gemvsuperTable7<>+55(SB)/1, $0x00
-DATA gemvsuperTable7<>+56(SB)/1, $0x02
+DATA gemvsuperTable7<>+56(SB)/1, $0x03
 DATA gemvsuperTable7<>+57(SB)/1, $0x00
-DATA gemvsuperTable7<>+58(SB)/1, $0x02
+DATA gemvsuperTable7<>+58(SB)/1, $0x00
 DATA gemvsuperTable7<>+59(SB)/1, $0x00
-DATA gemvsuperTable7<>+60(SB)/1, $0x02
+DATA gemvsuperTable7<>+60(SB)/1, $0x03
 DATA gemvsuperTable7<>+61(SB)/1, $0x00
-DATA gemvsuperTable7<>+62(SB)/1, $0x02
+DATA gemvsuperTable7<>+62(SB)/1, $0x00
 DATA gemvsuperTable7<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable7<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable8<>+0(SB)/1, $0x01
+DATA gemvsuperTable8<>+0(SB)/1, $0x04
 DATA gemvsuperTable8<>+1(SB)/1, $0x00
-DATA gemvsuperTable8<>+2(SB)/1, $0x01
+DATA gemvsuperTable8<>+2(SB)/1, $0x00
 DATA gemvsuperTable8<>+3(SB)/1, $0x00
-DATA gemvsuperTable8<>+4(SB)/1, $0x01
+DATA gemvsuperTable8<>+4(SB)/1, $0x04
 DATA gemvsuperTable8<>+5(SB)/1, $0x00
-DATA gemvsuperTable8<>+6(SB)/1, $0x01
+DATA gemvsuperTable8<>+6(SB)/1, $0x00
 DATA gemvsuperTable8<>+7(SB)/1, $0x00
-DATA gemvsuperTable8<>+8(SB)/1, $0x01
+DATA gemvsuperTable8<>+8(SB)/1, $0x05
 DATA gemvsuperTable8<>+9(SB)/1, $0x00
-DATA gemvsuperTable8<>+10(SB)/1, $0x01
+DATA gemvsuperTable8<>+10(SB)/1, $0x00
 DATA gemvsuperTable8<>+11(SB)/1, $0x00
-DATA gemvsuperTable8<>+12(SB)/1, $0x01
+DATA gemvsuperTable8<>+12(SB)/1, $0x05
 DATA gemvsuperTable8<>+13(SB)/1, $0x00
-DATA gemvsuperTable8<>+14(SB)/1, $0x01
+DATA gemvsuperTable8<>+14(SB)/1, $0x00
 DATA gemvsuperTable8<>+15(SB)/1, $0x00
-DATA gemvsuperTable8<>+16(SB)/1, $0x01
+DATA gemvsuperTable8<>+16(SB)/1, $0x04
 DATA gemvsuperTable8<>+17(SB)/1, $0x00
-DATA gemvsuperTable8<>+18(SB)/1, $0x01
+DATA gemvsuperTable8<>+18(SB)/1, $0x00
 DATA gemvsuperTable8<>+19(SB)/1, $0x00
-DATA gemvsuperTable8<>+20(SB)/1, $0x01
+DATA gemvsuperTable8<>+20(SB)/1, $0x04
 DATA gemvsuperTable8<>+21(SB)/1, $0x00
-DATA gemvsuperTable8<>+22(SB)/1, $0x01
+DATA gemvsuperTable8<>+22(SB)/1, $0x00
 DATA gemvsuperTable8<>+23(SB)/1, $0x00
-DATA gemvsuperTable8<>+24(SB)/1, $0x01
+DATA gemvsuperTable8<>+24(SB)/1, $0x05
 DATA gemvsuperTable8<>+25(SB)/1, $0x00
-DATA gemvsuperTable8<>+26(SB)/1, $0x01
+DATA gemvsuperTable8<>+26(SB)/1, $0x00
 DATA gemvsuperTable8<>+27(SB)/1, $0x00
-DATA gemvsuperTable8<>+28(SB)/1, $0x01
+DATA gemvsuperTable8<>+28(SB)/1, $0x05
 DATA gemvsuperTable8<>+29(SB)/1, $0x00
-DATA gemvsuperTable8<>+30(SB)/1, $0x01
+DATA gemvsuperTable8<>+30(SB)/1, $0x00
 DATA gemvsuperTable8<>+31(SB)/1, $0x00
-DATA gemvsuperTable8<>+32(SB)/1, $0x03
+DATA gemvsuperTable8<>+32(SB)/1, $0x06
 DATA gemvsuperTable8<>+33(SB)/1, $0x00
-DATA gemvsuperTable8<>+34(SB)/1, $0x03
+DATA gemvsuperTable8<>+34(SB)/1, $0x00
 DATA gemvsuperTable8<>+35(SB)/1, $0x00
-DATA gemvsuperTable8<>+36(SB)/1, $0x03
+DATA gemvsuperTable8<>+36(SB)/1, $0x06
 DATA gemvsuperTable8<>+37(SB)/1, $0x00
-DATA gemvsuperTable8<>+38(SB)/1, $0x03
+DATA gemvsuperTable8<>+38(SB)/1, $0x00
 DATA gemvsuperTable8<>+39(SB)/1, $0x00
-DATA gemvsuperTable8<>+40(SB)/1, $0x03
+DATA gemvsuperTable8<>+40(SB)/1, $0x07
 DATA gemvsuperTable8<>+41(SB)/1, $0x00
-DATA gemvsuperTable8<>+42(SB)/1, $0x03
+DATA gemvsuperTable8<>+42(SB)/1, $0x00
 DATA gemvsuperTable8<>+43(SB)/1, $0x00
-DATA gemvsuperTable8<>+44(SB)/1, $0x03
+DATA gemvsuperTable8<>+44(SB)/1, $0x07
 DATA gemvsuperTable8<>+45(SB)/1, $0x00
-DATA gemvsuperTable8<>+46(SB)/1, $0x03
+DATA gemvsuperTable8<>+46(SB)/1, $0x00
 DATA gemvsuperTable8<>+47(SB)/1, $0x00
-DATA gemvsuperTable8<>+48(SB)/1, $0x03
+DATA gemvsuperTable8<>+48(SB)/1, $0x06
 DATA gemvsuperTable8<>+49(SB)/1, $0x00
-DATA gemvsuperTable8<>+50(SB)/1, $0x03
+DATA gemvsuperTable8<>+50(SB)/1, $0x00
 DATA gemvsuperTable8<>+51(SB)/1, $0x00
-DATA gemvsuperTable8<>+52(SB)/1, $0x03
+DATA gemvsuperTable8<>+52(SB)/1, $0x06
 DATA gemvsuperTable8<>+53(SB)/1, $0x00
-DATA gemvsuperTable8<>+54(SB)/1, $0x03
+DATA gemvsuperTable8<>+54(SB)/1, $0x00
 DATA gemvsuperTable8<>+55(SB)/1, $0x00
-DATA gemvsuperTable8<>+56(SB)/1, $0x03
+DATA gemvsuperTable8<>+56(SB)/1, $0x07
 DATA gemvsuperTable8<>+57(SB)/1, $0x00
-DATA gemvsuperTable8<>+58(SB)/1, $0x03
+DATA gemvsuperTable8<>+58(SB)/1, $0x00
 DATA gemvsuperTable8<>+59(SB)/1, $0x00
-DATA gemvsuperTable8<>+60(SB)/1, $0x03
+DATA gemvsuperTable8<>+60(SB)/1, $0x07
 DATA gemvsuperTable8<>+61(SB)/1, $0x00
-DATA gemvsuperTable8<>+62(SB)/1, $0x03
+DATA gemvsuperTable8<>+62(SB)/1, $0x00
 DATA gemvsuperTable8<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable8<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable9<>+0(SB)/1, $0x04
+DATA gemvsuperTable9<>+0(SB)/1, $0x08
 DATA gemvsuperTable9<>+1(SB)/1, $0x00
-DATA gemvsuperTable9<>+2(SB)/1, $0x04
+DATA gemvsuperTable9<>+2(SB)/1, $0x00
 DATA gemvsuperTable9<>+3(SB)/1, $0x00
-DATA gemvsuperTable9<>+4(SB)/1, $0x04
+DATA gemvsuperTable9<>+4(SB)/1, $0x08
 DATA gemvsuperTable9<>+5(SB)/1, $0x00
-DATA gemvsuperTable9<>+6(SB)/1, $0x04
+DATA gemvsuperTable9<>+6(SB)/1, $0x00
 DATA gemvsuperTable9<>+7(SB)/1, $0x00
-DATA gemvsuperTable9<>+8(SB)/1, $0x04
+DATA gemvsuperTable9<>+8(SB)/1, $0x09
 DATA gemvsuperTable9<>+9(SB)/1, $0x00
-DATA gemvsuperTable9<>+10(SB)/1, $0x04
+DATA gemvsuperTable9<>+10(SB)/1, $0x00
 DATA gemvsuperTable9<>+11(SB)/1, $0x00
-DATA gemvsuperTable9<>+12(SB)/1, $0x04
+DATA gemvsuperTable9<>+12(SB)/1, $0x09
 DATA gemvsuperTable9<>+13(SB)/1, $0x00
-DATA gemvsuperTable9<>+14(SB)/1, $0x04
+DATA gemvsuperTable9<>+14(SB)/1, $0x00
 DATA gemvsuperTable9<>+15(SB)/1, $0x00
-DATA gemvsuperTable9<>+16(SB)/1, $0x04
+DATA gemvsuperTable9<>+16(SB)/1, $0x08
 DATA gemvsuperTable9<>+17(SB)/1, $0x00
-DATA gemvsuperTable9<>+18(SB)/1, $0x04
+DATA gemvsuperTable9<>+18(SB)/1, $0x00
 DATA gemvsuperTable9<>+19(SB)/1, $0x00
-DATA gemvsuperTable9<>+20(SB)/1, $0x04
+DATA gemvsuperTable9<>+20(SB)/1, $0x08
 DATA gemvsuperTable9<>+21(SB)/1, $0x00
-DATA gemvsuperTable9<>+22(SB)/1, $0x04
+DATA gemvsuperTable9<>+22(SB)/1, $0x00
 DATA gemvsuperTable9<>+23(SB)/1, $0x00
-DATA gemvsuperTable9<>+24(SB)/1, $0x04
+DATA gemvsuperTable9<>+24(SB)/1, $0x09
 DATA gemvsuperTable9<>+25(SB)/1, $0x00
-DATA gemvsuperTable9<>+26(SB)/1, $0x04
+DATA gemvsuperTable9<>+26(SB)/1, $0x00
 DATA gemvsuperTable9<>+27(SB)/1, $0x00
-DATA gemvsuperTable9<>+28(SB)/1, $0x04
+DATA gemvsuperTable9<>+28(SB)/1, $0x09
 DATA gemvsuperTable9<>+29(SB)/1, $0x00
-DATA gemvsuperTable9<>+30(SB)/1, $0x04
+DATA gemvsuperTable9<>+30(SB)/1, $0x00
 DATA gemvsuperTable9<>+31(SB)/1, $0x00
-DATA gemvsuperTable9<>+32(SB)/1, $0x06
+DATA gemvsuperTable9<>+32(SB)/1, $0x0a
 DATA gemvsuperTable9<>+33(SB)/1, $0x00
-DATA gemvsuperTable9<>+34(SB)/1, $0x06
+DATA gemvsuperTable9<>+34(SB)/1, $0x00
 DATA gemvsuperTable9<>+35(SB)/1, $0x00
-DATA gemvsuperTable9<>+36(SB)/1, $0x06
+DATA gemvsuperTable9<>+36(SB)/1, $0x0a
 DATA gemvsuperTable9<>+37(SB)/1, $0x00
-DATA gemvsuperTable9<>+38(SB)/1, $0x06
+DATA gemvsuperTable9<>+38(SB)/1, $0x00
 DATA gemvsuperTable9<>+39(SB)/1, $0x00
-DATA gemvsuperTable9<>+40(SB)/1, $0x06
+DATA gemvsuperTable9<>+40(SB)/1, $0x0b
 DATA gemvsuperTable9<>+41(SB)/1, $0x00
-DATA gemvsuperTable9<>+42(SB)/1, $0x06
+DATA gemvsuperTable9<>+42(SB)/1, $0x00
 DATA gemvsuperTable9<>+43(SB)/1, $0x00
-DATA gemvsuperTable9<>+44(SB)/1, $0x06
+DATA gemvsuperTable9<>+44(SB)/1, $0x0b
 DATA gemvsuperTable9<>+45(SB)/1, $0x00
-DATA gemvsuperTable9<>+46(SB)/1, $0x06
+DATA gemvsuperTable9<>+46(SB)/1, $0x00
 DATA gemvsuperTable9<>+47(SB)/1, $0x00
-DATA gemvsuperTable9<>+48(SB)/1, $0x06
+DATA gemvsuperTable9<>+48(SB)/1, $0x0a
 DATA gemvsuperTable9<>+49(SB)/1, $0x00
-DATA gemvsuperTable9<>+50(SB)/1, $0x06
+DATA gemvsuperTable9<>+50(SB)/1, $0x00
 DATA gemvsuperTable9<>+51(SB)/1, $0x00
-DATA gemvsuperTable9<>+52(SB)/1, $0x06
+DATA gemvsuperTable9<>+52(SB)/1, $0x0a
 DATA gemvsuperTable9<>+53(SB)/1, $0x00
-DATA gemvsuperTable9<>+54(SB)/1, $0x06
+DATA gemvsuperTable9<>+54(SB)/1, $0x00
 DATA gemvsuperTable9<>+55(SB)/1, $0x00
-DATA gemvsuperTable9<>+56(SB)/1, $0x06
+DATA gemvsuperTable9<>+56(SB)/1, $0x0b
 DATA gemvsuperTable9<>+57(SB)/1, $0x00
-DATA gemvsuperTable9<>+58(SB)/1, $0x06
+DATA gemvsuperTable9<>+58(SB)/1, $0x00
 DATA gemvsuperTable9<>+59(SB)/1, $0x00
-DATA gemvsuperTable9<>+60(SB)/1, $0x06
+DATA gemvsuperTable9<>+60(SB)/1, $0x0b
 DATA gemvsuperTable9<>+61(SB)/1, $0x00
-DATA gemvsuperTable9<>+62(SB)/1, $0x06
+DATA gemvsuperTable9<>+62(SB)/1, $0x00
 DATA gemvsuperTable9<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable9<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable10<>+0(SB)/1, $0x05
+DATA gemvsuperTable10<>+0(SB)/1, $0x0c
 DATA gemvsuperTable10<>+1(SB)/1, $0x00
-DATA gemvsuperTable10<>+2(SB)/1, $0x05
+DATA gemvsuperTable10<>+2(SB)/1, $0x00
 DATA gemvsuperTable10<>+3(SB)/1, $0x00
-DATA gemvsuperTable10<>+4(SB)/1, $0x05
+DATA gemvsuperTable10<>+4(SB)/1, $0x0c
 DATA gemvsuperTable10<>+5(SB)/1, $0x00
-DATA gemvsuperTable10<>+6(SB)/1, $0x05
+DATA gemvsuperTable10<>+6(SB)/1, $0x00
 DATA gemvsuperTable10<>+7(SB)/1, $0x00
-DATA gemvsuperTable10<>+8(SB)/1, $0x05
+DATA gemvsuperTable10<>+8(SB)/1, $0x0d
 DATA gemvsuperTable10<>+9(SB)/1, $0x00
-DATA gemvsuperTable10<>+10(SB)/1, $0x05
+DATA gemvsuperTable10<>+10(SB)/1, $0x00
 DATA gemvsuperTable10<>+11(SB)/1, $0x00
-DATA gemvsuperTable10<>+12(SB)/1, $0x05
+DATA gemvsuperTable10<>+12(SB)/1, $0x0d
 DATA gemvsuperTable10<>+13(SB)/1, $0x00
-DATA gemvsuperTable10<>+14(SB)/1, $0x05
+DATA gemvsuperTable10<>+14(SB)/1, $0x00
 DATA gemvsuperTable10<>+15(SB)/1, $0x00
-DATA gemvsuperTable10<>+16(SB)/1, $0x05
+DATA gemvsuperTable10<>+16(SB)/1, $0x0c
 DATA gemvsuperTable10<>+17(SB)/1, $0x00
-DATA gemvsuperTable10<>+18(SB)/1, $0x05
+DATA gemvsuperTable10<>+18(SB)/1, $0x00
 DATA gemvsuperTable10<>+19(SB)/1, $0x00
-DATA gemvsuperTable10<>+20(SB)/1, $0x05
+DATA gemvsuperTable10<>+20(SB)/1, $0x0c
 DATA gemvsuperTable10<>+21(SB)/1, $0x00
-DATA gemvsuperTable10<>+22(SB)/1, $0x05
+DATA gemvsuperTable10<>+22(SB)/1, $0x00
 DATA gemvsuperTable10<>+23(SB)/1, $0x00
-DATA gemvsuperTable10<>+24(SB)/1, $0x05
+DATA gemvsuperTable10<>+24(SB)/1, $0x0d
 DATA gemvsuperTable10<>+25(SB)/1, $0x00
-DATA gemvsuperTable10<>+26(SB)/1, $0x05
+DATA gemvsuperTable10<>+26(SB)/1, $0x00
 DATA gemvsuperTable10<>+27(SB)/1, $0x00
-DATA gemvsuperTable10<>+28(SB)/1, $0x05
+DATA gemvsuperTable10<>+28(SB)/1, $0x0d
 DATA gemvsuperTable10<>+29(SB)/1, $0x00
-DATA gemvsuperTable10<>+30(SB)/1, $0x05
+DATA gemvsuperTable10<>+30(SB)/1, $0x00
 DATA gemvsuperTable10<>+31(SB)/1, $0x00
-DATA gemvsuperTable10<>+32(SB)/1, $0x07
+DATA gemvsuperTable10<>+32(SB)/1, $0x0e
 DATA gemvsuperTable10<>+33(SB)/1, $0x00
-DATA gemvsuperTable10<>+34(SB)/1, $0x07
+DATA gemvsuperTable10<>+34(SB)/1, $0x00
 DATA gemvsuperTable10<>+35(SB)/1, $0x00
-DATA gemvsuperTable10<>+36(SB)/1, $0x07
+DATA gemvsuperTable10<>+36(SB)/1, $0x0e
 DATA gemvsuperTable10<>+37(SB)/1, $0x00
-DATA gemvsuperTable10<>+38(SB)/1, $0x07
+DATA gemvsuperTable10<>+38(SB)/1, $0x00
 DATA gemvsuperTable10<>+39(SB)/1, $0x00
-DATA gemvsuperTable10<>+40(SB)/1, $0x07
+DATA gemvsuperTable10<>+40(SB)/1, $0x0f
 DATA gemvsuperTable10<>+41(SB)/1, $0x00
-DATA gemvsuperTable10<>+42(SB)/1, $0x07
+DATA gemvsuperTable10<>+42(SB)/1, $0x00
 DATA gemvsuperTable10<>+43(SB)/1, $0x00
-DATA gemvsuperTable10<>+44(SB)/1, $0x07
+DATA gemvsuperTable10<>+44(SB)/1, $0x0f
 DATA gemvsuperTable10<>+45(SB)/1, $0x00
-DATA gemvsuperTable10<>+46(SB)/1, $0x07
+DATA gemvsuperTable10<>+46(SB)/1, $0x00
 DATA gemvsuperTable10<>+47(SB)/1, $0x00
-DATA gemvsuperTable10<>+48(SB)/1, $0x07
+DATA gemvsuperTable10<>+48(SB)/1, $0x0e
 DATA gemvsuperTable10<>+49(SB)/1, $0x00
-DATA gemvsuperTable10<>+50(SB)/1, $0x07
+DATA gemvsuperTable10<>+50(SB)/1, $0x00
 DATA gemvsuperTable10<>+51(SB)/1, $0x00
-DATA gemvsuperTable10<>+52(SB)/1, $0x07
+DATA gemvsuperTable10<>+52(SB)/1, $0x0e
 DATA gemvsuperTable10<>+53(SB)/1, $0x00
-DATA gemvsuperTable10<>+54(SB)/1, $0x07
+DATA gemvsuperTable10<>+54(SB)/1, $0x00
 DATA gemvsuperTable10<>+55(SB)/1, $0x00
-DATA gemvsuperTable10<>+56(SB)/1, $0x07
+DATA gemvsuperTable10<>+56(SB)/1, $0x0f
 DATA gemvsuperTable10<>+57(SB)/1, $0x00
-DATA gemvsuperTable10<>+58(SB)/1, $0x07
+DATA gemvsuperTable10<>+58(SB)/1, $0x00
 DATA gemvsuperTable10<>+59(SB)/1, $0x00
-DATA gemvsuperTable10<>+60(SB)/1, $0x07
+DATA gemvsuperTable10<>+60(SB)/1, $0x0f
 DATA gemvsuperTable10<>+61(SB)/1, $0x00
-DATA gemvsuperTable10<>+62(SB)/1, $0x07
+DATA gemvsuperTable10<>+62(SB)/1, $0x00
 DATA gemvsuperTable10<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable10<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable11<>+0(SB)/1, $0x08
-DATA gemvsuperTable11<>+1(SB)/1, $0x00
-DATA gemvsuperTable11<>+2(SB)/1, $0x08
-DATA gemvsuperTable11<>+3(SB)/1, $0x00
-DATA gemvsuperTable11<>+4(SB)/1, $0x08
-DATA gemvsuperTable11<>+5(SB)/1, $0x00
-DATA gemvsuperTable11<>+6(SB)/1, $0x08
-DATA gemvsuperTable11<>+7(SB)/1, $0x00
-DATA gemvsuperTable11<>+8(SB)/1, $0x08
-DATA gemvsuperTable11<>+9(SB)/1, $0x00
-DATA gemvsuperTable11<>+10(SB)/1, $0x08
-DATA gemvsuperTable11<>+11(SB)/1, $0x00
-DATA gemvsuperTable11<>+12(SB)/1, $0x08
-DATA gemvsuperTable11<>+13(SB)/1, $0x00
-DATA gemvsuperTable11<>+14(SB)/1, $0x08
-DATA gemvsuperTable11<>+15(SB)/1, $0x00
-DATA gemvsuperTable11<>+16(SB)/1, $0x08
-DATA gemvsuperTable11<>+17(SB)/1, $0x00
-DATA gemvsuperTable11<>+18(SB)/1, $0x08
-DATA gemvsuperTable11<>+19(SB)/1, $0x00
-DATA gemvsuperTable11<>+20(SB)/1, $0x08
-DATA gemvsuperTable11<>+21(SB)/1, $0x00
-DATA gemvsuperTable11<>+22(SB)/1, $0x08
-DATA gemvsuperTable11<>+23(SB)/1, $0x00
-DATA gemvsuperTable11<>+24(SB)/1, $0x08
-DATA gemvsuperTable11<>+25(SB)/1, $0x00
-DATA gemvsuperTable11<>+26(SB)/1, $0x08
-DATA gemvsuperTable11<>+27(SB)/1, $0x00
-DATA gemvsuperTable11<>+28(SB)/1, $0x08
-DATA gemvsuperTable11<>+29(SB)/1, $0x00
-DATA gemvsuperTable11<>+30(SB)/1, $0x08
-DATA gemvsuperTable11<>+31(SB)/1, $0x00
-DATA gemvsuperTable11<>+32(SB)/1, $0x0a
-DATA gemvsuperTable11<>+33(SB)/1, $0x00
-DATA gemvsuperTable11<>+34(SB)/1, $0x0a
-DATA gemvsuperTable11<>+35(SB)/1, $0x00
-DATA gemvsuperTable11<>+36(SB)/1, $0x0a
-DATA gemvsuperTable11<>+37(SB)/1, $0x00
-DATA gemvsuperTable11<>+38(SB)/1, $0x0a
-DATA gemvsuperTable11<>+39(SB)/1, $0x00
-DATA gemvsuperTable11<>+40(SB)/1, $0x0a
-DATA gemvsuperTable11<>+41(SB)/1, $0x00
-DATA gemvsuperTable11<>+42(SB)/1, $0x0a
-DATA gemvsuperTable11<>+43(SB)/1, $0x00
-DATA gemvsuperTable11<>+44(SB)/1, $0x0a
-DATA gemvsuperTable11<>+45(SB)/1, $0x00
-DATA gemvsuperTable11<>+46(SB)/1, $0x0a
-DATA gemvsuperTable11<>+47(SB)/1, $0x00
-DATA gemvsuperTable11<>+48(SB)/1, $0x0a
-DATA gemvsuperTable11<>+49(SB)/1, $0x00
-DATA gemvsuperTable11<>+50(SB)/1, $0x0a
-DATA gemvsuperTable11<>+51(SB)/1, $0x00
-DATA gemvsuperTable11<>+52(SB)/1, $0x0a
-DATA gemvsuperTable11<>+53(SB)/1, $0x00
-DATA gemvsuperTable11<>+54(SB)/1, $0x0a
-DATA gemvsuperTable11<>+55(SB)/1, $0x00
-DATA gemvsuperTable11<>+56(SB)/1, $0x0a
-DATA gemvsuperTable11<>+57(SB)/1, $0x00
-DATA gemvsuperTable11<>+58(SB)/1, $0x0a
-DATA gemvsuperTable11<>+59(SB)/1, $0x00
-DATA gemvsuperTable11<>+60(SB)/1, $0x0a
-DATA gemvsuperTable11<>+61(SB)/1, $0x00
-DATA gemvsuperTable11<>+62(SB)/1, $0x0a
-DATA gemvsuperTable11<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable11<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable12<>+0(SB)/1, $0x09
-DATA gemvsuperTable12<>+1(SB)/1, $0x00
-DATA gemvsuperTable12<>+2(SB)/1, $0x09
-DATA gemvsuperTable12<>+3(SB)/1, $0x00
-DATA gemvsuperTable12<>+4(SB)/1, $0x09
-DATA gemvsuperTable12<>+5(SB)/1, $0x00
-DATA gemvsuperTable12<>+6(SB)/1, $0x09
-DATA gemvsuperTable12<>+7(SB)/1, $0x00
-DATA gemvsuperTable12<>+8(SB)/1, $0x09
-DATA gemvsuperTable12<>+9(SB)/1, $0x00
-DATA gemvsuperTable12<>+10(SB)/1, $0x09
-DATA gemvsuperTable12<>+11(SB)/1, $0x00
-DATA gemvsuperTable12<>+12(SB)/1, $0x09
-DATA gemvsuperTable12<>+13(SB)/1, $0x00
-DATA gemvsuperTable12<>+14(SB)/1, $0x09
-DATA gemvsuperTable12<>+15(SB)/1, $0x00
-DATA gemvsuperTable12<>+16(SB)/1, $0x09
-DATA gemvsuperTable12<>+17(SB)/1, $0x00
-DATA gemvsuperTable12<>+18(SB)/1, $0x09
-DATA gemvsuperTable12<>+19(SB)/1, $0x00
-DATA gemvsuperTable12<>+20(SB)/1, $0x09
-DATA gemvsuperTable12<>+21(SB)/1, $0x00
-DATA gemvsuperTable12<>+22(SB)/1, $0x09
-DATA gemvsuperTable12<>+23(SB)/1, $0x00
-DATA gemvsuperTable12<>+24(SB)/1, $0x09
-DATA gemvsuperTable12<>+25(SB)/1, $0x00
-DATA gemvsuperTable12<>+26(SB)/1, $0x09
-DATA gemvsuperTable12<>+27(SB)/1, $0x00
-DATA gemvsuperTable12<>+28(SB)/1, $0x09
-DATA gemvsuperTable12<>+29(SB)/1, $0x00
-DATA gemvsuperTable12<>+30(SB)/1, $0x09
-DATA gemvsuperTable12<>+31(SB)/1, $0x00
-DATA gemvsuperTable12<>+32(SB)/1, $0x0b
-DATA gemvsuperTable12<>+33(SB)/1, $0x00
-DATA gemvsuperTable12<>+34(SB)/1, $0x0b
-DATA gemvsuperTable12<>+35(SB)/1, $0x00
-DATA gemvsuperTable12<>+36(SB)/1, $0x0b
-DATA gemvsuperTable12<>+37(SB)/1, $0x00
-DATA gemvsuperTable12<>+38(SB)/1, $0x0b
-DATA gemvsuperTable12<>+39(SB)/1, $0x00
-DATA gemvsuperTable12<>+40(SB)/1, $0x0b
-DATA gemvsuperTable12<>+41(SB)/1, $0x00
-DATA gemvsuperTable12<>+42(SB)/1, $0x0b
-DATA gemvsuperTable12<>+43(SB)/1, $0x00
-DATA gemvsuperTable12<>+44(SB)/1, $0x0b
-DATA gemvsuperTable12<>+45(SB)/1, $0x00
-DATA gemvsuperTable12<>+46(SB)/1, $0x0b
-DATA gemvsuperTable12<>+47(SB)/1, $0x00
-DATA gemvsuperTable12<>+48(SB)/1, $0x0b
-DATA gemvsuperTable12<>+49(SB)/1, $0x00
-DATA gemvsuperTable12<>+50(SB)/1, $0x0b
-DATA gemvsuperTable12<>+51(SB)/1, $0x00
-DATA gemvsuperTable12<>+52(SB)/1, $0x0b
-DATA gemvsuperTable12<>+53(SB)/1, $0x00
-DATA gemvsuperTable12<>+54(SB)/1, $0x0b
-DATA gemvsuperTable12<>+55(SB)/1, $0x00
-DATA gemvsuperTable12<>+56(SB)/1, $0x0b
-DATA gemvsuperTable12<>+57(SB)/1, $0x00
-DATA gemvsuperTable12<>+58(SB)/1, $0x0b
-DATA gemvsuperTable12<>+59(SB)/1, $0x00
-DATA gemvsuperTable12<>+60(SB)/1, $0x0b
-DATA gemvsuperTable12<>+61(SB)/1, $0x00
-DATA gemvsuperTable12<>+62(SB)/1, $0x0b
-DATA gemvsuperTable12<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable12<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable13<>+0(SB)/1, $0x0c
-DATA gemvsuperTable13<>+1(SB)/1, $0x00
-DATA gemvsuperTable13<>+2(SB)/1, $0x0c
-DATA gemvsuperTable13<>+3(SB)/1, $0x00
-DATA gemvsuperTable13<>+4(SB)/1, $0x0c
-DATA gemvsuperTable13<>+5(SB)/1, $0x00
-DATA gemvsuperTable13<>+6(SB)/1, $0x0c
-DATA gemvsuperTable13<>+7(SB)/1, $0x00
-DATA gemvsuperTable13<>+8(SB)/1, $0x0c
-DATA gemvsuperTable13<>+9(SB)/1, $0x00
-DATA gemvsuperTable13<>+10(SB)/1, $0x0c
-DATA gemvsuperTable13<>+11(SB)/1, $0x00
-DATA gemvsuperTable13<>+12(SB)/1, $0x0c
-DATA gemvsuperTable13<>+13(SB)/1, $0x00
-DATA gemvsuperTable13<>+14(SB)/1, $0x0c
-DATA gemvsuperTable13<>+15(SB)/1, $0x00
-DATA gemvsuperTable13<>+16(SB)/1, $0x0c
-DATA gemvsuperTable13<>+17(SB)/1, $0x00
-DATA gemvsuperTable13<>+18(SB)/1, $0x0c
-DATA gemvsuperTable13<>+19(SB)/1, $0x00
-DATA gemvsuperTable13<>+20(SB)/1, $0x0c
-DATA gemvsuperTable13<>+21(SB)/1, $0x00
-DATA gemvsuperTable13<>+22(SB)/1, $0x0c
-DATA gemvsuperTable13<>+23(SB)/1, $0x00
-DATA gemvsuperTable13<>+24(SB)/1, $0x0c
-DATA gemvsuperTable13<>+25(SB)/1, $0x00
-DATA gemvsuperTable13<>+26(SB)/1, $0x0c
-DATA gemvsuperTable13<>+27(SB)/1, $0x00
-DATA gemvsuperTable13<>+28(SB)/1, $0x0c
-DATA gemvsuperTable13<>+29(SB)/1, $0x00
-DATA gemvsuperTable13<>+30(SB)/1, $0x0c
-DATA gemvsuperTable13<>+31(SB)/1, $0x00
-DATA gemvsuperTable13<>+32(SB)/1, $0x0e
-DATA gemvsuperTable13<>+33(SB)/1, $0x00
-DATA gemvsuperTable13<>+34(SB)/1, $0x0e
-DATA gemvsuperTable13<>+35(SB)/1, $0x00
-DATA gemvsuperTable13<>+36(SB)/1, $0x0e
-DATA gemvsuperTable13<>+37(SB)/1, $0x00
-DATA gemvsuperTable13<>+38(SB)/1, $0x0e
-DATA gemvsuperTable13<>+39(SB)/1, $0x00
-DATA gemvsuperTable13<>+40(SB)/1, $0x0e
-DATA gemvsuperTable13<>+41(SB)/1, $0x00
-DATA gemvsuperTable13<>+42(SB)/1, $0x0e
-DATA gemvsuperTable13<>+43(SB)/1, $0x00
-DATA gemvsuperTable13<>+44(SB)/1, $0x0e
-DATA gemvsuperTable13<>+45(SB)/1, $0x00
-DATA gemvsuperTable13<>+46(SB)/1, $0x0e
-DATA gemvsuperTable13<>+47(SB)/1, $0x00
-DATA gemvsuperTable13<>+48(SB)/1, $0x0e
-DATA gemvsuperTable13<>+49(SB)/1, $0x00
-DATA gemvsuperTable13<>+50(SB)/1, $0x0e
-DATA gemvsuperTable13<>+51(SB)/1, $0x00
-DATA gemvsuperTable13<>+52(SB)/1, $0x0e
-DATA gemvsuperTable13<>+53(SB)/1, $0x00
-DATA gemvsuperTable13<>+54(SB)/1, $0x0e
-DATA gemvsuperTable13<>+55(SB)/1, $0x00
-DATA gemvsuperTable13<>+56(SB)/1, $0x0e
-DATA gemvsuperTable13<>+57(SB)/1, $0x00
-DATA gemvsuperTable13<>+58(SB)/1, $0x0e
-DATA gemvsuperTable13<>+59(SB)/1, $0x00
-DATA gemvsuperTable13<>+60(SB)/1, $0x0e
-DATA gemvsuperTable13<>+61(SB)/1, $0x00
-DATA gemvsuperTable13<>+62(SB)/1, $0x0e
-DATA gemvsuperTable13<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable13<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable14<>+0(SB)/1, $0x0d
-DATA gemvsuperTable14<>+1(SB)/1, $0x00
-DATA gemvsuperTable14<>+2(SB)/1, $0x0d
-DATA gemvsuperTable14<>+3(SB)/1, $0x00
-DATA gemvsuperTable14<>+4(SB)/1, $0x0d
-DATA gemvsuperTable14<>+5(SB)/1, $0x00
-DATA gemvsuperTable14<>+6(SB)/1, $0x0d
-DATA gemvsuperTable14<>+7(SB)/1, $0x00
-DATA gemvsuperTable14<>+8(SB)/1, $0x0d
-DATA gemvsuperTable14<>+9(SB)/1, $0x00
-DATA gemvsuperTable14<>+10(SB)/1, $0x0d
-DATA gemvsuperTable14<>+11(SB)/1, $0x00
-DATA gemvsuperTable14<>+12(SB)/1, $0x0d
-DATA gemvsuperTable14<>+13(SB)/1, $0x00
-DATA gemvsuperTable14<>+14(SB)/1, $0x0d
-DATA gemvsuperTable14<>+15(SB)/1, $0x00
-DATA gemvsuperTable14<>+16(SB)/1, $0x0d
-DATA gemvsuperTable14<>+17(SB)/1, $0x00
-DATA gemvsuperTable14<>+18(SB)/1, $0x0d
-DATA gemvsuperTable14<>+19(SB)/1, $0x00
-DATA gemvsuperTable14<>+20(SB)/1, $0x0d
-DATA gemvsuperTable14<>+21(SB)/1, $0x00
-DATA gemvsuperTable14<>+22(SB)/1, $0x0d
-DATA gemvsuperTable14<>+23(SB)/1, $0x00
-DATA gemvsuperTable14<>+24(SB)/1, $0x0d
-DATA gemvsuperTable14<>+25(SB)/1, $0x00
-DATA gemvsuperTable14<>+26(SB)/1, $0x0d
-DATA gemvsuperTable14<>+27(SB)/1, $0x00
-DATA gemvsuperTable14<>+28(SB)/1, $0x0d
-DATA gemvsuperTable14<>+29(SB)/1, $0x00
-DATA gemvsuperTable14<>+30(SB)/1, $0x0d
-DATA gemvsuperTable14<>+31(SB)/1, $0x00
-DATA gemvsuperTable14<>+32(SB)/1, $0x0f
-DATA gemvsuperTable14<>+33(SB)/1, $0x00
-DATA gemvsuperTable14<>+34(SB)/1, $0x0f
-DATA gemvsuperTable14<>+35(SB)/1, $0x00
-DATA gemvsuperTable14<>+36(SB)/1, $0x0f
-DATA gemvsuperTable14<>+37(SB)/1, $0x00
-DATA gemvsuperTable14<>+38(SB)/1, $0x0f
-DATA gemvsuperTable14<>+39(SB)/1, $0x00
-DATA gemvsuperTable14<>+40(SB)/1, $0x0f
-DATA gemvsuperTable14<>+41(SB)/1, $0x00
-DATA gemvsuperTable14<>+42(SB)/1, $0x0f
-DATA gemvsuperTable14<>+43(SB)/1, $0x00
-DATA gemvsuperTable14<>+44(SB)/1, $0x0f
-DATA gemvsuperTable14<>+45(SB)/1, $0x00
-DATA gemvsuperTable14<>+46(SB)/1, $0x0f
-DATA gemvsuperTable14<>+47(SB)/1, $0x00
-DATA gemvsuperTable14<>+48(SB)/1, $0x0f
-DATA gemvsuperTable14<>+49(SB)/1, $0x00
-DATA gemvsuperTable14<>+50(SB)/1, $0x0f
-DATA gemvsuperTable14<>+51(SB)/1, $0x00
-DATA gemvsuperTable14<>+52(SB)/1, $0x0f
-DATA gemvsuperTable14<>+53(SB)/1, $0x00
-DATA gemvsuperTable14<>+54(SB)/1, $0x0f
-DATA gemvsuperTable14<>+55(SB)/1, $0x00
-DATA gemvsuperTable14<>+56(SB)/1, $0x0f
-DATA gemvsuperTable14<>+57(SB)/1, $0x00
-DATA gemvsuperTable14<>+58(SB)/1, $0x0f
-DATA gemvsuperTable14<>+59(SB)/1, $0x00
-DATA gemvsuperTable14<>+60(SB)/1, $0x0f
-DATA gemvsuperTable14<>+61(SB)/1, $0x00
-DATA gemvsuperTable14<>+62(SB)/1, $0x0f
-DATA gemvsuperTable14<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable14<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable15<>+0(SB)/1, $0x10
-DATA gemvsuperTable15<>+1(SB)/1, $0x00
-DATA gemvsuperTable15<>+2(SB)/1, $0x10
-DATA gemvsuperTable15<>+3(SB)/1, $0x00
-DATA gemvsuperTable15<>+4(SB)/1, $0x10
-DATA gemvsuperTable15<>+5(SB)/1, $0x00
-DATA gemvsuperTable15<>+6(SB)/1, $0x10
-DATA gemvsuperTable15<>+7(SB)/1, $0x00
-DATA gemvsuperTable15<>+8(SB)/1, $0x10
-DATA gemvsuperTable15<>+9(SB)/1, $0x00
-DATA gemvsuperTable15<>+10(SB)/1, $0x10
-DATA gemvsuperTable15<>+11(SB)/1, $0x00
-DATA gemvsuperTable15<>+12(SB)/1, $0x10
-DATA gemvsuperTable15<>+13(SB)/1, $0x00
-DATA gemvsuperTable15<>+14(SB)/1, $0x10
-DATA gemvsuperTable15<>+15(SB)/1, $0x00
-DATA gemvsuperTable15<>+16(SB)/1, $0x10
-DATA gemvsuperTable15<>+17(SB)/1, $0x00
-DATA gemvsuperTable15<>+18(SB)/1, $0x10
-DATA gemvsuperTable15<>+19(SB)/1, $0x00
-DATA gemvsuperTable15<>+20(SB)/1, $0x10
-DATA gemvsuperTable15<>+21(SB)/1, $0x00
-DATA gemvsuperTable15<>+22(SB)/1, $0x10
-DATA gemvsuperTable15<>+23(SB)/1, $0x00
-DATA gemvsuperTable15<>+24(SB)/1, $0x10
-DATA gemvsuperTable15<>+25(SB)/1, $0x00
-DATA gemvsuperTable15<>+26(SB)/1, $0x10
-DATA gemvsuperTable15<>+27(SB)/1, $0x00
-DATA gemvsuperTable15<>+28(SB)/1, $0x10
-DATA gemvsuperTable15<>+29(SB)/1, $0x00
-DATA gemvsuperTable15<>+30(SB)/1, $0x10
-DATA gemvsuperTable15<>+31(SB)/1, $0x00
-DATA gemvsuperTable15<>+32(SB)/1, $0x12
-DATA gemvsuperTable15<>+33(SB)/1, $0x00
-DATA gemvsuperTable15<>+34(SB)/1, $0x12
-DATA gemvsuperTable15<>+35(SB)/1, $0x00
-DATA gemvsuperTable15<>+36(SB)/1, $0x12
-DATA gemvsuperTable15<>+37(SB)/1, $0x00
-DATA gemvsuperTable15<>+38(SB)/1, $0x12
-DATA gemvsuperTable15<>+39(SB)/1, $0x00
-DATA gemvsuperTable15<>+40(SB)/1, $0x12
-DATA gemvsuperTable15<>+41(SB)/1, $0x00
-DATA gemvsuperTable15<>+42(SB)/1, $0x12
-DATA gemvsuperTable15<>+43(SB)/1, $0x00
-DATA gemvsuperTable15<>+44(SB)/1, $0x12
-DATA gemvsuperTable15<>+45(SB)/1, $0x00
-DATA gemvsuperTable15<>+46(SB)/1, $0x12
-DATA gemvsuperTable15<>+47(SB)/1, $0x00
-DATA gemvsuperTable15<>+48(SB)/1, $0x12
-DATA gemvsuperTable15<>+49(SB)/1, $0x00
-DATA gemvsuperTable15<>+50(SB)/1, $0x12
-DATA gemvsuperTable15<>+51(SB)/1, $0x00
-DATA gemvsuperTable15<>+52(SB)/1, $0x12
-DATA gemvsuperTable15<>+53(SB)/1, $0x00
-DATA gemvsuperTable15<>+54(SB)/1, $0x12
-DATA gemvsuperTable15<>+55(SB)/1, $0x00
-DATA gemvsuperTable15<>+56(SB)/1, $0x12
-DATA gemvsuperTable15<>+57(SB)/1, $0x00
-DATA gemvsuperTable15<>+58(SB)/1, $0x12
-DATA gemvsuperTable15<>+59(SB)/1, $0x00
-DATA gemvsuperTable15<>+60(SB)/1, $0x12
-DATA gemvsuperTable15<>+61(SB)/1, $0x00
-DATA gemvsuperTable15<>+62(SB)/1, $0x12
-DATA gemvsuperTable15<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable15<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable16<>+0(SB)/1, $0x11
-DATA gemvsuperTable16<>+1(SB)/1, $0x00
-DATA gemvsuperTable16<>+2(SB)/1, $0x11
-DATA gemvsuperTable16<>+3(SB)/1, $0x00
-DATA gemvsuperTable16<>+4(SB)/1, $0x11
-DATA gemvsuperTable16<>+5(SB)/1, $0x00
-DATA gemvsuperTable16<>+6(SB)/1, $0x11
-DATA gemvsuperTable16<>+7(SB)/1, $0x00
-DATA gemvsuperTable16<>+8(SB)/1, $0x11
-DATA gemvsuperTable16<>+9(SB)/1, $0x00
-DATA gemvsuperTable16<>+10(SB)/1, $0x11
-DATA gemvsuperTable16<>+11(SB)/1, $0x00
-DATA gemvsuperTable16<>+12(SB)/1, $0x11
-DATA gemvsuperTable16<>+13(SB)/1, $0x00
-DATA gemvsuperTable16<>+14(SB)/1, $0x11
-DATA gemvsuperTable16<>+15(SB)/1, $0x00
-DATA gemvsuperTable16<>+16(SB)/1, $0x11
-DATA gemvsuperTable16<>+17(SB)/1, $0x00
-DATA gemvsuperTable16<>+18(SB)/1, $0x11
-DATA gemvsuperTable16<>+19(SB)/1, $0x00
-DATA gemvsuperTable16<>+20(SB)/1, $0x11
-DATA gemvsuperTable16<>+21(SB)/1, $0x00
-DATA gemvsuperTable16<>+22(SB)/1, $0x11
-DATA gemvsuperTable16<>+23(SB)/1, $0x00
-DATA gemvsuperTable16<>+24(SB)/1, $0x11
-DATA gemvsuperTable16<>+25(SB)/1, $0x00
-DATA gemvsuperTable16<>+26(SB)/1, $0x11
-DATA gemvsuperTable16<>+27(SB)/1, $0x00
-DATA gemvsuperTable16<>+28(SB)/1, $0x11
-DATA gemvsuperTable16<>+29(SB)/1, $0x00
-DATA gemvsuperTable16<>+30(SB)/1, $0x11
-DATA gemvsuperTable16<>+31(SB)/1, $0x00
-DATA gemvsuperTable16<>+32(SB)/1, $0x13
-DATA gemvsuperTable16<>+33(SB)/1, $0x00
-DATA gemvsuperTable16<>+34(SB)/1, $0x13
-DATA gemvsuperTable16<>+35(SB)/1, $0x00
-DATA gemvsuperTable16<>+36(SB)/1, $0x13
-DATA gemvsuperTable16<>+37(SB)/1, $0x00
-DATA gemvsuperTable16<>+38(SB)/1, $0x13
-DATA gemvsuperTable16<>+39(SB)/1, $0x00
-DATA gemvsuperTable16<>+40(SB)/1, $0x13
-DATA gemvsuperTable16<>+41(SB)/1, $0x00
-DATA gemvsuperTable16<>+42(SB)/1, $0x13
-DATA gemvsuperTable16<>+43(SB)/1, $0x00
-DATA gemvsuperTable16<>+44(SB)/1, $0x13
-DATA gemvsuperTable16<>+45(SB)/1, $0x00
-DATA gemvsuperTable16<>+46(SB)/1, $0x13
-DATA gemvsuperTable16<>+47(SB)/1, $0x00
-DATA gemvsuperTable16<>+48(SB)/1, $0x13
-DATA gemvsuperTable16<>+49(SB)/1, $0x00
-DATA gemvsuperTable16<>+50(SB)/1, $0x13
-DATA gemvsuperTable16<>+51(SB)/1, $0x00
-DATA gemvsuperTable16<>+52(SB)/1, $0x13
-DATA gemvsuperTable16<>+53(SB)/1, $0x00
-DATA gemvsuperTable16<>+54(SB)/1, $0x13
-DATA gemvsuperTable16<>+55(SB)/1, $0x00
-DATA gemvsuperTable16<>+56(SB)/1, $0x13
-DATA gemvsuperTable16<>+57(SB)/1, $0x00
-DATA gemvsuperTable16<>+58(SB)/1, $0x13
-DATA gemvsuperTable16<>+59(SB)/1, $0x00
-DATA gemvsuperTable16<>+60(SB)/1, $0x13
-DATA gemvsuperTable16<>+61(SB)/1, $0x00
-DATA gemvsuperTable16<>+62(SB)/1, $0x13
-DATA gemvsuperTable16<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable16<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable17<>+0(SB)/1, $0x14
-DATA gemvsuperTable17<>+1(SB)/1, $0x00
-DATA gemvsuperTable17<>+2(SB)/1, $0x14
-DATA gemvsuperTable17<>+3(SB)/1, $0x00
-DATA gemvsuperTable17<>+4(SB)/1, $0x14
-DATA gemvsuperTable17<>+5(SB)/1, $0x00
-DATA gemvsuperTable17<>+6(SB)/1, $0x14
-DATA gemvsuperTable17<>+7(SB)/1, $0x00
-DATA gemvsuperTable17<>+8(SB)/1, $0x14
-DATA gemvsuperTable17<>+9(SB)/1, $0x00
-DATA gemvsuperTable17<>+10(SB)/1, $0x14
-DATA gemvsuperTable17<>+11(SB)/1, $0x00
-DATA gemvsuperTable17<>+12(SB)/1, $0x14
-DATA gemvsuperTable17<>+13(SB)/1, $0x00
-DATA gemvsuperTable17<>+14(SB)/1, $0x14
-DATA gemvsuperTable17<>+15(SB)/1, $0x00
-DATA gemvsuperTable17<>+16(SB)/1, $0x14
-DATA gemvsuperTable17<>+17(SB)/1, $0x00
-DATA gemvsuperTable17<>+18(SB)/1, $0x14
-DATA gemvsuperTable17<>+19(SB)/1, $0x00
-DATA gemvsuperTable17<>+20(SB)/1, $0x14
-DATA gemvsuperTable17<>+21(SB)/1, $0x00
-DATA gemvsuperTable17<>+22(SB)/1, $0x14
-DATA gemvsuperTable17<>+23(SB)/1, $0x00
-DATA gemvsuperTable17<>+24(SB)/1, $0x14
-DATA gemvsuperTable17<>+25(SB)/1, $0x00
-DATA gemvsuperTable17<>+26(SB)/1, $0x14
-DATA gemvsuperTable17<>+27(SB)/1, $0x00
-DATA gemvsuperTable17<>+28(SB)/1, $0x14
-DATA gemvsuperTable17<>+29(SB)/1, $0x00
-DATA gemvsuperTable17<>+30(SB)/1, $0x14
-DATA gemvsuperTable17<>+31(SB)/1, $0x00
-DATA gemvsuperTable17<>+32(SB)/1, $0x16
-DATA gemvsuperTable17<>+33(SB)/1, $0x00
-DATA gemvsuperTable17<>+34(SB)/1, $0x16
-DATA gemvsuperTable17<>+35(SB)/1, $0x00
-DATA gemvsuperTable17<>+36(SB)/1, $0x16
-DATA gemvsuperTable17<>+37(SB)/1, $0x00
-DATA gemvsuperTable17<>+38(SB)/1, $0x16
-DATA gemvsuperTable17<>+39(SB)/1, $0x00
-DATA gemvsuperTable17<>+40(SB)/1, $0x16
-DATA gemvsuperTable17<>+41(SB)/1, $0x00
-DATA gemvsuperTable17<>+42(SB)/1, $0x16
-DATA gemvsuperTable17<>+43(SB)/1, $0x00
-DATA gemvsuperTable17<>+44(SB)/1, $0x16
-DATA gemvsuperTable17<>+45(SB)/1, $0x00
-DATA gemvsuperTable17<>+46(SB)/1, $0x16
-DATA gemvsuperTable17<>+47(SB)/1, $0x00
-DATA gemvsuperTable17<>+48(SB)/1, $0x16
-DATA gemvsuperTable17<>+49(SB)/1, $0x00
-DATA gemvsuperTable17<>+50(SB)/1, $0x16
-DATA gemvsuperTable17<>+51(SB)/1, $0x00
-DATA gemvsuperTable17<>+52(SB)/1, $0x16
-DATA gemvsuperTable17<>+53(SB)/1, $0x00
-DATA gemvsuperTable17<>+54(SB)/1, $0x16
-DATA gemvsuperTable17<>+55(SB)/1, $0x00
-DATA gemvsuperTable17<>+56(SB)/1, $0x16
-DATA gemvsuperTable17<>+57(SB)/1, $0x00
-DATA gemvsuperTable17<>+58(SB)/1, $0x16
-DATA gemvsuperTable17<>+59(SB)/1, $0x00
-DATA gemvsuperTable17<>+60(SB)/1, $0x16
-DATA gemvsuperTable17<>+61(SB)/1, $0x00
-DATA gemvsuperTable17<>+62(SB)/1, $0x16
-DATA gemvsuperTable17<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable17<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable18<>+0(SB)/1, $0x15
-DATA gemvsuperTable18<>+1(SB)/1, $0x00
-DATA gemvsuperTable18<>+2(SB)/1, $0x15
-DATA gemvsuperTable18<>+3(SB)/1, $0x00
-DATA gemvsuperTable18<>+4(SB)/1, $0x15
-DATA gemvsuperTable18<>+5(SB)/1, $0x00
-DATA gemvsuperTable18<>+6(SB)/1, $0x15
-DATA gemvsuperTable18<>+7(SB)/1, $0x00
-DATA gemvsuperTable18<>+8(SB)/1, $0x15
-DATA gemvsuperTable18<>+9(SB)/1, $0x00
-DATA gemvsuperTable18<>+10(SB)/1, $0x15
-DATA gemvsuperTable18<>+11(SB)/1, $0x00
-DATA gemvsuperTable18<>+12(SB)/1, $0x15
-DATA gemvsuperTable18<>+13(SB)/1, $0x00
-DATA gemvsuperTable18<>+14(SB)/1, $0x15
-DATA gemvsuperTable18<>+15(SB)/1, $0x00
-DATA gemvsuperTable18<>+16(SB)/1, $0x15
-DATA gemvsuperTable18<>+17(SB)/1, $0x00
-DATA gemvsuperTable18<>+18(SB)/1, $0x15
-DATA gemvsuperTable18<>+19(SB)/1, $0x00
-DATA gemvsuperTable18<>+20(SB)/1, $0x15
-DATA gemvsuperTable18<>+21(SB)/1, $0x00
-DATA gemvsuperTable18<>+22(SB)/1, $0x15
-DATA gemvsuperTable18<>+23(SB)/1, $0x00
-DATA gemvsuperTable18<>+24(SB)/1, $0x15
-DATA gemvsuperTable18<>+25(SB)/1, $0x00
-DATA gemvsuperTable18<>+26(SB)/1, $0x15
-DATA gemvsuperTable18<>+27(SB)/1, $0x00
-DATA gemvsuperTable18<>+28(SB)/1, $0x15
-DATA gemvsuperTable18<>+29(SB)/1, $0x00
-DATA gemvsuperTable18<>+30(SB)/1, $0x15
-DATA gemvsuperTable18<>+31(SB)/1, $0x00
-DATA gemvsuperTable18<>+32(SB)/1, $0x17
-DATA gemvsuperTable18<>+33(SB)/1, $0x00
-DATA gemvsuperTable18<>+34(SB)/1, $0x17
-DATA gemvsuperTable18<>+35(SB)/1, $0x00
-DATA gemvsuperTable18<>+36(SB)/1, $0x17
-DATA gemvsuperTable18<>+37(SB)/1, $0x00
-DATA gemvsuperTable18<>+38(SB)/1, $0x17
-DATA gemvsuperTable18<>+39(SB)/1, $0x00
-DATA gemvsuperTable18<>+40(SB)/1, $0x17
-DATA gemvsuperTable18<>+41(SB)/1, $0x00
-DATA gemvsuperTable18<>+42(SB)/1, $0x17
-DATA gemvsuperTable18<>+43(SB)/1, $0x00
-DATA gemvsuperTable18<>+44(SB)/1, $0x17
-DATA gemvsuperTable18<>+45(SB)/1, $0x00
-DATA gemvsuperTable18<>+46(SB)/1, $0x17
-DATA gemvsuperTable18<>+47(SB)/1, $0x00
-DATA gemvsuperTable18<>+48(SB)/1, $0x17
-DATA gemvsuperTable18<>+49(SB)/1, $0x00
-DATA gemvsuperTable18<>+50(SB)/1, $0x17
-DATA gemvsuperTable18<>+51(SB)/1, $0x00
-DATA gemvsuperTable18<>+52(SB)/1, $0x17
-DATA gemvsuperTable18<>+53(SB)/1, $0x00
-DATA gemvsuperTable18<>+54(SB)/1, $0x17
-DATA gemvsuperTable18<>+55(SB)/1, $0x00
-DATA gemvsuperTable18<>+56(SB)/1, $0x17
-DATA gemvsuperTable18<>+57(SB)/1, $0x00
-DATA gemvsuperTable18<>+58(SB)/1, $0x17
-DATA gemvsuperTable18<>+59(SB)/1, $0x00
-DATA gemvsuperTable18<>+60(SB)/1, $0x17
-DATA gemvsuperTable18<>+61(SB)/1, $0x00
-DATA gemvsuperTable18<>+62(SB)/1, $0x17
-DATA gemvsuperTable18<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable18<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable19<>+0(SB)/1, $0x18
-DATA gemvsuperTable19<>+1(SB)/1, $0x00
-DATA gemvsuperTable19<>+2(SB)/1, $0x18
-DATA gemvsuperTable19<>+3(SB)/1, $0x00
-DATA gemvsuperTable19<>+4(SB)/1, $0x18
-DATA gemvsuperTable19<>+5(SB)/1, $0x00
-DATA gemvsuperTable19<>+6(SB)/1, $0x18
-DATA gemvsuperTable19<>+7(SB)/1, $0x00
-DATA gemvsuperTable19<>+8(SB)/1, $0x18
-DATA gemvsuperTable19<>+9(SB)/1, $0x00
-DATA gemvsuperTable19<>+10(SB)/1, $0x18
-DATA gemvsuperTable19<>+11(SB)/1, $0x00
-DATA gemvsuperTable19<>+12(SB)/1, $0x18
-DATA gemvsuperTable19<>+13(SB)/1, $0x00
-DATA gemvsuperTable19<>+14(SB)/1, $0x18
-DATA gemvsuperTable19<>+15(SB)/1, $0x00
-DATA gemvsuperTable19<>+16(SB)/1, $0x18
-DATA gemvsuperTable19<>+17(SB)/1, $0x00
-DATA gemvsuperTable19<>+18(SB)/1, $0x18
-DATA gemvsuperTable19<>+19(SB)/1, $0x00
-DATA gemvsuperTable19<>+20(SB)/1, $0x18
-DATA gemvsuperTable19<>+21(SB)/1, $0x00
-DATA gemvsuperTable19<>+22(SB)/1, $0x18
-DATA gemvsuperTable19<>+23(SB)/1, $0x00
-DATA gemvsuperTable19<>+24(SB)/1, $0x18
-DATA gemvsuperTable19<>+25(SB)/1, $0x00
-DATA gemvsuperTable19<>+26(SB)/1, $0x18
-DATA gemvsuperTable19<>+27(SB)/1, $0x00
-DATA gemvsuperTable19<>+28(SB)/1, $0x18
-DATA gemvsuperTable19<>+29(SB)/1, $0x00
-DATA gemvsuperTable19<>+30(SB)/1, $0x18
-DATA gemvsuperTable19<>+31(SB)/1, $0x00
-DATA gemvsuperTable19<>+32(SB)/1, $0x1a
-DATA gemvsuperTable19<>+33(SB)/1, $0x00
-DATA gemvsuperTable19<>+34(SB)/1, $0x1a
-DATA gemvsuperTable19<>+35(SB)/1, $0x00
-DATA gemvsuperTable19<>+36(SB)/1, $0x1a
-DATA gemvsuperTable19<>+37(SB)/1, $0x00
-DATA gemvsuperTable19<>+38(SB)/1, $0x1a
-DATA gemvsuperTable19<>+39(SB)/1, $0x00
-DATA gemvsuperTable19<>+40(SB)/1, $0x1a
-DATA gemvsuperTable19<>+41(SB)/1, $0x00
-DATA gemvsuperTable19<>+42(SB)/1, $0x1a
-DATA gemvsuperTable19<>+43(SB)/1, $0x00
-DATA gemvsuperTable19<>+44(SB)/1, $0x1a
-DATA gemvsuperTable19<>+45(SB)/1, $0x00
-DATA gemvsuperTable19<>+46(SB)/1, $0x1a
-DATA gemvsuperTable19<>+47(SB)/1, $0x00
-DATA gemvsuperTable19<>+48(SB)/1, $0x1a
-DATA gemvsuperTable19<>+49(SB)/1, $0x00
-DATA gemvsuperTable19<>+50(SB)/1, $0x1a
-DATA gemvsuperTable19<>+51(SB)/1, $0x00
-DATA gemvsuperTable19<>+52(SB)/1, $0x1a
-DATA gemvsuperTable19<>+53(SB)/1, $0x00
-DATA gemvsuperTable19<>+54(SB)/1, $0x1a
-DATA gemvsuperTable19<>+55(SB)/1, $0x00
-DATA gemvsuperTable19<>+56(SB)/1, $0x1a
-DATA gemvsuperTable19<>+57(SB)/1, $0x00
-DATA gemvsuperTable19<>+58(SB)/1, $0x1a
-DATA gemvsuperTable19<>+59(SB)/1, $0x00
-DATA gemvsuperTable19<>+60(SB)/1, $0x1a
-DATA gemvsuperTable19<>+61(SB)/1, $0x00
-DATA gemvsuperTable19<>+62(SB)/1, $0x1a
-DATA gemvsuperTable19<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable19<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable20<>+0(SB)/1, $0x19
-DATA gemvsuperTable20<>+1(SB)/1, $0x00
-DATA gemvsuperTable20<>+2(SB)/1, $0x19
-DATA gemvsuperTable20<>+3(SB)/1, $0x00
-DATA gemvsuperTable20<>+4(SB)/1, $0x19
-DATA gemvsuperTable20<>+5(SB)/1, $0x00
-DATA gemvsuperTable20<>+6(SB)/1, $0x19
-DATA gemvsuperTable20<>+7(SB)/1, $0x00
-DATA gemvsuperTable20<>+8(SB)/1, $0x19
-DATA gemvsuperTable20<>+9(SB)/1, $0x00
-DATA gemvsuperTable20<>+10(SB)/1, $0x19
-DATA gemvsuperTable20<>+11(SB)/1, $0x00
-DATA gemvsuperTable20<>+12(SB)/1, $0x19
-DATA gemvsuperTable20<>+13(SB)/1, $0x00
-DATA gemvsuperTable20<>+14(SB)/1, $0x19
-DATA gemvsuperTable20<>+15(SB)/1, $0x00
-DATA gemvsuperTable20<>+16(SB)/1, $0x19
-DATA gemvsuperTable20<>+17(SB)/1, $0x00
-DATA gemvsuperTable20<>+18(SB)/1, $0x19
-DATA gemvsuperTable20<>+19(SB)/1, $0x00
-DATA gemvsuperTable20<>+20(SB)/1, $0x19
-DATA gemvsuperTable20<>+21(SB)/1, $0x00
-DATA gemvsuperTable20<>+22(SB)/1, $0x19
-DATA gemvsuperTable20<>+23(SB)/1, $0x00
-DATA gemvsuperTable20<>+24(SB)/1, $0x19
-DATA gemvsuperTable20<>+25(SB)/1, $0x00
-DATA gemvsuperTable20<>+26(SB)/1, $0x19
-DATA gemvsuperTable20<>+27(SB)/1, $0x00
-DATA gemvsuperTable20<>+28(SB)/1, $0x19
-DATA gemvsuperTable20<>+29(SB)/1, $0x00
-DATA gemvsuperTable20<>+30(SB)/1, $0x19
-DATA gemvsuperTable20<>+31(SB)/1, $0x00
-DATA gemvsuperTable20<>+32(SB)/1, $0x1b
-DATA gemvsuperTable20<>+33(SB)/1, $0x00
-DATA gemvsuperTable20<>+34(SB)/1, $0x1b
-DATA gemvsuperTable20<>+35(SB)/1, $0x00
-DATA gemvsuperTable20<>+36(SB)/1, $0x1b
-DATA gemvsuperTable20<>+37(SB)/1, $0x00
-DATA gemvsuperTable20<>+38(SB)/1, $0x1b
-DATA gemvsuperTable20<>+39(SB)/1, $0x00
-DATA gemvsuperTable20<>+40(SB)/1, $0x1b
-DATA gemvsuperTable20<>+41(SB)/1, $0x00
-DATA gemvsuperTable20<>+42(SB)/1, $0x1b
-DATA gemvsuperTable20<>+43(SB)/1, $0x00
-DATA gemvsuperTable20<>+44(SB)/1, $0x1b
-DATA gemvsuperTable20<>+45(SB)/1, $0x00
-DATA gemvsuperTable20<>+46(SB)/1, $0x1b
-DATA gemvsuperTable20<>+47(SB)/1, $0x00
-DATA gemvsuperTable20<>+48(SB)/1, $0x1b
-DATA gemvsuperTable20<>+49(SB)/1, $0x00
-DATA gemvsuperTable20<>+50(SB)/1, $0x1b
-DATA gemvsuperTable20<>+51(SB)/1, $0x00
-DATA gemvsuperTable20<>+52(SB)/1, $0x1b
-DATA gemvsuperTable20<>+53(SB)/1, $0x00
-DATA gemvsuperTable20<>+54(SB)/1, $0x1b
-DATA gemvsuperTable20<>+55(SB)/1, $0x00
-DATA gemvsuperTable20<>+56(SB)/1, $0x1b
-DATA gemvsuperTable20<>+57(SB)/1, $0x00
-DATA gemvsuperTable20<>+58(SB)/1, $0x1b
-DATA gemvsuperTable20<>+59(SB)/1, $0x00
-DATA gemvsuperTable20<>+60(SB)/1, $0x1b
-DATA gemvsuperTable20<>+61(SB)/1, $0x00
-DATA gemvsuperTable20<>+62(SB)/1, $0x1b
-DATA gemvsuperTable20<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable20<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable21<>+0(SB)/1, $0x1c
-DATA gemvsuperTable21<>+1(SB)/1, $0x00
-DATA gemvsuperTable21<>+2(SB)/1, $0x1c
-DATA gemvsuperTable21<>+3(SB)/1, $0x00
-DATA gemvsuperTable21<>+4(SB)/1, $0x1c
-DATA gemvsuperTable21<>+5(SB)/1, $0x00
-DATA gemvsuperTable21<>+6(SB)/1, $0x1c
-DATA gemvsuperTable21<>+7(SB)/1, $0x00
-DATA gemvsuperTable21<>+8(SB)/1, $0x1c
-DATA gemvsuperTable21<>+9(SB)/1, $0x00
-DATA gemvsuperTable21<>+10(SB)/1, $0x1c
-DATA gemvsuperTable21<>+11(SB)/1, $0x00
-DATA gemvsuperTable21<>+12(SB)/1, $0x1c
-DATA gemvsuperTable21<>+13(SB)/1, $0x00
-DATA gemvsuperTable21<>+14(SB)/1, $0x1c
-DATA gemvsuperTable21<>+15(SB)/1, $0x00
-DATA gemvsuperTable21<>+16(SB)/1, $0x1c
-DATA gemvsuperTable21<>+17(SB)/1, $0x00
-DATA gemvsuperTable21<>+18(SB)/1, $0x1c
-DATA gemvsuperTable21<>+19(SB)/1, $0x00
-DATA gemvsuperTable21<>+20(SB)/1, $0x1c
-DATA gemvsuperTable21<>+21(SB)/1, $0x00
-DATA gemvsuperTable21<>+22(SB)/1, $0x1c
-DATA gemvsuperTable21<>+23(SB)/1, $0x00
-DATA gemvsuperTable21<>+24(SB)/1, $0x1c
-DATA gemvsuperTable21<>+25(SB)/1, $0x00
-DATA gemvsuperTable21<>+26(SB)/1, $0x1c
-DATA gemvsuperTable21<>+27(SB)/1, $0x00
-DATA gemvsuperTable21<>+28(SB)/1, $0x1c
-DATA gemvsuperTable21<>+29(SB)/1, $0x00
-DATA gemvsuperTable21<>+30(SB)/1, $0x1c
-DATA gemvsuperTable21<>+31(SB)/1, $0x00
-DATA gemvsuperTable21<>+32(SB)/1, $0x1e
-DATA gemvsuperTable21<>+33(SB)/1, $0x00
-DATA gemvsuperTable21<>+34(SB)/1, $0x1e
-DATA gemvsuperTable21<>+35(SB)/1, $0x00
-DATA gemvsuperTable21<>+36(SB)/1, $0x1e
-DATA gemvsuperTable21<>+37(SB)/1, $0x00
-DATA gemvsuperTable21<>+38(SB)/1, $0x1e
-DATA gemvsuperTable21<>+39(SB)/1, $0x00
-DATA gemvsuperTable21<>+40(SB)/1, $0x1e
-DATA gemvsuperTable21<>+41(SB)/1, $0x00
-DATA gemvsuperTable21<>+42(SB)/1, $0x1e
-DATA gemvsuperTable21<>+43(SB)/1, $0x00
-DATA gemvsuperTable21<>+44(SB)/1, $0x1e
-DATA gemvsuperTable21<>+45(SB)/1, $0x00
-DATA gemvsuperTable21<>+46(SB)/1, $0x1e
-DATA gemvsuperTable21<>+47(SB)/1, $0x00
-DATA gemvsuperTable21<>+48(SB)/1, $0x1e
-DATA gemvsuperTable21<>+49(SB)/1, $0x00
-DATA gemvsuperTable21<>+50(SB)/1, $0x1e
-DATA gemvsuperTable21<>+51(SB)/1, $0x00
-DATA gemvsuperTable21<>+52(SB)/1, $0x1e
-DATA gemvsuperTable21<>+53(SB)/1, $0x00
-DATA gemvsuperTable21<>+54(SB)/1, $0x1e
-DATA gemvsuperTable21<>+55(SB)/1, $0x00
-DATA gemvsuperTable21<>+56(SB)/1, $0x1e
-DATA gemvsuperTable21<>+57(SB)/1, $0x00
-DATA gemvsuperTable21<>+58(SB)/1, $0x1e
-DATA gemvsuperTable21<>+59(SB)/1, $0x00
-DATA gemvsuperTable21<>+60(SB)/1, $0x1e
-DATA gemvsuperTable21<>+61(SB)/1, $0x00
-DATA gemvsuperTable21<>+62(SB)/1, $0x1e
-DATA gemvsuperTable21<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable21<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable22<>+0(SB)/1, $0x1d
-DATA gemvsuperTable22<>+1(SB)/1, $0x00
-DATA gemvsuperTable22<>+2(SB)/1, $0x1d
-DATA gemvsuperTable22<>+3(SB)/1, $0x00
-DATA gemvsuperTable22<>+4(SB)/1, $0x1d
-DATA gemvsuperTable22<>+5(SB)/1, $0x00
-DATA gemvsuperTable22<>+6(SB)/1, $0x1d
-DATA gemvsuperTable22<>+7(SB)/1, $0x00
-DATA gemvsuperTable22<>+8(SB)/1, $0x1d
-DATA gemvsuperTable22<>+9(SB)/1, $0x00
-DATA gemvsuperTable22<>+10(SB)/1, $0x1d
-DATA gemvsuperTable22<>+11(SB)/1, $0x00
-DATA gemvsuperTable22<>+12(SB)/1, $0x1d
-DATA gemvsuperTable22<>+13(SB)/1, $0x00
-DATA gemvsuperTable22<>+14(SB)/1, $0x1d
-DATA gemvsuperTable22<>+15(SB)/1, $0x00
-DATA gemvsuperTable22<>+16(SB)/1, $0x1d
-DATA gemvsuperTable22<>+17(SB)/1, $0x00
-DATA gemvsuperTable22<>+18(SB)/1, $0x1d
-DATA gemvsuperTable22<>+19(SB)/1, $0x00
-DATA gemvsuperTable22<>+20(SB)/1, $0x1d
-DATA gemvsuperTable22<>+21(SB)/1, $0x00
-DATA gemvsuperTable22<>+22(SB)/1, $0x1d
-DATA gemvsuperTable22<>+23(SB)/1, $0x00
-DATA gemvsuperTable22<>+24(SB)/1, $0x1d
-DATA gemvsuperTable22<>+25(SB)/1, $0x00
-DATA gemvsuperTable22<>+26(SB)/1, $0x1d
-DATA gemvsuperTable22<>+27(SB)/1, $0x00
-DATA gemvsuperTable22<>+28(SB)/1, $0x1d
-DATA gemvsuperTable22<>+29(SB)/1, $0x00
-DATA gemvsuperTable22<>+30(SB)/1, $0x1d
-DATA gemvsuperTable22<>+31(SB)/1, $0x00
-DATA gemvsuperTable22<>+32(SB)/1, $0x1f
-DATA gemvsuperTable22<>+33(SB)/1, $0x00
-DATA gemvsuperTable22<>+34(SB)/1, $0x1f
-DATA gemvsuperTable22<>+35(SB)/1, $0x00
-DATA gemvsuperTable22<>+36(SB)/1, $0x1f
-DATA gemvsuperTable22<>+37(SB)/1, $0x00
-DATA gemvsuperTable22<>+38(SB)/1, $0x1f
-DATA gemvsuperTable22<>+39(SB)/1, $0x00
-DATA gemvsuperTable22<>+40(SB)/1, $0x1f
-DATA gemvsuperTable22<>+41(SB)/1, $0x00
-DATA gemvsuperTable22<>+42(SB)/1, $0x1f
-DATA gemvsuperTable22<>+43(SB)/1, $0x00
-DATA gemvsuperTable22<>+44(SB)/1, $0x1f
-DATA gemvsuperTable22<>+45(SB)/1, $0x00
-DATA gemvsuperTable22<>+46(SB)/1, $0x1f
-DATA gemvsuperTable22<>+47(SB)/1, $0x00
-DATA gemvsuperTable22<>+48(SB)/1, $0x1f
-DATA gemvsuperTable22<>+49(SB)/1, $0x00
-DATA gemvsuperTable22<>+50(SB)/1, $0x1f
-DATA gemvsuperTable22<>+51(SB)/1, $0x00
-DATA gemvsuperTable22<>+52(SB)/1, $0x1f
-DATA gemvsuperTable22<>+53(SB)/1, $0x00
-DATA gemvsuperTable22<>+54(SB)/1, $0x1f
-DATA gemvsuperTable22<>+55(SB)/1, $0x00
-DATA gemvsuperTable22<>+56(SB)/1, $0x1f
-DATA gemvsuperTable22<>+57(SB)/1, $0x00
-DATA gemvsuperTable22<>+58(SB)/1, $0x1f
-DATA gemvsuperTable22<>+59(SB)/1, $0x00
-DATA gemvsuperTable22<>+60(SB)/1, $0x1f
-DATA gemvsuperTable22<>+61(SB)/1, $0x00
-DATA gemvsuperTable22<>+62(SB)/1, $0x1f
-DATA gemvsuperTable22<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable22<>(SB), RODATA|NOPTR, $64
 
 // func gemvQ4_KT2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
@@ -1649,173 +859,211 @@ turn:
 	VPSHUFD         $0x84, Z12, Z12
 	VPSRLD          $0x02, Z12, Z12
 	VPTERNLOGD      $0xf8, gemvsuperTable5<>+0(SB), Z12, Z13
-	VPUNPCKHBW      Z3, Z13, Z12
+	VPUNPCKHBW      Z3, Z13, Z17
 	VPUNPCKLBW      Z3, Z13, Z13
-	VBROADCASTI32X4 352(DI), Z16
-	VPMADDWD        Z16, Z12, Z16
-	VPSHUFD         $0x4e, Z16, Z17
-	VPADDD          Z17, Z16, Z16
-	VPSHUFD         $0xb1, Z16, Z17
-	VPADDD          Z17, Z16, Z16
+	VBROADCASTI32X4 352(DI), Z12
+	VPMADDWD        Z12, Z17, Z12
+	VPSHUFD         $0x4e, Z12, Z16
+	VPADDD          Z16, Z12, Z12
+	VPSHUFD         $0xb1, Z12, Z16
+	VPADDD          Z16, Z12, Z12
+	VMOVDQU32       gemvsuperTable6<>+0(SB), Z16
+	VPERMD          Z12, Z16, Z16
+	VBROADCASTI32X4 736(DI), Z12
+	VPMADDWD        Z12, Z17, Z12
+	VPSHUFD         $0x4e, Z12, Z17
+	VPADDD          Z17, Z12, Z12
+	VPSHUFD         $0xb1, Z12, Z17
+	VPADDD          Z17, Z12, Z12
 	VMOVDQU32       gemvsuperTable6<>+0(SB), Z17
-	VPERMD          Z16, Z17, Z17
-	VBROADCASTI32X4 736(DI), Z16
-	VPMADDWD        Z16, Z12, Z16
-	VPSHUFD         $0x4e, Z16, Z12
-	VPADDD          Z12, Z16, Z16
-	VPSHUFD         $0xb1, Z16, Z12
-	VPADDD          Z12, Z16, Z16
-	VMOVDQU32       gemvsuperTable6<>+0(SB), Z12
-	VPERMD          Z16, Z12, Z12
+	VPERMD          Z12, Z17, Z17
+	VPUNPCKHWD      Z13, Z13, Z12
+	VPUNPCKLWD      Z13, Z13, Z13
 	PREFETCHT0      2048(AX)
 	PREFETCHT0      2112(AX)
 	PREFETCHT0      2176(AX)
-	VMOVDQU32       16(AX), Z16
-	VPANDD          Z0, Z16, Z18
-	VPSRLW          $0x04, Z16, Z16
-	VPANDD          Z0, Z16, Z16
+	VMOVDQU32       16(AX), Z18
+	VPANDD          Z0, Z18, Z19
+	VPSRLW          $0x04, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VPXORD          Z20, Z20, Z20
+	VPDPBUSD        Z4, Z19, Z20
+	VPXORD          Z21, Z21, Z21
+	VPDPBUSD        Z8, Z19, Z21
 	VMOVDQU32       gemvsuperTable7<>+0(SB), Z19
-	VPERMW          Z13, Z19, Z19
-	VPMADDUBSW      Z4, Z18, Z20
-	VPMADDWD        Z19, Z20, Z20
-	VPMADDUBSW      Z8, Z18, Z18
-	VPMADDWD        Z19, Z18, Z18
-	VMOVDQU32       gemvsuperTable8<>+0(SB), Z19
-	VPERMW          Z13, Z19, Z19
-	VPMADDUBSW      Z5, Z16, Z21
-	VPDPWSSD        Z19, Z21, Z20
-	VPMADDUBSW      Z9, Z16, Z16
-	VPDPWSSD        Z19, Z16, Z18
-	VMOVDQU32       80(AX), Z16
-	VPANDD          Z0, Z16, Z19
-	VPSRLW          $0x04, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VMOVDQU32       gemvsuperTable9<>+0(SB), Z21
-	VPERMW          Z13, Z21, Z21
-	VPMADDUBSW      Z6, Z19, Z22
-	VPDPWSSD        Z21, Z22, Z20
-	VPMADDUBSW      Z10, Z19, Z19
-	VPDPWSSD        Z21, Z19, Z18
-	VMOVDQU32       gemvsuperTable10<>+0(SB), Z19
-	VPERMW          Z13, Z19, Z19
-	VPMADDUBSW      Z7, Z16, Z21
-	VPDPWSSD        Z19, Z21, Z20
-	VPMADDUBSW      Z11, Z16, Z16
-	VPDPWSSD        Z19, Z16, Z18
+	VPERMD          Z13, Z19, Z19
+	VPXORD          Z22, Z22, Z22
+	VPDPBUSD        Z5, Z18, Z22
+	VPACKSSDW       Z22, Z20, Z22
+	VPMADDWD        Z19, Z22, Z20
+	VPXORD          Z22, Z22, Z22
+	VPDPBUSD        Z9, Z18, Z22
+	VPACKSSDW       Z22, Z21, Z22
+	VPMADDWD        Z19, Z22, Z18
+	VMOVDQU32       80(AX), Z19
+	VPANDD          Z0, Z19, Z21
+	VPSRLW          $0x04, Z19, Z19
+	VPANDD          Z0, Z19, Z19
+	VPXORD          Z22, Z22, Z22
+	VPDPBUSD        Z6, Z21, Z22
+	VPXORD          Z23, Z23, Z23
+	VPDPBUSD        Z10, Z21, Z23
+	VMOVDQU32       gemvsuperTable7<>+0(SB), Z21
+	VPERMD          Z12, Z21, Z21
+	VPXORD          Z24, Z24, Z24
+	VPDPBUSD        Z7, Z19, Z24
+	VPACKSSDW       Z24, Z22, Z24
+	VPDPWSSD        Z21, Z24, Z20
+	VPXORD          Z22, Z22, Z22
+	VPDPBUSD        Z11, Z19, Z22
+	VPACKSSDW       Z22, Z23, Z22
+	VPDPWSSD        Z21, Z22, Z18
 	PREFETCHT0      2048(DX)
 	PREFETCHT0      2112(DX)
 	PREFETCHT0      2176(DX)
-	VMOVDQU32       16(DX), Z16
-	VPANDD          Z0, Z16, Z19
-	VPSRLW          $0x04, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VMOVDQU32       gemvsuperTable11<>+0(SB), Z21
-	VPERMW          Z13, Z21, Z21
-	VPMADDUBSW      Z4, Z19, Z22
-	VPMADDWD        Z21, Z22, Z22
-	VPMADDUBSW      Z8, Z19, Z19
-	VPMADDWD        Z21, Z19, Z19
-	VMOVDQU32       gemvsuperTable12<>+0(SB), Z21
-	VPERMW          Z13, Z21, Z21
-	VPMADDUBSW      Z5, Z16, Z23
-	VPDPWSSD        Z21, Z23, Z22
-	VPMADDUBSW      Z9, Z16, Z16
-	VPDPWSSD        Z21, Z16, Z19
-	VMOVDQU32       80(DX), Z16
-	VPANDD          Z0, Z16, Z21
-	VPSRLW          $0x04, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VMOVDQU32       gemvsuperTable13<>+0(SB), Z23
-	VPERMW          Z13, Z23, Z23
-	VPMADDUBSW      Z6, Z21, Z24
-	VPDPWSSD        Z23, Z24, Z22
-	VPMADDUBSW      Z10, Z21, Z21
-	VPDPWSSD        Z23, Z21, Z19
-	VMOVDQU32       gemvsuperTable14<>+0(SB), Z21
-	VPERMW          Z13, Z21, Z21
-	VPMADDUBSW      Z7, Z16, Z23
-	VPDPWSSD        Z21, Z23, Z22
-	VPMADDUBSW      Z11, Z16, Z16
-	VPDPWSSD        Z21, Z16, Z19
+	VMOVDQU32       16(DX), Z19
+	VPANDD          Z0, Z19, Z21
+	VPSRLW          $0x04, Z19, Z19
+	VPANDD          Z0, Z19, Z19
+	VPXORD          Z22, Z22, Z22
+	VPDPBUSD        Z4, Z21, Z22
+	VPXORD          Z23, Z23, Z23
+	VPDPBUSD        Z8, Z21, Z23
+	VMOVDQU32       gemvsuperTable8<>+0(SB), Z21
+	VPERMD          Z13, Z21, Z21
+	VPXORD          Z24, Z24, Z24
+	VPDPBUSD        Z5, Z19, Z24
+	VPACKSSDW       Z24, Z22, Z24
+	VPMADDWD        Z21, Z24, Z22
+	VPXORD          Z24, Z24, Z24
+	VPDPBUSD        Z9, Z19, Z24
+	VPACKSSDW       Z24, Z23, Z24
+	VPMADDWD        Z21, Z24, Z19
+	VMOVDQU32       80(DX), Z21
+	VPANDD          Z0, Z21, Z23
+	VPSRLW          $0x04, Z21, Z21
+	VPANDD          Z0, Z21, Z21
+	VPXORD          Z24, Z24, Z24
+	VPDPBUSD        Z6, Z23, Z24
+	VPXORD          Z25, Z25, Z25
+	VPDPBUSD        Z10, Z23, Z25
+	VMOVDQU32       gemvsuperTable8<>+0(SB), Z23
+	VPERMD          Z12, Z23, Z23
+	VPXORD          Z26, Z26, Z26
+	VPDPBUSD        Z7, Z21, Z26
+	VPACKSSDW       Z26, Z24, Z26
+	VPDPWSSD        Z23, Z26, Z22
+	VPXORD          Z24, Z24, Z24
+	VPDPBUSD        Z11, Z21, Z24
+	VPACKSSDW       Z24, Z25, Z24
+	VPDPWSSD        Z23, Z24, Z19
 	PREFETCHT0      2048(BX)
 	PREFETCHT0      2112(BX)
 	PREFETCHT0      2176(BX)
-	VMOVDQU32       16(BX), Z16
-	VPANDD          Z0, Z16, Z21
-	VPSRLW          $0x04, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VMOVDQU32       gemvsuperTable15<>+0(SB), Z23
-	VPERMW          Z13, Z23, Z23
-	VPMADDUBSW      Z4, Z21, Z24
-	VPMADDWD        Z23, Z24, Z24
-	VPMADDUBSW      Z8, Z21, Z21
-	VPMADDWD        Z23, Z21, Z21
-	VMOVDQU32       gemvsuperTable16<>+0(SB), Z23
-	VPERMW          Z13, Z23, Z23
-	VPMADDUBSW      Z5, Z16, Z25
-	VPDPWSSD        Z23, Z25, Z24
-	VPMADDUBSW      Z9, Z16, Z16
-	VPDPWSSD        Z23, Z16, Z21
-	VMOVDQU32       80(BX), Z16
-	VPANDD          Z0, Z16, Z23
-	VPSRLW          $0x04, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VMOVDQU32       gemvsuperTable17<>+0(SB), Z25
-	VPERMW          Z13, Z25, Z25
-	VPMADDUBSW      Z6, Z23, Z26
-	VPDPWSSD        Z25, Z26, Z24
-	VPMADDUBSW      Z10, Z23, Z23
-	VPDPWSSD        Z25, Z23, Z21
-	VMOVDQU32       gemvsuperTable18<>+0(SB), Z23
-	VPERMW          Z13, Z23, Z23
-	VPMADDUBSW      Z7, Z16, Z25
-	VPDPWSSD        Z23, Z25, Z24
-	VPMADDUBSW      Z11, Z16, Z16
-	VPDPWSSD        Z23, Z16, Z21
+	VMOVDQU32       16(BX), Z21
+	VPANDD          Z0, Z21, Z23
+	VPSRLW          $0x04, Z21, Z21
+	VPANDD          Z0, Z21, Z21
+	VPXORD          Z24, Z24, Z24
+	VPDPBUSD        Z4, Z23, Z24
+	VPXORD          Z25, Z25, Z25
+	VPDPBUSD        Z8, Z23, Z25
+	VMOVDQU32       gemvsuperTable9<>+0(SB), Z23
+	VPERMD          Z13, Z23, Z23
+	VPXORD          Z26, Z26, Z26
+	VPDPBUSD        Z5, Z21, Z26
+	VPACKSSDW       Z26, Z24, Z26
+	VPMADDWD        Z23, Z26, Z24
+	VPXORD          Z26, Z26, Z26
+	VPDPBUSD        Z9, Z21, Z26
+	VPACKSSDW       Z26, Z25, Z26
+	VPMADDWD        Z23, Z26, Z21
+	VMOVDQU32       80(BX), Z23
+	VPANDD          Z0, Z23, Z25
+	VPSRLW          $0x04, Z23, Z23
+	VPANDD          Z0, Z23, Z23
+	VPXORD          Z26, Z26, Z26
+	VPDPBUSD        Z6, Z25, Z26
+	VPXORD          Z27, Z27, Z27
+	VPDPBUSD        Z10, Z25, Z27
+	VMOVDQU32       gemvsuperTable9<>+0(SB), Z25
+	VPERMD          Z12, Z25, Z25
+	VPXORD          Z28, Z28, Z28
+	VPDPBUSD        Z7, Z23, Z28
+	VPACKSSDW       Z28, Z26, Z28
+	VPDPWSSD        Z25, Z28, Z24
+	VPXORD          Z26, Z26, Z26
+	VPDPBUSD        Z11, Z23, Z26
+	VPACKSSDW       Z26, Z27, Z26
+	VPDPWSSD        Z25, Z26, Z21
 	PREFETCHT0      2048(CX)
 	PREFETCHT0      2112(CX)
 	PREFETCHT0      2176(CX)
-	VMOVDQU32       16(CX), Z16
-	VPANDD          Z0, Z16, Z23
-	VPSRLW          $0x04, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VMOVDQU32       gemvsuperTable19<>+0(SB), Z25
-	VPERMW          Z13, Z25, Z25
-	VPMADDUBSW      Z4, Z23, Z4
-	VPMADDWD        Z25, Z4, Z4
-	VPMADDUBSW      Z8, Z23, Z8
-	VPMADDWD        Z25, Z8, Z8
-	VMOVDQU32       gemvsuperTable20<>+0(SB), Z23
-	VPERMW          Z13, Z23, Z23
-	VPMADDUBSW      Z5, Z16, Z5
-	VPDPWSSD        Z23, Z5, Z4
-	VPMADDUBSW      Z9, Z16, Z5
-	VPDPWSSD        Z23, Z5, Z8
-	VMOVDQU32       80(CX), Z5
-	VPANDD          Z0, Z5, Z9
-	VPSRLW          $0x04, Z5, Z5
-	VPANDD          Z0, Z5, Z5
-	VMOVDQU32       gemvsuperTable21<>+0(SB), Z16
-	VPERMW          Z13, Z16, Z16
-	VPMADDUBSW      Z6, Z9, Z6
-	VPDPWSSD        Z16, Z6, Z4
-	VPMADDUBSW      Z10, Z9, Z6
-	VPDPWSSD        Z16, Z6, Z8
-	VMOVDQU32       gemvsuperTable22<>+0(SB), Z6
-	VPERMW          Z13, Z6, Z6
-	VPMADDUBSW      Z7, Z5, Z7
-	VPDPWSSD        Z6, Z7, Z4
-	VPMADDUBSW      Z11, Z5, Z5
-	VPDPWSSD        Z6, Z5, Z8
-	VBROADCASTSS    256(DI), X5
-	VPUNPCKLDQ      Z22, Z20, Z6
-	VPUNPCKHDQ      Z22, Z20, Z7
-	VPADDD          Z6, Z7, Z9
-	VPUNPCKLDQ      Z4, Z24, Z6
-	VPUNPCKHDQ      Z4, Z24, Z7
+	VMOVDQU32       16(CX), Z23
+	VPANDD          Z0, Z23, Z25
+	VPSRLW          $0x04, Z23, Z23
+	VPANDD          Z0, Z23, Z23
+	VPXORD          Z26, Z26, Z26
+	VPDPBUSD        Z4, Z25, Z26
+	VPXORD          Z4, Z4, Z4
+	VPDPBUSD        Z8, Z25, Z4
+	VMOVDQU32       gemvsuperTable10<>+0(SB), Z8
+	VPERMD          Z13, Z8, Z8
+	VPXORD          Z13, Z13, Z13
+	VPDPBUSD        Z5, Z23, Z13
+	VPACKSSDW       Z13, Z26, Z13
+	VPMADDWD        Z8, Z13, Z5
+	VPXORD          Z13, Z13, Z13
+	VPDPBUSD        Z9, Z23, Z13
+	VPACKSSDW       Z13, Z4, Z13
+	VPMADDWD        Z8, Z13, Z4
+	VMOVDQU32       80(CX), Z8
+	VPANDD          Z0, Z8, Z9
+	VPSRLW          $0x04, Z8, Z8
+	VPANDD          Z0, Z8, Z8
+	VPXORD          Z13, Z13, Z13
+	VPDPBUSD        Z6, Z9, Z13
+	VPXORD          Z6, Z6, Z6
+	VPDPBUSD        Z10, Z9, Z6
+	VMOVDQU32       gemvsuperTable10<>+0(SB), Z9
+	VPERMD          Z12, Z9, Z9
+	VPXORD          Z10, Z10, Z10
+	VPDPBUSD        Z7, Z8, Z10
+	VPACKSSDW       Z10, Z13, Z10
+	VPDPWSSD        Z9, Z10, Z5
+	VPXORD          Z7, Z7, Z7
+	VPDPBUSD        Z11, Z8, Z7
+	VPACKSSDW       Z7, Z6, Z7
+	VPDPWSSD        Z9, Z7, Z4
+	VBROADCASTSS    256(DI), X6
+	VPUNPCKLDQ      Z22, Z20, Z7
+	VPUNPCKHDQ      Z22, Z20, Z8
+	VPADDD          Z7, Z8, Z9
+	VPUNPCKLDQ      Z5, Z24, Z7
+	VPUNPCKHDQ      Z5, Z24, Z8
+	VPADDD          Z7, Z8, Z5
+	VPUNPCKLQDQ     Z5, Z9, Z7
+	VPUNPCKHQDQ     Z5, Z9, Z8
+	VPADDD          Z7, Z8, Z7
+	VEXTRACTI64X4   $0x01, Z7, Y5
+	VPADDD          Y7, Y5, Y7
+	VEXTRACTI32X4   $0x01, Y7, X5
+	VPADDD          X7, X5, X7
+	VCVTDQ2PS       X7, X7
+	VMULPS          X6, X14, X5
+	VFMADD231PS     X5, X7, X1
+	VCVTDQ2PS       X16, X16
+	VMULPS          X6, X15, X5
+	VFNMADD231PS    X5, X16, X1
+	VBROADCASTSS    640(DI), X5
+	VPUNPCKLDQ      Z19, Z18, Z6
+	VPUNPCKHDQ      Z19, Z18, Z7
+	VPADDD          Z6, Z7, Z8
+	VPUNPCKLDQ      Z4, Z21, Z6
+	VPUNPCKHDQ      Z4, Z21, Z7
 	VPADDD          Z6, Z7, Z4
-	VPUNPCKLQDQ     Z4, Z9, Z6
-	VPUNPCKHQDQ     Z4, Z9, Z7
+	VPUNPCKLQDQ     Z4, Z8, Z6
+	VPUNPCKHQDQ     Z4, Z8, Z7
 	VPADDD          Z6, Z7, Z6
 	VEXTRACTI64X4   $0x01, Z6, Y4
 	VPADDD          Y6, Y4, Y6
@@ -1823,30 +1071,10 @@ turn:
 	VPADDD          X6, X4, X6
 	VCVTDQ2PS       X6, X6
 	VMULPS          X5, X14, X4
-	VFMADD231PS     X4, X6, X1
+	VFMADD231PS     X4, X6, X2
 	VCVTDQ2PS       X17, X17
 	VMULPS          X5, X15, X4
-	VFNMADD231PS    X4, X17, X1
-	VBROADCASTSS    640(DI), X4
-	VPUNPCKLDQ      Z19, Z18, Z5
-	VPUNPCKHDQ      Z19, Z18, Z6
-	VPADDD          Z5, Z6, Z7
-	VPUNPCKLDQ      Z8, Z21, Z5
-	VPUNPCKHDQ      Z8, Z21, Z6
-	VPADDD          Z5, Z6, Z6
-	VPUNPCKLQDQ     Z6, Z7, Z5
-	VPUNPCKHQDQ     Z6, Z7, Z6
-	VPADDD          Z5, Z6, Z5
-	VEXTRACTI64X4   $0x01, Z5, Y6
-	VPADDD          Y5, Y6, Y5
-	VEXTRACTI32X4   $0x01, Y5, X6
-	VPADDD          X5, X6, X5
-	VCVTDQ2PS       X5, X5
-	VMULPS          X4, X14, X6
-	VFMADD231PS     X6, X5, X2
-	VCVTDQ2PS       X12, X12
-	VMULPS          X4, X15, X6
-	VFNMADD231PS    X6, X12, X2
+	VFNMADD231PS    X4, X17, X2
 	ADDQ            R8, DI
 	ADDQ            $0x00000090, AX
 	ADDQ            $0x00000090, DX
@@ -1872,7 +1100,7 @@ TEXT ·gemvQ5_KT1(SB), NOSPLIT, $64-48
 	MOVQ         act+24(FP), DI
 	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable0<>+0(SB), Z0
-	VPBROADCASTD gemvsuperTable23<>+0(SB), Z1
+	VPBROADCASTD gemvsuperTable11<>+0(SB), Z1
 	VPXORD       X2, X2, X2
 	VPXORD       Z3, Z3, Z3
 
@@ -1903,169 +1131,171 @@ turn:
 	VPSHUFD         $0x84, Z8, Z8
 	VPSRLD          $0x02, Z8, Z8
 	VPTERNLOGD      $0xf8, gemvsuperTable5<>+0(SB), Z8, Z9
-	VPUNPCKHBW      Z3, Z9, Z8
+	VPUNPCKHBW      Z3, Z9, Z12
 	VPUNPCKLBW      Z3, Z9, Z9
-	VBROADCASTI32X4 352(DI), Z12
-	VPMADDWD        Z12, Z8, Z12
-	VPSHUFD         $0x4e, Z12, Z8
-	VPADDD          Z8, Z12, Z12
-	VPSHUFD         $0xb1, Z12, Z8
-	VPADDD          Z8, Z12, Z12
-	VMOVDQU32       gemvsuperTable6<>+0(SB), Z8
-	VPERMD          Z12, Z8, Z8
+	VBROADCASTI32X4 352(DI), Z8
+	VPMADDWD        Z8, Z12, Z8
+	VPSHUFD         $0x4e, Z8, Z12
+	VPADDD          Z12, Z8, Z8
+	VPSHUFD         $0xb1, Z8, Z12
+	VPADDD          Z12, Z8, Z8
+	VMOVDQU32       gemvsuperTable6<>+0(SB), Z12
+	VPERMD          Z8, Z12, Z12
+	VPUNPCKHWD      Z9, Z9, Z8
+	VPUNPCKLWD      Z9, Z9, Z9
 	PREFETCHT0      2048(AX)
 	PREFETCHT0      2112(AX)
 	PREFETCHT0      2176(AX)
-	VBROADCASTI64X4 16(AX), Z12
-	VMOVDQU32       48(AX), Z13
-	VPANDD          Z0, Z13, Z14
-	VPSRLW          $0x04, Z13, Z13
-	VPANDD          Z0, Z13, Z13
-	VPROLVD         gemvsuperTable24<>+0(SB), Z12, Z15
+	VBROADCASTI64X4 16(AX), Z13
+	VMOVDQU32       48(AX), Z14
+	VPANDD          Z0, Z14, Z15
+	VPSRLW          $0x04, Z14, Z14
+	VPANDD          Z0, Z14, Z14
+	VPROLVD         gemvsuperTable12<>+0(SB), Z13, Z16
+	VPTERNLOGD      $0xf8, Z1, Z16, Z15
+	VPXORD          Z16, Z16, Z16
+	VPDPBUSD        Z4, Z15, Z16
+	VPROLVD         gemvsuperTable13<>+0(SB), Z13, Z15
 	VPTERNLOGD      $0xf8, Z1, Z15, Z14
 	VMOVDQU32       gemvsuperTable7<>+0(SB), Z15
-	VPERMW          Z9, Z15, Z15
-	VPMADDUBSW      Z4, Z14, Z14
-	VPMADDWD        Z15, Z14, Z14
-	VPROLVD         gemvsuperTable25<>+0(SB), Z12, Z15
-	VPTERNLOGD      $0xf8, Z1, Z15, Z13
-	VMOVDQU32       gemvsuperTable8<>+0(SB), Z15
-	VPERMW          Z9, Z15, Z15
-	VPMADDUBSW      Z5, Z13, Z13
-	VPDPWSSD        Z15, Z13, Z14
-	VMOVDQU32       112(AX), Z13
-	VPANDD          Z0, Z13, Z15
-	VPSRLW          $0x04, Z13, Z13
-	VPANDD          Z0, Z13, Z13
-	VPROLVD         gemvsuperTable26<>+0(SB), Z12, Z16
-	VPTERNLOGD      $0xf8, Z1, Z16, Z15
-	VMOVDQU32       gemvsuperTable9<>+0(SB), Z16
-	VPERMW          Z9, Z16, Z16
-	VPMADDUBSW      Z6, Z15, Z15
-	VPDPWSSD        Z16, Z15, Z14
-	VPROLVD         gemvsuperTable27<>+0(SB), Z12, Z12
-	VPTERNLOGD      $0xf8, Z1, Z12, Z13
-	VMOVDQU32       gemvsuperTable10<>+0(SB), Z12
-	VPERMW          Z9, Z12, Z12
-	VPMADDUBSW      Z7, Z13, Z13
-	VPDPWSSD        Z12, Z13, Z14
+	VPERMD          Z9, Z15, Z15
+	VPXORD          Z17, Z17, Z17
+	VPDPBUSD        Z5, Z14, Z17
+	VPACKSSDW       Z17, Z16, Z17
+	VPMADDWD        Z15, Z17, Z14
+	VMOVDQU32       112(AX), Z15
+	VPANDD          Z0, Z15, Z16
+	VPSRLW          $0x04, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPROLVD         gemvsuperTable14<>+0(SB), Z13, Z17
+	VPTERNLOGD      $0xf8, Z1, Z17, Z16
+	VPXORD          Z17, Z17, Z17
+	VPDPBUSD        Z6, Z16, Z17
+	VPROLVD         gemvsuperTable15<>+0(SB), Z13, Z13
+	VPTERNLOGD      $0xf8, Z1, Z13, Z15
+	VMOVDQU32       gemvsuperTable7<>+0(SB), Z13
+	VPERMD          Z8, Z13, Z13
+	VPXORD          Z16, Z16, Z16
+	VPDPBUSD        Z7, Z15, Z16
+	VPACKSSDW       Z16, Z17, Z16
+	VPDPWSSD        Z13, Z16, Z14
 	PREFETCHT0      2048(DX)
 	PREFETCHT0      2112(DX)
 	PREFETCHT0      2176(DX)
-	VBROADCASTI64X4 16(DX), Z12
-	VMOVDQU32       48(DX), Z13
-	VPANDD          Z0, Z13, Z15
-	VPSRLW          $0x04, Z13, Z13
-	VPANDD          Z0, Z13, Z13
-	VPROLVD         gemvsuperTable24<>+0(SB), Z12, Z16
-	VPTERNLOGD      $0xf8, Z1, Z16, Z15
-	VMOVDQU32       gemvsuperTable11<>+0(SB), Z16
-	VPERMW          Z9, Z16, Z16
-	VPMADDUBSW      Z4, Z15, Z15
-	VPMADDWD        Z16, Z15, Z15
-	VPROLVD         gemvsuperTable25<>+0(SB), Z12, Z16
-	VPTERNLOGD      $0xf8, Z1, Z16, Z13
-	VMOVDQU32       gemvsuperTable12<>+0(SB), Z16
-	VPERMW          Z9, Z16, Z16
-	VPMADDUBSW      Z5, Z13, Z13
-	VPDPWSSD        Z16, Z13, Z15
-	VMOVDQU32       112(DX), Z13
-	VPANDD          Z0, Z13, Z16
-	VPSRLW          $0x04, Z13, Z13
-	VPANDD          Z0, Z13, Z13
-	VPROLVD         gemvsuperTable26<>+0(SB), Z12, Z17
+	VBROADCASTI64X4 16(DX), Z13
+	VMOVDQU32       48(DX), Z15
+	VPANDD          Z0, Z15, Z16
+	VPSRLW          $0x04, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPROLVD         gemvsuperTable12<>+0(SB), Z13, Z17
 	VPTERNLOGD      $0xf8, Z1, Z17, Z16
-	VMOVDQU32       gemvsuperTable13<>+0(SB), Z17
-	VPERMW          Z9, Z17, Z17
-	VPMADDUBSW      Z6, Z16, Z16
-	VPDPWSSD        Z17, Z16, Z15
-	VPROLVD         gemvsuperTable27<>+0(SB), Z12, Z12
-	VPTERNLOGD      $0xf8, Z1, Z12, Z13
-	VMOVDQU32       gemvsuperTable14<>+0(SB), Z12
-	VPERMW          Z9, Z12, Z12
-	VPMADDUBSW      Z7, Z13, Z13
-	VPDPWSSD        Z12, Z13, Z15
+	VPXORD          Z17, Z17, Z17
+	VPDPBUSD        Z4, Z16, Z17
+	VPROLVD         gemvsuperTable13<>+0(SB), Z13, Z16
+	VPTERNLOGD      $0xf8, Z1, Z16, Z15
+	VMOVDQU32       gemvsuperTable8<>+0(SB), Z16
+	VPERMD          Z9, Z16, Z16
+	VPXORD          Z18, Z18, Z18
+	VPDPBUSD        Z5, Z15, Z18
+	VPACKSSDW       Z18, Z17, Z18
+	VPMADDWD        Z16, Z18, Z15
+	VMOVDQU32       112(DX), Z16
+	VPANDD          Z0, Z16, Z17
+	VPSRLW          $0x04, Z16, Z16
+	VPANDD          Z0, Z16, Z16
+	VPROLVD         gemvsuperTable14<>+0(SB), Z13, Z18
+	VPTERNLOGD      $0xf8, Z1, Z18, Z17
+	VPXORD          Z18, Z18, Z18
+	VPDPBUSD        Z6, Z17, Z18
+	VPROLVD         gemvsuperTable15<>+0(SB), Z13, Z13
+	VPTERNLOGD      $0xf8, Z1, Z13, Z16
+	VMOVDQU32       gemvsuperTable8<>+0(SB), Z13
+	VPERMD          Z8, Z13, Z13
+	VPXORD          Z17, Z17, Z17
+	VPDPBUSD        Z7, Z16, Z17
+	VPACKSSDW       Z17, Z18, Z17
+	VPDPWSSD        Z13, Z17, Z15
 	PREFETCHT0      2048(BX)
 	PREFETCHT0      2112(BX)
 	PREFETCHT0      2176(BX)
-	VBROADCASTI64X4 16(BX), Z12
-	VMOVDQU32       48(BX), Z13
-	VPANDD          Z0, Z13, Z16
-	VPSRLW          $0x04, Z13, Z13
-	VPANDD          Z0, Z13, Z13
-	VPROLVD         gemvsuperTable24<>+0(SB), Z12, Z17
-	VPTERNLOGD      $0xf8, Z1, Z17, Z16
-	VMOVDQU32       gemvsuperTable15<>+0(SB), Z17
-	VPERMW          Z9, Z17, Z17
-	VPMADDUBSW      Z4, Z16, Z16
-	VPMADDWD        Z17, Z16, Z16
-	VPROLVD         gemvsuperTable25<>+0(SB), Z12, Z17
-	VPTERNLOGD      $0xf8, Z1, Z17, Z13
-	VMOVDQU32       gemvsuperTable16<>+0(SB), Z17
-	VPERMW          Z9, Z17, Z17
-	VPMADDUBSW      Z5, Z13, Z13
-	VPDPWSSD        Z17, Z13, Z16
-	VMOVDQU32       112(BX), Z13
-	VPANDD          Z0, Z13, Z17
-	VPSRLW          $0x04, Z13, Z13
-	VPANDD          Z0, Z13, Z13
-	VPROLVD         gemvsuperTable26<>+0(SB), Z12, Z18
+	VBROADCASTI64X4 16(BX), Z13
+	VMOVDQU32       48(BX), Z16
+	VPANDD          Z0, Z16, Z17
+	VPSRLW          $0x04, Z16, Z16
+	VPANDD          Z0, Z16, Z16
+	VPROLVD         gemvsuperTable12<>+0(SB), Z13, Z18
 	VPTERNLOGD      $0xf8, Z1, Z18, Z17
-	VMOVDQU32       gemvsuperTable17<>+0(SB), Z18
-	VPERMW          Z9, Z18, Z18
-	VPMADDUBSW      Z6, Z17, Z17
-	VPDPWSSD        Z18, Z17, Z16
-	VPROLVD         gemvsuperTable27<>+0(SB), Z12, Z12
-	VPTERNLOGD      $0xf8, Z1, Z12, Z13
-	VMOVDQU32       gemvsuperTable18<>+0(SB), Z12
-	VPERMW          Z9, Z12, Z12
-	VPMADDUBSW      Z7, Z13, Z13
-	VPDPWSSD        Z12, Z13, Z16
+	VPXORD          Z18, Z18, Z18
+	VPDPBUSD        Z4, Z17, Z18
+	VPROLVD         gemvsuperTable13<>+0(SB), Z13, Z17
+	VPTERNLOGD      $0xf8, Z1, Z17, Z16
+	VMOVDQU32       gemvsuperTable9<>+0(SB), Z17
+	VPERMD          Z9, Z17, Z17
+	VPXORD          Z19, Z19, Z19
+	VPDPBUSD        Z5, Z16, Z19
+	VPACKSSDW       Z19, Z18, Z19
+	VPMADDWD        Z17, Z19, Z16
+	VMOVDQU32       112(BX), Z17
+	VPANDD          Z0, Z17, Z18
+	VPSRLW          $0x04, Z17, Z17
+	VPANDD          Z0, Z17, Z17
+	VPROLVD         gemvsuperTable14<>+0(SB), Z13, Z19
+	VPTERNLOGD      $0xf8, Z1, Z19, Z18
+	VPXORD          Z19, Z19, Z19
+	VPDPBUSD        Z6, Z18, Z19
+	VPROLVD         gemvsuperTable15<>+0(SB), Z13, Z13
+	VPTERNLOGD      $0xf8, Z1, Z13, Z17
+	VMOVDQU32       gemvsuperTable9<>+0(SB), Z13
+	VPERMD          Z8, Z13, Z13
+	VPXORD          Z18, Z18, Z18
+	VPDPBUSD        Z7, Z17, Z18
+	VPACKSSDW       Z18, Z19, Z18
+	VPDPWSSD        Z13, Z18, Z16
 	PREFETCHT0      2048(CX)
 	PREFETCHT0      2112(CX)
 	PREFETCHT0      2176(CX)
-	VBROADCASTI64X4 16(CX), Z12
-	VMOVDQU32       48(CX), Z13
-	VPANDD          Z0, Z13, Z17
-	VPSRLW          $0x04, Z13, Z13
-	VPANDD          Z0, Z13, Z13
-	VPROLVD         gemvsuperTable24<>+0(SB), Z12, Z18
-	VPTERNLOGD      $0xf8, Z1, Z18, Z17
-	VMOVDQU32       gemvsuperTable19<>+0(SB), Z18
-	VPERMW          Z9, Z18, Z18
-	VPMADDUBSW      Z4, Z17, Z4
-	VPMADDWD        Z18, Z4, Z4
-	VPROLVD         gemvsuperTable25<>+0(SB), Z12, Z17
-	VPTERNLOGD      $0xf8, Z1, Z17, Z13
-	VMOVDQU32       gemvsuperTable20<>+0(SB), Z17
-	VPERMW          Z9, Z17, Z17
-	VPMADDUBSW      Z5, Z13, Z5
-	VPDPWSSD        Z17, Z5, Z4
+	VBROADCASTI64X4 16(CX), Z13
+	VMOVDQU32       48(CX), Z17
+	VPANDD          Z0, Z17, Z18
+	VPSRLW          $0x04, Z17, Z17
+	VPANDD          Z0, Z17, Z17
+	VPROLVD         gemvsuperTable12<>+0(SB), Z13, Z19
+	VPTERNLOGD      $0xf8, Z1, Z19, Z18
+	VPXORD          Z19, Z19, Z19
+	VPDPBUSD        Z4, Z18, Z19
+	VPROLVD         gemvsuperTable13<>+0(SB), Z13, Z4
+	VPTERNLOGD      $0xf8, Z1, Z4, Z17
+	VMOVDQU32       gemvsuperTable10<>+0(SB), Z4
+	VPERMD          Z9, Z4, Z4
+	VPXORD          Z9, Z9, Z9
+	VPDPBUSD        Z5, Z17, Z9
+	VPACKSSDW       Z9, Z19, Z9
+	VPMADDWD        Z4, Z9, Z4
 	VMOVDQU32       112(CX), Z5
-	VPANDD          Z0, Z5, Z13
+	VPANDD          Z0, Z5, Z9
 	VPSRLW          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
-	VPROLVD         gemvsuperTable26<>+0(SB), Z12, Z17
-	VPTERNLOGD      $0xf8, Z1, Z17, Z13
-	VMOVDQU32       gemvsuperTable21<>+0(SB), Z17
-	VPERMW          Z9, Z17, Z17
-	VPMADDUBSW      Z6, Z13, Z6
-	VPDPWSSD        Z17, Z6, Z4
-	VPROLVD         gemvsuperTable27<>+0(SB), Z12, Z6
+	VPROLVD         gemvsuperTable14<>+0(SB), Z13, Z17
+	VPTERNLOGD      $0xf8, Z1, Z17, Z9
+	VPXORD          Z17, Z17, Z17
+	VPDPBUSD        Z6, Z9, Z17
+	VPROLVD         gemvsuperTable15<>+0(SB), Z13, Z6
 	VPTERNLOGD      $0xf8, Z1, Z6, Z5
-	VMOVDQU32       gemvsuperTable22<>+0(SB), Z6
-	VPERMW          Z9, Z6, Z6
-	VPMADDUBSW      Z7, Z5, Z5
-	VPDPWSSD        Z6, Z5, Z4
+	VMOVDQU32       gemvsuperTable10<>+0(SB), Z6
+	VPERMD          Z8, Z6, Z6
+	VPXORD          Z8, Z8, Z8
+	VPDPBUSD        Z7, Z5, Z8
+	VPACKSSDW       Z8, Z17, Z8
+	VPDPWSSD        Z6, Z8, Z4
 	VBROADCASTSS    256(DI), X5
 	VPUNPCKLDQ      Z15, Z14, Z6
 	VPUNPCKHDQ      Z15, Z14, Z7
-	VPADDD          Z6, Z7, Z9
+	VPADDD          Z6, Z7, Z8
 	VPUNPCKLDQ      Z4, Z16, Z6
 	VPUNPCKHDQ      Z4, Z16, Z7
 	VPADDD          Z6, Z7, Z4
-	VPUNPCKLQDQ     Z4, Z9, Z6
-	VPUNPCKHQDQ     Z4, Z9, Z7
+	VPUNPCKLQDQ     Z4, Z8, Z6
+	VPUNPCKHQDQ     Z4, Z8, Z7
 	VPADDD          Z6, Z7, Z6
 	VEXTRACTI64X4   $0x01, Z6, Y4
 	VPADDD          Y6, Y4, Y6
@@ -2074,9 +1304,9 @@ turn:
 	VCVTDQ2PS       X6, X6
 	VMULPS          X5, X10, X4
 	VFMADD231PS     X4, X6, X2
-	VCVTDQ2PS       X8, X8
+	VCVTDQ2PS       X12, X12
 	VMULPS          X5, X11, X4
-	VFNMADD231PS    X4, X8, X2
+	VFNMADD231PS    X4, X12, X2
 	ADDQ            R8, DI
 	ADDQ            $0x000000b0, AX
 	ADDQ            $0x000000b0, DX
@@ -2089,275 +1319,275 @@ turn:
 	VZEROUPPER
 	RET
 
-DATA gemvsuperTable23<>+0(SB)/1, $0x10
-DATA gemvsuperTable23<>+1(SB)/1, $0x10
-DATA gemvsuperTable23<>+2(SB)/1, $0x10
-DATA gemvsuperTable23<>+3(SB)/1, $0x10
-GLOBL gemvsuperTable23<>(SB), RODATA|NOPTR, $4
+DATA gemvsuperTable11<>+0(SB)/1, $0x10
+DATA gemvsuperTable11<>+1(SB)/1, $0x10
+DATA gemvsuperTable11<>+2(SB)/1, $0x10
+DATA gemvsuperTable11<>+3(SB)/1, $0x10
+GLOBL gemvsuperTable11<>(SB), RODATA|NOPTR, $4
 
-DATA gemvsuperTable24<>+0(SB)/1, $0x04
-DATA gemvsuperTable24<>+1(SB)/1, $0x00
-DATA gemvsuperTable24<>+2(SB)/1, $0x00
-DATA gemvsuperTable24<>+3(SB)/1, $0x00
-DATA gemvsuperTable24<>+4(SB)/1, $0x04
-DATA gemvsuperTable24<>+5(SB)/1, $0x00
-DATA gemvsuperTable24<>+6(SB)/1, $0x00
-DATA gemvsuperTable24<>+7(SB)/1, $0x00
-DATA gemvsuperTable24<>+8(SB)/1, $0x04
-DATA gemvsuperTable24<>+9(SB)/1, $0x00
-DATA gemvsuperTable24<>+10(SB)/1, $0x00
-DATA gemvsuperTable24<>+11(SB)/1, $0x00
-DATA gemvsuperTable24<>+12(SB)/1, $0x04
-DATA gemvsuperTable24<>+13(SB)/1, $0x00
-DATA gemvsuperTable24<>+14(SB)/1, $0x00
-DATA gemvsuperTable24<>+15(SB)/1, $0x00
-DATA gemvsuperTable24<>+16(SB)/1, $0x04
-DATA gemvsuperTable24<>+17(SB)/1, $0x00
-DATA gemvsuperTable24<>+18(SB)/1, $0x00
-DATA gemvsuperTable24<>+19(SB)/1, $0x00
-DATA gemvsuperTable24<>+20(SB)/1, $0x04
-DATA gemvsuperTable24<>+21(SB)/1, $0x00
-DATA gemvsuperTable24<>+22(SB)/1, $0x00
-DATA gemvsuperTable24<>+23(SB)/1, $0x00
-DATA gemvsuperTable24<>+24(SB)/1, $0x04
-DATA gemvsuperTable24<>+25(SB)/1, $0x00
-DATA gemvsuperTable24<>+26(SB)/1, $0x00
-DATA gemvsuperTable24<>+27(SB)/1, $0x00
-DATA gemvsuperTable24<>+28(SB)/1, $0x04
-DATA gemvsuperTable24<>+29(SB)/1, $0x00
-DATA gemvsuperTable24<>+30(SB)/1, $0x00
-DATA gemvsuperTable24<>+31(SB)/1, $0x00
-DATA gemvsuperTable24<>+32(SB)/1, $0x02
-DATA gemvsuperTable24<>+33(SB)/1, $0x00
-DATA gemvsuperTable24<>+34(SB)/1, $0x00
-DATA gemvsuperTable24<>+35(SB)/1, $0x00
-DATA gemvsuperTable24<>+36(SB)/1, $0x02
-DATA gemvsuperTable24<>+37(SB)/1, $0x00
-DATA gemvsuperTable24<>+38(SB)/1, $0x00
-DATA gemvsuperTable24<>+39(SB)/1, $0x00
-DATA gemvsuperTable24<>+40(SB)/1, $0x02
-DATA gemvsuperTable24<>+41(SB)/1, $0x00
-DATA gemvsuperTable24<>+42(SB)/1, $0x00
-DATA gemvsuperTable24<>+43(SB)/1, $0x00
-DATA gemvsuperTable24<>+44(SB)/1, $0x02
-DATA gemvsuperTable24<>+45(SB)/1, $0x00
-DATA gemvsuperTable24<>+46(SB)/1, $0x00
-DATA gemvsuperTable24<>+47(SB)/1, $0x00
-DATA gemvsuperTable24<>+48(SB)/1, $0x02
-DATA gemvsuperTable24<>+49(SB)/1, $0x00
-DATA gemvsuperTable24<>+50(SB)/1, $0x00
-DATA gemvsuperTable24<>+51(SB)/1, $0x00
-DATA gemvsuperTable24<>+52(SB)/1, $0x02
-DATA gemvsuperTable24<>+53(SB)/1, $0x00
-DATA gemvsuperTable24<>+54(SB)/1, $0x00
-DATA gemvsuperTable24<>+55(SB)/1, $0x00
-DATA gemvsuperTable24<>+56(SB)/1, $0x02
-DATA gemvsuperTable24<>+57(SB)/1, $0x00
-DATA gemvsuperTable24<>+58(SB)/1, $0x00
-DATA gemvsuperTable24<>+59(SB)/1, $0x00
-DATA gemvsuperTable24<>+60(SB)/1, $0x02
-DATA gemvsuperTable24<>+61(SB)/1, $0x00
-DATA gemvsuperTable24<>+62(SB)/1, $0x00
-DATA gemvsuperTable24<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable24<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable12<>+0(SB)/1, $0x04
+DATA gemvsuperTable12<>+1(SB)/1, $0x00
+DATA gemvsuperTable12<>+2(SB)/1, $0x00
+DATA gemvsuperTable12<>+3(SB)/1, $0x00
+DATA gemvsuperTable12<>+4(SB)/1, $0x04
+DATA gemvsuperTable12<>+5(SB)/1, $0x00
+DATA gemvsuperTable12<>+6(SB)/1, $0x00
+DATA gemvsuperTable12<>+7(SB)/1, $0x00
+DATA gemvsuperTable12<>+8(SB)/1, $0x04
+DATA gemvsuperTable12<>+9(SB)/1, $0x00
+DATA gemvsuperTable12<>+10(SB)/1, $0x00
+DATA gemvsuperTable12<>+11(SB)/1, $0x00
+DATA gemvsuperTable12<>+12(SB)/1, $0x04
+DATA gemvsuperTable12<>+13(SB)/1, $0x00
+DATA gemvsuperTable12<>+14(SB)/1, $0x00
+DATA gemvsuperTable12<>+15(SB)/1, $0x00
+DATA gemvsuperTable12<>+16(SB)/1, $0x04
+DATA gemvsuperTable12<>+17(SB)/1, $0x00
+DATA gemvsuperTable12<>+18(SB)/1, $0x00
+DATA gemvsuperTable12<>+19(SB)/1, $0x00
+DATA gemvsuperTable12<>+20(SB)/1, $0x04
+DATA gemvsuperTable12<>+21(SB)/1, $0x00
+DATA gemvsuperTable12<>+22(SB)/1, $0x00
+DATA gemvsuperTable12<>+23(SB)/1, $0x00
+DATA gemvsuperTable12<>+24(SB)/1, $0x04
+DATA gemvsuperTable12<>+25(SB)/1, $0x00
+DATA gemvsuperTable12<>+26(SB)/1, $0x00
+DATA gemvsuperTable12<>+27(SB)/1, $0x00
+DATA gemvsuperTable12<>+28(SB)/1, $0x04
+DATA gemvsuperTable12<>+29(SB)/1, $0x00
+DATA gemvsuperTable12<>+30(SB)/1, $0x00
+DATA gemvsuperTable12<>+31(SB)/1, $0x00
+DATA gemvsuperTable12<>+32(SB)/1, $0x02
+DATA gemvsuperTable12<>+33(SB)/1, $0x00
+DATA gemvsuperTable12<>+34(SB)/1, $0x00
+DATA gemvsuperTable12<>+35(SB)/1, $0x00
+DATA gemvsuperTable12<>+36(SB)/1, $0x02
+DATA gemvsuperTable12<>+37(SB)/1, $0x00
+DATA gemvsuperTable12<>+38(SB)/1, $0x00
+DATA gemvsuperTable12<>+39(SB)/1, $0x00
+DATA gemvsuperTable12<>+40(SB)/1, $0x02
+DATA gemvsuperTable12<>+41(SB)/1, $0x00
+DATA gemvsuperTable12<>+42(SB)/1, $0x00
+DATA gemvsuperTable12<>+43(SB)/1, $0x00
+DATA gemvsuperTable12<>+44(SB)/1, $0x02
+DATA gemvsuperTable12<>+45(SB)/1, $0x00
+DATA gemvsuperTable12<>+46(SB)/1, $0x00
+DATA gemvsuperTable12<>+47(SB)/1, $0x00
+DATA gemvsuperTable12<>+48(SB)/1, $0x02
+DATA gemvsuperTable12<>+49(SB)/1, $0x00
+DATA gemvsuperTable12<>+50(SB)/1, $0x00
+DATA gemvsuperTable12<>+51(SB)/1, $0x00
+DATA gemvsuperTable12<>+52(SB)/1, $0x02
+DATA gemvsuperTable12<>+53(SB)/1, $0x00
+DATA gemvsuperTable12<>+54(SB)/1, $0x00
+DATA gemvsuperTable12<>+55(SB)/1, $0x00
+DATA gemvsuperTable12<>+56(SB)/1, $0x02
+DATA gemvsuperTable12<>+57(SB)/1, $0x00
+DATA gemvsuperTable12<>+58(SB)/1, $0x00
+DATA gemvsuperTable12<>+59(SB)/1, $0x00
+DATA gemvsuperTable12<>+60(SB)/1, $0x02
+DATA gemvsuperTable12<>+61(SB)/1, $0x00
+DATA gemvsuperTable12<>+62(SB)/1, $0x00
+DATA gemvsuperTable12<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable12<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable25<>+0(SB)/1, $0x03
-DATA gemvsuperTable25<>+1(SB)/1, $0x00
-DATA gemvsuperTable25<>+2(SB)/1, $0x00
-DATA gemvsuperTable25<>+3(SB)/1, $0x00
-DATA gemvsuperTable25<>+4(SB)/1, $0x03
-DATA gemvsuperTable25<>+5(SB)/1, $0x00
-DATA gemvsuperTable25<>+6(SB)/1, $0x00
-DATA gemvsuperTable25<>+7(SB)/1, $0x00
-DATA gemvsuperTable25<>+8(SB)/1, $0x03
-DATA gemvsuperTable25<>+9(SB)/1, $0x00
-DATA gemvsuperTable25<>+10(SB)/1, $0x00
-DATA gemvsuperTable25<>+11(SB)/1, $0x00
-DATA gemvsuperTable25<>+12(SB)/1, $0x03
-DATA gemvsuperTable25<>+13(SB)/1, $0x00
-DATA gemvsuperTable25<>+14(SB)/1, $0x00
-DATA gemvsuperTable25<>+15(SB)/1, $0x00
-DATA gemvsuperTable25<>+16(SB)/1, $0x03
-DATA gemvsuperTable25<>+17(SB)/1, $0x00
-DATA gemvsuperTable25<>+18(SB)/1, $0x00
-DATA gemvsuperTable25<>+19(SB)/1, $0x00
-DATA gemvsuperTable25<>+20(SB)/1, $0x03
-DATA gemvsuperTable25<>+21(SB)/1, $0x00
-DATA gemvsuperTable25<>+22(SB)/1, $0x00
-DATA gemvsuperTable25<>+23(SB)/1, $0x00
-DATA gemvsuperTable25<>+24(SB)/1, $0x03
-DATA gemvsuperTable25<>+25(SB)/1, $0x00
-DATA gemvsuperTable25<>+26(SB)/1, $0x00
-DATA gemvsuperTable25<>+27(SB)/1, $0x00
-DATA gemvsuperTable25<>+28(SB)/1, $0x03
-DATA gemvsuperTable25<>+29(SB)/1, $0x00
-DATA gemvsuperTable25<>+30(SB)/1, $0x00
-DATA gemvsuperTable25<>+31(SB)/1, $0x00
-DATA gemvsuperTable25<>+32(SB)/1, $0x01
-DATA gemvsuperTable25<>+33(SB)/1, $0x00
-DATA gemvsuperTable25<>+34(SB)/1, $0x00
-DATA gemvsuperTable25<>+35(SB)/1, $0x00
-DATA gemvsuperTable25<>+36(SB)/1, $0x01
-DATA gemvsuperTable25<>+37(SB)/1, $0x00
-DATA gemvsuperTable25<>+38(SB)/1, $0x00
-DATA gemvsuperTable25<>+39(SB)/1, $0x00
-DATA gemvsuperTable25<>+40(SB)/1, $0x01
-DATA gemvsuperTable25<>+41(SB)/1, $0x00
-DATA gemvsuperTable25<>+42(SB)/1, $0x00
-DATA gemvsuperTable25<>+43(SB)/1, $0x00
-DATA gemvsuperTable25<>+44(SB)/1, $0x01
-DATA gemvsuperTable25<>+45(SB)/1, $0x00
-DATA gemvsuperTable25<>+46(SB)/1, $0x00
-DATA gemvsuperTable25<>+47(SB)/1, $0x00
-DATA gemvsuperTable25<>+48(SB)/1, $0x01
-DATA gemvsuperTable25<>+49(SB)/1, $0x00
-DATA gemvsuperTable25<>+50(SB)/1, $0x00
-DATA gemvsuperTable25<>+51(SB)/1, $0x00
-DATA gemvsuperTable25<>+52(SB)/1, $0x01
-DATA gemvsuperTable25<>+53(SB)/1, $0x00
-DATA gemvsuperTable25<>+54(SB)/1, $0x00
-DATA gemvsuperTable25<>+55(SB)/1, $0x00
-DATA gemvsuperTable25<>+56(SB)/1, $0x01
-DATA gemvsuperTable25<>+57(SB)/1, $0x00
-DATA gemvsuperTable25<>+58(SB)/1, $0x00
-DATA gemvsuperTable25<>+59(SB)/1, $0x00
-DATA gemvsuperTable25<>+60(SB)/1, $0x01
-DATA gemvsuperTable25<>+61(SB)/1, $0x00
-DATA gemvsuperTable25<>+62(SB)/1, $0x00
-DATA gemvsuperTable25<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable25<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable13<>+0(SB)/1, $0x03
+DATA gemvsuperTable13<>+1(SB)/1, $0x00
+DATA gemvsuperTable13<>+2(SB)/1, $0x00
+DATA gemvsuperTable13<>+3(SB)/1, $0x00
+DATA gemvsuperTable13<>+4(SB)/1, $0x03
+DATA gemvsuperTable13<>+5(SB)/1, $0x00
+DATA gemvsuperTable13<>+6(SB)/1, $0x00
+DATA gemvsuperTable13<>+7(SB)/1, $0x00
+DATA gemvsuperTable13<>+8(SB)/1, $0x03
+DATA gemvsuperTable13<>+9(SB)/1, $0x00
+DATA gemvsuperTable13<>+10(SB)/1, $0x00
+DATA gemvsuperTable13<>+11(SB)/1, $0x00
+DATA gemvsuperTable13<>+12(SB)/1, $0x03
+DATA gemvsuperTable13<>+13(SB)/1, $0x00
+DATA gemvsuperTable13<>+14(SB)/1, $0x00
+DATA gemvsuperTable13<>+15(SB)/1, $0x00
+DATA gemvsuperTable13<>+16(SB)/1, $0x03
+DATA gemvsuperTable13<>+17(SB)/1, $0x00
+DATA gemvsuperTable13<>+18(SB)/1, $0x00
+DATA gemvsuperTable13<>+19(SB)/1, $0x00
+DATA gemvsuperTable13<>+20(SB)/1, $0x03
+DATA gemvsuperTable13<>+21(SB)/1, $0x00
+DATA gemvsuperTable13<>+22(SB)/1, $0x00
+DATA gemvsuperTable13<>+23(SB)/1, $0x00
+DATA gemvsuperTable13<>+24(SB)/1, $0x03
+DATA gemvsuperTable13<>+25(SB)/1, $0x00
+DATA gemvsuperTable13<>+26(SB)/1, $0x00
+DATA gemvsuperTable13<>+27(SB)/1, $0x00
+DATA gemvsuperTable13<>+28(SB)/1, $0x03
+DATA gemvsuperTable13<>+29(SB)/1, $0x00
+DATA gemvsuperTable13<>+30(SB)/1, $0x00
+DATA gemvsuperTable13<>+31(SB)/1, $0x00
+DATA gemvsuperTable13<>+32(SB)/1, $0x01
+DATA gemvsuperTable13<>+33(SB)/1, $0x00
+DATA gemvsuperTable13<>+34(SB)/1, $0x00
+DATA gemvsuperTable13<>+35(SB)/1, $0x00
+DATA gemvsuperTable13<>+36(SB)/1, $0x01
+DATA gemvsuperTable13<>+37(SB)/1, $0x00
+DATA gemvsuperTable13<>+38(SB)/1, $0x00
+DATA gemvsuperTable13<>+39(SB)/1, $0x00
+DATA gemvsuperTable13<>+40(SB)/1, $0x01
+DATA gemvsuperTable13<>+41(SB)/1, $0x00
+DATA gemvsuperTable13<>+42(SB)/1, $0x00
+DATA gemvsuperTable13<>+43(SB)/1, $0x00
+DATA gemvsuperTable13<>+44(SB)/1, $0x01
+DATA gemvsuperTable13<>+45(SB)/1, $0x00
+DATA gemvsuperTable13<>+46(SB)/1, $0x00
+DATA gemvsuperTable13<>+47(SB)/1, $0x00
+DATA gemvsuperTable13<>+48(SB)/1, $0x01
+DATA gemvsuperTable13<>+49(SB)/1, $0x00
+DATA gemvsuperTable13<>+50(SB)/1, $0x00
+DATA gemvsuperTable13<>+51(SB)/1, $0x00
+DATA gemvsuperTable13<>+52(SB)/1, $0x01
+DATA gemvsuperTable13<>+53(SB)/1, $0x00
+DATA gemvsuperTable13<>+54(SB)/1, $0x00
+DATA gemvsuperTable13<>+55(SB)/1, $0x00
+DATA gemvsuperTable13<>+56(SB)/1, $0x01
+DATA gemvsuperTable13<>+57(SB)/1, $0x00
+DATA gemvsuperTable13<>+58(SB)/1, $0x00
+DATA gemvsuperTable13<>+59(SB)/1, $0x00
+DATA gemvsuperTable13<>+60(SB)/1, $0x01
+DATA gemvsuperTable13<>+61(SB)/1, $0x00
+DATA gemvsuperTable13<>+62(SB)/1, $0x00
+DATA gemvsuperTable13<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable13<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable26<>+0(SB)/1, $0x00
-DATA gemvsuperTable26<>+1(SB)/1, $0x00
-DATA gemvsuperTable26<>+2(SB)/1, $0x00
-DATA gemvsuperTable26<>+3(SB)/1, $0x00
-DATA gemvsuperTable26<>+4(SB)/1, $0x00
-DATA gemvsuperTable26<>+5(SB)/1, $0x00
-DATA gemvsuperTable26<>+6(SB)/1, $0x00
-DATA gemvsuperTable26<>+7(SB)/1, $0x00
-DATA gemvsuperTable26<>+8(SB)/1, $0x00
-DATA gemvsuperTable26<>+9(SB)/1, $0x00
-DATA gemvsuperTable26<>+10(SB)/1, $0x00
-DATA gemvsuperTable26<>+11(SB)/1, $0x00
-DATA gemvsuperTable26<>+12(SB)/1, $0x00
-DATA gemvsuperTable26<>+13(SB)/1, $0x00
-DATA gemvsuperTable26<>+14(SB)/1, $0x00
-DATA gemvsuperTable26<>+15(SB)/1, $0x00
-DATA gemvsuperTable26<>+16(SB)/1, $0x00
-DATA gemvsuperTable26<>+17(SB)/1, $0x00
-DATA gemvsuperTable26<>+18(SB)/1, $0x00
-DATA gemvsuperTable26<>+19(SB)/1, $0x00
-DATA gemvsuperTable26<>+20(SB)/1, $0x00
-DATA gemvsuperTable26<>+21(SB)/1, $0x00
-DATA gemvsuperTable26<>+22(SB)/1, $0x00
-DATA gemvsuperTable26<>+23(SB)/1, $0x00
-DATA gemvsuperTable26<>+24(SB)/1, $0x00
-DATA gemvsuperTable26<>+25(SB)/1, $0x00
-DATA gemvsuperTable26<>+26(SB)/1, $0x00
-DATA gemvsuperTable26<>+27(SB)/1, $0x00
-DATA gemvsuperTable26<>+28(SB)/1, $0x00
-DATA gemvsuperTable26<>+29(SB)/1, $0x00
-DATA gemvsuperTable26<>+30(SB)/1, $0x00
-DATA gemvsuperTable26<>+31(SB)/1, $0x00
-DATA gemvsuperTable26<>+32(SB)/1, $0x1e
-DATA gemvsuperTable26<>+33(SB)/1, $0x00
-DATA gemvsuperTable26<>+34(SB)/1, $0x00
-DATA gemvsuperTable26<>+35(SB)/1, $0x00
-DATA gemvsuperTable26<>+36(SB)/1, $0x1e
-DATA gemvsuperTable26<>+37(SB)/1, $0x00
-DATA gemvsuperTable26<>+38(SB)/1, $0x00
-DATA gemvsuperTable26<>+39(SB)/1, $0x00
-DATA gemvsuperTable26<>+40(SB)/1, $0x1e
-DATA gemvsuperTable26<>+41(SB)/1, $0x00
-DATA gemvsuperTable26<>+42(SB)/1, $0x00
-DATA gemvsuperTable26<>+43(SB)/1, $0x00
-DATA gemvsuperTable26<>+44(SB)/1, $0x1e
-DATA gemvsuperTable26<>+45(SB)/1, $0x00
-DATA gemvsuperTable26<>+46(SB)/1, $0x00
-DATA gemvsuperTable26<>+47(SB)/1, $0x00
-DATA gemvsuperTable26<>+48(SB)/1, $0x1e
-DATA gemvsuperTable26<>+49(SB)/1, $0x00
-DATA gemvsuperTable26<>+50(SB)/1, $0x00
-DATA gemvsuperTable26<>+51(SB)/1, $0x00
-DATA gemvsuperTable26<>+52(SB)/1, $0x1e
-DATA gemvsuperTable26<>+53(SB)/1, $0x00
-DATA gemvsuperTable26<>+54(SB)/1, $0x00
-DATA gemvsuperTable26<>+55(SB)/1, $0x00
-DATA gemvsuperTable26<>+56(SB)/1, $0x1e
-DATA gemvsuperTable26<>+57(SB)/1, $0x00
-DATA gemvsuperTable26<>+58(SB)/1, $0x00
-DATA gemvsuperTable26<>+59(SB)/1, $0x00
-DATA gemvsuperTable26<>+60(SB)/1, $0x1e
-DATA gemvsuperTable26<>+61(SB)/1, $0x00
-DATA gemvsuperTable26<>+62(SB)/1, $0x00
-DATA gemvsuperTable26<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable26<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable14<>+0(SB)/1, $0x00
+DATA gemvsuperTable14<>+1(SB)/1, $0x00
+DATA gemvsuperTable14<>+2(SB)/1, $0x00
+DATA gemvsuperTable14<>+3(SB)/1, $0x00
+DATA gemvsuperTable14<>+4(SB)/1, $0x00
+DATA gemvsuperTable14<>+5(SB)/1, $0x00
+DATA gemvsuperTable14<>+6(SB)/1, $0x00
+DATA gemvsuperTable14<>+7(SB)/1, $0x00
+DATA gemvsuperTable14<>+8(SB)/1, $0x00
+DATA gemvsuperTable14<>+9(SB)/1, $0x00
+DATA gemvsuperTable14<>+10(SB)/1, $0x00
+DATA gemvsuperTable14<>+11(SB)/1, $0x00
+DATA gemvsuperTable14<>+12(SB)/1, $0x00
+DATA gemvsuperTable14<>+13(SB)/1, $0x00
+DATA gemvsuperTable14<>+14(SB)/1, $0x00
+DATA gemvsuperTable14<>+15(SB)/1, $0x00
+DATA gemvsuperTable14<>+16(SB)/1, $0x00
+DATA gemvsuperTable14<>+17(SB)/1, $0x00
+DATA gemvsuperTable14<>+18(SB)/1, $0x00
+DATA gemvsuperTable14<>+19(SB)/1, $0x00
+DATA gemvsuperTable14<>+20(SB)/1, $0x00
+DATA gemvsuperTable14<>+21(SB)/1, $0x00
+DATA gemvsuperTable14<>+22(SB)/1, $0x00
+DATA gemvsuperTable14<>+23(SB)/1, $0x00
+DATA gemvsuperTable14<>+24(SB)/1, $0x00
+DATA gemvsuperTable14<>+25(SB)/1, $0x00
+DATA gemvsuperTable14<>+26(SB)/1, $0x00
+DATA gemvsuperTable14<>+27(SB)/1, $0x00
+DATA gemvsuperTable14<>+28(SB)/1, $0x00
+DATA gemvsuperTable14<>+29(SB)/1, $0x00
+DATA gemvsuperTable14<>+30(SB)/1, $0x00
+DATA gemvsuperTable14<>+31(SB)/1, $0x00
+DATA gemvsuperTable14<>+32(SB)/1, $0x1e
+DATA gemvsuperTable14<>+33(SB)/1, $0x00
+DATA gemvsuperTable14<>+34(SB)/1, $0x00
+DATA gemvsuperTable14<>+35(SB)/1, $0x00
+DATA gemvsuperTable14<>+36(SB)/1, $0x1e
+DATA gemvsuperTable14<>+37(SB)/1, $0x00
+DATA gemvsuperTable14<>+38(SB)/1, $0x00
+DATA gemvsuperTable14<>+39(SB)/1, $0x00
+DATA gemvsuperTable14<>+40(SB)/1, $0x1e
+DATA gemvsuperTable14<>+41(SB)/1, $0x00
+DATA gemvsuperTable14<>+42(SB)/1, $0x00
+DATA gemvsuperTable14<>+43(SB)/1, $0x00
+DATA gemvsuperTable14<>+44(SB)/1, $0x1e
+DATA gemvsuperTable14<>+45(SB)/1, $0x00
+DATA gemvsuperTable14<>+46(SB)/1, $0x00
+DATA gemvsuperTable14<>+47(SB)/1, $0x00
+DATA gemvsuperTable14<>+48(SB)/1, $0x1e
+DATA gemvsuperTable14<>+49(SB)/1, $0x00
+DATA gemvsuperTable14<>+50(SB)/1, $0x00
+DATA gemvsuperTable14<>+51(SB)/1, $0x00
+DATA gemvsuperTable14<>+52(SB)/1, $0x1e
+DATA gemvsuperTable14<>+53(SB)/1, $0x00
+DATA gemvsuperTable14<>+54(SB)/1, $0x00
+DATA gemvsuperTable14<>+55(SB)/1, $0x00
+DATA gemvsuperTable14<>+56(SB)/1, $0x1e
+DATA gemvsuperTable14<>+57(SB)/1, $0x00
+DATA gemvsuperTable14<>+58(SB)/1, $0x00
+DATA gemvsuperTable14<>+59(SB)/1, $0x00
+DATA gemvsuperTable14<>+60(SB)/1, $0x1e
+DATA gemvsuperTable14<>+61(SB)/1, $0x00
+DATA gemvsuperTable14<>+62(SB)/1, $0x00
+DATA gemvsuperTable14<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable14<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable27<>+0(SB)/1, $0x1f
-DATA gemvsuperTable27<>+1(SB)/1, $0x00
-DATA gemvsuperTable27<>+2(SB)/1, $0x00
-DATA gemvsuperTable27<>+3(SB)/1, $0x00
-DATA gemvsuperTable27<>+4(SB)/1, $0x1f
-DATA gemvsuperTable27<>+5(SB)/1, $0x00
-DATA gemvsuperTable27<>+6(SB)/1, $0x00
-DATA gemvsuperTable27<>+7(SB)/1, $0x00
-DATA gemvsuperTable27<>+8(SB)/1, $0x1f
-DATA gemvsuperTable27<>+9(SB)/1, $0x00
-DATA gemvsuperTable27<>+10(SB)/1, $0x00
-DATA gemvsuperTable27<>+11(SB)/1, $0x00
-DATA gemvsuperTable27<>+12(SB)/1, $0x1f
-DATA gemvsuperTable27<>+13(SB)/1, $0x00
-DATA gemvsuperTable27<>+14(SB)/1, $0x00
-DATA gemvsuperTable27<>+15(SB)/1, $0x00
-DATA gemvsuperTable27<>+16(SB)/1, $0x1f
-DATA gemvsuperTable27<>+17(SB)/1, $0x00
-DATA gemvsuperTable27<>+18(SB)/1, $0x00
-DATA gemvsuperTable27<>+19(SB)/1, $0x00
-DATA gemvsuperTable27<>+20(SB)/1, $0x1f
-DATA gemvsuperTable27<>+21(SB)/1, $0x00
-DATA gemvsuperTable27<>+22(SB)/1, $0x00
-DATA gemvsuperTable27<>+23(SB)/1, $0x00
-DATA gemvsuperTable27<>+24(SB)/1, $0x1f
-DATA gemvsuperTable27<>+25(SB)/1, $0x00
-DATA gemvsuperTable27<>+26(SB)/1, $0x00
-DATA gemvsuperTable27<>+27(SB)/1, $0x00
-DATA gemvsuperTable27<>+28(SB)/1, $0x1f
-DATA gemvsuperTable27<>+29(SB)/1, $0x00
-DATA gemvsuperTable27<>+30(SB)/1, $0x00
-DATA gemvsuperTable27<>+31(SB)/1, $0x00
-DATA gemvsuperTable27<>+32(SB)/1, $0x1d
-DATA gemvsuperTable27<>+33(SB)/1, $0x00
-DATA gemvsuperTable27<>+34(SB)/1, $0x00
-DATA gemvsuperTable27<>+35(SB)/1, $0x00
-DATA gemvsuperTable27<>+36(SB)/1, $0x1d
-DATA gemvsuperTable27<>+37(SB)/1, $0x00
-DATA gemvsuperTable27<>+38(SB)/1, $0x00
-DATA gemvsuperTable27<>+39(SB)/1, $0x00
-DATA gemvsuperTable27<>+40(SB)/1, $0x1d
-DATA gemvsuperTable27<>+41(SB)/1, $0x00
-DATA gemvsuperTable27<>+42(SB)/1, $0x00
-DATA gemvsuperTable27<>+43(SB)/1, $0x00
-DATA gemvsuperTable27<>+44(SB)/1, $0x1d
-DATA gemvsuperTable27<>+45(SB)/1, $0x00
-DATA gemvsuperTable27<>+46(SB)/1, $0x00
-DATA gemvsuperTable27<>+47(SB)/1, $0x00
-DATA gemvsuperTable27<>+48(SB)/1, $0x1d
-DATA gemvsuperTable27<>+49(SB)/1, $0x00
-DATA gemvsuperTable27<>+50(SB)/1, $0x00
-DATA gemvsuperTable27<>+51(SB)/1, $0x00
-DATA gemvsuperTable27<>+52(SB)/1, $0x1d
-DATA gemvsuperTable27<>+53(SB)/1, $0x00
-DATA gemvsuperTable27<>+54(SB)/1, $0x00
-DATA gemvsuperTable27<>+55(SB)/1, $0x00
-DATA gemvsuperTable27<>+56(SB)/1, $0x1d
-DATA gemvsuperTable27<>+57(SB)/1, $0x00
-DATA gemvsuperTable27<>+58(SB)/1, $0x00
-DATA gemvsuperTable27<>+59(SB)/1, $0x00
-DATA gemvsuperTable27<>+60(SB)/1, $0x1d
-DATA gemvsuperTable27<>+61(SB)/1, $0x00
-DATA gemvsuperTable27<>+62(SB)/1, $0x00
-DATA gemvsuperTable27<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable27<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable15<>+0(SB)/1, $0x1f
+DATA gemvsuperTable15<>+1(SB)/1, $0x00
+DATA gemvsuperTable15<>+2(SB)/1, $0x00
+DATA gemvsuperTable15<>+3(SB)/1, $0x00
+DATA gemvsuperTable15<>+4(SB)/1, $0x1f
+DATA gemvsuperTable15<>+5(SB)/1, $0x00
+DATA gemvsuperTable15<>+6(SB)/1, $0x00
+DATA gemvsuperTable15<>+7(SB)/1, $0x00
+DATA gemvsuperTable15<>+8(SB)/1, $0x1f
+DATA gemvsuperTable15<>+9(SB)/1, $0x00
+DATA gemvsuperTable15<>+10(SB)/1, $0x00
+DATA gemvsuperTable15<>+11(SB)/1, $0x00
+DATA gemvsuperTable15<>+12(SB)/1, $0x1f
+DATA gemvsuperTable15<>+13(SB)/1, $0x00
+DATA gemvsuperTable15<>+14(SB)/1, $0x00
+DATA gemvsuperTable15<>+15(SB)/1, $0x00
+DATA gemvsuperTable15<>+16(SB)/1, $0x1f
+DATA gemvsuperTable15<>+17(SB)/1, $0x00
+DATA gemvsuperTable15<>+18(SB)/1, $0x00
+DATA gemvsuperTable15<>+19(SB)/1, $0x00
+DATA gemvsuperTable15<>+20(SB)/1, $0x1f
+DATA gemvsuperTable15<>+21(SB)/1, $0x00
+DATA gemvsuperTable15<>+22(SB)/1, $0x00
+DATA gemvsuperTable15<>+23(SB)/1, $0x00
+DATA gemvsuperTable15<>+24(SB)/1, $0x1f
+DATA gemvsuperTable15<>+25(SB)/1, $0x00
+DATA gemvsuperTable15<>+26(SB)/1, $0x00
+DATA gemvsuperTable15<>+27(SB)/1, $0x00
+DATA gemvsuperTable15<>+28(SB)/1, $0x1f
+DATA gemvsuperTable15<>+29(SB)/1, $0x00
+DATA gemvsuperTable15<>+30(SB)/1, $0x00
+DATA gemvsuperTable15<>+31(SB)/1, $0x00
+DATA gemvsuperTable15<>+32(SB)/1, $0x1d
+DATA gemvsuperTable15<>+33(SB)/1, $0x00
+DATA gemvsuperTable15<>+34(SB)/1, $0x00
+DATA gemvsuperTable15<>+35(SB)/1, $0x00
+DATA gemvsuperTable15<>+36(SB)/1, $0x1d
+DATA gemvsuperTable15<>+37(SB)/1, $0x00
+DATA gemvsuperTable15<>+38(SB)/1, $0x00
+DATA gemvsuperTable15<>+39(SB)/1, $0x00
+DATA gemvsuperTable15<>+40(SB)/1, $0x1d
+DATA gemvsuperTable15<>+41(SB)/1, $0x00
+DATA gemvsuperTable15<>+42(SB)/1, $0x00
+DATA gemvsuperTable15<>+43(SB)/1, $0x00
+DATA gemvsuperTable15<>+44(SB)/1, $0x1d
+DATA gemvsuperTable15<>+45(SB)/1, $0x00
+DATA gemvsuperTable15<>+46(SB)/1, $0x00
+DATA gemvsuperTable15<>+47(SB)/1, $0x00
+DATA gemvsuperTable15<>+48(SB)/1, $0x1d
+DATA gemvsuperTable15<>+49(SB)/1, $0x00
+DATA gemvsuperTable15<>+50(SB)/1, $0x00
+DATA gemvsuperTable15<>+51(SB)/1, $0x00
+DATA gemvsuperTable15<>+52(SB)/1, $0x1d
+DATA gemvsuperTable15<>+53(SB)/1, $0x00
+DATA gemvsuperTable15<>+54(SB)/1, $0x00
+DATA gemvsuperTable15<>+55(SB)/1, $0x00
+DATA gemvsuperTable15<>+56(SB)/1, $0x1d
+DATA gemvsuperTable15<>+57(SB)/1, $0x00
+DATA gemvsuperTable15<>+58(SB)/1, $0x00
+DATA gemvsuperTable15<>+59(SB)/1, $0x00
+DATA gemvsuperTable15<>+60(SB)/1, $0x1d
+DATA gemvsuperTable15<>+61(SB)/1, $0x00
+DATA gemvsuperTable15<>+62(SB)/1, $0x00
+DATA gemvsuperTable15<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable15<>(SB), RODATA|NOPTR, $64
 
 // func gemvQ5_KT2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
@@ -2371,7 +1601,7 @@ TEXT ·gemvQ5_KT2(SB), NOSPLIT, $64-48
 	MOVQ         act+24(FP), DI
 	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable0<>+0(SB), Z0
-	VPBROADCASTD gemvsuperTable23<>+0(SB), Z1
+	VPBROADCASTD gemvsuperTable11<>+0(SB), Z1
 	VPXORD       X2, X2, X2
 	VPXORD       X3, X3, X3
 	VPXORD       Z4, Z4, Z4
@@ -2415,209 +1645,247 @@ turn:
 	VPSHUFD         $0x84, Z13, Z13
 	VPSRLD          $0x02, Z13, Z13
 	VPTERNLOGD      $0xf8, gemvsuperTable5<>+0(SB), Z13, Z14
-	VPUNPCKHBW      Z4, Z14, Z13
+	VPUNPCKHBW      Z4, Z14, Z18
 	VPUNPCKLBW      Z4, Z14, Z14
-	VBROADCASTI32X4 352(DI), Z17
-	VPMADDWD        Z17, Z13, Z17
-	VPSHUFD         $0x4e, Z17, Z18
-	VPADDD          Z18, Z17, Z17
-	VPSHUFD         $0xb1, Z17, Z18
-	VPADDD          Z18, Z17, Z17
+	VBROADCASTI32X4 352(DI), Z13
+	VPMADDWD        Z13, Z18, Z13
+	VPSHUFD         $0x4e, Z13, Z17
+	VPADDD          Z17, Z13, Z13
+	VPSHUFD         $0xb1, Z13, Z17
+	VPADDD          Z17, Z13, Z13
+	VMOVDQU32       gemvsuperTable6<>+0(SB), Z17
+	VPERMD          Z13, Z17, Z17
+	VBROADCASTI32X4 736(DI), Z13
+	VPMADDWD        Z13, Z18, Z13
+	VPSHUFD         $0x4e, Z13, Z18
+	VPADDD          Z18, Z13, Z13
+	VPSHUFD         $0xb1, Z13, Z18
+	VPADDD          Z18, Z13, Z13
 	VMOVDQU32       gemvsuperTable6<>+0(SB), Z18
-	VPERMD          Z17, Z18, Z18
-	VBROADCASTI32X4 736(DI), Z17
-	VPMADDWD        Z17, Z13, Z17
-	VPSHUFD         $0x4e, Z17, Z13
-	VPADDD          Z13, Z17, Z17
-	VPSHUFD         $0xb1, Z17, Z13
-	VPADDD          Z13, Z17, Z17
-	VMOVDQU32       gemvsuperTable6<>+0(SB), Z13
-	VPERMD          Z17, Z13, Z13
+	VPERMD          Z13, Z18, Z18
+	VPUNPCKHWD      Z14, Z14, Z13
+	VPUNPCKLWD      Z14, Z14, Z14
 	PREFETCHT0      2048(AX)
 	PREFETCHT0      2112(AX)
 	PREFETCHT0      2176(AX)
-	VBROADCASTI64X4 16(AX), Z17
-	VMOVDQU32       48(AX), Z19
-	VPANDD          Z0, Z19, Z20
-	VPSRLW          $0x04, Z19, Z19
-	VPANDD          Z0, Z19, Z19
-	VPROLVD         gemvsuperTable24<>+0(SB), Z17, Z21
+	VBROADCASTI64X4 16(AX), Z19
+	VMOVDQU32       48(AX), Z20
+	VPANDD          Z0, Z20, Z21
+	VPSRLW          $0x04, Z20, Z20
+	VPANDD          Z0, Z20, Z20
+	VPROLVD         gemvsuperTable12<>+0(SB), Z19, Z22
+	VPTERNLOGD      $0xf8, Z1, Z22, Z21
+	VPXORD          Z22, Z22, Z22
+	VPDPBUSD        Z5, Z21, Z22
+	VPXORD          Z23, Z23, Z23
+	VPDPBUSD        Z9, Z21, Z23
+	VPROLVD         gemvsuperTable13<>+0(SB), Z19, Z21
 	VPTERNLOGD      $0xf8, Z1, Z21, Z20
 	VMOVDQU32       gemvsuperTable7<>+0(SB), Z21
-	VPERMW          Z14, Z21, Z21
-	VPMADDUBSW      Z5, Z20, Z22
-	VPMADDWD        Z21, Z22, Z22
-	VPMADDUBSW      Z9, Z20, Z20
-	VPMADDWD        Z21, Z20, Z20
-	VPROLVD         gemvsuperTable25<>+0(SB), Z17, Z21
-	VPTERNLOGD      $0xf8, Z1, Z21, Z19
-	VMOVDQU32       gemvsuperTable8<>+0(SB), Z21
-	VPERMW          Z14, Z21, Z21
-	VPMADDUBSW      Z6, Z19, Z23
-	VPDPWSSD        Z21, Z23, Z22
-	VPMADDUBSW      Z10, Z19, Z19
-	VPDPWSSD        Z21, Z19, Z20
-	VMOVDQU32       112(AX), Z19
-	VPANDD          Z0, Z19, Z21
-	VPSRLW          $0x04, Z19, Z19
-	VPANDD          Z0, Z19, Z19
-	VPROLVD         gemvsuperTable26<>+0(SB), Z17, Z23
-	VPTERNLOGD      $0xf8, Z1, Z23, Z21
-	VMOVDQU32       gemvsuperTable9<>+0(SB), Z23
-	VPERMW          Z14, Z23, Z23
-	VPMADDUBSW      Z7, Z21, Z24
-	VPDPWSSD        Z23, Z24, Z22
-	VPMADDUBSW      Z11, Z21, Z21
-	VPDPWSSD        Z23, Z21, Z20
-	VPROLVD         gemvsuperTable27<>+0(SB), Z17, Z17
-	VPTERNLOGD      $0xf8, Z1, Z17, Z19
-	VMOVDQU32       gemvsuperTable10<>+0(SB), Z17
-	VPERMW          Z14, Z17, Z17
-	VPMADDUBSW      Z8, Z19, Z21
-	VPDPWSSD        Z17, Z21, Z22
-	VPMADDUBSW      Z12, Z19, Z19
-	VPDPWSSD        Z17, Z19, Z20
+	VPERMD          Z14, Z21, Z21
+	VPXORD          Z24, Z24, Z24
+	VPDPBUSD        Z6, Z20, Z24
+	VPACKSSDW       Z24, Z22, Z24
+	VPMADDWD        Z21, Z24, Z22
+	VPXORD          Z24, Z24, Z24
+	VPDPBUSD        Z10, Z20, Z24
+	VPACKSSDW       Z24, Z23, Z24
+	VPMADDWD        Z21, Z24, Z20
+	VMOVDQU32       112(AX), Z21
+	VPANDD          Z0, Z21, Z23
+	VPSRLW          $0x04, Z21, Z21
+	VPANDD          Z0, Z21, Z21
+	VPROLVD         gemvsuperTable14<>+0(SB), Z19, Z24
+	VPTERNLOGD      $0xf8, Z1, Z24, Z23
+	VPXORD          Z24, Z24, Z24
+	VPDPBUSD        Z7, Z23, Z24
+	VPXORD          Z25, Z25, Z25
+	VPDPBUSD        Z11, Z23, Z25
+	VPROLVD         gemvsuperTable15<>+0(SB), Z19, Z19
+	VPTERNLOGD      $0xf8, Z1, Z19, Z21
+	VMOVDQU32       gemvsuperTable7<>+0(SB), Z19
+	VPERMD          Z13, Z19, Z19
+	VPXORD          Z23, Z23, Z23
+	VPDPBUSD        Z8, Z21, Z23
+	VPACKSSDW       Z23, Z24, Z23
+	VPDPWSSD        Z19, Z23, Z22
+	VPXORD          Z23, Z23, Z23
+	VPDPBUSD        Z12, Z21, Z23
+	VPACKSSDW       Z23, Z25, Z23
+	VPDPWSSD        Z19, Z23, Z20
 	PREFETCHT0      2048(DX)
 	PREFETCHT0      2112(DX)
 	PREFETCHT0      2176(DX)
-	VBROADCASTI64X4 16(DX), Z17
-	VMOVDQU32       48(DX), Z19
-	VPANDD          Z0, Z19, Z21
-	VPSRLW          $0x04, Z19, Z19
-	VPANDD          Z0, Z19, Z19
-	VPROLVD         gemvsuperTable24<>+0(SB), Z17, Z23
+	VBROADCASTI64X4 16(DX), Z19
+	VMOVDQU32       48(DX), Z21
+	VPANDD          Z0, Z21, Z23
+	VPSRLW          $0x04, Z21, Z21
+	VPANDD          Z0, Z21, Z21
+	VPROLVD         gemvsuperTable12<>+0(SB), Z19, Z24
+	VPTERNLOGD      $0xf8, Z1, Z24, Z23
+	VPXORD          Z24, Z24, Z24
+	VPDPBUSD        Z5, Z23, Z24
+	VPXORD          Z25, Z25, Z25
+	VPDPBUSD        Z9, Z23, Z25
+	VPROLVD         gemvsuperTable13<>+0(SB), Z19, Z23
 	VPTERNLOGD      $0xf8, Z1, Z23, Z21
-	VMOVDQU32       gemvsuperTable11<>+0(SB), Z23
-	VPERMW          Z14, Z23, Z23
-	VPMADDUBSW      Z5, Z21, Z24
-	VPMADDWD        Z23, Z24, Z24
-	VPMADDUBSW      Z9, Z21, Z21
-	VPMADDWD        Z23, Z21, Z21
-	VPROLVD         gemvsuperTable25<>+0(SB), Z17, Z23
-	VPTERNLOGD      $0xf8, Z1, Z23, Z19
-	VMOVDQU32       gemvsuperTable12<>+0(SB), Z23
-	VPERMW          Z14, Z23, Z23
-	VPMADDUBSW      Z6, Z19, Z25
-	VPDPWSSD        Z23, Z25, Z24
-	VPMADDUBSW      Z10, Z19, Z19
-	VPDPWSSD        Z23, Z19, Z21
-	VMOVDQU32       112(DX), Z19
-	VPANDD          Z0, Z19, Z23
-	VPSRLW          $0x04, Z19, Z19
-	VPANDD          Z0, Z19, Z19
-	VPROLVD         gemvsuperTable26<>+0(SB), Z17, Z25
-	VPTERNLOGD      $0xf8, Z1, Z25, Z23
-	VMOVDQU32       gemvsuperTable13<>+0(SB), Z25
-	VPERMW          Z14, Z25, Z25
-	VPMADDUBSW      Z7, Z23, Z26
-	VPDPWSSD        Z25, Z26, Z24
-	VPMADDUBSW      Z11, Z23, Z23
-	VPDPWSSD        Z25, Z23, Z21
-	VPROLVD         gemvsuperTable27<>+0(SB), Z17, Z17
-	VPTERNLOGD      $0xf8, Z1, Z17, Z19
-	VMOVDQU32       gemvsuperTable14<>+0(SB), Z17
-	VPERMW          Z14, Z17, Z17
-	VPMADDUBSW      Z8, Z19, Z23
-	VPDPWSSD        Z17, Z23, Z24
-	VPMADDUBSW      Z12, Z19, Z19
-	VPDPWSSD        Z17, Z19, Z21
+	VMOVDQU32       gemvsuperTable8<>+0(SB), Z23
+	VPERMD          Z14, Z23, Z23
+	VPXORD          Z26, Z26, Z26
+	VPDPBUSD        Z6, Z21, Z26
+	VPACKSSDW       Z26, Z24, Z26
+	VPMADDWD        Z23, Z26, Z24
+	VPXORD          Z26, Z26, Z26
+	VPDPBUSD        Z10, Z21, Z26
+	VPACKSSDW       Z26, Z25, Z26
+	VPMADDWD        Z23, Z26, Z21
+	VMOVDQU32       112(DX), Z23
+	VPANDD          Z0, Z23, Z25
+	VPSRLW          $0x04, Z23, Z23
+	VPANDD          Z0, Z23, Z23
+	VPROLVD         gemvsuperTable14<>+0(SB), Z19, Z26
+	VPTERNLOGD      $0xf8, Z1, Z26, Z25
+	VPXORD          Z26, Z26, Z26
+	VPDPBUSD        Z7, Z25, Z26
+	VPXORD          Z27, Z27, Z27
+	VPDPBUSD        Z11, Z25, Z27
+	VPROLVD         gemvsuperTable15<>+0(SB), Z19, Z19
+	VPTERNLOGD      $0xf8, Z1, Z19, Z23
+	VMOVDQU32       gemvsuperTable8<>+0(SB), Z19
+	VPERMD          Z13, Z19, Z19
+	VPXORD          Z25, Z25, Z25
+	VPDPBUSD        Z8, Z23, Z25
+	VPACKSSDW       Z25, Z26, Z25
+	VPDPWSSD        Z19, Z25, Z24
+	VPXORD          Z25, Z25, Z25
+	VPDPBUSD        Z12, Z23, Z25
+	VPACKSSDW       Z25, Z27, Z25
+	VPDPWSSD        Z19, Z25, Z21
 	PREFETCHT0      2048(BX)
 	PREFETCHT0      2112(BX)
 	PREFETCHT0      2176(BX)
-	VBROADCASTI64X4 16(BX), Z17
-	VMOVDQU32       48(BX), Z19
-	VPANDD          Z0, Z19, Z23
-	VPSRLW          $0x04, Z19, Z19
-	VPANDD          Z0, Z19, Z19
-	VPROLVD         gemvsuperTable24<>+0(SB), Z17, Z25
+	VBROADCASTI64X4 16(BX), Z19
+	VMOVDQU32       48(BX), Z23
+	VPANDD          Z0, Z23, Z25
+	VPSRLW          $0x04, Z23, Z23
+	VPANDD          Z0, Z23, Z23
+	VPROLVD         gemvsuperTable12<>+0(SB), Z19, Z26
+	VPTERNLOGD      $0xf8, Z1, Z26, Z25
+	VPXORD          Z26, Z26, Z26
+	VPDPBUSD        Z5, Z25, Z26
+	VPXORD          Z27, Z27, Z27
+	VPDPBUSD        Z9, Z25, Z27
+	VPROLVD         gemvsuperTable13<>+0(SB), Z19, Z25
 	VPTERNLOGD      $0xf8, Z1, Z25, Z23
-	VMOVDQU32       gemvsuperTable15<>+0(SB), Z25
-	VPERMW          Z14, Z25, Z25
-	VPMADDUBSW      Z5, Z23, Z26
-	VPMADDWD        Z25, Z26, Z26
-	VPMADDUBSW      Z9, Z23, Z23
-	VPMADDWD        Z25, Z23, Z23
-	VPROLVD         gemvsuperTable25<>+0(SB), Z17, Z25
-	VPTERNLOGD      $0xf8, Z1, Z25, Z19
-	VMOVDQU32       gemvsuperTable16<>+0(SB), Z25
-	VPERMW          Z14, Z25, Z25
-	VPMADDUBSW      Z6, Z19, Z27
-	VPDPWSSD        Z25, Z27, Z26
-	VPMADDUBSW      Z10, Z19, Z19
-	VPDPWSSD        Z25, Z19, Z23
-	VMOVDQU32       112(BX), Z19
-	VPANDD          Z0, Z19, Z25
-	VPSRLW          $0x04, Z19, Z19
-	VPANDD          Z0, Z19, Z19
-	VPROLVD         gemvsuperTable26<>+0(SB), Z17, Z27
-	VPTERNLOGD      $0xf8, Z1, Z27, Z25
-	VMOVDQU32       gemvsuperTable17<>+0(SB), Z27
-	VPERMW          Z14, Z27, Z27
-	VPMADDUBSW      Z7, Z25, Z28
-	VPDPWSSD        Z27, Z28, Z26
-	VPMADDUBSW      Z11, Z25, Z25
-	VPDPWSSD        Z27, Z25, Z23
-	VPROLVD         gemvsuperTable27<>+0(SB), Z17, Z17
-	VPTERNLOGD      $0xf8, Z1, Z17, Z19
-	VMOVDQU32       gemvsuperTable18<>+0(SB), Z17
-	VPERMW          Z14, Z17, Z17
-	VPMADDUBSW      Z8, Z19, Z25
-	VPDPWSSD        Z17, Z25, Z26
-	VPMADDUBSW      Z12, Z19, Z19
-	VPDPWSSD        Z17, Z19, Z23
+	VMOVDQU32       gemvsuperTable9<>+0(SB), Z25
+	VPERMD          Z14, Z25, Z25
+	VPXORD          Z28, Z28, Z28
+	VPDPBUSD        Z6, Z23, Z28
+	VPACKSSDW       Z28, Z26, Z28
+	VPMADDWD        Z25, Z28, Z26
+	VPXORD          Z28, Z28, Z28
+	VPDPBUSD        Z10, Z23, Z28
+	VPACKSSDW       Z28, Z27, Z28
+	VPMADDWD        Z25, Z28, Z23
+	VMOVDQU32       112(BX), Z25
+	VPANDD          Z0, Z25, Z27
+	VPSRLW          $0x04, Z25, Z25
+	VPANDD          Z0, Z25, Z25
+	VPROLVD         gemvsuperTable14<>+0(SB), Z19, Z28
+	VPTERNLOGD      $0xf8, Z1, Z28, Z27
+	VPXORD          Z28, Z28, Z28
+	VPDPBUSD        Z7, Z27, Z28
+	VPXORD          Z29, Z29, Z29
+	VPDPBUSD        Z11, Z27, Z29
+	VPROLVD         gemvsuperTable15<>+0(SB), Z19, Z19
+	VPTERNLOGD      $0xf8, Z1, Z19, Z25
+	VMOVDQU32       gemvsuperTable9<>+0(SB), Z19
+	VPERMD          Z13, Z19, Z19
+	VPXORD          Z27, Z27, Z27
+	VPDPBUSD        Z8, Z25, Z27
+	VPACKSSDW       Z27, Z28, Z27
+	VPDPWSSD        Z19, Z27, Z26
+	VPXORD          Z27, Z27, Z27
+	VPDPBUSD        Z12, Z25, Z27
+	VPACKSSDW       Z27, Z29, Z27
+	VPDPWSSD        Z19, Z27, Z23
 	PREFETCHT0      2048(CX)
 	PREFETCHT0      2112(CX)
 	PREFETCHT0      2176(CX)
-	VBROADCASTI64X4 16(CX), Z17
-	VMOVDQU32       48(CX), Z19
-	VPANDD          Z0, Z19, Z25
-	VPSRLW          $0x04, Z19, Z19
-	VPANDD          Z0, Z19, Z19
-	VPROLVD         gemvsuperTable24<>+0(SB), Z17, Z27
-	VPTERNLOGD      $0xf8, Z1, Z27, Z25
-	VMOVDQU32       gemvsuperTable19<>+0(SB), Z27
-	VPERMW          Z14, Z27, Z27
-	VPMADDUBSW      Z5, Z25, Z5
-	VPMADDWD        Z27, Z5, Z5
-	VPMADDUBSW      Z9, Z25, Z9
-	VPMADDWD        Z27, Z9, Z9
-	VPROLVD         gemvsuperTable25<>+0(SB), Z17, Z25
-	VPTERNLOGD      $0xf8, Z1, Z25, Z19
-	VMOVDQU32       gemvsuperTable20<>+0(SB), Z25
-	VPERMW          Z14, Z25, Z25
-	VPMADDUBSW      Z6, Z19, Z6
-	VPDPWSSD        Z25, Z6, Z5
-	VPMADDUBSW      Z10, Z19, Z6
-	VPDPWSSD        Z25, Z6, Z9
-	VMOVDQU32       112(CX), Z6
-	VPANDD          Z0, Z6, Z10
-	VPSRLW          $0x04, Z6, Z6
-	VPANDD          Z0, Z6, Z6
-	VPROLVD         gemvsuperTable26<>+0(SB), Z17, Z19
-	VPTERNLOGD      $0xf8, Z1, Z19, Z10
-	VMOVDQU32       gemvsuperTable21<>+0(SB), Z19
-	VPERMW          Z14, Z19, Z19
-	VPMADDUBSW      Z7, Z10, Z7
-	VPDPWSSD        Z19, Z7, Z5
-	VPMADDUBSW      Z11, Z10, Z7
-	VPDPWSSD        Z19, Z7, Z9
-	VPROLVD         gemvsuperTable27<>+0(SB), Z17, Z7
-	VPTERNLOGD      $0xf8, Z1, Z7, Z6
-	VMOVDQU32       gemvsuperTable22<>+0(SB), Z7
-	VPERMW          Z14, Z7, Z7
-	VPMADDUBSW      Z8, Z6, Z8
-	VPDPWSSD        Z7, Z8, Z5
-	VPMADDUBSW      Z12, Z6, Z6
-	VPDPWSSD        Z7, Z6, Z9
-	VBROADCASTSS    256(DI), X6
-	VPUNPCKLDQ      Z24, Z22, Z7
-	VPUNPCKHDQ      Z24, Z22, Z8
-	VPADDD          Z7, Z8, Z10
-	VPUNPCKLDQ      Z5, Z26, Z7
-	VPUNPCKHDQ      Z5, Z26, Z8
+	VBROADCASTI64X4 16(CX), Z19
+	VMOVDQU32       48(CX), Z25
+	VPANDD          Z0, Z25, Z27
+	VPSRLW          $0x04, Z25, Z25
+	VPANDD          Z0, Z25, Z25
+	VPROLVD         gemvsuperTable12<>+0(SB), Z19, Z28
+	VPTERNLOGD      $0xf8, Z1, Z28, Z27
+	VPXORD          Z28, Z28, Z28
+	VPDPBUSD        Z5, Z27, Z28
+	VPXORD          Z5, Z5, Z5
+	VPDPBUSD        Z9, Z27, Z5
+	VPROLVD         gemvsuperTable13<>+0(SB), Z19, Z9
+	VPTERNLOGD      $0xf8, Z1, Z9, Z25
+	VMOVDQU32       gemvsuperTable10<>+0(SB), Z9
+	VPERMD          Z14, Z9, Z9
+	VPXORD          Z14, Z14, Z14
+	VPDPBUSD        Z6, Z25, Z14
+	VPACKSSDW       Z14, Z28, Z14
+	VPMADDWD        Z9, Z14, Z6
+	VPXORD          Z14, Z14, Z14
+	VPDPBUSD        Z10, Z25, Z14
+	VPACKSSDW       Z14, Z5, Z14
+	VPMADDWD        Z9, Z14, Z5
+	VMOVDQU32       112(CX), Z9
+	VPANDD          Z0, Z9, Z10
+	VPSRLW          $0x04, Z9, Z9
+	VPANDD          Z0, Z9, Z9
+	VPROLVD         gemvsuperTable14<>+0(SB), Z19, Z14
+	VPTERNLOGD      $0xf8, Z1, Z14, Z10
+	VPXORD          Z14, Z14, Z14
+	VPDPBUSD        Z7, Z10, Z14
+	VPXORD          Z7, Z7, Z7
+	VPDPBUSD        Z11, Z10, Z7
+	VPROLVD         gemvsuperTable15<>+0(SB), Z19, Z10
+	VPTERNLOGD      $0xf8, Z1, Z10, Z9
+	VMOVDQU32       gemvsuperTable10<>+0(SB), Z10
+	VPERMD          Z13, Z10, Z10
+	VPXORD          Z11, Z11, Z11
+	VPDPBUSD        Z8, Z9, Z11
+	VPACKSSDW       Z11, Z14, Z11
+	VPDPWSSD        Z10, Z11, Z6
+	VPXORD          Z8, Z8, Z8
+	VPDPBUSD        Z12, Z9, Z8
+	VPACKSSDW       Z8, Z7, Z8
+	VPDPWSSD        Z10, Z8, Z5
+	VBROADCASTSS    256(DI), X7
+	VPUNPCKLDQ      Z24, Z22, Z8
+	VPUNPCKHDQ      Z24, Z22, Z9
+	VPADDD          Z8, Z9, Z10
+	VPUNPCKLDQ      Z6, Z26, Z8
+	VPUNPCKHDQ      Z6, Z26, Z9
+	VPADDD          Z8, Z9, Z6
+	VPUNPCKLQDQ     Z6, Z10, Z8
+	VPUNPCKHQDQ     Z6, Z10, Z9
+	VPADDD          Z8, Z9, Z8
+	VEXTRACTI64X4   $0x01, Z8, Y6
+	VPADDD          Y8, Y6, Y8
+	VEXTRACTI32X4   $0x01, Y8, X6
+	VPADDD          X8, X6, X8
+	VCVTDQ2PS       X8, X8
+	VMULPS          X7, X15, X6
+	VFMADD231PS     X6, X8, X2
+	VCVTDQ2PS       X17, X17
+	VMULPS          X7, X16, X6
+	VFNMADD231PS    X6, X17, X2
+	VBROADCASTSS    640(DI), X6
+	VPUNPCKLDQ      Z21, Z20, Z7
+	VPUNPCKHDQ      Z21, Z20, Z8
+	VPADDD          Z7, Z8, Z9
+	VPUNPCKLDQ      Z5, Z23, Z7
+	VPUNPCKHDQ      Z5, Z23, Z8
 	VPADDD          Z7, Z8, Z5
-	VPUNPCKLQDQ     Z5, Z10, Z7
-	VPUNPCKHQDQ     Z5, Z10, Z8
+	VPUNPCKLQDQ     Z5, Z9, Z7
+	VPUNPCKHQDQ     Z5, Z9, Z8
 	VPADDD          Z7, Z8, Z7
 	VEXTRACTI64X4   $0x01, Z7, Y5
 	VPADDD          Y7, Y5, Y7
@@ -2625,30 +1893,10 @@ turn:
 	VPADDD          X7, X5, X7
 	VCVTDQ2PS       X7, X7
 	VMULPS          X6, X15, X5
-	VFMADD231PS     X5, X7, X2
+	VFMADD231PS     X5, X7, X3
 	VCVTDQ2PS       X18, X18
 	VMULPS          X6, X16, X5
-	VFNMADD231PS    X5, X18, X2
-	VBROADCASTSS    640(DI), X5
-	VPUNPCKLDQ      Z21, Z20, Z6
-	VPUNPCKHDQ      Z21, Z20, Z7
-	VPADDD          Z6, Z7, Z8
-	VPUNPCKLDQ      Z9, Z23, Z6
-	VPUNPCKHDQ      Z9, Z23, Z7
-	VPADDD          Z6, Z7, Z7
-	VPUNPCKLQDQ     Z7, Z8, Z6
-	VPUNPCKHQDQ     Z7, Z8, Z7
-	VPADDD          Z6, Z7, Z6
-	VEXTRACTI64X4   $0x01, Z6, Y7
-	VPADDD          Y6, Y7, Y6
-	VEXTRACTI32X4   $0x01, Y6, X7
-	VPADDD          X6, X7, X6
-	VCVTDQ2PS       X6, X6
-	VMULPS          X5, X15, X7
-	VFMADD231PS     X7, X6, X3
-	VCVTDQ2PS       X13, X13
-	VMULPS          X5, X16, X7
-	VFNMADD231PS    X7, X13, X3
+	VFNMADD231PS    X5, X18, X3
 	ADDQ            R8, DI
 	ADDQ            $0x000000b0, AX
 	ADDQ            $0x000000b0, DX
@@ -2674,7 +1922,7 @@ TEXT ·gemvQ6_KT1(SB), NOSPLIT, $64-48
 	MOVQ         act+24(FP), DI
 	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable0<>+0(SB), Z0
-	VPBROADCASTD gemvsuperTable28<>+0(SB), Z1
+	VPBROADCASTD gemvsuperTable16<>+0(SB), Z1
 	VPXORD       X2, X2, X2
 	VPXORD       Z3, Z3, Z3
 
@@ -2706,15 +1954,15 @@ turn:
 	VPANDD          Z0, Z13, Z14
 	VPSRLW          $0x04, Z13, Z13
 	VPANDD          Z0, Z13, Z13
-	VPROLVD         gemvsuperTable24<>+0(SB), Z12, Z15
+	VPROLVD         gemvsuperTable12<>+0(SB), Z12, Z15
 	VPTERNLOGD      $0xf8, Z1, Z15, Z14
-	VMOVDQU32       gemvsuperTable29<>+0(SB), Z15
+	VMOVDQU32       gemvsuperTable17<>+0(SB), Z15
 	VPERMW          Z10, Z15, Z15
 	VPMADDUBSW      Z4, Z14, Z14
 	VPDPWSSD        Z15, Z14, Z11
-	VPROLVD         gemvsuperTable26<>+0(SB), Z12, Z12
+	VPROLVD         gemvsuperTable14<>+0(SB), Z12, Z12
 	VPTERNLOGD      $0xf8, Z1, Z12, Z13
-	VMOVDQU32       gemvsuperTable30<>+0(SB), Z12
+	VMOVDQU32       gemvsuperTable18<>+0(SB), Z12
 	VPERMW          Z10, Z12, Z12
 	VPMADDUBSW      Z5, Z13, Z13
 	VPDPWSSD        Z12, Z13, Z11
@@ -2723,15 +1971,15 @@ turn:
 	VPANDD          Z0, Z13, Z14
 	VPSRLW          $0x04, Z13, Z13
 	VPANDD          Z0, Z13, Z13
-	VPROLVD         gemvsuperTable24<>+0(SB), Z12, Z15
+	VPROLVD         gemvsuperTable12<>+0(SB), Z12, Z15
 	VPTERNLOGD      $0xf8, Z1, Z15, Z14
-	VMOVDQU32       gemvsuperTable31<>+0(SB), Z15
+	VMOVDQU32       gemvsuperTable19<>+0(SB), Z15
 	VPERMW          Z10, Z15, Z15
 	VPMADDUBSW      Z6, Z14, Z14
 	VPDPWSSD        Z15, Z14, Z11
-	VPROLVD         gemvsuperTable26<>+0(SB), Z12, Z12
+	VPROLVD         gemvsuperTable14<>+0(SB), Z12, Z12
 	VPTERNLOGD      $0xf8, Z1, Z12, Z13
-	VMOVDQU32       gemvsuperTable32<>+0(SB), Z12
+	VMOVDQU32       gemvsuperTable20<>+0(SB), Z12
 	VPERMW          Z10, Z12, Z12
 	VPMADDUBSW      Z7, Z13, Z10
 	VPDPWSSD        Z12, Z10, Z11
@@ -2747,15 +1995,15 @@ turn:
 	VPANDD          Z0, Z14, Z15
 	VPSRLW          $0x04, Z14, Z14
 	VPANDD          Z0, Z14, Z14
-	VPROLVD         gemvsuperTable24<>+0(SB), Z13, Z16
+	VPROLVD         gemvsuperTable12<>+0(SB), Z13, Z16
 	VPTERNLOGD      $0xf8, Z1, Z16, Z15
-	VMOVDQU32       gemvsuperTable29<>+0(SB), Z16
+	VMOVDQU32       gemvsuperTable17<>+0(SB), Z16
 	VPERMW          Z10, Z16, Z16
 	VPMADDUBSW      Z4, Z15, Z15
 	VPDPWSSD        Z16, Z15, Z12
-	VPROLVD         gemvsuperTable26<>+0(SB), Z13, Z13
+	VPROLVD         gemvsuperTable14<>+0(SB), Z13, Z13
 	VPTERNLOGD      $0xf8, Z1, Z13, Z14
-	VMOVDQU32       gemvsuperTable30<>+0(SB), Z13
+	VMOVDQU32       gemvsuperTable18<>+0(SB), Z13
 	VPERMW          Z10, Z13, Z13
 	VPMADDUBSW      Z5, Z14, Z14
 	VPDPWSSD        Z13, Z14, Z12
@@ -2764,15 +2012,15 @@ turn:
 	VPANDD          Z0, Z14, Z15
 	VPSRLW          $0x04, Z14, Z14
 	VPANDD          Z0, Z14, Z14
-	VPROLVD         gemvsuperTable24<>+0(SB), Z13, Z16
+	VPROLVD         gemvsuperTable12<>+0(SB), Z13, Z16
 	VPTERNLOGD      $0xf8, Z1, Z16, Z15
-	VMOVDQU32       gemvsuperTable31<>+0(SB), Z16
+	VMOVDQU32       gemvsuperTable19<>+0(SB), Z16
 	VPERMW          Z10, Z16, Z16
 	VPMADDUBSW      Z6, Z15, Z15
 	VPDPWSSD        Z16, Z15, Z12
-	VPROLVD         gemvsuperTable26<>+0(SB), Z13, Z13
+	VPROLVD         gemvsuperTable14<>+0(SB), Z13, Z13
 	VPTERNLOGD      $0xf8, Z1, Z13, Z14
-	VMOVDQU32       gemvsuperTable32<>+0(SB), Z13
+	VMOVDQU32       gemvsuperTable20<>+0(SB), Z13
 	VPERMW          Z10, Z13, Z13
 	VPMADDUBSW      Z7, Z14, Z10
 	VPDPWSSD        Z13, Z10, Z12
@@ -2788,15 +2036,15 @@ turn:
 	VPANDD          Z0, Z15, Z16
 	VPSRLW          $0x04, Z15, Z15
 	VPANDD          Z0, Z15, Z15
-	VPROLVD         gemvsuperTable24<>+0(SB), Z14, Z17
+	VPROLVD         gemvsuperTable12<>+0(SB), Z14, Z17
 	VPTERNLOGD      $0xf8, Z1, Z17, Z16
-	VMOVDQU32       gemvsuperTable29<>+0(SB), Z17
+	VMOVDQU32       gemvsuperTable17<>+0(SB), Z17
 	VPERMW          Z10, Z17, Z17
 	VPMADDUBSW      Z4, Z16, Z16
 	VPDPWSSD        Z17, Z16, Z13
-	VPROLVD         gemvsuperTable26<>+0(SB), Z14, Z14
+	VPROLVD         gemvsuperTable14<>+0(SB), Z14, Z14
 	VPTERNLOGD      $0xf8, Z1, Z14, Z15
-	VMOVDQU32       gemvsuperTable30<>+0(SB), Z14
+	VMOVDQU32       gemvsuperTable18<>+0(SB), Z14
 	VPERMW          Z10, Z14, Z14
 	VPMADDUBSW      Z5, Z15, Z15
 	VPDPWSSD        Z14, Z15, Z13
@@ -2805,15 +2053,15 @@ turn:
 	VPANDD          Z0, Z15, Z16
 	VPSRLW          $0x04, Z15, Z15
 	VPANDD          Z0, Z15, Z15
-	VPROLVD         gemvsuperTable24<>+0(SB), Z14, Z17
+	VPROLVD         gemvsuperTable12<>+0(SB), Z14, Z17
 	VPTERNLOGD      $0xf8, Z1, Z17, Z16
-	VMOVDQU32       gemvsuperTable31<>+0(SB), Z17
+	VMOVDQU32       gemvsuperTable19<>+0(SB), Z17
 	VPERMW          Z10, Z17, Z17
 	VPMADDUBSW      Z6, Z16, Z16
 	VPDPWSSD        Z17, Z16, Z13
-	VPROLVD         gemvsuperTable26<>+0(SB), Z14, Z14
+	VPROLVD         gemvsuperTable14<>+0(SB), Z14, Z14
 	VPTERNLOGD      $0xf8, Z1, Z14, Z15
-	VMOVDQU32       gemvsuperTable32<>+0(SB), Z14
+	VMOVDQU32       gemvsuperTable20<>+0(SB), Z14
 	VPERMW          Z10, Z14, Z14
 	VPMADDUBSW      Z7, Z15, Z10
 	VPDPWSSD        Z14, Z10, Z13
@@ -2829,15 +2077,15 @@ turn:
 	VPANDD          Z0, Z15, Z16
 	VPSRLW          $0x04, Z15, Z15
 	VPANDD          Z0, Z15, Z15
-	VPROLVD         gemvsuperTable24<>+0(SB), Z14, Z17
+	VPROLVD         gemvsuperTable12<>+0(SB), Z14, Z17
 	VPTERNLOGD      $0xf8, Z1, Z17, Z16
-	VMOVDQU32       gemvsuperTable29<>+0(SB), Z17
+	VMOVDQU32       gemvsuperTable17<>+0(SB), Z17
 	VPERMW          Z10, Z17, Z17
 	VPMADDUBSW      Z4, Z16, Z4
 	VPDPWSSD        Z17, Z4, Z8
-	VPROLVD         gemvsuperTable26<>+0(SB), Z14, Z4
+	VPROLVD         gemvsuperTable14<>+0(SB), Z14, Z4
 	VPTERNLOGD      $0xf8, Z1, Z4, Z15
-	VMOVDQU32       gemvsuperTable30<>+0(SB), Z4
+	VMOVDQU32       gemvsuperTable18<>+0(SB), Z4
 	VPERMW          Z10, Z4, Z4
 	VPMADDUBSW      Z5, Z15, Z5
 	VPDPWSSD        Z4, Z5, Z8
@@ -2846,15 +2094,15 @@ turn:
 	VPANDD          Z0, Z5, Z14
 	VPSRLW          $0x04, Z5, Z5
 	VPANDD          Z0, Z5, Z5
-	VPROLVD         gemvsuperTable24<>+0(SB), Z4, Z15
+	VPROLVD         gemvsuperTable12<>+0(SB), Z4, Z15
 	VPTERNLOGD      $0xf8, Z1, Z15, Z14
-	VMOVDQU32       gemvsuperTable31<>+0(SB), Z15
+	VMOVDQU32       gemvsuperTable19<>+0(SB), Z15
 	VPERMW          Z10, Z15, Z15
 	VPMADDUBSW      Z6, Z14, Z6
 	VPDPWSSD        Z15, Z6, Z8
-	VPROLVD         gemvsuperTable26<>+0(SB), Z4, Z4
+	VPROLVD         gemvsuperTable14<>+0(SB), Z4, Z4
 	VPTERNLOGD      $0xf8, Z1, Z4, Z5
-	VMOVDQU32       gemvsuperTable32<>+0(SB), Z4
+	VMOVDQU32       gemvsuperTable20<>+0(SB), Z4
 	VPERMW          Z10, Z4, Z4
 	VPMADDUBSW      Z7, Z5, Z5
 	VPDPWSSD        Z4, Z5, Z8
@@ -2887,275 +2135,275 @@ turn:
 	VZEROUPPER
 	RET
 
-DATA gemvsuperTable28<>+0(SB)/1, $0x30
-DATA gemvsuperTable28<>+1(SB)/1, $0x30
-DATA gemvsuperTable28<>+2(SB)/1, $0x30
-DATA gemvsuperTable28<>+3(SB)/1, $0x30
-GLOBL gemvsuperTable28<>(SB), RODATA|NOPTR, $4
+DATA gemvsuperTable16<>+0(SB)/1, $0x30
+DATA gemvsuperTable16<>+1(SB)/1, $0x30
+DATA gemvsuperTable16<>+2(SB)/1, $0x30
+DATA gemvsuperTable16<>+3(SB)/1, $0x30
+GLOBL gemvsuperTable16<>(SB), RODATA|NOPTR, $4
 
-DATA gemvsuperTable29<>+0(SB)/1, $0x00
-DATA gemvsuperTable29<>+1(SB)/1, $0x00
-DATA gemvsuperTable29<>+2(SB)/1, $0x00
-DATA gemvsuperTable29<>+3(SB)/1, $0x00
-DATA gemvsuperTable29<>+4(SB)/1, $0x00
-DATA gemvsuperTable29<>+5(SB)/1, $0x00
-DATA gemvsuperTable29<>+6(SB)/1, $0x00
-DATA gemvsuperTable29<>+7(SB)/1, $0x00
-DATA gemvsuperTable29<>+8(SB)/1, $0x00
-DATA gemvsuperTable29<>+9(SB)/1, $0x00
-DATA gemvsuperTable29<>+10(SB)/1, $0x00
-DATA gemvsuperTable29<>+11(SB)/1, $0x00
-DATA gemvsuperTable29<>+12(SB)/1, $0x00
-DATA gemvsuperTable29<>+13(SB)/1, $0x00
-DATA gemvsuperTable29<>+14(SB)/1, $0x00
-DATA gemvsuperTable29<>+15(SB)/1, $0x00
-DATA gemvsuperTable29<>+16(SB)/1, $0x01
-DATA gemvsuperTable29<>+17(SB)/1, $0x00
-DATA gemvsuperTable29<>+18(SB)/1, $0x01
-DATA gemvsuperTable29<>+19(SB)/1, $0x00
-DATA gemvsuperTable29<>+20(SB)/1, $0x01
-DATA gemvsuperTable29<>+21(SB)/1, $0x00
-DATA gemvsuperTable29<>+22(SB)/1, $0x01
-DATA gemvsuperTable29<>+23(SB)/1, $0x00
-DATA gemvsuperTable29<>+24(SB)/1, $0x01
-DATA gemvsuperTable29<>+25(SB)/1, $0x00
-DATA gemvsuperTable29<>+26(SB)/1, $0x01
-DATA gemvsuperTable29<>+27(SB)/1, $0x00
-DATA gemvsuperTable29<>+28(SB)/1, $0x01
-DATA gemvsuperTable29<>+29(SB)/1, $0x00
-DATA gemvsuperTable29<>+30(SB)/1, $0x01
-DATA gemvsuperTable29<>+31(SB)/1, $0x00
-DATA gemvsuperTable29<>+32(SB)/1, $0x02
-DATA gemvsuperTable29<>+33(SB)/1, $0x00
-DATA gemvsuperTable29<>+34(SB)/1, $0x02
-DATA gemvsuperTable29<>+35(SB)/1, $0x00
-DATA gemvsuperTable29<>+36(SB)/1, $0x02
-DATA gemvsuperTable29<>+37(SB)/1, $0x00
-DATA gemvsuperTable29<>+38(SB)/1, $0x02
-DATA gemvsuperTable29<>+39(SB)/1, $0x00
-DATA gemvsuperTable29<>+40(SB)/1, $0x02
-DATA gemvsuperTable29<>+41(SB)/1, $0x00
-DATA gemvsuperTable29<>+42(SB)/1, $0x02
-DATA gemvsuperTable29<>+43(SB)/1, $0x00
-DATA gemvsuperTable29<>+44(SB)/1, $0x02
-DATA gemvsuperTable29<>+45(SB)/1, $0x00
-DATA gemvsuperTable29<>+46(SB)/1, $0x02
-DATA gemvsuperTable29<>+47(SB)/1, $0x00
-DATA gemvsuperTable29<>+48(SB)/1, $0x03
-DATA gemvsuperTable29<>+49(SB)/1, $0x00
-DATA gemvsuperTable29<>+50(SB)/1, $0x03
-DATA gemvsuperTable29<>+51(SB)/1, $0x00
-DATA gemvsuperTable29<>+52(SB)/1, $0x03
-DATA gemvsuperTable29<>+53(SB)/1, $0x00
-DATA gemvsuperTable29<>+54(SB)/1, $0x03
-DATA gemvsuperTable29<>+55(SB)/1, $0x00
-DATA gemvsuperTable29<>+56(SB)/1, $0x03
-DATA gemvsuperTable29<>+57(SB)/1, $0x00
-DATA gemvsuperTable29<>+58(SB)/1, $0x03
-DATA gemvsuperTable29<>+59(SB)/1, $0x00
-DATA gemvsuperTable29<>+60(SB)/1, $0x03
-DATA gemvsuperTable29<>+61(SB)/1, $0x00
-DATA gemvsuperTable29<>+62(SB)/1, $0x03
-DATA gemvsuperTable29<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable29<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable17<>+0(SB)/1, $0x00
+DATA gemvsuperTable17<>+1(SB)/1, $0x00
+DATA gemvsuperTable17<>+2(SB)/1, $0x00
+DATA gemvsuperTable17<>+3(SB)/1, $0x00
+DATA gemvsuperTable17<>+4(SB)/1, $0x00
+DATA gemvsuperTable17<>+5(SB)/1, $0x00
+DATA gemvsuperTable17<>+6(SB)/1, $0x00
+DATA gemvsuperTable17<>+7(SB)/1, $0x00
+DATA gemvsuperTable17<>+8(SB)/1, $0x00
+DATA gemvsuperTable17<>+9(SB)/1, $0x00
+DATA gemvsuperTable17<>+10(SB)/1, $0x00
+DATA gemvsuperTable17<>+11(SB)/1, $0x00
+DATA gemvsuperTable17<>+12(SB)/1, $0x00
+DATA gemvsuperTable17<>+13(SB)/1, $0x00
+DATA gemvsuperTable17<>+14(SB)/1, $0x00
+DATA gemvsuperTable17<>+15(SB)/1, $0x00
+DATA gemvsuperTable17<>+16(SB)/1, $0x01
+DATA gemvsuperTable17<>+17(SB)/1, $0x00
+DATA gemvsuperTable17<>+18(SB)/1, $0x01
+DATA gemvsuperTable17<>+19(SB)/1, $0x00
+DATA gemvsuperTable17<>+20(SB)/1, $0x01
+DATA gemvsuperTable17<>+21(SB)/1, $0x00
+DATA gemvsuperTable17<>+22(SB)/1, $0x01
+DATA gemvsuperTable17<>+23(SB)/1, $0x00
+DATA gemvsuperTable17<>+24(SB)/1, $0x01
+DATA gemvsuperTable17<>+25(SB)/1, $0x00
+DATA gemvsuperTable17<>+26(SB)/1, $0x01
+DATA gemvsuperTable17<>+27(SB)/1, $0x00
+DATA gemvsuperTable17<>+28(SB)/1, $0x01
+DATA gemvsuperTable17<>+29(SB)/1, $0x00
+DATA gemvsuperTable17<>+30(SB)/1, $0x01
+DATA gemvsuperTable17<>+31(SB)/1, $0x00
+DATA gemvsuperTable17<>+32(SB)/1, $0x02
+DATA gemvsuperTable17<>+33(SB)/1, $0x00
+DATA gemvsuperTable17<>+34(SB)/1, $0x02
+DATA gemvsuperTable17<>+35(SB)/1, $0x00
+DATA gemvsuperTable17<>+36(SB)/1, $0x02
+DATA gemvsuperTable17<>+37(SB)/1, $0x00
+DATA gemvsuperTable17<>+38(SB)/1, $0x02
+DATA gemvsuperTable17<>+39(SB)/1, $0x00
+DATA gemvsuperTable17<>+40(SB)/1, $0x02
+DATA gemvsuperTable17<>+41(SB)/1, $0x00
+DATA gemvsuperTable17<>+42(SB)/1, $0x02
+DATA gemvsuperTable17<>+43(SB)/1, $0x00
+DATA gemvsuperTable17<>+44(SB)/1, $0x02
+DATA gemvsuperTable17<>+45(SB)/1, $0x00
+DATA gemvsuperTable17<>+46(SB)/1, $0x02
+DATA gemvsuperTable17<>+47(SB)/1, $0x00
+DATA gemvsuperTable17<>+48(SB)/1, $0x03
+DATA gemvsuperTable17<>+49(SB)/1, $0x00
+DATA gemvsuperTable17<>+50(SB)/1, $0x03
+DATA gemvsuperTable17<>+51(SB)/1, $0x00
+DATA gemvsuperTable17<>+52(SB)/1, $0x03
+DATA gemvsuperTable17<>+53(SB)/1, $0x00
+DATA gemvsuperTable17<>+54(SB)/1, $0x03
+DATA gemvsuperTable17<>+55(SB)/1, $0x00
+DATA gemvsuperTable17<>+56(SB)/1, $0x03
+DATA gemvsuperTable17<>+57(SB)/1, $0x00
+DATA gemvsuperTable17<>+58(SB)/1, $0x03
+DATA gemvsuperTable17<>+59(SB)/1, $0x00
+DATA gemvsuperTable17<>+60(SB)/1, $0x03
+DATA gemvsuperTable17<>+61(SB)/1, $0x00
+DATA gemvsuperTable17<>+62(SB)/1, $0x03
+DATA gemvsuperTable17<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable17<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable30<>+0(SB)/1, $0x04
-DATA gemvsuperTable30<>+1(SB)/1, $0x00
-DATA gemvsuperTable30<>+2(SB)/1, $0x04
-DATA gemvsuperTable30<>+3(SB)/1, $0x00
-DATA gemvsuperTable30<>+4(SB)/1, $0x04
-DATA gemvsuperTable30<>+5(SB)/1, $0x00
-DATA gemvsuperTable30<>+6(SB)/1, $0x04
-DATA gemvsuperTable30<>+7(SB)/1, $0x00
-DATA gemvsuperTable30<>+8(SB)/1, $0x04
-DATA gemvsuperTable30<>+9(SB)/1, $0x00
-DATA gemvsuperTable30<>+10(SB)/1, $0x04
-DATA gemvsuperTable30<>+11(SB)/1, $0x00
-DATA gemvsuperTable30<>+12(SB)/1, $0x04
-DATA gemvsuperTable30<>+13(SB)/1, $0x00
-DATA gemvsuperTable30<>+14(SB)/1, $0x04
-DATA gemvsuperTable30<>+15(SB)/1, $0x00
-DATA gemvsuperTable30<>+16(SB)/1, $0x05
-DATA gemvsuperTable30<>+17(SB)/1, $0x00
-DATA gemvsuperTable30<>+18(SB)/1, $0x05
-DATA gemvsuperTable30<>+19(SB)/1, $0x00
-DATA gemvsuperTable30<>+20(SB)/1, $0x05
-DATA gemvsuperTable30<>+21(SB)/1, $0x00
-DATA gemvsuperTable30<>+22(SB)/1, $0x05
-DATA gemvsuperTable30<>+23(SB)/1, $0x00
-DATA gemvsuperTable30<>+24(SB)/1, $0x05
-DATA gemvsuperTable30<>+25(SB)/1, $0x00
-DATA gemvsuperTable30<>+26(SB)/1, $0x05
-DATA gemvsuperTable30<>+27(SB)/1, $0x00
-DATA gemvsuperTable30<>+28(SB)/1, $0x05
-DATA gemvsuperTable30<>+29(SB)/1, $0x00
-DATA gemvsuperTable30<>+30(SB)/1, $0x05
-DATA gemvsuperTable30<>+31(SB)/1, $0x00
-DATA gemvsuperTable30<>+32(SB)/1, $0x06
-DATA gemvsuperTable30<>+33(SB)/1, $0x00
-DATA gemvsuperTable30<>+34(SB)/1, $0x06
-DATA gemvsuperTable30<>+35(SB)/1, $0x00
-DATA gemvsuperTable30<>+36(SB)/1, $0x06
-DATA gemvsuperTable30<>+37(SB)/1, $0x00
-DATA gemvsuperTable30<>+38(SB)/1, $0x06
-DATA gemvsuperTable30<>+39(SB)/1, $0x00
-DATA gemvsuperTable30<>+40(SB)/1, $0x06
-DATA gemvsuperTable30<>+41(SB)/1, $0x00
-DATA gemvsuperTable30<>+42(SB)/1, $0x06
-DATA gemvsuperTable30<>+43(SB)/1, $0x00
-DATA gemvsuperTable30<>+44(SB)/1, $0x06
-DATA gemvsuperTable30<>+45(SB)/1, $0x00
-DATA gemvsuperTable30<>+46(SB)/1, $0x06
-DATA gemvsuperTable30<>+47(SB)/1, $0x00
-DATA gemvsuperTable30<>+48(SB)/1, $0x07
-DATA gemvsuperTable30<>+49(SB)/1, $0x00
-DATA gemvsuperTable30<>+50(SB)/1, $0x07
-DATA gemvsuperTable30<>+51(SB)/1, $0x00
-DATA gemvsuperTable30<>+52(SB)/1, $0x07
-DATA gemvsuperTable30<>+53(SB)/1, $0x00
-DATA gemvsuperTable30<>+54(SB)/1, $0x07
-DATA gemvsuperTable30<>+55(SB)/1, $0x00
-DATA gemvsuperTable30<>+56(SB)/1, $0x07
-DATA gemvsuperTable30<>+57(SB)/1, $0x00
-DATA gemvsuperTable30<>+58(SB)/1, $0x07
-DATA gemvsuperTable30<>+59(SB)/1, $0x00
-DATA gemvsuperTable30<>+60(SB)/1, $0x07
-DATA gemvsuperTable30<>+61(SB)/1, $0x00
-DATA gemvsuperTable30<>+62(SB)/1, $0x07
-DATA gemvsuperTable30<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable30<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable18<>+0(SB)/1, $0x04
+DATA gemvsuperTable18<>+1(SB)/1, $0x00
+DATA gemvsuperTable18<>+2(SB)/1, $0x04
+DATA gemvsuperTable18<>+3(SB)/1, $0x00
+DATA gemvsuperTable18<>+4(SB)/1, $0x04
+DATA gemvsuperTable18<>+5(SB)/1, $0x00
+DATA gemvsuperTable18<>+6(SB)/1, $0x04
+DATA gemvsuperTable18<>+7(SB)/1, $0x00
+DATA gemvsuperTable18<>+8(SB)/1, $0x04
+DATA gemvsuperTable18<>+9(SB)/1, $0x00
+DATA gemvsuperTable18<>+10(SB)/1, $0x04
+DATA gemvsuperTable18<>+11(SB)/1, $0x00
+DATA gemvsuperTable18<>+12(SB)/1, $0x04
+DATA gemvsuperTable18<>+13(SB)/1, $0x00
+DATA gemvsuperTable18<>+14(SB)/1, $0x04
+DATA gemvsuperTable18<>+15(SB)/1, $0x00
+DATA gemvsuperTable18<>+16(SB)/1, $0x05
+DATA gemvsuperTable18<>+17(SB)/1, $0x00
+DATA gemvsuperTable18<>+18(SB)/1, $0x05
+DATA gemvsuperTable18<>+19(SB)/1, $0x00
+DATA gemvsuperTable18<>+20(SB)/1, $0x05
+DATA gemvsuperTable18<>+21(SB)/1, $0x00
+DATA gemvsuperTable18<>+22(SB)/1, $0x05
+DATA gemvsuperTable18<>+23(SB)/1, $0x00
+DATA gemvsuperTable18<>+24(SB)/1, $0x05
+DATA gemvsuperTable18<>+25(SB)/1, $0x00
+DATA gemvsuperTable18<>+26(SB)/1, $0x05
+DATA gemvsuperTable18<>+27(SB)/1, $0x00
+DATA gemvsuperTable18<>+28(SB)/1, $0x05
+DATA gemvsuperTable18<>+29(SB)/1, $0x00
+DATA gemvsuperTable18<>+30(SB)/1, $0x05
+DATA gemvsuperTable18<>+31(SB)/1, $0x00
+DATA gemvsuperTable18<>+32(SB)/1, $0x06
+DATA gemvsuperTable18<>+33(SB)/1, $0x00
+DATA gemvsuperTable18<>+34(SB)/1, $0x06
+DATA gemvsuperTable18<>+35(SB)/1, $0x00
+DATA gemvsuperTable18<>+36(SB)/1, $0x06
+DATA gemvsuperTable18<>+37(SB)/1, $0x00
+DATA gemvsuperTable18<>+38(SB)/1, $0x06
+DATA gemvsuperTable18<>+39(SB)/1, $0x00
+DATA gemvsuperTable18<>+40(SB)/1, $0x06
+DATA gemvsuperTable18<>+41(SB)/1, $0x00
+DATA gemvsuperTable18<>+42(SB)/1, $0x06
+DATA gemvsuperTable18<>+43(SB)/1, $0x00
+DATA gemvsuperTable18<>+44(SB)/1, $0x06
+DATA gemvsuperTable18<>+45(SB)/1, $0x00
+DATA gemvsuperTable18<>+46(SB)/1, $0x06
+DATA gemvsuperTable18<>+47(SB)/1, $0x00
+DATA gemvsuperTable18<>+48(SB)/1, $0x07
+DATA gemvsuperTable18<>+49(SB)/1, $0x00
+DATA gemvsuperTable18<>+50(SB)/1, $0x07
+DATA gemvsuperTable18<>+51(SB)/1, $0x00
+DATA gemvsuperTable18<>+52(SB)/1, $0x07
+DATA gemvsuperTable18<>+53(SB)/1, $0x00
+DATA gemvsuperTable18<>+54(SB)/1, $0x07
+DATA gemvsuperTable18<>+55(SB)/1, $0x00
+DATA gemvsuperTable18<>+56(SB)/1, $0x07
+DATA gemvsuperTable18<>+57(SB)/1, $0x00
+DATA gemvsuperTable18<>+58(SB)/1, $0x07
+DATA gemvsuperTable18<>+59(SB)/1, $0x00
+DATA gemvsuperTable18<>+60(SB)/1, $0x07
+DATA gemvsuperTable18<>+61(SB)/1, $0x00
+DATA gemvsuperTable18<>+62(SB)/1, $0x07
+DATA gemvsuperTable18<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable18<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable31<>+0(SB)/1, $0x08
-DATA gemvsuperTable31<>+1(SB)/1, $0x00
-DATA gemvsuperTable31<>+2(SB)/1, $0x08
-DATA gemvsuperTable31<>+3(SB)/1, $0x00
-DATA gemvsuperTable31<>+4(SB)/1, $0x08
-DATA gemvsuperTable31<>+5(SB)/1, $0x00
-DATA gemvsuperTable31<>+6(SB)/1, $0x08
-DATA gemvsuperTable31<>+7(SB)/1, $0x00
-DATA gemvsuperTable31<>+8(SB)/1, $0x08
-DATA gemvsuperTable31<>+9(SB)/1, $0x00
-DATA gemvsuperTable31<>+10(SB)/1, $0x08
-DATA gemvsuperTable31<>+11(SB)/1, $0x00
-DATA gemvsuperTable31<>+12(SB)/1, $0x08
-DATA gemvsuperTable31<>+13(SB)/1, $0x00
-DATA gemvsuperTable31<>+14(SB)/1, $0x08
-DATA gemvsuperTable31<>+15(SB)/1, $0x00
-DATA gemvsuperTable31<>+16(SB)/1, $0x09
-DATA gemvsuperTable31<>+17(SB)/1, $0x00
-DATA gemvsuperTable31<>+18(SB)/1, $0x09
-DATA gemvsuperTable31<>+19(SB)/1, $0x00
-DATA gemvsuperTable31<>+20(SB)/1, $0x09
-DATA gemvsuperTable31<>+21(SB)/1, $0x00
-DATA gemvsuperTable31<>+22(SB)/1, $0x09
-DATA gemvsuperTable31<>+23(SB)/1, $0x00
-DATA gemvsuperTable31<>+24(SB)/1, $0x09
-DATA gemvsuperTable31<>+25(SB)/1, $0x00
-DATA gemvsuperTable31<>+26(SB)/1, $0x09
-DATA gemvsuperTable31<>+27(SB)/1, $0x00
-DATA gemvsuperTable31<>+28(SB)/1, $0x09
-DATA gemvsuperTable31<>+29(SB)/1, $0x00
-DATA gemvsuperTable31<>+30(SB)/1, $0x09
-DATA gemvsuperTable31<>+31(SB)/1, $0x00
-DATA gemvsuperTable31<>+32(SB)/1, $0x0a
-DATA gemvsuperTable31<>+33(SB)/1, $0x00
-DATA gemvsuperTable31<>+34(SB)/1, $0x0a
-DATA gemvsuperTable31<>+35(SB)/1, $0x00
-DATA gemvsuperTable31<>+36(SB)/1, $0x0a
-DATA gemvsuperTable31<>+37(SB)/1, $0x00
-DATA gemvsuperTable31<>+38(SB)/1, $0x0a
-DATA gemvsuperTable31<>+39(SB)/1, $0x00
-DATA gemvsuperTable31<>+40(SB)/1, $0x0a
-DATA gemvsuperTable31<>+41(SB)/1, $0x00
-DATA gemvsuperTable31<>+42(SB)/1, $0x0a
-DATA gemvsuperTable31<>+43(SB)/1, $0x00
-DATA gemvsuperTable31<>+44(SB)/1, $0x0a
-DATA gemvsuperTable31<>+45(SB)/1, $0x00
-DATA gemvsuperTable31<>+46(SB)/1, $0x0a
-DATA gemvsuperTable31<>+47(SB)/1, $0x00
-DATA gemvsuperTable31<>+48(SB)/1, $0x0b
-DATA gemvsuperTable31<>+49(SB)/1, $0x00
-DATA gemvsuperTable31<>+50(SB)/1, $0x0b
-DATA gemvsuperTable31<>+51(SB)/1, $0x00
-DATA gemvsuperTable31<>+52(SB)/1, $0x0b
-DATA gemvsuperTable31<>+53(SB)/1, $0x00
-DATA gemvsuperTable31<>+54(SB)/1, $0x0b
-DATA gemvsuperTable31<>+55(SB)/1, $0x00
-DATA gemvsuperTable31<>+56(SB)/1, $0x0b
-DATA gemvsuperTable31<>+57(SB)/1, $0x00
-DATA gemvsuperTable31<>+58(SB)/1, $0x0b
-DATA gemvsuperTable31<>+59(SB)/1, $0x00
-DATA gemvsuperTable31<>+60(SB)/1, $0x0b
-DATA gemvsuperTable31<>+61(SB)/1, $0x00
-DATA gemvsuperTable31<>+62(SB)/1, $0x0b
-DATA gemvsuperTable31<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable31<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable19<>+0(SB)/1, $0x08
+DATA gemvsuperTable19<>+1(SB)/1, $0x00
+DATA gemvsuperTable19<>+2(SB)/1, $0x08
+DATA gemvsuperTable19<>+3(SB)/1, $0x00
+DATA gemvsuperTable19<>+4(SB)/1, $0x08
+DATA gemvsuperTable19<>+5(SB)/1, $0x00
+DATA gemvsuperTable19<>+6(SB)/1, $0x08
+DATA gemvsuperTable19<>+7(SB)/1, $0x00
+DATA gemvsuperTable19<>+8(SB)/1, $0x08
+DATA gemvsuperTable19<>+9(SB)/1, $0x00
+DATA gemvsuperTable19<>+10(SB)/1, $0x08
+DATA gemvsuperTable19<>+11(SB)/1, $0x00
+DATA gemvsuperTable19<>+12(SB)/1, $0x08
+DATA gemvsuperTable19<>+13(SB)/1, $0x00
+DATA gemvsuperTable19<>+14(SB)/1, $0x08
+DATA gemvsuperTable19<>+15(SB)/1, $0x00
+DATA gemvsuperTable19<>+16(SB)/1, $0x09
+DATA gemvsuperTable19<>+17(SB)/1, $0x00
+DATA gemvsuperTable19<>+18(SB)/1, $0x09
+DATA gemvsuperTable19<>+19(SB)/1, $0x00
+DATA gemvsuperTable19<>+20(SB)/1, $0x09
+DATA gemvsuperTable19<>+21(SB)/1, $0x00
+DATA gemvsuperTable19<>+22(SB)/1, $0x09
+DATA gemvsuperTable19<>+23(SB)/1, $0x00
+DATA gemvsuperTable19<>+24(SB)/1, $0x09
+DATA gemvsuperTable19<>+25(SB)/1, $0x00
+DATA gemvsuperTable19<>+26(SB)/1, $0x09
+DATA gemvsuperTable19<>+27(SB)/1, $0x00
+DATA gemvsuperTable19<>+28(SB)/1, $0x09
+DATA gemvsuperTable19<>+29(SB)/1, $0x00
+DATA gemvsuperTable19<>+30(SB)/1, $0x09
+DATA gemvsuperTable19<>+31(SB)/1, $0x00
+DATA gemvsuperTable19<>+32(SB)/1, $0x0a
+DATA gemvsuperTable19<>+33(SB)/1, $0x00
+DATA gemvsuperTable19<>+34(SB)/1, $0x0a
+DATA gemvsuperTable19<>+35(SB)/1, $0x00
+DATA gemvsuperTable19<>+36(SB)/1, $0x0a
+DATA gemvsuperTable19<>+37(SB)/1, $0x00
+DATA gemvsuperTable19<>+38(SB)/1, $0x0a
+DATA gemvsuperTable19<>+39(SB)/1, $0x00
+DATA gemvsuperTable19<>+40(SB)/1, $0x0a
+DATA gemvsuperTable19<>+41(SB)/1, $0x00
+DATA gemvsuperTable19<>+42(SB)/1, $0x0a
+DATA gemvsuperTable19<>+43(SB)/1, $0x00
+DATA gemvsuperTable19<>+44(SB)/1, $0x0a
+DATA gemvsuperTable19<>+45(SB)/1, $0x00
+DATA gemvsuperTable19<>+46(SB)/1, $0x0a
+DATA gemvsuperTable19<>+47(SB)/1, $0x00
+DATA gemvsuperTable19<>+48(SB)/1, $0x0b
+DATA gemvsuperTable19<>+49(SB)/1, $0x00
+DATA gemvsuperTable19<>+50(SB)/1, $0x0b
+DATA gemvsuperTable19<>+51(SB)/1, $0x00
+DATA gemvsuperTable19<>+52(SB)/1, $0x0b
+DATA gemvsuperTable19<>+53(SB)/1, $0x00
+DATA gemvsuperTable19<>+54(SB)/1, $0x0b
+DATA gemvsuperTable19<>+55(SB)/1, $0x00
+DATA gemvsuperTable19<>+56(SB)/1, $0x0b
+DATA gemvsuperTable19<>+57(SB)/1, $0x00
+DATA gemvsuperTable19<>+58(SB)/1, $0x0b
+DATA gemvsuperTable19<>+59(SB)/1, $0x00
+DATA gemvsuperTable19<>+60(SB)/1, $0x0b
+DATA gemvsuperTable19<>+61(SB)/1, $0x00
+DATA gemvsuperTable19<>+62(SB)/1, $0x0b
+DATA gemvsuperTable19<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable19<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable32<>+0(SB)/1, $0x0c
-DATA gemvsuperTable32<>+1(SB)/1, $0x00
-DATA gemvsuperTable32<>+2(SB)/1, $0x0c
-DATA gemvsuperTable32<>+3(SB)/1, $0x00
-DATA gemvsuperTable32<>+4(SB)/1, $0x0c
-DATA gemvsuperTable32<>+5(SB)/1, $0x00
-DATA gemvsuperTable32<>+6(SB)/1, $0x0c
-DATA gemvsuperTable32<>+7(SB)/1, $0x00
-DATA gemvsuperTable32<>+8(SB)/1, $0x0c
-DATA gemvsuperTable32<>+9(SB)/1, $0x00
-DATA gemvsuperTable32<>+10(SB)/1, $0x0c
-DATA gemvsuperTable32<>+11(SB)/1, $0x00
-DATA gemvsuperTable32<>+12(SB)/1, $0x0c
-DATA gemvsuperTable32<>+13(SB)/1, $0x00
-DATA gemvsuperTable32<>+14(SB)/1, $0x0c
-DATA gemvsuperTable32<>+15(SB)/1, $0x00
-DATA gemvsuperTable32<>+16(SB)/1, $0x0d
-DATA gemvsuperTable32<>+17(SB)/1, $0x00
-DATA gemvsuperTable32<>+18(SB)/1, $0x0d
-DATA gemvsuperTable32<>+19(SB)/1, $0x00
-DATA gemvsuperTable32<>+20(SB)/1, $0x0d
-DATA gemvsuperTable32<>+21(SB)/1, $0x00
-DATA gemvsuperTable32<>+22(SB)/1, $0x0d
-DATA gemvsuperTable32<>+23(SB)/1, $0x00
-DATA gemvsuperTable32<>+24(SB)/1, $0x0d
-DATA gemvsuperTable32<>+25(SB)/1, $0x00
-DATA gemvsuperTable32<>+26(SB)/1, $0x0d
-DATA gemvsuperTable32<>+27(SB)/1, $0x00
-DATA gemvsuperTable32<>+28(SB)/1, $0x0d
-DATA gemvsuperTable32<>+29(SB)/1, $0x00
-DATA gemvsuperTable32<>+30(SB)/1, $0x0d
-DATA gemvsuperTable32<>+31(SB)/1, $0x00
-DATA gemvsuperTable32<>+32(SB)/1, $0x0e
-DATA gemvsuperTable32<>+33(SB)/1, $0x00
-DATA gemvsuperTable32<>+34(SB)/1, $0x0e
-DATA gemvsuperTable32<>+35(SB)/1, $0x00
-DATA gemvsuperTable32<>+36(SB)/1, $0x0e
-DATA gemvsuperTable32<>+37(SB)/1, $0x00
-DATA gemvsuperTable32<>+38(SB)/1, $0x0e
-DATA gemvsuperTable32<>+39(SB)/1, $0x00
-DATA gemvsuperTable32<>+40(SB)/1, $0x0e
-DATA gemvsuperTable32<>+41(SB)/1, $0x00
-DATA gemvsuperTable32<>+42(SB)/1, $0x0e
-DATA gemvsuperTable32<>+43(SB)/1, $0x00
-DATA gemvsuperTable32<>+44(SB)/1, $0x0e
-DATA gemvsuperTable32<>+45(SB)/1, $0x00
-DATA gemvsuperTable32<>+46(SB)/1, $0x0e
-DATA gemvsuperTable32<>+47(SB)/1, $0x00
-DATA gemvsuperTable32<>+48(SB)/1, $0x0f
-DATA gemvsuperTable32<>+49(SB)/1, $0x00
-DATA gemvsuperTable32<>+50(SB)/1, $0x0f
-DATA gemvsuperTable32<>+51(SB)/1, $0x00
-DATA gemvsuperTable32<>+52(SB)/1, $0x0f
-DATA gemvsuperTable32<>+53(SB)/1, $0x00
-DATA gemvsuperTable32<>+54(SB)/1, $0x0f
-DATA gemvsuperTable32<>+55(SB)/1, $0x00
-DATA gemvsuperTable32<>+56(SB)/1, $0x0f
-DATA gemvsuperTable32<>+57(SB)/1, $0x00
-DATA gemvsuperTable32<>+58(SB)/1, $0x0f
-DATA gemvsuperTable32<>+59(SB)/1, $0x00
-DATA gemvsuperTable32<>+60(SB)/1, $0x0f
-DATA gemvsuperTable32<>+61(SB)/1, $0x00
-DATA gemvsuperTable32<>+62(SB)/1, $0x0f
-DATA gemvsuperTable32<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable32<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable20<>+0(SB)/1, $0x0c
+DATA gemvsuperTable20<>+1(SB)/1, $0x00
+DATA gemvsuperTable20<>+2(SB)/1, $0x0c
+DATA gemvsuperTable20<>+3(SB)/1, $0x00
+DATA gemvsuperTable20<>+4(SB)/1, $0x0c
+DATA gemvsuperTable20<>+5(SB)/1, $0x00
+DATA gemvsuperTable20<>+6(SB)/1, $0x0c
+DATA gemvsuperTable20<>+7(SB)/1, $0x00
+DATA gemvsuperTable20<>+8(SB)/1, $0x0c
+DATA gemvsuperTable20<>+9(SB)/1, $0x00
+DATA gemvsuperTable20<>+10(SB)/1, $0x0c
+DATA gemvsuperTable20<>+11(SB)/1, $0x00
+DATA gemvsuperTable20<>+12(SB)/1, $0x0c
+DATA gemvsuperTable20<>+13(SB)/1, $0x00
+DATA gemvsuperTable20<>+14(SB)/1, $0x0c
+DATA gemvsuperTable20<>+15(SB)/1, $0x00
+DATA gemvsuperTable20<>+16(SB)/1, $0x0d
+DATA gemvsuperTable20<>+17(SB)/1, $0x00
+DATA gemvsuperTable20<>+18(SB)/1, $0x0d
+DATA gemvsuperTable20<>+19(SB)/1, $0x00
+DATA gemvsuperTable20<>+20(SB)/1, $0x0d
+DATA gemvsuperTable20<>+21(SB)/1, $0x00
+DATA gemvsuperTable20<>+22(SB)/1, $0x0d
+DATA gemvsuperTable20<>+23(SB)/1, $0x00
+DATA gemvsuperTable20<>+24(SB)/1, $0x0d
+DATA gemvsuperTable20<>+25(SB)/1, $0x00
+DATA gemvsuperTable20<>+26(SB)/1, $0x0d
+DATA gemvsuperTable20<>+27(SB)/1, $0x00
+DATA gemvsuperTable20<>+28(SB)/1, $0x0d
+DATA gemvsuperTable20<>+29(SB)/1, $0x00
+DATA gemvsuperTable20<>+30(SB)/1, $0x0d
+DATA gemvsuperTable20<>+31(SB)/1, $0x00
+DATA gemvsuperTable20<>+32(SB)/1, $0x0e
+DATA gemvsuperTable20<>+33(SB)/1, $0x00
+DATA gemvsuperTable20<>+34(SB)/1, $0x0e
+DATA gemvsuperTable20<>+35(SB)/1, $0x00
+DATA gemvsuperTable20<>+36(SB)/1, $0x0e
+DATA gemvsuperTable20<>+37(SB)/1, $0x00
+DATA gemvsuperTable20<>+38(SB)/1, $0x0e
+DATA gemvsuperTable20<>+39(SB)/1, $0x00
+DATA gemvsuperTable20<>+40(SB)/1, $0x0e
+DATA gemvsuperTable20<>+41(SB)/1, $0x00
+DATA gemvsuperTable20<>+42(SB)/1, $0x0e
+DATA gemvsuperTable20<>+43(SB)/1, $0x00
+DATA gemvsuperTable20<>+44(SB)/1, $0x0e
+DATA gemvsuperTable20<>+45(SB)/1, $0x00
+DATA gemvsuperTable20<>+46(SB)/1, $0x0e
+DATA gemvsuperTable20<>+47(SB)/1, $0x00
+DATA gemvsuperTable20<>+48(SB)/1, $0x0f
+DATA gemvsuperTable20<>+49(SB)/1, $0x00
+DATA gemvsuperTable20<>+50(SB)/1, $0x0f
+DATA gemvsuperTable20<>+51(SB)/1, $0x00
+DATA gemvsuperTable20<>+52(SB)/1, $0x0f
+DATA gemvsuperTable20<>+53(SB)/1, $0x00
+DATA gemvsuperTable20<>+54(SB)/1, $0x0f
+DATA gemvsuperTable20<>+55(SB)/1, $0x00
+DATA gemvsuperTable20<>+56(SB)/1, $0x0f
+DATA gemvsuperTable20<>+57(SB)/1, $0x00
+DATA gemvsuperTable20<>+58(SB)/1, $0x0f
+DATA gemvsuperTable20<>+59(SB)/1, $0x00
+DATA gemvsuperTable20<>+60(SB)/1, $0x0f
+DATA gemvsuperTable20<>+61(SB)/1, $0x00
+DATA gemvsuperTable20<>+62(SB)/1, $0x0f
+DATA gemvsuperTable20<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable20<>(SB), RODATA|NOPTR, $64
 
 // func gemvQ6_KT2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
@@ -3169,7 +2417,7 @@ TEXT ·gemvQ6_KT2(SB), NOSPLIT, $64-48
 	MOVQ         act+24(FP), DI
 	MOVQ         step+32(FP), R8
 	VPBROADCASTD gemvsuperTable0<>+0(SB), Z0
-	VPBROADCASTD gemvsuperTable28<>+0(SB), Z1
+	VPBROADCASTD gemvsuperTable16<>+0(SB), Z1
 	VPXORD       X2, X2, X2
 	VPXORD       X3, X3, X3
 	VPXORD       Z4, Z4, Z4
@@ -3213,17 +2461,17 @@ turn:
 	VPANDD          Z0, Z20, Z21
 	VPSRLW          $0x04, Z20, Z20
 	VPANDD          Z0, Z20, Z20
-	VPROLVD         gemvsuperTable24<>+0(SB), Z19, Z22
+	VPROLVD         gemvsuperTable12<>+0(SB), Z19, Z22
 	VPTERNLOGD      $0xf8, Z1, Z22, Z21
-	VMOVDQU32       gemvsuperTable29<>+0(SB), Z22
+	VMOVDQU32       gemvsuperTable17<>+0(SB), Z22
 	VPERMW          Z16, Z22, Z22
 	VPMADDUBSW      Z5, Z21, Z23
 	VPDPWSSD        Z22, Z23, Z17
 	VPMADDUBSW      Z9, Z21, Z21
 	VPDPWSSD        Z22, Z21, Z18
-	VPROLVD         gemvsuperTable26<>+0(SB), Z19, Z19
+	VPROLVD         gemvsuperTable14<>+0(SB), Z19, Z19
 	VPTERNLOGD      $0xf8, Z1, Z19, Z20
-	VMOVDQU32       gemvsuperTable30<>+0(SB), Z19
+	VMOVDQU32       gemvsuperTable18<>+0(SB), Z19
 	VPERMW          Z16, Z19, Z19
 	VPMADDUBSW      Z6, Z20, Z21
 	VPDPWSSD        Z19, Z21, Z17
@@ -3234,17 +2482,17 @@ turn:
 	VPANDD          Z0, Z20, Z21
 	VPSRLW          $0x04, Z20, Z20
 	VPANDD          Z0, Z20, Z20
-	VPROLVD         gemvsuperTable24<>+0(SB), Z19, Z22
+	VPROLVD         gemvsuperTable12<>+0(SB), Z19, Z22
 	VPTERNLOGD      $0xf8, Z1, Z22, Z21
-	VMOVDQU32       gemvsuperTable31<>+0(SB), Z22
+	VMOVDQU32       gemvsuperTable19<>+0(SB), Z22
 	VPERMW          Z16, Z22, Z22
 	VPMADDUBSW      Z7, Z21, Z23
 	VPDPWSSD        Z22, Z23, Z17
 	VPMADDUBSW      Z11, Z21, Z21
 	VPDPWSSD        Z22, Z21, Z18
-	VPROLVD         gemvsuperTable26<>+0(SB), Z19, Z19
+	VPROLVD         gemvsuperTable14<>+0(SB), Z19, Z19
 	VPTERNLOGD      $0xf8, Z1, Z19, Z20
-	VMOVDQU32       gemvsuperTable32<>+0(SB), Z19
+	VMOVDQU32       gemvsuperTable20<>+0(SB), Z19
 	VPERMW          Z16, Z19, Z19
 	VPMADDUBSW      Z8, Z20, Z16
 	VPDPWSSD        Z19, Z16, Z17
@@ -3264,17 +2512,17 @@ turn:
 	VPANDD          Z0, Z22, Z23
 	VPSRLW          $0x04, Z22, Z22
 	VPANDD          Z0, Z22, Z22
-	VPROLVD         gemvsuperTable24<>+0(SB), Z21, Z24
+	VPROLVD         gemvsuperTable12<>+0(SB), Z21, Z24
 	VPTERNLOGD      $0xf8, Z1, Z24, Z23
-	VMOVDQU32       gemvsuperTable29<>+0(SB), Z24
+	VMOVDQU32       gemvsuperTable17<>+0(SB), Z24
 	VPERMW          Z16, Z24, Z24
 	VPMADDUBSW      Z5, Z23, Z25
 	VPDPWSSD        Z24, Z25, Z19
 	VPMADDUBSW      Z9, Z23, Z23
 	VPDPWSSD        Z24, Z23, Z20
-	VPROLVD         gemvsuperTable26<>+0(SB), Z21, Z21
+	VPROLVD         gemvsuperTable14<>+0(SB), Z21, Z21
 	VPTERNLOGD      $0xf8, Z1, Z21, Z22
-	VMOVDQU32       gemvsuperTable30<>+0(SB), Z21
+	VMOVDQU32       gemvsuperTable18<>+0(SB), Z21
 	VPERMW          Z16, Z21, Z21
 	VPMADDUBSW      Z6, Z22, Z23
 	VPDPWSSD        Z21, Z23, Z19
@@ -3285,17 +2533,17 @@ turn:
 	VPANDD          Z0, Z22, Z23
 	VPSRLW          $0x04, Z22, Z22
 	VPANDD          Z0, Z22, Z22
-	VPROLVD         gemvsuperTable24<>+0(SB), Z21, Z24
+	VPROLVD         gemvsuperTable12<>+0(SB), Z21, Z24
 	VPTERNLOGD      $0xf8, Z1, Z24, Z23
-	VMOVDQU32       gemvsuperTable31<>+0(SB), Z24
+	VMOVDQU32       gemvsuperTable19<>+0(SB), Z24
 	VPERMW          Z16, Z24, Z24
 	VPMADDUBSW      Z7, Z23, Z25
 	VPDPWSSD        Z24, Z25, Z19
 	VPMADDUBSW      Z11, Z23, Z23
 	VPDPWSSD        Z24, Z23, Z20
-	VPROLVD         gemvsuperTable26<>+0(SB), Z21, Z21
+	VPROLVD         gemvsuperTable14<>+0(SB), Z21, Z21
 	VPTERNLOGD      $0xf8, Z1, Z21, Z22
-	VMOVDQU32       gemvsuperTable32<>+0(SB), Z21
+	VMOVDQU32       gemvsuperTable20<>+0(SB), Z21
 	VPERMW          Z16, Z21, Z21
 	VPMADDUBSW      Z8, Z22, Z16
 	VPDPWSSD        Z21, Z16, Z19
@@ -3315,17 +2563,17 @@ turn:
 	VPANDD          Z0, Z24, Z25
 	VPSRLW          $0x04, Z24, Z24
 	VPANDD          Z0, Z24, Z24
-	VPROLVD         gemvsuperTable24<>+0(SB), Z23, Z26
+	VPROLVD         gemvsuperTable12<>+0(SB), Z23, Z26
 	VPTERNLOGD      $0xf8, Z1, Z26, Z25
-	VMOVDQU32       gemvsuperTable29<>+0(SB), Z26
+	VMOVDQU32       gemvsuperTable17<>+0(SB), Z26
 	VPERMW          Z16, Z26, Z26
 	VPMADDUBSW      Z5, Z25, Z27
 	VPDPWSSD        Z26, Z27, Z21
 	VPMADDUBSW      Z9, Z25, Z25
 	VPDPWSSD        Z26, Z25, Z22
-	VPROLVD         gemvsuperTable26<>+0(SB), Z23, Z23
+	VPROLVD         gemvsuperTable14<>+0(SB), Z23, Z23
 	VPTERNLOGD      $0xf8, Z1, Z23, Z24
-	VMOVDQU32       gemvsuperTable30<>+0(SB), Z23
+	VMOVDQU32       gemvsuperTable18<>+0(SB), Z23
 	VPERMW          Z16, Z23, Z23
 	VPMADDUBSW      Z6, Z24, Z25
 	VPDPWSSD        Z23, Z25, Z21
@@ -3336,17 +2584,17 @@ turn:
 	VPANDD          Z0, Z24, Z25
 	VPSRLW          $0x04, Z24, Z24
 	VPANDD          Z0, Z24, Z24
-	VPROLVD         gemvsuperTable24<>+0(SB), Z23, Z26
+	VPROLVD         gemvsuperTable12<>+0(SB), Z23, Z26
 	VPTERNLOGD      $0xf8, Z1, Z26, Z25
-	VMOVDQU32       gemvsuperTable31<>+0(SB), Z26
+	VMOVDQU32       gemvsuperTable19<>+0(SB), Z26
 	VPERMW          Z16, Z26, Z26
 	VPMADDUBSW      Z7, Z25, Z27
 	VPDPWSSD        Z26, Z27, Z21
 	VPMADDUBSW      Z11, Z25, Z25
 	VPDPWSSD        Z26, Z25, Z22
-	VPROLVD         gemvsuperTable26<>+0(SB), Z23, Z23
+	VPROLVD         gemvsuperTable14<>+0(SB), Z23, Z23
 	VPTERNLOGD      $0xf8, Z1, Z23, Z24
-	VMOVDQU32       gemvsuperTable32<>+0(SB), Z23
+	VMOVDQU32       gemvsuperTable20<>+0(SB), Z23
 	VPERMW          Z16, Z23, Z23
 	VPMADDUBSW      Z8, Z24, Z16
 	VPDPWSSD        Z23, Z16, Z21
@@ -3366,17 +2614,17 @@ turn:
 	VPANDD          Z0, Z24, Z25
 	VPSRLW          $0x04, Z24, Z24
 	VPANDD          Z0, Z24, Z24
-	VPROLVD         gemvsuperTable24<>+0(SB), Z23, Z26
+	VPROLVD         gemvsuperTable12<>+0(SB), Z23, Z26
 	VPTERNLOGD      $0xf8, Z1, Z26, Z25
-	VMOVDQU32       gemvsuperTable29<>+0(SB), Z26
+	VMOVDQU32       gemvsuperTable17<>+0(SB), Z26
 	VPERMW          Z16, Z26, Z26
 	VPMADDUBSW      Z5, Z25, Z5
 	VPDPWSSD        Z26, Z5, Z13
 	VPMADDUBSW      Z9, Z25, Z5
 	VPDPWSSD        Z26, Z5, Z14
-	VPROLVD         gemvsuperTable26<>+0(SB), Z23, Z5
+	VPROLVD         gemvsuperTable14<>+0(SB), Z23, Z5
 	VPTERNLOGD      $0xf8, Z1, Z5, Z24
-	VMOVDQU32       gemvsuperTable30<>+0(SB), Z5
+	VMOVDQU32       gemvsuperTable18<>+0(SB), Z5
 	VPERMW          Z16, Z5, Z5
 	VPMADDUBSW      Z6, Z24, Z6
 	VPDPWSSD        Z5, Z6, Z13
@@ -3387,17 +2635,17 @@ turn:
 	VPANDD          Z0, Z6, Z9
 	VPSRLW          $0x04, Z6, Z6
 	VPANDD          Z0, Z6, Z6
-	VPROLVD         gemvsuperTable24<>+0(SB), Z5, Z10
+	VPROLVD         gemvsuperTable12<>+0(SB), Z5, Z10
 	VPTERNLOGD      $0xf8, Z1, Z10, Z9
-	VMOVDQU32       gemvsuperTable31<>+0(SB), Z10
+	VMOVDQU32       gemvsuperTable19<>+0(SB), Z10
 	VPERMW          Z16, Z10, Z10
 	VPMADDUBSW      Z7, Z9, Z7
 	VPDPWSSD        Z10, Z7, Z13
 	VPMADDUBSW      Z11, Z9, Z7
 	VPDPWSSD        Z10, Z7, Z14
-	VPROLVD         gemvsuperTable26<>+0(SB), Z5, Z5
+	VPROLVD         gemvsuperTable14<>+0(SB), Z5, Z5
 	VPTERNLOGD      $0xf8, Z1, Z5, Z6
-	VMOVDQU32       gemvsuperTable32<>+0(SB), Z5
+	VMOVDQU32       gemvsuperTable20<>+0(SB), Z5
 	VPERMW          Z16, Z5, Z5
 	VPMADDUBSW      Z8, Z6, Z7
 	VPDPWSSD        Z5, Z7, Z13
@@ -3461,8 +2709,8 @@ TEXT ·gemvQ3_KT1(SB), NOSPLIT, $64-48
 	MOVQ         supers+40(FP), SI
 	MOVQ         act+24(FP), DI
 	MOVQ         step+32(FP), R8
-	VPBROADCASTD gemvsuperTable33<>+0(SB), Z0
-	VPBROADCASTD gemvsuperTable34<>+0(SB), Z1
+	VPBROADCASTD gemvsuperTable21<>+0(SB), Z0
+	VPBROADCASTD gemvsuperTable22<>+0(SB), Z1
 	VPXORD       X2, X2, X2
 	VPXORD       Z3, Z3, Z3
 
@@ -3484,16 +2732,16 @@ turn:
 	VINSERTI32X4    $0x01, 94(DX), Z9, Z9
 	VINSERTI32X4    $0x02, 94(BX), Z9, Z9
 	VINSERTI32X4    $0x03, 94(CX), Z9, Z9
-	VMOVDQU32       gemvsuperTable35<>+0(SB), Z10
+	VMOVDQU32       gemvsuperTable23<>+0(SB), Z10
 	VPERMW          Z9, Z10, Z10
 	VCVTPH2PS       X10, X11
-	VPSHUFB         gemvsuperTable36<>+0(SB), Z9, Z10
-	VPSRLVD         gemvsuperTable37<>+0(SB), Z10, Z10
-	VPANDD          gemvsuperTable38<>+0(SB), Z10, Z10
-	VPSHUFB         gemvsuperTable39<>+0(SB), Z9, Z9
-	VPROLVD         gemvsuperTable40<>+0(SB), Z9, Z9
-	VPTERNLOGD      $0xf8, gemvsuperTable41<>+0(SB), Z9, Z10
-	VPSUBB          gemvsuperTable42<>+0(SB), Z10, Z10
+	VPSHUFB         gemvsuperTable24<>+0(SB), Z9, Z10
+	VPSRLVD         gemvsuperTable25<>+0(SB), Z10, Z10
+	VPANDD          gemvsuperTable26<>+0(SB), Z10, Z10
+	VPSHUFB         gemvsuperTable27<>+0(SB), Z9, Z9
+	VPROLVD         gemvsuperTable28<>+0(SB), Z9, Z9
+	VPTERNLOGD      $0xf8, gemvsuperTable29<>+0(SB), Z9, Z10
+	VPSUBB          gemvsuperTable30<>+0(SB), Z10, Z10
 	VMOVDQU32       Z10, (SP)
 	VPMOVSXBW       (SP), Y9
 	VPMADDWD        Y8, Y9, Y10
@@ -3503,33 +2751,33 @@ turn:
 	VMOVDQU32       32(AX), Z12
 	VBROADCASTI64X4 (AX), Z13
 	VPANDD          Z0, Z12, Z14
-	VPROLVD         gemvsuperTable43<>+0(SB), Z13, Z15
+	VPROLVD         gemvsuperTable31<>+0(SB), Z13, Z15
 	VPTERNLOGD      $0xf8, Z1, Z15, Z14
-	VMOVDQU32       gemvsuperTable44<>+0(SB), Z15
+	VMOVDQU32       gemvsuperTable32<>+0(SB), Z15
 	VPERMW          Z9, Z15, Z15
 	VPMADDUBSW      Z4, Z14, Z14
 	VPDPWSSD        Z15, Z14, Z10
 	VPSRLW          $0x02, Z12, Z14
 	VPANDD          Z0, Z14, Z14
-	VPROLVD         gemvsuperTable45<>+0(SB), Z13, Z15
+	VPROLVD         gemvsuperTable33<>+0(SB), Z13, Z15
 	VPTERNLOGD      $0xf8, Z1, Z15, Z14
-	VMOVDQU32       gemvsuperTable46<>+0(SB), Z15
+	VMOVDQU32       gemvsuperTable34<>+0(SB), Z15
 	VPERMW          Z9, Z15, Z15
 	VPMADDUBSW      Z5, Z14, Z14
 	VPDPWSSD        Z15, Z14, Z10
 	VPSRLW          $0x04, Z12, Z14
 	VPANDD          Z0, Z14, Z14
-	VPROLVD         gemvsuperTable47<>+0(SB), Z13, Z15
+	VPROLVD         gemvsuperTable35<>+0(SB), Z13, Z15
 	VPTERNLOGD      $0xf8, Z1, Z15, Z14
-	VMOVDQU32       gemvsuperTable48<>+0(SB), Z15
+	VMOVDQU32       gemvsuperTable36<>+0(SB), Z15
 	VPERMW          Z9, Z15, Z15
 	VPMADDUBSW      Z6, Z14, Z14
 	VPDPWSSD        Z15, Z14, Z10
 	VPSRLW          $0x06, Z12, Z12
 	VPANDD          Z0, Z12, Z12
-	VPROLVD         gemvsuperTable49<>+0(SB), Z13, Z13
+	VPROLVD         gemvsuperTable37<>+0(SB), Z13, Z13
 	VPTERNLOGD      $0xf8, Z1, Z13, Z12
-	VMOVDQU32       gemvsuperTable50<>+0(SB), Z13
+	VMOVDQU32       gemvsuperTable38<>+0(SB), Z13
 	VPERMW          Z9, Z13, Z13
 	VPMADDUBSW      Z7, Z12, Z9
 	VPDPWSSD        Z13, Z9, Z10
@@ -3541,33 +2789,33 @@ turn:
 	VMOVDQU32       32(DX), Z13
 	VBROADCASTI64X4 (DX), Z14
 	VPANDD          Z0, Z13, Z15
-	VPROLVD         gemvsuperTable43<>+0(SB), Z14, Z16
+	VPROLVD         gemvsuperTable31<>+0(SB), Z14, Z16
 	VPTERNLOGD      $0xf8, Z1, Z16, Z15
-	VMOVDQU32       gemvsuperTable44<>+0(SB), Z16
+	VMOVDQU32       gemvsuperTable32<>+0(SB), Z16
 	VPERMW          Z9, Z16, Z16
 	VPMADDUBSW      Z4, Z15, Z15
 	VPDPWSSD        Z16, Z15, Z12
 	VPSRLW          $0x02, Z13, Z15
 	VPANDD          Z0, Z15, Z15
-	VPROLVD         gemvsuperTable45<>+0(SB), Z14, Z16
+	VPROLVD         gemvsuperTable33<>+0(SB), Z14, Z16
 	VPTERNLOGD      $0xf8, Z1, Z16, Z15
-	VMOVDQU32       gemvsuperTable46<>+0(SB), Z16
+	VMOVDQU32       gemvsuperTable34<>+0(SB), Z16
 	VPERMW          Z9, Z16, Z16
 	VPMADDUBSW      Z5, Z15, Z15
 	VPDPWSSD        Z16, Z15, Z12
 	VPSRLW          $0x04, Z13, Z15
 	VPANDD          Z0, Z15, Z15
-	VPROLVD         gemvsuperTable47<>+0(SB), Z14, Z16
+	VPROLVD         gemvsuperTable35<>+0(SB), Z14, Z16
 	VPTERNLOGD      $0xf8, Z1, Z16, Z15
-	VMOVDQU32       gemvsuperTable48<>+0(SB), Z16
+	VMOVDQU32       gemvsuperTable36<>+0(SB), Z16
 	VPERMW          Z9, Z16, Z16
 	VPMADDUBSW      Z6, Z15, Z15
 	VPDPWSSD        Z16, Z15, Z12
 	VPSRLW          $0x06, Z13, Z13
 	VPANDD          Z0, Z13, Z13
-	VPROLVD         gemvsuperTable49<>+0(SB), Z14, Z14
+	VPROLVD         gemvsuperTable37<>+0(SB), Z14, Z14
 	VPTERNLOGD      $0xf8, Z1, Z14, Z13
-	VMOVDQU32       gemvsuperTable50<>+0(SB), Z14
+	VMOVDQU32       gemvsuperTable38<>+0(SB), Z14
 	VPERMW          Z9, Z14, Z14
 	VPMADDUBSW      Z7, Z13, Z9
 	VPDPWSSD        Z14, Z9, Z12
@@ -3579,33 +2827,33 @@ turn:
 	VMOVDQU32       32(BX), Z14
 	VBROADCASTI64X4 (BX), Z15
 	VPANDD          Z0, Z14, Z16
-	VPROLVD         gemvsuperTable43<>+0(SB), Z15, Z17
+	VPROLVD         gemvsuperTable31<>+0(SB), Z15, Z17
 	VPTERNLOGD      $0xf8, Z1, Z17, Z16
-	VMOVDQU32       gemvsuperTable44<>+0(SB), Z17
+	VMOVDQU32       gemvsuperTable32<>+0(SB), Z17
 	VPERMW          Z9, Z17, Z17
 	VPMADDUBSW      Z4, Z16, Z16
 	VPDPWSSD        Z17, Z16, Z13
 	VPSRLW          $0x02, Z14, Z16
 	VPANDD          Z0, Z16, Z16
-	VPROLVD         gemvsuperTable45<>+0(SB), Z15, Z17
+	VPROLVD         gemvsuperTable33<>+0(SB), Z15, Z17
 	VPTERNLOGD      $0xf8, Z1, Z17, Z16
-	VMOVDQU32       gemvsuperTable46<>+0(SB), Z17
+	VMOVDQU32       gemvsuperTable34<>+0(SB), Z17
 	VPERMW          Z9, Z17, Z17
 	VPMADDUBSW      Z5, Z16, Z16
 	VPDPWSSD        Z17, Z16, Z13
 	VPSRLW          $0x04, Z14, Z16
 	VPANDD          Z0, Z16, Z16
-	VPROLVD         gemvsuperTable47<>+0(SB), Z15, Z17
+	VPROLVD         gemvsuperTable35<>+0(SB), Z15, Z17
 	VPTERNLOGD      $0xf8, Z1, Z17, Z16
-	VMOVDQU32       gemvsuperTable48<>+0(SB), Z17
+	VMOVDQU32       gemvsuperTable36<>+0(SB), Z17
 	VPERMW          Z9, Z17, Z17
 	VPMADDUBSW      Z6, Z16, Z16
 	VPDPWSSD        Z17, Z16, Z13
 	VPSRLW          $0x06, Z14, Z14
 	VPANDD          Z0, Z14, Z14
-	VPROLVD         gemvsuperTable49<>+0(SB), Z15, Z15
+	VPROLVD         gemvsuperTable37<>+0(SB), Z15, Z15
 	VPTERNLOGD      $0xf8, Z1, Z15, Z14
-	VMOVDQU32       gemvsuperTable50<>+0(SB), Z15
+	VMOVDQU32       gemvsuperTable38<>+0(SB), Z15
 	VPERMW          Z9, Z15, Z15
 	VPMADDUBSW      Z7, Z14, Z9
 	VPDPWSSD        Z15, Z9, Z13
@@ -3617,33 +2865,33 @@ turn:
 	VMOVDQU32       32(CX), Z14
 	VBROADCASTI64X4 (CX), Z15
 	VPANDD          Z0, Z14, Z16
-	VPROLVD         gemvsuperTable43<>+0(SB), Z15, Z17
+	VPROLVD         gemvsuperTable31<>+0(SB), Z15, Z17
 	VPTERNLOGD      $0xf8, Z1, Z17, Z16
-	VMOVDQU32       gemvsuperTable44<>+0(SB), Z17
+	VMOVDQU32       gemvsuperTable32<>+0(SB), Z17
 	VPERMW          Z9, Z17, Z17
 	VPMADDUBSW      Z4, Z16, Z4
 	VPDPWSSD        Z17, Z4, Z8
 	VPSRLW          $0x02, Z14, Z4
 	VPANDD          Z0, Z4, Z4
-	VPROLVD         gemvsuperTable45<>+0(SB), Z15, Z16
+	VPROLVD         gemvsuperTable33<>+0(SB), Z15, Z16
 	VPTERNLOGD      $0xf8, Z1, Z16, Z4
-	VMOVDQU32       gemvsuperTable46<>+0(SB), Z16
+	VMOVDQU32       gemvsuperTable34<>+0(SB), Z16
 	VPERMW          Z9, Z16, Z16
 	VPMADDUBSW      Z5, Z4, Z4
 	VPDPWSSD        Z16, Z4, Z8
 	VPSRLW          $0x04, Z14, Z4
 	VPANDD          Z0, Z4, Z4
-	VPROLVD         gemvsuperTable47<>+0(SB), Z15, Z5
+	VPROLVD         gemvsuperTable35<>+0(SB), Z15, Z5
 	VPTERNLOGD      $0xf8, Z1, Z5, Z4
-	VMOVDQU32       gemvsuperTable48<>+0(SB), Z5
+	VMOVDQU32       gemvsuperTable36<>+0(SB), Z5
 	VPERMW          Z9, Z5, Z5
 	VPMADDUBSW      Z6, Z4, Z4
 	VPDPWSSD        Z5, Z4, Z8
 	VPSRLW          $0x06, Z14, Z4
 	VPANDD          Z0, Z4, Z4
-	VPROLVD         gemvsuperTable49<>+0(SB), Z15, Z5
+	VPROLVD         gemvsuperTable37<>+0(SB), Z15, Z5
 	VPTERNLOGD      $0xf8, Z1, Z5, Z4
-	VMOVDQU32       gemvsuperTable50<>+0(SB), Z5
+	VMOVDQU32       gemvsuperTable38<>+0(SB), Z5
 	VPERMW          Z9, Z5, Z5
 	VPMADDUBSW      Z7, Z4, Z4
 	VPDPWSSD        Z5, Z4, Z8
@@ -3676,33 +2924,825 @@ turn:
 	VZEROUPPER
 	RET
 
-DATA gemvsuperTable33<>+0(SB)/1, $0x03
-DATA gemvsuperTable33<>+1(SB)/1, $0x03
-DATA gemvsuperTable33<>+2(SB)/1, $0x03
-DATA gemvsuperTable33<>+3(SB)/1, $0x03
-GLOBL gemvsuperTable33<>(SB), RODATA|NOPTR, $4
+DATA gemvsuperTable21<>+0(SB)/1, $0x03
+DATA gemvsuperTable21<>+1(SB)/1, $0x03
+DATA gemvsuperTable21<>+2(SB)/1, $0x03
+DATA gemvsuperTable21<>+3(SB)/1, $0x03
+GLOBL gemvsuperTable21<>(SB), RODATA|NOPTR, $4
 
-DATA gemvsuperTable34<>+0(SB)/1, $0x04
-DATA gemvsuperTable34<>+1(SB)/1, $0x04
-DATA gemvsuperTable34<>+2(SB)/1, $0x04
-DATA gemvsuperTable34<>+3(SB)/1, $0x04
-GLOBL gemvsuperTable34<>(SB), RODATA|NOPTR, $4
+DATA gemvsuperTable22<>+0(SB)/1, $0x04
+DATA gemvsuperTable22<>+1(SB)/1, $0x04
+DATA gemvsuperTable22<>+2(SB)/1, $0x04
+DATA gemvsuperTable22<>+3(SB)/1, $0x04
+GLOBL gemvsuperTable22<>(SB), RODATA|NOPTR, $4
 
-DATA gemvsuperTable35<>+0(SB)/1, $0x07
+DATA gemvsuperTable23<>+0(SB)/1, $0x07
+DATA gemvsuperTable23<>+1(SB)/1, $0x00
+DATA gemvsuperTable23<>+2(SB)/1, $0x0f
+DATA gemvsuperTable23<>+3(SB)/1, $0x00
+DATA gemvsuperTable23<>+4(SB)/1, $0x17
+DATA gemvsuperTable23<>+5(SB)/1, $0x00
+DATA gemvsuperTable23<>+6(SB)/1, $0x1f
+DATA gemvsuperTable23<>+7(SB)/1, $0x00
+DATA gemvsuperTable23<>+8(SB)/1, $0x07
+DATA gemvsuperTable23<>+9(SB)/1, $0x00
+DATA gemvsuperTable23<>+10(SB)/1, $0x07
+DATA gemvsuperTable23<>+11(SB)/1, $0x00
+DATA gemvsuperTable23<>+12(SB)/1, $0x07
+DATA gemvsuperTable23<>+13(SB)/1, $0x00
+DATA gemvsuperTable23<>+14(SB)/1, $0x07
+DATA gemvsuperTable23<>+15(SB)/1, $0x00
+DATA gemvsuperTable23<>+16(SB)/1, $0x00
+DATA gemvsuperTable23<>+17(SB)/1, $0x00
+DATA gemvsuperTable23<>+18(SB)/1, $0x00
+DATA gemvsuperTable23<>+19(SB)/1, $0x00
+DATA gemvsuperTable23<>+20(SB)/1, $0x00
+DATA gemvsuperTable23<>+21(SB)/1, $0x00
+DATA gemvsuperTable23<>+22(SB)/1, $0x00
+DATA gemvsuperTable23<>+23(SB)/1, $0x00
+DATA gemvsuperTable23<>+24(SB)/1, $0x00
+DATA gemvsuperTable23<>+25(SB)/1, $0x00
+DATA gemvsuperTable23<>+26(SB)/1, $0x00
+DATA gemvsuperTable23<>+27(SB)/1, $0x00
+DATA gemvsuperTable23<>+28(SB)/1, $0x00
+DATA gemvsuperTable23<>+29(SB)/1, $0x00
+DATA gemvsuperTable23<>+30(SB)/1, $0x00
+DATA gemvsuperTable23<>+31(SB)/1, $0x00
+DATA gemvsuperTable23<>+32(SB)/1, $0x00
+DATA gemvsuperTable23<>+33(SB)/1, $0x00
+DATA gemvsuperTable23<>+34(SB)/1, $0x00
+DATA gemvsuperTable23<>+35(SB)/1, $0x00
+DATA gemvsuperTable23<>+36(SB)/1, $0x00
+DATA gemvsuperTable23<>+37(SB)/1, $0x00
+DATA gemvsuperTable23<>+38(SB)/1, $0x00
+DATA gemvsuperTable23<>+39(SB)/1, $0x00
+DATA gemvsuperTable23<>+40(SB)/1, $0x00
+DATA gemvsuperTable23<>+41(SB)/1, $0x00
+DATA gemvsuperTable23<>+42(SB)/1, $0x00
+DATA gemvsuperTable23<>+43(SB)/1, $0x00
+DATA gemvsuperTable23<>+44(SB)/1, $0x00
+DATA gemvsuperTable23<>+45(SB)/1, $0x00
+DATA gemvsuperTable23<>+46(SB)/1, $0x00
+DATA gemvsuperTable23<>+47(SB)/1, $0x00
+DATA gemvsuperTable23<>+48(SB)/1, $0x00
+DATA gemvsuperTable23<>+49(SB)/1, $0x00
+DATA gemvsuperTable23<>+50(SB)/1, $0x00
+DATA gemvsuperTable23<>+51(SB)/1, $0x00
+DATA gemvsuperTable23<>+52(SB)/1, $0x00
+DATA gemvsuperTable23<>+53(SB)/1, $0x00
+DATA gemvsuperTable23<>+54(SB)/1, $0x00
+DATA gemvsuperTable23<>+55(SB)/1, $0x00
+DATA gemvsuperTable23<>+56(SB)/1, $0x00
+DATA gemvsuperTable23<>+57(SB)/1, $0x00
+DATA gemvsuperTable23<>+58(SB)/1, $0x00
+DATA gemvsuperTable23<>+59(SB)/1, $0x00
+DATA gemvsuperTable23<>+60(SB)/1, $0x00
+DATA gemvsuperTable23<>+61(SB)/1, $0x00
+DATA gemvsuperTable23<>+62(SB)/1, $0x00
+DATA gemvsuperTable23<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable23<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable24<>+0(SB)/1, $0x02
+DATA gemvsuperTable24<>+1(SB)/1, $0x03
+DATA gemvsuperTable24<>+2(SB)/1, $0x04
+DATA gemvsuperTable24<>+3(SB)/1, $0x05
+DATA gemvsuperTable24<>+4(SB)/1, $0x06
+DATA gemvsuperTable24<>+5(SB)/1, $0x07
+DATA gemvsuperTable24<>+6(SB)/1, $0x08
+DATA gemvsuperTable24<>+7(SB)/1, $0x09
+DATA gemvsuperTable24<>+8(SB)/1, $0x02
+DATA gemvsuperTable24<>+9(SB)/1, $0x03
+DATA gemvsuperTable24<>+10(SB)/1, $0x04
+DATA gemvsuperTable24<>+11(SB)/1, $0x05
+DATA gemvsuperTable24<>+12(SB)/1, $0x06
+DATA gemvsuperTable24<>+13(SB)/1, $0x07
+DATA gemvsuperTable24<>+14(SB)/1, $0x08
+DATA gemvsuperTable24<>+15(SB)/1, $0x09
+DATA gemvsuperTable24<>+16(SB)/1, $0x02
+DATA gemvsuperTable24<>+17(SB)/1, $0x03
+DATA gemvsuperTable24<>+18(SB)/1, $0x04
+DATA gemvsuperTable24<>+19(SB)/1, $0x05
+DATA gemvsuperTable24<>+20(SB)/1, $0x06
+DATA gemvsuperTable24<>+21(SB)/1, $0x07
+DATA gemvsuperTable24<>+22(SB)/1, $0x08
+DATA gemvsuperTable24<>+23(SB)/1, $0x09
+DATA gemvsuperTable24<>+24(SB)/1, $0x02
+DATA gemvsuperTable24<>+25(SB)/1, $0x03
+DATA gemvsuperTable24<>+26(SB)/1, $0x04
+DATA gemvsuperTable24<>+27(SB)/1, $0x05
+DATA gemvsuperTable24<>+28(SB)/1, $0x06
+DATA gemvsuperTable24<>+29(SB)/1, $0x07
+DATA gemvsuperTable24<>+30(SB)/1, $0x08
+DATA gemvsuperTable24<>+31(SB)/1, $0x09
+DATA gemvsuperTable24<>+32(SB)/1, $0x02
+DATA gemvsuperTable24<>+33(SB)/1, $0x03
+DATA gemvsuperTable24<>+34(SB)/1, $0x04
+DATA gemvsuperTable24<>+35(SB)/1, $0x05
+DATA gemvsuperTable24<>+36(SB)/1, $0x06
+DATA gemvsuperTable24<>+37(SB)/1, $0x07
+DATA gemvsuperTable24<>+38(SB)/1, $0x08
+DATA gemvsuperTable24<>+39(SB)/1, $0x09
+DATA gemvsuperTable24<>+40(SB)/1, $0x02
+DATA gemvsuperTable24<>+41(SB)/1, $0x03
+DATA gemvsuperTable24<>+42(SB)/1, $0x04
+DATA gemvsuperTable24<>+43(SB)/1, $0x05
+DATA gemvsuperTable24<>+44(SB)/1, $0x06
+DATA gemvsuperTable24<>+45(SB)/1, $0x07
+DATA gemvsuperTable24<>+46(SB)/1, $0x08
+DATA gemvsuperTable24<>+47(SB)/1, $0x09
+DATA gemvsuperTable24<>+48(SB)/1, $0x02
+DATA gemvsuperTable24<>+49(SB)/1, $0x03
+DATA gemvsuperTable24<>+50(SB)/1, $0x04
+DATA gemvsuperTable24<>+51(SB)/1, $0x05
+DATA gemvsuperTable24<>+52(SB)/1, $0x06
+DATA gemvsuperTable24<>+53(SB)/1, $0x07
+DATA gemvsuperTable24<>+54(SB)/1, $0x08
+DATA gemvsuperTable24<>+55(SB)/1, $0x09
+DATA gemvsuperTable24<>+56(SB)/1, $0x02
+DATA gemvsuperTable24<>+57(SB)/1, $0x03
+DATA gemvsuperTable24<>+58(SB)/1, $0x04
+DATA gemvsuperTable24<>+59(SB)/1, $0x05
+DATA gemvsuperTable24<>+60(SB)/1, $0x06
+DATA gemvsuperTable24<>+61(SB)/1, $0x07
+DATA gemvsuperTable24<>+62(SB)/1, $0x08
+DATA gemvsuperTable24<>+63(SB)/1, $0x09
+GLOBL gemvsuperTable24<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable25<>+0(SB)/1, $0x00
+DATA gemvsuperTable25<>+1(SB)/1, $0x00
+DATA gemvsuperTable25<>+2(SB)/1, $0x00
+DATA gemvsuperTable25<>+3(SB)/1, $0x00
+DATA gemvsuperTable25<>+4(SB)/1, $0x00
+DATA gemvsuperTable25<>+5(SB)/1, $0x00
+DATA gemvsuperTable25<>+6(SB)/1, $0x00
+DATA gemvsuperTable25<>+7(SB)/1, $0x00
+DATA gemvsuperTable25<>+8(SB)/1, $0x04
+DATA gemvsuperTable25<>+9(SB)/1, $0x00
+DATA gemvsuperTable25<>+10(SB)/1, $0x00
+DATA gemvsuperTable25<>+11(SB)/1, $0x00
+DATA gemvsuperTable25<>+12(SB)/1, $0x04
+DATA gemvsuperTable25<>+13(SB)/1, $0x00
+DATA gemvsuperTable25<>+14(SB)/1, $0x00
+DATA gemvsuperTable25<>+15(SB)/1, $0x00
+DATA gemvsuperTable25<>+16(SB)/1, $0x00
+DATA gemvsuperTable25<>+17(SB)/1, $0x00
+DATA gemvsuperTable25<>+18(SB)/1, $0x00
+DATA gemvsuperTable25<>+19(SB)/1, $0x00
+DATA gemvsuperTable25<>+20(SB)/1, $0x00
+DATA gemvsuperTable25<>+21(SB)/1, $0x00
+DATA gemvsuperTable25<>+22(SB)/1, $0x00
+DATA gemvsuperTable25<>+23(SB)/1, $0x00
+DATA gemvsuperTable25<>+24(SB)/1, $0x04
+DATA gemvsuperTable25<>+25(SB)/1, $0x00
+DATA gemvsuperTable25<>+26(SB)/1, $0x00
+DATA gemvsuperTable25<>+27(SB)/1, $0x00
+DATA gemvsuperTable25<>+28(SB)/1, $0x04
+DATA gemvsuperTable25<>+29(SB)/1, $0x00
+DATA gemvsuperTable25<>+30(SB)/1, $0x00
+DATA gemvsuperTable25<>+31(SB)/1, $0x00
+DATA gemvsuperTable25<>+32(SB)/1, $0x00
+DATA gemvsuperTable25<>+33(SB)/1, $0x00
+DATA gemvsuperTable25<>+34(SB)/1, $0x00
+DATA gemvsuperTable25<>+35(SB)/1, $0x00
+DATA gemvsuperTable25<>+36(SB)/1, $0x00
+DATA gemvsuperTable25<>+37(SB)/1, $0x00
+DATA gemvsuperTable25<>+38(SB)/1, $0x00
+DATA gemvsuperTable25<>+39(SB)/1, $0x00
+DATA gemvsuperTable25<>+40(SB)/1, $0x04
+DATA gemvsuperTable25<>+41(SB)/1, $0x00
+DATA gemvsuperTable25<>+42(SB)/1, $0x00
+DATA gemvsuperTable25<>+43(SB)/1, $0x00
+DATA gemvsuperTable25<>+44(SB)/1, $0x04
+DATA gemvsuperTable25<>+45(SB)/1, $0x00
+DATA gemvsuperTable25<>+46(SB)/1, $0x00
+DATA gemvsuperTable25<>+47(SB)/1, $0x00
+DATA gemvsuperTable25<>+48(SB)/1, $0x00
+DATA gemvsuperTable25<>+49(SB)/1, $0x00
+DATA gemvsuperTable25<>+50(SB)/1, $0x00
+DATA gemvsuperTable25<>+51(SB)/1, $0x00
+DATA gemvsuperTable25<>+52(SB)/1, $0x00
+DATA gemvsuperTable25<>+53(SB)/1, $0x00
+DATA gemvsuperTable25<>+54(SB)/1, $0x00
+DATA gemvsuperTable25<>+55(SB)/1, $0x00
+DATA gemvsuperTable25<>+56(SB)/1, $0x04
+DATA gemvsuperTable25<>+57(SB)/1, $0x00
+DATA gemvsuperTable25<>+58(SB)/1, $0x00
+DATA gemvsuperTable25<>+59(SB)/1, $0x00
+DATA gemvsuperTable25<>+60(SB)/1, $0x04
+DATA gemvsuperTable25<>+61(SB)/1, $0x00
+DATA gemvsuperTable25<>+62(SB)/1, $0x00
+DATA gemvsuperTable25<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable25<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable26<>+0(SB)/1, $0x0f
+DATA gemvsuperTable26<>+1(SB)/1, $0x0f
+DATA gemvsuperTable26<>+2(SB)/1, $0x0f
+DATA gemvsuperTable26<>+3(SB)/1, $0x0f
+DATA gemvsuperTable26<>+4(SB)/1, $0x0f
+DATA gemvsuperTable26<>+5(SB)/1, $0x0f
+DATA gemvsuperTable26<>+6(SB)/1, $0x0f
+DATA gemvsuperTable26<>+7(SB)/1, $0x0f
+DATA gemvsuperTable26<>+8(SB)/1, $0x0f
+DATA gemvsuperTable26<>+9(SB)/1, $0x0f
+DATA gemvsuperTable26<>+10(SB)/1, $0x0f
+DATA gemvsuperTable26<>+11(SB)/1, $0x0f
+DATA gemvsuperTable26<>+12(SB)/1, $0x0f
+DATA gemvsuperTable26<>+13(SB)/1, $0x0f
+DATA gemvsuperTable26<>+14(SB)/1, $0x0f
+DATA gemvsuperTable26<>+15(SB)/1, $0x0f
+DATA gemvsuperTable26<>+16(SB)/1, $0x0f
+DATA gemvsuperTable26<>+17(SB)/1, $0x0f
+DATA gemvsuperTable26<>+18(SB)/1, $0x0f
+DATA gemvsuperTable26<>+19(SB)/1, $0x0f
+DATA gemvsuperTable26<>+20(SB)/1, $0x0f
+DATA gemvsuperTable26<>+21(SB)/1, $0x0f
+DATA gemvsuperTable26<>+22(SB)/1, $0x0f
+DATA gemvsuperTable26<>+23(SB)/1, $0x0f
+DATA gemvsuperTable26<>+24(SB)/1, $0x0f
+DATA gemvsuperTable26<>+25(SB)/1, $0x0f
+DATA gemvsuperTable26<>+26(SB)/1, $0x0f
+DATA gemvsuperTable26<>+27(SB)/1, $0x0f
+DATA gemvsuperTable26<>+28(SB)/1, $0x0f
+DATA gemvsuperTable26<>+29(SB)/1, $0x0f
+DATA gemvsuperTable26<>+30(SB)/1, $0x0f
+DATA gemvsuperTable26<>+31(SB)/1, $0x0f
+DATA gemvsuperTable26<>+32(SB)/1, $0x0f
+DATA gemvsuperTable26<>+33(SB)/1, $0x0f
+DATA gemvsuperTable26<>+34(SB)/1, $0x0f
+DATA gemvsuperTable26<>+35(SB)/1, $0x0f
+DATA gemvsuperTable26<>+36(SB)/1, $0x0f
+DATA gemvsuperTable26<>+37(SB)/1, $0x0f
+DATA gemvsuperTable26<>+38(SB)/1, $0x0f
+DATA gemvsuperTable26<>+39(SB)/1, $0x0f
+DATA gemvsuperTable26<>+40(SB)/1, $0x0f
+DATA gemvsuperTable26<>+41(SB)/1, $0x0f
+DATA gemvsuperTable26<>+42(SB)/1, $0x0f
+DATA gemvsuperTable26<>+43(SB)/1, $0x0f
+DATA gemvsuperTable26<>+44(SB)/1, $0x0f
+DATA gemvsuperTable26<>+45(SB)/1, $0x0f
+DATA gemvsuperTable26<>+46(SB)/1, $0x0f
+DATA gemvsuperTable26<>+47(SB)/1, $0x0f
+DATA gemvsuperTable26<>+48(SB)/1, $0x0f
+DATA gemvsuperTable26<>+49(SB)/1, $0x0f
+DATA gemvsuperTable26<>+50(SB)/1, $0x0f
+DATA gemvsuperTable26<>+51(SB)/1, $0x0f
+DATA gemvsuperTable26<>+52(SB)/1, $0x0f
+DATA gemvsuperTable26<>+53(SB)/1, $0x0f
+DATA gemvsuperTable26<>+54(SB)/1, $0x0f
+DATA gemvsuperTable26<>+55(SB)/1, $0x0f
+DATA gemvsuperTable26<>+56(SB)/1, $0x0f
+DATA gemvsuperTable26<>+57(SB)/1, $0x0f
+DATA gemvsuperTable26<>+58(SB)/1, $0x0f
+DATA gemvsuperTable26<>+59(SB)/1, $0x0f
+DATA gemvsuperTable26<>+60(SB)/1, $0x0f
+DATA gemvsuperTable26<>+61(SB)/1, $0x0f
+DATA gemvsuperTable26<>+62(SB)/1, $0x0f
+DATA gemvsuperTable26<>+63(SB)/1, $0x0f
+GLOBL gemvsuperTable26<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable27<>+0(SB)/1, $0x0a
+DATA gemvsuperTable27<>+1(SB)/1, $0x0b
+DATA gemvsuperTable27<>+2(SB)/1, $0x0c
+DATA gemvsuperTable27<>+3(SB)/1, $0x0d
+DATA gemvsuperTable27<>+4(SB)/1, $0x0a
+DATA gemvsuperTable27<>+5(SB)/1, $0x0b
+DATA gemvsuperTable27<>+6(SB)/1, $0x0c
+DATA gemvsuperTable27<>+7(SB)/1, $0x0d
+DATA gemvsuperTable27<>+8(SB)/1, $0x0a
+DATA gemvsuperTable27<>+9(SB)/1, $0x0b
+DATA gemvsuperTable27<>+10(SB)/1, $0x0c
+DATA gemvsuperTable27<>+11(SB)/1, $0x0d
+DATA gemvsuperTable27<>+12(SB)/1, $0x0a
+DATA gemvsuperTable27<>+13(SB)/1, $0x0b
+DATA gemvsuperTable27<>+14(SB)/1, $0x0c
+DATA gemvsuperTable27<>+15(SB)/1, $0x0d
+DATA gemvsuperTable27<>+16(SB)/1, $0x0a
+DATA gemvsuperTable27<>+17(SB)/1, $0x0b
+DATA gemvsuperTable27<>+18(SB)/1, $0x0c
+DATA gemvsuperTable27<>+19(SB)/1, $0x0d
+DATA gemvsuperTable27<>+20(SB)/1, $0x0a
+DATA gemvsuperTable27<>+21(SB)/1, $0x0b
+DATA gemvsuperTable27<>+22(SB)/1, $0x0c
+DATA gemvsuperTable27<>+23(SB)/1, $0x0d
+DATA gemvsuperTable27<>+24(SB)/1, $0x0a
+DATA gemvsuperTable27<>+25(SB)/1, $0x0b
+DATA gemvsuperTable27<>+26(SB)/1, $0x0c
+DATA gemvsuperTable27<>+27(SB)/1, $0x0d
+DATA gemvsuperTable27<>+28(SB)/1, $0x0a
+DATA gemvsuperTable27<>+29(SB)/1, $0x0b
+DATA gemvsuperTable27<>+30(SB)/1, $0x0c
+DATA gemvsuperTable27<>+31(SB)/1, $0x0d
+DATA gemvsuperTable27<>+32(SB)/1, $0x0a
+DATA gemvsuperTable27<>+33(SB)/1, $0x0b
+DATA gemvsuperTable27<>+34(SB)/1, $0x0c
+DATA gemvsuperTable27<>+35(SB)/1, $0x0d
+DATA gemvsuperTable27<>+36(SB)/1, $0x0a
+DATA gemvsuperTable27<>+37(SB)/1, $0x0b
+DATA gemvsuperTable27<>+38(SB)/1, $0x0c
+DATA gemvsuperTable27<>+39(SB)/1, $0x0d
+DATA gemvsuperTable27<>+40(SB)/1, $0x0a
+DATA gemvsuperTable27<>+41(SB)/1, $0x0b
+DATA gemvsuperTable27<>+42(SB)/1, $0x0c
+DATA gemvsuperTable27<>+43(SB)/1, $0x0d
+DATA gemvsuperTable27<>+44(SB)/1, $0x0a
+DATA gemvsuperTable27<>+45(SB)/1, $0x0b
+DATA gemvsuperTable27<>+46(SB)/1, $0x0c
+DATA gemvsuperTable27<>+47(SB)/1, $0x0d
+DATA gemvsuperTable27<>+48(SB)/1, $0x0a
+DATA gemvsuperTable27<>+49(SB)/1, $0x0b
+DATA gemvsuperTable27<>+50(SB)/1, $0x0c
+DATA gemvsuperTable27<>+51(SB)/1, $0x0d
+DATA gemvsuperTable27<>+52(SB)/1, $0x0a
+DATA gemvsuperTable27<>+53(SB)/1, $0x0b
+DATA gemvsuperTable27<>+54(SB)/1, $0x0c
+DATA gemvsuperTable27<>+55(SB)/1, $0x0d
+DATA gemvsuperTable27<>+56(SB)/1, $0x0a
+DATA gemvsuperTable27<>+57(SB)/1, $0x0b
+DATA gemvsuperTable27<>+58(SB)/1, $0x0c
+DATA gemvsuperTable27<>+59(SB)/1, $0x0d
+DATA gemvsuperTable27<>+60(SB)/1, $0x0a
+DATA gemvsuperTable27<>+61(SB)/1, $0x0b
+DATA gemvsuperTable27<>+62(SB)/1, $0x0c
+DATA gemvsuperTable27<>+63(SB)/1, $0x0d
+GLOBL gemvsuperTable27<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable28<>+0(SB)/1, $0x04
+DATA gemvsuperTable28<>+1(SB)/1, $0x00
+DATA gemvsuperTable28<>+2(SB)/1, $0x00
+DATA gemvsuperTable28<>+3(SB)/1, $0x00
+DATA gemvsuperTable28<>+4(SB)/1, $0x02
+DATA gemvsuperTable28<>+5(SB)/1, $0x00
+DATA gemvsuperTable28<>+6(SB)/1, $0x00
+DATA gemvsuperTable28<>+7(SB)/1, $0x00
+DATA gemvsuperTable28<>+8(SB)/1, $0x00
+DATA gemvsuperTable28<>+9(SB)/1, $0x00
+DATA gemvsuperTable28<>+10(SB)/1, $0x00
+DATA gemvsuperTable28<>+11(SB)/1, $0x00
+DATA gemvsuperTable28<>+12(SB)/1, $0x1e
+DATA gemvsuperTable28<>+13(SB)/1, $0x00
+DATA gemvsuperTable28<>+14(SB)/1, $0x00
+DATA gemvsuperTable28<>+15(SB)/1, $0x00
+DATA gemvsuperTable28<>+16(SB)/1, $0x04
+DATA gemvsuperTable28<>+17(SB)/1, $0x00
+DATA gemvsuperTable28<>+18(SB)/1, $0x00
+DATA gemvsuperTable28<>+19(SB)/1, $0x00
+DATA gemvsuperTable28<>+20(SB)/1, $0x02
+DATA gemvsuperTable28<>+21(SB)/1, $0x00
+DATA gemvsuperTable28<>+22(SB)/1, $0x00
+DATA gemvsuperTable28<>+23(SB)/1, $0x00
+DATA gemvsuperTable28<>+24(SB)/1, $0x00
+DATA gemvsuperTable28<>+25(SB)/1, $0x00
+DATA gemvsuperTable28<>+26(SB)/1, $0x00
+DATA gemvsuperTable28<>+27(SB)/1, $0x00
+DATA gemvsuperTable28<>+28(SB)/1, $0x1e
+DATA gemvsuperTable28<>+29(SB)/1, $0x00
+DATA gemvsuperTable28<>+30(SB)/1, $0x00
+DATA gemvsuperTable28<>+31(SB)/1, $0x00
+DATA gemvsuperTable28<>+32(SB)/1, $0x04
+DATA gemvsuperTable28<>+33(SB)/1, $0x00
+DATA gemvsuperTable28<>+34(SB)/1, $0x00
+DATA gemvsuperTable28<>+35(SB)/1, $0x00
+DATA gemvsuperTable28<>+36(SB)/1, $0x02
+DATA gemvsuperTable28<>+37(SB)/1, $0x00
+DATA gemvsuperTable28<>+38(SB)/1, $0x00
+DATA gemvsuperTable28<>+39(SB)/1, $0x00
+DATA gemvsuperTable28<>+40(SB)/1, $0x00
+DATA gemvsuperTable28<>+41(SB)/1, $0x00
+DATA gemvsuperTable28<>+42(SB)/1, $0x00
+DATA gemvsuperTable28<>+43(SB)/1, $0x00
+DATA gemvsuperTable28<>+44(SB)/1, $0x1e
+DATA gemvsuperTable28<>+45(SB)/1, $0x00
+DATA gemvsuperTable28<>+46(SB)/1, $0x00
+DATA gemvsuperTable28<>+47(SB)/1, $0x00
+DATA gemvsuperTable28<>+48(SB)/1, $0x04
+DATA gemvsuperTable28<>+49(SB)/1, $0x00
+DATA gemvsuperTable28<>+50(SB)/1, $0x00
+DATA gemvsuperTable28<>+51(SB)/1, $0x00
+DATA gemvsuperTable28<>+52(SB)/1, $0x02
+DATA gemvsuperTable28<>+53(SB)/1, $0x00
+DATA gemvsuperTable28<>+54(SB)/1, $0x00
+DATA gemvsuperTable28<>+55(SB)/1, $0x00
+DATA gemvsuperTable28<>+56(SB)/1, $0x00
+DATA gemvsuperTable28<>+57(SB)/1, $0x00
+DATA gemvsuperTable28<>+58(SB)/1, $0x00
+DATA gemvsuperTable28<>+59(SB)/1, $0x00
+DATA gemvsuperTable28<>+60(SB)/1, $0x1e
+DATA gemvsuperTable28<>+61(SB)/1, $0x00
+DATA gemvsuperTable28<>+62(SB)/1, $0x00
+DATA gemvsuperTable28<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable28<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable29<>+0(SB)/1, $0x30
+DATA gemvsuperTable29<>+1(SB)/1, $0x30
+DATA gemvsuperTable29<>+2(SB)/1, $0x30
+DATA gemvsuperTable29<>+3(SB)/1, $0x30
+DATA gemvsuperTable29<>+4(SB)/1, $0x30
+DATA gemvsuperTable29<>+5(SB)/1, $0x30
+DATA gemvsuperTable29<>+6(SB)/1, $0x30
+DATA gemvsuperTable29<>+7(SB)/1, $0x30
+DATA gemvsuperTable29<>+8(SB)/1, $0x30
+DATA gemvsuperTable29<>+9(SB)/1, $0x30
+DATA gemvsuperTable29<>+10(SB)/1, $0x30
+DATA gemvsuperTable29<>+11(SB)/1, $0x30
+DATA gemvsuperTable29<>+12(SB)/1, $0x30
+DATA gemvsuperTable29<>+13(SB)/1, $0x30
+DATA gemvsuperTable29<>+14(SB)/1, $0x30
+DATA gemvsuperTable29<>+15(SB)/1, $0x30
+DATA gemvsuperTable29<>+16(SB)/1, $0x30
+DATA gemvsuperTable29<>+17(SB)/1, $0x30
+DATA gemvsuperTable29<>+18(SB)/1, $0x30
+DATA gemvsuperTable29<>+19(SB)/1, $0x30
+DATA gemvsuperTable29<>+20(SB)/1, $0x30
+DATA gemvsuperTable29<>+21(SB)/1, $0x30
+DATA gemvsuperTable29<>+22(SB)/1, $0x30
+DATA gemvsuperTable29<>+23(SB)/1, $0x30
+DATA gemvsuperTable29<>+24(SB)/1, $0x30
+DATA gemvsuperTable29<>+25(SB)/1, $0x30
+DATA gemvsuperTable29<>+26(SB)/1, $0x30
+DATA gemvsuperTable29<>+27(SB)/1, $0x30
+DATA gemvsuperTable29<>+28(SB)/1, $0x30
+DATA gemvsuperTable29<>+29(SB)/1, $0x30
+DATA gemvsuperTable29<>+30(SB)/1, $0x30
+DATA gemvsuperTable29<>+31(SB)/1, $0x30
+DATA gemvsuperTable29<>+32(SB)/1, $0x30
+DATA gemvsuperTable29<>+33(SB)/1, $0x30
+DATA gemvsuperTable29<>+34(SB)/1, $0x30
+DATA gemvsuperTable29<>+35(SB)/1, $0x30
+DATA gemvsuperTable29<>+36(SB)/1, $0x30
+DATA gemvsuperTable29<>+37(SB)/1, $0x30
+DATA gemvsuperTable29<>+38(SB)/1, $0x30
+DATA gemvsuperTable29<>+39(SB)/1, $0x30
+DATA gemvsuperTable29<>+40(SB)/1, $0x30
+DATA gemvsuperTable29<>+41(SB)/1, $0x30
+DATA gemvsuperTable29<>+42(SB)/1, $0x30
+DATA gemvsuperTable29<>+43(SB)/1, $0x30
+DATA gemvsuperTable29<>+44(SB)/1, $0x30
+DATA gemvsuperTable29<>+45(SB)/1, $0x30
+DATA gemvsuperTable29<>+46(SB)/1, $0x30
+DATA gemvsuperTable29<>+47(SB)/1, $0x30
+DATA gemvsuperTable29<>+48(SB)/1, $0x30
+DATA gemvsuperTable29<>+49(SB)/1, $0x30
+DATA gemvsuperTable29<>+50(SB)/1, $0x30
+DATA gemvsuperTable29<>+51(SB)/1, $0x30
+DATA gemvsuperTable29<>+52(SB)/1, $0x30
+DATA gemvsuperTable29<>+53(SB)/1, $0x30
+DATA gemvsuperTable29<>+54(SB)/1, $0x30
+DATA gemvsuperTable29<>+55(SB)/1, $0x30
+DATA gemvsuperTable29<>+56(SB)/1, $0x30
+DATA gemvsuperTable29<>+57(SB)/1, $0x30
+DATA gemvsuperTable29<>+58(SB)/1, $0x30
+DATA gemvsuperTable29<>+59(SB)/1, $0x30
+DATA gemvsuperTable29<>+60(SB)/1, $0x30
+DATA gemvsuperTable29<>+61(SB)/1, $0x30
+DATA gemvsuperTable29<>+62(SB)/1, $0x30
+DATA gemvsuperTable29<>+63(SB)/1, $0x30
+GLOBL gemvsuperTable29<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable30<>+0(SB)/1, $0x20
+DATA gemvsuperTable30<>+1(SB)/1, $0x20
+DATA gemvsuperTable30<>+2(SB)/1, $0x20
+DATA gemvsuperTable30<>+3(SB)/1, $0x20
+DATA gemvsuperTable30<>+4(SB)/1, $0x20
+DATA gemvsuperTable30<>+5(SB)/1, $0x20
+DATA gemvsuperTable30<>+6(SB)/1, $0x20
+DATA gemvsuperTable30<>+7(SB)/1, $0x20
+DATA gemvsuperTable30<>+8(SB)/1, $0x20
+DATA gemvsuperTable30<>+9(SB)/1, $0x20
+DATA gemvsuperTable30<>+10(SB)/1, $0x20
+DATA gemvsuperTable30<>+11(SB)/1, $0x20
+DATA gemvsuperTable30<>+12(SB)/1, $0x20
+DATA gemvsuperTable30<>+13(SB)/1, $0x20
+DATA gemvsuperTable30<>+14(SB)/1, $0x20
+DATA gemvsuperTable30<>+15(SB)/1, $0x20
+DATA gemvsuperTable30<>+16(SB)/1, $0x20
+DATA gemvsuperTable30<>+17(SB)/1, $0x20
+DATA gemvsuperTable30<>+18(SB)/1, $0x20
+DATA gemvsuperTable30<>+19(SB)/1, $0x20
+DATA gemvsuperTable30<>+20(SB)/1, $0x20
+DATA gemvsuperTable30<>+21(SB)/1, $0x20
+DATA gemvsuperTable30<>+22(SB)/1, $0x20
+DATA gemvsuperTable30<>+23(SB)/1, $0x20
+DATA gemvsuperTable30<>+24(SB)/1, $0x20
+DATA gemvsuperTable30<>+25(SB)/1, $0x20
+DATA gemvsuperTable30<>+26(SB)/1, $0x20
+DATA gemvsuperTable30<>+27(SB)/1, $0x20
+DATA gemvsuperTable30<>+28(SB)/1, $0x20
+DATA gemvsuperTable30<>+29(SB)/1, $0x20
+DATA gemvsuperTable30<>+30(SB)/1, $0x20
+DATA gemvsuperTable30<>+31(SB)/1, $0x20
+DATA gemvsuperTable30<>+32(SB)/1, $0x20
+DATA gemvsuperTable30<>+33(SB)/1, $0x20
+DATA gemvsuperTable30<>+34(SB)/1, $0x20
+DATA gemvsuperTable30<>+35(SB)/1, $0x20
+DATA gemvsuperTable30<>+36(SB)/1, $0x20
+DATA gemvsuperTable30<>+37(SB)/1, $0x20
+DATA gemvsuperTable30<>+38(SB)/1, $0x20
+DATA gemvsuperTable30<>+39(SB)/1, $0x20
+DATA gemvsuperTable30<>+40(SB)/1, $0x20
+DATA gemvsuperTable30<>+41(SB)/1, $0x20
+DATA gemvsuperTable30<>+42(SB)/1, $0x20
+DATA gemvsuperTable30<>+43(SB)/1, $0x20
+DATA gemvsuperTable30<>+44(SB)/1, $0x20
+DATA gemvsuperTable30<>+45(SB)/1, $0x20
+DATA gemvsuperTable30<>+46(SB)/1, $0x20
+DATA gemvsuperTable30<>+47(SB)/1, $0x20
+DATA gemvsuperTable30<>+48(SB)/1, $0x20
+DATA gemvsuperTable30<>+49(SB)/1, $0x20
+DATA gemvsuperTable30<>+50(SB)/1, $0x20
+DATA gemvsuperTable30<>+51(SB)/1, $0x20
+DATA gemvsuperTable30<>+52(SB)/1, $0x20
+DATA gemvsuperTable30<>+53(SB)/1, $0x20
+DATA gemvsuperTable30<>+54(SB)/1, $0x20
+DATA gemvsuperTable30<>+55(SB)/1, $0x20
+DATA gemvsuperTable30<>+56(SB)/1, $0x20
+DATA gemvsuperTable30<>+57(SB)/1, $0x20
+DATA gemvsuperTable30<>+58(SB)/1, $0x20
+DATA gemvsuperTable30<>+59(SB)/1, $0x20
+DATA gemvsuperTable30<>+60(SB)/1, $0x20
+DATA gemvsuperTable30<>+61(SB)/1, $0x20
+DATA gemvsuperTable30<>+62(SB)/1, $0x20
+DATA gemvsuperTable30<>+63(SB)/1, $0x20
+GLOBL gemvsuperTable30<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable31<>+0(SB)/1, $0x02
+DATA gemvsuperTable31<>+1(SB)/1, $0x00
+DATA gemvsuperTable31<>+2(SB)/1, $0x00
+DATA gemvsuperTable31<>+3(SB)/1, $0x00
+DATA gemvsuperTable31<>+4(SB)/1, $0x02
+DATA gemvsuperTable31<>+5(SB)/1, $0x00
+DATA gemvsuperTable31<>+6(SB)/1, $0x00
+DATA gemvsuperTable31<>+7(SB)/1, $0x00
+DATA gemvsuperTable31<>+8(SB)/1, $0x02
+DATA gemvsuperTable31<>+9(SB)/1, $0x00
+DATA gemvsuperTable31<>+10(SB)/1, $0x00
+DATA gemvsuperTable31<>+11(SB)/1, $0x00
+DATA gemvsuperTable31<>+12(SB)/1, $0x02
+DATA gemvsuperTable31<>+13(SB)/1, $0x00
+DATA gemvsuperTable31<>+14(SB)/1, $0x00
+DATA gemvsuperTable31<>+15(SB)/1, $0x00
+DATA gemvsuperTable31<>+16(SB)/1, $0x02
+DATA gemvsuperTable31<>+17(SB)/1, $0x00
+DATA gemvsuperTable31<>+18(SB)/1, $0x00
+DATA gemvsuperTable31<>+19(SB)/1, $0x00
+DATA gemvsuperTable31<>+20(SB)/1, $0x02
+DATA gemvsuperTable31<>+21(SB)/1, $0x00
+DATA gemvsuperTable31<>+22(SB)/1, $0x00
+DATA gemvsuperTable31<>+23(SB)/1, $0x00
+DATA gemvsuperTable31<>+24(SB)/1, $0x02
+DATA gemvsuperTable31<>+25(SB)/1, $0x00
+DATA gemvsuperTable31<>+26(SB)/1, $0x00
+DATA gemvsuperTable31<>+27(SB)/1, $0x00
+DATA gemvsuperTable31<>+28(SB)/1, $0x02
+DATA gemvsuperTable31<>+29(SB)/1, $0x00
+DATA gemvsuperTable31<>+30(SB)/1, $0x00
+DATA gemvsuperTable31<>+31(SB)/1, $0x00
+DATA gemvsuperTable31<>+32(SB)/1, $0x1e
+DATA gemvsuperTable31<>+33(SB)/1, $0x00
+DATA gemvsuperTable31<>+34(SB)/1, $0x00
+DATA gemvsuperTable31<>+35(SB)/1, $0x00
+DATA gemvsuperTable31<>+36(SB)/1, $0x1e
+DATA gemvsuperTable31<>+37(SB)/1, $0x00
+DATA gemvsuperTable31<>+38(SB)/1, $0x00
+DATA gemvsuperTable31<>+39(SB)/1, $0x00
+DATA gemvsuperTable31<>+40(SB)/1, $0x1e
+DATA gemvsuperTable31<>+41(SB)/1, $0x00
+DATA gemvsuperTable31<>+42(SB)/1, $0x00
+DATA gemvsuperTable31<>+43(SB)/1, $0x00
+DATA gemvsuperTable31<>+44(SB)/1, $0x1e
+DATA gemvsuperTable31<>+45(SB)/1, $0x00
+DATA gemvsuperTable31<>+46(SB)/1, $0x00
+DATA gemvsuperTable31<>+47(SB)/1, $0x00
+DATA gemvsuperTable31<>+48(SB)/1, $0x1e
+DATA gemvsuperTable31<>+49(SB)/1, $0x00
+DATA gemvsuperTable31<>+50(SB)/1, $0x00
+DATA gemvsuperTable31<>+51(SB)/1, $0x00
+DATA gemvsuperTable31<>+52(SB)/1, $0x1e
+DATA gemvsuperTable31<>+53(SB)/1, $0x00
+DATA gemvsuperTable31<>+54(SB)/1, $0x00
+DATA gemvsuperTable31<>+55(SB)/1, $0x00
+DATA gemvsuperTable31<>+56(SB)/1, $0x1e
+DATA gemvsuperTable31<>+57(SB)/1, $0x00
+DATA gemvsuperTable31<>+58(SB)/1, $0x00
+DATA gemvsuperTable31<>+59(SB)/1, $0x00
+DATA gemvsuperTable31<>+60(SB)/1, $0x1e
+DATA gemvsuperTable31<>+61(SB)/1, $0x00
+DATA gemvsuperTable31<>+62(SB)/1, $0x00
+DATA gemvsuperTable31<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable31<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable32<>+0(SB)/1, $0x00
+DATA gemvsuperTable32<>+1(SB)/1, $0x00
+DATA gemvsuperTable32<>+2(SB)/1, $0x00
+DATA gemvsuperTable32<>+3(SB)/1, $0x00
+DATA gemvsuperTable32<>+4(SB)/1, $0x00
+DATA gemvsuperTable32<>+5(SB)/1, $0x00
+DATA gemvsuperTable32<>+6(SB)/1, $0x00
+DATA gemvsuperTable32<>+7(SB)/1, $0x00
+DATA gemvsuperTable32<>+8(SB)/1, $0x00
+DATA gemvsuperTable32<>+9(SB)/1, $0x00
+DATA gemvsuperTable32<>+10(SB)/1, $0x00
+DATA gemvsuperTable32<>+11(SB)/1, $0x00
+DATA gemvsuperTable32<>+12(SB)/1, $0x00
+DATA gemvsuperTable32<>+13(SB)/1, $0x00
+DATA gemvsuperTable32<>+14(SB)/1, $0x00
+DATA gemvsuperTable32<>+15(SB)/1, $0x00
+DATA gemvsuperTable32<>+16(SB)/1, $0x01
+DATA gemvsuperTable32<>+17(SB)/1, $0x00
+DATA gemvsuperTable32<>+18(SB)/1, $0x01
+DATA gemvsuperTable32<>+19(SB)/1, $0x00
+DATA gemvsuperTable32<>+20(SB)/1, $0x01
+DATA gemvsuperTable32<>+21(SB)/1, $0x00
+DATA gemvsuperTable32<>+22(SB)/1, $0x01
+DATA gemvsuperTable32<>+23(SB)/1, $0x00
+DATA gemvsuperTable32<>+24(SB)/1, $0x01
+DATA gemvsuperTable32<>+25(SB)/1, $0x00
+DATA gemvsuperTable32<>+26(SB)/1, $0x01
+DATA gemvsuperTable32<>+27(SB)/1, $0x00
+DATA gemvsuperTable32<>+28(SB)/1, $0x01
+DATA gemvsuperTable32<>+29(SB)/1, $0x00
+DATA gemvsuperTable32<>+30(SB)/1, $0x01
+DATA gemvsuperTable32<>+31(SB)/1, $0x00
+DATA gemvsuperTable32<>+32(SB)/1, $0x08
+DATA gemvsuperTable32<>+33(SB)/1, $0x00
+DATA gemvsuperTable32<>+34(SB)/1, $0x08
+DATA gemvsuperTable32<>+35(SB)/1, $0x00
+DATA gemvsuperTable32<>+36(SB)/1, $0x08
+DATA gemvsuperTable32<>+37(SB)/1, $0x00
+DATA gemvsuperTable32<>+38(SB)/1, $0x08
+DATA gemvsuperTable32<>+39(SB)/1, $0x00
+DATA gemvsuperTable32<>+40(SB)/1, $0x08
+DATA gemvsuperTable32<>+41(SB)/1, $0x00
+DATA gemvsuperTable32<>+42(SB)/1, $0x08
+DATA gemvsuperTable32<>+43(SB)/1, $0x00
+DATA gemvsuperTable32<>+44(SB)/1, $0x08
+DATA gemvsuperTable32<>+45(SB)/1, $0x00
+DATA gemvsuperTable32<>+46(SB)/1, $0x08
+DATA gemvsuperTable32<>+47(SB)/1, $0x00
+DATA gemvsuperTable32<>+48(SB)/1, $0x09
+DATA gemvsuperTable32<>+49(SB)/1, $0x00
+DATA gemvsuperTable32<>+50(SB)/1, $0x09
+DATA gemvsuperTable32<>+51(SB)/1, $0x00
+DATA gemvsuperTable32<>+52(SB)/1, $0x09
+DATA gemvsuperTable32<>+53(SB)/1, $0x00
+DATA gemvsuperTable32<>+54(SB)/1, $0x09
+DATA gemvsuperTable32<>+55(SB)/1, $0x00
+DATA gemvsuperTable32<>+56(SB)/1, $0x09
+DATA gemvsuperTable32<>+57(SB)/1, $0x00
+DATA gemvsuperTable32<>+58(SB)/1, $0x09
+DATA gemvsuperTable32<>+59(SB)/1, $0x00
+DATA gemvsuperTable32<>+60(SB)/1, $0x09
+DATA gemvsuperTable32<>+61(SB)/1, $0x00
+DATA gemvsuperTable32<>+62(SB)/1, $0x09
+DATA gemvsuperTable32<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable32<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable33<>+0(SB)/1, $0x01
+DATA gemvsuperTable33<>+1(SB)/1, $0x00
+DATA gemvsuperTable33<>+2(SB)/1, $0x00
+DATA gemvsuperTable33<>+3(SB)/1, $0x00
+DATA gemvsuperTable33<>+4(SB)/1, $0x01
+DATA gemvsuperTable33<>+5(SB)/1, $0x00
+DATA gemvsuperTable33<>+6(SB)/1, $0x00
+DATA gemvsuperTable33<>+7(SB)/1, $0x00
+DATA gemvsuperTable33<>+8(SB)/1, $0x01
+DATA gemvsuperTable33<>+9(SB)/1, $0x00
+DATA gemvsuperTable33<>+10(SB)/1, $0x00
+DATA gemvsuperTable33<>+11(SB)/1, $0x00
+DATA gemvsuperTable33<>+12(SB)/1, $0x01
+DATA gemvsuperTable33<>+13(SB)/1, $0x00
+DATA gemvsuperTable33<>+14(SB)/1, $0x00
+DATA gemvsuperTable33<>+15(SB)/1, $0x00
+DATA gemvsuperTable33<>+16(SB)/1, $0x01
+DATA gemvsuperTable33<>+17(SB)/1, $0x00
+DATA gemvsuperTable33<>+18(SB)/1, $0x00
+DATA gemvsuperTable33<>+19(SB)/1, $0x00
+DATA gemvsuperTable33<>+20(SB)/1, $0x01
+DATA gemvsuperTable33<>+21(SB)/1, $0x00
+DATA gemvsuperTable33<>+22(SB)/1, $0x00
+DATA gemvsuperTable33<>+23(SB)/1, $0x00
+DATA gemvsuperTable33<>+24(SB)/1, $0x01
+DATA gemvsuperTable33<>+25(SB)/1, $0x00
+DATA gemvsuperTable33<>+26(SB)/1, $0x00
+DATA gemvsuperTable33<>+27(SB)/1, $0x00
+DATA gemvsuperTable33<>+28(SB)/1, $0x01
+DATA gemvsuperTable33<>+29(SB)/1, $0x00
+DATA gemvsuperTable33<>+30(SB)/1, $0x00
+DATA gemvsuperTable33<>+31(SB)/1, $0x00
+DATA gemvsuperTable33<>+32(SB)/1, $0x1d
+DATA gemvsuperTable33<>+33(SB)/1, $0x00
+DATA gemvsuperTable33<>+34(SB)/1, $0x00
+DATA gemvsuperTable33<>+35(SB)/1, $0x00
+DATA gemvsuperTable33<>+36(SB)/1, $0x1d
+DATA gemvsuperTable33<>+37(SB)/1, $0x00
+DATA gemvsuperTable33<>+38(SB)/1, $0x00
+DATA gemvsuperTable33<>+39(SB)/1, $0x00
+DATA gemvsuperTable33<>+40(SB)/1, $0x1d
+DATA gemvsuperTable33<>+41(SB)/1, $0x00
+DATA gemvsuperTable33<>+42(SB)/1, $0x00
+DATA gemvsuperTable33<>+43(SB)/1, $0x00
+DATA gemvsuperTable33<>+44(SB)/1, $0x1d
+DATA gemvsuperTable33<>+45(SB)/1, $0x00
+DATA gemvsuperTable33<>+46(SB)/1, $0x00
+DATA gemvsuperTable33<>+47(SB)/1, $0x00
+DATA gemvsuperTable33<>+48(SB)/1, $0x1d
+DATA gemvsuperTable33<>+49(SB)/1, $0x00
+DATA gemvsuperTable33<>+50(SB)/1, $0x00
+DATA gemvsuperTable33<>+51(SB)/1, $0x00
+DATA gemvsuperTable33<>+52(SB)/1, $0x1d
+DATA gemvsuperTable33<>+53(SB)/1, $0x00
+DATA gemvsuperTable33<>+54(SB)/1, $0x00
+DATA gemvsuperTable33<>+55(SB)/1, $0x00
+DATA gemvsuperTable33<>+56(SB)/1, $0x1d
+DATA gemvsuperTable33<>+57(SB)/1, $0x00
+DATA gemvsuperTable33<>+58(SB)/1, $0x00
+DATA gemvsuperTable33<>+59(SB)/1, $0x00
+DATA gemvsuperTable33<>+60(SB)/1, $0x1d
+DATA gemvsuperTable33<>+61(SB)/1, $0x00
+DATA gemvsuperTable33<>+62(SB)/1, $0x00
+DATA gemvsuperTable33<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable33<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable34<>+0(SB)/1, $0x02
+DATA gemvsuperTable34<>+1(SB)/1, $0x00
+DATA gemvsuperTable34<>+2(SB)/1, $0x02
+DATA gemvsuperTable34<>+3(SB)/1, $0x00
+DATA gemvsuperTable34<>+4(SB)/1, $0x02
+DATA gemvsuperTable34<>+5(SB)/1, $0x00
+DATA gemvsuperTable34<>+6(SB)/1, $0x02
+DATA gemvsuperTable34<>+7(SB)/1, $0x00
+DATA gemvsuperTable34<>+8(SB)/1, $0x02
+DATA gemvsuperTable34<>+9(SB)/1, $0x00
+DATA gemvsuperTable34<>+10(SB)/1, $0x02
+DATA gemvsuperTable34<>+11(SB)/1, $0x00
+DATA gemvsuperTable34<>+12(SB)/1, $0x02
+DATA gemvsuperTable34<>+13(SB)/1, $0x00
+DATA gemvsuperTable34<>+14(SB)/1, $0x02
+DATA gemvsuperTable34<>+15(SB)/1, $0x00
+DATA gemvsuperTable34<>+16(SB)/1, $0x03
+DATA gemvsuperTable34<>+17(SB)/1, $0x00
+DATA gemvsuperTable34<>+18(SB)/1, $0x03
+DATA gemvsuperTable34<>+19(SB)/1, $0x00
+DATA gemvsuperTable34<>+20(SB)/1, $0x03
+DATA gemvsuperTable34<>+21(SB)/1, $0x00
+DATA gemvsuperTable34<>+22(SB)/1, $0x03
+DATA gemvsuperTable34<>+23(SB)/1, $0x00
+DATA gemvsuperTable34<>+24(SB)/1, $0x03
+DATA gemvsuperTable34<>+25(SB)/1, $0x00
+DATA gemvsuperTable34<>+26(SB)/1, $0x03
+DATA gemvsuperTable34<>+27(SB)/1, $0x00
+DATA gemvsuperTable34<>+28(SB)/1, $0x03
+DATA gemvsuperTable34<>+29(SB)/1, $0x00
+DATA gemvsuperTable34<>+30(SB)/1, $0x03
+DATA gemvsuperTable34<>+31(SB)/1, $0x00
+DATA gemvsuperTable34<>+32(SB)/1, $0x0a
+DATA gemvsuperTable34<>+33(SB)/1, $0x00
+DATA gemvsuperTable34<>+34(SB)/1, $0x0a
+DATA gemvsuperTable34<>+35(SB)/1, $0x00
+DATA gemvsuperTable34<>+36(SB)/1, $0x0a
+DATA gemvsuperTable34<>+37(SB)/1, $0x00
+DATA gemvsuperTable34<>+38(SB)/1, $0x0a
+DATA gemvsuperTable34<>+39(SB)/1, $0x00
+DATA gemvsuperTable34<>+40(SB)/1, $0x0a
+DATA gemvsuperTable34<>+41(SB)/1, $0x00
+DATA gemvsuperTable34<>+42(SB)/1, $0x0a
+DATA gemvsuperTable34<>+43(SB)/1, $0x00
+DATA gemvsuperTable34<>+44(SB)/1, $0x0a
+DATA gemvsuperTable34<>+45(SB)/1, $0x00
+DATA gemvsuperTable34<>+46(SB)/1, $0x0a
+DATA gemvsuperTable34<>+47(SB)/1, $0x00
+DATA gemvsuperTable34<>+48(SB)/1, $0x0b
+DATA gemvsuperTable34<>+49(SB)/1, $0x00
+DATA gemvsuperTable34<>+50(SB)/1, $0x0b
+DATA gemvsuperTable34<>+51(SB)/1, $0x00
+DATA gemvsuperTable34<>+52(SB)/1, $0x0b
+DATA gemvsuperTable34<>+53(SB)/1, $0x00
+DATA gemvsuperTable34<>+54(SB)/1, $0x0b
+DATA gemvsuperTable34<>+55(SB)/1, $0x00
+DATA gemvsuperTable34<>+56(SB)/1, $0x0b
+DATA gemvsuperTable34<>+57(SB)/1, $0x00
+DATA gemvsuperTable34<>+58(SB)/1, $0x0b
+DATA gemvsuperTable34<>+59(SB)/1, $0x00
+DATA gemvsuperTable34<>+60(SB)/1, $0x0b
+DATA gemvsuperTable34<>+61(SB)/1, $0x00
+DATA gemvsuperTable34<>+62(SB)/1, $0x0b
+DATA gemvsuperTable34<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable34<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable35<>+0(SB)/1, $0x00
 DATA gemvsuperTable35<>+1(SB)/1, $0x00
-DATA gemvsuperTable35<>+2(SB)/1, $0x0f
+DATA gemvsuperTable35<>+2(SB)/1, $0x00
 DATA gemvsuperTable35<>+3(SB)/1, $0x00
-DATA gemvsuperTable35<>+4(SB)/1, $0x17
+DATA gemvsuperTable35<>+4(SB)/1, $0x00
 DATA gemvsuperTable35<>+5(SB)/1, $0x00
-DATA gemvsuperTable35<>+6(SB)/1, $0x1f
+DATA gemvsuperTable35<>+6(SB)/1, $0x00
 DATA gemvsuperTable35<>+7(SB)/1, $0x00
-DATA gemvsuperTable35<>+8(SB)/1, $0x07
+DATA gemvsuperTable35<>+8(SB)/1, $0x00
 DATA gemvsuperTable35<>+9(SB)/1, $0x00
-DATA gemvsuperTable35<>+10(SB)/1, $0x07
+DATA gemvsuperTable35<>+10(SB)/1, $0x00
 DATA gemvsuperTable35<>+11(SB)/1, $0x00
-DATA gemvsuperTable35<>+12(SB)/1, $0x07
+DATA gemvsuperTable35<>+12(SB)/1, $0x00
 DATA gemvsuperTable35<>+13(SB)/1, $0x00
-DATA gemvsuperTable35<>+14(SB)/1, $0x07
+DATA gemvsuperTable35<>+14(SB)/1, $0x00
 DATA gemvsuperTable35<>+15(SB)/1, $0x00
 DATA gemvsuperTable35<>+16(SB)/1, $0x00
 DATA gemvsuperTable35<>+17(SB)/1, $0x00
@@ -3720,1029 +3760,237 @@ DATA gemvsuperTable35<>+28(SB)/1, $0x00
 DATA gemvsuperTable35<>+29(SB)/1, $0x00
 DATA gemvsuperTable35<>+30(SB)/1, $0x00
 DATA gemvsuperTable35<>+31(SB)/1, $0x00
-DATA gemvsuperTable35<>+32(SB)/1, $0x00
+DATA gemvsuperTable35<>+32(SB)/1, $0x1c
 DATA gemvsuperTable35<>+33(SB)/1, $0x00
 DATA gemvsuperTable35<>+34(SB)/1, $0x00
 DATA gemvsuperTable35<>+35(SB)/1, $0x00
-DATA gemvsuperTable35<>+36(SB)/1, $0x00
+DATA gemvsuperTable35<>+36(SB)/1, $0x1c
 DATA gemvsuperTable35<>+37(SB)/1, $0x00
 DATA gemvsuperTable35<>+38(SB)/1, $0x00
 DATA gemvsuperTable35<>+39(SB)/1, $0x00
-DATA gemvsuperTable35<>+40(SB)/1, $0x00
+DATA gemvsuperTable35<>+40(SB)/1, $0x1c
 DATA gemvsuperTable35<>+41(SB)/1, $0x00
 DATA gemvsuperTable35<>+42(SB)/1, $0x00
 DATA gemvsuperTable35<>+43(SB)/1, $0x00
-DATA gemvsuperTable35<>+44(SB)/1, $0x00
+DATA gemvsuperTable35<>+44(SB)/1, $0x1c
 DATA gemvsuperTable35<>+45(SB)/1, $0x00
 DATA gemvsuperTable35<>+46(SB)/1, $0x00
 DATA gemvsuperTable35<>+47(SB)/1, $0x00
-DATA gemvsuperTable35<>+48(SB)/1, $0x00
+DATA gemvsuperTable35<>+48(SB)/1, $0x1c
 DATA gemvsuperTable35<>+49(SB)/1, $0x00
 DATA gemvsuperTable35<>+50(SB)/1, $0x00
 DATA gemvsuperTable35<>+51(SB)/1, $0x00
-DATA gemvsuperTable35<>+52(SB)/1, $0x00
+DATA gemvsuperTable35<>+52(SB)/1, $0x1c
 DATA gemvsuperTable35<>+53(SB)/1, $0x00
 DATA gemvsuperTable35<>+54(SB)/1, $0x00
 DATA gemvsuperTable35<>+55(SB)/1, $0x00
-DATA gemvsuperTable35<>+56(SB)/1, $0x00
+DATA gemvsuperTable35<>+56(SB)/1, $0x1c
 DATA gemvsuperTable35<>+57(SB)/1, $0x00
 DATA gemvsuperTable35<>+58(SB)/1, $0x00
 DATA gemvsuperTable35<>+59(SB)/1, $0x00
-DATA gemvsuperTable35<>+60(SB)/1, $0x00
+DATA gemvsuperTable35<>+60(SB)/1, $0x1c
 DATA gemvsuperTable35<>+61(SB)/1, $0x00
 DATA gemvsuperTable35<>+62(SB)/1, $0x00
 DATA gemvsuperTable35<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable35<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable36<>+0(SB)/1, $0x02
-DATA gemvsuperTable36<>+1(SB)/1, $0x03
+DATA gemvsuperTable36<>+0(SB)/1, $0x04
+DATA gemvsuperTable36<>+1(SB)/1, $0x00
 DATA gemvsuperTable36<>+2(SB)/1, $0x04
-DATA gemvsuperTable36<>+3(SB)/1, $0x05
-DATA gemvsuperTable36<>+4(SB)/1, $0x06
-DATA gemvsuperTable36<>+5(SB)/1, $0x07
-DATA gemvsuperTable36<>+6(SB)/1, $0x08
-DATA gemvsuperTable36<>+7(SB)/1, $0x09
-DATA gemvsuperTable36<>+8(SB)/1, $0x02
-DATA gemvsuperTable36<>+9(SB)/1, $0x03
+DATA gemvsuperTable36<>+3(SB)/1, $0x00
+DATA gemvsuperTable36<>+4(SB)/1, $0x04
+DATA gemvsuperTable36<>+5(SB)/1, $0x00
+DATA gemvsuperTable36<>+6(SB)/1, $0x04
+DATA gemvsuperTable36<>+7(SB)/1, $0x00
+DATA gemvsuperTable36<>+8(SB)/1, $0x04
+DATA gemvsuperTable36<>+9(SB)/1, $0x00
 DATA gemvsuperTable36<>+10(SB)/1, $0x04
-DATA gemvsuperTable36<>+11(SB)/1, $0x05
-DATA gemvsuperTable36<>+12(SB)/1, $0x06
-DATA gemvsuperTable36<>+13(SB)/1, $0x07
-DATA gemvsuperTable36<>+14(SB)/1, $0x08
-DATA gemvsuperTable36<>+15(SB)/1, $0x09
-DATA gemvsuperTable36<>+16(SB)/1, $0x02
-DATA gemvsuperTable36<>+17(SB)/1, $0x03
-DATA gemvsuperTable36<>+18(SB)/1, $0x04
-DATA gemvsuperTable36<>+19(SB)/1, $0x05
-DATA gemvsuperTable36<>+20(SB)/1, $0x06
-DATA gemvsuperTable36<>+21(SB)/1, $0x07
-DATA gemvsuperTable36<>+22(SB)/1, $0x08
-DATA gemvsuperTable36<>+23(SB)/1, $0x09
-DATA gemvsuperTable36<>+24(SB)/1, $0x02
-DATA gemvsuperTable36<>+25(SB)/1, $0x03
-DATA gemvsuperTable36<>+26(SB)/1, $0x04
-DATA gemvsuperTable36<>+27(SB)/1, $0x05
-DATA gemvsuperTable36<>+28(SB)/1, $0x06
-DATA gemvsuperTable36<>+29(SB)/1, $0x07
-DATA gemvsuperTable36<>+30(SB)/1, $0x08
-DATA gemvsuperTable36<>+31(SB)/1, $0x09
-DATA gemvsuperTable36<>+32(SB)/1, $0x02
-DATA gemvsuperTable36<>+33(SB)/1, $0x03
-DATA gemvsuperTable36<>+34(SB)/1, $0x04
-DATA gemvsuperTable36<>+35(SB)/1, $0x05
-DATA gemvsuperTable36<>+36(SB)/1, $0x06
-DATA gemvsuperTable36<>+37(SB)/1, $0x07
-DATA gemvsuperTable36<>+38(SB)/1, $0x08
-DATA gemvsuperTable36<>+39(SB)/1, $0x09
-DATA gemvsuperTable36<>+40(SB)/1, $0x02
-DATA gemvsuperTable36<>+41(SB)/1, $0x03
-DATA gemvsuperTable36<>+42(SB)/1, $0x04
-DATA gemvsuperTable36<>+43(SB)/1, $0x05
-DATA gemvsuperTable36<>+44(SB)/1, $0x06
-DATA gemvsuperTable36<>+45(SB)/1, $0x07
-DATA gemvsuperTable36<>+46(SB)/1, $0x08
-DATA gemvsuperTable36<>+47(SB)/1, $0x09
-DATA gemvsuperTable36<>+48(SB)/1, $0x02
-DATA gemvsuperTable36<>+49(SB)/1, $0x03
-DATA gemvsuperTable36<>+50(SB)/1, $0x04
-DATA gemvsuperTable36<>+51(SB)/1, $0x05
-DATA gemvsuperTable36<>+52(SB)/1, $0x06
-DATA gemvsuperTable36<>+53(SB)/1, $0x07
-DATA gemvsuperTable36<>+54(SB)/1, $0x08
-DATA gemvsuperTable36<>+55(SB)/1, $0x09
-DATA gemvsuperTable36<>+56(SB)/1, $0x02
-DATA gemvsuperTable36<>+57(SB)/1, $0x03
-DATA gemvsuperTable36<>+58(SB)/1, $0x04
-DATA gemvsuperTable36<>+59(SB)/1, $0x05
-DATA gemvsuperTable36<>+60(SB)/1, $0x06
-DATA gemvsuperTable36<>+61(SB)/1, $0x07
-DATA gemvsuperTable36<>+62(SB)/1, $0x08
-DATA gemvsuperTable36<>+63(SB)/1, $0x09
+DATA gemvsuperTable36<>+11(SB)/1, $0x00
+DATA gemvsuperTable36<>+12(SB)/1, $0x04
+DATA gemvsuperTable36<>+13(SB)/1, $0x00
+DATA gemvsuperTable36<>+14(SB)/1, $0x04
+DATA gemvsuperTable36<>+15(SB)/1, $0x00
+DATA gemvsuperTable36<>+16(SB)/1, $0x05
+DATA gemvsuperTable36<>+17(SB)/1, $0x00
+DATA gemvsuperTable36<>+18(SB)/1, $0x05
+DATA gemvsuperTable36<>+19(SB)/1, $0x00
+DATA gemvsuperTable36<>+20(SB)/1, $0x05
+DATA gemvsuperTable36<>+21(SB)/1, $0x00
+DATA gemvsuperTable36<>+22(SB)/1, $0x05
+DATA gemvsuperTable36<>+23(SB)/1, $0x00
+DATA gemvsuperTable36<>+24(SB)/1, $0x05
+DATA gemvsuperTable36<>+25(SB)/1, $0x00
+DATA gemvsuperTable36<>+26(SB)/1, $0x05
+DATA gemvsuperTable36<>+27(SB)/1, $0x00
+DATA gemvsuperTable36<>+28(SB)/1, $0x05
+DATA gemvsuperTable36<>+29(SB)/1, $0x00
+DATA gemvsuperTable36<>+30(SB)/1, $0x05
+DATA gemvsuperTable36<>+31(SB)/1, $0x00
+DATA gemvsuperTable36<>+32(SB)/1, $0x0c
+DATA gemvsuperTable36<>+33(SB)/1, $0x00
+DATA gemvsuperTable36<>+34(SB)/1, $0x0c
+DATA gemvsuperTable36<>+35(SB)/1, $0x00
+DATA gemvsuperTable36<>+36(SB)/1, $0x0c
+DATA gemvsuperTable36<>+37(SB)/1, $0x00
+DATA gemvsuperTable36<>+38(SB)/1, $0x0c
+DATA gemvsuperTable36<>+39(SB)/1, $0x00
+DATA gemvsuperTable36<>+40(SB)/1, $0x0c
+DATA gemvsuperTable36<>+41(SB)/1, $0x00
+DATA gemvsuperTable36<>+42(SB)/1, $0x0c
+DATA gemvsuperTable36<>+43(SB)/1, $0x00
+DATA gemvsuperTable36<>+44(SB)/1, $0x0c
+DATA gemvsuperTable36<>+45(SB)/1, $0x00
+DATA gemvsuperTable36<>+46(SB)/1, $0x0c
+DATA gemvsuperTable36<>+47(SB)/1, $0x00
+DATA gemvsuperTable36<>+48(SB)/1, $0x0d
+DATA gemvsuperTable36<>+49(SB)/1, $0x00
+DATA gemvsuperTable36<>+50(SB)/1, $0x0d
+DATA gemvsuperTable36<>+51(SB)/1, $0x00
+DATA gemvsuperTable36<>+52(SB)/1, $0x0d
+DATA gemvsuperTable36<>+53(SB)/1, $0x00
+DATA gemvsuperTable36<>+54(SB)/1, $0x0d
+DATA gemvsuperTable36<>+55(SB)/1, $0x00
+DATA gemvsuperTable36<>+56(SB)/1, $0x0d
+DATA gemvsuperTable36<>+57(SB)/1, $0x00
+DATA gemvsuperTable36<>+58(SB)/1, $0x0d
+DATA gemvsuperTable36<>+59(SB)/1, $0x00
+DATA gemvsuperTable36<>+60(SB)/1, $0x0d
+DATA gemvsuperTable36<>+61(SB)/1, $0x00
+DATA gemvsuperTable36<>+62(SB)/1, $0x0d
+DATA gemvsuperTable36<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable36<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable37<>+0(SB)/1, $0x00
+DATA gemvsuperTable37<>+0(SB)/1, $0x1f
 DATA gemvsuperTable37<>+1(SB)/1, $0x00
 DATA gemvsuperTable37<>+2(SB)/1, $0x00
 DATA gemvsuperTable37<>+3(SB)/1, $0x00
-DATA gemvsuperTable37<>+4(SB)/1, $0x00
+DATA gemvsuperTable37<>+4(SB)/1, $0x1f
 DATA gemvsuperTable37<>+5(SB)/1, $0x00
 DATA gemvsuperTable37<>+6(SB)/1, $0x00
 DATA gemvsuperTable37<>+7(SB)/1, $0x00
-DATA gemvsuperTable37<>+8(SB)/1, $0x04
+DATA gemvsuperTable37<>+8(SB)/1, $0x1f
 DATA gemvsuperTable37<>+9(SB)/1, $0x00
 DATA gemvsuperTable37<>+10(SB)/1, $0x00
 DATA gemvsuperTable37<>+11(SB)/1, $0x00
-DATA gemvsuperTable37<>+12(SB)/1, $0x04
+DATA gemvsuperTable37<>+12(SB)/1, $0x1f
 DATA gemvsuperTable37<>+13(SB)/1, $0x00
 DATA gemvsuperTable37<>+14(SB)/1, $0x00
 DATA gemvsuperTable37<>+15(SB)/1, $0x00
-DATA gemvsuperTable37<>+16(SB)/1, $0x00
+DATA gemvsuperTable37<>+16(SB)/1, $0x1f
 DATA gemvsuperTable37<>+17(SB)/1, $0x00
 DATA gemvsuperTable37<>+18(SB)/1, $0x00
 DATA gemvsuperTable37<>+19(SB)/1, $0x00
-DATA gemvsuperTable37<>+20(SB)/1, $0x00
+DATA gemvsuperTable37<>+20(SB)/1, $0x1f
 DATA gemvsuperTable37<>+21(SB)/1, $0x00
 DATA gemvsuperTable37<>+22(SB)/1, $0x00
 DATA gemvsuperTable37<>+23(SB)/1, $0x00
-DATA gemvsuperTable37<>+24(SB)/1, $0x04
+DATA gemvsuperTable37<>+24(SB)/1, $0x1f
 DATA gemvsuperTable37<>+25(SB)/1, $0x00
 DATA gemvsuperTable37<>+26(SB)/1, $0x00
 DATA gemvsuperTable37<>+27(SB)/1, $0x00
-DATA gemvsuperTable37<>+28(SB)/1, $0x04
+DATA gemvsuperTable37<>+28(SB)/1, $0x1f
 DATA gemvsuperTable37<>+29(SB)/1, $0x00
 DATA gemvsuperTable37<>+30(SB)/1, $0x00
 DATA gemvsuperTable37<>+31(SB)/1, $0x00
-DATA gemvsuperTable37<>+32(SB)/1, $0x00
+DATA gemvsuperTable37<>+32(SB)/1, $0x1b
 DATA gemvsuperTable37<>+33(SB)/1, $0x00
 DATA gemvsuperTable37<>+34(SB)/1, $0x00
 DATA gemvsuperTable37<>+35(SB)/1, $0x00
-DATA gemvsuperTable37<>+36(SB)/1, $0x00
+DATA gemvsuperTable37<>+36(SB)/1, $0x1b
 DATA gemvsuperTable37<>+37(SB)/1, $0x00
 DATA gemvsuperTable37<>+38(SB)/1, $0x00
 DATA gemvsuperTable37<>+39(SB)/1, $0x00
-DATA gemvsuperTable37<>+40(SB)/1, $0x04
+DATA gemvsuperTable37<>+40(SB)/1, $0x1b
 DATA gemvsuperTable37<>+41(SB)/1, $0x00
 DATA gemvsuperTable37<>+42(SB)/1, $0x00
 DATA gemvsuperTable37<>+43(SB)/1, $0x00
-DATA gemvsuperTable37<>+44(SB)/1, $0x04
+DATA gemvsuperTable37<>+44(SB)/1, $0x1b
 DATA gemvsuperTable37<>+45(SB)/1, $0x00
 DATA gemvsuperTable37<>+46(SB)/1, $0x00
 DATA gemvsuperTable37<>+47(SB)/1, $0x00
-DATA gemvsuperTable37<>+48(SB)/1, $0x00
+DATA gemvsuperTable37<>+48(SB)/1, $0x1b
 DATA gemvsuperTable37<>+49(SB)/1, $0x00
 DATA gemvsuperTable37<>+50(SB)/1, $0x00
 DATA gemvsuperTable37<>+51(SB)/1, $0x00
-DATA gemvsuperTable37<>+52(SB)/1, $0x00
+DATA gemvsuperTable37<>+52(SB)/1, $0x1b
 DATA gemvsuperTable37<>+53(SB)/1, $0x00
 DATA gemvsuperTable37<>+54(SB)/1, $0x00
 DATA gemvsuperTable37<>+55(SB)/1, $0x00
-DATA gemvsuperTable37<>+56(SB)/1, $0x04
+DATA gemvsuperTable37<>+56(SB)/1, $0x1b
 DATA gemvsuperTable37<>+57(SB)/1, $0x00
 DATA gemvsuperTable37<>+58(SB)/1, $0x00
 DATA gemvsuperTable37<>+59(SB)/1, $0x00
-DATA gemvsuperTable37<>+60(SB)/1, $0x04
+DATA gemvsuperTable37<>+60(SB)/1, $0x1b
 DATA gemvsuperTable37<>+61(SB)/1, $0x00
 DATA gemvsuperTable37<>+62(SB)/1, $0x00
 DATA gemvsuperTable37<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable37<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable38<>+0(SB)/1, $0x0f
-DATA gemvsuperTable38<>+1(SB)/1, $0x0f
-DATA gemvsuperTable38<>+2(SB)/1, $0x0f
-DATA gemvsuperTable38<>+3(SB)/1, $0x0f
-DATA gemvsuperTable38<>+4(SB)/1, $0x0f
-DATA gemvsuperTable38<>+5(SB)/1, $0x0f
-DATA gemvsuperTable38<>+6(SB)/1, $0x0f
-DATA gemvsuperTable38<>+7(SB)/1, $0x0f
-DATA gemvsuperTable38<>+8(SB)/1, $0x0f
-DATA gemvsuperTable38<>+9(SB)/1, $0x0f
-DATA gemvsuperTable38<>+10(SB)/1, $0x0f
-DATA gemvsuperTable38<>+11(SB)/1, $0x0f
-DATA gemvsuperTable38<>+12(SB)/1, $0x0f
-DATA gemvsuperTable38<>+13(SB)/1, $0x0f
-DATA gemvsuperTable38<>+14(SB)/1, $0x0f
-DATA gemvsuperTable38<>+15(SB)/1, $0x0f
-DATA gemvsuperTable38<>+16(SB)/1, $0x0f
-DATA gemvsuperTable38<>+17(SB)/1, $0x0f
-DATA gemvsuperTable38<>+18(SB)/1, $0x0f
-DATA gemvsuperTable38<>+19(SB)/1, $0x0f
-DATA gemvsuperTable38<>+20(SB)/1, $0x0f
-DATA gemvsuperTable38<>+21(SB)/1, $0x0f
-DATA gemvsuperTable38<>+22(SB)/1, $0x0f
-DATA gemvsuperTable38<>+23(SB)/1, $0x0f
-DATA gemvsuperTable38<>+24(SB)/1, $0x0f
-DATA gemvsuperTable38<>+25(SB)/1, $0x0f
-DATA gemvsuperTable38<>+26(SB)/1, $0x0f
-DATA gemvsuperTable38<>+27(SB)/1, $0x0f
-DATA gemvsuperTable38<>+28(SB)/1, $0x0f
-DATA gemvsuperTable38<>+29(SB)/1, $0x0f
-DATA gemvsuperTable38<>+30(SB)/1, $0x0f
-DATA gemvsuperTable38<>+31(SB)/1, $0x0f
-DATA gemvsuperTable38<>+32(SB)/1, $0x0f
-DATA gemvsuperTable38<>+33(SB)/1, $0x0f
-DATA gemvsuperTable38<>+34(SB)/1, $0x0f
-DATA gemvsuperTable38<>+35(SB)/1, $0x0f
-DATA gemvsuperTable38<>+36(SB)/1, $0x0f
-DATA gemvsuperTable38<>+37(SB)/1, $0x0f
-DATA gemvsuperTable38<>+38(SB)/1, $0x0f
-DATA gemvsuperTable38<>+39(SB)/1, $0x0f
-DATA gemvsuperTable38<>+40(SB)/1, $0x0f
-DATA gemvsuperTable38<>+41(SB)/1, $0x0f
-DATA gemvsuperTable38<>+42(SB)/1, $0x0f
-DATA gemvsuperTable38<>+43(SB)/1, $0x0f
-DATA gemvsuperTable38<>+44(SB)/1, $0x0f
-DATA gemvsuperTable38<>+45(SB)/1, $0x0f
-DATA gemvsuperTable38<>+46(SB)/1, $0x0f
-DATA gemvsuperTable38<>+47(SB)/1, $0x0f
+DATA gemvsuperTable38<>+0(SB)/1, $0x06
+DATA gemvsuperTable38<>+1(SB)/1, $0x00
+DATA gemvsuperTable38<>+2(SB)/1, $0x06
+DATA gemvsuperTable38<>+3(SB)/1, $0x00
+DATA gemvsuperTable38<>+4(SB)/1, $0x06
+DATA gemvsuperTable38<>+5(SB)/1, $0x00
+DATA gemvsuperTable38<>+6(SB)/1, $0x06
+DATA gemvsuperTable38<>+7(SB)/1, $0x00
+DATA gemvsuperTable38<>+8(SB)/1, $0x06
+DATA gemvsuperTable38<>+9(SB)/1, $0x00
+DATA gemvsuperTable38<>+10(SB)/1, $0x06
+DATA gemvsuperTable38<>+11(SB)/1, $0x00
+DATA gemvsuperTable38<>+12(SB)/1, $0x06
+DATA gemvsuperTable38<>+13(SB)/1, $0x00
+DATA gemvsuperTable38<>+14(SB)/1, $0x06
+DATA gemvsuperTable38<>+15(SB)/1, $0x00
+DATA gemvsuperTable38<>+16(SB)/1, $0x07
+DATA gemvsuperTable38<>+17(SB)/1, $0x00
+DATA gemvsuperTable38<>+18(SB)/1, $0x07
+DATA gemvsuperTable38<>+19(SB)/1, $0x00
+DATA gemvsuperTable38<>+20(SB)/1, $0x07
+DATA gemvsuperTable38<>+21(SB)/1, $0x00
+DATA gemvsuperTable38<>+22(SB)/1, $0x07
+DATA gemvsuperTable38<>+23(SB)/1, $0x00
+DATA gemvsuperTable38<>+24(SB)/1, $0x07
+DATA gemvsuperTable38<>+25(SB)/1, $0x00
+DATA gemvsuperTable38<>+26(SB)/1, $0x07
+DATA gemvsuperTable38<>+27(SB)/1, $0x00
+DATA gemvsuperTable38<>+28(SB)/1, $0x07
+DATA gemvsuperTable38<>+29(SB)/1, $0x00
+DATA gemvsuperTable38<>+30(SB)/1, $0x07
+DATA gemvsuperTable38<>+31(SB)/1, $0x00
+DATA gemvsuperTable38<>+32(SB)/1, $0x0e
+DATA gemvsuperTable38<>+33(SB)/1, $0x00
+DATA gemvsuperTable38<>+34(SB)/1, $0x0e
+DATA gemvsuperTable38<>+35(SB)/1, $0x00
+DATA gemvsuperTable38<>+36(SB)/1, $0x0e
+DATA gemvsuperTable38<>+37(SB)/1, $0x00
+DATA gemvsuperTable38<>+38(SB)/1, $0x0e
+DATA gemvsuperTable38<>+39(SB)/1, $0x00
+DATA gemvsuperTable38<>+40(SB)/1, $0x0e
+DATA gemvsuperTable38<>+41(SB)/1, $0x00
+DATA gemvsuperTable38<>+42(SB)/1, $0x0e
+DATA gemvsuperTable38<>+43(SB)/1, $0x00
+DATA gemvsuperTable38<>+44(SB)/1, $0x0e
+DATA gemvsuperTable38<>+45(SB)/1, $0x00
+DATA gemvsuperTable38<>+46(SB)/1, $0x0e
+DATA gemvsuperTable38<>+47(SB)/1, $0x00
 DATA gemvsuperTable38<>+48(SB)/1, $0x0f
-DATA gemvsuperTable38<>+49(SB)/1, $0x0f
+DATA gemvsuperTable38<>+49(SB)/1, $0x00
 DATA gemvsuperTable38<>+50(SB)/1, $0x0f
-DATA gemvsuperTable38<>+51(SB)/1, $0x0f
+DATA gemvsuperTable38<>+51(SB)/1, $0x00
 DATA gemvsuperTable38<>+52(SB)/1, $0x0f
-DATA gemvsuperTable38<>+53(SB)/1, $0x0f
+DATA gemvsuperTable38<>+53(SB)/1, $0x00
 DATA gemvsuperTable38<>+54(SB)/1, $0x0f
-DATA gemvsuperTable38<>+55(SB)/1, $0x0f
+DATA gemvsuperTable38<>+55(SB)/1, $0x00
 DATA gemvsuperTable38<>+56(SB)/1, $0x0f
-DATA gemvsuperTable38<>+57(SB)/1, $0x0f
+DATA gemvsuperTable38<>+57(SB)/1, $0x00
 DATA gemvsuperTable38<>+58(SB)/1, $0x0f
-DATA gemvsuperTable38<>+59(SB)/1, $0x0f
+DATA gemvsuperTable38<>+59(SB)/1, $0x00
 DATA gemvsuperTable38<>+60(SB)/1, $0x0f
-DATA gemvsuperTable38<>+61(SB)/1, $0x0f
+DATA gemvsuperTable38<>+61(SB)/1, $0x00
 DATA gemvsuperTable38<>+62(SB)/1, $0x0f
-DATA gemvsuperTable38<>+63(SB)/1, $0x0f
+DATA gemvsuperTable38<>+63(SB)/1, $0x00
 GLOBL gemvsuperTable38<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable39<>+0(SB)/1, $0x0a
-DATA gemvsuperTable39<>+1(SB)/1, $0x0b
-DATA gemvsuperTable39<>+2(SB)/1, $0x0c
-DATA gemvsuperTable39<>+3(SB)/1, $0x0d
-DATA gemvsuperTable39<>+4(SB)/1, $0x0a
-DATA gemvsuperTable39<>+5(SB)/1, $0x0b
-DATA gemvsuperTable39<>+6(SB)/1, $0x0c
-DATA gemvsuperTable39<>+7(SB)/1, $0x0d
-DATA gemvsuperTable39<>+8(SB)/1, $0x0a
-DATA gemvsuperTable39<>+9(SB)/1, $0x0b
-DATA gemvsuperTable39<>+10(SB)/1, $0x0c
-DATA gemvsuperTable39<>+11(SB)/1, $0x0d
-DATA gemvsuperTable39<>+12(SB)/1, $0x0a
-DATA gemvsuperTable39<>+13(SB)/1, $0x0b
-DATA gemvsuperTable39<>+14(SB)/1, $0x0c
-DATA gemvsuperTable39<>+15(SB)/1, $0x0d
-DATA gemvsuperTable39<>+16(SB)/1, $0x0a
-DATA gemvsuperTable39<>+17(SB)/1, $0x0b
-DATA gemvsuperTable39<>+18(SB)/1, $0x0c
-DATA gemvsuperTable39<>+19(SB)/1, $0x0d
-DATA gemvsuperTable39<>+20(SB)/1, $0x0a
-DATA gemvsuperTable39<>+21(SB)/1, $0x0b
-DATA gemvsuperTable39<>+22(SB)/1, $0x0c
-DATA gemvsuperTable39<>+23(SB)/1, $0x0d
-DATA gemvsuperTable39<>+24(SB)/1, $0x0a
-DATA gemvsuperTable39<>+25(SB)/1, $0x0b
-DATA gemvsuperTable39<>+26(SB)/1, $0x0c
-DATA gemvsuperTable39<>+27(SB)/1, $0x0d
-DATA gemvsuperTable39<>+28(SB)/1, $0x0a
-DATA gemvsuperTable39<>+29(SB)/1, $0x0b
-DATA gemvsuperTable39<>+30(SB)/1, $0x0c
-DATA gemvsuperTable39<>+31(SB)/1, $0x0d
-DATA gemvsuperTable39<>+32(SB)/1, $0x0a
-DATA gemvsuperTable39<>+33(SB)/1, $0x0b
-DATA gemvsuperTable39<>+34(SB)/1, $0x0c
-DATA gemvsuperTable39<>+35(SB)/1, $0x0d
-DATA gemvsuperTable39<>+36(SB)/1, $0x0a
-DATA gemvsuperTable39<>+37(SB)/1, $0x0b
-DATA gemvsuperTable39<>+38(SB)/1, $0x0c
-DATA gemvsuperTable39<>+39(SB)/1, $0x0d
-DATA gemvsuperTable39<>+40(SB)/1, $0x0a
-DATA gemvsuperTable39<>+41(SB)/1, $0x0b
-DATA gemvsuperTable39<>+42(SB)/1, $0x0c
-DATA gemvsuperTable39<>+43(SB)/1, $0x0d
-DATA gemvsuperTable39<>+44(SB)/1, $0x0a
-DATA gemvsuperTable39<>+45(SB)/1, $0x0b
-DATA gemvsuperTable39<>+46(SB)/1, $0x0c
-DATA gemvsuperTable39<>+47(SB)/1, $0x0d
-DATA gemvsuperTable39<>+48(SB)/1, $0x0a
-DATA gemvsuperTable39<>+49(SB)/1, $0x0b
-DATA gemvsuperTable39<>+50(SB)/1, $0x0c
-DATA gemvsuperTable39<>+51(SB)/1, $0x0d
-DATA gemvsuperTable39<>+52(SB)/1, $0x0a
-DATA gemvsuperTable39<>+53(SB)/1, $0x0b
-DATA gemvsuperTable39<>+54(SB)/1, $0x0c
-DATA gemvsuperTable39<>+55(SB)/1, $0x0d
-DATA gemvsuperTable39<>+56(SB)/1, $0x0a
-DATA gemvsuperTable39<>+57(SB)/1, $0x0b
-DATA gemvsuperTable39<>+58(SB)/1, $0x0c
-DATA gemvsuperTable39<>+59(SB)/1, $0x0d
-DATA gemvsuperTable39<>+60(SB)/1, $0x0a
-DATA gemvsuperTable39<>+61(SB)/1, $0x0b
-DATA gemvsuperTable39<>+62(SB)/1, $0x0c
-DATA gemvsuperTable39<>+63(SB)/1, $0x0d
-GLOBL gemvsuperTable39<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable40<>+0(SB)/1, $0x04
-DATA gemvsuperTable40<>+1(SB)/1, $0x00
-DATA gemvsuperTable40<>+2(SB)/1, $0x00
-DATA gemvsuperTable40<>+3(SB)/1, $0x00
-DATA gemvsuperTable40<>+4(SB)/1, $0x02
-DATA gemvsuperTable40<>+5(SB)/1, $0x00
-DATA gemvsuperTable40<>+6(SB)/1, $0x00
-DATA gemvsuperTable40<>+7(SB)/1, $0x00
-DATA gemvsuperTable40<>+8(SB)/1, $0x00
-DATA gemvsuperTable40<>+9(SB)/1, $0x00
-DATA gemvsuperTable40<>+10(SB)/1, $0x00
-DATA gemvsuperTable40<>+11(SB)/1, $0x00
-DATA gemvsuperTable40<>+12(SB)/1, $0x1e
-DATA gemvsuperTable40<>+13(SB)/1, $0x00
-DATA gemvsuperTable40<>+14(SB)/1, $0x00
-DATA gemvsuperTable40<>+15(SB)/1, $0x00
-DATA gemvsuperTable40<>+16(SB)/1, $0x04
-DATA gemvsuperTable40<>+17(SB)/1, $0x00
-DATA gemvsuperTable40<>+18(SB)/1, $0x00
-DATA gemvsuperTable40<>+19(SB)/1, $0x00
-DATA gemvsuperTable40<>+20(SB)/1, $0x02
-DATA gemvsuperTable40<>+21(SB)/1, $0x00
-DATA gemvsuperTable40<>+22(SB)/1, $0x00
-DATA gemvsuperTable40<>+23(SB)/1, $0x00
-DATA gemvsuperTable40<>+24(SB)/1, $0x00
-DATA gemvsuperTable40<>+25(SB)/1, $0x00
-DATA gemvsuperTable40<>+26(SB)/1, $0x00
-DATA gemvsuperTable40<>+27(SB)/1, $0x00
-DATA gemvsuperTable40<>+28(SB)/1, $0x1e
-DATA gemvsuperTable40<>+29(SB)/1, $0x00
-DATA gemvsuperTable40<>+30(SB)/1, $0x00
-DATA gemvsuperTable40<>+31(SB)/1, $0x00
-DATA gemvsuperTable40<>+32(SB)/1, $0x04
-DATA gemvsuperTable40<>+33(SB)/1, $0x00
-DATA gemvsuperTable40<>+34(SB)/1, $0x00
-DATA gemvsuperTable40<>+35(SB)/1, $0x00
-DATA gemvsuperTable40<>+36(SB)/1, $0x02
-DATA gemvsuperTable40<>+37(SB)/1, $0x00
-DATA gemvsuperTable40<>+38(SB)/1, $0x00
-DATA gemvsuperTable40<>+39(SB)/1, $0x00
-DATA gemvsuperTable40<>+40(SB)/1, $0x00
-DATA gemvsuperTable40<>+41(SB)/1, $0x00
-DATA gemvsuperTable40<>+42(SB)/1, $0x00
-DATA gemvsuperTable40<>+43(SB)/1, $0x00
-DATA gemvsuperTable40<>+44(SB)/1, $0x1e
-DATA gemvsuperTable40<>+45(SB)/1, $0x00
-DATA gemvsuperTable40<>+46(SB)/1, $0x00
-DATA gemvsuperTable40<>+47(SB)/1, $0x00
-DATA gemvsuperTable40<>+48(SB)/1, $0x04
-DATA gemvsuperTable40<>+49(SB)/1, $0x00
-DATA gemvsuperTable40<>+50(SB)/1, $0x00
-DATA gemvsuperTable40<>+51(SB)/1, $0x00
-DATA gemvsuperTable40<>+52(SB)/1, $0x02
-DATA gemvsuperTable40<>+53(SB)/1, $0x00
-DATA gemvsuperTable40<>+54(SB)/1, $0x00
-DATA gemvsuperTable40<>+55(SB)/1, $0x00
-DATA gemvsuperTable40<>+56(SB)/1, $0x00
-DATA gemvsuperTable40<>+57(SB)/1, $0x00
-DATA gemvsuperTable40<>+58(SB)/1, $0x00
-DATA gemvsuperTable40<>+59(SB)/1, $0x00
-DATA gemvsuperTable40<>+60(SB)/1, $0x1e
-DATA gemvsuperTable40<>+61(SB)/1, $0x00
-DATA gemvsuperTable40<>+62(SB)/1, $0x00
-DATA gemvsuperTable40<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable40<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable41<>+0(SB)/1, $0x30
-DATA gemvsuperTable41<>+1(SB)/1, $0x30
-DATA gemvsuperTable41<>+2(SB)/1, $0x30
-DATA gemvsuperTable41<>+3(SB)/1, $0x30
-DATA gemvsuperTable41<>+4(SB)/1, $0x30
-DATA gemvsuperTable41<>+5(SB)/1, $0x30
-DATA gemvsuperTable41<>+6(SB)/1, $0x30
-DATA gemvsuperTable41<>+7(SB)/1, $0x30
-DATA gemvsuperTable41<>+8(SB)/1, $0x30
-DATA gemvsuperTable41<>+9(SB)/1, $0x30
-DATA gemvsuperTable41<>+10(SB)/1, $0x30
-DATA gemvsuperTable41<>+11(SB)/1, $0x30
-DATA gemvsuperTable41<>+12(SB)/1, $0x30
-DATA gemvsuperTable41<>+13(SB)/1, $0x30
-DATA gemvsuperTable41<>+14(SB)/1, $0x30
-DATA gemvsuperTable41<>+15(SB)/1, $0x30
-DATA gemvsuperTable41<>+16(SB)/1, $0x30
-DATA gemvsuperTable41<>+17(SB)/1, $0x30
-DATA gemvsuperTable41<>+18(SB)/1, $0x30
-DATA gemvsuperTable41<>+19(SB)/1, $0x30
-DATA gemvsuperTable41<>+20(SB)/1, $0x30
-DATA gemvsuperTable41<>+21(SB)/1, $0x30
-DATA gemvsuperTable41<>+22(SB)/1, $0x30
-DATA gemvsuperTable41<>+23(SB)/1, $0x30
-DATA gemvsuperTable41<>+24(SB)/1, $0x30
-DATA gemvsuperTable41<>+25(SB)/1, $0x30
-DATA gemvsuperTable41<>+26(SB)/1, $0x30
-DATA gemvsuperTable41<>+27(SB)/1, $0x30
-DATA gemvsuperTable41<>+28(SB)/1, $0x30
-DATA gemvsuperTable41<>+29(SB)/1, $0x30
-DATA gemvsuperTable41<>+30(SB)/1, $0x30
-DATA gemvsuperTable41<>+31(SB)/1, $0x30
-DATA gemvsuperTable41<>+32(SB)/1, $0x30
-DATA gemvsuperTable41<>+33(SB)/1, $0x30
-DATA gemvsuperTable41<>+34(SB)/1, $0x30
-DATA gemvsuperTable41<>+35(SB)/1, $0x30
-DATA gemvsuperTable41<>+36(SB)/1, $0x30
-DATA gemvsuperTable41<>+37(SB)/1, $0x30
-DATA gemvsuperTable41<>+38(SB)/1, $0x30
-DATA gemvsuperTable41<>+39(SB)/1, $0x30
-DATA gemvsuperTable41<>+40(SB)/1, $0x30
-DATA gemvsuperTable41<>+41(SB)/1, $0x30
-DATA gemvsuperTable41<>+42(SB)/1, $0x30
-DATA gemvsuperTable41<>+43(SB)/1, $0x30
-DATA gemvsuperTable41<>+44(SB)/1, $0x30
-DATA gemvsuperTable41<>+45(SB)/1, $0x30
-DATA gemvsuperTable41<>+46(SB)/1, $0x30
-DATA gemvsuperTable41<>+47(SB)/1, $0x30
-DATA gemvsuperTable41<>+48(SB)/1, $0x30
-DATA gemvsuperTable41<>+49(SB)/1, $0x30
-DATA gemvsuperTable41<>+50(SB)/1, $0x30
-DATA gemvsuperTable41<>+51(SB)/1, $0x30
-DATA gemvsuperTable41<>+52(SB)/1, $0x30
-DATA gemvsuperTable41<>+53(SB)/1, $0x30
-DATA gemvsuperTable41<>+54(SB)/1, $0x30
-DATA gemvsuperTable41<>+55(SB)/1, $0x30
-DATA gemvsuperTable41<>+56(SB)/1, $0x30
-DATA gemvsuperTable41<>+57(SB)/1, $0x30
-DATA gemvsuperTable41<>+58(SB)/1, $0x30
-DATA gemvsuperTable41<>+59(SB)/1, $0x30
-DATA gemvsuperTable41<>+60(SB)/1, $0x30
-DATA gemvsuperTable41<>+61(SB)/1, $0x30
-DATA gemvsuperTable41<>+62(SB)/1, $0x30
-DATA gemvsuperTable41<>+63(SB)/1, $0x30
-GLOBL gemvsuperTable41<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable42<>+0(SB)/1, $0x20
-DATA gemvsuperTable42<>+1(SB)/1, $0x20
-DATA gemvsuperTable42<>+2(SB)/1, $0x20
-DATA gemvsuperTable42<>+3(SB)/1, $0x20
-DATA gemvsuperTable42<>+4(SB)/1, $0x20
-DATA gemvsuperTable42<>+5(SB)/1, $0x20
-DATA gemvsuperTable42<>+6(SB)/1, $0x20
-DATA gemvsuperTable42<>+7(SB)/1, $0x20
-DATA gemvsuperTable42<>+8(SB)/1, $0x20
-DATA gemvsuperTable42<>+9(SB)/1, $0x20
-DATA gemvsuperTable42<>+10(SB)/1, $0x20
-DATA gemvsuperTable42<>+11(SB)/1, $0x20
-DATA gemvsuperTable42<>+12(SB)/1, $0x20
-DATA gemvsuperTable42<>+13(SB)/1, $0x20
-DATA gemvsuperTable42<>+14(SB)/1, $0x20
-DATA gemvsuperTable42<>+15(SB)/1, $0x20
-DATA gemvsuperTable42<>+16(SB)/1, $0x20
-DATA gemvsuperTable42<>+17(SB)/1, $0x20
-DATA gemvsuperTable42<>+18(SB)/1, $0x20
-DATA gemvsuperTable42<>+19(SB)/1, $0x20
-DATA gemvsuperTable42<>+20(SB)/1, $0x20
-DATA gemvsuperTable42<>+21(SB)/1, $0x20
-DATA gemvsuperTable42<>+22(SB)/1, $0x20
-DATA gemvsuperTable42<>+23(SB)/1, $0x20
-DATA gemvsuperTable42<>+24(SB)/1, $0x20
-DATA gemvsuperTable42<>+25(SB)/1, $0x20
-DATA gemvsuperTable42<>+26(SB)/1, $0x20
-DATA gemvsuperTable42<>+27(SB)/1, $0x20
-DATA gemvsuperTable42<>+28(SB)/1, $0x20
-DATA gemvsuperTable42<>+29(SB)/1, $0x20
-DATA gemvsuperTable42<>+30(SB)/1, $0x20
-DATA gemvsuperTable42<>+31(SB)/1, $0x20
-DATA gemvsuperTable42<>+32(SB)/1, $0x20
-DATA gemvsuperTable42<>+33(SB)/1, $0x20
-DATA gemvsuperTable42<>+34(SB)/1, $0x20
-DATA gemvsuperTable42<>+35(SB)/1, $0x20
-DATA gemvsuperTable42<>+36(SB)/1, $0x20
-DATA gemvsuperTable42<>+37(SB)/1, $0x20
-DATA gemvsuperTable42<>+38(SB)/1, $0x20
-DATA gemvsuperTable42<>+39(SB)/1, $0x20
-DATA gemvsuperTable42<>+40(SB)/1, $0x20
-DATA gemvsuperTable42<>+41(SB)/1, $0x20
-DATA gemvsuperTable42<>+42(SB)/1, $0x20
-DATA gemvsuperTable42<>+43(SB)/1, $0x20
-DATA gemvsuperTable42<>+44(SB)/1, $0x20
-DATA gemvsuperTable42<>+45(SB)/1, $0x20
-DATA gemvsuperTable42<>+46(SB)/1, $0x20
-DATA gemvsuperTable42<>+47(SB)/1, $0x20
-DATA gemvsuperTable42<>+48(SB)/1, $0x20
-DATA gemvsuperTable42<>+49(SB)/1, $0x20
-DATA gemvsuperTable42<>+50(SB)/1, $0x20
-DATA gemvsuperTable42<>+51(SB)/1, $0x20
-DATA gemvsuperTable42<>+52(SB)/1, $0x20
-DATA gemvsuperTable42<>+53(SB)/1, $0x20
-DATA gemvsuperTable42<>+54(SB)/1, $0x20
-DATA gemvsuperTable42<>+55(SB)/1, $0x20
-DATA gemvsuperTable42<>+56(SB)/1, $0x20
-DATA gemvsuperTable42<>+57(SB)/1, $0x20
-DATA gemvsuperTable42<>+58(SB)/1, $0x20
-DATA gemvsuperTable42<>+59(SB)/1, $0x20
-DATA gemvsuperTable42<>+60(SB)/1, $0x20
-DATA gemvsuperTable42<>+61(SB)/1, $0x20
-DATA gemvsuperTable42<>+62(SB)/1, $0x20
-DATA gemvsuperTable42<>+63(SB)/1, $0x20
-GLOBL gemvsuperTable42<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable43<>+0(SB)/1, $0x02
-DATA gemvsuperTable43<>+1(SB)/1, $0x00
-DATA gemvsuperTable43<>+2(SB)/1, $0x00
-DATA gemvsuperTable43<>+3(SB)/1, $0x00
-DATA gemvsuperTable43<>+4(SB)/1, $0x02
-DATA gemvsuperTable43<>+5(SB)/1, $0x00
-DATA gemvsuperTable43<>+6(SB)/1, $0x00
-DATA gemvsuperTable43<>+7(SB)/1, $0x00
-DATA gemvsuperTable43<>+8(SB)/1, $0x02
-DATA gemvsuperTable43<>+9(SB)/1, $0x00
-DATA gemvsuperTable43<>+10(SB)/1, $0x00
-DATA gemvsuperTable43<>+11(SB)/1, $0x00
-DATA gemvsuperTable43<>+12(SB)/1, $0x02
-DATA gemvsuperTable43<>+13(SB)/1, $0x00
-DATA gemvsuperTable43<>+14(SB)/1, $0x00
-DATA gemvsuperTable43<>+15(SB)/1, $0x00
-DATA gemvsuperTable43<>+16(SB)/1, $0x02
-DATA gemvsuperTable43<>+17(SB)/1, $0x00
-DATA gemvsuperTable43<>+18(SB)/1, $0x00
-DATA gemvsuperTable43<>+19(SB)/1, $0x00
-DATA gemvsuperTable43<>+20(SB)/1, $0x02
-DATA gemvsuperTable43<>+21(SB)/1, $0x00
-DATA gemvsuperTable43<>+22(SB)/1, $0x00
-DATA gemvsuperTable43<>+23(SB)/1, $0x00
-DATA gemvsuperTable43<>+24(SB)/1, $0x02
-DATA gemvsuperTable43<>+25(SB)/1, $0x00
-DATA gemvsuperTable43<>+26(SB)/1, $0x00
-DATA gemvsuperTable43<>+27(SB)/1, $0x00
-DATA gemvsuperTable43<>+28(SB)/1, $0x02
-DATA gemvsuperTable43<>+29(SB)/1, $0x00
-DATA gemvsuperTable43<>+30(SB)/1, $0x00
-DATA gemvsuperTable43<>+31(SB)/1, $0x00
-DATA gemvsuperTable43<>+32(SB)/1, $0x1e
-DATA gemvsuperTable43<>+33(SB)/1, $0x00
-DATA gemvsuperTable43<>+34(SB)/1, $0x00
-DATA gemvsuperTable43<>+35(SB)/1, $0x00
-DATA gemvsuperTable43<>+36(SB)/1, $0x1e
-DATA gemvsuperTable43<>+37(SB)/1, $0x00
-DATA gemvsuperTable43<>+38(SB)/1, $0x00
-DATA gemvsuperTable43<>+39(SB)/1, $0x00
-DATA gemvsuperTable43<>+40(SB)/1, $0x1e
-DATA gemvsuperTable43<>+41(SB)/1, $0x00
-DATA gemvsuperTable43<>+42(SB)/1, $0x00
-DATA gemvsuperTable43<>+43(SB)/1, $0x00
-DATA gemvsuperTable43<>+44(SB)/1, $0x1e
-DATA gemvsuperTable43<>+45(SB)/1, $0x00
-DATA gemvsuperTable43<>+46(SB)/1, $0x00
-DATA gemvsuperTable43<>+47(SB)/1, $0x00
-DATA gemvsuperTable43<>+48(SB)/1, $0x1e
-DATA gemvsuperTable43<>+49(SB)/1, $0x00
-DATA gemvsuperTable43<>+50(SB)/1, $0x00
-DATA gemvsuperTable43<>+51(SB)/1, $0x00
-DATA gemvsuperTable43<>+52(SB)/1, $0x1e
-DATA gemvsuperTable43<>+53(SB)/1, $0x00
-DATA gemvsuperTable43<>+54(SB)/1, $0x00
-DATA gemvsuperTable43<>+55(SB)/1, $0x00
-DATA gemvsuperTable43<>+56(SB)/1, $0x1e
-DATA gemvsuperTable43<>+57(SB)/1, $0x00
-DATA gemvsuperTable43<>+58(SB)/1, $0x00
-DATA gemvsuperTable43<>+59(SB)/1, $0x00
-DATA gemvsuperTable43<>+60(SB)/1, $0x1e
-DATA gemvsuperTable43<>+61(SB)/1, $0x00
-DATA gemvsuperTable43<>+62(SB)/1, $0x00
-DATA gemvsuperTable43<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable43<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable44<>+0(SB)/1, $0x00
-DATA gemvsuperTable44<>+1(SB)/1, $0x00
-DATA gemvsuperTable44<>+2(SB)/1, $0x00
-DATA gemvsuperTable44<>+3(SB)/1, $0x00
-DATA gemvsuperTable44<>+4(SB)/1, $0x00
-DATA gemvsuperTable44<>+5(SB)/1, $0x00
-DATA gemvsuperTable44<>+6(SB)/1, $0x00
-DATA gemvsuperTable44<>+7(SB)/1, $0x00
-DATA gemvsuperTable44<>+8(SB)/1, $0x00
-DATA gemvsuperTable44<>+9(SB)/1, $0x00
-DATA gemvsuperTable44<>+10(SB)/1, $0x00
-DATA gemvsuperTable44<>+11(SB)/1, $0x00
-DATA gemvsuperTable44<>+12(SB)/1, $0x00
-DATA gemvsuperTable44<>+13(SB)/1, $0x00
-DATA gemvsuperTable44<>+14(SB)/1, $0x00
-DATA gemvsuperTable44<>+15(SB)/1, $0x00
-DATA gemvsuperTable44<>+16(SB)/1, $0x01
-DATA gemvsuperTable44<>+17(SB)/1, $0x00
-DATA gemvsuperTable44<>+18(SB)/1, $0x01
-DATA gemvsuperTable44<>+19(SB)/1, $0x00
-DATA gemvsuperTable44<>+20(SB)/1, $0x01
-DATA gemvsuperTable44<>+21(SB)/1, $0x00
-DATA gemvsuperTable44<>+22(SB)/1, $0x01
-DATA gemvsuperTable44<>+23(SB)/1, $0x00
-DATA gemvsuperTable44<>+24(SB)/1, $0x01
-DATA gemvsuperTable44<>+25(SB)/1, $0x00
-DATA gemvsuperTable44<>+26(SB)/1, $0x01
-DATA gemvsuperTable44<>+27(SB)/1, $0x00
-DATA gemvsuperTable44<>+28(SB)/1, $0x01
-DATA gemvsuperTable44<>+29(SB)/1, $0x00
-DATA gemvsuperTable44<>+30(SB)/1, $0x01
-DATA gemvsuperTable44<>+31(SB)/1, $0x00
-DATA gemvsuperTable44<>+32(SB)/1, $0x08
-DATA gemvsuperTable44<>+33(SB)/1, $0x00
-DATA gemvsuperTable44<>+34(SB)/1, $0x08
-DATA gemvsuperTable44<>+35(SB)/1, $0x00
-DATA gemvsuperTable44<>+36(SB)/1, $0x08
-DATA gemvsuperTable44<>+37(SB)/1, $0x00
-DATA gemvsuperTable44<>+38(SB)/1, $0x08
-DATA gemvsuperTable44<>+39(SB)/1, $0x00
-DATA gemvsuperTable44<>+40(SB)/1, $0x08
-DATA gemvsuperTable44<>+41(SB)/1, $0x00
-DATA gemvsuperTable44<>+42(SB)/1, $0x08
-DATA gemvsuperTable44<>+43(SB)/1, $0x00
-DATA gemvsuperTable44<>+44(SB)/1, $0x08
-DATA gemvsuperTable44<>+45(SB)/1, $0x00
-DATA gemvsuperTable44<>+46(SB)/1, $0x08
-DATA gemvsuperTable44<>+47(SB)/1, $0x00
-DATA gemvsuperTable44<>+48(SB)/1, $0x09
-DATA gemvsuperTable44<>+49(SB)/1, $0x00
-DATA gemvsuperTable44<>+50(SB)/1, $0x09
-DATA gemvsuperTable44<>+51(SB)/1, $0x00
-DATA gemvsuperTable44<>+52(SB)/1, $0x09
-DATA gemvsuperTable44<>+53(SB)/1, $0x00
-DATA gemvsuperTable44<>+54(SB)/1, $0x09
-DATA gemvsuperTable44<>+55(SB)/1, $0x00
-DATA gemvsuperTable44<>+56(SB)/1, $0x09
-DATA gemvsuperTable44<>+57(SB)/1, $0x00
-DATA gemvsuperTable44<>+58(SB)/1, $0x09
-DATA gemvsuperTable44<>+59(SB)/1, $0x00
-DATA gemvsuperTable44<>+60(SB)/1, $0x09
-DATA gemvsuperTable44<>+61(SB)/1, $0x00
-DATA gemvsuperTable44<>+62(SB)/1, $0x09
-DATA gemvsuperTable44<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable44<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable45<>+0(SB)/1, $0x01
-DATA gemvsuperTable45<>+1(SB)/1, $0x00
-DATA gemvsuperTable45<>+2(SB)/1, $0x00
-DATA gemvsuperTable45<>+3(SB)/1, $0x00
-DATA gemvsuperTable45<>+4(SB)/1, $0x01
-DATA gemvsuperTable45<>+5(SB)/1, $0x00
-DATA gemvsuperTable45<>+6(SB)/1, $0x00
-DATA gemvsuperTable45<>+7(SB)/1, $0x00
-DATA gemvsuperTable45<>+8(SB)/1, $0x01
-DATA gemvsuperTable45<>+9(SB)/1, $0x00
-DATA gemvsuperTable45<>+10(SB)/1, $0x00
-DATA gemvsuperTable45<>+11(SB)/1, $0x00
-DATA gemvsuperTable45<>+12(SB)/1, $0x01
-DATA gemvsuperTable45<>+13(SB)/1, $0x00
-DATA gemvsuperTable45<>+14(SB)/1, $0x00
-DATA gemvsuperTable45<>+15(SB)/1, $0x00
-DATA gemvsuperTable45<>+16(SB)/1, $0x01
-DATA gemvsuperTable45<>+17(SB)/1, $0x00
-DATA gemvsuperTable45<>+18(SB)/1, $0x00
-DATA gemvsuperTable45<>+19(SB)/1, $0x00
-DATA gemvsuperTable45<>+20(SB)/1, $0x01
-DATA gemvsuperTable45<>+21(SB)/1, $0x00
-DATA gemvsuperTable45<>+22(SB)/1, $0x00
-DATA gemvsuperTable45<>+23(SB)/1, $0x00
-DATA gemvsuperTable45<>+24(SB)/1, $0x01
-DATA gemvsuperTable45<>+25(SB)/1, $0x00
-DATA gemvsuperTable45<>+26(SB)/1, $0x00
-DATA gemvsuperTable45<>+27(SB)/1, $0x00
-DATA gemvsuperTable45<>+28(SB)/1, $0x01
-DATA gemvsuperTable45<>+29(SB)/1, $0x00
-DATA gemvsuperTable45<>+30(SB)/1, $0x00
-DATA gemvsuperTable45<>+31(SB)/1, $0x00
-DATA gemvsuperTable45<>+32(SB)/1, $0x1d
-DATA gemvsuperTable45<>+33(SB)/1, $0x00
-DATA gemvsuperTable45<>+34(SB)/1, $0x00
-DATA gemvsuperTable45<>+35(SB)/1, $0x00
-DATA gemvsuperTable45<>+36(SB)/1, $0x1d
-DATA gemvsuperTable45<>+37(SB)/1, $0x00
-DATA gemvsuperTable45<>+38(SB)/1, $0x00
-DATA gemvsuperTable45<>+39(SB)/1, $0x00
-DATA gemvsuperTable45<>+40(SB)/1, $0x1d
-DATA gemvsuperTable45<>+41(SB)/1, $0x00
-DATA gemvsuperTable45<>+42(SB)/1, $0x00
-DATA gemvsuperTable45<>+43(SB)/1, $0x00
-DATA gemvsuperTable45<>+44(SB)/1, $0x1d
-DATA gemvsuperTable45<>+45(SB)/1, $0x00
-DATA gemvsuperTable45<>+46(SB)/1, $0x00
-DATA gemvsuperTable45<>+47(SB)/1, $0x00
-DATA gemvsuperTable45<>+48(SB)/1, $0x1d
-DATA gemvsuperTable45<>+49(SB)/1, $0x00
-DATA gemvsuperTable45<>+50(SB)/1, $0x00
-DATA gemvsuperTable45<>+51(SB)/1, $0x00
-DATA gemvsuperTable45<>+52(SB)/1, $0x1d
-DATA gemvsuperTable45<>+53(SB)/1, $0x00
-DATA gemvsuperTable45<>+54(SB)/1, $0x00
-DATA gemvsuperTable45<>+55(SB)/1, $0x00
-DATA gemvsuperTable45<>+56(SB)/1, $0x1d
-DATA gemvsuperTable45<>+57(SB)/1, $0x00
-DATA gemvsuperTable45<>+58(SB)/1, $0x00
-DATA gemvsuperTable45<>+59(SB)/1, $0x00
-DATA gemvsuperTable45<>+60(SB)/1, $0x1d
-DATA gemvsuperTable45<>+61(SB)/1, $0x00
-DATA gemvsuperTable45<>+62(SB)/1, $0x00
-DATA gemvsuperTable45<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable45<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable46<>+0(SB)/1, $0x02
-DATA gemvsuperTable46<>+1(SB)/1, $0x00
-DATA gemvsuperTable46<>+2(SB)/1, $0x02
-DATA gemvsuperTable46<>+3(SB)/1, $0x00
-DATA gemvsuperTable46<>+4(SB)/1, $0x02
-DATA gemvsuperTable46<>+5(SB)/1, $0x00
-DATA gemvsuperTable46<>+6(SB)/1, $0x02
-DATA gemvsuperTable46<>+7(SB)/1, $0x00
-DATA gemvsuperTable46<>+8(SB)/1, $0x02
-DATA gemvsuperTable46<>+9(SB)/1, $0x00
-DATA gemvsuperTable46<>+10(SB)/1, $0x02
-DATA gemvsuperTable46<>+11(SB)/1, $0x00
-DATA gemvsuperTable46<>+12(SB)/1, $0x02
-DATA gemvsuperTable46<>+13(SB)/1, $0x00
-DATA gemvsuperTable46<>+14(SB)/1, $0x02
-DATA gemvsuperTable46<>+15(SB)/1, $0x00
-DATA gemvsuperTable46<>+16(SB)/1, $0x03
-DATA gemvsuperTable46<>+17(SB)/1, $0x00
-DATA gemvsuperTable46<>+18(SB)/1, $0x03
-DATA gemvsuperTable46<>+19(SB)/1, $0x00
-DATA gemvsuperTable46<>+20(SB)/1, $0x03
-DATA gemvsuperTable46<>+21(SB)/1, $0x00
-DATA gemvsuperTable46<>+22(SB)/1, $0x03
-DATA gemvsuperTable46<>+23(SB)/1, $0x00
-DATA gemvsuperTable46<>+24(SB)/1, $0x03
-DATA gemvsuperTable46<>+25(SB)/1, $0x00
-DATA gemvsuperTable46<>+26(SB)/1, $0x03
-DATA gemvsuperTable46<>+27(SB)/1, $0x00
-DATA gemvsuperTable46<>+28(SB)/1, $0x03
-DATA gemvsuperTable46<>+29(SB)/1, $0x00
-DATA gemvsuperTable46<>+30(SB)/1, $0x03
-DATA gemvsuperTable46<>+31(SB)/1, $0x00
-DATA gemvsuperTable46<>+32(SB)/1, $0x0a
-DATA gemvsuperTable46<>+33(SB)/1, $0x00
-DATA gemvsuperTable46<>+34(SB)/1, $0x0a
-DATA gemvsuperTable46<>+35(SB)/1, $0x00
-DATA gemvsuperTable46<>+36(SB)/1, $0x0a
-DATA gemvsuperTable46<>+37(SB)/1, $0x00
-DATA gemvsuperTable46<>+38(SB)/1, $0x0a
-DATA gemvsuperTable46<>+39(SB)/1, $0x00
-DATA gemvsuperTable46<>+40(SB)/1, $0x0a
-DATA gemvsuperTable46<>+41(SB)/1, $0x00
-DATA gemvsuperTable46<>+42(SB)/1, $0x0a
-DATA gemvsuperTable46<>+43(SB)/1, $0x00
-DATA gemvsuperTable46<>+44(SB)/1, $0x0a
-DATA gemvsuperTable46<>+45(SB)/1, $0x00
-DATA gemvsuperTable46<>+46(SB)/1, $0x0a
-DATA gemvsuperTable46<>+47(SB)/1, $0x00
-DATA gemvsuperTable46<>+48(SB)/1, $0x0b
-DATA gemvsuperTable46<>+49(SB)/1, $0x00
-DATA gemvsuperTable46<>+50(SB)/1, $0x0b
-DATA gemvsuperTable46<>+51(SB)/1, $0x00
-DATA gemvsuperTable46<>+52(SB)/1, $0x0b
-DATA gemvsuperTable46<>+53(SB)/1, $0x00
-DATA gemvsuperTable46<>+54(SB)/1, $0x0b
-DATA gemvsuperTable46<>+55(SB)/1, $0x00
-DATA gemvsuperTable46<>+56(SB)/1, $0x0b
-DATA gemvsuperTable46<>+57(SB)/1, $0x00
-DATA gemvsuperTable46<>+58(SB)/1, $0x0b
-DATA gemvsuperTable46<>+59(SB)/1, $0x00
-DATA gemvsuperTable46<>+60(SB)/1, $0x0b
-DATA gemvsuperTable46<>+61(SB)/1, $0x00
-DATA gemvsuperTable46<>+62(SB)/1, $0x0b
-DATA gemvsuperTable46<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable46<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable47<>+0(SB)/1, $0x00
-DATA gemvsuperTable47<>+1(SB)/1, $0x00
-DATA gemvsuperTable47<>+2(SB)/1, $0x00
-DATA gemvsuperTable47<>+3(SB)/1, $0x00
-DATA gemvsuperTable47<>+4(SB)/1, $0x00
-DATA gemvsuperTable47<>+5(SB)/1, $0x00
-DATA gemvsuperTable47<>+6(SB)/1, $0x00
-DATA gemvsuperTable47<>+7(SB)/1, $0x00
-DATA gemvsuperTable47<>+8(SB)/1, $0x00
-DATA gemvsuperTable47<>+9(SB)/1, $0x00
-DATA gemvsuperTable47<>+10(SB)/1, $0x00
-DATA gemvsuperTable47<>+11(SB)/1, $0x00
-DATA gemvsuperTable47<>+12(SB)/1, $0x00
-DATA gemvsuperTable47<>+13(SB)/1, $0x00
-DATA gemvsuperTable47<>+14(SB)/1, $0x00
-DATA gemvsuperTable47<>+15(SB)/1, $0x00
-DATA gemvsuperTable47<>+16(SB)/1, $0x00
-DATA gemvsuperTable47<>+17(SB)/1, $0x00
-DATA gemvsuperTable47<>+18(SB)/1, $0x00
-DATA gemvsuperTable47<>+19(SB)/1, $0x00
-DATA gemvsuperTable47<>+20(SB)/1, $0x00
-DATA gemvsuperTable47<>+21(SB)/1, $0x00
-DATA gemvsuperTable47<>+22(SB)/1, $0x00
-DATA gemvsuperTable47<>+23(SB)/1, $0x00
-DATA gemvsuperTable47<>+24(SB)/1, $0x00
-DATA gemvsuperTable47<>+25(SB)/1, $0x00
-DATA gemvsuperTable47<>+26(SB)/1, $0x00
-DATA gemvsuperTable47<>+27(SB)/1, $0x00
-DATA gemvsuperTable47<>+28(SB)/1, $0x00
-DATA gemvsuperTable47<>+29(SB)/1, $0x00
-DATA gemvsuperTable47<>+30(SB)/1, $0x00
-DATA gemvsuperTable47<>+31(SB)/1, $0x00
-DATA gemvsuperTable47<>+32(SB)/1, $0x1c
-DATA gemvsuperTable47<>+33(SB)/1, $0x00
-DATA gemvsuperTable47<>+34(SB)/1, $0x00
-DATA gemvsuperTable47<>+35(SB)/1, $0x00
-DATA gemvsuperTable47<>+36(SB)/1, $0x1c
-DATA gemvsuperTable47<>+37(SB)/1, $0x00
-DATA gemvsuperTable47<>+38(SB)/1, $0x00
-DATA gemvsuperTable47<>+39(SB)/1, $0x00
-DATA gemvsuperTable47<>+40(SB)/1, $0x1c
-DATA gemvsuperTable47<>+41(SB)/1, $0x00
-DATA gemvsuperTable47<>+42(SB)/1, $0x00
-DATA gemvsuperTable47<>+43(SB)/1, $0x00
-DATA gemvsuperTable47<>+44(SB)/1, $0x1c
-DATA gemvsuperTable47<>+45(SB)/1, $0x00
-DATA gemvsuperTable47<>+46(SB)/1, $0x00
-DATA gemvsuperTable47<>+47(SB)/1, $0x00
-DATA gemvsuperTable47<>+48(SB)/1, $0x1c
-DATA gemvsuperTable47<>+49(SB)/1, $0x00
-DATA gemvsuperTable47<>+50(SB)/1, $0x00
-DATA gemvsuperTable47<>+51(SB)/1, $0x00
-DATA gemvsuperTable47<>+52(SB)/1, $0x1c
-DATA gemvsuperTable47<>+53(SB)/1, $0x00
-DATA gemvsuperTable47<>+54(SB)/1, $0x00
-DATA gemvsuperTable47<>+55(SB)/1, $0x00
-DATA gemvsuperTable47<>+56(SB)/1, $0x1c
-DATA gemvsuperTable47<>+57(SB)/1, $0x00
-DATA gemvsuperTable47<>+58(SB)/1, $0x00
-DATA gemvsuperTable47<>+59(SB)/1, $0x00
-DATA gemvsuperTable47<>+60(SB)/1, $0x1c
-DATA gemvsuperTable47<>+61(SB)/1, $0x00
-DATA gemvsuperTable47<>+62(SB)/1, $0x00
-DATA gemvsuperTable47<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable47<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable48<>+0(SB)/1, $0x04
-DATA gemvsuperTable48<>+1(SB)/1, $0x00
-DATA gemvsuperTable48<>+2(SB)/1, $0x04
-DATA gemvsuperTable48<>+3(SB)/1, $0x00
-DATA gemvsuperTable48<>+4(SB)/1, $0x04
-DATA gemvsuperTable48<>+5(SB)/1, $0x00
-DATA gemvsuperTable48<>+6(SB)/1, $0x04
-DATA gemvsuperTable48<>+7(SB)/1, $0x00
-DATA gemvsuperTable48<>+8(SB)/1, $0x04
-DATA gemvsuperTable48<>+9(SB)/1, $0x00
-DATA gemvsuperTable48<>+10(SB)/1, $0x04
-DATA gemvsuperTable48<>+11(SB)/1, $0x00
-DATA gemvsuperTable48<>+12(SB)/1, $0x04
-DATA gemvsuperTable48<>+13(SB)/1, $0x00
-DATA gemvsuperTable48<>+14(SB)/1, $0x04
-DATA gemvsuperTable48<>+15(SB)/1, $0x00
-DATA gemvsuperTable48<>+16(SB)/1, $0x05
-DATA gemvsuperTable48<>+17(SB)/1, $0x00
-DATA gemvsuperTable48<>+18(SB)/1, $0x05
-DATA gemvsuperTable48<>+19(SB)/1, $0x00
-DATA gemvsuperTable48<>+20(SB)/1, $0x05
-DATA gemvsuperTable48<>+21(SB)/1, $0x00
-DATA gemvsuperTable48<>+22(SB)/1, $0x05
-DATA gemvsuperTable48<>+23(SB)/1, $0x00
-DATA gemvsuperTable48<>+24(SB)/1, $0x05
-DATA gemvsuperTable48<>+25(SB)/1, $0x00
-DATA gemvsuperTable48<>+26(SB)/1, $0x05
-DATA gemvsuperTable48<>+27(SB)/1, $0x00
-DATA gemvsuperTable48<>+28(SB)/1, $0x05
-DATA gemvsuperTable48<>+29(SB)/1, $0x00
-DATA gemvsuperTable48<>+30(SB)/1, $0x05
-DATA gemvsuperTable48<>+31(SB)/1, $0x00
-DATA gemvsuperTable48<>+32(SB)/1, $0x0c
-DATA gemvsuperTable48<>+33(SB)/1, $0x00
-DATA gemvsuperTable48<>+34(SB)/1, $0x0c
-DATA gemvsuperTable48<>+35(SB)/1, $0x00
-DATA gemvsuperTable48<>+36(SB)/1, $0x0c
-DATA gemvsuperTable48<>+37(SB)/1, $0x00
-DATA gemvsuperTable48<>+38(SB)/1, $0x0c
-DATA gemvsuperTable48<>+39(SB)/1, $0x00
-DATA gemvsuperTable48<>+40(SB)/1, $0x0c
-DATA gemvsuperTable48<>+41(SB)/1, $0x00
-DATA gemvsuperTable48<>+42(SB)/1, $0x0c
-DATA gemvsuperTable48<>+43(SB)/1, $0x00
-DATA gemvsuperTable48<>+44(SB)/1, $0x0c
-DATA gemvsuperTable48<>+45(SB)/1, $0x00
-DATA gemvsuperTable48<>+46(SB)/1, $0x0c
-DATA gemvsuperTable48<>+47(SB)/1, $0x00
-DATA gemvsuperTable48<>+48(SB)/1, $0x0d
-DATA gemvsuperTable48<>+49(SB)/1, $0x00
-DATA gemvsuperTable48<>+50(SB)/1, $0x0d
-DATA gemvsuperTable48<>+51(SB)/1, $0x00
-DATA gemvsuperTable48<>+52(SB)/1, $0x0d
-DATA gemvsuperTable48<>+53(SB)/1, $0x00
-DATA gemvsuperTable48<>+54(SB)/1, $0x0d
-DATA gemvsuperTable48<>+55(SB)/1, $0x00
-DATA gemvsuperTable48<>+56(SB)/1, $0x0d
-DATA gemvsuperTable48<>+57(SB)/1, $0x00
-DATA gemvsuperTable48<>+58(SB)/1, $0x0d
-DATA gemvsuperTable48<>+59(SB)/1, $0x00
-DATA gemvsuperTable48<>+60(SB)/1, $0x0d
-DATA gemvsuperTable48<>+61(SB)/1, $0x00
-DATA gemvsuperTable48<>+62(SB)/1, $0x0d
-DATA gemvsuperTable48<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable48<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable49<>+0(SB)/1, $0x1f
-DATA gemvsuperTable49<>+1(SB)/1, $0x00
-DATA gemvsuperTable49<>+2(SB)/1, $0x00
-DATA gemvsuperTable49<>+3(SB)/1, $0x00
-DATA gemvsuperTable49<>+4(SB)/1, $0x1f
-DATA gemvsuperTable49<>+5(SB)/1, $0x00
-DATA gemvsuperTable49<>+6(SB)/1, $0x00
-DATA gemvsuperTable49<>+7(SB)/1, $0x00
-DATA gemvsuperTable49<>+8(SB)/1, $0x1f
-DATA gemvsuperTable49<>+9(SB)/1, $0x00
-DATA gemvsuperTable49<>+10(SB)/1, $0x00
-DATA gemvsuperTable49<>+11(SB)/1, $0x00
-DATA gemvsuperTable49<>+12(SB)/1, $0x1f
-DATA gemvsuperTable49<>+13(SB)/1, $0x00
-DATA gemvsuperTable49<>+14(SB)/1, $0x00
-DATA gemvsuperTable49<>+15(SB)/1, $0x00
-DATA gemvsuperTable49<>+16(SB)/1, $0x1f
-DATA gemvsuperTable49<>+17(SB)/1, $0x00
-DATA gemvsuperTable49<>+18(SB)/1, $0x00
-DATA gemvsuperTable49<>+19(SB)/1, $0x00
-DATA gemvsuperTable49<>+20(SB)/1, $0x1f
-DATA gemvsuperTable49<>+21(SB)/1, $0x00
-DATA gemvsuperTable49<>+22(SB)/1, $0x00
-DATA gemvsuperTable49<>+23(SB)/1, $0x00
-DATA gemvsuperTable49<>+24(SB)/1, $0x1f
-DATA gemvsuperTable49<>+25(SB)/1, $0x00
-DATA gemvsuperTable49<>+26(SB)/1, $0x00
-DATA gemvsuperTable49<>+27(SB)/1, $0x00
-DATA gemvsuperTable49<>+28(SB)/1, $0x1f
-DATA gemvsuperTable49<>+29(SB)/1, $0x00
-DATA gemvsuperTable49<>+30(SB)/1, $0x00
-DATA gemvsuperTable49<>+31(SB)/1, $0x00
-DATA gemvsuperTable49<>+32(SB)/1, $0x1b
-DATA gemvsuperTable49<>+33(SB)/1, $0x00
-DATA gemvsuperTable49<>+34(SB)/1, $0x00
-DATA gemvsuperTable49<>+35(SB)/1, $0x00
-DATA gemvsuperTable49<>+36(SB)/1, $0x1b
-DATA gemvsuperTable49<>+37(SB)/1, $0x00
-DATA gemvsuperTable49<>+38(SB)/1, $0x00
-DATA gemvsuperTable49<>+39(SB)/1, $0x00
-DATA gemvsuperTable49<>+40(SB)/1, $0x1b
-DATA gemvsuperTable49<>+41(SB)/1, $0x00
-DATA gemvsuperTable49<>+42(SB)/1, $0x00
-DATA gemvsuperTable49<>+43(SB)/1, $0x00
-DATA gemvsuperTable49<>+44(SB)/1, $0x1b
-DATA gemvsuperTable49<>+45(SB)/1, $0x00
-DATA gemvsuperTable49<>+46(SB)/1, $0x00
-DATA gemvsuperTable49<>+47(SB)/1, $0x00
-DATA gemvsuperTable49<>+48(SB)/1, $0x1b
-DATA gemvsuperTable49<>+49(SB)/1, $0x00
-DATA gemvsuperTable49<>+50(SB)/1, $0x00
-DATA gemvsuperTable49<>+51(SB)/1, $0x00
-DATA gemvsuperTable49<>+52(SB)/1, $0x1b
-DATA gemvsuperTable49<>+53(SB)/1, $0x00
-DATA gemvsuperTable49<>+54(SB)/1, $0x00
-DATA gemvsuperTable49<>+55(SB)/1, $0x00
-DATA gemvsuperTable49<>+56(SB)/1, $0x1b
-DATA gemvsuperTable49<>+57(SB)/1, $0x00
-DATA gemvsuperTable49<>+58(SB)/1, $0x00
-DATA gemvsuperTable49<>+59(SB)/1, $0x00
-DATA gemvsuperTable49<>+60(SB)/1, $0x1b
-DATA gemvsuperTable49<>+61(SB)/1, $0x00
-DATA gemvsuperTable49<>+62(SB)/1, $0x00
-DATA gemvsuperTable49<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable49<>(SB), RODATA|NOPTR, $64
-
-DATA gemvsuperTable50<>+0(SB)/1, $0x06
-DATA gemvsuperTable50<>+1(SB)/1, $0x00
-DATA gemvsuperTable50<>+2(SB)/1, $0x06
-DATA gemvsuperTable50<>+3(SB)/1, $0x00
-DATA gemvsuperTable50<>+4(SB)/1, $0x06
-DATA gemvsuperTable50<>+5(SB)/1, $0x00
-DATA gemvsuperTable50<>+6(SB)/1, $0x06
-DATA gemvsuperTable50<>+7(SB)/1, $0x00
-DATA gemvsuperTable50<>+8(SB)/1, $0x06
-DATA gemvsuperTable50<>+9(SB)/1, $0x00
-DATA gemvsuperTable50<>+10(SB)/1, $0x06
-DATA gemvsuperTable50<>+11(SB)/1, $0x00
-DATA gemvsuperTable50<>+12(SB)/1, $0x06
-DATA gemvsuperTable50<>+13(SB)/1, $0x00
-DATA gemvsuperTable50<>+14(SB)/1, $0x06
-DATA gemvsuperTable50<>+15(SB)/1, $0x00
-DATA gemvsuperTable50<>+16(SB)/1, $0x07
-DATA gemvsuperTable50<>+17(SB)/1, $0x00
-DATA gemvsuperTable50<>+18(SB)/1, $0x07
-DATA gemvsuperTable50<>+19(SB)/1, $0x00
-DATA gemvsuperTable50<>+20(SB)/1, $0x07
-DATA gemvsuperTable50<>+21(SB)/1, $0x00
-DATA gemvsuperTable50<>+22(SB)/1, $0x07
-DATA gemvsuperTable50<>+23(SB)/1, $0x00
-DATA gemvsuperTable50<>+24(SB)/1, $0x07
-DATA gemvsuperTable50<>+25(SB)/1, $0x00
-DATA gemvsuperTable50<>+26(SB)/1, $0x07
-DATA gemvsuperTable50<>+27(SB)/1, $0x00
-DATA gemvsuperTable50<>+28(SB)/1, $0x07
-DATA gemvsuperTable50<>+29(SB)/1, $0x00
-DATA gemvsuperTable50<>+30(SB)/1, $0x07
-DATA gemvsuperTable50<>+31(SB)/1, $0x00
-DATA gemvsuperTable50<>+32(SB)/1, $0x0e
-DATA gemvsuperTable50<>+33(SB)/1, $0x00
-DATA gemvsuperTable50<>+34(SB)/1, $0x0e
-DATA gemvsuperTable50<>+35(SB)/1, $0x00
-DATA gemvsuperTable50<>+36(SB)/1, $0x0e
-DATA gemvsuperTable50<>+37(SB)/1, $0x00
-DATA gemvsuperTable50<>+38(SB)/1, $0x0e
-DATA gemvsuperTable50<>+39(SB)/1, $0x00
-DATA gemvsuperTable50<>+40(SB)/1, $0x0e
-DATA gemvsuperTable50<>+41(SB)/1, $0x00
-DATA gemvsuperTable50<>+42(SB)/1, $0x0e
-DATA gemvsuperTable50<>+43(SB)/1, $0x00
-DATA gemvsuperTable50<>+44(SB)/1, $0x0e
-DATA gemvsuperTable50<>+45(SB)/1, $0x00
-DATA gemvsuperTable50<>+46(SB)/1, $0x0e
-DATA gemvsuperTable50<>+47(SB)/1, $0x00
-DATA gemvsuperTable50<>+48(SB)/1, $0x0f
-DATA gemvsuperTable50<>+49(SB)/1, $0x00
-DATA gemvsuperTable50<>+50(SB)/1, $0x0f
-DATA gemvsuperTable50<>+51(SB)/1, $0x00
-DATA gemvsuperTable50<>+52(SB)/1, $0x0f
-DATA gemvsuperTable50<>+53(SB)/1, $0x00
-DATA gemvsuperTable50<>+54(SB)/1, $0x0f
-DATA gemvsuperTable50<>+55(SB)/1, $0x00
-DATA gemvsuperTable50<>+56(SB)/1, $0x0f
-DATA gemvsuperTable50<>+57(SB)/1, $0x00
-DATA gemvsuperTable50<>+58(SB)/1, $0x0f
-DATA gemvsuperTable50<>+59(SB)/1, $0x00
-DATA gemvsuperTable50<>+60(SB)/1, $0x0f
-DATA gemvsuperTable50<>+61(SB)/1, $0x00
-DATA gemvsuperTable50<>+62(SB)/1, $0x0f
-DATA gemvsuperTable50<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable50<>(SB), RODATA|NOPTR, $64
 
 // func gemvQ3_KT2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
@@ -4755,8 +4003,8 @@ TEXT ·gemvQ3_KT2(SB), NOSPLIT, $64-48
 	MOVQ         supers+40(FP), SI
 	MOVQ         act+24(FP), DI
 	MOVQ         step+32(FP), R8
-	VPBROADCASTD gemvsuperTable33<>+0(SB), Z0
-	VPBROADCASTD gemvsuperTable34<>+0(SB), Z1
+	VPBROADCASTD gemvsuperTable21<>+0(SB), Z0
+	VPBROADCASTD gemvsuperTable22<>+0(SB), Z1
 	VPXORD       X2, X2, X2
 	VPXORD       X3, X3, X3
 	VPXORD       Z4, Z4, Z4
@@ -4792,16 +4040,16 @@ turn:
 	VINSERTI32X4    $0x01, 94(DX), Z15, Z15
 	VINSERTI32X4    $0x02, 94(BX), Z15, Z15
 	VINSERTI32X4    $0x03, 94(CX), Z15, Z15
-	VMOVDQU32       gemvsuperTable35<>+0(SB), Z16
+	VMOVDQU32       gemvsuperTable23<>+0(SB), Z16
 	VPERMW          Z15, Z16, Z16
 	VCVTPH2PS       X16, X17
-	VPSHUFB         gemvsuperTable36<>+0(SB), Z15, Z16
-	VPSRLVD         gemvsuperTable37<>+0(SB), Z16, Z16
-	VPANDD          gemvsuperTable38<>+0(SB), Z16, Z16
-	VPSHUFB         gemvsuperTable39<>+0(SB), Z15, Z15
-	VPROLVD         gemvsuperTable40<>+0(SB), Z15, Z15
-	VPTERNLOGD      $0xf8, gemvsuperTable41<>+0(SB), Z15, Z16
-	VPSUBB          gemvsuperTable42<>+0(SB), Z16, Z16
+	VPSHUFB         gemvsuperTable24<>+0(SB), Z15, Z16
+	VPSRLVD         gemvsuperTable25<>+0(SB), Z16, Z16
+	VPANDD          gemvsuperTable26<>+0(SB), Z16, Z16
+	VPSHUFB         gemvsuperTable27<>+0(SB), Z15, Z15
+	VPROLVD         gemvsuperTable28<>+0(SB), Z15, Z15
+	VPTERNLOGD      $0xf8, gemvsuperTable29<>+0(SB), Z15, Z16
+	VPSUBB          gemvsuperTable30<>+0(SB), Z16, Z16
 	VMOVDQU32       Z16, (SP)
 	VPMOVSXBW       (SP), Y15
 	VPMADDWD        Y13, Y15, Y16
@@ -4813,9 +4061,9 @@ turn:
 	VMOVDQU32       32(AX), Z19
 	VBROADCASTI64X4 (AX), Z20
 	VPANDD          Z0, Z19, Z21
-	VPROLVD         gemvsuperTable43<>+0(SB), Z20, Z22
+	VPROLVD         gemvsuperTable31<>+0(SB), Z20, Z22
 	VPTERNLOGD      $0xf8, Z1, Z22, Z21
-	VMOVDQU32       gemvsuperTable44<>+0(SB), Z22
+	VMOVDQU32       gemvsuperTable32<>+0(SB), Z22
 	VPERMW          Z15, Z22, Z22
 	VPMADDUBSW      Z5, Z21, Z23
 	VPDPWSSD        Z22, Z23, Z16
@@ -4823,9 +4071,9 @@ turn:
 	VPDPWSSD        Z22, Z21, Z18
 	VPSRLW          $0x02, Z19, Z21
 	VPANDD          Z0, Z21, Z21
-	VPROLVD         gemvsuperTable45<>+0(SB), Z20, Z22
+	VPROLVD         gemvsuperTable33<>+0(SB), Z20, Z22
 	VPTERNLOGD      $0xf8, Z1, Z22, Z21
-	VMOVDQU32       gemvsuperTable46<>+0(SB), Z22
+	VMOVDQU32       gemvsuperTable34<>+0(SB), Z22
 	VPERMW          Z15, Z22, Z22
 	VPMADDUBSW      Z6, Z21, Z23
 	VPDPWSSD        Z22, Z23, Z16
@@ -4833,9 +4081,9 @@ turn:
 	VPDPWSSD        Z22, Z21, Z18
 	VPSRLW          $0x04, Z19, Z21
 	VPANDD          Z0, Z21, Z21
-	VPROLVD         gemvsuperTable47<>+0(SB), Z20, Z22
+	VPROLVD         gemvsuperTable35<>+0(SB), Z20, Z22
 	VPTERNLOGD      $0xf8, Z1, Z22, Z21
-	VMOVDQU32       gemvsuperTable48<>+0(SB), Z22
+	VMOVDQU32       gemvsuperTable36<>+0(SB), Z22
 	VPERMW          Z15, Z22, Z22
 	VPMADDUBSW      Z7, Z21, Z23
 	VPDPWSSD        Z22, Z23, Z16
@@ -4843,9 +4091,9 @@ turn:
 	VPDPWSSD        Z22, Z21, Z18
 	VPSRLW          $0x06, Z19, Z19
 	VPANDD          Z0, Z19, Z19
-	VPROLVD         gemvsuperTable49<>+0(SB), Z20, Z20
+	VPROLVD         gemvsuperTable37<>+0(SB), Z20, Z20
 	VPTERNLOGD      $0xf8, Z1, Z20, Z19
-	VMOVDQU32       gemvsuperTable50<>+0(SB), Z20
+	VMOVDQU32       gemvsuperTable38<>+0(SB), Z20
 	VPERMW          Z15, Z20, Z20
 	VPMADDUBSW      Z8, Z19, Z15
 	VPDPWSSD        Z20, Z15, Z16
@@ -4861,9 +4109,9 @@ turn:
 	VMOVDQU32       32(DX), Z21
 	VBROADCASTI64X4 (DX), Z22
 	VPANDD          Z0, Z21, Z23
-	VPROLVD         gemvsuperTable43<>+0(SB), Z22, Z24
+	VPROLVD         gemvsuperTable31<>+0(SB), Z22, Z24
 	VPTERNLOGD      $0xf8, Z1, Z24, Z23
-	VMOVDQU32       gemvsuperTable44<>+0(SB), Z24
+	VMOVDQU32       gemvsuperTable32<>+0(SB), Z24
 	VPERMW          Z15, Z24, Z24
 	VPMADDUBSW      Z5, Z23, Z25
 	VPDPWSSD        Z24, Z25, Z19
@@ -4871,9 +4119,9 @@ turn:
 	VPDPWSSD        Z24, Z23, Z20
 	VPSRLW          $0x02, Z21, Z23
 	VPANDD          Z0, Z23, Z23
-	VPROLVD         gemvsuperTable45<>+0(SB), Z22, Z24
+	VPROLVD         gemvsuperTable33<>+0(SB), Z22, Z24
 	VPTERNLOGD      $0xf8, Z1, Z24, Z23
-	VMOVDQU32       gemvsuperTable46<>+0(SB), Z24
+	VMOVDQU32       gemvsuperTable34<>+0(SB), Z24
 	VPERMW          Z15, Z24, Z24
 	VPMADDUBSW      Z6, Z23, Z25
 	VPDPWSSD        Z24, Z25, Z19
@@ -4881,9 +4129,9 @@ turn:
 	VPDPWSSD        Z24, Z23, Z20
 	VPSRLW          $0x04, Z21, Z23
 	VPANDD          Z0, Z23, Z23
-	VPROLVD         gemvsuperTable47<>+0(SB), Z22, Z24
+	VPROLVD         gemvsuperTable35<>+0(SB), Z22, Z24
 	VPTERNLOGD      $0xf8, Z1, Z24, Z23
-	VMOVDQU32       gemvsuperTable48<>+0(SB), Z24
+	VMOVDQU32       gemvsuperTable36<>+0(SB), Z24
 	VPERMW          Z15, Z24, Z24
 	VPMADDUBSW      Z7, Z23, Z25
 	VPDPWSSD        Z24, Z25, Z19
@@ -4891,9 +4139,9 @@ turn:
 	VPDPWSSD        Z24, Z23, Z20
 	VPSRLW          $0x06, Z21, Z21
 	VPANDD          Z0, Z21, Z21
-	VPROLVD         gemvsuperTable49<>+0(SB), Z22, Z22
+	VPROLVD         gemvsuperTable37<>+0(SB), Z22, Z22
 	VPTERNLOGD      $0xf8, Z1, Z22, Z21
-	VMOVDQU32       gemvsuperTable50<>+0(SB), Z22
+	VMOVDQU32       gemvsuperTable38<>+0(SB), Z22
 	VPERMW          Z15, Z22, Z22
 	VPMADDUBSW      Z8, Z21, Z15
 	VPDPWSSD        Z22, Z15, Z19
@@ -4909,9 +4157,9 @@ turn:
 	VMOVDQU32       32(BX), Z23
 	VBROADCASTI64X4 (BX), Z24
 	VPANDD          Z0, Z23, Z25
-	VPROLVD         gemvsuperTable43<>+0(SB), Z24, Z26
+	VPROLVD         gemvsuperTable31<>+0(SB), Z24, Z26
 	VPTERNLOGD      $0xf8, Z1, Z26, Z25
-	VMOVDQU32       gemvsuperTable44<>+0(SB), Z26
+	VMOVDQU32       gemvsuperTable32<>+0(SB), Z26
 	VPERMW          Z15, Z26, Z26
 	VPMADDUBSW      Z5, Z25, Z27
 	VPDPWSSD        Z26, Z27, Z21
@@ -4919,9 +4167,9 @@ turn:
 	VPDPWSSD        Z26, Z25, Z22
 	VPSRLW          $0x02, Z23, Z25
 	VPANDD          Z0, Z25, Z25
-	VPROLVD         gemvsuperTable45<>+0(SB), Z24, Z26
+	VPROLVD         gemvsuperTable33<>+0(SB), Z24, Z26
 	VPTERNLOGD      $0xf8, Z1, Z26, Z25
-	VMOVDQU32       gemvsuperTable46<>+0(SB), Z26
+	VMOVDQU32       gemvsuperTable34<>+0(SB), Z26
 	VPERMW          Z15, Z26, Z26
 	VPMADDUBSW      Z6, Z25, Z27
 	VPDPWSSD        Z26, Z27, Z21
@@ -4929,9 +4177,9 @@ turn:
 	VPDPWSSD        Z26, Z25, Z22
 	VPSRLW          $0x04, Z23, Z25
 	VPANDD          Z0, Z25, Z25
-	VPROLVD         gemvsuperTable47<>+0(SB), Z24, Z26
+	VPROLVD         gemvsuperTable35<>+0(SB), Z24, Z26
 	VPTERNLOGD      $0xf8, Z1, Z26, Z25
-	VMOVDQU32       gemvsuperTable48<>+0(SB), Z26
+	VMOVDQU32       gemvsuperTable36<>+0(SB), Z26
 	VPERMW          Z15, Z26, Z26
 	VPMADDUBSW      Z7, Z25, Z27
 	VPDPWSSD        Z26, Z27, Z21
@@ -4939,9 +4187,9 @@ turn:
 	VPDPWSSD        Z26, Z25, Z22
 	VPSRLW          $0x06, Z23, Z23
 	VPANDD          Z0, Z23, Z23
-	VPROLVD         gemvsuperTable49<>+0(SB), Z24, Z24
+	VPROLVD         gemvsuperTable37<>+0(SB), Z24, Z24
 	VPTERNLOGD      $0xf8, Z1, Z24, Z23
-	VMOVDQU32       gemvsuperTable50<>+0(SB), Z24
+	VMOVDQU32       gemvsuperTable38<>+0(SB), Z24
 	VPERMW          Z15, Z24, Z24
 	VPMADDUBSW      Z8, Z23, Z15
 	VPDPWSSD        Z24, Z15, Z21
@@ -4957,9 +4205,9 @@ turn:
 	VMOVDQU32       32(CX), Z23
 	VBROADCASTI64X4 (CX), Z24
 	VPANDD          Z0, Z23, Z25
-	VPROLVD         gemvsuperTable43<>+0(SB), Z24, Z26
+	VPROLVD         gemvsuperTable31<>+0(SB), Z24, Z26
 	VPTERNLOGD      $0xf8, Z1, Z26, Z25
-	VMOVDQU32       gemvsuperTable44<>+0(SB), Z26
+	VMOVDQU32       gemvsuperTable32<>+0(SB), Z26
 	VPERMW          Z15, Z26, Z26
 	VPMADDUBSW      Z5, Z25, Z5
 	VPDPWSSD        Z26, Z5, Z13
@@ -4967,9 +4215,9 @@ turn:
 	VPDPWSSD        Z26, Z5, Z14
 	VPSRLW          $0x02, Z23, Z5
 	VPANDD          Z0, Z5, Z5
-	VPROLVD         gemvsuperTable45<>+0(SB), Z24, Z9
+	VPROLVD         gemvsuperTable33<>+0(SB), Z24, Z9
 	VPTERNLOGD      $0xf8, Z1, Z9, Z5
-	VMOVDQU32       gemvsuperTable46<>+0(SB), Z9
+	VMOVDQU32       gemvsuperTable34<>+0(SB), Z9
 	VPERMW          Z15, Z9, Z9
 	VPMADDUBSW      Z6, Z5, Z6
 	VPDPWSSD        Z9, Z6, Z13
@@ -4977,9 +4225,9 @@ turn:
 	VPDPWSSD        Z9, Z5, Z14
 	VPSRLW          $0x04, Z23, Z5
 	VPANDD          Z0, Z5, Z5
-	VPROLVD         gemvsuperTable47<>+0(SB), Z24, Z6
+	VPROLVD         gemvsuperTable35<>+0(SB), Z24, Z6
 	VPTERNLOGD      $0xf8, Z1, Z6, Z5
-	VMOVDQU32       gemvsuperTable48<>+0(SB), Z6
+	VMOVDQU32       gemvsuperTable36<>+0(SB), Z6
 	VPERMW          Z15, Z6, Z6
 	VPMADDUBSW      Z7, Z5, Z7
 	VPDPWSSD        Z6, Z7, Z13
@@ -4987,9 +4235,9 @@ turn:
 	VPDPWSSD        Z6, Z5, Z14
 	VPSRLW          $0x06, Z23, Z5
 	VPANDD          Z0, Z5, Z5
-	VPROLVD         gemvsuperTable49<>+0(SB), Z24, Z6
+	VPROLVD         gemvsuperTable37<>+0(SB), Z24, Z6
 	VPTERNLOGD      $0xf8, Z1, Z6, Z5
-	VMOVDQU32       gemvsuperTable50<>+0(SB), Z6
+	VMOVDQU32       gemvsuperTable38<>+0(SB), Z6
 	VPERMW          Z15, Z6, Z6
 	VPMADDUBSW      Z8, Z5, Z7
 	VPDPWSSD        Z6, Z7, Z13
@@ -5053,7 +4301,7 @@ TEXT ·gemvQ2_KT1(SB), NOSPLIT, $64-48
 	MOVQ         supers+40(FP), SI
 	MOVQ         act+24(FP), DI
 	MOVQ         step+32(FP), R8
-	VPBROADCASTD gemvsuperTable33<>+0(SB), Z0
+	VPBROADCASTD gemvsuperTable21<>+0(SB), Z0
 	VPXORD       X1, X1, X1
 
 turn:
@@ -5074,126 +4322,126 @@ turn:
 	VPINSRD       $0x01, 80(DX), X6, X6
 	VPINSRD       $0x02, 80(BX), X6, X6
 	VPINSRD       $0x03, 80(CX), X6, X6
-	VPSHUFB       gemvsuperTable51<>+0(SB), X6, X6
+	VPSHUFB       gemvsuperTable39<>+0(SB), X6, X6
 	VCVTPH2PS     X6, Y6
 	VEXTRACTF32X4 $0x01, Y6, X7
 	VPMOVZXBW     (AX), Y8
 	VPSRLW        $0x04, Y8, Y9
-	VPANDD        gemvsuperTable52<>+0(SB), Y8, Y8
+	VPANDD        gemvsuperTable40<>+0(SB), Y8, Y8
 	VPMADDWD      320(DI), Y9, Y9
 	PREFETCHT0    2048(AX)
 	PREFETCHT0    2112(AX)
 	VMOVDQU32     16(AX), Z10
 	VPANDD        Z0, Z10, Z11
-	VMOVDQU32     gemvsuperTable44<>+0(SB), Z12
+	VMOVDQU32     gemvsuperTable32<>+0(SB), Z12
 	VPERMW        Z8, Z12, Z12
 	VPMADDUBSW    Z2, Z11, Z11
 	VPMADDWD      Z12, Z11, Z11
 	VPSRLW        $0x02, Z10, Z12
 	VPANDD        Z0, Z12, Z12
-	VMOVDQU32     gemvsuperTable46<>+0(SB), Z13
+	VMOVDQU32     gemvsuperTable34<>+0(SB), Z13
 	VPERMW        Z8, Z13, Z13
 	VPMADDUBSW    Z3, Z12, Z12
 	VPDPWSSD      Z13, Z12, Z11
 	VPSRLW        $0x04, Z10, Z12
 	VPANDD        Z0, Z12, Z12
-	VMOVDQU32     gemvsuperTable48<>+0(SB), Z13
+	VMOVDQU32     gemvsuperTable36<>+0(SB), Z13
 	VPERMW        Z8, Z13, Z13
 	VPMADDUBSW    Z4, Z12, Z12
 	VPDPWSSD      Z13, Z12, Z11
 	VPSRLW        $0x06, Z10, Z10
 	VPANDD        Z0, Z10, Z10
-	VMOVDQU32     gemvsuperTable50<>+0(SB), Z12
+	VMOVDQU32     gemvsuperTable38<>+0(SB), Z12
 	VPERMW        Z8, Z12, Z12
 	VPMADDUBSW    Z5, Z10, Z8
 	VPDPWSSD      Z12, Z8, Z11
 	VPMOVZXBW     (DX), Y8
 	VPSRLW        $0x04, Y8, Y10
-	VPANDD        gemvsuperTable52<>+0(SB), Y8, Y8
+	VPANDD        gemvsuperTable40<>+0(SB), Y8, Y8
 	VPMADDWD      320(DI), Y10, Y10
 	PREFETCHT0    2048(DX)
 	PREFETCHT0    2112(DX)
 	VMOVDQU32     16(DX), Z12
 	VPANDD        Z0, Z12, Z13
-	VMOVDQU32     gemvsuperTable44<>+0(SB), Z14
+	VMOVDQU32     gemvsuperTable32<>+0(SB), Z14
 	VPERMW        Z8, Z14, Z14
 	VPMADDUBSW    Z2, Z13, Z13
 	VPMADDWD      Z14, Z13, Z13
 	VPSRLW        $0x02, Z12, Z14
 	VPANDD        Z0, Z14, Z14
-	VMOVDQU32     gemvsuperTable46<>+0(SB), Z15
+	VMOVDQU32     gemvsuperTable34<>+0(SB), Z15
 	VPERMW        Z8, Z15, Z15
 	VPMADDUBSW    Z3, Z14, Z14
 	VPDPWSSD      Z15, Z14, Z13
 	VPSRLW        $0x04, Z12, Z14
 	VPANDD        Z0, Z14, Z14
-	VMOVDQU32     gemvsuperTable48<>+0(SB), Z15
+	VMOVDQU32     gemvsuperTable36<>+0(SB), Z15
 	VPERMW        Z8, Z15, Z15
 	VPMADDUBSW    Z4, Z14, Z14
 	VPDPWSSD      Z15, Z14, Z13
 	VPSRLW        $0x06, Z12, Z12
 	VPANDD        Z0, Z12, Z12
-	VMOVDQU32     gemvsuperTable50<>+0(SB), Z14
+	VMOVDQU32     gemvsuperTable38<>+0(SB), Z14
 	VPERMW        Z8, Z14, Z14
 	VPMADDUBSW    Z5, Z12, Z8
 	VPDPWSSD      Z14, Z8, Z13
 	VPMOVZXBW     (BX), Y8
 	VPSRLW        $0x04, Y8, Y12
-	VPANDD        gemvsuperTable52<>+0(SB), Y8, Y8
+	VPANDD        gemvsuperTable40<>+0(SB), Y8, Y8
 	VPMADDWD      320(DI), Y12, Y12
 	PREFETCHT0    2048(BX)
 	PREFETCHT0    2112(BX)
 	VMOVDQU32     16(BX), Z14
 	VPANDD        Z0, Z14, Z15
-	VMOVDQU32     gemvsuperTable44<>+0(SB), Z16
+	VMOVDQU32     gemvsuperTable32<>+0(SB), Z16
 	VPERMW        Z8, Z16, Z16
 	VPMADDUBSW    Z2, Z15, Z15
 	VPMADDWD      Z16, Z15, Z15
 	VPSRLW        $0x02, Z14, Z16
 	VPANDD        Z0, Z16, Z16
-	VMOVDQU32     gemvsuperTable46<>+0(SB), Z17
+	VMOVDQU32     gemvsuperTable34<>+0(SB), Z17
 	VPERMW        Z8, Z17, Z17
 	VPMADDUBSW    Z3, Z16, Z16
 	VPDPWSSD      Z17, Z16, Z15
 	VPSRLW        $0x04, Z14, Z16
 	VPANDD        Z0, Z16, Z16
-	VMOVDQU32     gemvsuperTable48<>+0(SB), Z17
+	VMOVDQU32     gemvsuperTable36<>+0(SB), Z17
 	VPERMW        Z8, Z17, Z17
 	VPMADDUBSW    Z4, Z16, Z16
 	VPDPWSSD      Z17, Z16, Z15
 	VPSRLW        $0x06, Z14, Z14
 	VPANDD        Z0, Z14, Z14
-	VMOVDQU32     gemvsuperTable50<>+0(SB), Z16
+	VMOVDQU32     gemvsuperTable38<>+0(SB), Z16
 	VPERMW        Z8, Z16, Z16
 	VPMADDUBSW    Z5, Z14, Z8
 	VPDPWSSD      Z16, Z8, Z15
 	VPMOVZXBW     (CX), Y8
 	VPSRLW        $0x04, Y8, Y14
-	VPANDD        gemvsuperTable52<>+0(SB), Y8, Y8
+	VPANDD        gemvsuperTable40<>+0(SB), Y8, Y8
 	VPMADDWD      320(DI), Y14, Y14
 	PREFETCHT0    2048(CX)
 	PREFETCHT0    2112(CX)
 	VMOVDQU32     16(CX), Z16
 	VPANDD        Z0, Z16, Z17
-	VMOVDQU32     gemvsuperTable44<>+0(SB), Z18
+	VMOVDQU32     gemvsuperTable32<>+0(SB), Z18
 	VPERMW        Z8, Z18, Z18
 	VPMADDUBSW    Z2, Z17, Z2
 	VPMADDWD      Z18, Z2, Z2
 	VPSRLW        $0x02, Z16, Z17
 	VPANDD        Z0, Z17, Z17
-	VMOVDQU32     gemvsuperTable46<>+0(SB), Z18
+	VMOVDQU32     gemvsuperTable34<>+0(SB), Z18
 	VPERMW        Z8, Z18, Z18
 	VPMADDUBSW    Z3, Z17, Z3
 	VPDPWSSD      Z18, Z3, Z2
 	VPSRLW        $0x04, Z16, Z3
 	VPANDD        Z0, Z3, Z3
-	VMOVDQU32     gemvsuperTable48<>+0(SB), Z17
+	VMOVDQU32     gemvsuperTable36<>+0(SB), Z17
 	VPERMW        Z8, Z17, Z17
 	VPMADDUBSW    Z4, Z3, Z3
 	VPDPWSSD      Z17, Z3, Z2
 	VPSRLW        $0x06, Z16, Z3
 	VPANDD        Z0, Z3, Z3
-	VMOVDQU32     gemvsuperTable50<>+0(SB), Z4
+	VMOVDQU32     gemvsuperTable38<>+0(SB), Z4
 	VPERMW        Z8, Z4, Z4
 	VPMADDUBSW    Z5, Z3, Z3
 	VPDPWSSD      Z4, Z3, Z2
@@ -5242,89 +4490,89 @@ turn:
 	VZEROUPPER
 	RET
 
-DATA gemvsuperTable51<>+0(SB)/1, $0x00
-DATA gemvsuperTable51<>+1(SB)/1, $0x01
-DATA gemvsuperTable51<>+2(SB)/1, $0x04
-DATA gemvsuperTable51<>+3(SB)/1, $0x05
-DATA gemvsuperTable51<>+4(SB)/1, $0x08
-DATA gemvsuperTable51<>+5(SB)/1, $0x09
-DATA gemvsuperTable51<>+6(SB)/1, $0x0c
-DATA gemvsuperTable51<>+7(SB)/1, $0x0d
-DATA gemvsuperTable51<>+8(SB)/1, $0x02
-DATA gemvsuperTable51<>+9(SB)/1, $0x03
-DATA gemvsuperTable51<>+10(SB)/1, $0x06
-DATA gemvsuperTable51<>+11(SB)/1, $0x07
-DATA gemvsuperTable51<>+12(SB)/1, $0x0a
-DATA gemvsuperTable51<>+13(SB)/1, $0x0b
-DATA gemvsuperTable51<>+14(SB)/1, $0x0e
-DATA gemvsuperTable51<>+15(SB)/1, $0x0f
-GLOBL gemvsuperTable51<>(SB), RODATA|NOPTR, $16
+DATA gemvsuperTable39<>+0(SB)/1, $0x00
+DATA gemvsuperTable39<>+1(SB)/1, $0x01
+DATA gemvsuperTable39<>+2(SB)/1, $0x04
+DATA gemvsuperTable39<>+3(SB)/1, $0x05
+DATA gemvsuperTable39<>+4(SB)/1, $0x08
+DATA gemvsuperTable39<>+5(SB)/1, $0x09
+DATA gemvsuperTable39<>+6(SB)/1, $0x0c
+DATA gemvsuperTable39<>+7(SB)/1, $0x0d
+DATA gemvsuperTable39<>+8(SB)/1, $0x02
+DATA gemvsuperTable39<>+9(SB)/1, $0x03
+DATA gemvsuperTable39<>+10(SB)/1, $0x06
+DATA gemvsuperTable39<>+11(SB)/1, $0x07
+DATA gemvsuperTable39<>+12(SB)/1, $0x0a
+DATA gemvsuperTable39<>+13(SB)/1, $0x0b
+DATA gemvsuperTable39<>+14(SB)/1, $0x0e
+DATA gemvsuperTable39<>+15(SB)/1, $0x0f
+GLOBL gemvsuperTable39<>(SB), RODATA|NOPTR, $16
 
-DATA gemvsuperTable52<>+0(SB)/1, $0x0f
-DATA gemvsuperTable52<>+1(SB)/1, $0x00
-DATA gemvsuperTable52<>+2(SB)/1, $0x0f
-DATA gemvsuperTable52<>+3(SB)/1, $0x00
-DATA gemvsuperTable52<>+4(SB)/1, $0x0f
-DATA gemvsuperTable52<>+5(SB)/1, $0x00
-DATA gemvsuperTable52<>+6(SB)/1, $0x0f
-DATA gemvsuperTable52<>+7(SB)/1, $0x00
-DATA gemvsuperTable52<>+8(SB)/1, $0x0f
-DATA gemvsuperTable52<>+9(SB)/1, $0x00
-DATA gemvsuperTable52<>+10(SB)/1, $0x0f
-DATA gemvsuperTable52<>+11(SB)/1, $0x00
-DATA gemvsuperTable52<>+12(SB)/1, $0x0f
-DATA gemvsuperTable52<>+13(SB)/1, $0x00
-DATA gemvsuperTable52<>+14(SB)/1, $0x0f
-DATA gemvsuperTable52<>+15(SB)/1, $0x00
-DATA gemvsuperTable52<>+16(SB)/1, $0x0f
-DATA gemvsuperTable52<>+17(SB)/1, $0x00
-DATA gemvsuperTable52<>+18(SB)/1, $0x0f
-DATA gemvsuperTable52<>+19(SB)/1, $0x00
-DATA gemvsuperTable52<>+20(SB)/1, $0x0f
-DATA gemvsuperTable52<>+21(SB)/1, $0x00
-DATA gemvsuperTable52<>+22(SB)/1, $0x0f
-DATA gemvsuperTable52<>+23(SB)/1, $0x00
-DATA gemvsuperTable52<>+24(SB)/1, $0x0f
-DATA gemvsuperTable52<>+25(SB)/1, $0x00
-DATA gemvsuperTable52<>+26(SB)/1, $0x0f
-DATA gemvsuperTable52<>+27(SB)/1, $0x00
-DATA gemvsuperTable52<>+28(SB)/1, $0x0f
-DATA gemvsuperTable52<>+29(SB)/1, $0x00
-DATA gemvsuperTable52<>+30(SB)/1, $0x0f
-DATA gemvsuperTable52<>+31(SB)/1, $0x00
-DATA gemvsuperTable52<>+32(SB)/1, $0x0f
-DATA gemvsuperTable52<>+33(SB)/1, $0x00
-DATA gemvsuperTable52<>+34(SB)/1, $0x0f
-DATA gemvsuperTable52<>+35(SB)/1, $0x00
-DATA gemvsuperTable52<>+36(SB)/1, $0x0f
-DATA gemvsuperTable52<>+37(SB)/1, $0x00
-DATA gemvsuperTable52<>+38(SB)/1, $0x0f
-DATA gemvsuperTable52<>+39(SB)/1, $0x00
-DATA gemvsuperTable52<>+40(SB)/1, $0x0f
-DATA gemvsuperTable52<>+41(SB)/1, $0x00
-DATA gemvsuperTable52<>+42(SB)/1, $0x0f
-DATA gemvsuperTable52<>+43(SB)/1, $0x00
-DATA gemvsuperTable52<>+44(SB)/1, $0x0f
-DATA gemvsuperTable52<>+45(SB)/1, $0x00
-DATA gemvsuperTable52<>+46(SB)/1, $0x0f
-DATA gemvsuperTable52<>+47(SB)/1, $0x00
-DATA gemvsuperTable52<>+48(SB)/1, $0x0f
-DATA gemvsuperTable52<>+49(SB)/1, $0x00
-DATA gemvsuperTable52<>+50(SB)/1, $0x0f
-DATA gemvsuperTable52<>+51(SB)/1, $0x00
-DATA gemvsuperTable52<>+52(SB)/1, $0x0f
-DATA gemvsuperTable52<>+53(SB)/1, $0x00
-DATA gemvsuperTable52<>+54(SB)/1, $0x0f
-DATA gemvsuperTable52<>+55(SB)/1, $0x00
-DATA gemvsuperTable52<>+56(SB)/1, $0x0f
-DATA gemvsuperTable52<>+57(SB)/1, $0x00
-DATA gemvsuperTable52<>+58(SB)/1, $0x0f
-DATA gemvsuperTable52<>+59(SB)/1, $0x00
-DATA gemvsuperTable52<>+60(SB)/1, $0x0f
-DATA gemvsuperTable52<>+61(SB)/1, $0x00
-DATA gemvsuperTable52<>+62(SB)/1, $0x0f
-DATA gemvsuperTable52<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable52<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable40<>+0(SB)/1, $0x0f
+DATA gemvsuperTable40<>+1(SB)/1, $0x00
+DATA gemvsuperTable40<>+2(SB)/1, $0x0f
+DATA gemvsuperTable40<>+3(SB)/1, $0x00
+DATA gemvsuperTable40<>+4(SB)/1, $0x0f
+DATA gemvsuperTable40<>+5(SB)/1, $0x00
+DATA gemvsuperTable40<>+6(SB)/1, $0x0f
+DATA gemvsuperTable40<>+7(SB)/1, $0x00
+DATA gemvsuperTable40<>+8(SB)/1, $0x0f
+DATA gemvsuperTable40<>+9(SB)/1, $0x00
+DATA gemvsuperTable40<>+10(SB)/1, $0x0f
+DATA gemvsuperTable40<>+11(SB)/1, $0x00
+DATA gemvsuperTable40<>+12(SB)/1, $0x0f
+DATA gemvsuperTable40<>+13(SB)/1, $0x00
+DATA gemvsuperTable40<>+14(SB)/1, $0x0f
+DATA gemvsuperTable40<>+15(SB)/1, $0x00
+DATA gemvsuperTable40<>+16(SB)/1, $0x0f
+DATA gemvsuperTable40<>+17(SB)/1, $0x00
+DATA gemvsuperTable40<>+18(SB)/1, $0x0f
+DATA gemvsuperTable40<>+19(SB)/1, $0x00
+DATA gemvsuperTable40<>+20(SB)/1, $0x0f
+DATA gemvsuperTable40<>+21(SB)/1, $0x00
+DATA gemvsuperTable40<>+22(SB)/1, $0x0f
+DATA gemvsuperTable40<>+23(SB)/1, $0x00
+DATA gemvsuperTable40<>+24(SB)/1, $0x0f
+DATA gemvsuperTable40<>+25(SB)/1, $0x00
+DATA gemvsuperTable40<>+26(SB)/1, $0x0f
+DATA gemvsuperTable40<>+27(SB)/1, $0x00
+DATA gemvsuperTable40<>+28(SB)/1, $0x0f
+DATA gemvsuperTable40<>+29(SB)/1, $0x00
+DATA gemvsuperTable40<>+30(SB)/1, $0x0f
+DATA gemvsuperTable40<>+31(SB)/1, $0x00
+DATA gemvsuperTable40<>+32(SB)/1, $0x0f
+DATA gemvsuperTable40<>+33(SB)/1, $0x00
+DATA gemvsuperTable40<>+34(SB)/1, $0x0f
+DATA gemvsuperTable40<>+35(SB)/1, $0x00
+DATA gemvsuperTable40<>+36(SB)/1, $0x0f
+DATA gemvsuperTable40<>+37(SB)/1, $0x00
+DATA gemvsuperTable40<>+38(SB)/1, $0x0f
+DATA gemvsuperTable40<>+39(SB)/1, $0x00
+DATA gemvsuperTable40<>+40(SB)/1, $0x0f
+DATA gemvsuperTable40<>+41(SB)/1, $0x00
+DATA gemvsuperTable40<>+42(SB)/1, $0x0f
+DATA gemvsuperTable40<>+43(SB)/1, $0x00
+DATA gemvsuperTable40<>+44(SB)/1, $0x0f
+DATA gemvsuperTable40<>+45(SB)/1, $0x00
+DATA gemvsuperTable40<>+46(SB)/1, $0x0f
+DATA gemvsuperTable40<>+47(SB)/1, $0x00
+DATA gemvsuperTable40<>+48(SB)/1, $0x0f
+DATA gemvsuperTable40<>+49(SB)/1, $0x00
+DATA gemvsuperTable40<>+50(SB)/1, $0x0f
+DATA gemvsuperTable40<>+51(SB)/1, $0x00
+DATA gemvsuperTable40<>+52(SB)/1, $0x0f
+DATA gemvsuperTable40<>+53(SB)/1, $0x00
+DATA gemvsuperTable40<>+54(SB)/1, $0x0f
+DATA gemvsuperTable40<>+55(SB)/1, $0x00
+DATA gemvsuperTable40<>+56(SB)/1, $0x0f
+DATA gemvsuperTable40<>+57(SB)/1, $0x00
+DATA gemvsuperTable40<>+58(SB)/1, $0x0f
+DATA gemvsuperTable40<>+59(SB)/1, $0x00
+DATA gemvsuperTable40<>+60(SB)/1, $0x0f
+DATA gemvsuperTable40<>+61(SB)/1, $0x00
+DATA gemvsuperTable40<>+62(SB)/1, $0x0f
+DATA gemvsuperTable40<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable40<>(SB), RODATA|NOPTR, $64
 
 // func gemvQ2_KT2(out *byte, w *byte, stride uintptr, act *byte, step uintptr, supers int)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
@@ -5337,7 +4585,7 @@ TEXT ·gemvQ2_KT2(SB), NOSPLIT, $64-48
 	MOVQ         supers+40(FP), SI
 	MOVQ         act+24(FP), DI
 	MOVQ         step+32(FP), R8
-	VPBROADCASTD gemvsuperTable33<>+0(SB), Z0
+	VPBROADCASTD gemvsuperTable21<>+0(SB), Z0
 	VPXORD       X1, X1, X1
 	VPXORD       X2, X2, X2
 
@@ -5371,19 +4619,19 @@ turn:
 	VPINSRD       $0x01, 80(DX), X11, X11
 	VPINSRD       $0x02, 80(BX), X11, X11
 	VPINSRD       $0x03, 80(CX), X11, X11
-	VPSHUFB       gemvsuperTable51<>+0(SB), X11, X11
+	VPSHUFB       gemvsuperTable39<>+0(SB), X11, X11
 	VCVTPH2PS     X11, Y11
 	VEXTRACTF32X4 $0x01, Y11, X12
 	VPMOVZXBW     (AX), Y13
 	VPSRLW        $0x04, Y13, Y14
-	VPANDD        gemvsuperTable52<>+0(SB), Y13, Y13
+	VPANDD        gemvsuperTable40<>+0(SB), Y13, Y13
 	VPMADDWD      320(DI), Y14, Y15
 	VPMADDWD      704(DI), Y14, Y14
 	PREFETCHT0    2048(AX)
 	PREFETCHT0    2112(AX)
 	VMOVDQU32     16(AX), Z16
 	VPANDD        Z0, Z16, Z17
-	VMOVDQU32     gemvsuperTable44<>+0(SB), Z18
+	VMOVDQU32     gemvsuperTable32<>+0(SB), Z18
 	VPERMW        Z13, Z18, Z18
 	VPMADDUBSW    Z3, Z17, Z19
 	VPMADDWD      Z18, Z19, Z19
@@ -5391,7 +4639,7 @@ turn:
 	VPMADDWD      Z18, Z17, Z17
 	VPSRLW        $0x02, Z16, Z18
 	VPANDD        Z0, Z18, Z18
-	VMOVDQU32     gemvsuperTable46<>+0(SB), Z20
+	VMOVDQU32     gemvsuperTable34<>+0(SB), Z20
 	VPERMW        Z13, Z20, Z20
 	VPMADDUBSW    Z4, Z18, Z21
 	VPDPWSSD      Z20, Z21, Z19
@@ -5399,7 +4647,7 @@ turn:
 	VPDPWSSD      Z20, Z18, Z17
 	VPSRLW        $0x04, Z16, Z18
 	VPANDD        Z0, Z18, Z18
-	VMOVDQU32     gemvsuperTable48<>+0(SB), Z20
+	VMOVDQU32     gemvsuperTable36<>+0(SB), Z20
 	VPERMW        Z13, Z20, Z20
 	VPMADDUBSW    Z5, Z18, Z21
 	VPDPWSSD      Z20, Z21, Z19
@@ -5407,7 +4655,7 @@ turn:
 	VPDPWSSD      Z20, Z18, Z17
 	VPSRLW        $0x06, Z16, Z16
 	VPANDD        Z0, Z16, Z16
-	VMOVDQU32     gemvsuperTable50<>+0(SB), Z18
+	VMOVDQU32     gemvsuperTable38<>+0(SB), Z18
 	VPERMW        Z13, Z18, Z18
 	VPMADDUBSW    Z6, Z16, Z13
 	VPDPWSSD      Z18, Z13, Z19
@@ -5415,14 +4663,14 @@ turn:
 	VPDPWSSD      Z18, Z13, Z17
 	VPMOVZXBW     (DX), Y13
 	VPSRLW        $0x04, Y13, Y16
-	VPANDD        gemvsuperTable52<>+0(SB), Y13, Y13
+	VPANDD        gemvsuperTable40<>+0(SB), Y13, Y13
 	VPMADDWD      320(DI), Y16, Y18
 	VPMADDWD      704(DI), Y16, Y16
 	PREFETCHT0    2048(DX)
 	PREFETCHT0    2112(DX)
 	VMOVDQU32     16(DX), Z20
 	VPANDD        Z0, Z20, Z21
-	VMOVDQU32     gemvsuperTable44<>+0(SB), Z22
+	VMOVDQU32     gemvsuperTable32<>+0(SB), Z22
 	VPERMW        Z13, Z22, Z22
 	VPMADDUBSW    Z3, Z21, Z23
 	VPMADDWD      Z22, Z23, Z23
@@ -5430,7 +4678,7 @@ turn:
 	VPMADDWD      Z22, Z21, Z21
 	VPSRLW        $0x02, Z20, Z22
 	VPANDD        Z0, Z22, Z22
-	VMOVDQU32     gemvsuperTable46<>+0(SB), Z24
+	VMOVDQU32     gemvsuperTable34<>+0(SB), Z24
 	VPERMW        Z13, Z24, Z24
 	VPMADDUBSW    Z4, Z22, Z25
 	VPDPWSSD      Z24, Z25, Z23
@@ -5438,7 +4686,7 @@ turn:
 	VPDPWSSD      Z24, Z22, Z21
 	VPSRLW        $0x04, Z20, Z22
 	VPANDD        Z0, Z22, Z22
-	VMOVDQU32     gemvsuperTable48<>+0(SB), Z24
+	VMOVDQU32     gemvsuperTable36<>+0(SB), Z24
 	VPERMW        Z13, Z24, Z24
 	VPMADDUBSW    Z5, Z22, Z25
 	VPDPWSSD      Z24, Z25, Z23
@@ -5446,7 +4694,7 @@ turn:
 	VPDPWSSD      Z24, Z22, Z21
 	VPSRLW        $0x06, Z20, Z20
 	VPANDD        Z0, Z20, Z20
-	VMOVDQU32     gemvsuperTable50<>+0(SB), Z22
+	VMOVDQU32     gemvsuperTable38<>+0(SB), Z22
 	VPERMW        Z13, Z22, Z22
 	VPMADDUBSW    Z6, Z20, Z13
 	VPDPWSSD      Z22, Z13, Z23
@@ -5454,14 +4702,14 @@ turn:
 	VPDPWSSD      Z22, Z13, Z21
 	VPMOVZXBW     (BX), Y13
 	VPSRLW        $0x04, Y13, Y20
-	VPANDD        gemvsuperTable52<>+0(SB), Y13, Y13
+	VPANDD        gemvsuperTable40<>+0(SB), Y13, Y13
 	VPMADDWD      320(DI), Y20, Y22
 	VPMADDWD      704(DI), Y20, Y20
 	PREFETCHT0    2048(BX)
 	PREFETCHT0    2112(BX)
 	VMOVDQU32     16(BX), Z24
 	VPANDD        Z0, Z24, Z25
-	VMOVDQU32     gemvsuperTable44<>+0(SB), Z26
+	VMOVDQU32     gemvsuperTable32<>+0(SB), Z26
 	VPERMW        Z13, Z26, Z26
 	VPMADDUBSW    Z3, Z25, Z27
 	VPMADDWD      Z26, Z27, Z27
@@ -5469,7 +4717,7 @@ turn:
 	VPMADDWD      Z26, Z25, Z25
 	VPSRLW        $0x02, Z24, Z26
 	VPANDD        Z0, Z26, Z26
-	VMOVDQU32     gemvsuperTable46<>+0(SB), Z28
+	VMOVDQU32     gemvsuperTable34<>+0(SB), Z28
 	VPERMW        Z13, Z28, Z28
 	VPMADDUBSW    Z4, Z26, Z29
 	VPDPWSSD      Z28, Z29, Z27
@@ -5477,7 +4725,7 @@ turn:
 	VPDPWSSD      Z28, Z26, Z25
 	VPSRLW        $0x04, Z24, Z26
 	VPANDD        Z0, Z26, Z26
-	VMOVDQU32     gemvsuperTable48<>+0(SB), Z28
+	VMOVDQU32     gemvsuperTable36<>+0(SB), Z28
 	VPERMW        Z13, Z28, Z28
 	VPMADDUBSW    Z5, Z26, Z29
 	VPDPWSSD      Z28, Z29, Z27
@@ -5485,7 +4733,7 @@ turn:
 	VPDPWSSD      Z28, Z26, Z25
 	VPSRLW        $0x06, Z24, Z24
 	VPANDD        Z0, Z24, Z24
-	VMOVDQU32     gemvsuperTable50<>+0(SB), Z26
+	VMOVDQU32     gemvsuperTable38<>+0(SB), Z26
 	VPERMW        Z13, Z26, Z26
 	VPMADDUBSW    Z6, Z24, Z13
 	VPDPWSSD      Z26, Z13, Z27
@@ -5493,14 +4741,14 @@ turn:
 	VPDPWSSD      Z26, Z13, Z25
 	VPMOVZXBW     (CX), Y13
 	VPSRLW        $0x04, Y13, Y24
-	VPANDD        gemvsuperTable52<>+0(SB), Y13, Y13
+	VPANDD        gemvsuperTable40<>+0(SB), Y13, Y13
 	VPMADDWD      320(DI), Y24, Y26
 	VPMADDWD      704(DI), Y24, Y24
 	PREFETCHT0    2048(CX)
 	PREFETCHT0    2112(CX)
 	VMOVDQU32     16(CX), Z28
 	VPANDD        Z0, Z28, Z29
-	VMOVDQU32     gemvsuperTable44<>+0(SB), Z30
+	VMOVDQU32     gemvsuperTable32<>+0(SB), Z30
 	VPERMW        Z13, Z30, Z30
 	VPMADDUBSW    Z3, Z29, Z3
 	VPMADDWD      Z30, Z3, Z3
@@ -5508,7 +4756,7 @@ turn:
 	VPMADDWD      Z30, Z7, Z7
 	VPSRLW        $0x02, Z28, Z29
 	VPANDD        Z0, Z29, Z29
-	VMOVDQU32     gemvsuperTable46<>+0(SB), Z30
+	VMOVDQU32     gemvsuperTable34<>+0(SB), Z30
 	VPERMW        Z13, Z30, Z30
 	VPMADDUBSW    Z4, Z29, Z4
 	VPDPWSSD      Z30, Z4, Z3
@@ -5516,7 +4764,7 @@ turn:
 	VPDPWSSD      Z30, Z4, Z7
 	VPSRLW        $0x04, Z28, Z4
 	VPANDD        Z0, Z4, Z4
-	VMOVDQU32     gemvsuperTable48<>+0(SB), Z8
+	VMOVDQU32     gemvsuperTable36<>+0(SB), Z8
 	VPERMW        Z13, Z8, Z8
 	VPMADDUBSW    Z5, Z4, Z5
 	VPDPWSSD      Z8, Z5, Z3
@@ -5524,7 +4772,7 @@ turn:
 	VPDPWSSD      Z8, Z4, Z7
 	VPSRLW        $0x06, Z28, Z4
 	VPANDD        Z0, Z4, Z4
-	VMOVDQU32     gemvsuperTable50<>+0(SB), Z5
+	VMOVDQU32     gemvsuperTable38<>+0(SB), Z5
 	VPERMW        Z13, Z5, Z5
 	VPMADDUBSW    Z6, Z4, Z6
 	VPDPWSSD      Z5, Z6, Z3
@@ -5648,32 +4896,32 @@ turn:
 	VPINSRW         $0x03, (CX), X7, X7
 	VCVTPH2PS       X7, X7
 	VPBROADCASTD    4(AX), Y8
-	VPSRLVD         gemvsuperTable53<>+0(SB), Y8, Y8
-	VPANDD          gemvsuperTable54<>+0(SB), Y8, Y8
+	VPSRLVD         gemvsuperTable41<>+0(SB), Y8, Y8
+	VPANDD          gemvsuperTable42<>+0(SB), Y8, Y8
 	VPBROADCASTD    (AX), Y9
-	VPRORVD         gemvsuperTable55<>+0(SB), Y9, Y9
-	VPTERNLOGD      $0xf8, gemvsuperTable56<>+0(SB), Y9, Y8
-	VPSUBD          gemvsuperTable57<>+0(SB), Y8, Y8
+	VPRORVD         gemvsuperTable43<>+0(SB), Y9, Y9
+	VPTERNLOGD      $0xf8, gemvsuperTable44<>+0(SB), Y9, Y8
+	VPSUBD          gemvsuperTable45<>+0(SB), Y8, Y8
 	PREFETCHT0      2048(AX)
 	PREFETCHT0      2112(AX)
 	PREFETCHT0      2176(AX)
-	VBROADCASTI32X4 gemvsuperTable58<>+0(SB), Z9
+	VBROADCASTI32X4 gemvsuperTable46<>+0(SB), Z9
 	VMOVDQU32       8(AX), Z10
 	VPANDD          Z0, Z10, Z11
 	VPSRLW          $0x04, Z10, Z10
 	VPANDD          Z0, Z10, Z10
 	VPSHUFB         Z11, Z9, Z11
 	VPSHUFB         Z10, Z9, Z10
-	VMOVDQU64       gemvsuperTable59<>+0(SB), Z12
+	VMOVDQU64       gemvsuperTable47<>+0(SB), Z12
 	VPERMI2Q        Z10, Z11, Z12
-	VMOVDQU32       gemvsuperTable7<>+0(SB), Z13
+	VMOVDQU32       gemvsuperTable48<>+0(SB), Z13
 	VPERMW          Z8, Z13, Z13
 	VPSUBB          Z12, Z2, K1, Z12
 	VPMADDUBSW      Z12, Z3, Z12
 	VPMADDWD        Z13, Z12, Z12
-	VMOVDQU64       gemvsuperTable60<>+0(SB), Z13
+	VMOVDQU64       gemvsuperTable49<>+0(SB), Z13
 	VPERMI2Q        Z10, Z11, Z13
-	VMOVDQU32       gemvsuperTable9<>+0(SB), Z10
+	VMOVDQU32       gemvsuperTable50<>+0(SB), Z10
 	VPERMW          Z8, Z10, Z10
 	VPSUBB          Z13, Z2, K2, Z13
 	VPMADDUBSW      Z13, Z4, Z11
@@ -5684,47 +4932,47 @@ turn:
 	VPANDD          Z0, Z10, Z10
 	VPSHUFB         Z11, Z9, Z11
 	VPSHUFB         Z10, Z9, Z10
-	VMOVDQU64       gemvsuperTable59<>+0(SB), Z9
+	VMOVDQU64       gemvsuperTable47<>+0(SB), Z9
 	VPERMI2Q        Z10, Z11, Z9
-	VMOVDQU32       gemvsuperTable11<>+0(SB), Z13
+	VMOVDQU32       gemvsuperTable51<>+0(SB), Z13
 	VPERMW          Z8, Z13, Z13
 	VPSUBB          Z9, Z2, K3, Z9
 	VPMADDUBSW      Z9, Z5, Z9
 	VPDPWSSD        Z13, Z9, Z12
-	VMOVDQU64       gemvsuperTable60<>+0(SB), Z9
+	VMOVDQU64       gemvsuperTable49<>+0(SB), Z9
 	VPERMI2Q        Z10, Z11, Z9
-	VMOVDQU32       gemvsuperTable13<>+0(SB), Z10
+	VMOVDQU32       gemvsuperTable52<>+0(SB), Z10
 	VPERMW          Z8, Z10, Z10
 	VPSUBB          Z9, Z2, K4, Z9
 	VPMADDUBSW      Z9, Z6, Z8
 	VPDPWSSD        Z10, Z8, Z12
 	VPBROADCASTD    4(DX), Y8
-	VPSRLVD         gemvsuperTable53<>+0(SB), Y8, Y8
-	VPANDD          gemvsuperTable54<>+0(SB), Y8, Y8
+	VPSRLVD         gemvsuperTable41<>+0(SB), Y8, Y8
+	VPANDD          gemvsuperTable42<>+0(SB), Y8, Y8
 	VPBROADCASTD    (DX), Y9
-	VPRORVD         gemvsuperTable55<>+0(SB), Y9, Y9
-	VPTERNLOGD      $0xf8, gemvsuperTable56<>+0(SB), Y9, Y8
-	VPSUBD          gemvsuperTable57<>+0(SB), Y8, Y8
+	VPRORVD         gemvsuperTable43<>+0(SB), Y9, Y9
+	VPTERNLOGD      $0xf8, gemvsuperTable44<>+0(SB), Y9, Y8
+	VPSUBD          gemvsuperTable45<>+0(SB), Y8, Y8
 	PREFETCHT0      2048(DX)
 	PREFETCHT0      2112(DX)
 	PREFETCHT0      2176(DX)
-	VBROADCASTI32X4 gemvsuperTable58<>+0(SB), Z9
+	VBROADCASTI32X4 gemvsuperTable46<>+0(SB), Z9
 	VMOVDQU32       8(DX), Z10
 	VPANDD          Z0, Z10, Z11
 	VPSRLW          $0x04, Z10, Z10
 	VPANDD          Z0, Z10, Z10
 	VPSHUFB         Z11, Z9, Z11
 	VPSHUFB         Z10, Z9, Z10
-	VMOVDQU64       gemvsuperTable59<>+0(SB), Z13
+	VMOVDQU64       gemvsuperTable47<>+0(SB), Z13
 	VPERMI2Q        Z10, Z11, Z13
-	VMOVDQU32       gemvsuperTable7<>+0(SB), Z14
+	VMOVDQU32       gemvsuperTable48<>+0(SB), Z14
 	VPERMW          Z8, Z14, Z14
 	VPSUBB          Z13, Z2, K1, Z13
 	VPMADDUBSW      Z13, Z3, Z13
 	VPMADDWD        Z14, Z13, Z13
-	VMOVDQU64       gemvsuperTable60<>+0(SB), Z14
+	VMOVDQU64       gemvsuperTable49<>+0(SB), Z14
 	VPERMI2Q        Z10, Z11, Z14
-	VMOVDQU32       gemvsuperTable9<>+0(SB), Z10
+	VMOVDQU32       gemvsuperTable50<>+0(SB), Z10
 	VPERMW          Z8, Z10, Z10
 	VPSUBB          Z14, Z2, K2, Z14
 	VPMADDUBSW      Z14, Z4, Z11
@@ -5735,47 +4983,47 @@ turn:
 	VPANDD          Z0, Z10, Z10
 	VPSHUFB         Z11, Z9, Z11
 	VPSHUFB         Z10, Z9, Z10
-	VMOVDQU64       gemvsuperTable59<>+0(SB), Z9
+	VMOVDQU64       gemvsuperTable47<>+0(SB), Z9
 	VPERMI2Q        Z10, Z11, Z9
-	VMOVDQU32       gemvsuperTable11<>+0(SB), Z14
+	VMOVDQU32       gemvsuperTable51<>+0(SB), Z14
 	VPERMW          Z8, Z14, Z14
 	VPSUBB          Z9, Z2, K3, Z9
 	VPMADDUBSW      Z9, Z5, Z9
 	VPDPWSSD        Z14, Z9, Z13
-	VMOVDQU64       gemvsuperTable60<>+0(SB), Z9
+	VMOVDQU64       gemvsuperTable49<>+0(SB), Z9
 	VPERMI2Q        Z10, Z11, Z9
-	VMOVDQU32       gemvsuperTable13<>+0(SB), Z10
+	VMOVDQU32       gemvsuperTable52<>+0(SB), Z10
 	VPERMW          Z8, Z10, Z10
 	VPSUBB          Z9, Z2, K4, Z9
 	VPMADDUBSW      Z9, Z6, Z8
 	VPDPWSSD        Z10, Z8, Z13
 	VPBROADCASTD    4(BX), Y8
-	VPSRLVD         gemvsuperTable53<>+0(SB), Y8, Y8
-	VPANDD          gemvsuperTable54<>+0(SB), Y8, Y8
+	VPSRLVD         gemvsuperTable41<>+0(SB), Y8, Y8
+	VPANDD          gemvsuperTable42<>+0(SB), Y8, Y8
 	VPBROADCASTD    (BX), Y9
-	VPRORVD         gemvsuperTable55<>+0(SB), Y9, Y9
-	VPTERNLOGD      $0xf8, gemvsuperTable56<>+0(SB), Y9, Y8
-	VPSUBD          gemvsuperTable57<>+0(SB), Y8, Y8
+	VPRORVD         gemvsuperTable43<>+0(SB), Y9, Y9
+	VPTERNLOGD      $0xf8, gemvsuperTable44<>+0(SB), Y9, Y8
+	VPSUBD          gemvsuperTable45<>+0(SB), Y8, Y8
 	PREFETCHT0      2048(BX)
 	PREFETCHT0      2112(BX)
 	PREFETCHT0      2176(BX)
-	VBROADCASTI32X4 gemvsuperTable58<>+0(SB), Z9
+	VBROADCASTI32X4 gemvsuperTable46<>+0(SB), Z9
 	VMOVDQU32       8(BX), Z10
 	VPANDD          Z0, Z10, Z11
 	VPSRLW          $0x04, Z10, Z10
 	VPANDD          Z0, Z10, Z10
 	VPSHUFB         Z11, Z9, Z11
 	VPSHUFB         Z10, Z9, Z10
-	VMOVDQU64       gemvsuperTable59<>+0(SB), Z14
+	VMOVDQU64       gemvsuperTable47<>+0(SB), Z14
 	VPERMI2Q        Z10, Z11, Z14
-	VMOVDQU32       gemvsuperTable7<>+0(SB), Z15
+	VMOVDQU32       gemvsuperTable48<>+0(SB), Z15
 	VPERMW          Z8, Z15, Z15
 	VPSUBB          Z14, Z2, K1, Z14
 	VPMADDUBSW      Z14, Z3, Z14
 	VPMADDWD        Z15, Z14, Z14
-	VMOVDQU64       gemvsuperTable60<>+0(SB), Z15
+	VMOVDQU64       gemvsuperTable49<>+0(SB), Z15
 	VPERMI2Q        Z10, Z11, Z15
-	VMOVDQU32       gemvsuperTable9<>+0(SB), Z10
+	VMOVDQU32       gemvsuperTable50<>+0(SB), Z10
 	VPERMW          Z8, Z10, Z10
 	VPSUBB          Z15, Z2, K2, Z15
 	VPMADDUBSW      Z15, Z4, Z11
@@ -5786,47 +5034,47 @@ turn:
 	VPANDD          Z0, Z10, Z10
 	VPSHUFB         Z11, Z9, Z11
 	VPSHUFB         Z10, Z9, Z10
-	VMOVDQU64       gemvsuperTable59<>+0(SB), Z9
+	VMOVDQU64       gemvsuperTable47<>+0(SB), Z9
 	VPERMI2Q        Z10, Z11, Z9
-	VMOVDQU32       gemvsuperTable11<>+0(SB), Z15
+	VMOVDQU32       gemvsuperTable51<>+0(SB), Z15
 	VPERMW          Z8, Z15, Z15
 	VPSUBB          Z9, Z2, K3, Z9
 	VPMADDUBSW      Z9, Z5, Z9
 	VPDPWSSD        Z15, Z9, Z14
-	VMOVDQU64       gemvsuperTable60<>+0(SB), Z9
+	VMOVDQU64       gemvsuperTable49<>+0(SB), Z9
 	VPERMI2Q        Z10, Z11, Z9
-	VMOVDQU32       gemvsuperTable13<>+0(SB), Z10
+	VMOVDQU32       gemvsuperTable52<>+0(SB), Z10
 	VPERMW          Z8, Z10, Z10
 	VPSUBB          Z9, Z2, K4, Z9
 	VPMADDUBSW      Z9, Z6, Z8
 	VPDPWSSD        Z10, Z8, Z14
 	VPBROADCASTD    4(CX), Y8
-	VPSRLVD         gemvsuperTable53<>+0(SB), Y8, Y8
-	VPANDD          gemvsuperTable54<>+0(SB), Y8, Y8
+	VPSRLVD         gemvsuperTable41<>+0(SB), Y8, Y8
+	VPANDD          gemvsuperTable42<>+0(SB), Y8, Y8
 	VPBROADCASTD    (CX), Y9
-	VPRORVD         gemvsuperTable55<>+0(SB), Y9, Y9
-	VPTERNLOGD      $0xf8, gemvsuperTable56<>+0(SB), Y9, Y8
-	VPSUBD          gemvsuperTable57<>+0(SB), Y8, Y8
+	VPRORVD         gemvsuperTable43<>+0(SB), Y9, Y9
+	VPTERNLOGD      $0xf8, gemvsuperTable44<>+0(SB), Y9, Y8
+	VPSUBD          gemvsuperTable45<>+0(SB), Y8, Y8
 	PREFETCHT0      2048(CX)
 	PREFETCHT0      2112(CX)
 	PREFETCHT0      2176(CX)
-	VBROADCASTI32X4 gemvsuperTable58<>+0(SB), Z9
+	VBROADCASTI32X4 gemvsuperTable46<>+0(SB), Z9
 	VMOVDQU32       8(CX), Z10
 	VPANDD          Z0, Z10, Z11
 	VPSRLW          $0x04, Z10, Z10
 	VPANDD          Z0, Z10, Z10
 	VPSHUFB         Z11, Z9, Z11
 	VPSHUFB         Z10, Z9, Z10
-	VMOVDQU64       gemvsuperTable59<>+0(SB), Z15
+	VMOVDQU64       gemvsuperTable47<>+0(SB), Z15
 	VPERMI2Q        Z10, Z11, Z15
-	VMOVDQU32       gemvsuperTable7<>+0(SB), Z16
+	VMOVDQU32       gemvsuperTable48<>+0(SB), Z16
 	VPERMW          Z8, Z16, Z16
 	VPSUBB          Z15, Z2, K1, Z15
 	VPMADDUBSW      Z15, Z3, Z3
 	VPMADDWD        Z16, Z3, Z3
-	VMOVDQU64       gemvsuperTable60<>+0(SB), Z15
+	VMOVDQU64       gemvsuperTable49<>+0(SB), Z15
 	VPERMI2Q        Z10, Z11, Z15
-	VMOVDQU32       gemvsuperTable9<>+0(SB), Z10
+	VMOVDQU32       gemvsuperTable50<>+0(SB), Z10
 	VPERMW          Z8, Z10, Z10
 	VPSUBB          Z15, Z2, K2, Z15
 	VPMADDUBSW      Z15, Z4, Z4
@@ -5837,16 +5085,16 @@ turn:
 	VPANDD          Z0, Z4, Z4
 	VPSHUFB         Z10, Z9, Z10
 	VPSHUFB         Z4, Z9, Z4
-	VMOVDQU64       gemvsuperTable59<>+0(SB), Z9
+	VMOVDQU64       gemvsuperTable47<>+0(SB), Z9
 	VPERMI2Q        Z4, Z10, Z9
-	VMOVDQU32       gemvsuperTable11<>+0(SB), Z11
+	VMOVDQU32       gemvsuperTable51<>+0(SB), Z11
 	VPERMW          Z8, Z11, Z11
 	VPSUBB          Z9, Z2, K3, Z9
 	VPMADDUBSW      Z9, Z5, Z5
 	VPDPWSSD        Z11, Z5, Z3
-	VMOVDQU64       gemvsuperTable60<>+0(SB), Z5
+	VMOVDQU64       gemvsuperTable49<>+0(SB), Z5
 	VPERMI2Q        Z4, Z10, Z5
-	VMOVDQU32       gemvsuperTable13<>+0(SB), Z4
+	VMOVDQU32       gemvsuperTable52<>+0(SB), Z4
 	VPERMW          Z8, Z4, Z4
 	VPSUBB          Z5, Z2, K4, Z5
 	VPMADDUBSW      Z5, Z6, Z5
@@ -5880,418 +5128,682 @@ turn:
 	VZEROUPPER
 	RET
 
-DATA gemvsuperTable53<>+0(SB)/1, $0x00
-DATA gemvsuperTable53<>+1(SB)/1, $0x00
-DATA gemvsuperTable53<>+2(SB)/1, $0x00
-DATA gemvsuperTable53<>+3(SB)/1, $0x00
-DATA gemvsuperTable53<>+4(SB)/1, $0x04
-DATA gemvsuperTable53<>+5(SB)/1, $0x00
-DATA gemvsuperTable53<>+6(SB)/1, $0x00
-DATA gemvsuperTable53<>+7(SB)/1, $0x00
-DATA gemvsuperTable53<>+8(SB)/1, $0x08
-DATA gemvsuperTable53<>+9(SB)/1, $0x00
-DATA gemvsuperTable53<>+10(SB)/1, $0x00
-DATA gemvsuperTable53<>+11(SB)/1, $0x00
-DATA gemvsuperTable53<>+12(SB)/1, $0x0c
-DATA gemvsuperTable53<>+13(SB)/1, $0x00
-DATA gemvsuperTable53<>+14(SB)/1, $0x00
-DATA gemvsuperTable53<>+15(SB)/1, $0x00
-DATA gemvsuperTable53<>+16(SB)/1, $0x10
-DATA gemvsuperTable53<>+17(SB)/1, $0x00
-DATA gemvsuperTable53<>+18(SB)/1, $0x00
-DATA gemvsuperTable53<>+19(SB)/1, $0x00
-DATA gemvsuperTable53<>+20(SB)/1, $0x14
-DATA gemvsuperTable53<>+21(SB)/1, $0x00
-DATA gemvsuperTable53<>+22(SB)/1, $0x00
-DATA gemvsuperTable53<>+23(SB)/1, $0x00
-DATA gemvsuperTable53<>+24(SB)/1, $0x18
-DATA gemvsuperTable53<>+25(SB)/1, $0x00
-DATA gemvsuperTable53<>+26(SB)/1, $0x00
-DATA gemvsuperTable53<>+27(SB)/1, $0x00
-DATA gemvsuperTable53<>+28(SB)/1, $0x1c
-DATA gemvsuperTable53<>+29(SB)/1, $0x00
-DATA gemvsuperTable53<>+30(SB)/1, $0x00
-DATA gemvsuperTable53<>+31(SB)/1, $0x00
-GLOBL gemvsuperTable53<>(SB), RODATA|NOPTR, $32
+DATA gemvsuperTable41<>+0(SB)/1, $0x00
+DATA gemvsuperTable41<>+1(SB)/1, $0x00
+DATA gemvsuperTable41<>+2(SB)/1, $0x00
+DATA gemvsuperTable41<>+3(SB)/1, $0x00
+DATA gemvsuperTable41<>+4(SB)/1, $0x04
+DATA gemvsuperTable41<>+5(SB)/1, $0x00
+DATA gemvsuperTable41<>+6(SB)/1, $0x00
+DATA gemvsuperTable41<>+7(SB)/1, $0x00
+DATA gemvsuperTable41<>+8(SB)/1, $0x08
+DATA gemvsuperTable41<>+9(SB)/1, $0x00
+DATA gemvsuperTable41<>+10(SB)/1, $0x00
+DATA gemvsuperTable41<>+11(SB)/1, $0x00
+DATA gemvsuperTable41<>+12(SB)/1, $0x0c
+DATA gemvsuperTable41<>+13(SB)/1, $0x00
+DATA gemvsuperTable41<>+14(SB)/1, $0x00
+DATA gemvsuperTable41<>+15(SB)/1, $0x00
+DATA gemvsuperTable41<>+16(SB)/1, $0x10
+DATA gemvsuperTable41<>+17(SB)/1, $0x00
+DATA gemvsuperTable41<>+18(SB)/1, $0x00
+DATA gemvsuperTable41<>+19(SB)/1, $0x00
+DATA gemvsuperTable41<>+20(SB)/1, $0x14
+DATA gemvsuperTable41<>+21(SB)/1, $0x00
+DATA gemvsuperTable41<>+22(SB)/1, $0x00
+DATA gemvsuperTable41<>+23(SB)/1, $0x00
+DATA gemvsuperTable41<>+24(SB)/1, $0x18
+DATA gemvsuperTable41<>+25(SB)/1, $0x00
+DATA gemvsuperTable41<>+26(SB)/1, $0x00
+DATA gemvsuperTable41<>+27(SB)/1, $0x00
+DATA gemvsuperTable41<>+28(SB)/1, $0x1c
+DATA gemvsuperTable41<>+29(SB)/1, $0x00
+DATA gemvsuperTable41<>+30(SB)/1, $0x00
+DATA gemvsuperTable41<>+31(SB)/1, $0x00
+GLOBL gemvsuperTable41<>(SB), RODATA|NOPTR, $32
 
-DATA gemvsuperTable54<>+0(SB)/1, $0x0f
-DATA gemvsuperTable54<>+1(SB)/1, $0x00
-DATA gemvsuperTable54<>+2(SB)/1, $0x00
-DATA gemvsuperTable54<>+3(SB)/1, $0x00
-DATA gemvsuperTable54<>+4(SB)/1, $0x0f
-DATA gemvsuperTable54<>+5(SB)/1, $0x00
-DATA gemvsuperTable54<>+6(SB)/1, $0x00
-DATA gemvsuperTable54<>+7(SB)/1, $0x00
-DATA gemvsuperTable54<>+8(SB)/1, $0x0f
-DATA gemvsuperTable54<>+9(SB)/1, $0x00
-DATA gemvsuperTable54<>+10(SB)/1, $0x00
-DATA gemvsuperTable54<>+11(SB)/1, $0x00
-DATA gemvsuperTable54<>+12(SB)/1, $0x0f
-DATA gemvsuperTable54<>+13(SB)/1, $0x00
-DATA gemvsuperTable54<>+14(SB)/1, $0x00
-DATA gemvsuperTable54<>+15(SB)/1, $0x00
-DATA gemvsuperTable54<>+16(SB)/1, $0x0f
-DATA gemvsuperTable54<>+17(SB)/1, $0x00
-DATA gemvsuperTable54<>+18(SB)/1, $0x00
-DATA gemvsuperTable54<>+19(SB)/1, $0x00
-DATA gemvsuperTable54<>+20(SB)/1, $0x0f
-DATA gemvsuperTable54<>+21(SB)/1, $0x00
-DATA gemvsuperTable54<>+22(SB)/1, $0x00
-DATA gemvsuperTable54<>+23(SB)/1, $0x00
-DATA gemvsuperTable54<>+24(SB)/1, $0x0f
-DATA gemvsuperTable54<>+25(SB)/1, $0x00
-DATA gemvsuperTable54<>+26(SB)/1, $0x00
-DATA gemvsuperTable54<>+27(SB)/1, $0x00
-DATA gemvsuperTable54<>+28(SB)/1, $0x0f
-DATA gemvsuperTable54<>+29(SB)/1, $0x00
-DATA gemvsuperTable54<>+30(SB)/1, $0x00
-DATA gemvsuperTable54<>+31(SB)/1, $0x00
-DATA gemvsuperTable54<>+32(SB)/1, $0x0f
-DATA gemvsuperTable54<>+33(SB)/1, $0x00
-DATA gemvsuperTable54<>+34(SB)/1, $0x00
-DATA gemvsuperTable54<>+35(SB)/1, $0x00
-DATA gemvsuperTable54<>+36(SB)/1, $0x0f
-DATA gemvsuperTable54<>+37(SB)/1, $0x00
-DATA gemvsuperTable54<>+38(SB)/1, $0x00
-DATA gemvsuperTable54<>+39(SB)/1, $0x00
-DATA gemvsuperTable54<>+40(SB)/1, $0x0f
-DATA gemvsuperTable54<>+41(SB)/1, $0x00
-DATA gemvsuperTable54<>+42(SB)/1, $0x00
-DATA gemvsuperTable54<>+43(SB)/1, $0x00
-DATA gemvsuperTable54<>+44(SB)/1, $0x0f
-DATA gemvsuperTable54<>+45(SB)/1, $0x00
-DATA gemvsuperTable54<>+46(SB)/1, $0x00
-DATA gemvsuperTable54<>+47(SB)/1, $0x00
-DATA gemvsuperTable54<>+48(SB)/1, $0x0f
-DATA gemvsuperTable54<>+49(SB)/1, $0x00
-DATA gemvsuperTable54<>+50(SB)/1, $0x00
-DATA gemvsuperTable54<>+51(SB)/1, $0x00
-DATA gemvsuperTable54<>+52(SB)/1, $0x0f
-DATA gemvsuperTable54<>+53(SB)/1, $0x00
-DATA gemvsuperTable54<>+54(SB)/1, $0x00
-DATA gemvsuperTable54<>+55(SB)/1, $0x00
-DATA gemvsuperTable54<>+56(SB)/1, $0x0f
-DATA gemvsuperTable54<>+57(SB)/1, $0x00
-DATA gemvsuperTable54<>+58(SB)/1, $0x00
-DATA gemvsuperTable54<>+59(SB)/1, $0x00
-DATA gemvsuperTable54<>+60(SB)/1, $0x0f
-DATA gemvsuperTable54<>+61(SB)/1, $0x00
-DATA gemvsuperTable54<>+62(SB)/1, $0x00
-DATA gemvsuperTable54<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable54<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable42<>+0(SB)/1, $0x0f
+DATA gemvsuperTable42<>+1(SB)/1, $0x00
+DATA gemvsuperTable42<>+2(SB)/1, $0x00
+DATA gemvsuperTable42<>+3(SB)/1, $0x00
+DATA gemvsuperTable42<>+4(SB)/1, $0x0f
+DATA gemvsuperTable42<>+5(SB)/1, $0x00
+DATA gemvsuperTable42<>+6(SB)/1, $0x00
+DATA gemvsuperTable42<>+7(SB)/1, $0x00
+DATA gemvsuperTable42<>+8(SB)/1, $0x0f
+DATA gemvsuperTable42<>+9(SB)/1, $0x00
+DATA gemvsuperTable42<>+10(SB)/1, $0x00
+DATA gemvsuperTable42<>+11(SB)/1, $0x00
+DATA gemvsuperTable42<>+12(SB)/1, $0x0f
+DATA gemvsuperTable42<>+13(SB)/1, $0x00
+DATA gemvsuperTable42<>+14(SB)/1, $0x00
+DATA gemvsuperTable42<>+15(SB)/1, $0x00
+DATA gemvsuperTable42<>+16(SB)/1, $0x0f
+DATA gemvsuperTable42<>+17(SB)/1, $0x00
+DATA gemvsuperTable42<>+18(SB)/1, $0x00
+DATA gemvsuperTable42<>+19(SB)/1, $0x00
+DATA gemvsuperTable42<>+20(SB)/1, $0x0f
+DATA gemvsuperTable42<>+21(SB)/1, $0x00
+DATA gemvsuperTable42<>+22(SB)/1, $0x00
+DATA gemvsuperTable42<>+23(SB)/1, $0x00
+DATA gemvsuperTable42<>+24(SB)/1, $0x0f
+DATA gemvsuperTable42<>+25(SB)/1, $0x00
+DATA gemvsuperTable42<>+26(SB)/1, $0x00
+DATA gemvsuperTable42<>+27(SB)/1, $0x00
+DATA gemvsuperTable42<>+28(SB)/1, $0x0f
+DATA gemvsuperTable42<>+29(SB)/1, $0x00
+DATA gemvsuperTable42<>+30(SB)/1, $0x00
+DATA gemvsuperTable42<>+31(SB)/1, $0x00
+DATA gemvsuperTable42<>+32(SB)/1, $0x0f
+DATA gemvsuperTable42<>+33(SB)/1, $0x00
+DATA gemvsuperTable42<>+34(SB)/1, $0x00
+DATA gemvsuperTable42<>+35(SB)/1, $0x00
+DATA gemvsuperTable42<>+36(SB)/1, $0x0f
+DATA gemvsuperTable42<>+37(SB)/1, $0x00
+DATA gemvsuperTable42<>+38(SB)/1, $0x00
+DATA gemvsuperTable42<>+39(SB)/1, $0x00
+DATA gemvsuperTable42<>+40(SB)/1, $0x0f
+DATA gemvsuperTable42<>+41(SB)/1, $0x00
+DATA gemvsuperTable42<>+42(SB)/1, $0x00
+DATA gemvsuperTable42<>+43(SB)/1, $0x00
+DATA gemvsuperTable42<>+44(SB)/1, $0x0f
+DATA gemvsuperTable42<>+45(SB)/1, $0x00
+DATA gemvsuperTable42<>+46(SB)/1, $0x00
+DATA gemvsuperTable42<>+47(SB)/1, $0x00
+DATA gemvsuperTable42<>+48(SB)/1, $0x0f
+DATA gemvsuperTable42<>+49(SB)/1, $0x00
+DATA gemvsuperTable42<>+50(SB)/1, $0x00
+DATA gemvsuperTable42<>+51(SB)/1, $0x00
+DATA gemvsuperTable42<>+52(SB)/1, $0x0f
+DATA gemvsuperTable42<>+53(SB)/1, $0x00
+DATA gemvsuperTable42<>+54(SB)/1, $0x00
+DATA gemvsuperTable42<>+55(SB)/1, $0x00
+DATA gemvsuperTable42<>+56(SB)/1, $0x0f
+DATA gemvsuperTable42<>+57(SB)/1, $0x00
+DATA gemvsuperTable42<>+58(SB)/1, $0x00
+DATA gemvsuperTable42<>+59(SB)/1, $0x00
+DATA gemvsuperTable42<>+60(SB)/1, $0x0f
+DATA gemvsuperTable42<>+61(SB)/1, $0x00
+DATA gemvsuperTable42<>+62(SB)/1, $0x00
+DATA gemvsuperTable42<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable42<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable55<>+0(SB)/1, $0x0c
-DATA gemvsuperTable55<>+1(SB)/1, $0x00
-DATA gemvsuperTable55<>+2(SB)/1, $0x00
-DATA gemvsuperTable55<>+3(SB)/1, $0x00
-DATA gemvsuperTable55<>+4(SB)/1, $0x0e
-DATA gemvsuperTable55<>+5(SB)/1, $0x00
-DATA gemvsuperTable55<>+6(SB)/1, $0x00
-DATA gemvsuperTable55<>+7(SB)/1, $0x00
-DATA gemvsuperTable55<>+8(SB)/1, $0x10
-DATA gemvsuperTable55<>+9(SB)/1, $0x00
-DATA gemvsuperTable55<>+10(SB)/1, $0x00
-DATA gemvsuperTable55<>+11(SB)/1, $0x00
-DATA gemvsuperTable55<>+12(SB)/1, $0x12
-DATA gemvsuperTable55<>+13(SB)/1, $0x00
-DATA gemvsuperTable55<>+14(SB)/1, $0x00
-DATA gemvsuperTable55<>+15(SB)/1, $0x00
-DATA gemvsuperTable55<>+16(SB)/1, $0x14
-DATA gemvsuperTable55<>+17(SB)/1, $0x00
-DATA gemvsuperTable55<>+18(SB)/1, $0x00
-DATA gemvsuperTable55<>+19(SB)/1, $0x00
-DATA gemvsuperTable55<>+20(SB)/1, $0x16
-DATA gemvsuperTable55<>+21(SB)/1, $0x00
-DATA gemvsuperTable55<>+22(SB)/1, $0x00
-DATA gemvsuperTable55<>+23(SB)/1, $0x00
-DATA gemvsuperTable55<>+24(SB)/1, $0x18
-DATA gemvsuperTable55<>+25(SB)/1, $0x00
-DATA gemvsuperTable55<>+26(SB)/1, $0x00
-DATA gemvsuperTable55<>+27(SB)/1, $0x00
-DATA gemvsuperTable55<>+28(SB)/1, $0x1a
-DATA gemvsuperTable55<>+29(SB)/1, $0x00
-DATA gemvsuperTable55<>+30(SB)/1, $0x00
-DATA gemvsuperTable55<>+31(SB)/1, $0x00
-GLOBL gemvsuperTable55<>(SB), RODATA|NOPTR, $32
+DATA gemvsuperTable43<>+0(SB)/1, $0x0c
+DATA gemvsuperTable43<>+1(SB)/1, $0x00
+DATA gemvsuperTable43<>+2(SB)/1, $0x00
+DATA gemvsuperTable43<>+3(SB)/1, $0x00
+DATA gemvsuperTable43<>+4(SB)/1, $0x0e
+DATA gemvsuperTable43<>+5(SB)/1, $0x00
+DATA gemvsuperTable43<>+6(SB)/1, $0x00
+DATA gemvsuperTable43<>+7(SB)/1, $0x00
+DATA gemvsuperTable43<>+8(SB)/1, $0x10
+DATA gemvsuperTable43<>+9(SB)/1, $0x00
+DATA gemvsuperTable43<>+10(SB)/1, $0x00
+DATA gemvsuperTable43<>+11(SB)/1, $0x00
+DATA gemvsuperTable43<>+12(SB)/1, $0x12
+DATA gemvsuperTable43<>+13(SB)/1, $0x00
+DATA gemvsuperTable43<>+14(SB)/1, $0x00
+DATA gemvsuperTable43<>+15(SB)/1, $0x00
+DATA gemvsuperTable43<>+16(SB)/1, $0x14
+DATA gemvsuperTable43<>+17(SB)/1, $0x00
+DATA gemvsuperTable43<>+18(SB)/1, $0x00
+DATA gemvsuperTable43<>+19(SB)/1, $0x00
+DATA gemvsuperTable43<>+20(SB)/1, $0x16
+DATA gemvsuperTable43<>+21(SB)/1, $0x00
+DATA gemvsuperTable43<>+22(SB)/1, $0x00
+DATA gemvsuperTable43<>+23(SB)/1, $0x00
+DATA gemvsuperTable43<>+24(SB)/1, $0x18
+DATA gemvsuperTable43<>+25(SB)/1, $0x00
+DATA gemvsuperTable43<>+26(SB)/1, $0x00
+DATA gemvsuperTable43<>+27(SB)/1, $0x00
+DATA gemvsuperTable43<>+28(SB)/1, $0x1a
+DATA gemvsuperTable43<>+29(SB)/1, $0x00
+DATA gemvsuperTable43<>+30(SB)/1, $0x00
+DATA gemvsuperTable43<>+31(SB)/1, $0x00
+GLOBL gemvsuperTable43<>(SB), RODATA|NOPTR, $32
 
-DATA gemvsuperTable56<>+0(SB)/1, $0x30
-DATA gemvsuperTable56<>+1(SB)/1, $0x00
-DATA gemvsuperTable56<>+2(SB)/1, $0x00
-DATA gemvsuperTable56<>+3(SB)/1, $0x00
-DATA gemvsuperTable56<>+4(SB)/1, $0x30
-DATA gemvsuperTable56<>+5(SB)/1, $0x00
-DATA gemvsuperTable56<>+6(SB)/1, $0x00
-DATA gemvsuperTable56<>+7(SB)/1, $0x00
-DATA gemvsuperTable56<>+8(SB)/1, $0x30
-DATA gemvsuperTable56<>+9(SB)/1, $0x00
-DATA gemvsuperTable56<>+10(SB)/1, $0x00
-DATA gemvsuperTable56<>+11(SB)/1, $0x00
-DATA gemvsuperTable56<>+12(SB)/1, $0x30
-DATA gemvsuperTable56<>+13(SB)/1, $0x00
-DATA gemvsuperTable56<>+14(SB)/1, $0x00
-DATA gemvsuperTable56<>+15(SB)/1, $0x00
-DATA gemvsuperTable56<>+16(SB)/1, $0x30
-DATA gemvsuperTable56<>+17(SB)/1, $0x00
-DATA gemvsuperTable56<>+18(SB)/1, $0x00
-DATA gemvsuperTable56<>+19(SB)/1, $0x00
-DATA gemvsuperTable56<>+20(SB)/1, $0x30
-DATA gemvsuperTable56<>+21(SB)/1, $0x00
-DATA gemvsuperTable56<>+22(SB)/1, $0x00
-DATA gemvsuperTable56<>+23(SB)/1, $0x00
-DATA gemvsuperTable56<>+24(SB)/1, $0x30
-DATA gemvsuperTable56<>+25(SB)/1, $0x00
-DATA gemvsuperTable56<>+26(SB)/1, $0x00
-DATA gemvsuperTable56<>+27(SB)/1, $0x00
-DATA gemvsuperTable56<>+28(SB)/1, $0x30
-DATA gemvsuperTable56<>+29(SB)/1, $0x00
-DATA gemvsuperTable56<>+30(SB)/1, $0x00
-DATA gemvsuperTable56<>+31(SB)/1, $0x00
-DATA gemvsuperTable56<>+32(SB)/1, $0x30
-DATA gemvsuperTable56<>+33(SB)/1, $0x00
-DATA gemvsuperTable56<>+34(SB)/1, $0x00
-DATA gemvsuperTable56<>+35(SB)/1, $0x00
-DATA gemvsuperTable56<>+36(SB)/1, $0x30
-DATA gemvsuperTable56<>+37(SB)/1, $0x00
-DATA gemvsuperTable56<>+38(SB)/1, $0x00
-DATA gemvsuperTable56<>+39(SB)/1, $0x00
-DATA gemvsuperTable56<>+40(SB)/1, $0x30
-DATA gemvsuperTable56<>+41(SB)/1, $0x00
-DATA gemvsuperTable56<>+42(SB)/1, $0x00
-DATA gemvsuperTable56<>+43(SB)/1, $0x00
-DATA gemvsuperTable56<>+44(SB)/1, $0x30
-DATA gemvsuperTable56<>+45(SB)/1, $0x00
-DATA gemvsuperTable56<>+46(SB)/1, $0x00
-DATA gemvsuperTable56<>+47(SB)/1, $0x00
-DATA gemvsuperTable56<>+48(SB)/1, $0x30
-DATA gemvsuperTable56<>+49(SB)/1, $0x00
-DATA gemvsuperTable56<>+50(SB)/1, $0x00
-DATA gemvsuperTable56<>+51(SB)/1, $0x00
-DATA gemvsuperTable56<>+52(SB)/1, $0x30
-DATA gemvsuperTable56<>+53(SB)/1, $0x00
-DATA gemvsuperTable56<>+54(SB)/1, $0x00
-DATA gemvsuperTable56<>+55(SB)/1, $0x00
-DATA gemvsuperTable56<>+56(SB)/1, $0x30
-DATA gemvsuperTable56<>+57(SB)/1, $0x00
-DATA gemvsuperTable56<>+58(SB)/1, $0x00
-DATA gemvsuperTable56<>+59(SB)/1, $0x00
-DATA gemvsuperTable56<>+60(SB)/1, $0x30
-DATA gemvsuperTable56<>+61(SB)/1, $0x00
-DATA gemvsuperTable56<>+62(SB)/1, $0x00
-DATA gemvsuperTable56<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable56<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable44<>+0(SB)/1, $0x30
+DATA gemvsuperTable44<>+1(SB)/1, $0x00
+DATA gemvsuperTable44<>+2(SB)/1, $0x00
+DATA gemvsuperTable44<>+3(SB)/1, $0x00
+DATA gemvsuperTable44<>+4(SB)/1, $0x30
+DATA gemvsuperTable44<>+5(SB)/1, $0x00
+DATA gemvsuperTable44<>+6(SB)/1, $0x00
+DATA gemvsuperTable44<>+7(SB)/1, $0x00
+DATA gemvsuperTable44<>+8(SB)/1, $0x30
+DATA gemvsuperTable44<>+9(SB)/1, $0x00
+DATA gemvsuperTable44<>+10(SB)/1, $0x00
+DATA gemvsuperTable44<>+11(SB)/1, $0x00
+DATA gemvsuperTable44<>+12(SB)/1, $0x30
+DATA gemvsuperTable44<>+13(SB)/1, $0x00
+DATA gemvsuperTable44<>+14(SB)/1, $0x00
+DATA gemvsuperTable44<>+15(SB)/1, $0x00
+DATA gemvsuperTable44<>+16(SB)/1, $0x30
+DATA gemvsuperTable44<>+17(SB)/1, $0x00
+DATA gemvsuperTable44<>+18(SB)/1, $0x00
+DATA gemvsuperTable44<>+19(SB)/1, $0x00
+DATA gemvsuperTable44<>+20(SB)/1, $0x30
+DATA gemvsuperTable44<>+21(SB)/1, $0x00
+DATA gemvsuperTable44<>+22(SB)/1, $0x00
+DATA gemvsuperTable44<>+23(SB)/1, $0x00
+DATA gemvsuperTable44<>+24(SB)/1, $0x30
+DATA gemvsuperTable44<>+25(SB)/1, $0x00
+DATA gemvsuperTable44<>+26(SB)/1, $0x00
+DATA gemvsuperTable44<>+27(SB)/1, $0x00
+DATA gemvsuperTable44<>+28(SB)/1, $0x30
+DATA gemvsuperTable44<>+29(SB)/1, $0x00
+DATA gemvsuperTable44<>+30(SB)/1, $0x00
+DATA gemvsuperTable44<>+31(SB)/1, $0x00
+DATA gemvsuperTable44<>+32(SB)/1, $0x30
+DATA gemvsuperTable44<>+33(SB)/1, $0x00
+DATA gemvsuperTable44<>+34(SB)/1, $0x00
+DATA gemvsuperTable44<>+35(SB)/1, $0x00
+DATA gemvsuperTable44<>+36(SB)/1, $0x30
+DATA gemvsuperTable44<>+37(SB)/1, $0x00
+DATA gemvsuperTable44<>+38(SB)/1, $0x00
+DATA gemvsuperTable44<>+39(SB)/1, $0x00
+DATA gemvsuperTable44<>+40(SB)/1, $0x30
+DATA gemvsuperTable44<>+41(SB)/1, $0x00
+DATA gemvsuperTable44<>+42(SB)/1, $0x00
+DATA gemvsuperTable44<>+43(SB)/1, $0x00
+DATA gemvsuperTable44<>+44(SB)/1, $0x30
+DATA gemvsuperTable44<>+45(SB)/1, $0x00
+DATA gemvsuperTable44<>+46(SB)/1, $0x00
+DATA gemvsuperTable44<>+47(SB)/1, $0x00
+DATA gemvsuperTable44<>+48(SB)/1, $0x30
+DATA gemvsuperTable44<>+49(SB)/1, $0x00
+DATA gemvsuperTable44<>+50(SB)/1, $0x00
+DATA gemvsuperTable44<>+51(SB)/1, $0x00
+DATA gemvsuperTable44<>+52(SB)/1, $0x30
+DATA gemvsuperTable44<>+53(SB)/1, $0x00
+DATA gemvsuperTable44<>+54(SB)/1, $0x00
+DATA gemvsuperTable44<>+55(SB)/1, $0x00
+DATA gemvsuperTable44<>+56(SB)/1, $0x30
+DATA gemvsuperTable44<>+57(SB)/1, $0x00
+DATA gemvsuperTable44<>+58(SB)/1, $0x00
+DATA gemvsuperTable44<>+59(SB)/1, $0x00
+DATA gemvsuperTable44<>+60(SB)/1, $0x30
+DATA gemvsuperTable44<>+61(SB)/1, $0x00
+DATA gemvsuperTable44<>+62(SB)/1, $0x00
+DATA gemvsuperTable44<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable44<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable57<>+0(SB)/1, $0x20
-DATA gemvsuperTable57<>+1(SB)/1, $0x00
-DATA gemvsuperTable57<>+2(SB)/1, $0x00
-DATA gemvsuperTable57<>+3(SB)/1, $0x00
-DATA gemvsuperTable57<>+4(SB)/1, $0x20
-DATA gemvsuperTable57<>+5(SB)/1, $0x00
-DATA gemvsuperTable57<>+6(SB)/1, $0x00
-DATA gemvsuperTable57<>+7(SB)/1, $0x00
-DATA gemvsuperTable57<>+8(SB)/1, $0x20
-DATA gemvsuperTable57<>+9(SB)/1, $0x00
-DATA gemvsuperTable57<>+10(SB)/1, $0x00
-DATA gemvsuperTable57<>+11(SB)/1, $0x00
-DATA gemvsuperTable57<>+12(SB)/1, $0x20
-DATA gemvsuperTable57<>+13(SB)/1, $0x00
-DATA gemvsuperTable57<>+14(SB)/1, $0x00
-DATA gemvsuperTable57<>+15(SB)/1, $0x00
-DATA gemvsuperTable57<>+16(SB)/1, $0x20
-DATA gemvsuperTable57<>+17(SB)/1, $0x00
-DATA gemvsuperTable57<>+18(SB)/1, $0x00
-DATA gemvsuperTable57<>+19(SB)/1, $0x00
-DATA gemvsuperTable57<>+20(SB)/1, $0x20
-DATA gemvsuperTable57<>+21(SB)/1, $0x00
-DATA gemvsuperTable57<>+22(SB)/1, $0x00
-DATA gemvsuperTable57<>+23(SB)/1, $0x00
-DATA gemvsuperTable57<>+24(SB)/1, $0x20
-DATA gemvsuperTable57<>+25(SB)/1, $0x00
-DATA gemvsuperTable57<>+26(SB)/1, $0x00
-DATA gemvsuperTable57<>+27(SB)/1, $0x00
-DATA gemvsuperTable57<>+28(SB)/1, $0x20
-DATA gemvsuperTable57<>+29(SB)/1, $0x00
-DATA gemvsuperTable57<>+30(SB)/1, $0x00
-DATA gemvsuperTable57<>+31(SB)/1, $0x00
-DATA gemvsuperTable57<>+32(SB)/1, $0x20
-DATA gemvsuperTable57<>+33(SB)/1, $0x00
-DATA gemvsuperTable57<>+34(SB)/1, $0x00
-DATA gemvsuperTable57<>+35(SB)/1, $0x00
-DATA gemvsuperTable57<>+36(SB)/1, $0x20
-DATA gemvsuperTable57<>+37(SB)/1, $0x00
-DATA gemvsuperTable57<>+38(SB)/1, $0x00
-DATA gemvsuperTable57<>+39(SB)/1, $0x00
-DATA gemvsuperTable57<>+40(SB)/1, $0x20
-DATA gemvsuperTable57<>+41(SB)/1, $0x00
-DATA gemvsuperTable57<>+42(SB)/1, $0x00
-DATA gemvsuperTable57<>+43(SB)/1, $0x00
-DATA gemvsuperTable57<>+44(SB)/1, $0x20
-DATA gemvsuperTable57<>+45(SB)/1, $0x00
-DATA gemvsuperTable57<>+46(SB)/1, $0x00
-DATA gemvsuperTable57<>+47(SB)/1, $0x00
-DATA gemvsuperTable57<>+48(SB)/1, $0x20
-DATA gemvsuperTable57<>+49(SB)/1, $0x00
-DATA gemvsuperTable57<>+50(SB)/1, $0x00
-DATA gemvsuperTable57<>+51(SB)/1, $0x00
-DATA gemvsuperTable57<>+52(SB)/1, $0x20
-DATA gemvsuperTable57<>+53(SB)/1, $0x00
-DATA gemvsuperTable57<>+54(SB)/1, $0x00
-DATA gemvsuperTable57<>+55(SB)/1, $0x00
-DATA gemvsuperTable57<>+56(SB)/1, $0x20
-DATA gemvsuperTable57<>+57(SB)/1, $0x00
-DATA gemvsuperTable57<>+58(SB)/1, $0x00
-DATA gemvsuperTable57<>+59(SB)/1, $0x00
-DATA gemvsuperTable57<>+60(SB)/1, $0x20
-DATA gemvsuperTable57<>+61(SB)/1, $0x00
-DATA gemvsuperTable57<>+62(SB)/1, $0x00
-DATA gemvsuperTable57<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable57<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable45<>+0(SB)/1, $0x20
+DATA gemvsuperTable45<>+1(SB)/1, $0x00
+DATA gemvsuperTable45<>+2(SB)/1, $0x00
+DATA gemvsuperTable45<>+3(SB)/1, $0x00
+DATA gemvsuperTable45<>+4(SB)/1, $0x20
+DATA gemvsuperTable45<>+5(SB)/1, $0x00
+DATA gemvsuperTable45<>+6(SB)/1, $0x00
+DATA gemvsuperTable45<>+7(SB)/1, $0x00
+DATA gemvsuperTable45<>+8(SB)/1, $0x20
+DATA gemvsuperTable45<>+9(SB)/1, $0x00
+DATA gemvsuperTable45<>+10(SB)/1, $0x00
+DATA gemvsuperTable45<>+11(SB)/1, $0x00
+DATA gemvsuperTable45<>+12(SB)/1, $0x20
+DATA gemvsuperTable45<>+13(SB)/1, $0x00
+DATA gemvsuperTable45<>+14(SB)/1, $0x00
+DATA gemvsuperTable45<>+15(SB)/1, $0x00
+DATA gemvsuperTable45<>+16(SB)/1, $0x20
+DATA gemvsuperTable45<>+17(SB)/1, $0x00
+DATA gemvsuperTable45<>+18(SB)/1, $0x00
+DATA gemvsuperTable45<>+19(SB)/1, $0x00
+DATA gemvsuperTable45<>+20(SB)/1, $0x20
+DATA gemvsuperTable45<>+21(SB)/1, $0x00
+DATA gemvsuperTable45<>+22(SB)/1, $0x00
+DATA gemvsuperTable45<>+23(SB)/1, $0x00
+DATA gemvsuperTable45<>+24(SB)/1, $0x20
+DATA gemvsuperTable45<>+25(SB)/1, $0x00
+DATA gemvsuperTable45<>+26(SB)/1, $0x00
+DATA gemvsuperTable45<>+27(SB)/1, $0x00
+DATA gemvsuperTable45<>+28(SB)/1, $0x20
+DATA gemvsuperTable45<>+29(SB)/1, $0x00
+DATA gemvsuperTable45<>+30(SB)/1, $0x00
+DATA gemvsuperTable45<>+31(SB)/1, $0x00
+DATA gemvsuperTable45<>+32(SB)/1, $0x20
+DATA gemvsuperTable45<>+33(SB)/1, $0x00
+DATA gemvsuperTable45<>+34(SB)/1, $0x00
+DATA gemvsuperTable45<>+35(SB)/1, $0x00
+DATA gemvsuperTable45<>+36(SB)/1, $0x20
+DATA gemvsuperTable45<>+37(SB)/1, $0x00
+DATA gemvsuperTable45<>+38(SB)/1, $0x00
+DATA gemvsuperTable45<>+39(SB)/1, $0x00
+DATA gemvsuperTable45<>+40(SB)/1, $0x20
+DATA gemvsuperTable45<>+41(SB)/1, $0x00
+DATA gemvsuperTable45<>+42(SB)/1, $0x00
+DATA gemvsuperTable45<>+43(SB)/1, $0x00
+DATA gemvsuperTable45<>+44(SB)/1, $0x20
+DATA gemvsuperTable45<>+45(SB)/1, $0x00
+DATA gemvsuperTable45<>+46(SB)/1, $0x00
+DATA gemvsuperTable45<>+47(SB)/1, $0x00
+DATA gemvsuperTable45<>+48(SB)/1, $0x20
+DATA gemvsuperTable45<>+49(SB)/1, $0x00
+DATA gemvsuperTable45<>+50(SB)/1, $0x00
+DATA gemvsuperTable45<>+51(SB)/1, $0x00
+DATA gemvsuperTable45<>+52(SB)/1, $0x20
+DATA gemvsuperTable45<>+53(SB)/1, $0x00
+DATA gemvsuperTable45<>+54(SB)/1, $0x00
+DATA gemvsuperTable45<>+55(SB)/1, $0x00
+DATA gemvsuperTable45<>+56(SB)/1, $0x20
+DATA gemvsuperTable45<>+57(SB)/1, $0x00
+DATA gemvsuperTable45<>+58(SB)/1, $0x00
+DATA gemvsuperTable45<>+59(SB)/1, $0x00
+DATA gemvsuperTable45<>+60(SB)/1, $0x20
+DATA gemvsuperTable45<>+61(SB)/1, $0x00
+DATA gemvsuperTable45<>+62(SB)/1, $0x00
+DATA gemvsuperTable45<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable45<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable58<>+0(SB)/1, $0x81
-DATA gemvsuperTable58<>+1(SB)/1, $0x98
-DATA gemvsuperTable58<>+2(SB)/1, $0xad
-DATA gemvsuperTable58<>+3(SB)/1, $0xbf
-DATA gemvsuperTable58<>+4(SB)/1, $0xcf
-DATA gemvsuperTable58<>+5(SB)/1, $0xdd
-DATA gemvsuperTable58<>+6(SB)/1, $0xea
-DATA gemvsuperTable58<>+7(SB)/1, $0xf6
-DATA gemvsuperTable58<>+8(SB)/1, $0x01
-DATA gemvsuperTable58<>+9(SB)/1, $0x0d
-DATA gemvsuperTable58<>+10(SB)/1, $0x19
-DATA gemvsuperTable58<>+11(SB)/1, $0x26
-DATA gemvsuperTable58<>+12(SB)/1, $0x35
-DATA gemvsuperTable58<>+13(SB)/1, $0x45
-DATA gemvsuperTable58<>+14(SB)/1, $0x59
-DATA gemvsuperTable58<>+15(SB)/1, $0x71
-GLOBL gemvsuperTable58<>(SB), RODATA|NOPTR, $16
+DATA gemvsuperTable46<>+0(SB)/1, $0x81
+DATA gemvsuperTable46<>+1(SB)/1, $0x98
+DATA gemvsuperTable46<>+2(SB)/1, $0xad
+DATA gemvsuperTable46<>+3(SB)/1, $0xbf
+DATA gemvsuperTable46<>+4(SB)/1, $0xcf
+DATA gemvsuperTable46<>+5(SB)/1, $0xdd
+DATA gemvsuperTable46<>+6(SB)/1, $0xea
+DATA gemvsuperTable46<>+7(SB)/1, $0xf6
+DATA gemvsuperTable46<>+8(SB)/1, $0x01
+DATA gemvsuperTable46<>+9(SB)/1, $0x0d
+DATA gemvsuperTable46<>+10(SB)/1, $0x19
+DATA gemvsuperTable46<>+11(SB)/1, $0x26
+DATA gemvsuperTable46<>+12(SB)/1, $0x35
+DATA gemvsuperTable46<>+13(SB)/1, $0x45
+DATA gemvsuperTable46<>+14(SB)/1, $0x59
+DATA gemvsuperTable46<>+15(SB)/1, $0x71
+GLOBL gemvsuperTable46<>(SB), RODATA|NOPTR, $16
 
-DATA gemvsuperTable59<>+0(SB)/1, $0x00
-DATA gemvsuperTable59<>+1(SB)/1, $0x00
-DATA gemvsuperTable59<>+2(SB)/1, $0x00
-DATA gemvsuperTable59<>+3(SB)/1, $0x00
-DATA gemvsuperTable59<>+4(SB)/1, $0x00
-DATA gemvsuperTable59<>+5(SB)/1, $0x00
-DATA gemvsuperTable59<>+6(SB)/1, $0x00
-DATA gemvsuperTable59<>+7(SB)/1, $0x00
-DATA gemvsuperTable59<>+8(SB)/1, $0x01
-DATA gemvsuperTable59<>+9(SB)/1, $0x00
-DATA gemvsuperTable59<>+10(SB)/1, $0x00
-DATA gemvsuperTable59<>+11(SB)/1, $0x00
-DATA gemvsuperTable59<>+12(SB)/1, $0x00
-DATA gemvsuperTable59<>+13(SB)/1, $0x00
-DATA gemvsuperTable59<>+14(SB)/1, $0x00
-DATA gemvsuperTable59<>+15(SB)/1, $0x00
-DATA gemvsuperTable59<>+16(SB)/1, $0x08
-DATA gemvsuperTable59<>+17(SB)/1, $0x00
-DATA gemvsuperTable59<>+18(SB)/1, $0x00
-DATA gemvsuperTable59<>+19(SB)/1, $0x00
-DATA gemvsuperTable59<>+20(SB)/1, $0x00
-DATA gemvsuperTable59<>+21(SB)/1, $0x00
-DATA gemvsuperTable59<>+22(SB)/1, $0x00
-DATA gemvsuperTable59<>+23(SB)/1, $0x00
-DATA gemvsuperTable59<>+24(SB)/1, $0x09
-DATA gemvsuperTable59<>+25(SB)/1, $0x00
-DATA gemvsuperTable59<>+26(SB)/1, $0x00
-DATA gemvsuperTable59<>+27(SB)/1, $0x00
-DATA gemvsuperTable59<>+28(SB)/1, $0x00
-DATA gemvsuperTable59<>+29(SB)/1, $0x00
-DATA gemvsuperTable59<>+30(SB)/1, $0x00
-DATA gemvsuperTable59<>+31(SB)/1, $0x00
-DATA gemvsuperTable59<>+32(SB)/1, $0x02
-DATA gemvsuperTable59<>+33(SB)/1, $0x00
-DATA gemvsuperTable59<>+34(SB)/1, $0x00
-DATA gemvsuperTable59<>+35(SB)/1, $0x00
-DATA gemvsuperTable59<>+36(SB)/1, $0x00
-DATA gemvsuperTable59<>+37(SB)/1, $0x00
-DATA gemvsuperTable59<>+38(SB)/1, $0x00
-DATA gemvsuperTable59<>+39(SB)/1, $0x00
-DATA gemvsuperTable59<>+40(SB)/1, $0x03
-DATA gemvsuperTable59<>+41(SB)/1, $0x00
-DATA gemvsuperTable59<>+42(SB)/1, $0x00
-DATA gemvsuperTable59<>+43(SB)/1, $0x00
-DATA gemvsuperTable59<>+44(SB)/1, $0x00
-DATA gemvsuperTable59<>+45(SB)/1, $0x00
-DATA gemvsuperTable59<>+46(SB)/1, $0x00
-DATA gemvsuperTable59<>+47(SB)/1, $0x00
-DATA gemvsuperTable59<>+48(SB)/1, $0x0a
-DATA gemvsuperTable59<>+49(SB)/1, $0x00
-DATA gemvsuperTable59<>+50(SB)/1, $0x00
-DATA gemvsuperTable59<>+51(SB)/1, $0x00
-DATA gemvsuperTable59<>+52(SB)/1, $0x00
-DATA gemvsuperTable59<>+53(SB)/1, $0x00
-DATA gemvsuperTable59<>+54(SB)/1, $0x00
-DATA gemvsuperTable59<>+55(SB)/1, $0x00
-DATA gemvsuperTable59<>+56(SB)/1, $0x0b
-DATA gemvsuperTable59<>+57(SB)/1, $0x00
-DATA gemvsuperTable59<>+58(SB)/1, $0x00
-DATA gemvsuperTable59<>+59(SB)/1, $0x00
-DATA gemvsuperTable59<>+60(SB)/1, $0x00
-DATA gemvsuperTable59<>+61(SB)/1, $0x00
-DATA gemvsuperTable59<>+62(SB)/1, $0x00
-DATA gemvsuperTable59<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable59<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable47<>+0(SB)/1, $0x00
+DATA gemvsuperTable47<>+1(SB)/1, $0x00
+DATA gemvsuperTable47<>+2(SB)/1, $0x00
+DATA gemvsuperTable47<>+3(SB)/1, $0x00
+DATA gemvsuperTable47<>+4(SB)/1, $0x00
+DATA gemvsuperTable47<>+5(SB)/1, $0x00
+DATA gemvsuperTable47<>+6(SB)/1, $0x00
+DATA gemvsuperTable47<>+7(SB)/1, $0x00
+DATA gemvsuperTable47<>+8(SB)/1, $0x01
+DATA gemvsuperTable47<>+9(SB)/1, $0x00
+DATA gemvsuperTable47<>+10(SB)/1, $0x00
+DATA gemvsuperTable47<>+11(SB)/1, $0x00
+DATA gemvsuperTable47<>+12(SB)/1, $0x00
+DATA gemvsuperTable47<>+13(SB)/1, $0x00
+DATA gemvsuperTable47<>+14(SB)/1, $0x00
+DATA gemvsuperTable47<>+15(SB)/1, $0x00
+DATA gemvsuperTable47<>+16(SB)/1, $0x08
+DATA gemvsuperTable47<>+17(SB)/1, $0x00
+DATA gemvsuperTable47<>+18(SB)/1, $0x00
+DATA gemvsuperTable47<>+19(SB)/1, $0x00
+DATA gemvsuperTable47<>+20(SB)/1, $0x00
+DATA gemvsuperTable47<>+21(SB)/1, $0x00
+DATA gemvsuperTable47<>+22(SB)/1, $0x00
+DATA gemvsuperTable47<>+23(SB)/1, $0x00
+DATA gemvsuperTable47<>+24(SB)/1, $0x09
+DATA gemvsuperTable47<>+25(SB)/1, $0x00
+DATA gemvsuperTable47<>+26(SB)/1, $0x00
+DATA gemvsuperTable47<>+27(SB)/1, $0x00
+DATA gemvsuperTable47<>+28(SB)/1, $0x00
+DATA gemvsuperTable47<>+29(SB)/1, $0x00
+DATA gemvsuperTable47<>+30(SB)/1, $0x00
+DATA gemvsuperTable47<>+31(SB)/1, $0x00
+DATA gemvsuperTable47<>+32(SB)/1, $0x02
+DATA gemvsuperTable47<>+33(SB)/1, $0x00
+DATA gemvsuperTable47<>+34(SB)/1, $0x00
+DATA gemvsuperTable47<>+35(SB)/1, $0x00
+DATA gemvsuperTable47<>+36(SB)/1, $0x00
+DATA gemvsuperTable47<>+37(SB)/1, $0x00
+DATA gemvsuperTable47<>+38(SB)/1, $0x00
+DATA gemvsuperTable47<>+39(SB)/1, $0x00
+DATA gemvsuperTable47<>+40(SB)/1, $0x03
+DATA gemvsuperTable47<>+41(SB)/1, $0x00
+DATA gemvsuperTable47<>+42(SB)/1, $0x00
+DATA gemvsuperTable47<>+43(SB)/1, $0x00
+DATA gemvsuperTable47<>+44(SB)/1, $0x00
+DATA gemvsuperTable47<>+45(SB)/1, $0x00
+DATA gemvsuperTable47<>+46(SB)/1, $0x00
+DATA gemvsuperTable47<>+47(SB)/1, $0x00
+DATA gemvsuperTable47<>+48(SB)/1, $0x0a
+DATA gemvsuperTable47<>+49(SB)/1, $0x00
+DATA gemvsuperTable47<>+50(SB)/1, $0x00
+DATA gemvsuperTable47<>+51(SB)/1, $0x00
+DATA gemvsuperTable47<>+52(SB)/1, $0x00
+DATA gemvsuperTable47<>+53(SB)/1, $0x00
+DATA gemvsuperTable47<>+54(SB)/1, $0x00
+DATA gemvsuperTable47<>+55(SB)/1, $0x00
+DATA gemvsuperTable47<>+56(SB)/1, $0x0b
+DATA gemvsuperTable47<>+57(SB)/1, $0x00
+DATA gemvsuperTable47<>+58(SB)/1, $0x00
+DATA gemvsuperTable47<>+59(SB)/1, $0x00
+DATA gemvsuperTable47<>+60(SB)/1, $0x00
+DATA gemvsuperTable47<>+61(SB)/1, $0x00
+DATA gemvsuperTable47<>+62(SB)/1, $0x00
+DATA gemvsuperTable47<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable47<>(SB), RODATA|NOPTR, $64
 
-DATA gemvsuperTable60<>+0(SB)/1, $0x04
-DATA gemvsuperTable60<>+1(SB)/1, $0x00
-DATA gemvsuperTable60<>+2(SB)/1, $0x00
-DATA gemvsuperTable60<>+3(SB)/1, $0x00
-DATA gemvsuperTable60<>+4(SB)/1, $0x00
-DATA gemvsuperTable60<>+5(SB)/1, $0x00
-DATA gemvsuperTable60<>+6(SB)/1, $0x00
-DATA gemvsuperTable60<>+7(SB)/1, $0x00
-DATA gemvsuperTable60<>+8(SB)/1, $0x05
-DATA gemvsuperTable60<>+9(SB)/1, $0x00
-DATA gemvsuperTable60<>+10(SB)/1, $0x00
-DATA gemvsuperTable60<>+11(SB)/1, $0x00
-DATA gemvsuperTable60<>+12(SB)/1, $0x00
-DATA gemvsuperTable60<>+13(SB)/1, $0x00
-DATA gemvsuperTable60<>+14(SB)/1, $0x00
-DATA gemvsuperTable60<>+15(SB)/1, $0x00
-DATA gemvsuperTable60<>+16(SB)/1, $0x0c
-DATA gemvsuperTable60<>+17(SB)/1, $0x00
-DATA gemvsuperTable60<>+18(SB)/1, $0x00
-DATA gemvsuperTable60<>+19(SB)/1, $0x00
-DATA gemvsuperTable60<>+20(SB)/1, $0x00
-DATA gemvsuperTable60<>+21(SB)/1, $0x00
-DATA gemvsuperTable60<>+22(SB)/1, $0x00
-DATA gemvsuperTable60<>+23(SB)/1, $0x00
-DATA gemvsuperTable60<>+24(SB)/1, $0x0d
-DATA gemvsuperTable60<>+25(SB)/1, $0x00
-DATA gemvsuperTable60<>+26(SB)/1, $0x00
-DATA gemvsuperTable60<>+27(SB)/1, $0x00
-DATA gemvsuperTable60<>+28(SB)/1, $0x00
-DATA gemvsuperTable60<>+29(SB)/1, $0x00
-DATA gemvsuperTable60<>+30(SB)/1, $0x00
-DATA gemvsuperTable60<>+31(SB)/1, $0x00
-DATA gemvsuperTable60<>+32(SB)/1, $0x06
-DATA gemvsuperTable60<>+33(SB)/1, $0x00
-DATA gemvsuperTable60<>+34(SB)/1, $0x00
-DATA gemvsuperTable60<>+35(SB)/1, $0x00
-DATA gemvsuperTable60<>+36(SB)/1, $0x00
-DATA gemvsuperTable60<>+37(SB)/1, $0x00
-DATA gemvsuperTable60<>+38(SB)/1, $0x00
-DATA gemvsuperTable60<>+39(SB)/1, $0x00
-DATA gemvsuperTable60<>+40(SB)/1, $0x07
-DATA gemvsuperTable60<>+41(SB)/1, $0x00
-DATA gemvsuperTable60<>+42(SB)/1, $0x00
-DATA gemvsuperTable60<>+43(SB)/1, $0x00
-DATA gemvsuperTable60<>+44(SB)/1, $0x00
-DATA gemvsuperTable60<>+45(SB)/1, $0x00
-DATA gemvsuperTable60<>+46(SB)/1, $0x00
-DATA gemvsuperTable60<>+47(SB)/1, $0x00
-DATA gemvsuperTable60<>+48(SB)/1, $0x0e
-DATA gemvsuperTable60<>+49(SB)/1, $0x00
-DATA gemvsuperTable60<>+50(SB)/1, $0x00
-DATA gemvsuperTable60<>+51(SB)/1, $0x00
-DATA gemvsuperTable60<>+52(SB)/1, $0x00
-DATA gemvsuperTable60<>+53(SB)/1, $0x00
-DATA gemvsuperTable60<>+54(SB)/1, $0x00
-DATA gemvsuperTable60<>+55(SB)/1, $0x00
-DATA gemvsuperTable60<>+56(SB)/1, $0x0f
-DATA gemvsuperTable60<>+57(SB)/1, $0x00
-DATA gemvsuperTable60<>+58(SB)/1, $0x00
-DATA gemvsuperTable60<>+59(SB)/1, $0x00
-DATA gemvsuperTable60<>+60(SB)/1, $0x00
-DATA gemvsuperTable60<>+61(SB)/1, $0x00
-DATA gemvsuperTable60<>+62(SB)/1, $0x00
-DATA gemvsuperTable60<>+63(SB)/1, $0x00
-GLOBL gemvsuperTable60<>(SB), RODATA|NOPTR, $64
+DATA gemvsuperTable48<>+0(SB)/1, $0x00
+DATA gemvsuperTable48<>+1(SB)/1, $0x00
+DATA gemvsuperTable48<>+2(SB)/1, $0x00
+DATA gemvsuperTable48<>+3(SB)/1, $0x00
+DATA gemvsuperTable48<>+4(SB)/1, $0x00
+DATA gemvsuperTable48<>+5(SB)/1, $0x00
+DATA gemvsuperTable48<>+6(SB)/1, $0x00
+DATA gemvsuperTable48<>+7(SB)/1, $0x00
+DATA gemvsuperTable48<>+8(SB)/1, $0x00
+DATA gemvsuperTable48<>+9(SB)/1, $0x00
+DATA gemvsuperTable48<>+10(SB)/1, $0x00
+DATA gemvsuperTable48<>+11(SB)/1, $0x00
+DATA gemvsuperTable48<>+12(SB)/1, $0x00
+DATA gemvsuperTable48<>+13(SB)/1, $0x00
+DATA gemvsuperTable48<>+14(SB)/1, $0x00
+DATA gemvsuperTable48<>+15(SB)/1, $0x00
+DATA gemvsuperTable48<>+16(SB)/1, $0x00
+DATA gemvsuperTable48<>+17(SB)/1, $0x00
+DATA gemvsuperTable48<>+18(SB)/1, $0x00
+DATA gemvsuperTable48<>+19(SB)/1, $0x00
+DATA gemvsuperTable48<>+20(SB)/1, $0x00
+DATA gemvsuperTable48<>+21(SB)/1, $0x00
+DATA gemvsuperTable48<>+22(SB)/1, $0x00
+DATA gemvsuperTable48<>+23(SB)/1, $0x00
+DATA gemvsuperTable48<>+24(SB)/1, $0x00
+DATA gemvsuperTable48<>+25(SB)/1, $0x00
+DATA gemvsuperTable48<>+26(SB)/1, $0x00
+DATA gemvsuperTable48<>+27(SB)/1, $0x00
+DATA gemvsuperTable48<>+28(SB)/1, $0x00
+DATA gemvsuperTable48<>+29(SB)/1, $0x00
+DATA gemvsuperTable48<>+30(SB)/1, $0x00
+DATA gemvsuperTable48<>+31(SB)/1, $0x00
+DATA gemvsuperTable48<>+32(SB)/1, $0x02
+DATA gemvsuperTable48<>+33(SB)/1, $0x00
+DATA gemvsuperTable48<>+34(SB)/1, $0x02
+DATA gemvsuperTable48<>+35(SB)/1, $0x00
+DATA gemvsuperTable48<>+36(SB)/1, $0x02
+DATA gemvsuperTable48<>+37(SB)/1, $0x00
+DATA gemvsuperTable48<>+38(SB)/1, $0x02
+DATA gemvsuperTable48<>+39(SB)/1, $0x00
+DATA gemvsuperTable48<>+40(SB)/1, $0x02
+DATA gemvsuperTable48<>+41(SB)/1, $0x00
+DATA gemvsuperTable48<>+42(SB)/1, $0x02
+DATA gemvsuperTable48<>+43(SB)/1, $0x00
+DATA gemvsuperTable48<>+44(SB)/1, $0x02
+DATA gemvsuperTable48<>+45(SB)/1, $0x00
+DATA gemvsuperTable48<>+46(SB)/1, $0x02
+DATA gemvsuperTable48<>+47(SB)/1, $0x00
+DATA gemvsuperTable48<>+48(SB)/1, $0x02
+DATA gemvsuperTable48<>+49(SB)/1, $0x00
+DATA gemvsuperTable48<>+50(SB)/1, $0x02
+DATA gemvsuperTable48<>+51(SB)/1, $0x00
+DATA gemvsuperTable48<>+52(SB)/1, $0x02
+DATA gemvsuperTable48<>+53(SB)/1, $0x00
+DATA gemvsuperTable48<>+54(SB)/1, $0x02
+DATA gemvsuperTable48<>+55(SB)/1, $0x00
+DATA gemvsuperTable48<>+56(SB)/1, $0x02
+DATA gemvsuperTable48<>+57(SB)/1, $0x00
+DATA gemvsuperTable48<>+58(SB)/1, $0x02
+DATA gemvsuperTable48<>+59(SB)/1, $0x00
+DATA gemvsuperTable48<>+60(SB)/1, $0x02
+DATA gemvsuperTable48<>+61(SB)/1, $0x00
+DATA gemvsuperTable48<>+62(SB)/1, $0x02
+DATA gemvsuperTable48<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable48<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable49<>+0(SB)/1, $0x04
+DATA gemvsuperTable49<>+1(SB)/1, $0x00
+DATA gemvsuperTable49<>+2(SB)/1, $0x00
+DATA gemvsuperTable49<>+3(SB)/1, $0x00
+DATA gemvsuperTable49<>+4(SB)/1, $0x00
+DATA gemvsuperTable49<>+5(SB)/1, $0x00
+DATA gemvsuperTable49<>+6(SB)/1, $0x00
+DATA gemvsuperTable49<>+7(SB)/1, $0x00
+DATA gemvsuperTable49<>+8(SB)/1, $0x05
+DATA gemvsuperTable49<>+9(SB)/1, $0x00
+DATA gemvsuperTable49<>+10(SB)/1, $0x00
+DATA gemvsuperTable49<>+11(SB)/1, $0x00
+DATA gemvsuperTable49<>+12(SB)/1, $0x00
+DATA gemvsuperTable49<>+13(SB)/1, $0x00
+DATA gemvsuperTable49<>+14(SB)/1, $0x00
+DATA gemvsuperTable49<>+15(SB)/1, $0x00
+DATA gemvsuperTable49<>+16(SB)/1, $0x0c
+DATA gemvsuperTable49<>+17(SB)/1, $0x00
+DATA gemvsuperTable49<>+18(SB)/1, $0x00
+DATA gemvsuperTable49<>+19(SB)/1, $0x00
+DATA gemvsuperTable49<>+20(SB)/1, $0x00
+DATA gemvsuperTable49<>+21(SB)/1, $0x00
+DATA gemvsuperTable49<>+22(SB)/1, $0x00
+DATA gemvsuperTable49<>+23(SB)/1, $0x00
+DATA gemvsuperTable49<>+24(SB)/1, $0x0d
+DATA gemvsuperTable49<>+25(SB)/1, $0x00
+DATA gemvsuperTable49<>+26(SB)/1, $0x00
+DATA gemvsuperTable49<>+27(SB)/1, $0x00
+DATA gemvsuperTable49<>+28(SB)/1, $0x00
+DATA gemvsuperTable49<>+29(SB)/1, $0x00
+DATA gemvsuperTable49<>+30(SB)/1, $0x00
+DATA gemvsuperTable49<>+31(SB)/1, $0x00
+DATA gemvsuperTable49<>+32(SB)/1, $0x06
+DATA gemvsuperTable49<>+33(SB)/1, $0x00
+DATA gemvsuperTable49<>+34(SB)/1, $0x00
+DATA gemvsuperTable49<>+35(SB)/1, $0x00
+DATA gemvsuperTable49<>+36(SB)/1, $0x00
+DATA gemvsuperTable49<>+37(SB)/1, $0x00
+DATA gemvsuperTable49<>+38(SB)/1, $0x00
+DATA gemvsuperTable49<>+39(SB)/1, $0x00
+DATA gemvsuperTable49<>+40(SB)/1, $0x07
+DATA gemvsuperTable49<>+41(SB)/1, $0x00
+DATA gemvsuperTable49<>+42(SB)/1, $0x00
+DATA gemvsuperTable49<>+43(SB)/1, $0x00
+DATA gemvsuperTable49<>+44(SB)/1, $0x00
+DATA gemvsuperTable49<>+45(SB)/1, $0x00
+DATA gemvsuperTable49<>+46(SB)/1, $0x00
+DATA gemvsuperTable49<>+47(SB)/1, $0x00
+DATA gemvsuperTable49<>+48(SB)/1, $0x0e
+DATA gemvsuperTable49<>+49(SB)/1, $0x00
+DATA gemvsuperTable49<>+50(SB)/1, $0x00
+DATA gemvsuperTable49<>+51(SB)/1, $0x00
+DATA gemvsuperTable49<>+52(SB)/1, $0x00
+DATA gemvsuperTable49<>+53(SB)/1, $0x00
+DATA gemvsuperTable49<>+54(SB)/1, $0x00
+DATA gemvsuperTable49<>+55(SB)/1, $0x00
+DATA gemvsuperTable49<>+56(SB)/1, $0x0f
+DATA gemvsuperTable49<>+57(SB)/1, $0x00
+DATA gemvsuperTable49<>+58(SB)/1, $0x00
+DATA gemvsuperTable49<>+59(SB)/1, $0x00
+DATA gemvsuperTable49<>+60(SB)/1, $0x00
+DATA gemvsuperTable49<>+61(SB)/1, $0x00
+DATA gemvsuperTable49<>+62(SB)/1, $0x00
+DATA gemvsuperTable49<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable49<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable50<>+0(SB)/1, $0x04
+DATA gemvsuperTable50<>+1(SB)/1, $0x00
+DATA gemvsuperTable50<>+2(SB)/1, $0x04
+DATA gemvsuperTable50<>+3(SB)/1, $0x00
+DATA gemvsuperTable50<>+4(SB)/1, $0x04
+DATA gemvsuperTable50<>+5(SB)/1, $0x00
+DATA gemvsuperTable50<>+6(SB)/1, $0x04
+DATA gemvsuperTable50<>+7(SB)/1, $0x00
+DATA gemvsuperTable50<>+8(SB)/1, $0x04
+DATA gemvsuperTable50<>+9(SB)/1, $0x00
+DATA gemvsuperTable50<>+10(SB)/1, $0x04
+DATA gemvsuperTable50<>+11(SB)/1, $0x00
+DATA gemvsuperTable50<>+12(SB)/1, $0x04
+DATA gemvsuperTable50<>+13(SB)/1, $0x00
+DATA gemvsuperTable50<>+14(SB)/1, $0x04
+DATA gemvsuperTable50<>+15(SB)/1, $0x00
+DATA gemvsuperTable50<>+16(SB)/1, $0x04
+DATA gemvsuperTable50<>+17(SB)/1, $0x00
+DATA gemvsuperTable50<>+18(SB)/1, $0x04
+DATA gemvsuperTable50<>+19(SB)/1, $0x00
+DATA gemvsuperTable50<>+20(SB)/1, $0x04
+DATA gemvsuperTable50<>+21(SB)/1, $0x00
+DATA gemvsuperTable50<>+22(SB)/1, $0x04
+DATA gemvsuperTable50<>+23(SB)/1, $0x00
+DATA gemvsuperTable50<>+24(SB)/1, $0x04
+DATA gemvsuperTable50<>+25(SB)/1, $0x00
+DATA gemvsuperTable50<>+26(SB)/1, $0x04
+DATA gemvsuperTable50<>+27(SB)/1, $0x00
+DATA gemvsuperTable50<>+28(SB)/1, $0x04
+DATA gemvsuperTable50<>+29(SB)/1, $0x00
+DATA gemvsuperTable50<>+30(SB)/1, $0x04
+DATA gemvsuperTable50<>+31(SB)/1, $0x00
+DATA gemvsuperTable50<>+32(SB)/1, $0x06
+DATA gemvsuperTable50<>+33(SB)/1, $0x00
+DATA gemvsuperTable50<>+34(SB)/1, $0x06
+DATA gemvsuperTable50<>+35(SB)/1, $0x00
+DATA gemvsuperTable50<>+36(SB)/1, $0x06
+DATA gemvsuperTable50<>+37(SB)/1, $0x00
+DATA gemvsuperTable50<>+38(SB)/1, $0x06
+DATA gemvsuperTable50<>+39(SB)/1, $0x00
+DATA gemvsuperTable50<>+40(SB)/1, $0x06
+DATA gemvsuperTable50<>+41(SB)/1, $0x00
+DATA gemvsuperTable50<>+42(SB)/1, $0x06
+DATA gemvsuperTable50<>+43(SB)/1, $0x00
+DATA gemvsuperTable50<>+44(SB)/1, $0x06
+DATA gemvsuperTable50<>+45(SB)/1, $0x00
+DATA gemvsuperTable50<>+46(SB)/1, $0x06
+DATA gemvsuperTable50<>+47(SB)/1, $0x00
+DATA gemvsuperTable50<>+48(SB)/1, $0x06
+DATA gemvsuperTable50<>+49(SB)/1, $0x00
+DATA gemvsuperTable50<>+50(SB)/1, $0x06
+DATA gemvsuperTable50<>+51(SB)/1, $0x00
+DATA gemvsuperTable50<>+52(SB)/1, $0x06
+DATA gemvsuperTable50<>+53(SB)/1, $0x00
+DATA gemvsuperTable50<>+54(SB)/1, $0x06
+DATA gemvsuperTable50<>+55(SB)/1, $0x00
+DATA gemvsuperTable50<>+56(SB)/1, $0x06
+DATA gemvsuperTable50<>+57(SB)/1, $0x00
+DATA gemvsuperTable50<>+58(SB)/1, $0x06
+DATA gemvsuperTable50<>+59(SB)/1, $0x00
+DATA gemvsuperTable50<>+60(SB)/1, $0x06
+DATA gemvsuperTable50<>+61(SB)/1, $0x00
+DATA gemvsuperTable50<>+62(SB)/1, $0x06
+DATA gemvsuperTable50<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable50<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable51<>+0(SB)/1, $0x08
+DATA gemvsuperTable51<>+1(SB)/1, $0x00
+DATA gemvsuperTable51<>+2(SB)/1, $0x08
+DATA gemvsuperTable51<>+3(SB)/1, $0x00
+DATA gemvsuperTable51<>+4(SB)/1, $0x08
+DATA gemvsuperTable51<>+5(SB)/1, $0x00
+DATA gemvsuperTable51<>+6(SB)/1, $0x08
+DATA gemvsuperTable51<>+7(SB)/1, $0x00
+DATA gemvsuperTable51<>+8(SB)/1, $0x08
+DATA gemvsuperTable51<>+9(SB)/1, $0x00
+DATA gemvsuperTable51<>+10(SB)/1, $0x08
+DATA gemvsuperTable51<>+11(SB)/1, $0x00
+DATA gemvsuperTable51<>+12(SB)/1, $0x08
+DATA gemvsuperTable51<>+13(SB)/1, $0x00
+DATA gemvsuperTable51<>+14(SB)/1, $0x08
+DATA gemvsuperTable51<>+15(SB)/1, $0x00
+DATA gemvsuperTable51<>+16(SB)/1, $0x08
+DATA gemvsuperTable51<>+17(SB)/1, $0x00
+DATA gemvsuperTable51<>+18(SB)/1, $0x08
+DATA gemvsuperTable51<>+19(SB)/1, $0x00
+DATA gemvsuperTable51<>+20(SB)/1, $0x08
+DATA gemvsuperTable51<>+21(SB)/1, $0x00
+DATA gemvsuperTable51<>+22(SB)/1, $0x08
+DATA gemvsuperTable51<>+23(SB)/1, $0x00
+DATA gemvsuperTable51<>+24(SB)/1, $0x08
+DATA gemvsuperTable51<>+25(SB)/1, $0x00
+DATA gemvsuperTable51<>+26(SB)/1, $0x08
+DATA gemvsuperTable51<>+27(SB)/1, $0x00
+DATA gemvsuperTable51<>+28(SB)/1, $0x08
+DATA gemvsuperTable51<>+29(SB)/1, $0x00
+DATA gemvsuperTable51<>+30(SB)/1, $0x08
+DATA gemvsuperTable51<>+31(SB)/1, $0x00
+DATA gemvsuperTable51<>+32(SB)/1, $0x0a
+DATA gemvsuperTable51<>+33(SB)/1, $0x00
+DATA gemvsuperTable51<>+34(SB)/1, $0x0a
+DATA gemvsuperTable51<>+35(SB)/1, $0x00
+DATA gemvsuperTable51<>+36(SB)/1, $0x0a
+DATA gemvsuperTable51<>+37(SB)/1, $0x00
+DATA gemvsuperTable51<>+38(SB)/1, $0x0a
+DATA gemvsuperTable51<>+39(SB)/1, $0x00
+DATA gemvsuperTable51<>+40(SB)/1, $0x0a
+DATA gemvsuperTable51<>+41(SB)/1, $0x00
+DATA gemvsuperTable51<>+42(SB)/1, $0x0a
+DATA gemvsuperTable51<>+43(SB)/1, $0x00
+DATA gemvsuperTable51<>+44(SB)/1, $0x0a
+DATA gemvsuperTable51<>+45(SB)/1, $0x00
+DATA gemvsuperTable51<>+46(SB)/1, $0x0a
+DATA gemvsuperTable51<>+47(SB)/1, $0x00
+DATA gemvsuperTable51<>+48(SB)/1, $0x0a
+DATA gemvsuperTable51<>+49(SB)/1, $0x00
+DATA gemvsuperTable51<>+50(SB)/1, $0x0a
+DATA gemvsuperTable51<>+51(SB)/1, $0x00
+DATA gemvsuperTable51<>+52(SB)/1, $0x0a
+DATA gemvsuperTable51<>+53(SB)/1, $0x00
+DATA gemvsuperTable51<>+54(SB)/1, $0x0a
+DATA gemvsuperTable51<>+55(SB)/1, $0x00
+DATA gemvsuperTable51<>+56(SB)/1, $0x0a
+DATA gemvsuperTable51<>+57(SB)/1, $0x00
+DATA gemvsuperTable51<>+58(SB)/1, $0x0a
+DATA gemvsuperTable51<>+59(SB)/1, $0x00
+DATA gemvsuperTable51<>+60(SB)/1, $0x0a
+DATA gemvsuperTable51<>+61(SB)/1, $0x00
+DATA gemvsuperTable51<>+62(SB)/1, $0x0a
+DATA gemvsuperTable51<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable51<>(SB), RODATA|NOPTR, $64
+
+DATA gemvsuperTable52<>+0(SB)/1, $0x0c
+DATA gemvsuperTable52<>+1(SB)/1, $0x00
+DATA gemvsuperTable52<>+2(SB)/1, $0x0c
+DATA gemvsuperTable52<>+3(SB)/1, $0x00
+DATA gemvsuperTable52<>+4(SB)/1, $0x0c
+DATA gemvsuperTable52<>+5(SB)/1, $0x00
+DATA gemvsuperTable52<>+6(SB)/1, $0x0c
+DATA gemvsuperTable52<>+7(SB)/1, $0x00
+DATA gemvsuperTable52<>+8(SB)/1, $0x0c
+DATA gemvsuperTable52<>+9(SB)/1, $0x00
+DATA gemvsuperTable52<>+10(SB)/1, $0x0c
+DATA gemvsuperTable52<>+11(SB)/1, $0x00
+DATA gemvsuperTable52<>+12(SB)/1, $0x0c
+DATA gemvsuperTable52<>+13(SB)/1, $0x00
+DATA gemvsuperTable52<>+14(SB)/1, $0x0c
+DATA gemvsuperTable52<>+15(SB)/1, $0x00
+DATA gemvsuperTable52<>+16(SB)/1, $0x0c
+DATA gemvsuperTable52<>+17(SB)/1, $0x00
+DATA gemvsuperTable52<>+18(SB)/1, $0x0c
+DATA gemvsuperTable52<>+19(SB)/1, $0x00
+DATA gemvsuperTable52<>+20(SB)/1, $0x0c
+DATA gemvsuperTable52<>+21(SB)/1, $0x00
+DATA gemvsuperTable52<>+22(SB)/1, $0x0c
+DATA gemvsuperTable52<>+23(SB)/1, $0x00
+DATA gemvsuperTable52<>+24(SB)/1, $0x0c
+DATA gemvsuperTable52<>+25(SB)/1, $0x00
+DATA gemvsuperTable52<>+26(SB)/1, $0x0c
+DATA gemvsuperTable52<>+27(SB)/1, $0x00
+DATA gemvsuperTable52<>+28(SB)/1, $0x0c
+DATA gemvsuperTable52<>+29(SB)/1, $0x00
+DATA gemvsuperTable52<>+30(SB)/1, $0x0c
+DATA gemvsuperTable52<>+31(SB)/1, $0x00
+DATA gemvsuperTable52<>+32(SB)/1, $0x0e
+DATA gemvsuperTable52<>+33(SB)/1, $0x00
+DATA gemvsuperTable52<>+34(SB)/1, $0x0e
+DATA gemvsuperTable52<>+35(SB)/1, $0x00
+DATA gemvsuperTable52<>+36(SB)/1, $0x0e
+DATA gemvsuperTable52<>+37(SB)/1, $0x00
+DATA gemvsuperTable52<>+38(SB)/1, $0x0e
+DATA gemvsuperTable52<>+39(SB)/1, $0x00
+DATA gemvsuperTable52<>+40(SB)/1, $0x0e
+DATA gemvsuperTable52<>+41(SB)/1, $0x00
+DATA gemvsuperTable52<>+42(SB)/1, $0x0e
+DATA gemvsuperTable52<>+43(SB)/1, $0x00
+DATA gemvsuperTable52<>+44(SB)/1, $0x0e
+DATA gemvsuperTable52<>+45(SB)/1, $0x00
+DATA gemvsuperTable52<>+46(SB)/1, $0x0e
+DATA gemvsuperTable52<>+47(SB)/1, $0x00
+DATA gemvsuperTable52<>+48(SB)/1, $0x0e
+DATA gemvsuperTable52<>+49(SB)/1, $0x00
+DATA gemvsuperTable52<>+50(SB)/1, $0x0e
+DATA gemvsuperTable52<>+51(SB)/1, $0x00
+DATA gemvsuperTable52<>+52(SB)/1, $0x0e
+DATA gemvsuperTable52<>+53(SB)/1, $0x00
+DATA gemvsuperTable52<>+54(SB)/1, $0x0e
+DATA gemvsuperTable52<>+55(SB)/1, $0x00
+DATA gemvsuperTable52<>+56(SB)/1, $0x0e
+DATA gemvsuperTable52<>+57(SB)/1, $0x00
+DATA gemvsuperTable52<>+58(SB)/1, $0x0e
+DATA gemvsuperTable52<>+59(SB)/1, $0x00
+DATA gemvsuperTable52<>+60(SB)/1, $0x0e
+DATA gemvsuperTable52<>+61(SB)/1, $0x00
+DATA gemvsuperTable52<>+62(SB)/1, $0x0e
+DATA gemvsuperTable52<>+63(SB)/1, $0x00
+GLOBL gemvsuperTable52<>(SB), RODATA|NOPTR, $64

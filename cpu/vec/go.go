@@ -2,6 +2,7 @@ package vec
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/gollm/gollm/cpu/kernel"
 )
@@ -24,6 +25,13 @@ var Go = &Kernels{
 	Columns:      columns,
 	Scores:       scores,
 	Gather:       gather,
+
+	WeightedSoftmax: weightedSoftmax,
+	ScoresAt:        scoresAt,
+	GatherAt:        gatherAt,
+	AtLeast:         atLeast,
+	Positions:       positions,
+	Places:          places,
 }
 
 func add(dst, x []float32) {
@@ -122,6 +130,19 @@ func softmax(s, top, sum, scale []float32) {
 	}
 }
 
+func weightedSoftmax(s, w, top, sum, scale []float32) {
+	for r := range top {
+		before := sum[r]
+		tile := s[r*Tile : (r+1)*Tile]
+		softmax(tile, top[r:r+1], sum[r:r+1], scale[r:r+1])
+		sum[r] = before * scale[r]
+		for j := range tile {
+			tile[j] *= w[j]
+			sum[r] += tile[j]
+		}
+	}
+}
+
 func exp2(x float32) float32 { return float32(math.Exp2(float64(x))) }
 
 func multiply(c, a, b Matrix, scale []float32, n, cols int) {
@@ -173,4 +194,54 @@ func gather(acc, p, scale []float32, v, _ Rows, heads, n, dim int) {
 			}
 		}
 	}
+}
+
+func scoresAt(dst, q []float32, k Rows, at, _ *[Tile]int, heads, n, dim int) {
+	for j := range n {
+		for h := range heads {
+			scores(dst[h*Tile+j:], q[h*dim:], k.Slice(at[j], at[j]+dim), Rows{}, 1, 1, dim)
+		}
+	}
+}
+
+func gatherAt(acc, p, scale []float32, v Rows, at, _ *[Tile]int, heads, n, dim int) {
+	for h := range heads {
+		y := acc[h*dim : (h+1)*dim]
+		for i := range y {
+			y[i] *= scale[h]
+			for j := range n {
+				y[i] += p[h*Tile+j] * v.At(at[j]+i)
+			}
+		}
+	}
+}
+
+func atLeast(bits []uint64, x []float32, bound float32) {
+	clear(bits)
+	for i, v := range x {
+		if v >= bound {
+			bits[i/64] |= 1 << (i % 64)
+		}
+	}
+}
+
+func positions(dst []int32, set []uint64) (n int) {
+	for w, word := range set {
+		for ; word != 0; word &= word - 1 {
+			dst[n] = int32(w*64 + bits.TrailingZeros64(word))
+			n++
+		}
+	}
+	return n
+}
+
+func places(at *[Tile]int, positions []int32, x *Index) bool {
+	for i, p := range positions[:Tile] {
+		j := int(p)
+		if j < x.Lo || j >= x.Hi || x.Starts[j/Tile] < 0 {
+			return false
+		}
+		at[i] = x.Starts[j/Tile] + x.Head + j%Tile*x.Dim
+	}
+	return true
 }

@@ -1,6 +1,7 @@
 package vec
 
 import (
+	"math/bits"
 	"unsafe"
 
 	"github.com/gollm/gollm/cpu/kernel"
@@ -10,8 +11,9 @@ import (
 //go:generate go -C ../kernel/gen run ./vec -isa avx512 -out ../../vec/vec_avx512_amd64.s -stubs ../../vec/vec_avx512_amd64.go -pkg vec
 //go:generate go -C ../kernel/gen run ./vec -isa avx2 -out ../../vec/vec_avx2_amd64.s -stubs ../../vec/vec_avx2_amd64.go -pkg vec
 
-// assembly is the loops of one instruction set. They count in registers, and
-// what does not fill one is left to the definition.
+// assembly is the loops of one instruction set. Most count in registers, and what
+// does not fill one is left to the definition; those with exponentials count in
+// elements and mask what is left, so that a value does not depend on its place.
 type assembly struct {
 	isa          kernel.ISA
 	lanes        int // f32 in a register
@@ -32,6 +34,14 @@ type assembly struct {
 	wide         int         // columns of gather
 	gather       [2][3]gathering
 	gatherOne    [2][3]gathering // one register of columns
+
+	weightedSoftmax func(s, w, top, sum, scale *float32, rows int)
+	scoresAt        [2][3]scoreAt
+	gatherAt        [2][3]gatheringAt
+	gatherOneAt     [2][3]gatheringAt
+	atLeast         func(bits *uint64, x *float32, bound float32, words int)
+	positions       func(dst *int32, set *uint64, words int) int                              // nil: the definition
+	places          func(at *int, positions *int32, starts *int, lo, span, head, dim int) int // nil: the definition
 }
 
 type (
@@ -42,6 +52,9 @@ type (
 	}
 	score     = func(dst, q *float32, k, ahead *byte, dim, chunks, blocks int)
 	gathering = func(acc, p, scale *float32, v, ahead *byte, dim, n int)
+
+	scoreAt     = func(dst, q *float32, k *byte, at, next *int, dim, chunks, blocks int)
+	gatheringAt = func(acc, p, scale *float32, v *byte, at, next *int, dim, n int)
 )
 
 var avx512 = assembly{
@@ -63,6 +76,19 @@ var avx512 = assembly{
 		{gatherHalf1x16AVX512, gatherHalf2x16AVX512, gatherHalf4x16AVX512},
 		{gatherFull1x16AVX512, gatherFull2x16AVX512, gatherFull4x16AVX512},
 	},
+	weightedSoftmax: weightedSoftmaxAVX512, atLeast: atLeastAVX512, positions: positionsAVX512, places: placesAVX512,
+	scoresAt: [2][3]scoreAt{
+		{scoresAtHalf1AVX512, scoresAtHalf2AVX512, scoresAtHalf4AVX512},
+		{scoresAtFull1AVX512, scoresAtFull2AVX512, scoresAtFull4AVX512},
+	},
+	gatherAt: [2][3]gatheringAt{
+		{gatherAtHalf1x64AVX512, gatherAtHalf2x64AVX512, gatherAtHalf4x64AVX512},
+		{gatherAtFull1x64AVX512, gatherAtFull2x64AVX512, gatherAtFull4x64AVX512},
+	},
+	gatherOneAt: [2][3]gatheringAt{
+		{gatherAtHalf1x16AVX512, gatherAtHalf2x16AVX512, gatherAtHalf4x16AVX512},
+		{gatherAtFull1x16AVX512, gatherAtFull2x16AVX512, gatherAtFull4x16AVX512},
+	},
 }
 
 var avx2 = assembly{
@@ -83,6 +109,19 @@ var avx2 = assembly{
 	gatherOne: [2][3]gathering{
 		{gatherHalf1x8AVX2, gatherHalf2x8AVX2, gatherHalf4x8AVX2},
 		{gatherFull1x8AVX2, gatherFull2x8AVX2, gatherFull4x8AVX2},
+	},
+	weightedSoftmax: weightedSoftmaxAVX2, atLeast: atLeastAVX2,
+	scoresAt: [2][3]scoreAt{
+		{scoresAtHalf1AVX2, scoresAtHalf2AVX2, scoresAtHalf4AVX2},
+		{scoresAtFull1AVX2, scoresAtFull2AVX2, scoresAtFull4AVX2},
+	},
+	gatherAt: [2][3]gatheringAt{
+		{gatherAtHalf1x16AVX2, gatherAtHalf2x16AVX2, gatherAtHalf4x16AVX2},
+		{gatherAtFull1x16AVX2, gatherAtFull2x16AVX2, gatherAtFull4x16AVX2},
+	},
+	gatherOneAt: [2][3]gatheringAt{
+		{gatherAtHalf1x8AVX2, gatherAtHalf2x8AVX2, gatherAtHalf4x8AVX2},
+		{gatherAtFull1x8AVX2, gatherAtFull2x8AVX2, gatherAtFull4x8AVX2},
 	},
 }
 
@@ -118,6 +157,13 @@ func (a *assembly) kernels() *Kernels {
 		Columns:      a.Columns,
 		Scores:       a.Scores,
 		Gather:       a.Gather,
+
+		WeightedSoftmax: a.WeightedSoftmax,
+		ScoresAt:        a.ScoresAt,
+		GatherAt:        a.GatherAt,
+		AtLeast:         a.AtLeast,
+		Positions:       a.Positions,
+		Places:          a.Places,
 	}
 }
 
@@ -145,9 +191,7 @@ func (a *assembly) ScaleMul(dst, x, w []float32, scale float32) {
 
 func (a *assembly) SwiGLU(dst, gate, up []float32) {
 	gate, up = gate[:len(dst)], up[:len(dst)]
-	n := a.whole(len(dst))
-	a.swiGLU(at(dst), at(gate), at(up), n/a.lanes)
-	swiGLU(dst[n:], gate[n:], up[n:])
+	a.swiGLU(at(dst), at(gate), at(up), len(dst))
 }
 
 func (a *assembly) RotateHalves(x, cos, sin []float32) {
@@ -179,26 +223,14 @@ func (a *assembly) FromHalf(dst []float32, x []uint16) {
 	fromHalf(dst[n:], x[n:])
 }
 
-// taken is how many of n elements the loops of logarithms take.
-func (a *assembly) taken(n int) int {
-	if a.isa == kernel.AVX512 {
-		return n
-	}
-	return a.whole(n)
-}
-
 func (a *assembly) LogTop(top, x []float32, scale, shift float32) {
 	top = top[:len(x)]
-	n := a.taken(len(x))
-	a.logTop(at(top), at(x), scale, shift, n)
-	logTop(top[n:], x[n:], scale, shift)
+	a.logTop(at(top), at(x), scale, shift, len(x))
 }
 
 func (a *assembly) LogSum(sum, top, x []float32, scale, shift float32) {
 	sum, top = sum[:len(x)], top[:len(x)]
-	n := a.taken(len(x))
-	a.logSum(at(sum), at(top), at(x), scale, shift, n)
-	logSum(sum[n:], top[n:], x[n:], scale, shift)
+	a.logSum(at(sum), at(top), at(x), scale, shift, len(x))
 }
 
 func (a *assembly) Softmax(s, top, sum, scale []float32) {
@@ -295,6 +327,68 @@ func (a *assembly) Gather(acc, p, scale []float32, v, ahead Rows, heads, n, dim 
 		}
 		h += g
 	}
+}
+
+func (a *assembly) WeightedSoftmax(s, w, top, sum, scale []float32) {
+	rows := len(top)
+	s, w, sum, scale = s[:rows*Tile], w[:Tile], sum[:rows], scale[:rows]
+	a.weightedSoftmax(at(s), at(w), at(top), at(sum), at(scale), rows)
+}
+
+func (a *assembly) ScoresAt(dst, q []float32, k Rows, from, next *[Tile]int, heads, n, dim int) {
+	_, _ = dst[heads*Tile-1], q[heads*dim-1]
+	for h := 0; h < heads; {
+		g, i := group(heads - h)
+		keys := a.lanes / g
+		a.scoresAt[kind(k)][i](at(dst[h*Tile:]), at(q[h*dim:]), (*byte)(k.pointer()), &from[0], &next[0], dim, dim/a.lanes, (n+keys-1)/keys)
+		h += g
+	}
+}
+
+func (a *assembly) GatherAt(acc, p, scale []float32, v Rows, from, next *[Tile]int, heads, n, dim int) {
+	_, _, _, _ = acc[heads*dim-1], p[heads*Tile-1], scale[heads-1], from[n-1]
+	size := 2 + 2*kind(v) // bytes
+	for h := 0; h < heads; {
+		g, i := group(heads - h)
+		for c := 0; c < dim; {
+			do, cols := a.gatherAt[kind(v)][i], a.wide
+			if dim-c < cols {
+				do, cols = a.gatherOneAt[kind(v)][i], a.lanes
+			}
+			do(at(acc[h*dim+c:]), at(p[h*Tile:]), at(scale[h:]), (*byte)(unsafe.Add(v.pointer(), c*size)), &from[0], &next[0], dim, n)
+			c += cols
+		}
+		h += g
+	}
+}
+
+func (a *assembly) AtLeast(bits []uint64, x []float32, bound float32) {
+	n := len(x) / 64
+	if n > 0 {
+		_ = bits[n-1]
+		a.atLeast(at(bits), at(x), bound, n)
+	}
+	atLeast(bits[n:], x[64*n:], bound)
+}
+
+func (a *assembly) Positions(dst []int32, set []uint64) int {
+	if a.positions == nil {
+		return positions(dst, set)
+	}
+	n := 0
+	for _, w := range set {
+		n += bits.OnesCount64(w)
+	}
+	dst = dst[:n]
+	return a.positions(at(dst), at(set), len(set))
+}
+
+func (a *assembly) Places(to *[Tile]int, positions []int32, x *Index) bool {
+	if a.places == nil || x.Lo < 0 || x.Hi <= x.Lo || x.Hi > len(x.Starts)*Tile {
+		return places(to, positions, x)
+	}
+	_ = positions[Tile-1]
+	return a.places(&to[0], at(positions), at(x.Starts), x.Lo, x.Hi-x.Lo, x.Head, x.Dim) == 0
 }
 
 // at is where s starts.

@@ -52,6 +52,9 @@ type Kernels struct {
 	// scale = 2^(top-M), s = 2^(s-M), sum = sum·scale + Σ s, top = M.
 	// s [rows, Tile]; top, sum, scale [rows]. A score may be -Inf; top may not.
 	Softmax func(s, top, sum, scale []float32)
+	// WeightedSoftmax is Softmax with a weight for each column, w [Tile], none of
+	// them negative: s = w·2^(s-M).
+	WeightedSoftmax func(s, w, top, sum, scale []float32)
 
 	// Multiply multiplies TileRows rows: c[r] = scale[r]·c[r] + Σ_k a[r][k]·b[k],
 	// or without the first term if scale is nil. The sum over k runs in order.
@@ -70,6 +73,35 @@ type Kernels struct {
 	// the first n values, with acc [heads, dim], p [heads, Tile], scale [heads],
 	// v [Tile, dim].
 	Gather func(acc, p, scale []float32, v, ahead Rows, heads, n, dim int)
+
+	// ScoresAt is Scores of keys that lie apart: key j is the dim elements of k
+	// from at[j] on, and next is where what comes after starts, which is fetched
+	// into the cache meanwhile. at[n] and on may be read up to the next multiple
+	// of 16. The caller sees to it that what at names lies inside k; next may be
+	// anything.
+	ScoresAt func(dst, q []float32, k Rows, at, next *[Tile]int, heads, n, dim int)
+	// GatherAt is Gather of values that lie apart: value j is the dim elements of
+	// v from at[j] on; at and next as in ScoresAt.
+	GatherAt func(acc, p, scale []float32, v Rows, at, next *[Tile]int, heads, n, dim int)
+
+	// AtLeast finds what is not below a bound: bit i of bits[w] is
+	// x[64·w+i] >= bound, and 0 beyond the end of x. NaN is below every bound.
+	AtLeast func(bits []uint64, x []float32, bound float32)
+	// Positions lists the bits of a set, ascending, and returns how many they
+	// are: bit i of set[w] is 64·w+i. dst has room for all of them.
+	Positions func(dst []int32, set []uint64) int
+	// Places finds where the rows of Tile positions start. It reports false, and
+	// at is undefined, if one of them is outside of [x.Lo, x.Hi) or in a page
+	// that is not there.
+	Places func(at *[Tile]int, positions []int32, x *Index) bool
+}
+
+// Index says where the rows of positions are, in elements of a cache: that of
+// position j starts at Starts[j/Tile] + Head + j%Tile·Dim.
+type Index struct {
+	Starts    []int // of pages; below 0 where there is none
+	Head, Dim int
+	Lo, Hi    int // positions that may be looked up
 }
 
 // Matrix is f32 rows in memory, Stride elements apart.

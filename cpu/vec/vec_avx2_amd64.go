@@ -49,6 +49,11 @@ func fromHalfAVX2(dst *float32, x *uint16, n int)
 //go:noescape
 func softmaxAVX2(s *float32, top *float32, sum *float32, scale *float32, rows int)
 
+// weightedSoftmaxAVX2 adds 64 weighted scores to the softmax of each row.
+//
+//go:noescape
+func weightedSoftmaxAVX2(s *float32, w *float32, top *float32, sum *float32, scale *float32, rows int)
+
 // tile16AVX2 multiplies 6 rows with 16 columns.
 //
 //go:noescape
@@ -64,90 +69,180 @@ func columnsAVX2(dst *float32, k *uint16, dim int, blocks int)
 //go:noescape
 func scoresHalf4AVX2(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
 
+// scoresAtHalf4AVX2 multiplies 4 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtHalf4AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+
 // gatherHalf4x16AVX2 adds values to 4 heads.
 //
 //go:noescape
 func gatherHalf4x16AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtHalf4x16AVX2 adds values that lie apart to 4 heads.
+//
+//go:noescape
+func gatherAtHalf4x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // gatherHalf4x8AVX2 adds values to 4 heads.
 //
 //go:noescape
 func gatherHalf4x8AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtHalf4x8AVX2 adds values that lie apart to 4 heads.
+//
+//go:noescape
+func gatherAtHalf4x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // scoresHalf2AVX2 multiplies 2 heads with keys.
 //
 //go:noescape
 func scoresHalf2AVX2(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
+
+// scoresAtHalf2AVX2 multiplies 2 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtHalf2AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
 
 // gatherHalf2x16AVX2 adds values to 2 heads.
 //
 //go:noescape
 func gatherHalf2x16AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtHalf2x16AVX2 adds values that lie apart to 2 heads.
+//
+//go:noescape
+func gatherAtHalf2x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // gatherHalf2x8AVX2 adds values to 2 heads.
 //
 //go:noescape
 func gatherHalf2x8AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtHalf2x8AVX2 adds values that lie apart to 2 heads.
+//
+//go:noescape
+func gatherAtHalf2x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // scoresHalf1AVX2 multiplies 1 heads with keys.
 //
 //go:noescape
 func scoresHalf1AVX2(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
 
+// scoresAtHalf1AVX2 multiplies 1 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtHalf1AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+
 // gatherHalf1x16AVX2 adds values to 1 heads.
 //
 //go:noescape
 func gatherHalf1x16AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtHalf1x16AVX2 adds values that lie apart to 1 heads.
+//
+//go:noescape
+func gatherAtHalf1x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // gatherHalf1x8AVX2 adds values to 1 heads.
 //
 //go:noescape
 func gatherHalf1x8AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtHalf1x8AVX2 adds values that lie apart to 1 heads.
+//
+//go:noescape
+func gatherAtHalf1x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // scoresFull4AVX2 multiplies 4 heads with keys.
 //
 //go:noescape
 func scoresFull4AVX2(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
+
+// scoresAtFull4AVX2 multiplies 4 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtFull4AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
 
 // gatherFull4x16AVX2 adds values to 4 heads.
 //
 //go:noescape
 func gatherFull4x16AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtFull4x16AVX2 adds values that lie apart to 4 heads.
+//
+//go:noescape
+func gatherAtFull4x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // gatherFull4x8AVX2 adds values to 4 heads.
 //
 //go:noescape
 func gatherFull4x8AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtFull4x8AVX2 adds values that lie apart to 4 heads.
+//
+//go:noescape
+func gatherAtFull4x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // scoresFull2AVX2 multiplies 2 heads with keys.
 //
 //go:noescape
 func scoresFull2AVX2(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
 
+// scoresAtFull2AVX2 multiplies 2 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtFull2AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+
 // gatherFull2x16AVX2 adds values to 2 heads.
 //
 //go:noescape
 func gatherFull2x16AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtFull2x16AVX2 adds values that lie apart to 2 heads.
+//
+//go:noescape
+func gatherAtFull2x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // gatherFull2x8AVX2 adds values to 2 heads.
 //
 //go:noescape
 func gatherFull2x8AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtFull2x8AVX2 adds values that lie apart to 2 heads.
+//
+//go:noescape
+func gatherAtFull2x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // scoresFull1AVX2 multiplies 1 heads with keys.
 //
 //go:noescape
 func scoresFull1AVX2(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
+
+// scoresAtFull1AVX2 multiplies 1 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtFull1AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
 
 // gatherFull1x16AVX2 adds values to 1 heads.
 //
 //go:noescape
 func gatherFull1x16AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtFull1x16AVX2 adds values that lie apart to 1 heads.
+//
+//go:noescape
+func gatherAtFull1x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // gatherFull1x8AVX2 adds values to 1 heads.
 //
 //go:noescape
 func gatherFull1x8AVX2(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtFull1x8AVX2 adds values that lie apart to 1 heads.
+//
+//go:noescape
+func gatherAtFull1x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // logTopAVX2 is the largest term so far: top = max(top, x·scale + shift).
 //
@@ -158,3 +253,8 @@ func logTopAVX2(top *float32, x *float32, scale float32, shift float32, n int)
 //
 //go:noescape
 func logSumAVX2(sum *float32, top *float32, x *float32, scale float32, shift float32, n int)
+
+// atLeastAVX2 finds what is not below a bound.
+//
+//go:noescape
+func atLeastAVX2(bits *uint64, x *float32, bound float32, words int)

@@ -86,7 +86,9 @@ TEXT ·swiGLUAVX2(SB), NOSPLIT, $0-32
 	MOVQ  gate+8(FP), CX
 	MOVQ  up+16(FP), DX
 	MOVQ  n+24(FP), BX
-	TESTQ BX, BX
+	MOVQ  BX, SI
+	SHRQ  $0x03, SI
+	TESTQ SI, SI
 	JZ    end8
 
 loop7:
@@ -122,10 +124,50 @@ loop7:
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
-	DECQ         BX
+	DECQ         SI
 	JNZ          loop7
 
 end8:
+	ANDQ         $0x07, BX
+	JZ           done9
+	LEAQ         masksAVX2<>+32(SB), SI
+	NEGQ         BX
+	VMOVUPS      (SI)(BX*4), Y0
+	VMASKMOVPS   (CX), Y0, Y1
+	VXORPS       Y2, Y2, Y2
+	VSUBPS       Y1, Y2, Y2
+	VCMPPS       $0x05, f32_c2ae0000AVX2<>+0(SB), Y2, Y3
+	VMOVUPS      f32_c2ae0000AVX2<>+0(SB), Y4
+	VMAXPS       Y2, Y4, Y2
+	VMOVUPS      f32_42b00000AVX2<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMULPS       f32_3fb8aa3bAVX2<>+0(SB), Y2, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS f32_3f318000AVX2<>+0(SB), Y4, Y2
+	VFNMADD231PS f32_b95e8083AVX2<>+0(SB), Y4, Y2
+	VMOVUPS      f32_39506967AVX2<>+0(SB), Y5
+	VFMADD213PS  f32_3ab743ceAVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3c088908AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3d2aa9c1AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3e2aaaaaAVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f000000AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y2, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VANDPS       Y3, Y5, Y2
+	VADDPS       f32_3f800000AVX2<>+0(SB), Y2, Y2
+	VDIVPS       Y2, Y1, Y2
+	VMASKMOVPS   (DX), Y0, Y1
+	VMULPS       Y1, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+
+done9:
 	VZEROUPPER
 	RET
 
@@ -269,6 +311,24 @@ DATA f32_3f000000AVX2<>+24(SB)/4, $0x3f000000
 DATA f32_3f000000AVX2<>+28(SB)/4, $0x3f000000
 GLOBL f32_3f000000AVX2<>(SB), RODATA|NOPTR, $32
 
+DATA masksAVX2<>+0(SB)/4, $0xffffffff
+DATA masksAVX2<>+4(SB)/4, $0xffffffff
+DATA masksAVX2<>+8(SB)/4, $0xffffffff
+DATA masksAVX2<>+12(SB)/4, $0xffffffff
+DATA masksAVX2<>+16(SB)/4, $0xffffffff
+DATA masksAVX2<>+20(SB)/4, $0xffffffff
+DATA masksAVX2<>+24(SB)/4, $0xffffffff
+DATA masksAVX2<>+28(SB)/4, $0xffffffff
+DATA masksAVX2<>+32(SB)/4, $0x00000000
+DATA masksAVX2<>+36(SB)/4, $0x00000000
+DATA masksAVX2<>+40(SB)/4, $0x00000000
+DATA masksAVX2<>+44(SB)/4, $0x00000000
+DATA masksAVX2<>+48(SB)/4, $0x00000000
+DATA masksAVX2<>+52(SB)/4, $0x00000000
+DATA masksAVX2<>+56(SB)/4, $0x00000000
+DATA masksAVX2<>+60(SB)/4, $0x00000000
+GLOBL masksAVX2<>(SB), RODATA|NOPTR, $64
+
 // func rotateHalvesAVX2(x *float32, y *float32, cos *float32, sin *float32, n int)
 // Requires: AVX, FMA3
 TEXT ·rotateHalvesAVX2(SB), NOSPLIT, $0-40
@@ -278,9 +338,9 @@ TEXT ·rotateHalvesAVX2(SB), NOSPLIT, $0-40
 	MOVQ  sin+24(FP), BX
 	MOVQ  n+32(FP), SI
 	TESTQ SI, SI
-	JZ    end10
+	JZ    end11
 
-loop9:
+loop10:
 	VMOVUPS     (DX), Y0
 	VMOVUPS     (BX), Y1
 	VMOVUPS     (AX), Y2
@@ -296,9 +356,9 @@ loop9:
 	ADDQ        $0x00000020, DX
 	ADDQ        $0x00000020, BX
 	DECQ        SI
-	JNZ         loop9
+	JNZ         loop10
 
-end10:
+end11:
 	VZEROUPPER
 	RET
 
@@ -311,9 +371,9 @@ TEXT ·rotatePairsAVX2(SB), NOSPLIT, $0-32
 	MOVQ    n+24(FP), BX
 	VMOVUPS pairIndexAVX2<>+0(SB), Y0
 	TESTQ   BX, BX
-	JZ      end12
+	JZ      end13
 
-loop11:
+loop12:
 	VMOVUPS        (CX), X1
 	VMOVUPS        (DX), X2
 	VPERMPS        Y1, Y0, Y1
@@ -327,9 +387,9 @@ loop11:
 	ADDQ           $0x00000010, CX
 	ADDQ           $0x00000010, DX
 	DECQ           BX
-	JNZ            loop11
+	JNZ            loop12
 
-end12:
+end13:
 	VZEROUPPER
 	RET
 
@@ -350,17 +410,17 @@ TEXT ·toHalfAVX2(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end14
+	JZ    end15
 
-loop13:
+loop14:
 	VMOVUPS   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	ADDQ      $0x00000010, AX
 	ADDQ      $0x00000020, CX
 	DECQ      DX
-	JNZ       loop13
+	JNZ       loop14
 
-end14:
+end15:
 	VZEROUPPER
 	RET
 
@@ -371,17 +431,17 @@ TEXT ·fromHalfAVX2(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end16
+	JZ    end17
 
-loop15:
+loop16:
 	VCVTPH2PS (CX), Y0
 	VMOVUPS   Y0, (AX)
 	ADDQ      $0x00000010, CX
 	ADDQ      $0x00000020, AX
 	DECQ      DX
-	JNZ       loop15
+	JNZ       loop16
 
-end16:
+end17:
 	VZEROUPPER
 	RET
 
@@ -394,9 +454,9 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-40
 	MOVQ  scale+24(FP), BX
 	MOVQ  rows+32(FP), SI
 	TESTQ SI, SI
-	JZ    end18
+	JZ    end19
 
-loop17:
+loop18:
 	VMOVUPS      (AX), Y0
 	VMAXPS       32(AX), Y0, Y0
 	VMAXPS       64(AX), Y0, Y0
@@ -415,7 +475,7 @@ loop17:
 	VMOVSS       (CX), X1
 	VMAXSS       X1, X0, X0
 	VUCOMISS     X1, X0
-	JE           same19
+	JE           same20
 	VMOVSS       X0, (CX)
 	VSUBSS       X0, X1, X1
 	VBROADCASTSS X1, Y1
@@ -437,12 +497,12 @@ loop17:
 	VPSLLD       $0x17, Y3, Y3
 	VPADDD       Y3, Y4, Y4
 	VANDPS       Y2, Y4, Y1
-	JMP          done20
+	JMP          done21
 
-same19:
+same20:
 	VMOVUPS f32_3f800000AVX2<>+0(SB), Y1
 
-done20:
+done21:
 	VMOVSS       X1, (BX)
 	VBROADCASTSS X0, Y2
 	VXORPS       Y3, Y3, Y3
@@ -636,9 +696,9 @@ done20:
 	ADDQ         $0x04, DX
 	ADDQ         $0x04, BX
 	DECQ         SI
-	JNZ          loop17
+	JNZ          loop18
 
-end18:
+end19:
 	VZEROUPPER
 	RET
 
@@ -702,6 +762,272 @@ DATA f32_3f317218AVX2<>+24(SB)/4, $0x3f317218
 DATA f32_3f317218AVX2<>+28(SB)/4, $0x3f317218
 GLOBL f32_3f317218AVX2<>(SB), RODATA|NOPTR, $32
 
+// func weightedSoftmaxAVX2(s *float32, w *float32, top *float32, sum *float32, scale *float32, rows int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·weightedSoftmaxAVX2(SB), NOSPLIT, $0-48
+	MOVQ  w+8(FP), AX
+	MOVQ  s+0(FP), CX
+	MOVQ  top+16(FP), DX
+	MOVQ  sum+24(FP), BX
+	MOVQ  scale+32(FP), SI
+	MOVQ  rows+40(FP), DI
+	TESTQ DI, DI
+	JZ    end23
+
+loop22:
+	VMOVUPS      (CX), Y0
+	VMAXPS       32(CX), Y0, Y0
+	VMAXPS       64(CX), Y0, Y0
+	VMAXPS       96(CX), Y0, Y0
+	VMAXPS       128(CX), Y0, Y0
+	VMAXPS       160(CX), Y0, Y0
+	VMAXPS       192(CX), Y0, Y0
+	VMAXPS       224(CX), Y0, Y0
+	VMOVAPS      Y0, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VMAXPS       X0, X1, X0
+	VPERMILPS    $0x4e, X0, X1
+	VMAXPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VMAXPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VMAXSS       X1, X0, X0
+	VUCOMISS     X1, X0
+	JE           same24
+	VMOVSS       X0, (DX)
+	VSUBSS       X0, X1, X1
+	VBROADCASTSS X1, Y1
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y1, Y2
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y3
+	VMAXPS       Y1, Y3, Y1
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y3
+	VMINPS       Y1, Y3, Y1
+	VROUNDPS     $0x08, Y1, Y3
+	VSUBPS       Y3, Y1, Y1
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y4
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y1, Y4
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y1, Y4
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y1, Y4
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y1, Y4
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y1, Y4
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y1, Y4
+	VCVTPS2DQ    Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       Y3, Y4, Y4
+	VANDPS       Y2, Y4, Y1
+	JMP          done25
+
+same24:
+	VMOVUPS f32_3f800000AVX2<>+0(SB), Y1
+
+done25:
+	VMOVSS       X1, (SI)
+	VBROADCASTSS X0, Y2
+	VXORPS       Y3, Y3, Y3
+	VMOVUPS      (CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      32(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       32(AX), Y0, Y0
+	VMOVUPS      Y0, 32(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      64(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       64(AX), Y0, Y0
+	VMOVUPS      Y0, 64(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      96(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       96(AX), Y0, Y0
+	VMOVUPS      Y0, 96(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      128(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       128(AX), Y0, Y0
+	VMOVUPS      Y0, 128(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      160(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       160(AX), Y0, Y0
+	VMOVUPS      Y0, 160(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      192(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y4
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VROUNDPS     $0x08, Y0, Y5
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y0
+	VMULPS       192(AX), Y0, Y0
+	VMOVUPS      Y0, 192(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVUPS      224(CX), Y0
+	VSUBPS       Y2, Y0, Y0
+	VCMPPS       $0x05, f32_c2fb0000AVX2<>+0(SB), Y0, Y2
+	VMOVUPS      f32_c2fb0000AVX2<>+0(SB), Y4
+	VMAXPS       Y0, Y4, Y0
+	VMOVUPS      f32_42fe0000AVX2<>+0(SB), Y4
+	VMINPS       Y0, Y4, Y0
+	VROUNDPS     $0x08, Y0, Y4
+	VSUBPS       Y4, Y0, Y0
+	VMOVUPS      f32_3920fddeAVX2<>+0(SB), Y5
+	VFMADD213PS  f32_3aaf9f29AVX2<>+0(SB), Y0, Y5
+	VFMADD213PS  f32_3c1d96a6AVX2<>+0(SB), Y0, Y5
+	VFMADD213PS  f32_3d635774AVX2<>+0(SB), Y0, Y5
+	VFMADD213PS  f32_3e75fdeeAVX2<>+0(SB), Y0, Y5
+	VFMADD213PS  f32_3f317218AVX2<>+0(SB), Y0, Y5
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y0, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VANDPS       Y2, Y5, Y0
+	VMULPS       224(AX), Y0, Y0
+	VMOVUPS      Y0, 224(CX)
+	VADDPS       Y0, Y3, Y3
+	VMOVAPS      Y3, Y0
+	VEXTRACTF128 $0x01, Y0, X2
+	VADDPS       X2, X0, X2
+	VPERMILPS    $0x4e, X2, X0
+	VADDPS       X0, X2, X2
+	VPERMILPS    $0xb1, X2, X0
+	VADDPS       X0, X2, X2
+	VFMADD231SS  (BX), X1, X2
+	VMOVSS       X2, (BX)
+	ADDQ         $0x00000100, CX
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, BX
+	ADDQ         $0x04, SI
+	DECQ         DI
+	JNZ          loop22
+
+end23:
+	VZEROUPPER
+	RET
+
 // func tile16AVX2(c *float32, a *float32, b *float32, scale *float32, n int, ldc int, lda int, ldb int)
 // Requires: AVX, FMA3
 TEXT ·tile16AVX2(SB), NOSPLIT, $0-64
@@ -725,9 +1051,9 @@ TEXT ·tile16AVX2(SB), NOSPLIT, $0-64
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 	TESTQ  DX, DX
-	JZ     end22
+	JZ     end27
 
-loop21:
+loop26:
 	VMOVUPS      (CX), Y12
 	VMOVUPS      32(CX), Y13
 	VBROADCASTSS (AX), Y14
@@ -752,14 +1078,14 @@ loop21:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop21
+	JNZ          loop26
 
-end22:
+end27:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain23
+	JZ           plain28
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Y12
@@ -792,9 +1118,9 @@ end22:
 	VMOVUPS      Y10, (BX)(CX*2)
 	VFMADD231PS  32(BX)(CX*2), Y0, Y11
 	VMOVUPS      Y11, 32(BX)(CX*2)
-	JMP          done24
+	JMP          done29
 
-plain23:
+plain28:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    CX, AX
@@ -813,7 +1139,7 @@ plain23:
 	VMOVUPS Y10, (AX)
 	VMOVUPS Y11, 32(AX)
 
-done24:
+done29:
 	VZEROUPPER
 	RET
 
@@ -826,9 +1152,9 @@ TEXT ·columnsAVX2(SB), NOSPLIT, $0-32
 	MOVQ  blocks+24(FP), BX
 	SHLQ  $0x01, DX
 	TESTQ BX, BX
-	JZ    end26
+	JZ    end31
 
-loop25:
+loop30:
 	MOVQ       CX, SI
 	VCVTPH2PS  (SI), Y0
 	ADDQ       DX, SI
@@ -892,9 +1218,9 @@ loop25:
 	ADDQ       $0x00000800, AX
 	ADDQ       $0x00000010, CX
 	DECQ       BX
-	JNZ        loop25
+	JNZ        loop30
 
-end26:
+end31:
 	VZEROUPPER
 	RET
 
@@ -913,9 +1239,9 @@ TEXT ·scoresHalf4AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end28
+	JZ    end33
 
-loop27:
+loop32:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -927,9 +1253,9 @@ loop27:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end30
+	JZ     end35
 
-loop29:
+loop34:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -940,14 +1266,14 @@ loop29:
 	VMOVUPS     (R12), Y11
 	MOVQ        DX, R12
 	VCVTPH2PS   (R12), Y12
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y12, Y8, Y0
 	VFMADD231PS Y12, Y9, Y2
 	VFMADD231PS Y12, Y10, Y4
 	VFMADD231PS Y12, Y11, Y6
 	ADDQ        R9, R12
 	VCVTPH2PS   (R12), Y12
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y12, Y8, Y1
 	VFMADD231PS Y12, Y9, Y3
 	VFMADD231PS Y12, Y10, Y5
@@ -955,9 +1281,9 @@ loop29:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, DX
 	DECQ        R11
-	JNZ         loop29
+	JNZ         loop34
 
-end30:
+end35:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -987,9 +1313,143 @@ end30:
 	ADDQ         $0x00000008, AX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop27
+	JNZ          loop32
 
-end28:
+end33:
+	VZEROUPPER
+	RET
+
+// func scoresAtHalf4AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·scoresAtHalf4AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	MOVQ  R8, R10
+	ADDQ  $0x03, R10
+	SHRQ  $0x02, R10
+	TESTQ R9, R9
+	JZ    end37
+
+loop36:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, R11
+	MOVQ   DX, R12
+	MOVQ   DX, R13
+	MOVQ   R10, R14
+	TESTQ  R14, R14
+	JZ     end39
+
+loop38:
+	MOVQ        R11, R15
+	VMOVUPS     (R15), Y8
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y9
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y10
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y11
+	MOVQ        (BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y12
+	MOVQ        (SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y12, Y8, Y0
+	VFMADD231PS Y12, Y9, Y2
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y12, Y11, Y6
+	MOVQ        8(BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y12
+	MOVQ        8(SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y12, Y8, Y1
+	VFMADD231PS Y12, Y9, Y3
+	VFMADD231PS Y12, Y10, Y5
+	VFMADD231PS Y12, Y11, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000010, R12
+	ADDQ        $0x00000040, R13
+	DECQ        R14
+	JNZ         loop38
+
+end39:
+	MOVQ  R8, R14
+	SUBQ  R10, R14
+	TESTQ R14, R14
+	JZ    end41
+
+loop40:
+	MOVQ        R11, R13
+	VMOVUPS     (R13), Y8
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y9
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y10
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y11
+	MOVQ        (BX), R13
+	VCVTPH2PS   (R12)(R13*2), Y12
+	VFMADD231PS Y12, Y8, Y0
+	VFMADD231PS Y12, Y9, Y2
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y12, Y11, Y6
+	MOVQ        8(BX), R13
+	VCVTPH2PS   (R12)(R13*2), Y12
+	VFMADD231PS Y12, Y8, Y1
+	VFMADD231PS Y12, Y9, Y3
+	VFMADD231PS Y12, Y10, Y5
+	VFMADD231PS Y12, Y11, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000010, R12
+	DECQ        R14
+	JNZ         loop40
+
+end41:
+	VUNPCKLPS    Y1, Y0, Y8
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y8
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y8, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y8
+	VUNPCKHPS    Y5, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y8
+	VUNPCKHPS    Y7, Y6, Y6
+	VADDPS       Y8, Y6, Y6
+	VUNPCKLPD    Y2, Y0, Y8
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPD    Y6, Y4, Y8
+	VUNPCKHPD    Y6, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMOVLPS      X0, (AX)
+	VMOVHPS      X0, 256(AX)
+	VMOVLPS      X1, 512(AX)
+	VMOVHPS      X1, 768(AX)
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000010, BX
+	ADDQ         $0x00000010, SI
+	DECQ         R9
+	JNZ          loop36
+
+end37:
 	VZEROUPPER
 	RET
 
@@ -1024,12 +1484,12 @@ TEXT ·gatherHalf4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end32
+	JZ           end43
 
-loop31:
+loop42:
 	VCVTPH2PS    (BX), Y8
 	VCVTPH2PS    16(BX), Y9
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
@@ -1045,9 +1505,9 @@ loop31:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop31
+	JNZ          loop42
 
-end32:
+end43:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1057,6 +1517,76 @@ end32:
 	VMOVUPS Y4, (AX)
 	VMOVUPS Y5, 32(AX)
 	ADDQ    DI, AX
+	VMOVUPS Y6, (AX)
+	VMOVUPS Y7, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf4x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf4x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R10), Y1, Y0
+	VMULPS       32(R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       (R10), Y3, Y2
+	VMULPS       32(R10), Y3, Y3
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       (R10), Y5, Y4
+	VMULPS       32(R10), Y5, Y5
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Y7
+	VMULPS       (R10), Y7, Y6
+	VMULPS       32(R10), Y7, Y7
+	TESTQ        R9, R9
+	JZ           end45
+
+loop44:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y8
+	VCVTPH2PS    16(BX)(DX*2), Y9
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*2)
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 256(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 512(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 768(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop44
+
+end45:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    R8, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    R8, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	ADDQ    R8, AX
 	VMOVUPS Y6, (AX)
 	VMOVUPS Y7, 32(AX)
 	VZEROUPPER
@@ -1089,11 +1619,11 @@ TEXT ·gatherHalf4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end34
+	JZ           end47
 
-loop33:
+loop46:
 	VCVTPH2PS    (BX), Y4
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
 	VFMADD231PS  Y4, Y5, Y0
 	VBROADCASTSS 256(CX), Y5
@@ -1105,15 +1635,72 @@ loop33:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop33
+	JNZ          loop46
 
-end34:
+end47:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y2, (AX)
 	ADDQ    DI, AX
+	VMOVUPS Y3, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf4x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf4x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R10), Y0, Y0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       (R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       (R10), Y2, Y2
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Y3
+	VMULPS       (R10), Y3, Y3
+	TESTQ        R9, R9
+	JZ           end49
+
+loop48:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y4
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*2)
+	VBROADCASTSS (CX), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS 256(CX), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS 512(CX), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VBROADCASTSS 768(CX), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop48
+
+end49:
+	VMOVUPS Y0, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Y1, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Y2, (AX)
+	ADDQ    R8, AX
 	VMOVUPS Y3, (AX)
 	VZEROUPPER
 	RET
@@ -1133,9 +1720,9 @@ TEXT ·scoresHalf2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end36
+	JZ    end51
 
-loop35:
+loop50:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1147,39 +1734,39 @@ loop35:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end38
+	JZ     end53
 
-loop37:
+loop52:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
 	VMOVUPS     (R12), Y9
 	MOVQ        DX, R12
 	VCVTPH2PS   (R12), Y10
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y10, Y8, Y0
 	VFMADD231PS Y10, Y9, Y4
 	ADDQ        R9, R12
 	VCVTPH2PS   (R12), Y10
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y10, Y8, Y1
 	VFMADD231PS Y10, Y9, Y5
 	ADDQ        R9, R12
 	VCVTPH2PS   (R12), Y10
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y10, Y8, Y2
 	VFMADD231PS Y10, Y9, Y6
 	ADDQ        R9, R12
 	VCVTPH2PS   (R12), Y10
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y10, Y8, Y3
 	VFMADD231PS Y10, Y9, Y7
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, DX
 	DECQ        R11
-	JNZ         loop37
+	JNZ         loop52
 
-end38:
+end53:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1208,9 +1795,144 @@ end38:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop35
+	JNZ          loop50
 
-end36:
+end51:
+	VZEROUPPER
+	RET
+
+// func scoresAtHalf2AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·scoresAtHalf2AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	MOVQ  R8, R10
+	ADDQ  $0x03, R10
+	SHRQ  $0x02, R10
+	TESTQ R9, R9
+	JZ    end55
+
+loop54:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, R11
+	MOVQ   DX, R12
+	MOVQ   DX, R13
+	MOVQ   R10, R14
+	TESTQ  R14, R14
+	JZ     end57
+
+loop56:
+	MOVQ        R11, R15
+	VMOVUPS     (R15), Y8
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y9
+	MOVQ        (BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y10
+	MOVQ        (SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y10, Y9, Y4
+	MOVQ        8(BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y10
+	MOVQ        8(SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y10, Y8, Y1
+	VFMADD231PS Y10, Y9, Y5
+	MOVQ        16(BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y10
+	MOVQ        16(SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y10, Y9, Y6
+	MOVQ        24(BX), R15
+	VCVTPH2PS   (R12)(R15*2), Y10
+	MOVQ        24(SI), R15
+	PREFETCHT2  (R13)(R15*2)
+	VFMADD231PS Y10, Y8, Y3
+	VFMADD231PS Y10, Y9, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000010, R12
+	ADDQ        $0x00000040, R13
+	DECQ        R14
+	JNZ         loop56
+
+end57:
+	MOVQ  R8, R14
+	SUBQ  R10, R14
+	TESTQ R14, R14
+	JZ    end59
+
+loop58:
+	MOVQ        R11, R13
+	VMOVUPS     (R13), Y8
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y9
+	MOVQ        (BX), R13
+	VCVTPH2PS   (R12)(R13*2), Y10
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y10, Y9, Y4
+	MOVQ        8(BX), R13
+	VCVTPH2PS   (R12)(R13*2), Y10
+	VFMADD231PS Y10, Y8, Y1
+	VFMADD231PS Y10, Y9, Y5
+	MOVQ        16(BX), R13
+	VCVTPH2PS   (R12)(R13*2), Y10
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y10, Y9, Y6
+	MOVQ        24(BX), R13
+	VCVTPH2PS   (R12)(R13*2), Y10
+	VFMADD231PS Y10, Y8, Y3
+	VFMADD231PS Y10, Y9, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000010, R12
+	DECQ        R14
+	JNZ         loop58
+
+end59:
+	VUNPCKLPS    Y1, Y0, Y8
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y8
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y8, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y8
+	VUNPCKHPS    Y5, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y8
+	VUNPCKHPS    Y7, Y6, Y6
+	VADDPS       Y8, Y6, Y6
+	VUNPCKLPD    Y2, Y0, Y8
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPD    Y6, Y4, Y8
+	VUNPCKHPD    Y6, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VMOVUPS      X0, (AX)
+	VEXTRACTF128 $0x01, Y0, 256(AX)
+	ADDQ         $0x00000010, AX
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000020, SI
+	DECQ         R9
+	JNZ          loop54
+
+end55:
 	VZEROUPPER
 	RET
 
@@ -1237,12 +1959,12 @@ TEXT ·gatherHalf2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end40
+	JZ           end61
 
-loop39:
+loop60:
 	VCVTPH2PS    (BX), Y4
 	VCVTPH2PS    16(BX), Y5
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y6
 	VFMADD231PS  Y4, Y6, Y0
 	VFMADD231PS  Y5, Y6, Y1
@@ -1252,12 +1974,62 @@ loop39:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop39
+	JNZ          loop60
 
-end40:
+end61:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf2x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf2x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R10), Y1, Y0
+	VMULPS       32(R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       (R10), Y3, Y2
+	VMULPS       32(R10), Y3, Y3
+	TESTQ        R9, R9
+	JZ           end63
+
+loop62:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y4
+	VCVTPH2PS    16(BX)(DX*2), Y5
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*2)
+	VBROADCASTSS (CX), Y6
+	VFMADD231PS  Y4, Y6, Y0
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 256(CX), Y6
+	VFMADD231PS  Y4, Y6, Y2
+	VFMADD231PS  Y5, Y6, Y3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop62
+
+end63:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    R8, AX
 	VMOVUPS Y2, (AX)
 	VMOVUPS Y3, 32(AX)
 	VZEROUPPER
@@ -1284,11 +2056,11 @@ TEXT ·gatherHalf2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end42
+	JZ           end65
 
-loop41:
+loop64:
 	VCVTPH2PS    (BX), Y2
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
 	VFMADD231PS  Y2, Y3, Y0
 	VBROADCASTSS 256(CX), Y3
@@ -1296,11 +2068,54 @@ loop41:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop41
+	JNZ          loop64
 
-end42:
+end65:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
+	VMOVUPS Y1, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf2x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf2x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R10), Y0, Y0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       (R10), Y1, Y1
+	TESTQ        R9, R9
+	JZ           end67
+
+loop66:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y2
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*2)
+	VBROADCASTSS (CX), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	VBROADCASTSS 256(CX), Y3
+	VFMADD231PS  Y2, Y3, Y1
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop66
+
+end67:
+	VMOVUPS Y0, (AX)
+	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
 	VZEROUPPER
 	RET
@@ -1320,9 +2135,9 @@ TEXT ·scoresHalf1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end44
+	JZ    end69
 
-loop43:
+loop68:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1334,49 +2149,49 @@ loop43:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end46
+	JZ     end71
 
-loop45:
+loop70:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
 	VCVTPH2PS   (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y0
 	ADDQ        R9, R11
 	VCVTPH2PS   (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y1
 	ADDQ        R9, R11
 	VCVTPH2PS   (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y2
 	ADDQ        R9, R11
 	VCVTPH2PS   (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y3
 	ADDQ        R9, R11
 	VCVTPH2PS   (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y4
 	ADDQ        R9, R11
 	VCVTPH2PS   (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y5
 	ADDQ        R9, R11
 	VCVTPH2PS   (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y6
 	ADDQ        R9, R11
 	VCVTPH2PS   (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y7
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000010, DX
 	DECQ        R10
-	JNZ         loop45
+	JNZ         loop70
 
-end46:
+end71:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -1408,9 +2223,163 @@ end46:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop43
+	JNZ        loop68
 
-end44:
+end69:
+	VZEROUPPER
+	RET
+
+// func scoresAtHalf1AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·scoresAtHalf1AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	MOVQ  R8, DI
+	ADDQ  $0x03, DI
+	SHRQ  $0x02, DI
+	TESTQ R9, R9
+	JZ    end73
+
+loop72:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   DX, R12
+	MOVQ   DI, R13
+	TESTQ  R13, R13
+	JZ     end75
+
+loop74:
+	MOVQ        R10, R14
+	VMOVUPS     (R14), Y8
+	MOVQ        (BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        (SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y0
+	MOVQ        8(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        8(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y1
+	MOVQ        16(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        16(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y2
+	MOVQ        24(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        24(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y3
+	MOVQ        32(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        32(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y4
+	MOVQ        40(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        40(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y5
+	MOVQ        48(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        48(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y6
+	MOVQ        56(BX), R14
+	VCVTPH2PS   (R11)(R14*2), Y9
+	MOVQ        56(SI), R14
+	PREFETCHT2  (R12)(R14*2)
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000010, R11
+	ADDQ        $0x00000040, R12
+	DECQ        R13
+	JNZ         loop74
+
+end75:
+	MOVQ  R8, R13
+	SUBQ  DI, R13
+	TESTQ R13, R13
+	JZ    end77
+
+loop76:
+	MOVQ        R10, R12
+	VMOVUPS     (R12), Y8
+	MOVQ        (BX), R12
+	VCVTPH2PS   (R11)(R12*2), Y9
+	VFMADD231PS Y9, Y8, Y0
+	MOVQ        8(BX), R12
+	VCVTPH2PS   (R11)(R12*2), Y9
+	VFMADD231PS Y9, Y8, Y1
+	MOVQ        16(BX), R12
+	VCVTPH2PS   (R11)(R12*2), Y9
+	VFMADD231PS Y9, Y8, Y2
+	MOVQ        24(BX), R12
+	VCVTPH2PS   (R11)(R12*2), Y9
+	VFMADD231PS Y9, Y8, Y3
+	MOVQ        32(BX), R12
+	VCVTPH2PS   (R11)(R12*2), Y9
+	VFMADD231PS Y9, Y8, Y4
+	MOVQ        40(BX), R12
+	VCVTPH2PS   (R11)(R12*2), Y9
+	VFMADD231PS Y9, Y8, Y5
+	MOVQ        48(BX), R12
+	VCVTPH2PS   (R11)(R12*2), Y9
+	VFMADD231PS Y9, Y8, Y6
+	MOVQ        56(BX), R12
+	VCVTPH2PS   (R11)(R12*2), Y9
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000010, R11
+	DECQ        R13
+	JNZ         loop76
+
+end77:
+	VUNPCKLPS  Y1, Y0, Y8
+	VUNPCKHPS  Y1, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VUNPCKLPS  Y3, Y2, Y8
+	VUNPCKHPS  Y3, Y2, Y2
+	VADDPS     Y8, Y2, Y2
+	VUNPCKLPS  Y5, Y4, Y8
+	VUNPCKHPS  Y5, Y4, Y4
+	VADDPS     Y8, Y4, Y4
+	VUNPCKLPS  Y7, Y6, Y8
+	VUNPCKHPS  Y7, Y6, Y6
+	VADDPS     Y8, Y6, Y6
+	VUNPCKLPD  Y2, Y0, Y8
+	VUNPCKHPD  Y2, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VUNPCKLPD  Y6, Y4, Y8
+	VUNPCKHPD  Y6, Y4, Y4
+	VADDPS     Y8, Y4, Y4
+	VPERM2F128 $0x20, Y4, Y0, Y8
+	VPERM2F128 $0x31, Y4, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VMOVUPS    Y0, (AX)
+	ADDQ       $0x00000020, AX
+	ADDQ       $0x00000040, BX
+	ADDQ       $0x00000040, SI
+	DECQ       R9
+	JNZ        loop72
+
+end73:
 	VZEROUPPER
 	RET
 
@@ -1433,21 +2402,61 @@ TEXT ·gatherHalf1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end48
+	JZ           end79
 
-loop47:
+loop78:
 	VCVTPH2PS    (BX), Y2
 	VCVTPH2PS    16(BX), Y3
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y4, Y1
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop47
+	JNZ          loop78
 
-end48:
+end79:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf1x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf1x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R8), Y1, Y0
+	VMULPS       32(R8), Y1, Y1
+	TESTQ        R9, R9
+	JZ           end81
+
+loop80:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y2
+	VCVTPH2PS    16(BX)(DX*2), Y3
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*2)
+	VBROADCASTSS (CX), Y4
+	VFMADD231PS  Y2, Y4, Y0
+	VFMADD231PS  Y3, Y4, Y1
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop80
+
+end81:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -1471,19 +2480,55 @@ TEXT ·gatherHalf1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end50
+	JZ           end83
 
-loop49:
+loop82:
 	VCVTPH2PS    (BX), Y1
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop49
+	JNZ          loop82
 
-end50:
+end83:
+	VMOVUPS Y0, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtHalf1x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gatherAtHalf1x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R8), Y0, Y0
+	TESTQ        R9, R9
+	JZ           end85
+
+loop84:
+	MOVQ         (SI), DX
+	VCVTPH2PS    (BX)(DX*2), Y1
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*2)
+	VBROADCASTSS (CX), Y2
+	VFMADD231PS  Y1, Y2, Y0
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop84
+
+end85:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -1503,9 +2548,9 @@ TEXT ·scoresFull4AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end52
+	JZ    end87
 
-loop51:
+loop86:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1517,9 +2562,9 @@ loop51:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end54
+	JZ     end89
 
-loop53:
+loop88:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1530,14 +2575,14 @@ loop53:
 	VMOVUPS     (R12), Y11
 	MOVQ        DX, R12
 	VMOVUPS     (R12), Y12
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y12, Y8, Y0
 	VFMADD231PS Y12, Y9, Y2
 	VFMADD231PS Y12, Y10, Y4
 	VFMADD231PS Y12, Y11, Y6
 	ADDQ        R9, R12
 	VMOVUPS     (R12), Y12
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y12, Y8, Y1
 	VFMADD231PS Y12, Y9, Y3
 	VFMADD231PS Y12, Y10, Y5
@@ -1545,9 +2590,9 @@ loop53:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop53
+	JNZ         loop88
 
-end54:
+end89:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1577,9 +2622,143 @@ end54:
 	ADDQ         $0x00000008, AX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop51
+	JNZ          loop86
 
-end52:
+end87:
+	VZEROUPPER
+	RET
+
+// func scoresAtFull4AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·scoresAtFull4AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	MOVQ  R8, R10
+	ADDQ  $0x01, R10
+	SHRQ  $0x01, R10
+	TESTQ R9, R9
+	JZ    end91
+
+loop90:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, R11
+	MOVQ   DX, R12
+	MOVQ   DX, R13
+	MOVQ   R10, R14
+	TESTQ  R14, R14
+	JZ     end93
+
+loop92:
+	MOVQ        R11, R15
+	VMOVUPS     (R15), Y8
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y9
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y10
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y11
+	MOVQ        (BX), R15
+	VMOVUPS     (R12)(R15*4), Y12
+	MOVQ        (SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y12, Y8, Y0
+	VFMADD231PS Y12, Y9, Y2
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y12, Y11, Y6
+	MOVQ        8(BX), R15
+	VMOVUPS     (R12)(R15*4), Y12
+	MOVQ        8(SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y12, Y8, Y1
+	VFMADD231PS Y12, Y9, Y3
+	VFMADD231PS Y12, Y10, Y5
+	VFMADD231PS Y12, Y11, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000020, R12
+	ADDQ        $0x00000040, R13
+	DECQ        R14
+	JNZ         loop92
+
+end93:
+	MOVQ  R8, R14
+	SUBQ  R10, R14
+	TESTQ R14, R14
+	JZ    end95
+
+loop94:
+	MOVQ        R11, R13
+	VMOVUPS     (R13), Y8
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y9
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y10
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y11
+	MOVQ        (BX), R13
+	VMOVUPS     (R12)(R13*4), Y12
+	VFMADD231PS Y12, Y8, Y0
+	VFMADD231PS Y12, Y9, Y2
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y12, Y11, Y6
+	MOVQ        8(BX), R13
+	VMOVUPS     (R12)(R13*4), Y12
+	VFMADD231PS Y12, Y8, Y1
+	VFMADD231PS Y12, Y9, Y3
+	VFMADD231PS Y12, Y10, Y5
+	VFMADD231PS Y12, Y11, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000020, R12
+	DECQ        R14
+	JNZ         loop94
+
+end95:
+	VUNPCKLPS    Y1, Y0, Y8
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y8
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y8, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y8
+	VUNPCKHPS    Y5, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y8
+	VUNPCKHPS    Y7, Y6, Y6
+	VADDPS       Y8, Y6, Y6
+	VUNPCKLPD    Y2, Y0, Y8
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPD    Y6, Y4, Y8
+	VUNPCKHPD    Y6, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMOVLPS      X0, (AX)
+	VMOVHPS      X0, 256(AX)
+	VMOVLPS      X1, 512(AX)
+	VMOVHPS      X1, 768(AX)
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000010, BX
+	ADDQ         $0x00000010, SI
+	DECQ         R9
+	JNZ          loop90
+
+end91:
 	VZEROUPPER
 	RET
 
@@ -1614,12 +2793,12 @@ TEXT ·gatherFull4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end56
+	JZ           end97
 
-loop55:
+loop96:
 	VMOVUPS      (BX), Y8
 	VMOVUPS      32(BX), Y9
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
@@ -1635,9 +2814,9 @@ loop55:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop55
+	JNZ          loop96
 
-end56:
+end97:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1647,6 +2826,76 @@ end56:
 	VMOVUPS Y4, (AX)
 	VMOVUPS Y5, 32(AX)
 	ADDQ    DI, AX
+	VMOVUPS Y6, (AX)
+	VMOVUPS Y7, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull4x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull4x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R10), Y1, Y0
+	VMULPS       32(R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       (R10), Y3, Y2
+	VMULPS       32(R10), Y3, Y3
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       (R10), Y5, Y4
+	VMULPS       32(R10), Y5, Y5
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Y7
+	VMULPS       (R10), Y7, Y6
+	VMULPS       32(R10), Y7, Y7
+	TESTQ        R9, R9
+	JZ           end99
+
+loop98:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y8
+	VMOVUPS      32(BX)(DX*4), Y9
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*4)
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 256(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 512(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 768(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop98
+
+end99:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    R8, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    R8, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	ADDQ    R8, AX
 	VMOVUPS Y6, (AX)
 	VMOVUPS Y7, 32(AX)
 	VZEROUPPER
@@ -1679,11 +2928,11 @@ TEXT ·gatherFull4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end58
+	JZ           end101
 
-loop57:
+loop100:
 	VMOVUPS      (BX), Y4
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
 	VFMADD231PS  Y4, Y5, Y0
 	VBROADCASTSS 256(CX), Y5
@@ -1695,15 +2944,72 @@ loop57:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop57
+	JNZ          loop100
 
-end58:
+end101:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y2, (AX)
 	ADDQ    DI, AX
+	VMOVUPS Y3, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull4x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull4x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R10), Y0, Y0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       (R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       (R10), Y2, Y2
+	ADDQ         R8, R10
+	VBROADCASTSS 12(DX), Y3
+	VMULPS       (R10), Y3, Y3
+	TESTQ        R9, R9
+	JZ           end103
+
+loop102:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y4
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*4)
+	VBROADCASTSS (CX), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS 256(CX), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS 512(CX), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VBROADCASTSS 768(CX), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop102
+
+end103:
+	VMOVUPS Y0, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Y1, (AX)
+	ADDQ    R8, AX
+	VMOVUPS Y2, (AX)
+	ADDQ    R8, AX
 	VMOVUPS Y3, (AX)
 	VZEROUPPER
 	RET
@@ -1723,9 +3029,9 @@ TEXT ·scoresFull2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end60
+	JZ    end105
 
-loop59:
+loop104:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1737,39 +3043,39 @@ loop59:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end62
+	JZ     end107
 
-loop61:
+loop106:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
 	VMOVUPS     (R12), Y9
 	MOVQ        DX, R12
 	VMOVUPS     (R12), Y10
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y10, Y8, Y0
 	VFMADD231PS Y10, Y9, Y4
 	ADDQ        R9, R12
 	VMOVUPS     (R12), Y10
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y10, Y8, Y1
 	VFMADD231PS Y10, Y9, Y5
 	ADDQ        R9, R12
 	VMOVUPS     (R12), Y10
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y10, Y8, Y2
 	VFMADD231PS Y10, Y9, Y6
 	ADDQ        R9, R12
 	VMOVUPS     (R12), Y10
-	PREFETCHT0  (R12)(BX*1)
+	PREFETCHT2  (R12)(BX*1)
 	VFMADD231PS Y10, Y8, Y3
 	VFMADD231PS Y10, Y9, Y7
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop61
+	JNZ         loop106
 
-end62:
+end107:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1798,9 +3104,144 @@ end62:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop59
+	JNZ          loop104
 
-end60:
+end105:
+	VZEROUPPER
+	RET
+
+// func scoresAtFull2AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·scoresAtFull2AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	MOVQ  R8, R10
+	ADDQ  $0x01, R10
+	SHRQ  $0x01, R10
+	TESTQ R9, R9
+	JZ    end109
+
+loop108:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, R11
+	MOVQ   DX, R12
+	MOVQ   DX, R13
+	MOVQ   R10, R14
+	TESTQ  R14, R14
+	JZ     end111
+
+loop110:
+	MOVQ        R11, R15
+	VMOVUPS     (R15), Y8
+	ADDQ        DI, R15
+	VMOVUPS     (R15), Y9
+	MOVQ        (BX), R15
+	VMOVUPS     (R12)(R15*4), Y10
+	MOVQ        (SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y10, Y9, Y4
+	MOVQ        8(BX), R15
+	VMOVUPS     (R12)(R15*4), Y10
+	MOVQ        8(SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y10, Y8, Y1
+	VFMADD231PS Y10, Y9, Y5
+	MOVQ        16(BX), R15
+	VMOVUPS     (R12)(R15*4), Y10
+	MOVQ        16(SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y10, Y9, Y6
+	MOVQ        24(BX), R15
+	VMOVUPS     (R12)(R15*4), Y10
+	MOVQ        24(SI), R15
+	PREFETCHT2  (R13)(R15*4)
+	VFMADD231PS Y10, Y8, Y3
+	VFMADD231PS Y10, Y9, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000020, R12
+	ADDQ        $0x00000040, R13
+	DECQ        R14
+	JNZ         loop110
+
+end111:
+	MOVQ  R8, R14
+	SUBQ  R10, R14
+	TESTQ R14, R14
+	JZ    end113
+
+loop112:
+	MOVQ        R11, R13
+	VMOVUPS     (R13), Y8
+	ADDQ        DI, R13
+	VMOVUPS     (R13), Y9
+	MOVQ        (BX), R13
+	VMOVUPS     (R12)(R13*4), Y10
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y10, Y9, Y4
+	MOVQ        8(BX), R13
+	VMOVUPS     (R12)(R13*4), Y10
+	VFMADD231PS Y10, Y8, Y1
+	VFMADD231PS Y10, Y9, Y5
+	MOVQ        16(BX), R13
+	VMOVUPS     (R12)(R13*4), Y10
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y10, Y9, Y6
+	MOVQ        24(BX), R13
+	VMOVUPS     (R12)(R13*4), Y10
+	VFMADD231PS Y10, Y8, Y3
+	VFMADD231PS Y10, Y9, Y7
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000020, R12
+	DECQ        R14
+	JNZ         loop112
+
+end113:
+	VUNPCKLPS    Y1, Y0, Y8
+	VUNPCKHPS    Y1, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y8
+	VUNPCKHPS    Y3, Y2, Y2
+	VADDPS       Y8, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y8
+	VUNPCKHPS    Y5, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y8
+	VUNPCKHPS    Y7, Y6, Y6
+	VADDPS       Y8, Y6, Y6
+	VUNPCKLPD    Y2, Y0, Y8
+	VUNPCKHPD    Y2, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VUNPCKLPD    Y6, Y4, Y8
+	VUNPCKHPD    Y6, Y4, Y4
+	VADDPS       Y8, Y4, Y4
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y8, Y0, Y0
+	VMOVUPS      X0, (AX)
+	VEXTRACTF128 $0x01, Y0, 256(AX)
+	ADDQ         $0x00000010, AX
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000020, SI
+	DECQ         R9
+	JNZ          loop108
+
+end109:
 	VZEROUPPER
 	RET
 
@@ -1827,12 +3268,12 @@ TEXT ·gatherFull2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end64
+	JZ           end115
 
-loop63:
+loop114:
 	VMOVUPS      (BX), Y4
 	VMOVUPS      32(BX), Y5
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y6
 	VFMADD231PS  Y4, Y6, Y0
 	VFMADD231PS  Y5, Y6, Y1
@@ -1842,12 +3283,62 @@ loop63:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop63
+	JNZ          loop114
 
-end64:
+end115:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull2x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull2x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R10), Y1, Y0
+	VMULPS       32(R10), Y1, Y1
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       (R10), Y3, Y2
+	VMULPS       32(R10), Y3, Y3
+	TESTQ        R9, R9
+	JZ           end117
+
+loop116:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y4
+	VMOVUPS      32(BX)(DX*4), Y5
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*4)
+	VBROADCASTSS (CX), Y6
+	VFMADD231PS  Y4, Y6, Y0
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 256(CX), Y6
+	VFMADD231PS  Y4, Y6, Y2
+	VFMADD231PS  Y5, Y6, Y3
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop116
+
+end117:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    R8, AX
 	VMOVUPS Y2, (AX)
 	VMOVUPS Y3, 32(AX)
 	VZEROUPPER
@@ -1874,11 +3365,11 @@ TEXT ·gatherFull2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end66
+	JZ           end119
 
-loop65:
+loop118:
 	VMOVUPS      (BX), Y2
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
 	VFMADD231PS  Y2, Y3, Y0
 	VBROADCASTSS 256(CX), Y3
@@ -1886,11 +3377,54 @@ loop65:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop65
+	JNZ          loop118
 
-end66:
+end119:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
+	VMOVUPS Y1, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull2x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull2x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R10
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R10), Y0, Y0
+	ADDQ         R8, R10
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       (R10), Y1, Y1
+	TESTQ        R9, R9
+	JZ           end121
+
+loop120:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y2
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*4)
+	VBROADCASTSS (CX), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	VBROADCASTSS 256(CX), Y3
+	VFMADD231PS  Y2, Y3, Y1
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop120
+
+end121:
+	VMOVUPS Y0, (AX)
+	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
 	VZEROUPPER
 	RET
@@ -1910,9 +3444,9 @@ TEXT ·scoresFull1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end68
+	JZ    end123
 
-loop67:
+loop122:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1924,49 +3458,49 @@ loop67:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end70
+	JZ     end125
 
-loop69:
+loop124:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
 	VMOVUPS     (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y0
 	ADDQ        R9, R11
 	VMOVUPS     (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y1
 	ADDQ        R9, R11
 	VMOVUPS     (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y2
 	ADDQ        R9, R11
 	VMOVUPS     (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y3
 	ADDQ        R9, R11
 	VMOVUPS     (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y4
 	ADDQ        R9, R11
 	VMOVUPS     (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y5
 	ADDQ        R9, R11
 	VMOVUPS     (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y6
 	ADDQ        R9, R11
 	VMOVUPS     (R11), Y9
-	PREFETCHT0  (R11)(BX*1)
+	PREFETCHT2  (R11)(BX*1)
 	VFMADD231PS Y9, Y8, Y7
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000020, DX
 	DECQ        R10
-	JNZ         loop69
+	JNZ         loop124
 
-end70:
+end125:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -1998,9 +3532,163 @@ end70:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop67
+	JNZ        loop122
 
-end68:
+end123:
+	VZEROUPPER
+	RET
+
+// func scoresAtFull1AVX2(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·scoresAtFull1AVX2(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  q+8(FP), CX
+	MOVQ  k+16(FP), DX
+	MOVQ  at+24(FP), BX
+	MOVQ  next+32(FP), SI
+	MOVQ  dim+40(FP), DI
+	MOVQ  chunks+48(FP), R8
+	MOVQ  blocks+56(FP), R9
+	SHLQ  $0x02, DI
+	MOVQ  R8, DI
+	ADDQ  $0x01, DI
+	SHRQ  $0x01, DI
+	TESTQ R9, R9
+	JZ    end127
+
+loop126:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	MOVQ   DX, R12
+	MOVQ   DI, R13
+	TESTQ  R13, R13
+	JZ     end129
+
+loop128:
+	MOVQ        R10, R14
+	VMOVUPS     (R14), Y8
+	MOVQ        (BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        (SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y0
+	MOVQ        8(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        8(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y1
+	MOVQ        16(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        16(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y2
+	MOVQ        24(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        24(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y3
+	MOVQ        32(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        32(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y4
+	MOVQ        40(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        40(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y5
+	MOVQ        48(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        48(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y6
+	MOVQ        56(BX), R14
+	VMOVUPS     (R11)(R14*4), Y9
+	MOVQ        56(SI), R14
+	PREFETCHT2  (R12)(R14*4)
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000020, R11
+	ADDQ        $0x00000040, R12
+	DECQ        R13
+	JNZ         loop128
+
+end129:
+	MOVQ  R8, R13
+	SUBQ  DI, R13
+	TESTQ R13, R13
+	JZ    end131
+
+loop130:
+	MOVQ        R10, R12
+	VMOVUPS     (R12), Y8
+	MOVQ        (BX), R12
+	VMOVUPS     (R11)(R12*4), Y9
+	VFMADD231PS Y9, Y8, Y0
+	MOVQ        8(BX), R12
+	VMOVUPS     (R11)(R12*4), Y9
+	VFMADD231PS Y9, Y8, Y1
+	MOVQ        16(BX), R12
+	VMOVUPS     (R11)(R12*4), Y9
+	VFMADD231PS Y9, Y8, Y2
+	MOVQ        24(BX), R12
+	VMOVUPS     (R11)(R12*4), Y9
+	VFMADD231PS Y9, Y8, Y3
+	MOVQ        32(BX), R12
+	VMOVUPS     (R11)(R12*4), Y9
+	VFMADD231PS Y9, Y8, Y4
+	MOVQ        40(BX), R12
+	VMOVUPS     (R11)(R12*4), Y9
+	VFMADD231PS Y9, Y8, Y5
+	MOVQ        48(BX), R12
+	VMOVUPS     (R11)(R12*4), Y9
+	VFMADD231PS Y9, Y8, Y6
+	MOVQ        56(BX), R12
+	VMOVUPS     (R11)(R12*4), Y9
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000020, R11
+	DECQ        R13
+	JNZ         loop130
+
+end131:
+	VUNPCKLPS  Y1, Y0, Y8
+	VUNPCKHPS  Y1, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VUNPCKLPS  Y3, Y2, Y8
+	VUNPCKHPS  Y3, Y2, Y2
+	VADDPS     Y8, Y2, Y2
+	VUNPCKLPS  Y5, Y4, Y8
+	VUNPCKHPS  Y5, Y4, Y4
+	VADDPS     Y8, Y4, Y4
+	VUNPCKLPS  Y7, Y6, Y8
+	VUNPCKHPS  Y7, Y6, Y6
+	VADDPS     Y8, Y6, Y6
+	VUNPCKLPD  Y2, Y0, Y8
+	VUNPCKHPD  Y2, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VUNPCKLPD  Y6, Y4, Y8
+	VUNPCKHPD  Y6, Y4, Y4
+	VADDPS     Y8, Y4, Y4
+	VPERM2F128 $0x20, Y4, Y0, Y8
+	VPERM2F128 $0x31, Y4, Y0, Y0
+	VADDPS     Y8, Y0, Y0
+	VMOVUPS    Y0, (AX)
+	ADDQ       $0x00000020, AX
+	ADDQ       $0x00000040, BX
+	ADDQ       $0x00000040, SI
+	DECQ       R9
+	JNZ        loop126
+
+end127:
 	VZEROUPPER
 	RET
 
@@ -2023,21 +3711,61 @@ TEXT ·gatherFull1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end72
+	JZ           end133
 
-loop71:
+loop132:
 	VMOVUPS      (BX), Y2
 	VMOVUPS      32(BX), Y3
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y4, Y1
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop71
+	JNZ          loop132
 
-end72:
+end133:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull1x16AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull1x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R8), Y1, Y0
+	VMULPS       32(R8), Y1, Y1
+	TESTQ        R9, R9
+	JZ           end135
+
+loop134:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y2
+	VMOVUPS      32(BX)(DX*4), Y3
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*4)
+	VBROADCASTSS (CX), Y4
+	VFMADD231PS  Y2, Y4, Y0
+	VFMADD231PS  Y3, Y4, Y1
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop134
+
+end135:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -2061,19 +3789,55 @@ TEXT ·gatherFull1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end74
+	JZ           end137
 
-loop73:
+loop136:
 	VMOVUPS      (BX), Y1
-	PREFETCHT0   (BX)(SI*1)
+	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop73
+	JNZ          loop136
 
-end74:
+end137:
+	VMOVUPS Y0, (AX)
+	VZEROUPPER
+	RET
+
+// func gatherAtFull1x8AVX2(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatherAtFull1x8AVX2(SB), NOSPLIT, $0-64
+	MOVQ         acc+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         v+24(FP), BX
+	MOVQ         at+32(FP), SI
+	MOVQ         next+40(FP), DI
+	MOVQ         dim+48(FP), R8
+	MOVQ         n+56(FP), R9
+	SHLQ         $0x02, R8
+	MOVQ         AX, R8
+	VBROADCASTSS (DX), Y0
+	VMULPS       (R8), Y0, Y0
+	TESTQ        R9, R9
+	JZ           end139
+
+loop138:
+	MOVQ         (SI), DX
+	VMOVUPS      (BX)(DX*4), Y1
+	MOVQ         (DI), DX
+	PREFETCHT2   (BX)(DX*4)
+	VBROADCASTSS (CX), Y2
+	VFMADD231PS  Y1, Y2, Y0
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, DI
+	ADDQ         $0x04, CX
+	DECQ         R9
+	JNZ          loop138
+
+end139:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -2086,21 +3850,36 @@ TEXT ·logTopAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS scale+16(FP), Y0
 	VBROADCASTSS shift+20(FP), Y1
 	MOVQ         n+24(FP), DX
-	SHRQ         $0x03, DX
-	TESTQ        DX, DX
-	JZ           end76
+	MOVQ         DX, BX
+	SHRQ         $0x03, BX
+	TESTQ        BX, BX
+	JZ           end141
 
-loop75:
+loop140:
 	VMOVUPS     (CX), Y2
 	VFMADD213PS Y1, Y0, Y2
 	VMAXPS      (AX), Y2, Y2
 	VMOVUPS     Y2, (AX)
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000020, CX
-	DECQ        DX
-	JNZ         loop75
+	DECQ        BX
+	JNZ         loop140
 
-end76:
+end141:
+	ANDQ        $0x07, DX
+	JZ          done142
+	LEAQ        masksAVX2<>+32(SB), BX
+	NEGQ        DX
+	VMOVUPS     (BX)(DX*4), Y2
+	VMASKMOVPS  (CX), Y2, Y3
+	VFMADD213PS Y1, Y0, Y3
+	VMASKMOVPS  (AX), Y2, Y0
+	VMAXPS      Y0, Y3, Y3
+	VMASKMOVPS  Y3, Y2, (AX)
+	ADDQ        $0x00000020, AX
+	ADDQ        $0x00000020, CX
+
+done142:
 	VZEROUPPER
 	RET
 
@@ -2113,11 +3892,12 @@ TEXT ·logSumAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS scale+24(FP), Y0
 	VBROADCASTSS shift+28(FP), Y1
 	MOVQ         n+32(FP), BX
-	SHRQ         $0x03, BX
-	TESTQ        BX, BX
-	JZ           end78
+	MOVQ         BX, SI
+	SHRQ         $0x03, SI
+	TESTQ        SI, SI
+	JZ           end144
 
-loop77:
+loop143:
 	VMOVUPS      (DX), Y2
 	VFMADD213PS  Y1, Y0, Y2
 	VSUBPS       (CX), Y2, Y2
@@ -2148,9 +3928,102 @@ loop77:
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
-	DECQ         BX
-	JNZ          loop77
+	DECQ         SI
+	JNZ          loop143
 
-end78:
+end144:
+	ANDQ         $0x07, BX
+	JZ           done145
+	LEAQ         masksAVX2<>+32(SB), SI
+	NEGQ         BX
+	VMOVUPS      (SI)(BX*4), Y2
+	VMASKMOVPS   (DX), Y2, Y3
+	VFMADD213PS  Y1, Y0, Y3
+	VMASKMOVPS   (CX), Y2, Y0
+	VSUBPS       Y0, Y3, Y3
+	VCMPPS       $0x05, f32_c2ae0000AVX2<>+0(SB), Y3, Y0
+	VMOVUPS      f32_c2ae0000AVX2<>+0(SB), Y1
+	VMAXPS       Y3, Y1, Y3
+	VMOVUPS      f32_42b00000AVX2<>+0(SB), Y1
+	VMINPS       Y3, Y1, Y3
+	VMULPS       f32_3fb8aa3bAVX2<>+0(SB), Y3, Y1
+	VROUNDPS     $0x08, Y1, Y1
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS f32_3f318000AVX2<>+0(SB), Y1, Y3
+	VFNMADD231PS f32_b95e8083AVX2<>+0(SB), Y1, Y3
+	VMOVUPS      f32_39506967AVX2<>+0(SB), Y4
+	VFMADD213PS  f32_3ab743ceAVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3c088908AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3d2aa9c1AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3e2aaaaaAVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3f000000AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y3, Y4
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y3, Y4
+	VCVTPS2DQ    Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       Y1, Y4, Y4
+	VANDPS       Y0, Y4, Y3
+	VMASKMOVPS   (AX), Y2, Y0
+	VADDPS       Y0, Y3, Y3
+	VMASKMOVPS   Y3, Y2, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+
+done145:
+	VZEROUPPER
+	RET
+
+// func atLeastAVX2(bits *uint64, x *float32, bound float32, words int)
+// Requires: AVX
+TEXT ·atLeastAVX2(SB), NOSPLIT, $0-32
+	MOVQ         bits+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS bound+16(FP), Y0
+	MOVQ         words+24(FP), DX
+	TESTQ        DX, DX
+	JZ           end147
+
+loop146:
+	XORQ      BX, BX
+	VCMPPS    $0x02, 224(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 192(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 160(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 128(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 96(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 64(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, 32(CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	VCMPPS    $0x02, (CX), Y0, Y1
+	VMOVMSKPS Y1, SI
+	SHLQ      $0x08, BX
+	ORQ       SI, BX
+	MOVQ      BX, (AX)
+	ADDQ      $0x08, AX
+	ADDQ      $0x00000100, CX
+	DECQ      DX
+	JNZ       loop146
+
+end147:
 	VZEROUPPER
 	RET

@@ -49,6 +49,11 @@ func fromHalfAVX512(dst *float32, x *uint16, n int)
 //go:noescape
 func softmaxAVX512(s *float32, top *float32, sum *float32, scale *float32, rows int)
 
+// weightedSoftmaxAVX512 adds 64 weighted scores to the softmax of each row.
+//
+//go:noescape
+func weightedSoftmaxAVX512(s *float32, w *float32, top *float32, sum *float32, scale *float32, rows int)
+
 // tile64AVX512 multiplies 6 rows with 64 columns.
 //
 //go:noescape
@@ -74,90 +79,180 @@ func columnsAVX512(dst *float32, k *uint16, dim int, blocks int)
 //go:noescape
 func scoresHalf4AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
 
+// scoresAtHalf4AVX512 multiplies 4 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtHalf4AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+
 // gatherHalf4x64AVX512 adds values to 4 heads.
 //
 //go:noescape
 func gatherHalf4x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtHalf4x64AVX512 adds values that lie apart to 4 heads.
+//
+//go:noescape
+func gatherAtHalf4x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // gatherHalf4x16AVX512 adds values to 4 heads.
 //
 //go:noescape
 func gatherHalf4x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtHalf4x16AVX512 adds values that lie apart to 4 heads.
+//
+//go:noescape
+func gatherAtHalf4x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // scoresHalf2AVX512 multiplies 2 heads with keys.
 //
 //go:noescape
 func scoresHalf2AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
+
+// scoresAtHalf2AVX512 multiplies 2 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtHalf2AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
 
 // gatherHalf2x64AVX512 adds values to 2 heads.
 //
 //go:noescape
 func gatherHalf2x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtHalf2x64AVX512 adds values that lie apart to 2 heads.
+//
+//go:noescape
+func gatherAtHalf2x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // gatherHalf2x16AVX512 adds values to 2 heads.
 //
 //go:noescape
 func gatherHalf2x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtHalf2x16AVX512 adds values that lie apart to 2 heads.
+//
+//go:noescape
+func gatherAtHalf2x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // scoresHalf1AVX512 multiplies 1 heads with keys.
 //
 //go:noescape
 func scoresHalf1AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
 
+// scoresAtHalf1AVX512 multiplies 1 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtHalf1AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+
 // gatherHalf1x64AVX512 adds values to 1 heads.
 //
 //go:noescape
 func gatherHalf1x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtHalf1x64AVX512 adds values that lie apart to 1 heads.
+//
+//go:noescape
+func gatherAtHalf1x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // gatherHalf1x16AVX512 adds values to 1 heads.
 //
 //go:noescape
 func gatherHalf1x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtHalf1x16AVX512 adds values that lie apart to 1 heads.
+//
+//go:noescape
+func gatherAtHalf1x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // scoresFull4AVX512 multiplies 4 heads with keys.
 //
 //go:noescape
 func scoresFull4AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
+
+// scoresAtFull4AVX512 multiplies 4 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtFull4AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
 
 // gatherFull4x64AVX512 adds values to 4 heads.
 //
 //go:noescape
 func gatherFull4x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtFull4x64AVX512 adds values that lie apart to 4 heads.
+//
+//go:noescape
+func gatherAtFull4x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // gatherFull4x16AVX512 adds values to 4 heads.
 //
 //go:noescape
 func gatherFull4x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtFull4x16AVX512 adds values that lie apart to 4 heads.
+//
+//go:noescape
+func gatherAtFull4x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // scoresFull2AVX512 multiplies 2 heads with keys.
 //
 //go:noescape
 func scoresFull2AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
 
+// scoresAtFull2AVX512 multiplies 2 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtFull2AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
+
 // gatherFull2x64AVX512 adds values to 2 heads.
 //
 //go:noescape
 func gatherFull2x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtFull2x64AVX512 adds values that lie apart to 2 heads.
+//
+//go:noescape
+func gatherAtFull2x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // gatherFull2x16AVX512 adds values to 2 heads.
 //
 //go:noescape
 func gatherFull2x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtFull2x16AVX512 adds values that lie apart to 2 heads.
+//
+//go:noescape
+func gatherAtFull2x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // scoresFull1AVX512 multiplies 1 heads with keys.
 //
 //go:noescape
 func scoresFull1AVX512(dst *float32, q *float32, k *byte, ahead *byte, dim int, chunks int, blocks int)
+
+// scoresAtFull1AVX512 multiplies 1 heads with keys that lie apart.
+//
+//go:noescape
+func scoresAtFull1AVX512(dst *float32, q *float32, k *byte, at *int, next *int, dim int, chunks int, blocks int)
 
 // gatherFull1x64AVX512 adds values to 1 heads.
 //
 //go:noescape
 func gatherFull1x64AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
 
+// gatherAtFull1x64AVX512 adds values that lie apart to 1 heads.
+//
+//go:noescape
+func gatherAtFull1x64AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
+
 // gatherFull1x16AVX512 adds values to 1 heads.
 //
 //go:noescape
 func gatherFull1x16AVX512(acc *float32, p *float32, scale *float32, v *byte, ahead *byte, dim int, n int)
+
+// gatherAtFull1x16AVX512 adds values that lie apart to 1 heads.
+//
+//go:noescape
+func gatherAtFull1x16AVX512(acc *float32, p *float32, scale *float32, v *byte, at *int, next *int, dim int, n int)
 
 // logTopAVX512 is the largest term so far: top = max(top, x·scale + shift).
 //
@@ -168,3 +263,18 @@ func logTopAVX512(top *float32, x *float32, scale float32, shift float32, n int)
 //
 //go:noescape
 func logSumAVX512(sum *float32, top *float32, x *float32, scale float32, shift float32, n int)
+
+// atLeastAVX512 finds what is not below a bound.
+//
+//go:noescape
+func atLeastAVX512(bits *uint64, x *float32, bound float32, words int)
+
+// positionsAVX512 lists the bits of a set.
+//
+//go:noescape
+func positionsAVX512(dst *int32, set *uint64, words int) int
+
+// placesAVX512 finds where the rows of 64 positions start.
+//
+//go:noescape
+func placesAVX512(at *int, positions *int32, starts *int, lo int, span int, head int, dim int) int

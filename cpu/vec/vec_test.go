@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/gollm/gollm/cpu/kernel"
@@ -297,6 +298,41 @@ func BenchmarkKernel(b *testing.B) {
 		})
 	}
 }
+
+// TestPlaceDoesNotMatter: kernels with exponentials give an element the same bits
+// whether it fills a register with others or is left over, and write nothing
+// behind the last one.
+func TestPlaceDoesNotMatter(t *testing.T) {
+	natives(t, func(t *testing.T, k *Kernels) {
+		const n = 70
+		gate, up := normal(n), normal(n + 1)[:n]
+		top, x := normal(n + 2)[:n], normal(n + 3)[:n]
+		gated, sums, tops := make([]float32, n), make([]float32, n), clone(top)
+		k.SwiGLU(gated, gate, up)
+		k.LogSum(sums, top, x, 3, 0.5)
+		k.LogTop(tops, x, 3, 0.5)
+		for lo := range n {
+			for hi := lo; hi <= n; hi++ {
+				g, s, p := filled(n, 7), make([]float32, n), clone(top)
+				k.SwiGLU(g[lo:hi], gate[lo:hi], up[lo:hi])
+				k.LogSum(s[lo:hi], top[lo:hi], x[lo:hi], 3, 0.5)
+				k.LogTop(p[lo:hi], x[lo:hi], 3, 0.5)
+				want := [3][]float32{filled(n, 7), make([]float32, n), clone(top)}
+				for i, whole := range [][]float32{gated, sums, tops} {
+					copy(want[i][lo:hi], whole[lo:hi])
+				}
+				for i, got := range [][]float32{g, s, p} {
+					if !slices.Equal(got, want[i]) {
+						t.Fatalf("%s of elements %d to %d: %v, want %v", [...]string{"SwiGLU", "LogSum", "LogTop"}[i], lo, hi-1, got, want[i])
+					}
+				}
+			}
+		}
+	})
+}
+
+// filled is n times v.
+func filled(n int, v float32) []float32 { return slices.Repeat([]float32{v}, n) }
 
 // TestLogs sums terms of many sizes, some of them -Inf.
 func TestLogs(t *testing.T) {

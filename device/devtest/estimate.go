@@ -58,6 +58,7 @@ func estimateCases() []testCase {
 			}{{4, 2, 16, true}, {4, 4, 20, false}, {8, 2, 32, false}} {
 				c := tailCase{attention: a, grouped: s.grouped, tail: tail}
 				c.heads, c.kvHeads, c.dim, c.spread = s.heads, s.kvHeads, s.dim, .5
+				c.numbered()
 				c.tail.Draw = device.Draw{Seed: 1 << 40, Request: 3, Layer: 2}
 				cases = append(cases, testCase{fmt.Sprintf("op=sampletail/%s/%s/%+v", name, plan, s), c.job})
 			}
@@ -102,6 +103,7 @@ func (c tailCase) job(b *bed) job {
 		}
 	}
 	at := b.attend(&c.attention, b.shuffled(&c.attention))
+	c.tail.Of = b.of(&c.attention)
 	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, sets, limit), Count: b.i32(filledI32(len(count), -9), rows, sets), Weight: b.out(rows, sets, limit)}
 	return job{
 		step: func(ops device.Ops) { ops.SampleTail(l, at.q, at.kv, at.plan, c.tail) },
@@ -141,7 +143,7 @@ func (c *tailCase) list(r, set, slot, p int) (list []entry, sound bool) {
 			break
 		}
 		each = float64(n) / float64(b)
-		for _, j := range c.sample(set, p, device.ForKeys, tail, b) {
+		for _, j := range c.sample(set, slot, p, device.ForKeys, tail, b) {
 			drawn[j] = true
 		}
 	}
@@ -166,8 +168,8 @@ func whole(tail []int) map[int]bool {
 }
 
 // sample is b positions of a tail, as the address of the set draws them.
-func (c *tailCase) sample(set, p int, use device.Purpose, tail []int, b int) []int {
-	d := c.tail.Draw
+func (c *tailCase) sample(set, slot, p int, use device.Purpose, tail []int, b int) []int {
+	d := c.address(c.tail.Draw, slot)
 	d.Head, d.Pos, d.Purpose = uint32(set), uint32(p), use
 	shuffle := d.Shuffle(len(tail))
 	picked := make([]int, b)
@@ -187,7 +189,7 @@ func (c *tailCase) budget(r, set, slot, p int, fixed []float64, tail []int) (b i
 	if c.tail.Fresh {
 		use = device.ForPilot
 	}
-	pilot := c.sample(set, p, use, tail, min(n, max(2, c.tail.Pilot.Of(n))))
+	pilot := c.sample(set, slot, p, use, tail, min(n, max(2, c.tail.Pilot.Of(n))))
 	sound = true
 	for h := set * group; h < (set+1)*group; h++ {
 		need := c.need(r, h, slot, fixed, pilot, n)

@@ -2,6 +2,7 @@ package devtest
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -53,6 +54,48 @@ func memory(t *testing.T, d device.Device) {
 	}
 	if _, err := d.Alloc(device.F32, 1<<45); err == nil || !strings.Contains(err.Error(), "140737488355328") {
 		t.Errorf("Alloc of 2^45 numbers: error %v, want the bytes needed", err)
+	}
+}
+
+// scopes: what is allocated in a scope is given back, once, also after an error,
+// and nothing else is.
+func scopes(t *testing.T, d device.Device) {
+	b := newBed(t, d)
+	kept := b.i32([]int32{1, 2, 3}, 3)
+	third := 1 << 20
+	if r, ok := d.(device.MemoryReporter); ok && r.Available() > 0 {
+		third = int(min(r.Available()/3, 1<<33)) // bytes; 2^33 stays far from what others need
+	}
+	fails := errors.New("of the caller")
+	for i := range 6 { // twice the memory that there is, where a third of it is taken
+		var x device.Tensor
+		free, err := d.Scope(func() (err error) {
+			if x, err = d.Alloc(device.I32, third/4); err == nil && i%2 == 1 {
+				err = fails
+			}
+			return err
+		})
+		if i%2 == 1 {
+			if !errors.Is(err, fails) || free != nil {
+				t.Fatalf("a scope that fails returns %v", err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("scope %d: %v", i, err)
+		}
+		d.Write(x.Rows(0, 1), []byte{1, 2, 3, 4})
+		if got := b.raw(x.Rows(0, 2)); !bytes.Equal(got, []byte{1, 2, 3, 4, 0, 0, 0, 0}) {
+			t.Errorf("scope %d: new memory holds %x", i, got)
+		}
+		for range 2 {
+			if err := free(); err != nil {
+				t.Errorf("scope %d: free: %v", i, err)
+			}
+		}
+	}
+	if got := b.raw(kept); !bytes.Equal(got, []byte{1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0}) {
+		t.Errorf("memory outside the scopes holds %x", got)
 	}
 }
 

@@ -23,6 +23,7 @@ type attention struct {
 	group          int
 	weighted       bool
 	mixture        bool
+	requests       []int32 // of the slots, for what is drawn; nil: one for all
 
 	q, k, v []float32 // q [rows, heads, dim]; k, v [slots, positions, kvheads, dim] as the cache keeps them
 	lists   [][]entry // [groups·listHeads]
@@ -48,6 +49,31 @@ func (a *attention) place(r int) (slot, p int) {
 		return 0, a.lens[0] - a.rows + r
 	}
 	return r, a.lens[r] - 1
+}
+
+// numbered gives slots requests of their own, where there are several.
+func (a *attention) numbered() {
+	for s := range a.lens {
+		if len(a.lens) > 1 {
+			a.requests = append(a.requests, int32(7*s+1))
+		}
+	}
+}
+
+// of is the tensor of the requests, absent where there are none.
+func (b *bed) of(a *attention) device.Tensor {
+	if a.requests == nil {
+		return device.Tensor{}
+	}
+	return b.i32(a.requests, len(a.requests))
+}
+
+// address is the address of what is drawn for a slot.
+func (a *attention) address(d device.Draw, slot int) device.Draw {
+	if a.requests != nil {
+		d.Request = uint32(a.requests[slot])
+	}
+	return d
 }
 
 // longest is the largest of lens.

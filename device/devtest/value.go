@@ -49,6 +49,7 @@ func valueCases() []testCase {
 			for _, s := range [][3]int{{4, 2, 16}, {4, 4, 20}} {
 				c := drawCase{attention: a, draws: d}
 				c.heads, c.kvHeads, c.dim = s[0], s[1], s[2]
+				c.numbered()
 				at := fmt.Sprintf("op=samplevalues/%s/heads=%d of %d/samples=%d/sampler=%d/tiles=%d of %d/shared=%v",
 					plan, s[1], s[0], d.Samples, d.Sampler, d.Tiles, d.Tile, d.Shared)
 				cases = append(cases, testCase{at, c.job})
@@ -83,6 +84,7 @@ func (c drawCase) job(b *bed) job {
 		}
 	}
 	at := b.attend(&c.attention, b.shuffled(&c.attention))
+	c.draws.Of = b.of(&c.attention)
 	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, c.heads, limit), Count: b.i32(filledI32(len(count), -9), rows, c.heads), Weight: b.out(rows, c.heads, limit)}
 	return job{
 		step: func(ops device.Ops) { ops.SampleValues(l, at.q, at.kv, at.plan, c.draws) },
@@ -118,7 +120,7 @@ func (c *drawCase) softmax(r, h, slot, p int) (read []int, share []float64) {
 // list is what a row and head draw; sound is false where rounding could decide.
 func (c *drawCase) list(r, h, slot, p int) (list []entry, sound bool) {
 	read, share := c.softmax(r, h, slot, p)
-	d := c.draws.Draw
+	d := c.address(c.draws.Draw, slot)
 	d.Head, d.Pos, d.Purpose = uint32(h), uint32(p), device.ForValue
 	if c.draws.Shared {
 		d.Head = uint32(h * c.kvHeads / c.heads)

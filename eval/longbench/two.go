@@ -253,3 +253,51 @@ func judge(all []judgement) Judged {
 	}
 	return j
 }
+
+// Split is the byte of the prompt where the question begins: what follows the
+// document.
+func (i *Item) Split(template string) int {
+	head, tail, ok := strings.Cut(template, "$DOC$")
+	if !ok {
+		return 0
+	}
+	after := strings.TrimLeft(strings.TrimPrefix(strings.TrimLeft(tail, "\n"), "</text>"), "\n")
+	return len(head) + len(metric.Strip(i.Context)) + len(tail) - len(after)
+}
+
+// contextKept is how much of a document stays beside an answer, in code points.
+const contextKept = 1000
+
+// Judgement is an answer in the official form: the question, and what was made of
+// it.
+type Judgement struct {
+	Item
+	Response string  `json:"response"`
+	Pred     *string `json:"pred"`
+	Judge    bool    `json:"judge"`
+}
+
+// Judge is the row of a response.
+func (i *Item) Judge(response string) Judgement {
+	j := Judgement{Item: *i, Response: metric.Strip(response), Judge: i.Grade(response) == 1}
+	if choice := Extract(response); choice != "" {
+		j.Pred = &choice
+	}
+	count := 0
+	for at := range j.Context {
+		if count == contextKept {
+			j.Context = j.Context[:at]
+			break
+		}
+		count++
+	}
+	return j
+}
+
+// Grade is 1 for the right choice, else 0.
+func (i *Item) Grade(response string) float64 {
+	if Extract(response) == i.Answer {
+		return 1
+	}
+	return 0
+}

@@ -204,8 +204,19 @@ func (g *Generator) misfit(length int) error {
 	if !g.o.Fine {
 		hint += ", or a fine fit (--fit fine)"
 	}
-	return fmt.Errorf("ruler: %s does not fit %d tokens: its smallest prompt has %d with room for the answer; %s",
-		g.o.Task.Name, g.o.Length, length, hint)
+	return &MisfitError{Task: g.o.Task.Name, Length: g.o.Length, Least: length, hint: hint}
+}
+
+// MisfitError is a length that even the smallest prompt of a task exceeds.
+type MisfitError struct {
+	Task   string
+	Length int // tokens asked for
+	Least  int // tokens of the smallest prompt and its answer
+	hint   string
+}
+
+func (e *MisfitError) Error() string {
+	return fmt.Sprintf("ruler: %s does not fit %d tokens: its smallest prompt has %d with room for the answer; %s", e.Task, e.Length, e.Least, e.hint)
 }
 
 // row takes a prompt apart.

@@ -118,15 +118,14 @@ func (g *Generator) startFrequent() error {
 	}
 	n -= g.step
 	if g.o.Fine {
-		n, g.step = m.finest(words, n), 1
+		n, g.step = m.finest(words, n, n+g.step), 1
 	}
 	g.units = n
 	return nil
 }
 
-// finest is the largest number of words from n on that fits.
-func (m *frequentMaker) finest(words []string, n int) int {
-	low, high := n, n+m.g.step
+// finest is the largest number of words from low to high that fits.
+func (m *frequentMaker) finest(words []string, low, high int) int {
 	for low < high {
 		mid := (low + high + 1) / 2
 		if m.g.o.Count(m.text(words, mid)) <= m.room {
@@ -169,6 +168,9 @@ func (m *frequentMaker) text(words []string, n int) string {
 // vocabulary.
 func (m *frequentMaker) make(n int) (prompt, bool, error) {
 	words := m.vocabulary()
+	if m.g.o.Fine {
+		n = m.finest(words, 0, n)
+	}
 	text := m.text(words, n)
 	for count := m.g.o.Count(text); count > m.room; count = m.g.o.Count(text) {
 		if n -= m.g.step; n <= 0 {

@@ -29,7 +29,7 @@ func TestRandomDrawsWhatPythonDraws(t *testing.T) {
 		}
 	}
 	r = newRandom(42)
-	got := fmt.Sprint(r.letters("ABCDEFGHIJKLMNOPQRSTUVWXYZ", 5), r.sample(100, 5), r.sample(1000, 6), r.below(3))
+	got := fmt.Sprint(r.letters("ABCDEFGHIJKLMNOPQRSTUVWXYZ", 5), " ", r.sample(100, 5), r.sample(1000, 6), r.below(3))
 	if want := "QAHFT [86 94 69 11 75] [432 32 30 95 223 238] 2"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -110,7 +110,7 @@ func TestSummary(t *testing.T) {
 		t.Errorf("got %q, want %q", b.String(), want)
 	}
 	l := Summarize(4096, scored)
-	if l.Complete || l.Mean != 66.665 || l.Categories[Tracing] != 33.33 {
+	if l.Complete || math.Abs(l.Mean-66.665) > 1e-9 || l.Categories[Tracing] != 33.33 {
 		t.Errorf("%+v", l)
 	}
 }

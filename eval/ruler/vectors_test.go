@@ -306,3 +306,45 @@ func TestLlamaVectors(t *testing.T) {
 		})
 	}
 }
+
+// released is where the two test files of the first era are, which the
+// AnchorAttention repository has under data/test_data.
+var released = flag.String("released", "", "the folder data/test_data of a checkout of Anchor-Attention, whose files are then read and counted")
+
+// TestReleasedFiles counts the tokens of every released row: its length is that
+// of the prompt and of the answer. One row counts one token more with the public
+// vocabulary.
+func TestReleasedFiles(t *testing.T) {
+	if *released == "" {
+		t.Skip("go test -released DIR names data/test_data of a checkout of Anchor-Attention, which this test reads")
+	}
+	count, odd := llamaCount(t), 0
+	for _, name := range []string{"niah_single_1", "niah_multikey_3"} {
+		f, err := os.Open(filepath.Join(*released, name+".jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		in := NewReader(name, f)
+		for i := range 8 {
+			r, err := in.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			task, _ := FindTask(name)
+			if in.Era() != E1 || !r.Templated() || r.Prompt() != r.Input {
+				t.Errorf("%s %d: era %s", name, i, in.Era())
+			}
+			if at, ok := r.Split(task); !ok || !strings.HasPrefix(r.Input[at:], "What is the special magic") {
+				t.Errorf("%s %d: the question is not found", name, i)
+			}
+			if n := count(r.Prompt()) + task.NewToken; n != r.Length {
+				odd++
+				t.Logf("%s %d: %d tokens, the file says %d", name, i, n, r.Length)
+			}
+		}
+	}
+	if odd > 1 {
+		t.Errorf("%d of 16 rows count other tokens than their files say, want 1 at most", odd)
+	}
+}

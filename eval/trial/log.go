@@ -67,6 +67,9 @@ func decodeLine(line []byte) (Extra, error) {
 	if fields.Gollm == nil {
 		return Extra{}, fmt.Errorf("no field %s with the number of the sample: this line was not written by a run", extraKey)
 	}
+	if fields.Gollm.Line < 0 {
+		return Extra{}, fmt.Errorf("sample %d, want 0 or more", fields.Gollm.Line)
+	}
 	return *fields.Gollm, nil
 }
 
@@ -185,6 +188,10 @@ func (l *Log) Done(line int) bool {
 
 // Len is the number of answers.
 func (l *Log) Len() int { return len(l.done) }
+
+// Answers is what the log has, by the numbers of the samples. The caller must not
+// change it.
+func (l *Log) Answers() map[int]Extra { return l.done }
 
 // Append writes an answer and how long it took.
 func (l *Log) Append(row any, extra Extra, t Times) error {

@@ -24,9 +24,9 @@ type Summary struct {
 type Setting struct {
 	Attn  string   `json:"attn"`
 	Units []Result `json:"units"`
-	// Lengths are the means over the units of each length, all alike; one of
-	// length 0 where the suite has none.
-	Lengths []Result `json:"lengths"`
+	// Means are the means over the units of each length, all alike, and over those
+	// of each of its groups; of length 0 where the suite has none.
+	Means []Result `json:"means"`
 }
 
 // Result is the score of a unit, or the mean of several.
@@ -83,7 +83,7 @@ func Summarize(folder string) (*Summary, error) {
 			s.Complete = s.Complete && r.Done == u.Count
 			set.Units = append(set.Units, r)
 		}
-		set.Lengths = means(set.Units)
+		set.Means = means(set.Units)
 		if i > 0 {
 			pairMeans(&s.Settings[0], &set)
 		}
@@ -194,40 +194,60 @@ func common(a, b *Result) (x, y []float64) {
 	return x, y
 }
 
-// means averages the units of each length.
+// means averages the units of each length, and of each group where there are
+// several.
 func means(units []Result) []Result {
 	var lengths []int
+	var groups []string
 	for _, u := range units {
 		if !slices.Contains(lengths, u.Length) {
 			lengths = append(lengths, u.Length)
+		}
+		if u.Group != "" && !slices.Contains(groups, u.Group) {
+			groups = append(groups, u.Group)
 		}
 	}
 	slices.Sort(lengths)
 	var list []Result
 	for _, length := range lengths {
-		m := Result{Info: Info{Name: "mean", Task: "mean", Length: length}}
-		var scores [][]float64
-		for i := range units {
-			if units[i].Length == length {
-				m.Count, m.Done, m.Nulls = m.Count+units[i].Count, m.Done+units[i].Done, m.Nulls+units[i].Nulls
-				scores = append(scores, units[i].list())
+		list = append(list, meanOf(units, Info{Name: "mean", Task: "mean", Length: length}))
+		for _, g := range groups {
+			if m := meanOf(units, Info{Name: "mean of " + g, Task: "mean of " + g, Group: g, Length: length}); len(groups) > 1 && m.Count > 0 {
+				list = append(list, m)
 			}
 		}
-		m.Score = metric.BootstrapMean(scores, metric.Draws, summarySeed)
-		list = append(list, m)
 	}
 	return list
+}
+
+// within reports whether a unit is part of a mean.
+func (i Info) within(mean Info) bool {
+	return i.Length == mean.Length && (mean.Group == "" || i.Group == mean.Group)
+}
+
+// meanOf is one mean.
+func meanOf(units []Result, what Info) Result {
+	m := Result{Info: what}
+	var scores [][]float64
+	for i := range units {
+		if units[i].within(what) {
+			m.Count, m.Done, m.Nulls = m.Count+units[i].Count, m.Done+units[i].Done, m.Nulls+units[i].Nulls
+			scores = append(scores, units[i].list())
+		}
+	}
+	m.Score = metric.BootstrapMean(scores, metric.Draws, summarySeed)
+	return m
 }
 
 // pairMeans compares the means of two settings: the differences are drawn inside
 // each unit.
 func pairMeans(a, b *Setting) {
-	for i := range b.Lengths {
-		m := &b.Lengths[i]
+	for i := range b.Means {
+		m := &b.Means[i]
 		p := metric.Paired{McNemar: 1}
 		var diffs [][]float64
 		for n := range b.Units {
-			if b.Units[n].Length != m.Length || b.Units[n].Paired == nil {
+			if !b.Units[n].within(m.Info) || b.Units[n].Paired == nil {
 				continue
 			}
 			x, y := common(&a.Units[n], &b.Units[n])
@@ -293,7 +313,7 @@ func (s *Summary) writeCSV(w io.Writer) error {
 		return err
 	}
 	for _, set := range s.Settings {
-		for _, r := range slices.Concat(set.Units, set.Lengths) {
+		for _, r := range slices.Concat(set.Units, set.Means) {
 			if err := out.Write(r.csv(set.Attn)); err != nil {
 				return err
 			}

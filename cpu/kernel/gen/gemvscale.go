@@ -136,17 +136,30 @@ func (g *gemv) scalesQ4() func(r int) func(i int) VecVirtual {
 		VPERMD(sum, x, x)
 		g.minSum[t] = x.AsX()
 	}
+	// Dwords of twice a scale: VPERMD is one step, VPERMW two.
+	VPUNPCKHWD(s, s, high)
+	VPUNPCKLWD(s, s, s)
+	fours := [2]VecVirtual{s, high}
 	return func(r int) func(i int) VecVirtual {
-		return func(i int) VecVirtual {
-			var index []int
-			for half := range 2 {
-				for range 16 {
-					index = append(index, 8*r+g.halves[i][half]/32)
-				}
-			}
-			return permuteWords(s, index)
+		return func(i int) VecVirtual { return g.pairScales(fours[i/2], r, i) }
+	}
+}
+
+// pairScales is the scales of row r for the packed sums of vectors i-1 and i:
+// four words for each half of the one, then of the other, in a lane of 128 bits.
+// fours holds twice four scales of each row.
+func (g *gemv) pairScales(fours VecVirtual, r, i int) VecVirtual {
+	var index []uint32
+	for lane := range 4 {
+		for dword := range 4 {
+			group := g.halves[i-1+dword/2][lane/2] / g.group
+			index = append(index, uint32(4*r+group%4))
 		}
 	}
+	v := ZMM()
+	VMOVDQU32(dwords(index...), v)
+	VPERMD(fours, v, v)
+	return v
 }
 
 // scalesQ3 leaves the 16 scales of each row in a lane of the stack. The 16

@@ -18,17 +18,18 @@ import (
 //
 // A block of a row is four vectors of 64 unsigned weights. VPMADDUBSW with the
 // activations gives sums of two in 16 bits (at most 2·63·127), VPDPWSSD
-// multiplies them with the scales and adds them in 32. Sums of 4 rows are
-// reduced together, so that scales, mins and the last float steps are done for
-// 4 rows at once. Registers for 2 tokens: 8 activations, 8 sums, 2 results,
-// constants, and the row at hand. Vector instructions on ports 0 and 5 for a
-// block of one row and one token, and what a second token adds:
+// multiplies them with the scales and adds them in 32 (dotPairs has another
+// way for types of four and five bits). Sums of 4 rows are reduced together, so
+// that scales, mins and the last float steps are done for 4 rows at once.
+// Registers for 2 tokens: 8 activations, 8 sums, 2 results, constants, and the
+// row at hand. Vector instructions on ports 0 and 5 for a block of one row and
+// one token, and what a second token adds:
 //
-//	Q4_K  6 unpack + 4 scales + 8 products + 12 shared by 4 rows = 30, +16
-//	Q5_K  8 more for the fifth bits                              = 38, +16
+//	Q4_K  6 unpack + 2 scales + 8 products + 12 shared by 4 rows = 28, +16
+//	Q5_K  8 more for the fifth bits                              = 36, +16
 //	Q6_K  14 + 5 + 8 + 2 bias + 6                                = 35, +15
 //
-// At 2.9 GHz 30 instructions on two ports pass 28 GB/s of Q4_K, more than a
+// At 2.9 GHz 28 instructions on two ports pass 30 GB/s of Q4_K, more than a
 // core reads from memory. Defined by computeGo.
 func gemvSuper() {
 	for _, f := range formats {
@@ -123,6 +124,10 @@ func (g *gemv) loadActs() {
 // i as words.
 func (g *gemv) dotRow(r int, scale func(i int) VecVirtual) {
 	g.prefetch(r, 0, g.format.size)
+	if g.group == 32 && g.mins {
+		g.dotPairs(r, scale)
+		return
+	}
 	g.unpack(g.constants, g.row[r], func(i int, w VecVirtual) {
 		s := scale(i)
 		for t := range g.tokens {
@@ -139,6 +144,35 @@ func (g *gemv) dotRow(r int, scale func(i int) VecVirtual) {
 				continue
 			}
 			VPDPWSSD(s, p, g.sums[t][r])
+		}
+	})
+}
+
+// dotPairs is dotRow for at most five bits and groups of 32: VPDPBUSD adds four
+// products, and the sums of two vectors fit into the words of one, so that a
+// scale and VPDPWSSD serve both.
+func (g *gemv) dotPairs(r int, scale func(i int) VecVirtual) {
+	var quads [2]VecVirtual // by token, of the vector before
+	g.unpack(g.constants, g.row[r], func(i int, w VecVirtual) {
+		var s VecVirtual
+		if i%2 == 1 {
+			s = scale(i)
+		}
+		for t := range g.tokens {
+			q := ZMM()
+			VPXORD(q, q, q)
+			VPDPBUSD(g.acts[t][i], w, q)
+			if i%2 == 0 {
+				quads[t] = q
+				continue
+			}
+			VPACKSSDW(q, quads[t], q)
+			if i == 1 {
+				g.sums[t][r] = ZMM()
+				VPMADDWD(s, q, g.sums[t][r])
+				continue
+			}
+			VPDPWSSD(s, q, g.sums[t][r])
 		}
 	})
 }

@@ -13,11 +13,13 @@ func (m machine) decode() {
 	for _, half := range []bool{true, false} {
 		for _, heads := range []int{4, 2, 1} {
 			m.scores(half, heads)
+			m.scoresAt(half, heads)
 			for _, strips := range []int{4, 1} {
 				if !m.wide && strips == 4 {
 					strips = 2
 				}
 				m.gather(half, heads, strips)
+				m.gatherAt(half, heads, strips)
 			}
 		}
 	}
@@ -87,7 +89,7 @@ func (m machine) scores(half bool, heads int) {
 			for j := range keys {
 				v := m.reg()
 				m.widen(half, Mem{Base: p}, v)
-				PREFETCHT0(Mem{Base: p, Index: ahead, Scale: 1})
+				PREFETCHT2(Mem{Base: p, Index: ahead, Scale: 1})
 				for h := range x {
 					VFMADD231PS(v, x[h], acc[h*keys+j])
 				}
@@ -177,6 +179,26 @@ func (m machine) gather(half bool, heads, strips int) {
 	MOVQ(dim, arow)
 	SHLQ(U8(2), arow)
 	SUBQ(v, ahead)
+	acc := m.scaled(dst, scale, arow, heads, strips)
+	loop(n, func() {
+		x := m.regs(strips)
+		for i := range x {
+			m.widen(half, Mem{Base: v, Disp: i * size * m.lanes}, x[i])
+		}
+		PREFETCHT2(Mem{Base: v, Index: ahead, Scale: 1})
+		if strips*m.lanes*size > 64 {
+			PREFETCHT2(Mem{Base: v, Index: ahead, Scale: 1, Disp: 64})
+		}
+		m.accumulate(acc, x, p, heads)
+		ADDQ(row, v)
+		ADDQ(U8(4), p)
+	})
+	m.write(acc, dst, arow, heads)
+	end()
+}
+
+// scaled is a strip of the results of heads, arow bytes apart, times scale.
+func (m machine) scaled(dst, scale, arow Register, heads, strips int) []VecVirtual {
 	acc := m.regs(heads * strips)
 	at := GP64()
 	MOVQ(dst, at)
@@ -190,25 +212,23 @@ func (m machine) gather(half bool, heads, strips int) {
 			ADDQ(arow, at)
 		}
 	}
-	loop(n, func() {
-		x := m.regs(strips)
+	return acc
+}
+
+// accumulate adds a strip x of values with the weight of each head at p.
+func (m machine) accumulate(acc, x []VecVirtual, p Register, heads int) {
+	for h := range heads {
+		w := m.reg()
+		VBROADCASTSS(Mem{Base: p, Disp: 256 * h}, w)
 		for i := range x {
-			m.widen(half, Mem{Base: v, Disp: i * size * m.lanes}, x[i])
+			VFMADD231PS(x[i], w, acc[h*len(x)+i])
 		}
-		PREFETCHT0(Mem{Base: v, Index: ahead, Scale: 1})
-		if strips*m.lanes*size > 64 {
-			PREFETCHT0(Mem{Base: v, Index: ahead, Scale: 1, Disp: 64})
-		}
-		for h := range heads {
-			w := m.reg()
-			VBROADCASTSS(Mem{Base: p, Disp: 256 * h}, w)
-			for i := range x {
-				VFMADD231PS(x[i], w, acc[h*strips+i])
-			}
-		}
-		ADDQ(row, v)
-		ADDQ(U8(4), p)
-	})
+	}
+}
+
+// write writes a strip of the results of heads, arow bytes apart.
+func (m machine) write(acc []VecVirtual, dst, arow Register, heads int) {
+	strips := len(acc) / heads
 	for h := range heads {
 		for i := range strips {
 			VMOVUPS(acc[h*strips+i], Mem{Base: dst, Disp: i * m.bytes()})
@@ -217,5 +237,4 @@ func (m machine) gather(half bool, heads, strips int) {
 			ADDQ(arow, dst)
 		}
 	}
-	end()
 }

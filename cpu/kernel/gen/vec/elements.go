@@ -8,7 +8,8 @@ import (
 )
 
 // elements writes the kernels that go through rows once. n is the number of
-// registers' worth of elements, so callers handle the rest.
+// registers' worth of elements, so callers handle the rest; that of swiGLU, whose
+// rest would come out otherwise, is the number of elements.
 func (m machine) elements() {
 	m.function("add", "func(dst, x *float32, n int)", "adds: dst += x.")
 	dst, x, n := m.arg("dst"), m.arg("x"), m.arg("n")
@@ -162,16 +163,16 @@ func (m machine) swiGLU() {
 	m.function("swiGLU", "func(dst, gate, up *float32, n int)", "gates: dst = gate / (1 + exp(-gate)) · up.")
 	dst, gate, up, n := m.arg("dst"), m.arg("gate"), m.arg("up"), m.arg("n")
 	e := m.newExp(true)
-	loop(n, func() {
+	m.eachLane(n, func(keep Op) {
 		g, x := m.reg(), m.reg()
-		VMOVUPS(Mem{Base: gate}, g)
+		m.fetch(Mem{Base: gate}, keep, g)
 		m.zero(x)
 		VSUBPS(g, x, x)
 		e.do(x)
 		VADDPS(e.one, x, x)
 		VDIVPS(x, g, x)
-		VMULPS(Mem{Base: up}, x, x)
-		VMOVUPS(x, Mem{Base: dst})
+		VMULPS(m.operand(Mem{Base: up}, keep), x, x)
+		m.store(x, keep, Mem{Base: dst})
 		m.next(dst, gate, up)
 	})
 	end()

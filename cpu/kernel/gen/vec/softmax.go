@@ -12,9 +12,15 @@ import (
 //
 // Shapes: s f32 [rows][64], read and written; m, l read and written and c
 // written, f32 [rows]. Where the largest stays the largest, c is 1 without a
-// computation.
-func (m machine) softmax() {
-	m.function("softmax", "func(s, top, sum, scale *float32, rows int)", "adds 64 scores to the softmax of each row.")
+// computation. With weights w f32 [64], it is s = w·2^(s-M).
+func (m machine) softmax(weighted bool) {
+	var w Register
+	if weighted {
+		m.function("weightedSoftmax", "func(s, w, top, sum, scale *float32, rows int)", "adds 64 weighted scores to the softmax of each row.")
+		w = m.arg("w")
+	} else {
+		m.function("softmax", "func(s, top, sum, scale *float32, rows int)", "adds 64 scores to the softmax of each row.")
+	}
 	s, top, sum, scale, rows := m.arg("s"), m.arg("top"), m.arg("sum"), m.arg("scale"), m.arg("rows")
 	e := m.newExp(false)
 	loop(rows, func() {
@@ -56,6 +62,9 @@ func (m machine) softmax() {
 			VMOVUPS(Mem{Base: s, Disp: i * m.bytes()}, r)
 			VSUBPS(all, r, r)
 			e.do(r)
+			if weighted {
+				VMULPS(Mem{Base: w, Disp: i * m.bytes()}, r, r)
+			}
 			VMOVUPS(r, Mem{Base: s, Disp: i * m.bytes()})
 			VADDPS(r, total, total)
 		}

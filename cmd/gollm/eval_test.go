@@ -1,0 +1,369 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gollm/gollm/eval/longbench"
+	"github.com/gollm/gollm/eval/trial"
+	"github.com/gollm/gollm/model/modeltest"
+)
+
+// How hard TestKill tries.
+var (
+	kills       = flag.Int("kills", 8, "how often a run is killed")
+	killSamples = flag.Int("kill-samples", 40, "samples of the run that is killed")
+)
+
+// book is a text to hide needles in.
+func book(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "book.txt")
+	var b strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&b, "Line %d of a book is short. It ends here. ", i)
+	}
+	if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// answers are the files of answers in the folder of a run, by their paths.
+func answers(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".jsonl" || strings.Contains(path, "prompts") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		name, _ := filepath.Rel(folder, path)
+		files[name] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// same compares the answers of two runs, byte for byte.
+func same(t *testing.T, what string, got, want map[string]string) {
+	t.Helper()
+	if len(want) == 0 || len(got) != len(want) {
+		t.Errorf("%s: %d files of answers, want %d", what, len(got), len(want))
+	}
+	for name, text := range want {
+		if got[name] != text {
+			t.Errorf("%s: %s differs: %d bytes, want %d", what, name, len(got[name]), len(text))
+		}
+	}
+}
+
+// niah is the command line of a small needle run.
+func niah(model, text, out string, samples int, more ...string) []string {
+	return append([]string{
+		"eval", "niah", "-m", model, "-o", out, "--lengths", "450", "--depths", "10", "--rounds", fmt.Sprint(samples / 10),
+		"--haystack", text, "--max-new-tokens", "3", "--attn", "dense", "--attn", "prefill=streaming(sink=1,window=32) decode=dense", "-t", "1",
+	}, more...)
+}
+
+// TestKill kills a run at random moments: what it is in the end is what a run that
+// is left alone writes.
+func TestKill(t *testing.T) {
+	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
+	whole := filepath.Join(t.TempDir(), "whole")
+	start := time.Now()
+	ok(t, "", niah(model, text, whole, *killSamples)...)
+	took := time.Since(start)
+	r := rand.New(rand.NewPCG(4, 2))
+	dir, died, most := filepath.Join(t.TempDir(), "killed"), 0, 0
+	for range *kills {
+		cmd := process(niah(model, text, dir, *killSamples)...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(r.Int64N(int64(100*time.Millisecond + 4*took/time.Duration(*kills)))))
+		_ = cmd.Process.Kill()
+		if cmd.Wait() != nil {
+			died++
+		}
+		lines := 0
+		for _, file := range answers(t, dir) {
+			lines += strings.Count(file, "\n")
+		}
+		if lines < most {
+			t.Fatalf("%d answers after a kill, %d before it", lines, most)
+		}
+		most = lines
+	}
+	t.Logf("%d of %d runs were killed, after which there were %d answers of %d", died, *kills, most, 2**killSamples)
+	if died == 0 {
+		t.Error("no run was killed")
+	}
+	ok(t, "", niah(model, text, dir, *killSamples)...)
+	same(t, "killed", answers(t, dir), answers(t, whole))
+}
+
+func TestShardsMerge(t *testing.T) {
+	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
+	root := t.TempDir()
+	whole := filepath.Join(root, "whole")
+	ok(t, "", niah(model, text, whole, 20)...)
+	var parts []string
+	for i := range 3 {
+		part := filepath.Join(root, fmt.Sprint("part-", i))
+		ok(t, "", niah(model, text, part, 20, "--shard", fmt.Sprintf("%d/3", i))...)
+		parts = append(parts, part)
+	}
+	merged := filepath.Join(root, "merged")
+	fails(t, exitFailure, []string{"has no answer"}, "", append([]string{"eval", "merge", "-o", filepath.Join(root, "no")}, parts[1:]...)...)
+	ok(t, "", append([]string{"eval", "merge", "-o", merged}, parts...)...)
+	same(t, "merged", answers(t, merged), answers(t, whole))
+	out := ok(t, "", "eval", "compare", filepath.Join(merged, "0-dense"), filepath.Join(whole, trial.SettingName(1, setting(t, whole, 1))))
+	if !strings.Contains(out, "niah") {
+		t.Errorf("compare printed %q", out)
+	}
+	fails(t, exitFailure, []string{"the answers of another run", "seed"}, "", niah(model, text, whole, 20, "--attn-seed", "7")...)
+}
+
+// setting is the attention of setting number i of a run.
+func setting(t *testing.T, folder string, i int) string {
+	t.Helper()
+	m, err := trial.ReadManifest(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Identity.Settings[i]
+}
+
+func TestNiahDrawsMaps(t *testing.T) {
+	model, text, out := randomModel(t, modeltest.Shape{Context: 1024}), book(t), filepath.Join(t.TempDir(), "n")
+	ok(t, "", niah(model, text, out, 10)...)
+	if b, err := os.ReadFile(filepath.Join(out, "report.html")); err != nil || strings.Count(string(b), "<rect") < 20 {
+		t.Errorf("the report lacks the maps: %v", err)
+	}
+	for _, name := range []string{"heat.csv", "heat.svg"} {
+		if b, err := os.ReadFile(filepath.Join(out, "0-dense", name)); err != nil || len(b) < 50 {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+	dry := ok(t, "", niah(model, text, "", 10, "--dry-run")...)
+	if !strings.Contains(dry, "450/niah.jsonl: 10 samples") {
+		t.Errorf("a dry run printed %q", dry)
+	}
+}
+
+// TestRulerData makes rows, answers them and scores the answers in three ways.
+func TestRulerData(t *testing.T) {
+	model, root := need(t, "../../testdata/demo.gguf"), t.TempDir()
+	data, out := filepath.Join(root, "data"), filepath.Join(root, "run")
+	table := ok(t, "", "eval", "ruler-data", "-m", model, "--tasks", "niah_single_1,vt", "--lengths", "1k,1100", "-n", "2", "--fit", "fine", "-o", data)
+	if strings.Count(table, "validation.jsonl") != 4 {
+		t.Errorf("printed %q", table)
+	}
+	args := []string{"eval", "ruler", "-m", model, "--data", data, "--tasks", "niah_single_1,vt", "--lengths", "1k", "--max-new-tokens", "2",
+		"-o", out, "--attn", "dense", "--attn", "streaming", "--sparse-phase", "question+decode"}
+	ok(t, "", args...)
+	var s trial.Summary
+	b, err := os.ReadFile(filepath.Join(out, "summary.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil || !s.Complete || len(s.Settings) != 2 || s.Settings[1].Units[0].Audit == nil {
+		t.Fatalf("%v: %+v", err, s)
+	}
+	for name, text := range answers(t, out) {
+		if n := strings.Count(text, `"dense_queries":`); n != 2 || strings.Count(text, "\n") != 2 {
+			t.Errorf("%s: %d of 2 rows have a question of its own", name, n)
+		}
+	}
+	report := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "ruler", "--json", filepath.Join(out, "0-dense", "1024", "pred")))
+	if len(report.Files) != 2 || report.Files[0].N != 2 || report.Files[0].Score != 100*s.Settings[0].Units[0].Score.Mean {
+		t.Errorf("%+v, want the score of the run, %v", report, s.Settings[0].Units[0].Score)
+	}
+}
+
+// TestRulerRemembersItsPrompts checks that prompts which were made are not taken
+// for others.
+func TestRulerRemembersItsPrompts(t *testing.T) {
+	model, out := need(t, "../../testdata/demo.gguf"), filepath.Join(t.TempDir(), "run")
+	args := func(seed string) []string {
+		return []string{"eval", "ruler", "-m", model, "--tasks", "niah_single_1", "--lengths", "400", "--fit", "fine", "-n", "2", "--max-new-tokens", "1", "--seed", seed, "-o", out}
+	}
+	ok(t, "", args("1")...)
+	prompts := filepath.Join(out, "prompts/400/data/niah_single_1/validation.jsonl")
+	first, err := os.ReadFile(prompts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", args("1")...)
+	if r := gollm("", args("2")...); r.code != exitFailure || !strings.Contains(r.errs, "another run") {
+		t.Errorf("%d: %s", r.code, r.errs)
+	}
+	if err := os.RemoveAll(filepath.Join(out, "manifest.json")); err != nil { // as if killed before the first answer
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(out, "0-dense")); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", args("2")...)
+	if second, err := os.ReadFile(prompts); err != nil || string(second) == string(first) {
+		t.Errorf("the prompts of another seed were taken: %v", err)
+	}
+}
+
+// TestEvalUsage holds what is said about command lines that make no sense.
+func TestEvalUsage(t *testing.T) {
+	model, dir := randomModel(t, modeltest.Shape{}), t.TempDir()
+	ruler := func(more ...string) []string {
+		return append([]string{"eval", "ruler", "-m", model, "-o", dir}, more...)
+	}
+	for _, c := range []struct {
+		args  []string
+		words []string
+	}{
+		{ruler("--tasks", "niah_single_9"), []string{"--tasks", "niah_single_9", "niah_single_1"}},
+		{ruler("--lengths", "4x"), []string{"--lengths", "4x", "4k"}},
+		{ruler("--tasks", "niah_single_2"), []string{"--haystack"}},
+		{ruler("--tasks", "qa_1"), []string{"qa_1", "--squad"}},
+		{ruler("--fit", "loose"), []string{"--fit", "fine"}},
+		{ruler("--shard", "3/3"), []string{"--shard", "3/3"}},
+		{ruler("--bos", "two"), []string{"--bos", "official"}},
+		{ruler("--sparse-phase", "middle", "--attn", "streaming"), []string{"--sparse-phase", "middle"}},
+		{ruler("--sparse-phase", "decode", "--attn", "decode=streaming"), []string{"--sparse-phase", "decode"}},
+		{ruler("--grader", "kind"), []string{"--grader", "santa"}},
+		{ruler("--preset", "nope"), []string{"--preset", "nope", "sketchwalk-prefill"}},
+		{ruler("--preset", "cpe"), []string{"--preset cpe", "ruler"}},
+		{ruler("--preset", "santa"), []string{"niah_multivalue", "--haystack"}},
+		{[]string{"eval", "ruler", "-m", model}, []string{"-o"}},
+		{[]string{"eval", "score", "x"}, []string{"--suite"}},
+		{[]string{"eval", "score", "--suite", "ruler"}, []string{"want one"}},
+		{[]string{"eval", "nope"}, []string{"nope"}},
+		{[]string{"eval", "compare", "x"}, []string{"want two"}},
+		{[]string{"eval", "longbench", "-m", model, "-o", dir}, []string{"--longbench"}},
+	} {
+		fails(t, exitUsage, c.words, "", c.args...)
+	}
+	fails(t, exitFailure, []string{"validation.jsonl"}, "", ruler("--data", dir)...)
+	fails(t, exitFailure, []string{"not the folder of a run"}, "", "eval", "compare", dir, dir)
+}
+
+// checkout makes what of a checkout of LongBench and of its data a test needs.
+func checkout(t *testing.T) (dir, data string) {
+	dir, data = t.TempDir(), t.TempDir()
+	prompts, lengths := map[string]string{}, map[string]int{}
+	for _, name := range longbench.Names() {
+		prompts[name], lengths[name] = "Read.\n\n{context}\n\nQuestion: {input}\nAnswer:", 4
+	}
+	row := func(set, answer string, i int) string {
+		b, _ := json.Marshal(longbench.Row{
+			Input: fmt.Sprint("what is ", i), Context: strings.Repeat("one two three. ", 10+40*i), Answers: []string{answer},
+			Length: 3000 * i, Dataset: set, Language: "en", AllClasses: []string{"City", "Food"}, ID: fmt.Sprint(set, i),
+		})
+		return string(b) + "\n"
+	}
+	item := `{"_id": "%d", "difficulty": "easy", "length": "short", "question": "q", "choice_A": "a", "choice_B": "b", "choice_C": "c", "choice_D": "d", "answer": "A", "context": "A document {x}."}`
+	for path, text := range map[string]any{
+		filepath.Join(dir, "LongBench/config/dataset2prompt.json"): prompts,
+		filepath.Join(dir, "LongBench/config/dataset2maxlen.json"): lengths,
+		filepath.Join(dir, "prompts/0shot.txt"):                    "Read.\n\n<text>\n$DOC$\n</text>\n\nWhat: $Q$ $C_A$ $C_B$ $C_C$ $C_D$",
+		filepath.Join(data, "trec.jsonl"):                          row("trec", "City", 0) + row("trec", "Food", 1) + row("trec", "Food", 2),
+		filepath.Join(data, "samsum.jsonl"):                        row("samsum", "one two", 0),
+		filepath.Join(data, "qasper.jsonl"):                        row("qasper", "two", 0) + row("qasper", "three", 3),
+		filepath.Join(data, "data.json"):                           fmt.Sprintf("["+item+","+item+"]", 1, 2),
+	} {
+		b, plain := text.(string)
+		if !plain {
+			raw, _ := json.Marshal(text)
+			b = string(raw)
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(b), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, data
+}
+
+func TestLongbench(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{Context: 2048, Keys: map[string]any{
+		"tokenizer.chat_template": "{% for m in messages %}<u>{{ m['content'] }}</u>{% endfor %}<a>",
+	}})
+	dir, data := checkout(t)
+	out := filepath.Join(t.TempDir(), "run")
+	args := []string{"eval", "longbench", "-m", model, "--longbench", dir, "--data", data, "--tasks", "trec,samsum,qasper", "--max-length", "401", "-t", "1"}
+	r := gollm("", append(args, "-o", out, "--attn", "streaming", "--sparse-phase", "question+decode")...)
+	if r.code != exitOK || !strings.Contains(r.errs, "not that of commit 2e00731") {
+		t.Fatalf("%d: %s", r.code, r.errs)
+	}
+	report := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench", "--json", filepath.Join(out, trial.SettingName(0, setting(t, out, 0)), "pred")))
+	if len(report.Files) != 3 || report.Files[1].N != 3 {
+		t.Errorf("%+v", report)
+	}
+	for name, text := range answers(t, out) {
+		for line := range strings.Lines(text) {
+			var row struct{ Gollm trial.Extra }
+			if err := json.Unmarshal([]byte(line), &row); err != nil {
+				t.Fatal(err)
+			}
+			e := row.Gollm
+			if e.Truncated > 0 && (e.Prompt < 390 || e.Prompt > 430) || e.Truncated == 0 && e.Prompt > 401+40 || e.Dense < e.Prompt/2 || e.Dense >= e.Prompt {
+				t.Errorf("%s: %+v", name, e)
+			}
+			if strings.Contains(name, "samsum") && e.New == 0 {
+				t.Errorf("%s: an answer without a token", name)
+			}
+		}
+	}
+	fails(t, exitFailure, []string{"qasper.jsonl", "at most are allowed"}, "", append(args, "-o", filepath.Join(t.TempDir(), "e"), "--tasks", "qasper", "--truncate", "error")...)
+	two := filepath.Join(t.TempDir(), "two")
+	ok(t, "", "eval", "longbench2", "-m", model, "--longbench", dir, "--data", filepath.Join(data, "data.json"), "-o", two, "--max-new-tokens", "3")
+	judged := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench2", "--json", filepath.Join(two, "0-dense", "results", "random.gguf.jsonl")))
+	if judged.Two == nil || judged.Two.N != 2 || judged.Two.Nulls != 2 {
+		t.Errorf("%+v", judged)
+	}
+}
+
+func TestEvalPpl(t *testing.T) {
+	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
+	for _, mode := range []string{"prefill", "decode"} {
+		out := ok(t, "", "eval", "ppl", "-m", model, "-f", text, "--ctx", "128", "--steps", "32", "--windows", "5", "--mode", mode,
+			"--attn", "dense", "--attn", "streaming(sink=1,window=8)", "--json", "-t", "1")
+		var reports []pplReport
+		for line := range strings.Lines(out) {
+			reports = append(reports, decode[pplReport](t, line))
+		}
+		if len(reports) != 2 || reports[0].Tokens != reports[1].Tokens || reports[1].Difference == 0 || !reports[1].Complete {
+			t.Errorf("%s: %+v", mode, reports)
+		}
+		if mode == "decode" && reports[0].Tokens != 5*32 {
+			t.Errorf("%d tokens were scored, want 160", reports[0].Tokens)
+		}
+	}
+	fails(t, exitUsage, []string{"--mode", "prefill"}, "", "eval", "ppl", "-m", model, "-f", text, "--mode", "both")
+}
+
+func TestPreset(t *testing.T) {
+	model, out := need(t, "../../testdata/demo.gguf"), filepath.Join(t.TempDir(), "run")
+	r := gollm("", "eval", "ruler", "-m", model, "--preset", "anchor", "--tasks", "niah_single_1", "--lengths", "600", "--fit", "fine", "-n", "1", "--max-new-tokens", "1", "-o", out)
+	if r.code != exitOK || !strings.Contains(r.errs, "88.70") {
+		t.Fatalf("%d: %s", r.code, r.errs)
+	}
+	m, err := trial.ReadManifest(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := m.Identity; len(id.Settings) != 2 || id.Phase != "prefill" || id.Samples != 1 || id.NewTokens != 1 || id.Options["template"] != "[INST] {t} [/INST]" {
+		t.Errorf("%+v", id)
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/eval/trial"
+)
+
+// survey is what is known of the prompts of a run before it begins. It is kept in
+// the folder of the run: reading all prompts of a large one takes minutes.
+type survey struct {
+	Hash    string    `json:"identity_sha256"`
+	Context int       `json:"context"` // tokens of the longest prompt and its answer
+	Cost    []float64 `json:"cost"`    // of the prompts of each unit, all shards together
+}
+
+// promptCost is about how long so many tokens take, in tokens of a short prompt:
+// the square is attention.
+func promptCost(tokens int) float64 { return float64(tokens) * (1 + float64(tokens)/32768) }
+
+// stepCost is about how many prompt tokens a token of an answer costs.
+const stepCost = 8
+
+// answerCost is about how long an answer took.
+func answerCost(e trial.Extra) float64 { return promptCost(e.Prompt + stepCost*e.New) }
+
+// survey reads all prompts once, or what was found when they were read; hash is
+// that of the run, "" for a dry one.
+func (j *job) survey(cmd *cobra.Command, hash string) error {
+	path := filepath.Join(j.flags.out, "survey.json")
+	var s survey
+	if b, err := os.ReadFile(path); hash == "" || err != nil || json.Unmarshal(b, &s) != nil || s.Hash != hash || len(s.Cost) != len(j.suite.units) {
+		s = survey{Hash: hash}
+		if err := j.readPrompts(cmd, &s); err != nil {
+			return err
+		}
+		if hash != "" {
+			b, err := json.Marshal(s)
+			if err == nil {
+				err = os.WriteFile(path, append(b, '\n'), 0o666)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	j.context = max(s.Context, j.flags.context)
+	for _, c := range s.Cost {
+		j.total += c * float64(len(j.specs)) / float64(max(j.shard.Of, 1))
+	}
+	return nil
+}
+
+// readPrompts makes all prompts.
+func (j *job) readPrompts(cmd *cobra.Command, s *survey) error {
+	wait := newBar(j.log, logger(cmd), "reading prompts", len(j.suite.units), " files")
+	defer wait.stop()
+	for n := range j.suite.units {
+		if err := j.readUnit(cmd, &j.suite.units[n], s); err != nil {
+			return err
+		}
+		wait.at(n + 1)
+	}
+	return nil
+}
+
+// readUnit makes the prompts of a unit.
+func (j *job) readUnit(cmd *cobra.Command, u *trial.Unit, s *survey) error {
+	least, most, sum, n := 0, 0, 0, 0
+	cost := 0.0
+	var first trial.Sample
+	err := u.Each(func(line int, make func() (trial.Sample, error)) error {
+		sample, err := make()
+		if err != nil {
+			return err
+		}
+		if line == 0 {
+			first = sample
+		}
+		tokens := len(sample.Prompt)
+		s.Context = max(s.Context, tokens+sample.Most)
+		if n == 0 || tokens < least {
+			least = tokens
+		}
+		most, sum, n = max(most, tokens), sum+tokens, n+1
+		cost += promptCost(tokens + stepCost*sample.Most)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return fmt.Errorf("%s has no samples", u.Name)
+	}
+	s.Cost = append(s.Cost, cost)
+	for _, at := range first.BOS {
+		if at > 0 {
+			cmd.PrintErrf("gollm: %s: sample 0 has the beginning-of-text token at %v: only one at 0 is usual\n", u.Name, first.BOS)
+			break
+		}
+	}
+	if j.flags.dry {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d samples, prompts of %d to %d tokens (mean %.0f), answers of up to %d, BOS at %v, question from token %d on\n",
+			u.Name, n, least, most, float64(sum)/float64(n), first.Most, first.BOS, first.Split)
+	}
+	return err
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+)
+
+// Libraries say which package an error comes from, as Go's own do; a user has no
+// use for that, and with two packages it reads "model: weights: FILE: ...". This
+// file is the one place where an error becomes a line for people.
+
+// packagePrefix matches the name of a package of this module before what it
+// says, at the beginning of an error or of a wrapped one.
+var packagePrefix = regexp.MustCompile(`(^|: )((?:chat|cpu|cuda|device|engine|eval|jsonl|kernel|kvcache|longbench|metric|model|needle|npy|page|preset|ruler|sparse|tokenizer|trial|weights): )+`)
+
+// message is one line for people: without names of packages, and with "; "
+// between errors that happened together.
+func message(err error) string {
+	text := packagePrefix.ReplaceAllString(err.Error(), "$1")
+	return strings.ReplaceAll(text, "\n", "; ")
+}
+
+// fileError says which flag named a file that could not be opened, and what was
+// expected there, for example "a GGUF file". The flag is empty for an argument.
+// Errors about what is in a file pass unchanged.
+func fileError(flag, path, want string, err error) error {
+	open := new(fs.PathError)
+	if err == nil || !errors.As(err, &open) || open.Path != path {
+		return err
+	}
+	if flag != "" {
+		path = flag + " " + path
+	}
+	return fmt.Errorf("%s: %w, want %s", path, open.Err, want)
+}

@@ -1,0 +1,331 @@
+package cpu
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/gollm/gollm/cpu/vec"
+	"github.com/gollm/gollm/device"
+)
+
+// hashed is a device.Hash with its tensors looked up.
+type hashed struct {
+	device.Hash
+	kernel func(dst, q []float32, k, ahead vec.Rows, heads, n, dim int)
+	normal []float32 // [planes, dim]
+	codes  []uint64  // [slots, kvheads, blocks, planes]
+	norm   []float32 // [slots, kvheads, width]
+	center []float32 // [slots, kvheads, dim]
+
+	planes, blocks, width, kvHeads, dim int
+}
+
+func (o *ops) hashed(h device.Hash, kv device.KV) hashed {
+	t := hashed{
+		Hash: h, kernel: o.vec.Scores, normal: f32s(h.Planes), norm: f32s(h.Norm), center: f32s(h.Center),
+		planes: h.Planes.Dim(0), width: h.Norm.Dim(2), kvHeads: kv.K.Dim(1), dim: h.Planes.Dim(1),
+	}
+	t.blocks = h.Codes.Dim(1) / t.kvHeads
+	if c := bytesOf(h.Codes); len(c) > 0 {
+		t.codes = unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(c))), len(c)/8)
+	}
+	if t.dim%vec.Multiple != 0 || t.planes < vec.Tile {
+		t.kernel = vec.Go.Scores
+	}
+	return t
+}
+
+// code is the code of a block: a word for each plane.
+func (h *hashed) code(slot, kvHead, block int) []uint64 {
+	return row(h.codes, (slot*h.kvHeads+kvHead)*h.blocks+block, h.planes)
+}
+
+// sides calls f with the products of n vectors and vec.Tile planes or fewer, from
+// a first one on, until all planes have had their turn. The last planes may have
+// two. x f32 [n, dim], tile f32 [n, vec.Tile].
+func (h *hashed) sides(tile, x []float32, n int, f func(first, planes int)) {
+	for first := 0; first < h.planes; first += vec.Tile {
+		if h.planes >= vec.Tile { // the kernel wants whole tiles
+			first = min(first, h.planes-vec.Tile)
+		}
+		m := min(vec.Tile, h.planes-first)
+		h.kernel(tile, x, vec.Rows{Full: h.normal[first*h.dim : (first+m)*h.dim]}, vec.Rows{}, n, m, h.dim)
+		f(first, m)
+	}
+}
+
+// above is 1 for a number above zero, otherwise 0. Sums are never -0.
+func above(x float32) uint64 { return uint64(uint32(-int32(math.Float32bits(x))) >> 31) }
+
+// HashKeys makes the codes of positions that have none.
+func (o *ops) HashKeys(h device.Hash, kv device.KV) {
+	const op = "HashKeys"
+	device.CheckHash(op, h, kv)
+	t := &o.hash
+	*t = hashTask{hashed: o.hashed(h, kv), o: o, pages: newPages(kv), since: i32s(h.Since), done: i32s(h.Done),
+		pos: o.newest(op, kv, t.pos), scratch: t.scratch}
+	for slot, p := range t.pos {
+		if p >= min(t.width, t.blocks*device.PageLen) {
+			o.d.fail("%s: position %d in codes of %d", op, p, min(t.width, t.blocks*device.PageLen))
+			t.pos[slot] = -1
+			continue
+		}
+		if p >= 0 && p < int(t.since[slot]) {
+			t.since[slot], t.done[slot] = int32(p), 0
+		}
+	}
+	for len(t.scratch) < o.pool.Workers() {
+		t.scratch = append(t.scratch, hashScratch{})
+	}
+	for i := range t.scratch {
+		s := &t.scratch[i]
+		s.x, s.tile = grown(&s.x, vec.Tile*t.dim), grown(&s.tile, vec.Tile*vec.Tile)
+	}
+	o.pool.RunChunks(len(t.pos)*t.kvHeads, 1, t)
+	for slot, p := range t.pos {
+		if p >= 0 {
+			t.done[slot] = int32(p + 1)
+		}
+	}
+}
+
+// hashTask is HashKeys: item i is kv head i%kvheads of slot i/kvheads.
+type hashTask struct {
+	hashed
+	o           *ops
+	pages       pages
+	since, done []int32 // [slots]
+	pos         []int   // by slot; -1 is skipped
+	scratch     []hashScratch
+}
+
+// hashScratch is what one worker needs.
+type hashScratch struct {
+	x    []float32 // [vec.Tile, dim]: keys from the center
+	tile []float32 // [vec.Tile, vec.Tile]
+}
+
+// Do makes the codes of items lo to hi-1.
+func (t *hashTask) Do(worker, lo, hi int) {
+	s := &t.scratch[worker]
+	for i := lo; i < hi; i++ {
+		slot, kvHead := i/t.kvHeads, i%t.kvHeads
+		p := t.pos[slot]
+		if p < 0 {
+			continue
+		}
+		if t.done[slot] == 0 {
+			t.middle(s, slot, kvHead)
+		}
+		for j := min(int(t.done[slot]), p); j <= p; {
+			n := min(device.PageLen-j%device.PageLen, p+1-j)
+			t.encode(s, slot, kvHead, j, n)
+			j += n
+		}
+	}
+}
+
+// middle makes the center of a kv head.
+func (t *hashTask) middle(s *hashScratch, slot, kvHead int) {
+	center := row(t.center, slot*t.kvHeads+kvHead, t.dim)
+	clear(center)
+	n := int(t.since[slot]) - t.Recent - t.Sink
+	if !t.Mean || n <= 0 {
+		return
+	}
+	sum := make([]float64, t.dim) // once after each prompt
+	for j := t.Sink; j < t.Sink+n; j++ {
+		t.load(s.x[:t.dim], slot, kvHead, j)
+		for i, x := range s.x[:t.dim] {
+			sum[i] += float64(x)
+		}
+	}
+	for i, x := range sum {
+		center[i] = float32(x / float64(n))
+	}
+}
+
+// load reads the key at position j.
+func (t *hashTask) load(x []float32, slot, kvHead, j int) {
+	page := int(t.pages.table[slot*t.pages.width+j/device.PageLen])
+	t.o.load(x, t.pages.k, t.pages.element(page, kvHead, j%device.PageLen), t.pages.half)
+}
+
+// encode makes the codes of n positions of a block from j on.
+func (t *hashTask) encode(s *hashScratch, slot, kvHead, j, n int) {
+	center, norm := row(t.center, slot*t.kvHeads+kvHead, t.dim), row(t.norm, slot*t.kvHeads+kvHead, t.width)
+	for i := range n {
+		x := row(s.x, i, t.dim)
+		t.load(x, slot, kvHead, j+i)
+		for c := range x {
+			x[c] -= center[c]
+		}
+		norm[j+i] = float32(math.Sqrt(t.o.vec.SumSquares(x)))
+	}
+	code, from := t.code(slot, kvHead, j/device.PageLen), j%device.PageLen
+	keep := ^(^uint64(0) >> (device.PageLen - n) << from)
+	t.sides(s.tile, s.x, n, func(first, planes int) {
+		var side [vec.Tile]uint64 // by plane
+		for i := range n {
+			for c, x := range row(s.tile, i, vec.Tile)[:planes] {
+				side[c] |= above(x) << i
+			}
+		}
+		for c, word := range side[:planes] {
+			code[first+c] = code[first+c]&keep | word<<from
+		}
+	})
+}
+
+// ListCollisions lists the positions that collide with each row's queries.
+func (o *ops) ListCollisions(l device.List, h device.Hash, q device.Tensor, kv device.KV, p device.Plan) {
+	const op = "ListCollisions"
+	device.CheckCollisions(l, h, q, kv, p)
+	t := &o.collide
+	*t = collideTask{
+		hashed: o.hashed(h, kv), o: o, pages: newPages(kv), reach: reach{p}, q: f32s(q), heads: q.Dim(1),
+		index: i32s(l.Index), count: i32s(l.Count), weight: f32s(l.Weight), limit: l.Index.Dim(2),
+		pos: o.newest(op, kv, t.pos), scratch: t.scratch,
+	}
+	for slot, p := range t.pos {
+		if p >= min(t.width, t.blocks*device.PageLen) {
+			o.d.fail("%s: position %d in codes of %d", op, p, min(t.width, t.blocks*device.PageLen))
+			t.pos[slot] = -1
+		}
+	}
+	for len(t.scratch) < o.pool.Workers() {
+		t.scratch = append(t.scratch, collideScratch{})
+	}
+	for i := range t.scratch {
+		s := &t.scratch[i]
+		s.q, s.tile, s.flip = grown(&s.q, t.dim), grown(&s.tile, vec.Tile), grown(&s.flip, t.planes)
+	}
+	o.pool.RunChunks(len(t.pos)*t.heads, 1, t)
+	if t.cut.Load() {
+		o.d.fail("%s: more entries than a list of %d takes", op, t.limit)
+	}
+}
+
+// collideTask is ListCollisions: item i is head i%heads of slot i/heads.
+type collideTask struct {
+	hashed
+	o     *ops
+	pages pages
+	reach reach
+	q     []float32 // [slots, heads, dim]
+	heads int
+	pos   []int // by slot; -1 is skipped
+
+	index, count []int32 // of the list
+	weight       []float32
+	limit        int
+	cut          atomic.Bool
+
+	scratch []collideScratch
+}
+
+// collideScratch is what one worker needs.
+type collideScratch struct {
+	q    []float32 // [dim]: the query, from the center where that is wanted
+	tile []float32 // [vec.Tile]
+	flip []uint64  // [planes]: zero where the query is above, otherwise all ones
+	keys vec.Rows  // [vec.Tile, dim]: gathered
+}
+
+// Do lists items lo to hi-1.
+func (t *collideTask) Do(worker, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		if slot := i / t.heads; t.pos[slot] >= 0 {
+			t.list(&t.scratch[worker], slot, i%t.heads)
+		}
+	}
+}
+
+// list lists what collides with a head's query.
+func (t *collideTask) list(s *collideScratch, slot, head int) {
+	p, kvHead := t.pos[slot], head*t.kvHeads/t.heads
+	i := slot*t.heads + head
+	copy(s.q, row(t.q, i, t.dim))
+	if t.Queries {
+		for c, x := range row(t.center, slot*t.kvHeads+kvHead, t.dim) {
+			s.q[c] -= x
+		}
+	}
+	t.sides(s.tile, s.q, 1, func(first, planes int) {
+		for c, x := range s.tile[:planes] {
+			s.flip[first+c] = above(x) - 1
+		}
+	})
+	out, n := row(t.index, i, t.limit), 0
+	norm := row(t.norm, slot*t.kvHeads+kvHead, t.width)
+	for b := range pagesOf(p + 1) {
+		middle := t.reach.spannedBits(p, b) &^ t.reach.edgeBits(p, b)
+		for found := t.collide(t.code(slot, kvHead, b), s.flip, middle); found != 0; found &= found - 1 {
+			j := b*device.PageLen + bits.TrailingZeros64(found)
+			if !(norm[j] <= math.MaxFloat32) {
+				continue
+			}
+			if n == len(out) {
+				t.cut.Store(true)
+				break
+			}
+			out[n] = int32(j)
+			n++
+		}
+	}
+	t.count[i] = int32(n)
+	t.weigh(s, slot, kvHead, out[:n], row(t.weight, i, t.limit))
+}
+
+// collide is the positions of a block, among those given, that collide with the
+// query in enough tables.
+func (t *collideTask) collide(code, flip []uint64, among uint64) uint64 {
+	var once, twice uint64
+	if among == 0 {
+		return 0
+	}
+	width := t.Bits()
+	for ; len(code) > 0; code, flip = code[width:], flip[width:] {
+		same, c, f := among, code[:width], flip[:width]
+		for len(c) >= 4 && len(f) >= 4 { // to stop when nothing is left costs more than it saves
+			same &= (c[0] ^ f[0]) & (c[1] ^ f[1]) & (c[2] ^ f[2]) & (c[3] ^ f[3])
+			c, f = c[4:], f[4:]
+		}
+		for k, word := range c {
+			same &= word ^ f[k]
+		}
+		twice |= once & same
+		once |= same
+	}
+	if t.Least == 1 {
+		return once
+	}
+	return twice
+}
+
+// weigh sets the weights of positions that collided.
+func (t *collideTask) weigh(s *collideScratch, slot, kvHead int, index []int32, weight []float32) {
+	var toCenter, length float64
+	for c, x := range row(t.center, slot*t.kvHeads+kvHead, t.dim) {
+		toCenter += float64(s.q[c]) * float64(x)
+	}
+	length = math.Sqrt(t.o.vec.SumSquares(s.q))
+	norm := row(t.norm, slot*t.kvHeads+kvHead, t.width)
+	kernel := t.o.vec.Scores
+	if t.dim%vec.Multiple != 0 {
+		kernel = vec.Go.Scores
+	}
+	for at := 0; at < len(index); at += vec.Tile {
+		some := index[at:min(at+vec.Tile, len(index))]
+		kernel(s.tile, s.q, t.pages.gather(&s.keys, slot, kvHead, some), vec.Rows{}, 1, len(some), t.dim)
+		for i, j := range some {
+			cosine := 0.0
+			if product := length * float64(norm[j]); product > 0 {
+				cosine = (float64(s.tile[i]) - toCenter) / product
+			}
+			weight[at+i] = t.Weight(cosine)
+		}
+	}
+}

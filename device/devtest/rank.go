@@ -1,0 +1,156 @@
+package devtest
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gollm/gollm/device"
+)
+
+// scorePlans are calls of Scores.
+var scorePlans = map[string]attention{
+	"dense":          {lens: []int{1, 0, 63, 64, 65, 1100}},
+	"dense/prefill":  {lens: []int{150}, rows: 70},
+	"edges":          {middle: device.None, sink: 3, recent: 40, lens: []int{200, 30, 44}},
+	"edges/prefill":  {middle: device.None, sink: 70, recent: 5, lens: []int{230}, rows: 19},
+	"edges/align":    {middle: device.None, sink: 3, recent: 10, align: 16, lens: []int{130}, rows: 18},
+	"span":           {middle: device.None, back: 90, spanSink: 2, sink: 120, recent: 7, lens: []int{200, 90}},
+	"drop":           {middle: device.None, drop: .4, spanSink: 5, sink: 3, recent: 9, lens: []int{200, 40}},
+	"tokens":         {middle: device.Tokens, sink: 4, recent: 20, listHeads: 4, weighted: true, lens: []int{200, 0, 70}},
+	"tokens/prefill": {middle: device.Tokens, recent: 1, listHeads: 2, group: 16, lens: []int{150}, rows: 18},
+	"blocks":         {middle: device.Blocks, sink: 1, recent: 1, listHeads: 1, full: true, lens: []int{330, 64}},
+}
+
+func rankCases() []testCase {
+	var cases []testCase
+	for name, a := range scorePlans {
+		for _, s := range [][3]int{{4, 2, 16}, {8, 1, 64}, {4, 4, 20}} {
+			for _, part := range []device.Part{device.Visible, device.Middles, device.Planned} {
+				c := a
+				c.heads, c.kvHeads, c.dim = s[0], s[1], s[2]
+				if c.listHeads > c.heads {
+					c.listHeads = c.heads
+				}
+				at := fmt.Sprintf("op=scores/%s/%v/part=%d", name, s, part)
+				cases = append(cases, testCase{at, func(b *bed) job { return scores(b, c, part) }})
+			}
+		}
+	}
+	for _, c := range []ranking{
+		{lens: []int{1}}, {lens: []int{130, 0, 3}}, {lens: []int{90}, rows: 7}, {lens: []int{5000}}, {lens: []int{9001}, rows: 2},
+	} {
+		for _, values := range []int{2, 30, 1 << 20} {
+			c.values = values
+			for _, k := range []device.Amount{{}, {Count: 1}, {Count: 40}, {Share: .1}, {Share: .5}, {Share: .999}, {Share: 1}} {
+				at := fmt.Sprintf("op=topk/lens=%v/rows=%d/values=%d/k=%v", c.lens, c.rows, values, k)
+				cases = append(cases, testCase{at, func(b *bed) job { return topK(b, c, k) }})
+			}
+		}
+	}
+	return cases
+}
+
+// scores is a call of Scores and its definition.
+func scores(b *bed, a attention, part device.Part) job {
+	at := b.attend(&a, b.shuffled(&a))
+	width := a.longest() + 3
+	dst := b.out(a.queryRows(), a.heads, width)
+	visible := a
+	visible.middle = device.All
+	want, undefined := widen(filled(dst.Len(), before)), make([]bool, dst.Len())
+	for i := range want {
+		r, h, j := i/width/a.heads, i/width%a.heads, i%width
+		slot, p := a.place(r)
+		if j >= a.lens[slot] || j > p {
+			undefined[i] = true
+			continue
+		}
+		w := visible.weight(p, j, nil)
+		switch newest := p; part {
+		case device.Middles:
+			if a.align > 0 {
+				newest = p/a.align*a.align - 1
+			}
+			if j < a.sink || newest-j < a.recent {
+				w = 0
+			}
+		case device.Planned:
+			w = a.weight(p, j, a.listOf(r, h))
+		}
+		want[i] = math.Log(w)
+		for e, k := range a.at(a.k, slot, j, h*a.kvHeads/a.heads) {
+			want[i] += float64(a.q[(r*a.heads+h)*a.dim+e]) * float64(k) / math.Sqrt(float64(a.dim))
+		}
+	}
+	return job{
+		step:   func(ops device.Ops) { ops.Scores(dst, at.q, at.kv, at.plan, part) },
+		expect: []expectation{{name: "dst", got: dst, want: want, bound: 1e-6, undefined: undefined}},
+	}
+}
+
+// ranking is a call of TopK.
+type ranking struct {
+	lens   []int
+	rows   int
+	values int // how many different scores there are: with few, most are ties
+}
+
+// topK is a call of TopK and its definition.
+func topK(b *bed, c ranking, k device.Amount) job {
+	const heads = 2
+	a := attention{heads: heads, kvHeads: 1, dim: 4, lens: c.lens, rows: c.rows}
+	at := b.attend(&a, b.shuffled(&a))
+	rows, width := a.queryRows(), a.longest()
+	x := make([]float32, rows*heads*width)
+	for i := range x {
+		x[i] = float32(b.rng.IntN(c.values) - c.values/2)
+		switch b.rng.IntN(16) {
+		case 0:
+			x[i] = float32(math.Inf(-1))
+		case 1:
+			x[i] = float32(math.NaN())
+		}
+	}
+	x[len(x)/2] = float32(math.Inf(1))
+	in := b.f32(x, rows, heads, width)
+	limit := max(1, k.Of(width))
+	index, count := filledI32(rows*heads*limit, -9), filledI32(rows*heads, -9)
+	undefined := make([]bool, len(index))
+	for i := range count {
+		slot, p := a.place(i / heads)
+		if c.lens[slot] == 0 {
+			continue
+		}
+		best := ranked(x[i*width:][:p+1])
+		best = best[:min(k.Of(p+1), len(best))]
+		slices.Sort(best)
+		count[i] = int32(len(best))
+		copy(index[i*limit:], best)
+		for j := len(best); j < limit; j++ {
+			undefined[i*limit+j] = true
+		}
+	}
+	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, heads, limit), Count: b.i32(filledI32(len(count), -9), rows, heads)}
+	return job{
+		step: func(ops device.Ops) { ops.TopK(l, in, at.kv, k) },
+		expect: []expectation{
+			{name: "count", got: l.Count, ids: count},
+			{name: "index", got: l.Index, ids: index, undefined: undefined},
+		},
+	}
+}
+
+// ranked is the positions with a score above -Inf, best first, ties to the
+// lowest.
+func ranked(x []float32) []int32 {
+	var all []int32
+	for j, v := range x {
+		if v > float32(math.Inf(-1)) {
+			all = append(all, int32(j))
+		}
+	}
+	slices.SortStableFunc(all, func(i, j int32) int { return cmp.Compare(x[j], x[i]) })
+	return all
+}

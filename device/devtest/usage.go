@@ -1,0 +1,201 @@
+package devtest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gollm/gollm/device"
+)
+
+// usagePlans are the calls of AddWeights.
+var usagePlans = map[string]attention{
+	"dense":          {lens: []int{150, 0, 1, 64, 65}},
+	"dense/prefill":  {lens: []int{200}, rows: 77},
+	"dense/first":    {lens: []int{130}, rows: 130},
+	"dense/full":     {full: true, lens: []int{131}, rows: 40},
+	"back":           {back: 70, lens: []int{200}, rows: 90},
+	"drop":           {drop: 0.4, spanSink: 5, lens: []int{200, 40}},
+	"none":           {middle: device.None, sink: 4, recent: 30, lens: []int{150}, rows: 50},
+	"tokens":         {middle: device.Tokens, recent: 1, listHeads: 2, lens: []int{300, 0, 70}},
+	"tokens/heads":   {middle: device.Tokens, sink: 3, recent: 9, listHeads: 1, weighted: true, lens: []int{300, 130}},
+	"blocks/prefill": {middle: device.Blocks, recent: 20, listHeads: 1, group: 16, weighted: true, lens: []int{330}, rows: 33},
+}
+
+func usageCases() []testCase {
+	var cases []testCase
+	for name, a := range usagePlans {
+		for _, s := range []struct{ heads, kvHeads, dim int }{{4, 2, 64}, {6, 2, 20}, {2, 2, 16}} {
+			c := a
+			c.heads, c.kvHeads, c.dim = s.heads, s.kvHeads, s.dim
+			cases = append(cases, testCase{fmt.Sprintf("op=addweights/%s/%+v", name, s), func(b *bed) job { return addWeights(b, c) }})
+		}
+	}
+	for name, k := range keeps {
+		cases = append(cases, testCase{"op=keepbest/" + name, k.job})
+	}
+	return cases
+}
+
+// addWeights runs AddWeights on sums that are not zero, some of them dropped.
+func addWeights(b *bed, c attention) job {
+	at := b.attend(&c, b.shuffled(&c))
+	width := c.longest() + 3
+	first := make([]float32, len(c.lens)*c.kvHeads*width)
+	for i := range first {
+		if first[i] = float32(b.rng.Float64()); b.rng.IntN(9) == 0 {
+			first[i] = float32(math.Inf(-1))
+		}
+	}
+	want := widen(first)
+	for r := range c.queryRows() {
+		slot, p := c.place(r)
+		if c.lens[slot] == 0 {
+			continue
+		}
+		for kvHead := range c.kvHeads {
+			sum := want[(slot*c.kvHeads+kvHead)*width:][:width]
+			sum[p] = 0
+			run := c.heads / c.kvHeads
+			for h := kvHead * run; h < (kvHead+1)*run; h++ {
+				for j, w := range c.shares(r, h, slot, p) {
+					sum[j] += w
+				}
+			}
+		}
+	}
+	sum := b.f32(first, len(c.lens), c.kvHeads, width)
+	return job{
+		step:   func(ops device.Ops) { ops.AddWeights(sum, at.q, at.kv, at.plan) },
+		expect: []expectation{{name: "sum", got: sum, want: want, bound: attendBound}},
+	}
+}
+
+// shares is the softmax of a row and head over positions 0 to p, zero where it
+// does not read.
+func (a *attention) shares(r, h, slot, p int) []float64 {
+	x, sum := make([]float64, p+1), 0.0
+	for j := range x {
+		w := a.weight(p, j, a.listOf(r, h))
+		if w == 0 {
+			continue
+		}
+		var s float64
+		for i, k := range a.at(a.k, slot, j, h*a.kvHeads/a.heads) {
+			s += float64(a.q[(r*a.heads+h)*a.dim+i]) * float64(k)
+		}
+		x[j] = w * math.Exp(s/math.Sqrt(float64(a.dim)))
+		sum += x[j]
+	}
+	for j := range x {
+		if sum > 0 {
+			x[j] /= sum
+		}
+	}
+	return x
+}
+
+// keepCase is a call of KeepBest.
+type keepCase struct {
+	lens         []int
+	since        []int32
+	best, newest device.Amount
+	back         int
+	drop         float64
+	spanSink     int
+	ties         bool
+}
+
+var keeps = map[string]keepCase{
+	"counts":     {lens: []int{150, 0, 1, 2, 30, 65}, since: []int32{100, 9, 0, 1, 30, 40}, best: device.Amount{Count: 20}, newest: device.Amount{Count: 12}},
+	"shares":     {lens: []int{150, 90}, since: []int32{100, 90}, best: device.Amount{Share: .1}, newest: device.Amount{Share: .3}},
+	"no prompt":  {lens: []int{150, 90}, since: []int32{0, 0}, best: device.Amount{Share: .1}, newest: device.Amount{Share: .3}},
+	"everything": {lens: []int{150}, since: []int32{0}, best: device.Amount{Share: 1}},
+	"all new":    {lens: []int{150}, since: []int32{0}, newest: device.Amount{Count: 999}},
+	"nothing":    {lens: []int{150}, since: []int32{0}},
+	"ties":       {lens: []int{200, 201}, since: []int32{0, 0}, best: device.Amount{Count: 30}, newest: device.Amount{Count: 3}, ties: true},
+	"back":       {lens: []int{150}, since: []int32{100}, best: device.Amount{Count: 30}, newest: device.Amount{Count: 5}, back: 60},
+	"drop":       {lens: []int{150}, since: []int32{100}, best: device.Amount{Count: 20}, newest: device.Amount{Count: 5}, drop: .5, spanSink: 9},
+}
+
+// job runs KeepBest twice: what was dropped stays away.
+func (k keepCase) job(b *bed) job {
+	const kvHeads, dim = 2, 16
+	slots := len(k.lens)
+	a := attention{heads: kvHeads, kvHeads: kvHeads, dim: dim, lens: k.lens}
+	a.k = filled(slots*a.longest()*kvHeads*dim, 0)
+	a.v = a.k
+	width := a.longest() + 2
+	first := make([]float32, slots*kvHeads*width)
+	for i := range first {
+		first[i] = float32(b.rng.Float64())
+		switch {
+		case k.ties:
+			first[i] = float32(b.rng.IntN(4))
+		case b.rng.IntN(9) == 0:
+			first[i] = float32(math.Inf(-1))
+		case i%50 == 20:
+			first[i] = float32(math.NaN())
+		}
+	}
+	want := widen(first)
+	index, count := filledI32(len(first), -9), filledI32(slots*kvHeads, -9)
+	for i := range count {
+		if n := k.lens[i/kvHeads]; n > 0 {
+			list := k.keep(want[i*width:][:n-1], int(k.since[i/kvHeads]))
+			count[i] = int32(len(list))
+			copy(index[i*width:], list)
+		}
+	}
+	sum := b.f32(first, slots, kvHeads, width)
+	kv := b.cache(&a, b.shuffled(&a))
+	l := device.List{Index: b.i32(filledI32(len(first), -9), slots, kvHeads, width), Count: b.i32(filledI32(slots*kvHeads, -9), slots, kvHeads)}
+	keep := device.Keep{Best: k.best, Newest: k.newest, Since: b.i32(k.since, slots, 1)}
+	plan := device.Plan{Recent: 1, Middle: device.Tokens, Span: device.Span{Back: k.back, Drop: k.drop, Sink: k.spanSink}}
+	return job{
+		step: func(ops device.Ops) {
+			ops.KeepBest(l, sum, kv, plan, keep)
+			ops.KeepBest(l, sum, kv, plan, keep)
+		},
+		expect: []expectation{
+			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index}, {name: "sum", got: sum, want: want},
+		},
+	}
+}
+
+// keep is the positions of sums that stay, ascending; the others become -Inf.
+func (k keepCase) keep(sum []float64, since int) []int32 {
+	p := len(sum)
+	best, newest := k.best.Of(p), k.newest.Of(p)
+	if since > 0 {
+		best, newest = k.best.Of(since), k.newest.Of(since)
+	}
+	a := attention{back: k.back, drop: k.drop, spanSink: k.spanSink}
+	var old, stay []int32
+	for j, x := range sum {
+		switch {
+		case !(x > math.Inf(-1)) || a.weight(p, j, nil) == 0:
+		case j >= p-newest:
+			stay = append(stay, int32(j))
+		default:
+			old = append(old, int32(j))
+		}
+	}
+	slices.SortStableFunc(old, func(i, j int32) int {
+		switch {
+		case sum[i] > sum[j]:
+			return -1
+		case sum[i] < sum[j]:
+			return 1
+		}
+		return 0
+	})
+	stay = append(stay, old[:min(best, len(old))]...)
+	slices.Sort(stay)
+	for j := range sum {
+		if _, found := slices.BinarySearch(stay, int32(j)); !found {
+			sum[j] = math.Inf(-1)
+		}
+	}
+	return stay
+}

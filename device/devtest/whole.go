@@ -1,0 +1,142 @@
+package devtest
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// wholeLists: a list that leaves nothing out, each entry with weight one, gives
+// the bits of dense attention.
+func wholeLists(t *testing.T, d device.Device) {
+	for _, a := range []attention{
+		{lens: []int{1300}}, {lens: []int{70, 0, 3, 1}}, {lens: []int{200}, rows: 37}, {lens: []int{200}, rows: 130, group: 128, align: 128},
+	} {
+		for _, heads := range []int{8, 2, 1} {
+			for _, weighted := range []bool{false, true} {
+				for _, edges := range [][2]int{{0, 1}, {4, 20}} {
+					for _, span := range []attention{{}, {back: 60}, {drop: .5, spanSink: 9}} {
+						if a.group > 0 && (span.back > 0 || span.drop > 0) {
+							continue // rows of a group see different pasts
+						}
+						c := a
+						c.heads, c.kvHeads, c.dim, c.middle, c.listHeads, c.weighted = 8, 2, 64, device.Tokens, heads, weighted
+						c.sink, c.recent = edges[0], edges[1]
+						c.back, c.drop, c.spanSink = span.back, span.drop, span.spanSink
+						b := newBed(t, d)
+						c.random(b)
+						c.fillLists()
+						pages := b.shuffled(&c)
+						got := b.run(b.attend(&c, pages))
+						dense := c
+						dense.middle, dense.listHeads = device.All, 0
+						if !bytes.Equal(got, b.run(b.attend(&dense, pages))) {
+							t.Errorf("lens %v, %d rows, lists for %d heads, weights %v, edges %v, span %+v: other bits than dense", c.lens, c.rows, heads, weighted, edges, span)
+						}
+						if !weighted {
+							continue
+						}
+						for _, l := range c.lists {
+							for i := range l {
+								l[i].weight = 2
+							}
+						}
+						if bytes.Equal(got, b.run(b.attend(&c, pages))) {
+							t.Errorf("lens %v, %d rows, lists for %d heads, edges %v, span %+v: weights of 2 change nothing", c.lens, c.rows, heads, edges, span)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// fillLists puts all that a group's last row sees between the edges on its lists.
+func (a *attention) fillLists() {
+	everything, edges := *a, *a
+	everything.middle, edges.middle = device.All, device.None
+	for r := range a.queryRows() {
+		slot, p := a.place(r)
+		if a.lens[slot] == 0 {
+			p = -1
+		}
+		var l []entry
+		for j := range p + 1 {
+			if everything.weight(p, j, nil) > 0 && edges.weight(p, j, nil) == 0 {
+				l = append(l, entry{j, 1})
+			}
+		}
+		g := r
+		if a.rows > 0 {
+			n := max(a.group, 1)
+			g = p/n - (a.lens[0]-a.rows)/n
+		}
+		for h := range a.listHeads {
+			a.lists[g*a.listHeads+h] = l
+		}
+	}
+}
+
+// nanScores: a backend that counts scores which are not numbers counts each that
+// an op meets where it chooses by scores, and no other.
+func nanScores(t *testing.T, d device.Device) {
+	counter, ok := d.(device.NaNCounter)
+	if !ok {
+		t.Skip("the device does not count scores that are not numbers")
+	}
+	const n, heads, bad = 150, 4, 3 // positions, heads, keys that are broken
+	a := attention{heads: heads, kvHeads: 2, dim: 16, lens: []int{n}, sink: 2, recent: 5, middle: device.Tokens, full: true}
+	b := newBed(t, d)
+	a.random(b)
+	for _, j := range []int{20, 63, 100} {
+		a.at(a.k, 0, j, 1)[j%a.dim] = float32(math.NaN())
+	}
+	c := b.attend(&a, b.shuffled(&a))
+	list := func(weighted bool) device.List {
+		l := device.List{Index: b.i32(filledI32(heads*n, 0), 1, heads, n), Count: b.i32(filledI32(heads, 0), 1, heads)}
+		if weighted {
+			l.Weight = b.out(1, heads, n)
+		}
+		return l
+	}
+	scores, top := b.out(1, heads, n), b.f32(filled(heads, 1), 1, heads)
+	d.Ops().Scores(scores, c.q, c.kv, c.plan, device.Middles)
+	near, values, tail := list(false), list(true), list(true)
+	c.plan.List = list(false)
+	empty := c.plan
+	empty.Middle = device.None
+	everything := device.Plan{}
+	edges := c.plan
+	edges.Sink = 70 // two of the three
+	for _, tt := range []struct {
+		op   string
+		call func(ops device.Ops)
+		want int64 // of the two heads that the broken keys belong to
+	}{
+		{"TopK", func(ops device.Ops) { ops.TopK(near, scores, c.kv, device.Amount{Count: 5}) }, 2 * bad},
+		{"TopP", func(ops device.Ops) { ops.TopP(near, scores, c.kv, .5) }, 2 * bad},
+		{"EdgeMax", func(ops device.Ops) { ops.EdgeMax(top, c.q, c.kv, edges) }, 2 * 2},
+		{"ListNear", func(ops device.Ops) { ops.ListNear(near, c.q, top, c.kv, c.plan, device.Near{Rows: 1, Block: 1}) }, 2 * bad},
+		{"SampleValues", func(ops device.Ops) { ops.SampleValues(values, c.q, c.kv, everything, device.Draws{Samples: 5}) }, 2 * bad},
+		{"SampleTail", func(ops device.Ops) {
+			ops.SampleTail(tail, c.q, c.kv, empty, device.Tail{Pilot: device.Amount{Count: n}, Eps: .1, Z: 1})
+		}, 2 * bad},
+		{"Attend", func(ops device.Ops) { ops.Attend(c.dst, c.q, c.kv, everything) }, 0},
+	} {
+		before, err := counter.NaNScores()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tt.call(d.Ops())
+		b.sync()
+		after, err := counter.NaNScores()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := after - before; got != tt.want {
+			t.Errorf("%s: counted %d scores that are not numbers, want %d", tt.op, got, tt.want)
+		}
+	}
+}

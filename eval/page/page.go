@@ -1,0 +1,284 @@
+package page
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/gollm/gollm/eval/trial"
+)
+
+// palette is how many colours the page has.
+const palette = 8
+
+// Page is what is on a page.
+type Page struct {
+	Title    string
+	Model    string
+	Device   string
+	First    string // what the differences are to
+	Complete bool
+	Notes    []string
+	Legend   []Series
+	Plots    []Plot
+	Maps     []Map
+	Columns  []string
+	Rows     []Row
+	Facts    []Fact
+}
+
+// Map is a picture that was drawn before, of one setting. It must be trusted: it
+// becomes part of the page as it is.
+type Map struct {
+	Name string
+	SVG  template.HTML
+}
+
+// Fact is a line about the run.
+type Fact struct{ Name, Text string }
+
+// Row is a line of the table.
+type Row struct {
+	Cells []Cell
+	Mean  bool
+}
+
+// Cell is a text and what it sorts by, "" for what is unknown.
+type Cell struct {
+	Text  string
+	Value string
+	Class string
+}
+
+//go:embed page.html
+var source string
+
+var layout = template.Must(template.New("page").Parse(source))
+
+// New makes the page of a run. maps are the needle maps of its settings, if it
+// has any.
+func New(s *trial.Summary, maps []Map) *Page {
+	p := &Page{
+		Title: s.Manifest.Identity.Suite + ": " + s.Manifest.About.ModelName, Model: s.Manifest.About.ModelPath, Device: s.Manifest.About.Device,
+		Complete: s.Complete, Notes: s.Manifest.Notes, Maps: maps, Columns: columns,
+	}
+	for i, set := range s.Settings {
+		if i == 0 {
+			p.First = set.Attn
+		}
+		p.Legend = append(p.Legend, Series{Name: set.Attn, Colour: i % palette})
+		for _, r := range slices.Concat(set.Units, set.Means) {
+			p.Rows = append(p.Rows, row(set.Attn, &r))
+		}
+	}
+	for _, plot := range append(densityPlots(s), lengthPlots(s)...) {
+		if !plot.Empty() {
+			p.Plots = append(p.Plots, plot)
+		}
+	}
+	p.Facts = facts(s)
+	return p
+}
+
+// Write writes the page.
+func (p *Page) Write(w io.Writer) error {
+	if err := layout.Execute(w, p); err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	return nil
+}
+
+// columns name the cells of a row.
+var columns = []string{
+	"attention", "task", "length", "n", "score", "interval", "difference", "its interval", "w/t/l",
+	"density prefill %", "density decode %", "K read prefill %", "K read decode %", "mass prefill %", "mass decode %",
+	"prefill tok/s", "decode tok/s",
+}
+
+// row is the line of a result.
+func row(attn string, r *trial.Result) Row {
+	c := Row{Mean: r.Name == "mean" || strings.HasPrefix(r.Name, "mean of "), Cells: []Cell{
+		{Text: attn, Value: attn}, {Text: r.Task, Value: r.Task}, whole(r.Length), whole(r.Done), percent(r.Score.Mean, r.Done > 0),
+		{Text: interval(r.Score.Low, r.Score.High, r.Done > 0), Value: fmt.Sprint(r.Score.Low)},
+	}}
+	if p := r.Paired; p != nil {
+		d := percent(p.Difference.Mean, true)
+		d.Text = fmt.Sprintf("%+.1f", 100*p.Difference.Mean)
+		switch {
+		case p.Difference.High < 0:
+			d.Class = "worse"
+		case p.Difference.Low > 0:
+			d.Class = "better"
+		}
+		c.Cells = append(c.Cells, d, Cell{Text: interval(p.Difference.Low, p.Difference.High, true), Value: fmt.Sprint(p.Difference.Low)},
+			Cell{Text: fmt.Sprintf("%d/%d/%d", p.Win, p.Tie, p.Loss), Value: fmt.Sprint(p.Win - p.Loss)})
+	} else {
+		c.Cells = append(c.Cells, Cell{}, Cell{}, Cell{})
+	}
+	for _, figure := range []func(*trial.Reading) float64{
+		func(r *trial.Reading) float64 { return r.Density }, func(r *trial.Reading) float64 { return r.KRead }, func(r *trial.Reading) float64 { return r.Mass },
+	} {
+		for _, reading := range readings(r, attn) {
+			if reading == nil {
+				c.Cells = append(c.Cells, Cell{})
+				continue
+			}
+			c.Cells = append(c.Cells, percent(figure(reading), true))
+		}
+	}
+	c.Cells = append(c.Cells, rate(r.PrefillTokS), rate(r.DecodeTokS))
+	return c
+}
+
+// all is what dense attention reads.
+var all = &trial.Reading{Density: 1, Mass: 1, KRead: 1, VRead: 1}
+
+// readings are those of the prefill and of the decode steps, nil where unknown.
+func readings(r *trial.Result, attn string) [2]*trial.Reading {
+	switch {
+	case attn == "dense":
+		return [2]*trial.Reading{all, all}
+	case r.Audit == nil:
+		return [2]*trial.Reading{}
+	}
+	return [2]*trial.Reading{r.Audit.Prefill, r.Audit.Decode}
+}
+
+func whole(n int) Cell {
+	if n == 0 {
+		return Cell{}
+	}
+	return Cell{Text: fmt.Sprint(n), Value: fmt.Sprint(n)}
+}
+
+func percent(x float64, known bool) Cell {
+	if !known {
+		return Cell{}
+	}
+	return Cell{Text: fmt.Sprintf("%.1f", 100*x), Value: fmt.Sprint(x)}
+}
+
+func interval(low, high float64, known bool) string {
+	if !known {
+		return ""
+	}
+	return fmt.Sprintf("[%.1f, %.1f]", 100*low, 100*high)
+}
+
+func rate(x float64) Cell {
+	if x <= 0 {
+		return Cell{}
+	}
+	return Cell{Text: fmt.Sprintf("%.4g", x), Value: fmt.Sprint(x)}
+}
+
+// densityPlots are the scores of the settings against what they read: one plot
+// for each phase in which one of them reads less than all.
+func densityPlots(s *trial.Summary) []Plot {
+	plots := []Plot{
+		{Title: "Score against density of the prefill", X: "density of the prefill, %", Y: "mean score", Most: 100},
+		{Title: "Score against density of the decode steps", X: "density of decode steps, %", Y: "mean score", Most: 100},
+	}
+	var sparse [2]bool
+	for i, set := range s.Settings {
+		for phase := range plots {
+			series := Series{Name: set.Attn, Colour: i}
+			for _, m := range set.Means {
+				density, ok := meanDensity(&set, m.Info, phase)
+				if m.Group != "" || !ok || m.Done == 0 {
+					continue
+				}
+				sparse[phase] = sparse[phase] || density < 0.999
+				series.Points = append(series.Points, Point{100 * density, 100 * m.Score.Mean,
+					fmt.Sprintf("%s, density %.1f %%, score %.1f", lengthText(m.Length), 100*density, 100*m.Score.Mean)})
+			}
+			plots[phase].Series = append(plots[phase].Series, series)
+		}
+	}
+	for phase := range plots {
+		if !sparse[phase] {
+			plots[phase].Series = nil
+		}
+	}
+	return plots
+}
+
+// meanDensity is the mean over the units of a length that were audited.
+func meanDensity(set *trial.Setting, mean trial.Info, phase int) (float64, bool) {
+	sum, n := 0.0, 0
+	for i := range set.Units {
+		if u := &set.Units[i]; u.Length == mean.Length {
+			if r := readings(u, set.Attn)[phase]; r != nil {
+				sum += r.Density
+				n++
+			}
+		}
+	}
+	return sum / float64(max(n, 1)), n > 0
+}
+
+// lengthPlots are score and speed against length, where there are several.
+func lengthPlots(s *trial.Summary) []Plot {
+	plots := []Plot{
+		{Title: "Score against length", X: "tokens", Y: "mean score", Most: 100, Log: true, Lines: true},
+		{Title: "Speed of the prefill against length", X: "tokens", Y: "tokens per second", Log: true, Lines: true},
+		{Title: "Speed of decode steps against length", X: "tokens", Y: "tokens per second", Log: true, Lines: true},
+	}
+	for i, set := range s.Settings {
+		series := [3]Series{{Name: set.Attn, Colour: i}, {Name: set.Attn, Colour: i}, {Name: set.Attn, Colour: i}}
+		for _, m := range set.Means {
+			if m.Group != "" || m.Length == 0 || m.Done == 0 {
+				continue
+			}
+			prefill, decode := meanSpeed(&set, m.Length)
+			for k, y := range [3]float64{100 * m.Score.Mean, prefill, decode} {
+				if k == 0 || y > 0 {
+					series[k].Points = append(series[k].Points, Point{float64(m.Length), y, fmt.Sprintf("%s, %.4g", lengthText(m.Length), y)})
+				}
+			}
+		}
+		for k := range plots {
+			if len(series[k].Points) > 1 {
+				plots[k].Series = append(plots[k].Series, series[k])
+			}
+		}
+	}
+	return plots
+}
+
+// meanSpeed is the mean over the units of a length, 0 where unknown.
+func meanSpeed(set *trial.Setting, length int) (prefill, decode float64) {
+	n := 0.0
+	for i := range set.Units {
+		if u := &set.Units[i]; u.Length == length {
+			prefill, decode, n = prefill+u.PrefillTokS, decode+u.DecodeTokS, n+1
+		}
+	}
+	return prefill / max(n, 1), decode / max(n, 1)
+}
+
+func lengthText(n int) string {
+	if n == 0 {
+		return "all samples"
+	}
+	return fmt.Sprintf("%d tokens", n)
+}
+
+// facts are what a reader needs to run it again.
+func facts(s *trial.Summary) []Fact {
+	m := &s.Manifest
+	id := &m.Identity
+	list := []Fact{
+		{"command", strings.Join(m.About.Command, " ")}, {"version", m.About.Version}, {"model", m.About.ModelPath}, {"model SHA-256", id.Model},
+		{"identity SHA-256", m.Hash}, {"sparse phase", id.Phase}, {"seed of attention", fmt.Sprint(id.Seed)}, {"KV cache", id.KV},
+		{"BOS", id.BOS}, {"era", id.Era}, {"wording", id.Wording}, {"chat template", id.Template},
+	}
+	for name, text := range id.Options {
+		list = append(list, Fact{name, text})
+	}
+	slices.SortStableFunc(list[12:], func(a, b Fact) int { return strings.Compare(a.Name, b.Name) })
+	return slices.DeleteFunc(list, func(f Fact) bool { return f.Text == "" })
+}

@@ -1,0 +1,162 @@
+package page
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Point is a place on a plot and what is said about it.
+type Point struct {
+	X, Y float64
+	Note string
+}
+
+// Series is the points of one setting.
+type Series struct {
+	Name   string
+	Colour int // of the page's palette
+	Points []Point
+}
+
+// Plot is lines or points of several settings.
+type Plot struct {
+	Title  string
+	X, Y   string  // names of the axes, with units
+	Log    bool    // the x axis doubles at equal distances
+	Lines  bool    // points of a series are joined
+	Most   float64 // that the y axis reaches at least
+	Series []Series
+}
+
+// The size of a plot and of its margins, in pixels of its own.
+const (
+	plotWidth, plotHeight = 560, 320
+	plotLeft, plotRight   = 68, 16
+	plotTop, plotBottom   = 16, 48
+)
+
+// Empty reports whether there is nothing to draw.
+func (p *Plot) Empty() bool {
+	return !slices.ContainsFunc(p.Series, func(s Series) bool { return len(s.Points) > 0 })
+}
+
+// axis maps values to pixels.
+type axis struct {
+	low, high float64
+	from, to  float64 // pixels
+	log       bool
+}
+
+func (a axis) at(x float64) float64 {
+	low, high := a.low, a.high
+	if a.log {
+		x, low, high = math.Log2(x), math.Log2(low), math.Log2(high)
+	}
+	if high == low {
+		return (a.from + a.to) / 2
+	}
+	return a.from + (a.to-a.from)*(x-low)/(high-low)
+}
+
+// SVG draws the plot.
+func (p *Plot) SVG() template.HTML {
+	x, y := p.axes()
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg class="plot" viewBox="0 0 %d %d" role="img" aria-label="%s">`, plotWidth, plotHeight, template.HTMLEscapeString(p.Title))
+	for _, v := range ticks(y) {
+		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
+			plotLeft, plotWidth-plotRight, y.at(v), y.at(v), plotLeft-8, y.at(v)+4, tickText(v))
+	}
+	for _, v := range p.columns(x) {
+		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`,
+			x.at(v), x.at(v), plotTop, plotHeight-plotBottom, x.at(v), plotHeight-plotBottom+18, tickText(v))
+	}
+	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%s</text>`, (plotLeft+plotWidth-plotRight)/2, plotHeight-8, template.HTMLEscapeString(p.X))
+	fmt.Fprintf(&b, `<text transform="translate(14 %d) rotate(-90)" text-anchor="middle">%s</text>`, (plotTop+plotHeight-plotBottom)/2, template.HTMLEscapeString(p.Y))
+	for _, s := range p.Series {
+		s.draw(&b, x, y, p.Lines)
+	}
+	b.WriteString("</svg>")
+	return template.HTML(b.String()) // names are escaped above and in draw
+}
+
+// draw writes the line and the points of a series.
+func (s *Series) draw(b *strings.Builder, x, y axis, lines bool) {
+	colour := s.Colour % palette
+	if lines && len(s.Points) > 1 {
+		fmt.Fprintf(b, `<polyline class="line s%d" points="`, colour)
+		for _, p := range s.Points {
+			fmt.Fprintf(b, "%.1f,%.1f ", x.at(p.X), y.at(p.Y))
+		}
+		b.WriteString(`"/>`)
+	}
+	for _, p := range s.Points {
+		fmt.Fprintf(b, `<circle class="dot s%d" cx="%.1f" cy="%.1f" r="5"><title>%s</title></circle>`,
+			colour, x.at(p.X), y.at(p.Y), template.HTMLEscapeString(s.Name+": "+p.Note))
+	}
+}
+
+// axes are the ranges of what is drawn.
+func (p *Plot) axes() (x, y axis) {
+	x = axis{low: math.Inf(1), high: math.Inf(-1), from: plotLeft, to: plotWidth - plotRight, log: p.Log}
+	y = axis{low: 0, high: max(p.Most, 1), from: plotHeight - plotBottom, to: plotTop}
+	for _, s := range p.Series {
+		for _, q := range s.Points {
+			x.low, x.high = min(x.low, q.X), max(x.high, q.X)
+			y.high = max(y.high, q.Y)
+		}
+	}
+	if !p.Log {
+		x.low, x.high = 0, max(x.high, 1)
+	}
+	step := tickStep(y.high)
+	y.high = math.Ceil(y.high/step) * step
+	return x, y
+}
+
+// columns are the values of the x axis that have a line: those of the points
+// where it doubles.
+func (p *Plot) columns(x axis) []float64 {
+	if !p.Log {
+		return ticks(x)
+	}
+	var list []float64
+	for _, s := range p.Series {
+		for _, q := range s.Points {
+			if !slices.Contains(list, q.X) {
+				list = append(list, q.X)
+			}
+		}
+	}
+	return list
+}
+
+// tickStep is a round distance that cuts a range from 0 into four to ten.
+func tickStep(high float64) float64 {
+	step := math.Pow(10, math.Floor(math.Log10(high)))
+	for high/step < 4 {
+		step /= 2
+	}
+	return step
+}
+
+// ticks are round values from 0 to the end of an axis.
+func ticks(a axis) []float64 {
+	var list []float64
+	step := tickStep(a.high)
+	for v := 0.0; v <= a.high+step/1e6; v += step {
+		list = append(list, v)
+	}
+	return list
+}
+
+// tickText writes a value as short as it can be.
+func tickText(v float64) string {
+	if v >= 1024 && math.Mod(v, 1024) == 0 {
+		return fmt.Sprintf("%.0fk", v/1024)
+	}
+	return fmt.Sprintf("%.4g", v)
+}

@@ -1,0 +1,307 @@
+package trial
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// row is a suite's own fields.
+type row struct {
+	Index int    `json:"index"`
+	Pred  string `json:"pred"`
+}
+
+// answerTo makes the answer to a sample: always the same.
+func answerTo(line int) (row, Extra) {
+	return row{line, fmt.Sprintf("<%d> &c", line)}, Extra{Line: line, Score: float64(line%3) / 2, Prompt: 100 + line, New: 5, Finish: "end", BOS: []int{0}}
+}
+
+// write appends the answers to some samples.
+func write(t testing.TB, path string, lines ...int) {
+	t.Helper()
+	l, err := OpenLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
+		r, e := answerTo(line)
+		if err := l.Append(r, e, Times{PrefillMs: 2, DecodeMs: 1, Prompt: e.Prompt, Steps: 4}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// upTo is 0 to n-1.
+func upTo(n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = i
+	}
+	return list
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestLogSurvivesCuts cuts a log anywhere and goes on: the end is the same.
+func TestLogSurvivesCuts(t *testing.T) {
+	whole := filepath.Join(t.TempDir(), "a", "whole.jsonl")
+	write(t, whole, upTo(20)...)
+	want := read(t, whole)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		path := filepath.Join(t.TempDir(), "cut.jsonl")
+		for cut := 0; cut < len(want); cut += 1 + r.IntN(len(want)/4) {
+			if old, err := os.ReadFile(path); err == nil && len(old) >= cut {
+				continue
+			}
+			if err := os.WriteFile(path, []byte(want[:cut]), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			l, err := OpenLog(path)
+			if err != nil {
+				t.Fatalf("cut at %d: %v", cut, err)
+			}
+			if n := strings.Count(want[:cut], "\n"); l.Len() != n {
+				t.Fatalf("cut at %d: %d answers, want %d", cut, l.Len(), n)
+			}
+			for line := range 20 {
+				if !l.Done(line) {
+					a, e := answerTo(line)
+					if err := l.Append(a, e, Times{}); err != nil {
+						t.Fatal(err)
+					}
+					if r.IntN(3) == 0 {
+						break
+					}
+				}
+			}
+			l.Close()
+		}
+		write(t, path, missing(t, path, 20)...)
+		if got := read(t, path); got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// missing is the samples of n without an answer.
+func missing(t *testing.T, path string, n int) []int {
+	t.Helper()
+	done, err := ReadAnswers(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []int
+	for line := range n {
+		if _, ok := done[line]; !ok {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+func TestLogRefusesDamage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.jsonl")
+	write(t, path, 0, 1, 2)
+	good := read(t, path)
+	lines := strings.SplitAfter(good, "\n")
+	for text, want := range map[string]string{
+		lines[0] + lines[1][:10] + "\n" + lines[2]: "log.jsonl:2:",
+		lines[0] + lines[0]:                        "log.jsonl:2: sample 0 has an answer already",
+		lines[0] + `{"index":1,"pred":"x"}` + "\n": "log.jsonl:2: no field gollm",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenLog(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %s", text, err, want)
+		}
+	}
+	if err := os.WriteFile(path, []byte(good), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	l, err := OpenLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r, e := answerTo(1)
+	if l.Append(r, e, Times{}) == nil {
+		t.Error("a second answer to a sample was taken")
+	}
+}
+
+// identity is that of a small run.
+func identity() Identity {
+	return Identity{Suite: "test", Settings: []string{"dense", "window(size=8)"}, Data: map[string]string{"4/pred/a.jsonl": "x"}}
+}
+
+func manifest(s Shard) Manifest {
+	return Manifest{Identity: identity(), Shard: s, Units: []Info{
+		{Name: "4/pred/a.jsonl", Task: "a", Length: 4, Count: 11}, {Name: "8/pred/a.jsonl", Task: "a", Length: 8, Count: 3},
+	}}
+}
+
+func TestFolderRefusesOtherRuns(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Open(dir, manifest(Shard{Of: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, manifest(Shard{Of: 1})); err == nil || !strings.Contains(err.Error(), "under way") {
+		t.Errorf("error %v, want one that says that a run is under way", err)
+	}
+	f.Close()
+	other := manifest(Shard{Of: 1})
+	other.Identity.Settings = []string{"dense"}
+	if _, err := Open(dir, other); err == nil || !strings.Contains(err.Error(), `settings was ["dense","window(size=8)"] and is ["dense"]`) {
+		t.Errorf("error %v, want one that names the difference", err)
+	}
+	if _, err := Open(dir, manifest(Shard{Index: 1, Of: 2})); err == nil {
+		t.Error("another shard was taken into the folder")
+	}
+	f, err = Open(dir, manifest(Shard{Of: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	name := filepath.Join(dir, manifestName)
+	if err := os.WriteFile(name, []byte(strings.Replace(read(t, name), `"test"`, `"tost"`, 1)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadManifest(dir); err == nil || !strings.Contains(err.Error(), "changed by hand") {
+		t.Errorf("error %v, want one that says that the manifest was changed", err)
+	}
+	if _, err := ReadManifest(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v, want one of a file that is not there", err)
+	}
+}
+
+func TestParseShard(t *testing.T) {
+	for _, bad := range []string{"1", "4/4", "-1/2", "0/0", "0/4x", "a/b"} {
+		if _, err := ParseShard(bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+	s, err := ParseShard("2/3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range 11 {
+		if s.Has(line) {
+			n++
+		}
+	}
+	if n != s.Size(11) || n != 3 {
+		t.Errorf("%d samples of 11, Size says %d, want 3", n, s.Size(11))
+	}
+}
+
+// shards makes the folders of a run in parts.
+func shards(t *testing.T, n int) []string {
+	t.Helper()
+	var folders []string
+	for i := range n {
+		dir := t.TempDir()
+		f, err := Open(dir, manifest(Shard{Index: i, Of: n}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for set, attn := range f.Manifest.Identity.Settings {
+			for _, u := range f.Manifest.Units {
+				var lines []int
+				for _, line := range upTo(u.Count) {
+					if f.Manifest.Shard.Has(line) {
+						lines = append(lines, line)
+					}
+				}
+				write(t, LogPath(dir, set, attn, u.Name), lines...)
+			}
+		}
+		f.Close()
+		folders = append(folders, dir)
+	}
+	return folders
+}
+
+func TestMergeIsTheWholeRun(t *testing.T) {
+	whole := shards(t, 1)[0]
+	for _, n := range []int{1, 2, 3, 12} {
+		out := filepath.Join(t.TempDir(), "merged")
+		if err := Merge(out, shards(t, n)); err != nil {
+			t.Fatal(err)
+		}
+		for set, attn := range identity().Settings {
+			for _, u := range manifest(Shard{}).Units {
+				path := LogPath("", set, attn, u.Name)
+				if got, want := read(t, filepath.Join(out, path)), read(t, filepath.Join(whole, path)); got != want {
+					t.Errorf("%d shards, %s: got %q, want %q", n, path, got, want)
+				}
+			}
+		}
+	}
+	folders := shards(t, 3)
+	if err := Merge(filepath.Join(t.TempDir(), "m"), folders[:2]); err == nil || !strings.Contains(err.Error(), "sample 2 has no answer") {
+		t.Errorf("error %v, want one that names the missing sample", err)
+	}
+}
+
+func TestSummarize(t *testing.T) {
+	dir := shards(t, 1)[0]
+	s, err := Summarize(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Complete || len(s.Settings) != 2 {
+		t.Fatalf("%+v", s)
+	}
+	u := s.Settings[1].Units[0]
+	want := 0.0
+	for line := range 11 {
+		want += float64(line%3) / 2 / 11
+	}
+	if d := u.Score.Mean - want; d > 1e-9 || d < -1e-9 || u.Done != 11 || u.Prompt.Least != 100 || u.Prompt.Most != 110 {
+		t.Errorf("%+v, want a mean of %v", u, want)
+	}
+	if u.Paired == nil || u.Paired.Tie != 11 || u.PrefillTokS < 52000 || u.DecodeTokS != 4000 {
+		t.Errorf("%+v", u)
+	}
+	if n := len(s.Settings[1].Means); n != 2 {
+		t.Errorf("%d means, want 2", n)
+	}
+	if err := s.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if text := read(t, filepath.Join(dir, "summary.csv")); strings.Count(text, "\n") != 1+2*(2+2) {
+		t.Errorf("summary.csv: %s", text)
+	}
+	if list := Compare(&s.Settings[0], &s.Settings[1]); len(list) != 2 {
+		t.Errorf("%d units are in both, want 2", len(list))
+	}
+}
+
+func TestSettingName(t *testing.T) {
+	for attn, want := range map[string]string{
+		"dense": "0-dense", "prefill=a decode=b(x=0.1)": "0-prefill_a_decode_b_x_0.1", "../..": "0-", strings.Repeat("x", 200): "0-" + strings.Repeat("x", 60),
+	} {
+		if got := SettingName(0, attn); got != want {
+			t.Errorf("%s: %s, want %s", attn, got, want)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package sparse
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/internal/npy"
+)
+
+// Double Sparsity (Yang et al., Post-Training Sparse Attention with Double
+// Sparsity, 2024): positions are ranked by a few channels of queries and keys.
+//
+//  1. Offline, the channels of each layer and head are ranked by how much they
+//     add to scores, mean |q_c·k_c| over a text; the first dim/factor are used.
+//  2. Each key's channels are kept beside its page: its label.
+//  3. In decode, the positions with the k largest products of labels are read.
+//     The first layers stay dense.
+//
+// The ranking is a file: a .npy array [layers, heads or kv heads, channels], best
+// first, in the order of Hugging Face models (layout=halves) or of the numbers
+// in the cache (layout=stored). docs/attention/doublesparsity.md says how to make
+// one.
+//
+// Differences from the authors' code: labels have 16-bit floats; with bits=4 they
+// are rounded as the code does, and kept so. Every row reads itself.
+
+// doublesparsityOptions are the settings of doublesparsity.
+type doublesparsityOptions struct {
+	File   string        `opt:"file" unit:"path" doc:"the ranking of channels, a .npy file; needed"`
+	Layout string        `opt:"layout" oneof:"halves stored" doc:"channels are numbered as in Hugging Face models, or as in the cache"`
+	Factor int           `opt:"factor" unit:"channels" doc:"one of so many channels is used"`
+	Bits   int           `opt:"bits" unit:"bits" doc:"levels of a label's numbers are 2^bits; 16 is not rounded"`
+	K      device.Amount `opt:"k" unit:"positions or share" doc:"positions kept besides sinks and window"`
+	Sink   int           `opt:"sink" unit:"positions" doc:"first positions that are always read"`
+	Window int           `opt:"window" unit:"positions" doc:"newest positions that are always read, the row's own included"`
+	Dense  int           `opt:"dense" unit:"layers" doc:"so many first layers read everything"`
+}
+
+func (o doublesparsityOptions) check() error {
+	err := errors.Join(atLeast("factor", o.Factor, 1), atLeast("bits", o.Bits, 1),
+		atLeast("sink", o.Sink, 0), atLeast("window", o.Window, 1), atLeast("dense", o.Dense, 0))
+	if o.Bits > 16 {
+		err = errors.Join(err, fmt.Errorf("option bits: %d, want at most 16", o.Bits))
+	}
+	return err
+}
+
+var doublesparsityEntry = entry(Doc{
+	Name: "doublesparsity", Title: "positions ranked by a few channels (needs a file of channels)",
+	Source: "Yang et al., Post-Training Sparse Attention with Double Sparsity, 2024, and its code",
+	Stage:  Select, Decode: true, Observes: true,
+	Granularity: "positions, per query head",
+	Reads:       "sink + k + window positions of K and V; to choose, dim/factor numbers of each position",
+	Presets:     map[string]string{"paper": "factor=16,k=0.0625", "labels-4bit": "factor=8,bits=4"},
+}, doublesparsityOptions{Layout: "halves", Factor: 16, Bits: 16, K: device.Amount{Share: 1. / 16}, Window: 1, Dense: 2}, newDoublesparsity)
+
+// doublesparsity holds the labels.
+type doublesparsity struct {
+	doublesparsityOptions
+	channels device.Tensor // i32 [layers, sets, n]
+	levels   int
+	labels   device.Tensor // f16 [pages, sets, n, PageLen]
+	scores   device.Tensor // f32 [slots, heads, maxlen]
+	list     device.List   // a group for each slot
+}
+
+func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
+	if o.File == "" {
+		return nil, errors.New("it needs a ranking of the model's channels: give file=CHANNELS.npy, f32 [layers, heads, channels]; docs/attention/doublesparsity.md says how to make one")
+	}
+	a, err := npy.ReadFile(o.File)
+	if err != nil {
+		return nil, fmt.Errorf("option file: %w", err)
+	}
+	n := (env.HeadDim + o.Factor - 1) / o.Factor
+	if err := fitsChannels(a, env, n); err != nil {
+		return nil, fmt.Errorf("option file: %s: %w", o.File, err)
+	}
+	index, err := channelsOf(a, env, n, o.Layout)
+	if err != nil {
+		return nil, fmt.Errorf("option file: %s: %w", o.File, err)
+	}
+	sets := a.Shape[1]
+	d := &doublesparsity{
+		doublesparsityOptions: o,
+		channels:              env.Ints(index, env.Layers, sets, n),
+		labels:                env.PageState(device.F16, sets, n, device.PageLen),
+		scores:                env.Scratch(device.F32, env.Slots, env.Heads, env.MaxLen),
+		list:                  env.List(env.Slots, env.Heads, env.MaxLen, false),
+	}
+	if o.Bits < 16 {
+		d.levels = 1 << o.Bits
+	}
+	return d, nil
+}
+
+// fitsChannels checks the shape of a ranking.
+func fitsChannels(a *npy.Array, env *Env, n int) error {
+	if s := a.Shape; len(s) != 3 || s[0] != env.Layers || s[1] != env.Heads && s[1] != env.KVHeads || s[2] < n {
+		return fmt.Errorf("an array of shape %v, want [%d layers, %d heads or %d kv heads, %d channels or more]", s, env.Layers, env.Heads, env.KVHeads, n)
+	}
+	return nil
+}
+
+// channelsOf is the first n channels of each head, as numbers in the cache.
+func channelsOf(a *npy.Array, env *Env, n int, layout string) ([]int32, error) {
+	var index []int32
+	width := a.Shape[2]
+	stored := env.stored(layout)
+	for h := 0; h < len(a.Data); h += width {
+		seen := map[float32]bool{}
+		for _, c := range a.Data[h : h+n] {
+			if !(c >= 0 && c < float32(env.HeadDim)) || c != float32(math.Trunc(float64(c))) || seen[c] {
+				return nil, fmt.Errorf("channel %v of layer %d, head %d, want different whole numbers from 0 to %d",
+					c, h/width/a.Shape[1], h/width%a.Shape[1], env.HeadDim-1)
+			}
+			seen[c] = true
+			index = append(index, int32(stored[int(c)]))
+		}
+	}
+	return index, nil
+}
+
+// stored is where the cache has each number of a head that is numbered by a
+// layout: halves puts the numbers that are rotated together half a head apart,
+// and a model may have them side by side.
+func (e *Env) stored(layout string) []int {
+	at := make([]int, e.HeadDim)
+	half := e.HeadDim / 2
+	for i := range at {
+		at[i] = i
+		if layout == "halves" && e.Rope.Interleaved && 2*half == e.HeadDim {
+			at[i] = i%half*2 + i/half
+		}
+	}
+	return at
+}
+
+// Name is "doublesparsity".
+func (*doublesparsity) Name() string { return "doublesparsity" }
+
+// of is the channels of a layer.
+func (d *doublesparsity) of(layer int) device.Channels {
+	return device.Channels{Index: d.channels.At(layer), Levels: d.levels}
+}
+
+// Observe labels the keys of a pass.
+func (d *doublesparsity) Observe(p *Pass, layer int, _, k device.Tensor) {
+	if layer >= d.Dense {
+		p.Ops.StoreChannels(d.labels, k, d.of(layer), p.KV(layer))
+	}
+}
+
+// Decode ranks each slot's row by labels.
+func (d *doublesparsity) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
+	if layer < d.Dense {
+		return plan
+	}
+	kv, scores := p.KV(layer), d.scores.Rows(0, p.Rows())
+	plan.Sink, plan.Recent, plan.Middle = d.Sink, d.Window, device.Tokens
+	plan.List = listRows(d.list, p.Rows())
+	p.Ops.ChannelScores(scores, q, d.labels, d.of(layer), kv, plan)
+	p.Ops.TopK(plan.List, scores, kv, d.K)
+	return plan
+}

@@ -1,0 +1,165 @@
+package sparse
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+)
+
+// FlexPrefill (Lai et al., FlexPrefill: A Context-Aware Sparse Attention Mechanism
+// for Efficient Long-Sequence Inference, 2025). Per query head, with A the causal
+// softmax of the last 128 rows of a prompt of n positions over all keys:
+//
+//	1. vert_j is the mean of column j of A, slash_o that of diagonal o. nv is
+//	   1 + n'/128 blocks, for as many columns n' as the share gamma of all weight
+//	   needs, the best first; ns likewise for diagonals. Both lie between
+//	   min/128 and all.
+//	2. D is the root of the Jensen-Shannon divergence of vert, in blocks, and
+//	   softmax(mean q·mean k/√d) for the mean of the last 128 queries. With
+//	   D < tau a head is query-aware: nv = ns = min/128.
+//	3. A block of rows reads the nv best blocks of columns, the first included,
+//	   the ns best block diagonals, its own included, and, if the head is
+//	   query-aware, the best blocks of softmax(mean q_i·mean k_j/√d), of all rows
+//	   together, while they sum to at most gamma for each row.
+//
+// Up to max(256, min) positions a prompt is dense.
+//
+// The pattern needs the last rows of the prompt before its first row is computed:
+// a prompt is one pass. pattern=per_chunk takes those of each chunk instead, which
+// is another method.
+//
+// Differences from the authors' code: 0·ln 0 is 0 in D, where it makes a head of
+// the code not query-aware; diagonals are pooled from the main one on, not from
+// the far end; sums are compared in float64. gamma=1 reads everything.
+
+// flexprefillOptions are the settings of flexprefill.
+type flexprefillOptions struct {
+	Gamma   float64 `opt:"gamma" unit:"share of the weight" doc:"weight of the last rows that columns, and diagonals, must hold; 1 reads everything"`
+	Tau     float64 `opt:"tau" unit:"divergence" doc:"below it a head's blocks are chosen by mean queries and keys; 0 is never"`
+	Min     int     `opt:"min" unit:"positions" doc:"columns, and diagonals, that are read at least, and the length up to which a prompt is dense"`
+	Max     int     `opt:"max" unit:"positions" doc:"columns, and diagonals, that are read at most; 0 is all"`
+	Block   int     `opt:"block" unit:"positions" doc:"length of a block, a multiple of 64"`
+	Pattern string  `opt:"pattern" oneof:"whole per_chunk" doc:"by the last rows of the whole prompt, in one pass, or of each chunk"`
+}
+
+// mostBlock bounds the length of a block.
+const mostBlock = 1 << 16
+
+func (o flexprefillOptions) check() error {
+	err := errors.Join(atLeast("min", o.Min, 0), atLeast("max", o.Max, 0))
+	if !(o.Gamma >= 0 && o.Gamma <= 1) {
+		err = errors.Join(err, fmt.Errorf("option gamma: %v, want 0 to 1", o.Gamma))
+	}
+	if !(o.Tau >= 0 && o.Tau <= 1) {
+		err = errors.Join(err, fmt.Errorf("option tau: %v, want 0 to 1", o.Tau))
+	}
+	if o.Block < 1 || o.Block > mostBlock || o.Block%device.PageLen != 0 {
+		err = errors.Join(err, fmt.Errorf("option block: %d, want a multiple of %d up to %d", o.Block, device.PageLen, mostBlock))
+	}
+	if o.Max > 0 && o.Max < o.Min {
+		err = errors.Join(err, fmt.Errorf("option max: %d, want 0 or at least min, %d", o.Max, o.Min))
+	}
+	return err
+}
+
+// whole reports whether the prompt must be one pass.
+func (o flexprefillOptions) whole() bool { return o.Pattern == "whole" }
+
+// blocks is how many blocks n positions take.
+func (o flexprefillOptions) blocks(n int) int { return (n + o.Block - 1) / o.Block }
+
+var flexprefillEntry = entry(Doc{
+	Name: "flexprefill", Title: "columns and diagonals, or blocks, as many as each head needs",
+	Source: "Lai et al., FlexPrefill: A Context-Aware Sparse Attention Mechanism for Efficient Long-Sequence Inference, 2025",
+	Stage:  Select, Prefill: true, Observes: true,
+	Granularity: "blocks of 128 positions, per query head and block of 128 rows",
+	Reads:       "as many blocks as gamma asks for; to choose, the last 128 rows read all of K, and all of Q and K is averaged",
+	Presets: map[string]string{
+		"paper": "gamma=0.9,tau=0.1,min=1024", "anchor-paper": "gamma=0.95,tau=0.1,min=1024",
+	},
+}, flexprefillOptions{Gamma: 0.9, Tau: 0.1, Min: 1024, Block: 128, Pattern: "whole"}, newFlexprefill)
+
+// flexprefill holds the pattern of a layer.
+type flexprefill struct {
+	flexprefillOptions
+	columns, diagonals         device.Tensor // f32 [heads, maxlen]
+	columnsList, diagonalsList device.List   // one group, all heads: blocks
+	last                       device.Tensor // f32 [1, heads, dim]: the mean of the last queries
+	means                      device.Means  // a head that agrees is query-aware
+	list                       device.List   // a group for each block of rows, all heads
+
+	// Of the pass that was observed last.
+	first  int  // position of its first row
+	sparse bool // list is of it
+}
+
+func newFlexprefill(o flexprefillOptions, env *Env) (Method, error) {
+	blocks := o.blocks(env.MaxLen)
+	rows := min(o.blocks(env.Rows)+1, blocks) // a pass that starts and ends inside a block
+	f := &flexprefill{
+		flexprefillOptions: o,
+		columns:            env.Scratch(device.F32, env.Heads, env.MaxLen),
+		diagonals:          env.Scratch(device.F32, env.Heads, env.MaxLen),
+		columnsList:        env.List(1, env.Heads, blocks, false),
+		diagonalsList:      env.List(1, env.Heads, blocks, false),
+		last:               env.Scratch(device.F32, 1, env.Heads, env.HeadDim),
+		means: device.Means{
+			Block: o.Block, Share: o.Gamma,
+			Agree:   env.Scratch(device.I32, env.Heads),
+			Queries: env.Scratch(device.F32, rows, env.Heads, env.HeadDim),
+			Keys:    env.Scratch(device.F32, blocks, env.KVHeads, env.HeadDim),
+		},
+		list: env.List(rows, env.Heads, env.MaxBlocks(), false),
+	}
+	f.list.Group = o.Block
+	return f, nil
+}
+
+// Name is "flexprefill".
+func (*flexprefill) Name() string { return "flexprefill" }
+
+// dense reports whether a pass over n positions reads everything.
+func (f *flexprefill) dense(n int) bool {
+	return f.Gamma == 1 || n <= max(2*f.Block, f.blocks(f.Min)*f.Block)
+}
+
+// Observe finds what the blocks of a prompt's layer read.
+func (f *flexprefill) Observe(p *Pass, layer int, q, _ device.Tensor) {
+	n := p.Rows()
+	f.first, f.sparse = p.First, !p.Decode && !f.dense(p.First+n)
+	if !f.sparse {
+		return
+	}
+	kv, m := p.KV(layer), f.means
+	m.Rows = n
+	newest := q.Rows(max(n-f.Block, 0), n)
+	p.Ops.LineSums(f.columns, f.diagonals, newest, kv, device.First{})
+	p.Ops.MeanRows(f.last, newest, kv, onlyBlock)
+	p.Ops.MeanRows(m.Queries, q, kv, f.Block)
+	p.Ops.MeanKeys(m.Keys, kv, f.Block)
+	p.Ops.Agree(m, f.columns, f.last, kv, f.Tau)
+	c := device.Cover{Block: f.Block, Share: f.Gamma, Least: f.blocks(f.Min), Most: f.blocks(f.Max)}
+	p.Ops.TopLines(f.columnsList, f.columns, kv, c, m.Agree)
+	p.Ops.TopLines(f.diagonalsList, f.diagonals, kv, c, m.Agree)
+	p.Ops.ListBlocks(f.list, f.columnsList, f.diagonalsList, kv, m)
+}
+
+// onlyBlock is a length of blocks that makes all rows one.
+const onlyBlock = 1 << 30
+
+// Prefill is the lists that were made for the pass, from the first row of a tile
+// of it on.
+func (f *flexprefill) Prefill(p *Pass, _ int, _ device.Tensor, plan device.Plan) device.Plan {
+	if !f.sparse {
+		return plan
+	}
+	plan.Sink, plan.Recent, plan.Align = 0, 0, 0
+	plan.Middle, plan.List = device.Blocks, f.list
+	from := p.First/f.Block - f.first/f.Block
+	plan.List.Index, plan.List.Count = rowsFrom(f.list.Index, from), rowsFrom(f.list.Count, from)
+	return plan
+}
+
+// rowsFrom is a tensor without its first rows.
+func rowsFrom(t device.Tensor, n int) device.Tensor { return t.Rows(n, t.Dim(0)) }

@@ -1,0 +1,164 @@
+package sparse
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/internal/npy"
+)
+
+// HashAttention (Desai et al., HashAttention: Semantic Sparsity for Faster
+// Inference, 2024): positions are ranked by trained signatures.
+//
+//  1. For each query head a small network makes the bits of a query, and another
+//     those of a key: the signs of its last layer, 32 or so.
+//  2. In decode, the score of a position is the product of both signatures as
+//     vectors of ±1; the k best are read, besides sinks and a recent window.
+//
+// The networks are trained for one model. They are read from a folder of .npy
+// files, query.0.weight.npy [layers, heads, in, out], query.0.bias.npy [layers,
+// heads, out], query.1.weight.npy and so on, and the same of key;
+// docs/attention/hashattention.md says how to make it from published weights.
+//
+// Equal scores are frequent, and the lowest positions win. A sign of exactly zero
+// counts as negative; the authors' code gives it no weight.
+
+// hashattentionOptions are the settings of hashattention.
+type hashattentionOptions struct {
+	Dir        string        `opt:"dir" unit:"path" doc:"folder with the trained networks; needed"`
+	Layout     string        `opt:"layout" oneof:"halves stored" doc:"numbers of a head are ordered as in Hugging Face models, or as in the cache"`
+	Activation string        `opt:"activation" oneof:"silu relu" doc:"function between the layers of the networks"`
+	K          device.Amount `opt:"k" unit:"positions or share" doc:"positions kept besides sinks and window"`
+	Sink       int           `opt:"sink" unit:"positions" doc:"first positions that are always read"`
+	Window     int           `opt:"window" unit:"positions" doc:"newest positions that are always read, the row's own included"`
+}
+
+func (o hashattentionOptions) check() error {
+	return errors.Join(atLeast("sink", o.Sink, 0), atLeast("window", o.Window, 1))
+}
+
+var hashattentionEntry = entry(Doc{
+	Name: "hashattention", Title: "positions ranked by trained signatures (needs trained networks)",
+	Source: "Desai et al., HashAttention: Semantic Sparsity for Faster Inference, 2024, and its code in sparse-attention-hub",
+	Stage:  Select, Decode: true, Observes: true,
+	Granularity: "positions, per query head",
+	Reads:       "sink + k + window positions of K and V; to choose, a signature of each position and query head",
+}, hashattentionOptions{Layout: "halves", Activation: "silu", K: device.Amount{Share: 0.1}, Sink: 128, Window: 128}, newHashattention)
+
+// hashattention holds the signatures.
+type hashattention struct {
+	hashattentionOptions
+	query, key device.Net    // tensors of all layers: weights [layers, sets, out, in], biases [layers, sets, out]
+	signs      device.Tensor // i32 [pages, sets, PageLen, words]
+	scores     device.Tensor // f32 [slots, heads, maxlen]
+	list       device.List   // a group for each slot
+}
+
+func newHashattention(o hashattentionOptions, env *Env) (Method, error) {
+	if o.Dir == "" {
+		return nil, errors.New("it needs networks that were trained for the model: give dir=FOLDER with query.0.weight.npy and so on; docs/attention/hashattention.md says how to make it from published weights")
+	}
+	m := &hashattention{hashattentionOptions: o}
+	var err error
+	if m.query, err = readNet(o, env, "query", env.Heads); err != nil {
+		return nil, err
+	}
+	if m.key, err = readNet(o, env, "key", env.Heads, env.KVHeads); err != nil {
+		return nil, err
+	}
+	if env.err != nil {
+		return m, nil // reported by Build
+	}
+	q, k := layerNet(m.query, 0), layerNet(m.key, 0)
+	if q.Bits() != k.Bits() {
+		return nil, fmt.Errorf("option dir: %s: networks of %d bits for queries and %d for keys, want the same", o.Dir, q.Bits(), k.Bits())
+	}
+	m.signs = env.PageState(device.I32, k.Weight[0].Dim(0), device.PageLen, k.Words())
+	m.scores = env.Scratch(device.F32, env.Slots, env.Heads, env.MaxLen)
+	m.list = env.List(env.Slots, env.Heads, env.MaxLen, false)
+	return m, nil
+}
+
+// readNet reads the networks of queries or of keys; sets are how many of a layer
+// there may be.
+func readNet(o hashattentionOptions, env *Env, name string, sets ...int) (device.Net, error) {
+	n := device.Net{Relu: o.Activation == "relu"}
+	in, layout := env.HeadDim, env.stored(o.Layout)
+	for l := 0; ; l++ {
+		file := filepath.Join(o.Dir, fmt.Sprintf("%s.%d.weight.npy", name, l))
+		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) && l > 0 {
+			return n, nil
+		}
+		if l == device.MostLayers {
+			return n, fmt.Errorf("option dir: %s: a network of more than %d layers", file, device.MostLayers)
+		}
+		w, err := npy.ReadFile(file)
+		if err != nil {
+			return n, fmt.Errorf("option dir: %w", err)
+		}
+		if s := w.Shape; len(s) != 4 || s[0] != env.Layers || !slices.Contains(sets, s[1]) || s[2] != in || s[3] < 1 {
+			return n, fmt.Errorf("option dir: %s: an array of shape %v, want [%d layers, %d heads, %d, any]", file, s, env.Layers, sets[0], in)
+		}
+		sets = w.Shape[1:2]
+		file = filepath.Join(o.Dir, fmt.Sprintf("%s.%d.bias.npy", name, l))
+		b, err := npy.ReadFile(file)
+		if err != nil {
+			return n, fmt.Errorf("option dir: %w", err)
+		}
+		out := w.Shape[3]
+		if !slices.Equal(b.Shape, []int{env.Layers, sets[0], out}) {
+			return n, fmt.Errorf("option dir: %s: an array of shape %v, want [%d %d %d]", file, b.Shape, env.Layers, sets[0], out)
+		}
+		n.Weight[l] = env.Floats(transposed(w.Data, in, out, layout), env.Layers, sets[0], out, in)
+		n.Bias[l] = env.Floats(b.Data, env.Layers, sets[0], out)
+		in, layout = out, nil
+	}
+}
+
+// transposed turns matrices [in, out] into [out, in]; row i of in becomes column
+// layout[i], or i without a layout.
+func transposed(x []float32, in, out int, layout []int) []float32 {
+	y := make([]float32, len(x))
+	for m := 0; m < len(x); m += in * out {
+		for i := range in {
+			to := i
+			if layout != nil {
+				to = layout[i]
+			}
+			for j := range out {
+				y[m+j*in+to] = x[m+i*out+j]
+			}
+		}
+	}
+	return y
+}
+
+// layerNet is the networks of a layer.
+func layerNet(n device.Net, layer int) device.Net {
+	for i := range n.Layers() {
+		n.Weight[i], n.Bias[i] = n.Weight[i].At(layer), n.Bias[i].At(layer)
+	}
+	return n
+}
+
+// Name is "hashattention".
+func (*hashattention) Name() string { return "hashattention" }
+
+// Observe signs the keys of a pass.
+func (m *hashattention) Observe(p *Pass, layer int, _, k device.Tensor) {
+	p.Ops.StoreSigns(m.signs, k, layerNet(m.key, layer), p.KV(layer))
+}
+
+// Decode ranks each slot's row by signatures.
+func (m *hashattention) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
+	kv, scores := p.KV(layer), m.scores.Rows(0, p.Rows())
+	plan.Sink, plan.Recent, plan.Middle = m.Sink, m.Window, device.Tokens
+	plan.List = listRows(m.list, p.Rows())
+	p.Ops.SignScores(scores, q, m.signs, layerNet(m.query, layer), kv, plan)
+	p.Ops.TopK(plan.List, scores, kv, m.K)
+	return plan
+}

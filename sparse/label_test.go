@@ -1,0 +1,128 @@
+package sparse_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/engine"
+)
+
+// half makes the cache f16, as labels are.
+func half(c *engine.ReplayConfig) { c.KV = device.F16 }
+
+// With all channels the ranking is that of exact scores.
+func TestDoublesparsityOfAllChannelsIsTopK(t *testing.T) {
+	const prompt = lawLen - lawSteps
+	layers := lawTensors(1, lawLen)
+	want := openBench(t, "topk(k=20,sink=4,window=16)", lawLen, half).sets(layers, prompt)
+	got := openBench(t, "doublesparsity(file="+lawFiles+"/channels.npy,factor=1,k=20,sink=4,window=16,dense=0)", lawLen, half).sets(layers, prompt)
+	for i := range want {
+		if !slices.Equal(got[i], want[i]) {
+			t.Fatalf("set %d is %v, want %v", i, got[i], want[i])
+		}
+	}
+	coarse := openBench(t, "doublesparsity(file="+lawFiles+"/channels.npy,factor=1,bits=1,k=20,sink=4,window=16,dense=0)", lawLen, half).sets(layers, prompt)
+	if slices.EqualFunc(coarse, want, slices.Equal) {
+		t.Error("labels of one bit choose the same as exact ones")
+	}
+}
+
+// sets is what each head of each layer reads in each decode step.
+func (b *bench) sets(layers []engine.QKV, prompt int) (all [][]int32) {
+	b.t.Helper()
+	b.Observe = func(sel engine.Selection) {
+		for h := range lawHeads {
+			if keys, _ := sel.Keys(0, h); sel.Decode {
+				all = append(all, keys)
+			}
+		}
+	}
+	b.run(layers, prompt, 0)
+	return all
+}
+
+// What is chosen depends on the first channels of the file alone, and the first
+// layers are dense.
+func TestDoublesparsityReadsItsChannels(t *testing.T) {
+	const prompt, first = lawLen - lawSteps, 4
+	dir := t.TempDir()
+	var ranks []float32
+	for range lawLayers * lawHeads {
+		for c := range lawDim {
+			ranks = append(ranks, float32((c*3+5)%lawDim)) // 5, 8, 11 and 14 first
+		}
+	}
+	must(t, save(dir, "c", ranks, lawLayers, lawHeads, lawDim))
+	layers, other := lawTensors(1, lawLen), lawTensors(1, lawLen)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for l := range other {
+		for _, x := range [][]float32{other[l].Q, other[l].K} {
+			for i := range x {
+				if c := i % lawDim; c != 5 && c != 8 && c != 11 && c != 14 {
+					x[i] = float32(rng.NormFloat64())
+				}
+			}
+		}
+	}
+	spec := "doublesparsity(file=" + dir + "/c.npy,factor=4,k=20,window=16,dense=1)"
+	a, b := openBench(t, spec, lawLen, nil).sets(layers, prompt), openBench(t, spec, lawLen, nil).sets(other, prompt)
+	if !slices.EqualFunc(a, b, slices.Equal) {
+		t.Error("other channels change what is chosen")
+	}
+	for i, set := range a {
+		if layer, p := i/lawHeads%lawLayers, prompt+i/lawHeads/lawLayers; (len(set) == p+1) != (layer == 0) {
+			t.Fatalf("layer %d reads %d of %d positions", layer, len(set), p+1)
+		}
+	}
+	c := openBench(t, "doublesparsity(file="+lawFiles+"/channels.npy,factor=4,k=20,window=16,dense=1)", lawLen, nil).sets(layers, prompt)
+	if slices.EqualFunc(a, c, slices.Equal) {
+		t.Error("another ranking chooses the same")
+	}
+}
+
+// Networks that change nothing give the signs of queries and keys: the positions
+// with the most equal signs are read, the lowest of equals.
+func TestHashattentionRanksBySigns(t *testing.T) {
+	const prompt, sink, window, k = lawLen - lawSteps, 4, 16, 20
+	dir := t.TempDir()
+	one := make([]float32, lawDim*lawDim)
+	for i := range lawDim {
+		one[i*lawDim+i] = 1
+	}
+	for _, name := range []string{"query", "key"} {
+		sets := map[string]int{"query": lawHeads, "key": lawKVHeads}[name]
+		must(t, save(dir, name+".0.weight", slices.Repeat(one, lawLayers*sets), lawLayers, sets, lawDim, lawDim))
+		must(t, save(dir, name+".0.bias", make([]float32, lawLayers*sets*lawDim), lawLayers, sets, lawDim))
+	}
+	layers := lawTensors(1, lawLen)
+	got := openBench(t, "hashattention(dir="+dir+",k=20,sink=4,window=16)", lawLen, nil).sets(layers, prompt)
+	for i, set := range got {
+		h, l, p := i%lawHeads, i/lawHeads%lawLayers, prompt+i/lawHeads/lawLayers
+		q := layers[l].Q[(h*lawLen+p)*lawDim:][:lawDim]
+		equal := func(j int32) (n int) {
+			key := layers[l].K[(h*lawKVHeads/lawHeads*lawLen+int(j))*lawDim:][:lawDim]
+			for c := range q {
+				if (q[c] > 0) == (key[c] > 0) {
+					n++
+				}
+			}
+			return n
+		}
+		var middle, want []int32
+		for j := range int32(p + 1) {
+			if j < sink || int(j) > p-window {
+				want = append(want, j)
+			} else {
+				middle = append(middle, j)
+			}
+		}
+		slices.SortStableFunc(middle, func(a, b int32) int { return equal(b) - equal(a) })
+		want = append(want, middle[:k]...)
+		slices.Sort(want)
+		if !slices.Equal(set, want) {
+			t.Fatalf("layer %d, row %d, head %d reads %v, want %v", l, p, h, set, want)
+		}
+	}
+}

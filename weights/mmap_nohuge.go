@@ -1,0 +1,6 @@
+//go:build unix && !linux
+
+package weights
+
+// adviseHuge does nothing: this system chooses its pages by itself.
+func adviseHuge([]byte) {}
