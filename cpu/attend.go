@@ -157,7 +157,9 @@ type attention struct {
 	tileRows, firstTile, tiles int // of prefill, see there
 	units, listUnits           int // of decode, see there
 	parts                      []float32
-	starts                     []int // [slots, width]: where pages start, see findPages
+	lists                      []list // [slots, runs of heads]
+	whole                      []bool // of each: it leaves nothing out
+	starts                     []int  // [slots, width]: where pages start, see findPages
 }
 
 // fit finds how many neighbouring heads can be computed together.

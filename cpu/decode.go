@@ -16,7 +16,7 @@ const (
 	// unitTiles is how many pages a unit has: 1024 positions.
 	unitTiles = 16
 	// listUnit is how many entries of each list a unit has.
-	listUnit = 8 * vec.Tile
+	listUnit = 16 * vec.Tile
 )
 
 // decode cuts the call into units, runs them and merges what they leave.
@@ -36,6 +36,16 @@ func (a *attention) decode() {
 		a.findPages()
 	}
 	a.parts = grown(&a.parts, a.rows*a.heads*(a.units+most)*a.partLen())
+	a.lists, a.whole = a.lists[:0], a.whole[:0]
+	for slot := range a.rows {
+		if p, ok := a.o.first("Attend", &a.pages, slot, 1); ok {
+			a.lists, a.whole = a.appendLists(a.lists, a.whole, slot, p, p, 0, a.heads)
+			continue
+		}
+		for range a.heads / a.run { // the lists of an idle slot are not looked at
+			a.lists, a.whole = append(a.lists, list{}), append(a.whole, false)
+		}
+	}
 	a.prepare(a.group)
 	a.runTasks(a.rows*a.pages.heads*(a.units+a.listUnits), (*attendUnits)(a))
 	a.runTasks(a.rows*a.heads, (*mergeUnits)(a))
@@ -68,7 +78,9 @@ func (a *attention) unit(w *worker, slot, kvHead, u int) {
 	if !ok {
 		return
 	}
-	a.begin(w, slot, slot, p, p, kvHead)
+	runs := a.group / a.run
+	at := (slot*a.pages.heads + kvHead) * runs
+	a.begin(w, slot, slot, p, kvHead, a.lists[at:at+runs], a.whole[at:at+runs])
 	if u < a.units {
 		a.addPages(w, u*unitTiles, (u+1)*unitTiles)
 	} else {

@@ -28,27 +28,34 @@ type queryRow struct {
 	loaded             bool        // queries and results are ready in the worker
 }
 
-// begin makes a row the one that w computes. first is the position of the
-// slot's first row.
-func (a *attention) begin(w *worker, r, slot, first, p, kvHead int) {
-	x, plan := &w.row, &a.reach.plan
+// begin makes a row the one that w computes, with the lists given: of each run of
+// the heads of a kv head.
+func (a *attention) begin(w *worker, r, slot, p, kvHead int, lists []list, whole []bool) {
+	x := &w.row
 	x.r, x.slot, x.p, x.kvHead, x.loaded = r, slot, p, kvHead, false
-	x.lists, x.whole = x.lists[:0], x.whole[:0]
-	for h := kvHead * a.group; h < (kvHead+1)*a.group; h += a.run {
-		l := a.o.list(plan.List, group(plan.List, slot, first, p), h, a.heads)
-		whole := a.reach.whole(l, p, p)
-		if whole {
-			l = list{}
-		}
-		x.lists, x.whole = append(x.lists, l), append(x.whole, whole)
-	}
-	x.middle = a.reach.middle(p)
-	if plan.Middle == device.Tokens {
+	x.lists, x.whole, x.middle = lists, whole, a.reach.middle(p)
+	if a.reach.plan.Middle == device.Tokens {
 		x.index = vec.Index{
 			Starts: row(a.starts, slot, a.pages.width), Head: kvHead * device.PageLen * a.dim, Dim: a.dim,
 			Lo: x.middle[1].lo, Hi: x.middle[1].hi,
 		}
 	}
+}
+
+// appendLists appends the lists of heads lo to hi-1 of a row, one for each run, and
+// whether they leave nothing out. Such a list is empty. first is the position of
+// the slot's first row.
+func (a *attention) appendLists(lists []list, whole []bool, slot, first, p, lo, hi int) ([]list, []bool) {
+	plan := &a.reach.plan
+	for h := lo; h < hi; h += a.run {
+		l := a.o.list(plan.List, group(plan.List, slot, first, p), h, a.heads)
+		all := a.reach.whole(l, p, p)
+		if all {
+			l = list{}
+		}
+		lists, whole = append(lists, l), append(whole, all)
+	}
+	return lists, whole
 }
 
 // load prepares the queries and results of the row in hand, once.

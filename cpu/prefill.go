@@ -63,7 +63,8 @@ func (t *attendRows) Do(thread, lo, hi int) {
 	w, first := &a.workers[thread], int(a.pages.lengths[0])-a.rows
 	for i := lo; i < hi; i++ {
 		r, kvHead := a.rows-1-i/a.pages.heads, i%a.pages.heads
-		a.begin(w, r, 0, first, first+r, kvHead)
+		w.lists, w.whole = a.appendLists(w.lists[:0], w.whole[:0], 0, first, first+r, kvHead*a.group, (kvHead+1)*a.group)
+		a.begin(w, r, 0, first+r, kvHead, w.lists, w.whole)
 		if slices.Contains(w.row.whole, false) {
 			a.addRow(w)
 		}

@@ -34,6 +34,8 @@ type worker struct {
 	top, sum, scale []float32 // [rows]
 
 	row     queryRow   // where rows are computed one by one
+	lists   []list     // of a row of a prefill, by run of heads
+	whole   []bool     // of each: it leaves nothing out
 	entries [2]entries // of its lists: the tile in hand and the next
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // decodeSpecs are the systems that read about a tenth of a long past in decode.
-// Those that read whole blocks have benchmarks of their own.
+// Sketch&Walk has a benchmark of its own.
 var decodeSpecs = []struct{ name, text string }{
 	{"streaming", "streaming(sink=16,window=3260)"},
 	{"psaw", "psaw(phi=0.1)"},
@@ -28,10 +28,12 @@ var decodeSpecs = []struct{ name, text string }{
 	{"vattention/group", "vattention:tenth(share=group)"},
 	{"santa/prop", "santa:prop"},
 	{"santa/flash", "santa:flash"},
-	{"quest", "quest"},
-	{"h2o", "h2o"},
-	{"magicpig", "magicpig"},
-	{"random", "random"},
+	{"quest", "quest(budget=0.1)"},
+	{"quest/group", "quest(budget=0.1,share=group)"},
+	{"h2o", "h2o(hh=0.05,recent=0.05)"},
+	{"magicpig", "magicpig(bits=8,tables=75)"},
+	{"random", "random(k=0.1)"},
+	{"random/group", "random(k=0.1,share=group)"},
 }
 
 // benchLayers is how many layers' caches a benchmark goes through, so that what
@@ -66,12 +68,20 @@ func BenchmarkDecode(b *testing.B) {
 
 // decodePast is a cache of random keys and values, the same in each layer.
 type decodePast struct {
-	dev          device.Device
-	cache        *kvcache.Cache
-	seq          *kvcache.Seq
-	row          device.Tensor
-	q, k, v, dst device.Tensor
+	dev       device.Device
+	cache     *kvcache.Cache
+	seq       *kvcache.Seq
+	keys      device.Tensor // f32 [positions, kvheads, dim]: what the cache was given
+	pos, end  device.Tensor // i32 [positions]
+	q, k, dst device.Tensor
 }
+
+// benchChunk is how many positions the past grows by, and is observed, at once.
+const benchChunk = 1024
+
+// benchLayer is the layer that is timed: some systems read everything in the
+// first two.
+const benchLayer = 2
 
 const benchHeads, benchKVHeads, benchDim = 32, 8, 64
 
@@ -84,22 +94,59 @@ func newDecodePast(b *testing.B, n int) *decodePast {
 	must(b, err)
 	p.seq, err = p.cache.Open()
 	must(b, err)
-	const chunk = 1024
-	k, v := p.floats(b, chunk, benchKVHeads, benchDim), p.floats(b, chunk, benchKVHeads, benchDim)
+	p.keys = p.floats(b, n, benchKVHeads, benchDim)
+	v := p.floats(b, benchChunk, benchKVHeads, benchDim)
 	for p.seq.Len() < n {
-		must(b, p.seq.Extend(chunk, nil))
+		lo := p.seq.Len()
+		must(b, p.seq.Extend(benchChunk, nil))
 		p.cache.Flush(p.seq)
-		p.random(k)
 		p.random(v)
 		for l := range benchLayers {
-			dev.Ops().Append(p.cache.Slots(l, 1), k, v)
+			dev.Ops().Append(p.cache.Slots(l, 1), p.keys.Rows(lo, lo+benchChunk), v)
 		}
 	}
-	p.row, err = dev.Alloc(device.I32, 1)
-	must(b, err)
+	p.pos, p.end = p.numbers(b, 0, n), p.numbers(b, 1, n)
 	p.q, p.dst = p.floats(b, 1, benchHeads, benchDim), p.floats(b, 1, benchHeads, benchDim)
-	p.k, p.v = p.floats(b, 1, benchKVHeads, benchDim), p.floats(b, 1, benchKVHeads, benchDim)
+	p.k = p.floats(b, 1, benchKVHeads, benchDim)
 	return p
+}
+
+// numbers is first, first+1 and on, n of them.
+func (p *decodePast) numbers(b *testing.B, first, n int) device.Tensor {
+	x, err := p.dev.Alloc(device.I32, n)
+	must(b, err)
+	raw := make([]byte, 0, x.Size())
+	for i := range n {
+		raw = binary.LittleEndian.AppendUint32(raw, uint32(first+i))
+	}
+	p.dev.Write(x, raw)
+	return x
+}
+
+// pass is a pass over rows lo to hi-1 with layer l of the cache as every layer.
+func (p *decodePast) pass(lo, hi, l int, decode bool) *Pass {
+	kv := p.cache.Slots(l, 1)
+	return &Pass{
+		Ops: p.dev.Ops(), IDs: p.pos.Rows(lo, hi), Pos: p.pos.Rows(lo, hi), End: p.end.Rows(lo, hi),
+		Cache: []device.KV{kv, kv, kv}, First: lo, Prompt: p.seq.Len(), Decode: decode,
+	}
+}
+
+// observe shows the past to systems that sort its keys. Its queries are not
+// attended with: what they would have read is not known.
+func (p *decodePast) observe(b *testing.B, c *Policy) {
+	q := p.floats(b, benchChunk, benchHeads, benchDim)
+	for _, o := range c.observe {
+		if o.Name() == "h2o" { // would attend to all of it
+			continue
+		}
+		whole := p.pass(0, p.seq.Len(), 0, false)
+		for lo := 0; lo < p.seq.Len(); lo += benchChunk {
+			hi := min(lo+benchChunk, p.seq.Len())
+			part := whole.Tile(lo, hi)
+			o.Observe(&part, benchLayer, q.Rows(0, hi-lo), p.keys.Rows(lo, hi))
+		}
+	}
 }
 
 func (p *decodePast) floats(b *testing.B, dims ...int) device.Tensor {
@@ -122,7 +169,7 @@ func (p *decodePast) bench(b *testing.B, spec *Spec) {
 	n := p.seq.Len()
 	build := func(s *Spec) (*Policy, *stopwatch) {
 		c, err := s.Build(NewEnv(p.dev, Shape{
-			Layers: 1, Heads: benchHeads, KVHeads: benchKVHeads, HeadDim: benchDim, MaxLen: n, Slots: 1, Rows: 1,
+			Layers: benchLayer + 1, Heads: benchHeads, KVHeads: benchKVHeads, HeadDim: benchDim, MaxLen: n, Slots: 1, Rows: benchChunk,
 			Pages: p.cache.Config().Pages,
 		}, 1))
 		must(b, err)
@@ -136,10 +183,10 @@ func (p *decodePast) bench(b *testing.B, spec *Spec) {
 	own, ownTime := build(spec)
 	layer := 0
 	step := func(c *Policy) {
-		pass := Pass{Ops: p.dev.Ops(), IDs: p.row, Pos: p.row, End: p.row, Cache: []device.KV{p.cache.Slots(layer, 1)}, Decode: true}
-		c.Attend(&pass, 0, p.dst, p.q, p.k)
+		c.Attend(p.pass(p.seq.Len()-1, p.seq.Len(), layer, true), benchLayer, p.dst, p.q, p.k)
 		layer = (layer + 1) % benchLayers
 	}
+	p.observe(b, own)
 	// a step before, so that what is shared between steps is there
 	p.seq.Truncate(n - 1)
 	p.cache.Flush(p.seq)
