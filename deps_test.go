@@ -24,6 +24,7 @@ const policy = `
 	device, sparse, weights, model, kvcache, tokenizer < engine
 	device, sparse, weights, model, engine < eval
 	device, sparse, weights, model, kvcache, tokenizer, engine, eval, cpu, cuda < cmd
+	eval, tokenizer < scripts
 
 	internal/npy < cmd, sparse
 

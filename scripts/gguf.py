@@ -143,6 +143,16 @@ def plain(kind, values):
     return Tensor(kind, list(x.shape), raw.reshape(-1).view(np.uint8))
 
 
+def q8_0(values):
+    """A Tensor of type Q8_0: 32 values share a scale, a 127th of the largest."""
+    x = np.ascontiguousarray(values, np.float32).reshape(-1, 32)
+    scale = (np.abs(x).max(1, keepdims=True) / 127).astype("<f2")
+    divisor = np.where(scale == 0, 1, scale).astype(np.float32)
+    q = np.clip(np.rint(x / divisor), -127, 127).astype(np.int8)
+    raw = np.concatenate([scale.view(np.uint8), q.view(np.uint8)], axis=1)
+    return Tensor("Q8_0", list(np.shape(values)), raw.reshape(-1))
+
+
 def dequantize(kind, raw):
     """The values of a tensor's bytes, float64, flat."""
     raw = np.asarray(raw)

@@ -399,3 +399,28 @@ func TestPreset(t *testing.T) {
 		t.Errorf("%+v", id)
 	}
 }
+
+// TestRulerModel checks that the model which was trained for the tasks answers
+// them.
+func TestRulerModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a prompt of a thousand tokens for each task")
+	}
+	model, out := need(t, "../../testdata/ruler.gguf"), filepath.Join(t.TempDir(), "run")
+	tasks := "niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multikey_2,niah_multikey_3,niah_multivalue,niah_multiquery,vt,cwe,fwe"
+	ok(t, "", "eval", "ruler", "-m", model, "--tasks", tasks, "--haystack", "builtin", "--lengths", "1k", "--fit", "fine", "-n", "1",
+		"--seed", "7", "--audit-samples", "0", "-o", out)
+	var s trial.Summary
+	b, err := os.ReadFile(filepath.Join(out, "summary.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil || len(s.Settings) != 1 || len(s.Settings[0].Units) != 11 {
+		t.Fatalf("%v: %+v", err, s)
+	}
+	for _, u := range s.Settings[0].Units {
+		if u.Score.Mean < 0.8 { // scripts/demo/ruler.md has what 50 prompts of each score
+			t.Errorf("%s: score %v", u.Name, u.Score.Mean)
+		}
+	}
+}

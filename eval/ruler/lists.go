@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// commonWords is how many words a list repeats more often, all of them asked for.
-const commonWords = 10
+// CommonWords is how many words a list repeats more often, all of them asked for.
+const CommonWords = 10
 
 // commonMaker makes prompts of common words: a numbered list, after a worked
 // example.
@@ -23,7 +23,7 @@ func (g *Generator) startCommon() error {
 	shuffle(newRandom(g.o.Seed), m.words)
 	g.maker, g.step, g.least = m, 10, 10
 	if g.o.Fine {
-		g.step, g.least = 1, commonWords+1
+		g.step, g.least = 1, CommonWords+1
 	}
 	if err := g.fit(4096, g.o.Task.NewToken); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (m *commonMaker) list(n, common, others int) (text string, answers []string
 	for i, at := range m.g.rng.sample(len(words), n) {
 		picked[i] = words[at]
 	}
-	ten := min(commonWords, n)
+	ten := min(CommonWords, n)
 	all := append(slices.Repeat(picked[:ten], common), slices.Repeat(picked[ten:], others)...)
 	shuffle(newRandom(m.g.o.Seed), all)
 	return numbered(all), picked[:ten]

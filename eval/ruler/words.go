@@ -26,6 +26,9 @@ var verbText string
 // common words that needs more takes them from a user's file.
 func Words() int { return len(singles()) }
 
+// WordList is a copy of those words, sorted.
+func WordList() []string { return slices.Clone(singles()) }
+
 // singles is the sorted single words: nouns, adjectives and verbs.
 var singles = sync.OnceValue(func() []string {
 	all := slices.Concat(lines(nounText), lines(adjectiveText), lines(verbText))
