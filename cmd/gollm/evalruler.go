@@ -28,7 +28,7 @@ model, as gollm eval ruler-data makes them.
 The folder of -o keeps a line for each answer. A run that is stopped, or killed,
 goes on where it was with the same command.`
 
-const evalRulerExample = `  gollm eval ruler -m testdata/demo.gguf --quick -o quick
+const evalRulerExample = `  gollm eval ruler -m testdata/ruler.gguf --quick -o quick
   gollm eval ruler -m model.gguf --lengths 4k,16k -n 50 --attn dense --attn 'sketchwalk(density=0.2)' -o ruler
   gollm eval ruler -m model.gguf --data ROOT/MODEL/synthetic --lengths 32k --tasks all -o ruler-32k`
 
