@@ -316,6 +316,7 @@ func TestEvalUsage(t *testing.T) {
 		{[]string{"eval", "nope"}, []string{"nope"}},
 		{[]string{"eval", "compare", "x"}, []string{"want two"}},
 		{[]string{"eval", "longbench", "-m", model, "-o", dir}, []string{"--longbench"}},
+		{[]string{"eval", "longbench", "-m", model, "-o", dir, "--longbench", dir, "--data", dir, "--code-sim", "foo"}, []string{"--code-sim foo"}},
 	} {
 		fails(t, exitUsage, c.words, "", c.args...)
 	}
