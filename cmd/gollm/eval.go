@@ -1,6 +1,11 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+)
 
 const evalLong = `Measure what a model finds and understands in long contexts, and what a sparse
 attention system costs it.
@@ -19,9 +24,31 @@ func newEval() *cobra.Command {
 		Args:    unknownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	for _, sub := range []*cobra.Command{newEvalRuler(), newEvalLongbench(), newEvalLongbench2(), newEvalNiah(), newEvalPpl(), newEvalScore(), newEvalShow(), newEvalCompare(), newEvalMerge(), newRulerData()} {
+	long := []*cobra.Command{newEvalRuler(), newEvalLongbench(), newEvalLongbench2(), newEvalNiah(), newEvalPpl()}
+	data := newRulerData()
+	for _, sub := range append(long, data) {
+		sub.RunE = stoppable(sub.RunE)
+	}
+	for _, sub := range append(long, newEvalScore(), newEvalShow(), newEvalCompare(), newEvalMerge(), data) {
 		sub.Flags().SortFlags = false
 		cmd.AddCommand(sub)
 	}
 	return cmd
+}
+
+// stoppable lets the first Ctrl-C end the context of a command from its beginning
+// on: prompts are made for minutes before a model runs. It says that the command
+// stopped where that did not.
+func stoppable(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, release := interruptible(cmd.Context())
+		defer release()
+		cmd.SetContext(ctx)
+		err := run(cmd, args)
+		if errors.Is(err, context.Canceled) && !errors.Is(err, errInterrupted) {
+			cmd.PrintErrln("gollm: stopped")
+			return errors.Join(errInterrupted, err)
+		}
+		return err
+	}
 }

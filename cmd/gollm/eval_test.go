@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gollm/gollm/eval/longbench"
+	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/eval/trial"
 	"github.com/gollm/gollm/model/modeltest"
 )
@@ -193,6 +194,40 @@ func TestNiahRefusesWhatDoesNotFit(t *testing.T) {
 	fails(t, exitUsage, []string{"--sparse-phase foo"}, "", "eval", "niah", "-m", model, "-o", out, "--sparse-phase", "foo")
 }
 
+// TestInterruptWhilePromptsAreMade stops commands before there is an answer.
+func TestInterruptWhilePromptsAreMade(t *testing.T) {
+	model, text, root := randomModel(t, modeltest.Shape{Context: 8192}), book(t), t.TempDir()
+	run, data := filepath.Join(root, "run"), filepath.Join(root, "data")
+	for _, c := range []struct {
+		args  []string
+		begun string // a file that is there when prompts are made
+		gone  string // what must not be left
+	}{
+		{niah(model, text, run, 100000, "--lengths", "4000"), filepath.Join(run, "manifest.json"), filepath.Join(run, "manifest.json")},
+		{[]string{"eval", "ruler-data", "-m", model, "--tasks", "niah_single_1", "--lengths", "4k", "-n", "1000000", "--fit", "fine", "-o", data},
+			ruler.DataPath(data, 4096, ruler.Task{Name: "niah_single_1"}) + ".part", ruler.DataPath(data, 4096, ruler.Task{Name: "niah_single_1"}) + ".part"},
+	} {
+		cmd := process(c.args...)
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(20 * time.Second); !there(c.begun) && time.Now().Before(deadline); {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if code := wait(t, cmd); code != exitInterrupted || errs.String() != "gollm: stopped\n" {
+			t.Errorf("%s: exit code %d and stderr %q, want %d and a line", c.args[1], code, errs.String(), exitInterrupted)
+		}
+		if there(c.gone) {
+			t.Errorf("%s: %s is left", c.args[1], c.gone)
+		}
+	}
+}
+
 // TestRulerData makes rows, answers them and scores the answers in three ways.
 func TestRulerData(t *testing.T) {
 	model, root := need(t, "../../testdata/demo.gguf"), t.TempDir()
@@ -281,6 +316,7 @@ func TestEvalUsage(t *testing.T) {
 		{[]string{"eval", "nope"}, []string{"nope"}},
 		{[]string{"eval", "compare", "x"}, []string{"want two"}},
 		{[]string{"eval", "longbench", "-m", model, "-o", dir}, []string{"--longbench"}},
+		{[]string{"eval", "longbench", "-m", model, "-o", dir, "--longbench", dir, "--data", dir, "--code-sim", "foo"}, []string{"--code-sim foo"}},
 	} {
 		fails(t, exitUsage, c.words, "", c.args...)
 	}

@@ -162,6 +162,9 @@ func (e *evalLongbenchFlags) execute(cmd *cobra.Command) error {
 	if err := e.check(); err != nil {
 		return err
 	}
+	if err := checkCodeSim(e.code); err != nil {
+		return err
+	}
 	sets, err := longbench.Pick(e.tasks)
 	if err != nil {
 		return usagef("--tasks: %v", err)

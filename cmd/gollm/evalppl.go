@@ -97,8 +97,7 @@ func (p *evalPplFlags) run(cmd *cobra.Command) error {
 	}
 	defer m.Close()
 	ids := (&tokenFlags{noSpecial: true}).encode(m.Tokenizer, text)
-	ctx, release := interruptible(cmd.Context())
-	defer release()
+	ctx := cmd.Context()
 	var all []pplReport
 	for _, attn := range p.attn {
 		r, err := p.measure(ctx, cmd, m, attn, ids)

@@ -151,7 +151,8 @@ func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, dir string, tok 
 	for _, length := range p.lengths {
 		for _, t := range p.tasks {
 			if !goesOn || !there(ruler.DataPath(dir, length, t)) {
-				if err := e.make(d, p, t, length, tok); err != nil {
+				_, err := d.write(cmd.Context(), p, t, length, tok)
+				if err := e.leaveOut(p, t, length, err); err != nil {
 					return err
 				}
 			}
@@ -170,9 +171,9 @@ func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, dir string, tok 
 	return nil
 }
 
-// make makes one file. What does not fit is left out of a quick look, which says so.
-func (e *evalRulerFlags) make(d *rulerDataFlags, p *rulerPlan, t ruler.Task, length int, tok *tokenizer.Tokenizer) error {
-	_, err := d.write(p, t, length, tok)
+// leaveOut makes a note of a file that could not be made because nothing fits, in
+// a quick look. Other errors stay what they are.
+func (e *evalRulerFlags) leaveOut(p *rulerPlan, t ruler.Task, length int, err error) error {
 	if misfit := new(ruler.MisfitError); e.quick && errors.As(err, &misfit) {
 		p.notes = append(p.notes, fmt.Sprintf("%s at %d tokens is left out: its smallest prompt has %d", t.Name, length, misfit.Least))
 		return nil
@@ -199,6 +200,9 @@ func (e *evalRulerFlags) addUnits(cmd *cobra.Command, s *suite, dir string, tok 
 	}
 	for _, length := range lengths {
 		for _, t := range tasks {
+			if err := cmd.Context().Err(); err != nil {
+				return err
+			}
 			path := ruler.DataPath(dir, length, t)
 			if e.quick && e.data == "" && !there(path) {
 				continue

@@ -163,8 +163,7 @@ func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokeniz
 	if err := j.survey(cmd, j.folder.Manifest.Hash); err != nil {
 		return err
 	}
-	ctx, release := interruptible(cmd.Context())
-	defer release()
+	ctx := cmd.Context()
 	defer j.closeModel()
 	for i := range j.specs {
 		if err := j.setting(ctx, cmd, i, tok); err != nil {

@@ -74,8 +74,8 @@ func (s *evalScoreFlags) run(cmd *cobra.Command, path string) error {
 	if s.grader != "official" && s.grader != "santa" {
 		return usagef("--grader %s, want official or santa", s.grader)
 	}
-	if s.code != string(metric.Difflib) && s.code != string(metric.Levenshtein) {
-		return usagef("--code-sim %s, want difflib or levenshtein", s.code)
+	if err := checkCodeSim(s.code); err != nil {
+		return err
 	}
 	switch s.suite {
 	case "ruler":
@@ -86,6 +86,14 @@ func (s *evalScoreFlags) run(cmd *cobra.Command, path string) error {
 		return s.longbench2(cmd, path)
 	}
 	return usagef("--suite %q, want ruler, longbench or longbench2", s.suite)
+}
+
+// checkCodeSim reports a --code-sim that is none.
+func checkCodeSim(name string) error {
+	if name != string(metric.Difflib) && name != string(metric.Levenshtein) {
+		return usagef("--code-sim %s, want difflib or levenshtein", name)
+	}
+	return nil
 }
 
 // files is the files to score, by task: path itself, or the ones of a folder that

@@ -80,6 +80,9 @@ func (j *job) readUnit(cmd *cobra.Command, u *trial.Unit, s *survey) error {
 	cost := 0.0
 	var first trial.Sample
 	err := u.Each(func(line int, make func() (trial.Sample, error)) error {
+		if err := cmd.Context().Err(); err != nil {
+			return err
+		}
 		sample, err := make()
 		if err != nil {
 			return err

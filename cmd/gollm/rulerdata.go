@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -280,7 +281,7 @@ func (d *rulerDataFlags) run(cmd *cobra.Command) error {
 	t.AppendHeader(table.Row{"task", "length", "rows", "units", "least tokens", "most tokens", "file"})
 	for _, length := range p.lengths {
 		for _, task := range p.tasks {
-			row, err := d.write(p, task, length, tok)
+			row, err := d.write(cmd.Context(), p, task, length, tok)
 			if err != nil {
 				return err
 			}
@@ -295,8 +296,8 @@ func (d *rulerDataFlags) run(cmd *cobra.Command) error {
 }
 
 // write makes one file and returns what there is to say about it. The file
-// appears when it is complete.
-func (d *rulerDataFlags) write(p *rulerPlan, task ruler.Task, length int, tok *tokenizer.Tokenizer) (row table.Row, err error) {
+// appears when it is complete. When ctx is done there is none.
+func (d *rulerDataFlags) write(ctx context.Context, p *rulerPlan, task ruler.Task, length int, tok *tokenizer.Tokenizer) (row table.Row, err error) {
 	g, err := p.generator(task, length, tok)
 	if err != nil {
 		return nil, err
@@ -318,6 +319,9 @@ func (d *rulerDataFlags) write(p *rulerPlan, task ruler.Task, length int, tok *t
 	w := bufio.NewWriterSize(f, 1<<20)
 	least, most := 0, 0
 	for i := range p.samples {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		r, err := g.Next()
 		if err != nil {
 			return nil, err
