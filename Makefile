@@ -4,6 +4,7 @@ GO     ?= go
 T      ?= 30s
 THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
+need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
 .PHONY: help build demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
 
@@ -31,13 +32,13 @@ lint: ## gofmt, vet, staticcheck and the rules of this tree
 	@scripts/lint.sh
 
 bench: ## speed of MODEL=file beside what the machine allows
-	$(GO) run ./cmd/gollm bench -m $(MODEL) --threads $(THREADS)
+	$(need_model)$(GO) run ./cmd/gollm bench -m $(MODEL) --threads $(THREADS)
 
 bench-peer: build ## speed of MODEL="file ..." beside llama.cpp's
-	$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(MODEL)
+	$(need_model)$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(MODEL)
 
 bench-attn: build ## every attention system of MODEL=file beside dense, in turns
-	scripts/bench-attn.sh $(MODEL)
+	$(need_model)scripts/bench-attn.sh $(MODEL)
 
 golden: ## remake testdata/logits with llama.cpp and numpy; then look at the diff
 	$$(scripts/peer-env.sh) scripts/logits-peer.py testdata testdata/logits

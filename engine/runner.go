@@ -32,6 +32,18 @@ type Config struct {
 	Seed    uint64       // of what the attention draws at random
 }
 
+// describe is the size and the attention, for errors.
+func (c Config) describe() string {
+	text := fmt.Sprintf("a context of %d tokens", c.Context)
+	if c.Slots > 1 {
+		text += fmt.Sprintf(" for %d sequences", c.Slots)
+	}
+	if c.Attn != nil {
+		text = "attention " + c.Attn.String() + " with " + text
+	}
+	return text
+}
+
 // Runner runs passes of a model over one cache.
 type Runner struct {
 	passes
@@ -60,7 +72,7 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 	r.pieces = func() pieceDecoder { return e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true}) }
 	var err error
 	if r.free, err = r.dev.Scope(func() error { return r.alloc(c) }); err != nil {
-		return nil, fmt.Errorf("engine: a context of %d tokens for %d sequences: %w", c.Context, c.Slots, err)
+		return nil, fmt.Errorf("engine: %s: %w", c.describe(), err)
 	}
 	return r, nil
 }

@@ -6,7 +6,7 @@
 # the table says what they kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-model=${1:?name a GGUF file}
+model=${1:?is missing: scripts/bench-attn.sh MODEL.gguf}
 depths=${DEPTHS:-8k,32k,64k} prompts=${PROMPTS:-8k} reps=${REPS:-3} steps=${STEPS:-8}
 
 # settings prints --attn for each line of its input, less what a comment says.

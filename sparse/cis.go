@@ -37,7 +37,7 @@ import (
 // cisOptions are the settings of cis.
 type cisOptions struct {
 	Step   int           `opt:"s" unit:"positions" doc:"block in which sets are shared"`
-	Tau    float64       `opt:"tau" unit:"cosine" doc:"how alike queries must be to share; 2 never shares"`
+	Tau    float64       `opt:"tau" unit:"cosine" doc:"how similar queries must be to share; 2 never shares"`
 	K      device.Amount `opt:"k" unit:"positions or share" doc:"positions chosen besides sinks and recent window"`
 	Sink   int           `opt:"sink" unit:"positions" doc:"first positions that are always read"`
 	Local  int           `opt:"local" unit:"positions" doc:"newest positions that are always read, the row's own included"`
@@ -75,7 +75,7 @@ var cisPresets = map[string]string{
 }
 
 var cisEntry = entry(Doc{
-	Name: "cis", Title: "sets of positions shared between alike queries of a few steps",
+	Name: "cis", Title: "positions chosen once, and reused while queries stay similar",
 	Source: "Near-Oracle KV Selection via Pre-hoc Sparsity (CPE), its sharing of critical sets",
 	Stage:  Select, Decode: true,
 	Granularity: "positions, per query head or kv head",

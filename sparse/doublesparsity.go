@@ -47,6 +47,13 @@ func (o doublesparsityOptions) check() error {
 	return err
 }
 
+func (o doublesparsityOptions) missing() error {
+	if o.File == "" {
+		return errors.New("it needs a ranking of the model's channels: give file=CHANNELS.npy, f32 [layers, heads, channels]; docs/attention/doublesparsity.md says how to make one")
+	}
+	return nil
+}
+
 var doublesparsityEntry = entry(Doc{
 	Name: "doublesparsity", Title: "positions ranked by a few channels (needs a file of channels)",
 	Source: "Yang et al., Post-Training Sparse Attention with Double Sparsity, 2024, and its code",
@@ -67,8 +74,8 @@ type doublesparsity struct {
 }
 
 func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
-	if o.File == "" {
-		return nil, errors.New("it needs a ranking of the model's channels: give file=CHANNELS.npy, f32 [layers, heads, channels]; docs/attention/doublesparsity.md says how to make one")
+	if err := o.missing(); err != nil {
+		return nil, err
 	}
 	if o.Dense > env.Layers {
 		return nil, fmt.Errorf("option dense: %d, the model has %d layers", o.Dense, env.Layers)

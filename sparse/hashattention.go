@@ -41,6 +41,13 @@ func (o hashattentionOptions) check() error {
 	return errors.Join(atLeast("sink", o.Sink, 0), atLeast("window", o.Window, 1))
 }
 
+func (o hashattentionOptions) missing() error {
+	if o.Dir == "" {
+		return errors.New("it needs networks that were trained for the model: give dir=FOLDER with query.0.weight.npy and so on; docs/attention/hashattention.md says how to make it from published weights")
+	}
+	return nil
+}
+
 var hashattentionEntry = entry(Doc{
 	Name: "hashattention", Title: "positions ranked by trained signatures (needs trained networks)",
 	Source: "Desai et al., HashAttention: Semantic Sparsity for Faster Inference, 2024, and its code in sparse-attention-hub",
@@ -59,8 +66,8 @@ type hashattention struct {
 }
 
 func newHashattention(o hashattentionOptions, env *Env) (Method, error) {
-	if o.Dir == "" {
-		return nil, errors.New("it needs networks that were trained for the model: give dir=FOLDER with query.0.weight.npy and so on; docs/attention/hashattention.md says how to make it from published weights")
+	if err := o.missing(); err != nil {
+		return nil, err
 	}
 	m := &hashattention{hashattentionOptions: o}
 	var err error

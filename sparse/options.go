@@ -24,6 +24,10 @@ import (
 // what the row sees ("0.05").
 type checker interface{ check() error }
 
+// needer is options of which one has no default: missing reports that it was not
+// given.
+type needer interface{ missing() error }
+
 // chooser is options that ask for a system of the select stage before their own:
 // its text, "" for none, and whether it must choose in prefill too.
 type chooser interface {

@@ -331,6 +331,19 @@ func (s *Spec) Phases() (prefill, decode bool) {
 	return prefill, decode
 }
 
+// Missing reports an option without which a system cannot run and which the text
+// does not give. Build refuses such a spec too.
+func (s *Spec) Missing() error {
+	for _, it := range s.systems() {
+		if n, ok := it.opts.(needer); ok {
+			if err := n.missing(); err != nil {
+				return fmt.Errorf("sparse: %s: %w", it.name(), err)
+			}
+		}
+	}
+	return nil
+}
+
 // Whole reports whether a prompt must be prefilled in one pass.
 func (s *Spec) Whole() bool {
 	for _, it := range s.systems() {

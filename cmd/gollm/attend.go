@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,9 +34,10 @@ of each layer with --layers-of Q,K,V, once for each layer, from the first layer
 on. The result is then [layers, heads, rows, d]. Layers are counted from 0: a
 system that leaves the first two dense does so here.
 
---indices writes one object for each layer, head and row:
+--indices writes {"attn": "sketchwalk", "phase": "prefill", "rows": [...]}, where
+rows has one object for each layer, head and row:
   {"layer": 2, "head": 0, "row": 511, "keys": [0, 1, 480, 511]}
-where row is a position. "weights" is there where keys do not count 1 each; with
+Here row is a position. "weights" is there where keys do not count 1 each; with
 "mixture": true the weights are the softmax itself, and no keys are read.`
 
 const attendExample = `  gollm attend --attn 'streaming(sink=4,window=256)' --q q.npy --k k.npy --v v.npy -o out.npy
@@ -70,7 +72,7 @@ func newAttend() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&a.attn, "attn", "dense", "attention system, or @FILE.yaml; gollm attn tells about them")
+	f.StringVar(&a.attn, "attn", "dense", attnUsage)
 	f.StringVar(&a.q, "q", "", "queries, .npy [heads, n, d] or [layers, heads, n, d]")
 	f.StringVar(&a.k, "k", "", "keys, .npy [kv heads, n, d], with layers where q has them")
 	f.StringVar(&a.v, "v", "", "values, like the keys")
@@ -86,7 +88,7 @@ func newAttend() *cobra.Command {
 	for _, name := range []string{"q", "k", "v", "out"} {
 		_ = cmd.MarkFlagFilename(name, "npy") // fails only for a flag that does not exist
 	}
-	completeWith(cmd, "attn", attnNames)
+	completeAttn(cmd)
 	completeWith(cmd, "phase", func() []string { return []string{"prefill", "decode"} })
 	return cmd
 }
@@ -114,6 +116,9 @@ func (a *attendFlags) check() error {
 	if err := a.model.checkDevice(); err != nil {
 		return err
 	}
+	if ext := filepath.Ext(a.out); ext != ".npy" && ext != "" {
+		return usagef("-o %s: the result is written as .npy", a.out)
+	}
 	if err := checkAuditFiles(a.audit); err != nil {
 		return err
 	}
@@ -140,6 +145,7 @@ func (a *attendFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	cache := cacheFlags{attn: a.attn, kv: a.kv}
+	a.model.warnThreads(cmd)
 	spec, err := cache.spec()
 	if err != nil {
 		return err

@@ -53,6 +53,9 @@ func oneSystem(_ *cobra.Command, args []string) error {
 		if i := strings.IndexAny(args[0], ":("); i > 0 && findAttn(args[0][:i]) != nil {
 			return usagef("%q has settings, want a name: gollm attn %s tells about it and its presets", args[0], args[0][:i])
 		}
+		if near := nearest(args[0], attnNames()); near != "" {
+			return usagef("no attention system is called %q; did you mean %s?", args[0], near)
+		}
 		return usagef("no attention system is called %q; there are: %s", args[0], strings.Join(attnNames(), ", "))
 	}
 	return nil
@@ -65,6 +68,45 @@ func attnNames() []string {
 		names = append(names, e.Name)
 	}
 	return names
+}
+
+// completeAttn makes the shell complete --attn: the system that is being typed, in
+// any place of a spec, and its presets after a colon.
+func completeAttn(cmd *cobra.Command) {
+	_ = cmd.RegisterFlagCompletionFunc("attn", // fails only for a flag that does not exist
+		func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if strings.HasPrefix(typed, "@") {
+				return nil, cobra.ShellCompDirectiveDefault // a file
+			}
+			return attnCompletions(typed), cobra.ShellCompDirectiveNoFileComp
+		})
+}
+
+// attnCompletions is what a spec that ends in the middle of a system may become.
+func attnCompletions(typed string) []string {
+	before, word := "", typed
+	if i := strings.LastIndexAny(typed, "=+ ") + 1; i > 0 {
+		before, word = typed[:i], typed[i:]
+	}
+	if strings.Count(before, "(") > strings.Count(before, ")") {
+		return nil // the value of an option
+	}
+	words := attnNames()
+	if name, _, preset := strings.Cut(word, ":"); preset {
+		words = nil
+		if e := findAttn(name); e != nil {
+			for _, p := range slices.Sorted(maps.Keys(e.Presets)) {
+				words = append(words, name+":"+p)
+			}
+		}
+	}
+	var whole []string
+	for _, w := range words {
+		if strings.HasPrefix(w, word) {
+			whole = append(whole, before+w)
+		}
+	}
+	return whole
 }
 
 // findAttn is the system of that name, nil if there is none.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -23,12 +24,15 @@ prefill is reading a prompt of some length into an empty cache; decode is writin
 one token after another behind so many others. Each figure is the median of
 --reps runs, in tokens per second.
 
-Beside it stands the floor of the time, as a speed: no program can be faster
-here. It is the larger of what must be read (every weight once for a token or a
+Beside it stands the floor of the time, as a speed. It is the larger of what must be read (every weight once for a token or a
 prompt, of the embedding the token's row only, and for decode the keys and
 values of all tokens before) divided by the measured read bandwidth of all
 threads together, and what must be computed divided by the measured peak of the
-instructions that the kernels use.
+instructions that the kernels use. No program that fetches them from memory can
+be faster. reached is tok/s as a share of it, and may be more than 100 % in two
+cases: a model so small that it stays in the processor's cache is not fetched from
+memory, and a sparse system does not read all that the floor, which is that of
+dense attention, counts. A line under the table says so then.
 
 choose and attend are what attention took of a prefill or a step: to decide what
 to read, and to read it.
@@ -91,8 +95,8 @@ func newBench() *cobra.Command {
 	f.BoolVar(&b.csv, "csv", false, "print CSV")
 	f.BoolVar(&b.markdown, "markdown", false, "print a Markdown table")
 	b.cache.registerSize(cmd, "tokens of context; 0, the default, is as many as are needed")
-	f.StringArrayVar(&b.attn, "attn", []string{"dense"}, attnUsage()+" (repeatable)")
-	completeWith(cmd, "attn", attnNames)
+	f.StringArrayVar(&b.attn, "attn", []string{"dense"}, attnUsage+" (repeatable)")
+	completeAttn(cmd)
 	b.cache.audit.register(cmd)
 	b.model.registerDevice(cmd)
 	return cmd
@@ -126,8 +130,11 @@ func (b *benchFlags) check() error {
 	if len(b.attn) > 1 && b.cache.audit.on() {
 		return usagef("--audit looks at one --attn, %d are given", len(b.attn))
 	}
-	if b.steps < 1 || b.steps > maxContext/2 || b.reps < 1 || b.reps > maxReps {
-		return usagef("--steps %d --reps %d, want 1 to %d steps and 1 to %d repetitions", b.steps, b.reps, maxContext/2, maxReps)
+	if b.steps < 1 || b.steps > maxContext/2 {
+		return usagef("--steps %d, want 1 or more decode steps, at most %d", b.steps, maxContext/2)
+	}
+	if b.reps < 1 || b.reps > maxReps {
+		return usagef("--reps %d, want 1 or more runs, at most %d", b.reps, maxReps)
 	}
 	if err := b.model.check(); err != nil {
 		return err
@@ -181,6 +188,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	if o.Fill == 0 && slices.ContainsFunc(sides, func(s eval.Side) bool { return s.Count }) {
 		o.Fill = sparseFill
 	}
+	b.warnLengths(m)
 	ctx, release := interruptible(cmd.Context())
 	defer release()
 	machine := eval.Describe(m.Device)
@@ -199,6 +207,23 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 		return errors.Join(errInterrupted, err)
 	}
 	return b.auditRun(ctx, cmd, m, sides[0], o)
+}
+
+// warnLengths says that lengths go beyond what the model was trained for, which
+// changes no speed.
+func (b *benchFlags) warnLengths(m *openModel) {
+	longest := b.cache.context
+	for _, n := range b.prefill {
+		longest = max(longest, n)
+	}
+	for _, n := range b.decode {
+		longest = max(longest, n+b.steps)
+	}
+	m.warned = true // the cache has room for a warm-up too
+	if trained := m.Model.Context; longest > trained {
+		m.warn("%d tokens are measured, but %s was trained for %d: the speed is real, a text of that length would not be",
+			longest, filepath.Base(m.File.Path()), trained)
+	}
 }
 
 // sparseFill is the tokens that are computed before a step whose attention
@@ -354,9 +379,9 @@ func (b *benchFlags) print(out io.Writer, r benchReport) error {
 	case b.csv:
 		text = t.RenderCSV()
 	case b.markdown:
-		text = r.headLine() + "\n\n" + t.RenderMarkdown()
+		text = r.headLine() + "\n\n" + t.RenderMarkdown() + r.notes("\n")
 	default:
-		text = r.headLine() + "\n\n" + t.Render()
+		text = r.headLine() + "\n\n" + t.Render() + r.notes("")
 	}
 	_, err := io.WriteString(out, text+"\n")
 	return err
@@ -373,6 +398,26 @@ func (r benchReport) headLine() string {
 		parts = append(parts, fmt.Sprintf("reads %.1f GB/s, computes %.0f int8 GOP/s and %.0f float GFLOP/s", m.ReadGBs, m.Int8GOPs, m.FloatGOPs))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// notes explains speeds above the floor; each begins on a line of its own, after
+// space.
+func (r benchReport) notes(space string) string {
+	var dense, sparse bool
+	for _, row := range r.Rows {
+		if math.Round(100*row.Fraction) > 100 {
+			dense = dense || row.Density == nil && row.Limit == "memory"
+			sparse = sparse || row.Density != nil
+		}
+	}
+	text := ""
+	if dense {
+		text += space + "\nreached > 100: the floor fetches the weights from memory, and here the processor's cache holds them."
+	}
+	if sparse {
+		text += space + "\nreached > 100 of a sparse system: the floor is that of dense attention, which reads the whole cache."
+	}
+	return text
 }
 
 // compares reports whether there is more to a row than the speed of dense

@@ -118,3 +118,22 @@ func TestBenchForms(t *testing.T) {
 		golden.Compare(t, name, out.String())
 	}
 }
+
+// A speed above the floor is explained where the floor is that of memory.
+func TestBenchNotes(t *testing.T) {
+	share := 0.1
+	for _, tt := range []struct {
+		row  benchRow
+		want string
+	}{
+		{benchRow{Fraction: 2.44, Limit: "memory"}, "processor's cache"},
+		{benchRow{Fraction: 1.68, Limit: "memory", Density: &share}, "floor is that of dense"},
+		{benchRow{Fraction: 1.004, Limit: "memory"}, ""},
+		{benchRow{Fraction: 1.1, Limit: "compute"}, ""},
+	} {
+		note := benchReport{Rows: []benchRow{tt.row}}.notes("")
+		if !strings.Contains(note, tt.want) || (tt.want == "") != (note == "") || strings.Count(note, "\n") > 1 {
+			t.Errorf("%+v: %q, want one note with %q", tt.row, note, tt.want)
+		}
+	}
+}

@@ -25,7 +25,8 @@ The conversation so far stays in the KV cache, so that only what is new is read.
 
 Ctrl-C stops the answer, not the program; Ctrl-D ends it. Lines that begin with /
 are commands: /help lists them. Where stdin is no terminal, each line of it is a
-message and only the answers are printed.`
+message, only the answers are printed, and a line with / that is no command ends
+the program with an error.`
 
 const chatExample = `  gollm chat -m Llama-3.2-1B-Instruct-Q4_K_M.gguf
   gollm chat -m model.gguf --system "Answer in French." --ctx 16384
@@ -267,8 +268,18 @@ func (s *session) handle(ctx context.Context, text string) error {
 	case "/exit", "/quit":
 		return io.EOF
 	default:
-		s.say("%s is no command; /help lists them. A message that begins with / needs a space before it.", name)
+		return s.refuse(fmt.Errorf("%s is no command; /help lists them, and a message that begins with / needs a space before it", name))
 	}
+	return nil
+}
+
+// refuse says what is wrong with a line, which ends the conversation only where
+// nobody types.
+func (s *session) refuse(err error) error {
+	if !s.interactive {
+		return err
+	}
+	s.say("gollm: %s", message(err))
 	return nil
 }
 
@@ -290,8 +301,7 @@ func (s *session) stats() {
 	s.say("%d of %d tokens of context are used.", s.seq.Len(), s.runner.Context())
 }
 
-// answer lets the model answer a message. What goes wrong with a message ends
-// the conversation only where nobody types.
+// answer lets the model answer a message.
 func (s *session) answer(ctx context.Context, text string) error {
 	ids, err := s.speaker.encode(ctx, conversation(s.system, s.messages, text))
 	if err == nil && len(ids) >= s.runner.Context() {
@@ -299,11 +309,7 @@ func (s *session) answer(ctx context.Context, text string) error {
 			len(ids), s.runner.Context(), roundUp(2*len(ids), 64))
 	}
 	if err != nil {
-		if s.interactive {
-			s.say("gollm: %s", message(err))
-			return nil
-		}
-		return err
+		return s.refuse(err)
 	}
 	res, err := s.generate(ctx, ids)
 	if err != nil {
@@ -361,11 +367,7 @@ func (s *session) finish(text string, res engine.Result) error {
 	}
 	switch res.Stop {
 	case engine.StopContext:
-		err := errors.New("the context is full and the answer incomplete: /clear begins anew, or start gollm chat with a longer --ctx")
-		if !s.interactive {
-			return err
-		}
-		s.say("gollm: %v", err)
+		return s.refuse(errors.New("the context is full and the answer incomplete: /clear begins anew, or start gollm chat with a longer --ctx"))
 	case engine.StopCancelled:
 		s.say("[stopped]")
 	}

@@ -102,13 +102,13 @@ func number(t *testing.T, s string) int {
 }
 
 func TestChatCommands(t *testing.T) {
-	r := gollm("/help\n/system\n/system Be kind\n/system\n/stats\n/nonsense\nHi\n/stats\n/clear\n/exit\nnot read\n",
+	r := gollm("/help\n/system\n/system Be kind\n/system\n/stats\nHi\n/stats\n/clear\n/exit\nnot read\n",
 		"chat", "-m", talker(t, 512), "-n", "3", "--temp", "0", "--system", "Be brief")
 	if r.code != 0 {
 		t.Fatal(r.errs)
 	}
 	at := 0
-	for _, word := range []string{"/clear", `"Be brief"`, "begins anew", `"Be kind"`, "0 of 512 tokens", "/nonsense is no command", "prompt tokens at", "of 512 tokens", "forgotten"} {
+	for _, word := range []string{"/clear", `"Be brief"`, "begins anew", `"Be kind"`, "0 of 512 tokens", "prompt tokens at", "of 512 tokens", "forgotten"} {
 		i := strings.Index(r.errs[at:], word)
 		if i < 0 {
 			t.Fatalf("no %q after %q", word, r.errs[at:])
@@ -117,6 +117,35 @@ func TestChatCommands(t *testing.T) {
 	}
 	if strings.Count(r.out, "\n") > 3 {
 		t.Errorf("stdout %q, want one answer", r.out)
+	}
+}
+
+// Where nobody types, nobody would see that a line was left out.
+func TestChatRefusesPipedLinesThatAreNoCommand(t *testing.T) {
+	r := gollm("/nonsense\nHi\n", "chat", "-m", talker(t, 512), "-n", "3", "--temp", "0")
+	if r.code != exitFailure || r.out != "" || !strings.Contains(r.errs, "/nonsense is no command") {
+		t.Errorf("code %d, stdout %q, stderr %q", r.code, r.out, r.errs)
+	}
+	y := newTypist(t, talker(t, 512), 512)
+	done := make(chan error, 1)
+	go func() { done <- y.run(t.Context()) }()
+	y.typeLine(t, "/nonsense")
+	y.await(t, "/nonsense is no command")
+	y.typeLine(t, "/exit")
+	if err := <-done; err != nil {
+		t.Errorf("a slip ended the conversation: %v", err)
+	}
+}
+
+func TestChatTemplateThatDoesNotFit(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{Keys: map[string]any{"tokenizer.ggml.tokens": plainTokens(320)}})
+	r := gollm("Hi\n", "chat", "-m", model, "--template", "llama3", "-n", "2")
+	if r.code != exitOK || !strings.Contains(r.errs, "needs the tokens <|start_header_id|> <|end_header_id|> <|eot_id|>, which "+model) {
+		t.Errorf("code %d, stderr %q", r.code, r.errs)
+	}
+	for _, text := range []string{"# A page\n", "{{ bos_token }}", "messages"} {
+		page := write(t, "README.md", text)
+		fails(t, exitFailure, []string{page, "is no chat template", "llama3"}, "Hi\n", "chat", "-m", model, "--template", page)
 	}
 }
 
@@ -149,7 +178,7 @@ func TestChatFullContextSaysWhatToDo(t *testing.T) {
 
 func TestChatWithoutTemplate(t *testing.T) {
 	model := randomModel(t, modeltest.Shape{Keys: map[string]any{"tokenizer.ggml.tokens": plainTokens(320)}})
-	fails(t, exitFailure, []string{"has no chat template", "gollm generate without --chat", "--template"}, "Hi\n", "chat", "-m", model)
+	fails(t, exitFailure, []string{"has no chat template", "plain gollm generate", "--template"}, "Hi\n", "chat", "-m", model)
 }
 
 // plainTokens is a vocabulary without the tokens of any chat format.

@@ -56,7 +56,7 @@ func newEvalPpl() *cobra.Command {
 	f.StringVar(&p.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
 	f.BoolVar(&p.json, "json", false, "print one JSON object for each system")
 	p.model.registerDevice(cmd)
-	completeWith(cmd, "attn", attnNames)
+	completeAttn(cmd)
 	completeWith(cmd, "mode", func() []string { return []string{"prefill", "decode"} })
 	return cmd
 }

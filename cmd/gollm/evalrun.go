@@ -52,7 +52,7 @@ func (e *evalFlags) register(cmd *cobra.Command) {
 	f.StringVar(&e.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
 	f.IntVar(&e.context, "ctx", 0, "tokens of context (default: as many as are needed)")
 	f.BoolVar(&e.dry, "dry-run", false, "say what would be run and how long the prompts are, and run nothing")
-	completeWith(cmd, "attn", attnNames)
+	completeAttn(cmd)
 	completeWith(cmd, "sparse-phase", func() []string { return []string{"prefill", "decode", "question+decode", "all"} })
 	completeWith(cmd, "bos", func() []string { return []string{"one", "official", "none"} })
 	e.model.registerDevice(cmd)

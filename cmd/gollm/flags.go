@@ -82,14 +82,12 @@ type cacheFlags struct {
 // register registers the flags; context is the help of --ctx.
 func (c *cacheFlags) register(cmd *cobra.Command, context string) {
 	c.registerSize(cmd, context)
-	cmd.Flags().StringVar(&c.attn, "attn", "dense", attnUsage())
-	completeWith(cmd, "attn", attnNames)
+	cmd.Flags().StringVar(&c.attn, "attn", "dense", attnUsage)
+	completeAttn(cmd)
 }
 
 // attnUsage describes --attn.
-func attnUsage() string {
-	return "attention system, or @FILE.yaml: " + strings.Join(attnNames(), ", ") + "; gollm attn tells about them"
-}
+const attnUsage = "attention system, or @FILE.yaml; gollm attn lists them"
 
 // registerSize registers all but --attn.
 func (c *cacheFlags) registerSize(cmd *cobra.Command, context string) {

@@ -37,6 +37,7 @@ var habits = []foreign{
 	{"no-display-prompt e escape", "", "gollm prints the continuation only, and takes the text byte for byte"},
 	{"log-disable verbose-prompt", "verbose", "gollm says little unless -v is given"},
 	{"hf hf-repo mu model-url", "model", "gollm downloads nothing: name a GGUF file with -m"},
+	{"output", "out", "the file to write is -o, or --out"},
 	{"repeat-last-n", "repeat-penalty", "--repeat-penalty looks at the last 64 tokens"},
 }
 
@@ -58,6 +59,7 @@ func habit(cmd *cobra.Command, name string) string {
 var numberKinds = map[string]string{
 	"int": "a whole number", "uint64": "a whole number of 0 or more", "uint": "a whole number of 0 or more",
 	"float32": "a number", "float64": "a number", "intSlice": "whole numbers such as 512,2048",
+	"lengths": "numbers of tokens such as 512,8k, or 0 for none",
 }
 
 // flagError explains a flag that could not be parsed.
@@ -153,12 +155,18 @@ func ownerOf(root *cobra.Command, name string) string {
 // nearestFlag is the flag of cmd that name is most likely a misspelling of, or
 // "".
 func nearestFlag(cmd *cobra.Command, name string) string {
-	best, nearest := 3, "" // three edits are too many to be a slip
-	name = strings.TrimLeft(name, "-")
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := levenshtein.ComputeDistance(name, f.Name); d < best {
-			best, nearest = d, f.Name
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return nearest(strings.TrimLeft(name, "-"), names)
+}
+
+// nearest is the one of names that word is most likely a misspelling of, or "".
+func nearest(word string, names []string) string {
+	least, found := 3, "" // three edits are too many to be a slip
+	for _, name := range names {
+		if d := levenshtein.ComputeDistance(word, name); d < least {
+			least, found = d, name
 		}
-	})
-	return nearest
+	}
+	return found
 }

@@ -3,9 +3,11 @@ package main
 import (
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // newHelp is the help command. Cobra's own prints the usage and succeeds where
@@ -105,5 +107,22 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if err := clusterError(cmd); err != nil {
 		return err
 	}
+	if flag := loneValue(cmd, args[0]); flag != "" {
+		return usagef("unexpected argument %q; did you mean --%s=%s?", args[0], flag, args[0])
+	}
 	return usagef("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
+}
+
+// loneValue is a flag whose value is optional and must stand behind =, where it was
+// given without one and arg may be meant for it; "" is none.
+func loneValue(cmd *cobra.Command, arg string) (name string) {
+	if _, err := strconv.Atoi(arg); err != nil {
+		return ""
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.NoOptDefVal != "" && f.Value.Type() != "bool" && f.Value.String() == f.NoOptDefVal {
+			name = f.Name
+		}
+	})
+	return name
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -27,6 +28,7 @@ const inspectExample = `  gollm inspect model.gguf
 
 // inspectFlags is what inspect can be told.
 type inspectFlags struct {
+	path     string // of -m, which the other commands have
 	tensors  bool
 	metadata bool
 	template bool
@@ -41,19 +43,29 @@ func newInspect() *cobra.Command {
 		Long:       inspectLong,
 		Example:    inspectExample,
 		GroupID:    groupLook,
-		Args:       oneFile,
+		Args:       func(cmd *cobra.Command, args []string) error { return oneFile(cmd, i.files(args)) },
 		SuggestFor: []string{"show", "info", "dump", "gguf-dump"},
-		RunE:       func(cmd *cobra.Command, args []string) error { return i.run(cmd, args[0]) },
+		RunE:       func(cmd *cobra.Command, args []string) error { return i.run(cmd, i.files(args)[0]) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return []string{"gguf"}, cobra.ShellCompDirectiveFilterFileExt
 		},
 	}
 	f := cmd.Flags()
+	f.StringVarP(&i.path, "model", "m", "", "the file, as the other commands name it")
+	_ = cmd.MarkFlagFilename("model", "gguf") // fails only for a flag that does not exist
 	f.BoolVar(&i.tensors, "tensors", false, "list the tensors")
 	f.BoolVar(&i.metadata, "metadata", false, "list the metadata, long values shortened")
 	f.BoolVar(&i.template, "template", false, "print the chat template, whole and nothing else")
 	f.BoolVar(&i.json, "json", false, "print one JSON object; --tensors and --metadata add theirs to it, whole")
 	return cmd
+}
+
+// files is the arguments and the file of -m.
+func (i *inspectFlags) files(args []string) []string {
+	if i.path != "" {
+		args = append(slices.Clip(args), i.path)
+	}
+	return args
 }
 
 // oneFile wants the name of one file.
@@ -161,6 +173,9 @@ func (s *shapeReport) rows() []table.Row {
 	rope := fmt.Sprintf("base %g over %d dimensions", s.Rope.Base, s.Rope.Dims)
 	if s.Rope.Scaling != string(model.NoScaling) {
 		rope += fmt.Sprintf(", %s scaling by %g", s.Rope.Scaling, s.Rope.Factor)
+	}
+	if s.Rope.Factors {
+		rope += ", with frequency factors of the file (rope_freqs)"
 	}
 	return append(rows, table.Row{"rope", rope})
 }

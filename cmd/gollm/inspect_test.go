@@ -153,6 +153,7 @@ func TestInspectFilesThatDoNotRun(t *testing.T) {
 			t.Errorf("inspect of a vocabulary does not say %q in:\n%s", word, out)
 		}
 	}
+	fails(t, exitFailure, []string{vocab + " has a vocabulary but no weights", "a file with weights"}, "", "generate", "-m", vocab, "-p", "a")
 	path := randomModel(t, modeltest.Shape{Keys: map[string]any{
 		"general.architecture": "mamba", "mamba.block_count": 7, "tokenizer.ggml.model": "rwkv",
 	}})
@@ -164,6 +165,20 @@ func TestInspectFilesThatDoNotRun(t *testing.T) {
 	}
 	if r := decode[modelReport](t, ok(t, "", "inspect", path, "--json")); r.Runs || r.WhyNot == "" || r.NoTokenizer == "" || r.Shape != nil || !slices.Contains(r.Others, otherParameter{"block_count", 7}) {
 		t.Errorf("%+v", r)
+	}
+}
+
+// The factors of a file are a tensor, of which the metadata does not know.
+func TestInspectTellsOfFrequencyFactors(t *testing.T) {
+	const with, without = "../../testdata/logits/rope-freqs.gguf", "../../testdata/logits/f32.gguf"
+	for path, want := range map[string]bool{with: true, without: false} {
+		text := ok(t, "", "inspect", "-m", path)
+		if strings.Contains(text, ", with frequency factors of the file (rope_freqs)\n") != want {
+			t.Errorf("%s: factors %v in:\n%s", path, want, text)
+		}
+		if r := decode[modelReport](t, ok(t, "", "inspect", path, "--json")); r.Shape.Rope.Factors != want {
+			t.Errorf("%s: %+v, want factors %v", path, r.Shape.Rope, want)
+		}
 	}
 }
 

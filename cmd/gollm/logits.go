@@ -48,7 +48,7 @@ func newLogits() *cobra.Command {
 	l.model.registerPath(cmd)
 	f := cmd.Flags()
 	f.StringVar(&l.tokens, "tokens", "", "file with token ids as a JSON array; - is stdin (required)")
-	f.StringVarP(&l.out, "output", "o", "", "file to write; - is stdout (required)")
+	f.StringVarP(&l.out, "out", "o", "", "file to write; - is stdout (required)")
 	f.BoolVar(&l.step, "step", false, "run token by token instead of in one prefill")
 	l.cache.register(cmd, "tokens of context; 0, the default, is as many as are given")
 	l.model.registerDevice(cmd)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -237,14 +238,25 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"logits", "-m", model}, []string{"--tokens"}},
 		{[]string{"logits", "-m", model, "--tokens", "-"}, []string{"-o FILE"}},
 		{[]string{"bench", "-m", model, "--json", "--csv"}, []string{"choose one"}},
-		{[]string{"bench", "-m", model, "--reps", "0"}, []string{"--reps 0"}},
+		{[]string{"bench", "-m", model, "--reps", "0"}, []string{"gollm: --reps 0, want 1 or more runs, at most"}},
 		{[]string{"bench", "-m", model, "--reps", "9223372036854775807"}, []string{"--reps 9223372036854775807"}},
-		{[]string{"bench", "-m", model, "--steps", "9223372036854775807"}, []string{"--steps 9223372036854775807", "1 to 549755813888 steps"}},
+		{[]string{"bench", "-m", model, "--steps", "9223372036854775807"}, []string{"--steps 9223372036854775807, want 1 or more decode steps, at most 549755813888"}},
 		{[]string{"bench", "-m", model, "--prefill", "0", "--decode", "0"}, []string{"nothing to measure"}},
 		{[]string{"bench", "-m", model, "--prefill", "-1"}, []string{"-1"}},
 		{[]string{"bench", "-m", model, "--prefill", "100", "--decode", "0", "--ctx", "10"}, []string{"--prefill 100", "--ctx is 10", "--ctx 100"}},
 		{[]string{"bench", "-m", model, "--prefill", "0", "--decode", "100", "--steps", "4", "--ctx", "100"}, []string{"--decode 100", "--ctx is 100", "--ctx 104"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--threads", "1025"}, []string{"--threads 1025", "1024"}},
+		{[]string{"bench", "-m", model, "--prefill", "-1"}, []string{`--prefill "-1", want numbers of tokens such as 512,8k`}},
+		{[]string{"bench", "-m", model, "--prefill", "8q"}, []string{`--prefill "8q", want numbers of tokens`, "gollm bench --help"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--audit", "3"}, []string{`unexpected argument "3"; did you mean --audit=3?`}},
+		{[]string{"generate", "-m", model, "-p", "a", "--audit", "all"}, []string{`unexpected argument "all"; see gollm generate --help`}},
+		{[]string{"inspect", "-m", model, model}, []string{"2 files, want one"}},
+		{[]string{"logits", "-m", model, "--tokens", "-", "--output", "x"}, []string{"--output: the file to write is -o, or --out"}},
+		{[]string{"attend", "--q", "a", "--k", "a", "--v", "a", "-o", "x.txt"}, []string{"-o x.txt: the result is written as .npy"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--attn", "doublesparsity"}, []string{"gollm: --attn: doublesparsity: it needs a ranking", "file=CHANNELS.npy"}},
+		{[]string{"attend", "--q", "a", "--k", "a", "--v", "a", "-o", "b", "--attn", "hashattention"}, []string{"gollm: --attn: hashattention: it needs networks", "dir=FOLDER"}},
+		{[]string{"attn", "sketchwak"}, []string{`"sketchwak"; did you mean sketchwalk?`}},
+		{[]string{"attn", "nosuch"}, []string{"nosuch", "there are: dense, "}},
 		{[]string{"attn", "dence"}, []string{"dence", "dense"}},
 		{[]string{"version", "now"}, []string{`"now"`}},
 	} {
@@ -271,7 +283,7 @@ func TestFailures(t *testing.T) {
 		{[]string{"generate", "-m", model, "-p", strings.Repeat("a", 100), "--ctx", "64", "-n", "8"},
 			[]string{"the prompt has 102 tokens", "--ctx is 64", "--ctx 128"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--chat", "--template", missing}, []string{missing, "llama3", "no such file"}},
-		{[]string{"generate", "-m", model, "-p", "a</s>", "--chat", "--template", "chatml", "--no-special"}, []string{"special token"}},
+		{[]string{"generate", "-m", model, "-p", "a</s>", "--chat", "--template", "mistral-v1", "--no-special"}, []string{"special token"}},
 		{[]string{"chat", "-m", missing}, []string{missing}},
 		{[]string{"inspect", missing}, []string{"gollm: " + missing + ": no such file or directory, want a GGUF file"}},
 		{[]string{"inspect", text}, []string{text, "not a GGUF file"}},
@@ -289,6 +301,36 @@ func TestFailures(t *testing.T) {
 		{[]string{"perplexity", "-m", model, "-p", "a", "--ctx", "64", "--stride", "64"}, []string{"stride of 64"}},
 	} {
 		fails(t, exitFailure, tt.words, "", tt.args...)
+	}
+}
+
+// What is beyond the training runs, and is said.
+func TestContextBeyondTheTrainingIsSaid(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	ids := write(t, "ids.json", "["+strings.Repeat("7,", 599)+"7]")
+	for _, args := range [][]string{
+		{"generate", "-m", model, "-p", "a", "-n", "2", "--ctx", "600"},
+		{"perplexity", "-m", model, "-p", strings.Repeat("a", 700), "--ctx", "600"},
+		{"logits", "-m", model, "--tokens", ids, "-o", "-"},
+		{"bench", "-m", model, "--prefill", "600", "--decode", "0", "--reps", "1"},
+	} {
+		if r := gollm("", args...); r.code != exitOK || strings.Count(r.errs, "was trained for 512") != 1 {
+			t.Errorf("gollm %v: exit code %d, stderr %q, want one line about the training", args, r.code, r.errs)
+		}
+	}
+	if r := gollm("", "bench", "-m", model, "--prefill", "512", "--decode", "0", "--reps", "1"); strings.Contains(r.errs, "trained") {
+		t.Errorf("512 tokens are within the training: %q", r.errs)
+	}
+}
+
+func TestMoreThreadsThanCoresIsSaid(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	n := runtime.NumCPU()
+	if r := gollm("", "generate", "-m", model, "-p", "a", "-n", "1", "-t", fmt.Sprint(n+1)); r.code != exitOK || !strings.Contains(r.errs, fmt.Sprintf("--threads %d, but", n+1)) {
+		t.Errorf("%+v", r)
+	}
+	if r := gollm("", "generate", "-m", model, "-p", "a", "-n", "1", "-t", fmt.Sprint(n)); strings.Contains(r.errs, "--threads") {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -343,6 +385,18 @@ func TestCompletion(t *testing.T) {
 	out := ok(t, "", "__complete", "generate", "--attn", "")
 	if got := strings.Split(out, "\n"); !slices.Contains(got, "dense") {
 		t.Errorf("--attn completes to %q", out)
+	}
+	for typed, want := range map[string]string{
+		"sketchwalk:p": "sketchwalk:paper-80", "prefill=sk": "prefill=sketchwalk", "prefill=anchor decode=ci": "prefill=anchor decode=cis",
+		"cis + vat": "cis + vattention", "topk(k=": "",
+	} {
+		out := ok(t, "", "__complete", "generate", "--attn", typed)
+		if got := strings.Split(out, "\n"); (want != "" && !slices.Contains(got, want)) || (want == "" && got[0] != ":4") {
+			t.Errorf("--attn %q completes to %q, want %q", typed, out, want)
+		}
+	}
+	if out := ok(t, "", "__complete", "chat", "--template", "ll"); !strings.Contains(out, "llama3\n") {
+		t.Errorf("--template ll completes to %q", out)
 	}
 	if out := ok(t, "", "__complete", "inspect", ""); !strings.Contains(out, "gguf") {
 		t.Errorf("inspect completes to %q", out)

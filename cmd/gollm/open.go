@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,11 +19,14 @@ type openModel struct {
 	*engine.Engine
 	available uint64 // bytes, before the weights were read; 0 is unknown
 	log       func(format string, args ...any)
+	warn      func(format string, args ...any)
+	warned    bool // of a context longer than the training
 }
 
 // open loads the model that the flags name.
 func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 	log := logger(cmd)
+	m.warnThreads(cmd)
 	start := time.Now()
 	file, err := weights.Open(m.path)
 	if err != nil {
@@ -39,6 +43,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 		o.available = r.Available()
 	}
 	log("%s, %s of memory available", dev.Name(), sizeText(int64(o.available)))
+	o.warn = warner(cmd)
 	if err := o.checkWeights(file); err != nil {
 		dev.Close()
 		file.Close()
@@ -53,8 +58,18 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 	return o, nil
 }
 
-// checkWeights refuses a file that memory cannot hold.
+// warnThreads says that there are more threads than cores.
+func (m *modelFlags) warnThreads(cmd *cobra.Command) {
+	if cores := runtime.NumCPU(); m.threads > cores {
+		warner(cmd)("--threads %d, but this machine has %s: more threads than cores are slower", m.threads, plural(cores, "core"))
+	}
+}
+
+// checkWeights refuses a file that has no weights or more than memory can hold.
 func (o *openModel) checkWeights(f *weights.File) error {
+	if len(f.Tensors()) == 0 {
+		return fmt.Errorf("%s has a vocabulary but no weights: gollm tokenize and gollm inspect work with it, and a model to run needs a file with weights", f.Path())
+	}
 	if need := uint64(f.Size()); o.available > 0 && need > o.available {
 		return fmt.Errorf("%s needs %s for its weights, but %s of memory are available; use a smaller model or quantization, or end other programs",
 			f.Path(), sizeText(f.Size()), sizeText(int64(o.available)))
@@ -85,8 +100,18 @@ func (o *openModel) runner(c *cacheFlags, context int, seed uint64) (*engine.Run
 			return nil, err
 		}
 	}
+	o.warnContext(context)
 	o.log("context of %d tokens, KV cache %s at most, %s", context, sizeText(o.cacheSize(context, kv)), r.Attn())
 	return r, nil
+}
+
+// warnContext says once that a context goes beyond what the model was trained for.
+func (o *openModel) warnContext(context int) {
+	if trained := o.Model.Context; context > trained && !o.warned {
+		o.warned = true
+		o.warn("a context of %d tokens, but %s was trained for %d: expect poor results beyond that",
+			context, filepath.Base(o.File.Path()), trained)
+	}
 }
 
 // cacheSize is the bytes of the KV cache of one sequence.

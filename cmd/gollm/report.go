@@ -56,6 +56,7 @@ type ropeReport struct {
 	Scaling  string  `json:"scaling"` // none, linear or yarn
 	Factor   float64 `json:"factor"`
 	Original int     `json:"original_context_tokens"` // before scaling
+	Factors  bool    `json:"frequency_factors"`       // the file has a tensor of them, as Llama-3.1 and 3.2 do
 }
 
 // otherParameter is a whole number in the metadata of an architecture that gollm
@@ -161,6 +162,7 @@ func (r *modelReport) addModel(f *weights.File) {
 		return
 	}
 	r.Shape = newShapeReport(c)
+	r.Shape.Rope.Factors = f.HasTensor("rope_freqs.weight")
 	weightBytes := int64(0)
 	for _, g := range r.Groups {
 		weightBytes += g.Bytes
@@ -287,7 +289,7 @@ func finite(x float64) any {
 }
 
 // groupNames is the order in which groups are shown.
-var groupNames = []string{"embedding", "attention", "feed-forward", "norms", "output", "other"}
+var groupNames = []string{"embedding", "attention", "feed-forward", "norms", "output", "rope", "other"}
 
 // groupOf is the job of a tensor.
 func groupOf(name string) string {
@@ -298,6 +300,8 @@ func groupOf(name string) string {
 		return "embedding"
 	case strings.HasPrefix(name, "output"):
 		return "output"
+	case strings.HasPrefix(name, "rope_"):
+		return "rope"
 	case strings.Contains(name, ".attn_"):
 		return "attention"
 	case strings.Contains(name, ".ffn_"):

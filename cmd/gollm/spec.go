@@ -29,7 +29,7 @@ const attnHelp = `  --attn NAME                                 a system with it
 func readSpec(text string) (*sparse.Spec, error) {
 	path, file := strings.CutPrefix(text, "@")
 	if !file {
-		return sparse.Parse(text)
+		return parseSpec(text)
 	}
 	b, err := readLimited(path, mostSpec)
 	if err != nil {
@@ -39,9 +39,21 @@ func readSpec(text string) (*sparse.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	s, err := sparse.Parse(line)
+	s, err := parseSpec(line)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// parseSpec reads the one-line form and wants all that its systems need.
+func parseSpec(text string) (*sparse.Spec, error) {
+	s, err := sparse.Parse(text)
+	if err == nil {
+		err = s.Missing()
+	}
+	if err != nil {
+		return nil, err
 	}
 	return s, nil
 }

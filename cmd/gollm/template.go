@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,10 @@ func (t *templateFlags) register(cmd *cobra.Command, system string) {
 	cmd.Flags().StringVar(&t.system, "system", "", system)
 	cmd.Flags().StringVar(&t.template, "template", "", "chat template: a Jinja file, or one of "+
 		strings.Join(chat.Names(), ", ")+" (default: that of the model)")
-	_ = cmd.MarkFlagFilename("template") // fails only for a flag that does not exist
+	_ = cmd.RegisterFlagCompletionFunc("template", // fails only for a flag that does not exist
+		func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return chat.Names(), cobra.ShellCompDirectiveDefault // and files
+		})
 }
 
 // speaker turns conversations into tokens.
@@ -43,6 +47,10 @@ func (t *templateFlags) newSpeaker(m *openModel, warn func(format string, args .
 	switch {
 	case t.template != "":
 		s.template, err = namedTemplate(t.template)
+		if lacks := lackingTokens(m.Tokenizer, t.template); lacks != nil {
+			warn("the format %s needs the tokens %s, which %s does not have: it reads them as plain text, and was probably trained with another format",
+				t.template, strings.Join(lacks, " "), m.File.Path())
+		}
 	case source != "":
 		if s.template, err = chat.Parse(source); err != nil {
 			err = fmt.Errorf("%s: %w; --template takes another one", m.File.Path(), err)
@@ -62,14 +70,23 @@ func namedTemplate(name string) (*chat.Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--template %s is neither a format (%s) nor a file that can be read: %w", name, strings.Join(chat.Names(), ", "), err)
 	}
+	if text := string(b); !strings.Contains(text, "{{") || !strings.Contains(text, "messages") {
+		return nil, fmt.Errorf("--template %s is no chat template: it prints no messages; want a Jinja file, or one of the formats %s", name, strings.Join(chat.Names(), ", "))
+	}
 	return chat.Parse(string(b))
+}
+
+// lackingTokens is the tokens of a built-in format that a vocabulary does not have,
+// in the order of the format.
+func lackingTokens(tok *tokenizer.Tokenizer, format string) []string {
+	return slices.DeleteFunc(chat.Tokens(format), func(text string) bool { _, ok := tok.ID(text); return ok })
 }
 
 // detectTemplate is the format that the vocabulary calls for.
 func detectTemplate(m *openModel, warn func(format string, args ...any)) (*chat.Template, error) {
 	name, ok := chat.Detect(func(token string) bool { _, ok := m.Tokenizer.ID(token); return ok })
 	if !ok {
-		return nil, fmt.Errorf("%s has no chat template and no tokens of a known one: it is probably not made for conversations; use gollm generate without --chat, or name a format with --template",
+		return nil, fmt.Errorf("%s has no chat template and no tokens of a known one: it is probably not made for conversations; plain gollm generate continues a text, and --template names a format",
 			m.File.Path())
 	}
 	warn("%s has no chat template; its vocabulary suggests the format %s, which is used (--template takes another one)", m.File.Path(), name)

@@ -44,6 +44,17 @@ func Names() []string {
 	return names
 }
 
+// Tokens returns the tokens that a vocabulary must have for a built-in format, nil
+// where name is none.
+func Tokens(name string) []string {
+	for _, b := range formats {
+		if b.name == name {
+			return slices.Clone(b.tokens)
+		}
+	}
+	return nil
+}
+
 // Detect returns the name of the format that a vocabulary calls for. has reports
 // whether a text is a token. A vocabulary of Llama-2's kind does not tell llama2
 // from mistral-v1: the answer is llama2.

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/sparse"
+)
+
+// summary is what is said about a generation.
+type summary struct {
+	engine.Result
+	Model, Device, Attn string
+	Prompt              []int32
+	Seed                uint64
+	KVBytes             int
+	KVShared            int // bytes that layers save by sharing pages
+	Figures             []sparse.Figure
+	NaNScores           int64         // scores that were not numbers
+	First               time.Duration // to the first token
+	Hash                string
+	sampled             bool // the seed mattered
+}
+
+// print writes the summary: one line on stderr, or JSON on stdout.
+func (s *summary) print(cmd *cobra.Command, asJSON bool) error {
+	if asJSON {
+		return writeJSON(cmd.OutOrStdout(), s.report())
+	}
+	cmd.PrintErrln(s.line())
+	cmd.PrintErr(nanText(s.NaNScores))
+	for _, f := range s.Figures {
+		logger(cmd)("attention: %s %.4g %s", f.Name, f.Value, f.Unit)
+	}
+	logger(cmd)("stopped: %s; hash of the last logits %s", s.Stop, s.Hash)
+	return nil
+}
+
+// line is the summary for people.
+func (s *summary) line() string {
+	parts := []string{fmt.Sprintf("%s at %s", plural(len(s.Prompt), "prompt token"), rateText(s.PrefillRate()))}
+	if s.First > 0 {
+		parts = append(parts, "first token after "+timeText(s.First))
+	}
+	parts = append(parts,
+		fmt.Sprintf("%s at %s", plural(len(s.Tokens), "token"), rateText(s.DecodeRate())),
+		"attention "+s.Attn,
+		"KV "+sizeText(int64(s.KVBytes)))
+	if s.KVShared > 0 {
+		parts = append(parts, sizeText(int64(s.KVShared))+" less by pages that layers share")
+	}
+	if s.sampled {
+		parts = append(parts, fmt.Sprintf("seed %d", s.Seed))
+	}
+	if why := stopText(s.Stop); why != "" {
+		parts = append(parts, why)
+	}
+	return "[" + strings.Join(parts, " | ") + "]"
+}
+
+// stopText explains an end that is not the model's own.
+func stopText(why engine.StopReason) string {
+	switch why {
+	case engine.StopLength:
+		return "ended by -n"
+	case engine.StopContext:
+		return "the context is full: --ctx sets a longer one"
+	case engine.StopCancelled:
+		return "interrupted"
+	case engine.StopString:
+		return "ended by --stop"
+	}
+	return ""
+}
+
+// generateReport is the JSON form of a generation.
+type generateReport struct {
+	Text         string          `json:"text"`
+	Tokens       []int32         `json:"tokens"`
+	PromptTokens []int32         `json:"prompt_tokens"`
+	StopReason   string          `json:"stop_reason"`
+	Attn         string          `json:"attn"`
+	Seed         uint64          `json:"seed"`
+	PrefillTokS  float64         `json:"prefill_tok_s"`
+	DecodeTokS   float64         `json:"decode_tok_s"`
+	TTFTMs       float64         `json:"ttft_ms"`
+	KVBytes      int             `json:"kv_bytes"`
+	KVShared     int             `json:"kv_shared_bytes,omitempty"`
+	Figures      []sparse.Figure `json:"attn_figures,omitempty"`
+	NaNScores    int64           `json:"nan_scores"`
+	Model        string          `json:"model"`
+	Device       string          `json:"device"`
+	LogitsHash   string          `json:"logits_hash"` // of the last logits, FNV-1a
+}
+
+func (s *summary) report() generateReport {
+	return generateReport{
+		Text: s.Text, Tokens: append([]int32{}, s.Tokens...), PromptTokens: append([]int32{}, s.Prompt...),
+		StopReason: string(s.Stop), Attn: s.Attn, Seed: s.Seed,
+		PrefillTokS: round3(s.PrefillRate()), DecodeTokS: round3(s.DecodeRate()),
+		TTFTMs: round3(s.First.Seconds() * 1000), KVBytes: s.KVBytes, KVShared: s.KVShared, Figures: s.Figures, NaNScores: s.NaNScores,
+		Model: s.Model, Device: s.Device, LogitsHash: s.Hash,
+	}
+}
+
+// writeJSON writes v on one line, with text as it is.
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// logitsHash identifies the logits after the last token, so that a change of
+// results shows in every run.
+func logitsHash(seq *engine.Sequence, vocab int) string {
+	logits := make([]float32, vocab)
+	if err := seq.Logits(logits); err != nil {
+		return ""
+	}
+	h := fnv.New64a()
+	h.Write(unsafe.Slice((*byte)(unsafe.Pointer(&logits[0])), 4*vocab))
+	return fmt.Sprintf("%016x", h.Sum64())
+}
