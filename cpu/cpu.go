@@ -13,8 +13,9 @@ import (
 
 func init() { device.Register("cpu", Open) }
 
-// maxThreads bounds the worker threads, and with them the scratch memory.
-const maxThreads = 1024
+// MaxThreads is the most worker threads of a device; it bounds the scratch
+// memory too.
+const MaxThreads = 1024
 
 // Open makes a device of c.Threads threads, one for each core if that is 0.
 func Open(c device.Config) (device.Device, error) {
@@ -22,8 +23,8 @@ func Open(c device.Config) (device.Device, error) {
 	if n == 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
-	if n < 0 || n > maxThreads {
-		return nil, fmt.Errorf("cpu: %d threads, want 0 (one for each core) to %d", c.Threads, maxThreads)
+	if n < 0 || n > MaxThreads {
+		return nil, fmt.Errorf("cpu: %d threads, want 0 (one for each core) to %d", c.Threads, MaxThreads)
 	}
 	if c.Index != 0 {
 		return nil, fmt.Errorf("cpu: device %d, want 0: there is one cpu", c.Index)

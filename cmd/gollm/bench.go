@@ -118,6 +118,9 @@ func (b *benchFlags) check() error {
 			return usagef("a length of %d tokens, want 1 to %d", n, maxContext/2)
 		}
 	}
+	if err := b.checkContext(); err != nil {
+		return err
+	}
 	if len(b.prefill)+len(b.decode) == 0 {
 		return usagef("--prefill 0 --decode 0 leave nothing to measure")
 	}
@@ -143,6 +146,22 @@ func (b *benchFlags) check() error {
 		}
 		if err := b.cache.audit.checkOutputs(append(b.model.files(), b.cache.files()...)...); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkContext refuses what does not fit into the --ctx that was given.
+func (b *benchFlags) checkContext() error {
+	ctx := b.cache.context
+	for _, n := range b.prefill {
+		if 0 < ctx && ctx < n {
+			return usagef("--prefill %d, but --ctx is %d; use --ctx %d or a shorter prompt", n, ctx, n)
+		}
+	}
+	for _, n := range b.decode {
+		if 0 < ctx && ctx < n+b.steps {
+			return usagef("--decode %d needs room for %d steps behind it, but --ctx is %d; use --ctx %d or a smaller depth", n, b.steps, ctx, n+b.steps)
 		}
 	}
 	return nil

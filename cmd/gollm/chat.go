@@ -152,6 +152,7 @@ type session struct {
 // run talks until the input ends.
 func (s *session) run(ctx context.Context) error {
 	signal.Notify(s.interrupts, os.Interrupt)
+	takeInterrupts(ctx)
 	defer signal.Stop(s.interrupts)
 	if s.interactive {
 		s.say("%s, a context of %d tokens. /help lists commands, Ctrl-D ends.", filepath.Base(s.model.File.Path()), s.runner.Context())

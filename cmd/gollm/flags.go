@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/cpu" // registers the backend
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/tokenizer"
@@ -59,8 +60,8 @@ func (m *modelFlags) checkDevice() error {
 	if _, err := parseDevice(m.device); err != nil {
 		return err
 	}
-	if m.threads < 0 {
-		return usagef("--threads %d, want 1 or more, or 0 for one for each core", m.threads)
+	if m.threads < 0 || m.threads > cpu.MaxThreads {
+		return usagef("--threads %d, want 1 to %d, or 0 for one for each core", m.threads, cpu.MaxThreads)
 	}
 	return nil
 }

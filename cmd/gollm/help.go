@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,22 @@ func newHelp() *cobra.Command {
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
+}
+
+// keepHelpError makes help remember why it could not be written, which cobra
+// leaves to nobody. What it returns says so.
+func keepHelpError(root *cobra.Command) func() error {
+	var failed error
+	show := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		out := cmd.OutOrStdout()
+		var text strings.Builder
+		cmd.SetOut(&text)
+		show(cmd, args)
+		cmd.SetOut(out)
+		_, failed = io.WriteString(out, text.String())
+	})
+	return func() error { return failed }
 }
 
 // checkCompletion makes cobra's completion command refuse shells that it does

@@ -1,14 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"syscall"
-
-	_ "github.com/gollm/gollm/cpu" // registers the backend
 )
 
 // The exit codes; the help of the root command documents them.
@@ -20,7 +19,7 @@ const (
 )
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(run(endAtInterrupt(context.Background()), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // run runs the command line args and returns the exit code.
@@ -31,7 +30,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	root.SetOut(out)
 	root.SetErr(errs)
 	checkCompletion(root) // which writes to the stdout that was set before
-	return report(errs, root.ExecuteContext(ctx))
+	helpError := keepHelpError(root)
+	return report(errs, cmp.Or(root.ExecuteContext(ctx), helpError()))
 }
 
 // report prints err, if it is one that a user should see, and returns the exit

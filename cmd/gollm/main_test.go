@@ -242,6 +242,10 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"bench", "-m", model, "--reps", "9223372036854775807"}, []string{"--reps 9223372036854775807"}},
 		{[]string{"bench", "-m", model, "--steps", "9223372036854775807"}, []string{"--steps 9223372036854775807, want 1 or more decode steps, at most 549755813888"}},
 		{[]string{"bench", "-m", model, "--prefill", "0", "--decode", "0"}, []string{"nothing to measure"}},
+		{[]string{"bench", "-m", model, "--prefill", "-1"}, []string{"-1"}},
+		{[]string{"bench", "-m", model, "--prefill", "100", "--decode", "0", "--ctx", "10"}, []string{"--prefill 100", "--ctx is 10", "--ctx 100"}},
+		{[]string{"bench", "-m", model, "--prefill", "0", "--decode", "100", "--steps", "4", "--ctx", "100"}, []string{"--decode 100", "--ctx is 100", "--ctx 104"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--threads", "1025"}, []string{"--threads 1025", "1024"}},
 		{[]string{"bench", "-m", model, "--prefill", "-1"}, []string{`--prefill "-1", want numbers of tokens such as 512,8k`}},
 		{[]string{"bench", "-m", model, "--prefill", "8q"}, []string{`--prefill "8q", want numbers of tokens`, "gollm bench --help"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--audit", "3"}, []string{`unexpected argument "3"; did you mean --audit=3?`}},
@@ -413,5 +417,46 @@ func TestVerboseSaysWhatHappensOnStderrOnly(t *testing.T) {
 	}
 	if n := strings.Count(quiet.errs, "\n"); n != 1 {
 		t.Errorf("without -v %d lines on stderr, want the statistics only: %q", n, quiet.errs)
+	}
+}
+
+// full takes nothing, like a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// Help that cannot be written is a failure like other output.
+func TestHelpThatCannotBeWrittenFails(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {}, {"help", "generate"}, {"bench", "-h"}, {"--version"}, {"completion", "bash"}} {
+		var errs bytes.Buffer
+		if code := run(context.Background(), args, strings.NewReader(""), full{}, &errs); code != exitFailure || !strings.Contains(errs.String(), syscall.ENOSPC.Error()) {
+			t.Errorf("%v: exit code %d, stderr %q", args, code, errs.String())
+		}
+	}
+}
+
+// Ctrl-C before a command is at work ends it with a line and the exit code that
+// is documented.
+func TestInterruptWhileReading(t *testing.T) {
+	cmd := process("generate", "-m", randomModel(t, modeltest.Shape{}), "-f", "-")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// More than a pipe holds: once it is written the command is reading.
+	if _, err := in.Write(make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, cmd)
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || errs.String() != "gollm: interrupted\n" {
+		t.Errorf("exit code %d, stderr %q", code, errs.String())
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -15,10 +16,39 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// earlyInterrupt is the key of what a context has from endAtInterrupt.
+type earlyInterrupt struct{}
+
+// endAtInterrupt makes Ctrl-C end the program with a line and its exit code until
+// a command, which gets the context, has more to say about it.
+func endAtInterrupt(ctx context.Context) context.Context {
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	go func() {
+		<-interrupts
+		if isTerminal(os.Stderr) {
+			fmt.Fprintln(os.Stderr) // after the echo of ^C, or a bar
+		}
+		fmt.Fprintln(os.Stderr, "gollm: interrupted")
+		os.Exit(exitInterrupted)
+	}()
+	return context.WithValue(ctx, earlyInterrupt{}, func() { signal.Stop(interrupts) })
+}
+
+// takeInterrupts ends what endAtInterrupt began, for a command that handles
+// Ctrl-C itself from now on.
+func takeInterrupts(ctx context.Context) {
+	if stop, ok := ctx.Value(earlyInterrupt{}).(func()); ok {
+		stop()
+	}
+}
+
 // interruptible returns a context that the first Ctrl-C ends; a second one ends
 // the program, as it does where nothing handles it.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	early := ctx
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	takeInterrupts(early)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }
