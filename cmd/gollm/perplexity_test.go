@@ -52,7 +52,7 @@ func TestPerplexityRefusesLogitsThatAreNotNumbers(t *testing.T) {
 		fails(t, exitFailure, []string{"the logits of position 32 of window 1 are not numbers", "damaged"}, "", args...)
 	}
 	fails(t, exitFailure, []string{"320 of 320 logits of position 2 are not numbers", "damaged"}, "", "generate", "-m", model, "-p", "ab", "--no-bos", "--json")
-	fails(t, exitFailure, []string{"are not numbers", "damaged"}, "hello\n", "chat", "-m", model, "--template", "llama3")
+	fails(t, exitFailure, []string{"are not numbers", "damaged"}, "hello\n", "chat", "-m", model, "--template", "mistral-v1")
 	r := gollm("[1,5]", "logits", "-m", model, "--tokens", "-", "-o", "-")
 	if want := "640 of 640 logits are not numbers"; r.code != exitOK || len(r.out) != 4*640 || !strings.Contains(r.errs, want) {
 		t.Errorf("logits: exit code %d, %d bytes, stderr %q, want %q", r.code, len(r.out), r.errs, want)
