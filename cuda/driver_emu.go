@@ -46,6 +46,13 @@ func openDriver(index int) (*driver, error) {
 
 func (d *driver) describe() string { return "emulated on the CPU" }
 
+// multiprocessors is how many multiprocessors there are: few, so that a block has several parts
+// of small work.
+func (d *driver) multiprocessors() int { return 3 }
+
+// sharedMemory is the most that a block may ask for.
+func (d *driver) sharedMemory() int { return 227 << 10 }
+
 func (d *driver) available() uint64 { return emulatedMemory - d.taken }
 
 func (d *driver) alloc(size int) (uintptr, error) {
@@ -90,7 +97,7 @@ func (d *driver) find(name string) (function, error) {
 	return k, nil
 }
 
-func (d *driver) launch(f function, b blocks, threads, shared int, words []uint64) error {
+func (d *driver) launch(f function, b blocks, threads, shared int, _ bool, words []uint64) error {
 	words = slices.Clone(words)
 	return d.do(func() error {
 		seed := d.seed

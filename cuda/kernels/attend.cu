@@ -28,6 +28,61 @@ KERNEL(append, AppendArgs, 128) {
 	}
 }
 
+struct RopeAppendArgs {
+	Pages g;
+	float *q, *k;    // [rows, heads, dim], [rows, g.heads, dim]
+	const float* v;  // [rows, g.heads, dim]
+	const i32* pos;  // [rows]
+	const float* freqs;  // [pairs]
+	f64 scale;
+	i64 heads, pairs, interleaved;
+};
+
+constexpr int ROPE_HEADS = 4;  // heads of a block of rope_append
+
+// rope_append is rope of q and k, and append. Block (r, y) takes heads 4y to 4y+3 of
+// row r: of q, then of k, then of v. Positions and lengths are written by the host,
+// and so are there before the kernels before are done.
+KERNEL(rope_append, RopeAppendArgs, 128) {
+	let_next();
+	int r = blockIdx.x, dim = (int)a.g.dim, heads = (int)a.heads, of = (int)a.g.heads;
+	int lo = blockIdx.y * ROPE_HEADS, hi = smaller(lo + ROPE_HEADS, heads + 2 * of);
+	At at = place(a.g, r);
+	int page = at.p < 0 || hi <= heads ? -1 : page_of(a.g, at.slot, at.p / PAGE);
+	bool waited = false;
+	auto store = [&](void* cache, int head, int d, float v) {
+		if (page < 0) return;
+		i64 to = element_of(a.g, page, head, at.p % PAGE) + d;
+		if (a.g.half)
+			((u16*)cache)[to] = to_half(v);
+		else
+			((float*)cache)[to] = v;
+	};
+	for (int i = threadIdx.x; i < a.pairs && lo < heads + of; i += blockDim.x) {
+		double sine, cosine;
+		sincos((double)a.pos[r] * (double)a.freqs[i], &sine, &cosine);
+		float s = (float)(sine * a.scale), c = (float)(cosine * a.scale);
+		int one = a.interleaved ? 2 * i : i, two = a.interleaved ? 2 * i + 1 : i + (int)a.pairs;
+		if (!waited) wait_before();
+		waited = true;
+		for (int h = lo; h < smaller(hi, heads + of); h++) {
+			float* x = h < heads ? a.q + ((i64)r * heads + h) * dim : a.k + ((i64)r * of + h - heads) * dim;
+			float u = x[one], v = x[two];
+			x[one] = u * c - v * s;
+			x[two] = u * s + v * c;
+			if (h < heads) continue;
+			store(a.g.k, h - heads, one, u * c - v * s);
+			store(a.g.k, h - heads, two, u * s + v * c);
+		}
+	}
+	if (!waited) wait_before();
+	for (int h = larger(lo, heads); h < hi; h++) {
+		bool key = h < heads + of;
+		const float* x = (key ? a.k : a.v) + ((i64)r * of + (h - heads) % of) * dim;
+		for (int d = (key ? 2 * (int)a.pairs : 0) + threadIdx.x; d < dim; d += blockDim.x) store(key ? a.g.k : a.g.v, (h - heads) % of, d, x[d]);
+	}
+}
+
 struct AttendArgs {
 	float* dst;      // [rows, heads, dim]
 	const float* q;  // [rows, heads, dim]

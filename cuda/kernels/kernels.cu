@@ -1,5 +1,6 @@
 // Every kernel, for nvcc.
 #include "attend.cu"
+#include "decode.cu"
 #include "estimate.cu"
 #include "flash.cu"
 #include "gemm.cu"
@@ -9,6 +10,7 @@
 #include "rows.cu"
 #include "sample.cu"
 #include "select.cu"
+#include "single.cu"
 #include "sketch.cu"
 #include "stripe.cu"
 #include "value.cu"

@@ -1,0 +1,2 @@
+#include "few.cuh"
+#include "state.cuh"
