@@ -259,6 +259,9 @@ func (d *driver) copy(dst, src uintptr, n int) error {
 	})
 }
 
+// emulated says whether there is no GPU.
+const emulated = false
+
 // workspaceSize is the bytes of memory that ops pass results in from one of
 // their kernels to the next.
 const workspaceSize = 64 << 20

@@ -30,6 +30,9 @@ func Shuffle(seed uint64) { shuffle.Store(seed) }
 
 var shuffle atomic.Uint64
 
+// emulated says whether there is no GPU.
+const emulated = true
+
 // workspaceSize is the bytes of memory that ops pass results in from one of
 // their kernels to the next.
 const workspaceSize = 16 << 20
