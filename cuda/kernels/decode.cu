@@ -395,14 +395,17 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 		if (d == 0) a.states[part] = {top, total};
 	}
 	if (shares == 1) return;
-	__threadfence();
 	__syncthreads();
-	i32* finished = a.finished + (i64)row * gridDim.y + blockIdx.y;
-	if (threadIdx.x == 0) last[0] = atomicAdd(finished, 1) == shares - 1;
+	if (threadIdx.x == 0) {
+		// One fence passes on what the block has written, and one lets it see what others have.
+		i32* finished = a.finished + (i64)row * gridDim.y + blockIdx.y;
+		__threadfence();
+		last[0] = atomicAdd(finished, 1) == shares - 1;
+		__threadfence();
+		if (last[0]) *finished = 0;
+	}
 	__syncthreads();
 	if (!last[0]) return;
-	__threadfence();
-	if (threadIdx.x == 0) *finished = 0;
 	merge<DIM>(a, index, shares, accs);
 }
 
