@@ -290,7 +290,6 @@ template <int DIM>
 __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	DYNAMIC(Tile<DIM>, ring);
 	SHARED(int, last, 1);
-	let_next();
 	// What the host writes, lengths and pages, is there already; lists are not.
 	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
 	if (lists) wait_before();
@@ -407,6 +406,9 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	__syncthreads();
 	if (!last[0]) return;
 	merge<DIM>(a, index, shares, accs);
+	// Not earlier: the blocks of the next launch are to find the multiprocessors alike,
+	// or some get two of them.
+	let_next();
 }
 
 KERNEL(decode_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64>(a); }

@@ -1,12 +1,12 @@
 // Products of one row with matrices, dst = x·wᵀ: what a decode step does for one
 // sequence, bound by reading the matrices once. Checked against matmul.cu.
 //
-// A block for each multiprocessor stays for the whole launch. It makes x ready in
-// shared memory, normalized if asked to, and with 8 bits where the weights are
-// quantized; a warp takes every so many-th row of the matrices, whose chunks lie
-// one behind the other in a ring of its own in shared memory. The ring is filled
-// with the first chunks before x is there: weights do not wait for the kernels
-// before, so that memory is busy between launches too.
+// A block for each multiprocessor takes rows that lie one behind the other. It makes
+// x ready in shared memory, normalized if asked to, and with 8 bits where the weights
+// are quantized; its warps take the chunks of the rows in turn, each with a ring of
+// them in shared memory, and the sums of the chunks of a row are added in the order of
+// k at the end. The rings are filled with the first chunks before x is there: weights
+// do not wait for the kernels before, so that memory is busy between launches too.
 #include "args.cuh"
 #include "few.cuh"
 #include "reduce.cuh"
@@ -22,7 +22,6 @@ struct SingleArgs {
 	const u8* w[3];     // [n, k], of the type
 	i64 n[3];
 	i64 k, row;  // row: bytes of a row of w
-	i64 matrices;  // of which the rows are dealt to warps: 1 for GATE, whose others follow them
 	i64 mode;
 	i64 fixed;  // no kernel writes w
 };
@@ -35,7 +34,7 @@ struct Chunk {
 	static constexpr bool QUANTIZED = TYPE >= Q4_0;
 	static constexpr int WEIGHTS = QUANTIZED ? 2048 : TYPE == F32 ? 256 : 512;
 	static constexpr int BYTES = TYPE == Q4_0 || TYPE == Q4_K ? 1152 : TYPE == Q8_0 ? 2176 : TYPE == Q5_K ? 1408 : TYPE == Q6_K ? 1680 : 1024;
-	static constexpr int STAGES = BYTES < 1408 ? 4 : 3;
+	static constexpr int STAGES = BYTES == 1024 ? 6 : BYTES < 1408 ? 4 : 3;
 	static constexpr int X = QUANTIZED ? 3072 : WEIGHTS * 4;  // bytes of the part of x that meets a chunk
 };
 
@@ -261,32 +260,20 @@ __device__ __forceinline__ float dot_plain(const u8* w, const u8* x, int left) {
 	return sum;
 }
 
-// Cursor is the row where a warp is.
-struct Cursor {
-	int m, c;    // matrix and row of it
-	int second;  // GATE: the row of w[1]
-	bool there;
-	const u8* row;
+// March is where a warp is in the chunks of its block's rows.
+struct March {
+	int i;      // number of the chunk, over all rows
+	int v, c;   // row and chunk of the row
+	int rows, rest, warps;  // of a step: whole rows, chunks besides, chunks
 
-	// settle makes c a row of a matrix.
-	__device__ __forceinline__ void settle(const SingleArgs& a) {
-		while (there && c >= (int)a.n[m]) {
-			c -= (int)a.n[m];
-			there = ++m < (int)a.matrices;
+	__device__ __forceinline__ void next(int chunks) {
+		i += warps;
+		v += rows;
+		c += rest;
+		if (c >= chunks) {
+			c -= chunks;
+			v++;
 		}
-		if (there) row = a.w[m] + (i64)c * a.row;
-	}
-
-	__device__ __forceinline__ void next(const SingleArgs& a, int step) {
-		if (a.mode == GATE) {
-			second ^= 1;
-			if (second) {
-				row = a.w[1] + (i64)c * a.row;
-				return;
-			}
-		}
-		c += step;
-		settle(a);
 	}
 };
 
@@ -295,27 +282,31 @@ __device__ __forceinline__ void single(const SingleArgs& a) {
 	typedef Chunk<TYPE> C;
 	DYNAMIC(u8, x);
 	let_next();
-	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, step = gridDim.x * (blockDim.x / WARP);
+	// The block takes items lo to hi-1: rows of the matrices one after the other, or
+	// of GATE, rows of w[0] and then the same of w[1].
+	int items = (int)a.n[0] + (a.mode == GATE ? 0 : (int)a.n[1] + (int)a.n[2]);
+	int lo = (int)((i64)items * blockIdx.x / gridDim.x), hi = (int)((i64)items * (blockIdx.x + 1) / gridDim.x);
+	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, warps = blockDim.x / WARP;
+	int rows = a.mode == GATE ? 2 * (hi - lo) : hi - lo, all = rows * chunks;
+	int end[2] = {a.mode == GATE ? hi - lo : (int)a.n[0] - lo, a.mode == GATE ? rows : (int)(a.n[0] + a.n[1]) - lo};
+	// Where row 0 of the block would be if each matrix had all rows.
+	const u8* start[3] = {a.w[0] + lo * a.row, a.w[1] - (end[0] - (a.mode == GATE ? lo : 0)) * a.row, a.w[2] - end[1] * a.row};
 	int tail = (int)a.row - (chunks - 1) * C::BYTES;  // bytes of the last chunk of a row
-	u8* ring = x + chunks * C::X + warp() * C::STAGES * C::BYTES;
-	Cursor use = {0, warp() * (int)gridDim.x + (int)blockIdx.x, 0, true, nullptr};
-	use.settle(a);
-	Cursor load = use;
-	int left = chunks;  // of the row that is loaded
+
+	float* parts = (float*)(x + chunks * C::X);  // [rows, chunks]
+	u8* ring = x + chunks * C::X + (all * 4 + 15) / 16 * 16 + warp() * C::STAGES * C::BYTES;
+	March load = {warp(), warp() / chunks, warp() % chunks, warps / chunks, warps % chunks, warps}, use = load;
 	u8* slot = ring + lane() * 16;
 	auto bring = [&]() {
-		if (load.there) {
-			int size = left == 1 ? tail : C::BYTES;
+		if (load.i < all) {
+			int size = load.c == chunks - 1 ? tail : C::BYTES;
+			const u8* from = (load.v < end[0] ? start[0] : load.v < end[1] ? start[1] : start[2]) + (i64)load.v * a.row + load.c * C::BYTES + lane() * 16;
 #pragma unroll
 			for (int i = 0; i < (C::BYTES / 16 + WARP - 1) / WARP; i++) {
 				int at = i * WARP * 16;
-				if (lane() * 16 < size - at) copy_async(slot + at, load.row + at + lane() * 16);
+				if (lane() * 16 < size - at) copy_async(slot + at, from + at);
 			}
-			load.row += C::BYTES;
-			if (--left == 0) {
-				left = chunks;
-				load.next(a, step);
-			}
+			load.next(chunks);
 		}
 		copy_commit();
 		slot = slot == ring + lane() * 16 + (C::STAGES - 1) * C::BYTES ? slot - (C::STAGES - 1) * C::BYTES : slot + C::BYTES;
@@ -328,28 +319,34 @@ __device__ __forceinline__ void single(const SingleArgs& a) {
 	__syncthreads();
 
 	const u8* w = ring;
-	float gate = 0;
-	for (; use.there; use.next(a, step)) {
+	while (use.i < all) {
+		__syncwarp();  // all have read what the next chunk overwrites
+		bring();
+		copy_wait<C::STAGES - 1>();
+		__syncwarp();
 		float sum = 0;
-		for (int chunk = 0; chunk < chunks; chunk++) {
-			__syncwarp();  // all have read what the next chunk overwrites
-			bring();
-			copy_wait<C::STAGES - 1>();
-			__syncwarp();
-			int there = (int)a.k - chunk * C::WEIGHTS;
-			if (!C::QUANTIZED)
-				sum += dot_plain<TYPE>(w, x + chunk * C::X, there);
-			else if (share_of_lane(lane()).block * 256 < there)
-				sum += dot<TYPE>(w, x + chunk * C::X);
-			w = w == ring + (C::STAGES - 1) * C::BYTES ? ring : w + C::BYTES;
-		}
+		int there = (int)a.k - use.c * C::WEIGHTS;
+		if (!C::QUANTIZED)
+			sum = dot_plain<TYPE>(w, x + use.c * C::X, there);
+		else if (share_of_lane(lane()).block * 256 < there)
+			sum = dot<TYPE>(w, x + use.c * C::X);
 		sum = reduce_warp(sum, Plus());
-		if (lane() == 0) {
-			if (a.mode == STORE) a.dst[use.m][use.c] = sum;
-			if (a.mode == ADD) atomicAdd(&a.dst[use.m][use.c], sum);  // alone at that address: it saves the wait for a load
-			if (a.mode == GATE && use.second) a.dst[0][use.c] = gate / (1 + expf(-gate)) * sum;
+		if (lane() == 0) parts[use.i] = sum;
+		w = w == ring + (C::STAGES - 1) * C::BYTES ? ring : w + C::BYTES;
+		use.next(chunks);
+	}
+	__syncthreads();
+	for (int v = threadIdx.x; v < hi - lo; v += blockDim.x) {
+		float sum = 0, other = 0;
+		for (int c = 0; c < chunks; c++) sum += parts[v * chunks + c];
+		if (a.mode == GATE) {
+			for (int c = 0; c < chunks; c++) other += parts[(hi - lo + v) * chunks + c];
+			a.dst[0][lo + v] = sum / (1 + expf(-sum)) * other;
+			continue;
 		}
-		gate = sum;
+		int m = v < end[0] ? 0 : v < end[1] ? 1 : 2;
+		float* to = a.dst[m] + (m == 0 ? lo + v : m == 1 ? v - end[0] : v - end[1]);
+		*to = a.mode == ADD ? *to + sum : sum;
 	}
 }
 
