@@ -7,9 +7,7 @@ import "github.com/gollm/gollm/device"
 // Append stores the keys and values of the call's rows at their positions.
 func (o *ops) Append(kv device.KV, k, v device.Tensor) {
 	const op = "Append"
-	device.CheckKV(op, kv)
-	device.CheckShape(op, "k", k, device.F32, -1, kv.K.Dim(1), kv.K.Dim(3))
-	checkLike(op, "v", v, k)
+	device.CheckAppend(kv, k, v)
 	perSlot := device.RowsPerSlot(op, k.Dim(0), kv)
 	o.call("append").pages(kv, perSlot).tensor(k).tensor(v).run(blocks{k.Dim(0), 1, 1}, 128)
 }

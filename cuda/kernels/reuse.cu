@@ -1,7 +1,7 @@
 // What a later step reads of what an earlier one chose. Definitions: package cpu,
 // reuse.go, choose.go and widen.go; package device, reuse.go, says what a memo is.
+#include "newest.cuh"
 #include "rank.cuh"
-#include "state.cuh"
 
 struct Memo {
 	float* query;        // [slots, heads·block, dim]
@@ -34,15 +34,6 @@ __device__ inline i32* record(const Memo& m, int slot, int set, int e) { return 
 __device__ inline i32* chosen(const Memo& m, int slot, int set, int e, int& n) {
 	n = smaller(larger(record(m, slot, set, e)[2], 0), (int)m.most);
 	return m.index + ((slot * m.sets + set) * m.block + e) * m.most;
-}
-
-// newest is the position of a slot's newest row, or -1; all threads call it.
-__device__ inline int newest(const Pages& g, int slot) {
-	int p = first_of(g, slot);
-	if (p < 0) return -1;
-	int bad = 0;
-	for (int b = threadIdx.x; b <= p / PAGE; b += blockDim.x) bad |= page_of(g, slot, b) < 0;
-	return reduce_block(bad, 0, Top()) ? -1 : p;
 }
 
 // cosine of two vectors, by a warp; less than any for one of length zero.
