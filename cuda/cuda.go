@@ -22,6 +22,9 @@ func Open(c device.Config) (device.Device, error) {
 	if d.failures, err = d.newMemory(failureSize); err == nil {
 		d.workspace, err = d.newMemory(workspaceSize)
 	}
+	if err == nil {
+		d.counts, err = d.newMemory(4 * decodeCounts)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: %w", err), d.Close())
 	}
@@ -36,7 +39,8 @@ type dev struct {
 	mems      []*memory // everything that Close frees
 	failures  *memory   // the first failure of a kernel
 	workspace *memory
-	err       error // the first failure of the driver since the last Sync
+	counts    *memory // zeros that decode.cu counts in and leaves as zeros
+	err       error   // the first failure of the driver since the last Sync
 }
 
 // Name is for example "cuda (NVIDIA H200, 132 multiprocessors, driver 13.0)".
