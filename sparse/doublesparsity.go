@@ -20,8 +20,7 @@ import (
 //
 // The ranking is a file: a .npy array [layers, heads or kv heads, channels], best
 // first, in the order of Hugging Face models (layout=halves) or of the numbers
-// in the cache (layout=stored). docs/attention/doublesparsity.md says how to make
-// one.
+// in the cache (layout=stored). gollm channels makes one.
 //
 // Differences from the authors' code: labels have 16-bit floats; with bits=4 they
 // are rounded as the code does, and kept so. Every row reads itself.
@@ -49,7 +48,7 @@ func (o doublesparsityOptions) check() error {
 
 func (o doublesparsityOptions) missing() error {
 	if o.File == "" {
-		return errors.New("it needs a ranking of the model's channels: give file=CHANNELS.npy, f32 [layers, heads, channels]; docs/attention/doublesparsity.md says how to make one")
+		return errors.New("it needs a ranking of the model's channels: give file=CHANNELS.npy, f32 [layers, heads, channels]; gollm channels makes one")
 	}
 	return nil
 }
