@@ -45,6 +45,9 @@ func printRun(cmd *cobra.Command, folder string) error {
 	if err != nil {
 		return err
 	}
+	if len(s.Manifest.About.Shared) > 0 {
+		cmd.PrintErrln("note: prefill tok/s (of n) is that of one prefill for n settings; --share-prefill=false times each by itself")
+	}
 	for _, note := range s.Manifest.Notes {
 		cmd.PrintErrln("note:", note)
 	}
@@ -155,7 +158,11 @@ func resultRow(r *trial.Result, dense bool) table.Row {
 		row = append(row, "", "", "")
 	}
 	row = append(row, readingCells(r.Audit, dense)...)
-	return append(row, rateCell(r.PrefillTokS), rateCell(r.DecodeTokS))
+	prefill := rateCell(r.PrefillTokS)
+	if r.Shared > 1 && prefill != "" {
+		prefill += fmt.Sprintf(" (of %d)", r.Shared)
+	}
+	return append(row, prefill, rateCell(r.DecodeTokS))
 }
 
 // readingCells is density, rows of K read and mass: of the prefill, and after a

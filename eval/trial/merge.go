@@ -128,24 +128,18 @@ func mergeUnit(files map[string][]byte, folders []string, name string, u Info) e
 	return nil
 }
 
-// mergeAudits takes the readings of the first folder that has any of a unit.
+// mergeAudits takes the readings of the first folder that has any.
 func mergeAudits(files map[string][]byte, folders []string, setting int, attn string) error {
-	all := map[string]Audited{}
 	for _, path := range folders {
-		part, err := ReadAudit(path, setting, attn)
+		all, err := ReadAudit(path, setting, attn)
 		if err != nil {
 			return err
 		}
-		for name, a := range part {
-			if _, ok := all[name]; !ok {
-				all[name] = a
-			}
+		if len(all.Units) > 0 {
+			b, err := json.MarshalIndent(all, "", "  ")
+			files[filepath.Join(SettingName(setting, attn), auditName)] = append(b, '\n')
+			return err
 		}
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	b, err := json.MarshalIndent(all, "", "  ")
-	files[filepath.Join(SettingName(setting, attn), auditName)] = append(b, '\n')
-	return err
+	return nil
 }

@@ -376,7 +376,7 @@ func TestAbandon(t *testing.T) {
 
 func TestReadAuditNamesTheFile(t *testing.T) {
 	dir := t.TempDir()
-	if err := WriteAudit(dir, 0, "dense", map[string]Audited{"a": {Samples: 1}}); err != nil {
+	if err := WriteAudit(dir, 0, "dense", Audits{Units: map[string]*Audited{"a": {Samples: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, SettingName(0, "dense"), auditName)
