@@ -104,6 +104,7 @@ different runs, and shards that are not finished, are refused.`
 
 func newEvalMerge() *cobra.Command {
 	var out string
+	var partial bool
 	cmd := &cobra.Command{
 		Use:     "merge -o DIR SHARD...",
 		Short:   "Join the shards of a run",
@@ -113,13 +114,14 @@ func newEvalMerge() *cobra.Command {
 			if out == "" || len(args) == 0 {
 				return usagef("want gollm eval merge -o DIR and the folders of the shards, not -o %q and %q", out, strings.Join(args, " "))
 			}
-			if err := trial.Merge(out, args); err != nil {
+			if err := trial.Merge(out, args, partial); err != nil {
 				return err
 			}
 			return printRun(cmd, out)
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "folder to write to (required)")
+	cmd.Flags().BoolVar(&partial, "partial", false, "join what there is, also where samples have no answer yet")
 	_ = cmd.MarkFlagDirname("out") // fails only for a flag that does not exist
 	return cmd
 }

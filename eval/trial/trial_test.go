@@ -244,7 +244,7 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 	whole := shards(t, 1)[0]
 	for _, n := range []int{1, 2, 3, 12} {
 		out := filepath.Join(t.TempDir(), "merged")
-		if err := Merge(out, shards(t, n)); err != nil {
+		if err := Merge(out, shards(t, n), false); err != nil {
 			t.Fatal(err)
 		}
 		for set, attn := range identity().Settings {
@@ -258,11 +258,19 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 	}
 	folders := shards(t, 3)
 	twice := []string{folders[0], folders[1], folders[2], folders[1]}
-	if err := Merge(filepath.Join(t.TempDir(), "m"), twice); err == nil || !strings.Contains(err.Error(), "shard 1 of 3") {
+	if err := Merge(filepath.Join(t.TempDir(), "m"), twice, false); err == nil || !strings.Contains(err.Error(), "shard 1 of 3") {
 		t.Errorf("error %v, want one that names the shard that is there twice", err)
 	}
-	if err := Merge(filepath.Join(t.TempDir(), "m"), folders[:2]); err == nil || !strings.Contains(err.Error(), "sample 2 has no answer") {
+	if err := Merge(filepath.Join(t.TempDir(), "m"), folders[:2], false); err == nil || !strings.Contains(err.Error(), "sample 2 has no answer") {
 		t.Errorf("error %v, want one that names the missing sample", err)
+	}
+	part := filepath.Join(t.TempDir(), "m")
+	if err := Merge(part, folders[:2], true); err != nil {
+		t.Fatal(err)
+	}
+	answers, err := ReadAnswers(LogPath(part, 1, identity().Settings[1], "4/pred/a.jsonl"))
+	if err != nil || len(answers) != 8 || answers[2].Row != nil || answers[3].Row == nil {
+		t.Errorf("%d answers of 11 in two shards of three, %v", len(answers), err)
 	}
 }
 
