@@ -57,7 +57,8 @@ func printRun(cmd *cobra.Command, folder string) error {
 	return nil
 }
 
-// writeReport writes the page of a run, with the needle maps that it has.
+// writeReport writes the page of a run, with the needle maps that it has, and each
+// of its figures as a file in figures/.
 func writeReport(path, folder string, s *trial.Summary) error {
 	var maps []page.Map
 	for i, set := range s.Settings {
@@ -65,11 +66,24 @@ func writeReport(path, folder string, s *trial.Summary) error {
 			maps = append(maps, page.Map{Name: set.Attn, SVG: template.HTML(svg)}) // we drew it
 		}
 	}
+	p := page.New(s, maps)
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(page.New(s, maps).Write(f), f.Close())
+	if err := errors.Join(p.Write(f), f.Close()); err != nil {
+		return err
+	}
+	dir := filepath.Join(folder, "figures")
+	for _, f := range p.Figures() {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, f.File+".svg"), []byte(f.Paper()), 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rulerMeans prints the averages over lengths that publications give: of each
@@ -82,6 +96,9 @@ func rulerMeans(cmd *cobra.Command, s *trial.Summary) error {
 	for _, set := range s.Settings {
 		scored := map[int][]ruler.Scored{}
 		for _, u := range set.Units {
+			if u.Done == 0 {
+				continue
+			}
 			scored[u.Length] = append(scored[u.Length], ruler.Scored{Task: u.Task, Score: metric.Round(100*u.Score.Mean, 2)})
 		}
 		var lengths []ruler.LengthScore
