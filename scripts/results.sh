@@ -2,7 +2,7 @@
 # What sparse attention costs the RULER model: the runs behind docs/results.md.
 #   scripts/results.sh DIR          all parts
 #   scripts/results.sh DIR 0 1      parts 0 and 1 of eight
-# A part has 2 of the 16 samples of each task and length. A run that is stopped goes
+# A part is one of the 8 samples of each task and length; part 0 has the audits. A run that is stopped goes
 # on with the same command; afterwards the tables of docs/results.md are those of all
 # parts that are complete. GOLLM is the program (built here if unset), PYTHON one
 # with NumPy, for the channels of doublesparsity.
@@ -28,7 +28,8 @@ readarray -t prefill < <(settings <<-END
 	dense
 	prefill=sketchwalk(density=0.2)
 	prefill=sketchwalk(density=0.2,walk=onehop)  # the control: no walk
-	prefill=sketchwalk(density=0.4)
+	prefill=sketchwalk(density=0.2,score=softmax,heads=mean_score)
+	prefill=sketchwalk(density=0.4,score=softmax,heads=mean_score)
 	prefill=anchor
 	prefill=anchor(block=64,step=4)              # a group of rows is 2,048 by default
 	prefill=flexprefill(min=256)                 # 1,024 by default
@@ -46,6 +47,8 @@ readarray -t decode < <(settings <<-END
 	dense
 	sketchwalk(density=0.2)
 	sketchwalk(density=0.2,walk=onehop)
+	sketchwalk(density=0.2,score=softmax,heads=mean_score)
+	sketchwalk(density=0.4,score=softmax,heads=mean_score)
 	vattention(eps=0.05)
 	vattention(eps=0.2)
 	santa(samples=128)
@@ -76,15 +79,16 @@ channels() {
 
 # run answers a part of one of the two runs: run NAME PART FLAGS...
 run() {
-	"$GOLLM" eval ruler -m "$model" --tasks niah_single_2,niah_multikey_2,niah_multiquery,vt,cwe,fwe --lengths 1k,2k,4k,8k \
-		-n 16 --haystack builtin --fit fine --shard "$2/8" -o "$1-$2" "${@:3}" >"$1-$2.txt"
+	"$GOLLM" eval ruler -m "$model" --tasks niah_multikey_2,niah_multiquery,vt,fwe --lengths 1k,2k,4k,8k \
+		-n 8 --haystack builtin --fit fine -t 1 --shard "$2/8" -o "$1-$2" "${@:3}" >"$1-$2.txt"
 }
 
 cd "$dir"
 channels
 for part in "${parts[@]}"; do
-	run decode "$part" --sparse-phase question+decode "${decode[@]}"
+	run decode "$part" --sparse-phase question+decode "${decode[@]}" &
 	run prefill "$part" "${prefill[@]}"
+	wait $!
 done
 for name in prefill decode; do
 	rm -rf "$name"

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -159,7 +161,7 @@ func TestSharedPrefill(t *testing.T) {
 	}
 
 	summary := func(name string) *trial.Summary {
-		s, err := trial.Summarize(filepath.Join(root, name))
+		s, err := trial.Summarize(t.Context(), filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,6 +266,36 @@ func TestNiahRefusesWhatDoesNotFit(t *testing.T) {
 	ok(t, "", niah(model, text, out, 10)...)
 	fails(t, exitFailure, []string{"another run", "options"}, "", niah(model, text, out, 10, "--lengths", "420")...)
 	fails(t, exitUsage, []string{"--sparse-phase foo"}, "", "eval", "niah", "-m", model, "-o", out, "--sparse-phase", "foo")
+}
+
+// TestInterruptOfWhatReadsAnswers ends the commands that read runs before they have
+// begun: they say so with their exit code, and write nothing.
+func TestInterruptOfWhatReadsAnswers(t *testing.T) {
+	model, text, root := randomModel(t, modeltest.Shape{Context: 1024}), book(t), t.TempDir()
+	whole, merged := filepath.Join(root, "whole"), filepath.Join(root, "merged")
+	ok(t, "", niah(model, text, whole, 10)...)
+	preds := filepath.Join(root, "vt.jsonl")
+	if err := os.WriteFile(preds, []byte(`{"pred":"A","outputs":["A"],"others":{}}`+"\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(whole, "summary.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"eval", "show", whole}, {"eval", "compare", whole, whole}, {"eval", "merge", "-o", merged, whole},
+		{"eval", "score", "--suite", "ruler", preds}, {"eval", "score", "--suite", "longbench", "--task", "qasper", preds}, {"eval", "score", "--suite", "longbench2", preds},
+	} {
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		var errs strings.Builder
+		if code := run(stopped, args, strings.NewReader(""), io.Discard, &errs); code != exitInterrupted || errs.String() != "gollm: stopped\n" {
+			t.Errorf("%s: exit code %d and stderr %q", args, code, errs.String())
+		}
+	}
+	if there(merged) || there(filepath.Join(whole, "summary.json")) {
+		t.Error("a command that was stopped has written")
+	}
+	ok(t, "", "eval", "show", whole)
 }
 
 // TestInterruptWhilePromptsAreMade stops commands before there is an answer.

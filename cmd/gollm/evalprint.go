@@ -20,7 +20,7 @@ import (
 
 // printRun writes the summary of a run into its folder and prints it.
 func printRun(cmd *cobra.Command, folder string) error {
-	s, err := trial.Summarize(folder)
+	s, err := trial.Summarize(cmd.Context(), folder)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package trial
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -34,8 +35,9 @@ func ReadAnswers(path string) (map[int]Answer, error) {
 // answers are in the order of their samples: what an uninterrupted run on one
 // machine writes, byte for byte. Samples without an answer are an error, and
 // nothing is written then, unless partial asks for what there is: such a folder is
-// that of a run which was stopped.
-func Merge(out string, folders []string, partial bool) error {
+// that of a run which was stopped. When ctx is done before anything is written,
+// nothing is.
+func Merge(ctx context.Context, out string, folders []string, partial bool) error {
 	if len(folders) == 0 {
 		return fmt.Errorf("trial: no folders to merge")
 	}
@@ -46,6 +48,9 @@ func Merge(out string, folders []string, partial bool) error {
 	files := map[string][]byte{}
 	for i, attn := range m.Identity.Settings {
 		for _, u := range m.Units {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			if err := mergeUnit(files, folders, LogPath("", i, attn, u.Name), u, partial); err != nil {
 				return err
 			}

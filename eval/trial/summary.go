@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -58,8 +59,9 @@ type Range struct {
 const summarySeed = 42
 
 // Summarize reads the answers of a folder. The first setting is what the others
-// are compared with.
-func Summarize(folder string) (*Summary, error) {
+// are compared with. It ends when ctx is done: the intervals of a large run take a
+// while.
+func Summarize(ctx context.Context, folder string) (*Summary, error) {
 	m, err := ReadManifest(folder)
 	if err != nil {
 		return nil, err
@@ -72,6 +74,9 @@ func Summarize(folder string) (*Summary, error) {
 		}
 		set := Setting{Attn: attn, Maps: audits.Maps}
 		for n, u := range m.Units {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
 			r, err := readResult(LogPath(folder, i, attn, u.Name), u)
 			if err != nil {
 				return nil, err
