@@ -136,7 +136,7 @@ func (n *evalNiahFlags) execute(cmd *cobra.Command) error {
 	if err := n.maps(cmd, g); err != nil {
 		return err
 	}
-	summary, err := trial.Summarize(n.run.out)
+	summary, err := trial.Summarize(cmd.Context(), n.run.out)
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,9 @@ type About struct {
 	ModelName string   `json:"model_name"`
 	Device    string   `json:"device"`
 	Version   string   `json:"version"`
+	// Shared is the settings whose prompts were to be read once for all of a list.
+	// How many did share is beside each answer's times.
+	Shared [][]string `json:"shared_prefill"`
 }
 
 // Shard is part Index of Of of a run: the samples whose line leaves Index when

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -24,6 +25,7 @@ type Summary struct {
 type Setting struct {
 	Attn  string   `json:"attn"`
 	Units []Result `json:"units"`
+	Maps  *Maps    `json:"maps,omitempty"` // of the audits of all units
 	// Means are the means over the units of each length, all alike, and over those
 	// of each of its groups; of length 0 where the suite has none.
 	Means []Result `json:"means"`
@@ -40,6 +42,7 @@ type Result struct {
 
 	PrefillTokS float64  `json:"prefill_tok_s"` // 0 is unknown
 	DecodeTokS  float64  `json:"decode_tok_s"`
+	Shared      int      `json:"shared_prefill,omitempty"` // settings that PrefillTokS is of, where a prompt was read once for several
 	Audit       *Audited `json:"audit,omitempty"`
 
 	scores map[int]float64 // by line
@@ -56,27 +59,29 @@ type Range struct {
 const summarySeed = 42
 
 // Summarize reads the answers of a folder. The first setting is what the others
-// are compared with.
-func Summarize(folder string) (*Summary, error) {
+// are compared with. It ends when ctx is done: the intervals of a large run take a
+// while.
+func Summarize(ctx context.Context, folder string) (*Summary, error) {
 	m, err := ReadManifest(folder)
 	if err != nil {
 		return nil, err
 	}
 	s := &Summary{Manifest: m, Complete: true}
 	for i, attn := range m.Identity.Settings {
-		set := Setting{Attn: attn}
 		audits, err := ReadAudit(folder, i, attn)
 		if err != nil {
 			return nil, err
 		}
+		set := Setting{Attn: attn, Maps: audits.Maps}
 		for n, u := range m.Units {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
 			r, err := readResult(LogPath(folder, i, attn, u.Name), u)
 			if err != nil {
 				return nil, err
 			}
-			if a, ok := audits[u.Name]; ok {
-				r.Audit = &a
-			}
+			r.Audit = audits.Units[u.Name]
 			if i > 0 {
 				r.Paired = pair(&s.Settings[0].Units[n], &r)
 			}
@@ -160,6 +165,7 @@ func (r *Result) readTimes(path string) error {
 		if json.Unmarshal(line, &t) != nil {
 			continue
 		}
+		r.Shared = max(r.Shared, t.Shared)
 		prompt, steps = prompt+float64(t.Prompt), steps+float64(t.Steps)
 		prefill, decode = prefill+t.PrefillMs, decode+t.DecodeMs
 	}

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -244,7 +245,7 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 	whole := shards(t, 1)[0]
 	for _, n := range []int{1, 2, 3, 12} {
 		out := filepath.Join(t.TempDir(), "merged")
-		if err := Merge(out, shards(t, n)); err != nil {
+		if err := Merge(t.Context(), out, shards(t, n), false); err != nil {
 			t.Fatal(err)
 		}
 		for set, attn := range identity().Settings {
@@ -258,17 +259,34 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 	}
 	folders := shards(t, 3)
 	twice := []string{folders[0], folders[1], folders[2], folders[1]}
-	if err := Merge(filepath.Join(t.TempDir(), "m"), twice); err == nil || !strings.Contains(err.Error(), "shard 1 of 3") {
+	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "m"), twice, false); err == nil || !strings.Contains(err.Error(), "shard 1 of 3") {
 		t.Errorf("error %v, want one that names the shard that is there twice", err)
 	}
-	if err := Merge(filepath.Join(t.TempDir(), "m"), folders[:2]); err == nil || !strings.Contains(err.Error(), "sample 2 has no answer") {
+	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "m"), folders[:2], false); err == nil || !strings.Contains(err.Error(), "sample 2 has no answer") {
 		t.Errorf("error %v, want one that names the missing sample", err)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	none := filepath.Join(t.TempDir(), "none")
+	if err := Merge(stopped, none, folders, false); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v of a merge that was stopped", err)
+	}
+	if _, err := os.Stat(none); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a merge that was stopped left a folder: %v", err)
+	}
+	part := filepath.Join(t.TempDir(), "m")
+	if err := Merge(t.Context(), part, folders[:2], true); err != nil {
+		t.Fatal(err)
+	}
+	answers, err := ReadAnswers(LogPath(part, 1, identity().Settings[1], "4/pred/a.jsonl"))
+	if err != nil || len(answers) != 8 || answers[2].Row != nil || answers[3].Row == nil {
+		t.Errorf("%d answers of 11 in two shards of three, %v", len(answers), err)
 	}
 }
 
 func TestSummarize(t *testing.T) {
 	dir := shards(t, 1)[0]
-	s, err := Summarize(dir)
+	s, err := Summarize(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +394,7 @@ func TestAbandon(t *testing.T) {
 
 func TestReadAuditNamesTheFile(t *testing.T) {
 	dir := t.TempDir()
-	if err := WriteAudit(dir, 0, "dense", map[string]Audited{"a": {Samples: 1}}); err != nil {
+	if err := WriteAudit(dir, 0, "dense", Audits{Units: map[string]*Audited{"a": {Samples: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, SettingName(0, "dense"), auditName)
