@@ -36,6 +36,7 @@ type dev struct {
 	mems      []*memory // everything that Close frees
 	failures  *memory   // the first failure of a kernel
 	workspace *memory
+	marks     []mark
 	err       error // the first failure of the driver since the last Sync
 }
 
@@ -95,6 +96,10 @@ func (d *dev) keep(err error) {
 func (d *dev) Close() error {
 	err := d.freeAll(d.mems)
 	d.mems = nil
+	for _, m := range d.marks {
+		err = errors.Join(err, d.drv.freeMark(m))
+	}
+	d.marks = nil
 	if closing := d.drv.close(); closing != nil {
 		err = errors.Join(err, fmt.Errorf("cuda: Close: %w", closing))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/kvcache"
@@ -58,7 +59,14 @@ type Runner struct {
 	logits  device.Tensor // f32 [max(slots, logitRows), vocab]
 	scratch *model.Scratch
 	free    func() error
-	graphs  []device.Graph // of decode passes, by rows, on a device that replays them
+	graphs  []decodeGraph // of decode passes, by rows, on a device that replays them
+}
+
+// decodeGraph is a captured decode pass.
+type decodeGraph struct {
+	device.Graph
+	watch *Stopwatch // that it sets marks for, nil for none
+	laps  []lap      // between these marks
 }
 
 // NewRunner allocates the cache and the buffers.
@@ -84,7 +92,7 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 func (r *Runner) Close() error {
 	var err error
 	for _, g := range r.graphs {
-		if g != nil {
+		if g.Graph != nil {
 			err = errors.Join(err, g.Close())
 		}
 	}
@@ -166,7 +174,7 @@ func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int,
 	}
 	r.until(ctx.Done())
 	x, _ := r.model.Forward(&p, r.policy, r.scratch)
-	err = r.dev.Sync()
+	err = r.sync()
 	r.until(nil)
 	if ctx.Err() != nil { // whatever a device says that was interrupted
 		err = ctx.Err()
@@ -187,7 +195,7 @@ func (r *Runner) step(active []*Sequence) error {
 		return err
 	}
 	if err = r.decode(&p); err == nil {
-		err = r.dev.Sync()
+		err = r.sync()
 	}
 	for i := 0; err != nil && i < len(active); i++ {
 		active[i].Truncate(active[i].Len() - 1)
@@ -196,28 +204,52 @@ func (r *Runner) step(active []*Sequence) error {
 }
 
 // decode queues a decode pass, as a graph where the device replays those and
-// nothing watches the pass. The graph is captured the first time that a pass has
-// this number of rows.
+// nothing watches the pass but a stopwatch that sets marks. The graph is captured
+// the first time that a pass has this number of rows.
 func (r *Runner) decode(p *sparse.Pass) error {
 	run := func(ops device.Ops) {
 		p.Ops = ops
 		x, _ := r.model.Forward(p, r.policy, r.scratch)
 		r.model.Logits(ops, r.logits.Rows(0, p.Rows()), x)
 	}
-	if d, ok := r.dev.(device.Replayer); !ok || !d.Replays() || r.policy.Trace != nil {
+	var watch *Stopwatch
+	if all := r.clocked(); len(all) == 1 {
+		watch = all[0]
+	}
+	d, ok := r.dev.(device.Replayer)
+	if !ok || !d.Replays() || len(r.tracers) > 1 || r.policy.Trace != nil && watch == nil {
 		run(p.Ops)
 		return nil
 	}
 	for len(r.graphs) <= p.Rows() {
-		r.graphs = append(r.graphs, nil)
+		r.graphs = append(r.graphs, decodeGraph{})
 	}
 	g := &r.graphs[p.Rows()]
-	if *g == nil {
-		var err error
-		if *g, err = r.dev.Capture(run); err != nil {
+	if g.Graph == nil || g.watch != watch {
+		if err := r.capture(g, run, watch); err != nil {
 			return err
 		}
 	}
-	(*g).Launch()
+	g.Launch()
+	if watch != nil {
+		watch.laps = append(watch.laps[:0], g.laps...)
+	}
 	return nil
+}
+
+// capture makes a graph of run, in the place of what g was.
+func (r *Runner) capture(g *decodeGraph, run func(device.Ops), watch *Stopwatch) error {
+	if g.Graph != nil {
+		if err := g.Close(); err != nil {
+			return err
+		}
+	}
+	var err error
+	*g = decodeGraph{watch: watch}
+	if g.Graph, err = r.dev.Capture(run); err != nil {
+		*g = decodeGraph{}
+	} else if watch != nil {
+		g.laps, watch.marks = slices.Clone(watch.laps), 0
+	}
+	return err
 }
