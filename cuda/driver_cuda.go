@@ -322,6 +322,9 @@ func (d *driver) record(m mark) error {
 	return result(C.record(d.c(), m, d.cStream(), captured))
 }
 
+// wait waits for a mark that was set; one that never was is none to wait for.
+func (d *driver) wait(m mark) error { return result(C.cuEventSynchronize(m)) }
+
 func (d *driver) between(from, to mark) (time.Duration, error) {
 	var ms C.float
 	err := result(C.elapsed(d.c(), &ms, from, to))

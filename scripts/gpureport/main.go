@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -31,6 +32,7 @@ func main() {
 	flag.DurationVar(&r.limit, "limit", 570*time.Second, "time for everything; what does not fit is unmeasured")
 	markdown := flag.String("markdown", "gpu-report.md", "the table")
 	json := flag.String("json", "gpu-report.json", "the figures")
+	into := flag.String("into", "", "a Markdown file that takes the table too, between <!-- gpu-report --> and <!-- /gpu-report -->")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -39,6 +41,11 @@ func main() {
 	}
 	for path, write := range map[string]func(*os.File) error{*markdown: r.writeMarkdown, *json: r.writeJSON} {
 		if err := writeTo(path, write); err != nil {
+			fail(err)
+		}
+	}
+	if *into != "" {
+		if err := putInto(*into, *markdown); err != nil {
 			fail(err)
 		}
 	}
@@ -51,6 +58,25 @@ func main() {
 func fail(err error) {
 	fmt.Fprintln(os.Stderr, "gpu-report:", err)
 	os.Exit(1)
+}
+
+// putInto replaces what stands between two marks of a file.
+func putInto(path, markdown string) error {
+	const begin, end = "<!-- gpu-report -->\n", "<!-- /gpu-report -->"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	table, err := os.ReadFile(markdown)
+	if err != nil {
+		return err
+	}
+	before, rest, found := strings.Cut(string(text), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		return fmt.Errorf("%s has no %s and %s", path, strings.TrimSpace(begin), end)
+	}
+	return os.WriteFile(path, []byte(before+begin+string(table)+end+after), 0o666)
 }
 
 // writeTo makes a file.

@@ -93,6 +93,27 @@ func TestWithoutAnything(t *testing.T) {
 	}
 }
 
+func TestPutInto(t *testing.T) {
+	dir := t.TempDir()
+	page, table := filepath.Join(dir, "page.md"), filepath.Join(dir, "table.md")
+	for path, text := range map[string]string{page: "a\n<!-- gpu-report -->\nold\n<!-- /gpu-report -->\nz\n", table: "new\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := putInto(page, table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, _ := os.ReadFile(page); string(got) != "a\n<!-- gpu-report -->\nnew\n<!-- /gpu-report -->\nz\n" {
+		t.Errorf("%q", got)
+	}
+	if err := putInto(table, page); err == nil {
+		t.Error("a file without marks takes a table")
+	}
+}
+
 // checkReport writes both forms and looks at every row of them.
 func checkReport(t *testing.T, r *report, dir string) {
 	t.Helper()
