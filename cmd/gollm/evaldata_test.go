@@ -122,3 +122,22 @@ func predictions(t *testing.T, path string) []string {
 	}
 	return list
 }
+
+// TestRepeat answers with several seeds where attention draws: each repeat is a run
+// with its seed, and what does not draw answers once.
+func TestRepeat(t *testing.T) {
+	root := t.TempDir()
+	args := func(name string, more ...string) []string {
+		return append([]string{"eval", "ruler", "-m", "../../testdata/ruler.gguf", "-o", filepath.Join(root, name), "--tasks", "vt",
+			"--lengths", "1k", "-n", "2", "--fit", "fine", "--audit-samples", "0", "--sparse-phase", "question+decode", "--attn", "dense", "--attn", "santa(samples=4)"}, more...)
+	}
+	ok(t, "", args("repeated", "--repeat", "2")...)
+	ok(t, "", args("other", "--attn-seed", "1")...)
+	ok(t, "", args("repeated", "--repeat", "2")...) // has nothing left to do
+	all, other := answers(t, filepath.Join(root, "repeated")), answers(t, filepath.Join(root, "other"))
+	const first, second = "1-prefill_dense_decode_santa_samples_4/1024/pred/vt.jsonl", "1-prefill_dense_decode_santa_samples_4/repeat-1/1024/pred/vt.jsonl"
+	if len(all) != 3 || all[second] != other[first] || all[second] == all[first] || all[first] == "" {
+		t.Errorf("%d files of answers, want 3, and the second repeat that of the next seed: %q and %q, with that seed %q", len(all), all[first], all[second], other[first])
+	}
+	fails(t, exitUsage, []string{"--repeat 2", "draws"}, "", "eval", "ruler", "-m", "../../testdata/ruler.gguf", "-o", filepath.Join(root, "no"), "--repeat", "2", "--attn", "quest")
+}
