@@ -2,10 +2,11 @@
 # What sparse attention costs the RULER model: the runs behind docs/results.md.
 #   scripts/results.sh DIR          all parts
 #   scripts/results.sh DIR 0 1      parts 0 and 1 of eight
-# A part is one of the 8 samples of each task and length; part 0 has the audits. A run that is stopped goes
-# on with the same command; afterwards the tables of docs/results.md are those of all
-# parts that are complete. GOLLM is the program (built here if unset), PYTHON one
-# with NumPy, for the channels of doublesparsity.
+# A part is one of the 8 samples of each task and length; part 0 has the audits, too. A
+# run that is stopped goes on with the same command; afterwards the tables of
+# docs/results.md are those of what there is. GOLLM is the program (built here if unset;
+# DIR/commit says of what), PYTHON one with NumPy, for the channels of doublesparsity and
+# for intervals. All of it takes two cores forty minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=${1:?is missing: scripts/results.sh DIR [PART...]}
@@ -18,6 +19,7 @@ model=$root/testdata/ruler.gguf python=${PYTHON:-python3}
 if [[ -z ${GOLLM:-} ]]; then
 	GOLLM=$root/bin/gollm
 	CGO_ENABLED=0 go build -o "$GOLLM" ./cmd/gollm
+	git rev-parse --short HEAD >"$dir/commit"
 fi
 
 # settings prints --attn for each line of its input, less what a comment says.
@@ -68,6 +70,20 @@ readarray -t decode < <(settings <<-END
 END
 )
 
+# What else was tried of those that lose most there.
+readarray -t tried < <(settings <<-END
+	dense
+	sketchwalk(density=0.2,score=softmax,heads=mean_score,walk=onehop)
+	sketchwalk(density=0.2,score=relu,heads=mean_score)
+	sketchwalk(density=0.6,score=softmax,heads=mean_score)
+	quest(budget=0.4)
+	quest(budget=0.2,page=64)
+	psaw(phi=0.9)
+	h2o(hh=0.3,recent=0.1)
+	streaming(sink=64,window=2048)
+END
+)
+
 # The channels are ranked on one prompt of another seed.
 channels() {
 	[[ -e channels.npy ]] && return
@@ -89,9 +105,10 @@ for part in "${parts[@]}"; do
 	run decode "$part" --sparse-phase question+decode "${decode[@]}" &
 	run prefill "$part" "${prefill[@]}"
 	wait $!
+	run tried "$part" --sparse-phase question+decode "${tried[@]}"
 done
-for name in prefill decode; do
+for name in prefill decode tried; do
 	rm -rf "$name"
 	"$GOLLM" eval merge --partial -o "$name" "$name"-[0-7] >"$name.txt"
 done
-"$python" "$root/scripts/results.py" "$root/docs/results.md" prefill decode
+"$python" "$root/scripts/results.py" "$root/docs/results.md" prefill decode tried

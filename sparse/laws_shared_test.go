@@ -116,3 +116,21 @@ func sameSteps(t *testing.T, r [2]*engine.Runner, s [2]*engine.Sequence, ids []i
 		}
 	}
 }
+
+// What draws in the laws says so in its table entry: repeats of an evaluation ask.
+func TestSystemsThatDrawSaySo(t *testing.T) {
+	draws := 0
+	for _, s := range subjects {
+		spec, err := sparse.Parse(s.spec)
+		must(t, err)
+		if s.random && !spec.Draws() {
+			t.Errorf("%s draws and does not say so", s.spec)
+		}
+		if spec.Draws() {
+			draws++
+		}
+	}
+	if draws == len(subjects) {
+		t.Error("everything says that it draws")
+	}
+}

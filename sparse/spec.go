@@ -331,6 +331,12 @@ func (s *Spec) Phases() (prefill, decode bool) {
 	return prefill, decode
 }
 
+// Draws reports whether a system draws at random, so that another seed gives other
+// results.
+func (s *Spec) Draws() bool {
+	return slices.ContainsFunc(s.systems(), func(it item) bool { return it.entry.Draws })
+}
+
 // Missing reports an option without which a system cannot run and which the text
 // does not give. Build refuses such a spec too.
 func (s *Spec) Missing() error {

@@ -101,7 +101,8 @@ func compareRuns(cmd *cobra.Command, pathA, pathB string, asJSON bool) error {
 
 const evalMergeLong = `Join the folders of the shards of one run, written with --shard 0/n to n-1/n,
 into the folder that one run on one machine writes, byte for byte. Shards of
-different runs, and shards that are not finished, are refused.`
+different runs, and shards that are not finished, are refused; --partial joins
+what there is, as the folder of a run that was stopped.`
 
 func newEvalMerge() *cobra.Command {
 	var out string

@@ -15,18 +15,40 @@ import (
 	"github.com/gollm/gollm/tokenizer"
 )
 
-// groups is the settings, by their numbers, that are answered together: those that
-// read prompts alike have a prompt read once, and differ in what comes after it.
-func (j *job) groups() [][]int {
-	var groups [][]int
-	for i, s := range j.specs {
-		at := slices.IndexFunc(groups, func(g []int) bool {
-			return j.flags.share && s.SamePrefill(j.specs[g[0]])
+// leg is a setting, by its number, under one seed: repeat 0 has that of the run.
+type leg struct{ setting, repeat int }
+
+// legs is all of them: what draws at random has as many as --repeat says.
+func (j *job) legs() []leg {
+	var list []leg
+	for i := range j.specs {
+		for r := range j.times(i) {
+			list = append(list, leg{i, r})
+		}
+	}
+	return list
+}
+
+// times is how often a setting answers each sample.
+func (j *job) times(i int) int {
+	if j.specs[i].Draws() {
+		return max(1, j.flags.repeat)
+	}
+	return 1
+}
+
+// groups is the settings that are answered together: those that read prompts alike
+// have a prompt read once, and differ in what comes after it.
+func (j *job) groups() [][]leg {
+	var groups [][]leg
+	for _, l := range j.legs() {
+		at := slices.IndexFunc(groups, func(g []leg) bool {
+			return j.flags.share && l.repeat == g[0].repeat && j.specs[l.setting].SamePrefill(j.specs[g[0].setting])
 		})
 		if at < 0 {
-			groups = append(groups, []int{i})
+			groups = append(groups, []leg{l})
 		} else {
-			groups[at] = append(groups[at], i)
+			groups[at] = append(groups[at], l)
 		}
 	}
 	return groups
@@ -36,12 +58,12 @@ func (j *job) groups() [][]int {
 func (j *job) sharing() [][]string {
 	list := [][]string{}
 	for _, g := range j.groups() {
-		if len(g) == 1 {
+		if len(g) == 1 || g[0].repeat > 0 {
 			continue
 		}
 		var names []string
-		for _, i := range g {
-			names = append(names, j.specs[i].String())
+		for _, l := range g {
+			names = append(names, j.specs[l.setting].String())
 		}
 		list = append(list, names)
 	}
@@ -50,7 +72,7 @@ func (j *job) sharing() [][]string {
 
 // group answers all units under some settings and audits them, with a cache that is
 // given back before the next is made.
-func (j *job) group(ctx context.Context, cmd *cobra.Command, g []int, tok *tokenizer.Tokenizer) error {
+func (j *job) group(ctx context.Context, cmd *cobra.Command, g []leg, tok *tokenizer.Tokenizer) error {
 	g = slices.DeleteFunc(slices.Clone(g), j.finished)
 	if len(g) == 0 {
 		return nil
@@ -61,8 +83,8 @@ func (j *job) group(ctx context.Context, cmd *cobra.Command, g []int, tok *token
 	r, err := j.runner(g)
 	if err != nil && len(g) > 1 {
 		cmd.PrintErrf("gollm: prompts are read for each attention system by itself: %s\n", message(err))
-		for _, i := range g {
-			if err := j.group(ctx, cmd, []int{i}, tok); err != nil {
+		for _, l := range g {
+			if err := j.group(ctx, cmd, []leg{l}, tok); err != nil {
 				return err
 			}
 		}
@@ -77,18 +99,18 @@ func (j *job) group(ctx context.Context, cmd *cobra.Command, g []int, tok *token
 	return j.audit(ctx, g, tok)
 }
 
-// runner makes the runner of some settings.
-func (j *job) runner(g []int) (*engine.Runner, error) {
+// runner makes the runner of some settings, which have the same seed.
+func (j *job) runner(g []leg) (*engine.Runner, error) {
 	var also []*sparse.Spec
-	for _, i := range g[1:] {
-		also = append(also, j.specs[i])
+	for _, l := range g[1:] {
+		also = append(also, j.specs[l.setting])
 	}
-	c := cacheFlags{kv: j.flags.kv, attn: j.specs[g[0]].String()}
-	return j.model.runner(&c, j.context, j.flags.seed, also...)
+	c := cacheFlags{kv: j.flags.kv, attn: j.specs[g[0].setting].String()}
+	return j.model.runner(&c, j.context, j.flags.seed+uint64(g[0].repeat), also...)
 }
 
 // answer answers what is left of all units.
-func (j *job) answer(ctx context.Context, g []int, r *engine.Runner, tok *tokenizer.Tokenizer) error {
+func (j *job) answer(ctx context.Context, g []leg, r *engine.Runner, tok *tokenizer.Tokenizer) error {
 	a := answerers(j.model, r, tok)
 	for n := range j.suite.units {
 		if err := j.unit(ctx, g, n, a); err != nil {
@@ -99,27 +121,27 @@ func (j *job) answer(ctx context.Context, g []int, r *engine.Runner, tok *tokeni
 }
 
 // path is the log of a unit under a setting.
-func (j *job) path(i, n int) string {
-	return trial.LogPath(j.folder.Path, i, j.specs[i].String(), j.suite.units[n].Name)
+func (j *job) path(l leg, n int) string {
+	return trial.RepeatPath(j.folder.Path, l.setting, j.specs[l.setting].String(), l.repeat, j.suite.units[n].Name)
 }
 
 // finished reports whether a setting has nothing left to do.
-func (j *job) finished(i int) bool {
+func (j *job) finished(l leg) bool {
 	for n := range j.suite.units {
-		answers, err := trial.ReadAnswers(j.path(i, n))
+		answers, err := trial.ReadAnswers(j.path(l, n))
 		if err != nil || len(answers) < j.shard.Size(j.suite.units[n].Count) {
 			return false
 		}
 	}
-	if !j.audited(i) {
+	if !j.audited(l) {
 		return true
 	}
-	audits, err := trial.ReadAudit(j.folder.Path, i, j.specs[i].String())
+	audits, err := trial.ReadAudit(j.folder.Path, l.setting, j.specs[l.setting].String())
 	return err == nil && len(audits.Units) == len(j.suite.units)
 }
 
 // unit answers what is left of a unit under some settings.
-func (j *job) unit(ctx context.Context, g []int, n int, a trial.Answerers) (err error) {
+func (j *job) unit(ctx context.Context, g []leg, n int, a trial.Answerers) (err error) {
 	u := &j.suite.units[n]
 	total, had := j.shard.Size(u.Count), 0
 	var logs []*trial.Log
@@ -128,12 +150,12 @@ func (j *job) unit(ctx context.Context, g []int, n int, a trial.Answerers) (err 
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	for _, i := range g {
-		l, err := trial.OpenLog(j.path(i, n))
+	for _, l := range g {
+		log, err := trial.OpenLog(j.path(l, n))
 		if err != nil {
 			return err
 		}
-		logs, had = append(logs, l), had+l.Len()
+		logs, had = append(logs, log), had+log.Len()
 	}
 	if had == total*len(g) {
 		return nil
@@ -151,9 +173,9 @@ func (j *job) unit(ctx context.Context, g []int, n int, a trial.Answerers) (err 
 	})
 	wait.stop()
 	j.spent += spent
-	for k, i := range g {
+	for k := range g {
 		if counts[k] > 0 {
-			fmt.Fprintf(j.log, "%s %s: %d of %d, score %.1f\n", j.specs[i], u.Name, logs[k].Len(), total, 100*sums[k]/float64(counts[k]))
+			fmt.Fprintf(j.log, "%s %s: %d of %d, score %.1f\n", j.title(g[k:k+1]), u.Name, logs[k].Len(), total, 100*sums[k]/float64(counts[k]))
 		}
 	}
 	if spent > 0 {
@@ -163,29 +185,33 @@ func (j *job) unit(ctx context.Context, g []int, n int, a trial.Answerers) (err 
 }
 
 // title is the settings of a group.
-func (j *job) title(g []int) string {
+func (j *job) title(g []leg) string {
+	text := fmt.Sprintf("%d attention systems", len(g))
 	if len(g) == 1 {
-		return j.specs[g[0]].String()
+		text = j.specs[g[0].setting].String()
 	}
-	return fmt.Sprintf("%d attention systems", len(g))
+	if r := g[0].repeat; r > 0 {
+		text += fmt.Sprintf(", repeat %d", r)
+	}
+	return text
 }
 
 // audited reports whether a setting is compared with dense attention: not dense
-// itself, and by the first shard only.
-func (j *job) audited(i int) bool {
-	return j.flags.audits > 0 && j.shard.Index == 0 && j.specs[i].String() != "dense"
+// itself, by the first shard only, and once.
+func (j *job) audited(l leg) bool {
+	return j.flags.audits > 0 && j.shard.Index == 0 && l.repeat == 0 && j.specs[l.setting].String() != "dense"
 }
 
 // audit compares the first samples of each unit with dense attention, once the
 // answers are there: a runner that is watched is slower.
-func (j *job) audit(ctx context.Context, g []int, tok *tokenizer.Tokenizer) (err error) {
-	g = slices.DeleteFunc(slices.Clone(g), func(i int) bool { return !j.audited(i) })
+func (j *job) audit(ctx context.Context, g []leg, tok *tokenizer.Tokenizer) (err error) {
+	g = slices.DeleteFunc(slices.Clone(g), func(l leg) bool { return !j.audited(l) })
 	if len(g) == 0 {
 		return nil
 	}
 	all := make([]trial.Audits, len(g))
-	for k, i := range g {
-		if all[k], err = trial.ReadAudit(j.folder.Path, i, j.specs[i].String()); err != nil {
+	for k, l := range g {
+		if all[k], err = trial.ReadAudit(j.folder.Path, l.setting, j.specs[l.setting].String()); err != nil {
 			return err
 		}
 	}
@@ -223,7 +249,7 @@ func (j *job) audit(ctx context.Context, g []int, tok *tokenizer.Tokenizer) (err
 			return err
 		}
 		for _, k := range turns {
-			if err := trial.WriteAudit(j.folder.Path, g[k], j.specs[g[k]].String(), all[k]); err != nil {
+			if err := trial.WriteAudit(j.folder.Path, g[k].setting, j.specs[g[k].setting].String(), all[k]); err != nil {
 				return err
 			}
 		}

@@ -33,6 +33,7 @@ type evalFlags struct {
 	shard   string
 	most    int // tokens of an answer; 0 is what the suite says
 	audits  int
+	repeat  int  // seeds of what draws at random
 	share   bool // one prefill for settings that read prompts alike
 	bos     string
 	context int
@@ -49,6 +50,7 @@ func (e *evalFlags) register(cmd *cobra.Command) {
 	f.StringArrayVar(&e.attn, "attn", []string{"dense"}, "attention system (repeatable): each is evaluated on the same samples and compared with the first")
 	f.StringVar(&e.phase, "sparse-phase", "", "where attention is sparse: prefill, decode, question+decode or all (default: as --attn says)")
 	f.Uint64Var(&e.seed, "attn-seed", 0, "seed of attention systems that draw")
+	f.IntVar(&e.repeat, "repeat", 1, "answer each sample so often where attention draws at random, with seeds from --attn-seed on; scores are means")
 	f.IntVar(&e.most, "max-new-tokens", 0, "tokens of an answer (default: what the suite says)")
 	f.IntVar(&e.audits, "audit-samples", 1, "samples of each task that are compared with dense attention, for density and mass; 0 is none")
 	f.BoolVar(&e.share, "share-prefill", true, "read a prompt once for all --attn that read it alike; false reads it for each, as its speed needs")
@@ -77,16 +79,25 @@ func (e *evalFlags) check() error {
 	if e.most < 0 || e.audits < 0 || e.context < 0 || e.context > maxContext {
 		return usagef("--max-new-tokens, --audit-samples and --ctx are 0 or more")
 	}
+	if e.repeat < 1 {
+		return usagef("--repeat %d, want 1 or more", e.repeat)
+	}
 	if _, err := trial.ParseShard(e.shard); err != nil {
 		return usagef("--shard: %v", err)
 	}
 	if e.phase != "" && !slices.Contains(sparsePhases, e.phase) {
 		return usagef("--sparse-phase %s, want prefill, decode, question+decode or all", e.phase)
 	}
+	draws := e.repeat == 1
 	for _, a := range e.attn {
-		if _, err := e.spec(a); err != nil {
+		s, err := e.spec(a)
+		if err != nil {
 			return err
 		}
+		draws = draws || s.Draws()
+	}
+	if !draws {
+		return usagef("--repeat %d, but no --attn draws at random: every repeat would be the same", e.repeat)
 	}
 	c := cacheFlags{kv: e.kv}
 	_, err := c.dtype()
@@ -213,6 +224,9 @@ func (j *job) manifest() (trial.Manifest, error) {
 	id.Engine = versionText(info)
 	for _, s := range j.specs {
 		id.Settings = append(id.Settings, s.String())
+	}
+	for i := 0; e.repeat > 1 && i < len(j.specs); i++ {
+		id.Repeats = append(id.Repeats, j.times(i))
 	}
 	var err error
 	if id.Model, err = hashModel(e.model.path); err != nil {

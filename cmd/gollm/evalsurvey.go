@@ -74,8 +74,8 @@ func (j *job) estimate() error {
 	for _, g := range j.groups() {
 		for n, c := range j.cost {
 			j.total += (c.Read + c.Write*float64(len(g))) / float64(max(j.shard.Of, 1))
-			for _, i := range g {
-				answers, err := trial.ReadAnswers(j.path(i, n))
+			for _, l := range g {
+				answers, err := trial.ReadAnswers(j.path(l, n))
 				if err != nil {
 					return err
 				}

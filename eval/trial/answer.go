@@ -68,9 +68,11 @@ func (a *Answerer) Answer(ctx context.Context, q Request, turns []int, done func
 	}
 	for i, turn := range turns {
 		if i > 0 { // the one before has given the first slot back: a step is of one row
-			if seq, err = kept.Fork(); err != nil {
+			next, err := kept.Fork()
+			if err != nil {
 				return err
 			}
+			seq = next
 		}
 		a.Runner.Turn(turn)
 		r := Reply{Times: times}

@@ -51,8 +51,10 @@ func Merge(ctx context.Context, out string, folders []string, partial bool) erro
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := mergeUnit(files, folders, LogPath("", i, attn, u.Name), u, partial); err != nil {
-				return err
+			for r := range m.Identity.Times(i) {
+				if err := mergeUnit(files, folders, RepeatPath("", i, attn, r, u.Name), u, partial); err != nil {
+					return err
+				}
 			}
 		}
 		if err := mergeAudits(files, folders, i, attn); err != nil {

@@ -77,7 +77,11 @@ func Summarize(ctx context.Context, folder string) (*Summary, error) {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			r, err := readResult(LogPath(folder, i, attn, u.Name), u)
+			var paths []string
+			for k := range m.Identity.Times(i) {
+				paths = append(paths, RepeatPath(folder, i, attn, k, u.Name))
+			}
+			r, err := readResult(paths, u)
 			if err != nil {
 				return nil, err
 			}
@@ -97,34 +101,46 @@ func Summarize(ctx context.Context, folder string) (*Summary, error) {
 	return s, nil
 }
 
-// readResult scores the answers of a unit.
-func readResult(path string, u Info) (Result, error) {
+// readResult scores the answers of a unit, which may be there several times. A
+// sample counts once all of its answers are there, with their mean.
+func readResult(paths []string, u Info) (Result, error) {
 	r := Result{Info: u, scores: map[int]float64{}}
-	answers, err := ReadAnswers(path)
-	if err != nil {
-		return r, err
-	}
-	r.Done = len(answers)
-	sum := 0
-	for line, a := range answers {
-		if line >= u.Count {
-			return r, fmt.Errorf("trial: %s has an answer to sample %d, but there are %d", path, line, u.Count)
+	seen, sum := map[int]int{}, 0
+	for _, path := range paths {
+		answers, err := ReadAnswers(path)
+		if err != nil {
+			return r, err
 		}
-		r.scores[line] = a.Score
-		if a.New == 0 {
-			r.Nulls++
+		for line, a := range answers {
+			if line >= u.Count {
+				return r, fmt.Errorf("trial: %s has an answer to sample %d, but there are %d", path, line, u.Count)
+			}
+			seen[line]++
+			r.scores[line] += a.Score / float64(len(paths))
+			if a.New == 0 {
+				r.Nulls++
+			}
+			if seen[line] > 1 {
+				continue
+			}
+			if r.Prompt.Least == 0 || a.Prompt < r.Prompt.Least {
+				r.Prompt.Least = a.Prompt
+			}
+			r.Prompt.Most = max(r.Prompt.Most, a.Prompt)
+			sum += a.Prompt
 		}
-		if r.Prompt.Least == 0 || a.Prompt < r.Prompt.Least {
-			r.Prompt.Least = a.Prompt
+	}
+	if len(seen) > 0 {
+		r.Prompt.Mean = float64(sum) / float64(len(seen))
+	}
+	for line, n := range seen {
+		if n < len(paths) {
+			delete(r.scores, line)
 		}
-		r.Prompt.Most = max(r.Prompt.Most, a.Prompt)
-		sum += a.Prompt
 	}
-	if r.Done > 0 {
-		r.Prompt.Mean = float64(sum) / float64(r.Done)
-	}
+	r.Done = len(r.scores)
 	r.Score = metric.Bootstrap(r.list(), metric.Draws, summarySeed)
-	return r, r.readTimes(timesPath(path))
+	return r, r.readTimes(paths)
 }
 
 // list is the scores in the order of the samples.
@@ -141,8 +157,25 @@ func (r *Result) list() []float64 {
 	return list
 }
 
-// readTimes adds up the times beside a log; a torn line at the end is left out.
-func (r *Result) readTimes(path string) error {
+// readTimes adds up the times beside some logs; a torn line at the end is left out.
+func (r *Result) readTimes(paths []string) error {
+	var sum Times
+	for _, path := range paths {
+		if err := r.addTimes(timesPath(path), &sum); err != nil {
+			return err
+		}
+	}
+	if sum.PrefillMs > 0 {
+		r.PrefillTokS = 1000 * float64(sum.Prompt) / sum.PrefillMs
+	}
+	if sum.DecodeMs > 0 {
+		r.DecodeTokS = 1000 * float64(sum.Steps) / sum.DecodeMs
+	}
+	return nil
+}
+
+// addTimes adds a file of times to a sum.
+func (r *Result) addTimes(path string, sum *Times) error {
 	f, err := os.Open(path)
 	if os.IsNotExist(err) {
 		return nil
@@ -151,12 +184,11 @@ func (r *Result) readTimes(path string) error {
 		return err
 	}
 	defer f.Close()
-	var prompt, steps, prefill, decode float64
 	in := jsonl.NewReader(f)
 	for {
 		line, _, err := in.Next()
 		if err == io.EOF {
-			break
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("trial: %s: %w", path, err)
@@ -166,16 +198,9 @@ func (r *Result) readTimes(path string) error {
 			continue
 		}
 		r.Shared = max(r.Shared, t.Shared)
-		prompt, steps = prompt+float64(t.Prompt), steps+float64(t.Steps)
-		prefill, decode = prefill+t.PrefillMs, decode+t.DecodeMs
+		sum.Prompt, sum.Steps = sum.Prompt+t.Prompt, sum.Steps+t.Steps
+		sum.PrefillMs, sum.DecodeMs = sum.PrefillMs+t.PrefillMs, sum.DecodeMs+t.DecodeMs
 	}
-	if prefill > 0 {
-		r.PrefillTokS = 1000 * prompt / prefill
-	}
-	if decode > 0 {
-		r.DecodeTokS = 1000 * steps / decode
-	}
-	return nil
 }
 
 // pair compares b with a on the samples that both answered.

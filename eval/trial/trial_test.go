@@ -318,6 +318,55 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
+// TestSummarizeRepeats averages the answers to a sample before anything else, and
+// counts a sample once all of them are there.
+func TestSummarizeRepeats(t *testing.T) {
+	dir := t.TempDir()
+	m := manifest(Shard{Of: 1})
+	m.Identity.Repeats = []int{1, 3}
+	m.Units = m.Units[:1]
+	f, err := Open(dir, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	unit := m.Units[0].Name
+	write(t, LogPath(dir, 0, "dense", unit), upTo(11)...)
+	for r := range 3 {
+		l, err := OpenLog(RepeatPath(dir, 1, m.Identity.Settings[1], r, unit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range 11 - r { // the last two are not there each time
+			if err := l.Append(row{}, Extra{Line: line, Score: float64(r) / 2, Prompt: 10, New: 1, BOS: []int{0}}, Times{PrefillMs: 1, Prompt: 10}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Summarize(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := s.Settings[1].Units[0]
+	if u.Done != 9 || u.Score.N != 9 || u.Score.Mean != 0.5 || u.Score.Low != 0.5 || u.Score.High != 0.5 || s.Complete {
+		t.Errorf("%+v, want 9 samples that are all 0.5, and an unfinished run", u)
+	}
+	if u.Paired == nil || u.Paired.Win+u.Paired.Tie+u.Paired.Loss != 9 || u.PrefillTokS != 10000 {
+		t.Errorf("%+v, %v tok/s", u.Paired, u.PrefillTokS)
+	}
+	merged := filepath.Join(t.TempDir(), "merged")
+	if err := Merge(t.Context(), merged, []string{dir}, true); err != nil {
+		t.Fatal(err)
+	}
+	path := RepeatPath("", 1, m.Identity.Settings[1], 2, unit)
+	if got, want := read(t, filepath.Join(merged, path)), read(t, filepath.Join(dir, path)); got != want {
+		t.Errorf("a merge changed the repeats: %q, want %q", got, want)
+	}
+}
+
 func TestSettingName(t *testing.T) {
 	for attn, want := range map[string]string{
 		"dense": "0-dense", "prefill=a decode=b(x=0.1)": "0-prefill_a_decode_b_x_0.1", "../..": "0-", strings.Repeat("x", 200): "0-" + strings.Repeat("x", 60),
