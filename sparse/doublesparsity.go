@@ -65,11 +65,10 @@ var doublesparsityEntry = entry(Doc{
 // doublesparsity holds the labels.
 type doublesparsity struct {
 	doublesparsityOptions
+	ranked
 	channels device.Tensor // i32 [layers, sets, n]
 	levels   int
 	labels   device.Tensor // f16 [pages, sets, n, PageLen]
-	scores   device.Tensor // f32 [slots, heads, maxlen]
-	list     device.List   // a group for each slot
 }
 
 func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
@@ -96,8 +95,7 @@ func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
 		doublesparsityOptions: o,
 		channels:              env.Ints(index, env.Layers, sets, n),
 		labels:                env.PageState(device.F16, sets, n, device.PageLen),
-		scores:                env.Scratch(device.F32, env.Slots, env.Heads, env.MaxLen),
-		list:                  env.List(env.Slots, env.Heads, env.MaxLen, false),
+		ranked:                newRanked(env, false),
 	}
 	if o.Bits < 16 {
 		d.levels = 1 << o.Bits
@@ -167,9 +165,8 @@ func (d *doublesparsity) Decode(p *Pass, layer int, q device.Tensor, plan device
 	if layer < d.Dense {
 		return plan
 	}
-	kv, scores := p.KV(layer), d.scores.Rows(0, p.Rows())
-	plan.Sink, plan.Recent, plan.Middle = d.Sink, d.Window, device.Tokens
-	plan.List = listRows(d.list, p.Rows())
+	kv := p.KV(layer)
+	plan, scores := d.plan(p, plan, d.Sink, d.Window)
 	p.Ops.ChannelScores(scores, q, d.labels, d.of(layer), kv, plan)
 	p.Ops.TopK(plan.List, scores, kv, d.K)
 	return plan

@@ -45,7 +45,7 @@ type magicpigOptions struct {
 	Bits   int    `opt:"bits" unit:"signs" doc:"signs that a collision takes (the paper's K)"`
 	Tables int    `opt:"tables" unit:"tables" doc:"groups of signs (the paper's L)"`
 	Least  string `opt:"least" oneof:"two one" doc:"tables to collide in"`
-	Find   string `opt:"find" oneof:"buckets codes" doc:"look into the buckets of a query, or compare the signs of all positions, which finds the same and takes a third of the memory"`
+	Find   string `opt:"find" oneof:"buckets codes" doc:"look into buckets, or compare all signs: the same is found, more slowly, in a third of the memory"`
 	Sink   int    `opt:"sink" unit:"positions" doc:"first positions that are always read"`
 	Local  int    `opt:"local" unit:"positions" doc:"newest positions that are always read, the row's own included"`
 	Center string `opt:"center" oneof:"keys both none" doc:"what the mean key of the prompt is taken from"`
