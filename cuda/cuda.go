@@ -19,7 +19,7 @@ func Open(c device.Config) (device.Device, error) {
 	}
 	d := &dev{drv: drv, kernels: map[string]function{}}
 	d.ops = &ops{d: d}
-	if d.failures, err = d.newMemory(failureSize); err == nil {
+	if d.failures, err = d.newMemory(failureSize + 8); err == nil {
 		d.workspace, err = d.newMemory(workspaceSize)
 	}
 	if err == nil {

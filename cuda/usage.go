@@ -11,7 +11,7 @@ import (
 // vectors is how many queries the kernels of shares.cuh have in hand.
 const vectors = 16
 
-// tileSize is the bytes of a Tile of shares.cuh.
+// tileSize is the bytes of a KeyTile of shares.cuh.
 func tileSize(dim int) int { return 4 * (device.PageLen*(dim+1) + vectors*dim) }
 
 // states queues what finds the state of each query over a plan, in parts: of sets of

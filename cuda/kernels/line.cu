@@ -33,7 +33,7 @@ KERNEL(line_sums, LineSumsArgs, 256) {
 	if (page < 0) return;
 	Plan dense = {};
 	Vectors x = vectors_of(a.g, a.q, 0, first, head, a.heads, 1);
-	Tile t = tile_of(shared, lists, dim);
+	KeyTile t = key_tile(shared, lists, dim);
 	double* diagonals = (double*)(shared + (PAGE * (dim + 1) + VECTORS * dim + 1) / 2 * 2);
 	for (int i = threadIdx.x; i < wide; i += blockDim.x) diagonals[i] = 0;
 	take_keys(t, a.g, page, x.kv_head, smaller(PAGE, first + rows - b * PAGE));

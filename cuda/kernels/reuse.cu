@@ -120,7 +120,9 @@ __device__ inline float* weigh(const ChooseArgs& a, int slot, int set, int p) {
 		float* x = first + h * a.width;
 		float top = -infinity(), sum = 0;
 		for (int j = threadIdx.x; j <= p; j += blockDim.x) {
-			if (sees(a.plan.span, p, j)) top = larger(top, x[j]);
+			if (!sees(a.plan.span, p, j)) continue;
+			met(a.g, x[j]);
+			top = larger(top, x[j]);
 		}
 		top = reduce_block(top, -infinity(), Top());
 		for (int j = threadIdx.x; j <= p; j += blockDim.x) {
@@ -145,6 +147,9 @@ __device__ inline int pick_best(const ChooseArgs& a, const float* x, i32* index,
 		key = key_of(x[j]);
 		return key > KEY_LOWEST && j >= a.plan.sink && j < recent_of(a.plan, p) && sees(a.plan.span, p, (int)j);
 	};
+	for (i64 j = threadIdx.x; j <= p; j += blockDim.x) {
+		if (between(a.plan, p, (int)j)) met(a.g, x[j]);
+	}
 	if (want <= 0) return 0;
 	Cut<u32> cut = select<u32>(p + 1, (u64)want, [&](i64 j, u32& key) {
 		bool in = sees(a.plan.span, p, (int)j);

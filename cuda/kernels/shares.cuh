@@ -24,8 +24,8 @@ __device__ inline Vectors vectors_of(const Pages& g, const float* q, int slot, i
 	return x;
 }
 
-// Tile is the vectors in hand, in shared memory, and a page of keys.
-struct Tile {
+// KeyTile is the vectors in hand, in shared memory, and a page of keys.
+struct KeyTile {
 	float* keys;       // [PAGE, dim + 1]
 	float* q;          // [VECTORS, dim]
 	Entries* entries;  // [VECTORS]
@@ -34,13 +34,13 @@ struct Tile {
 
 // tile_size is the bytes of dynamic shared memory that a tile takes; the host
 // reckons the same.
-__device__ inline Tile tile_of(float* shared, Entries* entries, i64 dim) {
-	Tile t = {shared, shared + PAGE * (dim + 1), entries, 0};
+__device__ inline KeyTile key_tile(float* shared, Entries* entries, i64 dim) {
+	KeyTile t = {shared, shared + PAGE * (dim + 1), entries, 0};
 	return t;
 }
 
 // take_vectors loads vectors from on, and their lists.
-__device__ inline void take_vectors(Tile& t, const Vectors& x, const Pages& g, const Plan& plan, int from) {
+__device__ inline void take_vectors(KeyTile& t, const Vectors& x, const Pages& g, const Plan& plan, int from) {
 	int dim = (int)g.dim;
 	t.from = from;
 	__syncthreads();
@@ -56,7 +56,7 @@ __device__ inline void take_vectors(Tile& t, const Vectors& x, const Pages& g, c
 }
 
 // take_keys loads the first n keys of a page.
-__device__ inline void take_keys(const Tile& t, const Pages& g, int page, int kv_head, int n) {
+__device__ inline void take_keys(const KeyTile& t, const Pages& g, int page, int kv_head, int n) {
 	int dim = (int)g.dim;
 	i64 from = element_of(g, page, kv_head, 0);
 	__syncthreads();
@@ -84,7 +84,7 @@ __device__ inline bool reads_page(const Plan& plan, const Entries& e, int p, int
 
 // any_reads reports whether a vector in hand may read something of block b; all
 // threads call it.
-__device__ inline bool any_reads(const Tile& t, const Vectors& x, const Plan& plan, int b) {
+__device__ inline bool any_reads(const KeyTile& t, const Vectors& x, const Plan& plan, int b) {
 	int i = threadIdx.x, any = 0;
 	if (i < VECTORS && t.from + i < x.n) any = reads_page(plan, t.entries[i], x.position(t.from + i), b);
 	return reduce_block(any, 0, Top());
@@ -92,7 +92,7 @@ __device__ inline bool any_reads(const Tile& t, const Vectors& x, const Plan& pl
 
 // score_tile is the scores of the thread's key for its vectors, NOTHING where one
 // does not read it.
-__device__ inline void score_tile(float s[EACH], const Tile& t, const Vectors& x, const Pages& g, const Plan& plan, int b) {
+__device__ inline void score_tile(float s[EACH], const KeyTile& t, const Vectors& x, const Pages& g, const Plan& plan, int b) {
 	int dim = (int)g.dim, i = threadIdx.x % PAGE, first = (int)threadIdx.x / PAGE * EACH, j = b * PAGE + i;
 	const float *key = t.keys + i * (dim + 1), *q = t.q + first * dim;
 	for (int u = 0; u < EACH; u++) s[u] = 0;

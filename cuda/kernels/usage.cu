@@ -12,7 +12,7 @@ KERNEL(states, StatesArgs, 256) {
 	int slot = blockIdx.z, set = (int)a.set + blockIdx.y, first = first_of(a.g, slot), splits = (int)a.splits, split = blockIdx.x % splits;
 	if (first < 0) return;
 	Vectors x = vectors_of(a.g, a.q, slot, first, set, a.heads, a.run);
-	Tile t = tile_of(shared, lists, a.g.dim);
+	KeyTile t = key_tile(shared, lists, a.g.dim);
 	take_vectors(t, x, a.g, a.plan, blockIdx.x / splits * VECTORS);
 	State mine[EACH];
 	for (int u = 0; u < EACH; u++) mine[u] = {NOTHING, 0};
@@ -43,7 +43,7 @@ KERNEL(states, StatesArgs, 256) {
 
 // take_states merges the splits of the vectors in hand: their top, and one over
 // their sum.
-__device__ inline void take_states(State* to, const State* states, const Tile& t, int n, i64 splits) {
+__device__ inline void take_states(State* to, const State* states, const KeyTile& t, int n, i64 splits) {
 	for (int v = threadIdx.x; v < VECTORS && t.from + v < n; v += blockDim.x) {
 		const State* of = states + (t.from + v) * splits;
 		State all = {NOTHING, 0};
@@ -80,7 +80,7 @@ KERNEL(add_weights, UsageArgs, 256) {
 	int page = page_of(a.g, slot, b);
 	if (page < 0) return;
 	Vectors x = vectors_of(a.g, a.q, slot, first, set, a.heads, a.heads / a.g.heads);
-	Tile t = tile_of(shared, lists, a.g.dim);
+	KeyTile t = key_tile(shared, lists, a.g.dim);
 	take_keys(t, a.g, page, x.kv_head, smaller(PAGE, last + 1 - b * PAGE));
 	const State* states = a.states + ((i64)slot * gridDim.y + set) * x.n * a.splits;
 	float mine = 0;
