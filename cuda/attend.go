@@ -7,9 +7,7 @@ import "github.com/gollm/gollm/device"
 // Append stores the keys and values of the call's rows at their positions.
 func (o *ops) Append(kv device.KV, k, v device.Tensor) {
 	const op = "Append"
-	device.CheckKV(op, kv)
-	device.CheckShape(op, "k", k, device.F32, -1, kv.K.Dim(1), kv.K.Dim(3))
-	checkLike(op, "v", v, k)
+	device.CheckAppend(kv, k, v)
 	perSlot := device.RowsPerSlot(op, k.Dim(0), kv)
 	o.call("append").pages(kv, perSlot).tensor(k).tensor(v).run(blocks{k.Dim(0), 1, 1}, 128)
 }
@@ -24,7 +22,7 @@ func (o *ops) FuseRopeAppend(kv device.KV, q, k, v, pos device.Tensor, r device.
 	device.CheckShape(op, "q", q, device.F32, -1, -1, kv.K.Dim(3))
 	rows, heads := q.Dim(0), q.Dim(1)
 	device.CheckShape(op, "k", k, device.F32, rows, kv.K.Dim(1), kv.K.Dim(3))
-	checkLike(op, "v", v, k)
+	device.CheckLike(op, "v", v, k)
 	device.CheckShape(op, "pos", pos, device.I32, rows)
 	device.CheckShape(op, "freqs", r.Freqs, device.F32, -1)
 	if pairs := r.Freqs.Dim(0); 2*pairs > kv.K.Dim(3) {

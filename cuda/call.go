@@ -107,7 +107,7 @@ func (c *call) run(b blocks, threads int) { c.runShared(b, threads, 0) }
 
 // runShared is run with bytes of shared memory besides what the kernel declares.
 func (c *call) runShared(b blocks, threads, shared int) {
-	if b.x == 0 || b.y == 0 || b.z == 0 {
+	if b.x == 0 || b.y == 0 || b.z == 0 || c.d.drops() {
 		return
 	}
 	f, ok := c.d.kernels[c.name]

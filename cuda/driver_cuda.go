@@ -54,6 +54,23 @@ static CUresult allow_shared(CUcontext context, CUfunction f, int bytes) {
 	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
 }
 
+// record sets an event; captured, it is a node that sets it with each launch.
+static CUresult record(CUcontext context, CUevent event, CUstream stream, int captured) {
+	CUresult r = cuCtxSetCurrent(context);
+	if (r) return r;
+	return captured ? cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL) : cuEventRecord(event, stream);
+}
+
+static CUresult new_event(CUcontext context, CUevent* event) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuEventCreate(event, CU_EVENT_DEFAULT);
+}
+
+static CUresult elapsed(CUcontext context, float* ms, CUevent from, CUevent to) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuEventElapsedTime(ms, from, to);
+}
+
 static const char* name_of(CUresult r) {
 	const char* text = 0;
 	return cuGetErrorName(r, &text) || !text ? "an unknown error" : text;
@@ -76,6 +93,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -96,6 +114,8 @@ type driver struct {
 	shared  int // bytes of shared memory that a block may ask for
 	ahead   bool
 	asked   map[function]int // bytes of shared memory that were allowed
+
+	capturing bool
 }
 
 // cu's handles are structs of one pointer, which no method gives out.
@@ -309,14 +329,46 @@ func (d *driver) sharedMemory() int { return d.shared }
 
 func (d *driver) sync() error { return d.do(d.stream.Synchronize) }
 
-func (d *driver) begin() error { return result(C.begin_capture(d.c(), d.cStream())) }
+func (d *driver) begin() error {
+	err := result(C.begin_capture(d.c(), d.cStream()))
+	d.capturing = err == nil
+	return err
+}
 
 func (d *driver) end() (*driverGraph, error) {
+	d.capturing = false
 	var exec C.CUgraphExec
 	if err := result(C.end_capture(d.c(), d.cStream(), &exec)); err != nil {
 		return nil, err
 	}
 	return &driverGraph{d, exec}, nil
+}
+
+// mark is an event.
+type mark = C.CUevent
+
+func (d *driver) newMark() (m mark, err error) {
+	err = result(C.new_event(d.c(), &m))
+	return m, err
+}
+
+func (d *driver) freeMark(m mark) error { return result(C.cuEventDestroy(m)) }
+
+func (d *driver) record(m mark) error {
+	captured := C.int(0)
+	if d.capturing {
+		captured = 1
+	}
+	return result(C.record(d.c(), m, d.cStream(), captured))
+}
+
+// wait waits for a mark that was set; one that never was is none to wait for.
+func (d *driver) wait(m mark) error { return result(C.cuEventSynchronize(m)) }
+
+func (d *driver) between(from, to mark) (time.Duration, error) {
+	var ms C.float
+	err := result(C.elapsed(d.c(), &ms, from, to))
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
 func (d *driver) close() error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/gollm/gollm/cuda/kernels"
@@ -132,6 +133,24 @@ func (d *driver) end() (*driverGraph, error) {
 	d.calls = nil
 	return g, nil
 }
+
+// mark is a time.
+type mark = *time.Time
+
+func (d *driver) newMark() (mark, error) { return new(time.Time), nil }
+
+func (d *driver) freeMark(mark) error { return nil }
+
+func (d *driver) record(m mark) error {
+	return d.do(func() error {
+		*m = time.Now()
+		return nil
+	})
+}
+
+func (d *driver) wait(mark) error { return nil }
+
+func (d *driver) between(from, to mark) (time.Duration, error) { return to.Sub(*from), nil }
 
 func (d *driver) close() error { return nil }
 

@@ -22,7 +22,7 @@
 	X(cuDeviceGetP2PAttribute) X(cuDeviceGetUuid) X(cuDevicePrimaryCtxGetState) X(cuDevicePrimaryCtxRelease_v2) \
 	X(cuDevicePrimaryCtxReset_v2) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxSetFlags_v2) \
 	X(cuDeviceTotalMem_v2) X(cuDriverGetVersion) X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventElapsedTime) \
-	X(cuEventElapsedTime_v2) X(cuEventQuery) X(cuEventRecord) X(cuEventSynchronize) X(cuFuncGetAttribute) \
+	X(cuEventElapsedTime_v2) X(cuEventQuery) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventSynchronize) X(cuFuncGetAttribute) \
 	X(cuFuncSetAttribute) X(cuFuncSetCacheConfig) X(cuFuncSetSharedMemConfig) X(cuGetErrorName) \
 	X(cuGetErrorString) X(cuGraphAddChildGraphNode) X(cuGraphAddDependencies) X(cuGraphAddEmptyNode) \
 	X(cuGraphAddHostNode) X(cuGraphAddKernelNode) X(cuGraphAddKernelNode_v2) X(cuGraphAddMemcpyNode) \
