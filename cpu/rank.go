@@ -49,7 +49,7 @@ func (o *ops) scoresByWeight(dst, q device.Tensor, kv device.KV, p device.Plan) 
 // Softmax normalizes rows of scores.
 func (o *ops) Softmax(dst, x device.Tensor, kv device.KV) {
 	const op = "Softmax"
-	checkLike(op, "dst", dst, x)
+	device.CheckLike(op, "dst", dst, x)
 	heads, width := x.Dim(1), x.Dim(2)
 	o.eachRow(op, kv, x.Dim(0), func(r, _, _, p int) {
 		for h := range heads {

@@ -17,12 +17,8 @@ const usageRows = 32
 // positions that they read.
 func (o *ops) AddWeights(sum, q device.Tensor, kv device.KV, p device.Plan) {
 	const op = "AddWeights"
-	device.CheckAttend(q, q, kv, p)
+	device.CheckAddWeights(sum, q, kv, p)
 	slots, kvHeads := kv.Len.Dim(0), kv.K.Dim(1)
-	device.CheckShape(op, "sum", sum, device.F32, slots, kvHeads, -1)
-	if p.Mixture {
-		device.Check(false, op, "a plan that is a mixture, want one whose keys are read")
-	}
 	t := &o.usage
 	*t = usageTask{
 		o: o, pages: newPages(kv), reach: reach{p}, perSlot: device.RowsPerSlot(op, q.Dim(0), kv),

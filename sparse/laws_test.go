@@ -175,7 +175,13 @@ type bench struct {
 // openBench makes a replay; change edits its sizes.
 func openBench(t *testing.T, spec string, maxLen int, change func(*engine.ReplayConfig)) *bench {
 	t.Helper()
-	dev, err := device.Open(devtest.Device, device.Config{Threads: 2})
+	return openBenchOn(t, devtest.Device, spec, maxLen, change)
+}
+
+// openBenchOn is openBench on another device.
+func openBenchOn(t *testing.T, name, spec string, maxLen int, change func(*engine.ReplayConfig)) *bench {
+	t.Helper()
+	dev, err := device.Open(name, device.Config{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

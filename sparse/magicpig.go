@@ -67,7 +67,7 @@ func (o magicpigOptions) check() error {
 var magicpigEntry = entry(Doc{
 	Name: "magicpig", Title: "positions sampled by hashing, near the query more often",
 	Source: "Chen et al., MagicPIG: LSH Sampling for Efficient LLM Generation, 2024, and its code",
-	Stage:  Select, Decode: true,
+	Stage:  Select, Decode: true, Draws: true,
 	Granularity: "positions with weights, per query head",
 	Reads:       "sink + local + sampled positions of K and V; to choose, a bucket of each table, about 2^-bits of the positions",
 	Presets:     map[string]string{"k8-l75": "bits=8,tables=75", "k10-l150": "bits=10,tables=150"},

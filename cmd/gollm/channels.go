@@ -88,7 +88,7 @@ func (c *channelsFlags) run(cmd *cobra.Command) error {
 	if len(ids) == 0 {
 		return fmt.Errorf("the text has no tokens; there is nothing to rank channels by")
 	}
-	if err := m.checkCache(len(ids), device.F32); err != nil {
+	if err := m.checkCache(len(ids), 1, device.F32); err != nil {
 		return err
 	}
 	r, err := m.NewRunner(engine.Config{Context: len(ids), KV: device.F32})
