@@ -60,6 +60,38 @@ func (p *passes) watch(t sparse.Tracer) {
 	p.policy.Trace = p.tracers
 }
 
+// unwatch takes a tracer from the policy.
+func (p *passes) unwatch(t sparse.Tracer) {
+	p.tracers = slices.DeleteFunc(slices.Clone(p.tracers), func(one sparse.Tracer) bool { return one == t })
+	p.policy.Trace = nil
+	if len(p.tracers) > 0 {
+		p.policy.Trace = p.tracers
+	}
+}
+
+// clocked are the stopwatches that set marks.
+func (p *passes) clocked() (all []*Stopwatch) {
+	for _, t := range p.tracers {
+		if s, ok := t.(*Stopwatch); ok && s.Marks() {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// sync waits for a pass and lets the stopwatches count it.
+func (p *passes) sync() error {
+	err := p.dev.Sync()
+	for _, s := range p.clocked() {
+		if err == nil {
+			err = s.collect(s.laps)
+		} else {
+			s.laps, s.marks = s.laps[:0], 0
+		}
+	}
+	return err
+}
+
 // passConfig is the sizes of the passes and what their attention is.
 type passConfig struct {
 	layers, heads, kvHeads, headDim int

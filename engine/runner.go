@@ -67,7 +67,14 @@ type Runner struct {
 	scratch *model.Scratch
 	turn    int
 	free    func() error
-	graphs  [][]device.Graph // of decode passes, by turn and rows, on a device that replays them
+	graphs  [][]decodeGraph // of decode passes, by turn and rows, on a device that replays them
+}
+
+// decodeGraph is a captured decode pass.
+type decodeGraph struct {
+	device.Graph
+	watch *Stopwatch // that it sets marks for, nil for none
+	laps  []lap      // between these marks
 }
 
 // NewRunner allocates the cache and the buffers.
@@ -93,7 +100,7 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 func (r *Runner) Close() error {
 	var err error
 	for _, g := range slices.Concat(r.graphs...) {
-		if g != nil {
+		if g.Graph != nil {
 			err = errors.Join(err, g.Close())
 		}
 	}
@@ -109,7 +116,7 @@ func (r *Runner) alloc(c Config) error {
 		maxLen: c.Context, slots: c.Slots, rows: ChunkLen, kv: c.KV,
 		window: m.Window, rope: m.Rotation(), attn: c.Attn, also: c.Also, seed: c.Seed,
 	})
-	r.graphs = make([][]device.Graph, 1+len(c.Also))
+	r.graphs = make([][]decodeGraph, 1+len(c.Also))
 	alloc := func(dt device.DType, dims ...int) (t device.Tensor) {
 		if err == nil {
 			t, err = r.dev.Alloc(dt, dims...)
@@ -184,7 +191,7 @@ func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int,
 	}
 	r.until(ctx.Done())
 	x, _ := r.model.Forward(&p, r.policy, r.scratch)
-	err = r.dev.Sync()
+	err = r.sync()
 	r.until(nil)
 	if ctx.Err() != nil { // whatever a device says that was interrupted
 		err = ctx.Err()
@@ -205,7 +212,7 @@ func (r *Runner) step(active []*Sequence) error {
 		return err
 	}
 	if err = r.decode(&p); err == nil {
-		err = r.dev.Sync()
+		err = r.sync()
 	}
 	for i := 0; err != nil && i < len(active); i++ {
 		active[i].Truncate(active[i].Len() - 1)
@@ -214,29 +221,53 @@ func (r *Runner) step(active []*Sequence) error {
 }
 
 // decode queues a decode pass, as a graph where the device replays those and
-// nothing watches the pass. The graph is captured the first time that a pass has
-// this number of rows.
+// nothing watches the pass but a stopwatch that sets marks. The graph is captured
+// the first time that a pass has this number of rows.
 func (r *Runner) decode(p *sparse.Pass) error {
 	run := func(ops device.Ops) {
 		p.Ops = ops
 		x, _ := r.model.Forward(p, r.policy, r.scratch)
 		r.model.Logits(ops, r.logits.Rows(0, p.Rows()), x)
 	}
-	if d, ok := r.dev.(device.Replayer); !ok || !d.Replays() || r.policy.Trace != nil {
+	var watch *Stopwatch
+	if all := r.clocked(); len(all) == 1 {
+		watch = all[0]
+	}
+	d, ok := r.dev.(device.Replayer)
+	if !ok || !d.Replays() || len(r.tracers) > 1 || r.policy.Trace != nil && watch == nil {
 		run(p.Ops)
 		return nil
 	}
 	graphs := &r.graphs[r.turn]
 	for len(*graphs) <= p.Rows() {
-		*graphs = append(*graphs, nil)
+		*graphs = append(*graphs, decodeGraph{})
 	}
 	g := &(*graphs)[p.Rows()]
-	if *g == nil {
-		var err error
-		if *g, err = r.dev.Capture(run); err != nil {
+	if g.Graph == nil || g.watch != watch {
+		if err := r.capture(g, run, watch); err != nil {
 			return err
 		}
 	}
-	(*g).Launch()
+	g.Launch()
+	if watch != nil {
+		watch.laps = append(watch.laps[:0], g.laps...)
+	}
 	return nil
+}
+
+// capture makes a graph of run, in the place of what g was.
+func (r *Runner) capture(g *decodeGraph, run func(device.Ops), watch *Stopwatch) error {
+	if g.Graph != nil {
+		if err := g.Close(); err != nil {
+			return err
+		}
+	}
+	var err error
+	*g = decodeGraph{watch: watch}
+	if g.Graph, err = r.dev.Capture(run); err != nil {
+		*g = decodeGraph{}
+	} else if watch != nil {
+		g.laps, watch.marks = slices.Clone(watch.laps), 0
+	}
+	return err
 }

@@ -88,6 +88,11 @@ func (o *openModel) runner(c *cacheFlags, context int, seed uint64, also ...*spa
 	if len(also) > 0 {
 		slots = 2
 	}
+	return o.runners(c, context, slots, seed, also...)
+}
+
+// runners is runner for some sequences.
+func (o *openModel) runners(c *cacheFlags, context, slots int, seed uint64, also ...*sparse.Spec) (*engine.Runner, error) {
 	attn, err := c.spec()
 	if err != nil {
 		return nil, err
@@ -96,7 +101,7 @@ func (o *openModel) runner(c *cacheFlags, context int, seed uint64, also ...*spa
 	if err != nil {
 		return nil, err
 	}
-	if err := o.checkCache(context*slots, kv); err != nil {
+	if err := o.checkCache(context, slots, kv); err != nil {
 		return nil, err
 	}
 	r, err := o.NewRunner(engine.Config{Context: context, Slots: slots, KV: kv, Attn: attn, Also: also, Seed: seed})
@@ -109,7 +114,7 @@ func (o *openModel) runner(c *cacheFlags, context int, seed uint64, also ...*spa
 		}
 	}
 	o.warnContext(context)
-	o.log("context of %d tokens, KV cache %s at most, %s", context, sizeText(o.cacheSize(context*slots, kv)), r.Attn())
+	o.log("context of %d tokens, KV cache %s at most, %s", context, sizeText(int64(slots)*o.cacheSize(context, kv)), r.Attn())
 	return r, nil
 }
 
@@ -128,8 +133,8 @@ func (o *openModel) cacheSize(context int, kv device.DType) int64 {
 }
 
 // checkCache refuses a cache that does not fit beside the weights.
-func (o *openModel) checkCache(context int, kv device.DType) error {
-	need := o.cacheSize(context, kv)
+func (o *openModel) checkCache(context, slots int, kv device.DType) error {
+	need := int64(slots) * o.cacheSize(context, kv)
 	if o.available == 0 || uint64(need+o.File.Size()) <= o.available {
 		return nil
 	}

@@ -23,6 +23,7 @@ type Page struct {
 	Model    string
 	Device   string
 	First    string // what the differences are to
+	About    string // what the numbers of the table are; empty is the scores of a run
 	Complete bool
 	Notes    []string
 	Legend   []Series
