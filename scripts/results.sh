@@ -3,10 +3,10 @@
 #   scripts/results.sh DIR          all parts
 #   scripts/results.sh DIR 0 1      parts 0 and 1 of eight
 # A part is one of the 8 samples of each task and length; part 0 has the audits, too. A
-# run that is stopped goes on with the same command; afterwards the tables of
-# docs/results.md are those of what there is. GOLLM is the program (built here if unset;
+# run that is stopped goes on with the same command; after each part the tables of
+# docs/results.md are those of the parts that are complete. GOLLM is the program (built here if unset;
 # DIR/commit says of what), PYTHON one with NumPy, for the channels of doublesparsity and
-# for intervals. All of it takes two cores forty minutes.
+# for intervals. A part takes two free cores six to eight minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=${1:?is missing: scripts/results.sh DIR [PART...]}
@@ -99,6 +99,19 @@ run() {
 		-n 8 --haystack builtin --fit fine -t 1 --shard "$2/8" -o "$1-$2" "${@:3}" >"$1-$2.txt"
 }
 
+# tables joins the parts that are complete and writes the page.
+tables() {
+	local name parts=()
+	for part in done-[0-7]; do
+		parts+=("${part#done-}")
+	done
+	for name in prefill decode tried; do
+		rm -rf "$name"
+		"$GOLLM" eval merge --partial -o "$name" "${parts[@]/#/$name-}" >"$name.txt"
+	done
+	"$python" "$root/scripts/results.py" "$root/docs/results.md" prefill decode tried
+}
+
 cd "$dir"
 channels
 for part in "${parts[@]}"; do
@@ -106,9 +119,6 @@ for part in "${parts[@]}"; do
 	run prefill "$part" "${prefill[@]}"
 	wait $!
 	run tried "$part" --sparse-phase question+decode "${tried[@]}"
+	touch "done-$part"
+	tables
 done
-for name in prefill decode tried; do
-	rm -rf "$name"
-	"$GOLLM" eval merge --partial -o "$name" "$name"-[0-7] >"$name.txt"
-done
-"$python" "$root/scripts/results.py" "$root/docs/results.md" prefill decode tried
