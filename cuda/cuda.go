@@ -22,6 +22,9 @@ func Open(c device.Config) (device.Device, error) {
 	if d.failures, err = d.newMemory(failureSize + 8); err == nil {
 		d.workspace, err = d.newMemory(workspaceSize)
 	}
+	if err == nil {
+		d.counts, err = d.newMemory(4 * decodeCounts)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: %w", err), d.Close())
 	}
@@ -36,6 +39,15 @@ type dev struct {
 	mems      []*memory // everything that Close frees
 	failures  *memory   // the first failure of a kernel
 	workspace *memory
+	counts    *memory // zeros that decode.cu counts in and leaves as zeros
+	marks     []mark
+
+	// Of Until: see interrupt.go.
+	done      <-chan struct{}
+	launched  int
+	turns     [2]mark // of the launches before, in turn
+	turning   bool    // turns are there
+	capturing bool
 	err       error // the first failure of the driver since the last Sync
 }
 
@@ -95,6 +107,13 @@ func (d *dev) keep(err error) {
 func (d *dev) Close() error {
 	err := d.freeAll(d.mems)
 	d.mems = nil
+	if d.turning {
+		d.marks = append(d.marks, d.turns[:]...)
+	}
+	for _, m := range d.marks {
+		err = errors.Join(err, d.drv.freeMark(m))
+	}
+	d.marks = nil
 	if closing := d.drv.close(); closing != nil {
 		err = errors.Join(err, fmt.Errorf("cuda: Close: %w", closing))
 	}
@@ -106,8 +125,10 @@ func (d *dev) Capture(step func(device.Ops)) (device.Graph, error) {
 	if err := d.drv.begin(); err != nil {
 		return nil, fmt.Errorf("cuda: Capture: %w", err)
 	}
+	d.capturing = true
 	done := false
 	defer func() {
+		d.capturing = false
 		if !done { // step panics
 			if g, err := d.drv.end(); err == nil {
 				_ = g.close()

@@ -8,6 +8,8 @@ import "github.com/gollm/gollm/device"
 type ops struct {
 	d      *dev
 	making call
+
+	one [3]device.Tensor // what a call gives as slices
 }
 
 // ceil is how many parts of size each n elements make.

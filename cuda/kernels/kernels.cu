@@ -1,6 +1,7 @@
 // Every kernel, for nvcc.
 #include "attend.cu"
 #include "bound.cu"
+#include "decode.cu"
 #include "estimate.cu"
 #include "feature.cu"
 #include "flash.cu"
@@ -14,6 +15,7 @@
 #include "rows.cu"
 #include "sample.cu"
 #include "select.cu"
+#include "single.cu"
 #include "sketch.cu"
 #include "stripe.cu"
 #include "usage.cu"
