@@ -15,7 +15,7 @@ import (
 
 // interrupt stops a prefill as Ctrl-C does, and looks at what the device has then.
 func (r *report) interrupt(ctx context.Context, rows []*row) error {
-	path, err := r.model(ctx, modelSpec{"llama-3.1-8b", "f16", 0})
+	path, err := r.model(ctx, modelSpec{"llama-3.1-8b", "f16", 0, false})
 	if err != nil {
 		return err
 	}
