@@ -73,7 +73,7 @@ const (
 	santa  = "santa(samples=128,exec=prop)"
 	cpe    = "cpe:eighth"
 	// anchor keeps about 11 % of a prompt of 128k tokens with random weights.
-	anchor = "anchor(theta=1)"
+	anchor = "anchor(theta=2.55)"
 )
 
 // The most that choosing may take of the attention that it steers.
