@@ -19,8 +19,11 @@ func Open(c device.Config) (device.Device, error) {
 	}
 	d := &dev{drv: drv, kernels: map[string]function{}}
 	d.ops = &ops{d: d}
-	if d.failures, err = d.newMemory(failureSize); err == nil {
+	if d.failures, err = d.newMemory(failureSize + 8); err == nil {
 		d.workspace, err = d.newMemory(workspaceSize)
+	}
+	if err == nil {
+		d.counts, err = d.newMemory(4 * decodeCounts)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: %w", err), d.Close())
@@ -36,6 +39,7 @@ type dev struct {
 	mems      []*memory // everything that Close frees
 	failures  *memory   // the first failure of a kernel
 	workspace *memory
+	counts    *memory // zeros that decode.cu counts in and leaves as zeros
 	marks     []mark
 
 	// Of Until: see interrupt.go.

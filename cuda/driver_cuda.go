@@ -20,6 +20,16 @@ static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, 
 	return r ? r : cuLaunchKernel(f, x, y, z, threads, 1, 1, shared, stream, 0, extra);
 }
 
+// launch_ahead is launch of a kernel that may start before the one in front of it is
+// done.
+static CUresult launch_ahead(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, CUstream stream, uint64_t* words, size_t size) {
+	void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, words, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+	CUlaunchAttribute ahead = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .value = {.programmaticStreamSerializationAllowed = 1}};
+	CUlaunchConfig config = {x, y, z, threads, 1, 1, shared, stream, &ahead, 1};
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuLaunchKernelEx(&config, f, 0, extra);
+}
+
 static CUresult begin_capture(CUcontext context, CUstream stream) {
 	CUresult r = cuCtxSetCurrent(context);
 	return r ? r : cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -73,6 +83,8 @@ static const char* text_of(CUresult r) {
 
 #cgo noescape launch
 #cgo nocallback launch
+#cgo noescape launch_ahead
+#cgo nocallback launch_ahead
 */
 import "C"
 
@@ -99,6 +111,9 @@ type driver struct {
 	major   int // compute capability
 	minor   int
 	units   int // multiprocessors
+	shared  int // bytes of shared memory that a block may ask for
+	ahead   bool
+	asked   map[function]int // bytes of shared memory that were allowed
 
 	capturing bool
 }
@@ -135,6 +150,12 @@ func result(r C.CUresult) error {
 	return fmt.Errorf("%s: %s", C.GoString(C.name_of(r)), C.GoString(C.text_of(r)))
 }
 
+// maxSharedPerBlockOptin is an attribute that gorgonia.org/cu has no name for.
+const maxSharedPerBlockOptin = cu.DeviceAttribute(C.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+
+// aheadVersion is the first driver that captures launches ahead.
+const aheadVersion = 12030
+
 // leastMajor is the oldest compute capability that the kernels are built for.
 const leastMajor = 8
 
@@ -149,7 +170,7 @@ func openDriver(index int) (*driver, error) {
 	if index < 0 || index >= n {
 		return nil, fmt.Errorf("GPU %d, want 0 to %d", index, n-1)
 	}
-	d := &driver{}
+	d := &driver{asked: map[function]int{}}
 	if err := d.open(index); err != nil {
 		return nil, fmt.Errorf("GPU %d: %w", index, err)
 	}
@@ -168,6 +189,7 @@ func (d *driver) open(index int) (err error) {
 	}
 	for at, attribute := range map[*int]cu.DeviceAttribute{
 		&d.major: cu.ComputeCapabilityMajor, &d.minor: cu.ComputeCapabilityMinor, &d.units: cu.MultiprocessorCount,
+		&d.shared: maxSharedPerBlockOptin,
 	} {
 		if *at, err = d.device.Attribute(attribute); err != nil {
 			return err
@@ -176,6 +198,7 @@ func (d *driver) open(index int) (err error) {
 	if d.major < leastMajor {
 		return fmt.Errorf("%s has compute capability %d.%d, want %d.0 or more", d.name, d.major, d.minor, leastMajor)
 	}
+	d.ahead = d.major >= 9 && cu.Version() >= aheadVersion
 	if d.context, err = d.device.RetainPrimaryCtx(); err != nil {
 		return err
 	}
@@ -256,6 +279,9 @@ func (d *driver) copy(dst, src uintptr, n int) error {
 	})
 }
 
+// emulated says whether there is no GPU.
+const emulated = false
+
 // workspaceSize is the bytes of memory that ops pass results in from one of
 // their kernels to the next.
 const workspaceSize = 64 << 20
@@ -277,15 +303,26 @@ func (d *driver) find(name string) (f function, err error) {
 // mostShared is the shared memory that a launch may ask for without permission.
 const mostShared = 48 << 10
 
-func (d *driver) launch(f function, b blocks, threads, shared int, words []uint64) error {
-	if shared > mostShared {
+func (d *driver) launch(f function, b blocks, threads, shared int, ahead bool, words []uint64) error {
+	if shared > mostShared && shared > d.asked[f] {
 		if err := result(C.allow_shared(d.c(), cFunction(f), C.int(shared))); err != nil {
 			return err
 		}
+		d.asked[f] = shared
+	}
+	if ahead && d.ahead {
+		return result(C.launch_ahead(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),
+			d.cStream(), (*C.uint64_t)(unsafe.SliceData(words)), C.size_t(8*len(words))))
 	}
 	return result(C.launch(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),
 		d.cStream(), (*C.uint64_t)(unsafe.SliceData(words)), C.size_t(8*len(words))))
 }
+
+// multiprocessors is how many the GPU has.
+func (d *driver) multiprocessors() int { return d.units }
+
+// sharedMemory is the most that a block may ask for.
+func (d *driver) sharedMemory() int { return d.shared }
 
 func (d *driver) sync() error { return d.do(d.stream.Synchronize) }
 

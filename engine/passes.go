@@ -97,11 +97,12 @@ type passConfig struct {
 	layers, heads, kvHeads, headDim int
 
 	maxLen, slots int
-	rows          int          // most rows of a prefill pass, unless the attention wants a whole prompt
-	kv            device.DType // type of the cache
-	window        int          // the model's own sliding window; 0 is none
-	rope          device.Rope  // the model's rotation; no Freqs without a model
-	attn          *sparse.Spec // nil is dense
+	rows          int            // most rows of a prefill pass, unless the attention wants a whole prompt
+	kv            device.DType   // type of the cache
+	window        int            // the model's own sliding window; 0 is none
+	rope          device.Rope    // the model's rotation; no Freqs without a model
+	attn          *sparse.Spec   // nil is dense
+	also          []*sparse.Spec // for decode steps
 	seed          uint64
 }
 
@@ -148,7 +149,7 @@ func (p *passes) build(c passConfig, rows int) (err error) {
 	}
 	env := sparse.NewEnv(p.dev, p.shape, c.seed)
 	env.Rope, env.KV = c.rope, p.cache.Config().DType
-	if p.policy, err = c.attn.Build(env); err != nil {
+	if p.policy, err = sparse.Build(env, slices.Concat([]*sparse.Spec{c.attn}, c.also)...); err != nil {
 		return err
 	}
 	p.policy.Window = c.window

@@ -32,6 +32,10 @@ type Config struct {
 	KV      device.DType // type of the cache; 0 is F16
 	Attn    *sparse.Spec // nil is dense
 	Seed    uint64       // of what the attention draws at random
+
+	// Also is more attention systems for decode steps, which read prompts as Attn
+	// does; see [Runner.Turn].
+	Also []*sparse.Spec
 }
 
 // describe is the size and the attention, for errors.
@@ -42,6 +46,9 @@ func (c Config) describe() string {
 	}
 	if c.Attn != nil {
 		text = "attention " + c.Attn.String() + " with " + text
+	}
+	if len(c.Also) > 0 {
+		text += fmt.Sprintf(" and %d more attention systems", len(c.Also))
 	}
 	return text
 }
@@ -58,8 +65,9 @@ type Runner struct {
 	history device.Tensor // i32 [slots, HistoryLen]
 	logits  device.Tensor // f32 [max(slots, logitRows), vocab]
 	scratch *model.Scratch
+	turn    int
 	free    func() error
-	graphs  []decodeGraph // of decode passes, by rows, on a device that replays them
+	graphs  [][]decodeGraph // of decode passes, by turn and rows, on a device that replays them
 }
 
 // decodeGraph is a captured decode pass.
@@ -91,7 +99,7 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 // used afterwards. An engine that is closed needs no Close of its runners.
 func (r *Runner) Close() error {
 	var err error
-	for _, g := range r.graphs {
+	for _, g := range slices.Concat(r.graphs...) {
 		if g.Graph != nil {
 			err = errors.Join(err, g.Close())
 		}
@@ -106,8 +114,9 @@ func (r *Runner) alloc(c Config) error {
 	err := r.passes.alloc(r.dev, passConfig{
 		layers: m.Layers, heads: m.Heads, kvHeads: m.KVHeads, headDim: m.HeadDim,
 		maxLen: c.Context, slots: c.Slots, rows: ChunkLen, kv: c.KV,
-		window: m.Window, rope: m.Rotation(), attn: c.Attn, seed: c.Seed,
+		window: m.Window, rope: m.Rotation(), attn: c.Attn, also: c.Also, seed: c.Seed,
 	})
+	r.graphs = make([][]decodeGraph, 1+len(c.Also))
 	alloc := func(dt device.DType, dims ...int) (t device.Tensor) {
 		if err == nil {
 			t, err = r.dev.Alloc(dt, dims...)
@@ -157,6 +166,14 @@ func (r *Runner) Open() (*Sequence, error) {
 		return nil, err
 	}
 	return &Sequence{runner: r, kv: kv}, nil
+}
+
+// Turn makes the attention of decode steps that of [Config.Attn], 0, or of
+// [Config.Also], from 1 on. A sequence takes its steps under one of them: to answer
+// a prompt under several, fork it after the prompt for each.
+func (r *Runner) Turn(i int) {
+	r.policy.Turn(i)
+	r.turn = i
 }
 
 // chunk runs one prefill pass over ids, which follow the sequence's tokens and
@@ -221,10 +238,11 @@ func (r *Runner) decode(p *sparse.Pass) error {
 		run(p.Ops)
 		return nil
 	}
-	for len(r.graphs) <= p.Rows() {
-		r.graphs = append(r.graphs, decodeGraph{})
+	graphs := &r.graphs[r.turn]
+	for len(*graphs) <= p.Rows() {
+		*graphs = append(*graphs, decodeGraph{})
 	}
-	g := &r.graphs[p.Rows()]
+	g := &(*graphs)[p.Rows()]
 	if g.Graph == nil || g.watch != watch {
 		if err := r.capture(g, run, watch); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/model"
+	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/weights"
 )
 
@@ -80,13 +81,18 @@ func (o *openModel) checkWeights(f *weights.File) error {
 }
 
 // runner allocates a cache of context tokens for one sequence. seed is that of
-// attention systems that draw at random.
-func (o *openModel) runner(c *cacheFlags, context int, seed uint64) (*engine.Runner, error) {
-	return o.runners(c, context, 1, seed)
+// attention systems that draw at random. With more systems for decode steps there
+// is room for a second sequence, a prompt that is kept for them.
+func (o *openModel) runner(c *cacheFlags, context int, seed uint64, also ...*sparse.Spec) (*engine.Runner, error) {
+	slots := 1
+	if len(also) > 0 {
+		slots = 2
+	}
+	return o.runners(c, context, slots, seed, also...)
 }
 
 // runners is runner for some sequences.
-func (o *openModel) runners(c *cacheFlags, context, slots int, seed uint64) (*engine.Runner, error) {
+func (o *openModel) runners(c *cacheFlags, context, slots int, seed uint64, also ...*sparse.Spec) (*engine.Runner, error) {
 	attn, err := c.spec()
 	if err != nil {
 		return nil, err
@@ -98,7 +104,7 @@ func (o *openModel) runners(c *cacheFlags, context, slots int, seed uint64) (*en
 	if err := o.checkCache(context, slots, kv); err != nil {
 		return nil, err
 	}
-	r, err := o.NewRunner(engine.Config{Context: context, Slots: slots, KV: kv, Attn: attn, Seed: seed})
+	r, err := o.NewRunner(engine.Config{Context: context, Slots: slots, KV: kv, Attn: attn, Also: also, Seed: seed})
 	if err != nil {
 		return nil, err
 	}

@@ -30,13 +30,17 @@ constexpr u32 ALL = 0xffffffffu;  // every lane of a warp
 #define KERNEL(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads) gollm_##name(const __grid_constant__ Args a)
 
+// KERNEL_TWICE is a KERNEL of which a multiprocessor can hold two blocks of threads
+// threads, so that the next launch moves in beside one that still runs.
+#define KERNEL_TWICE(name, Args, threads) \
+	extern "C" __global__ void __launch_bounds__(threads, 2) gollm_##name(const __grid_constant__ Args a)
+
 // SHARED is n elements of shared memory; nothing is in them at first.
 #define SHARED(T, name, n) __shared__ T name[n]
 
 // DYNAMIC is the shared memory that the launch asked for, on 16 bytes.
-#define DYNAMIC(T, name)                                 \
-	extern __shared__ __align__(16) unsigned char dynamic_[]; \
-	T* name = reinterpret_cast<T*>(dynamic_)
+extern __shared__ __align__(16) unsigned char dynamic_[];
+#define DYNAMIC(T, name) T* name = reinterpret_cast<T*>(dynamic_)
 
 // from_half is the value of a half precision number.
 __device__ __forceinline__ float from_half(u16 h) {
@@ -78,10 +82,28 @@ __device__ __forceinline__ void load_transposed(u32 r[4], const void* row) {
 __device__ __forceinline__ void copy_async(void* to, const void* from) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
 }
+// copy_async_if is copy_async where there, and otherwise writes zeros.
+__device__ __forceinline__ void copy_async_if(void* to, const void* from, bool there) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
 __device__ __forceinline__ void copy_wait() {
 	asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// A kernel that is launched ahead starts while the one before it still runs: what
+// that one writes is there after wait_before, which every thread calls before it
+// reads or writes anything but weights. let_next lets the next such launch start.
+__device__ __forceinline__ void wait_before() {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next() {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 // multiply_add is c += a·b on tensor cores: a [16, 16] and b [16, 8] of halves, c

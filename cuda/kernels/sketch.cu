@@ -146,6 +146,7 @@ KERNEL(compare, CompareArgs, 256) {
 		float sum = 0;
 		for (i64 i = lane(); i < a.size; i += WARP) sum += q[i] * k[i];
 		sum = reduce_warp(sum, Plus()) * (float)a.scale;
+		if (lane() == 0) met(a.g, sum);
 		if (sum - sum != 0 || (a.form == FORM_RELU && sum < 0)) sum = 0;
 		if (lane() == 0) out[j] = a.form == FORM_SOFTMAX ? sum : stored(a, sum);
 	}
@@ -311,6 +312,7 @@ KERNEL(top_blocks, PickArgs, 256) {
 	// The best, after those that are read in any case: its own, and block 0.
 	i64 k = larger(want - 1 - (zero ? 1 : 0), (i64)0);
 	auto key = [&](i64 j) { return a.values ? wide_key_of(((const double*)a.rows)[from + j]) : (u64)key_of(((const float*)a.rows)[from + j]); };
+	for (int j = threadIdx.x; j < n; j += blockDim.x) met(a.g, a.values ? ((const double*)a.rows)[from + j] : (double)((const float*)a.rows)[from + j]);
 	auto among = [&](i64 j, u64& x) {
 		x = key(j);
 		return (a.open || j < b.index) && !(zero && j == 0) && sees_block(a.span, p, (int)j);
