@@ -303,8 +303,11 @@ func (d *driver) find(name string) (f function, err error) {
 // mostShared is the shared memory that a launch may ask for without permission.
 const mostShared = 48 << 10
 
+// ownShared is more than the kernels that ask for shared memory declare.
+const ownShared = 4 << 10
+
 func (d *driver) launch(f function, b blocks, threads, shared int, ahead bool, words []uint64) error {
-	if shared > mostShared && shared > d.asked[f] {
+	if shared > mostShared-ownShared && shared > d.asked[f] {
 		if err := result(C.allow_shared(d.c(), cFunction(f), C.int(shared))); err != nil {
 			return err
 		}

@@ -130,7 +130,11 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 			c.word(0)
 		}
 	}
-	c.int(k, w[of[0]].DType.RowSize(k), mode).bool(fixed).ahead().
+	matrices := len(of)
+	if mode == gate {
+		matrices = 1
+	}
+	c.int(k, w[of[0]].DType.RowSize(k), matrices, mode).bool(fixed).ahead().
 		runShared(blocks{min(units, items), 1, 1}, warps*32, s.shared(k, warps))
 }
 

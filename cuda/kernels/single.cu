@@ -22,6 +22,7 @@ struct SingleArgs {
 	const u8* w[3];     // [n, k], of the type
 	i64 n[3];
 	i64 k, row;  // row: bytes of a row of w
+	i64 matrices;  // of which the rows are dealt to warps: 1 for GATE, whose others follow them
 	i64 mode;
 	i64 fixed;  // no kernel writes w
 };
@@ -39,13 +40,13 @@ struct Chunk {
 };
 
 // A lane takes 64 of the 2048 weights of a chunk of a quantized type: of one block
-// of 256, 16 of each 32 in a half. With Group it finds them; groups are dealt to
+// of 256, 16 of each 32 in a half. With Share it finds them; they are dealt to
 // lanes such that 8 neighbours read other banks.
-struct Group {
+struct Share {
 	int block, half, part;
 };
 
-__device__ __forceinline__ Group group_of(int lane) {
+__device__ __forceinline__ Share share_of_lane(int lane) {
 	int q = lane / 4;
 	return {(q & 4) | (q & 1) << 1 | (q >> 1 & 1), lane / 2 % 2, lane % 2};
 }
@@ -69,11 +70,11 @@ __device__ __forceinline__ void put(u8* x, int i, const float v[4]) {
 	}
 	float top = larger(larger(fabsf(v[0]), fabsf(v[1])), larger(fabsf(v[2]), fabsf(v[3])));
 	for (int m = 1; m < 8; m *= 2) top = larger(top, __shfl_xor_sync(ALL, top, m));
-	float d = top / 127;
+	float d = top * (1 / 127.0f), per = top > 1e-36f ? 127 / top : 0;
 	u32 word = 0;
 	int sum = 0;
 	for (int j = 0; j < 4; j++) {
-		int q = top > 0 ? (int)rintf(v[j] / d) : 0;
+		int q = (int)rintf(v[j] * per);
 		word |= (u32)(q & 255) << 8 * j;
 		sum += q;
 	}
@@ -88,10 +89,26 @@ __device__ __forceinline__ void put(u8* x, int i, const float v[4]) {
 
 constexpr int HOLD = 4;  // times 4 numbers that a thread has of x at once
 
+// Norms is a thread's part of the weights of a norm.
+struct Norms {
+	Word4 w[HOLD];
+};
+
+__device__ __forceinline__ Norms norms_of(const SingleArgs& a) {
+	Norms n;
+#pragma unroll
+	for (int j = 0; j < HOLD; j++) {
+		int i = j * blockDim.x + threadIdx.x;
+		n.w[j] = {{0, 0, 0, 0}};
+		if (a.norm && i < (int)a.k / 4) n.w[j] = load16(a.norm + 4 * i);
+	}
+	return n;
+}
+
 // prepare makes x ready. A row that is normalized is no longer than what all
 // threads hold.
 template <int TYPE>
-__device__ __forceinline__ void prepare(const SingleArgs& a, u8* x) {
+__device__ __forceinline__ void prepare(const SingleArgs& a, const Norms& norms, u8* x) {
 	int n = (int)a.k / 4;
 	for (int base = 0; base < n; base += HOLD * blockDim.x) {
 		float v[HOLD][4];
@@ -110,10 +127,7 @@ __device__ __forceinline__ void prepare(const SingleArgs& a, u8* x) {
 			float scale = 1 / sqrtf(reduce_block(sum, 0.0f, Plus()) / (float)a.k + (float)a.eps);
 #pragma unroll
 			for (int j = 0; j < HOLD; j++) {
-				int i = base + j * blockDim.x + threadIdx.x;
-				if (i >= n) continue;
-				Word4 word = load16(a.norm + 4 * i);
-				for (int u = 0; u < 4; u++) v[j][u] = v[j][u] * scale * __uint_as_float(word.w[u]);
+				for (int u = 0; u < 4; u++) v[j][u] = v[j][u] * scale * __uint_as_float(norms.w[j].w[u]);
 			}
 		}
 #pragma unroll
@@ -150,7 +164,7 @@ __device__ __forceinline__ int dot16(const u32 v[4], const Word4& x) {
 // dot is a lane's part of the product of a chunk at w with what meets it at x.
 template <int TYPE>
 __device__ __forceinline__ float dot(const u8* w, const u8* x) {
-	Group g = group_of(lane());
+	Share g = share_of_lane(lane());
 	Word4 d4 = load16(x + X_SCALES + lane() * 16), s4 = load16(x + X_SUMS + lane() * 16);
 	const u8* mine = x + lane() * 16;
 	float sum = 0;
@@ -232,14 +246,13 @@ __device__ __forceinline__ float dot_plain(const u8* w, const u8* x, int left) {
 		if ((u * WARP + lane()) * EACH >= left) break;
 		Word4 v = load16(w + (u * WARP + lane()) * 16);
 		const u8* mine = x + u * WARP * EACH * 4 + lane() * 16;
-		if (TYPE == F32) {
-			Word4 y = load16(mine);
-			for (int j = 0; j < 4; j++) sum += __uint_as_float(v.w[j]) * __uint_as_float(y.w[j]);
-			continue;
-		}
-		for (int h = 0; h < 2; h++) {
+		for (int h = 0; h < EACH / 4; h++) {
 			Word4 y = load16(mine + h * 512);
 			for (int j = 0; j < 4; j++) {
+				if (TYPE == F32) {
+					sum += __uint_as_float(v.w[j]) * __uint_as_float(y.w[j]);
+					continue;
+				}
 				u16 bits = (u16)(v.w[h * 2 + j / 2] >> j % 2 * 16);
 				sum += (TYPE == F16 ? from_half(bits) : from_bfloat(bits)) * __uint_as_float(y.w[j]);
 			}
@@ -248,36 +261,32 @@ __device__ __forceinline__ float dot_plain(const u8* w, const u8* x, int left) {
 	return sum;
 }
 
-// Cursor is where a warp is in the chunks of its rows.
+// Cursor is the row where a warp is.
 struct Cursor {
-	i64 v;      // number of the row, over all matrices
-	int chunk;  // of the row
+	int m, c;    // matrix and row of it
 	int second;  // GATE: the row of w[1]
-	int m;      // the matrix
-	i64 c;      // row of the matrix
+	bool there;
 	const u8* row;
 
-	__device__ __forceinline__ void seek(const SingleArgs& a, i64 total) {
-		if (v >= total) return;
-		c = v;
-		m = second;
-		if (a.mode != GATE) {
-			while (c >= a.n[m]) c -= a.n[m++];
+	// settle makes c a row of a matrix.
+	__device__ __forceinline__ void settle(const SingleArgs& a) {
+		while (there && c >= (int)a.n[m]) {
+			c -= (int)a.n[m];
+			there = ++m < (int)a.matrices;
 		}
-		row = a.w[m] + c * a.row;
+		if (there) row = a.w[m] + (i64)c * a.row;
 	}
 
-	// next goes to the next chunk.
-	__device__ __forceinline__ void next(const SingleArgs& a, int chunks, i64 step, i64 total) {
-		if (++chunk < chunks) return;
-		chunk = 0;
-		if (a.mode == GATE && !second)
-			second = 1;
-		else {
-			second = 0;
-			v += step;
+	__device__ __forceinline__ void next(const SingleArgs& a, int step) {
+		if (a.mode == GATE) {
+			second ^= 1;
+			if (second) {
+				row = a.w[1] + (i64)c * a.row;
+				return;
+			}
 		}
-		seek(a, total);
+		c += step;
+		settle(a);
 	}
 };
 
@@ -286,56 +295,61 @@ __device__ __forceinline__ void single(const SingleArgs& a) {
 	typedef Chunk<TYPE> C;
 	DYNAMIC(u8, x);
 	let_next();
-	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS;
+	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, step = gridDim.x * (blockDim.x / WARP);
+	int tail = (int)a.row - (chunks - 1) * C::BYTES;  // bytes of the last chunk of a row
 	u8* ring = x + chunks * C::X + warp() * C::STAGES * C::BYTES;
-	i64 total = a.mode == GATE ? a.n[0] : a.n[0] + a.n[1] + a.n[2], step = (i64)gridDim.x * (blockDim.x / WARP);
-	Cursor use = {(i64)warp() * gridDim.x + blockIdx.x, 0, 0, 0, 0, nullptr};
-	use.seek(a, total);
+	Cursor use = {0, warp() * (int)gridDim.x + (int)blockIdx.x, 0, true, nullptr};
+	use.settle(a);
 	Cursor load = use;
-	int slot = 0;  // where the next chunk goes
+	int left = chunks;  // of the row that is loaded
+	u8* slot = ring + lane() * 16;
 	auto bring = [&]() {
-		if (load.v < total) {
-			const u8* from = load.row + load.chunk * C::BYTES;
-			int left = (int)a.row - load.chunk * C::BYTES;
+		if (load.there) {
+			int size = left == 1 ? tail : C::BYTES;
 #pragma unroll
 			for (int i = 0; i < (C::BYTES / 16 + WARP - 1) / WARP; i++) {
-				int at = (i * WARP + lane()) * 16;
-				if (at < C::BYTES && at < left) copy_async(ring + slot * C::BYTES + at, from + at);
+				int at = i * WARP * 16;
+				if (lane() * 16 < size - at) copy_async(slot + at, load.row + at + lane() * 16);
 			}
-			load.next(a, chunks, step, total);
+			load.row += C::BYTES;
+			if (--left == 0) {
+				left = chunks;
+				load.next(a, step);
+			}
 		}
 		copy_commit();
-		if (++slot == C::STAGES) slot = 0;
+		slot = slot == ring + lane() * 16 + (C::STAGES - 1) * C::BYTES ? slot - (C::STAGES - 1) * C::BYTES : slot + C::BYTES;
 	};
 	if (!a.fixed) wait_before();
 	for (int i = 1; i < C::STAGES; i++) bring();
+	Norms norms = norms_of(a);
 	if (a.fixed) wait_before();
-	prepare<TYPE>(a, x);
+	prepare<TYPE>(a, norms, x);
 	__syncthreads();
 
-	float sum = 0, gate = 0;
-	for (int turn = 0; use.v < total; turn = turn + 1 == C::STAGES ? 0 : turn + 1) {
-		__syncwarp();  // all have read what the next chunk overwrites
-		bring();
-		copy_wait<C::STAGES - 1>();
-		__syncwarp();
-		const u8 *w = ring + turn * C::BYTES, *part = x + use.chunk * C::X;
-		int left = (int)a.k - use.chunk * C::WEIGHTS;
-		if (!C::QUANTIZED)
-			sum += dot_plain<TYPE>(w, part, left);
-		else if (group_of(lane()).block * 256 < left)
-			sum += dot<TYPE>(w, part);
-		if (use.chunk + 1 == chunks) {
-			float s = reduce_warp(sum, Plus());
-			sum = 0;
-			if (lane() == 0) {
-				if (a.mode == STORE) a.dst[use.m][use.c] = s;
-				if (a.mode == ADD) atomicAdd(&a.dst[use.m][use.c], s);  // alone at that address: it saves the wait for a load
-				if (a.mode == GATE && use.second) a.dst[0][use.c] = gate / (1 + expf(-gate)) * s;
-			}
-			gate = s;
+	const u8* w = ring;
+	float gate = 0;
+	for (; use.there; use.next(a, step)) {
+		float sum = 0;
+		for (int chunk = 0; chunk < chunks; chunk++) {
+			__syncwarp();  // all have read what the next chunk overwrites
+			bring();
+			copy_wait<C::STAGES - 1>();
+			__syncwarp();
+			int there = (int)a.k - chunk * C::WEIGHTS;
+			if (!C::QUANTIZED)
+				sum += dot_plain<TYPE>(w, x + chunk * C::X, there);
+			else if (share_of_lane(lane()).block * 256 < there)
+				sum += dot<TYPE>(w, x + chunk * C::X);
+			w = w == ring + (C::STAGES - 1) * C::BYTES ? ring : w + C::BYTES;
 		}
-		use.next(a, chunks, step, total);
+		sum = reduce_warp(sum, Plus());
+		if (lane() == 0) {
+			if (a.mode == STORE) a.dst[use.m][use.c] = sum;
+			if (a.mode == ADD) atomicAdd(&a.dst[use.m][use.c], sum);  // alone at that address: it saves the wait for a load
+			if (a.mode == GATE && use.second) a.dst[0][use.c] = gate / (1 + expf(-gate)) * sum;
+		}
+		gate = sum;
 	}
 }
 
