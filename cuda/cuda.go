@@ -22,6 +22,9 @@ func Open(c device.Config) (device.Device, error) {
 	if d.failures, err = d.newMemory(failureSize); err == nil {
 		d.workspace, err = d.newMemory(workspaceSize)
 	}
+	if err == nil {
+		d.halves, err = d.newMemory(halvesSize + librarySize)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: %w", err), d.Close())
 	}
@@ -36,7 +39,8 @@ type dev struct {
 	mems      []*memory // everything that Close frees
 	failures  *memory   // the first failure of a kernel
 	workspace *memory
-	err       error // the first failure of the driver since the last Sync
+	halves    *memory // of products of many rows
+	err       error   // the first failure of the driver since the last Sync
 }
 
 // Name is for example "cuda (NVIDIA H200, 132 multiprocessors, driver 13.0)".
@@ -48,6 +52,9 @@ func (d *dev) Ops() device.Ops { return d.ops }
 // Replays reports that launching captured calls costs less than making them: a
 // graph is one launch.
 func (d *dev) Replays() bool { return true }
+
+// ProductRows is the rows with which products fill every multiprocessor.
+func (d *dev) ProductRows() int { return 2048 }
 
 // Available is how many bytes Alloc may still give.
 func (d *dev) Available() uint64 { return d.drv.available() }

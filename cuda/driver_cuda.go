@@ -81,6 +81,7 @@ type driver struct {
 	major   int // compute capability
 	minor   int
 	units   int // multiprocessors
+	library library
 }
 
 // cu's handles are structs of one pointer, which no method gives out.
@@ -240,6 +241,13 @@ func (d *driver) copy(dst, src uintptr, n int) error {
 // their kernels to the next.
 const workspaceSize = 64 << 20
 
+// halvesSize is the bytes of memory for both sides of a product of many rows in
+// half precision: 2048 activations and 14336 weights of an 8B model fit.
+const halvesSize = 192 << 20
+
+// librarySize is the bytes of memory that cuBLASLt may use besides.
+const librarySize = 32 << 20
+
 // function is a kernel.
 type function = cu.Function
 
@@ -281,6 +289,7 @@ func (d *driver) end() (*driverGraph, error) {
 
 func (d *driver) close() error {
 	return d.do(func() error {
+		d.closeLibrary()
 		return errors.Join(d.stream.Destroy(), d.module.Unload(), d.device.ReleasePrimaryCtx())
 	})
 }

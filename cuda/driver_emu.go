@@ -34,6 +34,13 @@ var shuffle atomic.Uint64
 // their kernels to the next.
 const workspaceSize = 16 << 20
 
+// halvesSize is the bytes of memory for both sides of a product of many rows in
+// half precision, librarySize those for cuBLASLt, which is not emulated.
+const (
+	halvesSize  = 1 << 20
+	librarySize = 0
+)
+
 // function is a kernel.
 type function = kernels.Kernel
 
@@ -124,6 +131,15 @@ func (d *driver) end() (*driverGraph, error) {
 }
 
 func (d *driver) close() error { return nil }
+
+func (d *driver) hasLibrary() bool { return false }
+
+func (d *driver) multiply(uintptr, uintptr, uintptr, int, int, int, int, uintptr, int) error {
+	return errors.New("cuBLASLt is not emulated")
+}
+
+// wide reports that there are the instructions of wide.cuh.
+func (d *driver) wide() bool { return true }
 
 // driverGraph is captured calls.
 type driverGraph struct{ calls []func() error }

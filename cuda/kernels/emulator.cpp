@@ -29,6 +29,7 @@ namespace {
 
 constexpr size_t most_static = 48 << 10;    // bytes of shared memory that SHARED may take
 constexpr size_t most_shared = 227 << 10;   // and with DYNAMIC
+constexpr size_t shared_size = (most_shared + 64 + 1023) / 1024 * 1024;
 constexpr size_t stack_size = SANITIZED ? 256 << 10 : 64 << 10;
 constexpr int most_threads = 1024, lanes = 32;
 
@@ -126,7 +127,7 @@ struct Machine {
 	std::vector<int> queue;  // of fibers that are ready
 	int current, waiting, finished, threads;
 
-	std::vector<char> shared;
+	char* shared;  // on 1024 bytes
 	std::vector<Region> regions;
 	size_t used, dynamic_size;
 
@@ -138,7 +139,7 @@ struct Machine {
 	const void* outer_stack;
 	size_t outer_size;
 
-	Machine() : shared(most_shared + 64) {
+	Machine() : shared((char*)aligned_alloc(1024, shared_size)) {
 		char* all = (char*)mmap(nullptr, most_threads * stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		for (int i = 0; i < most_threads; i++) fibers[i].stack = all + i * stack_size;
 	}
@@ -226,11 +227,11 @@ void run_block() {
 	m.used = m.dynamic_size;
 	m.waiting = m.finished = 0;
 #if SANITIZED
-	__asan_unpoison_memory_region(m.shared.data(), m.shared.size());
+	__asan_unpoison_memory_region(m.shared, shared_size);
 #endif
-	memset(m.shared.data(), 0xff, m.shared.size());
+	memset(m.shared, 0xff, shared_size);
 #if SANITIZED
-	__asan_poison_memory_region(m.shared.data() + m.dynamic_size, m.shared.size() - m.dynamic_size);
+	__asan_poison_memory_region(m.shared + m.dynamic_size, shared_size - m.dynamic_size);
 #endif
 	for (int w = 0; w < m.threads / lanes; w++) m.warps[w].turn = m.warps[w].arrived = 0;
 	for (int i = 0; i < m.threads; i++) {
@@ -310,17 +311,17 @@ const uint64_t* exchange(uint64_t word, const char* what) {
 void* shared_at(const void* key, size_t size) {
 	Machine& m = *machine;
 	for (Region& r : m.regions) {
-		if (r.key == key) return m.shared.data() + r.offset;
+		if (r.key == key) return m.shared + r.offset;
 	}
 	size_t offset = (m.used + 15) / 16 * 16;
 	m.used = offset + size;
 	if (m.used - m.dynamic_size > most_static || m.used > most_shared) stop("%zu bytes of shared memory", m.used);
 	m.regions.push_back({key, offset, size});
 #if SANITIZED
-	__asan_unpoison_memory_region(m.shared.data() + offset, size);
+	__asan_unpoison_memory_region(m.shared + offset, size);
 	m.used += 32;  // stays poisoned
 #endif
-	return m.shared.data() + offset;
+	return m.shared + offset;
 }
 
 void copy_later(void* to, const void* from) {
@@ -334,15 +335,17 @@ void copy_now(int left) {
 	Fiber& f = machine->fibers[machine->current];
 	size_t kept = 0;
 	for (const Copy& c : f.copies) {
-		if (c.group < f.group - left)
+		if (c.group >= f.group - left)
+			f.copies[kept++] = c;
+		else if (c.from)
 			memcpy(c.to, c.from, 16);
 		else
-			f.copies[kept++] = c;
+			memset(c.to, 0, 16);
 	}
 	f.copies.resize(kept);
 }
 
-void* dynamic() { return machine->shared.data(); }
+void* dynamic() { return machine->shared; }
 
 }  // namespace emu
 

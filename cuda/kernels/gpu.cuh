@@ -73,15 +73,26 @@ __device__ __forceinline__ void load_transposed(u32 r[4], const void* row) {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
 
-// copy_async begins to copy 16 bytes to shared memory. What a thread began before
-// copy_commit is one group; copy_wait<N> waits until at most N groups are left.
+// copy_async begins to copy 16 bytes to shared memory; copy_async_if zeroes them
+// where nothing is there. What a thread began before copy_commit is one group;
+// copy_wait<N> waits until at most N groups are left.
 __device__ __forceinline__ void copy_async(void* to, const void* from) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_async_if(void* to, const void* from, bool there) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
 __device__ __forceinline__ void copy_wait() {
 	asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// power2 is 2 to the x, 0 where that is less than any normal number.
+__device__ __forceinline__ float power2(float x) {
+	float y;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
 }
 
 // multiply_add is c += a·b on tensor cores: a [16, 16] and b [16, 8] of halves, c

@@ -53,7 +53,7 @@ void* shared_at(const void* key, size_t size);
 // dynamic is the shared memory that the launch asked for.
 void* dynamic();
 
-// copy_later notes a copy of 16 bytes of the thread, copy_group ends a group of
+// copy_later notes a copy of 16 bytes of the thread, of zeros from NULL, copy_group ends a group of
 // them, and copy_now makes all but the newest groups.
 void copy_later(void* to, const void* from);
 void copy_group();
@@ -216,11 +216,17 @@ inline void copy_async(void* to, const void* from) {
 	if ((uint64_t)to % 16 || (uint64_t)from % 16) emu::stop("copy_async from %p to %p", from, to);
 	emu::copy_later(to, from);
 }
+inline void copy_async_if(void* to, const void* from, bool there) {
+	if ((uint64_t)to % 16 || (uint64_t)from % 16) emu::stop("copy_async_if from %p to %p", from, to);
+	emu::copy_later(to, there ? from : nullptr);
+}
 inline void copy_commit() { emu::copy_group(); }
 template <int N>
 void copy_wait() {
 	emu::copy_now(N);
 }
+
+inline float power2(float x) { return exp2f(x); }
 
 // multiply_add gathers both matrices from the lanes and adds the products of its
 // four elements in the order of k.
