@@ -35,6 +35,7 @@ const libraryVariable = "GOLLM_CUBLASLT"
 // library is cuBLASLt, if this machine has it.
 type library struct {
 	looked bool
+	off    bool // not to be used
 	lt     *C.gollm_lt
 }
 
@@ -50,7 +51,7 @@ func (d *driver) hasLibrary() bool {
 		defer C.free(unsafe.Pointer(text))
 		d.library.lt = C.lt_open(d.c(), text)
 	}
-	return d.library.lt != nil
+	return d.library.lt != nil && !d.library.off
 }
 
 // libraryVersion is for example "13.0.2", "" without a library.

@@ -110,43 +110,63 @@ __device__ __forceinline__ void flash_wide(const FlashArgs& a) {
 		w.e.n = 0;
 	}
 
-	// A thread copies piece threadIdx%PIECES of every so many rows of a tile.
+	// A thread copies piece threadIdx%PIECES of every so many rows of a tile, whose
+	// positions it found out while the tile before was being computed: those of a
+	// page follow each other.
+	constexpr int STEP = THREADS / PIECES;
+	static_assert(STEP % 8 == 0, "the rows of a thread change places alike");
 	int c = threadIdx.x % PIECES, row = threadIdx.x / PIECES;
 	int place = c / 8 * PANEL + row * 64 + (c % 8 ^ row % 8) * 8;
-	static_assert(THREADS / PIECES % 8 == 0, "the rows of a thread change places alike");
-	auto locate = [&](int t, int (&j)[EACH]) {
-#pragma unroll
-		for (int u = 0; u < EACH; u++) j[u] = t < w.all ? w.position(t, row + u * (THREADS / PIECES)) : -1;
+	struct Next {
+		int block, page;           // of a page
+		int at[EACH], pages[EACH];  // of entries
 	};
-	auto find = [&](const int (&j)[EACH], int (&page)[EACH]) {
+	auto locate = [&](int t, Next& n) {
+		if (t >= w.all) return;
+		if (t < w.pages) {
+			n.block = w.page(t);
+			n.page = n.block * PAGE <= last ? page_of(a.g, 0, n.block) : -1;
+			return;
+		}
 #pragma unroll
-		for (int u = 0; u < EACH; u++) page[u] = j[u] >= 0 && j[u] <= last ? page_of(a.g, 0, j[u] / PAGE) : -1;
+		for (int u = 0; u < EACH; u++) n.at[u] = w.position(t, row + u * STEP);
+#pragma unroll
+		for (int u = 0; u < EACH; u++) n.pages[u] = n.at[u] >= 0 && n.at[u] <= last ? page_of(a.g, 0, n.at[u] / PAGE) : -1;
 	};
-	auto bring = [&](int t, const int (&j)[EACH], const int (&page)[EACH]) {
+	auto bring = [&](int t, const Next& n) {
 		if (t < w.all) {
-			WideStage<DIM>& s = ring[t % FLASH_RING];
-			Marks& m = marks[t % FLASH_RING];
+			u16 *k = ring[t % FLASH_RING].k + place, *v = ring[t % FLASH_RING].v + place;
+			if (t < w.pages) {
+				i64 from = element_of(a.g, larger(n.page, 0), kv_head, 0) + threadIdx.x * 8;
+				int most = n.page < 0 ? -1 : last - n.block * PAGE;
 #pragma unroll
-			for (int u = 0; u < EACH; u++) {
-				bool there = page[u] >= 0;
-				i64 from = there ? element_of(a.g, page[u], kv_head, j[u] % PAGE) + c * 8 : 0;
-				int to = place + u * (THREADS / PIECES) * 64;
-				copy_async_if(s.k + to, (const u16*)a.g.k + from, there);
-				copy_async_if(s.v + to, (const u16*)a.g.v + from, there);
-				if (c == 0) {
-					int r = row + u * (THREADS / PIECES);
-					m.at[r] = there ? j[u] : -1;
-					m.bias[r] = a.plan.list.index ? w.bias(t, r) : -infinity();
+				for (int u = 0; u < EACH; u++) {
+					bool there = row + u * STEP <= most;
+					copy_async_if(k + u * STEP * 64, (const u16*)a.g.k + from + u * THREADS * 8, there);
+					copy_async_if(v + u * STEP * 64, (const u16*)a.g.v + from + u * THREADS * 8, there);
 				}
+			} else {
+#pragma unroll
+				for (int u = 0; u < EACH; u++) {
+					bool there = n.pages[u] >= 0;
+					i64 from = there ? element_of(a.g, n.pages[u], kv_head, n.at[u] % PAGE) + c * 8 : 0;
+					copy_async_if(k + u * STEP * 64, (const u16*)a.g.k + from, there);
+					copy_async_if(v + u * STEP * 64, (const u16*)a.g.v + from, there);
+				}
+			}
+			if (threadIdx.x < PAGE) {
+				Marks& m = marks[t % FLASH_RING];
+				int j = w.position(t, threadIdx.x);
+				m.at[threadIdx.x] = j <= last ? j : -1;
+				if (a.plan.middle != MIDDLE_ALL) m.bias[threadIdx.x] = w.bias(t, threadIdx.x);
 			}
 		}
 		copy_commit();
 	};
-	int j[EACH], page[EACH];
+	Next next;
 	for (int t = 0; t < FLASH_RING - 1; t++) {
-		locate(t, j);
-		find(j, page);
-		bring(t, j, page);
+		locate(t, next);
+		bring(t, next);
 	}
 
 	WideRows<DIM> r;
@@ -217,12 +237,12 @@ __device__ __forceinline__ void flash_wide(const FlashArgs& a) {
 		__syncthreads();  // tile t+1 is there, and t-1 is no longer in use
 		multiply_keys(t + 1);
 		multiply_values(t);
-		locate(t + FLASH_RING - 1, j);
-		find(j, page);
+		locate(t + FLASH_RING - 1, next);
 		wide_wait<1>(s);
 		weights(t + 1);
+		wide_keep(s);
+		bring(t + FLASH_RING - 1, next);
 		wide_wait<0>(r.acc);
-		bring(t + FLASH_RING - 1, j, page);
 		if (__any_sync(ALL, scale[0] != 1 || scale[1] != 1)) {
 #pragma unroll
 			for (int d = 0; d < DIM / 2; d++) r.acc[d] *= scale[d / 2 % 2];

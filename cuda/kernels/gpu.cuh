@@ -34,9 +34,8 @@ constexpr u32 ALL = 0xffffffffu;  // every lane of a warp
 #define SHARED(T, name, n) __shared__ T name[n]
 
 // DYNAMIC is the shared memory that the launch asked for, on 16 bytes.
-#define DYNAMIC(T, name)                                 \
-	extern __shared__ __align__(16) unsigned char dynamic_[]; \
-	T* name = reinterpret_cast<T*>(dynamic_)
+extern __shared__ __align__(16) unsigned char dynamic_memory[];
+#define DYNAMIC(T, name) T* name = reinterpret_cast<T*>(dynamic_memory)
 
 // from_half is the value of a half precision number.
 __device__ __forceinline__ float from_half(u16 h) {

@@ -14,4 +14,5 @@
 #include "select.cu"
 #include "sketch.cu"
 #include "stripe.cu"
+#include "stripe_many.cu"
 #include "value.cu"

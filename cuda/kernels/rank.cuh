@@ -91,12 +91,24 @@ __device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
 			if (w > 0 && (shift == first || key >> (shift + 8) == prefix >> (shift + 8))) atomicAdd(&bins[(int)(key >> shift) & 255], (unsigned long long)w);
 		}
 		__syncthreads();
-		if (threadIdx.x == 0) {
-			u64 sum = above;
-			int b = 255;
-			while (b >= 0 && sum + bins[b] < want) sum += bins[b--];
-			found[0] = (u64)(i64)b;
-			found[1] = sum;
+		if (warp() == 0) {  // lane i has the bins from 255 - 8·i down
+			u64 part = 0;
+			for (int i = 0; i < 8; i++) part += bins[255 - lane() * 8 - i];
+			u64 before = above + part;
+			for (int by = 1; by < WARP; by *= 2) {
+				u64 left = __shfl_up_sync(ALL, before - above, by);
+				if (lane() >= by) before += left;
+			}
+			u64 sum = before - part;
+			bool here = before >= want && (sum < want || lane() == 0);
+			if (here) {
+				int b = 255 - lane() * 8;
+				while (sum + bins[b] < want) sum += bins[b--];
+				found[0] = (u64)b;
+				found[1] = sum;
+			} else if (lane() == WARP - 1 && before < want) {
+				found[0] = (u64)-1;
+			}
 		}
 		__syncthreads();
 		if ((i64)found[0] < 0) return everything<K>();

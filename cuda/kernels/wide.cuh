@@ -20,9 +20,8 @@
 #define WIDE 1
 
 // DYNAMIC_WIDE is DYNAMIC on 1024 bytes.
-#define DYNAMIC_WIDE(T, name)                                     \
-	extern __shared__ __align__(1024) unsigned char wide_dynamic_[]; \
-	T* name = reinterpret_cast<T*>(wide_dynamic_)
+extern __shared__ __align__(1024) unsigned char wide_dynamic[];
+#define DYNAMIC_WIDE(T, name) T* name = reinterpret_cast<T*>(wide_dynamic)
 
 // WideMatrix is a matrix in shared memory as the instructions take it.
 struct WideMatrix {
@@ -45,14 +44,18 @@ __device__ __forceinline__ void wide_written() { asm volatile("fence.proxy.async
 
 // wide_begin comes before the first of some products, wide_commit after the last.
 // wide_wait<N> waits until at most N such sets are left, and hands out what they
-// wrote.
+// wrote. wide_keep has numbers made before what follows it, such as a wait.
 __device__ __forceinline__ void wide_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wide_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int M>
+__device__ __forceinline__ void wide_keep(float (&c)[M]) {
+#pragma unroll
+	for (int i = 0; i < M; i++) asm volatile("" : "+f"(c[i])::"memory");
+}
 template <int N, int M>
 __device__ __forceinline__ void wide_wait(float (&c)[M]) {
 	asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-#pragma unroll
-	for (int i = 0; i < M; i++) asm volatile("" : "+f"(c[i])::"memory");
+	wide_keep(c);
 }
 
 #define WIDE_TEN(t) "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9"

@@ -32,6 +32,8 @@ inline WideMatrix wide_at(const void* at, int lead, int stride) {
 inline void wide_written() {}
 inline void wide_begin() {}
 inline void wide_commit() {}
+template <int M>
+void wide_keep(float (&)[M]) {}
 template <int N, int M>
 void wide_wait(float (&)[M]) {}
 
