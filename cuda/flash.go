@@ -56,5 +56,5 @@ func (o *ops) flashWide(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	}
 	const ring = 4 // stages of flash_wide.cu: keys, values and marks
 	o.call(name).tensor(dst).tensor(q).int(heads).bool(pairs).pages(kv, rows).plan(p).
-		runShared(at, 128*groups, ring*(2*2*device.PageLen*dim+device.PageLen*(4+4)))
+		runShared(at, 128*(groups+1), ring*(2*2*device.PageLen*dim+device.PageLen*(4+4)))
 }

@@ -33,7 +33,8 @@ constexpr size_t shared_size = (most_shared + 64 + 1023) / 1024 * 1024;
 constexpr size_t stack_size = SANITIZED ? 256 << 10 : 64 << 10;
 constexpr int most_threads = 1024, lanes = 32;
 
-enum State { ready, at_barrier, at_exchange, done };
+enum State { ready, at_barrier, at_exchange, at_point, done };
+constexpr int points = 16;  // that threads can meet at
 
 #if defined(__x86_64__)
 
@@ -103,6 +104,7 @@ struct Fiber {
 	int group;                 // number of the group that is being noted
 	char* stack;
 	State state;
+	int point;   // where it waits
 	void* fake;  // the sanitizer's
 };
 
@@ -126,6 +128,7 @@ struct Machine {
 	Context scheduler;
 	std::vector<int> queue;  // of fibers that are ready
 	int current, waiting, finished, threads;
+	int come[points];  // threads that have come to a point
 
 	char* shared;  // on 1024 bytes
 	std::vector<Region> regions;
@@ -210,14 +213,16 @@ void release(int lo, int hi, State from) {
 void stuck() {
 	Machine& m = *machine;
 	m.failed = true;
-	int barrier = m.waiting, exchange = m.threads - m.finished - m.waiting;
+	int barrier = m.waiting, point = 0;
+	for (int i = 0; i < m.threads; i++) point += m.fibers[i].state == at_point;
+	int exchange = m.threads - m.finished - barrier - point;
 	const char* what = "";
 	for (int w = 0; w < m.threads / lanes; w++) {
 		if (m.warps[w].arrived > 0) what = m.warps[w].what;
 	}
 	snprintf(m.message, sizeof m.message,
-		"block %u,%u,%u: %d threads wait at a barrier, %d at %s and %d have returned", blockIdx.x, blockIdx.y, blockIdx.z,
-		barrier, exchange, exchange ? what : "a shuffle", m.finished);
+		"block %u,%u,%u: %d threads wait at a barrier, %d where some meet, %d at %s and %d have returned", blockIdx.x, blockIdx.y, blockIdx.z,
+		barrier, point, exchange, exchange ? what : "a shuffle", m.finished);
 }
 
 void run_block() {
@@ -226,6 +231,7 @@ void run_block() {
 	m.regions.clear();
 	m.used = m.dynamic_size;
 	m.waiting = m.finished = 0;
+	memset(m.come, 0, sizeof m.come);
 #if SANITIZED
 	__asan_unpoison_memory_region(m.shared, shared_size);
 #endif
@@ -286,6 +292,25 @@ void wait_block() {
 	Machine& m = *machine;
 	m.fibers[m.current].state = at_barrier;
 	m.waiting++;
+	leave(false);
+}
+
+void come(int point, int n, bool wait) {
+	Machine& m = *machine;
+	if (point < 1 || point >= points || n % lanes) stop("%d threads meet at point %d", n, point);
+	if (++m.come[point] == n) {
+		m.come[point] = 0;
+		for (int i = 0; i < m.threads; i++) {
+			Fiber& f = m.fibers[i];
+			if (f.state != at_point || f.point != point) continue;
+			f.state = ready;
+			m.queue.push_back(i);
+		}
+		return;
+	}
+	if (!wait) return;
+	m.fibers[m.current].point = point;
+	m.fibers[m.current].state = at_point;
 	leave(false);
 }
 

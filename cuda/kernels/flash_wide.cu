@@ -1,17 +1,18 @@
 // Attention of many rows of one slot on the tensor cores of compute capability 9.0:
 // flash.cu with the instructions of wide.cuh. Checked against attend.cu.
 //
-// A block has one or two groups of four warps. Each takes 64 positions of one head,
-// which start at a multiple of 64: groups of a block are neighbours, or heads of one
-// kv head at the same positions. They share the tiles of keys and values, which come
-// through a ring in shared memory. While a group's values are being added up by one
-// instruction, its threads make the weights of the next tile.
+// A block has one or two groups of four warps, and four that bring them tiles. A
+// group takes 64 positions of one head, which start at a multiple of 64: groups of a
+// block are neighbours, or heads of one kv head at the same positions. They share the
+// tiles of keys and values, which lie in a ring in shared memory. While the tensor
+// cores add up a group's values, its threads make the weights of the next tile.
 #include "tiles.cuh"
 #include "wide.cuh"
 
 #if WIDE
 
 constexpr int FLASH_RING = 4;
+constexpr int PANEL = PAGE * 64;  // halves of a panel of a tile
 
 // WideStage is a tile, in panels as wide.cuh has them.
 template <int DIM>
@@ -26,10 +27,10 @@ struct Marks {
 	float bias[PAGE];
 };
 
-// Group is what a group of warps reads, beyond what its rows see one by one: what
+// WideGroup is what a group of warps reads, beyond what its rows see one by one: what
 // all of its rows see.
 struct WideGroup {
-	int own, last;           // positions of its rows
+	int own;  // position of its first row
 	int back, bound, span_sink;  // of the last row
 	int sink, recent_first, recent_last;
 	bool all, weights;
@@ -91,87 +92,86 @@ __device__ __forceinline__ void weigh(WideRows<DIM>& r, float (&s)[PAGE / 2], fl
 	}
 }
 
+// Where the threads of a block meet: a group when a tile is there for it, the warps
+// that bring tiles when all groups have used one.
+__device__ __forceinline__ int full(int t, int group) { return 1 + t % FLASH_RING * 3 + group; }
+__device__ __forceinline__ int used(int t) { return 1 + t % FLASH_RING * 3 + 2; }
+
+// Bringer is what the warps do that bring tiles: each 16 rows of them.
 template <int DIM, int GROUPS>
-__device__ __forceinline__ void flash_wide(const FlashArgs& a) {
-	constexpr int PIECES = DIM / 8, THREADS = GROUPS * 128, EACH = PAGE * PIECES / THREADS, PANEL = PAGE * 64;
-	DYNAMIC_WIDE(WideStage<DIM>, ring);
-	Marks* marks = (Marks*)(ring + FLASH_RING);
-	int first = first_of(a.g, 0), rows = (int)a.g.rows, group = threadIdx.x / 128;
-	if (first < 0) return;
-	int span = a.by_heads ? FLASH_ROWS : FLASH_ROWS * GROUPS, h = a.by_heads ? blockIdx.y * GROUPS + group : blockIdx.y;
-	int tile = first / span + (int)(gridDim.x - 1 - blockIdx.x);  // the long ones first
-	int lo = larger(tile * span, first), last = smaller((tile + 1) * span, first + rows) - 1;
-	if (lo > last) return;
-	int kv_head = h * (int)a.g.heads / (int)a.heads;
-	At at = {0, first, lo};
-	Tiles w = tiles_of(a.plan, entries(a.plan.list, a.g, at, h, (int)a.heads), lo, last);
-	if (w.all == 0) {  // a tile of nothing
-		w.all = 1;
-		w.e.n = 0;
-	}
+struct Bringer {
+	static constexpr int PIECES = DIM / 8, STEP = WARP / PIECES;  // of a row; rows at once
+	static constexpr int ROWS = PAGE / 4;
 
-	// A thread copies piece threadIdx%PIECES of every so many rows of a tile, whose
-	// positions it found out while the tile before was being computed: those of a
-	// page follow each other.
-	constexpr int STEP = THREADS / PIECES;
-	static_assert(STEP % 8 == 0, "the rows of a thread change places alike");
-	int c = threadIdx.x % PIECES, row = threadIdx.x / PIECES;
-	int place = c / 8 * PANEL + row * 64 + (c % 8 ^ row % 8) * 8;
-	struct Next {
-		int block, page;           // of a page
-		int at[EACH], pages[EACH];  // of entries
-	};
-	auto locate = [&](int t, Next& n) {
+	const FlashArgs& a;
+	const Tiles& w;
+	WideStage<DIM>* ring;
+	Marks* marks;
+	int kv_head, last;
+	int at, page;  // of row lane%16 of the warp's
+
+	// locate finds the pages of tile t.
+	__device__ __forceinline__ void locate(int t) {
 		if (t >= w.all) return;
-		if (t < w.pages) {
-			n.block = w.page(t);
-			n.page = n.block * PAGE <= last ? page_of(a.g, 0, n.block) : -1;
-			return;
-		}
-#pragma unroll
-		for (int u = 0; u < EACH; u++) n.at[u] = w.position(t, row + u * STEP);
-#pragma unroll
-		for (int u = 0; u < EACH; u++) n.pages[u] = n.at[u] >= 0 && n.at[u] <= last ? page_of(a.g, 0, n.at[u] / PAGE) : -1;
-	};
-	auto bring = [&](int t, const Next& n) {
-		if (t < w.all) {
-			u16 *k = ring[t % FLASH_RING].k + place, *v = ring[t % FLASH_RING].v + place;
-			if (t < w.pages) {
-				i64 from = element_of(a.g, larger(n.page, 0), kv_head, 0) + threadIdx.x * 8;
-				int most = n.page < 0 ? -1 : last - n.block * PAGE;
-#pragma unroll
-				for (int u = 0; u < EACH; u++) {
-					bool there = row + u * STEP <= most;
-					copy_async_if(k + u * STEP * 64, (const u16*)a.g.k + from + u * THREADS * 8, there);
-					copy_async_if(v + u * STEP * 64, (const u16*)a.g.v + from + u * THREADS * 8, there);
-				}
-			} else {
-#pragma unroll
-				for (int u = 0; u < EACH; u++) {
-					bool there = n.pages[u] >= 0;
-					i64 from = there ? element_of(a.g, n.pages[u], kv_head, n.at[u] % PAGE) + c * 8 : 0;
-					copy_async_if(k + u * STEP * 64, (const u16*)a.g.k + from, there);
-					copy_async_if(v + u * STEP * 64, (const u16*)a.g.v + from, there);
-				}
-			}
-			if (threadIdx.x < PAGE) {
-				Marks& m = marks[t % FLASH_RING];
-				int j = w.position(t, threadIdx.x);
-				m.at[threadIdx.x] = j <= last ? j : -1;
-				if (a.plan.middle != MIDDLE_ALL) m.bias[threadIdx.x] = w.bias(t, threadIdx.x);
-			}
-		}
-		copy_commit();
-	};
-	Next next;
-	for (int t = 0; t < FLASH_RING - 1; t++) {
-		locate(t, next);
-		bring(t, next);
+		at = w.position(t, warp() % 4 * ROWS + lane() % ROWS);
+		if (at > last) at = -1;
+		page = at >= 0 ? page_of(a.g, 0, at / PAGE) : -1;
+		if (page < 0) at = -1;
 	}
 
+	// bring begins to copy tile t, whose pages were located.
+	__device__ __forceinline__ void bring(int t) {
+		int c = lane() % PIECES, row = lane() / PIECES, first = warp() % 4 * ROWS;
+		u16 *k = ring[t % FLASH_RING].k + c / 8 * PANEL + first * 64, *v = k + PAGE * DIM;
+		if (lane() < ROWS) {
+			Marks& m = marks[t % FLASH_RING];
+			m.at[first + lane()] = at;
+			if (a.plan.middle != MIDDLE_ALL) m.bias[first + lane()] = w.bias(t, first + lane());
+		}
+		unsigned there = __ballot_sync(ALL, at >= 0);
+		i64 from = at >= 0 ? element_of(a.g, page, kv_head, at % PAGE) : 0;
+		bool follow = t < w.pages;  // each other
+		from = follow ? __shfl_sync(ALL, from, 0) + row * DIM : from;
+#pragma unroll 4
+		for (int i = 0; i < ROWS; i += STEP) {
+			i64 one = (follow ? from + i * DIM : __shfl_sync(ALL, from, i + row)) + c * 8;
+			int to = (i + row) * 64 + (c % 8 ^ (i + row) % 8) * 8;
+			bool is = there >> (i + row) & 1;
+			one = is ? one : 0;
+			copy_async_if(k + to, (const u16*)a.g.k + one, is);
+			copy_async_if(v + to, (const u16*)a.g.v + one, is);
+		}
+	}
+
+	// hand gives the groups tile t, which has been copied.
+	__device__ __forceinline__ void hand(int t) {
+		wide_written();
+		for (int i = 0; i < GROUPS; i++) arrive(full(t, i), 128 + 128);
+	}
+
+	__device__ __forceinline__ void run() {
+		locate(0);
+		for (int t = 0; t < w.all; t++) {
+			if (t >= FLASH_RING) meet(used(t), 128 + 128 * GROUPS);
+			bring(t);
+			copy_commit();
+			locate(t + 1);
+			if (t == 0) continue;
+			copy_wait<1>();
+			hand(t - 1);
+		}
+		copy_wait<0>();
+		hand(w.all - 1);
+	}
+};
+
+// attend_group is what a group of four warps does: the rows from position own on, of
+// which the block has those at lo to last.
+template <int DIM, int GROUPS>
+__device__ __forceinline__ void attend_group(const FlashArgs& a, const Tiles& w, WideStage<DIM>* ring, Marks* marks, int h, int own, int first, int lo, int last) {
+	int group = threadIdx.x / 128;
 	WideRows<DIM> r;
 	float unit = 1.4426950408889634f / sqrtf((float)DIM);
-	int own = tile * span + (a.by_heads ? 0 : group * FLASH_ROWS);
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
 		r.p[u] = own + warp() % 4 * 16 + lane() / 4 + u * 8;
@@ -188,7 +188,7 @@ __device__ __forceinline__ void flash_wide(const FlashArgs& a) {
 	for (int d = 0; d < DIM / 2; d++) r.acc[d] = 0;
 	int end = own + FLASH_ROWS - 1;
 	Sight late = sight_of(a.plan, end);
-	WideGroup see = {own, end, late.back, late.bound, late.span_sink, late.sink, recent_of(a.plan, own), late.recent, late.all, a.plan.list.weight != nullptr};
+	WideGroup see = {own, late.back, late.bound, late.span_sink, late.sink, recent_of(a.plan, own), late.recent, late.all, a.plan.list.weight != nullptr};
 
 	float s[PAGE / 2], scale[2];
 	u32 p[PAGE / 16][4];
@@ -223,26 +223,21 @@ __device__ __forceinline__ void flash_wide(const FlashArgs& a) {
 			for (int i = 0; i < 4; i++) p[k][i] = pack_half(s[k * 8 + i * 2], s[k * 8 + i * 2 + 1]);
 		}
 	};
-	copy_wait<FLASH_RING - 2>();
-	wide_written();
-	__syncthreads();
+	meet(full(0, group), 128 + 128);
 	multiply_keys(0);
 	wide_wait<0>(s);
 	weights(0);
 	pack();
 	int t = 0;
 	for (; t + 1 < w.all; t++) {
-		copy_wait<FLASH_RING - 3>();
-		wide_written();
-		__syncthreads();  // tile t+1 is there, and t-1 is no longer in use
+		meet(full(t + 1, group), 128 + 128);
 		multiply_keys(t + 1);
 		multiply_values(t);
-		locate(t + FLASH_RING - 1, next);
 		wide_wait<1>(s);
 		weights(t + 1);
 		wide_keep(s);
-		bring(t + FLASH_RING - 1, next);
 		wide_wait<0>(r.acc);
+		if (t + FLASH_RING < w.all) arrive(used(t), 128 + 128 * GROUPS);
 		if (__any_sync(ALL, scale[0] != 1 || scale[1] != 1)) {
 #pragma unroll
 			for (int d = 0; d < DIM / 2; d++) r.acc[d] *= scale[d / 2 % 2];
@@ -267,16 +262,43 @@ __device__ __forceinline__ void flash_wide(const FlashArgs& a) {
 	}
 }
 
-KERNEL(flash_wide_64, FlashArgs, 256) { flash_wide<64, 2>(a); }
-KERNEL(flash_wide_128, FlashArgs, 256) { flash_wide<128, 2>(a); }
-KERNEL(flash_one_64, FlashArgs, 128) { flash_wide<64, 1>(a); }
-KERNEL(flash_one_128, FlashArgs, 128) { flash_wide<128, 1>(a); }
+template <int DIM, int GROUPS>
+__device__ __forceinline__ void flash_wide(const FlashArgs& a) {
+	DYNAMIC_WIDE(WideStage<DIM>, ring);
+	Marks* marks = (Marks*)(ring + FLASH_RING);
+	int first = first_of(a.g, 0), rows = (int)a.g.rows, group = threadIdx.x / 128;
+	if (first < 0) return;
+	int span = a.by_heads ? FLASH_ROWS : FLASH_ROWS * GROUPS, h = a.by_heads ? blockIdx.y * GROUPS + group % GROUPS : blockIdx.y;
+	int tile = first / span + (int)(gridDim.x - 1 - blockIdx.x);  // the long ones first
+	int lo = larger(tile * span, first), last = smaller((tile + 1) * span, first + rows) - 1;
+	if (lo > last) return;
+	int kv_head = h * (int)a.g.heads / (int)a.heads;
+	At at = {0, first, lo};
+	Tiles w = tiles_of(a.plan, entries(a.plan.list, a.g, at, h, (int)a.heads), lo, last);
+	if (w.all == 0) {  // a tile of nothing
+		w.all = 1;
+		w.e.n = 0;
+	}
+	if (group == GROUPS) {
+		if (GROUPS == 2) wide_shrink();
+		Bringer<DIM, GROUPS> b = {a, w, ring, marks, kv_head, last, -1, -1};
+		b.run();
+	} else {
+		if (GROUPS == 2) wide_grow();
+		attend_group<DIM, GROUPS>(a, w, ring, marks, h, tile * span + (a.by_heads ? 0 : group * FLASH_ROWS), first, lo, last);
+	}
+}
+
+KERNEL_ALONE(flash_wide_64, FlashArgs, 384) { flash_wide<64, 2>(a); }
+KERNEL_ALONE(flash_wide_128, FlashArgs, 384) { flash_wide<128, 2>(a); }
+KERNEL(flash_one_64, FlashArgs, 256) { flash_wide<64, 1>(a); }
+KERNEL(flash_one_128, FlashArgs, 256) { flash_wide<128, 1>(a); }
 
 #else
 
-KERNEL(flash_wide_64, FlashArgs, 256) {}
-KERNEL(flash_wide_128, FlashArgs, 256) {}
-KERNEL(flash_one_64, FlashArgs, 128) {}
-KERNEL(flash_one_128, FlashArgs, 128) {}
+KERNEL_ALONE(flash_wide_64, FlashArgs, 384) {}
+KERNEL_ALONE(flash_wide_128, FlashArgs, 384) {}
+KERNEL(flash_one_64, FlashArgs, 256) {}
+KERNEL(flash_one_128, FlashArgs, 256) {}
 
 #endif

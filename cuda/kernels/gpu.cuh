@@ -30,6 +30,10 @@ constexpr u32 ALL = 0xffffffffu;  // every lane of a warp
 #define KERNEL(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads) gollm_##name(const __grid_constant__ Args a)
 
+// KERNEL_ALONE is a kernel of which a multiprocessor runs one block.
+#define KERNEL_ALONE(name, Args, threads) \
+	extern "C" __global__ void __launch_bounds__(threads, 1) gollm_##name(const __grid_constant__ Args a)
+
 // SHARED is n elements of shared memory; nothing is in them at first.
 #define SHARED(T, name, n) __shared__ T name[n]
 
@@ -86,6 +90,11 @@ template <int N>
 __device__ __forceinline__ void copy_wait() {
 	asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
+
+// meet waits until n threads of the block have come to a point with a number, 1 to 15:
+// those that wait there, and those that arrive and go on. Warps come as a whole.
+__device__ __forceinline__ void meet(int point, int n) { asm volatile("bar.sync %0, %1;" ::"r"(point), "r"(n) : "memory"); }
+__device__ __forceinline__ void arrive(int point, int n) { asm volatile("bar.arrive %0, %1;" ::"r"(point), "r"(n) : "memory"); }
 
 // power2 is 2 to the x, 0 where that is less than any normal number.
 __device__ __forceinline__ float power2(float x) {

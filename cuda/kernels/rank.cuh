@@ -70,6 +70,22 @@ __device__ inline Picker<K> picker(Cut<K> cut, i64 n, Among among) {
 	return p;
 }
 
+// add_to_bins adds weights to bins; the warp calls it together. Most keys of a row
+// share a bin, and lanes that add to one wait for each other, so the first two bins
+// are added up in the warp.
+__device__ inline void add_to_bins(unsigned long long* bins, int bin, u64 w) {
+	unsigned left = __ballot_sync(ALL, w > 0);
+	for (int round = 0; round < 2 && left; round++) {
+		int leader = __ffs((int)left) - 1, theirs = __shfl_sync(ALL, bin, leader);
+		bool same = w > 0 && bin == theirs;
+		u64 sum = reduce_warp(same ? w : (u64)0, Plus());
+		if (lane() == leader) atomicAdd(&bins[theirs], (unsigned long long)sum);
+		if (same) w = 0;
+		left = __ballot_sync(ALL, w > 0);
+	}
+	if (w > 0) atomicAdd(&bins[bin], (unsigned long long)w);
+}
+
 // select finds where the weights of elements, the largest keys first, reach
 // want: those above the key weigh less than want, those equal to it reach it. It
 // selects everything when all together do not. weigh gives the key and the weight
@@ -85,10 +101,12 @@ __device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
 		__syncthreads();
 		for (int i = threadIdx.x; i < 256; i += blockDim.x) bins[i] = 0;
 		__syncthreads();
-		for (i64 i = threadIdx.x; i < n; i += blockDim.x) {
-			K key;
-			u64 w = weigh(i, key);
-			if (w > 0 && (shift == first || key >> (shift + 8) == prefix >> (shift + 8))) atomicAdd(&bins[(int)(key >> shift) & 255], (unsigned long long)w);
+		for (i64 base = 0; base < n; base += blockDim.x) {
+			i64 i = base + threadIdx.x;
+			K key = 0;
+			u64 w = i < n ? weigh(i, key) : 0;
+			if (shift != first && key >> (shift + 8) != prefix >> (shift + 8)) w = 0;
+			add_to_bins(bins, (int)(key >> shift) & 255, w);
 		}
 		__syncthreads();
 		if (warp() == 0) {  // lane i has the bins from 255 - 8·i down

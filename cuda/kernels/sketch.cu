@@ -228,7 +228,7 @@ __device__ __forceinline__ void add_terms(LogSum (&to)[WALK_ROWS], const float (
 #pragma unroll
 		for (int u = 0; u < WALK_TERMS; u++) {
 			float t = src[u][r] + x[u];
-			if (t > -infinity()) sum += expf(t - top);
+			sum += t > -infinity() ? power2((t - top) * 1.4426950408889634f) : 0;
 		}
 		to[r].add(top, sum);
 	}
@@ -259,7 +259,8 @@ KERNEL(walk, WalkArgs, WALK_GROUPS * WARP) {
 		sum[r] = 0;
 		log_sum[r] = {-infinity(), 0};
 	}
-	for (int at = warp(); at < most && a.src; at += WALK_GROUPS * WALK_TERMS) {
+	int start = a.pairs.square ? 0 : blockIdx.y * WARP;  // blocks before made nothing of these
+	for (int at = start + warp(); at < most && a.src; at += WALK_GROUPS * WALK_TERMS) {
 		float x[WALK_TERMS], src[WALK_TERMS][WALK_ROWS];
 #pragma unroll
 		for (int u = 0; u < WALK_TERMS; u++) {
@@ -347,16 +348,14 @@ __device__ inline i64 pick_of(const PickArgs& a, i64 n) {
 	return k > n || n <= 2 ? n : k;
 }
 
-// top_blocks lists for each touched block the blocks with the largest elements
-// in its row. Block (b, 0, slot) takes a list.
-KERNEL(top_blocks, PickArgs, 256) {
-	Block b;
-	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
+// pick_blocks lists the blocks with the largest elements in the row of b; key(j) is
+// that of element j.
+template <class K, class Key>
+__device__ inline void pick_blocks(const PickArgs& a, const Block& b, Key key) {
 	if (b.group() >= a.groups) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, b.group(), a.groups, 0);
 		return;
 	}
-	i64 from = walk_row(b, a.slots, a.n) * a.width;
 	int p = larger(b.first, b.index * PAGE), n = b.index + 1;
 	u64 seen = 0;
 	for (int j = threadIdx.x; j < n; j += blockDim.x) seen += sees_block(a.span, p, j);
@@ -365,16 +364,15 @@ KERNEL(top_blocks, PickArgs, 256) {
 	bool all = want >= (i64)seen, zero = !a.open && sees_block(a.span, p, 0);
 	// The best, after those that are read in any case: its own, and block 0.
 	i64 k = larger(want - 1 - (zero ? 1 : 0), (i64)0);
-	auto key = [&](i64 j) { return a.values ? wide_key_of(((const double*)a.rows)[from + j]) : (u64)key_of(((const float*)a.rows)[from + j]); };
-	auto among = [&](i64 j, u64& x) {
+	auto among = [&](i64 j, K& x) {
 		x = key(j);
 		return (a.open || j < b.index) && !(zero && j == 0) && sees_block(a.span, p, (int)j);
 	};
-	Cut<u64> cut = everything<u64>();
-	if (!all && k > 0) cut = select<u64>(n, (u64)k, [&](i64 j, u64& x) { return (u64)among(j, x); });
-	Picker<u64> start = picker(cut, n, among), in = start;
+	Cut<K> cut = everything<K>();
+	if (!all && k > 0) cut = select<K>(n, (u64)k, [&](i64 j, K& x) { return (u64)among(j, x); });
+	Picker<K> start = picker(cut, n, among), in = start;
 	auto takes = [&](i64 j) {
-		u64 x;
+		K x;
 		bool candidate = among(j, x), best = candidate && k > 0 && in.takes(x);
 		return all ? sees_block(a.span, p, (int)j) : best || j == b.index || (zero && j == 0);
 	};
@@ -387,4 +385,16 @@ KERNEL(top_blocks, PickArgs, 256) {
 		if (takes(j)) a.index[b.group() * a.cap + to++] = (i32)j;
 	}
 	if (threadIdx.x == 0) a.count[b.group()] = (i32)total;
+}
+
+// top_blocks lists for each touched block the blocks with the largest elements
+// in its row. Block (b, 0, slot) takes a list.
+KERNEL(top_blocks, PickArgs, 256) {
+	Block b;
+	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
+	i64 from = walk_row(b, a.slots, a.n) * a.width;
+	if (a.values)
+		pick_blocks<u64>(a, b, [&](i64 j) { return wide_key_of(((const double*)a.rows)[from + j]); });
+	else
+		pick_blocks<u32>(a, b, [&](i64 j) { return key_of(((const float*)a.rows)[from + j]); });
 }

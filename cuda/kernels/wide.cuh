@@ -42,6 +42,11 @@ __device__ __forceinline__ WideMatrix wide_at(const void* at, int lead, int stri
 // instructions; a barrier follows.
 __device__ __forceinline__ void wide_written() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// wide_shrink gives back registers, wide_grow takes them: four warps do one of them
+// together in a block of 384 threads, where one group shrinks and two grow.
+__device__ __forceinline__ void wide_shrink() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
+__device__ __forceinline__ void wide_grow() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
+
 // wide_begin comes before the first of some products, wide_commit after the last.
 // wide_wait<N> waits until at most N such sets are left, and hands out what they
 // wrote. wide_keep has numbers made before what follows it, such as a wait.

@@ -43,6 +43,9 @@ struct Kernel {
 // wait_block is __syncthreads.
 void wait_block();
 
+// come adds a thread to those that have come to a point, and waits for the others.
+void come(int point, int n, bool wait);
+
 // exchange leaves 8 bytes for the other lanes of the warp, and returns what all
 // lanes left. Valid until the thread's next exchange but one.
 const uint64_t* exchange(uint64_t word, const char* what);
@@ -89,6 +92,8 @@ T value(uint64_t w) {
 	static void name(const Args& a);                                                           \
 	static emu::Kernel name##_(#name, sizeof(Args), threads, [](const void* p) { name(*(const Args*)p); }); \
 	static void name(const Args& a)
+
+#define KERNEL_ALONE KERNEL
 
 #define SHARED(T, name, n) T(&name)[n] = emu::shared<T[n]>([] {})
 
@@ -225,6 +230,9 @@ template <int N>
 void copy_wait() {
 	emu::copy_now(N);
 }
+
+inline void meet(int point, int n) { emu::come(point, n, true); }
+inline void arrive(int point, int n) { emu::come(point, n, false); }
 
 inline float power2(float x) { return exp2f(x); }
 

@@ -30,6 +30,8 @@ inline WideMatrix wide_at(const void* at, int lead, int stride) {
 	return {(const char*)at, lead, stride};
 }
 inline void wide_written() {}
+inline void wide_shrink() {}
+inline void wide_grow() {}
 inline void wide_begin() {}
 inline void wide_commit() {}
 template <int M>
