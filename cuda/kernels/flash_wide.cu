@@ -34,6 +34,25 @@ struct WideGroup {
 	int back, bound, span_sink;  // of the last row
 	int sink, recent_first, recent_last;
 	bool all, weights;
+	int pages, entries;  // tiles that all rows read all of: those before pages, and from the first of entries that many
+
+	// range finds them, without a look at the tiles: the pages before its own that
+	// are neither on the border of the sinks nor of the window, and entries where all
+	// lie between.
+	__device__ void range(const Plan& plan, const Tiles& w) {
+		int before = own / PAGE;
+		pages = entries = 0;
+		if (plan.span.back || plan.span.drop != 0 || weights) return;
+		if (all || (w.head * PAGE <= sink && (recent_last <= w.tail * PAGE || w.tail >= before))) {
+			int tails = w.pages - w.head - w.middle;
+			pages = before < w.tail ? smaller(before, w.head) + (w.blocks ? smaller(w.middle, larger(below(w.e, before) - w.from, 0)) : 0)
+			                        : w.head + w.middle + smaller(tails, before - w.tail);
+		}
+		if (w.all > w.pages && w.e.n > 0 && w.e.index[0] >= sink && w.e.index[w.e.n - 1] < smaller(recent_first, own + 1)) entries = w.e.n / PAGE;
+	}
+
+	// fast reports whether tile t is one of them.
+	__device__ bool fast(const Tiles& w, int t) const { return t < pages || (t >= w.pages && t < w.pages + entries); }
 
 	// whole reports whether all rows read all of a tile, with weight one.
 	__device__ bool whole(const Marks& m, const Tiles& w, int t) const {
@@ -69,27 +88,44 @@ __device__ inline void hide(float (&s)[PAGE / 2], const Plan& plan, const int (&
 	}
 }
 
-// weigh makes scores weights, and says what sums so far are to be multiplied by.
+// weigh makes scores weights, and says what sums so far are to be multiplied by. A
+// lane has two rows of four columns' maxima and sums on their way at once.
 template <int DIM>
 __device__ __forceinline__ void weigh(WideRows<DIM>& r, float (&s)[PAGE / 2], float (&scale)[2]) {
+	float top[4], sum[4];
+#pragma unroll
+	for (int i = 0; i < 4; i++) top[i] = s[i];
+#pragma unroll
+	for (int n = 1; n < PAGE / 8; n++) {
+#pragma unroll
+		for (int i = 0; i < 4; i++) top[i] = fmaxf(top[i], s[n * 4 + i]);
+	}
+#pragma unroll
+	for (int u = 0; u < 2; u++) top[u] = fmaxf(top[2 * u], top[2 * u + 1]);
+#pragma unroll
+	for (int m = 1; m < 4; m *= 2) {
+		float other[2] = {__shfl_xor_sync(ALL, top[0], m), __shfl_xor_sync(ALL, top[1], m)};
+#pragma unroll
+		for (int u = 0; u < 2; u++) top[u] = fmaxf(top[u], other[u]);
+	}
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
-		float top = r.s[u].top;
-#pragma unroll
-		for (int n = 0; n < PAGE / 8; n++) top = fmaxf(top, fmaxf(s[n * 4 + 2 * u], s[n * 4 + 2 * u + 1]));
-		top = fmaxf(top, __shfl_xor_sync(ALL, top, 1));
-		top = fmaxf(top, __shfl_xor_sync(ALL, top, 2));
-		scale[u] = power2(r.s[u].top - top);
-		r.s[u].top = top;
-		float sum = 0;
-#pragma unroll
-		for (int n = 0; n < PAGE / 8; n++) {
-			s[n * 4 + 2 * u] = power2(s[n * 4 + 2 * u] - top);
-			s[n * 4 + 2 * u + 1] = power2(s[n * 4 + 2 * u + 1] - top);
-			sum += s[n * 4 + 2 * u] + s[n * 4 + 2 * u + 1];
-		}
-		r.s[u].sum = r.s[u].sum * scale[u] + sum;  // of this lane's columns
+		top[u] = fmaxf(top[u], r.s[u].top);
+		scale[u] = power2(r.s[u].top - top[u]);
+		r.s[u].top = top[u];
 	}
+#pragma unroll
+	for (int i = 0; i < 4; i++) sum[i] = 0;
+#pragma unroll
+	for (int n = 0; n < PAGE / 8; n++) {
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			s[n * 4 + i] = power2(s[n * 4 + i] - top[i / 2]);
+			sum[i] += s[n * 4 + i];
+		}
+	}
+#pragma unroll
+	for (int u = 0; u < 2; u++) r.s[u].sum = r.s[u].sum * scale[u] + (sum[2 * u] + sum[2 * u + 1]);  // of this lane's columns
 }
 
 // Where the threads of a block meet: a group when a tile is there for it, the warps
@@ -130,16 +166,19 @@ struct Bringer {
 		}
 		unsigned there = __ballot_sync(ALL, at >= 0);
 		i64 from = at >= 0 ? element_of(a.g, page, kv_head, at % PAGE) : 0;
-		bool follow = t < w.pages;  // each other
-		from = follow ? __shfl_sync(ALL, from, 0) + row * DIM : from;
+		auto copy = [&](int i, i64 one) {
+			int to = i * 64 + (c % 8 ^ i % 8) * 8;
+			copy_async_if(k + to, (const u16*)a.g.k + one, there >> i & 1);
+			copy_async_if(v + to, (const u16*)a.g.v + one, there >> i & 1);
+		};
+		if (t < w.pages) {  // rows follow each other
+			i64 one = __shfl_sync(ALL, from, 0) + row * DIM + c * 8;
+			if (!there) one = 0;
+#pragma unroll
+			for (int i = 0; i < ROWS; i += STEP) copy(i + row, one + (there ? i * DIM : 0));
+		} else {
 #pragma unroll 4
-		for (int i = 0; i < ROWS; i += STEP) {
-			i64 one = (follow ? from + i * DIM : __shfl_sync(ALL, from, i + row)) + c * 8;
-			int to = (i + row) * 64 + (c % 8 ^ (i + row) % 8) * 8;
-			bool is = there >> (i + row) & 1;
-			one = is ? one : 0;
-			copy_async_if(k + to, (const u16*)a.g.k + one, is);
-			copy_async_if(v + to, (const u16*)a.g.v + one, is);
+			for (int i = 0; i < ROWS; i += STEP) copy(i + row, __shfl_sync(ALL, from, i + row) + c * 8);
 		}
 	}
 
@@ -188,7 +227,8 @@ __device__ __forceinline__ void attend_group(const FlashArgs& a, const Tiles& w,
 	for (int d = 0; d < DIM / 2; d++) r.acc[d] = 0;
 	int end = own + FLASH_ROWS - 1;
 	Sight late = sight_of(a.plan, end);
-	WideGroup see = {own, late.back, late.bound, late.span_sink, late.sink, recent_of(a.plan, own), late.recent, late.all, a.plan.list.weight != nullptr};
+	WideGroup see = {own, late.back, late.bound, late.span_sink, late.sink, recent_of(a.plan, own), late.recent, late.all, a.plan.list.weight != nullptr, 0, 0};
+	see.range(a.plan, w);
 
 	float s[PAGE / 2], scale[2];
 	u32 p[PAGE / 16][4];
@@ -211,11 +251,6 @@ __device__ __forceinline__ void attend_group(const FlashArgs& a, const Tiles& w,
 		for (int k = 0; k < PAGE / 16; k++) wide_multiply_rows(r.acc, p[k], v.from(k * 2048));
 		wide_commit();
 	};
-	auto weights = [&](int t) {
-		const Marks& m = marks[t % FLASH_RING];
-		if (!see.whole(m, w, t)) hide(s, a.plan, r.p, m, t < w.pages);
-		weigh(r, s, scale);
-	};
 	auto pack = [&] {
 #pragma unroll
 		for (int k = 0; k < PAGE / 16; k++) {
@@ -223,26 +258,46 @@ __device__ __forceinline__ void attend_group(const FlashArgs& a, const Tiles& w,
 			for (int i = 0; i < 4; i++) p[k][i] = pack_half(s[k * 8 + i * 2], s[k * 8 + i * 2 + 1]);
 		}
 	};
+	auto rescales = [&] { return __any_sync(ALL, scale[0] != 1 || scale[1] != 1 || !(r.s[0].sum + r.s[1].sum >= 0)); };
+	auto rescale = [&] {
+#pragma unroll
+		for (int d = 0; d < DIM / 2; d++) r.acc[d] *= scale[d / 2 % 2];
+	};
 	meet(full(0, group), 128 + 128);
 	multiply_keys(0);
 	wide_wait<0>(s);
-	weights(0);
+	if (!see.whole(marks[0], w, 0)) hide(s, a.plan, r.p, marks[0], 0 < w.pages);
+	weigh(r, s, scale);
 	pack();
 	int t = 0;
 	for (; t + 1 < w.all; t++) {
 		meet(full(t + 1, group), 128 + 128);
-		multiply_keys(t + 1);
-		multiply_values(t);
-		wide_wait<1>(s);
-		weights(t + 1);
-		wide_keep(s);
-		wide_wait<0>(r.acc);
-		if (t + FLASH_RING < w.all) arrive(used(t), 128 + 128 * GROUPS);
-		if (__any_sync(ALL, scale[0] != 1 || scale[1] != 1)) {
-#pragma unroll
-			for (int d = 0; d < DIM / 2; d++) r.acc[d] *= scale[d / 2 % 2];
+		if (see.fast(w, t + 1)) {
+			multiply_keys(t + 1);
+			multiply_values(t);
+			wide_wait<1>(s);
+			weigh(r, s, scale);
+			// The values are waited for in two branches, which hang on the sums: else
+			// the compiler waits before it makes the weights.
+			if (rescales()) {
+				wide_wait<0>(r.acc);
+				rescale();
+			} else {
+				wide_wait_too<0>(r.acc);
+			}
+			pack();
+		} else {
+			multiply_keys(t + 1);
+			multiply_values(t);
+			wide_wait<0>(s);
+			wide_wait<0>(r.acc);
+			const Marks& m = marks[(t + 1) % FLASH_RING];
+			if (!see.whole(m, w, t + 1)) hide(s, a.plan, r.p, m, t + 1 < w.pages);
+			weigh(r, s, scale);
+			rescale();
+			pack();
 		}
-		pack();
+		if (t + FLASH_RING < w.all) arrive(used(t), 128 + 128 * GROUPS);
 	}
 	multiply_values(t);
 	wide_wait<0>(r.acc);

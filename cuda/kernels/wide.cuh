@@ -25,17 +25,19 @@ extern __shared__ __align__(1024) unsigned char wide_dynamic[];
 
 // WideMatrix is a matrix in shared memory as the instructions take it.
 struct WideMatrix {
-	u64 bits;
+	u32 low, high;
 
 	// from is the matrix that starts some bytes later.
-	__device__ __forceinline__ WideMatrix from(int bytes) const { return {bits + (u64)(bytes >> 4)}; }
+	__device__ __forceinline__ WideMatrix from(int bytes) const { return {low + (u32)(bytes >> 4), high}; }
+	__device__ __forceinline__ u64 bits() const { return (u64)high << 32 | low; }
 };
 
 // wide_at is a matrix whose groups of 8 rows are stride bytes apart. Where it is
 // read transposed, lead is the bytes from one panel to the next.
 __device__ __forceinline__ WideMatrix wide_at(const void* at, int lead, int stride) {
-	u64 address = (u32)__cvta_generic_to_shared(at);
-	return {(address & 0x3ffff) >> 4 | (u64)(lead >> 4) << 16 | (u64)(stride >> 4) << 32 | 1ull << 62};
+	u32 address = (u32)__cvta_generic_to_shared(at);
+	// From one lane, so that the compiler knows it to be the same for all.
+	return {__shfl_sync(ALL, (address & 0x3ffff) >> 4, 0) | (u32)(lead >> 4) << 16, (u32)(stride >> 4) | 1u << 30};
 }
 
 // wide_written makes what this thread wrote to shared memory known to the
@@ -49,7 +51,7 @@ __device__ __forceinline__ void wide_grow() { asm volatile("setmaxnreg.inc.sync.
 
 // wide_begin comes before the first of some products, wide_commit after the last.
 // wide_wait<N> waits until at most N such sets are left, and hands out what they
-// wrote. wide_keep has numbers made before what follows it, such as a wait.
+// wrote. wide_keep has numbers made before what follows it.
 __device__ __forceinline__ void wide_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wide_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int M>
@@ -60,6 +62,13 @@ __device__ __forceinline__ void wide_keep(float (&c)[M]) {
 template <int N, int M>
 __device__ __forceinline__ void wide_wait(float (&c)[M]) {
 	asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+	wide_keep(c);
+}
+
+// wide_wait_too is wide_wait to the GPU, and to the compiler another instruction.
+template <int N, int M>
+__device__ __forceinline__ void wide_wait_too(float (&c)[M]) {
+	asm volatile("wgmma.wait_group.sync.aligned %0; // too" ::"n"(N) : "memory");
 	wide_keep(c);
 }
 
@@ -77,24 +86,24 @@ __device__ __forceinline__ void wide_wait(float (&c)[M]) {
 // multiply_add does.
 __device__ __forceinline__ void wide_multiply(float (&c)[128], WideMatrix a, WideMatrix b) {
 	asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" WIDE_128 "}, %128, %129, 1, 1, 1, 0, 0;"
-		: WIDE_C32(c, 0), WIDE_C32(c, 32), WIDE_C32(c, 64), WIDE_C32(c, 96) : "l"(a.bits), "l"(b.bits));
+		: WIDE_C32(c, 0), WIDE_C32(c, 32), WIDE_C32(c, 64), WIDE_C32(c, 96) : "l"(a.bits()), "l"(b.bits()));
 }
 
 // With a in registers, as multiply_add has it. With ADD 0 it is c = a·bᵀ.
 template <int ADD>
 __device__ __forceinline__ void wide_multiply(float (&c)[32], const u32 a[4], WideMatrix b) {
 	asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WIDE_32 "}, {%32, %33, %34, %35}, %36, %37, 1, 1, 0;"
-		: WIDE_C32(c, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "n"(ADD));
+		: WIDE_C32(c, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()), "n"(ADD));
 }
 
 // wide_multiply_rows is c += a·b: b [16, n], a row of k each.
 __device__ __forceinline__ void wide_multiply_rows(float (&c)[32], const u32 a[4], WideMatrix b) {
 	asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WIDE_32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
-		: WIDE_C32(c, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+		: WIDE_C32(c, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()));
 }
 __device__ __forceinline__ void wide_multiply_rows(float (&c)[64], const u32 a[4], WideMatrix b) {
 	asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" WIDE_64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
-		: WIDE_C32(c, 0), WIDE_C32(c, 32) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+		: WIDE_C32(c, 0), WIDE_C32(c, 32) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()));
 }
 
 #else

@@ -38,6 +38,8 @@ template <int M>
 void wide_keep(float (&)[M]) {}
 template <int N, int M>
 void wide_wait(float (&)[M]) {}
+template <int N, int M>
+void wide_wait_too(float (&)[M]) {}
 
 namespace emu {
 
