@@ -44,15 +44,23 @@ func (o *ops) flashAny(dst, q device.Tensor, kv device.KV, p device.Plan) {
 // flashWide is flash with the instructions of wide.cuh. Two groups of warps share
 // tiles where heads of a kv head or neighbouring rows share what they read.
 func (o *ops) flashWide(dst, q device.Tensor, kv device.KV, p device.Plan) {
-	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
+	heads, dim := q.Dim(1), q.Dim(2)
 	pairs := heads/kv.K.Dim(1)%2 == 0 && (!lists(p) || heads/p.List.Index.Dim(1)%2 == 0)
-	name, groups, at := flashKernels[dim].wide, 2, blocks{touched(rows), heads / 2, 1}
 	switch {
-	case pairs:
-	case !lists(p) || p.List.Group%(2*device.PageLen) == 0:
-		at = blocks{(touched(rows) + 2) / 2, heads, 1}
+	case pairs, !lists(p) || p.List.Group%(2*device.PageLen) == 0:
+		o.wide(flashKernels[dim].wide, dst, q, kv, p, pairs, 2)
 	default:
-		name, groups, at = flashKernels[dim].one, 1, blocks{touched(rows), heads, 1}
+		o.wide(flashKernels[dim].one, dst, q, kv, p, false, 1)
+	}
+}
+
+// wide queues a kernel of flash_wide.cu whose blocks have one or two groups of warps,
+// which take heads in pairs or neighbouring rows.
+func (o *ops) wide(name string, dst, q device.Tensor, kv device.KV, p device.Plan, pairs bool, groups int) {
+	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
+	at := blocks{(touched(rows) + 2*groups - 2) / groups, heads, 1}
+	if pairs {
+		at = blocks{touched(rows), heads / 2, 1}
 	}
 	const ring = 4 // stages of flash_wide.cu: keys, values and marks
 	o.call(name).tensor(dst).tensor(q).int(heads).bool(pairs).pages(kv, rows).plan(p).

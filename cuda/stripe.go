@@ -13,16 +13,27 @@ import (
 func (o *ops) EdgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	device.CheckEdges(dst, q, kv, p)
 	rows, heads := q.Dim(0), q.Dim(1)
-	if name, ok := edgeKernels[q.Dim(2)]; ok && stripesMany(rows, kv) {
-		o.call(name).tensor(dst).tensor(q).int(heads).pages(kv, rows).plan(p).run(blocks{touched(rows), heads, 1}, 128)
-		return
+	names, ok := edgeKernels[q.Dim(2)]
+	switch {
+	case !ok || !stripesMany(rows, kv):
+		o.edgeMax(dst, q, kv, p)
+	case o.d.drv.wide():
+		edges := device.Plan{Span: p.Span, Sink: p.Sink, Recent: p.Recent, Align: p.Align, Middle: device.None}
+		o.wide(names.wide, dst, q, kv, edges, heads/kv.K.Dim(1)%2 == 0, 2)
+	default:
+		o.edgeMany(names.any, dst, q, kv, p)
 	}
-	o.edgeMax(dst, q, kv, p)
+}
+
+// edgeMany is EdgeMax on tensor cores of any GPU.
+func (o *ops) edgeMany(name string, dst, q device.Tensor, kv device.KV, p device.Plan) {
+	rows, heads := q.Dim(0), q.Dim(1)
+	o.call(name).tensor(dst).tensor(q).int(heads).pages(kv, rows).plan(p).run(blocks{touched(rows), heads, 1}, 128)
 }
 
 // The kernels on tensor cores, by the length of a head.
 var (
-	edgeKernels = map[int]string{64: "edge_max_64", 128: "edge_max_128"}
+	edgeKernels = map[int]struct{ any, wide string }{64: {"edge_max_64", "edge_max_wide_64"}, 128: {"edge_max_128", "edge_max_wide_128"}}
 	nearKernels = map[int]string{64: "near_64", 128: "near_128"}
 )
 

@@ -37,6 +37,8 @@ func TestStripes(t *testing.T) {
 				d.ops.EdgeMax(got, q, kv, p)
 				d.ops.edgeMax(want, q, kv, p)
 				compare(t, read(t, d, got), read(t, d, want), edgeBound)
+				d.ops.edgeMany(edgeKernels[dim].any, got, q, kv, p)
+				compare(t, read(t, d, got), read(t, d, want), edgeBound)
 
 				blocks := device.BlocksOf(n-rows, rows, block)
 				mean, top := alloc(t, d, device.F32, blocks, heads, dim), alloc(t, d, device.F32, blocks, heads)

@@ -134,7 +134,7 @@ __device__ __forceinline__ int full(int t, int group) { return 1 + t % FLASH_RIN
 __device__ __forceinline__ int used(int t) { return 1 + t % FLASH_RING * 3 + 2; }
 
 // Bringer is what the warps do that bring tiles: each 16 rows of them.
-template <int DIM, int GROUPS>
+template <int DIM, int GROUPS, bool VALUES>
 struct Bringer {
 	static constexpr int PIECES = DIM / 8, STEP = WARP / PIECES;  // of a row; rows at once
 	static constexpr int ROWS = PAGE / 4;
@@ -145,11 +145,15 @@ struct Bringer {
 	Marks* marks;
 	int kv_head, last;
 	int at, page;  // of row lane%16 of the warp's
+	int ahead;     // position of that row in the tile after, which takes long to read
+
+	// look reads what locate(t) will find.
+	__device__ __forceinline__ void look(int t) { ahead = t < w.all ? w.position(t, warp() % 4 * ROWS + lane() % ROWS) : -1; }
 
 	// locate finds the pages of tile t.
 	__device__ __forceinline__ void locate(int t) {
-		if (t >= w.all) return;
-		at = w.position(t, warp() % 4 * ROWS + lane() % ROWS);
+		at = ahead;
+		look(t + 1);
 		if (at > last) at = -1;
 		page = at >= 0 ? page_of(a.g, 0, at / PAGE) : -1;
 		if (page < 0) at = -1;
@@ -169,7 +173,7 @@ struct Bringer {
 		auto copy = [&](int i, i64 one) {
 			int to = i * 64 + (c % 8 ^ i % 8) * 8;
 			copy_async_if(k + to, (const u16*)a.g.k + one, there >> i & 1);
-			copy_async_if(v + to, (const u16*)a.g.v + one, there >> i & 1);
+			if (VALUES) copy_async_if(v + to, (const u16*)a.g.v + one, there >> i & 1);
 		};
 		if (t < w.pages) {  // rows follow each other
 			i64 one = __shfl_sync(ALL, from, 0) + row * DIM + c * 8;
@@ -189,6 +193,7 @@ struct Bringer {
 	}
 
 	__device__ __forceinline__ void run() {
+		look(0);
 		locate(0);
 		for (int t = 0; t < w.all; t++) {
 			if (t >= FLASH_RING) meet(used(t), 128 + 128 * GROUPS);
@@ -336,13 +341,85 @@ __device__ __forceinline__ void flash_wide(const FlashArgs& a) {
 	}
 	if (group == GROUPS) {
 		if (GROUPS == 2) wide_shrink();
-		Bringer<DIM, GROUPS> b = {a, w, ring, marks, kv_head, last, -1, -1};
+		Bringer<DIM, GROUPS, true> b = {a, w, ring, marks, kv_head, last, -1, -1, -1};
 		b.run();
 	} else {
 		if (GROUPS == 2) wide_grow();
 		attend_group<DIM, GROUPS>(a, w, ring, marks, h, tile * span + (a.by_heads ? 0 : group * FLASH_ROWS), first, lo, last);
 	}
 }
+
+// edge_group is the largest score of a group's rows over the tiles of a plan without a
+// middle; see stripe_many.cu. h is its head, own the position of its first row.
+template <int DIM>
+__device__ __forceinline__ void edge_group(const FlashArgs& a, const Tiles& w, WideStage<DIM>* ring, int h, int own, int first, int lo, int last) {
+	int group = threadIdx.x / 128, p[2];
+	for (int u = 0; u < 2; u++) p[u] = own + warp() % 4 * 16 + lane() / 4 + u * 8;
+	auto there = [&](int u) { return p[u] >= lo && p[u] <= last; };
+	u32 high[DIM / 16][4], low[DIM / 16][4];
+	load_queries<DIM>(high, low, [&](int u) { return there(u) ? a.q + ((i64)(p[u] - first) * a.heads + h) * DIM : nullptr; });
+	Sight see[2] = {sight_of(a.plan, p[0]), sight_of(a.plan, p[1])}, late = sight_of(a.plan, own + FLASH_ROWS - 1);
+	WideGroup all = {own, late.back, late.bound, late.span_sink, late.sink, recent_of(a.plan, own), late.recent, false, false, 0, 0};
+	all.range(a.plan, w);
+	float s[PAGE / 2], top[4] = {-infinity(), -infinity(), -infinity(), -infinity()};
+	for (int t = 0; t < w.all; t++) {
+		meet(full(t, group), 128 + 128);
+		WideMatrix k = wide_at(ring[t % FLASH_RING].k, 0, 1024);
+		wide_begin();
+#pragma unroll
+		for (int i = 0; i < DIM / 16; i++) {
+			WideMatrix part = k.from(i / 4 * PANEL * 2 + i % 4 * 32);
+			if (i == 0)
+				wide_multiply<0>(s, high[i], part);
+			else
+				wide_multiply<1>(s, high[i], part);
+			wide_multiply<1>(s, low[i], part);
+		}
+		wide_commit();
+		wide_wait<0>(s);
+		if (t + FLASH_RING < w.all) arrive(used(t), 128 + 128 * 2);
+		if (!all.fast(w, t)) {
+			int from = w.page(t) * PAGE + lane() % 4 * 2;
+#pragma unroll
+			for (int i = 0; i < PAGE / 2; i++) {
+				int j = from + i / 4 * 8 + i % 2;
+				if (!see[i / 2 % 2].spanned(j) || !see[i / 2 % 2].edge(j)) s[i] = -infinity();
+			}
+		}
+#pragma unroll
+		for (int i = 0; i < PAGE / 2; i++) top[i % 4] = fmaxf(top[i % 4], s[i]);
+	}
+	for (int u = 0; u < 2; u++) {
+		float most = fmaxf(top[2 * u], top[2 * u + 1]);
+		most = fmaxf(most, __shfl_xor_sync(ALL, most, 1));
+		most = fmaxf(most, __shfl_xor_sync(ALL, most, 2));
+		if (there(u) && lane() % 4 == 0) a.dst[(i64)(p[u] - first) * a.heads + h] = most * (1 / sqrtf((float)DIM));
+	}
+}
+
+// edge_max_wide has the blocks of flash_wide.
+template <int DIM>
+__device__ __forceinline__ void edge_max_wide(const FlashArgs& a) {
+	DYNAMIC_WIDE(WideStage<DIM>, ring);
+	Marks* marks = (Marks*)(ring + FLASH_RING);
+	int first = first_of(a.g, 0), rows = (int)a.g.rows, group = threadIdx.x / 128;
+	if (first < 0) return;
+	int span = a.by_heads ? FLASH_ROWS : FLASH_ROWS * 2, h = a.by_heads ? blockIdx.y * 2 + group % 2 : blockIdx.y;
+	int tile = first / span + (int)(gridDim.x - 1 - blockIdx.x);
+	int lo = larger(tile * span, first), last = smaller((tile + 1) * span, first + rows) - 1;
+	if (lo > last) return;
+	Entries none = {nullptr, nullptr, 0};
+	Tiles w = tiles_of(a.plan, none, lo, last);
+	if (group < 2) {
+		edge_group<DIM>(a, w, ring, h, tile * span + (a.by_heads ? 0 : group * FLASH_ROWS), first, lo, last);
+	} else if (w.all > 0) {
+		Bringer<DIM, 2, false> b = {a, w, ring, marks, h * (int)a.g.heads / (int)a.heads, last, -1, -1, -1};
+		b.run();
+	}
+}
+
+KERNEL_ALONE(edge_max_wide_64, FlashArgs, 384) { edge_max_wide<64>(a); }
+KERNEL_ALONE(edge_max_wide_128, FlashArgs, 384) { edge_max_wide<128>(a); }
 
 KERNEL_ALONE(flash_wide_64, FlashArgs, 384) { flash_wide<64, 2>(a); }
 KERNEL_ALONE(flash_wide_128, FlashArgs, 384) { flash_wide<128, 2>(a); }
@@ -355,5 +432,8 @@ KERNEL_ALONE(flash_wide_64, FlashArgs, 384) {}
 KERNEL_ALONE(flash_wide_128, FlashArgs, 384) {}
 KERNEL(flash_one_64, FlashArgs, 256) {}
 KERNEL(flash_one_128, FlashArgs, 256) {}
+
+KERNEL(edge_max_wide_64, FlashArgs, 384) {}
+KERNEL(edge_max_wide_128, FlashArgs, 384) {}
 
 #endif

@@ -217,7 +217,7 @@ constexpr int WALK_GROUPS = 8;  // warps, which share the m
 constexpr int WALK_ROWS = 4;    // touched blocks at once
 constexpr int WALK_TERMS = 4;   // terms that are added at once
 
-// terms adds the terms of m, m + WALK_GROUPS and so on to the sums of some rows.
+// add_terms adds some terms to the sums of some rows.
 __device__ __forceinline__ void add_terms(LogSum (&to)[WALK_ROWS], const float (&x)[WALK_TERMS], const float (&src)[WALK_TERMS][WALK_ROWS]) {
 #pragma unroll
 	for (int r = 0; r < WALK_ROWS; r++) {
@@ -236,7 +236,7 @@ __device__ __forceinline__ void add_terms(LogSum (&to)[WALK_ROWS], const float (
 
 // walk sums elements of the rows of touched blocks into work: of logarithms
 // ln Σ_m exp(src[m] + exponent·pairs[m][j]), of values Σ_m src[m]·pairs[m][j]^exponent.
-// Block (b, z, slot) takes 32 elements of four rows; a warp takes every 8th m.
+// Block (b, z, slot) takes 32 elements of four rows; a warp takes every 8th run of 32 m.
 KERNEL(walk, WalkArgs, WALK_GROUPS * WARP) {
 	SHARED(double, sums, WALK_GROUPS * WARP);
 	SHARED(LogSum, logs, WALK_GROUPS * WARP);
@@ -260,26 +260,35 @@ KERNEL(walk, WalkArgs, WALK_GROUPS * WARP) {
 		log_sum[r] = {-infinity(), 0};
 	}
 	int start = a.pairs.square ? 0 : blockIdx.y * WARP;  // blocks before made nothing of these
-	for (int at = start + warp(); at < most && a.src; at += WALK_GROUPS * WALK_TERMS) {
-		float x[WALK_TERMS], src[WALK_TERMS][WALK_ROWS];
-#pragma unroll
-		for (int u = 0; u < WALK_TERMS; u++) {
-			int m = at + u * WALK_GROUPS, width = 0;
-			const float* pairs = m < most ? row_of(a.pairs, a.g, b[0], m, width) : nullptr;
-			bool in = j < width;
-			x[u] = in ? pairs[j] : 0;
-#pragma unroll
-			for (int r = 0; r < WALK_ROWS; r++) {
-				bool has = in && r < n && m < end[r] && j < end[r];
-				if (a.values) {
-					if (has) sum[r] += ((const double*)a.src)[from[r] + m] * power(x[u], a.exponent);
-				} else {
-					src[u][r] = has ? ((const float*)a.src)[from[r] + m] : -infinity();
+	for (int base = start + warp() * WARP; base < most && a.src; base += WALK_GROUPS * WARP) {
+		// Lane i has where row base + i of the pairs is, and its terms of src.
+		int m = base + lane(), width = 0;
+		const float* pairs = row_of(a.pairs, a.g, b[0], smaller(m, most - 1), width);
+		if (a.values) {
+			for (int i = 0; i < WARP && base + i < most; i++) {
+				const float* row = (const float*)__shfl_sync(ALL, (u64)pairs, i);
+				if (j >= __shfl_sync(ALL, width, i)) continue;
+				for (int r = 0; r < n; r++) {
+					if (base + i < end[r] && j < end[r]) sum[r] += ((const double*)a.src)[from[r] + base + i] * power(row[j], a.exponent);
 				}
 			}
-			x[u] *= (float)a.exponent;
+			continue;
 		}
-		if (!a.values) add_terms(log_sum, x, src);
+		float mine[WALK_ROWS];
+#pragma unroll
+		for (int r = 0; r < WALK_ROWS; r++) mine[r] = m < end[r] ? ((const float*)a.src)[from[r] + m] : -infinity();
+		for (int i = 0; i < WARP && base + i < most; i += WALK_TERMS) {
+			float x[WALK_TERMS], src[WALK_TERMS][WALK_ROWS];
+#pragma unroll
+			for (int u = 0; u < WALK_TERMS; u++) {
+				const float* row = (const float*)__shfl_sync(ALL, (u64)pairs, i + u);
+				bool in = j < __shfl_sync(ALL, width, i + u);
+				x[u] = in ? row[j] * (float)a.exponent : -infinity();
+#pragma unroll
+				for (int r = 0; r < WALK_ROWS; r++) src[u][r] = __shfl_sync(ALL, mine[r], i + u);
+			}
+			add_terms(log_sum, x, src);
+		}
 	}
 	for (int r = 0; r < n; r++) {
 		__syncthreads();

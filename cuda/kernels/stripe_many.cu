@@ -1,15 +1,9 @@
 // The largest scores at a plan's edges, and the positions near them, on tensor cores:
 // edge_max and near of stripe.cu for the rows of one slot over a cache in half
-// precision. What is selected hangs on scores, so queries enter as two halves, which
+// precision; edge_max also in flash_wide.cu. What is selected hangs on scores, so queries enter as two halves, which
 // together have 22 bits.
 #include "stripe.cuh"
 #include "tiles.cuh"
-
-// split_half is a pair of numbers as two pairs of halves, whose sums they are.
-__device__ __forceinline__ void split_half(float x, float y, u32& high, u32& low) {
-	high = pack_half(x, y);
-	low = pack_half(x - from_half((u16)high), y - from_half((u16)(high >> 16)));
-}
 
 // KeyPage is a page of keys of one head.
 template <int DIM>
@@ -44,24 +38,6 @@ __device__ __forceinline__ void score(float (&s)[PAGE / 8][4], const u32 (&high)
 			multiply_add(s[2 * n + 1], high[k], b + 2);
 			multiply_add(s[2 * n], low[k], b);
 			multiply_add(s[2 * n + 1], low[k], b + 2);
-		}
-	}
-}
-
-// load_queries gives a lane its parts of 16 rows of queries; row(u) is where row
-// lane/4 + 8·u is, NULL for none.
-template <int DIM, class Row>
-__device__ __forceinline__ void load_queries(u32 (&high)[DIM / 16][4], u32 (&low)[DIM / 16][4], Row row) {
-#pragma unroll
-	for (int u = 0; u < 2; u++) {
-		const float* q = row(u);
-#pragma unroll
-		for (int k = 0; k < DIM / 16; k++) {
-#pragma unroll
-			for (int i = 0; i < 2; i++) {
-				int d = k * 16 + i * 8 + lane() % 4 * 2;
-				split_half(q ? q[d] : 0, q ? q[d + 1] : 0, high[k][u + 2 * i], low[k][u + 2 * i]);
-			}
 		}
 	}
 }

@@ -91,3 +91,27 @@ __device__ inline Tiles tiles_of(const Plan& plan, const Entries& e, int lo, int
 	w.all = w.pages + (plan.middle == MIDDLE_TOKENS ? (e.n + PAGE - 1) / PAGE : 0);
 	return w;
 }
+
+// split_half is a pair of numbers as two pairs of halves, whose sums they are.
+__device__ __forceinline__ void split_half(float x, float y, u32& high, u32& low) {
+	high = pack_half(x, y);
+	low = pack_half(x - from_half((u16)high), y - from_half((u16)(high >> 16)));
+}
+
+// load_queries gives a lane its parts of 16 rows of queries; row(u) is where row
+// lane/4 + 8·u is, NULL for none.
+template <int DIM, class Row>
+__device__ __forceinline__ void load_queries(u32 (&high)[DIM / 16][4], u32 (&low)[DIM / 16][4], Row row) {
+#pragma unroll
+	for (int u = 0; u < 2; u++) {
+		const float* q = row(u);
+#pragma unroll
+		for (int k = 0; k < DIM / 16; k++) {
+#pragma unroll
+			for (int i = 0; i < 2; i++) {
+				int d = k * 16 + i * 8 + lane() % 4 * 2;
+				split_half(q ? q[d] : 0, q ? q[d + 1] : 0, high[k][u + 2 * i], low[k][u + 2 * i]);
+			}
+		}
+	}
+}
