@@ -6,10 +6,10 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: help build cuda emulate demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
+.PHONY: help build cuda gpu-report gpu-report-binaries emulate demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/gollm, without cgo
 	CGO_ENABLED=0 $(GO) build -o bin/gollm ./cmd/gollm
@@ -25,6 +25,15 @@ FATBIN       := cuda/kernels/kernels.fatbin
 cuda: $(FATBIN) build/cuda/lib/libcuda.so ## bin/gollm for CPU and NVIDIA GPUs
 	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)" CGO_LDFLAGS="-L$(CURDIR)/build/cuda/lib -Wl,--as-needed" \
 		$(GO) build -tags cuda -o bin/gollm ./cmd/gollm
+
+gpu-report-binaries: cuda ## what scripts/gpu-report.sh runs, in bin/
+	CGO_ENABLED=0 $(GO) build -o bin/ ./scripts/gpureport ./scripts/randommodel
+	for package in cuda engine; do CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)" \
+		CGO_LDFLAGS="-L$(CURDIR)/build/cuda/lib -Wl,--as-needed" \
+		$(GO) test -c -tags cuda -o bin/$$package.test ./$$package || exit 1; done
+
+gpu-report: gpu-report-binaries ## what this machine's GPU does, as gpu-report.md and gpu-report.json
+	scripts/gpu-report.sh
 
 # nvcc makes one file of machine code for every kind of GPU.
 $(FATBIN): $(wildcard cuda/kernels/*.cu cuda/kernels/*.cuh) | $(NVCC)

@@ -24,7 +24,8 @@ const policy = `
 	device, sparse, weights, model, kvcache, tokenizer < engine
 	device, sparse, weights, model, engine < eval
 	device, sparse, weights, model, kvcache, tokenizer, engine, eval, cpu, cuda < cmd
-	eval, tokenizer < scripts
+	eval, tokenizer, weights, device < scripts
+	weights, model, internal/npy < scripts/hashnets
 
 	internal/npy < cmd, sparse
 

@@ -75,9 +75,7 @@ func (o *ops) first(op string, g *pages, slot, rows int) (pos int, ok bool) {
 // an f16 cache they are rounded to even; what f16 cannot hold becomes an infinity.
 func (o *ops) Append(kv device.KV, k, v device.Tensor) {
 	const op = "Append"
-	device.CheckKV(op, kv)
-	device.CheckShape(op, "k", k, device.F32, -1, kv.K.Dim(1), kv.K.Dim(3))
-	checkLike(op, "v", v, k)
+	device.CheckAppend(kv, k, v)
 	perSlot := device.RowsPerSlot(op, k.Dim(0), kv)
 	g := newPages(kv)
 	for r := range k.Dim(0) {

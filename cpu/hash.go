@@ -13,6 +13,7 @@ import (
 // hashed is a device.Hash with its tensors looked up.
 type hashed struct {
 	device.Hash
+	buckets
 	kernel func(dst, q []float32, k, ahead vec.Rows, heads, n, dim int)
 	normal []float32 // [planes, dim]
 	codes  []uint64  // [slots, kvheads, blocks, planes]
@@ -25,7 +26,7 @@ type hashed struct {
 func (o *ops) hashed(h device.Hash, kv device.KV) hashed {
 	t := hashed{
 		Hash: h, kernel: o.vec.Scores, normal: f32s(h.Planes), norm: f32s(h.Norm), center: f32s(h.Center),
-		planes: h.Planes.Dim(0), width: h.Norm.Dim(2), kvHeads: kv.K.Dim(1), dim: h.Planes.Dim(1),
+		buckets: newBuckets(h), planes: h.Planes.Dim(0), width: h.Norm.Dim(2), kvHeads: kv.K.Dim(1), dim: h.Planes.Dim(1),
 	}
 	t.blocks = h.Codes.Dim(1) / t.kvHeads
 	if c := bytesOf(h.Codes); len(c) > 0 {
@@ -116,14 +117,33 @@ func (t *hashTask) Do(worker, lo, hi int) {
 		if p < 0 {
 			continue
 		}
-		if t.done[slot] == 0 {
+		have := min(int(t.done[slot]), p)
+		if have == 0 {
 			t.middle(s, slot, kvHead)
 		}
-		for j := min(int(t.done[slot]), p); j <= p; {
+		if t.linked() && have < int(t.done[slot]) {
+			t.cut(slot, kvHead, have, int(t.done[slot]))
+		}
+		for j := have; j <= p; {
 			n := min(device.PageLen-j%device.PageLen, p+1-j)
 			t.encode(s, slot, kvHead, j, n)
 			j += n
 		}
+	}
+}
+
+// cut takes positions from to to-1 out of their buckets, but for those of a run
+// that is all cut: it is emptied when its first position comes.
+func (t *hashTask) cut(slot, kvHead, from, to int) {
+	if from%device.HashRun == 0 {
+		return
+	}
+	to = min(to, (from/device.HashRun+1)*device.HashRun)
+	for to > from {
+		block := (to - 1) / device.PageLen
+		lo := max(from, block*device.PageLen)
+		t.unlink(slot*t.kvHeads+kvHead, lo, to, t.code(slot, kvHead, block))
+		to = lo
 	}
 }
 
@@ -177,6 +197,9 @@ func (t *hashTask) encode(s *hashScratch, slot, kvHead, j, n int) {
 			code[first+c] = code[first+c]&keep | word<<from
 		}
 	})
+	if t.linked() {
+		t.link(slot*t.kvHeads+kvHead, j, n, code)
+	}
 }
 
 // ListCollisions lists the positions that collide with each row's queries.
@@ -198,17 +221,19 @@ func (o *ops) ListCollisions(l device.List, h device.Hash, q device.Tensor, kv d
 	for len(t.scratch) < o.pool.Workers() {
 		t.scratch = append(t.scratch, collideScratch{})
 	}
+	group := t.heads / t.kvHeads
 	for i := range t.scratch {
 		s := &t.scratch[i]
-		s.q, s.tile, s.flip = grown(&s.q, t.dim), grown(&s.tile, vec.Tile), grown(&s.flip, t.planes)
+		s.q, s.tile, s.flip = grown(&s.q, vec.Tile*t.dim), grown(&s.tile, vec.Tile*vec.Tile), grown(&s.flip, group*t.planes)
+		s.wanted = grown(&s.wanted, t.Tables)
 	}
-	o.pool.RunChunks(len(t.pos)*t.heads, 1, t)
+	o.pool.RunChunks(len(t.pos)*t.kvHeads, 1, t)
 	if t.cut.Load() {
 		o.d.fail("%s: more entries than a list of %d takes", op, t.limit)
 	}
 }
 
-// collideTask is ListCollisions: item i is head i%heads of slot i/heads.
+// collideTask is ListCollisions: item i is kv head i%kvheads of slot i/kvheads.
 type collideTask struct {
 	hashed
 	o     *ops
@@ -228,42 +253,64 @@ type collideTask struct {
 
 // collideScratch is what one worker needs.
 type collideScratch struct {
-	q    []float32 // [dim]: the query, from the center where that is wanted
-	tile []float32 // [vec.Tile]
-	flip []uint64  // [planes]: zero where the query is above, otherwise all ones
+	q    []float32 // [vec.Tile, dim]: queries, from the center where that is wanted
+	tile []float32 // [vec.Tile, vec.Tile]
+	flip []uint64  // [group, planes]: zero where the query is above, otherwise all ones
 	keys vec.Rows  // [vec.Tile, dim]: gathered
+
+	wanted      []uint16 // [tables]: buckets of a query
+	once, twice []uint64 // sets of positions, by blocks
 }
 
 // Do lists items lo to hi-1.
 func (t *collideTask) Do(worker, lo, hi int) {
+	s, group := &t.scratch[worker], t.heads/t.kvHeads
 	for i := lo; i < hi; i++ {
-		if slot := i / t.heads; t.pos[slot] >= 0 {
-			t.list(&t.scratch[worker], slot, i%t.heads)
+		slot, kvHead := i/t.kvHeads, i%t.kvHeads
+		if t.pos[slot] < 0 {
+			continue
+		}
+		for first := 0; first < group; first += vec.Tile {
+			n := min(vec.Tile, group-first)
+			t.sign(s, slot, kvHead, kvHead*group+first, n)
+			for h := range n {
+				t.list(s, slot, kvHead, kvHead*group+first+h, h)
+			}
 		}
 	}
 }
 
-// list lists what collides with a head's query.
-func (t *collideTask) list(s *collideScratch, slot, head int) {
-	p, kvHead := t.pos[slot], head*t.kvHeads/t.heads
-	i := slot*t.heads + head
-	copy(s.q, row(t.q, i, t.dim))
+// sign finds on which sides of the planes the queries of n heads of a kv head lie.
+func (t *collideTask) sign(s *collideScratch, slot, kvHead, head, n int) {
+	copy(s.q, t.q[(slot*t.heads+head)*t.dim:][:n*t.dim])
 	if t.Queries {
-		for c, x := range row(t.center, slot*t.kvHeads+kvHead, t.dim) {
-			s.q[c] -= x
+		center := row(t.center, slot*t.kvHeads+kvHead, t.dim)
+		for h := range n {
+			for c, x := range center {
+				s.q[h*t.dim+c] -= x
+			}
 		}
 	}
-	t.sides(s.tile, s.q, 1, func(first, planes int) {
-		for c, x := range s.tile[:planes] {
-			s.flip[first+c] = above(x) - 1
+	t.sides(s.tile, s.q, n, func(first, planes int) {
+		for h := range n {
+			flip := row(s.flip, h, t.planes)[first:]
+			for c, x := range row(s.tile, h, vec.Tile)[:planes] {
+				flip[c] = above(x) - 1
+			}
 		}
 	})
+}
+
+// list lists what collides with the query of a head, which is the h-th of those
+// that are signed.
+func (t *collideTask) list(s *collideScratch, slot, kvHead, head, h int) {
+	p, i := t.pos[slot], slot*t.heads+head
+	found := t.find(s, slot, kvHead, row(s.flip, h, t.planes))
 	out, n := row(t.index, i, t.limit), 0
 	norm := row(t.norm, slot*t.kvHeads+kvHead, t.width)
-	for b := range pagesOf(p + 1) {
-		middle := t.reach.spannedBits(p, b) &^ t.reach.edgeBits(p, b)
-		for found := t.collide(t.code(slot, kvHead, b), s.flip, middle); found != 0; found &= found - 1 {
-			j := b*device.PageLen + bits.TrailingZeros64(found)
+	for b, set := range found {
+		for set &= t.among(p, b); set != 0; set &= set - 1 {
+			j := b*device.PageLen + bits.TrailingZeros64(set)
 			if !(norm[j] <= math.MaxFloat32) {
 				continue
 			}
@@ -276,7 +323,48 @@ func (t *collideTask) list(s *collideScratch, slot, head int) {
 		}
 	}
 	t.count[i] = int32(n)
-	t.weigh(s, slot, kvHead, out[:n], row(t.weight, i, t.limit))
+	t.weigh(s, row(s.q, h, t.dim), slot, kvHead, out[:n], row(t.weight, i, t.limit))
+}
+
+// among is the positions of a block that the row at p may list.
+func (t *collideTask) among(p, block int) uint64 {
+	return t.reach.spannedBits(p, block) &^ t.reach.edgeBits(p, block)
+}
+
+// Following a link takes as long as comparing so many words of codes, and walks of
+// fewer links than fewWalked are always finished.
+const (
+	linkWords = 16
+	fewWalked = 1 << 12
+)
+
+// find is the positions that collide with a query, by blocks; those that may not
+// be listed may be among them. Both ways find the same.
+func (t *collideTask) find(s *collideScratch, slot, kvHead int, flip []uint64) []uint64 {
+	p := t.pos[slot]
+	blocks := pagesOf(p + 1)
+	once, twice := grown(&s.once, blocks), grown(&s.twice, blocks)
+	if t.linked() {
+		clear(once)
+		clear(twice)
+		for table := range s.wanted {
+			var bucket uint16
+			for k, f := range row(flip, table, t.Bits()) {
+				bucket |= uint16(^f&1) << k
+			}
+			s.wanted[table] = bucket
+		}
+		if t.walk(once, twice, slot*t.kvHeads+kvHead, s.wanted, max(fewWalked, blocks*t.planes/linkWords)) {
+			if t.Least == 1 {
+				return once
+			}
+			return twice
+		}
+	}
+	for b := range once {
+		once[b] = t.collide(t.code(slot, kvHead, b), flip, t.among(p, b))
+	}
+	return once
 }
 
 // collide is the positions of a block, among those given, that collide with the
@@ -306,12 +394,12 @@ func (t *collideTask) collide(code, flip []uint64, among uint64) uint64 {
 }
 
 // weigh sets the weights of positions that collided.
-func (t *collideTask) weigh(s *collideScratch, slot, kvHead int, index []int32, weight []float32) {
+func (t *collideTask) weigh(s *collideScratch, q []float32, slot, kvHead int, index []int32, weight []float32) {
 	var toCenter, length float64
 	for c, x := range row(t.center, slot*t.kvHeads+kvHead, t.dim) {
-		toCenter += float64(s.q[c]) * float64(x)
+		toCenter += float64(q[c]) * float64(x)
 	}
-	length = math.Sqrt(t.o.vec.SumSquares(s.q))
+	length = math.Sqrt(t.o.vec.SumSquares(q))
 	norm := row(t.norm, slot*t.kvHeads+kvHead, t.width)
 	kernel := t.o.vec.Scores
 	if t.dim%vec.Multiple != 0 {
@@ -319,7 +407,7 @@ func (t *collideTask) weigh(s *collideScratch, slot, kvHead int, index []int32, 
 	}
 	for at := 0; at < len(index); at += vec.Tile {
 		some := index[at:min(at+vec.Tile, len(index))]
-		kernel(s.tile, s.q, t.pages.gather(&s.keys, slot, kvHead, some), vec.Rows{}, 1, len(some), t.dim)
+		kernel(s.tile, q, t.pages.gather(&s.keys, slot, kvHead, some), vec.Rows{}, 1, len(some), t.dim)
 		for i, j := range some {
 			cosine := 0.0
 			if product := length * float64(norm[j]); product > 0 {

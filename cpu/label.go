@@ -58,8 +58,7 @@ func (o *ops) StoreChannels(labels, x device.Tensor, c device.Channels, kv devic
 // ChannelScores computes the products of labels over the middle of a plan.
 func (o *ops) ChannelScores(dst, q, labels device.Tensor, c device.Channels, kv device.KV, p device.Plan) {
 	const op = "ChannelScores"
-	device.CheckChannels(op, labels, q, c, kv)
-	device.CheckShape(op, "dst", dst, device.F32, q.Dim(0), q.Dim(1), -1)
+	device.CheckChannelScores(dst, q, labels, c, kv, p)
 	t := &o.channel
 	t.middleScores = o.middles(op, t.middleScores, dst, q, kv, p)
 	t.labels, t.index, t.levels = elements[uint16](labels), i32s(c.Index), c.Levels
@@ -90,9 +89,6 @@ type middleScores struct {
 
 // middles looks up the arguments of a call; was is those of the last one.
 func (o *ops) middles(op string, was middleScores, dst, q device.Tensor, kv device.KV, p device.Plan) middleScores {
-	if p.Middle == device.All {
-		device.Check(false, op, "a plan that reads everything, want one with a middle")
-	}
 	t := middleScores{o: o, pages: newPages(kv), reach: reach{p}, dst: f32s(dst), width: dst.Dim(2),
 		q: f32s(q), heads: q.Dim(1), dim: q.Dim(2), rows: was.rows[:0]}
 	perSlot := device.RowsPerSlot(op, q.Dim(0), kv)
@@ -284,10 +280,9 @@ func signsOf(dst []int32, y []float32) {
 // StoreSigns stores the signs of the call's keys at their positions.
 func (o *ops) StoreSigns(signs, x device.Tensor, n device.Net, kv device.KV) {
 	const op = "StoreSigns"
-	device.CheckNet(op, x, n, kv)
+	device.CheckStoreSigns(signs, x, n, kv)
 	t := &o.encode
 	t.net = o.net(n, t.net)
-	device.CheckShape(op, "signs", signs, device.I32, kv.K.Dim(0), t.sets, device.PageLen, t.words)
 	t.o, t.pages, t.signs, t.x = o, newPages(kv), i32s(signs), f32s(x)
 	t.heads, t.dim, t.perSlot = x.Dim(1), x.Dim(2), device.RowsPerSlot(op, x.Dim(0), kv)
 	t.tiles = (x.Dim(0) + vec.Tile - 1) / vec.Tile
@@ -338,14 +333,9 @@ func (t *signTask) store(r, set int, y []float32) {
 // SignScores compares signs over the middle of a plan.
 func (o *ops) SignScores(dst, q, signs device.Tensor, n device.Net, kv device.KV, p device.Plan) {
 	const op = "SignScores"
-	device.CheckNet(op, q, n, kv)
-	device.CheckShape(op, "dst", dst, device.F32, q.Dim(0), q.Dim(1), -1)
+	device.CheckSignScores(dst, q, signs, n, kv, p)
 	t := &o.match
 	t.net = o.net(n, t.net)
-	device.CheckShape(op, "signs", signs, device.I32, kv.K.Dim(0), -1, device.PageLen, t.words)
-	if sets := signs.Dim(1); t.sets != q.Dim(1) || q.Dim(1)%sets != 0 {
-		device.Check(false, op, "a network of %d sets and signs of %d for %d heads, want one for each head and a divisor", t.sets, sets, q.Dim(1))
-	}
 	t.middleScores = o.middles(op, t.middleScores, dst, q, kv, p)
 	t.signs, t.keySets = i32s(signs), signs.Dim(1)
 	for len(t.own) < o.pool.Workers() {

@@ -61,11 +61,8 @@ func row[T any](m []T, i, n int) []T { return m[i*n : (i+1)*n] }
 // Embed copies rows of a table, converted to f32: dst[r] = table[ids[r]]. An id
 // outside the table is a failure, and its row becomes zero.
 func (o *ops) Embed(dst, table, ids device.Tensor) {
-	const op = "Embed"
-	device.CheckShape(op, "table", table, table.DType, -1, -1)
+	device.CheckEmbed(dst, table, ids)
 	vocab, dim := table.Dim(0), table.Dim(1)
-	device.CheckShape(op, "ids", ids, device.I32, -1)
-	device.CheckShape(op, "dst", dst, device.F32, ids.Dim(0), dim)
 	out, src := f32s(dst), bytesOf(table)
 	size := table.DType.RowSize(dim)
 	for r, id := range i32s(ids) {
@@ -82,11 +79,8 @@ func (o *ops) Embed(dst, table, ids device.Tensor) {
 // Gather copies rows: dst[r] = src[rows[r]]. A row outside src is a failure,
 // and becomes zero.
 func (o *ops) Gather(dst, src, rows device.Tensor) {
-	const op = "Gather"
-	device.CheckShape(op, "src", src, device.F32, -1, -1)
+	device.CheckGather(dst, src, rows)
 	n, dim := src.Dim(0), src.Dim(1)
-	device.CheckShape(op, "rows", rows, device.I32, -1)
-	device.CheckShape(op, "dst", dst, device.F32, rows.Dim(0), dim)
 	out, in := f32s(dst), f32s(src)
 	for r, i := range i32s(rows) {
 		y := row(out, r, dim)
@@ -101,15 +95,13 @@ func (o *ops) Gather(dst, src, rows device.Tensor) {
 
 // Copy copies all elements between tensors of one type and length.
 func (o *ops) Copy(dst, src device.Tensor) {
-	device.Check(dst.DType == src.DType && dst.Len() == src.Len(), "Copy", "dst %v, want the type and length of src %v", dst, src)
+	device.CheckCopy(dst, src)
 	copy(bytesOf(dst), bytesOf(src))
 }
 
 // Add adds element by element: dst += x.
 func (o *ops) Add(dst, x device.Tensor) {
-	const op = "Add"
-	checkF32(op, "x", x)
-	checkLike(op, "dst", dst, x)
+	device.CheckAdd(dst, x)
 	o.sum = addTask{o.vec, f32s(dst), f32s(x)}
 	o.runRows(pieces(x.Len()), piece, &o.sum)
 }
@@ -129,11 +121,8 @@ func (t *addTask) Do(_, lo, hi int) {
 // RMSNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w, with the mean in
 // float64.
 func (o *ops) RMSNorm(dst, x, w device.Tensor, eps float32) {
-	const op = "RMSNorm"
-	device.CheckShape(op, "x", x, device.F32, -1, -1)
+	device.CheckRMSNorm(dst, x, w)
 	dim := x.Dim(1)
-	device.CheckShape(op, "w", w, device.F32, dim)
-	device.CheckShape(op, "dst", dst, device.F32, x.Dim(0), dim)
 	o.norm = normTask{o.vec, f32s(dst), f32s(x), f32s(w), dim, eps}
 	o.runRows(x.Dim(0), dim, &o.norm)
 }
@@ -158,10 +147,7 @@ func (t *normTask) Do(_, lo, hi int) {
 
 // SwiGLU gates: dst = silu(gate) · up, where silu(g) = g / (1 + exp(-g)).
 func (o *ops) SwiGLU(dst, gate, up device.Tensor) {
-	const op = "SwiGLU"
-	device.CheckShape(op, "gate", gate, device.F32, -1, -1)
-	checkLike(op, "up", up, gate)
-	checkLike(op, "dst", dst, gate)
+	device.CheckSwiGLU(dst, gate, up)
 	o.gate = gateTask{o.vec, f32s(dst), f32s(gate), f32s(up)}
 	o.runRows(pieces(dst.Len()), piece, &o.gate)
 }
@@ -195,25 +181,4 @@ func (o *ops) runRows(rows, dim int, t Task) {
 		chunk = max(fewElements/4/max(dim, 1), 1)
 	}
 	o.pool.RunChunks(rows, chunk, t)
-}
-
-// checkF32 panics unless t is F32.
-func checkF32(op, name string, t device.Tensor) {
-	if t.DType != device.F32 { // a call of Check allocates its arguments
-		device.Check(false, op, "%s %v, want F32", name, t)
-	}
-}
-
-// checkLike panics unless t has the type and shape of want.
-func checkLike(op, name string, t, want device.Tensor) {
-	switch want.Rank() {
-	case 1:
-		device.CheckShape(op, name, t, want.DType, want.Dim(0))
-	case 2:
-		device.CheckShape(op, name, t, want.DType, want.Dim(0), want.Dim(1))
-	case 3:
-		device.CheckShape(op, name, t, want.DType, want.Dim(0), want.Dim(1), want.Dim(2))
-	case 4:
-		device.CheckShape(op, name, t, want.DType, want.Dim(0), want.Dim(1), want.Dim(2), want.Dim(3))
-	}
 }

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -50,7 +49,7 @@ func (o *ops) scoresByWeight(dst, q device.Tensor, kv device.KV, p device.Plan) 
 // Softmax normalizes rows of scores.
 func (o *ops) Softmax(dst, x device.Tensor, kv device.KV) {
 	const op = "Softmax"
-	checkLike(op, "dst", dst, x)
+	device.CheckLike(op, "dst", dst, x)
 	heads, width := x.Dim(1), x.Dim(2)
 	o.eachRow(op, kv, x.Dim(0), func(r, _, _, p int) {
 		for h := range heads {
@@ -95,26 +94,38 @@ func (o *ops) SumHeads(dst, x device.Tensor, kv device.KV) {
 
 // TopK lists the k best positions of each row and head.
 func (o *ops) TopK(l device.List, scores device.Tensor, kv device.KV, k device.Amount) {
-	const op = "TopK"
+	o.listBest(l, scores, kv, topTask{op: "TopK", k: k})
+}
+
+// TopP lists the best positions of each row and head until they hold a share of
+// the row's mass.
+func (o *ops) TopP(l device.List, scores device.Tensor, kv device.KV, share float64) {
+	o.listBest(l, scores, kv, topTask{op: "TopP", byShare: true, share: share})
+}
+
+// listBest runs a task that says how many are listed.
+func (o *ops) listBest(l device.List, scores device.Tensor, kv device.KV, task topTask) {
 	t := &o.top
 	rows, heads := scores.Dim(0), scores.Dim(1)
-	device.CheckShape(op, "list", l.Index, device.I32, -1, heads, -1)
-	*t = topTask{
-		o: o, k: k, scores: f32s(scores), heads: heads, width: scores.Dim(2),
-		index: i32s(l.Index), count: i32s(l.Count), most: l.Index.Dim(2),
-		pos: t.pos[:0], scratch: t.scratch,
-	}
-	t.pos = o.positions(op, kv, rows, t.pos)
+	device.CheckShape(task.op, "list", l.Index, device.I32, -1, heads, -1)
+	task.o, task.scores, task.heads, task.width = o, f32s(scores), heads, scores.Dim(2)
+	task.index, task.count, task.most = i32s(l.Index), i32s(l.Count), l.Index.Dim(2)
+	task.pos, task.scratch = o.positions(task.op, kv, rows, t.pos[:0]), t.scratch
+	*t = task
 	for len(t.scratch) < o.pool.Workers() {
 		t.scratch = append(t.scratch, selector{})
 	}
 	o.pool.RunChunks(rows*heads, 1, t)
 }
 
-// topTask is TopK: item i is head i%heads of row i/heads.
+// topTask is TopK and TopP: item i is head i%heads of row i/heads.
 type topTask struct {
-	o            *ops
-	k            device.Amount
+	o       *ops
+	op      string
+	k       device.Amount
+	byShare bool    // as many as hold share, and not k
+	share   float64 // of the mass of a row
+
 	scores       []float32 // [rows, heads, width]
 	heads, width int
 	index, count []int32 // of the list
@@ -135,9 +146,9 @@ func (t *topTask) Do(worker, lo, hi int) {
 		x := row(t.scores, i, t.width)[:p+1]
 		nans := s.nans(t.o.vec, x)
 		t.o.d.sawNaNs(&nans)
-		set, n := s.pick(t.o.vec, x, t.k.Of(p+1))
+		set, n := t.choose(s, x)
 		if n > t.most {
-			t.o.d.fail("TopK: %d entries for a list of %d", n, t.most)
+			t.o.d.fail("%s: %d entries for a list of %d", t.op, n, t.most)
 			t.count[i] = 0
 			continue
 		}
@@ -145,59 +156,10 @@ func (t *topTask) Do(worker, lo, hi int) {
 	}
 }
 
-// TopP lists the best positions of each row and head until they hold a share of
-// the row's mass.
-func (o *ops) TopP(l device.List, scores device.Tensor, kv device.KV, share float64) {
-	o.rank("TopP", l, scores, kv, func(scores []float32, best []int32) int {
-		if len(best) == 0 {
-			return 0
-		}
-		top := float64(scores[best[0]])
-		var total, sum float64
-		for _, j := range best {
-			total += math.Exp(float64(scores[j]) - top)
-		}
-		for n, j := range best {
-			if sum >= share*total {
-				return n
-			}
-			sum += math.Exp(float64(scores[j]) - top)
-		}
-		return len(best)
-	})
-}
-
-// rank sorts what each row and head looks at, best first, and lists as many as
-// keep says, in ascending order.
-func (o *ops) rank(op string, l device.List, scores device.Tensor, kv device.KV, keep func(scores []float32, best []int32) int) {
-	rows, heads, width := scores.Dim(0), scores.Dim(1), scores.Dim(2)
-	device.CheckShape(op, "list", l.Index, device.I32, -1, heads, -1)
-	most := l.Index.Dim(2)
-	o.eachRow(op, kv, rows, func(r, _, _, p int) {
-		for h := range heads {
-			x := row(f32s(scores), r*heads+h, width)[:p+1]
-			o.countNaNs(x)
-			best := order(x)
-			n := keep(x, best)
-			if n > most {
-				o.d.fail("%s: %d entries for a list of %d", op, n, most)
-				n = most
-			}
-			slices.Sort(best[:n])
-			copy(row(i32s(l.Index), r*heads+h, most), best[:n])
-			i32s(l.Count)[r*heads+h] = int32(n)
-		}
-	})
-}
-
-// order is the positions with a score above -Inf, best first, ties to the lowest.
-func order(scores []float32) []int32 {
-	var best []int32
-	for j, s := range scores {
-		if s > negInf {
-			best = append(best, int32(j))
-		}
+// choose is what of a row's scores is listed, and how many they are.
+func (t *topTask) choose(s *selector, x []float32) (set []uint64, n int) {
+	if t.byShare {
+		return s.pickShare(t.o.vec, x, t.share)
 	}
-	slices.SortStableFunc(best, func(a, b int32) int { return cmp.Compare(scores[b], scores[a]) })
-	return best
+	return s.pick(t.o.vec, x, t.k.Of(len(x)))
 }

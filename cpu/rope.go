@@ -10,13 +10,8 @@ import (
 // Rope rotates pairs of each head in place by pos times the pair's frequency.
 // Elements beyond the pairs stay as they are.
 func (o *ops) Rope(x, pos device.Tensor, r device.Rope) {
-	const op = "Rope"
-	device.CheckShape(op, "x", x, device.F32, -1, -1, -1)
-	rows, heads, dim := x.Dim(0), x.Dim(1), x.Dim(2)
-	device.CheckShape(op, "pos", pos, device.I32, rows)
-	device.CheckShape(op, "freqs", r.Freqs, device.F32, -1)
-	pairs := r.Freqs.Dim(0)
-	device.Check(2*pairs <= dim, op, "%d pairs, want no more than half of dim %d", pairs, dim)
+	device.CheckRope(x, pos, r)
+	rows, heads, dim, pairs := x.Dim(0), x.Dim(1), x.Dim(2), r.Freqs.Dim(0)
 	o.rope.fill(i32s(pos), f32s(r.Freqs), r.Scale)
 	o.turn = turnTask{x: f32s(x), heads: heads, dim: dim, table: &o.rope, pairs: pairs, rotate: o.vec.RotateHalves}
 	if r.Interleaved {

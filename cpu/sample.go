@@ -12,13 +12,8 @@ import (
 // the newest tokens. The draw walks over the tokens that are kept in the order
 // of their ids. A logit that is not a number counts as the smallest.
 func (o *ops) Sample(next, logits, history, pos device.Tensor, s device.Sampling) {
-	const op = "Sample"
-	device.CheckShape(op, "logits", logits, device.F32, -1, -1)
+	device.CheckSample(next, logits, history, pos)
 	rows, vocab := logits.Dim(0), logits.Dim(1)
-	device.CheckShape(op, "next", next, device.I32, rows)
-	device.CheckShape(op, "history", history, device.I32, rows, -1)
-	device.CheckShape(op, "pos", pos, device.I32, rows)
-	device.Check(vocab > 0, op, "logits %v, want a token to choose", logits)
 	x, seen, at, out := f32s(logits), i32s(history), i32s(pos), i32s(next)
 	for r := range rows {
 		l := row(x, r, vocab)

@@ -17,6 +17,9 @@ type selector struct {
 	keys   []uint64 // to be ranked; see sortable
 	sample []uint64
 	order  []uint64 // for sorting
+
+	best    []int32 // by falling score
+	weights []float64
 }
 
 // Bounds are guessed from one of sampleEach scores, at most sampleMost, in rows
@@ -62,6 +65,31 @@ func (s *selector) pick(v *vec.Kernels, x []float32, k int) (set []uint64, n int
 		set[j/64] |= 1 << (j % 64)
 	}
 	return set, k
+}
+
+// pickShare is pick of the fewest of the largest scores whose exponentials are a
+// share of all. They are added in the order of scores.
+func (s *selector) pickShare(v *vec.Kernels, x []float32, share float64) (set []uint64, n int) {
+	set = grown(&s.set, (len(x)+63)/64)
+	n = atLeast(v, set, x, -math.MaxFloat32)
+	best := grown(&s.best, n)
+	s.rank(best, x, set)
+	clear(set)
+	if n == 0 {
+		return set, 0
+	}
+	weights := grown(&s.weights, n)
+	top, total := float64(x[best[0]]), 0.0
+	for i, j := range best {
+		weights[i] = math.Exp(float64(x[j]) - top)
+		total += weights[i]
+	}
+	n = 0
+	for sum := 0.0; n < len(best) && !(sum >= share*total); n++ {
+		sum += weights[n]
+		set[best[n]/64] |= 1 << (best[n] % 64)
+	}
+	return set, n
 }
 
 // nans is how many scores are not numbers.

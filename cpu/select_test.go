@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -39,6 +40,59 @@ func selections(rng *rand.Rand, n int) map[string][]float32 {
 		return [...]float32{inf, -inf, float32(math.NaN()), 0, float32(math.Copysign(0, -1)), 1, -math.MaxFloat32, 1e-40}[rng.IntN(8)]
 	})
 	return rows
+}
+
+// order is the positions with a score above -Inf, best first, ties to the lowest.
+func order(scores []float32) []int32 {
+	var best []int32
+	for j, s := range scores {
+		if s > negInf {
+			best = append(best, int32(j))
+		}
+	}
+	slices.SortStableFunc(best, func(a, b int32) int { return cmp.Compare(scores[b], scores[a]) })
+	return best
+}
+
+// ofShare is how many of the best hold a share of the mass.
+func ofShare(scores []float32, best []int32, share float64) int {
+	if len(best) == 0 {
+		return 0
+	}
+	top := float64(scores[best[0]])
+	var total, sum float64
+	for _, j := range best {
+		total += math.Exp(float64(scores[j]) - top)
+	}
+	for n, j := range best {
+		if sum >= share*total {
+			return n
+		}
+		sum += math.Exp(float64(scores[j]) - top)
+	}
+	return len(best)
+}
+
+// TestPickShareIsTheFrontOfASort compares the choice by a share with a full sort.
+func TestPickShareIsTheFrontOfASort(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 2))
+	for _, kernels := range vec.All() {
+		var s selector
+		for _, n := range []int{1, 2, 63, 64, 65, 1000, 20000} {
+			for name, x := range selections(rng, n) {
+				all := order(x)
+				for _, share := range []float64{0, 1e-9, .1, .5, .95, 1, 2} {
+					want := slices.Clone(all[:ofShare(x, all, share)])
+					set, m := s.pickShare(kernels, x, share)
+					got := make([]int32, m)
+					kernels.Positions(got, set)
+					if slices.Sort(want); !slices.Equal(got, want) {
+						t.Fatalf("%s of %d, share %v: %d chosen, want %d", name, n, share, m, len(want))
+					}
+				}
+			}
+		}
+	}
 }
 
 // TestPickIsTheFrontOfASort compares the choice, and its order, with a full sort,

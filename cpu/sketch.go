@@ -175,9 +175,9 @@ func project(dst, basis, x []float32) {
 func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.Compare) {
 	const op = "CompareBlocks"
 	device.CheckShape(op, "q", q, device.F32, at.KV.K.Dim(0), -1, -1)
-	checkLike(op, "k", k, q)
+	device.CheckLike(op, "k", k, q)
 	if !c.Own.Absent() {
-		checkLike(op, "own", c.Own, q)
+		device.CheckLike(op, "own", c.Own, q)
 	}
 	p := o.pairsOf(op, dst, at.KV)
 	w := completed

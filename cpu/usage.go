@@ -17,12 +17,8 @@ const usageRows = 32
 // positions that they read.
 func (o *ops) AddWeights(sum, q device.Tensor, kv device.KV, p device.Plan) {
 	const op = "AddWeights"
-	device.CheckAttend(q, q, kv, p)
+	device.CheckAddWeights(sum, q, kv, p)
 	slots, kvHeads := kv.Len.Dim(0), kv.K.Dim(1)
-	device.CheckShape(op, "sum", sum, device.F32, slots, kvHeads, -1)
-	if p.Mixture {
-		device.Check(false, op, "a plan that is a mixture, want one whose keys are read")
-	}
 	t := &o.usage
 	*t = usageTask{
 		o: o, pages: newPages(kv), reach: reach{p}, perSlot: device.RowsPerSlot(op, q.Dim(0), kv),
@@ -71,6 +67,8 @@ type usageScratch struct {
 	tile   []float32 // [rows, run, vec.Tile]
 	weight []float32 // [len(pos)]: of one row, all its heads
 	keys   vec.Rows  // [vec.Tile, dim]: gathered
+
+	top, sum, scale [1]float32 // of the softmax in hand
 }
 
 // Do adds up items lo to hi-1.
@@ -199,7 +197,7 @@ func (t *usageTask) weigh(s *usageScratch, i, p, width int) {
 	open := plan.Span == device.Span{}
 	for u := range t.run {
 		x := row(s.scores, i*t.run+u, width)
-		top, sum, rescale := [1]float32{negInf}, [1]float32{}, [1]float32{}
+		s.top[0], s.sum[0] = negInf, 0
 		for j := range x {
 			x[j] *= scale
 			if j < len(s.bias) {
@@ -208,15 +206,15 @@ func (t *usageTask) weigh(s *usageScratch, i, p, width int) {
 			if j >= len(s.pos) || int(s.pos[j]) > p || !(x[j] > negInf) || !open && !t.reach.spanned(p, int(s.pos[j])) {
 				x[j] = negInf
 			}
-			top[0] = max(top[0], x[j])
+			s.top[0] = max(s.top[0], x[j])
 		}
-		if top[0] == negInf {
+		if s.top[0] == negInf {
 			continue
 		}
 		for at := 0; at < width; at += vec.Tile {
-			t.o.vec.Softmax(x[at:at+vec.Tile], top[:], sum[:], rescale[:])
+			t.o.vec.Softmax(x[at:at+vec.Tile], s.top[:], s.sum[:], s.scale[:])
 		}
-		share := 1 / sum[0]
+		share := 1 / s.sum[0]
 		for j := range s.pos {
 			s.weight[j] += x[j] * share
 		}

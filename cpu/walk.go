@@ -20,7 +20,7 @@ func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int
 	const op = "Walk"
 	checkWalk(op, dst, at.KV)
 	if !src.Absent() {
-		checkLike(op, "src", src, dst)
+		device.CheckLike(op, "src", src, dst)
 	}
 	w := &o.sketch.walk
 	w.width = dst.Dim(1)

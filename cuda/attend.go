@@ -7,11 +7,31 @@ import "github.com/gollm/gollm/device"
 // Append stores the keys and values of the call's rows at their positions.
 func (o *ops) Append(kv device.KV, k, v device.Tensor) {
 	const op = "Append"
-	device.CheckKV(op, kv)
-	device.CheckShape(op, "k", k, device.F32, -1, kv.K.Dim(1), kv.K.Dim(3))
-	checkLike(op, "v", v, k)
+	device.CheckAppend(kv, k, v)
 	perSlot := device.RowsPerSlot(op, k.Dim(0), kv)
 	o.call("append").pages(kv, perSlot).tensor(k).tensor(v).run(blocks{k.Dim(0), 1, 1}, 128)
+}
+
+// appendHeads is how many heads a block of the kernel rope_append takes.
+const appendHeads = 4
+
+// FuseRopeAppend turns the heads of q and k, and appends k and v.
+func (o *ops) FuseRopeAppend(kv device.KV, q, k, v, pos device.Tensor, r device.Rope) bool {
+	const op = "RopeAppend"
+	device.CheckKV(op, kv)
+	device.CheckShape(op, "q", q, device.F32, -1, -1, kv.K.Dim(3))
+	rows, heads := q.Dim(0), q.Dim(1)
+	device.CheckShape(op, "k", k, device.F32, rows, kv.K.Dim(1), kv.K.Dim(3))
+	device.CheckLike(op, "v", v, k)
+	device.CheckShape(op, "pos", pos, device.I32, rows)
+	device.CheckShape(op, "freqs", r.Freqs, device.F32, -1)
+	if pairs := r.Freqs.Dim(0); 2*pairs > kv.K.Dim(3) {
+		device.Check(false, op, "%d pairs, want no more than half of dim %d", pairs, kv.K.Dim(3))
+	}
+	o.call("rope_append").pages(kv, device.RowsPerSlot(op, rows, kv)).tensor(q).tensor(k).tensor(v).tensor(pos).
+		tensor(r.Freqs).float(float64(r.Scale)).int(heads, r.Freqs.Dim(0)).bool(r.Interleaved).ahead().
+		run(blocks{rows, ceil(heads+2*kv.K.Dim(1), appendHeads), 1}, 128)
+	return true
 }
 
 // splits is how many parts the past of a decoded row is cut into.
@@ -33,7 +53,45 @@ func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
 		o.flash(dst, q, kv, p)
 		return
 	}
+	if perSlot == 1 && o.decode(dst, q, kv, p) {
+		return
+	}
 	o.attend(dst, q, kv, p, perSlot)
+}
+
+const (
+	decodeWarps  = 4 // of a block of decode.cu
+	decodeStages = 3
+	decodeGroup  = 8       // the most heads of a block
+	decodeCounts = 1 << 16 // groups of heads of rows that a call may have
+)
+
+// decodeKernels are the kernels for one row of each slot, by the length of a head.
+var decodeKernels = map[int]string{64: "decode_64", 128: "decode_128"}
+
+// decode queues the attention of one row of each slot if it suits the kernels for that.
+func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
+	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
+	kvHeads := kv.K.Dim(1)
+	group := heads / kvHeads
+	name, ok := decodeKernels[dim]
+	if !ok || kv.K.DType != device.F16 || group > decodeGroup || rows*heads > decodeCounts {
+		return false
+	}
+	// Heads of a block read the same; so that a list which leaves nothing out has the
+	// bits of dense attention, the shares do not depend on that.
+	splits := max(1, 2*o.d.drv.multiprocessors()/max(rows*kvHeads, 1))
+	if lists := p.Middle == device.Blocks || p.Middle == device.Tokens; lists && kvHeads%p.List.Index.Dim(1) != 0 {
+		group = 1
+	}
+	tile := 2*2*16*(dim+8) + 16*4 // Tile of decode.cu
+	shared := decodeWarps * decodeStages * tile
+	if rows*heads*splits*(dim+2)*4 > workspaceSize || shared > o.d.drv.sharedMemory() {
+		return false
+	}
+	o.call(name).tensor(dst).tensor(q).work(0).word(uint64(o.d.counts.at)).int(heads, splits, group).
+		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, heads / group, splits}, decodeWarps*32, shared)
+	return true
 }
 
 // attend queues attention for any plan and any shape.

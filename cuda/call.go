@@ -20,12 +20,13 @@ type call struct {
 	name  string
 	words [96]uint64
 	n     int
+	soon  bool // may start while the kernel before still runs
 }
 
 // call begins a call of the kernel called name. One call is being made at a time.
 func (o *ops) call(name string) *call {
 	c := &o.making
-	c.d, c.name, c.n = o.d, name, 0
+	c.d, c.name, c.n, c.soon = o.d, name, 0, false
 	return c
 }
 
@@ -94,12 +95,19 @@ func (c *call) draw(d device.Draw, of device.Tensor) *call {
 	return c.word(d.Seed).tensor(of).int(int(d.Request), int(d.Layer))
 }
 
+// ahead lets the kernel start while the one before still runs; it calls wait_before
+// for what that one writes.
+func (c *call) ahead() *call {
+	c.soon = true
+	return c
+}
+
 // run queues the call. A launch without blocks is none.
 func (c *call) run(b blocks, threads int) { c.runShared(b, threads, 0) }
 
 // runShared is run with bytes of shared memory besides what the kernel declares.
 func (c *call) runShared(b blocks, threads, shared int) {
-	if b.x == 0 || b.y == 0 || b.z == 0 {
+	if b.x == 0 || b.y == 0 || b.z == 0 || c.d.drops() {
 		return
 	}
 	f, ok := c.d.kernels[c.name]
@@ -111,7 +119,7 @@ func (c *call) runShared(b blocks, threads, shared int) {
 		}
 		c.d.kernels[c.name] = f
 	}
-	if err := c.d.drv.launch(f, b, threads, shared, c.words[:c.n]); err != nil {
+	if err := c.d.drv.launch(f, b, threads, shared, c.soon, c.words[:c.n]); err != nil {
 		c.d.keep(fmt.Errorf("kernel %s: %w", c.name, err))
 	}
 }

@@ -19,8 +19,11 @@ func Open(c device.Config) (device.Device, error) {
 	}
 	d := &dev{drv: drv, kernels: map[string]function{}}
 	d.ops = &ops{d: d}
-	if d.failures, err = d.newMemory(failureSize); err == nil {
+	if d.failures, err = d.newMemory(failureSize + 8); err == nil {
 		d.workspace, err = d.newMemory(workspaceSize)
+	}
+	if err == nil {
+		d.counts, err = d.newMemory(4 * decodeCounts)
 	}
 	if err == nil {
 		d.halves, err = d.newMemory(halvesSize + librarySize)
@@ -40,7 +43,16 @@ type dev struct {
 	failures  *memory   // the first failure of a kernel
 	workspace *memory
 	halves    *memory // of products of many rows
-	err       error   // the first failure of the driver since the last Sync
+	counts    *memory // zeros that decode.cu counts in and leaves as zeros
+	marks     []mark
+
+	// Of Until: see interrupt.go.
+	done      <-chan struct{}
+	launched  int
+	turns     [2]mark // of the launches before, in turn
+	turning   bool    // turns are there
+	capturing bool
+	err       error // the first failure of the driver since the last Sync
 }
 
 // Name is for example "cuda (NVIDIA H200, 132 multiprocessors, driver 13.0)".
@@ -102,6 +114,13 @@ func (d *dev) keep(err error) {
 func (d *dev) Close() error {
 	err := d.freeAll(d.mems)
 	d.mems = nil
+	if d.turning {
+		d.marks = append(d.marks, d.turns[:]...)
+	}
+	for _, m := range d.marks {
+		err = errors.Join(err, d.drv.freeMark(m))
+	}
+	d.marks = nil
 	if closing := d.drv.close(); closing != nil {
 		err = errors.Join(err, fmt.Errorf("cuda: Close: %w", closing))
 	}
@@ -113,8 +132,10 @@ func (d *dev) Capture(step func(device.Ops)) (device.Graph, error) {
 	if err := d.drv.begin(); err != nil {
 		return nil, fmt.Errorf("cuda: Capture: %w", err)
 	}
+	d.capturing = true
 	done := false
 	defer func() {
+		d.capturing = false
 		if !done { // step panics
 			if g, err := d.drv.end(); err == nil {
 				_ = g.close()

@@ -9,10 +9,9 @@ import (
 	"github.com/gollm/gollm/device/devtest"
 )
 
-// TestConformance runs the suite on the first GPU, or on the emulator; absent.go has
-// what it leaves out.
+// TestConformance runs the suite on the first GPU, or on the emulator.
 func TestConformance(t *testing.T) {
-	devtest.Run(t, openTest, "feature", "bound", "line", "usage", "hash", "label")
+	devtest.Run(t, openTest)
 }
 
 // openTest opens the device, and fails where that is not possible.

@@ -20,6 +20,16 @@ static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, 
 	return r ? r : cuLaunchKernel(f, x, y, z, threads, 1, 1, shared, stream, 0, extra);
 }
 
+// launch_ahead is launch of a kernel that may start before the one in front of it is
+// done.
+static CUresult launch_ahead(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, CUstream stream, uint64_t* words, size_t size) {
+	void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, words, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+	CUlaunchAttribute ahead = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .value = {.programmaticStreamSerializationAllowed = 1}};
+	CUlaunchConfig config = {x, y, z, threads, 1, 1, shared, stream, &ahead, 1};
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuLaunchKernelEx(&config, f, 0, extra);
+}
+
 static CUresult begin_capture(CUcontext context, CUstream stream) {
 	CUresult r = cuCtxSetCurrent(context);
 	return r ? r : cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -44,6 +54,23 @@ static CUresult allow_shared(CUcontext context, CUfunction f, int bytes) {
 	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
 }
 
+// record sets an event; captured, it is a node that sets it with each launch.
+static CUresult record(CUcontext context, CUevent event, CUstream stream, int captured) {
+	CUresult r = cuCtxSetCurrent(context);
+	if (r) return r;
+	return captured ? cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL) : cuEventRecord(event, stream);
+}
+
+static CUresult new_event(CUcontext context, CUevent* event) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuEventCreate(event, CU_EVENT_DEFAULT);
+}
+
+static CUresult elapsed(CUcontext context, float* ms, CUevent from, CUevent to) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuEventElapsedTime(ms, from, to);
+}
+
 static const char* name_of(CUresult r) {
 	const char* text = 0;
 	return cuGetErrorName(r, &text) || !text ? "an unknown error" : text;
@@ -56,6 +83,8 @@ static const char* text_of(CUresult r) {
 
 #cgo noescape launch
 #cgo nocallback launch
+#cgo noescape launch_ahead
+#cgo nocallback launch_ahead
 */
 import "C"
 
@@ -64,6 +93,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -82,6 +112,11 @@ type driver struct {
 	minor   int
 	units   int // multiprocessors
 	library library
+	shared  int // bytes of shared memory that a block may ask for
+	ahead   bool
+	asked   map[function]int // bytes of shared memory that were allowed
+
+	capturing bool
 }
 
 // cu's handles are structs of one pointer, which no method gives out.
@@ -116,6 +151,12 @@ func result(r C.CUresult) error {
 	return fmt.Errorf("%s: %s", C.GoString(C.name_of(r)), C.GoString(C.text_of(r)))
 }
 
+// maxSharedPerBlockOptin is an attribute that gorgonia.org/cu has no name for.
+const maxSharedPerBlockOptin = cu.DeviceAttribute(C.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+
+// aheadVersion is the first driver that captures launches ahead.
+const aheadVersion = 12030
+
 // leastMajor is the oldest compute capability that the kernels are built for.
 const leastMajor = 8
 
@@ -130,7 +171,7 @@ func openDriver(index int) (*driver, error) {
 	if index < 0 || index >= n {
 		return nil, fmt.Errorf("GPU %d, want 0 to %d", index, n-1)
 	}
-	d := &driver{}
+	d := &driver{asked: map[function]int{}}
 	if err := d.open(index); err != nil {
 		return nil, fmt.Errorf("GPU %d: %w", index, err)
 	}
@@ -149,6 +190,7 @@ func (d *driver) open(index int) (err error) {
 	}
 	for at, attribute := range map[*int]cu.DeviceAttribute{
 		&d.major: cu.ComputeCapabilityMajor, &d.minor: cu.ComputeCapabilityMinor, &d.units: cu.MultiprocessorCount,
+		&d.shared: maxSharedPerBlockOptin,
 	} {
 		if *at, err = d.device.Attribute(attribute); err != nil {
 			return err
@@ -157,6 +199,7 @@ func (d *driver) open(index int) (err error) {
 	if d.major < leastMajor {
 		return fmt.Errorf("%s has compute capability %d.%d, want %d.0 or more", d.name, d.major, d.minor, leastMajor)
 	}
+	d.ahead = d.major >= 9 && cu.Version() >= aheadVersion
 	if d.context, err = d.device.RetainPrimaryCtx(); err != nil {
 		return err
 	}
@@ -237,6 +280,9 @@ func (d *driver) copy(dst, src uintptr, n int) error {
 	})
 }
 
+// emulated says whether there is no GPU.
+const emulated = false
+
 // workspaceSize is the bytes of memory that ops pass results in from one of
 // their kernels to the next.
 const workspaceSize = 64 << 20
@@ -265,26 +311,69 @@ func (d *driver) find(name string) (f function, err error) {
 // mostShared is the shared memory that a launch may ask for without permission.
 const mostShared = 48 << 10
 
-func (d *driver) launch(f function, b blocks, threads, shared int, words []uint64) error {
-	if shared > mostShared {
+func (d *driver) launch(f function, b blocks, threads, shared int, ahead bool, words []uint64) error {
+	if shared > mostShared && shared > d.asked[f] {
 		if err := result(C.allow_shared(d.c(), cFunction(f), C.int(shared))); err != nil {
 			return err
 		}
+		d.asked[f] = shared
+	}
+	if ahead && d.ahead {
+		return result(C.launch_ahead(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),
+			d.cStream(), (*C.uint64_t)(unsafe.SliceData(words)), C.size_t(8*len(words))))
 	}
 	return result(C.launch(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),
 		d.cStream(), (*C.uint64_t)(unsafe.SliceData(words)), C.size_t(8*len(words))))
 }
 
+// multiprocessors is how many the GPU has.
+func (d *driver) multiprocessors() int { return d.units }
+
+// sharedMemory is the most that a block may ask for.
+func (d *driver) sharedMemory() int { return d.shared }
+
 func (d *driver) sync() error { return d.do(d.stream.Synchronize) }
 
-func (d *driver) begin() error { return result(C.begin_capture(d.c(), d.cStream())) }
+func (d *driver) begin() error {
+	err := result(C.begin_capture(d.c(), d.cStream()))
+	d.capturing = err == nil
+	return err
+}
 
 func (d *driver) end() (*driverGraph, error) {
+	d.capturing = false
 	var exec C.CUgraphExec
 	if err := result(C.end_capture(d.c(), d.cStream(), &exec)); err != nil {
 		return nil, err
 	}
 	return &driverGraph{d, exec}, nil
+}
+
+// mark is an event.
+type mark = C.CUevent
+
+func (d *driver) newMark() (m mark, err error) {
+	err = result(C.new_event(d.c(), &m))
+	return m, err
+}
+
+func (d *driver) freeMark(m mark) error { return result(C.cuEventDestroy(m)) }
+
+func (d *driver) record(m mark) error {
+	captured := C.int(0)
+	if d.capturing {
+		captured = 1
+	}
+	return result(C.record(d.c(), m, d.cStream(), captured))
+}
+
+// wait waits for a mark that was set; one that never was is none to wait for.
+func (d *driver) wait(m mark) error { return result(C.cuEventSynchronize(m)) }
+
+func (d *driver) between(from, to mark) (time.Duration, error) {
+	var ms C.float
+	err := result(C.elapsed(d.c(), &ms, from, to))
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
 func (d *driver) close() error {

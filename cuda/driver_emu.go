@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/gollm/gollm/cuda/kernels"
@@ -30,6 +31,9 @@ func Shuffle(seed uint64) { shuffle.Store(seed) }
 
 var shuffle atomic.Uint64
 
+// emulated says whether there is no GPU.
+const emulated = true
+
 // workspaceSize is the bytes of memory that ops pass results in from one of
 // their kernels to the next.
 const workspaceSize = 16 << 20
@@ -52,6 +56,13 @@ func openDriver(index int) (*driver, error) {
 }
 
 func (d *driver) describe() string { return "emulated on the CPU" }
+
+// multiprocessors is how many multiprocessors there are: few, so that a block has several parts
+// of small work.
+func (d *driver) multiprocessors() int { return 3 }
+
+// sharedMemory is the most that a block may ask for.
+func (d *driver) sharedMemory() int { return 227 << 10 }
 
 func (d *driver) available() uint64 { return emulatedMemory - d.taken }
 
@@ -97,7 +108,7 @@ func (d *driver) find(name string) (function, error) {
 	return k, nil
 }
 
-func (d *driver) launch(f function, b blocks, threads, shared int, words []uint64) error {
+func (d *driver) launch(f function, b blocks, threads, shared int, _ bool, words []uint64) error {
 	words = slices.Clone(words)
 	return d.do(func() error {
 		seed := d.seed
@@ -129,6 +140,24 @@ func (d *driver) end() (*driverGraph, error) {
 	d.calls = nil
 	return g, nil
 }
+
+// mark is a time.
+type mark = *time.Time
+
+func (d *driver) newMark() (mark, error) { return new(time.Time), nil }
+
+func (d *driver) freeMark(mark) error { return nil }
+
+func (d *driver) record(m mark) error {
+	return d.do(func() error {
+		*m = time.Now()
+		return nil
+	})
+}
+
+func (d *driver) wait(mark) error { return nil }
+
+func (d *driver) between(from, to mark) (time.Duration, error) { return to.Sub(*from), nil }
 
 func (d *driver) close() error { return nil }
 

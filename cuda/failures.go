@@ -7,7 +7,8 @@ import (
 	"fmt"
 )
 
-// failureSize is the bytes of a Failure of args.cuh: a code and three numbers.
+// failureSize is the bytes of what a Failure of args.cuh has of a failure: a code
+// and three numbers. A count follows, of scores that were not numbers.
 const failureSize = 32
 
 // failureTexts are the words of the codes of args.cuh, of which the numbers are
@@ -46,4 +47,13 @@ func (d *dev) failure() (found, err error) {
 	}
 	// %[4]s takes what a text with fewer numbers leaves over.
 	return fmt.Errorf(text+"%.0[4]s", number(1), number(2), number(3), ""), nil
+}
+
+// NaNScores waits and says how many scores that were not numbers the ops have met.
+func (d *dev) NaNScores() (int64, error) {
+	var raw [8]byte
+	if err := d.drv.read(raw[:], d.failures.at+failureSize); err != nil {
+		return 0, fmt.Errorf("cuda: %w", err)
+	}
+	return int64(binary.LittleEndian.Uint64(raw[:])), nil
 }

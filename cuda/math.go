@@ -8,6 +8,8 @@ import "github.com/gollm/gollm/device"
 type ops struct {
 	d      *dev
 	making call
+
+	one [3]device.Tensor // what a call gives as slices
 }
 
 // ceil is how many parts of size each n elements make.
@@ -18,11 +20,8 @@ const many = 1 << 12
 
 // Embed copies rows of a table, converted to f32.
 func (o *ops) Embed(dst, table, ids device.Tensor) {
-	const op = "Embed"
-	device.CheckShape(op, "table", table, table.DType, -1, -1)
+	device.CheckEmbed(dst, table, ids)
 	vocab, dim := table.Dim(0), table.Dim(1)
-	device.CheckShape(op, "ids", ids, device.I32, -1)
-	device.CheckShape(op, "dst", dst, device.F32, ids.Dim(0), dim)
 	o.call("embed").tensor(dst).tensor(table).tensor(ids).
 		int(int(table.DType), vocab, dim, table.DType.RowSize(dim)).failures().
 		run(blocks{ids.Dim(0), ceil(dim, 1024), 1}, 256)
@@ -30,20 +29,15 @@ func (o *ops) Embed(dst, table, ids device.Tensor) {
 
 // Gather copies rows: dst[r] = src[rows[r]].
 func (o *ops) Gather(dst, src, rows device.Tensor) {
-	const op = "Gather"
-	device.CheckShape(op, "src", src, device.F32, -1, -1)
+	device.CheckGather(dst, src, rows)
 	n, dim := src.Dim(0), src.Dim(1)
-	device.CheckShape(op, "rows", rows, device.I32, -1)
-	device.CheckShape(op, "dst", dst, device.F32, rows.Dim(0), dim)
 	o.call("gather").tensor(dst).tensor(src).tensor(rows).int(n, dim).failures().
 		run(blocks{rows.Dim(0), ceil(dim, 1024), 1}, 256)
 }
 
 // Copy copies all elements between tensors of one type and length.
 func (o *ops) Copy(dst, src device.Tensor) {
-	if dst.DType != src.DType || dst.Len() != src.Len() {
-		device.Check(false, "Copy", "dst %v, want the type and length of src %v", dst, src)
-	}
+	device.CheckCopy(dst, src)
 	if dst.Size() > 0 {
 		o.d.keep(o.d.drv.copy(o.d.address(dst), o.d.address(src), dst.Size()))
 	}
@@ -51,21 +45,14 @@ func (o *ops) Copy(dst, src device.Tensor) {
 
 // Add adds element by element: dst += x.
 func (o *ops) Add(dst, x device.Tensor) {
-	const op = "Add"
-	if x.DType != device.F32 {
-		device.Check(false, op, "x %v, want F32", x)
-	}
-	checkLike(op, "dst", dst, x)
+	device.CheckAdd(dst, x)
 	o.call("add").tensor(dst).tensor(x).int(x.Len()).run(blocks{min(ceil(x.Len(), 256), many), 1, 1}, 256)
 }
 
 // RMSNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w.
 func (o *ops) RMSNorm(dst, x, w device.Tensor, eps float32) {
-	const op = "RMSNorm"
-	device.CheckShape(op, "x", x, device.F32, -1, -1)
+	device.CheckRMSNorm(dst, x, w)
 	rows, dim := x.Dim(0), x.Dim(1)
-	device.CheckShape(op, "w", w, device.F32, dim)
-	device.CheckShape(op, "dst", dst, device.F32, rows, dim)
 	o.call("rmsnorm").tensor(dst).tensor(x).tensor(w).int(dim).float(float64(eps)).
 		run(blocks{rows, 1, 1}, threadsFor(dim, 1024))
 }
@@ -80,15 +67,8 @@ const ropeHeads = 4
 
 // Rope rotates pairs of each head in place by pos times the pair's frequency.
 func (o *ops) Rope(x, pos device.Tensor, r device.Rope) {
-	const op = "Rope"
-	device.CheckShape(op, "x", x, device.F32, -1, -1, -1)
-	rows, heads, dim := x.Dim(0), x.Dim(1), x.Dim(2)
-	device.CheckShape(op, "pos", pos, device.I32, rows)
-	device.CheckShape(op, "freqs", r.Freqs, device.F32, -1)
-	pairs := r.Freqs.Dim(0)
-	if 2*pairs > dim {
-		device.Check(false, op, "%d pairs, want no more than half of dim %d", pairs, dim)
-	}
+	device.CheckRope(x, pos, r)
+	rows, heads, dim, pairs := x.Dim(0), x.Dim(1), x.Dim(2), r.Freqs.Dim(0)
 	o.call("rope").tensor(x).tensor(pos).tensor(r.Freqs).float(float64(r.Scale)).
 		int(heads, dim, pairs).bool(r.Interleaved).
 		run(blocks{rows, ceil(heads, ropeHeads), 1}, min(ceil(max(pairs, 1), 32)*32, 128))
@@ -96,36 +76,17 @@ func (o *ops) Rope(x, pos device.Tensor, r device.Rope) {
 
 // SwiGLU gates: dst = silu(gate) · up.
 func (o *ops) SwiGLU(dst, gate, up device.Tensor) {
-	const op = "SwiGLU"
-	device.CheckShape(op, "gate", gate, device.F32, -1, -1)
-	checkLike(op, "up", up, gate)
-	checkLike(op, "dst", dst, gate)
+	device.CheckSwiGLU(dst, gate, up)
 	o.call("swiglu").tensor(dst).tensor(gate).tensor(up).int(dst.Len()).
 		run(blocks{min(ceil(dst.Len(), 256), many), 1, 1}, 256)
 }
 
 // Sample chooses the token that follows each row.
 func (o *ops) Sample(next, logits, history, pos device.Tensor, s device.Sampling) {
-	const op = "Sample"
-	device.CheckShape(op, "logits", logits, device.F32, -1, -1)
+	device.CheckSample(next, logits, history, pos)
 	rows, vocab := logits.Dim(0), logits.Dim(1)
-	device.CheckShape(op, "next", next, device.I32, rows)
-	device.CheckShape(op, "history", history, device.I32, rows, -1)
-	device.CheckShape(op, "pos", pos, device.I32, rows)
-	if vocab == 0 {
-		device.Check(false, op, "logits %v, want a token to choose", logits)
-	}
 	o.call("sample").tensor(next).tensor(logits).tensor(history).tensor(pos).int(vocab, history.Dim(1)).
 		float(float64(s.Temperature), float64(s.TopP), float64(s.MinP), float64(s.RepeatPenalty)).
 		int(s.TopK).word(s.Seed).
 		run(blocks{rows, 1, 1}, threadsFor(vocab, 1024))
-}
-
-// checkLike panics unless t has the type and shape of want.
-func checkLike(op, name string, t, want device.Tensor) {
-	var dims [4]int
-	for i := range want.Rank() {
-		dims[i] = want.Dim(i)
-	}
-	device.CheckShape(op, name, t, want.DType, dims[:want.Rank()]...)
 }

@@ -7,6 +7,10 @@ import "github.com/gollm/gollm/device"
 // MatMul multiplies by a transposed matrix: dst = x·wᵀ.
 func (o *ops) MatMul(dst, x, w device.Tensor) {
 	checkProduct(dst, x, w)
+	o.one = [3]device.Tensor{dst, w}
+	if o.single(o.one[:1], x, device.Norm{}, o.one[1:2], store) {
+		return
+	}
 	var have prepared
 	o.product(dst, x, w, &have)
 }
@@ -18,6 +22,9 @@ func (o *ops) MatMuls(dst []device.Tensor, x device.Tensor, w []device.Tensor) {
 	}
 	for i := range dst {
 		checkProduct(dst[i], x, w[i])
+	}
+	if o.single(dst, x, device.Norm{}, w, store) {
+		return
 	}
 	var have prepared
 	for i := range dst {

@@ -14,6 +14,8 @@ import (
 type memory struct {
 	at   uintptr // its address there
 	size int
+
+	fixed bool // of Load: no kernel writes it
 }
 
 // Size is the number of bytes.
@@ -45,6 +47,7 @@ func (d *dev) Load(src []byte, dt device.DType, dims ...int) (device.Tensor, err
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("cuda: Load: %v %v: %w", dt, dims, err)
 	}
+	m.fixed = true
 	t := device.NewTensor(m, 0, dt, dims...)
 	d.Write(t, src)
 	return t, nil
@@ -96,7 +99,7 @@ func (d *dev) newMemory(size int) (*memory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes are needed, %d are free on the device: %w", size, d.drv.available(), err)
 	}
-	m := &memory{at, size}
+	m := &memory{at: at, size: size}
 	d.mems = append(d.mems, m)
 	return m, nil
 }

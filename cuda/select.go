@@ -21,7 +21,7 @@ func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part dev
 // Softmax normalizes rows of scores.
 func (o *ops) Softmax(dst, x device.Tensor, kv device.KV) {
 	const op = "Softmax"
-	checkLike(op, "dst", dst, x)
+	device.CheckLike(op, "dst", dst, x)
 	rows, heads := x.Dim(0), x.Dim(1)
 	o.call("softmax").tensor(dst).tensor(x).int(heads, x.Dim(2)).pages(kv, device.RowsPerSlot(op, rows, kv)).
 		run(blocks{rows, heads, 1}, 512)

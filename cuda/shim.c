@@ -22,12 +22,12 @@
 	X(cuDeviceGetP2PAttribute) X(cuDeviceGetUuid) X(cuDevicePrimaryCtxGetState) X(cuDevicePrimaryCtxRelease_v2) \
 	X(cuDevicePrimaryCtxReset_v2) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxSetFlags_v2) \
 	X(cuDeviceTotalMem_v2) X(cuDriverGetVersion) X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventElapsedTime) \
-	X(cuEventElapsedTime_v2) X(cuEventQuery) X(cuEventRecord) X(cuEventSynchronize) X(cuFuncGetAttribute) \
+	X(cuEventElapsedTime_v2) X(cuEventQuery) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventSynchronize) X(cuFuncGetAttribute) \
 	X(cuFuncSetAttribute) X(cuFuncSetCacheConfig) X(cuFuncSetSharedMemConfig) X(cuGetErrorName) \
 	X(cuGetErrorString) X(cuGraphAddChildGraphNode) X(cuGraphAddDependencies) X(cuGraphAddEmptyNode) \
 	X(cuGraphAddHostNode) X(cuGraphAddKernelNode) X(cuGraphAddKernelNode_v2) X(cuGraphAddMemcpyNode) \
 	X(cuGraphAddMemsetNode) X(cuGraphClone) X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphDestroyNode) \
-	X(cuGraphExecDestroy) X(cuGraphGetEdges) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuLaunchKernel) \
+	X(cuGraphExecDestroy) X(cuGraphGetEdges) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuLaunchKernel) X(cuLaunchKernelEx) \
 	X(cuLinkAddData_v2) X(cuLinkAddFile_v2) X(cuLinkComplete) X(cuLinkCreate_v2) X(cuLinkDestroy) X(cuMemAdvise) \
 	X(cuMemAllocManaged) X(cuMemAllocPitch_v2) X(cuMemAlloc_v2) X(cuMemFreeHost) X(cuMemFree_v2) \
 	X(cuMemGetAddressRange_v2) X(cuMemGetInfo_v2) X(cuMemHostAlloc) X(cuMemHostGetDevicePointer_v2) \

@@ -86,10 +86,10 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 	const op = "CompareBlocks"
 	device.CheckKV(op, at.KV)
 	device.CheckShape(op, "q", q, device.F32, at.KV.K.Dim(0), -1, -1)
-	checkLike(op, "k", k, q)
+	device.CheckLike(op, "k", k, q)
 	own := q
 	if !c.Own.Absent() {
-		checkLike(op, "own", c.Own, q)
+		device.CheckLike(op, "own", c.Own, q)
 		own = c.Own
 	}
 	square := checkPairs(op, dst, at.KV)
@@ -116,7 +116,7 @@ func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int
 	device.CheckKV(op, at.KV)
 	width := checkWalk(op, dst, at.KV)
 	if !src.Absent() {
-		checkLike(op, "src", src, dst)
+		device.CheckLike(op, "src", src, dst)
 	}
 	square := checkPairs(op, pairs, at.KV)
 	slots, n := at.KV.Len.Dim(0), touched(at.N)

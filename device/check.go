@@ -31,6 +31,94 @@ func Check(ok bool, op, format string, args ...any) {
 	}
 }
 
+// CheckLike panics unless t has the type and shape of want.
+func CheckLike(op, name string, t, want Tensor) {
+	if t.DType != want.DType || t.rank != want.rank || t.dims != want.dims {
+		CheckShape(op, name, t, want.DType, want.dims[:want.rank]...)
+	}
+}
+
+// CheckEmbed panics unless the arguments of Embed fit together.
+func CheckEmbed(dst, table, ids Tensor) {
+	const op = "Embed"
+	CheckShape(op, "table", table, table.DType, -1, -1)
+	CheckShape(op, "ids", ids, I32, -1)
+	CheckShape(op, "dst", dst, F32, ids.Dim(0), table.Dim(1))
+}
+
+// CheckGather panics unless the arguments of Gather fit together.
+func CheckGather(dst, src, rows Tensor) {
+	const op = "Gather"
+	CheckShape(op, "src", src, F32, -1, -1)
+	CheckShape(op, "rows", rows, I32, -1)
+	CheckShape(op, "dst", dst, F32, rows.Dim(0), src.Dim(1))
+}
+
+// CheckCopy panics unless the arguments of Copy fit together.
+func CheckCopy(dst, src Tensor) {
+	if dst.DType != src.DType || dst.Len() != src.Len() {
+		Check(false, "Copy", "dst %v, want the type and length of src %v", dst, src)
+	}
+}
+
+// CheckAdd panics unless the arguments of Add fit together.
+func CheckAdd(dst, x Tensor) {
+	const op = "Add"
+	if x.DType != F32 {
+		Check(false, op, "x %v, want F32", x)
+	}
+	CheckLike(op, "dst", dst, x)
+}
+
+// CheckRMSNorm panics unless the arguments of RMSNorm fit together.
+func CheckRMSNorm(dst, x, w Tensor) {
+	const op = "RMSNorm"
+	CheckShape(op, "x", x, F32, -1, -1)
+	CheckShape(op, "w", w, F32, x.Dim(1))
+	CheckShape(op, "dst", dst, F32, x.Dim(0), x.Dim(1))
+}
+
+// CheckRope panics unless the arguments of Rope fit together.
+func CheckRope(x, pos Tensor, r Rope) {
+	const op = "Rope"
+	CheckShape(op, "x", x, F32, -1, -1, -1)
+	CheckShape(op, "pos", pos, I32, x.Dim(0))
+	CheckShape(op, "freqs", r.Freqs, F32, -1)
+	if pairs, dim := r.Freqs.Dim(0), x.Dim(2); 2*pairs > dim {
+		Check(false, op, "%d pairs, want no more than half of dim %d", pairs, dim)
+	}
+}
+
+// CheckSwiGLU panics unless the arguments of SwiGLU fit together.
+func CheckSwiGLU(dst, gate, up Tensor) {
+	const op = "SwiGLU"
+	CheckShape(op, "gate", gate, F32, -1, -1)
+	CheckLike(op, "up", up, gate)
+	CheckLike(op, "dst", dst, gate)
+}
+
+// CheckSample panics unless the arguments of Sample fit together.
+func CheckSample(next, logits, history, pos Tensor) {
+	const op = "Sample"
+	CheckShape(op, "logits", logits, F32, -1, -1)
+	rows := logits.Dim(0)
+	CheckShape(op, "next", next, I32, rows)
+	CheckShape(op, "history", history, I32, rows, -1)
+	CheckShape(op, "pos", pos, I32, rows)
+	if logits.Dim(1) == 0 {
+		Check(false, op, "logits %v, want a token to choose", logits)
+	}
+}
+
+// CheckAppend panics unless the arguments of Append fit together.
+func CheckAppend(kv KV, k, v Tensor) {
+	const op = "Append"
+	CheckKV(op, kv)
+	CheckShape(op, "k", k, F32, -1, kv.K.Dim(1), kv.K.Dim(3))
+	CheckLike(op, "v", v, k)
+	RowsPerSlot(op, k.Dim(0), kv)
+}
+
 // RowsPerSlot is the number of rows of a call that belong to each slot of kv:
 // all of them when kv has one slot, one when it has as many slots as rows.
 // Any other pair panics.

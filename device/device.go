@@ -1,5 +1,7 @@
 package device
 
+import "time"
+
 // Device owns memory and the order of work. The engine holds one; a method of
 // sparse attention never sees it.
 type Device interface {
@@ -63,6 +65,17 @@ type PeakReporter interface {
 	Peaks() Peaks
 }
 
+// Clock is an optional ability of a [Device] whose calls return before they are
+// done: it tells when they were.
+type Clock interface {
+	// Mark sets mark i, from 0 on, to the time at which all calls before it are
+	// done. It may be captured: each launch sets the mark again.
+	Mark(i int)
+	// Between is the time from mark i to mark j, which were set before the last
+	// Sync.
+	Between(i, j int) (time.Duration, error)
+}
+
 // NaNCounter is an optional ability of [Device].
 type NaNCounter interface {
 	// NaNScores waits and says how many scores that were not numbers the ops have
@@ -72,12 +85,13 @@ type NaNCounter interface {
 	NaNScores() (int64, error)
 }
 
-// Peaks is rates per second with all threads of the device at work; 0 is
-// unknown. A multiplication with its addition counts as two operations.
+// Peaks is rates per second with all of the device at work; 0 is unknown. A
+// multiplication with its addition counts as two operations.
 type Peaks struct {
-	Read  float64 // bytes read from memory
-	Int8  float64 // operations on 8-bit integers, which quantized weights use
-	Float float64 // operations on f32
+	Read  float64 // bytes to and from memory
+	Int8  float64 // operations of products with quantized weights
+	Float float64 // operations of other products
+	How   string  // what was measured, for people
 }
 
 // Graph replays captured calls with the tensors they were captured with.

@@ -17,6 +17,15 @@ type Hash struct {
 	Since  Tensor // i32 [slots, 1]: positions that the center may be the mean of
 	Done   Tensor // i32 [slots, 1]: positions with codes; 0 has no center yet
 
+	// Newest and Older are buckets, so that what collides is found without looking
+	// at every code; both may be absent. Positions are counted in runs of HashRun,
+	// and numbers are of 16 bits, the low half of an element first. Bucket
+	// b of a table, whose bit i is the side of the table's plane i, has in
+	// Newest 1 + the index in its run of its newest position, and Older has for a
+	// position 1 + the index of the one before it in its bucket; 0 is none.
+	Newest Tensor // i32 [slots, kvheads·runs, tables·buckets/2]
+	Older  Tensor // i32 [slots, kvheads·tables, width/2, rounded up]
+
 	Tables  int
 	Least   int  // tables to collide in: 1 or 2
 	Mean    bool // the center is the mean of keys Sink to Since-Recent-1; otherwise, and of none, zero
@@ -25,6 +34,15 @@ type Hash struct {
 	Sink, Recent int
 }
 
+// HashRun is how many positions are linked by numbers of 16 bits.
+const HashRun = 1 << 15
+
+// MostBuckets bounds the buckets of a table that may be linked.
+const MostBuckets = 1 << 12
+
+// Linked reports whether positions are in buckets.
+func (h Hash) Linked() bool { return !h.Newest.Absent() }
+
 // Bits is the planes of a table.
 func (h Hash) Bits() int { return h.Planes.Dim(0) / h.Tables }
 
@@ -32,11 +50,23 @@ func (h Hash) Bits() int { return h.Planes.Dim(0) / h.Tables }
 // tables of random planes.
 func (h Hash) Chance(cosine float64) float64 {
 	angle := math.Acos(max(-1, min(1, cosine)))
-	one, tables := math.Pow(1-angle/math.Pi, float64(h.Bits())), float64(h.Tables)
+	one := power(1-angle/math.Pi, h.Bits())
 	if h.Least == 1 {
-		return 1 - math.Pow(1-one, tables)
+		return 1 - power(1-one, h.Tables)
 	}
-	return 1 - math.Pow(1-one, tables-1)*(tables*one+1-one)
+	return 1 - power(1-one, h.Tables-1)*(float64(h.Tables)*one+1-one)
+}
+
+// power is x to the n, n at least 0; math.Pow takes four times as long.
+func power(x float64, n int) float64 {
+	y := 1.0
+	for ; n > 0; n >>= 1 {
+		if n&1 > 0 {
+			y *= x
+		}
+		x *= x
+	}
+	return y
 }
 
 // leastChance is added to probabilities before they divide, so that a position
@@ -79,6 +109,16 @@ func CheckHash(op string, h Hash, kv KV) {
 	CheckShape(op, "center", h.Center, F32, slots, kvHeads, dim)
 	CheckShape(op, "since", h.Since, I32, slots, 1)
 	CheckShape(op, "done", h.Done, I32, slots, 1)
+	if !h.Linked() {
+		return
+	}
+	buckets, width := 1<<h.Bits(), h.Norm.Dim(2)
+	if h.Bits() > 12 {
+		Check(false, op, "%d planes in a table, want at most 12 to link %d buckets", h.Bits(), MostBuckets)
+	}
+	runs := (width + HashRun - 1) / HashRun
+	CheckShape(op, "newest", h.Newest, I32, slots, kvHeads*runs, h.Tables*buckets/2)
+	CheckShape(op, "older", h.Older, I32, slots, kvHeads*h.Tables, (width+1)/2)
 }
 
 // CheckCollisions panics unless the arguments of ListCollisions fit together.

@@ -69,6 +69,14 @@ func CheckChannels(op string, labels, x Tensor, c Channels, kv KV) {
 	RowsPerSlot(op, x.Dim(0), kv)
 }
 
+// CheckChannelScores panics unless the arguments of ChannelScores fit together.
+func CheckChannelScores(dst, q, labels Tensor, c Channels, kv KV, p Plan) {
+	const op = "ChannelScores"
+	CheckChannels(op, labels, q, c, kv)
+	CheckShape(op, "dst", dst, F32, q.Dim(0), q.Dim(1), -1)
+	checkMiddle(op, p)
+}
+
 // CheckNet panics unless signs belong to n and kv, and the network takes x.
 func CheckNet(op string, x Tensor, n Net, kv KV) {
 	CheckKV(op, kv)
@@ -84,6 +92,25 @@ func CheckNet(op string, x Tensor, n Net, kv KV) {
 		CheckShape(op, "bias", n.Bias[i], F32, sets, width)
 	}
 	checkSets(op, sets, x.Dim(1), kv)
+}
+
+// CheckStoreSigns panics unless the arguments of StoreSigns fit together.
+func CheckStoreSigns(signs, x Tensor, n Net, kv KV) {
+	const op = "StoreSigns"
+	CheckNet(op, x, n, kv)
+	CheckShape(op, "signs", signs, I32, kv.K.Dim(0), n.Weight[0].Dim(0), PageLen, n.Words())
+}
+
+// CheckSignScores panics unless the arguments of SignScores fit together.
+func CheckSignScores(dst, q, signs Tensor, n Net, kv KV, p Plan) {
+	const op = "SignScores"
+	CheckNet(op, q, n, kv)
+	CheckShape(op, "dst", dst, F32, q.Dim(0), q.Dim(1), -1)
+	CheckShape(op, "signs", signs, I32, kv.K.Dim(0), -1, PageLen, n.Words())
+	if sets := signs.Dim(1); n.Weight[0].Dim(0) != q.Dim(1) || q.Dim(1)%sets != 0 {
+		Check(false, op, "a network of %d sets and signs of %d for %d heads, want one for each head and a divisor", n.Weight[0].Dim(0), sets, q.Dim(1))
+	}
+	checkMiddle(op, p)
 }
 
 // checkSets panics unless sets and heads are multiples one of the other, and of

@@ -20,6 +20,33 @@ func TestShuffleIsAPermutation(t *testing.T) {
 	}
 }
 
+// Whatever the network is, every element alone is exactly uniform: over all turns
+// it is everything once, and turns are drawn evenly.
+func TestShuffleTurns(t *testing.T) {
+	for _, n := range []int{1, 2, 7, 300} {
+		s, counts := Draw{Seed: 5, Purpose: ForKeys}.Shuffle(n), make([]int, n)
+		for turn := range n {
+			s.turn = uint32(turn)
+			counts[s.At(n/2)]++
+		}
+		for x, c := range counts {
+			if c != 1 {
+				t.Errorf("n=%d: over all turns an element is %d %d times, want once", n, x, c)
+			}
+		}
+	}
+	const n, seeds = 10, 10000
+	var counts [n]int
+	for seed := range uint64(seeds) {
+		counts[Draw{Seed: seed, Purpose: ForKeys}.Shuffle(n).turn]++
+	}
+	for turn, c := range counts {
+		if math.Abs(float64(c)-seeds/n) > 4.5*math.Sqrt(seeds/n) {
+			t.Errorf("turn %d was drawn %d times of %d", turn, c, seeds)
+		}
+	}
+}
+
 // Every ordered pair of first elements is as likely as any other, within what
 // chance allows: χ² is less than its mean and five standard deviations.
 func TestShufflePairsAreUniform(t *testing.T) {

@@ -35,6 +35,16 @@ type Keeper interface {
 	KeepBest(l List, sum Tensor, kv KV, p Plan, k Keep)
 }
 
+// CheckAddWeights panics unless the arguments of AddWeights fit together.
+func CheckAddWeights(sum, q Tensor, kv KV, p Plan) {
+	const op = "AddWeights"
+	CheckAttend(q, q, kv, p)
+	CheckShape(op, "sum", sum, F32, kv.Len.Dim(0), kv.K.Dim(1), -1)
+	if p.Mixture {
+		Check(false, op, "a plan that is a mixture, want one whose keys are read")
+	}
+}
+
 // CheckKeep panics unless the arguments of KeepBest fit together.
 func CheckKeep(l List, sum Tensor, kv KV, k Keep) {
 	const op = "KeepBest"

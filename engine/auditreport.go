@@ -86,6 +86,17 @@ func (a *Audit) Report() AuditReport {
 	return r
 }
 
+// Take is Report, and lets the audit begin anew.
+func (a *Audit) Take() AuditReport {
+	r := a.Report()
+	for i := range a.cells {
+		clear(a.cells[i])
+	}
+	a.steps, a.broken, a.past, a.seen = 0, 0, [2]float64{}, [2]int{}
+	a.before += r.NaNScores
+	return r
+}
+
 // mean turns sums into means.
 func (s *auditSums) mean() AuditCell {
 	if s.n == 0 {

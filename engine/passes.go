@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/gollm/gollm/device"
@@ -59,16 +60,49 @@ func (p *passes) watch(t sparse.Tracer) {
 	p.policy.Trace = p.tracers
 }
 
+// unwatch takes a tracer from the policy.
+func (p *passes) unwatch(t sparse.Tracer) {
+	p.tracers = slices.DeleteFunc(slices.Clone(p.tracers), func(one sparse.Tracer) bool { return one == t })
+	p.policy.Trace = nil
+	if len(p.tracers) > 0 {
+		p.policy.Trace = p.tracers
+	}
+}
+
+// clocked are the stopwatches that set marks.
+func (p *passes) clocked() (all []*Stopwatch) {
+	for _, t := range p.tracers {
+		if s, ok := t.(*Stopwatch); ok && s.Marks() {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// sync waits for a pass and lets the stopwatches count it.
+func (p *passes) sync() error {
+	err := p.dev.Sync()
+	for _, s := range p.clocked() {
+		if err == nil {
+			err = s.collect(s.laps)
+		} else {
+			s.laps, s.marks = s.laps[:0], 0
+		}
+	}
+	return err
+}
+
 // passConfig is the sizes of the passes and what their attention is.
 type passConfig struct {
 	layers, heads, kvHeads, headDim int
 
 	maxLen, slots int
-	rows          int          // most rows of a prefill pass, unless the attention wants a whole prompt
-	kv            device.DType // type of the cache
-	window        int          // the model's own sliding window; 0 is none
-	rope          device.Rope  // the model's rotation; no Freqs without a model
-	attn          *sparse.Spec // nil is dense
+	rows          int            // most rows of a prefill pass, unless the attention wants a whole prompt
+	kv            device.DType   // type of the cache
+	window        int            // the model's own sliding window; 0 is none
+	rope          device.Rope    // the model's rotation; no Freqs without a model
+	attn          *sparse.Spec   // nil is dense
+	also          []*sparse.Spec // for decode steps
 	seed          uint64
 }
 
@@ -115,7 +149,7 @@ func (p *passes) build(c passConfig, rows int) (err error) {
 	}
 	env := sparse.NewEnv(p.dev, p.shape, c.seed)
 	env.Rope, env.KV = c.rope, p.cache.Config().DType
-	if p.policy, err = c.attn.Build(env); err != nil {
+	if p.policy, err = sparse.Build(env, slices.Concat([]*sparse.Spec{c.attn}, c.also)...); err != nil {
 		return err
 	}
 	p.policy.Window = c.window

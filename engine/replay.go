@@ -217,7 +217,7 @@ func (r *Replay) prefillChunk(s *ReplaySequence, n, prompt int) error {
 			}
 		}
 	}
-	return r.dev.Sync()
+	return r.sync()
 }
 
 // layer stores keys and values and attends, as a model's layer does.
@@ -341,7 +341,7 @@ func (r *Replay) collect(active []*ReplaySequence) error {
 			}
 		}
 	}
-	return r.dev.Sync()
+	return r.sync()
 }
 
 // trace ties the observer to the policy.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/kvcache"
@@ -31,6 +32,10 @@ type Config struct {
 	KV      device.DType // type of the cache; 0 is F16
 	Attn    *sparse.Spec // nil is dense
 	Seed    uint64       // of what the attention draws at random
+
+	// Also is more attention systems for decode steps, which read prompts as Attn
+	// does; see [Runner.Turn].
+	Also []*sparse.Spec
 }
 
 // describe is the size and the attention, for errors.
@@ -41,6 +46,9 @@ func (c Config) describe() string {
 	}
 	if c.Attn != nil {
 		text = "attention " + c.Attn.String() + " with " + text
+	}
+	if len(c.Also) > 0 {
+		text += fmt.Sprintf(" and %d more attention systems", len(c.Also))
 	}
 	return text
 }
@@ -57,8 +65,16 @@ type Runner struct {
 	history device.Tensor // i32 [slots, HistoryLen]
 	logits  device.Tensor // f32 [max(slots, logitRows), vocab]
 	scratch *model.Scratch
+	turn    int
 	free    func() error
-	graphs  []device.Graph // of decode passes, by rows, on a device that replays them
+	graphs  [][]decodeGraph // of decode passes, by turn and rows, on a device that replays them
+}
+
+// decodeGraph is a captured decode pass.
+type decodeGraph struct {
+	device.Graph
+	watch *Stopwatch // that it sets marks for, nil for none
+	laps  []lap      // between these marks
 }
 
 // NewRunner allocates the cache and the buffers.
@@ -83,8 +99,8 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 // used afterwards. An engine that is closed needs no Close of its runners.
 func (r *Runner) Close() error {
 	var err error
-	for _, g := range r.graphs {
-		if g != nil {
+	for _, g := range slices.Concat(r.graphs...) {
+		if g.Graph != nil {
 			err = errors.Join(err, g.Close())
 		}
 	}
@@ -98,8 +114,9 @@ func (r *Runner) alloc(c Config) error {
 	err := r.passes.alloc(r.dev, passConfig{
 		layers: m.Layers, heads: m.Heads, kvHeads: m.KVHeads, headDim: m.HeadDim,
 		maxLen: c.Context, slots: c.Slots, rows: ChunkLen, kv: c.KV,
-		window: m.Window, rope: m.Rotation(), attn: c.Attn, seed: c.Seed,
+		window: m.Window, rope: m.Rotation(), attn: c.Attn, also: c.Also, seed: c.Seed,
 	})
+	r.graphs = make([][]decodeGraph, 1+len(c.Also))
 	alloc := func(dt device.DType, dims ...int) (t device.Tensor) {
 		if err == nil {
 			t, err = r.dev.Alloc(dt, dims...)
@@ -151,6 +168,14 @@ func (r *Runner) Open() (*Sequence, error) {
 	return &Sequence{runner: r, kv: kv}, nil
 }
 
+// Turn makes the attention of decode steps that of [Config.Attn], 0, or of
+// [Config.Also], from 1 on. A sequence takes its steps under one of them: to answer
+// a prompt under several, fork it after the prompt for each.
+func (r *Runner) Turn(i int) {
+	r.policy.Turn(i)
+	r.turn = i
+}
+
 // chunk runs one prefill pass over ids, which follow the sequence's tokens and
 // do not cross a multiple of ChunkLen. total is the length of the whole prompt.
 // It returns the residual stream of the rows.
@@ -166,7 +191,7 @@ func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int,
 	}
 	r.until(ctx.Done())
 	x, _ := r.model.Forward(&p, r.policy, r.scratch)
-	err = r.dev.Sync()
+	err = r.sync()
 	r.until(nil)
 	if ctx.Err() != nil { // whatever a device says that was interrupted
 		err = ctx.Err()
@@ -187,7 +212,7 @@ func (r *Runner) step(active []*Sequence) error {
 		return err
 	}
 	if err = r.decode(&p); err == nil {
-		err = r.dev.Sync()
+		err = r.sync()
 	}
 	for i := 0; err != nil && i < len(active); i++ {
 		active[i].Truncate(active[i].Len() - 1)
@@ -196,28 +221,53 @@ func (r *Runner) step(active []*Sequence) error {
 }
 
 // decode queues a decode pass, as a graph where the device replays those and
-// nothing watches the pass. The graph is captured the first time that a pass has
-// this number of rows.
+// nothing watches the pass but a stopwatch that sets marks. The graph is captured
+// the first time that a pass has this number of rows.
 func (r *Runner) decode(p *sparse.Pass) error {
 	run := func(ops device.Ops) {
 		p.Ops = ops
 		x, _ := r.model.Forward(p, r.policy, r.scratch)
 		r.model.Logits(ops, r.logits.Rows(0, p.Rows()), x)
 	}
-	if d, ok := r.dev.(device.Replayer); !ok || !d.Replays() || r.policy.Trace != nil {
+	var watch *Stopwatch
+	if all := r.clocked(); len(all) == 1 {
+		watch = all[0]
+	}
+	d, ok := r.dev.(device.Replayer)
+	if !ok || !d.Replays() || len(r.tracers) > 1 || r.policy.Trace != nil && watch == nil {
 		run(p.Ops)
 		return nil
 	}
-	for len(r.graphs) <= p.Rows() {
-		r.graphs = append(r.graphs, nil)
+	graphs := &r.graphs[r.turn]
+	for len(*graphs) <= p.Rows() {
+		*graphs = append(*graphs, decodeGraph{})
 	}
-	g := &r.graphs[p.Rows()]
-	if *g == nil {
-		var err error
-		if *g, err = r.dev.Capture(run); err != nil {
+	g := &(*graphs)[p.Rows()]
+	if g.Graph == nil || g.watch != watch {
+		if err := r.capture(g, run, watch); err != nil {
 			return err
 		}
 	}
-	(*g).Launch()
+	g.Launch()
+	if watch != nil {
+		watch.laps = append(watch.laps[:0], g.laps...)
+	}
 	return nil
+}
+
+// capture makes a graph of run, in the place of what g was.
+func (r *Runner) capture(g *decodeGraph, run func(device.Ops), watch *Stopwatch) error {
+	if g.Graph != nil {
+		if err := g.Close(); err != nil {
+			return err
+		}
+	}
+	var err error
+	*g = decodeGraph{watch: watch}
+	if g.Graph, err = r.dev.Capture(run); err != nil {
+		*g = decodeGraph{}
+	} else if watch != nil {
+		g.laps, watch.marks = slices.Clone(watch.laps), 0
+	}
+	return err
 }

@@ -243,13 +243,20 @@ func (s *Sequence) Repeat(n int) error {
 	return nil
 }
 
-// Fork opens a sequence with the same tokens, which shares their memory.
+// Fork opens a sequence with the same tokens, which shares their memory. It has a
+// copy of the logits, which stays through the steps of sequences in lower slots:
+// a fork takes the lowest slot that is free.
 func (s *Sequence) Fork() (*Sequence, error) {
-	kv, err := s.runner.fork(s.kv)
+	r := s.runner
+	kv, err := r.fork(s.kv)
 	if err != nil {
 		return nil, err
 	}
-	return &Sequence{runner: s.runner, kv: kv, tokens: slices.Clone(s.tokens), next: s.next, row: s.row}, nil
+	row := kv.Slot()
+	if row != s.row {
+		r.dev.Ops().Copy(r.logits.Rows(row, row+1), r.logits.Rows(s.row, s.row+1))
+	}
+	return &Sequence{runner: r, kv: kv, tokens: slices.Clone(s.tokens), next: s.next, row: row}, nil
 }
 
 // Close gives the slot and the pages back.

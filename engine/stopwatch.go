@@ -7,13 +7,17 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// Stopwatch times the attention of a policy, choosing apart from reading. It
-// counts what a device has done when a call returns, which is all of it on the
-// cpu.
+// Stopwatch times the attention of a policy, choosing apart from reading: by the
+// device's clock where it has one, and otherwise by what has been done when a call
+// returns, which is all of it on the cpu.
 type Stopwatch struct {
 	Prefill, Decode Times
 
-	last time.Time
+	passes *passes
+	clock  device.Clock // nil without one
+	laps   []lap        // of this pass, between the marks of clock
+	marks  int          // that this pass has set
+	last   time.Time    // without a clock
 }
 
 // Times is how long a phase's attention took.
@@ -22,35 +26,93 @@ type Times struct {
 	Attend time.Duration // to read what was planned
 }
 
+// lap is a stretch of a pass: what lies between two marks.
+type lap struct {
+	from   int // the mark that it begins with; the next one ends it
+	decode bool
+	attend bool // or the choosing
+}
+
 // Time begins to time the attention.
 func (p *passes) Time() *Stopwatch {
-	s := &Stopwatch{}
+	s := &Stopwatch{passes: p}
+	s.clock, _ = p.dev.(device.Clock)
 	p.watch(s)
 	return s
 }
 
-func (s *Stopwatch) times(p *sparse.Pass) *Times {
-	if p.Decode {
+// Stop ends the timing. What was counted stays.
+func (s *Stopwatch) Stop() { s.passes.unwatch(s) }
+
+// Reset forgets what was counted.
+func (s *Stopwatch) Reset() { s.Prefill, s.Decode = Times{}, Times{} }
+
+// Marks reports whether the times are marks in the device's queue, which make a
+// step a little slower. Without them a stopwatch costs next to nothing.
+func (s *Stopwatch) Marks() bool { return s.clock != nil }
+
+func (s *Stopwatch) times(decode bool) *Times {
+	if decode {
 		return &s.Decode
 	}
 	return &s.Prefill
 }
 
-// lap returns the time since the last call and starts again.
-func (s *Stopwatch) lap() time.Duration {
+// count adds a stretch to the times of its phase.
+func (s *Stopwatch) count(l lap, d time.Duration) {
+	if t := s.times(l.decode); l.attend {
+		t.Attend += d
+	} else {
+		t.Select += d
+	}
+}
+
+// lapped ends a stretch and begins the next.
+func (s *Stopwatch) lapped(p *sparse.Pass, attend bool) {
+	l := lap{from: s.marks - 1, decode: p.Decode, attend: attend}
+	if s.clock != nil {
+		s.laps = append(s.laps, l)
+		s.mark()
+		return
+	}
 	now := time.Now()
-	d := now.Sub(s.last)
+	s.count(l, now.Sub(s.last))
 	s.last = now
-	return d
+}
+
+// mark sets the next mark of the pass.
+func (s *Stopwatch) mark() {
+	s.clock.Mark(s.marks)
+	s.marks++
+}
+
+// collect counts the stretches of a pass that is done, or of several launches of
+// which this is the last.
+func (s *Stopwatch) collect(laps []lap) error {
+	for _, l := range laps {
+		d, err := s.clock.Between(l.from, l.from+1)
+		if err != nil {
+			return err
+		}
+		s.count(l, d)
+	}
+	s.laps, s.marks = s.laps[:0], 0
+	return nil
 }
 
 // Begin starts a layer.
-func (s *Stopwatch) Begin(*sparse.Pass, int) { s.lap() }
+func (s *Stopwatch) Begin(*sparse.Pass, int) {
+	if s.clock != nil {
+		s.mark()
+		return
+	}
+	s.last = time.Now()
+}
 
 // Planned ends the choosing.
-func (s *Stopwatch) Planned(p *sparse.Pass, _ int, _ device.Plan) { s.times(p).Select += s.lap() }
+func (s *Stopwatch) Planned(p *sparse.Pass, _ int, _ device.Plan) { s.lapped(p, false) }
 
 // Attended ends the reading.
 func (s *Stopwatch) Attended(p *sparse.Pass, _ int, _, _ device.Tensor, _ device.Plan) {
-	s.times(p).Attend += s.lap()
+	s.lapped(p, true)
 }

@@ -169,7 +169,8 @@ func TestWorkOfADecodeStep(t *testing.T) {
 		kv   device.DType
 		elem int
 	}{{false, device.F16, 2}, {true, device.F32, 4}} {
-		w := budget(t, modeltest.Writer(modeltest.Shape{Tied: tt.tied}), tt.kv).Decode(100)
+		b := budget(t, modeltest.Writer(modeltest.Shape{Tied: tt.tied}), tt.kv)
+		w, attention := b.Decode(100, 1, Everything)
 		want := Work{
 			Bytes:    4*(matrices+norms+output+64) + 101*position*float64(tt.elem), // 64: the token's row of the embedding
 			FloatOps: 2*(matrices+output) + 101*attends,
@@ -177,12 +178,25 @@ func TestWorkOfADecodeStep(t *testing.T) {
 		if w != want {
 			t.Errorf("tied %v: %+v, want %+v", tt.tied, w, want)
 		}
+		if own := (Work{Bytes: 101 * position * float64(tt.elem), FloatOps: 101 * attends}); attention != own {
+			t.Errorf("tied %v: attention %+v, want %+v", tt.tied, attention, own)
+		}
+		// Three sequences read the weights once, each its own cache and embedding; a
+		// sparse attention reads half of the keys and a quarter of the values.
+		three, part := b.Decode(100, 3, Share{Density: 0.125, K: 0.5, V: 0.25})
+		if own := (Work{Bytes: 3 * attention.Bytes * 0.375, FloatOps: 3 * attention.FloatOps / 8}); part != own {
+			t.Errorf("tied %v: attention of three %+v, want %+v", tt.tied, part, own)
+		}
+		if rest := w.Bytes - attention.Bytes; three.Bytes != rest+2*64*4+part.Bytes || three.FloatOps != 3*(w.FloatOps-attention.FloatOps)+part.FloatOps {
+			t.Errorf("tied %v: three sequences %+v", tt.tied, three)
+		}
 	}
 }
 
 func TestWorkOfAPrefill(t *testing.T) {
 	b := budget(t, modeltest.Writer(modeltest.Shape{}), device.F16)
-	one, many := b.Prefill(1), b.Prefill(100)
+	one, _ := b.Prefill(1, Everything)
+	many, attention := b.Prefill(100, Everything)
 	matrices, output, attends := 2.0*2*(2*64*64+2*32*64+3*96*64), 2.0*320*64, 4.0*2*4*16
 	if want := matrices + output + attends; one.FloatOps != want {
 		t.Errorf("one token: %v operations, want %v", one.FloatOps, want)
@@ -194,7 +208,11 @@ func TestWorkOfAPrefill(t *testing.T) {
 		t.Errorf("99 more tokens read %v bytes more, want their rows of the embedding", d)
 	}
 	windowed := budget(t, modeltest.Writer(modeltest.Shape{Keys: map[string]any{"llama.attention.sliding_window": 10}}), device.F16)
-	if d := many.FloatOps - windowed.Prefill(100).FloatOps; d != attends*(100*101/2-(10*11/2+90*10)) {
+	if want := attends * 100 * 101 / 2; attention != (Work{FloatOps: want}) {
+		t.Errorf("attention of 100 tokens: %+v, want %v operations", attention, want)
+	}
+	within, _ := windowed.Prefill(100, Everything)
+	if d := many.FloatOps - within.FloatOps; d != attends*(100*101/2-(10*11/2+90*10)) {
 		t.Errorf("a window of 10 saves %v operations", d)
 	}
 }
@@ -241,9 +259,9 @@ func TestMeasureSpeed(t *testing.T) {
 	e, _, _ := open(t, modeltest.Shape{}, 64)
 	o := SpeedOptions{Tasks: Tasks([]int{5, 70}, []int{1, 64, 200}), Steps: 4, Reps: 3}
 	opened := 0
-	sides := []Side{{Open: func(context int) (*engine.Runner, error) {
+	sides := []Side{{Open: func(context, slots int) (*engine.Runner, error) {
 		opened++
-		return e.NewRunner(engine.Config{Context: context})
+		return e.NewRunner(engine.Config{Context: context, Slots: slots})
 	}}}
 	runs := 0
 	o.Progress = func(done, total int) {
@@ -262,6 +280,17 @@ func TestMeasureSpeed(t *testing.T) {
 	for i, row := range rows {
 		if row.Task != o.Tasks[i] || len(row.Runs) != 3 || row.TokS != median(row.Runs) || row.FloorS <= 0 || row.Fraction != row.TokS/row.FloorS {
 			t.Errorf("%+v", row)
+		}
+		tokens := 1.0
+		if row.Phase == Prefill {
+			tokens = float64(row.Len)
+		}
+		// What is reached is the larger of what is reached of memory and of products.
+		if w := row.Work; math.Abs(w.Seconds*row.TokS-tokens) > 1e-6 || math.Abs(max(w.OfRead, w.OfProduct)-row.Fraction) > 1e-9 {
+			t.Errorf("%+v", row)
+		}
+		if a := row.Attention; math.Abs(a.Seconds-(row.Choose+row.Attend).Seconds()) > 1e-9 || a.FloorSeconds <= 0 || a.FloorSeconds >= row.Work.FloorSeconds {
+			t.Errorf("attention %+v", row)
 		}
 	}
 	if opened != 1 {
@@ -284,9 +313,9 @@ func TestMeasureSpeedOfSides(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Side{Count: !spec.Dense(), Open: func(context int) (*engine.Runner, error) {
+		return Side{Count: !spec.Dense(), Open: func(context, slots int) (*engine.Runner, error) {
 			order = append(order, attn)
-			return e.NewRunner(engine.Config{Context: context, Attn: spec})
+			return e.NewRunner(engine.Config{Context: context, Slots: slots, Attn: spec})
 		}}
 	}
 	sides := []Side{side("dense"), side("streaming(sink=4,window=60)")}

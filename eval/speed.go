@@ -39,8 +39,9 @@ func Tasks(prefill, decode []int) []Task {
 
 // Side is one of the settings that are compared.
 type Side struct {
-	// Open makes a runner with room for so many tokens. The measurement closes it.
-	Open func(context int) (*engine.Runner, error)
+	// Open makes a runner with room for so many sequences of so many tokens. The
+	// measurement closes it.
+	Open func(context, slots int) (*engine.Runner, error)
 	// Count asks how much the attention read, by an untimed pass of each task.
 	Count bool
 }
@@ -50,6 +51,7 @@ type SpeedOptions struct {
 	Tasks []Task
 	Steps int // decode steps of a run
 	Reps  int // runs of a task and side
+	Batch int // sequences of a decode step; 0 is 1
 	// Fill is the tokens that are computed before a decode step, rounded up to a
 	// page; the rest of the cache is copies of them. 0 is a page.
 	Fill int
@@ -72,18 +74,53 @@ type Speed struct {
 	Task
 	Side     int // index
 	Runs     []float64
-	TokS     float64 // the median of Runs
+	TokS     float64 // the median of Runs, of all sequences together
 	FloorS   float64 // tokens per second that the floor of the time allows; 0 is unknown
 	Limit    string  // what sets it: memory or compute
 	Fraction float64 // TokS / FloorS
+	// Work is that of a prefill or a step with what its attention reads, and
+	// Attention the part of it that is the attention's own.
+	Work, Attention Reached
 	// Choose and Attend are how long the attention of one prefill or one step
 	// took to decide what to read, and to read it: means over the runs.
 	Choose, Attend time.Duration
 	// Read is what the attention kept and read of a prefill or a step; nil where
 	// nobody asked.
 	Read *engine.AuditCell
-	// KVBytes is the memory of the cache at the end of a run.
-	KVBytes int
+	// KVBytes is the memory of the cache at the end of a run, StateBytes what the
+	// attention keeps besides.
+	KVBytes, StateBytes int
+}
+
+// Reached is work and how fast it was done. The shares are of what the device
+// reaches at best, 0 where that is unknown.
+type Reached struct {
+	Work
+	Seconds      float64
+	OfRead       float64 // of the rate of memory
+	OfProduct    float64 // of the rate of products
+	FloorSeconds float64
+}
+
+// reached is work that took so long on a device with these peaks.
+func reached(w Work, seconds float64, p device.Peaks) Reached {
+	r := Reached{Work: w, Seconds: seconds}
+	if seconds <= 0 {
+		return r
+	}
+	if r.FloorSeconds, _ = w.Floor(p); r.FloorSeconds > 0 {
+		read, compute := w.Times(p)
+		r.OfRead, r.OfProduct = read/seconds, compute/seconds
+	}
+	return r
+}
+
+// Rates are bytes and operations per second.
+func (r Reached) Rates() (bytes, ops float64) {
+	if r.Seconds <= 0 {
+		return 0, 0
+	}
+	return r.Bytes / r.Seconds, (r.IntOps + r.FloatOps) / r.Seconds
 }
 
 // MeasureSpeed times the tasks in order, each on all sides in turns: one order,
@@ -99,7 +136,7 @@ func MeasureSpeed(ctx context.Context, sides []Side, vocab int, b Budget, p devi
 			return all, err
 		}
 		for i := range rows {
-			rows[i].compare(b, p)
+			rows[i].compare(b, p, max(o.Batch, 1))
 		}
 		all = append(all, rows...)
 	}
@@ -109,10 +146,6 @@ func MeasureSpeed(ctx context.Context, sides []Side, vocab int, b Budget, p devi
 // task runs a task on all sides.
 func (m *meter) task(ctx context.Context, t Task) ([]Speed, error) {
 	rows := make([]Speed, len(m.sides))
-	passes := time.Duration(m.Reps)
-	if t.Phase == Decode {
-		passes *= time.Duration(m.Steps)
-	}
 	for rep := range m.Reps {
 		for i := range m.sides {
 			if rep%2 == 1 {
@@ -126,9 +159,9 @@ func (m *meter) task(ctx context.Context, t Task) ([]Speed, error) {
 				return nil, err
 			}
 			s := &rows[i]
-			s.Task, s.Side, s.Runs, s.KVBytes = t, i, append(s.Runs, rate), m.runner.KVBytes()
-			s.Choose += m.took.Select / passes
-			s.Attend += m.took.Attend / passes
+			s.Task, s.Side, s.Runs, s.KVBytes, s.StateBytes = t, i, append(s.Runs, rate), m.runner.KVBytes(), m.runner.Policy().Size()
+			s.Choose += m.took.Select / time.Duration(m.Reps)
+			s.Attend += m.took.Attend / time.Duration(m.Reps)
 			if rep == m.Reps-1 && m.sides[i].Count {
 				if s.Read, err = m.count(ctx, t); err != nil {
 					return nil, err
@@ -143,15 +176,22 @@ func (m *meter) task(ctx context.Context, t Task) ([]Speed, error) {
 }
 
 // compare fills in the median and the floor.
-func (s *Speed) compare(b Budget, p device.Peaks) {
+func (s *Speed) compare(b Budget, p device.Peaks, batch int) {
 	s.TokS = median(s.Runs)
-	work, tokens := b.Decode(s.Len), 1.0
-	if s.Phase == Prefill {
-		work, tokens = b.Prefill(s.Len), float64(s.Len)
+	share := Everything
+	if s.Read != nil {
+		share = Share{s.Read.Density, s.Read.KRead, s.Read.VRead}
 	}
-	var seconds float64
-	if seconds, s.Limit = work.Floor(p); seconds > 0 {
-		s.FloorS = tokens / seconds
+	work, attention := b.Decode(s.Len, batch, share)
+	tokens := float64(batch)
+	if s.Phase == Prefill {
+		work, attention = b.Prefill(s.Len, share)
+		tokens = float64(s.Len)
+	}
+	s.Work = reached(work, tokens/s.TokS, p)
+	s.Attention = reached(attention, (s.Choose + s.Attend).Seconds(), p)
+	if _, s.Limit = work.Floor(p); s.Work.FloorSeconds > 0 {
+		s.FloorS = tokens / s.Work.FloorSeconds
 		s.Fraction = s.TokS / s.FloorS
 	}
 }
@@ -166,15 +206,16 @@ func median(numbers []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// meter runs tasks on one sequence of one side.
+// meter runs tasks on the sequences of one side: a prompt goes to the first of
+// them, a step to all.
 type meter struct {
 	SpeedOptions
 	sides  []Side
 	side   int // whose runner is open
 	runner *engine.Runner
-	seq    *engine.Sequence
+	seqs   []*engine.Sequence
 	watch  *engine.Stopwatch
-	took   engine.Times // what attention took in the last run
+	took   engine.Times // what attention took in a prefill or a step of the last run
 	done   int          // runs
 	rng    *rand.Rand
 	vocab  int
@@ -189,13 +230,18 @@ func (m *meter) use(ctx context.Context, side int) error {
 	if err := m.close(); err != nil {
 		return err
 	}
-	r, err := m.sides[side].Open(m.Context())
+	n := max(m.Batch, 1)
+	r, err := m.sides[side].Open(m.Context(), n)
 	if err != nil {
 		return err
 	}
-	m.runner, m.side, m.watch = r, side, r.Time()
-	if m.seq, err = r.Open(); err != nil {
-		return err
+	m.runner, m.side, m.watch, m.seqs = r, side, r.Time(), nil
+	for range n {
+		s, err := r.Open()
+		if err != nil {
+			return err
+		}
+		m.seqs = append(m.seqs, s)
 	}
 	return m.warmUp(ctx)
 }
@@ -214,7 +260,8 @@ func (m *meter) close() error {
 // pass and one decode step.
 func (m *meter) count(ctx context.Context, t Task) (*engine.AuditCell, error) {
 	defer m.close()
-	m.seq.Truncate(0)
+	m.watch.Stop()
+	m.truncate(0)
 	ids := m.tokens(t.Len)
 	if t.Phase == Decode {
 		if err := m.fill(ctx, t.Len); err != nil {
@@ -228,7 +275,7 @@ func (m *meter) count(ctx context.Context, t Task) (*engine.AuditCell, error) {
 	if t.Phase == Decode {
 		err = m.step(ctx, 1)
 	} else {
-		err = m.seq.Prefill(ctx, ids, engine.PrefillOptions{})
+		err = m.seqs[0].Prefill(ctx, ids, engine.PrefillOptions{})
 	}
 	if err != nil {
 		return nil, err
@@ -250,67 +297,111 @@ func (m *meter) tokens(n int) []int32 {
 	return ids
 }
 
+// truncate keeps the first n tokens of each sequence.
+func (m *meter) truncate(n int) {
+	for _, s := range m.seqs {
+		s.Truncate(n)
+	}
+}
+
 // warmUp brings the weights into memory and the threads to speed.
 func (m *meter) warmUp(ctx context.Context) error {
-	if err := m.seq.Prefill(ctx, m.tokens(device.PageLen), engine.PrefillOptions{}); err != nil {
-		return err
+	for _, s := range m.seqs {
+		if err := s.Prefill(ctx, m.tokens(device.PageLen), engine.PrefillOptions{}); err != nil {
+			return err
+		}
 	}
 	return m.step(ctx, 2)
 }
 
 // run times a task once, in tokens per second.
 func (m *meter) run(ctx context.Context, t Task) (float64, error) {
-	m.seq.Truncate(0)
+	m.truncate(0)
 	if t.Phase == Decode {
-		if err := m.fill(ctx, t.Len); err != nil {
-			return 0, err
-		}
-		if err := m.step(ctx, 1); err != nil { // what a change of phase costs is not of the step
-			return 0, err
-		}
-		m.seq.Truncate(t.Len)
-		*m.watch = engine.Stopwatch{}
-		start := time.Now()
-		err := m.step(ctx, m.Steps)
-		rate := float64(m.Steps) / time.Since(start).Seconds()
-		m.took = m.watch.Decode
-		return rate, err
+		return m.runDecode(ctx, t.Len)
 	}
 	ids := m.tokens(t.Len)
-	*m.watch = engine.Stopwatch{}
+	m.watch.Reset()
 	start := time.Now()
-	err := m.seq.Prefill(ctx, ids, engine.PrefillOptions{})
+	err := m.seqs[0].Prefill(ctx, ids, engine.PrefillOptions{})
 	rate := float64(t.Len) / time.Since(start).Seconds()
 	m.took = m.watch.Prefill
 	return rate, err
 }
 
-// fill stores n tokens, the first of them computed and the others copies.
+// watchedSteps are the decode steps of a run that a stopwatch watches which makes
+// them slower: others than those that are timed.
+const watchedSteps = 4
+
+// runDecode times steps behind n tokens.
+func (m *meter) runDecode(ctx context.Context, n int) (float64, error) {
+	if err := m.fill(ctx, n); err != nil {
+		return 0, err
+	}
+	marks := m.watch.Marks()
+	if marks {
+		m.watch.Stop()
+	}
+	rate, err := m.timeSteps(ctx, n, m.Steps)
+	watched := m.Steps
+	if marks && err == nil {
+		m.watch = m.runner.Time()
+		watched = min(watchedSteps, m.Steps)
+		_, err = m.timeSteps(ctx, n, watched)
+	}
+	m.took = m.watch.Decode
+	m.took.Select /= time.Duration(watched)
+	m.took.Attend /= time.Duration(watched)
+	return rate, err
+}
+
+// timeSteps is the tokens per second of some decode steps behind n tokens.
+func (m *meter) timeSteps(ctx context.Context, n, steps int) (float64, error) {
+	if err := m.step(ctx, 1); err != nil { // what a change of phase costs is not of the step
+		return 0, err
+	}
+	m.truncate(n)
+	m.watch.Reset()
+	start := time.Now()
+	err := m.step(ctx, steps)
+	rate := float64(steps*len(m.seqs)) / time.Since(start).Seconds()
+	m.truncate(n)
+	return rate, err
+}
+
+// fill stores n tokens in each sequence, the first of them computed and the others
+// copies.
 func (m *meter) fill(ctx context.Context, n int) error {
 	first := max(m.Fill, 1) + device.PageLen - 1
 	first = min(n, first-first%device.PageLen)
 	if first == 0 {
 		return nil
 	}
-	if err := m.seq.Prefill(ctx, m.tokens(first), engine.PrefillOptions{}); err != nil {
-		return err
+	for _, s := range m.seqs {
+		if err := s.Prefill(ctx, m.tokens(first), engine.PrefillOptions{}); err != nil {
+			return err
+		}
+		if n > first {
+			if err := s.Repeat(n - first); err != nil {
+				return err
+			}
+		}
 	}
-	if n == first {
-		return nil
-	}
-	return m.seq.Repeat(n - first)
+	return nil
 }
 
 // step runs n decode steps.
 func (m *meter) step(ctx context.Context, n int) error {
-	for _, id := range m.tokens(n) {
+	for range n {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := m.seq.Push(id); err != nil {
-			return err
+		for i, id := range m.tokens(len(m.seqs)) {
+			if err := m.seqs[i].Push(id); err != nil {
+				return err
+			}
 		}
-		if err := m.runner.Step(m.seq); err != nil {
+		if err := m.runner.Step(m.seqs...); err != nil {
 			return err
 		}
 	}

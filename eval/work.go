@@ -23,11 +23,21 @@ func (w Work) Floor(p device.Peaks) (seconds float64, limit string) {
 	if p.Read <= 0 || p.Int8 <= 0 || p.Float <= 0 {
 		return 0, ""
 	}
-	read, compute := w.Bytes/p.Read, w.IntOps/p.Int8+w.FloatOps/p.Float
+	read, compute := w.Times(p)
 	if read > compute {
 		return read, "memory"
 	}
 	return compute, "compute"
+}
+
+// Times are the seconds that hardware with these peaks reads and computes for.
+func (w Work) Times(p device.Peaks) (read, compute float64) {
+	return w.Bytes / p.Read, w.IntOps/p.Int8 + w.FloatOps/p.Float
+}
+
+// plus is the work of both.
+func (w Work) plus(o Work) Work {
+	return Work{w.Bytes + o.Bytes, w.IntOps + o.IntOps, w.FloatOps + o.FloatOps}
 }
 
 // Budget knows the work of one model.
@@ -74,29 +84,42 @@ func (w *Work) add(t weights.Tensor) {
 	}
 }
 
-// Decode is the work of one token after depth others.
-func (b Budget) Decode(depth int) Work {
-	seen := b.seen(depth)
+// Share is the part of the cache that an attention reads; dense attention is
+// [Everything].
+type Share struct {
+	Density float64 // of the pairs of query and key
+	K, V    float64 // of the rows of keys and of values
+}
+
+// Everything is what dense attention reads.
+var Everything = Share{1, 1, 1}
+
+// Decode is the work of a step of so many sequences, each after depth tokens:
+// all of it, and its attention alone.
+func (b Budget) Decode(depth, batch int, read Share) (all, attention Work) {
+	n := float64(batch)
+	attention = b.attention(n*b.seen(depth), n*b.seen(depth), read)
 	return Work{
-		Bytes:    b.layers.Bytes + b.output.Bytes + b.perItem + seen*float64(b.config.KVBytes(b.kvSize)),
-		IntOps:   b.layers.IntOps + b.output.IntOps,
-		FloatOps: b.layers.FloatOps + b.output.FloatOps + b.attention(seen),
-	}
+		Bytes:    b.layers.Bytes + b.output.Bytes + n*b.perItem,
+		IntOps:   n * (b.layers.IntOps + b.output.IntOps),
+		FloatOps: n * (b.layers.FloatOps + b.output.FloatOps),
+	}.plus(attention), attention
 }
 
 // Prefill is the work of n tokens in an empty cache with the logits of the last:
-// each weight is read once.
-func (b Budget) Prefill(n int) Work {
+// each weight is read once, and each row of the cache that any token reads.
+func (b Budget) Prefill(n int, read Share) (all, attention Work) {
 	var seen float64
 	for pos := range n {
 		seen += b.seen(pos)
 	}
 	tokens := float64(n)
+	attention = b.attention(seen, 0, read) // the rows of the cache come from the tokens themselves
 	return Work{
 		Bytes:    b.layers.Bytes + b.output.Bytes + tokens*b.perItem,
 		IntOps:   tokens*b.layers.IntOps + b.output.IntOps,
-		FloatOps: tokens*b.layers.FloatOps + b.output.FloatOps + b.attention(seen),
-	}
+		FloatOps: tokens*b.layers.FloatOps + b.output.FloatOps,
+	}.plus(attention), attention
 }
 
 // seen is the positions that the token after pos others reads, its own included.
@@ -107,9 +130,12 @@ func (b Budget) seen(pos int) float64 {
 	return float64(pos + 1)
 }
 
-// attention is the operations of queries that read so many positions in all:
-// a product with the keys and one with the values.
-func (b Budget) attention(seen float64) float64 {
+// attention is the work of queries that see so many positions in all, of which
+// so many rows are fetched: a product with the keys and one with the values.
+func (b Budget) attention(seen, rows float64, read Share) Work {
 	c := b.config
-	return 4 * seen * float64(c.Layers*c.Heads*c.HeadDim)
+	return Work{
+		Bytes:    rows * float64(c.KVBytes(b.kvSize)) * (read.K + read.V) / 2,
+		FloatOps: 4 * seen * read.Density * float64(c.Layers*c.Heads*c.HeadDim),
+	}
 }

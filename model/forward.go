@@ -19,7 +19,7 @@ type Scratch struct {
 	k, v     device.Tensor // f32 [rows, kvheads·headdim]
 	gate, up device.Tensor // f32 [feed, ff], feed being the rows that go through the layer at once
 
-	// Slices that calls of MatMuls reuse, so that a step allocates nothing.
+	// Slices that calls of several products reuse, so that a step allocates nothing.
 	dst, w [3]device.Tensor
 }
 
@@ -71,23 +71,21 @@ func (m *Model) attend(p *sparse.Pass, att *sparse.Policy, l int, x device.Tenso
 	norm, q, k, v, a := s.norm.Rows(0, n), s.q.Rows(0, n), s.k.Rows(0, n), s.v.Rows(0, n), s.att.Rows(0, n)
 	frozen := att.Frozen(p, l)
 
-	ops.RMSNorm(norm, x, w.attnNorm, m.Eps)
 	if frozen.Rows.Empty() {
-		s.matMuls(ops, norm, [3]device.Tensor{q, k, v}, [3]device.Tensor{w.q, w.k, w.v})
+		s.dst, s.w = [3]device.Tensor{q, k, v}, [3]device.Tensor{w.q, w.k, w.v}
+		device.NormMatMuls(ops, s.dst[:], x, device.Norm{W: w.attnNorm, Eps: m.Eps}, s.w[:], norm)
 	} else {
+		ops.RMSNorm(norm, x, w.attnNorm, m.Eps)
 		m.project(ops, frozen, l, norm, s)
 	}
 	q = q.Reshape(n, m.Heads, m.HeadDim)
 	k = k.Reshape(n, m.KVHeads, m.HeadDim)
 	v = v.Reshape(n, m.KVHeads, m.HeadDim)
-	ops.Rope(q, p.Pos, m.rope)
-	ops.Rope(k, p.Pos, m.rope)
-	att.Append(p, l, k, v)
+	att.RopeAppend(p, l, q, k, v, m.rope)
 	att.Attend(p, l, a.Reshape(n, m.Heads, m.HeadDim), q, k)
 	for _, r := range frozen.Rows.Around(n) {
 		if !r.Empty() {
-			ops.MatMul(norm.Rows(r.Lo, r.Hi), a.Rows(r.Lo, r.Hi), w.o)
-			ops.Add(x.Rows(r.Lo, r.Hi), norm.Rows(r.Lo, r.Hi))
+			device.AddMatMul(ops, x.Rows(r.Lo, r.Hi), a.Rows(r.Lo, r.Hi), w.o, norm.Rows(r.Lo, r.Hi))
 		}
 	}
 }
@@ -104,7 +102,8 @@ func (m *Model) project(ops device.Ops, frozen sparse.Frozen, l int, norm device
 	for _, r := range frozen.Alias.Around(norm.Dim(0)) {
 		if !r.Empty() {
 			k, v := s.k.Rows(r.Lo, r.Hi), s.v.Rows(r.Lo, r.Hi)
-			s.matMuls(ops, norm.Rows(r.Lo, r.Hi), [3]device.Tensor{k, v}, [3]device.Tensor{w.k, w.v})
+			s.dst, s.w = [3]device.Tensor{k, v}, [3]device.Tensor{w.k, w.v}
+			device.MatMuls(ops, s.dst[:2], norm.Rows(r.Lo, r.Hi), s.w[:2])
 		}
 	}
 }
@@ -127,26 +126,13 @@ func (m *Model) feed(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor,
 func (m *Model) feedTile(ops device.Ops, l int, x device.Tensor, s *Scratch) {
 	w, n := &m.layers[l], x.Dim(0)
 	norm, gate, up := s.norm.Rows(0, n), s.gate.Rows(0, n), s.up.Rows(0, n)
-	ops.RMSNorm(norm, x, w.ffNorm, m.Eps)
-	s.matMuls(ops, norm, [3]device.Tensor{gate, up}, [3]device.Tensor{w.gate, w.up})
-	ops.SwiGLU(gate, gate, up)
-	ops.MatMul(norm, gate, w.down)
-	ops.Add(x, norm)
-}
-
-// matMuls computes dst[i] = x·w[i]ᵀ for the products that are present.
-func (s *Scratch) matMuls(ops device.Ops, x device.Tensor, dst, w [3]device.Tensor) {
-	s.dst, s.w = dst, w
-	n := len(dst)
-	for n > 0 && dst[n-1].Absent() {
-		n--
-	}
-	device.MatMuls(ops, s.dst[:n], x, s.w[:n])
+	s.dst, s.w = [3]device.Tensor{gate, up}, [3]device.Tensor{w.gate, w.up}
+	device.NormSwiGLU(ops, s.dst[:2], x, device.Norm{W: w.ffNorm, Eps: m.Eps}, s.w[:2], norm)
+	device.AddMatMul(ops, x, gate, w.down, norm)
 }
 
 // Logits computes the logits of rows of the residual stream. dst f32
 // [rows, vocab], x f32 [rows, dim]; x is normalized in place.
 func (m *Model) Logits(ops device.Ops, dst, x device.Tensor) {
-	ops.RMSNorm(x, x, m.norm, m.Eps)
-	ops.MatMul(dst, x, m.output)
+	device.NormMatMuls(ops, []device.Tensor{dst}, x, device.Norm{W: m.norm, Eps: m.Eps}, []device.Tensor{m.output}, x)
 }

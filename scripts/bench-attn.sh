@@ -3,11 +3,18 @@
 #   scripts/bench-attn.sh MODEL.gguf            decode behind 8k, 32k and 64k tokens, prefill of 8k
 #   DEPTHS=8k PROMPTS=0 scripts/bench-attn.sh   other lengths
 # Systems that keep a share are given 0.1; the others have their defaults, and
-# the table says what they kept.
+# the table says what they kept. doublesparsity ranks channels by our README.md, and
+# hashattention has networks of random weights: their speed is that of trained
+# ones, their choice means nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 model=${1:?is missing: scripts/bench-attn.sh MODEL.gguf}
 depths=${DEPTHS:-8k,32k,64k} prompts=${PROMPTS:-8k} reps=${REPS:-3} steps=${STEPS:-8}
+
+files=build/bench-attn
+mkdir -p $files
+bin/gollm channels -m "$model" -f README.md -o $files/channels.npy
+go run ./scripts/hashnets "$model" $files/networks
 
 # settings prints --attn for each line of its input, less what a comment says.
 settings() { sed -E 's/ *#.*//; /^$/d; s/.*/--attn\n&/'; }
@@ -30,6 +37,9 @@ readarray -t decode < <(settings <<-END
 	santa(exec=flash)
 	h2o(hh=1638,recent=1638)       # a tenth of 32k
 	magicpig
+	doublesparsity(file=$files/channels.npy,k=0.1) # layers 0 and 1 are dense
+	hashattention(dir=$files/networks,k=0.1)
+	topp(p=0.1)                    # a tenth of the weight, in fewer positions than that
 	random(k=0.1,share=group)
 END
 )

@@ -1,65 +1,52 @@
 #!/usr/bin/env python3
-"""Times PyTorch's causal scaled_dot_product_attention on the shapes of the attention
-benchmarks of package cuda, to put beside them:
+"""The time of PyTorch's scaled_dot_product_attention on the shapes of gpu-report.sh.
 
-    go test -tags cuda -run '^$' -bench PrefillDense ./cuda
-    scripts/sdpa.py
-
-Prints a line per length and backend: milliseconds and TFLOP/s, half of the square
-counted. "default" is what PyTorch chooses by itself. Needs torch and a GPU.
+Prints JSON: the version of PyTorch, and milliseconds of one layer, the median of
+several runs timed with events, on random F16 tensors with the keys and values in one
+piece.
 """
-import argparse
+import json
 import statistics
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
-
-BACKENDS = {"default": None, "cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+import torch.nn.functional as F
 
 
-def milliseconds(run, reps):
-    """The median time of a run, after two that do not count."""
-    for _ in range(2):
-        run()
+def median_ms(call, runs):
+    for _ in range(3):
+        call()
     times = []
-    for _ in range(reps):
+    for _ in range(runs):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
-        run()
+        call()
         end.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end))
     return statistics.median(times)
 
 
+def random(*shape):
+    return torch.randn(shape, device="cuda", dtype=torch.float16)
+
+
+def attention(batch, heads, kv_heads, queries, keys, runs):
+    """One layer: queries are the last of the keys."""
+    q, k, v = random(batch, heads, queries, 128), random(batch, kv_heads, keys, 128), random(batch, kv_heads, keys, 128)
+    return median_ms(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=queries > 1, enable_gqa=heads != kv_heads), runs)
+
+
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--lengths", type=int, nargs="+", default=[8192, 32768, 131072])
-    p.add_argument("--heads", type=int, default=32)
-    p.add_argument("--kv-heads", type=int, default=8)
-    p.add_argument("--dim", type=int, default=128)
-    p.add_argument("--reps", type=int, default=5)
-    a = p.parse_args()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {a.heads} heads, {a.kv_heads} kv heads of {a.dim}, f16")
-    for n in a.lengths:
-        q = torch.randn(1, a.heads, n, a.dim, device="cuda", dtype=torch.float16)
-        k, v = (torch.randn(1, a.kv_heads, n, a.dim, device="cuda", dtype=torch.float16) for _ in range(2))
-        for name, backend in BACKENDS.items():
-
-            def run():
-                return scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-
-            try:
-                if backend is None:
-                    t = milliseconds(run, a.reps)
-                else:
-                    with sdpa_kernel(backend):
-                        t = milliseconds(run, a.reps)
-            except RuntimeError as err:
-                print(f"n={n:<7} {name:<8} {str(err).splitlines()[0]}")
-                continue
-            print(f"n={n:<7} {name:<8} {t:9.3f} ms {2 * a.heads * a.dim * n * n / t / 1e9:6.0f} TFLOP/s")
+    k = 1024
+    ms = {
+        "prefill-32k": attention(1, 32, 8, 32 * k, 32 * k, 5),
+        "prefill-128k": attention(1, 32, 8, 128 * k, 128 * k, 2),
+        "decode-32k": attention(1, 32, 8, 1, 32 * k, 30),
+        "decode-128k": attention(1, 32, 8, 1, 128 * k, 30),
+        "wide-2k": attention(16, 32, 32, 1, 2 * k, 30),
+        "wide-4k": attention(16, 32, 32, 1, 4 * k, 30),
+    }
+    print(json.dumps({"version": torch.__version__, "ms": ms}))
 
 
 if __name__ == "__main__":

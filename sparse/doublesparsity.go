@@ -20,8 +20,7 @@ import (
 //
 // The ranking is a file: a .npy array [layers, heads or kv heads, channels], best
 // first, in the order of Hugging Face models (layout=halves) or of the numbers
-// in the cache (layout=stored). docs/attention/doublesparsity.md says how to make
-// one.
+// in the cache (layout=stored). gollm channels makes one.
 //
 // Differences from the authors' code: labels have 16-bit floats; with bits=4 they
 // are rounded as the code does, and kept so. Every row reads itself.
@@ -49,7 +48,7 @@ func (o doublesparsityOptions) check() error {
 
 func (o doublesparsityOptions) missing() error {
 	if o.File == "" {
-		return errors.New("it needs a ranking of the model's channels: give file=CHANNELS.npy, f32 [layers, heads, channels]; docs/attention/doublesparsity.md says how to make one")
+		return errors.New("it needs a ranking of the model's channels: give file=CHANNELS.npy, f32 [layers, heads, channels]; gollm channels makes one")
 	}
 	return nil
 }
@@ -66,11 +65,10 @@ var doublesparsityEntry = entry(Doc{
 // doublesparsity holds the labels.
 type doublesparsity struct {
 	doublesparsityOptions
+	ranked
 	channels device.Tensor // i32 [layers, sets, n]
 	levels   int
 	labels   device.Tensor // f16 [pages, sets, n, PageLen]
-	scores   device.Tensor // f32 [slots, heads, maxlen]
-	list     device.List   // a group for each slot
 }
 
 func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
@@ -97,8 +95,7 @@ func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
 		doublesparsityOptions: o,
 		channels:              env.Ints(index, env.Layers, sets, n),
 		labels:                env.PageState(device.F16, sets, n, device.PageLen),
-		scores:                env.Scratch(device.F32, env.Slots, env.Heads, env.MaxLen),
-		list:                  env.List(env.Slots, env.Heads, env.MaxLen, false),
+		ranked:                newRanked(env, false),
 	}
 	if o.Bits < 16 {
 		d.levels = 1 << o.Bits
@@ -168,9 +165,8 @@ func (d *doublesparsity) Decode(p *Pass, layer int, q device.Tensor, plan device
 	if layer < d.Dense {
 		return plan
 	}
-	kv, scores := p.KV(layer), d.scores.Rows(0, p.Rows())
-	plan.Sink, plan.Recent, plan.Middle = d.Sink, d.Window, device.Tokens
-	plan.List = listRows(d.list, p.Rows())
+	kv := p.KV(layer)
+	plan, scores := d.plan(p, plan, d.Sink, d.Window)
 	p.Ops.ChannelScores(scores, q, d.labels, d.of(layer), kv, plan)
 	p.Ops.TopK(plan.List, scores, kv, d.K)
 	return plan

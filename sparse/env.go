@@ -34,6 +34,7 @@ type Env struct {
 
 	dev    device.Device
 	states []device.Tensor // [layers, slots, ...]
+	clear  []bool          // of each: whether a slot that is opened is zeroed
 	pages  []device.Tensor // [pages, ...]
 	size   int             // bytes given out
 	err    error
@@ -47,8 +48,18 @@ func NewEnv(dev device.Device, s Shape, seed uint64) *Env {
 // State is memory that outlives a pass: [layers, slots, dims...]. It is zeroed
 // when a slot is opened and copied when a sequence is forked.
 func (e *Env) State(dt device.DType, dims ...int) device.Tensor {
+	return e.state(true, dt, dims)
+}
+
+// Uncleared is a State whose contents are undefined when a slot is opened: for
+// what is large, and counted by a State beside it.
+func (e *Env) Uncleared(dt device.DType, dims ...int) device.Tensor {
+	return e.state(false, dt, dims)
+}
+
+func (e *Env) state(clear bool, dt device.DType, dims []int) device.Tensor {
 	t := e.alloc(dt, append([]int{e.Layers, e.Slots}, dims...)...)
-	e.states = append(e.states, t)
+	e.states, e.clear = append(e.states, t), append(e.clear, clear)
 	return t
 }
 
@@ -140,7 +151,10 @@ func (e *Env) unrope() (device.Rope, error) {
 
 // reset zeroes a slot of every state.
 func (e *Env) reset(slot int) {
-	for _, t := range e.states {
+	for i, t := range e.states {
+		if !e.clear[i] {
+			continue
+		}
 		row := t.At(0).Rows(slot, slot+1)
 		zero := make([]byte, row.Size())
 		for l := range e.Layers {

@@ -87,6 +87,18 @@ func (c *Policy) Append(p *Pass, layer int, k, v device.Tensor) {
 	}
 }
 
+// RopeAppend turns the heads of a pass's queries and keys, f32 [rows, ·, dim], and
+// appends the keys with their values.
+func (c *Policy) RopeAppend(p *Pass, layer int, q, k, v device.Tensor, r device.Rope) {
+	if c.Frozen(p, layer).Alias.Empty() {
+		device.RopeAppend(p.Ops, p.KV(layer), q, k, v, p.Pos, r)
+		return
+	}
+	p.Ops.Rope(q, p.Pos, r)
+	p.Ops.Rope(k, p.Pos, r)
+	c.Append(p, layer, k, v)
+}
+
 // part is the pass itself for all of its rows, otherwise a tile of it.
 func (p *Pass) part(r Run) *Pass {
 	if r == (Run{0, p.Rows()}) {

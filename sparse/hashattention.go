@@ -59,10 +59,9 @@ var hashattentionEntry = entry(Doc{
 // hashattention holds the signatures.
 type hashattention struct {
 	hashattentionOptions
+	ranked
 	query, key device.Net    // tensors of all layers: weights [layers, sets, out, in], biases [layers, sets, out]
 	signs      device.Tensor // i32 [pages, sets, PageLen, words]
-	scores     device.Tensor // f32 [slots, heads, maxlen]
-	list       device.List   // a group for each slot
 }
 
 func newHashattention(o hashattentionOptions, env *Env) (Method, error) {
@@ -85,8 +84,7 @@ func newHashattention(o hashattentionOptions, env *Env) (Method, error) {
 		return nil, fmt.Errorf("option dir: %s: networks of %d bits for queries and %d for keys, want the same", o.Dir, q.Bits(), k.Bits())
 	}
 	m.signs = env.PageState(device.I32, k.Weight[0].Dim(0), device.PageLen, k.Words())
-	m.scores = env.Scratch(device.F32, env.Slots, env.Heads, env.MaxLen)
-	m.list = env.List(env.Slots, env.Heads, env.MaxLen, false)
+	m.ranked = newRanked(env, false)
 	return m, nil
 }
 
@@ -197,9 +195,8 @@ func (m *hashattention) Observe(p *Pass, layer int, _, k device.Tensor) {
 
 // Decode ranks each slot's row by signatures.
 func (m *hashattention) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
-	kv, scores := p.KV(layer), m.scores.Rows(0, p.Rows())
-	plan.Sink, plan.Recent, plan.Middle = m.Sink, m.Window, device.Tokens
-	plan.List = listRows(m.list, p.Rows())
+	kv := p.KV(layer)
+	plan, scores := m.plan(p, plan, m.Sink, m.Window)
 	p.Ops.SignScores(scores, q, m.signs, layerNet(m.query, layer), kv, plan)
 	p.Ops.TopK(plan.List, scores, kv, m.K)
 	return plan

@@ -96,7 +96,7 @@ var subjects = []subject{
 	{spec: "h2o(hh=20,recent=16)", full: "h2o(hh=100000)", shared: true},
 	{spec: "h2o", full: "h2o(hh=0,recent=100000)", shared: true},
 	{spec: "magicpig(bits=3,tables=20,sink=4,local=16,dense=0)", full: "magicpig(local=100000)", random: true},
-	{spec: "magicpig(bits=2,tables=4,sink=4,local=16,center=both,least=one)", full: "magicpig(bits=1,tables=3,local=100000,dense=0)", random: true},
+	{spec: "magicpig(bits=2,tables=4,sink=4,local=16,center=both,least=one,find=codes)", full: "magicpig(bits=1,tables=3,local=100000,dense=0)", random: true},
 	{spec: "doublesparsity(file=" + lawFiles + "/channels.npy,factor=4,k=30,window=16,dense=1)", full: "doublesparsity(file=" + lawFiles + "/channels.npy,k=100000)"},
 	{spec: "doublesparsity(file=" + lawFiles + "/shared.npy,factor=5,bits=2,k=0.1,dense=0)", full: "doublesparsity(file=" + lawFiles + "/shared.npy,k=1.0,bits=4)", shared: true},
 	{spec: "hashattention(dir=" + lawFiles + ",k=0.1,sink=4,window=16)", full: "hashattention(dir=" + lawFiles + ",k=100000)"},
@@ -175,7 +175,13 @@ type bench struct {
 // openBench makes a replay; change edits its sizes.
 func openBench(t *testing.T, spec string, maxLen int, change func(*engine.ReplayConfig)) *bench {
 	t.Helper()
-	dev, err := device.Open(devtest.Device, device.Config{Threads: 2})
+	return openBenchOn(t, devtest.Device, spec, maxLen, change)
+}
+
+// openBenchOn is openBench on another device.
+func openBenchOn(t *testing.T, name, spec string, maxLen int, change func(*engine.ReplayConfig)) *bench {
+	t.Helper()
+	dev, err := device.Open(name, device.Config{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

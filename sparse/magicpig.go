@@ -25,8 +25,11 @@ import (
 // all positions, but for the 1e-4.
 //
 // Differences from the publication and its code:
-//   - Signs are compared one by one, 64 positions at once, instead of looked up in
-//     tables on a host: what is sampled is the same.
+//   - Positions of a bucket are linked, the newest first, instead of sorted, so
+//     that a new one costs as much as bits·tables signs. Where the buckets of a
+//     query are so full that following them takes longer, all signs are compared,
+//     64 positions at once, which is the definition and what find=codes always
+//     does: what is sampled is the same.
 //   - What is generated is hashed too, from the same mean, and sampled when it
 //     leaves the recent window; the code reads all of it.
 //   - Each layer has projections of its own.
@@ -42,6 +45,7 @@ type magicpigOptions struct {
 	Bits   int    `opt:"bits" unit:"signs" doc:"signs that a collision takes (the paper's K)"`
 	Tables int    `opt:"tables" unit:"tables" doc:"groups of signs (the paper's L)"`
 	Least  string `opt:"least" oneof:"two one" doc:"tables to collide in"`
+	Find   string `opt:"find" oneof:"buckets codes" doc:"look into buckets, or compare all signs: the same is found, more slowly, in a third of the memory"`
 	Sink   int    `opt:"sink" unit:"positions" doc:"first positions that are always read"`
 	Local  int    `opt:"local" unit:"positions" doc:"newest positions that are always read, the row's own included"`
 	Center string `opt:"center" oneof:"keys both none" doc:"what the mean key of the prompt is taken from"`
@@ -63,11 +67,11 @@ func (o magicpigOptions) check() error {
 var magicpigEntry = entry(Doc{
 	Name: "magicpig", Title: "positions sampled by hashing, near the query more often",
 	Source: "Chen et al., MagicPIG: LSH Sampling for Efficient LLM Generation, 2024, and its code",
-	Stage:  Select, Decode: true,
+	Stage:  Select, Decode: true, Draws: true,
 	Granularity: "positions with weights, per query head",
-	Reads:       "sink + local + sampled positions of K and V; to choose, bits·tables bits of each position",
+	Reads:       "sink + local + sampled positions of K and V; to choose, a bucket of each table, about 2^-bits of the positions",
 	Presets:     map[string]string{"k8-l75": "bits=8,tables=75", "k10-l150": "bits=10,tables=150"},
-}, magicpigOptions{Bits: 10, Tables: 150, Least: "two", Sink: 4, Local: 64, Center: "keys", Dense: 16}, newMagicpig)
+}, magicpigOptions{Bits: 10, Tables: 150, Least: "two", Find: "buckets", Sink: 4, Local: 64, Center: "keys", Dense: 16}, newMagicpig)
 
 // magicpig holds the codes. Its tensors are of all layers and slots.
 type magicpig struct {
@@ -81,8 +85,8 @@ func newMagicpig(o magicpigOptions, env *Env) (Method, error) {
 	planes := o.Bits * o.Tables
 	h := device.Hash{
 		Planes: env.Floats(normals(env.Seed, env.Layers, planes*env.HeadDim), env.Layers, planes, env.HeadDim),
-		Codes:  env.State(device.I32, env.KVHeads*env.MaxBlocks(), 2*planes),
-		Norm:   env.State(device.F32, env.KVHeads, env.MaxLen),
+		Codes:  env.Uncleared(device.I32, env.KVHeads*env.MaxBlocks(), 2*planes),
+		Norm:   env.Uncleared(device.F32, env.KVHeads, env.MaxLen),
 		Center: env.State(device.F32, env.KVHeads, env.HeadDim),
 		Since:  env.State(device.I32, 1),
 		Done:   env.State(device.I32, 1),
@@ -90,6 +94,11 @@ func newMagicpig(o magicpigOptions, env *Env) (Method, error) {
 	}
 	if o.Least == "one" {
 		h.Least = 1
+	}
+	if buckets := 1 << min(o.Bits, 30); o.Find == "buckets" && buckets <= device.MostBuckets {
+		runs := (env.MaxLen + device.HashRun - 1) / device.HashRun
+		h.Newest = env.Uncleared(device.I32, env.KVHeads*runs, o.Tables*buckets/2)
+		h.Older = env.Uncleared(device.I32, env.KVHeads*o.Tables, (env.MaxLen+1)/2)
 	}
 	return &magicpig{magicpigOptions: o, hash: h, none: env.Ints([]int32{0}, 1),
 		list: env.List(env.Slots, env.Heads, env.MaxLen, true)}, nil
@@ -125,8 +134,10 @@ func (m *magicpig) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan)
 	}
 	kv, h := p.KV(layer), m.hash
 	h.Planes = h.Planes.At(layer)
-	for _, t := range []*device.Tensor{&h.Codes, &h.Norm, &h.Center, &h.Since, &h.Done} {
-		*t = p.State(*t, layer)
+	for _, t := range []*device.Tensor{&h.Codes, &h.Norm, &h.Center, &h.Since, &h.Done, &h.Newest, &h.Older} {
+		if !t.Absent() {
+			*t = p.State(*t, layer)
+		}
 	}
 	plan.Sink, plan.Recent, plan.Middle = m.Sink, m.Local, device.Tokens
 	plan.List = listRows(m.list, p.Rows())

@@ -249,3 +249,19 @@ func TestMagicpigCutPrompt(t *testing.T) {
 		t.Error("the length of the prompt does not matter at all")
 	}
 }
+
+// Buckets find what the comparison of all signs finds, in every layer and step.
+func TestMagicpigFindsTheSame(t *testing.T) {
+	const prompt = lawLen - lawSteps
+	layers := lawTensors(1, lawLen)
+	sets := func(options string) [][]int32 {
+		return openBench(t, "magicpig(tables=20,local=16,dense=0,"+options+")", lawLen, nil).sets(layers, prompt)
+	}
+	buckets, codes := sets("bits=3"), sets("bits=3,find=codes")
+	if !slices.EqualFunc(buckets, codes, slices.Equal) {
+		t.Error("buckets find others than codes do")
+	}
+	if more := sets("bits=2"); slices.EqualFunc(buckets, more, slices.Equal) {
+		t.Error("codes of fewer bits find the same, so the test says nothing")
+	}
+}

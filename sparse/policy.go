@@ -103,7 +103,9 @@ type Tracer interface {
 	Attended(p *Pass, layer int, dst, q device.Tensor, plan device.Plan)
 }
 
-// Policy is the attention of one runner. The zero Policy is dense.
+// Policy is the attention of one runner. The zero Policy is dense. One that was
+// built of several specs plans prompts as all of them do, and decode steps as the
+// one whose turn it is.
 type Policy struct {
 	// Window is the model's own sliding window: a row sees this many positions,
 	// its own included; 0 sees all. It bounds every method.
@@ -111,8 +113,15 @@ type Policy struct {
 	// Trace, when set, watches every layer.
 	Trace Tracer
 
+	stack // of the first spec: what prompts go through
+	env   *Env
+	all   []*stack // of all specs, the first included; none: dense
+	turn  int      // of all: what decode steps go through
+}
+
+// stack is the methods of one spec, in the order of stages.
+type stack struct {
 	spec    *Spec
-	env     *Env
 	freezer Freezer
 	spans   [2][]device.Span // of prefill and of decode, by layer; nil is everything
 	observe []Observer
@@ -134,16 +143,45 @@ func (c *Policy) Attend(p *Pass, layer int, dst, q, k device.Tensor) {
 	if c.Trace != nil {
 		c.Trace.Begin(p, layer)
 	}
-	for _, o := range c.observe {
-		o.Observe(p, layer, q, k)
-	}
-	if !p.Decode {
-		for _, m := range c.restart {
-			m.Restart(p, layer)
+	if p.Decode {
+		c.now().watch(p, layer, q, k)
+	} else {
+		for _, s := range c.all {
+			s.watch(p, layer, q, k)
 		}
 	}
 	for _, r := range c.Frozen(p, layer).Rows.Around(p.Rows()) {
 		c.attendRun(p, layer, dst, q, r)
+	}
+}
+
+// Turn makes spec i of those that the policy was built of, from 0, the one of the
+// decode steps from here on.
+func (c *Policy) Turn(i int) {
+	if i < 0 || i >= max(1, len(c.all)) {
+		panic(fmt.Sprintf("sparse: Turn(%d) of a policy of %d specs", i, max(1, len(c.all))))
+	}
+	c.turn = i
+}
+
+// now is what decode steps go through.
+func (c *Policy) now() *stack {
+	if len(c.all) == 0 {
+		return &c.stack
+	}
+	return c.all[c.turn]
+}
+
+// watch shows a layer of a pass to the methods that want to see it.
+func (s *stack) watch(p *Pass, layer int, q, k device.Tensor) {
+	for _, o := range s.observe {
+		o.Observe(p, layer, q, k)
+	}
+	if p.Decode {
+		return
+	}
+	for _, m := range s.restart {
+		m.Restart(p, layer)
 	}
 }
 
@@ -187,7 +225,7 @@ func (c *Policy) attend(p *Pass, layer int, dst, q device.Tensor) {
 func (c *Policy) plan(p *Pass, layer int, q device.Tensor) device.Plan {
 	plan := device.Plan{Span: c.span(p, layer)}
 	if p.Decode {
-		for _, m := range c.decode {
+		for _, m := range c.now().decode {
 			plan = m.Decode(p, layer, q, plan)
 		}
 		return plan
@@ -202,7 +240,7 @@ func (c *Policy) plan(p *Pass, layer int, q device.Tensor) device.Plan {
 func (c *Policy) span(p *Pass, layer int) device.Span {
 	spans := c.spans[0]
 	if p.Decode {
-		spans = c.spans[1]
+		spans = c.now().spans[1]
 	}
 	var s device.Span
 	if spans != nil {
@@ -214,18 +252,18 @@ func (c *Policy) span(p *Pass, layer int) device.Span {
 	return s
 }
 
-// String is the text that [Parse] reads back.
+// String is the text that [Parse] reads back: of the spec whose turn it is.
 func (c *Policy) String() string {
-	if c.spec == nil {
-		return "dense"
+	if s := c.now().spec; s != nil {
+		return s.String()
 	}
-	return c.spec.String()
+	return "dense"
 }
 
 // Figures are what the methods counted in the decode steps of a slot.
 func (c *Policy) Figures(slot int) ([]Figure, error) {
 	var all []Figure
-	for _, m := range c.counter {
+	for _, m := range c.now().counter {
 		f, err := m.Figures(slot)
 		if err != nil {
 			return nil, fmt.Errorf("sparse: figures of %s: %w", m.Name(), err)
@@ -267,64 +305,66 @@ func (c *Policy) Fork(dst, src int) {
 
 // Truncate tells the methods that a slot keeps its first n positions only.
 func (c *Policy) Truncate(slot, n int) {
-	for _, m := range c.cuts {
-		m.Truncate(slot, n)
+	for _, s := range c.all {
+		for _, m := range s.cuts {
+			m.Truncate(slot, n)
+		}
 	}
 }
 
 // add gives a method its places in the phases that the text asked for.
-func (c *Policy) add(m Method, it item) {
+func (s *stack) add(m Method, it item, layers int) {
 	if f, ok := m.(Freezer); ok {
-		c.freezer = f
+		s.freezer = f
 	}
 	if w, ok := m.(Windower); ok {
-		c.window(w, it)
+		s.window(w, it, layers)
 	}
 	if n, ok := m.(Counter); ok {
-		c.counter = append(c.counter, n)
+		s.counter = append(s.counter, n)
 	}
 	if r, ok := m.(Restarter); ok {
-		c.restart = append(c.restart, r)
+		s.restart = append(s.restart, r)
 	}
 	if t, ok := m.(Truncater); ok {
-		c.cuts = append(c.cuts, t)
+		s.cuts = append(s.cuts, t)
 	}
 	if o, ok := m.(Observer); ok {
-		c.observe = append(c.observe, o)
+		s.observe = append(s.observe, o)
 	}
-	c.follow(m, it)
+	s.follow(m, it)
 	pre, prefills := m.(Prefiller)
 	if prefills && it.prefill {
-		c.prefill = append(c.prefill, pre)
+		s.prefill = append(s.prefill, pre)
 	}
-	if t, ok := m.(Tiler); ok && it.prefill && (c.tile == 0 || t.Tile() < c.tile) {
-		c.tile = t.Tile()
+	if t, ok := m.(Tiler); ok && it.prefill && (s.tile == 0 || t.Tile() < s.tile) {
+		s.tile = t.Tile()
 	}
 	dec, decodes := m.(Decoder)
 	if decodes && it.decode {
-		c.decode = append(c.decode, dec)
+		s.decode = append(s.decode, dec)
 	}
 }
 
 // follow tells a Follower what comes before it, and notes selecting systems.
-func (c *Policy) follow(m Method, it item) {
+func (s *stack) follow(m Method, it item) {
 	if it.entry.Stage == Select {
-		c.selects[0] = c.selects[0] || it.prefill
-		c.selects[1] = c.selects[1] || it.decode
+		s.selects[0] = s.selects[0] || it.prefill
+		s.selects[1] = s.selects[1] || it.decode
 	}
 	if f, ok := m.(Follower); ok {
-		f.Follow(c.selects[0], c.selects[1])
+		f.Follow(s.selects[0], s.selects[1])
 	}
 	if cut, ok := m.(Cutter); ok && it.prefill {
-		c.cut = append(c.cut, cut)
+		s.cut = append(s.cut, cut)
 	}
 }
 
 // window keeps the spans of a Windower for its phases.
-func (c *Policy) window(w Windower, it item) {
+func (s *stack) window(w Windower, it item, layers int) {
 	for phase, use := range []bool{it.prefill, it.decode} {
-		for l := 0; use && l < c.env.Layers; l++ {
-			c.spans[phase] = append(c.spans[phase], w.Span(l))
+		for l := 0; use && l < layers; l++ {
+			s.spans[phase] = append(s.spans[phase], w.Span(l))
 		}
 	}
 }

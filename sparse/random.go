@@ -39,7 +39,7 @@ func (o randomOptions) check() error {
 var randomEntry = entry(Doc{
 	Name: "random", Title: "control: positions drawn at random",
 	Source: "baseline; with weight=inverse the random sampling of sparse-attention-hub",
-	Stage:  Select, Prefill: true, Decode: true,
+	Stage:  Select, Prefill: true, Decode: true, Draws: true,
 	Granularity: "positions, per query head or kv head, and row",
 	Reads:       "sink + window + k positions of K and V; to choose, a few numbers for each position drawn",
 }, randomOptions{K: device.Amount{Share: 0.1}, Sink: 16, Window: 64, Weight: "inverse", Share: "head"}, newRandom)

@@ -89,7 +89,7 @@ func (o santaOptions) features(seed uint64) device.Features {
 var santaEntry = entry(Doc{
 	Name: "santa", Title: "values sampled by their softmax",
 	Source: "SANTA and S2ANTA, stochastic attention by sampling values",
-	Stage:  Value, Decode: true,
+	Stage:  Value, Decode: true, Draws: true,
 	Granularity: "positions, per query head",
 	Reads:       "all of K that is selected; at most as many rows of V as samples",
 	Presets: map[string]string{

@@ -15,7 +15,12 @@ type readBy struct{ layer, pos, head int }
 // decode steps.
 func selected(t *testing.T, spec string, layers []engine.QKV, n, prompt, chunk int) map[readBy][]int32 {
 	t.Helper()
-	b := openBench(t, spec, n, nil)
+	return openBench(t, spec, n, nil).selected(layers, prompt, chunk)
+}
+
+// selected is what every row and head of a run reads.
+func (b *bench) selected(layers []engine.QKV, prompt, chunk int) map[readBy][]int32 {
+	b.t.Helper()
 	read := map[readBy][]int32{}
 	b.Observe = func(sel engine.Selection) {
 		for row, p := range sel.Pos {

@@ -75,7 +75,7 @@ func (o sketchwalkOptions) whole() bool { return o.Causal == "none" }
 var sketchwalkEntry = entry(Doc{
 	Name: "sketchwalk", Title: "blocks found by sketches and a walk over the layers",
 	Source: "Sketch&Walk: training-free sparse attention by sketches and walks; steps A to I of docs/attention/sketchwalk.md",
-	Stage:  Select, Prefill: true, Decode: true, Observes: true,
+	Stage:  Select, Prefill: true, Decode: true, Observes: true, Draws: true,
 	Granularity: "blocks of 64 positions, the same for all heads; layers 0 and 1 are dense",
 	Reads:       "density of K and V; to choose, a step reads 2·b² bytes a layer for b blocks, a prompt adds b³/6 terms",
 	Presets:     map[string]string{"paper-80": "density=0.2", "paper-90": "density=0.1"},

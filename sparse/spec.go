@@ -331,6 +331,12 @@ func (s *Spec) Phases() (prefill, decode bool) {
 	return prefill, decode
 }
 
+// Draws reports whether a system draws at random, so that another seed gives other
+// results.
+func (s *Spec) Draws() bool {
+	return slices.ContainsFunc(s.systems(), func(it item) bool { return it.entry.Draws })
+}
+
 // Missing reports an option without which a system cannot run and which the text
 // does not give. Build refuses such a spec too.
 func (s *Spec) Missing() error {
@@ -356,19 +362,49 @@ func (s *Spec) Whole() bool {
 }
 
 // Build makes the policy and takes its memory from env.
-func (s *Spec) Build(env *Env) (*Policy, error) {
-	c := &Policy{spec: s, env: env}
-	for _, it := range s.systems() {
-		methods, err := it.entry.build(it.opts, env)
-		if err != nil {
-			return nil, fmt.Errorf("sparse: %s: %w", it.name(), err)
+func (s *Spec) Build(env *Env) (*Policy, error) { return Build(env, s) }
+
+// Build makes one policy of several specs that plan prompts alike (see
+// [Spec.SamePrefill]): a prompt is planned once, and what each spec has to know of
+// it for its decode steps is kept. [Policy.Turn] says which of them decodes.
+func Build(env *Env, specs ...*Spec) (*Policy, error) {
+	c := &Policy{env: env}
+	for i, s := range specs {
+		if !s.SamePrefill(specs[0]) {
+			return nil, fmt.Errorf("sparse: %s and %s read a prompt in different ways and cannot be one policy", specs[0], s)
 		}
-		for _, m := range methods {
-			c.add(m, it)
+		all := &stack{spec: s}
+		for _, it := range s.systems() {
+			if i > 0 && !it.decode {
+				continue // works for all of them in the first
+			}
+			methods, err := it.entry.build(it.opts, env)
+			if err != nil {
+				return nil, fmt.Errorf("sparse: %s: %w", it.name(), err)
+			}
+			for _, m := range methods {
+				all.add(m, it, env.Layers)
+			}
 		}
+		c.all = append(c.all, all)
 	}
 	if env.err != nil {
-		return nil, fmt.Errorf("sparse: memory for %s: %w", s, env.err)
+		return nil, fmt.Errorf("sparse: memory for %s: %w", specs[0], env.err)
 	}
+	c.stack = *c.all[0]
 	return c, nil
+}
+
+// SamePrefill reports whether two specs read prompts in the same way: with the
+// same systems, in the same order, with the same options. That an option has no
+// effect on prompts is not seen.
+func (s *Spec) SamePrefill(t *Spec) bool {
+	return slices.EqualFunc(s.ofPrompts(), t.ofPrompts(), func(a, b item) bool {
+		return a.entry == b.entry && a.opts == b.opts
+	})
+}
+
+// ofPrompts is the systems that work in prefill, without dense.
+func (s *Spec) ofPrompts() []item {
+	return slices.DeleteFunc(s.systems(), func(it item) bool { return !it.prefill || it.entry == denseOf() })
 }

@@ -28,6 +28,7 @@ type Doc struct {
 	Whole       bool // cannot work on chunks of a prompt
 	Observes    bool // is an Observer: must see every row of a prompt in every layer
 	Stored      bool // of these sees stored keys only: rows may be left out of a prompt
+	Draws       bool // draws at random: another seed is another choice
 	Forgets     bool // what it does not select is gone for good
 	Granularity string
 	Reads       string            // cost: what is read of K and V, and what selection costs

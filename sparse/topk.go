@@ -32,20 +32,11 @@ var topkEntry = entry(Doc{
 // topk holds the scores and the lists of one tile of rows.
 type topk struct {
 	topkOptions
-	scores device.Tensor // f32 [rows, heads, maxlen]
-	list   device.List   // a group for each row
+	ranked
 }
 
-// rankTile is how many prefill rows are planned one by one at once.
-const rankTile = 16
-
 func newTopk(o topkOptions, env *Env) (Method, error) {
-	rows := max(env.Slots, min(rankTile, env.Rows))
-	return &topk{
-		topkOptions: o,
-		scores:      env.Scratch(device.F32, rows, env.Heads, env.MaxLen),
-		list:        env.List(rows, env.Heads, env.MaxLen, false),
-	}, nil
+	return &topk{topkOptions: o, ranked: newRanked(env, true)}, nil
 }
 
 // Name is "topk".
@@ -61,19 +52,9 @@ func (t *topk) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) de
 
 // Decode ranks each slot's row.
 func (t *topk) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
-	kv, scores := p.KV(layer), t.scores.Rows(0, p.Rows())
-	plan.Sink, plan.Recent, plan.Middle = t.Sink, t.Window, device.Tokens
-	plan.List = listRows(t.list, p.Rows())
+	kv := p.KV(layer)
+	plan, scores := t.plan(p, plan, t.Sink, t.Window)
 	p.Ops.Scores(scores, q, kv, plan, device.Middles)
 	p.Ops.TopK(plan.List, scores, kv, t.K)
 	return plan
-}
-
-// listRows is the first n groups of a list.
-func listRows(l device.List, n int) device.List {
-	l.Index, l.Count = l.Index.Rows(0, n), l.Count.Rows(0, n)
-	if !l.Weight.Absent() {
-		l.Weight = l.Weight.Rows(0, n)
-	}
-	return l
 }

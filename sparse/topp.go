@@ -44,17 +44,11 @@ var toppEntry = entry(Doc{
 // topp holds the scores and the lists of one tile of rows.
 type topp struct {
 	toppOptions
-	scores device.Tensor // f32 [rows, heads, maxlen]
-	list   device.List   // a group for each row
+	ranked
 }
 
 func newTopp(o toppOptions, env *Env) (Method, error) {
-	rows := max(env.Slots, min(rankTile, env.Rows))
-	return &topp{
-		toppOptions: o,
-		scores:      env.Scratch(device.F32, rows, env.Heads, env.MaxLen),
-		list:        env.List(rows, env.Heads, env.MaxLen, false),
-	}, nil
+	return &topp{toppOptions: o, ranked: newRanked(env, true)}, nil
 }
 
 // Name is "topp".
@@ -73,9 +67,8 @@ func (t *topp) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) dev
 	if t.P == 1 {
 		return plan
 	}
-	kv, scores := p.KV(layer), t.scores.Rows(0, p.Rows())
-	plan.Sink, plan.Recent, plan.Middle = t.Sink, t.Window, device.Tokens
-	plan.List = listRows(t.list, p.Rows())
+	kv := p.KV(layer)
+	plan, scores := t.plan(p, plan, t.Sink, t.Window)
 	p.Ops.Scores(scores, q, kv, plan, device.Middles)
 	p.Ops.TopP(plan.List, scores, kv, t.P)
 	return plan

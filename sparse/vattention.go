@@ -110,7 +110,7 @@ func (o vattentionOptions) quantile() float64 {
 var vattentionEntry = entry(Doc{
 	Name: "vattention", Title: "a sample of what is not selected, sized for an error",
 	Source: "Desai et al., vAttention: Verified Sparse Attention, 2025, and its code in sparse-attention-hub",
-	Stage:  Sample, Prefill: true, Decode: true,
+	Stage:  Sample, Prefill: true, Decode: true, Draws: true,
 	Granularity: "positions with weights, per query head or kv head",
 	Reads:       "what is selected (alone: sink + local + top, found by reading all of K) and b of the rest of K and V",
 	Presets: map[string]string{

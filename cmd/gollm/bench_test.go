@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/csv"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -38,8 +40,10 @@ func TestBenchJSON(t *testing.T) {
 
 // fixedBench is a report with figures that do not change.
 func fixedBench() benchReport {
-	return newBenchReport("model.gguf", []string{"dense"}, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
-		{Task: eval.Task{Phase: eval.Prefill, Len: 512}, Runs: []float64{400, 420, 410}, TokS: 410, FloorS: 500, Fraction: 0.82, Limit: "compute", Choose: 20 * time.Millisecond, Attend: 345678 * time.Microsecond},
+	return newBenchReport("model.gguf", []string{"dense"}, 1, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
+		{Task: eval.Task{Phase: eval.Prefill, Len: 512}, Runs: []float64{400, 420, 410}, TokS: 410, FloorS: 500, Fraction: 0.82, Limit: "compute", Choose: 20 * time.Millisecond, Attend: 345678 * time.Microsecond,
+			Work:      eval.Reached{Work: eval.Work{Bytes: 2e9, IntOps: 1e12, FloatOps: 2e11}, Seconds: 1.25, OfRead: 0.05, OfProduct: 0.82},
+			Attention: eval.Reached{Work: eval.Work{FloatOps: 1e11}, Seconds: 0.365678, OfProduct: 0.3, FloorSeconds: 0.11}},
 		{Task: eval.Task{Phase: eval.Decode, Len: 8192}, Runs: []float64{7.1}, TokS: 7.1},
 	})
 }
@@ -47,7 +51,7 @@ func fixedBench() benchReport {
 // comparedBench is a report of two settings.
 func comparedBench() benchReport {
 	decode := eval.Task{Phase: eval.Decode, Len: 32768}
-	return newBenchReport("model.gguf", []string{"dense", "sketchwalk(density=0.1)"}, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
+	return newBenchReport("model.gguf", []string{"dense", "sketchwalk(density=0.1)"}, 1, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
 		{Task: decode, Runs: []float64{10, 10.2}, TokS: 10.1, FloorS: 12, Fraction: 0.84, Limit: "memory", Attend: 60 * time.Millisecond, KVBytes: 1 << 30},
 		{Task: decode, Side: 1, Runs: []float64{20.2}, TokS: 20.2, FloorS: 12, Fraction: 1.68, Limit: "memory", Choose: time.Millisecond, Attend: 8 * time.Millisecond, KVBytes: 1 << 30,
 			Read: &engine.AuditCell{Density: 0.1, KRead: 0.31, VRead: 0.3}},
@@ -60,7 +64,7 @@ func TestBenchCompares(t *testing.T) {
 	if d := r.Rows[0]; d.TimesDense != 0 || d.Density != nil {
 		t.Errorf("dense beside itself: %+v", d)
 	}
-	if s := r.Rows[1]; s.TimesDense != 2 || s.TimesAttend != 7.5 || *s.Density != 0.1 || *s.KRead != 0.31 {
+	if s := r.Rows[1]; s.TimesDense != 2 || s.TimesAttend != 7.5 || s.TimesBoth != 6.667 || *s.Density != 0.1 || *s.KRead != 0.31 {
 		t.Errorf("beside dense: %+v", s)
 	}
 	if s := r.Rows[2]; s.TimesDense != 0 || s.TTFTMS != 1600 {
@@ -127,7 +131,7 @@ func TestBenchNotes(t *testing.T) {
 		want string
 	}{
 		{benchRow{Fraction: 2.44, Limit: "memory"}, "processor's cache"},
-		{benchRow{Fraction: 1.68, Limit: "memory", Density: &share}, "floor is that of dense"},
+		{benchRow{Fraction: 1.68, Limit: "memory", Density: &share}, "processor's cache"},
 		{benchRow{Fraction: 1.004, Limit: "memory"}, ""},
 		{benchRow{Fraction: 1.1, Limit: "compute"}, ""},
 	} {
@@ -135,5 +139,53 @@ func TestBenchNotes(t *testing.T) {
 		if !strings.Contains(note, tt.want) || (tt.want == "") != (note == "") || strings.Count(note, "\n") > 1 {
 			t.Errorf("%+v: %q, want one note with %q", tt.row, note, tt.want)
 		}
+	}
+}
+
+// TestBenchStory measures two settings at two lengths and looks at all forms.
+func TestBenchStory(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	out := filepath.Join(t.TempDir(), "bench.html")
+	args := []string{"bench", "-m", model, "--ctx", "128,256", "--steps", "2", "--reps", "1", "--attn", "dense", "--attn", "streaming(sink=4,window=60)"}
+	j := decode[benchReport](t, ok(t, "", append(args, "--json", "--html", out)...))
+	if len(j.Rows) != 8 || len(j.Story) != 4 {
+		t.Fatalf("%d rows and %d lines, want 8 and 4", len(j.Rows), len(j.Story))
+	}
+	for i, s := range j.Story {
+		first, step := j.Rows[i], j.Rows[4+i]
+		if s.Tokens != 128<<(i/2) || s.Attn != j.Attn[i%2] || s.TTFTMS <= 0 || s.TTFTMS != first.TTFTMS || s.TokS != step.TokS || s.Memory <= 0 {
+			t.Errorf("line %d: %+v", i, s)
+		}
+		if sparse := i%2 == 1; (s.Step.Density != nil) != sparse || (s.Step.Both > 0) != sparse || (s.First.Times > 0) != sparse {
+			t.Errorf("line %d: density %v, attention %v and prompt %v times faster", i, s.Step.Density, s.Step.Both, s.First.Times)
+		}
+	}
+	if want := 64 / 257.; math.Abs(*j.Story[3].Step.Density-want) > 1e-6 {
+		t.Errorf("density %v, want %v", *j.Story[3].Step.Density, want)
+	}
+	rows, err := csv.NewReader(strings.NewReader(ok(t, "", append(args, "--csv")...))).ReadAll()
+	if err != nil || len(rows) != 5 || len(rows[0]) != len(storyColumns) {
+		t.Errorf("CSV %v: %v, want a head and 4 lines", rows, err)
+	}
+	html, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, n := range map[string]int{`<svg class="plot"`: 4, `<tr><td`: 4, `<circle class="dot s1"`: 8, "http": 0} {
+		if got := strings.Count(string(html), what); got != n {
+			t.Errorf("%d of %q on the page, want %d", got, what, n)
+		}
+	}
+}
+
+// TestBenchBatch steps three sequences at once.
+func TestBenchBatch(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	args := []string{"bench", "-m", model, "--prefill", "0", "--decode", "128", "--steps", "2", "--reps", "1", "--json"}
+	one := decode[benchReport](t, ok(t, "", args...)).Rows[0]
+	three := decode[benchReport](t, ok(t, "", append(args, "--batch", "3")...))
+	r := three.Rows[0]
+	if three.Batch != 3 || r.KVBytes != 3*one.KVBytes || r.Attention.Bytes != 3*one.Attention.Bytes || r.Bytes >= 3*one.Bytes || r.Bytes <= one.Bytes {
+		t.Errorf("three sequences %+v, one %+v", r, one)
 	}
 }

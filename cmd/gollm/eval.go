@@ -26,10 +26,8 @@ func newEval() *cobra.Command {
 	}
 	long := []*cobra.Command{newEvalRuler(), newEvalLongbench(), newEvalLongbench2(), newEvalNiah(), newEvalPpl()}
 	data := newRulerData()
-	for _, sub := range append(long, data) {
-		sub.RunE = stoppable(sub.RunE)
-	}
 	for _, sub := range append(long, newEvalScore(), newEvalShow(), newEvalCompare(), newEvalMerge(), data) {
+		sub.RunE = stoppable(sub.RunE)
 		sub.Flags().SortFlags = false
 		cmd.AddCommand(sub)
 	}

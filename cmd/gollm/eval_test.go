@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -72,7 +74,8 @@ func same(t *testing.T, what string, got, want map[string]string) {
 func niah(model, text, out string, samples int, more ...string) []string {
 	return append([]string{
 		"eval", "niah", "-m", model, "-o", out, "--lengths", "450", "--depths", "10", "--rounds", fmt.Sprint(samples / 10),
-		"--haystack", text, "--max-new-tokens", "3", "--attn", "dense", "--attn", "prefill=streaming(sink=1,window=32) decode=dense", "-t", "1",
+		"--haystack", text, "--max-new-tokens", "3", "-t", "1",
+		"--attn", "dense", "--attn", "prefill=streaming(sink=1,window=32) decode=dense", "--attn", "prefill=dense decode=streaming(sink=1,window=32)",
 	}, more...)
 }
 
@@ -105,12 +108,83 @@ func TestKill(t *testing.T) {
 		}
 		most = lines
 	}
-	t.Logf("%d of %d runs were killed, after which there were %d answers of %d", died, *kills, most, 2**killSamples)
+	t.Logf("%d of %d runs were killed, after which there were %d answers of %d", died, *kills, most, 3**killSamples)
 	if died == 0 {
 		t.Error("no run was killed")
 	}
 	ok(t, "", niah(model, text, dir, *killSamples)...)
 	same(t, "killed", answers(t, dir), answers(t, whole))
+}
+
+// readings are the files of audits in the folder of a run, by their paths.
+func readings(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	paths, err := filepath.Glob(filepath.Join(folder, "*", "audit.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[filepath.Base(filepath.Dir(path))] = string(b)
+	}
+	return files
+}
+
+// TestSharedPrefill reads prompts once for settings that read them alike: answers
+// and audits are those of each by itself, also where only some settings have
+// answered a sample before.
+func TestSharedPrefill(t *testing.T) {
+	root := t.TempDir()
+	args := func(name string, more ...string) []string {
+		list := []string{"eval", "ruler", "-m", "../../testdata/ruler.gguf", "-o", filepath.Join(root, name), "--tasks", "vt",
+			"--lengths", "1k", "-n", "2", "--fit", "fine", "--sparse-phase", "question+decode"}
+		for _, a := range []string{"dense", "santa(samples=16)", "quest(budget=64)", "h2o(hh=30,recent=30)", "cis(k=30,sink=4,local=16)", "sketchwalk(density=0.2)"} {
+			list = append(list, "--attn", a)
+		}
+		return append(list, more...)
+	}
+	ok(t, "", args("alone", "--share-prefill=false")...)
+	ok(t, "", args("shared")...)
+	want := answers(t, filepath.Join(root, "alone"))
+	same(t, "shared", answers(t, filepath.Join(root, "shared")), want)
+	same(t, "audits", readings(t, filepath.Join(root, "shared")), readings(t, filepath.Join(root, "alone")))
+	different := map[string]bool{}
+	for _, text := range want {
+		different[text] = true
+	}
+	if len(different) < 3 {
+		t.Errorf("%d different files of answers: these settings show nothing", len(different))
+	}
+
+	summary := func(name string) *trial.Summary {
+		s, err := trial.Summarize(t.Context(), filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if s := summary("shared"); len(s.Manifest.About.Shared) != 1 || len(s.Manifest.About.Shared[0]) != 6 || s.Settings[5].Units[0].Shared != 6 {
+		t.Errorf("shared: %v, %+v", s.Manifest.About.Shared, s.Settings[5].Units[0])
+	}
+	if s := summary("alone"); len(s.Manifest.About.Shared) != 0 || s.Settings[5].Units[0].Shared != 0 {
+		t.Errorf("alone: %v", s.Manifest.About.Shared)
+	}
+
+	// What a kill may leave: some settings are a sample ahead.
+	for name := range want {
+		path := filepath.Join(root, "shared", name)
+		if first, _, ok := strings.Cut(want[name], "\n"); ok && !strings.Contains(name, "santa") {
+			if err := os.WriteFile(path, []byte(first+"\n"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ok(t, "", args("shared")...)
+	same(t, "continued", answers(t, filepath.Join(root, "shared")), want)
 }
 
 func TestShardsMerge(t *testing.T) {
@@ -192,6 +266,36 @@ func TestNiahRefusesWhatDoesNotFit(t *testing.T) {
 	ok(t, "", niah(model, text, out, 10)...)
 	fails(t, exitFailure, []string{"another run", "options"}, "", niah(model, text, out, 10, "--lengths", "420")...)
 	fails(t, exitUsage, []string{"--sparse-phase foo"}, "", "eval", "niah", "-m", model, "-o", out, "--sparse-phase", "foo")
+}
+
+// TestInterruptOfWhatReadsAnswers ends the commands that read runs before they have
+// begun: they say so with their exit code, and write nothing.
+func TestInterruptOfWhatReadsAnswers(t *testing.T) {
+	model, text, root := randomModel(t, modeltest.Shape{Context: 1024}), book(t), t.TempDir()
+	whole, merged := filepath.Join(root, "whole"), filepath.Join(root, "merged")
+	ok(t, "", niah(model, text, whole, 10)...)
+	preds := filepath.Join(root, "vt.jsonl")
+	if err := os.WriteFile(preds, []byte(`{"pred":"A","outputs":["A"],"others":{}}`+"\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(whole, "summary.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"eval", "show", whole}, {"eval", "compare", whole, whole}, {"eval", "merge", "-o", merged, whole},
+		{"eval", "score", "--suite", "ruler", preds}, {"eval", "score", "--suite", "longbench", "--task", "qasper", preds}, {"eval", "score", "--suite", "longbench2", preds},
+	} {
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		var errs strings.Builder
+		if code := run(stopped, args, strings.NewReader(""), io.Discard, &errs); code != exitInterrupted || errs.String() != "gollm: stopped\n" {
+			t.Errorf("%s: exit code %d and stderr %q", args, code, errs.String())
+		}
+	}
+	if there(merged) || there(filepath.Join(whole, "summary.json")) {
+		t.Error("a command that was stopped has written")
+	}
+	ok(t, "", "eval", "show", whole)
 }
 
 // TestInterruptWhilePromptsAreMade stops commands before there is an answer.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -40,8 +41,8 @@ func newEvalCompare() *cobra.Command {
 }
 
 // findSetting reads the setting that a folder stands for.
-func findSetting(path string) (*trial.Setting, *trial.Summary, error) {
-	s, err := trial.Summarize(path)
+func findSetting(ctx context.Context, path string) (*trial.Setting, *trial.Summary, error) {
+	s, err := trial.Summarize(ctx, path)
 	if err == nil {
 		return &s.Settings[0], s, nil
 	}
@@ -49,7 +50,7 @@ func findSetting(path string) (*trial.Setting, *trial.Summary, error) {
 		return nil, nil, err
 	}
 	parent, name := filepath.Split(filepath.Clean(path))
-	if s, err := trial.Summarize(filepath.Clean(parent)); err == nil {
+	if s, err := trial.Summarize(ctx, filepath.Clean(parent)); err == nil {
 		for i, set := range s.Settings {
 			if trial.SettingName(i, set.Attn) == name {
 				return &s.Settings[i], s, nil
@@ -60,11 +61,11 @@ func findSetting(path string) (*trial.Setting, *trial.Summary, error) {
 }
 
 func compareRuns(cmd *cobra.Command, pathA, pathB string, asJSON bool) error {
-	a, runA, err := findSetting(pathA)
+	a, runA, err := findSetting(cmd.Context(), pathA)
 	if err != nil {
 		return err
 	}
-	b, runB, err := findSetting(pathB)
+	b, runB, err := findSetting(cmd.Context(), pathB)
 	if err != nil {
 		return err
 	}
@@ -100,10 +101,12 @@ func compareRuns(cmd *cobra.Command, pathA, pathB string, asJSON bool) error {
 
 const evalMergeLong = `Join the folders of the shards of one run, written with --shard 0/n to n-1/n,
 into the folder that one run on one machine writes, byte for byte. Shards of
-different runs, and shards that are not finished, are refused.`
+different runs, and shards that are not finished, are refused; --partial joins
+what there is, as the folder of a run that was stopped.`
 
 func newEvalMerge() *cobra.Command {
 	var out string
+	var partial bool
 	cmd := &cobra.Command{
 		Use:     "merge -o DIR SHARD...",
 		Short:   "Join the shards of a run",
@@ -113,13 +116,14 @@ func newEvalMerge() *cobra.Command {
 			if out == "" || len(args) == 0 {
 				return usagef("want gollm eval merge -o DIR and the folders of the shards, not -o %q and %q", out, strings.Join(args, " "))
 			}
-			if err := trial.Merge(out, args); err != nil {
+			if err := trial.Merge(cmd.Context(), out, args, partial); err != nil {
 				return err
 			}
 			return printRun(cmd, out)
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "folder to write to (required)")
+	cmd.Flags().BoolVar(&partial, "partial", false, "join what there is, also where samples have no answer yet")
 	_ = cmd.MarkFlagDirname("out") // fails only for a flag that does not exist
 	return cmd
 }

@@ -136,7 +136,7 @@ func (n *evalNiahFlags) execute(cmd *cobra.Command) error {
 	if err := n.maps(cmd, g); err != nil {
 		return err
 	}
-	summary, err := trial.Summarize(n.run.out)
+	summary, err := trial.Summarize(cmd.Context(), n.run.out)
 	if err != nil {
 		return err
 	}
@@ -216,12 +216,14 @@ func (n *evalNiahFlags) maps(cmd *cobra.Command, g needle.Grid) error {
 	for i, attn := range m.Identity.Settings {
 		h := needle.NewHeat(g)
 		for l, u := range m.Units {
-			answers, err := trial.ReadAnswers(trial.LogPath(n.run.out, i, attn, u.Name))
-			if err != nil {
-				return err
-			}
-			for line, a := range answers {
-				h.Add(line%len(g.Depths), l, a.Score)
+			for r := range m.Identity.Times(i) {
+				answers, err := trial.ReadAnswers(trial.RepeatPath(n.run.out, i, attn, r, u.Name))
+				if err != nil {
+					return err
+				}
+				for line, a := range answers {
+					h.Add(line%len(g.Depths), l, a.Score)
+				}
 			}
 		}
 		if err := n.draw(cmd, h, i, attn); err != nil {

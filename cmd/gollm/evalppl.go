@@ -87,20 +87,15 @@ func (p *evalPplFlags) run(cmd *cobra.Command) error {
 	if err := p.check(cmd); err != nil {
 		return err
 	}
-	text, err := p.text.read(cmd)
-	if err != nil {
-		return err
-	}
-	m, err := p.model.open(cmd)
+	m, ids, bos, err := openWithText(cmd, &p.model, &p.text)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	ids := (&tokenFlags{noSpecial: true}).encode(m.Tokenizer, text)
 	ctx := cmd.Context()
 	var all []pplReport
 	for _, attn := range p.attn {
-		r, err := p.measure(ctx, cmd, m, attn, ids)
+		r, err := p.measure(ctx, cmd, m, attn, ids, bos)
 		if r.Tokens > 0 {
 			if len(all) > 0 && all[0].Tokens == r.Tokens {
 				r.Difference = r.NLL - all[0].NLL
@@ -133,16 +128,12 @@ type pplReport struct {
 }
 
 // measure scores the text under one attention.
-func (p *evalPplFlags) measure(ctx context.Context, cmd *cobra.Command, m *openModel, attn string, ids []int32) (rep pplReport, err error) {
+func (p *evalPplFlags) measure(ctx context.Context, cmd *cobra.Command, m *openModel, attn string, ids []int32, bos int32) (rep pplReport, err error) {
 	r, err := m.runner(&cacheFlags{attn: attn, kv: p.kv}, p.window, p.seed)
 	if err != nil {
 		return rep, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	bos := int32(-1)
-	if m.Tokenizer.AddsBOS() {
-		bos = m.Tokenizer.BOS()
-	}
 	wait := newBar(cmd.ErrOrStderr(), m.log, r.Attn(), len(ids), " tok")
 	defer wait.stop()
 	progress := func(done, total int, _ eval.Perplexity) { wait.at(len(ids) * done / total) }

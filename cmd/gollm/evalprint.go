@@ -20,7 +20,7 @@ import (
 
 // printRun writes the summary of a run into its folder and prints it.
 func printRun(cmd *cobra.Command, folder string) error {
-	s, err := trial.Summarize(folder)
+	s, err := trial.Summarize(cmd.Context(), folder)
 	if err != nil {
 		return err
 	}
@@ -45,6 +45,9 @@ func printRun(cmd *cobra.Command, folder string) error {
 	if err != nil {
 		return err
 	}
+	if len(s.Manifest.About.Shared) > 0 {
+		cmd.PrintErrln("note: prefill tok/s (of n) is that of one prefill for n settings; --share-prefill=false times each by itself")
+	}
 	for _, note := range s.Manifest.Notes {
 		cmd.PrintErrln("note:", note)
 	}
@@ -54,7 +57,8 @@ func printRun(cmd *cobra.Command, folder string) error {
 	return nil
 }
 
-// writeReport writes the page of a run, with the needle maps that it has.
+// writeReport writes the page of a run, with the needle maps that it has, and each
+// of its figures as a file in figures/.
 func writeReport(path, folder string, s *trial.Summary) error {
 	var maps []page.Map
 	for i, set := range s.Settings {
@@ -62,11 +66,24 @@ func writeReport(path, folder string, s *trial.Summary) error {
 			maps = append(maps, page.Map{Name: set.Attn, SVG: template.HTML(svg)}) // we drew it
 		}
 	}
+	p := page.New(s, maps)
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(page.New(s, maps).Write(f), f.Close())
+	if err := errors.Join(p.Write(f), f.Close()); err != nil {
+		return err
+	}
+	dir := filepath.Join(folder, "figures")
+	for _, f := range p.Figures() {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, f.File+".svg"), []byte(f.Paper()), 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rulerMeans prints the averages over lengths that publications give: of each
@@ -79,6 +96,9 @@ func rulerMeans(cmd *cobra.Command, s *trial.Summary) error {
 	for _, set := range s.Settings {
 		scored := map[int][]ruler.Scored{}
 		for _, u := range set.Units {
+			if u.Done == 0 {
+				continue
+			}
 			scored[u.Length] = append(scored[u.Length], ruler.Scored{Task: u.Task, Score: metric.Round(100*u.Score.Mean, 2)})
 		}
 		var lengths []ruler.LengthScore
@@ -155,7 +175,11 @@ func resultRow(r *trial.Result, dense bool) table.Row {
 		row = append(row, "", "", "")
 	}
 	row = append(row, readingCells(r.Audit, dense)...)
-	return append(row, rateCell(r.PrefillTokS), rateCell(r.DecodeTokS))
+	prefill := rateCell(r.PrefillTokS)
+	if r.Shared > 1 && prefill != "" {
+		prefill += fmt.Sprintf(" (of %d)", r.Shared)
+	}
+	return append(row, prefill, rateCell(r.DecodeTokS))
 }
 
 // readingCells is density, rows of K read and mass: of the prefill, and after a

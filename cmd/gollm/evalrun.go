@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -34,6 +33,8 @@ type evalFlags struct {
 	shard   string
 	most    int // tokens of an answer; 0 is what the suite says
 	audits  int
+	repeat  int  // seeds of what draws at random
+	share   bool // one prefill for settings that read prompts alike
 	bos     string
 	context int
 	dry     bool
@@ -49,8 +50,10 @@ func (e *evalFlags) register(cmd *cobra.Command) {
 	f.StringArrayVar(&e.attn, "attn", []string{"dense"}, "attention system (repeatable): each is evaluated on the same samples and compared with the first")
 	f.StringVar(&e.phase, "sparse-phase", "", "where attention is sparse: prefill, decode, question+decode or all (default: as --attn says)")
 	f.Uint64Var(&e.seed, "attn-seed", 0, "seed of attention systems that draw")
+	f.IntVar(&e.repeat, "repeat", 1, "answer each sample so often where attention draws at random, with seeds from --attn-seed on; scores are means")
 	f.IntVar(&e.most, "max-new-tokens", 0, "tokens of an answer (default: what the suite says)")
 	f.IntVar(&e.audits, "audit-samples", 1, "samples of each task that are compared with dense attention, for density and mass; 0 is none")
+	f.BoolVar(&e.share, "share-prefill", true, "read a prompt once for all --attn that read it alike; false reads it for each, as its speed needs")
 	f.StringVar(&e.bos, "bos", "one", "beginning-of-text tokens: one at the start, official (one more than the text has), or none")
 	f.StringVar(&e.shard, "shard", "", "answer part i of n of the samples, written i/n; gollm eval merge joins the parts")
 	f.StringVar(&e.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
@@ -76,16 +79,25 @@ func (e *evalFlags) check() error {
 	if e.most < 0 || e.audits < 0 || e.context < 0 || e.context > maxContext {
 		return usagef("--max-new-tokens, --audit-samples and --ctx are 0 or more")
 	}
+	if e.repeat < 1 {
+		return usagef("--repeat %d, want 1 or more", e.repeat)
+	}
 	if _, err := trial.ParseShard(e.shard); err != nil {
 		return usagef("--shard: %v", err)
 	}
 	if e.phase != "" && !slices.Contains(sparsePhases, e.phase) {
 		return usagef("--sparse-phase %s, want prefill, decode, question+decode or all", e.phase)
 	}
+	draws := e.repeat == 1
 	for _, a := range e.attn {
-		if _, err := e.spec(a); err != nil {
+		s, err := e.spec(a)
+		if err != nil {
 			return err
 		}
+		draws = draws || s.Draws()
+	}
+	if !draws {
+		return usagef("--repeat %d, but no --attn draws at random: every repeat would be the same", e.repeat)
 	}
 	c := cacheFlags{kv: e.kv}
 	_, err := c.dtype()
@@ -135,8 +147,8 @@ type job struct {
 	context int
 	log     io.Writer
 
-	total float64 // cost of all prompts of all settings
-
+	cost  []unitCost // of the units
+	total float64    // cost of what there is to do
 	done  float64
 	spent time.Duration // on what is in done
 }
@@ -163,10 +175,13 @@ func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokeniz
 	if err := j.survey(cmd, j.folder.Manifest.Hash); err != nil {
 		return err
 	}
+	if err := j.estimate(); err != nil {
+		return err
+	}
 	ctx := cmd.Context()
 	defer j.closeModel()
-	for i := range j.specs {
-		if err := j.setting(ctx, cmd, i, tok); err != nil {
+	for _, g := range j.groups() {
+		if err := j.group(ctx, cmd, g, tok); err != nil {
 			if ctx.Err() != nil {
 				fmt.Fprintf(j.log, "stopped; the same command goes on where it was\n")
 				return errors.Join(errInterrupted, ctx.Err())
@@ -210,12 +225,16 @@ func (j *job) manifest() (trial.Manifest, error) {
 	for _, s := range j.specs {
 		id.Settings = append(id.Settings, s.String())
 	}
+	for i := 0; e.repeat > 1 && i < len(j.specs); i++ {
+		id.Repeats = append(id.Repeats, j.times(i))
+	}
 	var err error
 	if id.Model, err = hashModel(e.model.path); err != nil {
 		return trial.Manifest{}, err
 	}
 	m := trial.Manifest{Identity: id, Shard: j.shard, Notes: j.suite.notes, About: trial.About{
 		Command: os.Args, ModelPath: e.model.path, ModelName: filepath.Base(e.model.path), Device: e.model.device, Version: id.Engine,
+		Shared: j.sharing(),
 	}}
 	for _, u := range j.suite.units {
 		m.Units = append(m.Units, u.Info)
@@ -271,21 +290,6 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// setting answers all units under one attention, with a cache that is given back
-// before that of the next.
-func (j *job) setting(ctx context.Context, cmd *cobra.Command, i int, tok *tokenizer.Tokenizer) error {
-	if j.finished(i) {
-		return nil
-	}
-	if err := j.openModel(cmd); err != nil {
-		return err
-	}
-	if err := j.answer(ctx, i, tok); err != nil {
-		return err
-	}
-	return j.audit(ctx, i, tok)
-}
-
 // openModel opens the model at the first setting that needs it.
 func (j *job) openModel(cmd *cobra.Command) error {
 	if j.model != nil {
@@ -319,143 +323,10 @@ func (j *job) closeModel() {
 	}
 }
 
-// answer answers what is left of all units.
-func (j *job) answer(ctx context.Context, i int, tok *tokenizer.Tokenizer) (err error) {
-	r, err := j.runner(i)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	a := answerers(j.model, r, tok)
-	for n := range j.suite.units {
-		if err := j.unit(ctx, i, n, a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// runner makes the runner of a setting.
-func (j *job) runner(i int) (*engine.Runner, error) {
-	c := cacheFlags{kv: j.flags.kv, attn: j.specs[i].String()}
-	return j.model.runner(&c, j.context, j.flags.seed)
-}
-
 // answerers makes what answers with a runner.
 func answerers(m *openModel, r *engine.Runner, tok *tokenizer.Tokenizer) trial.Answerers {
 	return trial.Answerers{
 		Answerer: &trial.Answerer{Runner: r, Vocab: m.Model.Vocab, Ends: tok.EndOfGeneration},
 		Decode:   func(ids []int32) string { return tok.Decode(ids, tokenizer.DecodeOptions{Continued: true}) },
 	}
-}
-
-// path is the log of a unit under a setting.
-func (j *job) path(i, n int) string {
-	return trial.LogPath(j.folder.Path, i, j.specs[i].String(), j.suite.units[n].Name)
-}
-
-// finished reports whether a setting has nothing left to do.
-func (j *job) finished(i int) bool {
-	cost := 0.0
-	for n := range j.suite.units {
-		u := &j.suite.units[n]
-		answers, err := trial.ReadAnswers(j.path(i, n))
-		if err != nil || len(answers) < j.shard.Size(u.Count) {
-			return false
-		}
-		for _, a := range answers {
-			cost += answerCost(a.Extra)
-		}
-	}
-	audits, err := trial.ReadAudit(j.folder.Path, i, j.specs[i].String())
-	if err != nil || j.audited(i) && len(audits) < len(j.suite.units) {
-		return false
-	}
-	j.total -= cost
-	return true
-}
-
-// unit answers what is left of a unit.
-func (j *job) unit(ctx context.Context, i, n int, a trial.Answerers) error {
-	u := &j.suite.units[n]
-	l, err := trial.OpenLog(j.path(i, n))
-	if err != nil {
-		return err
-	}
-	total := j.shard.Size(u.Count)
-	if l.Len() == total {
-		return l.Close()
-	}
-	what := fmt.Sprintf("%s %s", j.specs[i], u.Name)
-	wait := newBar(j.log, nil, what, total, "")
-	wait.at(l.Len())
-	for _, e := range l.Answers() {
-		j.total -= answerCost(e)
-	}
-	sum, count, start := 0.0, 0, time.Now()
-	err = u.Answer(ctx, l, j.shard, a, func(done, _ int, e trial.Extra, t trial.Times) {
-		wait.at(done)
-		sum, count = sum+e.Score, count+1
-		j.done += answerCost(e)
-		j.spent += time.Duration((t.PrefillMs + t.DecodeMs) * 1e6)
-	})
-	wait.stop()
-	if count > 0 {
-		fmt.Fprintf(j.log, "%s: %d of %d, score %.1f, %s a sample%s\n", what, l.Len(), total, 100*sum/float64(count),
-			timeText(time.Since(start)/time.Duration(count)), j.left())
-	}
-	return errors.Join(err, l.Close())
-}
-
-// left is about how long the rest of the run takes.
-func (j *job) left() string {
-	if j.done <= 0 || j.spent <= 0 || j.total <= j.done {
-		return ""
-	}
-	rest := time.Duration(float64(j.spent) / j.done * (j.total - j.done))
-	return ", about " + timeText(rest) + " left"
-}
-
-// audited reports whether a setting is compared with dense attention: not dense
-// itself, and by the first shard only.
-func (j *job) audited(i int) bool {
-	return j.flags.audits > 0 && j.shard.Index == 0 && j.specs[i].String() != "dense"
-}
-
-// audit compares the first samples of each unit with dense attention, once the
-// answers are there: a runner that is watched is slower.
-func (j *job) audit(ctx context.Context, i int, tok *tokenizer.Tokenizer) (err error) {
-	if !j.audited(i) {
-		return nil
-	}
-	attn := j.specs[i].String()
-	all, err := trial.ReadAudit(j.folder.Path, i, attn)
-	if err != nil {
-		return err
-	}
-	r, err := j.runner(i)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	watch, err := r.Audit(engine.AuditConfig{Every: 4})
-	if err != nil {
-		return err
-	}
-	a := answerers(j.model, r, tok)
-	for n := range j.suite.units {
-		u := &j.suite.units[n]
-		if _, ok := all[u.Name]; ok {
-			continue
-		}
-		before := watch.Report()
-		if err := u.First(ctx, j.flags.audits, a); err != nil {
-			return err
-		}
-		all[u.Name] = trial.Between(before, watch.Report(), min(j.flags.audits, u.Count))
-		if err := trial.WriteAudit(j.folder.Path, i, attn, all); err != nil {
-			return err
-		}
-	}
-	return nil
 }

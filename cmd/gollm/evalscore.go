@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -159,7 +160,7 @@ func (s *evalScoreFlags) ruler(cmd *cobra.Command, path string) error {
 			return usagef("%v; --task says it where the name of the file does not", err)
 		}
 		var one ruler.Scored
-		if err := withFile(paths[i], func(f io.Reader) error {
+		if err := untilDone(cmd.Context(), paths[i], func(f io.Reader) error {
 			one, err = ruler.ScoreFile(paths[i], f, t, ruler.Grader(s.grader))
 			return err
 		}); err != nil {
@@ -216,7 +217,7 @@ func (s *evalScoreFlags) longbench(cmd *cobra.Command, path string) error {
 			continue
 		}
 		var one longbench.Scored
-		if err := withFile(paths[i], func(f io.Reader) error {
+		if err := untilDone(cmd.Context(), paths[i], func(f io.Reader) error {
 			one, err = longbench.ScoreFile(paths[i], f, d, o)
 			return err
 		}); err != nil {
@@ -247,7 +248,7 @@ func bucketMap(scores [3]float64) map[string]*float64 {
 
 func (s *evalScoreFlags) longbench2(cmd *cobra.Command, path string) error {
 	var j longbench.Judged
-	if err := withFile(path, func(f io.Reader) (err error) {
+	if err := untilDone(cmd.Context(), path, func(f io.Reader) (err error) {
 		j, err = longbench.JudgeFile(path, f)
 		return err
 	}); err != nil {
@@ -258,6 +259,11 @@ func (s *evalScoreFlags) longbench2(cmd *cobra.Command, path string) error {
 	return report.print(cmd, s.json)
 }
 
+// untilDone opens a file for f, which gets no more of it once ctx is done.
+func untilDone(ctx context.Context, path string, f func(io.Reader) error) error {
+	return withFile(path, func(r io.Reader) error { return f(untilReader{ctx, r}) })
+}
+
 // withFile opens a file for f.
 func withFile(path string, f func(io.Reader) error) error {
 	file, err := os.Open(path)
@@ -266,6 +272,20 @@ func withFile(path string, f func(io.Reader) error) error {
 	}
 	defer file.Close()
 	return f(file)
+}
+
+// untilReader reads until a context is done.
+type untilReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+// Read reads, or returns why it does not any more.
+func (r untilReader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
 }
 
 // add adds the result of a file.

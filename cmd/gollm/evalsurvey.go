@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,9 +15,15 @@ import (
 // survey is what is known of the prompts of a run before it begins. It is kept in
 // the folder of the run: reading all prompts of a large one takes minutes.
 type survey struct {
-	Hash    string    `json:"identity_sha256"`
-	Context int       `json:"context"` // tokens of the longest prompt and its answer
-	Cost    []float64 `json:"cost"`    // of the prompts of each unit, all shards together
+	Hash    string     `json:"identity_sha256"`
+	Context int        `json:"context"` // tokens of the longest prompt and its answer
+	Cost    []unitCost `json:"cost"`    // of each unit, all shards together
+}
+
+// unitCost is about how long a unit takes under one setting, as promptCost counts.
+type unitCost struct {
+	Read  float64 `json:"read"`  // the prompts
+	Write float64 `json:"write"` // the answers
 }
 
 // promptCost is about how long so many tokens take, in tokens of a short prompt:
@@ -26,8 +33,11 @@ func promptCost(tokens int) float64 { return float64(tokens) * (1 + float64(toke
 // stepCost is about how many prompt tokens a token of an answer costs.
 const stepCost = 8
 
-// answerCost is about how long an answer took.
-func answerCost(e trial.Extra) float64 { return promptCost(e.Prompt + stepCost*e.New) }
+// costOf is about how long an answer takes.
+func costOf(prompt, answer int) unitCost {
+	read := promptCost(prompt)
+	return unitCost{read, promptCost(prompt+stepCost*answer) - read}
+}
 
 // survey reads all prompts once, or what was found when they were read; hash is
 // that of the run, "" for a dry one.
@@ -55,10 +65,42 @@ func (j *job) survey(cmd *cobra.Command, hash string) error {
 			return err
 		}
 	}
-	for _, c := range s.Cost {
-		j.total += c * float64(len(j.specs)) / float64(max(j.shard.Of, 1))
+	j.cost = s.Cost
+	return nil
+}
+
+// estimate adds up what there is to do: prompts are read once for a group.
+func (j *job) estimate() error {
+	for _, g := range j.groups() {
+		for n, c := range j.cost {
+			j.total += (c.Read + c.Write*float64(len(g))) / float64(max(j.shard.Of, 1))
+			for _, l := range g {
+				answers, err := trial.ReadAnswers(j.path(l, n))
+				if err != nil {
+					return err
+				}
+				for _, a := range answers {
+					j.total -= shareOf(len(g), a.Extra)
+				}
+			}
+		}
 	}
 	return nil
+}
+
+// shareOf is an answer's part of the work on a prompt in a group of n settings.
+func shareOf(n int, e trial.Extra) float64 {
+	c := costOf(e.Prompt, e.New)
+	return c.Read/float64(n) + c.Write
+}
+
+// left is about how long the rest of the run takes.
+func (j *job) left() string {
+	if j.done <= 0 || j.spent <= 0 || j.total <= j.done {
+		return ""
+	}
+	rest := time.Duration(float64(j.spent) / j.done * (j.total - j.done))
+	return ", about " + timeText(rest) + " left"
 }
 
 // readPrompts makes all prompts.
@@ -77,7 +119,7 @@ func (j *job) readPrompts(cmd *cobra.Command, s *survey) error {
 // readUnit makes the prompts of a unit.
 func (j *job) readUnit(cmd *cobra.Command, u *trial.Unit, s *survey) error {
 	least, most, sum, n := 0, 0, 0, 0
-	cost := 0.0
+	var cost unitCost
 	var first trial.Sample
 	err := u.Each(func(line int, make func() (trial.Sample, error)) error {
 		if err := cmd.Context().Err(); err != nil {
@@ -96,7 +138,8 @@ func (j *job) readUnit(cmd *cobra.Command, u *trial.Unit, s *survey) error {
 			least = tokens
 		}
 		most, sum, n = max(most, tokens), sum+tokens, n+1
-		cost += promptCost(tokens + stepCost*sample.Most)
+		c := costOf(tokens, sample.Most)
+		cost.Read, cost.Write = cost.Read+c.Read, cost.Write+c.Write
 		return nil
 	})
 	if err != nil {

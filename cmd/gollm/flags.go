@@ -90,8 +90,13 @@ const attnUsage = "attention system, or @FILE.yaml; gollm attn lists them"
 
 // registerSize registers all but --attn.
 func (c *cacheFlags) registerSize(cmd *cobra.Command, context string) {
+	cmd.Flags().IntVar(&c.context, "ctx", 0, context)
+	c.registerType(cmd)
+}
+
+// registerType registers --kv alone.
+func (c *cacheFlags) registerType(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVar(&c.context, "ctx", 0, context)
 	f.StringVar(&c.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
 	completeWith(cmd, "kv", func() []string { return []string{"f16", "f32"} })
 }

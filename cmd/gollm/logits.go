@@ -20,7 +20,8 @@ The output is float32, little endian, [position][vocabulary], without a header:
 as they are: no beginning-of-text token is added.
 
 The tokens go through the model in one prefill; --step runs them one by one as
-in generation, which gives the same logits but for rounding.`
+in generation, which gives the same logits but for rounding. --last writes those
+of the last position alone.`
 
 const logitsExample = `  gollm tokenize -m model.gguf -p "Hello, world" > ids.json
   gollm logits -m model.gguf --tokens ids.json -o logits.f32`
@@ -32,6 +33,7 @@ type logitsFlags struct {
 	tokens string
 	out    string
 	step   bool
+	last   bool
 }
 
 func newLogits() *cobra.Command {
@@ -50,6 +52,7 @@ func newLogits() *cobra.Command {
 	f.StringVar(&l.tokens, "tokens", "", "file with token ids as a JSON array; - is stdin (required)")
 	f.StringVarP(&l.out, "out", "o", "", "file to write; - is stdout (required)")
 	f.BoolVar(&l.step, "step", false, "run token by token instead of in one prefill")
+	f.BoolVar(&l.last, "last", false, "write the logits of the last position only")
 	l.cache.register(cmd, "tokens of context; 0, the default, is as many as are given")
 	l.model.registerDevice(cmd)
 	_ = cmd.MarkFlagFilename("tokens", "json") // fails only for a flag that does not exist
@@ -110,7 +113,10 @@ func (l *logitsFlags) run(cmd *cobra.Command) error {
 		ctx, release := interruptible(cmd.Context())
 		defer release()
 		if l.step {
-			return stepLogits(ctx, r, seq, ids, m.Model.Vocab, row)
+			return stepLogits(ctx, r, seq, ids, m.Model.Vocab, l.ofLast(len(ids), row))
+		}
+		if l.last {
+			return lastLogits(ctx, seq, ids, m.Model.Vocab, row)
 		}
 		return seq.Prefill(ctx, ids, engine.PrefillOptions{
 			Logits: func(_ int, logits []float32) error { return row(logits) },
@@ -174,4 +180,29 @@ func stepLogits(ctx context.Context, r *engine.Runner, seq *engine.Sequence, ids
 		}
 	}
 	return nil
+}
+
+// ofLast calls row with the last of n rows only, where --last asks for that.
+func (l *logitsFlags) ofLast(n int, row func([]float32) error) func([]float32) error {
+	if !l.last {
+		return row
+	}
+	return func(logits []float32) error {
+		if n--; n > 0 {
+			return nil
+		}
+		return row(logits)
+	}
+}
+
+// lastLogits runs ids in one prefill and calls row with the logits after them.
+func lastLogits(ctx context.Context, seq *engine.Sequence, ids []int32, vocab int, row func([]float32) error) error {
+	if err := seq.Prefill(ctx, ids, engine.PrefillOptions{}); err != nil {
+		return err
+	}
+	logits := make([]float32, vocab)
+	if err := seq.Logits(logits); err != nil {
+		return err
+	}
+	return row(logits)
 }

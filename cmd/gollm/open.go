@@ -11,6 +11,7 @@ import (
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/model"
+	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/weights"
 )
 
@@ -80,8 +81,18 @@ func (o *openModel) checkWeights(f *weights.File) error {
 }
 
 // runner allocates a cache of context tokens for one sequence. seed is that of
-// attention systems that draw at random.
-func (o *openModel) runner(c *cacheFlags, context int, seed uint64) (*engine.Runner, error) {
+// attention systems that draw at random. With more systems for decode steps there
+// is room for a second sequence, a prompt that is kept for them.
+func (o *openModel) runner(c *cacheFlags, context int, seed uint64, also ...*sparse.Spec) (*engine.Runner, error) {
+	slots := 1
+	if len(also) > 0 {
+		slots = 2
+	}
+	return o.runners(c, context, slots, seed, also...)
+}
+
+// runners is runner for some sequences.
+func (o *openModel) runners(c *cacheFlags, context, slots int, seed uint64, also ...*sparse.Spec) (*engine.Runner, error) {
 	attn, err := c.spec()
 	if err != nil {
 		return nil, err
@@ -90,10 +101,10 @@ func (o *openModel) runner(c *cacheFlags, context int, seed uint64) (*engine.Run
 	if err != nil {
 		return nil, err
 	}
-	if err := o.checkCache(context, kv); err != nil {
+	if err := o.checkCache(context, slots, kv); err != nil {
 		return nil, err
 	}
-	r, err := o.NewRunner(engine.Config{Context: context, KV: kv, Attn: attn, Seed: seed})
+	r, err := o.NewRunner(engine.Config{Context: context, Slots: slots, KV: kv, Attn: attn, Also: also, Seed: seed})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +114,7 @@ func (o *openModel) runner(c *cacheFlags, context int, seed uint64) (*engine.Run
 		}
 	}
 	o.warnContext(context)
-	o.log("context of %d tokens, KV cache %s at most, %s", context, sizeText(o.cacheSize(context, kv)), r.Attn())
+	o.log("context of %d tokens, KV cache %s at most, %s", context, sizeText(int64(slots)*o.cacheSize(context, kv)), r.Attn())
 	return r, nil
 }
 
@@ -122,8 +133,8 @@ func (o *openModel) cacheSize(context int, kv device.DType) int64 {
 }
 
 // checkCache refuses a cache that does not fit beside the weights.
-func (o *openModel) checkCache(context int, kv device.DType) error {
-	need := o.cacheSize(context, kv)
+func (o *openModel) checkCache(context, slots int, kv device.DType) error {
+	need := int64(slots) * o.cacheSize(context, kv)
 	if o.available == 0 || uint64(need+o.File.Size()) <= o.available {
 		return nil
 	}

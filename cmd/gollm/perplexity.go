@@ -29,7 +29,6 @@ type perplexityFlags struct {
 	model  modelFlags
 	cache  cacheFlags
 	text   textFlags
-	tokens tokenFlags
 	stride int
 	json   bool
 }
@@ -63,25 +62,34 @@ func (p *perplexityFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	text, err := p.text.read(cmd)
-	if err != nil {
-		return err
-	}
-	m, err := p.model.open(cmd)
+	m, ids, bos, err := openWithText(cmd, &p.model, &p.text)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	p.tokens.noSpecial = true // a text is data: what looks like a special token in it is none
-	ids := p.tokens.encode(m.Tokenizer, text)
-	o := eval.PerplexityOptions{Context: p.cache.context, Stride: p.stride, BOS: -1}
+	o := eval.PerplexityOptions{Context: p.cache.context, Stride: p.stride, BOS: bos}
 	if o.Context == 0 {
 		o.Context = 512
 	}
-	if m.Tokenizer.AddsBOS() {
-		o.BOS = m.Tokenizer.BOS()
-	}
 	return p.measure(cmd, m, ids, o)
+}
+
+// openWithText opens a model and reads a text in its tokens. The text is data: what
+// looks like a special token in it is none. bos is the token that begins a window,
+// -1 where the model has none.
+func openWithText(cmd *cobra.Command, model *modelFlags, text *textFlags) (m *openModel, ids []int32, bos int32, err error) {
+	words, err := text.read(cmd)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	if m, err = model.open(cmd); err != nil {
+		return nil, nil, 0, err
+	}
+	bos = -1
+	if m.Tokenizer.AddsBOS() {
+		bos = m.Tokenizer.BOS()
+	}
+	return m, (&tokenFlags{noSpecial: true}).encode(m.Tokenizer, words), bos, nil
 }
 
 // measure scores the text and prints the figure; when it is interrupted, that of

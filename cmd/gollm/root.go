@@ -72,7 +72,7 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommand(newHelp())
 	for _, sub := range []*cobra.Command{
 		newGenerate(), newChat(),
-		newInspect(), newTokenize(), newLogits(), newPerplexity(), newBench(), newAttend(), newEval(),
+		newInspect(), newTokenize(), newLogits(), newPerplexity(), newBench(), newAttend(), newChannels(), newEval(),
 		newAttn(), newDevices(), newVersion(),
 	} {
 		sub.Flags().SortFlags = false

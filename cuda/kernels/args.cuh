@@ -8,11 +8,13 @@
 constexpr int PAGE = 64;  // positions in a page
 
 // Failure is the first failure of a device since its last Sync: a code of
-// failures.go and what its message names. Code 0 is none.
+// failures.go and what its message names. Code 0 is none. nans is how many scores
+// that are not numbers were met since the device was opened.
 struct Failure {
 	int code;
 	int pad;
 	i64 a, b, c;
+	unsigned long long nans;
 };
 
 // fail keeps the first failure.
@@ -47,6 +49,11 @@ __device__ inline int first_of(const Pages& g, int slot) {
 		return -1;
 	}
 	return n - (int)g.rows;
+}
+
+// met counts a score that positions are chosen, compared or drawn by.
+__device__ inline void met(const Pages& g, double score) {
+	if (score != score) atomicAdd(&g.failure->nans, 1ull);
 }
 
 // At is where a row of the call is.

@@ -28,6 +28,61 @@ KERNEL(append, AppendArgs, 128) {
 	}
 }
 
+struct RopeAppendArgs {
+	Pages g;
+	float *q, *k;    // [rows, heads, dim], [rows, g.heads, dim]
+	const float* v;  // [rows, g.heads, dim]
+	const i32* pos;  // [rows]
+	const float* freqs;  // [pairs]
+	f64 scale;
+	i64 heads, pairs, interleaved;
+};
+
+constexpr int ROPE_HEADS = 4;  // heads of a block of rope_append
+
+// rope_append is rope of q and k, and append. Block (r, y) takes heads 4y to 4y+3 of
+// row r: of q, then of k, then of v. Positions and lengths are written by the host,
+// and so are there before the kernels before are done.
+KERNEL(rope_append, RopeAppendArgs, 128) {
+	let_next();
+	int r = blockIdx.x, dim = (int)a.g.dim, heads = (int)a.heads, of = (int)a.g.heads;
+	int lo = blockIdx.y * ROPE_HEADS, hi = smaller(lo + ROPE_HEADS, heads + 2 * of);
+	At at = place(a.g, r);
+	int page = at.p < 0 || hi <= heads ? -1 : page_of(a.g, at.slot, at.p / PAGE);
+	bool waited = false;
+	auto store = [&](void* cache, int head, int d, float v) {
+		if (page < 0) return;
+		i64 to = element_of(a.g, page, head, at.p % PAGE) + d;
+		if (a.g.half)
+			((u16*)cache)[to] = to_half(v);
+		else
+			((float*)cache)[to] = v;
+	};
+	for (int i = threadIdx.x; i < a.pairs && lo < heads + of; i += blockDim.x) {
+		double sine, cosine;
+		sincos((double)a.pos[r] * (double)a.freqs[i], &sine, &cosine);
+		float s = (float)(sine * a.scale), c = (float)(cosine * a.scale);
+		int one = a.interleaved ? 2 * i : i, two = a.interleaved ? 2 * i + 1 : i + (int)a.pairs;
+		if (!waited) wait_before();
+		waited = true;
+		for (int h = lo; h < smaller(hi, heads + of); h++) {
+			float* x = h < heads ? a.q + ((i64)r * heads + h) * dim : a.k + ((i64)r * of + h - heads) * dim;
+			float u = x[one], v = x[two];
+			x[one] = u * c - v * s;
+			x[two] = u * s + v * c;
+			if (h < heads) continue;
+			store(a.g.k, h - heads, one, u * c - v * s);
+			store(a.g.k, h - heads, two, u * s + v * c);
+		}
+	}
+	if (!waited) wait_before();
+	for (int h = larger(lo, heads); h < hi; h++) {
+		bool key = h < heads + of;
+		const float* x = (key ? a.k : a.v) + ((i64)r * of + (h - heads) % of) * dim;
+		for (int d = (key ? 2 * (int)a.pairs : 0) + threadIdx.x; d < dim; d += blockDim.x) store(key ? a.g.k : a.g.v, (h - heads) % of, d, x[d]);
+	}
+}
+
 struct AttendArgs {
 	float* dst;      // [rows, heads, dim]
 	const float* q;  // [rows, heads, dim]
@@ -171,30 +226,6 @@ __device__ inline void add_entries(Row& r, const Entries& e, int lo) {
 		where[u] = element_of(a.g, page, r.kv_head, j % PAGE);
 	}
 	if (__any_sync(ALL, where[0] >= 0 || where[1] >= 0)) add(r, where, weight);
-}
-
-// whole reports whether a list of positions leaves nothing out that the row at p
-// sees between the plan's edges, and weighs all the same. Such a row is computed as
-// that of a plan without a list, so that it has the bits of dense attention. All
-// threads of the block call it.
-__device__ inline bool whole(const Plan& plan, const Entries& e, int p) {
-	if (plan.middle != MIDDLE_TOKENS || plan.mixture) return false;
-	const Span& s = plan.span;
-	int back = s.back ? larger(p + 1 - (int)s.back, 0) : 0, sink = smaller((int)s.sink, p + 1);
-	int lo[2] = {back, larger(larger(back, bound_of(s, p)), sink)}, hi[2] = {sink, p + 1}, need = 0;
-	for (int i = 0; i < 2; i++) {
-		lo[i] = larger(lo[i], (int)plan.sink);
-		hi[i] = smaller(hi[i], recent_of(plan, p));
-		need += larger(hi[i] - lo[i], 0);
-	}
-	if (e.n < need) return false;
-	int have = 0;
-	for (int i = threadIdx.x; i < e.n; i += blockDim.x) {
-		int j = e.index[i];
-		bool in = (j >= lo[0] && j < hi[0]) || (j >= lo[1] && j < hi[1]);
-		have += in && (!e.weight || e.weight[i] == 1);
-	}
-	return reduce_block(have, 0, Plus()) == need;
 }
 
 // share_of is how many of n tiles a split takes: those of short rows have a tile

@@ -4,7 +4,7 @@
 #include "gpu.cuh"
 
 // The purposes of random numbers, numbered as package device does.
-enum { FOR_TOKEN = 1, FOR_PILOT, FOR_KEYS, FOR_VALUE, FOR_SIGNS };
+enum { FOR_TOKEN = 1, FOR_PILOT, FOR_KEYS, FOR_VALUE, FOR_SIGNS, FOR_FEATURES };
 
 struct Words {
 	u32 w[4];

@@ -110,7 +110,10 @@ __device__ inline void score(const TailArgs& a, Tail& t, int j) {
 		float sum = 0;
 		for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
 		sum = reduce_warp(sum, Plus()) / sqrtf((float)dim);
-		if (lane() == 0) t.scores[u * t.width + j] = sum;
+		if (lane() == 0) {
+			met(a.g, sum);
+			t.scores[u * t.width + j] = sum;
+		}
 	}
 }
 

@@ -386,8 +386,18 @@ __device__ __forceinline__ void edge_group(const FlashArgs& a, const Tiles& w, W
 				if (!see[i / 2 % 2].spanned(j) || !see[i / 2 % 2].edge(j)) s[i] = -infinity();
 			}
 		}
+		bool broken = false;
 #pragma unroll
-		for (int i = 0; i < PAGE / 2; i++) top[i % 4] = fmaxf(top[i % 4], s[i]);
+		for (int i = 0; i < PAGE / 2; i++) {
+			top[i % 4] = fmaxf(top[i % 4], s[i]);
+			broken |= s[i] != s[i];
+		}
+		if (broken) {
+#pragma unroll
+			for (int i = 0; i < PAGE / 2; i++) {
+				if (there(i / 2 % 2)) met(a.g, s[i]);
+			}
+		}
 	}
 	for (int u = 0; u < 2; u++) {
 		float most = fmaxf(top[2 * u], top[2 * u + 1]);

@@ -34,12 +34,17 @@ constexpr u32 ALL = 0xffffffffu;  // every lane of a warp
 #define KERNEL_ALONE(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads, 1) gollm_##name(const __grid_constant__ Args a)
 
+// KERNEL_TWICE is a KERNEL of which a multiprocessor can hold two blocks of threads
+// threads, so that the next launch moves in beside one that still runs.
+#define KERNEL_TWICE(name, Args, threads) \
+	extern "C" __global__ void __launch_bounds__(threads, 2) gollm_##name(const __grid_constant__ Args a)
+
 // SHARED is n elements of shared memory; nothing is in them at first.
 #define SHARED(T, name, n) __shared__ T name[n]
 
 // DYNAMIC is the shared memory that the launch asked for, on 16 bytes.
-extern __shared__ __align__(16) unsigned char dynamic_memory[];
-#define DYNAMIC(T, name) T* name = reinterpret_cast<T*>(dynamic_memory)
+extern __shared__ __align__(16) unsigned char dynamic_[];
+#define DYNAMIC(T, name) T* name = reinterpret_cast<T*>(dynamic_)
 
 // from_half is the value of a half precision number.
 __device__ __forceinline__ float from_half(u16 h) {
@@ -101,6 +106,20 @@ __device__ __forceinline__ float power2(float x) {
 	float y;
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
+}
+
+// A kernel that is launched ahead starts while the one before it still runs: what
+// that one writes is there after wait_before, which every thread calls before it
+// reads or writes anything but weights. let_next lets the next such launch start.
+__device__ __forceinline__ void wait_before() {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next() {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 // multiply_add is c += a·b on tensor cores: a [16, 16] and b [16, 8] of halves, c

@@ -1,7 +1,7 @@
 // What a later step reads of what an earlier one chose. Definitions: package cpu,
 // reuse.go, choose.go and widen.go; package device, reuse.go, says what a memo is.
+#include "newest.cuh"
 #include "rank.cuh"
-#include "state.cuh"
 
 struct Memo {
 	float* query;        // [slots, heads·block, dim]
@@ -34,15 +34,6 @@ __device__ inline i32* record(const Memo& m, int slot, int set, int e) { return 
 __device__ inline i32* chosen(const Memo& m, int slot, int set, int e, int& n) {
 	n = smaller(larger(record(m, slot, set, e)[2], 0), (int)m.most);
 	return m.index + ((slot * m.sets + set) * m.block + e) * m.most;
-}
-
-// newest is the position of a slot's newest row, or -1; all threads call it.
-__device__ inline int newest(const Pages& g, int slot) {
-	int p = first_of(g, slot);
-	if (p < 0) return -1;
-	int bad = 0;
-	for (int b = threadIdx.x; b <= p / PAGE; b += blockDim.x) bad |= page_of(g, slot, b) < 0;
-	return reduce_block(bad, 0, Top()) ? -1 : p;
 }
 
 // cosine of two vectors, by a warp; less than any for one of length zero.
@@ -129,7 +120,9 @@ __device__ inline float* weigh(const ChooseArgs& a, int slot, int set, int p) {
 		float* x = first + h * a.width;
 		float top = -infinity(), sum = 0;
 		for (int j = threadIdx.x; j <= p; j += blockDim.x) {
-			if (sees(a.plan.span, p, j)) top = larger(top, x[j]);
+			if (!sees(a.plan.span, p, j)) continue;
+			met(a.g, x[j]);
+			top = larger(top, x[j]);
 		}
 		top = reduce_block(top, -infinity(), Top());
 		for (int j = threadIdx.x; j <= p; j += blockDim.x) {
@@ -154,6 +147,9 @@ __device__ inline int pick_best(const ChooseArgs& a, const float* x, i32* index,
 		key = key_of(x[j]);
 		return key > KEY_LOWEST && j >= a.plan.sink && j < recent_of(a.plan, p) && sees(a.plan.span, p, (int)j);
 	};
+	for (i64 j = threadIdx.x; j <= p; j += blockDim.x) {
+		if (between(a.plan, p, (int)j)) met(a.g, x[j]);
+	}
 	if (want <= 0) return 0;
 	Cut<u32> cut = select<u32>(p + 1, (u64)want, [&](i64 j, u32& key) {
 		bool in = sees(a.plan.span, p, (int)j);

@@ -123,7 +123,10 @@ KERNEL(rank, RankArgs, 1024) {
 	const float* x = a.scores + row * a.width;
 	u32 top = 0;
 	u64 total = 0;
-	for (int j = threadIdx.x; j < n; j += blockDim.x) top = larger(top, key_of(x[j]));
+	for (int j = threadIdx.x; j < n; j += blockDim.x) {
+		met(a.g, x[j]);
+		top = larger(top, key_of(x[j]));
+	}
 	top = reduce_block(top, 0u, Top());
 	float largest = __uint_as_float(top >> 31 ? top & 0x7fffffffu : ~top);
 	auto share = [&](float s) { return (u64)(exp((double)s - (double)largest) * 0x1p44); };

@@ -153,6 +153,7 @@ KERNEL(compare, CompareArgs, 256) {
 		float sum = 0;
 		for (i64 i = lane(); i < a.size; i += WARP) sum += q[i] * k[i];
 		sum = reduce_warp(sum, Plus()) * (float)a.scale;
+		if (lane() == 0) met(a.g, sum);
 		if (sum - sum != 0 || (a.form == FORM_RELU && sum < 0)) sum = 0;
 		if (lane() == 0) out[j] = a.form == FORM_SOFTMAX ? sum : stored(a, sum);
 	}
@@ -402,6 +403,7 @@ KERNEL(top_blocks, PickArgs, 256) {
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
 	i64 from = walk_row(b, a.slots, a.n) * a.width;
+	for (int j = threadIdx.x; j <= b.index; j += blockDim.x) met(a.g, a.values ? ((const double*)a.rows)[from + j] : (double)((const float*)a.rows)[from + j]);
 	if (a.values)
 		pick_blocks<u64>(a, b, [&](i64 j) { return wide_key_of(((const double*)a.rows)[from + j]); });
 	else

@@ -24,6 +24,7 @@ KERNEL(edge_max, EdgeArgs, 128) {
 			for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
 			sum = reduce_warp(sum, Plus());
 			if (sum > top) top = sum;
+			if (lane() == 0) met(a.g, sum);
 		}
 	}
 	top = reduce_block(top, -infinity(), Top());
@@ -83,6 +84,7 @@ KERNEL(near, NearArgs, 256) {
 				float sum = 0;
 				for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
 				sum = reduce_warp(sum, Plus()) * unit;
+				if (lane() == 0) met(a.g, sum);
 				near = a.top[(i64)(r.block + u) * a.heads + h] - sum <= (float)a.gap;
 			}
 			if (lane() > 0) continue;

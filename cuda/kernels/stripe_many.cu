@@ -80,7 +80,9 @@ __device__ __forceinline__ void edge_max_many(const EdgeArgs& a) {
 #pragma unroll
 			for (int i = 0; i < 4; i++) {
 				int j = from + n * 8 + i % 2;
-				if (see[i / 2].spanned(j) && see[i / 2].edge(j)) top[i / 2] = fmaxf(top[i / 2], s[n][i]);
+				if (!see[i / 2].spanned(j) || !see[i / 2].edge(j)) continue;
+				top[i / 2] = fmaxf(top[i / 2], s[n][i]);
+				if (there(i / 2)) met(a.g, s[n][i]);
 			}
 		}
 		__syncthreads();
@@ -124,7 +126,7 @@ __device__ __forceinline__ void near_many(const NearArgs& a) {
 			keys[turn ^ 1].bring(a.g, kv_head, middle(b + gridDim.y) ? b + gridDim.y : -1, r.from);
 			copy_wait<1>();
 			__syncthreads();
-			u32 bits = 0;  // of columns 8·n + lane%4·2 + i at 2·n + i
+			u32 bits = 0, broken = 0;  // bits of columns 8·n + lane%4·2 + i at 2·n + i
 			for (int at = 0; at < r.blocks && middle(b); at += 16) {
 				if (r.blocks > 16) load(at);
 				float s[PAGE / 8][4];
@@ -132,7 +134,19 @@ __device__ __forceinline__ void near_many(const NearArgs& a) {
 #pragma unroll
 				for (int n = 0; n < PAGE / 8; n++) {
 #pragma unroll
-					for (int i = 0; i < 4; i++) bits |= (u32)(top[i / 2] - s[n][i] * unit <= gap) << (n * 2 + i % 2);
+					for (int i = 0; i < 4; i++) {
+						bits |= (u32)(top[i / 2] - s[n][i] * unit <= gap) << (n * 2 + i % 2);
+						broken |= (u32)(s[n][i] != s[n][i]);
+					}
+				}
+				if (!broken) continue;
+				for (int i = 0; i < PAGE / 2; i++) {
+					int j = b * PAGE + i / 4 * 8 + lane() % 4 * 2 + i % 2;
+					bool counts = member < ratio && at + lane() / 4 + i / 2 % 2 * 8 < r.blocks && j >= lo && j < hi && sees(a.plan.span, r.from, j);
+#pragma unroll
+					for (int n = 0; n < PAGE / 8; n++) {
+						if (counts && n == i / 4) met(a.g, s[n][i % 4]);
+					}
 				}
 			}
 			for (int m = 4; m < WARP; m *= 2) bits |= __shfl_xor_sync(ALL, bits, m);

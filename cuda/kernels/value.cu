@@ -97,6 +97,7 @@ __device__ inline void softmax(const ValueArgs& a, Drawn& t) {
 		for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
 		sum = reduce_warp(sum, Plus()) * unit;
 		if (e.weight) sum += logf(weight_of(a.plan, e, t.at.p, j));
+		if (lane() == 0) met(a.g, sum);
 		if (sum != sum) sum = -infinity();
 		top = larger(top, sum);
 		if (lane() == 0) t.sums[i] = sum;

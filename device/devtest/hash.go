@@ -16,6 +16,7 @@ type hashCase struct {
 	since                      []int32
 	none, queries              bool // Mean is off; Queries
 	odd                        bool // some keys are not numbers
+	linked                     bool // there are buckets
 }
 
 var hashes = map[string]hashCase{
@@ -28,6 +29,7 @@ var hashes = map[string]hashCase{
 	"lowered":   {attention: attention{lens: []int{140}}, since: []int32{180}},
 	"planes":    {attention: attention{lens: []int{140}}, since: []int32{100}, tables: 21, bits: 4},
 	"one plane": {attention: attention{lens: []int{140}}, since: []int32{100}, tables: 1, bits: 1, least: 1},
+	"long code": {attention: attention{lens: []int{140}}, since: []int32{100}, tables: 60, bits: 10, least: 1},
 	"full":      {attention: attention{lens: []int{140}, full: true}, since: []int32{100}},
 	"odd width": {attention: attention{lens: []int{140}, dim: 20, heads: 3, kvHeads: 1}, since: []int32{100}},
 	"odd keys":  {attention: attention{lens: []int{140}, full: true}, since: []int32{100}, none: true, odd: true, least: 1},
@@ -51,6 +53,8 @@ func hashCases() []testCase {
 		set(&c.least, 2)
 		c.sink, c.recent = 4, 10
 		cases = append(cases, testCase{fmt.Sprintf("op=hash/%s", name), c.job})
+		c.linked = true
+		cases = append(cases, testCase{fmt.Sprintf("op=hash/%s in buckets", name), c.job})
 	}
 	return cases
 }
@@ -85,6 +89,11 @@ func (c hashCase) job(b *bed) job {
 		Norm: b.out(slots, c.kvHeads, width), Center: b.out(slots, c.kvHeads, c.dim),
 		Since: b.i32(c.since, slots, 1), Done: b.i32(filledI32(slots, 0), slots, 1),
 		Tables: c.tables, Least: c.least, Mean: !c.none, Queries: c.queries, Sink: c.sink, Recent: c.recent,
+	}
+	if c.linked {
+		half, older := c.tables<<c.bits/2, (width+1)/2
+		h.Newest = b.i32(filledI32(slots*c.kvHeads*half, 77), slots, c.kvHeads, half)
+		h.Older = b.i32(filledI32(slots*c.kvHeads*c.tables*older, 77), slots, c.kvHeads*c.tables, older)
 	}
 	kv := b.cache(&c.attention, b.shuffled(&c.attention))
 	var j job

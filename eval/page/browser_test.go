@@ -35,18 +35,23 @@ heads.forEach((head, column) => {
 });
 for (const svg of document.querySelectorAll("svg")) {
   const box = svg.getBoundingClientRect();
-  if (box.width < 100 || box.height < 50 || !svg.querySelector("circle, rect, polyline")) seen.empty++;
+  if (svg.classList.contains("key") ? box.width < 8 : box.width < 100 || box.height < 50) seen.empty++;
+  const shape = svg.querySelector("path, rect, polyline");
+  if (!shape || shape.getBBox().width <= 0) seen.empty++;
 }
+const images = [...document.querySelectorAll("img")];
+seen.images = images.length;
 if (document.documentElement.scrollWidth > innerWidth) seen.wide = document.documentElement.scrollWidth;
-setTimeout(() => {
+addEventListener("load", () => {
   const p = document.createElement("p");
   p.id = "probe";
-  p.textContent = JSON.stringify({...seen, svgs: document.querySelectorAll("svg").length, errors: errors.length});
+  p.textContent = JSON.stringify({...seen, svgs: document.querySelectorAll("figure svg").length, keys: document.querySelectorAll("svg.key").length, broken: images.filter(i => i.naturalWidth < 500 || i.naturalHeight < 100).length, errors: errors.length});
   document.body.append(p);
-}, 50);
+});
 </script>`
 
-// TestBrowser opens the page in Chromium, on a wide screen and on a phone's.
+// TestBrowser opens the page of a run with every figure in Chromium, on a wide
+// screen and on a phone's, and the files of its figures as pictures.
 func TestBrowser(t *testing.T) {
 	browser, err := exec.LookPath("chromium")
 	if err != nil {
@@ -54,11 +59,18 @@ func TestBrowser(t *testing.T) {
 	}
 	var b strings.Builder
 	drawn := template.HTML(`<svg viewBox="0 0 4 4"><rect width="4" height="4"/></svg>`)
-	if err := New(summary(), []Map{{Name: "m", SVG: drawn}}).Write(&b); err != nil {
+	page, dir := New(full(), []Map{{Name: "m", SVG: drawn}}), t.TempDir()
+	if err := page.Write(&b); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "page.html")
-	text := strings.NewReplacer("<head>", "<head>"+listener, "</body>", probe+"</body>").Replace(b.String())
+	path, images := filepath.Join(dir, "page.html"), ""
+	for _, f := range page.Figures() {
+		if err := os.WriteFile(filepath.Join(dir, f.File+".svg"), []byte(f.Paper()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		images += `<img style="max-width:100%" src="` + f.File + `.svg">`
+	}
+	text := strings.NewReplacer("<head>", "<head>"+listener, "<h1>", images+"<h1>", "</body>", probe+"</body>").Replace(b.String())
 	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +83,7 @@ func TestBrowser(t *testing.T) {
 			t.Fatalf("chromium: %v", err)
 		}
 		got := regexp.MustCompile(`<p id="probe">(.*?)</p>`).FindSubmatch(out)
-		want := `{"rows":8,"wrong":0,"clicks":34,"empty":0,"wide":0,"svgs":5,"errors":0}`
+		want := `{"rows":12,"wrong":0,"clicks":34,"empty":0,"wide":0,"images":6,"svgs":7,"keys":3,"broken":0,"errors":0}`
 		if got == nil || string(got[1]) != want {
 			t.Errorf("%s: the page says %s, want %s", size, got, want)
 		}

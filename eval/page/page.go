@@ -1,10 +1,12 @@
 package page
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,11 +22,13 @@ type Page struct {
 	Model    string
 	Device   string
 	First    string // what the differences are to
+	About    string // what the numbers of the table are; empty is the scores of a run
 	Complete bool
 	Notes    []string
 	Legend   []Series
 	Plots    []Plot
 	Maps     []Map
+	Layers   []Figure
 	Columns  []string
 	Rows     []Row
 	Facts    []Fact
@@ -56,7 +60,14 @@ type Cell struct {
 //go:embed page.html
 var source string
 
-var layout = template.Must(template.New("page").Parse(source))
+var layout = template.Must(template.New("page").Funcs(template.FuncMap{
+	"key": func(s Series) template.HTML {
+		var b strings.Builder
+		mark(&b, s.Colour, 7, 7, "")
+		return template.HTML(`<svg class="key" viewBox="0 0 14 14" aria-hidden="true">` + b.String() + `</svg>`)
+	},
+	"colours": func() template.CSS { return colours },
+}).Parse(source))
 
 // New makes the page of a run. maps are the needle maps of its settings, if it
 // has any.
@@ -69,7 +80,7 @@ func New(s *trial.Summary, maps []Map) *Page {
 		if i == 0 {
 			p.First = set.Attn
 		}
-		p.Legend = append(p.Legend, Series{Name: set.Attn, Colour: i % palette})
+		p.Legend = append(p.Legend, Series{Name: set.Attn, Colour: i})
 		for _, r := range slices.Concat(set.Units, set.Means) {
 			p.Rows = append(p.Rows, row(set.Attn, &r))
 		}
@@ -79,6 +90,7 @@ func New(s *trial.Summary, maps []Map) *Page {
 			p.Plots = append(p.Plots, plot)
 		}
 	}
+	p.Layers = layerFigures(s)
 	p.Facts = facts(s)
 	return p
 }
@@ -129,7 +141,11 @@ func row(attn string, r *trial.Result) Row {
 			c.Cells = append(c.Cells, percent(figure(reading), true))
 		}
 	}
-	c.Cells = append(c.Cells, rate(r.PrefillTokS), rate(r.DecodeTokS))
+	prefill := rate(r.PrefillTokS)
+	if r.Shared > 1 {
+		prefill.Text += fmt.Sprintf(" (of %d)", r.Shared)
+	}
+	c.Cells = append(c.Cells, prefill, rate(r.DecodeTokS))
 	return c
 }
 
@@ -179,10 +195,11 @@ func rate(x float64) Cell {
 // for each phase in which one of them reads less than all.
 func densityPlots(s *trial.Summary) []Plot {
 	plots := []Plot{
-		{Title: "Score against density of the prefill", X: "density of the prefill, %", Y: "mean score", Most: 100},
-		{Title: "Score against density of the decode steps", X: "density of decode steps, %", Y: "mean score", Most: 100},
+		{File: "score-density-prefill", Title: "Score against density of the prefill", X: "density of the prefill, %", Y: "mean score", Most: 100},
+		{File: "score-density-decode", Title: "Score against density of the decode steps", X: "density of decode steps, %", Y: "mean score", Most: 100},
 	}
 	var sparse [2]bool
+	curves := [2]curves{{of: map[curve]*Series{}}, {of: map[curve]*Series{}}}
 	for i, set := range s.Settings {
 		for phase := range plots {
 			series := Series{Name: set.Attn, Colour: i}
@@ -192,18 +209,59 @@ func densityPlots(s *trial.Summary) []Plot {
 					continue
 				}
 				sparse[phase] = sparse[phase] || density < 0.999
-				series.Points = append(series.Points, Point{100 * density, 100 * m.Score.Mean,
-					fmt.Sprintf("%s, density %.1f %%, score %.1f", lengthText(m.Length), 100*density, 100*m.Score.Mean)})
+				series.Points = append(series.Points, Point{X: 100 * density, Y: 100 * m.Score.Mean, Low: 100 * m.Score.Low, High: 100 * m.Score.High,
+					Note: fmt.Sprintf("%s, density %.1f %%, score %.1f", lengthText(m.Length), 100*density, 100*m.Score.Mean)})
+				curves[phase].add(curve{family(set.Attn), m.Length}, series)
 			}
 			plots[phase].Series = append(plots[phase].Series, series)
 		}
 	}
 	for phase := range plots {
+		plots[phase].Joins = curves[phase].lines()
 		if !sparse[phase] {
-			plots[phase].Series = nil
+			plots[phase].Series, plots[phase].Joins = nil, nil
 		}
 	}
 	return plots
+}
+
+// curve is one attention system at one length, with whatever options.
+type curve struct {
+	family string
+	length int
+}
+
+// curves are the points of settings that differ in their options only.
+type curves struct {
+	of    map[curve]*Series
+	order []curve
+}
+
+// options is what stands in parentheses in a setting.
+var options = regexp.MustCompile(`\([^()]*\)`)
+
+// family is a setting without its options.
+func family(attn string) string { return options.ReplaceAllString(attn, "") }
+
+// add takes the last point of s into a curve, which has the colour of the first.
+func (c *curves) add(k curve, s Series) {
+	if c.of[k] == nil {
+		c.of[k] = &Series{Name: k.family, Colour: s.Colour}
+		c.order = append(c.order, k)
+	}
+	c.of[k].Points = append(c.of[k].Points, s.Points[len(s.Points)-1])
+}
+
+// lines are the curves of several points, from the least density on.
+func (c *curves) lines() []Series {
+	var list []Series
+	for _, k := range c.order {
+		if s := c.of[k]; len(s.Points) > 1 {
+			slices.SortFunc(s.Points, func(a, b Point) int { return cmp.Compare(a.X, b.X) })
+			list = append(list, *s)
+		}
+	}
+	return list
 }
 
 // meanDensity is the mean over the units of a length that were audited.
@@ -223,9 +281,9 @@ func meanDensity(set *trial.Setting, mean trial.Info, phase int) (float64, bool)
 // lengthPlots are score and speed against length, where there are several.
 func lengthPlots(s *trial.Summary) []Plot {
 	plots := []Plot{
-		{Title: "Score against length", X: "tokens", Y: "mean score", Most: 100, Log: true, Lines: true},
-		{Title: "Speed of the prefill against length", X: "tokens", Y: "tokens per second", Log: true, Lines: true},
-		{Title: "Speed of decode steps against length", X: "tokens", Y: "tokens per second", Log: true, Lines: true},
+		{File: "score-length", Title: "Score against length", X: "tokens", Y: "mean score", Most: 100, Log: true, Lines: true},
+		{File: "prefill-length", Title: "Speed of the prefill against length", X: "tokens", Y: "tokens per second", Log: true, Lines: true},
+		{File: "decode-length", Title: "Speed of decode steps against length", X: "tokens", Y: "tokens per second", Log: true, Lines: true},
 	}
 	for i, set := range s.Settings {
 		series := [3]Series{{Name: set.Attn, Colour: i}, {Name: set.Attn, Colour: i}, {Name: set.Attn, Colour: i}}
@@ -236,7 +294,7 @@ func lengthPlots(s *trial.Summary) []Plot {
 			prefill, decode := meanSpeed(&set, m.Length)
 			for k, y := range [3]float64{100 * m.Score.Mean, prefill, decode} {
 				if k == 0 || y > 0 {
-					series[k].Points = append(series[k].Points, Point{float64(m.Length), y, fmt.Sprintf("%s, %.4g", lengthText(m.Length), y)})
+					series[k].Points = append(series[k].Points, Point{X: float64(m.Length), Y: y, Note: fmt.Sprintf("%s, %.4g", lengthText(m.Length), y)})
 				}
 			}
 		}
@@ -249,13 +307,18 @@ func lengthPlots(s *trial.Summary) []Plot {
 	return plots
 }
 
-// meanSpeed is the mean over the units of a length, 0 where unknown.
+// meanSpeed is the mean over the units of a length, 0 where unknown, as that of a
+// prefill is which was for several settings.
 func meanSpeed(set *trial.Setting, length int) (prefill, decode float64) {
-	n := 0.0
+	n, shared := 0.0, false
 	for i := range set.Units {
 		if u := &set.Units[i]; u.Length == length {
+			shared = shared || u.Shared > 1
 			prefill, decode, n = prefill+u.PrefillTokS, decode+u.DecodeTokS, n+1
 		}
+	}
+	if shared {
+		prefill = 0
 	}
 	return prefill / max(n, 1), decode / max(n, 1)
 }
@@ -274,11 +337,20 @@ func facts(s *trial.Summary) []Fact {
 	list := []Fact{
 		{"command", strings.Join(m.About.Command, " ")}, {"version", m.About.Version}, {"model", m.About.ModelPath}, {"model SHA-256", id.Model},
 		{"identity SHA-256", m.Hash}, {"sparse phase", id.Phase}, {"seed of attention", fmt.Sprint(id.Seed)}, {"KV cache", id.KV},
-		{"BOS", id.BOS}, {"era", id.Era}, {"wording", id.Wording}, {"chat template", id.Template},
+		{"prompts read at once for", sharedText(m.About.Shared)}, {"BOS", id.BOS}, {"era", id.Era}, {"wording", id.Wording}, {"chat template", id.Template},
 	}
 	for name, text := range id.Options {
 		list = append(list, Fact{name, text})
 	}
-	slices.SortStableFunc(list[12:], func(a, b Fact) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(list[13:], func(a, b Fact) int { return strings.Compare(a.Name, b.Name) })
 	return slices.DeleteFunc(list, func(f Fact) bool { return f.Text == "" })
+}
+
+// sharedText names the settings that had their prompts read together.
+func sharedText(groups [][]string) string {
+	var list []string
+	for _, g := range groups {
+		list = append(list, strings.Join(g, ", "))
+	}
+	return strings.Join(list, "; ")
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,115 @@ func summary() *trial.Summary {
 		s.Settings = append(s.Settings, set)
 	}
 	return s
+}
+
+// full is a run that has every figure there is: a third setting of the family of
+// the second, sparse in decode steps too, with maps of its layers.
+func full() *trial.Summary {
+	s := summary()
+	third := s.Settings[1]
+	third.Attn = "<b>x</b>(k=2)"
+	third.Units = slices.Clone(third.Units)
+	for i := range third.Units {
+		third.Units[i].Audit = &trial.Audited{
+			Prefill: &trial.Reading{Density: 0.5, Mass: 0.95, KRead: 0.6}, Decode: &trial.Reading{Density: 0.1, Mass: 0.8, KRead: 0.2},
+		}
+	}
+	third.Maps = &trial.Maps{Prefill: layers(1, 1, 1), Decode: layers(0.8, 0.25, 0)}
+	s.Settings = append(s.Settings, third)
+	return s
+}
+
+// layers is a map of two layers and three heads; nothing was measured of the last.
+func layers(mass ...float64) *trial.Map {
+	m := &trial.Map{Rows: 7}
+	for range 2 {
+		var kept, lost []*float64
+		for _, x := range mass {
+			wrong := 1 - x
+			kept, lost = append(kept, &x), append(lost, &wrong)
+		}
+		m.Mass, m.Error = append(m.Mass, kept), append(m.Error, lost)
+	}
+	m.Mass[1][2], m.Error[1][2] = nil, nil
+	return m
+}
+
+// wellFormed fails the test for what is not XML, or has what is no number.
+func wellFormed(t *testing.T, svg string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(svg))
+	for {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("%v: %s", err, svg)
+		}
+	}
+	if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
+		t.Errorf("a picture without numbers: %s", svg)
+	}
+}
+
+// TestFigures checks what each figure of a run draws, and that it is a file of its
+// own.
+func TestFigures(t *testing.T) {
+	p := New(full(), nil)
+	want := map[string]struct{ marks, lines, bars int }{
+		"score-density-prefill":       {6 + 3, 2, 6}, // a mark for each setting in the legend, a curve for each length
+		"score-density-decode":        {4 + 2, 0, 4},
+		"score-length":                {6 + 3, 3, 0},
+		"prefill-length":              {6 + 3, 3, 0},
+		"decode-length":               {6 + 3, 3, 0},
+		"layers-2-b_x__b__k_2-decode": {0, 0, 0},
+	}
+	figures := p.Figures()
+	for i := range figures {
+		f := &figures[i]
+		w, ok := want[f.File]
+		if !ok {
+			t.Errorf("a figure %s", f.File)
+			continue
+		}
+		delete(want, f.File)
+		text := f.Paper()
+		wellFormed(t, text)
+		if n := strings.Count(text, `class="dot`); n != w.marks {
+			t.Errorf("%s: %d marks, want %d", f.File, n, w.marks)
+		}
+		if n := strings.Count(text, "<polyline"); n != w.lines {
+			t.Errorf("%s: %d lines, want %d", f.File, n, w.lines)
+		}
+		if n := strings.Count(text, `class="bar`); n != w.bars {
+			t.Errorf("%s: %d bars, want %d", f.File, n, w.bars)
+		}
+		if strings.Contains(text, "var(") || !strings.Contains(text, `xmlns="http://www.w3.org/2000/svg"`) {
+			t.Errorf("%s is no file of its own", f.File)
+		}
+	}
+	for name := range want {
+		t.Errorf("no figure %s", name)
+	}
+	maps := figures[len(figures)-1]
+	if want := "retained mass 42.0 %, least 0.0 % in layer 0, head 2; error 0.580; 7 rows of a head"; len(p.Layers) != 1 || maps.Text != want {
+		t.Errorf("%d maps of layers, which say %q, want %q", len(p.Layers), maps.Text, want)
+	}
+	// Of five cells two panels have one path for each colour: 0.8, 0.25 and 0 of the
+	// mass, 0.2, 0.75 and 1 of the error.
+	if n := strings.Count(string(maps.SVG), `class="cells"`); n != 6 {
+		t.Errorf("%d colours of cells, want 6", n)
+	}
+	s := full()
+	for i := range s.Settings {
+		for n := range s.Settings[i].Units {
+			s.Settings[i].Units[n].Shared = 3
+		}
+	}
+	for _, f := range New(s, nil).Figures() {
+		if f.File == "prefill-length" {
+			t.Error("the speed of a prefill for three settings is drawn as that of one")
+		}
+	}
 }
 
 func TestPage(t *testing.T) {
@@ -65,22 +175,12 @@ func TestPage(t *testing.T) {
 // that its points are inside it.
 func TestPlotIsXML(t *testing.T) {
 	for _, p := range []Plot{
-		{Title: `"<&>`, X: "<x>", Y: "&", Series: []Series{{Name: `<"&`, Points: []Point{{0, 0, "<"}, {100, 100, "&"}}}}},
-		{Log: true, Lines: true, Series: []Series{{Points: []Point{{1024, 5000, ""}, {131072, 3, ""}}}}},
-		{Log: true, Series: []Series{{Points: []Point{{1024, 0, ""}}}}},
+		{Title: `"<&>`, X: "<x>", Y: "&", Series: []Series{{Name: `<"&`, Points: []Point{{Note: "<"}, {X: 100, Y: 100, Note: "&", Low: 90, High: 100}}}}, Joins: []Series{{Colour: 9, Points: []Point{{}, {X: 100, Y: 100}}}}},
+		{Log: true, Lines: true, Series: []Series{{Points: []Point{{X: 1024, Y: 5000}, {X: 131072, Y: 3}}}}},
+		{Log: true, Series: []Series{{Points: []Point{{X: 1024}}}}},
 	} {
 		svg := string(p.SVG())
-		d := xml.NewDecoder(strings.NewReader(svg))
-		for {
-			if _, err := d.Token(); err == io.EOF {
-				break
-			} else if err != nil {
-				t.Fatalf("%v: %s", err, svg)
-			}
-		}
-		if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
-			t.Errorf("a plot without numbers: %s", svg)
-		}
+		wellFormed(t, svg)
 		x, y := p.axes()
 		for _, s := range p.Series {
 			for _, q := range s.Points {

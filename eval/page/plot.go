@@ -12,23 +12,30 @@ import (
 type Point struct {
 	X, Y float64
 	Note string
+
+	Low, High float64 // of a bar through the point; none where they are equal
 }
 
 // Series is the points of one setting.
 type Series struct {
 	Name   string
-	Colour int // of the page's palette
+	Colour int // a colour and a mark, counted from 0
 	Points []Point
 }
 
+// Colour is that of the i-th setting.
+func Colour(i int) int { return i % palette }
+
 // Plot is lines or points of several settings.
 type Plot struct {
+	File   string // name of a file of it, without an ending
 	Title  string
 	X, Y   string  // names of the axes, with units
 	Log    bool    // the x axis doubles at equal distances
 	Lines  bool    // points of a series are joined
 	Most   float64 // that the y axis reaches at least
 	Series []Series
+	Joins  []Series // thin lines under the points
 }
 
 // The size of a plot and of its margins, in pixels of its own.
@@ -76,27 +83,51 @@ func (p *Plot) SVG() template.HTML {
 	}
 	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%s</text>`, (plotLeft+plotWidth-plotRight)/2, plotHeight-8, template.HTMLEscapeString(p.X))
 	fmt.Fprintf(&b, `<text transform="translate(14 %d) rotate(-90)" text-anchor="middle">%s</text>`, (plotTop+plotHeight-plotBottom)/2, template.HTMLEscapeString(p.Y))
+	for _, s := range p.Joins {
+		s.line(&b, x, y, "line join")
+	}
 	for _, s := range p.Series {
-		s.draw(&b, x, y, p.Lines)
+		if p.Lines {
+			s.line(&b, x, y, "line")
+		}
+		s.draw(&b, x, y)
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String()) // names are escaped above and in draw
 }
 
-// draw writes the line and the points of a series.
-func (s *Series) draw(b *strings.Builder, x, y axis, lines bool) {
-	colour := s.Colour % palette
-	if lines && len(s.Points) > 1 {
-		fmt.Fprintf(b, `<polyline class="line s%d" points="`, colour)
-		for _, p := range s.Points {
-			fmt.Fprintf(b, "%.1f,%.1f ", x.at(p.X), y.at(p.Y))
-		}
-		b.WriteString(`"/>`)
+// line joins the points of a series.
+func (s *Series) line(b *strings.Builder, x, y axis, class string) {
+	if len(s.Points) < 2 {
+		return
 	}
+	fmt.Fprintf(b, `<polyline class="%s s%d" points="`, class, s.Colour%palette)
 	for _, p := range s.Points {
-		fmt.Fprintf(b, `<circle class="dot s%d" cx="%.1f" cy="%.1f" r="5"><title>%s</title></circle>`,
-			colour, x.at(p.X), y.at(p.Y), template.HTMLEscapeString(s.Name+": "+p.Note))
+		fmt.Fprintf(b, "%.1f,%.1f ", x.at(p.X), y.at(p.Y))
 	}
+	b.WriteString(`"/>`)
+}
+
+// draw writes the points of a series, and their bars.
+func (s *Series) draw(b *strings.Builder, x, y axis) {
+	for _, p := range s.Points {
+		if p.High > p.Low {
+			fmt.Fprintf(b, `<line class="bar s%d" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, s.Colour%palette, x.at(p.X), x.at(p.X), y.at(p.Low), y.at(p.High))
+		}
+		mark(b, s.Colour, x.at(p.X), y.at(p.Y), s.Name+": "+p.Note)
+	}
+}
+
+// marks are the outlines of points: every colour has each of them in turn.
+var marks = [...]string{"m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z", "m-4.5-4.5h9v9h-9z", "m0-6l5.5 9.5h-11z", "m0-6l6 6l-6 6l-6-6z"}
+
+// mark draws a point; title is what is said about it, "" for nothing.
+func mark(b *strings.Builder, colour int, x, y float64, title string) {
+	fmt.Fprintf(b, `<path class="dot s%d" d="M%.1f %.1f%s">`, colour%palette, x, y, marks[colour/palette%len(marks)])
+	if title != "" {
+		fmt.Fprintf(b, `<title>%s</title>`, template.HTMLEscapeString(title))
+	}
+	b.WriteString(`</path>`)
 }
 
 // axes are the ranges of what is drawn.

@@ -32,51 +32,86 @@ type Reply struct {
 
 // Answerer answers with one runner, greedily.
 type Answerer struct {
-	Runner *engine.Runner
+	Runner *engine.Runner // of two slots where it has several attention systems
 	Vocab  int
 	Ends   func(id int32) bool
+	Read   func() // called when a prompt was read, before it is answered; may be nil
 
 	logits []float32
 }
 
-// Answer reads the prompt into an empty sequence and continues it. It is always
-// the same for the same runner: the likeliest token is taken.
-func (a *Answerer) Answer(ctx context.Context, q Request) (Reply, error) {
+// Answer reads the prompt into an empty sequence and continues it under each of
+// the runner's attention systems that turns names ([engine.Runner.Turn]); done gets
+// the replies in that order. It is always the same for the same runner, and for
+// each system what it is for that system alone: the likeliest token is taken.
+func (a *Answerer) Answer(ctx context.Context, q Request, turns []int, done func(turn int, r Reply) error) error {
 	seq, err := a.Runner.Open()
 	if err != nil {
-		return Reply{}, err
-	}
-	defer seq.Close()
-	r := Reply{Times: Times{Prompt: len(q.Prompt)}}
-	start := time.Now()
-	if err := a.read(ctx, seq, q); err != nil {
-		return r, err
-	}
-	r.PrefillMs = milliseconds(time.Since(start))
-	start = time.Now()
-	err = a.write(ctx, seq, q, &r)
-	r.DecodeMs = milliseconds(time.Since(start))
-	return r, err
-}
-
-// milliseconds keeps three decimals.
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-// read stores the prompt.
-func (a *Answerer) read(ctx context.Context, seq *engine.Sequence, q Request) error {
-	if q.Split <= 0 || q.Split >= len(q.Prompt) {
-		return seq.Prefill(ctx, q.Prompt, engine.PrefillOptions{})
-	}
-	if err := seq.Prefill(ctx, q.Prompt[:q.Split], engine.PrefillOptions{}); err != nil {
 		return err
 	}
-	for _, id := range q.Prompt[q.Split:] {
-		if err := a.step(ctx, seq, id); err != nil {
+	defer func() { seq.Close() }() // the last of them
+	start := time.Now()
+	if err := seq.Prefill(ctx, q.text(), engine.PrefillOptions{}); err != nil {
+		return err
+	}
+	times := Times{Prompt: len(q.Prompt), PrefillMs: milliseconds(time.Since(start))}
+	if a.Read != nil {
+		a.Read()
+	}
+	kept := seq
+	if len(turns) > 1 {
+		times.Shared = len(turns)
+		if kept, err = seq.Fork(); err != nil {
+			return err
+		}
+		defer kept.Close()
+	}
+	for i, turn := range turns {
+		if i > 0 { // the one before has given the first slot back: a step is of one row
+			next, err := kept.Fork()
+			if err != nil {
+				return err
+			}
+			seq = next
+		}
+		a.Runner.Turn(turn)
+		r := Reply{Times: times}
+		if err := a.continued(ctx, seq, q, &r); err != nil {
+			return err
+		}
+		seq.Close()
+		if err := done(turn, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// text is what is read in one go.
+func (q *Request) text() []int32 {
+	if q.Split > 0 && q.Split < len(q.Prompt) {
+		return q.Prompt[:q.Split]
+	}
+	return q.Prompt
+}
+
+// continued reads the question, where it is apart, and writes the answer.
+func (a *Answerer) continued(ctx context.Context, seq *engine.Sequence, q Request, r *Reply) error {
+	start := time.Now()
+	for _, id := range q.Prompt[len(q.text()):] {
+		if err := a.step(ctx, seq, id); err != nil {
+			return err
+		}
+	}
+	r.PrefillMs += milliseconds(time.Since(start))
+	start = time.Now()
+	err := a.write(ctx, seq, q, r)
+	r.DecodeMs = milliseconds(time.Since(start))
+	return err
+}
+
+// milliseconds keeps three decimals.
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // step stores one token.
 func (a *Answerer) step(ctx context.Context, seq *engine.Sequence, id int32) error {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -28,60 +29,119 @@ type Audited struct {
 	Decode  *Reading `json:"decode,omitempty"`
 }
 
-// Between is what an audit saw from one report to a later one: the difference of
-// their sums.
-func Between(before, after engine.AuditReport, samples int) Audited {
-	a := Audited{Samples: samples}
-	a.Prefill = readingBetween(phase(before, "prefill"), phase(after, "prefill"))
-	a.Decode = readingBetween(phase(before, "decode"), phase(after, "decode"))
-	return a
+// Audits is what was read of the past under one setting.
+type Audits struct {
+	Units map[string]*Audited `json:"units"`
+	Maps  *Maps               `json:"maps,omitempty"`
 }
 
-// phase finds a phase of a report; one without rows where there is none.
-func phase(r engine.AuditReport, name string) engine.AuditPhase {
+// Maps is where in the model something was lost, over all units.
+type Maps struct {
+	Prefill *Map `json:"prefill,omitempty"`
+	Decode  *Map `json:"decode,omitempty"`
+}
+
+// Map is a figure for each layer and query head: means over looked-at rows, to
+// four decimals; null where nothing was measured.
+type Map struct {
+	Rows  int          `json:"rows"`
+	Mass  [][]*float64 `json:"mass"`
+	Error [][]*float64 `json:"error"`
+}
+
+// Add counts what an audit saw of the samples of a unit in.
+func (a *Audits) Add(unit string, samples int, r engine.AuditReport) {
+	if a.Units == nil {
+		a.Units, a.Maps = map[string]*Audited{}, &Maps{}
+	}
+	u := a.Units[unit]
+	if u == nil {
+		u = &Audited{}
+		a.Units[unit] = u
+	}
+	u.Samples += samples
 	for _, p := range r.Phases {
-		if p.Phase == name {
-			return p
+		if p.Mean.Unmeasured {
+			continue
+		}
+		if p.Phase == "prefill" {
+			u.Prefill, a.Maps.Prefill = u.Prefill.with(p), a.Maps.Prefill.with(p)
+		} else {
+			u.Decode, a.Maps.Decode = u.Decode.with(p), a.Maps.Decode.with(p)
 		}
 	}
-	return engine.AuditPhase{}
 }
 
-func readingBetween(a, b engine.AuditPhase) *Reading {
-	n := b.Rows - a.Rows
-	if n <= 0 || b.Mean.Unmeasured {
-		return nil
+// with is the mean of r and p, by their rows. r may be nil.
+func (r *Reading) with(p engine.AuditPhase) *Reading {
+	if r == nil {
+		r = &Reading{}
 	}
-	mean := func(x, y float64) float64 { return (y*float64(b.Rows) - x*float64(a.Rows)) / float64(n) }
+	n := float64(r.Rows + p.Rows)
+	mean := func(x, y float64) float64 { return (x*float64(r.Rows) + y*float64(p.Rows)) / n }
+	m := p.Mean
 	return &Reading{
-		Rows: n, Density: mean(a.Mean.Density, b.Mean.Density), Mass: mean(a.Mean.Mass, b.Mean.Mass),
-		Error: mean(a.Mean.Error, b.Mean.Error), KRead: mean(a.Mean.KRead, b.Mean.KRead), VRead: mean(a.Mean.VRead, b.Mean.VRead),
+		Rows: r.Rows + p.Rows, Density: mean(r.Density, m.Density), Mass: mean(r.Mass, m.Mass),
+		Error: mean(r.Error, m.Error), KRead: mean(r.KRead, m.KRead), VRead: mean(r.VRead, m.VRead),
 	}
+}
+
+// with is the mean of m and the cells of p, by their rows. m may be nil.
+func (m *Map) with(p engine.AuditPhase) *Map {
+	sum := &Map{Rows: p.Rows}
+	if m != nil {
+		sum.Rows += m.Rows
+	}
+	for l, cells := range p.Cells {
+		var mass, wrong []*float64
+		for h, c := range cells {
+			var x, y *float64
+			if m != nil {
+				x, y = m.Mass[l][h], m.Error[l][h]
+			}
+			if c.Unmeasured {
+				mass, wrong = append(mass, x), append(wrong, y)
+				continue
+			}
+			mass, wrong = append(mass, meanCell(x, c.Mass, p.Rows, sum.Rows)), append(wrong, meanCell(y, c.Error, p.Rows, sum.Rows))
+		}
+		sum.Mass, sum.Error = append(sum.Mass, mass), append(sum.Error, wrong)
+	}
+	return sum
+}
+
+// meanCell is the mean of x, which stands for all rows but some, and of y, which
+// stands for those; x may be nil.
+func meanCell(x *float64, y float64, some, all int) *float64 {
+	if x != nil {
+		y = (*x*float64(all-some) + y*float64(some)) / float64(all)
+	}
+	y = math.Round(1e4*y) / 1e4
+	return &y
 }
 
 // auditName is the file of the readings of a setting.
 const auditName = "audit.json"
 
-// ReadAudit reads the readings of a setting, by unit; it is empty where none were
-// taken.
-func ReadAudit(folder string, setting int, attn string) (map[string]Audited, error) {
+// ReadAudit reads the readings of a setting; it has none where none were taken.
+func ReadAudit(folder string, setting int, attn string) (Audits, error) {
+	var all Audits
 	name := filepath.Join(folder, SettingName(setting, attn), auditName)
 	b, err := os.ReadFile(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return map[string]Audited{}, nil
+		return all, nil
 	}
 	if err != nil {
-		return nil, err
+		return all, err
 	}
-	all := map[string]Audited{}
 	if err := json.Unmarshal(b, &all); err != nil {
-		return nil, fmt.Errorf("trial: %s: %w; without the file the readings are taken again", name, jsonError(b, err))
+		return all, fmt.Errorf("trial: %s: %w; without the file the readings are taken again", name, jsonError(b, err))
 	}
 	return all, nil
 }
 
 // WriteAudit writes them.
-func WriteAudit(folder string, setting int, attn string, all map[string]Audited) error {
+func WriteAudit(folder string, setting int, attn string, all Audits) error {
 	dir := filepath.Join(folder, SettingName(setting, attn))
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err

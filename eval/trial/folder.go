@@ -34,6 +34,16 @@ type Identity struct {
 	MaxPrompt int               `json:"max_prompt"`     // 0: no prompt is cut
 	Samples   int               `json:"samples"`        // first so many of each unit; 0 is all
 	Options   map[string]string `json:"options"`        // what else there is
+	// Repeats is how often each setting answers, with seeds from Seed on; nil is once.
+	Repeats []int `json:"repeats,omitempty"`
+}
+
+// Times is how often a setting answers each sample.
+func (i *Identity) Times(setting int) int {
+	if setting < len(i.Repeats) {
+		return max(1, i.Repeats[setting])
+	}
+	return 1
 }
 
 // Hash names the identity.
@@ -72,6 +82,9 @@ type About struct {
 	ModelName string   `json:"model_name"`
 	Device    string   `json:"device"`
 	Version   string   `json:"version"`
+	// Shared is the settings whose prompts were to be read once for all of a list.
+	// How many did share is beside each answer's times.
+	Shared [][]string `json:"shared_prefill"`
 }
 
 // Shard is part Index of Of of a run: the samples whose line leaves Index when
@@ -316,5 +329,14 @@ func SettingName(i int, attn string) string {
 
 // LogPath is where the answers of a unit under a setting are.
 func LogPath(folder string, setting int, attn, unit string) string {
-	return filepath.Join(folder, SettingName(setting, attn), filepath.FromSlash(unit))
+	return RepeatPath(folder, setting, attn, 0, unit)
+}
+
+// RepeatPath is where those of a repeat are; 0 is the first time.
+func RepeatPath(folder string, setting int, attn string, repeat int, unit string) string {
+	dir := filepath.Join(folder, SettingName(setting, attn))
+	if repeat > 0 {
+		dir = filepath.Join(dir, fmt.Sprintf("repeat-%d", repeat))
+	}
+	return filepath.Join(dir, filepath.FromSlash(unit))
 }

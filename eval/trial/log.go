@@ -240,7 +240,8 @@ func (l *Log) Close() error {
 // Times is how long an answer took.
 type Times struct {
 	Line      int     `json:"line"`
-	PrefillMs float64 `json:"prefill_ms"`
+	PrefillMs float64 `json:"prefill_ms"`       // of all that Shared counts together
+	Shared    int     `json:"shared,omitempty"` // settings for which the prompt was read at once; 0 is this one alone
 	DecodeMs  float64 `json:"decode_ms"`
 	Prompt    int     `json:"prompt_tokens"`
 	Steps     int     `json:"steps"` // decode steps in DecodeMs

@@ -2,6 +2,7 @@ package trial
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -33,8 +34,10 @@ func ReadAnswers(path string) (map[int]Answer, error) {
 // Merge joins the folders of the shards of one run into a new folder, in which
 // answers are in the order of their samples: what an uninterrupted run on one
 // machine writes, byte for byte. Samples without an answer are an error, and
-// nothing is written then.
-func Merge(out string, folders []string) error {
+// nothing is written then, unless partial asks for what there is: such a folder is
+// that of a run which was stopped. When ctx is done before anything is written,
+// nothing is.
+func Merge(ctx context.Context, out string, folders []string, partial bool) error {
 	if len(folders) == 0 {
 		return fmt.Errorf("trial: no folders to merge")
 	}
@@ -45,8 +48,13 @@ func Merge(out string, folders []string) error {
 	files := map[string][]byte{}
 	for i, attn := range m.Identity.Settings {
 		for _, u := range m.Units {
-			if err := mergeUnit(files, folders, LogPath("", i, attn, u.Name), u); err != nil {
+			if err := ctx.Err(); err != nil {
 				return err
+			}
+			for r := range m.Identity.Times(i) {
+				if err := mergeUnit(files, folders, RepeatPath("", i, attn, r, u.Name), u, partial); err != nil {
+					return err
+				}
 			}
 		}
 		if err := mergeAudits(files, folders, i, attn); err != nil {
@@ -96,7 +104,7 @@ func commonManifest(folders []string) (Manifest, error) {
 }
 
 // mergeUnit joins the answers of a unit, and their times.
-func mergeUnit(files map[string][]byte, folders []string, name string, u Info) error {
+func mergeUnit(files map[string][]byte, folders []string, name string, u Info, partial bool) error {
 	all, from := map[int]Answer{}, map[int]string{}
 	var times bytes.Buffer
 	for _, path := range folders {
@@ -117,6 +125,9 @@ func mergeUnit(files map[string][]byte, folders []string, name string, u Info) e
 	var b bytes.Buffer
 	for line := range u.Count {
 		a, ok := all[line]
+		if !ok && partial {
+			continue
+		}
 		if !ok {
 			return fmt.Errorf("trial: %s: sample %d has no answer (%d of %d have); finish the shards first", name, line, len(all), u.Count)
 		}
@@ -128,24 +139,18 @@ func mergeUnit(files map[string][]byte, folders []string, name string, u Info) e
 	return nil
 }
 
-// mergeAudits takes the readings of the first folder that has any of a unit.
+// mergeAudits takes the readings of the first folder that has any.
 func mergeAudits(files map[string][]byte, folders []string, setting int, attn string) error {
-	all := map[string]Audited{}
 	for _, path := range folders {
-		part, err := ReadAudit(path, setting, attn)
+		all, err := ReadAudit(path, setting, attn)
 		if err != nil {
 			return err
 		}
-		for name, a := range part {
-			if _, ok := all[name]; !ok {
-				all[name] = a
-			}
+		if len(all.Units) > 0 {
+			b, err := json.MarshalIndent(all, "", "  ")
+			files[filepath.Join(SettingName(setting, attn), auditName)] = append(b, '\n')
+			return err
 		}
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	b, err := json.MarshalIndent(all, "", "  ")
-	files[filepath.Join(SettingName(setting, attn), auditName)] = append(b, '\n')
-	return err
+	return nil
 }

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -24,6 +25,7 @@ type Summary struct {
 type Setting struct {
 	Attn  string   `json:"attn"`
 	Units []Result `json:"units"`
+	Maps  *Maps    `json:"maps,omitempty"` // of the audits of all units
 	// Means are the means over the units of each length, all alike, and over those
 	// of each of its groups; of length 0 where the suite has none.
 	Means []Result `json:"means"`
@@ -40,6 +42,7 @@ type Result struct {
 
 	PrefillTokS float64  `json:"prefill_tok_s"` // 0 is unknown
 	DecodeTokS  float64  `json:"decode_tok_s"`
+	Shared      int      `json:"shared_prefill,omitempty"` // settings that PrefillTokS is of, where a prompt was read once for several
 	Audit       *Audited `json:"audit,omitempty"`
 
 	scores map[int]float64 // by line
@@ -56,27 +59,33 @@ type Range struct {
 const summarySeed = 42
 
 // Summarize reads the answers of a folder. The first setting is what the others
-// are compared with.
-func Summarize(folder string) (*Summary, error) {
+// are compared with. It ends when ctx is done: the intervals of a large run take a
+// while.
+func Summarize(ctx context.Context, folder string) (*Summary, error) {
 	m, err := ReadManifest(folder)
 	if err != nil {
 		return nil, err
 	}
 	s := &Summary{Manifest: m, Complete: true}
 	for i, attn := range m.Identity.Settings {
-		set := Setting{Attn: attn}
 		audits, err := ReadAudit(folder, i, attn)
 		if err != nil {
 			return nil, err
 		}
+		set := Setting{Attn: attn, Maps: audits.Maps}
 		for n, u := range m.Units {
-			r, err := readResult(LogPath(folder, i, attn, u.Name), u)
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			var paths []string
+			for k := range m.Identity.Times(i) {
+				paths = append(paths, RepeatPath(folder, i, attn, k, u.Name))
+			}
+			r, err := readResult(paths, u)
 			if err != nil {
 				return nil, err
 			}
-			if a, ok := audits[u.Name]; ok {
-				r.Audit = &a
-			}
+			r.Audit = audits.Units[u.Name]
 			if i > 0 {
 				r.Paired = pair(&s.Settings[0].Units[n], &r)
 			}
@@ -92,34 +101,46 @@ func Summarize(folder string) (*Summary, error) {
 	return s, nil
 }
 
-// readResult scores the answers of a unit.
-func readResult(path string, u Info) (Result, error) {
+// readResult scores the answers of a unit, which may be there several times. A
+// sample counts once all of its answers are there, with their mean.
+func readResult(paths []string, u Info) (Result, error) {
 	r := Result{Info: u, scores: map[int]float64{}}
-	answers, err := ReadAnswers(path)
-	if err != nil {
-		return r, err
-	}
-	r.Done = len(answers)
-	sum := 0
-	for line, a := range answers {
-		if line >= u.Count {
-			return r, fmt.Errorf("trial: %s has an answer to sample %d, but there are %d", path, line, u.Count)
+	seen, sum := map[int]int{}, 0
+	for _, path := range paths {
+		answers, err := ReadAnswers(path)
+		if err != nil {
+			return r, err
 		}
-		r.scores[line] = a.Score
-		if a.New == 0 {
-			r.Nulls++
+		for line, a := range answers {
+			if line >= u.Count {
+				return r, fmt.Errorf("trial: %s has an answer to sample %d, but there are %d", path, line, u.Count)
+			}
+			seen[line]++
+			r.scores[line] += a.Score / float64(len(paths))
+			if a.New == 0 {
+				r.Nulls++
+			}
+			if seen[line] > 1 {
+				continue
+			}
+			if r.Prompt.Least == 0 || a.Prompt < r.Prompt.Least {
+				r.Prompt.Least = a.Prompt
+			}
+			r.Prompt.Most = max(r.Prompt.Most, a.Prompt)
+			sum += a.Prompt
 		}
-		if r.Prompt.Least == 0 || a.Prompt < r.Prompt.Least {
-			r.Prompt.Least = a.Prompt
+	}
+	if len(seen) > 0 {
+		r.Prompt.Mean = float64(sum) / float64(len(seen))
+	}
+	for line, n := range seen {
+		if n < len(paths) {
+			delete(r.scores, line)
 		}
-		r.Prompt.Most = max(r.Prompt.Most, a.Prompt)
-		sum += a.Prompt
 	}
-	if r.Done > 0 {
-		r.Prompt.Mean = float64(sum) / float64(r.Done)
-	}
+	r.Done = len(r.scores)
 	r.Score = metric.Bootstrap(r.list(), metric.Draws, summarySeed)
-	return r, r.readTimes(timesPath(path))
+	return r, r.readTimes(paths)
 }
 
 // list is the scores in the order of the samples.
@@ -136,8 +157,25 @@ func (r *Result) list() []float64 {
 	return list
 }
 
-// readTimes adds up the times beside a log; a torn line at the end is left out.
-func (r *Result) readTimes(path string) error {
+// readTimes adds up the times beside some logs; a torn line at the end is left out.
+func (r *Result) readTimes(paths []string) error {
+	var sum Times
+	for _, path := range paths {
+		if err := r.addTimes(timesPath(path), &sum); err != nil {
+			return err
+		}
+	}
+	if sum.PrefillMs > 0 {
+		r.PrefillTokS = 1000 * float64(sum.Prompt) / sum.PrefillMs
+	}
+	if sum.DecodeMs > 0 {
+		r.DecodeTokS = 1000 * float64(sum.Steps) / sum.DecodeMs
+	}
+	return nil
+}
+
+// addTimes adds a file of times to a sum.
+func (r *Result) addTimes(path string, sum *Times) error {
 	f, err := os.Open(path)
 	if os.IsNotExist(err) {
 		return nil
@@ -146,12 +184,11 @@ func (r *Result) readTimes(path string) error {
 		return err
 	}
 	defer f.Close()
-	var prompt, steps, prefill, decode float64
 	in := jsonl.NewReader(f)
 	for {
 		line, _, err := in.Next()
 		if err == io.EOF {
-			break
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("trial: %s: %w", path, err)
@@ -160,16 +197,10 @@ func (r *Result) readTimes(path string) error {
 		if json.Unmarshal(line, &t) != nil {
 			continue
 		}
-		prompt, steps = prompt+float64(t.Prompt), steps+float64(t.Steps)
-		prefill, decode = prefill+t.PrefillMs, decode+t.DecodeMs
+		r.Shared = max(r.Shared, t.Shared)
+		sum.Prompt, sum.Steps = sum.Prompt+t.Prompt, sum.Steps+t.Steps
+		sum.PrefillMs, sum.DecodeMs = sum.PrefillMs+t.PrefillMs, sum.DecodeMs+t.DecodeMs
 	}
-	if prefill > 0 {
-		r.PrefillTokS = 1000 * prompt / prefill
-	}
-	if decode > 0 {
-		r.DecodeTokS = 1000 * steps / decode
-	}
-	return nil
 }
 
 // pair compares b with a on the samples that both answered.

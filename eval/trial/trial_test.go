@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -244,7 +245,7 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 	whole := shards(t, 1)[0]
 	for _, n := range []int{1, 2, 3, 12} {
 		out := filepath.Join(t.TempDir(), "merged")
-		if err := Merge(out, shards(t, n)); err != nil {
+		if err := Merge(t.Context(), out, shards(t, n), false); err != nil {
 			t.Fatal(err)
 		}
 		for set, attn := range identity().Settings {
@@ -258,17 +259,34 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 	}
 	folders := shards(t, 3)
 	twice := []string{folders[0], folders[1], folders[2], folders[1]}
-	if err := Merge(filepath.Join(t.TempDir(), "m"), twice); err == nil || !strings.Contains(err.Error(), "shard 1 of 3") {
+	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "m"), twice, false); err == nil || !strings.Contains(err.Error(), "shard 1 of 3") {
 		t.Errorf("error %v, want one that names the shard that is there twice", err)
 	}
-	if err := Merge(filepath.Join(t.TempDir(), "m"), folders[:2]); err == nil || !strings.Contains(err.Error(), "sample 2 has no answer") {
+	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "m"), folders[:2], false); err == nil || !strings.Contains(err.Error(), "sample 2 has no answer") {
 		t.Errorf("error %v, want one that names the missing sample", err)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	none := filepath.Join(t.TempDir(), "none")
+	if err := Merge(stopped, none, folders, false); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v of a merge that was stopped", err)
+	}
+	if _, err := os.Stat(none); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a merge that was stopped left a folder: %v", err)
+	}
+	part := filepath.Join(t.TempDir(), "m")
+	if err := Merge(t.Context(), part, folders[:2], true); err != nil {
+		t.Fatal(err)
+	}
+	answers, err := ReadAnswers(LogPath(part, 1, identity().Settings[1], "4/pred/a.jsonl"))
+	if err != nil || len(answers) != 8 || answers[2].Row != nil || answers[3].Row == nil {
+		t.Errorf("%d answers of 11 in two shards of three, %v", len(answers), err)
 	}
 }
 
 func TestSummarize(t *testing.T) {
 	dir := shards(t, 1)[0]
-	s, err := Summarize(dir)
+	s, err := Summarize(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,6 +315,55 @@ func TestSummarize(t *testing.T) {
 	}
 	if list := Compare(&s.Settings[0], &s.Settings[1]); len(list) != 2 {
 		t.Errorf("%d units are in both, want 2", len(list))
+	}
+}
+
+// TestSummarizeRepeats averages the answers to a sample before anything else, and
+// counts a sample once all of them are there.
+func TestSummarizeRepeats(t *testing.T) {
+	dir := t.TempDir()
+	m := manifest(Shard{Of: 1})
+	m.Identity.Repeats = []int{1, 3}
+	m.Units = m.Units[:1]
+	f, err := Open(dir, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	unit := m.Units[0].Name
+	write(t, LogPath(dir, 0, "dense", unit), upTo(11)...)
+	for r := range 3 {
+		l, err := OpenLog(RepeatPath(dir, 1, m.Identity.Settings[1], r, unit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range 11 - r { // the last two are not there each time
+			if err := l.Append(row{}, Extra{Line: line, Score: float64(r) / 2, Prompt: 10, New: 1, BOS: []int{0}}, Times{PrefillMs: 1, Prompt: 10}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Summarize(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := s.Settings[1].Units[0]
+	if u.Done != 9 || u.Score.N != 9 || u.Score.Mean != 0.5 || u.Score.Low != 0.5 || u.Score.High != 0.5 || s.Complete {
+		t.Errorf("%+v, want 9 samples that are all 0.5, and an unfinished run", u)
+	}
+	if u.Paired == nil || u.Paired.Win+u.Paired.Tie+u.Paired.Loss != 9 || u.PrefillTokS != 10000 {
+		t.Errorf("%+v, %v tok/s", u.Paired, u.PrefillTokS)
+	}
+	merged := filepath.Join(t.TempDir(), "merged")
+	if err := Merge(t.Context(), merged, []string{dir}, true); err != nil {
+		t.Fatal(err)
+	}
+	path := RepeatPath("", 1, m.Identity.Settings[1], 2, unit)
+	if got, want := read(t, filepath.Join(merged, path)), read(t, filepath.Join(dir, path)); got != want {
+		t.Errorf("a merge changed the repeats: %q, want %q", got, want)
 	}
 }
 
@@ -376,7 +443,7 @@ func TestAbandon(t *testing.T) {
 
 func TestReadAuditNamesTheFile(t *testing.T) {
 	dir := t.TempDir()
-	if err := WriteAudit(dir, 0, "dense", map[string]Audited{"a": {Samples: 1}}); err != nil {
+	if err := WriteAudit(dir, 0, "dense", Audits{Units: map[string]*Audited{"a": {Samples: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, SettingName(0, "dense"), auditName)

@@ -24,8 +24,9 @@ type Unit struct {
 	Each func(f func(line int, make func() (Sample, error)) error) error
 }
 
-// Progress is told of each answer. The numbers are of the unit and shard.
-type Progress func(done, total int, e Extra, t Times)
+// Progress is told of each answer, and under which of the runner's attention
+// systems it was given.
+type Progress func(turn int, e Extra, t Times)
 
 // Answerers is what answers, and turns the tokens of an answer into text.
 type Answerers struct {
@@ -33,71 +34,83 @@ type Answerers struct {
 	Decode func(ids []int32) string
 }
 
-// Answer answers what is left of the unit, in order, and adds it to the log. When
-// ctx is done it returns after the sample under way, which is lost.
-func (u *Unit) Answer(ctx context.Context, l *Log, s Shard, a Answerers, report Progress) error {
-	total := s.Size(u.Count)
+// Answer answers what is left of the unit, in order, and adds it to the logs, of
+// which there is one for each attention system of the runner. When ctx is done it
+// returns after the sample under way, whose answers that are not written are lost.
+func (u *Unit) Answer(ctx context.Context, logs []*Log, s Shard, a Answerers, report Progress) error {
 	return u.Each(func(line int, make func() (Sample, error)) error {
-		if !s.Has(line) || l.Done(line) {
+		if !s.Has(line) {
 			return nil
 		}
-		if err := ctx.Err(); err != nil {
+		var turns []int
+		for i, l := range logs {
+			if !l.Done(line) {
+				turns = append(turns, i)
+			}
+		}
+		if len(turns) == 0 {
+			return nil
+		}
+		return u.sample(ctx, line, make, a, turns, func(turn int, row any, e Extra, t Times) error {
+			err := logs[turn].Append(row, e, t)
+			if err == nil && report != nil {
+				report(turn, e, t)
+			}
 			return err
-		}
-		sample, err := make()
-		if err != nil {
-			return err
-		}
-		row, extra, t, err := a.one(ctx, line, sample)
-		if err != nil {
-			return fmt.Errorf("%s, sample %d: %w", u.Name, line, err)
-		}
-		if err := l.Append(row, extra, t); err != nil {
-			return err
-		}
-		if report != nil {
-			report(l.Len(), total, extra, t)
-		}
-		return nil
+		})
 	})
 }
 
-// one answers a sample.
-func (a Answerers) one(ctx context.Context, line int, s Sample) (row any, e Extra, t Times, err error) {
-	reply, err := a.Answerer.Answer(ctx, s.Request)
-	if err != nil {
-		return nil, e, t, err
-	}
-	// What ends inside a character is graded as it is written: with U+FFFD.
-	text := strings.ToValidUTF8(a.Decode(reply.Tokens), "\uFFFD")
-	score, err := s.Grade(text)
-	if err != nil {
-		return nil, e, t, err
-	}
-	e = Extra{
-		Line: line, Score: score, Prompt: len(s.Prompt), New: len(reply.Tokens),
-		Finish: string(reply.Finish), Truncated: s.Truncated, BOS: s.BOS, Dense: s.Split,
-	}
-	if e.BOS == nil {
-		e.BOS = []int{}
-	}
-	return s.Row(text), e, reply.Times, nil
-}
-
 // First answers the first n samples of the unit without keeping the answers, for
-// audits.
-func (u *Unit) First(ctx context.Context, n int, a Answerers) error {
+// audits; each is told of every answer.
+func (u *Unit) First(ctx context.Context, n int, a Answerers, turns []int, each func(turn int)) error {
 	return u.Each(func(line int, make func() (Sample, error)) error {
 		if line >= n {
 			return nil
 		}
-		s, err := make()
+		return u.sample(ctx, line, make, a, turns, func(turn int, _ any, _ Extra, _ Times) error {
+			each(turn)
+			return nil
+		})
+	})
+}
+
+// sample makes a sample and answers it under some of the attention systems.
+func (u *Unit) sample(ctx context.Context, line int, make func() (Sample, error), a Answerers, turns []int, done func(turn int, row any, e Extra, t Times) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s, err := make()
+	if err != nil {
+		return err
+	}
+	err = a.Answerer.Answer(ctx, s.Request, turns, func(turn int, r Reply) error {
+		row, extra, err := a.graded(line, s, r)
 		if err != nil {
 			return err
 		}
-		if _, _, _, err = a.one(ctx, line, s); err != nil {
-			return fmt.Errorf("%s, sample %d: %w", u.Name, line, err)
-		}
-		return nil
+		return done(turn, row, extra, r.Times)
 	})
+	if err != nil {
+		return fmt.Errorf("%s, sample %d: %w", u.Name, line, err)
+	}
+	return nil
+}
+
+// graded is the line of an answer.
+func (a Answerers) graded(line int, s Sample, r Reply) (row any, e Extra, err error) {
+	// What ends inside a character is graded as it is written: with U+FFFD.
+	text := strings.ToValidUTF8(a.Decode(r.Tokens), "\uFFFD")
+	score, err := s.Grade(text)
+	if err != nil {
+		return nil, e, err
+	}
+	e = Extra{
+		Line: line, Score: score, Prompt: len(s.Prompt), New: len(r.Tokens),
+		Finish: string(r.Finish), Truncated: s.Truncated, BOS: s.BOS, Dense: s.Split,
+	}
+	if e.BOS == nil {
+		e.BOS = []int{}
+	}
+	return s.Row(text), e, nil
 }

@@ -94,6 +94,7 @@ T value(uint64_t w) {
 	static void name(const Args& a)
 
 #define KERNEL_ALONE KERNEL
+#define KERNEL_TWICE(name, Args, threads) KERNEL(name, Args, threads)
 
 #define SHARED(T, name, n) T(&name)[n] = emu::shared<T[n]>([] {})
 
@@ -168,6 +169,20 @@ inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+
+// Launches run one after the other.
+inline void wait_before() {}
+inline void let_next() {}
+
+// __byte_perm picks bytes of y and x by the nibbles of s.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
+	uint64_t both = x | (uint64_t)y << 32;
+	unsigned r = 0;
+	for (int i = 0; i < 4; i++) r |= (unsigned)(both >> (s >> 4 * i & 7) * 8 & 255) << 8 * i;
+	return r;
+}
 
 // __dp4a is c plus the products of four signed bytes.
 inline int __dp4a(int a, int b, int c) {
@@ -222,7 +237,7 @@ inline void copy_async(void* to, const void* from) {
 	emu::copy_later(to, from);
 }
 inline void copy_async_if(void* to, const void* from, bool there) {
-	if ((uint64_t)to % 16 || (uint64_t)from % 16) emu::stop("copy_async_if from %p to %p", from, to);
+	if ((uint64_t)to % 16 || (there && (uint64_t)from % 16)) emu::stop("copy_async_if from %p to %p", from, to);
 	emu::copy_later(to, there ? from : nullptr);
 }
 inline void copy_commit() { emu::copy_group(); }

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/eval/trial"
+	"github.com/gollm/gollm/sparse"
+	"github.com/gollm/gollm/tokenizer"
+)
+
+// leg is a setting, by its number, under one seed: repeat 0 has that of the run.
+type leg struct{ setting, repeat int }
+
+// legs is all of them: what draws at random has as many as --repeat says.
+func (j *job) legs() []leg {
+	var list []leg
+	for i := range j.specs {
+		for r := range j.times(i) {
+			list = append(list, leg{i, r})
+		}
+	}
+	return list
+}
+
+// times is how often a setting answers each sample.
+func (j *job) times(i int) int {
+	if j.specs[i].Draws() {
+		return max(1, j.flags.repeat)
+	}
+	return 1
+}
+
+// groups is the settings that are answered together: those that read prompts alike
+// have a prompt read once, and differ in what comes after it.
+func (j *job) groups() [][]leg {
+	var groups [][]leg
+	for _, l := range j.legs() {
+		at := slices.IndexFunc(groups, func(g []leg) bool {
+			return j.flags.share && l.repeat == g[0].repeat && j.specs[l.setting].SamePrefill(j.specs[g[0].setting])
+		})
+		if at < 0 {
+			groups = append(groups, []leg{l})
+		} else {
+			groups[at] = append(groups[at], l)
+		}
+	}
+	return groups
+}
+
+// sharing is the groups of several settings, as the manifest names them.
+func (j *job) sharing() [][]string {
+	list := [][]string{}
+	for _, g := range j.groups() {
+		if len(g) == 1 || g[0].repeat > 0 {
+			continue
+		}
+		var names []string
+		for _, l := range g {
+			names = append(names, j.specs[l.setting].String())
+		}
+		list = append(list, names)
+	}
+	return list
+}
+
+// group answers all units under some settings and audits them, with a cache that is
+// given back before the next is made.
+func (j *job) group(ctx context.Context, cmd *cobra.Command, g []leg, tok *tokenizer.Tokenizer) error {
+	g = slices.DeleteFunc(slices.Clone(g), j.finished)
+	if len(g) == 0 {
+		return nil
+	}
+	if err := j.openModel(cmd); err != nil {
+		return err
+	}
+	r, err := j.runner(g)
+	if err != nil && len(g) > 1 {
+		cmd.PrintErrf("gollm: prompts are read for each attention system by itself: %s\n", message(err))
+		for _, l := range g {
+			if err := j.group(ctx, cmd, []leg{l}, tok); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(j.answer(ctx, g, r, tok), r.Close()); err != nil {
+		return err
+	}
+	return j.audit(ctx, g, tok)
+}
+
+// runner makes the runner of some settings, which have the same seed.
+func (j *job) runner(g []leg) (*engine.Runner, error) {
+	var also []*sparse.Spec
+	for _, l := range g[1:] {
+		also = append(also, j.specs[l.setting])
+	}
+	c := cacheFlags{kv: j.flags.kv, attn: j.specs[g[0].setting].String()}
+	return j.model.runner(&c, j.context, j.flags.seed+uint64(g[0].repeat), also...)
+}
+
+// answer answers what is left of all units.
+func (j *job) answer(ctx context.Context, g []leg, r *engine.Runner, tok *tokenizer.Tokenizer) error {
+	a := answerers(j.model, r, tok)
+	for n := range j.suite.units {
+		if err := j.unit(ctx, g, n, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// path is the log of a unit under a setting.
+func (j *job) path(l leg, n int) string {
+	return trial.RepeatPath(j.folder.Path, l.setting, j.specs[l.setting].String(), l.repeat, j.suite.units[n].Name)
+}
+
+// finished reports whether a setting has nothing left to do.
+func (j *job) finished(l leg) bool {
+	for n := range j.suite.units {
+		answers, err := trial.ReadAnswers(j.path(l, n))
+		if err != nil || len(answers) < j.shard.Size(j.suite.units[n].Count) {
+			return false
+		}
+	}
+	if !j.audited(l) {
+		return true
+	}
+	audits, err := trial.ReadAudit(j.folder.Path, l.setting, j.specs[l.setting].String())
+	return err == nil && len(audits.Units) == len(j.suite.units)
+}
+
+// unit answers what is left of a unit under some settings.
+func (j *job) unit(ctx context.Context, g []leg, n int, a trial.Answerers) (err error) {
+	u := &j.suite.units[n]
+	total, had := j.shard.Size(u.Count), 0
+	var logs []*trial.Log
+	defer func() {
+		for _, l := range logs {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	for _, l := range g {
+		log, err := trial.OpenLog(j.path(l, n))
+		if err != nil {
+			return err
+		}
+		logs, had = append(logs, log), had+log.Len()
+	}
+	if had == total*len(g) {
+		return nil
+	}
+	wait := newBar(j.log, nil, j.title(g)+" "+u.Name, total*len(g), "")
+	wait.at(had)
+	sums, counts := make([]float64, len(g)), make([]int, len(g))
+	var spent time.Duration
+	err = u.Answer(ctx, logs, j.shard, a, func(turn int, e trial.Extra, t trial.Times) {
+		had++
+		wait.at(had)
+		sums[turn], counts[turn] = sums[turn]+e.Score, counts[turn]+1
+		j.done += shareOf(len(g), e)
+		spent += time.Duration((t.PrefillMs/float64(max(t.Shared, 1)) + t.DecodeMs) * 1e6)
+	})
+	wait.stop()
+	j.spent += spent
+	for k := range g {
+		if counts[k] > 0 {
+			fmt.Fprintf(j.log, "%s %s: %d of %d, score %.1f\n", j.title(g[k:k+1]), u.Name, logs[k].Len(), total, 100*sums[k]/float64(counts[k]))
+		}
+	}
+	if spent > 0 {
+		fmt.Fprintf(j.log, "%s: %s%s\n", u.Name, timeText(spent), j.left())
+	}
+	return err
+}
+
+// title is the settings of a group.
+func (j *job) title(g []leg) string {
+	text := fmt.Sprintf("%d attention systems", len(g))
+	if len(g) == 1 {
+		text = j.specs[g[0].setting].String()
+	}
+	if r := g[0].repeat; r > 0 {
+		text += fmt.Sprintf(", repeat %d", r)
+	}
+	return text
+}
+
+// audited reports whether a setting is compared with dense attention: not dense
+// itself, by the first shard only, and once.
+func (j *job) audited(l leg) bool {
+	return j.flags.audits > 0 && j.shard.Index == 0 && l.repeat == 0 && j.specs[l.setting].String() != "dense"
+}
+
+// audit compares the first samples of each unit with dense attention, once the
+// answers are there: a runner that is watched is slower.
+func (j *job) audit(ctx context.Context, g []leg, tok *tokenizer.Tokenizer) (err error) {
+	g = slices.DeleteFunc(slices.Clone(g), func(l leg) bool { return !j.audited(l) })
+	if len(g) == 0 {
+		return nil
+	}
+	all := make([]trial.Audits, len(g))
+	for k, l := range g {
+		if all[k], err = trial.ReadAudit(j.folder.Path, l.setting, j.specs[l.setting].String()); err != nil {
+			return err
+		}
+	}
+	r, err := j.runner(g)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	watch, err := r.Audit(engine.AuditConfig{Every: 4})
+	if err != nil {
+		return err
+	}
+	a := answerers(j.model, r, tok)
+	var read engine.AuditReport
+	a.Read = func() { read = watch.Take() }
+	wait := newBar(j.log, nil, "audit of "+j.title(g), len(j.suite.units), " files")
+	defer wait.stop()
+	for n := range j.suite.units {
+		u := &j.suite.units[n]
+		var turns []int
+		for k := range g {
+			if all[k].Units[u.Name] == nil {
+				turns = append(turns, k)
+			}
+		}
+		if len(turns) == 0 {
+			continue
+		}
+		watch.Take()
+		err := u.First(ctx, j.flags.audits, a, turns, func(turn int) {
+			all[turn].Add(u.Name, 1, read)
+			all[turn].Add(u.Name, 0, watch.Take())
+		})
+		if err != nil {
+			return err
+		}
+		for _, k := range turns {
+			if err := trial.WriteAudit(j.folder.Path, g[k].setting, j.specs[g[k].setting].String(), all[k]); err != nil {
+				return err
+			}
+		}
+		wait.at(n + 1)
+	}
+	return nil
+}

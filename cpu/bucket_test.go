@@ -1,0 +1,169 @@
+package cpu
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/gollm/gollm/cpu/vec"
+	"github.com/gollm/gollm/device"
+)
+
+func TestBucketsOfCodes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for bits := 1; bits <= 12; bits++ {
+		b := buckets{bits: bits}
+		words := make([]uint64, bits)
+		for i := range words {
+			words[i] = rng.Uint64()
+		}
+		for _, span := range [][2]int{{0, 64}, {3, 4}, {63, 64}, {7, 9}, {16, 24}} {
+			var got [device.PageLen]uint16
+			b.bucketsOf(&got, words, span[0], span[1])
+			for i := span[0]; i < span[1]; i++ {
+				var want uint16
+				for k, w := range words {
+					want |= uint16(w>>i&1) << k
+				}
+				if got[i] != want {
+					t.Fatalf("%d bits, position %d of %v: bucket %b, want %b", bits, i, span, got[i], want)
+				}
+			}
+		}
+	}
+}
+
+// hashTest is one slot with two heads of a kv head, in buckets and without.
+type hashTest struct {
+	t       *testing.T
+	dev     *dev
+	kv      device.KV
+	q       device.Tensor
+	codes   device.Hash
+	buckets device.Hash
+	lists   [2]device.List
+}
+
+const hashDim = 16
+
+func newHashTest(t *testing.T, most, tables, bits, least int) *hashTest {
+	d := open(2, vec.Best())
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	alloc := func(dt device.DType, dims ...int) device.Tensor {
+		x, err := d.Alloc(dt, dims...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	blocks, planes := pagesOf(most), tables*bits
+	h := &hashTest{t: t, dev: d, q: alloc(device.F32, 1, 2, hashDim)}
+	h.kv = device.KV{K: alloc(device.F32, blocks, 1, device.PageLen, hashDim), Pages: alloc(device.I32, 1, blocks), Len: alloc(device.I32, 1)}
+	h.kv.V = h.kv.K
+	for i := range blocks {
+		i32s(h.kv.Pages)[i] = int32(i)
+	}
+	normals := alloc(device.F32, planes, hashDim)
+	fill(normals, rand.New(rand.NewPCG(3, 4)))
+	for i, hash := range []*device.Hash{&h.codes, &h.buckets} {
+		*hash = device.Hash{
+			Planes: normals, Codes: alloc(device.I32, 1, blocks, 2*planes), Norm: alloc(device.F32, 1, 1, most), Center: alloc(device.F32, 1, 1, hashDim),
+			Since: alloc(device.I32, 1, 1), Done: alloc(device.I32, 1, 1), Tables: tables, Least: least,
+		}
+		h.lists[i] = device.List{Index: alloc(device.I32, 1, 2, most), Count: alloc(device.I32, 1, 2), Weight: alloc(device.F32, 1, 2, most)}
+	}
+	h.buckets.Newest = alloc(device.I32, 1, (most+device.HashRun-1)/device.HashRun, tables<<bits/2)
+	h.buckets.Older = alloc(device.I32, 1, tables, (most+1)/2)
+	return h
+}
+
+// fill draws the elements of an f32 tensor.
+func fill(x device.Tensor, rng *rand.Rand) {
+	for i := range f32s(x) {
+		f32s(x)[i] = float32(rng.NormFloat64())
+	}
+}
+
+// same compares both ways behind n positions and returns how many they list.
+func (h *hashTest) same(n int) int {
+	h.t.Helper()
+	i32s(h.kv.Len)[0] = int32(n)
+	plan := device.Plan{Sink: 2, Recent: 3, Middle: device.None}
+	for i, hash := range []device.Hash{h.codes, h.buckets} {
+		h.dev.ops.HashKeys(hash, h.kv)
+		h.dev.ops.ListCollisions(h.lists[i], hash, h.q, h.kv, plan)
+	}
+	if err := h.dev.Sync(); err != nil {
+		h.t.Fatal(err)
+	}
+	a, b, most := h.lists[0], h.lists[1], h.lists[0].Index.Dim(2)
+	for head := range 2 {
+		count := int(i32s(a.Count)[head])
+		x, y := i32s(a.Index)[head*most:][:count], i32s(b.Index)[head*most:][:i32s(b.Count)[head]]
+		if !slices.Equal(x, y) {
+			h.t.Fatalf("%d positions, head %d: buckets have %d, codes have %d", n, head, len(y), count)
+		}
+		if !slices.Equal(f32s(a.Weight)[head*most:][:count], f32s(b.Weight)[head*most:][:count]) {
+			h.t.Fatalf("%d positions, head %d: other weights", n, head)
+		}
+	}
+	return int(i32s(a.Count)[0] + i32s(a.Count)[1])
+}
+
+// Buckets find what the comparison of all codes finds, when a sequence grows, when
+// it is cut and goes on otherwise, and over the end of a run.
+func TestBucketsFindWhatCodesDo(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, least := range []int{1, 2} {
+		h := newHashTest(t, device.HashRun+400, 9, 7, least)
+		found, n := 0, 0
+		for _, to := range []int{1, 2, 40, 64, 65, 700, 690, 691, 692, 640, 900, 3, 128, device.HashRun - 1, device.HashRun, device.HashRun + 1,
+			device.HashRun + 1, device.HashRun + 300, device.HashRun + 299, device.HashRun + 300, device.HashRun, device.HashRun - 70, device.HashRun + 2} {
+			keys := f32s(h.kv.K)
+			for i := min(to-1, n) * hashDim; i < to*hashDim; i++ { // the newest has changed in any case
+				keys[i] = float32(rng.NormFloat64())
+			}
+			fill(h.q, rng)
+			found += h.same(to)
+			n = to
+		}
+		if found < 100 {
+			t.Errorf("%d collisions say little", found)
+		}
+	}
+}
+
+// Where all keys are in the buckets of the query it is given up to follow them.
+func TestFullBucketsAreGivenUp(t *testing.T) {
+	const n = 4000
+	h := newHashTest(t, n, 24, 3, 2)
+	rng := rand.New(rand.NewPCG(7, 8))
+	for i, x := range f32s(h.kv.K) {
+		if f32s(h.kv.K)[i] = float32(i%hashDim) - 7.5; i%(11*hashDim) < hashDim { // but for one of 11
+			f32s(h.kv.K)[i] = x + float32(rng.NormFloat64())
+		}
+	}
+	for i := range f32s(h.q) {
+		f32s(h.q)[i] = float32(i%hashDim) - 7.5
+	}
+	if found := h.same(n); found < n {
+		t.Errorf("%d collisions, most of %d were to be", found, 2*n)
+	}
+	b := newBuckets(h.buckets)
+	sides := make([]uint16, 24)
+	for table := range sides {
+		var bucket [device.PageLen]uint16
+		code := unsafe.Slice((*uint64)(unsafe.Pointer(&i32s(h.buckets.Codes)[0])), 24*3)
+		b.bucketsOf(&bucket, row(code, table, 3), 0, 64)
+		sides[table] = bucket[1]
+	}
+	sets := make([]uint64, 2*pagesOf(n))
+	if b.walk(sets[:pagesOf(n)], sets[pagesOf(n):], 0, sides, fewWalked) {
+		t.Error("a walk of more links than the limit came to its end")
+	}
+}

@@ -1,0 +1,242 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/gollm/gollm/device"
+)
+
+// The speed of a decode step's parts, beside that of a copy on the device in the same
+// run. A figure is of calls in a graph, one after the other, over so much data that
+// no cache holds it.
+
+// benchBytes is the data that a benchmark goes through.
+const benchBytes = 2 << 30
+
+// openBench opens a GPU.
+func openBench(b *testing.B) *dev {
+	if emulated {
+		b.Skip("speed is that of a GPU")
+	}
+	d, err := Open(device.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = d.Close() })
+	return d.(*dev)
+}
+
+func benchAlloc(b *testing.B, d *dev, dt device.DType, dims ...int) device.Tensor {
+	x, err := d.Alloc(dt, dims...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return x
+}
+
+// measure is the seconds of a launch of step's calls.
+func measure(b *testing.B, d *dev, step func()) float64 {
+	g, err := d.Capture(func(device.Ops) { step() })
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer g.Close()
+	launch := func(n int) float64 {
+		begin := time.Now()
+		for range n {
+			g.Launch()
+		}
+		if err := d.Sync(); err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(begin).Seconds() / float64(n)
+	}
+	launch(2)
+	best := launch(5)
+	for range 4 {
+		best = min(best, launch(5))
+	}
+	return best
+}
+
+// copyRate is the bytes a second that a copy reads and writes.
+func copyRate(b *testing.B, d *dev) float64 {
+	rate := 0.0
+	free, err := d.Scope(func() error {
+		x, y := benchAlloc(b, d, device.I32, benchBytes/4), benchAlloc(b, d, device.I32, benchBytes/4)
+		rate = 2 * benchBytes / measure(b, d, func() { d.ops.Copy(y, x) })
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := free(); err != nil {
+		b.Fatal(err)
+	}
+	return rate
+}
+
+// reportRate gives the rate of bytes in seconds, and beside it a copy's.
+func reportRate(b *testing.B, bytes, seconds, copied float64) {
+	for b.Loop() { // what is measured was measured with the device's own repetition
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(seconds*1e6, "us")
+	b.ReportMetric(bytes/seconds/1e9, "GB/s")
+	b.ReportMetric(copied/1e9, "copy-GB/s")
+	b.ReportMetric(100*bytes/seconds/copied, "%-of-copy")
+}
+
+// BenchmarkSingle is products of one row in the shapes of an 8B model.
+func BenchmarkSingle(b *testing.B) {
+	d := openBench(b)
+	copied := copyRate(b, d)
+	for _, dt := range []device.DType{device.F16, device.BF16, device.Q8_0, device.Q4_0, device.Q4_K, device.Q5_K, device.Q6_K} {
+		for _, s := range []struct {
+			name    string
+			n, k    int
+			product func(y, x, w device.Tensor, n device.Norm)
+		}{
+			{"qkv", 6144, 4096, func(y, x, w device.Tensor, n device.Norm) {
+				d.ops.FuseNormMatMuls([]device.Tensor{y}, x, n, []device.Tensor{w})
+			}},
+			{"o", 4096, 4096, func(y, x, w device.Tensor, _ device.Norm) { d.ops.FuseAddMatMul(y, x, w) }},
+			{"gateup", 28672, 4096, func(y, x, w device.Tensor, n device.Norm) {
+				half := y.Reshape(2, y.Dim(1)/2).Rows(0, 1)
+				d.ops.FuseNormSwiGLU(half, x, n, []device.Tensor{w.Rows(0, w.Dim(0)/2), w.Rows(w.Dim(0)/2, w.Dim(0))})
+			}},
+			{"down", 4096, 14336, func(y, x, w device.Tensor, _ device.Norm) { d.ops.FuseAddMatMul(y, x, w) }},
+			{"head", 128256, 4096, func(y, x, w device.Tensor, n device.Norm) {
+				d.ops.FuseNormMatMuls([]device.Tensor{y}, x, n, []device.Tensor{w})
+			}},
+		} {
+			b.Run(fmt.Sprintf("type=%v/%s", dt, s.name), func(b *testing.B) {
+				free, err := d.Scope(func() error {
+					x, y, norm := benchAlloc(b, d, device.F32, 1, s.k), benchAlloc(b, d, device.F32, 1, s.n), benchAlloc(b, d, device.F32, s.k)
+					d.Write(x, normal(rand.New(rand.NewPCG(1, 2)), s.k))
+					size := s.n * dt.RowSize(s.k)
+					w := benchMatrices(b, d, dt, s.n, s.k, max(benchBytes/2/size, 2))
+					seconds := measure(b, d, func() {
+						for _, w := range w {
+							s.product(y, x, w, device.Norm{W: norm, Eps: 1e-5})
+						}
+					})
+					reportRate(b, float64(size), seconds/float64(len(w)), copied)
+					return nil
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := free(); err != nil {
+					b.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// benchMatrices is copies of a random matrix, whose rows repeat.
+func benchMatrices(b *testing.B, d *dev, dt device.DType, n, k, copies int) []device.Tensor {
+	some := randomMatrix(rand.New(rand.NewPCG(3, 4)), dt, 64, k)
+	raw := make([]byte, 0, n*dt.RowSize(k))
+	for len(raw) < cap(raw) {
+		raw = append(raw, some[:min(len(some), cap(raw)-len(raw))]...)
+	}
+	all := make([]device.Tensor, copies)
+	for i := range all {
+		var err error
+		if all[i], err = d.Load(raw, dt, n, k); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return all
+}
+
+// BenchmarkAttend is attention of a decode step over several layers of a cache: 32
+// heads of 128 numbers with 8 kv heads.
+func BenchmarkAttend(b *testing.B) {
+	d := openBench(b)
+	copied := copyRate(b, d)
+	const heads, kvHeads, dim = 32, 8, 128
+	for _, n := range []int{512, 4096, 32768, 131072} {
+		layers := max(2, benchBytes/(4*n*kvHeads*dim))
+		layers = min(layers, 64)
+		pages := n / device.PageLen
+		plan := func(name string, read int, p func() device.Plan) {
+			b.Run(fmt.Sprintf("plan=%s/len=%d", name, n), func(b *testing.B) {
+				free, err := d.Scope(func() error {
+					rng := rand.New(rand.NewPCG(5, 6))
+					q, y := benchAlloc(b, d, device.F32, 1, heads, dim), benchAlloc(b, d, device.F32, 1, heads, dim)
+					d.Write(q, normal(rng, heads*dim))
+					kv := device.KV{
+						K: benchAlloc(b, d, device.F16, layers*pages, kvHeads, device.PageLen, dim), V: benchAlloc(b, d, device.F16, layers*pages, kvHeads, device.PageLen, dim),
+						Len: benchAlloc(b, d, device.I32, 1),
+					}
+					d.Write(kv.Len, words(n))
+					some := randomMatrix(rng, device.F16, pages, kvHeads*device.PageLen*dim)
+					for l := range layers {
+						d.Write(kv.K.Rows(l*pages, (l+1)*pages), some)
+						d.Write(kv.V.Rows(l*pages, (l+1)*pages), some)
+					}
+					tables := make([]device.Tensor, layers)
+					for l := range tables {
+						tables[l] = benchAlloc(b, d, device.I32, 1, pages)
+						at := rng.Perm(pages)
+						for i := range at {
+							at[i] += l * pages
+						}
+						d.Write(tables[l], words(at...))
+					}
+					at := p()
+					seconds := measure(b, d, func() {
+						for l := range layers {
+							kv.Pages = tables[l]
+							d.ops.Attend(y, q, kv, at)
+						}
+					})
+					reportRate(b, float64(4*read*kvHeads*dim), seconds/float64(layers), copied)
+					return nil
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := free(); err != nil {
+					b.Fatal(err)
+				}
+			})
+		}
+		list := func(middle device.Middle, count, of, heads int) func() device.Plan {
+			return func() device.Plan {
+				l := device.List{Index: benchAlloc(b, d, device.I32, 1, heads, count), Count: benchAlloc(b, d, device.I32, 1, heads)}
+				var index, counts []int
+				for range heads {
+					for i := range count {
+						index = append(index, i*of/count)
+					}
+					counts = append(counts, count)
+				}
+				d.Write(l.Index, words(index...))
+				d.Write(l.Count, words(counts...))
+				return device.Plan{Middle: middle, Recent: 1, List: l}
+			}
+		}
+		plan("dense", n, func() device.Plan { return device.Plan{} })
+		plan("blocks-10%", n/10, list(device.Blocks, pages/10, pages-1, 1))
+		plan("tokens-1k", 1000, list(device.Tokens, min(1000, n-1), n-1, kvHeads))
+		plan("tokens-128-each-head", 128*heads/kvHeads, list(device.Tokens, 128, n-1, heads))
+	}
+}
+
+// words is numbers as i32.
+func words(v ...int) []byte {
+	raw := make([]byte, 0, 4*len(v))
+	for _, n := range v {
+		raw = append(raw, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+	}
+	return raw
+}

@@ -1,0 +1,17 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import "github.com/gollm/gollm/device"
+
+// SampleFeatures replaces the queries of each row by estimates.
+func (o *ops) SampleFeatures(dst, q device.Tensor, kv device.KV, f device.Features) {
+	device.CheckFeatures(dst, q, kv, f)
+	rows, heads, run := q.Dim(0), q.Dim(1), 1
+	if f.Mean {
+		run = heads / kv.K.Dim(1)
+	}
+	o.call("features").tensor(dst).tensor(q).int(heads, run).draw(f.Draw, f.Of).int(f.Draws).bool(f.Strata).
+		pages(kv, device.RowsPerSlot("SampleFeatures", rows, kv)).
+		run(blocks{rows, heads / run, 1}, 128)
+}

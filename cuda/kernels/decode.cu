@@ -1,0 +1,382 @@
+// Attention of a decode step, one row of each slot, over a cache in half precision:
+// bound by reading the keys and values that the plan asks for once. Checked against
+// attend.cu, with the bound of f32.
+//
+// A block takes the query heads that share a kv head, up to 8, and a share of what
+// they read, cut into 16 positions at a time: quarters of pages, then entries of a
+// list of positions. Each warp has a ring of them in shared memory. Products are on
+// tensor cores: row i of a 16 x 16 matrix is head i rounded to half precision and row
+// i+8 is what that left, so that the two together are good to 22 bits; the weights
+// of values likewise. The last block of a group of heads to finish merges the shares
+// in their order.
+#include "few.cuh"
+#include "state.cuh"
+
+struct DecodeArgs {
+	float* dst;      // [rows, heads, dim]
+	const float* q;  // [rows, heads, dim]
+	float* parts;    // [rows, heads, splits, dim + 2]
+	i32* finished;   // [rows, heads / group]: shares that are done; 0 between launches
+	i64 heads, splits, group;
+	Pages g;  // f16
+	Plan plan;
+};
+
+constexpr int TILE = 16;    // positions that a warp takes at a time
+constexpr int DECODE_WARPS = 4;
+constexpr int DECODE_STAGES = 3;
+constexpr int QUARTERS = PAGE / TILE;
+
+// Tile is 16 positions.
+template <int DIM>
+struct Tile {
+	u16 k[TILE * (DIM + 8)], v[TILE * (DIM + 8)];
+	float bias[TILE];  // log2 of the weight; of a mixture the weight; -infinity or 0 for none
+};
+
+// Reads is what a row and head read, as a sequence of tiles.
+struct Reads {
+	Plan plan;
+	Entries e;
+	At at;
+	int head, tail;    // pages before and from which on all are looked at
+	int listed, pages;  // pages of the list, and all
+	int tiles;
+
+	__device__ __forceinline__ int cut() const { return pages * QUARTERS; }  // tiles of pages
+};
+
+// Raw is what a lane knows of its position of a tile before the list has arrived.
+struct Raw {
+	int at;  // a block, or a position of a list; -1 for none
+	float weight;
+};
+
+__device__ __forceinline__ Raw raw_of(const Reads& r, int tile) {
+	Raw raw = {-1, 1};
+	if (tile >= r.tiles) return raw;
+	if (tile >= r.cut()) {
+		int i = (tile - r.cut()) * TILE + lane() % TILE;
+		if (i >= r.e.n) return raw;
+		raw.at = r.e.index[i];
+		if (r.e.weight) raw.weight = r.e.weight[i];
+		return raw;
+	}
+	int page = tile / QUARTERS;
+	if (page >= r.head && page < r.head + r.listed) {
+		int i = page - r.head;
+		raw.at = r.e.index[i];
+		if (r.e.weight) raw.weight = r.e.weight[i];
+		return raw;
+	}
+	raw.at = page < r.head ? page : page - r.head - r.listed + r.tail;
+	raw.weight = r.plan.middle == MIDDLE_BLOCKS ? weight_of(r.e, raw.at) : 0;
+	return raw;
+}
+
+// Spot is where a lane's position lies.
+struct Spot {
+	int page, in;  // the page's number, before it is checked, and the position there; page -1 for none
+	float weight;
+};
+
+__device__ __forceinline__ Spot spot_of(const Reads& r, const Pages& g, int tile, Raw raw) {
+	Spot s = {-1, 0, 1};
+	int j = raw.at;
+	if (j < 0) return s;
+	if (tile >= r.cut()) {
+		if (!sees(r.plan.span, r.at.p, j) || edge(r.plan, r.at.p, j)) return s;
+		s.weight = raw.weight;
+	} else {
+		int page = tile / QUARTERS;
+		bool listed = page >= r.head && page < r.head + r.listed;
+		if (listed && (j < r.head || j >= r.tail)) return s;  // among the others
+		j = j * PAGE + tile % QUARTERS * TILE + lane() % TILE;
+		if (!sees(r.plan.span, r.at.p, j)) return s;
+		if (!edge(r.plan, r.at.p, j)) {
+			if (raw.weight == 0) return s;
+			s.weight = raw.weight;
+		}
+	}
+	s.in = j % PAGE;
+	s.page = g.table[(i64)r.at.slot * g.width + j / PAGE];
+	if (s.page < 0) s.page = (int)g.count;  // which is no page either
+	return s;
+}
+
+// bring begins to copy a tile.
+template <int DIM>
+__device__ __forceinline__ void bring(Tile<DIM>& t, const Pages& g, const Reads& r, int kv_head, Spot s) {
+	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES;  // of 16 bytes of a row; rows of a turn
+	bool there = s.page >= 0;
+	if (there && s.page >= g.count) {
+		fail(g.failure, FAIL_PAGE, r.at.slot, s.page, g.count);
+		there = false;
+	}
+	i64 place = there ? element_of(g, s.page, kv_head, s.in) : -1;
+	if (lane() < TILE) {
+		bool mixture = r.plan.mixture;
+		if (!there)
+			t.bias[lane()] = mixture ? 0 : -infinity();
+		else
+			t.bias[lane()] = mixture ? s.weight : s.weight == 1 ? 0 : s.weight > 0 ? log2f(s.weight) : -infinity();
+	}
+#pragma unroll
+	for (int i = 0; i < TILE / ROWS; i++) {
+		int row = i * ROWS + lane() / PIECES, piece = lane() % PIECES * 8;
+		i64 from = __shfl_sync(ALL, place, row);
+		bool in = from >= 0;
+		if (!in) from = 0;
+		if (!r.plan.mixture) copy_async_if(t.k + row * (DIM + 8) + piece, (const u16*)g.k + from + piece, in);
+		copy_async_if(t.v + row * (DIM + 8) + piece, (const u16*)g.v + from + piece, in);
+	}
+}
+
+// Heads is what a lane has of head lane/4 of its warp's.
+template <int DIM>
+struct Heads {
+	u32 q[DIM / 16][4];
+	float unit;  // what a product of q and a key is multiplied by
+	float acc[DIM / 8][4];
+	State s;  // sum is the lane's own part
+};
+
+// ask puts a head into the lanes of its row, times a power of two that keeps both
+// halves of it within half precision.
+template <int DIM>
+__device__ __forceinline__ void ask(Heads<DIM>& h, const float* q, bool there) {
+	float v[DIM / 16][4], top = 0;
+#pragma unroll
+	for (int k = 0; k < DIM / 16; k++) {
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			v[k][i] = there ? q[k * 16 + lane() % 4 * 2 + i % 2 + i / 2 * 8] : 0;
+			top = larger(top, fabsf(v[k][i]));
+		}
+	}
+	top = larger(top, __shfl_xor_sync(ALL, top, 1));
+	top = larger(top, __shfl_xor_sync(ALL, top, 2));
+	int power = smaller(larger((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
+	float up = __uint_as_float((u32)(254 - power) << 23), down = __uint_as_float((u32)power << 23);
+	h.unit = down * (1.4426950408889634f / sqrtf((float)DIM));
+#pragma unroll
+	for (int k = 0; k < DIM / 16; k++) {
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			float x = v[k][2 * i] * up, y = v[k][2 * i + 1] * up;
+			u32 both = pack_half(x, y);
+			h.q[k][2 * i] = both;
+			h.q[k][2 * i + 1] = pack_half(x - from_half((u16)both), y - from_half((u16)(both >> 16)));
+		}
+	}
+}
+
+// add_tile adds the positions of a tile.
+template <int DIM>
+__device__ __forceinline__ void add_tile(Heads<DIM>& h, const Tile<DIM>& t, bool mixture) {
+	float p[2][2];
+	const float* bias = t.bias + lane() % 4 * 2;
+	if (mixture) {
+		for (int n = 0; n < 2; n++) {
+			for (int i = 0; i < 2; i++) p[n][i] = bias[n * 8 + i];
+		}
+	} else {
+		float s[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+#pragma unroll
+		for (int k = 0; k < DIM / 16; k++) {
+			u32 b[4];
+			load_matrices(b, t.k + (lane() % 8 + lane() / 16 * 8) * (DIM + 8) + k * 16 + lane() / 8 % 2 * 8);
+			multiply_add(s[0], h.q[k], b);
+			multiply_add(s[1], h.q[k], b + 2);
+		}
+		float top = h.s.top;
+#pragma unroll
+		for (int n = 0; n < 2; n++) {
+#pragma unroll
+			for (int i = 0; i < 2; i++) {
+				p[n][i] = bias[n * 8 + i] == -infinity() ? -infinity() : (s[n][i] + s[n][i + 2]) * h.unit + bias[n * 8 + i];
+				top = larger(top, p[n][i]);
+			}
+		}
+		top = larger(top, __shfl_xor_sync(ALL, top, 1));
+		top = larger(top, __shfl_xor_sync(ALL, top, 2));
+		float scale = scale_to(h.s.top, top);
+		if (__any_sync(ALL, scale != 1)) {
+			h.s.sum *= scale;
+#pragma unroll
+			for (int d = 0; d < DIM / 8; d++) {
+#pragma unroll
+				for (int i = 0; i < 4; i++) h.acc[d][i] *= scale;
+			}
+		}
+		h.s.top = top;
+#pragma unroll
+		for (int n = 0; n < 2; n++) {
+#pragma unroll
+			for (int i = 0; i < 2; i++) p[n][i] = exp2f(p[n][i] - top);
+		}
+	}
+	u32 w[4];
+#pragma unroll
+	for (int n = 0; n < 2; n++) {
+		h.s.sum += p[n][0] + p[n][1];
+		w[2 * n] = pack_half(p[n][0], p[n][1]);
+		w[2 * n + 1] = pack_half(p[n][0] - from_half((u16)w[2 * n]), p[n][1] - from_half((u16)(w[2 * n] >> 16)));
+	}
+#pragma unroll
+	for (int d = 0; d < DIM / 16; d++) {
+		u32 b[4];
+		load_transposed(b, t.v + lane() % 16 * (DIM + 8) + d * 16 + lane() / 16 * 8);
+		multiply_add(h.acc[2 * d], w, b);
+		multiply_add(h.acc[2 * d + 1], w, b + 2);
+	}
+}
+
+// merge adds up the shares of a group's heads in their order.
+template <int DIM>
+__device__ __forceinline__ void merge(const DecodeArgs& a, i64 index, int shares, float* scales) {
+	int group = (int)a.group;
+	i64 step = DIM + 2;
+	const float* parts = a.parts + index * a.splits * step;
+	for (int h = warp(); h < group; h += blockDim.x / WARP) {
+		const float* mine = parts + h * a.splits * step + DIM;
+		float top = NOTHING, sum = 0;
+		for (int s = lane(); s < shares; s += WARP) top = larger(top, mine[s * step]);
+		top = reduce_warp(top, Top());
+		for (int s = lane(); s < shares; s += WARP) {
+			float scale = scale_to(mine[s * step], top);
+			scales[h * shares + s] = scale;
+			sum += mine[s * step + 1] * scale;
+		}
+		sum = reduce_warp(sum, Plus());
+		if (lane() == 0) scales[group * shares + h] = finish(sum, a.plan.mixture);
+	}
+	__syncthreads();
+	for (int i = threadIdx.x; i < group * DIM; i += blockDim.x) {
+		int h = i / DIM;
+		const float* mine = parts + h * a.splits * step + i % DIM;
+		float y = 0;
+#pragma unroll 8
+		for (int s = 0; s < shares; s++) y += mine[s * step] * scales[h * shares + s];
+		a.dst[index * DIM + i] = y * scales[group * shares + h];
+	}
+}
+
+// decode: block (r, y, s) adds up share s of what row r reads for heads
+// y·group to y·group + group-1.
+template <int DIM>
+__device__ __forceinline__ void decode(const DecodeArgs& a) {
+	DYNAMIC(Tile<DIM>, ring);
+	SHARED(int, last, 1);
+	let_next();
+	wait_before();
+	int row = blockIdx.x, group = (int)a.group, split = blockIdx.z, warps = blockDim.x / WARP;
+	At at = place(a.g, row);
+	if (at.p < 0) return;
+	int first = blockIdx.y * group, kv_head = first * (int)a.g.heads / (int)a.heads;
+	i64 index = (i64)row * a.heads + first;
+
+	Reads r;
+	r.plan = a.plan;
+	r.at = at;
+	r.e = entries(a.plan.list, a.g, at, first, (int)a.heads);
+	if (whole(a.plan, r.e, at.p)) r.plan.middle = MIDDLE_ALL;
+	Edges edges = edge_pages(r.plan, at.p);
+	int all = at.p / PAGE + 1;
+	r.head = smaller(edges.head, all);
+	r.tail = smaller(larger(edges.tail, r.head), all);
+	r.listed = r.plan.middle == MIDDLE_BLOCKS ? r.e.n : 0;
+	r.pages = r.head + r.listed + all - r.tail;
+	r.tiles = r.cut() + (r.plan.middle == MIDDLE_TOKENS ? (r.e.n + TILE - 1) / TILE : 0);
+	int each = larger((r.tiles + (int)a.splits - 1) / (int)a.splits, DECODE_WARPS);
+	int shares = larger((r.tiles + each - 1) / each, 1);
+	if (split >= shares) return;
+	int end = smaller((split + 1) * each, r.tiles), tile = split * each + warp();
+
+	// A tile is copied two turns before it is added; its page is looked up a turn
+	// earlier, and the list that names the page one more.
+	Tile<DIM>* mine = ring + warp() * DECODE_STAGES;
+	auto raw = [&](int t) { return t < end ? raw_of(r, t) : Raw{-1, 1}; };
+	int next = tile;
+	Raw ahead = raw(next);
+	Spot spot = spot_of(r, a.g, next, ahead);
+	ahead = raw(next + warps);
+	int slot = 0;
+	auto fetch = [&]() {
+		if (next < end) bring<DIM>(mine[slot], a.g, r, kv_head, spot);
+		copy_commit();
+		next += warps;
+		spot = spot_of(r, a.g, next, ahead);
+		ahead = raw(next + warps);
+		if (++slot == DECODE_STAGES) slot = 0;
+	};
+	for (int i = 1; i < DECODE_STAGES; i++) fetch();
+	Heads<DIM> h;
+	bool there = lane() / 4 < group;
+	ask(h, a.q + (index + (there ? lane() / 4 : 0)) * DIM, there);
+	h.s = {NOTHING, 0};
+#pragma unroll
+	for (int d = 0; d < DIM / 8; d++) h.acc[d][0] = h.acc[d][1] = h.acc[d][2] = h.acc[d][3] = 0;
+	for (int turn = 0; tile < end; tile += warps) {
+		__syncwarp();  // all have read what the next tile overwrites
+		fetch();
+		copy_wait<DECODE_STAGES - 1>();
+		__syncwarp();
+		add_tile(h, mine[turn], r.plan.mixture);
+		if (++turn == DECODE_STAGES) turn = 0;
+	}
+	copy_wait<0>();
+	__syncthreads();
+
+	// The warps of the block, in their order.
+	float* accs = (float*)ring;                             // [warps, 8, DIM]
+	float *tops = accs + warps * 8 * DIM, *sums = tops + warps * 8;  // [warps, 8]
+	float sum = h.s.sum;
+	sum += __shfl_xor_sync(ALL, sum, 1);
+	sum += __shfl_xor_sync(ALL, sum, 2);
+	int head = warp() * 8 + lane() / 4;
+	if (lane() % 4 == 0) {
+		tops[head] = h.s.top;
+		sums[head] = sum;
+	}
+#pragma unroll
+	for (int d = 0; d < DIM / 8; d++) {
+		float* to = accs + head * DIM + d * 8 + lane() % 4 * 2;
+		to[0] = h.acc[d][0] + h.acc[d][2];
+		to[1] = h.acc[d][1] + h.acc[d][3];
+	}
+	__syncthreads();
+	for (int i = threadIdx.x; i < group * DIM; i += blockDim.x) {
+		int g = i / DIM, d = i % DIM;
+		float top = NOTHING, total = 0, y = 0;
+		for (int w = 0; w < warps; w++) top = larger(top, tops[w * 8 + g]);
+		for (int w = 0; w < warps; w++) {
+			float scale = scale_to(tops[w * 8 + g], top);
+			total += sums[w * 8 + g] * scale;
+			y += accs[(w * 8 + g) * DIM + d] * scale;
+		}
+		if (shares == 1) {
+			a.dst[index * DIM + i] = y * finish(total, a.plan.mixture);
+			continue;
+		}
+		float* part = a.parts + ((index + g) * a.splits + split) * (DIM + 2);
+		part[d] = y;
+		if (d == 0) {
+			part[DIM] = top;
+			part[DIM + 1] = total;
+		}
+	}
+	if (shares == 1) return;
+	__threadfence();
+	__syncthreads();
+	i32* finished = a.finished + (i64)row * gridDim.y + blockIdx.y;
+	if (threadIdx.x == 0) last[0] = atomicAdd(finished, 1) == shares - 1;
+	__syncthreads();
+	if (!last[0]) return;
+	__threadfence();
+	if (threadIdx.x == 0) *finished = 0;
+	merge<DIM>(a, index, shares, accs);
+}
+
+KERNEL(decode_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64>(a); }
+KERNEL(decode_128, DecodeArgs, DECODE_WARPS * WARP) { decode<128>(a); }

@@ -1,0 +1,85 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import "github.com/gollm/gollm/device"
+
+// LineSums adds up attention weights along columns and diagonals.
+func (o *ops) LineSums(columns, diagonals, q device.Tensor, kv device.KV, f device.First) {
+	const op = "LineSums"
+	device.CheckLineSums(columns, diagonals, q, kv)
+	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
+	wide, pages := rows+device.PageLen-1, kv.Pages.Dim(1)
+	o.inPieces(op, heads, 8*(pages*wide+rows), func(first, n int) {
+		at := 8 * n * pages * wide // what the pages have of diagonals lies before the states
+		o.states(q, kv, device.Plan{}, 1, first, n, 1, at)
+		call := func(name string, b blocks, shared int) {
+			o.call(name).tensor(columns).tensor(diagonals).tensor(q).work(at).work(0).int(heads, columns.Dim(1), first).
+				int(f.Columns, f.Diagonals).pages(kv, rows).runShared(b, 256, shared)
+		}
+		call("line_sums", blocks{pages, n, 1}, tileSize(dim)+8+8*wide)
+		call("line_diagonals", blocks{min(ceil(pages*device.PageLen, 256), 64), n, 1}, 0)
+	})
+}
+
+// ListLines lists what columns and diagonals reach.
+func (o *ops) ListLines(l, columns, diagonals device.List, kv device.KV, rows int) {
+	const op = "ListLines"
+	device.CheckListLines(l, columns, diagonals, kv, rows)
+	heads, words := l.Index.Dim(1), kv.Pages.Dim(1)
+	o.inPieces(op, groups(rows, l.Group)*heads, 8*words, func(first, n int) {
+		o.call("list_lines").tensor(l.Index).tensor(l.Count).work(0).
+			int(l.Index.Dim(0), heads, l.Index.Dim(2), l.Group, first, words).list(columns).list(diagonals).pages(kv, rows).
+			run(blocks{n, 1, 1}, 128)
+	})
+}
+
+// MeanKeys averages the stored keys of each block of positions.
+func (o *ops) MeanKeys(dst device.Tensor, kv device.KV, block int) {
+	device.CheckMeanKeys(dst, kv, block)
+	n := dst.Dim(0)
+	o.call("mean_keys").tensor(dst).int(n, block).pages(kv, 1).
+		run(blocks{min(n, ceil(kv.Pages.Dim(1)*device.PageLen, block)), kv.K.Dim(1), 1}, 128)
+}
+
+// Agree says for each head whether means tell what columns do.
+func (o *ops) Agree(m device.Means, columns, q device.Tensor, kv device.KV, near float64) {
+	const op = "Agree"
+	device.CheckAgree(m, columns, q, kv)
+	words := m.Keys.Dim(0)
+	o.inPieces(op, q.Dim(1), 2*8*words, func(first, n int) {
+		o.call("agree").tensor(m.Agree).tensor(columns).tensor(q).tensor(m.Keys).work(0).
+			int(q.Dim(1), columns.Dim(1), m.Block, words, first, words).float(near).pages(kv, 1).
+			run(blocks{n, 1, 1}, 256)
+	})
+}
+
+// TopLines lists the blocks of lines with the largest sums.
+func (o *ops) TopLines(l device.List, x device.Tensor, kv device.KV, c device.Cover, agree device.Tensor) {
+	const op = "TopLines"
+	device.CheckTopLines(l, x, kv, c, agree)
+	words := ceil(x.Dim(1), c.Block)
+	o.inPieces(op, x.Dim(0), 8*words, func(first, n int) {
+		o.call("top_lines").tensor(l.Index).tensor(l.Count).tensor(x).tensor(agree).work(0).
+			int(x.Dim(1), l.Index.Dim(2), c.Block, first, words).float(c.Share).int(c.Least, c.Most).pages(kv, 1).
+			run(blocks{n, 1, 1}, 256)
+	})
+}
+
+// ListBlocks lists pages for each block of rows.
+func (o *ops) ListBlocks(l, columns, diagonals device.List, kv device.KV, m device.Means) {
+	const op = "ListBlocks"
+	device.CheckListBlocks(l, columns, diagonals, kv, m)
+	heads := l.Index.Dim(1)
+	rows, words := groups(m.Rows, m.Block), ceil(kv.Pages.Dim(1)*device.PageLen, m.Block)
+	o.inPieces(op, heads, 8*rows*words, func(first, n int) {
+		call := func(name string, b blocks, threads int) {
+			o.call(name).tensor(l.Index).tensor(l.Count).tensor(m.Queries).tensor(m.Keys).tensor(m.Agree).work(0).
+				int(l.Index.Dim(0), heads, l.Index.Dim(2), m.Queries.Dim(0), m.Keys.Dim(0), m.Block, first, words, rows).
+				float(m.Share).list(columns).list(diagonals).pages(kv, m.Rows).run(b, threads)
+		}
+		call("pair_shares", blocks{rows, n, 1}, 256)
+		call("pair_cover", blocks{n, 1, 1}, 1024)
+		call("list_blocks", blocks{rows, n, 1}, 128)
+	})
+}

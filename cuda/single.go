@@ -1,0 +1,181 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import "github.com/gollm/gollm/device"
+
+// Products of one row; see single.cu.
+
+// singleKernel is the kernel of a type and what a launch of it needs.
+type singleKernel struct {
+	name    string
+	weights int // of a chunk
+	x       int // bytes of shared memory for what meets a chunk
+	ring    int // bytes of shared memory of a warp
+	warps   int // the most of a block
+}
+
+// singleKernels are the kernels for one row, by type.
+var singleKernels = map[device.DType]singleKernel{
+	device.F32:  {"single_f32", 256, 1024, 4 * 1024, 16},
+	device.F16:  {"single_f16", 512, 2048, 4 * 1024, 16},
+	device.BF16: {"single_bf16", 512, 2048, 4 * 1024, 16},
+	device.Q4_0: {"single_q4_0", 2048, 3072, 4 * 1152, 16},
+	device.Q8_0: {"single_q8_0", 2048, 3072, 3 * 2176, 12},
+	device.Q4_K: {"single_q4_k", 2048, 3072, 4 * 1152, 16},
+	device.Q5_K: {"single_q5_k", 2048, 3072, 3 * 1408, 16},
+	device.Q6_K: {"single_q6_k", 2048, 3072, 3 * 1680, 16},
+}
+
+// What becomes of a product, as in single.cu.
+const (
+	store = iota
+	add
+	gate
+)
+
+const (
+	fewestWarps = 8  // of a block
+	heldOfWarp  = 16 // numbers of x that a thread holds while it normalizes
+)
+
+// suits reports whether x·wᵀ is a product of one row for which there is a kernel.
+func (o *ops) suits(x device.Tensor, n device.Norm, w []device.Tensor) bool {
+	if x.Dim(0) != 1 || o.d.address(x)%16 != 0 {
+		return false
+	}
+	k := x.Dim(1)
+	if !n.W.Absent() && (o.d.address(n.W)%16 != 0 || k > heldOfWarp*fewestWarps*32) {
+		return false
+	}
+	for _, w := range w {
+		s, ok := singleKernels[w.DType]
+		least := 8
+		if w.DType.Quantized() {
+			least = 256
+		}
+		if !ok || k == 0 || k%least != 0 || w.DType.RowSize(k)%16 != 0 || o.d.address(w)%16 != 0 ||
+			s.shared(k, fewestWarps) > o.d.drv.sharedMemory() {
+			return false
+		}
+	}
+	return true
+}
+
+// shared is the bytes of shared memory that a block of warps needs.
+func (s singleKernel) shared(k, warps int) int { return ceil(k, s.weights)*s.x + warps*s.ring }
+
+// single computes products of one row if they suit it: dst[i] = x·w[i]ᵀ, in one
+// launch for each type among w. gate has one dst for two w.
+func (o *ops) single(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor, mode int) bool {
+	if !o.suits(x, n, w) {
+		return false
+	}
+	if mode == gate && w[0].DType != w[1].DType {
+		return false
+	}
+	var done [16]bool
+	if len(w) > len(done) {
+		return false
+	}
+	for i := range w {
+		if done[i] {
+			continue
+		}
+		var of [3]int // the products of this launch
+		m := 0
+		for j := i; j < len(w) && m < len(of); j++ {
+			if !done[j] && w[j].DType == w[i].DType {
+				of[m], done[j] = j, true
+				m++
+			}
+		}
+		o.launchSingle(dst, x, n, w, mode, of[:m])
+	}
+	return true
+}
+
+// launchSingle queues the products that of numbers, whose types are the same.
+func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor, mode int, of []int) {
+	s, k := singleKernels[w[of[0]].DType], x.Dim(1)
+	fixed, items := true, 0
+	for _, i := range of {
+		fixed = fixed && w[i].Memory().(*memory).fixed
+		items += w[i].Dim(0)
+	}
+	if mode == gate {
+		items /= 2
+	}
+	units := o.d.drv.multiprocessors()
+	warps := s.best(items, units, k, o.d.drv.sharedMemory())
+	c := o.call(s.name).tensor(x).tensor(n.W).float(float64(n.Eps))
+	for i := range 3 {
+		if i < len(of) && of[i] < len(dst) {
+			c.tensor(dst[of[i]])
+		} else {
+			c.word(0)
+		}
+	}
+	for i := range 3 {
+		if i < len(of) {
+			c.tensor(w[of[i]])
+		} else {
+			c.word(0)
+		}
+	}
+	for i := range 3 {
+		if i < len(of) {
+			c.int(w[of[i]].Dim(0))
+		} else {
+			c.word(0)
+		}
+	}
+	c.int(k, w[of[0]].DType.RowSize(k), mode).bool(fixed).ahead().
+		runShared(blocks{min(units, items), 1, 1}, warps*32, s.shared(k, warps))
+}
+
+// best is the number of warps of a block with which the last round of rows is the
+// fullest.
+func (s singleKernel) best(items, units, k, most int) int {
+	best, fill := fewestWarps, 0.0
+	for warps := fewestWarps; warps <= s.warps && s.shared(k, warps) <= most; warps++ {
+		all := units * warps
+		full := float64(items) / float64(ceil(items, all)*all)
+		if warps == fewestWarps || full > fill-0.02 {
+			best, fill = warps, max(full, fill)
+		}
+	}
+	return best
+}
+
+// FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of one row.
+func (o *ops) FuseNormMatMuls(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor) bool {
+	checkNorm(x, n)
+	for i := range dst {
+		checkProduct(dst[i], x, w[i])
+	}
+	return o.single(dst, x, n, w, store)
+}
+
+// FuseNormSwiGLU computes dst = silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ) of one row.
+func (o *ops) FuseNormSwiGLU(dst, x device.Tensor, n device.Norm, w []device.Tensor) bool {
+	checkNorm(x, n)
+	checkProduct(dst, x, w[0])
+	checkProduct(dst, x, w[1])
+	o.one[0] = dst
+	return o.single(o.one[:1], x, n, w, gate)
+}
+
+// FuseAddMatMul computes dst += x·wᵀ of one row.
+func (o *ops) FuseAddMatMul(dst, x, w device.Tensor) bool {
+	checkProduct(dst, x, w)
+	o.one = [3]device.Tensor{dst, w}
+	return o.single(o.one[:1], x, device.Norm{}, o.one[1:2], add)
+}
+
+// checkNorm panics unless n fits rows of x.
+func checkNorm(x device.Tensor, n device.Norm) {
+	const op = "RMSNorm"
+	device.CheckShape(op, "x", x, device.F32, -1, -1)
+	device.CheckShape(op, "w", n.W, device.F32, x.Dim(1))
+}

@@ -1,0 +1,189 @@
+package devtest
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gollm/gollm/device"
+)
+
+// fuseCases are what package device computes around products, in one call where the
+// backend can.
+func fuseCases() []testCase {
+	var cases []testCase
+	for _, dt := range device.DTypes() {
+		if dt == device.I32 {
+			continue
+		}
+		for _, k := range []int{256, 2304} {
+			for _, rows := range []int{1, 3} {
+				at := fmt.Sprintf("/type=%v/rows=%d/k=%d", dt, rows, k)
+				cases = append(cases,
+					testCase{"op=normmatmuls" + at, func(b *bed) job { return normMatMuls(b, rows, k, dt, dt, dt) }},
+					testCase{"op=addmatmul" + at, func(b *bed) job { return addMatMul(b, dt, rows, k, 65) }},
+					testCase{"op=normswiglu" + at, func(b *bed) job { return normSwiGLU(b, rows, k, 70, dt, dt) }})
+			}
+		}
+	}
+	cases = append(cases,
+		testCase{"op=normmatmuls/mixed", func(b *bed) job {
+			return normMatMuls(b, 1, 512, device.Q4_K, device.Q6_K, device.Q4_K, device.F16, device.Q6_K)
+		}},
+		testCase{"op=normswiglu/mixed", func(b *bed) job { return normSwiGLU(b, 1, 512, 31, device.Q4_K, device.F16) }})
+	for _, full := range []bool{false, true} {
+		for _, interleaved := range []bool{false, true} {
+			for _, a := range []attention{
+				{heads: 3, kvHeads: 3, dim: 20}, {heads: 8, kvHeads: 2, dim: 64}, {heads: 5, kvHeads: 1, dim: 128},
+			} {
+				a.full, a.lens = full, []int{64, 0, 70}
+				name := fmt.Sprintf("op=ropeappend/full=%v/interleaved=%v/dim=%d", full, interleaved, a.dim)
+				cases = append(cases, testCase{name, func(b *bed) job { return ropeAppend(b, a, interleaved) }})
+			}
+		}
+	}
+	return cases
+}
+
+// normalized is n.W times x over its root mean square.
+func normalized(x, w []float32, rows int, eps float64) []float64 {
+	k := len(w)
+	y := make([]float64, len(x))
+	for r := range rows {
+		var sum float64
+		for _, v := range x[r*k : (r+1)*k] {
+			sum += float64(v) * float64(v)
+		}
+		scale := 1 / math.Sqrt(sum/float64(k)+eps)
+		for i := range k {
+			y[r*k+i] = float64(x[r*k+i]) * scale * float64(w[i])
+		}
+	}
+	return y
+}
+
+// normed is rows of x with the weights of a norm, and what the norm makes of them.
+func (b *bed) normed(rows, k int) (x device.Tensor, n device.Norm, y []float64) {
+	const eps = 1e-5
+	xs, w := b.normal(rows*k), b.normal(k)
+	for i := range xs {
+		xs[i] *= 3
+	}
+	return b.f32(xs, rows, k), device.Norm{W: b.f32(w, k), Eps: eps}, normalized(xs, w, rows, eps)
+}
+
+// normMatMuls multiplies a norm of x by matrices of several types.
+func normMatMuls(b *bed, rows, k int, types ...device.DType) job {
+	x, n, y := b.normed(rows, k)
+	var j job
+	var dst, w []device.Tensor
+	for i, dt := range types {
+		width := 50 - 21*(i%3)
+		m, d := b.tensor(dt, b.matrix(dt, width, k), width, k), b.out(rows, width)
+		dst, w = append(dst, d), append(w, m)
+		values := b.embedded(m)
+		j.expect = append(j.expect, expectation{name: fmt.Sprintf("dst %d", i), got: d, want: multiply(y, values, rows, k, width),
+			bound: productBound(dt), scale: productSize(y, values, rows, k, width)})
+	}
+	norm := b.out(rows, k)
+	j.step = func(ops device.Ops) { device.NormMatMuls(ops, dst, x, n, w, norm) }
+	return j
+}
+
+// addMatMul adds a product to what is there.
+func addMatMul(b *bed, dt device.DType, rows, k, n int) job {
+	xs, ys := b.normal(rows*k), b.normal(rows*n)
+	x, dst, m := b.f32(xs, rows, k), b.f32(ys, rows, n), b.tensor(dt, b.matrix(dt, n, k), n, k)
+	values := b.embedded(m)
+	want := multiply(widen(xs), values, rows, k, n)
+	for i := range want {
+		want[i] += float64(ys[i])
+	}
+	product := b.out(rows, n)
+	return job{
+		step:   func(ops device.Ops) { device.AddMatMul(ops, dst, x, m, product) },
+		expect: []expectation{{name: "dst", got: dst, want: want, bound: productBound(dt), scale: max(productSize(widen(xs), values, rows, k, n), 1)}},
+	}
+}
+
+// normSwiGLU gates one product of a norm with another. An error of a product counts
+// as far as the other one is large.
+func normSwiGLU(b *bed, rows, k, n int, gate, up device.DType) job {
+	x, norm, y := b.normed(rows, k)
+	w := []device.Tensor{b.tensor(gate, b.matrix(gate, n, k), n, k), b.tensor(up, b.matrix(up, n, k), n, k)}
+	gates, ups := b.embedded(w[0]), b.embedded(w[1])
+	g, u := multiply(y, gates, rows, k, n), multiply(y, ups, rows, k, n)
+	want := make([]float64, len(g))
+	var topG, topU float64
+	for i := range want {
+		want[i] = g[i] / (1 + math.Exp(-g[i])) * u[i]
+		topG, topU = max(topG, math.Abs(g[i])), max(topU, math.Abs(u[i]))
+	}
+	scale := 1.1*productSize(y, gates, rows, k, n)*topU + productSize(y, ups, rows, k, n)*topG
+	dst := []device.Tensor{b.out(rows, n), b.out(rows, n)}
+	scratch := b.out(rows, k)
+	return job{
+		step:   func(ops device.Ops) { device.NormSwiGLU(ops, dst, x, norm, w, scratch) },
+		expect: []expectation{{name: "dst", got: dst[0], want: want, bound: max(productBound(gate), productBound(up)), scale: scale}},
+	}
+}
+
+// ropeAppend turns queries and keys of a decode step and stores the keys with their
+// values. Of each head the last dims stay as they are.
+func ropeAppend(b *bed, a attention, interleaved bool) job {
+	rows, pairs := a.queryRows(), a.dim/2-2
+	c := b.cacheOf(&a)
+	pos, freqs := make([]int32, rows), make([]float32, pairs)
+	for r := range pos {
+		_, p := a.place(r)
+		pos[r] = int32(max(p, 0))
+	}
+	for i := range freqs {
+		freqs[i] = float32(math.Pow(10000, -float64(i)/float64(pairs)))
+	}
+	turned := func(x []float32, heads int) []float64 {
+		want := widen(x)
+		for at := range rows * heads {
+			v := want[at*a.dim:][:a.dim]
+			for i, f := range freqs {
+				lo, hi := i, i+pairs
+				if interleaved {
+					lo, hi = 2*i, 2*i+1
+				}
+				sin, cos := math.Sincos(float64(pos[at/heads]) * float64(f))
+				v[lo], v[hi] = 1.25*(v[lo]*cos-v[hi]*sin), 1.25*(v[lo]*sin+v[hi]*cos)
+			}
+		}
+		return want
+	}
+	q, k, v := b.normal(rows*a.heads*a.dim), b.normal(rows*a.kvHeads*a.dim), b.normal(rows*a.kvHeads*a.dim)
+	wantQ, wantK := turned(q, a.heads), turned(k, a.kvHeads)
+	storedK, storedV := b.before(c.K), b.before(c.V)
+	table := decodeI32(b.raw(c.Pages))
+	for r := range rows {
+		slot, p := a.place(r)
+		if a.lens[slot] == 0 {
+			continue
+		}
+		number := int(table[slot*c.Pages.Dim(1)+p/page])
+		for h := range a.kvHeads {
+			to := ((number*a.kvHeads+h)*page + p%page) * a.dim
+			for i := range a.dim {
+				from := (r*a.kvHeads+h)*a.dim + i
+				storedK[to+i], storedV[to+i] = wantK[from], keep(v[from], a.full)
+			}
+		}
+	}
+	bound := 3e-7
+	if !a.full {
+		bound = 0x1p-11
+	}
+	tq, tk, tv := b.f32(q, rows, a.heads, a.dim), b.f32(k, rows, a.kvHeads, a.dim), b.f32(v, rows, a.kvHeads, a.dim)
+	at, r := b.i32(pos, rows), device.Rope{Freqs: b.f32(freqs, pairs), Scale: 1.25, Interleaved: interleaved}
+	return job{
+		step: func(ops device.Ops) { device.RopeAppend(ops, c, tq, tk, tv, at, r) },
+		expect: []expectation{
+			{name: "q", got: tq, want: wantQ, bound: 3e-7}, {name: "k", got: tk, want: wantK, bound: 3e-7},
+			{name: "stored k", got: c.K, want: storedK, bound: bound}, {name: "stored v", got: c.V, want: storedV},
+		},
+	}
+}

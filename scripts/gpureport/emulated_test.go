@@ -1,0 +1,49 @@
+//go:build cudaemu
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestScriptInEmulation runs scripts/gpu-report.sh on an emulated GPU, with models
+// of a few hundred numbers a row.
+func TestScriptInEmulation(t *testing.T) {
+	bin := t.TempDir()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(program string, args ...string) []byte {
+		c := exec.Command(program, args...)
+		c.Dir = root
+		c.Env = append(os.Environ(), "CGO_ENABLED=1")
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %v: %v\n%s", program, args, err, out)
+		}
+		return out
+	}
+	run("go", "build", "-tags", "cudaemu", "-o", bin, "./cmd/gollm", "./scripts/gpureport", "./scripts/randommodel")
+	for _, name := range []string{"cuda", "engine"} {
+		run("go", "test", "-c", "-tags", "cudaemu", "-o", filepath.Join(bin, name+".test"), "./"+name)
+	}
+	markdown, figures := filepath.Join(bin, "r.md"), filepath.Join(bin, "r.json")
+	out := run("scripts/gpu-report.sh", "--bin", bin, "--small", "--limit", "20m", "--markdown", markdown, "--json", figures)
+	t.Logf("%s", out)
+	var r report
+	r.small = true
+	rows := 0
+	for _, p := range r.parts() {
+		rows += len(p.rows)
+	}
+	states := checkFiles(t, markdown, figures, rows)
+	// Without a sanitizer and PyTorch three rows have no figure.
+	if states[unmeasured] > 3 || states[failed] > 0 {
+		text, _ := os.ReadFile(markdown)
+		t.Errorf("%v\n%s", states, text)
+	}
+}

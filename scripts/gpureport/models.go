@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// modelSpec is what randommodel is told.
+type modelSpec struct {
+	shape, mix string
+	layers     int // 0 is all
+}
+
+func (m modelSpec) String() string {
+	text := m.shape + " " + strings.ToUpper(m.mix)
+	if m.layers > 0 {
+		text += fmt.Sprintf(" of %d layers", m.layers)
+	}
+	return text
+}
+
+// making is a model that is being written.
+type making struct {
+	path string
+	done chan struct{}
+	err  error
+}
+
+// models are in the order in which parts want them.
+func (r *report) models() []modelSpec {
+	full := []modelSpec{
+		{"llama-3.1-8b", "q4_k_m", 4}, {"mistral-7b", "q4_k_m", 4}, {"llama-3.1-8b", "f16", 4}, {"mistral-7b", "f16", 4},
+		{"llama-3.1-8b", "q4_k_m", 0}, {"llama-3.1-8b", "q8_0", 0}, {"llama-3.1-8b", "f16", 0}, {"llama-2-7b", "f16", 0},
+	}
+	if !r.small {
+		return full
+	}
+	return []modelSpec{{"tiny", "q4_k_m", 0}, {"tiny", "f16", 0}, {"tiny", "q8_0", 0}}
+}
+
+// like is the model to take for one of full size.
+func (r *report) like(m modelSpec) modelSpec {
+	if r.small {
+		return modelSpec{shape: "tiny", mix: m.mix}
+	}
+	return m
+}
+
+// makeModels begins to write all models, two at a time.
+func (r *report) makeModels(ctx context.Context) {
+	r.made = map[string]*making{}
+	turns := make(chan struct{}, 2)
+	for i, m := range r.models() {
+		made := &making{path: filepath.Join(r.folder, fmt.Sprintf("%d.gguf", i)), done: make(chan struct{})}
+		r.made[m.String()] = made
+		args := []string{"-shape", m.shape, "-type", m.mix, "-layers", fmt.Sprint(m.layers), "-o", made.path}
+		go func() {
+			defer close(made.done)
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			if out, err := exec.CommandContext(ctx, r.bin.models, args...).CombinedOutput(); err != nil {
+				made.err = fmt.Errorf("no model %v: %w %s", m, err, firstLine(out))
+			}
+		}()
+	}
+}
+
+// model waits for a model and is its path.
+func (r *report) model(ctx context.Context, m modelSpec) (string, error) {
+	made, ok := r.made[r.like(m).String()]
+	if !ok {
+		return "", fmt.Errorf("no model %v is made", m)
+	}
+	select {
+	case <-made.done:
+		return made.path, made.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// roomiest is the folder for temporary files, or the one in memory where that has
+// room for all models and the machine the memory.
+func roomiest() string {
+	const folder, need = "/dev/shm", 55 << 30
+	var s syscall.Statfs_t
+	if runtime.GOOS == "linux" && syscall.Statfs(folder, &s) == nil && s.Bavail*uint64(s.Bsize) > 2*need {
+		return folder
+	}
+	return os.TempDir()
+}
+
+// firstLine is the first line of an output that says something.
+func firstLine(out []byte) string {
+	for line := range strings.Lines(string(out)) {
+		if line = strings.TrimSpace(line); line != "" {
+			return line
+		}
+	}
+	return ""
+}

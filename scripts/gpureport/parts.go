@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// part is rows that are measured together.
+type part struct {
+	name  string
+	limit time.Duration
+	rows  []*row
+	run   func(ctx context.Context, rows []*row) error
+}
+
+// The parts whose aims are right and wrong: a miss there is a failure.
+const (
+	suite     = "suite"
+	agreement = "agreement"
+)
+
+// parts are all of them, in order.
+func (r *report) parts() []part {
+	return []part{
+		{"devices", 30 * time.Second, []*row{{What: "devices found"}}, r.devices},
+		{suite, 100 * time.Second, []*row{
+			{What: "conformance cases that fail", Aim: none, How: "./cuda TestConformance"},
+			{What: "tests of models that fail", Aim: none, How: "./engine: exact logits, llama.cpp's text"},
+			{What: "memory after 10,000 decode steps", Aim: none, How: "./engine TestStepsKeepMemory"},
+		}, r.suites},
+		{"sanitizer", 60 * time.Second, []*row{
+			{What: "errors of memcheck", Aim: none}, {What: "errors of racecheck", Aim: none},
+		}, r.sanitize},
+		{agreement, 60 * time.Second, r.agreementRows(), r.agree},
+		{"PyTorch", 30 * time.Second, []*row{{What: "scaled_dot_product_attention"}}, r.torch},
+		{"decode and prefill", 90 * time.Second, denseRows(), r.dense},
+		{"interrupt", 30 * time.Second, []*row{
+			{What: "Ctrl-C in a prefill", Aim: most(200)}, {What: "device memory free again"},
+		}, r.interrupt},
+		{"sparse decode", 120 * time.Second, sparseDecodeRows(), r.sparseDecode},
+		{"sparse prefill", 150 * time.Second, sparsePrefillRows(), r.sparsePrefill},
+	}
+}
+
+// The kinds of aims that rows have.
+var none = &aim{Of: "value", None: true}
+
+func least(of string, x float64) *aim { return &aim{Of: of, Least: x} }
+func most(x float64) *aim             { return &aim{Of: "value", Most: x} }
+
+// denseRows are the rows of dense.
+func denseRows() []*row {
+	var rows []*row
+	for _, m := range []struct {
+		mix string
+		aim float64
+	}{{"F16", 0.8}, {"Q8_0", 0.8}, {"Q4_K_M", 0.65}} {
+		how := "Llama-3.1-8B " + m.mix
+		rows = append(rows, &row{What: "decode behind 512 tokens", How: how, Aim: least("reached", m.aim)},
+			&row{What: "prefill of 8k tokens", How: how, Aim: least("reached", 0.6)})
+	}
+	how := "Llama-3.1-8B F16, attention of all layers"
+	return append(rows,
+		&row{What: "decode attention behind 32k tokens", How: how, Aim: least("reached", 0.8)},
+		&row{What: "decode attention behind 128k tokens", How: how, Aim: least("reached", 0.8)},
+		&row{What: "prefill attention of 32k tokens", How: how, Aim: least("torch", 0.7)})
+}
+
+// Settings of attention, as the issue that asks for them has them.
+const (
+	sketch = "sketchwalk(density=0.1)"
+	santa  = "santa(samples=128,exec=prop)"
+	cpe    = "cpe:eighth"
+	// anchor keeps about 11 % of a prompt of 128k tokens with random weights.
+	anchor = "anchor(theta=1)"
+)
+
+// The most that choosing may take of the attention that it steers.
+const mostChoosing = 0.15
+
+// sparseDecodeRows are the rows of sparseDecode, in the order in which it fills
+// them.
+func sparseDecodeRows() []*row {
+	how := "Llama-3.1-8B F16, beside dense, choosing included"
+	batch := "Llama-2-7B F16, 16 sequences, beside dense, choosing included"
+	return []*row{
+		{What: santa + " attention of a step behind 32k", How: how, Aim: least("value", 1.5)},
+		{What: santa + " choosing of it", How: how, Aim: most(mostChoosing)},
+		{What: sketch + " attention of a step behind 128k", How: how, Aim: least("value", 6)},
+		{What: sketch + " choosing of it", How: how, Aim: most(mostChoosing)},
+		{What: sketch + " whole step behind 128k", How: how, Aim: least("value", 1.6)},
+		{What: cpe + " attention of a step behind 2k", How: batch, Aim: least("value", 6)},
+		{What: cpe + " attention of a step behind 4k", How: batch, Aim: least("value", 6)},
+		{What: cpe + " choosing of it", How: batch, Aim: most(mostChoosing)},
+		{What: cpe + " tokens per second behind 4k", How: batch, Aim: least("value", 2)},
+	}
+}
+
+// sparsePrefillRows are the rows of sparsePrefill, likewise.
+func sparsePrefillRows() []*row {
+	how := "Llama-3.1-8B F16, 128k tokens, beside dense, choosing included"
+	return []*row{
+		{What: "dense time to first token", How: "Llama-3.1-8B F16, 128k tokens"},
+		{What: sketch + " time to first token", How: "Llama-3.1-8B F16, 128k tokens, beside dense", Aim: least("value", 2.5)},
+		{What: sketch + " attention of a prompt", How: how, Aim: least("value", 6)},
+		{What: sketch + " choosing of it", How: how, Aim: most(mostChoosing)},
+		{What: anchor + " attention of a prompt", How: how, Aim: least("value", 4.6)},
+		{What: anchor + " choosing of it", How: how, Aim: most(mostChoosing)},
+	}
+}
+
+// length is a number of tokens, as gollm bench reads it; small ones are a
+// sixteenth of a page or so.
+func (r *report) length(k int) string {
+	if r.small {
+		return map[int]string{8: "64", 32: "128", 128: "192", 2: "64", 4: "128"}[k]
+	}
+	return fmt.Sprintf("%dk", k)
+}

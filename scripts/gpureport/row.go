@@ -1,0 +1,216 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// row is a figure, or the reason why there is none.
+type row struct {
+	Part string `json:"part"`
+	What string `json:"what"`
+	How  string `json:"how,omitempty"` // model, lengths, setting
+
+	Value   float64 `json:"value"`
+	Unit    string  `json:"unit,omitempty"`
+	Floor   float64 `json:"floor,omitempty"`       // what the device's ceilings allow, in the unit
+	Reached float64 `json:"reached,omitempty"`     // share of the ceiling that bounds it
+	Of      string  `json:"of,omitempty"`          // that ceiling
+	Torch   float64 `json:"times_torch,omitempty"` // as fast as PyTorch's dense attention on tensors of this shape
+	Density float64 `json:"density,omitempty"`
+
+	Aim  *aim   `json:"aim,omitempty"`
+	Note string `json:"note,omitempty"`
+
+	Unmeasured string `json:"unmeasured,omitempty"` // the reason
+}
+
+// aim is what a figure should be.
+type aim struct {
+	Of    string  `json:"of"` // value, reached or torch
+	Least float64 `json:"least,omitempty"`
+	Most  float64 `json:"most,omitempty"`
+	None  bool    `json:"none,omitempty"` // exactly 0
+}
+
+// The states of a row.
+const (
+	measured   = "measured"
+	met        = "met"
+	missed     = "missed"
+	unmeasured = "unmeasured"
+	failed     = "failed" // an aim that is about right and wrong, not about speed
+)
+
+// set fills a row in.
+func (w *row) set(value float64, unit string) *row {
+	w.Value, w.Unit, w.Unmeasured = value, unit, ""
+	return w
+}
+
+// state is one of the states.
+func (w *row) state() string {
+	switch {
+	case w.Unmeasured != "":
+		return unmeasured
+	case w.Aim == nil:
+		return measured
+	}
+	x := w.Value
+	switch w.Aim.Of {
+	case "reached":
+		x = w.Reached
+	case "torch":
+		if x = w.Torch; x == 0 {
+			return measured // beside nothing
+		}
+	}
+	if x >= w.Aim.Least && (w.Aim.Most == 0 || x <= w.Aim.Most) && !(w.Aim.None && x != 0) {
+		return met
+	}
+	if w.Part == suite || w.Part == agreement {
+		return failed
+	}
+	return missed
+}
+
+// aimText is for people.
+func (w *row) aimText() string {
+	a := w.Aim
+	if a == nil {
+		return ""
+	}
+	number := func(x float64) string {
+		switch a.Of {
+		case "reached":
+			return fmt.Sprintf("%.0f %%", 100*x)
+		case "torch":
+			return fmt.Sprintf("%.2g × torch", x)
+		}
+		return strings.TrimSpace(fmt.Sprintf("%.3g %s", x, w.Unit))
+	}
+	switch {
+	case a.None:
+		return "0"
+	case a.Most == 0:
+		return "≥ " + number(a.Least)
+	}
+	return "≤ " + number(a.Most)
+}
+
+// about is what was measured.
+type about struct {
+	Date    string  `json:"date"`
+	Commit  string  `json:"commit"`
+	Device  string  `json:"device"`
+	Driver  string  `json:"driver"` // of NVIDIA
+	CPU     string  `json:"cpu"`
+	ReadGBs float64 `json:"copy_gb_s"`
+	TFLOPs  float64 `json:"product_tflop_s"`
+	Peaks   string  `json:"peaks"`
+	Torch   string  `json:"torch,omitempty"`
+	Small   bool    `json:"small,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+// count is how many rows are in a state.
+func (r *report) count(state string) int { return countOf(r.rows, state) }
+
+func countOf(rows []*row, state string) int {
+	n := 0
+	for _, w := range rows {
+		if w.state() == state {
+			n++
+		}
+	}
+	return n
+}
+
+// summary is the states of all rows.
+func (r *report) summary() string { return ofRows(r.rows) }
+
+func ofRows(rows []*row) string {
+	var parts []string
+	for _, state := range []string{met, missed, failed, measured, unmeasured} {
+		if n := countOf(rows, state); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// writeJSON writes everything.
+func (r *report) writeJSON(f *os.File) error {
+	type stated struct {
+		*row
+		State string `json:"state"`
+	}
+	var rows []stated
+	for _, w := range r.rows {
+		rows = append(rows, stated{w, w.state()})
+	}
+	e := json.NewEncoder(f)
+	e.SetIndent("", " ")
+	return e.Encode(struct {
+		About about    `json:"about"`
+		Rows  []stated `json:"rows"`
+	}{r.about, rows})
+}
+
+// writeMarkdown writes what people read.
+func (r *report) writeMarkdown(f *os.File) error {
+	a := r.about
+	fmt.Fprintf(f, "%s; driver %s; gollm %s; %s; %s. A copy on the device moves %.0f GB/s and a large product does %.0f TFLOP/s in the same run (%s). %s. %.0f s.\n\n",
+		a.Device, orUnknown(a.Driver), orUnknown(a.Commit), a.CPU, a.Date, a.ReadGBs, a.TFLOPs, a.Peaks, r.summary(), a.Seconds)
+	if r.small {
+		fmt.Fprint(f, "Small models and lengths: this tries the report, and says nothing about speed.\n\n")
+	}
+	fmt.Fprint(f, "| part | what | how | measured | floor | reached | × torch | density | aim | |\n|---|---|---|---:|---:|---:|---:|---:|---:|---|\n")
+	for _, w := range r.rows {
+		value, remark := number(w.Value, w.Unit), w.state()
+		if w.Unmeasured != "" {
+			value, remark = "-", "unmeasured: "+w.Unmeasured
+		} else if w.Note != "" {
+			remark += "; " + w.Note
+		}
+		reached := ""
+		if w.Reached > 0 {
+			reached = fmt.Sprintf("%.0f %% of %s", 100*w.Reached, w.Of)
+		}
+		cells := []string{w.Part, w.What, w.How, value, number(w.Floor, w.Unit), reached, number(w.Torch, ""), percent(w.Density), w.aimText(), remark}
+		for i := range cells {
+			cells[i] = strings.NewReplacer("|", "\\|", "\n", " ").Replace(cells[i])
+		}
+		if _, err := fmt.Fprintf(f, "| %s |\n", strings.Join(cells, " | ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func orUnknown(text string) string {
+	if text == "" {
+		return "unknown"
+	}
+	return text
+}
+
+// number is a figure with three digits, nothing for none.
+func number(x float64, unit string) string {
+	switch {
+	case x == 0 && unit == "":
+		return ""
+	case x >= 1000:
+		return strings.TrimSpace(fmt.Sprintf("%.0f %s", x, unit))
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.3g %s", x, unit))
+}
+
+func percent(x float64) string {
+	if x == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f %%", 100*x)
+}

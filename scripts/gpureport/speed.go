@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// bench is what is taken of the JSON of gollm bench.
+type bench struct {
+	Machine struct {
+		Device    string  `json:"device"`
+		ReadGBs   float64 `json:"read_gb_s"`
+		FloatGOPs float64 `json:"float_gop_s"`
+		Peaks     string  `json:"peaks"`
+	} `json:"machine"`
+	Rows []benchRow `json:"rows"`
+}
+
+type benchRow struct {
+	Phase     string  `json:"phase"`
+	Tokens    int     `json:"tokens"`
+	Depth     int     `json:"depth"`
+	TokS      float64 `json:"tok_s"`
+	TTFTMS    float64 `json:"ttft_ms"`
+	FloorTokS float64 `json:"floor_tok_s"`
+	Limit     string  `json:"limit"`
+	OfRead    float64 `json:"of_read"`
+	OfProduct float64 `json:"of_product"`
+	ChooseMS  float64 `json:"choose_ms"`
+	AttendMS  float64 `json:"attend_ms"`
+	FloorMS   float64 `json:"attention_floor_ms"`
+	Attention struct {
+		OfRead    float64 `json:"of_read"`
+		OfProduct float64 `json:"of_product"`
+	} `json:"attention"`
+	Density    float64 `json:"density"`
+	TimesDense float64 `json:"times_dense"`
+	TimesBoth  float64 `json:"times_both"`
+}
+
+// both is the time of choosing and attending.
+func (b benchRow) both() float64 { return b.ChooseMS + b.AttendMS }
+
+// bench runs gollm bench.
+func (r *report) bench(ctx context.Context, m modelSpec, args ...string) (*bench, error) {
+	path, err := r.model(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	out, err := output(ctx, "", r.bin.gollm, append([]string{"bench", "-m", path, "--device", r.device, "--json"}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	var b bench
+	if err := json.Unmarshal(out, &b); err != nil {
+		return nil, fmt.Errorf("gollm bench: %w", err)
+	}
+	r.about.ReadGBs, r.about.TFLOPs, r.about.Peaks = b.Machine.ReadGBs, b.Machine.FloatGOPs/1e3, b.Machine.Peaks
+	return &b, nil
+}
+
+// steps and reps are those of a run.
+func (r *report) steps() []string {
+	if r.small {
+		return []string{"--steps", "1", "--reps", "1"}
+	}
+	return []string{"--steps", "64", "--reps", "3"}
+}
+
+// once is a run of each, of what takes seconds.
+var once = []string{"--steps", "16", "--reps", "1"}
+
+func (r *report) once() []string {
+	if r.small {
+		return r.steps()
+	}
+	return once
+}
+
+// speed fills a row with tokens per second.
+func (w *row) speed(b benchRow) {
+	w.set(b.TokS, "tok/s")
+	w.Floor = b.FloorTokS
+	w.Reached, w.Of = b.OfRead, "copy"
+	if b.Phase == "prefill" { // whose aim is the products' rate, whatever bounds it
+		w.Reached, w.Of = b.OfProduct, "product"
+	}
+}
+
+// dense measures decode and prefill with dense attention.
+func (r *report) dense(ctx context.Context, rows []*row) error {
+	for i, mix := range []string{"f16", "q8_0", "q4_k_m"} {
+		m := modelSpec{"llama-3.1-8b", mix, 0}
+		depth := "512"
+		if r.small {
+			depth = "64"
+		}
+		b, err := r.bench(ctx, m, append(r.steps(), "--prefill", r.length(8), "--decode", depth)...)
+		if err != nil {
+			rows[2*i].Unmeasured, rows[2*i+1].Unmeasured = err.Error(), err.Error()
+			continue
+		}
+		rows[2*i].speed(b.Rows[1])
+		rows[2*i+1].speed(b.Rows[0])
+	}
+	f16 := modelSpec{"llama-3.1-8b", "f16", 0}
+	b, err := r.bench(ctx, f16, append(r.once(), "--prefill", r.length(32), "--decode", r.length(32)+","+r.length(128))...)
+	if err != nil {
+		return err
+	}
+	for i, w := range rows[6:8] {
+		x := b.Rows[1+i]
+		w.set(x.both(), "ms")
+		r.besideTorch(w, []string{"decode-32k", "decode-128k"}[i], x)
+		w.Floor, w.Reached, w.Of = x.FloorMS, x.Attention.OfRead, "copy"
+	}
+	w, x := rows[8], b.Rows[0]
+	w.set(x.both(), "ms")
+	w.Floor, w.Reached, w.Of = x.FloorMS, x.Attention.OfProduct, "product"
+	r.besideTorch(w, "prefill-32k", x)
+	return nil
+}
+
+// beside fills rows with how a setting does beside dense: its attention, the share
+// of choosing, and the whole, of which any may be nil.
+func beside(b benchRow, attention, choosing, whole *row) {
+	if attention != nil {
+		attention.set(b.TimesBoth, "times")
+		attention.Density = b.Density
+		attention.Note = fmt.Sprintf("%s ms to choose, %s ms to read", number(b.ChooseMS, ""), number(b.AttendMS, ""))
+		if b.both() > 0 {
+			attention.Reached, attention.Of = b.FloorMS/b.both(), "its own floor"
+		}
+	}
+	if choosing != nil && b.both() > 0 {
+		choosing.set(b.ChooseMS/b.both(), "")
+	}
+	if whole != nil {
+		whole.set(b.TimesDense, "times")
+		whole.Density = b.Density
+	}
+}
+
+// sparseDecode measures steps of sparse systems beside dense ones.
+func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
+	run := func(m modelSpec, length, attn string, more ...string) (*bench, error) {
+		args := append(r.once(), "--prefill", "0", "--decode", length, "--attn", "dense", "--attn", attn)
+		return r.bench(ctx, m, append(args, more...)...)
+	}
+	because := func(rows []*row, err error) {
+		for _, w := range rows {
+			w.Unmeasured = err.Error()
+		}
+	}
+	f16, wide := modelSpec{"llama-3.1-8b", "f16", 0}, modelSpec{"llama-2-7b", "f16", 0}
+	if b, err := run(f16, r.length(32), santa); err != nil {
+		because(rows[0:2], err)
+	} else {
+		beside(b.Rows[1], rows[0], rows[1], nil)
+		r.besideTorch(rows[0], "decode-32k", b.Rows[1])
+	}
+	if b, err := run(f16, r.length(128), sketch); err != nil {
+		because(rows[2:5], err)
+	} else {
+		beside(b.Rows[1], rows[2], rows[3], rows[4])
+		r.besideTorch(rows[2], "decode-128k", b.Rows[1])
+	}
+	batch := 16
+	if r.small {
+		batch = 2
+	}
+	b, err := run(wide, r.length(2)+","+r.length(4), cpe, "--batch", strconv.Itoa(batch))
+	if err != nil {
+		because(rows[5:9], err)
+		return ctx.Err()
+	}
+	beside(b.Rows[1], rows[5], nil, nil)
+	beside(b.Rows[3], rows[6], rows[7], rows[8])
+	r.besideTorch(rows[5], "wide-2k", b.Rows[1])
+	r.besideTorch(rows[6], "wide-4k", b.Rows[3])
+	return nil
+}
+
+// sparsePrefill measures prompts of 128k tokens. Each setting is a run of its own,
+// so that one that takes too long costs only its own rows.
+func (r *report) sparsePrefill(ctx context.Context, rows []*row) error {
+	m := modelSpec{"llama-3.1-8b", "f16", 0}
+	one := func(attn string) (benchRow, error) {
+		b, err := r.bench(ctx, m, "--steps", "1", "--reps", "1", "--prefill", r.length(128), "--decode", "0", "--attn", attn)
+		if err != nil {
+			return benchRow{}, err
+		}
+		return b.Rows[0], nil
+	}
+	dense, err := one("dense")
+	if err != nil {
+		return err
+	}
+	rows[0].set(dense.TTFTMS/1e3, "s")
+	rows[0].Floor = float64(dense.Tokens) / max(dense.FloorTokS, 1e-9)
+	rows[0].Reached, rows[0].Of = dense.OfProduct, "product"
+	for i, attn := range []string{sketch, anchor} {
+		b, err := one(attn)
+		if err != nil {
+			return err
+		}
+		b.TimesDense, b.TimesBoth = dense.TTFTMS/b.TTFTMS, dense.both()/b.both()
+		if i == 0 {
+			beside(b, rows[2], rows[3], rows[1])
+			r.besideTorch(rows[2], "prefill-128k", b)
+			continue
+		}
+		beside(b, rows[4], rows[5], nil)
+		r.besideTorch(rows[4], "prefill-128k", b)
+	}
+	return nil
+}
