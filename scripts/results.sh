@@ -4,9 +4,9 @@
 #   scripts/results.sh DIR 0 1      parts 0 and 1 of eight
 # A part is one of the 8 samples of each task and length; part 0 has the audits, too. A
 # run that is stopped goes on with the same command; after each part the tables of
-# docs/results.md are those of the parts that are complete. GOLLM is the program (built here if unset;
-# DIR/commit says of what), PYTHON one with NumPy, for the channels of doublesparsity and
-# for intervals. A part takes two free cores six to eight minutes.
+# docs/results.md are those of the parts that are complete. GOLLM is the program; it is
+# built here if that is unset, and DIR/commit says of what. A part takes two free cores
+# six to eight minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=${1:?is missing: scripts/results.sh DIR [PART...]}
@@ -15,7 +15,7 @@ parts=("$@")
 ((${#parts[@]})) || parts=(0 1 2 3 4 5 6 7)
 mkdir -p "$dir"
 dir=$(realpath "$dir") root=$PWD
-model=$root/testdata/ruler.gguf python=${PYTHON:-python3}
+model=$root/testdata/ruler.gguf
 if [[ -z ${GOLLM:-} ]]; then
 	GOLLM=$root/bin/gollm
 	CGO_ENABLED=0 go build -o "$GOLLM" ./cmd/gollm
@@ -88,9 +88,8 @@ END
 channels() {
 	[[ -e channels.npy ]] && return
 	"$GOLLM" eval ruler-data -m "$model" -o calibration --tasks niah_multiquery --lengths 1k -n 1 --seed 7 --haystack builtin --fit fine
-	"$python" -c 'import json; print(json.loads(open("calibration/1024/data/niah_multiquery/validation.jsonl").readline())["input"], end="")' |
-		"$GOLLM" tokenize -m "$model" -f - >calibration/ids.json
-	"$python" "$root/scripts/channels.py" rank "$model" --tokens calibration/ids.json -o channels.npy
+	python3 -c 'import json; print(json.loads(open("calibration/1024/data/niah_multiquery/validation.jsonl").readline())["input"], end="")' |
+		"$GOLLM" channels -m "$model" -f - -o channels.npy
 }
 
 # run answers a part of one of the two runs: run NAME PART FLAGS...
@@ -109,7 +108,7 @@ tables() {
 		rm -rf "$name"
 		"$GOLLM" eval merge --partial -o "$name" "${parts[@]/#/$name-}" >"$name.txt"
 	done
-	"$python" "$root/scripts/results.py" "$root/docs/results.md" prefill decode tried
+	"$root/scripts/results.py" "$root/docs/results.md" prefill decode tried
 }
 
 cd "$dir"
