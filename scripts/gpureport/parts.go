@@ -24,7 +24,7 @@ const (
 func (r *report) parts() []part {
 	return []part{
 		{"devices", 30 * time.Second, []*row{{What: "devices found"}}, r.devices},
-		{suite, 100 * time.Second, []*row{
+		{suite, 170 * time.Second, []*row{
 			{What: "conformance cases that fail", Aim: none, How: "./cuda TestConformance"},
 			{What: "tests of models that fail", Aim: none, How: "./engine: exact logits, llama.cpp's text"},
 			{What: "memory after 10,000 decode steps", Aim: none, How: "./engine TestStepsKeepMemory"},
