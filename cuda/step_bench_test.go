@@ -116,7 +116,7 @@ func BenchmarkStep(b *testing.B) {
 		for _, depth := range []int{512} {
 			free, err := d.Scope(func() error {
 				m := newStepModel(b, d, name, 32, depth)
-				for _, without := range []string{"", "rope", "attend", "attention", "head"} {
+				for _, without := range []string{"", "attention"} {
 					at := fmt.Sprintf("type=%s/depth=%d", name, depth)
 					if without != "" {
 						at += "/without=" + without

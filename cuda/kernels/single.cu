@@ -55,7 +55,8 @@ __device__ __forceinline__ int lane_of(int block, int half, int part) {
 }
 
 // x that meets a chunk of a quantized type, for each lane: 4 times 16 integers,
-// [4][32][16] bytes; their 4 scales, f32 [32][4]; and their 4 sums, i32 [32][4].
+// [4][32][16] bytes; their 4 scales, f32 [32][4]; and the sums of the numbers that the
+// integers stand for, f32 [32][4].
 constexpr int X_SCALES = 2048, X_SUMS = 2560;
 
 // put stores numbers 4i to 4i+3 of x. All lanes of a warp call it.
@@ -83,7 +84,7 @@ __device__ __forceinline__ void put(u8* x, int i, const float v[4]) {
 	*(u32*)(tile + piece * 512 + of * 16 + e % 16) = word;
 	if (e % 16) return;
 	((float*)(tile + X_SCALES))[of * 4 + piece] = d;
-	((int*)(tile + X_SUMS))[of * 4 + piece] = sum;
+	((float*)(tile + X_SUMS))[of * 4 + piece] = d * (float)sum;
 }
 
 constexpr int HOLD = 4;  // times 4 numbers that a thread has of x at once
@@ -160,6 +161,9 @@ __device__ __forceinline__ int dot16(const u32 v[4], const Word4& x) {
 	return s;
 }
 
+// byte_of is byte t of a word: the lowest of the fraction of 2²³.
+__device__ __forceinline__ float byte_of(u32 word, int t) { return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650 + t)) - 8388608; }
+
 // dot is a lane's part of the product of a chunk at w with what meets it at x.
 template <int TYPE>
 __device__ __forceinline__ float dot(const u8* w, const u8* x) {
@@ -174,12 +178,12 @@ __device__ __forceinline__ float dot(const u8* w, const u8* x) {
 		for (int t = 0; t < 4; t++, b += SIZE) {
 			const u8* q = b + 2 + (TYPE == Q8_0 ? g.part * 16 : 0);
 			Word4 v = t % 2 ? even16(q) : odd16(q);
-			int minus = 0;
 			if (TYPE == Q4_0) {
 				for (int i = 0; i < 4; i++) v.w[i] = v.w[i] >> (g.part * 4) & 0x0f0f0f0fu;
-				minus = 8 * (int)s4.w[t];
 			}
-			sum += half_of(b) * __uint_as_float(d4.w[t]) * (float)(dot16(v.w, load16(mine + t * 512)) - minus);
+			float y = __uint_as_float(d4.w[t]) * (float)dot16(v.w, load16(mine + t * 512));
+			if (TYPE == Q4_0) y -= 8 * __uint_as_float(s4.w[t]);
+			sum += half_of(b) * y;
 		}
 	}
 	if (TYPE == Q4_K || TYPE == Q5_K) {
@@ -205,7 +209,7 @@ __device__ __forceinline__ float dot(const u8* w, const u8* x) {
 			}
 			float d = __uint_as_float(d4.w[t]);
 			plus += d * (float)(dot16(v.w, load16(mine + t * 512)) * (int)(scale >> 8 * t & 255));
-			minus += d * (float)((int)s4.w[t] * (int)(least >> 8 * t & 255));
+			minus += __uint_as_float(s4.w[t]) * byte_of(least, t);
 		}
 		sum = from_half((u16)head.w[0]) * plus - from_half((u16)(head.w[0] >> 16)) * minus;
 	}
@@ -227,8 +231,8 @@ __device__ __forceinline__ float dot(const u8* w, const u8* x) {
 		for (int t = 0; t < 4; t++) {
 			u32 v[4];
 			for (int i = 0; i < 4; i++) v[i] = (low[t % 2].w[i] >> (t / 2 * 4) & 0x0f0f0f0fu) | (high.w[i] >> (2 * t) & 0x03030303u) << 4;
-			int whole = dot16(v, load16(mine + t * 512)) - 32 * (int)s4.w[t];
-			sum += __uint_as_float(d4.w[t]) * (float)(whole * (int)scale[2 * t]);
+			float y = __uint_as_float(d4.w[t]) * (float)dot16(v, load16(mine + t * 512)) - 32 * __uint_as_float(s4.w[t]);
+			sum += y * (float)scale[2 * t];
 		}
 		sum *= half_of(b + 208);
 	}
