@@ -34,7 +34,8 @@ func (o *ops) many(dst, x, w device.Tensor, have *halfRows) {
 	forX = (forX + 255) / 256 * 256
 	each := n
 	if w.DType != device.F16 {
-		each = min(n, (halvesSize-forX)/(2*k)/256*256, mostBlocks/256*256)
+		room := (halvesSize - forX) / (2 * k)
+		each = min(n, max(room/256*256, min(room, 255)), mostBlocks/256*256)
 	}
 	halfX, halfW := o.d.halves.at, o.d.halves.at+uintptr(forX)
 	for r := 0; r < rows; r += mostX {

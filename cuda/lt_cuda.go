@@ -50,6 +50,11 @@ func (d *driver) hasLibrary() bool {
 		text := C.CString(path)
 		defer C.free(unsafe.Pointer(text))
 		d.library.lt = C.lt_open(d.c(), text)
+		if d.library.lt != nil {
+			// The library keeps what it loaded into the context when its handle is
+			// gone, so the context must outlive this device.
+			_, _ = d.device.RetainPrimaryCtx()
+		}
 	}
 	return d.library.lt != nil && !d.library.off
 }

@@ -22,16 +22,6 @@ const (
 	benchChunk   = 2048
 )
 
-// openBench opens the device for a benchmark.
-func openBench(b *testing.B) *dev {
-	b.Helper()
-	d, err := Open(device.Config{})
-	if err != nil {
-		b.Skip(err)
-	}
-	return d.(*dev)
-}
-
 // filled is a tensor whose bytes repeat those of random numbers.
 func filled(b *testing.B, d *dev, dt device.DType, dims ...int) device.Tensor {
 	b.Helper()
@@ -56,8 +46,8 @@ func filled(b *testing.B, d *dev, dt device.DType, dims ...int) device.Tensor {
 	return x
 }
 
-// measure runs f b.N times after once, and reports what one run is worth per second.
-func measure(b *testing.B, d *dev, worth float64, unit string, f func()) {
+// perSecond runs f b.N times after once, and reports what one run is worth per second.
+func perSecond(b *testing.B, d *dev, worth float64, unit string, f func()) {
 	b.Helper()
 	f()
 	if err := d.Sync(); err != nil {
@@ -78,7 +68,6 @@ func measure(b *testing.B, d *dev, worth float64, unit string, f func()) {
 // library=false is our own kernels.
 func BenchmarkProduct(b *testing.B) {
 	d := openBench(b)
-	defer d.Close()
 	type shape struct {
 		name    string
 		dt      device.DType
@@ -102,7 +91,7 @@ func BenchmarkProduct(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/%v/rows=%d/library=%v", s.name, s.dt, s.rows, library), func(b *testing.B) {
 					d.drv.library.off = !library
 					defer func() { d.drv.library.off = false }()
-					measure(b, d, 2e-12*float64(s.rows)*float64(s.n)*float64(s.k), "TFLOP/s", func() { d.ops.MatMul(y, x, w) })
+					perSecond(b, d, 2e-12*float64(s.rows)*float64(s.n)*float64(s.k), "TFLOP/s", func() { d.ops.MatMul(y, x, w) })
 				})
 			}
 			return nil
@@ -174,12 +163,11 @@ func (l *layerBed) work() float64 {
 // chunks as the engine has them.
 func BenchmarkPrefillDense(b *testing.B) {
 	d := openBench(b)
-	defer d.Close()
 	for _, s := range []struct{ n, chunk int }{{8 << 10, 8 << 10}, {32 << 10, 32 << 10}, {32 << 10, benchChunk}, {128 << 10, benchChunk}} {
 		free, err := d.Scope(func() error {
 			l := newLayerBed(b, d, s.n, s.chunk)
 			b.Run(fmt.Sprintf("n=%dk/chunk=%dk", s.n>>10, s.chunk>>10), func(b *testing.B) {
-				measure(b, d, l.work(), "TFLOP/s", func() { l.prefill(func(int) { d.ops.Attend(l.y, l.q, l.kv, device.Plan{}) }) })
+				perSecond(b, d, l.work(), "TFLOP/s", func() { l.prefill(func(int) { d.ops.Attend(l.y, l.q, l.kv, device.Plan{}) }) })
 			})
 			return nil
 		})
@@ -197,7 +185,6 @@ func BenchmarkPrefillDense(b *testing.B) {
 // dense is dense attention of such a layer, to compare.
 func BenchmarkPrefillSketch(b *testing.B) {
 	d := openBench(b)
-	defer d.Close()
 	const n, width = 128 << 10, 64
 	l := newLayerBed(b, d, n, benchChunk)
 	pages, rows := n/device.PageLen, benchChunk/device.PageLen+2
@@ -218,9 +205,9 @@ func BenchmarkPrefillSketch(b *testing.B) {
 	}
 	plan := device.Plan{Middle: device.Blocks, List: list}
 	l.prefill(choose)
-	b.Run("choose", func(b *testing.B) { measure(b, d, 1, "layer/s", func() { l.prefill(choose) }) })
+	b.Run("choose", func(b *testing.B) { perSecond(b, d, 1, "layer/s", func() { l.prefill(choose) }) })
 	b.Run("both", func(b *testing.B) {
-		measure(b, d, 1, "layer/s", func() {
+		perSecond(b, d, 1, "layer/s", func() {
 			l.prefill(func(end int) {
 				choose(end)
 				d.ops.Attend(l.y, l.q, l.kv, plan)
@@ -228,7 +215,7 @@ func BenchmarkPrefillSketch(b *testing.B) {
 		})
 	})
 	b.Run("dense", func(b *testing.B) {
-		measure(b, d, 1, "layer/s", func() { l.prefill(func(int) { d.ops.Attend(l.y, l.q, l.kv, device.Plan{}) }) })
+		perSecond(b, d, 1, "layer/s", func() { l.prefill(func(int) { d.ops.Attend(l.y, l.q, l.kv, device.Plan{}) }) })
 	})
 }
 
@@ -236,7 +223,6 @@ func BenchmarkPrefillSketch(b *testing.B) {
 // last chunk reads 11 % of the past beyond its edges.
 func BenchmarkPrefillAnchor(b *testing.B) {
 	d := openBench(b)
-	defer d.Close()
 	const n, block = 128 << 10, 128
 	l := newLayerBed(b, d, n, benchChunk)
 	blocks := benchChunk/block + 1
@@ -281,12 +267,12 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 		}
 	}
 	l.prefill(choose)
-	b.Run("choose", func(b *testing.B) { measure(b, d, 1, "layer/s", func() { l.prefill(choose) }) })
+	b.Run("choose", func(b *testing.B) { perSecond(b, d, 1, "layer/s", func() { l.prefill(choose) }) })
 	b.Run("edge", func(b *testing.B) {
-		measure(b, d, 1, "layer/s", func() { l.prefill(func(int) { d.ops.EdgeMax(top, l.q, l.kv, plan) }) })
+		perSecond(b, d, 1, "layer/s", func() { l.prefill(func(int) { d.ops.EdgeMax(top, l.q, l.kv, plan) }) })
 	})
 	b.Run("both", func(b *testing.B) {
-		measure(b, d, 1, "layer/s", func() {
+		perSecond(b, d, 1, "layer/s", func() {
 			l.prefill(func(end int) {
 				choose(end)
 				attend(end)

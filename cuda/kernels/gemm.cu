@@ -8,10 +8,10 @@
 // warps multiplies 64 x 32.
 #include "gemm.cuh"
 
-constexpr int TILE = 128, DEPTH = 32;
+constexpr int SIDE = 128, DEPTH = 32;
 constexpr int STRIDE = DEPTH + 8;  // halves of a row in shared memory: no two rows of 8 meet in a bank
 constexpr int RING = 3;
-constexpr int RING_TILE = 2 * TILE * STRIDE;  // halves: x, then w
+constexpr int RING_TILE = 2 * SIDE * STRIDE;  // halves: x, then w
 
 // bring_rows begins to copy 32 of k of 128 rows of a matrix of n rows.
 __device__ __forceinline__ void bring_rows(u16* to, const u16* from, i64 first, i64 n, i64 k, i64 row) {
@@ -43,12 +43,12 @@ __device__ __forceinline__ void multiply_tile(float acc[4][4][4], const u16* x, 
 // gemm: block (i, j) computes rows 128·i and columns 128·j.
 KERNEL(gemm, GemmArgs, 256) {
 	DYNAMIC(u16, ring);
-	i64 first = (i64)blockIdx.x * TILE, column = (i64)blockIdx.y * TILE;
+	i64 first = (i64)blockIdx.x * SIDE, column = (i64)blockIdx.y * SIDE;
 	auto bring = [&](i64 k) {
 		if (k < a.k) {
 			u16* to = ring + k / DEPTH % RING * RING_TILE;
 			bring_rows(to, a.x, first, a.rows, k, a.k);
-			bring_rows(to + TILE * STRIDE, a.w, column, a.n, k, a.k);
+			bring_rows(to + SIDE * STRIDE, a.w, column, a.n, k, a.k);
 		}
 		copy_commit();
 	};
@@ -60,7 +60,7 @@ KERNEL(gemm, GemmArgs, 256) {
 		__syncthreads();
 		bring(k + (RING - 1) * DEPTH);
 		const u16* tile = ring + k / DEPTH % RING * RING_TILE;
-		multiply_tile(acc, tile + m * STRIDE, tile + (TILE + n) * STRIDE);
+		multiply_tile(acc, tile + m * STRIDE, tile + (SIDE + n) * STRIDE);
 	}
 #pragma unroll
 	for (int i = 0; i < 4; i++) {

@@ -63,7 +63,7 @@ KERNEL(mean_rows, MeanArgs, 256) {
 // gridDim.y-th page; a warp takes a position at a time.
 KERNEL(near, NearArgs, 256) {
 	SHARED(unsigned, found, 4);
-	Group r;
+	RowGroup r;
 	if (!group_of(a, blockIdx.x / (int)a.heads, r)) return;
 	int h = blockIdx.x % (int)a.heads, dim = (int)a.g.dim, kv_head = h * (int)a.g.heads / (int)a.heads;
 	int lo = (int)a.plan.sink, hi = smaller(recent_of(a.plan, r.from), r.from + 1);
@@ -99,7 +99,7 @@ KERNEL(near, NearArgs, 256) {
 // near_list writes the positions that were marked, ascending. Block (group·heads
 // + h, 0, slot) takes a list.
 KERNEL(near_list, NearArgs, 256) {
-	Group r;
+	RowGroup r;
 	if (!group_of(a, blockIdx.x / (int)a.heads, r)) return;
 	i64 list = r.list + blockIdx.x % a.heads;
 	const u64* marks = a.marks + list * a.words * 2;

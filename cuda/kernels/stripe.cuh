@@ -25,15 +25,15 @@ struct NearArgs {
 	Plan plan;
 };
 
-// Group is one group of rows: the positions of it that the call has, and their
+// RowGroup is one group of rows: the positions of it that the call has, and their
 // blocks.
-struct Group {
+struct RowGroup {
 	int slot, from, to, block, blocks;
 	i64 list;  // of head 0
 };
 
 // group_of is group i of those that the call's rows lie in; false if there is none.
-__device__ inline bool group_of(const NearArgs& a, int i, Group& r) {
+__device__ inline bool group_of(const NearArgs& a, int i, RowGroup& r) {
 	r.slot = blockIdx.z;
 	int first = first_of(a.g, r.slot), n = (int)a.group, rows = (int)a.g.rows;
 	if (first < 0) return false;

@@ -105,7 +105,7 @@ template <int DIM>
 __device__ __forceinline__ void near_many(const NearArgs& a) {
 	SHARED(KeyPage<DIM>, keys, 2);
 	int kv_head = blockIdx.x % (int)a.g.heads, ratio = (int)(a.heads / a.g.heads);
-	Group r;
+	RowGroup r;
 	if (!group_of(a, blockIdx.x / (int)a.g.heads, r)) return;
 	int lo = (int)a.plan.sink, hi = smaller(recent_of(a.plan, r.from), r.from + 1);
 	float unit = 1 / sqrtf((float)DIM), gap = (float)a.gap;
