@@ -95,27 +95,6 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	return true
 }
 
-// flashRows is how many rows of a slot are computed in half precision.
-const flashRows = 256
-
-// flashKernels are the kernels for many rows, by the length of a head.
-var flashKernels = map[int]string{64: "flash_64", 128: "flash_128"}
-
-// flashes reports whether a call suits the kernels for many rows: they take
-// blocks of a page of rows, which must share a list.
-func flashes(dim int, kv device.KV, p device.Plan) bool {
-	lists := p.Middle == device.Blocks || p.Middle == device.Tokens
-	return flashKernels[dim] != "" && kv.K.DType == device.F16 && !p.Mixture && (!lists || max(p.List.Group, 1)%device.PageLen == 0)
-}
-
-// flash queues the attention of the rows of one slot on tensor cores.
-func (o *ops) flash(dst, q device.Tensor, kv device.KV, p device.Plan) {
-	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
-	stage := 2*2*device.PageLen*(dim+8) + device.PageLen*(4+4) // Stage of flash.cu, of which there are two
-	o.call(flashKernels[dim]).tensor(dst).tensor(q).int(heads).pages(kv, rows).plan(p).
-		runShared(blocks{touched(rows), heads, 1}, 128, 2*stage)
-}
-
 // attend queues attention for any plan and any shape.
 func (o *ops) attend(dst, q device.Tensor, kv device.KV, p device.Plan, perSlot int) {
 	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
