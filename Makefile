@@ -19,7 +19,7 @@ build: ## bin/gollm, without cgo
 NVCC         ?= build/cuda/toolkit/bin/nvcc
 CUDA_INCLUDE ?= $(CURDIR)/build/cuda/include
 GPUS         := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
-	-gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
+	-gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 FATBIN       := cuda/kernels/kernels.fatbin
 
 cuda: $(FATBIN) build/cuda/lib/libcuda.so ## bin/gollm for CPU and NVIDIA GPUs

@@ -60,7 +60,7 @@ func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
 }
 
 const (
-	decodeWarps  = 4 // of a block of decode.cu
+	decodeWarps  = 8 // of a block of decode.cu
 	decodeStages = 3
 	decodeGroup  = 8       // the most heads of a block
 	decodeCounts = 1 << 16 // groups of heads of rows that a call may have
@@ -80,39 +80,19 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	}
 	// Heads of a block read the same; so that a list which leaves nothing out has the
 	// bits of dense attention, the shares do not depend on that.
-	splits := max(1, 2*o.d.drv.multiprocessors()/max(rows*kvHeads, 1))
+	splits := max(1, o.d.drv.multiprocessors()/max(rows*kvHeads, 1))
 	if lists := p.Middle == device.Blocks || p.Middle == device.Tokens; lists && kvHeads%p.List.Index.Dim(1) != 0 {
 		group = 1
 	}
 	tile := 2*2*16*(dim+8) + 16*4 // Tile of decode.cu
 	shared := decodeWarps * decodeStages * tile
-	if rows*heads*splits*(dim+2)*4 > workspaceSize || shared > o.d.drv.sharedMemory() {
+	parts := rows * heads * splits * dim * 4
+	if parts+rows*heads*splits*8 > workspaceSize || shared > o.d.drv.sharedMemory() {
 		return false
 	}
-	o.call(name).tensor(dst).tensor(q).work(0).word(uint64(o.d.counts.at)).int(heads, splits, group).
+	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group).
 		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, heads / group, splits}, decodeWarps*32, shared)
 	return true
-}
-
-// flashRows is how many rows of a slot are computed in half precision.
-const flashRows = 256
-
-// flashKernels are the kernels for many rows, by the length of a head.
-var flashKernels = map[int]string{64: "flash_64", 128: "flash_128"}
-
-// flashes reports whether a call suits the kernels for many rows: they take
-// blocks of a page of rows, which must share a list.
-func flashes(dim int, kv device.KV, p device.Plan) bool {
-	lists := p.Middle == device.Blocks || p.Middle == device.Tokens
-	return flashKernels[dim] != "" && kv.K.DType == device.F16 && !p.Mixture && (!lists || max(p.List.Group, 1)%device.PageLen == 0)
-}
-
-// flash queues the attention of the rows of one slot on tensor cores.
-func (o *ops) flash(dst, q device.Tensor, kv device.KV, p device.Plan) {
-	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
-	stage := 2*2*device.PageLen*(dim+8) + device.PageLen*(4+4) // Stage of flash.cu, of which there are two
-	o.call(flashKernels[dim]).tensor(dst).tensor(q).int(heads).pages(kv, rows).plan(p).
-		runShared(blocks{touched(rows), heads, 1}, 128, 2*stage)
 }
 
 // attend queues attention for any plan and any shape.

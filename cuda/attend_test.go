@@ -18,7 +18,7 @@ const flashBound = 4e-3
 
 // flashPlans are what the kernel for many rows is tried with: n positions.
 func flashPlans(t *testing.T, d *dev, rng *rand.Rand, n, heads int) map[string]device.Plan {
-	list := func(most, group int) device.List {
+	list := func(most, heads, group int, weights bool) device.List {
 		groups := n/group + 2
 		l := device.List{Index: alloc(t, d, device.I32, groups, heads, most), Count: alloc(t, d, device.I32, groups, heads), Weight: alloc(t, d, device.F32, groups, heads, most), Group: group}
 		var index, count, weight []byte
@@ -39,40 +39,55 @@ func flashPlans(t *testing.T, d *dev, rng *rand.Rand, n, heads int) map[string]d
 		d.Write(l.Index, index)
 		d.Write(l.Count, count)
 		d.Write(l.Weight, weight)
+		if !weights {
+			l.Weight = device.Tensor{}
+		}
 		return l
 	}
 	return map[string]device.Plan{
-		"dense":  {},
-		"window": {Span: device.Span{Back: 100}},
-		"drop":   {Span: device.Span{Drop: 0.4, Sink: 5, Recent: 20}},
-		"stream": {Middle: device.None, Sink: 4, Recent: 90},
-		"align":  {Middle: device.None, Sink: 64, Recent: 64, Align: 64},
-		"blocks": {Middle: device.Blocks, Sink: 4, Recent: 20, List: list(n/64, 64)},
-		"tokens": {Middle: device.Tokens, Sink: 4, Recent: 20, List: list(n-64, 128)},
+		"dense":   {},
+		"window":  {Span: device.Span{Back: 100}},
+		"drop":    {Span: device.Span{Drop: 0.4, Sink: 5, Recent: 20}},
+		"stream":  {Middle: device.None, Sink: 4, Recent: 90},
+		"align":   {Middle: device.None, Sink: 64, Recent: 64, Align: 64},
+		"blocks":  {Middle: device.Blocks, Sink: 4, Recent: 20, List: list(n/64, heads, 64, true)},
+		"shared":  {Middle: device.Blocks, Sink: 64, Recent: 20, List: list(n/64, 1, 64, false)},
+		"tokens":  {Middle: device.Tokens, Sink: 4, Recent: 20, List: list(n-64, heads, 128, true)},
+		"stripe":  {Middle: device.Tokens, Sink: 32, Recent: 20, Align: 128, List: list(n-64, heads, 128, false)},
+		"single":  {Middle: device.Tokens, Sink: 4, Recent: 20, List: list(n-64, heads, 64, false)},
+		"narrow":  {Middle: device.Tokens, Sink: 4, Recent: 20, Span: device.Span{Back: 150}, List: list(n-64, 1, 64, false)},
+		"nothing": {Middle: device.None},
 	}
 }
 
-// TestFlash holds the kernel for many rows against the one for every plan.
+// TestFlash holds the kernels for many rows against the one for every plan: heads of
+// a kv head in pairs, neighbouring rows in pairs, and one by one.
 func TestFlash(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
-	for _, s := range [][3]int{{256, 64, 256}, {300, 64, 333}, {257, 128, 390}} {
-		rows, dim, n := s[0], s[1], s[2]
-		const heads, kvHeads = 2, 1
+	for _, s := range [][4]int{{256, 64, 256, 2}, {300, 64, 333, 1}, {257, 128, 390, 2}} {
+		rows, dim, n, ratio := s[0], s[1], s[2], s[3]
+		const heads = 2
 		rng := rand.New(rand.NewPCG(5, 6))
 		q := alloc(t, d, device.F32, rows, heads, dim)
 		d.Write(q, normal(rng, rows*heads*dim))
-		kv := filledCache(t, d, rng, n, kvHeads, dim)
+		kv := filledCache(t, d, rng, n, heads/ratio, dim)
 		for name, p := range flashPlans(t, d, rng, n, heads) {
-			t.Run(fmt.Sprintf("%s/rows=%d/dim=%d/len=%d", name, rows, dim, n), func(t *testing.T) {
-				if !flashes(dim, kv, p) {
-					t.Fatal("the plan does not suit the kernel")
+			if !flashes(dim, kv, p) {
+				t.Fatalf("plan %s does not suit the kernels", name)
+			}
+			want := alloc(t, d, device.F32, rows, heads, dim)
+			d.ops.attend(want, q, kv, p, rows)
+			for kind, flash := range map[string]func(dst, q device.Tensor, kv device.KV, p device.Plan){"any": d.ops.flashAny, "wide": d.ops.flashWide} {
+				if kind == "wide" && !d.drv.wide() {
+					continue
 				}
-				got, want := alloc(t, d, device.F32, rows, heads, dim), alloc(t, d, device.F32, rows, heads, dim)
-				d.ops.flash(got, q, kv, p)
-				d.ops.attend(want, q, kv, p, rows)
-				compare(t, read(t, d, got), read(t, d, want), flashBound)
-			})
+				t.Run(fmt.Sprintf("%s/%s/rows=%d/dim=%d/len=%d", name, kind, rows, dim, n), func(t *testing.T) {
+					got := alloc(t, d, device.F32, rows, heads, dim)
+					flash(got, q, kv, p)
+					compare(t, read(t, d, got), read(t, d, want), flashBound)
+				})
+			}
 		}
 	}
 }

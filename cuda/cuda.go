@@ -25,6 +25,9 @@ func Open(c device.Config) (device.Device, error) {
 	if err == nil {
 		d.counts, err = d.newMemory(4 * decodeCounts)
 	}
+	if err == nil {
+		d.halves, err = d.newMemory(halvesSize + librarySize)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: %w", err), d.Close())
 	}
@@ -39,6 +42,7 @@ type dev struct {
 	mems      []*memory // everything that Close frees
 	failures  *memory   // the first failure of a kernel
 	workspace *memory
+	halves    *memory // of products of many rows
 	counts    *memory // zeros that decode.cu counts in and leaves as zeros
 	marks     []mark
 
@@ -60,6 +64,9 @@ func (d *dev) Ops() device.Ops { return d.ops }
 // Replays reports that launching captured calls costs less than making them: a
 // graph is one launch.
 func (d *dev) Replays() bool { return true }
+
+// ProductRows is the rows with which products fill every multiprocessor.
+func (d *dev) ProductRows() int { return 2048 }
 
 // Available is how many bytes Alloc may still give.
 func (d *dev) Available() uint64 { return d.drv.available() }

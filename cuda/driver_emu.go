@@ -38,6 +38,13 @@ const emulated = true
 // their kernels to the next.
 const workspaceSize = 16 << 20
 
+// halvesSize is the bytes of memory for both sides of a product of many rows in
+// half precision, librarySize those for cuBLASLt, which is not emulated.
+const (
+	halvesSize  = 1 << 20
+	librarySize = 0
+)
+
 // function is a kernel.
 type function = kernels.Kernel
 
@@ -52,7 +59,7 @@ func (d *driver) describe() string { return "emulated on the CPU" }
 
 // multiprocessors is how many multiprocessors there are: few, so that a block has several parts
 // of small work.
-func (d *driver) multiprocessors() int { return 3 }
+func (d *driver) multiprocessors() int { return 6 }
 
 // sharedMemory is the most that a block may ask for.
 func (d *driver) sharedMemory() int { return 227 << 10 }
@@ -153,6 +160,15 @@ func (d *driver) wait(mark) error { return nil }
 func (d *driver) between(from, to mark) (time.Duration, error) { return to.Sub(*from), nil }
 
 func (d *driver) close() error { return nil }
+
+func (d *driver) hasLibrary() bool { return false }
+
+func (d *driver) multiply(uintptr, uintptr, uintptr, int, int, int, int, uintptr, int) error {
+	return errors.New("cuBLASLt is not emulated")
+}
+
+// wide reports that there are the instructions of wide.cuh.
+func (d *driver) wide() bool { return true }
 
 // driverGraph is captured calls.
 type driverGraph struct{ calls []func() error }

@@ -11,8 +11,8 @@ func (o *ops) MatMul(dst, x, w device.Tensor) {
 	if o.single(o.one[:1], x, device.Norm{}, o.one[1:2], store) {
 		return
 	}
-	eight := false
-	o.product(dst, x, w, &eight)
+	var have prepared
+	o.product(dst, x, w, &have)
 }
 
 // MatMuls computes dst[i] = x·w[i]ᵀ for each i, preparing x once.
@@ -26,9 +26,9 @@ func (o *ops) MatMuls(dst []device.Tensor, x device.Tensor, w []device.Tensor) {
 	if o.single(dst, x, device.Norm{}, w, store) {
 		return
 	}
-	eight := false
+	var have prepared
 	for i := range dst {
-		o.product(dst[i], x, w[i], &eight)
+		o.product(dst[i], x, w[i], &have)
 	}
 }
 
@@ -56,33 +56,25 @@ var gemvKernels = map[device.DType][4]string{
 // fewRows is the most rows that the kernels for a few take at once.
 const fewRows = 8
 
-// gemmKernels are the kernels for many rows, by type.
-var gemmKernels = map[device.DType]string{
-	device.F16: "gemm_f16", device.BF16: "gemm_bf16", device.Q4_0: "gemm_q4_0", device.Q8_0: "gemm_q8_0",
-	device.Q4_K: "gemm_q4_k", device.Q5_K: "gemm_q5_k", device.Q6_K: "gemm_q6_k",
+// prepared says what of x the workspaces have.
+type prepared struct {
+	eight  bool     // with 8 bits
+	halves halfRows // in half precision
 }
 
-const (
-	manyRows = 64  // from this many rows on, products are those of half precision
-	gemmTile = 128 // rows and columns of dst that a block of the kernels for many rows computes
-)
-
 // product queues dst = x·wᵀ with the kernel that suits the type and the shape.
-// eight says whether x is in the workspace with 8 bits.
-func (o *ops) product(dst, x, w device.Tensor, eight *bool) {
+func (o *ops) product(dst, x, w device.Tensor, have *prepared) {
 	rows, k := x.Dim(0), x.Dim(1)
 	names, fast := gemvKernels[w.DType]
 	fast = fast && w.DType.RowSize(k)%16 == 0
-	name, many := gemmKernels[w.DType]
 	switch {
 	case rows == 0:
-	case many && rows >= manyRows && k%32 == 0 && w.DType.RowSize(k)%16 == 0:
-		o.call(name).tensor(dst).tensor(x).tensor(w).int(rows, w.Dim(0), k, w.DType.RowSize(k)).
-			run(blocks{ceil(rows, gemmTile), ceil(w.Dim(0), gemmTile), 1}, 256)
+	case suitsMany(rows, k, w.DType):
+		o.many(dst, x, w, &have.halves)
 	case fast && w.DType.Quantized() && rows*eightSize(k) <= workspaceSize:
-		if !*eight {
+		if !have.eight {
 			o.call("quantize").work(0).tensor(x).int(k).run(blocks{ceil(k, 256), rows, 1}, 256)
-			*eight = true
+			have.eight = true
 		}
 		o.few(dst, w, names, rows, func(c *call, r int) { c.work(r * eightSize(k)) })
 	case fast && !w.DType.Quantized() && k%8 == 0:

@@ -17,11 +17,15 @@ import (
 // precision, to 2⁻¹¹ of each.
 const manyBound = 2e-3
 
+// manyTypes are types that products of many rows are tried with: each kernel of
+// halve.cu.
+var manyTypes = []device.DType{device.F16, device.BF16, device.Q4_0, device.Q8_0, device.Q4_K, device.Q5_K, device.Q6_K, device.Q5_1}
+
 // TestManyRows holds the kernels for many rows against the definition.
 func TestManyRows(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
-	for dt := range gemmKernels {
+	for _, dt := range manyTypes {
 		for _, s := range [][3]int{{64, 1, 256}, {65, 100, 512}, {129, 131, 256}, {128, 128, 1024}} {
 			rows, n, k := s[0], s[1], s[2]
 			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
@@ -32,6 +36,33 @@ func TestManyRows(t *testing.T) {
 				got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
 				d.ops.MatMul(got, x, w)
 				d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(dt), rows, n, k, dt.RowSize(k)).
+					run(blocks{ceil(n, 8), rows, 1}, 256)
+				compare(t, read(t, d, got), read(t, d, want), manyBound)
+			})
+		}
+	}
+}
+
+// TestProducts holds our own products of half precision against the definition: each
+// kernel, with rows and columns that fill no block.
+func TestProducts(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	for _, wide := range []bool{false, true} {
+		if wide && !d.drv.wide() {
+			continue
+		}
+		for _, s := range [][3]int{{1, 1, 64}, {130, 260, 320}, {257, 129, 640}} {
+			rows, n, k := s[0], s[1], s[2]
+			t.Run(fmt.Sprintf("wide=%v/rows=%d/n=%d/k=%d", wide, rows, n, k), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(9, 10))
+				x, w, half := alloc(t, d, device.F32, rows, k), alloc(t, d, device.F16, n, k), alloc(t, d, device.F16, rows, k)
+				d.Write(x, normal(rng, rows*k))
+				d.Write(w, randomMatrix(rng, device.F16, n, k))
+				got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
+				d.ops.halve(d.address(half), x)
+				d.ops.ours(wide, d.address(got), d.address(half), d.address(w), rows, n, k, n)
+				d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(device.F16), rows, n, k, device.F16.RowSize(k)).
 					run(blocks{ceil(n, 8), rows, 1}, 256)
 				compare(t, read(t, d, got), read(t, d, want), manyBound)
 			})
@@ -75,7 +106,7 @@ func normal(rng *rand.Rand, n int) []byte {
 
 // scales says where in a block of a quantized type its half precision scales are.
 var scales = map[device.DType][]int{
-	device.Q4_0: {0}, device.Q8_0: {0}, device.Q4_K: {0, 2}, device.Q5_K: {0, 2}, device.Q6_K: {208},
+	device.Q4_0: {0}, device.Q5_1: {0, 2}, device.Q8_0: {0}, device.Q4_K: {0, 2}, device.Q5_K: {0, 2}, device.Q6_K: {208},
 }
 
 // randomMatrix is the bytes of a matrix: random blocks with scales of 1/64 to

@@ -24,7 +24,7 @@ func (o *ops) BlockSum(sum, x device.Tensor, kv device.KV) {
 	checkHeads(op, x, heads, dim)
 	n := device.RowsPerSlot(op, x.Dim(0), kv)
 	o.call("block_sum").tensor(sum).tensor(x).int(heads, x.Dim(1), dim).pages(kv, n).
-		run(blocks{touched(n), heads, kv.Len.Dim(0)}, threadsFor(4*dim, 128))
+		run(blocks{touched(n), heads * ceil(dim, 32), kv.Len.Dim(0)}, 512)
 }
 
 // checkHeads panics unless x is rows of a multiple of heads.
@@ -124,13 +124,13 @@ func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int
 		o.d.keep(fmt.Errorf("%s: %d rows of %d need %d bytes of workspace, there are %d", op, slots*n, width, need, workspaceSize))
 		return
 	}
-	call := func(name string, y, threads int) {
-		o.call(name).tensor(dst).tensor(src).work(0).int(width, dst.Dim(0)).bool(dst.DType == device.I32).int(exponent, slots).
+	call := func(name string, x, y int) {
+		o.call(name).tensor(dst).tensor(src).work(0).int(width, dst.Dim(0)).bool(dst.DType == device.I32).int(exponent, slots, n).
 			tensor(pairs).int(pairs.RowLen()).bool(square).pages(at.KV, at.N).
-			run(blocks{n, y, slots}, threads)
+			run(blocks{x, y, slots}, 256)
 	}
-	call("walk", ceil(width, 32), 256)
-	call("walk_store", 1, 256)
+	call("walk", ceil(n, 4), ceil(width, 32))
+	call("walk_store", n, 1)
 }
 
 // checkWalk panics unless t is rows of a walk, and gives their length.

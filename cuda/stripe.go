@@ -13,6 +13,38 @@ import (
 func (o *ops) EdgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	device.CheckEdges(dst, q, kv, p)
 	rows, heads := q.Dim(0), q.Dim(1)
+	names, ok := edgeKernels[q.Dim(2)]
+	switch {
+	case !ok || !stripesMany(rows, kv):
+		o.edgeMax(dst, q, kv, p)
+	case o.d.drv.wide():
+		edges := device.Plan{Span: p.Span, Sink: p.Sink, Recent: p.Recent, Align: p.Align, Middle: device.None}
+		o.wide(names.wide, dst, q, kv, edges, heads/kv.K.Dim(1)%2 == 0, 2)
+	default:
+		o.edgeMany(names.any, dst, q, kv, p)
+	}
+}
+
+// edgeMany is EdgeMax on tensor cores of any GPU.
+func (o *ops) edgeMany(name string, dst, q device.Tensor, kv device.KV, p device.Plan) {
+	rows, heads := q.Dim(0), q.Dim(1)
+	o.call(name).tensor(dst).tensor(q).int(heads).pages(kv, rows).plan(p).run(blocks{touched(rows), heads, 1}, 128)
+}
+
+// The kernels on tensor cores, by the length of a head.
+var (
+	edgeKernels = map[int]struct{ any, wide string }{64: {"edge_max_64", "edge_max_wide_64"}, 128: {"edge_max_128", "edge_max_wide_128"}}
+	nearKernels = map[int]string{64: "near_64", 128: "near_128"}
+)
+
+// stripesMany reports whether rows of queries suit the kernels on tensor cores.
+func stripesMany(rows int, kv device.KV) bool {
+	return rows >= manyRows && kv.Len.Dim(0) == 1 && kv.K.DType == device.F16
+}
+
+// edgeMax is EdgeMax for any shape.
+func (o *ops) edgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
+	rows, heads := q.Dim(0), q.Dim(1)
 	o.call("edge_max").tensor(dst).tensor(q).int(heads).pages(kv, device.RowsPerSlot("EdgeMax", rows, kv)).plan(p).
 		run(blocks{rows, heads, 1}, 128)
 }
@@ -37,17 +69,31 @@ func groups(n, group int) int { return (max(n, 1)+group-2)/group + 1 }
 func (o *ops) ListNear(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
 	const op = "ListNear"
 	device.CheckNear(l, q, top, kv, p, n)
-	heads, words, slots := q.Dim(1), kv.Pages.Dim(1), kv.Len.Dim(0)
-	group := max(l.Group, 1)
+	heads, words := q.Dim(1), kv.Pages.Dim(1)
 	if need := 16 * l.Index.Dim(0) * heads * words; need > workspaceSize {
 		o.d.keep(fmt.Errorf("%s: %d lists of up to %d pages need %d bytes of workspace, there are %d", op, l.Index.Dim(0)*heads, words, need, workspaceSize))
 		return
 	}
-	call := func(name string, y int) {
+	many, ok := nearKernels[q.Dim(2)]
+	if !ok || !stripesMany(n.Rows, kv) {
+		many = ""
+	}
+	o.near(many, l, q, top, kv, p, n)
+}
+
+// near is ListNear by a kernel on tensor cores, or by that for any shape when its
+// name is empty.
+func (o *ops) near(many string, l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
+	heads, words, group := q.Dim(1), kv.Pages.Dim(1), max(l.Group, 1)
+	call := func(name string, x, y, threads int) {
 		o.call(name).tensor(q).tensor(top).work(0).int(heads, q.Dim(0), n.Block, words).float(float64(n.Gap)).int(n.Twice).
 			tensor(l.Index).tensor(l.Count).tensor(l.Weight).int(l.Index.Dim(0), l.Index.Dim(2), group).pages(kv, n.Rows).plan(p).
-			run(blocks{groups(n.Rows, group) * heads, y, slots}, 256)
+			run(blocks{groups(n.Rows, group) * x, y, kv.Len.Dim(0)}, threads)
 	}
-	call("near", min(words, 256))
-	call("near_list", 1)
+	if many == "" {
+		call("near", heads, min(words, 256), 256)
+	} else {
+		call(many, kv.K.Dim(1), min(words, 64), 128)
+	}
+	call("near_list", heads, 1, 256)
 }

@@ -53,6 +53,12 @@ type Replayer interface {
 	Replays() bool
 }
 
+// RowPreferrer is an optional ability of [Device]: it says with how many rows at
+// once products are fast. More are no faster and need more memory.
+type RowPreferrer interface {
+	ProductRows() int
+}
+
 // PeakReporter is an optional ability of [Device]: it measures what the hardware
 // can do at best, which benchmarks are compared with.
 type PeakReporter interface {

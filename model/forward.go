@@ -5,9 +5,9 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// feedRows is how many rows go through the feed-forward layer at once: enough
-// to use each weight many times, few enough that its two wide activations stay
-// small (59 MB for an 8B model).
+// feedRows is how many rows go through the feed-forward layer at once, unless the
+// device has a [device.RowPreferrer]: enough to use each weight many times, few
+// enough that its two wide activations stay small (59 MB for an 8B model).
 const feedRows = 512
 
 // Scratch is the activations of one pass, allocated once for the most rows that
@@ -17,7 +17,7 @@ type Scratch struct {
 	norm     device.Tensor // f32 [rows, dim]
 	q, att   device.Tensor // f32 [rows, heads·headdim]
 	k, v     device.Tensor // f32 [rows, kvheads·headdim]
-	gate, up device.Tensor // f32 [min(rows, feedRows), ff]
+	gate, up device.Tensor // f32 [feed, ff], feed being the rows that go through the layer at once
 
 	// Slices that calls of several products reuse, so that a step allocates nothing.
 	dst, w [3]device.Tensor
@@ -32,7 +32,12 @@ func (m *Model) NewScratch(dev device.Device, rows int) (*Scratch, error) {
 		}
 		return t
 	}
-	q, kv, feed := m.Heads*m.HeadDim, m.KVHeads*m.HeadDim, min(rows, feedRows)
+	feed := feedRows
+	most := feedRows
+	if p, ok := dev.(device.RowPreferrer); ok {
+		most = p.ProductRows()
+	}
+	q, kv, feed := m.Heads*m.HeadDim, m.KVHeads*m.HeadDim, min(rows, most)
 	s := &Scratch{
 		x: alloc(rows, m.Dim), norm: alloc(rows, m.Dim),
 		q: alloc(rows, q), att: alloc(rows, q),
@@ -111,13 +116,13 @@ func (m *Model) feed(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor,
 		frozen.Rows = sparse.Run{}
 	}
 	for _, r := range frozen.Rows.Around(p.Rows()) {
-		for lo := r.Lo; lo < r.Hi; lo += feedRows {
-			m.feedTile(p.Ops, l, x.Rows(lo, min(lo+feedRows, r.Hi)), s)
+		for lo, most := r.Lo, s.gate.Dim(0); lo < r.Hi; lo += most {
+			m.feedTile(p.Ops, l, x.Rows(lo, min(lo+most, r.Hi)), s)
 		}
 	}
 }
 
-// feedTile is feed for at most feedRows rows.
+// feedTile is feed for as many rows as gate and up have.
 func (m *Model) feedTile(ops device.Ops, l int, x device.Tensor, s *Scratch) {
 	w, n := &m.layers[l], x.Dim(0)
 	norm, gate, up := s.norm.Rows(0, n), s.gate.Rows(0, n), s.up.Rows(0, n)

@@ -29,10 +29,12 @@ namespace {
 
 constexpr size_t most_static = 48 << 10;    // bytes of shared memory that SHARED may take
 constexpr size_t most_shared = 227 << 10;   // and with DYNAMIC
+constexpr size_t shared_size = (most_shared + 64 + 1023) / 1024 * 1024;
 constexpr size_t stack_size = SANITIZED ? 256 << 10 : 64 << 10;
 constexpr int most_threads = 1024, lanes = 32;
 
-enum State { ready, at_barrier, at_exchange, done };
+enum State { ready, at_barrier, at_exchange, at_point, done };
+constexpr int points = 16;  // that threads can meet at
 
 #if defined(__x86_64__)
 
@@ -102,6 +104,7 @@ struct Fiber {
 	int group;                 // number of the group that is being noted
 	char* stack;
 	State state;
+	int point;   // where it waits
 	void* fake;  // the sanitizer's
 };
 
@@ -125,8 +128,9 @@ struct Machine {
 	Context scheduler;
 	std::vector<int> queue;  // of fibers that are ready
 	int current, waiting, finished, threads;
+	int come[points];  // threads that have come to a point
 
-	std::vector<char> shared;
+	char* shared;  // on 1024 bytes
 	std::vector<Region> regions;
 	size_t used, dynamic_size;
 
@@ -138,7 +142,7 @@ struct Machine {
 	const void* outer_stack;
 	size_t outer_size;
 
-	Machine() : shared(most_shared + 64) {
+	Machine() : shared((char*)aligned_alloc(1024, shared_size)) {
 		char* all = (char*)mmap(nullptr, most_threads * stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		for (int i = 0; i < most_threads; i++) fibers[i].stack = all + i * stack_size;
 	}
@@ -209,14 +213,16 @@ void release(int lo, int hi, State from) {
 void stuck() {
 	Machine& m = *machine;
 	m.failed = true;
-	int barrier = m.waiting, exchange = m.threads - m.finished - m.waiting;
+	int barrier = m.waiting, point = 0;
+	for (int i = 0; i < m.threads; i++) point += m.fibers[i].state == at_point;
+	int exchange = m.threads - m.finished - barrier - point;
 	const char* what = "";
 	for (int w = 0; w < m.threads / lanes; w++) {
 		if (m.warps[w].arrived > 0) what = m.warps[w].what;
 	}
 	snprintf(m.message, sizeof m.message,
-		"block %u,%u,%u: %d threads wait at a barrier, %d at %s and %d have returned", blockIdx.x, blockIdx.y, blockIdx.z,
-		barrier, exchange, exchange ? what : "a shuffle", m.finished);
+		"block %u,%u,%u: %d threads wait at a barrier, %d where some meet, %d at %s and %d have returned", blockIdx.x, blockIdx.y, blockIdx.z,
+		barrier, point, exchange, exchange ? what : "a shuffle", m.finished);
 }
 
 void run_block() {
@@ -225,12 +231,13 @@ void run_block() {
 	m.regions.clear();
 	m.used = m.dynamic_size;
 	m.waiting = m.finished = 0;
+	memset(m.come, 0, sizeof m.come);
 #if SANITIZED
-	__asan_unpoison_memory_region(m.shared.data(), m.shared.size());
+	__asan_unpoison_memory_region(m.shared, shared_size);
 #endif
-	memset(m.shared.data(), 0xff, m.shared.size());
+	memset(m.shared, 0xff, shared_size);
 #if SANITIZED
-	__asan_poison_memory_region(m.shared.data() + m.dynamic_size, m.shared.size() - m.dynamic_size);
+	__asan_poison_memory_region(m.shared + m.dynamic_size, shared_size - m.dynamic_size);
 #endif
 	for (int w = 0; w < m.threads / lanes; w++) m.warps[w].turn = m.warps[w].arrived = 0;
 	for (int i = 0; i < m.threads; i++) {
@@ -288,6 +295,25 @@ void wait_block() {
 	leave(false);
 }
 
+void come(int point, int n, bool wait) {
+	Machine& m = *machine;
+	if (point < 1 || point >= points || n % lanes) stop("%d threads meet at point %d", n, point);
+	if (++m.come[point] == n) {
+		m.come[point] = 0;
+		for (int i = 0; i < m.threads; i++) {
+			Fiber& f = m.fibers[i];
+			if (f.state != at_point || f.point != point) continue;
+			f.state = ready;
+			m.queue.push_back(i);
+		}
+		return;
+	}
+	if (!wait) return;
+	m.fibers[m.current].point = point;
+	m.fibers[m.current].state = at_point;
+	leave(false);
+}
+
 const uint64_t* exchange(uint64_t word, const char* what) {
 	Machine& m = *machine;
 	int at = m.current, first = at / lanes * lanes;
@@ -310,17 +336,17 @@ const uint64_t* exchange(uint64_t word, const char* what) {
 void* shared_at(const void* key, size_t size) {
 	Machine& m = *machine;
 	for (Region& r : m.regions) {
-		if (r.key == key) return m.shared.data() + r.offset;
+		if (r.key == key) return m.shared + r.offset;
 	}
 	size_t offset = (m.used + 15) / 16 * 16;
 	m.used = offset + size;
 	if (m.used - m.dynamic_size > most_static || m.used > most_shared) stop("%zu bytes of shared memory", m.used);
 	m.regions.push_back({key, offset, size});
 #if SANITIZED
-	__asan_unpoison_memory_region(m.shared.data() + offset, size);
+	__asan_unpoison_memory_region(m.shared + offset, size);
 	m.used += 32;  // stays poisoned
 #endif
-	return m.shared.data() + offset;
+	return m.shared + offset;
 }
 
 void copy_later(void* to, const void* from) {
@@ -334,15 +360,17 @@ void copy_now(int left) {
 	Fiber& f = machine->fibers[machine->current];
 	size_t kept = 0;
 	for (const Copy& c : f.copies) {
-		if (c.group < f.group - left)
+		if (c.group >= f.group - left)
+			f.copies[kept++] = c;
+		else if (c.from)
 			memcpy(c.to, c.from, 16);
 		else
-			f.copies[kept++] = c;
+			memset(c.to, 0, 16);
 	}
 	f.copies.resize(kept);
 }
 
-void* dynamic() { return machine->shared.data(); }
+void* dynamic() { return machine->shared; }
 
 }  // namespace emu
 

@@ -7,46 +7,7 @@
 // page of keys and values, or 64 entries of a list, in shared memory while the
 // next one is on its way. Queries and weights are rounded to half precision,
 // scores and sums are in f32.
-#include "few.cuh"
-#include "state.cuh"
-
-struct FlashArgs {
-	float* dst;      // [rows, heads, dim]
-	const float* q;  // [rows, heads, dim]
-	i64 heads;
-	Pages g;  // of one slot, f16
-	Plan plan;
-};
-
-// Sight is what the row at p sees, without the list.
-struct Sight {
-	int p, back, span_sink, bound, sink, recent;
-	bool all;
-
-	__device__ bool spanned(int j) const { return j <= p && j >= back && (j < span_sink || j >= bound); }
-	__device__ bool edge(int j) const { return all || j < sink || j >= recent; }
-};
-
-__device__ inline Sight sight_of(const Plan& plan, int p) {
-	Sight s = {p, plan.span.back ? p + 1 - (int)plan.span.back : 0, (int)plan.span.sink, bound_of(plan.span, p), (int)plan.sink, recent_of(plan, p), plan.middle == MIDDLE_ALL};
-	return s;
-}
-
-// Walk is the tiles of a block, in order: pages, then entries of the list.
-struct Walk {
-	Entries e;
-	Edges edges;
-	int pages, tiles;  // all pages up to the block's own, and with tiles of entries
-	bool blocks;
-
-	// next is the first tile from t on that the block needs.
-	__device__ int next(int t) const {
-		while (t < pages && t >= edges.head && t < edges.tail && !(blocks && weight_of(e, t) != 0)) t++;
-		return t;
-	}
-};
-
-constexpr int FLASH_ROWS = 64;
+#include "tiles.cuh"
 
 template <int DIM>
 struct Stage {
@@ -57,12 +18,10 @@ struct Stage {
 
 // bring begins to copy tile t. last is the block's last position.
 template <int DIM>
-__device__ inline void bring(const FlashArgs& a, const Walk& w, Stage<DIM>& s, int t, int kv_head, int last) {
+__device__ inline void bring(const FlashArgs& a, const Tiles& w, Stage<DIM>& s, int t, int kv_head, int last) {
 	constexpr int PIECES = DIM / 8;
-	bool page_tile = t < w.pages;
 	for (int i = threadIdx.x; i < PAGE * PIECES; i += blockDim.x) {
-		int r = i / PIECES, c = i % PIECES * 8, e = (t - w.pages) * PAGE + r;
-		int j = page_tile ? t * PAGE + r : e < w.e.n ? w.e.index[e] : -1;
+		int r = i / PIECES, c = i % PIECES * 8, j = w.position(t, r);
 		int page = j >= 0 && j <= last ? page_of(a.g, 0, j / PAGE) : -1;
 		u16 *k = s.k + r * (DIM + 8) + c, *v = s.v + r * (DIM + 8) + c;
 		if (page >= 0) {
@@ -75,9 +34,8 @@ __device__ inline void bring(const FlashArgs& a, const Walk& w, Stage<DIM>& s, i
 			*(Word4*)v = zero;
 		}
 		if (c == 0) {
-			float weight = page_tile ? (w.blocks ? weight_of(w.e, t) : 0) : e < w.e.n && w.e.weight ? w.e.weight[e] : 1;
 			s.at[r] = page < 0 ? -1 : j;
-			s.bias[r] = weight > 0 ? log2f(weight) : -infinity();
+			s.bias[r] = w.bias(t, r);
 		}
 	}
 	copy_commit();
@@ -174,11 +132,8 @@ __device__ __forceinline__ void flash(const FlashArgs& a) {
 	if (lo > last) return;
 	int kv_head = h * (int)a.g.heads / (int)a.heads;
 	At at = {0, first, lo};
-	Walk w = {entries(a.plan.list, a.g, at, h, (int)a.heads), edge_pages(a.plan, lo), last / PAGE + 1, 0, a.plan.middle == MIDDLE_BLOCKS};
-	w.tiles = w.pages + (a.plan.middle == MIDDLE_TOKENS ? (w.e.n + PAGE - 1) / PAGE : 0);
-
-	int t = w.next(0);
-	if (t < w.tiles) bring<DIM>(a, w, stages[0], t, kv_head, last);
+	Tiles w = tiles_of(a.plan, entries(a.plan.list, a.g, at, h, (int)a.heads), lo, last);
+	if (w.all > 0) bring<DIM>(a, w, stages[0], 0, kv_head, last);
 	Rows<DIM> r;
 	float unit = 1.4426950408889634f / sqrtf((float)DIM);
 	int p[2];
@@ -200,19 +155,18 @@ __device__ __forceinline__ void flash(const FlashArgs& a) {
 
 	const Span& span = a.plan.span;
 	bool dense = a.plan.middle == MIDDLE_ALL && span.back == 0 && span.drop == 0;
-	for (int turn = 0; t < w.tiles; turn ^= 1) {
-		int then = w.next(t + 1);
-		if (then < w.tiles)
-			bring<DIM>(a, w, stages[turn ^ 1], then, kv_head, last);
+	for (int t = 0; t < w.all; t++) {
+		if (t + 1 < w.all)
+			bring<DIM>(a, w, stages[(t + 1) % 2], t + 1, kv_head, last);
 		else
 			copy_commit();
 		copy_wait<1>();
 		__syncthreads();
+		const Stage<DIM>& stage = stages[t % 2];
 		float s[PAGE / 8][4];
-		scores(r, stages[turn], s, dense && (t + 1) * PAGE <= lo + 1, t < w.pages);
-		add_tile(r, stages[turn], s);
+		scores(r, stage, s, dense && stage.at[PAGE - 1] >= 0 && stage.at[PAGE - 1] <= lo, t < w.pages);
+		add_tile(r, stage, s);
 		__syncthreads();
-		t = then;
 	}
 #pragma unroll
 	for (int u = 0; u < 2; u++) {

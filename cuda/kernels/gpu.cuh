@@ -30,6 +30,10 @@ constexpr u32 ALL = 0xffffffffu;  // every lane of a warp
 #define KERNEL(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads) gollm_##name(const __grid_constant__ Args a)
 
+// KERNEL_ALONE is a kernel of which a multiprocessor runs one block.
+#define KERNEL_ALONE(name, Args, threads) \
+	extern "C" __global__ void __launch_bounds__(threads, 1) gollm_##name(const __grid_constant__ Args a)
+
 // KERNEL_TWICE is a KERNEL of which a multiprocessor can hold two blocks of threads
 // threads, so that the next launch moves in beside one that still runs.
 #define KERNEL_TWICE(name, Args, threads) \
@@ -77,12 +81,12 @@ __device__ __forceinline__ void load_transposed(u32 r[4], const void* row) {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
 
-// copy_async begins to copy 16 bytes to shared memory. What a thread began before
-// copy_commit is one group; copy_wait<N> waits until at most N groups are left.
+// copy_async begins to copy 16 bytes to shared memory; copy_async_if zeroes them
+// where nothing is there. What a thread began before copy_commit is one group;
+// copy_wait<N> waits until at most N groups are left.
 __device__ __forceinline__ void copy_async(void* to, const void* from) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
 }
-// copy_async_if is copy_async where there, and otherwise writes zeros.
 __device__ __forceinline__ void copy_async_if(void* to, const void* from, bool there) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
@@ -90,6 +94,18 @@ __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_gr
 template <int N>
 __device__ __forceinline__ void copy_wait() {
 	asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// meet waits until n threads of the block have come to a point with a number, 1 to 15:
+// those that wait there, and those that arrive and go on. Warps come as a whole.
+__device__ __forceinline__ void meet(int point, int n) { asm volatile("bar.sync %0, %1;" ::"r"(point), "r"(n) : "memory"); }
+__device__ __forceinline__ void arrive(int point, int n) { asm volatile("bar.arrive %0, %1;" ::"r"(point), "r"(n) : "memory"); }
+
+// power2 is 2 to the x, 0 where that is less than any normal number.
+__device__ __forceinline__ float power2(float x) {
+	float y;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
 }
 
 // A kernel that is launched ahead starts while the one before it still runs: what

@@ -70,6 +70,22 @@ __device__ inline Picker<K> picker(Cut<K> cut, i64 n, Among among) {
 	return p;
 }
 
+// add_to_bins adds weights to bins; the warp calls it together. Most keys of a row
+// share a bin, and lanes that add to one wait for each other, so the first two bins
+// are added up in the warp.
+__device__ inline void add_to_bins(unsigned long long* bins, int bin, u64 w) {
+	unsigned left = __ballot_sync(ALL, w > 0);
+	for (int round = 0; round < 2 && left; round++) {
+		int leader = __ffs((int)left) - 1, theirs = __shfl_sync(ALL, bin, leader);
+		bool same = w > 0 && bin == theirs;
+		u64 sum = reduce_warp(same ? w : (u64)0, Plus());
+		if (lane() == leader) atomicAdd(&bins[theirs], (unsigned long long)sum);
+		if (same) w = 0;
+		left = __ballot_sync(ALL, w > 0);
+	}
+	if (w > 0) atomicAdd(&bins[bin], (unsigned long long)w);
+}
+
 // select finds where the weights of elements, the largest keys first, reach
 // want: those above the key weigh less than want, those equal to it reach it. It
 // selects everything when all together do not. weigh gives the key and the weight
@@ -85,18 +101,32 @@ __device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
 		__syncthreads();
 		for (int i = threadIdx.x; i < 256; i += blockDim.x) bins[i] = 0;
 		__syncthreads();
-		for (i64 i = threadIdx.x; i < n; i += blockDim.x) {
-			K key;
-			u64 w = weigh(i, key);
-			if (w > 0 && (shift == first || key >> (shift + 8) == prefix >> (shift + 8))) atomicAdd(&bins[(int)(key >> shift) & 255], (unsigned long long)w);
+		for (i64 base = 0; base < n; base += blockDim.x) {
+			i64 i = base + threadIdx.x;
+			K key = 0;
+			u64 w = i < n ? weigh(i, key) : 0;
+			if (shift != first && key >> (shift + 8) != prefix >> (shift + 8)) w = 0;
+			add_to_bins(bins, (int)(key >> shift) & 255, w);
 		}
 		__syncthreads();
-		if (threadIdx.x == 0) {
-			u64 sum = above;
-			int b = 255;
-			while (b >= 0 && sum + bins[b] < want) sum += bins[b--];
-			found[0] = (u64)(i64)b;
-			found[1] = sum;
+		if (warp() == 0) {  // lane i has the bins from 255 - 8·i down
+			u64 part = 0;
+			for (int i = 0; i < 8; i++) part += bins[255 - lane() * 8 - i];
+			u64 before = above + part;
+			for (int by = 1; by < WARP; by *= 2) {
+				u64 left = __shfl_up_sync(ALL, before - above, by);
+				if (lane() >= by) before += left;
+			}
+			u64 sum = before - part;
+			bool here = before >= want && (sum < want || lane() == 0);
+			if (here) {
+				int b = 255 - lane() * 8;
+				while (sum + bins[b] < want) sum += bins[b--];
+				found[0] = (u64)b;
+				found[1] = sum;
+			} else if (lane() == WARP - 1 && before < want) {
+				found[0] = (u64)-1;
+			}
 		}
 		__syncthreads();
 		if ((i64)found[0] < 0) return everything<K>();

@@ -55,25 +55,32 @@ struct SumArgs {
 __device__ inline float head_mean(const float* row, int h, i64 heads, i64 all, i64 dim, i64 d) {
 	int n = (int)(all / heads);
 	float mean = row[h * n * dim + d];
+#pragma unroll 8
 	for (int u = 1; u < n; u++) mean += row[(h * n + u) * dim + d];
 	return mean / (float)n;
 }
 
-// block_sum adds rows to the sums of their blocks, in order. Block (b, h, slot)
-// takes head h of touched block b.
-KERNEL(block_sum, SumArgs, 128) {
+constexpr int SUM_DIMS = 32;  // dimensions that a block of block_sum takes
+
+// block_sum adds rows to the sums of their blocks, in order. Block (b, h·z + part,
+// slot) takes 32 dimensions of head h of touched block b: its warps make the means of
+// the heads of a row each, the first one adds them up.
+KERNEL(block_sum, SumArgs, 512) {
+	SHARED(float, means, PAGE * SUM_DIMS);
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
-	int h = blockIdx.y, lo = larger(b.first, b.index * PAGE), hi = smaller(b.len, (b.index + 1) * PAGE);
-	float* to = a.sum + ((i64)b.page * a.heads + h) * a.dim;
-	for (i64 d = threadIdx.x; d < a.dim; d += blockDim.x) {
-		float sum = lo % PAGE == 0 ? 0 : to[d];
-		for (int p = lo; p < hi; p++) {
-			i64 row = b.slot * a.g.rows + p - b.first;
-			sum += head_mean(a.x + row * a.all * a.dim, h, a.heads, a.all, a.dim, d);
-		}
-		to[d] = sum;
+	int parts = (int)((a.dim + SUM_DIMS - 1) / SUM_DIMS), h = blockIdx.y / parts, d = blockIdx.y % parts * SUM_DIMS + lane();
+	int lo = larger(b.first, b.index * PAGE), hi = smaller(b.len, (b.index + 1) * PAGE);
+	for (int p = lo + warp(); p < hi && d < a.dim; p += blockDim.x / WARP) {
+		i64 row = b.slot * a.g.rows + p - b.first;
+		means[(p - lo) * SUM_DIMS + lane()] = head_mean(a.x + row * a.all * a.dim, h, a.heads, a.all, a.dim, d);
 	}
+	__syncthreads();
+	if (warp() > 0 || d >= a.dim) return;
+	float* to = a.sum + ((i64)b.page * a.heads + h) * a.dim + d;
+	float sum = lo % PAGE == 0 ? 0 : *to;
+	for (int p = lo; p < hi; p++) sum += means[(p - lo) * SUM_DIMS + lane()];
+	*to = sum;
 }
 
 struct SketchArgs {
@@ -174,7 +181,7 @@ struct WalkArgs {
 	void* dst;        // [rows, width] f32 logarithms, or with values f64
 	const void* src;  // likewise; NULL starts
 	void* work;       // [slots, blocks, width] likewise
-	i64 width, rows, values, exponent, slots;
+	i64 width, rows, values, exponent, slots, blocks;
 	Pairs pairs;
 	Pages g;
 };
@@ -207,43 +214,101 @@ struct LogSum {
 	}
 };
 
-constexpr int WALK_GROUPS = 8;
+constexpr int WALK_GROUPS = 8;  // warps, which share the m
+constexpr int WALK_ROWS = 4;    // touched blocks at once
+constexpr int WALK_TERMS = 4;   // terms that are added at once
+
+// add_terms adds some terms to the sums of some rows.
+__device__ __forceinline__ void add_terms(LogSum (&to)[WALK_ROWS], const float (&x)[WALK_TERMS], const float (&src)[WALK_TERMS][WALK_ROWS]) {
+#pragma unroll
+	for (int r = 0; r < WALK_ROWS; r++) {
+		float top = -infinity(), sum = 0;
+#pragma unroll
+		for (int u = 0; u < WALK_TERMS; u++) top = larger(top, src[u][r] + x[u]);
+		if (!(top > -infinity())) continue;
+#pragma unroll
+		for (int u = 0; u < WALK_TERMS; u++) {
+			float t = src[u][r] + x[u];
+			sum += t > -infinity() ? power2((t - top) * 1.4426950408889634f) : 0;
+		}
+		to[r].add(top, sum);
+	}
+}
 
 // walk sums elements of the rows of touched blocks into work: of logarithms
 // ln Σ_m exp(src[m] + exponent·pairs[m][j]), of values Σ_m src[m]·pairs[m][j]^exponent.
-// Block (b, z, slot) takes 32 elements; a warp takes every 8th m.
+// Block (b, z, slot) takes 32 elements of four rows; a warp takes every 8th run of 32 m.
 KERNEL(walk, WalkArgs, WALK_GROUPS * WARP) {
 	SHARED(double, sums, WALK_GROUPS * WARP);
 	SHARED(LogSum, logs, WALK_GROUPS * WARP);
-	Block b;
-	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
-	int end, j = blockIdx.y * WARP + lane();
-	float* own = row_of(a.pairs, a.g, b, b.index, end);
-	if ((int)blockIdx.y * WARP >= end) return;
-	i64 from = walk_row(b, a.slots, a.rows) * a.width, to = ((i64)blockIdx.z * gridDim.x + blockIdx.x) * a.width + j;
-	double sum = 0;
-	LogSum log_sum = {-infinity(), 0};
-	for (int m = warp(); m < end && a.src; m += WALK_GROUPS) {
-		int n;
-		float* pairs = row_of(a.pairs, a.g, b, m, n);
-		if (j >= n || j >= end) continue;
+	Block b[WALK_ROWS];
+	int n = 0, end[WALK_ROWS], j = blockIdx.y * WARP + lane(), most = 0;
+	float* own[WALK_ROWS];
+	i64 from[WALK_ROWS];
+	for (int r = 0; r < WALK_ROWS; r++) {
+		end[r] = 0;
+		if (!block_of(a.g, blockIdx.z, blockIdx.x * WALK_ROWS + r, TOUCHED, b[r])) break;
+		own[r] = row_of(a.pairs, a.g, b[r], b[r].index, end[r]);
+		from[r] = walk_row(b[r], a.slots, a.rows) * a.width;
+		most = end[r];
+		n++;
+	}
+	if (n == 0 || (int)blockIdx.y * WARP >= most) return;
+	double sum[WALK_ROWS];
+	LogSum log_sum[WALK_ROWS];
+	for (int r = 0; r < WALK_ROWS; r++) {
+		sum[r] = 0;
+		log_sum[r] = {-infinity(), 0};
+	}
+	int start = a.pairs.square ? 0 : blockIdx.y * WARP;  // blocks before made nothing of these
+	for (int base = start + warp() * WARP; base < most && a.src; base += WALK_GROUPS * WARP) {
+		// Lane i has where row base + i of the pairs is, and its terms of src.
+		int m = base + lane(), width = 0;
+		const float* pairs = row_of(a.pairs, a.g, b[0], smaller(m, most - 1), width);
+		if (a.values) {
+			for (int i = 0; i < WARP && base + i < most; i++) {
+				const float* row = (const float*)__shfl_sync(ALL, (u64)pairs, i);
+				if (j >= __shfl_sync(ALL, width, i)) continue;
+				for (int r = 0; r < n; r++) {
+					if (base + i < end[r] && j < end[r]) sum[r] += ((const double*)a.src)[from[r] + base + i] * power(row[j], a.exponent);
+				}
+			}
+			continue;
+		}
+		float mine[WALK_ROWS];
+#pragma unroll
+		for (int r = 0; r < WALK_ROWS; r++) mine[r] = m < end[r] ? ((const float*)a.src)[from[r] + m] : -infinity();
+		for (int i = 0; i < WARP && base + i < most; i += WALK_TERMS) {
+			float x[WALK_TERMS], src[WALK_TERMS][WALK_ROWS];
+#pragma unroll
+			for (int u = 0; u < WALK_TERMS; u++) {
+				const float* row = (const float*)__shfl_sync(ALL, (u64)pairs, i + u);
+				bool in = j < __shfl_sync(ALL, width, i + u);
+				x[u] = in ? row[j] * (float)a.exponent : -infinity();
+#pragma unroll
+				for (int r = 0; r < WALK_ROWS; r++) src[u][r] = __shfl_sync(ALL, mine[r], i + u);
+			}
+			add_terms(log_sum, x, src);
+		}
+	}
+	for (int r = 0; r < n; r++) {
+		__syncthreads();
+		sums[threadIdx.x] = sum[r];
+		logs[threadIdx.x] = log_sum[r];
+		__syncthreads();
+		if (warp() > 0 || j >= end[r]) continue;
+		double all = sum[r];
+		LogSum log_all = log_sum[r];
+		for (int w = 1; w < WALK_GROUPS; w++) {
+			all += sums[w * WARP + lane()];
+			log_all.add(logs[w * WARP + lane()].top, logs[w * WARP + lane()].sum);
+		}
+		i64 to = ((i64)blockIdx.z * a.blocks + blockIdx.x * WALK_ROWS + r) * a.width + j;
 		if (a.values)
-			sum += ((const double*)a.src)[from + m] * power(pairs[j], a.exponent);
+			((double*)a.work)[to] = a.src ? all : power(own[r][j], a.exponent);
 		else
-			log_sum.add(((const float*)a.src)[from + m] + (float)a.exponent * pairs[j], 1);
+			((float*)a.work)[to] = !a.src ? (float)a.exponent * own[r][j] : log_all.sum > 0 ? log_all.top + logf(log_all.sum) : -infinity();
 	}
-	sums[threadIdx.x] = sum;
-	logs[threadIdx.x] = log_sum;
-	__syncthreads();
-	if (warp() > 0 || j >= end) return;
-	for (int w = 1; w < WALK_GROUPS; w++) {
-		sum += sums[w * WARP + lane()];
-		log_sum.add(logs[w * WARP + lane()].top, logs[w * WARP + lane()].sum);
-	}
-	if (a.values)
-		((double*)a.work)[to] = a.src ? sum : power(own[j], a.exponent);
-	else
-		((float*)a.work)[to] = !a.src ? (float)a.exponent * own[j] : log_sum.sum > 0 ? log_sum.top + logf(log_sum.sum) : -infinity();
 }
 
 // walk_store divides each row by its largest element but the first. Block (b, 0,
@@ -253,7 +318,7 @@ KERNEL(walk_store, WalkArgs, 256) {
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
 	int end;
 	row_of(a.pairs, a.g, b, b.index, end);
-	i64 to = walk_row(b, a.slots, a.rows) * a.width, from = ((i64)blockIdx.z * gridDim.x + blockIdx.x) * a.width;
+	i64 to = walk_row(b, a.slots, a.rows) * a.width, from = ((i64)blockIdx.z * a.blocks + blockIdx.x) * a.width;
 	int skip = smaller(1, end - 1);
 	if (a.values) {
 		const double* x = (const double*)a.work + from;
@@ -293,16 +358,14 @@ __device__ inline i64 pick_of(const PickArgs& a, i64 n) {
 	return k > n || n <= 2 ? n : k;
 }
 
-// top_blocks lists for each touched block the blocks with the largest elements
-// in its row. Block (b, 0, slot) takes a list.
-KERNEL(top_blocks, PickArgs, 256) {
-	Block b;
-	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
+// pick_blocks lists the blocks with the largest elements in the row of b; key(j) is
+// that of element j.
+template <class K, class Key>
+__device__ inline void pick_blocks(const PickArgs& a, const Block& b, Key key) {
 	if (b.group() >= a.groups) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, b.group(), a.groups, 0);
 		return;
 	}
-	i64 from = walk_row(b, a.slots, a.n) * a.width;
 	int p = larger(b.first, b.index * PAGE), n = b.index + 1;
 	u64 seen = 0;
 	for (int j = threadIdx.x; j < n; j += blockDim.x) seen += sees_block(a.span, p, j);
@@ -311,17 +374,15 @@ KERNEL(top_blocks, PickArgs, 256) {
 	bool all = want >= (i64)seen, zero = !a.open && sees_block(a.span, p, 0);
 	// The best, after those that are read in any case: its own, and block 0.
 	i64 k = larger(want - 1 - (zero ? 1 : 0), (i64)0);
-	auto key = [&](i64 j) { return a.values ? wide_key_of(((const double*)a.rows)[from + j]) : (u64)key_of(((const float*)a.rows)[from + j]); };
-	for (int j = threadIdx.x; j < n; j += blockDim.x) met(a.g, a.values ? ((const double*)a.rows)[from + j] : (double)((const float*)a.rows)[from + j]);
-	auto among = [&](i64 j, u64& x) {
+	auto among = [&](i64 j, K& x) {
 		x = key(j);
 		return (a.open || j < b.index) && !(zero && j == 0) && sees_block(a.span, p, (int)j);
 	};
-	Cut<u64> cut = everything<u64>();
-	if (!all && k > 0) cut = select<u64>(n, (u64)k, [&](i64 j, u64& x) { return (u64)among(j, x); });
-	Picker<u64> start = picker(cut, n, among), in = start;
+	Cut<K> cut = everything<K>();
+	if (!all && k > 0) cut = select<K>(n, (u64)k, [&](i64 j, K& x) { return (u64)among(j, x); });
+	Picker<K> start = picker(cut, n, among), in = start;
 	auto takes = [&](i64 j) {
-		u64 x;
+		K x;
 		bool candidate = among(j, x), best = candidate && k > 0 && in.takes(x);
 		return all ? sees_block(a.span, p, (int)j) : best || j == b.index || (zero && j == 0);
 	};
@@ -334,4 +395,17 @@ KERNEL(top_blocks, PickArgs, 256) {
 		if (takes(j)) a.index[b.group() * a.cap + to++] = (i32)j;
 	}
 	if (threadIdx.x == 0) a.count[b.group()] = (i32)total;
+}
+
+// top_blocks lists for each touched block the blocks with the largest elements
+// in its row. Block (b, 0, slot) takes a list.
+KERNEL(top_blocks, PickArgs, 256) {
+	Block b;
+	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
+	i64 from = walk_row(b, a.slots, a.n) * a.width;
+	for (int j = threadIdx.x; j <= b.index; j += blockDim.x) met(a.g, a.values ? ((const double*)a.rows)[from + j] : (double)((const float*)a.rows)[from + j]);
+	if (a.values)
+		pick_blocks<u64>(a, b, [&](i64 j) { return wide_key_of(((const double*)a.rows)[from + j]); });
+	else
+		pick_blocks<u32>(a, b, [&](i64 j) { return key_of(((const float*)a.rows)[from + j]); });
 }

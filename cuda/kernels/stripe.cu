@@ -1,15 +1,7 @@
 // Single positions that a group of rows shares. Definitions: package cpu,
 // stripe.go.
 #include "rank.cuh"
-#include "state.cuh"
-
-struct EdgeArgs {
-	float* dst;      // [rows, heads]
-	const float* q;  // [rows, heads, dim]
-	i64 heads;
-	Pages g;
-	Plan plan;
-};
+#include "stripe.cuh"
 
 // edge_max: the largest score of row r and head h over what the plan reads
 // whatever its list says. Block (r, h); a warp takes a position at a time.
@@ -66,54 +58,13 @@ KERNEL(mean_rows, MeanArgs, 256) {
 	}
 }
 
-struct NearArgs {
-	const float* q;    // [blocks, heads, dim]
-	const float* top;  // [blocks, heads]
-	u64* marks;        // [groups, heads, words, 2]: positions to list, and those that are near
-	i64 heads, blocks, block, words;
-	f64 gap;
-	i64 twice;           // positions before it are listed, with weight 2 if near
-	i32 *index, *count;  // [groups, heads, cap], [groups, heads]
-	float* weight;       // [groups, heads, cap], or NULL
-	i64 groups, cap, group;  // group: positions
-	Pages g;  // rows: of each slot
-	Plan plan;
-};
-
-// Group is one group of rows: the positions of it that the call has, and their
-// blocks.
-struct Group {
-	int slot, from, to, block, blocks;
-	i64 list;  // of head 0
-};
-
-__device__ inline bool group_of(const NearArgs& a, Group& r) {
-	r.slot = blockIdx.z;
-	int first = first_of(a.g, r.slot), n = (int)a.group, rows = (int)a.g.rows;
-	if (first < 0) return false;
-	int index = first / n + blockIdx.x / (int)a.heads;
-	r.from = larger(first, index * n);
-	r.to = smaller(first + rows, (index + 1) * n);
-	if (r.from >= r.to) return false;
-	int size = (int)a.block;
-	r.block = r.slot + r.from / size - first / size;
-	r.blocks = (r.to - 1) / size - r.from / size + 1;
-	i64 group = r.slot + blockIdx.x / a.heads;
-	if (group >= a.groups || r.block + r.blocks > a.blocks) {
-		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, larger(group, (i64)(r.block + r.blocks - 1)), smaller(a.groups, a.blocks), 0);
-		return false;
-	}
-	r.list = group * a.heads;
-	return true;
-}
-
 // near marks the positions of a page of the plan's middle that are near the top
 // of a block of the group. Block (group·heads + h, z, slot) takes every
 // gridDim.y-th page; a warp takes a position at a time.
 KERNEL(near, NearArgs, 256) {
 	SHARED(unsigned, found, 4);
-	Group r;
-	if (!group_of(a, r)) return;
+	RowGroup r;
+	if (!group_of(a, blockIdx.x / (int)a.heads, r)) return;
 	int h = blockIdx.x % (int)a.heads, dim = (int)a.g.dim, kv_head = h * (int)a.g.heads / (int)a.heads;
 	int lo = (int)a.plan.sink, hi = smaller(recent_of(a.plan, r.from), r.from + 1);
 	float unit = 1 / sqrtf((float)dim);
@@ -148,8 +99,8 @@ KERNEL(near, NearArgs, 256) {
 // near_list writes the positions that were marked, ascending. Block (group·heads
 // + h, 0, slot) takes a list.
 KERNEL(near_list, NearArgs, 256) {
-	Group r;
-	if (!group_of(a, r)) return;
+	RowGroup r;
+	if (!group_of(a, blockIdx.x / (int)a.heads, r)) return;
 	i64 list = r.list + blockIdx.x % a.heads;
 	const u64* marks = a.marks + list * a.words * 2;
 	Run run = run_of(a.words);

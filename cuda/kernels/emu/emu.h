@@ -25,6 +25,10 @@ struct dim3 {
 	unsigned x, y, z;
 };
 
+struct float2 {
+	float x, y;
+};
+
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emu {
@@ -43,6 +47,9 @@ struct Kernel {
 // wait_block is __syncthreads.
 void wait_block();
 
+// come adds a thread to those that have come to a point, and waits for the others.
+void come(int point, int n, bool wait);
+
 // exchange leaves 8 bytes for the other lanes of the warp, and returns what all
 // lanes left. Valid until the thread's next exchange but one.
 const uint64_t* exchange(uint64_t word, const char* what);
@@ -53,7 +60,7 @@ void* shared_at(const void* key, size_t size);
 // dynamic is the shared memory that the launch asked for.
 void* dynamic();
 
-// copy_later notes a copy of 16 bytes of the thread, copy_group ends a group of
+// copy_later notes a copy of 16 bytes of the thread, of zeros from NULL, copy_group ends a group of
 // them, and copy_now makes all but the newest groups.
 void copy_later(void* to, const void* from);
 void copy_group();
@@ -90,6 +97,7 @@ T value(uint64_t w) {
 	static emu::Kernel name##_(#name, sizeof(Args), threads, [](const void* p) { name(*(const Args*)p); }); \
 	static void name(const Args& a)
 
+#define KERNEL_ALONE KERNEL
 #define KERNEL_TWICE(name, Args, threads) KERNEL(name, Args, threads)
 
 #define SHARED(T, name, n) T(&name)[n] = emu::shared<T[n]>([] {})
@@ -233,15 +241,19 @@ inline void copy_async(void* to, const void* from) {
 	emu::copy_later(to, from);
 }
 inline void copy_async_if(void* to, const void* from, bool there) {
-	static const uint64_t zeros[2] = {0, 0};
 	if ((uint64_t)to % 16 || (there && (uint64_t)from % 16)) emu::stop("copy_async_if from %p to %p", from, to);
-	emu::copy_later(to, there ? from : zeros);
+	emu::copy_later(to, there ? from : nullptr);
 }
 inline void copy_commit() { emu::copy_group(); }
 template <int N>
 void copy_wait() {
 	emu::copy_now(N);
 }
+
+inline void meet(int point, int n) { emu::come(point, n, true); }
+inline void arrive(int point, int n) { emu::come(point, n, false); }
+
+inline float power2(float x) { return exp2f(x); }
 
 // multiply_add gathers both matrices from the lanes and adds the products of its
 // four elements in the order of k.

@@ -1,0 +1,107 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+)
+
+// halveKernels make half precision of a type; halve_any does of all others.
+var halveKernels = map[device.DType]string{
+	device.F32: "halve_f32", device.BF16: "halve_bf16", device.Q4_0: "halve_q4_0", device.Q8_0: "halve_q8_0",
+	device.Q4_K: "halve_q4_k", device.Q5_K: "halve_q5_k", device.Q6_K: "halve_q6_k",
+}
+
+// manyRows is the number of rows from which on products are those of half precision.
+const manyRows = 64
+
+// suitsMany reports whether a product is made in half precision on tensor cores.
+func suitsMany(rows, k int, w device.DType) bool {
+	return rows >= manyRows && k%32 == 0 && w != device.F32 && w != device.I32 && 2*k <= halvesSize/4
+}
+
+// halfRows is the rows of x that are in memory in half precision: from lo to hi-1.
+type halfRows struct{ lo, hi int }
+
+// many queues dst = x·wᵀ in half precision: as many rows of x and then of w as there
+// is memory for at a time. have says which rows of x are there already.
+func (o *ops) many(dst, x, w device.Tensor, have *halfRows) {
+	rows, n, k := x.Dim(0), w.Dim(0), x.Dim(1)
+	mostX := halvesSize / 3 / (2 * k)
+	forX := min(rows, mostX) * 2 * k
+	forX = (forX + 255) / 256 * 256
+	each := n
+	if w.DType != device.F16 {
+		room := (halvesSize - forX) / (2 * k)
+		each = min(n, max(room/256*256, min(room, 255)), mostBlocks/256*256)
+	}
+	halfX, halfW := o.d.halves.at, o.d.halves.at+uintptr(forX)
+	for r := 0; r < rows; r += mostX {
+		m := min(mostX, rows-r)
+		if (halfRows{r, r + m}) != *have {
+			*have = halfRows{r, r + m}
+			o.halve(halfX, x.Rows(r, r+m))
+		}
+		for c := 0; c < n; c += each {
+			part := w.Rows(c, min(c+each, n))
+			at := halfW
+			if w.DType == device.F16 {
+				at = o.d.address(part)
+			} else {
+				o.halve(at, part)
+			}
+			o.multiply(o.d.address(dst.Rows(r, rows))+uintptr(4*c), halfX, at, m, part.Dim(0), k, n)
+		}
+	}
+}
+
+// halve queues the conversion of a matrix to half precision.
+func (o *ops) halve(dst uintptr, x device.Tensor) {
+	rows, k := x.Dim(0), x.Dim(1)
+	name, ok := halveKernels[x.DType]
+	if !ok {
+		name = "halve_any"
+	}
+	c := o.call(name).word(uint64(dst)).tensor(x).int(int(x.DType), rows, k, x.DType.RowSize(k))
+	if x.DType.Quantized() {
+		c.run(blocks{ceil(k, 128*32), rows, 1}, 128)
+		return
+	}
+	c.run(blocks{min(ceil(rows*k, 8*256), 1<<14), 1, 1}, 256)
+}
+
+// mostBlocks is how many blocks a launch may have in y and z.
+const mostBlocks = 65535
+
+// Products of many rows by our own kernels: rows and columns of dst that a block
+// computes, and the shared memory that it needs.
+const (
+	gemmTile   = 128
+	gemmShared = 3 * 2 * gemmTile * (32 + 8) * 2
+	wideRows   = 128
+	wideCols   = 256
+	wideShared = 4 * (wideRows + wideCols) * 64 * 2
+)
+
+// multiply queues dst = x·wᵀ: dst f32 [rows, n] in rows of ld, x and w in half
+// precision.
+func (o *ops) multiply(dst, x, w uintptr, rows, n, k, ld int) {
+	if (dst|x|w)%256 == 0 && o.d.drv.hasLibrary() {
+		if err := o.d.drv.multiply(dst, x, w, rows, n, k, ld, o.d.halves.at+halvesSize, librarySize); err != nil {
+			o.d.keep(fmt.Errorf("MatMul: %w", err))
+		}
+		return
+	}
+	o.ours(o.d.drv.wide() && k%64 == 0, dst, x, w, rows, n, k, ld)
+}
+
+// ours is multiply by our own kernels; wide says by which.
+func (o *ops) ours(wide bool, dst, x, w uintptr, rows, n, k, ld int) {
+	name, at, shared := "gemm", blocks{ceil(rows, gemmTile), ceil(n, gemmTile), 1}, gemmShared
+	if wide {
+		name, at, shared = "gemm_wide", blocks{ceil(rows, wideRows), ceil(n, wideCols), 1}, wideShared
+	}
+	o.call(name).word(uint64(dst)).word(uint64(x)).word(uint64(w)).int(rows, n, k, ld).runShared(at, 256, shared)
+}

@@ -1,0 +1,85 @@
+// The words of wide.cuh for a C++ compiler. A product is made where it begins, so
+// that who does not wait for it is not found out; everything about where numbers lie
+// is as on a GPU.
+#pragma once
+
+#include "emu.h"
+
+#define DYNAMIC_WIDE(T, name) DYNAMIC(T, name)
+
+struct WideMatrix {
+	const char* at;
+	int lead, stride;
+
+	WideMatrix from(int bytes) const { return {at + bytes, lead, stride}; }
+
+	// half is the number at an offset of bytes from the start, pieces in place.
+	float half(int offset) const {
+		uint64_t p = (uint64_t)at + offset, base = (uint64_t)emu::dynamic();
+		p = base + ((p - base) ^ ((p - base) >> 7 & 7) << 4);
+		return from_half(*(const uint16_t*)p);
+	}
+	// of_rows is element k of row r of a matrix with rows of k.
+	float of_rows(int r, int k) const { return half(r / 8 * stride + r % 8 * 128 + k * 2); }
+	// of_columns is element n of row k of a matrix with a row for each k.
+	float of_columns(int n, int k) const { return half(n / 64 * lead + k / 8 * stride + k % 8 * 128 + n % 64 * 2); }
+};
+
+inline WideMatrix wide_at(const void* at, int lead, int stride) {
+	if (((uint64_t)at - (uint64_t)emu::dynamic()) % 1024) emu::stop("a matrix %llu bytes into shared memory", (unsigned long long)((uint64_t)at - (uint64_t)emu::dynamic()));
+	return {(const char*)at, lead, stride};
+}
+inline void wide_written() {}
+inline void wide_shrink() {}
+inline void wide_grow() {}
+inline void wide_begin() {}
+inline void wide_commit() {}
+template <int M>
+void wide_keep(float (&)[M]) {}
+template <int N, int M>
+void wide_wait(float (&)[M]) {}
+template <int N, int M>
+void wide_wait_too(float (&)[M]) {}
+
+namespace emu {
+
+// wide_add adds the products that a lane has of its warp's 16 rows.
+template <class A, class B, int M>
+void wide_add(float (&c)[M], A a, B b) {
+	int l = threadIdx.x & 31;
+	for (int j = 0; j < M / 4; j++) {
+		for (int i = 0; i < 4; i++) {
+			for (int k = 0; k < 16; k++) c[j * 4 + i] += a(l / 4 + i / 2 * 8, k) * b(j * 8 + l % 4 * 2 + i % 2, k);
+		}
+	}
+}
+
+// wide_registers gathers the 16 rows of a warp that lanes have in registers.
+inline void wide_registers(float x[16][16], const uint32_t a[4]) {
+	for (int half = 0; half < 2; half++) {
+		const uint64_t* all = exchange(a[2 * half] | (uint64_t)a[2 * half + 1] << 32, "wide_multiply");
+		for (int l = 0; l < 32; l++) {
+			for (int i = 0; i < 4; i++) x[l / 4 + i / 2 * 8][2 * (l % 4) + i % 2 + half * 8] = from_half((uint16_t)(all[l] >> 16 * i));
+		}
+	}
+}
+
+}  // namespace emu
+
+inline void wide_multiply(float (&c)[128], WideMatrix a, WideMatrix b) {
+	int first = (threadIdx.x / 32 & 3) * 16;
+	emu::wide_add(c, [&](int r, int k) { return a.of_rows(first + r, k); }, [&](int n, int k) { return b.of_rows(n, k); });
+}
+template <int ADD>
+void wide_multiply(float (&c)[32], const uint32_t a[4], WideMatrix b) {
+	float x[16][16];
+	if (!ADD) memset(c, 0, sizeof c);
+	emu::wide_registers(x, a);
+	emu::wide_add(c, [&](int r, int k) { return x[r][k]; }, [&](int n, int k) { return b.of_rows(n, k); });
+}
+template <int M>
+void wide_multiply_rows(float (&c)[M], const uint32_t a[4], WideMatrix b) {
+	float x[16][16];
+	emu::wide_registers(x, a);
+	emu::wide_add(c, [&](int r, int k) { return x[r][k]; }, [&](int n, int k) { return b.of_columns(n, k); });
+}

@@ -1,0 +1,178 @@
+// The largest scores at a plan's edges, and the positions near them, on tensor cores:
+// edge_max and near of stripe.cu for the rows of one slot over a cache in half
+// precision; edge_max also in flash_wide.cu. What is selected hangs on scores, so queries enter as two halves, which
+// together have 22 bits.
+#include "stripe.cuh"
+#include "tiles.cuh"
+
+// KeyPage is a page of keys of one head.
+template <int DIM>
+struct alignas(16) KeyPage {
+	u16 k[PAGE * (DIM + 8)];
+
+	// bring begins to copy block b of the slot as far as position last.
+	__device__ void bring(const Pages& g, int kv_head, int b, int last) {
+		constexpr int PIECES = DIM / 8;
+		int page = b >= 0 ? page_of(g, 0, b) : -1;
+		for (int i = threadIdx.x; i < PAGE * PIECES; i += blockDim.x) {
+			int r = i / PIECES, c = i % PIECES * 8;
+			bool there = page >= 0 && b * PAGE + r <= last;
+			copy_async_if(k + r * (DIM + 8) + c, (const u16*)g.k + (there ? element_of(g, page, kv_head, r) + c : 0), there);
+		}
+		copy_commit();
+	}
+};
+
+// score multiplies 16 queries with a page of keys.
+template <int DIM>
+__device__ __forceinline__ void score(float (&s)[PAGE / 8][4], const u32 (&high)[DIM / 16][4], const u32 (&low)[DIM / 16][4], const KeyPage<DIM>& page) {
+#pragma unroll
+	for (int n = 0; n < PAGE / 8; n++) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
+#pragma unroll
+	for (int k = 0; k < DIM / 16; k++) {
+#pragma unroll
+		for (int n = 0; n < PAGE / 16; n++) {
+			u32 b[4];
+			load_matrices(b, page.k + (n * 16 + lane() % 8 + lane() / 16 * 8) * (DIM + 8) + k * 16 + lane() / 8 % 2 * 8);
+			multiply_add(s[2 * n], high[k], b);
+			multiply_add(s[2 * n + 1], high[k], b + 2);
+			multiply_add(s[2 * n], low[k], b);
+			multiply_add(s[2 * n + 1], low[k], b + 2);
+		}
+	}
+}
+
+// edge_max_many: block (b, h) takes 64 positions of head h that start at a multiple
+// of 64, each of its warps 16.
+template <int DIM>
+__device__ __forceinline__ void edge_max_many(const EdgeArgs& a) {
+	SHARED(KeyPage<DIM>, keys, 2);
+	int first = first_of(a.g, 0), rows = (int)a.g.rows, h = blockIdx.y;
+	if (first < 0) return;
+	int tile = first / PAGE + blockIdx.x, lo = larger(tile * PAGE, first), last = smaller((tile + 1) * PAGE, first + rows) - 1;
+	if (lo > last) return;
+	int kv_head = h * (int)a.g.heads / (int)a.heads;
+	Plan plan = a.plan;
+	plan.middle = MIDDLE_NONE;
+	Entries none = {nullptr, nullptr, 0};
+	Tiles w = tiles_of(plan, none, lo, last);
+	if (w.all > 0) keys[0].bring(a.g, kv_head, w.page(0), last);
+
+	u32 high[DIM / 16][4], low[DIM / 16][4];
+	int p[2];
+	float top[2] = {-infinity(), -infinity()};
+	for (int u = 0; u < 2; u++) p[u] = tile * PAGE + warp() * 16 + lane() / 4 + u * 8;
+	auto there = [&](int u) { return p[u] >= lo && p[u] <= last; };
+	load_queries<DIM>(high, low, [&](int u) { return there(u) ? a.q + ((i64)(p[u] - first) * a.heads + h) * DIM : nullptr; });
+	Sight see[2] = {sight_of(plan, p[0]), sight_of(plan, p[1])};
+	for (int t = 0; t < w.all; t++) {
+		if (t + 1 < w.all)
+			keys[(t + 1) % 2].bring(a.g, kv_head, w.page(t + 1), last);
+		else
+			copy_commit();
+		copy_wait<1>();
+		__syncthreads();
+		float s[PAGE / 8][4];
+		score<DIM>(s, high, low, keys[t % 2]);
+		int from = w.page(t) * PAGE + lane() % 4 * 2;
+#pragma unroll
+		for (int n = 0; n < PAGE / 8; n++) {
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				int j = from + n * 8 + i % 2;
+				if (!see[i / 2].spanned(j) || !see[i / 2].edge(j)) continue;
+				top[i / 2] = fmaxf(top[i / 2], s[n][i]);
+				if (there(i / 2)) met(a.g, s[n][i]);
+			}
+		}
+		__syncthreads();
+	}
+	for (int u = 0; u < 2; u++) {
+		top[u] = fmaxf(top[u], __shfl_xor_sync(ALL, top[u], 1));
+		top[u] = fmaxf(top[u], __shfl_xor_sync(ALL, top[u], 2));
+		if (there(u) && lane() % 4 == 0) a.dst[(i64)(p[u] - first) * a.heads + h] = top[u] * (1 / sqrtf((float)DIM));
+	}
+}
+
+KERNEL(edge_max_64, EdgeArgs, 128) { edge_max_many<64>(a); }
+KERNEL(edge_max_128, EdgeArgs, 128) { edge_max_many<128>(a); }
+
+constexpr int NEAR_WARPS = 4;
+
+// near_many: block (group·kvheads + kv head, z) takes every gridDim.y-th page for all
+// heads of a kv head. A warp takes a head, 16 of the group's blocks of rows at a time.
+template <int DIM>
+__device__ __forceinline__ void near_many(const NearArgs& a) {
+	SHARED(KeyPage<DIM>, keys, 2);
+	int kv_head = blockIdx.x % (int)a.g.heads, ratio = (int)(a.heads / a.g.heads);
+	RowGroup r;
+	if (!group_of(a, blockIdx.x / (int)a.g.heads, r)) return;
+	int lo = (int)a.plan.sink, hi = smaller(recent_of(a.plan, r.from), r.from + 1);
+	float unit = 1 / sqrtf((float)DIM), gap = (float)a.gap;
+	auto middle = [&](int b) { return b < a.words && b * PAGE < hi && (b + 1) * PAGE > lo; };
+	for (int member = warp(); member < (ratio + NEAR_WARPS - 1) / NEAR_WARPS * NEAR_WARPS; member += NEAR_WARPS) {
+		int h = kv_head * ratio + smaller(member, ratio - 1);
+		u32 high[DIM / 16][4], low[DIM / 16][4];
+		float top[2];
+		auto load = [&](int at) {
+			auto there = [&](int u) { return at + lane() / 4 + 8 * u < r.blocks; };
+			auto row = [&](int u) { return (i64)(r.block + at + lane() / 4 + 8 * u) * a.heads + h; };
+			load_queries<DIM>(high, low, [&](int u) { return there(u) ? a.q + row(u) * DIM : nullptr; });
+			for (int u = 0; u < 2; u++) top[u] = there(u) ? a.top[row(u)] : infinity();
+		};
+		load(0);
+		keys[0].bring(a.g, kv_head, middle(blockIdx.y) ? blockIdx.y : -1, r.from);
+		for (int b = blockIdx.y, turn = 0; b < a.words; b += gridDim.y, turn ^= 1) {
+			keys[turn ^ 1].bring(a.g, kv_head, middle(b + gridDim.y) ? b + gridDim.y : -1, r.from);
+			copy_wait<1>();
+			__syncthreads();
+			u32 bits = 0, broken = 0;  // bits of columns 8·n + lane%4·2 + i at 2·n + i
+			for (int at = 0; at < r.blocks && middle(b); at += 16) {
+				if (r.blocks > 16) load(at);
+				float s[PAGE / 8][4];
+				score<DIM>(s, high, low, keys[turn]);
+#pragma unroll
+				for (int n = 0; n < PAGE / 8; n++) {
+#pragma unroll
+					for (int i = 0; i < 4; i++) {
+						bits |= (u32)(top[i / 2] - s[n][i] * unit <= gap) << (n * 2 + i % 2);
+						broken |= (u32)(s[n][i] != s[n][i]);
+					}
+				}
+				if (!broken) continue;
+				for (int i = 0; i < PAGE / 2; i++) {
+					int j = b * PAGE + i / 4 * 8 + lane() % 4 * 2 + i % 2;
+					bool counts = member < ratio && at + lane() / 4 + i / 2 % 2 * 8 < r.blocks && j >= lo && j < hi && sees(a.plan.span, r.from, j);
+#pragma unroll
+					for (int n = 0; n < PAGE / 8; n++) {
+						if (counts && n == i / 4) met(a.g, s[n][i % 4]);
+					}
+				}
+			}
+			for (int m = 4; m < WARP; m *= 2) bits |= __shfl_xor_sync(ALL, bits, m);
+			u64 near = 0;
+			for (int l = 0; l < 4; l++) {
+				u32 of = __shfl_sync(ALL, bits, l);
+				for (int n = 0; n < PAGE / 8; n++) near |= (u64)(of >> n * 2 & 3) << (n * 8 + l * 2);
+			}
+			u64 listed = 0, found = 0;
+			for (int u = 0; u < 2; u++) {
+				int i = lane() + u * WARP, j = b * PAGE + i;
+				bool in = j >= lo && j < hi && sees(a.plan.span, r.from, j), is = in && (near >> i & 1);
+				listed |= (u64)__ballot_sync(ALL, is || (in && j < a.twice)) << u * WARP;
+				found |= (u64)__ballot_sync(ALL, is) << u * WARP;
+			}
+			if (lane() == 0 && member < ratio) {
+				u64* marks = a.marks + ((r.list + h) * a.words + b) * 2;
+				marks[0] = listed;
+				marks[1] = found;
+			}
+			__syncthreads();
+		}
+		copy_wait<0>();
+		__syncthreads();
+	}
+}
+
+KERNEL(near_64, NearArgs, 128) { near_many<64>(a); }
+KERNEL(near_128, NearArgs, 128) { near_many<128>(a); }

@@ -1,0 +1,3 @@
+//go:build cudaemu
+
+#include "stripe_many.cu"

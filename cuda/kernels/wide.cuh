@@ -1,0 +1,113 @@
+// The matrix instructions of compute capability 9.0, wgmma, by which four warps
+// multiply a matrix of 64 rows in shared memory or registers with one in shared
+// memory. They exist in code for sm_90a alone, where WIDE is 1; the kernels that use
+// them are empty elsewhere, and the host does not launch them there.
+//
+// A matrix in shared memory consists of panels of 64 halves, 128 bytes, a row. The 8
+// pieces of 16 bytes of row r change places: piece c lies at place c ^ r%8, and the
+// panel starts on 1024 bytes. So no two rows of 8 meet in a bank.
+#pragma once
+
+#include "gpu.cuh"
+
+#if defined(GOLLM_EMU)
+
+#define WIDE 1
+#include "emu/wide.h"
+
+#elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+#define WIDE 1
+
+// DYNAMIC_WIDE is DYNAMIC on 1024 bytes.
+extern __shared__ __align__(1024) unsigned char wide_dynamic[];
+#define DYNAMIC_WIDE(T, name) T* name = reinterpret_cast<T*>(wide_dynamic)
+
+// WideMatrix is a matrix in shared memory as the instructions take it.
+struct WideMatrix {
+	u32 low, high;
+
+	// from is the matrix that starts some bytes later.
+	__device__ __forceinline__ WideMatrix from(int bytes) const { return {low + (u32)(bytes >> 4), high}; }
+	__device__ __forceinline__ u64 bits() const { return (u64)high << 32 | low; }
+};
+
+// wide_at is a matrix whose groups of 8 rows are stride bytes apart. Where it is
+// read transposed, lead is the bytes from one panel to the next.
+__device__ __forceinline__ WideMatrix wide_at(const void* at, int lead, int stride) {
+	u32 address = (u32)__cvta_generic_to_shared(at);
+	// From one lane, so that the compiler knows it to be the same for all.
+	return {__shfl_sync(ALL, (address & 0x3ffff) >> 4, 0) | (u32)(lead >> 4) << 16, (u32)(stride >> 4) | 1u << 30};
+}
+
+// wide_written makes what this thread wrote to shared memory known to the
+// instructions; a barrier follows.
+__device__ __forceinline__ void wide_written() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// wide_shrink gives back registers, wide_grow takes them: four warps do one of them
+// together in a block of 384 threads, where one group shrinks and two grow.
+__device__ __forceinline__ void wide_shrink() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
+__device__ __forceinline__ void wide_grow() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
+
+// wide_begin comes before the first of some products, wide_commit after the last.
+// wide_wait<N> waits until at most N such sets are left, and hands out what they
+// wrote. wide_keep has numbers made before what follows it.
+__device__ __forceinline__ void wide_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wide_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int M>
+__device__ __forceinline__ void wide_keep(float (&c)[M]) {
+#pragma unroll
+	for (int i = 0; i < M; i++) asm volatile("" : "+f"(c[i])::"memory");
+}
+template <int N, int M>
+__device__ __forceinline__ void wide_wait(float (&c)[M]) {
+	asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+	wide_keep(c);
+}
+
+// wide_wait_too is wide_wait to the GPU, and to the compiler another instruction.
+template <int N, int M>
+__device__ __forceinline__ void wide_wait_too(float (&c)[M]) {
+	asm volatile("wgmma.wait_group.sync.aligned %0; // too" ::"n"(N) : "memory");
+	wide_keep(c);
+}
+
+#define WIDE_TEN(t) "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9"
+#define WIDE_32 WIDE_TEN() ", " WIDE_TEN(1) ", " WIDE_TEN(2) ", %30, %31"
+#define WIDE_64 WIDE_TEN() ", " WIDE_TEN(1) ", " WIDE_TEN(2) ", " WIDE_TEN(3) ", " WIDE_TEN(4) ", " WIDE_TEN(5) ", %60, %61, %62, %63"
+#define WIDE_128                                                                                                       \
+	WIDE_TEN() ", " WIDE_TEN(1) ", " WIDE_TEN(2) ", " WIDE_TEN(3) ", " WIDE_TEN(4) ", " WIDE_TEN(5) ", " WIDE_TEN(6) \
+		", " WIDE_TEN(7) ", " WIDE_TEN(8) ", " WIDE_TEN(9) ", " WIDE_TEN(10) ", " WIDE_TEN(11) ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define WIDE_C8(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
+#define WIDE_C32(c, i) WIDE_C8(c, i), WIDE_C8(c, i + 8), WIDE_C8(c, i + 16), WIDE_C8(c, i + 24)
+
+// wide_multiply begins c += a·bᵀ: a [64, 16], b [n, 16], c [64, n] spread over the
+// four warps, n = 2·M: warp w has rows 16·w, and of these 8 columns at a time as
+// multiply_add does.
+__device__ __forceinline__ void wide_multiply(float (&c)[128], WideMatrix a, WideMatrix b) {
+	asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" WIDE_128 "}, %128, %129, 1, 1, 1, 0, 0;"
+		: WIDE_C32(c, 0), WIDE_C32(c, 32), WIDE_C32(c, 64), WIDE_C32(c, 96) : "l"(a.bits()), "l"(b.bits()));
+}
+
+// With a in registers, as multiply_add has it. With ADD 0 it is c = a·bᵀ.
+template <int ADD>
+__device__ __forceinline__ void wide_multiply(float (&c)[32], const u32 a[4], WideMatrix b) {
+	asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WIDE_32 "}, {%32, %33, %34, %35}, %36, %37, 1, 1, 0;"
+		: WIDE_C32(c, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()), "n"(ADD));
+}
+
+// wide_multiply_rows is c += a·b: b [16, n], a row of k each.
+__device__ __forceinline__ void wide_multiply_rows(float (&c)[32], const u32 a[4], WideMatrix b) {
+	asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WIDE_32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+		: WIDE_C32(c, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()));
+}
+__device__ __forceinline__ void wide_multiply_rows(float (&c)[64], const u32 a[4], WideMatrix b) {
+	asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" WIDE_64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+		: WIDE_C32(c, 0), WIDE_C32(c, 32) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()));
+}
+
+#else
+
+#define WIDE 0
+
+#endif

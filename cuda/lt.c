@@ -1,0 +1,167 @@
+//go:build cuda && !cudaemu
+
+// cuBLASLt without linking it, as shim.c does with the driver: the library is
+// looked for when the first large product is made. What is declared here of it is
+// what its documentation says of types that programs see only pointers to.
+
+#include "lt.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void *handle, *description, *layout, *preference;
+
+// found is one answer of the heuristic.
+typedef struct {
+	uint64_t algorithm[8];
+	size_t workspace;
+	int state;
+	float waves;
+	int reserved[4];
+} found;
+
+enum { R_32F = 0, R_16F = 2, COMPUTE_32F = 68, TRANSPOSE_A = 3, WORKSPACE = 1 };
+
+// plan is a shape of product and how it is computed.
+typedef struct {
+	uint64_t rows, n, k, ld;
+	description product;
+	layout x, w, dst;
+	uint64_t algorithm[8];
+	int used;
+} plan;
+
+enum { PLANS = 64 };
+
+struct gollm_lt {
+	void* library;
+	handle handle;
+	plan plans[PLANS];
+	int next;
+
+	int (*create)(handle*);
+	int (*destroy)(handle);
+	size_t (*version)(void);
+	int (*describe)(description*, int compute, int scale);
+	int (*set)(description, int attribute, const void*, size_t);
+	int (*forget)(description);
+	int (*lay_out)(layout*, int type, uint64_t rows, uint64_t columns, int64_t ld);
+	int (*unlay)(layout);
+	int (*prefer)(preference*);
+	int (*prefer_set)(preference, int attribute, const void*, size_t);
+	int (*unprefer)(preference);
+	int (*choose)(handle, description, layout, layout, layout, layout, preference, int most, found*, int* n);
+	int (*multiply)(handle, description, const void* alpha, const void* a, layout, const void* b, layout, const void* beta,
+		const void* c, layout, void* d, layout, const uint64_t* algorithm, void* work, size_t size, void* stream);
+};
+
+// open_library finds the library: at path, or where one is installed.
+static void* open_library(const char* path) {
+	static const char* names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.12"};
+	if (*path) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		void* library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+		if (library) return library;
+	}
+	return NULL;
+}
+
+gollm_lt* gollm_lt_open(const char* path) {
+	void* library = open_library(path);
+	if (!library) return NULL;
+	gollm_lt* lt = calloc(1, sizeof *lt);
+	if (!lt) return NULL;
+	lt->library = library;
+	struct {
+		void** to;
+		const char* name;
+	} all[] = {
+		{(void**)&lt->create, "cublasLtCreate"},
+		{(void**)&lt->destroy, "cublasLtDestroy"},
+		{(void**)&lt->version, "cublasLtGetVersion"},
+		{(void**)&lt->describe, "cublasLtMatmulDescCreate"},
+		{(void**)&lt->set, "cublasLtMatmulDescSetAttribute"},
+		{(void**)&lt->forget, "cublasLtMatmulDescDestroy"},
+		{(void**)&lt->lay_out, "cublasLtMatrixLayoutCreate"},
+		{(void**)&lt->unlay, "cublasLtMatrixLayoutDestroy"},
+		{(void**)&lt->prefer, "cublasLtMatmulPreferenceCreate"},
+		{(void**)&lt->prefer_set, "cublasLtMatmulPreferenceSetAttribute"},
+		{(void**)&lt->unprefer, "cublasLtMatmulPreferenceDestroy"},
+		{(void**)&lt->choose, "cublasLtMatmulAlgoGetHeuristic"},
+		{(void**)&lt->multiply, "cublasLtMatmul"},
+	};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		if (!(*all[i].to = dlsym(library, all[i].name))) {
+			free(lt);
+			return NULL;
+		}
+	}
+	if (lt->create(&lt->handle)) {
+		free(lt);
+		return NULL;
+	}
+	return lt;
+}
+
+size_t gollm_lt_version(gollm_lt* lt) { return lt->version(); }
+
+static void clear(gollm_lt* lt, plan* p) {
+	if (p->product) lt->forget(p->product);
+	if (p->x) lt->unlay(p->x);
+	if (p->w) lt->unlay(p->w);
+	if (p->dst) lt->unlay(p->dst);
+	memset(p, 0, sizeof *p);
+}
+
+void gollm_lt_close(gollm_lt* lt) {
+	for (int i = 0; i < PLANS; i++) clear(lt, &lt->plans[i]);
+	lt->destroy(lt->handle);
+	free(lt);
+}
+
+// make fills in a plan. The library's matrices are stored by columns: to it, dst is
+// [n, rows], x is [k, rows], and w is [k, n], which is to be transposed.
+static int make(gollm_lt* lt, plan* p, size_t work) {
+	const int32_t transpose = 1;
+	preference like = NULL;
+	found best = {0};
+	int count = 0;
+	int r = lt->describe(&p->product, COMPUTE_32F, R_32F);
+	if (!r) r = lt->set(p->product, TRANSPOSE_A, &transpose, sizeof transpose);
+	if (!r) r = lt->lay_out(&p->w, R_16F, p->k, p->n, p->k);
+	if (!r) r = lt->lay_out(&p->x, R_16F, p->k, p->rows, p->k);
+	if (!r) r = lt->lay_out(&p->dst, R_32F, p->n, p->rows, p->ld);
+	if (!r) r = lt->prefer(&like);
+	if (!r) r = lt->prefer_set(like, WORKSPACE, &work, sizeof work);
+	if (!r) r = lt->choose(lt->handle, p->product, p->w, p->x, p->dst, p->dst, like, 1, &best, &count);
+	if (like) lt->unprefer(like);
+	if (!r && (count < 1 || best.state)) r = 15;  // CUBLAS_STATUS_NOT_SUPPORTED
+	memcpy(p->algorithm, best.algorithm, sizeof best.algorithm);
+	p->used = 1;
+	return r;
+}
+
+int gollm_lt_multiply(gollm_lt* lt, gollm_lt_product a, void* stream) {
+	const float one = 1, zero = 0;
+	plan* p = NULL;
+	for (int i = 0; i < PLANS && !p; i++) {
+		plan* q = &lt->plans[i];
+		if (q->used && q->rows == a.rows && q->n == a.n && q->k == a.k && q->ld == a.ld) p = q;
+	}
+	if (!p) {
+		p = &lt->plans[lt->next];
+		lt->next = (lt->next + 1) % PLANS;
+		clear(lt, p);
+		p->rows = a.rows;
+		p->n = a.n;
+		p->k = a.k;
+		p->ld = a.ld;
+		int r = make(lt, p, a.size);
+		if (r) {
+			clear(lt, p);
+			return r;
+		}
+	}
+	return lt->multiply(lt->handle, p->product, &one, a.w, p->w, a.x, p->x, &zero, a.dst, p->dst, a.dst, p->dst, p->algorithm, a.work, a.size, stream);
+}

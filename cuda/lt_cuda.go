@@ -1,0 +1,91 @@
+//go:build cuda && !cudaemu
+
+package cuda
+
+/*
+#include <cuda.h>
+#include <stdlib.h>
+#include "lt.h"
+
+static gollm_lt* lt_open(CUcontext context, const char* path) {
+	return cuCtxSetCurrent(context) ? 0 : gollm_lt_open(path);
+}
+
+static int lt_multiply(CUcontext context, gollm_lt* lt, CUstream stream, uint64_t dst, uint64_t x, uint64_t w,
+	uint64_t rows, uint64_t n, uint64_t k, uint64_t ld, uint64_t work, size_t size) {
+	gollm_lt_product a = {(void*)dst, (const void*)x, (const void*)w, rows, n, k, ld, (void*)work, size};
+	if (cuCtxSetCurrent(context)) return -1;
+	return gollm_lt_multiply(lt, a, stream);
+}
+
+#cgo noescape lt_multiply
+#cgo nocallback lt_multiply
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+)
+
+// libraryVariable names the file of cuBLASLt; "off" is none.
+const libraryVariable = "GOLLM_CUBLASLT"
+
+// library is cuBLASLt, if this machine has it.
+type library struct {
+	looked bool
+	off    bool // not to be used
+	lt     *C.gollm_lt
+}
+
+// hasLibrary looks for cuBLASLt once.
+func (d *driver) hasLibrary() bool {
+	if !d.library.looked {
+		d.library.looked = true
+		path := os.Getenv(libraryVariable)
+		if path == "off" {
+			return false
+		}
+		text := C.CString(path)
+		defer C.free(unsafe.Pointer(text))
+		d.library.lt = C.lt_open(d.c(), text)
+		if d.library.lt != nil {
+			// The library keeps what it loaded into the context when its handle is
+			// gone, so the context must outlive this device.
+			_, _ = d.device.RetainPrimaryCtx()
+		}
+	}
+	return d.library.lt != nil && !d.library.off
+}
+
+// libraryVersion is for example "13.0.2", "" without a library.
+func (d *driver) libraryVersion() string {
+	if !d.hasLibrary() {
+		return ""
+	}
+	v := int(C.gollm_lt_version(d.library.lt))
+	return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
+}
+
+// multiply queues dst = x·wᵀ with cuBLASLt: dst f32 [rows, n] in rows of ld, x and
+// w half precision, all on 256 bytes, as the library takes them to be.
+func (d *driver) multiply(dst, x, w uintptr, rows, n, k, ld int, work uintptr, size int) error {
+	r := C.lt_multiply(d.c(), d.library.lt, d.cStream(), C.uint64_t(dst), C.uint64_t(x), C.uint64_t(w),
+		C.uint64_t(rows), C.uint64_t(n), C.uint64_t(k), C.uint64_t(ld), C.uint64_t(work), C.size_t(size))
+	if r != 0 {
+		return fmt.Errorf("cuBLASLt %s: status %d for a product of %d x %d x %d", d.libraryVersion(), int(r), rows, n, k)
+	}
+	return nil
+}
+
+// closeLibrary gives back what cuBLASLt holds.
+func (d *driver) closeLibrary() {
+	if d.library.lt != nil {
+		C.gollm_lt_close(d.library.lt)
+		d.library.lt = nil
+	}
+}
+
+// wide reports whether the GPU has the instructions of wide.cuh.
+func (d *driver) wide() bool { return d.major == 9 && d.minor == 0 }

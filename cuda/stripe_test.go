@@ -1,0 +1,63 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// edgeBound is the error of the largest scores on tensor cores, whose queries have 22
+// bits.
+const edgeBound = 1e-5
+
+// TestStripes holds the kernels on tensor cores against those for any shape.
+func TestStripes(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	const block, group = 16, 128
+	for _, s := range [][5]int{{128, 64, 640, 4, 2}, {100, 64, 700, 2, 2}, {128, 128, 512, 6, 1}, {90, 128, 600, 1, 1}} {
+		rows, dim, n, heads, kvHeads := s[0], s[1], s[2], s[3], s[4]
+		rng := rand.New(rand.NewPCG(11, 12))
+		q := alloc(t, d, device.F32, rows, heads, dim)
+		d.Write(q, normal(rng, rows*heads*dim))
+		kv := filledCache(t, d, rng, n, kvHeads, dim)
+		for name, p := range map[string]device.Plan{
+			"align": {Middle: device.Tokens, Sink: block, Recent: block, Align: group},
+			"sinks": {Middle: device.Tokens, Sink: 5},
+			"span":  {Middle: device.Tokens, Sink: 5, Recent: 40, Span: device.Span{Back: 300}},
+			"drop":  {Middle: device.Tokens, Sink: 5, Recent: 100, Span: device.Span{Drop: 0.3, Sink: 3, Recent: 20}},
+		} {
+			t.Run(fmt.Sprintf("%s/rows=%d/dim=%d/len=%d/heads=%d", name, rows, dim, n, heads), func(t *testing.T) {
+				got, want := alloc(t, d, device.F32, rows, heads), alloc(t, d, device.F32, rows, heads)
+				d.ops.EdgeMax(got, q, kv, p)
+				d.ops.edgeMax(want, q, kv, p)
+				compare(t, read(t, d, got), read(t, d, want), edgeBound)
+				d.ops.edgeMany(edgeKernels[dim].any, got, q, kv, p)
+				compare(t, read(t, d, got), read(t, d, want), edgeBound)
+
+				blocks := device.BlocksOf(n-rows, rows, block)
+				mean, top := alloc(t, d, device.F32, blocks, heads, dim), alloc(t, d, device.F32, blocks, heads)
+				d.ops.MeanRows(mean, q, kv, block)
+				d.ops.MeanRows(top, want, kv, block)
+				lists := make([][]float32, 2)
+				for i, many := range []string{nearKernels[dim], ""} {
+					groups := device.BlocksOf(n-rows, rows, group)
+					l := device.List{
+						Index: alloc(t, d, device.I32, groups, heads, n), Count: alloc(t, d, device.I32, groups, heads),
+						Weight: alloc(t, d, device.F32, groups, heads, n), Group: group,
+					}
+					d.ops.near(many, l, mean, top, kv, p, device.Near{Rows: rows, Block: block, Gap: 2.2, Twice: 70})
+					lists[i] = slices.Concat(read(t, d, l.Count), read(t, d, l.Index), read(t, d, l.Weight))
+				}
+				if !slices.Equal(lists[0], lists[1]) {
+					t.Error("the lists differ")
+				}
+			})
+		}
+	}
+}
