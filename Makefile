@@ -6,7 +6,7 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: help build cuda gpu-report gpu-report-binaries emulate demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
+.PHONY: help build cuda gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-sanitized demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,8 +47,21 @@ build/cuda/lib/libcuda.so: | $(NVCC)
 build/cuda/toolkit/bin/nvcc:
 	scripts/install-cuda.sh
 
-emulate: ## the tests of the CUDA kernels, on the CPU
-	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) ./cuda/...
+emulate: emulate-kernels emulate-systems ## the tests of the CUDA kernels and of what runs on them, on the CPU
+
+emulate-kernels:
+	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 30m ./cuda/...
+
+# Every attention system, and passes of small models. The means over seeds take long.
+emulate-systems:
+	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 30m \
+		-run 'TestEverySystem|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
+
+# The sanitizers of the C++ compiler find what a kernel does beyond its memory.
+SANITIZED ?= TestConformance/(memory|failures|append|reuse|graph)$$|TestSchedules
+emulate-sanitized: ## some tests of the CUDA kernels with the sanitizers
+	CGO_ENABLED=1 CGO_CXXFLAGS="-g -O1 -fsanitize=undefined -fno-sanitize-recover=undefined" CGO_LDFLAGS="-fsanitize=undefined" \
+		$(GO) test -asan -tags cudaemu $(COUNT) -timeout 30m -run '$(SANITIZED)' ./cuda
 
 demo: ## a small model finds a needle in 4,000 tokens, another tells a story
 	@scripts/demo.sh

@@ -24,7 +24,7 @@ const policy = `
 	device, sparse, weights, model, kvcache, tokenizer < engine
 	device, sparse, weights, model, engine < eval
 	device, sparse, weights, model, kvcache, tokenizer, engine, eval, cpu, cuda < cmd
-	eval, tokenizer, weights, device < scripts
+	eval, tokenizer, weights, device, cpu < scripts
 	weights, model, internal/npy < scripts/hashnets
 
 	internal/npy < cmd, sparse

@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"unsafe"
 
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
@@ -77,8 +76,9 @@ func newHashTest(t *testing.T, most, tables, bits, least int) *hashTest {
 		}
 		h.lists[i] = device.List{Index: alloc(device.I32, 1, 2, most), Count: alloc(device.I32, 1, 2), Weight: alloc(device.F32, 1, 2, most)}
 	}
-	h.buckets.Newest = alloc(device.I32, 1, (most+device.HashRun-1)/device.HashRun, tables<<bits/2)
-	h.buckets.Older = alloc(device.I32, 1, tables, (most+1)/2)
+	h.buckets.Sorted = alloc(device.I32, 1, 1)
+	h.buckets.Buckets = alloc(device.I32, 1, (most+device.HashRun-1)/device.HashRun, tables<<bits)
+	h.buckets.Members = alloc(device.I32, 1, tables, (most+1)/2)
 	return h
 }
 
@@ -89,8 +89,9 @@ func fill(x device.Tensor, rng *rand.Rand) {
 	}
 }
 
-// same compares both ways behind n positions and returns how many they list.
-func (h *hashTest) same(n int) int {
+// same compares both ways behind n positions and returns how many they list, and
+// for how many of two heads buckets were too full.
+func (h *hashTest) same(n int) (found, full int) {
 	h.t.Helper()
 	i32s(h.kv.Len)[0] = int32(n)
 	plan := device.Plan{Sink: 2, Recent: 3, Middle: device.None}
@@ -112,25 +113,41 @@ func (h *hashTest) same(n int) int {
 			h.t.Fatalf("%d positions, head %d: other weights", n, head)
 		}
 	}
-	return int(i32s(a.Count)[0] + i32s(a.Count)[1])
+	return int(i32s(a.Count)[0] + i32s(a.Count)[1]), int(h.dev.ops.collide.full.Load())
 }
 
 // Buckets find what the comparison of all codes finds, when a sequence grows, when
 // it is cut and goes on otherwise, and over the end of a run.
 func TestBucketsFindWhatCodesDo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
+	const run = device.HashRun
+	lengths := []int{1, 2, 40, 64, 65, 700, 690, 691, 692, 640, 900, 3, 128, run - 1, run, run + 1, run + 1, run + 300, run + 299,
+		run + 300, run, run - 70, run + 2, run - 6000, run - 5999, run + 5, run + 390, 200}
+	for n := 200; len(lengths) < 600; {
+		switch rng.IntN(20) {
+		case 0:
+			n += rng.IntN(400)
+		case 1:
+			n -= rng.IntN(min(n, 300))
+		default:
+			n++
+		}
+		lengths = append(lengths, n)
+	}
 	for _, least := range []int{1, 2} {
-		h := newHashTest(t, device.HashRun+400, 9, 7, least)
+		h := newHashTest(t, run+400, 9, 8, least)
 		found, n := 0, 0
-		for _, to := range []int{1, 2, 40, 64, 65, 700, 690, 691, 692, 640, 900, 3, 128, device.HashRun - 1, device.HashRun, device.HashRun + 1,
-			device.HashRun + 1, device.HashRun + 300, device.HashRun + 299, device.HashRun + 300, device.HashRun, device.HashRun - 70, device.HashRun + 2} {
+		for _, to := range lengths {
 			keys := f32s(h.kv.K)
 			for i := min(to-1, n) * hashDim; i < to*hashDim; i++ { // the newest has changed in any case
 				keys[i] = float32(rng.NormFloat64())
 			}
 			fill(h.q, rng)
-			found += h.same(to)
-			n = to
+			more, full := h.same(to)
+			if full > 0 {
+				t.Fatalf("%d positions: too many members in the buckets of %d queries", to, full)
+			}
+			found, n = found+more, to
 		}
 		if found < 100 {
 			t.Errorf("%d collisions say little", found)
@@ -151,19 +168,7 @@ func TestFullBucketsAreGivenUp(t *testing.T) {
 	for i := range f32s(h.q) {
 		f32s(h.q)[i] = float32(i%hashDim) - 7.5
 	}
-	if found := h.same(n); found < n {
-		t.Errorf("%d collisions, most of %d were to be", found, 2*n)
-	}
-	b := newBuckets(h.buckets)
-	sides := make([]uint16, 24)
-	for table := range sides {
-		var bucket [device.PageLen]uint16
-		code := unsafe.Slice((*uint64)(unsafe.Pointer(&i32s(h.buckets.Codes)[0])), 24*3)
-		b.bucketsOf(&bucket, row(code, table, 3), 0, 64)
-		sides[table] = bucket[1]
-	}
-	sets := make([]uint64, 2*pagesOf(n))
-	if b.walk(sets[:pagesOf(n)], sets[pagesOf(n):], 0, sides, fewWalked) {
-		t.Error("a walk of more links than the limit came to its end")
+	if found, full := h.same(n); found < n || full != 2 {
+		t.Errorf("%d collisions, most of %d were to be; buckets too full for %d queries of 2", found, 2*n, full)
 	}
 }

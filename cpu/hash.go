@@ -83,12 +83,19 @@ func (o *ops) HashKeys(h device.Hash, kv device.KV) {
 	for i := range t.scratch {
 		s := &t.scratch[i]
 		s.x, s.tile = grown(&s.x, vec.Tile*t.dim), grown(&s.tile, vec.Tile*vec.Tile)
+		if t.bucketed() {
+			s.buckets = grown(&s.buckets, min(device.HashRun, t.blocks*device.PageLen))
+		}
 	}
 	o.pool.RunChunks(len(t.pos)*t.kvHeads, 1, t)
 	for slot, p := range t.pos {
-		if p >= 0 {
-			t.done[slot] = int32(p + 1)
+		if p < 0 {
+			continue
 		}
+		if t.bucketed() {
+			t.sorted[slot] = int32(sortedOf(p+1, t.keptOf(slot, min(int(t.done[slot]), p))))
+		}
+		t.done[slot] = int32(p + 1)
 	}
 }
 
@@ -106,6 +113,8 @@ type hashTask struct {
 type hashScratch struct {
 	x    []float32 // [vec.Tile, dim]: keys from the center
 	tile []float32 // [vec.Tile, vec.Tile]
+
+	buckets []uint16 // of the positions of a run in a table
 }
 
 // Do makes the codes of items lo to hi-1.
@@ -121,29 +130,63 @@ func (t *hashTask) Do(worker, lo, hi int) {
 		if have == 0 {
 			t.middle(s, slot, kvHead)
 		}
-		if t.linked() && have < int(t.done[slot]) {
-			t.cut(slot, kvHead, have, int(t.done[slot]))
+		from := have // to be put into buckets
+		if t.bucketed() {
+			from = t.cut(slot, kvHead, have, int(t.done[slot]))
 		}
 		for j := have; j <= p; {
 			n := min(device.PageLen-j%device.PageLen, p+1-j)
 			t.encode(s, slot, kvHead, j, n)
 			j += n
 		}
+		if t.bucketed() {
+			t.enter(s, slot, kvHead, from, p+1)
+		}
 	}
 }
 
-// cut takes positions from to to-1 out of their buckets, but for those of a run
-// that is all cut: it is emptied when its first position comes.
-func (t *hashTask) cut(slot, kvHead, from, to int) {
-	if from%device.HashRun == 0 {
-		return
+// keptOf is how many positions of a slot stay sorted when those from have on go:
+// where one of them was sorted, none of its run's.
+func (t *hashTask) keptOf(slot, have int) int {
+	if have == 0 || have < int(t.sorted[slot]) {
+		return have / device.HashRun * device.HashRun
 	}
-	to = min(to, (from/device.HashRun+1)*device.HashRun)
-	for to > from {
+	return int(t.sorted[slot])
+}
+
+// cut takes positions from to done-1 out of their buckets, and returns from which
+// on positions have to be put into them.
+func (t *hashTask) cut(slot, kvHead, from, done int) int {
+	if kept := t.keptOf(slot, from); from == 0 || kept < int(t.sorted[slot]) {
+		return kept
+	}
+	if from%device.HashRun == 0 { // a run is emptied when its first position comes
+		return from
+	}
+	for to := min(done, (from/device.HashRun+1)*device.HashRun); to > from; {
 		block := (to - 1) / device.PageLen
 		lo := max(from, block*device.PageLen)
 		t.unlink(slot*t.kvHeads+kvHead, lo, to, t.code(slot, kvHead, block))
 		to = lo
+	}
+	return from
+}
+
+// enter puts positions from to done-1 into their buckets.
+func (t *hashTask) enter(s *hashScratch, slot, kvHead, from, done int) {
+	head, kept := slot*t.kvHeads+kvHead, t.keptOf(slot, min(int(t.done[slot]), done-1))
+	if n := sortedOf(done, kept); n > kept {
+		for run := kept / device.HashRun; run*device.HashRun < n; run++ {
+			t.sort(head, run, min(n-run*device.HashRun, device.HashRun), s.buckets, func(block int) []uint64 {
+				return t.code(slot, kvHead, run*device.HashRun/device.PageLen+block)
+			})
+		}
+		from = n
+	}
+	for j := from; j < done; {
+		to := min(done, (j/device.PageLen+1)*device.PageLen)
+		t.link(head, j, to, t.code(slot, kvHead, j/device.PageLen))
+		j = to
 	}
 }
 
@@ -197,9 +240,6 @@ func (t *hashTask) encode(s *hashScratch, slot, kvHead, j, n int) {
 			code[first+c] = code[first+c]&keep | word<<from
 		}
 	})
-	if t.linked() {
-		t.link(slot*t.kvHeads+kvHead, j, n, code)
-	}
 }
 
 // ListCollisions lists the positions that collide with each row's queries.
@@ -216,6 +256,13 @@ func (o *ops) ListCollisions(l device.List, h device.Hash, q device.Tensor, kv d
 		if p >= min(t.width, t.blocks*device.PageLen) {
 			o.d.fail("%s: position %d in codes of %d", op, p, min(t.width, t.blocks*device.PageLen))
 			t.pos[slot] = -1
+		}
+	}
+	for slot, p := range t.pos { // keys are read by address
+		for b := 0; p >= 0 && b < pagesOf(p+1); b++ {
+			if o.page(&t.pages, slot, b) < 0 {
+				t.pos[slot], p = -1, -1
+			}
 		}
 	}
 	for len(t.scratch) < o.pool.Workers() {
@@ -247,16 +294,17 @@ type collideTask struct {
 	weight       []float32
 	limit        int
 	cut          atomic.Bool
+	full         atomic.Int32 // queries whose buckets were too full
 
 	scratch []collideScratch
 }
 
 // collideScratch is what one worker needs.
 type collideScratch struct {
-	q    []float32 // [vec.Tile, dim]: queries, from the center where that is wanted
-	tile []float32 // [vec.Tile, vec.Tile]
-	flip []uint64  // [group, planes]: zero where the query is above, otherwise all ones
-	keys vec.Rows  // [vec.Tile, dim]: gathered
+	q    []float32        // [vec.Tile, dim]: queries, from the center where that is wanted
+	tile []float32        // [vec.Tile, vec.Tile]
+	flip []uint64         // [group, planes]: zero where the query is above, otherwise all ones
+	at   [2][vec.Tile]int // where keys start, of a tile and of the next one
 
 	wanted      []uint16 // [tables]: buckets of a query
 	once, twice []uint64 // sets of positions, by blocks
@@ -331,11 +379,11 @@ func (t *collideTask) among(p, block int) uint64 {
 	return t.reach.spannedBits(p, block) &^ t.reach.edgeBits(p, block)
 }
 
-// Following a link takes as long as comparing so many words of codes, and walks of
-// fewer links than fewWalked are always finished.
+// Finding a member of a bucket takes as long as comparing so many words of codes,
+// and fewer than fewCollected are always found so.
 const (
-	linkWords = 16
-	fewWalked = 1 << 12
+	memberWords  = 16
+	fewCollected = 1 << 12
 )
 
 // find is the positions that collide with a query, by blocks; those that may not
@@ -344,7 +392,7 @@ func (t *collideTask) find(s *collideScratch, slot, kvHead int, flip []uint64) [
 	p := t.pos[slot]
 	blocks := pagesOf(p + 1)
 	once, twice := grown(&s.once, blocks), grown(&s.twice, blocks)
-	if t.linked() {
+	if t.bucketed() {
 		clear(once)
 		clear(twice)
 		for table := range s.wanted {
@@ -354,12 +402,13 @@ func (t *collideTask) find(s *collideScratch, slot, kvHead int, flip []uint64) [
 			}
 			s.wanted[table] = bucket
 		}
-		if t.walk(once, twice, slot*t.kvHeads+kvHead, s.wanted, max(fewWalked, blocks*t.planes/linkWords)) {
+		if t.collect(once, twice, slot, slot*t.kvHeads+kvHead, s.wanted, max(fewCollected, blocks*t.planes/memberWords)) {
 			if t.Least == 1 {
 				return once
 			}
 			return twice
 		}
+		t.full.Add(1)
 	}
 	for b := range once {
 		once[b] = t.collide(t.code(slot, kvHead, b), flip, t.among(p, b))
@@ -393,6 +442,18 @@ func (t *collideTask) collide(code, flip []uint64, among uint64) uint64 {
 	return twice
 }
 
+// places is where the keys of the first positions start, a tile of them; the last
+// is repeated.
+func (t *collideTask) places(at *[vec.Tile]int, slot, kvHead int, index []int32) {
+	if len(index) == 0 {
+		return
+	}
+	for i := range at {
+		j := int(index[min(i, len(index)-1)])
+		at[i] = t.pages.element(int(t.pages.table[slot*t.pages.width+j/device.PageLen]), kvHead, j%device.PageLen)
+	}
+}
+
 // weigh sets the weights of positions that collided.
 func (t *collideTask) weigh(s *collideScratch, q []float32, slot, kvHead int, index []int32, weight []float32) {
 	var toCenter, length float64
@@ -401,13 +462,17 @@ func (t *collideTask) weigh(s *collideScratch, q []float32, slot, kvHead int, in
 	}
 	length = math.Sqrt(t.o.vec.SumSquares(q))
 	norm := row(t.norm, slot*t.kvHeads+kvHead, t.width)
-	kernel := t.o.vec.Scores
+	kernel := t.o.vec.ScoresAt
 	if t.dim%vec.Multiple != 0 {
-		kernel = vec.Go.Scores
+		kernel = vec.Go.ScoresAt
 	}
+	now, next := &s.at[0], &s.at[1]
+	t.places(now, slot, kvHead, index)
 	for at := 0; at < len(index); at += vec.Tile {
 		some := index[at:min(at+vec.Tile, len(index))]
-		kernel(s.tile, q, t.pages.gather(&s.keys, slot, kvHead, some), vec.Rows{}, 1, len(some), t.dim)
+		t.places(next, slot, kvHead, index[at+len(some):])
+		kernel(s.tile, q, t.pages.all(t.pages.k), now, next, 1, len(some), t.dim)
+		now, next = next, now
 		for i, j := range some {
 			cosine := 0.0
 			if product := length * float64(norm[j]); product > 0 {

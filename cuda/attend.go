@@ -60,7 +60,7 @@ func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
 }
 
 const (
-	decodeWarps  = 4 // of a block of decode.cu
+	decodeWarps  = 8 // of a block of decode.cu
 	decodeStages = 3
 	decodeGroup  = 8       // the most heads of a block
 	decodeCounts = 1 << 16 // groups of heads of rows that a call may have
@@ -80,16 +80,17 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	}
 	// Heads of a block read the same; so that a list which leaves nothing out has the
 	// bits of dense attention, the shares do not depend on that.
-	splits := max(1, 2*o.d.drv.multiprocessors()/max(rows*kvHeads, 1))
+	splits := max(1, o.d.drv.multiprocessors()/max(rows*kvHeads, 1))
 	if lists := p.Middle == device.Blocks || p.Middle == device.Tokens; lists && kvHeads%p.List.Index.Dim(1) != 0 {
 		group = 1
 	}
 	tile := 2*2*16*(dim+8) + 16*4 // Tile of decode.cu
 	shared := decodeWarps * decodeStages * tile
-	if rows*heads*splits*(dim+2)*4 > workspaceSize || shared > o.d.drv.sharedMemory() {
+	parts := rows * heads * splits * dim * 4
+	if parts+rows*heads*splits*8 > workspaceSize || shared > o.d.drv.sharedMemory() {
 		return false
 	}
-	o.call(name).tensor(dst).tensor(q).work(0).word(uint64(o.d.counts.at)).int(heads, splits, group).
+	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group).
 		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, heads / group, splits}, decodeWarps*32, shared)
 	return true
 }

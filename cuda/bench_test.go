@@ -69,7 +69,18 @@ func copyRate(b *testing.B, d *dev) float64 {
 	rate := 0.0
 	free, err := d.Scope(func() error {
 		x, y := benchAlloc(b, d, device.I32, benchBytes/4), benchAlloc(b, d, device.I32, benchBytes/4)
-		rate = 2 * benchBytes / measure(b, d, func() { d.ops.Copy(y, x) })
+		best := 0.0
+		for range 10 {
+			begin := time.Now()
+			for range 4 {
+				d.ops.Copy(y, x)
+			}
+			if err := d.Sync(); err != nil {
+				return err
+			}
+			best = max(best, 4/time.Since(begin).Seconds())
+		}
+		rate = 2 * benchBytes * best
 		return nil
 	})
 	if err != nil {

@@ -71,6 +71,13 @@ static CUresult elapsed(CUcontext context, float* ms, CUevent from, CUevent to) 
 	return r ? r : cuEventElapsedTime(ms, from, to);
 }
 
+// prefer_shared keeps as much shared memory on a multiprocessor as it has: blocks of
+// kernels that prefer another division of its memory cannot be there together.
+static CUresult prefer_shared(CUcontext context, CUfunction f) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+}
+
 static const char* name_of(CUresult r) {
 	const char* text = 0;
 	return cuGetErrorName(r, &text) || !text ? "an unknown error" : text;
@@ -115,6 +122,8 @@ type driver struct {
 	shared  int // bytes of shared memory that a block may ask for
 	ahead   bool
 	asked   map[function]int // bytes of shared memory that were allowed
+
+	preferred map[function]bool // kernels that are launched ahead
 
 	capturing bool
 }
@@ -171,7 +180,7 @@ func openDriver(index int) (*driver, error) {
 	if index < 0 || index >= n {
 		return nil, fmt.Errorf("GPU %d, want 0 to %d", index, n-1)
 	}
-	d := &driver{asked: map[function]int{}}
+	d := &driver{asked: map[function]int{}, preferred: map[function]bool{}}
 	if err := d.open(index); err != nil {
 		return nil, fmt.Errorf("GPU %d: %w", index, err)
 	}
@@ -311,14 +320,23 @@ func (d *driver) find(name string) (f function, err error) {
 // mostShared is the shared memory that a launch may ask for without permission.
 const mostShared = 48 << 10
 
+// ownShared is more than the kernels that ask for shared memory declare.
+const ownShared = 4 << 10
+
 func (d *driver) launch(f function, b blocks, threads, shared int, ahead bool, words []uint64) error {
-	if shared > mostShared && shared > d.asked[f] {
+	if shared > mostShared-ownShared && shared > d.asked[f] {
 		if err := result(C.allow_shared(d.c(), cFunction(f), C.int(shared))); err != nil {
 			return err
 		}
 		d.asked[f] = shared
 	}
 	if ahead && d.ahead {
+		if !d.preferred[f] {
+			if err := result(C.prefer_shared(d.c(), cFunction(f))); err != nil {
+				return err
+			}
+			d.preferred[f] = true
+		}
 		return result(C.launch_ahead(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),
 			d.cStream(), (*C.uint64_t)(unsafe.SliceData(words)), C.size_t(8*len(words))))
 	}

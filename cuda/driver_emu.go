@@ -59,7 +59,7 @@ func (d *driver) describe() string { return "emulated on the CPU" }
 
 // multiprocessors is how many multiprocessors there are: few, so that a block has several parts
 // of small work.
-func (d *driver) multiprocessors() int { return 3 }
+func (d *driver) multiprocessors() int { return 6 }
 
 // sharedMemory is the most that a block may ask for.
 func (d *driver) sharedMemory() int { return 227 << 10 }

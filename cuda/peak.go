@@ -19,7 +19,7 @@ const (
 )
 
 // Peaks measures a copy on the device, which reads and writes, and a large product
-// of half precision with sums in f32: that of cuBLASLt where it is found, our own
+// of bfloat16 with sums in f32: that of cuBLASLt where it is found, our own
 // otherwise. What does not fit beside what is in memory is unknown.
 func (d *dev) Peaks() device.Peaks {
 	var p device.Peaks
@@ -40,15 +40,15 @@ func (d *dev) Peaks() device.Peaks {
 // copyPeak is the bytes per second of a large copy, both sides counted.
 func (d *dev) copyPeak() float64 {
 	size := int(min(peakCopy, d.Available()/peakShare)) &^ 15
-	a, err := d.Alloc(device.F16, size/2)
+	a, err := d.Alloc(device.BF16, size/2)
 	if err != nil {
 		return 0
 	}
-	b, err := d.Alloc(device.F16, size/2)
+	b, err := d.Alloc(device.BF16, size/2)
 	if err != nil {
 		return 0
 	}
-	d.Write(a, halves(size/2))
+	d.Write(a, brains(size/2))
 	each, err := d.repeated(func() error { return d.drv.copy(d.address(b), d.address(a), size) })
 	if err != nil {
 		return 0
@@ -62,13 +62,13 @@ func (d *dev) productPeak() (rate float64, by string) {
 	for n > 64 && uint64(4*n*n) > d.Available()/peakShare {
 		n /= 2
 	}
-	w, err := d.Alloc(device.F16, n, n)
+	w, err := d.Alloc(device.BF16, n, n)
 	if err != nil {
 		return 0, "no memory for a product"
 	}
-	d.Write(w, halves(n*n))
+	d.Write(w, brains(n*n))
 	ops := 2 * float64(n) * float64(n) * float64(n)
-	size := fmt.Sprintf("a product of %d³ in half precision by ", n)
+	size := fmt.Sprintf("a product of %d³ in bfloat16 by ", n)
 	each, name, err := d.libraryProduct(w)
 	if err == nil {
 		return ops / each, size + name
@@ -88,14 +88,14 @@ func (d *dev) productPeak() (rate float64, by string) {
 	return ops / each, size + "our own kernel (no cuBLASLt)"
 }
 
-// libraryProduct times w·wᵀ of half precision by cuBLASLt.
+// libraryProduct times w·wᵀ of bfloat16 by cuBLASLt.
 func (d *dev) libraryProduct(w device.Tensor) (seconds float64, name string, err error) {
 	n := w.Dim(0)
-	dst, err := d.Alloc(device.F16, n, n)
+	dst, err := d.Alloc(device.BF16, n, n)
 	if err != nil {
 		return 0, "", err
 	}
-	work, err := d.Alloc(device.F16, librarySpace/2)
+	work, err := d.Alloc(device.BF16, librarySpace/2)
 	if err != nil {
 		return 0, "", err
 	}
@@ -134,24 +134,22 @@ func (d *dev) repeated(call func() error) (float64, error) {
 	}
 }
 
-// halves is n random numbers of half precision between -1 and 1.
-func halves(n int) []byte {
+// brains is n random numbers of bfloat16, normally distributed.
+func brains(n int) []byte {
 	rng := rand.New(rand.NewPCG(3, 4))
 	b := make([]byte, 2*n)
 	for i := range min(n, peakRandom) {
-		bits := rng.Uint32()
-		exponent := 8 + bits>>16%7 // of 15: from 1/128 to 1
-		binary.LittleEndian.PutUint16(b[2*i:], uint16(bits&0x83ff|exponent<<10))
+		binary.LittleEndian.PutUint16(b[2*i:], uint16(math.Float32bits(float32(rng.NormFloat64()))>>16))
 	}
 	return fillUp(b, 2*peakRandom)
 }
 
-// floats is n random numbers between -1 and 1.
+// floats is n random numbers, normally distributed.
 func floats(n int) []byte {
 	rng := rand.New(rand.NewPCG(5, 6))
 	b := make([]byte, 4*n)
 	for i := range min(n, peakRandom) {
-		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(2*rng.Float32()-1))
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(rng.NormFloat64())))
 	}
 	return fillUp(b, 4*peakRandom)
 }

@@ -28,7 +28,7 @@ typedef struct {
 	heuristic chosen;
 } product;
 
-enum { COMPUTE_32F = 68, REAL_32F = 0, REAL_16F = 2, TRANSPOSE_A = 3, OPERATION_T = 1, MOST_SPACE = 1 };
+enum { COMPUTE_32F = 68, REAL_32F = 0, REAL_16BF = 14, TRANSPOSE_A = 3, OPERATION_T = 1, MOST_SPACE = 1 };
 
 static void close_product(product* p) {
 	if (p->handle) p->destroy(p->handle);
@@ -36,8 +36,8 @@ static void close_product(product* p) {
 	free(p);
 }
 
-// open_product finds the library and prepares products of n x n matrices of half
-// precision with sums in f32; NULL where it is not found or refuses.
+// open_product finds the library and prepares products of n x n matrices of bfloat16
+// with sums in f32; NULL where it is not found or refuses.
 static product* open_product(CUcontext context, uint64_t n, uint64_t space) {
 	static const char* names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so"};
 	if (cuCtxSetCurrent(context)) return 0;
@@ -61,7 +61,7 @@ static product* open_product(CUcontext context, uint64_t n, uint64_t space) {
 	int transpose = OPERATION_T, found = 0;
 	if (!create || !describe || !set || !shape || !prefer || !want || !choose || !version || !p->matmul || !p->destroy || create(&p->handle) ||
 		describe(&p->desc, COMPUTE_32F, REAL_32F) || set(p->desc, TRANSPOSE_A, &transpose, sizeof transpose) ||
-		shape(&p->layout, REAL_16F, n, n, (int64_t)n) || prefer(&p->preference) || want(p->preference, MOST_SPACE, &space, sizeof space) ||
+		shape(&p->layout, REAL_16BF, n, n, (int64_t)n) || prefer(&p->preference) || want(p->preference, MOST_SPACE, &space, sizeof space) ||
 		choose(p->handle, p->desc, p->layout, p->layout, p->layout, p->layout, p->preference, 1, &p->chosen, &found) || !found) {
 		close_product(p);
 		return 0;
@@ -96,7 +96,7 @@ type libraryProduct struct {
 	p *C.product
 }
 
-// openProduct prepares products of n x n matrices of half precision.
+// openProduct prepares products of n x n matrices of bfloat16.
 func (d *driver) openProduct(n int) (*libraryProduct, error) {
 	p := C.open_product(d.c(), C.uint64_t(n), librarySpace)
 	if p == nil {

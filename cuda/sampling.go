@@ -26,9 +26,7 @@ func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.
 	const op = "SampleTail"
 	device.CheckTail(l, q, kv, p, t)
 	rows, heads, sets := q.Dim(0), q.Dim(1), l.Index.Dim(1)
-	if dim := q.Dim(2); dim > mostDim {
-		device.Check(false, op, "heads of %d, want at most %d", dim, mostDim)
-	}
+	checkDim(op, q.Dim(2))
 	n := device.RowsPerSlot(op, rows, kv)
 	words := kv.Pages.Dim(1)
 	size := words * (3*8 + device.PageLen*4*(2+heads/sets))

@@ -53,7 +53,14 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	o.MatMul(logits, x, m)
 	o.MatMul(logits.Rows(0, 3), x.Rows(0, 3), m)
 	few := logits.Rows(0, 3)
-	all := slices.Concat(read(t, d, y), read(t, d, z), read(t, d, logits), read(t, d, few))
+	one, feed, m4 := f(1, vocab), f(1, vocab), alloc(t, d, device.Q4_K, vocab, heads*dim)
+	d.Write(m4, randomMatrix(rng, device.Q4_K, vocab, heads*dim))
+	if !o.FuseNormMatMuls([]device.Tensor{one}, x.Rows(0, 1), device.Norm{W: w, Eps: 1e-5}, []device.Tensor{m4}) ||
+		!o.FuseNormSwiGLU(feed, x.Rows(0, 1), device.Norm{W: w, Eps: 1e-5}, []device.Tensor{m4, m4}) ||
+		!o.decode(q.Rows(0, 1), q.Rows(1, 2), kv, device.Plan{}) {
+		t.Fatal("a call of one row does not suit the kernels for it")
+	}
+	all := slices.Concat(read(t, d, y), read(t, d, z), read(t, d, logits), read(t, d, few), read(t, d, one), read(t, d, feed), read(t, d, q.Rows(0, 1)))
 	o.Sample(next, logits, history, pos, device.Sampling{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3})
 	for _, ids := range []device.Tensor{next, l.Index, l.Count} {
 		all = append(all, read(t, d, ids)...)

@@ -12,14 +12,14 @@ type singleKernel struct {
 	weights int // of a chunk
 	x       int // bytes of shared memory for what meets a chunk
 	ring    int // bytes of shared memory of a warp
-	warps   int // the most of a block
+	warps   int // of a block
 }
 
 // singleKernels are the kernels for one row, by type.
 var singleKernels = map[device.DType]singleKernel{
-	device.F32:  {"single_f32", 256, 1024, 4 * 1024, 16},
-	device.F16:  {"single_f16", 512, 2048, 4 * 1024, 16},
-	device.BF16: {"single_bf16", 512, 2048, 4 * 1024, 16},
+	device.F32:  {"single_f32", 256, 1024, 6 * 1024, 16},
+	device.F16:  {"single_f16", 512, 2048, 6 * 1024, 16},
+	device.BF16: {"single_bf16", 512, 2048, 6 * 1024, 16},
 	device.Q4_0: {"single_q4_0", 2048, 3072, 4 * 1152, 16},
 	device.Q8_0: {"single_q8_0", 2048, 3072, 3 * 2176, 12},
 	device.Q4_K: {"single_q4_k", 2048, 3072, 4 * 1152, 16},
@@ -35,8 +35,9 @@ const (
 )
 
 const (
-	fewestWarps = 8  // of a block
-	heldOfWarp  = 16 // numbers of x that a thread holds while it normalizes
+	fewestWarps = 12       // of a block
+	heldOfWarp  = 16       // numbers of x that a thread holds while it normalizes
+	mostSums    = 10 << 10 // sums of chunks that a block has
 )
 
 // suits reports whether x·wᵀ is a product of one row for which there is a kernel.
@@ -55,15 +56,18 @@ func (o *ops) suits(x device.Tensor, n device.Norm, w []device.Tensor) bool {
 			least = 256
 		}
 		if !ok || k == 0 || k%least != 0 || w.DType.RowSize(k)%16 != 0 || o.d.address(w)%16 != 0 ||
-			s.shared(k, fewestWarps) > o.d.drv.sharedMemory() {
+			s.shared(k, 2) > o.d.drv.sharedMemory() {
 			return false
 		}
 	}
 	return true
 }
 
-// shared is the bytes of shared memory that a block of warps needs.
-func (s singleKernel) shared(k, warps int) int { return ceil(k, s.weights)*s.x + warps*s.ring }
+// shared is the bytes of shared memory that a block of rows needs.
+func (s singleKernel) shared(k, rows int) int {
+	chunks := ceil(k, s.weights)
+	return chunks*s.x + ceil(rows*chunks*4, 16)*16 + s.warps*s.ring
+}
 
 // single computes products of one row if they suit it: dst[i] = x·w[i]ᵀ, in one
 // launch for each type among w. gate has one dst for two w.
@@ -103,11 +107,16 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 		fixed = fixed && w[i].Memory().(*memory).fixed
 		items += w[i].Dim(0)
 	}
+	per := 1 // rows of an item
 	if mode == gate {
-		items /= 2
+		items, per = items/2, 2
 	}
-	units := o.d.drv.multiprocessors()
-	warps := s.best(items, units, k, o.d.drv.sharedMemory())
+	// A block for each multiprocessor, or several where their sums need too much memory.
+	grid := min(o.d.drv.multiprocessors(), items)
+	rows := func() int { return ceil(items, max(grid, 1)) * per }
+	for s.shared(k, rows()) > o.d.drv.sharedMemory() || rows()*ceil(k, s.weights) > mostSums {
+		grid *= 2
+	}
 	c := o.call(s.name).tensor(x).tensor(n.W).float(float64(n.Eps))
 	for i := range 3 {
 		if i < len(of) && of[i] < len(dst) {
@@ -131,21 +140,7 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 		}
 	}
 	c.int(k, w[of[0]].DType.RowSize(k), mode).bool(fixed).ahead().
-		runShared(blocks{min(units, items), 1, 1}, warps*32, s.shared(k, warps))
-}
-
-// best is the number of warps of a block with which the last round of rows is the
-// fullest.
-func (s singleKernel) best(items, units, k, most int) int {
-	best, fill := fewestWarps, 0.0
-	for warps := fewestWarps; warps <= s.warps && s.shared(k, warps) <= most; warps++ {
-		all := units * warps
-		full := float64(items) / float64(ceil(items, all)*all)
-		if warps == fewestWarps || full > fill-0.02 {
-			best, fill = warps, max(full, fill)
-		}
-	}
-	return best
+		runShared(blocks{grid, 1, 1}, s.warps*32, s.shared(k, rows()))
 }
 
 // FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of one row.

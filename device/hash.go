@@ -17,14 +17,17 @@ type Hash struct {
 	Since  Tensor // i32 [slots, 1]: positions that the center may be the mean of
 	Done   Tensor // i32 [slots, 1]: positions with codes; 0 has no center yet
 
-	// Newest and Older are buckets, so that what collides is found without looking
-	// at every code; both may be absent. Positions are counted in runs of HashRun,
-	// and numbers are of 16 bits, the low half of an element first. Bucket
-	// b of a table, whose bit i is the side of the table's plane i, has in
-	// Newest 1 + the index in its run of its newest position, and Older has for a
-	// position 1 + the index of the one before it in its bucket; 0 is none.
-	Newest Tensor // i32 [slots, kvheads·runs, tables·buckets/2]
-	Older  Tensor // i32 [slots, kvheads·tables, width/2, rounded up]
+	// Sorted, Buckets and Members are the buckets of each table, so that what
+	// collides is found without looking at every code; they may be absent. Bit i of
+	// a bucket's number is the side of the table's plane i. Positions are counted
+	// in runs of HashRun, and numbers are of 16 bits, the low half of an element
+	// first. Up to position Sorted a run's part of Members is indices, by bucket and
+	// ascending, and Buckets says where each bucket ends; from there on Buckets has
+	// 1 + the index of a bucket's newest position, and Members has for a position 1 +
+	// the index of the one before it in its bucket; 0 is none.
+	Sorted  Tensor // i32 [slots, 1]
+	Buckets Tensor // i32 [slots, kvheads·runs, tables·buckets]: of each table ends, then newest
+	Members Tensor // i32 [slots, kvheads·tables, width/2, rounded up]
 
 	Tables  int
 	Least   int  // tables to collide in: 1 or 2
@@ -34,14 +37,14 @@ type Hash struct {
 	Sink, Recent int
 }
 
-// HashRun is how many positions are linked by numbers of 16 bits.
+// HashRun is how many positions are counted by numbers of 16 bits.
 const HashRun = 1 << 15
 
-// MostBuckets bounds the buckets of a table that may be linked.
+// MostBuckets bounds the buckets of a table.
 const MostBuckets = 1 << 12
 
-// Linked reports whether positions are in buckets.
-func (h Hash) Linked() bool { return !h.Newest.Absent() }
+// Bucketed reports whether positions are in buckets.
+func (h Hash) Bucketed() bool { return !h.Buckets.Absent() }
 
 // Bits is the planes of a table.
 func (h Hash) Bits() int { return h.Planes.Dim(0) / h.Tables }
@@ -109,16 +112,17 @@ func CheckHash(op string, h Hash, kv KV) {
 	CheckShape(op, "center", h.Center, F32, slots, kvHeads, dim)
 	CheckShape(op, "since", h.Since, I32, slots, 1)
 	CheckShape(op, "done", h.Done, I32, slots, 1)
-	if !h.Linked() {
+	if !h.Bucketed() {
 		return
 	}
 	buckets, width := 1<<h.Bits(), h.Norm.Dim(2)
 	if h.Bits() > 12 {
-		Check(false, op, "%d planes in a table, want at most 12 to link %d buckets", h.Bits(), MostBuckets)
+		Check(false, op, "%d planes in a table, want at most 12 for %d buckets", h.Bits(), MostBuckets)
 	}
 	runs := (width + HashRun - 1) / HashRun
-	CheckShape(op, "newest", h.Newest, I32, slots, kvHeads*runs, h.Tables*buckets/2)
-	CheckShape(op, "older", h.Older, I32, slots, kvHeads*h.Tables, (width+1)/2)
+	CheckShape(op, "sorted", h.Sorted, I32, slots, 1)
+	CheckShape(op, "buckets", h.Buckets, I32, slots, kvHeads*runs, h.Tables*buckets)
+	CheckShape(op, "members", h.Members, I32, slots, kvHeads*h.Tables, (width+1)/2)
 }
 
 // CheckCollisions panics unless the arguments of ListCollisions fit together.

@@ -12,6 +12,8 @@ import (
 type AuditConfig struct {
 	Every int // one of so many decode steps; 0 is every step
 	Rows  int // rows of each prefill pass, spread evenly, its last among them; 0 is 8
+
+	Passes int // one of so many prefill passes is looked at, and a prompt's last; 0 is every one
 }
 
 // Audit computes dense attention beside that of a policy, for some rows of each
@@ -31,6 +33,7 @@ type Audit struct {
 	scores device.Tensor // f32 [1, heads, maxlen]
 
 	steps int         // decode steps seen
+	parts int         // prefill passes seen
 	on    bool        // this pass is looked at
 	rows  map[int]int // prefill: positions looked at → 1
 	scans []scan      // what the planning of these rows has scored
@@ -99,8 +102,9 @@ func (a *Audit) choose(p *sparse.Pass) {
 		a.steps++
 		return
 	}
-	a.on, a.rows = true, map[int]int{}
 	n := p.Rows()
+	a.parts++
+	a.on, a.rows = a.parts%max(a.conf.Passes, 1) == 0 || p.First+n == p.Prompt, map[int]int{}
 	for i := range min(a.conf.Rows, n) {
 		a.rows[p.First+n-1-i*n/min(a.conf.Rows, n)] = 1
 	}

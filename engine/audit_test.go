@@ -217,3 +217,24 @@ func TestAuditSamplesStepsAndRows(t *testing.T) {
 		}
 	}
 }
+
+// TestAuditOfSomePasses: of a prompt of five passes the second, the fourth and the
+// last are looked at.
+func TestAuditOfSomePasses(t *testing.T) {
+	r := newReplay(t, "dense", 2, 160)
+	a, err := r.Audit(engine.AuditConfig{Rows: 1, Passes: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := r.Open(randomLayers(1, 160))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Prefill(160, 32); err != nil {
+		t.Fatal(err)
+	}
+	p := a.Report().Phases[0]
+	if p.Rows != 3 || p.Past != (64+128+160)/3. {
+		t.Errorf("%d rows that see %v positions, want those of positions 63, 127 and 159", p.Rows, p.Past)
+	}
+}

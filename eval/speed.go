@@ -255,9 +255,13 @@ func (m *meter) close() error {
 	return r.Close()
 }
 
+// countedPasses is about how many passes of a long prompt are audited, spread
+// evenly.
+const countedPasses = 8
+
 // count runs a task once more under an audit, which tells what was read, and
-// closes the runner, which is slow from then on. It audits one row of a prefill
-// pass and one decode step.
+// closes the runner, which is slow from then on. It audits one row of some prefill
+// passes and one decode step.
 func (m *meter) count(ctx context.Context, t Task) (*engine.AuditCell, error) {
 	defer m.close()
 	m.watch.Stop()
@@ -268,7 +272,7 @@ func (m *meter) count(ctx context.Context, t Task) (*engine.AuditCell, error) {
 			return nil, err
 		}
 	}
-	audit, err := m.runner.Audit(engine.AuditConfig{Rows: 1})
+	audit, err := m.runner.Audit(engine.AuditConfig{Rows: 1, Passes: t.Len / engine.ChunkLen / countedPasses})
 	if err != nil {
 		return nil, err
 	}

@@ -9,10 +9,9 @@ of the runs, beside a file that has the commit.
 
 import json
 import pathlib
+import random
 import re
 import sys
-
-import numpy as np
 
 BEGIN, END = "<!-- made by scripts/results.py -->\n", "<!-- end of what is made -->\n"
 
@@ -56,9 +55,9 @@ def pooled(scores):
     """Mean and 95 % interval over prompts of all tasks and lengths."""
     if not scores:
         return ""
-    rng, scores = np.random.default_rng(42), 100 * np.array(scores)
-    means = np.sort([scores[rng.integers(0, len(scores), len(scores))].mean() for _ in range(10000)])
-    return f"{scores.mean():.1f} [{means[250]:.0f}, {means[9749]:.0f}]"
+    rng, n = random.Random(42), len(scores)
+    means = sorted(100 * sum(rng.choices(scores, k=n)) / n for _ in range(10000))
+    return f"{100 * sum(scores) / n:.1f} [{means[250]:.0f}, {means[9749]:.0f}]"
 
 
 def scores(folder, summary, lengths, phase):

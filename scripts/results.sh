@@ -3,10 +3,10 @@
 #   scripts/results.sh DIR          all parts
 #   scripts/results.sh DIR 0 1      parts 0 and 1 of eight
 # A part is one of the 8 samples of each task and length; part 0 has the audits, too. A
-# run that is stopped goes on with the same command; afterwards the tables of
-# docs/results.md are those of what there is. GOLLM is the program (built here if unset;
-# DIR/commit says of what), PYTHON one with NumPy, for the channels of doublesparsity and
-# for intervals. All of it takes two cores forty minutes.
+# run that is stopped goes on with the same command; after each part the tables of
+# docs/results.md are those of the parts that are complete. GOLLM is the program; it is
+# built here if that is unset, and DIR/commit says of what. A part takes two free cores
+# six to eight minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=${1:?is missing: scripts/results.sh DIR [PART...]}
@@ -15,7 +15,7 @@ parts=("$@")
 ((${#parts[@]})) || parts=(0 1 2 3 4 5 6 7)
 mkdir -p "$dir"
 dir=$(realpath "$dir") root=$PWD
-model=$root/testdata/ruler.gguf python=${PYTHON:-python3}
+model=$root/testdata/ruler.gguf
 if [[ -z ${GOLLM:-} ]]; then
 	GOLLM=$root/bin/gollm
 	CGO_ENABLED=0 go build -o "$GOLLM" ./cmd/gollm
@@ -88,15 +88,27 @@ END
 channels() {
 	[[ -e channels.npy ]] && return
 	"$GOLLM" eval ruler-data -m "$model" -o calibration --tasks niah_multiquery --lengths 1k -n 1 --seed 7 --haystack builtin --fit fine
-	"$python" -c 'import json; print(json.loads(open("calibration/1024/data/niah_multiquery/validation.jsonl").readline())["input"], end="")' |
-		"$GOLLM" tokenize -m "$model" -f - >calibration/ids.json
-	"$python" "$root/scripts/channels.py" rank "$model" --tokens calibration/ids.json -o channels.npy
+	python3 -c 'import json; print(json.loads(open("calibration/1024/data/niah_multiquery/validation.jsonl").readline())["input"], end="")' |
+		"$GOLLM" channels -m "$model" -f - -o channels.npy
 }
 
 # run answers a part of one of the two runs: run NAME PART FLAGS...
 run() {
 	"$GOLLM" eval ruler -m "$model" --tasks niah_multikey_2,niah_multiquery,vt,fwe --lengths 1k,2k,4k,8k \
 		-n 8 --haystack builtin --fit fine -t 1 --shard "$2/8" -o "$1-$2" "${@:3}" >"$1-$2.txt"
+}
+
+# tables joins the parts that are complete and writes the page.
+tables() {
+	local name parts=()
+	for part in done-[0-7]; do
+		parts+=("${part#done-}")
+	done
+	for name in prefill decode tried; do
+		rm -rf "$name"
+		"$GOLLM" eval merge --partial -o "$name" "${parts[@]/#/$name-}" >"$name.txt"
+	done
+	"$root/scripts/results.py" "$root/docs/results.md" prefill decode tried
 }
 
 cd "$dir"
@@ -106,9 +118,6 @@ for part in "${parts[@]}"; do
 	run prefill "$part" "${prefill[@]}"
 	wait $!
 	run tried "$part" --sparse-phase question+decode "${tried[@]}"
+	touch "done-$part"
+	tables
 done
-for name in prefill decode tried; do
-	rm -rf "$name"
-	"$GOLLM" eval merge --partial -o "$name" "$name"-[0-7] >"$name.txt"
-done
-"$python" "$root/scripts/results.py" "$root/docs/results.md" prefill decode tried

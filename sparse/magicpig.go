@@ -25,11 +25,11 @@ import (
 // all positions, but for the 1e-4.
 //
 // Differences from the publication and its code:
-//   - Positions of a bucket are linked, the newest first, instead of sorted, so
-//     that a new one costs as much as bits·tables signs. Where the buckets of a
-//     query are so full that following them takes longer, all signs are compared,
-//     64 positions at once, which is the definition and what find=codes always
-//     does: what is sampled is the same.
+//   - Positions are sorted by bucket, and those that came since are linked, the
+//     newest first, until they are an eighth as many. Where the buckets of a query
+//     are so full that reading them takes longer, all signs are compared, 64
+//     positions at once, which is the definition and what find=codes always does:
+//     what is sampled is the same.
 //   - What is generated is hashed too, from the same mean, and sampled when it
 //     leaves the recent window; the code reads all of it.
 //   - Each layer has projections of its own.
@@ -97,8 +97,9 @@ func newMagicpig(o magicpigOptions, env *Env) (Method, error) {
 	}
 	if buckets := 1 << min(o.Bits, 30); o.Find == "buckets" && buckets <= device.MostBuckets {
 		runs := (env.MaxLen + device.HashRun - 1) / device.HashRun
-		h.Newest = env.Uncleared(device.I32, env.KVHeads*runs, o.Tables*buckets/2)
-		h.Older = env.Uncleared(device.I32, env.KVHeads*o.Tables, (env.MaxLen+1)/2)
+		h.Sorted = env.State(device.I32, 1)
+		h.Buckets = env.Uncleared(device.I32, env.KVHeads*runs, o.Tables*buckets)
+		h.Members = env.Uncleared(device.I32, env.KVHeads*o.Tables, (env.MaxLen+1)/2)
 	}
 	return &magicpig{magicpigOptions: o, hash: h, none: env.Ints([]int32{0}, 1),
 		list: env.List(env.Slots, env.Heads, env.MaxLen, true)}, nil
@@ -134,7 +135,7 @@ func (m *magicpig) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan)
 	}
 	kv, h := p.KV(layer), m.hash
 	h.Planes = h.Planes.At(layer)
-	for _, t := range []*device.Tensor{&h.Codes, &h.Norm, &h.Center, &h.Since, &h.Done, &h.Newest, &h.Older} {
+	for _, t := range []*device.Tensor{&h.Codes, &h.Norm, &h.Center, &h.Since, &h.Done, &h.Sorted, &h.Buckets, &h.Members} {
 		if !t.Absent() {
 			*t = p.State(*t, layer)
 		}

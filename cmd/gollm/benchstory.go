@@ -88,7 +88,7 @@ func storyPage(r benchReport) *page.Page {
 		},
 	}
 	for i, attn := range r.Attn {
-		p.Legend = append(p.Legend, page.Series{Name: attn, Colour: page.Colour(i)})
+		p.Legend = append(p.Legend, page.Series{Name: attn, Colour: i})
 	}
 	for _, c := range storyColumns {
 		p.Columns = append(p.Columns, c.name)

@@ -15,23 +15,24 @@
 struct DecodeArgs {
 	float* dst;      // [rows, heads, dim]
 	const float* q;  // [rows, heads, dim]
-	float* parts;    // [rows, heads, splits, dim + 2]
+	float* parts;    // [rows, heads, splits, dim]
+	State* states;   // [rows, heads, splits]
 	i32* finished;   // [rows, heads / group]: shares that are done; 0 between launches
 	i64 heads, splits, group;
 	Pages g;  // f16
 	Plan plan;
 };
 
-constexpr int TILE = 16;    // positions that a warp takes at a time
-constexpr int DECODE_WARPS = 4;
+constexpr int TAKE = 16;   // positions that a warp takes at a time
+constexpr int DECODE_WARPS = 8;
 constexpr int DECODE_STAGES = 3;
-constexpr int QUARTERS = PAGE / TILE;
+constexpr int QUARTERS = PAGE / TAKE;
 
 // Tile is 16 positions.
 template <int DIM>
 struct Tile {
-	u16 k[TILE * (DIM + 8)], v[TILE * (DIM + 8)];
-	float bias[TILE];  // log2 of the weight; of a mixture the weight; -infinity or 0 for none
+	u16 k[TAKE * (DIM + 8)], v[TAKE * (DIM + 8)];
+	float bias[TAKE];  // log2 of the weight; of a mixture the weight; -infinity or 0 for none
 };
 
 // Reads is what a row and head read, as a sequence of tiles.
@@ -56,7 +57,7 @@ __device__ __forceinline__ Raw raw_of(const Reads& r, int tile) {
 	Raw raw = {-1, 1};
 	if (tile >= r.tiles) return raw;
 	if (tile >= r.cut()) {
-		int i = (tile - r.cut()) * TILE + lane() % TILE;
+		int i = (tile - r.cut()) * TAKE + lane() % TAKE;
 		if (i >= r.e.n) return raw;
 		raw.at = r.e.index[i];
 		if (r.e.weight) raw.weight = r.e.weight[i];
@@ -91,7 +92,7 @@ __device__ __forceinline__ Spot spot_of(const Reads& r, const Pages& g, int tile
 		int page = tile / QUARTERS;
 		bool listed = page >= r.head && page < r.head + r.listed;
 		if (listed && (j < r.head || j >= r.tail)) return s;  // among the others
-		j = j * PAGE + tile % QUARTERS * TILE + lane() % TILE;
+		j = j * PAGE + tile % QUARTERS * TAKE + lane() % TAKE;
 		if (!sees(r.plan.span, r.at.p, j)) return s;
 		if (!edge(r.plan, r.at.p, j)) {
 			if (raw.weight == 0) return s;
@@ -114,7 +115,7 @@ __device__ __forceinline__ void bring(Tile<DIM>& t, const Pages& g, const Reads&
 		there = false;
 	}
 	i64 place = there ? element_of(g, s.page, kv_head, s.in) : -1;
-	if (lane() < TILE) {
+	if (lane() < TAKE) {
 		bool mixture = r.plan.mixture;
 		if (!there)
 			t.bias[lane()] = mixture ? 0 : -infinity();
@@ -122,7 +123,7 @@ __device__ __forceinline__ void bring(Tile<DIM>& t, const Pages& g, const Reads&
 			t.bias[lane()] = mixture ? s.weight : s.weight == 1 ? 0 : s.weight > 0 ? log2f(s.weight) : -infinity();
 	}
 #pragma unroll
-	for (int i = 0; i < TILE / ROWS; i++) {
+	for (int i = 0; i < TAKE / ROWS; i++) {
 		int row = i * ROWS + lane() / PIECES, piece = lane() % PIECES * 8;
 		i64 from = __shfl_sync(ALL, place, row);
 		bool in = from >= 0;
@@ -232,33 +233,54 @@ __device__ __forceinline__ void add_tile(Heads<DIM>& h, const Tile<DIM>& t, bool
 	}
 }
 
-// merge adds up the shares of a group's heads in their order.
+// merge adds up the shares of a group's heads in their order. A thread asks for its
+// part of the first of them before it knows what to multiply them by.
 template <int DIM>
 __device__ __forceinline__ void merge(const DecodeArgs& a, i64 index, int shares, float* scales) {
-	int group = (int)a.group;
-	i64 step = DIM + 2;
-	const float* parts = a.parts + index * a.splits * step;
-	for (int h = warp(); h < group; h += blockDim.x / WARP) {
-		const float* mine = parts + h * a.splits * step + DIM;
+	constexpr int AHEAD = 16;
+	int group = (int)a.group, splits = (int)a.splits;
+	const State* states = a.states + index * splits;
+	const float* parts = a.parts + index * splits * DIM;
+	float2 v[AHEAD];
+	int own = (int)threadIdx.x * 2;
+	const float* mine = parts + (i64)(own / DIM) * splits * DIM + own % DIM;
+#pragma unroll
+	for (int s = 0; s < AHEAD; s++) {
+		v[s] = {0, 0};
+		if (s < shares && own < group * DIM) v[s] = *(const float2*)(mine + s * DIM);
+	}
+	for (int h = warp(); h < group; h += (int)blockDim.x / WARP) {
 		float top = NOTHING, sum = 0;
-		for (int s = lane(); s < shares; s += WARP) top = larger(top, mine[s * step]);
+		for (int s = lane(); s < shares; s += WARP) top = larger(top, states[h * splits + s].top);
 		top = reduce_warp(top, Top());
 		for (int s = lane(); s < shares; s += WARP) {
-			float scale = scale_to(mine[s * step], top);
+			float scale = scale_to(states[h * splits + s].top, top);
 			scales[h * shares + s] = scale;
-			sum += mine[s * step + 1] * scale;
+			sum += states[h * splits + s].sum * scale;
 		}
 		sum = reduce_warp(sum, Plus());
 		if (lane() == 0) scales[group * shares + h] = finish(sum, a.plan.mixture);
 	}
 	__syncthreads();
-	for (int i = threadIdx.x; i < group * DIM; i += blockDim.x) {
+	for (int i = own; i < group * DIM; i += (int)blockDim.x * 2) {
 		int h = i / DIM;
-		const float* mine = parts + h * a.splits * step + i % DIM;
-		float y = 0;
+		const float* more = parts + (i64)h * splits * DIM + i % DIM;
+		float x = 0, y = 0;
+#pragma unroll
+		for (int s = 0; s < AHEAD; s++) {
+			if (s >= shares) break;
+			float2 part = i == own ? v[s] : *(const float2*)(more + s * DIM);
+			x += part.x * scales[h * shares + s];
+			y += part.y * scales[h * shares + s];
+		}
 #pragma unroll 8
-		for (int s = 0; s < shares; s++) y += mine[s * step] * scales[h * shares + s];
-		a.dst[index * DIM + i] = y * scales[group * shares + h];
+		for (int s = AHEAD; s < shares; s++) {
+			float2 part = *(const float2*)(more + s * DIM);
+			x += part.x * scales[h * shares + s];
+			y += part.y * scales[h * shares + s];
+		}
+		a.dst[index * DIM + i] = x * scales[group * shares + h];
+		a.dst[index * DIM + i + 1] = y * scales[group * shares + h];
 	}
 }
 
@@ -268,11 +290,15 @@ template <int DIM>
 __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	DYNAMIC(Tile<DIM>, ring);
 	SHARED(int, last, 1);
-	let_next();
-	wait_before();
+	// What the host writes, lengths and pages, is there already; lists are not.
+	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
+	if (lists) wait_before();
 	int row = blockIdx.x, group = (int)a.group, split = blockIdx.z, warps = blockDim.x / WARP;
 	At at = place(a.g, row);
-	if (at.p < 0) return;
+	if (at.p < 0) {
+		if (!lists) wait_before();
+		return;
+	}
 	int first = blockIdx.y * group, kv_head = first * (int)a.g.heads / (int)a.heads;
 	i64 index = (i64)row * a.heads + first;
 
@@ -287,10 +313,13 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	r.tail = smaller(larger(edges.tail, r.head), all);
 	r.listed = r.plan.middle == MIDDLE_BLOCKS ? r.e.n : 0;
 	r.pages = r.head + r.listed + all - r.tail;
-	r.tiles = r.cut() + (r.plan.middle == MIDDLE_TOKENS ? (r.e.n + TILE - 1) / TILE : 0);
+	r.tiles = r.cut() + (r.plan.middle == MIDDLE_TOKENS ? (r.e.n + TAKE - 1) / TAKE : 0);
 	int each = larger((r.tiles + (int)a.splits - 1) / (int)a.splits, DECODE_WARPS);
 	int shares = larger((r.tiles + each - 1) / each, 1);
-	if (split >= shares) return;
+	if (split >= shares) {
+		if (!lists) wait_before();
+		return;
+	}
 	int end = smaller((split + 1) * each, r.tiles), tile = split * each + warp();
 
 	// A tile is copied two turns before it is added; its page is looked up a turn
@@ -301,6 +330,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	Raw ahead = raw(next);
 	Spot spot = spot_of(r, a.g, next, ahead);
 	ahead = raw(next + warps);
+	if (!lists) wait_before();
 	int slot = 0;
 	auto fetch = [&]() {
 		if (next < end) bring<DIM>(mine[slot], a.g, r, kv_head, spot);
@@ -359,23 +389,26 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 			a.dst[index * DIM + i] = y * finish(total, a.plan.mixture);
 			continue;
 		}
-		float* part = a.parts + ((index + g) * a.splits + split) * (DIM + 2);
-		part[d] = y;
-		if (d == 0) {
-			part[DIM] = top;
-			part[DIM + 1] = total;
-		}
+		i64 part = (index + g) * a.splits + split;
+		a.parts[part * DIM + d] = y;
+		if (d == 0) a.states[part] = {top, total};
 	}
 	if (shares == 1) return;
-	__threadfence();
 	__syncthreads();
-	i32* finished = a.finished + (i64)row * gridDim.y + blockIdx.y;
-	if (threadIdx.x == 0) last[0] = atomicAdd(finished, 1) == shares - 1;
+	if (threadIdx.x == 0) {
+		// One fence passes on what the block has written, and one lets it see what others have.
+		i32* finished = a.finished + (i64)row * gridDim.y + blockIdx.y;
+		__threadfence();
+		last[0] = atomicAdd(finished, 1) == shares - 1;
+		__threadfence();
+		if (last[0]) *finished = 0;
+	}
 	__syncthreads();
 	if (!last[0]) return;
-	__threadfence();
-	if (threadIdx.x == 0) *finished = 0;
 	merge<DIM>(a, index, shares, accs);
+	// Not earlier: the blocks of the next launch are to find the multiprocessors alike,
+	// or some get two of them.
+	let_next();
 }
 
 KERNEL(decode_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64>(a); }

@@ -24,8 +24,8 @@ KERNEL(quantize, QuantizeArgs, 256) {
 	i64 b = (i64)blockIdx.x * (blockDim.x / WARP) + warp();
 	if (b >= a.k / 32) return;
 	float x = a.x[blockIdx.y * a.k + b * 32 + lane()];
-	float top = reduce_warp(fabsf(x), Top()), d = top / 127;
-	int q = top > 0 ? (int)rintf(x / d) : 0;
+	float top = reduce_warp(fabsf(x), Top()), d = top * (1 / 127.0f);
+	int q = top > 1e-36f ? (int)rintf(x * (127 / top)) : 0;  // 127 / top stays finite
 	int sum = q;
 	for (int m = 8; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
 	u8* row = a.dst + blockIdx.y * eight_size(a.k);

@@ -3,6 +3,7 @@
 // 2⁻⁴⁴, so that their sums do not depend on an order.
 #include "args.cuh"
 #include "draw.cuh"
+#include "few.cuh"
 #include "rank.cuh"
 
 struct SampleArgs {
@@ -32,7 +33,14 @@ __device__ inline void penalize(const SampleArgs& a, float* logits, const i32* h
 // half, the complement of the id in the lower.
 __device__ inline u64 best(const float* logits, i64 vocab) {
 	u64 top = 0;
-	for (i64 i = threadIdx.x; i < vocab; i += blockDim.x) top = larger(top, (u64)key_of(logits[i]) << 32 | (u32)~(u32)i);
+	auto see = [&](i64 i, float logit) { top = larger(top, (u64)key_of(logit) << 32 | (u32)~(u32)i); };
+	i64 fours = (u64)logits % 16 ? 0 : vocab / 4;
+#pragma unroll 8
+	for (i64 i = threadIdx.x; i < fours; i += blockDim.x) {
+		Word4 v = load16(logits + 4 * i);
+		for (int j = 0; j < 4; j++) see(4 * i + j, __uint_as_float(v.w[j]));
+	}
+	for (i64 i = 4 * fours + threadIdx.x; i < vocab; i += blockDim.x) see(i, logits[i]);
 	return reduce_block(top, (u64)0, Top());
 }
 

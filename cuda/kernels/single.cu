@@ -1,12 +1,12 @@
 // Products of one row with matrices, dst = x·wᵀ: what a decode step does for one
 // sequence, bound by reading the matrices once. Checked against matmul.cu.
 //
-// A block for each multiprocessor stays for the whole launch. It makes x ready in
-// shared memory, normalized if asked to, and with 8 bits where the weights are
-// quantized; a warp takes every so many-th row of the matrices, whose chunks lie
-// one behind the other in a ring of its own in shared memory. The ring is filled
-// with the first chunks before x is there: weights do not wait for the kernels
-// before, so that memory is busy between launches too.
+// A block for each multiprocessor takes rows that lie one behind the other. It makes
+// x ready in shared memory, normalized if asked to, and with 8 bits where the weights
+// are quantized; its warps take the chunks of the rows in turn, each with a ring of
+// them in shared memory, and the sums of the chunks of a row are added in the order of
+// k at the end. The rings are filled with the first chunks before x is there: weights
+// do not wait for the kernels before, so that memory is busy between launches too.
 #include "args.cuh"
 #include "few.cuh"
 #include "reduce.cuh"
@@ -34,18 +34,18 @@ struct Chunk {
 	static constexpr bool QUANTIZED = TYPE >= Q4_0;
 	static constexpr int WEIGHTS = QUANTIZED ? 2048 : TYPE == F32 ? 256 : 512;
 	static constexpr int BYTES = TYPE == Q4_0 || TYPE == Q4_K ? 1152 : TYPE == Q8_0 ? 2176 : TYPE == Q5_K ? 1408 : TYPE == Q6_K ? 1680 : 1024;
-	static constexpr int STAGES = BYTES < 1408 ? 4 : 3;
+	static constexpr int STAGES = BYTES == 1024 ? 6 : BYTES < 1408 ? 4 : 3;
 	static constexpr int X = QUANTIZED ? 3072 : WEIGHTS * 4;  // bytes of the part of x that meets a chunk
 };
 
 // A lane takes 64 of the 2048 weights of a chunk of a quantized type: of one block
-// of 256, 16 of each 32 in a half. With Group it finds them; groups are dealt to
+// of 256, 16 of each 32 in a half. With Share it finds them; they are dealt to
 // lanes such that 8 neighbours read other banks.
-struct Group {
+struct Share {
 	int block, half, part;
 };
 
-__device__ __forceinline__ Group group_of(int lane) {
+__device__ __forceinline__ Share share_of_lane(int lane) {
 	int q = lane / 4;
 	return {(q & 4) | (q & 1) << 1 | (q >> 1 & 1), lane / 2 % 2, lane % 2};
 }
@@ -55,7 +55,8 @@ __device__ __forceinline__ int lane_of(int block, int half, int part) {
 }
 
 // x that meets a chunk of a quantized type, for each lane: 4 times 16 integers,
-// [4][32][16] bytes; their 4 scales, f32 [32][4]; and their 4 sums, i32 [32][4].
+// [4][32][16] bytes; their 4 scales, f32 [32][4]; and the sums of the numbers that the
+// integers stand for, f32 [32][4].
 constexpr int X_SCALES = 2048, X_SUMS = 2560;
 
 // put stores numbers 4i to 4i+3 of x. All lanes of a warp call it.
@@ -69,11 +70,11 @@ __device__ __forceinline__ void put(u8* x, int i, const float v[4]) {
 	}
 	float top = larger(larger(fabsf(v[0]), fabsf(v[1])), larger(fabsf(v[2]), fabsf(v[3])));
 	for (int m = 1; m < 8; m *= 2) top = larger(top, __shfl_xor_sync(ALL, top, m));
-	float d = top / 127;
+	float d = top * (1 / 127.0f), per = top > 1e-36f ? 127 / top : 0;
 	u32 word = 0;
 	int sum = 0;
 	for (int j = 0; j < 4; j++) {
-		int q = top > 0 ? (int)rintf(v[j] / d) : 0;
+		int q = (int)rintf(v[j] * per);
 		word |= (u32)(q & 255) << 8 * j;
 		sum += q;
 	}
@@ -83,15 +84,31 @@ __device__ __forceinline__ void put(u8* x, int i, const float v[4]) {
 	*(u32*)(tile + piece * 512 + of * 16 + e % 16) = word;
 	if (e % 16) return;
 	((float*)(tile + X_SCALES))[of * 4 + piece] = d;
-	((int*)(tile + X_SUMS))[of * 4 + piece] = sum;
+	((float*)(tile + X_SUMS))[of * 4 + piece] = d * (float)sum;
 }
 
 constexpr int HOLD = 4;  // times 4 numbers that a thread has of x at once
 
+// Norms is a thread's part of the weights of a norm.
+struct Norms {
+	Word4 w[HOLD];
+};
+
+__device__ __forceinline__ Norms norms_of(const SingleArgs& a) {
+	Norms n;
+#pragma unroll
+	for (int j = 0; j < HOLD; j++) {
+		int i = j * blockDim.x + threadIdx.x;
+		n.w[j] = {{0, 0, 0, 0}};
+		if (a.norm && i < (int)a.k / 4) n.w[j] = load16(a.norm + 4 * i);
+	}
+	return n;
+}
+
 // prepare makes x ready. A row that is normalized is no longer than what all
 // threads hold.
 template <int TYPE>
-__device__ __forceinline__ void prepare(const SingleArgs& a, u8* x) {
+__device__ __forceinline__ void prepare(const SingleArgs& a, const Norms& norms, u8* x) {
 	int n = (int)a.k / 4;
 	for (int base = 0; base < n; base += HOLD * blockDim.x) {
 		float v[HOLD][4];
@@ -110,10 +127,7 @@ __device__ __forceinline__ void prepare(const SingleArgs& a, u8* x) {
 			float scale = 1 / sqrtf(reduce_block(sum, 0.0f, Plus()) / (float)a.k + (float)a.eps);
 #pragma unroll
 			for (int j = 0; j < HOLD; j++) {
-				int i = base + j * blockDim.x + threadIdx.x;
-				if (i >= n) continue;
-				Word4 word = load16(a.norm + 4 * i);
-				for (int u = 0; u < 4; u++) v[j][u] = v[j][u] * scale * __uint_as_float(word.w[u]);
+				for (int u = 0; u < 4; u++) v[j][u] = v[j][u] * scale * __uint_as_float(norms.w[j].w[u]);
 			}
 		}
 #pragma unroll
@@ -147,10 +161,13 @@ __device__ __forceinline__ int dot16(const u32 v[4], const Word4& x) {
 	return s;
 }
 
+// byte_of is byte t of a word: the lowest of the fraction of 2²³.
+__device__ __forceinline__ float byte_of(u32 word, int t) { return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650 + t)) - 8388608; }
+
 // dot is a lane's part of the product of a chunk at w with what meets it at x.
 template <int TYPE>
 __device__ __forceinline__ float dot(const u8* w, const u8* x) {
-	Group g = group_of(lane());
+	Share g = share_of_lane(lane());
 	Word4 d4 = load16(x + X_SCALES + lane() * 16), s4 = load16(x + X_SUMS + lane() * 16);
 	const u8* mine = x + lane() * 16;
 	float sum = 0;
@@ -161,12 +178,12 @@ __device__ __forceinline__ float dot(const u8* w, const u8* x) {
 		for (int t = 0; t < 4; t++, b += SIZE) {
 			const u8* q = b + 2 + (TYPE == Q8_0 ? g.part * 16 : 0);
 			Word4 v = t % 2 ? even16(q) : odd16(q);
-			int minus = 0;
 			if (TYPE == Q4_0) {
 				for (int i = 0; i < 4; i++) v.w[i] = v.w[i] >> (g.part * 4) & 0x0f0f0f0fu;
-				minus = 8 * (int)s4.w[t];
 			}
-			sum += half_of(b) * __uint_as_float(d4.w[t]) * (float)(dot16(v.w, load16(mine + t * 512)) - minus);
+			float y = __uint_as_float(d4.w[t]) * (float)dot16(v.w, load16(mine + t * 512));
+			if (TYPE == Q4_0) y -= 8 * __uint_as_float(s4.w[t]);
+			sum += half_of(b) * y;
 		}
 	}
 	if (TYPE == Q4_K || TYPE == Q5_K) {
@@ -192,7 +209,7 @@ __device__ __forceinline__ float dot(const u8* w, const u8* x) {
 			}
 			float d = __uint_as_float(d4.w[t]);
 			plus += d * (float)(dot16(v.w, load16(mine + t * 512)) * (int)(scale >> 8 * t & 255));
-			minus += d * (float)((int)s4.w[t] * (int)(least >> 8 * t & 255));
+			minus += __uint_as_float(s4.w[t]) * byte_of(least, t);
 		}
 		sum = from_half((u16)head.w[0]) * plus - from_half((u16)(head.w[0] >> 16)) * minus;
 	}
@@ -214,8 +231,8 @@ __device__ __forceinline__ float dot(const u8* w, const u8* x) {
 		for (int t = 0; t < 4; t++) {
 			u32 v[4];
 			for (int i = 0; i < 4; i++) v[i] = (low[t % 2].w[i] >> (t / 2 * 4) & 0x0f0f0f0fu) | (high.w[i] >> (2 * t) & 0x03030303u) << 4;
-			int whole = dot16(v, load16(mine + t * 512)) - 32 * (int)s4.w[t];
-			sum += __uint_as_float(d4.w[t]) * (float)(whole * (int)scale[2 * t]);
+			float y = __uint_as_float(d4.w[t]) * (float)dot16(v, load16(mine + t * 512)) - 32 * __uint_as_float(s4.w[t]);
+			sum += y * (float)scale[2 * t];
 		}
 		sum *= half_of(b + 208);
 	}
@@ -232,14 +249,13 @@ __device__ __forceinline__ float dot_plain(const u8* w, const u8* x, int left) {
 		if ((u * WARP + lane()) * EACH >= left) break;
 		Word4 v = load16(w + (u * WARP + lane()) * 16);
 		const u8* mine = x + u * WARP * EACH * 4 + lane() * 16;
-		if (TYPE == F32) {
-			Word4 y = load16(mine);
-			for (int j = 0; j < 4; j++) sum += __uint_as_float(v.w[j]) * __uint_as_float(y.w[j]);
-			continue;
-		}
-		for (int h = 0; h < 2; h++) {
+		for (int h = 0; h < EACH / 4; h++) {
 			Word4 y = load16(mine + h * 512);
 			for (int j = 0; j < 4; j++) {
+				if (TYPE == F32) {
+					sum += __uint_as_float(v.w[j]) * __uint_as_float(y.w[j]);
+					continue;
+				}
 				u16 bits = (u16)(v.w[h * 2 + j / 2] >> j % 2 * 16);
 				sum += (TYPE == F16 ? from_half(bits) : from_bfloat(bits)) * __uint_as_float(y.w[j]);
 			}
@@ -248,36 +264,20 @@ __device__ __forceinline__ float dot_plain(const u8* w, const u8* x, int left) {
 	return sum;
 }
 
-// Cursor is where a warp is in the chunks of its rows.
-struct Cursor {
-	i64 v;      // number of the row, over all matrices
-	int chunk;  // of the row
-	int second;  // GATE: the row of w[1]
-	int m;      // the matrix
-	i64 c;      // row of the matrix
-	const u8* row;
+// March is where a warp is in the chunks of its block's rows.
+struct March {
+	int i;      // number of the chunk, over all rows
+	int v, c;   // row and chunk of the row
+	int rows, rest, warps;  // of a step: whole rows, chunks besides, chunks
 
-	__device__ __forceinline__ void seek(const SingleArgs& a, i64 total) {
-		if (v >= total) return;
-		c = v;
-		m = second;
-		if (a.mode != GATE) {
-			while (c >= a.n[m]) c -= a.n[m++];
+	__device__ __forceinline__ void next(int chunks) {
+		i += warps;
+		v += rows;
+		c += rest;
+		if (c >= chunks) {
+			c -= chunks;
+			v++;
 		}
-		row = a.w[m] + c * a.row;
-	}
-
-	// next goes to the next chunk.
-	__device__ __forceinline__ void next(const SingleArgs& a, int chunks, i64 step, i64 total) {
-		if (++chunk < chunks) return;
-		chunk = 0;
-		if (a.mode == GATE && !second)
-			second = 1;
-		else {
-			second = 0;
-			v += step;
-		}
-		seek(a, total);
 	}
 };
 
@@ -286,56 +286,71 @@ __device__ __forceinline__ void single(const SingleArgs& a) {
 	typedef Chunk<TYPE> C;
 	DYNAMIC(u8, x);
 	let_next();
-	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS;
-	u8* ring = x + chunks * C::X + warp() * C::STAGES * C::BYTES;
-	i64 total = a.mode == GATE ? a.n[0] : a.n[0] + a.n[1] + a.n[2], step = (i64)gridDim.x * (blockDim.x / WARP);
-	Cursor use = {(i64)warp() * gridDim.x + blockIdx.x, 0, 0, 0, 0, nullptr};
-	use.seek(a, total);
-	Cursor load = use;
-	int slot = 0;  // where the next chunk goes
+	// The block takes items lo to hi-1: rows of the matrices one after the other, or
+	// of GATE, rows of w[0] and then the same of w[1].
+	int items = (int)a.n[0] + (a.mode == GATE ? 0 : (int)a.n[1] + (int)a.n[2]);
+	int lo = (int)((i64)items * blockIdx.x / gridDim.x), hi = (int)((i64)items * (blockIdx.x + 1) / gridDim.x);
+	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, warps = blockDim.x / WARP;
+	int rows = a.mode == GATE ? 2 * (hi - lo) : hi - lo, all = rows * chunks;
+	int end[2] = {a.mode == GATE ? hi - lo : (int)a.n[0] - lo, a.mode == GATE ? rows : (int)(a.n[0] + a.n[1]) - lo};
+	// Where row 0 of the block would be if each matrix had all rows.
+	const u8* start[3] = {a.w[0] + lo * a.row, a.w[1] - (end[0] - (a.mode == GATE ? lo : 0)) * a.row, a.w[2] - end[1] * a.row};
+	int tail = (int)a.row - (chunks - 1) * C::BYTES;  // bytes of the last chunk of a row
+
+	float* parts = (float*)(x + chunks * C::X);  // [rows, chunks]
+	u8* ring = x + chunks * C::X + (all * 4 + 15) / 16 * 16 + warp() * C::STAGES * C::BYTES;
+	March load = {warp(), warp() / chunks, warp() % chunks, warps / chunks, warps % chunks, warps}, use = load;
+	u8* slot = ring + lane() * 16;
 	auto bring = [&]() {
-		if (load.v < total) {
-			const u8* from = load.row + load.chunk * C::BYTES;
-			int left = (int)a.row - load.chunk * C::BYTES;
+		if (load.i < all) {
+			int size = load.c == chunks - 1 ? tail : C::BYTES;
+			const u8* from = (load.v < end[0] ? start[0] : load.v < end[1] ? start[1] : start[2]) + (i64)load.v * a.row + load.c * C::BYTES + lane() * 16;
 #pragma unroll
 			for (int i = 0; i < (C::BYTES / 16 + WARP - 1) / WARP; i++) {
-				int at = (i * WARP + lane()) * 16;
-				if (at < C::BYTES && at < left) copy_async(ring + slot * C::BYTES + at, from + at);
+				int at = i * WARP * 16;
+				if (lane() * 16 < size - at) copy_async(slot + at, from + at);
 			}
-			load.next(a, chunks, step, total);
+			load.next(chunks);
 		}
 		copy_commit();
-		if (++slot == C::STAGES) slot = 0;
+		slot = slot == ring + lane() * 16 + (C::STAGES - 1) * C::BYTES ? slot - (C::STAGES - 1) * C::BYTES : slot + C::BYTES;
 	};
 	if (!a.fixed) wait_before();
 	for (int i = 1; i < C::STAGES; i++) bring();
+	Norms norms = norms_of(a);
 	if (a.fixed) wait_before();
-	prepare<TYPE>(a, x);
+	prepare<TYPE>(a, norms, x);
 	__syncthreads();
 
-	float sum = 0, gate = 0;
-	for (int turn = 0; use.v < total; turn = turn + 1 == C::STAGES ? 0 : turn + 1) {
+	const u8* w = ring;
+	while (use.i < all) {
 		__syncwarp();  // all have read what the next chunk overwrites
 		bring();
 		copy_wait<C::STAGES - 1>();
 		__syncwarp();
-		const u8 *w = ring + turn * C::BYTES, *part = x + use.chunk * C::X;
-		int left = (int)a.k - use.chunk * C::WEIGHTS;
+		float sum = 0;
+		int there = (int)a.k - use.c * C::WEIGHTS;
 		if (!C::QUANTIZED)
-			sum += dot_plain<TYPE>(w, part, left);
-		else if (group_of(lane()).block * 256 < left)
-			sum += dot<TYPE>(w, part);
-		if (use.chunk + 1 == chunks) {
-			float s = reduce_warp(sum, Plus());
-			sum = 0;
-			if (lane() == 0) {
-				if (a.mode == STORE) a.dst[use.m][use.c] = s;
-				if (a.mode == ADD) atomicAdd(&a.dst[use.m][use.c], s);  // alone at that address: it saves the wait for a load
-				if (a.mode == GATE && use.second) a.dst[0][use.c] = gate / (1 + expf(-gate)) * s;
-			}
-			gate = s;
+			sum = dot_plain<TYPE>(w, x + use.c * C::X, there);
+		else if (share_of_lane(lane()).block * 256 < there)
+			sum = dot<TYPE>(w, x + use.c * C::X);
+		sum = reduce_warp(sum, Plus());
+		if (lane() == 0) parts[use.i] = sum;
+		w = w == ring + (C::STAGES - 1) * C::BYTES ? ring : w + C::BYTES;
+		use.next(chunks);
+	}
+	__syncthreads();
+	for (int v = threadIdx.x; v < hi - lo; v += blockDim.x) {
+		float sum = 0, other = 0;
+		for (int c = 0; c < chunks; c++) sum += parts[v * chunks + c];
+		if (a.mode == GATE) {
+			for (int c = 0; c < chunks; c++) other += parts[(hi - lo + v) * chunks + c];
+			a.dst[0][lo + v] = sum / (1 + expf(-sum)) * other;
+			continue;
 		}
-		use.next(a, chunks, step, total);
+		int m = v < end[0] ? 0 : v < end[1] ? 1 : 2;
+		float* to = a.dst[m] + (m == 0 ? lo + v : m == 1 ? v - end[0] : v - end[1]);
+		*to = a.mode == ADD ? *to + sum : sum;
 	}
 }
 

@@ -16,7 +16,7 @@ type hashCase struct {
 	since                      []int32
 	none, queries              bool // Mean is off; Queries
 	odd                        bool // some keys are not numbers
-	linked                     bool // there are buckets
+	bucketed                   bool
 }
 
 var hashes = map[string]hashCase{
@@ -53,7 +53,7 @@ func hashCases() []testCase {
 		set(&c.least, 2)
 		c.sink, c.recent = 4, 10
 		cases = append(cases, testCase{fmt.Sprintf("op=hash/%s", name), c.job})
-		c.linked = true
+		c.bucketed = true
 		cases = append(cases, testCase{fmt.Sprintf("op=hash/%s in buckets", name), c.job})
 	}
 	return cases
@@ -90,10 +90,11 @@ func (c hashCase) job(b *bed) job {
 		Since: b.i32(c.since, slots, 1), Done: b.i32(filledI32(slots, 0), slots, 1),
 		Tables: c.tables, Least: c.least, Mean: !c.none, Queries: c.queries, Sink: c.sink, Recent: c.recent,
 	}
-	if c.linked {
-		half, older := c.tables<<c.bits/2, (width+1)/2
-		h.Newest = b.i32(filledI32(slots*c.kvHeads*half, 77), slots, c.kvHeads, half)
-		h.Older = b.i32(filledI32(slots*c.kvHeads*c.tables*older, 77), slots, c.kvHeads*c.tables, older)
+	if c.bucketed {
+		buckets, members := c.tables<<c.bits, (width+1)/2
+		h.Sorted = b.i32(filledI32(slots, 77), slots, 1)
+		h.Buckets = b.i32(filledI32(slots*c.kvHeads*buckets, 77), slots, c.kvHeads, buckets)
+		h.Members = b.i32(filledI32(slots*c.kvHeads*c.tables*members, 77), slots, c.kvHeads*c.tables, members)
 	}
 	kv := b.cache(&c.attention, b.shuffled(&c.attention))
 	var j job

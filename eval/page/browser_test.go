@@ -59,7 +59,9 @@ func TestBrowser(t *testing.T) {
 	}
 	var b strings.Builder
 	drawn := template.HTML(`<svg viewBox="0 0 4 4"><rect width="4" height="4"/></svg>`)
-	page, dir := New(full(), []Map{{Name: "m", SVG: drawn}}), t.TempDir()
+	run := full() // with a name that is wider than a phone
+	run.Settings[0].Attn = "prefill=" + strings.Repeat("sketchwalk(density=0.25,heads=mean_score)", 3)
+	page, dir := New(run, []Map{{Name: "m", SVG: drawn}}), t.TempDir()
 	if err := page.Write(&b); err != nil {
 		t.Fatal(err)
 	}

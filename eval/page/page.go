@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gollm/gollm/eval/trial"
@@ -225,13 +226,13 @@ func densityPlots(s *trial.Summary) []Plot {
 	return plots
 }
 
-// curve is one attention system at one length, with whatever options.
+// curve is one attention system at one length, with whatever numbers as options.
 type curve struct {
 	family string
 	length int
 }
 
-// curves are the points of settings that differ in their options only.
+// curves are the points of settings that differ in numbers only.
 type curves struct {
 	of    map[curve]*Series
 	order []curve
@@ -240,8 +241,21 @@ type curves struct {
 // options is what stands in parentheses in a setting.
 var options = regexp.MustCompile(`\([^()]*\)`)
 
-// family is a setting without its options.
-func family(attn string) string { return options.ReplaceAllString(attn, "") }
+// family is a setting without the options that are numbers: those that are words
+// make another system of it.
+func family(attn string) string {
+	return options.ReplaceAllStringFunc(attn, func(text string) string {
+		words := slices.DeleteFunc(strings.Split(strings.Trim(text, "()"), ","), func(option string) bool {
+			_, value, _ := strings.Cut(option, "=")
+			_, err := strconv.ParseFloat(value, 64)
+			return err == nil
+		})
+		if len(words) == 0 {
+			return ""
+		}
+		return "(" + strings.Join(words, ",") + ")"
+	})
+}
 
 // add takes the last point of s into a curve, which has the colour of the first.
 func (c *curves) add(k curve, s Series) {

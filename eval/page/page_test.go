@@ -192,6 +192,16 @@ func TestPlotIsXML(t *testing.T) {
 	}
 }
 
+func TestFamily(t *testing.T) {
+	for attn, want := range map[string]string{
+		"dense": "dense", "a(k=0.1)": "a", "prefill=a(k=2) decode=b(x=1e-3,w=one) + c": "prefill=a decode=b(w=one) + c", "a(file=x.npy,k=1.0)": "a(file=x.npy)",
+	} {
+		if got := family(attn); got != want {
+			t.Errorf("%s: %q, want %q", attn, got, want)
+		}
+	}
+}
+
 func TestTicks(t *testing.T) {
 	for _, high := range []float64{1, 3, 7, 10, 99, 100, 101, 5230} {
 		if n := len(ticks(axis{high: high})); n < 4 || n > 11 {

@@ -23,9 +23,6 @@ type Series struct {
 	Points []Point
 }
 
-// Colour is that of the i-th setting.
-func Colour(i int) int { return i % palette }
-
 // Plot is lines or points of several settings.
 type Plot struct {
 	File   string // name of a file of it, without an ending

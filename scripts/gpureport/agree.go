@@ -13,7 +13,11 @@ import (
 )
 
 // agreementModels are what the CPU and the GPU compute.
-var agreementModels = []modelSpec{{"llama-3.1-8b", "q4_k_m", 4}, {"llama-3.1-8b", "f16", 4}, {"mistral-7b", "q4_k_m", 4}, {"mistral-7b", "f16", 4}}
+var agreementModels = []modelSpec{{"llama-3.1-8b", "q4_k_m", 4, false}, {"llama-3.1-8b", "f16", 4, false}, {"mistral-7b", "f16", 4, false}, {"mistral-7b", "q4_k_m", 4, false}}
+
+// unpackedModel has the weights of the last of them as F32: what both are an
+// approximation of. The CPU rounds activations to 8 bits where weights are quantized.
+var unpackedModel = modelSpec{"mistral-7b", "q4_k_m", 4, true}
 
 // agreementRows are a row for each of them.
 func (r *report) agreementRows() []*row {
@@ -21,7 +25,9 @@ func (r *report) agreementRows() []*row {
 	for _, m := range agreementModels {
 		rows = append(rows, &row{What: "logits after 4k tokens, relative to the CPU's", How: m.String(), Aim: most(1e-2)})
 	}
-	return rows
+	how := agreementModels[len(agreementModels)-1].String()
+	return append(rows, &row{What: "the CPU's logits, relative to those of the same weights in F32", How: how},
+		&row{What: "the GPU's logits, relative to those of the same weights in F32", How: how})
 }
 
 // agree compares the logits of both after a prompt.
@@ -43,6 +49,7 @@ func (r *report) agree(ctx context.Context, rows []*row) error {
 	if err := os.WriteFile(prompt, raw, 0o666); err != nil {
 		return err
 	}
+	var last [2][]float32
 	for i, m := range agreementModels {
 		path, err := r.model(ctx, m)
 		if err != nil {
@@ -63,6 +70,20 @@ func (r *report) agree(ctx context.Context, rows []*row) error {
 			continue
 		}
 		rows[i].set(distance(sides[1], sides[0]), "")
+		last = sides
+	}
+	path, err := r.model(ctx, unpackedModel)
+	if err != nil {
+		return err
+	}
+	exact, err := r.lastLogits(ctx, path, prompt, "cpu")
+	if err != nil {
+		return err
+	}
+	for k, side := range last {
+		if len(side) > 0 && rows[len(agreementModels)-1].Unmeasured == "" {
+			rows[len(agreementModels)+k].set(distance(side, exact), "")
+		}
 	}
 	return nil
 }

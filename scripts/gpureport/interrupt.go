@@ -5,17 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
 // interrupt stops a prefill as Ctrl-C does, and looks at what the device has then.
 func (r *report) interrupt(ctx context.Context, rows []*row) error {
-	path, err := r.model(ctx, modelSpec{"llama-3.1-8b", "f16", 0})
+	path, err := r.model(ctx, modelSpec{"llama-3.1-8b", "f16", 0, false})
 	if err != nil {
 		return err
 	}
@@ -49,33 +49,56 @@ func (r *report) interrupt(ctx context.Context, rows []*row) error {
 	if !begun {
 		return fmt.Errorf("the prefill did not begin: %w: %s", errors.Join(c.Wait(), lines.Err()), last)
 	}
-	go io.Copy(io.Discard, told)
+	answers := make(chan time.Time, 1)
+	var rest sync.WaitGroup
+	rest.Go(func() {
+		for lines.Scan() { // what was computed, once the prefill has returned
+			if !strings.Contains(lines.Text(), "reading the prompt") { // which -v says now and then
+				select {
+				case answers <- time.Now():
+				default:
+				}
+			}
+		}
+	})
 	time.Sleep(wait) // into the prompt
+	select {
+	case <-answers:
+		return errors.New("the prefill was over before it was interrupted")
+	default:
+	}
 	pressed := time.Now()
 	if err := c.Process.Signal(os.Interrupt); err != nil {
 		return fmt.Errorf("the prefill was over: %w", err)
 	}
+	rest.Wait()
 	err = c.Wait()
 	took := time.Since(pressed)
 	if code := c.ProcessState.ExitCode(); code != 130 {
 		return fmt.Errorf("an interrupted prefill ends with %d: %w; want 130", code, errors.Join(err, ctx.Err()))
 	}
-	rows[0].set(float64(took.Milliseconds()), "ms")
-	rows[0].How = fmt.Sprintf("Llama-3.1-8B F16, %v into a prompt of %d tokens, until the process has ended", wait, letters)
+	how := fmt.Sprintf("Llama-3.1-8B F16, %v into a prompt of %d tokens, ", wait, letters)
+	select {
+	case at := <-answers:
+		rows[0].set(float64(at.Sub(pressed).Milliseconds()), "ms")
+		rows[0].How = how + "until the prefill has returned and its figures are printed"
+	default:
+		rows[0].Unmeasured = "nothing was printed"
+	}
+	rows[1].set(float64(took.Milliseconds()), "ms")
+	rows[1].How = how + "until all memory is given back and the process has ended"
 	after, err := r.available(ctx)
 	if err != nil {
 		return err
 	}
-	rows[1].How = "after the interrupted process, beside what was free before it"
 	if before == "" || after == "" {
 		return errors.New("the device does not tell its memory")
 	}
-	rows[1].set(1, "")
-	rows[1].Note = after + ", before " + before
+	rows[2].set(1, "")
 	if before != after {
-		rows[1].Value = 0
+		rows[2].Value = 0
 	}
-	rows[1].Aim = least("value", 1)
+	rows[2].How, rows[2].Note = "after the interrupted process, beside what was free before it; 1 is the same", after+", before "+before
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -29,6 +30,7 @@ func main() {
 	flag.StringVar(&r.commit, "commit", "", "of the binaries")
 	flag.StringVar(&r.folder, "models", "", "folder for the models, 50 GB; empty is a temporary one, in memory where that is large enough")
 	flag.BoolVar(&r.small, "small", false, "small models and lengths: to try the report, not the GPU")
+	flag.StringVar(&r.only, "only", "", "parts to run, with commas between; empty is all")
 	flag.DurationVar(&r.limit, "limit", 570*time.Second, "time for everything; what does not fit is unmeasured")
 	markdown := flag.String("markdown", "gpu-report.md", "the table")
 	json := flag.String("json", "gpu-report.json", "the figures")
@@ -99,6 +101,7 @@ type report struct {
 	commit string
 	folder string
 	small  bool
+	only   string
 	limit  time.Duration
 
 	start time.Time
@@ -154,6 +157,8 @@ func (r *report) runPart(ctx context.Context, p part) {
 	began := time.Now()
 	why := ""
 	switch {
+	case r.only != "" && p.name != "devices" && !slices.Contains(strings.Split(r.only, ","), p.name):
+		why = "it was not asked for: --only " + r.only
 	case ctx.Err() != nil:
 		why = fmt.Sprintf("no time was left of %v", r.limit)
 	default:

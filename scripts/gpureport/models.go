@@ -14,13 +14,17 @@ import (
 // modelSpec is what randommodel is told.
 type modelSpec struct {
 	shape, mix string
-	layers     int // 0 is all
+	layers     int  // 0 is all
+	plain      bool // F32, of the weights of the type
 }
 
 func (m modelSpec) String() string {
 	text := m.shape + " " + strings.ToUpper(m.mix)
 	if m.layers > 0 {
 		text += fmt.Sprintf(" of %d layers", m.layers)
+	}
+	if m.plain {
+		text += " in F32"
 	}
 	return text
 }
@@ -35,19 +39,20 @@ type making struct {
 // models are in the order in which parts want them.
 func (r *report) models() []modelSpec {
 	full := []modelSpec{
-		{"llama-3.1-8b", "q4_k_m", 4}, {"mistral-7b", "q4_k_m", 4}, {"llama-3.1-8b", "f16", 4}, {"mistral-7b", "f16", 4},
-		{"llama-3.1-8b", "q4_k_m", 0}, {"llama-3.1-8b", "q8_0", 0}, {"llama-3.1-8b", "f16", 0}, {"llama-2-7b", "f16", 0},
+		{"llama-3.1-8b", "q4_k_m", 4, false}, {"mistral-7b", "q4_k_m", 4, false}, {"llama-3.1-8b", "f16", 4, false}, {"mistral-7b", "f16", 4, false},
+		{"mistral-7b", "q4_k_m", 4, true},
+		{"llama-3.1-8b", "f16", 0, false}, {"llama-3.1-8b", "q8_0", 0, false}, {"llama-3.1-8b", "q4_k_m", 0, false}, {"llama-2-7b", "f16", 0, false},
 	}
 	if !r.small {
 		return full
 	}
-	return []modelSpec{{"tiny", "q4_k_m", 0}, {"tiny", "f16", 0}, {"tiny", "q8_0", 0}}
+	return []modelSpec{{"tiny", "q4_k_m", 0, false}, {"tiny", "f16", 0, false}, {"tiny", "q8_0", 0, false}, {"tiny", "q4_k_m", 0, true}}
 }
 
 // like is the model to take for one of full size.
 func (r *report) like(m modelSpec) modelSpec {
 	if r.small {
-		return modelSpec{shape: "tiny", mix: m.mix}
+		return modelSpec{shape: "tiny", mix: m.mix, plain: m.plain}
 	}
 	return m
 }
@@ -59,7 +64,7 @@ func (r *report) makeModels(ctx context.Context) {
 	for i, m := range r.models() {
 		made := &making{path: filepath.Join(r.folder, fmt.Sprintf("%d.gguf", i)), done: make(chan struct{})}
 		r.made[m.String()] = made
-		args := []string{"-shape", m.shape, "-type", m.mix, "-layers", fmt.Sprint(m.layers), "-o", made.path}
+		args := []string{"-shape", m.shape, "-type", m.mix, "-layers", fmt.Sprint(m.layers), fmt.Sprintf("-unpack=%v", m.plain), "-o", made.path}
 		go func() {
 			defer close(made.done)
 			turns <- struct{}{}

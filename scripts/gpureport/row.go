@@ -169,7 +169,7 @@ func (r *report) writeMarkdown(f *os.File) error {
 	}
 	fmt.Fprint(f, "| part | what | how | measured | floor | reached | × torch | density | aim | |\n|---|---|---|---:|---:|---:|---:|---:|---:|---|\n")
 	for _, w := range r.rows {
-		value, remark := number(w.Value, w.Unit), w.state()
+		value, remark := strings.TrimSpace(threeDigits(w.Value)+" "+w.Unit), w.state()
 		if w.Unmeasured != "" {
 			value, remark = "-", "unmeasured: "+w.Unmeasured
 		} else if w.Note != "" {
@@ -197,15 +197,20 @@ func orUnknown(text string) string {
 	return text
 }
 
-// number is a figure with three digits, nothing for none.
+// number is a figure with its unit, nothing for none.
 func number(x float64, unit string) string {
-	switch {
-	case x == 0 && unit == "":
+	if x == 0 {
 		return ""
-	case x >= 1000:
-		return strings.TrimSpace(fmt.Sprintf("%.0f %s", x, unit))
 	}
-	return strings.TrimSpace(fmt.Sprintf("%.3g %s", x, unit))
+	return strings.TrimSpace(threeDigits(x) + " " + unit)
+}
+
+// threeDigits is a number as short as it can be.
+func threeDigits(x float64) string {
+	if x >= 1000 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.3g", x)
 }
 
 func percent(x float64) string {

@@ -92,7 +92,7 @@ func (w *row) speed(b benchRow) {
 // dense measures decode and prefill with dense attention.
 func (r *report) dense(ctx context.Context, rows []*row) error {
 	for i, mix := range []string{"f16", "q8_0", "q4_k_m"} {
-		m := modelSpec{"llama-3.1-8b", mix, 0}
+		m := modelSpec{"llama-3.1-8b", mix, 0, false}
 		depth := "512"
 		if r.small {
 			depth = "64"
@@ -105,7 +105,7 @@ func (r *report) dense(ctx context.Context, rows []*row) error {
 		rows[2*i].speed(b.Rows[1])
 		rows[2*i+1].speed(b.Rows[0])
 	}
-	f16 := modelSpec{"llama-3.1-8b", "f16", 0}
+	f16 := modelSpec{"llama-3.1-8b", "f16", 0, false}
 	b, err := r.bench(ctx, f16, append(r.once(), "--prefill", r.length(32), "--decode", r.length(32)+","+r.length(128))...)
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
 			w.Unmeasured = err.Error()
 		}
 	}
-	f16, wide := modelSpec{"llama-3.1-8b", "f16", 0}, modelSpec{"llama-2-7b", "f16", 0}
+	f16, wide := modelSpec{"llama-3.1-8b", "f16", 0, false}, modelSpec{"llama-2-7b", "f16", 0, false}
 	if b, err := run(f16, r.length(32), santa); err != nil {
 		because(rows[0:2], err)
 	} else {
@@ -186,7 +186,7 @@ func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
 // sparsePrefill measures prompts of 128k tokens. Each setting is a run of its own,
 // so that one that takes too long costs only its own rows.
 func (r *report) sparsePrefill(ctx context.Context, rows []*row) error {
-	m := modelSpec{"llama-3.1-8b", "f16", 0}
+	m := modelSpec{"llama-3.1-8b", "f16", 0, false}
 	one := func(attn string) (benchRow, error) {
 		b, err := r.bench(ctx, m, "--steps", "1", "--reps", "1", "--prefill", r.length(128), "--decode", "0", "--attn", attn)
 		if err != nil {

@@ -145,7 +145,7 @@ func (r *report) suites(ctx context.Context, rows []*row) error {
 			return r.results(ctx, r.bin.engine, "engine", "^TestStepsKeepMemory$", steps...)
 		},
 	} {
-		limit := 45 * time.Second
+		limit := []time.Duration{100 * time.Second, 45 * time.Second, 45 * time.Second}[i]
 		if r.small {
 			limit *= slower
 		}

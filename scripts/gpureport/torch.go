@@ -20,7 +20,7 @@ func (r *report) torch(ctx context.Context, rows []*row) error {
 	if r.small {
 		return errors.New("the small models have other shapes")
 	}
-	out, err := output(ctx, "", python, "scripts/sdpa.py")
+	out, err := output(ctx, "", python, "scripts/gpu-report-torch.py")
 	if err != nil {
 		return err
 	}

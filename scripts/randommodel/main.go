@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gollm/gollm/cpu/kernel"
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/weights"
 )
@@ -54,9 +55,10 @@ func main() {
 	mix := flag.String("type", "q4_k_m", "one of "+names(mixes)+"; q4_k_m has some matrices in Q6_K")
 	layers := flag.Int("layers", 0, "layers, instead of the shape's")
 	seed := flag.Uint64("seed", 1, "of the weights")
+	unpack := flag.Bool("unpack", false, "write what the weights of the type stand for, as F32")
 	out := flag.String("o", "", "the file (required)")
 	flag.Parse()
-	if err := run(*name, *mix, *layers, *seed, *out); err != nil {
+	if err := run(*name, *mix, *layers, *seed, *unpack, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "randommodel:", err)
 		os.Exit(1)
 	}
@@ -72,7 +74,7 @@ func names[V any](m map[string]V) string {
 	return strings.Join(all, ", ")
 }
 
-func run(name, mix string, layers int, seed uint64, out string) error {
+func run(name, mix string, layers int, seed uint64, unpack bool, out string) error {
 	s, known := shapes[name]
 	types, is := mixes[mix]
 	switch {
@@ -86,7 +88,7 @@ func run(name, mix string, layers int, seed uint64, out string) error {
 		return fmt.Errorf("no file: name one with -o FILE")
 	}
 	s.layers = cmp.Or(layers, s.layers)
-	m := &maker{shape: s, common: types[0], better: types[1], rng: rand.New(rand.NewPCG(seed, 1)), blocks: map[kind][]byte{}}
+	m := &maker{shape: s, common: types[0], better: types[1], rng: rand.New(rand.NewPCG(seed, 1)), blocks: map[kind][]byte{}, unpack: unpack}
 	m.metadata(name + " of random weights")
 	m.tensors()
 	return m.w.WriteFile(out)
@@ -104,6 +106,7 @@ type maker struct {
 	common, better device.DType
 	rng            *rand.Rand
 	blocks         map[kind][]byte
+	unpack         bool
 	w              weights.Writer
 }
 
@@ -182,7 +185,13 @@ func (m *maker) matrix(name string, t device.DType, rows, width int) {
 	block, ok := m.blocks[kind{t, width}]
 	if !ok {
 		block = random(t, width, most, m.rng.Uint64())
+		if m.unpack {
+			block = unpacked(block, t, width)
+		}
 		m.blocks[kind{t, width}] = block
+	}
+	if m.unpack {
+		t, row = device.F32, 4*width
 	}
 	first := m.rng.IntN(most-rows+1) * row
 	m.w.Add(name, t, block[first:first+rows*row], rows, width)
@@ -197,6 +206,28 @@ func (m *maker) mostRows(width int) int {
 		}
 	}
 	return n
+}
+
+// unpacked is rows as F32, made by all cores.
+func unpacked(data []byte, t device.DType, width int) []byte {
+	row := t.RowSize(width)
+	rows := len(data) / row
+	out := make([]byte, rows*4*width)
+	each := (rows + runtime.NumCPU() - 1) / runtime.NumCPU()
+	var all sync.WaitGroup
+	for lo := 0; lo < rows; lo += each {
+		all.Go(func() {
+			x := make([]float32, width)
+			for r := lo; r < min(rows, lo+each); r++ {
+				kernel.Dequantize(t, x, data[r*row:(r+1)*row])
+				for i, v := range x {
+					binary.LittleEndian.PutUint32(out[4*(r*width+i):], math.Float32bits(v))
+				}
+			}
+		})
+	}
+	all.Wait()
+	return out
 }
 
 // random is rows of random weights, made by all cores.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	_ "github.com/gollm/gollm/cpu" // the device
@@ -55,7 +57,7 @@ func TestHalf(t *testing.T) {
 func TestModelLoads(t *testing.T) {
 	for mix := range mixes {
 		path := filepath.Join(t.TempDir(), mix+".gguf")
-		if err := run("tiny", mix, 9, 1, path); err != nil {
+		if err := run("tiny", mix, 9, 1, false, path); err != nil {
 			t.Fatal(err)
 		}
 		f, err := weights.Open(path)
@@ -76,7 +78,36 @@ func TestModelLoads(t *testing.T) {
 			t.Errorf("%s: %+v", mix, m.Config)
 		}
 	}
-	if run("tiny", "q9", 0, 1, "x") == nil || run("huge", "f16", 0, 1, "x") == nil || run("tiny", "f16", 0, 1, "") == nil {
+	if run("tiny", "q9", 0, 1, false, "x") == nil || run("huge", "f16", 0, 1, false, "x") == nil || run("tiny", "f16", 0, 1, false, "") == nil {
 		t.Error("a wrong flag is taken")
+	}
+}
+
+// TestUnpack: the weights of a file with -unpack are those of the one without.
+func TestUnpack(t *testing.T) {
+	dir := t.TempDir()
+	var files [2]*weights.File
+	for i, unpack := range []bool{false, true} {
+		path := filepath.Join(dir, fmt.Sprint(i))
+		if err := run("tiny", "q4_k_m", 0, 3, unpack, path); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if files[i], err = weights.Open(path); err != nil {
+			t.Fatal(err)
+		}
+		defer files[i].Close()
+	}
+	plain := files[1].Tensors()
+	for i, packed := range files[0].Tensors() {
+		x, y := make([]float32, packed.Len()), make([]float32, packed.Len())
+		if plain[i].Name != packed.Name || plain[i].DType != device.F32 || plain[i].Len() != packed.Len() {
+			t.Fatalf("%v is %v", packed.Name, plain[i].Name)
+		}
+		kernel.Dequantize(packed.DType, x, packed.Data)
+		kernel.Dequantize(device.F32, y, plain[i].Data)
+		if !slices.Equal(x, y) {
+			t.Errorf("%s differs", packed.Name)
+		}
 	}
 }

@@ -25,6 +25,10 @@ struct dim3 {
 	unsigned x, y, z;
 };
 
+struct float2 {
+	float x, y;
+};
+
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emu {

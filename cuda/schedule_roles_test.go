@@ -1,0 +1,124 @@
+//go:build cudaemu
+
+package cuda
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// TestSchedulesOfRoles is TestSchedules for what the systems choose by: bounds,
+// lines, usage, hashes, labels and features.
+func TestSchedulesOfRoles(t *testing.T) {
+	want := scheduledRoles(t, 0)
+	for seed := range uint64(4) {
+		for name, got := range scheduledRoles(t, seed+1) {
+			if !slices.Equal(got, want[name]) {
+				t.Errorf("%s with seed %d: other results than in the threads' own order", name, seed+1)
+			}
+		}
+	}
+}
+
+// roleBed makes what the roles are called with.
+type roleBed struct {
+	t   *testing.T
+	d   *dev
+	rng *rand.Rand
+}
+
+func (b *roleBed) f(dims ...int) device.Tensor {
+	x := alloc(b.t, b.d, device.F32, dims...)
+	b.d.Write(x, normal(b.rng, x.Len()))
+	return x
+}
+
+func (b *roleBed) i(dims ...int) device.Tensor { return alloc(b.t, b.d, device.I32, dims...) }
+
+func (b *roleBed) list(groups, heads, most int) device.List {
+	return device.List{Index: b.i(groups, heads, most), Count: b.i(groups, heads), Weight: alloc(b.t, b.d, device.F32, groups, heads, most), Group: 1}
+}
+
+// scheduledRoles is what each role gives when threads run in the order of a seed.
+func scheduledRoles(t *testing.T, seed uint64) map[string][]float32 {
+	t.Helper()
+	Shuffle(seed)
+	defer Shuffle(0)
+	d := openTest(t).(*dev)
+	defer d.Close()
+	b := &roleBed{t, d, rand.New(rand.NewPCG(3, 4))}
+	const rows, heads, kvHeads, dim, n = 40, 4, 2, 32, 200
+	kv := filledCache(t, d, b.rng, n, kvHeads, dim)
+	pages, width, o := kv.K.Dim(0), n+1, d.ops
+	q, one := b.f(rows, heads, dim), b.f(1, heads, dim)
+	plan := device.Plan{Middle: device.None, Sink: 3, Recent: 9}
+	all := map[string][]float32{}
+	keep := func(name string, results ...device.Tensor) {
+		for _, x := range results {
+			all[name] = append(all[name], read(t, d, x)...)
+		}
+	}
+
+	features := b.f(rows, heads, dim)
+	o.SampleFeatures(features, q, kv, device.Features{Draws: 5})
+	keep("features", features)
+
+	bounds, scores, l := alloc(t, d, device.F16, pages, kvHeads, 4, 2*dim), b.f(1, heads, 4*pages), b.list(1, heads, n)
+	o.KeyBounds(bounds, device.Newest{KV: kv, N: n})
+	o.BoundScores(scores, one, bounds, kv)
+	o.TopParts(l, scores, kv, 4, device.Parts{Keep: device.Amount{Count: 70}})
+	keep("bounds", scores.Reshape(heads, 4*pages).Rows(0, 1), l.Index, l.Count)
+
+	columns, diagonals, means := b.f(heads, width), b.f(heads, width), device.Means{
+		Block: 64, Queries: b.f(4, heads, dim), Keys: b.f(4, kvHeads, dim), Rows: n, Agree: b.i(heads), Share: .6}
+	o.LineSums(columns, diagonals, q, kv, device.First{})
+	o.MeanKeys(means.Keys, kv, 64)
+	o.Agree(means, columns, one, kv, .5)
+	vertical, slash, lines, tiles := b.list(1, heads, 4), b.list(1, heads, 4), b.list(4, heads, n), b.list(4, heads, pages)
+	none := b.i(heads)
+	o.TopLines(vertical, columns, kv, device.Cover{Block: 64, Share: .5}, none)
+	o.TopLines(slash, diagonals, kv, device.Cover{Block: 64, Share: .5}, none)
+	ones := make([]byte, 0, 4*heads)
+	for range heads {
+		ones = binary.LittleEndian.AppendUint32(ones, 1)
+	}
+	d.Write(means.Agree, ones)
+	lines.Group, tiles.Group = 64, 64
+	o.ListLines(lines, vertical, slash, kv, n)
+	o.ListBlocks(tiles, vertical, slash, kv, means)
+	keep("lines", columns, diagonals, vertical.Index, slash.Index, lines.Index, lines.Count, tiles.Index, tiles.Count)
+
+	sum, since, kept := b.f(1, kvHeads, width), b.i(1, 1), b.list(1, kvHeads, n)
+	o.AddWeights(sum, q, kv, device.Plan{})
+	o.AddWeights(sum, one, kv, device.Plan{})
+	o.KeepBest(kept, sum, kv, plan, device.Keep{Best: device.Amount{Count: 30}, Newest: device.Amount{Count: 8}, Since: since})
+	keep("usage", sum, kept.Index, kept.Count)
+
+	h := device.Hash{Planes: b.f(24, dim), Codes: b.i(1, kvHeads*pages, 48), Norm: b.f(1, kvHeads, width), Center: b.f(1, kvHeads, dim),
+		Since: b.i(1, 1), Done: b.i(1, 1), Tables: 8, Least: 1, Mean: true, Sink: 3, Recent: 9}
+	d.Write(h.Since, binary.LittleEndian.AppendUint32(nil, n-1))
+	met := b.list(1, heads, n)
+	o.HashKeys(h, kv)
+	o.ListCollisions(met, h, one, kv, plan)
+	keep("hashes", h.Norm, h.Center, h.Codes, met.Index, met.Count, met.Weight)
+
+	channels := device.Channels{Index: b.i(kvHeads, 4), Levels: 8}
+	labels, signs, k := alloc(t, d, device.F16, pages, kvHeads, 4, device.PageLen), b.i(pages, kvHeads, device.PageLen, 1), b.f(n, kvHeads, dim)
+	net := func(sets int) device.Net {
+		return device.Net{Weight: [device.MostLayers]device.Tensor{b.f(sets, 20, dim), b.f(sets, 30, 20)}, Bias: [device.MostLayers]device.Tensor{b.f(sets, 20), b.f(sets, 30)}}
+	}
+	keys, queries, byLabel, bySign := net(kvHeads), net(heads), b.f(1, heads, width), b.f(1, heads, width)
+	o.StoreChannels(labels, k, channels, kv)
+	o.ChannelScores(byLabel, one, labels, channels, kv, plan)
+	o.StoreSigns(signs, k, keys, kv)
+	o.SignScores(bySign, one, signs, queries, kv, plan)
+	keep("labels", byLabel, signs, bySign)
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
