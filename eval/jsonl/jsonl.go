@@ -2,8 +2,13 @@ package jsonl
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
+	"strings"
 )
 
 // longestLine bounds what a file without line ends can allocate, in bytes; a
@@ -29,8 +34,7 @@ func (l *Reader) Next() ([]byte, int, error) {
 		if i := bytes.IndexByte(l.buf[searched:], '\n'); i >= 0 {
 			line := l.buf[:searched+i]
 			l.buf = l.buf[searched+i+1:]
-			l.number++
-			return line, l.number, nil
+			return l.count(line), l.number, nil
 		}
 		searched = len(l.buf)
 		if l.ended {
@@ -39,8 +43,7 @@ func (l *Reader) Next() ([]byte, int, error) {
 			}
 			line := l.buf
 			l.buf = nil
-			l.number++
-			return line, l.number, nil
+			return l.count(line), l.number, nil
 		}
 		if searched > longestLine {
 			return nil, l.number + 1, fmt.Errorf("a line of more than %d bytes; this is no file of samples", longestLine)
@@ -49,6 +52,17 @@ func (l *Reader) Next() ([]byte, int, error) {
 			return nil, l.number + 1, err
 		}
 	}
+}
+
+// mark is what some editors begin UTF-8 with; it is no part of the text.
+const mark = "\ufeff"
+
+// count counts a line, and takes the mark off the first.
+func (l *Reader) count(line []byte) []byte {
+	if l.number++; l.number == 1 {
+		line = bytes.TrimPrefix(line, []byte(mark))
+	}
+	return line
 }
 
 // read makes the buffer longer by what the stream has.
@@ -68,11 +82,51 @@ func (l *Reader) read() error {
 	return err
 }
 
-// Explain says what is wrong with a line that is no JSON object, given the error
-// of the decoder: a line that does not end as an object was cut off.
+// Explain says what is wrong with a line that is no JSON object of the wanted form,
+// given the error of the decoder: a line that begins as an object and does not end
+// as one was cut off, or goes on in the next.
 func Explain(line []byte, err error) error {
-	if !bytes.HasSuffix(bytes.TrimSpace(line), []byte("}")) {
-		return fmt.Errorf("the line ends after %d bytes in the middle of an object: the file is cut off (%w)", len(line), err)
+	text := bytes.TrimSpace(line)
+	wrong := new(json.UnmarshalTypeError)
+	switch {
+	case len(text) > 0 && text[0] != '{':
+		return fmt.Errorf("not a JSON object, which a line of UTF-8 has to be: it begins with %q", text[:min(len(text), 20)])
+	case !bytes.HasSuffix(text, []byte("}")):
+		return fmt.Errorf("the line ends after %d bytes in the middle of an object: the file is cut off, or an object takes several lines (%w)", len(line), err)
+	case errors.As(err, &wrong):
+		return fmt.Errorf("field %s is of type %s, want %s", strings.ToLower(wrong.Field), wrong.Value, kindText(wrong.Type))
 	}
 	return fmt.Errorf("not a JSON object of the right form: %w", err)
+}
+
+// kindText is what JSON calls a type.
+func kindText(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "string"
+	case reflect.Slice:
+		return "array"
+	case reflect.Struct, reflect.Map:
+		return "object"
+	case reflect.Bool:
+		return "bool"
+	}
+	return "a number of its range"
+}
+
+// Texts is a list of strings. A null in it is an error and not the empty text, which
+// every answer contains.
+type Texts []string
+
+// UnmarshalJSON reads the list; null is none.
+func (t *Texts) UnmarshalJSON(b []byte) error {
+	var list []*string
+	if json.Unmarshal(b, &list) != nil || slices.Contains(list, nil) {
+		return fmt.Errorf("want a list of strings, found %s", b[:min(len(b), 60)])
+	}
+	*t = nil
+	for _, s := range list {
+		*t = append(*t, *s)
+	}
+	return nil
 }

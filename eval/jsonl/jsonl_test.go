@@ -1,6 +1,7 @@
 package jsonl
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +25,7 @@ func read(r io.Reader) (lines []string, numbers []int, err error) {
 func TestReader(t *testing.T) {
 	long := strings.Repeat("x", 700000)
 	for text, want := range map[string]string{
-		"": "", "a": "a", "a\n": "a", "a\nb": "a|b", "\n\na\n": "||a", "a\r\nb": "a\r|b", long + "\n" + long + "\nend": long + "|" + long + "|end",
+		"": "", "a": "a", "a\n": "a", "a\nb": "a|b", "\n\na\n": "||a", "a\r\nb": "a\r|b", "\ufeffa\n\ufeffb": "a|\ufeffb", "\ufeff": "", long + "\n" + long + "\nend": long + "|" + long + "|end",
 	} {
 		for _, r := range []io.Reader{strings.NewReader(text), iotest.HalfReader(strings.NewReader(text)), iotest.DataErrReader(strings.NewReader(text))} {
 			lines, numbers, err := read(r)
@@ -66,6 +67,22 @@ func TestReaderEndsEndlessLines(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	cause := fmt.Errorf("cause")
+	for line, want := range map[string]string{
+		`[1, 2]`: `begins with "[1, 2]"`, "\xff\xfe{}": "UTF-8", `{"list": "x"}`: "field list is of type string, want array", `{"text": 1}`: "field text is of type number, want string",
+		`{"references": [null]}`: "want a list of strings, found [null]", `{"references": [1]}`: "found [1]", `{"references": "a"}`: `found "a"`,
+	} {
+		var into struct {
+			Text       string
+			List       []string
+			References Texts
+		}
+		err := json.Unmarshal([]byte(line), &into)
+		if err == nil {
+			t.Errorf("%s is read as %v", line, into)
+		} else if err = Explain([]byte(line), err); !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", line, err, want)
+		}
+	}
 	for line, want := range map[string]string{
 		`{"a": `: "the line ends after 6 bytes", `{"a": x}`: "not a JSON object", "": "the line ends after 0 bytes",
 	} {

@@ -107,8 +107,8 @@ func ScoreFile(name string, r io.Reader, d Dataset, o Options) (Scored, error) {
 // answered is the fields that scoring needs.
 type answered struct {
 	Pred       *string
-	Answers    []string
-	AllClasses []string `json:"all_classes"`
+	Answers    jsonl.Texts
+	AllClasses jsonl.Texts `json:"all_classes"`
 	Length     int
 	line       int // of the file, from 1
 }

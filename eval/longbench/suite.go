@@ -81,14 +81,14 @@ func DataPath(dir string, d Dataset, e bool) string {
 
 // Row is a sample of version 1.
 type Row struct {
-	Input      string   `json:"input"`
-	Context    string   `json:"context"`
-	Answers    []string `json:"answers"`
-	Length     int      `json:"length"` // words, or characters of a Chinese text
-	Dataset    string   `json:"dataset"`
-	Language   string   `json:"language"`
-	AllClasses []string `json:"all_classes"`
-	ID         string   `json:"_id"`
+	Input      string      `json:"input"`
+	Context    string      `json:"context"`
+	Answers    jsonl.Texts `json:"answers"`
+	Length     int         `json:"length"` // words, or characters of a Chinese text
+	Dataset    string      `json:"dataset"`
+	Language   string      `json:"language"`
+	AllClasses jsonl.Texts `json:"all_classes"`
+	ID         string      `json:"_id"`
 }
 
 // Reader reads samples of a data set.

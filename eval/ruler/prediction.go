@@ -73,7 +73,7 @@ type Scored struct {
 // answered is the fields that scoring needs.
 type answered struct {
 	Pred    *string
-	Outputs []string
+	Outputs jsonl.Texts
 	Output  *string
 	Index   json.RawMessage
 	Others  struct{ ID json.RawMessage }

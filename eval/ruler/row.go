@@ -140,7 +140,7 @@ func (r *Row) set(key string, raw json.RawMessage, output *string) error {
 	case "input":
 		return wantString(raw, &r.Input)
 	case "outputs":
-		return json.Unmarshal(raw, &r.Outputs)
+		return json.Unmarshal(raw, (*jsonl.Texts)(&r.Outputs))
 	case "output":
 		return wantString(raw, output)
 	case "length":

@@ -62,7 +62,8 @@ func TestScoreFileSaysWhereDataIsWrong(t *testing.T) {
 		good + `{"index": 1, "outputs": ["a"], "others": {}}`: "p.jsonl:2: no field pred",
 		good + good + `{"index": 1, "pred": "a"}`:             "p.jsonl:3: no field outputs",
 		good + `{"index": 1, "pred": "a", "outp`:              "p.jsonl:2: the line ends",
-		good + `{"index": 1, "pred": 5, "outputs": ["a"]}`:    "p.jsonl:2: not a JSON object",
+		good + `{"index": 1, "pred": 5, "outputs": ["a"]}`:    "p.jsonl:2: field pred is of type number, want string",
+		good + `{"index": 1, "pred": "", "outputs": [null]}`:  "p.jsonl:2: not a JSON object of the right form: want a list of strings, found [null]",
 		"": "p.jsonl has no predictions",
 	} {
 		if _, err := ScoreFile("p.jsonl", strings.NewReader(bad), task, Official); err == nil || !strings.Contains(err.Error(), want) {
