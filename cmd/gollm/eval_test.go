@@ -449,6 +449,7 @@ func checkout(t *testing.T) (dir, data string) {
 		filepath.Join(dir, "prompts/0shot.txt"):                    "Read.\n\n<text>\n$DOC$\n</text>\n\nWhat: $Q$ $C_A$ $C_B$ $C_C$ $C_D$",
 		filepath.Join(data, "trec.jsonl"):                          row("trec", "City", 0) + row("trec", "Food", 1) + row("trec", "Food", 2),
 		filepath.Join(data, "samsum.jsonl"):                        row("samsum", "one two", 0),
+		filepath.Join(data, "dureader.jsonl"):                      row("dureader", "two", 0) + row("dureader", "three", 1),
 		filepath.Join(data, "qasper.jsonl"):                        row("qasper", "two", 0) + row("qasper", "three", 3),
 		filepath.Join(data, "data.json"):                           fmt.Sprintf("["+item+","+item+"]", 1, 2),
 	} {
@@ -465,6 +466,36 @@ func checkout(t *testing.T) (dir, data string) {
 		}
 	}
 	return dir, data
+}
+
+// testUnscored answers a data set that cannot be scored: it has no score, is in no
+// mean, and a folder of nothing else is an error.
+func testUnscored(t *testing.T, args []string) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "zh")
+	r := gollm("", append(args, "-o", out, "--tasks", "dureader,qasper", "--attn", "dense", "--attn", "streaming", "--audit-samples", "0")...)
+	if r.code != exitOK || !strings.Contains(r.errs, "dureader is answered and not scored") || !strings.Contains(r.errs, "dureader.jsonl: 2 of 2, not scored") {
+		t.Fatalf("%d: %s", r.code, r.errs)
+	}
+	s, err := trial.Summarize(t.Context(), out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range s.Settings {
+		zh, en := set.Units[0], set.Units[1]
+		if zh.Done != 2 || zh.Score.N != 0 || zh.Paired != nil || len(set.Means) != 2 || set.Means[0].Score != en.Score || set.Means[0].Count != 2 || set.Means[1].Group != en.Group {
+			t.Errorf("%s: dureader is %+v; means %+v, want that of qasper, %+v", set.Attn, zh, set.Means, en.Score)
+		}
+	}
+	csv, err := os.ReadFile(filepath.Join(out, "summary.csv"))
+	if err != nil || !strings.Contains(string(csv), "dense,dureader,0,2,,,,") {
+		t.Errorf("%v: %s", err, csv)
+	}
+	pred := filepath.Join(out, "0-dense", "pred")
+	if err := os.Remove(filepath.Join(pred, "qasper.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitFailure, []string{"dureader", "splitter", "eval.py"}, "", "eval", "score", "--suite", "longbench", pred)
 }
 
 func TestLongbench(t *testing.T) {
@@ -498,6 +529,7 @@ func TestLongbench(t *testing.T) {
 		}
 	}
 	fails(t, exitFailure, []string{"qasper.jsonl", "at most are allowed"}, "", append(args, "-o", filepath.Join(t.TempDir(), "e"), "--tasks", "qasper", "--truncate", "error")...)
+	testUnscored(t, args)
 	two := filepath.Join(t.TempDir(), "two")
 	ok(t, "", "eval", "longbench2", "-m", model, "--longbench", dir, "--data", filepath.Join(data, "data.json"), "-o", two, "--max-new-tokens", "3")
 	judged := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench2", "--json", filepath.Join(two, "0-dense", "results", "random.gguf.jsonl")))

@@ -174,9 +174,14 @@ func (j *job) unit(ctx context.Context, g []leg, n int, a trial.Answerers) (err 
 	wait.stop()
 	j.spent += spent
 	for k := range g {
-		if counts[k] > 0 {
-			fmt.Fprintf(j.log, "%s %s: %d of %d, score %.1f\n", j.title(g[k:k+1]), u.Name, logs[k].Len(), total, 100*sums[k]/float64(counts[k]))
+		if counts[k] == 0 {
+			continue
 		}
+		score := "not scored"
+		if !u.Unscored {
+			score = fmt.Sprintf("score %.1f", 100*sums[k]/float64(counts[k]))
+		}
+		fmt.Fprintf(j.log, "%s %s: %d of %d, %s\n", j.title(g[k:k+1]), u.Name, logs[k].Len(), total, score)
 	}
 	if spent > 0 {
 		fmt.Fprintf(j.log, "%s: %s%s\n", u.Name, timeText(spent), j.left())

@@ -184,7 +184,7 @@ func (e *evalLongbenchFlags) execute(cmd *cobra.Command) error {
 	s.ident.Options["code_sim"], s.ident.Options["rouge_recursion_limit"] = e.code, fmt.Sprint(metric.RougeSteps)
 	for _, d := range sets {
 		if !d.Scorable() {
-			s.notes = append(s.notes, d.Name+": score with the official eval.py, the score here is 0")
+			s.notes = append(s.notes, d.Name+" is answered and not scored, and part of no mean: that needs a splitter of Chinese words; score its answers with the official eval.py")
 		}
 		if err := e.addSet(s, d, prompts, w); err != nil {
 			return err
@@ -214,7 +214,7 @@ func (e *evalLongbenchFlags) addSet(s *suite, d longbench.Dataset, prompts *long
 	if e.e {
 		folder = "pred_e"
 	}
-	u := trial.Unit{Info: trial.Info{Name: folder + "/" + d.Name + ".jsonl", Task: d.Name, Group: d.Category}}
+	u := trial.Unit{Info: trial.Info{Name: folder + "/" + d.Name + ".jsonl", Task: d.Name, Group: d.Category, Unscored: !d.Scorable()}}
 	newline := w.newline()
 	u.Each = func(f func(line int, make func() (trial.Sample, error)) error) error {
 		return e.rows(path, d, func(line int, r *longbench.Row) error {

@@ -96,7 +96,7 @@ func rulerMeans(cmd *cobra.Command, s *trial.Summary) error {
 	for _, set := range s.Settings {
 		scored := map[int][]ruler.Scored{}
 		for _, u := range set.Units {
-			if u.Done == 0 {
+			if u.Score.N == 0 {
 				continue
 			}
 			scored[u.Length] = append(scored[u.Length], ruler.Scored{Task: u.Task, Score: metric.Round(100*u.Score.Mean, 2)})
@@ -132,6 +132,9 @@ func longbenchMeans(cmd *cobra.Command, s *trial.Summary) error {
 	for _, set := range s.Settings {
 		var scored []longbench.Scored
 		for _, u := range set.Units {
+			if u.Score.N == 0 {
+				continue
+			}
 			scored = append(scored, longbench.Scored{Dataset: u.Task, Score: metric.Round(100*u.Score.Mean, 2)})
 		}
 		a, of := longbench.Average(scored), "some data sets"
@@ -168,7 +171,10 @@ func printSetting(out io.Writer, set *trial.Setting, first string) error {
 
 // resultRow is a line of the table.
 func resultRow(r *trial.Result, dense bool) table.Row {
-	row := table.Row{r.Task, lengthText(r.Length), r.Done, percent(r.Score.Mean), intervalText(r.Score)}
+	row := table.Row{r.Task, lengthText(r.Length), r.Done, "", intervalText(r.Score)}
+	if r.Score.N > 0 {
+		row[3] = percent(r.Score.Mean)
+	}
 	if p := r.Paired; p != nil {
 		row = append(row, fmt.Sprintf("%+.1f", 100*p.Difference.Mean), intervalText(p.Difference), fmt.Sprintf("%d/%d/%d", p.Win, p.Tie, p.Loss))
 	} else {

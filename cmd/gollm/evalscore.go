@@ -229,6 +229,9 @@ func (s *evalScoreFlags) longbench(cmd *cobra.Command, path string) error {
 			report.Files[len(report.Files)-1].Buckets = bucketMap(one.ByLength())
 		}
 	}
+	if len(all) == 0 {
+		return fmt.Errorf("%s has nothing to score: %s need a splitter of Chinese words; score them with the official eval.py", path, strings.Join(tasks, " and "))
+	}
 	average := longbench.Average(all)
 	report.Averages, report.Mean = &average, average.English
 	return report.print(cmd, s.json)

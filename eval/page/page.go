@@ -114,9 +114,12 @@ var columns = []string{
 // row is the line of a result.
 func row(attn string, r *trial.Result) Row {
 	c := Row{Mean: r.Name == "mean" || strings.HasPrefix(r.Name, "mean of "), Cells: []Cell{
-		{Text: attn, Value: attn}, {Text: r.Task, Value: r.Task}, whole(r.Length), whole(r.Done), percent(r.Score.Mean, r.Done > 0),
-		{Text: interval(r.Score.Low, r.Score.High, r.Done > 0), Value: fmt.Sprint(r.Score.Low)},
+		{Text: attn, Value: attn}, {Text: r.Task, Value: r.Task}, whole(r.Length), whole(r.Done), percent(r.Score.Mean, r.Score.N > 0),
+		{},
 	}}
+	if r.Score.N > 0 {
+		c.Cells[len(c.Cells)-1] = Cell{Text: interval(r.Score.Low, r.Score.High), Value: fmt.Sprint(r.Score.Low)}
+	}
 	if p := r.Paired; p != nil {
 		d := percent(p.Difference.Mean, true)
 		d.Text = fmt.Sprintf("%+.1f", 100*p.Difference.Mean)
@@ -126,7 +129,7 @@ func row(attn string, r *trial.Result) Row {
 		case p.Difference.Low > 0:
 			d.Class = "better"
 		}
-		c.Cells = append(c.Cells, d, Cell{Text: interval(p.Difference.Low, p.Difference.High, true), Value: fmt.Sprint(p.Difference.Low)},
+		c.Cells = append(c.Cells, d, Cell{Text: interval(p.Difference.Low, p.Difference.High), Value: fmt.Sprint(p.Difference.Low)},
 			Cell{Text: fmt.Sprintf("%d/%d/%d", p.Win, p.Tie, p.Loss), Value: fmt.Sprint(p.Win - p.Loss)})
 	} else {
 		c.Cells = append(c.Cells, Cell{}, Cell{}, Cell{})
@@ -178,10 +181,7 @@ func percent(x float64, known bool) Cell {
 	return Cell{Text: fmt.Sprintf("%.1f", 100*x), Value: fmt.Sprint(x)}
 }
 
-func interval(low, high float64, known bool) string {
-	if !known {
-		return ""
-	}
+func interval(low, high float64) string {
 	return fmt.Sprintf("[%.1f, %.1f]", 100*low, 100*high)
 }
 
@@ -206,7 +206,7 @@ func densityPlots(s *trial.Summary) []Plot {
 			series := Series{Name: set.Attn, Colour: i}
 			for _, m := range set.Means {
 				density, ok := meanDensity(&set, m.Info, phase)
-				if m.Group != "" || !ok || m.Done == 0 {
+				if m.Group != "" || !ok || m.Score.N == 0 {
 					continue
 				}
 				sparse[phase] = sparse[phase] || density < 0.999
@@ -302,7 +302,7 @@ func lengthPlots(s *trial.Summary) []Plot {
 	for i, set := range s.Settings {
 		series := [3]Series{{Name: set.Attn, Colour: i}, {Name: set.Attn, Colour: i}, {Name: set.Attn, Colour: i}}
 		for _, m := range set.Means {
-			if m.Group != "" || m.Length == 0 || m.Done == 0 {
+			if m.Group != "" || m.Length == 0 || m.Score.N == 0 {
 				continue
 			}
 			prefill, decode := meanSpeed(&set, m.Length)

@@ -73,6 +73,9 @@ type Info struct {
 	Group  string `json:"group"`  // of tasks that average together
 	Length int    `json:"length"` // tokens asked for; 0 where the suite has no lengths
 	Count  int    `json:"count"`  // samples, of all shards together
+	// Unscored is true where this program cannot score the answers: they are kept for
+	// a program that does, and are part of no mean.
+	Unscored bool `json:"unscored,omitempty"`
 }
 
 // About is what answers do not depend on.
@@ -257,26 +260,45 @@ func jsonError(b []byte, err error) error {
 
 // differences names the fields in which two runs differ.
 func differences(a, b Identity) string {
-	fields := func(i Identity) map[string]json.RawMessage {
-		raw, _ := json.Marshal(i) // as in Hash
-		var m map[string]json.RawMessage
-		_ = json.Unmarshal(raw, &m)
-		return m
-	}
-	was, is := fields(a), fields(b)
+	was, is := a.fields(), b.fields()
 	var list []string
 	for name := range is {
-		if !bytes.Equal(was[name], is[name]) {
+		switch _, ok := was[name]; {
+		case !ok:
+			list = append(list, name+" is "+shorten(is[name])+" and was not there")
+		case !bytes.Equal(was[name], is[name]):
 			list = append(list, fmt.Sprintf("%s was %s and is %s", name, shorten(was[name]), shorten(is[name])))
 		}
 	}
 	for name := range was {
 		if _, ok := is[name]; !ok {
-			list = append(list, name+" was "+shorten(was[name]))
+			list = append(list, name+" was "+shorten(was[name])+" and is not there")
 		}
 	}
 	slices.Sort(list)
+	if more := len(list) - mostDifferences; more > 0 {
+		list = append(list[:mostDifferences], fmt.Sprintf("and %d more", more))
+	}
 	return strings.Join(list, ", ")
+}
+
+// mostDifferences is how many an error names.
+const mostDifferences = 6
+
+// fields is the identity by field; what has names of its own, by those too.
+func (i Identity) fields() map[string]json.RawMessage {
+	raw, _ := json.Marshal(i) // as in Hash
+	var all, part map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &all)
+	for _, name := range []string{"options", "data_sha256"} {
+		part = nil
+		_ = json.Unmarshal(all[name], &part)
+		delete(all, name)
+		for key, value := range part {
+			all[name+" "+key] = value
+		}
+	}
+	return all
 }
 
 // shorten cuts a value of the manifest to what fits into an error.

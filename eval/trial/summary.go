@@ -139,6 +139,9 @@ func readResult(paths []string, u Info) (Result, error) {
 		}
 	}
 	r.Done = len(r.scores)
+	if u.Unscored {
+		clear(r.scores)
+	}
 	r.Score = metric.Bootstrap(r.list(), metric.Draws, summarySeed)
 	return r, r.readTimes(paths)
 }
@@ -253,7 +256,7 @@ func means(units []Result) []Result {
 
 // within reports whether a unit is part of a mean.
 func (i Info) within(mean Info) bool {
-	return i.Length == mean.Length && (mean.Group == "" || i.Group == mean.Group)
+	return !i.Unscored && i.Length == mean.Length && (mean.Group == "" || i.Group == mean.Group)
 }
 
 // meanOf is one mean.
@@ -357,9 +360,11 @@ func (s *Summary) writeCSV(w io.Writer) error {
 // csv is a row of summary.csv; what is unknown is empty.
 func (r *Result) csv(attn string) []string {
 	percent := func(x float64) string { return fmt.Sprintf("%.2f", 100*x) }
-	row := []string{
-		attn, r.Task, fmt.Sprint(r.Length), fmt.Sprint(r.Done),
-		percent(r.Score.Mean), percent(r.Score.Low), percent(r.Score.High),
+	row := []string{attn, r.Task, fmt.Sprint(r.Length), fmt.Sprint(r.Done)}
+	if r.Score.N > 0 {
+		row = append(row, percent(r.Score.Mean), percent(r.Score.Low), percent(r.Score.High))
+	} else {
+		row = append(row, "", "", "")
 	}
 	if p := r.Paired; p != nil {
 		d := p.Difference

@@ -173,6 +173,19 @@ func TestFolderRefusesOtherRuns(t *testing.T) {
 	if _, err := Open(dir, other); err == nil || !strings.Contains(err.Error(), `settings was ["dense","window(size=8)"] and is ["dense"]`) {
 		t.Errorf("error %v, want one that names the difference", err)
 	}
+	other = manifest(Shard{Of: 1})
+	other.Identity.Options = map[string]string{"seed": "7"}
+	other.Identity.Data = map[string]string{}
+	for i := range 9 {
+		other.Identity.Data[fmt.Sprint(i)] = "x"
+	}
+	if _, err := Open(dir, other); err == nil || !strings.Contains(err.Error(), `data_sha256 0 is "x" and was not there`) || !strings.Contains(err.Error(), "and 5 more") {
+		t.Errorf("error %v, want one that names six differences of eleven", err)
+	}
+	other.Identity.Data = nil
+	if _, err := Open(dir, other); err == nil || !strings.Contains(err.Error(), `options seed is "7"`) {
+		t.Errorf("error %v, want one that names the option", err)
+	}
 	if _, err := Open(dir, manifest(Shard{Index: 1, Of: 2})); err == nil {
 		t.Error("another shard was taken into the folder")
 	}
