@@ -56,10 +56,9 @@ struct gollm_lt {
 		const void* c, layout, void* d, layout, const uint64_t* algorithm, void* work, size_t size, void* stream);
 };
 
-// open_library finds the library: at path, or where one is installed.
-static void* open_library(const char* path) {
+// open_library finds the library where one is installed.
+static void* open_library(void) {
 	static const char* names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.12"};
-	if (*path) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		void* library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
 		if (library) return library;
@@ -67,8 +66,8 @@ static void* open_library(const char* path) {
 	return NULL;
 }
 
-gollm_lt* gollm_lt_open(const char* path) {
-	void* library = open_library(path);
+gollm_lt* gollm_lt_open(void) {
+	void* library = open_library();
 	if (!library) return NULL;
 	gollm_lt* lt = calloc(1, sizeof *lt);
 	if (!lt) return NULL;

@@ -16,9 +16,9 @@ typedef struct {
 	size_t size;  // bytes of work
 } gollm_lt_product;
 
-// gollm_lt_open finds the library at path, or where one is installed if that is
-// empty; NULL if there is none that starts. The context is the thread's.
-gollm_lt* gollm_lt_open(const char* path);
+// gollm_lt_open finds the library where one is installed; NULL if there is none that
+// starts. The context is the thread's.
+gollm_lt* gollm_lt_open(void);
 
 size_t gollm_lt_version(gollm_lt*);
 void gollm_lt_close(gollm_lt*);

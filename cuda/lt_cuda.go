@@ -4,12 +4,9 @@ package cuda
 
 /*
 #include <cuda.h>
-#include <stdlib.h>
 #include "lt.h"
 
-static gollm_lt* lt_open(CUcontext context, const char* path) {
-	return cuCtxSetCurrent(context) ? 0 : gollm_lt_open(path);
-}
+static gollm_lt* lt_open(CUcontext context) { return cuCtxSetCurrent(context) ? 0 : gollm_lt_open(); }
 
 static int lt_multiply(CUcontext context, gollm_lt* lt, CUstream stream, uint64_t dst, uint64_t x, uint64_t w,
 	uint64_t rows, uint64_t n, uint64_t k, uint64_t ld, uint64_t work, size_t size) {
@@ -23,14 +20,7 @@ static int lt_multiply(CUcontext context, gollm_lt* lt, CUstream stream, uint64_
 */
 import "C"
 
-import (
-	"fmt"
-	"os"
-	"unsafe"
-)
-
-// libraryVariable names the file of cuBLASLt; "off" is none.
-const libraryVariable = "GOLLM_CUBLASLT"
+import "fmt"
 
 // library is cuBLASLt, if this machine has it.
 type library struct {
@@ -43,13 +33,7 @@ type library struct {
 func (d *driver) hasLibrary() bool {
 	if !d.library.looked {
 		d.library.looked = true
-		path := os.Getenv(libraryVariable)
-		if path == "off" {
-			return false
-		}
-		text := C.CString(path)
-		defer C.free(unsafe.Pointer(text))
-		d.library.lt = C.lt_open(d.c(), text)
+		d.library.lt = C.lt_open(d.c())
 		if d.library.lt != nil {
 			// The library keeps what it loaded into the context when its handle is
 			// gone, so the context must outlive this device.

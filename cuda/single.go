@@ -117,6 +117,12 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 	for s.shared(k, rows()) > o.d.drv.sharedMemory() || rows()*ceil(k, s.weights) > mostSums {
 		grid *= 2
 	}
+	shared := s.shared(k, rows())
+	if mode == add {
+		// No two blocks of such a launch on a multiprocessor: they come after attention,
+		// which leaves multiprocessors unequally free.
+		shared = max(shared, o.d.drv.sharedMemory()/2+(4<<10))
+	}
 	c := o.call(s.name).tensor(x).tensor(n.W).float(float64(n.Eps))
 	for i := range 3 {
 		if i < len(of) && of[i] < len(dst) {
@@ -140,7 +146,7 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 		}
 	}
 	c.int(k, w[of[0]].DType.RowSize(k), mode).bool(fixed).ahead().
-		runShared(blocks{grid, 1, 1}, s.warps*32, s.shared(k, rows()))
+		runShared(blocks{grid, 1, 1}, s.warps*32, shared)
 }
 
 // FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of one row.

@@ -119,7 +119,8 @@ def section(name, folder, phase, words, pictures):
     text = f"### {name}\n\n"
     text += f"{done} prompts a setting, {done / len(units):.4g} of each of {len(units) // len(lengths)} tasks at each length. "
     text += "Mean score of 100, its 95 % interval where a task has three prompts or more, and the density; "
-    text += "the last column is of all prompts, with an interval over prompts of all tasks and lengths.\n\n"
+    text += "the last column is of all prompts, with an interval over prompts of all tasks and lengths. "
+    text += "Where there is no density, no audit was run.\n\n"
     text += scores(folder, summary, lengths, phase)
     text += f"![score against density of the {words}](results/{phase}.svg)\n\n" if pictures and figure.exists() else ""
     text += "By task, over all lengths:\n\n" + by_task(summary)
@@ -130,7 +131,7 @@ def section(name, folder, phase, words, pictures):
 def main():
     page, prefill, decode, *tried = sys.argv[1:]
     commit = pathlib.Path(prefill).parent / "commit"
-    made = f"Made at commit {commit.read_text().strip()}: `scripts/results.sh runs`\n\n"
+    made = f"With the program of commit {commit.read_text().strip()}: `scripts/results.sh runs`\n\n"
     path = pathlib.Path(page)
     pictures = path.parent / "results"
     made += section("Sparse in the prompt, dense after it", prefill, "prefill", "prefill", pictures)

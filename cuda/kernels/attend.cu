@@ -44,6 +44,7 @@ constexpr int ROPE_HEADS = 4;  // heads of a block of rope_append
 // row r: of q, then of k, then of v. Positions and lengths are written by the host,
 // and so are there before the kernels before are done.
 KERNEL(rope_append, RopeAppendArgs, 128) {
+	let_next();
 	int r = blockIdx.x, dim = (int)a.g.dim, heads = (int)a.heads, of = (int)a.g.heads;
 	int lo = blockIdx.y * ROPE_HEADS, hi = smaller(lo + ROPE_HEADS, heads + 2 * of);
 	At at = place(a.g, r);
@@ -80,7 +81,6 @@ KERNEL(rope_append, RopeAppendArgs, 128) {
 		const float* x = (key ? a.k : a.v) + ((i64)r * of + (h - heads) % of) * dim;
 		for (int d = (key ? 2 * (int)a.pairs : 0) + threadIdx.x; d < dim; d += blockDim.x) store(key ? a.g.k : a.g.v, (h - heads) % of, d, x[d]);
 	}
-	let_next();
 }
 
 struct AttendArgs {

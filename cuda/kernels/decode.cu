@@ -290,6 +290,7 @@ template <int DIM>
 __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	DYNAMIC(Tile<DIM>, ring);
 	SHARED(int, last, 1);
+	let_next();
 	// What the host writes, lengths and pages, is there already; lists are not.
 	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
 	if (lists) wait_before();
@@ -316,10 +317,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	r.tiles = r.cut() + (r.plan.middle == MIDDLE_TOKENS ? (r.e.n + TAKE - 1) / TAKE : 0);
 	int each = larger((r.tiles + (int)a.splits - 1) / (int)a.splits, DECODE_WARPS);
 	int shares = larger((r.tiles + each - 1) / each, 1);
-	if (split >= shares) {
-		if (!lists) wait_before();
-		return;
-	}
+	if (split >= shares) return;  // share 0 waits for the kernels before
 	int end = smaller((split + 1) * each, r.tiles), tile = split * each + warp();
 
 	// A tile is copied two turns before it is added; its page is looked up a turn
@@ -406,9 +404,6 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	__syncthreads();
 	if (!last[0]) return;
 	merge<DIM>(a, index, shares, accs);
-	// Not earlier: the blocks of the next launch are to find the multiprocessors alike,
-	// or some get two of them.
-	let_next();
 }
 
 KERNEL(decode_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64>(a); }

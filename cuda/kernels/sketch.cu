@@ -245,8 +245,8 @@ KERNEL(walk, WalkArgs, WALK_GROUPS * WARP) {
 	int n = 0, end[WALK_ROWS], j = blockIdx.y * WARP + lane(), most = 0;
 	float* own[WALK_ROWS];
 	i64 from[WALK_ROWS];
+	for (int r = 0; r < WALK_ROWS; r++) end[r] = 0;
 	for (int r = 0; r < WALK_ROWS; r++) {
-		end[r] = 0;
 		if (!block_of(a.g, blockIdx.z, blockIdx.x * WALK_ROWS + r, TOUCHED, b[r])) break;
 		own[r] = row_of(a.pairs, a.g, b[r], b[r].index, end[r]);
 		from[r] = walk_row(b[r], a.slots, a.rows) * a.width;
