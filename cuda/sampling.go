@@ -39,8 +39,8 @@ func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.
 	})
 }
 
-// valueChunk is the positions that a block scores, CHUNK of value.cu.
-const valueChunk = 256
+// scoreChunk is the positions that a block scores, CHUNK of scores.cuh.
+const scoreChunk = 256
 
 // SampleValues lists what is drawn of the softmax over what the plan reads.
 func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
@@ -48,8 +48,8 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	device.CheckDraws(l, q, kv, p, d)
 	rows, heads, groups := q.Dim(0), q.Dim(1), kv.K.Dim(1)
 	n := device.RowsPerSlot(op, rows, kv)
-	chunks := ceil(kv.Pages.Dim(1)*device.PageLen, valueChunk)
-	positions, shared := chunks*valueChunk, 20*chunks+16
+	chunks := ceil(kv.Pages.Dim(1)*device.PageLen, scoreChunk)
+	positions, shared := chunks*scoreChunk, 20*chunks+16
 	size := positions*(8+4+1) + positions/32*(8+4+4+4) + chunks*16
 	if most := o.d.drv.sharedMemory() - 4096; shared > most { // 4096: what the kernel declares
 		o.d.keep(fmt.Errorf("%s: needs %d bytes of shared memory, there are %d", op, shared, most))

@@ -452,7 +452,7 @@ __device__ inline void pick_blocks(const PickArgs& a, const Block& b, Key key) {
 		return (a.open || j < b.index) && !(zero && j == 0) && sees_block(a.span, p, (int)j);
 	};
 	Cut<K> cut = everything<K>();
-	if (!all && k > 0) cut = select<K>(n, (u64)k, [&](i64 j, K& x) { return (u64)among(j, x); });
+	if (!all && k > 0) cut = select<K, u32>(n, (u64)k, [&](i64 j, K& x) { return (u32)among(j, x); });
 	Picker<K> start = picker(cut, n, among), in = start;
 	auto takes = [&](i64 j) {
 		K x;

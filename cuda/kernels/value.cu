@@ -6,12 +6,9 @@
 // once. sample_values then has a block for each head, which looks at sums of 256
 // positions and at few others.
 #include "draw.cuh"
-#include "few.cuh"
 #include "rank.cuh"
+#include "scores.cuh"
 #include "state.cuh"
-
-constexpr int CHUNK = 256;   // positions of a block
-constexpr int TOGETHER = 4;  // heads that take a key at a time
 
 struct ValueArgs {
 	i32 *index, *count;  // [rows, heads, cap], [rows, heads]
@@ -83,86 +80,6 @@ __device__ inline Item item_of(const ValueArgs& a, i64 i) {
 	return t;
 }
 
-// Scored is the scores of a block, in shared memory: [TOGETHER, CHUNK], NaN where a
-// head does not read.
-struct Scored {
-	float* s;
-	u8* some;  // [CHUNK]: whether any of the heads reads
-	float unit;
-
-	// put replaces what is added to a score by the score.
-	__device__ void put(const Pages& g, int u, int i, float sum) const {
-		float bias = s[u * CHUNK + i];
-		if (bias != bias) return;
-		sum = sum * unit + bias;
-		met(g, sum);
-		s[u * CHUNK + i] = sum == sum ? sum : -infinity();
-	}
-};
-
-// score_halves scores the first n keys of a chunk that begins at lo. Neighbouring
-// lanes take 16 bytes each of a key, and a warp loads TURNS times before it computes.
-template <int DIM>
-__device__ inline void score_halves(const Scored& x, const Pages& g, int slot, int kv_head, int lo, int n, const float* q, int heads) {
-	constexpr int PIECES = DIM / 8, KEYS = WARP / PIECES, TURNS = 8;
-	int piece = lane() % PIECES;
-	float mine[TOGETHER][8];
-#pragma unroll
-	for (int u = 0; u < TOGETHER; u++) {
-#pragma unroll
-		for (int d = 0; d < 8; d++) mine[u][d] = u < heads ? q[u * DIM + piece * 8 + d] : 0;
-	}
-	for (int from = warp() * KEYS * TURNS; from < n; from += (int)blockDim.x / WARP * KEYS * TURNS) {
-		int page = g.table[(i64)slot * g.width + (lo + from) / PAGE];
-		const u16* keys = (const u16*)g.k + element_of(g, page, kv_head, (lo + from) % PAGE) + piece * 8;
-		Word4 raw[TURNS];
-#pragma unroll
-		for (int t = 0; t < TURNS; t++) {
-			int key = t * KEYS + lane() / PIECES;
-			raw[t] = Word4{{0, 0, 0, 0}};
-			if (x.some[from + key]) raw[t] = load16(keys + key * DIM);
-		}
-#pragma unroll
-		for (int t = 0; t < TURNS; t++) {
-			float sum[TOGETHER] = {0, 0, 0, 0};
-#pragma unroll
-			for (int w = 0; w < 4; w++) {
-				float even = from_half((u16)raw[t].w[w]), odd = from_half((u16)(raw[t].w[w] >> 16));
-#pragma unroll
-				for (int u = 0; u < TOGETHER; u++) sum[u] += mine[u][2 * w] * even + mine[u][2 * w + 1] * odd;
-			}
-			// Half of the lanes go on with two heads each, and then with one.
-			bool second = lane() & PIECES / 2, odd = lane() & PIECES / 4;
-			float even0 = second ? sum[2] : sum[0], odd0 = second ? sum[3] : sum[1];
-			even0 += __shfl_xor_sync(ALL, second ? sum[0] : sum[2], PIECES / 2);
-			odd0 += __shfl_xor_sync(ALL, second ? sum[1] : sum[3], PIECES / 2);
-			float one = odd ? odd0 : even0;
-			one += __shfl_xor_sync(ALL, odd ? even0 : odd0, PIECES / 4);
-#pragma unroll
-			for (int m = PIECES / 8; m > 0; m /= 2) one += __shfl_xor_sync(ALL, one, m);
-			if (lane() % (PIECES / 4) == 0) x.put(g, (second ? 2 : 0) + (odd ? 1 : 0), from + t * KEYS + lane() / PIECES, one);
-		}
-	}
-}
-
-// score_any is score_halves of any cache: a warp takes a key.
-__device__ inline void score_any(const Scored& x, const Pages& g, int slot, int kv_head, int lo, int n, const float* q, int heads) {
-	int dim = (int)g.dim;
-	for (int i = warp(); i < n; i += (int)blockDim.x / WARP) {
-		if (!x.some[i]) continue;
-		i64 from = element_of(g, g.table[(i64)slot * g.width + (lo + i) / PAGE], kv_head, (lo + i) % PAGE);
-		float sum[TOGETHER] = {0, 0, 0, 0};
-		for (int d = lane(); d < dim; d += WARP) {
-			float k = load(g.k, g.half, from + d);
-			for (int u = 0; u < heads; u++) sum[u] += q[u * dim + d] * k;
-		}
-		for (int u = 0; u < heads; u++) {
-			float all = reduce_warp(sum[u], Plus());
-			if (lane() == 0) x.put(g, u, i, all);
-		}
-	}
-}
-
 // sum_chunk packs what a head reads of a chunk, with running sums; a warp does it.
 __device__ inline void sum_chunk(const Item& t, const float* s, int chunk) {
 	float top = -infinity();
@@ -196,8 +113,8 @@ __device__ inline void sum_chunk(const Item& t, const float* s, int chunk) {
 // value_scores: block (i, y) takes chunk i of kv head y of the launch, which counts
 // through the rows.
 KERNEL(value_scores, ValueArgs, 128) {
-	SHARED(float, scores, TOGETHER * CHUNK);
-	SHARED(u8, some, CHUNK);
+	SHARED(float, scores, TOGETHER * CHUNK);  // [TOGETHER, CHUNK], NaN where a head does not read
+	SHARED(u8, some, CHUNK);                  // whether any of the heads reads
 	i64 pair = a.first + blockIdx.y;
 	int row = (int)(pair / a.g.heads), kv_head = (int)(pair % a.g.heads), run = (int)(a.heads / a.g.heads);
 	At at = place(a.g, row);
@@ -206,7 +123,7 @@ KERNEL(value_scores, ValueArgs, 128) {
 	int n = smaller(CHUNK, at.p + 1 - lo), bad = 0;
 	for (int i = threadIdx.x; i < (n + PAGE - 1) / PAGE; i += blockDim.x) bad |= page_of(a.g, at.slot, lo / PAGE + i) < 0;
 	if (reduce_block(bad, 0, Top())) return;
-	Scored x = {scores, some, 1 / sqrtf((float)dim)};
+	float unit = 1 / sqrtf((float)dim);
 	for (int h = 0; h < run; h += TOGETHER) {
 		int heads = smaller(TOGETHER, run - h), first = kv_head * run + h;
 		for (int i = threadIdx.x; i < CHUNK; i += blockDim.x) {
@@ -230,12 +147,15 @@ KERNEL(value_scores, ValueArgs, 128) {
 		}
 		__syncthreads();
 		const float* q = a.q + ((i64)row * a.heads + first) * dim;
-		if (a.g.half && dim == 128)
-			score_halves<128>(x, a.g, at.slot, kv_head, lo, n, q, heads);
-		else if (a.g.half && dim == 64)
-			score_halves<64>(x, a.g, at.slot, kv_head, lo, n, q, heads);
-		else
-			score_any(x, a.g, at.slot, kv_head, lo, n, q, heads);
+		auto reads = [&](int i) { return some[i] != 0; };
+		auto put = [&](int u, int i, float sum) {
+			float& s = scores[u * CHUNK + i];
+			if (s != s) return;
+			sum = sum * unit + s;
+			met(a.g, sum);
+			s = sum == sum ? sum : -infinity();
+		};
+		score_keys(a.g, Keys{at.slot, kv_head, lo, n}, q, heads, reads, put);
 		__syncthreads();
 		for (int u = warp(); u < heads; u += (int)blockDim.x / WARP)
 			sum_chunk(item_of(a, (i64)blockIdx.y * run + h + u), scores + u * CHUNK, blockIdx.x);
@@ -351,7 +271,7 @@ __device__ inline int divide(const ValueArgs& a, Drawn& t) {
 	bool more = a.tiles == REMAINDER && left > 0;
 	Cut<u64> cut = everything<u64>();
 	if (more && left < t.tiles)
-		cut = select<u64>(t.tiles, (u64)left, [&](i64 i, u64& key) { return (u64)rest(i, key); });
+		cut = select<u64, u32>(t.tiles, (u64)left, [&](i64 i, u64& key) { return (u32)rest(i, key); });
 	Picker<u64> in = picker(cut, t.tiles, rest);
 	Run r = run_of(t.tiles);
 	u64 mine = 0, total;
