@@ -177,7 +177,7 @@ func TestTokenByTokenAgreesWithPrefill(t *testing.T) {
 		prefill(t, whole, ids[n:n+1])
 		want := logits(t, e, whole)
 		stepEach(t, r, single, ids[n:n+1])
-		if d := distance(logits(t, e, single), want); d > 2e-5 {
+		if d := distance(logits(t, e, single), want); !(d <= stepDistance) {
 			t.Fatalf("position %d: a step's logits differ by %g", n, d)
 		}
 	}
@@ -252,8 +252,8 @@ func TestBatchEqualsAlone(t *testing.T) {
 		}
 	}
 	for i, s := range seqs {
-		if got := logits(t, e, s); !slices.Equal(got, alone[i]) {
-			t.Errorf("sequence %d: logits in a batch differ by %g from those alone", i, distance(got, alone[i]))
+		if d := distance(logits(t, e, s), alone[i]); !(d <= batchDistance) {
+			t.Errorf("sequence %d: logits in a batch differ by %g from those alone", i, d)
 		}
 	}
 	if idle.Len() != 5 {
