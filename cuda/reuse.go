@@ -4,9 +4,14 @@ package cuda
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/gollm/gollm/device"
 )
+
+// mostRoom is the bytes of shared memory that a choice takes at most: several blocks
+// fit on a multiprocessor.
+const mostRoom = 32 << 10
 
 // memo gives a Memo of heads query heads.
 func (c *call) memo(m device.Memo, heads int) *call {
@@ -32,15 +37,18 @@ func (o *ops) Choose(m device.Memo, scores, q device.Tensor, kv device.KV, p dev
 	device.CheckShape(op, "q", q, device.F32, slots, heads, m.Query.Dim(2))
 	device.CheckShape(op, "scores", scores, device.F32, slots, heads, -1)
 	sets := m.Found.Dim(1)
-	if need := 8 * slots * sets * m.Index.Dim(2); need > workspaceSize {
+	places := 1 << bits.Len(uint(max(m.Index.Dim(2), 1)-1))
+	if need := 8 * slots * sets * places; need > workspaceSize {
 		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, need, workspaceSize))
 		return
 	}
-	call := func(name string, b blocks) {
-		o.call(name).memo(m, heads).tensor(scores).tensor(q).work(0).int(scores.Dim(2)).pages(kv, 1).plan(p).run(b, 256)
+	room := min(8*max(ceil(scores.Dim(2), 2), places), mostRoom)
+	call := func(name string, b blocks, threads, shared int) {
+		o.call(name).memo(m, heads).tensor(scores).tensor(q).work(0).int(scores.Dim(2), places, room).pages(kv, 1).plan(p).
+			runShared(b, threads, shared)
 	}
-	call("choose_scores", blocks{heads, parts(kv), slots})
-	call("choose", blocks{sets, slots, 1})
+	call("choose_scores", blocks{ceil(kv.Pages.Dim(1)*device.PageLen, scoreChunk), kv.K.Dim(1), slots}, 128, 0)
+	call("choose", blocks{sets, slots, 1}, 256, room)
 }
 
 // Reuse lists what each set reads in the plan's middle.

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSchedulesOfRoles is TestSchedules for what the systems choose by: bounds,
-// lines, usage, hashes, labels and features.
+// values, walks, lines, usage, hashes, labels and features.
 func TestSchedulesOfRoles(t *testing.T) {
 	want := scheduledRoles(t, 0)
 	for seed := range uint64(4) {
@@ -67,6 +67,10 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]float32 {
 	o.SampleFeatures(features, q, kv, device.Features{Draws: 5})
 	keep("features", features)
 
+	drawn := b.list(1, heads, 50)
+	o.SampleValues(drawn, one, kv, device.Plan{}, device.Draws{Samples: 50, Sampler: device.Independent, Tiles: device.Remainder})
+	keep("values", drawn.Index, drawn.Count, drawn.Weight)
+
 	bounds, scores, l := alloc(t, d, device.F16, pages, kvHeads, 4, 2*dim), b.f(1, heads, 4*pages), b.list(1, heads, n)
 	o.KeyBounds(bounds, device.Newest{KV: kv, N: n})
 	o.BoundScores(scores, one, bounds, kv)
@@ -117,6 +121,11 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]float32 {
 	o.StoreSigns(signs, k, keys, kv)
 	o.SignScores(bySign, one, signs, queries, kv, plan)
 	keep("labels", byLabel, signs, bySign)
+
+	walk, picked := b.f(1, pages), b.list(1, 1, pages)
+	o.Walk(walk, b.f(1, pages), b.f(pages, pages), device.Newest{KV: kv, N: 1}, 2)
+	o.TopBlocks(picked, walk, device.Newest{KV: kv, N: 1}, device.Pick{Count: 3})
+	keep("walks", walk, picked.Index)
 	if err := d.Sync(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,9 @@ import (
 // mostWidth is the most dimensions of what is sketched.
 const mostWidth = 1024
 
+// walkRun is WALK_RUN of sketch.cu.
+const walkRun = 128
+
 // touched is how many blocks the newest n rows of a slot lie in at most.
 func touched(n int) int { return (max(n, 1)+device.PageLen-2)/device.PageLen + 1 }
 
@@ -40,8 +43,7 @@ func (o *ops) SketchMeans(dst, sum, basis device.Tensor, at device.Newest) {
 	const op = "SketchMeans"
 	pages, heads, width, dim := checkSketch(op, dst, basis, at.KV)
 	device.CheckShape(op, "sum", sum, device.F32, pages, heads, dim)
-	o.call("sketch").tensor(dst).tensor(sum).tensor(basis).int(heads, 0, width, dim).pages(at.KV, at.N).
-		run(blocks{touched(at.N), heads, at.KV.Len.Dim(0)}, 256)
+	o.sketch(dst, sum, basis, at, [4]int{heads, 0, width, dim})
 }
 
 // SketchRows projects the newest row of each slot.
@@ -50,8 +52,17 @@ func (o *ops) SketchRows(dst, x, basis device.Tensor, kv device.KV) {
 	_, heads, width, dim := checkSketch(op, dst, basis, kv)
 	checkHeads(op, x, heads, dim)
 	n := device.RowsPerSlot(op, x.Dim(0), kv)
-	o.call("sketch").tensor(dst).tensor(x).tensor(basis).int(heads, x.Dim(1), width, dim).pages(kv, n).
-		run(blocks{touched(n), heads, kv.Len.Dim(0)}, 256)
+	o.sketch(dst, x, basis, device.Newest{KV: kv, N: n}, [4]int{heads, x.Dim(1), width, dim})
+}
+
+// sketch spreads the elements of a sketch over blocks where there are few sketches.
+func (o *ops) sketch(dst, x, basis device.Tensor, at device.Newest, sizes [4]int) {
+	n, heads, parts := touched(at.N), sizes[0], 1
+	if n == 1 {
+		parts = ceil(sizes[2], 8)
+	}
+	o.call("sketch").tensor(dst).tensor(x).tensor(basis).int(sizes[:]...).int(parts).pages(at.KV, at.N).
+		run(blocks{n, heads * parts, at.KV.Len.Dim(0)}, 256)
 }
 
 // checkSketch panics unless dst and basis belong together, and gives their sizes.
@@ -120,17 +131,25 @@ func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int
 	}
 	square := checkPairs(op, pairs, at.KV)
 	slots, n := at.KV.Len.Dim(0), touched(at.N)
-	if need := 8 * slots * n * width; need > workspaceSize {
+	one, runs := n == 1 && dst.DType == device.F32, ceil(width, walkRun)
+	if need := 8 * slots * max(n, runs) * width; need > workspaceSize {
 		o.d.keep(fmt.Errorf("%s: %d rows of %d need %d bytes of workspace, there are %d", op, slots*n, width, need, workspaceSize))
 		return
 	}
-	call := func(name string, x, y int) {
+	call := func(name string, x, y, threads int) {
 		o.call(name).tensor(dst).tensor(src).work(0).int(width, dst.Dim(0)).bool(dst.DType == device.I32).int(exponent, slots, n).
 			tensor(pairs).int(pairs.RowLen()).bool(square).pages(at.KV, at.N).
-			run(blocks{x, y, slots}, 256)
+			run(blocks{x, y, slots}, threads)
 	}
-	call("walk", ceil(n, 4), ceil(width, 32))
-	call("walk_store", n, 1)
+	if one {
+		if !src.Absent() {
+			call("walk_newest", ceil(width, 32), runs, 256)
+		}
+		call("walk_join", 1, 1, min(ceil(width, 32)*32, 1024))
+		return
+	}
+	call("walk", ceil(n, 4), ceil(width, 32), 256)
+	call("walk_store", n, 1, 256)
 }
 
 // checkWalk panics unless t is rows of a walk, and gives their length.
@@ -163,8 +182,11 @@ func (o *ops) TopBlocks(l device.List, rows device.Tensor, at device.Newest, p d
 	if most < at.KV.Pages.Dim(1) {
 		device.Check(false, op, "lists of %d, want at least %d", most, at.KV.Pages.Dim(1))
 	}
-	slots := at.KV.Len.Dim(0)
+	slots, threads := at.KV.Len.Dim(0), 256
+	if touched(at.N) == 1 { // few lists, which wait for their slowest thread
+		threads = min(ceil(at.KV.Pages.Dim(1), 32)*32, 1024)
+	}
 	o.call("top_blocks").tensor(l.Index).tensor(l.Count).tensor(rows).int(groups, most, rows.Dim(0), width).
 		bool(rows.DType == device.I32).int(slots, p.Count).float(p.Share).bool(p.Free).span(p.Span).pages(at.KV, at.N).
-		run(blocks{touched(at.N), 1, slots}, 256)
+		run(blocks{touched(at.N), 1, slots}, threads)
 }

@@ -42,16 +42,16 @@ struct GemvArgs {
 };
 
 constexpr int GEMV_WARPS = 8;
-constexpr int CHUNK = 1024;  // weights that a warp has in shared memory at a time
+constexpr int STAGED = 1024;  // weights that a warp has in shared memory at a time
 
-// gemv_quantized stages CHUNK weights of a row of w at a time, because blocks of
+// gemv_quantized stages STAGED weights of a row of w at a time, because blocks of
 // most types start on any two bytes; a lane then takes 32 of them. The next chunk
 // is read while this one is used.
 template <int TYPE, int ROWS>
 __device__ __forceinline__ void gemv_quantized(const GemvArgs& a) {
 	constexpr int LEN = TYPE <= Q8_0 ? 32 : 256;
 	constexpr int SIZE = TYPE == Q8_0 ? 34 : TYPE == Q4_0 ? 18 : TYPE == Q4_K ? 144 : TYPE == Q5_K ? 176 : 210;
-	constexpr int BYTES = CHUNK / LEN * SIZE, PIECES = (BYTES + 15 + 15) / 16, EACH = (PIECES + WARP - 1) / WARP;
+	constexpr int BYTES = STAGED / LEN * SIZE, PIECES = (BYTES + 15 + 15) / 16, EACH = (PIECES + WARP - 1) / WARP;
 	SHARED(Word4, staged, GEMV_WARPS * PIECES);
 	i64 c = (i64)blockIdx.x * GEMV_WARPS + warp();
 	if (c >= a.n) return;
@@ -68,7 +68,7 @@ __device__ __forceinline__ void gemv_quantized(const GemvArgs& a) {
 		}
 	};
 	fetch(0);
-	for (i64 chunk = 0; chunk * CHUNK < a.k; chunk++) {
+	for (i64 chunk = 0; chunk * STAGED < a.k; chunk++) {
 		__syncwarp();
 #pragma unroll
 		for (int i = 0; i < EACH; i++) {
@@ -76,8 +76,8 @@ __device__ __forceinline__ void gemv_quantized(const GemvArgs& a) {
 		}
 		__syncwarp();
 		const u8* row = (const u8*)mine + ((u64)(w + chunk * BYTES) & 15);
-		if ((chunk + 1) * CHUNK < a.k) fetch((chunk + 1) * BYTES);
-		i64 b = chunk * (CHUNK / 32) + lane();
+		if ((chunk + 1) * STAGED < a.k) fetch((chunk + 1) * BYTES);
+		i64 b = chunk * (STAGED / 32) + lane();
 		if (b >= a.k / 32) continue;
 		Few f = few<TYPE>(row, lane());
 #pragma unroll

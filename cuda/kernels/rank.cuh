@@ -86,13 +86,27 @@ __device__ inline void add_to_bins(unsigned long long* bins, int bin, u64 w) {
 	if (w > 0) atomicAdd(&bins[bin], (unsigned long long)w);
 }
 
+// add_to_bins of weights that are 0 or 1.
+__device__ inline void add_to_bins(u32* bins, int bin, u32 w) {
+	unsigned left = __ballot_sync(ALL, w > 0);
+	for (int round = 0; round < 2 && left; round++) {
+		int leader = __ffs((int)left) - 1, theirs = __shfl_sync(ALL, bin, leader);
+		unsigned same = __ballot_sync(ALL, w > 0 && bin == theirs);
+		if (lane() == leader) atomicAdd(&bins[theirs], (u32)__popc(same));
+		if (bin == theirs) w = 0;
+		left &= ~same;
+	}
+	if (w > 0) atomicAdd(&bins[bin], 1u);
+}
+
 // select finds where the weights of elements, the largest keys first, reach
 // want: those above the key weigh less than want, those equal to it reach it. It
 // selects everything when all together do not. weigh gives the key and the weight
-// of element i; a weight of 0 takes no part. Equal keys have equal weights.
-template <class K, class Weigh>
+// of element i; a weight of 0 takes no part. Equal keys have equal weights. With Sum
+// u32 weights are 0 or 1.
+template <class K, class Sum = unsigned long long, class Weigh>
 __device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
-	SHARED(unsigned long long, bins, 256);
+	SHARED(Sum, bins, 256);
 	SHARED(u64, found, 2);
 	constexpr int first = 8 * sizeof(K) - 8;
 	K prefix = 0;   // of the key of the border, as far as it is known
@@ -104,7 +118,7 @@ __device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
 		for (i64 base = 0; base < n; base += blockDim.x) {
 			i64 i = base + threadIdx.x;
 			K key = 0;
-			u64 w = i < n ? weigh(i, key) : 0;
+			Sum w = i < n ? weigh(i, key) : 0;
 			if (shift != first && key >> (shift + 8) != prefix >> (shift + 8)) w = 0;
 			add_to_bins(bins, (int)(key >> shift) & 255, w);
 		}
@@ -148,4 +162,71 @@ __device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
 	u64 ties = (want - above + weight - 1) / weight;
 	Cut<K> cut = {prefix, smaller(ties, count)};
 	return cut;
+}
+
+// compact lists what a cut of keys selects, where a key of 0 takes no part; all
+// threads call it. Each warp takes a run of neighbours, so that ties go to the first.
+// It returns how many they are; put(to, i, key) gets element i and its place.
+template <class Put>
+__device__ inline int compact(const u32* keys, int n, Cut<u32> cut, Put put) {
+	SHARED(int, parts, 2 * WARP);
+	int warps = blockDim.x / WARP, each = (n + warps * WARP - 1) / (warps * WARP) * WARP;
+	int lo = smaller(warp() * each, n), hi = smaller(lo + each, n), above = 0, equal = 0;
+	auto of = [&](int i, bool& over, bool& same) {
+		u32 key = i < hi ? keys[i] : 0;
+		over = key > cut.key;
+		same = key > 0 && key == cut.key;
+		return key;
+	};
+	bool over, same;
+	for (int i = lo; i < hi; i += WARP) {
+		of(i + lane(), over, same);
+		above += __popc(__ballot_sync(ALL, over));
+		equal += __popc(__ballot_sync(ALL, same));
+	}
+	__syncthreads();
+	if (lane() == 0) {
+		parts[2 * warp()] = above;
+		parts[2 * warp() + 1] = equal;
+	}
+	__syncthreads();
+	int to = 0, ties = 0, all = 0;
+	u64 before = 0;
+	for (int w = 0; w < warps; w++) {
+		if (w == warp()) {
+			to = all;
+			ties = (int)before;
+		}
+		u64 left = cut.ties > before ? cut.ties - before : 0;
+		all += parts[2 * w] + (int)smaller((u64)parts[2 * w + 1], left);
+		before += parts[2 * w + 1];
+	}
+	for (int i = lo; i < hi; i += WARP) {
+		u32 key = of(i + lane(), over, same), ahead = (1u << lane()) - 1;
+		unsigned who = __ballot_sync(ALL, same);
+		bool in = over || (same && (u64)(ties + __popc(who & ahead)) < cut.ties);
+		ties += __popc(who);
+		who = __ballot_sync(ALL, in);
+		if (in) put(to + __popc(who & ahead), i + lane(), key);
+		to += __popc(who);
+	}
+	return all;
+}
+
+// sort_down puts n numbers, a power of two, into descending order; all threads call it.
+__device__ inline void sort_down(u64* x, int n) {
+	for (int run = 2; run <= n; run *= 2) {
+		for (int by = run / 2; by > 0; by /= 2) {
+			__syncthreads();
+			for (int i = threadIdx.x; i < n / 2; i += blockDim.x) {
+				int lo = i / by * 2 * by + i % by, hi = lo + by;
+				u64 a = x[lo], b = x[hi];
+				if ((a < b) == ((lo & run) == 0)) {
+					x[lo] = b;
+					x[hi] = a;
+				}
+			}
+		}
+	}
+	__syncthreads();
 }

@@ -1,7 +1,7 @@
 // What a later step reads of what an earlier one chose. Definitions: package cpu,
 // reuse.go, choose.go and widen.go; package device, reuse.go, says what a memo is.
-#include "newest.cuh"
 #include "rank.cuh"
+#include "scores.cuh"
 
 struct Memo {
 	float* query;        // [slots, heads·block, dim]
@@ -82,32 +82,32 @@ struct ChooseArgs {
 	Memo m;
 	float* scores;   // [slots, heads, width]
 	const float* q;  // [slots, heads, dim]
-	u64* work;       // [slots, sets, most]: ranks
-	i64 width;
+	u64* work;       // [slots, sets, places]: ranks
+	i64 width, places, room;  // places: most or more, a power of two; room: bytes of shared memory of choose
 	Pages g;
 	Plan plan;
 };
 
-// choose_scores: q·k/√dim over what the span lets the newest row see, for the
-// heads whose sets found no entry. Block (h, z, slot) takes every gridDim.y-th
-// page; a warp takes a position at a time.
-KERNEL(choose_scores, ChooseArgs, 256) {
-	int h = blockIdx.x, slot = blockIdx.z, p = newest(a.g, slot), dim = (int)a.g.dim;
-	if (p < 0 || p >= a.width || a.m.found[slot * a.m.sets + h * a.m.sets / a.m.heads] >= 0) return;
-	const float* q = a.q + (slot * a.m.heads + h) * dim;
-	float* out = a.scores + (slot * a.m.heads + h) * a.width;
+// choose_scores: q·k/√dim over what the span lets the newest row see, for the heads
+// whose sets found no entry. Block (i, kv head, slot) takes chunk i.
+KERNEL(choose_scores, ChooseArgs, 128) {
+	int slot = blockIdx.z, kv_head = blockIdx.y, lo = blockIdx.x * CHUNK, p = first_of(a.g, slot), dim = (int)a.g.dim;
+	if (p < lo || p >= a.width) return;
+	int n = smaller(CHUNK, p + 1 - lo), run = (int)(a.m.heads / a.g.heads), bad = 0;
+	for (int i = threadIdx.x; i < (n + PAGE - 1) / PAGE; i += blockDim.x) bad |= page_of(a.g, slot, lo / PAGE + i) < 0;
+	if (reduce_block(bad, 0, Top())) return;
 	float unit = 1 / sqrtf((float)dim);
-	for (int b = blockIdx.y; b <= p / PAGE; b += gridDim.y) {
-		int page = a.g.table[(i64)slot * a.g.width + b];
-		for (int i = warp(); i < PAGE; i += blockDim.x / WARP) {
-			int j = b * PAGE + i;
-			if (!sees(a.plan.span, p, j)) continue;
-			i64 from = element_of(a.g, page, h * (int)a.g.heads / (int)a.m.heads, i);
-			float sum = 0;
-			for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
-			sum = reduce_warp(sum, Plus()) * unit;
-			if (lane() == 0) out[j] = sum;
-		}
+	int bound = bound_of(a.plan.span, p), since = a.plan.span.back ? p + 1 - (int)a.plan.span.back : 0;
+	auto some = [&](int i) { return lo + i >= since && (lo + i < a.plan.span.sink || lo + i >= bound); };
+	for (int h = 0; h < run; h += TOGETHER) {
+		int heads = smaller(TOGETHER, run - h);
+		i64 first = slot * a.m.heads + kv_head * run + h;
+		u32 asked = 0;
+		for (int u = 0; u < heads; u++) asked |= (a.m.found[slot * a.m.sets + (kv_head * run + h + u) * a.m.sets / a.m.heads] < 0 ? 1u : 0u) << u;
+		if (!asked) continue;
+		score_keys(a.g, Keys{slot, kv_head, lo, n}, a.q + first * dim, heads, some, [&](int u, int i, float sum) {
+			if (asked >> u & 1 && some(i)) a.scores[(first + u) * a.width + lo + i] = sum * unit;
+		});
 	}
 }
 
@@ -141,46 +141,39 @@ __device__ inline float* weigh(const ChooseArgs& a, int slot, int set, int p) {
 }
 
 // pick_best writes the best positions of the plan's middle, best first, and returns
-// how many they are.
-__device__ inline int pick_best(const ChooseArgs& a, const float* x, i32* index, u64* ranks, int p, i64 want) {
-	auto among = [&](i64 j, u32& key) {
-		key = key_of(x[j]);
-		return key > KEY_LOWEST && j >= a.plan.sink && j < recent_of(a.plan, p) && sees(a.plan.span, p, (int)j);
-	};
-	for (i64 j = threadIdx.x; j <= p; j += blockDim.x) {
-		if (between(a.plan, p, (int)j)) met(a.g, x[j]);
+// how many they are. x becomes keys where shared memory does not hold them.
+__device__ inline int pick_best(const ChooseArgs& a, float* x, i32* index, u64* ranks, u64* shared, int p, i64 want) {
+	u32* keys = (i64)(p + 1) * 4 <= a.room ? (u32*)shared : (u32*)x;
+	for (int j = threadIdx.x; j <= p; j += blockDim.x) {
+		u32 key = 0;
+		if (between(a.plan, p, j)) {
+			met(a.g, x[j]);
+			key = key_of(x[j]);
+		}
+		keys[j] = key > KEY_LOWEST ? key : 0;
 	}
 	if (want <= 0) return 0;
-	Cut<u32> cut = select<u32>(p + 1, (u64)want, [&](i64 j, u32& key) {
-		bool in = sees(a.plan.span, p, (int)j);
-		key = in ? key_of(x[j]) : 0;
-		return in ? (u64)among(j, key) : (u64)0;
+	__syncthreads();
+	Cut<u32> cut = select<u32, u32>(p + 1, (u64)want, [&](i64 j, u32& key) {
+		key = keys[j];
+		return (u32)(key > 0);
 	});
-	auto seen = [&](i64 j, u32& key) { return sees(a.plan.span, p, (int)j) && among(j, key); };
-	Picker<u32> start = picker(cut, p + 1, seen), in = start;
-	Run r = run_of(p + 1);
-	u64 mine = 0, total;
-	u32 key;
-	for (i64 j = r.lo; j < r.hi; j++) mine += seen(j, key) && in.takes(key);
-	u64 to = scan_block(mine, total);
-	in = start;
-	for (i64 j = r.lo; j < r.hi; j++) {
-		if (seen(j, key) && in.takes(key)) ranks[to++] = (u64)key << 32 | (u32)~(u32)j;
-	}
+	int n = compact(keys, p + 1, cut, [&](int to, int j, u32 key) { ranks[to] = (u64)key << 32 | (u32)~(u32)j; });
 	__syncthreads();
-	for (i64 i = threadIdx.x; i < (i64)total; i += blockDim.x) {
-		u64 mine = ranks[i];
-		int ahead = 0;
-		for (i64 j = 0; j < (i64)total; j++) ahead += ranks[j] > mine;
-		index[ahead] = (i32)~(u32)mine;
-	}
+	int whole = 1;
+	while (whole < n) whole *= 2;
+	u64* sorted = (i64)whole * 8 <= a.room ? shared : ranks;
+	for (int i = threadIdx.x; i < whole; i += blockDim.x) sorted[i] = i < n ? ranks[i] : 0;
+	sort_down(sorted, whole);
+	for (int i = threadIdx.x; i < n; i += blockDim.x) index[i] = (i32)~(u32)sorted[i];
 	__syncthreads();
-	return (int)total;
+	return n;
 }
 
 // choose makes, copies or clears the entry of set blockIdx.x of slot blockIdx.y,
 // and counts.
 KERNEL(choose, ChooseArgs, 256) {
+	DYNAMIC(u64, shared);
 	int set = blockIdx.x, slot = blockIdx.y, p = newest(a.g, slot), number, n;
 	if (p < 0) return;
 	if (p >= a.width) {
@@ -203,7 +196,7 @@ KERNEL(choose, ChooseArgs, 256) {
 	}
 	float* x = weigh(a, slot, set, p);
 	i32* index = chosen(a.m, slot, set, number, n);
-	n = pick_best(a, x, index, a.work + item * a.m.most, p, smaller(k, a.m.most));
+	n = pick_best(a, x, index, a.work + item * a.places, shared, p, smaller(k, a.m.most));
 	bool middle = a.m.sets == a.m.heads;
 	u64 scored = 0;
 	for (int j = threadIdx.x; j <= p; j += blockDim.x)

@@ -146,9 +146,9 @@ KERNEL(rank, RankArgs, 1024) {
 			if (threadIdx.x == 0) a.count[row] = 0;
 			return;
 		}
-		cut = select<u32>(n, (u64)k, [&](i64 i, u32& key) {
+		cut = select<u32, u32>(n, (u64)k, [&](i64 i, u32& key) {
 			key = key_of(x[i]);
-			return (u64)(key > KEY_LOWEST);
+			return (u32)(key > KEY_LOWEST);
 		});
 	}
 	auto real = [&](i64 i, u32& key) {

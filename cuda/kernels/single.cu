@@ -28,9 +28,9 @@ struct SingleArgs {
 
 constexpr int SINGLE_THREADS = 512;
 
-// Chunk is how a type is cut: WEIGHTS of a row in BYTES, STAGES of them in a ring.
+// Piece is how a type is cut: WEIGHTS of a row in BYTES, STAGES of them in a ring.
 template <int TYPE>
-struct Chunk {
+struct Piece {
 	static constexpr bool QUANTIZED = TYPE >= Q4_0;
 	static constexpr int WEIGHTS = QUANTIZED ? 2048 : TYPE == F32 ? 256 : 512;
 	static constexpr int BYTES = TYPE == Q4_0 || TYPE == Q4_K ? 1152 : TYPE == Q8_0 ? 2176 : TYPE == Q5_K ? 1408 : TYPE == Q6_K ? 1680 : 1024;
@@ -62,7 +62,7 @@ constexpr int X_SCALES = 2048, X_SUMS = 2560;
 // put stores numbers 4i to 4i+3 of x. All lanes of a warp call it.
 template <int TYPE>
 __device__ __forceinline__ void put(u8* x, int i, const float v[4]) {
-	if (!Chunk<TYPE>::QUANTIZED) {
+	if (!Piece<TYPE>::QUANTIZED) {
 		// Of a type of 2 bytes a lane takes 8 numbers: the first 4 of all lanes, then the others.
 		int at = TYPE == F32 ? i : i / 64 * 64 + i % 2 * 32 + i % 64 / 2;
 		for (int j = 0; j < 4; j++) ((float*)x)[at * 4 + j] = v[j];
@@ -80,7 +80,7 @@ __device__ __forceinline__ void put(u8* x, int i, const float v[4]) {
 	}
 	for (int m = 1; m < 4; m *= 2) sum += __shfl_xor_sync(ALL, sum, m);
 	int e = i * 4, piece = e / 32 % 4, of = lane_of(e / 256 % 8, e / 128 % 2, e / 16 % 2);
-	u8* tile = x + e / 2048 * Chunk<TYPE>::X;
+	u8* tile = x + e / 2048 * Piece<TYPE>::X;
 	*(u32*)(tile + piece * 512 + of * 16 + e % 16) = word;
 	if (e % 16) return;
 	((float*)(tile + X_SCALES))[of * 4 + piece] = d;
@@ -283,7 +283,7 @@ struct March {
 
 template <int TYPE>
 __device__ __forceinline__ void single(const SingleArgs& a) {
-	typedef Chunk<TYPE> C;
+	typedef Piece<TYPE> C;
 	DYNAMIC(u8, x);
 	let_next();
 	// The block takes items lo to hi-1: rows of the matrices one after the other, or

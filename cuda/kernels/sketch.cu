@@ -88,17 +88,19 @@ struct SketchArgs {
 	const float* x;      // sums [pages, heads, dim], or rows [rows, all, dim]
 	const float* basis;  // [width, dim]
 	i64 heads, all, width, dim;  // all 0: sums
+	i64 parts;                   // blocks that share a head
 	Pages g;
 };
 
 // sketch: dst = basis · the mean of a block, or · the newest row of a slot. Block
-// (b, h, slot); a warp takes an element of dst.
+// (b, h·parts + part, slot) takes every parts-th run of elements of head h; a warp
+// takes an element of dst.
 KERNEL(sketch, SketchArgs, 256) {
 	SHARED(float, mean, MOST_WIDTH);
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
 	if (a.all && b.index != b.blocks() - 1) return;
-	int h = blockIdx.y;
+	int h = blockIdx.y / (int)a.parts, part = blockIdx.y % (int)a.parts, warps = blockDim.x / WARP;
 	for (i64 d = threadIdx.x; d < a.dim; d += blockDim.x) {
 		if (a.all)
 			mean[d] = head_mean(a.x + ((b.slot + 1) * a.g.rows - 1) * a.all * a.dim, h, a.heads, a.all, a.dim, d);
@@ -106,7 +108,7 @@ KERNEL(sketch, SketchArgs, 256) {
 			mean[d] = a.x[((i64)b.page * a.heads + h) * a.dim + d] / (float)b.positions();
 	}
 	__syncthreads();
-	for (i64 w = warp(); w < a.width; w += blockDim.x / WARP) {
+	for (i64 w = part * warps + warp(); w < a.width; w += a.parts * warps) {
 		double sum = 0;
 		for (i64 d = lane(); d < a.dim; d += WARP) sum += (double)a.basis[w * a.dim + d] * (double)mean[d];
 		sum = reduce_warp(sum, Plus());
@@ -335,6 +337,77 @@ KERNEL(walk_store, WalkArgs, 256) {
 	for (int j = threadIdx.x; j < end; j += blockDim.x) ((float*)a.dst)[to + j] = top > -infinity() ? x[j] - top : x[j];
 }
 
+// Of the newest row of each slot, whose walk is bound by reading the pairs once:
+// walk_newest leaves sums over WALK_RUN of the m, walk_join adds them up.
+
+constexpr int WALK_EACH = 16;                       // m of a warp, all on their way at once
+constexpr int WALK_RUN = WALK_GROUPS * WALK_EACH;  // of a block
+
+// first_run is the first of the runs that made something of 32 elements from j on.
+__device__ inline int first_run(const Pairs& p, int j) { return p.square ? 0 : j / WARP * WARP / WALK_RUN; }
+
+// walk_newest is walk of logarithms. Block (y, run, slot) takes 32 elements and one run
+// of the m.
+KERNEL(walk_newest, WalkArgs, WALK_GROUPS * WARP) {
+	SHARED(LogSum, logs, WALK_GROUPS * WARP);
+	Block b;
+	if (!block_of(a.g, blockIdx.z, 0, TOUCHED, b)) return;
+	int end, j = blockIdx.x * WARP + lane();
+	row_of(a.pairs, a.g, b, b.index, end);
+	if ((int)blockIdx.x * WARP >= end || (int)blockIdx.y * WALK_RUN >= end || (int)blockIdx.y < first_run(a.pairs, j)) return;
+	// Lane i has where row base + i of the pairs is, how long it is, and its term of src.
+	int base = blockIdx.y * WALK_RUN + warp() * WALK_EACH, m = base + lane() % WALK_EACH, width = 0;
+	const float* pairs = row_of(a.pairs, a.g, b, smaller(m, end - 1), width);
+	float mine = m < end ? ((const float*)a.src)[walk_row(b, a.slots, a.rows) * a.width + m] : -infinity(), x[WALK_EACH];
+	if (m >= end) width = 0;
+#pragma unroll
+	for (int i = 0; i < WALK_EACH; i++) {
+		const float* row = (const float*)__shfl_sync(ALL, (u64)pairs, i);
+		int many = __shfl_sync(ALL, width, i);
+		x[i] = j < end && j < many ? row[j] : -infinity();
+	}
+	float top = -infinity(), sum = 0;
+#pragma unroll
+	for (int i = 0; i < WALK_EACH; i++) {
+		x[i] = x[i] * (float)a.exponent + __shfl_sync(ALL, mine, i);
+		top = larger(top, x[i]);
+	}
+#pragma unroll
+	for (int i = 0; i < WALK_EACH; i++) sum += x[i] > -infinity() ? power2((x[i] - top) * 1.4426950408889634f) : 0;
+	LogSum all = {top, top > -infinity() ? sum : 0};
+	logs[threadIdx.x] = all;
+	__syncthreads();
+	if (warp() > 0 || j >= end) return;
+	for (int w = 1; w < WALK_GROUPS; w++) all.add(logs[w * WARP + lane()].top, logs[w * WARP + lane()].sum);
+	((LogSum*)a.work)[((i64)blockIdx.z * gridDim.y + blockIdx.y) * a.width + j] = all;
+}
+
+// walk_join makes the row of the sums, and divides it by its largest element but the
+// first. Block (0, 0, slot).
+KERNEL(walk_join, WalkArgs, 1024) {
+	Block b;
+	if (!block_of(a.g, blockIdx.z, 0, TOUCHED, b)) return;
+	int end, runs = ((int)a.width + WALK_RUN - 1) / WALK_RUN;
+	const float* own = row_of(a.pairs, a.g, b, b.index, end);
+	float* to = (float*)a.dst + walk_row(b, a.slots, a.rows) * a.width;
+	float top = -infinity();
+	for (int j = threadIdx.x; j < end; j += blockDim.x) {
+		float y = (float)a.exponent * own[j];
+		if (a.src) {
+			LogSum all = {-infinity(), 0};
+			for (int r = first_run(a.pairs, j); r * WALK_RUN < end; r++) {
+				LogSum part = ((const LogSum*)a.work)[((i64)blockIdx.z * runs + r) * a.width + j];
+				all.add(part.top, part.sum);
+			}
+			y = all.sum > 0 ? all.top + logf(all.sum) : -infinity();
+		}
+		to[j] = y;
+		if (j > 0 || end == 1) top = larger(top, y);
+	}
+	top = reduce_block(top, -infinity(), Top());
+	for (int j = threadIdx.x; j < end && top > -infinity(); j += blockDim.x) to[j] -= top;
+}
+
 struct PickArgs {
 	i32 *index, *count;  // [groups, cap], [groups]
 	const void* rows;    // [n, width] f32, or with values f64
@@ -379,7 +452,7 @@ __device__ inline void pick_blocks(const PickArgs& a, const Block& b, Key key) {
 		return (a.open || j < b.index) && !(zero && j == 0) && sees_block(a.span, p, (int)j);
 	};
 	Cut<K> cut = everything<K>();
-	if (!all && k > 0) cut = select<K>(n, (u64)k, [&](i64 j, K& x) { return (u64)among(j, x); });
+	if (!all && k > 0) cut = select<K, u32>(n, (u64)k, [&](i64 j, K& x) { return (u32)among(j, x); });
 	Picker<K> start = picker(cut, n, among), in = start;
 	auto takes = [&](i64 j) {
 		K x;
@@ -399,7 +472,7 @@ __device__ inline void pick_blocks(const PickArgs& a, const Block& b, Key key) {
 
 // top_blocks lists for each touched block the blocks with the largest elements
 // in its row. Block (b, 0, slot) takes a list.
-KERNEL(top_blocks, PickArgs, 256) {
+KERNEL(top_blocks, PickArgs, 1024) {
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
 	i64 from = walk_row(b, a.slots, a.n) * a.width;

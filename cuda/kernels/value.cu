@@ -1,16 +1,22 @@
 // Values drawn in proportion to their weights. Definition: package cpu, value.go;
 // package device, value.go, says what is drawn.
+//
+// value_scores takes the keys: a block takes 256 positions of a kv head, for all heads
+// that share it, so that a row is spread over the multiprocessors and each key is read
+// once. sample_values then has a block for each head, which looks at sums of 256
+// positions and at few others.
 #include "draw.cuh"
 #include "rank.cuh"
+#include "scores.cuh"
 #include "state.cuh"
 
 struct ValueArgs {
 	i32 *index, *count;  // [rows, heads, cap], [rows, heads]
 	float* weight;       // [rows, heads, cap]
 	const float* q;      // [rows, heads, dim]
-	u8* work;            // [items, item]
+	u8* work;            // [items, item]: an item is a head of a row
 	i64 item;            // bytes
-	i64 first;           // number of item 0
+	i64 first;           // number of the first item's kv head, counted through the rows
 	i64 cap, heads;
 	u64 seed;
 	const i32* of;  // [slots]: their requests; NULL: one for all
@@ -38,23 +44,158 @@ __device__ inline i64 most_of(const ValueArgs& a, int n) {
 	return larger((i64)1, smaller(most, (i64)n));
 }
 
-// Drawn is the scratch of an item: a head of a row. Tiles have at least 32
-// positions.
-struct Drawn {
-	i32* read;     // what the head reads, ascending
-	i32* counts;   // how often it was drawn
-	double* sums;  // running sum of the softmax, itself included
-	i32* samples;  // of each tile
-	i32* before;   // of all tiles before
-	double* rest;  // part of a tile's share of the samples that it was not given
-	int row, head, n, tile, tiles;
-	At at;
-
-	__device__ double share(int t) const { return sums[smaller((t + 1) * tile, n) - 1] - (t > 0 ? sums[t * tile - 1] : 0); }
+// Chunk is what a head reads of CHUNK positions.
+struct Chunk {
+	double sum;  // of exp(score - top)
+	float top;
+	i32 n;
 };
 
-__device__ inline bool start(const ValueArgs& a, Drawn& t) {
-	i64 item = a.first + blockIdx.x, width = a.g.width * PAGE;
+// Item is the scratch of a head of a row. What the head reads of a chunk stands at
+// the chunk's start, in order.
+struct Item {
+	double* sums;    // [positions]: of exp(score - top) from the chunk's start on, itself included
+	double* rest;    // [tiles]: part of a tile's share of the samples that it was not given
+	Chunk* chunks;   // [chunks]
+	i32* counts;     // [positions]: how often it was drawn
+	i32* samples;    // [tiles]
+	i32* before;     // [tiles]: samples of all tiles before
+	u32* drawn;      // [positions / 32]: bits of those that were drawn
+	u8* at;          // [positions]: which one of its chunk
+};
+
+// item_of is item i of the launch; the host reckons its bytes. Tiles have at least
+// 32 positions.
+__device__ inline Item item_of(const ValueArgs& a, i64 i) {
+	i64 n = (a.g.width * PAGE + CHUNK - 1) / CHUNK * CHUNK;
+	Item t;
+	t.sums = (double*)(a.work + i * a.item);
+	t.rest = t.sums + n;
+	t.chunks = (Chunk*)(t.rest + n / 32);
+	t.counts = (i32*)(t.chunks + n / CHUNK);
+	t.samples = t.counts + n;
+	t.before = t.samples + n / 32;
+	t.drawn = (u32*)(t.before + n / 32);
+	t.at = (u8*)(t.drawn + n / 32);
+	return t;
+}
+
+// sum_chunk packs what a head reads of a chunk, with running sums; a warp does it.
+__device__ inline void sum_chunk(const Item& t, const float* s, int chunk) {
+	float top = -infinity();
+	for (int i = lane(); i < CHUNK; i += WARP) {
+		if (s[i] == s[i]) top = larger(top, s[i]);
+	}
+	top = reduce_warp(top, Top());
+	double sum = 0;
+	int n = 0;
+	for (int i = lane(); i < CHUNK; i += WARP) {
+		bool reads = s[i] == s[i];
+		u32 who = __ballot_sync(ALL, reads);
+		double part = reads && s[i] > -infinity() ? (double)expf(s[i] - top) : 0;
+		for (int by = 1; by < WARP; by *= 2) {
+			double left = __shfl_up_sync(ALL, part, by);
+			if (lane() >= by) part += left;
+		}
+		i64 to = (i64)chunk * CHUNK + n + __popc(who & ((1u << lane()) - 1));
+		if (reads) {
+			t.sums[to] = sum + part;
+			t.counts[to] = 0;
+			t.at[to] = (u8)i;
+		}
+		sum += __shfl_sync(ALL, part, WARP - 1);
+		n += __popc(who);
+	}
+	if (lane() < CHUNK / 32) t.drawn[chunk * (CHUNK / 32) + lane()] = 0;
+	if (lane() == 0) t.chunks[chunk] = Chunk{sum, top, n};
+}
+
+// value_scores: block (i, y) takes chunk i of kv head y of the launch, which counts
+// through the rows.
+KERNEL(value_scores, ValueArgs, 128) {
+	SHARED(float, scores, TOGETHER * CHUNK);  // [TOGETHER, CHUNK], NaN where a head does not read
+	SHARED(u8, some, CHUNK);                  // whether any of the heads reads
+	i64 pair = a.first + blockIdx.y;
+	int row = (int)(pair / a.g.heads), kv_head = (int)(pair % a.g.heads), run = (int)(a.heads / a.g.heads);
+	At at = place(a.g, row);
+	int lo = blockIdx.x * CHUNK, dim = (int)a.g.dim;
+	if (at.p < lo) return;
+	int n = smaller(CHUNK, at.p + 1 - lo), bad = 0;
+	for (int i = threadIdx.x; i < (n + PAGE - 1) / PAGE; i += blockDim.x) bad |= page_of(a.g, at.slot, lo / PAGE + i) < 0;
+	if (reduce_block(bad, 0, Top())) return;
+	float unit = 1 / sqrtf((float)dim);
+	for (int h = 0; h < run; h += TOGETHER) {
+		int heads = smaller(TOGETHER, run - h), first = kv_head * run + h;
+		for (int i = threadIdx.x; i < CHUNK; i += blockDim.x) {
+			Entries e = {nullptr, nullptr, 0}, last = e;
+			float w = 0;
+			some[i] = 0;
+			for (int u = 0; u < TOGETHER; u++) {
+				float bias = __uint_as_float(0x7fffffffu);
+				if (i < n && u < heads) {
+					e = entries(a.plan.list, a.g, at, first + u, (int)a.heads);
+					if (u == 0 || e.index != last.index) w = weight_of(a.plan, e, at.p, lo + i);
+					last = e;
+					if (w != 0) {
+						some[i] = 1;
+						bias = e.weight ? logf(w) : 0;
+						if (bias != bias) bias = -infinity();
+					}
+				}
+				scores[u * CHUNK + i] = bias;
+			}
+		}
+		__syncthreads();
+		const float* q = a.q + ((i64)row * a.heads + first) * dim;
+		auto reads = [&](int i) { return some[i] != 0; };
+		auto put = [&](int u, int i, float sum) {
+			float& s = scores[u * CHUNK + i];
+			if (s != s) return;
+			sum = sum * unit + s;
+			met(a.g, sum);
+			s = sum == sum ? sum : -infinity();
+		};
+		score_keys(a.g, Keys{at.slot, kv_head, lo, n}, q, heads, reads, put);
+		__syncthreads();
+		for (int u = warp(); u < heads; u += (int)blockDim.x / WARP)
+			sum_chunk(item_of(a, (i64)blockIdx.y * run + h + u), scores + u * CHUNK, blockIdx.x);
+		__syncthreads();
+	}
+}
+
+// Drawn is what a head draws from. Ranks count what it reads.
+struct Drawn {
+	Item of;
+	double *reach, *scale;  // [chunks]: the softmax before a chunk, and what its sums are multiplied by
+	int* first;             // [chunks + 1]: rank of its first position
+	int row, head, n, chunks, tile, tiles;
+	At at;
+
+	// chunk_of is the chunk of a rank.
+	__device__ int chunk_of(int rank) const {
+		int lo = 0, hi = chunks;
+		while (hi - lo > 1) {
+			int mid = (lo + hi) / 2;
+			if (first[mid] <= rank)
+				lo = mid;
+			else
+				hi = mid;
+		}
+		return lo;
+	}
+
+	// slot is where a rank of a chunk stands.
+	__device__ i64 slot(int chunk, int rank) const { return (i64)chunk * CHUNK + rank - first[chunk]; }
+
+	// upto is the running sum of the softmax up to a rank of a chunk, itself included.
+	__device__ double upto(int chunk, int rank) const { return reach[chunk] + of.sums[slot(chunk, rank)] * scale[chunk]; }
+	__device__ double upto(int rank) const { return rank < 0 ? 0 : upto(chunk_of(rank), rank); }
+
+	__device__ double share(int t) const { return upto(smaller((t + 1) * tile, n) - 1) - upto(t * tile - 1); }
+};
+
+__device__ inline bool start(const ValueArgs& a, Drawn& t, double* shared) {
+	i64 item = a.first * (a.heads / a.g.heads) + blockIdx.x;
 	t.row = (int)(item / a.heads);
 	t.head = (int)(item % a.heads);
 	t.at = place(a.g, t.row);
@@ -66,60 +207,48 @@ __device__ inline bool start(const ValueArgs& a, Drawn& t) {
 	int bad = 0;
 	for (int b = threadIdx.x; b <= t.at.p / PAGE; b += blockDim.x) bad |= page_of(a.g, t.at.slot, b) < 0;
 	if (reduce_block(bad, 0, Top())) return false;
-	t.sums = (double*)(a.work + blockIdx.x * a.item);
-	t.rest = t.sums + width;
-	t.read = (i32*)(t.rest + width / 32);
-	t.counts = t.read + width;
-	t.samples = t.counts + width;
-	t.before = t.samples + width / 32;
+	t.of = item_of(a, blockIdx.x);
+	t.chunks = t.at.p / CHUNK + 1;
+	t.reach = shared;
+	t.scale = t.reach + t.chunks + 1;
+	t.first = (int*)(t.scale + t.chunks);
 	return true;
 }
 
-// softmax finds what the head reads, and the running sum of its softmax.
-__device__ inline void softmax(const ValueArgs& a, Drawn& t) {
-	Entries e = entries(a.plan.list, a.g, t.at, t.head, (int)a.heads);
-	Run r = run_of(t.at.p + 1);
-	u64 mine = 0, total;
-	for (i64 j = r.lo; j < r.hi; j++) mine += weight_of(a.plan, e, t.at.p, (int)j) != 0;
-	u64 to = scan_block(mine, total);
-	for (i64 j = r.lo; j < r.hi; j++) {
-		if (weight_of(a.plan, e, t.at.p, (int)j) != 0) t.read[to++] = (i32)j;
-	}
-	t.n = (int)total;
-	__syncthreads();
-	int dim = (int)a.g.dim, kv_head = t.head * (int)a.g.heads / (int)a.heads;
-	const float* q = a.q + ((i64)t.row * a.heads + t.head) * dim;
-	float unit = 1 / sqrtf((float)dim), top = -infinity();
-	for (int i = warp(); i < t.n; i += blockDim.x / WARP) {
-		int j = t.read[i], page = a.g.table[(i64)t.at.slot * a.g.width + j / PAGE];
-		i64 from = element_of(a.g, page, kv_head, j % PAGE);
-		float sum = 0;
-		for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
-		sum = reduce_warp(sum, Plus()) * unit;
-		if (e.weight) sum += logf(weight_of(a.plan, e, t.at.p, j));
-		if (lane() == 0) met(a.g, sum);
-		if (sum != sum) sum = -infinity();
-		top = larger(top, sum);
-		if (lane() == 0) t.sums[i] = sum;
-	}
+// join adds the chunks up.
+__device__ inline void join(Drawn& t) {
+	float top = -infinity();
+	for (int i = threadIdx.x; i < t.chunks; i += blockDim.x) top = larger(top, t.of.chunks[i].top);
 	top = reduce_block(top, -infinity(), Top());
-	r = run_of(t.n);
+	Run r = run_of(t.chunks);
+	int mine = 0, total;
 	double part = 0, all;
 	for (i64 i = r.lo; i < r.hi; i++) {
-		t.sums[i] = t.sums[i] > -infinity() ? exp(t.sums[i] - (double)top) : 0;
-		part += t.sums[i];
-		t.counts[i] = 0;
+		Chunk c = t.of.chunks[i];
+		t.scale[i] = c.top > -infinity() ? exp((double)c.top - (double)top) : 0;
+		mine += c.n;
+		part += c.sum * t.scale[i];
 	}
+	int n = scan_block(mine, total);
 	double sum = scan_block(part, all);
 	for (i64 i = r.lo; i < r.hi; i++) {
-		sum += t.sums[i];
-		t.sums[i] = sum / all;
+		Chunk c = t.of.chunks[i];
+		t.reach[i] = sum / all;
+		sum += c.sum * t.scale[i];
+		t.scale[i] /= all;
+		t.first[i] = n;
+		n += c.n;
 	}
+	if (threadIdx.x == 0) {
+		t.reach[t.chunks] = all / all;
+		t.first[t.chunks] = total;
+	}
+	t.n = total;
 	__syncthreads();
 }
 
-// divide gives each tile its samples.
-__device__ inline void divide(const ValueArgs& a, Drawn& t) {
+// divide gives each tile its samples, and returns how many there are.
+__device__ inline int divide(const ValueArgs& a, Drawn& t) {
 	t.tile = a.tiles == ONE_TILE ? larger(t.n, 1) : tile_of(a, t.n);
 	t.tiles = (t.n + t.tile - 1) / t.tile;
 	u64 given = 0;
@@ -129,53 +258,58 @@ __device__ inline void divide(const ValueArgs& a, Drawn& t) {
 		if (a.tiles == ONE_TILE) n = (int)a.samples;
 		if (a.tiles == EQUAL) n = (int)larger((i64)1, a.samples / t.tiles);
 		if (a.samples == 0) n = 0;
-		t.samples[i] = n;
-		t.rest[i] = want - n;
+		t.of.samples[i] = n;
+		t.of.rest[i] = want - n;
 		given += n;
 	}
 	given = reduce_block(given, (u64)0, Plus());
 	i64 left = a.samples - (i64)given;
 	auto rest = [&](i64 i, u64& key) {
-		key = wide_key_of(t.rest[i]);
+		key = wide_key_of(t.of.rest[i]);
 		return true;
 	};
 	bool more = a.tiles == REMAINDER && left > 0;
 	Cut<u64> cut = everything<u64>();
 	if (more && left < t.tiles)
-		cut = select<u64>(t.tiles, (u64)left, [&](i64 i, u64& key) { return (u64)rest(i, key); });
+		cut = select<u64, u32>(t.tiles, (u64)left, [&](i64 i, u64& key) { return (u32)rest(i, key); });
 	Picker<u64> in = picker(cut, t.tiles, rest);
 	Run r = run_of(t.tiles);
 	u64 mine = 0, total;
 	for (i64 i = r.lo; i < r.hi; i++) {
-		if (more && in.takes(wide_key_of(t.rest[i]))) t.samples[i]++;
-		mine += t.samples[i];
+		if (more && in.takes(wide_key_of(t.of.rest[i]))) t.of.samples[i]++;
+		mine += t.of.samples[i];
 	}
 	u64 sum = scan_block(mine, total);
 	for (i64 i = r.lo; i < r.hi; i++) {
-		t.before[i] = (i32)sum;
-		sum += t.samples[i];
+		t.of.before[i] = (i32)sum;
+		sum += t.of.samples[i];
 	}
 	__syncthreads();
+	return (int)total;
 }
 
-// first_at is the first position of [lo, hi) whose running sum reaches x, or the
-// last one that has any weight.
-__device__ inline int first_at(const Drawn& t, int lo, int hi, double x) {
-	double base = lo > 0 ? t.sums[lo - 1] : 0;
-	int l = lo, h = hi;
+// first_at is the first rank of [lo, hi), of chunk, whose running sum reaches x and is
+// above that before the tile, or the last one that has any weight.
+__device__ inline int first_at(const Drawn& t, int lo, int hi, double x, int& chunk) {
+	double base = t.upto(lo - 1);
+	int l = t.chunk_of(lo), h = t.chunk_of(hi - 1);
 	while (l < h) {
 		int mid = (l + h) / 2;
-		if (t.sums[mid] < x || t.sums[mid] <= base)
+		double end = t.reach[mid + 1];
+		if (end < x || end <= base)
 			l = mid + 1;
 		else
 			h = mid;
 	}
-	if (l < hi) return l;
-	// What rounding left over: the first position at the end's sum.
-	double end = t.sums[hi - 1];
+	while (t.first[l] == t.first[l + 1]) l--;  // which rounding alone can find
+	chunk = l;
+	lo = larger(lo, t.first[chunk]);
+	hi = smaller(hi, t.first[chunk + 1]);
+	x = smaller(x, t.upto(chunk, hi - 1));  // what rounding left over
 	for (l = lo, h = hi - 1; l < h;) {
 		int mid = (l + h) / 2;
-		if (t.sums[mid] < end)
+		double end = t.upto(chunk, mid);
+		if (end < x || end <= base)
 			l = mid + 1;
 		else
 			h = mid;
@@ -183,43 +317,53 @@ __device__ inline int first_at(const Drawn& t, int lo, int hi, double x) {
 	return l;
 }
 
-// draw counts, for each draw, the position where the running sum of
+// draw counts, for each of the draws, the position where the running sum of
 // samples·softmax reaches it.
-__device__ inline void draw(const ValueArgs& a, Drawn& t) {
+__device__ inline void draw(const ValueArgs& a, Drawn& t, int draws) {
 	Draw d = {a.seed, a.of ? (u32)a.of[t.at.slot] : (u32)a.request, (u32)a.layer, (u32)t.head, (u32)t.at.p, FOR_VALUE};
 	if (a.shared) d.head = (u32)(t.head * a.g.heads / a.heads);
-	for (int i = warp(); i < t.tiles; i += blockDim.x / WARP) {
-		int lo = i * t.tile, hi = smaller(lo + t.tile, t.n), n = t.samples[i];
-		double share = t.share(i), base = lo > 0 ? t.sums[lo - 1] : 0;
-		if (!(share > 0)) continue;
-		for (int k = lane(); k < n; k += WARP) {
-			double u = uniform(d, a.sampler == SYSTEMATIC ? (u32)i : (u32)(t.before[i] + k));
-			double at = a.sampler == INDEPENDENT ? n * u : k + u;
-			atomicAdd(&t.counts[first_at(t, lo, hi, base + at / n * share)], 1);
+	for (int i = threadIdx.x; i < draws; i += blockDim.x) {
+		int tile = 0, end = t.tiles;  // the last one with at most i draws before it
+		while (end - tile > 1) {
+			int mid = (tile + end) / 2;
+			if (t.of.before[mid] <= i)
+				tile = mid;
+			else
+				end = mid;
 		}
+		int lo = tile * t.tile, hi = smaller(lo + t.tile, t.n), n = t.of.samples[tile], k = i - t.of.before[tile], chunk;
+		double share = t.share(tile);
+		if (!(share > 0)) continue;
+		double u = uniform(d, a.sampler == SYSTEMATIC ? (u32)tile : (u32)i);
+		double at = a.sampler == INDEPENDENT ? n * u : k + u;
+		int rank = first_at(t, lo, hi, t.upto(lo - 1) + at / n * share, chunk);
+		i64 slot = t.slot(chunk, rank);
+		atomicAdd(&t.of.counts[slot], 1);
+		atomicOr(&t.of.drawn[slot / 32], 1u << slot % 32);
 	}
 	__syncthreads();
 }
 
 // sample_values: block i takes a head of a row.
 KERNEL(sample_values, ValueArgs, 256) {
+	DYNAMIC(double, shared);
 	Drawn t;
-	if (!start(a, t)) return;
-	softmax(a, t);
-	divide(a, t);
-	draw(a, t);
-	Run r = run_of(t.n);
+	if (!start(a, t, shared)) return;
+	join(t);
+	draw(a, t, divide(a, t));
+	Run r = run_of((i64)t.chunks * (CHUNK / 32));
 	u64 mine = 0, total;
-	for (i64 i = r.lo; i < r.hi; i++) mine += t.counts[i] > 0;
+	for (i64 i = r.lo; i < r.hi; i++) mine += __popc(t.of.drawn[i]);
 	u64 to = scan_block(mine, total);
 	i64 list = (i64)t.row * a.heads + t.head;
 	for (i64 i = r.lo; i < r.hi; i++) {
-		if (t.counts[i] == 0 || to >= (u64)a.cap) continue;
-		int tile = (int)(i / t.tile);
-		double each = a.tiles == EQUAL ? t.share(tile) / larger(t.samples[tile], 1) : 1.0 / (double)larger(a.samples, (i64)1);
-		a.index[list * a.cap + to] = t.read[i];
-		a.weight[list * a.cap + to] = (float)(t.counts[i] * each);
-		to++;
+		for (u32 bits = t.of.drawn[i]; bits && to < (u64)a.cap; bits &= bits - 1, to++) {
+			i64 slot = i * 32 + __ffs((int)bits) - 1;
+			int chunk = (int)(slot / CHUNK), tile = (t.first[chunk] + (int)(slot % CHUNK)) / t.tile;
+			double each = a.tiles == EQUAL ? t.share(tile) / larger(t.of.samples[tile], 1) : 1.0 / (double)larger(a.samples, (i64)1);
+			a.index[list * a.cap + to] = chunk * CHUNK + t.of.at[slot];
+			a.weight[list * a.cap + to] = (float)(t.of.counts[slot] * each);
+		}
 	}
 	if (threadIdx.x == 0) a.count[list] = (i32)smaller(total, (u64)a.cap);
 }

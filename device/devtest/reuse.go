@@ -56,6 +56,14 @@ func reuses() map[string]reuse {
 	add("ties", func(r *reuse) { r.ties, r.above = true, 0.7 })
 	add("odd keys", func(r *reuse) { r.odd, r.near, r.full = true, 0, true })
 	add("odd width", func(r *reuse) { r.dim, r.full = 20, true })
+	add("heads of 128", func(r *reuse) { r.steps = 6; r.heads, r.kvHeads, r.sets, r.dim = 6, 1, 6, 128 })
+	add("heads of 64", func(r *reuse) { r.steps = 6; r.dim, r.drop, r.spanSink, r.keep = 64, 0.5, 8, 12 })
+	add("kv heads of 128", func(r *reuse) { r.steps = 6; r.heads, r.kvHeads, r.sets, r.dim, r.back = 2, 2, 2, 128, 100 })
+	add("kv heads of 64", func(r *reuse) { r.steps = 6; r.heads, r.kvHeads, r.sets, r.dim = 2, 2, 2, 64 })
+	add("long", func(r *reuse) { // too long for a block's own memory
+		r.heads, r.kvHeads, r.sets, r.dim = 1, 1, 1, 16
+		r.lens, r.steps, r.choose, r.near = []int{8300}, 1, device.Amount{Count: 4100}, 0
+	})
 	add("block1", func(r *reuse) { r.block, r.above = 1, -2 })
 	return m
 }

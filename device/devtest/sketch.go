@@ -122,6 +122,12 @@ func sketchCases() []testCase {
 			add(fmt.Sprintf("topblocks/pick=%d", i), c, func(b *bed, c blocks) job { return topBlocks(b, c, p, i%2 == 0) })
 		}
 	}
+	for _, c := range []blocks{{lens: []int{150*page + 9}, rows: 1}, {lens: []int{129 * page, 2, 270*page + 1}}} { // long steps
+		for _, w := range []walkCase{{log: true, exponent: 8}, {log: true, exponent: 1, square: true}, {log: true, exponent: 4, inPlace: true}} {
+			add(fmt.Sprintf("walk/%+v", w), c, w.job)
+		}
+		add("topblocks/long", c, func(b *bed, c blocks) job { return topBlocks(b, c, device.Pick{Share: .1}, true) })
+	}
 	return cases
 }
 

@@ -33,6 +33,7 @@ var drawings = []device.Draws{
 var drawPlans = map[string]attention{
 	"dense":         {middle: device.All, lens: []int{200, 0, 1, 64, 65}},
 	"dense/prefill": {middle: device.All, lens: []int{150}, rows: 3},
+	"dense/long":    {middle: device.All, lens: []int{700}},
 	"dense/full":    {middle: device.All, full: true, lens: []int{130}},
 	"drop":          {middle: device.All, drop: .6, spanSink: 5, lens: []int{200}},
 	"none":          {middle: device.None, sink: 3, recent: 40, lens: []int{200, 30}},
@@ -43,15 +44,19 @@ var drawPlans = map[string]attention{
 
 func valueCases() []testCase {
 	var cases []testCase
-	for _, d := range drawings {
+	for i, d := range drawings {
 		d.Draw = device.Draw{Seed: 9, Request: 3, Layer: 2}
+		shapes := [][3]int{{4, 2, 16}, {4, 4, 20}}
+		if i%4 == 1 { // shapes that devices have kernels of their own for
+			shapes = append(shapes, [3]int{12, 2, 64}, [3]int{8, 2, 128})
+		}
 		for plan, a := range drawPlans {
-			for _, s := range [][3]int{{4, 2, 16}, {4, 4, 20}} {
+			for _, s := range shapes {
 				c := drawCase{attention: a, draws: d}
 				c.heads, c.kvHeads, c.dim = s[0], s[1], s[2]
 				c.numbered()
-				at := fmt.Sprintf("op=samplevalues/%s/heads=%d of %d/samples=%d/sampler=%d/tiles=%d of %d/shared=%v",
-					plan, s[1], s[0], d.Samples, d.Sampler, d.Tiles, d.Tile, d.Shared)
+				at := fmt.Sprintf("op=samplevalues/%s/heads=%d of %d/dim=%d/samples=%d/sampler=%d/tiles=%d of %d/shared=%v",
+					plan, s[1], s[0], s[2], d.Samples, d.Sampler, d.Tiles, d.Tile, d.Shared)
 				cases = append(cases, testCase{at, c.job})
 			}
 		}
