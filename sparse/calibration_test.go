@@ -173,6 +173,9 @@ func TestCalibrationErrors(t *testing.T) {
 		{"hashattention(dir=" + bits + ")", "24 bits for queries and 5 for keys"},
 		{"doublesparsity(factor=0)", "at least 1"},
 		{"doublesparsity(bits=17)", "at most 16"},
+		{"santa(samples=1048577)", "option samples: 1048577, want 0 to 1048576"},
+		{"santa(samples=-1)", "want 0 to 1048576"},
+		{"santa(scores=bernoulli,bits=2147483647)", "option bits: 2147483647, want 1 to 1048576"},
 	} {
 		if got := buildError(t, c.spec); !strings.Contains(got, c.want) {
 			t.Errorf("%s: error %q, want it to say %q", c.spec, got, c.want)
@@ -180,6 +183,7 @@ func TestCalibrationErrors(t *testing.T) {
 	}
 	for _, spec := range []string{
 		fmt.Sprintf("doublesparsity(file=%s/channels.npy)", lawFiles), fmt.Sprintf("hashattention(dir=%s)", lawFiles),
+		fmt.Sprintf("doublesparsity(file=%s/channels.npy,factor=%d)", lawFiles, math.MaxInt),
 	} {
 		if got := buildError(t, spec); got != "" {
 			t.Errorf("%s: %s", spec, got)

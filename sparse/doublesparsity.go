@@ -82,7 +82,7 @@ func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
 	if err != nil {
 		return nil, fmt.Errorf("option file: %w", err)
 	}
-	n := (env.HeadDim + o.Factor - 1) / o.Factor
+	n := (env.HeadDim-1)/o.Factor + 1 // rounded up, and any factor fits an int
 	if err := fitsChannels(a, env, n); err != nil {
 		return nil, fmt.Errorf("option file: %s: %w", o.File, err)
 	}

@@ -216,3 +216,11 @@ func atLeast(name string, v, least int) error {
 	}
 	return nil
 }
+
+// between checks an option's value.
+func between(name string, v, least, most int) error {
+	if v < least || v > most {
+		return fmt.Errorf("option %s: %d, want %d to %d", name, v, least, most)
+	}
+	return nil
+}

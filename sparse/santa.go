@@ -57,8 +57,13 @@ type santaOptions struct {
 	Tile    int    `opt:"tile" unit:"positions" doc:"a multiple of 32; 0 is 32 up to 1536 positions, 64 up to 3072, 256 beyond"`
 }
 
+// mostDraws bounds what can be asked for: draws are counted one by one, and more of
+// them than a context has positions read nearly everything. Without it a slip of the
+// pen would be a step that does not end.
+const mostDraws = 1 << 20
+
 func (o santaOptions) check() error {
-	err := errors.Join(atLeast("samples", o.Samples, 0), atLeast("bits", o.Bits, 1), atLeast("tile", o.Tile, 0))
+	err := errors.Join(between("samples", o.Samples, 0, mostDraws), between("bits", o.Bits, 1, mostDraws), atLeast("tile", o.Tile, 0))
 	if o.Tile%32 != 0 {
 		err = errors.Join(err, fmt.Errorf("option tile: %d, want a multiple of 32", o.Tile))
 	}

@@ -209,9 +209,9 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 		o.Fill = sparseFill
 	}
 	b.warnLengths(m)
+	machine := eval.Describe(m.Device) // takes seconds, and Ctrl-C ends the program meanwhile
 	ctx, release := interruptible(cmd.Context())
 	defer release()
-	machine := eval.Describe(m.Device)
 	wait := newBar(cmd.ErrOrStderr(), m.log, "measuring", len(o.Tasks)*o.Reps*len(sides), " runs")
 	defer wait.stop()
 	o.Progress = func(done, _ int) { wait.at(done) }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // namedFile is a file and the flag that names it.
@@ -99,7 +100,7 @@ func openOut(path string) (*outFile, error) {
 	} else if _, linkErr := os.Lstat(path); linkErr == nil { // a link to what is not there yet
 		return inPlace(path)
 	}
-	f, err := os.OpenFile(fmt.Sprintf("%s.part-%08x", target, rand.Uint32()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	f, err := openPart(fmt.Sprintf("%s.part-%08x", target, rand.Uint32()))
 	if err != nil {
 		if mode != 0 {
 			return inPlace(path)
@@ -116,6 +117,33 @@ func openOut(path string) (*outFile, error) {
 	return o, nil
 }
 
+// parts are the files that are being written beside their targets, which a program
+// that ends in the middle must not leave there.
+var parts = struct {
+	sync.Mutex
+	names map[string]bool
+}{names: map[string]bool{}}
+
+// openPart makes such a file.
+func openPart(name string) (*os.File, error) {
+	parts.Lock()
+	defer parts.Unlock()
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err == nil {
+		parts.names[name] = true
+	}
+	return f, err
+}
+
+// dropParts removes the files that are not finished, for a program that ends now:
+// the lock is kept, so that none is begun or put in its place afterwards.
+func dropParts() {
+	parts.Lock()
+	for name := range parts.names {
+		_ = os.Remove(name) // nobody is left to tell
+	}
+}
+
 // inPlace opens what is written where it is.
 func inPlace(path string) (*outFile, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
@@ -129,6 +157,9 @@ func (o *outFile) finish(err error) error {
 	if o.target == "" {
 		return err
 	}
+	parts.Lock()
+	defer parts.Unlock()
+	delete(parts.names, o.Name())
 	if err == nil {
 		err = os.Rename(o.Name(), o.target)
 	}

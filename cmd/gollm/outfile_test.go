@@ -3,11 +3,13 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gollm/gollm/model/modeltest"
 )
@@ -127,5 +129,35 @@ func TestOutputsAreNotInputs(t *testing.T) {
 				t.Fatalf("%v: %s is another file now", tt.args, path)
 			}
 		}
+	}
+}
+
+// Ctrl-C in the middle of a file leaves nothing of it.
+func TestInterruptLeavesNoPartOfAFile(t *testing.T) {
+	const n = 12000 // more steps than can be done before the signal
+	q, k, v := save(t, randomArray(1, 4, n, 8)), save(t, randomArray(2, 2, n, 8)), save(t, randomArray(3, 2, n, 8))
+	dir := t.TempDir()
+	cmd := process("attend", "--attn", "topk", "--phase", "decode", "--rows", fmt.Sprint(n), "--q", q, "--k", k, "--v", v,
+		"-o", filepath.Join(dir, "out.npy"), "--indices", filepath.Join(dir, "idx.json"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	begun := func() bool {
+		names, err := filepath.Glob(filepath.Join(dir, "idx.json.part-*"))
+		return err == nil && len(names) == 1
+	}
+	for deadline := time.Now().Add(time.Minute); !begun(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no file is begun after a minute")
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := wait(t, cmd); code != exitInterrupted {
+		t.Errorf("exit code %d, want %d", code, exitInterrupted)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("what is left: %v, %v", left, err)
 	}
 }

@@ -26,6 +26,7 @@ func endAtInterrupt(ctx context.Context) context.Context {
 	signal.Notify(interrupts, os.Interrupt)
 	go func() {
 		<-interrupts
+		dropParts()
 		if isTerminal(os.Stderr) {
 			fmt.Fprintln(os.Stderr) // after the echo of ^C, or a bar
 		}
