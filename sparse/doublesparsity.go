@@ -71,6 +71,10 @@ type doublesparsity struct {
 	labels   device.Tensor // f16 [pages, sets, n, PageLen]
 }
 
+// labelChannels is how many channels of dim one in factor are, rounded up. No factor is
+// too large for it.
+func labelChannels(dim, factor int) int { return (dim-1)/factor + 1 }
+
 func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
 	if err := o.missing(); err != nil {
 		return nil, err
@@ -82,7 +86,7 @@ func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
 	if err != nil {
 		return nil, fmt.Errorf("option file: %w", err)
 	}
-	n := (env.HeadDim-1)/o.Factor + 1 // rounded up, and any factor fits an int
+	n := labelChannels(env.HeadDim, o.Factor)
 	if err := fitsChannels(a, env, n); err != nil {
 		return nil, fmt.Errorf("option file: %s: %w", o.File, err)
 	}

@@ -293,8 +293,9 @@ __device__ __forceinline__ void single(const SingleArgs& a) {
 	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, warps = blockDim.x / WARP;
 	int rows = a.mode == GATE ? 2 * (hi - lo) : hi - lo, all = rows * chunks;
 	int end[2] = {a.mode == GATE ? hi - lo : (int)a.n[0] - lo, a.mode == GATE ? rows : (int)(a.n[0] + a.n[1]) - lo};
-	// Where row 0 of the block would be if each matrix had all rows.
-	const u8* start[3] = {a.w[0] + lo * a.row, a.w[1] - (end[0] - (a.mode == GATE ? lo : 0)) * a.row, a.w[2] - end[1] * a.row};
+	// Where row 0 of the block would be if each matrix had all rows: addresses, as nothing
+	// need be there.
+	u64 start[3] = {(u64)a.w[0] + lo * a.row, (u64)a.w[1] - (end[0] - (a.mode == GATE ? lo : 0)) * a.row, (u64)a.w[2] - end[1] * a.row};
 	int tail = (int)a.row - (chunks - 1) * C::BYTES;  // bytes of the last chunk of a row
 
 	float* parts = (float*)(x + chunks * C::X);  // [rows, chunks]
@@ -304,7 +305,8 @@ __device__ __forceinline__ void single(const SingleArgs& a) {
 	auto bring = [&]() {
 		if (load.i < all) {
 			int size = load.c == chunks - 1 ? tail : C::BYTES;
-			const u8* from = (load.v < end[0] ? start[0] : load.v < end[1] ? start[1] : start[2]) + (i64)load.v * a.row + load.c * C::BYTES + lane() * 16;
+			u64 row = load.v < end[0] ? start[0] : load.v < end[1] ? start[1] : start[2];
+			const u8* from = (const u8*)(row + (u64)load.v * a.row + load.c * C::BYTES + lane() * 16);
 #pragma unroll
 			for (int i = 0; i < (C::BYTES / 16 + WARP - 1) / WARP; i++) {
 				int at = i * WARP * 16;
