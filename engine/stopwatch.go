@@ -24,6 +24,7 @@ type Stopwatch struct {
 type Times struct {
 	Select time.Duration // to observe and to plan
 	Attend time.Duration // to read what was planned
+	Sparse int           // plans that may leave something out, or rows
 }
 
 // lap is a stretch of a pass: what lies between two marks.
@@ -110,7 +111,12 @@ func (s *Stopwatch) Begin(*sparse.Pass, int) {
 }
 
 // Planned ends the choosing.
-func (s *Stopwatch) Planned(p *sparse.Pass, _ int, _ device.Plan) { s.lapped(p, false) }
+func (s *Stopwatch) Planned(p *sparse.Pass, layer int, plan device.Plan) {
+	s.lapped(p, false)
+	if !plan.Dense() || !s.passes.policy.Frozen(p, layer).Rows.Empty() {
+		s.times(p.Decode).Sparse++
+	}
+}
 
 // Attended ends the reading.
 func (s *Stopwatch) Attended(p *sparse.Pass, _ int, _, _ device.Tensor, _ device.Plan) {

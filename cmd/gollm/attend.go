@@ -41,9 +41,9 @@ Here row is a position. "weights" is there where keys do not count 1 each; with
 "mixture": true the weights are the softmax itself, and no keys are read.`
 
 const attendExample = `  gollm attend --attn 'streaming(sink=4,window=256)' --q q.npy --k k.npy --v v.npy -o out.npy
-  gollm attend --attn sketchwalk --q q.npy --k k.npy --v v.npy -o out.npy --phase decode --rows 16
+  gollm attend --attn 'topk(k=64)' --q q.npy --k k.npy --v v.npy -o out.npy --phase decode --rows 16
   gollm attend --attn sketchwalk --layers-of q0.npy,k0.npy,v0.npy --layers-of q1.npy,k1.npy,v1.npy \
-      -o out.npy --indices idx.json --audit audit.html`
+      --layers-of q2.npy,k2.npy,v2.npy -o out.npy --indices idx.json --audit audit.html`
 
 // attendFlags is what attend can be told.
 type attendFlags struct {
@@ -242,6 +242,10 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 	times := watch.Prefill
 	if a.phase == "decode" {
 		times = watch.Decode
+	}
+	if r.Policy().String() != "dense" && times.Sparse == 0 {
+		cmd.PrintErrf("the result is that of dense attention: %s left nothing out in %s; name more layers with --layers-of, or other options\n",
+			r.Policy(), plural(len(t.layers), "layer"))
 	}
 	note := ""
 	if audit == nil { // which is timed too

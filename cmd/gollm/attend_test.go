@@ -239,3 +239,15 @@ func TestAttendTellsOfBrokenScores(t *testing.T) {
 		t.Errorf("the audit counts %d: %q", a.NaNScores, r.errs)
 	}
 }
+
+// Layers that a system leaves as they are make a dense result, which is said.
+func TestAttendTellsOfADenseResult(t *testing.T) {
+	const said = "the result is that of dense attention: "
+	q, k, v := save(t, randomArray(1, attendHeads, attendLen, attendDim)), save(t, randomArray(2, attendKV, attendLen, attendDim)), save(t, randomArray(3, attendKV, attendLen, attendDim))
+	for spec, want := range map[string]bool{"dense": false, "sketchwalk": true, "etf": true, "streaming(sink=2,window=50)": false, "topk(k=9)": false} {
+		r := gollm("", "attend", "--attn", spec, "--q", q, "--k", k, "--v", v, "-o", filepath.Join(t.TempDir(), "out.npy"))
+		if r.code != exitOK || strings.Contains(r.errs, said) != want {
+			t.Errorf("%s: %+v, want it to say %q: %t", spec, r, said, want)
+		}
+	}
+}
