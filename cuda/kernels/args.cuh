@@ -142,8 +142,8 @@ __device__ inline Entries entries(const List& l, const Pages& g, At at, int head
 	return e;
 }
 
-// find is the number of the entry that is j, or -1.
-__device__ inline int find(const Entries& e, int j) {
+// below is the number of entries that are less than j.
+__device__ inline int below(const Entries& e, int j) {
 	int lo = 0, hi = e.n;
 	while (lo < hi) {
 		int mid = (lo + hi) / 2;
@@ -152,7 +152,13 @@ __device__ inline int find(const Entries& e, int j) {
 		else
 			hi = mid;
 	}
-	return lo < e.n && e.index[lo] == j ? lo : -1;
+	return lo;
+}
+
+// find is the number of the entry that is j, or -1.
+__device__ inline int find(const Entries& e, int j) {
+	int at = below(e, j);
+	return at < e.n && e.index[at] == j ? at : -1;
 }
 
 // weight_of is the weight of entry j, 0 if the list does not have it.

@@ -30,19 +30,6 @@ __device__ inline Sight sight_of(const Plan& plan, int p) {
 	return s;
 }
 
-// below is the number of entries that are less than j.
-__device__ inline int below(const Entries& e, int j) {
-	int lo = 0, hi = e.n;
-	while (lo < hi) {
-		int mid = (lo + hi) / 2;
-		if (e.index[mid] < j)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
 // Tiles are those of a block, in order: the pages before those of the list, the
 // pages that the list names, those after, and then its positions 64 at a time.
 struct Tiles {
