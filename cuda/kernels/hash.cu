@@ -204,19 +204,7 @@ KERNEL(collide_list, CollideArgs, 512) {
 	asked(a, x, slot, head, center);
 	const u64* marks = a.marks + list * a.g.width;
 	i32* index = a.index + list * a.cap;
-	Run r = run_of(p / PAGE + 1);
-	u64 mine = 0, total;
-	for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(marks[w]);
-	u64 to = scan_block(mine, total);
-	for (i64 w = r.lo; w < r.hi; w++) {
-		for (u64 bits = marks[w]; bits; bits &= bits - 1, to++) {
-			if (to < (u64)a.cap) index[to] = (i32)(w * PAGE + __ffsll((long long)bits) - 1);
-		}
-	}
-	if (threadIdx.x == 0) {
-		if (total > (u64)a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		a.count[list] = (i32)smaller(total, (u64)a.cap);
-	}
+	u64 total = list_marked(marks, p / PAGE + 1, index, a.count[list], a.cap, a.g.failure);
 	double square = 0, inner = 0;
 	for (int d = lane(); d < dim; d += WARP) {
 		square += (double)x[d] * (double)x[d];

@@ -143,19 +143,7 @@ KERNEL(list_lines, ListLinesArgs, 128) {
 		if (j >= 0 && j < end) atomicOr((unsigned long long*)&set[j / PAGE], 1ull << j % PAGE);
 	}
 	__syncthreads();
-	Run r = run_of(words);
-	u64 mine = 0, total;
-	for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(set[w]);
-	u64 to = scan_block(mine, total);
-	for (i64 w = r.lo; w < r.hi; w++) {
-		for (u64 bits = set[w]; bits; bits &= bits - 1, to++) {
-			if (to < (u64)a.cap) a.index[item * a.cap + to] = (i32)(w * PAGE + __ffsll((long long)bits) - 1);
-		}
-	}
-	if (threadIdx.x == 0) {
-		if (total > (u64)a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		a.count[item] = (i32)smaller(total, (u64)a.cap);
-	}
+	list_marked(set, words, a.index + item * a.cap, a.count[item], a.cap, a.g.failure);
 }
 
 struct MeanKeysArgs {

@@ -3,6 +3,7 @@
 // from a run of neighbours, so that runs and ranks are in the order of indices.
 #pragma once
 
+#include "args.cuh"
 #include "reduce.cuh"
 
 // key orders floats as unsigned numbers; nothing is below the key of -Inf.
@@ -30,6 +31,25 @@ __device__ inline Run run_of(i64 n) {
 	i64 each = (n + blockDim.x - 1) / blockDim.x;
 	Run r = {smaller((i64)threadIdx.x * each, n), smaller((i64)(threadIdx.x + 1) * each, n)};
 	return r;
+}
+
+// list_marked lists the positions whose bits are set in marks, [words], ascending.
+// All threads of the block call it, and are told how many there are.
+__device__ inline u64 list_marked(const u64* marks, i64 words, i32* index, i32& count, i64 cap, Failure* failure) {
+	Run r = run_of(words);
+	u64 mine = 0, total;
+	for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(marks[w]);
+	u64 to = scan_block(mine, total);
+	for (i64 w = r.lo; w < r.hi; w++) {
+		for (u64 bits = marks[w]; bits; bits &= bits - 1, to++) {
+			if (to < (u64)cap) index[to] = (i32)(w * PAGE + __ffsll((long long)bits) - 1);
+		}
+	}
+	if (threadIdx.x == 0) {
+		if (total > (u64)cap) fail(failure, FAIL_LIST, cap, 0, 0);
+		count = (i32)smaller(total, (u64)cap);
+	}
+	return total;
 }
 
 // Cut divides a row: what lies above the key is selected, and of those equal to

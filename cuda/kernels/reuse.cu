@@ -263,17 +263,5 @@ KERNEL(reuse, ReuseArgs, 256) {
 		marks[w] = keep;
 	}
 	__syncthreads();
-	Run r = run_of(p / PAGE + 1);
-	u64 mine = 0, total;
-	for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(marks[w]);
-	u64 to = scan_block(mine, total);
-	for (i64 w = r.lo; w < r.hi; w++) {
-		for (u64 bits = marks[w]; bits; bits &= bits - 1, to++) {
-			if (to < (u64)a.cap) a.index[item * a.cap + to] = (i32)(w * PAGE + __ffsll((long long)bits) - 1);
-		}
-	}
-	if (threadIdx.x == 0) {
-		if (total > (u64)a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		a.count[item] = (i32)smaller(total, (u64)a.cap);
-	}
+	list_marked(marks, p / PAGE + 1, a.index + item * a.cap, a.count[item], a.cap, a.g.failure);
 }
