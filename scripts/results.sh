@@ -4,9 +4,9 @@
 #   scripts/results.sh DIR 0 1      parts 0 and 1 of eight
 # A part is one of the 8 samples of each task and length; part 0 has the audits, too. A
 # run that is stopped goes on with the same command; after each part the tables of
-# docs/results.md are those of the parts that are complete. GOLLM is the program; it is
-# built here if that is unset, and DIR/commit says of what. A part takes two free cores
-# six to eight minutes.
+# docs/results.md are those of the parts that are complete. Several calls with other parts
+# may run side by side. GOLLM is the program; it is built here if that is unset, and
+# DIR/commit says of what. A part takes two free cores about ten minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=${1:?is missing: scripts/results.sh DIR [PART...]}
@@ -41,6 +41,9 @@ readarray -t prefill < <(settings <<-END
 	prefill=etf
 	prefill=etf(psi=0.8)
 	cpe(k=0.125)
+	prefill=topk(k=0.1)                          # the oracles, and the control
+	prefill=topp
+	prefill=random(k=0.2)
 END
 )
 
@@ -111,13 +114,16 @@ tables() {
 	"$root/scripts/results.py" "$root/docs/results.md" prefill decode tried
 }
 
+# locked lets one call at a time do what concerns all parts.
+locked() { (flock 9 && "$@") 9>lock; }
+
 cd "$dir"
-channels
+locked channels
 for part in "${parts[@]}"; do
 	run decode "$part" --sparse-phase question+decode "${decode[@]}" &
 	run prefill "$part" "${prefill[@]}"
 	wait $!
 	run tried "$part" --sparse-phase question+decode "${tried[@]}"
 	touch "done-$part"
-	tables
+	locked tables
 done
