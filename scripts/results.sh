@@ -6,7 +6,7 @@
 # run that is stopped goes on with the same command; after each part the tables of
 # docs/results.md are those of the parts that are complete. Several calls with other parts
 # may run side by side. GOLLM is the program; it is built here if that is unset, and
-# DIR/commit says of what. A part takes two free cores about ten minutes.
+# DIR/commit says of what. A part takes two free cores about a quarter of an hour.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=${1:?is missing: scripts/results.sh DIR [PART...]}
@@ -41,7 +41,13 @@ readarray -t prefill < <(settings <<-END
 	prefill=etf
 	prefill=etf(psi=0.8)
 	cpe(k=0.125)
-	prefill=topk(k=0.1)                          # the oracles, and the control
+END
+)
+
+# There, what chooses row by row by exact scores, or by chance: slow.
+readarray -t oracles < <(settings <<-END
+	dense
+	prefill=topk(k=0.1)
 	prefill=topp
 	prefill=random(k=0.2)
 END
@@ -95,7 +101,7 @@ channels() {
 		"$GOLLM" channels -m "$model" -f - -o channels.npy
 }
 
-# run answers a part of one of the two runs: run NAME PART FLAGS...
+# run answers a part of one of the runs: run NAME PART FLAGS...
 run() {
 	"$GOLLM" eval ruler -m "$model" --tasks niah_multikey_2,niah_multiquery,vt,fwe --lengths 1k,2k,4k,8k \
 		-n 8 --haystack builtin --fit fine -t 1 --shard "$2/8" -o "$1-$2" "${@:3}" >"$1-$2.txt"
@@ -107,11 +113,11 @@ tables() {
 	for part in done-[0-7]; do
 		parts+=("${part#done-}")
 	done
-	for name in prefill decode tried; do
+	for name in prefill oracles decode tried; do
 		rm -rf "$name"
 		"$GOLLM" eval merge --partial -o "$name" "${parts[@]/#/$name-}" >"$name.txt"
 	done
-	"$root/scripts/results.py" "$root/docs/results.md" prefill decode tried
+	"$root/scripts/results.py" "$root/docs/results.md" prefill oracles decode tried
 }
 
 # locked lets one call at a time do what concerns all parts.
@@ -123,7 +129,9 @@ for part in "${parts[@]}"; do
 	run decode "$part" --sparse-phase question+decode "${decode[@]}" &
 	run prefill "$part" "${prefill[@]}"
 	wait $!
+	run oracles "$part" "${oracles[@]}" &
 	run tried "$part" --sparse-phase question+decode "${tried[@]}"
+	wait $!
 	touch "done-$part"
 	locked tables
 done
