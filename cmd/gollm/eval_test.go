@@ -487,6 +487,11 @@ func testUnscored(t *testing.T, args []string) {
 			t.Errorf("%s: dureader is %+v; means %+v, want that of qasper, %+v", set.Attn, zh, set.Means, en.Score)
 		}
 	}
+	for name, text := range answers(t, out) {
+		if scored := strings.Count(text, `"score":`); strings.Contains(name, "dureader") && scored != 0 || strings.Contains(name, "qasper") && scored != 2 {
+			t.Errorf("%s has %d scores: %s", name, scored, text)
+		}
+	}
 	csv, err := os.ReadFile(filepath.Join(out, "summary.csv"))
 	if err != nil || !strings.Contains(string(csv), "dense,dureader,0,2,,,,") {
 		t.Errorf("%v: %s", err, csv)

@@ -167,7 +167,7 @@ func (j *job) unit(ctx context.Context, g []leg, n int, a trial.Answerers) (err 
 	err = u.Answer(ctx, logs, j.shard, a, func(turn int, e trial.Extra, t trial.Times) {
 		had++
 		wait.at(had)
-		sums[turn], counts[turn] = sums[turn]+e.Score, counts[turn]+1
+		sums[turn], counts[turn] = sums[turn]+e.Points(), counts[turn]+1
 		j.done += shareOf(len(g), e)
 		spent += time.Duration((t.PrefillMs/float64(max(t.Shared, 1)) + t.DecodeMs) * 1e6)
 	})

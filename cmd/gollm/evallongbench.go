@@ -220,7 +220,7 @@ func (e *evalLongbenchFlags) addSet(s *suite, d longbench.Dataset, prompts *long
 		return e.rows(path, d, func(line int, r *longbench.Row) error {
 			return f(line, func() (trial.Sample, error) {
 				s, err := e.sample(d, r, prompts, w, newline)
-				return s, atSample(path, line, err)
+				return s, atLine(path, r.Line, err)
 			})
 		})
 	}
@@ -236,10 +236,18 @@ func (e *evalLongbenchFlags) addSet(s *suite, d longbench.Dataset, prompts *long
 	return err
 }
 
-// atSample says which sample of a file an error is about.
-func atSample(path string, line int, err error) error {
+// atLine says which line of a file, from 1, an error is about.
+func atLine(path string, line int, err error) error {
 	if err != nil {
-		err = fmt.Errorf("%s, sample %d: %w", path, line, err)
+		err = fmt.Errorf("%s:%d: %w", path, line, err)
+	}
+	return err
+}
+
+// atItem says which item of a file, from 0, an error is about.
+func atItem(path string, item int, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s: item %d: %w", path, item, err)
 	}
 	return err
 }
@@ -380,7 +388,7 @@ func (l *longFlags) items(template string, w *writer) (*trial.Unit, error) {
 				s, err := w.write(item.Prompt(template, ""), item.Split(template), most, true)
 				s.Row = func(answer string) any { return item.Judge(answer) }
 				s.Grade = func(answer string) (float64, error) { return item.Grade(answer), nil }
-				return s, atSample(l.data, line, err)
+				return s, atItem(l.data, line, err)
 			}); err != nil {
 				return err
 			}

@@ -222,7 +222,7 @@ func (n *evalNiahFlags) maps(cmd *cobra.Command, g needle.Grid) error {
 					return err
 				}
 				for line, a := range answers {
-					h.Add(line%len(g.Depths), l, a.Score)
+					h.Add(line%len(g.Depths), l, a.Points())
 				}
 			}
 		}

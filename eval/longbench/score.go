@@ -2,7 +2,6 @@ package longbench
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -106,11 +105,11 @@ func ScoreFile(name string, r io.Reader, d Dataset, o Options) (Scored, error) {
 
 // answered is the fields that scoring needs.
 type answered struct {
-	Pred       *string
-	Answers    jsonl.Texts
+	Pred       *string     `json:"pred"`
+	Answers    jsonl.Texts `json:"answers"`
 	AllClasses jsonl.Texts `json:"all_classes"`
-	Length     int
-	line       int // of the file, from 1
+	Length     int         `json:"length"`
+	line       int         // of the file, from 1
 }
 
 // readAnswers reads a file of answers to d.
@@ -143,7 +142,7 @@ func readAnswers(name string, r io.Reader, d Dataset) ([]answered, error) {
 // appendAnswer reads a line.
 func appendAnswer(all []answered, line []byte, d Dataset) ([]answered, error) {
 	var a answered
-	if err := json.Unmarshal(line, &a); err != nil {
+	if err := jsonl.Decode(line, &a); err != nil {
 		return nil, jsonl.Explain(line, err)
 	}
 	if a.Pred == nil {

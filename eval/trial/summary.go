@@ -112,11 +112,14 @@ func readResult(paths []string, u Info) (Result, error) {
 			return r, err
 		}
 		for line, a := range answers {
-			if line >= u.Count {
-				return r, fmt.Errorf("trial: %s has an answer to sample %d, but there are %d", path, line, u.Count)
+			switch {
+			case line >= u.Count:
+				return r, fmt.Errorf("trial: %s:%d: an answer to sample %d, but there are %d, from 0 on", path, a.Number, line, u.Count)
+			case a.Score == nil && !u.Unscored:
+				return r, fmt.Errorf("trial: %s:%d: no field %s.score", path, a.Number, extraKey)
 			}
 			seen[line]++
-			r.scores[line] += a.Score / float64(len(paths))
+			r.scores[line] += a.Points() / float64(len(paths))
 			if a.New == 0 {
 				r.Nulls++
 			}
