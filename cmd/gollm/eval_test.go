@@ -187,38 +187,6 @@ func TestSharedPrefill(t *testing.T) {
 	same(t, "continued", answers(t, filepath.Join(root, "shared")), want)
 }
 
-func TestShardsMerge(t *testing.T) {
-	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
-	root := t.TempDir()
-	whole := filepath.Join(root, "whole")
-	ok(t, "", niah(model, text, whole, 20)...)
-	var parts []string
-	for i := range 3 {
-		part := filepath.Join(root, fmt.Sprint("part-", i))
-		ok(t, "", niah(model, text, part, 20, "--shard", fmt.Sprintf("%d/3", i))...)
-		parts = append(parts, part)
-	}
-	merged := filepath.Join(root, "merged")
-	fails(t, exitFailure, []string{"has no answer"}, "", append([]string{"eval", "merge", "-o", filepath.Join(root, "no")}, parts[1:]...)...)
-	ok(t, "", append([]string{"eval", "merge", "-o", merged}, parts...)...)
-	same(t, "merged", answers(t, merged), answers(t, whole))
-	out := ok(t, "", "eval", "compare", filepath.Join(merged, "0-dense"), filepath.Join(whole, trial.SettingName(1, setting(t, whole, 1))))
-	if !strings.Contains(out, "niah") {
-		t.Errorf("compare printed %q", out)
-	}
-	fails(t, exitFailure, []string{"the answers of another run", "seed"}, "", niah(model, text, whole, 20, "--attn-seed", "7")...)
-}
-
-// setting is the attention of setting number i of a run.
-func setting(t *testing.T, folder string, i int) string {
-	t.Helper()
-	m, err := trial.ReadManifest(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m.Identity.Settings[i]
-}
-
 func TestNiahDrawsMaps(t *testing.T) {
 	model, text, out := randomModel(t, modeltest.Shape{Context: 1024}), book(t), filepath.Join(t.TempDir(), "n")
 	ok(t, "", niah(model, text, out, 10)...)

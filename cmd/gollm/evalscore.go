@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/gollm/gollm/eval/longbench"
 	"github.com/gollm/gollm/eval/metric"
 	"github.com/gollm/gollm/eval/ruler"
+	"github.com/gollm/gollm/eval/trial"
 )
 
 const evalScoreLong = `Score predictions that were made elsewhere, in the official forms, as the
@@ -184,15 +186,11 @@ func writeRulerSummary(dir string, all []ruler.Scored) error {
 	for name, write := range map[string]func(io.Writer, []ruler.Scored) error{
 		ruler.SummaryName(all): ruler.WriteSummary, "submission.csv": ruler.WriteSubmission,
 	} {
-		f, err := os.Create(filepath.Join(dir, name))
-		if err != nil {
+		var b bytes.Buffer
+		if err := write(&b, all); err != nil {
 			return err
 		}
-		err = write(f, all)
-		if closed := f.Close(); err == nil {
-			err = closed
-		}
-		if err != nil {
+		if err := trial.WriteFile(filepath.Join(dir, name), b.Bytes()); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -326,15 +327,11 @@ func (s *Summary) Write(folder string) error {
 	if err := writeFile(filepath.Join(folder, "summary.json"), s); err != nil {
 		return err
 	}
-	f, err := os.Create(filepath.Join(folder, "summary.csv"))
-	if err != nil {
+	var b bytes.Buffer
+	if err := s.writeCSV(&b); err != nil {
 		return err
 	}
-	err = s.writeCSV(f)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	return err
+	return WriteFile(filepath.Join(folder, "summary.csv"), b.Bytes())
 }
 
 // csvHeader names the columns of summary.csv.

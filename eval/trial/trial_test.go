@@ -483,7 +483,7 @@ func TestReadAuditNamesTheFile(t *testing.T) {
 	if err := WriteAudit(dir, 0, "dense", Audits{Units: map[string]*Audited{"a": {Samples: 1}}}); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, SettingName(0, "dense"), auditName)
+	path := filepath.Join(dir, SettingName(0, "dense"), AuditName)
 	if err := os.WriteFile(path, []byte("{\n\"a\": {]}"), 0o666); err != nil {
 		t.Fatal(err)
 	}
