@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gollm/gollm/eval"
@@ -101,7 +102,11 @@ func storyPage(r benchReport) *page.Page {
 			if text == "-" {
 				value = ""
 			}
-			cells = append(cells, page.Cell{Text: text, Value: value})
+			cell := page.Cell{Text: text, Value: value}
+			if i := slices.Index(r.Attn, text); c.name == "attention" && i >= 0 {
+				cell.Key = &p.Legend[i]
+			}
+			cells = append(cells, cell)
 		}
 		p.Rows = append(p.Rows, page.Row{Cells: cells})
 	}
