@@ -69,15 +69,6 @@ var storyColumns = []column[storyRow]{
 	{"memory MB", func(r storyRow) any { return threeDigits(float64(r.Memory) / 1e6) }},
 }
 
-// writePage writes the figures of --ctx as a page.
-func writePage(path string, r benchReport) error {
-	f, err := createOut("--html", path)
-	if err != nil {
-		return err
-	}
-	return f.finish(storyPage(r).Write(f))
-}
-
 // storyPage is the page of --ctx.
 func storyPage(r benchReport) *page.Page {
 	p := &page.Page{
