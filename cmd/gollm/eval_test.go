@@ -468,7 +468,7 @@ func testUnscored(t *testing.T, args []string) {
 	if err := os.Remove(filepath.Join(pred, "qasper.jsonl")); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, exitFailure, []string{"dureader", "splitter", "eval.py"}, "", "eval", "score", "--suite", "longbench", pred)
+	fails(t, exitUsage, []string{"dureader", "--jieba", "eval.py"}, "", "eval", "score", "--suite", "longbench", pred)
 }
 
 func TestLongbench(t *testing.T) {
@@ -503,6 +503,7 @@ func TestLongbench(t *testing.T) {
 	}
 	fails(t, exitFailure, []string{"qasper.jsonl", "at most are allowed"}, "", append(args, "-o", filepath.Join(t.TempDir(), "e"), "--tasks", "qasper", "--truncate", "error")...)
 	testUnscored(t, args)
+	testJieba(t, args)
 	two := filepath.Join(t.TempDir(), "two")
 	ok(t, "", "eval", "longbench2", "-m", model, "--longbench", dir, "--data", filepath.Join(data, "data.json"), "-o", two, "--max-new-tokens", "3")
 	judged := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench2", "--json", filepath.Join(two, "0-dense", "results", "random.gguf.jsonl")))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gollm/gollm/eval/metric"
 	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/eval/trial"
 )
@@ -75,6 +76,41 @@ func TestEveryEraIsAnswered(t *testing.T) {
 	rewrite(t, ruler.DataPath(made, 1024, ruler.Task{Name: "vt"}), mixed, eras[0].write)
 	fails(t, exitFailure, []string{"of era E1", "before it are of E2/E3"}, "",
 		"eval", "ruler", "-m", model, "-o", filepath.Join(root, "mixed"), "--data", filepath.Join(root, "E3"), "--tasks", "niah_multiquery,vt", "--lengths", "1k")
+}
+
+// testJieba answers a data set over whose words it is scored, with small tables in
+// place of those of the package, and scores the answers again.
+func testJieba(t *testing.T, args []string) {
+	t.Helper()
+	b, err := os.ReadFile("../../eval/longbench/testdata/splits.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v map[string]any
+	if err := json.Unmarshal(b, &v); err != nil {
+		t.Fatal(err)
+	}
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "jieba")
+	for key, name := range map[string]string{"dictionary": "dict.txt", "start": "finalseg/prob_start.py", "trans": "finalseg/prob_trans.py", "emit": "finalseg/prob_emit.py"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(v[key].(string)), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := gollm("", append(args, "-o", out, "--tasks", "dureader", "--jieba", dir)...)
+	if r.code != exitOK || !strings.Contains(r.errs, "dureader.jsonl: 2 of 2, score") || !strings.Contains(r.errs, "not those of jieba 0.42.1") {
+		t.Fatalf("%d: %s", r.code, r.errs)
+	}
+	s, err := trial.Summarize(t.Context(), out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench", "--json", "--jieba", dir, filepath.Join(out, "0-dense", "pred")))
+	if u := s.Settings[0].Units[0]; u.Unscored || u.Score.N != 2 || report.Files[0].N != 2 || report.Files[0].Score != metric.Round(100*u.Score.Mean, 2) || report.Options["jieba_sha256"] == "" {
+		t.Errorf("%+v, and scored again %+v", u, report)
+	}
+	fails(t, exitFailure, []string{"the answers of another run", "jieba_sha256"}, "", append(args, "-o", out, "--tasks", "dureader")...)
+	fails(t, exitFailure, []string{"--jieba", "is not the folder of the Python package jieba"}, "", append(args, "-o", out, "--tasks", "dureader", "--jieba", out)...)
 }
 
 // officialTasks are the tasks of the files in testdata of the package ruler.

@@ -268,7 +268,7 @@ func slowScore(d Dataset, preds []string, refs [][]string) float64 {
 // scripts/official-scores.py does the same with the official code.
 func TestScoresOf500Predictions(t *testing.T) {
 	for seed, d := range Datasets() {
-		if !d.Scorable() {
+		if !d.Scorable(Options{}) {
 			continue
 		}
 		r := rand.New(rand.NewPCG(uint64(seed), 500))
