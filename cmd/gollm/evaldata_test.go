@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,6 +120,11 @@ const officialTasks = "niah_multiquery,vt,fwe"
 // officialData is where they are, of an era.
 func officialData(era string) string { return filepath.Join("../../eval/ruler/testdata", era) }
 
+// understood is the scores, from and to, that the model has where it gets the prompt
+// that it was trained on: needles and variables it always finds, and of the frequent
+// words it may miss some. A quarter of the needles is not there to be found.
+var understood = map[string][2]float64{"niah_multiquery": {75, 75}, "vt": {100, 100}, "fwe": {60, 100}}
+
 // contained is the score of 100 of answers by a slow and plain definition: how many
 // of its references each has in it, capitals aside.
 func contained(t *testing.T, path string) float64 {
@@ -168,14 +174,14 @@ func TestOfficialFilesAreAnsweredAndScored(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, u := range s.Settings[0].Units {
-			want := 100.0
-			if u.Task == "niah_multiquery" {
-				want = 75
-			}
 			path := filepath.Join(out, "0-dense", filepath.FromSlash(u.Name))
 			score := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "ruler", "--json", path)).Files[0]
-			if hand := contained(t, path); u.Done != 2 || score.N != 2 || 100*u.Score.Mean != want || score.Score != want || hand != want {
-				t.Errorf("%s %s: %d answers; %v in the run, %v scored, %v by hand, want %v", era.name, u.Task, u.Done, 100*u.Score.Mean, score.Score, hand, want)
+			hand := contained(t, path)
+			if u.Done != 2 || score.N != 2 || math.Abs(100*u.Score.Mean-hand) > 1e-9 || score.Score != metric.Round(hand, 2) {
+				t.Errorf("%s %s: %d answers; %v in the run, %v scored, %v by hand", era.name, u.Task, u.Done, 100*u.Score.Mean, score.Score, hand)
+			}
+			if least := understood[u.Task]; hand < least[0] || hand > least[1] {
+				t.Errorf("%s %s: a score of %v, want %v to %v of a prompt that was understood", era.name, u.Task, hand, least[0], least[1])
 			}
 		}
 		testPredictionRows(t, filepath.Join(out, "0-dense", "1024", "pred", "vt.jsonl"), ruler.DataPath(data, 1024, ruler.Task{Name: "vt"}))

@@ -22,8 +22,9 @@ repository, its truncation from the middle, and its metrics to the digit.
 data.zip. A prompt is wrapped in the chat template of the model where there is
 one, but for the few-shot and code data sets, as in the official code.
 
-The five Chinese data sets are answered; multifieldqa_zh, dureader and vcsum must
-be scored by the official eval.py.`
+multifieldqa_zh, dureader and vcsum are scored over words of Chinese, for which
+--jieba names the folder of the Python package jieba. Without it their answers are
+written and not scored.`
 
 // longFlags are what both versions of LongBench can be told.
 type longFlags struct {
