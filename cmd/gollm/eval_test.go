@@ -521,6 +521,9 @@ func TestEvalPpl(t *testing.T) {
 		for line := range strings.Lines(out) {
 			reports = append(reports, decode[pplReport](t, line))
 		}
+		if reports[1].Shared != 1 {
+			t.Errorf("%s: these systems read prompts in their own ways: %+v", mode, reports)
+		}
 		if len(reports) != 2 || reports[0].Tokens != reports[1].Tokens || reports[1].Difference == 0 || !reports[1].Complete {
 			t.Errorf("%s: %+v", mode, reports)
 		}

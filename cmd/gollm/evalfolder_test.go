@@ -147,3 +147,44 @@ func setting(t *testing.T, folder string, i int) string {
 	}
 	return m.Identity.Settings[i]
 }
+
+// TestPplSharesPrefills measures systems that read prompts alike together: each has the
+// figures that it has alone, to the last digit.
+func TestPplSharesPrefills(t *testing.T) {
+	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
+	mode := "decode"
+	measure := func(attn ...string) []pplReport {
+		args := []string{"eval", "ppl", "-m", model, "-f", text, "--ctx", "128", "--steps", "32", "--windows", "3", "--mode", mode, "--json", "-t", "1"}
+		for _, a := range attn {
+			args = append(args, "--attn", a)
+		}
+		var reports []pplReport
+		for line := range strings.Lines(ok(t, "", args...)) {
+			reports = append(reports, decode[pplReport](t, line))
+		}
+		return reports
+	}
+	all := []string{"dense", "santa(samples=16)", "prefill=streaming(sink=1,window=8) decode=dense", "prefill=dense decode=streaming(sink=1,window=8)"}
+	together, different := measure(all...), map[float64]bool{}
+	for i, attn := range all {
+		alone := measure(attn)[0]
+		got, shared := together[i], 3
+		if i == 2 {
+			shared = 1
+		}
+		if got.NLL != alone.NLL || got.StdErr != alone.StdErr || got.Tokens != 96 || !got.Complete || got.Shared != shared || alone.Shared != 1 || got.Attn != alone.Attn {
+			t.Errorf("%s: %+v, alone %+v", attn, got, alone)
+		}
+		if want := alone.NLL - together[0].NLL; got.Difference != want {
+			t.Errorf("%s: difference %v, want %v", attn, got.Difference, want)
+		}
+		different[got.NLL] = true
+	}
+	if len(different) != 4 {
+		t.Errorf("%d different figures: these systems show nothing", len(different))
+	}
+	mode = "prefill"
+	if got := measure("dense", "santa(samples=16)"); len(got) != 2 || got[0].NLL != got[1].NLL || got[1].Shared != 1 {
+		t.Errorf("in a prefill: %+v", got)
+	}
+}
