@@ -113,13 +113,13 @@ func (r *report) dense(ctx context.Context, rows []*row) error {
 	for i, w := range rows[6:8] {
 		x := b.Rows[1+i]
 		w.set(x.both(), "ms")
-		r.besideTorch(w, []string{"decode-32k", "decode-128k"}[i], x)
+		r.besideTorch(w, []string{"decode-32k", "decode-128k"}[i], layers, x)
 		w.Floor, w.Reached, w.Of = x.FloorMS, x.Attention.OfRead, "copy"
 	}
 	w, x := rows[8], b.Rows[0]
 	w.set(x.both(), "ms")
 	w.Floor, w.Reached, w.Of = x.FloorMS, x.Attention.OfProduct, "product"
-	r.besideTorch(w, "prefill-32k", x)
+	r.besideTorch(w, "prefill-32k", layers, x)
 	return nil
 }
 
@@ -148,15 +148,15 @@ func beside(b benchRow, attention, choosing, whole *row) {
 // take what those of dense take.
 func (r *report) steered(b, dense benchRow, attention, choosing *row) {
 	const first = 2
-	layers := 32
+	all := layers
 	if r.small {
-		layers = 2
+		all = 2
 	}
-	share := float64(first) / float64(layers)
+	share := float64(first) / float64(all)
 	both := b.both() - share*dense.both()
 	if share >= 1 || both <= 0 {
 		for _, w := range []*row{attention, choosing} {
-			w.Unmeasured = fmt.Sprintf("%d of %d layers are dense", first, layers)
+			w.Unmeasured = fmt.Sprintf("%d of %d layers are dense", first, all)
 		}
 		return
 	}
@@ -181,14 +181,14 @@ func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
 		because(rows[0:2], err)
 	} else {
 		beside(b.Rows[1], rows[0], rows[1], nil)
-		r.besideTorch(rows[0], "decode-32k", b.Rows[1])
+		r.besideTorch(rows[0], "decode-32k", layers, b.Rows[1])
 	}
 	if b, err := run(f16, r.length(128), sketch); err != nil {
 		because(rows[2:6], err)
 	} else {
 		beside(b.Rows[1], rows[2], nil, rows[5])
 		r.steered(b.Rows[1], b.Rows[0], rows[3], rows[4])
-		r.besideTorch(rows[2], "decode-128k", b.Rows[1])
+		r.besideTorch(rows[2], "decode-128k", layers, b.Rows[1])
 	}
 	batch := 16
 	if r.small {
@@ -203,8 +203,8 @@ func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
 		short, long := b.Rows[1+i], b.Rows[4+i]
 		beside(short, rows[0], nil, nil)
 		beside(long, rows[1], rows[2], rows[3])
-		r.besideTorch(rows[0], "wide-2k", short)
-		r.besideTorch(rows[1], "wide-4k", long)
+		r.besideTorch(rows[0], "wide-2k", layers, short)
+		r.besideTorch(rows[1], "wide-4k", layers, long)
 	}
 	return nil
 }
@@ -212,35 +212,39 @@ func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
 // sparsePrefill measures prompts of 128k tokens. Each setting is a run of its own,
 // so that one that takes too long costs only its own rows.
 func (r *report) sparsePrefill(ctx context.Context, rows []*row) error {
-	m := modelSpec{"llama-3.1-8b", "f16", 0, false}
-	one := func(attn string) (benchRow, error) {
+	one := func(layers int, attn string) (benchRow, error) {
+		m := modelSpec{"llama-3.1-8b", "f16", layers, false}
 		b, err := r.bench(ctx, m, "--steps", "1", "--reps", "1", "--prefill", r.length(128), "--decode", "0", "--attn", attn)
 		if err != nil {
 			return benchRow{}, err
 		}
 		return b.Rows[0], nil
 	}
-	dense, err := one("dense")
+	// pair is dense attention and a setting, with how it does beside it.
+	pair := func(layers int, attn string) (dense, b benchRow, err error) {
+		if dense, err = one(layers, "dense"); err != nil {
+			return
+		}
+		b, err = one(layers, attn)
+		b.TimesDense, b.TimesBoth = dense.TTFTMS/b.TTFTMS, dense.both()/b.both()
+		return
+	}
+	const few = 4
+	_, first, err := pair(few, anchor)
+	if err != nil {
+		return err
+	}
+	beside(first, rows[5], rows[6], nil)
+	r.besideTorch(rows[5], "prefill-128k", few, first)
+	dense, b, err := pair(0, sketch)
 	if err != nil {
 		return err
 	}
 	rows[0].set(dense.TTFTMS/1e3, "s")
 	rows[0].Floor = float64(dense.Tokens) / max(dense.FloorTokS, 1e-9)
 	rows[0].Reached, rows[0].Of = dense.OfProduct, "product"
-	for i, attn := range []string{sketch, anchor} {
-		b, err := one(attn)
-		if err != nil {
-			return err
-		}
-		b.TimesDense, b.TimesBoth = dense.TTFTMS/b.TTFTMS, dense.both()/b.both()
-		if i == 0 {
-			beside(b, rows[2], nil, rows[1])
-			r.steered(b, dense, rows[3], rows[4])
-			r.besideTorch(rows[2], "prefill-128k", b)
-			continue
-		}
-		beside(b, rows[5], rows[6], nil)
-		r.besideTorch(rows[5], "prefill-128k", b)
-	}
+	beside(b, rows[2], nil, rows[1])
+	r.steered(b, dense, rows[3], rows[4])
+	r.besideTorch(rows[2], "prefill-128k", layers, b)
 	return nil
 }
