@@ -89,7 +89,7 @@ const (
 // precision.
 func (o *ops) multiply(dst, x, w uintptr, rows, n, k, ld int) {
 	if (dst|x|w)%256 == 0 && o.d.drv.hasLibrary() {
-		if err := o.d.drv.multiply(dst, x, w, rows, n, k, ld, o.d.halves.at+halvesSize, librarySize); err != nil {
+		if err := o.d.drv.multiply(dst, x, w, rows, n, k, ld, o.d.halves.at+halvesSize); err != nil {
 			o.d.keep(fmt.Errorf("MatMul: %w", err))
 		}
 		return
