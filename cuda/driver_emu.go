@@ -171,7 +171,7 @@ func (d *driver) hasLibrary() bool { return false }
 
 func (d *driver) libraryVersion() string { return "" }
 
-func (d *driver) multiply(uintptr, uintptr, uintptr, int, int, int, int, uintptr) error {
+func (d *driver) multiply(uintptr, uintptr, uintptr, int, int, int, int, bool, uintptr) error {
 	return errors.New("cuBLASLt is not emulated")
 }
 

@@ -25,9 +25,30 @@ func suitsMany(rows, k int, w device.DType) bool {
 // halfRows is the rows of x that are in memory in half precision: from lo to hi-1.
 type halfRows struct{ lo, hi int }
 
+// manyAround is what happens around a product of many rows: x is normalized before,
+// unless norm.W is absent, and what dst held is added.
+type manyAround struct {
+	norm device.Norm
+	add  bool
+}
+
+// manySuit reports whether products by all of w are made in half precision on tensor
+// cores, with what is around them.
+func (o *ops) manySuit(x device.Tensor, around manyAround, w []device.Tensor) bool {
+	if n := around.norm.W; !n.Absent() && (o.d.address(x)%16 != 0 || o.d.address(n)%16 != 0) {
+		return false
+	}
+	for _, w := range w {
+		if !suitsMany(x.Dim(0), x.Dim(1), w.DType) {
+			return false
+		}
+	}
+	return true
+}
+
 // many queues dst = x·wᵀ in half precision: as many rows of x and then of w as there
 // is memory for at a time. have says which rows of x are there already.
-func (o *ops) many(dst, x, w device.Tensor, have *halfRows) {
+func (o *ops) many(dst, x, w device.Tensor, around manyAround, have *halfRows) {
 	rows, n, k := x.Dim(0), w.Dim(0), x.Dim(1)
 	mostX := halvesSize / 3 / (2 * k)
 	forX := min(rows, mostX) * 2 * k
@@ -42,7 +63,12 @@ func (o *ops) many(dst, x, w device.Tensor, have *halfRows) {
 		m := min(mostX, rows-r)
 		if (halfRows{r, r + m}) != *have {
 			*have = halfRows{r, r + m}
-			o.halve(halfX, x.Rows(r, r+m))
+			if around.norm.W.Absent() {
+				o.halve(halfX, x.Rows(r, r+m))
+			} else {
+				o.call("halve_norm").word(uint64(halfX)).tensor(x.Rows(r, r+m)).tensor(around.norm.W).int(k).
+					float(float64(around.norm.Eps)).run(blocks{m, 1, 1}, 256)
+			}
 		}
 		for c := 0; c < n; c += each {
 			part := w.Rows(c, min(c+each, n))
@@ -52,7 +78,7 @@ func (o *ops) many(dst, x, w device.Tensor, have *halfRows) {
 			} else {
 				o.halve(at, part)
 			}
-			o.multiply(o.d.address(dst.Rows(r, rows))+uintptr(4*c), halfX, at, m, part.Dim(0), k, n)
+			o.multiply(o.d.address(dst.Rows(r, rows))+uintptr(4*c), halfX, at, m, part.Dim(0), k, n, around.add)
 		}
 	}
 }
@@ -85,23 +111,23 @@ const (
 	wideShared = 4 * (wideRows + wideCols) * 64 * 2
 )
 
-// multiply queues dst = x·wᵀ: dst f32 [rows, n] in rows of ld, x and w in half
-// precision.
-func (o *ops) multiply(dst, x, w uintptr, rows, n, k, ld int) {
+// multiply queues dst = x·wᵀ, or dst += x·wᵀ: dst f32 [rows, n] in rows of ld, x and
+// w in half precision.
+func (o *ops) multiply(dst, x, w uintptr, rows, n, k, ld int, add bool) {
 	if (dst|x|w)%256 == 0 && o.d.drv.hasLibrary() {
-		if err := o.d.drv.multiply(dst, x, w, rows, n, k, ld, o.d.halves.at+halvesSize); err != nil {
+		if err := o.d.drv.multiply(dst, x, w, rows, n, k, ld, add, o.d.halves.at+halvesSize); err != nil {
 			o.d.keep(fmt.Errorf("MatMul: %w", err))
 		}
 		return
 	}
-	o.ours(o.d.drv.wide() && k%64 == 0, dst, x, w, rows, n, k, ld)
+	o.ours(o.d.drv.wide() && k%64 == 0, dst, x, w, rows, n, k, ld, add)
 }
 
 // ours is multiply by our own kernels; wide says by which.
-func (o *ops) ours(wide bool, dst, x, w uintptr, rows, n, k, ld int) {
+func (o *ops) ours(wide bool, dst, x, w uintptr, rows, n, k, ld int, add bool) {
 	name, at, shared := "gemm", blocks{ceil(rows, gemmTile), ceil(n, gemmTile), 1}, gemmShared
 	if wide {
 		name, at, shared = "gemm_wide", blocks{ceil(rows, wideRows), ceil(n, wideCols), 1}, wideShared
 	}
-	o.call(name).word(uint64(dst)).word(uint64(x)).word(uint64(w)).int(rows, n, k, ld).runShared(at, 256, shared)
+	o.call(name).word(uint64(dst)).word(uint64(x)).word(uint64(w)).int(rows, n, k, ld).bool(add).runShared(at, 256, shared)
 }

@@ -143,7 +143,7 @@ static int make(gollm_lt* lt, plan* p, size_t work) {
 }
 
 int gollm_lt_multiply(gollm_lt* lt, gollm_lt_product a, void* stream) {
-	const float one = 1, zero = 0;
+	const float one = 1, keep = a.add ? 1 : 0;
 	plan* p = NULL;
 	for (int i = 0; i < PLANS && !p; i++) {
 		plan* q = &lt->plans[i];
@@ -164,5 +164,5 @@ int gollm_lt_multiply(gollm_lt* lt, gollm_lt_product a, void* stream) {
 			return r;
 		}
 	}
-	return lt->multiply(lt->handle, p->product, &one, a.w, p->w, a.x, p->x, &zero, a.dst, p->dst, a.dst, p->dst, p->algorithm, a.work, a.size, stream);
+	return lt->multiply(lt->handle, p->product, &one, a.w, p->w, a.x, p->x, &keep, a.dst, p->dst, a.dst, p->dst, p->algorithm, a.work, a.size, stream);
 }

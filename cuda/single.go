@@ -149,13 +149,24 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 		runShared(blocks{grid, 1, 1}, s.warps*32, shared)
 }
 
-// FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of one row.
+// FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of one row, or of many.
 func (o *ops) FuseNormMatMuls(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor) bool {
 	checkNorm(x, n)
 	for i := range dst {
 		checkProduct(dst[i], x, w[i])
 	}
-	return o.single(dst, x, n, w, store)
+	if o.single(dst, x, n, w, store) {
+		return true
+	}
+	around := manyAround{norm: n}
+	if !o.manySuit(x, around, w) {
+		return false
+	}
+	var have halfRows
+	for i := range dst {
+		o.many(dst[i], x, w[i], around, &have)
+	}
+	return true
 }
 
 // FuseNormSwiGLU computes dst = silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ) of one row.
@@ -167,11 +178,20 @@ func (o *ops) FuseNormSwiGLU(dst, x device.Tensor, n device.Norm, w []device.Ten
 	return o.single(o.one[:1], x, n, w, gate)
 }
 
-// FuseAddMatMul computes dst += x·wᵀ of one row.
+// FuseAddMatMul computes dst += x·wᵀ of one row, or of many.
 func (o *ops) FuseAddMatMul(dst, x, w device.Tensor) bool {
 	checkProduct(dst, x, w)
 	o.one = [3]device.Tensor{dst, w}
-	return o.single(o.one[:1], x, device.Norm{}, o.one[1:2], add)
+	if o.single(o.one[:1], x, device.Norm{}, o.one[1:2], add) {
+		return true
+	}
+	around := manyAround{add: true}
+	if !o.manySuit(x, around, o.one[1:2]) {
+		return false
+	}
+	var have halfRows
+	o.many(dst, x, w, around, &have)
+	return true
 }
 
 // checkNorm panics unless n fits rows of x.

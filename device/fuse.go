@@ -37,8 +37,7 @@ func NormSwiGLU(ops Ops, dst []Tensor, x Tensor, n Norm, w []Tensor, norm Tensor
 	if f, ok := ops.(Fuser); ok && f.FuseNormSwiGLU(dst[0], x, n, w) {
 		return
 	}
-	ops.RMSNorm(norm, x, n.W, n.Eps)
-	MatMuls(ops, dst, norm, w)
+	NormMatMuls(ops, dst, x, n, w, norm)
 	ops.SwiGLU(dst[0], dst[0], dst[1])
 }
 
