@@ -83,6 +83,51 @@ func (o *ops) many(dst, x, w device.Tensor, around manyAround, have *halfRows) {
 	}
 }
 
+// manyNormed is FuseNormMatMuls of many rows.
+func (o *ops) manyNormed(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor) bool {
+	around := manyAround{norm: n}
+	if !o.manySuit(x, around, w) {
+		return false
+	}
+	var have halfRows
+	for i := range dst {
+		o.many(dst[i], x, w[i], around, &have)
+	}
+	return true
+}
+
+// manyAdded is FuseAddMatMul of many rows.
+func (o *ops) manyAdded(dst, x, w device.Tensor) bool {
+	if !suitsMany(x.Dim(0), x.Dim(1), w.DType) {
+		return false
+	}
+	var have halfRows
+	o.many(dst, x, w, manyAround{add: true}, &have)
+	return true
+}
+
+// FuseFeed computes x += (silu(norm(x)·gateᵀ) · (norm(x)·upᵀ))·downᵀ of many rows. What
+// is between the products exists in half precision alone.
+func (o *ops) FuseFeed(x device.Tensor, n device.Norm, w, wide []device.Tensor) bool {
+	if x.Dim(0) < manyRows {
+		return false
+	}
+	checkNorm(x, n)
+	rows, ff := x.Dim(0), w[2].Dim(1)
+	for i, y := range wide {
+		checkProduct(y, x, w[i])
+	}
+	checkProduct(x, wide[0], w[2])
+	if rows > halvesSize/3/(2*ff) || !suitsMany(rows, ff, w[2].DType) || !o.manyNormed(wide, x, n, w[:2]) {
+		return false
+	}
+	o.call("halve_gated").word(uint64(o.d.halves.at)).tensor(wide[0]).tensor(wide[1]).int(rows*ff/8).
+		run(blocks{min(ceil(rows*ff, 8*256), 1<<14), 1, 1}, 256)
+	have := halfRows{0, rows}
+	o.many(x, wide[0], w[2], manyAround{add: true}, &have)
+	return true
+}
+
 // halve queues the conversion of a matrix to half precision.
 func (o *ops) halve(dst uintptr, x device.Tensor) {
 	rows, k := x.Dim(0), x.Dim(1)

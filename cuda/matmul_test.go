@@ -105,6 +105,23 @@ func TestFusedManyRows(t *testing.T) {
 			t.Fatalf("%v: a product is not added", dt)
 		}
 		compare(t, read(t, d, got[0]), read(t, d, want[0]), 1e-6)
+
+		const ff = 160
+		layer := []device.Tensor{alloc(t, d, dt, ff, k), alloc(t, d, dt, ff, k), alloc(t, d, dt, k, ff)}
+		for _, w := range layer {
+			d.Write(w, randomMatrix(rng, dt, w.Dim(0), w.Dim(1)))
+		}
+		wide, stream := []device.Tensor{f(rows, ff), f(rows, ff)}, []device.Tensor{f(rows, k), f(rows, k)}
+		d.ops.Copy(stream[1], stream[0])
+		if !d.ops.FuseFeed(stream[0], scale, layer, wide) {
+			t.Fatalf("%v: a feed-forward layer is not fused", dt)
+		}
+		d.ops.RMSNorm(scratch, stream[1], scale.W, scale.Eps)
+		d.ops.MatMuls(wide, scratch, layer[:2])
+		d.ops.SwiGLU(wide[0], wide[0], wide[1])
+		d.ops.MatMul(scratch, wide[0], layer[2])
+		d.ops.Add(stream[1], scratch)
+		compare(t, read(t, d, stream[0]), read(t, d, stream[1]), manyBound)
 	}
 }
 

@@ -155,18 +155,7 @@ func (o *ops) FuseNormMatMuls(dst []device.Tensor, x device.Tensor, n device.Nor
 	for i := range dst {
 		checkProduct(dst[i], x, w[i])
 	}
-	if o.single(dst, x, n, w, store) {
-		return true
-	}
-	around := manyAround{norm: n}
-	if !o.manySuit(x, around, w) {
-		return false
-	}
-	var have halfRows
-	for i := range dst {
-		o.many(dst[i], x, w[i], around, &have)
-	}
-	return true
+	return o.single(dst, x, n, w, store) || o.manyNormed(dst, x, n, w)
 }
 
 // FuseNormSwiGLU computes dst = silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ) of one row.
@@ -182,16 +171,7 @@ func (o *ops) FuseNormSwiGLU(dst, x device.Tensor, n device.Norm, w []device.Ten
 func (o *ops) FuseAddMatMul(dst, x, w device.Tensor) bool {
 	checkProduct(dst, x, w)
 	o.one = [3]device.Tensor{dst, w}
-	if o.single(o.one[:1], x, device.Norm{}, o.one[1:2], add) {
-		return true
-	}
-	around := manyAround{add: true}
-	if !o.manySuit(x, around, o.one[1:2]) {
-		return false
-	}
-	var have halfRows
-	o.many(dst, x, w, around, &have)
-	return true
+	return o.single(o.one[:1], x, device.Norm{}, o.one[1:2], add) || o.manyAdded(dst, x, w)
 }
 
 // checkNorm panics unless n fits rows of x.

@@ -86,6 +86,24 @@ KERNEL(halve_norm, HalveNormArgs, 256) {
 	}
 }
 
+struct HalveGatedArgs {
+	u16* dst;  // [n, 8]
+	const float *gate, *up;
+	i64 n;
+};
+
+// halve_gated is swiglu of rows.cu, 8 numbers a thread.
+KERNEL(halve_gated, HalveGatedArgs, 256) {
+	for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += (i64)gridDim.x * blockDim.x) {
+		float g[8], u[8];
+		plain8<F32>(g, (const u8*)a.gate, i * 8);
+		plain8<F32>(u, (const u8*)a.up, i * 8);
+#pragma unroll
+		for (int j = 0; j < 8; j++) u[j] *= g[j] / (1 + expf(-g[j]));
+		((Word4*)a.dst)[i] = {{pack_bounded(u[0], u[1]), pack_bounded(u[2], u[3]), pack_bounded(u[4], u[5]), pack_bounded(u[6], u[7])}};
+	}
+}
+
 KERNEL(halve_f32, HalveArgs, 256) { halve_plain<F32>(a); }
 KERNEL(halve_bf16, HalveArgs, 256) { halve_plain<BF16>(a); }
 KERNEL(halve_q4_0, HalveArgs, HALVE_THREADS) { halve_few<Q4_0>(a); }
