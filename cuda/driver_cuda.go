@@ -303,6 +303,12 @@ const halvesSize = 192 << 20
 // librarySize is the bytes of memory that cuBLASLt may use besides.
 const librarySize = 32 << 20
 
+// What Peaks measures with: bytes of a copy, and rows of a product.
+const (
+	peakCopy    = 1 << 30
+	peakProduct = 8192
+)
+
 // function is a kernel.
 type function = cu.Function
 

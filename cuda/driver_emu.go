@@ -45,6 +45,12 @@ const (
 	librarySize = 0
 )
 
+// What Peaks measures with: bytes of a copy, and rows of a product.
+const (
+	peakCopy    = 16 << 20
+	peakProduct = 128
+)
+
 // function is a kernel.
 type function = kernels.Kernel
 
@@ -163,7 +169,13 @@ func (d *driver) close() error { return nil }
 
 func (d *driver) hasLibrary() bool { return false }
 
-func (d *driver) multiply(uintptr, uintptr, uintptr, int, int, int, int, uintptr, int) error {
+func (d *driver) libraryVersion() string { return "" }
+
+func (d *driver) multiply(uintptr, uintptr, uintptr, int, int, int, int, bool, uintptr) error {
+	return errors.New("cuBLASLt is not emulated")
+}
+
+func (d *driver) multiplyBrains(uintptr, uintptr, uintptr, int, uintptr) error {
 	return errors.New("cuBLASLt is not emulated")
 }
 

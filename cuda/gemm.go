@@ -25,9 +25,30 @@ func suitsMany(rows, k int, w device.DType) bool {
 // halfRows is the rows of x that are in memory in half precision: from lo to hi-1.
 type halfRows struct{ lo, hi int }
 
+// manyAround is what happens around a product of many rows: x is normalized before,
+// unless norm.W is absent, and what dst held is added.
+type manyAround struct {
+	norm device.Norm
+	add  bool
+}
+
+// manySuit reports whether products by all of w are made in half precision on tensor
+// cores, with what is around them.
+func (o *ops) manySuit(x device.Tensor, around manyAround, w []device.Tensor) bool {
+	if n := around.norm.W; !n.Absent() && (o.d.address(x)%16 != 0 || o.d.address(n)%16 != 0) {
+		return false
+	}
+	for _, w := range w {
+		if !suitsMany(x.Dim(0), x.Dim(1), w.DType) {
+			return false
+		}
+	}
+	return true
+}
+
 // many queues dst = x·wᵀ in half precision: as many rows of x and then of w as there
 // is memory for at a time. have says which rows of x are there already.
-func (o *ops) many(dst, x, w device.Tensor, have *halfRows) {
+func (o *ops) many(dst, x, w device.Tensor, around manyAround, have *halfRows) {
 	rows, n, k := x.Dim(0), w.Dim(0), x.Dim(1)
 	mostX := halvesSize / 3 / (2 * k)
 	forX := min(rows, mostX) * 2 * k
@@ -42,7 +63,12 @@ func (o *ops) many(dst, x, w device.Tensor, have *halfRows) {
 		m := min(mostX, rows-r)
 		if (halfRows{r, r + m}) != *have {
 			*have = halfRows{r, r + m}
-			o.halve(halfX, x.Rows(r, r+m))
+			if around.norm.W.Absent() {
+				o.halve(halfX, x.Rows(r, r+m))
+			} else {
+				o.call("halve_norm").word(uint64(halfX)).tensor(x.Rows(r, r+m)).tensor(around.norm.W).int(k).
+					float(float64(around.norm.Eps)).run(blocks{m, 1, 1}, 256)
+			}
 		}
 		for c := 0; c < n; c += each {
 			part := w.Rows(c, min(c+each, n))
@@ -52,9 +78,54 @@ func (o *ops) many(dst, x, w device.Tensor, have *halfRows) {
 			} else {
 				o.halve(at, part)
 			}
-			o.multiply(o.d.address(dst.Rows(r, rows))+uintptr(4*c), halfX, at, m, part.Dim(0), k, n)
+			o.multiply(o.d.address(dst.Rows(r, rows))+uintptr(4*c), halfX, at, m, part.Dim(0), k, n, around.add)
 		}
 	}
+}
+
+// manyNormed is FuseNormMatMuls of many rows.
+func (o *ops) manyNormed(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor) bool {
+	around := manyAround{norm: n}
+	if !o.manySuit(x, around, w) {
+		return false
+	}
+	var have halfRows
+	for i := range dst {
+		o.many(dst[i], x, w[i], around, &have)
+	}
+	return true
+}
+
+// manyAdded is FuseAddMatMul of many rows.
+func (o *ops) manyAdded(dst, x, w device.Tensor) bool {
+	if !suitsMany(x.Dim(0), x.Dim(1), w.DType) {
+		return false
+	}
+	var have halfRows
+	o.many(dst, x, w, manyAround{add: true}, &have)
+	return true
+}
+
+// FuseFeed computes x += (silu(norm(x)·gateᵀ) · (norm(x)·upᵀ))·downᵀ of many rows. What
+// is between the products exists in half precision alone.
+func (o *ops) FuseFeed(x device.Tensor, n device.Norm, w, wide []device.Tensor) bool {
+	if x.Dim(0) < manyRows {
+		return false
+	}
+	checkNorm(x, n)
+	rows, ff := x.Dim(0), w[2].Dim(1)
+	for i, y := range wide {
+		checkProduct(y, x, w[i])
+	}
+	checkProduct(x, wide[0], w[2])
+	if rows > halvesSize/3/(2*ff) || !suitsMany(rows, ff, w[2].DType) || !o.manyNormed(wide, x, n, w[:2]) {
+		return false
+	}
+	o.call("halve_gated").word(uint64(o.d.halves.at)).tensor(wide[0]).tensor(wide[1]).int(rows*ff/8).
+		run(blocks{min(ceil(rows*ff, 8*256), 1<<14), 1, 1}, 256)
+	have := halfRows{0, rows}
+	o.many(x, wide[0], w[2], manyAround{add: true}, &have)
+	return true
 }
 
 // halve queues the conversion of a matrix to half precision.
@@ -85,23 +156,23 @@ const (
 	wideShared = 4 * (wideRows + wideCols) * 64 * 2
 )
 
-// multiply queues dst = x·wᵀ: dst f32 [rows, n] in rows of ld, x and w in half
-// precision.
-func (o *ops) multiply(dst, x, w uintptr, rows, n, k, ld int) {
+// multiply queues dst = x·wᵀ, or dst += x·wᵀ: dst f32 [rows, n] in rows of ld, x and
+// w in half precision.
+func (o *ops) multiply(dst, x, w uintptr, rows, n, k, ld int, add bool) {
 	if (dst|x|w)%256 == 0 && o.d.drv.hasLibrary() {
-		if err := o.d.drv.multiply(dst, x, w, rows, n, k, ld, o.d.halves.at+halvesSize, librarySize); err != nil {
+		if err := o.d.drv.multiply(dst, x, w, rows, n, k, ld, add, o.d.halves.at+halvesSize); err != nil {
 			o.d.keep(fmt.Errorf("MatMul: %w", err))
 		}
 		return
 	}
-	o.ours(o.d.drv.wide() && k%64 == 0, dst, x, w, rows, n, k, ld)
+	o.ours(o.d.drv.wide() && k%64 == 0, dst, x, w, rows, n, k, ld, add)
 }
 
 // ours is multiply by our own kernels; wide says by which.
-func (o *ops) ours(wide bool, dst, x, w uintptr, rows, n, k, ld int) {
+func (o *ops) ours(wide bool, dst, x, w uintptr, rows, n, k, ld int, add bool) {
 	name, at, shared := "gemm", blocks{ceil(rows, gemmTile), ceil(n, gemmTile), 1}, gemmShared
 	if wide {
 		name, at, shared = "gemm_wide", blocks{ceil(rows, wideRows), ceil(n, wideCols), 1}, wideShared
 	}
-	o.call(name).word(uint64(dst)).word(uint64(x)).word(uint64(w)).int(rows, n, k, ld).runShared(at, 256, shared)
+	o.call(name).word(uint64(dst)).word(uint64(x)).word(uint64(w)).int(rows, n, k, ld).bool(add).runShared(at, 256, shared)
 }

@@ -21,11 +21,11 @@ typedef struct {
 	int reserved[4];
 } found;
 
-enum { R_32F = 0, R_16F = 2, COMPUTE_32F = 68, TRANSPOSE_A = 3, WORKSPACE = 1 };
+enum { R_32F = 0, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68, TRANSPOSE_A = 3, WORKSPACE = 1 };
 
 // plan is a shape of product and how it is computed.
 typedef struct {
-	uint64_t rows, n, k, ld;
+	uint64_t rows, n, k, ld, brain;
 	description product;
 	layout x, w, dst;
 	uint64_t algorithm[8];
@@ -123,14 +123,15 @@ void gollm_lt_close(gollm_lt* lt) {
 // [n, rows], x is [k, rows], and w is [k, n], which is to be transposed.
 static int make(gollm_lt* lt, plan* p, size_t work) {
 	const int32_t transpose = 1;
+	const int sides = p->brain ? R_16BF : R_16F, result = p->brain ? R_16BF : R_32F;
 	preference like = NULL;
 	found best = {0};
 	int count = 0;
 	int r = lt->describe(&p->product, COMPUTE_32F, R_32F);
 	if (!r) r = lt->set(p->product, TRANSPOSE_A, &transpose, sizeof transpose);
-	if (!r) r = lt->lay_out(&p->w, R_16F, p->k, p->n, p->k);
-	if (!r) r = lt->lay_out(&p->x, R_16F, p->k, p->rows, p->k);
-	if (!r) r = lt->lay_out(&p->dst, R_32F, p->n, p->rows, p->ld);
+	if (!r) r = lt->lay_out(&p->w, sides, p->k, p->n, p->k);
+	if (!r) r = lt->lay_out(&p->x, sides, p->k, p->rows, p->k);
+	if (!r) r = lt->lay_out(&p->dst, result, p->n, p->rows, p->ld);
 	if (!r) r = lt->prefer(&like);
 	if (!r) r = lt->prefer_set(like, WORKSPACE, &work, sizeof work);
 	if (!r) r = lt->choose(lt->handle, p->product, p->w, p->x, p->dst, p->dst, like, 1, &best, &count);
@@ -142,11 +143,11 @@ static int make(gollm_lt* lt, plan* p, size_t work) {
 }
 
 int gollm_lt_multiply(gollm_lt* lt, gollm_lt_product a, void* stream) {
-	const float one = 1, zero = 0;
+	const float one = 1, keep = a.add ? 1 : 0;
 	plan* p = NULL;
 	for (int i = 0; i < PLANS && !p; i++) {
 		plan* q = &lt->plans[i];
-		if (q->used && q->rows == a.rows && q->n == a.n && q->k == a.k && q->ld == a.ld) p = q;
+		if (q->used && q->rows == a.rows && q->n == a.n && q->k == a.k && q->ld == a.ld && q->brain == a.brain) p = q;
 	}
 	if (!p) {
 		p = &lt->plans[lt->next];
@@ -156,11 +157,12 @@ int gollm_lt_multiply(gollm_lt* lt, gollm_lt_product a, void* stream) {
 		p->n = a.n;
 		p->k = a.k;
 		p->ld = a.ld;
+		p->brain = a.brain;
 		int r = make(lt, p, a.size);
 		if (r) {
 			clear(lt, p);
 			return r;
 		}
 	}
-	return lt->multiply(lt->handle, p->product, &one, a.w, p->w, a.x, p->x, &zero, a.dst, p->dst, a.dst, p->dst, p->algorithm, a.work, a.size, stream);
+	return lt->multiply(lt->handle, p->product, &one, a.w, p->w, a.x, p->x, &keep, a.dst, p->dst, a.dst, p->dst, p->algorithm, a.work, a.size, stream);
 }

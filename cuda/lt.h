@@ -7,11 +7,12 @@
 typedef struct gollm_lt gollm_lt;
 
 // gollm_lt_product is dst = x·wᵀ: dst f32 [rows, n] in rows of ld, x and w half
-// precision [rows, k] and [n, k].
+// precision [rows, k] and [n, k]. Where brain is set, all three are bfloat16; where
+// add is, dst += x·wᵀ.
 typedef struct {
 	void* dst;
 	const void *x, *w;
-	uint64_t rows, n, k, ld;
+	uint64_t rows, n, k, ld, brain, add;
 	void* work;
 	size_t size;  // bytes of work
 } gollm_lt_product;

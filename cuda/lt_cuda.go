@@ -9,8 +9,8 @@ package cuda
 static gollm_lt* lt_open(CUcontext context) { return cuCtxSetCurrent(context) ? 0 : gollm_lt_open(); }
 
 static int lt_multiply(CUcontext context, gollm_lt* lt, CUstream stream, uint64_t dst, uint64_t x, uint64_t w,
-	uint64_t rows, uint64_t n, uint64_t k, uint64_t ld, uint64_t work, size_t size) {
-	gollm_lt_product a = {(void*)dst, (const void*)x, (const void*)w, rows, n, k, ld, (void*)work, size};
+	uint64_t rows, uint64_t n, uint64_t k, uint64_t ld, uint64_t brain, uint64_t add, uint64_t work, size_t size) {
+	gollm_lt_product a = {(void*)dst, (const void*)x, (const void*)w, rows, n, k, ld, brain, add, (void*)work, size};
 	if (cuCtxSetCurrent(context)) return -1;
 	return gollm_lt_multiply(lt, a, stream);
 }
@@ -52,11 +52,28 @@ func (d *driver) libraryVersion() string {
 	return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
 }
 
-// multiply queues dst = x·wᵀ with cuBLASLt: dst f32 [rows, n] in rows of ld, x and
-// w half precision, all on 256 bytes, as the library takes them to be.
-func (d *driver) multiply(dst, x, w uintptr, rows, n, k, ld int, work uintptr, size int) error {
+// multiply queues dst = x·wᵀ, or dst += x·wᵀ, with cuBLASLt: dst f32 [rows, n] in rows of ld, x and
+// w half precision, all on 256 bytes, as the library takes them to be. It may use
+// librarySize bytes at work.
+func (d *driver) multiply(dst, x, w uintptr, rows, n, k, ld int, add bool, work uintptr) error {
+	return d.libraryProduct(dst, x, w, rows, n, k, ld, false, add, work)
+}
+
+// multiplyBrains is multiply of n x n matrices of bfloat16, dst too.
+func (d *driver) multiplyBrains(dst, x, w uintptr, n int, work uintptr) error {
+	return d.libraryProduct(dst, x, w, n, n, n, n, true, false, work)
+}
+
+// libraryProduct is multiply, or multiplyBrains if brain is set.
+func (d *driver) libraryProduct(dst, x, w uintptr, rows, n, k, ld int, brain, add bool, work uintptr) error {
+	word := func(v bool) C.uint64_t {
+		if v {
+			return 1
+		}
+		return 0
+	}
 	r := C.lt_multiply(d.c(), d.library.lt, d.cStream(), C.uint64_t(dst), C.uint64_t(x), C.uint64_t(w),
-		C.uint64_t(rows), C.uint64_t(n), C.uint64_t(k), C.uint64_t(ld), C.uint64_t(work), C.size_t(size))
+		C.uint64_t(rows), C.uint64_t(n), C.uint64_t(k), C.uint64_t(ld), word(brain), word(add), C.uint64_t(work), librarySize)
 	if r != 0 {
 		return fmt.Errorf("cuBLASLt %s: status %d for a product of %d x %d x %d", d.libraryVersion(), int(r), rows, n, k)
 	}

@@ -70,7 +70,7 @@ func (o *ops) product(dst, x, w device.Tensor, have *prepared) {
 	switch {
 	case rows == 0:
 	case suitsMany(rows, k, w.DType):
-		o.many(dst, x, w, &have.halves)
+		o.many(dst, x, w, manyAround{}, &have.halves)
 	case fast && w.DType.Quantized() && rows*eightSize(k) <= workspaceSize:
 		if !have.eight {
 			o.call("quantize").work(0).tensor(x).int(k).run(blocks{ceil(k, 256), rows, 1}, 256)

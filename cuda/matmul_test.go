@@ -61,12 +61,67 @@ func TestProducts(t *testing.T) {
 				d.Write(w, randomMatrix(rng, device.F16, n, k))
 				got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
 				d.ops.halve(d.address(half), x)
-				d.ops.ours(wide, d.address(got), d.address(half), d.address(w), rows, n, k, n)
+				d.ops.ours(wide, d.address(got), d.address(half), d.address(w), rows, n, k, n, false)
 				d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(device.F16), rows, n, k, device.F16.RowSize(k)).
 					run(blocks{ceil(n, 8), rows, 1}, 256)
 				compare(t, read(t, d, got), read(t, d, want), manyBound)
 			})
 		}
+	}
+}
+
+// TestFusedManyRows holds what is made around products of many rows against the same
+// in several calls. The sums of a norm are in another order.
+func TestFusedManyRows(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	const rows, n, k = 70, 130, 320
+	rng := rand.New(rand.NewPCG(13, 14))
+	f := func(dims ...int) device.Tensor {
+		x := alloc(t, d, device.F32, dims...)
+		d.Write(x, normal(rng, x.Len()))
+		return x
+	}
+	x, scratch, scale := f(rows, k), f(rows, k), device.Norm{W: f(k), Eps: 1e-5}
+	for _, dt := range []device.DType{device.F16, device.Q8_0} {
+		w := []device.Tensor{alloc(t, d, dt, n, k), alloc(t, d, dt, n/2, k)}
+		for _, w := range w {
+			d.Write(w, randomMatrix(rng, dt, w.Dim(0), k))
+		}
+		got, want := []device.Tensor{f(rows, n), f(rows, n/2)}, []device.Tensor{f(rows, n), f(rows, n/2)}
+		d.ops.RMSNorm(scratch, x, scale.W, scale.Eps)
+		d.ops.MatMuls(want, scratch, w)
+		if !d.ops.FuseNormMatMuls(got, x, scale, w) {
+			t.Fatalf("%v: products of a norm are not fused", dt)
+		}
+		for i := range got {
+			compare(t, read(t, d, got[i]), read(t, d, want[i]), manyBound)
+		}
+		product := f(rows, n)
+		d.ops.MatMul(product, scratch, w[0])
+		d.ops.Copy(want[0], got[0])
+		d.ops.Add(want[0], product)
+		if !d.ops.FuseAddMatMul(got[0], scratch, w[0]) {
+			t.Fatalf("%v: a product is not added", dt)
+		}
+		compare(t, read(t, d, got[0]), read(t, d, want[0]), 1e-6)
+
+		const ff = 160
+		layer := []device.Tensor{alloc(t, d, dt, ff, k), alloc(t, d, dt, ff, k), alloc(t, d, dt, k, ff)}
+		for _, w := range layer {
+			d.Write(w, randomMatrix(rng, dt, w.Dim(0), w.Dim(1)))
+		}
+		wide, stream := []device.Tensor{f(rows, ff), f(rows, ff)}, []device.Tensor{f(rows, k), f(rows, k)}
+		d.ops.Copy(stream[1], stream[0])
+		if !d.ops.FuseFeed(stream[0], scale, layer, wide) {
+			t.Fatalf("%v: a feed-forward layer is not fused", dt)
+		}
+		d.ops.RMSNorm(scratch, stream[1], scale.W, scale.Eps)
+		d.ops.MatMuls(wide, scratch, layer[:2])
+		d.ops.SwiGLU(wide[0], wide[0], wide[1])
+		d.ops.MatMul(scratch, wide[0], layer[2])
+		d.ops.Add(stream[1], scratch)
+		compare(t, read(t, d, stream[0]), read(t, d, stream[1]), manyBound)
 	}
 }
 

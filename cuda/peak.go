@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -90,22 +91,18 @@ func (d *dev) productPeak() (rate float64, by string) {
 
 // libraryProduct times w·wᵀ of bfloat16 by cuBLASLt.
 func (d *dev) libraryProduct(w device.Tensor) (seconds float64, name string, err error) {
+	if !d.drv.hasLibrary() {
+		return 0, "", errors.New("no cuBLASLt is found")
+	}
 	n := w.Dim(0)
 	dst, err := d.Alloc(device.BF16, n, n)
 	if err != nil {
 		return 0, "", err
 	}
-	work, err := d.Alloc(device.BF16, librarySpace/2)
-	if err != nil {
-		return 0, "", err
-	}
-	p, err := d.drv.openProduct(n)
-	if err != nil {
-		return 0, "", err
-	}
-	defer p.close()
-	seconds, err = d.repeated(func() error { return p.run(d.address(dst), d.address(w), d.address(w), d.address(work)) })
-	return seconds, p.name(), err
+	seconds, err = d.repeated(func() error {
+		return d.drv.multiplyBrains(d.address(dst), d.address(w), d.address(w), n, d.halves.at+halvesSize)
+	})
+	return seconds, "cuBLASLt " + d.drv.libraryVersion(), err
 }
 
 // repeated is the seconds that a call takes, of many in a row after a warm-up.

@@ -149,13 +149,13 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 		runShared(blocks{grid, 1, 1}, s.warps*32, shared)
 }
 
-// FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of one row.
+// FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of one row, or of many.
 func (o *ops) FuseNormMatMuls(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor) bool {
 	checkNorm(x, n)
 	for i := range dst {
 		checkProduct(dst[i], x, w[i])
 	}
-	return o.single(dst, x, n, w, store)
+	return o.single(dst, x, n, w, store) || o.manyNormed(dst, x, n, w)
 }
 
 // FuseNormSwiGLU computes dst = silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ) of one row.
@@ -167,11 +167,11 @@ func (o *ops) FuseNormSwiGLU(dst, x device.Tensor, n device.Norm, w []device.Ten
 	return o.single(o.one[:1], x, n, w, gate)
 }
 
-// FuseAddMatMul computes dst += x·wᵀ of one row.
+// FuseAddMatMul computes dst += x·wᵀ of one row, or of many.
 func (o *ops) FuseAddMatMul(dst, x, w device.Tensor) bool {
 	checkProduct(dst, x, w)
 	o.one = [3]device.Tensor{dst, w}
-	return o.single(o.one[:1], x, device.Norm{}, o.one[1:2], add)
+	return o.single(o.one[:1], x, device.Norm{}, o.one[1:2], add) || o.manyAdded(dst, x, w)
 }
 
 // checkNorm panics unless n fits rows of x.

@@ -17,6 +17,8 @@ type Fuser interface {
 	FuseNormSwiGLU(dst, x Tensor, n Norm, w []Tensor) bool
 	// FuseAddMatMul is [AddMatMul].
 	FuseAddMatMul(dst, x, w Tensor) bool
+	// FuseFeed is [Feed].
+	FuseFeed(x Tensor, n Norm, w, wide []Tensor) bool
 	// FuseRopeAppend is [RopeAppend].
 	FuseRopeAppend(kv KV, q, k, v, pos Tensor, r Rope) bool
 }
@@ -37,8 +39,7 @@ func NormSwiGLU(ops Ops, dst []Tensor, x Tensor, n Norm, w []Tensor, norm Tensor
 	if f, ok := ops.(Fuser); ok && f.FuseNormSwiGLU(dst[0], x, n, w) {
 		return
 	}
-	ops.RMSNorm(norm, x, n.W, n.Eps)
-	MatMuls(ops, dst, norm, w)
+	NormMatMuls(ops, dst, x, n, w, norm)
 	ops.SwiGLU(dst[0], dst[0], dst[1])
 }
 
@@ -50,6 +51,16 @@ func AddMatMul(ops Ops, dst, x, w, product Tensor) {
 	}
 	ops.MatMul(product, x, w)
 	ops.Add(dst, product)
+}
+
+// Feed is a feed-forward layer, x += (silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ))·w[2]ᵀ. wide[0]
+// and wide[1], f32 [rows, ff], and norm, shaped like x, may hold anything afterwards.
+func Feed(ops Ops, x Tensor, n Norm, w, wide []Tensor, norm Tensor) {
+	if f, ok := ops.(Fuser); ok && f.FuseFeed(x, n, w, wide) {
+		return
+	}
+	NormSwiGLU(ops, wide, x, n, w[:2], norm)
+	AddMatMul(ops, x, wide[0], w[2], norm)
 }
 
 // RopeAppend turns the heads of q and k as [Math.Rope] does, and appends k and v.

@@ -126,9 +126,8 @@ func (m *Model) feed(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor,
 func (m *Model) feedTile(ops device.Ops, l int, x device.Tensor, s *Scratch) {
 	w, n := &m.layers[l], x.Dim(0)
 	norm, gate, up := s.norm.Rows(0, n), s.gate.Rows(0, n), s.up.Rows(0, n)
-	s.dst, s.w = [3]device.Tensor{gate, up}, [3]device.Tensor{w.gate, w.up}
-	device.NormSwiGLU(ops, s.dst[:2], x, device.Norm{W: w.ffNorm, Eps: m.Eps}, s.w[:2], norm)
-	device.AddMatMul(ops, x, gate, w.down, norm)
+	s.dst, s.w = [3]device.Tensor{gate, up}, [3]device.Tensor{w.gate, w.up, w.down}
+	device.Feed(ops, x, device.Norm{W: w.ffNorm, Eps: m.Eps}, s.w[:], s.dst[:2], norm)
 }
 
 // Logits computes the logits of rows of the residual stream. dst f32

@@ -69,18 +69,23 @@ __device__ inline At place(const Pages& g, int row) {
 	return at;
 }
 
+// page_at is the number of the page of block b of a slot as the table has it, and
+// page_good whether it is one; -1 and false are a failure.
+__device__ inline int page_at(const Pages& g, int slot, int b) {
+	if (b >= 0 && b < g.width) return g.table[(i64)slot * g.width + b];
+	fail(g.failure, FAIL_TABLE, slot, b, g.width);
+	return -1;
+}
+__device__ inline bool page_good(const Pages& g, int slot, int page) {
+	if (page >= 0 && page < g.count) return true;
+	fail(g.failure, FAIL_PAGE, slot, page, g.count);
+	return false;
+}
+
 // page_of is the number of the page of block b of a slot; -1 is a failure.
 __device__ inline int page_of(const Pages& g, int slot, int b) {
-	if (b < 0 || b >= g.width) {
-		fail(g.failure, FAIL_TABLE, slot, b, g.width);
-		return -1;
-	}
-	int n = g.table[(i64)slot * g.width + b];
-	if (n < 0 || n >= g.count) {
-		fail(g.failure, FAIL_PAGE, slot, n, g.count);
-		return -1;
-	}
-	return n;
+	int page = page_at(g, slot, b);
+	return page_good(g, slot, page) ? page : -1;
 }
 
 // element is where position index i of a page starts for a kv head.

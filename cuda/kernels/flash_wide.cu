@@ -138,51 +138,60 @@ template <int DIM, int GROUPS, bool VALUES>
 struct Bringer {
 	static constexpr int PIECES = DIM / 8, STEP = WARP / PIECES;  // of a row; rows at once
 	static constexpr int ROWS = PAGE / 4;
+	static constexpr u32 NONE = ~0u;
 
 	const FlashArgs& a;
 	const Tiles& w;
 	WideStage<DIM>* ring;
 	Marks* marks;
 	int kv_head, last;
-	int at, page;  // of row lane%16 of the warp's
-	int ahead;     // position of that row in the tile after, which takes long to read
+	// Of row lane%16 of the warp's. A list and the table of pages take long to read, so
+	// what is read for the tiles after is not looked at before their turn.
+	int at;     // its position in the tile to bring
+	u32 row;    // where it lies in the cache, in rows of DIM; NONE for nothing
+	int next;   // its position in the tile after
+	int page;   // of that, unchecked
+	int after;  // its position in the tile after that
 
-	// look reads what locate(t) will find.
-	__device__ __forceinline__ void look(int t) { ahead = t < w.all ? w.position(t, warp() % 4 * ROWS + lane() % ROWS) : -1; }
+	// read is the position in tile t.
+	__device__ __forceinline__ int read(int t) const { return t < w.all ? w.position(t, warp() % 4 * ROWS + lane() % ROWS) : -1; }
+	__device__ __forceinline__ int page_of_next() const { return next >= 0 && next <= last ? page_at(a.g, 0, next / PAGE) : -1; }
 
-	// locate finds the pages of tile t.
-	__device__ __forceinline__ void locate(int t) {
-		at = ahead;
-		look(t + 1);
-		if (at > last) at = -1;
-		page = at >= 0 ? page_of(a.g, 0, at / PAGE) : -1;
-		if (page < 0) at = -1;
+	// begin comes before locate(0).
+	__device__ __forceinline__ void begin() {
+		next = read(0);
+		page = page_of_next();
+		after = read(1);
 	}
 
-	// bring begins to copy tile t, whose pages were located.
+	// locate finds the rows of tile t, after that of the tile before.
+	__device__ __forceinline__ void locate(int t) {
+		at = next >= 0 && next <= last && page_good(a.g, 0, page) ? next : -1;
+		row = at >= 0 ? ((u32)page * (u32)a.g.heads + (u32)kv_head) * PAGE + (u32)at % PAGE : NONE;
+		next = after;
+		page = page_of_next();
+		after = read(t + 2);
+	}
+
+	// bring begins to copy tile t, whose rows were located.
 	__device__ __forceinline__ void bring(int t) {
-		int c = lane() % PIECES, row = lane() / PIECES, first = warp() % 4 * ROWS;
-		u16 *k = ring[t % FLASH_RING].k + c / 8 * PANEL + first * 64, *v = k + PAGE * DIM;
+		int c = lane() % PIECES, from = lane() / PIECES, first = warp() % 4 * ROWS;
 		if (lane() < ROWS) {
 			Marks& m = marks[t % FLASH_RING];
 			m.at[first + lane()] = at;
 			if (a.plan.middle != MIDDLE_ALL) m.bias[first + lane()] = w.bias(t, first + lane());
 		}
-		unsigned there = __ballot_sync(ALL, at >= 0);
-		i64 from = at >= 0 ? element_of(a.g, page, kv_head, at % PAGE) : 0;
-		auto copy = [&](int i, i64 one) {
-			int to = i * 64 + (c % 8 ^ i % 8) * 8;
-			copy_async_if(k + to, (const u16*)a.g.k + one, there >> i & 1);
-			if (VALUES) copy_async_if(v + to, (const u16*)a.g.v + one, there >> i & 1);
-		};
-		if (t < w.pages) {  // rows follow each other
-			i64 one = __shfl_sync(ALL, from, 0) + row * DIM + c * 8;
-			if (!there) one = 0;
+		u16 *k = ring[t % FLASH_RING].k, *v = k + PAGE * DIM;
+		int to = c / 8 * PANEL + (first + from) * 64 + (c % 8 ^ from) * 8;
+		const u16 *keys = (const u16*)a.g.k + c * 8, *values = (const u16*)a.g.v + c * 8;
 #pragma unroll
-			for (int i = 0; i < ROWS; i += STEP) copy(i + row, one + (there ? i * DIM : 0));
-		} else {
-#pragma unroll 4
-			for (int i = 0; i < ROWS; i += STEP) copy(i + row, __shfl_sync(ALL, from, i + row) + c * 8);
+		for (int i = 0; i < ROWS; i += STEP) {
+			u32 r = __shfl_sync(ALL, row, i + from);
+			bool there = r != NONE;
+			i64 one = there ? (i64)r * DIM : 0;
+			int at = (to ^ i % 8 * 8) + i * 64;  // row i + from has its pieces at c ^ (i + from)%8
+			copy_async_if(k + at, keys + one, there);
+			if (VALUES) copy_async_if(v + at, values + one, there);
 		}
 	}
 
@@ -193,13 +202,12 @@ struct Bringer {
 	}
 
 	__device__ __forceinline__ void run() {
-		look(0);
-		locate(0);
+		begin();
 		for (int t = 0; t < w.all; t++) {
+			locate(t);
 			if (t >= FLASH_RING) meet(used(t), 128 + 128 * GROUPS);
 			bring(t);
 			copy_commit();
-			locate(t + 1);
 			if (t == 0) continue;
 			copy_wait<1>();
 			hand(t - 1);
@@ -235,7 +243,7 @@ __device__ __forceinline__ void attend_group(const FlashArgs& a, const Tiles& w,
 	WideGroup see = {own, late.back, late.bound, late.span_sink, late.sink, recent_of(a.plan, own), late.recent, late.all, a.plan.list.weight != nullptr, 0, 0};
 	see.range(a.plan, w);
 
-	float s[PAGE / 2], scale[2];
+	float s[PAGE / 2], scale[2] = {1, 1};
 	u32 p[PAGE / 16][4];
 	auto multiply_keys = [&](int t) {
 		WideMatrix k = wide_at(ring[t % FLASH_RING].k, 0, 1024);
@@ -276,10 +284,11 @@ __device__ __forceinline__ void attend_group(const FlashArgs& a, const Tiles& w,
 	pack();
 	int t = 0;
 	for (; t + 1 < w.all; t++) {
+		bool fast = see.fast(w, t + 1);
 		meet(full(t + 1, group), 128 + 128);
-		if (see.fast(w, t + 1)) {
-			multiply_keys(t + 1);
-			multiply_values(t);
+		multiply_keys(t + 1);
+		multiply_values(t);
+		if (fast) {
 			wide_wait<1>(s);
 			weigh(r, s, scale);
 			// The values are waited for in two branches, which hang on the sums: else
@@ -292,8 +301,6 @@ __device__ __forceinline__ void attend_group(const FlashArgs& a, const Tiles& w,
 			}
 			pack();
 		} else {
-			multiply_keys(t + 1);
-			multiply_values(t);
 			wide_wait<0>(s);
 			wide_wait<0>(r.acc);
 			const Marks& m = marks[(t + 1) % FLASH_RING];
@@ -341,7 +348,7 @@ __device__ __forceinline__ void flash_wide(const FlashArgs& a) {
 	}
 	if (group == GROUPS) {
 		if (GROUPS == 2) wide_shrink();
-		Bringer<DIM, GROUPS, true> b = {a, w, ring, marks, kv_head, last, -1, -1, -1};
+		Bringer<DIM, GROUPS, true> b = {a, w, ring, marks, kv_head, last, -1, 0, -1, -1, -1};
 		b.run();
 	} else {
 		if (GROUPS == 2) wide_grow();
@@ -423,7 +430,7 @@ __device__ __forceinline__ void edge_max_wide(const FlashArgs& a) {
 	if (group < 2) {
 		edge_group<DIM>(a, w, ring, h, tile * span + (a.by_heads ? 0 : group * FLASH_ROWS), first, lo, last);
 	} else if (w.all > 0) {
-		Bringer<DIM, 2, false> b = {a, w, ring, marks, h * (int)a.g.heads / (int)a.heads, last, -1, -1, -1};
+		Bringer<DIM, 2, false> b = {a, w, ring, marks, h * (int)a.g.heads / (int)a.heads, last, -1, 0, -1, -1, -1};
 		b.run();
 	}
 }

@@ -69,7 +69,9 @@ KERNEL(gemm, GemmArgs, 256) {
 #pragma unroll
 			for (int u = 0; u < 4; u++) {
 				i64 row = first + m + i * 16 + lane() / 4 + u / 2 * 8, c = column + n + j * 8 + lane() % 4 * 2 + u % 2;
-				if (row < a.rows && c < a.n) a.dst[row * a.ld + c] = acc[i][j][u];
+				if (row >= a.rows || c >= a.n) continue;
+				float* to = a.dst + row * a.ld + c;
+				*to = acc[i][j][u] + (a.add ? *to : 0);
 			}
 		}
 	}

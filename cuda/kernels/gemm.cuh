@@ -8,4 +8,5 @@ struct GemmArgs {
 	const u16* x;  // [rows, k]
 	const u16* w;  // [n, k]
 	i64 rows, n, k, ld;
+	i64 add;  // to what dst holds
 };

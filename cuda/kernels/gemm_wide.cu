@@ -60,8 +60,8 @@ KERNEL(gemm_wide, GemmArgs, 256) {
 			i64 row = first + group * 64 + warp() % 4 * 16 + lane() / 4 + u * 8, c = column + j * 8 + lane() % 4 * 2;
 			if (row >= a.rows || c >= a.n) continue;
 			float* to = a.dst + row * a.ld + c;
-			to[0] = acc[j * 4 + u * 2];
-			if (c + 1 < a.n) to[1] = acc[j * 4 + u * 2 + 1];
+			to[0] = acc[j * 4 + u * 2] + (a.add ? to[0] : 0);
+			if (c + 1 < a.n) to[1] = acc[j * 4 + u * 2 + 1] + (a.add ? to[1] : 0);
 		}
 	}
 #endif

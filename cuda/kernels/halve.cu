@@ -2,6 +2,7 @@
 // beyond its range become its largest.
 #include "args.cuh"
 #include "few.cuh"
+#include "reduce.cuh"
 
 constexpr float MOST_HALF = 65504;  // the largest of half precision
 
@@ -54,6 +55,53 @@ __device__ __forceinline__ void halve_few(const HalveArgs& a) {
 			to[i] = pack_bounded(d * (float)(signed char)v - m, d * (float)(signed char)(v >> 8) - m);
 		}
 	});
+}
+
+struct HalveNormArgs {
+	u16* dst;        // [rows, k]
+	const float* x;  // [rows, k]
+	const float* w;  // [k]
+	i64 k;
+	f64 eps;
+};
+
+// halve_norm is rmsnorm of rows.cu, 8 numbers a thread. A block takes a row.
+KERNEL(halve_norm, HalveNormArgs, 256) {
+	const u8 *x = (const u8*)(a.x + (i64)blockIdx.x * a.k), *w = (const u8*)a.w;
+	Word4* to = (Word4*)(a.dst + (i64)blockIdx.x * a.k);
+	float sum = 0, y[8], by[8];
+	for (int i = threadIdx.x; i < (int)a.k / 8; i += blockDim.x) {
+		plain8<F32>(y, x, i * 8);
+#pragma unroll
+		for (int j = 0; j < 8; j++) sum += y[j] * y[j];
+	}
+	sum = reduce_block(sum, 0.0f, Plus());
+	float scale = 1 / sqrtf(sum / (float)a.k + (float)a.eps);
+	for (int i = threadIdx.x; i < (int)a.k / 8; i += blockDim.x) {
+		plain8<F32>(y, x, i * 8);
+		plain8<F32>(by, w, i * 8);
+#pragma unroll
+		for (int j = 0; j < 8; j++) y[j] = y[j] * scale * by[j];
+		to[i] = {{pack_bounded(y[0], y[1]), pack_bounded(y[2], y[3]), pack_bounded(y[4], y[5]), pack_bounded(y[6], y[7])}};
+	}
+}
+
+struct HalveGatedArgs {
+	u16* dst;  // [n, 8]
+	const float *gate, *up;
+	i64 n;
+};
+
+// halve_gated is swiglu of rows.cu, 8 numbers a thread.
+KERNEL(halve_gated, HalveGatedArgs, 256) {
+	for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += (i64)gridDim.x * blockDim.x) {
+		float g[8], u[8];
+		plain8<F32>(g, (const u8*)a.gate, i * 8);
+		plain8<F32>(u, (const u8*)a.up, i * 8);
+#pragma unroll
+		for (int j = 0; j < 8; j++) u[j] *= g[j] / (1 + expf(-g[j]));
+		((Word4*)a.dst)[i] = {{pack_bounded(u[0], u[1]), pack_bounded(u[2], u[3]), pack_bounded(u[4], u[5]), pack_bounded(u[6], u[7])}};
+	}
 }
 
 KERNEL(halve_f32, HalveArgs, 256) { halve_plain<F32>(a); }

@@ -121,9 +121,9 @@ __device__ __forceinline__ void near_many(const NearArgs& a) {
 			for (int u = 0; u < 2; u++) top[u] = there(u) ? a.top[row(u)] : infinity();
 		};
 		load(0);
-		keys[0].bring(a.g, kv_head, middle(blockIdx.y) ? blockIdx.y : -1, r.from);
+		keys[0].bring(a.g, kv_head, middle((int)blockIdx.y) ? (int)blockIdx.y : -1, r.from);
 		for (int b = blockIdx.y, turn = 0; b < a.words; b += gridDim.y, turn ^= 1) {
-			keys[turn ^ 1].bring(a.g, kv_head, middle(b + gridDim.y) ? b + gridDim.y : -1, r.from);
+			keys[turn ^ 1].bring(a.g, kv_head, middle(b + (int)gridDim.y) ? b + (int)gridDim.y : -1, r.from);
 			copy_wait<1>();
 			__syncthreads();
 			u32 bits = 0, broken = 0;  // bits of columns 8·n + lane%4·2 + i at 2·n + i

@@ -59,7 +59,7 @@ struct Tiles {
 		} else {
 			w = !blocks ? 0 : !listed(t) ? weight_of(e, page(t)) : e.weight ? e.weight[from + t - head] : 1;
 		}
-		return w > 0 ? log2f(w) : -infinity();
+		return w == 1 ? 0 : w > 0 ? log2f(w) : -infinity();
 	}
 };
 

@@ -1,0 +1,25 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestPeaks measures what a machine reaches: a copy, and a product by cuBLASLt where
+// there is one.
+func TestPeaks(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	p := d.Peaks()
+	if p.Read <= 0 || p.Float <= 0 {
+		t.Errorf("a copy of %v bytes and a product of %v operations per second", p.Read, p.Float)
+	}
+	if got := strings.Contains(p.How, "by cuBLASLt "); got != d.drv.hasLibrary() {
+		t.Errorf("measured %q, and that there is a library is %v", p.How, d.drv.hasLibrary())
+	}
+	if err := d.Sync(); err != nil {
+		t.Error(err)
+	}
+}
