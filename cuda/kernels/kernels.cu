@@ -17,6 +17,7 @@
 #include "reuse.cu"
 #include "rows.cu"
 #include "sample.cu"
+#include "scores_row.cu"
 #include "select.cu"
 #include "single.cu"
 #include "sketch.cu"
