@@ -42,12 +42,20 @@ func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.
 // scoreChunk is the positions that a block scores, CHUNK of scores.cuh.
 const scoreChunk = 256
 
+// values gives a Values.
+func (c *call) values(d device.Draws) *call {
+	return c.draw(d.Draw, d.Of).int(d.Samples, int(d.Sampler), int(d.Tiles), d.Tile).bool(d.Shared)
+}
+
 // SampleValues lists what is drawn of the softmax over what the plan reads.
 func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
 	const op = "SampleValues"
 	device.CheckDraws(l, q, kv, p, d)
 	rows, heads, groups := q.Dim(0), q.Dim(1), kv.K.Dim(1)
 	n := device.RowsPerSlot(op, rows, kv)
+	if n == 1 && o.drawRows(l, q, kv, p, d) {
+		return
+	}
 	chunks := ceil(kv.Pages.Dim(1)*device.PageLen, scoreChunk)
 	positions, shared := chunks*scoreChunk, 20*chunks+16
 	size := positions*(8+4+1) + positions/32*(8+4+4+4) + chunks*16
@@ -58,11 +66,39 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	o.inPieces(op, rows*groups, size*heads/groups, func(first, items int) {
 		call := func(name string, b blocks, threads, shared int) {
 			o.call(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
-				int(size, first, l.Index.Dim(2), heads).draw(d.Draw, d.Of).
-				int(d.Samples, int(d.Sampler), int(d.Tiles), d.Tile).bool(d.Shared).pages(kv, n).plan(p).
+				int(size, first, l.Index.Dim(2), heads).values(d).pages(kv, n).plan(p).
 				runShared(b, threads, shared)
 		}
 		call("value_scores", blocks{chunks, items, 1}, 128, 0)
 		call("sample_values", blocks{items * heads / groups, 1, 1}, 256, shared)
 	})
+}
+
+// mostDrawn is the most draws of a head that value_row.cu is for.
+const mostDrawn = 8 << 10
+
+// drawRows is SampleValues of one row of each slot if it suits the kernels for that.
+func (o *ops) drawRows(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
+	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
+	kvHeads, width := kv.K.Dim(1), kv.Pages.Dim(1)
+	if !keyed(q, kv) || lists(p) || d.Sampler == device.Independent || d.Tiles == device.Remainder {
+		return false
+	}
+	if d.Tiles == device.Equal && (p.Middle != device.All || p.Span != device.Span{}) {
+		return false // tiles are cut from what the row reads
+	}
+	shares := 4 * rows * heads * width * device.PageLen
+	sums := 24 * rows * heads * width
+	most := max(d.Samples, d.Most(width*device.PageLen))
+	shared := 8*(3*width+1) + 3*4*most
+	if shares+sums > workspaceSize || most > mostDrawn || shared > o.d.drv.sharedMemory()-4096 {
+		return false
+	}
+	call := func(name string, b blocks, threads, shared int) {
+		o.call(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).work(shares).
+			int(l.Index.Dim(2), heads, most).values(d).pages(kv, 1).plan(p).ahead().runShared(b, threads, shared)
+	}
+	call(fmt.Sprintf("row_shares_%d", dim), o.keyBlocks(rows, kvHeads), keyWarps*32, 0)
+	call("draw_row", blocks{rows * heads, 1, 1}, 512, shared)
+	return true
 }

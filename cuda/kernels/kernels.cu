@@ -25,3 +25,4 @@
 #include "stripe_many.cu"
 #include "usage.cu"
 #include "value.cu"
+#include "value_row.cu"

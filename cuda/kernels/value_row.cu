@@ -1,0 +1,236 @@
+// Values drawn for the newest row of each slot, over a cache in half precision: bound by
+// reading the keys once. Checked as value.cu is, which does what does not suit these:
+// lists, tiles that get their samples by remainders, and independent draws.
+//
+// row_shares has the keys go through tensor cores and leaves the exponentials of the
+// scores and their sums over halves of pages. draw_row then has a block for each head:
+// it adds the sums up, and four lanes find a draw, first among the sums and then among
+// the 32 exponentials of one of them. Both start while the kernel before still runs.
+#include "keys.cuh"
+#include "rank.cuh"
+#include "tiles.cuh"
+#include "values.cuh"
+
+// PageSum is what a head reads of a page.
+struct PageSum {
+	double half, all;  // of 2^(score - top): over the first half of the page, and over all of it
+	float top;
+	i32 pad;
+};
+
+struct RowArgs {
+	i32 *index, *count;  // [rows, heads, cap], [rows, heads]
+	float* weight;       // [rows, heads, cap]
+	const float* q;      // [rows, heads, dim]
+	float* shares;       // [rows, heads, g.width·PAGE]: 2^(score - the page's top)
+	PageSum* sums;       // [rows, heads, g.width]
+	i64 cap, heads, most;  // most: draws of a head
+	Values v;
+	Pages g;
+	Plan plan;  // without a list
+};
+
+constexpr int HALF = PAGE / 2;
+
+// row_shares: block (i, y, r) takes part i of the pages of row r for the heads of kv
+// head y.
+template <int DIM>
+__device__ __forceinline__ void row_shares(const RowArgs& a) {
+	let_next();
+	int row = blockIdx.z, kv_head = blockIdx.y, run = (int)(a.heads / a.g.heads), head = lane() / 4;
+	At at = place(a.g, row);
+	if (at.p < 0) {
+		wait_before();
+		return;
+	}
+	OwnPages mine = own_pages(at.p / PAGE + 1);
+	Sight sight = sight_of(a.plan, at.p);
+	bool there = head < run;
+	i64 item = (i64)row * a.heads + kv_head * run + (there ? head : 0);
+	auto page = [&](int b) {
+		bool some = sight.shows(b) && (sight.all || b * PAGE < sight.sink || b * PAGE + PAGE > sight.recent);
+		return some ? page_of(a.g, at.slot, b) : -1;
+	};
+	auto put = [&](int b, float (&s)[EIGHTS][2]) {
+		int lo = b * PAGE + lane() % 4 * 2;
+		bool whole = b * PAGE >= sight.back && b * PAGE >= sight.bound && b * PAGE + PAGE - 1 <= at.p && sight.all;
+		float top = -infinity();
+#pragma unroll
+		for (int i = 0; i < EIGHTS; i++) {
+#pragma unroll
+			for (int j = 0; j < 2; j++) {
+				int p = lo + i * 8 + j;
+				if (!whole && !(sight.spanned(p) && sight.edge(p))) s[i][j] = -infinity();
+				if (s[i][j] != s[i][j]) {
+					if (there) met(a.g, s[i][j]);
+					s[i][j] = -infinity();
+				}
+				top = larger(top, s[i][j]);
+			}
+		}
+		top = larger(top, __shfl_xor_sync(ALL, top, 1));
+		top = larger(top, __shfl_xor_sync(ALL, top, 2));
+		double sums[2] = {0, 0};
+		float* to = a.shares + (item * a.g.width + b) * PAGE + lane() % 4 * 2;
+#pragma unroll
+		for (int i = 0; i < EIGHTS; i++) {
+			float2 e;
+			e.x = s[i][0] > -infinity() ? exp2f(s[i][0] - top) : 0;
+			e.y = s[i][1] > -infinity() ? exp2f(s[i][1] - top) : 0;
+			sums[i / (EIGHTS / 2)] += (double)e.x + (double)e.y;
+			if (there) *(float2*)(to + i * 8) = e;
+		}
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			sums[i] += __shfl_xor_sync(ALL, sums[i], 1);
+			sums[i] += __shfl_xor_sync(ALL, sums[i], 2);
+		}
+		if (there && lane() % 4 == 0) a.sums[item * a.g.width + b] = PageSum{sums[0], sums[0] + sums[1], top, 0};
+	};
+	const float* q = a.q + item * DIM;
+	score_pages<DIM>(a.g, kv_head, q, there, 1.4426950408889634f / sqrtf((float)DIM), mine, page, put);
+}
+
+KERNEL(row_shares_64, RowArgs, KEY_WARPS * WARP) { row_shares<64>(a); }
+KERNEL(row_shares_128, RowArgs, KEY_WARPS * WARP) { row_shares<128>(a); }
+
+// Reach is the running sum of a head's softmax, not divided by its end.
+struct Reach {
+	double *at, *scale;  // [2·pages + 1]: before half h; [pages]: of a page's exponentials
+	int halves;
+};
+
+// reach_of adds the pages' sums up; all threads of the block call it.
+__device__ inline void reach_of(const PageSum* sums, int pages, Reach& r) {
+	Run mine = run_of(pages);
+	float top = -infinity();
+	for (i64 b = mine.lo; b < mine.hi; b++) top = larger(top, sums[b].top);
+	top = reduce_block(top, -infinity(), Top());
+	double part = 0, total;
+	for (i64 b = mine.lo; b < mine.hi; b++) {
+		r.scale[b] = sums[b].top > -infinity() ? exp2((double)sums[b].top - (double)top) : 0;
+		part += sums[b].all * r.scale[b];
+	}
+	double sum = scan_block(part, total);
+	for (i64 b = mine.lo; b < mine.hi; b++) {
+		r.at[2 * b] = sum;
+		r.at[2 * b + 1] = sum + sums[b].half * r.scale[b];
+		sum += sums[b].all * r.scale[b];
+	}
+	r.halves = 2 * pages;
+	if (mine.hi == pages && mine.lo < mine.hi) r.at[r.halves] = sum;
+	__syncthreads();
+}
+
+// half_at is the half from lo on, before hi, where the sum reaches x and is above base,
+// or the last that has any weight.
+__device__ inline int half_at(const Reach& r, int lo, int hi, double x, double base) {
+	int first = lo;
+	hi--;
+	while (lo < hi) {
+		int mid = (lo + hi) / 2;
+		double end = r.at[mid + 1];
+		if (end < x || end <= base)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	while (lo > first && !(r.at[lo + 1] > r.at[lo])) lo--;  // which rounding alone can find
+	return lo;
+}
+
+// position_at is the position in a half where the sum reaches x, or the last that has
+// any weight. Four lanes call it together.
+__device__ inline int position_at(const Reach& r, const float* shares, int half, double x) {
+	int c = lane() % 4 * 8;
+	const float* from = shares + half * HALF + c;
+	Word4 lo = load16(from), hi = load16(from + 4);
+	double sum = 0, scale = r.scale[half / 2], start = r.at[half];
+	for (int i = 0; i < 8; i++) sum += __uint_as_float(i < 4 ? lo.w[i] : hi.w[i - 4]);
+	double upto = sum, left = __shfl_up_sync(ALL, upto, 1);
+	if (c >= 8) upto += left;
+	left = __shfl_up_sync(ALL, upto, 2);
+	if (c >= 16) upto += left;
+	left = __shfl_up_sync(ALL, upto, 1);
+	sum = c == 0 ? 0 : left;
+	int first = HALF, last = -1;
+	for (int i = 0; i < 8; i++) {
+		float e = __uint_as_float(i < 4 ? lo.w[i] : hi.w[i - 4]);
+		sum += e;
+		if (!(e > 0)) continue;
+		last = c + i;
+		if (first == HALF && start + sum * scale >= x) first = c + i;
+	}
+	first = smaller(first, __shfl_xor_sync(ALL, first, 1));
+	first = smaller(first, __shfl_xor_sync(ALL, first, 2));
+	last = larger(last, __shfl_xor_sync(ALL, last, 1));
+	last = larger(last, __shfl_xor_sync(ALL, last, 2));
+	return half * HALF + (first < HALF ? first : larger(last, 0));
+}
+
+// draw_row: block i takes a head of a row.
+KERNEL(draw_row, RowArgs, 512) {
+	DYNAMIC(double, shared);  // [3·g.width + 1], and 3·[most] i32
+	let_next();
+	int row = (int)(blockIdx.x / a.heads), head = (int)(blockIdx.x % a.heads);
+	At at = place(a.g, row);
+	wait_before();
+	if (at.p < 0) return;
+	int n = at.p + 1, pages = at.p / PAGE + 1;
+	if (most_of(a.v, n) > a.cap) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		return;
+	}
+	Reach reach = {shared, shared + 2 * a.g.width + 1, 0};
+	i32 *drawn = (i32*)(reach.scale + a.g.width), *from = drawn + a.most, *to = from + a.most;  // positions; draws of each that was drawn
+	reach_of(a.sums + blockIdx.x * a.g.width, pages, reach);
+
+	int tile = a.v.tiles == EQUAL ? tile_of(a.v, n) : n, tiles = (n + tile - 1) / tile;
+	int each = a.v.samples == 0 ? 0 : a.v.tiles == EQUAL ? (int)larger((i64)1, a.v.samples / tiles) : (int)a.v.samples;
+	int draws = tiles * each;
+	const float* shares = a.shares + blockIdx.x * a.g.width * PAGE;
+	Draw d = address_of(a.v, at.slot, at.p, head, (int)a.heads, (int)a.g.heads);
+	auto halves = [&](int t, int& lo, int& hi) {
+		lo = t * tile / HALF;
+		hi = smaller((lo * HALF + tile + HALF - 1) / HALF, reach.halves);
+		return reach.at[hi] - reach.at[lo];
+	};
+	for (int first = 0; first < draws; first += (int)blockDim.x / 4) {
+		int i = first + (int)threadIdx.x / 4, lo = 0, hi = 0, half = 0;
+		double x = 0;
+		bool in = false;
+		if (i < draws) {
+			int t = i / each;
+			double share = halves(t, lo, hi), base = reach.at[lo];
+			in = share > 0;
+			if (in) {
+				double u = uniform(d, a.v.sampler == SYSTEMATIC ? (u32)t : (u32)i);
+				x = base + (i % each + u) / each * share;
+				half = half_at(reach, lo, hi, x, base);
+			}
+		}
+		int p = position_at(reach, shares, half, x);
+		if (i < draws && lane() % 4 == 0) drawn[i] = in ? p : -1;
+	}
+	__syncthreads();
+
+	// Draws are in the order of positions.
+	Run r = run_of(draws);
+	int mine = 0, all;
+	auto begins = [&](i64 i) { return drawn[i] >= 0 && (i == 0 || drawn[i] != drawn[i - 1]); };
+	for (i64 i = r.lo; i < r.hi; i++) mine += begins(i);
+	int rank = scan_block(mine, all) - 1;
+	for (i64 i = r.lo; i < r.hi; i++) {
+		if (begins(i)) from[++rank] = (i32)i;
+		if (drawn[i] >= 0 && (i + 1 == draws || drawn[i + 1] != drawn[i])) to[rank] = (i32)i + 1;
+	}
+	__syncthreads();
+	all = smaller(all, (int)a.cap);
+	for (int i = threadIdx.x; i < all; i += blockDim.x) {
+		int lo, hi;
+		double one = a.v.tiles == EQUAL ? halves(from[i] / each, lo, hi) / reach.at[reach.halves] / each : 1.0 / (double)a.v.samples;
+		a.index[blockIdx.x * a.cap + i] = drawn[from[i]];
+		a.weight[blockIdx.x * a.cap + i] = (float)((to[i] - from[i]) * one);
+	}
+	if (threadIdx.x == 0) a.count[blockIdx.x] = all;
+}
