@@ -53,7 +53,7 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	device.CheckDraws(l, q, kv, p, d)
 	rows, heads, groups := q.Dim(0), q.Dim(1), kv.K.Dim(1)
 	n := device.RowsPerSlot(op, rows, kv)
-	if n == 1 && o.drawRows(l, q, kv, p, d) {
+	if n == 1 && o.drawRows("draw_row", l.Index, l.Count, l.Weight, l.Index.Dim(2), q, kv, p, d) {
 		return
 	}
 	chunks := ceil(kv.Pages.Dim(1)*device.PageLen, scoreChunk)
@@ -77,10 +77,10 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 // mostDrawn is the most draws of a head that value_row.cu is for.
 const mostDrawn = 8 << 10
 
-// drawRows is SampleValues of one row of each slot if it suits the kernels for that.
-func (o *ops) drawRows(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
-	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
-	kvHeads, width := kv.K.Dim(1), kv.Pages.Dim(1)
+// drawRows queues a kernel of value_row.cu that draws for one row of each slot, and what
+// goes before it, if the call suits them. out has cap numbers of each head.
+func (o *ops) drawRows(name string, index, count, out device.Tensor, cap int, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
+	rows, heads, width := q.Dim(0), q.Dim(1), kv.Pages.Dim(1)
 	if !keyed(q, kv) || lists(p) || d.Sampler == device.Independent || d.Tiles == device.Remainder {
 		return false
 	}
@@ -88,17 +88,26 @@ func (o *ops) drawRows(l device.List, q device.Tensor, kv device.KV, p device.Pl
 		return false // tiles are cut from what the row reads
 	}
 	shares := 4 * rows * heads * width * device.PageLen
-	sums := 24 * rows * heads * width
+	sums := 24 * rows * heads * width // PageSum
 	most := max(d.Samples, d.Most(width*device.PageLen))
-	shared := 8*(3*width+1) + 3*4*most
+	const threads = 512
+	shared := max(8*(3*width+1)+3*4*most, threads*8*4)
 	if shares+sums > workspaceSize || most > mostDrawn || shared > o.d.drv.sharedMemory()-4096 {
 		return false
 	}
 	call := func(name string, b blocks, threads, shared int) {
-		o.call(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).work(shares).
-			int(l.Index.Dim(2), heads, most).values(d).pages(kv, 1).plan(p).ahead().runShared(b, threads, shared)
+		o.call(name).tensor(index).tensor(count).tensor(out).tensor(q).work(0).work(shares).
+			int(cap, heads, most).values(d).pages(kv, 1).plan(p).ahead().runShared(b, threads, shared)
 	}
-	call(fmt.Sprintf("row_shares_%d", dim), o.keyBlocks(rows, kvHeads), keyWarps*32, 0)
-	call("draw_row", blocks{rows * heads, 1, 1}, 512, shared)
+	call(fmt.Sprintf("row_shares_%d", q.Dim(2)), o.keyBlocks(rows, kv.K.Dim(1)), keyWarps*32, 0)
+	call(name, blocks{rows * heads, 1, 1}, threads, shared)
 	return true
+}
+
+// FuseSampleAttend attends to values drawn of what the plan reads.
+func (o *ops) FuseSampleAttend(dst, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
+	const op = "SampleAttend"
+	device.CheckAttend(dst, q, kv, p)
+	none := device.Tensor{}
+	return device.RowsPerSlot(op, q.Dim(0), kv) == 1 && o.drawRows("draw_attend", none, none, dst, q.Dim(2), q, kv, p, d)
 }

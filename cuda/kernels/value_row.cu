@@ -168,69 +168,136 @@ __device__ inline int position_at(const Reach& r, const float* shares, int half,
 	return half * HALF + (first < HALF ? first : larger(last, 0));
 }
 
-// draw_row: block i takes a head of a row.
-KERNEL(draw_row, RowArgs, 512) {
-	DYNAMIC(double, shared);  // [3·g.width + 1], and 3·[most] i32
-	let_next();
-	int row = (int)(blockIdx.x / a.heads), head = (int)(blockIdx.x % a.heads);
-	At at = place(a.g, row);
-	wait_before();
-	if (at.p < 0) return;
-	int n = at.p + 1, pages = at.p / PAGE + 1;
-	if (most_of(a.v, n) > a.cap) {
-		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		return;
-	}
-	Reach reach = {shared, shared + 2 * a.g.width + 1, 0};
-	i32 *drawn = (i32*)(reach.scale + a.g.width), *from = drawn + a.most, *to = from + a.most;  // positions; draws of each that was drawn
-	reach_of(a.sums + blockIdx.x * a.g.width, pages, reach);
+// Found is what a head has drawn.
+struct Found {
+	Reach reach;
+	i32* at;  // [draws]: positions, ascending; -1 where nothing could be drawn
+	i32* more;
+	At row;
+	int tile, each, draws;  // positions and draws of a tile; all draws
 
-	int tile = a.v.tiles == EQUAL ? tile_of(a.v, n) : n, tiles = (n + tile - 1) / tile;
-	int each = a.v.samples == 0 ? 0 : a.v.tiles == EQUAL ? (int)larger((i64)1, a.v.samples / tiles) : (int)a.v.samples;
-	int draws = tiles * each;
-	const float* shares = a.shares + blockIdx.x * a.g.width * PAGE;
-	Draw d = address_of(a.v, at.slot, at.p, head, (int)a.heads, (int)a.g.heads);
-	auto halves = [&](int t, int& lo, int& hi) {
+	// share is what a tile weighs, which has halves lo to hi-1.
+	__device__ double share(int t, int& lo, int& hi) const {
 		lo = t * tile / HALF;
-		hi = smaller((lo * HALF + tile + HALF - 1) / HALF, reach.halves);
+		hi = smaller((t * tile + tile + HALF - 1) / HALF, reach.halves);
 		return reach.at[hi] - reach.at[lo];
-	};
-	for (int first = 0; first < draws; first += (int)blockDim.x / 4) {
-		int i = first + (int)threadIdx.x / 4, lo = 0, hi = 0, half = 0;
+	}
+
+	// weight is that of draw i in the output.
+	__device__ double weight(const Values& v, int i) const {
+		int lo, hi;
+		return v.tiles == EQUAL ? share(i / each, lo, hi) / reach.at[reach.halves] / each : 1.0 / (double)v.samples;
+	}
+};
+
+// find_draws draws for the head of the block; false where there is no row. shared has
+// room for 3·g.width + 1 numbers and what comes behind them.
+__device__ inline bool find_draws(const RowArgs& a, Found& f, double* shared) {
+	int row = (int)(blockIdx.x / a.heads), head = (int)(blockIdx.x % a.heads);
+	f.row = place(a.g, row);
+	wait_before();
+	if (f.row.p < 0) return false;
+	int n = f.row.p + 1;
+	f.reach = {shared, shared + 2 * a.g.width + 1, 0};
+	f.at = (i32*)(f.reach.scale + a.g.width);
+	f.more = f.at + a.most;
+	reach_of(a.sums + blockIdx.x * a.g.width, f.row.p / PAGE + 1, f.reach);
+	f.tile = a.v.tiles == EQUAL ? tile_of(a.v, n) : n;
+	int tiles = (n + f.tile - 1) / f.tile;
+	f.each = a.v.samples == 0 ? 0 : a.v.tiles == EQUAL ? (int)larger((i64)1, a.v.samples / tiles) : (int)a.v.samples;
+	f.draws = tiles * f.each;
+	const float* shares = a.shares + blockIdx.x * a.g.width * PAGE;
+	Draw d = address_of(a.v, f.row.slot, f.row.p, head, (int)a.heads, (int)a.g.heads);
+	for (int first = 0; first < f.draws; first += (int)blockDim.x / 4) {
+		int i = first + (int)threadIdx.x / 4, half = 0;
 		double x = 0;
 		bool in = false;
-		if (i < draws) {
-			int t = i / each;
-			double share = halves(t, lo, hi), base = reach.at[lo];
+		if (i < f.draws) {
+			int t = i / f.each, lo, hi;
+			double share = f.share(t, lo, hi), base = f.reach.at[lo];
 			in = share > 0;
 			if (in) {
 				double u = uniform(d, a.v.sampler == SYSTEMATIC ? (u32)t : (u32)i);
-				x = base + (i % each + u) / each * share;
-				half = half_at(reach, lo, hi, x, base);
+				x = base + (i % f.each + u) / f.each * share;
+				half = half_at(f.reach, lo, hi, x, base);
 			}
 		}
-		int p = position_at(reach, shares, half, x);
-		if (i < draws && lane() % 4 == 0) drawn[i] = in ? p : -1;
+		int p = position_at(f.reach, shares, half, x);
+		if (i < f.draws && lane() % 4 == 0) f.at[i] = in ? p : -1;
 	}
 	__syncthreads();
+	return true;
+}
 
-	// Draws are in the order of positions.
-	Run r = run_of(draws);
+// draw_row lists what is drawn: block i takes a head of a row.
+KERNEL(draw_row, RowArgs, 512) {
+	DYNAMIC(double, shared);
+	Found f;
+	let_next();
+	if (!find_draws(a, f, shared)) return;
+	if (most_of(a.v, f.row.p + 1) > a.cap) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		return;
+	}
+	i32 *from = f.more, *to = from + a.most;  // draws of each position that was drawn
+	Run r = run_of(f.draws);
 	int mine = 0, all;
-	auto begins = [&](i64 i) { return drawn[i] >= 0 && (i == 0 || drawn[i] != drawn[i - 1]); };
+	auto begins = [&](i64 i) { return f.at[i] >= 0 && (i == 0 || f.at[i] != f.at[i - 1]); };
 	for (i64 i = r.lo; i < r.hi; i++) mine += begins(i);
 	int rank = scan_block(mine, all) - 1;
 	for (i64 i = r.lo; i < r.hi; i++) {
 		if (begins(i)) from[++rank] = (i32)i;
-		if (drawn[i] >= 0 && (i + 1 == draws || drawn[i + 1] != drawn[i])) to[rank] = (i32)i + 1;
+		if (f.at[i] >= 0 && (i + 1 == f.draws || f.at[i + 1] != f.at[i])) to[rank] = (i32)i + 1;
 	}
 	__syncthreads();
 	all = smaller(all, (int)a.cap);
 	for (int i = threadIdx.x; i < all; i += blockDim.x) {
-		int lo, hi;
-		double one = a.v.tiles == EQUAL ? halves(from[i] / each, lo, hi) / reach.at[reach.halves] / each : 1.0 / (double)a.v.samples;
-		a.index[blockIdx.x * a.cap + i] = drawn[from[i]];
-		a.weight[blockIdx.x * a.cap + i] = (float)((to[i] - from[i]) * one);
+		a.index[blockIdx.x * a.cap + i] = f.at[from[i]];
+		a.weight[blockIdx.x * a.cap + i] = (float)((to[i] - from[i]) * f.weight(a.v, from[i]));
 	}
 	if (threadIdx.x == 0) a.count[blockIdx.x] = all;
+}
+
+// draw_attend adds up the values that are drawn, into a.weight, [rows, heads, dim]:
+// block i takes a head of a row, and 16 bytes of a value are a thread's.
+KERNEL(draw_attend, RowArgs, 512) {
+	DYNAMIC(double, shared);
+	Found f;
+	let_next();
+	if (!find_draws(a, f, shared)) return;
+	constexpr int AHEAD = 4;
+	int dim = (int)a.g.dim, pieces = dim / 8, piece = threadIdx.x % pieces, groups = blockDim.x / pieces;
+	int kv_head = (int)(blockIdx.x % a.heads * a.g.heads / a.heads);
+	float y[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+	for (int i = threadIdx.x / pieces; i < f.draws; i += AHEAD * groups) {
+		float w[AHEAD];
+		Word4 v[AHEAD];
+#pragma unroll
+		for (int u = 0; u < AHEAD; u++) {
+			int at = i + u * groups, p = at < f.draws ? f.at[at] : -1;
+			int page = p < 0 ? -1 : a.g.table[(i64)f.row.slot * a.g.width + p / PAGE];
+			v[u] = Word4{{0, 0, 0, 0}};
+			w[u] = 0;
+			if (page < 0 || page >= a.g.count) continue;  // row_shares has failed
+			v[u] = load16((const u16*)a.g.v + element_of(a.g, page, kv_head, p % PAGE) + piece * 8);
+			w[u] = (float)f.weight(a.v, at);
+		}
+#pragma unroll
+		for (int u = 0; u < AHEAD; u++) {
+#pragma unroll
+			for (int k = 0; k < 4; k++) {
+				y[2 * k] += w[u] * from_half((u16)v[u].w[k]);
+				y[2 * k + 1] += w[u] * from_half((u16)(v[u].w[k] >> 16));
+			}
+		}
+	}
+	__syncthreads();  // the draws are not needed any more
+	float* parts = (float*)shared;  // [groups, dim]
+	for (int k = 0; k < 8; k++) parts[(int)threadIdx.x * 8 + k] = y[k];
+	__syncthreads();
+	for (int e = threadIdx.x; e < dim; e += blockDim.x) {
+		float sum = 0;
+		for (int g = 0; g < groups; g++) sum += parts[g * dim + e];
+		a.weight[(i64)blockIdx.x * dim + e] = sum;
+	}
 }
