@@ -29,13 +29,20 @@ func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.
 	checkDim(op, q.Dim(2))
 	n := device.RowsPerSlot(op, rows, kv)
 	words := kv.Pages.Dim(1)
-	size := words * (3*8 + device.PageLen*4*(2+heads/sets))
+	size := 16 + words*(3*8+device.PageLen*4*(3+heads/sets))
 	o.inPieces(op, rows*sets, size, func(first, items int) {
-		o.call("sample_tail").tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
-			int(size, first, sets, l.Index.Dim(2), heads, t.Pilot.Count).float(t.Pilot.Share, t.Eps, t.Z).
-			bool(t.Values).bool(t.Finite).bool(t.Fresh).bool(t.Replace).bool(t.Listed).
-			draw(t.Draw, t.Of).pages(kv, n).plan(p).
-			run(blocks{items, 1, 1}, 256)
+		call := func(name string, parts, threads int) {
+			o.call(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
+				int(size, first, sets, l.Index.Dim(2), heads, t.Pilot.Count).float(t.Pilot.Share, t.Eps, t.Z).
+				bool(t.Values).bool(t.Finite).bool(t.Fresh).bool(t.Replace).bool(t.Listed).
+				draw(t.Draw, t.Of).pages(kv, n).plan(p).
+				run(blocks{items, 1, parts}, threads)
+		}
+		call("tail_reads", 1, 512)
+		if t.Pilot != (device.Amount{}) {
+			call("tail_scores", max(1, min(4*o.d.drv.multiprocessors()/items, parts(kv))), 256)
+		}
+		call("sample_tail", 1, 512)
 	})
 }
 

@@ -12,9 +12,8 @@
 #include "few.cuh"
 #include "newest.cuh"
 
-constexpr int ASKED = 8;            // heads that a warp takes at a time, at most
-constexpr int KEY_WARPS = 8;        // of a block
-constexpr int EIGHTS = PAGE / 8;    // of a page: 8 keys are one product
+constexpr int KEY_WARPS = 8;      // of a block
+constexpr int EIGHTS = PAGE / 8;  // of a page: 8 keys are one product
 
 // Asked is what a lane has of head lane/4: of the product k, four numbers from
 // 32·(k/2) + 8·(lane%4) + 4·(k%2) on.
