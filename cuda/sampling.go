@@ -88,17 +88,17 @@ const mostDrawn = 8 << 10
 // goes before it, if the call suits them. out has cap numbers of each head.
 func (o *ops) drawRows(name string, index, count, out device.Tensor, cap int, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
 	rows, heads, width := q.Dim(0), q.Dim(1), kv.Pages.Dim(1)
-	if !keyed(q, kv) || lists(p) || d.Sampler == device.Independent || d.Tiles == device.Remainder {
+	if !o.keyed(q, kv) || lists(p) || d.Sampler == device.Independent || d.Tiles == device.Remainder {
 		return false
 	}
 	if d.Tiles == device.Equal && (p.Middle != device.All || p.Span != device.Span{}) {
 		return false // tiles are cut from what the row reads
 	}
 	shares := 4 * rows * heads * width * device.PageLen
-	sums := 24 * rows * heads * width // PageSum
+	sums := 32 * rows * heads * width // PageSum
 	most := max(d.Samples, d.Most(width*device.PageLen))
 	const threads = 512
-	shared := max(8*(3*width+1)+3*4*most, threads*8*4)
+	shared := max(8*(3*width+1)+4*(width+3*most), threads*8*4)
 	if shares+sums > workspaceSize || most > mostDrawn || shared > o.d.drv.sharedMemory()-4096 {
 		return false
 	}
@@ -106,7 +106,7 @@ func (o *ops) drawRows(name string, index, count, out device.Tensor, cap int, q 
 		o.call(name).tensor(index).tensor(count).tensor(out).tensor(q).work(0).work(shares).
 			int(cap, heads, most).values(d).pages(kv, 1).plan(p).ahead().runShared(b, threads, shared)
 	}
-	call(fmt.Sprintf("row_shares_%d", q.Dim(2)), o.keyBlocks(rows, kv.K.Dim(1)), keyWarps*32, 0)
+	call(fmt.Sprintf("row_shares_%d", q.Dim(2)), o.keyBlocks(rows, kv.K.Dim(1)), keyWarps*32, keyShared(q.Dim(2)))
 	call(name, blocks{rows * heads, 1, 1}, threads, shared)
 	return true
 }

@@ -28,12 +28,16 @@ func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part dev
 const (
 	keysGroup = 8 // heads of a kv head that keys.cuh takes at a time
 	keyWarps  = 8 // of a block
+	keyStages = 5 // of a warp, of 16 keys
 )
 
+// keyShared is the bytes of shared memory of a block that scores keys with keys.cuh.
+func keyShared(dim int) int { return keyWarps * keyStages * 16 * 2 * dim }
+
 // keyed reports whether keys.cuh suits the newest row of each slot.
-func keyed(q device.Tensor, kv device.KV) bool {
+func (o *ops) keyed(q device.Tensor, kv device.KV) bool {
 	dim := q.Dim(2)
-	return kv.K.DType == device.F16 && (dim == 64 || dim == 128) && q.Dim(1)/kv.K.Dim(1) <= keysGroup
+	return kv.K.DType == device.F16 && (dim == 64 || dim == 128) && q.Dim(1)/kv.K.Dim(1) <= keysGroup && keyShared(dim) <= o.d.drv.sharedMemory()
 }
 
 // keyBlocks is the blocks of a kernel that scores keys with keys.cuh: parts of the past,
@@ -44,12 +48,12 @@ func (o *ops) keyBlocks(rows, kvHeads int) blocks {
 
 // scoreRows is Scores of one row of each slot if keys.cuh suits it.
 func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) bool {
-	if !keyed(q, kv) || part == device.Planned && lists(p) {
+	if !o.keyed(q, kv) || part == device.Planned && lists(p) {
 		return false
 	}
 	o.call(fmt.Sprintf("row_scores_%d", q.Dim(2))).tensor(dst).tensor(q).int(q.Dim(1), dst.Dim(2)).
 		bool(part == device.Middles).bool(part == device.Planned).pages(kv, 1).plan(p).ahead().
-		run(o.keyBlocks(q.Dim(0), kv.K.Dim(1)), keyWarps*32)
+		runShared(o.keyBlocks(q.Dim(0), kv.K.Dim(1)), keyWarps*32, keyShared(q.Dim(2)))
 	return true
 }
 

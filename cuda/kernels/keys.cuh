@@ -2,11 +2,12 @@
 // fast as memory gives the keys: the newest row of each slot, each key read once for
 // the heads that share it.
 //
-// A warp takes a page. A lane loads 16 bytes of a key at a time, and they stay in its
-// registers: tensor cores ask four neighbouring lanes for numbers of a row, and it does
-// not matter which, as long as the queries' lanes have the same ones. Row i of a
-// 16 x 16 matrix is head i rounded to half precision and row i+8 what that left, so
-// that the two together are good to 22 bits.
+// A warp takes a page, 16 keys at a time, and asks for those of the next one a page ahead.
+// What a lane copies into shared memory it reads back itself, so that nobody waits:
+// tensor cores ask four neighbouring lanes for numbers of a row, and it does not matter
+// which, as long as the queries' lanes have the same ones. Row i of a 16 x 16 matrix is
+// head i rounded to half precision and row i+8 what that left, so that the two together
+// are good to 22 bits.
 #pragma once
 
 #include "few.cuh"
@@ -14,6 +15,14 @@
 
 constexpr int KEY_WARPS = 8;      // of a block
 constexpr int EIGHTS = PAGE / 8;  // of a page: 8 keys are one product
+constexpr int PAIRS = EIGHTS / 2;
+constexpr int KEY_STAGES = PAIRS + 1;
+
+// KeyPair is 16 keys as the lanes of a warp have them.
+template <int DIM>
+struct KeyPair {
+	Word4 piece[2][DIM / 32][WARP];
+};
 
 // Asked is what a lane has of head lane/4: of the product k, four numbers from
 // 32·(k/2) + 8·(lane%4) + 4·(k%2) on.
@@ -53,15 +62,18 @@ __device__ __forceinline__ void ask_head(Asked<DIM>& h, const float* q, bool the
 	}
 }
 
-// bring_keys loads the lane's part of keys 8·i to 8·i+7 of a page; zeros of page -1.
+// bring_keys begins to copy the lane's part of pair i of a page; of page -1 it does not.
 template <int DIM>
-__device__ __forceinline__ void bring_keys(Word4 (&raw)[DIM / 32], const Pages& g, int page, int kv_head, int i) {
-	const u16* at = (const u16*)g.k + element_of(g, larger(page, 0), kv_head, i * 8 + lane() / 4) + lane() % 4 * 8;
+__device__ __forceinline__ void bring_keys(KeyPair<DIM>& to, const Pages& g, int page, int kv_head, int i) {
+	if (page >= 0) {
 #pragma unroll
-	for (int j = 0; j < DIM / 32; j++) {
-		raw[j] = Word4{{0, 0, 0, 0}};
-		if (page >= 0) raw[j] = load16(at + j * 32);
+		for (int n = 0; n < 2; n++) {
+			const u16* at = (const u16*)g.k + element_of(g, page, kv_head, i * 16 + n * 8 + lane() / 4) + lane() % 4 * 8;
+#pragma unroll
+			for (int j = 0; j < DIM / 32; j++) copy_async(&to.piece[n][j][lane()], at + j * 32);
+		}
 	}
+	copy_commit();
 }
 
 // OwnPages is the pages of a slot that a warp takes: of part blockIdx.x of gridDim.x every
@@ -76,46 +88,49 @@ __device__ __forceinline__ OwnPages own_pages(int pages) {
 	return s;
 }
 
-// score_pages takes the pages of a share of a kv head, for the head
-// at q, which the lanes of its row give; there is false for lanes without one. page(b)
-// is the number of page b, or -1 if nobody wants it; it is called ahead, and before the
-// kernels in front of this one are done. put(b, s) gets the scores of page b: s[i][j] is
-// that of the lane's head for key 8·i + 2·(lane%4) + j, and zero for page -1. Keys
-// beyond the row's own are anything, perhaps not numbers.
+// score_pages takes the pages of a share of a kv head, for the head at q, which the lanes
+// of its row give; there is false for lanes without one. page(b) is the number of page b,
+// or -1 if nobody wants it; it is called ahead, and before the kernels in front of this
+// one are done. put(b, s) gets the scores of page b: s[i][j] is that of the lane's head for
+// key 8·i + 2·(lane%4) + j. Those of page -1, and of keys beyond the row's own, are anything,
+// perhaps not numbers. ring is the warp's, [KEY_STAGES].
 template <int DIM, class Page, class Put>
-__device__ __forceinline__ void score_pages(const Pages& g, int kv_head, const float* q, bool there, float unit, OwnPages mine, Page page, Put put) {
-	const int from = mine.from, end = mine.end, by = KEY_WARPS;
-	constexpr int RING = 4;  // of 8 keys, on their way
-	Word4 raw[RING][DIM / 32];
-	int now = from < end ? page(from) : -1, next = from + by < end ? page(from + by) : -1;
+__device__ __forceinline__ void score_pages(const Pages& g, KeyPair<DIM>* ring, int kv_head, const float* q, bool there, float unit, OwnPages mine, Page page, Put put) {
+	const int by = KEY_WARPS;
+	int now = mine.from < mine.end ? page(mine.from) : -1, next = mine.from + by < mine.end ? page(mine.from + by) : -1;
 	wait_before();
 #pragma unroll
-	for (int i = 0; i < RING; i++) bring_keys<DIM>(raw[i], g, now, kv_head, i);
+	for (int i = 0; i < PAIRS; i++) bring_keys<DIM>(ring[i], g, now, kv_head, i);
 	Asked<DIM> h;
 	ask_head(h, q, there, unit);
-	for (int b = from; b < end; b += by) {
-		int after = b + 2 * by < end ? page(b + 2 * by) : -1;
+	int slot = 0;
+	for (int b = mine.from; b < mine.end; b += by) {
+		int after = b + 2 * by < mine.end ? page(b + 2 * by) : -1;
 		float s[EIGHTS][2];
 #pragma unroll
-		for (int i = 0; i < EIGHTS; i += 2) {
+		for (int i = 0; i < PAIRS; i++) {
+			bring_keys<DIM>(ring[slot == 0 ? KEY_STAGES - 1 : slot - 1], g, next, kv_head, i);
+			copy_wait<PAIRS>();
+			const KeyPair<DIM>& keys = ring[slot];
 			float c[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
 #pragma unroll
-			for (int k = 0; k < DIM / 16; k++) {
-				multiply_add(c[0], h.q[k], &raw[i % RING][k / 2].w[k % 2 * 2]);
-				multiply_add(c[1], h.q[k], &raw[(i + 1) % RING][k / 2].w[k % 2 * 2]);
+			for (int j = 0; j < DIM / 32; j++) {
+#pragma unroll
+				for (int n = 0; n < 2; n++) {
+					Word4 raw = keys.piece[n][j][lane()];
+					multiply_add(c[n], h.q[2 * j], raw.w);
+					multiply_add(c[n], h.q[2 * j + 1], raw.w + 2);
+				}
 			}
 #pragma unroll
 			for (int n = 0; n < 2; n++) {
-				s[i + n][0] = (c[n][0] + c[n][2]) * h.unit;
-				s[i + n][1] = (c[n][1] + c[n][3]) * h.unit;
-				if (i + n + RING < EIGHTS)
-					bring_keys<DIM>(raw[(i + n) % RING], g, now, kv_head, i + n + RING);
-				else
-					bring_keys<DIM>(raw[(i + n) % RING], g, next, kv_head, i + n + RING - EIGHTS);
+				s[2 * i + n][0] = (c[n][0] + c[n][2]) * h.unit;
+				s[2 * i + n][1] = (c[n][1] + c[n][3]) * h.unit;
 			}
+			if (++slot == KEY_STAGES) slot = 0;
 		}
 		put(b, s);
-		now = next;
 		next = after;
 	}
+	copy_wait<0>();
 }

@@ -17,6 +17,7 @@ struct RowScoresArgs {
 // the pages of row r for the heads of kv head y.
 template <int DIM>
 __device__ __forceinline__ void row_scores(const RowScoresArgs& a) {
+	DYNAMIC(KeyPair<DIM>, ring);  // [KEY_WARPS, KEY_STAGES]
 	let_next();
 	int row = blockIdx.z, kv_head = blockIdx.y, run = (int)(a.heads / a.g.heads), head = lane() / 4;
 	At at = place(a.g, row);
@@ -41,8 +42,8 @@ __device__ __forceinline__ void row_scores(const RowScoresArgs& a) {
 			}
 		}
 	};
-	score_pages<DIM>(a.g, kv_head, a.q + item * DIM, there, 1 / sqrtf((float)DIM), mine, page, put);
+	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, a.q + item * DIM, there, 1 / sqrtf((float)DIM), mine, page, put);
 }
 
-KERNEL(row_scores_64, RowScoresArgs, KEY_WARPS * WARP) { row_scores<64>(a); }
-KERNEL(row_scores_128, RowScoresArgs, KEY_WARPS * WARP) { row_scores<128>(a); }
+KERNEL_TWICE(row_scores_64, RowScoresArgs, KEY_WARPS * WARP) { row_scores<64>(a); }
+KERNEL_TWICE(row_scores_128, RowScoresArgs, KEY_WARPS * WARP) { row_scores<128>(a); }

@@ -7,7 +7,6 @@
 // it adds the sums up, and four lanes find a draw, first among the sums and then among
 // the 32 exponentials of one of them. Both start while the kernel before still runs.
 #include "keys.cuh"
-#include "rank.cuh"
 #include "tiles.cuh"
 #include "values.cuh"
 
@@ -15,7 +14,7 @@
 struct PageSum {
 	double half, all;  // of 2^(score - top): over the first half of the page, and over all of it
 	float top;
-	i32 pad;
+	i32 pad[3];
 };
 
 struct RowArgs {
@@ -36,6 +35,7 @@ constexpr int HALF = PAGE / 2;
 // head y.
 template <int DIM>
 __device__ __forceinline__ void row_shares(const RowArgs& a) {
+	DYNAMIC(KeyPair<DIM>, ring);  // [KEY_WARPS, KEY_STAGES]
 	let_next();
 	int row = blockIdx.z, kv_head = blockIdx.y, run = (int)(a.heads / a.g.heads), head = lane() / 4;
 	At at = place(a.g, row);
@@ -85,14 +85,14 @@ __device__ __forceinline__ void row_shares(const RowArgs& a) {
 			sums[i] += __shfl_xor_sync(ALL, sums[i], 1);
 			sums[i] += __shfl_xor_sync(ALL, sums[i], 2);
 		}
-		if (there && lane() % 4 == 0) a.sums[item * a.g.width + b] = PageSum{sums[0], sums[0] + sums[1], top, 0};
+		if (there && lane() % 4 == 0) a.sums[item * a.g.width + b] = PageSum{sums[0], sums[0] + sums[1], top, {0, 0, 0}};
 	};
 	const float* q = a.q + item * DIM;
-	score_pages<DIM>(a.g, kv_head, q, there, 1.4426950408889634f / sqrtf((float)DIM), mine, page, put);
+	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, q, there, 1.4426950408889634f / sqrtf((float)DIM), mine, page, put);
 }
 
-KERNEL(row_shares_64, RowArgs, KEY_WARPS * WARP) { row_shares<64>(a); }
-KERNEL(row_shares_128, RowArgs, KEY_WARPS * WARP) { row_shares<128>(a); }
+KERNEL_TWICE(row_shares_64, RowArgs, KEY_WARPS * WARP) { row_shares<64>(a); }
+KERNEL_TWICE(row_shares_128, RowArgs, KEY_WARPS * WARP) { row_shares<128>(a); }
 
 // Reach is the running sum of a head's softmax, not divided by its end.
 struct Reach {
@@ -102,23 +102,25 @@ struct Reach {
 
 // reach_of adds the pages' sums up; all threads of the block call it.
 __device__ inline void reach_of(const PageSum* sums, int pages, Reach& r) {
-	Run mine = run_of(pages);
+	int each = (pages + (int)blockDim.x - 1) / (int)blockDim.x, lo = smaller((int)threadIdx.x * each, pages), hi = smaller(lo + each, pages);
 	float top = -infinity();
-	for (i64 b = mine.lo; b < mine.hi; b++) top = larger(top, sums[b].top);
+	for (int b = lo; b < hi; b++) top = larger(top, sums[b].top);
 	top = reduce_block(top, -infinity(), Top());
 	double part = 0, total;
-	for (i64 b = mine.lo; b < mine.hi; b++) {
-		r.scale[b] = sums[b].top > -infinity() ? exp2((double)sums[b].top - (double)top) : 0;
-		part += sums[b].all * r.scale[b];
+	for (int b = lo; b < hi; b++) {
+		double scale = sums[b].top > -infinity() ? exp2((double)sums[b].top - (double)top) : 0;
+		r.scale[b] = scale;
+		part += sums[b].all * scale;
 	}
 	double sum = scan_block(part, total);
-	for (i64 b = mine.lo; b < mine.hi; b++) {
+	for (int b = lo; b < hi; b++) {
+		double scale = r.scale[b];
 		r.at[2 * b] = sum;
-		r.at[2 * b + 1] = sum + sums[b].half * r.scale[b];
-		sum += sums[b].all * r.scale[b];
+		r.at[2 * b + 1] = sum + sums[b].half * scale;
+		sum += sums[b].all * scale;
 	}
 	r.halves = 2 * pages;
-	if (mine.hi == pages && mine.lo < mine.hi) r.at[r.halves] = sum;
+	if (hi == pages && lo < hi) r.at[r.halves] = sum;
 	__syncthreads();
 }
 
@@ -171,10 +173,12 @@ __device__ inline int position_at(const Reach& r, const float* shares, int half,
 // Found is what a head has drawn.
 struct Found {
 	Reach reach;
-	i32* at;  // [draws]: positions, ascending; -1 where nothing could be drawn
+	i32* pages;  // [g.width]: of the slot
+	i32* at;     // [draws]: positions, ascending; -1 where nothing could be drawn
 	i32* more;
 	At row;
 	int tile, each, draws;  // positions and draws of a tile; all draws
+	double one;             // what a draw weighs in the output, in each tile times what the tile weighs
 
 	// share is what a tile weighs, which has halves lo to hi-1.
 	__device__ double share(int t, int& lo, int& hi) const {
@@ -186,28 +190,38 @@ struct Found {
 	// weight is that of draw i in the output.
 	__device__ double weight(const Values& v, int i) const {
 		int lo, hi;
-		return v.tiles == EQUAL ? share(i / each, lo, hi) / reach.at[reach.halves] / each : 1.0 / (double)v.samples;
+		return v.tiles == EQUAL ? one * share(i / each, lo, hi) : one;
 	}
 };
 
-// find_draws draws for the head of the block; false where there is no row. shared has
-// room for 3·g.width + 1 numbers and what comes behind them.
+// find_draws draws for the head of the block; false where there is no row. shared is
+// [3·g.width + 1], and then i32 [g.width + most] and whatever more is. What does not depend
+// on the keys is done while they are still read.
 __device__ inline bool find_draws(const RowArgs& a, Found& f, double* shared) {
-	int row = (int)(blockIdx.x / a.heads), head = (int)(blockIdx.x % a.heads);
+	int heads = (int)a.heads, row = (int)blockIdx.x / heads, head = (int)blockIdx.x % heads, width = (int)a.g.width;
 	f.row = place(a.g, row);
-	wait_before();
-	if (f.row.p < 0) return false;
-	int n = f.row.p + 1;
-	f.reach = {shared, shared + 2 * a.g.width + 1, 0};
-	f.at = (i32*)(f.reach.scale + a.g.width);
+	if (f.row.p < 0) {
+		wait_before();
+		return false;
+	}
+	int n = f.row.p + 1, samples = (int)a.v.samples;
+	f.reach = {shared, shared + 2 * width + 1, 0};
+	f.pages = (i32*)(f.reach.scale + width);
+	f.at = f.pages + width;
 	f.more = f.at + a.most;
-	reach_of(a.sums + blockIdx.x * a.g.width, f.row.p / PAGE + 1, f.reach);
 	f.tile = a.v.tiles == EQUAL ? tile_of(a.v, n) : n;
 	int tiles = (n + f.tile - 1) / f.tile;
-	f.each = a.v.samples == 0 ? 0 : a.v.tiles == EQUAL ? (int)larger((i64)1, a.v.samples / tiles) : (int)a.v.samples;
+	f.each = samples == 0 ? 0 : a.v.tiles == EQUAL ? larger(1, samples / tiles) : samples;
 	f.draws = tiles * f.each;
-	const float* shares = a.shares + blockIdx.x * a.g.width * PAGE;
-	Draw d = address_of(a.v, f.row.slot, f.row.p, head, (int)a.heads, (int)a.g.heads);
+	Draw d = address_of(a.v, f.row.slot, f.row.p, head, heads, (int)a.g.heads);
+	auto number = [&](int i) { return i < f.draws ? uniform(d, a.v.sampler == SYSTEMATIC ? (u32)(i / f.each) : (u32)i) : 0; };
+	float u = number((int)threadIdx.x / 4);
+	double part = 1.0 / larger(f.each, 1);
+	for (int b = threadIdx.x; b <= f.row.p / PAGE; b += blockDim.x) f.pages[b] = a.g.table[(i64)f.row.slot * width + b];
+	wait_before();
+	reach_of(a.sums + (i64)blockIdx.x * width, f.row.p / PAGE + 1, f.reach);
+	f.one = a.v.tiles == EQUAL ? part / f.reach.at[f.reach.halves] : part;
+	const float* shares = a.shares + (i64)blockIdx.x * width * PAGE;
 	for (int first = 0; first < f.draws; first += (int)blockDim.x / 4) {
 		int i = first + (int)threadIdx.x / 4, half = 0;
 		double x = 0;
@@ -217,8 +231,8 @@ __device__ inline bool find_draws(const RowArgs& a, Found& f, double* shared) {
 			double share = f.share(t, lo, hi), base = f.reach.at[lo];
 			in = share > 0;
 			if (in) {
-				double u = uniform(d, a.v.sampler == SYSTEMATIC ? (u32)t : (u32)i);
-				x = base + (i % f.each + u) / f.each * share;
+				if (first > 0) u = number(i);
+				x = base + (i - t * f.each + (double)u) * part * share;
 				half = half_at(f.reach, lo, hi, x, base);
 			}
 		}
@@ -240,14 +254,14 @@ KERNEL(draw_row, RowArgs, 512) {
 		return;
 	}
 	i32 *from = f.more, *to = from + a.most;  // draws of each position that was drawn
-	Run r = run_of(f.draws);
+	int run = (f.draws + (int)blockDim.x - 1) / (int)blockDim.x, lo = smaller((int)threadIdx.x * run, f.draws), hi = smaller(lo + run, f.draws);
 	int mine = 0, all;
-	auto begins = [&](i64 i) { return f.at[i] >= 0 && (i == 0 || f.at[i] != f.at[i - 1]); };
-	for (i64 i = r.lo; i < r.hi; i++) mine += begins(i);
+	auto begins = [&](int i) { return f.at[i] >= 0 && (i == 0 || f.at[i] != f.at[i - 1]); };
+	for (int i = lo; i < hi; i++) mine += begins(i);
 	int rank = scan_block(mine, all) - 1;
-	for (i64 i = r.lo; i < r.hi; i++) {
-		if (begins(i)) from[++rank] = (i32)i;
-		if (f.at[i] >= 0 && (i + 1 == f.draws || f.at[i + 1] != f.at[i])) to[rank] = (i32)i + 1;
+	for (int i = lo; i < hi; i++) {
+		if (begins(i)) from[++rank] = i;
+		if (f.at[i] >= 0 && (i + 1 == f.draws || f.at[i + 1] != f.at[i])) to[rank] = i + 1;
 	}
 	__syncthreads();
 	all = smaller(all, (int)a.cap);
@@ -267,15 +281,14 @@ KERNEL(draw_attend, RowArgs, 512) {
 	if (!find_draws(a, f, shared)) return;
 	constexpr int AHEAD = 4;
 	int dim = (int)a.g.dim, pieces = dim / 8, piece = threadIdx.x % pieces, groups = blockDim.x / pieces;
-	int kv_head = (int)(blockIdx.x % a.heads * a.g.heads / a.heads);
+	int heads = (int)a.heads, kv_head = (int)blockIdx.x % heads * (int)a.g.heads / heads;
 	float y[8] = {0, 0, 0, 0, 0, 0, 0, 0};
 	for (int i = threadIdx.x / pieces; i < f.draws; i += AHEAD * groups) {
 		float w[AHEAD];
 		Word4 v[AHEAD];
 #pragma unroll
 		for (int u = 0; u < AHEAD; u++) {
-			int at = i + u * groups, p = at < f.draws ? f.at[at] : -1;
-			int page = p < 0 ? -1 : a.g.table[(i64)f.row.slot * a.g.width + p / PAGE];
+			int at = i + u * groups, p = at < f.draws ? f.at[at] : -1, page = p < 0 ? -1 : f.pages[p / PAGE];
 			v[u] = Word4{{0, 0, 0, 0}};
 			w[u] = 0;
 			if (page < 0 || page >= a.g.count) continue;  // row_shares has failed
