@@ -60,7 +60,7 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	device.CheckDraws(l, q, kv, p, d)
 	rows, heads, groups := q.Dim(0), q.Dim(1), kv.K.Dim(1)
 	n := device.RowsPerSlot(op, rows, kv)
-	if n == 1 && o.drawRows("draw_row", l.Index, l.Count, l.Weight, l.Index.Dim(2), q, kv, p, d) {
+	if n == 1 && o.drawRows(l, device.Tensor{}, q, kv, p, d) {
 		return
 	}
 	chunks := ceil(kv.Pages.Dim(1)*device.PageLen, scoreChunk)
@@ -84,30 +84,37 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 // mostDrawn is the most draws of a head that value_row.cu is for.
 const mostDrawn = 8 << 10
 
-// drawRows queues a kernel of value_row.cu that draws for one row of each slot, and what
-// goes before it, if the call suits them. out has cap numbers of each head.
-func (o *ops) drawRows(name string, index, count, out device.Tensor, cap int, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
-	rows, heads, width := q.Dim(0), q.Dim(1), kv.Pages.Dim(1)
+// drawRows queues the kernels of value_row.cu, which draw for one row of each slot, if the
+// call suits them: those that list what is drawn, or, with dst, attend to it.
+func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
+	rows, heads, dim, width := q.Dim(0), q.Dim(1), q.Dim(2), kv.Pages.Dim(1)
 	if !o.keyed(q, kv) || lists(p) || d.Sampler == device.Independent || d.Tiles == device.Remainder {
 		return false
 	}
 	if d.Tiles == device.Equal && (p.Middle != device.All || p.Span != device.Span{}) {
 		return false // tiles are cut from what the row reads
 	}
-	shares := 4 * rows * heads * width * device.PageLen
-	sums := 32 * rows * heads * width // PageSum
-	most := max(d.Samples, d.Most(width*device.PageLen))
+	items, most := rows*heads, max(d.Samples, d.Most(width*device.PageLen))
 	const threads = 512
+	parts := max(1, min(ceil(most, threads/4), 2*o.d.drv.multiprocessors()/items))
+	sums := 4 * items * width * device.PageLen // of shares
+	outs := sums + 32*items*width              // and of PageSum
+	end := outs + 4*items*parts*dim
 	shared := max(8*(3*width+1)+4*(width+3*most), threads*8*4)
-	if shares+sums > workspaceSize || most > mostDrawn || shared > o.d.drv.sharedMemory()-4096 {
+	if end > workspaceSize || most > mostDrawn || items > decodeCounts || shared > o.d.drv.sharedMemory()-4096 {
 		return false
 	}
-	call := func(name string, b blocks, threads, shared int) {
-		o.call(name).tensor(index).tensor(count).tensor(out).tensor(q).work(0).work(shares).
-			int(cap, heads, most).values(d).pages(kv, 1).plan(p).ahead().runShared(b, threads, shared)
+	name, out, limit := "draw_attend", dst, dim
+	if dst.Absent() {
+		name, out, limit, parts = "draw_row", l.Weight, l.Index.Dim(2), 1
 	}
-	call(fmt.Sprintf("row_shares_%d", q.Dim(2)), o.keyBlocks(rows, kv.K.Dim(1)), keyWarps*32, keyShared(q.Dim(2)))
-	call(name, blocks{rows * heads, 1, 1}, threads, shared)
+	call := func(name string, b blocks, threads, shared int) {
+		o.call(name).tensor(l.Index).tensor(l.Count).tensor(out).tensor(q).work(0).work(sums).work(outs).
+			word(uint64(o.d.counts.at)).int(limit, heads, most).values(d).pages(kv, 1).plan(p).ahead().
+			runShared(b, threads, shared)
+	}
+	call(fmt.Sprintf("row_shares_%d", dim), o.keyBlocks(rows, kv.K.Dim(1)), keyWarps*32, keyShared(dim))
+	call(name, blocks{items, parts, 1}, threads, shared)
 	return true
 }
 
@@ -115,6 +122,5 @@ func (o *ops) drawRows(name string, index, count, out device.Tensor, cap int, q 
 func (o *ops) FuseSampleAttend(dst, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
 	const op = "SampleAttend"
 	device.CheckAttend(dst, q, kv, p)
-	none := device.Tensor{}
-	return device.RowsPerSlot(op, q.Dim(0), kv) == 1 && o.drawRows("draw_attend", none, none, dst, q.Dim(2), q, kv, p, d)
+	return device.RowsPerSlot(op, q.Dim(0), kv) == 1 && o.drawRows(device.List{}, dst, q, kv, p, d)
 }

@@ -67,12 +67,12 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]float32 {
 	o.SampleFeatures(features, q, kv, device.Features{Draws: 5})
 	keep("features", features)
 
-	drawn := b.list(1, heads, 50)
+	drawn := b.list(1, heads, n)
 	o.SampleValues(drawn, one, kv, device.Plan{}, device.Draws{Samples: 50, Sampler: device.Independent, Tiles: device.Remainder})
 	keep("values", drawn.Index, drawn.Count, drawn.Weight)
 
 	long, wide, attended := filledCache(t, d, b.rng, n, kvHeads, 64), b.f(1, heads, 64), b.f(1, heads, 64)
-	for _, draws := range []device.Draws{{Samples: 50}, {Samples: 20, Sampler: device.Stratified, Tiles: device.Equal}} {
+	for _, draws := range []device.Draws{{Samples: 50}, {Samples: 200, Sampler: device.Stratified}, {Samples: 20, Sampler: device.Stratified, Tiles: device.Equal}} {
 		o.SampleValues(drawn, wide, long, device.Plan{}, draws)
 		if !o.FuseSampleAttend(attended, wide, long, device.Plan{}, draws) {
 			t.Fatal("draws of one row do not suit the kernels for them")

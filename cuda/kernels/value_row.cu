@@ -23,6 +23,8 @@ struct RowArgs {
 	const float* q;      // [rows, heads, dim]
 	float* shares;       // [rows, heads, g.width·PAGE]: 2^(score - the page's top)
 	PageSum* sums;       // [rows, heads, g.width]
+	float* parts;        // [rows, heads, blocks of a head, dim]: of draw_attend
+	i32* finished;       // [rows, heads]: its blocks that are done; 0 between launches
 	i64 cap, heads, most;  // most: draws of a head
 	Values v;
 	Pages g;
@@ -178,6 +180,7 @@ struct Found {
 	i32* more;
 	At row;
 	int tile, each, draws;  // positions and draws of a tile; all draws
+	int begin, end;         // the draws of the block
 	double one;             // what a draw weighs in the output, in each tile times what the tile weighs
 
 	// share is what a tile weighs, which has halves lo to hi-1.
@@ -194,7 +197,8 @@ struct Found {
 	}
 };
 
-// find_draws draws for the head of the block; false where there is no row. shared is
+// find_draws makes part blockIdx.y of the draws of head blockIdx.x; false where there is
+// no row. shared is
 // [3·g.width + 1], and then i32 [g.width + most] and whatever more is. What does not depend
 // on the keys is done while they are still read.
 __device__ inline bool find_draws(const RowArgs& a, Found& f, double* shared) {
@@ -213,38 +217,40 @@ __device__ inline bool find_draws(const RowArgs& a, Found& f, double* shared) {
 	int tiles = (n + f.tile - 1) / f.tile;
 	f.each = samples == 0 ? 0 : a.v.tiles == EQUAL ? larger(1, samples / tiles) : samples;
 	f.draws = tiles * f.each;
+	f.begin = (int)((i64)f.draws * blockIdx.y / gridDim.y);
+	f.end = (int)((i64)f.draws * (blockIdx.y + 1) / gridDim.y);
 	Draw d = address_of(a.v, f.row.slot, f.row.p, head, heads, (int)a.g.heads);
-	auto number = [&](int i) { return i < f.draws ? uniform(d, a.v.sampler == SYSTEMATIC ? (u32)(i / f.each) : (u32)i) : 0; };
-	float u = number((int)threadIdx.x / 4);
+	auto number = [&](int i) { return i < f.end ? uniform(d, a.v.sampler == SYSTEMATIC ? (u32)(i / f.each) : (u32)i) : 0; };
+	float u = number(f.begin + (int)threadIdx.x / 4);
 	double part = 1.0 / larger(f.each, 1);
 	for (int b = threadIdx.x; b <= f.row.p / PAGE; b += blockDim.x) f.pages[b] = a.g.table[(i64)f.row.slot * width + b];
 	wait_before();
 	reach_of(a.sums + (i64)blockIdx.x * width, f.row.p / PAGE + 1, f.reach);
 	f.one = a.v.tiles == EQUAL ? part / f.reach.at[f.reach.halves] : part;
 	const float* shares = a.shares + (i64)blockIdx.x * width * PAGE;
-	for (int first = 0; first < f.draws; first += (int)blockDim.x / 4) {
+	for (int first = f.begin; first < f.end; first += (int)blockDim.x / 4) {
 		int i = first + (int)threadIdx.x / 4, half = 0;
 		double x = 0;
 		bool in = false;
-		if (i < f.draws) {
+		if (i < f.end) {
 			int t = i / f.each, lo, hi;
 			double share = f.share(t, lo, hi), base = f.reach.at[lo];
 			in = share > 0;
 			if (in) {
-				if (first > 0) u = number(i);
+				if (first > f.begin) u = number(i);
 				x = base + (i - t * f.each + (double)u) * part * share;
 				half = half_at(f.reach, lo, hi, x, base);
 			}
 		}
 		int p = position_at(f.reach, shares, half, x);
-		if (i < f.draws && lane() % 4 == 0) f.at[i] = in ? p : -1;
+		if (i < f.end && lane() % 4 == 0) f.at[i] = in ? p : -1;
 	}
 	__syncthreads();
 	return true;
 }
 
 // draw_row lists what is drawn: block i takes a head of a row.
-KERNEL(draw_row, RowArgs, 512) {
+KERNEL_TWICE(draw_row, RowArgs, 512) {
 	DYNAMIC(double, shared);
 	Found f;
 	let_next();
@@ -272,10 +278,12 @@ KERNEL(draw_row, RowArgs, 512) {
 	if (threadIdx.x == 0) a.count[blockIdx.x] = all;
 }
 
-// draw_attend adds up the values that are drawn, into a.weight, [rows, heads, dim]:
-// block i takes a head of a row, and 16 bytes of a value are a thread's.
-KERNEL(draw_attend, RowArgs, 512) {
+// draw_attend adds up the values that are drawn, into a.weight, [rows, heads, dim]: block
+// (i, y) takes part y of the draws of head i of the rows, and 16 bytes of a value are a
+// thread's. The last block of a head to finish adds the parts up in their order.
+KERNEL_TWICE(draw_attend, RowArgs, 512) {
 	DYNAMIC(double, shared);
+	SHARED(int, last, 1);
 	Found f;
 	let_next();
 	if (!find_draws(a, f, shared)) return;
@@ -283,12 +291,12 @@ KERNEL(draw_attend, RowArgs, 512) {
 	int dim = (int)a.g.dim, pieces = dim / 8, piece = threadIdx.x % pieces, groups = blockDim.x / pieces;
 	int heads = (int)a.heads, kv_head = (int)blockIdx.x % heads * (int)a.g.heads / heads;
 	float y[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-	for (int i = threadIdx.x / pieces; i < f.draws; i += AHEAD * groups) {
+	for (int i = f.begin + (int)threadIdx.x / pieces; i < f.end; i += AHEAD * groups) {
 		float w[AHEAD];
 		Word4 v[AHEAD];
 #pragma unroll
 		for (int u = 0; u < AHEAD; u++) {
-			int at = i + u * groups, p = at < f.draws ? f.at[at] : -1, page = p < 0 ? -1 : f.pages[p / PAGE];
+			int at = i + u * groups, p = at < f.end ? f.at[at] : -1, page = p < 0 ? -1 : f.pages[p / PAGE];
 			v[u] = Word4{{0, 0, 0, 0}};
 			w[u] = 0;
 			if (page < 0 || page >= a.g.count) continue;  // row_shares has failed
@@ -308,9 +316,30 @@ KERNEL(draw_attend, RowArgs, 512) {
 	float* parts = (float*)shared;  // [groups, dim]
 	for (int k = 0; k < 8; k++) parts[(int)threadIdx.x * 8 + k] = y[k];
 	__syncthreads();
+	int blocks = gridDim.y;
+	float* all = a.parts + (i64)blockIdx.x * blocks * dim;
 	for (int e = threadIdx.x; e < dim; e += blockDim.x) {
 		float sum = 0;
 		for (int g = 0; g < groups; g++) sum += parts[g * dim + e];
+		if (blocks == 1)
+			a.weight[(i64)blockIdx.x * dim + e] = sum;
+		else
+			all[(i64)blockIdx.y * dim + e] = sum;
+	}
+	if (blocks == 1) return;
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		i32* finished = a.finished + blockIdx.x;
+		__threadfence();
+		last[0] = atomicAdd(finished, 1) == blocks - 1;
+		__threadfence();
+		if (last[0]) *finished = 0;
+	}
+	__syncthreads();
+	if (!last[0]) return;
+	for (int e = threadIdx.x; e < dim; e += blockDim.x) {
+		float sum = 0;
+		for (int y = 0; y < blocks; y++) sum += all[(i64)y * dim + e];
 		a.weight[(i64)blockIdx.x * dim + e] = sum;
 	}
 }
