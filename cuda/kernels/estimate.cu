@@ -88,33 +88,39 @@ __device__ inline void fix(const TailArgs& a, Tail& t, const Entries& e) {
 
 // split finds what is fixed for a set of a row, and the tail.
 __device__ inline void split(const TailArgs& a, Tail& t) {
-	for (int w = threadIdx.x; w < t.words; w += blockDim.x) {
-		u64 bits = 0;
-		for (int j = w * PAGE; j < (w + 1) * PAGE; j++) {
-			bool in = sees(a.plan.span, t.at.p, j) && edge(a.plan, t.at.p, j);
-			bits |= (u64)in << j % PAGE;
-			t.known[j] = in;
-		}
-		t.edge[w] = t.fixed[w] = bits;
-		t.drawn[w] = 0;
+	u32 *seen = (u32*)t.drawn, *edges = (u32*)t.edge, *fixed = (u32*)t.fixed;
+	for (int j = threadIdx.x; j < t.words * PAGE; j += blockDim.x) {
+		bool sight = sees(a.plan.span, t.at.p, j), in = sight && edge(a.plan, t.at.p, j);
+		t.known[j] = in;
+		u32 all = __ballot_sync(ALL, sight), some = __ballot_sync(ALL, in);
+		if (lane() > 0) continue;
+		seen[j / WARP] = all;
+		edges[j / WARP] = fixed[j / WARP] = some;
 	}
 	__syncthreads();
 	if (a.plan.middle != MIDDLE_NONE) {
 		for (int u = 0; u < t.members; u++) fix(a, t, entries(a.plan.list, a.g, t.at, t.set * t.members + u, (int)a.heads));
 	}
+	const u64* out = a.listed ? t.edge : t.fixed;
+	i32* places = t.reads;  // of the tail's part of a word
 	Run r = run_of(t.words);
 	u64 mine = 0, total;
-	auto tail = [&](i64 w) {
-		u64 out = a.listed ? t.edge[w] : t.fixed[w], bits = 0;
-		for (int i = 0; i < PAGE; i++) bits |= (u64)sees(a.plan.span, t.at.p, (int)w * PAGE + i) << i;
-		return bits & ~out;
-	};
-	for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(tail(w));
+	for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(t.drawn[w] & ~out[w]);
 	u64 to = scan_block(mine, total);
 	for (i64 w = r.lo; w < r.hi; w++) {
-		for (u64 bits = tail(w); bits; bits &= bits - 1) t.tail[to++] = (i32)(w * PAGE) + __ffsll((long long)bits) - 1;
+		places[w] = (i32)to;
+		to += __popcll(t.drawn[w] & ~out[w]);
 	}
 	t.n = (int)total;
+	__syncthreads();
+	for (int w = warp(); w < t.words; w += (int)blockDim.x / WARP) {
+		u64 bits = t.drawn[w] & ~out[w];
+		for (int i = lane(); i < PAGE; i += WARP) {
+			if (bits >> i & 1) t.tail[places[w] + __popcll(bits & ((1ull << i) - 1))] = w * PAGE + i;
+		}
+	}
+	__syncthreads();
+	for (int w = threadIdx.x; w < t.words; w += blockDim.x) t.drawn[w] = 0;
 	__syncthreads();
 }
 

@@ -18,10 +18,14 @@ constexpr int EIGHTS = PAGE / 8;  // of a page: 8 keys are one product
 constexpr int PAIRS = EIGHTS / 2;
 constexpr int KEY_STAGES = PAIRS + 1;
 
-// KeyPair is 16 keys as the lanes of a warp have them.
+// KeyPair is 16 keys, in pieces of 16 bytes. Those of odd keys lie in another order, so
+// that lanes which read two keys meet no bank of shared memory twice.
 template <int DIM>
 struct KeyPair {
-	Word4 piece[2][DIM / 32][WARP];
+	static constexpr int PIECES = DIM / 8;
+	Word4 piece[16 * PIECES];
+
+	__device__ __forceinline__ static int at(int key, int i) { return key * PIECES + (i ^ key % 2 * 4); }
 };
 
 // Asked is what a lane has of head lane/4: of the product k, four numbers from
@@ -62,16 +66,14 @@ __device__ __forceinline__ void ask_head(Asked<DIM>& h, const float* q, bool the
 	}
 }
 
-// bring_keys begins to copy the lane's part of pair i of a page; of page -1 it does not.
+// bring_keys begins to copy pair i of a page; of page -1 it does not.
 template <int DIM>
 __device__ __forceinline__ void bring_keys(KeyPair<DIM>& to, const Pages& g, int page, int kv_head, int i) {
+	constexpr int PIECES = KeyPair<DIM>::PIECES;
 	if (page >= 0) {
+		const u16* from = (const u16*)g.k + element_of(g, page, kv_head, i * 16);
 #pragma unroll
-		for (int n = 0; n < 2; n++) {
-			const u16* at = (const u16*)g.k + element_of(g, page, kv_head, i * 16 + n * 8 + lane() / 4) + lane() % 4 * 8;
-#pragma unroll
-			for (int j = 0; j < DIM / 32; j++) copy_async(&to.piece[n][j][lane()], at + j * 32);
-		}
+		for (int n = 0; n < 16 * PIECES; n += WARP) copy_async(&to.piece[KeyPair<DIM>::at((n + lane()) / PIECES, (n + lane()) % PIECES)], from + (n + lane()) * 8);
 	}
 	copy_commit();
 }
@@ -109,15 +111,17 @@ __device__ __forceinline__ void score_pages(const Pages& g, KeyPair<DIM>* ring, 
 		float s[EIGHTS][2];
 #pragma unroll
 		for (int i = 0; i < PAIRS; i++) {
+			__syncwarp();  // all have read what the next copies overwrite
 			bring_keys<DIM>(ring[slot == 0 ? KEY_STAGES - 1 : slot - 1], g, next, kv_head, i);
 			copy_wait<PAIRS>();
+			__syncwarp();
 			const KeyPair<DIM>& keys = ring[slot];
 			float c[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
 #pragma unroll
 			for (int j = 0; j < DIM / 32; j++) {
 #pragma unroll
 				for (int n = 0; n < 2; n++) {
-					Word4 raw = keys.piece[n][j][lane()];
+					Word4 raw = keys.piece[KeyPair<DIM>::at(n * 8 + lane() / 4, j * 4 + lane() % 4)];
 					multiply_add(c[n], h.q[2 * j], raw.w);
 					multiply_add(c[n], h.q[2 * j + 1], raw.w + 2);
 				}
