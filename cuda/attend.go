@@ -84,6 +84,10 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	if lists := p.Middle == device.Blocks || p.Middle == device.Tokens; lists && kvHeads%p.List.Index.Dim(1) != 0 {
 		group = 1
 	}
+	if p.Mixture && p.Span == (device.Span{}) && p.Align == 0 {
+		tiles := (ceil(p.Sink, device.PageLen) + ceil(p.Recent, device.PageLen) + 1) * 4
+		splits = max(1, min(splits, ceil(tiles+ceil(p.List.Index.Dim(2), 16), decodeWarps)))
+	}
 	tile := 2*2*16*(dim+8) + 16*4 // Tile of decode.cu
 	shared := decodeWarps * decodeStages * tile
 	parts := rows * heads * splits * dim * 4

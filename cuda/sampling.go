@@ -29,18 +29,30 @@ func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.
 	checkDim(op, q.Dim(2))
 	n := device.RowsPerSlot(op, rows, kv)
 	words := kv.Pages.Dim(1)
-	size := words * (3*8 + device.PageLen*4*(2+heads/sets))
+	size := 16 + words*(3*8+device.PageLen*4*(3+heads/sets))
 	o.inPieces(op, rows*sets, size, func(first, items int) {
-		o.call("sample_tail").tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
-			int(size, first, sets, l.Index.Dim(2), heads, t.Pilot.Count).float(t.Pilot.Share, t.Eps, t.Z).
-			bool(t.Values).bool(t.Finite).bool(t.Fresh).bool(t.Replace).bool(t.Listed).
-			draw(t.Draw, t.Of).pages(kv, n).plan(p).
-			run(blocks{items, 1, 1}, 256)
+		call := func(name string, parts, threads int) {
+			o.call(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
+				int(size, first, sets, l.Index.Dim(2), heads, t.Pilot.Count).float(t.Pilot.Share, t.Eps, t.Z).
+				bool(t.Values).bool(t.Finite).bool(t.Fresh).bool(t.Replace).bool(t.Listed).
+				draw(t.Draw, t.Of).pages(kv, n).plan(p).
+				run(blocks{items, 1, parts}, threads)
+		}
+		call("tail_reads", 1, 512)
+		if t.Pilot != (device.Amount{}) {
+			call("tail_scores", max(1, min(4*o.d.drv.multiprocessors()/items, parts(kv))), 256)
+		}
+		call("sample_tail", 1, 512)
 	})
 }
 
 // scoreChunk is the positions that a block scores, CHUNK of scores.cuh.
 const scoreChunk = 256
+
+// values gives a Values.
+func (c *call) values(d device.Draws) *call {
+	return c.draw(d.Draw, d.Of).int(d.Samples, int(d.Sampler), int(d.Tiles), d.Tile).bool(d.Shared)
+}
 
 // SampleValues lists what is drawn of the softmax over what the plan reads.
 func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
@@ -48,6 +60,9 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	device.CheckDraws(l, q, kv, p, d)
 	rows, heads, groups := q.Dim(0), q.Dim(1), kv.K.Dim(1)
 	n := device.RowsPerSlot(op, rows, kv)
+	if n == 1 && o.drawRows(l, device.Tensor{}, q, kv, p, d) {
+		return
+	}
 	chunks := ceil(kv.Pages.Dim(1)*device.PageLen, scoreChunk)
 	positions, shared := chunks*scoreChunk, 20*chunks+16
 	size := positions*(8+4+1) + positions/32*(8+4+4+4) + chunks*16
@@ -58,11 +73,54 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	o.inPieces(op, rows*groups, size*heads/groups, func(first, items int) {
 		call := func(name string, b blocks, threads, shared int) {
 			o.call(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
-				int(size, first, l.Index.Dim(2), heads).draw(d.Draw, d.Of).
-				int(d.Samples, int(d.Sampler), int(d.Tiles), d.Tile).bool(d.Shared).pages(kv, n).plan(p).
+				int(size, first, l.Index.Dim(2), heads).values(d).pages(kv, n).plan(p).
 				runShared(b, threads, shared)
 		}
 		call("value_scores", blocks{chunks, items, 1}, 128, 0)
 		call("sample_values", blocks{items * heads / groups, 1, 1}, 256, shared)
 	})
+}
+
+// mostDrawn is the most draws of a head that value_row.cu is for.
+const mostDrawn = 8 << 10
+
+// drawRows queues the kernels of value_row.cu, which draw for one row of each slot, if the
+// call suits them: those that list what is drawn, or, with dst, attend to it.
+func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
+	rows, heads, dim, width := q.Dim(0), q.Dim(1), q.Dim(2), kv.Pages.Dim(1)
+	if !o.keyed(q, kv) || lists(p) || d.Sampler == device.Independent || d.Tiles == device.Remainder {
+		return false
+	}
+	if d.Tiles == device.Equal && (p.Middle != device.All || p.Span != device.Span{}) {
+		return false // tiles are cut from what the row reads
+	}
+	items, most := rows*heads, max(d.Samples, d.Most(width*device.PageLen))
+	const threads = 512
+	parts := max(1, min(ceil(most, threads/4), 2*o.d.drv.multiprocessors()/items))
+	sums := 4 * items * width * device.PageLen // of shares
+	outs := sums + 32*items*width              // and of PageSum
+	end := outs + 4*items*parts*dim
+	shared := max(8*(3*width+1)+4*(width+3*most), threads*8*4)
+	if end > workspaceSize || most > mostDrawn || items > decodeCounts || shared > o.d.drv.sharedMemory()-4096 {
+		return false
+	}
+	name, out, limit := "draw_attend", dst, dim
+	if dst.Absent() {
+		name, out, limit, parts = "draw_row", l.Weight, l.Index.Dim(2), 1
+	}
+	call := func(name string, b blocks, threads, shared int) {
+		o.call(name).tensor(l.Index).tensor(l.Count).tensor(out).tensor(q).work(0).work(sums).work(outs).
+			word(uint64(o.d.counts.at)).int(limit, heads, most).values(d).pages(kv, 1).plan(p).ahead().
+			runShared(b, threads, shared)
+	}
+	call(fmt.Sprintf("row_shares_%d", dim), o.keyBlocks(rows, kv.K.Dim(1)), keyWarps*32, keyShared(dim))
+	call(name, blocks{items, parts, 1}, threads, shared)
+	return true
+}
+
+// FuseSampleAttend attends to values drawn of what the plan reads.
+func (o *ops) FuseSampleAttend(dst, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
+	const op = "SampleAttend"
+	device.CheckAttend(dst, q, kv, p)
+	return device.RowsPerSlot(op, q.Dim(0), kv) == 1 && o.drawRows(device.List{}, dst, q, kv, p, d)
 }

@@ -67,9 +67,25 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]float32 {
 	o.SampleFeatures(features, q, kv, device.Features{Draws: 5})
 	keep("features", features)
 
-	drawn := b.list(1, heads, 50)
+	drawn := b.list(1, heads, n)
 	o.SampleValues(drawn, one, kv, device.Plan{}, device.Draws{Samples: 50, Sampler: device.Independent, Tiles: device.Remainder})
 	keep("values", drawn.Index, drawn.Count, drawn.Weight)
+
+	long, wide, attended := filledCache(t, d, b.rng, n, kvHeads, 64), b.f(1, heads, 64), b.f(1, heads, 64)
+	for _, draws := range []device.Draws{{Samples: 50}, {Samples: 200, Sampler: device.Stratified}, {Samples: 20, Sampler: device.Stratified, Tiles: device.Equal}} {
+		o.SampleValues(drawn, wide, long, device.Plan{}, draws)
+		if !o.FuseSampleAttend(attended, wide, long, device.Plan{}, draws) {
+			t.Fatal("draws of one row do not suit the kernels for them")
+		}
+		keep("values of a row", drawn.Index, drawn.Count, drawn.Weight, attended)
+	}
+	ranked := b.f(1, heads, n)
+	o.Scores(ranked, wide, long, device.Plan{}, device.Visible)
+	keep("scores of a row", ranked)
+
+	sampled := b.list(1, heads, n)
+	o.SampleTail(sampled, one, kv, plan, device.Tail{Pilot: device.Amount{Count: 20}, Eps: .3, Z: 2})
+	keep("tails", sampled.Index, sampled.Count, sampled.Weight)
 
 	bounds, scores, l := alloc(t, d, device.F16, pages, kvHeads, 4, 2*dim), b.f(1, heads, 4*pages), b.list(1, heads, n)
 	o.KeyBounds(bounds, device.Newest{KV: kv, N: n})

@@ -2,7 +2,11 @@
 
 package cuda
 
-import "github.com/gollm/gollm/device"
+import (
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+)
 
 // parts is how many blocks share a row that is as long as its sequence can get.
 func parts(kv device.KV) int { return min(max(kv.Pages.Dim(1), 1), 64) }
@@ -13,9 +17,44 @@ func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part dev
 	device.CheckKV(op, kv)
 	rows, heads := q.Dim(0), q.Dim(1)
 	device.CheckShape(op, "dst", dst, device.F32, rows, heads, -1)
+	if device.RowsPerSlot(op, rows, kv) == 1 && o.scoreRows(dst, q, kv, p, part) {
+		return
+	}
 	o.call("scores").tensor(dst).tensor(q).int(heads, dst.Dim(2), int(part)).
 		pages(kv, device.RowsPerSlot(op, rows, kv)).plan(p).
 		run(blocks{rows, heads, parts(kv)}, 256)
+}
+
+const (
+	keysGroup = 8 // heads of a kv head that keys.cuh takes at a time
+	keyWarps  = 8 // of a block
+	keyStages = 5 // of a warp, of 16 keys
+)
+
+// keyShared is the bytes of shared memory of a block that scores keys with keys.cuh.
+func keyShared(dim int) int { return keyWarps * keyStages * 16 * 2 * dim }
+
+// keyed reports whether keys.cuh suits the newest row of each slot.
+func (o *ops) keyed(q device.Tensor, kv device.KV) bool {
+	dim := q.Dim(2)
+	return kv.K.DType == device.F16 && (dim == 64 || dim == 128) && q.Dim(1)/kv.K.Dim(1) <= keysGroup && keyShared(dim) <= o.d.drv.sharedMemory()
+}
+
+// keyBlocks is the blocks of a kernel that scores keys with keys.cuh: parts of the past,
+// kv heads, and rows.
+func (o *ops) keyBlocks(rows, kvHeads int) blocks {
+	return blocks{max(1, o.d.drv.multiprocessors()/max(rows*kvHeads, 1)), kvHeads, rows}
+}
+
+// scoreRows is Scores of one row of each slot if keys.cuh suits it.
+func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) bool {
+	if !o.keyed(q, kv) || part == device.Planned && lists(p) {
+		return false
+	}
+	o.call(fmt.Sprintf("row_scores_%d", q.Dim(2))).tensor(dst).tensor(q).int(q.Dim(1), dst.Dim(2)).
+		bool(part == device.Middles).bool(part == device.Planned).pages(kv, 1).plan(p).ahead().
+		runShared(o.keyBlocks(q.Dim(0), kv.K.Dim(1)), keyWarps*32, keyShared(q.Dim(2)))
+	return true
 }
 
 // Softmax normalizes rows of scores.

@@ -6,8 +6,8 @@ type Norm struct {
 	Eps float32
 }
 
-// Fuser is an optional ability of [Ops]: what a transformer does around a product,
-// in one trip through memory with it. A method returns false, having done nothing,
+// Fuser is an optional ability of [Ops]: what a transformer does around a product
+// or attention, in one trip through memory with it. A method returns false, having done nothing,
 // where the call does not suit it. The definition of each is the function of this
 // package that its comment names, which everybody calls.
 type Fuser interface {
@@ -21,6 +21,8 @@ type Fuser interface {
 	FuseFeed(x Tensor, n Norm, w, wide []Tensor) bool
 	// FuseRopeAppend is [RopeAppend].
 	FuseRopeAppend(kv KV, q, k, v, pos Tensor, r Rope) bool
+	// FuseSampleAttend is [SampleAttend].
+	FuseSampleAttend(dst, q Tensor, kv KV, p Plan, d Draws) bool
 }
 
 // NormMatMuls computes dst[i] = norm(x)·w[i]ᵀ for each i. norm f32, shaped like x,
@@ -71,4 +73,14 @@ func RopeAppend(ops Ops, kv KV, q, k, v, pos Tensor, r Rope) {
 	ops.Rope(q, pos, r)
 	ops.Rope(k, pos, r)
 	ops.Append(kv, k, v)
+}
+
+// SampleAttend attends to values drawn of what the plan p reads: what SampleValues
+// lists of it, as a mixture. l is as for SampleValues and may hold anything afterwards.
+func SampleAttend(ops Ops, dst Tensor, l List, q Tensor, kv KV, p Plan, d Draws) {
+	if f, ok := ops.(Fuser); ok && f.FuseSampleAttend(dst, q, kv, p, d) {
+		return
+	}
+	ops.SampleValues(l, q, kv, p, d)
+	ops.Attend(dst, q, kv, Plan{Span: p.Span, Middle: Tokens, List: l, Mixture: true})
 }

@@ -1,7 +1,11 @@
 // Random samples of positions that were not selected. Definition: package cpu,
 // estimate.go; package device, estimate.go, says what a sample is.
+//
+// A set has a block that lists what the spread of its tail is computed from, several that
+// score it, and one that draws.
 #include "draw.cuh"
 #include "rank.cuh"
+#include "scores.cuh"
 #include "state.cuh"
 
 struct TailArgs {
@@ -22,14 +26,24 @@ struct TailArgs {
 	Plan plan;
 };
 
+// Head is what is known of an item when its positions are listed.
+struct Head {
+	i32 n;      // of the tail; -1: nothing is done for it
+	i32 fixed;  // positions that are read whatever the sample says
+	i32 pilot;
+	i32 pad;
+};
+
 // Tail is the scratch of an item. Sets of positions are words, one for each page.
 struct Tail {
+	Head* head;
 	u64 *edge;      // read at the plan's edges
 	u64 *fixed;     // read whatever the sample says, edge included
 	u64 *drawn;     // the sample
 	float* known;   // weight of fixed positions
 	i32* tail;      // what can be drawn, ascending
-	float* scores;  // [heads of the set, positions]
+	i32* reads;     // what a spread is computed from: the fixed positions, and then the pilot
+	float* scores;  // [heads of the set, positions]: of reads
 	i64 width;      // positions
 	int words, n;   // of the row; of the tail
 	int row, set, members, kv_head;
@@ -74,57 +88,40 @@ __device__ inline void fix(const TailArgs& a, Tail& t, const Entries& e) {
 
 // split finds what is fixed for a set of a row, and the tail.
 __device__ inline void split(const TailArgs& a, Tail& t) {
-	for (int w = threadIdx.x; w < t.words; w += blockDim.x) {
-		u64 bits = 0;
-		for (int j = w * PAGE; j < (w + 1) * PAGE; j++) {
-			bool in = sees(a.plan.span, t.at.p, j) && edge(a.plan, t.at.p, j);
-			bits |= (u64)in << j % PAGE;
-			t.known[j] = in;
-		}
-		t.edge[w] = t.fixed[w] = bits;
-		t.drawn[w] = 0;
+	u32 *seen = (u32*)t.drawn, *edges = (u32*)t.edge, *fixed = (u32*)t.fixed;
+	for (int j = threadIdx.x; j < t.words * PAGE; j += blockDim.x) {
+		bool sight = sees(a.plan.span, t.at.p, j), in = sight && edge(a.plan, t.at.p, j);
+		t.known[j] = in;
+		u32 all = __ballot_sync(ALL, sight), some = __ballot_sync(ALL, in);
+		if (lane() > 0) continue;
+		seen[j / WARP] = all;
+		edges[j / WARP] = fixed[j / WARP] = some;
 	}
 	__syncthreads();
 	if (a.plan.middle != MIDDLE_NONE) {
 		for (int u = 0; u < t.members; u++) fix(a, t, entries(a.plan.list, a.g, t.at, t.set * t.members + u, (int)a.heads));
 	}
 	const u64* out = a.listed ? t.edge : t.fixed;
-	Run r = run_of(t.at.p + 1);
-	auto in = [&](i64 j) { return sees(a.plan.span, t.at.p, (int)j) && !(out[j / PAGE] >> j % PAGE & 1); };
+	i32* places = t.reads;  // of the tail's part of a word
+	Run r = run_of(t.words);
 	u64 mine = 0, total;
-	for (i64 j = r.lo; j < r.hi; j++) mine += in(j);
+	for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(t.drawn[w] & ~out[w]);
 	u64 to = scan_block(mine, total);
-	for (i64 j = r.lo; j < r.hi; j++) {
-		if (in(j)) t.tail[to++] = (i32)j;
+	for (i64 w = r.lo; w < r.hi; w++) {
+		places[w] = (i32)to;
+		to += __popcll(t.drawn[w] & ~out[w]);
 	}
 	t.n = (int)total;
 	__syncthreads();
-}
-
-// score sets the scores of position j for the heads of the set; a warp calls it.
-__device__ inline void score(const TailArgs& a, Tail& t, int j) {
-	int page = a.g.table[(i64)t.at.slot * a.g.width + j / PAGE], dim = (int)a.g.dim;
-	i64 from = element_of(a.g, page, t.kv_head, j % PAGE);
-	for (int u = 0; u < t.members; u++) {
-		const float* q = a.q + ((i64)t.row * a.heads + t.set * t.members + u) * dim;
-		float sum = 0;
-		for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
-		sum = reduce_warp(sum, Plus()) / sqrtf((float)dim);
-		if (lane() == 0) {
-			met(a.g, sum);
-			t.scores[u * t.width + j] = sum;
+	for (int w = warp(); w < t.words; w += (int)blockDim.x / WARP) {
+		u64 bits = t.drawn[w] & ~out[w];
+		for (int i = lane(); i < PAGE; i += WARP) {
+			if (bits >> i & 1) t.tail[places[w] + __popcll(bits & ((1ull << i) - 1))] = w * PAGE + i;
 		}
 	}
-}
-
-// Read walks over what a spread is computed from: the fixed positions, and the
-// pilot. f takes the position and whether it is fixed.
-template <class F>
-__device__ inline void each_read(const Tail& t, const Draws& d, int pilot, int by, int of, F f) {
-	for (int w = by; w < t.words; w += of) {
-		for (u64 bits = t.fixed[w]; bits; bits &= bits - 1) f(w * PAGE + __ffsll((long long)bits) - 1, true);
-	}
-	for (int i = by; i < pilot; i += of) f(t.tail[d.at(i)], false);
+	__syncthreads();
+	for (int w = threadIdx.x; w < t.words; w += blockDim.x) t.drawn[w] = 0;
+	__syncthreads();
 }
 
 constexpr int MOST_VALUE = 512;
@@ -132,23 +129,16 @@ constexpr int MOST_VALUE = 512;
 // spread_values is the norm of the estimate of the sum of weighted values, and
 // the trace of the variance of those of the tail.
 template <class X>
-__device__ inline void spread_values(const TailArgs& a, const Tail& t, const Draws& d, int pilot, X x, double& norm, double& trace) {
+__device__ inline void spread_values(const TailArgs& a, const Tail& t, X x, double& norm, double& trace) {
 	SHARED(double, mean, MOST_VALUE);
 	SHARED(double, total, MOST_VALUE);
-	int dim = (int)a.g.dim;
-	auto value = [&](int j, int e) {
-		int page = a.g.table[(i64)t.at.slot * a.g.width + j / PAGE];
-		return (double)load(a.g.v, a.g.half, element_of(a.g, page, t.kv_head, j % PAGE) + e);
-	};
+	int dim = (int)a.g.dim, fixed = t.head->fixed, pilot = t.head->pilot;
+	auto value = [&](int i, int e) { return (double)load(a.g.v, a.g.half, key_at(a.g, t.at.slot, t.kv_head, t.reads[i]) + e); };
 	double part = 0;
 	for (int e = threadIdx.x; e < dim; e += blockDim.x) {
 		double m = 0, s = 0;
-		each_read(t, d, pilot, 0, 1, [&](int j, bool fixed) {
-			if (fixed)
-				s += x(j, true) * value(j, e);
-			else
-				m += x(j, false) / pilot * value(j, e);
-		});
+		for (int i = 0; i < fixed; i++) s += x(i) * value(i, e);
+		for (int i = fixed; i < fixed + pilot; i++) m += x(i) / pilot * value(i, e);
 		mean[e] = m;
 		total[e] = s + t.n * m;
 		part += total[e] * total[e];
@@ -156,9 +146,8 @@ __device__ inline void spread_values(const TailArgs& a, const Tail& t, const Dra
 	norm = sqrt(reduce_block(part, 0.0, Plus()));
 	part = 0;
 	for (int e = threadIdx.x; e < dim; e += blockDim.x) {
-		for (int i = 0; i < pilot; i++) {
-			int j = t.tail[d.at(i)];
-			double v = x(j, false) * value(j, e) - mean[e];
+		for (int i = fixed; i < fixed + pilot; i++) {
+			double v = x(i) * value(i, e) - mean[e];
 			part += v * v / (pilot - 1);
 		}
 	}
@@ -166,34 +155,31 @@ __device__ inline void spread_values(const TailArgs& a, const Tail& t, const Dra
 }
 
 // need is Tail.Need for head u of the set.
-__device__ inline double need(const TailArgs& a, const Tail& t, const Draws& d, int pilot, int u) {
+__device__ inline double need(const TailArgs& a, const Tail& t, int u) {
 	const float* scores = t.scores + u * t.width;
+	int fixed = t.head->fixed, pilot = t.head->pilot, reads = fixed + pilot;
 	float top = -infinity();
-	each_read(t, d, pilot, threadIdx.x, blockDim.x, [&](int j, bool) { top = larger(top, scores[j]); });
+	for (int i = threadIdx.x; i < reads; i += blockDim.x) top = larger(top, scores[i]);
 	top = reduce_block(top, -infinity(), Top());
-	auto x = [&](int j, bool fixed) {
-		double e = scores[j] > -infinity() ? exp((double)scores[j] - (double)top) : 0;
-		return fixed ? e * t.known[j] : e;
+	auto x = [&](int i) {
+		double e = scores[i] > -infinity() ? exp((double)scores[i] - (double)top) : 0;
+		return i < fixed ? e * t.known[t.reads[i]] : e;
 	};
 	double sum = 0, mean = 0, variance = 0, n = t.n;
-	each_read(t, d, pilot, threadIdx.x, blockDim.x, [&](int j, bool fixed) {
-		if (fixed)
-			sum += x(j, true);
-		else
-			mean += x(j, false) / pilot;
-	});
+	for (int i = threadIdx.x; i < fixed; i += blockDim.x) sum += x(i);
+	for (int i = fixed + threadIdx.x; i < reads; i += blockDim.x) mean += x(i) / pilot;
 	sum = reduce_block(sum, 0.0, Plus());
 	mean = reduce_block(mean, 0.0, Plus());
 	sum += n * mean;
-	for (int i = threadIdx.x; i < pilot; i += blockDim.x) {
-		double v = x(t.tail[d.at(i)], false) - mean;
+	for (int i = fixed + threadIdx.x; i < reads; i += blockDim.x) {
+		double v = x(i) - mean;
 		variance += v * v / (pilot - 1);
 	}
 	variance = reduce_block(variance, 0.0, Plus());
 	double spread = n * sqrt(variance) / sum, eps = a.eps;
 	if (a.values) {
 		double norm, trace;
-		spread_values(a, t, d, pilot, x, norm, trace);
+		spread_values(a, t, x, norm, trace);
 		spread += n * sqrt(trace) / norm;
 		eps /= 2;
 	}
@@ -206,22 +192,18 @@ __device__ inline double need(const TailArgs& a, const Tail& t, const Draws& d, 
 
 // budget is the size of the sample of a set: the largest that one of its heads
 // needs.
-__device__ inline int budget(const TailArgs& a, Tail& t) {
-	int n = t.n, pilot = (int)(a.pilot_share > 0 ? floor(a.pilot_share * (double)n + 1e-9) : (double)a.pilot_count);
-	pilot = smaller(n, larger(2, pilot));
-	Draws d = draws_of(a, t, a.fresh ? FOR_PILOT : FOR_KEYS);
-	each_read(t, d, pilot, warp(), blockDim.x / WARP, [&](int j, bool) { score(a, t, j); });
-	__syncthreads();
+__device__ inline int budget(const TailArgs& a, const Tail& t) {
+	int n = t.n;
 	double want = 0;
 	for (int u = 0; u < t.members; u++) {
-		double x = need(a, t, d, pilot, u);
+		double x = need(a, t, u);
 		if (x > want || x != x) want = x;
 	}
 	if (a.eps == 0 || !(want < (double)n)) return n;
-	return smaller(n, larger(pilot, (int)ceil(want)));
+	return smaller(n, larger(t.head->pilot, (int)ceil(want)));
 }
 
-// start makes the scratch of an item; false if its row is skipped.
+// start finds the scratch of an item; false if its row is skipped.
 __device__ inline bool start(const TailArgs& a, Tail& t) {
 	i64 item = a.first + blockIdx.x;
 	t.row = (int)(item / a.sets);
@@ -229,24 +211,74 @@ __device__ inline bool start(const TailArgs& a, Tail& t) {
 	t.members = (int)(a.heads / a.sets);
 	t.kv_head = t.set * t.members * (int)a.g.heads / (int)a.heads;
 	t.at = place(a.g, t.row);
-	if (t.at.p < 0) return false;
-	if (t.at.p >= a.cap) {
-		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		return false;
-	}
 	t.words = t.at.p / PAGE + 1;
-	int bad = 0;
-	for (int b = threadIdx.x; b < t.words; b += blockDim.x) bad |= page_of(a.g, t.at.slot, b) < 0;
-	if (reduce_block(bad, 0, Top())) return false;
 	u8* at = a.work + blockIdx.x * a.item;
 	t.width = a.g.width * PAGE;
-	t.edge = (u64*)at;
+	t.head = (Head*)at;
+	t.edge = (u64*)(at + sizeof(Head));
 	t.fixed = t.edge + a.g.width;
 	t.drawn = t.fixed + a.g.width;
 	t.known = (float*)(t.drawn + a.g.width);
 	t.tail = (i32*)(t.known + t.width);
-	t.scores = (float*)(t.tail + t.width);
-	return true;
+	t.reads = t.tail + t.width;
+	t.scores = (float*)(t.reads + t.width);
+	return t.at.p >= 0;
+}
+
+// sound reports whether the list has room for the row and its pages are there.
+__device__ inline bool sound(const TailArgs& a, const Tail& t) {
+	if (t.at.p >= a.cap) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		return false;
+	}
+	int bad = 0;
+	for (int b = threadIdx.x; b < t.words; b += blockDim.x) bad |= page_of(a.g, t.at.slot, b) < 0;
+	return !reduce_block(bad, 0, Top());
+}
+
+// tail_reads: block i splits what a set of a row sees, and lists what the spread of the
+// tail is computed from.
+KERNEL(tail_reads, TailArgs, 512) {
+	Tail t;
+	if (!start(a, t)) return;
+	Head head = {-1, 0, 0, 0};
+	if (sound(a, t)) {
+		split(a, t);
+		head.n = t.n;
+	}
+	if (head.n >= 2 && (a.pilot_count > 0 || a.pilot_share > 0)) {
+		int pilot = (int)(a.pilot_share > 0 ? floor(a.pilot_share * (double)t.n + 1e-9) : (double)a.pilot_count);
+		head.pilot = smaller(t.n, larger(2, pilot));
+		Run r = run_of(t.words);
+		u64 mine = 0, total;
+		for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(t.fixed[w]);
+		u64 to = scan_block(mine, total);
+		for (i64 w = r.lo; w < r.hi; w++) {
+			for (u64 bits = t.fixed[w]; bits; bits &= bits - 1) t.reads[to++] = (i32)(w * PAGE) + __ffsll((long long)bits) - 1;
+		}
+		head.fixed = (i32)total;
+		Draws d = draws_of(a, t, a.fresh ? FOR_PILOT : FOR_KEYS);
+		for (int i = threadIdx.x; i < head.pilot; i += blockDim.x) t.reads[head.fixed + i] = t.tail[d.at(i)];
+	}
+	if (threadIdx.x == 0) *t.head = head;
+}
+
+// tail_scores: block (i, z) scores part z of what is listed for item i.
+KERNEL(tail_scores, TailArgs, 256) {
+	Tail t;
+	if (!start(a, t)) return;
+	int reads = t.head->fixed + t.head->pilot, each = (reads + (int)gridDim.z - 1) / (int)gridDim.z, lo = (int)blockIdx.z * each;
+	float unit = 1 / sqrtf((float)a.g.dim);
+	for (int h = 0; h < t.members; h += TOGETHER) {
+		const float* q = a.q + ((i64)t.row * a.heads + t.set * t.members + h) * a.g.dim;
+		auto where = [&](int i) { return key_at(a.g, t.at.slot, t.kv_head, t.reads[lo + i]); };
+		auto put = [&](int u, int i, float sum) {
+			sum *= unit;
+			met(a.g, sum);
+			t.scores[(h + u) * t.width + lo + i] = sum;
+		};
+		score_any(a.g, smaller(each, reads - lo), q, smaller(TOGETHER, t.members - h), [](int) { return true; }, where, put);
+	}
 }
 
 // write lists what is fixed between the plan's edges, and the sample with weight
@@ -269,11 +301,10 @@ __device__ inline void write(const TailArgs& a, const Tail& t, float each) {
 }
 
 // sample_tail: block i takes a set of a row.
-KERNEL(sample_tail, TailArgs, 256) {
+KERNEL(sample_tail, TailArgs, 512) {
 	Tail t;
-	if (!start(a, t)) return;
-	split(a, t);
-	int n = t.n, b = n;
+	if (!start(a, t) || t.head->n < 0) return;
+	int n = t.n = t.head->n, b = n;
 	if (a.pilot_count == 0 && a.pilot_share == 0)
 		b = 0;
 	else if (n >= 2)

@@ -17,6 +17,7 @@
 #include "reuse.cu"
 #include "rows.cu"
 #include "sample.cu"
+#include "scores_row.cu"
 #include "select.cu"
 #include "single.cu"
 #include "sketch.cu"
@@ -24,3 +25,4 @@
 #include "stripe_many.cu"
 #include "usage.cu"
 #include "value.cu"
+#include "value_row.cu"

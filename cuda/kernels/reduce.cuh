@@ -41,25 +41,22 @@ __device__ __forceinline__ T reduce_block(T v, T zero, Op op) {
 // scan_block is the sum of v over the threads before, and in total over all.
 template <class T>
 __device__ __forceinline__ T scan_block(T v, T& total) {
-	SHARED(T, parts, 33);
+	SHARED(T, parts, 32);
 	T sum = v;
 	for (int by = 1; by < WARP; by *= 2) {
 		T left = __shfl_up_sync(ALL, sum, by);
 		if (lane() >= by) sum += left;
 	}
-	__syncthreads();
+	__syncthreads();  // parts may still be in use by the last call
 	if (lane() == WARP - 1) parts[warp()] = sum;
 	__syncthreads();
-	if (threadIdx.x == 0) {
-		T all = 0;
-		for (int i = 0; i < (int)blockDim.x / WARP; i++) {
-			T part = parts[i];
-			parts[i] = all;
-			all += part;
-		}
-		parts[32] = all;
+	int warps = (int)blockDim.x / WARP;
+	T upto = lane() < warps ? parts[lane()] : 0;  // of a warp, and then of all to there
+	for (int by = 1; by < warps; by *= 2) {
+		T left = __shfl_up_sync(ALL, upto, by);
+		if (lane() >= by) upto += left;
 	}
-	__syncthreads();
-	total = parts[32];
-	return parts[warp()] + sum - v;
+	total = __shfl_sync(ALL, upto, warps - 1);
+	T before = __shfl_sync(ALL, upto, larger(warp() - 1, 0));
+	return (warp() == 0 ? 0 : before) + sum - v;
 }

@@ -13,11 +13,12 @@ struct Keys {
 	int slot, kv_head, lo, n;
 };
 
-// score_halves gives put(u, i, product of query u and key i) for keys that some(i)
-// asks for, and put of anything for others. Neighbouring lanes take 16 bytes each of a
-// key, and a warp loads TURNS times before it computes. q is [heads, DIM].
-template <int DIM, int HEADS, class Some, class Put>
-__device__ inline void score_halves(const Pages& g, Keys keys, const float* q, int heads, Some some, Put put) {
+// score_halves gives put(u, i, product of query u and key i) for those of n keys that
+// some(i) asks for, and put of anything for others. where(i) is where a key starts.
+// Neighbouring lanes take 16 bytes each of a key, and a warp loads TURNS times before it
+// computes. q is [heads, DIM].
+template <int DIM, int HEADS, class Some, class Where, class Put>
+__device__ inline void score_halves(const Pages& g, int n, const float* q, int heads, Some some, Where where, Put put) {
 	constexpr int PIECES = DIM / 8, EACH_TURN = WARP / PIECES, TURNS = 8;
 	int piece = lane() % PIECES;
 	float mine[HEADS][8];
@@ -26,15 +27,13 @@ __device__ inline void score_halves(const Pages& g, Keys keys, const float* q, i
 #pragma unroll
 		for (int d = 0; d < 8; d++) mine[u][d] = u < heads ? q[u * DIM + piece * 8 + d] : 0;
 	}
-	for (int from = warp() * EACH_TURN * TURNS; from < keys.n; from += (int)blockDim.x / WARP * EACH_TURN * TURNS) {
-		int page = g.table[(i64)keys.slot * g.width + (keys.lo + from) / PAGE];
-		const u16* at = (const u16*)g.k + element_of(g, page, keys.kv_head, (keys.lo + from) % PAGE) + piece * 8;
+	for (int from = warp() * EACH_TURN * TURNS; from < n; from += (int)blockDim.x / WARP * EACH_TURN * TURNS) {
 		Word4 raw[TURNS];
 #pragma unroll
 		for (int t = 0; t < TURNS; t++) {
-			int key = t * EACH_TURN + lane() / PIECES;
+			int i = from + t * EACH_TURN + lane() / PIECES;
 			raw[t] = Word4{{0, 0, 0, 0}};
-			if (from + key < keys.n && some(from + key)) raw[t] = load16(at + key * DIM);
+			if (i < n && some(i)) raw[t] = load16((const u16*)g.k + where(i) + piece * 8);
 		}
 #pragma unroll
 		for (int t = 0; t < TURNS; t++) {
@@ -51,7 +50,7 @@ __device__ inline void score_halves(const Pages& g, Keys keys, const float* q, i
 			if constexpr (HEADS == 1) {
 #pragma unroll
 				for (int m = PIECES / 2; m > 0; m /= 2) sum[0] += __shfl_xor_sync(ALL, sum[0], m);
-				if (piece == 0 && i < keys.n) put(0, i, sum[0]);
+				if (piece == 0 && i < n) put(0, i, sum[0]);
 			} else {
 				// Half of the lanes go on with two heads each, and then with one.
 				static_assert(HEADS == 4, "four heads, or one");
@@ -64,33 +63,33 @@ __device__ inline void score_halves(const Pages& g, Keys keys, const float* q, i
 #pragma unroll
 				for (int m = PIECES / 8; m > 0; m /= 2) one += __shfl_xor_sync(ALL, one, m);
 				int u = (second ? 2 : 0) + (odd ? 1 : 0);
-				if (lane() % (PIECES / 4) == 0 && u < heads && i < keys.n) put(u, i, one);
+				if (lane() % (PIECES / 4) == 0 && u < heads && i < n) put(u, i, one);
 			}
 		}
 	}
 }
 
-// score_keys is score_halves of any cache, up to TOGETHER heads.
-template <class Some, class Put>
-__device__ inline void score_keys(const Pages& g, Keys keys, const float* q, int heads, Some some, Put put) {
+// score_any is score_halves of any cache, up to TOGETHER heads.
+template <class Some, class Where, class Put>
+__device__ inline void score_any(const Pages& g, int n, const float* q, int heads, Some some, Where where, Put put) {
 	int dim = (int)g.dim;
 	if (g.half && dim == 128) {
 		if (heads == 1)
-			score_halves<128, 1>(g, keys, q, heads, some, put);
+			score_halves<128, 1>(g, n, q, heads, some, where, put);
 		else
-			score_halves<128, TOGETHER>(g, keys, q, heads, some, put);
+			score_halves<128, TOGETHER>(g, n, q, heads, some, where, put);
 		return;
 	}
 	if (g.half && dim == 64) {
 		if (heads == 1)
-			score_halves<64, 1>(g, keys, q, heads, some, put);
+			score_halves<64, 1>(g, n, q, heads, some, where, put);
 		else
-			score_halves<64, TOGETHER>(g, keys, q, heads, some, put);
+			score_halves<64, TOGETHER>(g, n, q, heads, some, where, put);
 		return;
 	}
-	for (int i = warp(); i < keys.n; i += (int)blockDim.x / WARP) {
+	for (int i = warp(); i < n; i += (int)blockDim.x / WARP) {
 		if (!some(i)) continue;
-		i64 from = key_at(g, keys.slot, keys.kv_head, keys.lo + i);
+		i64 from = where(i);
 		float sum[TOGETHER] = {0, 0, 0, 0};
 		for (int d = lane(); d < dim; d += WARP) {
 			float k = load(g.k, g.half, from + d);
@@ -103,4 +102,10 @@ __device__ inline void score_keys(const Pages& g, Keys keys, const float* q, int
 			if (lane() == 0 && u < heads) put(u, i, all);
 		}
 	}
+}
+
+// score_keys is score_any of keys that follow each other.
+template <class Some, class Put>
+__device__ inline void score_keys(const Pages& g, Keys keys, const float* q, int heads, Some some, Put put) {
+	score_any(g, keys.n, q, heads, some, [&](int i) { return key_at(g, keys.slot, keys.kv_head, keys.lo + i); }, put);
 }

@@ -23,6 +23,12 @@ struct Sight {
 
 	__device__ bool spanned(int j) const { return j <= p && j >= back && (j < span_sink || j >= bound); }
 	__device__ bool edge(int j) const { return all || j < sink || j >= recent; }
+
+	// shows reports whether the span lets the row see any position of page b.
+	__device__ bool shows(int b) const {
+		int lo = b * PAGE, hi = lo + PAGE - 1;
+		return lo <= p && hi >= back && (lo < span_sink || hi >= bound);
+	}
 };
 
 __device__ inline Sight sight_of(const Plan& plan, int p) {

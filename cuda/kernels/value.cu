@@ -5,10 +5,10 @@
 // that share it, so that a row is spread over the multiprocessors and each key is read
 // once. sample_values then has a block for each head, which looks at sums of 256
 // positions and at few others.
-#include "draw.cuh"
 #include "rank.cuh"
 #include "scores.cuh"
 #include "state.cuh"
+#include "values.cuh"
 
 struct ValueArgs {
 	i32 *index, *count;  // [rows, heads, cap], [rows, heads]
@@ -18,31 +18,10 @@ struct ValueArgs {
 	i64 item;            // bytes
 	i64 first;           // number of the first item's kv head, counted through the rows
 	i64 cap, heads;
-	u64 seed;
-	const i32* of;  // [slots]: their requests; NULL: one for all
-	i64 request, layer, samples, sampler, tiles, tile, shared;
+	Values v;
 	Pages g;
 	Plan plan;
 };
-
-enum { SYSTEMATIC, STRATIFIED, INDEPENDENT };
-enum { ONE_TILE, REMAINDER, EQUAL };
-
-// tile_of is Draws.TileOf.
-__device__ inline int tile_of(const ValueArgs& a, int n) {
-	if (a.tile > 0) return (int)a.tile;
-	return n <= 1536 ? 32 : n <= 3072 ? 64 : 256;
-}
-
-// most_of is Draws.Most.
-__device__ inline i64 most_of(const ValueArgs& a, int n) {
-	i64 most = a.samples;
-	if (a.tiles == EQUAL && n > 0) {
-		int ms[3] = {smaller(n, 1536), smaller(n, 3072), n};
-		for (int m : ms) most = larger(most, (i64)(m + tile_of(a, m) - 1) / tile_of(a, m));
-	}
-	return larger((i64)1, smaller(most, (i64)n));
-}
 
 // Chunk is what a head reads of CHUNK positions.
 struct Chunk {
@@ -200,7 +179,7 @@ __device__ inline bool start(const ValueArgs& a, Drawn& t, double* shared) {
 	t.head = (int)(item % a.heads);
 	t.at = place(a.g, t.row);
 	if (t.at.p < 0) return false;
-	if (most_of(a, t.at.p + 1) > a.cap) {
+	if (most_of(a.v, t.at.p + 1) > a.cap) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
 		return false;
 	}
@@ -249,26 +228,26 @@ __device__ inline void join(Drawn& t) {
 
 // divide gives each tile its samples, and returns how many there are.
 __device__ inline int divide(const ValueArgs& a, Drawn& t) {
-	t.tile = a.tiles == ONE_TILE ? larger(t.n, 1) : tile_of(a, t.n);
+	t.tile = a.v.tiles == ONE_TILE ? larger(t.n, 1) : tile_of(a.v, t.n);
 	t.tiles = (t.n + t.tile - 1) / t.tile;
 	u64 given = 0;
 	for (int i = threadIdx.x; i < t.tiles; i += blockDim.x) {
-		double want = t.share(i) * (double)a.samples;
+		double want = t.share(i) * (double)a.v.samples;
 		int n = want > 0 ? (int)(want + 1e-9) : 0;
-		if (a.tiles == ONE_TILE) n = (int)a.samples;
-		if (a.tiles == EQUAL) n = (int)larger((i64)1, a.samples / t.tiles);
-		if (a.samples == 0) n = 0;
+		if (a.v.tiles == ONE_TILE) n = (int)a.v.samples;
+		if (a.v.tiles == EQUAL) n = (int)larger((i64)1, a.v.samples / t.tiles);
+		if (a.v.samples == 0) n = 0;
 		t.of.samples[i] = n;
 		t.of.rest[i] = want - n;
 		given += n;
 	}
 	given = reduce_block(given, (u64)0, Plus());
-	i64 left = a.samples - (i64)given;
+	i64 left = a.v.samples - (i64)given;
 	auto rest = [&](i64 i, u64& key) {
 		key = wide_key_of(t.of.rest[i]);
 		return true;
 	};
-	bool more = a.tiles == REMAINDER && left > 0;
+	bool more = a.v.tiles == REMAINDER && left > 0;
 	Cut<u64> cut = everything<u64>();
 	if (more && left < t.tiles)
 		cut = select<u64, u32>(t.tiles, (u64)left, [&](i64 i, u64& key) { return (u32)rest(i, key); });
@@ -320,8 +299,7 @@ __device__ inline int first_at(const Drawn& t, int lo, int hi, double x, int& ch
 // draw counts, for each of the draws, the position where the running sum of
 // samples·softmax reaches it.
 __device__ inline void draw(const ValueArgs& a, Drawn& t, int draws) {
-	Draw d = {a.seed, a.of ? (u32)a.of[t.at.slot] : (u32)a.request, (u32)a.layer, (u32)t.head, (u32)t.at.p, FOR_VALUE};
-	if (a.shared) d.head = (u32)(t.head * a.g.heads / a.heads);
+	Draw d = address_of(a.v, t.at.slot, t.at.p, t.head, (int)a.heads, (int)a.g.heads);
 	for (int i = threadIdx.x; i < draws; i += blockDim.x) {
 		int tile = 0, end = t.tiles;  // the last one with at most i draws before it
 		while (end - tile > 1) {
@@ -334,8 +312,8 @@ __device__ inline void draw(const ValueArgs& a, Drawn& t, int draws) {
 		int lo = tile * t.tile, hi = smaller(lo + t.tile, t.n), n = t.of.samples[tile], k = i - t.of.before[tile], chunk;
 		double share = t.share(tile);
 		if (!(share > 0)) continue;
-		double u = uniform(d, a.sampler == SYSTEMATIC ? (u32)tile : (u32)i);
-		double at = a.sampler == INDEPENDENT ? n * u : k + u;
+		double u = uniform(d, a.v.sampler == SYSTEMATIC ? (u32)tile : (u32)i);
+		double at = a.v.sampler == INDEPENDENT ? n * u : k + u;
 		int rank = first_at(t, lo, hi, t.upto(lo - 1) + at / n * share, chunk);
 		i64 slot = t.slot(chunk, rank);
 		atomicAdd(&t.of.counts[slot], 1);
@@ -360,7 +338,7 @@ KERNEL(sample_values, ValueArgs, 256) {
 		for (u32 bits = t.of.drawn[i]; bits && to < (u64)a.cap; bits &= bits - 1, to++) {
 			i64 slot = i * 32 + __ffs((int)bits) - 1;
 			int chunk = (int)(slot / CHUNK), tile = (t.first[chunk] + (int)(slot % CHUNK)) / t.tile;
-			double each = a.tiles == EQUAL ? t.share(tile) / larger(t.of.samples[tile], 1) : 1.0 / (double)larger(a.samples, (i64)1);
+			double each = a.v.tiles == EQUAL ? t.share(tile) / larger(t.of.samples[tile], 1) : 1.0 / (double)larger(a.v.samples, (i64)1);
 			a.index[list * a.cap + to] = chunk * CHUNK + t.of.at[slot];
 			a.weight[list * a.cap + to] = (float)(t.of.counts[slot] * each);
 		}

@@ -26,7 +26,7 @@ var scorePlans = map[string]attention{
 func rankCases() []testCase {
 	var cases []testCase
 	for name, a := range scorePlans {
-		for _, s := range [][3]int{{4, 2, 16}, {8, 1, 64}, {4, 4, 20}} {
+		for _, s := range [][3]int{{4, 2, 16}, {8, 1, 64}, {6, 2, 128}, {4, 4, 20}} {
 			for _, part := range []device.Part{device.Visible, device.Middles, device.Planned} {
 				c := a
 				c.heads, c.kvHeads, c.dim = s[0], s[1], s[2]

@@ -91,13 +91,39 @@ func (c drawCase) job(b *bed) job {
 	at := b.attend(&c.attention, b.shuffled(&c.attention))
 	c.draws.Of = b.of(&c.attention)
 	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, c.heads, limit), Count: b.i32(filledI32(len(count), -9), rows, c.heads), Weight: b.out(rows, c.heads, limit)}
+	scratch := device.List{Index: b.i32(index, rows, c.heads, limit), Count: b.i32(count, rows, c.heads), Weight: b.out(rows, c.heads, limit)}
+	dst := b.out(rows, c.heads, c.dim)
 	return job{
-		step: func(ops device.Ops) { ops.SampleValues(l, at.q, at.kv, at.plan, c.draws) },
+		step: func(ops device.Ops) {
+			ops.SampleValues(l, at.q, at.kv, at.plan, c.draws)
+			device.SampleAttend(ops, dst, scratch, at.q, at.kv, at.plan, c.draws)
+		},
 		expect: []expectation{
 			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index},
 			{name: "weight", got: l.Weight, want: weight, bound: 1e-6, scale: 1},
+			{name: "attention", got: dst, want: c.mixed(index, count, weight, limit), bound: 1e-5, scale: 4},
 		},
 	}
+}
+
+// mixed is the sum of the values on the lists of all rows and heads.
+func (c *drawCase) mixed(index, count []int32, weight []float64, limit int) []float64 {
+	y := widen(filled(len(count)*c.dim, before))
+	for i, n := range count {
+		slot, _ := c.place(i / c.heads)
+		if c.lens[slot] == 0 {
+			continue
+		}
+		row := y[i*c.dim:][:c.dim]
+		clear(row)
+		for e := range max(n, 0) {
+			j := int(index[i*limit+int(e)])
+			for d, v := range c.at(c.v, slot, j, i%c.heads*c.kvHeads/c.heads) {
+				row[d] += weight[i*limit+int(e)] * float64(v)
+			}
+		}
+	}
+	return y
 }
 
 // softmax is the positions that a row and head read, and their shares.

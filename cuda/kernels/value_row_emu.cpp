@@ -1,0 +1,3 @@
+//go:build cudaemu
+
+#include "value_row.cu"

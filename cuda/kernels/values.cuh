@@ -1,0 +1,37 @@
+// How values are drawn: the counterpart of package device's Draws.
+#pragma once
+
+#include "draw.cuh"
+
+// Values is device.Draws.
+struct Values {
+	u64 seed;
+	const i32* of;  // [slots]: their requests; NULL: one for all
+	i64 request, layer, samples, sampler, tiles, tile, shared;
+};
+
+enum { SYSTEMATIC, STRATIFIED, INDEPENDENT };
+enum { ONE_TILE, REMAINDER, EQUAL };
+
+// tile_of is Draws.TileOf.
+__device__ inline int tile_of(const Values& v, int n) {
+	if (v.tile > 0) return (int)v.tile;
+	return n <= 1536 ? 32 : n <= 3072 ? 64 : 256;
+}
+
+// most_of is Draws.Most.
+__device__ inline i64 most_of(const Values& v, int n) {
+	i64 most = v.samples;
+	if (v.tiles == EQUAL && n > 0) {
+		int ms[3] = {smaller(n, 1536), smaller(n, 3072), n};
+		for (int m : ms) most = larger(most, (i64)(m + tile_of(v, m) - 1) / tile_of(v, m));
+	}
+	return larger((i64)1, smaller(most, (i64)n));
+}
+
+// address_of is the address of a head's random numbers for the row at p of a slot.
+__device__ inline Draw address_of(const Values& v, int slot, int p, int head, int heads, int kv_heads) {
+	Draw d = {v.seed, v.of ? (u32)v.of[slot] : (u32)v.request, (u32)v.layer, (u32)head, (u32)p, FOR_VALUE};
+	if (v.shared) d.head = (u32)(head * kv_heads / heads);
+	return d;
+}

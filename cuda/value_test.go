@@ -1,0 +1,43 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// TestSampleAttendInParts: values that are drawn by several blocks of a head add up to
+// what the list of them does.
+func TestSampleAttendInParts(t *testing.T) {
+	const slots, heads, kvHeads, dim, n = 1, 4, 2, 64, 700
+	d := openTest(t).(*dev)
+	defer d.Close()
+	rng := rand.New(rand.NewPCG(5, 6))
+	kv := filledCache(t, d, rng, n, kvHeads, dim)
+	q, got, want := alloc(t, d, device.F32, slots, heads, dim), alloc(t, d, device.F32, slots, heads, dim), alloc(t, d, device.F32, slots, heads, dim)
+	d.Write(q, normal(rng, q.Len()))
+	l := device.List{Index: alloc(t, d, device.I32, slots, heads, n), Count: alloc(t, d, device.I32, slots, heads), Weight: alloc(t, d, device.F32, slots, heads, n)}
+	for name, draws := range map[string]device.Draws{
+		"sys": {Samples: 600}, "strat": {Samples: 600, Sampler: device.Stratified}, "flash": {Samples: 600, Tiles: device.Equal, Tile: 64},
+	} {
+		for range 2 { // the counts of finished blocks are zero again
+			if !d.ops.FuseSampleAttend(got, q, kv, device.Plan{}, draws) {
+				t.Fatalf("%s: the kernels for one row do not take it", name)
+			}
+		}
+		d.ops.SampleValues(l, q, kv, device.Plan{}, draws)
+		d.ops.Attend(want, q, kv, device.Plan{Middle: device.Tokens, List: l, Mixture: true})
+		x, y := read(t, d, got), read(t, d, want)
+		for i := range y {
+			if diff := x[i] - y[i]; !(diff < 1e-5 && diff > -1e-5) {
+				t.Fatalf("%s: number %d is %v, want %v", name, i, x[i], y[i])
+			}
+		}
+	}
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+}
