@@ -2,7 +2,11 @@
 
 package cuda
 
-import "github.com/gollm/gollm/device"
+import (
+	"strings"
+
+	"github.com/gollm/gollm/device"
+)
 
 // Append stores the keys and values of the call's rows at their positions.
 func (o *ops) Append(kv device.KV, k, v device.Tensor) {
@@ -81,11 +85,16 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	// Heads of a block read the same; so that a list which leaves nothing out has the
 	// bits of dense attention, the shares do not depend on that.
 	splits := max(1, o.d.drv.multiprocessors()/max(rows*kvHeads, 1))
-	if lists := p.Middle == device.Blocks || p.Middle == device.Tokens; lists && kvHeads%p.List.Index.Dim(1) != 0 {
+	lists := p.Middle == device.Blocks || p.Middle == device.Tokens
+	if lists && kvHeads%p.List.Index.Dim(1) != 0 {
 		group = 1
 	}
+	stages := decodeStages
+	if lists && rows*heads/group > o.d.drv.multiprocessors() {
+		stages, name = 1, strings.Replace(name, "decode", "decode_many", 1)
+	}
 	tile := 2*2*16*(dim+8) + 16*4 // Tile of decode.cu
-	shared := decodeWarps * decodeStages * tile
+	shared := decodeWarps * stages * tile
 	parts := rows * heads * splits * dim * 4
 	if parts+rows*heads*splits*8 > workspaceSize || shared > o.d.drv.sharedMemory() {
 		return false

@@ -286,7 +286,7 @@ __device__ __forceinline__ void merge(const DecodeArgs& a, i64 index, int shares
 
 // decode: block (r, y, s) adds up share s of what row r reads for heads
 // y·group to y·group + group-1.
-template <int DIM>
+template <int DIM, int STAGES>
 __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	DYNAMIC(Tile<DIM>, ring);
 	SHARED(int, last, 1);
@@ -322,7 +322,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 
 	// A tile is copied two turns before it is added; its page is looked up a turn
 	// earlier, and the list that names the page one more.
-	Tile<DIM>* mine = ring + warp() * DECODE_STAGES;
+	Tile<DIM>* mine = ring + warp() * STAGES;
 	auto raw = [&](int t) { return t < end ? raw_of(r, t) : Raw{-1, 1}; };
 	int next = tile;
 	Raw ahead = raw(next);
@@ -336,9 +336,9 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 		next += warps;
 		spot = spot_of(r, a.g, next, ahead);
 		ahead = raw(next + warps);
-		if (++slot == DECODE_STAGES) slot = 0;
+		if (++slot == STAGES) slot = 0;
 	};
-	for (int i = 1; i < DECODE_STAGES; i++) fetch();
+	for (int i = 1; i < STAGES; i++) fetch();
 	Heads<DIM> h;
 	bool there = lane() / 4 < group;
 	ask(h, a.q + (index + (there ? lane() / 4 : 0)) * DIM, there);
@@ -348,10 +348,10 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	for (int turn = 0; tile < end; tile += warps) {
 		__syncwarp();  // all have read what the next tile overwrites
 		fetch();
-		copy_wait<DECODE_STAGES - 1>();
+		copy_wait<STAGES - 1>();
 		__syncwarp();
 		add_tile(h, mine[turn], r.plan.mixture);
-		if (++turn == DECODE_STAGES) turn = 0;
+		if (++turn == STAGES) turn = 0;
 	}
 	copy_wait<0>();
 	__syncthreads();
@@ -406,5 +406,10 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	merge<DIM>(a, index, shares, accs);
 }
 
-KERNEL(decode_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64>(a); }
-KERNEL(decode_128, DecodeArgs, DECODE_WARPS * WARP) { decode<128>(a); }
+KERNEL(decode_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64, DECODE_STAGES>(a); }
+KERNEL(decode_128, DecodeArgs, DECODE_WARPS * WARP) { decode<128, DECODE_STAGES>(a); }
+
+// decode_many_: of more blocks than there are multiprocessors, each with little to
+// read. Two of them on a multiprocessor wait for less than one that looks further ahead.
+KERNEL_TWICE(decode_many_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64, 1>(a); }
+KERNEL_TWICE(decode_many_128, DecodeArgs, DECODE_WARPS * WARP) { decode<128, 1>(a); }

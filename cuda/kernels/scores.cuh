@@ -8,7 +8,7 @@
 constexpr int CHUNK = 256;   // positions of a block
 constexpr int TOGETHER = 4;  // heads that take a key at a time
 
-// Keys are those of positions lo to lo+n-1 of a slot, lo a multiple of CHUNK.
+// Keys are those of positions lo to lo+n-1 of a slot, lo a multiple of PAGE.
 struct Keys {
 	int slot, kv_head, lo, n;
 };

@@ -8,7 +8,7 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// reuse is a case of Recall, Choose and Reuse over several steps: each step
+// reuse is a case of Reuse over several steps: each step
 // stores nothing, but every slot that is not idle sees one position more.
 type reuse struct {
 	attention // lens after the last step; sink, recent and span of the plan
@@ -129,7 +129,7 @@ func (r *reuse) store(b *bed) {
 	}
 }
 
-// job runs the three ops and Attend at each step. What was found, how long the
+// job runs Reuse and Attend at each step. What was found, how long the
 // lists are and what attention reads through them must be the oracle's.
 func (r *reuse) job(b *bed) job {
 	slots, most := len(r.lens), r.choose.Of(r.longest())
@@ -159,9 +159,7 @@ func (r *reuse) job(b *bed) job {
 		kv.Len, m.Found = b.i32(r.lensAt(i), slots), zeros(slots, r.sets)
 		q, dst := b.f32(queries, slots, r.heads, r.dim), b.out(slots, r.heads, r.dim)
 		steps = append(steps, func(ops device.Ops) {
-			ops.Recall(m, q, kv)
-			ops.Choose(m, scores, q, kv, plan)
-			ops.Reuse(plan.List, m, kv, plan, widen)
+			ops.Reuse(plan.List, m, scores, q, q, kv, plan, widen)
 			ops.Attend(dst, q, kv, plan)
 		})
 		found, count, y := o.step(i)
