@@ -54,6 +54,10 @@ func reuses() map[string]reuse {
 	add("span that would hide recent", func(r *reuse) { r.drop, r.spanSink, r.keep = 0.95, 4, 12 })
 	add("back", func(r *reuse) { r.back = 60 })
 	add("ties", func(r *reuse) { r.ties, r.above = true, 0.7 })
+	add("crowd", func(r *reuse) { // more equal scores than are put in order one by one
+		r.ties, r.heads, r.kvHeads, r.sets, r.dim = true, 2, 1, 2, 4
+		r.lens, r.steps, r.choose = []int{400, 0, 330}, 3, device.Amount{Count: 120}
+	})
 	add("odd keys", func(r *reuse) { r.odd, r.near, r.full = true, 0, true })
 	add("odd width", func(r *reuse) { r.dim, r.full = 20, true })
 	add("heads of 128", func(r *reuse) { r.steps = 6; r.heads, r.kvHeads, r.sets, r.dim = 6, 1, 6, 128 })
