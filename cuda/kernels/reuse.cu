@@ -4,7 +4,7 @@
 // All of it is one launch. Blocks of a set look for an entry; without one, each
 // scores a part of the keys, and the last of them to finish chooses. Where a set has
 // one block, which is where sets fill the GPU, scores never leave its own memory.
-#include "rank.cuh"
+#include "best.cuh"
 #include "scores.cuh"
 
 struct Memo {
@@ -104,9 +104,6 @@ struct ReuseArgs {
 	Plan plan;
 };
 
-constexpr int BINS = 2048;  // of scores
-constexpr int CROWD = 32;   // the most of a bin that are put in order one by one
-
 // Reuse is what a block works with.
 struct Reuse {
 	int set, slot, p, start, number;
@@ -179,10 +176,6 @@ __device__ inline void weigh(const ReuseArgs& a, const Scope& scope, float* firs
 	}
 }
 
-// rank_of orders scores, and equal ones by position; place_of is the position.
-__device__ __forceinline__ u64 rank_of(float x, int j) { return (u64)key_of(x) << 32 | (u32)~(u32)j; }
-__device__ __forceinline__ int place_of(u64 rank) { return (int)~(u32)rank; }
-
 // sort_best is pick_best of any scores.
 __device__ inline int sort_best(const Reuse& r, const Scope& scope, float* x, i32* index, int want) {
 	u32* keys = (u32*)x;
@@ -205,75 +198,37 @@ __device__ inline int sort_best(const Reuse& r, const Scope& scope, float* x, i3
 	for (int i = threadIdx.x; i < n; i += blockDim.x) {
 		int j = place_of(r.ranks[i]);
 		index[i] = j;
-		atomicOr((unsigned long long*)&r.marks[j / PAGE], 1ull << j % PAGE);
+		mark(r.marks, j);
 	}
 	__syncthreads();
 	return n;
 }
 
 // pick_best writes the best positions of a scope, best first, marks them, and returns
-// how many they are. Scores are counted in bins of one width, best first, so that a
-// score's bin and those of its bin that are better make its place. Scores that crowd a
-// bin are found digit by digit and sorted; x then becomes keys.
-__device__ inline int pick_best(const ReuseArgs& a, const Reuse& r, const Scope& scope, float* x, i32* index, int want) {
+// how many they are. A score's bin, and those of its bin that are better, make its
+// place. x is keys afterwards where scores crowd a bin.
+__device__ inline int pick_best(const Reuse& r, const Scope& scope, float* x, i32* index, int want) {
 	if (want <= 0 || scope.hi <= scope.lo) return 0;
-	SHARED(int, border, 2);  // the last bin that is taken from, and what bins to there hold
-	for (int i = threadIdx.x; i < BINS; i += blockDim.x) r.bins[i] = 0;
-	float top = -infinity(), low = infinity();
-	auto counts = [&](int j) { return scope.has(j) && x[j] > -infinity(); };
+	auto at = [&](int j, float& s) { return scope.has(j) && (s = x[j]) > -infinity(); };
+	Bins bins;
+	Border border = find_border(scope.lo, scope.hi, (u32)want, r.bins, bins, at);
+	if (border.crowd > CROWD) return sort_best(r, scope, x, index, want);
 	for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
-		if (!counts(j)) continue;
-		top = larger(top, x[j]);
-		low = smaller(low, x[j]);
-	}
-	top = reduce_block(top, -infinity(), Top());
-	low = -reduce_block(-low, -infinity(), Top());
-	float scale = (BINS - 1) / (top - low);
-	if (!(scale > 0 && scale < infinity() && top < infinity())) scale = 0;
-	auto bin_of = [&](float s) { return scale > 0 ? smaller((int)((top - s) * scale), BINS - 1) : 0; };
-	for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
-		if (counts(j)) atomicAdd(&r.bins[bin_of(x[j])], 1u);
-	}
-	__syncthreads();
-	// Bins become where they start.
-	Run own = run_of(BINS);
-	u32 mine = 0, all, crowd = 0;
-	for (i64 i = own.lo; i < own.hi; i++) mine += r.bins[i];
-	u32 to = scan_block(mine, all);
-	if (threadIdx.x == 0 && all <= (u32)want) {
-		border[0] = BINS - 1;
-		border[1] = (int)all;
-	}
-	for (i64 i = own.lo; i < own.hi; i++) {
-		u32 n = r.bins[i];
-		r.bins[i] = to;
-		if (to < (u32)want) crowd = larger(crowd, n);
-		if (all > (u32)want && to < (u32)want && to + n >= (u32)want) {
-			border[0] = (int)i;
-			border[1] = (int)(to + n);
-		}
-		to += n;
-	}
-	crowd = reduce_block(crowd, 0u, Top());
-	if (crowd > CROWD) return sort_best(r, scope, x, index, want);
-	int last = border[0], taken = border[1];
-	for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
-		if (!counts(j)) continue;
-		int bin = bin_of(x[j]);
-		if (bin <= last) r.ranks[atomicAdd(&r.bins[bin], 1u)] = rank_of(x[j], j);
+		float s;
+		if (at(j, s) && bins.of(s) <= border.bin) r.ranks[atomicAdd(&r.bins[bins.of(s)], 1u)] = rank_of(s, j);
 	}
 	__syncthreads();  // a bin is now where the next one starts
-	for (int i = threadIdx.x; i < taken; i += blockDim.x) {
+	for (int i = threadIdx.x; i < border.taken; i += blockDim.x) {
 		u64 rank = r.ranks[i];
-		int j = place_of(rank), bin = bin_of(x[j]);
-		int at = bin > 0 ? (int)r.bins[bin - 1] : 0;
-		for (int other = at, end = (int)r.bins[bin]; other < end; other++) at += r.ranks[other] > rank;
-		if (at >= want) continue;
-		index[at] = j;
-		atomicOr((unsigned long long*)&r.marks[j / PAGE], 1ull << j % PAGE);
+		int j = place_of(rank), bin = bins.of(x[j]);
+		int to = bin > 0 ? (int)r.bins[bin - 1] : 0;
+		for (int other = to, end = (int)r.bins[bin]; other < end; other++) to += r.ranks[other] > rank;
+		if (to >= want) continue;
+		index[to] = j;
+		mark(r.marks, j);
 	}
 	__syncthreads();
-	return smaller(taken, want);
+	return smaller(border.taken, want);
 }
 
 // enter chooses for a set, whose scores are x, and makes its entry.
@@ -281,7 +236,7 @@ __device__ inline void enter(const ReuseArgs& a, const Reuse& r, const Scope& sc
 	int n;
 	i64 k = k_of(a.m, r.p + 1);
 	i32* index = chosen(a.m, r.slot, r.set, r.number, n);
-	n = pick_best(a, r, middle, x, index, (int)smaller(k, a.m.most));
+	n = pick_best(r, middle, x, index, (int)smaller(k, a.m.most));
 	if (threadIdx.x > 0) return;
 	i32* rec = record(a.m, r.slot, r.set, r.number);
 	rec[0] = r.p + 1;
@@ -297,7 +252,7 @@ __device__ inline void enter(const ReuseArgs& a, const Reuse& r, const Scope& sc
 
 // set_bits marks positions lo to hi-1 as far as they exist.
 __device__ inline void set_bits(u64* marks, int p, int lo, int hi) {
-	for (int j = larger(lo, 0); j < hi && j < (p / PAGE + 1) * PAGE; j++) atomicOr((unsigned long long*)&marks[j / PAGE], 1ull << j % PAGE);
+	for (int j = larger(lo, 0); j < hi && j < (p / PAGE + 1) * PAGE; j++) mark(marks, j);
 }
 
 // share marks what a set reads that found an entry, and notes that it did.
