@@ -34,11 +34,8 @@ __device__ inline int origin(const Memo& m, int slot, int p, int& number) {
 // record is entry e of a set: position plus one, source, count.
 __device__ inline i32* record(const Memo& m, int slot, int set, int e) { return m.entry + ((slot * m.sets + set) * m.block + e) * 3; }
 
-// chosen is what entry e of a set chose, best first.
-__device__ inline i32* chosen(const Memo& m, int slot, int set, int e, int& n) {
-	n = smaller(larger(record(m, slot, set, e)[2], 0), (int)m.most);
-	return m.index + ((slot * m.sets + set) * m.block + e) * m.most;
-}
+// chosen is where entry e of a set has what it chose, best first.
+__device__ inline i32* chosen(const Memo& m, int slot, int set, int e) { return m.index + ((slot * m.sets + set) * m.block + e) * m.most; }
 
 // cosine of two vectors, by a warp; less than any for one of length zero.
 __device__ inline double cosine(const float* a, const float* b, int dim) {
@@ -112,6 +109,7 @@ struct Reuse {
 	u32* bins;    // [BINS]
 	u64* ranks;   // [places]
 	float* local; // [room]
+	i32* records; // [number, 3]: of the block's entries so far
 };
 
 // recall finds the entry that a set uses, -1 for none. A warp takes an entry at a time.
@@ -120,13 +118,14 @@ __device__ inline int recall(const ReuseArgs& a, const Reuse& r) {
 	i64 first = r.slot * a.m.heads + r.set * run;
 	const float *asked = a.asked + first * dim, *noted = a.m.query + first * a.m.block * dim;  // [run, dim], [run, block, dim]
 	for (int e = r.number - 1 - warp(); e >= 0 && best < 0; e -= (int)blockDim.x / WARP) {
-		int at = record(a.m, r.slot, r.set, e)[0] - 1;
+		int at = r.records[3 * e] - 1;
+		if (at != r.start + e || at < since) continue;
 		double alike = (double)infinity();
 		for (int h = 0; h < run; h++) alike = smaller(alike, cosine(asked + h * dim, noted + (h * a.m.block + e) * dim, dim));
-		if (at == r.start + e && at >= since && alike > a.m.above) best = e;
+		if (alike > a.m.above) best = e;
 	}
 	best = reduce_block(best, -1, Top());
-	return best < 0 ? -1 : record(a.m, r.slot, r.set, best)[1];
+	return best < 0 ? -1 : r.records[3 * best + 1];
 }
 
 // note keeps the queries of the row.
@@ -145,7 +144,6 @@ __device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& sc
 	for (int h = 0; h < run && n > 0; h += TOGETHER) {
 		const float* q = a.q + (r.slot * a.m.heads + r.set * run + h) * a.g.dim;
 		score_keys(a.g, keys, q, smaller(TOGETHER, run - h), some, [&](int u, int i, float sum) {
-			if (!some(i)) return;
 			x[(h + u) * a.width + lo + i] = sum * unit;
 			met(a.g, sum);
 		});
@@ -233,10 +231,9 @@ __device__ inline int pick_best(const Reuse& r, const Scope& scope, float* x, i3
 
 // enter chooses for a set, whose scores are x, and makes its entry.
 __device__ inline void enter(const ReuseArgs& a, const Reuse& r, const Scope& scored, const Scope& middle, float* x) {
-	int n;
 	i64 k = k_of(a.m, r.p + 1);
-	i32* index = chosen(a.m, r.slot, r.set, r.number, n);
-	n = pick_best(r, middle, x, index, (int)smaller(k, a.m.most));
+	i32* index = chosen(a.m, r.slot, r.set, r.number);
+	int n = pick_best(r, middle, x, index, (int)smaller(k, a.m.most));
 	if (threadIdx.x > 0) return;
 	i32* rec = record(a.m, r.slot, r.set, r.number);
 	rec[0] = r.p + 1;
@@ -257,8 +254,8 @@ __device__ inline void set_bits(u64* marks, int p, int lo, int hi) {
 
 // share marks what a set reads that found an entry, and notes that it did.
 __device__ inline void share(const ReuseArgs& a, const Reuse& r, const Scope& middle, int found) {
-	int n, own = record(a.m, r.slot, r.set, found)[0] - 1;
-	const i32* list = chosen(a.m, r.slot, r.set, found, n);
+	int own = r.records[3 * found] - 1, n = smaller(larger(r.records[3 * found + 2], 0), (int)a.m.most);
+	const i32* list = chosen(a.m, r.slot, r.set, found);
 	i64 k = k_of(a.m, own + 1), best = a.best_share > 0 ? (i64)floor(a.best_share * (double)k + 1e-9) : a.best;
 	for (int i = threadIdx.x; i < n; i += blockDim.x) {
 		int near = i < best ? (int)a.near : 0;
@@ -289,13 +286,16 @@ KERNEL_FOUR(reuse, ReuseArgs, 256) {
 	int part = blockIdx.x;
 	r.set = blockIdx.y;
 	r.slot = blockIdx.z;
-	r.p = newest(a.g, r.slot);
+	r.p = first_of(a.g, r.slot);
 	if (r.p < 0) return;
 	if (r.p >= a.width) {
 		if (threadIdx.x == 0 && part == 0) fail(a.g.failure, FAIL_SCORES, r.p, a.width, 0);
 		return;
 	}
 	r.start = origin(a.m, r.slot, r.p, r.number);
+	r.records = (i32*)(shared + a.g.width + BINS / 2 + (a.ranks ? 0 : a.places) + a.room / 2);
+	for (int i = threadIdx.x; i < 3 * r.number; i += blockDim.x) r.records[i] = record(a.m, r.slot, r.set, 0)[i];
+	if (!sound(a.g, r.slot, r.p)) return;
 	r.item = r.slot * a.m.sets + r.set;
 	r.marks = shared;
 	r.bins = (u32*)(shared + a.g.width);

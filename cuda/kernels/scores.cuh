@@ -14,11 +14,11 @@ struct Keys {
 };
 
 // score_halves gives put(u, i, product of query u and key i) for keys that some(i)
-// asks for, and put of anything for others. Neighbouring lanes take 16 bytes each of a
+// asks for. Neighbouring lanes take 16 bytes each of a
 // key, and a warp loads TURNS times before it computes. q is [heads, DIM].
 template <int DIM, int HEADS, class Some, class Put>
 __device__ inline void score_halves(const Pages& g, Keys keys, const float* q, int heads, Some some, Put put) {
-	constexpr int PIECES = DIM / 8, EACH_TURN = WARP / PIECES, TURNS = 8;
+	constexpr int PIECES = DIM / 8, EACH_TURN = WARP / PIECES, TURNS = HEADS == 1 ? 8 : 4;
 	int piece = lane() % PIECES;
 	float mine[HEADS][8];
 #pragma unroll
@@ -30,11 +30,14 @@ __device__ inline void score_halves(const Pages& g, Keys keys, const float* q, i
 		int page = g.table[(i64)keys.slot * g.width + (keys.lo + from) / PAGE];
 		const u16* at = (const u16*)g.k + element_of(g, page, keys.kv_head, (keys.lo + from) % PAGE) + piece * 8;
 		Word4 raw[TURNS];
+		u32 asked = 0;  // a bit for each turn
 #pragma unroll
 		for (int t = 0; t < TURNS; t++) {
 			int key = t * EACH_TURN + lane() / PIECES;
+			bool in = from + key < keys.n && some(from + key);
 			raw[t] = Word4{{0, 0, 0, 0}};
-			if (from + key < keys.n && some(from + key)) raw[t] = load16(at + key * DIM);
+			if (in) raw[t] = load16(at + key * DIM);
+			asked |= (in ? 1u : 0u) << t;
 		}
 #pragma unroll
 		for (int t = 0; t < TURNS; t++) {
@@ -51,7 +54,7 @@ __device__ inline void score_halves(const Pages& g, Keys keys, const float* q, i
 			if constexpr (HEADS == 1) {
 #pragma unroll
 				for (int m = PIECES / 2; m > 0; m /= 2) sum[0] += __shfl_xor_sync(ALL, sum[0], m);
-				if (piece == 0 && i < keys.n) put(0, i, sum[0]);
+				if (piece == 0 && asked >> t & 1) put(0, i, sum[0]);
 			} else {
 				// Half of the lanes go on with two heads each, and then with one.
 				static_assert(HEADS == 4, "four heads, or one");
@@ -64,7 +67,7 @@ __device__ inline void score_halves(const Pages& g, Keys keys, const float* q, i
 #pragma unroll
 				for (int m = PIECES / 8; m > 0; m /= 2) one += __shfl_xor_sync(ALL, one, m);
 				int u = (second ? 2 : 0) + (odd ? 1 : 0);
-				if (lane() % (PIECES / 4) == 0 && u < heads && i < keys.n) put(u, i, one);
+				if (lane() % (PIECES / 4) == 0 && u < heads && asked >> t & 1) put(u, i, one);
 			}
 		}
 	}
