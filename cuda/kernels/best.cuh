@@ -75,4 +75,4 @@ __device__ __forceinline__ u64 rank_of(float x, int j) { return (u64)key_of(x) <
 __device__ __forceinline__ int place_of(u64 rank) { return (int)~(u32)rank; }
 
 // mark sets the bit of position j.
-__device__ __forceinline__ void mark(u64* marks, int j) { atomicOr((unsigned long long*)&marks[j / PAGE], 1ull << j % PAGE); }
+__device__ __forceinline__ void mark(u64* marks, int j) { atomicOr((u32*)marks + j / 32, 1u << j % 32); }

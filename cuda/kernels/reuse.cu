@@ -27,7 +27,7 @@ __device__ inline i64 k_of(const Memo& m, i64 n) { return m.share > 0 ? (i64)flo
 // p in it.
 __device__ inline int origin(const Memo& m, int slot, int p, int& number) {
 	int from = m.relative ? smaller(m.since[slot], p) : 0;
-	number = (int)((p - from) % m.block);
+	number = (p - from) % (int)m.block;
 	return p - number;
 }
 
@@ -104,6 +104,7 @@ struct ReuseArgs {
 // Reuse is what a block works with.
 struct Reuse {
 	int set, slot, p, start, number;
+	int run;      // heads of the set
 	i64 item;     // slot·sets + set
 	u64* marks;   // [p/PAGE+1]: the positions that are read
 	u32* bins;    // [BINS]
@@ -114,7 +115,7 @@ struct Reuse {
 
 // recall finds the entry that a set uses, -1 for none. A warp takes an entry at a time.
 __device__ inline int recall(const ReuseArgs& a, const Reuse& r) {
-	int run = (int)(a.m.heads / a.m.sets), dim = (int)a.g.dim, since = a.m.since[r.slot], best = -1;
+	int run = r.run, dim = (int)a.g.dim, since = a.m.since[r.slot], best = -1;
 	i64 first = r.slot * a.m.heads + r.set * run;
 	const float *asked = a.asked + first * dim, *noted = a.m.query + first * a.m.block * dim;  // [run, dim], [run, block, dim]
 	for (int e = r.number - 1 - warp(); e >= 0 && best < 0; e -= (int)blockDim.x / WARP) {
@@ -130,16 +131,16 @@ __device__ inline int recall(const ReuseArgs& a, const Reuse& r) {
 
 // note keeps the queries of the row.
 __device__ inline void note(const ReuseArgs& a, const Reuse& r) {
-	int run = (int)(a.m.heads / a.m.sets), dim = (int)a.g.dim;
+	int run = r.run, dim = (int)a.g.dim;
 	i64 first = r.slot * a.m.heads + r.set * run;
 	for (int i = threadIdx.x; i < run * dim; i += blockDim.x) a.m.query[((first + i / dim) * a.m.block + r.number) * dim + i % dim] = a.asked[first * dim + i];
 }
 
 // score puts q·k/√dim of pages first to last-1 into x, [heads of the set, width].
 __device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& scope, int first, int last, float* x) {
-	int run = (int)(a.m.heads / a.m.sets), lo = first * PAGE, n = smaller(last * PAGE, scope.hi) - lo;
+	int run = r.run, lo = first * PAGE, n = smaller(last * PAGE, scope.hi) - lo;
 	float unit = 1 / sqrtf((float)a.g.dim);
-	Keys keys = {r.slot, (int)(r.set * run * a.g.heads / a.m.heads), lo, n};
+	Keys keys = {r.slot, r.set * run * (int)a.g.heads / (int)a.m.heads, lo, n};
 	auto some = [&](int i) { return scope.has(lo + i); };
 	for (int h = 0; h < run && n > 0; h += TOGETHER) {
 		const float* q = a.q + (r.slot * a.m.heads + r.set * run + h) * a.g.dim;
@@ -152,8 +153,8 @@ __device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& sc
 
 // weigh makes the first head's row of a set what the set is ranked by: the sum of its
 // heads' softmax.
-__device__ inline void weigh(const ReuseArgs& a, const Scope& scope, float* first) {
-	for (int h = 0; h < a.m.heads / a.m.sets; h++) {
+__device__ inline void weigh(const ReuseArgs& a, const Reuse& r, const Scope& scope, float* first) {
+	for (int h = 0; h < r.run; h++) {
 		float* x = first + h * a.width;
 		float top = -infinity(), sum = 0;
 		for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
@@ -281,21 +282,23 @@ KERNEL_FOUR(reuse, ReuseArgs, 256) {
 	DYNAMIC(u64, shared);
 	SHARED(int, last, 1);
 	let_next();
-	wait_before();
 	Reuse r;
 	int part = blockIdx.x;
 	r.set = blockIdx.y;
 	r.slot = blockIdx.z;
 	r.p = first_of(a.g, r.slot);
-	if (r.p < 0) return;
+	bool good = r.p >= 0 && sound(a.g, r.slot, r.p);
+	wait_before();
+	if (!good) return;
 	if (r.p >= a.width) {
 		if (threadIdx.x == 0 && part == 0) fail(a.g.failure, FAIL_SCORES, r.p, a.width, 0);
 		return;
 	}
 	r.start = origin(a.m, r.slot, r.p, r.number);
+	r.run = (int)a.m.heads / (int)a.m.sets;
 	r.records = (i32*)(shared + a.g.width + BINS / 2 + (a.ranks ? 0 : a.places) + a.room / 2);
 	for (int i = threadIdx.x; i < 3 * r.number; i += blockDim.x) r.records[i] = record(a.m, r.slot, r.set, 0)[i];
-	if (!sound(a.g, r.slot, r.p)) return;
+	__syncthreads();
 	r.item = r.slot * a.m.sets + r.set;
 	r.marks = shared;
 	r.bins = (u32*)(shared + a.g.width);
@@ -322,7 +325,7 @@ KERNEL_FOUR(reuse, ReuseArgs, 256) {
 		int each = larger((pages + (int)gridDim.x - 1) / (int)gridDim.x, 1), parts = larger((pages + each - 1) / each, 1);
 		if (part >= parts) return;
 		bool local = alone && parts == 1 && r.p < a.room;
-		float* x = local ? r.local : a.scores + (r.slot * a.m.heads + r.set * (a.m.heads / a.m.sets)) * a.width;
+		float* x = local ? r.local : a.scores + (r.slot * a.m.heads + r.set * r.run) * a.width;
 		score(a, r, scored, first + part * each, first + smaller((part + 1) * each, pages), x);
 		__syncthreads();
 		if (parts > 1) {
@@ -336,7 +339,7 @@ KERNEL_FOUR(reuse, ReuseArgs, 256) {
 			__syncthreads();
 			if (!last[0]) return;
 		}
-		if (!alone) weigh(a, scored, x);
+		if (!alone) weigh(a, r, scored, x);
 		enter(a, r, scored, middle, x);
 	}
 	__syncthreads();
