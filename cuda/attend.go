@@ -2,11 +2,7 @@
 
 package cuda
 
-import (
-	"strings"
-
-	"github.com/gollm/gollm/device"
-)
+import "github.com/gollm/gollm/device"
 
 // Append stores the keys and values of the call's rows at their positions.
 func (o *ops) Append(kv device.KV, k, v device.Tensor) {
@@ -70,8 +66,12 @@ const (
 	decodeCounts = 1 << 16 // groups of heads of rows that a call may have
 )
 
-// decodeKernels are the kernels for one row of each slot, by the length of a head.
-var decodeKernels = map[int]string{64: "decode_64", 128: "decode_128"}
+// decodeKernels are the kernels for one row of each slot, by the length of a head, and
+// decodeEachKernels those for heads that share no keys.
+var (
+	decodeKernels     = map[int]string{64: "decode_64", 128: "decode_128"}
+	decodeEachKernels = map[int]string{64: "decode_each_64", 128: "decode_each_128"}
+)
 
 // decode queues the attention of one row of each slot if it suits the kernels for that.
 func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
@@ -85,16 +85,15 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	// Heads of a block read the same; so that a list which leaves nothing out has the
 	// bits of dense attention, the shares do not depend on that.
 	splits := max(1, o.d.drv.multiprocessors()/max(rows*kvHeads, 1))
-	lists := p.Middle == device.Blocks || p.Middle == device.Tokens
-	if lists && kvHeads%p.List.Index.Dim(1) != 0 {
+	if group == 1 && rows*heads >= 2*o.d.drv.multiprocessors() {
+		o.decodeEach(dst, q, kv, p)
+		return true
+	}
+	if lists := p.Middle == device.Blocks || p.Middle == device.Tokens; lists && kvHeads%p.List.Index.Dim(1) != 0 {
 		group = 1
 	}
-	stages := decodeStages
-	if lists && rows*heads/group > o.d.drv.multiprocessors() {
-		stages, name = 1, strings.Replace(name, "decode", "decode_many", 1)
-	}
 	tile := 2*2*16*(dim+8) + 16*4 // Tile of decode.cu
-	shared := decodeWarps * stages * tile
+	shared := decodeWarps * decodeStages * tile
 	parts := rows * heads * splits * dim * 4
 	if parts+rows*heads*splits*8 > workspaceSize || shared > o.d.drv.sharedMemory() {
 		return false
@@ -102,6 +101,13 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group).
 		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, heads / group, splits}, decodeWarps*32, shared)
 	return true
+}
+
+// decodeEach queues the attention of one row of each slot, with a block for each head.
+func (o *ops) decodeEach(dst, q device.Tensor, kv device.KV, p device.Plan) {
+	rows, heads := q.Dim(0), q.Dim(1)
+	o.call(decodeEachKernels[q.Dim(2)]).tensor(dst).tensor(q).int(0, 0, 0).int(heads, 1, 1).
+		pages(kv, 1).plan(p).ahead().run(blocks{rows, heads, 1}, decodeWarps*32)
 }
 
 // attend queues attention for any plan and any shape.

@@ -92,6 +92,37 @@ func TestFlash(t *testing.T) {
 	}
 }
 
+// TestDecodeEach holds the kernels for heads that share no keys against the one for
+// every plan.
+func TestDecodeEach(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	for _, s := range [][2]int{{64, 333}, {128, 333}, {128, 1500}, {128, 3}} {
+		dim, n := s[0], s[1]
+		const heads = 3
+		rng := rand.New(rand.NewPCG(5, 7))
+		q := alloc(t, d, device.F32, 1, heads, dim)
+		d.Write(q, normal(rng, heads*dim))
+		kv := filledCache(t, d, rng, n, heads, dim)
+		plans := flashPlans(t, d, rng, max(n, 128), heads)
+		if n < 128 { // of which lists would name more than there is
+			plans = map[string]device.Plan{"dense": {}, "stream": plans["stream"], "nothing": plans["nothing"]}
+		} else {
+			mixture := plans["tokens"]
+			mixture.Mixture = true
+			plans["mixture"] = mixture
+		}
+		for name, p := range plans {
+			t.Run(fmt.Sprintf("%s/dim=%d/len=%d", name, dim, n), func(t *testing.T) {
+				want, got := alloc(t, d, device.F32, 1, heads, dim), alloc(t, d, device.F32, 1, heads, dim)
+				d.ops.attend(want, q, kv, p, 1)
+				d.ops.decodeEach(got, q, kv, p)
+				compare(t, read(t, d, got), read(t, d, want), 1e-5)
+			})
+		}
+	}
+}
+
 // filledCache is a cache of one slot with n positions in pages of any order;
 // what lies beyond them is not a number.
 func filledCache(t *testing.T, d *dev, rng *rand.Rand, n, heads, dim int) device.KV {
