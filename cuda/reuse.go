@@ -40,7 +40,7 @@ func (o *ops) Reuse(l device.List, m device.Memo, scores, asked, q device.Tensor
 	device.CheckShape(op, "list count", l.Count, device.I32, slots, sets)
 	places := 1 << bits.Len(uint(m.Index.Dim(2)+scoreCrowd-1))
 	room := min(ceil(scores.Dim(2), 2)*2, mostScores)
-	shared := 8*pages + 4*scoreBins + 4*room + 12*m.Block
+	shared := 8*pages + 4*scoreBins + 4*room + 4*heads/sets*m.Query.Dim(2) + 12*m.Block
 	if places <= mostRanks {
 		shared += 8 * places
 	} else if need := 8 * slots * sets * places; need > workspaceSize {

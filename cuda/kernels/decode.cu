@@ -425,14 +425,12 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 	SHARED(float, accs, STATES * DIM);
 	SHARED(State, states, STATES);
 	let_next();
-	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
-	if (lists) wait_before();
 	int row = blockIdx.x, h = blockIdx.y, kv_head = h * (int)a.g.heads / (int)a.heads, piece = lane() % PIECES * 8;
+	// What the host writes, lengths and pages, is there already; lists are not.
 	At at = place(a.g, row);
-	if (at.p < 0) {
-		if (!lists) wait_before();
-		return;
-	}
+	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
+	if (lists || at.p < 0) wait_before();
+	if (at.p < 0) return;
 	Reads r = reads_of(a, at, h);
 	auto raw = [&](int t) { return t < r.tiles ? raw_of(r, t) : Raw{-1, 1}; };
 	int tile = warp();

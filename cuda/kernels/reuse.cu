@@ -46,9 +46,11 @@ __device__ inline double cosine(const float* a, const float* b, int dim) {
 		aa += x * x;
 		bb += y * y;
 	}
-	ab = reduce_warp(ab, Plus());
-	aa = reduce_warp(aa, Plus());
-	bb = reduce_warp(bb, Plus());
+	for (int m = WARP / 2; m > 0; m /= 2) {
+		ab += __shfl_xor_sync(ALL, ab, m);
+		aa += __shfl_xor_sync(ALL, aa, m);
+		bb += __shfl_xor_sync(ALL, bb, m);
+	}
 	return aa == 0 || bb == 0 ? -(double)infinity() : smaller(ab / sqrt(aa * bb), 1.0);
 }
 
@@ -110,30 +112,37 @@ struct Reuse {
 	u32* bins;    // [BINS]
 	u64* ranks;   // [places]
 	float* local; // [room]
+	float* asked; // [run, dim]
 	i32* records; // [number, 3]: of the block's entries so far
 };
 
+// remember brings what recall looks through, and notes the queries of the row.
+__device__ inline void remember(const ReuseArgs& a, const Reuse& r, bool first) {
+	int dim = (int)a.g.dim;
+	i64 head = r.slot * a.m.heads + r.set * r.run;
+	const i32* records = record(a.m, r.slot, r.set, 0);
+	for (int i = threadIdx.x; i < 3 * r.number; i += blockDim.x) r.records[i] = records[i];
+	for (int i = threadIdx.x; i < r.run * dim; i += blockDim.x) {
+		float x = a.asked[head * dim + i];
+		r.asked[i] = x;
+		if (first) a.m.query[((head + i / dim) * a.m.block + r.number) * dim + i % dim] = x;
+	}
+	__syncthreads();
+}
+
 // recall finds the entry that a set uses, -1 for none. A warp takes an entry at a time.
 __device__ inline int recall(const ReuseArgs& a, const Reuse& r) {
-	int run = r.run, dim = (int)a.g.dim, since = a.m.since[r.slot], best = -1;
-	i64 first = r.slot * a.m.heads + r.set * run;
-	const float *asked = a.asked + first * dim, *noted = a.m.query + first * a.m.block * dim;  // [run, dim], [run, block, dim]
+	int dim = (int)a.g.dim, since = a.m.since[r.slot], best = -1;
+	const float* noted = a.m.query + (r.slot * a.m.heads + r.set * r.run) * a.m.block * dim;  // [run, block, dim]
 	for (int e = r.number - 1 - warp(); e >= 0 && best < 0; e -= (int)blockDim.x / WARP) {
 		int at = r.records[3 * e] - 1;
 		if (at != r.start + e || at < since) continue;
 		double alike = (double)infinity();
-		for (int h = 0; h < run; h++) alike = smaller(alike, cosine(asked + h * dim, noted + (h * a.m.block + e) * dim, dim));
+		for (int h = 0; h < r.run; h++) alike = smaller(alike, cosine(r.asked + h * dim, noted + (h * a.m.block + e) * dim, dim));
 		if (alike > a.m.above) best = e;
 	}
 	best = reduce_block(best, -1, Top());
 	return best < 0 ? -1 : r.records[3 * best + 1];
-}
-
-// note keeps the queries of the row.
-__device__ inline void note(const ReuseArgs& a, const Reuse& r) {
-	int run = r.run, dim = (int)a.g.dim;
-	i64 first = r.slot * a.m.heads + r.set * run;
-	for (int i = threadIdx.x; i < run * dim; i += blockDim.x) a.m.query[((first + i / dim) * a.m.block + r.number) * dim + i % dim] = a.asked[first * dim + i];
 }
 
 // score puts q·k/√dim of pages first to last-1 into x, [heads of the set, width].
@@ -242,8 +251,8 @@ __device__ inline void enter(const ReuseArgs& a, const Reuse& r, const Scope& sc
 	rec[2] = n;
 	u32* tally = a.m.tally + r.item * 4;
 	u64 sum = (tally[2] | (u64)tally[3] << 32) + (u64)scored.count();
-	tally[0]++;
-	tally[1]++;
+	atomicAdd(&tally[0], 1u);  // which waits for nothing
+	atomicAdd(&tally[1], 1u);
 	tally[2] = (u32)sum;
 	tally[3] = (u32)(sum >> 32);
 }
@@ -270,7 +279,7 @@ __device__ inline void share(const ReuseArgs& a, const Reuse& r, const Scope& mi
 	}
 	if (threadIdx.x > 0) return;
 	i32* rec = record(a.m, r.slot, r.set, r.number);
-	a.m.tally[r.item * 4]++;
+	atomicAdd(&a.m.tally[r.item * 4], 1u);  // which waits for nothing
 	rec[0] = a.m.chain ? r.p + 1 : 0;
 	rec[1] = a.m.chain ? found : 0;
 	rec[2] = 0;
@@ -296,27 +305,23 @@ KERNEL_FOUR(reuse, ReuseArgs, 256) {
 	}
 	r.start = origin(a.m, r.slot, r.p, r.number);
 	r.run = (int)a.m.heads / (int)a.m.sets;
-	r.records = (i32*)(shared + a.g.width + BINS / 2 + (a.ranks ? 0 : a.places) + a.room / 2);
-	for (int i = threadIdx.x; i < 3 * r.number; i += blockDim.x) r.records[i] = record(a.m, r.slot, r.set, 0)[i];
-	__syncthreads();
 	r.item = r.slot * a.m.sets + r.set;
 	r.marks = shared;
 	r.bins = (u32*)(shared + a.g.width);
 	r.ranks = a.ranks ? a.ranks + r.item * a.places : shared + a.g.width + BINS / 2;
 	r.local = (float*)(shared + a.g.width + BINS / 2 + (a.ranks ? 0 : a.places));
+	r.asked = r.local + a.room;
+	r.records = (i32*)(r.asked + r.run * (int)a.g.dim);
+	for (int w = threadIdx.x; w <= r.p / PAGE; w += blockDim.x) r.marks[w] = 0;
+	remember(a, r, part == 0);
 	int found = recall(a, r);
-	if (part == 0) {
-		note(a, r);
-		if (threadIdx.x == 0) {
-			a.m.found[r.item] = found;
-			if (smaller(k_of(a.m, r.p + 1), (i64)r.p + 1) > a.m.most) fail(a.g.failure, FAIL_LIST, a.m.most, 0, 0);
-		}
+	if (part == 0 && threadIdx.x == 0) {
+		a.m.found[r.item] = found;
+		if (smaller(k_of(a.m, r.p + 1), (i64)r.p + 1) > a.m.most) fail(a.g.failure, FAIL_LIST, a.m.most, 0, 0);
 	}
 	if (found >= 0 && part > 0) return;
-	for (int w = threadIdx.x; w <= r.p / PAGE; w += blockDim.x) r.marks[w] = 0;
 	Scope middle = middle_of(a.plan, r.p);
 	if (found >= 0) {
-		__syncthreads();
 		share(a, r, middle, found);
 	} else {
 		bool alone = a.m.sets == a.m.heads;
