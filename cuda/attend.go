@@ -66,11 +66,13 @@ const (
 	decodeCounts = 1 << 16 // groups of heads of rows that a call may have
 )
 
-// decodeKernels are the kernels for one row of each slot, by the length of a head, and
-// decodeEachKernels those for heads that share no keys.
+// decodeKernels are the kernels for one row of each slot, by the length of a head,
+// decodeEachKernels those for lists of positions of heads that share no keys, and
+// decodeWholeKernels those for such lists that leave nothing out.
 var (
-	decodeKernels     = map[int]string{64: "decode_64", 128: "decode_128"}
-	decodeEachKernels = map[int]string{64: "decode_each_64", 128: "decode_each_128"}
+	decodeKernels      = map[int]string{64: "decode_64", 128: "decode_128"}
+	decodeEachKernels  = map[int]string{64: "decode_each_64", 128: "decode_each_128"}
+	decodeWholeKernels = map[int]string{64: "decode_whole_64", 128: "decode_whole_128"}
 )
 
 // decode queues the attention of one row of each slot if it suits the kernels for that.
@@ -85,25 +87,30 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	// Heads of a block read the same; so that a list which leaves nothing out has the
 	// bits of dense attention, the shares do not depend on that.
 	splits := max(1, o.d.drv.multiprocessors()/max(rows*kvHeads, 1))
-	if group == 1 && rows*heads >= 2*o.d.drv.multiprocessors() {
-		o.decodeEach(dst, q, kv, p)
-		return true
-	}
 	if lists := p.Middle == device.Blocks || p.Middle == device.Tokens; lists && kvHeads%p.List.Index.Dim(1) != 0 {
 		group = 1
 	}
+	stages := decodeStages
+	each := heads == kvHeads && p.Middle == device.Tokens && rows*heads >= 2*o.d.drv.multiprocessors()
+	if each {
+		name, stages = decodeWholeKernels[dim], 1
+	}
 	tile := 2*2*16*(dim+8) + 16*4 // Tile of decode.cu
-	shared := decodeWarps * decodeStages * tile
+	shared := decodeWarps * stages * tile
 	parts := rows * heads * splits * dim * 4
 	if parts+rows*heads*splits*8 > workspaceSize || shared > o.d.drv.sharedMemory() {
 		return false
+	}
+	if each {
+		o.decodeEach(dst, q, kv, p)
 	}
 	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group).
 		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, heads / group, splits}, decodeWarps*32, shared)
 	return true
 }
 
-// decodeEach queues the attention of one row of each slot, with a block for each head.
+// decodeEach queues the attention of one row of each slot over lists of positions that
+// leave something out, with a block for each head.
 func (o *ops) decodeEach(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads := q.Dim(0), q.Dim(1)
 	o.call(decodeEachKernels[q.Dim(2)]).tensor(dst).tensor(q).int(0, 0, 0).int(heads, 1, 1).

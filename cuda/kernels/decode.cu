@@ -8,8 +8,8 @@
 // tensor cores: row i of a 16 x 16 matrix is head i rounded to half precision and row
 // i+8 is what that left, so that the two together are good to 22 bits; the weights
 // of values likewise. The last block of a group of heads to finish merges the shares
-// in their order. Heads that share no keys leave tensor cores idle: where there are many
-// of them, decode_each gives each a block of its own.
+// in their order. Heads that share no keys leave tensor cores idle, and of many lists
+// each reads little: decode_each gives each a block of which four fit.
 #include "few.cuh"
 #include "state.cuh"
 
@@ -304,7 +304,7 @@ __device__ __forceinline__ void merge(const DecodeArgs& a, i64 index, int shares
 
 // decode: block (r, y, s) adds up share s of what row r reads for heads
 // y·group to y·group + group-1.
-template <int DIM>
+template <int DIM, int STAGES, bool WHOLE>
 __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	DYNAMIC(Tile<DIM>, ring);
 	SHARED(int, last, 1);
@@ -322,6 +322,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	i64 index = (i64)row * a.heads + first;
 
 	Reads r = reads_of(a, at, first);
+	if (WHOLE && r.plan.middle != MIDDLE_ALL) return;
 	int each = larger((r.tiles + (int)a.splits - 1) / (int)a.splits, DECODE_WARPS);
 	int shares = larger((r.tiles + each - 1) / each, 1);
 	if (split >= shares) return;  // share 0 waits for the kernels before
@@ -329,7 +330,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 
 	// A tile is copied two turns before it is added; its page is looked up a turn
 	// earlier, and the list that names the page one more.
-	Tile<DIM>* mine = ring + warp() * DECODE_STAGES;
+	Tile<DIM>* mine = ring + warp() * STAGES;
 	auto raw = [&](int t) { return t < end ? raw_of(r, t) : Raw{-1, 1}; };
 	int next = tile;
 	Raw ahead = raw(next);
@@ -343,9 +344,9 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 		next += warps;
 		spot = spot_of(r, a.g, next, ahead);
 		ahead = raw(next + warps);
-		if (++slot == DECODE_STAGES) slot = 0;
+		if (++slot == STAGES) slot = 0;
 	};
-	for (int i = 1; i < DECODE_STAGES; i++) fetch();
+	for (int i = 1; i < STAGES; i++) fetch();
 	Heads<DIM> h;
 	bool there = lane() / 4 < group;
 	ask(h, a.q + (index + (there ? lane() / 4 : 0)) * DIM, there);
@@ -355,10 +356,10 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	for (int turn = 0; tile < end; tile += warps) {
 		__syncwarp();  // all have read what the next tile overwrites
 		fetch();
-		copy_wait<DECODE_STAGES - 1>();
+		copy_wait<STAGES - 1>();
 		__syncwarp();
 		add_tile(h, mine[turn], r.plan.mixture);
-		if (++turn == DECODE_STAGES) turn = 0;
+		if (++turn == STAGES) turn = 0;
 	}
 	copy_wait<0>();
 	__syncthreads();
@@ -413,31 +414,35 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	merge<DIM>(a, index, shares, accs);
 }
 
-KERNEL(decode_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64>(a); }
-KERNEL(decode_128, DecodeArgs, DECODE_WARPS * WARP) { decode<128>(a); }
+KERNEL(decode_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64, DECODE_STAGES, false>(a); }
+KERNEL(decode_128, DecodeArgs, DECODE_WARPS * WARP) { decode<128, DECODE_STAGES, false>(a); }
 
-// decode_each: block (r, h) is decode of a head that shares its keys with no other, where
-// such blocks fill the GPU. PIECES lanes take a position, each 8 numbers of its key
-// and of its value; a warp loads TURNS times before it computes.
+// decode_whole_ is decode of the lists that leave nothing out, in the same bits; two of
+// its blocks fit on a multiprocessor, which mostly have nothing to do.
+KERNEL_TWICE(decode_whole_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64, 1, true>(a); }
+KERNEL_TWICE(decode_whole_128, DecodeArgs, DECODE_WARPS * WARP) { decode<128, 1, true>(a); }
+
+// decode_each: block (r, h) is decode of a list of positions of a head that shares its keys
+// with no other, where such blocks fill the GPU; decode_whole has the lists that leave
+// nothing out. PIECES lanes take a position, each 8 numbers of its key and of its value;
+// a warp loads TURNS times before it computes.
 template <int DIM>
 __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
-	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES, TURNS = 4, STATES = DECODE_WARPS * ROWS;
+	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES, TURNS = 2, STATES = DECODE_WARPS * ROWS;
 	SHARED(float, accs, STATES * DIM);
 	SHARED(State, states, STATES);
 	let_next();
 	int row = blockIdx.x, h = blockIdx.y, kv_head = h * (int)a.g.heads / (int)a.heads, piece = lane() % PIECES * 8;
-	// What the host writes, lengths and pages, is there already; lists are not.
-	At at = place(a.g, row);
-	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
-	if (lists || at.p < 0) wait_before();
+	At at = place(a.g, row);  // lengths are there already
+	wait_before();
 	if (at.p < 0) return;
 	Reads r = reads_of(a, at, h);
+	if (r.plan.middle == MIDDLE_ALL) return;
 	auto raw = [&](int t) { return t < r.tiles ? raw_of(r, t) : Raw{-1, 1}; };
 	int tile = warp();
 	Raw ahead = raw(tile);
 	Spot spot = spot_of(r, a.g, tile, ahead);
 	ahead = raw(tile + DECODE_WARPS);
-	if (!lists) wait_before();
 	const float* q = a.q + ((i64)row * a.heads + h) * DIM + piece;
 	float mine[8], acc[8], unit = 1.4426950408889634f / sqrtf((float)DIM);
 #pragma unroll
