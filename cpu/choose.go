@@ -8,14 +8,10 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// Choose makes an entry of the newest position for every set that found none.
+// chooseSets makes an entry of the newest position for every set that found none.
 // The heads of a kv head are scored together, so that its keys are read once.
-func (o *ops) Choose(dm device.Memo, scores, q device.Tensor, kv device.KV, p device.Plan) {
-	const op = "Choose"
-	slots, heads := kv.Len.Dim(0), q.Dim(1)
-	m := o.memo(op, dm, heads, kv)
-	device.CheckShape(op, "q", q, device.F32, slots, heads, m.dim)
-	device.CheckShape(op, "scores", scores, device.F32, slots, heads, -1)
+func (o *ops) chooseSets(op string, m memo, scores, q device.Tensor, kv device.KV, p device.Plan) {
+	slots, heads := kv.Len.Dim(0), m.heads
 	t := &o.choose
 	*t = chooseTask{memo: m, o: o, pages: newPages(kv), plan: p, q: f32s(q), scores: f32s(scores), width: scores.Dim(2),
 		pos: o.newest(op, kv, t.pos), scratch: t.scratch}

@@ -66,11 +66,25 @@ func (o *ops) eachNewest(op string, kv device.KV, f func(slot, p int)) {
 	}
 }
 
-// Recall sets Found to the entry that each set uses and notes the queries.
-func (o *ops) Recall(dm device.Memo, q device.Tensor, kv device.KV) {
-	const op = "Recall"
+// Reuse lists what each set reads in the plan's middle: what it finds again, or what
+// it chooses now.
+func (o *ops) Reuse(l device.List, dm device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) {
+	const op = "Reuse"
 	device.CheckShape(op, "q", q, device.F32, kv.Len.Dim(0), -1, -1)
-	m, queries := o.memo(op, dm, q.Dim(1), kv), f32s(q)
+	m := o.memo(op, dm, q.Dim(1), kv)
+	device.CheckShape(op, "q", q, device.F32, kv.Len.Dim(0), m.heads, m.dim)
+	device.CheckLike(op, "asked", asked, q)
+	device.CheckShape(op, "scores", scores, device.F32, kv.Len.Dim(0), m.heads, -1)
+	device.CheckShape(op, "list", l.Index, device.I32, kv.Len.Dim(0), m.sets, -1)
+	device.CheckShape(op, "list count", l.Count, device.I32, kv.Len.Dim(0), m.sets)
+	o.recallSets(op, m, asked, kv)
+	o.chooseSets(op, m, scores, q, kv, p)
+	o.widenSets(op, l, m, kv, p, w)
+}
+
+// recallSets sets Found to the entry that each set uses and notes the queries.
+func (o *ops) recallSets(op string, m memo, asked device.Tensor, kv device.KV) {
+	queries := f32s(asked)
 	o.eachNewest(op, kv, func(slot, p int) {
 		_, number := m.place(slot, p)
 		rows := row(queries, slot, m.heads*m.dim)
@@ -121,13 +135,8 @@ func cosine(a, b []float32) float64 {
 	return min(ab/math.Sqrt(aa*bb), 1)
 }
 
-// Reuse lists what each set reads in the plan's middle.
-func (o *ops) Reuse(l device.List, dm device.Memo, kv device.KV, p device.Plan, w device.Widen) {
-	const op = "Reuse"
-	device.CheckShape(op, "query", dm.Query, device.F32, -1, -1, -1)
-	m := o.memo(op, dm, dm.Query.Dim(1)/max(dm.Block, 1), kv)
-	device.CheckShape(op, "list", l.Index, device.I32, kv.Len.Dim(0), m.sets, -1)
-	device.CheckShape(op, "list count", l.Count, device.I32, kv.Len.Dim(0), m.sets)
+// widenSets lists what each set reads in the plan's middle.
+func (o *ops) widenSets(op string, l device.List, m memo, kv device.KV, p device.Plan, w device.Widen) {
 	t := &o.widen
 	*t = widenTask{memo: m, plan: p, widen: w, index: i32s(l.Index), count: i32s(l.Count), limit: l.Index.Dim(2),
 		pos: o.newest(op, kv, t.pos), marks: t.marks}

@@ -66,8 +66,14 @@ const (
 	decodeCounts = 1 << 16 // groups of heads of rows that a call may have
 )
 
-// decodeKernels are the kernels for one row of each slot, by the length of a head.
-var decodeKernels = map[int]string{64: "decode_64", 128: "decode_128"}
+// decodeKernels are the kernels for one row of each slot, by the length of a head,
+// decodeEachKernels those for lists of positions of heads that share no keys, and
+// decodeWholeKernels those for such lists that leave nothing out.
+var (
+	decodeKernels      = map[int]string{64: "decode_64", 128: "decode_128"}
+	decodeEachKernels  = map[int]string{64: "decode_each_64", 128: "decode_each_128"}
+	decodeWholeKernels = map[int]string{64: "decode_whole_64", 128: "decode_whole_128"}
+)
 
 // decode queues the attention of one row of each slot if it suits the kernels for that.
 func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
@@ -87,16 +93,31 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	if p.Mixture && p.Span == (device.Span{}) && p.Align == 0 {
 		tiles := (ceil(p.Sink, device.PageLen) + ceil(p.Recent, device.PageLen) + 1) * 4
 		splits = max(1, min(splits, ceil(tiles+ceil(p.List.Index.Dim(2), 16), decodeWarps)))
+	stages := decodeStages
+	each := heads == kvHeads && p.Middle == device.Tokens && rows*heads >= 2*o.d.drv.multiprocessors()
+	if each {
+		name, stages = decodeWholeKernels[dim], 1
 	}
 	tile := 2*2*16*(dim+8) + 16*4 // Tile of decode.cu
-	shared := decodeWarps * decodeStages * tile
+	shared := decodeWarps * stages * tile
 	parts := rows * heads * splits * dim * 4
 	if parts+rows*heads*splits*8 > workspaceSize || shared > o.d.drv.sharedMemory() {
 		return false
 	}
+	if each {
+		o.decodeEach(dst, q, kv, p)
+	}
 	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group).
 		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, heads / group, splits}, decodeWarps*32, shared)
 	return true
+}
+
+// decodeEach queues the attention of one row of each slot over lists of positions that
+// leave something out, with a block for each head.
+func (o *ops) decodeEach(dst, q device.Tensor, kv device.KV, p device.Plan) {
+	rows, heads := q.Dim(0), q.Dim(1)
+	o.call(decodeEachKernels[q.Dim(2)]).tensor(dst).tensor(q).int(0, 0, 0).int(heads, 1, 1).
+		pages(kv, 1).plan(p).ahead().run(blocks{rows, heads, 1}, decodeWarps*32)
 }
 
 // attend queues attention for any plan and any shape.

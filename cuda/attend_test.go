@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/gollm/gollm/device"
@@ -88,6 +89,68 @@ func TestFlash(t *testing.T) {
 					compare(t, read(t, d, got), read(t, d, want), flashBound)
 				})
 			}
+		}
+	}
+}
+
+// TestDecodeEach holds the kernels for lists of heads that share no keys against the one
+// for every plan.
+func TestDecodeEach(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	for _, s := range [][2]int{{64, 333}, {128, 333}, {128, 1500}} {
+		dim, n := s[0], s[1]
+		const heads = 3
+		rng := rand.New(rand.NewPCG(5, 7))
+		q := alloc(t, d, device.F32, 1, heads, dim)
+		d.Write(q, normal(rng, heads*dim))
+		kv := filledCache(t, d, rng, n, heads, dim)
+		plans := flashPlans(t, d, rng, n, heads)
+		mixture := plans["tokens"]
+		mixture.Mixture = true
+		plans["mixture"] = mixture
+		for name, p := range plans {
+			if p.Middle != device.Tokens {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/dim=%d/len=%d", name, dim, n), func(t *testing.T) {
+				want, got := alloc(t, d, device.F32, 1, heads, dim), alloc(t, d, device.F32, 1, heads, dim)
+				d.ops.attend(want, q, kv, p, 1)
+				d.ops.decodeEach(got, q, kv, p)
+				compare(t, read(t, d, got), read(t, d, want), 1e-5)
+			})
+		}
+	}
+}
+
+// TestDecodeWhole: among so many heads that each has a block, lists that leave nothing
+// out have the bits of dense attention, and the others do not.
+func TestDecodeWhole(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	const n, dim = 200, 64
+	heads := 2 * d.drv.multiprocessors()
+	rng := rand.New(rand.NewPCG(5, 8))
+	q := alloc(t, d, device.F32, 1, heads, dim)
+	d.Write(q, normal(rng, heads*dim))
+	kv := filledCache(t, d, rng, n, heads, dim)
+	l := device.List{Index: alloc(t, d, device.I32, 1, heads, n), Count: alloc(t, d, device.I32, 1, heads)}
+	var index, counts []int
+	for h := range heads {
+		for i := range n {
+			index = append(index, i)
+		}
+		counts = append(counts, n-20-h%2) // every other head misses one
+	}
+	d.Write(l.Index, words(index...))
+	d.Write(l.Count, words(counts...))
+	want, got := alloc(t, d, device.F32, 1, heads, dim), alloc(t, d, device.F32, 1, heads, dim)
+	d.ops.Attend(want, q, kv, device.Plan{})
+	d.ops.Attend(got, q, kv, device.Plan{Middle: device.Tokens, Recent: 20, List: l})
+	x, y := read(t, d, got), read(t, d, want)
+	for h := range heads {
+		if same := slices.Equal(x[h*dim:(h+1)*dim], y[h*dim:(h+1)*dim]); same != (h%2 == 0) {
+			t.Errorf("head %d has the bits of dense attention: %v", h, same)
 		}
 	}
 }

@@ -43,7 +43,7 @@ type dev struct {
 	failures  *memory   // the first failure of a kernel
 	workspace *memory
 	halves    *memory // of products of many rows
-	counts    *memory // zeros that decode.cu counts in and leaves as zeros
+	counts    *memory // zeros that kernels count finished blocks in, and leave as zeros
 	marks     []mark
 
 	// Of Until: see interrupt.go.

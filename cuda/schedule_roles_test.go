@@ -3,9 +3,9 @@
 package cuda
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/gollm/gollm/device"
@@ -17,7 +17,7 @@ func TestSchedulesOfRoles(t *testing.T) {
 	want := scheduledRoles(t, 0)
 	for seed := range uint64(4) {
 		for name, got := range scheduledRoles(t, seed+1) {
-			if !slices.Equal(got, want[name]) {
+			if !bytes.Equal(got, want[name]) {
 				t.Errorf("%s with seed %d: other results than in the threads' own order", name, seed+1)
 			}
 		}
@@ -43,8 +43,9 @@ func (b *roleBed) list(groups, heads, most int) device.List {
 	return device.List{Index: b.i(groups, heads, most), Count: b.i(groups, heads), Weight: alloc(b.t, b.d, device.F32, groups, heads, most), Group: 1}
 }
 
-// scheduledRoles is what each role gives when threads run in the order of a seed.
-func scheduledRoles(t *testing.T, seed uint64) map[string][]float32 {
+// scheduledRoles is the bytes that each role gives when threads run in the order of a
+// seed.
+func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	t.Helper()
 	Shuffle(seed)
 	defer Shuffle(0)
@@ -56,10 +57,15 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]float32 {
 	pages, width, o := kv.K.Dim(0), n+1, d.ops
 	q, one := b.f(rows, heads, dim), b.f(1, heads, dim)
 	plan := device.Plan{Middle: device.None, Sink: 3, Recent: 9}
-	all := map[string][]float32{}
+	all := map[string][]byte{}
 	keep := func(name string, results ...device.Tensor) {
+		t.Helper()
 		for _, x := range results {
-			all[name] = append(all[name], read(t, d, x)...)
+			raw := make([]byte, x.Size())
+			if err := d.Read(raw, x); err != nil {
+				t.Fatal(err)
+			}
+			all[name] = append(all[name], raw...)
 		}
 	}
 
@@ -137,6 +143,17 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]float32 {
 	o.StoreSigns(signs, k, keys, kv)
 	o.SignScores(bySign, one, signs, queries, kv, plan)
 	keep("labels", byLabel, signs, bySign)
+
+	m := device.Memo{Query: b.f(1, heads*8, dim), Entry: b.i(1, heads*8, 3), Index: b.i(1, heads*8, 40), Since: b.i(1, 1),
+		Found: b.i(1, heads), Tally: b.i(1, heads, 4), Block: 8, Above: 0.9, K: device.Amount{Count: 40}}
+	reused, again, ranks := b.list(1, heads, 150), b.list(1, heads, 150), b.f(1, heads, width)
+	widen := device.Widen{Best: device.Amount{Count: 20}, Near: 1, Slid: true}
+	d.Write(kv.Len, binary.LittleEndian.AppendUint32(nil, n-1))
+	o.Reuse(reused, m, ranks, one, one, kv, plan, widen)
+	keep("choices", m.Found, m.Index, m.Entry)
+	d.Write(kv.Len, binary.LittleEndian.AppendUint32(nil, n))
+	o.Reuse(again, m, ranks, one, one, kv, plan, widen)
+	keep("reuse", reused.Index, reused.Count, again.Index, again.Count, m.Found, m.Entry, m.Tally)
 
 	walk, picked := b.f(1, pages), b.list(1, 1, pages)
 	o.Walk(walk, b.f(1, pages), b.f(pages, pages), device.Newest{KV: kv, N: 1}, 2)

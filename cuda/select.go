@@ -11,6 +11,10 @@ import (
 // parts is how many blocks share a row that is as long as its sequence can get.
 func parts(kv device.KV) int { return min(max(kv.Pages.Dim(1), 1), 64) }
 
+// mostMarks is the bytes of a bit for each position that a choice keeps in shared memory
+// at most.
+const mostMarks = 32 << 10
+
 // Scores computes q·k/√dim over a part of what each row sees, -Inf elsewhere.
 func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
 	const op = "Scores"
@@ -96,7 +100,12 @@ func (o *ops) TopP(l device.List, scores device.Tensor, kv device.KV, share floa
 func (o *ops) rank(op string, l device.List, scores device.Tensor, kv device.KV, k device.Amount, mass float64) {
 	rows, heads, width := scores.Dim(0), scores.Dim(1), scores.Dim(2)
 	device.CheckShape(op, "list", l.Index, device.I32, -1, heads, -1)
+	shared := 8 * kv.Pages.Dim(1)
+	marked := shared <= mostMarks
+	if !marked {
+		shared = 0
+	}
 	o.call("rank").tensor(l.Index).tensor(l.Count).tensor(scores).int(heads, width, l.Index.Dim(2), k.Count).
-		float(k.Share, mass).pages(kv, device.RowsPerSlot(op, rows, kv)).
-		run(blocks{rows, heads, 1}, threadsFor(width, 1024))
+		float(k.Share, mass).bool(marked).pages(kv, device.RowsPerSlot(op, rows, kv)).
+		runShared(blocks{rows, heads, 1}, threadsFor(width, 1024), shared)
 }

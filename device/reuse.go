@@ -37,25 +37,27 @@ type Widen struct {
 	Slid bool
 }
 
-// Reuser lets a later step read what an earlier one chose. Its calls have one
-// row for each slot, the newest position; q f32 [rows, heads, dim].
+// Reuser lets a later step read what an earlier one chose. Its call has one
+// row for each slot, the newest position; q and asked f32 [rows, heads, dim].
 type Reuser interface {
-	// Recall sets Found to the entry whose choice each set uses: that of the
-	// newest entry of the row's block, before the row, whose cosine with q is
-	// above Above, the least over the heads of the set. A query of length zero
-	// is like no other. It notes q as the query of the row's position.
-	Recall(m Memo, q Tensor, kv KV)
-	// Choose makes an entry of the row's position for every set that found none:
+	// Reuse lists what each set reads between the plan's sinks and its recent
+	// window, inside its span.
+	//
+	// First it sets Found to the entry whose choice each set uses: that of the
+	// newest entry of the row's block, before the row, whose cosine with asked is
+	// above Above, the least over the heads of the set. A query of length zero is
+	// like no other. It notes asked as the query of the row's position.
+	//
+	// Then it makes an entry of the row's position for every set that found none:
 	// the K best of the positions that are inside the plan's span and neither
 	// in its sinks nor in its recent window, ties to the lowest position, NaN
 	// and -Inf never. A set of one head ranks by q·k/√dim, a set of several by
 	// the sum of its heads' softmax over the span. Sets that found an entry are
 	// not scored. scores f32 [rows, heads, width] may be overwritten.
-	Choose(m Memo, scores, q Tensor, kv KV, p Plan)
-	// Reuse lists what each set reads between the plan's sinks and its recent
-	// window, inside its span: what it just chose as it is, or the choice it
-	// found, widened. l has a group for each row and a head for each set.
-	Reuse(l List, m Memo, kv KV, p Plan, w Widen)
+	//
+	// A set lists what it just chose as it is, or the choice it found, widened.
+	// l has a group for each row and a head for each set.
+	Reuse(l List, m Memo, scores, asked, q Tensor, kv KV, p Plan, w Widen)
 }
 
 // Origin is where the block of position p starts to count, and Number the entry

@@ -30,8 +30,9 @@ func (s *spy) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part dev
 	s.note(q, kv, p, nil)
 }
 
-// Choose notes the keys of heads that found nothing to use again.
-func (s *spy) Choose(m device.Memo, scores, q device.Tensor, kv device.KV, p device.Plan) {
+// Reuse notes the keys of heads that found nothing to use again.
+func (s *spy) Reuse(l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) {
+	s.Ops.Reuse(l, m, scores, asked, q, kv, p, w)
 	rows, heads := q.Dim(0), q.Dim(1)
 	found := make([]int32, m.Found.Len())
 	_ = read(s.audit.dev, found, m.Found) // a failure sticks to the device
@@ -40,7 +41,6 @@ func (s *spy) Choose(m device.Memo, scores, q device.Tensor, kv device.KV, p dev
 		row, head, sets := i/heads, i%heads, len(found)/rows
 		skip[i] = found[row*sets+head*sets/heads] >= 0
 	}
-	s.Ops.Choose(m, scores, q, kv, p)
 	s.note(q, kv, device.Plan{Span: p.Span}, skip)
 }
 

@@ -17,7 +17,6 @@ var readNothing = strings.Fields(`
 	Append Attend
 	Softmax SumHeads MaxHeads TopK TopP
 	BlockSum SketchMeans SketchRows CompareBlocks Walk TopBlocks
-	Recall Reuse
 	SampleTail SampleFeatures
 	EdgeMax MeanRows
 	KeyBounds BoundScores TopParts

@@ -162,9 +162,8 @@ func (c *cis) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) devi
 		*t = p.State(*t, layer)
 	}
 	m.Found = m.Found.Rows(0, n)
-	p.Ops.Recall(m, c.compared(p, q), kv)
-	p.Ops.Choose(m, c.scores.Rows(0, n), q, kv, plan)
-	p.Ops.Reuse(plan.List, m, kv, plan, device.Widen{Best: c.Best, Near: c.Near, Slid: c.Gap == "keep"})
+	p.Ops.Reuse(plan.List, m, c.scores.Rows(0, n), c.compared(p, q), q, kv, plan,
+		device.Widen{Best: c.Best, Near: c.Near, Slid: c.Gap == "keep"})
 	return plan
 }
 

@@ -8,7 +8,8 @@
 // tensor cores: row i of a 16 x 16 matrix is head i rounded to half precision and row
 // i+8 is what that left, so that the two together are good to 22 bits; the weights
 // of values likewise. The last block of a group of heads to finish merges the shares
-// in their order.
+// in their order. Heads that share no keys leave tensor cores idle, and of many lists
+// each reads little: decode_each gives each a block of which four fit.
 #include "few.cuh"
 #include "state.cuh"
 
@@ -46,6 +47,23 @@ struct Reads {
 
 	__device__ __forceinline__ int cut() const { return pages * QUARTERS; }  // tiles of pages
 };
+
+// reads_of is what the row at a place and a head read.
+__device__ __forceinline__ Reads reads_of(const DecodeArgs& a, At at, int head) {
+	Reads r;
+	r.plan = a.plan;
+	r.at = at;
+	r.e = entries(a.plan.list, a.g, at, head, (int)a.heads);
+	if (whole(a.plan, r.e, at.p)) r.plan.middle = MIDDLE_ALL;
+	Edges edges = edge_pages(r.plan, at.p);
+	int all = at.p / PAGE + 1;
+	r.head = smaller(edges.head, all);
+	r.tail = smaller(larger(edges.tail, r.head), all);
+	r.listed = r.plan.middle == MIDDLE_BLOCKS ? r.e.n : 0;
+	r.pages = r.head + r.listed + all - r.tail;
+	r.tiles = r.cut() + (r.plan.middle == MIDDLE_TOKENS ? (r.e.n + TAKE - 1) / TAKE : 0);
+	return r;
+}
 
 // Raw is what a lane knows of its position of a tile before the list has arrived.
 struct Raw {
@@ -286,7 +304,7 @@ __device__ __forceinline__ void merge(const DecodeArgs& a, i64 index, int shares
 
 // decode: block (r, y, s) adds up share s of what row r reads for heads
 // y·group to y·group + group-1.
-template <int DIM>
+template <int DIM, int STAGES, bool WHOLE>
 __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	DYNAMIC(Tile<DIM>, ring);
 	SHARED(int, last, 1);
@@ -303,18 +321,8 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	int first = blockIdx.y * group, kv_head = first * (int)a.g.heads / (int)a.heads;
 	i64 index = (i64)row * a.heads + first;
 
-	Reads r;
-	r.plan = a.plan;
-	r.at = at;
-	r.e = entries(a.plan.list, a.g, at, first, (int)a.heads);
-	if (whole(a.plan, r.e, at.p)) r.plan.middle = MIDDLE_ALL;
-	Edges edges = edge_pages(r.plan, at.p);
-	int all = at.p / PAGE + 1;
-	r.head = smaller(edges.head, all);
-	r.tail = smaller(larger(edges.tail, r.head), all);
-	r.listed = r.plan.middle == MIDDLE_BLOCKS ? r.e.n : 0;
-	r.pages = r.head + r.listed + all - r.tail;
-	r.tiles = r.cut() + (r.plan.middle == MIDDLE_TOKENS ? (r.e.n + TAKE - 1) / TAKE : 0);
+	Reads r = reads_of(a, at, first);
+	if (WHOLE && r.plan.middle != MIDDLE_ALL) return;
 	int each = larger((r.tiles + (int)a.splits - 1) / (int)a.splits, DECODE_WARPS);
 	int shares = larger((r.tiles + each - 1) / each, 1);
 	if (split >= shares) return;  // share 0 waits for the kernels before
@@ -322,7 +330,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 
 	// A tile is copied two turns before it is added; its page is looked up a turn
 	// earlier, and the list that names the page one more.
-	Tile<DIM>* mine = ring + warp() * DECODE_STAGES;
+	Tile<DIM>* mine = ring + warp() * STAGES;
 	auto raw = [&](int t) { return t < end ? raw_of(r, t) : Raw{-1, 1}; };
 	int next = tile;
 	Raw ahead = raw(next);
@@ -336,9 +344,9 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 		next += warps;
 		spot = spot_of(r, a.g, next, ahead);
 		ahead = raw(next + warps);
-		if (++slot == DECODE_STAGES) slot = 0;
+		if (++slot == STAGES) slot = 0;
 	};
-	for (int i = 1; i < DECODE_STAGES; i++) fetch();
+	for (int i = 1; i < STAGES; i++) fetch();
 	Heads<DIM> h;
 	bool there = lane() / 4 < group;
 	ask(h, a.q + (index + (there ? lane() / 4 : 0)) * DIM, there);
@@ -348,10 +356,10 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	for (int turn = 0; tile < end; tile += warps) {
 		__syncwarp();  // all have read what the next tile overwrites
 		fetch();
-		copy_wait<DECODE_STAGES - 1>();
+		copy_wait<STAGES - 1>();
 		__syncwarp();
 		add_tile(h, mine[turn], r.plan.mixture);
-		if (++turn == DECODE_STAGES) turn = 0;
+		if (++turn == STAGES) turn = 0;
 	}
 	copy_wait<0>();
 	__syncthreads();
@@ -406,5 +414,111 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	merge<DIM>(a, index, shares, accs);
 }
 
-KERNEL(decode_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64>(a); }
-KERNEL(decode_128, DecodeArgs, DECODE_WARPS * WARP) { decode<128>(a); }
+KERNEL(decode_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64, DECODE_STAGES, false>(a); }
+KERNEL(decode_128, DecodeArgs, DECODE_WARPS * WARP) { decode<128, DECODE_STAGES, false>(a); }
+
+// decode_whole_ is decode of the lists that leave nothing out, in the same bits; two of
+// its blocks fit on a multiprocessor, which mostly have nothing to do.
+KERNEL_TWICE(decode_whole_64, DecodeArgs, DECODE_WARPS * WARP) { decode<64, 1, true>(a); }
+KERNEL_TWICE(decode_whole_128, DecodeArgs, DECODE_WARPS * WARP) { decode<128, 1, true>(a); }
+
+// decode_each: block (r, h) is decode of a list of positions of a head that shares its keys
+// with no other, where such blocks fill the GPU; decode_whole has the lists that leave
+// nothing out. PIECES lanes take a position, each 8 numbers of its key and of its value;
+// a warp loads TURNS times before it computes.
+template <int DIM>
+__device__ __forceinline__ void decode_each(const DecodeArgs& a) {
+	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES, TURNS = 2, STATES = DECODE_WARPS * ROWS;
+	SHARED(float, accs, STATES * DIM);
+	SHARED(State, states, STATES);
+	let_next();
+	int row = blockIdx.x, h = blockIdx.y, kv_head = h * (int)a.g.heads / (int)a.heads, piece = lane() % PIECES * 8;
+	At at = place(a.g, row);  // lengths are there already
+	wait_before();
+	if (at.p < 0) return;
+	Reads r = reads_of(a, at, h);
+	if (r.plan.middle == MIDDLE_ALL) return;
+	auto raw = [&](int t) { return t < r.tiles ? raw_of(r, t) : Raw{-1, 1}; };
+	int tile = warp();
+	Raw ahead = raw(tile);
+	Spot spot = spot_of(r, a.g, tile, ahead);
+	ahead = raw(tile + DECODE_WARPS);
+	const float* q = a.q + ((i64)row * a.heads + h) * DIM + piece;
+	float mine[8], acc[8], unit = 1.4426950408889634f / sqrtf((float)DIM);
+#pragma unroll
+	for (int d = 0; d < 8; d++) {
+		mine[d] = q[d] * unit;
+		acc[d] = 0;
+	}
+	State state = {NOTHING, 0};
+	bool mixture = a.plan.mixture;
+	for (; tile < r.tiles; tile += DECODE_WARPS) {
+		int where = -1;  // in positions of the cache
+		if (spot.page >= a.g.count)
+			fail(a.g.failure, FAIL_PAGE, at.slot, spot.page, a.g.count);
+		else if (spot.page >= 0)
+			where = (spot.page * (int)a.g.heads + kv_head) * PAGE + spot.in;
+		float bias = mixture ? 0 : -infinity();
+		if (where >= 0) bias = mixture ? spot.weight : spot.weight == 1 ? 0 : spot.weight > 0 ? log2f(spot.weight) : -infinity();
+		spot = spot_of(r, a.g, tile + DECODE_WARPS, ahead);
+		ahead = raw(tile + 2 * DECODE_WARPS);
+		if (!__any_sync(ALL, where >= 0)) continue;
+#pragma unroll
+		for (int first = 0; first < TAKE; first += ROWS * TURNS) {
+			Word4 k[TURNS], v[TURNS];
+			float s[TURNS];
+#pragma unroll
+			for (int t = 0; t < TURNS; t++) {
+				int from = __shfl_sync(ALL, where, first + t * ROWS + lane() / PIECES);
+				k[t] = v[t] = Word4{{0, 0, 0, 0}};
+				if (from >= 0 && !mixture) k[t] = load16((const u16*)a.g.k + (i64)from * DIM + piece);
+				if (from >= 0) v[t] = load16((const u16*)a.g.v + (i64)from * DIM + piece);
+			}
+			float top = state.top;
+#pragma unroll
+			for (int t = 0; t < TURNS; t++) {
+				float b = __shfl_sync(ALL, bias, first + t * ROWS + lane() / PIECES), sum = 0;
+#pragma unroll
+				for (int w = 0; w < 4; w++) sum += mine[2 * w] * from_half((u16)k[t].w[w]) + mine[2 * w + 1] * from_half((u16)(k[t].w[w] >> 16));
+#pragma unroll
+				for (int m = PIECES / 2; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
+				s[t] = b == -infinity() || mixture ? b : sum + b;
+				top = larger(top, s[t]);
+			}
+			if (!mixture) {
+				float scale = scale_to(state.top, top);
+				state.top = top;
+				state.sum *= scale;
+#pragma unroll
+				for (int d = 0; d < 8; d++) acc[d] *= scale;
+			}
+#pragma unroll
+			for (int t = 0; t < TURNS; t++) {
+				float p = mixture ? s[t] : exp2f(s[t] - top);
+				state.sum += p;
+#pragma unroll
+				for (int w = 0; w < 4; w++) {
+					acc[2 * w] += p * from_half((u16)v[t].w[w]);
+					acc[2 * w + 1] += p * from_half((u16)(v[t].w[w] >> 16));
+				}
+			}
+		}
+	}
+	int group = warp() * ROWS + lane() / PIECES;
+#pragma unroll
+	for (int d = 0; d < 8; d++) accs[group * DIM + piece + d] = acc[d];
+	if (piece == 0) states[group] = state;
+	__syncthreads();
+	if (threadIdx.x >= DIM) return;
+	float top = NOTHING, total = 0, y = 0;
+	for (int i = 0; i < STATES; i++) top = larger(top, states[i].top);
+	for (int i = 0; i < STATES; i++) {
+		float scale = scale_to(states[i].top, top);
+		total += states[i].sum * scale;
+		y += accs[i * DIM + threadIdx.x] * scale;
+	}
+	a.dst[((i64)row * a.heads + h) * DIM + threadIdx.x] = y * finish(total, mixture);
+}
+
+KERNEL_FOUR(decode_each_64, DecodeArgs, DECODE_WARPS * WARP) { decode_each<64>(a); }
+KERNEL_FOUR(decode_each_128, DecodeArgs, DECODE_WARPS * WARP) { decode_each<128>(a); }

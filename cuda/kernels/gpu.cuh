@@ -39,6 +39,10 @@ constexpr u32 ALL = 0xffffffffu;  // every lane of a warp
 #define KERNEL_TWICE(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads, 2) gollm_##name(const __grid_constant__ Args a)
 
+// KERNEL_FOUR is a KERNEL of which a multiprocessor can hold four blocks of threads threads.
+#define KERNEL_FOUR(name, Args, threads) \
+	extern "C" __global__ void __launch_bounds__(threads, 4) gollm_##name(const __grid_constant__ Args a)
+
 // SHARED is n elements of shared memory; nothing is in them at first.
 #define SHARED(T, name, n) __shared__ T name[n]
 

@@ -4,14 +4,19 @@
 #include "args.cuh"
 #include "reduce.cuh"
 
+// sound reports whether the page table of a slot is good up to position p; all threads
+// call it.
+__device__ inline bool sound(const Pages& g, int slot, int p) {
+	int bad = 0;
+	for (int b = threadIdx.x; b <= p / PAGE; b += blockDim.x) bad |= page_of(g, slot, b) < 0;
+	return !reduce_block(bad, 0, Top());
+}
+
 // newest is the position of a slot's newest row, or -1; all threads call it. The
 // page table is good up to it.
 __device__ inline int newest(const Pages& g, int slot) {
 	int p = first_of(g, slot);
-	if (p < 0) return -1;
-	int bad = 0;
-	for (int b = threadIdx.x; b <= p / PAGE; b += blockDim.x) bad |= page_of(g, slot, b) < 0;
-	return reduce_block(bad, 0, Top()) ? -1 : p;
+	return p >= 0 && sound(g, slot, p) ? p : -1;
 }
 
 // key_at is where the key of position j starts, which a page is known to hold.

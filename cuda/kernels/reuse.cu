@@ -1,6 +1,10 @@
 // What a later step reads of what an earlier one chose. Definitions: package cpu,
 // reuse.go, choose.go and widen.go; package device, reuse.go, says what a memo is.
-#include "rank.cuh"
+//
+// All of it is one launch. Blocks of a set look for an entry; without one, each
+// scores a part of the keys, and the last of them to finish chooses. Where a set has
+// one block, which is where sets fill the GPU, scores never leave its own memory.
+#include "best.cuh"
 #include "scores.cuh"
 
 struct Memo {
@@ -23,18 +27,15 @@ __device__ inline i64 k_of(const Memo& m, i64 n) { return m.share > 0 ? (i64)flo
 // p in it.
 __device__ inline int origin(const Memo& m, int slot, int p, int& number) {
 	int from = m.relative ? smaller(m.since[slot], p) : 0;
-	number = (int)((p - from) % m.block);
+	number = (p - from) % (int)m.block;
 	return p - number;
 }
 
 // record is entry e of a set: position plus one, source, count.
 __device__ inline i32* record(const Memo& m, int slot, int set, int e) { return m.entry + ((slot * m.sets + set) * m.block + e) * 3; }
 
-// chosen is what entry e of a set chose, best first.
-__device__ inline i32* chosen(const Memo& m, int slot, int set, int e, int& n) {
-	n = smaller(larger(record(m, slot, set, e)[2], 0), (int)m.most);
-	return m.index + ((slot * m.sets + set) * m.block + e) * m.most;
-}
+// chosen is where entry e of a set has what it chose, best first.
+__device__ inline i32* chosen(const Memo& m, int slot, int set, int e) { return m.index + ((slot * m.sets + set) * m.block + e) * m.most; }
 
 // cosine of two vectors, by a warp; less than any for one of length zero.
 __device__ inline double cosine(const float* a, const float* b, int dim) {
@@ -45,179 +46,56 @@ __device__ inline double cosine(const float* a, const float* b, int dim) {
 		aa += x * x;
 		bb += y * y;
 	}
-	ab = reduce_warp(ab, Plus());
-	aa = reduce_warp(aa, Plus());
-	bb = reduce_warp(bb, Plus());
+	for (int m = WARP / 2; m > 0; m /= 2) {
+		ab += __shfl_xor_sync(ALL, ab, m);
+		aa += __shfl_xor_sync(ALL, aa, m);
+		bb += __shfl_xor_sync(ALL, bb, m);
+	}
 	return aa == 0 || bb == 0 ? -(double)infinity() : smaller(ab / sqrt(aa * bb), 1.0);
 }
 
-struct RecallArgs {
-	Memo m;
-	const float* q;  // [slots, heads, dim]
-	Pages g;
+// Scope is positions lo to hi-1 but for those of a gap.
+struct Scope {
+	int lo, hi, gap, over;
+
+	__device__ __forceinline__ bool has(int j) const { return j >= lo && j < hi && (j < gap || j >= over); }
+
+	__device__ inline int count() const {
+		int hole = smaller(over, hi) - larger(gap, lo);
+		return larger(hi - lo, 0) - (hi > lo ? larger(hole, 0) : 0);
+	}
 };
 
-// recall finds the entry that set blockIdx.x of slot blockIdx.y uses, and notes
-// the queries of its heads. A warp takes an entry at a time.
-KERNEL(recall, RecallArgs, 256) {
-	int set = blockIdx.x, slot = blockIdx.y, p = newest(a.g, slot), number, dim = (int)a.g.dim;
-	if (p < 0) return;
-	int start = origin(a.m, slot, p, number), run = (int)(a.m.heads / a.m.sets);
-	const float* q = a.q + (slot * a.m.heads + set * run) * dim;
-	float* noted = a.m.query + (slot * a.m.heads + set * run) * a.m.block * dim;  // [run, block, dim]
-	int best = -1;
-	for (int e = number - 1 - warp(); e >= 0 && best < 0; e -= blockDim.x / WARP) {
-		int at = record(a.m, slot, set, e)[0] - 1;
-		if (at != start + e || at < a.m.since[slot]) continue;
-		double alike = (double)infinity();
-		for (int h = 0; h < run; h++) alike = smaller(alike, cosine(q + h * dim, noted + (h * a.m.block + e) * dim, dim));
-		if (alike > a.m.above) best = e;
-	}
-	best = reduce_block(best, -1, Top());
-	if (threadIdx.x == 0) a.m.found[slot * a.m.sets + set] = best < 0 ? -1 : record(a.m, slot, set, best)[1];
-	for (int i = threadIdx.x; i < run * dim; i += blockDim.x) noted[((i / dim) * a.m.block + number) * dim + i % dim] = q[i];
+// seen is what a span lets the row at p see.
+__device__ inline Scope seen(const Span& s, int p) {
+	Scope v = {s.back ? larger(p + 1 - (int)s.back, 0) : 0, p + 1, (int)s.sink, bound_of(s, p)};
+	return v;
 }
 
-struct ChooseArgs {
-	Memo m;
-	float* scores;   // [slots, heads, width]
-	const float* q;  // [slots, heads, dim]
-	u64* work;       // [slots, sets, places]: ranks
-	i64 width, places, room;  // places: most or more, a power of two; room: bytes of shared memory of choose
-	Pages g;
-	Plan plan;
-};
-
-// choose_scores: q·k/√dim over what the span lets the newest row see, for the heads
-// whose sets found no entry. Block (i, kv head, slot) takes chunk i.
-KERNEL(choose_scores, ChooseArgs, 128) {
-	int slot = blockIdx.z, kv_head = blockIdx.y, lo = blockIdx.x * CHUNK, p = first_of(a.g, slot), dim = (int)a.g.dim;
-	if (p < lo || p >= a.width) return;
-	int n = smaller(CHUNK, p + 1 - lo), run = (int)(a.m.heads / a.g.heads), bad = 0;
-	for (int i = threadIdx.x; i < (n + PAGE - 1) / PAGE; i += blockDim.x) bad |= page_of(a.g, slot, lo / PAGE + i) < 0;
-	if (reduce_block(bad, 0, Top())) return;
-	float unit = 1 / sqrtf((float)dim);
-	int bound = bound_of(a.plan.span, p), since = a.plan.span.back ? p + 1 - (int)a.plan.span.back : 0;
-	auto some = [&](int i) { return lo + i >= since && (lo + i < a.plan.span.sink || lo + i >= bound); };
-	for (int h = 0; h < run; h += TOGETHER) {
-		int heads = smaller(TOGETHER, run - h);
-		i64 first = slot * a.m.heads + kv_head * run + h;
-		u32 asked = 0;
-		for (int u = 0; u < heads; u++) asked |= (a.m.found[slot * a.m.sets + (kv_head * run + h + u) * a.m.sets / a.m.heads] < 0 ? 1u : 0u) << u;
-		if (!asked) continue;
-		score_keys(a.g, Keys{slot, kv_head, lo, n}, a.q + first * dim, heads, some, [&](int u, int i, float sum) {
-			if (asked >> u & 1 && some(i)) a.scores[(first + u) * a.width + lo + i] = sum * unit;
-		});
-	}
+// middle_of is what of it lies between the plan's sinks and its recent window.
+__device__ inline Scope middle_of(const Plan& plan, int p) {
+	Scope v = seen(plan.span, p);
+	v.lo = larger(v.lo, (int)plan.sink);
+	v.hi = smaller(v.hi, recent_of(plan, p));
+	return v;
 }
 
-// weigh makes the first head's row of a set what the set is ranked by: its score,
-// or the sum of its heads' softmax.
-__device__ inline float* weigh(const ChooseArgs& a, int slot, int set, int p) {
-	int run = (int)(a.m.heads / a.m.sets);
-	float* first = a.scores + (slot * a.m.heads + set * run) * a.width;
-	for (int h = 0; h < run && a.m.sets < a.m.heads; h++) {
-		float* x = first + h * a.width;
-		float top = -infinity(), sum = 0;
-		for (int j = threadIdx.x; j <= p; j += blockDim.x) {
-			if (!sees(a.plan.span, p, j)) continue;
-			met(a.g, x[j]);
-			top = larger(top, x[j]);
-		}
-		top = reduce_block(top, -infinity(), Top());
-		for (int j = threadIdx.x; j <= p; j += blockDim.x) {
-			if (sees(a.plan.span, p, j)) sum += x[j] > -infinity() ? expf(x[j] - top) : 0;
-		}
-		sum = reduce_block(sum, 0.0f, Plus());
-		float share = sum > 0 ? 1 / sum : 0;
-		for (int j = threadIdx.x; j <= p; j += blockDim.x) {
-			if (!sees(a.plan.span, p, j)) continue;
-			float e = x[j] > -infinity() ? expf(x[j] - top) * share : 0;
-			first[j] = h == 0 ? e : first[j] + e;
-		}
-		__syncthreads();
-	}
-	return first;
-}
-
-// pick_best writes the best positions of the plan's middle, best first, and returns
-// how many they are. x becomes keys where shared memory does not hold them.
-__device__ inline int pick_best(const ChooseArgs& a, float* x, i32* index, u64* ranks, u64* shared, int p, i64 want) {
-	u32* keys = (i64)(p + 1) * 4 <= a.room ? (u32*)shared : (u32*)x;
-	for (int j = threadIdx.x; j <= p; j += blockDim.x) {
-		u32 key = 0;
-		if (between(a.plan, p, j)) {
-			met(a.g, x[j]);
-			key = key_of(x[j]);
-		}
-		keys[j] = key > KEY_LOWEST ? key : 0;
-	}
-	if (want <= 0) return 0;
-	__syncthreads();
-	Cut<u32> cut = select<u32, u32>(p + 1, (u64)want, [&](i64 j, u32& key) {
-		key = keys[j];
-		return (u32)(key > 0);
-	});
-	int n = compact(keys, p + 1, cut, [&](int to, int j, u32 key) { ranks[to] = (u64)key << 32 | (u32)~(u32)j; });
-	__syncthreads();
-	int whole = 1;
-	while (whole < n) whole *= 2;
-	u64* sorted = (i64)whole * 8 <= a.room ? shared : ranks;
-	for (int i = threadIdx.x; i < whole; i += blockDim.x) sorted[i] = i < n ? ranks[i] : 0;
-	sort_down(sorted, whole);
-	for (int i = threadIdx.x; i < n; i += blockDim.x) index[i] = (i32)~(u32)sorted[i];
-	__syncthreads();
-	return n;
-}
-
-// choose makes, copies or clears the entry of set blockIdx.x of slot blockIdx.y,
-// and counts.
-KERNEL(choose, ChooseArgs, 256) {
-	DYNAMIC(u64, shared);
-	int set = blockIdx.x, slot = blockIdx.y, p = newest(a.g, slot), number, n;
-	if (p < 0) return;
-	if (p >= a.width) {
-		if (threadIdx.x == 0) fail(a.g.failure, FAIL_SCORES, p, a.width, 0);
-		return;
-	}
-	origin(a.m, slot, p, number);
-	i64 item = slot * a.m.sets + set, k = k_of(a.m, p + 1);
-	i32* rec = record(a.m, slot, set, number);
-	u32* tally = a.m.tally + item * 4;
-	int found = a.m.found[item];
-	if (smaller(k, (i64)p + 1) > a.m.most && threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.m.most, 0, 0);
-	if (found >= 0) {
-		if (threadIdx.x > 0) return;
-		tally[0]++;
-		rec[0] = a.m.chain ? p + 1 : 0;
-		rec[1] = a.m.chain ? found : 0;
-		rec[2] = 0;
-		return;
-	}
-	float* x = weigh(a, slot, set, p);
-	i32* index = chosen(a.m, slot, set, number, n);
-	n = pick_best(a, x, index, a.work + item * a.places, shared, p, smaller(k, a.m.most));
-	bool middle = a.m.sets == a.m.heads;
-	u64 scored = 0;
-	for (int j = threadIdx.x; j <= p; j += blockDim.x)
-		scored += sees(a.plan.span, p, j) && (!middle || (j >= a.plan.sink && j < recent_of(a.plan, p)));
-	scored = reduce_block(scored, (u64)0, Plus());
-	if (threadIdx.x > 0) return;
-	tally[0]++;
-	tally[1]++;
-	u64 sum = (tally[2] | (u64)tally[3] << 32) + scored;
-	tally[2] = (u32)sum;
-	tally[3] = (u32)(sum >> 32);
-	rec[0] = p + 1;
-	rec[1] = number;
-	rec[2] = n;
+// bits_of has a bit for each position of lo to hi-1 in word w.
+__device__ inline u64 bits_of(int w, int lo, int hi) {
+	int from = smaller(larger(lo - w * PAGE, 0), PAGE), to = smaller(larger(hi - w * PAGE, 0), PAGE);
+	if (from >= to) return 0;
+	return (to == PAGE ? ~0ull : (1ull << to) - 1) & ~((1ull << from) - 1);
 }
 
 struct ReuseArgs {
-	i32 *index, *count;  // [slots, sets, cap], [slots, sets]
-	u64* marks;          // [slots, sets, pages]
+	i32 *index, *count;      // [slots, sets, cap], [slots, sets]
 	i64 cap;
 	Memo m;
+	float* scores;           // [slots, heads, width]
+	const float *asked, *q;  // [slots, heads, dim]
+	u64* ranks;              // [slots, sets, places], where shared memory has no room for them; else NULL
+	i32* finished;           // [slots, sets]: blocks that are done; 0 between launches
+	i64 width, places, room;  // places: most + CROWD or more, a power of two; room: scores in shared memory
 	i64 best;
 	f64 best_share;
 	i64 near, slid;
@@ -225,43 +103,250 @@ struct ReuseArgs {
 	Plan plan;
 };
 
-// set_bits marks positions lo to hi-1 as far as they exist.
-__device__ inline void set_bits(u64* marks, int p, int lo, int hi) {
-	for (int j = larger(lo, 0); j < hi && j < (p / PAGE + 1) * PAGE; j++) atomicOr((unsigned long long*)&marks[j / PAGE], 1ull << j % PAGE);
+// Reuse is what a block works with.
+struct Reuse {
+	int set, slot, p, start, number;
+	int run;      // heads of the set
+	i64 item;     // slot·sets + set
+	u64* marks;   // [p/PAGE+1]: the positions that are read
+	u32* bins;    // [BINS]
+	u64* ranks;   // [places]
+	float* local; // [room]
+	float* asked; // [run, dim]
+	i32* records; // [number, 3]: of the block's entries so far
+};
+
+// remember brings what recall looks through, and notes the queries of the row.
+__device__ inline void remember(const ReuseArgs& a, const Reuse& r, bool first) {
+	int dim = (int)a.g.dim;
+	i64 head = r.slot * a.m.heads + r.set * r.run;
+	const i32* records = record(a.m, r.slot, r.set, 0);
+	for (int i = threadIdx.x; i < 3 * r.number; i += blockDim.x) r.records[i] = records[i];
+	for (int i = threadIdx.x; i < r.run * dim; i += blockDim.x) {
+		float x = a.asked[head * dim + i];
+		r.asked[i] = x;
+		if (first) a.m.query[((head + i / dim) * a.m.block + r.number) * dim + i % dim] = x;
+	}
+	__syncthreads();
 }
 
-// reuse lists what set blockIdx.x of slot blockIdx.y reads.
-KERNEL(reuse, ReuseArgs, 256) {
-	int set = blockIdx.x, slot = blockIdx.y, p = newest(a.g, slot), number, n;
-	if (p < 0) return;
-	i64 item = slot * a.m.sets + set;
-	u64* marks = a.marks + item * a.g.width;
-	for (int w = threadIdx.x; w <= p / PAGE; w += blockDim.x) marks[w] = 0;
-	__syncthreads();
-	int found = a.m.found[item];
-	origin(a.m, slot, p, number);
-	const i32* list = chosen(a.m, slot, set, found < 0 ? number : found, n);
-	i64 best = 0;
-	int own = 0;
-	if (found >= 0) {
-		own = record(a.m, slot, set, found)[0] - 1;
-		i64 k = k_of(a.m, own + 1);
-		best = a.best_share > 0 ? (i64)floor(a.best_share * (double)k + 1e-9) : a.best;
+// recall finds the entry that a set uses, -1 for none. A warp takes an entry at a time.
+__device__ inline int recall(const ReuseArgs& a, const Reuse& r) {
+	int dim = (int)a.g.dim, since = a.m.since[r.slot], best = -1;
+	const float* noted = a.m.query + (r.slot * a.m.heads + r.set * r.run) * a.m.block * dim;  // [run, block, dim]
+	for (int e = r.number - 1 - warp(); e >= 0 && best < 0; e -= (int)blockDim.x / WARP) {
+		int at = r.records[3 * e] - 1;
+		if (at != r.start + e || at < since) continue;
+		double alike = (double)infinity();
+		for (int h = 0; h < r.run; h++) alike = smaller(alike, cosine(r.asked + h * dim, noted + (h * a.m.block + e) * dim, dim));
+		if (alike > a.m.above) best = e;
 	}
+	best = reduce_block(best, -1, Top());
+	return best < 0 ? -1 : r.records[3 * best + 1];
+}
+
+// score puts q·k/√dim of pages first to last-1 into x, [heads of the set, width].
+__device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& scope, int first, int last, float* x) {
+	int run = r.run, lo = first * PAGE, n = smaller(last * PAGE, scope.hi) - lo;
+	float unit = 1 / sqrtf((float)a.g.dim);
+	Keys keys = {r.slot, r.set * run * (int)a.g.heads / (int)a.m.heads, lo, n};
+	auto some = [&](int i) { return scope.has(lo + i); };
+	for (int h = 0; h < run && n > 0; h += TOGETHER) {
+		const float* q = a.q + (r.slot * a.m.heads + r.set * run + h) * a.g.dim;
+		score_keys(a.g, keys, q, smaller(TOGETHER, run - h), some, [&](int u, int i, float sum) {
+			x[(h + u) * a.width + lo + i] = sum * unit;
+			met(a.g, sum);
+		});
+	}
+}
+
+// weigh makes the first head's row of a set what the set is ranked by: the sum of its
+// heads' softmax.
+__device__ inline void weigh(const ReuseArgs& a, const Reuse& r, const Scope& scope, float* first) {
+	for (int h = 0; h < r.run; h++) {
+		float* x = first + h * a.width;
+		float top = -infinity(), sum = 0;
+		for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
+			if (scope.has(j)) top = larger(top, x[j]);
+		}
+		top = reduce_block(top, -infinity(), Top());
+		for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
+			if (scope.has(j)) sum += x[j] > -infinity() ? expf(x[j] - top) : 0;
+		}
+		sum = reduce_block(sum, 0.0f, Plus());
+		float share = sum > 0 ? 1 / sum : 0;
+		for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
+			if (!scope.has(j)) continue;
+			float e = x[j] > -infinity() ? expf(x[j] - top) * share : 0;
+			first[j] = h == 0 ? e : first[j] + e;
+		}
+		__syncthreads();
+	}
+}
+
+// sort_best is pick_best of any scores.
+__device__ inline int sort_best(const Reuse& r, const Scope& scope, float* x, i32* index, int want) {
+	u32* keys = (u32*)x;
+	__syncthreads();
+	for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
+		u32 key = scope.has(j) ? key_of(x[j]) : 0;
+		keys[j] = key > KEY_LOWEST ? key : 0;
+	}
+	__syncthreads();
+	int from = scope.lo, n = scope.hi - from;
+	Cut<u32> cut = select<u32, u32>(n, (u64)want, [&](i64 i, u32& key) {
+		key = keys[from + i];
+		return (u32)(key > 0);
+	});
+	n = compact(keys + from, n, cut, [&](int to, int i, u32 key) { r.ranks[to] = (u64)key << 32 | (u32)~(u32)(from + i); });
+	int whole = 1;
+	while (whole < n) whole *= 2;
+	for (int i = n + threadIdx.x; i < whole; i += blockDim.x) r.ranks[i] = 0;
+	sort_down(r.ranks, whole);
+	for (int i = threadIdx.x; i < n; i += blockDim.x) {
+		int j = place_of(r.ranks[i]);
+		index[i] = j;
+		mark(r.marks, j);
+	}
+	__syncthreads();
+	return n;
+}
+
+// pick_best writes the best positions of a scope, best first, marks them, and returns
+// how many they are. A score's bin, and those of its bin that are better, make its
+// place. x is keys afterwards where scores crowd a bin.
+__device__ inline int pick_best(const Reuse& r, const Scope& scope, float* x, i32* index, int want) {
+	if (want <= 0 || scope.hi <= scope.lo) return 0;
+	auto at = [&](int j, float& s) { return scope.has(j) && (s = x[j]) > -infinity(); };
+	Bins bins;
+	Border border = find_border(scope.lo, scope.hi, (u32)want, r.bins, bins, at);
+	if (border.crowd > CROWD) return sort_best(r, scope, x, index, want);
+	for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
+		float s;
+		if (at(j, s) && bins.of(s) <= border.bin) r.ranks[atomicAdd(&r.bins[bins.of(s)], 1u)] = rank_of(s, j);
+	}
+	__syncthreads();  // a bin is now where the next one starts
+	for (int i = threadIdx.x; i < border.taken; i += blockDim.x) {
+		u64 rank = r.ranks[i];
+		int j = place_of(rank), bin = bins.of(x[j]);
+		int to = bin > 0 ? (int)r.bins[bin - 1] : 0;
+		for (int other = to, end = (int)r.bins[bin]; other < end; other++) to += r.ranks[other] > rank;
+		if (to >= want) continue;
+		index[to] = j;
+		mark(r.marks, j);
+	}
+	__syncthreads();
+	return smaller(border.taken, want);
+}
+
+// enter chooses for a set, whose scores are x, and makes its entry.
+__device__ inline void enter(const ReuseArgs& a, const Reuse& r, const Scope& scored, const Scope& middle, float* x) {
+	i64 k = k_of(a.m, r.p + 1);
+	i32* index = chosen(a.m, r.slot, r.set, r.number);
+	int n = pick_best(r, middle, x, index, (int)smaller(k, a.m.most));
+	if (threadIdx.x > 0) return;
+	i32* rec = record(a.m, r.slot, r.set, r.number);
+	rec[0] = r.p + 1;
+	rec[1] = r.number;
+	rec[2] = n;
+	u32* tally = a.m.tally + r.item * 4;
+	u64 sum = (tally[2] | (u64)tally[3] << 32) + (u64)scored.count();
+	atomicAdd(&tally[0], 1u);  // which waits for nothing
+	atomicAdd(&tally[1], 1u);
+	tally[2] = (u32)sum;
+	tally[3] = (u32)(sum >> 32);
+}
+
+// set_bits marks positions lo to hi-1 as far as they exist.
+__device__ inline void set_bits(u64* marks, int p, int lo, int hi) {
+	for (int j = larger(lo, 0); j < hi && j < (p / PAGE + 1) * PAGE; j++) mark(marks, j);
+}
+
+// share marks what a set reads that found an entry, and notes that it did.
+__device__ inline void share(const ReuseArgs& a, const Reuse& r, const Scope& middle, int found) {
+	int own = r.records[3 * found] - 1, n = smaller(larger(r.records[3 * found + 2], 0), (int)a.m.most);
+	const i32* list = chosen(a.m, r.slot, r.set, found);
+	i64 k = k_of(a.m, own + 1), best = a.best_share > 0 ? (i64)floor(a.best_share * (double)k + 1e-9) : a.best;
 	for (int i = threadIdx.x; i < n; i += blockDim.x) {
 		int near = i < best ? (int)a.near : 0;
-		set_bits(marks, p, list[i] - near, list[i] + near + 1);
+		set_bits(r.marks, r.p, list[i] - near, list[i] + near + 1);
 	}
-	if (found >= 0 && a.slid && threadIdx.x == 0) set_bits(marks, p, recent_of(a.plan, own), recent_of(a.plan, p));
 	__syncthreads();
-	for (int w = threadIdx.x; w <= p / PAGE; w += blockDim.x) {
-		u64 keep = 0;
-		for (u64 bits = marks[w]; bits; bits &= bits - 1) {
-			int j = w * PAGE + __ffsll((long long)bits) - 1;
-			if (j >= a.plan.sink && j < recent_of(a.plan, p) && sees(a.plan.span, p, j)) keep |= bits & (~bits + 1);
+	int slid = a.slid ? recent_of(a.plan, own) : 0, until = a.slid ? recent_of(a.plan, r.p) : 0;
+	for (int w = threadIdx.x; w <= r.p / PAGE; w += blockDim.x) {
+		u64 in = bits_of(w, middle.lo, middle.hi) & ~bits_of(w, middle.gap, middle.over);
+		r.marks[w] = (r.marks[w] | bits_of(w, slid, until)) & in;
+	}
+	if (threadIdx.x > 0) return;
+	i32* rec = record(a.m, r.slot, r.set, r.number);
+	atomicAdd(&a.m.tally[r.item * 4], 1u);  // which waits for nothing
+	rec[0] = a.m.chain ? r.p + 1 : 0;
+	rec[1] = a.m.chain ? found : 0;
+	rec[2] = 0;
+}
+
+// reuse lists what set blockIdx.y of slot blockIdx.z reads. Block part of it scores
+// pages of its own.
+KERNEL_FOUR(reuse, ReuseArgs, 256) {
+	DYNAMIC(u64, shared);
+	SHARED(int, last, 1);
+	let_next();
+	Reuse r;
+	int part = blockIdx.x;
+	r.set = blockIdx.y;
+	r.slot = blockIdx.z;
+	r.p = first_of(a.g, r.slot);
+	bool good = r.p >= 0 && sound(a.g, r.slot, r.p);
+	wait_before();
+	if (!good) return;
+	if (r.p >= a.width) {
+		if (threadIdx.x == 0 && part == 0) fail(a.g.failure, FAIL_SCORES, r.p, a.width, 0);
+		return;
+	}
+	r.start = origin(a.m, r.slot, r.p, r.number);
+	r.run = (int)a.m.heads / (int)a.m.sets;
+	r.item = r.slot * a.m.sets + r.set;
+	r.marks = shared;
+	r.bins = (u32*)(shared + a.g.width);
+	r.ranks = a.ranks ? a.ranks + r.item * a.places : shared + a.g.width + BINS / 2;
+	r.local = (float*)(shared + a.g.width + BINS / 2 + (a.ranks ? 0 : a.places));
+	r.asked = r.local + a.room;
+	r.records = (i32*)(r.asked + r.run * (int)a.g.dim);
+	for (int w = threadIdx.x; w <= r.p / PAGE; w += blockDim.x) r.marks[w] = 0;
+	remember(a, r, part == 0);
+	int found = recall(a, r);
+	if (part == 0 && threadIdx.x == 0) {
+		a.m.found[r.item] = found;
+		if (smaller(k_of(a.m, r.p + 1), (i64)r.p + 1) > a.m.most) fail(a.g.failure, FAIL_LIST, a.m.most, 0, 0);
+	}
+	if (found >= 0 && part > 0) return;
+	Scope middle = middle_of(a.plan, r.p);
+	if (found >= 0) {
+		share(a, r, middle, found);
+	} else {
+		bool alone = a.m.sets == a.m.heads;
+		Scope scored = alone ? middle : seen(a.plan.span, r.p);
+		int first = scored.lo / PAGE, pages = larger((scored.hi + PAGE - 1) / PAGE - first, 0);
+		int each = larger((pages + (int)gridDim.x - 1) / (int)gridDim.x, 1), parts = larger((pages + each - 1) / each, 1);
+		if (part >= parts) return;
+		bool local = alone && parts == 1 && r.p < a.room;
+		float* x = local ? r.local : a.scores + (r.slot * a.m.heads + r.set * r.run) * a.width;
+		score(a, r, scored, first + part * each, first + smaller((part + 1) * each, pages), x);
+		__syncthreads();
+		if (parts > 1) {
+			if (threadIdx.x == 0) {
+				// One fence passes on what the block has written, and one lets it see what others have.
+				__threadfence();
+				last[0] = atomicAdd(&a.finished[r.item], 1) == parts - 1;
+				__threadfence();
+				if (last[0]) a.finished[r.item] = 0;
+			}
+			__syncthreads();
+			if (!last[0]) return;
 		}
-		marks[w] = keep;
+		if (!alone) weigh(a, r, scored, x);
+		enter(a, r, scored, middle, x);
 	}
 	__syncthreads();
-	list_marked(marks, p / PAGE + 1, a.index + item * a.cap, a.count[item], a.cap, a.g.failure);
+	list_marked(r.marks, r.p / PAGE + 1, a.index + r.item * a.cap, a.count[r.item], a.cap, a.g.failure);
 }

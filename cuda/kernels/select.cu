@@ -1,7 +1,7 @@
 // Ranking of positions: scores, softmax, top-k and top-p. Definitions: package
 // cpu, rank.go. Rows of scores are [rows, heads, width]; a row has one number
 // for each position of its sequence, and every kernel stops at the row's own.
-#include "rank.cuh"
+#include "best.cuh"
 #include "state.cuh"
 
 struct ScoresArgs {
@@ -109,13 +109,48 @@ struct RankArgs {
 	i64 heads, width, cap;
 	i64 k;  // of the row's position plus one, unless share is above 0
 	f64 share, mass;  // mass above 0: top-p
+	i64 marked;       // shared memory has a bit for each position
 	Pages g;
 };
+
+// mark_best marks the k best of n scores, and reports whether it did: it leaves them to
+// others where more than CROWD of them are about as good as the last one.
+__device__ inline bool mark_best(u64* marks, const float* x, int n, int k) {
+	SHARED(u32, start, BINS);
+	SHARED(u64, ranks, CROWD);
+	SHARED(int, edge, 1);
+	for (int w = threadIdx.x; w <= (n - 1) / PAGE; w += blockDim.x) marks[w] = 0;
+	if (threadIdx.x == 0) edge[0] = 0;
+	Bins bins;
+	auto at = [&](int j, float& s) { return (s = x[j]) > -infinity(); };
+	Border border = find_border(0, n, (u32)k, start, bins, at);
+	bool some = border.taken > k;  // of the border
+	if (some && border.taken - border.above > CROWD) return false;
+	for (int j = threadIdx.x; j < n; j += blockDim.x) {
+		float s;
+		if (!at(j, s)) continue;
+		int bin = bins.of(s);
+		if (bin < border.bin || (bin == border.bin && !some))
+			mark(marks, j);
+		else if (bin == border.bin)
+			ranks[atomicAdd(&edge[0], 1)] = rank_of(s, j);
+	}
+	__syncthreads();
+	int wide = some ? border.taken - border.above : 0;
+	if ((int)threadIdx.x < wide) {
+		int better = 0;
+		for (int i = 0; i < wide; i++) better += ranks[i] > ranks[threadIdx.x];
+		if (border.above + better < k) mark(marks, place_of(ranks[threadIdx.x]));
+	}
+	__syncthreads();
+	return true;
+}
 
 // rank lists the best positions of a row and head, in ascending order: as many
 // as asked for, or as hold a share of the row's mass, which is counted in units
 // of 2⁻⁴⁴ of the largest. Block (r, h) takes a row.
 KERNEL(rank, RankArgs, 1024) {
+	DYNAMIC(u64, marks);
 	At at = place(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int n = at.p + 1;
@@ -144,6 +179,10 @@ KERNEL(rank, RankArgs, 1024) {
 		i64 k = a.share > 0 ? (i64)floor(a.share * (double)n + 1e-9) : a.k;
 		if (k <= 0) {
 			if (threadIdx.x == 0) a.count[row] = 0;
+			return;
+		}
+		if (a.marked && mark_best(marks, x, n, (int)smaller(k, (i64)n))) {
+			list_marked(marks, (n - 1) / PAGE + 1, a.index + row * a.cap, a.count[row], a.cap, a.g.failure);
 			return;
 		}
 		cut = select<u32, u32>(n, (u64)k, [&](i64 i, u32& key) {

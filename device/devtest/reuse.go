@@ -8,7 +8,7 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// reuse is a case of Recall, Choose and Reuse over several steps: each step
+// reuse is a case of Reuse over several steps: each step
 // stores nothing, but every slot that is not idle sees one position more.
 type reuse struct {
 	attention // lens after the last step; sink, recent and span of the plan
@@ -54,6 +54,10 @@ func reuses() map[string]reuse {
 	add("span that would hide recent", func(r *reuse) { r.drop, r.spanSink, r.keep = 0.95, 4, 12 })
 	add("back", func(r *reuse) { r.back = 60 })
 	add("ties", func(r *reuse) { r.ties, r.above = true, 0.7 })
+	add("crowd", func(r *reuse) { // more equal scores than are put in order one by one
+		r.ties, r.heads, r.kvHeads, r.sets, r.dim = true, 2, 1, 2, 4
+		r.lens, r.steps, r.choose = []int{400, 0, 330}, 3, device.Amount{Count: 120}
+	})
 	add("odd keys", func(r *reuse) { r.odd, r.near, r.full = true, 0, true })
 	add("odd width", func(r *reuse) { r.dim, r.full = 20, true })
 	add("heads of 128", func(r *reuse) { r.steps = 6; r.heads, r.kvHeads, r.sets, r.dim = 6, 1, 6, 128 })
@@ -129,7 +133,7 @@ func (r *reuse) store(b *bed) {
 	}
 }
 
-// job runs the three ops and Attend at each step. What was found, how long the
+// job runs Reuse and Attend at each step. What was found, how long the
 // lists are and what attention reads through them must be the oracle's.
 func (r *reuse) job(b *bed) job {
 	slots, most := len(r.lens), r.choose.Of(r.longest())
@@ -159,9 +163,7 @@ func (r *reuse) job(b *bed) job {
 		kv.Len, m.Found = b.i32(r.lensAt(i), slots), zeros(slots, r.sets)
 		q, dst := b.f32(queries, slots, r.heads, r.dim), b.out(slots, r.heads, r.dim)
 		steps = append(steps, func(ops device.Ops) {
-			ops.Recall(m, q, kv)
-			ops.Choose(m, scores, q, kv, plan)
-			ops.Reuse(plan.List, m, kv, plan, widen)
+			ops.Reuse(plan.List, m, scores, q, q, kv, plan, widen)
 			ops.Attend(dst, q, kv, plan)
 		})
 		found, count, y := o.step(i)

@@ -99,6 +99,7 @@ T value(uint64_t w) {
 
 #define KERNEL_ALONE KERNEL
 #define KERNEL_TWICE(name, Args, threads) KERNEL(name, Args, threads)
+#define KERNEL_FOUR(name, Args, threads) KERNEL(name, Args, threads)
 
 #define SHARED(T, name, n) T(&name)[n] = emu::shared<T[n]>([] {})
 

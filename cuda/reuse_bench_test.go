@@ -1,0 +1,144 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// reuseBed is 16 sequences in the shape of Llama-2-7B, of which an eighth is read.
+type reuseBed struct {
+	d      *dev
+	n      int
+	q, y   device.Tensor
+	kv     device.KV
+	tables []device.Tensor // of each layer
+	memos  []device.Memo
+	scores device.Tensor
+	plan   device.Plan
+}
+
+const (
+	reuseSlots, reuseHeads, reuseDim = 16, 32, 128
+	reuseLayers, reuseStep           = 4, 16
+)
+
+func newReuseBed(b *testing.B, d *dev, n int) *reuseBed {
+	rng := rand.New(rand.NewPCG(11, 12))
+	pages := n / device.PageLen
+	share := device.Amount{Share: 0.125}
+	most := share.Of(n)
+	i := func(dims ...int) device.Tensor { return benchAlloc(b, d, device.I32, dims...) }
+	f := func(dims ...int) device.Tensor { return benchAlloc(b, d, device.F32, dims...) }
+	r := &reuseBed{d: d, n: n, q: f(reuseSlots, reuseHeads, reuseDim), y: f(reuseSlots, reuseHeads, reuseDim), scores: f(reuseSlots, reuseHeads, n)}
+	d.Write(r.q, normal(rng, r.q.Len()))
+	all := reuseLayers * reuseSlots * pages
+	r.kv = device.KV{K: benchAlloc(b, d, device.F16, all, reuseHeads, device.PageLen, reuseDim),
+		V: benchAlloc(b, d, device.F16, all, reuseHeads, device.PageLen, reuseDim), Len: i(reuseSlots)}
+	// Rows repeat after a prime number of them, so that those of a head differ.
+	const some = 65521
+	random := randomMatrix(rng, device.F16, some, reuseDim)
+	for _, cache := range []device.Tensor{r.kv.K, r.kv.V} {
+		rows := cache.Reshape(all*reuseHeads*device.PageLen, reuseDim)
+		d.Write(rows.Rows(0, some), random)
+		for have := some; have < rows.Dim(0); {
+			more := min(have, rows.Dim(0)-have)
+			d.ops.Copy(rows.Rows(have, have+more), rows.Rows(0, more))
+			have += more
+		}
+	}
+	at := rng.Perm(all)
+	for l := range reuseLayers {
+		r.tables = append(r.tables, i(reuseSlots, pages))
+		d.Write(r.tables[l], words(at[l*reuseSlots*pages:(l+1)*reuseSlots*pages]...))
+		r.memos = append(r.memos, device.Memo{
+			Query: f(reuseSlots, reuseHeads*reuseStep, reuseDim), Entry: i(reuseSlots, reuseHeads*reuseStep, 3),
+			Index: i(reuseSlots, reuseHeads*reuseStep, most), Since: i(reuseSlots, 1), Tally: i(reuseSlots, reuseHeads, 4),
+			Found: i(reuseSlots, reuseHeads), Block: reuseStep, K: share,
+		})
+	}
+	r.plan = device.Plan{Sink: 16, Recent: 64, Middle: device.Tokens, List: device.List{
+		Index: i(reuseSlots, reuseHeads, most+2*(most/3)+reuseStep), Count: i(reuseSlots, reuseHeads)}}
+	return r
+}
+
+// at makes every sequence n long.
+func (r *reuseBed) at(n int) {
+	lens := make([]int, reuseSlots)
+	for i := range lens {
+		lens[i] = n
+	}
+	r.d.Write(r.kv.Len, words(lens...))
+}
+
+// queue queues a step's calls in each layer.
+func (r *reuseBed) queue(choose, read bool, above float64) {
+	for l, m := range r.memos {
+		kv := r.kv
+		kv.Pages, m.Above = r.tables[l], above
+		if choose {
+			r.d.ops.Reuse(r.plan.List, m, r.scores, r.q, r.q, kv, r.plan, device.Widen{Best: device.Amount{Share: 1.0 / 3}, Near: 1, Slid: true})
+		}
+		if read {
+			r.d.ops.Attend(r.y, r.q, kv, r.plan)
+		}
+	}
+}
+
+// BenchmarkReuse is attention of a decode step whose heads choose an eighth of the
+// past anew, or share what they chose at the first position of their block.
+func BenchmarkReuse(b *testing.B) {
+	d := openBench(b)
+	copied := copyRate(b, d)
+	for _, n := range []int{2048, 4096} {
+		free, err := d.Scope(func() error {
+			r := newReuseBed(b, d, n)
+			row := 2 * reuseSlots * reuseHeads * reuseDim // bytes of a position's keys
+			report := func(name string, bytes int, step func()) {
+				b.Run(fmt.Sprintf("%s/len=%d", name, n), func(b *testing.B) {
+					reportRate(b, float64(bytes), measure(b, d, step)/reuseLayers, copied)
+				})
+			}
+			r.at(n)
+			report("dense", 2*n*row, func() {
+				for l := range reuseLayers {
+					kv := r.kv
+					kv.Pages = r.tables[l]
+					d.ops.Attend(r.y, r.q, kv, device.Plan{})
+				}
+			})
+			for _, way := range []struct {
+				name  string
+				above float64
+				bytes int
+			}{{"anew", 2, n * row}, {"shared", -1, 0}} {
+				r.at(n - reuseStep + 1)
+				r.queue(true, false, way.above)
+				r.at(n)
+				r.queue(true, false, way.above)
+				counts := make([]byte, r.plan.List.Count.Size())
+				if err := d.Read(counts, r.plan.List.Count); err != nil {
+					return err
+				}
+				reads := 2 * (r.plan.Sink + r.plan.Recent) * row
+				for i := 0; i < len(counts); i += 4 {
+					reads += 2 * 2 * reuseDim * (int(counts[i]) | int(counts[i+1])<<8)
+				}
+				report(way.name+"/choose", way.bytes, func() { r.queue(true, false, way.above) })
+				report(way.name+"/read", reads, func() { r.queue(false, true, way.above) })
+				report(way.name+"/both", way.bytes+reads, func() { r.queue(true, true, way.above) })
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := free(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
