@@ -108,6 +108,20 @@ __device__ __forceinline__ float power2(float x) {
 	return y;
 }
 
+// prefetch asks for the line of an address in the second-level cache.
+__device__ __forceinline__ void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
+// fresh reads past the first-level cache, which may hold what was there before the
+// kernels before; four of it on 16 bytes.
+__device__ __forceinline__ float fresh(const float* at) {
+	float v;
+	asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(at) : "memory");
+	return v;
+}
+__device__ __forceinline__ void fresh4(float v[4], const float* at) {
+	asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "l"(at) : "memory");
+}
+
 // A kernel that is launched ahead starts while the one before it still runs: what
 // that one writes is there after wait_before, which every thread calls before it
 // reads or writes anything but weights. let_next lets the next such launch start.

@@ -24,3 +24,4 @@
 #include "stripe_many.cu"
 #include "usage.cu"
 #include "value.cu"
+#include "walk.cu"

@@ -177,6 +177,9 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 
 // Launches run one after the other.
+inline void prefetch(const void*) {}
+inline float fresh(const float* at) { return *at; }
+inline void fresh4(float v[4], const float* at) { memcpy(v, __builtin_assume_aligned(at, 16), 16); }
 inline void wait_before() {}
 inline void let_next() {}
 
