@@ -23,7 +23,7 @@ const (
 	pickMost       = 4096
 	newestDim      = 256
 	newestColumns  = 16
-	walkThreads    = 512 // of walk_newest
+	walkThreads    = 256 // of walk_newest
 	walkGroup      = 8
 )
 
@@ -135,7 +135,7 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 func (o *ops) FuseSketchNewest(s device.NewestSketch, q, k device.Tensor, kv device.KV) bool {
 	const op = "SketchNewest"
 	_, heads, width, dim := checkSketch(op, s.KeySketch, s.Basis, kv)
-	if heads != 1 || width%4 != 0 || max(width, dim) > newestDim || s.Pairs.Rank() != 2 || s.Compare.Form == device.Softmax || !s.Compare.Own.Absent() {
+	if heads != 1 || width%4 != 0 || dim%4 != 0 || max(width, dim) > newestDim || s.Pairs.Rank() != 2 || s.Compare.Form == device.Softmax || !s.Compare.Own.Absent() {
 		return false
 	}
 	slots := kv.Len.Dim(0)
@@ -148,7 +148,7 @@ func (o *ops) FuseSketchNewest(s device.NewestSketch, q, k device.Tensor, kv dev
 	scale := float64(float32(1 / math.Sqrt(float64(width))))
 	o.call(sketchNewest).tensor(s.Keys).tensor(s.Queries).tensor(s.KeySketch).tensor(s.QuerySketch).tensor(s.Basis).tensor(q).tensor(k).
 		tensor(s.Pairs).int(q.Dim(1), k.Dim(1), dim, width, s.Pairs.RowLen()).bool(s.Row).int(int(s.Compare.Form)).bool(s.Compare.Log).
-		float(scale).pages(kv, 1).ahead().run(blocks{2 + ceil(kv.Pages.Dim(1), newestColumns), slots, 1}, 256)
+		float(scale).bool(s.Basis.Memory().(*memory).fixed).pages(kv, 1).ahead().run(blocks{2 + ceil(kv.Pages.Dim(1), newestColumns), slots, 1}, 256)
 	return true
 }
 

@@ -28,6 +28,7 @@ func BenchmarkWalk(b *testing.B) {
 			table := device.Tensor{}
 			all := make([]walkLayer, layers)
 			basis, q, k, y := f(width, benchDim), f(1, benchHeads, benchDim), f(1, benchKVHeads, benchDim), f(1, benchHeads, benchDim)
+			basis.Memory().(*memory).fixed = true
 			length := benchAlloc(b, d, device.I32, 1)
 			d.Write(length, words(n-5))
 			for i := range all {

@@ -293,11 +293,10 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	let_next();
 	// What the host writes, lengths and pages, is there already; lists are not.
 	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
-	if (lists) wait_before();
 	int row = blockIdx.x, group = (int)a.group, split = blockIdx.z, warps = blockDim.x / WARP;
 	At at = place(a.g, row);
 	if (at.p < 0) {
-		if (!lists) wait_before();
+		wait_before();
 		return;
 	}
 	int first = blockIdx.y * group, kv_head = first * (int)a.g.heads / (int)a.heads;
@@ -306,9 +305,17 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	Reads r;
 	r.plan = a.plan;
 	r.at = at;
+	Edges edges = edge_pages(a.plan, at.p);
+	if (lists) {
+		// The list names pages that will be looked up.
+		for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch(a.g.table + (i64)at.slot * a.g.width + b);
+		wait_before();
+	}
 	r.e = entries(a.plan.list, a.g, at, first, (int)a.heads);
-	if (whole(a.plan, r.e, at.p)) r.plan.middle = MIDDLE_ALL;
-	Edges edges = edge_pages(r.plan, at.p);
+	if (whole(a.plan, r.e, at.p)) {
+		r.plan.middle = MIDDLE_ALL;
+		edges = edge_pages(r.plan, at.p);
+	}
 	int all = at.p / PAGE + 1;
 	r.head = smaller(edges.head, all);
 	r.tail = smaller(larger(edges.tail, r.head), all);

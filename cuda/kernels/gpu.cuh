@@ -39,6 +39,9 @@ constexpr u32 ALL = 0xffffffffu;  // every lane of a warp
 #define KERNEL_TWICE(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads, 2) gollm_##name(const __grid_constant__ Args a)
 
+// APART keeps the instructions of a function out of its callers.
+#define APART __noinline__
+
 // SHARED is n elements of shared memory; nothing is in them at first.
 #define SHARED(T, name, n) __shared__ T name[n]
 
@@ -121,6 +124,9 @@ __device__ __forceinline__ float fresh(const float* at) {
 __device__ __forceinline__ void fresh4(float v[4], const float* at) {
 	asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "l"(at) : "memory");
 }
+
+// add_warp is the sum of v over the warp.
+__device__ __forceinline__ u32 add_warp(u32 v) { return __reduce_add_sync(ALL, v); }
 
 // A kernel that is launched ahead starts while the one before it still runs: what
 // that one writes is there after wait_before, which every thread calls before it

@@ -271,50 +271,42 @@ __device__ inline i64 pick_of(const PickArgs& a, i64 n) {
 constexpr int PICK_MOST = 4096;  // the most blocks of a row whose keys fit in shared memory
 constexpr u32 KEY_ALWAYS = 0xffffffffu;  // above every number's
 
-// cut_of is where the want-th largest of the keys lies; a key of 0 takes no part. All
-// threads call it.
+// cut_of is where the want-th largest of the keys lies; a key of 0 takes no part. There
+// are at least so many. It finds a bit of it at a time: few instructions, which a block
+// that is alone with them has to fetch. All threads call it.
 __device__ inline Cut<u32> cut_of(const u32* keys, int n, u32 want) {
-	SHARED(u32, bins, 4 * 256);
-	for (int i = threadIdx.x; i < 4 * 256; i += blockDim.x) bins[i] = 0;
-	u32 prefix = 0, above = 0;
-	for (int pass = 0; pass < 4; pass++) {
-		int shift = 24 - 8 * pass;
+	SHARED(u32, counts, 32);
+	if (threadIdx.x < 32) counts[threadIdx.x] = 0;
+	u32 least = 0;  // so many are at least this
+#pragma unroll 1
+	for (int bit = 31; bit >= -1; bit--) {
+		u32 tried = bit < 0 ? least + 1 : least | 1u << bit, many = 0;
 		__syncthreads();
-		for (int base = 0; base < n; base += blockDim.x) {
-			int i = base + threadIdx.x;
-			u32 key = i < n ? keys[i] : 0;
-			bool in = key > 0 && (pass == 0 || key >> (shift + 8) == prefix >> (shift + 8));
-			add_to_bins(bins + pass * 256, (int)(key >> shift) & 255, (u32)in);
-		}
+#pragma unroll 4
+		for (int i = threadIdx.x; i < n; i += blockDim.x) many += keys[i] >= tried;
+		many = add_warp(many);
+		if (bit < 0 && threadIdx.x == 0) counts[31] = 0;
+		if (bit < 0) __syncthreads();
+		if (lane() == 0) atomicAdd(&counts[bit < 0 ? 31 : bit], many);
 		__syncthreads();
-		// Every warp finds the bin for itself: lane i has those from 255 - 8·i down.
-		u32 count[8], sum = 0;
-#pragma unroll
-		for (int i = 0; i < 8; i++) sum += count[i] = bins[pass * 256 + 255 - lane() * 8 - i];
-		u32 upto = sum;
-		for (int by = 1; by < WARP; by *= 2) {
-			u32 left = __shfl_up_sync(ALL, upto, by);
-			if (lane() >= by) upto += left;
-		}
-		u32 before = above + upto - sum;
-		unsigned here = __ballot_sync(ALL, above + upto >= want);
-		if (here == 0) return everything<u32>();
-		int bin = 255 - lane() * 8;
-		bool found = false;
-#pragma unroll
-		for (int i = 0; i < 8; i++) {
-			found = found || before + count[i] >= want;
-			if (!found) {
-				before += count[i];
-				bin--;
-			}
-		}
-		int who = __ffs((int)here) - 1;
-		prefix |= (u32)__shfl_sync(ALL, bin, who) << shift;
-		above = __shfl_sync(ALL, before, who);
+		many = counts[bit < 0 ? 31 : bit];
+		if (bit < 0) want -= many;
+		else if (many >= want) least = tried;
 	}
-	Cut<u32> cut = {prefix, want - above};
+	Cut<u32> cut = {least, want};
 	return cut;
+}
+
+// leave_out makes the keys of blocks 0 that the row of b at p does not see, and gives how
+// many are left. All threads call it.
+__device__ APART u32 leave_out(const Span& span, int p, int n, u32* keys) {
+	u32 seen = 0;
+	for (int j = threadIdx.x; j < n; j += blockDim.x) {
+		bool in = sees_block(span, p, j);
+		if (!in) keys[j] = 0;
+		seen += in;
+	}
+	return reduce_block(seen, 0u, Plus());
 }
 
 // pick_keys lists the blocks with the largest keys in the row of b, as many as keys has,
@@ -324,36 +316,26 @@ __device__ inline void pick_keys(const PickArgs& a, const Block& b, u32* keys) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, b.group(), a.groups, 0);
 		return;
 	}
-	int p = larger(b.first, b.index * PAGE), n = b.index + 1;
+	int n = b.index + 1;
 	u32 seen = n;
-	bool bounded = a.span.back != 0 || a.span.drop != 0;
-	if (bounded) {
-		seen = 0;
-		for (int j = threadIdx.x; j < n; j += blockDim.x) seen += sees_block(a.span, p, j);
-		seen = reduce_block(seen, 0u, Plus());
-	}
+	__syncthreads();
+	if (a.span.back != 0 || a.span.drop != 0) seen = leave_out(a.span, larger(b.first, b.index * PAGE), n, keys);
+	__syncthreads();
 	i64 want = pick_of(a, (i64)seen);
-	bool all = want >= (i64)seen, zero = !a.open && sees_block(a.span, p, 0);
+	bool zero = !a.open && keys[0] != 0;
 	// The best, after those that are read in any case: its own, and block 0.
 	i64 k = larger(want - 1 - (zero ? 1 : 0), (i64)0);
-	for (int j = threadIdx.x; j < n; j += blockDim.x) {
-		bool in = !bounded || sees_block(a.span, p, j);
-		if (all)
-			keys[j] = in ? KEY_ALWAYS : 0;
-		else if (!in || (!a.open && j == b.index) || (zero && j == 0))
-			keys[j] = 0;
-	}
-	Cut<u32> cut = {KEY_ALWAYS - 1, 0};
-	if (!all && k > 0) {
+	Cut<u32> cut = {0, 0};  // of all that are seen
+	if (want < (i64)seen) {
 		__syncthreads();
-		cut = cut_of(keys, n, (u32)k);
+		if (threadIdx.x == 0 && !a.open) keys[b.index] = 0;
+		if (threadIdx.x == 0 && zero) keys[0] = 0;
+		cut = k > 0 ? cut_of(keys, n, (u32)k) : Cut<u32>{KEY_ALWAYS - 1, 0};
+		__syncthreads();
+		if (threadIdx.x == 0) keys[b.index] = KEY_ALWAYS;
+		if (threadIdx.x == 0 && zero) keys[0] = KEY_ALWAYS;
+		__syncthreads();
 	}
-	__syncthreads();
-	if (threadIdx.x == 0 && !all) {
-		keys[b.index] = KEY_ALWAYS;
-		if (zero) keys[0] = KEY_ALWAYS;
-	}
-	__syncthreads();
 	i32* index = a.index + b.group() * a.cap;
 	int total = compact(keys, n, cut, [&](int to, int i, u32) { index[to] = i; });
 	if (threadIdx.x == 0) a.count[b.group()] = total;
@@ -466,9 +448,9 @@ KERNEL(walk_join, WalkTopArgs, 1024) {
 
 // Of the newest row of each slot, whose walk is bound by reading the pairs once.
 
-constexpr int WALK_NEWEST = 512;  // threads
+constexpr int WALK_NEWEST = 256;  // threads
 constexpr int WALK_GROUP = 8;     // elements of a row that a block takes at a time, 32 bytes of it
-constexpr int WALK_EACH = 10;     // m of a thread, all on their way at once
+constexpr int WALK_EACH = 16;     // m of a thread, all on their way at once
 
 // walk_newest walks and chooses. Block (i, slot) takes the i-th group of 8 elements of a
 // row from its start and the i-th from its end, which together have as many m as those
@@ -476,7 +458,7 @@ constexpr int WALK_EACH = 10;     // m of a thread, all on their way at once
 // finish chooses. Called early, the kernel before lets this one start when it has seen
 // the end of those before it, and then writes no rows of pairs but the last two: so
 // what it does before wait_before needs nothing else.
-KERNEL(walk_newest, WalkTopArgs, WALK_NEWEST) {
+KERNEL_TWICE(walk_newest, WalkTopArgs, WALK_NEWEST) {
 	DYNAMIC(u32, keys);
 	SHARED(LogSum, parts, WALK_NEWEST / WARP * WALK_GROUP);
 	SHARED(int, last, 1);
@@ -540,27 +522,26 @@ KERNEL(walk_newest, WalkTopArgs, WALK_NEWEST) {
 		for (int m = 2; m < WARP; m *= 2) part += __shfl_xor_sync(ALL, part, m);
 		if (lane() < 2) parts[warp() * WALK_GROUP + lane() * 4 + c] = {top, part};
 	}
+	// Eight lanes take an element: a warp's sum each, and one of the last two rows.
+	bool of_low = threadIdx.x < WALK_GROUP * 8;
+	int part = (int)threadIdx.x % 8, at = (int)threadIdx.x / 8 % WALK_GROUP, j = (of_low ? low : high) * WALK_GROUP + at, m = larger(late, 0) + part;
+	bool element = threadIdx.x < 2 * WALK_GROUP * 8 && j < end && (of_low || high > low), newer = element && m < end && m >= j;
+	const float* row = w.pairs.data + (newer ? page_or(w.g, b, m) : b.page) * w.pairs.width + (element ? j : 0);
+	float before = newer && w.src ? fresh(src + m) : 0;
 	if (a.early) wait_before();
 	__syncthreads();
 	float* logs = (float*)w.work + (i64)blockIdx.y * w.width;
-	if (threadIdx.x < 2 * WALK_GROUP) {
-		bool of_low = threadIdx.x < WALK_GROUP;
-		int j = (of_low ? low : high) * WALK_GROUP + (int)threadIdx.x % WALK_GROUP;
-		if (j < end && (of_low || high > low)) {
-			float y;
-			if (w.src) {
-				LogSum all = {-infinity(), 0};
-				for (int i = of_low ? 0 : lows; i < (of_low ? lows : all_warps); i++) {
-					LogSum part = parts[i * WALK_GROUP + (int)threadIdx.x % WALK_GROUP];
-					all.add(part.top, part.sum);
-				}
-				for (int m = larger(late, j); m < end; m++) all.add(term(fresh(src + m) + fresh(w.pairs.data + page_or(w.g, b, m) * w.pairs.width + j) * (float)w.exponent), 1);
-				y = all.sum > 0 ? all.top + logf(all.sum) : -infinity();
-			} else {
-				y = (float)w.exponent * fresh(w.pairs.data + b.page * w.pairs.width + j);
-			}
-			logs[j] = y;
-		}
+	if (threadIdx.x < 2 * WALK_GROUP * 8) {
+		LogSum mine = {-infinity(), 0};
+		if (element && (of_low ? part < lows : part >= lows)) mine = parts[part * WALK_GROUP + at];
+		if (newer && w.src) mine.add(term(before + fresh(row) * (float)w.exponent), 1);
+		float top = mine.top;
+		for (int i = 1; i < 8; i *= 2) top = larger(top, __shfl_xor_sync(ALL, top, i));
+		float sum = mine.top > -infinity() ? mine.sum * power2((mine.top - top) * LOG2_E) : 0;
+		for (int i = 1; i < 8; i *= 2) sum += __shfl_xor_sync(ALL, sum, i);
+		float y = sum > 0 ? top + logf(sum) : -infinity();
+		if (!w.src) y = (float)w.exponent * fresh(w.pairs.data + b.page * w.pairs.width + (element ? j : 0));
+		if (element && part == 0) logs[j] = y;
 	}
 	__syncthreads();
 	if (threadIdx.x == 0) {
