@@ -23,7 +23,7 @@ const (
 	pickMost       = 4096
 	newestDim      = 256
 	newestColumns  = 16
-	walkThreads    = 256 // of walk_newest
+	walkThreads    = 512 // of walk_newest
 	walkGroup      = 8
 )
 
@@ -182,7 +182,7 @@ func (o *ops) FuseWalkTop(l device.List, dst, src, pairs device.Tensor, at devic
 	if at.N > 1 || w.square || w.width%4 != 0 || pairs.RowLen()%walkGroup != 0 || w.slots > decodeCounts {
 		if w.fits(op) {
 			w.sums()
-			w.call("walk_join").pick(l, most, at, p, w).int(0, 0).runShared(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024), keys)
+			w.call("walk_join").pick(l, most, at, p, w).int(0, 0).runShared(blocks{w.n, 1, w.slots}, 512, keys)
 		}
 		return true
 	}
@@ -277,7 +277,7 @@ func (o *ops) TopBlocks(l device.List, rows device.Tensor, at device.Newest, p d
 	device.CheckKV(op, at.KV)
 	w := walk{dst: rows, width: checkWalk(op, rows, at.KV), slots: at.KV.Len.Dim(0)}
 	most := o.checkPick(op, l, at)
-	o.call("top_blocks").pick(l, most, at, p, w).run(blocks{touched(at.N), 1, w.slots}, threadsFor(at.KV.Pages.Dim(1), 1024))
+	o.call("top_blocks").pick(l, most, at, p, w).run(blocks{touched(at.N), 1, w.slots}, 512)
 }
 
 // checkPick panics unless lists have room for all blocks, and gives how many they hold.

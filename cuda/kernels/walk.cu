@@ -137,10 +137,11 @@ KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
 	int column = blockIdx.y * WALK_COLUMNS, start = a.pairs.square ? 0 : column, run_end = smaller((run + 1) * (int)a.run, most);
 	if (column >= most || run * a.run >= most || run < first_run(a, column)) return;
 	auto end_of = [&](int r) { return a.pairs.square ? most : b.index + r + 1; };
+	int first_row = (int)walk_row(b, a.slots, a.rows);
 	auto from_of = [&](int r) {
-		Block at = b;
-		at.index += r;
-		return (const float*)a.src + walk_row(at, a.slots, a.rows) * a.width;
+		int row = first_row + r;  // the rows of one slot go round
+		if (row >= a.rows) row -= (int)a.rows;
+		return (const float*)a.src + row * a.width;
 	};
 	constexpr int EACH = WALK_ROWS / WALK_WARPS;  // rows of a warp at the end
 	LogSum all[EACH];
@@ -271,29 +272,35 @@ __device__ inline i64 pick_of(const PickArgs& a, i64 n) {
 constexpr int PICK_MOST = 4096;  // the most blocks of a row whose keys fit in shared memory
 constexpr u32 KEY_ALWAYS = 0xffffffffu;  // above every number's
 
+constexpr int PICK_EACH = 8;  // keys that a thread holds
+
 // cut_of is where the want-th largest of the keys lies; a key of 0 takes no part. There
-// are at least so many. It finds a bit of it at a time: few instructions, which a block
+// are at least so many. It finds two bits of it at a time: few instructions, which a block
 // that is alone with them has to fetch. All threads call it.
 __device__ inline Cut<u32> cut_of(const u32* keys, int n, u32 want) {
-	SHARED(u32, counts, 32);
-	if (threadIdx.x < 32) counts[threadIdx.x] = 0;
-	u32 least = 0;  // so many are at least this
-#pragma unroll 1
-	for (int bit = 31; bit >= -1; bit--) {
-		u32 tried = bit < 0 ? least + 1 : least | 1u << bit, many = 0;
-		__syncthreads();
-#pragma unroll 4
-		for (int i = threadIdx.x; i < n; i += blockDim.x) many += keys[i] >= tried;
-		many = add_warp(many);
-		if (bit < 0 && threadIdx.x == 0) counts[31] = 0;
-		if (bit < 0) __syncthreads();
-		if (lane() == 0) atomicAdd(&counts[bit < 0 ? 31 : bit], many);
-		__syncthreads();
-		many = counts[bit < 0 ? 31 : bit];
-		if (bit < 0) want -= many;
-		else if (many >= want) least = tried;
+	SHARED(u32, counts, 2 * WARP);  // of each warp: of three keys that are tried, 10 bits each
+	u32 mine[PICK_EACH], least = 0, above = 0;  // above: so many are more than least
+#pragma unroll
+	for (int i = 0; i < PICK_EACH; i++) {
+		int at = i * (int)blockDim.x + (int)threadIdx.x;
+		mine[i] = at < n ? keys[at] : 0;
 	}
-	Cut<u32> cut = {least, want};
+#pragma unroll 1
+	for (int shift = 30; shift >= 0; shift -= 2) {
+		u32 many = 0;
+#pragma unroll
+		for (int i = 0; i < PICK_EACH; i++) many += (mine[i] >= (least | 1u << shift)) + ((mine[i] >= (least | 2u << shift)) << 10) + ((mine[i] >= (least | 3u << shift)) << 20);
+		many = add_warp(many);
+		u32* at = counts + shift / 2 % 2 * WARP;
+		if (lane() == 0) at[warp()] = many;
+		__syncthreads();
+		many = lane() < (int)blockDim.x / WARP ? at[lane()] : 0;
+		u32 low = add_warp(many & 1023), middle = add_warp(many >> 10 & 1023), high = add_warp(many >> 20);
+		u32 digit = high >= want ? 3 : middle >= want ? 2 : low >= want ? 1 : 0;
+		if (digit < 3) above = digit == 2 ? high : digit == 1 ? middle : low;
+		least |= digit << shift;
+	}
+	Cut<u32> cut = {least, want - above};
 	return cut;
 }
 
@@ -448,9 +455,9 @@ KERNEL(walk_join, WalkTopArgs, 1024) {
 
 // Of the newest row of each slot, whose walk is bound by reading the pairs once.
 
-constexpr int WALK_NEWEST = 256;  // threads
+constexpr int WALK_NEWEST = 512;  // threads
 constexpr int WALK_GROUP = 8;     // elements of a row that a block takes at a time, 32 bytes of it
-constexpr int WALK_EACH = 16;     // m of a thread, all on their way at once
+constexpr int WALK_EACH = 4;      // m of a thread, all on their way at once
 
 // walk_newest walks and chooses. Block (i, slot) takes the i-th group of 8 elements of a
 // row from its start and the i-th from its end, which together have as many m as those
@@ -482,36 +489,33 @@ KERNEL_TWICE(walk_newest, WalkTopArgs, WALK_NEWEST) {
 	const float* src = (const float*)w.src + walk_row(b, w.slots, w.rows) * w.width;
 	LogSum sum[4];
 	for (int c = 0; c < 4; c++) sum[c] = {-infinity(), 0};
+	// Where the rows of the pairs are, in what keys will need later.
+#pragma unroll 4
+	for (int m = low * WALK_GROUP + (int)threadIdx.x; m < late && w.src; m += blockDim.x) keys[m] = (u32)page_or(w.g, b, m);
+	__syncthreads();
+#pragma unroll 1
 	for (int m0 = group + from; m0 < late && w.src; m0 += by * WALK_EACH) {
 		float x[WALK_EACH][4], s[WALK_EACH];
-		int pages[WALK_EACH];
 #pragma unroll
 		for (int i = 0; i < WALK_EACH; i++) {
-			int m = m0 + i * by;
-			pages[i] = m < late ? page_or(w.g, b, m) : -1;
-			s[i] = m < late ? fresh(src + m) : 0;
-		}
-#pragma unroll
-		for (int i = 0; i < WALK_EACH; i++) {
-			if (pages[i] >= 0) {
-				fresh4(x[i], w.pairs.data + pages[i] * w.pairs.width + column);
-			} else {
-#pragma unroll
-				for (int c = 0; c < 4; c++) x[i][c] = -infinity();
-			}
+			int m = smaller(m0 + i * by, late - 1);
+			s[i] = fresh(src + m);
+			fresh4(x[i], w.pairs.data + keys[m] * w.pairs.width + column);
 		}
 #pragma unroll
 		for (int c = 0; c < 4; c++) {
-			float top = -infinity(), part = 0;
+			float top = sum[c].top;
 #pragma unroll
 			for (int i = 0; i < WALK_EACH; i++) {
-				x[i][c] = column + c <= m0 + i * by ? term(s[i] + x[i][c] * (float)w.exponent) : -infinity();
+				int m = m0 + i * by;
+				x[i][c] = m < late && column + c <= m ? term(s[i] + x[i][c] * (float)w.exponent) : -infinity();
 				top = larger(top, x[i][c]);
 			}
 			if (!(top > -infinity())) continue;
+			float part = sum[c].sum * power2((sum[c].top - top) * LOG2_E);
 #pragma unroll
-			for (int i = 0; i < WALK_EACH; i++) part += x[i][c] > -infinity() ? power2((x[i][c] - top) * LOG2_E) : 0;
-			sum[c].add(top, part);
+			for (int i = 0; i < WALK_EACH; i++) part += power2((x[i][c] - top) * LOG2_E);
+			sum[c] = {top, part};
 		}
 	}
 #pragma unroll
@@ -522,23 +526,24 @@ KERNEL_TWICE(walk_newest, WalkTopArgs, WALK_NEWEST) {
 		for (int m = 2; m < WARP; m *= 2) part += __shfl_xor_sync(ALL, part, m);
 		if (lane() < 2) parts[warp() * WALK_GROUP + lane() * 4 + c] = {top, part};
 	}
-	// Eight lanes take an element: a warp's sum each, and one of the last two rows.
-	bool of_low = threadIdx.x < WALK_GROUP * 8;
-	int part = (int)threadIdx.x % 8, at = (int)threadIdx.x / 8 % WALK_GROUP, j = (of_low ? low : high) * WALK_GROUP + at, m = larger(late, 0) + part;
-	bool element = threadIdx.x < 2 * WALK_GROUP * 8 && j < end && (of_low || high > low), newer = element && m < end && m >= j;
+	// Half a warp takes an element: a warp's sum each, and one of the last two rows.
+	constexpr int LANES = WALK_NEWEST / WARP;
+	bool of_low = threadIdx.x < WALK_GROUP * LANES;
+	int part = (int)threadIdx.x % LANES, at = (int)threadIdx.x / LANES % WALK_GROUP, j = (of_low ? low : high) * WALK_GROUP + at, m = larger(late, 0) + part;
+	bool element = threadIdx.x < 2 * WALK_GROUP * LANES && j < end && (of_low || high > low), newer = element && m < end && m >= j;
 	const float* row = w.pairs.data + (newer ? page_or(w.g, b, m) : b.page) * w.pairs.width + (element ? j : 0);
 	float before = newer && w.src ? fresh(src + m) : 0;
 	if (a.early) wait_before();
 	__syncthreads();
 	float* logs = (float*)w.work + (i64)blockIdx.y * w.width;
-	if (threadIdx.x < 2 * WALK_GROUP * 8) {
+	if (threadIdx.x < 2 * WALK_GROUP * LANES) {
 		LogSum mine = {-infinity(), 0};
 		if (element && (of_low ? part < lows : part >= lows)) mine = parts[part * WALK_GROUP + at];
 		if (newer && w.src) mine.add(term(before + fresh(row) * (float)w.exponent), 1);
 		float top = mine.top;
-		for (int i = 1; i < 8; i *= 2) top = larger(top, __shfl_xor_sync(ALL, top, i));
+		for (int i = 1; i < LANES; i *= 2) top = larger(top, __shfl_xor_sync(ALL, top, i));
 		float sum = mine.top > -infinity() ? mine.sum * power2((mine.top - top) * LOG2_E) : 0;
-		for (int i = 1; i < 8; i *= 2) sum += __shfl_xor_sync(ALL, sum, i);
+		for (int i = 1; i < LANES; i *= 2) sum += __shfl_xor_sync(ALL, sum, i);
 		float y = sum > 0 ? top + logf(sum) : -infinity();
 		if (!w.src) y = (float)w.exponent * fresh(w.pairs.data + b.page * w.pairs.width + (element ? j : 0));
 		if (element && part == 0) logs[j] = y;
