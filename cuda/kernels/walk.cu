@@ -337,6 +337,7 @@ __device__ inline void pick_keys(const PickArgs& a, const Block& b, u32* keys) {
 		__syncthreads();
 		if (threadIdx.x == 0 && !a.open) keys[b.index] = 0;
 		if (threadIdx.x == 0 && zero) keys[0] = 0;
+		__syncthreads();
 		cut = k > 0 ? cut_of(keys, n, (u32)k) : Cut<u32>{KEY_ALWAYS - 1, 0};
 		__syncthreads();
 		if (threadIdx.x == 0) keys[b.index] = KEY_ALWAYS;

@@ -36,6 +36,11 @@ func walkTopCases() []testCase {
 			add(fmt.Sprintf("walktop/pick=%d", i), c, func(b *bed, c blocks) job { return walkTop(b, c, walkCase{log: true, exponent: 2}, p) })
 		}
 	}
+	// More blocks than a GPU has threads to rank them.
+	add("topblocks/many", blocks{lens: []int{1100*page + 3}}, func(b *bed, c blocks) job { return topBlocks(b, c, device.Pick{Share: .3}, true) })
+	add("walktop/many", blocks{lens: []int{600*page + 3}}, func(b *bed, c blocks) job {
+		return walkTop(b, c, walkCase{log: true, exponent: 8}, device.Pick{Share: .1})
+	})
 	// Chains of blocks whose best terms lie far from the best of each side, and far below.
 	add("walktop/far", blocks{lens: []int{270*page + 1}, rows: 5 * page}, func(b *bed, c blocks) job {
 		return walkTop(b, c, walkCase{log: true, exponent: 8, far: true}, device.Pick{Share: .2})
