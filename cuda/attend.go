@@ -93,6 +93,7 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	if p.Mixture && p.Span == (device.Span{}) && p.Align == 0 {
 		tiles := (ceil(p.Sink, device.PageLen) + ceil(p.Recent, device.PageLen) + 1) * 4
 		splits = max(1, min(splits, ceil(tiles+ceil(p.List.Index.Dim(2), 16), decodeWarps)))
+	}
 	stages := decodeStages
 	each := heads == kvHeads && p.Middle == device.Tokens && rows*heads >= 2*o.d.drv.multiprocessors()
 	if each {

@@ -12,8 +12,20 @@ import (
 // mostWidth is the most dimensions of what is sketched.
 const mostWidth = 1024
 
-// walkRun is WALK_RUN of sketch.cu.
-const walkRun = 128
+// Sizes of sketch.cu and walk.cu.
+const (
+	compareRows    = 36
+	compareColumns = 16
+	walkRun        = 256 // of the m
+	walkRows       = 32
+	walkColumns    = 32
+	walkTile       = walkRun*(walkRows+4)*4 + walkRun*walkColumns*4 + 2*8*walkColumns*4 // WalkTile
+	pickMost       = 4096
+	newestDim      = 256
+	newestColumns  = 16
+	walkThreads    = 512 // of walk_newest
+	walkGroup      = 8
+)
 
 // touched is how many blocks the newest n rows of a slot lie in at most.
 func touched(n int) int { return (max(n, 1)+device.PageLen-2)/device.PageLen + 1 }
@@ -57,10 +69,8 @@ func (o *ops) SketchRows(dst, x, basis device.Tensor, kv device.KV) {
 
 // sketch spreads the elements of a sketch over blocks where there are few sketches.
 func (o *ops) sketch(dst, x, basis device.Tensor, at device.Newest, sizes [4]int) {
-	n, heads, parts := touched(at.N), sizes[0], 1
-	if n == 1 {
-		parts = ceil(sizes[2], 8)
-	}
+	n, heads := touched(at.N), sizes[0]
+	parts := min(ceil(sizes[2], 8), max(1, 512/(n*heads)))
 	o.call("sketch").tensor(dst).tensor(x).tensor(basis).int(sizes[:]...).int(parts).pages(at.KV, at.N).
 		run(blocks{n, heads * parts, at.KV.Len.Dim(0)}, 256)
 }
@@ -110,46 +120,136 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 	if square {
 		n = width
 	}
-	call := func(name string, y int) {
+	call := func(name string, b blocks) {
 		o.call(name).tensor(dst).int(dst.RowLen()).bool(square).tensor(q).tensor(k).tensor(own).
-			int(q.Dim(1)*q.Dim(2), int(c.Form)).bool(c.Log).float(scale).pages(at.KV, at.N).
-			run(blocks{n, y, at.KV.Len.Dim(0)}, 256)
+			int(q.Dim(1)*q.Dim(2), int(c.Form)).bool(c.Log).float(scale).pages(at.KV, at.N).run(b, 256)
 	}
-	call("compare", ceil(width, 8))
+	slots := at.KV.Len.Dim(0)
+	call("compare", blocks{ceil(width, compareColumns), ceil(n, compareRows), slots})
 	if c.Form == device.Softmax {
-		call("compare_shares", 1)
+		call("compare_shares", blocks{n, 1, slots})
 	}
 }
 
+// FuseSketchNewest adds the row of each slot to its block and compares it.
+func (o *ops) FuseSketchNewest(s device.NewestSketch, q, k device.Tensor, kv device.KV) bool {
+	const op = "SketchNewest"
+	_, heads, width, dim := checkSketch(op, s.KeySketch, s.Basis, kv)
+	if heads != 1 || width%4 != 0 || dim%4 != 0 || max(width, dim) > newestDim || s.Pairs.Rank() != 2 || s.Compare.Form == device.Softmax || !s.Compare.Own.Absent() {
+		return false
+	}
+	slots := kv.Len.Dim(0)
+	device.CheckLike(op, "query sketches", s.QuerySketch, s.KeySketch)
+	device.CheckShape(op, "key sums", s.Keys, device.F32, kv.K.Dim(0), 1, dim)
+	device.CheckLike(op, "query sums", s.Queries, s.Keys)
+	device.CheckShape(op, "q", q, device.F32, slots, -1, dim)
+	device.CheckShape(op, "k", k, device.F32, slots, -1, dim)
+	checkPairs(op, s.Pairs, kv)
+	scale := float64(float32(1 / math.Sqrt(float64(width))))
+	o.call(sketchNewest).tensor(s.Keys).tensor(s.Queries).tensor(s.KeySketch).tensor(s.QuerySketch).tensor(s.Basis).tensor(q).tensor(k).
+		tensor(s.Pairs).int(q.Dim(1), k.Dim(1), dim, width, s.Pairs.RowLen()).bool(s.Row).int(int(s.Compare.Form)).bool(s.Compare.Log).
+		float(scale).bool(s.Basis.Memory().(*memory).fixed).pages(kv, 1).ahead().run(blocks{2 + ceil(kv.Pages.Dim(1), newestColumns), slots, 1}, 256)
+	return true
+}
+
+// sketchNewest is the kernel that lets the walk start when all before it are done.
+const sketchNewest = "sketch_newest"
+
 // Walk continues rows by one step.
 func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int) {
-	const op = "Walk"
+	w := o.checkedWalk("Walk", dst, src, pairs, at, exponent)
+	switch {
+	case !w.fits("Walk"):
+	case dst.DType == device.I32:
+		w.call("walk").run(blocks{w.n, ceil(w.width, 32), w.slots}, 256)
+		w.call("walk_store").run(blocks{w.n, 1, w.slots}, 256)
+	default:
+		w.sums()
+		w.call("walk_join").pick(device.List{}, 0, at, device.Pick{}, w).int(0, 0).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
+	}
+}
+
+// FuseWalkTop continues rows by one step and lists blocks.
+func (o *ops) FuseWalkTop(l device.List, dst, src, pairs device.Tensor, at device.Newest, exponent int, p device.Pick) bool {
+	const op = "WalkTop"
+	if dst.DType != device.F32 || dst.Dim(1) > pickMost {
+		return false
+	}
+	early := o.making.name == sketchNewest
+	w := o.checkedWalk(op, dst, src, pairs, at, exponent)
+	most := o.checkPick(op, l, at)
+	keys := 4 * w.width
+	if at.N > 1 || w.square || w.width%4 != 0 || pairs.RowLen()%walkGroup != 0 || w.slots > decodeCounts {
+		if w.fits(op) {
+			w.sums()
+			w.call("walk_join").pick(l, most, at, p, w).int(0, 0).runShared(blocks{w.n, 1, w.slots}, 512, keys)
+		}
+		return true
+	}
+	if w.fits(op) {
+		w.call("walk_newest").pick(l, most, at, p, w).word(uint64(o.d.counts.at)).bool(early).ahead().
+			runShared(blocks{ceil(ceil(at.KV.Pages.Dim(1), walkGroup), 2), w.slots, 1}, walkThreads, keys)
+	}
+	return true
+}
+
+// walk is the arguments of a step of a walk.
+type walk struct {
+	o                         *ops
+	dst, src, pairs           device.Tensor
+	at                        device.Newest
+	square                    bool
+	width, slots, n, exponent int
+	run                       int // m of a sum in the workspace
+}
+
+// checkedWalk panics unless the arguments belong together.
+func (o *ops) checkedWalk(op string, dst, src, pairs device.Tensor, at device.Newest, exponent int) walk {
 	device.CheckKV(op, at.KV)
-	width := checkWalk(op, dst, at.KV)
+	w := walk{o: o, dst: dst, src: src, pairs: pairs, at: at, width: checkWalk(op, dst, at.KV), exponent: exponent}
 	if !src.Absent() {
 		device.CheckLike(op, "src", src, dst)
 	}
-	square := checkPairs(op, pairs, at.KV)
-	slots, n := at.KV.Len.Dim(0), touched(at.N)
-	one, runs := n == 1 && dst.DType == device.F32, ceil(width, walkRun)
-	if need := 8 * slots * max(n, runs) * width; need > workspaceSize {
-		o.d.keep(fmt.Errorf("%s: %d rows of %d need %d bytes of workspace, there are %d", op, slots*n, width, need, workspaceSize))
+	w.square, w.slots, w.n = checkPairs(op, pairs, at.KV), at.KV.Len.Dim(0), touched(at.N)
+	for w.run = walkRun; w.run < w.width && w.need() > workspaceSize; w.run *= 2 {
+	}
+	return w
+}
+
+// need is the bytes of workspace that the sums of runs take.
+func (w walk) need() int { return 8 * w.slots * w.n * w.width * ceil(w.width, w.run) }
+
+// fits says whether the workspace holds what the kernels pass on; it keeps a failure.
+func (w walk) fits(op string) bool {
+	need := w.need()
+	if need > workspaceSize {
+		w.o.d.keep(fmt.Errorf("%s: %d rows of %d need %d bytes of workspace, there are %d", op, w.slots*w.n, w.width, need, workspaceSize))
+	}
+	return need <= workspaceSize
+}
+
+// call begins a call of a kernel that takes a WalkArgs.
+func (w walk) call(name string) *call {
+	return w.o.call(name).tensor(w.dst).tensor(w.src).work(0).int(w.width, w.dst.Dim(0)).bool(w.dst.DType == device.I32).
+		int(w.exponent, w.slots, w.n, w.run).tensor(w.pairs).int(w.pairs.RowLen()).bool(w.square).pages(w.at.KV, w.at.N)
+}
+
+// sums leaves the sums of runs in the workspace.
+func (w walk) sums() {
+	if w.src.Absent() {
 		return
 	}
-	call := func(name string, x, y, threads int) {
-		o.call(name).tensor(dst).tensor(src).work(0).int(width, dst.Dim(0)).bool(dst.DType == device.I32).int(exponent, slots, n).
-			tensor(pairs).int(pairs.RowLen()).bool(square).pages(at.KV, at.N).
-			run(blocks{x, y, slots}, threads)
+	w.call("walk_logs").runShared(blocks{ceil(w.n, walkRows), ceil(w.width, walkColumns), w.slots * ceil(w.width, w.run)}, 256, walkTile)
+}
+
+// pick gives a PickArgs of a walk's rows.
+func (c *call) pick(l device.List, most int, at device.Newest, p device.Pick, w walk) *call {
+	groups := 0
+	if most > 0 {
+		groups = l.Index.Dim(0)
 	}
-	if one {
-		if !src.Absent() {
-			call("walk_newest", ceil(width, 32), runs, 256)
-		}
-		call("walk_join", 1, 1, min(ceil(width, 32)*32, 1024))
-		return
-	}
-	call("walk", ceil(n, 4), ceil(width, 32), 256)
-	call("walk_store", n, 1, 256)
+	return c.tensor(l.Index).tensor(l.Count).tensor(w.dst).int(groups, most, w.dst.Dim(0), w.width).
+		bool(w.dst.DType == device.I32).int(w.slots, p.Count).float(p.Share).bool(p.Free).span(p.Span).pages(at.KV, at.N)
 }
 
 // checkWalk panics unless t is rows of a walk, and gives their length.
@@ -175,18 +275,18 @@ func checkWalk(op string, t device.Tensor, kv device.KV) (width int) {
 func (o *ops) TopBlocks(l device.List, rows device.Tensor, at device.Newest, p device.Pick) {
 	const op = "TopBlocks"
 	device.CheckKV(op, at.KV)
-	width := checkWalk(op, rows, at.KV)
+	w := walk{dst: rows, width: checkWalk(op, rows, at.KV), slots: at.KV.Len.Dim(0)}
+	most := o.checkPick(op, l, at)
+	o.call("top_blocks").pick(l, most, at, p, w).run(blocks{touched(at.N), 1, w.slots}, 512)
+}
+
+// checkPick panics unless lists have room for all blocks, and gives how many they hold.
+func (o *ops) checkPick(op string, l device.List, at device.Newest) (most int) {
 	device.CheckShape(op, "list", l.Index, device.I32, -1, 1, -1)
 	groups, most := l.Index.Dim(0), l.Index.Dim(2)
 	device.CheckShape(op, "count", l.Count, device.I32, groups, 1)
 	if most < at.KV.Pages.Dim(1) {
 		device.Check(false, op, "lists of %d, want at least %d", most, at.KV.Pages.Dim(1))
 	}
-	slots, threads := at.KV.Len.Dim(0), 256
-	if touched(at.N) == 1 { // few lists, which wait for their slowest thread
-		threads = min(ceil(at.KV.Pages.Dim(1), 32)*32, 1024)
-	}
-	o.call("top_blocks").tensor(l.Index).tensor(l.Count).tensor(rows).int(groups, most, rows.Dim(0), width).
-		bool(rows.DType == device.I32).int(slots, p.Count).float(p.Share).bool(p.Free).span(p.Span).pages(at.KV, at.N).
-		run(blocks{touched(at.N), 1, slots}, threads)
+	return most
 }

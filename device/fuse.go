@@ -23,6 +23,10 @@ type Fuser interface {
 	FuseRopeAppend(kv KV, q, k, v, pos Tensor, r Rope) bool
 	// FuseSampleAttend is [SampleAttend].
 	FuseSampleAttend(dst, q Tensor, kv KV, p Plan, d Draws) bool
+	// FuseSketchNewest is [SketchNewest].
+	FuseSketchNewest(s NewestSketch, q, k Tensor, kv KV) bool
+	// FuseWalkTop is [WalkTop].
+	FuseWalkTop(l List, dst, src, pairs Tensor, at Newest, exponent int, p Pick) bool
 }
 
 // NormMatMuls computes dst[i] = norm(x)·w[i]ᵀ for each i. norm f32, shaped like x,
@@ -83,4 +87,41 @@ func SampleAttend(ops Ops, dst Tensor, l List, q Tensor, kv KV, p Plan, d Draws)
 	}
 	ops.SampleValues(l, q, kv, p, d)
 	ops.Attend(dst, q, kv, Plan{Span: p.Span, Middle: Tokens, List: l, Mixture: true})
+// NewestSketch is what is kept beside pages for a walk, and what [SketchNewest] makes.
+type NewestSketch struct {
+	Keys, Queries Tensor // f32 [pages, heads, dim]: sums of blocks
+	KeySketch     Tensor // f32 [pages, heads, width]
+	QuerySketch   Tensor // f32 [pages, heads, width]
+	Basis         Tensor // f32 [width, dim]
+	Pairs         Tensor // as CompareBlocks has them
+	Compare       Compare
+	// Row leaves the sketch of the row's query in QuerySketch, instead of that of the
+	// mean of its block.
+	Row bool
+}
+
+// SketchNewest adds the row of each slot to the sums of its block, and compares it with
+// the blocks before and its own. q f32 [slots, any multiple of heads, dim], k likewise.
+func SketchNewest(ops Ops, s NewestSketch, q, k Tensor, kv KV) {
+	if f, ok := ops.(Fuser); ok && f.FuseSketchNewest(s, q, k, kv) {
+		return
+	}
+	at := Newest{KV: kv, N: 1}
+	ops.BlockSum(s.Keys, k, kv)
+	ops.BlockSum(s.Queries, q, kv)
+	ops.SketchMeans(s.KeySketch, s.Keys, s.Basis, at)
+	ops.SketchRows(s.QuerySketch, q, s.Basis, kv)
+	ops.CompareBlocks(s.Pairs, s.QuerySketch, s.KeySketch, at, s.Compare)
+	if !s.Row {
+		ops.SketchMeans(s.QuerySketch, s.Queries, s.Basis, at)
+	}
+}
+
+// WalkTop continues rows by one step and lists the blocks with their largest elements.
+func WalkTop(ops Ops, l List, dst, src, pairs Tensor, at Newest, exponent int, p Pick) {
+	if f, ok := ops.(Fuser); ok && f.FuseWalkTop(l, dst, src, pairs, at, exponent, p) {
+		return
+	}
+	ops.Walk(dst, src, pairs, at, exponent)
+	ops.TopBlocks(l, dst, at, p)
 }

@@ -88,6 +88,10 @@ var sketchwalkEntry = entry(Doc{
 // forms are the values of the option score.
 var forms = map[string]device.Form{"raw": device.Raw, "relu": device.Relu, "softmax": device.Softmax}
 
+// rowUnit is what rows of numbers about blocks are a multiple of, so that each starts on
+// 32 bytes.
+const rowUnit = 8
+
 // denseLayers is how many layers read everything.
 const denseLayers = 2
 
@@ -126,6 +130,7 @@ func newSketchwalk(o sketchwalkOptions, env *Env) (Method, error) {
 		s.own = env.PageState(device.F32, heads, width)
 	}
 	s.compare = device.Compare{Form: forms[o.Score], Log: o.Arith == "log", Own: s.own}
+	blocks = (blocks + rowUnit - 1) / rowUnit * rowUnit
 	if o.Causal == "none" {
 		s.pairs = env.Scratch(device.F32, env.Slots, blocks, blocks)
 	} else {
@@ -162,6 +167,13 @@ func (s *sketchwalk) Observe(p *Pass, layer int, q, k device.Tensor) {
 		return
 	}
 	kv, at := p.KV(layer), newest(p, layer)
+	if p.Decode && s.own.Absent() {
+		device.SketchNewest(p.Ops, device.NewestSketch{
+			Keys: s.sums[0], Queries: s.sums[1], KeySketch: s.keys, QuerySketch: s.rows, Basis: s.basis,
+			Pairs: s.pairsOf(p), Compare: s.compare, Row: s.Row != "blockmean",
+		}, q, k, kv)
+		return
+	}
 	p.Ops.BlockSum(s.sums[0], k, kv)
 	p.Ops.BlockSum(s.sums[1], q, kv)
 	p.Ops.SketchMeans(s.keys, s.sums[0], s.basis, at)
@@ -214,7 +226,10 @@ func (s *sketchwalk) plan(p *Pass, layer int, plan device.Plan, pick device.Pick
 	if layer == s.start() || s.Walk == "onehop" {
 		src = device.Tensor{}
 	}
-	for range steps {
+	if layer < denseLayers {
+		steps++ // none of which chooses
+	}
+	for range steps - 1 {
 		p.Ops.Walk(rows, src, s.pairsOf(p), at, exponent)
 		src = rows
 	}
@@ -222,7 +237,7 @@ func (s *sketchwalk) plan(p *Pass, layer int, plan device.Plan, pick device.Pick
 		return plan
 	}
 	plan.Sink, plan.Recent, plan.Align, plan.Middle, plan.List = 0, 0, 0, device.Blocks, s.list
-	p.Ops.TopBlocks(plan.List, rows, at, pick)
+	device.WalkTop(p.Ops, plan.List, rows, src, s.pairsOf(p), at, exponent, pick)
 	return plan
 }
 

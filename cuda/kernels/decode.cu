@@ -311,16 +311,20 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	let_next();
 	// What the host writes, lengths and pages, is there already; lists are not.
 	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
-	if (lists) wait_before();
 	int row = blockIdx.x, group = (int)a.group, split = blockIdx.z, warps = blockDim.x / WARP;
 	At at = place(a.g, row);
 	if (at.p < 0) {
-		if (!lists) wait_before();
+		wait_before();
 		return;
 	}
 	int first = blockIdx.y * group, kv_head = first * (int)a.g.heads / (int)a.heads;
 	i64 index = (i64)row * a.heads + first;
 
+	if (lists) {
+		// The list names pages that will be looked up.
+		for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch(a.g.table + (i64)at.slot * a.g.width + b);
+		wait_before();
+	}
 	Reads r = reads_of(a, at, first);
 	if (WHOLE && r.plan.middle != MIDDLE_ALL) return;
 	int each = larger((r.tiles + (int)a.splits - 1) / (int)a.splits, DECODE_WARPS);

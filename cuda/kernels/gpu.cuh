@@ -43,6 +43,9 @@ constexpr u32 ALL = 0xffffffffu;  // every lane of a warp
 #define KERNEL_FOUR(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads, 4) gollm_##name(const __grid_constant__ Args a)
 
+// APART keeps the instructions of a function out of its callers.
+#define APART __noinline__
+
 // SHARED is n elements of shared memory; nothing is in them at first.
 #define SHARED(T, name, n) __shared__ T name[n]
 
@@ -111,6 +114,23 @@ __device__ __forceinline__ float power2(float x) {
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
 }
+
+// prefetch asks for the line of an address in the second-level cache.
+__device__ __forceinline__ void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
+// fresh reads past the first-level cache, which may hold what was there before the
+// kernels before; four of it on 16 bytes.
+__device__ __forceinline__ float fresh(const float* at) {
+	float v;
+	asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(at) : "memory");
+	return v;
+}
+__device__ __forceinline__ void fresh4(float v[4], const float* at) {
+	asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "l"(at) : "memory");
+}
+
+// add_warp is the sum of v over the warp.
+__device__ __forceinline__ u32 add_warp(u32 v) { return __reduce_add_sync(ALL, v); }
 
 // A kernel that is launched ahead starts while the one before it still runs: what
 // that one writes is there after wait_before, which every thread calls before it

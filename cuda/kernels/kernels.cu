@@ -26,3 +26,4 @@
 #include "usage.cu"
 #include "value.cu"
 #include "value_row.cu"
+#include "walk.cu"

@@ -128,7 +128,7 @@ func sketchCases() []testCase {
 		}
 		add("topblocks/long", c, func(b *bed, c blocks) job { return topBlocks(b, c, device.Pick{Share: .1}, true) })
 	}
-	return cases
+	return append(cases, walkTopCases()...)
 }
 
 // wantRows is a tensor of n numbers before a call, to be changed in places.
@@ -311,13 +311,29 @@ func formed(row []float64, c device.Compare) {
 type walkCase struct {
 	log, square, start, inPlace bool
 	exponent                    int
+	far                         bool // the best of src meet the least of pairs
 }
 
 func (w walkCase) job(b *bed, c blocks) job {
+	k := w.walk(b, c, c.width())
+	return job{
+		step:   func(ops device.Ops) { ops.Walk(k.dst, k.src, k.pairs, c.at(), w.exponent) },
+		expect: []expectation{{name: "rows", got: k.dst, want: k.want, bound: sketchBound}},
+	}
+}
+
+// walked is the tensors of a step of a walk, and the rows that come of it.
+type walked struct {
+	dst, src, pairs device.Tensor
+	want            []float64
+}
+
+// walk makes a step of rows of width elements.
+func (w walkCase) walk(b *bed, c blocks, width int) walked {
 	n := c.walkRows()
-	dims := []int{c.pageCount(), c.width()}
+	dims := []int{c.pageCount(), width}
 	if w.square {
-		dims = []int{len(c.lens), c.width(), c.width()}
+		dims = []int{len(c.lens), width, width}
 	}
 	pairs := b.normal(size(dims))
 	for i, v := range pairs {
@@ -328,7 +344,7 @@ func (w walkCase) job(b *bed, c blocks) job {
 			pairs[i] = float32(5 * math.Log(math.Abs(float64(v))))
 		}
 	}
-	values := widen(b.normal(n * c.width()))
+	values := widen(b.normal(n * width))
 	for i := range values {
 		if i%7 == 0 {
 			values[i] = 0
@@ -337,34 +353,39 @@ func (w walkCase) job(b *bed, c blocks) job {
 			values[i] = float64(float32(20 * math.Log(math.Abs(values[i]))))
 		}
 	}
-	row := func(slot, i int) []float32 { return pairs[int(c.pages[slot][i])*c.width():][:i+1] }
+	if w.far {
+		for i := range values {
+			values[i] -= float64(i % width % 2 * 300)
+		}
+		for m, page := range c.pages[0] {
+			for j := range pairs[int(page)*width:][:width] {
+				pairs[int(page)*width+j] -= float32((1 - m%2) * 300 / w.exponent)
+			}
+		}
+	}
+	row := func(slot, i int) []float32 { return pairs[int(c.pages[slot][i])*width:][:i+1] }
 	if w.square {
 		row = func(slot, i int) []float32 {
 			_, hi := c.touched(slot)
-			return pairs[(slot*c.width()+i)*c.width():][:hi]
+			return pairs[(slot*width+i)*width:][:hi]
 		}
 	}
-	before := widen(filled(n*c.width(), before))
-	dst := w.rows(b, before, n)
-	src := device.Tensor{}
+	before := widen(filled(n*width, before))
+	k := walked{dst: w.rows(b, before, n), pairs: b.f32(pairs, dims...)}
 	switch {
 	case w.inPlace:
 		before = slices.Clone(values)
-		dst = w.rows(b, values, n)
-		src = dst
+		k.dst = w.rows(b, values, n)
+		k.src = k.dst
 	case !w.start:
-		src = w.rows(b, values, n)
+		k.src = w.rows(b, values, n)
 	}
-	want := before
+	k.want = before
 	c.eachTouched(func(slot, i int) {
-		at := c.row(slot, i, n) * c.width()
-		copy(want[at:], w.step(values[at:][:len(row(slot, i))], i, func(m int) []float32 { return row(slot, m) }))
+		at := c.row(slot, i, n) * width
+		copy(k.want[at:], w.step(values[at:][:len(row(slot, i))], i, func(m int) []float32 { return row(slot, m) }))
 	})
-	t := b.f32(pairs, dims...)
-	return job{
-		step:   func(ops device.Ops) { ops.Walk(dst, src, t, c.at(), w.exponent) },
-		expect: []expectation{{name: "rows", got: dst, want: want, bound: sketchBound}},
-	}
+	return k
 }
 
 // rows is a tensor of n rows of a walk.

@@ -101,6 +101,8 @@ T value(uint64_t w) {
 #define KERNEL_TWICE(name, Args, threads) KERNEL(name, Args, threads)
 #define KERNEL_FOUR(name, Args, threads) KERNEL(name, Args, threads)
 
+#define APART
+
 #define SHARED(T, name, n) T(&name)[n] = emu::shared<T[n]>([] {})
 
 #define DYNAMIC(T, name) T* name = (T*)emu::dynamic()
@@ -178,6 +180,15 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 
 // Launches run one after the other.
+inline uint32_t add_warp(uint32_t v) {
+	const uint64_t* all = emu::exchange(v, "add_warp");
+	uint32_t sum = 0;
+	for (int i = 0; i < 32; i++) sum += (uint32_t)all[i];
+	return sum;
+}
+inline void prefetch(const void*) {}
+inline float fresh(const float* at) { return *at; }
+inline void fresh4(float v[4], const float* at) { memcpy(v, __builtin_assume_aligned(at, 16), 16); }
 inline void wait_before() {}
 inline void let_next() {}
 

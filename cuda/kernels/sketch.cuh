@@ -1,0 +1,57 @@
+// Blocks of PAGE positions that a call is about, and what they made of each other.
+#pragma once
+
+#include "args.cuh"
+
+// Block is one of the blocks that a call's rows lie in.
+struct Block {
+	int slot, index;  // whose block, and which of its blocks
+	int page;
+	int first;  // position of the slot's first row of the call
+	int len;    // positions of the slot
+
+	__device__ int positions() const { return smaller(len - index * PAGE, PAGE); }
+	__device__ int blocks() const { return (len + PAGE - 1) / PAGE; }
+	__device__ int group() const { return slot + index - first / PAGE; }
+};
+
+// Which blocks of a slot a call is about: those that its rows lie in; and the
+// one before them where they start a block; all.
+enum { TOUCHED, COMPLETED, EVERY };
+
+// block_of is block i of those of a slot; false if there is none.
+__device__ inline bool block_of(const Pages& g, int slot, int i, int which, Block& b) {
+	b.slot = slot;
+	b.first = first_of(g, slot);
+	if (b.first < 0) return false;
+	b.len = b.first + (int)g.rows;
+	int start = b.first / PAGE;
+	if (which == EVERY)
+		start = 0;
+	else if (which == COMPLETED && start > 0 && b.first % PAGE == 0)
+		start--;
+	b.index = start + i;
+	if (b.index >= b.blocks()) return false;
+	b.page = page_of(g, slot, b.index);
+	return b.page >= 0;
+}
+
+// page_or is the page of block i of b's slot; a failure gives b's own.
+__device__ inline int page_or(const Pages& g, const Block& b, int i) {
+	int page = page_of(g, b.slot, i);
+	return page < 0 ? b.page : page;
+}
+
+// Pairs are the numbers that blocks made of each other: [pages, width], or with
+// square [slots, width, width].
+struct Pairs {
+	float* data;
+	i64 width, square;
+};
+
+// row_of is what block i of b's slot made of the blocks that it looks at, and how
+// many they are.
+__device__ inline float* row_of(const Pairs& p, const Pages& g, const Block& b, int i, int& n) {
+	n = p.square ? b.blocks() : i + 1;
+	return p.data + (p.square ? b.slot * p.width + i : (i64)page_or(g, b, i)) * p.width;
+}

@@ -1,0 +1,91 @@
+//go:build cuda && !cudaemu
+
+package cuda
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// walkLayer is what sketchwalk keeps of a layer.
+type walkLayer struct {
+	kv    device.KV
+	state device.NewestSketch
+}
+
+// BenchmarkWalk is sketchwalk(density=0.1) in the steered layers of a decode step in
+// Llama-3.1-8B's shapes: what chooses, what reads, both, and dense attention, which is
+// the microseconds of a layer in a graph of ten of them.
+func BenchmarkWalk(b *testing.B) {
+	d := openBench(b)
+	const layers, width = 10, 64
+	for _, n := range []int{32 << 10, 128 << 10} {
+		free, err := d.Scope(func() error {
+			pages := n / device.PageLen
+			f := func(dims ...int) device.Tensor { return filled(b, d, device.F32, dims...) }
+			table := device.Tensor{}
+			all := make([]walkLayer, layers)
+			basis, q, k, y := f(width, benchDim), f(1, benchHeads, benchDim), f(1, benchKVHeads, benchDim), f(1, benchHeads, benchDim)
+			basis.Memory().(*memory).fixed = true
+			length := benchAlloc(b, d, device.I32, 1)
+			d.Write(length, words(n-5))
+			for i := range all {
+				kv := device.KV{
+					K: filled(b, d, device.F16, pages, benchKVHeads, device.PageLen, benchDim), V: filled(b, d, device.F16, pages, benchKVHeads, device.PageLen, benchDim),
+					Len: length,
+				}
+				if table.Absent() {
+					table = benchAlloc(b, d, device.I32, 1, pages)
+					order := make([]int, pages)
+					for j := range order {
+						order[j] = (j*97 + 31) % pages
+					}
+					d.Write(table, words(order...))
+				}
+				kv.Pages = table
+				all[i] = walkLayer{kv, device.NewestSketch{
+					Keys: f(pages, 1, benchDim), Queries: f(pages, 1, benchDim), KeySketch: f(pages, 1, width), QuerySketch: f(pages, 1, width),
+					Basis: basis, Pairs: f(pages, pages), Compare: device.Compare{Log: true},
+				}}
+			}
+			walk := [2]device.Tensor{f(1, pages), f(1, pages)}
+			list := device.List{Index: benchAlloc(b, d, device.I32, 1, 1, pages), Count: benchAlloc(b, d, device.I32, 1, 1), Group: device.PageLen}
+			look := func(i int) { device.SketchNewest(d.ops, all[i].state, q, k, all[i].kv) }
+			pick := func(i int) {
+				device.WalkTop(d.ops, list, walk[i%2], walk[1-i%2], all[i].state.Pairs, device.Newest{KV: all[i].kv, N: 1}, 8, device.Pick{Share: 0.1})
+			}
+			read := func(i int) { d.ops.Attend(y, q, all[i].kv, device.Plan{Middle: device.Blocks, List: list}) }
+			dense := func(i int) { d.ops.Attend(y, q, all[i].kv, device.Plan{}) }
+			for _, c := range []struct {
+				name string
+				f    []func(i int)
+			}{
+				{"look", []func(int){look}}, {"pick", []func(int){pick}}, {"choose", []func(int){look, pick}}, {"read", []func(int){read}},
+				{"both", []func(int){look, pick, read}}, {"dense", []func(int){dense}},
+			} {
+				b.Run(fmt.Sprintf("%s/len=%d", c.name, n), func(b *testing.B) {
+					seconds := measure(b, d, func() {
+						for i := range layers {
+							for _, f := range c.f {
+								f(i)
+							}
+						}
+					})
+					for b.Loop() { // measured with the device's own repetition
+					}
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(seconds/layers*1e6, "us")
+				})
+			}
+			return nil
+		})
+		if err == nil {
+			err = free()
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
