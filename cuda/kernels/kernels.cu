@@ -18,6 +18,7 @@
 #include "rows.cu"
 #include "sample.cu"
 #include "select.cu"
+#include "several.cu"
 #include "single.cu"
 #include "sketch.cu"
 #include "stripe.cu"

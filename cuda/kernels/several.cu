@@ -1,0 +1,530 @@
+// Products of 2 to 32 rows with matrices, dst = x·wᵀ: what a decode step does for
+// some sequences, bound by reading the matrices once. Checked against matmul.cu.
+//
+// Products are on tensor cores: 16 rows of w, a tile, with 8 rows of x each. A warp
+// has a slice of k. Its part of x lies in registers for the whole launch, and the
+// tiles of its block come by, through a ring in shared memory. What warps have of a
+// tile is added in the order of k, and where the slices of k are too many for a block,
+// what blocks have; the last one to finish does that. The rings are filled before x is
+// there: weights do not wait for the kernels before.
+//
+// Rows of x are scaled by a power of two for each slice, so that half precision fits.
+// Weights in half precision meet x as a sum of two halves, 22 bits, those of bfloat16 a
+// sum of three. Quantized ones are rounded to half precision and meet x in half precision.
+#include "args.cuh"
+#include "few.cuh"
+#include "reduce.cuh"
+
+struct SeveralArgs {
+	const float* x;     // [rows, k]
+	const float* norm;  // [k]: x is normalized and multiplied by it; NULL: x as it is
+	f64 eps;
+	float* dst[3];      // [rows, n]
+	const u8* w[3];     // [n, k], of the type
+	i64 n[3];
+	i64 rows, k, row;  // row: bytes of a row of w
+	i64 mode;
+	i64 fixed;       // no kernel writes w
+	float* parts;    // [ranges, splits, tiles, 8·NT, 16]
+	float* squares;  // [ranges, splits, 8·NT]: sums of squares of x
+	i32* finished;   // [ranges]: blocks that are done; 0 between launches
+	i64 ranges, splits, across, tiles;  // across: slices of a block; tiles: the most of a range
+};
+
+constexpr int HEIGHT = 16;  // rows of a tile
+constexpr int COLUMN = 20;  // floats from one row of x to the next in the sums of a warp
+
+// Slab is how a type is cut: WEIGHTS of a slice of k, and TERMS that x is a sum of. A
+// row of a tile lies in PITCH bytes of a slot, of which PIECES of 16 are copied; a slot
+// is a tile of a slice, or of plain types 32 weights of it.
+template <int TYPE, int NT>
+struct Slab {
+	static constexpr bool QUANTIZED = TYPE >= Q4_0;
+	static constexpr int WARPS = NT == 4 ? 8 : 16;
+	static constexpr int WEIGHTS = QUANTIZED ? 256 : TYPE == F16 ? 128 : 64;
+	static constexpr int TERMS = QUANTIZED ? 1 : TYPE == F16 ? 2 : 3;
+	static constexpr int STEPS = WEIGHTS / 16;
+	static constexpr int SIZE = TYPE == Q4_0 || TYPE == Q4_K ? 144 : TYPE == Q8_0 ? 272 : TYPE == Q5_K ? 176 : TYPE == Q6_K ? 210 : WEIGHTS * 2;
+	static constexpr int PIECES = QUANTIZED ? (SIZE + 15) / 16 : 4;
+	static constexpr int PITCH = TYPE == Q6_K ? 240 : PIECES * 16;
+	static constexpr int SLOT = HEIGHT * PITCH;
+	static constexpr int ROUNDS = QUANTIZED ? 1 : WEIGHTS / 32;  // slots of a tile
+	static constexpr int STAGES = (QUANTIZED ? (SIZE > 200 ? 3 : SIZE > 144 ? 4 : 5) : 10) * (16 / WARPS);
+	static constexpr int SPARE = QUANTIZED ? 1 : 3;  // slots that x goes through
+};
+
+// Part is a warp's part of x, as the second operand of multiply_add, and what the
+// columns 2t and 2t+1 of a lane's results are to be multiplied by.
+template <int TYPE, int NT>
+struct Part {
+	u32 b[Slab<TYPE, NT>::STEPS][NT][Slab<TYPE, NT>::TERMS][2];
+	float unit[NT][2];
+};
+
+// pair rounds two numbers to what w is made of, and leaves what that left of them.
+template <int TYPE>
+__device__ __forceinline__ u32 pair(float& x, float& y) {
+	u32 both = TYPE == BF16 ? pack_bfloat(x, y) : pack_half(x, y);
+	x -= TYPE == BF16 ? from_bfloat((u16)both) : from_half((u16)both);
+	y -= TYPE == BF16 ? from_bfloat((u16)(both >> 16)) : from_half((u16)(both >> 16));
+	return both;
+}
+
+// gather reads the slice of x that starts at from and has left numbers, 8 rows at a
+// time. Lanes read what lies side by side and hand it on through scratch,
+// 8·SCRATCH bytes. squares, if not NULL, gets the sums of squares.
+constexpr int SCRATCH = 272;
+
+template <int TYPE, int NT>
+__device__ __forceinline__ void gather(Part<TYPE, NT>& p, const SeveralArgs& a, int from, u8* scratch, float* squares) {
+	typedef Slab<TYPE, NT> C;
+	constexpr int EACH = C::QUANTIZED ? 2 : 1;  // times 4 numbers of a row that a lane reads
+	int left = (int)a.k - from, t = lane() % 4;
+	int at[EACH];
+	float norm[EACH][4];
+#pragma unroll
+	for (int e = 0; e < EACH; e++) {
+		at[e] = C::QUANTIZED ? lane() / 8 * 64 + e * 32 + lane() % 8 * 4 : lane() * 4;
+		if (at[e] >= smaller(left, C::WEIGHTS)) at[e] = -1;
+		Word4 w = {{0x3f800000u, 0x3f800000u, 0x3f800000u, 0x3f800000u}};
+		if (a.norm && at[e] >= 0) w = load16(a.norm + from + at[e]);
+		for (int i = 0; i < 4; i++) norm[e][i] = __uint_as_float(w.w[i]);
+	}
+#pragma unroll
+	for (int j = 0; j < NT; j++) {
+		float v[8][EACH][4];
+#pragma unroll
+		for (int c = 0; c < 8; c++) {
+#pragma unroll
+			for (int e = 0; e < EACH; e++) {
+				Word4 w = {{0, 0, 0, 0}};
+				if (j * 8 + c < (int)a.rows && at[e] >= 0) w = load16(a.x + (j * 8 + c) * a.k + from + at[e]);
+				for (int i = 0; i < 4; i++) v[c][e][i] = __uint_as_float(w.w[i]);
+			}
+		}
+#pragma unroll
+		for (int c = 0; c < 8; c++) {
+			float top = 0, sum = 0;
+#pragma unroll
+			for (int e = 0; e < EACH; e++) {
+				for (int i = 0; i < 4; i++) {
+					sum += v[c][e][i] * v[c][e][i];
+					v[c][e][i] *= norm[e][i];
+					top = larger(top, fabsf(v[c][e][i]));
+				}
+			}
+			top = reduce_warp(top, Top());
+			if (squares) {
+				sum = reduce_warp(sum, Plus());
+				if (lane() == 0) squares[j * 8 + c] = sum;
+			}
+			// The largest becomes 2¹³ to 2¹⁴.
+			u32 exponent = smaller(larger(__float_as_uint(top) >> 23, 14u), 253u);
+			float up = __uint_as_float((267 - exponent) << 23);
+#pragma unroll
+			for (int e = 0; e < EACH; e++) {
+				for (int i = 0; i < 4; i++) v[c][e][i] *= up;
+			}
+			if (t == c / 2) p.unit[j][c % 2] = __uint_as_float((exponent - 13) << 23);
+		}
+		// A half of the slice after the other, or a term after the other.
+#pragma unroll
+		for (int e = 0; e < (C::QUANTIZED ? 2 : C::TERMS); e++) {
+			__syncwarp();
+#pragma unroll
+			for (int c = 0; c < 8; c++) {
+				float* four = v[c][C::QUANTIZED ? e : 0];
+				u32* to = (u32*)(scratch + c * SCRATCH + lane() * 8);
+				to[0] = C::QUANTIZED ? pair<TYPE>(four[0], four[2]) : pair<TYPE>(four[0], four[1]);
+				to[1] = C::QUANTIZED ? pair<TYPE>(four[1], four[3]) : pair<TYPE>(four[2], four[3]);
+			}
+			__syncwarp();
+#pragma unroll
+			for (int i = 0; i < C::WEIGHTS / (C::QUANTIZED ? 64 : 32); i++) {
+				Word4 w = load16(scratch + lane() / 4 * SCRATCH + (C::QUANTIZED ? t * 64 + i * 16 : i * 64 + t * 16));
+				int step = 2 * i + (C::QUANTIZED ? e * 8 : 0), term = C::QUANTIZED ? 0 : e;
+				p.b[step][j][term][0] = w.w[0];
+				p.b[step][j][term][1] = w.w[1];
+				p.b[step + 1][j][term][0] = w.w[2];
+				p.b[step + 1][j][term][1] = w.w[3];
+			}
+		}
+	}
+}
+
+// add_step adds the products of 16 weights of each row.
+template <int TYPE, int NT>
+__device__ __forceinline__ void add_step(float (&c)[NT][4], const u32 w[4], const Part<TYPE, NT>& p, int step) {
+#pragma unroll
+	for (int j = 0; j < NT; j++) {
+#pragma unroll
+		for (int term = 0; term < Slab<TYPE, NT>::TERMS; term++) {
+			if (TYPE == BF16)
+				multiply_add_bfloat(c[j], w, p.b[step][j][term]);
+			else
+				multiply_add(c[j], w, p.b[step][j][term]);
+		}
+	}
+}
+
+__device__ __forceinline__ u32 twice(u32 half) { return __byte_perm(half, 0, 0x1010); }
+
+// Quarter is what a lane has of a row of a tile of a quantized type: weights 64·t to
+// 64·t+63 of the slice. step gives weights 4i, 4i+2 and 4i+1, 4i+3 in half precision.
+template <int TYPE>
+struct Quarter;
+
+constexpr u32 BASE = 0x64006400u;  // a number in its lowest bits is one more than 1024
+
+// low and high are two numbers of 4 bits, in the lower and upper halves of bytes.
+__device__ __forceinline__ u32 low_pair(u32 w) { return (w & 0x000f000fu) | BASE; }
+__device__ __forceinline__ u32 high_pair(u32 w) { return (w & 0x00f000f0u) | BASE; }
+
+constexpr u32 LESS_1024 = 0xe400e400u, LESS_64 = 0xd400d400u, SIXTEENTH = 0x2c002c00u;
+
+template <>
+struct Quarter<Q4_0> {
+	u32 w[9];
+
+	__device__ __forceinline__ void read(const u8* row, int t, int) {
+		for (int i = 0; i < 9; i++) w[i] = ((const u32*)(row + t * 36))[i];
+	}
+	__device__ __forceinline__ void step(u32 y[2], int i) const {
+		int b = i / 8;
+		u32 d = twice(b ? w[4] >> 16 : w[0] & 0xffff);
+		u32 q = b ? w[5 + i % 4] : __byte_perm(w[i % 4], w[i % 4 + 1], 0x5432);
+		for (int h = 0; h < 2; h++, q >>= 8)
+			y[h] = multiply_halves(i % 8 < 4 ? add_halves(low_pair(q), 0xe408e408u) : multiply_add_halves(high_pair(q), SIXTEENTH, 0xd480d480u), d);
+	}
+};
+
+template <>
+struct Quarter<Q8_0> {
+	u32 w[17];
+
+	__device__ __forceinline__ void read(const u8* row, int t, int) {
+		for (int i = 0; i < 17; i++) w[i] = ((const u32*)(row + t * 68))[i];
+	}
+	__device__ __forceinline__ void step(u32 y[2], int i) const {
+		int b = i / 8;
+		u32 d = twice(b ? w[8] >> 16 : w[0] & 0xffff);
+		u32 q = (b ? w[1 + i] : __byte_perm(w[i], w[i + 1], 0x5432)) ^ 0x80808080u;
+		for (int h = 0; h < 2; h++) y[h] = multiply_halves(add_halves(__byte_perm(q, 0x64646464u, h ? 0x4341 : 0x4240), 0xe480e480u), d);
+	}
+};
+
+// Scales4 is what two groups of 32 weights of Q4_K and Q5_K are multiplied by, and
+// what is added.
+struct Scales4 {
+	u32 scale[2], least[2];
+
+	__device__ __forceinline__ void read(const Word4& head, int t) {
+		u32 s = head.w[1] & 0x3f3f3f3fu, m = head.w[2] & 0x3f3f3f3fu;
+		if (t >= 2) {
+			s = (head.w[3] & 0x0f0f0f0fu) | (head.w[1] >> 2 & 0x30303030u);
+			m = (head.w[3] >> 4 & 0x0f0f0f0fu) | (head.w[2] >> 2 & 0x30303030u);
+		}
+		s >>= t % 2 * 16;
+		m >>= t % 2 * 16;
+		float d = from_half((u16)head.w[0]), e = -from_half((u16)(head.w[0] >> 16));
+		for (int g = 0; g < 2; g++, s >>= 8, m >>= 8) {
+			float x = d * (float)(int)(s & 255), y = e * (float)(int)(m & 255);
+			scale[g] = pack_half(x, x);
+			least[g] = pack_half(y, y);
+		}
+	}
+};
+
+template <>
+struct Quarter<Q4_K> {
+	Word4 q[2];
+	Scales4 s;
+
+	__device__ __forceinline__ void read(const u8* row, int t, int) {
+		s.read(load16(row), t);
+		q[0] = load16(row + 16 + t * 32);
+		q[1] = load16(row + 32 + t * 32);
+	}
+	__device__ __forceinline__ void step(u32 y[2], int i) const {
+		u32 w = q[i / 4 % 2].w[i % 4];
+		for (int h = 0; h < 2; h++, w >>= 8) {
+			u32 v = i < 8 ? add_halves(low_pair(w), LESS_1024) : multiply_add_halves(high_pair(w), SIXTEENTH, LESS_64);
+			y[h] = multiply_add_halves(v, s.scale[i / 8], s.least[i / 8]);
+		}
+	}
+};
+
+template <>
+struct Quarter<Q5_K> {
+	Word4 q[2], bits[2];
+	Scales4 s;
+
+	__device__ __forceinline__ void read(const u8* row, int t, int) {
+		s.read(load16(row), t);
+		for (int h = 0; h < 2; h++) {
+			q[h] = load16(row + 48 + t * 32 + h * 16);
+			bits[h] = load16(row + 16 + h * 16);
+			for (int i = 0; i < 4; i++) bits[h].w[i] >>= 2 * t;
+		}
+	}
+	__device__ __forceinline__ void step(u32 y[2], int i) const {
+		u32 w = q[i / 4 % 2].w[i % 4], b = bits[i / 4 % 2].w[i % 4];
+		for (int h = 0; h < 2; h++, w >>= 8, b >>= 8) {
+			u32 v = i < 8 ? add_halves(low_pair(w) | (b << 4 & 0x00100010u), LESS_1024)
+						  : multiply_add_halves(high_pair(w) | (b << 7 & 0x01000100u), SIXTEENTH, LESS_64);
+			y[h] = multiply_add_halves(v, s.scale[i / 8], s.least[i / 8]);
+		}
+	}
+};
+
+template <>
+struct Quarter<Q6_K> {
+	u32 low[16], high[8], scale[4];
+
+	// odd: the block starts 2 past a multiple of 4.
+	__device__ __forceinline__ void words(u32* to, const u8* at, int n, bool odd) {
+		const u32* p = (const u32*)(odd ? at - 2 : at);
+		u32 pick = odd ? 0x5432 : 0x3210, before = p[0];
+#pragma unroll
+		for (int i = 0; i < n; i++) {
+			u32 next = p[i + 1];
+			to[i] = __byte_perm(before, next, pick);
+			before = next;
+		}
+	}
+	__device__ __forceinline__ void read(const u8* row, int t, int start) {
+		const u8* b = row + start;
+		bool odd = start % 4 != 0;
+		words(low, b + t / 2 * 64, 16, odd);
+		words(high, b + 128 + t / 2 * 32, 8, odd);
+		u32 s;
+		words(&s, b + 192 + t * 4, 1, odd);
+		float d = from_half(*(const u16*)(b + 208));
+		for (int i = 0; i < 4; i++) {
+			float x = d * (float)(signed char)(s >> 8 * i);
+			scale[i] = pack_half(x, x);
+		}
+		for (int i = 0; i < 16; i++) low[i] >>= t % 2 * 4;
+		for (int i = 0; i < 8; i++) high[i] >>= t % 2 * 4;
+	}
+	__device__ __forceinline__ void step(u32 y[2], int i) const {
+		u32 w = low[i], b = i < 8 ? high[i % 8] : high[i % 8] >> 2;
+		for (int h = 0; h < 2; h++, w >>= 8, b >>= 8)
+			y[h] = multiply_halves(add_halves(low_pair(w) | (b << 4 & 0x00300030u), 0xe420e420u), scale[i / 4]);
+	}
+};
+
+// add_quantized adds what the warp has of a tile of a quantized type.
+template <int TYPE, int NT>
+__device__ __forceinline__ void add_quantized(float (&c)[NT][4], const u8* slot, const Part<TYPE, NT>& p, int start) {
+	typedef Slab<TYPE, NT> C;
+	Quarter<TYPE> one, other;
+	one.read(slot + lane() / 4 * C::PITCH, lane() % 4, start);
+	other.read(slot + (lane() / 4 + 8) * C::PITCH, lane() % 4, start);
+#pragma unroll
+	for (int i = 0; i < C::STEPS; i++) {
+		u32 x[2], y[2];
+		one.step(x, i);
+		other.step(y, i);
+		u32 w[4] = {x[0], y[0], x[1], y[1]};
+		add_step<TYPE, NT>(c, w, p, i);
+	}
+}
+
+// TileAt is where a tile is.
+struct TileAt {
+	int matrix, row, last;  // its first row, and the last one that is there
+};
+
+// rows_of is tile sub of an item: 16 rows of the matrices, one after the other, or of
+// GATE 16 of both.
+__device__ __forceinline__ TileAt rows_of(const SeveralArgs& a, int item, int sub) {
+	if (a.mode == GATE) return {sub, item * HEIGHT, (int)a.n[0] - 1};
+	int end = ((int)a.n[0] + HEIGHT - 1) / HEIGHT, next = end + ((int)a.n[1] + HEIGHT - 1) / HEIGHT;
+	if (item < end) return {0, item * HEIGHT, (int)a.n[0] - 1};
+	if (item < next) return {1, (item - end) * HEIGHT, (int)a.n[1] - 1};
+	return {2, (item - next) * HEIGHT, (int)a.n[2] - 1};
+}
+
+template <class T>
+__device__ __forceinline__ T pick(T const (&of)[3], int i) { return i == 0 ? of[0] : i == 1 ? of[1] : of[2]; }
+
+// finish_range adds up what the blocks of a range of items have, and does with it what
+// the mode asks for.
+template <int NT>
+__device__ __forceinline__ void finish_range(const SeveralArgs& a, int range, int lo, int items, float* scales) {
+	constexpr int COLS = NT * 8, WORDS = COLS * HEIGHT, AHEAD = 4;
+	int splits = (int)a.splits, per = a.mode == GATE ? 2 : 1;
+	if (a.norm && threadIdx.x < COLS) {
+		float sum = 0;
+		for (int s = 0; s < splits; s++) sum += a.squares[(range * splits + s) * COLS + threadIdx.x];
+		scales[threadIdx.x] = 1 / sqrtf(sum / (float)a.k + (float)a.eps);
+	}
+	__syncthreads();
+	i64 stride = a.tiles * WORDS;
+	const float* parts = a.parts + (i64)range * splits * stride;
+	for (int base = threadIdx.x; base < items * WORDS; base += AHEAD * blockDim.x) {
+		float v[AHEAD][2];
+#pragma unroll
+		for (int u = 0; u < AHEAD; u++) {
+			int i = base + u * blockDim.x;
+			v[u][0] = v[u][1] = 0;
+			if (i >= items * WORDS || i / HEIGHT % COLS >= (int)a.rows) continue;
+			const float* from = parts + (i64)(i / WORDS * per) * WORDS + i % WORDS;
+			for (int s = 0; s < splits; s++) {
+				v[u][0] += from[s * stride];
+				if (per == 2) v[u][1] += from[s * stride + WORDS];
+			}
+		}
+#pragma unroll
+		for (int u = 0; u < AHEAD; u++) {
+			int i = base + u * blockDim.x, col = i / HEIGHT % COLS;
+			TileAt at = rows_of(a, lo + i / WORDS, 0);
+			int row = at.row + i % HEIGHT;
+			if (i >= items * WORDS || col >= (int)a.rows || row > at.last) continue;
+			float scale = a.norm ? scales[col] : 1, y = v[u][0] * scale;
+			float* to = pick(a.dst, at.matrix) + col * (i64)(at.last + 1) + row;
+			if (a.mode == GATE) y = y / (1 + expf(-y)) * (v[u][1] * scale);
+			*to = a.mode == ADD ? *to + y : y;
+		}
+	}
+}
+
+// several: block p·splits + s takes range p of the items and share s of the slices.
+template <int TYPE, int NT>
+__device__ __forceinline__ void several(const SeveralArgs& a) {
+	typedef Slab<TYPE, NT> C;
+	constexpr int COLS = NT * 8, SUMS = COLS * COLUMN;
+	DYNAMIC(u8, memory);
+	SHARED(int, last, 1);
+	let_next();
+	int splits = (int)a.splits, across = (int)a.across, deep = C::WARPS / across, per = a.mode == GATE ? 2 : 1;
+	int range = blockIdx.x / splits, split = blockIdx.x % splits;
+	int all = ((int)a.n[0] + HEIGHT - 1) / HEIGHT;
+	if (per == 1) all += ((int)a.n[1] + HEIGHT - 1) / HEIGHT + ((int)a.n[2] + HEIGHT - 1) / HEIGHT;
+	int lo = (int)((i64)all * range / a.ranges), items = (int)((i64)all * (range + 1) / a.ranges) - lo;
+	int turns = (items + deep - 1) / deep * per;
+
+	// The warp takes items mine, mine+deep... of the range.
+	int slice = split * across + warp() % across, mine = warp() / across, from = slice * C::WEIGHTS;
+	int there = smaller(across, ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS - split * across);  // slices of the block
+	int own = mine < deep && warp() % across < there ? (items - mine + deep - 1) / deep * per : 0;
+
+	float* sums = (float*)memory;            // [warps, SUMS]
+	float* squares = sums + C::WARPS * SUMS;  // [warps, COLS]
+	u8* ring = (u8*)(squares + C::WARPS * COLS) + warp() * C::STAGES * C::SLOT;
+	int turn = 0, round = 0, into = 0;
+	TileAt at = {0, 0, 0};
+	auto bring = [&]() {
+		if (turn < own) {
+			if (round == 0) at = rows_of(a, lo + turn / per * deep + mine, turn % per);
+			const u8* w = pick(a.w, at.matrix) + at.row * a.row;
+			u8* slot = ring + into * C::SLOT;
+			int most = at.last - at.row, bytes = (int)a.row;
+			if constexpr (C::QUANTIZED) {
+				w += (slice * C::SIZE) & ~15;
+#pragma unroll
+				for (int i = 0; i < (HEIGHT * C::PIECES + WARP - 1) / WARP; i++) {
+					int piece = i * WARP + lane(), r = piece / C::PIECES, c = piece % C::PIECES * 16;
+					if (r < HEIGHT) copy_async(slot + r * C::PITCH + c, w + smaller(r, most) * bytes + c);
+				}
+			} else {
+				int k = from + round * 32 + lane() % 4 * 8;
+				const u8* piece = w + 2 * smaller(k, (int)a.k - 8);
+				int r = lane() / 4;
+				copy_async_if(slot + lane() * 16, piece + smaller(r, most) * bytes, k < (int)a.k);
+				copy_async_if(slot + 512 + lane() * 16, piece + smaller(r + 8, most) * bytes, k < (int)a.k);
+			}
+			if (++round == C::ROUNDS) {
+				round = 0;
+				turn++;
+			}
+		}
+		copy_commit();
+		if (++into == C::STAGES) into = 0;
+	};
+	if (!a.fixed) wait_before();
+	for (int i = 0; i < C::STAGES - C::SPARE; i++) bring();
+	if (a.fixed) wait_before();
+	Part<TYPE, NT> p;
+	if (own > 0) gather<TYPE, NT>(p, a, from, ring + (C::STAGES - C::SPARE) * C::SLOT, a.norm && mine == 0 ? squares + warp() * COLS : nullptr);
+	__syncwarp();
+	for (int i = 1; i < C::SPARE; i++) bring();
+
+	int use = 0;
+	float* parts = a.parts + (i64)blockIdx.x * a.tiles * COLS * HEIGHT;
+	for (int n = 0; n < turns; n++) {
+		float c[NT][4];
+#pragma unroll
+		for (int j = 0; j < NT; j++) c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0;
+		if (n < own) {
+#pragma unroll
+			for (int q = 0; q < C::ROUNDS; q++) {
+				__syncwarp();  // all have read what the next slot overwrites
+				bring();
+				copy_wait<C::STAGES - 1>();
+				__syncwarp();
+				const u8* slot = ring + use * C::SLOT;
+				if constexpr (C::QUANTIZED) {
+					add_quantized<TYPE, NT>(c, slot, p, TYPE == Q6_K ? slice * C::SIZE & 15 : 0);
+				} else {
+					Word4 x = load16(slot + lane() * 16), y = load16(slot + 512 + lane() * 16);
+					u32 one[4] = {x.w[0], y.w[0], x.w[1], y.w[1]}, two[4] = {x.w[2], y.w[2], x.w[3], y.w[3]};
+					add_step<TYPE, NT>(c, one, p, 2 * q);
+					add_step<TYPE, NT>(c, two, p, 2 * q + 1);
+				}
+				if (++use == C::STAGES) use = 0;
+			}
+		}
+		__syncthreads();  // the sums of the turn before have been read
+		if (n < own) {
+			float* to = sums + warp() * SUMS + lane() % 4 * 2 * COLUMN + lane() / 4;
+#pragma unroll
+			for (int j = 0; j < NT; j++) {
+#pragma unroll
+				for (int i = 0; i < 4; i++) to[(j * 8 + i % 2) * COLUMN + i / 2 * 8] = c[j][i] * p.unit[j][i % 2];
+			}
+		}
+		__syncthreads();
+		for (int i = threadIdx.x; i < deep * COLS * HEIGHT; i += blockDim.x) {
+			int d = i / (COLS * HEIGHT), item = n / per * deep + d, word = i % (COLS * HEIGHT);
+			if (item >= items || word / HEIGHT >= (int)a.rows) continue;
+			const float* of = sums + d * across * SUMS + word / HEIGHT * COLUMN + word % HEIGHT;
+			float sum = 0;
+			for (int w = 0; w < there; w++) sum += of[w * SUMS];
+			parts[(i64)(item * per + n % per) * COLS * HEIGHT + word] = sum;
+		}
+	}
+	copy_wait<0>();
+	if (a.norm && threadIdx.x < COLS) {
+		float sum = 0;
+		for (int w = 0; w < there; w++) sum += squares[w * COLS + threadIdx.x];
+		a.squares[blockIdx.x * COLS + threadIdx.x] = sum;
+	}
+	__syncthreads();
+	if (splits > 1) {
+		if (threadIdx.x == 0) {
+			__threadfence();
+			last[0] = atomicAdd(a.finished + range, 1) == splits - 1;
+			__threadfence();
+			if (last[0]) a.finished[range] = 0;
+		}
+		__syncthreads();
+		if (!last[0]) return;
+	}
+	finish_range<NT>(a, range, lo, items, squares);
+}
+
+// A kernel for each type and for up to 8, 16 and 32 rows of x.
+#define SEVERAL(name, TYPE)                                                             \
+	KERNEL_ALONE(name##_8, SeveralArgs, 16 * WARP) { several<TYPE, 1>(a); }  \
+	KERNEL_ALONE(name##_16, SeveralArgs, 16 * WARP) { several<TYPE, 2>(a); } \
+	KERNEL_ALONE(name##_32, SeveralArgs, 8 * WARP) { several<TYPE, 4>(a); }
+
+SEVERAL(several_f16, F16)
+SEVERAL(several_bf16, BF16)
+SEVERAL(several_q4_0, Q4_0)
+SEVERAL(several_q8_0, Q8_0)
+SEVERAL(several_q4_k, Q4_K)
+SEVERAL(several_q5_k, Q5_K)
+SEVERAL(several_q6_k, Q6_K)
