@@ -9,21 +9,23 @@ import "github.com/gollm/gollm/device"
 // severalKernel is the kernels of a type, for up to 8, 16 and 32 rows, and what a
 // launch of one needs.
 type severalKernel struct {
-	names  [3]string
-	slice  int // weights of a row that a warp takes
-	slot   int // bytes of a stage of a warp's ring
-	stages int // of 16 warps
+	names   [3]string
+	operand string // the kernel that prepares x
+	terms   int    // numbers of 16 bits that one of x becomes
+	slice   int    // weights of a row that a warp takes
+	slot    int    // bytes of a stage of a warp's ring
+	stages  int    // of 16 warps
 }
 
 // severalKernels are the kernels for some rows, by type.
 var severalKernels = map[device.DType]severalKernel{
-	device.F16:  {[3]string{"several_f16_8", "several_f16_16", "several_f16_32"}, 128, 1024, 10},
-	device.BF16: {[3]string{"several_bf16_8", "several_bf16_16", "several_bf16_32"}, 64, 1024, 10},
-	device.Q4_0: {[3]string{"several_q4_0_8", "several_q4_0_16", "several_q4_0_32"}, 256, 16 * 144, 5},
-	device.Q8_0: {[3]string{"several_q8_0_8", "several_q8_0_16", "several_q8_0_32"}, 256, 16 * 272, 3},
-	device.Q4_K: {[3]string{"several_q4_k_8", "several_q4_k_16", "several_q4_k_32"}, 256, 16 * 144, 5},
-	device.Q5_K: {[3]string{"several_q5_k_8", "several_q5_k_16", "several_q5_k_32"}, 256, 16 * 176, 4},
-	device.Q6_K: {[3]string{"several_q6_k_8", "several_q6_k_16", "several_q6_k_32"}, 256, 16 * 240, 3},
+	device.F16:  {[3]string{"several_f16_8", "several_f16_16", "several_f16_32"}, "operand_f16", 2, 128, 2048, 5},
+	device.BF16: {[3]string{"several_bf16_8", "several_bf16_16", "several_bf16_32"}, "operand_bf16", 3, 64, 2048, 5},
+	device.Q4_0: {[3]string{"several_q4_0_8", "several_q4_0_16", "several_q4_0_32"}, "operand_quantized", 1, 256, 16 * 144, 5},
+	device.Q8_0: {[3]string{"several_q8_0_8", "several_q8_0_16", "several_q8_0_32"}, "operand_quantized", 1, 256, 16 * 272, 3},
+	device.Q4_K: {[3]string{"several_q4_k_8", "several_q4_k_16", "several_q4_k_32"}, "operand_quantized", 1, 256, 16 * 144, 5},
+	device.Q5_K: {[3]string{"several_q5_k_8", "several_q5_k_16", "several_q5_k_32"}, "operand_quantized", 1, 256, 16 * 176, 4},
+	device.Q6_K: {[3]string{"several_q6_k_8", "several_q6_k_16", "several_q6_k_32"}, "operand_quantized", 1, 256, 16 * 240, 3},
 }
 
 const (
@@ -39,7 +41,7 @@ func (o *ops) suitsSeveral(x device.Tensor, n device.Norm, w []device.Tensor) bo
 	if rows < 2 || rows >= manyRows || k == 0 || o.d.address(x)%16 != 0 || o.d.address(n.W)%16 != 0 {
 		return false
 	}
-	items, parts := 0, 0
+	items, fits := 0, true
 	for _, w := range w {
 		least := 8
 		if w.DType.Quantized() {
@@ -50,9 +52,9 @@ func (o *ops) suitsSeveral(x device.Tensor, n device.Norm, w []device.Tensor) bo
 			return false
 		}
 		items += ceil(w.Dim(0), severalHeight)
-		parts = max(parts, items*s.of(8).fewest(k))
+		fits = fits && s.of(8).fits(k, items, o.d.drv.multiprocessors())
 	}
-	return parts < workspaceSize/2
+	return fits
 }
 
 // severalLaunch is a kernel for a number of rows.
@@ -73,10 +75,20 @@ func (s severalKernel) of(rows int) severalLaunch {
 	return severalLaunch{s, s.names[0], 8, 16}
 }
 
-// fewest is the bytes that blocks leave of a tile if they take as many slices of k as
-// they can.
-func (l severalLaunch) fewest(k int) int {
-	return 4 * severalHeight * l.cols * ceil(ceil(k, l.slice), l.warps)
+// operandSize is the bytes of x as a launch takes it, without the sums beside it.
+func (l severalLaunch) operandSize(k int) int {
+	return 2 * l.terms * ceil(k, l.slice) * l.slice * l.cols
+}
+
+// partsAt is where the workspace has what blocks leave: behind what a launch takes of x.
+func (l severalLaunch) partsAt(k int) int {
+	return ceil(l.operandSize(k)+8*ceil(k, l.slice)*l.cols, 256) * 256
+}
+
+// fits reports whether the workspace holds what blocks leave of items if they take as
+// many slices of k as they can.
+func (l severalLaunch) fits(k, items, units int) bool {
+	return l.partsAt(k)+4*severalHeight*l.cols*(items+units)*ceil(ceil(k, l.slice), l.warps) <= workspaceSize
 }
 
 // share is how a launch divides a product: ranges of items of per tiles each, which
@@ -94,7 +106,7 @@ func (l severalLaunch) share(units, items, per, k, sliceBytes int) share {
 		ranges := max(1, min(items, units/splits))
 		deep, most := l.warps/across, ceil(items, ranges)
 		tiles := most * per
-		if ceil(slices, across) != splits || 4*severalHeight*l.cols*tiles*ranges*splits > workspaceSize-1<<20 {
+		if ceil(slices, across) != splits || l.partsAt(k)+4*severalHeight*l.cols*tiles*ranges*splits > workspaceSize {
 			continue
 		}
 		cost := ceil(most, deep)*per*deep*across*sliceBytes + 32*across*l.slice
@@ -123,14 +135,17 @@ func (o *ops) launchSeveral(dst []device.Tensor, x device.Tensor, n device.Norm,
 	}
 	for r, rows := 0, 0; r < x.Dim(0); r += rows {
 		rows = min(severalRows, x.Dim(0)-r)
-		for rows > 8 && items*per*s.of(rows).fewest(k) > workspaceSize/2 {
+		for rows > 8 && !s.of(rows).fits(k, items*per, o.d.drv.multiprocessors()) {
 			rows = min(rows/2, 16)
 		}
 		l := s.of(rows)
 		sh := l.share(o.d.drv.multiprocessors(), items, per, k, severalHeight*dt.RowSize(s.slice))
-		squares := 4 * severalHeight * l.cols * sh.tiles * sh.ranges * sh.splits
-		shared := 4*l.warps*l.cols*(severalColumn+1) + 16*s.stages*s.slot
-		c := o.call(l.name).tensor(x.Rows(r, r+rows)).tensor(n.W).float(float64(n.Eps))
+		slices, unit := ceil(k, s.slice), l.operandSize(k)
+		squares := unit + 4*slices*l.cols
+		o.call(s.operand).work(0).work(unit).work(squares).tensor(x.Rows(r, r+rows)).tensor(n.W).int(rows, k).ahead().
+			run(blocks{slices, l.cols / 8, 1}, 32)
+		shared := 4*l.warps*l.cols*severalColumn + 4*l.cols + 16*s.stages*s.slot
+		c := o.call(l.name).work(0).work(unit).work(squares).bool(!n.W.Absent()).float(float64(n.Eps))
 		for i := range 3 {
 			if i < len(of) && of[i] < len(dst) {
 				c.tensor(dst[of[i]].Rows(r, r+rows))
@@ -152,7 +167,7 @@ func (o *ops) launchSeveral(dst []device.Tensor, x device.Tensor, n device.Norm,
 				c.word(0)
 			}
 		}
-		c.int(rows, k, dt.RowSize(k), mode).bool(fixed).work(0).work(squares).word(uint64(o.d.counts.at)).
+		c.int(rows, k, dt.RowSize(k), mode).bool(fixed).work(l.partsAt(k)).word(uint64(o.d.counts.at)).
 			int(sh.ranges, sh.splits, sh.across, sh.tiles).ahead().
 			runShared(blocks{sh.ranges * sh.splits, 1, 1}, 32*l.warps, shared)
 	}

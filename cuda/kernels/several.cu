@@ -2,11 +2,11 @@
 // some sequences, bound by reading the matrices once. Checked against matmul.cu.
 //
 // Products are on tensor cores: 16 rows of w, a tile, with 8 rows of x each. A warp
-// has a slice of k. Its part of x lies in registers for the whole launch, and the
-// tiles of its block come by, through a ring in shared memory. What warps have of a
-// tile is added in the order of k, and where the slices of k are too many for a block,
-// what blocks have; the last one to finish does that. The rings are filled before x is
-// there: weights do not wait for the kernels before.
+// has a slice of k. Its part of x, which the kernels operand make, lies in registers for
+// the whole launch, and the tiles of its block come by, through a ring in shared memory.
+// What warps have of a tile is added in the order of k, and where the slices of k are too
+// many for a block, what blocks have; the last one to finish does that. The rings are
+// filled before x is there: weights do not wait for the kernels before.
 //
 // Rows of x are scaled by a power of two for each slice, so that half precision fits.
 // Weights in half precision meet x as a sum of two halves, 22 bits, those of bfloat16 a
@@ -16,8 +16,9 @@
 #include "reduce.cuh"
 
 struct SeveralArgs {
-	const float* x;     // [rows, k]
-	const float* norm;  // [k]: x is normalized and multiplied by it; NULL: x as it is
+	const Word4* x;  // as the kernels operand make it, and with it:
+	const float *unit, *squares;
+	i64 norm;  // x is normalized
 	f64 eps;
 	float* dst[3];      // [rows, n]
 	const u8* w[3];     // [n, k], of the type
@@ -26,7 +27,6 @@ struct SeveralArgs {
 	i64 mode;
 	i64 fixed;       // no kernel writes w
 	float* parts;    // [ranges, splits, tiles, 8·NT, 16]
-	float* squares;  // [ranges, splits, 8·NT]: sums of squares of x
 	i32* finished;   // [ranges]: blocks that are done; 0 between launches
 	i64 ranges, splits, across, tiles;  // across: slices of a block; tiles: the most of a range
 };
@@ -36,7 +36,7 @@ constexpr int COLUMN = 20;  // floats from one row of x to the next in the sums 
 
 // Slab is how a type is cut: WEIGHTS of a slice of k, and TERMS that x is a sum of. A
 // row of a tile lies in PITCH bytes of a slot, of which PIECES of 16 are copied; a slot
-// is a tile of a slice, or of plain types 32 weights of it.
+// is a tile of a slice, or of plain types 64 weights of it.
 template <int TYPE, int NT>
 struct Slab {
 	static constexpr bool QUANTIZED = TYPE >= Q4_0;
@@ -45,20 +45,12 @@ struct Slab {
 	static constexpr int TERMS = QUANTIZED ? 1 : TYPE == F16 ? 2 : 3;
 	static constexpr int STEPS = WEIGHTS / 16;
 	static constexpr int SIZE = TYPE == Q4_0 || TYPE == Q4_K ? 144 : TYPE == Q8_0 ? 272 : TYPE == Q5_K ? 176 : TYPE == Q6_K ? 210 : WEIGHTS * 2;
-	static constexpr int PIECES = QUANTIZED ? (SIZE + 15) / 16 : 4;
+	static constexpr int PIECES = QUANTIZED ? (SIZE + 15) / 16 : 8;
 	static constexpr int PITCH = TYPE == Q6_K ? 240 : PIECES * 16;
 	static constexpr int SLOT = HEIGHT * PITCH;
-	static constexpr int ROUNDS = QUANTIZED ? 1 : WEIGHTS / 32;  // slots of a tile
-	static constexpr int STAGES = (QUANTIZED ? (SIZE > 200 ? 3 : SIZE > 144 ? 4 : 5) : 10) * (16 / WARPS);
-	static constexpr int SPARE = QUANTIZED ? 1 : 3;  // slots that x goes through
-};
-
-// Part is a warp's part of x, as the second operand of multiply_add, and what the
-// columns 2t and 2t+1 of a lane's results are to be multiplied by.
-template <int TYPE, int NT>
-struct Part {
-	u32 b[Slab<TYPE, NT>::STEPS][NT][Slab<TYPE, NT>::TERMS][2];
-	float unit[NT][2];
+	static constexpr int ROUNDS = QUANTIZED ? 1 : WEIGHTS / 64;  // slots of a tile
+	static constexpr int STAGES = (QUANTIZED && SIZE > 200 ? 3 : QUANTIZED && SIZE > 144 ? 4 : 5) * (16 / WARPS);
+	static constexpr int HOLDS = STEPS * TERMS / 2;  // times 4 words that a lane has of 8 rows of x
 };
 
 // pair rounds two numbers to what w is made of, and leaves what that left of them.
@@ -70,85 +62,120 @@ __device__ __forceinline__ u32 pair(float& x, float& y) {
 	return both;
 }
 
-// gather reads the slice of x that starts at from and has left numbers, 8 rows at a
-// time. Lanes read what lies side by side and hand it on through scratch,
-// 8·SCRATCH bytes. squares, if not NULL, gets the sums of squares.
-constexpr int SCRATCH = 272;
+struct OperandArgs {
+	Word4* to;       // [slices, tiles, HOLDS, 32]: what each lane has of 8 rows and a slice
+	float* unit;     // [slices, 8·tiles]: what sums of a slice are to be multiplied by
+	float* squares;  // [slices, 8·tiles]: sums of squares of x
+	const float* x;     // [rows, k]
+	const float* norm;  // [k]: x is multiplied by it; NULL: x as it is
+	i64 rows, k;
+};
 
-template <int TYPE, int NT>
-__device__ __forceinline__ void gather(Part<TYPE, NT>& p, const SeveralArgs& a, int from, u8* scratch, float* squares) {
-	typedef Slab<TYPE, NT> C;
+// operand: block (s, j) makes the second operand of multiply_add of slice s of rows 8j
+// to 8j+7. Lanes read what lies side by side and hand it on through scratch.
+template <int TYPE>
+__device__ __forceinline__ void operand(const OperandArgs& a) {
+	typedef Slab<TYPE, 1> C;
 	constexpr int EACH = C::QUANTIZED ? 2 : 1;  // times 4 numbers of a row that a lane reads
-	int left = (int)a.k - from, t = lane() % 4;
+	constexpr int PARTS = C::QUANTIZED ? 2 : C::TERMS;
+	constexpr int ROW = 272;  // bytes of a row in scratch
+	SHARED(Word4, scratch, 8 * ROW / 16);
+	let_next();
+	int slice = blockIdx.x, tile = blockIdx.y, cols = gridDim.y * 8, from = slice * C::WEIGHTS, t = lane() % 4;
+	int left = smaller((int)a.k - from, C::WEIGHTS);
 	int at[EACH];
-	float norm[EACH][4];
+	float norm[EACH][4], v[8][EACH][4];
 #pragma unroll
 	for (int e = 0; e < EACH; e++) {
 		at[e] = C::QUANTIZED ? lane() / 8 * 64 + e * 32 + lane() % 8 * 4 : lane() * 4;
-		if (at[e] >= smaller(left, C::WEIGHTS)) at[e] = -1;
 		Word4 w = {{0x3f800000u, 0x3f800000u, 0x3f800000u, 0x3f800000u}};
-		if (a.norm && at[e] >= 0) w = load16(a.norm + from + at[e]);
+		if (a.norm && at[e] < left) w = load16(a.norm + from + at[e]);
 		for (int i = 0; i < 4; i++) norm[e][i] = __uint_as_float(w.w[i]);
 	}
+	wait_before();
+#pragma unroll
+	for (int c = 0; c < 8; c++) {
+#pragma unroll
+		for (int e = 0; e < EACH; e++) {
+			Word4 w = {{0, 0, 0, 0}};
+			if (tile * 8 + c < (int)a.rows && at[e] < left) w = load16(a.x + (tile * 8 + c) * a.k + from + at[e]);
+			for (int i = 0; i < 4; i++) v[c][e][i] = __uint_as_float(w.w[i]);
+		}
+	}
+#pragma unroll
+	for (int c = 0; c < 8; c++) {
+		float top = 0, sum = 0;
+#pragma unroll
+		for (int e = 0; e < EACH; e++) {
+			for (int i = 0; i < 4; i++) {
+				sum += v[c][e][i] * v[c][e][i];
+				v[c][e][i] *= norm[e][i];
+				top = larger(top, fabsf(v[c][e][i]));
+			}
+		}
+		top = reduce_warp(top, Top());
+		sum = reduce_warp(sum, Plus());
+		// The largest becomes 2¹³ to 2¹⁴.
+		u32 exponent = smaller(larger(__float_as_uint(top) >> 23, 14u), 253u);
+		float up = __uint_as_float((267 - exponent) << 23);
+#pragma unroll
+		for (int e = 0; e < EACH; e++) {
+			for (int i = 0; i < 4; i++) v[c][e][i] *= up;
+		}
+		if (lane() == c) {
+			a.unit[slice * cols + tile * 8 + c] = __uint_as_float((exponent - 13) << 23);
+			a.squares[slice * cols + tile * 8 + c] = sum;
+		}
+	}
+	// A half of the slice after the other, or a term after the other.
+#pragma unroll
+	for (int e = 0; e < PARTS; e++) {
+		__syncwarp();
+#pragma unroll
+		for (int c = 0; c < 8; c++) {
+			float* four = v[c][C::QUANTIZED ? e : 0];
+			u32* to = (u32*)((u8*)scratch + c * ROW + lane() * 8);
+			to[0] = C::QUANTIZED ? pair<TYPE>(four[0], four[2]) : pair<TYPE>(four[0], four[1]);
+			to[1] = C::QUANTIZED ? pair<TYPE>(four[1], four[3]) : pair<TYPE>(four[2], four[3]);
+		}
+		__syncwarp();
+#pragma unroll
+		for (int i = 0; i < C::HOLDS / PARTS; i++) {
+			const u8* w = (const u8*)scratch + lane() / 4 * ROW + (C::QUANTIZED ? t * 64 + i * 16 : i * 64 + t * 16);
+			a.to[(((i64)slice * gridDim.y + tile) * C::HOLDS + e * (C::HOLDS / PARTS) + i) * WARP + lane()] = load16(w);
+		}
+	}
+}
+
+KERNEL(operand_f16, OperandArgs, WARP) { operand<F16>(a); }
+KERNEL(operand_bf16, OperandArgs, WARP) { operand<BF16>(a); }
+KERNEL(operand_quantized, OperandArgs, WARP) { operand<Q4_0>(a); }
+
+// Part is a warp's part of x, and what the columns 2t and 2t+1 of a lane's results are
+// to be multiplied by.
+template <int TYPE, int NT>
+struct Part {
+	u32 b[Slab<TYPE, NT>::STEPS][NT][Slab<TYPE, NT>::TERMS][2];
+	float unit[NT][2];
+};
+
+// take reads what operand made.
+template <int TYPE, int NT>
+__device__ __forceinline__ void take(Part<TYPE, NT>& p, const Word4* x, const float* unit, int slice) {
+	typedef Slab<TYPE, NT> C;
+	constexpr int PARTS = C::QUANTIZED ? 2 : C::TERMS;
 #pragma unroll
 	for (int j = 0; j < NT; j++) {
-		float v[8][EACH][4];
 #pragma unroll
-		for (int c = 0; c < 8; c++) {
-#pragma unroll
-			for (int e = 0; e < EACH; e++) {
-				Word4 w = {{0, 0, 0, 0}};
-				if (j * 8 + c < (int)a.rows && at[e] >= 0) w = load16(a.x + (j * 8 + c) * a.k + from + at[e]);
-				for (int i = 0; i < 4; i++) v[c][e][i] = __uint_as_float(w.w[i]);
-			}
+		for (int i = 0; i < C::HOLDS; i++) {
+			Word4 w = x[((slice * NT + j) * C::HOLDS + i) * WARP + lane()];
+			int part = i / (C::HOLDS / PARTS), step = i % (C::HOLDS / PARTS) * 2 + (C::QUANTIZED ? part * 8 : 0), term = C::QUANTIZED ? 0 : part;
+			p.b[step][j][term][0] = w.w[0];
+			p.b[step][j][term][1] = w.w[1];
+			p.b[step + 1][j][term][0] = w.w[2];
+			p.b[step + 1][j][term][1] = w.w[3];
 		}
-#pragma unroll
-		for (int c = 0; c < 8; c++) {
-			float top = 0, sum = 0;
-#pragma unroll
-			for (int e = 0; e < EACH; e++) {
-				for (int i = 0; i < 4; i++) {
-					sum += v[c][e][i] * v[c][e][i];
-					v[c][e][i] *= norm[e][i];
-					top = larger(top, fabsf(v[c][e][i]));
-				}
-			}
-			top = reduce_warp(top, Top());
-			if (squares) {
-				sum = reduce_warp(sum, Plus());
-				if (lane() == 0) squares[j * 8 + c] = sum;
-			}
-			// The largest becomes 2¹³ to 2¹⁴.
-			u32 exponent = smaller(larger(__float_as_uint(top) >> 23, 14u), 253u);
-			float up = __uint_as_float((267 - exponent) << 23);
-#pragma unroll
-			for (int e = 0; e < EACH; e++) {
-				for (int i = 0; i < 4; i++) v[c][e][i] *= up;
-			}
-			if (t == c / 2) p.unit[j][c % 2] = __uint_as_float((exponent - 13) << 23);
-		}
-		// A half of the slice after the other, or a term after the other.
-#pragma unroll
-		for (int e = 0; e < (C::QUANTIZED ? 2 : C::TERMS); e++) {
-			__syncwarp();
-#pragma unroll
-			for (int c = 0; c < 8; c++) {
-				float* four = v[c][C::QUANTIZED ? e : 0];
-				u32* to = (u32*)(scratch + c * SCRATCH + lane() * 8);
-				to[0] = C::QUANTIZED ? pair<TYPE>(four[0], four[2]) : pair<TYPE>(four[0], four[1]);
-				to[1] = C::QUANTIZED ? pair<TYPE>(four[1], four[3]) : pair<TYPE>(four[2], four[3]);
-			}
-			__syncwarp();
-#pragma unroll
-			for (int i = 0; i < C::WEIGHTS / (C::QUANTIZED ? 64 : 32); i++) {
-				Word4 w = load16(scratch + lane() / 4 * SCRATCH + (C::QUANTIZED ? t * 64 + i * 16 : i * 64 + t * 16));
-				int step = 2 * i + (C::QUANTIZED ? e * 8 : 0), term = C::QUANTIZED ? 0 : e;
-				p.b[step][j][term][0] = w.w[0];
-				p.b[step][j][term][1] = w.w[1];
-				p.b[step + 1][j][term][0] = w.w[2];
-				p.b[step + 1][j][term][1] = w.w[3];
-			}
-		}
+		for (int i = 0; i < 2; i++) p.unit[j][i] = unit[(slice * NT + j) * 8 + lane() % 4 * 2 + i];
 	}
 }
 
@@ -352,15 +379,9 @@ __device__ __forceinline__ T pick(T const (&of)[3], int i) { return i == 0 ? of[
 // finish_range adds up what the blocks of a range of items have, and does with it what
 // the mode asks for.
 template <int NT>
-__device__ __forceinline__ void finish_range(const SeveralArgs& a, int range, int lo, int items, float* scales) {
+__device__ __forceinline__ void finish_range(const SeveralArgs& a, int range, int lo, int items, const float* scales) {
 	constexpr int COLS = NT * 8, WORDS = COLS * HEIGHT, AHEAD = 4;
 	int splits = (int)a.splits, per = a.mode == GATE ? 2 : 1;
-	if (a.norm && threadIdx.x < COLS) {
-		float sum = 0;
-		for (int s = 0; s < splits; s++) sum += a.squares[(range * splits + s) * COLS + threadIdx.x];
-		scales[threadIdx.x] = 1 / sqrtf(sum / (float)a.k + (float)a.eps);
-	}
-	__syncthreads();
 	i64 stride = a.tiles * WORDS;
 	const float* parts = a.parts + (i64)range * splits * stride;
 	for (int base = threadIdx.x; base < items * WORDS; base += AHEAD * blockDim.x) {
@@ -407,33 +428,34 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 
 	// The warp takes items mine, mine+deep... of the range.
 	int slice = split * across + warp() % across, mine = warp() / across, from = slice * C::WEIGHTS;
-	int there = smaller(across, ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS - split * across);  // slices of the block
+	int slices = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, there = smaller(across, slices - split * across);  // of the block
 	int own = mine < deep && warp() % across < there ? (items - mine + deep - 1) / deep * per : 0;
 
 	float* sums = (float*)memory;            // [warps, SUMS]
-	float* squares = sums + C::WARPS * SUMS;  // [warps, COLS]
-	u8* ring = (u8*)(squares + C::WARPS * COLS) + warp() * C::STAGES * C::SLOT;
-	int turn = 0, round = 0, into = 0;
-	TileAt at = {0, 0, 0};
+	float* scales = sums + C::WARPS * SUMS;   // [COLS]
+	u8* ring = (u8*)(scales + COLS) + warp() * C::STAGES * C::SLOT;
+	int turn = 0, round = 0, into = 0, most = 0, bytes = (int)a.row;
+	const u8* w = nullptr;
 	auto bring = [&]() {
 		if (turn < own) {
-			if (round == 0) at = rows_of(a, lo + turn / per * deep + mine, turn % per);
-			const u8* w = pick(a.w, at.matrix) + at.row * a.row;
+			if (round == 0) {
+				TileAt at = rows_of(a, lo + turn / per * deep + mine, turn % per);
+				w = pick(a.w, at.matrix) + at.row * a.row + (C::QUANTIZED ? slice * C::SIZE & ~15 : from * 2 + lane() % 8 * 16);
+				most = at.last - at.row;
+			}
 			u8* slot = ring + into * C::SLOT;
-			int most = at.last - at.row, bytes = (int)a.row;
 			if constexpr (C::QUANTIZED) {
-				w += (slice * C::SIZE) & ~15;
 #pragma unroll
 				for (int i = 0; i < (HEIGHT * C::PIECES + WARP - 1) / WARP; i++) {
 					int piece = i * WARP + lane(), r = piece / C::PIECES, c = piece % C::PIECES * 16;
 					if (r < HEIGHT) copy_async(slot + r * C::PITCH + c, w + smaller(r, most) * bytes + c);
 				}
 			} else {
-				int k = from + round * 32 + lane() % 4 * 8;
-				const u8* piece = w + 2 * smaller(k, (int)a.k - 8);
-				int r = lane() / 4;
-				copy_async_if(slot + lane() * 16, piece + smaller(r, most) * bytes, k < (int)a.k);
-				copy_async_if(slot + 512 + lane() * 16, piece + smaller(r + 8, most) * bytes, k < (int)a.k);
+				// Pieces of 16 bytes of odd rows change halves, so that neighbours read other banks.
+				bool there = from + round * 64 + lane() % 8 * 8 < (int)a.k;
+				u8* to = slot + lane() / 8 * 128 + (lane() % 8 ^ lane() / 8 % 2 * 4) * 16;
+#pragma unroll
+				for (int i = 0; i < 4; i++) copy_async_if(to + i * 512, w + smaller(lane() / 8 + i * 4, most) * bytes + round * 128, there);
 			}
 			if (++round == C::ROUNDS) {
 				round = 0;
@@ -444,12 +466,16 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 		if (++into == C::STAGES) into = 0;
 	};
 	if (!a.fixed) wait_before();
-	for (int i = 0; i < C::STAGES - C::SPARE; i++) bring();
+	for (int i = 1; i < C::STAGES; i++) bring();
 	if (a.fixed) wait_before();
 	Part<TYPE, NT> p;
-	if (own > 0) gather<TYPE, NT>(p, a, from, ring + (C::STAGES - C::SPARE) * C::SLOT, a.norm && mine == 0 ? squares + warp() * COLS : nullptr);
-	__syncwarp();
-	for (int i = 1; i < C::SPARE; i++) bring();
+	if (own > 0) take<TYPE, NT>(p, a.x, a.unit, slice);
+	if (a.norm && threadIdx.x < COLS) {
+		float sum = 0;
+#pragma unroll 8
+		for (int s = 0; s < slices; s++) sum += a.squares[s * COLS + threadIdx.x];
+		scales[threadIdx.x] = 1 / sqrtf(sum / (float)a.k + (float)a.eps);
+	}
 
 	int use = 0;
 	float* parts = a.parts + (i64)blockIdx.x * a.tiles * COLS * HEIGHT;
@@ -468,10 +494,14 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 				if constexpr (C::QUANTIZED) {
 					add_quantized<TYPE, NT>(c, slot, p, TYPE == Q6_K ? slice * C::SIZE & 15 : 0);
 				} else {
-					Word4 x = load16(slot + lane() * 16), y = load16(slot + 512 + lane() * 16);
-					u32 one[4] = {x.w[0], y.w[0], x.w[1], y.w[1]}, two[4] = {x.w[2], y.w[2], x.w[3], y.w[3]};
-					add_step<TYPE, NT>(c, one, p, 2 * q);
-					add_step<TYPE, NT>(c, two, p, 2 * q + 1);
+#pragma unroll
+					for (int h = 0; h < 2; h++) {
+						const u8* row = slot + lane() / 4 * 128 + ((h * 4 + lane() % 4) ^ lane() / 4 % 2 * 4) * 16;
+						Word4 x = load16(row), y = load16(row + 1024);
+						u32 one[4] = {x.w[0], y.w[0], x.w[1], y.w[1]}, two[4] = {x.w[2], y.w[2], x.w[3], y.w[3]};
+						add_step<TYPE, NT>(c, one, p, 4 * q + 2 * h);
+						add_step<TYPE, NT>(c, two, p, 4 * q + 2 * h + 1);
+					}
 				}
 				if (++use == C::STAGES) use = 0;
 			}
@@ -496,11 +526,6 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 		}
 	}
 	copy_wait<0>();
-	if (a.norm && threadIdx.x < COLS) {
-		float sum = 0;
-		for (int w = 0; w < there; w++) sum += squares[w * COLS + threadIdx.x];
-		a.squares[blockIdx.x * COLS + threadIdx.x] = sum;
-	}
 	__syncthreads();
 	if (splits > 1) {
 		if (threadIdx.x == 0) {
@@ -512,7 +537,7 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 		__syncthreads();
 		if (!last[0]) return;
 	}
-	finish_range<NT>(a, range, lo, items, squares);
+	finish_range<NT>(a, range, lo, items, scales);
 }
 
 // A kernel for each type and for up to 8, 16 and 32 rows of x.
