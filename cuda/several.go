@@ -75,6 +75,14 @@ func (s severalKernel) of(rows int) severalLaunch {
 	return severalLaunch{s, s.names[0], 8, 16}
 }
 
+// turns is how many times a block has room for the sums of its warps.
+func (l severalLaunch) turns(dt device.DType) int {
+	if dt == device.Q8_0 && l.cols > 8 {
+		return 1
+	}
+	return 2
+}
+
 // operandSize is the bytes of x as a launch takes it, without the sums beside it.
 func (l severalLaunch) operandSize(k int) int {
 	return 2 * l.terms * ceil(k, l.slice) * l.slice * l.cols
@@ -144,7 +152,7 @@ func (o *ops) launchSeveral(dst []device.Tensor, x device.Tensor, n device.Norm,
 		squares := unit + 4*slices*l.cols
 		o.call(s.operand).work(0).work(unit).work(squares).tensor(x.Rows(r, r+rows)).tensor(n.W).int(rows, k).ahead().
 			run(blocks{slices, l.cols / 8, 1}, 32)
-		shared := 4*l.warps*l.cols*severalColumn + 4*l.cols + 16*s.stages*s.slot
+		shared := 4*l.turns(dt)*l.warps*l.cols*severalColumn + 4*l.cols + 16*s.stages*s.slot
 		c := o.call(l.name).work(0).work(unit).work(squares).bool(!n.W.Absent()).float(float64(n.Eps))
 		for i := range 3 {
 			if i < len(of) && of[i] < len(dst) {

@@ -50,6 +50,7 @@ struct Slab {
 	static constexpr int SLOT = HEIGHT * PITCH;
 	static constexpr int ROUNDS = QUANTIZED ? 1 : WEIGHTS / 64;  // slots of a tile
 	static constexpr int STAGES = (QUANTIZED && SIZE > 200 ? 3 : QUANTIZED && SIZE > 144 ? 4 : 5) * (16 / WARPS);
+	static constexpr int TURNS = TYPE == Q8_0 && NT > 1 ? 1 : 2;  // of which there are sums at a time
 	static constexpr int HOLDS = STEPS * TERMS / 2;  // times 4 words that a lane has of 8 rows of x
 };
 
@@ -380,33 +381,44 @@ __device__ __forceinline__ T pick(T const (&of)[3], int i) { return i == 0 ? of[
 // the mode asks for.
 template <int NT>
 __device__ __forceinline__ void finish_range(const SeveralArgs& a, int range, int lo, int items, const float* scales) {
-	constexpr int COLS = NT * 8, WORDS = COLS * HEIGHT, AHEAD = 4;
+	constexpr int COLS = NT * 8, FOURS = COLS * HEIGHT / 4, AHEAD = 2;  // times 4 words of a tile, of a thread at once
 	int splits = (int)a.splits, per = a.mode == GATE ? 2 : 1;
-	i64 stride = a.tiles * WORDS;
-	const float* parts = a.parts + (i64)range * splits * stride;
-	for (int base = threadIdx.x; base < items * WORDS; base += AHEAD * blockDim.x) {
-		float v[AHEAD][2];
+	i64 stride = a.tiles * FOURS;
+	const Word4* parts = (const Word4*)a.parts + (i64)range * splits * stride;
+	auto plus = [](float v[4], const Word4& w) {
+		for (int i = 0; i < 4; i++) v[i] += __uint_as_float(w.w[i]);
+	};
+	for (int base = threadIdx.x; base < items * FOURS; base += AHEAD * blockDim.x) {
+		float v[AHEAD][2][4] = {};
+		const Word4* from[AHEAD];
 #pragma unroll
 		for (int u = 0; u < AHEAD; u++) {
-			int i = base + u * blockDim.x;
-			v[u][0] = v[u][1] = 0;
-			if (i >= items * WORDS || i / HEIGHT % COLS >= (int)a.rows) continue;
-			const float* from = parts + (i64)(i / WORDS * per) * WORDS + i % WORDS;
-			for (int s = 0; s < splits; s++) {
-				v[u][0] += from[s * stride];
-				if (per == 2) v[u][1] += from[s * stride + WORDS];
+			int i = smaller(base + u * (int)blockDim.x, items * FOURS - 1);
+			from[u] = parts + (i64)(i / FOURS * per) * FOURS + i % FOURS;
+		}
+#pragma unroll 4
+		for (int s = 0; s < splits; s++) {
+#pragma unroll
+			for (int u = 0; u < AHEAD; u++) {
+				plus(v[u][0], load16(from[u] + s * stride));
+				if (per == 2) plus(v[u][1], load16(from[u] + s * stride + FOURS));
 			}
 		}
 #pragma unroll
 		for (int u = 0; u < AHEAD; u++) {
-			int i = base + u * blockDim.x, col = i / HEIGHT % COLS;
-			TileAt at = rows_of(a, lo + i / WORDS, 0);
-			int row = at.row + i % HEIGHT;
-			if (i >= items * WORDS || col >= (int)a.rows || row > at.last) continue;
-			float scale = a.norm ? scales[col] : 1, y = v[u][0] * scale;
+			int i = base + u * blockDim.x, col = i / (HEIGHT / 4) % COLS;
+			if (i >= items * FOURS || col >= (int)a.rows) continue;
+			TileAt at = rows_of(a, lo + i / FOURS, 0);
+			int row = at.row + i % (HEIGHT / 4) * 4;
+			float scale = a.norm ? scales[col] : 1;
 			float* to = pick(a.dst, at.matrix) + col * (i64)(at.last + 1) + row;
-			if (a.mode == GATE) y = y / (1 + expf(-y)) * (v[u][1] * scale);
-			*to = a.mode == ADD ? *to + y : y;
+#pragma unroll
+			for (int j = 0; j < 4; j++) {
+				if (row + j > at.last) break;
+				float y = v[u][0][j] * scale;
+				if (a.mode == GATE) y = y / (1 + expf(-y)) * (v[u][1][j] * scale);
+				to[j] = a.mode == ADD ? to[j] + y : y;
+			}
 		}
 	}
 }
@@ -431,8 +443,8 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 	int slices = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, there = smaller(across, slices - split * across);  // of the block
 	int own = mine < deep && warp() % across < there ? (items - mine + deep - 1) / deep * per : 0;
 
-	float* sums = (float*)memory;            // [warps, SUMS]
-	float* scales = sums + C::WARPS * SUMS;   // [COLS]
+	float* sums = (float*)memory;                          // [TURNS, warps, SUMS]
+	float* scales = sums + C::TURNS * C::WARPS * SUMS;  // [COLS]
 	u8* ring = (u8*)(scales + COLS) + warp() * C::STAGES * C::SLOT;
 	int turn = 0, round = 0, into = 0, most = 0, bytes = (int)a.row;
 	const u8* w = nullptr;
@@ -445,10 +457,15 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 			}
 			u8* slot = ring + into * C::SLOT;
 			if constexpr (C::QUANTIZED) {
+				u8* to = slot + lane() * 16;
+				const u8* source = w + lane() * 16;
+				int gap = bytes - C::PIECES * 16;
 #pragma unroll
 				for (int i = 0; i < (HEIGHT * C::PIECES + WARP - 1) / WARP; i++) {
-					int piece = i * WARP + lane(), r = piece / C::PIECES, c = piece % C::PIECES * 16;
-					if (r < HEIGHT) copy_async(slot + r * C::PITCH + c, w + smaller(r, most) * bytes + c);
+					int r = (i * WARP + lane()) / C::PIECES;
+					const u8* piece = source + r * gap + i * WARP * 16;
+					if (most < HEIGHT - 1) piece -= larger(r - most, 0) * bytes;
+					if (i * WARP + lane() < HEIGHT * C::PIECES) copy_async(to + i * WARP * 16 + r * (C::PITCH - C::PIECES * 16), piece);
 				}
 			} else {
 				// Pieces of 16 bytes of odd rows change halves, so that neighbours read other banks.
@@ -506,9 +523,10 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 				if (++use == C::STAGES) use = 0;
 			}
 		}
-		__syncthreads();  // the sums of the turn before have been read
+		if (C::TURNS == 1) __syncthreads();  // the sums of the turn before have been read
+		float* turned = sums + n % C::TURNS * C::WARPS * SUMS;
 		if (n < own) {
-			float* to = sums + warp() * SUMS + lane() % 4 * 2 * COLUMN + lane() / 4;
+			float* to = turned + warp() * SUMS + lane() % 4 * 2 * COLUMN + lane() / 4;
 #pragma unroll
 			for (int j = 0; j < NT; j++) {
 #pragma unroll
@@ -519,8 +537,9 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 		for (int i = threadIdx.x; i < deep * COLS * HEIGHT; i += blockDim.x) {
 			int d = i / (COLS * HEIGHT), item = n / per * deep + d, word = i % (COLS * HEIGHT);
 			if (item >= items || word / HEIGHT >= (int)a.rows) continue;
-			const float* of = sums + d * across * SUMS + word / HEIGHT * COLUMN + word % HEIGHT;
+			const float* of = turned + d * across * SUMS + word / HEIGHT * COLUMN + word % HEIGHT;
 			float sum = 0;
+#pragma unroll 8
 			for (int w = 0; w < there; w++) sum += of[w * SUMS];
 			parts[(i64)(item * per + n % per) * COLS * HEIGHT + word] = sum;
 		}
