@@ -80,7 +80,7 @@ func TestSeveral(t *testing.T) {
 		if !dt.Quantized() {
 			bound = 2e-6
 		}
-		for _, s := range [][3]int{{8, 1, 2048}, {2, 33, 4096}, {16, 300, 2048}, {9, 40, 10240}, {17, 31, 6144}, {63, 17, 2048}} {
+		for _, s := range [][3]int{{8, 1, 2048}, {2, 33, 4096}, {16, 300, 2048}, {3, 50, 2816}, {9, 40, 10240}, {17, 31, 6144}, {63, 17, 2048}} {
 			rows, n, k := s[0], s[1], s[2]
 			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(3, 4))

@@ -6,8 +6,8 @@ import "github.com/gollm/gollm/device"
 
 // Products of some rows; see several.cu.
 
-// severalKernel is the kernels of a type, for up to 8, 16 and 32 rows, and what a
-// launch of one needs.
+// severalKernel is the kernels of a type, for up to 8, 16 and, if there is one, 32 rows,
+// and what a launch of one needs.
 type severalKernel struct {
 	names   [3]string
 	operand string // the kernel that prepares x
@@ -20,7 +20,7 @@ type severalKernel struct {
 // severalKernels are the kernels for some rows, by type.
 var severalKernels = map[device.DType]severalKernel{
 	device.F16:  {[3]string{"several_f16_8", "several_f16_16", "several_f16_32"}, "operand_f16", 2, 128, 2048, 5},
-	device.BF16: {[3]string{"several_bf16_8", "several_bf16_16", "several_bf16_32"}, "operand_bf16", 3, 64, 2048, 5},
+	device.BF16: {[3]string{"several_bf16_8", "several_bf16_16"}, "operand_bf16", 3, 64, 2048, 5},
 	device.Q4_0: {[3]string{"several_q4_0_8", "several_q4_0_16", "several_q4_0_32"}, "operand_quantized", 1, 256, 16 * 144, 5},
 	device.Q8_0: {[3]string{"several_q8_0_8", "several_q8_0_16", "several_q8_0_32"}, "operand_quantized", 1, 256, 16 * 272, 3},
 	device.Q4_K: {[3]string{"several_q4_k_8", "several_q4_k_16", "several_q4_k_32"}, "operand_quantized", 1, 256, 16 * 144, 5},
@@ -29,7 +29,6 @@ var severalKernels = map[device.DType]severalKernel{
 }
 
 const (
-	severalRows   = 32 // the most that a launch takes
 	severalHeight = 16 // rows of w in a tile
 	severalColumn = 20 // floats from one row of x to the next in the sums of a warp
 )
@@ -48,7 +47,11 @@ func (o *ops) suitsSeveral(x device.Tensor, n device.Norm, w []device.Tensor) bo
 			least = 256
 		}
 		s, ok := severalKernels[w.DType]
-		if !ok || k%least != 0 || w.DType.RowSize(k)%16 != 0 || o.d.address(w)%16 != 0 || w.Dim(0) == 0 {
+		aligned := 16 // rows start on so many bytes
+		if w.DType == device.Q6_K {
+			aligned = 2
+		}
+		if !ok || k%least != 0 || w.DType.RowSize(k)%aligned != 0 || int(o.d.address(w))%aligned != 0 || w.Dim(0) == 0 {
 			return false
 		}
 		items += ceil(w.Dim(0), severalHeight)
@@ -64,7 +67,15 @@ type severalLaunch struct {
 	cols, warps int
 }
 
-// of is the kernel for a number of rows, which are at most severalRows.
+// most is how many rows a launch takes.
+func (s severalKernel) most() int {
+	if s.names[2] == "" {
+		return 16
+	}
+	return 32
+}
+
+// of is the kernel for a number of rows, which are no more than most.
 func (s severalKernel) of(rows int) severalLaunch {
 	switch {
 	case rows > 16:
@@ -117,9 +128,9 @@ func (l severalLaunch) share(units, items, per, k, sliceBytes int) share {
 		if ceil(slices, across) != splits || l.partsAt(k)+4*severalHeight*l.cols*tiles*ranges*splits > workspaceSize {
 			continue
 		}
-		cost := ceil(most, deep)*per*deep*across*sliceBytes + 32*across*l.slice
+		cost := ceil(most, deep)*per*deep*across*sliceBytes + 16*across*l.slice
 		if splits > 1 {
-			cost += 24<<10 + splits*tiles<<10
+			cost += 48<<10 + splits*tiles<<11
 		}
 		if best.ranges == 0 || cost < least {
 			best, least = share{ranges, splits, across, tiles}, cost
@@ -142,7 +153,7 @@ func (o *ops) launchSeveral(dst []device.Tensor, x device.Tensor, n device.Norm,
 		items, per = items/2, 2
 	}
 	for r, rows := 0, 0; r < x.Dim(0); r += rows {
-		rows = min(severalRows, x.Dim(0)-r)
+		rows = min(s.most(), x.Dim(0)-r)
 		for rows > 8 && !s.of(rows).fits(k, items*per, o.d.drv.multiprocessors()) {
 			rows = min(rows/2, 16)
 		}

@@ -342,13 +342,14 @@ struct Quarter<Q6_K> {
 	}
 };
 
-// add_quantized adds what the warp has of a tile of a quantized type.
+// add_quantized adds what the warp has of a tile of a quantized type, of which row r
+// starts start + r·step bytes, less a multiple of 16, into its part of the slot.
 template <int TYPE, int NT>
-__device__ __forceinline__ void add_quantized(float (&c)[NT][4], const u8* slot, const Part<TYPE, NT>& p, int start) {
+__device__ __forceinline__ void add_quantized(float (&c)[NT][4], const u8* slot, const Part<TYPE, NT>& p, int start, int step) {
 	typedef Slab<TYPE, NT> C;
 	Quarter<TYPE> one, other;
-	one.read(slot + lane() / 4 * C::PITCH, lane() % 4, start);
-	other.read(slot + (lane() / 4 + 8) * C::PITCH, lane() % 4, start);
+	one.read(slot + lane() / 4 * C::PITCH, lane() % 4, (start + lane() / 4 * step) % 16);
+	other.read(slot + (lane() / 4 + 8) * C::PITCH, lane() % 4, (start + (lane() / 4 + 8) * step) % 16);
 #pragma unroll
 	for (int i = 0; i < C::STEPS; i++) {
 		u32 x[2], y[2];
@@ -448,11 +449,15 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 	u8* ring = (u8*)(scales + COLS) + warp() * C::STAGES * C::SLOT;
 	int turn = 0, round = 0, into = 0, most = 0, bytes = (int)a.row;
 	const u8* w = nullptr;
+	auto start_of = [&](int turn) {
+		TileAt at = rows_of(a, lo + turn / per * deep + mine, turn % per);
+		return (u64)pick(a.w, at.matrix) + at.row * a.row + slice * C::SIZE;
+	};
 	auto bring = [&]() {
 		if (turn < own) {
 			if (round == 0) {
 				TileAt at = rows_of(a, lo + turn / per * deep + mine, turn % per);
-				w = pick(a.w, at.matrix) + at.row * a.row + (C::QUANTIZED ? slice * C::SIZE & ~15 : from * 2 + lane() % 8 * 16);
+				w = pick(a.w, at.matrix) + at.row * a.row + (C::QUANTIZED ? slice * C::SIZE : from * 2 + lane() % 8 * 16);
 				most = at.last - at.row;
 			}
 			u8* slot = ring + into * C::SLOT;
@@ -465,6 +470,8 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 					int r = (i * WARP + lane()) / C::PIECES;
 					const u8* piece = source + r * gap + i * WARP * 16;
 					if (most < HEIGHT - 1) piece -= larger(r - most, 0) * bytes;
+					// Rows of Q6_K start on any 2 bytes.
+					if (TYPE == Q6_K) piece -= (u64)(piece - (lane() + i * WARP - r * C::PIECES) * 16) & 15;
 					if (i * WARP + lane() < HEIGHT * C::PIECES) copy_async(to + i * WARP * 16 + r * (C::PITCH - C::PIECES * 16), piece);
 				}
 			} else {
@@ -509,7 +516,7 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 				__syncwarp();
 				const u8* slot = ring + use * C::SLOT;
 				if constexpr (C::QUANTIZED) {
-					add_quantized<TYPE, NT>(c, slot, p, TYPE == Q6_K ? slice * C::SIZE & 15 : 0);
+					add_quantized<TYPE, NT>(c, slot, p, TYPE == Q6_K ? (int)(start_of(n) & 15) : 0, TYPE == Q6_K ? bytes & 15 : 0);
 				} else {
 #pragma unroll
 					for (int h = 0; h < 2; h++) {
@@ -559,16 +566,19 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 	finish_range<NT>(a, range, lo, items, scales);
 }
 
-// A kernel for each type and for up to 8, 16 and 32 rows of x.
+// A kernel for each type and for up to 8, 16 and 32 rows of x. With the three terms of
+// bfloat16, 32 rows take longer than twice 16.
 #define SEVERAL(name, TYPE)                                                             \
-	KERNEL_ALONE(name##_8, SeveralArgs, 16 * WARP) { several<TYPE, 1>(a); }  \
-	KERNEL_ALONE(name##_16, SeveralArgs, 16 * WARP) { several<TYPE, 2>(a); } \
+	KERNEL_ALONE(name##_8, SeveralArgs, 16 * WARP) { several<TYPE, 1>(a); } \
+	KERNEL_ALONE(name##_16, SeveralArgs, 16 * WARP) { several<TYPE, 2>(a); }
+#define SEVERAL_32(name, TYPE) \
+	SEVERAL(name, TYPE)        \
 	KERNEL_ALONE(name##_32, SeveralArgs, 8 * WARP) { several<TYPE, 4>(a); }
 
-SEVERAL(several_f16, F16)
+SEVERAL_32(several_f16, F16)
 SEVERAL(several_bf16, BF16)
-SEVERAL(several_q4_0, Q4_0)
-SEVERAL(several_q8_0, Q8_0)
-SEVERAL(several_q4_k, Q4_K)
-SEVERAL(several_q5_k, Q5_K)
-SEVERAL(several_q6_k, Q6_K)
+SEVERAL_32(several_q4_0, Q4_0)
+SEVERAL_32(several_q8_0, Q8_0)
+SEVERAL_32(several_q4_k, Q4_K)
+SEVERAL_32(several_q5_k, Q5_K)
+SEVERAL_32(several_q6_k, Q6_K)
