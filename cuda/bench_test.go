@@ -103,41 +103,63 @@ func reportRate(b *testing.B, bytes, seconds, copied float64) {
 	b.ReportMetric(100*bytes/seconds/copied, "%-of-copy")
 }
 
-// BenchmarkSingle is products of one row in the shapes of an 8B model.
-func BenchmarkSingle(b *testing.B) {
+// benchProducts are the products of a layer of an 8B model and of its output, y[0] of
+// x. Rows of y have n numbers, those of x and z k; y[1] and z may be written over.
+var benchProducts = []struct {
+	name    string
+	n, k    int
+	product func(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n device.Norm)
+}{
+	{"qkv", 6144, 4096, normProduct},
+	{"o", 4096, 4096, addProduct},
+	{"gateup", 28672, 4096, func(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n device.Norm) {
+		rows, half := y[0].Dim(0), w.Dim(0)/2
+		gate := []device.Tensor{y[0].Reshape(2*rows, half).Rows(0, rows), y[1].Reshape(2*rows, half).Rows(0, rows)}
+		device.NormSwiGLU(o, gate, x, n, []device.Tensor{w.Rows(0, half), w.Rows(half, 2*half)}, z)
+	}},
+	{"down", 4096, 14336, addProduct},
+	{"head", 128256, 4096, normProduct},
+}
+
+func normProduct(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n device.Norm) {
+	device.NormMatMuls(o, y[:1], x, n, []device.Tensor{w}, z)
+}
+
+func addProduct(o device.Ops, y [2]device.Tensor, x, _, w device.Tensor, _ device.Norm) {
+	device.AddMatMul(o, y[0], x, w, y[1])
+}
+
+// benchTypes are the types that products of a decode step are measured with.
+var benchTypes = []device.DType{device.F16, device.BF16, device.Q8_0, device.Q4_0, device.Q4_K, device.Q5_K, device.Q6_K}
+
+// BenchmarkSingle is products of one row.
+func BenchmarkSingle(b *testing.B) { benchmarkProducts(b, 1) }
+
+// BenchmarkFew is products of a few rows.
+func BenchmarkFew(b *testing.B) { benchmarkProducts(b, 2, 4, 8, 16, 32) }
+
+func benchmarkProducts(b *testing.B, rows ...int) {
 	d := openBench(b)
 	copied := copyRate(b, d)
-	for _, dt := range []device.DType{device.F16, device.BF16, device.Q8_0, device.Q4_0, device.Q4_K, device.Q5_K, device.Q6_K} {
-		for _, s := range []struct {
-			name    string
-			n, k    int
-			product func(y, x, w device.Tensor, n device.Norm)
-		}{
-			{"qkv", 6144, 4096, func(y, x, w device.Tensor, n device.Norm) {
-				d.ops.FuseNormMatMuls([]device.Tensor{y}, x, n, []device.Tensor{w})
-			}},
-			{"o", 4096, 4096, func(y, x, w device.Tensor, _ device.Norm) { d.ops.FuseAddMatMul(y, x, w) }},
-			{"gateup", 28672, 4096, func(y, x, w device.Tensor, n device.Norm) {
-				half := y.Reshape(2, y.Dim(1)/2).Rows(0, 1)
-				d.ops.FuseNormSwiGLU(half, x, n, []device.Tensor{w.Rows(0, w.Dim(0)/2), w.Rows(w.Dim(0)/2, w.Dim(0))})
-			}},
-			{"down", 4096, 14336, func(y, x, w device.Tensor, _ device.Norm) { d.ops.FuseAddMatMul(y, x, w) }},
-			{"head", 128256, 4096, func(y, x, w device.Tensor, n device.Norm) {
-				d.ops.FuseNormMatMuls([]device.Tensor{y}, x, n, []device.Tensor{w})
-			}},
-		} {
+	for _, dt := range benchTypes {
+		for _, s := range benchProducts {
 			b.Run(fmt.Sprintf("type=%v/%s", dt, s.name), func(b *testing.B) {
 				free, err := d.Scope(func() error {
-					x, y, norm := benchAlloc(b, d, device.F32, 1, s.k), benchAlloc(b, d, device.F32, 1, s.n), benchAlloc(b, d, device.F32, s.k)
-					d.Write(x, normal(rand.New(rand.NewPCG(1, 2)), s.k))
-					size := s.n * dt.RowSize(s.k)
+					size, norm := s.n*dt.RowSize(s.k), benchAlloc(b, d, device.F32, s.k)
 					w := benchMatrices(b, d, dt, s.n, s.k, max(benchBytes/2/size, 2))
-					seconds := measure(b, d, func() {
-						for _, w := range w {
-							s.product(y, x, w, device.Norm{W: norm, Eps: 1e-5})
-						}
-					})
-					reportRate(b, float64(size), seconds/float64(len(w)), copied)
+					for _, r := range rows {
+						x, z := benchAlloc(b, d, device.F32, r, s.k), benchAlloc(b, d, device.F32, r, s.k)
+						y := [2]device.Tensor{benchAlloc(b, d, device.F32, r, s.n), benchAlloc(b, d, device.F32, r, s.n)}
+						d.Write(x, normal(rand.New(rand.NewPCG(1, 2)), r*s.k))
+						b.Run(fmt.Sprintf("rows=%d", r), func(b *testing.B) {
+							seconds := measure(b, d, func() {
+								for _, w := range w {
+									s.product(d.ops, y, x, z, w, device.Norm{W: norm, Eps: 1e-5})
+								}
+							})
+							reportRate(b, float64(size), seconds/float64(len(w)), copied)
+						})
+					}
 					return nil
 				})
 				if err != nil {
@@ -153,17 +175,18 @@ func BenchmarkSingle(b *testing.B) {
 
 // benchMatrices is copies of a random matrix, whose rows repeat.
 func benchMatrices(b *testing.B, d *dev, dt device.DType, n, k, copies int) []device.Tensor {
-	some := randomMatrix(rand.New(rand.NewPCG(3, 4)), dt, 64, k)
-	raw := make([]byte, 0, n*dt.RowSize(k))
-	for len(raw) < cap(raw) {
-		raw = append(raw, some[:min(len(some), cap(raw)-len(raw))]...)
-	}
+	const some = 64
+	raw := randomMatrix(rand.New(rand.NewPCG(3, 4)), dt, some, k)
 	all := make([]device.Tensor, copies)
 	for i := range all {
-		var err error
-		if all[i], err = d.Load(raw, dt, n, k); err != nil {
-			b.Fatal(err)
+		w := benchAlloc(b, d, dt, n, k)
+		d.Write(w.Rows(0, some), raw)
+		for have := some; have < n; have *= 2 {
+			more := min(have, n-have)
+			d.ops.Copy(w.Rows(have, have+more), w.Rows(0, more))
 		}
+		w.Memory().(*memory).fixed = true
+		all[i] = w
 	}
 	return all
 }

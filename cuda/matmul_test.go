@@ -125,6 +125,35 @@ func TestFusedManyRows(t *testing.T) {
 	}
 }
 
+// TestSeveral holds the kernels for some rows against the definition, with slices of k
+// in one block and in several, and rows and columns that fill no tile.
+func TestSeveral(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	for dt := range severalKernels {
+		bound := 2e-3 // half precision of both sides
+		if !dt.Quantized() {
+			bound = 2e-6
+		}
+		for _, s := range [][3]int{{8, 1, 2048}, {2, 33, 4096}, {16, 300, 2048}, {3, 50, 2816}, {9, 40, 10240}, {17, 31, 6144}, {63, 17, 2048}} {
+			rows, n, k := s[0], s[1], s[2]
+			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(3, 4))
+				x, w := alloc(t, d, device.F32, rows, k), alloc(t, d, dt, n, k)
+				d.Write(x, normal(rng, rows*k))
+				d.Write(w, randomMatrix(rng, dt, n, k))
+				got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
+				if !d.ops.few([]device.Tensor{got}, x, device.Norm{}, []device.Tensor{w}, store) {
+					t.Fatal("no kernel")
+				}
+				d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(dt), rows, n, k, dt.RowSize(k)).
+					run(blocks{ceil(n, 8), rows, 1}, 256)
+				compare(t, read(t, d, got), read(t, d, want), bound)
+			})
+		}
+	}
+}
+
 func alloc(t *testing.T, d device.Device, dt device.DType, dims ...int) device.Tensor {
 	t.Helper()
 	x, err := d.Alloc(dt, dims...)

@@ -40,8 +40,8 @@ const (
 	mostSums    = 10 << 10 // sums of chunks that a block has
 )
 
-// suits reports whether x·wᵀ is a product of one row for which there is a kernel.
-func (o *ops) suits(x device.Tensor, n device.Norm, w []device.Tensor) bool {
+// suitsSingle reports whether x·wᵀ is a product of one row for which there is a kernel.
+func (o *ops) suitsSingle(x device.Tensor, n device.Norm, w []device.Tensor) bool {
 	if x.Dim(0) != 1 || o.d.address(x)%16 != 0 {
 		return false
 	}
@@ -69,11 +69,15 @@ func (s singleKernel) shared(k, rows int) int {
 	return chunks*s.x + ceil(rows*chunks*4, 16)*16 + s.warps*s.ring
 }
 
-// single computes products of one row if they suit it: dst[i] = x·w[i]ᵀ, in one
-// launch for each type among w. gate has one dst for two w.
-func (o *ops) single(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor, mode int) bool {
-	if !o.suits(x, n, w) {
-		return false
+// few computes products of one row or some if there are kernels for them:
+// dst[i] = x·w[i]ᵀ, in one launch for each type among w. gate has one dst for two w.
+func (o *ops) few(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor, mode int) bool {
+	launch := o.launchSingle
+	if !o.suitsSingle(x, n, w) {
+		if !o.suitsSeveral(x, n, w) {
+			return false
+		}
+		launch = o.launchSeveral
 	}
 	if mode == gate && w[0].DType != w[1].DType {
 		return false
@@ -94,7 +98,7 @@ func (o *ops) single(dst []device.Tensor, x device.Tensor, n device.Norm, w []de
 				m++
 			}
 		}
-		o.launchSingle(dst, x, n, w, mode, of[:m])
+		launch(dst, x, n, w, mode, of[:m])
 	}
 	return true
 }
@@ -149,29 +153,29 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 		runShared(blocks{grid, 1, 1}, s.warps*32, shared)
 }
 
-// FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of one row, or of many.
+// FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of a few rows, or of many.
 func (o *ops) FuseNormMatMuls(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor) bool {
 	checkNorm(x, n)
 	for i := range dst {
 		checkProduct(dst[i], x, w[i])
 	}
-	return o.single(dst, x, n, w, store) || o.manyNormed(dst, x, n, w)
+	return o.few(dst, x, n, w, store) || o.manyNormed(dst, x, n, w)
 }
 
-// FuseNormSwiGLU computes dst = silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ) of one row.
+// FuseNormSwiGLU computes dst = silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ) of a few rows.
 func (o *ops) FuseNormSwiGLU(dst, x device.Tensor, n device.Norm, w []device.Tensor) bool {
 	checkNorm(x, n)
 	checkProduct(dst, x, w[0])
 	checkProduct(dst, x, w[1])
 	o.one[0] = dst
-	return o.single(o.one[:1], x, n, w, gate)
+	return o.few(o.one[:1], x, n, w, gate)
 }
 
-// FuseAddMatMul computes dst += x·wᵀ of one row, or of many.
+// FuseAddMatMul computes dst += x·wᵀ of a few rows, or of many.
 func (o *ops) FuseAddMatMul(dst, x, w device.Tensor) bool {
 	checkProduct(dst, x, w)
 	o.one = [3]device.Tensor{dst, w}
-	return o.single(o.one[:1], x, device.Norm{}, o.one[1:2], add) || o.manyAdded(dst, x, w)
+	return o.few(o.one[:1], x, device.Norm{}, o.one[1:2], add) || o.manyAdded(dst, x, w)
 }
 
 // checkNorm panics unless n fits rows of x.

@@ -87,6 +87,8 @@ func SampleAttend(ops Ops, dst Tensor, l List, q Tensor, kv KV, p Plan, d Draws)
 	}
 	ops.SampleValues(l, q, kv, p, d)
 	ops.Attend(dst, q, kv, Plan{Span: p.Span, Middle: Tokens, List: l, Mixture: true})
+}
+
 // NewestSketch is what is kept beside pages for a walk, and what [SketchNewest] makes.
 type NewestSketch struct {
 	Keys, Queries Tensor // f32 [pages, heads, dim]: sums of blocks

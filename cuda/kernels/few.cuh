@@ -4,6 +4,9 @@
 
 #include "blocks.cuh"
 
+// What becomes of a product.
+enum { STORE, ADD, GATE };  // GATE: dst = silu(x·w[0]ᵀ)·(x·w[1]ᵀ)
+
 struct alignas(16) Word4 {
 	u32 w[4];
 };

@@ -74,6 +74,30 @@ __device__ __forceinline__ u32 pack_half(float lo, float hi) {
 	return v;
 }
 
+// pack_bfloat is pack_half of bfloat16.
+__device__ __forceinline__ u32 pack_bfloat(float lo, float hi) {
+	u32 v;
+	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo));
+	return v;
+}
+
+// Sums and products of two numbers of half precision each, rounded once.
+__device__ __forceinline__ u32 add_halves(u32 x, u32 y) {
+	u32 v;
+	asm("add.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(x), "r"(y));
+	return v;
+}
+__device__ __forceinline__ u32 multiply_halves(u32 x, u32 y) {
+	u32 v;
+	asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(x), "r"(y));
+	return v;
+}
+__device__ __forceinline__ u32 multiply_add_halves(u32 x, u32 y, u32 z) {
+	u32 v;
+	asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(x), "r"(y), "r"(z));
+	return v;
+}
+
 // load_matrices gives each lane its part of four 8 x 8 matrices of halves in
 // shared memory: lane 8i + j says where row j of matrix i starts, and lane l gets
 // elements 2(l%4) and 2(l%4)+1 of row l/4 of each.
@@ -150,6 +174,12 @@ __device__ __forceinline__ void let_next() {
 // [16, 8] of floats, spread over the warp as PTX has it for mma.m16n8k16.
 __device__ __forceinline__ void multiply_add(float c[4], const u32 a[4], const u32 b[2]) {
 	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// multiply_add_bfloat is multiply_add of bfloat16.
+__device__ __forceinline__ void multiply_add_bfloat(float c[4], const u32 a[4], const u32 b[2]) {
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
 		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 

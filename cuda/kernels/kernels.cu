@@ -19,6 +19,7 @@
 #include "sample.cu"
 #include "scores_row.cu"
 #include "select.cu"
+#include "several.cu"
 #include "single.cu"
 #include "sketch.cu"
 #include "stripe.cu"

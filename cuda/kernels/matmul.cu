@@ -1,5 +1,5 @@
 // Products with transposed matrices, dst = x·wᵀ: the definition, for every
-// element type and every shape. The fast kernels of gemv.cu and gemm.cu are
+// element type and every shape. The fast kernels of single.cu, several.cu and gemm.cu are
 // checked against it.
 #include "args.cuh"
 #include "blocks.cuh"

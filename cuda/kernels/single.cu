@@ -11,9 +11,6 @@
 #include "few.cuh"
 #include "reduce.cuh"
 
-// What becomes of a product.
-enum { STORE, ADD, GATE };  // GATE: dst = silu(x·w[0]ᵀ)·(x·w[1]ᵀ)
-
 struct SingleArgs {
 	const float* x;     // [k]
 	const float* norm;  // [k]: x is normalized and multiplied by it; NULL: x as it is

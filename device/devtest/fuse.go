@@ -15,19 +15,21 @@ func fuseCases() []testCase {
 		if dt == device.I32 {
 			continue
 		}
-		for _, k := range []int{256, 2304} {
-			for _, rows := range []int{1, 3} {
-				at := fmt.Sprintf("/type=%v/rows=%d/k=%d", dt, rows, k)
-				cases = append(cases,
-					testCase{"op=normmatmuls" + at, func(b *bed) job { return normMatMuls(b, rows, k, dt, dt, dt) }},
-					testCase{"op=addmatmul" + at, func(b *bed) job { return addMatMul(b, dt, rows, k, 65) }},
-					testCase{"op=normswiglu" + at, func(b *bed) job { return normSwiGLU(b, rows, k, 70, dt, dt) }})
-			}
+		for _, s := range [][2]int{{1, 256}, {3, 256}, {1, 2304}, {3, 2304}, {1, 2048}, {20, 2048}} {
+			rows, k := s[0], s[1]
+			at := fmt.Sprintf("/type=%v/rows=%d/k=%d", dt, rows, k)
+			cases = append(cases,
+				testCase{"op=normmatmuls" + at, func(b *bed) job { return normMatMuls(b, rows, k, dt, dt, dt) }},
+				testCase{"op=addmatmul" + at, func(b *bed) job { return addMatMul(b, dt, rows, k, 65) }},
+				testCase{"op=normswiglu" + at, func(b *bed) job { return normSwiGLU(b, rows, k, 70, dt, dt) }})
 		}
 	}
 	cases = append(cases,
 		testCase{"op=normmatmuls/mixed", func(b *bed) job {
 			return normMatMuls(b, 1, 512, device.Q4_K, device.Q6_K, device.Q4_K, device.F16, device.Q6_K)
+		}},
+		testCase{"op=normmatmuls/mixed/rows=5", func(b *bed) job {
+			return normMatMuls(b, 5, 2048, device.Q4_K, device.Q6_K, device.Q4_K, device.F16, device.Q6_K)
 		}},
 		testCase{"op=normswiglu/mixed", func(b *bed) job { return normSwiGLU(b, 1, 512, 31, device.Q4_K, device.F16) }})
 	for _, full := range []bool{false, true} {

@@ -267,16 +267,42 @@ inline void arrive(int point, int n) { emu::come(point, n, false); }
 
 inline float power2(float x) { return exp2f(x); }
 
-// multiply_add gathers both matrices from the lanes and adds the products of its
-// four elements in the order of k.
-inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+// from_brain and to_brain are from and to bfloat16.
+namespace emu {
+inline float from_brain(uint16_t h) { return __uint_as_float((uint32_t)h << 16); }
+inline uint16_t to_brain(float f) {
+	unsigned b = __float_as_uint(f);
+	if ((b & 0x7fffffff) > 0x7f800000) return 0x7fff;
+	return (uint16_t)((b + 0x7fff + (b >> 16 & 1)) >> 16);
+}
+}  // namespace emu
+
+inline uint32_t pack_bfloat(float lo, float hi) { return emu::to_brain(lo) | (uint32_t)emu::to_brain(hi) << 16; }
+
+inline uint32_t add_halves(uint32_t x, uint32_t y) {
+	return pack_half(from_half((uint16_t)x) + from_half((uint16_t)y), from_half((uint16_t)(x >> 16)) + from_half((uint16_t)(y >> 16)));
+}
+inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
+	return pack_half(from_half((uint16_t)x) * from_half((uint16_t)y), from_half((uint16_t)(x >> 16)) * from_half((uint16_t)(y >> 16)));
+}
+inline uint32_t multiply_add_halves(uint32_t x, uint32_t y, uint32_t z) {
+	auto one = [](uint32_t x, uint32_t y, uint32_t z) { return from_half((uint16_t)x) * from_half((uint16_t)y) + from_half((uint16_t)z); };
+	return pack_half(one(x, y, z), one(x >> 16, y >> 16, z >> 16));
+}
+
+namespace emu {
+
+// multiply gathers both matrices from the lanes and adds the products of its four
+// elements in the order of k. value is what 16 bits are.
+template <class Value>
+void multiply(float c[4], const uint32_t a[4], const uint32_t b[2], Value value) {
 	float x[16][16], y[16][8];
 	for (int half = 0; half < 3; half++) {
 		uint32_t lo = half < 2 ? a[2 * half] : b[0], hi = half < 2 ? a[2 * half + 1] : b[1];
-		const uint64_t* all = emu::exchange(lo | (uint64_t)hi << 32, "multiply_add");
+		const uint64_t* all = exchange(lo | (uint64_t)hi << 32, "multiply_add");
 		for (int l = 0; l < 32; l++) {
 			for (int i = 0; i < 4; i++) {
-				float v = from_half((uint16_t)(all[l] >> 16 * i));
+				float v = value((uint16_t)(all[l] >> 16 * i));
 				int k = 2 * (l % 4) + i % 2;
 				if (half < 2)
 					x[l / 4 + i / 2 * 8][k + half * 8] = v;
@@ -290,3 +316,8 @@ inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2]) {
 		for (int k = 0; k < 16; k++) c[i] += x[l / 4 + i / 2 * 8][k] * y[k][2 * (l % 4) + i % 2];
 	}
 }
+
+}  // namespace emu
+
+inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::multiply(c, a, b, from_half); }
+inline void multiply_add_bfloat(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::multiply(c, a, b, emu::from_brain); }

@@ -1,0 +1,127 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// batchShape is the shape of a model whose heads have 128 numbers.
+type batchShape struct {
+	name                           string
+	dim, ff, heads, kvHeads, vocab int
+}
+
+var batchShapes = []batchShape{
+	{"llama-2-7b", 4096, 11008, 32, 32, 32000},
+	{"llama-3.1-8b", 4096, 14336, 32, 8, 128256},
+}
+
+// batchModel is a model of 32 layers whose weights repeat, with sequences of one length.
+type batchModel struct {
+	batchShape
+	d                               *dev
+	rows                            int
+	layers                          []stepLayer
+	output, norm                    device.Tensor
+	x, y, z, q, k, v, gate, up, out device.Tensor
+	kv                              []device.KV
+	pos                             device.Tensor
+	rope                            device.Rope
+	bytes                           int // that a step reads
+}
+
+func newBatchModel(b *testing.B, d *dev, s batchShape, weights string, rows, depth int) *batchModel {
+	const layers, headDim = 32, 128
+	m := &batchModel{batchShape: s, d: d, rows: rows}
+	rng := rand.New(rand.NewPCG(7, 9))
+	matrix := func(dt device.DType, n, k int) device.Tensor {
+		w := benchMatrices(b, d, dt, n, k, 1)[0]
+		m.bytes += w.Size()
+		return w
+	}
+	pages := rows * (depth/device.PageLen + 1)
+	table, length := benchAlloc(b, d, device.I32, rows, pages/rows), benchAlloc(b, d, device.I32, rows)
+	d.Write(table, words(rng.Perm(pages)...))
+	lengths, last := make([]int, rows), make([]int, rows)
+	for i := range lengths {
+		lengths[i], last[i] = depth, depth-1
+	}
+	d.Write(length, words(lengths...))
+	for l := range layers {
+		t, _ := stepTypes(weights, l)
+		m.layers = append(m.layers, stepLayer{
+			matrix(t[0], s.heads*headDim, s.dim), matrix(t[1], s.kvHeads*headDim, s.dim), matrix(t[2], s.kvHeads*headDim, s.dim), matrix(t[3], s.dim, s.heads*headDim),
+			matrix(t[4], s.ff, s.dim), matrix(t[5], s.ff, s.dim), matrix(t[6], s.dim, s.ff),
+		})
+		m.kv = append(m.kv, device.KV{
+			K: benchAlloc(b, d, device.F16, pages, s.kvHeads, device.PageLen, headDim), V: benchAlloc(b, d, device.F16, pages, s.kvHeads, device.PageLen, headDim),
+			Pages: table, Len: length,
+		})
+		m.bytes += rows * depth * 4 * s.kvHeads * headDim
+	}
+	_, out := stepTypes(weights, 0)
+	m.output, m.norm = matrix(out, s.vocab, s.dim), benchAlloc(b, d, device.F32, s.dim)
+	f := func(n int) device.Tensor { return benchAlloc(b, d, device.F32, rows, n) }
+	m.x, m.y, m.z, m.q, m.k, m.v = f(s.dim), f(s.dim), f(s.dim), f(s.heads*headDim), f(s.kvHeads*headDim), f(s.kvHeads*headDim)
+	m.gate, m.up, m.out = f(s.ff), f(s.ff), f(s.vocab)
+	d.Write(m.x, normal(rng, rows*s.dim))
+	m.pos = benchAlloc(b, d, device.I32, rows)
+	d.Write(m.pos, words(last...))
+	m.rope = device.Rope{Freqs: benchAlloc(b, d, device.F32, headDim/2), Scale: 1, Interleaved: true}
+	return m
+}
+
+// step queues a decode step of all sequences without the choice of tokens, attention
+// being left out if attend is false.
+func (m *batchModel) step(attend bool) {
+	o, n := m.d.ops, device.Norm{W: m.norm, Eps: 1e-5}
+	for l := range m.layers {
+		w, kv := &m.layers[l], m.kv[l]
+		device.NormMatMuls(o, []device.Tensor{m.q, m.k, m.v}, m.x, n, w[0:3], m.z)
+		if attend {
+			q := m.q.Reshape(m.rows, m.heads, 128)
+			device.RopeAppend(o, kv, q, m.k.Reshape(m.rows, m.kvHeads, 128), m.v.Reshape(m.rows, m.kvHeads, 128), m.pos, m.rope)
+			o.Attend(m.y.Reshape(m.rows, m.heads, 128), q, kv, device.Plan{})
+		}
+		device.AddMatMul(o, m.x, m.y, w[3], m.z)
+		device.NormSwiGLU(o, []device.Tensor{m.gate, m.up}, m.x, n, w[4:6], m.z)
+		device.AddMatMul(o, m.x, m.gate, w[6], m.z)
+	}
+	device.NormMatMuls(o, []device.Tensor{m.out}, m.x, n, []device.Tensor{m.output}, m.z)
+}
+
+// BenchmarkBatch is a decode step of several sequences at 512 positions: bytes of
+// weights and of the cache.
+func BenchmarkBatch(b *testing.B) {
+	d := openBench(b)
+	copied := copyRate(b, d)
+	for _, s := range batchShapes {
+		for _, weights := range []string{"F16", "Q8_0", "Q4_K_M"} {
+			b.Run(fmt.Sprintf("shape=%s/type=%s", s.name, weights), func(b *testing.B) {
+				free, err := d.Scope(func() error {
+					const rows = 16
+					m := newBatchModel(b, d, s, weights, rows, 512)
+					for _, attend := range []bool{true, false} {
+						b.Run(fmt.Sprintf("rows=%d/attention=%v", rows, attend), func(b *testing.B) {
+							seconds := measure(b, d, func() { m.step(attend) })
+							reportRate(b, float64(m.bytes), seconds, copied)
+							b.ReportMetric(rows/seconds, "tok/s")
+						})
+					}
+					return nil
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := free(); err != nil {
+					b.Fatal(err)
+				}
+			})
+		}
+	}
+}

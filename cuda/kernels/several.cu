@@ -1,0 +1,584 @@
+// Products of 2 to 32 rows with matrices, dst = x·wᵀ: what a decode step does for
+// some sequences, bound by reading the matrices once. Checked against matmul.cu.
+//
+// Products are on tensor cores: 16 rows of w, a tile, with 8 rows of x each. A warp
+// has a slice of k. Its part of x, which the kernels operand make, lies in registers for
+// the whole launch, and the tiles of its block come by, through a ring in shared memory.
+// What warps have of a tile is added in the order of k, and where the slices of k are too
+// many for a block, what blocks have; the last one to finish does that. The rings are
+// filled before x is there: weights do not wait for the kernels before.
+//
+// Rows of x are scaled by a power of two for each slice, so that half precision fits.
+// Weights in half precision meet x as a sum of two halves, 22 bits, those of bfloat16 a
+// sum of three. Quantized ones are rounded to half precision and meet x in half precision.
+#include "args.cuh"
+#include "few.cuh"
+#include "reduce.cuh"
+
+struct SeveralArgs {
+	const Word4* x;  // as the kernels operand make it, and with it:
+	const float *unit, *squares;
+	i64 norm;  // x is normalized
+	f64 eps;
+	float* dst[3];      // [rows, n]
+	const u8* w[3];     // [n, k], of the type
+	i64 n[3];
+	i64 rows, k, row;  // row: bytes of a row of w
+	i64 mode;
+	i64 fixed;       // no kernel writes w
+	float* parts;    // [ranges, splits, tiles, 8·NT, 16]
+	i32* finished;   // [ranges]: blocks that are done; 0 between launches
+	i64 ranges, splits, across, tiles;  // across: slices of a block; tiles: the most of a range
+};
+
+constexpr int HEIGHT = 16;  // rows of a tile
+constexpr int COLUMN = 20;  // floats from one row of x to the next in the sums of a warp
+
+// Slab is how a type is cut: WEIGHTS of a slice of k, and TERMS that x is a sum of. A
+// row of a tile lies in PITCH bytes of a slot, of which PIECES of 16 are copied; a slot
+// is a tile of a slice, or of plain types 64 weights of it.
+template <int TYPE, int NT>
+struct Slab {
+	static constexpr bool QUANTIZED = TYPE >= Q4_0;
+	static constexpr int WARPS = NT == 4 ? 8 : 16;
+	static constexpr int WEIGHTS = QUANTIZED ? 256 : TYPE == F16 ? 128 : 64;
+	static constexpr int TERMS = QUANTIZED ? 1 : TYPE == F16 ? 2 : 3;
+	static constexpr int STEPS = WEIGHTS / 16;
+	static constexpr int SIZE = TYPE == Q4_0 || TYPE == Q4_K ? 144 : TYPE == Q8_0 ? 272 : TYPE == Q5_K ? 176 : TYPE == Q6_K ? 210 : WEIGHTS * 2;
+	static constexpr int PIECES = QUANTIZED ? (SIZE + 15) / 16 : 8;
+	static constexpr int PITCH = TYPE == Q6_K ? 240 : PIECES * 16;
+	static constexpr int SLOT = HEIGHT * PITCH;
+	static constexpr int ROUNDS = QUANTIZED ? 1 : WEIGHTS / 64;  // slots of a tile
+	static constexpr int STAGES = (QUANTIZED && SIZE > 200 ? 3 : QUANTIZED && SIZE > 144 ? 4 : 5) * (16 / WARPS);
+	static constexpr int TURNS = TYPE == Q8_0 && NT > 1 ? 1 : 2;  // of which there are sums at a time
+	static constexpr int HOLDS = STEPS * TERMS / 2;  // times 4 words that a lane has of 8 rows of x
+};
+
+// pair rounds two numbers to what w is made of, and leaves what that left of them.
+template <int TYPE>
+__device__ __forceinline__ u32 pair(float& x, float& y) {
+	u32 both = TYPE == BF16 ? pack_bfloat(x, y) : pack_half(x, y);
+	x -= TYPE == BF16 ? from_bfloat((u16)both) : from_half((u16)both);
+	y -= TYPE == BF16 ? from_bfloat((u16)(both >> 16)) : from_half((u16)(both >> 16));
+	return both;
+}
+
+struct OperandArgs {
+	Word4* to;       // [slices, tiles, HOLDS, 32]: what each lane has of 8 rows and a slice
+	float* unit;     // [slices, 8·tiles]: what sums of a slice are to be multiplied by
+	float* squares;  // [slices, 8·tiles]: sums of squares of x
+	const float* x;     // [rows, k]
+	const float* norm;  // [k]: x is multiplied by it; NULL: x as it is
+	i64 rows, k;
+};
+
+// operand: block (s, j) makes the second operand of multiply_add of slice s of rows 8j
+// to 8j+7. Lanes read what lies side by side and hand it on through scratch.
+template <int TYPE>
+__device__ __forceinline__ void operand(const OperandArgs& a) {
+	typedef Slab<TYPE, 1> C;
+	constexpr int EACH = C::QUANTIZED ? 2 : 1;  // times 4 numbers of a row that a lane reads
+	constexpr int PARTS = C::QUANTIZED ? 2 : C::TERMS;
+	constexpr int ROW = 272;  // bytes of a row in scratch
+	SHARED(Word4, scratch, 8 * ROW / 16);
+	let_next();
+	int slice = blockIdx.x, tile = blockIdx.y, cols = gridDim.y * 8, from = slice * C::WEIGHTS, t = lane() % 4;
+	int left = smaller((int)a.k - from, C::WEIGHTS);
+	int at[EACH];
+	float norm[EACH][4], v[8][EACH][4];
+#pragma unroll
+	for (int e = 0; e < EACH; e++) {
+		at[e] = C::QUANTIZED ? lane() / 8 * 64 + e * 32 + lane() % 8 * 4 : lane() * 4;
+		Word4 w = {{0x3f800000u, 0x3f800000u, 0x3f800000u, 0x3f800000u}};
+		if (a.norm && at[e] < left) w = load16(a.norm + from + at[e]);
+		for (int i = 0; i < 4; i++) norm[e][i] = __uint_as_float(w.w[i]);
+	}
+	wait_before();
+#pragma unroll
+	for (int c = 0; c < 8; c++) {
+#pragma unroll
+		for (int e = 0; e < EACH; e++) {
+			Word4 w = {{0, 0, 0, 0}};
+			if (tile * 8 + c < (int)a.rows && at[e] < left) w = load16(a.x + (tile * 8 + c) * a.k + from + at[e]);
+			for (int i = 0; i < 4; i++) v[c][e][i] = __uint_as_float(w.w[i]);
+		}
+	}
+#pragma unroll
+	for (int c = 0; c < 8; c++) {
+		float top = 0, sum = 0;
+#pragma unroll
+		for (int e = 0; e < EACH; e++) {
+			for (int i = 0; i < 4; i++) {
+				sum += v[c][e][i] * v[c][e][i];
+				v[c][e][i] *= norm[e][i];
+				top = larger(top, fabsf(v[c][e][i]));
+			}
+		}
+		top = reduce_warp(top, Top());
+		sum = reduce_warp(sum, Plus());
+		// The largest becomes 2¹³ to 2¹⁴.
+		u32 exponent = smaller(larger(__float_as_uint(top) >> 23, 14u), 253u);
+		float up = __uint_as_float((267 - exponent) << 23);
+#pragma unroll
+		for (int e = 0; e < EACH; e++) {
+			for (int i = 0; i < 4; i++) v[c][e][i] *= up;
+		}
+		if (lane() == c) {
+			a.unit[slice * cols + tile * 8 + c] = __uint_as_float((exponent - 13) << 23);
+			a.squares[slice * cols + tile * 8 + c] = sum;
+		}
+	}
+	// A half of the slice after the other, or a term after the other.
+#pragma unroll
+	for (int e = 0; e < PARTS; e++) {
+		__syncwarp();
+#pragma unroll
+		for (int c = 0; c < 8; c++) {
+			float* four = v[c][C::QUANTIZED ? e : 0];
+			u32* to = (u32*)((u8*)scratch + c * ROW + lane() * 8);
+			to[0] = C::QUANTIZED ? pair<TYPE>(four[0], four[2]) : pair<TYPE>(four[0], four[1]);
+			to[1] = C::QUANTIZED ? pair<TYPE>(four[1], four[3]) : pair<TYPE>(four[2], four[3]);
+		}
+		__syncwarp();
+#pragma unroll
+		for (int i = 0; i < C::HOLDS / PARTS; i++) {
+			const u8* w = (const u8*)scratch + lane() / 4 * ROW + (C::QUANTIZED ? t * 64 + i * 16 : i * 64 + t * 16);
+			a.to[(((i64)slice * gridDim.y + tile) * C::HOLDS + e * (C::HOLDS / PARTS) + i) * WARP + lane()] = load16(w);
+		}
+	}
+}
+
+KERNEL(operand_f16, OperandArgs, WARP) { operand<F16>(a); }
+KERNEL(operand_bf16, OperandArgs, WARP) { operand<BF16>(a); }
+KERNEL(operand_quantized, OperandArgs, WARP) { operand<Q4_0>(a); }
+
+// Part is a warp's part of x, and what the columns 2t and 2t+1 of a lane's results are
+// to be multiplied by.
+template <int TYPE, int NT>
+struct Part {
+	u32 b[Slab<TYPE, NT>::STEPS][NT][Slab<TYPE, NT>::TERMS][2];
+	float unit[NT][2];
+};
+
+// take reads what operand made.
+template <int TYPE, int NT>
+__device__ __forceinline__ void take(Part<TYPE, NT>& p, const Word4* x, const float* unit, int slice) {
+	typedef Slab<TYPE, NT> C;
+	constexpr int PARTS = C::QUANTIZED ? 2 : C::TERMS;
+#pragma unroll
+	for (int j = 0; j < NT; j++) {
+#pragma unroll
+		for (int i = 0; i < C::HOLDS; i++) {
+			Word4 w = x[((slice * NT + j) * C::HOLDS + i) * WARP + lane()];
+			int part = i / (C::HOLDS / PARTS), step = i % (C::HOLDS / PARTS) * 2 + (C::QUANTIZED ? part * 8 : 0), term = C::QUANTIZED ? 0 : part;
+			p.b[step][j][term][0] = w.w[0];
+			p.b[step][j][term][1] = w.w[1];
+			p.b[step + 1][j][term][0] = w.w[2];
+			p.b[step + 1][j][term][1] = w.w[3];
+		}
+		for (int i = 0; i < 2; i++) p.unit[j][i] = unit[(slice * NT + j) * 8 + lane() % 4 * 2 + i];
+	}
+}
+
+// add_step adds the products of 16 weights of each row.
+template <int TYPE, int NT>
+__device__ __forceinline__ void add_step(float (&c)[NT][4], const u32 w[4], const Part<TYPE, NT>& p, int step) {
+#pragma unroll
+	for (int j = 0; j < NT; j++) {
+#pragma unroll
+		for (int term = 0; term < Slab<TYPE, NT>::TERMS; term++) {
+			if (TYPE == BF16)
+				multiply_add_bfloat(c[j], w, p.b[step][j][term]);
+			else
+				multiply_add(c[j], w, p.b[step][j][term]);
+		}
+	}
+}
+
+__device__ __forceinline__ u32 twice(u32 half) { return __byte_perm(half, 0, 0x1010); }
+
+// Quarter is what a lane has of a row of a tile of a quantized type: weights 64·t to
+// 64·t+63 of the slice. step gives weights 4i, 4i+2 and 4i+1, 4i+3 in half precision.
+template <int TYPE>
+struct Quarter;
+
+constexpr u32 BASE = 0x64006400u;  // a number in its lowest bits is one more than 1024
+
+// low and high are two numbers of 4 bits, in the lower and upper halves of bytes.
+__device__ __forceinline__ u32 low_pair(u32 w) { return (w & 0x000f000fu) | BASE; }
+__device__ __forceinline__ u32 high_pair(u32 w) { return (w & 0x00f000f0u) | BASE; }
+
+constexpr u32 LESS_1024 = 0xe400e400u, LESS_64 = 0xd400d400u, SIXTEENTH = 0x2c002c00u;
+
+template <>
+struct Quarter<Q4_0> {
+	u32 w[9];
+
+	__device__ __forceinline__ void read(const u8* row, int t, int) {
+		for (int i = 0; i < 9; i++) w[i] = ((const u32*)(row + t * 36))[i];
+	}
+	__device__ __forceinline__ void step(u32 y[2], int i) const {
+		int b = i / 8;
+		u32 d = twice(b ? w[4] >> 16 : w[0] & 0xffff);
+		u32 q = b ? w[5 + i % 4] : __byte_perm(w[i % 4], w[i % 4 + 1], 0x5432);
+		for (int h = 0; h < 2; h++, q >>= 8)
+			y[h] = multiply_halves(i % 8 < 4 ? add_halves(low_pair(q), 0xe408e408u) : multiply_add_halves(high_pair(q), SIXTEENTH, 0xd480d480u), d);
+	}
+};
+
+template <>
+struct Quarter<Q8_0> {
+	u32 w[17];
+
+	__device__ __forceinline__ void read(const u8* row, int t, int) {
+		for (int i = 0; i < 17; i++) w[i] = ((const u32*)(row + t * 68))[i];
+	}
+	__device__ __forceinline__ void step(u32 y[2], int i) const {
+		int b = i / 8;
+		u32 d = twice(b ? w[8] >> 16 : w[0] & 0xffff);
+		u32 q = (b ? w[1 + i] : __byte_perm(w[i], w[i + 1], 0x5432)) ^ 0x80808080u;
+		for (int h = 0; h < 2; h++) y[h] = multiply_halves(add_halves(__byte_perm(q, 0x64646464u, h ? 0x4341 : 0x4240), 0xe480e480u), d);
+	}
+};
+
+// Scales4 is what two groups of 32 weights of Q4_K and Q5_K are multiplied by, and
+// what is added.
+struct Scales4 {
+	u32 scale[2], least[2];
+
+	__device__ __forceinline__ void read(const Word4& head, int t) {
+		u32 s = head.w[1] & 0x3f3f3f3fu, m = head.w[2] & 0x3f3f3f3fu;
+		if (t >= 2) {
+			s = (head.w[3] & 0x0f0f0f0fu) | (head.w[1] >> 2 & 0x30303030u);
+			m = (head.w[3] >> 4 & 0x0f0f0f0fu) | (head.w[2] >> 2 & 0x30303030u);
+		}
+		s >>= t % 2 * 16;
+		m >>= t % 2 * 16;
+		float d = from_half((u16)head.w[0]), e = -from_half((u16)(head.w[0] >> 16));
+		for (int g = 0; g < 2; g++, s >>= 8, m >>= 8) {
+			float x = d * (float)(int)(s & 255), y = e * (float)(int)(m & 255);
+			scale[g] = pack_half(x, x);
+			least[g] = pack_half(y, y);
+		}
+	}
+};
+
+template <>
+struct Quarter<Q4_K> {
+	Word4 q[2];
+	Scales4 s;
+
+	__device__ __forceinline__ void read(const u8* row, int t, int) {
+		s.read(load16(row), t);
+		q[0] = load16(row + 16 + t * 32);
+		q[1] = load16(row + 32 + t * 32);
+	}
+	__device__ __forceinline__ void step(u32 y[2], int i) const {
+		u32 w = q[i / 4 % 2].w[i % 4];
+		for (int h = 0; h < 2; h++, w >>= 8) {
+			u32 v = i < 8 ? add_halves(low_pair(w), LESS_1024) : multiply_add_halves(high_pair(w), SIXTEENTH, LESS_64);
+			y[h] = multiply_add_halves(v, s.scale[i / 8], s.least[i / 8]);
+		}
+	}
+};
+
+template <>
+struct Quarter<Q5_K> {
+	Word4 q[2], bits[2];
+	Scales4 s;
+
+	__device__ __forceinline__ void read(const u8* row, int t, int) {
+		s.read(load16(row), t);
+		for (int h = 0; h < 2; h++) {
+			q[h] = load16(row + 48 + t * 32 + h * 16);
+			bits[h] = load16(row + 16 + h * 16);
+			for (int i = 0; i < 4; i++) bits[h].w[i] >>= 2 * t;
+		}
+	}
+	__device__ __forceinline__ void step(u32 y[2], int i) const {
+		u32 w = q[i / 4 % 2].w[i % 4], b = bits[i / 4 % 2].w[i % 4];
+		for (int h = 0; h < 2; h++, w >>= 8, b >>= 8) {
+			u32 v = i < 8 ? add_halves(low_pair(w) | (b << 4 & 0x00100010u), LESS_1024)
+						  : multiply_add_halves(high_pair(w) | (b << 7 & 0x01000100u), SIXTEENTH, LESS_64);
+			y[h] = multiply_add_halves(v, s.scale[i / 8], s.least[i / 8]);
+		}
+	}
+};
+
+template <>
+struct Quarter<Q6_K> {
+	u32 low[16], high[8], scale[4];
+
+	// odd: the block starts 2 past a multiple of 4.
+	__device__ __forceinline__ void words(u32* to, const u8* at, int n, bool odd) {
+		const u32* p = (const u32*)(odd ? at - 2 : at);
+		u32 pick = odd ? 0x5432 : 0x3210, before = p[0];
+#pragma unroll
+		for (int i = 0; i < n; i++) {
+			u32 next = p[i + 1];
+			to[i] = __byte_perm(before, next, pick);
+			before = next;
+		}
+	}
+	__device__ __forceinline__ void read(const u8* row, int t, int start) {
+		const u8* b = row + start;
+		bool odd = start % 4 != 0;
+		words(low, b + t / 2 * 64, 16, odd);
+		words(high, b + 128 + t / 2 * 32, 8, odd);
+		u32 s;
+		words(&s, b + 192 + t * 4, 1, odd);
+		float d = from_half(*(const u16*)(b + 208));
+		for (int i = 0; i < 4; i++) {
+			float x = d * (float)(signed char)(s >> 8 * i);
+			scale[i] = pack_half(x, x);
+		}
+		for (int i = 0; i < 16; i++) low[i] >>= t % 2 * 4;
+		for (int i = 0; i < 8; i++) high[i] >>= t % 2 * 4;
+	}
+	__device__ __forceinline__ void step(u32 y[2], int i) const {
+		u32 w = low[i], b = i < 8 ? high[i % 8] : high[i % 8] >> 2;
+		for (int h = 0; h < 2; h++, w >>= 8, b >>= 8)
+			y[h] = multiply_halves(add_halves(low_pair(w) | (b << 4 & 0x00300030u), 0xe420e420u), scale[i / 4]);
+	}
+};
+
+// add_quantized adds what the warp has of a tile of a quantized type, of which row r
+// starts start + r·step bytes, less a multiple of 16, into its part of the slot.
+template <int TYPE, int NT>
+__device__ __forceinline__ void add_quantized(float (&c)[NT][4], const u8* slot, const Part<TYPE, NT>& p, int start, int step) {
+	typedef Slab<TYPE, NT> C;
+	Quarter<TYPE> one, other;
+	one.read(slot + lane() / 4 * C::PITCH, lane() % 4, (start + lane() / 4 * step) % 16);
+	other.read(slot + (lane() / 4 + 8) * C::PITCH, lane() % 4, (start + (lane() / 4 + 8) * step) % 16);
+#pragma unroll
+	for (int i = 0; i < C::STEPS; i++) {
+		u32 x[2], y[2];
+		one.step(x, i);
+		other.step(y, i);
+		u32 w[4] = {x[0], y[0], x[1], y[1]};
+		add_step<TYPE, NT>(c, w, p, i);
+	}
+}
+
+// TileAt is where a tile is.
+struct TileAt {
+	int matrix, row, last;  // its first row, and the last one that is there
+};
+
+// rows_of is tile sub of an item: 16 rows of the matrices, one after the other, or of
+// GATE 16 of both.
+__device__ __forceinline__ TileAt rows_of(const SeveralArgs& a, int item, int sub) {
+	if (a.mode == GATE) return {sub, item * HEIGHT, (int)a.n[0] - 1};
+	int end = ((int)a.n[0] + HEIGHT - 1) / HEIGHT, next = end + ((int)a.n[1] + HEIGHT - 1) / HEIGHT;
+	if (item < end) return {0, item * HEIGHT, (int)a.n[0] - 1};
+	if (item < next) return {1, (item - end) * HEIGHT, (int)a.n[1] - 1};
+	return {2, (item - next) * HEIGHT, (int)a.n[2] - 1};
+}
+
+template <class T>
+__device__ __forceinline__ T pick(T const (&of)[3], int i) { return i == 0 ? of[0] : i == 1 ? of[1] : of[2]; }
+
+// finish_range adds up what the blocks of a range of items have, and does with it what
+// the mode asks for.
+template <int NT>
+__device__ __forceinline__ void finish_range(const SeveralArgs& a, int range, int lo, int items, const float* scales) {
+	constexpr int COLS = NT * 8, FOURS = COLS * HEIGHT / 4, AHEAD = 2;  // times 4 words of a tile, of a thread at once
+	int splits = (int)a.splits, per = a.mode == GATE ? 2 : 1;
+	i64 stride = a.tiles * FOURS;
+	const Word4* parts = (const Word4*)a.parts + (i64)range * splits * stride;
+	auto plus = [](float v[4], const Word4& w) {
+		for (int i = 0; i < 4; i++) v[i] += __uint_as_float(w.w[i]);
+	};
+	for (int base = threadIdx.x; base < items * FOURS; base += AHEAD * blockDim.x) {
+		float v[AHEAD][2][4] = {};
+		const Word4* from[AHEAD];
+#pragma unroll
+		for (int u = 0; u < AHEAD; u++) {
+			int i = smaller(base + u * (int)blockDim.x, items * FOURS - 1);
+			from[u] = parts + (i64)(i / FOURS * per) * FOURS + i % FOURS;
+		}
+#pragma unroll 4
+		for (int s = 0; s < splits; s++) {
+#pragma unroll
+			for (int u = 0; u < AHEAD; u++) {
+				plus(v[u][0], load16(from[u] + s * stride));
+				if (per == 2) plus(v[u][1], load16(from[u] + s * stride + FOURS));
+			}
+		}
+#pragma unroll
+		for (int u = 0; u < AHEAD; u++) {
+			int i = base + u * blockDim.x, col = i / (HEIGHT / 4) % COLS;
+			if (i >= items * FOURS || col >= (int)a.rows) continue;
+			TileAt at = rows_of(a, lo + i / FOURS, 0);
+			int row = at.row + i % (HEIGHT / 4) * 4;
+			float scale = a.norm ? scales[col] : 1;
+			float* to = pick(a.dst, at.matrix) + col * (i64)(at.last + 1) + row;
+#pragma unroll
+			for (int j = 0; j < 4; j++) {
+				if (row + j > at.last) break;
+				float y = v[u][0][j] * scale;
+				if (a.mode == GATE) y = y / (1 + expf(-y)) * (v[u][1][j] * scale);
+				to[j] = a.mode == ADD ? to[j] + y : y;
+			}
+		}
+	}
+}
+
+// several: block p·splits + s takes range p of the items and share s of the slices.
+template <int TYPE, int NT>
+__device__ __forceinline__ void several(const SeveralArgs& a) {
+	typedef Slab<TYPE, NT> C;
+	constexpr int COLS = NT * 8, SUMS = COLS * COLUMN;
+	DYNAMIC(u8, memory);
+	SHARED(int, last, 1);
+	let_next();
+	int splits = (int)a.splits, across = (int)a.across, deep = C::WARPS / across, per = a.mode == GATE ? 2 : 1;
+	int range = blockIdx.x / splits, split = blockIdx.x % splits;
+	int all = ((int)a.n[0] + HEIGHT - 1) / HEIGHT;
+	if (per == 1) all += ((int)a.n[1] + HEIGHT - 1) / HEIGHT + ((int)a.n[2] + HEIGHT - 1) / HEIGHT;
+	int lo = (int)((i64)all * range / a.ranges), items = (int)((i64)all * (range + 1) / a.ranges) - lo;
+	int turns = (items + deep - 1) / deep * per;
+
+	// The warp takes items mine, mine+deep... of the range.
+	int slice = split * across + warp() % across, mine = warp() / across, from = slice * C::WEIGHTS;
+	int slices = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, there = smaller(across, slices - split * across);  // of the block
+	int own = mine < deep && warp() % across < there ? (items - mine + deep - 1) / deep * per : 0;
+
+	float* sums = (float*)memory;                          // [TURNS, warps, SUMS]
+	float* scales = sums + C::TURNS * C::WARPS * SUMS;  // [COLS]
+	u8* ring = (u8*)(scales + COLS) + warp() * C::STAGES * C::SLOT;
+	int turn = 0, round = 0, into = 0, most = 0, bytes = (int)a.row;
+	const u8* w = nullptr;
+	auto start_of = [&](int turn) {
+		TileAt at = rows_of(a, lo + turn / per * deep + mine, turn % per);
+		return (u64)pick(a.w, at.matrix) + at.row * a.row + slice * C::SIZE;
+	};
+	auto bring = [&]() {
+		if (turn < own) {
+			if (round == 0) {
+				TileAt at = rows_of(a, lo + turn / per * deep + mine, turn % per);
+				w = pick(a.w, at.matrix) + at.row * a.row + (C::QUANTIZED ? slice * C::SIZE : from * 2 + lane() % 8 * 16);
+				most = at.last - at.row;
+			}
+			u8* slot = ring + into * C::SLOT;
+			if constexpr (C::QUANTIZED) {
+				u8* to = slot + lane() * 16;
+				const u8* source = w + lane() * 16;
+				int gap = bytes - C::PIECES * 16;
+#pragma unroll
+				for (int i = 0; i < (HEIGHT * C::PIECES + WARP - 1) / WARP; i++) {
+					int r = (i * WARP + lane()) / C::PIECES;
+					const u8* piece = source + r * gap + i * WARP * 16;
+					if (most < HEIGHT - 1) piece -= larger(r - most, 0) * bytes;
+					// Rows of Q6_K start on any 2 bytes.
+					if (TYPE == Q6_K) piece -= (u64)(piece - (lane() + i * WARP - r * C::PIECES) * 16) & 15;
+					if (i * WARP + lane() < HEIGHT * C::PIECES) copy_async(to + i * WARP * 16 + r * (C::PITCH - C::PIECES * 16), piece);
+				}
+			} else {
+				// Pieces of 16 bytes of odd rows change halves, so that neighbours read other banks.
+				bool there = from + round * 64 + lane() % 8 * 8 < (int)a.k;
+				u8* to = slot + lane() / 8 * 128 + (lane() % 8 ^ lane() / 8 % 2 * 4) * 16;
+#pragma unroll
+				for (int i = 0; i < 4; i++) copy_async_if(to + i * 512, w + smaller(lane() / 8 + i * 4, most) * bytes + round * 128, there);
+			}
+			if (++round == C::ROUNDS) {
+				round = 0;
+				turn++;
+			}
+		}
+		copy_commit();
+		if (++into == C::STAGES) into = 0;
+	};
+	if (!a.fixed) wait_before();
+	for (int i = 1; i < C::STAGES; i++) bring();
+	if (a.fixed) wait_before();
+	Part<TYPE, NT> p;
+	if (own > 0) take<TYPE, NT>(p, a.x, a.unit, slice);
+	if (a.norm && threadIdx.x < COLS) {
+		float sum = 0;
+#pragma unroll 8
+		for (int s = 0; s < slices; s++) sum += a.squares[s * COLS + threadIdx.x];
+		scales[threadIdx.x] = 1 / sqrtf(sum / (float)a.k + (float)a.eps);
+	}
+
+	int use = 0;
+	float* parts = a.parts + (i64)blockIdx.x * a.tiles * COLS * HEIGHT;
+	for (int n = 0; n < turns; n++) {
+		float c[NT][4];
+#pragma unroll
+		for (int j = 0; j < NT; j++) c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0;
+		if (n < own) {
+#pragma unroll
+			for (int q = 0; q < C::ROUNDS; q++) {
+				__syncwarp();  // all have read what the next slot overwrites
+				bring();
+				copy_wait<C::STAGES - 1>();
+				__syncwarp();
+				const u8* slot = ring + use * C::SLOT;
+				if constexpr (C::QUANTIZED) {
+					add_quantized<TYPE, NT>(c, slot, p, TYPE == Q6_K ? (int)(start_of(n) & 15) : 0, TYPE == Q6_K ? bytes & 15 : 0);
+				} else {
+#pragma unroll
+					for (int h = 0; h < 2; h++) {
+						const u8* row = slot + lane() / 4 * 128 + ((h * 4 + lane() % 4) ^ lane() / 4 % 2 * 4) * 16;
+						Word4 x = load16(row), y = load16(row + 1024);
+						u32 one[4] = {x.w[0], y.w[0], x.w[1], y.w[1]}, two[4] = {x.w[2], y.w[2], x.w[3], y.w[3]};
+						add_step<TYPE, NT>(c, one, p, 4 * q + 2 * h);
+						add_step<TYPE, NT>(c, two, p, 4 * q + 2 * h + 1);
+					}
+				}
+				if (++use == C::STAGES) use = 0;
+			}
+		}
+		if (C::TURNS == 1) __syncthreads();  // the sums of the turn before have been read
+		float* turned = sums + n % C::TURNS * C::WARPS * SUMS;
+		if (n < own) {
+			float* to = turned + warp() * SUMS + lane() % 4 * 2 * COLUMN + lane() / 4;
+#pragma unroll
+			for (int j = 0; j < NT; j++) {
+#pragma unroll
+				for (int i = 0; i < 4; i++) to[(j * 8 + i % 2) * COLUMN + i / 2 * 8] = c[j][i] * p.unit[j][i % 2];
+			}
+		}
+		__syncthreads();
+		for (int i = threadIdx.x; i < deep * COLS * HEIGHT; i += blockDim.x) {
+			int d = i / (COLS * HEIGHT), item = n / per * deep + d, word = i % (COLS * HEIGHT);
+			if (item >= items || word / HEIGHT >= (int)a.rows) continue;
+			const float* of = turned + d * across * SUMS + word / HEIGHT * COLUMN + word % HEIGHT;
+			float sum = 0;
+#pragma unroll 8
+			for (int w = 0; w < there; w++) sum += of[w * SUMS];
+			parts[(i64)(item * per + n % per) * COLS * HEIGHT + word] = sum;
+		}
+	}
+	copy_wait<0>();
+	__syncthreads();
+	if (splits > 1) {
+		if (threadIdx.x == 0) {
+			__threadfence();
+			last[0] = atomicAdd(a.finished + range, 1) == splits - 1;
+			__threadfence();
+			if (last[0]) a.finished[range] = 0;
+		}
+		__syncthreads();
+		if (!last[0]) return;
+	}
+	finish_range<NT>(a, range, lo, items, scales);
+}
+
+// A kernel for each type and for up to 8, 16 and 32 rows of x. With the three terms of
+// bfloat16, 32 rows take longer than twice 16.
+#define SEVERAL(name, TYPE)                                                             \
+	KERNEL_ALONE(name##_8, SeveralArgs, 16 * WARP) { several<TYPE, 1>(a); } \
+	KERNEL_ALONE(name##_16, SeveralArgs, 16 * WARP) { several<TYPE, 2>(a); }
+#define SEVERAL_32(name, TYPE) \
+	SEVERAL(name, TYPE)        \
+	KERNEL_ALONE(name##_32, SeveralArgs, 8 * WARP) { several<TYPE, 4>(a); }
+
+SEVERAL_32(several_f16, F16)
+SEVERAL(several_bf16, BF16)
+SEVERAL_32(several_q4_0, Q4_0)
+SEVERAL_32(several_q8_0, Q8_0)
+SEVERAL_32(several_q4_k, Q4_K)
+SEVERAL_32(several_q5_k, Q5_K)
+SEVERAL_32(several_q6_k, Q6_K)
