@@ -334,8 +334,9 @@ func (m *meter) run(ctx context.Context, t Task) (float64, error) {
 }
 
 // watchedSteps are the decode steps of a run that a stopwatch watches which makes
-// them slower: others than those that are timed.
-const watchedSteps = 4
+// them slower: others than those that are timed. A block of cis is as long, so that
+// choosing once in a block counts once.
+const watchedSteps = 16
 
 // runDecode times steps behind n tokens.
 func (m *meter) runDecode(ctx context.Context, n int) (float64, error) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/results.md from the runs of scripts/results.sh.
 
-  results.py PAGE PREFILL DECODE [TRIED]
+  results.py PAGE PREFILL ORACLES DECODE TRIED
 
 What stands between the two marks of the page is replaced; the others are the folders
 of the runs, beside a file that has the commit.
@@ -129,15 +129,15 @@ def section(name, folder, phase, words, pictures):
 
 
 def main():
-    page, prefill, decode, *tried = sys.argv[1:]
+    page, prefill, oracles, decode, tried = sys.argv[1:]
     commit = pathlib.Path(prefill).parent / "commit"
     made = f"With the program of commit {commit.read_text().strip()}: `scripts/results.sh runs`\n\n"
     path = pathlib.Path(page)
     pictures = path.parent / "results"
     made += section("Sparse in the prompt, dense after it", prefill, "prefill", "prefill", pictures)
+    made += section("There, chosen by exact scores or by chance", oracles, "prefill", "prefill", None)
     made += section("Dense in the text, sparse in the question and the answer", decode, "decode", "decode steps", pictures)
-    for folder in tried:
-        made += section("What else was tried there", folder, "decode", "decode steps", None)
+    made += section("What else was tried there", tried, "decode", "decode steps", None)
     text = path.read_text()
     head, rest = text.split(BEGIN)
     path.write_text(head + BEGIN + "\n" + made.rstrip() + "\n\n" + END + rest.split(END)[1])

@@ -4,9 +4,9 @@
 #   scripts/results.sh DIR 0 1      parts 0 and 1 of eight
 # A part is one of the 8 samples of each task and length; part 0 has the audits, too. A
 # run that is stopped goes on with the same command; after each part the tables of
-# docs/results.md are those of the parts that are complete. GOLLM is the program; it is
-# built here if that is unset, and DIR/commit says of what. A part takes two free cores
-# six to eight minutes.
+# docs/results.md are those of the parts that are complete. Several calls with other parts
+# may run side by side. GOLLM is the program; it is built here if that is unset, and
+# DIR/commit says of what. A part takes two free cores about a quarter of an hour.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=${1:?is missing: scripts/results.sh DIR [PART...]}
@@ -41,6 +41,15 @@ readarray -t prefill < <(settings <<-END
 	prefill=etf
 	prefill=etf(psi=0.8)
 	cpe(k=0.125)
+END
+)
+
+# There, what chooses row by row by exact scores, or by chance: slow.
+readarray -t oracles < <(settings <<-END
+	dense
+	prefill=topk(k=0.1)
+	prefill=topp
+	prefill=random(k=0.2)
 END
 )
 
@@ -92,7 +101,7 @@ channels() {
 		"$GOLLM" channels -m "$model" -f - -o channels.npy
 }
 
-# run answers a part of one of the two runs: run NAME PART FLAGS...
+# run answers a part of one of the runs: run NAME PART FLAGS...
 run() {
 	"$GOLLM" eval ruler -m "$model" --tasks niah_multikey_2,niah_multiquery,vt,fwe --lengths 1k,2k,4k,8k \
 		-n 8 --haystack builtin --fit fine -t 1 --shard "$2/8" -o "$1-$2" "${@:3}" >"$1-$2.txt"
@@ -104,20 +113,25 @@ tables() {
 	for part in done-[0-7]; do
 		parts+=("${part#done-}")
 	done
-	for name in prefill decode tried; do
+	for name in prefill oracles decode tried; do
 		rm -rf "$name"
 		"$GOLLM" eval merge --partial -o "$name" "${parts[@]/#/$name-}" >"$name.txt"
 	done
-	"$root/scripts/results.py" "$root/docs/results.md" prefill decode tried
+	"$root/scripts/results.py" "$root/docs/results.md" prefill oracles decode tried
 }
 
+# locked lets one call at a time do what concerns all parts.
+locked() { (flock 9 && "$@") 9>lock; }
+
 cd "$dir"
-channels
+locked channels
 for part in "${parts[@]}"; do
 	run decode "$part" --sparse-phase question+decode "${decode[@]}" &
 	run prefill "$part" "${prefill[@]}"
 	wait $!
+	run oracles "$part" "${oracles[@]}" &
 	run tried "$part" --sparse-phase question+decode "${tried[@]}"
+	wait $!
 	touch "done-$part"
-	tables
+	locked tables
 done

@@ -163,3 +163,17 @@ func checkFiles(t *testing.T, markdown, figures string, want int) (states map[st
 	}
 	return states
 }
+
+func TestSteered(t *testing.T) {
+	var r report
+	dense := benchRow{AttendMS: 32}
+	attention, choosing := &row{}, &row{}
+	r.steered(benchRow{ChooseMS: 1, AttendMS: 6, Density: 0.15625}, dense, attention, choosing)
+	if attention.Value != 6 || attention.Density != 0.1 || choosing.Value != 0.2 {
+		t.Errorf("30 of 32 layers in 5 of 30 ms, 1 of them to choose, at 3.125 of 30: %+v, %+v", attention, choosing)
+	}
+	r.small = true
+	if r.steered(dense, dense, attention, choosing); attention.state() != unmeasured || choosing.state() != unmeasured {
+		t.Errorf("no steered layers: %+v, %+v", attention, choosing)
+	}
+}

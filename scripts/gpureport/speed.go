@@ -143,6 +143,28 @@ func beside(b benchRow, attention, choosing, whole *row) {
 	}
 }
 
+// steered fills rows with a setting's attention beside dense and its share of
+// choosing in the layers that it steers. The first two are dense by definition, and
+// take what those of dense take.
+func (r *report) steered(b, dense benchRow, attention, choosing *row) {
+	const first = 2
+	layers := 32
+	if r.small {
+		layers = 2
+	}
+	share := float64(first) / float64(layers)
+	both := b.both() - share*dense.both()
+	if share >= 1 || both <= 0 {
+		for _, w := range []*row{attention, choosing} {
+			w.Unmeasured = fmt.Sprintf("%d of %d layers are dense", first, layers)
+		}
+		return
+	}
+	attention.set((1-share)*dense.both()/both, "times")
+	attention.Density = (b.Density - share) / (1 - share)
+	choosing.set(b.ChooseMS/both, "")
+}
+
 // sparseDecode measures steps of sparse systems beside dense ones.
 func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
 	run := func(m modelSpec, length, attn string, more ...string) (*bench, error) {
@@ -162,24 +184,28 @@ func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
 		r.besideTorch(rows[0], "decode-32k", b.Rows[1])
 	}
 	if b, err := run(f16, r.length(128), sketch); err != nil {
-		because(rows[2:5], err)
+		because(rows[2:6], err)
 	} else {
-		beside(b.Rows[1], rows[2], rows[3], rows[4])
+		beside(b.Rows[1], rows[2], nil, rows[5])
+		r.steered(b.Rows[1], b.Rows[0], rows[3], rows[4])
 		r.besideTorch(rows[2], "decode-128k", b.Rows[1])
 	}
 	batch := 16
 	if r.small {
 		batch = 2
 	}
-	b, err := run(wide, r.length(2)+","+r.length(4), cpe, "--batch", strconv.Itoa(batch))
+	b, err := run(wide, r.length(2)+","+r.length(4), shared, "--attn", cpe, "--batch", strconv.Itoa(batch))
 	if err != nil {
-		because(rows[5:9], err)
+		because(rows[6:14], err)
 		return ctx.Err()
 	}
-	beside(b.Rows[1], rows[5], nil, nil)
-	beside(b.Rows[3], rows[6], rows[7], rows[8])
-	r.besideTorch(rows[5], "wide-2k", b.Rows[1])
-	r.besideTorch(rows[6], "wide-4k", b.Rows[3])
+	for i, rows := range [][]*row{rows[6:10], rows[10:14]} {
+		short, long := b.Rows[1+i], b.Rows[4+i]
+		beside(short, rows[0], nil, nil)
+		beside(long, rows[1], rows[2], rows[3])
+		r.besideTorch(rows[0], "wide-2k", short)
+		r.besideTorch(rows[1], "wide-4k", long)
+	}
 	return nil
 }
 
@@ -208,12 +234,13 @@ func (r *report) sparsePrefill(ctx context.Context, rows []*row) error {
 		}
 		b.TimesDense, b.TimesBoth = dense.TTFTMS/b.TTFTMS, dense.both()/b.both()
 		if i == 0 {
-			beside(b, rows[2], rows[3], rows[1])
+			beside(b, rows[2], nil, rows[1])
+			r.steered(b, dense, rows[3], rows[4])
 			r.besideTorch(rows[2], "prefill-128k", b)
 			continue
 		}
-		beside(b, rows[4], rows[5], nil)
-		r.besideTorch(rows[4], "prefill-128k", b)
+		beside(b, rows[5], rows[6], nil)
+		r.besideTorch(rows[5], "prefill-128k", b)
 	}
 	return nil
 }
