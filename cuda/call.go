@@ -66,9 +66,6 @@ func (c *call) float(v ...float64) *call {
 // failures gives the address of the device's Failure.
 func (c *call) failures() *call { return c.word(uint64(c.d.failures.at)) }
 
-// pagesWords is how many words a Pages has.
-const pagesWords = 12
-
 // pages gives a Pages of rows rows of each slot.
 func (c *call) pages(kv device.KV, rows int) *call {
 	return c.tensor(kv.K).tensor(kv.V).tensor(kv.Pages).tensor(kv.Len).bool(kv.K.DType == device.F16).

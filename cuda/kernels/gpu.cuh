@@ -129,13 +129,6 @@ __device__ __forceinline__ void multiply_add(float c[4], const u32 a[4], const u
 		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// multiply_add_bytes is c += a·b on tensor cores: a [16, 32] and b [32, 8] of signed
-// bytes, c [16, 8] of integers, spread over the warp as PTX has it for mma.m16n8k32.
-__device__ __forceinline__ void multiply_add_bytes(int c[4], const u32 a[4], const u32 b[2]) {
-	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-		: "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
 #endif
 
 // infinity is that of IEEE 754.

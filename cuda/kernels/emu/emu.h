@@ -278,24 +278,3 @@ inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2]) {
 		for (int k = 0; k < 16; k++) c[i] += x[l / 4 + i / 2 * 8][k] * y[k][2 * (l % 4) + i % 2];
 	}
 }
-
-inline void multiply_add_bytes(int c[4], const uint32_t a[4], const uint32_t b[2]) {
-	int x[16][32], y[32][8];
-	for (int half = 0; half < 3; half++) {
-		uint32_t lo = half < 2 ? a[2 * half] : b[0], hi = half < 2 ? a[2 * half + 1] : b[1];
-		const uint64_t* all = emu::exchange(lo | (uint64_t)hi << 32, "multiply_add_bytes");
-		for (int l = 0; l < 32; l++) {
-			for (int i = 0; i < 8; i++) {
-				int v = (int8_t)(all[l] >> 8 * i), k = 4 * (l % 4) + i % 4;
-				if (half < 2)
-					x[l / 4 + i / 4 * 8][k + half * 16] = v;
-				else
-					y[k + i / 4 * 16][l / 4] = v;
-			}
-		}
-	}
-	int l = threadIdx.x & 31;
-	for (int i = 0; i < 4; i++) {
-		for (int k = 0; k < 32; k++) c[i] += x[l / 4 + i / 2 * 8][k] * y[k][2 * (l % 4) + i % 2];
-	}
-}
