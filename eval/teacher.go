@@ -3,6 +3,7 @@ package eval
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/gollm/gollm/engine"
 )
@@ -15,8 +16,11 @@ type TeacherOptions struct {
 	Steps   int   // tokens of a window that are predicted, its last
 	Windows int   // at most so many windows; 0 is all
 	BOS     int32 // first token of every window; -1 is the text's own
+	// Systems is how many attention systems the runner has: each continues the same
+	// prefill ([engine.Runner.Turn]). 0 is 1; more need a slot beside the first.
+	Systems int
 	// Progress is called after each window; it may be nil.
-	Progress func(done, total int, soFar Perplexity)
+	Progress func(done, total int, soFar []Perplexity)
 }
 
 // check reports what cannot be measured.
@@ -42,38 +46,42 @@ func (o TeacherOptions) windows(tokens int) int {
 // MeasureTeacherForced reads windows of ids one after the other, each into an
 // empty cache: all but its last tokens in a prefill, those in decode steps that
 // are given the token which the text has. The first predicted token comes from the
-// prefill's logits. When ctx is done it returns what was measured so far and the
-// error of ctx.
-func MeasureTeacherForced(ctx context.Context, r *engine.Runner, vocab int, ids []int32, o TeacherOptions) (Perplexity, error) {
-	var p Perplexity
+// prefill's logits. There is a result for each attention system of the runner, of the
+// same windows. When ctx is done it returns what was measured so far and the error of
+// ctx.
+func MeasureTeacherForced(ctx context.Context, r *engine.Runner, vocab int, ids []int32, o TeacherOptions) ([]Perplexity, error) {
+	all := make([]Perplexity, max(1, o.Systems))
 	if err := o.check(len(ids)); err != nil {
-		return p, err
+		return all, err
 	}
 	logits := make([]float32, vocab)
 	total := o.windows(len(ids))
 	for w := range total {
-		scored := p
-		if err := scored.force(ctx, r, ids[w*o.Context:(w+1)*o.Context], o, logits); err != nil {
-			return p, err
+		scored := slices.Clone(all)
+		if err := forceWindow(ctx, r, scored, ids[w*o.Context:(w+1)*o.Context], o, logits); err != nil {
+			return all, err
 		}
-		p = scored
-		p.Windows++
+		all = scored
+		for i := range all {
+			all[i].Windows++
+			all[i].complete = w == total-1
+		}
 		if o.Progress != nil {
-			o.Progress(p.Windows, total, p)
+			o.Progress(w+1, total, all)
 		}
 	}
-	p.complete = true
-	return p, nil
+	return all, nil
 }
 
-// force predicts the last tokens of a window.
-func (p *Perplexity) force(ctx context.Context, r *engine.Runner, ids []int32, o TeacherOptions, logits []float32) error {
+// forceWindow reads a window once and predicts its last tokens under each attention
+// system.
+func forceWindow(ctx context.Context, r *engine.Runner, all []Perplexity, ids []int32, o TeacherOptions, logits []float32) error {
 	seq, err := r.Open()
 	if err != nil {
 		return err
 	}
-	defer seq.Close()
-	text := append([]int32(nil), ids...)
+	defer func() { seq.Close() }() // the last of them
+	text := slices.Clone(ids)
 	if o.BOS >= 0 {
 		text[0] = o.BOS
 	}
@@ -81,6 +89,33 @@ func (p *Perplexity) force(ctx context.Context, r *engine.Runner, ids []int32, o
 	if err := seq.Prefill(ctx, text[:first], engine.PrefillOptions{}); err != nil {
 		return err
 	}
+	if len(all) == 1 {
+		return all[0].force(ctx, r, seq, text, first, logits)
+	}
+	kept, err := seq.Fork()
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	for i := range all {
+		if i > 0 { // the one before has given its slot back: a step is of one row
+			next, err := kept.Fork()
+			if err != nil {
+				return err
+			}
+			seq = next
+		}
+		r.Turn(i)
+		if err := all[i].force(ctx, r, seq, text, first, logits); err != nil {
+			return err
+		}
+		seq.Close()
+	}
+	return nil
+}
+
+// force predicts the tokens of a text from first on; the sequence has those before.
+func (p *Perplexity) force(ctx context.Context, r *engine.Runner, seq *engine.Sequence, text []int32, first int, logits []float32) error {
 	for i := first; i < len(text); i++ {
 		if err := seq.Logits(logits); err != nil {
 			return err

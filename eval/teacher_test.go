@@ -40,10 +40,11 @@ func TestTeacherForcedIsDense(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p, err := MeasureTeacherForced(context.Background(), r, e.Model.Vocab, ids, o)
+		all, err := MeasureTeacherForced(context.Background(), r, e.Model.Vocab, ids, o)
 		if err != nil {
 			t.Fatal(err)
 		}
+		p := all[0]
 		if p.Tokens != n || math.Abs(p.NLL()-sum/float64(n)) > 1e-4 || !p.Complete() || p.Windows != o.windows(len(ids)) {
 			t.Errorf("%+v: %d tokens with %v, want %d with %v", o, p.Tokens, p.NLL(), n, sum/float64(n))
 		}
@@ -65,8 +66,9 @@ func TestTeacherForcedRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := TeacherOptions{Context: 32, Steps: 8, BOS: -1, Progress: func(done, total int, _ Perplexity) { cancel() }}
-	p, err := MeasureTeacherForced(ctx, r, e.Model.Vocab, text(100), o)
+	o := TeacherOptions{Context: 32, Steps: 8, BOS: -1, Progress: func(done, total int, _ []Perplexity) { cancel() }}
+	all, err := MeasureTeacherForced(ctx, r, e.Model.Vocab, text(100), o)
+	p := all[0]
 	if !errors.Is(err, context.Canceled) || p.Windows != 1 || p.Tokens != 8 || p.Complete() {
 		t.Errorf("%+v, %v: want the window that was finished", p, err)
 	}

@@ -173,8 +173,8 @@ func TestCalibrationErrors(t *testing.T) {
 		{"hashattention(dir=" + bits + ")", "24 bits for queries and 5 for keys"},
 		{"doublesparsity(factor=0)", "at least 1"},
 		{"doublesparsity(bits=17)", "at most 16"},
-		{"santa(samples=1048577)", "option samples: 1048577, want 0 to 1048576"},
-		{"santa(samples=-1)", "want 0 to 1048576"},
+		{"santa(samples=1048577)", "option samples: 1048577, want 1 to 1048576"},
+		{"santa(samples=-1)", "want 1 to 1048576"},
 		{"santa(scores=bernoulli,bits=2147483647)", "option bits: 2147483647, want 1 to 1048576"},
 	} {
 		if got := buildError(t, c.spec); !strings.Contains(got, c.want) {

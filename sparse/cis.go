@@ -50,8 +50,12 @@ type cisOptions struct {
 	Share  string        `opt:"share" oneof:"head group" doc:"sets for each query head, or for each kv head"`
 }
 
+// mostStep bounds the block: a query and a set are remembered for each of its
+// positions, head and layer, which is 2 GB for an 8B model.
+const mostStep = 1 << 12
+
 func (o cisOptions) check() error {
-	return errors.Join(atLeast("s", o.Step, 1), atLeast("sink", o.Sink, 0), atLeast("local", o.Local, 1), atLeast("r", o.Near, 0))
+	return errors.Join(between("s", o.Step, 1, mostStep), atLeast("sink", o.Sink, 0), atLeast("local", o.Local, 1), atLeast("r", o.Near, 0))
 }
 
 // cisDefaults is the setting of the paper's longest budget.
@@ -101,6 +105,7 @@ func newCIS(o cisOptions, env *Env) (Method, error) {
 	if o.Share == "group" {
 		sets = env.KVHeads
 	}
+	o.Step = min(o.Step, env.MaxLen) // a longer block is one block too
 	most := max(1, min(o.K.Of(env.MaxLen), env.MaxLen))
 	c := &cis{cisOptions: o, env: env, memo: device.Memo{
 		Query: env.State(device.F32, env.Heads*o.Step, env.HeadDim),

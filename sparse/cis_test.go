@@ -230,6 +230,19 @@ func TestCISOneChoicePerBlock(t *testing.T) {
 	}
 }
 
+// A block that is longer than the context never ends: where everything is alike, each
+// head chooses once.
+func TestCISBlocksLongerThanTheContext(t *testing.T) {
+	const n, prompt = 150, 100
+	layers := turning(n)
+	for _, options := range []string{"", ",blocks=relative", ",cand=chain"} {
+		got := openBench(t, "cis(k=20,sink=4,local=16,tau=-1,s=4096"+options+")", n, nil).watch(layers, prompt, n)
+		if want := 1. / (n - prompt); math.Abs(got.chose-want) > 1e-9 {
+			t.Errorf("%q: %v of the steps chose, want %v", options, got.chose, want)
+		}
+	}
+}
+
 // A head that shares is not scored: the keys scored are those of the choices.
 func TestCISCountsKeysScored(t *testing.T) {
 	const n, prompt = 150, 100

@@ -62,8 +62,9 @@ type santaOptions struct {
 // pen would be a step that does not end.
 const mostDraws = 1 << 20
 
+// check refuses what cannot be drawn; without a draw every output would be zero.
 func (o santaOptions) check() error {
-	err := errors.Join(between("samples", o.Samples, 0, mostDraws), between("bits", o.Bits, 1, mostDraws), atLeast("tile", o.Tile, 0))
+	err := errors.Join(between("samples", o.Samples, 1, mostDraws), between("bits", o.Bits, 1, mostDraws), atLeast("tile", o.Tile, 0))
 	if o.Tile%32 != 0 {
 		err = errors.Join(err, fmt.Errorf("option tile: %d, want a multiple of 32", o.Tile))
 	}

@@ -51,7 +51,8 @@ func TestSantaUnderLawsOfScores(t *testing.T) {
 }
 
 // A flat law misleads a top-k, a spike misleads a sample that does not look at
-// scores, and neither misleads values that are drawn by their softmax.
+// scores, and neither misleads values that are drawn by their softmax. It fails where
+// the draws do not follow the softmax, and where the sample is not spread.
 func TestLawsThatMisleadOthersThanSanta(t *testing.T) {
 	const samples = 24
 	for law, want := range map[string]map[string][2]float64{ // least and largest error

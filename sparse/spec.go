@@ -2,6 +2,7 @@ package sparse
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -80,8 +81,23 @@ func phases(text string) []phase {
 	}
 }
 
+// optionsText is what stands in parentheses.
+var optionsText = regexp.MustCompile(`\([^()]*\)`)
+
+// checkPhases refuses a stack with a "=" outside of parentheses: the next phase is not
+// apart from it, or something stands before the first.
+func checkPhases(stack string) error {
+	if name, _, ok := strings.Cut(optionsText.ReplaceAllString(stack, ""), "="); ok && !strings.Contains(name, "(") {
+		return fmt.Errorf("%q: phases are prefill and decode, with a space between them: prefill=NAME decode=NAME", stack)
+	}
+	return nil
+}
+
 // stack adds the systems of one stack.
 func (s *Spec) stack(ph phase) error {
+	if err := checkPhases(ph.stack); err != nil {
+		return err
+	}
 	for _, text := range splitOutside(ph.stack, '+') {
 		it, err := parseItem(strings.TrimSpace(text))
 		if err != nil {
@@ -121,6 +137,9 @@ func parseItem(text string) (item, error) {
 	}
 	name, preset, named := strings.Cut(head, ":")
 	e := find(name)
+	if e == nil && strings.ContainsAny(name, " \t") {
+		return item{}, fmt.Errorf("no system is called %q: systems are joined by +, and a space is between phases: prefill=NAME decode=NAME", name)
+	}
 	if e == nil {
 		return item{}, fmt.Errorf("no system is called %q; there are: %s", name, strings.Join(names(""), ", "))
 	}

@@ -1,6 +1,7 @@
 package sparse_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/gollm/gollm/sparse"
@@ -25,6 +26,40 @@ func TestPhases(t *testing.T) {
 		}
 		if prefill, decode := s.Phases(); prefill != want[0] || decode != want[1] {
 			t.Errorf("%s works in prefill: %v, in decode: %v, want %v", text, prefill, decode, want)
+		}
+	}
+}
+
+// TestErrorsOfSpecsSayWhatToWrite has slips of the pen, and the words that help.
+func TestErrorsOfSpecsSayWhatToWrite(t *testing.T) {
+	const phases = "phases are prefill and decode, with a space between them: prefill=NAME decode=NAME"
+	for text, want := range map[string]string{
+		"prefill=dense,decode=quest":              phases,
+		"prefill=dense;decode=quest":              phases,
+		"prefill=dense+decode=quest":              phases,
+		"prefill=quest(budget=64),decode=dense":   phases,
+		"decode=quest(budget=64)prefill=dense":    phases,
+		"prefil=dense decode=quest":               phases,
+		"quest decode=dense":                      phases,
+		"prefill=dense decode=quest decode":       "systems are joined by +, and a space is between phases: prefill=NAME decode=NAME",
+		"etf psaw":                                "systems are joined by +",
+		"nope":                                    "there are: dense, ",
+		"quest(budget=64":                         "the parenthesis is not closed",
+		"santa(samples=0)":                        "option samples: 0, want 1 to 1048576",
+		"santa(samples=0,exec=flash)":             "option samples: 0",
+		"cis(s=0)":                                "option s: 0, want 1 to 4096",
+		"prefill=dense decode=cis(s=99999999999)": "option s: 99999999999, want 1 to 4096",
+		"prefill=dense decode=cis(s=4097)":        "option s: 4097, want 1 to 4096",
+	} {
+		if s, err := sparse.Parse(text); err == nil {
+			t.Errorf("%s is read as %s", text, s)
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", text, err, want)
+		}
+	}
+	for _, text := range []string{"santa(samples=1)", "cis(s=4096)", "decode=santa prefill=streaming(sink=1,window=8)"} {
+		if _, err := sparse.Parse(text); err != nil {
+			t.Error(err)
 		}
 	}
 }

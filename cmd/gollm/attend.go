@@ -197,6 +197,16 @@ func checkPhase(spec *sparse.Spec, phase string) error {
 
 // attend runs the replay and writes what was asked for.
 func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse.Spec, kv device.DType, t *tensors) error {
+	out, err := createOut("-o", a.out) // before what may take minutes
+	if err != nil {
+		return err
+	}
+	defer out.drop()
+	audits, err := openAudit(a.audit)
+	if err != nil {
+		return err
+	}
+	defer audits.drop()
 	r, err := engine.NewReplay(dev, spec, engine.ReplayConfig{
 		Layers: len(t.layers), Heads: t.heads, KVHeads: t.kvHeads, HeadDim: t.dim, MaxLen: t.n, KV: kv, Seed: a.seed,
 	})
@@ -225,7 +235,7 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 	}
 	took := time.Since(start)
 	wait.stop()
-	broken, err := a.writeOut(seq, t)
+	broken, err := a.writeOut(out, seq, t)
 	if err != nil {
 		return err
 	}
@@ -235,7 +245,7 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 		if _, err := fmt.Fprint(cmd.ErrOrStderr(), auditTable(report)); err != nil {
 			return err
 		}
-		if err := writeAudit(report, a.audit); err != nil {
+		if err := audits.write(report); err != nil {
 			return err
 		}
 	}
@@ -288,7 +298,7 @@ func (a *attendFlags) replay(r *engine.Replay, seq *engine.ReplaySequence, t *te
 }
 
 // writeOut writes the last rows of every layer.
-func (a *attendFlags) writeOut(seq *engine.ReplaySequence, t *tensors) (broken brokenCount, err error) {
+func (a *attendFlags) writeOut(f *outFile, seq *engine.ReplaySequence, t *tensors) (broken brokenCount, err error) {
 	out := npy.Array{Shape: []int{t.heads, a.rows, t.dim}}
 	if t.layered {
 		out.Shape = append([]int{len(t.layers)}, out.Shape...)
@@ -300,10 +310,6 @@ func (a *attendFlags) writeOut(seq *engine.ReplaySequence, t *tensors) (broken b
 		}
 	}
 	broken.add(out.Data)
-	f, err := createOut("-o", a.out)
-	if err != nil {
-		return broken, err
-	}
 	if err := f.finish(npy.Write(f, &out)); err != nil {
 		return broken, fmt.Errorf("%s: %w", a.out, err)
 	}

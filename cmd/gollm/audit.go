@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,6 +22,7 @@ type auditFlags struct {
 	out   []string
 
 	audit *engine.Audit // while the command runs
+	files auditFiles    // nil: not begun yet
 }
 
 func (a *auditFlags) register(cmd *cobra.Command) {
@@ -35,11 +38,16 @@ func (a *auditFlags) on() bool { return a.every != "" || len(a.out) > 0 }
 
 // checkOutputs refuses to write an audit over a file that is read.
 func (a *auditFlags) checkOutputs(inputs ...namedFile) error {
-	var outputs []namedFile
+	return checkOutputs(inputs, a.outputs()...)
+}
+
+// outputs is the files that are written.
+func (a *auditFlags) outputs() []namedFile {
+	var list []namedFile
 	for _, path := range a.out {
-		outputs = append(outputs, namedFile{"--audit-out", path})
+		list = append(list, namedFile{"--audit-out", path})
 	}
-	return checkOutputs(inputs, outputs...)
+	return list
 }
 
 // steps is one of how many decode steps is looked at.
@@ -97,16 +105,50 @@ func (a *auditFlags) finish(cmd *cobra.Command, m *openModel) error {
 	if _, err := fmt.Fprint(cmd.ErrOrStderr(), auditTable(report)); err != nil {
 		return err
 	}
-	return writeAudit(report, a.out)
+	if a.files == nil {
+		var err error
+		if a.files, err = openAudit(a.out); err != nil {
+			return err
+		}
+	}
+	return a.files.write(report)
 }
 
-// writeAudit writes an audit to files, each in the form that its name says.
-func writeAudit(a eval.Audit, paths []string) error {
+// open begins the files, for commands that work long before they are written; the
+// caller drops them.
+func (a *auditFlags) open() (err error) {
+	a.files, err = openAudit(a.out)
+	return err
+}
+
+// auditFiles are the files of an audit, by their names.
+type auditFiles map[string]*outFile
+
+// openAudit begins them.
+func openAudit(paths []string) (auditFiles, error) {
+	all := auditFiles{}
 	for _, path := range paths {
 		f, err := createOut("", path)
 		if err != nil {
-			return err
+			all.drop()
+			return nil, err
 		}
+		all[path] = f
+	}
+	return all, nil
+}
+
+// drop removes what was not written.
+func (all auditFiles) drop() {
+	for _, f := range all {
+		f.drop()
+	}
+}
+
+// write writes an audit, in the form that each name says.
+func (all auditFiles) write(a eval.Audit) error {
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		f, err := all[path], error(nil)
 		if filepath.Ext(path) == ".html" {
 			err = a.WriteHTML(f)
 		} else {

@@ -163,7 +163,8 @@ func (b *benchFlags) check(cmd *cobra.Command) error {
 		if err := b.cache.check(); err != nil {
 			return err
 		}
-		if err := b.cache.audit.checkOutputs(append(b.model.files(), b.cache.files()...)...); err != nil {
+		outputs := append([]namedFile{{"--html", b.html}}, b.cache.audit.outputs()...)
+		if err := checkOutputs(append(b.model.files(), b.cache.files()...), outputs...); err != nil {
 			return err
 		}
 	}
@@ -191,6 +192,18 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	if err := b.check(cmd); err != nil {
 		return err
 	}
+	var html *outFile // what is written in the end is opened before it is measured
+	defer func() { html.drop() }()
+	if b.html != "" {
+		var err error
+		if html, err = createOut("--html", b.html); err != nil {
+			return err
+		}
+	}
+	if err := b.cache.audit.open(); err != nil {
+		return err
+	}
+	defer b.cache.audit.files.drop()
 	m, err := b.model.open(cmd)
 	if err != nil {
 		return err
@@ -227,8 +240,8 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	if printErr := b.print(cmd.OutOrStdout(), report); printErr != nil {
 		return printErr
 	}
-	if b.html != "" {
-		if pageErr := writePage(b.html, report); pageErr != nil {
+	if html != nil {
+		if pageErr := html.finish(storyPage(report).Write(html)); pageErr != nil {
 			return pageErr
 		}
 	}

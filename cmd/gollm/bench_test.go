@@ -171,7 +171,7 @@ func TestBenchStory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, n := range map[string]int{`<svg class="plot"`: 4, `<tr><td`: 4, `<path class="dot s1"`: 9, "http": 0} {
+	for what, n := range map[string]int{`<svg class="plot"`: 4, `<tr><td`: 4, `<path class="dot s1"`: 11, "http": 0} {
 		if got := strings.Count(string(html), what); got != n {
 			t.Errorf("%d of %q on the page, want %d", got, what, n)
 		}

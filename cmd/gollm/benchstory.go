@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gollm/gollm/eval"
@@ -68,15 +69,6 @@ var storyColumns = []column[storyRow]{
 	{"memory MB", func(r storyRow) any { return threeDigits(float64(r.Memory) / 1e6) }},
 }
 
-// writePage writes the figures of --ctx as a page.
-func writePage(path string, r benchReport) error {
-	f, err := createOut("--html", path)
-	if err != nil {
-		return err
-	}
-	return f.finish(storyPage(r).Write(f))
-}
-
 // storyPage is the page of --ctx.
 func storyPage(r benchReport) *page.Page {
 	p := &page.Page{
@@ -101,7 +93,11 @@ func storyPage(r benchReport) *page.Page {
 			if text == "-" {
 				value = ""
 			}
-			cells = append(cells, page.Cell{Text: text, Value: value})
+			cell := page.Cell{Text: text, Value: value}
+			if i := slices.Index(r.Attn, text); c.name == "attention" && i >= 0 {
+				cell.Key = &p.Legend[i]
+			}
+			cells = append(cells, cell)
 		}
 		p.Rows = append(p.Rows, page.Row{Cells: cells})
 	}

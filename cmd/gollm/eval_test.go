@@ -187,38 +187,6 @@ func TestSharedPrefill(t *testing.T) {
 	same(t, "continued", answers(t, filepath.Join(root, "shared")), want)
 }
 
-func TestShardsMerge(t *testing.T) {
-	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
-	root := t.TempDir()
-	whole := filepath.Join(root, "whole")
-	ok(t, "", niah(model, text, whole, 20)...)
-	var parts []string
-	for i := range 3 {
-		part := filepath.Join(root, fmt.Sprint("part-", i))
-		ok(t, "", niah(model, text, part, 20, "--shard", fmt.Sprintf("%d/3", i))...)
-		parts = append(parts, part)
-	}
-	merged := filepath.Join(root, "merged")
-	fails(t, exitFailure, []string{"has no answer"}, "", append([]string{"eval", "merge", "-o", filepath.Join(root, "no")}, parts[1:]...)...)
-	ok(t, "", append([]string{"eval", "merge", "-o", merged}, parts...)...)
-	same(t, "merged", answers(t, merged), answers(t, whole))
-	out := ok(t, "", "eval", "compare", filepath.Join(merged, "0-dense"), filepath.Join(whole, trial.SettingName(1, setting(t, whole, 1))))
-	if !strings.Contains(out, "niah") {
-		t.Errorf("compare printed %q", out)
-	}
-	fails(t, exitFailure, []string{"the answers of another run", "seed"}, "", niah(model, text, whole, 20, "--attn-seed", "7")...)
-}
-
-// setting is the attention of setting number i of a run.
-func setting(t *testing.T, folder string, i int) string {
-	t.Helper()
-	m, err := trial.ReadManifest(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m.Identity.Settings[i]
-}
-
 func TestNiahDrawsMaps(t *testing.T) {
 	model, text, out := randomModel(t, modeltest.Shape{Context: 1024}), book(t), filepath.Join(t.TempDir(), "n")
 	ok(t, "", niah(model, text, out, 10)...)
@@ -487,6 +455,11 @@ func testUnscored(t *testing.T, args []string) {
 			t.Errorf("%s: dureader is %+v; means %+v, want that of qasper, %+v", set.Attn, zh, set.Means, en.Score)
 		}
 	}
+	for name, text := range answers(t, out) {
+		if scored := strings.Count(text, `"score":`); strings.Contains(name, "dureader") && scored != 0 || strings.Contains(name, "qasper") && scored != 2 {
+			t.Errorf("%s has %d scores: %s", name, scored, text)
+		}
+	}
 	csv, err := os.ReadFile(filepath.Join(out, "summary.csv"))
 	if err != nil || !strings.Contains(string(csv), "dense,dureader,0,2,,,,") {
 		t.Errorf("%v: %s", err, csv)
@@ -495,7 +468,7 @@ func testUnscored(t *testing.T, args []string) {
 	if err := os.Remove(filepath.Join(pred, "qasper.jsonl")); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, exitFailure, []string{"dureader", "splitter", "eval.py"}, "", "eval", "score", "--suite", "longbench", pred)
+	fails(t, exitUsage, []string{"dureader", "--jieba", "eval.py"}, "", "eval", "score", "--suite", "longbench", pred)
 }
 
 func TestLongbench(t *testing.T) {
@@ -530,6 +503,7 @@ func TestLongbench(t *testing.T) {
 	}
 	fails(t, exitFailure, []string{"qasper.jsonl", "at most are allowed"}, "", append(args, "-o", filepath.Join(t.TempDir(), "e"), "--tasks", "qasper", "--truncate", "error")...)
 	testUnscored(t, args)
+	testJieba(t, args)
 	two := filepath.Join(t.TempDir(), "two")
 	ok(t, "", "eval", "longbench2", "-m", model, "--longbench", dir, "--data", filepath.Join(data, "data.json"), "-o", two, "--max-new-tokens", "3")
 	judged := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench2", "--json", filepath.Join(two, "0-dense", "results", "random.gguf.jsonl")))
@@ -546,6 +520,9 @@ func TestEvalPpl(t *testing.T) {
 		var reports []pplReport
 		for line := range strings.Lines(out) {
 			reports = append(reports, decode[pplReport](t, line))
+		}
+		if reports[1].Shared != 1 {
+			t.Errorf("%s: these systems read prompts in their own ways: %+v", mode, reports)
 		}
 		if len(reports) != 2 || reports[0].Tokens != reports[1].Tokens || reports[1].Difference == 0 || !reports[1].Complete {
 			t.Errorf("%s: %+v", mode, reports)

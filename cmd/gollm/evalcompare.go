@@ -119,7 +119,7 @@ func newEvalMerge() *cobra.Command {
 			if err := trial.Merge(cmd.Context(), out, args, partial); err != nil {
 				return err
 			}
-			return printRun(cmd, out)
+			return finishRun(cmd, out)
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "folder to write to (required)")
@@ -132,7 +132,7 @@ func newEvalShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show DIR",
 		Short:   "Print the results of a run, also of one that is not finished",
-		Long:    "Print the results of a run again, also of one that is not finished, and write\nits summary.json, summary.csv and report.html.",
+		Long:    "Print the results of a run again, also of one that is not finished, and write\nits summary.json, summary.csv and report.html where its folder takes files.",
 		Example: "  gollm eval show ruler",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -140,6 +140,6 @@ func newEvalShow() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return printRun(cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return showRun(cmd, args[0]) },
 	}
 }

@@ -2,12 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/gollm/gollm/eval/metric"
 	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/eval/trial"
 )
@@ -74,6 +77,213 @@ func TestEveryEraIsAnswered(t *testing.T) {
 	rewrite(t, ruler.DataPath(made, 1024, ruler.Task{Name: "vt"}), mixed, eras[0].write)
 	fails(t, exitFailure, []string{"of era E1", "before it are of E2/E3"}, "",
 		"eval", "ruler", "-m", model, "-o", filepath.Join(root, "mixed"), "--data", filepath.Join(root, "E3"), "--tasks", "niah_multiquery,vt", "--lengths", "1k")
+}
+
+// testJieba answers a data set over whose words it is scored, with small tables in
+// place of those of the package, and scores the answers again.
+func testJieba(t *testing.T, args []string) {
+	t.Helper()
+	b, err := os.ReadFile("../../eval/longbench/testdata/splits.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v map[string]any
+	if err := json.Unmarshal(b, &v); err != nil {
+		t.Fatal(err)
+	}
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "jieba")
+	for key, name := range map[string]string{"dictionary": "dict.txt", "start": "finalseg/prob_start.py", "trans": "finalseg/prob_trans.py", "emit": "finalseg/prob_emit.py"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(v[key].(string)), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := gollm("", append(args, "-o", out, "--tasks", "dureader", "--jieba", dir)...)
+	if r.code != exitOK || !strings.Contains(r.errs, "dureader.jsonl: 2 of 2, score") || !strings.Contains(r.errs, "not those of jieba 0.42.1") {
+		t.Fatalf("%d: %s", r.code, r.errs)
+	}
+	s, err := trial.Summarize(t.Context(), out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench", "--json", "--jieba", dir, filepath.Join(out, "0-dense", "pred")))
+	if u := s.Settings[0].Units[0]; u.Unscored || u.Score.N != 2 || report.Files[0].N != 2 || report.Files[0].Score != metric.Round(100*u.Score.Mean, 2) || report.Options["jieba_sha256"] == "" {
+		t.Errorf("%+v, and scored again %+v", u, report)
+	}
+	fails(t, exitFailure, []string{"the answers of another run", "jieba_sha256"}, "", append(args, "-o", out, "--tasks", "dureader")...)
+	fails(t, exitFailure, []string{"--jieba", "is not the folder of the Python package jieba"}, "", append(args, "-o", out, "--tasks", "dureader", "--jieba", out)...)
+}
+
+// officialTasks are the tasks of the files in testdata of the package ruler.
+const officialTasks = "niah_multiquery,vt,fwe"
+
+// officialData is where they are, of an era.
+func officialData(era string) string { return filepath.Join("../../eval/ruler/testdata", era) }
+
+// understood is the scores, from and to, that the model has where it gets the prompt
+// that it was trained on: needles and variables it always finds, and of the frequent
+// words it may miss some. A quarter of the needles is not there to be found.
+var understood = map[string][2]float64{"niah_multiquery": {75, 75}, "vt": {100, 100}, "fwe": {60, 100}}
+
+// contained is the score of 100 of answers by a slow and plain definition: how many
+// of its references each has in it, capitals aside.
+func contained(t *testing.T, path string) float64 {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, n := 0.0, 0
+	for line := range strings.Lines(string(b)) {
+		var row map[string]any
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		found, all := 0, row["outputs"].([]any)
+		for _, o := range all {
+			if strings.Contains(strings.ToUpper(row["pred"].(string)), strings.ToUpper(o.(string))) {
+				found++
+			}
+		}
+		sum, n = sum+float64(found)/float64(len(all)), n+1
+	}
+	return 100 * sum / float64(n)
+}
+
+// TestOfficialFilesAreAnsweredAndScored reads files in the form of the official
+// generator of each era (scripts/ruler-eras.py), answers them with a model that knows
+// the tasks, and scores the answers in the run, as predictions that were made
+// elsewhere, and by hand. In one file a reference is not in the prompt, so that no
+// answer has it.
+func TestOfficialFilesAreAnsweredAndScored(t *testing.T) {
+	const model = "../../testdata/ruler.gguf"
+	root := t.TempDir()
+	for _, era := range eras {
+		data, out := filepath.Join(root, era.name), filepath.Join(root, "run-"+era.name)
+		if err := os.CopyFS(data, os.DirFS(officialData(era.name))); err != nil {
+			t.Fatal(err)
+		}
+		missed := ruler.DataPath(data, 1024, ruler.Task{Name: "niah_multiquery"})
+		rewrite(t, missed, missed, func(f map[string]any) { f["outputs"].([]any)[1] = "0000000" })
+		r := gollm("", "eval", "ruler", "-m", model, "-o", out, "--data", data, "--tasks", officialTasks, "--lengths", "1k")
+		if r.code != exitOK || !strings.Contains(r.errs, era.says) {
+			t.Fatalf("%s: exit code %d, stderr %s", era.name, r.code, r.errs)
+		}
+		s, err := trial.Summarize(t.Context(), out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range s.Settings[0].Units {
+			path := filepath.Join(out, "0-dense", filepath.FromSlash(u.Name))
+			score := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "ruler", "--json", path)).Files[0]
+			hand := contained(t, path)
+			if u.Done != 2 || score.N != 2 || math.Abs(100*u.Score.Mean-hand) > 1e-9 || score.Score != metric.Round(hand, 2) {
+				t.Errorf("%s %s: %d answers; %v in the run, %v scored, %v by hand", era.name, u.Task, u.Done, 100*u.Score.Mean, score.Score, hand)
+			}
+			if least := understood[u.Task]; hand < least[0] || hand > least[1] {
+				t.Errorf("%s %s: a score of %v, want %v to %v of a prompt that was understood", era.name, u.Task, hand, least[0], least[1])
+			}
+		}
+		testPredictionRows(t, filepath.Join(out, "0-dense", "1024", "pred", "vt.jsonl"), ruler.DataPath(data, 1024, ruler.Task{Name: "vt"}))
+	}
+}
+
+// testPredictionRows checks the fields that the official scorer reads, and that
+// prompts are what the data has: input and what the answer begins with.
+func testPredictionRows(t *testing.T, path, data string) {
+	t.Helper()
+	rows, err := os.ReadFile(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	preds, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(preds), "\n")
+	for i, line := range strings.Split(strings.TrimSpace(string(rows)), "\n") {
+		var row, pred map[string]any
+		if err := errors.Join(json.Unmarshal([]byte(line), &row), json.Unmarshal([]byte(lines[i]), &pred)); err != nil {
+			t.Fatal(err)
+		}
+		prefix, _ := row["answer_prefix"].(string)
+		if pred["input"] != row["input"].(string)+prefix || fmt.Sprint(pred["outputs"]) != fmt.Sprint(row["outputs"]) || pred["index"] != row["index"] ||
+			pred["length"] != row["length"] || pred["truncation"] != -1.0 || fmt.Sprint(pred["others"]) != "map[]" {
+			t.Errorf("%s:%d: %.300s", path, i+1, lines[i])
+		}
+	}
+}
+
+// TestWrongDataIsNamedAndNothingIsLost spoils a file of a run that has answers: the
+// error names file and line, the answers stay as they are, and with the file as it
+// was the run goes on to what an undisturbed one writes.
+func TestWrongDataIsNamedAndNothingIsLost(t *testing.T) {
+	const model = "../../testdata/ruler.gguf"
+	root := t.TempDir()
+	data, out := filepath.Join(root, "data"), filepath.Join(root, "run")
+	if err := os.CopyFS(data, os.DirFS(officialData("E3"))); err != nil {
+		t.Fatal(err)
+	}
+	args := func(out string, more ...string) []string {
+		return append([]string{"eval", "ruler", "-m", model, "-o", out, "--data", data, "--tasks", officialTasks, "--lengths", "1k", "--max-new-tokens", "4"}, more...)
+	}
+	ok(t, "", args(filepath.Join(root, "whole"))...)
+	ok(t, "", args(out)...)
+	cut := filepath.Join(out, "0-dense/1024/pred/vt.jsonl") // as if killed before the second answer
+	first, _, _ := strings.Cut(answers(t, out)["0-dense/1024/pred/vt.jsonl"], "\n")
+	if err := os.WriteFile(cut, []byte(first+"\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	had := answers(t, out)
+	path := ruler.DataPath(data, 1024, ruler.Task{Name: "vt"})
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(whole), "\n")
+	edit := func(old, new string) string {
+		if !strings.Contains(lines[1], old) {
+			t.Fatalf("the second line has no %s", old)
+		}
+		return lines[0] + strings.Replace(lines[1], old, new, 1)
+	}
+	at := path + ":2: "
+	for _, c := range []struct {
+		what, text string
+		words      []string
+	}{
+		{"a longer row", edit(`"length": 1`, `"length": 41`), []string{at, "a row of 41012 tokens in a file of 1024", "several lengths"}},
+		{"a shorter row", edit(`"length": 1012`, `"length": 200`), []string{at, "a row of 200 tokens in a file of 1024"}},
+		{"another era", edit(`"answer_prefix"`, `"prefix"`), []string{at, "a row of era E1 in a file of era E2/E3"}},
+		{"no input", edit(`"input"`, `"text"`), []string{at, "no field input", "text"}},
+		{"no references", edit(`"outputs"`, `"answers"`), []string{at, "no field outputs"}},
+		{"other capitals", edit(`"outputs"`, `"Outputs"`), []string{at, "field Outputs: want outputs"}},
+		{"a truncated line", lines[0] + lines[1][:len(lines[1])/2], []string{at, "the line ends after"}},
+		{"no JSON", lines[0] + "\n" + "rows\n", []string{path + ":3: ", "not a JSON object"}},
+		{"another row", edit(`blue`, `green`), []string{"the answers of another run", "1024/pred/vt.jsonl"}},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		r := gollm("", args(out)...)
+		if r.code != exitFailure || r.out != "" {
+			t.Errorf("%s: exit code %d and stdout %q", c.what, r.code, r.out)
+		}
+		for _, w := range c.words {
+			if !strings.Contains(r.errs, w) {
+				t.Errorf("%s: stderr %q, want %q in it", c.what, r.errs, w)
+			}
+		}
+		same(t, c.what, answers(t, out), had)
+	}
+	fails(t, exitUsage, []string{"--tasks", "vtt", "niah_single_1"}, "", args(out, "--tasks", "vtt")...)
+	fails(t, exitFailure, []string{"cwe/validation.jsonl is not there"}, "", args(out, "--tasks", "cwe")...)
+	same(t, "an unknown task", answers(t, out), had)
+	if err := os.WriteFile(path, whole, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", args(out)...)
+	same(t, "in the end", answers(t, out), answers(t, filepath.Join(root, "whole")))
 }
 
 // rewrite copies a file of rows, each changed, without the fields of our own.

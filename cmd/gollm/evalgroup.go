@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -136,8 +137,45 @@ func (j *job) finished(l leg) bool {
 	if !j.audited(l) {
 		return true
 	}
-	audits, err := trial.ReadAudit(j.folder.Path, l.setting, j.specs[l.setting].String())
+	audits, err := j.readAudit(l)
 	return err == nil && len(audits.Units) == len(j.suite.units)
+}
+
+// auditPath is the file of the audit of a setting.
+func (j *job) auditPath(l leg) string {
+	return filepath.Join(j.folder.Path, trial.SettingName(l.setting, j.specs[l.setting].String()), trial.AuditName)
+}
+
+// sayAudits says where --audit-samples was given and changes nothing.
+func (j *job) sayAudits(cmd *cobra.Command) {
+	if !cmd.Flags().Changed("audit-samples") {
+		return
+	}
+	legs := slices.DeleteFunc(j.legs(), func(l leg) bool { return j.specs[l.setting].String() == "dense" })
+	switch {
+	case len(legs) == 0:
+		fmt.Fprintf(j.log, "--audit-samples %d changes nothing: dense attention reads everything, and there is no other --attn\n", j.flags.audits)
+	case j.shard.Index > 0:
+		fmt.Fprintf(j.log, "--audit-samples %d changes nothing here: the first shard takes the audit\n", j.flags.audits)
+	case j.flags.audits == 0 && slices.ContainsFunc(legs, func(l leg) bool { return there(j.auditPath(l)) }):
+		fmt.Fprintf(j.log, "--audit-samples 0: the audits that %s has stay in the tables\n", j.folder.Path)
+	}
+}
+
+// readAudit is what was read of a setting, nothing where that was of another number
+// of samples than --audit-samples says: its means are taken again in whole.
+func (j *job) readAudit(l leg) (trial.Audits, error) {
+	all, err := trial.ReadAudit(j.folder.Path, l.setting, j.specs[l.setting].String())
+	if err != nil {
+		return all, err
+	}
+	for n := range j.suite.units {
+		u := &j.suite.units[n]
+		if a := all.Units[u.Name]; a != nil && a.Samples != min(j.flags.audits, u.Count) {
+			return trial.Audits{}, nil
+		}
+	}
+	return all, nil
 }
 
 // unit answers what is left of a unit under some settings.
@@ -167,7 +205,7 @@ func (j *job) unit(ctx context.Context, g []leg, n int, a trial.Answerers) (err 
 	err = u.Answer(ctx, logs, j.shard, a, func(turn int, e trial.Extra, t trial.Times) {
 		had++
 		wait.at(had)
-		sums[turn], counts[turn] = sums[turn]+e.Score, counts[turn]+1
+		sums[turn], counts[turn] = sums[turn]+e.Points(), counts[turn]+1
 		j.done += shareOf(len(g), e)
 		spent += time.Duration((t.PrefillMs/float64(max(t.Shared, 1)) + t.DecodeMs) * 1e6)
 	})
@@ -216,8 +254,11 @@ func (j *job) audit(ctx context.Context, g []leg, tok *tokenizer.Tokenizer) (err
 	}
 	all := make([]trial.Audits, len(g))
 	for k, l := range g {
-		if all[k], err = trial.ReadAudit(j.folder.Path, l.setting, j.specs[l.setting].String()); err != nil {
+		if all[k], err = j.readAudit(l); err != nil {
 			return err
+		}
+		if all[k].Units == nil && there(j.auditPath(l)) {
+			fmt.Fprintf(j.log, "%s: the audit is taken again, of %s of each task\n", j.title(g[k:k+1]), plural(j.flags.audits, "sample"))
 		}
 	}
 	r, err := j.runner(g)

@@ -22,8 +22,9 @@ repository, its truncation from the middle, and its metrics to the digit.
 data.zip. A prompt is wrapped in the chat template of the model where there is
 one, but for the few-shot and code data sets, as in the official code.
 
-The five Chinese data sets are answered; multifieldqa_zh, dureader and vcsum must
-be scored by the official eval.py.`
+multifieldqa_zh, dureader and vcsum are scored over words of Chinese, for which
+--jieba names the folder of the Python package jieba. Without it their answers are
+written and not scored.`
 
 // longFlags are what both versions of LongBench can be told.
 type longFlags struct {
@@ -135,6 +136,7 @@ type evalLongbenchFlags struct {
 	tasks string
 	e     bool
 	code  string
+	jieba string
 }
 
 func newEvalLongbench() *cobra.Command {
@@ -150,6 +152,8 @@ func newEvalLongbench() *cobra.Command {
 	e.register(cmd, "the folder of NAME.jsonl of the unzipped data.zip (required)")
 	cmd.Flags().StringVar(&e.tasks, "tasks", "en", "data sets with commas between them, or all, en (sixteen) or e (those of LongBench-E)")
 	cmd.Flags().BoolVar(&e.e, "e", false, "the files of LongBench-E, NAME_e.jsonl")
+	cmd.Flags().StringVar(&e.jieba, "jieba", "", jiebaUsage)
+	_ = cmd.MarkFlagDirname("jieba") // fails only for a flag that does not exist
 	cmd.Flags().StringVar(&e.code, "code-sim", string(metric.Difflib), "what compares lines of code: difflib or levenshtein")
 	return cmd
 }
@@ -181,12 +185,22 @@ func (e *evalLongbenchFlags) execute(cmd *cobra.Command) error {
 	if !prompts.Known {
 		s.notes = append(s.notes, "the configuration of the checkout is not that of commit 2e00731")
 	}
+	o := longbench.Options{Code: metric.CodeBackend(e.code)}
+	if o.Words, err = openSplitter(e.jieba); err != nil {
+		return err
+	}
+	if o.Words != nil {
+		s.ident.Options["jieba_sha256"] = o.Words.Hash
+		if !o.Words.Known {
+			s.notes = append(s.notes, "the words of Chinese are those of tables that are not those of jieba 0.42.1")
+		}
+	}
 	s.ident.Options["code_sim"], s.ident.Options["rouge_recursion_limit"] = e.code, fmt.Sprint(metric.RougeSteps)
 	for _, d := range sets {
-		if !d.Scorable() {
-			s.notes = append(s.notes, d.Name+" is answered and not scored, and part of no mean: that needs a splitter of Chinese words; score its answers with the official eval.py")
+		if !d.Scorable(o) {
+			s.notes = append(s.notes, d.Name+" is answered and not scored, and part of no mean: that needs the words of jieba, whose folder --jieba names; or score its answers with the official eval.py")
 		}
-		if err := e.addSet(s, d, prompts, w); err != nil {
+		if err := e.addSet(s, d, prompts, w, o); err != nil {
 			return err
 		}
 	}
@@ -208,19 +222,19 @@ func (l *longFlags) suite(name string, w *writer, remarks []string) *suite {
 }
 
 // addSet makes the unit of a data set.
-func (e *evalLongbenchFlags) addSet(s *suite, d longbench.Dataset, prompts *longbench.Suite, w *writer) error {
+func (e *evalLongbenchFlags) addSet(s *suite, d longbench.Dataset, prompts *longbench.Suite, w *writer, o longbench.Options) error {
 	path := longbench.DataPath(e.data, d, e.e)
 	folder := "pred"
 	if e.e {
 		folder = "pred_e"
 	}
-	u := trial.Unit{Info: trial.Info{Name: folder + "/" + d.Name + ".jsonl", Task: d.Name, Group: d.Category, Unscored: !d.Scorable()}}
+	u := trial.Unit{Info: trial.Info{Name: folder + "/" + d.Name + ".jsonl", Task: d.Name, Group: d.Category, Unscored: !d.Scorable(o)}}
 	newline := w.newline()
 	u.Each = func(f func(line int, make func() (trial.Sample, error)) error) error {
 		return e.rows(path, d, func(line int, r *longbench.Row) error {
 			return f(line, func() (trial.Sample, error) {
-				s, err := e.sample(d, r, prompts, w, newline)
-				return s, atSample(path, line, err)
+				s, err := e.sample(d, r, prompts, w, o, newline)
+				return s, atLine(path, r.Line, err)
 			})
 		})
 	}
@@ -236,10 +250,18 @@ func (e *evalLongbenchFlags) addSet(s *suite, d longbench.Dataset, prompts *long
 	return err
 }
 
-// atSample says which sample of a file an error is about.
-func atSample(path string, line int, err error) error {
+// atLine says which line of a file, from 1, an error is about.
+func atLine(path string, line int, err error) error {
 	if err != nil {
-		err = fmt.Errorf("%s, sample %d: %w", path, line, err)
+		err = fmt.Errorf("%s:%d: %w", path, line, err)
+	}
+	return err
+}
+
+// atItem says which item of a file, from 0, an error is about.
+func atItem(path string, item int, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s: item %d: %w", path, item, err)
 	}
 	return err
 }
@@ -265,7 +287,7 @@ func (e *evalLongbenchFlags) rows(path string, d longbench.Dataset, f func(line 
 }
 
 // sample makes the prompt of a row.
-func (e *evalLongbenchFlags) sample(d longbench.Dataset, r *longbench.Row, prompts *longbench.Suite, w *writer, newline int32) (trial.Sample, error) {
+func (e *evalLongbenchFlags) sample(d longbench.Dataset, r *longbench.Row, prompts *longbench.Suite, w *writer, o longbench.Options, newline int32) (trial.Sample, error) {
 	most := prompts.NewTokens(d)
 	if e.run.most > 0 {
 		most = e.run.most
@@ -283,10 +305,10 @@ func (e *evalLongbenchFlags) sample(d longbench.Dataset, r *longbench.Row, promp
 		return longbench.Prediction{Pred: answer, Answers: row.Answers, AllClasses: row.AllClasses, Length: row.Length, ID: row.ID, Dataset: row.Dataset}
 	}
 	s.Grade = func(answer string) (float64, error) {
-		if !d.Scorable() {
+		if !d.Scorable(o) {
 			return 0, nil
 		}
-		return d.Grade(answer, row.Answers, row.AllClasses, longbench.Options{Code: metric.CodeBackend(e.code)})
+		return d.Grade(answer, row.Answers, row.AllClasses, o)
 	}
 	return s, nil
 }
@@ -380,7 +402,7 @@ func (l *longFlags) items(template string, w *writer) (*trial.Unit, error) {
 				s, err := w.write(item.Prompt(template, ""), item.Split(template), most, true)
 				s.Row = func(answer string) any { return item.Judge(answer) }
 				s.Grade = func(answer string) (float64, error) { return item.Grade(answer), nil }
-				return s, atSample(l.data, line, err)
+				return s, atItem(l.data, line, err)
 			}); err != nil {
 				return err
 			}

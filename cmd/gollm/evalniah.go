@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -222,7 +221,7 @@ func (n *evalNiahFlags) maps(cmd *cobra.Command, g needle.Grid) error {
 					return err
 				}
 				for line, a := range answers {
-					h.Add(line%len(g.Depths), l, a.Score)
+					h.Add(line%len(g.Depths), l, a.Points())
 				}
 			}
 		}
@@ -248,8 +247,8 @@ func (n *evalNiahFlags) draw(cmd *cobra.Command, h *needle.Heat, i int, attn str
 	if err := h.WriteSVG(&picture, attn); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "heat.csv"), []byte(table.String()), 0o644); err != nil {
+	if err := trial.WriteFile(filepath.Join(dir, "heat.csv"), []byte(table.String())); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "heat.svg"), []byte(picture.String()), 0o644)
+	return trial.WriteFile(filepath.Join(dir, "heat.svg"), []byte(picture.String()))
 }

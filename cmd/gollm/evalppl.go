@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/eval"
+	"github.com/gollm/gollm/sparse"
 )
 
 const evalPplLong = `Measure the perplexity of a text under several attention systems, side by side.
@@ -16,7 +19,8 @@ const evalPplLong = `Measure the perplexity of a text under several attention sy
 --mode prefill scores all but the first half of each window in one prefill: it
 shows what attention does to a prompt and says nothing about systems that work in
 decode steps. --mode decode reads all but the last --steps tokens of a window and
-then feeds the text token by token, as decode steps.
+then feeds the text token by token, as decode steps; systems that read prompts
+alike have them read once.
 
 gollm perplexity is the first of these for one system, as llama.cpp prints it.`
 
@@ -92,24 +96,51 @@ func (p *evalPplFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer m.Close()
-	ctx := cmd.Context()
-	var all []pplReport
-	for _, attn := range p.attn {
-		r, err := p.measure(ctx, cmd, m, attn, ids, bos)
-		if r.Tokens > 0 {
-			if len(all) > 0 && all[0].Tokens == r.Tokens {
-				r.Difference = r.NLL - all[0].NLL
-			}
-			all = append(all, r)
-		}
-		if err != nil {
-			if ctx.Err() != nil {
-				err = errors.Join(errInterrupted, err)
-			}
-			return errors.Join(p.print(cmd, all), err)
+	groups, err := p.groups()
+	if err != nil {
+		return err
+	}
+	all := make([]pplReport, len(p.attn))
+	for _, g := range groups {
+		if err = p.measure(cmd, m, g, ids, bos, all); err != nil {
+			break
 		}
 	}
-	return p.print(cmd, all)
+	if err != nil && cmd.Context().Err() != nil {
+		err = errors.Join(errInterrupted, err)
+	}
+	return errors.Join(p.print(cmd, compared(all)), err)
+}
+
+// compared is the reports that have something to say, with their differences to that of
+// the first attention where they are of the same tokens.
+func compared(all []pplReport) []pplReport {
+	for i := range all {
+		if i > 0 && all[i].Tokens == all[0].Tokens {
+			all[i].Difference = all[i].NLL - all[0].NLL
+		}
+	}
+	return slices.DeleteFunc(all, func(r pplReport) bool { return r.Tokens == 0 })
+}
+
+// groups is the numbers of the systems that are measured together: in decode steps
+// those that read prompts alike, which have them read once.
+func (p *evalPplFlags) groups() (groups [][]int, err error) {
+	var specs []*sparse.Spec
+	for i, attn := range p.attn {
+		spec, err := readSpec(attn)
+		if err != nil {
+			return nil, err
+		}
+		specs = append(specs, spec)
+		at := slices.IndexFunc(groups, func(g []int) bool { return p.mode == "decode" && spec.SamePrefill(specs[g[0]]) })
+		if at < 0 {
+			groups = append(groups, []int{i})
+		} else {
+			groups[at] = append(groups[at], i)
+		}
+	}
+	return groups, nil
 }
 
 // pplReport is the result of one attention.
@@ -124,38 +155,69 @@ type pplReport struct {
 	Windows    int     `json:"windows"`
 	Context    int     `json:"ctx"`
 	Steps      int     `json:"steps,omitempty"`
+	Shared     int     `json:"shared_prefill"` // systems that a window was read once for
 	Complete   bool    `json:"complete"`
 }
 
-// measure scores the text under one attention.
-func (p *evalPplFlags) measure(ctx context.Context, cmd *cobra.Command, m *openModel, attn string, ids []int32, bos int32) (rep pplReport, err error) {
-	r, err := m.runner(&cacheFlags{attn: attn, kv: p.kv}, p.window, p.seed)
+// measure scores the text under the systems of a group, into their reports.
+func (p *evalPplFlags) measure(cmd *cobra.Command, m *openModel, g []int, ids []int32, bos int32, reports []pplReport) (err error) {
+	var specs []*sparse.Spec
+	for _, i := range g {
+		spec, err := readSpec(p.attn[i])
+		if err != nil {
+			return err
+		}
+		specs = append(specs, spec)
+	}
+	r, err := m.runner(&cacheFlags{attn: p.attn[g[0]], kv: p.kv}, p.window, p.seed, specs[1:]...)
+	if err != nil && len(g) > 1 {
+		cmd.PrintErrf("gollm: prompts are read for each attention system by itself: %s\n", message(err))
+		for i := range g {
+			if err := p.measure(cmd, m, g[i:i+1], ids, bos, reports); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if err != nil {
-		return rep, err
+		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	wait := newBar(cmd.ErrOrStderr(), m.log, r.Attn(), len(ids), " tok")
+	title := specs[0].String()
+	if len(g) > 1 {
+		title = fmt.Sprintf("%d attention systems", len(g))
+	}
+	wait := newBar(cmd.ErrOrStderr(), m.log, title, len(ids), " tok")
 	defer wait.stop()
-	progress := func(done, total int, _ eval.Perplexity) { wait.at(len(ids) * done / total) }
-	var res eval.Perplexity
-	steps := 0
+	results, steps, err := p.perplexities(cmd.Context(), r, len(g), m.Model.Vocab, ids, bos, wait)
+	for k, res := range results {
+		reports[g[k]] = pplReport{
+			Attn: specs[k].String(), Mode: p.mode, Perplexity: res.Value, StdErr: res.StdErr, NLL: res.NLL(), Tokens: res.Tokens,
+			Windows: res.Windows, Context: p.window, Steps: steps, Shared: len(g), Complete: res.Complete(),
+		}
+	}
+	return err
+}
+
+// perplexities measures in the mode that was asked for; steps is 0 in a prefill.
+func (p *evalPplFlags) perplexities(ctx context.Context, r *engine.Runner, systems, vocab int, ids []int32, bos int32, wait *bar) (all []eval.Perplexity, steps int, err error) {
 	if p.mode == "decode" {
 		steps = min(p.steps, p.window-1)
-		res, err = eval.MeasureTeacherForced(ctx, r, m.Model.Vocab, ids,
-			eval.TeacherOptions{Context: p.window, Steps: steps, Windows: p.windows, BOS: bos, Progress: progress})
-	} else {
-		seq, openErr := r.Open()
-		if openErr != nil {
-			return rep, openErr
-		}
-		res, err = eval.MeasurePerplexity(ctx, seq, ids, eval.PerplexityOptions{Context: p.window, BOS: bos, Progress: progress})
-		seq.Close()
+		all, err = eval.MeasureTeacherForced(ctx, r, vocab, ids, eval.TeacherOptions{
+			Context: p.window, Steps: steps, Windows: p.windows, BOS: bos, Systems: systems,
+			Progress: func(done, total int, _ []eval.Perplexity) { wait.at(len(ids) * done / total) },
+		})
+		return all, steps, err
 	}
-	rep = pplReport{
-		Attn: r.Attn(), Mode: p.mode, Perplexity: res.Value, StdErr: res.StdErr, NLL: res.NLL(), Tokens: res.Tokens,
-		Windows: res.Windows, Context: p.window, Steps: steps, Complete: res.Complete(),
+	seq, err := r.Open()
+	if err != nil {
+		return nil, 0, err
 	}
-	return rep, err
+	defer seq.Close()
+	one, err := eval.MeasurePerplexity(ctx, seq, ids, eval.PerplexityOptions{
+		Context: p.window, BOS: bos, Progress: func(done, total int, _ eval.Perplexity) { wait.at(len(ids) * done / total) },
+	})
+	return []eval.Perplexity{one}, 0, err
 }
 
 func (p *evalPplFlags) print(cmd *cobra.Command, all []pplReport) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"html/template"
@@ -18,24 +19,49 @@ import (
 	"github.com/gollm/gollm/eval/trial"
 )
 
-// printRun writes the summary of a run into its folder and prints it.
-func printRun(cmd *cobra.Command, folder string) error {
+// finishRun prints a run and writes its summary into its folder. The tables come
+// first: they are there also where the folder takes no files.
+func finishRun(cmd *cobra.Command, folder string) error {
 	s, err := trial.Summarize(cmd.Context(), folder)
 	if err != nil {
 		return err
 	}
+	return errors.Join(printRun(cmd, s), writeRun(folder, s))
+}
+
+// showRun is finishRun for a run that may be of somebody else: a folder that takes
+// no files is no error.
+func showRun(cmd *cobra.Command, folder string) error {
+	s, err := trial.Summarize(cmd.Context(), folder)
+	if err != nil {
+		return err
+	}
+	if err := printRun(cmd, s); err != nil {
+		return err
+	}
+	if err := writeRun(folder, s); err != nil {
+		cmd.PrintErrf("note: the summary and the report in %s are not new: %s\n", folder, message(err))
+	}
+	return nil
+}
+
+// writeRun writes summary and report.
+func writeRun(folder string, s *trial.Summary) error {
 	if err := s.Write(folder); err != nil {
 		return err
 	}
-	if err := writeReport(filepath.Join(folder, "report.html"), folder, s); err != nil {
-		return err
-	}
+	return writeReport(filepath.Join(folder, "report.html"), folder, s)
+}
+
+// printRun prints the tables of a run.
+func printRun(cmd *cobra.Command, s *trial.Summary) error {
 	out := cmd.OutOrStdout()
 	for _, set := range s.Settings {
 		if err := printSetting(out, &set, s.Settings[0].Attn); err != nil {
 			return err
 		}
 	}
+	var err error
 	switch s.Manifest.Identity.Suite {
 	case "ruler":
 		err = rulerMeans(cmd, s)
@@ -67,11 +93,11 @@ func writeReport(path, folder string, s *trial.Summary) error {
 		}
 	}
 	p := page.New(s, maps)
-	f, err := os.Create(path)
-	if err != nil {
+	var b bytes.Buffer
+	if err := p.Write(&b); err != nil {
 		return err
 	}
-	if err := errors.Join(p.Write(f), f.Close()); err != nil {
+	if err := trial.WriteFile(path, b.Bytes()); err != nil {
 		return err
 	}
 	dir := filepath.Join(folder, "figures")
@@ -79,7 +105,7 @@ func writeReport(path, folder string, s *trial.Summary) error {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, f.File+".svg"), []byte(f.Paper()), 0o666); err != nil {
+		if err := trial.WriteFile(filepath.Join(dir, f.File+".svg"), []byte(f.Paper())); err != nil {
 			return err
 		}
 	}

@@ -238,18 +238,14 @@ func (e *evalRulerFlags) unit(path string, t ruler.Task, length int, tok *tokeni
 		_, err := e.rows(path, func(line int, r *ruler.Row) error {
 			return f(line, func() (trial.Sample, error) {
 				s, err := e.sample(p, t, r)
-				return s, atSample(path, line, err)
+				return s, atLine(path, r.Line, err)
 			})
 		})
 		return err
 	}
 	era, err := e.rows(path, func(line int, r *ruler.Row) error {
 		u.Count = line + 1
-		if r.Length > length {
-			err := fmt.Errorf("a row of %d tokens in a file of %d: files of several lengths were mixed", r.Length, length)
-			return atSample(path, line, err)
-		}
-		return nil
+		return atLine(path, r.Line, checkLength(r.Length, length))
 	})
 	if err != nil {
 		if os.IsNotExist(err) {
@@ -258,6 +254,19 @@ func (e *evalRulerFlags) unit(path string, t ruler.Task, length int, tok *tokeni
 		return nil, "", err
 	}
 	return u, era, nil
+}
+
+// leastFill is which part of its length a row has at least: the official generator
+// takes one unit of three away at most.
+const leastFill = 4
+
+// checkLength refuses a row that belongs into a file of another length; 0 is a row
+// that does not say how long it is.
+func checkLength(row, file int) error {
+	if row > file || row > 0 && row < file/leastFill {
+		return fmt.Errorf("a row of %d tokens in a file of %d: files of several lengths were mixed; put each into the folder of its length", row, file)
+	}
+	return nil
 }
 
 // rows calls f for the first rows of a file.

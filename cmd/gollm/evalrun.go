@@ -52,7 +52,7 @@ func (e *evalFlags) register(cmd *cobra.Command) {
 	f.Uint64Var(&e.seed, "attn-seed", 0, "seed of attention systems that draw")
 	f.IntVar(&e.repeat, "repeat", 1, "answer each sample so often where attention draws at random, with seeds from --attn-seed on; scores are means")
 	f.IntVar(&e.most, "max-new-tokens", 0, "tokens of an answer (default: what the suite says)")
-	f.IntVar(&e.audits, "audit-samples", 1, "samples of each task that are compared with dense attention, for density and mass; 0 is none")
+	f.IntVar(&e.audits, "audit-samples", 1, "samples of each task that are compared with dense attention, for density and mass; 0 is none, another number takes the audit of a folder again")
 	f.BoolVar(&e.share, "share-prefill", true, "read a prompt once for all --attn that read it alike; false reads it for each, as its speed needs")
 	f.StringVar(&e.bos, "bos", "one", "beginning-of-text tokens: one at the start, official (one more than the text has), or none")
 	f.StringVar(&e.shard, "shard", "", "answer part i of n of the samples, written i/n; gollm eval merge joins the parts")
@@ -172,6 +172,7 @@ func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokeniz
 		}
 		err = errors.Join(err, j.folder.Close())
 	}()
+	j.sayAudits(cmd)
 	if err := j.survey(cmd, j.folder.Manifest.Hash); err != nil {
 		return err
 	}
@@ -189,7 +190,7 @@ func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokeniz
 			return err
 		}
 	}
-	return printRun(cmd, e.out)
+	return finishRun(cmd, e.out)
 }
 
 // parse reads the shard and the attention systems.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/gollm/gollm/eval/longbench"
 	"github.com/gollm/gollm/eval/metric"
 	"github.com/gollm/gollm/eval/ruler"
+	"github.com/gollm/gollm/eval/trial"
 )
 
 const evalScoreLong = `Score predictions that were made elsewhere, in the official forms, as the
@@ -36,6 +38,7 @@ type evalScoreFlags struct {
 	grader string
 	code   string
 	steps  int
+	jieba  string
 	write  string
 }
 
@@ -57,10 +60,27 @@ func newEvalScore() *cobra.Command {
 	f.StringVar(&s.grader, "grader", "official", "ruler: official, or santa")
 	f.StringVar(&s.code, "code-sim", string(metric.Difflib), "longbench: what compares lines of code, difflib or levenshtein")
 	f.IntVar(&s.steps, "rouge-recursion-limit", metric.RougeSteps, "longbench: where the official ROUGE gives up and scores 0; -1 is never")
+	f.StringVar(&s.jieba, "jieba", "", "longbench: "+jiebaUsage)
+	_ = cmd.MarkFlagDirname("jieba") // fails only for a flag that does not exist
 	f.StringVar(&s.write, "summary", "", "ruler: write summary.csv and submission.csv, as the official code does, into this folder")
 	completeWith(cmd, "suite", func() []string { return []string{"ruler", "longbench", "longbench2"} })
 	completeWith(cmd, "code-sim", func() []string { return []string{string(metric.Difflib), string(metric.Levenshtein)} })
 	return cmd
+}
+
+// jiebaUsage explains --jieba.
+const jiebaUsage = "folder of the Python package jieba, over whose words multifieldqa_zh, dureader and vcsum are scored; gollm reads its tables and runs no Python"
+
+// openSplitter reads the tables in the folder that --jieba names, nil without one.
+func openSplitter(dir string) (*longbench.Splitter, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	s, err := longbench.LoadSplitter(dir)
+	if err != nil {
+		return nil, fmt.Errorf("--jieba: %w", err)
+	}
+	return s, nil
 }
 
 // oneScored wants one argument.
@@ -184,15 +204,11 @@ func writeRulerSummary(dir string, all []ruler.Scored) error {
 	for name, write := range map[string]func(io.Writer, []ruler.Scored) error{
 		ruler.SummaryName(all): ruler.WriteSummary, "submission.csv": ruler.WriteSubmission,
 	} {
-		f, err := os.Create(filepath.Join(dir, name))
-		if err != nil {
+		var b bytes.Buffer
+		if err := write(&b, all); err != nil {
 			return err
 		}
-		err = write(f, all)
-		if closed := f.Close(); err == nil {
-			err = closed
-		}
-		if err != nil {
+		if err := trial.WriteFile(filepath.Join(dir, name), b.Bytes()); err != nil {
 			return err
 		}
 	}
@@ -205,15 +221,24 @@ func (s *evalScoreFlags) longbench(cmd *cobra.Command, path string) error {
 		return err
 	}
 	o := longbench.Options{Code: metric.CodeBackend(s.code), RougeSteps: s.steps}
+	if o.Words, err = openSplitter(s.jieba); err != nil {
+		return err
+	}
 	report := scoreReport{Suite: "longbench", Options: map[string]string{"code_sim": s.code, "rouge_recursion_limit": fmt.Sprint(s.steps)}}
+	if o.Words != nil {
+		report.Options["jieba_sha256"] = o.Words.Hash
+	}
 	var all []longbench.Scored
 	for i, name := range tasks {
 		d, err := longbench.Find(name)
 		if err != nil {
 			return usagef("%v; --task says it where the name of the file does not", err)
 		}
-		if len(tasks) > 1 && !d.Scorable() {
-			cmd.PrintErrf("gollm: %s is left out: it needs a splitter of Chinese words; score it with the official eval.py\n", paths[i])
+		if !d.Scorable(o) && len(tasks) == 1 {
+			return usagef("%s is scored over the words of jieba: name its folder with --jieba, or score it with the official eval.py", name)
+		}
+		if !d.Scorable(o) {
+			cmd.PrintErrf("gollm: %s is left out: it is scored over the words of jieba; name its folder with --jieba\n", paths[i])
 			continue
 		}
 		var one longbench.Scored
@@ -230,7 +255,7 @@ func (s *evalScoreFlags) longbench(cmd *cobra.Command, path string) error {
 		}
 	}
 	if len(all) == 0 {
-		return fmt.Errorf("%s has nothing to score: %s need a splitter of Chinese words; score them with the official eval.py", path, strings.Join(tasks, " and "))
+		return usagef("%s has nothing to score: %s are scored over the words of jieba; name its folder with --jieba, or score them with the official eval.py", path, strings.Join(tasks, " and "))
 	}
 	average := longbench.Average(all)
 	report.Averages, report.Mean = &average, average.English

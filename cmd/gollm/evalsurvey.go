@@ -52,7 +52,7 @@ func (j *job) survey(cmd *cobra.Command, hash string) error {
 		if hash != "" {
 			b, err := json.Marshal(s)
 			if err == nil {
-				err = os.WriteFile(path, append(b, '\n'), 0o666)
+				err = trial.WriteFile(path, append(b, '\n'))
 			}
 			if err != nil {
 				return err

@@ -65,7 +65,8 @@ func (c *cacheFlags) files() []namedFile {
 // ones are written where they are, and never removed.
 type outFile struct {
 	*os.File
-	target string // where the file goes; empty where it is written in place
+	target   string // where the file goes; empty where it is written in place
+	finished bool
 }
 
 // createOut begins the file that a flag names.
@@ -110,7 +111,7 @@ func openOut(path string) (*outFile, error) {
 	if mode != 0 {
 		err = f.Chmod(mode)
 	}
-	o := &outFile{f, target}
+	o := &outFile{File: f, target: target}
 	if err != nil {
 		return nil, o.finish(err)
 	}
@@ -150,9 +151,21 @@ func inPlace(path string) (*outFile, error) {
 	return &outFile{File: f}, err
 }
 
+// drop removes the file where it was not finished; o may be nil. Commands that work
+// for minutes open what they write before, and have this for when they fail.
+func (o *outFile) drop() {
+	if o != nil && !o.finished {
+		_ = o.finish(errUnfinished) // which the command has told already
+	}
+}
+
+// errUnfinished is why a file is dropped.
+var errUnfinished = errors.New("the command ended before")
+
 // finish closes the file and puts it in its place; where the writing ended with
 // err it is removed instead.
 func (o *outFile) finish(err error) error {
+	o.finished = true
 	err = errors.Join(err, o.Close())
 	if o.target == "" {
 		return err

@@ -161,3 +161,43 @@ func TestInterruptLeavesNoPartOfAFile(t *testing.T) {
 		t.Errorf("what is left: %v, %v", left, err)
 	}
 }
+
+// What is written in the end is opened before the work: where that is not possible
+// nothing was computed, and nothing else is written.
+func TestOutputsAreOpenedBeforeTheWork(t *testing.T) {
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "folder.json") // which is no file
+	if err := os.Mkdir(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	q, kv := save(t, randomArray(1, 2, 20, 8)), save(t, randomArray(2, 1, 20, 8))
+	attend := func(more ...string) []string {
+		return append([]string{"attend", "--q", q, "--k", kv, "--v", kv, "--attn", "streaming(sink=1,window=4)"}, more...)
+	}
+	idx, nowhere := filepath.Join(dir, "idx.json"), filepath.Join(dir, "none", "out.npy")
+	fails(t, exitFailure, []string{"-o " + nowhere, "no such file"}, "", attend("-o", nowhere, "--indices", idx)...)
+	if there(idx) {
+		t.Error("attend: the indices were written before the result could not be")
+	}
+	old := write(t, "old.npy", "kept")
+	fails(t, exitFailure, []string{folder, "is a directory"}, "", attend("-o", old, "--audit", folder)...)
+	if got := contents(t, old); got != "kept" {
+		t.Errorf("attend: the result was written before the audit could not be: %q", got)
+	}
+
+	model := randomModel(t, modeltest.Shape{})
+	bench := func(more ...string) []string {
+		return append([]string{"bench", "-m", model, "--ctx", "8", "--steps", "1", "--reps", "1"}, more...)
+	}
+	page := filepath.Join(dir, "none", "page.html")
+	fails(t, exitFailure, []string{"--html " + page, "no such file"}, "", bench("--html", page)...)
+	fails(t, exitFailure, []string{folder, "is a directory"}, "", bench("--audit-out", folder)...)
+	fails(t, exitUsage, []string{"--html", "is the file of -m too"}, "", bench("--html", model)...)
+	page = filepath.Join(dir, "page.html")
+	fails(t, exitUsage, []string{"--audit-out", "is the file of --html too"}, "", bench("--html", page, "--audit-out", page)...)
+	fails(t, exitFailure, []string{"GGUF"}, "", "bench", "-m", q, "--ctx", "8", "--html", page)
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("what failed has left %v, %v", left, err)
+	}
+}

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/eval/jsonl"
 	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/tokenizer"
 )
@@ -121,7 +121,7 @@ func (r *rulerFlags) readWording(p *rulerPlan, warn func(format string, args ...
 	}
 	if !known {
 		warn("the wording in %s is not that of commit c3f5e3b, whose rules the generator follows", r.checkout)
-		p.notes = append(p.notes, "official wording of an unknown commit")
+		p.notes = append(p.notes, "wording "+w.Name+", which is not that of RULER's commit c3f5e3b: scores may not compare with published ones")
 	}
 	p.options.Wording = w
 	return nil
@@ -167,9 +167,12 @@ func (r *rulerFlags) readHaystack(p *rulerPlan) error {
 		return err
 	}
 	p.options.Text = string(b)
-	var essays struct{ Text string }
-	if json.Unmarshal(b, &essays) == nil && essays.Text != "" {
+	var essays struct {
+		Text string `json:"text"`
+	}
+	if jsonl.Decode(b, &essays) == nil && essays.Text != "" {
 		p.options.Text = essays.Text
+		p.notes = append(p.notes, "haystack: the field text of "+filepath.Base(r.haystack))
 		return nil
 	}
 	p.notes = append(p.notes, "haystack: essay-substitute ("+filepath.Base(r.haystack)+")")

@@ -100,6 +100,9 @@ func Pick(list string) ([]Dataset, error) {
 	return picked, nil
 }
 
-// Scorable reports whether this program scores the data set: it has no splitter
-// of Chinese words.
-func (d Dataset) Scorable() bool { return d.Measure != F1Chinese && d.Measure != RougeChinese }
+// Splits reports whether the data set is scored over words that a [Splitter] makes of
+// its Chinese.
+func (d Dataset) Splits() bool { return d.Measure == F1Chinese || d.Measure == RougeChinese }
+
+// Scorable reports whether the data set can be scored with these options.
+func (d Dataset) Scorable(o Options) bool { return !d.Splits() || o.Words != nil }

@@ -10,9 +10,9 @@
 //   - [Scored] and [Judged]: a file of answers of version 1, and of version 2.
 //
 // The texts of the prompts are not part of this program: they come from the
-// user's checkout. The five Chinese data sets need a word splitter that we do not
-// have; classification and retrieval aside, their answers are written and scored
-// by the official code.
+// user's checkout. Three of the five Chinese data sets are scored over the words of
+// the Python package jieba, whose tables a [Splitter] reads from the user's folder of
+// it; without one their answers are written and not scored.
 //
-// Start reading at dataset.go, then score.go, then two.go.
+// Start reading at dataset.go, then score.go, split.go and two.go.
 package longbench

@@ -2,11 +2,11 @@ package longbench
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"strings"
+	"unicode"
 
 	"github.com/gollm/gollm/eval/jsonl"
 	"github.com/gollm/gollm/eval/metric"
@@ -16,6 +16,7 @@ import (
 type Options struct {
 	Code       metric.CodeBackend // empty is difflib
 	RougeSteps int                // 0 is [metric.RougeSteps], below 0 no bound
+	Words      *Splitter          // of Chinese; nil leaves out the data sets that need it
 }
 
 // Grade is the score of an answer, from 0 to 1: the best over the references. It
@@ -40,12 +41,12 @@ func (d Dataset) compare(answer, reference string, classes []string, o Options) 
 	switch d.Measure {
 	case F1:
 		return metric.F1(answer, reference), nil
+	case F1Chinese:
+		return metric.F1Words(chineseWords(o.Words, answer), chineseWords(o.Words, reference)), nil
+	case RougeChinese:
+		return o.rouge(strings.Join(o.Words.Split(answer), " "), strings.Join(o.Words.Split(reference), " "))
 	case Rouge:
-		steps := o.RougeSteps
-		if steps == 0 {
-			steps = metric.RougeSteps
-		}
-		return metric.RougeL(answer, reference, max(steps, 0))
+		return o.rouge(answer, reference)
 	case Classification:
 		return metric.Classify(answer, reference, classes), nil
 	case Counting:
@@ -60,6 +61,41 @@ func (d Dataset) compare(answer, reference string, classes []string, o Options) 
 		return metric.CodeSimilarity(answer, reference, backend)
 	}
 	panic("longbench: Grade of " + d.Name + ", which is not Scorable")
+}
+
+// rouge is the official ROUGE.
+func (o Options) rouge(answer, reference string) (float64, error) {
+	steps := o.RougeSteps
+	if steps == 0 {
+		steps = metric.RougeSteps
+	}
+	return metric.RougeL(answer, reference, max(steps, 0))
+}
+
+// chinesePunctuation is what of the scripts of East Asia is deleted from words, besides
+// that of ASCII.
+var chinesePunctuation = &unicode.RangeTable{R16: []unicode.Range16{
+	{0x2013, 0x2014, 1}, {0x2018, 0x2019, 1}, {0x201b, 0x201f, 1}, {0x2026, 0x2027, 1}, {0x3001, 0x3003, 1}, {0x300b, 0x3011, 1},
+	{0x3014, 0x301f, 1}, {0x3030, 0x3030, 1}, {0x303e, 0x303f, 1}, {0xfe4f, 0xfe4f, 1}, {0xff01, 0xff0d, 1}, {0xff0f, 0xff0f, 1},
+	{0xff1a, 0xff20, 1}, {0xff3b, 0xff40, 1}, {0xff5b, 0xff64, 1},
+}}
+
+// chineseWords is the words of a text, lowered, without punctuation and white space,
+// and without those that were nothing else.
+func chineseWords(s *Splitter, text string) []string {
+	var words []string
+	for _, w := range s.Split(text) {
+		w = strings.Map(func(c rune) rune {
+			if unicode.Is(chinesePunctuation, c) || c < 0x80 && strings.ContainsRune(metric.Punctuation, c) {
+				return -1
+			}
+			return c
+		}, metric.Lower(w))
+		if w = strings.Join(metric.Fields(w), ""); w != "" {
+			words = append(words, w)
+		}
+	}
+	return words
 }
 
 // Prediction is an answer in the official form.
@@ -83,8 +119,8 @@ type Scored struct {
 // ScoreFile scores a file of answers; name is what errors call it.
 func ScoreFile(name string, r io.Reader, d Dataset, o Options) (Scored, error) {
 	s := Scored{Dataset: d.Name}
-	if !d.Scorable() {
-		return s, fmt.Errorf("longbench: %s needs a splitter of Chinese words; score it with the official eval.py", d.Name)
+	if !d.Scorable(o) {
+		return s, fmt.Errorf("longbench: %s is scored over the words that jieba splits Chinese into, whose tables are not there", d.Name)
 	}
 	answers, err := readAnswers(name, r, d)
 	if err != nil {
@@ -106,11 +142,11 @@ func ScoreFile(name string, r io.Reader, d Dataset, o Options) (Scored, error) {
 
 // answered is the fields that scoring needs.
 type answered struct {
-	Pred       *string
-	Answers    jsonl.Texts
+	Pred       *string     `json:"pred"`
+	Answers    jsonl.Texts `json:"answers"`
 	AllClasses jsonl.Texts `json:"all_classes"`
-	Length     int
-	line       int // of the file, from 1
+	Length     int         `json:"length"`
+	line       int         // of the file, from 1
 }
 
 // readAnswers reads a file of answers to d.
@@ -143,7 +179,7 @@ func readAnswers(name string, r io.Reader, d Dataset) ([]answered, error) {
 // appendAnswer reads a line.
 func appendAnswer(all []answered, line []byte, d Dataset) ([]answered, error) {
 	var a answered
-	if err := json.Unmarshal(line, &a); err != nil {
+	if err := jsonl.Decode(line, &a); err != nil {
 		return nil, jsonl.Explain(line, err)
 	}
 	if a.Pred == nil {

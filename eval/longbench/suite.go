@@ -89,6 +89,7 @@ type Row struct {
 	Language   string      `json:"language"`
 	AllClasses jsonl.Texts `json:"all_classes"`
 	ID         string      `json:"_id"`
+	Line       int         `json:"-"` // of the file that it was read from, from 1
 }
 
 // Reader reads samples of a data set.
@@ -116,6 +117,7 @@ func (r *Reader) Next() (Row, error) {
 				continue
 			}
 			row, err = r.parse(line)
+			row.Line = number
 		}
 		if err != nil {
 			return Row{}, fmt.Errorf("longbench: %s:%d: %w", r.name, number, err)
@@ -127,7 +129,7 @@ func (r *Reader) Next() (Row, error) {
 // parse reads a line and refuses one of another data set.
 func (r *Reader) parse(line []byte) (Row, error) {
 	var row Row
-	if err := json.Unmarshal(line, &row); err != nil {
+	if err := jsonl.Decode(line, &row); err != nil {
 		return row, jsonl.Explain(line, err)
 	}
 	switch {

@@ -41,7 +41,7 @@ func ReadItems(name string, r io.Reader) ([]Item, error) {
 	}
 	items := make([]Item, len(raw))
 	for i, o := range raw {
-		err := json.Unmarshal(o.json, &items[i])
+		err := jsonl.Decode(o.json, &items[i])
 		if err == nil {
 			err = items[i].check()
 		}
@@ -188,10 +188,10 @@ type Judged struct {
 
 // judgement is the fields of an answer that count.
 type judgement struct {
-	Judge      *bool
-	Pred       *string
-	Difficulty string
-	Length     string
+	Judge      *bool   `json:"judge"`
+	Pred       *string `json:"pred"`
+	Difficulty string  `json:"difficulty"`
+	Length     string  `json:"length"`
 }
 
 // JudgeFile averages a file of answers in the official form; name is what errors
@@ -203,7 +203,7 @@ func JudgeFile(name string, r io.Reader) (Judged, error) {
 	}
 	all := make([]judgement, len(raw))
 	for i, o := range raw {
-		err := json.Unmarshal(o.json, &all[i])
+		err := jsonl.Decode(o.json, &all[i])
 		if err == nil && all[i].Judge == nil {
 			err = fmt.Errorf("no field judge, true or false")
 		}

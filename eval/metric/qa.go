@@ -5,14 +5,14 @@ import (
 	"unicode"
 )
 
-// punctuation is Python's string.punctuation.
-const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+// Punctuation is Python's string.punctuation.
+const Punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 // Normalize lowers a text, deletes ASCII punctuation, then the articles, and
 // leaves single blanks.
 func Normalize(s string) string {
 	s = strings.Map(func(c rune) rune {
-		if c < 0x80 && strings.ContainsRune(punctuation, c) {
+		if c < 0x80 && strings.ContainsRune(Punctuation, c) {
 			return -1
 		}
 		return c
@@ -57,7 +57,11 @@ func wordRune(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) |
 // F1 compares the normalized words of an answer and a reference as multisets. Two
 // empty texts have nothing in common and score 0.
 func F1(answer, reference string) float64 {
-	a, r := strings.Fields(Normalize(answer)), strings.Fields(Normalize(reference))
+	return F1Words(strings.Fields(Normalize(answer)), strings.Fields(Normalize(reference)))
+}
+
+// F1Words is [F1] of words that were normalized before.
+func F1Words(a, r []string) float64 {
 	count := map[string]int{}
 	for _, w := range a {
 		count[w]++

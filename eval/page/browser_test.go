@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"html/template"
 	"os"
 	"os/exec"
@@ -39,16 +40,28 @@ for (const svg of document.querySelectorAll("svg")) {
   const shape = svg.querySelector("path, rect, polyline");
   if (!shape || shape.getBBox().width <= 0) seen.empty++;
 }
+// A name that is cut leaves room for the score, says the whole, and shows it when it is tapped.
+seen.score = heads[4].getBoundingClientRect().right <= document.querySelector(".scroll").getBoundingClientRect().right;
+seen.cut = 0, seen.whole = 0;
+for (const name of document.querySelectorAll(".long")) {
+  const cut = () => name.scrollHeight > name.clientHeight + 1;
+  if (cut() && name.title === name.textContent) seen.cut++;
+  name.click();
+  if (!cut()) seen.whole++;
+}
 const images = [...document.querySelectorAll("img")];
 seen.images = images.length;
 if (document.documentElement.scrollWidth > innerWidth) seen.wide = document.documentElement.scrollWidth;
 addEventListener("load", () => {
-  const p = document.createElement("p");
-  p.id = "probe";
-  p.textContent = JSON.stringify({...seen, svgs: document.querySelectorAll("figure svg").length, keys: document.querySelectorAll("svg.key").length, broken: images.filter(i => i.naturalWidth < 500 || i.naturalHeight < 100).length, errors: errors.length});
-  document.body.append(p);
+  const found = {...seen, svgs: document.querySelectorAll("figure svg").length, keys: document.querySelectorAll("svg.key").length, broken: images.filter(i => i.naturalWidth < 500 || i.naturalHeight < 100).length, errors: errors.length};
+  parent.postMessage(JSON.stringify({screen: innerWidth, ...found}), "*");
 });
 </script>`
+
+// screen is a page around the page: a window of Chromium is 500 pixels wide or more,
+// which no phone is, and a frame of any width.
+const screen = `<!DOCTYPE html><iframe src="page.html" style="width:%dpx;height:844px;border:0"></iframe><p id="probe"></p>
+<script>addEventListener("message", e => { document.getElementById("probe").textContent += e.data; });</script>`
 
 // TestBrowser opens the page of a run with every figure in Chromium, on a wide
 // screen and on a phone's, and the files of its figures as pictures.
@@ -76,18 +89,22 @@ func TestBrowser(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for _, size := range []string{"1200,900", "390,844"} {
+	for _, width := range []int{1200, 390} {
+		frame := filepath.Join(dir, "screen.html")
+		if err := os.WriteFile(frame, fmt.Appendf(nil, screen, width), 0o666); err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		out, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000",
-			"--user-data-dir="+t.TempDir(), "--window-size="+size, "--dump-dom", "file://"+path).Output()
+			"--user-data-dir="+t.TempDir(), "--window-size=1300,900", "--dump-dom", "file://"+frame).Output()
 		cancel()
 		if err != nil {
 			t.Fatalf("chromium: %v", err)
 		}
 		got := regexp.MustCompile(`<p id="probe">(.*?)</p>`).FindSubmatch(out)
-		want := `{"rows":12,"wrong":0,"clicks":34,"empty":0,"wide":0,"images":6,"svgs":7,"keys":3,"broken":0,"errors":0}`
+		want := fmt.Sprintf(`{"screen":%d,"rows":12,"wrong":0,"clicks":34,"empty":0,"wide":0,"score":true,"cut":4,"whole":8,"images":6,"svgs":7,"keys":15,"broken":0,"errors":0}`, width)
 		if got == nil || string(got[1]) != want {
-			t.Errorf("%s: the page says %s, want %s", size, got, want)
+			t.Errorf("the page says %s, want %s", got, want)
 		}
 	}
 }

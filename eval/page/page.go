@@ -56,7 +56,16 @@ type Cell struct {
 	Text  string
 	Value string
 	Class string
+	Key   *Series // the mark before the text; nil is none
 }
+
+// longName is the characters above which the name of a setting goes on in a second
+// line, where it is cut, with the rest on a tap: names leave no room for figures on a
+// phone.
+const longName = 12
+
+// Long reports whether the text is a name of that kind.
+func (c Cell) Long() bool { return c.Key != nil && len(c.Text) > longName }
 
 //go:embed page.html
 var source string
@@ -81,9 +90,12 @@ func New(s *trial.Summary, maps []Map) *Page {
 		if i == 0 {
 			p.First = set.Attn
 		}
-		p.Legend = append(p.Legend, Series{Name: set.Attn, Colour: i})
+		key := Series{Name: set.Attn, Colour: i}
+		p.Legend = append(p.Legend, key)
 		for _, r := range slices.Concat(set.Units, set.Means) {
-			p.Rows = append(p.Rows, row(set.Attn, &r))
+			line := row(set.Attn, &r)
+			line.Cells[0].Key = &key // names that are cut look alike
+			p.Rows = append(p.Rows, line)
 		}
 	}
 	for _, plot := range append(densityPlots(s), lengthPlots(s)...) {

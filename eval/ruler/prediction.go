@@ -72,11 +72,13 @@ type Scored struct {
 
 // answered is the fields that scoring needs.
 type answered struct {
-	Pred    *string
-	Outputs jsonl.Texts
-	Output  *string
-	Index   json.RawMessage
-	Others  struct{ ID json.RawMessage }
+	Pred    *string         `json:"pred"`
+	Outputs jsonl.Texts     `json:"outputs"`
+	Output  *string         `json:"output"`
+	Index   json.RawMessage `json:"index"`
+	Others  struct {
+		ID json.RawMessage `json:"id"`
+	} `json:"others"`
 }
 
 // ScoreFile scores a file of predictions of a task, as the official scorer does.
@@ -113,7 +115,7 @@ func (s *Scored) add(line []byte, t Task, g Grader) error {
 		return nil
 	}
 	var a answered
-	if err := json.Unmarshal(line, &a); err != nil {
+	if err := jsonl.Decode(line, &a); err != nil {
 		return jsonl.Explain(line, err)
 	}
 	if a.Pred == nil {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/gollm/gollm/eval/jsonl"
 )
 
 // Corpus is questions and the documents among which their answers are.
@@ -57,19 +59,30 @@ func readCorpus(t Task, r io.Reader) (*Corpus, error) {
 type squadFile struct {
 	Data []struct {
 		Paragraphs []struct {
-			Context string
+			Context string `json:"context"`
 			Qas     []struct {
-				Question   string
-				Impossible bool `json:"is_impossible"`
-				Answers    []struct{ Text string }
-			}
-		}
+				Question   string `json:"question"`
+				Impossible bool   `json:"is_impossible"`
+				Answers    []struct {
+					Text string `json:"text"`
+				} `json:"answers"`
+			} `json:"qas"`
+		} `json:"paragraphs"`
+	} `json:"data"`
+}
+
+// readJSON reads a file of one JSON value.
+func readJSON(r io.Reader, v any) error {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return err
 	}
+	return jsonl.Decode(b, v)
 }
 
 func readSquad(r io.Reader) (*Corpus, error) {
 	var file squadFile
-	if err := json.NewDecoder(r).Decode(&file); err != nil {
+	if err := readJSON(r, &file); err != nil {
 		return nil, err
 	}
 	c := new(Corpus)
@@ -113,9 +126,9 @@ func (c *Corpus) index() map[string]int {
 
 // hotpotItem is the part of HotpotQA that is read.
 type hotpotItem struct {
-	Question string
-	Answer   string
-	Context  []hotpotDoc
+	Question string      `json:"question"`
+	Answer   string      `json:"answer"`
+	Context  []hotpotDoc `json:"context"`
 }
 
 // hotpotDoc is a title and its sentences, written as a list of two.
@@ -135,7 +148,7 @@ func (d *hotpotDoc) UnmarshalJSON(b []byte) error {
 
 func readHotpot(r io.Reader) (*Corpus, error) {
 	var items []hotpotItem
-	if err := json.NewDecoder(r).Decode(&items); err != nil {
+	if err := readJSON(r, &items); err != nil {
 		return nil, err
 	}
 	c := new(Corpus)

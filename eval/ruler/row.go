@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -25,6 +26,7 @@ type Row struct {
 	SplitChar int
 	Others    map[string]json.RawMessage // fields that we do not know
 
+	Line      int  // of the file that it was read from, from 1; 0 where it was made
 	hasPrefix bool // the row has the field answer_prefix
 }
 
@@ -155,8 +157,16 @@ func (r *Row) set(key string, raw json.RawMessage, output *string) error {
 	case "split_char":
 		return json.Unmarshal(raw, &r.SplitChar)
 	}
+	if lower := strings.ToLower(key); lower != key && slices.Contains(rowFields, lower) {
+		return fmt.Errorf("want %s: names are compared with their capitals, as the official code does", lower)
+	}
 	r.Others[key] = raw
 	return nil
+}
+
+// rowFields are the fields that are read.
+var rowFields = []string{
+	"index", "input", "outputs", "output", "length", "length_w_model_temp", "answer_prefix", "token_position_answer", "split_char",
 }
 
 // wantString reads a string and refuses null, which JSON would take for "".
@@ -263,6 +273,7 @@ func (r *Reader) Next() (Row, error) {
 		if err != nil {
 			return Row{}, fmt.Errorf("ruler: %s:%d: %w", r.name, number, err)
 		}
+		row.Line = number
 		if r.era == "" {
 			r.era = row.Era()
 		}

@@ -64,11 +64,24 @@ func TestScoreFileSaysWhereDataIsWrong(t *testing.T) {
 		good + `{"index": 1, "pred": "a", "outp`:              "p.jsonl:2: the line ends",
 		good + `{"index": 1, "pred": 5, "outputs": ["a"]}`:    "p.jsonl:2: field pred is of type number, want string",
 		good + `{"index": 1, "pred": "", "outputs": [null]}`:  "p.jsonl:2: not a JSON object of the right form: want a list of strings, found [null]",
-		"": "p.jsonl has no predictions",
+		good + `{"Pred": "a", "outputs": ["a"]}`:              "p.jsonl:2: not a JSON object of the right form: field Pred, want pred",
+		good + `{"pred": "a", "OUTPUTS": ["a"]}`:              "p.jsonl:2: not a JSON object of the right form: field OUTPUTS, want outputs",
+		"":                                                    "p.jsonl has no predictions",
 	} {
 		if _, err := ScoreFile("p.jsonl", strings.NewReader(bad), task, Official); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: error %v, want %s", bad, err, want)
 		}
+	}
+}
+
+// TestScoreFileTellsCapitalsApart has fields that the official scorer does not read
+// beside those that it does.
+func TestScoreFileTellsCapitalsApart(t *testing.T) {
+	task, _ := FindTask("vt")
+	line := `{"index": 3, "pred": "right", "Pred": "wrong", "outputs": ["right"], "Outputs": ["none"], "others": {"id": "x", "ID": "y"}, "Index": 4}`
+	s, err := ScoreFile("p.jsonl", strings.NewReader(line), task, Official)
+	if err != nil || s.Score != 100 || s.IDs[0] != "x" || s.Answers[0] != "right" {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 

@@ -73,7 +73,7 @@ const (
 
 // LoadWording reads the official wording from a checkout of NVIDIA/RULER. known
 // tells whether the file is the one that the rules of this package were taken
-// from.
+// from; only then is the wording called official.
 func LoadWording(checkout string) (w *Wording, known bool, err error) {
 	path := filepath.Join(checkout, officialPath)
 	source, err := os.ReadFile(path)
@@ -81,7 +81,12 @@ func LoadWording(checkout string) (w *Wording, known bool, err error) {
 		return nil, false, fmt.Errorf("ruler: %s is not a checkout of NVIDIA/RULER: %w", checkout, err)
 	}
 	sum := sha256.Sum256(source)
+	hash := hex.EncodeToString(sum[:])
+	known = hash == officialHash
 	w = &Wording{Name: "official", Text: map[Kind]Text{}}
+	if !known {
+		w.Name = fmt.Sprintf("of a checkout, %s with SHA-256 %s", filepath.Base(officialPath), hash[:12])
+	}
 	for kind, key := range officialKeys {
 		text, err := findText(string(source), key)
 		if err != nil {
@@ -89,7 +94,7 @@ func LoadWording(checkout string) (w *Wording, known bool, err error) {
 		}
 		w.Text[kind] = text
 	}
-	return w, hex.EncodeToString(sum[:]) == officialHash, nil
+	return w, known, nil
 }
 
 // findText reads the strings of one task out of the official Python file.

@@ -120,13 +120,13 @@ func meanCell(x *float64, y float64, some, all int) *float64 {
 	return &y
 }
 
-// auditName is the file of the readings of a setting.
-const auditName = "audit.json"
+// AuditName is the file of the readings of a setting, in its folder.
+const AuditName = "audit.json"
 
 // ReadAudit reads the readings of a setting; it has none where none were taken.
 func ReadAudit(folder string, setting int, attn string) (Audits, error) {
 	var all Audits
-	name := filepath.Join(folder, SettingName(setting, attn), auditName)
+	name := filepath.Join(folder, SettingName(setting, attn), AuditName)
 	b, err := os.ReadFile(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return all, nil
@@ -146,5 +146,5 @@ func WriteAudit(folder string, setting int, attn string, all Audits) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, auditName), all)
+	return writeFile(filepath.Join(dir, AuditName), all)
 }

@@ -213,7 +213,7 @@ func findAnswers(path string) (found string, err error) {
 			continue
 		}
 		err = filepath.WalkDir(filepath.Join(path, e.Name()), func(name string, d os.DirEntry, err error) error {
-			if err != nil || d.IsDir() || filepath.Ext(name) != ".jsonl" && d.Name() != auditName {
+			if err != nil || d.IsDir() || filepath.Ext(name) != ".jsonl" && d.Name() != AuditName {
 				return err
 			}
 			info, err := d.Info()
@@ -316,13 +316,17 @@ func writeFile(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return writeBytes(path, append(b, '\n'))
+	return WriteFile(path, append(b, '\n'))
 }
 
-// writeBytes writes a file so that it is there in whole or not at all.
-func writeBytes(path string, b []byte) error {
+// WriteFile writes a file so that it is there in whole or not at all: what reads it
+// meanwhile, or after a kill, has the one before.
+func WriteFile(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".part-*")
 	if err != nil {
+		if where := new(os.PathError); errors.As(err, &where) {
+			where.Path = path // and not that of the file beside it
+		}
 		return err
 	}
 	_, err = f.Write(b)

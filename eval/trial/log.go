@@ -15,20 +15,29 @@ import (
 // Extra is our own fields of an answer, under the key gollm; the official scorers
 // ignore them.
 type Extra struct {
-	Line      int     `json:"line"`  // of the sample, from 0
-	Score     float64 `json:"score"` // from 0 to 1
-	Prompt    int     `json:"prompt_tokens"`
-	New       int     `json:"new_tokens"`
-	Finish    string  `json:"finish"`
-	Truncated int     `json:"truncated_from,omitempty"` // tokens before the prompt was cut
-	BOS       []int   `json:"bos_positions"`
-	Dense     int     `json:"dense_queries,omitempty"` // prompt tokens before the question, where it has a phase of its own
+	Line      int      `json:"line"`            // of the sample, from 0
+	Score     *float64 `json:"score,omitempty"` // from 0 to 1; nil where this program cannot score
+	Prompt    int      `json:"prompt_tokens"`
+	New       int      `json:"new_tokens"`
+	Finish    string   `json:"finish"`
+	Truncated int      `json:"truncated_from,omitempty"` // tokens before the prompt was cut
+	BOS       []int    `json:"bos_positions"`
+	Dense     int      `json:"dense_queries,omitempty"` // prompt tokens before the question, where it has a phase of its own
+}
+
+// Points is the score, 0 where there is none.
+func (e Extra) Points() float64 {
+	if e.Score == nil {
+		return 0
+	}
+	return *e.Score
 }
 
 // Answer is a line of a log.
 type Answer struct {
 	Extra
-	Row json.RawMessage // the whole line
+	Number int             // of the line in the file, from 1
+	Row    json.RawMessage // the whole line
 }
 
 // extraKey is where [Extra] stands in a line.
@@ -60,8 +69,10 @@ func compact(v any) ([]byte, error) {
 
 // decodeLine reads the fields of ours in a line.
 func decodeLine(line []byte) (Extra, error) {
-	var fields struct{ Gollm *Extra }
-	if err := json.Unmarshal(line, &fields); err != nil {
+	var fields struct {
+		Gollm *Extra `json:"gollm"`
+	}
+	if err := jsonl.Decode(line, &fields); err != nil {
 		return Extra{}, jsonl.Explain(line, err)
 	}
 	if fields.Gollm == nil {
@@ -168,7 +179,7 @@ func eachLine(name string, r io.Reader, f func(number int, a Answer) error) erro
 			return nil
 		}
 		if err == nil {
-			var a Answer
+			a := Answer{Number: number}
 			if a.Extra, err = decodeLine(line); err == nil {
 				a.Row = bytes.Clone(line)
 				err = f(number, a)

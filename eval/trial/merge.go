@@ -71,7 +71,7 @@ func Merge(ctx context.Context, out string, folders []string, partial bool) erro
 		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 			return err
 		}
-		if err := writeBytes(path, b); err != nil {
+		if err := WriteFile(path, b); err != nil {
 			return err
 		}
 	}
@@ -148,7 +148,7 @@ func mergeAudits(files map[string][]byte, folders []string, setting int, attn st
 		}
 		if len(all.Units) > 0 {
 			b, err := json.MarshalIndent(all, "", "  ")
-			files[filepath.Join(SettingName(setting, attn), auditName)] = append(b, '\n')
+			files[filepath.Join(SettingName(setting, attn), AuditName)] = append(b, '\n')
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -112,11 +113,14 @@ func readResult(paths []string, u Info) (Result, error) {
 			return r, err
 		}
 		for line, a := range answers {
-			if line >= u.Count {
-				return r, fmt.Errorf("trial: %s has an answer to sample %d, but there are %d", path, line, u.Count)
+			switch {
+			case line >= u.Count:
+				return r, fmt.Errorf("trial: %s:%d: an answer to sample %d, but there are %d, from 0 on", path, a.Number, line, u.Count)
+			case a.Score == nil && !u.Unscored:
+				return r, fmt.Errorf("trial: %s:%d: no field %s.score", path, a.Number, extraKey)
 			}
 			seen[line]++
-			r.scores[line] += a.Score / float64(len(paths))
+			r.scores[line] += a.Points() / float64(len(paths))
 			if a.New == 0 {
 				r.Nulls++
 			}
@@ -323,15 +327,11 @@ func (s *Summary) Write(folder string) error {
 	if err := writeFile(filepath.Join(folder, "summary.json"), s); err != nil {
 		return err
 	}
-	f, err := os.Create(filepath.Join(folder, "summary.csv"))
-	if err != nil {
+	var b bytes.Buffer
+	if err := s.writeCSV(&b); err != nil {
 		return err
 	}
-	err = s.writeCSV(f)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	return err
+	return WriteFile(filepath.Join(folder, "summary.csv"), b.Bytes())
 }
 
 // csvHeader names the columns of summary.csv.

@@ -19,7 +19,7 @@ type row struct {
 
 // answerTo makes the answer to a sample: always the same.
 func answerTo(line int) (row, Extra) {
-	return row{line, fmt.Sprintf("<%d> &c", line)}, Extra{Line: line, Score: float64(line%3) / 2, Prompt: 100 + line, New: 5, Finish: "end", BOS: []int{0}}
+	return row{line, fmt.Sprintf("<%d> &c", line)}, Extra{Line: line, Score: new(float64(line%3) / 2), Prompt: 100 + line, New: 5, Finish: "end", BOS: []int{0}}
 }
 
 // write appends the answers to some samples.
@@ -351,7 +351,7 @@ func TestSummarizeRepeats(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range 11 - r { // the last two are not there each time
-			if err := l.Append(row{}, Extra{Line: line, Score: float64(r) / 2, Prompt: 10, New: 1, BOS: []int{0}}, Times{PrefillMs: 1, Prompt: 10}); err != nil {
+			if err := l.Append(row{}, Extra{Line: line, Score: new(float64(r) / 2), Prompt: 10, New: 1, BOS: []int{0}}, Times{PrefillMs: 1, Prompt: 10}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -377,6 +377,30 @@ func TestSummarizeRepeats(t *testing.T) {
 	path := RepeatPath("", 1, m.Identity.Settings[1], 2, unit)
 	if got, want := read(t, filepath.Join(merged, path)), read(t, filepath.Join(dir, path)); got != want {
 		t.Errorf("a merge changed the repeats: %q, want %q", got, want)
+	}
+}
+
+// TestSummarizeNamesTheLine spoils the third line of some answers.
+func TestSummarizeNamesTheLine(t *testing.T) {
+	for _, c := range []struct{ old, new, want string }{
+		{`"line":2,`, `"line":11,`, ":3: an answer to sample 11, but there are 11, from 0 on"},
+		{`"line":2,`, `"line":1,`, ":3: sample 1 has an answer already"},
+		{`"line":2,`, `"line":-2,`, ":3: sample -2, want 0 or more"},
+		{`"line":2,`, `"Line":2,`, ":3: not a JSON object of the right form: field Line, want line"},
+		{`"line":2,"score":1,`, `"line":2,`, ":3: no field gollm.score"},
+	} {
+		dir := shards(t, 1)[0]
+		path := LogPath(dir, 0, "dense", "4/pred/a.jsonl")
+		text := read(t, path)
+		if !strings.Contains(text, c.old) {
+			t.Fatalf("%s has no %s", text, c.old)
+		}
+		if err := os.WriteFile(path, []byte(strings.Replace(text, c.old, c.new, 1)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Summarize(t.Context(), dir); err == nil || !strings.Contains(err.Error(), path+c.want) {
+			t.Errorf("%s: error %v, want %s", c.new, err, path+c.want)
+		}
 	}
 }
 
@@ -459,7 +483,7 @@ func TestReadAuditNamesTheFile(t *testing.T) {
 	if err := WriteAudit(dir, 0, "dense", Audits{Units: map[string]*Audited{"a": {Samples: 1}}}); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, SettingName(0, "dense"), auditName)
+	path := filepath.Join(dir, SettingName(0, "dense"), AuditName)
 	if err := os.WriteFile(path, []byte("{\n\"a\": {]}"), 0o666); err != nil {
 		t.Fatal(err)
 	}

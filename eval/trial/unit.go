@@ -89,6 +89,9 @@ func (u *Unit) sample(ctx context.Context, line int, make func() (Sample, error)
 		if err != nil {
 			return err
 		}
+		if u.Unscored {
+			extra.Score = nil
+		}
 		return done(turn, row, extra, r.Times)
 	})
 	if err != nil {
@@ -106,7 +109,7 @@ func (a Answerers) graded(line int, s Sample, r Reply) (row any, e Extra, err er
 		return nil, e, err
 	}
 	e = Extra{
-		Line: line, Score: score, Prompt: len(s.Prompt), New: len(r.Tokens),
+		Line: line, Score: &score, Prompt: len(s.Prompt), New: len(r.Tokens),
 		Finish: string(r.Finish), Truncated: s.Truncated, BOS: s.BOS, Dense: s.Split,
 	}
 	if e.BOS == nil {

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gollm/gollm/eval/trial"
+	"github.com/gollm/gollm/model/modeltest"
+)
+
+// TestAnotherNumberOfAuditSamples asks a finished run for another audit: it is taken
+// again, as a run that was asked at once takes it, and what stays as it is is said.
+func TestAnotherNumberOfAuditSamples(t *testing.T) {
+	model, text, root := randomModel(t, modeltest.Shape{Context: 1024}), book(t), t.TempDir()
+	said := func(out, samples string, more ...string) string {
+		r := gollm("", niah(model, text, filepath.Join(root, out), 10, append(more, "--audit-samples", samples)...)...)
+		if r.code != exitOK {
+			t.Fatalf("exit code %d: %s", r.code, r.errs)
+		}
+		return r.errs
+	}
+	said("three", "3")
+	said("changed", "1")
+	one := readings(t, filepath.Join(root, "changed"))
+	if text := said("changed", "3"); strings.Count(text, "the audit is taken again, of 3 samples") != 2 {
+		t.Errorf("said %s", text)
+	}
+	three := readings(t, filepath.Join(root, "three"))
+	same(t, "changed", readings(t, filepath.Join(root, "changed")), three)
+	for name := range three {
+		if three[name] == one[name] {
+			t.Errorf("%s: the audits of 1 and of 3 samples are the same", name)
+		}
+	}
+	if text := said("changed", "3"); strings.Contains(text, "audit") {
+		t.Errorf("said about the same audit: %s", text)
+	}
+	if text := said("changed", "0"); !strings.Contains(text, "the audits that "+filepath.Join(root, "changed")+" has stay") {
+		t.Errorf("said %s", text)
+	}
+	same(t, "without", readings(t, filepath.Join(root, "changed")), three)
+	dense := []string{"eval", "niah", "-m", model, "-o", filepath.Join(root, "dense"), "--lengths", "450", "--depths", "2", "--haystack", text, "--max-new-tokens", "1", "--audit-samples", "2"}
+	if r := gollm("", dense...); r.code != exitOK || !strings.Contains(r.errs, "--audit-samples 2 changes nothing: dense attention reads everything") {
+		t.Errorf("exit code %d, said %s", r.code, r.errs)
+	}
+}
+
+// TestFilesOfARunAreReplacedInWhole holds every file of a report open while it is
+// written again: who reads the one before keeps it in whole.
+func TestFilesOfARunAreReplacedInWhole(t *testing.T) {
+	model, text, out := randomModel(t, modeltest.Shape{Context: 1024}), book(t), filepath.Join(t.TempDir(), "run")
+	run := func() { ok(t, "", niah(model, text, out, 10)...) }
+	run()
+	preds := write(t, "vt.jsonl", `{"pred":"A","outputs":["A"],"others":{}}`+"\n")
+	score := func() { ok(t, "", "eval", "score", "--suite", "ruler", "--summary", out, preds) }
+	score()
+	paths := []string{"survey.json", "summary.json", "summary.csv", "report.html", "0-dense/heat.csv", "0-dense/heat.svg", "summary-vt.csv", "submission.csv"}
+	figures, err := filepath.Glob(filepath.Join(out, "figures", "*.svg"))
+	if err != nil || len(figures) == 0 {
+		t.Fatalf("%d figures, %v", len(figures), err)
+	}
+	for i, name := range paths {
+		paths[i] = filepath.Join(out, name)
+	}
+	const before = "the one before"
+	open := map[string]*os.File{}
+	for _, path := range append(paths, figures...) {
+		if err := os.WriteFile(path, []byte(before), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		open[path] = f
+	}
+	run()
+	score()
+	for path, f := range open {
+		old, err := io.ReadAll(f)
+		if err != nil || string(old) != before {
+			t.Errorf("%s was written in its place: who had it open reads %q, %v", path, old, err)
+		}
+		if b, err := os.ReadFile(path); err != nil || string(b) == before {
+			t.Errorf("%s was not written again: %v", path, err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(out, ".part-*")); len(left) > 0 {
+		t.Errorf("%s are left", left)
+	}
+}
+
+// TestShowPrintsWhatItCannotWrite puts a folder where the summary has to go, as a
+// folder of somebody else takes no file: the table is printed all the same. A run
+// that cannot write its summary has failed, after its table.
+func TestShowPrintsWhatItCannotWrite(t *testing.T) {
+	model, text, out := randomModel(t, modeltest.Shape{Context: 1024}), book(t), filepath.Join(t.TempDir(), "run")
+	ok(t, "", niah(model, text, out, 10)...)
+	want := gollm("", "eval", "show", out)
+	summary := filepath.Join(out, "summary.json")
+	if err := errors.Join(os.Remove(summary), os.MkdirAll(filepath.Join(summary, "full"), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	r := gollm("", "eval", "show", out)
+	if r.code != exitOK || r.out != want.out || !strings.Contains(r.out, "niah") || !strings.Contains(r.errs, "note: the summary and the report in "+out+" are not new: ") {
+		t.Errorf("exit code %d, %d bytes of %d, stderr %s", r.code, len(r.out), len(want.out), r.errs)
+	}
+	if r := gollm("", niah(model, text, out, 10)...); r.code != exitFailure || !strings.Contains(r.out, "niah") || !strings.Contains(r.errs, summary) {
+		t.Errorf("a run: exit code %d, stderr %s", r.code, r.errs)
+	}
+}
+
+func TestShardsMerge(t *testing.T) {
+	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
+	root := t.TempDir()
+	whole := filepath.Join(root, "whole")
+	ok(t, "", niah(model, text, whole, 20)...)
+	var parts []string
+	for i := range 3 {
+		part := filepath.Join(root, fmt.Sprint("part-", i))
+		ok(t, "", niah(model, text, part, 20, "--shard", fmt.Sprintf("%d/3", i))...)
+		parts = append(parts, part)
+	}
+	merged := filepath.Join(root, "merged")
+	fails(t, exitFailure, []string{"has no answer"}, "", append([]string{"eval", "merge", "-o", filepath.Join(root, "no")}, parts[1:]...)...)
+	ok(t, "", append([]string{"eval", "merge", "-o", merged}, parts...)...)
+	same(t, "merged", answers(t, merged), answers(t, whole))
+	out := ok(t, "", "eval", "compare", filepath.Join(merged, "0-dense"), filepath.Join(whole, trial.SettingName(1, setting(t, whole, 1))))
+	if !strings.Contains(out, "niah") {
+		t.Errorf("compare printed %q", out)
+	}
+	fails(t, exitFailure, []string{"the answers of another run", "seed"}, "", niah(model, text, whole, 20, "--attn-seed", "7")...)
+}
+
+// setting is the attention of setting number i of a run.
+func setting(t *testing.T, folder string, i int) string {
+	t.Helper()
+	m, err := trial.ReadManifest(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Identity.Settings[i]
+}
+
+// TestPplSharesPrefills measures systems that read prompts alike together: each has the
+// figures that it has alone, to the last digit.
+func TestPplSharesPrefills(t *testing.T) {
+	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
+	mode := "decode"
+	measure := func(attn ...string) []pplReport {
+		args := []string{"eval", "ppl", "-m", model, "-f", text, "--ctx", "128", "--steps", "32", "--windows", "3", "--mode", mode, "--json", "-t", "1"}
+		for _, a := range attn {
+			args = append(args, "--attn", a)
+		}
+		var reports []pplReport
+		for line := range strings.Lines(ok(t, "", args...)) {
+			reports = append(reports, decode[pplReport](t, line))
+		}
+		return reports
+	}
+	all := []string{"dense", "santa(samples=16)", "prefill=streaming(sink=1,window=8) decode=dense", "prefill=dense decode=streaming(sink=1,window=8)"}
+	together, different := measure(all...), map[float64]bool{}
+	for i, attn := range all {
+		alone := measure(attn)[0]
+		got, shared := together[i], 3
+		if i == 2 {
+			shared = 1
+		}
+		if got.NLL != alone.NLL || got.StdErr != alone.StdErr || got.Tokens != 96 || !got.Complete || got.Shared != shared || alone.Shared != 1 || got.Attn != alone.Attn {
+			t.Errorf("%s: %+v, alone %+v", attn, got, alone)
+		}
+		if want := alone.NLL - together[0].NLL; got.Difference != want {
+			t.Errorf("%s: difference %v, want %v", attn, got.Difference, want)
+		}
+		different[got.NLL] = true
+	}
+	if len(different) != 4 {
+		t.Errorf("%d different figures: these systems show nothing", len(different))
+	}
+	mode = "prefill"
+	if got := measure("dense", "santa(samples=16)"); len(got) != 2 || got[0].NLL != got[1].NLL || got[1].Shared != 1 {
+		t.Errorf("in a prefill: %+v", got)
+	}
+}
