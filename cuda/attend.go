@@ -18,9 +18,19 @@ const appendHeads = 4
 // FuseRopeAppend turns the heads of q and k, and appends k and v.
 func (o *ops) FuseRopeAppend(kv device.KV, q, k, v, pos device.Tensor, r device.Rope) bool {
 	const op = "RopeAppend"
+	o.checkRopeAppend(op, kv, q, k, v, pos, r)
+	rows, heads := q.Dim(0), q.Dim(1)
+	o.call("rope_append").pages(kv, device.RowsPerSlot(op, rows, kv)).tensor(q).tensor(k).tensor(v).tensor(pos).
+		tensor(r.Freqs).float(float64(r.Scale)).int(heads, r.Freqs.Dim(0)).bool(r.Interleaved).ahead().
+		run(blocks{rows, ceil(heads+2*kv.K.Dim(1), appendHeads), 1}, 128)
+	return true
+}
+
+// checkRopeAppend panics unless heads can be turned and appended.
+func (o *ops) checkRopeAppend(op string, kv device.KV, q, k, v, pos device.Tensor, r device.Rope) {
 	device.CheckKV(op, kv)
 	device.CheckShape(op, "q", q, device.F32, -1, -1, kv.K.Dim(3))
-	rows, heads := q.Dim(0), q.Dim(1)
+	rows := q.Dim(0)
 	device.CheckShape(op, "k", k, device.F32, rows, kv.K.Dim(1), kv.K.Dim(3))
 	device.CheckLike(op, "v", v, k)
 	device.CheckShape(op, "pos", pos, device.I32, rows)
@@ -28,10 +38,6 @@ func (o *ops) FuseRopeAppend(kv device.KV, q, k, v, pos device.Tensor, r device.
 	if pairs := r.Freqs.Dim(0); 2*pairs > kv.K.Dim(3) {
 		device.Check(false, op, "%d pairs, want no more than half of dim %d", pairs, kv.K.Dim(3))
 	}
-	o.call("rope_append").pages(kv, device.RowsPerSlot(op, rows, kv)).tensor(q).tensor(k).tensor(v).tensor(pos).
-		tensor(r.Freqs).float(float64(r.Scale)).int(heads, r.Freqs.Dim(0)).bool(r.Interleaved).ahead().
-		run(blocks{rows, ceil(heads+2*kv.K.Dim(1), appendHeads), 1}, 128)
-	return true
 }
 
 // splits is how many parts the past of a decoded row is cut into.

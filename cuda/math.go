@@ -10,6 +10,8 @@ type ops struct {
 	making call
 
 	one [3]device.Tensor // what a call gives as slices
+
+	turn turn // of a call of FuseHeads
 }
 
 // ceil is how many parts of size each n elements make.

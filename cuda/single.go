@@ -9,22 +9,23 @@ import "github.com/gollm/gollm/device"
 // singleKernel is the kernel of a type and what a launch of it needs.
 type singleKernel struct {
 	name    string
-	weights int // of a chunk
-	x       int // bytes of shared memory for what meets a chunk
-	ring    int // bytes of shared memory of a warp
-	warps   int // of a block
+	heads   string // of queries, keys and values
+	weights int    // of a chunk
+	x       int    // bytes of shared memory for what meets a chunk
+	ring    int    // bytes of shared memory of a warp
+	warps   int    // of a block
 }
 
 // singleKernels are the kernels for one row, by type.
 var singleKernels = map[device.DType]singleKernel{
-	device.F32:  {"single_f32", 256, 1024, 6 * 1024, 16},
-	device.F16:  {"single_f16", 512, 2048, 6 * 1024, 16},
-	device.BF16: {"single_bf16", 512, 2048, 6 * 1024, 16},
-	device.Q4_0: {"single_q4_0", 2048, 3072, 4 * 1152, 16},
-	device.Q8_0: {"single_q8_0", 2048, 3072, 3 * 2176, 12},
-	device.Q4_K: {"single_q4_k", 2048, 3072, 4 * 1152, 16},
-	device.Q5_K: {"single_q5_k", 2048, 3072, 3 * 1408, 16},
-	device.Q6_K: {"single_q6_k", 2048, 3072, 3 * 1680, 16},
+	device.F32:  {"single_f32", "single_f32_heads", 256, 1024, 6 * 1024, 16},
+	device.F16:  {"single_f16", "single_f16_heads", 512, 2048, 6 * 1024, 16},
+	device.BF16: {"single_bf16", "single_bf16_heads", 512, 2048, 6 * 1024, 16},
+	device.Q4_0: {"single_q4_0", "single_q4_0_heads", 2048, 3072, 4 * 1152, 16},
+	device.Q8_0: {"single_q8_0", "single_q8_0_heads", 2048, 3072, 3 * 2176, 12},
+	device.Q4_K: {"single_q4_k", "single_q4_k_heads", 2048, 3072, 4 * 1152, 16},
+	device.Q5_K: {"single_q5_k", "single_q5_k_heads", 2048, 3072, 3 * 1408, 16},
+	device.Q6_K: {"single_q6_k", "single_q6_k_heads", 2048, 3072, 3 * 1680, 16},
 }
 
 // What becomes of a product, as in single.cu.
@@ -32,6 +33,7 @@ const (
 	store = iota
 	add
 	gate
+	inHeads // by the kernels of their own
 )
 
 const (
@@ -56,17 +58,16 @@ func (o *ops) suitsSingle(x device.Tensor, n device.Norm, w []device.Tensor) boo
 			least = 256
 		}
 		if !ok || k == 0 || k%least != 0 || w.DType.RowSize(k)%16 != 0 || o.d.address(w)%16 != 0 ||
-			s.shared(k, 2) > o.d.drv.sharedMemory() {
+			s.shared(k, 2*(ceil(k, s.weights)+1)) > o.d.drv.sharedMemory() {
 			return false
 		}
 	}
 	return true
 }
 
-// shared is the bytes of shared memory that a block of rows needs.
-func (s singleKernel) shared(k, rows int) int {
-	chunks := ceil(k, s.weights)
-	return chunks*s.x + ceil(rows*chunks*4, 16)*16 + s.warps*s.ring
+// shared is the bytes of shared memory that a block needs that keeps so many sums.
+func (s singleKernel) shared(k, sums int) int {
+	return ceil(k, s.weights)*s.x + ceil(sums*4, 16)*16 + s.warps*s.ring
 }
 
 // few computes products of one row or some if there are kernels for them:
@@ -111,23 +112,30 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 		fixed = fixed && w[i].Memory().(*memory).fixed
 		items += w[i].Dim(0)
 	}
-	per := 1 // rows of an item
-	if mode == gate {
+	per, sums := 1, ceil(k, s.weights) // rows of an item, and what is kept of each
+	switch mode {
+	case gate:
 		items, per = items/2, 2
+	case inHeads: // pairs of elements that turn, and cosine and sine of each
+		items, per, sums = items/2, 2, sums+1
 	}
 	// A block for each multiprocessor, or several where their sums need too much memory.
 	grid := min(o.d.drv.multiprocessors(), items)
 	rows := func() int { return ceil(items, max(grid, 1)) * per }
-	for s.shared(k, rows()) > o.d.drv.sharedMemory() || rows()*ceil(k, s.weights) > mostSums {
+	for s.shared(k, rows()*sums) > o.d.drv.sharedMemory() || rows()*sums > mostSums {
 		grid *= 2
 	}
-	shared := s.shared(k, rows())
+	shared := s.shared(k, rows()*sums)
 	if mode == add {
 		// No two blocks of such a launch on a multiprocessor: they come after attention,
 		// which leaves multiprocessors unequally free.
 		shared = max(shared, o.d.drv.sharedMemory()/2+(4<<10))
 	}
-	c := o.call(s.name).tensor(x).tensor(n.W).float(float64(n.Eps))
+	name := s.name
+	if mode == inHeads {
+		name = s.heads
+	}
+	c := o.call(name).tensor(x).tensor(n.W).float(float64(n.Eps))
 	for i := range 3 {
 		if i < len(of) && of[i] < len(dst) {
 			c.tensor(dst[of[i]])
@@ -149,8 +157,19 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 			c.word(0)
 		}
 	}
-	c.int(k, w[of[0]].DType.RowSize(k), mode).bool(fixed).ahead().
-		runShared(blocks{grid, 1, 1}, s.warps*32, shared)
+	c.int(k, w[of[0]].DType.RowSize(k), mode).bool(fixed)
+	if mode == inHeads {
+		for i := range 3 {
+			if i < len(of) {
+				c.int(of[i])
+			} else {
+				c.int(0)
+			}
+		}
+		t := &o.turn
+		c.pages(t.kv, 1).tensor(t.pos).tensor(t.rope.Freqs).float(float64(t.rope.Scale)).int(t.rope.Freqs.Dim(0))
+	}
+	c.ahead().runShared(blocks{grid, 1, 1}, s.warps*32, shared)
 }
 
 // FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of a few rows, or of many.
@@ -176,6 +195,34 @@ func (o *ops) FuseAddMatMul(dst, x, w device.Tensor) bool {
 	checkProduct(dst, x, w)
 	o.one = [3]device.Tensor{dst, w}
 	return o.few(o.one[:1], x, device.Norm{}, o.one[1:2], add) || o.manyAdded(dst, x, w)
+}
+
+// turn is what becomes of queries, keys and values of one row.
+type turn struct {
+	kv   device.KV
+	pos  device.Tensor
+	rope device.Rope
+}
+
+// FuseNormHeads computes dst[i] = norm(x)·w[i]ᵀ of one row, queries, keys and values,
+// turns them and appends them.
+func (o *ops) FuseNormHeads(kv device.KV, dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor, pos device.Tensor, r device.Rope) bool {
+	const op = "NormHeads"
+	if x.Dim(0) != 1 || !r.Interleaved || kv.K.Dim(3)%2 != 0 {
+		return false
+	}
+	checkNorm(x, n)
+	for i := range dst {
+		checkProduct(dst[i], x, w[i])
+	}
+	heads := dst[0].Dim(1) / kv.K.Dim(3)
+	o.checkRopeAppend(op, kv, dst[0].Reshape(1, heads, kv.K.Dim(3)), dst[1].Reshape(1, kv.K.Dim(1), kv.K.Dim(3)),
+		dst[2].Reshape(1, kv.K.Dim(1), kv.K.Dim(3)), pos, r)
+	if device.RowsPerSlot(op, 1, kv) != 1 {
+		return false
+	}
+	o.turn = turn{kv, pos, r}
+	return o.few(dst, x, n, w, inHeads)
 }
 
 // checkNorm panics unless n fits rows of x.

@@ -91,11 +91,16 @@ func (m *stepModel) step(without string) {
 	o, n := m.d.ops, device.Norm{W: m.norm, Eps: 1e-5}
 	for l := range m.layers {
 		w, kv := &m.layers[l], m.kv[l]
-		device.NormMatMuls(o, []device.Tensor{m.q, m.k, m.v}, m.x, n, w[0:3], m.y)
-		q, k, v := m.q.Reshape(1, 32, 128), m.k.Reshape(1, 8, 128), m.v.Reshape(1, 8, 128)
-		if without != "rope" && without != "attention" {
-			device.RopeAppend(o, kv, q, k, v, m.pos, m.rope)
+		qkv := []device.Tensor{m.q, m.k, m.v}
+		if without == "rope" || without == "attention" {
+			device.NormMatMuls(o, qkv, m.x, n, w[0:3], m.y)
+		} else if without == "heads" {
+			device.NormMatMuls(o, qkv, m.x, n, w[0:3], m.y)
+			device.RopeAppend(o, kv, m.q.Reshape(1, 32, 128), m.k.Reshape(1, 8, 128), m.v.Reshape(1, 8, 128), m.pos, m.rope)
+		} else {
+			device.NormHeads(o, kv, qkv, m.x, n, w[0:3], m.y, m.pos, m.rope)
 		}
+		q := m.q.Reshape(1, 32, 128)
 		if without != "attend" && without != "attention" {
 			o.Attend(m.y.Reshape(1, 32, 128), q, kv, device.Plan{})
 		}
@@ -116,7 +121,7 @@ func BenchmarkStep(b *testing.B) {
 		for _, depth := range []int{512} {
 			free, err := d.Scope(func() error {
 				m := newStepModel(b, d, name, 32, depth)
-				for _, without := range []string{"", "attention"} {
+				for _, without := range []string{"", "heads", "attention"} {
 					at := fmt.Sprintf("type=%s/depth=%d", name, depth)
 					if without != "" {
 						at += "/without=" + without

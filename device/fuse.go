@@ -19,6 +19,8 @@ type Fuser interface {
 	FuseAddMatMul(dst, x, w Tensor) bool
 	// FuseFeed is [Feed].
 	FuseFeed(x Tensor, n Norm, w, wide []Tensor) bool
+	// FuseNormHeads is [NormHeads].
+	FuseNormHeads(kv KV, dst []Tensor, x Tensor, n Norm, w []Tensor, pos Tensor, r Rope) bool
 	// FuseRopeAppend is [RopeAppend].
 	FuseRopeAppend(kv KV, q, k, v, pos Tensor, r Rope) bool
 	// FuseSampleAttend is [SampleAttend].
@@ -126,4 +128,17 @@ func WalkTop(ops Ops, l List, dst, src, pairs Tensor, at Newest, exponent int, p
 	}
 	ops.Walk(dst, src, pairs, at, exponent)
 	ops.TopBlocks(l, dst, at, p)
+}
+
+// NormHeads makes the queries, keys and values of a layer: dst[0], f32 [rows,
+// heads·dim], and dst[1] and dst[2], f32 [rows, kvheads·dim], are norm(x)·w[i]ᵀ, turned
+// and appended as by [RopeAppend]. norm f32, shaped like x, may hold anything afterwards.
+func NormHeads(ops Ops, kv KV, dst []Tensor, x Tensor, n Norm, w []Tensor, norm, pos Tensor, r Rope) {
+	if f, ok := ops.(Fuser); ok && f.FuseNormHeads(kv, dst, x, n, w, pos, r) {
+		return
+	}
+	NormMatMuls(ops, dst, x, n, w, norm)
+	rows, dim := x.Dim(0), kv.K.Dim(3)
+	of := func(t Tensor) Tensor { return t.Reshape(rows, t.Dim(1)/dim, dim) }
+	RopeAppend(ops, kv, of(dst[0]), of(dst[1]), of(dst[2]), pos, r)
 }

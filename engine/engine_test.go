@@ -171,7 +171,7 @@ func stride(n int) int {
 func TestTokenByTokenAgreesWithPrefill(t *testing.T) {
 	e, story := stories(t)
 	ids := append(slices.Clone(story.IDs), story.Greedy...)
-	r := runner(t, e, engine.Config{Slots: 2})
+	r := runner(t, e, engine.Config{Slots: 2, KV: stepCache})
 	whole, single := sequence(t, r), sequence(t, r)
 	for n := range ids {
 		prefill(t, whole, ids[n:n+1])
@@ -225,14 +225,14 @@ func TestBatchEqualsAlone(t *testing.T) {
 
 	alone := make([][]float32, len(prompts))
 	for i, p := range prompts {
-		r := runner(t, e, engine.Config{Context: 128})
+		r := runner(t, e, engine.Config{Context: 128, KV: stepCache})
 		s := sequence(t, r)
 		prefill(t, s, p)
 		stepEach(t, r, s, all[len(p):len(p)+steps])
 		alone[i] = logits(t, e, s)
 	}
 
-	r := runner(t, e, engine.Config{Context: 128, Slots: 6})
+	r := runner(t, e, engine.Config{Context: 128, Slots: 6, KV: stepCache})
 	idle := sequence(t, r)
 	prefill(t, idle, all[:5])
 	var seqs []*engine.Sequence

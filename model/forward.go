@@ -71,17 +71,17 @@ func (m *Model) attend(p *sparse.Pass, att *sparse.Policy, l int, x device.Tenso
 	norm, q, k, v, a := s.norm.Rows(0, n), s.q.Rows(0, n), s.k.Rows(0, n), s.v.Rows(0, n), s.att.Rows(0, n)
 	frozen := att.Frozen(p, l)
 
-	if frozen.Rows.Empty() {
-		s.dst, s.w = [3]device.Tensor{q, k, v}, [3]device.Tensor{w.q, w.k, w.v}
-		device.NormMatMuls(ops, s.dst[:], x, device.Norm{W: w.attnNorm, Eps: m.Eps}, s.w[:], norm)
-	} else {
-		ops.RMSNorm(norm, x, w.attnNorm, m.Eps)
-		m.project(ops, frozen, l, norm, s)
-	}
+	s.dst, s.w = [3]device.Tensor{q, k, v}, [3]device.Tensor{w.q, w.k, w.v}
 	q = q.Reshape(n, m.Heads, m.HeadDim)
 	k = k.Reshape(n, m.KVHeads, m.HeadDim)
 	v = v.Reshape(n, m.KVHeads, m.HeadDim)
-	att.RopeAppend(p, l, q, k, v, m.rope)
+	if frozen.Rows.Empty() && frozen.Alias.Empty() {
+		device.NormHeads(ops, p.KV(l), s.dst[:], x, device.Norm{W: w.attnNorm, Eps: m.Eps}, s.w[:], norm, p.Pos, m.rope)
+	} else {
+		ops.RMSNorm(norm, x, w.attnNorm, m.Eps)
+		m.project(ops, frozen, l, norm, s)
+		att.RopeAppend(p, l, q, k, v, m.rope)
+	}
 	att.Attend(p, l, a.Reshape(n, m.Heads, m.HeadDim), q, k)
 	for _, r := range frozen.Rows.Around(n) {
 		if !r.Empty() {

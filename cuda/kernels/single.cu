@@ -23,6 +23,18 @@ struct SingleArgs {
 	i64 fixed;  // no kernel writes w
 };
 
+// HeadsArgs are of products that are queries, keys and values, which are turned and
+// appended as by rope_append. Pairs of elements that turn are neighbours.
+struct HeadsArgs {
+	SingleArgs s;
+	i64 role[3];  // of dst: 0 queries, 1 keys, 2 values
+	Pages g;
+	const i32* pos;      // [1]
+	const float* freqs;  // [pairs]
+	f64 scale;
+	i64 pairs;
+};
+
 constexpr int SINGLE_THREADS = 512;
 
 // Piece is how a type is cut: WEIGHTS of a row in BYTES, STAGES of them in a ring.
@@ -278,15 +290,17 @@ struct March {
 	}
 };
 
-template <int TYPE>
-__device__ __forceinline__ void single(const SingleArgs& a) {
+// single is a product, or with HEADS those that heads are of.
+template <int TYPE, bool HEADS>
+__device__ __forceinline__ void single(const SingleArgs& a, const HeadsArgs* heads) {
 	typedef Piece<TYPE> C;
 	DYNAMIC(u8, x);
 	let_next();
 	// The block takes items lo to hi-1: rows of the matrices one after the other, or
 	// of GATE, rows of w[0] and then the same of w[1].
 	int items = (int)a.n[0] + (a.mode == GATE ? 0 : (int)a.n[1] + (int)a.n[2]);
-	int lo = (int)((i64)items * blockIdx.x / gridDim.x), hi = (int)((i64)items * (blockIdx.x + 1) / gridDim.x);
+	constexpr int WHOLE = HEADS ? 2 : 1;  // items that a block has all of
+	int lo = (int)((i64)(items / WHOLE) * blockIdx.x / gridDim.x) * WHOLE, hi = (int)((i64)(items / WHOLE) * (blockIdx.x + 1) / gridDim.x) * WHOLE;
 	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, warps = blockDim.x / WARP;
 	int rows = a.mode == GATE ? 2 * (hi - lo) : hi - lo, all = rows * chunks;
 	int end[2] = {a.mode == GATE ? hi - lo : (int)a.n[0] - lo, a.mode == GATE ? rows : (int)(a.n[0] + a.n[1]) - lo};
@@ -295,8 +309,8 @@ __device__ __forceinline__ void single(const SingleArgs& a) {
 	u64 start[3] = {(u64)a.w[0] + lo * a.row, (u64)a.w[1] - (end[0] - (a.mode == GATE ? lo : 0)) * a.row, (u64)a.w[2] - end[1] * a.row};
 	int tail = (int)a.row - (chunks - 1) * C::BYTES;  // bytes of the last chunk of a row
 
-	float* parts = (float*)(x + chunks * C::X);  // [rows, chunks]
-	u8* ring = x + chunks * C::X + (all * 4 + 15) / 16 * 16 + warp() * C::STAGES * C::BYTES;
+	float *parts = (float*)(x + chunks * C::X), *turns = parts + all;  // [rows, chunks]; with HEADS [rows]: cosine and sine of each pair
+	u8* ring = x + chunks * C::X + ((all + (HEADS ? rows : 0)) * 4 + 15) / 16 * 16 + warp() * C::STAGES * C::BYTES;
 	March load = {warp(), warp() / chunks, warp() % chunks, warps / chunks, warps % chunks, warps}, use = load;
 	u8* slot = ring + lane() * 16;
 	auto bring = [&]() {
@@ -317,6 +331,20 @@ __device__ __forceinline__ void single(const SingleArgs& a) {
 	if (!a.fixed) wait_before();
 	for (int i = 1; i < C::STAGES; i++) bring();
 	Norms norms = norms_of(a);
+	// Which row of which matrix row v of the block is.
+	auto matrix = [&](int v) { return v < end[0] ? 0 : v < end[1] ? 1 : 2; };
+	auto row_of = [&](int v, int m) { return m == 0 ? lo + v : m == 1 ? v - end[0] : v - end[1]; };
+	if (HEADS) {
+		// The host writes positions, and so they are there before the kernels before are done.
+		for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
+			int m = matrix(v), pair = row_of(v, m) % (int)heads->g.dim / 2;
+			if (heads->role[m] == 2 || pair >= heads->pairs) continue;
+			double sine, cosine;
+			sincos((double)heads->pos[0] * (double)heads->freqs[pair], &sine, &cosine);
+			turns[v] = (float)(cosine * heads->scale);
+			turns[v + 1] = (float)(sine * heads->scale);
+		}
+	}
 	if (a.fixed) wait_before();
 	prepare<TYPE>(a, norms, x);
 	__syncthreads();
@@ -339,25 +367,64 @@ __device__ __forceinline__ void single(const SingleArgs& a) {
 		use.next(chunks);
 	}
 	__syncthreads();
-	for (int v = threadIdx.x; v < hi - lo; v += blockDim.x) {
-		float sum = 0, other = 0;
+	auto total = [&](int v) {
+		float sum = 0;
 		for (int c = 0; c < chunks; c++) sum += parts[v * chunks + c];
+		return sum;
+	};
+	if (HEADS) {
+		const Pages& g = heads->g;
+		At at = place(g, 0);
+		for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
+			int m = matrix(v), row = row_of(v, m), role = (int)heads->role[m], d = row % (int)g.dim;
+			float one = total(v), two = total(v + 1);
+			if (role < 2 && d / 2 < heads->pairs) {
+				float u = one, cosine = turns[v], sine = turns[v + 1];
+				one = u * cosine - two * sine;
+				two = u * sine + two * cosine;
+			}
+			a.dst[m][row] = one;
+			a.dst[m][row + 1] = two;
+			int page = role == 0 || at.p < 0 ? -1 : page_of(g, at.slot, at.p / PAGE);
+			if (page < 0) continue;
+			void* cache = role == 1 ? g.k : g.v;
+			i64 to = element_of(g, page, row / (int)g.dim, at.p % PAGE) + d;
+			if (g.half) {
+				((u16*)cache)[to] = to_half(one);
+				((u16*)cache)[to + 1] = to_half(two);
+			} else {
+				((float*)cache)[to] = one;
+				((float*)cache)[to + 1] = two;
+			}
+		}
+		return;
+	}
+	for (int v = threadIdx.x; v < hi - lo; v += blockDim.x) {
+		float sum = total(v);
 		if (a.mode == GATE) {
-			for (int c = 0; c < chunks; c++) other += parts[(hi - lo + v) * chunks + c];
-			a.dst[0][lo + v] = sum / (1 + expf(-sum)) * other;
+			a.dst[0][lo + v] = sum / (1 + expf(-sum)) * total(hi - lo + v);
 			continue;
 		}
-		int m = v < end[0] ? 0 : v < end[1] ? 1 : 2;
-		float* to = a.dst[m] + (m == 0 ? lo + v : m == 1 ? v - end[0] : v - end[1]);
+		int m = matrix(v);
+		float* to = a.dst[m] + row_of(v, m);
 		*to = a.mode == ADD ? *to + sum : sum;
 	}
 }
 
-KERNEL_TWICE(single_f32, SingleArgs, SINGLE_THREADS) { single<F32>(a); }
-KERNEL_TWICE(single_f16, SingleArgs, SINGLE_THREADS) { single<F16>(a); }
-KERNEL_TWICE(single_bf16, SingleArgs, SINGLE_THREADS) { single<BF16>(a); }
-KERNEL_TWICE(single_q4_0, SingleArgs, SINGLE_THREADS) { single<Q4_0>(a); }
-KERNEL_TWICE(single_q8_0, SingleArgs, SINGLE_THREADS) { single<Q8_0>(a); }
-KERNEL_TWICE(single_q4_k, SingleArgs, SINGLE_THREADS) { single<Q4_K>(a); }
-KERNEL_TWICE(single_q5_k, SingleArgs, SINGLE_THREADS) { single<Q5_K>(a); }
-KERNEL_TWICE(single_q6_k, SingleArgs, SINGLE_THREADS) { single<Q6_K>(a); }
+KERNEL_TWICE(single_f32, SingleArgs, SINGLE_THREADS) { single<F32, false>(a, nullptr); }
+KERNEL_TWICE(single_f16, SingleArgs, SINGLE_THREADS) { single<F16, false>(a, nullptr); }
+KERNEL_TWICE(single_bf16, SingleArgs, SINGLE_THREADS) { single<BF16, false>(a, nullptr); }
+KERNEL_TWICE(single_q4_0, SingleArgs, SINGLE_THREADS) { single<Q4_0, false>(a, nullptr); }
+KERNEL_TWICE(single_q8_0, SingleArgs, SINGLE_THREADS) { single<Q8_0, false>(a, nullptr); }
+KERNEL_TWICE(single_q4_k, SingleArgs, SINGLE_THREADS) { single<Q4_K, false>(a, nullptr); }
+KERNEL_TWICE(single_q5_k, SingleArgs, SINGLE_THREADS) { single<Q5_K, false>(a, nullptr); }
+KERNEL_TWICE(single_q6_k, SingleArgs, SINGLE_THREADS) { single<Q6_K, false>(a, nullptr); }
+
+KERNEL_TWICE(single_f32_heads, HeadsArgs, SINGLE_THREADS) { single<F32, true>(a.s, &a); }
+KERNEL_TWICE(single_f16_heads, HeadsArgs, SINGLE_THREADS) { single<F16, true>(a.s, &a); }
+KERNEL_TWICE(single_bf16_heads, HeadsArgs, SINGLE_THREADS) { single<BF16, true>(a.s, &a); }
+KERNEL_TWICE(single_q4_0_heads, HeadsArgs, SINGLE_THREADS) { single<Q4_0, true>(a.s, &a); }
+KERNEL_TWICE(single_q8_0_heads, HeadsArgs, SINGLE_THREADS) { single<Q8_0, true>(a.s, &a); }
+KERNEL_TWICE(single_q4_k_heads, HeadsArgs, SINGLE_THREADS) { single<Q4_K, true>(a.s, &a); }
+KERNEL_TWICE(single_q5_k_heads, HeadsArgs, SINGLE_THREADS) { single<Q5_K, true>(a.s, &a); }
+KERNEL_TWICE(single_q6_k_heads, HeadsArgs, SINGLE_THREADS) { single<Q6_K, true>(a.s, &a); }

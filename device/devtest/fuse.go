@@ -3,6 +3,7 @@ package devtest
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gollm/gollm/device"
 )
@@ -31,6 +32,9 @@ func fuseCases() []testCase {
 		testCase{"op=normmatmuls/mixed/rows=5", func(b *bed) job {
 			return normMatMuls(b, 5, 2048, device.Q4_K, device.Q6_K, device.Q4_K, device.F16, device.Q6_K)
 		}},
+		testCase{"op=normmatmuls/two types", func(b *bed) job {
+			return normMatMuls(b, 1, 2304, device.Q4_K, device.Q4_K, device.Q6_K)
+		}},
 		testCase{"op=normswiglu/mixed", func(b *bed) job { return normSwiGLU(b, 1, 512, 31, device.Q4_K, device.F16) }})
 	for _, full := range []bool{false, true} {
 		for _, interleaved := range []bool{false, true} {
@@ -40,6 +44,14 @@ func fuseCases() []testCase {
 				a.full, a.lens = full, []int{64, 0, 70}
 				name := fmt.Sprintf("op=ropeappend/full=%v/interleaved=%v/dim=%d", full, interleaved, a.dim)
 				cases = append(cases, testCase{name, func(b *bed) job { return ropeAppend(b, a, interleaved) }})
+				for _, types := range [][3]device.DType{
+					{device.F16, device.F16, device.F16}, {device.Q4_K, device.Q4_K, device.Q6_K}, {device.F32, device.Q8_0, device.F32},
+				} {
+					one := a
+					one.lens = []int{70}
+					name := fmt.Sprintf("op=normheads/full=%v/interleaved=%v/dim=%d/types=%v", full, interleaved, a.dim, types)
+					cases = append(cases, testCase{name, func(b *bed) job { return normHeads(b, one, interleaved, types) }})
+				}
 			}
 		}
 	}
@@ -129,58 +141,89 @@ func normSwiGLU(b *bed, rows, k, n int, gate, up device.DType) job {
 	}
 }
 
-// ropeAppend turns queries and keys of a decode step and stores the keys with their
-// values. Of each head the last dims stay as they are.
-func ropeAppend(b *bed, a attention, interleaved bool) job {
+// turning is a rotation at the positions of a decode step. Of each head the last
+// dims stay as they are.
+type turning struct {
+	a           attention
+	pos         []int32
+	freqs       []float32
+	interleaved bool
+}
+
+func newTurning(a attention, interleaved bool) turning {
 	rows, pairs := a.queryRows(), a.dim/2-2
-	c := b.cacheOf(&a)
-	pos, freqs := make([]int32, rows), make([]float32, pairs)
-	for r := range pos {
+	t := turning{a, make([]int32, rows), make([]float32, pairs), interleaved}
+	for r := range t.pos {
 		_, p := a.place(r)
-		pos[r] = int32(max(p, 0))
+		t.pos[r] = int32(max(p, 0))
 	}
-	for i := range freqs {
-		freqs[i] = float32(math.Pow(10000, -float64(i)/float64(pairs)))
+	for i := range t.freqs {
+		t.freqs[i] = float32(math.Pow(10000, -float64(i)/float64(pairs)))
 	}
-	turned := func(x []float32, heads int) []float64 {
-		want := widen(x)
-		for at := range rows * heads {
-			v := want[at*a.dim:][:a.dim]
-			for i, f := range freqs {
-				lo, hi := i, i+pairs
-				if interleaved {
-					lo, hi = 2*i, 2*i+1
-				}
-				sin, cos := math.Sincos(float64(pos[at/heads]) * float64(f))
-				v[lo], v[hi] = 1.25*(v[lo]*cos-v[hi]*sin), 1.25*(v[lo]*sin+v[hi]*cos)
+	return t
+}
+
+// tensors are the positions and the rotation on the device.
+func (t *turning) tensors(b *bed) (pos device.Tensor, r device.Rope) {
+	return b.i32(t.pos, len(t.pos)), device.Rope{Freqs: b.f32(t.freqs, len(t.freqs)), Scale: 1.25, Interleaved: t.interleaved}
+}
+
+// turned is rows of heads after it.
+func (t *turning) turned(x []float64, heads int) []float64 {
+	want := slices.Clone(x)
+	for at := range len(t.pos) * heads {
+		v := want[at*t.a.dim:][:t.a.dim]
+		for i, f := range t.freqs {
+			lo, hi := i, i+len(t.freqs)
+			if t.interleaved {
+				lo, hi = 2*i, 2*i+1
 			}
+			sin, cos := math.Sincos(float64(t.pos[at/heads]) * float64(f))
+			v[lo], v[hi] = 1.25*(v[lo]*cos-v[hi]*sin), 1.25*(v[lo]*sin+v[hi]*cos)
 		}
-		return want
 	}
-	q, k, v := b.normal(rows*a.heads*a.dim), b.normal(rows*a.kvHeads*a.dim), b.normal(rows*a.kvHeads*a.dim)
-	wantQ, wantK := turned(q, a.heads), turned(k, a.kvHeads)
-	storedK, storedV := b.before(c.K), b.before(c.V)
+	return want
+}
+
+// stored is a cache's keys and values, as they are before, with those of the rows.
+func (t *turning) stored(b *bed, c device.KV, k, v []float64) (storedK, storedV []float64) {
+	a := &t.a
+	storedK, storedV = b.before(c.K), b.before(c.V)
 	table := decodeI32(b.raw(c.Pages))
-	for r := range rows {
+	for r := range t.pos {
 		slot, p := a.place(r)
 		if a.lens[slot] == 0 {
 			continue
 		}
 		number := int(table[slot*c.Pages.Dim(1)+p/page])
 		for h := range a.kvHeads {
-			to := ((number*a.kvHeads+h)*page + p%page) * a.dim
-			for i := range a.dim {
-				from := (r*a.kvHeads+h)*a.dim + i
-				storedK[to+i], storedV[to+i] = wantK[from], keep(v[from], a.full)
-			}
+			to, from := ((number*a.kvHeads+h)*page+p%page)*a.dim, (r*a.kvHeads+h)*a.dim
+			copy(storedK[to:], k[from:from+a.dim])
+			copy(storedV[to:], v[from:from+a.dim])
 		}
 	}
+	return storedK, storedV
+}
+
+// ropeAppend turns queries and keys of a decode step and stores the keys with their
+// values.
+func ropeAppend(b *bed, a attention, interleaved bool) job {
+	rows := a.queryRows()
+	c := b.cacheOf(&a)
+	t := newTurning(a, interleaved)
+	q, k, v := b.normal(rows*a.heads*a.dim), b.normal(rows*a.kvHeads*a.dim), b.normal(rows*a.kvHeads*a.dim)
+	wantQ, wantK := t.turned(widen(q), a.heads), t.turned(widen(k), a.kvHeads)
+	kept := make([]float64, len(v))
+	for i := range v {
+		kept[i] = keep(v[i], a.full)
+	}
+	storedK, storedV := t.stored(b, c, wantK, kept)
 	bound := 3e-7
 	if !a.full {
 		bound = 0x1p-11
 	}
 	tq, tk, tv := b.f32(q, rows, a.heads, a.dim), b.f32(k, rows, a.kvHeads, a.dim), b.f32(v, rows, a.kvHeads, a.dim)
-	at, r := b.i32(pos, rows), device.Rope{Freqs: b.f32(freqs, pairs), Scale: 1.25, Interleaved: interleaved}
+	at, r := t.tensors(b)
 	return job{
 		step: func(ops device.Ops) { device.RopeAppend(ops, c, tq, tk, tv, at, r) },
 		expect: []expectation{
@@ -188,4 +231,49 @@ func ropeAppend(b *bed, a attention, interleaved bool) job {
 			{name: "stored k", got: c.K, want: storedK, bound: bound}, {name: "stored v", got: c.V, want: storedV},
 		},
 	}
+}
+
+// normHeads makes queries, keys and values of weights of three types, turns them and
+// stores them.
+func normHeads(b *bed, a attention, interleaved bool, types [3]device.DType) job {
+	const k = 512
+	rows := a.queryRows()
+	c := b.cacheOf(&a)
+	t := newTurning(a, interleaved)
+	x, n, y := b.normed(rows, k)
+	var dst, w []device.Tensor
+	var want [3][]float64
+	var bound, scale [3]float64
+	for i, heads := range [3]int{a.heads, a.kvHeads, a.kvHeads} {
+		width := heads * a.dim
+		m := b.tensor(types[i], b.matrix(types[i], width, k), width, k)
+		dst, w = append(dst, b.out(rows, width)), append(w, m)
+		values := b.embedded(m)
+		want[i] = multiply(y, values, rows, k, width)
+		bound[i], scale[i] = productBound(types[i]), productSize(y, values, rows, k, width)
+		if i < 2 {
+			want[i] = t.turned(want[i], heads)
+			scale[i] *= 1.25 * math.Sqrt2 // both of a pair may be off
+		}
+	}
+	storedK, storedV := t.stored(b, c, want[1], want[2])
+	inCache := func(i int) float64 { // the bound there
+		top := 0.0
+		for _, v := range want[i] {
+			top = max(top, math.Abs(v))
+		}
+		if a.full {
+			return bound[i]
+		}
+		return bound[i] + 0x1p-11*top/scale[i]
+	}
+	norm := b.out(rows, k)
+	at, r := t.tensors(b)
+	j := job{step: func(ops device.Ops) { device.NormHeads(ops, c, dst, x, n, w, norm, at, r) }}
+	for i, name := range []string{"q", "k", "v"} {
+		j.expect = append(j.expect, expectation{name: name, got: dst[i], want: want[i], bound: bound[i], scale: scale[i]})
+	}
+	j.expect = append(j.expect, expectation{name: "stored k", got: c.K, want: storedK, bound: inCache(1), scale: scale[1]},
+		expectation{name: "stored v", got: c.V, want: storedV, bound: inCache(2), scale: scale[2]})
+	return j
 }
