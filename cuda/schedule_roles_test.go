@@ -160,12 +160,12 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	o.TopBlocks(picked, walk, device.Newest{KV: kv, N: 1}, device.Pick{Count: 3})
 	keep("walks", walk, picked.Index)
 
-	f, wide := func() device.Tensor { return b.f(pages, 1, dim) }, (pages+7)/8*8
-	state := device.NewestSketch{Keys: f(), Queries: f(), KeySketch: b.f(pages, 1, 8), QuerySketch: b.f(pages, 1, 8), Basis: b.f(8, dim), Pairs: b.f(pages, wide)}
-	step, steps, best := b.f(1, wide), b.f(rows, wide), b.list(rows, 1, pages)
+	f, across := func() device.Tensor { return b.f(pages, 1, dim) }, (pages+7)/8*8
+	state := device.NewestSketch{Keys: f(), Queries: f(), KeySketch: b.f(pages, 1, 8), QuerySketch: b.f(pages, 1, 8), Basis: b.f(8, dim), Pairs: b.f(pages, across)}
+	step, steps, best := b.f(1, across), b.f(rows, across), b.list(rows, 1, pages)
 	device.SketchNewest(o, state, one, b.f(1, kvHeads, dim), kv)
-	device.WalkTop(o, picked, step, b.f(1, wide), state.Pairs, device.Newest{KV: kv, N: 1}, 2, device.Pick{Count: 3})
-	device.WalkTop(o, best, steps, b.f(rows, wide), state.Pairs, device.Newest{KV: kv, N: 130}, 2, device.Pick{Count: 3})
+	device.WalkTop(o, picked, step, b.f(1, across), state.Pairs, device.Newest{KV: kv, N: 1}, 2, device.Pick{Count: 3})
+	device.WalkTop(o, best, steps, b.f(rows, across), state.Pairs, device.Newest{KV: kv, N: 130}, 2, device.Pick{Count: 3})
 	keep("steps of a walk", state.Keys, state.QuerySketch, state.Pairs, step, picked.Index, steps, best.Index)
 	if err := d.Sync(); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func (o *ops) suitsSeveral(x device.Tensor, n device.Norm, w []device.Tensor) bo
 			return false
 		}
 		items += ceil(w.Dim(0), severalHeight)
-		fits = fits && s.of(8).fits(k, items, o.d.drv.multiprocessors())
+		fits = fits && s.of(8).fits(k, items, o.d.drv.multiprocessors()) && s.of(s.most()).shared(w.DType) <= o.d.drv.sharedMemory() && s.of(16).shared(w.DType) <= o.d.drv.sharedMemory()
 	}
 	return fits
 }
@@ -92,6 +92,11 @@ func (l severalLaunch) turns(dt device.DType) int {
 		return 1
 	}
 	return 2
+}
+
+// shared is the bytes of shared memory that a block needs.
+func (l severalLaunch) shared(dt device.DType) int {
+	return 4*l.turns(dt)*l.warps*l.cols*severalColumn + 4*l.cols + 16*l.stages*l.slot
 }
 
 // operandSize is the bytes of x as a launch takes it, without the sums beside it.
@@ -163,7 +168,7 @@ func (o *ops) launchSeveral(dst []device.Tensor, x device.Tensor, n device.Norm,
 		squares := unit + 4*slices*l.cols
 		o.call(s.operand).work(0).work(unit).work(squares).tensor(x.Rows(r, r+rows)).tensor(n.W).int(rows, k).ahead().
 			run(blocks{slices, l.cols / 8, 1}, 32)
-		shared := 4*l.turns(dt)*l.warps*l.cols*severalColumn + 4*l.cols + 16*s.stages*s.slot
+		shared := l.shared(dt)
 		c := o.call(l.name).work(0).work(unit).work(squares).bool(!n.W.Absent()).float(float64(n.Eps))
 		for i := range 3 {
 			if i < len(of) && of[i] < len(dst) {

@@ -277,7 +277,7 @@ KERNEL(tail_scores, TailArgs, 256) {
 			met(a.g, sum);
 			t.scores[(h + u) * t.width + lo + i] = sum;
 		};
-		score_scattered(a.g, smaller(each, reads - lo), q, smaller(TOGETHER, t.members - h), [](int) { return true; }, where, put);
+		score_any(a.g, smaller(each, reads - lo), q, smaller(TOGETHER, t.members - h), [](int) { return true; }, where, put);
 	}
 }
 
