@@ -206,6 +206,22 @@ __device__ inline void score_together(const Pages& g, Keys keys, const float* q,
 	}
 }
 
+// score_any is score_together of any cache.
+template <class Some, class Put>
+__device__ inline void score_any(const Pages& g, Keys keys, const float* q, int heads, Some some, Put put) {
+	int dim = (int)g.dim;
+	for (int i = warp(); i < keys.n; i += (int)blockDim.x / WARP) {
+		if (!some(i)) continue;
+		i64 from = key_at(g, keys.slot, keys.kv_head, keys.lo + i);
+		for (int u = 0; u < heads; u++) {
+			float sum = 0;
+			for (int d = lane(); d < dim; d += WARP) sum += q[u * dim + d] * load(g.k, g.half, from + d);
+			sum = reduce_warp(sum, Plus());
+			if (lane() == 0) put(u, i, sum);
+		}
+	}
+}
+
 // score puts q·k/√dim of pages first to last-1 into x, [heads of the set, width].
 __device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& scope, int first, int last, float* x) {
 	int run = r.run, lo = first * PAGE, n = smaller(last * PAGE, scope.hi) - lo;
@@ -216,7 +232,6 @@ __device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& sc
 		const float* q = a.q + (r.slot * a.m.heads + r.set * run + h) * a.g.dim;
 		int heads = smaller(TOGETHER, run - h);
 		auto put = [&](int u, int i, float sum) {
-			if (!some(i)) return;
 			x[(h + u) * a.width + lo + i] = sum * unit;
 			met(a.g, sum);
 		};
@@ -225,7 +240,7 @@ __device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& sc
 		else if (a.g.half && a.g.dim == 64)
 			score_together<64>(a.g, keys, q, heads, some, put);
 		else
-			score_keys(a.g, keys, q, heads, some, put);
+			score_any(a.g, keys, q, heads, some, put);
 	}
 }
 
