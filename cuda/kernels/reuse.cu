@@ -145,6 +145,83 @@ __device__ inline int recall(const ReuseArgs& a, const Reuse& r) {
 	return best < 0 ? -1 : r.records[3 * best + 1];
 }
 
+// score_together gives put(u, i, product of query u and key i) for keys that some(i)
+// asks for, with q [heads, DIM] of up to TOGETHER heads. A warp takes 16 keys, which stay
+// in the registers that they were loaded into: tensor cores ask four neighbouring lanes
+// for numbers of a key, and it does not matter which, as long as they have the same ones
+// of the queries. Column 2·u of those is query u rounded to half precision, times a power
+// of two that keeps it there, and column 2·u+1 what that left: good to 22 bits.
+template <int DIM, class Some, class Put>
+__device__ inline void score_together(const Pages& g, Keys keys, const float* q, int heads, Some some, Put put) {
+	constexpr int PIECES = DIM / 32, ROWS = 16;  // pieces of 16 bytes of a key that a lane has
+	int column = lane() / 4, piece = lane() % 4 * 8;
+	float v[PIECES][8], top = 0;
+#pragma unroll
+	for (int j = 0; j < PIECES; j++) {
+#pragma unroll
+		for (int i = 0; i < 8; i++) {
+			v[j][i] = column / 2 < heads ? q[column / 2 * DIM + j * 32 + piece + i] : 0;
+			top = larger(top, fabsf(v[j][i]));
+		}
+	}
+	top = larger(top, __shfl_xor_sync(ALL, top, 1));
+	top = larger(top, __shfl_xor_sync(ALL, top, 2));
+	int power = smaller(larger((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
+	float up = __uint_as_float((u32)(254 - power) << 23), down = __uint_as_float((u32)power << 23);
+	u32 asked[PIECES][4];
+#pragma unroll
+	for (int j = 0; j < PIECES; j++) {
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			float x = v[j][2 * i] * up, y = v[j][2 * i + 1] * up;
+			u32 both = pack_half(x, y);
+			asked[j][i] = column % 2 == 0 ? both : pack_half(x - from_half((u16)both), y - from_half((u16)(both >> 16)));
+		}
+	}
+	int head = lane() % 4;  // of the products that the lane gets
+	float unit = __shfl_sync(ALL, down, head * 8);
+	for (int from = warp() * ROWS; from < keys.n; from += (int)blockDim.x / WARP * ROWS) {
+		int row = from + lane() / 4;
+		bool low = row < keys.n && some(row), high = row + 8 < keys.n && some(row + 8);
+		if (!__any_sync(ALL, low || high)) continue;
+		int page = g.table[(i64)keys.slot * g.width + (keys.lo + from) / PAGE];
+		const u16* at = (const u16*)g.k + element_of(g, page, keys.kv_head, (keys.lo + row) % PAGE) + piece;
+		Word4 raw[2][PIECES];
+#pragma unroll
+		for (int j = 0; j < PIECES; j++) {
+			raw[0][j] = load16(at + j * 32);
+			raw[1][j] = load16(at + 8 * DIM + j * 32);
+		}
+		float c[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+#pragma unroll
+		for (int j = 0; j < PIECES; j++) {
+#pragma unroll
+			for (int i = 0; i < 2; i++) {
+				u32 rows[4] = {raw[0][j].w[2 * i], raw[1][j].w[2 * i], raw[0][j].w[2 * i + 1], raw[1][j].w[2 * i + 1]};
+				multiply_add(c[i], rows, &asked[j][2 * i]);
+			}
+		}
+		if (head < heads && low) put(head, row, ((c[0][0] + c[1][0]) + (c[0][1] + c[1][1])) * unit);
+		if (head < heads && high) put(head, row + 8, ((c[0][2] + c[1][2]) + (c[0][3] + c[1][3])) * unit);
+	}
+}
+
+// score_any is score_together of any cache.
+template <class Some, class Put>
+__device__ inline void score_any(const Pages& g, Keys keys, const float* q, int heads, Some some, Put put) {
+	int dim = (int)g.dim;
+	for (int i = warp(); i < keys.n; i += (int)blockDim.x / WARP) {
+		if (!some(i)) continue;
+		i64 from = key_at(g, keys.slot, keys.kv_head, keys.lo + i);
+		for (int u = 0; u < heads; u++) {
+			float sum = 0;
+			for (int d = lane(); d < dim; d += WARP) sum += q[u * dim + d] * load(g.k, g.half, from + d);
+			sum = reduce_warp(sum, Plus());
+			if (lane() == 0) put(u, i, sum);
+		}
+	}
+}
+
 // score puts q·k/√dim of pages first to last-1 into x, [heads of the set, width].
 __device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& scope, int first, int last, float* x) {
 	int run = r.run, lo = first * PAGE, n = smaller(last * PAGE, scope.hi) - lo;
@@ -153,10 +230,17 @@ __device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& sc
 	auto some = [&](int i) { return scope.has(lo + i); };
 	for (int h = 0; h < run && n > 0; h += TOGETHER) {
 		const float* q = a.q + (r.slot * a.m.heads + r.set * run + h) * a.g.dim;
-		score_keys(a.g, keys, q, smaller(TOGETHER, run - h), some, [&](int u, int i, float sum) {
+		int heads = smaller(TOGETHER, run - h);
+		auto put = [&](int u, int i, float sum) {
 			x[(h + u) * a.width + lo + i] = sum * unit;
 			met(a.g, sum);
-		});
+		};
+		if (a.g.half && a.g.dim == 128)
+			score_together<128>(a.g, keys, q, heads, some, put);
+		else if (a.g.half && a.g.dim == 64)
+			score_together<64>(a.g, keys, q, heads, some, put);
+		else
+			score_any(a.g, keys, q, heads, some, put);
 	}
 }
 
