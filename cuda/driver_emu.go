@@ -20,6 +20,8 @@ type driver struct {
 	taken uint64
 	calls *[]func() error // of the graph that is being captured, nil for none
 	seed  uint64          // of the order of threads; 0 is their own
+
+	shared int // bytes of shared memory that a block may ask for
 }
 
 // emulatedMemory is the bytes that the emulator has.
@@ -58,7 +60,7 @@ func openDriver(index int) (*driver, error) {
 	if index != 0 {
 		return nil, fmt.Errorf("GPU %d, want 0: there is one emulated GPU", index)
 	}
-	return &driver{used: map[uintptr]int{}, seed: shuffle.Load()}, nil
+	return &driver{used: map[uintptr]int{}, seed: shuffle.Load(), shared: 227 << 10}, nil
 }
 
 func (d *driver) describe() string { return "emulated on the CPU" }
@@ -68,7 +70,7 @@ func (d *driver) describe() string { return "emulated on the CPU" }
 func (d *driver) multiprocessors() int { return 6 }
 
 // sharedMemory is the most that a block may ask for.
-func (d *driver) sharedMemory() int { return 227 << 10 }
+func (d *driver) sharedMemory() int { return d.shared }
 
 func (d *driver) available() uint64 { return emulatedMemory - d.taken }
 

@@ -11,7 +11,7 @@ func (o *ops) MatMul(dst, x, w device.Tensor) {
 	if o.few(o.one[:1], x, device.Norm{}, o.one[1:2], store) {
 		return
 	}
-	var have halfRows
+	var have prepared
 	o.product(dst, x, w, &have)
 }
 
@@ -26,7 +26,7 @@ func (o *ops) MatMuls(dst []device.Tensor, x device.Tensor, w []device.Tensor) {
 	if o.few(dst, x, device.Norm{}, w, store) {
 		return
 	}
-	var have halfRows
+	var have prepared
 	for i := range dst {
 		o.product(dst[i], x, w[i], &have)
 	}
@@ -41,34 +41,73 @@ func checkProduct(dst, x, w device.Tensor) {
 	device.CheckShape(op, "dst", dst, device.F32, x.Dim(0), n)
 }
 
-// product queues dst = x·wᵀ with the kernel that suits the type and the shape. have says
-// which rows of x are there in half precision.
-func (o *ops) product(dst, x, w device.Tensor, have *halfRows) {
-	rows, n, k := x.Dim(0), w.Dim(0), x.Dim(1)
+// gemvKernels are the kernels for a few rows of F32, and of the other types where those of
+// single.cu and several.cu have no room: by type, for 1, 2, 4 and 8 rows.
+var gemvKernels = map[device.DType][4]string{
+	device.F32:  {"gemv_f32_1", "gemv_f32_2", "gemv_f32_4", "gemv_f32_8"},
+	device.F16:  {"gemv_f16_1", "gemv_f16_2", "gemv_f16_4", "gemv_f16_8"},
+	device.BF16: {"gemv_bf16_1", "gemv_bf16_2", "gemv_bf16_4", "gemv_bf16_8"},
+	device.Q4_0: {"gemv_q4_0_1", "gemv_q4_0_2", "gemv_q4_0_4", "gemv_q4_0_8"},
+	device.Q8_0: {"gemv_q8_0_1", "gemv_q8_0_2", "gemv_q8_0_4", "gemv_q8_0_8"},
+	device.Q4_K: {"gemv_q4_k_1", "gemv_q4_k_2", "gemv_q4_k_4", "gemv_q4_k_8"},
+	device.Q5_K: {"gemv_q5_k_1", "gemv_q5_k_2", "gemv_q5_k_4", "gemv_q5_k_8"},
+	device.Q6_K: {"gemv_q6_k_1", "gemv_q6_k_2", "gemv_q6_k_4", "gemv_q6_k_8"},
+}
+
+// gemvRows is the most rows that these take at once.
+const gemvRows = 8
+
+// prepared says what of x the workspaces have.
+type prepared struct {
+	eight  bool     // with 8 bits
+	halves halfRows // in half precision
+}
+
+// product queues dst = x·wᵀ with the kernel that suits the type and the shape.
+func (o *ops) product(dst, x, w device.Tensor, have *prepared) {
+	rows, k := x.Dim(0), x.Dim(1)
+	names, fast := gemvKernels[w.DType]
+	fast = fast && w.DType.RowSize(k)%16 == 0
 	switch {
 	case rows == 0:
 	case suitsMany(rows, k, w.DType):
-		o.many(dst, x, w, manyAround{}, have)
-	case w.DType == device.F32 && k%8 == 0:
-		o.plain(dst, x, w)
+		o.many(dst, x, w, manyAround{}, &have.halves)
+	case fast && w.DType.Quantized() && rows*eightSize(k) <= workspaceSize:
+		if !have.eight {
+			o.call("quantize").work(0).tensor(x).int(k).run(blocks{ceil(k, 256), rows, 1}, 256)
+			have.eight = true
+		}
+		o.gemv(dst, w, names, rows, func(c *call, r int) { c.work(r * eightSize(k)) })
+	case fast && !w.DType.Quantized() && k%8 == 0:
+		o.gemv(dst, w, names, rows, func(c *call, r int) { c.tensor(x.Rows(r, rows)) })
 	default:
-		o.call("matmul").tensor(dst).tensor(x).tensor(w).int(int(w.DType), rows, n, k, w.DType.RowSize(k)).
-			run(blocks{ceil(n, 8), rows, 1}, 256)
+		o.call("matmul").tensor(dst).tensor(x).tensor(w).int(int(w.DType), rows, w.Dim(0), k, w.DType.RowSize(k)).
+			run(blocks{ceil(w.Dim(0), 8), rows, 1}, 256)
 	}
 }
 
-// plain queues the product of rows with f32 weights, up to 8 rows at a time.
-func (o *ops) plain(dst, x, w device.Tensor) {
+// eightSize is the bytes of a row of k activations with 8 bits; see gemv.cu.
+func eightSize(k int) int { return (k + k/32*4 + k/16*4 + 15) / 16 * 16 }
+
+// gemv queues the product of rows with the kernels that need little shared memory, some
+// rows at a time; from gives a call the activations from a row on.
+func (o *ops) gemv(dst, w device.Tensor, names [4]string, rows int, from func(c *call, r int)) {
 	n, k := w.Dim(0), w.Dim(1)
-	for r := 0; r < x.Dim(0); r += 8 {
-		m := min(8, x.Dim(0)-r)
-		name := "gemv_8"
-		switch {
-		case m <= 2:
-			name = "gemv_2"
-		case m <= 4:
-			name = "gemv_4"
+	each := 8 // rows of w that a block takes
+	if !w.DType.Quantized() {
+		each = 16
+	}
+	for r := 0; r < rows; r += gemvRows {
+		m := min(gemvRows, rows-r)
+		name := names[3]
+		for i, most := range [3]int{1, 2, 4} {
+			if m <= most {
+				name = names[i]
+				break
+			}
 		}
-		o.call(name).tensor(dst.Rows(r, r+m)).tensor(x.Rows(r, r+m)).tensor(w).int(m, n, k).run(blocks{ceil(n, 16), 1, 1}, 256)
+		c := o.call(name).tensor(dst.Rows(r, rows))
+		from(c, r)
+		c.tensor(w).int(m, n, k, w.DType.RowSize(k)).run(blocks{ceil(n, each), 1, 1}, 256)
 	}
 }

@@ -125,6 +125,34 @@ func TestFusedManyRows(t *testing.T) {
 	}
 }
 
+// TestLittleSharedMemory holds products of few rows against the definition where blocks
+// may have no more shared memory than those of compute capability 8.9 have.
+func TestLittleSharedMemory(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	d.drv.shared = min(d.drv.shared, 99<<10)
+	for _, dt := range []device.DType{device.F16, device.BF16, device.Q4_0, device.Q8_0, device.Q4_K, device.Q5_K, device.Q6_K} {
+		bound := 2.5e-2 // activations are off by 5e-3 in the mean: half a 127th of the largest of 32, over √3
+		if !dt.Quantized() {
+			bound = 2e-6
+		}
+		for _, rows := range []int{1, 2, 11} {
+			t.Run(fmt.Sprintf("type=%v/rows=%d", dt, rows), func(t *testing.T) {
+				const n, k = 70, 2048
+				rng := rand.New(rand.NewPCG(5, 6))
+				x, w := alloc(t, d, device.F32, rows, k), alloc(t, d, dt, n, k)
+				d.Write(x, normal(rng, rows*k))
+				d.Write(w, randomMatrix(rng, dt, n, k))
+				got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
+				d.ops.MatMul(got, x, w)
+				d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(dt), rows, n, k, dt.RowSize(k)).
+					run(blocks{ceil(n, 8), rows, 1}, 256)
+				compare(t, read(t, d, got), read(t, d, want), bound)
+			})
+		}
+	}
+}
+
 // TestSeveral holds the kernels for some rows against the definition, with slices of k
 // in one block and in several, and rows and columns that fill no tile.
 func TestSeveral(t *testing.T) {

@@ -1,36 +1,130 @@
-// Products of a few rows with a matrix of f32, dst = x·wᵀ. Checked against matmul.cu.
-// A warp takes rows of w and all rows of x.
+// Products of a few rows with a matrix, dst = x·wᵀ: what a decode step does, bound
+// by reading w once. Checked against matmul.cu. A warp takes rows of w and all
+// rows of x.
+//
+// Quantized weights meet activations of 8 bits, as in package cpu: quantize makes
+// of each 32 numbers 32 integers of at most 127 with their scale, and the sums
+// that weights with minima need. Products are then four at a time, __dp4a.
 #include "args.cuh"
 #include "few.cuh"
 #include "reduce.cuh"
 
+// Eight is rows of activations in 8 bits, one after the other: [k] integers,
+// [k/32] scales, [k/16] sums of the numbers that integers stand for.
+__device__ inline i64 eight_size(i64 k) { return (k + k / 32 * 4 + k / 16 * 4 + 15) / 16 * 16; }
+
+struct QuantizeArgs {
+	u8* dst;         // [rows, eight_size(k)]
+	const float* x;  // [rows, k]
+	i64 k;
+};
+
+// quantize: warp w of block (z, r) takes 32 numbers of row r.
+KERNEL(quantize, QuantizeArgs, 256) {
+	i64 b = (i64)blockIdx.x * (blockDim.x / WARP) + warp();
+	if (b >= a.k / 32) return;
+	float x = a.x[blockIdx.y * a.k + b * 32 + lane()];
+	float top = reduce_warp(fabsf(x), Top()), d = top * (1 / 127.0f);
+	int q = top > 1e-36f ? (int)rintf(x * (127 / top)) : 0;  // 127 / top stays finite
+	int sum = q;
+	for (int m = 8; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
+	u8* row = a.dst + blockIdx.y * eight_size(a.k);
+	row[b * 32 + lane()] = (u8)(signed char)q;
+	if (lane() == 0) ((float*)(row + a.k))[b] = d;
+	if (lane() % 16 == 0) ((float*)(row + a.k + a.k / 8))[b * 2 + lane() / 16] = d * (float)sum;
+}
+
 struct GemvArgs {
 	float* dst;      // [rows, n]
-	const float* x;  // [rows, k]
-	const u8* w;     // [n, k] f32
-	i64 rows, n, k;  // k is a multiple of 8
+	const void* x;   // [rows, k] f32, or with 8 bits
+	const u8* w;     // [n, k], of the type
+	i64 rows, n, k, row;  // row: bytes of a row of w
 };
 
 constexpr int GEMV_WARPS = 8;
-constexpr int GEMV_PAIR = 2;  // rows of w that a warp takes at once, so that x is read once for them
+constexpr int STAGED = 1024;  // weights that a warp has in shared memory at a time
 
-template <int ROWS>
-__device__ __forceinline__ void gemv(const GemvArgs& a) {
+// gemv_quantized stages STAGED weights of a row of w at a time, because blocks of
+// most types start on any two bytes; a lane then takes 32 of them. The next chunk
+// is read while this one is used.
+template <int TYPE, int ROWS>
+__device__ __forceinline__ void gemv_quantized(const GemvArgs& a) {
+	constexpr int LEN = TYPE <= Q8_0 ? 32 : 256;
+	constexpr int SIZE = TYPE == Q8_0 ? 34 : TYPE == Q4_0 ? 18 : TYPE == Q4_K ? 144 : TYPE == Q5_K ? 176 : 210;
+	constexpr int BYTES = STAGED / LEN * SIZE, PIECES = (BYTES + 15 + 15) / 16, EACH = (PIECES + WARP - 1) / WARP;
+	SHARED(Word4, staged, GEMV_WARPS * PIECES);
+	i64 c = (i64)blockIdx.x * GEMV_WARPS + warp();
+	if (c >= a.n) return;
+	const u8 *w = a.w + c * a.row, *end = w + a.row;
+	Word4* mine = staged + warp() * PIECES;
+	float sum[ROWS] = {};
+	Word4 next[EACH];
+	auto fetch = [&](i64 at) {
+		const u8* from = (const u8*)((u64)(w + at) & ~(u64)15);
+#pragma unroll
+		for (int i = 0; i < EACH; i++) {
+			const u8* piece = from + (i64)(lane() + i * WARP) * 16;
+			if (lane() + i * WARP < PIECES && piece < end) next[i] = load16(piece);
+		}
+	};
+	fetch(0);
+	for (i64 chunk = 0; chunk * STAGED < a.k; chunk++) {
+		__syncwarp();
+#pragma unroll
+		for (int i = 0; i < EACH; i++) {
+			if (lane() + i * WARP < PIECES) mine[lane() + i * WARP] = next[i];
+		}
+		__syncwarp();
+		const u8* row = (const u8*)mine + ((u64)(w + chunk * BYTES) & 15);
+		if ((chunk + 1) * STAGED < a.k) fetch((chunk + 1) * BYTES);
+		i64 b = chunk * (STAGED / 32) + lane();
+		if (b >= a.k / 32) continue;
+		Few f = few<TYPE>(row, lane());
+#pragma unroll
+		for (int r = 0; r < ROWS; r++) {
+			if (r >= a.rows) break;
+			const u8* x = (const u8*)a.x + r * eight_size(a.k);
+			Word4 lo = load16(x + b * 32), hi = load16(x + b * 32 + 16);
+			int s0 = 0, s1 = 0;
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				s0 = __dp4a(f.v[i], (int)lo.w[i], s0);
+				s1 = __dp4a(f.v[i + 4], (int)hi.w[i], s1);
+			}
+			float d = ((const float*)(x + a.k))[b];
+			const float* sums = (const float*)(x + a.k + a.k / 8) + b * 2;
+			sum[r] += d * (f.d[0] * (float)s0 + f.d[1] * (float)s1) - (f.m[0] * sums[0] + f.m[1] * sums[1]);
+		}
+	}
+#pragma unroll
+	for (int r = 0; r < ROWS; r++) {
+		float s = reduce_warp(sum[r], Plus());
+		if (lane() == 0 && r < a.rows) a.dst[r * a.n + c] = s;
+	}
+}
+
+// GEMV_PAIR is how many rows of w a warp takes at once of a type without blocks,
+// so that x is read once for them.
+constexpr int GEMV_PAIR = 2;
+
+// gemv_plain takes 8 weights of a row for each lane at a time; k is a multiple of 8.
+template <int TYPE, int ROWS>
+__device__ __forceinline__ void gemv_plain(const GemvArgs& a) {
 	i64 c = ((i64)blockIdx.x * GEMV_WARPS + warp()) * GEMV_PAIR;
 	if (c >= a.n) return;
 	const u8* w[GEMV_PAIR];
 	float sum[GEMV_PAIR][ROWS] = {};
 #pragma unroll
-	for (int u = 0; u < GEMV_PAIR; u++) w[u] = a.w + smaller(c + u, a.n - 1) * a.k * 4;
+	for (int u = 0; u < GEMV_PAIR; u++) w[u] = a.w + smaller(c + u, a.n - 1) * a.row;
 #pragma unroll 4
 	for (i64 i = lane() * 8; i < a.k; i += WARP * 8) {
 		float v[GEMV_PAIR][8];
 #pragma unroll
-		for (int u = 0; u < GEMV_PAIR; u++) plain8<F32>(v[u], w[u], i);
+		for (int u = 0; u < GEMV_PAIR; u++) plain8<TYPE>(v[u], w[u], i);
 #pragma unroll
 		for (int r = 0; r < ROWS; r++) {
 			if (r >= a.rows) break;
-			const float* x = a.x + r * a.k + i;
+			const float* x = (const float*)a.x + r * a.k + i;
 			Word4 lo = load16(x), hi = load16(x + 4);
 #pragma unroll
 			for (int u = 0; u < GEMV_PAIR; u++) {
@@ -52,7 +146,18 @@ __device__ __forceinline__ void gemv(const GemvArgs& a) {
 	}
 }
 
-// For up to 2, 4 and 8 rows of x.
-KERNEL(gemv_2, GemvArgs, GEMV_WARPS* WARP) { gemv<2>(a); }
-KERNEL(gemv_4, GemvArgs, GEMV_WARPS* WARP) { gemv<4>(a); }
-KERNEL(gemv_8, GemvArgs, GEMV_WARPS* WARP) { gemv<8>(a); }
+// A kernel for each type and for up to 1, 2, 4 and 8 rows of x.
+#define GEMV(name, body, TYPE)                                                  \
+	KERNEL(name##_1, GemvArgs, GEMV_WARPS* WARP) { body<TYPE, 1>(a); } \
+	KERNEL(name##_2, GemvArgs, GEMV_WARPS* WARP) { body<TYPE, 2>(a); } \
+	KERNEL(name##_4, GemvArgs, GEMV_WARPS* WARP) { body<TYPE, 4>(a); } \
+	KERNEL(name##_8, GemvArgs, GEMV_WARPS* WARP) { body<TYPE, 8>(a); }
+
+GEMV(gemv_f32, gemv_plain, F32)
+GEMV(gemv_f16, gemv_plain, F16)
+GEMV(gemv_bf16, gemv_plain, BF16)
+GEMV(gemv_q4_0, gemv_quantized, Q4_0)
+GEMV(gemv_q8_0, gemv_quantized, Q8_0)
+GEMV(gemv_q4_k, gemv_quantized, Q4_K)
+GEMV(gemv_q5_k, gemv_quantized, Q5_K)
+GEMV(gemv_q6_k, gemv_quantized, Q6_K)

@@ -23,9 +23,9 @@ struct SingleArgs {
 	i64 fixed;  // no kernel writes w
 };
 
-// HeadsArgs are of products that are queries, keys and values, which are turned and
+// TurnArgs are of products that are queries, keys and values, which are turned and
 // appended as by rope_append. Pairs of elements that turn are neighbours.
-struct HeadsArgs {
+struct TurnArgs {
 	SingleArgs s;
 	i64 role[3];  // of dst: 0 queries, 1 keys, 2 values
 	Pages g;
@@ -292,7 +292,7 @@ struct March {
 
 // single is a product, or with HEADS those that heads are of.
 template <int TYPE, bool HEADS>
-__device__ __forceinline__ void single(const SingleArgs& a, const HeadsArgs* heads) {
+__device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* heads) {
 	typedef Piece<TYPE> C;
 	DYNAMIC(u8, x);
 	let_next();
@@ -420,11 +420,11 @@ KERNEL_TWICE(single_q4_k, SingleArgs, SINGLE_THREADS) { single<Q4_K, false>(a, n
 KERNEL_TWICE(single_q5_k, SingleArgs, SINGLE_THREADS) { single<Q5_K, false>(a, nullptr); }
 KERNEL_TWICE(single_q6_k, SingleArgs, SINGLE_THREADS) { single<Q6_K, false>(a, nullptr); }
 
-KERNEL_TWICE(single_f32_heads, HeadsArgs, SINGLE_THREADS) { single<F32, true>(a.s, &a); }
-KERNEL_TWICE(single_f16_heads, HeadsArgs, SINGLE_THREADS) { single<F16, true>(a.s, &a); }
-KERNEL_TWICE(single_bf16_heads, HeadsArgs, SINGLE_THREADS) { single<BF16, true>(a.s, &a); }
-KERNEL_TWICE(single_q4_0_heads, HeadsArgs, SINGLE_THREADS) { single<Q4_0, true>(a.s, &a); }
-KERNEL_TWICE(single_q8_0_heads, HeadsArgs, SINGLE_THREADS) { single<Q8_0, true>(a.s, &a); }
-KERNEL_TWICE(single_q4_k_heads, HeadsArgs, SINGLE_THREADS) { single<Q4_K, true>(a.s, &a); }
-KERNEL_TWICE(single_q5_k_heads, HeadsArgs, SINGLE_THREADS) { single<Q5_K, true>(a.s, &a); }
-KERNEL_TWICE(single_q6_k_heads, HeadsArgs, SINGLE_THREADS) { single<Q6_K, true>(a.s, &a); }
+KERNEL_TWICE(single_f32_heads, TurnArgs, SINGLE_THREADS) { single<F32, true>(a.s, &a); }
+KERNEL_TWICE(single_f16_heads, TurnArgs, SINGLE_THREADS) { single<F16, true>(a.s, &a); }
+KERNEL_TWICE(single_bf16_heads, TurnArgs, SINGLE_THREADS) { single<BF16, true>(a.s, &a); }
+KERNEL_TWICE(single_q4_0_heads, TurnArgs, SINGLE_THREADS) { single<Q4_0, true>(a.s, &a); }
+KERNEL_TWICE(single_q8_0_heads, TurnArgs, SINGLE_THREADS) { single<Q8_0, true>(a.s, &a); }
+KERNEL_TWICE(single_q4_k_heads, TurnArgs, SINGLE_THREADS) { single<Q4_K, true>(a.s, &a); }
+KERNEL_TWICE(single_q5_k_heads, TurnArgs, SINGLE_THREADS) { single<Q5_K, true>(a.s, &a); }
+KERNEL_TWICE(single_q6_k_heads, TurnArgs, SINGLE_THREADS) { single<Q6_K, true>(a.s, &a); }
