@@ -43,10 +43,10 @@ func TestScriptInEmulation(t *testing.T) {
 		rows += len(p.rows)
 	}
 	states := checkFiles(t, markdown, figures, rows)
-	// Without a sanitizer and PyTorch three rows have no figure, and four are of layers
-	// behind the first two, which the model lacks. The two of Q4_K_M may miss their
+	// Without a sanitizer and PyTorch three rows have no figure, four are of layers behind
+	// the first two, which the model lacks, and one is the difference of two steps. The two of Q4_K_M may miss their
 	// bound: the CPU rounds activations to 8 bits and the GPU's prefill does not.
-	if states[unmeasured] > 7 || states[failed] > 2 || (err != nil) != (states[failed] > 0) {
+	if states[unmeasured] > 8 || states[failed] > 2 || (err != nil) != (states[failed] > 0) {
 		text, _ := os.ReadFile(markdown)
 		t.Errorf("%v\n%s", states, text)
 	}
