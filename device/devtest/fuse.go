@@ -75,12 +75,16 @@ func normalized(x, w []float32, rows int, eps float64) []float64 {
 	return y
 }
 
-// normed is rows of x with the weights of a norm, and what the norm makes of them.
+// normed is rows of x with the weights of a norm, which lie about 1, and what the norm
+// makes of them.
 func (b *bed) normed(rows, k int) (x device.Tensor, n device.Norm, y []float64) {
 	const eps = 1e-5
 	xs, w := b.normal(rows*k), b.normal(k)
 	for i := range xs {
 		xs[i] *= 3
+	}
+	for i := range w {
+		w[i] = 1 + w[i]/4
 	}
 	return b.f32(xs, rows, k), device.Norm{W: b.f32(w, k), Eps: eps}, normalized(xs, w, rows, eps)
 }
