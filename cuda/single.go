@@ -205,10 +205,11 @@ type turn struct {
 }
 
 // FuseNormHeads computes dst[i] = norm(x)·w[i]ᵀ of one row, queries, keys and values,
-// turns them and appends them.
+// turns them and appends them. Products of two types are two launches, each of which
+// waits for memory by itself; that is slower than turning heads in a third.
 func (o *ops) FuseNormHeads(kv device.KV, dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor, pos device.Tensor, r device.Rope) bool {
 	const op = "NormHeads"
-	if x.Dim(0) != 1 || !r.Interleaved || kv.K.Dim(3)%2 != 0 {
+	if x.Dim(0) != 1 || !r.Interleaved || kv.K.Dim(3)%2 != 0 || w[0].DType != w[1].DType || w[0].DType != w[2].DType {
 		return false
 	}
 	checkNorm(x, n)
