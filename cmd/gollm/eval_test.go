@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -327,6 +328,27 @@ func TestRulerData(t *testing.T) {
 	report := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "ruler", "--json", filepath.Join(out, "0-dense", "1024", "pred")))
 	if len(report.Files) != 2 || report.Files[0].N != 2 || report.Files[0].Score != 100*s.Settings[0].Units[0].Score.Mean {
 		t.Errorf("%+v, want the score of the run, %v", report, s.Settings[0].Units[0].Score)
+	}
+}
+
+// TestALengthNamedTwiceIsOne holds lengths to what --tasks does: what is named twice
+// is asked once, or every sample counts twice and the interval is too narrow.
+func TestALengthNamedTwiceIsOne(t *testing.T) {
+	if got, err := parseLengths("2k,1k, 2048,1024,2K"); err != nil || !slices.Equal(got, []int{2048, 1024}) {
+		t.Errorf("lengths %v, %v, want 2048 and 1024", got, err)
+	}
+	model, text, root := randomModel(t, modeltest.Shape{Context: 1024}), book(t), t.TempDir()
+	ok(t, "", niah(model, text, filepath.Join(root, "n"), 10, "--lengths", "450,450")...)
+	s, err := trial.Summarize(t.Context(), filepath.Join(root, "n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set := s.Settings[0]; len(set.Units) != 1 || set.Means[0].Done != 10 || set.Means[0].Score.N != 10 {
+		t.Errorf("%d units and a mean of %d samples, want 1 and 10", len(set.Units), set.Means[0].Score.N)
+	}
+	table := ok(t, "", "eval", "ruler-data", "-m", need(t, "../../testdata/demo.gguf"), "--tasks", "vt,vt", "--lengths", "1k,1024", "-n", "1", "--fit", "fine", "-o", filepath.Join(root, "data"))
+	if strings.Count(table, "validation.jsonl") != 1 {
+		t.Errorf("printed %q, want one file", table)
 	}
 }
 

@@ -224,7 +224,8 @@ func (p *rulerPlan) generator(t ruler.Task, length int, tok *tokenizer.Tokenizer
 	return ruler.NewGenerator(o)
 }
 
-// parseLengths reads numbers of tokens; k stands for 1024.
+// parseLengths reads numbers of tokens; k stands for 1024. A length that is named
+// twice is one: its samples would count twice.
 func parseLengths(list string) ([]int, error) {
 	var all []int
 	for part := range strings.SplitSeq(list, ",") {
@@ -236,7 +237,9 @@ func parseLengths(list string) ([]int, error) {
 		if err != nil || n < 1 || n > maxContext/unit {
 			return nil, fmt.Errorf("%q, want numbers of tokens such as 4096 or 4k", part)
 		}
-		all = append(all, n*unit)
+		if !slices.Contains(all, n*unit) {
+			all = append(all, n*unit)
+		}
 	}
 	return all, nil
 }
