@@ -17,9 +17,10 @@ import (
 const evalCompareLong = `Compare two runs, or two settings of runs, on the samples that both answered.
 
 A and B are folders of runs, or the folder of one attention in them, for example
-ruler/1-sketchwalk. Of a run the first setting is taken. The difference is B - A,
-with the 95 % interval of a paired bootstrap; p is the exact McNemar test, where
-scores are right or wrong.`
+ruler/1-sketchwalk. Of a run the first setting is taken. A and B are the means over
+the samples that both answered, n of them. The difference is B - A, with the 95 %
+interval of a paired bootstrap; p is the exact McNemar test, where scores are right
+or wrong.`
 
 func newEvalCompare() *cobra.Command {
 	var asJSON bool
@@ -78,12 +79,13 @@ func compareRuns(cmd *cobra.Command, pathA, pathB string, asJSON bool) error {
 	if len(list) == 0 {
 		return fmt.Errorf("%s and %s have no samples in common", pathA, pathB)
 	}
+	noteUnpaired(cmd, a, b, list)
 	if asJSON {
 		return writeJSON(cmd.OutOrStdout(), list)
 	}
-	columns := []string{"length", "n", "B", "B - A", "its interval", "w/t/l", "p"}
+	columns := []string{"length", "n", "A", "B", "B - A", "its interval", "w/t/l", "p"}
 	t := newTable(columns...)
-	t.AppendHeader(table.Row{"A: " + a.Attn + ", B: " + b.Attn, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6]})
+	t.AppendHeader(table.Row{"A: " + a.Attn + ", B: " + b.Attn, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], columns[7]})
 	for _, r := range list {
 		p := r.Paired
 		chance := ""
@@ -91,12 +93,30 @@ func compareRuns(cmd *cobra.Command, pathA, pathB string, asJSON bool) error {
 			chance = fmt.Sprintf("%.3f", p.McNemar)
 		}
 		t.AppendRow(table.Row{
-			r.Task, lengthText(r.Length), p.Win + p.Tie + p.Loss, percent(r.Score.Mean), fmt.Sprintf("%+.1f", 100*p.Difference.Mean),
+			r.Task, lengthText(r.Length), r.A.N, percent(r.A.Mean), percent(r.B.Mean), fmt.Sprintf("%+.1f", 100*p.Difference.Mean),
 			intervalText(p.Difference), fmt.Sprintf("%d/%d/%d", p.Win, p.Tie, p.Loss), chance,
 		})
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), t.Render())
 	return err
+}
+
+// noteUnpaired says how many samples are in no pair because only one setting has
+// them, also those of units that only one has.
+func noteUnpaired(cmd *cobra.Command, a, b *trial.Setting, list []trial.Compared) {
+	var onlyA, onlyB int
+	for _, u := range a.Units {
+		onlyA += u.Score.N
+	}
+	for _, u := range b.Units {
+		onlyB += u.Score.N
+	}
+	for _, c := range list {
+		onlyA, onlyB = onlyA-c.A.N, onlyB-c.B.N
+	}
+	if onlyA+onlyB > 0 {
+		cmd.PrintErrf("note: %s that only A has and %s that only B has are left out\n", plural(onlyA, "sample"), plural(onlyB, "sample"))
+	}
 }
 
 const evalMergeLong = `Join the folders of the shards of one run, written with --shard 0/n to n-1/n,

@@ -96,6 +96,39 @@ func TestFilesOfARunAreReplacedInWhole(t *testing.T) {
 	}
 }
 
+// TestCompareSaysWhatIsLeftOut compares with a run that was stopped: A and B are over
+// what both answered, and a note says how many samples only one has.
+func TestCompareSaysWhatIsLeftOut(t *testing.T) {
+	model, text, root := randomModel(t, modeltest.Shape{Context: 1024}), book(t), t.TempDir()
+	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
+	ok(t, "", niah(model, text, a, 10)...)
+	ok(t, "", niah(model, text, b, 10)...)
+	path := filepath.Join(b, "0-dense/450/niah.jsonl")
+	lines := strings.SplitAfter(answers(t, b)["0-dense/450/niah.jsonl"], "\n")
+	set := func(lines []string, score string) string {
+		return strings.ReplaceAll(strings.Join(lines, ""), `"score":0,`, `"score":`+score+`,`)
+	}
+	if err := os.WriteFile(path, []byte(set(lines[:4], "0.5")), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(a, "0-dense/450/niah.jsonl")
+	if err := os.WriteFile(path, []byte(set(lines[:4], "0.25")+set(lines[4:], "1")), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	const note = "note: 6 samples that only A has and 0 samples that only B has are left out"
+	r := gollm("", "eval", "compare", a, b)
+	if r.code != exitOK || !strings.Contains(r.errs, note) || !strings.Contains(strings.Join(strings.Fields(r.out), " "), "niah 450 4 25.0 50.0 +25.0 ") {
+		t.Errorf("exit code %d, printed %q, said %s", r.code, r.out, r.errs)
+	}
+	r = gollm("", "eval", "compare", "--json", b, a)
+	if c := decode[[]trial.Compared](t, r.out); len(c) != 1 || c[0].A.Mean != 0.5 || c[0].B.Mean != 0.25 || c[0].B.N != 4 || c[0].OnlyB != 6 || c[0].Score.N != 10 {
+		t.Errorf("printed %s", r.out)
+	}
+	if r := gollm("", "eval", "compare", a, a); strings.Contains(r.errs, "note") {
+		t.Errorf("said %s about the same samples", r.errs)
+	}
+}
+
 // TestShowPrintsWhatItCannotWrite puts a folder where the summary has to go, as a
 // folder of somebody else takes no file: the table is printed all the same. A run
 // that cannot write its summary has failed, after its table.

@@ -304,22 +304,42 @@ func pairMeans(a, b *Setting) {
 	}
 }
 
+// Compared is a unit of two settings, on the samples that both answered.
+type Compared struct {
+	// Result is that of b, over all of its samples: its score is not what the
+	// difference is of where OnlyB is not 0. Paired is over the shared ones.
+	Result
+	A     metric.Interval `json:"a"`      // score of a over the shared samples
+	B     metric.Interval `json:"b"`      // that of b
+	OnlyA int             `json:"only_a"` // samples that only a has
+	OnlyB int             `json:"only_b"` // samples that only b has
+}
+
 // Compare pairs two settings of the same or of different folders, unit by unit,
 // by the numbers of their samples. Units that only one has are left out.
-func Compare(a, b *Setting) []Result {
-	var list []Result
+func Compare(a, b *Setting) []Compared {
+	var list []Compared
 	for i := range b.Units {
 		for j := range a.Units {
 			if a.Units[j].Name == b.Units[i].Name {
-				r := b.Units[i]
-				r.Count = max(r.Count, a.Units[j].Count)
-				if r.Paired = pair(&a.Units[j], &r); r.Paired != nil {
-					list = append(list, r)
+				c := Compared{Result: b.Units[i]}
+				c.Count = max(c.Count, a.Units[j].Count)
+				if c.Paired = pair(&a.Units[j], &c.Result); c.Paired != nil {
+					c.pair(&a.Units[j])
+					list = append(list, c)
 				}
 			}
 		}
 	}
 	return list
+}
+
+// pair fills what is about the samples that a shares.
+func (c *Compared) pair(a *Result) {
+	x, y := common(a, &c.Result)
+	c.A = metric.Bootstrap(x, metric.Draws, summarySeed)
+	c.B = metric.Bootstrap(y, metric.Draws, summarySeed)
+	c.OnlyA, c.OnlyB = len(a.scores)-len(x), len(c.scores)-len(y)
 }
 
 // Write writes summary.json and summary.csv into the folder.

@@ -331,6 +331,27 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
+// TestCompareIsOverTheSharedSamples has two settings of which each answered samples
+// that the other did not: both scores are over what the difference is of.
+func TestCompareIsOverTheSharedSamples(t *testing.T) {
+	setting := func(scores map[int]float64) *Setting {
+		r := Result{Info: Info{Name: "a.jsonl", Task: "a", Count: 9}, Done: len(scores), scores: scores}
+		r.Score.Mean, r.Score.N = 0.25, len(scores)
+		return &Setting{Units: []Result{r}}
+	}
+	list := Compare(setting(map[int]float64{0: 0, 1: 1, 7: 0}), setting(map[int]float64{0: 1, 1: 1, 2: 0, 3: 0, 4: 0}))
+	if len(list) != 1 {
+		t.Fatalf("%d units are in both, want 1", len(list))
+	}
+	c := list[0]
+	if c.A.Mean != 0.5 || c.B.Mean != 1 || c.A.N != 2 || c.B.N != 2 || c.OnlyA != 1 || c.OnlyB != 3 || c.Paired.Difference.Mean != 0.5 {
+		t.Errorf("%+v and %+v, want 0.5 and 1 over 2 samples, and 1 and 3 that only one has", c.A, c.B)
+	}
+	if c.Score.Mean != 0.25 || c.Score.N != 5 {
+		t.Errorf("score %+v, want that of b over all of its samples", c.Score)
+	}
+}
+
 // TestSummarizeRepeats averages the answers to a sample before anything else, and
 // counts a sample once all of them are there.
 func TestSummarizeRepeats(t *testing.T) {
