@@ -493,6 +493,21 @@ func testUnscored(t *testing.T, args []string) {
 	fails(t, exitUsage, []string{"dureader", "--jieba", "eval.py"}, "", "eval", "score", "--suite", "longbench", pred)
 }
 
+// TestLongbenchEWantsLengths gives --e files whose rows do not say how long they are.
+func TestLongbenchEWantsLengths(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{Context: 2048})
+	dir, data := checkout(t)
+	row := `{"pred":"x","input":"q","context":"c","answers":["x"],"length":1}` + "\n"
+	path := filepath.Join(data, "qasper_e.jsonl")
+	if err := os.WriteFile(path, []byte(row+strings.Replace(row, `,"length":1`, "", 1)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{path + ":2: no field length"}
+	fails(t, exitFailure, want, "", "eval", "longbench", "-m", model, "--longbench", dir, "--data", data, "--tasks", "qasper", "--e", "-o", filepath.Join(t.TempDir(), "e"))
+	fails(t, exitFailure, want, "", "eval", "score", "--suite", "longbench", "--task", "qasper", "--e", path)
+	ok(t, "", "eval", "score", "--suite", "longbench", "--task", "qasper", path)
+}
+
 func TestLongbench(t *testing.T) {
 	model := randomModel(t, modeltest.Shape{Context: 2048, Keys: map[string]any{
 		"tokenizer.chat_template": "{% for m in messages %}<u>{{ m['content'] }}</u>{% endfor %}<a>",

@@ -270,6 +270,7 @@ func atItem(path string, item int, err error) error {
 func (e *evalLongbenchFlags) rows(path string, d longbench.Dataset, f func(line int, r *longbench.Row) error) error {
 	return withFile(path, func(file io.Reader) error {
 		in := longbench.NewReader(path, d, file)
+		in.E = e.e
 		for line := 0; e.samples == 0 || line < e.samples; line++ {
 			r, err := in.Next()
 			if err == io.EOF {

@@ -220,7 +220,7 @@ func (s *evalScoreFlags) longbench(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	o := longbench.Options{Code: metric.CodeBackend(s.code), RougeSteps: s.steps}
+	o := longbench.Options{Code: metric.CodeBackend(s.code), RougeSteps: s.steps, E: s.e}
 	if o.Words, err = openSplitter(s.jieba); err != nil {
 		return err
 	}

@@ -117,6 +117,31 @@ func TestScoreFileSaysWhereDataIsWrong(t *testing.T) {
 	}
 }
 
+// TestLongBenchEWantsLengths takes the length out of the second row, which without it
+// would count as one of 0 to 4k.
+func TestLongBenchEWantsLengths(t *testing.T) {
+	d, _ := Find("qasper")
+	good := `{"pred": "a", "input": "q", "context": "c", "answers": ["a"], "all_classes": null, "length": 0}` + "\n"
+	for _, bad := range []string{strings.Replace(good, `, "length": 0`, ``, 1), strings.Replace(good, `"length": 0`, `"length": null`, 1)} {
+		const want = "p.jsonl:2: no field length"
+		for _, e := range []bool{false, true} {
+			_, err := ScoreFile("p.jsonl", strings.NewReader(good+bad), d, Options{E: e})
+			if e == (err == nil) || e && !strings.Contains(err.Error(), want) {
+				t.Errorf("E %v, %s: error %v, want %s of LongBench-E only", e, bad, err, want)
+			}
+			r := NewReader("p.jsonl", d, strings.NewReader(good+bad))
+			r.E = e
+			if _, err := r.Next(); err != nil {
+				t.Errorf("a length of 0: %v", err)
+			}
+			_, err = r.Next()
+			if e == (err == nil) || e && !strings.Contains(err.Error(), want) {
+				t.Errorf("a sample, E %v, %s: error %v, want %s of LongBench-E only", e, bad, err, want)
+			}
+		}
+	}
+}
+
 // noise is 200 characters in no order, none of them popular.
 func noise(seed uint64) string {
 	r := rand.New(rand.NewPCG(seed, 1))

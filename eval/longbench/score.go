@@ -2,6 +2,8 @@ package longbench
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -17,6 +19,7 @@ type Options struct {
 	Code       metric.CodeBackend // empty is difflib
 	RougeSteps int                // 0 is [metric.RougeSteps], below 0 no bound
 	Words      *Splitter          // of Chinese; nil leaves out the data sets that need it
+	E          bool               // answers to LongBench-E, which have to say how long their samples are
 }
 
 // Grade is the score of an answer, from 0 to 1: the best over the references. It
@@ -122,7 +125,7 @@ func ScoreFile(name string, r io.Reader, d Dataset, o Options) (Scored, error) {
 	if !d.Scorable(o) {
 		return s, fmt.Errorf("longbench: %s is scored over the words that jieba splits Chinese into, whose tables are not there", d.Name)
 	}
-	answers, err := readAnswers(name, r, d)
+	answers, err := readAnswers(name, r, d, o.E)
 	if err != nil {
 		return s, err
 	}
@@ -149,8 +152,8 @@ type answered struct {
 	line       int         // of the file, from 1
 }
 
-// readAnswers reads a file of answers to d.
-func readAnswers(name string, r io.Reader, d Dataset) ([]answered, error) {
+// readAnswers reads a file of answers to d; e says that they are of LongBench-E.
+func readAnswers(name string, r io.Reader, d Dataset, e bool) ([]answered, error) {
 	var all []answered
 	in := jsonl.NewReader(r)
 	for {
@@ -165,7 +168,7 @@ func readAnswers(name string, r io.Reader, d Dataset) ([]answered, error) {
 			if len(bytes.TrimSpace(line)) == 0 {
 				continue
 			}
-			all, err = appendAnswer(all, line, d)
+			all, err = appendAnswer(all, line, d, e)
 		}
 		if err == nil {
 			all[len(all)-1].line = number
@@ -177,7 +180,7 @@ func readAnswers(name string, r io.Reader, d Dataset) ([]answered, error) {
 }
 
 // appendAnswer reads a line.
-func appendAnswer(all []answered, line []byte, d Dataset) ([]answered, error) {
+func appendAnswer(all []answered, line []byte, d Dataset, e bool) ([]answered, error) {
 	var a answered
 	if err := jsonl.Decode(line, &a); err != nil {
 		return nil, jsonl.Explain(line, err)
@@ -185,7 +188,19 @@ func appendAnswer(all []answered, line []byte, d Dataset) ([]answered, error) {
 	if a.Pred == nil {
 		return nil, fmt.Errorf("no field pred, the answer")
 	}
+	if e && !has(line, "length") {
+		return nil, errNoLength
+	}
 	return append(all, a), d.checkFields(a.Answers, a.AllClasses, a.Length)
+}
+
+// errNoLength refuses a row of LongBench-E that would be taken for a short one.
+var errNoLength = errors.New("no field length, the words of the sample, by which LongBench-E is scored")
+
+// has reports whether a JSON object has a field that is not null.
+func has(object []byte, field string) bool {
+	var fields map[string]json.RawMessage
+	return json.Unmarshal(object, &fields) == nil && len(fields[field]) > 0 && string(fields[field]) != "null"
 }
 
 // checkFields reports what of a sample or of its answer cannot be scored.

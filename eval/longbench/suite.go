@@ -94,6 +94,7 @@ type Row struct {
 
 // Reader reads samples of a data set.
 type Reader struct {
+	E    bool // the samples are of LongBench-E and have to say how long they are
 	name string
 	data Dataset
 	in   *jsonl.Reader
@@ -137,6 +138,8 @@ func (r *Reader) parse(line []byte) (Row, error) {
 		return row, fmt.Errorf("no field context, the text that is asked about")
 	case row.Dataset != "" && strings.TrimSuffix(row.Dataset, "_e") != r.data.Name:
 		return row, fmt.Errorf("a sample of %s in a file of %s", row.Dataset, r.data.Name)
+	case r.E && row.Length == 0 && !has(line, "length"):
+		return row, errNoLength
 	}
 	return row, r.data.checkFields(row.Answers, row.AllClasses, row.Length)
 }
