@@ -544,8 +544,12 @@ func TestLongbench(t *testing.T) {
 	two := filepath.Join(t.TempDir(), "two")
 	ok(t, "", "eval", "longbench2", "-m", model, "--longbench", dir, "--data", filepath.Join(data, "data.json"), "-o", two, "--max-new-tokens", "3")
 	judged := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench2", "--json", filepath.Join(two, "0-dense", "results", "random.gguf.jsonl")))
-	if judged.Two == nil || judged.Two.N != 2 || judged.Two.Nulls != 2 {
+	if judged.Two == nil || judged.Two.N != 2 || judged.Two.Nulls != 2 || judged.Two.Easy == nil || judged.Two.Hard != nil {
 		t.Errorf("%+v", judged)
+	}
+	table := strings.Join(strings.Fields(ok(t, "", "eval", "score", "--suite", "longbench2", filepath.Join(two, "0-dense", "results", "random.gguf.jsonl"))), " ")
+	if !strings.Contains(table, "easy 0.00 hard n/a short 0.00 medium n/a long n/a compensated 25.00") {
+		t.Errorf("printed %q, want n/a for what has no samples", table)
 	}
 }
 

@@ -369,9 +369,9 @@ func (r *scoreReport) addMeans(t table.Writer) {
 	case r.Two != nil:
 		for _, g := range []struct {
 			name string
-			x    float64
-		}{{"easy", r.Two.Easy}, {"hard", r.Two.Hard}, {"short", r.Two.Short}, {"medium", r.Two.Medium}, {"long", r.Two.Long}, {"compensated", r.Two.Compensated}} {
-			line("  "+g.name, g.x)
+			x    *float64
+		}{{"easy", r.Two.Easy}, {"hard", r.Two.Hard}, {"short", r.Two.Short}, {"medium", r.Two.Medium}, {"long", r.Two.Long}, {"compensated", &r.Two.Compensated}} {
+			t.AppendRow(table.Row{"  " + g.name, scoreCell(g.x)})
 		}
 	}
 }

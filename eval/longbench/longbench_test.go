@@ -275,12 +275,26 @@ func TestJudgeFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if j.Overall != 66.7 || j.Easy != 100 || j.Hard != 50 || j.Short != 100 || j.Medium != 0 || j.Long != 100 || j.Nulls != 1 || j.Compensated != 75 {
+		if j.Overall != 66.7 || *j.Easy != 100 || *j.Hard != 50 || *j.Short != 100 || *j.Medium != 0 || *j.Long != 100 || j.Nulls != 1 || j.Compensated != 75 {
 			t.Errorf("%+v", j)
 		}
 	}
 	if _, err := JudgeFile("r.jsonl", strings.NewReader(lines+`{"Judge": true}`)); err == nil || !strings.Contains(err.Error(), "r.jsonl:4: field Judge, want judge") {
 		t.Errorf("error %v, want one about the field Judge of line 4", err)
+	}
+	short, _, _ := strings.Cut(lines, "\n")
+	if j, err := JudgeFile("r.jsonl", strings.NewReader(short)); err != nil || *j.Easy != 100 || j.Hard != nil || *j.Short != 100 || j.Medium != nil || j.Long != nil {
+		t.Errorf("%+v, %v, want no accuracy of groups without samples", j, err)
+	}
+	for text, want := range map[string]string{
+		lines + strings.Replace(short, "easy", "Hard", 1):                                 `r.jsonl:4: the field difficulty is "Hard", want easy or hard`,
+		lines + strings.Replace(short, "short", "8k", 1):                                  `r.jsonl:4: the field length is "8k", want short, medium or long`,
+		lines + `{"judge": true, "pred": "A", "difficulty": "easy"}`:                      `r.jsonl:4: the field length is ""`,
+		"[" + short + "," + strings.Replace(short, `"difficulty": "easy", `, "", 1) + "]": `r.jsonl: item 1: the field difficulty is ""`,
+	} {
+		if _, err := JudgeFile("r.jsonl", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", text, err, want)
+		}
 	}
 	if _, err := JudgeFile("r.jsonl", strings.NewReader(lines+`{"pred": "A"}`)); err == nil || !strings.Contains(err.Error(), "r.jsonl:4: no field judge") {
 		t.Errorf("error %v, want one that names line 4", err)
@@ -288,7 +302,7 @@ func TestJudgeFile(t *testing.T) {
 }
 
 func TestItems(t *testing.T) {
-	good := `{"_id": "1", "question": " q ", "choice_A": "a", "choice_B": "b", "choice_C": "c", "choice_D": "d", "answer": "B", "context": " doc "}`
+	good := `{"_id": "1", "difficulty": "hard", "length": "long", "question": " q ", "choice_A": "a", "choice_B": "b", "choice_C": "c", "choice_D": "d", "answer": "B", "context": " doc "}`
 	items, err := ReadItems("data.json", strings.NewReader("["+good+"]"))
 	if err != nil {
 		t.Fatal(err)
@@ -298,6 +312,20 @@ func TestItems(t *testing.T) {
 	}
 	if _, err := ReadItems("data.jsonl", strings.NewReader(good+"\n"+strings.Replace(good, "choice_C", "choice_c", 1))); err == nil || !strings.Contains(err.Error(), "data.jsonl:2: field choice_c, want choice_C") {
 		t.Errorf("error %v, want one about choice_c in line 2", err)
+	}
+	for old, c := range map[string]struct{ new, want string }{
+		`"choice_C": "c", `:      {``, "data.jsonl:2: no field choice_C"},
+		`"choice_D": "d"`:        {`"choice_D": null`, "data.jsonl:2: no field choice_D"},
+		`"difficulty": "hard", `: {``, `data.jsonl:2: the field difficulty is ""`},
+		`"length": "long"`:       {`"length": "Long"`, `data.jsonl:2: the field length is "Long"`},
+		`"_id": "1", `:           {`"_id": "1", `, `data.jsonl:2: the _id is "1", which data.jsonl:1 has too`},
+	} {
+		if _, err := ReadItems("data.jsonl", strings.NewReader(good+"\n"+strings.Replace(good, old, c.new, 1))); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %s", old, err, c.want)
+		}
+	}
+	if _, err := ReadItems("data.json", strings.NewReader("["+good+","+good+"]")); err == nil || !strings.Contains(err.Error(), `data.json: item 1: the _id is "1", which data.json: item 0 has too`) {
+		t.Errorf("error %v, want one that names both items", err)
 	}
 	bad := strings.Replace(good, `"B"`, `"E"`, 1)
 	if _, err := ReadItems("data.jsonl", strings.NewReader(good+"\n"+bad)); err == nil || !strings.Contains(err.Error(), "data.jsonl:2: the answer is") {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gollm/gollm/eval/jsonl"
@@ -39,12 +40,17 @@ func ReadItems(name string, r io.Reader) ([]Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	items := make([]Item, len(raw))
+	items, from := make([]Item, len(raw)), map[string]string{}
 	for i, o := range raw {
 		err := jsonl.Decode(o.json, &items[i])
 		if err == nil {
-			err = items[i].check()
+			err = items[i].check(o.json)
 		}
+		id := items[i].ID
+		if old, twice := from[id]; err == nil && twice && id != "" {
+			err = fmt.Errorf("the _id is %q, which %s has too", id, old)
+		}
+		from[id] = name + ":" + o.place
 		if err != nil {
 			return nil, fmt.Errorf("longbench: %s:%s: %w", name, o.place, err)
 		}
@@ -52,7 +58,13 @@ func ReadItems(name string, r io.Reader) ([]Item, error) {
 	return items, nil
 }
 
-func (i *Item) check() error {
+// check reports what of a question, given as JSON too, cannot be asked or counted.
+func (i *Item) check(object []byte) error {
+	for n, text := range []string{i.A, i.B, i.C, i.D} {
+		if choice := "choice_" + "ABCD"[n:n+1]; text == "" && !has(object, choice) {
+			return fmt.Errorf("no field %s, one of the four choices", choice)
+		}
+	}
 	switch {
 	case i.Context == "":
 		return fmt.Errorf("no field context, the text that is asked about")
@@ -60,6 +72,24 @@ func (i *Item) check() error {
 		return fmt.Errorf("no field question")
 	case len(i.Answer) != 1 || !strings.Contains("ABCD", i.Answer):
 		return fmt.Errorf("the answer is %q, want A, B, C or D", i.Answer)
+	}
+	return checkGroups(i.Difficulty, i.Length)
+}
+
+// The groups that answers are averaged in.
+var (
+	difficulties = []string{"easy", "hard"}
+	lengths      = []string{"short", "medium", "long"}
+)
+
+// checkGroups refuses what is in no group: the official code takes every difficulty
+// but easy for hard, and every length but short and medium for long.
+func checkGroups(difficulty, length string) error {
+	switch {
+	case !slices.Contains(difficulties, difficulty):
+		return fmt.Errorf("the field difficulty is %q, want easy or hard", difficulty)
+	case !slices.Contains(lengths, length):
+		return fmt.Errorf("the field length is %q, want short, medium or long", length)
 	}
 	return nil
 }
@@ -176,11 +206,12 @@ type Judged struct {
 	N       int     `json:"n"`
 	Nulls   int     `json:"nulls"` // responses that name no choice
 	Overall float64 `json:"overall"`
-	Easy    float64 `json:"easy"`
-	Hard    float64 `json:"hard"`
-	Short   float64 `json:"short"`
-	Medium  float64 `json:"medium"`
-	Long    float64 `json:"long"`
+	// Those of the groups are nil where a group has no samples.
+	Easy   *float64 `json:"easy"`
+	Hard   *float64 `json:"hard"`
+	Short  *float64 `json:"short"`
+	Medium *float64 `json:"medium"`
+	Long   *float64 `json:"long"`
 	// Compensated is Overall where a response without a choice counts a quarter.
 	Compensated float64   `json:"compensated"`
 	Samples     []float64 `json:"-"` // by line, 0 or 1
@@ -207,6 +238,9 @@ func JudgeFile(name string, r io.Reader) (Judged, error) {
 		if err == nil && all[i].Judge == nil {
 			err = fmt.Errorf("no field judge, true or false")
 		}
+		if err == nil {
+			err = checkGroups(all[i].Difficulty, all[i].Length)
+		}
 		if err != nil {
 			return Judged{}, fmt.Errorf("longbench: %s:%s: %w", name, o.place, err)
 		}
@@ -214,11 +248,10 @@ func JudgeFile(name string, r io.Reader) (Judged, error) {
 	return judge(all), nil
 }
 
-// judge averages answers. As in the official code what is not easy is hard, and
-// what is neither short nor medium is long.
+// judge averages answers, which are of known groups.
 func judge(all []judgement) Judged {
 	j := Judged{N: len(all)}
-	var right, count [5]float64 // easy, hard, short, medium, long
+	right, count := map[string]float64{}, map[string]float64{} // by group; no name is that of two
 	total := 0.0
 	for _, a := range all {
 		x := 0.0
@@ -228,17 +261,7 @@ func judge(all []judgement) Judged {
 		if a.Pred == nil {
 			j.Nulls++
 		}
-		difficulty, length := 1, 4
-		if a.Difficulty == "easy" {
-			difficulty = 0
-		}
-		switch a.Length {
-		case "short":
-			length = 2
-		case "medium":
-			length = 3
-		}
-		for _, g := range []int{difficulty, length} {
+		for _, g := range []string{a.Difficulty, a.Length} {
 			right[g] += x
 			count[g]++
 		}
@@ -248,8 +271,10 @@ func judge(all []judgement) Judged {
 	rate := func(right, count float64) float64 { return metric.Round(100*right/max(count, 1), 1) }
 	j.Overall = rate(total, float64(len(all)))
 	j.Compensated = rate(total+float64(j.Nulls)/4, float64(len(all)))
-	for g, into := range []*float64{&j.Easy, &j.Hard, &j.Short, &j.Medium, &j.Long} {
-		*into = rate(right[g], count[g])
+	for g, into := range map[string]**float64{"easy": &j.Easy, "hard": &j.Hard, "short": &j.Short, "medium": &j.Medium, "long": &j.Long} {
+		if count[g] > 0 {
+			*into = new(rate(right[g], count[g]))
+		}
 	}
 	return j
 }
