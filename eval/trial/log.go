@@ -81,6 +81,10 @@ func decodeLine(line []byte) (Extra, error) {
 	if fields.Gollm.Line < 0 {
 		return Extra{}, fmt.Errorf("sample %d, want 0 or more", fields.Gollm.Line)
 	}
+	// What is not between 0 and 1 is not written by a run, and is a mean that looks right.
+	if x := fields.Gollm.Points(); x < 0 || x > 1 {
+		return Extra{}, fmt.Errorf("the field %s.score is %v, want 0 to 1: the line was changed since it was written", extraKey, x)
+	}
 	return *fields.Gollm, nil
 }
 

@@ -113,6 +113,9 @@ func mergeUnit(files map[string][]byte, folders []string, name string, u Info, p
 			return err
 		}
 		for line, a := range part {
+			if err := u.check(filepath.Join(path, name), a); err != nil {
+				return err
+			}
 			if old, twice := all[line]; twice && !bytes.Equal(old.Row, a.Row) {
 				return fmt.Errorf("trial: %s: sample %d has one answer in %s and another in %s", name, line, from[line], path)
 			}

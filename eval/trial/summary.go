@@ -113,11 +113,8 @@ func readResult(paths []string, u Info) (Result, error) {
 			return r, err
 		}
 		for line, a := range answers {
-			switch {
-			case line >= u.Count:
-				return r, fmt.Errorf("trial: %s:%d: an answer to sample %d, but there are %d, from 0 on", path, a.Number, line, u.Count)
-			case a.Score == nil && !u.Unscored:
-				return r, fmt.Errorf("trial: %s:%d: no field %s.score", path, a.Number, extraKey)
+			if err := u.check(path, a); err != nil {
+				return r, err
 			}
 			seen[line]++
 			r.scores[line] += a.Points() / float64(len(paths))
@@ -148,6 +145,17 @@ func readResult(paths []string, u Info) (Result, error) {
 	}
 	r.Score = metric.Bootstrap(r.list(), metric.Draws, summarySeed)
 	return r, r.readTimes(paths)
+}
+
+// check refuses an answer that is none to this unit; path is that of its file.
+func (i Info) check(path string, a Answer) error {
+	switch {
+	case a.Line >= i.Count:
+		return fmt.Errorf("trial: %s:%d: an answer to sample %d, but there are %d, from 0 on", path, a.Number, a.Line, i.Count)
+	case a.Score == nil && !i.Unscored:
+		return fmt.Errorf("trial: %s:%d: no field %s.score", path, a.Number, extraKey)
+	}
+	return nil
 }
 
 // list is the scores in the order of the samples.

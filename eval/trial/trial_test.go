@@ -409,6 +409,12 @@ func TestSummarizeNamesTheLine(t *testing.T) {
 		{`"line":2,`, `"line":-2,`, ":3: sample -2, want 0 or more"},
 		{`"line":2,`, `"Line":2,`, ":3: not a JSON object of the right form: field Line, want line"},
 		{`"line":2,"score":1,`, `"line":2,`, ":3: no field gollm.score"},
+		{`"line":2,"score":1,`, `"line":2,"score":100,`, ":3: the field gollm.score is 100, want 0 to 1"},
+		{`"line":2,"score":1,`, `"line":2,"score":1.001,`, ":3: the field gollm.score is 1.001, want 0 to 1"},
+		{`"line":2,"score":1,`, `"line":2,"score":-0.5,`, ":3: the field gollm.score is -0.5, want 0 to 1"},
+		{`"line":2,"score":1,`, `"line":2,"score":"1",`, ":3: field gollm.score is of type string"},
+		{`"line":2,"score":1,`, `"line":2,"score":1e999,`, ":3: field gollm.score is of type number 1e999, want a number of its range"},
+		{`"line":2,"score":1,`, `"line":2,"score":NaN,`, ":3: "},
 	} {
 		dir := shards(t, 1)[0]
 		path := LogPath(dir, 0, "dense", "4/pred/a.jsonl")
@@ -421,6 +427,10 @@ func TestSummarizeNamesTheLine(t *testing.T) {
 		}
 		if _, err := Summarize(t.Context(), dir); err == nil || !strings.Contains(err.Error(), path+c.want) {
 			t.Errorf("%s: error %v, want %s", c.new, err, path+c.want)
+		}
+		out := filepath.Join(t.TempDir(), "merged")
+		if err := Merge(t.Context(), out, []string{dir}, false); err == nil || !strings.Contains(err.Error(), path+c.want) {
+			t.Errorf("%s: error %v of a merge, want %s", c.new, err, path+c.want)
 		}
 	}
 }
