@@ -400,8 +400,18 @@ func (r *Result) csv(attn string) []string {
 	} else {
 		row = append(row, "", "", "", "", "", "")
 	}
-	row = append(row, fmt.Sprint(r.Nulls), fmt.Sprintf("%.1f", r.Prompt.Mean), fmt.Sprintf("%.1f", r.PrefillTokS), fmt.Sprintf("%.1f", r.DecodeTokS))
+	known := func(x float64) string { // of what is never 0 where it is there, as it is not in a mean
+		if x <= 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.1f", x)
+	}
+	row = append(row, fmt.Sprint(r.Nulls), known(r.Prompt.Mean), known(r.PrefillTokS), known(r.DecodeTokS))
 	audit := r.Audit
+	if attn == "dense" { // is not audited: it reads everything
+		all := &Reading{Density: 1, Mass: 1, KRead: 1, VRead: 1}
+		audit = &Audited{Prefill: all, Decode: all}
+	}
 	if audit == nil {
 		audit = new(Audited)
 	}

@@ -2,6 +2,7 @@ package trial
 
 import (
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -328,6 +329,41 @@ func TestSummarize(t *testing.T) {
 	}
 	if list := Compare(&s.Settings[0], &s.Settings[1]); len(list) != 2 {
 		t.Errorf("%d units are in both, want 2", len(list))
+	}
+}
+
+// TestSummaryCSVLeavesOutWhatIsNotThere wants empty cells for what a row does not
+// have, and what everybody knows of dense attention.
+func TestSummaryCSVLeavesOutWhatIsNotThere(t *testing.T) {
+	dir := shards(t, 1)[0]
+	if err := os.Remove(timesPath(LogPath(dir, 1, identity().Settings[1], "8/pred/a.jsonl"))); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Summarize(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(strings.NewReader(read(t, filepath.Join(dir, "summary.csv")))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = " 100.00 100.00 100.00 100.00 100.00 100.00 100.00"
+	want := map[string]string{
+		"dense a 4": "105.0 52500.0 4000.0" + all, "dense a 8": "101.0 50500.0 4000.0" + all, "dense mean 4": "  " + all, "dense mean 8": "  " + all,
+		"window(size=8) a 4": "105.0 52500.0 4000.0       ", "window(size=8) a 8": "101.0         ",
+		"window(size=8) mean 4": "         ", "window(size=8) mean 8": "         ",
+	}
+	for _, row := range rows[1:] {
+		name := strings.Join(row[:3], " ")
+		if got := strings.Join(row[14:], " "); got != want[name] {
+			t.Errorf("%s: %q, want %q", name, got, want[name])
+		}
+	}
+	if len(rows) != 1+len(want) || rows[0][14] != "prompt_mean" {
+		t.Errorf("%d rows, %q", len(rows), rows[0])
 	}
 }
 
