@@ -131,6 +131,9 @@ type Folder struct {
 	fresh    bool // the manifest was not there before
 }
 
+// errUnderWay is the error of a lock that another process has.
+var errUnderWay = errors.New("another run is under way in this folder; wait for it, or name another folder")
+
 // Open opens the folder of a run, or makes it. A folder of another run, or one in
 // which a run is under way, is refused.
 func Open(path string, m Manifest) (*Folder, error) {
@@ -141,7 +144,10 @@ func Open(path string, m Manifest) (*Folder, error) {
 	f := &Folder{Path: path, Manifest: m}
 	var err error
 	if f.lock, err = lock(filepath.Join(path, "lock")); err != nil {
-		return nil, fmt.Errorf("trial: %s: another run is under way in this folder: %w", path, err)
+		if errors.Is(err, errUnderWay) {
+			return nil, fmt.Errorf("trial: %s: %w", path, err)
+		}
+		return nil, fmt.Errorf("trial: %s is a folder that a run cannot write to: %w", path, err)
 	}
 	if err := f.claim(); err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -3,11 +3,13 @@
 package trial
 
 import (
+	"errors"
 	"os"
 	"syscall"
 )
 
-// lock takes the lock of a file, which ends with the process however it ends.
+// lock takes the lock of a file, which ends with the process however it ends. Its
+// error is errUnderWay where another has it.
 func lock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
@@ -15,7 +17,10 @@ func lock(path string) (*os.File, error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
-		return nil, err
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errUnderWay
+		}
+		return nil, &os.PathError{Op: "flock", Path: path, Err: err}
 	}
 	return f, nil
 }

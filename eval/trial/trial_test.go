@@ -165,8 +165,8 @@ func TestFolderRefusesOtherRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir, manifest(Shard{Of: 1})); err == nil || !strings.Contains(err.Error(), "under way") {
-		t.Errorf("error %v, want one that says that a run is under way", err)
+	if _, err := Open(dir, manifest(Shard{Of: 1})); err == nil || !strings.Contains(err.Error(), "under way") || strings.Contains(err.Error(), "unavailable") {
+		t.Errorf("error %v, want one that says that a run is under way, and nothing of the system's", err)
 	}
 	f.Close()
 	other := manifest(Shard{Of: 1})
@@ -205,6 +205,32 @@ func TestFolderRefusesOtherRuns(t *testing.T) {
 	if _, err := ReadManifest(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error %v, want one of a file that is not there", err)
 	}
+}
+
+// TestFolderSaysWhyItCannotBeWritten has a lock that cannot be opened: no other run
+// is the cause.
+func TestFolderSaysWhyItCannotBeWritten(t *testing.T) {
+	refused := func(dir, want string) {
+		t.Helper()
+		_, err := Open(dir, manifest(Shard{Of: 1}))
+		if err == nil || strings.Contains(err.Error(), "under way") || !strings.Contains(err.Error(), filepath.Join(dir, "lock")) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s and nothing of another run", err, want)
+		}
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "lock"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	refused(dir, "is a directory")
+	if os.Getuid() == 0 {
+		t.Log("a superuser may write everywhere: what a folder without permission says is not tested")
+		return
+	}
+	dir = t.TempDir()
+	if err := os.Chmod(dir, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	refused(dir, "permission denied")
 }
 
 func TestParseShard(t *testing.T) {
