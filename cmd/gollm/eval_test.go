@@ -369,6 +369,23 @@ func TestRulerRemembersItsPrompts(t *testing.T) {
 	if r := gollm("", args("2")...); r.code != exitFailure || !strings.Contains(r.errs, "another run") {
 		t.Errorf("%d: %s", r.code, r.errs)
 	}
+	edited := strings.Replace(string(first), "grass", "brass", 1) // the haystack of this task
+	if edited == string(first) {
+		t.Fatal("the prompts have no grass")
+	}
+	if err := os.WriteFile(prompts, []byte(edited), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if r := gollm("", args("1")...); r.code != exitFailure || !strings.Contains(r.errs, prompts+" was changed since this run made it") || strings.Contains(r.errs, "another run") {
+		t.Errorf("edited prompts: %d: %s", r.code, r.errs)
+	}
+	if r := gollm("", args("2")...); r.code != exitFailure || !strings.Contains(r.errs, "another run") || !strings.Contains(r.errs, "options seed") {
+		t.Errorf("edited prompts and another seed: %d: %s", r.code, r.errs)
+	}
+	if err := os.WriteFile(prompts, first, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", args("1")...)
 	if err := os.RemoveAll(filepath.Join(out, "manifest.json")); err != nil { // as if killed before the first answer
 		t.Fatal(err)
 	}

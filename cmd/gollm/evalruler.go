@@ -100,7 +100,7 @@ func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s := &suite{name: "ruler", notes: remarks, ident: trial.Identity{
+	s := &suite{name: "ruler", notes: remarks, made: map[string]string{}, ident: trial.Identity{
 		Data: map[string]string{}, Prefix: e.prefix, Samples: e.ruler.samples,
 		Options: map[string]string{"grader": e.grader, "truncate_input": fmt.Sprint(e.keep)},
 	}}
@@ -217,6 +217,9 @@ func (e *evalRulerFlags) addUnits(cmd *cobra.Command, s *suite, dir string, tok 
 			s.ident.Era = string(era)
 			if s.ident.Data[u.Name], err = hashFile(path); err != nil {
 				return err
+			}
+			if e.data == "" {
+				s.made[u.Name] = path
 			}
 			s.units = append(s.units, *u)
 		}

@@ -132,7 +132,8 @@ func (e *evalFlags) spec(text string) (*sparse.Spec, error) {
 type suite struct {
 	name  string
 	units []trial.Unit
-	ident trial.Identity // what the suite knows of it
+	ident trial.Identity    // what the suite knows of it
+	made  map[string]string // files of prompts that the run made, by unit
 	notes []string
 }
 
@@ -233,7 +234,7 @@ func (j *job) manifest() (trial.Manifest, error) {
 	if id.Model, err = hashModel(e.model.path); err != nil {
 		return trial.Manifest{}, err
 	}
-	m := trial.Manifest{Identity: id, Shard: j.shard, Notes: j.suite.notes, About: trial.About{
+	m := trial.Manifest{Identity: id, Shard: j.shard, Notes: j.suite.notes, Made: j.suite.made, About: trial.About{
 		Command: os.Args, ModelPath: e.model.path, ModelName: filepath.Base(e.model.path), Device: e.model.device, Version: id.Engine,
 		Shared: j.sharing(),
 	}}

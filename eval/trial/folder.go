@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -64,6 +65,9 @@ type Manifest struct {
 	Units    []Info   `json:"units"`
 	Notes    []string `json:"notes"` // what a report must say
 	About    About    `json:"about"`
+	// Made is the files that the run made for itself, of those whose hashes are in
+	// Identity.Data, by the same names. It is for errors, and no part of the folder.
+	Made map[string]string `json:"-"`
 }
 
 // Info says what a unit is.
@@ -164,6 +168,9 @@ func (f *Folder) claim() error {
 	if err != nil {
 		return err
 	}
+	if files := changed(old.Identity, f.Manifest); files != "" {
+		return fmt.Errorf("trial: %s: %s was changed since this run made it, and its answers are to what it was; put it back as it was, or name another folder", f.Path, files)
+	}
 	if old.Hash != f.Manifest.Hash {
 		return fmt.Errorf("trial: %s has the answers of another run: %s; name another folder, or run with what is in its %s",
 			f.Path, differences(old.Identity, f.Manifest.Identity), manifestName)
@@ -262,6 +269,25 @@ func jsonError(b []byte, err error) error {
 		return fmt.Errorf("line %d: %w", 1+bytes.Count(b[:min(int(syntax.Offset), len(b))], []byte("\n")), err)
 	}
 	return err
+}
+
+// changed is the files that a run made and that are not what they were, where
+// nothing else is different; else "".
+func changed(old Identity, m Manifest) string {
+	var files []string
+	was := maps.Clone(m.Identity.Data)
+	for name, hash := range m.Identity.Data {
+		path, made := m.Made[name]
+		if before, ok := old.Data[name]; ok && made && before != hash {
+			files = append(files, path)
+			was[name] = before
+		}
+	}
+	if m.Identity.Data = was; m.Identity.Hash() != old.Hash() {
+		return ""
+	}
+	slices.Sort(files)
+	return strings.Join(files, ", ")
 }
 
 // differences names the fields in which two runs differ.
