@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -350,4 +351,28 @@ func TestRepeat(t *testing.T) {
 		t.Errorf("%d files of answers, want 3, and the second repeat that of the next seed: %q and %q, with that seed %q", len(all), all[first], all[second], other[first])
 	}
 	fails(t, exitUsage, []string{"--repeat 2", "draws"}, "", "eval", "ruler", "-m", "../../testdata/ruler.gguf", "-o", filepath.Join(root, "no"), "--repeat", "2", "--attn", "quest")
+}
+
+// TestGroups compares the groups with those of the definition: a setting goes into
+// the first group of its seed that reads prompts as it does.
+func TestGroups(t *testing.T) {
+	for _, share := range []bool{true, false} {
+		j := &job{flags: &evalFlags{repeat: 3, share: share, attn: []string{"dense", "santa", "prefill=streaming decode=santa", "decode=quest", "streaming", "santa(samples=8)"}}}
+		if err := j.parse(); err != nil {
+			t.Fatal(err)
+		}
+		var want [][]leg
+		for _, l := range j.legs() {
+			at := slices.IndexFunc(want, func(g []leg) bool {
+				return share && l.repeat == g[0].repeat && j.specs[l.setting].SamePrefill(j.specs[g[0].setting])
+			})
+			if at < 0 {
+				at, want = len(want), append(want, nil)
+			}
+			want[at] = append(want[at], l)
+		}
+		if got := j.groups(); !slices.EqualFunc(got, want, slices.Equal[[]leg]) {
+			t.Errorf("share %v: groups %v, want %v", share, got, want)
+		}
+	}
 }

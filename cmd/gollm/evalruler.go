@@ -132,7 +132,7 @@ func (e *evalRulerFlags) check() error {
 	if e.grader != "official" && e.grader != "santa" {
 		return usagef("--grader %s, want official or santa", e.grader)
 	}
-	return nil
+	return e.ruler.checkSamples()
 }
 
 // generate makes the prompts in the folder of the run. Those of a run that goes on
