@@ -518,8 +518,12 @@ func TestLongbench(t *testing.T) {
 func TestEvalPpl(t *testing.T) {
 	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
 	for _, mode := range []string{"prefill", "decode"} {
-		out := ok(t, "", "eval", "ppl", "-m", model, "-f", text, "--ctx", "128", "--steps", "32", "--windows", "5", "--mode", mode,
-			"--attn", "dense", "--attn", "streaming(sink=1,window=8)", "--json", "-t", "1")
+		args := []string{"eval", "ppl", "-m", model, "-f", text, "--ctx", "128", "--mode", mode,
+			"--attn", "dense", "--attn", "streaming(sink=1,window=8)", "--json", "-t", "1"}
+		if mode == "decode" {
+			args = append(args, "--steps", "32", "--windows", "5")
+		}
+		out := ok(t, "", args...)
 		var reports []pplReport
 		for line := range strings.Lines(out) {
 			reports = append(reports, decode[pplReport](t, line))
@@ -534,7 +538,27 @@ func TestEvalPpl(t *testing.T) {
 			t.Errorf("%d tokens were scored, want 160", reports[0].Tokens)
 		}
 	}
-	fails(t, exitUsage, []string{"--mode", "prefill"}, "", "eval", "ppl", "-m", model, "-f", text, "--mode", "both")
+	ppl := func(more ...string) []string {
+		return append([]string{"eval", "ppl", "-m", model, "-f", text, "--ctx", "512", "-t", "1"}, more...)
+	}
+	for _, c := range []struct{ args, words []string }{
+		{ppl("--mode", "both"), []string{"--mode", "prefill"}},
+		{ppl("--windows", "2"), []string{"--windows is of --mode decode"}},
+		{ppl("--mode", "prefill", "--steps", "2"), []string{"--steps is of --mode decode"}},
+		{ppl("--mode", "decode", "--steps", "512"), []string{"--steps 512, want 1 to 511", "--ctx 512"}},
+		{ppl("--mode", "decode", "--steps", "0"), []string{"--steps 0, want 1 to 511"}},
+		{ppl("--mode", "decode", "--windows", "-1"), []string{"--windows -1"}},
+	} {
+		fails(t, exitUsage, c.words, "", c.args...)
+	}
+	const idle = "has no effect in this mode"
+	r := gollm("", ppl("--attn", "dense", "--attn", "quest", "--attn", "streaming", "--attn", "decode=streaming")...)
+	if r.code != exitOK || strings.Count(r.errs, idle) != 2 || !strings.Contains(r.errs, "note: quest reads prompts densely: "+idle) || !strings.Contains(r.out, "+0.0000") {
+		t.Errorf("%+v", r)
+	}
+	if r := gollm("", ppl("--mode", "decode", "--steps", "1", "--windows", "1", "--attn", "quest")...); r.code != exitOK || strings.Contains(r.errs, idle) {
+		t.Errorf("%+v", r)
+	}
 }
 
 func TestPreset(t *testing.T) {
