@@ -374,6 +374,9 @@ func TestEvalUsage(t *testing.T) {
 		{ruler("--tasks", "niah_single_2"), []string{"--haystack"}},
 		{ruler("--tasks", "qa_1"), []string{"qa_1", "--squad"}},
 		{ruler("--fit", "loose"), []string{"--fit", "fine"}},
+		{ruler("--data", dir, "--seed", "1"), []string{"--seed with --data"}},
+		{ruler("--data", dir, "--fit", "fine"), []string{"--fit with --data"}},
+		{ruler("--data", dir, "--haystack", "builtin"), []string{"--haystack with --data"}},
 		{ruler("-n", "99999999999"), []string{"-n 99999999999, want 1 to 100000"}},
 		{ruler("--data", dir, "-n", "0"), []string{"-n 0, want 1 to 100000"}},
 		{ruler("--attn", "santa", "--repeat", "9999999"), []string{"--repeat 9999999, want 1 to 1000"}},
@@ -485,6 +488,11 @@ func TestLongbench(t *testing.T) {
 	if r.code != exitOK || !strings.Contains(r.errs, "not that of commit 2e00731") {
 		t.Fatalf("%d: %s", r.code, r.errs)
 	}
+	cut := 0
+	for _, text := range answers(t, out) {
+		cut += strings.Count(text, `"truncated_from":`)
+	}
+	noted(t, out, r, fmt.Sprintf("%d of 6 prompts were cut to 401 tokens at most, in the middle", cut))
 	report := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench", "--json", filepath.Join(out, trial.SettingName(0, setting(t, out, 0)), "pred")))
 	if len(report.Files) != 3 || report.Files[1].N != 3 {
 		t.Errorf("%+v", report)

@@ -376,3 +376,49 @@ func TestGroups(t *testing.T) {
 		}
 	}
 }
+
+// noted wants a note of a run in its text, its summary and its report.
+func noted(t *testing.T, out string, r result, note string) {
+	t.Helper()
+	if r.code != exitOK || !strings.Contains(r.errs, "note: "+note) {
+		t.Errorf("exit code %d and stderr %s, want the note %q", r.code, r.errs, note)
+	}
+	for _, name := range []string{"summary.json", "report.html"} {
+		b, err := os.ReadFile(filepath.Join(out, name))
+		if err != nil || !strings.Contains(string(b), note) {
+			t.Errorf("%s: %v, want the note %q in it", name, err, note)
+		}
+	}
+}
+
+// TestPromptsOfAnotherTokenizerAreNoted answers prompts of which one is half as long as
+// its folder says and one longer, as those are that were made for another tokenizer.
+func TestPromptsOfAnotherTokenizerAreNoted(t *testing.T) {
+	data, out := t.TempDir(), filepath.Join(t.TempDir(), "run")
+	long := false
+	vt := ruler.Task{Name: "vt"}
+	rewrite(t, ruler.DataPath(officialData("E3"), 1024, vt), ruler.DataPath(data, 2048, vt), func(f map[string]any) {
+		if long {
+			f["input"] = strings.Repeat(f["input"].(string)+"\n", 3)
+		}
+		long = true
+	})
+	args := []string{"eval", "ruler", "-m", "../../testdata/ruler.gguf", "--data", data, "--tasks", "vt", "--lengths", "2k", "--max-new-tokens", "1", "-n", "3"}
+	r := gollm("", append(args, "-o", out)...)
+	u := decode[trial.Summary](t, read(t, filepath.Join(out, "summary.json"))).Settings[0].Units[0]
+	noted(t, out, r, fmt.Sprintf("length 2048: of 2 prompts 1 have more tokens and 1 less than half of them (%d to %d)", u.Prompt.Least, u.Prompt.Most))
+	noted(t, out, r, "-n 3, but 1 of 1 files of prompts have fewer, the smallest 2")
+	if r := gollm("", append(args, "--dry-run")...); r.code != exitOK || !strings.Contains(r.errs, "note: length 2048: of 2 prompts") {
+		t.Errorf("a dry run: %+v", r)
+	}
+}
+
+// read is the text of a file.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

@@ -93,7 +93,7 @@ func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := e.check(); err != nil {
+	if err := e.check(cmd); err != nil {
 		return err
 	}
 	tok, err := openTokenizer(e.run.model.path)
@@ -122,7 +122,7 @@ func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
 	return e.run.execute(cmd, s, tok)
 }
 
-func (e *evalRulerFlags) check() error {
+func (e *evalRulerFlags) check(cmd *cobra.Command) error {
 	if err := e.run.check(); err != nil {
 		return err
 	}
@@ -131,6 +131,11 @@ func (e *evalRulerFlags) check() error {
 	}
 	if e.grader != "official" && e.grader != "santa" {
 		return usagef("--grader %s, want official or santa", e.grader)
+	}
+	for _, name := range []string{"seed", "fit", "haystack", "ruler", "squad", "hotpotqa", "cwe-words", "ruler-template"} {
+		if e.data != "" && cmd.Flags().Changed(name) {
+			return usagef("--%s with --data: the prompts are there and none are made; leave one of them out", name)
+		}
 	}
 	return e.ruler.checkSamples()
 }
@@ -224,8 +229,23 @@ func (e *evalRulerFlags) addUnits(cmd *cobra.Command, s *suite, dir string, tok 
 	if s.ident.Wording == "" {
 		s.notes = append(s.notes, "prompts as they are in "+dir)
 	}
+	if least, files := e.fewer(s.units); files > 0 && (cmd.Flags().Changed("samples") || e.run.preset != "") {
+		s.notes = append(s.notes, fmt.Sprintf("-n %d, but %d of %d files of prompts have fewer, the smallest %d: all of theirs are answered", e.ruler.samples, files, len(s.units), least))
+	}
 	cmd.PrintErrf("gollm: rows of era %s\n", s.ident.Era)
 	return nil
+}
+
+// fewer is how many files have fewer rows than are asked for, and the rows of the
+// smallest of them.
+func (e *evalRulerFlags) fewer(units []trial.Unit) (least, files int) {
+	least = e.ruler.samples
+	for _, u := range units {
+		if u.Count < e.ruler.samples {
+			least, files = min(least, u.Count), files+1
+		}
+	}
+	return least, files
 }
 
 // unit counts the rows of a file and makes its unit.
