@@ -132,6 +132,9 @@ func (e *evalRulerFlags) check(cmd *cobra.Command) error {
 	if e.grader != "official" && e.grader != "santa" {
 		return usagef("--grader %s, want official or santa", e.grader)
 	}
+	if e.keep < -1 {
+		return usagef("--truncate-input %d, want 0 bytes or more, or -1 for all", e.keep)
+	}
 	for _, name := range []string{"seed", "fit", "haystack", "ruler", "squad", "hotpotqa", "cwe-words", "ruler-template"} {
 		if e.data != "" && cmd.Flags().Changed(name) {
 			return usagef("--%s with --data: the prompts are there and none are made; leave one of them out", name)
@@ -273,6 +276,9 @@ func (e *evalRulerFlags) unit(path string, t ruler.Task, length int, tok *tokeni
 		}
 		return nil, "", err
 	}
+	if u.Count == 0 {
+		return nil, "", fmt.Errorf("%s has no rows, want a line of JSON for each prompt", path)
+	}
 	return u, era, nil
 }
 
@@ -291,7 +297,7 @@ func checkLength(row, file int) error {
 
 // rows calls f for the first rows of a file.
 func (e *evalRulerFlags) rows(path string, f func(line int, r *ruler.Row) error) (ruler.Era, error) {
-	file, err := os.Open(path)
+	file, err := openData(path)
 	if err != nil {
 		return "", err
 	}

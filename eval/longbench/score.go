@@ -183,7 +183,7 @@ func appendAnswer(all []answered, line []byte, d Dataset) ([]answered, error) {
 		return nil, jsonl.Explain(line, err)
 	}
 	if a.Pred == nil {
-		return nil, fmt.Errorf("no field pred, the answer")
+		return nil, jsonl.Missing(line, "pred", "the answer as a string")
 	}
 	return append(all, a), d.checkFields(a.Answers, a.AllClasses, a.Length)
 }
