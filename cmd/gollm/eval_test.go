@@ -276,7 +276,7 @@ func TestInterruptWhilePromptsAreMade(t *testing.T) {
 		gone  string // what must not be left
 	}{
 		{niah(model, text, run, 100000, "--lengths", "4000"), filepath.Join(run, "manifest.json"), filepath.Join(run, "manifest.json")},
-		{[]string{"eval", "ruler-data", "-m", model, "--tasks", "niah_single_1", "--lengths", "4k", "-n", "1000000", "--fit", "fine", "-o", data},
+		{[]string{"eval", "ruler-data", "-m", model, "--tasks", "niah_single_1", "--lengths", "4k", "-n", "100000", "--fit", "fine", "-o", data},
 			ruler.DataPath(data, 4096, ruler.Task{Name: "niah_single_1"}) + ".part", ruler.DataPath(data, 4096, ruler.Task{Name: "niah_single_1"}) + ".part"},
 	} {
 		cmd := process(c.args...)
