@@ -425,3 +425,11 @@ func read(t *testing.T, path string) string {
 	}
 	return string(b)
 }
+
+func TestChanceText(t *testing.T) {
+	for p, want := range map[float64]string{1: "1.000", 0.0625: "0.062", 0.001: "0.001", 0.00099: "< 0.001", 0: "< 0.001"} {
+		if got := chanceText(p); got != want {
+			t.Errorf("%v is %q, want %q", p, got, want)
+		}
+	}
+}
