@@ -66,7 +66,7 @@ func (p *Prompts) Notes(id Identity) []string {
 	}
 	for _, l := range p.lengths {
 		if l.over+l.under > 0 {
-			notes = append(notes, fmt.Sprintf("length %d: of %d prompts %d have more tokens and %d less than half of them (%d to %d): they were made for another tokenizer, or for another length",
+			notes = append(notes, fmt.Sprintf("length %d: of %d prompts %d have more tokens and %d less than half of them (%d to %d): they may be made for another tokenizer or length",
 				l.length, l.all, l.over, l.under, l.least, l.most))
 		}
 	}
