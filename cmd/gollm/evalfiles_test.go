@@ -41,6 +41,8 @@ func TestWhatIsNoFileOfAnswersIsRefused(t *testing.T) {
 	}
 	for _, c := range []struct{ args, words []string }{
 		{[]string{"eval", "ruler", "-m", model, "--data", dir, "--tasks", "vt", "--lengths", "1k", "-o", filepath.Join(dir, "run")}, []string{vt + " is a pipe"}},
+		{[]string{"eval", "ruler-data", "-m", model, "-o", dir, "--tasks", "qa_1", "--squad", pipe}, []string{"--squad: " + pipe + " is a pipe"}},
+		{[]string{"eval", "ruler-data", "-m", model, "-o", dir, "--tasks", "qa_2", "--hotpotqa", write(t, "n.json", "[1]")}, []string{"found number, want object"}},
 		{score("ruler", "vt", pipe), []string{pipe + " is a pipe"}},
 		{score("longbench2", "", pipe), []string{pipe + " is a pipe"}},
 		{score("ruler", "vt", dir), []string{folder + " is a folder, want a file"}},

@@ -207,6 +207,11 @@ func (p *rulerPlan) readCorpus(t ruler.Task, path, flag string) error {
 	if path == "" {
 		return usagef("%s needs a file: %s FILE; --tasks leaves the task out", t.Name, flag)
 	}
+	f, err := openData(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	defer f.Close()
 	c, err := ruler.LoadCorpus(t, path)
 	if err != nil {
 		return err
