@@ -277,7 +277,7 @@ func TestInterruptWhilePromptsAreMade(t *testing.T) {
 		gone  string // what must not be left
 	}{
 		{niah(model, text, run, 100000, "--lengths", "4000"), filepath.Join(run, "manifest.json"), filepath.Join(run, "manifest.json")},
-		{[]string{"eval", "ruler-data", "-m", model, "--tasks", "niah_single_1", "--lengths", "4k", "-n", "1000000", "--fit", "fine", "-o", data},
+		{[]string{"eval", "ruler-data", "-m", model, "--tasks", "niah_single_1", "--lengths", "4k", "-n", "100000", "--fit", "fine", "-o", data},
 			ruler.DataPath(data, 4096, ruler.Task{Name: "niah_single_1"}) + ".part", ruler.DataPath(data, 4096, ruler.Task{Name: "niah_single_1"}) + ".part"},
 	} {
 		cmd := process(c.args...)
@@ -413,6 +413,16 @@ func TestEvalUsage(t *testing.T) {
 		{ruler("--tasks", "niah_single_2"), []string{"--haystack"}},
 		{ruler("--tasks", "qa_1"), []string{"qa_1", "--squad"}},
 		{ruler("--fit", "loose"), []string{"--fit", "fine"}},
+		{ruler("--data", dir, "--seed", "1"), []string{"--seed with --data"}},
+		{ruler("--data", dir, "--fit", "fine"), []string{"--fit with --data"}},
+		{ruler("--data", dir, "--haystack", "builtin"), []string{"--haystack with --data"}},
+		{ruler("--max-new-tokens", "-5"), []string{"gollm: --max-new-tokens -5, want 0"}},
+		{ruler("--audit-samples", "-5"), []string{"gollm: --audit-samples -5, want 0"}},
+		{ruler("--ctx", "-5"), []string{"gollm: --ctx -5, want 0"}},
+		{ruler("--truncate-input", "-9"), []string{"--truncate-input -9, want 0 bytes or more"}},
+		{ruler("-n", "99999999999"), []string{"-n 99999999999, want 1 to 100000"}},
+		{ruler("--data", dir, "-n", "0"), []string{"-n 0, want 1 to 100000"}},
+		{ruler("--attn", "santa", "--repeat", "9999999"), []string{"--repeat 9999999, want 1 to 1000"}},
 		{ruler("--shard", "3/3"), []string{"--shard", "3/3"}},
 		{ruler("--bos", "two"), []string{"--bos", "official"}},
 		{ruler("--sparse-phase", "middle", "--attn", "streaming"), []string{"--sparse-phase", "middle"}},
@@ -536,6 +546,11 @@ func TestLongbench(t *testing.T) {
 	if r.code != exitOK || !strings.Contains(r.errs, "not that of commit 2e00731") {
 		t.Fatalf("%d: %s", r.code, r.errs)
 	}
+	cut := 0
+	for _, text := range answers(t, out) {
+		cut += strings.Count(text, `"truncated_from":`)
+	}
+	noted(t, out, r, fmt.Sprintf("%d of 6 prompts were cut to 401 tokens at most, in the middle", cut))
 	report := decode[scoreReport](t, ok(t, "", "eval", "score", "--suite", "longbench", "--json", filepath.Join(out, trial.SettingName(0, setting(t, out, 0)), "pred")))
 	if len(report.Files) != 3 || report.Files[1].N != 3 {
 		t.Errorf("%+v", report)
@@ -573,8 +588,12 @@ func TestLongbench(t *testing.T) {
 func TestEvalPpl(t *testing.T) {
 	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
 	for _, mode := range []string{"prefill", "decode"} {
-		out := ok(t, "", "eval", "ppl", "-m", model, "-f", text, "--ctx", "128", "--steps", "32", "--windows", "5", "--mode", mode,
-			"--attn", "dense", "--attn", "streaming(sink=1,window=8)", "--json", "-t", "1")
+		args := []string{"eval", "ppl", "-m", model, "-f", text, "--ctx", "128", "--mode", mode,
+			"--attn", "dense", "--attn", "streaming(sink=1,window=8)", "--json", "-t", "1"}
+		if mode == "decode" {
+			args = append(args, "--steps", "32", "--windows", "5")
+		}
+		out := ok(t, "", args...)
 		var reports []pplReport
 		for line := range strings.Lines(out) {
 			reports = append(reports, decode[pplReport](t, line))
@@ -589,7 +608,27 @@ func TestEvalPpl(t *testing.T) {
 			t.Errorf("%d tokens were scored, want 160", reports[0].Tokens)
 		}
 	}
-	fails(t, exitUsage, []string{"--mode", "prefill"}, "", "eval", "ppl", "-m", model, "-f", text, "--mode", "both")
+	ppl := func(more ...string) []string {
+		return append([]string{"eval", "ppl", "-m", model, "-f", text, "--ctx", "512", "-t", "1"}, more...)
+	}
+	for _, c := range []struct{ args, words []string }{
+		{ppl("--mode", "both"), []string{"--mode", "prefill"}},
+		{ppl("--windows", "2"), []string{"--windows is of --mode decode"}},
+		{ppl("--mode", "prefill", "--steps", "2"), []string{"--steps is of --mode decode"}},
+		{ppl("--mode", "decode", "--steps", "512"), []string{"--steps 512, want 1 to 511", "--ctx 512"}},
+		{ppl("--mode", "decode", "--steps", "0"), []string{"--steps 0, want 1 to 511"}},
+		{ppl("--mode", "decode", "--windows", "-1"), []string{"--windows -1"}},
+	} {
+		fails(t, exitUsage, c.words, "", c.args...)
+	}
+	const idle = "has no effect in this mode"
+	r := gollm("", ppl("--attn", "dense", "--attn", "quest", "--attn", "streaming", "--attn", "decode=streaming")...)
+	if r.code != exitOK || strings.Count(r.errs, idle) != 2 || !strings.Contains(r.errs, "note: quest reads prompts densely: "+idle) || !strings.Contains(r.out, "+0.0000") {
+		t.Errorf("%+v", r)
+	}
+	if r := gollm("", ppl("--mode", "decode", "--steps", "1", "--windows", "1", "--attn", "quest")...); r.code != exitOK || strings.Contains(r.errs, idle) {
+		t.Errorf("%+v", r)
+	}
 }
 
 func TestPreset(t *testing.T) {

@@ -90,7 +90,7 @@ func compareRuns(cmd *cobra.Command, pathA, pathB string, asJSON bool) error {
 		p := r.Paired
 		chance := ""
 		if p.Binary {
-			chance = fmt.Sprintf("%.3f", p.McNemar)
+			chance = chanceText(p.McNemar)
 		}
 		t.AppendRow(table.Row{
 			r.Task, lengthText(r.Length), r.A.N, percent(r.A.Mean), percent(r.B.Mean), fmt.Sprintf("%+.1f", 100*p.Difference.Mean),

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -256,6 +257,9 @@ func TestWrongDataIsNamedAndNothingIsLost(t *testing.T) {
 		{"a shorter row", edit(`"length": 1012`, `"length": 200`), []string{at, "a row of 200 tokens in a file of 1024"}},
 		{"another era", edit(`"answer_prefix"`, `"prefix"`), []string{at, "a row of era E1 in a file of era E2/E3"}},
 		{"no input", edit(`"input"`, `"text"`), []string{at, "no field input", "text"}},
+		{"a number that is none", edit(`"length": 1012`, `"length": "x"`), []string{at + "field length: found string, want a whole number"}},
+		{"a prompt that is a number", lines[0] + `{"input": 5, "outputs": ["a"], "answer_prefix": ""}`, []string{at + "field input: found number, want string"}},
+		{"nothing", "", []string{path + " has no rows"}},
 		{"no references", edit(`"outputs"`, `"answers"`), []string{at, "no field outputs"}},
 		{"other capitals", edit(`"outputs"`, `"Outputs"`), []string{at, "field Outputs: want outputs"}},
 		{"a truncated line", lines[0] + lines[1][:len(lines[1])/2], []string{at, "the line ends after"}},
@@ -350,4 +354,82 @@ func TestRepeat(t *testing.T) {
 		t.Errorf("%d files of answers, want 3, and the second repeat that of the next seed: %q and %q, with that seed %q", len(all), all[first], all[second], other[first])
 	}
 	fails(t, exitUsage, []string{"--repeat 2", "draws"}, "", "eval", "ruler", "-m", "../../testdata/ruler.gguf", "-o", filepath.Join(root, "no"), "--repeat", "2", "--attn", "quest")
+}
+
+// TestGroups compares the groups with those of the definition: a setting goes into
+// the first group of its seed that reads prompts as it does.
+func TestGroups(t *testing.T) {
+	for _, share := range []bool{true, false} {
+		j := &job{flags: &evalFlags{repeat: 3, share: share, attn: []string{"dense", "santa", "prefill=streaming decode=santa", "decode=quest", "streaming", "santa(samples=8)"}}}
+		if err := j.parse(); err != nil {
+			t.Fatal(err)
+		}
+		var want [][]leg
+		for _, l := range j.legs() {
+			at := slices.IndexFunc(want, func(g []leg) bool {
+				return share && l.repeat == g[0].repeat && j.specs[l.setting].SamePrefill(j.specs[g[0].setting])
+			})
+			if at < 0 {
+				at, want = len(want), append(want, nil)
+			}
+			want[at] = append(want[at], l)
+		}
+		if got := j.groups(); !slices.EqualFunc(got, want, slices.Equal[[]leg]) {
+			t.Errorf("share %v: groups %v, want %v", share, got, want)
+		}
+	}
+}
+
+// noted wants a note of a run in its text, its summary and its report.
+func noted(t *testing.T, out string, r result, note string) {
+	t.Helper()
+	if r.code != exitOK || !strings.Contains(r.errs, "note: "+note) {
+		t.Errorf("exit code %d and stderr %s, want the note %q", r.code, r.errs, note)
+	}
+	for _, name := range []string{"summary.json", "report.html"} {
+		b, err := os.ReadFile(filepath.Join(out, name))
+		if err != nil || !strings.Contains(string(b), note) {
+			t.Errorf("%s: %v, want the note %q in it", name, err, note)
+		}
+	}
+}
+
+// TestPromptsOfAnotherTokenizerAreNoted answers prompts of which one is half as long as
+// its folder says and one longer, as those are that were made for another tokenizer.
+func TestPromptsOfAnotherTokenizerAreNoted(t *testing.T) {
+	data, out := t.TempDir(), filepath.Join(t.TempDir(), "run")
+	long := false
+	vt := ruler.Task{Name: "vt"}
+	rewrite(t, ruler.DataPath(officialData("E3"), 1024, vt), ruler.DataPath(data, 2048, vt), func(f map[string]any) {
+		if long {
+			f["input"] = strings.Repeat(f["input"].(string)+"\n", 3)
+		}
+		long = true
+	})
+	args := []string{"eval", "ruler", "-m", "../../testdata/ruler.gguf", "--data", data, "--tasks", "vt", "--lengths", "2k", "--max-new-tokens", "1", "-n", "3"}
+	r := gollm("", append(args, "-o", out)...)
+	u := decode[trial.Summary](t, read(t, filepath.Join(out, "summary.json"))).Settings[0].Units[0]
+	noted(t, out, r, fmt.Sprintf("length 2048: of 2 prompts 1 have more tokens and 1 less than half of them (%d to %d)", u.Prompt.Least, u.Prompt.Most))
+	noted(t, out, r, "-n 3, but 1 of 1 files of prompts have fewer, the smallest 2")
+	if r := gollm("", append(args, "--dry-run")...); r.code != exitOK || !strings.Contains(r.errs, "note: length 2048: of 2 prompts") {
+		t.Errorf("a dry run: %+v", r)
+	}
+}
+
+// read is the text of a file.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestChanceText(t *testing.T) {
+	for p, want := range map[float64]string{1: "1.000", 0.0625: "0.062", 0.001: "0.001", 0.00099: "< 0.001", 0: "< 0.001"} {
+		if got := chanceText(p); got != want {
+			t.Errorf("%v is %q, want %q", p, got, want)
+		}
+	}
 }

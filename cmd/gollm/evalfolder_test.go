@@ -187,7 +187,10 @@ func TestPplSharesPrefills(t *testing.T) {
 	model, text := randomModel(t, modeltest.Shape{Context: 1024}), book(t)
 	mode := "decode"
 	measure := func(attn ...string) []pplReport {
-		args := []string{"eval", "ppl", "-m", model, "-f", text, "--ctx", "128", "--steps", "32", "--windows", "3", "--mode", mode, "--json", "-t", "1"}
+		args := []string{"eval", "ppl", "-m", model, "-f", text, "--ctx", "128", "--mode", mode, "--json", "-t", "1"}
+		if mode == "decode" {
+			args = append(args, "--steps", "32", "--windows", "3")
+		}
 		for _, a := range attn {
 			args = append(args, "--attn", a)
 		}

@@ -42,15 +42,18 @@ func (j *job) times(i int) int {
 // have a prompt read once, and differ in what comes after it.
 func (j *job) groups() [][]leg {
 	var groups [][]leg
+	of := map[int][]int{} // the numbers of the groups of a repeat: only those are alike
 	for _, l := range j.legs() {
-		at := slices.IndexFunc(groups, func(g []leg) bool {
-			return j.flags.share && l.repeat == g[0].repeat && j.specs[l.setting].SamePrefill(j.specs[g[0].setting])
+		k := slices.IndexFunc(of[l.repeat], func(at int) bool {
+			return j.flags.share && j.specs[l.setting].SamePrefill(j.specs[groups[at][0].setting])
 		})
-		if at < 0 {
-			groups = append(groups, []leg{l})
-		} else {
+		if k >= 0 {
+			at := of[l.repeat][k]
 			groups[at] = append(groups[at], l)
+			continue
 		}
+		of[l.repeat] = append(of[l.repeat], len(groups))
+		groups = append(groups, []leg{l})
 	}
 	return groups
 }

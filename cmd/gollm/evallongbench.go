@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -244,6 +243,9 @@ func (e *evalLongbenchFlags) addSet(s *suite, d longbench.Dataset, prompts *long
 	}); err != nil {
 		return err
 	}
+	if u.Count == 0 {
+		return fmt.Errorf("%s has no samples, want a line of JSON for each", path)
+	}
 	var err error
 	s.ident.Data[u.Name], err = hashFile(path)
 	s.units = append(s.units, u)
@@ -379,7 +381,7 @@ func (l *longFlags) two(cmd *cobra.Command) error {
 
 // items makes the unit of the questions.
 func (l *longFlags) items(template string, w *writer) (*trial.Unit, error) {
-	file, err := os.Open(l.data)
+	file, err := openData(l.data)
 	if err != nil {
 		return nil, err
 	}

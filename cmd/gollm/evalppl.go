@@ -54,7 +54,7 @@ func newEvalPpl() *cobra.Command {
 	f.StringArrayVar(&p.attn, "attn", []string{"dense"}, "attention system (repeatable); the first is what the others are compared with")
 	f.StringVar(&p.mode, "mode", "prefill", "how the text is read: prefill or decode")
 	f.IntVar(&p.window, "ctx", 2048, "tokens of a window")
-	f.IntVar(&p.steps, "steps", 512, "decode: tokens of a window that are predicted in steps")
+	f.IntVar(&p.steps, "steps", 512, "decode: tokens of a window that are predicted in steps, below --ctx, to which the default is cut")
 	f.IntVar(&p.windows, "windows", 0, "decode: at most so many windows (default: all)")
 	f.Uint64Var(&p.seed, "attn-seed", 0, "seed of attention systems that draw")
 	f.StringVar(&p.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
@@ -75,8 +75,11 @@ func (p *evalPplFlags) check(cmd *cobra.Command) error {
 	if p.mode != "prefill" && p.mode != "decode" {
 		return usagef("--mode %s, want prefill or decode", p.mode)
 	}
-	if p.window < 4 || p.window > maxContext || p.steps < 1 || p.windows < 0 {
-		return usagef("--ctx %d --steps %d --windows %d, want windows of 4 tokens or more and a step at least", p.window, p.steps, p.windows)
+	if p.window < 4 || p.window > maxContext {
+		return usagef("--ctx %d, want windows of 4 to %d tokens", p.window, maxContext)
+	}
+	if err := p.checkSteps(cmd); err != nil {
+		return err
 	}
 	for _, a := range p.attn {
 		c := cacheFlags{attn: a, kv: p.kv}
@@ -87,8 +90,49 @@ func (p *evalPplFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
+// checkSteps reports what is wrong with the flags of --mode decode.
+func (p *evalPplFlags) checkSteps(cmd *cobra.Command) error {
+	if p.mode == "prefill" {
+		for _, name := range []string{"steps", "windows"} {
+			if cmd.Flags().Changed(name) {
+				return usagef("--%s is of --mode decode, and this is --mode prefill, which scores the second half of every window: leave it out, or add --mode decode", name)
+			}
+		}
+		return nil
+	}
+	if p.steps < 1 || cmd.Flags().Changed("steps") && p.steps >= p.window {
+		return usagef("--steps %d, want 1 to %d: a window has --ctx %d tokens, and the first is read before them", p.steps, p.window-1, p.window)
+	}
+	if p.windows < 0 {
+		return usagef("--windows %d, want 0 (all) or more", p.windows)
+	}
+	return nil
+}
+
+// sayIdle names the systems that --mode prefill shows nothing of: without it their
+// difference of 0 would read as that of a good system.
+func (p *evalPplFlags) sayIdle(cmd *cobra.Command) error {
+	dense, err := readSpec("dense")
+	if err != nil || p.mode != "prefill" {
+		return err
+	}
+	for _, attn := range p.attn {
+		spec, err := readSpec(attn)
+		if err != nil {
+			return err
+		}
+		if spec.SamePrefill(dense) && !spec.Dense() {
+			cmd.PrintErrf("note: %s reads prompts densely: has no effect in this mode; --mode decode shows it\n", spec)
+		}
+	}
+	return nil
+}
+
 func (p *evalPplFlags) run(cmd *cobra.Command) error {
 	if err := p.check(cmd); err != nil {
+		return err
+	}
+	if err := p.sayIdle(cmd); err != nil {
 		return err
 	}
 	m, ids, bos, err := openWithText(cmd, &p.model, &p.text)

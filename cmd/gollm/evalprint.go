@@ -262,3 +262,12 @@ func rateCell(x float64) string {
 	}
 	return threeDigits(x)
 }
+
+// chanceText is a probability with three decimals. No difference is certain: what would
+// be 0.000 is said to be less than the least of them.
+func chanceText(p float64) string {
+	if p < 0.001 {
+		return "< 0.001"
+	}
+	return fmt.Sprintf("%.3f", p)
+}

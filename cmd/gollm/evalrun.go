@@ -65,6 +65,10 @@ func (e *evalFlags) register(cmd *cobra.Command) {
 	e.model.registerDevice(cmd)
 }
 
+// mostRepeats is the most seeds that a setting is answered with: each has files of
+// its own, and the mean of a thousand is sure to a thirtieth of what one draw spreads.
+const mostRepeats = 1000
+
 // check reports what is wrong with the flags.
 func (e *evalFlags) check() error {
 	if err := e.model.check(); err != nil {
@@ -76,11 +80,17 @@ func (e *evalFlags) check() error {
 	if e.bos != "one" && e.bos != "official" && e.bos != "none" {
 		return usagef("--bos %s, want one, official or none", e.bos)
 	}
-	if e.most < 0 || e.audits < 0 || e.context < 0 || e.context > maxContext {
-		return usagef("--max-new-tokens, --audit-samples and --ctx are 0 or more")
+	if e.most < 0 {
+		return usagef("--max-new-tokens %d, want 0 (what the suite says) or more", e.most)
 	}
-	if e.repeat < 1 {
-		return usagef("--repeat %d, want 1 or more", e.repeat)
+	if e.audits < 0 {
+		return usagef("--audit-samples %d, want 0 (none) or more", e.audits)
+	}
+	if e.context < 0 || e.context > maxContext {
+		return usagef("--ctx %d, want 0 (as many as are needed) to %d", e.context, maxContext)
+	}
+	if e.repeat < 1 || e.repeat > mostRepeats {
+		return usagef("--repeat %d, want 1 to %d", e.repeat, mostRepeats)
 	}
 	if _, err := trial.ParseShard(e.shard); err != nil {
 		return usagef("--shard: %v", err)

@@ -294,12 +294,27 @@ func untilDone(ctx context.Context, path string, f func(io.Reader) error) error 
 
 // withFile opens a file for f.
 func withFile(path string, f func(io.Reader) error) error {
-	file, err := os.Open(path)
+	file, err := openData(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	return f(file)
+}
+
+// openData opens a file of samples or answers. What is no file is refused before it is
+// opened: that of a named pipe without a writer never ends.
+func openData(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("%s is a folder, want a file", path)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is a pipe or a device, want a file: write what it has into one", path)
+	}
+	return os.Open(path)
 }
 
 // untilReader reads until a context is done.

@@ -107,17 +107,21 @@ func (j *job) left() string {
 func (j *job) readPrompts(cmd *cobra.Command, s *survey) error {
 	wait := newBar(j.log, logger(cmd), "reading prompts", len(j.suite.units), " files")
 	defer wait.stop()
+	var prompts trial.Prompts
 	for n := range j.suite.units {
-		if err := j.readUnit(cmd, &j.suite.units[n], s); err != nil {
+		if err := j.readUnit(cmd, &j.suite.units[n], s, &prompts); err != nil {
 			return err
 		}
 		wait.at(n + 1)
+	}
+	for _, note := range prompts.Notes(j.suite.ident) { // said again at the end
+		cmd.PrintErrln("note:", note)
 	}
 	return nil
 }
 
 // readUnit makes the prompts of a unit.
-func (j *job) readUnit(cmd *cobra.Command, u *trial.Unit, s *survey) error {
+func (j *job) readUnit(cmd *cobra.Command, u *trial.Unit, s *survey, prompts *trial.Prompts) error {
 	least, most, sum, n := 0, 0, 0, 0
 	var cost unitCost
 	var first trial.Sample
@@ -133,6 +137,7 @@ func (j *job) readUnit(cmd *cobra.Command, u *trial.Unit, s *survey) error {
 			first = sample
 		}
 		tokens := len(sample.Prompt)
+		prompts.Add(u.Info, tokens, sample.Truncated)
 		s.Context = max(s.Context, tokens+sample.Most)
 		if n == 0 || tokens < least {
 			least = tokens

@@ -89,8 +89,8 @@ func (r *rulerFlags) plan(warn func(format string, args ...any)) (*rulerPlan, er
 	if p.lengths, err = parseLengths(r.lengths); err != nil {
 		return nil, usagef("--lengths: %v", err)
 	}
-	if r.samples < 1 {
-		return nil, usagef("-n %d, want 1 row or more", r.samples)
+	if err := r.checkSamples(); err != nil {
+		return nil, err
 	}
 	if r.fit != "official" && r.fit != "fine" {
 		return nil, usagef("--fit %s, want official or fine", r.fit)
@@ -106,6 +106,18 @@ func (r *rulerFlags) plan(warn func(format string, args ...any)) (*rulerPlan, er
 		return nil, err
 	}
 	return p, r.readFiles(p)
+}
+
+// mostRows is the most rows of a file: two hundred times those of the publication. At
+// 4k tokens they are 1.6 GB.
+const mostRows = 100000
+
+// checkSamples reports a number of rows that cannot be.
+func (r *rulerFlags) checkSamples() error {
+	if r.samples < 1 || r.samples > mostRows {
+		return usagef("-n %d, want 1 to %d rows", r.samples, mostRows)
+	}
+	return nil
 }
 
 // readWording takes the official wording from the checkout, or ours.
@@ -195,6 +207,11 @@ func (p *rulerPlan) readCorpus(t ruler.Task, path, flag string) error {
 	if path == "" {
 		return usagef("%s needs a file: %s FILE; --tasks leaves the task out", t.Name, flag)
 	}
+	f, err := openData(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	defer f.Close()
 	c, err := ruler.LoadCorpus(t, path)
 	if err != nil {
 		return err

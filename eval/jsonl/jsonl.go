@@ -94,9 +94,32 @@ func Explain(line []byte, err error) error {
 	case !bytes.HasSuffix(text, []byte("}")):
 		return fmt.Errorf("the line ends after %d bytes in the middle of an object: the file is cut off, or an object takes several lines (%w)", len(line), err)
 	case errors.As(err, &wrong):
-		return fmt.Errorf("field %s is of type %s, want %s", strings.ToLower(wrong.Field), wrong.Value, kindText(wrong.Type))
+		return Plain(err)
 	}
 	return fmt.Errorf("not a JSON object of the right form: %w", err)
+}
+
+// Plain says what was found and what is wanted where the decoder of Go would name a
+// type of Go; other errors pass unchanged.
+func Plain(err error) error {
+	wrong := new(json.UnmarshalTypeError)
+	switch {
+	case !errors.As(err, &wrong):
+		return err
+	case wrong.Field == "":
+		return fmt.Errorf("found %s, want %s", wrong.Value, kindText(wrong.Type))
+	}
+	return fmt.Errorf("field %s is of type %s, want %s", strings.ToLower(wrong.Field), wrong.Value, kindText(wrong.Type))
+}
+
+// Missing is the error of an object without a value of a field: one that is null is
+// there, and to be told that it is not sends people looking for it.
+func Missing(line []byte, name, what string) error {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(line, &fields) == nil && string(fields[name]) == "null" {
+		return fmt.Errorf("field %s is null, want %s", name, what)
+	}
+	return fmt.Errorf("no field %s, %s", name, what)
 }
 
 // kindText is what JSON calls a type.
@@ -110,8 +133,10 @@ func kindText(t reflect.Type) string {
 		return "object"
 	case reflect.Bool:
 		return "bool"
+	case reflect.Float64:
+		return "number"
 	}
-	return "a number of its range"
+	return "a whole number"
 }
 
 // Texts is a list of strings. A null in it is an error and not the empty text, which

@@ -91,3 +91,32 @@ func TestExplain(t *testing.T) {
 		}
 	}
 }
+
+func TestPlainNamesNoTypeOfGo(t *testing.T) {
+	for text, c := range map[string]struct {
+		into any
+		want string
+	}{
+		`"x"`:        {new(int), "found string, want a whole number"},
+		`1.5`:        {new(int), "found number 1.5, want a whole number"},
+		`["x"]`:      {new(map[string]int), "found array, want object"},
+		`{"a": "x"}`: {new(struct{ A int }), "field a is of type string, want a whole number"},
+	} {
+		if err := Plain(json.Unmarshal([]byte(text), c.into)); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v, want %s", text, err, c.want)
+		}
+	}
+	if err := Plain(io.EOF); err != io.EOF {
+		t.Errorf("%v, want what was given", err)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"pred": null}`: "field pred is null, want a string", `{}`: "no field pred, a string", `{"Pred": null}`: "no field pred",
+	} {
+		if err := Missing([]byte(line), "pred", "a string"); !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+}

@@ -186,7 +186,7 @@ func appendAnswer(all []answered, line []byte, d Dataset, e bool) ([]answered, e
 		return nil, jsonl.Explain(line, err)
 	}
 	if a.Pred == nil {
-		return nil, fmt.Errorf("no field pred, the answer")
+		return nil, jsonl.Missing(line, "pred", "the answer as a string")
 	}
 	if e && !has(line, "length") {
 		return nil, errNoLength

@@ -42,7 +42,7 @@ func LoadSuite(checkout string) (*Suite, error) {
 			return nil, fmt.Errorf("longbench: %s is not a checkout of THUDM/LongBench: %w", checkout, err)
 		}
 		if err := json.Unmarshal(b, f.into); err != nil {
-			return nil, fmt.Errorf("longbench: %s: %w", path, err)
+			return nil, fmt.Errorf("longbench: %s: %w", path, jsonl.Plain(err))
 		}
 		sum := sha256.Sum256(b)
 		s.Known = s.Known && hex.EncodeToString(sum[:]) == f.hash

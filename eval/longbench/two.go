@@ -52,7 +52,7 @@ func ReadItems(name string, r io.Reader) ([]Item, error) {
 		}
 		from[id] = name + ":" + o.place
 		if err != nil {
-			return nil, fmt.Errorf("longbench: %s:%s: %w", name, o.place, err)
+			return nil, fmt.Errorf("longbench: %s:%s: %w", name, o.place, jsonl.Plain(err))
 		}
 	}
 	return items, nil
@@ -236,13 +236,13 @@ func JudgeFile(name string, r io.Reader) (Judged, error) {
 	for i, o := range raw {
 		err := jsonl.Decode(o.json, &all[i])
 		if err == nil && all[i].Judge == nil {
-			err = fmt.Errorf("no field judge, true or false")
+			err = jsonl.Missing(o.json, "judge", "true or false")
 		}
 		if err == nil {
 			err = checkGroups(all[i].Difficulty, all[i].Length)
 		}
 		if err != nil {
-			return Judged{}, fmt.Errorf("longbench: %s:%s: %w", name, o.place, err)
+			return Judged{}, fmt.Errorf("longbench: %s:%s: %w", name, o.place, jsonl.Plain(err))
 		}
 	}
 	return judge(all), nil

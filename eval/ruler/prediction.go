@@ -119,7 +119,7 @@ func (s *Scored) add(line []byte, t Task, g Grader) error {
 		return jsonl.Explain(line, err)
 	}
 	if a.Pred == nil {
-		return fmt.Errorf("no field pred, the answer; want a line of pred and outputs")
+		return jsonl.Missing(line, "pred", "the answer as a string; want a line of pred and outputs")
 	}
 	if a.Outputs == nil && a.Output != nil {
 		a.Outputs = []string{*a.Output}

@@ -77,7 +77,7 @@ func readJSON(r io.Reader, v any) error {
 	if err != nil {
 		return err
 	}
-	return jsonl.Decode(b, v)
+	return jsonl.Plain(jsonl.Decode(b, v))
 }
 
 func readSquad(r io.Reader) (*Corpus, error) {

@@ -118,7 +118,7 @@ func ParseRow(line []byte) (Row, error) {
 	var output string
 	for key, raw := range fields {
 		if err := r.set(key, raw, &output); err != nil {
-			return Row{}, fmt.Errorf("field %s: %w", key, err)
+			return Row{}, fmt.Errorf("field %s: %w", key, jsonl.Plain(err))
 		}
 	}
 	_, hasInput := fields["input"]

@@ -11,6 +11,8 @@ import (
 	"sort"
 	"strings"
 	"sync"
+
+	"github.com/gollm/gollm/eval/jsonl"
 )
 
 //go:embed words/adjectivelist.txt
@@ -123,7 +125,7 @@ func ParseWords(b []byte) ([]string, error) {
 		return wordValues(b)
 	case strings.HasPrefix(first, "["):
 		if err := json.Unmarshal(b, &words); err != nil {
-			return nil, fmt.Errorf("ruler: not a JSON list of words: %w", err)
+			return nil, fmt.Errorf("ruler: not a JSON list of words: %w", jsonl.Plain(err))
 		}
 	default:
 		words = strings.Fields(string(b))

@@ -32,8 +32,8 @@ func ReadAnswers(path string) (map[int]Answer, error) {
 }
 
 // Merge joins the folders of the shards of one run into a new folder, in which
-// answers are in the order of their samples: what an uninterrupted run on one
-// machine writes, byte for byte. Samples without an answer are an error, and
+// answers are in the order of their samples: the answers that an uninterrupted run on
+// one machine writes, byte for byte. Samples without an answer are an error, and
 // nothing is written then, unless partial asks for what there is: such a folder is
 // that of a run which was stopped. When ctx is done before anything is written,
 // nothing is.

@@ -68,6 +68,7 @@ func Summarize(ctx context.Context, folder string) (*Summary, error) {
 		return nil, err
 	}
 	s := &Summary{Manifest: m, Complete: true}
+	var prompts Prompts
 	for i, attn := range m.Identity.Settings {
 		audits, err := ReadAudit(folder, i, attn)
 		if err != nil {
@@ -82,7 +83,11 @@ func Summarize(ctx context.Context, folder string) (*Summary, error) {
 			for k := range m.Identity.Times(i) {
 				paths = append(paths, RepeatPath(folder, i, attn, k, u.Name))
 			}
-			r, err := readResult(paths, u)
+			count := &prompts
+			if i > 0 { // the same prompts
+				count = new(Prompts)
+			}
+			r, err := readResult(paths, u, count)
 			if err != nil {
 				return nil, err
 			}
@@ -99,12 +104,14 @@ func Summarize(ctx context.Context, folder string) (*Summary, error) {
 		}
 		s.Settings = append(s.Settings, set)
 	}
+	s.Manifest.Notes = slices.Concat(m.Notes, prompts.Notes(m.Identity))
 	return s, nil
 }
 
 // readResult scores the answers of a unit, which may be there several times. A
-// sample counts once all of its answers are there, with their mean.
-func readResult(paths []string, u Info) (Result, error) {
+// sample counts once all of its answers are there, with their mean. Its prompt is
+// counted once.
+func readResult(paths []string, u Info, prompts *Prompts) (Result, error) {
 	r := Result{Info: u, scores: map[int]float64{}}
 	seen, sum := map[int]int{}, 0
 	for _, path := range paths {
@@ -128,6 +135,7 @@ func readResult(paths []string, u Info) (Result, error) {
 				r.Prompt.Least = a.Prompt
 			}
 			r.Prompt.Most = max(r.Prompt.Most, a.Prompt)
+			prompts.Add(u, a.Prompt, a.Truncated)
 			sum += a.Prompt
 		}
 	}

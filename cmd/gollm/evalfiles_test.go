@@ -1,0 +1,61 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/gollm/gollm/eval/ruler"
+	"github.com/gollm/gollm/model/modeltest"
+)
+
+// TestWhatIsNoFileOfAnswersIsRefused gives folders, named pipes and lines of other
+// forms for files of prompts and of answers.
+func TestWhatIsNoFileOfAnswersIsRefused(t *testing.T) {
+	model, dir := randomModel(t, modeltest.Shape{}), t.TempDir()
+	checkout, data := checkout(t)
+	vt := ruler.DataPath(dir, 1024, ruler.Task{Name: "vt"})
+	folder := filepath.Join(dir, "vt.jsonl")
+	for _, path := range []string{filepath.Dir(vt), folder} {
+		if err := os.MkdirAll(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pipe := filepath.Join(dir, "pipe.jsonl")
+	if err := errors.Join(syscall.Mkfifo(vt, 0o600), syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	score := func(suite, task, path string) []string {
+		return []string{"eval", "score", "--suite", suite, "--task", task, path}
+	}
+	two := func(path string) []string {
+		return []string{"eval", "longbench2", "-m", model, "--longbench", checkout, "--data", path, "-o", filepath.Join(dir, "run")}
+	}
+	long := []string{"eval", "longbench", "-m", model, "--longbench", checkout, "--data", data, "--tasks", "trec", "-o", filepath.Join(dir, "run")}
+	if err := os.WriteFile(filepath.Join(data, "trec.jsonl"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, words []string }{
+		{[]string{"eval", "ruler", "-m", model, "--data", dir, "--tasks", "vt", "--lengths", "1k", "-o", filepath.Join(dir, "run")}, []string{vt + " is a pipe"}},
+		{[]string{"eval", "ruler-data", "-m", model, "-o", dir, "--tasks", "qa_1", "--squad", pipe}, []string{"--squad: " + pipe + " is a pipe"}},
+		{[]string{"eval", "ruler-data", "-m", model, "-o", dir, "--tasks", "qa_2", "--hotpotqa", write(t, "n.json", "[1]")}, []string{"found number, want object"}},
+		{score("ruler", "vt", pipe), []string{pipe + " is a pipe"}},
+		{score("longbench2", "", pipe), []string{pipe + " is a pipe"}},
+		{score("ruler", "vt", dir), []string{folder + " is a folder, want a file"}},
+		{two(pipe), []string{pipe + " is a pipe"}},
+		{two(dir), []string{dir + " is a folder"}},
+		{two(write(t, "n.json", "[1]")), []string{" item 0: found number, want object"}},
+		{long, []string{filepath.Join(data, "trec.jsonl") + " has no samples"}},
+		{score("ruler", "vt", write(t, "a.jsonl", `{"pred": null, "outputs": ["a"]}`)), []string{":1: field pred is null, want the answer"}},
+		{score("ruler", "vt", write(t, "a.jsonl", `{"outputs": ["a"]}`)), []string{":1: no field pred"}},
+		{score("longbench", "qasper", write(t, "a.jsonl", `{"pred": null, "answers": ["a"]}`)), []string{":1: field pred is null"}},
+		{score("longbench2", "", write(t, "a.jsonl", `{"judge": null}`)), []string{":1: field judge is null, want true or false"}},
+		{score("longbench2", "", write(t, "a.jsonl", `{"judge": "yes"}`)), []string{":1: field judge is of type string, want bool"}},
+	} {
+		fails(t, exitFailure, c.words, "", c.args...)
+	}
+}
