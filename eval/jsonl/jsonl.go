@@ -103,13 +103,17 @@ func Explain(line []byte, err error) error {
 // type of Go; other errors pass unchanged.
 func Plain(err error) error {
 	wrong := new(json.UnmarshalTypeError)
-	switch {
-	case !errors.As(err, &wrong):
+	if !errors.As(err, &wrong) {
 		return err
-	case wrong.Field == "":
-		return fmt.Errorf("found %s, want %s", wrong.Value, kindText(wrong.Type))
 	}
-	return fmt.Errorf("field %s is of type %s, want %s", strings.ToLower(wrong.Field), wrong.Value, kindText(wrong.Type))
+	want := kindText(wrong.Type)
+	if strings.HasPrefix(wrong.Value, "number ") && want == "number" {
+		want = "a number of its range" // which the literal is not in
+	}
+	if wrong.Field == "" {
+		return fmt.Errorf("found %s, want %s", wrong.Value, want)
+	}
+	return fmt.Errorf("field %s is of type %s, want %s", strings.ToLower(wrong.Field), wrong.Value, want)
 }
 
 // Missing is the error of an object without a value of a field: one that is null is
