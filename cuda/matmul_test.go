@@ -29,15 +29,7 @@ func TestManyRows(t *testing.T) {
 		for _, s := range [][3]int{{64, 1, 256}, {65, 100, 512}, {129, 131, 256}, {128, 128, 1024}} {
 			rows, n, k := s[0], s[1], s[2]
 			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
-				rng := rand.New(rand.NewPCG(3, 4))
-				x, w := alloc(t, d, device.F32, rows, k), alloc(t, d, dt, n, k)
-				d.Write(x, normal(rng, rows*k))
-				d.Write(w, randomMatrix(rng, dt, n, k))
-				got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
-				d.ops.MatMul(got, x, w)
-				d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(dt), rows, n, k, dt.RowSize(k)).
-					run(blocks{ceil(n, 8), rows, 1}, 256)
-				compare(t, read(t, d, got), read(t, d, want), manyBound)
+				asDefined(t, d, dt, [3]int{rows, n, k}, manyBound, d.ops.MatMul)
 			})
 		}
 	}
@@ -132,22 +124,14 @@ func TestLittleSharedMemory(t *testing.T) {
 	defer d.Close()
 	d.drv.shared = min(d.drv.shared, 99<<10)
 	for _, dt := range []device.DType{device.F16, device.BF16, device.Q4_0, device.Q8_0, device.Q4_K, device.Q5_K, device.Q6_K} {
+		const n, k = 70, 2048
 		bound := 2.5e-2 // activations are off by 5e-3 in the mean: half a 127th of the largest of 32, over √3
 		if !dt.Quantized() {
-			bound = 2e-6
+			bound = addedBound(k)
 		}
 		for _, rows := range []int{1, 2, 11} {
 			t.Run(fmt.Sprintf("type=%v/rows=%d", dt, rows), func(t *testing.T) {
-				const n, k = 70, 2048
-				rng := rand.New(rand.NewPCG(5, 6))
-				x, w := alloc(t, d, device.F32, rows, k), alloc(t, d, dt, n, k)
-				d.Write(x, normal(rng, rows*k))
-				d.Write(w, randomMatrix(rng, dt, n, k))
-				got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
-				d.ops.MatMul(got, x, w)
-				d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(dt), rows, n, k, dt.RowSize(k)).
-					run(blocks{ceil(n, 8), rows, 1}, 256)
-				compare(t, read(t, d, got), read(t, d, want), bound)
+				asDefined(t, d, dt, [3]int{rows, n, k}, bound, d.ops.MatMul)
 			})
 		}
 	}
@@ -167,23 +151,36 @@ func TestSeveral(t *testing.T) {
 			rows, n, k := s[0], s[1], s[2]
 			bound := 2e-3 // half precision of both sides
 			if !dt.Quantized() {
-				bound = math.Sqrt(float64(k)) * 0x1p-23 // both add up k numbers in f32
+				bound = addedBound(k)
 			}
 			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
-				rng := rand.New(rand.NewPCG(3, 4))
-				x, w := alloc(t, d, device.F32, rows, k), alloc(t, d, dt, n, k)
-				d.Write(x, normal(rng, rows*k))
-				d.Write(w, randomMatrix(rng, dt, n, k))
-				got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
-				if !d.ops.few([]device.Tensor{got}, x, device.Norm{}, []device.Tensor{w}, store) {
-					t.Fatal("no kernel")
-				}
-				d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(dt), rows, n, k, dt.RowSize(k)).
-					run(blocks{ceil(n, 8), rows, 1}, 256)
-				compare(t, read(t, d, got), read(t, d, want), bound)
+				asDefined(t, d, dt, [3]int{rows, n, k}, bound, func(dst, x, w device.Tensor) {
+					if !d.ops.few([]device.Tensor{dst}, x, device.Norm{}, []device.Tensor{w}, store) {
+						t.Fatal("no kernel")
+					}
+				})
 			})
 		}
 	}
+}
+
+// addedBound is how far two sums of k products in f32 may be apart.
+func addedBound(k int) float64 { return math.Sqrt(float64(k)) * 0x1p-23 }
+
+// asDefined holds a product of random numbers against the definition. size is rows of
+// x, rows of w, and k.
+func asDefined(t *testing.T, d *dev, dt device.DType, size [3]int, bound float64, product func(dst, x, w device.Tensor)) {
+	t.Helper()
+	rows, n, k := size[0], size[1], size[2]
+	rng := rand.New(rand.NewPCG(3, 4))
+	x, w := alloc(t, d, device.F32, rows, k), alloc(t, d, dt, n, k)
+	d.Write(x, normal(rng, rows*k))
+	d.Write(w, randomMatrix(rng, dt, n, k))
+	got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
+	product(got, x, w)
+	d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(dt), rows, n, k, dt.RowSize(k)).
+		run(blocks{ceil(n, 8), rows, 1}, 256)
+	compare(t, read(t, d, got), read(t, d, want), bound)
 }
 
 func alloc(t *testing.T, d device.Device, dt device.DType, dims ...int) device.Tensor {

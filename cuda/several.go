@@ -170,27 +170,7 @@ func (o *ops) launchSeveral(dst []device.Tensor, x device.Tensor, n device.Norm,
 			run(blocks{slices, l.cols / 8, 1}, 32)
 		shared := l.shared(dt)
 		c := o.call(l.name).work(0).work(unit).work(squares).bool(!n.W.Absent()).float(float64(n.Eps))
-		for i := range 3 {
-			if i < len(of) && of[i] < len(dst) {
-				c.tensor(dst[of[i]].Rows(r, r+rows))
-			} else {
-				c.word(0)
-			}
-		}
-		for i := range 3 {
-			if i < len(of) {
-				c.tensor(w[of[i]])
-			} else {
-				c.word(0)
-			}
-		}
-		for i := range 3 {
-			if i < len(of) {
-				c.int(w[of[i]].Dim(0))
-			} else {
-				c.word(0)
-			}
-		}
+		c.products(dst, w, of, r, r+rows)
 		c.int(rows, k, dt.RowSize(k), mode).bool(fixed).work(l.partsAt(k)).word(uint64(o.d.counts.at)).
 			int(sh.ranges, sh.splits, sh.across, sh.tiles).ahead().
 			runShared(blocks{sh.ranges * sh.splits, 1, 1}, 32*l.warps, shared)

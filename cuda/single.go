@@ -136,9 +136,28 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 		name = s.heads
 	}
 	c := o.call(name).tensor(x).tensor(n.W).float(float64(n.Eps))
+	c.products(dst, w, of, 0, 1)
+	c.int(k, w[of[0]].DType.RowSize(k), mode).bool(fixed)
+	if mode == inHeads {
+		for i := range 3 {
+			if i < len(of) {
+				c.int(of[i])
+			} else {
+				c.int(0)
+			}
+		}
+		t := &o.turn
+		c.pages(t.kv, 1).tensor(t.pos).tensor(t.rope.Freqs).float(float64(t.rope.Scale)).int(t.rope.Freqs.Dim(0))
+	}
+	c.ahead().runShared(blocks{grid, 1, 1}, s.warps*32, shared)
+}
+
+// products adds up to three results, rows lo to hi-1 of each, their matrices, and how
+// many rows these have; of numbers them, and absent ones are 0.
+func (c *call) products(dst, w []device.Tensor, of []int, lo, hi int) {
 	for i := range 3 {
 		if i < len(of) && of[i] < len(dst) {
-			c.tensor(dst[of[i]])
+			c.tensor(dst[of[i]].Rows(lo, hi))
 		} else {
 			c.word(0)
 		}
@@ -157,19 +176,6 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 			c.word(0)
 		}
 	}
-	c.int(k, w[of[0]].DType.RowSize(k), mode).bool(fixed)
-	if mode == inHeads {
-		for i := range 3 {
-			if i < len(of) {
-				c.int(of[i])
-			} else {
-				c.int(0)
-			}
-		}
-		t := &o.turn
-		c.pages(t.kv, 1).tensor(t.pos).tensor(t.rope.Freqs).float(float64(t.rope.Scale)).int(t.rope.Freqs.Dim(0))
-	}
-	c.ahead().runShared(blocks{grid, 1, 1}, s.warps*32, shared)
 }
 
 // FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of a few rows, or of many.
