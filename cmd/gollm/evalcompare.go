@@ -120,7 +120,7 @@ func noteUnpaired(cmd *cobra.Command, a, b *trial.Setting, list []trial.Compared
 }
 
 const evalMergeLong = `Join the folders of the shards of one run, written with --shard 0/n to n-1/n,
-into the folder that one run on one machine writes, byte for byte. Shards of
+into one whose answers are those of one run on one machine, byte for byte. Shards of
 different runs, and shards that are not finished, are refused; --partial joins
 what there is, as the folder of a run that was stopped.`
 

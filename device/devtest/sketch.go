@@ -479,23 +479,8 @@ func topBlocks(b *bed, c blocks, p device.Pick, log bool) job {
 		}
 	}
 	rows := w.rows(b, values, n)
-	groups, most := 0, c.width()
-	c.eachTouched(func(slot, i int) { groups++ })
-	groups = max(groups, len(c.lens))
-	index, count := filledI32(groups*most, -7), filledI32(groups, -7)
-	l := device.List{Index: b.i32(index, groups, 1, most), Count: b.i32(count, groups, 1)}
-	index, count = slices.Clone(index), slices.Clone(count)
-	c.eachTouched(func(slot, i int) {
-		lo, _ := c.touched(slot)
-		first := max(c.lens[slot]-max(c.rows, 1), i*page)
-		list := bestBlocks(values[c.row(slot, i, n)*c.width():][:i+1], first, p)
-		copy(index[(slot+i-lo)*most:], list)
-		count[slot+i-lo] = int32(len(list))
-	})
-	return job{
-		step:   func(ops device.Ops) { ops.TopBlocks(l, rows, c.at(), p) },
-		expect: []expectation{{name: "index", got: l.Index, ids: index}, {name: "count", got: l.Count, ids: count}},
-	}
+	l, expect := c.best(b, values, c.width(), p)
+	return job{step: func(ops device.Ops) { ops.TopBlocks(l, rows, c.at(), p) }, expect: expect}
 }
 
 // bestBlocks is what the block whose row and first position are given reads.

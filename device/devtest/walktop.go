@@ -129,16 +129,17 @@ func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (step func
 // walkTop walks rows and lists blocks of what came of it.
 func walkTop(b *bed, c blocks, w walkCase, p device.Pick) job {
 	k := w.walk(b, c, unit(c.width()))
-	l, expect := c.best(b, k.want, p)
+	l, expect := c.best(b, k.want, unit(c.width()), p)
 	return job{
 		step:   func(ops device.Ops) { device.WalkTop(ops, l, k.dst, k.src, k.pairs, c.at(), w.exponent, p) },
 		expect: append(expect, expectation{name: "rows", got: k.dst, want: k.want, bound: sketchBound}),
 	}
 }
 
-// best is room for lists of the best blocks by the rows of a walk, and what is to be there.
-func (c *blocks) best(b *bed, rows []float64, p device.Pick) (device.List, []expectation) {
-	n, wide := c.walkRows(), unit(c.width())
+// best is room for lists of the best blocks by the rows of a walk, which are wide apart,
+// and what is to be there.
+func (c *blocks) best(b *bed, rows []float64, wide int, p device.Pick) (device.List, []expectation) {
+	n := c.walkRows()
 	groups, most := 0, c.width()
 	c.eachTouched(func(slot, i int) { groups++ })
 	groups = max(groups, len(c.lens))
@@ -174,7 +175,7 @@ func lookAndWalk(b *bed, c blocks) job {
 			return row
 		}))
 	})
-	l, expect := c.best(b, want, p)
+	l, expect := c.best(b, want, wide, p)
 	return job{
 		step: func(ops device.Ops) {
 			look(ops)

@@ -7,7 +7,7 @@
   ruler.py export --out DIR --gguf FILE      Q8_0                   -> FILE
 
 ROWS is the program that makes the rows: CGO_ENABLED=0 go build -o ROWS ./scripts/demo/rows.
-Training needs torch and a GPU of about 20 GB; README.md beside this has the figures.
+Training needs torch and a GPU of about 20 GB; ruler.md beside this has the figures.
 """
 
 import argparse

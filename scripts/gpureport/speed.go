@@ -219,30 +219,24 @@ func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
 // sparsePrefill measures prompts of 128k tokens. Each setting is a run of its own,
 // so that one that takes too long costs only its own rows.
 func (r *report) sparsePrefill(ctx context.Context, rows []*row) error {
-	one := func(layers int, attn string) (benchRow, error) {
-		m := modelSpec{"llama-3.1-8b", "f16", layers, false}
+	one := func(n int, attn string) (benchRow, error) {
+		m := modelSpec{"llama-3.1-8b", "f16", n, false}
 		b, err := r.bench(ctx, m, "--steps", "1", "--reps", "1", "--prefill", r.length(128), "--decode", "0", "--attn", attn)
 		if err != nil {
 			return benchRow{}, err
 		}
 		return b.Rows[0], nil
 	}
-	// pair is dense attention and a setting, with how it does beside it.
-	pair := func(layers int, attn string) (dense, b benchRow, err error) {
-		if dense, err = one(layers, "dense"); err != nil {
+	// pair is dense attention and a setting in n layers, 0 being all, with how the
+	// setting does beside it.
+	pair := func(n int, attn string) (dense, b benchRow, err error) {
+		if dense, err = one(n, "dense"); err != nil {
 			return
 		}
-		b, err = one(layers, attn)
+		b, err = one(n, attn)
 		b.TimesDense, b.TimesBoth = dense.TTFTMS/b.TTFTMS, dense.both()/b.both()
 		return
 	}
-	const few = 4
-	_, first, err := pair(few, anchor)
-	if err != nil {
-		return err
-	}
-	beside(first, rows[5], rows[6], nil)
-	r.besideTorch(rows[5], "prefill-128k", few, first)
 	dense, b, err := pair(0, sketch)
 	if err != nil {
 		return err
@@ -253,5 +247,12 @@ func (r *report) sparsePrefill(ctx context.Context, rows []*row) error {
 	beside(b, rows[2], nil, rows[1])
 	r.steered(b, dense, rows[3], rows[4])
 	r.besideTorch(rows[2], "prefill-128k", layers, b)
+
+	const few = 4
+	if _, b, err = pair(few, anchor); err != nil {
+		return err
+	}
+	beside(b, rows[5], rows[6], nil)
+	r.besideTorch(rows[5], "prefill-128k", few, b)
 	return nil
 }
