@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Libraries say which package an error comes from, as Go's own do; a user has no
@@ -17,10 +19,25 @@ import (
 var packagePrefix = regexp.MustCompile(`(^|: )((?:chat|cpu|cuda|device|engine|eval|jsonl|kernel|kvcache|longbench|metric|model|needle|npy|page|preset|ruler|sparse|tokenizer|trial|weights): )+`)
 
 // message is one line for people: without names of packages, and with "; "
-// between errors that happened together.
+// between errors that happened together. What a file's name or contents would tell
+// the terminal to do is shown, not done.
 func message(err error) string {
 	text := packagePrefix.ReplaceAllString(err.Error(), "$1")
-	return strings.ReplaceAll(text, "\n", "; ")
+	return visible(strings.ReplaceAll(text, "\n", "; "))
+}
+
+// visible is text with its control characters but tabs and ends of lines written as Go
+// writes them, such as \x1b.
+func visible(text string) string {
+	var b strings.Builder
+	for _, c := range text {
+		if unicode.IsControl(c) && c != '\t' && c != '\n' {
+			b.WriteString(strings.Trim(strconv.QuoteRune(c), "'"))
+		} else {
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
 }
 
 // fileError says which flag named a file that could not be opened, and what was

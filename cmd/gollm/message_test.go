@@ -19,6 +19,7 @@ func TestMessageLeavesPackagesOut(t *testing.T) {
 		"the model: it is there":                                          "the model: it is there",
 		"a.gguf: supermodel: no":                                          "a.gguf: supermodel: no",
 		"plain":                                                           "plain",
+		"a\x1b]0;title\x07.gguf: \u009b2J\r":                              `a\x1b]0;title\a.gguf: \u009b2J\r`,
 	} {
 		if got := message(errors.New(text)); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)

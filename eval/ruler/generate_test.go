@@ -358,15 +358,17 @@ func TestReaderKnowsEras(t *testing.T) {
 func TestReaderSaysWhereDataIsWrong(t *testing.T) {
 	good := `{"index": 0, "input": "a", "outputs": ["b"], "length": 1}` + "\n"
 	for bad, want := range map[string]string{
-		good + `{"outputs": ["b"]}`:                     "x.jsonl:2: no field input",
-		good + `{"input": "a"}`:                         "x.jsonl:2: no field outputs",
-		good + `{"input": "a", "outputs": []}`:          "x.jsonl:2: no field outputs",
-		good + `{"input": "a", "outp`:                   "x.jsonl:2: the line ends after",
-		good + `{"input": null, "outputs": ["b"]}`:      "x.jsonl:2: field input: null",
-		good + `{"input": "a", "outputs": "b"}`:         "x.jsonl:2: field outputs",
-		good + "\n" + `[1]`:                             "x.jsonl:3: ",
-		good + `null`:                                   "x.jsonl:2: ",
-		good + good + `{"input": 3, "outputs": ["b"]}}`: "x.jsonl:3: ",
+		good + `{"outputs": ["b"]}`:                             "x.jsonl:2: no field input",
+		good + `{"input": " ", "outputs": ["b"]}`:               "x.jsonl:2: field input is empty",
+		good + `{"input": "a", "outputs": ["b"], "length": -1}`: "x.jsonl:2: field length: -1",
+		good + `{"input": "a"}`:                                 "x.jsonl:2: no field outputs",
+		good + `{"input": "a", "outputs": []}`:                  "x.jsonl:2: no field outputs",
+		good + `{"input": "a", "outp`:                           "x.jsonl:2: the line ends after",
+		good + `{"input": null, "outputs": ["b"]}`:              "x.jsonl:2: field input: null",
+		good + `{"input": "a", "outputs": "b"}`:                 "x.jsonl:2: field outputs",
+		good + "\n" + `[1]`:                                     "x.jsonl:3: ",
+		good + `null`:                                           "x.jsonl:2: ",
+		good + good + `{"input": 3, "outputs": ["b"]}}`:         "x.jsonl:3: ",
 	} {
 		in := NewReader("x.jsonl", strings.NewReader(bad))
 		var err error

@@ -124,6 +124,10 @@ func ParseRow(line []byte) (Row, error) {
 	_, hasInput := fields["input"]
 	_, hasOutput := fields["output"]
 	switch {
+	case hasInput && strings.TrimSpace(r.Input) == "":
+		return Row{}, fmt.Errorf("field input is empty, want the prompt")
+	case r.Length < 0:
+		return Row{}, fmt.Errorf("field length: %d, want the tokens of the prompt and its answer", r.Length)
 	case !hasInput:
 		return Row{}, fmt.Errorf("no field input, which has the prompt; the fields are %s", names(fields))
 	case r.Outputs == nil && hasOutput:
