@@ -107,10 +107,7 @@ struct Spot {
 	float weight;
 };
 
-__device__ __forceinline__ int look_up(const Reads& r, const Pages& g, int block) {
-	int page = g.table[(i64)r.at.slot * g.width + block];
-	return page < 0 ? (int)g.count : page;  // which is no page either
-}
+__device__ __forceinline__ int look_up(const Reads& r, const Pages& g, int block) { return g.table[(i64)r.at.slot * g.width + block]; }
 
 __device__ __forceinline__ Spot spot_of(const Reads& r, const Pages& g, int tile, Raw raw) {
 	Spot s = {0, -1, 1};
@@ -150,7 +147,7 @@ template <int DIM>
 __device__ __forceinline__ void bring(Tile<DIM>& t, const Pages& g, const Reads& r, int kv_head, int tile, Spot s) {
 	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES;  // of 16 bytes of a row; rows of a turn
 	bool there = s.in >= 0, mixture = r.plan.mixture;
-	if (there && s.page >= g.count) {
+	if (there && (u32)s.page >= g.count) {
 		fail(g.failure, FAIL_PAGE, r.at.slot, s.page, g.count);
 		there = false;
 	}
@@ -346,15 +343,14 @@ __device__ __forceinline__ void merge(const DecodeArgs& a, i64 index, int shares
 	}
 }
 
-// bring_near asks for the keys and values of a tile of pages in the second-level cache.
+// bring_row begins to copy one position of a tile again.
 template <int DIM>
-__device__ __forceinline__ void bring_near(const Pages& g, int kv_head, int tile, Spot s) {
-	if (s.page >= g.count) return;
-	i64 from = element_of(g, s.page, kv_head, tile % QUARTERS * TAKE);
-	for (int i = lane() * 64; i < TAKE * DIM; i += WARP * 64) {
-		prefetch((const u16*)g.k + from + i);
-		prefetch((const u16*)g.v + from + i);
-	}
+__device__ __forceinline__ void bring_row(Tile<DIM>& t, const Pages& g, int kv_head, int page, int in) {
+	constexpr int PIECES = DIM / 8;
+	if (lane() >= 2 * PIECES) return;
+	bool value = lane() >= PIECES;
+	int piece = lane() % PIECES * 8;
+	copy_async((value ? t.v : t.k) + in % TAKE * (DIM + 8) + piece, (const u16*)(value ? g.v : g.k) + element_of(g, page, kv_head, in) + piece);
 }
 
 // decode: block (r, y, s) adds up share s of what row r reads for heads
@@ -383,6 +379,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	Tile<DIM>* mine = ring + warp() * STAGES;
 	Reads r;
 	int shares = smaller((int)a.splits, 2), end = 0, tile = warp(), next = 0, slot = 0, begun = 0;
+	int again = -1, page = 0;  // where in the ring the newest position is copied again, and its page
 	Raw ahead = {-1, 1};
 	Spot spot = {0, -1, 1};
 	auto raw = [&](int t) { return t < end ? raw_of(r, t) : Raw{-1, 1}; };
@@ -397,8 +394,9 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 		if (++slot == STAGES) slot = 0;
 	};
 
-	// A rehearsal, while the kernels before still run, brings the instructions, which other
-	// kernels have driven out since the last time.
+	// While the kernels before still run, the ring is filled with what earlier steps stored;
+	// of that, the newest position is copied again when it is there. And a rehearsal
+	// brings the instructions, which other kernels have driven out since the last time.
 	for (int turn = WHOLE ? 1 : 0; turn < 2; turn++) {
 		bool rehearsal = turn == 0;
 		if (!rehearsal) wait_before();
@@ -409,18 +407,23 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 			shares = larger((r.tiles + each - 1) / each, 1);
 			if (split >= shares) return;  // share 0 waits for the kernels before
 			end = smaller((split + 1) * each, r.tiles);
-			int newest = (r.pages - 1) * QUARTERS + at.p % PAGE / TAKE;  // where that position would be
+			int newest = (r.pages - 1) * QUARTERS + at.p % PAGE / TAKE;  // where the row's own position is
 			if (r.plain) end = smaller(end, newest + 1);
 			tile = next = split * each + warp();
 			spot = spot_of(r, a.g, next, raw(next));
 			ahead = raw(next + RING_WARPS);
-			if (!lists && a.settled) {
-				// What earlier steps stored is there; the newest position is not.
-				for (; begun < STAGES && next < smaller(end, newest); begun++) fetch();
-				if (begun < STAGES && next < end) bring_near<DIM>(a.g, kv_head, next, spot);
+			if (!lists && a.settled && sees(r.plan.span, at.p, at.p) && edge(r.plan, at.p, at.p)) {
+				for (; begun < STAGES; begun++) fetch();
+				if (newest >= tile && newest < next && (newest - tile) % RING_WARPS == 0) {
+					again = (newest - tile) / RING_WARPS;
+					page = look_up(r, a.g, at.p / PAGE);
+					copy_wait<0>();
+					__syncwarp();
+				}
 			}
 		}
 		if (!rehearsal) {
+			if (again >= 0 && (u32)page < a.g.count) bring_row<DIM>(mine[again], a.g, kv_head, page, at.p % PAGE);
 			for (; begun < STAGES; begun++) fetch();
 		}
 		Heads<DIM> h;
@@ -431,7 +434,10 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 		for (int d = 0; d < DIM / 8; d++) h.acc[d][0] = h.acc[d][1] = h.acc[d][2] = h.acc[d][3] = 0;
 		int stop = rehearsal ? tile + 1 : end;
 		for (int t = tile; t < stop; t += RING_WARPS) {
-			copy_wait<STAGES - 1>();
+			if (again < 0)
+				copy_wait<STAGES - 1>();
+			else
+				copy_wait<0>();
 			__syncwarp();
 			add_tile(h, mine[slot], a.plan.mixture);
 			__syncwarp();  // all have read what the next tile overwrites
@@ -547,7 +553,7 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 	bool mixture = a.plan.mixture;
 	for (; tile < r.tiles; tile += DECODE_WARPS) {
 		int where = -1;  // in positions of the cache
-		if (spot.in >= 0 && spot.page >= a.g.count)
+		if (spot.in >= 0 && (u32)spot.page >= a.g.count)
 			fail(a.g.failure, FAIL_PAGE, at.slot, spot.page, a.g.count);
 		else if (spot.in >= 0)
 			where = (spot.page * (int)a.g.heads + kv_head) * PAGE + spot.in;
