@@ -118,6 +118,17 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	if each {
 		name, stages = decodeWholeKernels[dim], 1
 	}
+	together := 1 // blocks that merge their shares in shared memory
+	if kv.Short && !each {
+		// On a long past they would be in each other's way: a group of multiprocessors
+		// has room for few such blocks.
+		for 2*together <= min(splits, o.d.drv.mostTogether()) {
+			together *= 2
+		}
+		if together > 1 {
+			splits = together
+		}
+	}
 	tile := 2*2*16*(dim+8) + 16*4 // Tile of decode.cu
 	shared := ringWarps * stages * tile
 	parts := rows * heads * splits * dim * 4
@@ -127,8 +138,8 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	if each {
 		o.decodeEach(dst, q, kv, p)
 	}
-	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group).
-		bool(!o.d.stored).pages(kv, 1).plan(p).ahead().runShared(blocks{rows, heads / group, splits}, ringWarps*32, shared)
+	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group, together).
+		bool(!o.d.stored).pages(kv, 1).plan(p).ahead().together(together).runShared(blocks{rows, heads / group, splits}, ringWarps*32, shared)
 	return true
 }
 
@@ -136,7 +147,7 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 // leave something out, with a block for each head.
 func (o *ops) decodeEach(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads := q.Dim(0), q.Dim(1)
-	o.call(decodeEachKernels[q.Dim(2)]).tensor(dst).tensor(q).int(0, 0, 0).int(heads, 1, 1, 0).
+	o.call(decodeEachKernels[q.Dim(2)]).tensor(dst).tensor(q).int(0, 0, 0).int(heads, 1, 1, 1, 0).
 		pages(kv, 1).plan(p).ahead().run(blocks{rows, heads, 1}, decodeWarps*32)
 }
 

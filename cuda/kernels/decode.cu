@@ -7,19 +7,21 @@
 // list of positions. Each warp has a ring of them in shared memory. Products are on
 // tensor cores: row i of a 16 x 16 matrix is head i rounded to half precision and row
 // i+8 is what that left, so that the two together are good to 22 bits; the weights
-// of values likewise. The last block of a group of heads to finish merges the shares
-// in their order. Heads that share no keys leave tensor cores idle, and of many lists
-// each reads little: decode_each gives each a block of which four fit.
+// of values likewise. Blocks that run together merge their shares in shared memory, and
+// the last block of a group of heads to finish merges what these have, in their order.
+// Heads that share no keys leave tensor cores idle, and of many lists each reads little:
+// decode_each gives each a block of which four fit.
 #include "few.cuh"
 #include "state.cuh"
 
 struct DecodeArgs {
 	float* dst;      // [rows, heads, dim]
 	const float* q;  // [rows, heads, dim]
-	float* parts;    // [rows, heads, splits, dim]
+	float* parts;    // [rows, heads, splits, dim], of which each of the blocks that run together has one
 	State* states;   // [rows, heads, splits]
-	i32* finished;   // [rows, heads / group]: shares that are done; 0 between launches
+	i32* finished;   // [rows, heads / group]: blocks that are done; 0 between launches
 	i64 heads, splits, group;
+	i64 together;  // blocks that merge their shares in shared memory
 	i64 settled;  // keys and values of all positions but the newest are there before the kernels before are done
 	Pages g;      // f16
 	Plan plan;
@@ -33,6 +35,7 @@ constexpr int QUARTERS = PAGE / TAKE;
 // one after it, so that it starts to read while that one ends, and the other way round.
 constexpr int RING_WARPS = 4;
 constexpr int RING_STAGES = 3;
+constexpr int MOST_TOGETHER = 8;
 
 // Tile is 16 positions.
 template <int DIM>
@@ -379,6 +382,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	Tile<DIM>* mine = ring + warp() * STAGES;
 	Reads r;
 	int shares = smaller((int)a.splits, 2), end = 0, tile = warp(), next = 0, slot = 0, begun = 0;
+	int together = (int)a.together, rank = together > 1 ? rank_together() : 0;
 	int again = -1, page = 0;  // where in the ring the newest position is copied again, and its page
 	Raw ahead = {-1, 1};
 	Spot spot = {0, -1, 1};
@@ -405,7 +409,8 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 			if (WHOLE && r.plan.middle != MIDDLE_ALL) return;
 			int each = larger((r.tiles + (int)a.splits - 1) / (int)a.splits, RING_WARPS);
 			shares = larger((r.tiles + each - 1) / each, 1);
-			if (split >= shares) return;  // share 0 waits for the kernels before
+			shares = (shares + together - 1) / together;  // of blocks together
+			if (split / together >= shares) return;       // share 0 waits for the kernels before
 			end = smaller((split + 1) * each, r.tiles);
 			int newest = (r.pages - 1) * QUARTERS + at.p % PAGE / TAKE;  // where the row's own position is
 			if (r.plain) end = smaller(end, newest + 1);
@@ -466,6 +471,20 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 			}
 		}
 		__syncthreads();
+		float* own = sums + RING_WARPS * 8;     // [group, DIM]: of the block
+		float* states = own + group * DIM;      // [group, 2]
+		auto leave = [&](int i, Quad& y, float top, float total) {
+			if (rehearsal) return;
+			if (shares == 1) {
+				float scale = finish(total, a.plan.mixture);
+				for (int j = 0; j < 4; j++) y.v[j] *= scale;
+				*(Quad*)(a.dst + index * DIM + i) = y;
+				return;
+			}
+			i64 part = (index + i / DIM) * a.splits + split / together;
+			*(Quad*)(a.parts + part * DIM + i % DIM) = y;
+			if (i % DIM == 0) a.states[part] = {top, total};
+		};
 		for (int i = threadIdx.x * 4; i < group * DIM; i += blockDim.x * 4) {
 			int g = i / DIM, d = i % DIM;
 			float top = NOTHING, total = 0;
@@ -479,16 +498,45 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 				const Quad& part = *(const Quad*)(accs + (w * 8 + g) * WIDTH + d);
 				for (int j = 0; j < 4; j++) y.v[j] += part.v[j] * scale;
 			}
-			if (rehearsal) continue;
-			if (shares == 1) {
-				float scale = finish(total, a.plan.mixture);
-				for (int j = 0; j < 4; j++) y.v[j] *= scale;
-				*(Quad*)(a.dst + index * DIM + i) = y;
-				continue;
+			if (together == 1) {
+				leave(i, y, top, total);
+			} else if (!rehearsal) {
+				*(Quad*)(own + i) = y;
+				if (d == 0) {
+					states[2 * g] = top;
+					states[2 * g + 1] = total;
+				}
 			}
-			i64 part = (index + g) * a.splits + split;
-			*(Quad*)(a.parts + part * DIM + d) = y;
-			if (d == 0) a.states[part] = {top, total};
+		}
+		if (together > 1) {
+			// The blocks that run together, in their order, a part of the heads each.
+			if (!rehearsal) wait_together();
+			int each = (group * DIM / 4 + together - 1) / together * 4;
+			for (int i = rank * each + threadIdx.x * 4; i < smaller((rank + 1) * each, group * DIM); i += blockDim.x * 4) {
+				float top_of[MOST_TOGETHER], sum_of[MOST_TOGETHER], top = NOTHING, total = 0;
+				Quad parts[MOST_TOGETHER], y = {{0, 0, 0, 0}};
+#pragma unroll
+				for (int r = 0; r < MOST_TOGETHER; r++) {
+					top_of[r] = NOTHING;
+					sum_of[r] = 0;
+					parts[r] = {{0, 0, 0, 0}};
+					if (r >= together) continue;
+					int from = rehearsal ? rank : r;
+					top_of[r] = far(states + i / DIM * 2, from);
+					sum_of[r] = far(states + i / DIM * 2 + 1, from);
+					far4(parts[r].v, own + i, from);
+				}
+#pragma unroll
+				for (int r = 0; r < MOST_TOGETHER; r++) top = larger(top, top_of[r]);
+#pragma unroll
+				for (int r = 0; r < MOST_TOGETHER; r++) {
+					float scale = scale_to(top_of[r], top);
+					total += sum_of[r] * scale;
+					for (int j = 0; j < 4; j++) y.v[j] += parts[r].v[j] * scale;
+				}
+				leave(i, y, top, total);
+			}
+			if (!rehearsal) wait_together();  // all have read what goes with a block that returns
 		}
 		if (shares == 1) {
 			if (rehearsal) continue;
@@ -501,7 +549,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 			last[0] = 1;
 			if (!rehearsal) {
 				__threadfence();
-				last[0] = atomicAdd(finished, 1) == shares - 1;
+				last[0] = atomicAdd(finished, 1) == shares * together - 1;
 				__threadfence();
 				if (last[0]) *finished = 0;
 			}
