@@ -9,7 +9,17 @@ func (o *ops) Append(kv device.KV, k, v device.Tensor) {
 	const op = "Append"
 	device.CheckAppend(kv, k, v)
 	perSlot := device.RowsPerSlot(op, k.Dim(0), kv)
+	o.stores(perSlot)
 	o.call("append").pages(kv, perSlot).tensor(k).tensor(v).run(blocks{k.Dim(0), 1, 1}, 128)
+}
+
+// stores notes that rows of each slot are stored in a cache. Steps store one, the newest
+// of its slot, and read the others of earlier steps, which are done: the host has written
+// lengths since, and what it writes waits for all launches before it.
+func (o *ops) stores(perSlot int) {
+	if perSlot > 1 {
+		o.d.stored = true
+	}
 }
 
 // appendHeads is how many heads a block of the kernel rope_append takes.
@@ -20,7 +30,9 @@ func (o *ops) FuseRopeAppend(kv device.KV, q, k, v, pos device.Tensor, r device.
 	const op = "RopeAppend"
 	o.checkRopeAppend(op, kv, q, k, v, pos, r)
 	rows, heads := q.Dim(0), q.Dim(1)
-	o.call("rope_append").pages(kv, device.RowsPerSlot(op, rows, kv)).tensor(q).tensor(k).tensor(v).tensor(pos).
+	perSlot := device.RowsPerSlot(op, rows, kv)
+	o.stores(perSlot)
+	o.call("rope_append").pages(kv, perSlot).tensor(q).tensor(k).tensor(v).tensor(pos).
 		tensor(r.Freqs).float(float64(r.Scale)).int(heads, r.Freqs.Dim(0)).bool(r.Interleaved).ahead().
 		run(blocks{rows, ceil(heads+2*kv.K.Dim(1), appendHeads), 1}, 128)
 	return true
@@ -66,8 +78,9 @@ func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
 }
 
 const (
-	decodeWarps  = 8 // of a block of decode.cu
-	decodeStages = 3
+	decodeWarps  = 8 // of a block of decode_each
+	ringWarps    = 4 // of a block of decode
+	ringStages   = 3
 	decodeGroup  = 8       // the most heads of a block
 	decodeCounts = 1 << 16 // groups of heads of rows that a call may have
 )
@@ -98,15 +111,26 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	}
 	if p.Mixture && p.Span == (device.Span{}) && p.Align == 0 {
 		tiles := (ceil(p.Sink, device.PageLen) + ceil(p.Recent, device.PageLen) + 1) * 4
-		splits = max(1, min(splits, ceil(tiles+ceil(p.List.Index.Dim(2), 16), decodeWarps)))
+		splits = max(1, min(splits, ceil(tiles+ceil(p.List.Index.Dim(2), 16), ringWarps)))
 	}
-	stages := decodeStages
+	stages := ringStages
 	each := heads == kvHeads && p.Middle == device.Tokens && rows*heads >= 2*o.d.drv.multiprocessors()
 	if each {
 		name, stages = decodeWholeKernels[dim], 1
 	}
+	together := 1 // blocks that merge their shares in shared memory
+	if kv.Short && !each {
+		// On a long past they would be in each other's way: a group of multiprocessors
+		// has room for few such blocks.
+		for 2*together <= min(splits, o.d.drv.mostTogether()) {
+			together *= 2
+		}
+		if together > 1 {
+			splits = together
+		}
+	}
 	tile := 2*2*16*(dim+8) + 16*4 // Tile of decode.cu
-	shared := decodeWarps * stages * tile
+	shared := ringWarps * stages * tile
 	parts := rows * heads * splits * dim * 4
 	if parts+rows*heads*splits*8 > workspaceSize || shared > o.d.drv.sharedMemory() {
 		return false
@@ -114,8 +138,8 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	if each {
 		o.decodeEach(dst, q, kv, p)
 	}
-	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group).
-		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, heads / group, splits}, decodeWarps*32, shared)
+	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group, together).
+		bool(!o.d.stored).pages(kv, 1).plan(p).ahead().together(together).runShared(blocks{rows, heads / group, splits}, ringWarps*32, shared)
 	return true
 }
 
@@ -123,7 +147,7 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 // leave something out, with a block for each head.
 func (o *ops) decodeEach(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads := q.Dim(0), q.Dim(1)
-	o.call(decodeEachKernels[q.Dim(2)]).tensor(dst).tensor(q).int(0, 0, 0).int(heads, 1, 1).
+	o.call(decodeEachKernels[q.Dim(2)]).tensor(dst).tensor(q).int(0, 0, 0).int(heads, 1, 1, 1, 0).
 		pages(kv, 1).plan(p).ahead().run(blocks{rows, heads, 1}, decodeWarps*32)
 }
 

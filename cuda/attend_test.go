@@ -155,6 +155,80 @@ func TestDecodeWhole(t *testing.T) {
 	}
 }
 
+// TestDecodeTogether holds blocks that merge their shares in shared memory against the
+// kernel for every plan.
+func TestDecodeTogether(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	for _, s := range [][4]int{{64, 333, 2, 1}, {128, 40, 4, 2}, {128, 1000, 8, 1}} {
+		dim, n, heads, kvHeads := s[0], s[1], s[2], s[3]
+		rng := rand.New(rand.NewPCG(5, 10))
+		q := alloc(t, d, device.F32, 1, heads, dim)
+		d.Write(q, normal(rng, heads*dim))
+		kv := filledCache(t, d, rng, n, kvHeads, dim)
+		kv.Short = true
+		for name, p := range flashPlans(t, d, rng, max(n, 70), heads) {
+			t.Run(fmt.Sprintf("%s/dim=%d/len=%d", name, dim, n), func(t *testing.T) {
+				want, got := alloc(t, d, device.F32, 1, heads, dim), alloc(t, d, device.F32, 1, heads, dim)
+				d.ops.attend(want, q, kv, p, 1)
+				if !d.ops.decode(got, q, kv, p) {
+					t.Fatal("this does not suit the kernel")
+				}
+				compare(t, read(t, d, got), read(t, d, want), 1e-5)
+			})
+		}
+	}
+}
+
+// TestDecodeNewest takes steps whose position a product stores that is launched right
+// before attention, which reads the others early. Where it stores nothing is a number.
+func TestDecodeNewest(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	const n, heads, kvHeads, dim, steps = 300, 4, 2, 128, 20
+	k := 4096
+	if emulated {
+		k = 256
+	}
+	rng := rand.New(rand.NewPCG(5, 9))
+	f := func(dims ...int) device.Tensor {
+		x := alloc(t, d, device.F32, dims...)
+		d.Write(x, normal(rng, x.Len()))
+		return x
+	}
+	matrix := func(rows int) device.Tensor {
+		w := alloc(t, d, device.F16, rows, k)
+		d.Write(w, randomMatrix(rng, device.F16, rows, k))
+		w.Memory().(*memory).fixed = true
+		return w
+	}
+	w := []device.Tensor{matrix(heads * dim), matrix(kvHeads * dim), matrix(kvHeads * dim)}
+	made := []device.Tensor{f(1, heads*dim), f(1, kvHeads*dim), f(1, kvHeads*dim)}
+	x, norm, pos, freqs := f(1, k), f(k), alloc(t, d, device.I32, 1), f(dim/2)
+	q, got, want := made[0].Reshape(1, heads, dim), f(1, heads, dim), f(1, heads, dim)
+	kv := filledCache(t, d, rng, n, kvHeads, dim)
+	kv.Short = true
+	g, err := d.Capture(func(device.Ops) {
+		if !d.ops.FuseNormHeads(kv, made, x, device.Norm{W: norm, Eps: float32(k)}, w, pos, device.Rope{Freqs: freqs, Scale: 1, Interleaved: true}) ||
+			!d.ops.decode(got, q, kv, device.Plan{}) {
+			t.Error("a step does not suit the kernels for it")
+		}
+		d.ops.attend(want, q, kv, device.Plan{}, 1)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	for i := range steps {
+		at := n + i
+		d.Write(x, normal(rng, k))
+		d.Write(pos, words(at))
+		d.Write(kv.Len, words(at+1))
+		g.Launch()
+		compare(t, read(t, d, got), read(t, d, want), 1e-5)
+	}
+}
+
 // filledCache is a cache of one slot with n positions in pages of any order;
 // what lies beyond them is not a number.
 func filledCache(t *testing.T, d *dev, rng *rand.Rand, n, heads, dim int) device.KV {

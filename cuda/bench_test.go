@@ -209,7 +209,7 @@ func BenchmarkAttend(b *testing.B) {
 					d.Write(q, normal(rng, heads*dim))
 					kv := device.KV{
 						K: benchAlloc(b, d, device.F16, layers*pages, kvHeads, device.PageLen, dim), V: benchAlloc(b, d, device.F16, layers*pages, kvHeads, device.PageLen, dim),
-						Len: benchAlloc(b, d, device.I32, 1),
+						Len: benchAlloc(b, d, device.I32, 1), Short: n <= device.ShortLen,
 					}
 					d.Write(kv.Len, words(n))
 					some := randomMatrix(rng, device.F16, pages, kvHeads*device.PageLen*dim)

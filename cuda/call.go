@@ -21,12 +21,13 @@ type call struct {
 	words [96]uint64
 	n     int
 	soon  bool // may start while the kernel before still runs
+	group int  // blocks in z that run together; 0 is one
 }
 
 // call begins a call of the kernel called name. One call is being made at a time.
 func (o *ops) call(name string) *call {
 	c := &o.making
-	c.d, c.name, c.n, c.soon = o.d, name, 0, false
+	c.d, c.name, c.n, c.soon, c.group = o.d, name, 0, false, 0
 	return c
 }
 
@@ -102,6 +103,13 @@ func (c *call) ahead() *call {
 	return c
 }
 
+// together lets n blocks beside each other in z run at the same time and read each other's
+// shared memory. n divides them.
+func (c *call) together(n int) *call {
+	c.group = n
+	return c
+}
+
 // run queues the call. A launch without blocks is none.
 func (c *call) run(b blocks, threads int) { c.runShared(b, threads, 0) }
 
@@ -119,7 +127,7 @@ func (c *call) runShared(b blocks, threads, shared int) {
 		}
 		c.d.kernels[c.name] = f
 	}
-	if err := c.d.drv.launch(f, b, threads, shared, c.soon, c.words[:c.n]); err != nil {
+	if err := c.d.drv.launch(f, b, threads, shared, c.group, c.soon, c.words[:c.n]); err != nil {
 		c.d.keep(fmt.Errorf("kernel %s: %w", c.name, err))
 	}
 }

@@ -52,6 +52,7 @@ type dev struct {
 	turns     [2]mark // of the launches before, in turn
 	turning   bool    // turns are there
 	capturing bool
+	stored    bool  // positions besides the newest of a slot, since Write or Capture
 	err       error // the first failure of the driver since the last Sync
 }
 
@@ -77,6 +78,7 @@ func (d *dev) Write(dst device.Tensor, src []byte) {
 		device.Check(false, "Write", "%v takes %d bytes, got %d", dst, dst.Size(), len(src))
 	}
 	if len(src) > 0 {
+		d.stored = false
 		d.keep(d.drv.write(d.address(dst), src))
 	}
 }
@@ -132,7 +134,7 @@ func (d *dev) Capture(step func(device.Ops)) (device.Graph, error) {
 	if err := d.drv.begin(); err != nil {
 		return nil, fmt.Errorf("cuda: Capture: %w", err)
 	}
-	d.capturing = true
+	d.capturing, d.stored = true, false
 	done := false
 	defer func() {
 		d.capturing = false

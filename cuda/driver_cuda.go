@@ -21,11 +21,14 @@ static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, 
 }
 
 // launch_ahead is launch of a kernel that may start before the one in front of it is
-// done.
-static CUresult launch_ahead(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, CUstream stream, uint64_t* words, size_t size) {
+// done, and of which blocks in z run together.
+static CUresult launch_ahead(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned together, CUstream stream, uint64_t* words, size_t size) {
 	void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, words, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
-	CUlaunchAttribute ahead = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .value = {.programmaticStreamSerializationAllowed = 1}};
-	CUlaunchConfig config = {x, y, z, threads, 1, 1, shared, stream, &ahead, 1};
+	CUlaunchAttribute how[2] = {
+		{.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .value = {.programmaticStreamSerializationAllowed = 1}},
+		{.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value = {.clusterDim = {1, 1, together}}},
+	};
+	CUlaunchConfig config = {x, y, z, threads, 1, 1, shared, stream, how, together > 1 ? 2 : 1};
 	CUresult r = cuCtxSetCurrent(context);
 	return r ? r : cuLaunchKernelEx(&config, f, 0, extra);
 }
@@ -329,7 +332,7 @@ const mostShared = 48 << 10
 // ownShared is more than the kernels that ask for shared memory declare.
 const ownShared = 4 << 10
 
-func (d *driver) launch(f function, b blocks, threads, shared int, ahead bool, words []uint64) error {
+func (d *driver) launch(f function, b blocks, threads, shared, together int, ahead bool, words []uint64) error {
 	if shared > mostShared-ownShared && shared > d.asked[f] {
 		if err := result(C.allow_shared(d.c(), cFunction(f), C.int(shared))); err != nil {
 			return err
@@ -343,7 +346,7 @@ func (d *driver) launch(f function, b blocks, threads, shared int, ahead bool, w
 			}
 			d.preferred[f] = true
 		}
-		return result(C.launch_ahead(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),
+		return result(C.launch_ahead(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared), C.uint(together),
 			d.cStream(), (*C.uint64_t)(unsafe.SliceData(words)), C.size_t(8*len(words))))
 	}
 	return result(C.launch(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),
@@ -355,6 +358,14 @@ func (d *driver) multiprocessors() int { return d.units }
 
 // sharedMemory is the most that a block may ask for.
 func (d *driver) sharedMemory() int { return d.shared }
+
+// mostTogether is how many blocks can run together.
+func (d *driver) mostTogether() int {
+	if d.ahead {
+		return 8
+	}
+	return 1
+}
 
 func (d *driver) sync() error { return d.do(d.stream.Synchronize) }
 

@@ -116,14 +116,14 @@ func (d *driver) find(name string) (function, error) {
 	return k, nil
 }
 
-func (d *driver) launch(f function, b blocks, threads, shared int, _ bool, words []uint64) error {
+func (d *driver) launch(f function, b blocks, threads, shared, together int, _ bool, words []uint64) error {
 	words = slices.Clone(words)
 	return d.do(func() error {
 		seed := d.seed
 		if seed != 0 { // another order for each launch
 			d.seed = d.seed*6364136223846793005 + 1442695040888963407 | 1
 		}
-		return f.Launch([3]int{b.x, b.y, b.z}, threads, shared, seed, words)
+		return f.Launch([3]int{b.x, b.y, b.z}, threads, shared, together, seed, words)
 	})
 }
 
@@ -180,6 +180,9 @@ func (d *driver) multiply(uintptr, uintptr, uintptr, int, int, int, int, bool, u
 func (d *driver) multiplyBrains(uintptr, uintptr, uintptr, int, uintptr) error {
 	return errors.New("cuBLASLt is not emulated")
 }
+
+// mostTogether is how many blocks can run together.
+func (d *driver) mostTogether() int { return 8 }
 
 // wide reports that there are the instructions of wide.cuh.
 func (d *driver) wide() bool { return true }

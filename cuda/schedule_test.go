@@ -52,12 +52,13 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	o.flash(z, q, kv, device.Plan{})
 	o.MatMul(logits, x, m)
 	o.MatMul(logits.Rows(0, 3), x.Rows(0, 3), m)
-	few := logits.Rows(0, 3)
+	few, short := logits.Rows(0, 3), kv
+	short.Short = true
 	one, feed, m4 := f(1, vocab), f(1, vocab), alloc(t, d, device.Q4_K, vocab, heads*dim)
 	d.Write(m4, randomMatrix(rng, device.Q4_K, vocab, heads*dim))
 	if !o.FuseNormMatMuls([]device.Tensor{one}, x.Rows(0, 1), device.Norm{W: w, Eps: 1e-5}, []device.Tensor{m4}) ||
 		!o.FuseNormSwiGLU(feed, x.Rows(0, 1), device.Norm{W: w, Eps: 1e-5}, []device.Tensor{m4, m4}) ||
-		!o.decode(q.Rows(0, 1), q.Rows(1, 2), kv, device.Plan{}) {
+		!o.decode(q.Rows(0, 1), q.Rows(1, 2), kv, device.Plan{}) || !o.decode(q.Rows(3, 4), q.Rows(2, 3), short, device.Plan{}) {
 		t.Fatal("a call of one row does not suit the kernels for it")
 	}
 	long, some, more, m16 := f(9, 2304), f(9, 50), f(9, 25), alloc(t, d, device.F16, 50, 2304)
@@ -66,7 +67,7 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 		!o.FuseNormSwiGLU(more, long, device.Norm{W: long.Reshape(9*2304).Rows(0, 2304), Eps: 1e-5}, []device.Tensor{m16.Rows(0, 25), m16.Rows(25, 50)}) {
 		t.Fatal("a call of some rows does not suit the kernels for it")
 	}
-	all := slices.Concat(read(t, d, y), read(t, d, z), read(t, d, logits), read(t, d, few), read(t, d, one), read(t, d, feed), read(t, d, q.Rows(0, 1)), read(t, d, some), read(t, d, more))
+	all := slices.Concat(read(t, d, y), read(t, d, z), read(t, d, logits), read(t, d, few), read(t, d, one), read(t, d, feed), read(t, d, q.Rows(0, 1)), read(t, d, q.Rows(3, 4)), read(t, d, some), read(t, d, more))
 	o.Sample(next, logits, history, pos, device.Sampling{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3})
 	for _, ids := range []device.Tensor{next, l.Index, l.Count} {
 		all = append(all, read(t, d, ids)...)

@@ -67,7 +67,7 @@ func newStepModel(b *testing.B, d *dev, name string, layers, depth int) *stepMod
 		pages := depth/device.PageLen + 1
 		kv := device.KV{
 			K: benchAlloc(b, d, device.F16, pages, kvHeads, device.PageLen, headDim), V: benchAlloc(b, d, device.F16, pages, kvHeads, device.PageLen, headDim),
-			Pages: benchAlloc(b, d, device.I32, 1, pages), Len: benchAlloc(b, d, device.I32, 1),
+			Pages: benchAlloc(b, d, device.I32, 1, pages), Len: benchAlloc(b, d, device.I32, 1), Short: depth <= device.ShortLen,
 		}
 		d.Write(kv.Pages, words(rng.Perm(pages)...))
 		d.Write(kv.Len, words(depth))

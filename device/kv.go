@@ -12,7 +12,12 @@ type KV struct {
 	K, V  Tensor // f16 or f32 [pages, kvheads, PageLen, dim]
 	Pages Tensor // i32 [slots, maxpages]: this layer's own page numbers
 	Len   Tensor // i32 [slots]: positions stored, the rows of this call included
+	Short bool   // that no slot has more than ShortLen positions; where it holds, steps may be faster
 }
+
+// ShortLen is the most positions of a [KV] that is Short. Results are right with more: a
+// device chooses by it among kernels, and calls that were captured keep the choice.
+const ShortLen = 2048
 
 // Span is the part of the past that a layer may see, whatever a plan reads: no
 // further than Back from the row, and of that the first Sink positions and what

@@ -274,6 +274,16 @@ func (p *passes) step(n int, seq func(i int) (s *kvcache.Seq, id int32)) (sparse
 	}, nil
 }
 
+// graphOf is the number of the graph of a decode pass: by rows, and twice, for pasts that
+// are short and others.
+func graphOf(p *sparse.Pass) int {
+	n := 2 * p.Rows()
+	if p.Cache[0].Short {
+		n++
+	}
+	return n
+}
+
 // writePos queues the first n staged numbers as positions, and their ends.
 func (p *passes) writePos(n int) {
 	p.write(p.pos, p.host[:n])

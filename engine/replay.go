@@ -57,7 +57,7 @@ type Replay struct {
 	steps    [3]device.Tensor // q, k, v of a decode step, f32 [layers, slots, ...]
 	ys       device.Tensor    // f32 [layers, slots, heads·dim]
 	floats   []float32        // staging for one of them
-	graphs   []device.Graph   // by rows of the decode pass
+	graphs   []device.Graph   // of decode passes, by graphOf
 	last     sparse.Pass      // the last decode pass
 	launched bool             // by a graph
 }
@@ -112,7 +112,7 @@ func (r *Replay) alloc(dev device.Device, spec *sparse.Spec) error {
 	r.steps = [3]device.Tensor{alloc(c.Layers, c.Slots, q), alloc(c.Layers, c.Slots, kv), alloc(c.Layers, c.Slots, kv)}
 	r.ys = alloc(c.Layers, c.Slots, q)
 	r.floats = make([]float32, max(rows, c.Slots)*q)
-	r.graphs = make([]device.Graph, c.Slots+1)
+	r.graphs = make([]device.Graph, 2*c.Slots+2)
 	return err
 }
 
@@ -271,7 +271,7 @@ func (r *Replay) Step(active ...*ReplaySequence) error {
 // stopwatches and for counting allocations. What the attention remembers of the
 // pass may then count it twice.
 func (r *Replay) Again() {
-	if g := r.graphs[r.last.Rows()]; r.launched && g != nil {
+	if g := r.graphs[graphOf(&r.last)]; r.launched && g != nil {
 		g.Launch()
 		return
 	}
@@ -285,7 +285,7 @@ func (r *Replay) StepReplayed(active ...*ReplaySequence) error {
 	if err != nil {
 		return err
 	}
-	g := &r.graphs[p.Rows()]
+	g := &r.graphs[graphOf(&p)]
 	if *g == nil {
 		r.policy.Trace = nil
 		*g, err = r.dev.Capture(func(ops device.Ops) {

@@ -67,7 +67,7 @@ type Runner struct {
 	scratch *model.Scratch
 	turn    int
 	free    func() error
-	graphs  [][]decodeGraph // of decode passes, by turn and rows, on a device that replays them
+	graphs  [][]decodeGraph // of decode passes, by turn and graphOf, on a device that replays them
 }
 
 // decodeGraph is a captured decode pass.
@@ -222,7 +222,7 @@ func (r *Runner) step(active []*Sequence) error {
 
 // decode queues a decode pass, as a graph where the device replays those and
 // nothing watches the pass but a stopwatch that sets marks. The graph is captured
-// the first time that a pass has this number of rows.
+// the first time that a pass has this number of rows, and again for long pasts.
 func (r *Runner) decode(p *sparse.Pass) error {
 	run := func(ops device.Ops) {
 		p.Ops = ops
@@ -239,10 +239,11 @@ func (r *Runner) decode(p *sparse.Pass) error {
 		return nil
 	}
 	graphs := &r.graphs[r.turn]
-	for len(*graphs) <= p.Rows() {
+	n := graphOf(p)
+	for len(*graphs) <= n {
 		*graphs = append(*graphs, decodeGraph{})
 	}
-	g := &(*graphs)[p.Rows()]
+	g := &(*graphs)[n]
 	if g.Graph == nil || g.watch != watch {
 		if err := r.capture(g, run, watch); err != nil {
 			return err

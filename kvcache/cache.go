@@ -140,6 +140,10 @@ func (c *Cache) Slots(l, n int) device.KV {
 	kv := c.Layer(l)
 	kv.Pages = kv.Pages.Rows(0, n)
 	kv.Len = kv.Len.Rows(0, n)
+	kv.Short = true
+	for _, s := range c.seqs[:n] {
+		kv.Short = kv.Short && (s == nil || s.len <= device.ShortLen)
+	}
 	return kv
 }
 

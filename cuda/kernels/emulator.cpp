@@ -33,7 +33,7 @@ constexpr size_t shared_size = (most_shared + 64 + 1023) / 1024 * 1024;
 constexpr size_t stack_size = SANITIZED ? 256 << 10 : 64 << 10;
 constexpr int most_threads = 1024, lanes = 32;
 
-enum State { ready, at_barrier, at_exchange, at_point, done };
+enum State { ready, at_barrier, at_exchange, at_point, at_others, done };
 constexpr int points = 16;  // that threads can meet at
 
 #if defined(__x86_64__)
@@ -121,7 +121,7 @@ struct Region {
 	size_t offset, size;
 };
 
-// Machine is the block that runs.
+// Machine is a block that runs.
 struct Machine {
 	Fiber fibers[most_threads];
 	Warp warps[most_threads / lanes];
@@ -129,6 +129,9 @@ struct Machine {
 	std::vector<int> queue;  // of fibers that are ready
 	int current, waiting, finished, threads;
 	int come[points];  // threads that have come to a point
+	int others;        // threads that wait for the other blocks
+	dim3 block;
+	int rank;  // among the blocks that run together
 
 	char* shared;  // on 1024 bytes
 	std::vector<Region> regions;
@@ -156,6 +159,7 @@ struct Machine {
 };
 
 Machine* machine;
+std::vector<Machine*> machines;  // of blocks that run together; more than there are now
 emu::Kernel* kernels;
 
 // leave gives the CPU back to the scheduler.
@@ -188,6 +192,7 @@ void resume(int i) {
 	Machine& m = *machine;
 	m.current = i;
 	threadIdx.x = i;
+	blockIdx = m.block;
 #if SANITIZED
 	void* fake;
 	__sanitizer_start_switch_fiber(&fake, m.fibers[i].stack, stack_size);
@@ -214,7 +219,7 @@ void stuck() {
 	Machine& m = *machine;
 	m.failed = true;
 	int barrier = m.waiting, point = 0;
-	for (int i = 0; i < m.threads; i++) point += m.fibers[i].state == at_point;
+	for (int i = 0; i < m.threads; i++) point += m.fibers[i].state == at_point || m.fibers[i].state == at_others;
 	int exchange = m.threads - m.finished - barrier - point;
 	const char* what = "";
 	for (int w = 0; w < m.threads / lanes; w++) {
@@ -225,12 +230,12 @@ void stuck() {
 		barrier, point, exchange, exchange ? what : "a shuffle", m.finished);
 }
 
-void run_block() {
+void start_block() {
 	Machine& m = *machine;
 	m.queue.clear();
 	m.regions.clear();
 	m.used = m.dynamic_size;
-	m.waiting = m.finished = 0;
+	m.waiting = m.finished = m.others = 0;
 	memset(m.come, 0, sizeof m.come);
 #if SANITIZED
 	__asan_unpoison_memory_region(m.shared, shared_size);
@@ -247,11 +252,12 @@ void run_block() {
 		m.fibers[i].group = 0;
 		m.queue.push_back(i);
 	}
-	for (size_t head = 0; m.finished < m.threads && !m.failed;) {
-		if (head == m.queue.size()) {
-			stuck();
-			return;
-		}
+}
+
+// run_ready runs a block until all of its threads wait for something or have returned.
+void run_ready() {
+	Machine& m = *machine;
+	for (size_t head = 0; head < m.queue.size() && !m.failed;) {
 		if (m.random) {
 			size_t i = head + m.next() % (m.queue.size() - head);
 			int t = m.queue[i];
@@ -266,6 +272,38 @@ void run_block() {
 				m.waiting = 0;
 				release(0, m.threads, at_barrier);
 			}
+		}
+	}
+}
+
+// run_blocks runs the first n blocks of machines together. They wait for each other where
+// all threads that have not returned do.
+void run_blocks(int n) {
+	for (int i = 0; i < n; i++) {
+		machine = machines[i];
+		start_block();
+	}
+	for (;;) {
+		bool ran = false;
+		int left = 0, others = 0;
+		for (int i = 0; i < n; i++) {
+			machine = machines[i];
+			ran |= !machine->queue.empty();
+			run_ready();
+			if (machine->failed) return;
+			left += machine->threads - machine->finished;
+			others += machine->others;
+		}
+		if (left == 0) return;
+		for (int i = 0; i < n && (others == left || !ran); i++) {
+			machine = machines[i];
+			if (others < left && machine->others < machine->threads - machine->finished) {
+				stuck();
+				return;
+			}
+			if (others < left) continue;
+			machine->others = 0;
+			release(0, machine->threads, at_others);
 		}
 	}
 }
@@ -293,6 +331,24 @@ void wait_block() {
 	m.fibers[m.current].state = at_barrier;
 	m.waiting++;
 	leave(false);
+}
+
+void wait_blocks() {
+	Machine& m = *machine;
+	m.fibers[m.current].state = at_others;
+	m.others++;
+	leave(false);
+}
+
+int rank() { return machine->rank; }
+
+const void* other(const void* at, int rank) {
+	Machine& m = *machine;
+	size_t offset = (const char*)at - m.shared;
+	if (offset >= m.used) stop("%p is no shared memory", at);
+	const Machine& o = *machines[rank];
+	if (o.finished == o.threads) stop("block %d of those that run together has returned", rank);
+	return o.shared + offset;
 }
 
 void come(int point, int n, bool wait) {
@@ -382,26 +438,32 @@ extern "C" void* emu_find(const char* name) {
 }
 
 extern "C" const char* emu_launch(void* kernel, const uint64_t* words, size_t n, emu_grid g) {
-	if (!machine) machine = new Machine;
-	Machine& m = *machine;
+	int together = g.together ? (int)g.together : 1;
+	while ((int)machines.size() < together) machines.push_back(new Machine);
+	Machine& m = *machines[0];
 	m.kernel = (emu::Kernel*)kernel;
-	m.failed = false;
 	if (n * 8 != (size_t)m.kernel->size) {
 		snprintf(m.message, sizeof m.message, "%zu words of arguments, want %d", n, m.kernel->size / 8);
 		return m.message;
 	}
-	if (g.threads == 0 || g.threads % lanes || g.threads > (unsigned)m.kernel->threads || g.shared > most_shared || g.y > 65535 || g.z > 65535) {
+	if (g.threads == 0 || g.threads % lanes || g.threads > (unsigned)m.kernel->threads || g.shared > most_shared || g.y > 65535 || g.z > 65535 || together > 8 || g.z % together) {
 		snprintf(m.message, sizeof m.message, "%u threads with %zu bytes of shared memory in %u x %u x %u blocks, want a multiple of 32 and at most %d, %zu, and 65535 in y and z",
 			g.threads, g.shared, g.x, g.y, g.z, m.kernel->threads, most_shared);
 		return m.message;
 	}
-	m.args = words;
-	m.threads = g.threads;
-	m.dynamic_size = g.shared;
-	m.random = g.seed;
+	for (int i = 0; i < together; i++) {
+		Machine& one = *machines[i];
+		one.kernel = m.kernel;
+		one.failed = false;
+		one.args = words;
+		one.threads = g.threads;
+		one.dynamic_size = g.shared;
+		one.random = g.seed ? g.seed + i : 0;
+		one.rank = i;
+	}
 	blockDim = {g.threads, 1, 1};
 	gridDim = {g.x, g.y, g.z};
-	uint64_t blocks = (uint64_t)g.x * g.y * g.z;
+	uint64_t blocks = (uint64_t)g.x * g.y * g.z / together;  // or clusters of them
 	uint64_t step = 1;
 	if (m.random && blocks > 1) {  // a stride that shares no factor with the number of blocks visits each once
 		do {
@@ -415,9 +477,12 @@ extern "C" const char* emu_launch(void* kernel, const uint64_t* words, size_t n,
 			if (a == 1) break;
 		} while (true);
 	}
-	for (uint64_t i = 0, at = 0; i < blocks && !m.failed; i++, at = (at + step) % blocks) {
-		blockIdx = {(unsigned)(at % g.x), (unsigned)(at / g.x % g.y), (unsigned)(at / g.x / g.y)};
-		run_block();
+	for (uint64_t i = 0, at = 0; i < blocks; i++, at = (at + step) % blocks) {
+		for (int r = 0; r < together; r++) machines[r]->block = {(unsigned)(at % g.x), (unsigned)(at / g.x % g.y), (unsigned)(at / g.x / g.y * together + r)};
+		run_blocks(together);
+		for (int r = 0; r < together; r++) {
+			if (machines[r]->failed) return machines[r]->message;
+		}
 	}
-	return m.failed ? m.message : nullptr;
+	return nullptr;
 }

@@ -38,14 +38,14 @@ func Find(name string) (Kernel, bool) {
 var running sync.Mutex
 
 // Launch runs blocks of threads and waits for them. words are the arguments,
-// shared the bytes of dynamic shared memory. With a seed the order of threads
-// and blocks is random.
-func (k Kernel) Launch(blocks [3]int, threads, shared int, seed uint64, words []uint64) error {
+// shared the bytes of dynamic shared memory, together how many blocks in z run together.
+// With a seed the order of threads and blocks is random.
+func (k Kernel) Launch(blocks [3]int, threads, shared, together int, seed uint64, words []uint64) error {
 	running.Lock()
 	defer running.Unlock()
 	g := C.emu_grid{
 		x: C.uint(blocks[0]), y: C.uint(blocks[1]), z: C.uint(blocks[2]),
-		threads: C.uint(threads), shared: C.size_t(shared), seed: C.uint64_t(seed),
+		threads: C.uint(threads), together: C.uint(together), shared: C.size_t(shared), seed: C.uint64_t(seed),
 	}
 	wrong := C.emu_launch(k.at, (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(words))), C.size_t(len(words)), g)
 	if wrong != nil {

@@ -132,6 +132,34 @@ __device__ __forceinline__ void copy_wait() {
 __device__ __forceinline__ void meet(int point, int n) { asm volatile("bar.sync %0, %1;" ::"r"(point), "r"(n) : "memory"); }
 __device__ __forceinline__ void arrive(int point, int n) { asm volatile("bar.arrive %0, %1;" ::"r"(point), "r"(n) : "memory"); }
 
+// Blocks that are launched together, some of the same x and y: which of them this is, what
+// waits for all of their threads, and reading what lies at an address of shared memory in
+// another one, which must not return before.
+__device__ __forceinline__ int rank_together() {
+	u32 rank = 0;
+#if __CUDA_ARCH__ >= 900
+	asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+	return (int)rank;
+}
+__device__ __forceinline__ void wait_together() {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ float far(const float* at, int rank) {
+	float v = 0;
+#if __CUDA_ARCH__ >= 900
+	asm volatile("{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %1, %2;\n\tld.shared::cluster.f32 %0, [there];\n\t}" : "=f"(v) : "r"((u32)__cvta_generic_to_shared(at)), "r"(rank) : "memory");
+#endif
+	return v;
+}
+__device__ __forceinline__ void far4(float v[4], const float* at, int rank) {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %4, %5;\n\tld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n\t}" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"((u32)__cvta_generic_to_shared(at)), "r"(rank) : "memory");
+#endif
+}
+
 // power2 is 2 to the x, 0 where that is less than any normal number.
 __device__ __forceinline__ float power2(float x) {
 	float y;

@@ -9,9 +9,10 @@ extern "C" {
 #endif
 
 typedef struct {
-	unsigned x, y, z;  // blocks
-	unsigned threads;  // of a block
-	size_t shared;     // bytes of dynamic shared memory
+	unsigned x, y, z;   // blocks
+	unsigned threads;   // of a block
+	unsigned together;  // blocks in z that run together; 0 is one
+	size_t shared;      // bytes of dynamic shared memory
 	uint64_t seed;     // of the order of threads and blocks; 0 is their own order
 } emu_grid;
 

@@ -9,7 +9,8 @@
 // warp do not take part in, shared memory beyond its limits. Shared memory is
 // full of bytes 0xff when a block starts, which as floats are not numbers.
 //
-// Blocks have one dimension.
+// Blocks have one dimension. Those that are launched together take turns; each has its own
+// shared memory, which the others can read.
 #pragma once
 
 #include <stdint.h>
@@ -46,6 +47,12 @@ struct Kernel {
 
 // wait_block is __syncthreads.
 void wait_block();
+
+// wait_blocks waits for all threads of the blocks that run together, rank is which of them
+// this is, and other is where shared memory of this one lies in another.
+void wait_blocks();
+int rank();
+const void* other(const void* at, int rank);
 
 // come adds a thread to those that have come to a point, and waits for the others.
 void come(int point, int n, bool wait);
@@ -261,6 +268,11 @@ template <int N>
 void copy_wait() {
 	emu::copy_now(N);
 }
+
+inline int rank_together() { return emu::rank(); }
+inline void wait_together() { emu::wait_blocks(); }
+inline float far(const float* at, int rank) { return *(const float*)emu::other(at, rank); }
+inline void far4(float v[4], const float* at, int rank) { memcpy(v, emu::other(at, rank), 16); }
 
 inline void meet(int point, int n) { emu::come(point, n, true); }
 inline void arrive(int point, int n) { emu::come(point, n, false); }
