@@ -1,12 +1,14 @@
 // Products of one row with matrices, dst = x·wᵀ: what a decode step does for one
 // sequence, bound by reading the matrices once. Checked against matmul.cu.
 //
-// A block for each multiprocessor takes rows that lie one behind the other. It makes
-// x ready in shared memory, normalized if asked to, and with 8 bits where the weights
-// are quantized; its warps take the chunks of the rows in turn, each with a ring of
-// them in shared memory, and the sums of the chunks of a row are added in the order of
-// k at the end. The rings are filled with the first chunks before x is there: weights
-// do not wait for the kernels before, so that memory is busy between launches too.
+// A block for each multiprocessor takes rows that lie one behind the other. The rows are
+// cut into chunks; each warp has one chunk, the same of every row that it takes, and so
+// it holds what meets it of x in registers: as it is, or with 8 bits where the weights
+// are quantized. The weights come by through a ring in shared memory that the warp has
+// for itself. The sums of several rows are added over the lanes at once, and those of
+// the chunks of a row in the order of k at the end, where a norm's scale is multiplied
+// in. The rings are filled with the first chunks before x is there: weights do not wait
+// for the kernels before, so that memory is busy between launches too.
 #include "args.cuh"
 #include "few.cuh"
 #include "reduce.cuh"
@@ -21,6 +23,7 @@ struct SingleArgs {
 	i64 k, row;  // row: bytes of a row of w
 	i64 mode;
 	i64 fixed;  // no kernel writes w
+	i64 slots;  // warps that have a row together
 };
 
 // TurnArgs are of products that are queries, keys and values, which are turned and
@@ -41,10 +44,10 @@ constexpr int SINGLE_THREADS = 512;
 template <int TYPE>
 struct Piece {
 	static constexpr bool QUANTIZED = TYPE >= Q4_0;
-	static constexpr int WEIGHTS = QUANTIZED ? 2048 : TYPE == F32 ? 256 : 512;
-	static constexpr int BYTES = TYPE == Q4_0 || TYPE == Q4_K ? 1152 : TYPE == Q8_0 ? 2176 : TYPE == Q5_K ? 1408 : TYPE == Q6_K ? 1680 : 1024;
-	static constexpr int STAGES = BYTES == 1024 ? 6 : BYTES < 1408 ? 4 : 3;
-	static constexpr int X = QUANTIZED ? 3072 : WEIGHTS * 4;  // bytes of the part of x that meets a chunk
+	static constexpr int WEIGHTS = QUANTIZED ? 2048 : TYPE == F32 ? 512 : 1024;
+	static constexpr int BYTES = TYPE == Q4_0 || TYPE == Q4_K ? 1152 : TYPE == Q8_0 ? 2176 : TYPE == Q5_K ? 1408 : TYPE == Q6_K ? 1680 : 2048;
+	static constexpr int STAGES = BYTES == 1152 ? 4 : 3;
+	static constexpr int X = QUANTIZED ? 3072 : 0;  // bytes of shared memory for the part of x that meets a chunk
 };
 
 // A lane takes 64 of the 2048 weights of a chunk of a quantized type: of one block
@@ -68,15 +71,9 @@ __device__ __forceinline__ int lane_of(int block, int half, int part) {
 // integers stand for, f32 [32][4].
 constexpr int X_SCALES = 2048, X_SUMS = 2560;
 
-// put stores numbers 4i to 4i+3 of x. All lanes of a warp call it.
+// put stores numbers 4i to 4i+3 of x for quantized weights. All lanes of a warp call it.
 template <int TYPE>
 __device__ __forceinline__ void put(u8* x, int i, const float v[4]) {
-	if (!Piece<TYPE>::QUANTIZED) {
-		// Of a type of 2 bytes a lane takes 8 numbers: the first 4 of all lanes, then the others.
-		int at = TYPE == F32 ? i : i / 64 * 64 + i % 2 * 32 + i % 64 / 2;
-		for (int j = 0; j < 4; j++) ((float*)x)[at * 4 + j] = v[j];
-		return;
-	}
 	float top = larger(larger(fabsf(v[0]), fabsf(v[1])), larger(fabsf(v[2]), fabsf(v[3])));
 	for (int m = 1; m < 8; m *= 2) top = larger(top, __shfl_xor_sync(ALL, top, m));
 	float d = top * (1 / 127.0f), per = top > 1e-36f ? 127 / top : 0;
@@ -96,54 +93,60 @@ __device__ __forceinline__ void put(u8* x, int i, const float v[4]) {
 	((float*)(tile + X_SUMS))[of * 4 + piece] = d * (float)sum;
 }
 
-constexpr int HOLD = 4;  // times 4 numbers that a thread has of x at once
-
-// Norms is a thread's part of the weights of a norm.
-struct Norms {
-	Word4 w[HOLD];
-};
-
-__device__ __forceinline__ Norms norms_of(const SingleArgs& a) {
-	Norms n;
-#pragma unroll
-	for (int j = 0; j < HOLD; j++) {
-		int i = j * blockDim.x + threadIdx.x;
-		n.w[j] = {{0, 0, 0, 0}};
-		if (a.norm && i < (int)a.k / 4) n.w[j] = load16(a.norm + 4 * i);
+// prepare makes x ready in shared memory, multiplied by the weights of a norm. It gives a
+// thread's part of the sum of the squares of x.
+template <int TYPE>
+__device__ __forceinline__ float prepare(const SingleArgs& a, u8* x) {
+	float squares = 0;
+	for (int i = threadIdx.x; i < (int)a.k / 4; i += blockDim.x) {
+		Word4 word = load16(a.x + 4 * i), norm = {{0, 0, 0, 0}};
+		if (a.norm) norm = load16(a.norm + 4 * i);
+		float v[4];
+		for (int u = 0; u < 4; u++) {
+			v[u] = __uint_as_float(word.w[u]);
+			squares += v[u] * v[u];
+			if (a.norm) v[u] *= __uint_as_float(norm.w[u]);
+		}
+		put<TYPE>(x, i, v);
 	}
-	return n;
+	return squares;
 }
 
-// prepare makes x ready. A row that is normalized is no longer than what all
-// threads hold.
+// Taken is what a lane holds of x: what meets its weights of a chunk.
+template <int TYPE, bool = Piece<TYPE>::QUANTIZED>
+struct Taken {
+	Word4 v[4];          // integers
+	Word4 scales, sums;  // of 16 of them each
+};
 template <int TYPE>
-__device__ __forceinline__ void prepare(const SingleArgs& a, const Norms& norms, u8* x) {
-	int n = (int)a.k / 4;
-	for (int base = 0; base < n; base += HOLD * blockDim.x) {
-		float v[HOLD][4];
-		float sum = 0;
+struct Taken<TYPE, false> {
+	float v[Piece<TYPE>::WEIGHTS / WARP];
+};
+
+// take reads what meets a chunk of a quantized type.
+template <int TYPE>
+__device__ __forceinline__ Taken<TYPE> take(const u8* x, int chunk) {
+	Taken<TYPE> t;
+	const u8* mine = x + chunk * Piece<TYPE>::X + lane() * 16;
 #pragma unroll
-		for (int j = 0; j < HOLD; j++) {
-			int i = base + j * blockDim.x + threadIdx.x;
-			Word4 word = {{0, 0, 0, 0}};
-			if (i < n) word = load16(a.x + 4 * i);
-			for (int u = 0; u < 4; u++) {
-				v[j][u] = __uint_as_float(word.w[u]);
-				sum += v[j][u] * v[j][u];
-			}
-		}
-		if (a.norm) {
-			float scale = 1 / sqrtf(reduce_block(sum, 0.0f, Plus()) / (float)a.k + (float)a.eps);
+	for (int i = 0; i < 4; i++) t.v[i] = load16(mine + i * 512);
+	t.scales = load16(mine + X_SCALES);
+	t.sums = load16(mine + X_SUMS);
+	return t;
+}
+
+// A lane has every 32nd 16 bytes of a chunk of a plain type. load_plain gives the
+// numbers of v that meet them, from number first on, where there are such, and zeros.
+template <int TYPE>
+__device__ __forceinline__ void load_plain(Taken<TYPE>& t, const float* v, int first, int k) {
+	constexpr int EACH = TYPE == F32 ? 4 : 8;  // weights in 16 bytes
 #pragma unroll
-			for (int j = 0; j < HOLD; j++) {
-				for (int u = 0; u < 4; u++) v[j][u] = v[j][u] * scale * __uint_as_float(norms.w[j].w[u]);
-			}
-		}
+	for (int i = 0; i < Piece<TYPE>::WEIGHTS / WARP; i += 4) {
+		int at = first + (i / EACH * WARP + lane()) * EACH + i % EACH;
+		Word4 word = {{0, 0, 0, 0}};
+		if (at < k) word = load16(v + at);
 #pragma unroll
-		for (int j = 0; j < HOLD; j++) {
-			int i = base + j * blockDim.x + threadIdx.x;
-			if (i < n) put<TYPE>(x, i, v[j]);
-		}
+		for (int j = 0; j < 4; j++) t.v[i + j] = __uint_as_float(word.w[j]);
 	}
 }
 
@@ -173,12 +176,12 @@ __device__ __forceinline__ int dot16(const u32 v[4], const Word4& x) {
 // byte_of is byte t of a word: the lowest of the fraction of 2²³.
 __device__ __forceinline__ float byte_of(u32 word, int t) { return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650 + t)) - 8388608; }
 
-// dot is a lane's part of the product of a chunk at w with what meets it at x.
+// dot is a lane's part of the product of a chunk of a quantized type at w with what meets
+// it.
 template <int TYPE>
-__device__ __forceinline__ float dot(const u8* w, const u8* x) {
+__device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, true>& x) {
 	Share g = share_of_lane(lane());
-	Word4 d4 = load16(x + X_SCALES + lane() * 16), s4 = load16(x + X_SUMS + lane() * 16);
-	const u8* mine = x + lane() * 16;
+	const Word4 &d4 = x.scales, &s4 = x.sums;
 	float sum = 0;
 	if (TYPE == Q8_0 || TYPE == Q4_0) {
 		constexpr int SIZE = TYPE == Q8_0 ? 34 : 18;
@@ -190,7 +193,7 @@ __device__ __forceinline__ float dot(const u8* w, const u8* x) {
 			if (TYPE == Q4_0) {
 				for (int i = 0; i < 4; i++) v.w[i] = v.w[i] >> (g.part * 4) & 0x0f0f0f0fu;
 			}
-			float y = __uint_as_float(d4.w[t]) * (float)dot16(v.w, load16(mine + t * 512));
+			float y = __uint_as_float(d4.w[t]) * (float)dot16(v.w, x.v[t]);
 			if (TYPE == Q4_0) y -= 8 * __uint_as_float(s4.w[t]);
 			sum += half_of(b) * y;
 		}
@@ -217,7 +220,7 @@ __device__ __forceinline__ float dot(const u8* w, const u8* x) {
 				if (TYPE == Q5_K) v.w[i] |= (high.w[i] >> t & 0x01010101u) << 4;
 			}
 			float d = __uint_as_float(d4.w[t]);
-			plus += d * (float)(dot16(v.w, load16(mine + t * 512)) * (int)(scale >> 8 * t & 255));
+			plus += d * (float)(dot16(v.w, x.v[t]) * (int)(scale >> 8 * t & 255));
 			minus += __uint_as_float(s4.w[t]) * byte_of(least, t);
 		}
 		sum = from_half((u16)head.w[0]) * plus - from_half((u16)(head.w[0] >> 16)) * minus;
@@ -240,7 +243,7 @@ __device__ __forceinline__ float dot(const u8* w, const u8* x) {
 		for (int t = 0; t < 4; t++) {
 			u32 v[4];
 			for (int i = 0; i < 4; i++) v[i] = (low[t % 2].w[i] >> (t / 2 * 4) & 0x0f0f0f0fu) | (high.w[i] >> (2 * t) & 0x03030303u) << 4;
-			float y = __uint_as_float(d4.w[t]) * (float)dot16(v, load16(mine + t * 512)) - 32 * __uint_as_float(s4.w[t]);
+			float y = __uint_as_float(d4.w[t]) * (float)dot16(v, x.v[t]) - 32 * __uint_as_float(s4.w[t]);
 			sum += y * (float)scale[2 * t];
 		}
 		sum *= half_of(b + 208);
@@ -248,92 +251,99 @@ __device__ __forceinline__ float dot(const u8* w, const u8* x) {
 	return sum;
 }
 
-// dot_plain is dot of a type without blocks, of which left weights are there.
+// dot is that of a type without blocks.
 template <int TYPE>
-__device__ __forceinline__ float dot_plain(const u8* w, const u8* x, int left) {
+__device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, false>& x) {
 	constexpr int EACH = TYPE == F32 ? 4 : 8;  // weights in 16 bytes
-	float sum = 0;
+	float sums[4] = {0, 0, 0, 0};
 #pragma unroll
-	for (int u = 0; u < 2; u++) {
-		if ((u * WARP + lane()) * EACH >= left) break;
+	for (int u = 0; u < Piece<TYPE>::BYTES / 16 / WARP; u++) {
 		Word4 v = load16(w + (u * WARP + lane()) * 16);
-		const u8* mine = x + u * WARP * EACH * 4 + lane() * 16;
-		for (int h = 0; h < EACH / 4; h++) {
-			Word4 y = load16(mine + h * 512);
-			for (int j = 0; j < 4; j++) {
-				if (TYPE == F32) {
-					sum += __uint_as_float(v.w[j]) * __uint_as_float(y.w[j]);
-					continue;
-				}
-				u16 bits = (u16)(v.w[h * 2 + j / 2] >> j % 2 * 16);
-				sum += (TYPE == F16 ? from_half(bits) : from_bfloat(bits)) * __uint_as_float(y.w[j]);
+#pragma unroll
+		for (int j = 0; j < EACH; j++) {
+			float weight;
+			if (TYPE == F32) {
+				weight = __uint_as_float(v.w[j]);
+			} else {
+				u16 bits = (u16)(v.w[j / 2] >> j % 2 * 16);
+				weight = TYPE == F16 ? from_half(bits) : from_bfloat(bits);
 			}
+			sums[j % 4] += weight * x.v[u * EACH + j];
 		}
 	}
-	return sum;
+	return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// March is where a warp is in the chunks of its block's rows.
-struct March {
-	int i;      // number of the chunk, over all rows
-	int v, c;   // row and chunk of the row
-	int rows, rest, warps;  // of a step: whole rows, chunks besides, chunks
-
-	__device__ __forceinline__ void next(int chunks) {
-		i += warps;
-		v += rows;
-		c += rest;
-		if (c >= chunks) {
-			c -= chunks;
-			v++;
-		}
-	}
-};
+// fold adds a over pairs of lanes, whose numbers differ in bit m, and b too: the lower of
+// the two gets the sum of a, the other one that of b.
+__device__ __forceinline__ float fold(float a, float b, int m) {
+	bool upper = lane() & m;
+	return (upper ? b : a) + __shfl_xor_sync(ALL, upper ? a : b, m);
+}
 
 // single is a product, or with HEADS those that heads are of.
 template <int TYPE, bool HEADS>
 __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* heads) {
 	typedef Piece<TYPE> C;
+	constexpr int ROWS = 4;  // whose sums are added over the lanes together
 	DYNAMIC(u8, x);
+	SHARED(float, squares, SINGLE_THREADS / WARP);  // of x: a warp's part of their sum
 	let_next();
 	// The block takes items lo to hi-1: rows of the matrices one after the other, or
 	// of GATE, rows of w[0] and then the same of w[1].
 	int items = (int)a.n[0] + (a.mode == GATE ? 0 : (int)a.n[1] + (int)a.n[2]);
 	constexpr int WHOLE = HEADS ? 2 : 1;  // items that a block has all of
 	int lo = (int)((i64)(items / WHOLE) * blockIdx.x / gridDim.x) * WHOLE, hi = (int)((i64)(items / WHOLE) * (blockIdx.x + 1) / gridDim.x) * WHOLE;
-	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, warps = blockDim.x / WARP;
-	int rows = a.mode == GATE ? 2 * (hi - lo) : hi - lo, all = rows * chunks;
+	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, slots = (int)a.slots, warps = blockDim.x / WARP;
+	int rows = a.mode == GATE ? 2 * (hi - lo) : hi - lo;
 	int end[2] = {a.mode == GATE ? hi - lo : (int)a.n[0] - lo, a.mode == GATE ? rows : (int)(a.n[0] + a.n[1]) - lo};
 	// Where row 0 of the block would be if each matrix had all rows: addresses, as nothing
 	// need be there.
 	u64 start[3] = {(u64)a.w[0] + lo * a.row, (u64)a.w[1] - (end[0] - (a.mode == GATE ? lo : 0)) * a.row, (u64)a.w[2] - end[1] * a.row};
-	int tail = (int)a.row - (chunks - 1) * C::BYTES;  // bytes of the last chunk of a row
-
-	float *parts = (float*)(x + chunks * C::X), *turns = parts + all;  // [rows, chunks]; with HEADS [rows]: cosine and sine of each pair
-	u8* ring = x + chunks * C::X + ((all + (HEADS ? rows : 0)) * 4 + 15) / 16 * 16 + warp() * C::STAGES * C::BYTES;
-	March load = {warp(), warp() / chunks, warp() % chunks, warps / chunks, warps % chunks, warps}, use = load;
-	u8* slot = ring + lane() * 16;
-	auto bring = [&]() {
-		if (load.i < all) {
-			int size = load.c == chunks - 1 ? tail : C::BYTES;
-			u64 row = load.v < end[0] ? start[0] : load.v < end[1] ? start[1] : start[2];
-			const u8* from = (const u8*)(row + (u64)load.v * a.row + load.c * C::BYTES + lane() * 16);
-#pragma unroll
-			for (int i = 0; i < (C::BYTES / 16 + WARP - 1) / WARP; i++) {
-				int at = i * WARP * 16;
-				if (lane() * 16 < size - at) copy_async(slot + at, from + at);
-			}
-			load.next(chunks);
-		}
-		copy_commit();
-		slot = slot == ring + lane() * 16 + (C::STAGES - 1) * C::BYTES ? slot - (C::STAGES - 1) * C::BYTES : slot + C::BYTES;
-	};
-	if (!a.fixed) wait_before();
-	for (int i = 1; i < C::STAGES; i++) bring();
-	Norms norms = norms_of(a);
 	// Which row of which matrix row v of the block is.
 	auto matrix = [&](int v) { return v < end[0] ? 0 : v < end[1] ? 1 : 2; };
 	auto row_of = [&](int v, int m) { return m == 0 ? lo + v : m == 1 ? v - end[0] : v - end[1]; };
+
+	float *parts = (float*)(x + chunks * C::X), *turns = parts + rows * chunks;  // [rows, chunks]; with HEADS [rows]: cosine and sine of each pair
+	u8* ring = x + chunks * C::X + (rows * (chunks + (HEADS ? 1 : 0)) * 4 + 15) / 16 * 16 + warp() * C::STAGES * C::BYTES;
+	// The warp takes every groups-th row from first on, and of these chunk chunk. Where warps
+	// are too few for all chunks, it takes one after the other.
+	int first = warp() / slots, groups = warps / slots, chunk = warp() % slots;
+
+	int load, border, size;  // row to bring, that where its matrix ends, bytes of the chunk
+	u64 from;
+	u8* slot;
+	auto bring = [&]() {
+		if (load < rows) {
+			if (load >= border) {
+				int m = matrix(load);
+				from = start[m] + (u64)load * a.row + chunk * C::BYTES + lane() * 16;
+				border = m < 2 ? end[m] : rows;
+			}
+#pragma unroll
+			for (int i = 0; i < (C::BYTES / 16 + WARP - 1) / WARP; i++) {
+				int at = i * WARP * 16;
+				if (lane() * 16 < size - at) copy_async(slot + at, (const u8*)from + at);
+			}
+			load += groups;
+			from += (u64)groups * a.row;
+		}
+		copy_commit();
+		slot = slot == ring + lane() * 16 + (C::STAGES - 1) * C::BYTES ? ring + lane() * 16 : slot + C::BYTES;
+	};
+	// begin fills the ring.
+	auto begin = [&]() {
+		size = smaller((int)a.row - chunk * C::BYTES, C::BYTES);
+		load = first, border = 0, slot = ring + lane() * 16;
+		if (!C::QUANTIZED && size < C::BYTES) {
+			for (int at = lane() * 16; at < C::STAGES * C::BYTES; at += WARP * 16) {
+				if (at % C::BYTES >= size) *(Word4*)(ring + at) = {{0, 0, 0, 0}};
+			}
+		}
+		for (int i = 0; i < C::STAGES; i++) bring();
+	};
+	if (!a.fixed) wait_before();
+	begin();
 	if (HEADS) {
 		// The host writes positions, and so they are there before the kernels before are done.
 		for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
@@ -345,32 +355,76 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 			turns[v + 1] = (float)(sine * heads->scale);
 		}
 	}
+	Taken<TYPE> mine;
+	if constexpr (!C::QUANTIZED) {
+		if (a.norm) load_plain<TYPE>(mine, a.norm, chunk * C::WEIGHTS, (int)a.k);
+	}
 	if (a.fixed) wait_before();
-	prepare<TYPE>(a, norms, x);
-	__syncthreads();
-
-	const u8* w = ring;
-	while (use.i < all) {
-		__syncwarp();  // all have read what the next chunk overwrites
-		bring();
-		copy_wait<C::STAGES - 1>();
-		__syncwarp();
-		float sum = 0;
-		int there = (int)a.k - use.c * C::WEIGHTS;
-		if (!C::QUANTIZED)
-			sum = dot_plain<TYPE>(w, x + use.c * C::X, there);
-		else if (share_of_lane(lane()).block * 256 < there)
-			sum = dot<TYPE>(w, x + use.c * C::X);
-		sum = reduce_warp(sum, Plus());
-		if (lane() == 0) parts[use.i] = sum;
-		w = w == ring + (C::STAGES - 1) * C::BYTES ? ring : w + C::BYTES;
-		use.next(chunks);
+	float square = 0;
+	if constexpr (C::QUANTIZED) {
+		square = prepare<TYPE>(a, x);
+		__syncthreads();
+	}
+	while (chunk < chunks) {
+		int there = (int)a.k - chunk * C::WEIGHTS;
+		if constexpr (C::QUANTIZED) {
+			mine = take<TYPE>(x, chunk);
+		} else {
+			Taken<TYPE> now;
+			load_plain<TYPE>(now, a.x, chunk * C::WEIGHTS, (int)a.k);
+#pragma unroll
+			for (int i = 0; i < C::WEIGHTS / WARP; i++) {
+				square += now.v[i] * now.v[i];
+				mine.v[i] = a.norm ? mine.v[i] * now.v[i] : now.v[i];
+			}
+		}
+		const u8* w = ring;
+		for (int v = first; v < rows; v += ROWS * groups) {
+			float sums[ROWS];
+#pragma unroll
+			for (int r = 0; r < ROWS; r++) {
+				copy_wait<C::STAGES - 1>();
+				// Of a plain type a lane reads what it has brought itself. Rows that are not
+				// there give sums that nobody reads.
+				if constexpr (C::QUANTIZED) {
+					__syncwarp();
+					sums[r] = 0;
+					if (v + r * groups < rows && share_of_lane(lane()).block * 256 < there) sums[r] = dot<TYPE>(w, mine);
+					__syncwarp();
+				} else {
+					sums[r] = dot<TYPE>(w, mine);
+				}
+				bring();
+				w = w == ring + (C::STAGES - 1) * C::BYTES ? ring : w + C::BYTES;
+			}
+			float sum = fold(fold(sums[0], sums[1], 16), fold(sums[2], sums[3], 16), 8);
+			for (int m = 4; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
+			int row = v + (lane() / 16 + lane() / 8 % 2 * 2) * groups;
+			if (lane() % 8 == 0 && row < rows) parts[row * chunks + chunk] = sum;
+		}
+		chunk += slots;
+		if (chunk >= chunks) break;
+		begin();
+		if constexpr (!C::QUANTIZED) {
+			if (a.norm) load_plain<TYPE>(mine, a.norm, chunk * C::WEIGHTS, (int)a.k);
+		}
+	}
+	int givers = C::QUANTIZED ? warps : slots;  // warps that have parts of the squares
+	if (a.norm) {
+		square = reduce_warp(square, Plus());
+		if (lane() == 0 && warp() < givers) squares[warp()] = square;
 	}
 	__syncthreads();
+	float scale = 1;
+	if (a.norm) {
+		float sum = 0;
+		for (int i = 0; i < givers; i++) sum += squares[i];
+		scale = 1 / sqrtf(sum / (float)a.k + (float)a.eps);
+	}
 	auto total = [&](int v) {
 		float sum = 0;
 		for (int c = 0; c < chunks; c++) sum += parts[v * chunks + c];
-		return sum;
+		return sum * scale;
 	};
 	if (HEADS) {
 		const Pages& g = heads->g;
