@@ -135,18 +135,54 @@ __device__ __forceinline__ Taken<TYPE> take(const u8* x, int chunk) {
 	return t;
 }
 
-// A lane has every 32nd 16 bytes of a chunk of a plain type. load_plain gives the
-// numbers of v that meet them, from number first on, where there are such, and zeros.
+// Slice is what meets a lane's weights of a chunk of a plain type, of which it has every
+// 32nd 16 bytes: of a vector at, with left numbers from there on.
 template <int TYPE>
-__device__ __forceinline__ void load_plain(Taken<TYPE>& t, const float* v, int first, int k) {
-	constexpr int EACH = TYPE == F32 ? 4 : 8;  // weights in 16 bytes
+struct Slice {
+	const float* at;
+	int left;
+
+	__device__ __forceinline__ Slice(const float* v, i64 k, int chunk) {
+		int first = chunk * Piece<TYPE>::WEIGHTS + lane() * (TYPE == F32 ? 4 : 8);
+		at = v + first;
+		left = (int)k - first;
+	}
+	// four is what meets weights i to i+3 of the lane; zeros where there are none.
+	__device__ __forceinline__ Word4 four(int i) const {
+		int to = TYPE == F32 ? i * WARP : i / 8 * 8 * WARP + i % 8;
+		if (to < left) return load16(at + to);
+		return {{0, 0, 0, 0}};
+	}
+};
+
+// take_norm takes the weights of a norm for a chunk of a plain type, or ones.
+template <int TYPE>
+__device__ __forceinline__ void take_norm(Taken<TYPE>& t, const SingleArgs& a, int chunk) {
+	Slice<TYPE> norm(a.norm, a.norm ? a.k : 0, chunk);
 #pragma unroll
 	for (int i = 0; i < Piece<TYPE>::WEIGHTS / WARP; i += 4) {
-		int at = first + (i / EACH * WARP + lane()) * EACH + i % EACH;
-		Word4 word = {{0, 0, 0, 0}};
-		if (at < k) word = load16(v + at);
+		Word4 w = norm.four(i);
 #pragma unroll
-		for (int j = 0; j < 4; j++) t.v[i + j] = __uint_as_float(word.w[j]);
+		for (int j = 0; j < 4; j++) t.v[i + j] = a.norm ? __uint_as_float(w.w[j]) : 1;
+	}
+}
+
+// take_plain multiplies x into what take_norm took, and adds its squares to square.
+template <int TYPE>
+__device__ __forceinline__ void take_plain(Taken<TYPE>& t, float& square, const SingleArgs& a, int chunk) {
+	constexpr int AT_ONCE = 16;  // that registers are free for
+	Slice<TYPE> x(a.x, a.k, chunk);
+#pragma unroll
+	for (int base = 0; base < Piece<TYPE>::WEIGHTS / WARP; base += AT_ONCE) {
+		Word4 w[AT_ONCE / 4];
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i += 4) w[i / 4] = x.four(base + i);
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			float v = __uint_as_float(w[i / 4].w[i % 4]);
+			square += v * v;
+			t.v[base + i] *= v;
+		}
 	}
 }
 
@@ -296,13 +332,10 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 	int lo = (int)((i64)(items / WHOLE) * blockIdx.x / gridDim.x) * WHOLE, hi = (int)((i64)(items / WHOLE) * (blockIdx.x + 1) / gridDim.x) * WHOLE;
 	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, slots = (int)a.slots, warps = blockDim.x / WARP;
 	int rows = a.mode == GATE ? 2 * (hi - lo) : hi - lo;
-	int end[2] = {a.mode == GATE ? hi - lo : (int)a.n[0] - lo, a.mode == GATE ? rows : (int)(a.n[0] + a.n[1]) - lo};
-	// Where row 0 of the block would be if each matrix had all rows: addresses, as nothing
-	// need be there.
-	u64 start[3] = {(u64)a.w[0] + lo * a.row, (u64)a.w[1] - (end[0] - (a.mode == GATE ? lo : 0)) * a.row, (u64)a.w[2] - end[1] * a.row};
 	// Which row of which matrix row v of the block is.
-	auto matrix = [&](int v) { return v < end[0] ? 0 : v < end[1] ? 1 : 2; };
-	auto row_of = [&](int v, int m) { return m == 0 ? lo + v : m == 1 ? v - end[0] : v - end[1]; };
+	int end0 = a.mode == GATE ? hi - lo : (int)a.n[0] - lo, end1 = a.mode == GATE ? rows : (int)(a.n[0] + a.n[1]) - lo;
+	auto matrix = [&](int v) { return v < end0 ? 0 : v < end1 ? 1 : 2; };
+	auto row_of = [&](int v, int m) { return m == 0 || a.mode == GATE ? lo + v - m * (hi - lo) : m == 1 ? v - end0 : v - end1; };
 
 	float *parts = (float*)(x + chunks * C::X), *turns = parts + rows * chunks;  // [rows, chunks]; with HEADS [rows]: cosine and sine of each pair
 	u8* ring = x + chunks * C::X + (rows * (chunks + (HEADS ? 1 : 0)) * 4 + 15) / 16 * 16 + warp() * C::STAGES * C::BYTES;
@@ -311,35 +344,36 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 	int first = warp() / slots, groups = warps / slots, chunk = warp() % slots;
 
 	int load, border, size;  // row to bring, that where its matrix ends, bytes of the chunk
-	u64 from;
-	u8* slot;
+	const u8* from;
+	u8* slot;  // of the ring, that is the next to be used
 	auto bring = [&]() {
 		if (load < rows) {
 			if (load >= border) {
 				int m = matrix(load);
-				from = start[m] + (u64)load * a.row + chunk * C::BYTES + lane() * 16;
-				border = m < 2 ? end[m] : rows;
+				border = m == 0 ? end0 : m == 1 ? end1 : rows;
+				from = a.w[m] + row_of(load, m) * a.row + chunk * C::BYTES + lane() * 16;
 			}
+			u8* to = slot + lane() * 16;
 #pragma unroll
-			for (int i = 0; i < (C::BYTES / 16 + WARP - 1) / WARP; i++) {
-				int at = i * WARP * 16;
-				if (lane() * 16 < size - at) copy_async(slot + at, (const u8*)from + at);
+			for (int at = 0; at < C::BYTES; at += WARP * 16) {
+				if (lane() * 16 < size - at) copy_async(to + at, from + at);
 			}
 			load += groups;
-			from += (u64)groups * a.row;
+			from += groups * a.row;
 		}
 		copy_commit();
-		slot = slot == ring + lane() * 16 + (C::STAGES - 1) * C::BYTES ? ring + lane() * 16 : slot + C::BYTES;
+		slot = slot == ring + (C::STAGES - 1) * C::BYTES ? ring : slot + C::BYTES;
 	};
 	// begin fills the ring.
 	auto begin = [&]() {
 		size = smaller((int)a.row - chunk * C::BYTES, C::BYTES);
-		load = first, border = 0, slot = ring + lane() * 16;
+		load = first, border = 0, slot = ring;
 		if (!C::QUANTIZED && size < C::BYTES) {
 			for (int at = lane() * 16; at < C::STAGES * C::BYTES; at += WARP * 16) {
 				if (at % C::BYTES >= size) *(Word4*)(ring + at) = {{0, 0, 0, 0}};
 			}
 		}
+#pragma unroll 1
 		for (int i = 0; i < C::STAGES; i++) bring();
 	};
 	if (!a.fixed) wait_before();
@@ -356,9 +390,7 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 		}
 	}
 	Taken<TYPE> mine;
-	if constexpr (!C::QUANTIZED) {
-		if (a.norm) load_plain<TYPE>(mine, a.norm, chunk * C::WEIGHTS, (int)a.k);
-	}
+	if constexpr (!C::QUANTIZED) take_norm<TYPE>(mine, a, chunk);
 	if (a.fixed) wait_before();
 	float square = 0;
 	if constexpr (C::QUANTIZED) {
@@ -370,15 +402,8 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 		if constexpr (C::QUANTIZED) {
 			mine = take<TYPE>(x, chunk);
 		} else {
-			Taken<TYPE> now;
-			load_plain<TYPE>(now, a.x, chunk * C::WEIGHTS, (int)a.k);
-#pragma unroll
-			for (int i = 0; i < C::WEIGHTS / WARP; i++) {
-				square += now.v[i] * now.v[i];
-				mine.v[i] = a.norm ? mine.v[i] * now.v[i] : now.v[i];
-			}
+			take_plain<TYPE>(mine, square, a, chunk);
 		}
-		const u8* w = ring;
 		for (int v = first; v < rows; v += ROWS * groups) {
 			float sums[ROWS];
 #pragma unroll
@@ -389,13 +414,12 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 				if constexpr (C::QUANTIZED) {
 					__syncwarp();
 					sums[r] = 0;
-					if (v + r * groups < rows && share_of_lane(lane()).block * 256 < there) sums[r] = dot<TYPE>(w, mine);
+					if (v + r * groups < rows && share_of_lane(lane()).block * 256 < there) sums[r] = dot<TYPE>(slot, mine);
 					__syncwarp();
 				} else {
-					sums[r] = dot<TYPE>(w, mine);
+					sums[r] = dot<TYPE>(slot, mine);
 				}
 				bring();
-				w = w == ring + (C::STAGES - 1) * C::BYTES ? ring : w + C::BYTES;
 			}
 			float sum = fold(fold(sums[0], sums[1], 16), fold(sums[2], sums[3], 16), 8);
 			for (int m = 4; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
@@ -405,9 +429,7 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 		chunk += slots;
 		if (chunk >= chunks) break;
 		begin();
-		if constexpr (!C::QUANTIZED) {
-			if (a.norm) load_plain<TYPE>(mine, a.norm, chunk * C::WEIGHTS, (int)a.k);
-		}
+		if constexpr (!C::QUANTIZED) take_norm<TYPE>(mine, a, chunk);
 	}
 	int givers = C::QUANTIZED ? warps : slots;  // warps that have parts of the squares
 	if (a.norm) {
