@@ -21,11 +21,11 @@ var singleKernels = map[device.DType]singleKernel{
 	device.F32:  {"single_f32", "single_f32_heads", 512, 0, 3 * 2048, 16},
 	device.F16:  {"single_f16", "single_f16_heads", 1024, 0, 3 * 2048, 16},
 	device.BF16: {"single_bf16", "single_bf16_heads", 1024, 0, 3 * 2048, 16},
-	device.Q4_0: {"single_q4_0", "single_q4_0_heads", 2048, 3072, 4 * 1152, 16},
-	device.Q8_0: {"single_q8_0", "single_q8_0_heads", 2048, 3072, 3 * 2176, 14},
-	device.Q4_K: {"single_q4_k", "single_q4_k_heads", 2048, 3072, 4 * 1152, 16},
-	device.Q5_K: {"single_q5_k", "single_q5_k_heads", 2048, 3072, 3 * 1408, 16},
-	device.Q6_K: {"single_q6_k", "single_q6_k_heads", 2048, 3072, 3 * 1680, 16},
+	device.Q4_0: {"single_q4_0", "single_q4_0_heads", 2048, 2432, 4 * 1152, 16},
+	device.Q8_0: {"single_q8_0", "single_q8_0_heads", 2048, 2432, 3 * 2176, 14},
+	device.Q4_K: {"single_q4_k", "single_q4_k_heads", 2048, 2432, 4 * 1152, 16},
+	device.Q5_K: {"single_q5_k", "single_q5_k_heads", 2048, 2432, 3 * 1408, 16},
+	device.Q6_K: {"single_q6_k", "single_q6_k_heads", 2048, 2432, 3 * 1680, 16},
 }
 
 // share is how many warps of a block have a row of k numbers together, and how many a

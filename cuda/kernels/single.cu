@@ -47,29 +47,15 @@ struct Piece {
 	static constexpr int WEIGHTS = QUANTIZED ? 2048 : TYPE == F32 ? 512 : 1024;
 	static constexpr int BYTES = TYPE == Q4_0 || TYPE == Q4_K ? 1152 : TYPE == Q8_0 ? 2176 : TYPE == Q5_K ? 1408 : TYPE == Q6_K ? 1680 : 2048;
 	static constexpr int STAGES = BYTES == 1152 ? 4 : 3;
-	static constexpr int X = QUANTIZED ? 3072 : 0;  // bytes of shared memory for the part of x that meets a chunk
+	static constexpr int X = QUANTIZED ? 2432 : 0;  // bytes of shared memory for the part of x that meets a chunk
 };
 
-// A lane takes 64 of the 2048 weights of a chunk of a quantized type: of one block
-// of 256, 16 of each 32 in a half. With Share it finds them; they are dealt to
-// lanes such that 8 neighbours read other banks.
-struct Share {
-	int block, half, part;
-};
-
-__device__ __forceinline__ Share share_of_lane(int lane) {
-	int q = lane / 4;
-	return {(q & 4) | (q & 1) << 1 | (q >> 1 & 1), lane / 2 % 2, lane % 2};
-}
-
-__device__ __forceinline__ int lane_of(int block, int half, int part) {
-	return ((block & 4) | (block & 1) << 1 | (block >> 1 & 1)) * 4 + half * 2 + part;
-}
-
-// x that meets a chunk of a quantized type, for each lane: 4 times 16 integers,
-// [4][32][16] bytes; their 4 scales, f32 [32][4]; and the sums of the numbers that the
-// integers stand for, f32 [32][4].
-constexpr int X_SCALES = 2048, X_SUMS = 2560;
+// A lane takes 64 of the 2048 weights of a chunk of a quantized type, those that lie one
+// behind the other; of Q6_K, 16 of each 32 in half a block of 256, with scales of their own.
+// x that meets a chunk is 4 times 16 integers for each lane, [4][32][16] bytes with X_APART
+// from one 32 lanes to the next, so that a warp that stores them meets every bank; and their
+// scales, one for each 32 numbers.
+constexpr int X_APART = 544, X_SCALES = 4 * X_APART;
 
 // put stores numbers 4i to 4i+3 of x for quantized weights. All lanes of a warp call it.
 template <int TYPE>
@@ -78,19 +64,12 @@ __device__ __forceinline__ void put(u8* x, int i, const float v[4]) {
 	for (int m = 1; m < 8; m *= 2) top = larger(top, __shfl_xor_sync(ALL, top, m));
 	float d = top * (1 / 127.0f), per = top > 1e-36f ? 127 / top : 0;
 	u32 word = 0;
-	int sum = 0;
-	for (int j = 0; j < 4; j++) {
-		int q = (int)rintf(v[j] * per);
-		word |= (u32)(q & 255) << 8 * j;
-		sum += q;
-	}
-	for (int m = 1; m < 4; m *= 2) sum += __shfl_xor_sync(ALL, sum, m);
-	int e = i * 4, piece = e / 32 % 4, of = lane_of(e / 256 % 8, e / 128 % 2, e / 16 % 2);
+	for (int j = 0; j < 4; j++) word |= (u32)((int)rintf(v[j] * per) & 255) << 8 * j;
+	int e = i * 4, in = e % 2048;
+	int of = TYPE == Q6_K ? in / 128 * 2 + in / 16 % 2 : in / 64, piece = TYPE == Q6_K ? in / 32 % 4 : in / 16 % 4;
 	u8* tile = x + e / 2048 * Piece<TYPE>::X;
-	*(u32*)(tile + piece * 512 + of * 16 + e % 16) = word;
-	if (e % 16) return;
-	((float*)(tile + X_SCALES))[of * 4 + piece] = d;
-	((float*)(tile + X_SUMS))[of * 4 + piece] = d * (float)sum;
+	*(u32*)(tile + piece * X_APART + of * 16 + in % 16) = word;
+	if (in % 32 == 0) ((float*)(tile + X_SCALES))[in / 32] = d;
 }
 
 // prepare makes x ready in shared memory, multiplied by the weights of a norm. It gives a
@@ -112,26 +91,81 @@ __device__ __forceinline__ float prepare(const SingleArgs& a, u8* x) {
 	return squares;
 }
 
-// Taken is what a lane holds of x: what meets its weights of a chunk.
+// Taken is what a lane holds of x: what meets its weights of a chunk. Of a quantized type,
+// integers as its weights lie, the scales of each 32, the sums of what these stand for,
+// and what sums of products begin with.
 template <int TYPE, bool = Piece<TYPE>::QUANTIZED>
 struct Taken {
-	Word4 v[4];          // integers
-	Word4 scales, sums;  // of 16 of them each
+	u32 v[18];
+	float d[4], sum[2];
+	int start[4];
+	u32 block, at;    // where what the lane takes of a chunk lies: its block, and its weights
+	u32 pick, later;  // which of the scales of a block of Q4_K or Q5_K are its own
 };
 template <int TYPE>
 struct Taken<TYPE, false> {
 	float v[Piece<TYPE>::WEIGHTS / WARP];
 };
 
+// late is 32 bytes of x for a block whose integers are 2 past a multiple of 4: what meets
+// the bytes before and behind them is 0.
+__device__ __forceinline__ void late(u32* to, const u32* x, int words) {
+#pragma unroll
+	for (int i = 0; i <= words; i++) to[i] = __byte_perm(i > 0 ? x[i - 1] : 0, i < words ? x[i] : 0, 0x5432);
+}
+
 // take reads what meets a chunk of a quantized type.
 template <int TYPE>
 __device__ __forceinline__ Taken<TYPE> take(const u8* x, int chunk) {
+	x += chunk * Piece<TYPE>::X;
 	Taken<TYPE> t;
-	const u8* mine = x + chunk * Piece<TYPE>::X + lane() * 16;
+	u32 v[16];
+	int sum[4];
 #pragma unroll
-	for (int i = 0; i < 4; i++) t.v[i] = load16(mine + i * 512);
-	t.scales = load16(mine + X_SCALES);
-	t.sums = load16(mine + X_SUMS);
+	for (int p = 0; p < 4; p++) {
+		Word4 w = load16(x + p * X_APART + lane() * 16);
+		sum[p] = 0;
+		for (int i = 0; i < 4; i++) {
+			v[p * 4 + i] = w.w[i];
+			sum[p] = __dp4a((int)w.w[i], 0x01010101, sum[p]);
+		}
+	}
+	const float* d = (const float*)(x + X_SCALES) + lane() * 2;
+	if (TYPE == Q6_K) {
+		for (int p = 0; p < 4; p++) {
+			t.d[p] = d[p - lane() % 2 * 2];
+			t.start[p] = -32 * sum[p];
+		}
+	} else {
+		for (int h = 0; h < 2; h++) {
+			t.d[h] = d[h];
+			t.sum[h] = t.d[h] * (float)(sum[2 * h] + sum[2 * h + 1]);
+			t.start[h] = -128 * (sum[2 * h] + sum[2 * h + 1]);
+		}
+	}
+	if (TYPE == Q8_0) {
+		late(t.v, v, 8);
+		for (int i = 0; i < 8; i++) t.v[9 + i] = v[8 + i];
+	} else if (TYPE == Q4_0) {
+		late(t.v, v, 4);
+		late(t.v + 5, v + 4, 4);
+		for (int i = 0; i < 8; i++) t.v[10 + i] = v[8 + i];
+	} else {
+		for (int i = 0; i < 16; i++) t.v[i] = v[i];
+	}
+	int quarter = lane() % 4;
+	t.pick = 0x5410 + 0x2222 * (quarter % 2);
+	t.later = quarter < 2 ? 0 : 0x0f0f0f0fu;
+	t.block = lane() / 4 * (TYPE == Q4_K ? 144 : 176);
+	t.at = t.block + (TYPE == Q4_K ? 16 : 48) + quarter * 32;
+	keep(t.pick);
+	keep(t.later);
+	keep(t.block);
+	keep(t.at);
+	// Where products are with a multiple of a weight, the scale makes up for it.
+	if (TYPE == Q4_0) t.d[0] *= 1 / 16.0f;
+	if (TYPE == Q4_0 || TYPE == Q4_K) t.d[1] *= 1 / 16.0f;
+	if (TYPE == Q5_K) t.d[1] *= 0.5f;
 	return t;
 }
 
@@ -186,105 +220,99 @@ __device__ __forceinline__ void take_plain(Taken<TYPE>& t, float& square, const 
 	}
 }
 
-// odd16 is 16 bytes at an address that is 2 past a multiple of 4.
-__device__ __forceinline__ Word4 odd16(const u8* at) {
-	const u32* p = (const u32*)(at - 2);
-	u32 w[5] = {p[0], p[1], p[2], p[3], p[4]};
-	return {{__byte_perm(w[0], w[1], 0x5432), __byte_perm(w[1], w[2], 0x5432), __byte_perm(w[2], w[3], 0x5432), __byte_perm(w[3], w[4], 0x5432)}};
-}
-
-// even16 is 16 bytes at a multiple of 4.
-__device__ __forceinline__ Word4 even16(const u8* at) {
-	const u32* p = (const u32*)at;
-	return {{p[0], p[1], p[2], p[3]}};
-}
-
 __device__ __forceinline__ float half_of(const u8* at) { return from_half(*(const u16*)at); }
-
-// dot16 is the sum of 16 products of bytes.
-__device__ __forceinline__ int dot16(const u32 v[4], const Word4& x) {
-	int s = 0;
-#pragma unroll
-	for (int i = 0; i < 4; i++) s = __dp4a((int)v[i], (int)x.w[i], s);
-	return s;
-}
 
 // byte_of is byte t of a word: the lowest of the fraction of 2²³.
 __device__ __forceinline__ float byte_of(u32 word, int t) { return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650 + t)) - 8388608; }
 
-// dot is a lane's part of the product of a chunk of a quantized type at w with what meets
-// it.
+// dot is a lane's part of the product of a chunk of a quantized type at w with what it took of x.
 template <int TYPE>
 __device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, true>& x) {
-	Share g = share_of_lane(lane());
-	const Word4 &d4 = x.scales, &s4 = x.sums;
-	float sum = 0;
-	if (TYPE == Q8_0 || TYPE == Q4_0) {
-		constexpr int SIZE = TYPE == Q8_0 ? 34 : 18;
-		const u8* b = w + (g.block * 8 + g.half * 4) * SIZE;
+	if (TYPE == Q8_0) {
+		// Two blocks: 17 words, and so every lane reads another bank.
+		const u32* b = (const u32*)w + lane() * 17;
+		u32 first = b[0], middle = b[8];
+		int one = __dp4a((int)first, (int)x.v[0], 0), two = 0;
 #pragma unroll
-		for (int t = 0; t < 4; t++, b += SIZE) {
-			const u8* q = b + 2 + (TYPE == Q8_0 ? g.part * 16 : 0);
-			Word4 v = t % 2 ? even16(q) : odd16(q);
-			if (TYPE == Q4_0) {
-				for (int i = 0; i < 4; i++) v.w[i] = v.w[i] >> (g.part * 4) & 0x0f0f0f0fu;
+		for (int i = 1; i < 8; i++) one = __dp4a((int)b[i], (int)x.v[i], one);
+		one = __dp4a((int)middle, (int)x.v[8], one);
+#pragma unroll
+		for (int i = 9; i < 17; i++) two = __dp4a((int)b[i], (int)x.v[i], two);
+		return from_half((u16)first) * x.d[0] * (float)one + from_half((u16)(middle >> 16)) * x.d[1] * (float)two;
+	}
+	if (TYPE == Q4_0) {
+		// Two blocks: 9 words.
+		const u32* b = (const u32*)w + lane() * 9;
+		u32 first = b[0], middle = b[4];
+		float sum = 0;
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			int low = 0, high = x.start[h];
+#pragma unroll
+			for (int i = 0; i < 5 - h; i++) {
+				u32 word = h ? b[5 + i] : i == 0 ? first : i == 4 ? middle : b[i];
+				low = dot4(word & 0x0f0f0f0fu, x.v[h * 10 + i], low);
+				high = dot4(word & 0xf0f0f0f0u, x.v[h * 10 + 5 - h + i], high);
 			}
-			float y = __uint_as_float(d4.w[t]) * (float)dot16(v.w, x.v[t]);
-			if (TYPE == Q4_0) y -= 8 * __uint_as_float(s4.w[t]);
-			sum += half_of(b) * y;
+			sum += from_half((u16)(h ? middle >> 16 : first)) * x.d[h] * (float)(low * 16 + high);
 		}
+		return sum;
 	}
 	if (TYPE == Q4_K || TYPE == Q5_K) {
-		const u8* b = w + g.block * (TYPE == Q4_K ? 144 : 176);
-		Word4 head = load16(b), high;
-		u32 scale = head.w[1] & 0x3f3f3f3fu, least = head.w[2] & 0x3f3f3f3fu;
-		if (g.half) {
-			scale = (head.w[3] & 0x0f0f0f0fu) | (head.w[1] >> 2 & 0x30303030u);
-			least = (head.w[3] >> 4 & 0x0f0f0f0fu) | (head.w[2] >> 2 & 0x30303030u);
-		}
-		if (TYPE == Q5_K) {
-			high = load16(b + 16 + g.part * 16);
-			for (int i = 0; i < 4; i++) high.w[i] >>= g.half * 4;
-		}
-		const u8* q = b + (TYPE == Q4_K ? 16 : 48) + g.half * 64 + g.part * 16;
-		float plus = 0, minus = 0;
+		// A quarter of a block: 32 bytes whose lower and upper bits are two times 32 weights.
+		const u8 *b = w + x.block, *q = w + x.at;
+		// Bytes 0 and 1 of scales are its two scales, 2 and 3 the minima. Those of the later
+		// half of a block have their lower 4 bits elsewhere.
+		Word4 head = load16(b);
+		u32 early = __byte_perm(head.w[1], head.w[2], x.pick) >> (x.later & 2), late = __byte_perm(head.w[3], head.w[3] >> 4, x.pick);
+		u32 scales = ((early & ~x.later) | (late & x.later)) & 0x3f3f3f3fu;
+		int one = 0, two = 0;
 #pragma unroll
-		for (int t = 0; t < 4; t++) {
-			Word4 v = load16(q + t / 2 * 32);
+		for (int u = 0; u < 2; u++) {
+			Word4 v = load16(q + u * 16), high;
+			if (TYPE == Q5_K) high = load16(b + 16 + u * 16);
+#pragma unroll
 			for (int i = 0; i < 4; i++) {
-				v.w[i] = v.w[i] >> (t % 2 * 4) & 0x0f0f0f0fu;
-				if (TYPE == Q5_K) v.w[i] |= (high.w[i] >> t & 0x01010101u) << 4;
+				u32 low = v.w[i] & 0x0f0f0f0fu, up = v.w[i] & 0xf0f0f0f0u;
+				if (TYPE == Q5_K) {
+					u32 bits = high.w[i] >> 2 * (lane() % 4);
+					low |= bits << 4 & 0x10101010u;
+					up = (v.w[i] >> 3 & 0x1e1e1e1eu) | (bits << 4 & 0x20202020u);
+				}
+				one = dot4(low, x.v[u * 4 + i], one);
+				two = dot4(up, x.v[8 + u * 4 + i], two);
 			}
-			float d = __uint_as_float(d4.w[t]);
-			plus += d * (float)(dot16(v.w, x.v[t]) * (int)(scale >> 8 * t & 255));
-			minus += __uint_as_float(s4.w[t]) * byte_of(least, t);
 		}
-		sum = from_half((u16)head.w[0]) * plus - from_half((u16)(head.w[0] >> 16)) * minus;
+		float plus = x.d[0] * (float)(one * (int)(scales & 255)) + x.d[1] * (float)(two * (int)(scales >> 8 & 255));
+		float minus = x.sum[0] * byte_of(scales, 2) + x.sum[1] * byte_of(scales, 3);
+		return from_half((u16)head.w[0]) * plus - from_half((u16)(head.w[0] >> 16)) * minus;
 	}
-	if (TYPE == Q6_K) {
-		const u8 *b = w + g.block * 210, *q = b + g.half * 64 + g.part * 16;
-		bool odd = g.block % 2;  // then b is 2 past a multiple of 4
-		u32 pick = odd ? 0x5432 : 0x3210;
-		Word4 low[2], high;
-		auto read = [&](Word4& v, const u8* at) {
-			const u32* p = (const u32*)(odd ? at - 2 : at);
-			u32 next[5] = {p[0], p[1], p[2], p[3], p[4]};
-			for (int i = 0; i < 4; i++) v.w[i] = __byte_perm(next[i], next[i + 1], pick);
-		};
-		read(low[0], q);
-		read(low[1], q + 32);
-		read(high, b + 128 + g.half * 32 + g.part * 16);
-		const signed char* scale = (const signed char*)b + 192 + g.half * 8 + g.part;
+	// Q6_K. Every other block is 2 past a multiple of 4.
+	int block = lane() / 4, half = lane() / 2 % 2, part = lane() % 2;
+	const u8 *b = w + block * 210, *q = b + half * 64 + part * 16;
+	bool odd = block % 2;
+	u32 pick = odd ? 0x5432 : 0x3210;
+	auto read = [&](Word4& v, const u8* at) {
+		const u32* p = (const u32*)(odd ? at - 2 : at);
+		u32 next[5] = {p[0], p[1], p[2], p[3], p[4]};
+		for (int i = 0; i < 4; i++) v.w[i] = __byte_perm(next[i], next[i + 1], pick);
+	};
+	Word4 low[2], high;
+	read(low[0], q);
+	read(low[1], q + 32);
+	read(high, b + 128 + half * 32 + part * 16);
+	const signed char* scale = (const signed char*)b + 192 + half * 8 + part;
+	float sum = 0;
 #pragma unroll
-		for (int t = 0; t < 4; t++) {
-			u32 v[4];
-			for (int i = 0; i < 4; i++) v[i] = (low[t % 2].w[i] >> (t / 2 * 4) & 0x0f0f0f0fu) | (high.w[i] >> (2 * t) & 0x03030303u) << 4;
-			float y = __uint_as_float(d4.w[t]) * (float)dot16(v, x.v[t]) - 32 * __uint_as_float(s4.w[t]);
-			sum += y * (float)scale[2 * t];
+	for (int t = 0; t < 4; t++) {
+		int products = x.start[t];
+		for (int i = 0; i < 4; i++) {
+			u32 bits = t == 0 ? high.w[i] << 4 : t == 1 ? high.w[i] << 2 : t == 2 ? high.w[i] : high.w[i] >> 2;
+			products = dot4((low[t % 2].w[i] >> (t / 2 * 4) & 0x0f0f0f0fu) | (bits & 0x30303030u), x.v[t * 4 + i], products);
 		}
-		sum *= half_of(b + 208);
+		sum += x.d[t] * (float)(products * (int)scale[2 * t]);
 	}
-	return sum;
+	return sum * half_of(b + 208);
 }
 
 // dot is that of a type without blocks.
@@ -413,8 +441,8 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 				// there give sums that nobody reads.
 				if constexpr (C::QUANTIZED) {
 					__syncwarp();
-					sums[r] = 0;
-					if (v + r * groups < rows && share_of_lane(lane()).block * 256 < there) sums[r] = dot<TYPE>(slot, mine);
+					sums[r] = dot<TYPE>(slot, mine);
+					if (lane() * 64 >= there) sums[r] = 0;
 					__syncwarp();
 				} else {
 					sums[r] = dot<TYPE>(slot, mine);
