@@ -149,6 +149,16 @@ __device__ __forceinline__ float power2(float x) {
 	return y;
 }
 
+// about is a quotient, but for the last bits.
+__device__ __forceinline__ float about(float a, float b) { return __fdividef(a, b); }
+
+// top_of is the larger number, and none if one of them is none.
+__device__ __forceinline__ float top_of(float a, float b) {
+	float y;
+	asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+	return y;
+}
+
 // prefetch asks for the line of an address in the second-level cache.
 __device__ __forceinline__ void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 

@@ -57,36 +57,58 @@ struct Piece {
 // scales, one for each 32 numbers.
 constexpr int X_APART = 544, X_SCALES = 4 * X_APART;
 
-// put stores numbers 4i to 4i+3 of x for quantized weights. All lanes of a warp call it.
+// put stores numbers 8i to 8i+7 of x for quantized weights. All lanes of a warp call it.
 template <int TYPE>
-__device__ __forceinline__ void put(u8* x, int i, const float v[4]) {
-	float top = larger(larger(fabsf(v[0]), fabsf(v[1])), larger(fabsf(v[2]), fabsf(v[3])));
-	for (int m = 1; m < 8; m *= 2) top = larger(top, __shfl_xor_sync(ALL, top, m));
-	float d = top * (1 / 127.0f), per = top > 1e-36f ? 127 / top : 0;
-	u32 word = 0;
-	for (int j = 0; j < 4; j++) word |= (u32)((int)rintf(v[j] * per) & 255) << 8 * j;
-	int e = i * 4, in = e % 2048;
+__device__ __forceinline__ void put(u8* x, int i, const float v[8]) {
+	float top = fabsf(v[0]);
+	for (int j = 1; j < 8; j++) top = top_of(top, fabsf(v[j]));
+	for (int m = 1; m < 4; m *= 2) top = top_of(top, __shfl_xor_sync(ALL, top, m));
+	float per = top > 1e-36f ? about(127, top) : 0;
+	u32 word[2];
+	for (int h = 0; h < 2; h++) {
+		u32 q[4];  // with the integer as the lowest byte
+		for (int j = 0; j < 4; j++) q[j] = __float_as_uint(v[h * 4 + j] * per + 12582912.0f);
+		word[h] = __byte_perm(__byte_perm(q[0], q[1], 0x0040), __byte_perm(q[2], q[3], 0x0040), 0x5410);
+	}
+	int e = i * 8, in = e % 2048;
 	int of = TYPE == Q6_K ? in / 128 * 2 + in / 16 % 2 : in / 64, piece = TYPE == Q6_K ? in / 32 % 4 : in / 16 % 4;
 	u8* tile = x + e / 2048 * Piece<TYPE>::X;
-	*(u32*)(tile + piece * X_APART + of * 16 + in % 16) = word;
-	if (in % 32 == 0) ((float*)(tile + X_SCALES))[in / 32] = d;
+	*(u64*)(tile + piece * X_APART + of * 16 + in % 16) = word[0] | (u64)word[1] << 32;
+	if (in % 32 == 0) ((float*)(tile + X_SCALES))[in / 32] = top * (1 / 127.0f);
 }
 
 // prepare makes x ready in shared memory, multiplied by the weights of a norm. It gives a
-// thread's part of the sum of the squares of x.
+// thread's part of the sum of the squares of x. Its instructions are few, because a launch
+// begins with none of them at hand.
 template <int TYPE>
 __device__ __forceinline__ float prepare(const SingleArgs& a, u8* x) {
+	constexpr int HOLD = 2;  // times 8 numbers that a thread reads at once
 	float squares = 0;
-	for (int i = threadIdx.x; i < (int)a.k / 4; i += blockDim.x) {
-		Word4 word = load16(a.x + 4 * i), norm = {{0, 0, 0, 0}};
-		if (a.norm) norm = load16(a.norm + 4 * i);
-		float v[4];
-		for (int u = 0; u < 4; u++) {
-			v[u] = __uint_as_float(word.w[u]);
-			squares += v[u] * v[u];
-			if (a.norm) v[u] *= __uint_as_float(norm.w[u]);
+	int n = (int)a.k / 8;
+#pragma unroll 1
+	for (int base = threadIdx.x; base < n; base += HOLD * blockDim.x) {
+		float v[HOLD][8];
+#pragma unroll
+		for (int j = 0; j < HOLD; j++) {
+			int i = base + j * blockDim.x;
+			if (i >= n) break;
+			fresh4(v[j], a.x + 8 * i);
+			fresh4(v[j] + 4, a.x + 8 * i + 4);
 		}
-		put<TYPE>(x, i, v);
+#pragma unroll 1
+		for (int i = base; i < smaller(n, base + HOLD * (int)blockDim.x); i += blockDim.x) {
+			if (a.norm) {
+				Word4 norm[2] = {load16(a.norm + 8 * i), load16(a.norm + 8 * i + 4)};
+				for (int u = 0; u < 8; u++) {
+					squares += v[0][u] * v[0][u];
+					v[0][u] *= __uint_as_float(norm[u / 4].w[u % 4]);
+				}
+			}
+			put<TYPE>(x, i, v[0]);
+			for (int u = 0; u < 8; u++) {
+				for (int j = 1; j < HOLD; j++) v[j - 1][u] = v[j][u];
+			}
+		}
 	}
 	return squares;
 }
@@ -100,6 +122,7 @@ struct Taken {
 	float d[4], sum[2];
 	int start[4];
 	u32 block, at;    // where what the lane takes of a chunk lies: its block, and its weights
+	const float* scales;  // of Q6_K, that has no registers for them
 	u32 pick, later;  // which of the scales of a block of Q4_K or Q5_K are its own
 };
 template <int TYPE>
@@ -133,9 +156,9 @@ __device__ __forceinline__ Taken<TYPE> take(const u8* x, int chunk) {
 	const float* d = (const float*)(x + X_SCALES) + lane() * 2;
 	if (TYPE == Q6_K) {
 		for (int p = 0; p < 4; p++) {
-			t.d[p] = d[p - lane() % 2 * 2];
 			t.start[p] = -32 * sum[p];
 		}
+		t.scales = d - lane() % 2 * 2;
 	} else {
 		for (int h = 0; h < 2; h++) {
 			t.d[h] = d[h];
@@ -302,6 +325,7 @@ __device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, true>& x) {
 	read(low[1], q + 32);
 	read(high, b + 128 + half * 32 + part * 16);
 	const signed char* scale = (const signed char*)b + 192 + half * 8 + part;
+	Word4 d = load16(x.scales);
 	float sum = 0;
 #pragma unroll
 	for (int t = 0; t < 4; t++) {
@@ -310,7 +334,7 @@ __device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, true>& x) {
 			u32 bits = t == 0 ? high.w[i] << 4 : t == 1 ? high.w[i] << 2 : t == 2 ? high.w[i] : high.w[i] >> 2;
 			products = dot4((low[t % 2].w[i] >> (t / 2 * 4) & 0x0f0f0f0fu) | (bits & 0x30303030u), x.v[t * 4 + i], products);
 		}
-		sum += x.d[t] * (float)(products * (int)scale[2 * t]);
+		sum += __uint_as_float(d.w[t]) * (float)(products * (int)scale[2 * t]);
 	}
 	return sum * half_of(b + 208);
 }
@@ -349,7 +373,7 @@ __device__ __forceinline__ float fold(float a, float b, int m) {
 template <int TYPE, bool HEADS>
 __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* heads) {
 	typedef Piece<TYPE> C;
-	constexpr int ROWS = 4;  // whose sums are added over the lanes together
+	constexpr int ROWS = C::QUANTIZED ? 2 : 4;  // whose sums are added over the lanes together
 	DYNAMIC(u8, x);
 	SHARED(float, squares, SINGLE_THREADS / WARP);  // of x: a warp's part of their sum
 	let_next();
@@ -406,8 +430,16 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 	};
 	if (!a.fixed) wait_before();
 	begin();
+	SHARED(i64, stored, 1);  // where the row's first head is in a cache, -1 if it is not
 	if (HEADS) {
-		// The host writes positions, and so they are there before the kernels before are done.
+		// The host writes positions, lengths and pages, and so they are there before the
+		// kernels before are done.
+		const Pages& g = heads->g;
+		if (threadIdx.x == 0) {
+			int n = g.len[0], page = -1;
+			if (n >= g.rows && n <= g.width * PAGE) page = g.table[(n - 1) / PAGE];
+			stored[0] = page < 0 || page >= g.count ? -1 : element_of(g, page, 0, (n - 1) % PAGE);
+		}
 		for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
 			int m = matrix(v), pair = row_of(v, m) % (int)heads->g.dim / 2;
 			if (heads->role[m] == 2 || pair >= heads->pairs) continue;
@@ -418,13 +450,20 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 		}
 	}
 	Taken<TYPE> mine;
-	if constexpr (!C::QUANTIZED) take_norm<TYPE>(mine, a, chunk);
-	if (a.fixed) wait_before();
 	float square = 0;
+	if constexpr (C::QUANTIZED) {
+		for (int i = threadIdx.x * 32; a.norm && i < (int)a.k; i += blockDim.x * 32) prefetch(a.norm + i);
+	} else {
+		take_norm<TYPE>(mine, a, chunk);
+	}
+	if (a.fixed) wait_before();
 	if constexpr (C::QUANTIZED) {
 		square = prepare<TYPE>(a, x);
 		__syncthreads();
 	}
+	// What a sum is added to is read before it is needed.
+	bool adds = C::QUANTIZED && a.mode == ADD && (int)threadIdx.x < hi - lo;
+	float before = adds ? fresh(a.dst[0] + lo + threadIdx.x) : 0;
 	while (chunk < chunks) {
 		int there = (int)a.k - chunk * C::WEIGHTS;
 		if constexpr (C::QUANTIZED) {
@@ -449,10 +488,11 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 				}
 				bring();
 			}
-			float sum = fold(fold(sums[0], sums[1], 16), fold(sums[2], sums[3], 16), 8);
-			for (int m = 4; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
-			int row = v + (lane() / 16 + lane() / 8 % 2 * 2) * groups;
-			if (lane() % 8 == 0 && row < rows) parts[row * chunks + chunk] = sum;
+			float sum = fold(sums[0], sums[1], 16);
+			if (ROWS == 4) sum = fold(sum, fold(sums[ROWS - 2], sums[ROWS - 1], 16), 8);
+			for (int m = WARP / ROWS / 2; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
+			int row = v + (lane() / 16 + (ROWS == 4 ? lane() / 8 % 2 * 2 : 0)) * groups;
+			if (lane() % (WARP / ROWS) == 0 && row < rows) parts[row * chunks + chunk] = sum;
 		}
 		chunk += slots;
 		if (chunk >= chunks) break;
@@ -469,16 +509,21 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 	if (a.norm) {
 		float sum = 0;
 		for (int i = 0; i < givers; i++) sum += squares[i];
-		scale = 1 / sqrtf(sum / (float)a.k + (float)a.eps);
+		scale = rsqrtf(about(sum, (float)a.k) + (float)a.eps);
 	}
 	auto total = [&](int v) {
 		float sum = 0;
+#pragma unroll 1
 		for (int c = 0; c < chunks; c++) sum += parts[v * chunks + c];
 		return sum * scale;
 	};
 	if (HEADS) {
 		const Pages& g = heads->g;
-		At at = place(g, 0);
+		i64 base = stored[0];
+		if (base < 0) {
+			At at = place(g, 0);  // fails where that is wrong
+			if (at.p >= 0) page_of(g, at.slot, at.p / PAGE);
+		}
 		for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
 			int m = matrix(v), row = row_of(v, m), role = (int)heads->role[m], d = row % (int)g.dim;
 			float one = total(v), two = total(v + 1);
@@ -489,10 +534,9 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 			}
 			a.dst[m][row] = one;
 			a.dst[m][row + 1] = two;
-			int page = role == 0 || at.p < 0 ? -1 : page_of(g, at.slot, at.p / PAGE);
-			if (page < 0) continue;
+			if (role == 0 || base < 0) continue;
 			void* cache = role == 1 ? g.k : g.v;
-			i64 to = element_of(g, page, row / (int)g.dim, at.p % PAGE) + d;
+			i64 to = base + (i64)(row / (int)g.dim) * PAGE * g.dim + d;
 			if (g.half) {
 				((u16*)cache)[to] = to_half(one);
 				((u16*)cache)[to + 1] = to_half(two);
@@ -506,12 +550,12 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 	for (int v = threadIdx.x; v < hi - lo; v += blockDim.x) {
 		float sum = total(v);
 		if (a.mode == GATE) {
-			a.dst[0][lo + v] = sum / (1 + expf(-sum)) * total(hi - lo + v);
+			a.dst[0][lo + v] = about(sum, 1 + expf(-sum)) * total(hi - lo + v);
 			continue;
 		}
 		int m = matrix(v);
 		float* to = a.dst[m] + row_of(v, m);
-		*to = a.mode == ADD ? *to + sum : sum;
+		*to = a.mode != ADD ? sum : (C::QUANTIZED && v == (int)threadIdx.x ? before : *to) + sum;
 	}
 }
 

@@ -207,6 +207,9 @@ inline int __dp4a(int a, int b, int c) {
 	return c;
 }
 
+inline float about(float a, float b) { return a / b; }
+inline float top_of(float a, float b) { return a != a ? a : b != b ? b : a < b ? b : a; }
+
 // dot4 is c plus the products of four bytes without signs and four with signs.
 inline int dot4(unsigned a, unsigned b, int c) {
 	for (int i = 0; i < 32; i += 8) c += (int)(uint8_t)(a >> i) * (int8_t)(b >> i);
