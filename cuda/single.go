@@ -13,19 +13,28 @@ type singleKernel struct {
 	weights int    // of a chunk
 	x       int    // bytes of shared memory for what meets a chunk
 	ring    int    // bytes of shared memory of a warp
-	warps   int    // of a block
+	warps   int    // of a block, at most
 }
 
 // singleKernels are the kernels for one row, by type.
 var singleKernels = map[device.DType]singleKernel{
-	device.F32:  {"single_f32", "single_f32_heads", 256, 1024, 6 * 1024, 16},
-	device.F16:  {"single_f16", "single_f16_heads", 512, 2048, 6 * 1024, 16},
-	device.BF16: {"single_bf16", "single_bf16_heads", 512, 2048, 6 * 1024, 16},
-	device.Q4_0: {"single_q4_0", "single_q4_0_heads", 2048, 3072, 4 * 1152, 16},
-	device.Q8_0: {"single_q8_0", "single_q8_0_heads", 2048, 3072, 3 * 2176, 12},
-	device.Q4_K: {"single_q4_k", "single_q4_k_heads", 2048, 3072, 4 * 1152, 16},
-	device.Q5_K: {"single_q5_k", "single_q5_k_heads", 2048, 3072, 3 * 1408, 16},
-	device.Q6_K: {"single_q6_k", "single_q6_k_heads", 2048, 3072, 3 * 1680, 16},
+	device.F32:  {"single_f32", "single_f32_heads", 512, 0, 3 * 2048, 16},
+	device.F16:  {"single_f16", "single_f16_heads", 1024, 0, 3 * 2048, 16},
+	device.BF16: {"single_bf16", "single_bf16_heads", 1024, 0, 3 * 2048, 16},
+	device.Q4_0: {"single_q4_0", "single_q4_0_heads", 2048, 2432, 4 * 1152, 16},
+	device.Q8_0: {"single_q8_0", "single_q8_0_heads", 2048, 2432, 3 * 2176, 14},
+	device.Q4_K: {"single_q4_k", "single_q4_k_heads", 2048, 2432, 4 * 1152, 16},
+	device.Q5_K: {"single_q5_k", "single_q5_k_heads", 2048, 2432, 3 * 1408, 16},
+	device.Q6_K: {"single_q6_k", "single_q6_k_heads", 2048, 2432, 3 * 1680, 16},
+}
+
+// share is how many warps of a block have a row of k numbers together, and how many a
+// block has: each of the first ones one chunk, or the same number of them where the row
+// has more chunks than a block has warps.
+func (s singleKernel) share(k int) (slots, warps int) {
+	chunks := ceil(k, s.weights)
+	slots = ceil(chunks, ceil(chunks, s.warps))
+	return slots, s.warps / slots * slots
 }
 
 // What becomes of a product, as in single.cu.
@@ -36,11 +45,8 @@ const (
 	inHeads // by the kernels of their own
 )
 
-const (
-	fewestWarps = 12       // of a block
-	heldOfWarp  = 16       // numbers of x that a thread holds while it normalizes
-	mostSums    = 10 << 10 // sums of chunks that a block has
-)
+// mostSums is how many sums of chunks a block has, at most.
+const mostSums = 10 << 10
 
 // suitsSingle reports whether x·wᵀ is a product of one row for which there is a kernel.
 func (o *ops) suitsSingle(x device.Tensor, n device.Norm, w []device.Tensor) bool {
@@ -48,7 +54,7 @@ func (o *ops) suitsSingle(x device.Tensor, n device.Norm, w []device.Tensor) boo
 		return false
 	}
 	k := x.Dim(1)
-	if !n.W.Absent() && (o.d.address(n.W)%16 != 0 || k > heldOfWarp*fewestWarps*32) {
+	if !n.W.Absent() && o.d.address(n.W)%16 != 0 {
 		return false
 	}
 	for _, w := range w {
@@ -67,7 +73,8 @@ func (o *ops) suitsSingle(x device.Tensor, n device.Norm, w []device.Tensor) boo
 
 // shared is the bytes of shared memory that a block needs that keeps so many sums.
 func (s singleKernel) shared(k, sums int) int {
-	return ceil(k, s.weights)*s.x + ceil(sums*4, 16)*16 + s.warps*s.ring
+	_, warps := s.share(k)
+	return ceil(k, s.weights)*s.x + ceil(sums*4, 16)*16 + warps*s.ring
 }
 
 // few computes products of one row or some if there are kernels for them:
@@ -137,7 +144,8 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 	}
 	c := o.call(name).tensor(x).tensor(n.W).float(float64(n.Eps))
 	c.products(dst, w, of, 0, 1)
-	c.int(k, w[of[0]].DType.RowSize(k), mode).bool(fixed)
+	slots, warps := s.share(k)
+	c.int(k, w[of[0]].DType.RowSize(k), mode).bool(fixed).int(slots)
 	if mode == inHeads {
 		for i := range 3 {
 			if i < len(of) {
@@ -149,7 +157,7 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 		t := &o.turn
 		c.pages(t.kv, 1).tensor(t.pos).tensor(t.rope.Freqs).float(float64(t.rope.Scale)).int(t.rope.Freqs.Dim(0))
 	}
-	c.ahead().runShared(blocks{grid, 1, 1}, s.warps*32, shared)
+	c.ahead().runShared(blocks{grid, 1, 1}, warps*32, shared)
 }
 
 // products adds up to three results, rows lo to hi-1 of each, their matrices, and how

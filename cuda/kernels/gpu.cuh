@@ -98,6 +98,16 @@ __device__ __forceinline__ u32 multiply_add_halves(u32 x, u32 y, u32 z) {
 	return v;
 }
 
+// dot4 is c plus the products of four bytes without signs and four with signs.
+__device__ __forceinline__ int dot4(u32 a, u32 b, int c) {
+	int d;
+	asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+	return d;
+}
+
+// keep has a number held in a register where it would be computed again for each use.
+__device__ __forceinline__ void keep(u32& v) { asm volatile("" : "+r"(v)); }
+
 // load_matrices gives each lane its part of four 8 x 8 matrices of halves in
 // shared memory: lane 8i + j says where row j of matrix i starts, and lane l gets
 // elements 2(l%4) and 2(l%4)+1 of row l/4 of each.
@@ -164,6 +174,16 @@ __device__ __forceinline__ void far4(float v[4], const float* at, int rank) {
 __device__ __forceinline__ float power2(float x) {
 	float y;
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+// about is a quotient, but for the last bits.
+__device__ __forceinline__ float about(float a, float b) { return __fdividef(a, b); }
+
+// top_of is the larger number, and none if one of them is none.
+__device__ __forceinline__ float top_of(float a, float b) {
+	float y;
+	asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
 	return y;
 }
 

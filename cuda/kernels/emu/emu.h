@@ -194,6 +194,7 @@ inline uint32_t add_warp(uint32_t v) {
 	return sum;
 }
 inline void prefetch(const void*) {}
+inline void keep(unsigned&) {}
 inline float fresh(const float* at) { return *at; }
 inline void fresh4(float v[4], const float* at) { memcpy(v, __builtin_assume_aligned(at, 16), 16); }
 inline void wait_before() {}
@@ -210,6 +211,15 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
 // __dp4a is c plus the products of four signed bytes.
 inline int __dp4a(int a, int b, int c) {
 	for (int i = 0; i < 32; i += 8) c += (int)(int8_t)(a >> i) * (int8_t)(b >> i);
+	return c;
+}
+
+inline float about(float a, float b) { return a / b; }
+inline float top_of(float a, float b) { return a != a ? a : b != b ? b : a < b ? b : a; }
+
+// dot4 is c plus the products of four bytes without signs and four with signs.
+inline int dot4(unsigned a, unsigned b, int c) {
+	for (int i = 0; i < 32; i += 8) c += (int)(uint8_t)(a >> i) * (int8_t)(b >> i);
 	return c;
 }
 
