@@ -33,7 +33,7 @@ constexpr size_t shared_size = (most_shared + 64 + 1023) / 1024 * 1024;
 constexpr size_t stack_size = SANITIZED ? 256 << 10 : 64 << 10;
 constexpr int most_threads = 1024, lanes = 32;
 
-enum State { ready, at_barrier, at_exchange, at_point, done };
+enum State { ready, at_barrier, at_exchange, at_point, at_gate, done };
 constexpr int points = 16;  // that threads can meet at
 
 #if defined(__x86_64__)
@@ -104,7 +104,8 @@ struct Fiber {
 	int group;                 // number of the group that is being noted
 	char* stack;
 	State state;
-	int point;   // where it waits
+	int point;         // where it waits
+	const void* gate;  // for which it waits
 	void* fake;  // the sanitizer's
 };
 
@@ -129,6 +130,7 @@ struct Machine {
 	std::vector<int> queue;  // of fibers that are ready
 	int current, waiting, finished, threads;
 	int come[points];  // threads that have come to a point
+	std::vector<emu::Bring> brings;
 
 	char* shared;  // on 1024 bytes
 	std::vector<Region> regions;
@@ -214,7 +216,7 @@ void stuck() {
 	Machine& m = *machine;
 	m.failed = true;
 	int barrier = m.waiting, point = 0;
-	for (int i = 0; i < m.threads; i++) point += m.fibers[i].state == at_point;
+	for (int i = 0; i < m.threads; i++) point += m.fibers[i].state == at_point || m.fibers[i].state == at_gate;
 	int exchange = m.threads - m.finished - barrier - point;
 	const char* what = "";
 	for (int w = 0; w < m.threads / lanes; w++) {
@@ -232,6 +234,7 @@ void run_block() {
 	m.used = m.dynamic_size;
 	m.waiting = m.finished = 0;
 	memset(m.come, 0, sizeof m.come);
+	m.brings.clear();
 #if SANITIZED
 	__asan_unpoison_memory_region(m.shared, shared_size);
 #endif
@@ -267,6 +270,10 @@ void run_block() {
 				release(0, m.threads, at_barrier);
 			}
 		}
+	}
+	if (!m.brings.empty() && !m.failed) {
+		m.failed = true;
+		snprintf(m.message, sizeof m.message, "block %u,%u,%u: nobody has waited for %zu panels", blockIdx.x, blockIdx.y, blockIdx.z, m.brings.size());
 	}
 }
 
@@ -312,6 +319,39 @@ void come(int point, int n, bool wait) {
 	m.fibers[m.current].point = point;
 	m.fibers[m.current].state = at_point;
 	leave(false);
+}
+
+void wait_gate(const void* gate) {
+	Fiber& f = machine->fibers[machine->current];
+	f.gate = gate;
+	f.state = at_gate;
+	leave(false);
+}
+
+void open(const void* gate) {
+	Machine& m = *machine;
+	for (int i = 0; i < m.threads; i++) {
+		Fiber& f = m.fibers[i];
+		if (f.state != at_gate || f.gate != gate) continue;
+		f.state = ready;
+		m.queue.push_back(i);
+	}
+}
+
+void bring_later(const Bring& b) {
+	machine->brings.push_back(b);
+	open(b.gate);
+}
+
+bool brought(const void* gate, Bring& b) {
+	auto& all = machine->brings;
+	for (size_t i = 0; i < all.size(); i++) {
+		if (all[i].gate != gate) continue;
+		b = all[i];
+		all.erase(all.begin() + i);
+		return true;
+	}
+	return false;
 }
 
 const uint64_t* exchange(uint64_t word, const char* what) {
