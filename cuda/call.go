@@ -22,12 +22,13 @@ type call struct {
 	n     int
 	soon  bool // may start while the kernel before still runs
 	group int  // blocks in z that run together; 0 is one
+	lacks bool // a word, which could not be made
 }
 
 // call begins a call of the kernel called name. One call is being made at a time.
 func (o *ops) call(name string) *call {
 	c := &o.making
-	c.d, c.name, c.n, c.soon, c.group = o.d, name, 0, false, 0
+	c.d, c.name, c.n, c.soon, c.group, c.lacks = o.d, name, 0, false, 0, false
 	return c
 }
 
@@ -73,6 +74,20 @@ func (c *call) pages(kv device.KV, rows int) *call {
 		int(kv.K.Dim(0), kv.K.Dim(1), kv.K.Dim(3), kv.Pages.Dim(0), kv.Pages.Dim(1), rows).failures()
 }
 
+// matrix gives a WideMap of a tensor as a matrix with rows of its last dimension.
+func (c *call) matrix(t device.Tensor) *call {
+	width := t.Dim(3)
+	words, err := c.d.drv.wideMap(c.d.address(t), t.Len()/width, width)
+	if err != nil {
+		c.d.keep(fmt.Errorf("kernel %s: %w", c.name, err))
+		c.lacks = true
+	}
+	for _, w := range words {
+		c.word(w)
+	}
+	return c
+}
+
 // list gives a List.
 func (c *call) list(l device.List) *call {
 	c.tensor(l.Index).tensor(l.Count).tensor(l.Weight)
@@ -115,7 +130,7 @@ func (c *call) run(b blocks, threads int) { c.runShared(b, threads, 0) }
 
 // runShared is run with bytes of shared memory besides what the kernel declares.
 func (c *call) runShared(b blocks, threads, shared int) {
-	if b.x == 0 || b.y == 0 || b.z == 0 || c.d.drops() {
+	if b.x == 0 || b.y == 0 || b.z == 0 || c.lacks || c.d.drops() {
 		return
 	}
 	f, ok := c.d.kernels[c.name]

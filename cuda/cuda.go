@@ -69,6 +69,15 @@ func (d *dev) Replays() bool { return true }
 // ProductRows is the rows with which products fill every multiprocessor.
 func (d *dev) ProductRows() int { return 2048 }
 
+// PassRows is the rows with which a pass has few launches whose last blocks leave
+// multiprocessors idle. A row of an 8B model takes 74 KB.
+func (d *dev) PassRows() int {
+	if d.drv.available() < 32<<30 {
+		return 2048
+	}
+	return 8192
+}
+
 // Available is how many bytes Alloc may still give.
 func (d *dev) Available() uint64 { return d.drv.available() }
 

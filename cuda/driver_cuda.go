@@ -9,28 +9,29 @@ package cuda
 
 // shim.c
 int gollm_cuda_open(void);
+int gollm_wide_map(uint64_t* words, uint64_t at, uint64_t rows, uint64_t width);
 
-// What gorgonia.org/cu lacks: launches whose arguments are one struct, stream
+// What gorgonia.org/cu lacks: launches whose argument is one struct, stream
 // capture, graph launches, and the driver's own words for its errors. Each call
 // makes the context the thread's, because goroutines change threads.
 
-static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, CUstream stream, uint64_t* words, size_t size) {
-	void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, words, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, CUstream stream, uint64_t* words) {
+	void* arguments[] = {words};
 	CUresult r = cuCtxSetCurrent(context);
-	return r ? r : cuLaunchKernel(f, x, y, z, threads, 1, 1, shared, stream, 0, extra);
+	return r ? r : cuLaunchKernel(f, x, y, z, threads, 1, 1, shared, stream, arguments, 0);
 }
 
 // launch_ahead is launch of a kernel that may start before the one in front of it is
 // done, and of which blocks in z run together.
-static CUresult launch_ahead(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned together, CUstream stream, uint64_t* words, size_t size) {
-	void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, words, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+static CUresult launch_ahead(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned together, CUstream stream, uint64_t* words) {
+	void* arguments[] = {words};
 	CUlaunchAttribute how[2] = {
 		{.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .value = {.programmaticStreamSerializationAllowed = 1}},
 		{.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value = {.clusterDim = {1, 1, together}}},
 	};
 	CUlaunchConfig config = {x, y, z, threads, 1, 1, shared, stream, how, together > 1 ? 2 : 1};
 	CUresult r = cuCtxSetCurrent(context);
-	return r ? r : cuLaunchKernelEx(&config, f, 0, extra);
+	return r ? r : cuLaunchKernelEx(&config, f, arguments, 0);
 }
 
 static CUresult begin_capture(CUcontext context, CUstream stream) {
@@ -347,10 +348,16 @@ func (d *driver) launch(f function, b blocks, threads, shared, together int, ahe
 			d.preferred[f] = true
 		}
 		return result(C.launch_ahead(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared), C.uint(together),
-			d.cStream(), (*C.uint64_t)(unsafe.SliceData(words)), C.size_t(8*len(words))))
+			d.cStream(), (*C.uint64_t)(unsafe.SliceData(words))))
 	}
 	return result(C.launch(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),
-		d.cStream(), (*C.uint64_t)(unsafe.SliceData(words)), C.size_t(8*len(words))))
+		d.cStream(), (*C.uint64_t)(unsafe.SliceData(words))))
+}
+
+// wideMap is a WideMap of wide.cuh.
+func (d *driver) wideMap(at uintptr, rows, width int) (words [16]uint64, err error) {
+	err = result(C.CUresult(C.gollm_wide_map((*C.uint64_t)(&words[0]), C.uint64_t(at), C.uint64_t(rows), C.uint64_t(width))))
+	return words, err
 }
 
 // multiprocessors is how many the GPU has.

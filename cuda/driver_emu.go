@@ -187,6 +187,11 @@ func (d *driver) mostTogether() int { return 8 }
 // wide reports that there are the instructions of wide.cuh.
 func (d *driver) wide() bool { return true }
 
+// wideMap is a WideMap of emu/wide.h.
+func (d *driver) wideMap(at uintptr, rows, width int) (words [16]uint64, err error) {
+	return [16]uint64{uint64(at), uint64(rows), uint64(width)}, nil
+}
+
 // driverGraph is captured calls.
 type driverGraph struct{ calls []func() error }
 

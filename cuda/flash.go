@@ -62,7 +62,7 @@ func (o *ops) wide(name string, dst, q device.Tensor, kv device.KV, p device.Pla
 	if pairs {
 		at = blocks{touched(rows), heads / 2, 1}
 	}
-	const ring = 4 // stages of flash_wide.cu: keys, values and marks
-	o.call(name).tensor(dst).tensor(q).int(heads).bool(pairs).pages(kv, rows).plan(p).
-		runShared(at, 128*(groups+1), ring*(2*2*device.PageLen*dim+device.PageLen*(4+4)))
+	const ring, step = 3, 2 * device.PageLen // of flash_wide.cu: keys, values, marks and gates of steps
+	o.call(name).tensor(dst).tensor(q).int(heads).bool(pairs).pages(kv, rows).plan(p).matrix(kv.K).matrix(kv.V).
+		runShared(at, 128*(groups+1), ring*(2*2*step*dim+step*(4+4)+4*8)+256)
 }

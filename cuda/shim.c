@@ -10,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define FUNCTIONS(X) \
 	X(cuArray3DCreate_v2) X(cuArray3DGetDescriptor_v2) X(cuArrayCreate_v2) X(cuArrayDestroy) \
@@ -50,7 +51,8 @@
 	X(cuTexRefGetFormat) X(cuTexRefGetMaxAnisotropy) X(cuTexRefSetAddress2D_v3) X(cuTexRefSetAddressMode) \
 	X(cuTexRefSetAddress_v2) X(cuTexRefSetArray) X(cuTexRefSetBorderColor) X(cuTexRefSetFilterMode) \
 	X(cuTexRefSetFlags) X(cuTexRefSetFormat) X(cuTexRefSetMaxAnisotropy) X(cuTexRefSetMipmapFilterMode) \
-	X(cuTexRefSetMipmapLevelBias) X(cuTexRefSetMipmapLevelClamp)
+	X(cuTexRefSetMipmapLevelBias) X(cuTexRefSetMipmapLevelClamp) \
+	X(cuTensorMapEncodeTiled)
 
 static int no_device(void) { return 100; }
 
@@ -84,4 +86,20 @@ int gollm_cuda_open(void) {
 	FUNCTIONS(LOAD)
 	int (*init)(unsigned) = (int (*)(unsigned))dlsym(lib, "cuInit");
 	return init ? init(0) : -1;
+}
+
+// cuTensorMapEncodeTiled is not in the headers of CUDA 11.
+extern int cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* at, const uint64_t* dims, const uint64_t* strides, const uint32_t* box,
+	const uint32_t* steps, int interleave, int swizzle, int promotion, int fill);
+
+// gollm_wide_map writes the map of a matrix of halves from which 64 rows of 64
+// columns are brought, pieces of 16 bytes in the places of kernels/wide.cuh.
+int gollm_wide_map(uint64_t* words, uint64_t at, uint64_t rows, uint64_t width) {
+	enum { FLOAT16 = 6, NOT_INTERLEAVED = 0, SWIZZLE_128B = 3, PROMOTE_256B = 3, ZEROS = 0 };
+	_Alignas(64) uint64_t map[16];
+	uint64_t dims[2] = {width, rows}, strides[1] = {width * 2};
+	uint32_t box[2] = {64, 64}, steps[2] = {1, 1};
+	int r = cuTensorMapEncodeTiled(map, FLOAT16, 2, (void*)at, dims, strides, box, steps, NOT_INTERLEAVED, SWIZZLE_128B, PROMOTE_256B, ZEROS);
+	for (int i = 0; i < 16; i++) words[i] = map[i];
+	return r;
 }

@@ -57,6 +57,9 @@ type Replayer interface {
 // once products are fast. More are no faster and need more memory.
 type RowPreferrer interface {
 	ProductRows() int
+	// PassRows is with how many rows of a prompt at once a pass is fast, and what
+	// they need is little of the memory that is free.
+	PassRows() int
 }
 
 // PeakReporter is an optional ability of [Device]: it measures what the hardware

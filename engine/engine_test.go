@@ -344,8 +344,8 @@ func TestCancelKeepsTheSequenceWhole(t *testing.T) {
 	if err != nil || res.Stop != engine.StopCancelled || seen < 0.6 || seen == 1 {
 		t.Fatalf("stop %q at %v, err %v", res.Stop, seen, err)
 	}
-	if s.Len() != engine.ChunkLen || len(s.Tokens()) != s.Len() {
-		t.Errorf("%d positions and %d tokens stay, want the finished chunk's %d", s.Len(), len(s.Tokens()), engine.ChunkLen)
+	if want := 2500 / r.PassRows() * r.PassRows(); s.Len() != want || len(s.Tokens()) != want {
+		t.Errorf("%d positions and %d tokens stay, want the finished chunks' %d", s.Len(), len(s.Tokens()), want)
 	}
 }
 

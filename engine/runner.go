@@ -13,10 +13,15 @@ import (
 	"github.com/gollm/gollm/tokenizer"
 )
 
-// ChunkLen is the number of positions of a prefill pass. Chunks end at absolute
-// multiples of it, whatever came before, so that a method whose unit divides it
-// sees the same units in one prompt and in many parts.
+// ChunkLen is the number of positions of a prefill pass, or 2, 4, 8 times as many where
+// the device has a [device.RowPreferrer] that prefers more and memory for them.
+// Chunks end at absolute multiples of it, whatever came before, so that a method whose
+// unit divides it sees the same units in one prompt and in many parts.
 const ChunkLen = 2048
+
+// passPairs bounds the pairs of a row and a position of a longer pass, so that a layer
+// of it is soon done, and a prefill soon ended: 8192 rows behind 128k positions.
+const passPairs = 1 << 30
 
 // logitRows is how many rows of logits are computed and read at once when all
 // positions are asked for.
@@ -58,6 +63,7 @@ type Runner struct {
 	passes
 	model  *model.Model
 	stops  func(id int32) bool
+	most   int // rows of a prefill pass, a power of 2 times ChunkLen
 	pieces func() pieceDecoder
 
 	// Buffers of a pass, refilled between passes.
@@ -88,11 +94,35 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 	}
 	r := &Runner{passes: passes{dev: e.Device}, model: e.Model, stops: e.Tokenizer.EndOfGeneration}
 	r.pieces = func() pieceDecoder { return e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true}) }
-	var err error
-	if r.free, err = r.dev.Scope(func() error { return r.alloc(c) }); err != nil {
-		return nil, fmt.Errorf("engine: %s: %w", c.describe(), err)
+	r.most = ChunkLen
+	if p, ok := r.dev.(device.RowPreferrer); ok {
+		for r.most*2 <= p.PassRows() {
+			r.most *= 2
+		}
 	}
-	return r, nil
+	for {
+		var err error
+		if r.free, err = r.dev.Scope(func() error { return r.alloc(c) }); err == nil {
+			return r, nil
+		}
+		if r.most == ChunkLen {
+			return nil, fmt.Errorf("engine: %s: %w", c.describe(), err)
+		}
+		r.most = ChunkLen
+	}
+}
+
+// PassRows is how many positions of a prompt a pass has at most.
+func (r *Runner) PassRows() int { return r.most }
+
+// chunkEnd is where the chunk ends that begins at a position, unless the prompt ends
+// before.
+func (r *Runner) chunkEnd(pos int) int {
+	n := r.most
+	for n > ChunkLen && (pos/n+1)*n > passPairs/n {
+		n /= 2
+	}
+	return (pos/n + 1) * n
 }
 
 // Close gives the memory back. Neither the runner nor a sequence of it can be
@@ -113,7 +143,7 @@ func (r *Runner) alloc(c Config) error {
 	m := r.model
 	err := r.passes.alloc(r.dev, passConfig{
 		layers: m.Layers, heads: m.Heads, kvHeads: m.KVHeads, headDim: m.HeadDim,
-		maxLen: c.Context, slots: c.Slots, rows: ChunkLen, kv: c.KV,
+		maxLen: c.Context, slots: c.Slots, rows: r.most, kv: c.KV,
 		window: m.Window, rope: m.Rotation(), attn: c.Attn, also: c.Also, seed: c.Seed,
 	})
 	r.graphs = make([][]decodeGraph, 1+len(c.Also))
@@ -177,7 +207,7 @@ func (r *Runner) Turn(i int) {
 }
 
 // chunk runs one prefill pass over ids, which follow the sequence's tokens and
-// do not cross a multiple of ChunkLen. total is the length of the whole prompt.
+// end at chunkEnd or before. total is the length of the whole prompt.
 // It returns the residual stream of the rows.
 func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int, layer func(int)) (device.Tensor, error) {
 	first := s.Len()

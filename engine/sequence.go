@@ -56,7 +56,7 @@ func (s *Sequence) Prefill(ctx context.Context, ids []int32, o PrefillOptions) e
 	for done := 0; done < len(ids); {
 		n := len(ids) - done
 		if !s.runner.whole {
-			n = min(n, ChunkLen-(from+done)%ChunkLen)
+			n = min(n, s.runner.chunkEnd(from+done)-from-done)
 		}
 		layers := s.runner.model.Layers
 		report := func(layer int) {

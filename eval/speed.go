@@ -272,7 +272,7 @@ func (m *meter) count(ctx context.Context, t Task) (*engine.AuditCell, error) {
 			return nil, err
 		}
 	}
-	audit, err := m.runner.Audit(engine.AuditConfig{Rows: 1, Passes: t.Len / engine.ChunkLen / countedPasses})
+	audit, err := m.runner.Audit(engine.AuditConfig{Rows: 1, Passes: t.Len / m.runner.PassRows() / countedPasses})
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ constexpr size_t shared_size = (most_shared + 64 + 1023) / 1024 * 1024;
 constexpr size_t stack_size = SANITIZED ? 256 << 10 : 64 << 10;
 constexpr int most_threads = 1024, lanes = 32;
 
-enum State { ready, at_barrier, at_exchange, at_point, at_others, done };
+enum State { ready, at_barrier, at_exchange, at_point, at_others, at_gate, done };
 constexpr int points = 16;  // that threads can meet at
 
 #if defined(__x86_64__)
@@ -104,7 +104,8 @@ struct Fiber {
 	int group;                 // number of the group that is being noted
 	char* stack;
 	State state;
-	int point;   // where it waits
+	int point;         // where it waits
+	const void* gate;  // for which it waits
 	void* fake;  // the sanitizer's
 };
 
@@ -132,6 +133,7 @@ struct Machine {
 	int others;        // threads that wait for the other blocks
 	dim3 block;
 	int rank;  // among the blocks that run together
+	std::vector<emu::Bring> brings;
 
 	char* shared;  // on 1024 bytes
 	std::vector<Region> regions;
@@ -219,7 +221,7 @@ void stuck() {
 	Machine& m = *machine;
 	m.failed = true;
 	int barrier = m.waiting, point = 0;
-	for (int i = 0; i < m.threads; i++) point += m.fibers[i].state == at_point || m.fibers[i].state == at_others;
+	for (int i = 0; i < m.threads; i++) point += m.fibers[i].state == at_point || m.fibers[i].state == at_others || m.fibers[i].state == at_gate;
 	int exchange = m.threads - m.finished - barrier - point;
 	const char* what = "";
 	for (int w = 0; w < m.threads / lanes; w++) {
@@ -237,6 +239,7 @@ void start_block() {
 	m.used = m.dynamic_size;
 	m.waiting = m.finished = m.others = 0;
 	memset(m.come, 0, sizeof m.come);
+	m.brings.clear();
 #if SANITIZED
 	__asan_unpoison_memory_region(m.shared, shared_size);
 #endif
@@ -273,6 +276,10 @@ void run_ready() {
 				release(0, m.threads, at_barrier);
 			}
 		}
+	}
+	if (!m.brings.empty() && !m.failed && m.finished == m.threads) {
+		m.failed = true;
+		snprintf(m.message, sizeof m.message, "block %u,%u,%u: nobody has waited for %zu panels", blockIdx.x, blockIdx.y, blockIdx.z, m.brings.size());
 	}
 }
 
@@ -368,6 +375,39 @@ void come(int point, int n, bool wait) {
 	m.fibers[m.current].point = point;
 	m.fibers[m.current].state = at_point;
 	leave(false);
+}
+
+void wait_gate(const void* gate) {
+	Fiber& f = machine->fibers[machine->current];
+	f.gate = gate;
+	f.state = at_gate;
+	leave(false);
+}
+
+void open(const void* gate) {
+	Machine& m = *machine;
+	for (int i = 0; i < m.threads; i++) {
+		Fiber& f = m.fibers[i];
+		if (f.state != at_gate || f.gate != gate) continue;
+		f.state = ready;
+		m.queue.push_back(i);
+	}
+}
+
+void bring_later(const Bring& b) {
+	machine->brings.push_back(b);
+	open(b.gate);
+}
+
+bool brought(const void* gate, Bring& b) {
+	auto& all = machine->brings;
+	for (size_t i = 0; i < all.size(); i++) {
+		if (all[i].gate != gate) continue;
+		b = all[i];
+		all.erase(all.begin() + i);
+		return true;
+	}
+	return false;
 }
 
 const uint64_t* exchange(uint64_t word, const char* what) {

@@ -29,6 +29,8 @@ struct WideMatrix {
 
 	// from is the matrix that starts some bytes later.
 	__device__ __forceinline__ WideMatrix from(int bytes) const { return {low + (u32)(bytes >> 4), high}; }
+	// same is from, which is the same for all lanes; so the compiler knows it.
+	__device__ __forceinline__ WideMatrix same(int bytes) const { return {__shfl_sync(ALL, low + (u32)(bytes >> 4), 0), high}; }
 	__device__ __forceinline__ u64 bits() const { return (u64)high << 32 | low; }
 };
 
@@ -36,18 +38,60 @@ struct WideMatrix {
 // read transposed, lead is the bytes from one panel to the next.
 __device__ __forceinline__ WideMatrix wide_at(const void* at, int lead, int stride) {
 	u32 address = (u32)__cvta_generic_to_shared(at);
-	// From one lane, so that the compiler knows it to be the same for all.
-	return {__shfl_sync(ALL, (address & 0x3ffff) >> 4, 0) | (u32)(lead >> 4) << 16, (u32)(stride >> 4) | 1u << 30};
+	return WideMatrix{(address & 0x3ffff) >> 4 | (u32)(lead >> 4) << 16, (u32)(stride >> 4) | 1u << 30}.same(0);
 }
 
 // wide_written makes what this thread wrote to shared memory known to the
 // instructions; a barrier follows.
 __device__ __forceinline__ void wide_written() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// wide_shrink gives back registers, wide_grow takes them: four warps do one of them
-// together in a block of 384 threads, where one group shrinks and two grow.
-__device__ __forceinline__ void wide_shrink() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
-__device__ __forceinline__ void wide_grow() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
+// A Gate in shared memory opens each time that as many threads have come as
+// gate_make says, which one thread calls; a barrier follows. gate_pass waits until it
+// has opened once more than an even number of times, with odd 1 than an odd number; a
+// gate that never opened passes who comes with 1.
+typedef u64 Gate;
+__device__ __forceinline__ u32 gate_at(const Gate* g) { return (u32)__cvta_generic_to_shared(g); }
+__device__ __forceinline__ void gate_make(Gate* g, int n) {
+	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(gate_at(g)), "r"(n) : "memory");
+	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void gate_come(Gate* g) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(gate_at(g)) : "memory"); }
+__device__ __forceinline__ void gate_pass(Gate* g, u32 odd) {
+	asm volatile(
+		"{\n"
+		".reg .pred open;\n"
+		"again:\n"
+		"mbarrier.try_wait.parity.shared::cta.b64 open, [%0], %1;\n"
+		"@!open bra again;\n"
+		"}" ::"r"(gate_at(g)), "r"(odd) : "memory");
+}
+
+// A WideMap says where the GPU finds a matrix of halves in memory: the driver writes it.
+struct alignas(64) WideMap {
+	u64 words[16];
+};
+
+// gate_expect is gate_come, and has the gate wait for some bytes besides. wide_bring
+// begins to copy 64 columns of 64 rows of a matrix to a panel, and tells the gate.
+__device__ __forceinline__ void gate_expect(Gate* g, int bytes) {
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(gate_at(g)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void wide_bring(void* to, const WideMap& map, int column, int row, Gate* g) {
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"((u32)__cvta_generic_to_shared(to)),
+		"l"(&map), "r"(column), "r"(row), "r"(gate_at(g)) : "memory");
+}
+
+// wide_shrink gives back registers but for N, wide_grow takes as many as N: four warps
+// do one of them together in a block of 384 threads, where one group shrinks and two
+// grow, to 504 in all.
+template <int N>
+__device__ __forceinline__ void wide_shrink() {
+	asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N>
+__device__ __forceinline__ void wide_grow() {
+	asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
 
 // wide_begin comes before the first of some products, wide_commit after the last.
 // wide_wait<N> waits until at most N such sets are left, and hands out what they
@@ -94,6 +138,11 @@ template <int ADD>
 __device__ __forceinline__ void wide_multiply(float (&c)[32], const u32 a[4], WideMatrix b) {
 	asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WIDE_32 "}, {%32, %33, %34, %35}, %36, %37, 1, 1, 0;"
 		: WIDE_C32(c, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()), "n"(ADD));
+}
+template <int ADD>
+__device__ __forceinline__ void wide_multiply(float (&c)[64], const u32 a[4], WideMatrix b) {
+	asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" WIDE_64 "}, {%64, %65, %66, %67}, %68, %69, 1, 1, 0;"
+		: WIDE_C32(c, 0), WIDE_C32(c, 32) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()), "n"(ADD));
 }
 
 // wide_multiply_rows is c += a·b: b [16, n], a row of k each.

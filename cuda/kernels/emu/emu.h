@@ -67,6 +67,21 @@ void* shared_at(const void* key, size_t size);
 // dynamic is the shared memory that the launch asked for.
 void* dynamic();
 
+// wait_gate waits until open is called for what is at gate.
+void wait_gate(const void* gate);
+void open(const void* gate);
+
+// bring_later notes a copy of 64 rows that a gate waits for; who waits at the gate makes
+// it, so that who does not reads what was there before. brought takes one of a gate's.
+struct Bring {
+	char* to;
+	const char* from;
+	uint64_t pitch;
+	const void* gate;
+};
+void bring_later(const Bring& b);
+bool brought(const void* gate, Bring& b);
+
 // copy_later notes a copy of 16 bytes of the thread, of zeros from NULL, copy_group ends a group of
 // them, and copy_now makes all but the newest groups.
 void copy_later(void* to, const void* from);

@@ -12,6 +12,7 @@ struct WideMatrix {
 	int lead, stride;
 
 	WideMatrix from(int bytes) const { return {at + bytes, lead, stride}; }
+	WideMatrix same(int bytes) const { return {__shfl_sync(0xffffffffu, at + bytes, 0), lead, stride}; }
 
 	// half is the number at an offset of bytes from the start, pieces in place.
 	float half(int offset) const {
@@ -30,8 +31,70 @@ inline WideMatrix wide_at(const void* at, int lead, int stride) {
 	return {(const char*)at, lead, stride};
 }
 inline void wide_written() {}
-inline void wide_shrink() {}
-inline void wide_grow() {}
+
+// A Gate is how many threads are to come, how many have, whether it has opened an odd
+// number of times, and for how many bytes it waits.
+typedef uint64_t Gate;
+namespace emu {
+struct GateState {
+	uint8_t all, come;
+	uint16_t odd;
+	int32_t bytes;
+};
+inline GateState& state(Gate* g) { return *(GateState*)g; }
+inline void try_open(Gate* g);
+// bring_now makes the copies that are to tell a gate.
+inline void bring_now(Gate* g) {
+	Bring b;
+	while (brought(g, b)) {
+		for (int r = 0; r < 64; r++) {
+			for (int c = 0; c < 8; c++) memcpy(b.to + r * 128 + (c ^ r % 8) * 16, b.from + r * b.pitch + c * 16, 16);
+		}
+		state(g).bytes -= 64 * 128;
+		try_open(g);
+	}
+}
+inline void try_open(Gate* g) {
+	GateState& s = state(g);
+	if (s.come != s.all || s.bytes != 0) return;
+	s.come = 0;
+	s.odd ^= 1;
+	open(g);
+}
+}  // namespace emu
+inline void gate_make(Gate* g, int n) { emu::state(g) = {(uint8_t)n, 0, 0, 0}; }
+inline void gate_come(Gate* g) {
+	emu::state(g).come++;
+	emu::try_open(g);
+}
+inline void gate_expect(Gate* g, int bytes) {
+	emu::state(g).bytes += bytes;
+	gate_come(g);
+}
+inline void gate_pass(Gate* g, unsigned odd) {
+	emu::bring_now(g);
+	while (emu::state(g).odd == odd) {
+		emu::wait_gate(g);
+		emu::bring_now(g);
+	}
+}
+
+struct WideMap {
+	uint64_t words[16];  // where the matrix is, its rows, and halves of a row
+};
+
+inline void wide_bring(void* to, const WideMap& map, int column, int row, Gate* g) {
+	const char* from = (const char*)map.words[0];
+	uint64_t rows = map.words[1], width = map.words[2];
+	if (((uint64_t)to - (uint64_t)emu::dynamic()) % 1024) emu::stop("a panel %llu bytes into shared memory", (unsigned long long)((uint64_t)to - (uint64_t)emu::dynamic()));
+	if (row < 0 || row + 64ull > rows || column < 0 || column + 64ull > width) emu::stop("64 rows from %d on and 64 columns from %d on of a matrix of %llu x %llu", row, column, (unsigned long long)rows, (unsigned long long)width);
+	emu::bring_later({(char*)to, from + (row * width + column) * 2, width * 2, g});
+}
+
+template <int N>
+void wide_shrink() {}
+template <int N>
+void wide_grow() {}
 inline void wide_begin() {}
 inline void wide_commit() {}
 template <int M>
@@ -70,8 +133,8 @@ inline void wide_multiply(float (&c)[128], WideMatrix a, WideMatrix b) {
 	int first = (threadIdx.x / 32 & 3) * 16;
 	emu::wide_add(c, [&](int r, int k) { return a.of_rows(first + r, k); }, [&](int n, int k) { return b.of_rows(n, k); });
 }
-template <int ADD>
-void wide_multiply(float (&c)[32], const uint32_t a[4], WideMatrix b) {
+template <int ADD, int M>
+void wide_multiply(float (&c)[M], const uint32_t a[4], WideMatrix b) {
 	float x[16][16];
 	if (!ADD) memset(c, 0, sizeof c);
 	emu::wide_registers(x, a);
