@@ -3,7 +3,9 @@
 package cuda
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -273,4 +275,33 @@ func words(v ...int) []byte {
 		raw = append(raw, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
 	}
 	return raw
+}
+
+// BenchmarkSample is the choice of a token among 128,256, bytes of logits.
+func BenchmarkSample(b *testing.B) {
+	d := openBench(b)
+	copied := copyRate(b, d)
+	const vocab, times = 128256, 20
+	rng := rand.New(rand.NewPCG(7, 9))
+	next, history, pos := benchAlloc(b, d, device.I32, 1), benchAlloc(b, d, device.I32, 1, 64), benchAlloc(b, d, device.I32, 1)
+	logits := benchAlloc(b, d, device.F32, 1, vocab)
+	for _, spread := range []float64{1, 4} {
+		x := make([]byte, 0, 4*vocab)
+		for range vocab {
+			x = binary.LittleEndian.AppendUint32(x, math.Float32bits(float32(spread*rng.NormFloat64())))
+		}
+		d.Write(logits, x)
+		for _, s := range []device.Sampling{
+			{}, {Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05}, {Temperature: 0.8, TopP: 0.95}, {Temperature: 0.8, MinP: 0.05}, {Temperature: 0.8},
+		} {
+			b.Run(fmt.Sprintf("spread=%v/temp=%v/topk=%d/topp=%v/minp=%v", spread, s.Temperature, s.TopK, s.TopP, s.MinP), func(b *testing.B) {
+				seconds := measure(b, d, func() {
+					for range times {
+						d.ops.Sample(next, logits, history, pos, s)
+					}
+				})
+				reportRate(b, 4*vocab, seconds/times, copied)
+			})
+		}
+	}
 }

@@ -28,6 +28,9 @@ func Open(c device.Config) (device.Device, error) {
 	if err == nil {
 		d.halves, err = d.newMemory(halvesSize + librarySize)
 	}
+	if err == nil {
+		err = d.openDeliveries()
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: %w", err), d.Close())
 	}
@@ -45,6 +48,8 @@ type dev struct {
 	halves    *memory // of products of many rows
 	counts    *memory // zeros that kernels count finished blocks in, and leave as zeros
 	marks     []mark
+	marked    []mark     // of deliveries
+	delivered deliveries // to the host
 
 	// Of Until: see interrupt.go.
 	done      <-chan struct{}
@@ -105,11 +110,20 @@ func (d *dev) Read(dst []byte, src device.Tensor) error {
 
 // Sync waits, and reports the first failure since the last Sync.
 func (d *dev) Sync() error {
-	d.keep(d.drv.sync())
-	found, err := d.failure()
-	d.keep(err)
-	d.keep(found)
-	err = d.err
+	failed := d.done != nil // then what follows may not be launched
+	if !failed {
+		last := &d.delivered.all[device.Deliveries]
+		last.queue()
+		d.keep(d.drv.sync())
+		failed = d.err != nil || last.failed()
+	}
+	if failed {
+		d.keep(d.drv.sync())
+		found, err := d.failure()
+		d.keep(err)
+		d.keep(found)
+	}
+	err := d.err
 	d.err = nil
 	return err
 }
@@ -128,10 +142,12 @@ func (d *dev) Close() error {
 	if d.turning {
 		d.marks = append(d.marks, d.turns[:]...)
 	}
-	for _, m := range d.marks {
+	for _, m := range append(d.marks, d.marked...) {
 		err = errors.Join(err, d.drv.freeMark(m))
 	}
-	d.marks = nil
+	d.marks, d.marked = nil, nil
+	err = errors.Join(err, d.drv.freeHost(d.delivered.memory))
+	d.delivered = deliveries{}
 	if closing := d.drv.close(); closing != nil {
 		err = errors.Join(err, fmt.Errorf("cuda: Close: %w", closing))
 	}

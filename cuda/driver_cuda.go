@@ -53,6 +53,18 @@ static CUresult launch_graph(CUcontext context, CUgraphExec exec, CUstream strea
 	return r ? r : cuGraphLaunch(exec, stream);
 }
 
+// alloc_host takes memory of the host that the device writes to.
+static CUresult alloc_host(CUcontext context, size_t size, void** host, CUdeviceptr* device) {
+	CUresult r = cuCtxSetCurrent(context);
+	if (!r) r = cuMemHostAlloc(host, size, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+	return r ? r : cuMemHostGetDevicePointer(device, *host, 0);
+}
+
+static CUresult free_host(CUcontext context, void* host) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuMemFreeHost(host);
+}
+
 static CUresult allow_shared(CUcontext context, CUfunction f, int bytes) {
 	CUresult r = cuCtxSetCurrent(context);
 	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
@@ -291,6 +303,28 @@ func (d *driver) copy(dst, src uintptr, n int) error {
 	return d.do(func() error {
 		return cu.MemcpyDtoDAsync(cu.DevicePtr(dst), cu.DevicePtr(src), int64(n), d.stream)
 	})
+}
+
+// hostMemory is memory of the host that the device writes to.
+type hostMemory struct {
+	bytes  []byte
+	device uintptr // its address there
+}
+
+func (d *driver) allocHost(size int) (hostMemory, error) {
+	var host unsafe.Pointer
+	var at C.CUdeviceptr
+	if err := result(C.alloc_host(d.c(), C.size_t(size), &host, &at)); err != nil {
+		return hostMemory{}, err
+	}
+	return hostMemory{unsafe.Slice((*byte)(host), size), uintptr(at)}, nil
+}
+
+func (d *driver) freeHost(m hostMemory) error {
+	if m.bytes == nil {
+		return nil
+	}
+	return result(C.free_host(d.c(), unsafe.Pointer(&m.bytes[0])))
 }
 
 // emulated says whether there is no GPU.

@@ -136,6 +136,27 @@ func (d *driver) do(call func() error) error {
 	return call()
 }
 
+// hostMemory is memory of the host that the device writes to.
+type hostMemory struct {
+	bytes  []byte
+	device uintptr // its address there
+}
+
+func (d *driver) allocHost(size int) (hostMemory, error) {
+	at := kernels.Alloc(size)
+	if at == nil {
+		return hostMemory{}, errors.New("the system has no more")
+	}
+	return hostMemory{bytesAt(uintptr(at), size), uintptr(at)}, nil
+}
+
+func (d *driver) freeHost(m hostMemory) error {
+	if m.bytes != nil {
+		kernels.Free(pointer(m.device))
+	}
+	return nil
+}
+
 func (d *driver) sync() error { return nil }
 
 func (d *driver) begin() error {

@@ -69,7 +69,10 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	}
 	all := slices.Concat(read(t, d, y), read(t, d, z), read(t, d, logits), read(t, d, few), read(t, d, one), read(t, d, feed), read(t, d, q.Rows(0, 1)), read(t, d, q.Rows(3, 4)), read(t, d, some), read(t, d, more))
 	o.Sample(next, logits, history, pos, device.Sampling{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3})
-	for _, ids := range []device.Tensor{next, l.Index, l.Count} {
+	many, drawn, first := f(2, 9001), alloc(t, d, device.I32, 2), alloc(t, d, device.I32, 2)
+	o.Sample(first, many, history.Rows(0, 2), pos.Rows(0, 2), device.Sampling{Temperature: 0.8, TopK: 40, TopP: 0.9, RepeatPenalty: 1.1, Seed: 3})
+	o.Sample(drawn, many, history.Rows(0, 2), pos.Rows(0, 2), device.Sampling{Temperature: 3, Seed: 3})
+	for _, ids := range []device.Tensor{next, l.Index, l.Count, first, drawn} {
 		all = append(all, read(t, d, ids)...)
 	}
 	for i, v := range all {

@@ -79,6 +79,29 @@ type Clock interface {
 	Between(i, j int) (time.Duration, error)
 }
 
+// Deliverer is an optional ability of a [Device] whose calls return before they are
+// done: it hands results over while calls after them still run.
+type Deliverer interface {
+	// Deliver queues a copy of some tensors to the host: up to [DeliverTensors] of
+	// up to [DeliverBytes] in all. [Deliveries] may be on their way at once.
+	Deliver(src ...Tensor) Delivery
+}
+
+// What a [Deliverer] takes.
+const (
+	DeliverTensors = 4
+	DeliverBytes   = 64
+	Deliveries     = 4
+)
+
+// Delivery is copies on their way to the host.
+type Delivery interface {
+	// Wait waits for all calls before the copies, and copies out what was asked for,
+	// in its order. An error is the first failure since the last Sync, whose calls may be
+	// those after the copies; Sync does not report it again. It is called once.
+	Wait(dst ...[]byte) error
+}
+
 // NaNCounter is an optional ability of [Device].
 type NaNCounter interface {
 	// NaNScores waits and says how many scores that were not numbers the ops have

@@ -40,13 +40,20 @@ func (d *faulty) Sync() error {
 	return errFault
 }
 
-// openFaulty opens the story model on a faulty device.
-func openFaulty(t *testing.T) (*engine.Engine, *faulty) {
+// storyFile opens the file of the story model.
+func storyFile(t *testing.T) *weights.File {
 	t.Helper()
 	f, err := weights.Open("../testdata/stories260K.gguf")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+// openFaulty opens the story model on a faulty device.
+func openFaulty(t *testing.T) (*engine.Engine, *faulty) {
+	t.Helper()
+	f := storyFile(t)
 	cpu, err := device.Open("cpu", device.Config{Threads: 2})
 	if err != nil {
 		t.Fatal(err)

@@ -100,34 +100,58 @@ type generation struct {
 	text textStream
 }
 
-// run samples and steps until something ends it.
+// run samples and steps until something ends it. Where a step can be taken back it
+// is queued before the host knows the token that it stores, so that the device
+// always has the next one; a step that turns out not to be wanted is dropped.
 func (g *generation) run(ctx context.Context) error {
 	start := time.Now()
 	defer func() {
 		g.res.Decode = time.Since(start)
 		g.emit(-1, g.text.flush())
 	}()
-	for {
-		id, err := g.seq.Sample(g.opts.Sampling)
-		if err != nil {
+	s, r, o := g.seq, g.seq.runner, g.opts.Sampling
+	for next := s.choose(o); ; g.res.Steps++ {
+		before := len(r.queued)
+		ahead := ctx.Err() == nil && g.ahead()
+		id, err := next.wait()
+		if broken := new(errNotNumbers); err != nil && !errors.As(err, broken) { // the device has failed
+			r.takeBack(0)
+			g.res.Steps -= before
 			return err
 		}
-		if g.res.Stop = g.take(id); g.res.Stop != "" {
-			return nil
-		}
-		if ctx.Err() != nil {
-			g.res.Stop = StopCancelled
-			return nil
-		}
-		if err := g.seq.runner.Step(g.seq); err != nil {
-			if full := new(kvcache.FullError); errors.As(err, &full) {
-				g.res.Stop = StopContext
-				return nil
+		r.keep(before)
+		if err == nil {
+			g.res.Stop = g.take(id)
+			if g.res.Stop == "" && ctx.Err() != nil {
+				g.res.Stop = StopCancelled
 			}
-			return err
 		}
-		g.res.Steps++
+		switch {
+		case err != nil || g.res.Stop != "":
+			r.takeBack(0)
+			return err
+		case ahead:
+			s.tokens[len(s.tokens)-1] = id
+			next = s.chooseAt(o, s.kv.Slot())
+		default:
+			if err := r.Step(s); err != nil {
+				if full := new(kvcache.FullError); errors.As(err, &full) {
+					g.res.Stop = StopContext
+					return nil
+				}
+				return err
+			}
+			next = s.choose(o)
+		}
 	}
+}
+
+// ahead queues the step that stores the token which the device is choosing, if one
+// will follow it and can be taken back.
+func (g *generation) ahead() bool {
+	r := g.seq.runner
+	_, ok := r.dev.(device.Deliverer)
+	return ok && r.policy.Stateless() && len(g.res.Tokens)+1 != g.opts.MaxTokens && r.queue([]*Sequence{g.seq}, true) == nil
 }
 
 // take records a token and returns why it is the last one, or "".

@@ -237,8 +237,12 @@ func (p *passes) chunk(s *kvcache.Seq, ids []int32, prompt int) (sparse.Pass, er
 	}, nil
 }
 
+// chosen stands for the id that the device has chosen for a sequence and left in ids.
+const chosen int32 = -1
+
 // step makes room for one position of each sequence and returns the decode pass
-// that stores id(i) for sequence i of n. When one does not fit nothing changes.
+// that stores id(i) for sequence i of n; a pass of one sequence may store what was
+// chosen. When one does not fit nothing changes.
 func (p *passes) step(n int, seq func(i int) (s *kvcache.Seq, id int32)) (sparse.Pass, error) {
 	rows := 0
 	p.active = p.active[:0]
@@ -254,11 +258,15 @@ func (p *passes) step(n int, seq func(i int) (s *kvcache.Seq, id int32)) (sparse
 		rows = max(rows, s.Slot()+1)
 	}
 	clear(p.host[:rows])
+	known := true
 	for i := range n {
 		s, id := seq(i)
 		p.host[s.Slot()] = id
+		known = known && id != chosen
 	}
-	p.write(p.ids, p.host[:rows])
+	if known {
+		p.write(p.ids, p.host[:rows])
+	}
 	clear(p.host[:rows])
 	for _, s := range p.active {
 		p.host[s.Slot()] = int32(s.Len() - 1)

@@ -67,13 +67,21 @@ type Runner struct {
 	pieces func() pieceDecoder
 
 	// Buffers of a pass, refilled between passes.
-	next    device.Tensor // i32 [slots]
+	next    device.Tensor // i32 [slots]: the first ids of a decode pass
+	logit   device.Tensor // f32 [1, 1]: of what was chosen last
 	history device.Tensor // i32 [slots, HistoryLen]
 	logits  device.Tensor // f32 [max(slots, logitRows), vocab]
 	scratch *model.Scratch
 	turn    int
 	free    func() error
 	graphs  [][]decodeGraph // of decode passes, by turn and graphOf, on a device that replays them
+	queued  []queuedStep    // since the last Wait
+}
+
+// queuedStep is a step of a sequence.
+type queuedStep struct {
+	*Sequence
+	before int // its length before it
 }
 
 // decodeGraph is a captured decode pass.
@@ -153,10 +161,11 @@ func (r *Runner) alloc(c Config) error {
 		}
 		return t
 	}
-	r.next, r.history = alloc(device.I32, c.Slots), alloc(device.I32, c.Slots, HistoryLen)
+	r.logit, r.history = alloc(device.F32, 1, 1), alloc(device.I32, c.Slots, HistoryLen)
 	if err != nil {
 		return err
 	}
+	r.next = r.ids.Rows(0, c.Slots)
 	r.logits = alloc(device.F32, max(c.Slots, min(r.rows(), logitRows)), m.Vocab)
 	if err != nil {
 		return err
@@ -232,20 +241,77 @@ func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int,
 	return x, err
 }
 
-// step runs one decode pass: the pending token of every active sequence is
-// stored, and its logits are left in the sequence's row of r.logits. When the
-// device fails no sequence keeps the position; see [Sequence.Truncate] for what
-// it may lose besides.
-func (r *Runner) step(active []*Sequence) error {
-	p, err := r.passes.step(len(active), func(i int) (*kvcache.Seq, int32) { return active[i].kv, active[i].next })
+// Step runs one decode pass for several sequences of the runner: each stores
+// its pushed or sampled token and gets the logits after it. When the device fails no
+// sequence keeps the position; see [Sequence.Truncate] for what it may lose besides.
+func (r *Runner) Step(active ...*Sequence) error {
+	if err := r.queue(active, false); err != nil {
+		return err
+	}
+	return r.Wait()
+}
+
+// Queue is Step without waiting for the device, which then has the next pass when
+// this one is done. Until [Runner.Wait] nothing but Push and Queue may be called.
+// Where somebody watches the passes it waits for each.
+func (r *Runner) Queue(active ...*Sequence) error {
+	err := r.queue(active, false)
+	if err == nil && len(r.tracers) > 0 {
+		err = r.Wait()
+	}
+	return err
+}
+
+// Wait waits for the steps that were queued. When the device fails no sequence keeps
+// the position of any of them.
+func (r *Runner) Wait() error {
+	err := r.sync()
+	if err != nil {
+		r.takeBack(0)
+	}
+	r.keep(len(r.queued))
+	return err
+}
+
+// keep makes the first n of the steps that are queued those that are done.
+func (r *Runner) keep(n int) { r.queued = slices.Delete(r.queued, 0, n) }
+
+// takeBack drops the steps that are queued, from number first on.
+func (r *Runner) takeBack(first int) {
+	for _, q := range slices.Backward(r.queued[first:]) {
+		if q.Len() > q.before {
+			q.Truncate(q.before)
+		}
+		q.row = -1
+	}
+	r.queued = r.queued[:first]
+}
+
+// queue queues one decode pass: the pending token of every active sequence, or what
+// the device has chosen for one, is stored, and its logits are left in the sequence's
+// row of r.logits.
+func (r *Runner) queue(active []*Sequence, ofDevice bool) error {
+	p, err := r.passes.step(len(active), func(i int) (*kvcache.Seq, int32) {
+		if ofDevice {
+			return active[i].kv, chosen
+		}
+		return active[i].kv, active[i].next
+	})
 	if err != nil {
 		return err
 	}
-	if err = r.decode(&p); err == nil {
-		err = r.sync()
+	first := len(r.queued)
+	for _, s := range active {
+		id := s.next
+		if ofDevice {
+			id = chosen
+		}
+		r.queued = append(r.queued, queuedStep{s, len(s.tokens)})
+		s.tokens = append(s.tokens, id)
+		s.row = s.kv.Slot()
 	}
-	for i := 0; err != nil && i < len(active); i++ {
-		active[i].Truncate(active[i].Len() - 1)
+	if err = r.decode(&p); err != nil {
+		r.takeBack(first)
 	}
 	return err
 }

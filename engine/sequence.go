@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gollm/gollm/device"
@@ -16,7 +18,7 @@ type Sequence struct {
 	kv     *kvcache.Seq
 	tokens []int32 // what the cache holds
 	next   int32   // what the next step stores
-	row    int     // of runner.logits: logits after the last stored token
+	row    int     // of runner.logits: logits after the last stored token; -1: they are gone
 }
 
 // Len is the number of tokens stored.
@@ -138,41 +140,71 @@ func (s *Sequence) Push(id int32) error {
 	return nil
 }
 
-// Step runs one decode pass for several sequences of the runner: each stores
-// its pushed or sampled token and gets the logits after it.
-func (r *Runner) Step(active ...*Sequence) error {
-	if err := r.step(active); err != nil {
-		return err
-	}
-	for _, s := range active {
-		s.tokens = append(s.tokens, s.next)
-		s.row = s.kv.Slot()
-	}
-	return nil
-}
+// errNoLogits is that of a sequence whose logits have been written over.
+var errNoLogits = errors.New("engine: the logits after the last token are gone; a prefill or a step makes others")
 
 // Sample chooses the token that follows from the logits of the last prefill or
 // step, and makes it the one that the next Step stores. A token whose logit is
 // not finite is an error: nothing else was left to choose.
 func (s *Sequence) Sample(o device.Sampling) (int32, error) {
-	r, slot := s.runner, s.kv.Slot()
+	if s.row < 0 {
+		return 0, errNoLogits
+	}
+	return s.choose(o).wait()
+}
+
+// choice is a token that the device chooses for a sequence.
+type choice struct {
+	*Sequence
+	pos      int // that it follows
+	delivery device.Delivery
+}
+
+// choose queues the choice of a token, and of what the device needs for it.
+func (s *Sequence) choose(o device.Sampling) choice {
 	s.writeHistory()
-	r.write(r.pos, []int32{int32(s.Len() - 1)})
-	r.dev.Ops().Sample(r.next.Rows(slot, slot+1), r.logits.Rows(s.row, s.row+1), r.history.Rows(slot, slot+1), r.pos.Rows(0, 1), o)
-	one := []int32{0}
-	if err := read(r.dev, one, r.next.Rows(slot, slot+1)); err != nil {
+	s.runner.write(s.runner.pos, []int32{int32(s.Len() - 1)})
+	return s.chooseAt(o, 0)
+}
+
+// chooseAt queues the choice of a token, to follow the position in a row of r.pos.
+// The device has the newest tokens.
+func (s *Sequence) chooseAt(o device.Sampling, row int) choice {
+	r, slot := s.runner, s.kv.Slot()
+	next, logits, ops := r.next.Rows(slot, slot+1), r.logits.Rows(s.row, s.row+1), r.dev.Ops()
+	ops.Sample(next, logits, r.history.Rows(slot, slot+1), r.pos.Rows(row, row+1), o)
+	ops.Gather(r.logit, logits.Reshape(r.model.Vocab, 1), next)
+	c := choice{Sequence: s, pos: s.Len() - 1}
+	if d, ok := r.dev.(device.Deliverer); ok {
+		c.delivery = d.Deliver(next, r.logit)
+	}
+	return c
+}
+
+// errNotNumbers is that of a choice among logits that are not numbers.
+type errNotNumbers struct{ pos int }
+
+func (e errNotNumbers) Error() string {
+	return fmt.Sprintf("engine: the logits of position %d are not numbers: %s", e.pos, whyNotNumbers)
+}
+
+// wait waits for the token and makes it the one that the next Step stores.
+func (c choice) wait() (int32, error) {
+	var id, logit [4]byte
+	var err error
+	if c.delivery != nil {
+		err = c.delivery.Wait(id[:], logit[:])
+	} else if err = c.runner.dev.Read(id[:], c.runner.next.Rows(c.kv.Slot(), c.kv.Slot()+1)); err == nil {
+		err = c.runner.dev.Read(logit[:], c.runner.logit)
+	}
+	if err != nil {
 		return 0, err
 	}
-	logit := []float32{0}
-	at := int(one[0])
-	if err := read(r.dev, logit, r.logits.Rows(s.row, s.row+1).Reshape(r.model.Vocab).Rows(at, at+1)); err != nil {
-		return 0, err
+	if !finite(math.Float32frombits(binary.NativeEndian.Uint32(logit[:]))) {
+		return 0, errNotNumbers{c.pos}
 	}
-	if !finite(logit[0]) {
-		return 0, fmt.Errorf("engine: the logits of position %d are not numbers: %s", s.Len()-1, whyNotNumbers)
-	}
-	s.next = one[0]
-	return s.next, nil
+	c.next = int32(binary.NativeEndian.Uint32(id[:]))
+	return c.next, nil
 }
 
 // whyNotNumbers is what logits that are not numbers come from.
@@ -215,8 +247,12 @@ func (s *Sequence) writeHistory() {
 }
 
 // Logits copies out the logits after the last stored token, f32 [vocab]. They
-// are gone after the next prefill or step of any sequence of the runner.
+// are gone after the next prefill or step of any sequence of the runner, and may be
+// after [Sequence.Generate].
 func (s *Sequence) Logits(dst []float32) error {
+	if s.row < 0 {
+		return errNoLogits
+	}
 	return read(s.runner.dev, dst, s.runner.logits.Rows(s.row, s.row+1))
 }
 
@@ -253,7 +289,9 @@ func (s *Sequence) Fork() (*Sequence, error) {
 		return nil, err
 	}
 	row := kv.Slot()
-	if row != s.row {
+	if s.row < 0 {
+		row = s.row
+	} else if row != s.row {
 		r.dev.Ops().Copy(r.logits.Rows(row, row+1), r.logits.Rows(s.row, s.row+1))
 	}
 	return &Sequence{runner: r, kv: kv, tokens: slices.Clone(s.tokens), next: s.next, row: row}, nil

@@ -395,8 +395,13 @@ func (m *meter) fill(ctx context.Context, n int) error {
 	return nil
 }
 
-// step runs n decode steps.
-func (m *meter) step(ctx context.Context, n int) error {
+// step runs n decode steps, each queued while the one before is running.
+func (m *meter) step(ctx context.Context, n int) (err error) {
+	defer func() {
+		if waited := m.runner.Wait(); err == nil {
+			err = waited
+		}
+	}()
 	for range n {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -406,7 +411,7 @@ func (m *meter) step(ctx context.Context, n int) error {
 				return err
 			}
 		}
-		if err := m.runner.Step(m.seqs...); err != nil {
+		if err := m.runner.Queue(m.seqs...); err != nil {
 			return err
 		}
 	}

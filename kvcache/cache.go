@@ -51,6 +51,9 @@ type Cache struct {
 
 	k, v   device.Tensor   // [pages, kvheads, PageLen, dim]
 	tables []table         // by layer
+	pages  []int32         // of all tables, [layers, slots, maxpages]
+	paged  device.Tensor   // the same on the device, i32 [layers·slots, maxpages]
+	dirty  []bool          // [layers·slots]
 	len    device.Tensor   // i32 [slots]
 	lens   []byte          // what Flush writes to len
 	beside []device.Tensor // [pages, ...]: what methods keep beside each page
@@ -60,7 +63,8 @@ type Cache struct {
 	seqs []*Seq  // by slot; nil is free
 }
 
-// table is one layer's page numbers, on the host and on the device.
+// table is one layer's page numbers, on the host and on the device: parts of those of
+// all layers.
 type table struct {
 	host  []int32       // [slots, maxpages]
 	dev   device.Tensor // i32 [slots, maxpages]
@@ -97,15 +101,17 @@ func (c *Cache) alloc() (err error) {
 	c.len = alloc(device.I32, conf.Slots)
 	c.lens = make([]byte, 4*conf.Slots)
 	width := pagesPerLayer(conf.MaxLen)
+	rows := conf.Layers * conf.Slots
+	c.pages, c.dirty, c.paged = make([]int32, rows*width), make([]bool, rows), alloc(device.I32, rows, width)
+	if err != nil {
+		return err
+	}
 	c.tables = make([]table, conf.Layers)
 	for l := range c.tables {
-		c.tables[l] = table{
-			host:  make([]int32, conf.Slots*width),
-			dev:   alloc(device.I32, conf.Slots, width),
-			dirty: make([]bool, conf.Slots),
-		}
+		lo, hi := l*conf.Slots, (l+1)*conf.Slots
+		c.tables[l] = table{host: c.pages[lo*width : hi*width], dev: c.paged.Rows(lo, hi), dirty: c.dirty[lo:hi]}
 	}
-	return err
+	return nil
 }
 
 // Attach names tensors [pages, ...] that belong to the pages and are copied with
@@ -156,14 +162,16 @@ func (c *Cache) Flush(active ...*Seq) {
 	}
 	c.dev.Write(c.len, c.lens)
 	width := pagesPerLayer(c.conf.MaxLen)
-	for l := range c.tables {
-		t := &c.tables[l]
-		for slot, dirty := range t.dirty {
-			if dirty {
-				c.dev.Write(t.dev.Rows(slot, slot+1), bytesOf(t.host[slot*width:(slot+1)*width]))
-				t.dirty[slot] = false
-			}
+	for lo := 0; lo < len(c.dirty); lo++ {
+		if !c.dirty[lo] {
+			continue
 		}
+		hi := lo // neighbours are written together
+		for ; hi < len(c.dirty) && c.dirty[hi]; hi++ {
+			c.dirty[hi] = false
+		}
+		c.dev.Write(c.paged.Rows(lo, hi), bytesOf(c.pages[lo*width:hi*width]))
+		lo = hi
 	}
 }
 

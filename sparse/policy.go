@@ -310,6 +310,14 @@ func (c *Policy) PageStates() []device.Tensor {
 	return c.env.pages
 }
 
+// Stateless reports whether a decode step leaves nothing behind but keys and values in
+// the cache, and nobody watches it: then a step that is taken back is as if it had not
+// been.
+func (c *Policy) Stateless() bool {
+	now := c.now()
+	return c.Trace == nil && (c.env == nil || len(c.env.states)+len(c.env.pages) == 0) && len(now.observe)+len(now.cuts)+len(now.counter) == 0
+}
+
 // Reset clears what the methods remember of a slot.
 func (c *Policy) Reset(slot int) {
 	if c.env != nil {

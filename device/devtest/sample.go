@@ -30,8 +30,22 @@ func sampleCases() []testCase {
 	for i, s := range settings {
 		for _, vocab := range []int{1, 2, 17, 1000} {
 			name := fmt.Sprintf("op=sample/setting=%d/vocab=%d", i, vocab)
-			cases = append(cases, testCase{name, func(b *bed) job { return sample(b, vocab, s) }})
+			cases = append(cases, testCase{name, func(b *bed) job { return sample(b, 32, vocab, s) }})
 		}
+	}
+	for i, s := range []device.Sampling{
+		{RepeatPenalty: 1.3},
+		{Temperature: 1.5, TopK: 40, Seed: 7},
+		{Temperature: 0.8, TopK: 40, TopP: 0.9, MinP: 0.05, RepeatPenalty: 1.1, Seed: 42},
+		{Temperature: 4, TopK: 40, TopP: 0.5},
+		{Temperature: 2, TopK: 300, TopP: 0.7},
+		{Temperature: 1, TopP: 0.3},
+		{Temperature: 10, TopP: 0.95},
+		{Temperature: 1, MinP: 0.05, RepeatPenalty: 1.1},
+		{Temperature: 100, TopK: 1000000},
+	} {
+		name := fmt.Sprintf("op=sample/long/setting=%d", i)
+		cases = append(cases, testCase{name, func(b *bed) job { return sample(b, 5, 9001, s) }})
 	}
 	return append(cases,
 		testCase{"op=sample/ties", sampleTies},
@@ -41,8 +55,8 @@ func sampleCases() []testCase {
 
 // sample draws for many positions. A draw that lies within rounding of the
 // border between two tokens is left out.
-func sample(b *bed, vocab int, s device.Sampling) job {
-	const rows, window = 32, 6
+func sample(b *bed, rows, vocab int, s device.Sampling) job {
+	const window = 6
 	logits := b.normal(rows * vocab)
 	history, pos := make([]int32, rows*window), make([]int32, rows)
 	for i := range logits {

@@ -1,0 +1,109 @@
+//go:build cuda || cudaemu
+
+package cuda
+
+import (
+	"encoding/binary"
+
+	"github.com/gollm/gollm/device"
+)
+
+// deliverySize is the bytes of a delivery in memory of the host: what is delivered, and
+// the code of a failure.
+const deliverySize = device.DeliverBytes + 16
+
+// delivery is a place in memory of the host that the device writes to.
+type delivery struct {
+	d    *dev
+	at   int  // in d.delivered
+	mark mark // when it is there
+	size int  // bytes
+}
+
+// deliveries are the places, taken in turn.
+type deliveries struct {
+	memory hostMemory
+	all    [device.Deliveries + 1]delivery // the last one is that of Sync
+	next   int
+}
+
+// openDeliveries takes the memory of the host.
+func (d *dev) openDeliveries() (err error) {
+	t := &d.delivered
+	if t.memory, err = d.drv.allocHost(len(t.all) * deliverySize); err != nil {
+		return err
+	}
+	for i := range t.all {
+		t.all[i] = delivery{d: d, at: i * deliverySize}
+		if t.all[i].mark, err = d.drv.newMark(); err != nil {
+			return err
+		}
+		d.marked = append(d.marked, t.all[i].mark)
+	}
+	return nil
+}
+
+// Deliver queues copies to the host.
+func (d *dev) Deliver(src ...device.Tensor) device.Delivery {
+	t := &d.delivered
+	v := &t.all[t.next%device.Deliveries]
+	t.next++
+	v.queue(src...)
+	return v
+}
+
+// queue queues copies of tensors, and of whether anything has failed.
+func (v *delivery) queue(src ...device.Tensor) {
+	const op = "Deliver"
+	if len(src) > device.DeliverTensors {
+		device.Check(false, op, "%d tensors, want %d at most", len(src), device.DeliverTensors)
+	}
+	d := v.d
+	t := &d.delivered
+	v.size = 0
+	c := d.ops.call("deliver").word(uint64(t.memory.device) + uint64(v.at))
+	for i := range device.DeliverTensors {
+		if i < len(src) {
+			c.tensor(src[i])
+			v.size += src[i].Size()
+		} else {
+			c.word(0)
+		}
+	}
+	if v.size > device.DeliverBytes || v.size%4 != 0 {
+		device.Check(false, op, "%d bytes, want words and %d at most", v.size, device.DeliverBytes)
+	}
+	for i := range device.DeliverTensors {
+		if i < len(src) {
+			c.int(src[i].Size() / 4)
+		} else {
+			c.int(0)
+		}
+	}
+	c.failures().ahead().run(blocks{1, 1, 1}, 32)
+	d.keep(d.drv.record(v.mark))
+}
+
+// failed reports whether a kernel had failed when the copies were made.
+func (v *delivery) failed() bool {
+	return binary.LittleEndian.Uint32(v.d.delivered.memory.bytes[v.at+device.DeliverBytes:]) != 0
+}
+
+// Wait waits for the copies.
+func (v *delivery) Wait(dst ...[]byte) error {
+	d := v.d
+	d.keep(d.drv.wait(v.mark))
+	if d.err != nil || v.failed() {
+		if err := d.Sync(); err != nil {
+			return err
+		}
+	}
+	size, bytes := 0, d.delivered.memory.bytes[v.at:][:device.DeliverBytes]
+	for _, b := range dst {
+		size += copy(b, bytes[size:v.size])
+	}
+	if size != v.size {
+		device.Check(false, "Deliver", "%d bytes are there, %d were asked for", v.size, size)
+	}
+	return nil
+}
