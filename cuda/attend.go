@@ -83,6 +83,13 @@ const (
 	ringStages   = 3
 	decodeGroup  = 8       // the most heads of a block
 	decodeCounts = 1 << 16 // groups of heads of rows that a call may have
+	wholeHeads   = 4       // of a block of decode_whole
+	wholeStages  = 2
+
+	// Of decode_each.
+	eachStages = 2
+	eachTurn   = 2 * 2 * 512 // bytes
+	eachPlaces = 2048
 )
 
 // decodeKernels are the kernels for one row of each slot, by the length of a head,
@@ -113,13 +120,13 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 		tiles := (ceil(p.Sink, device.PageLen) + ceil(p.Recent, device.PageLen) + 1) * 4
 		splits = max(1, min(splits, ceil(tiles+ceil(p.List.Index.Dim(2), 16), ringWarps)))
 	}
-	stages := ringStages
-	each := heads == kvHeads && p.Middle == device.Tokens && rows*heads >= 2*o.d.drv.multiprocessors()
-	if each {
-		name, stages = decodeWholeKernels[dim], 1
+	if heads == kvHeads && p.Middle == device.Tokens && rows*heads >= 2*o.d.drv.multiprocessors() {
+		o.decodeEach(dst, q, kv, p)
+		o.decodeWhole(dst, q, kv, p)
+		return true
 	}
 	together := 1 // blocks that merge their shares in shared memory
-	if kv.Short && !each {
+	if kv.Short {
 		// On a long past they would be in each other's way: a group of multiprocessors
 		// has room for few such blocks.
 		for 2*together <= min(splits, o.d.drv.mostTogether()) {
@@ -129,26 +136,32 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 			splits = together
 		}
 	}
-	tile := 2*2*16*(dim+8) + 16*4 // Tile of decode.cu
-	shared := ringWarps * stages * tile
+	shared := ringWarps * ringStages * decodeTile(dim)
 	parts := rows * heads * splits * dim * 4
 	if parts+rows*heads*splits*8 > workspaceSize || shared > o.d.drv.sharedMemory() {
 		return false
-	}
-	if each {
-		o.decodeEach(dst, q, kv, p)
 	}
 	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group, together).
 		bool(!o.d.stored).pages(kv, 1).plan(p).ahead().together(together).runShared(blocks{rows, heads / group, splits}, ringWarps*32, shared)
 	return true
 }
 
+// decodeTile is the bytes of a Tile of decode.cu.
+func decodeTile(dim int) int { return 2*2*16*(dim+8) + 16*4 }
+
 // decodeEach queues the attention of one row of each slot over lists of positions that
 // leave something out, with a block for each head.
 func (o *ops) decodeEach(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads := q.Dim(0), q.Dim(1)
 	o.call(decodeEachKernels[q.Dim(2)]).tensor(dst).tensor(q).int(0, 0, 0).int(heads, 1, 1, 1, 0).
-		pages(kv, 1).plan(p).ahead().run(blocks{rows, heads, 1}, decodeWarps*32)
+		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, heads, 1}, decodeWarps*32, decodeWarps*eachStages*eachTurn+8*eachPlaces)
+}
+
+// decodeWhole queues that over the lists that leave nothing out.
+func (o *ops) decodeWhole(dst, q device.Tensor, kv device.KV, p device.Plan) {
+	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
+	o.call(decodeWholeKernels[dim]).tensor(dst).tensor(q).int(0, 0, 0).int(heads, 1, 1, 1, 0).
+		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, ceil(heads, wholeHeads), 1}, ringWarps*32, ringWarps*wholeStages*decodeTile(dim))
 }
 
 // attend queues attention for any plan and any shape.

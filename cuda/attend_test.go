@@ -98,7 +98,7 @@ func TestFlash(t *testing.T) {
 func TestDecodeEach(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
-	for _, s := range [][2]int{{64, 333}, {128, 333}, {128, 1500}} {
+	for _, s := range [][2]int{{64, 333}, {128, 333}, {128, 1500}, {64, 6700}} { // the last are looked up in two parts
 		dim, n := s[0], s[1]
 		const heads = 3
 		rng := rand.New(rand.NewPCG(5, 7))

@@ -12,11 +12,12 @@ import (
 const (
 	scoreBins   = 2048 // of a choice, in reuse.cu
 	scoreCrowd  = 32
-	mostScores  = 8 << 10 // scores that a block keeps for itself; several blocks fit on a multiprocessor
-	mostRanks   = 2 << 10 // chosen positions likewise
-	reuseBlocks = 4       // of a multiprocessor
-	reusePages  = 2       // the fewest that are worth a block
-	ownReuse    = 4 << 10 // bytes that the kernel declares
+	mostScores  = 8 << 10        // scores that a block keeps for itself; several blocks fit on a multiprocessor
+	mostRanks   = 2 << 10        // chosen positions likewise
+	reuseBlocks = 4              // of a multiprocessor
+	reusePages  = 2              // the fewest that are worth a block
+	ownReuse    = 4 << 10        // bytes that the kernel declares
+	reuseRing   = 8 * 2 * 4 * 32 // pieces of 16 bytes
 )
 
 // memo gives a Memo of heads query heads.
@@ -40,13 +41,14 @@ func (o *ops) Reuse(l device.List, m device.Memo, scores, asked, q device.Tensor
 	device.CheckShape(op, "list count", l.Count, device.I32, slots, sets)
 	places := 1 << bits.Len(uint(m.Index.Dim(2)+scoreCrowd-1))
 	room := min(ceil(scores.Dim(2), 2)*2, mostScores)
-	shared := 8*pages + 4*scoreBins + 4*room + 4*heads/sets*m.Query.Dim(2) + 12*m.Block
+	choose := 4 * scoreBins
 	if places <= mostRanks {
-		shared += 8 * places
+		choose += 8 * places
 	} else if need := 8 * slots * sets * places; need > workspaceSize {
 		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, need, workspaceSize))
 		return
 	}
+	shared := max(16*reuseRing, choose) + 8*pages + 4*room + 4*heads/sets*m.Query.Dim(2) + 12*m.Block
 	if most := o.d.drv.sharedMemory() - ownReuse; shared > most {
 		o.d.keep(fmt.Errorf("%s: needs %d bytes of a block's memory, there are %d", op, shared, most))
 		return
@@ -62,7 +64,7 @@ func (o *ops) Reuse(l device.List, m device.Memo, scores, asked, q device.Tensor
 	} else {
 		c.work(0)
 	}
-	c.word(uint64(o.d.counts.at)).int(scores.Dim(2), places, room).
+	c.word(uint64(o.d.counts.at)).int(scores.Dim(2), places, room, reuseRing).
 		int(w.Best.Count).float(w.Best.Share).int(w.Near).bool(w.Slid).pages(kv, 1).plan(p).ahead().
 		runShared(blocks{parts, sets, slots}, 256, shared)
 }

@@ -337,7 +337,7 @@ func TestMeasureSpeedOfSides(t *testing.T) {
 				t.Errorf("dense attention was counted: %+v", row)
 			}
 		case row.Phase == Decode:
-			if want := 64 / 301.; math.Abs(row.Read.Density-want) > 1e-6 || math.Abs(row.Read.KRead-want) > 1e-6 {
+			if want := 64 / 302.; math.Abs(row.Read.Density-want) > 1e-6 || math.Abs(row.Read.KRead-want) > 1e-6 {
 				t.Errorf("decode: %+v, want density %v", row.Read, want)
 			}
 		default: // the last row of the pass

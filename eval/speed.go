@@ -261,7 +261,8 @@ const countedPasses = 8
 
 // count runs a task once more under an audit, which tells what was read, and
 // closes the runner, which is slow from then on. It audits one row of some prefill
-// passes and one decode step.
+// passes, or one decode step: the second, if a run has two, since in the first one cis may
+// choose for a whole block.
 func (m *meter) count(ctx context.Context, t Task) (*engine.AuditCell, error) {
 	defer m.close()
 	m.watch.Stop()
@@ -270,6 +271,11 @@ func (m *meter) count(ctx context.Context, t Task) (*engine.AuditCell, error) {
 	if t.Phase == Decode {
 		if err := m.fill(ctx, t.Len); err != nil {
 			return nil, err
+		}
+		if m.Steps > 1 {
+			if err := m.step(ctx, 1); err != nil {
+				return nil, err
+			}
 		}
 	}
 	audit, err := m.runner.Audit(engine.AuditConfig{Rows: 1, Passes: t.Len / m.runner.PassRows() / countedPasses})

@@ -38,7 +38,7 @@ With --attn several times the settings run in turns, and the first that is dense
 is what the others are compared with: "× dense" is tok/s as a multiple of its,
 "× attend" the same of the reading of the cache alone, "× both" with the choosing.
 A setting that is not dense has a pass more, which is not timed: an audit of one
-row of each prefill pass, or of one step, says which share of the pairs of queries
+row of each prefill pass, or of the second step, says which share of the pairs of queries
 and keys its attention kept (density) and which of the keys and values it had to
 read for them, all heads together.
 

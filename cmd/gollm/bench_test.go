@@ -92,7 +92,7 @@ func TestBenchRunsSettingsInTurns(t *testing.T) {
 	if d.Attn != "dense" || d.Density != nil || d.Depth != 1024 || len(d.Runs) != 2 {
 		t.Errorf("%+v", d)
 	}
-	if want := 64 / 1025.; s.Density == nil || math.Abs(*s.Density-want) > 1e-6 || s.TimesDense <= 0 || s.TimesAttend <= 0 || len(s.Runs) != 2 {
+	if want := 64 / 1026.; s.Density == nil || math.Abs(*s.Density-want) > 1e-6 || s.TimesDense <= 0 || s.TimesAttend <= 0 || len(s.Runs) != 2 {
 		t.Errorf("%+v, want density %v", s, want)
 	}
 }
@@ -160,7 +160,7 @@ func TestBenchStory(t *testing.T) {
 			t.Errorf("line %d: density %v, attention %v and prompt %v times faster", i, s.Step.Density, s.Step.Both, s.First.Times)
 		}
 	}
-	if want := 64 / 257.; math.Abs(*j.Story[3].Step.Density-want) > 1e-6 {
+	if want := 64 / 258.; math.Abs(*j.Story[3].Step.Density-want) > 1e-6 {
 		t.Errorf("density %v, want %v", *j.Story[3].Step.Density, want)
 	}
 	rows, err := csv.NewReader(strings.NewReader(ok(t, "", append(args, "--csv")...))).ReadAll()

@@ -2,6 +2,7 @@
 // where few scores are nearly equal; rank.cuh has the way for any.
 #pragma once
 
+#include "few.cuh"
 #include "rank.cuh"
 
 constexpr int BINS = 2048;
@@ -19,54 +20,94 @@ struct Bins {
 struct Border {
 	int bin;
 	int above, taken;  // scores of the bins before it, and with its own
-	u32 crowd;         // the most of a bin to there
+	bool crowded;      // a bin to there has more than CROWD
 };
 
-// find_border counts the scores of positions lo to hi-1 for which at(j, score) is
-// true; all threads of the block call it, with want above 0. A bin of start, [BINS],
-// becomes the number of scores in those before it.
-template <class At>
-__device__ inline Border find_border(int lo, int hi, u32 want, u32* start, Bins& bins, At at) {
-	SHARED(int, found, 3);
-	for (int i = threadIdx.x; i < BINS; i += blockDim.x) start[i] = 0;
-	float top = -infinity(), low = infinity();
-	for (int j = lo + threadIdx.x; j < hi; j += blockDim.x) {
-		float s;
-		if (!at(j, s)) continue;
-		top = larger(top, s);
-		low = smaller(low, s);
+// each_score calls take(js, scores, there) for positions lo to hi-1, SCORES of a thread at
+// a time, with what at(j, score) says of them: so that none waits for the one before.
+template <int SCORES, class At, class Take>
+__device__ __forceinline__ void each_score(int lo, int hi, At at, Take take) {
+	for (int first = lo + threadIdx.x; first < hi; first += SCORES * blockDim.x) {
+		int j[SCORES];
+		float s[SCORES];
+		bool there[SCORES];
+#pragma unroll
+		for (int i = 0; i < SCORES; i++) {
+			j[i] = first + i * blockDim.x;
+			there[i] = j[i] < hi && at(j[i], s[i]);
+		}
+		take(j, s, there);
 	}
+}
+
+// find_border counts the scores of positions lo to hi-1 for which at(j, score) is
+// true; all threads of the block, THREADS or with 0 any number, call it with want above 0,
+// and take SCORES at a time. A bin of start, [BINS], on 16 bytes where THREADS are known,
+// becomes the number of scores in those before it.
+template <int THREADS, int SCORES, class At>
+__device__ inline Border find_border(int lo, int hi, u32 want, u32* start, Bins& bins, At at) {
+	SHARED(int, found, 4);
+	for (int i = threadIdx.x; i < BINS; i += blockDim.x) start[i] = 0;
+	if (threadIdx.x == 0) found[3] = 0;
+	float top = -infinity(), low = infinity();
+	each_score<SCORES>(lo, hi, at, [&](const int* j, const float* s, const bool* there) {
+#pragma unroll
+		for (int i = 0; i < SCORES; i++) {
+			if (!there[i]) continue;
+			top = larger(top, s[i]);
+			low = smaller(low, s[i]);
+		}
+	});
 	top = reduce_block(top, -infinity(), Top());
 	low = -reduce_block(-low, -infinity(), Top());
 	float scale = (BINS - 1) / (top - low);
 	bins.top = top;
 	bins.scale = scale > 0 && scale < infinity() && top < infinity() ? scale : 0;
-	for (int j = lo + threadIdx.x; j < hi; j += blockDim.x) {
-		float s;
-		if (at(j, s)) atomicAdd(&start[bins.of(s)], 1u);
-	}
+	each_score<SCORES>(lo, hi, at, [&](const int* j, const float* s, const bool* there) {
+#pragma unroll
+		for (int i = 0; i < SCORES; i++) {
+			if (there[i]) atomicAdd(&start[bins.of(s[i])], 1u);
+		}
+	});
 	__syncthreads();
 	Run own = run_of(BINS);
-	u32 mine = 0, all, crowd = 0;
-	for (i64 i = own.lo; i < own.hi; i++) mine += start[i];
+	u32 mine = 0, all;
+	if constexpr (THREADS > 0) {
+		for (i64 i = own.lo; i < own.hi; i += 4) {
+			Word4 four = load16(start + i);
+			mine += (four.w[0] + four.w[1]) + (four.w[2] + four.w[3]);
+		}
+	} else {
+		for (i64 i = own.lo; i < own.hi; i++) mine += start[i];
+	}
 	u32 to = scan_block(mine, all);
 	if (threadIdx.x == 0 && all < want) {
 		found[0] = BINS - 1;
 		found[1] = found[2] = (int)all;
 	}
-	for (i64 i = own.lo; i < own.hi; i++) {
-		u32 n = start[i];
-		start[i] = to;
-		if (to < want) crowd = larger(crowd, n);
+	auto before = [&](i64 i, u32 n) {
+		if (to < want && n > CROWD) found[3] = 1;
 		if (to < want && to + n >= want) {
 			found[0] = (int)i;
 			found[1] = (int)to;
 			found[2] = (int)(to + n);
 		}
 		to += n;
+		return to - n;
+	};
+	if constexpr (THREADS > 0) {
+		static_assert(BINS / THREADS % 4 == 0, "whole words of 16 bytes");
+		for (i64 i = own.lo; i < own.hi; i += 4) {
+			Word4 four = load16(start + i);
+#pragma unroll
+			for (int c = 0; c < 4; c++) four.w[c] = before(i + c, four.w[c]);
+			*(Word4*)(start + i) = four;
+		}
+	} else {
+		for (i64 i = own.lo; i < own.hi; i++) start[i] = before(i, start[i]);
 	}
-	crowd = reduce_block(crowd, 0u, Top());
-	Border b = {found[0], found[1], found[2], crowd};
+	__syncthreads();
+	Border b = {found[0], found[1], found[2], found[3] > 0};
 	return b;
 }
 

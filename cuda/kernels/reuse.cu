@@ -7,6 +7,8 @@
 #include "best.cuh"
 #include "scores.cuh"
 
+constexpr int REUSE_THREADS = 256;
+
 struct Memo {
 	float* query;        // [slots, heads·block, dim]
 	i32* entry;          // [slots, sets·block, 3]
@@ -58,7 +60,10 @@ __device__ inline double cosine(const float* a, const float* b, int dim) {
 struct Scope {
 	int lo, hi, gap, over;
 
-	__device__ __forceinline__ bool has(int j) const { return j >= lo && j < hi && (j < gap || j >= over); }
+	__device__ __forceinline__ bool has(int j) const { return j >= lo && j < hi && within(j); }
+
+	// within is has of positions lo to hi-1.
+	__device__ __forceinline__ bool within(int j) const { return j < gap || j >= over; }
 
 	__device__ inline int count() const {
 		int hole = smaller(over, hi) - larger(gap, lo);
@@ -96,6 +101,7 @@ struct ReuseArgs {
 	u64* ranks;              // [slots, sets, places], where shared memory has no room for them; else NULL
 	i32* finished;           // [slots, sets]: blocks that are done; 0 between launches
 	i64 width, places, room;  // places: most + CROWD or more, a power of two; room: scores in shared memory
+	i64 ring;  // pieces of 16 bytes of shared memory for keys
 	i64 best;
 	f64 best_share;
 	i64 near, slid;
@@ -109,11 +115,12 @@ struct Reuse {
 	int run;      // heads of the set
 	i64 item;     // slot·sets + set
 	u64* marks;   // [p/PAGE+1]: the positions that are read
-	u32* bins;    // [BINS]
+	u32* bins;    // [BINS], and ranks: in the place of the ring of keys
 	u64* ranks;   // [places]
 	float* local; // [room]
 	float* asked; // [run, dim]
 	i32* records; // [number, 3]: of the block's entries so far
+	int since;
 };
 
 // remember brings what recall looks through, and notes the queries of the row.
@@ -128,15 +135,24 @@ __device__ inline void remember(const ReuseArgs& a, const Reuse& r, bool first) 
 		if (first) a.m.query[((head + i / dim) * a.m.block + r.number) * dim + i % dim] = x;
 	}
 	__syncthreads();
+	// The newest choice is the likeliest to be used.
+	if (warp() == (int)blockDim.x / WARP - 1) {
+		int at = lane() < r.number ? r.records[3 * lane()] - 1 : -1, n = lane() < r.number ? r.records[3 * lane() + 2] : 0;
+		unsigned used = __ballot_sync(ALL, n > 0 && at == r.start + lane());
+		if (!used) return;
+		int newest = 31 - __clz((int)used);
+		n = smaller(__shfl_sync(ALL, n, newest), (int)a.m.most);
+		for (int i = lane() * 32; i < n; i += WARP * 32) prefetch(chosen(a.m, r.slot, r.set, newest) + i);
+	}
 }
 
 // recall finds the entry that a set uses, -1 for none. A warp takes an entry at a time.
 __device__ inline int recall(const ReuseArgs& a, const Reuse& r) {
-	int dim = (int)a.g.dim, since = a.m.since[r.slot], best = -1;
+	int dim = (int)a.g.dim, best = -1;
 	const float* noted = a.m.query + (r.slot * a.m.heads + r.set * r.run) * a.m.block * dim;  // [run, block, dim]
 	for (int e = r.number - 1 - warp(); e >= 0 && best < 0; e -= (int)blockDim.x / WARP) {
 		int at = r.records[3 * e] - 1;
-		if (at != r.start + e || at < since) continue;
+		if (at != r.start + e || at < r.since) continue;
 		double alike = (double)infinity();
 		for (int h = 0; h < r.run; h++) alike = smaller(alike, cosine(r.asked + h * dim, noted + (h * a.m.block + e) * dim, dim));
 		if (alike > a.m.above) best = e;
@@ -145,16 +161,37 @@ __device__ inline int recall(const ReuseArgs& a, const Reuse& r) {
 	return best < 0 ? -1 : r.records[3 * best + 1];
 }
 
+constexpr int ASKED_WORDS = 2 * 4 * WARP;  // of 16 bytes: two halves of 16 keys, for a warp
+
 // score_together gives put(u, i, product of query u and key i) for keys that some(i)
-// asks for, with q [heads, DIM] of up to TOGETHER heads. A warp takes 16 keys, which stay
-// in the registers that they were loaded into: tensor cores ask four neighbouring lanes
-// for numbers of a key, and it does not matter which, as long as they have the same ones
-// of the queries. Column 2·u of those is query u rounded to half precision, times a power
-// of two that keeps it there, and column 2·u+1 what that left: good to 22 bits.
+// asks for, with q [heads, DIM] of up to TOGETHER heads. A warp takes 16 keys, numbers 0 to
+// DIM/2-1 of each and then the others, and asks for a half when it has taken the one that
+// lies in its place. What a lane copies into shared memory it reads back itself: tensor
+// cores ask four neighbouring lanes for numbers of a key, and it does not matter which, as
+// long as they have the same ones of the queries. Column 2·u of those is query u rounded to
+// half precision, times a power of two that keeps it there, and column 2·u+1 what that
+// left: good to 22 bits. ring is the block's, [ASKED_WORDS] for each warp.
 template <int DIM, class Some, class Put>
-__device__ inline void score_together(const Pages& g, Keys keys, const float* q, int heads, Some some, Put put) {
+__device__ inline void score_together(const Pages& g, Keys keys, const float* q, int heads, Word4* ring, Some some, Put put) {
 	constexpr int PIECES = DIM / 32, ROWS = 16;  // pieces of 16 bytes of a key that a lane has
-	int column = lane() / 4, piece = lane() % 4 * 8;
+	int column = lane() / 4, piece = lane() % 4 * 8, by = (int)blockDim.x / WARP * ROWS;
+	Word4* mine = ring + warp() * ASKED_WORDS + lane();
+	auto wanted = [&](int from) { return from < keys.n && (some(from + column) || some(from + column + 8)); };
+	auto number_of = [&](int from) { return from < keys.n ? g.table[(i64)keys.slot * g.width + (keys.lo + from) / PAGE] : 0; };
+	auto bring = [&](int half, int from, int page) {
+		if (__any_sync(ALL, wanted(from))) {
+			const u16* at = (const u16*)g.k + element_of(g, page, keys.kv_head, (keys.lo + from + column) % PAGE) + piece;
+#pragma unroll
+			for (int j = 0; j < PIECES / 2; j++) {
+				copy_async(mine + (half * 4 + 2 * j) * WARP, at + (half * PIECES / 2 + j) * 32);
+				copy_async(mine + (half * 4 + 2 * j + 1) * WARP, at + 8 * DIM + (half * PIECES / 2 + j) * 32);
+			}
+		}
+		copy_commit();
+	};
+	int from = warp() * ROWS, page = number_of(from), next = number_of(from + by);
+	bring(0, from, page);
+	bring(1, from, page);
 	float v[PIECES][8], top = 0;
 #pragma unroll
 	for (int j = 0; j < PIECES; j++) {
@@ -180,30 +217,34 @@ __device__ inline void score_together(const Pages& g, Keys keys, const float* q,
 	}
 	int head = lane() % 4;  // of the products that the lane gets
 	float unit = __shfl_sync(ALL, down, head * 8);
-	for (int from = warp() * ROWS; from < keys.n; from += (int)blockDim.x / WARP * ROWS) {
-		int row = from + lane() / 4;
-		bool low = row < keys.n && some(row), high = row + 8 < keys.n && some(row + 8);
-		if (!__any_sync(ALL, low || high)) continue;
-		int page = g.table[(i64)keys.slot * g.width + (keys.lo + from) / PAGE];
-		const u16* at = (const u16*)g.k + element_of(g, page, keys.kv_head, (keys.lo + row) % PAGE) + piece;
-		Word4 raw[2][PIECES];
-#pragma unroll
-		for (int j = 0; j < PIECES; j++) {
-			raw[0][j] = load16(at + j * 32);
-			raw[1][j] = load16(at + 8 * DIM + j * 32);
-		}
+	for (; from < keys.n; from += by) {
+		page = next;
+		next = number_of(from + 2 * by);
 		float c[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
 #pragma unroll
-		for (int j = 0; j < PIECES; j++) {
+		for (int half = 0; half < 2; half++) {
+			copy_wait<1>();
+			Word4 raw[2][PIECES / 2];
 #pragma unroll
-			for (int i = 0; i < 2; i++) {
-				u32 rows[4] = {raw[0][j].w[2 * i], raw[1][j].w[2 * i], raw[0][j].w[2 * i + 1], raw[1][j].w[2 * i + 1]};
-				multiply_add(c[i], rows, &asked[j][2 * i]);
+			for (int j = 0; j < PIECES / 2; j++) {
+				raw[0][j] = mine[(half * 4 + 2 * j) * WARP];
+				raw[1][j] = mine[(half * 4 + 2 * j + 1) * WARP];
+			}
+			bring(half, from + by, page);
+#pragma unroll
+			for (int j = 0; j < PIECES / 2; j++) {
+#pragma unroll
+				for (int i = 0; i < 2; i++) {
+					u32 rows[4] = {raw[0][j].w[2 * i], raw[1][j].w[2 * i], raw[0][j].w[2 * i + 1], raw[1][j].w[2 * i + 1]};
+					multiply_add(c[i], rows, &asked[half * PIECES / 2 + j][2 * i]);
+				}
 			}
 		}
-		if (head < heads && low) put(head, row, ((c[0][0] + c[1][0]) + (c[0][1] + c[1][1])) * unit);
-		if (head < heads && high) put(head, row + 8, ((c[0][2] + c[1][2]) + (c[0][3] + c[1][3])) * unit);
+		int row = from + column;
+		if (head < heads && row < keys.n && some(row)) put(head, row, ((c[0][0] + c[1][0]) + (c[0][1] + c[1][1])) * unit);
+		if (head < heads && row + 8 < keys.n && some(row + 8)) put(head, row + 8, ((c[0][2] + c[1][2]) + (c[0][3] + c[1][3])) * unit);
 	}
+	copy_wait<0>();
 }
 
 // score_any is score_together of any cache.
@@ -236,9 +277,9 @@ __device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& sc
 			met(a.g, sum);
 		};
 		if (a.g.half && a.g.dim == 128)
-			score_together<128>(a.g, keys, q, heads, some, put);
+			score_together<128>(a.g, keys, q, heads, (Word4*)r.bins, some, put);
 		else if (a.g.half && a.g.dim == 64)
-			score_together<64>(a.g, keys, q, heads, some, put);
+			score_together<64>(a.g, keys, q, heads, (Word4*)r.bins, some, put);
 		else
 			score_any(a.g, keys, q, heads, some, put);
 	}
@@ -300,15 +341,26 @@ __device__ inline int sort_best(const Reuse& r, const Scope& scope, float* x, i3
 // how many they are. A score's bin, and those of its bin that are better, make its
 // place. x is keys afterwards where scores crowd a bin.
 __device__ inline int pick_best(const Reuse& r, const Scope& scope, float* x, i32* index, int want) {
+	constexpr int SCORES = 8;
 	if (want <= 0 || scope.hi <= scope.lo) return 0;
-	auto at = [&](int j, float& s) { return scope.has(j) && (s = x[j]) > -infinity(); };
+	auto at = [&](int j, float& s) { return scope.within(j) && (s = x[j]) > -infinity(); };
 	Bins bins;
-	Border border = find_border(scope.lo, scope.hi, (u32)want, r.bins, bins, at);
-	if (border.crowd > CROWD) return sort_best(r, scope, x, index, want);
-	for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
-		float s;
-		if (at(j, s) && bins.of(s) <= border.bin) r.ranks[atomicAdd(&r.bins[bins.of(s)], 1u)] = rank_of(s, j);
-	}
+	Border border = find_border<REUSE_THREADS, SCORES>(scope.lo, scope.hi, (u32)want, r.bins, bins, at);
+	if (border.crowded) return sort_best(r, scope, x, index, want);
+	each_score<SCORES>(scope.lo, scope.hi, at, [&](const int* j, const float* s, const bool* there) {
+		u32 to[SCORES];
+		bool in[SCORES];
+#pragma unroll
+		for (int i = 0; i < SCORES; i++) {
+			int bin = there[i] ? bins.of(s[i]) : BINS;
+			in[i] = bin <= border.bin;
+			if (in[i]) to[i] = atomicAdd(&r.bins[bin], 1u);
+		}
+#pragma unroll
+		for (int i = 0; i < SCORES; i++) {
+			if (in[i]) r.ranks[to[i]] = rank_of(s[i], j[i]);
+		}
+	});
 	__syncthreads();  // a bin is now where the next one starts
 	for (int i = threadIdx.x; i < border.taken; i += blockDim.x) {
 		u64 rank = r.ranks[i];
@@ -334,11 +386,9 @@ __device__ inline void enter(const ReuseArgs& a, const Reuse& r, const Scope& sc
 	rec[1] = r.number;
 	rec[2] = n;
 	u32* tally = a.m.tally + r.item * 4;
-	u64 sum = (tally[2] | (u64)tally[3] << 32) + (u64)scored.count();
 	atomicAdd(&tally[0], 1u);  // which waits for nothing
 	atomicAdd(&tally[1], 1u);
-	tally[2] = (u32)sum;
-	tally[3] = (u32)(sum >> 32);
+	atomicAdd((unsigned long long*)(tally + 2), (unsigned long long)scored.count());
 }
 
 // set_bits marks positions lo to hi-1 as far as they exist.
@@ -371,7 +421,7 @@ __device__ inline void share(const ReuseArgs& a, const Reuse& r, const Scope& mi
 
 // reuse lists what set blockIdx.y of slot blockIdx.z reads. Block part of it scores
 // pages of its own.
-KERNEL_FOUR(reuse, ReuseArgs, 256) {
+KERNEL_FOUR(reuse, ReuseArgs, REUSE_THREADS) {
 	DYNAMIC(u64, shared);
 	SHARED(int, last, 1);
 	let_next();
@@ -387,13 +437,14 @@ KERNEL_FOUR(reuse, ReuseArgs, 256) {
 		if (threadIdx.x == 0 && part == 0) fail(a.g.failure, FAIL_SCORES, r.p, a.width, 0);
 		return;
 	}
+	r.since = a.m.since[r.slot];
 	r.start = origin(a.m, r.slot, r.p, r.number);
 	r.run = (int)a.m.heads / (int)a.m.sets;
 	r.item = r.slot * a.m.sets + r.set;
-	r.marks = shared;
-	r.bins = (u32*)(shared + a.g.width);
-	r.ranks = a.ranks ? a.ranks + r.item * a.places : shared + a.g.width + BINS / 2;
-	r.local = (float*)(shared + a.g.width + BINS / 2 + (a.ranks ? 0 : a.places));
+	r.bins = (u32*)shared;
+	r.ranks = a.ranks ? a.ranks + r.item * a.places : shared + BINS / 2;
+	r.marks = shared + larger(2 * a.ring, BINS / 2 + (a.ranks ? 0 : a.places));
+	r.local = (float*)(r.marks + a.g.width);
 	r.asked = r.local + a.room;
 	r.records = (i32*)(r.asked + r.run * (int)a.g.dim);
 	for (int w = threadIdx.x; w <= r.p / PAGE; w += blockDim.x) r.marks[w] = 0;

@@ -123,7 +123,7 @@ __device__ inline bool mark_best(u64* marks, const float* x, int n, int k) {
 	if (threadIdx.x == 0) edge[0] = 0;
 	Bins bins;
 	auto at = [&](int j, float& s) { return (s = x[j]) > -infinity(); };
-	Border border = find_border(0, n, (u32)k, start, bins, at);
+	Border border = find_border<0, 1>(0, n, (u32)k, start, bins, at);
 	bool some = border.taken > k;  // of the border
 	if (some && border.taken - border.above > CROWD) return false;
 	for (int j = threadIdx.x; j < n; j += blockDim.x) {

@@ -21,26 +21,38 @@ __device__ inline float scale_to(float from, float to) { return exp2f(from - to)
 // finish is what the sum of values is multiplied by.
 __device__ inline float finish(float sum, bool mixture) { return mixture ? 1 : sum > 0 ? 1 / sum : 0; }
 
+// Between is the positions that the row at p sees between the plan's edges: those of two
+// ranges.
+struct Between {
+	int lo[2], hi[2];
+	int n;
+};
+
+__device__ inline Between between_edges(const Plan& plan, int p) {
+	const Span& s = plan.span;
+	int back = s.back ? larger(p + 1 - (int)s.back, 0) : 0, sink = smaller((int)s.sink, p + 1);
+	Between b = {{back, larger(larger(back, bound_of(s, p)), sink)}, {sink, p + 1}, 0};
+	for (int i = 0; i < 2; i++) {
+		b.lo[i] = larger(b.lo[i], (int)plan.sink);
+		b.hi[i] = smaller(b.hi[i], recent_of(plan, p));
+		b.n += larger(b.hi[i] - b.lo[i], 0);
+	}
+	return b;
+}
+
 // whole reports whether a list of positions leaves nothing out that the row at p
 // sees between the plan's edges, and weighs all the same. Such a row is computed as
 // that of a plan without a list, so that it has the bits of dense attention. All
 // threads of the block call it.
 __device__ inline bool whole(const Plan& plan, const Entries& e, int p) {
 	if (plan.middle != MIDDLE_TOKENS || plan.mixture) return false;
-	const Span& s = plan.span;
-	int back = s.back ? larger(p + 1 - (int)s.back, 0) : 0, sink = smaller((int)s.sink, p + 1);
-	int lo[2] = {back, larger(larger(back, bound_of(s, p)), sink)}, hi[2] = {sink, p + 1}, need = 0;
-	for (int i = 0; i < 2; i++) {
-		lo[i] = larger(lo[i], (int)plan.sink);
-		hi[i] = smaller(hi[i], recent_of(plan, p));
-		need += larger(hi[i] - lo[i], 0);
-	}
-	if (e.n < need) return false;
+	Between b = between_edges(plan, p);
+	if (e.n < b.n) return false;
 	int have = 0;
 	for (int i = threadIdx.x; i < e.n; i += blockDim.x) {
 		int j = e.index[i];
-		bool in = (j >= lo[0] && j < hi[0]) || (j >= lo[1] && j < hi[1]);
+		bool in = (j >= b.lo[0] && j < b.hi[0]) || (j >= b.lo[1] && j < b.hi[1]);
 		have += in && (!e.weight || e.weight[i] == 1);
 	}
-	return reduce_block(have, 0, Plus()) == need;
+	return reduce_block(have, 0, Plus()) == b.n;
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -201,13 +202,24 @@ func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
 	if r.small {
 		batch = 2
 	}
-	b, err := run(wide, r.length(2)+","+r.length(4), shared, "--attn", cpe, "--batch", strconv.Itoa(batch))
+	settings := []string{shared, cpe, eighth2k, eighth4k}
+	args := []string{"--batch", strconv.Itoa(batch)}
+	for _, attn := range settings[1:] {
+		args = append(args, "--attn", attn)
+	}
+	b, err := run(wide, r.length(2)+","+r.length(4), settings[0], args...)
 	if err != nil {
-		because(rows[7:15], err)
+		because(rows[7:], err)
 		return ctx.Err()
 	}
-	for i, rows := range [][]*row{rows[7:11], rows[11:15]} {
-		short, long := b.Rows[1+i], b.Rows[4+i]
+	// of is a setting behind 2k, or 4k: at each length dense comes first.
+	of := func(attn string, long int) benchRow {
+		return b.Rows[long*(1+len(settings))+1+slices.Index(settings, attn)]
+	}
+	for i, pair := range [][2]benchRow{
+		{of(eighth2k, 0), of(eighth4k, 1)}, {of(shared, 0), of(shared, 1)}, {of(cpe, 0), of(cpe, 1)},
+	} {
+		rows, short, long := rows[7+4*i:11+4*i], pair[0], pair[1]
 		beside(short, rows[0], nil, nil)
 		beside(long, rows[1], rows[2], rows[3])
 		r.besideTorch(rows[0], "wide-2k", layers, short)
