@@ -115,7 +115,8 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 		o.decodeEach(dst, q, kv, p)
 	}
 	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group).
-		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, heads / group, splits}, decodeWarps*32, shared)
+		pages(kv, 1).plan(p).ahead().holding(p.Middle == device.Blocks || p.Middle == device.Tokens).
+		runShared(blocks{rows, heads / group, splits}, decodeWarps*32, shared)
 	return true
 }
 

@@ -21,12 +21,13 @@ type call struct {
 	words [96]uint64
 	n     int
 	soon  bool // may start while the kernel before still runs
+	late  bool // lets those after it start when all before it are done
 }
 
 // call begins a call of the kernel called name. One call is being made at a time.
 func (o *ops) call(name string) *call {
 	c := &o.making
-	c.d, c.name, c.n, c.soon = o.d, name, 0, false
+	c.d, c.name, c.n, c.soon, c.late = o.d, name, 0, false, false
 	return c
 }
 
@@ -102,6 +103,13 @@ func (c *call) ahead() *call {
 	return c
 }
 
+// holding says of a call that goes ahead that it lets those after it start when all calls
+// before it are done.
+func (c *call) holding(yes bool) *call {
+	c.late = yes
+	return c
+}
+
 // run queues the call. A launch without blocks is none.
 func (c *call) run(b blocks, threads int) { c.runShared(b, threads, 0) }
 
@@ -119,7 +127,30 @@ func (c *call) runShared(b blocks, threads, shared int) {
 		}
 		c.d.kernels[c.name] = f
 	}
+	c.d.calls.add(c)
 	if err := c.d.drv.launch(f, b, threads, shared, c.soon, c.words[:c.n]); err != nil {
 		c.d.keep(fmt.Errorf("kernel %s: %w", c.name, err))
 	}
 }
+
+// order is what is known of which calls are done when the next one starts.
+type order struct {
+	n    int // calls so far
+	done int // those that are, from the first on
+	last int // the last one that may have changed what is kept of blocks
+}
+
+// add counts a call. One that does not go ahead starts when all before it are done, and so
+// do those after it.
+func (o *order) add(c *call) {
+	if !c.soon || c.late {
+		o.done = o.n
+	}
+	o.n++
+	if !c.soon || c.name == walkNewest {
+		o.last = o.n
+	}
+}
+
+// settled says that what is kept of blocks does not change while the next call starts.
+func (o *order) settled() bool { return o.last <= o.done }

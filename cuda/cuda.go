@@ -45,6 +45,7 @@ type dev struct {
 	halves    *memory // of products of many rows
 	counts    *memory // zeros that kernels count finished blocks in, and leave as zeros
 	marks     []mark
+	calls     order
 
 	// Of Until: see interrupt.go.
 	done      <-chan struct{}

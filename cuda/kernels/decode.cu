@@ -308,9 +308,10 @@ template <int DIM, int STAGES, bool WHOLE>
 __device__ __forceinline__ void decode(const DecodeArgs& a) {
 	DYNAMIC(Tile<DIM>, ring);
 	SHARED(int, last, 1);
-	let_next();
-	// What the host writes, lengths and pages, is there already; lists are not.
+	// What the host writes, lengths and pages, is there already; lists are not. The kernels
+	// after one that reads lists may rely on those before it being done.
 	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
+	if (!lists) let_next();
 	int row = blockIdx.x, group = (int)a.group, split = blockIdx.z, warps = blockDim.x / WARP;
 	At at = place(a.g, row);
 	if (at.p < 0) {
@@ -324,6 +325,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a) {
 		// The list names pages that will be looked up.
 		for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch(a.g.table + (i64)at.slot * a.g.width + b);
 		wait_before();
+		let_next();
 	}
 	Reads r = reads_of(a, at, first);
 	if (WHOLE && r.plan.middle != MIDDLE_ALL) return;
