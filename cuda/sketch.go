@@ -24,7 +24,8 @@ const (
 	newestDim      = 256
 	newestThreads  = 512
 	newestGroup    = 8
-	newestBins     = 2048
+	newestCompared = 32
+	newestRoom     = 2048 // least words of shared memory
 )
 
 // touched is how many blocks the newest n rows of a slot lie in at most.
@@ -170,7 +171,7 @@ func (o *ops) newest(op string, s device.NewestSketch, q, k device.Tensor, kv de
 		}
 		row = o.checkedWalk(op, w.Dst, w.Src, s.Pairs, at, w.Exponent)
 		most, rows = o.checkPick(op, w.List, at), w.Dst.Dim(0)
-		if 4*slots*row.width > workspaceSize {
+		if 8*slots*row.width > workspaceSize {
 			return false
 		}
 	}
@@ -179,7 +180,7 @@ func (o *ops) newest(op string, s device.NewestSketch, q, k device.Tensor, kv de
 		tensor(s.Pairs).int(sizes[:]...).int(s.Pairs.RowLen()).bool(s.Row).int(int(s.Compare.Form)).bool(s.Compare.Log).float(scale).bool(fixed).pages(kv, 1)
 	c.tensor(w.Dst).tensor(w.Src).work(0).int(row.width, rows, w.Exponent, slots)
 	c.pick(w.List, most, at, w.Pick, row).word(uint64(o.d.counts.at)).bool(early).ahead().
-		runShared(blocks{ceil(ceil(kv.Pages.Dim(1), newestGroup), 2) + 1, slots, 1}, newestThreads, 4*max(row.width, newestBins))
+		runShared(blocks{ceil(ceil(kv.Pages.Dim(1), newestGroup), 2) + 2 + ceil(kv.Pages.Dim(1), newestCompared), slots, 1}, newestThreads, 4*max(row.width, newestRoom))
 	return true
 }
 

@@ -31,7 +31,7 @@ struct WalkNewestArgs {
 	SketchNewestArgs s;
 	float* dst;        // [rows, width] logarithms; NULL: no walk
 	const float* src;  // likewise; NULL starts
-	float* logs;       // [slots, width]
+	LogSum* sums;      // [slots, width]: of a walk, but for the last two rows of pairs
 	i64 width, rows, exponent, slots;
 	PickArgs p;
 	i32* finished;  // [slots]: blocks that are done; 0 between launches
@@ -41,6 +41,7 @@ struct WalkNewestArgs {
 constexpr int NEWEST_THREADS = 512;
 constexpr int NEWEST_DIM = 256;   // most dimensions, and elements of a sketch
 constexpr int NEWEST_GROUP = 8;   // elements of a row that a block takes at a time, 32 bytes of it
+constexpr int COMPARED = NEWEST_THREADS / PARTS;  // products of a block
 constexpr int NEWEST_EACH = 4;    // rows of pairs of a thread, all on their way at once
 constexpr int PAIRED = WARP / 2;  // dimensions of a warp whose mean over heads is made
 constexpr int MEAN_DIMS = NEWEST_THREADS / 2 / WARP * PAIRED;
@@ -149,24 +150,45 @@ struct Choice {
 	u32 found[4];
 };
 
-// choose_newest divides the row of logarithms at logs by its largest element but the first,
-// and lists blocks: the best are those of the bins of one width before that of the last of
+// choose_newest adds the last two terms to the sums of a walk, divides the row by its largest
+// element but the first, and lists blocks: the best are those of the bins of one width before that of the last of
 // them, and the best of this one. All threads call it; row has room for all elements, crowd
 // for NEWEST_CROWD.
-__device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Block& b, const float* logs, float* row, Choice& c, u64* crowd) {
+__device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Block& b, float* row, Choice& c, u64* crowd) {
 	const PickArgs& p = a.p;
+	constexpr int AHEAD = 4;
 	int own = b.index, end = own + 1, zero = p.open ? 0 : 1;
 	auto ranked = [&](int j) { return p.open || (j > 0 && j < own); };
 	u32 top = 0, high = 0, low = 0;
+	i64 at = walk_row(b, a.slots, a.rows) * a.width;
+	const float *now = a.s.pairs + b.page * a.s.most, *before = a.s.pairs + (own > 0 ? known_page(a.s.g, b, own - 1) : b.page) * a.s.most;
+	float weight = a.src ? fresh(a.src + at + own) : 0, weight_before = a.src && own > 0 ? fresh(a.src + at + own - 1) : 0;
 #pragma unroll 1
-	for (int base = threadIdx.x; base < end; base += 4 * NEWEST_THREADS) {
-		float y[4];
+	for (int base = threadIdx.x; base < end; base += AHEAD * NEWEST_THREADS) {
+		float t[AHEAD][2];
+		LogSum sum[AHEAD];
 #pragma unroll
-		for (int e = 0; e < 4; e++) y[e] = base + e * NEWEST_THREADS < end ? fresh(logs + base + e * NEWEST_THREADS) : -infinity();
-#pragma unroll
-		for (int e = 0; e < 4; e++) {
+		for (int e = 0; e < AHEAD; e++) {
 			int j = base + e * NEWEST_THREADS;
-			if (j < end) row[j] = y[e];
+			sum[e] = {-infinity(), 0};
+			t[e][0] = t[e][1] = -infinity();
+			if (j >= end) continue;
+			t[e][1] = fresh(now + j);
+			if (!a.src) continue;
+			if (j < own) t[e][0] = fresh(before + j);
+			sum[e] = {fresh(&a.sums[(i64)b.slot * a.width + j].top), fresh(&a.sums[(i64)b.slot * a.width + j].sum)};
+		}
+#pragma unroll
+		for (int e = 0; e < AHEAD; e++) {
+			int j = base + e * NEWEST_THREADS;
+			if (j >= end) break;
+			float y = t[e][1] * (float)a.exponent;
+			if (a.src) {
+				float one = term(weight_before + t[e][0] * (float)a.exponent), two = term(weight + y), top = larger(sum[e].top, larger(one, two));
+				float all = sum[e].sum * power2((sum[e].top - top) * LOG2_E) + power2((one - top) * LOG2_E) + power2((two - top) * LOG2_E);
+				y = top > -infinity() ? top + logf(all) : -infinity();
+			}
+			row[j] = y;
 		}
 	}
 #pragma unroll 1
@@ -195,7 +217,7 @@ __device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Blo
 	float most = top > KEY_LOWEST ? number_of(top) : 0, first = number_of(high) - most, scale = (NEWEST_BINS - 1) / (first - (number_of(low) - most));
 	bool good = high > KEY_LOWEST && scale > 0 && scale < infinity();
 	auto bin_of = [&](float y) { return (int)smaller((float)(NEWEST_BINS - 1), (first - y) * scale); };
-	float* to = a.dst + walk_row(b, a.slots, a.rows) * a.width;
+	float* to = a.dst + at;
 #pragma unroll 1
 	for (int j = threadIdx.x; j < end; j += NEWEST_THREADS) {
 		float y = row[j] - most;
@@ -272,51 +294,100 @@ __device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Blo
 	}
 }
 
-// walk_newest: block (i, slot) takes the i-th group of 8 elements of a row from its start and
-// the i-th from its end, which together have as many terms as those of every other block;
-// the first one has the row's own block, and so the sum and the sketch of its keys. One
-// block more has those of its queries, for the blocks that come later. A lane takes 4
-// elements of every so-many-th row of pairs, and half a warp an element at the end.
-KERNEL_TWICE(walk_newest, WalkNewestArgs, NEWEST_THREADS) {
-	DYNAMIC(u32, room);  // page numbers; the mean of the keys and its sketch; at last the row
+// walk_group leaves the sums over all rows of pairs but the last two in a.sums, of the i-th
+// group of 8 elements of a row from its start and of the i-th from its end, which together
+// have as many terms as those of every other block. A lane takes 4 elements of every
+// so-many-th row, and half a warp an element at the end.
+__device__ __forceinline__ void walk_group(const WalkNewestArgs& a, const Block& b, int blocks, u32* pages) {
 	SHARED(LogSum, parts, NEWEST_THREADS / WARP * NEWEST_GROUP);
-	SHARED(double, mean, NEWEST_DIM);
-	SHARED(float, asked, NEWEST_DIM);
-	SHARED(Choice, choice, 1);
-	SHARED(int, last, 1);
-	let_next();
+	constexpr int WARPS = NEWEST_THREADS / WARP;
 	const SketchNewestArgs& s = a.s;
-	Block b;
-	bool there = block_of(s.g, blockIdx.y, 0, TOUCHED, b);
-	int own = b.index, end = own + 1, groups = (end + NEWEST_GROUP - 1) / NEWEST_GROUP, blocks = (groups + 1) / 2;
-	if (!there || (int)blockIdx.x > blocks || ((int)blockIdx.x == blocks && !s.q)) {
-		wait_before();
-		return;
+	int end = b.index + 1, late = larger(b.index - 1, 0), low = blockIdx.x, high = (end + NEWEST_GROUP - 1) / NEWEST_GROUP - 1 - low;
+	// The rows of pairs, each as a whole.
+#pragma unroll 1
+	for (int m = low + warp() * blocks; m < b.index; m += WARPS * blocks) {
+		const float* row = s.pairs + known_page(s.g, b, m) * s.most;
+#pragma unroll 1
+		for (int j = lane() * 32; j <= m; j += WARP * 32) prefetch(row + j);
 	}
-	bool compares = s.q, walks = a.dst && (int)blockIdx.x < blocks, has_own = blockIdx.x == 0;
-	double* key_mean = (double*)room;
-	float* made = (float*)(room + NEWEST_DIM * 2);
-	if (!a.early) wait_before();
-
-	int low = blockIdx.x, high = groups - 1 - low;
-	const float* src = a.src ? a.src + walk_row(b, a.slots, a.rows) * a.width : nullptr;
-	if (walks && a.src) {
-		// The rows of pairs, each as a whole.
+	// The warps are dealt to the two groups by what they have to read.
+	int many = larger(late - low * NEWEST_GROUP, 0), more = high > low ? larger(late - high * NEWEST_GROUP, 0) : 0;
+	int highs = more > 0 ? larger(more * WARPS / (many + more), 1) : 0, lows = WARPS - highs;
+	bool is_low = warp() < lows;
+	int group = (is_low ? low : high) * NEWEST_GROUP, by = (is_low ? lows : highs) * (WARP / 2), from = (warp() - (is_low ? 0 : lows)) * (WARP / 2) + lane() / 2;
+	int column = group + lane() % 2 * 4;
+	const float* src = a.src + walk_row(b, a.slots, a.rows) * a.width;
+	LogSum sum[4];
+	for (int c = 0; c < 4; c++) sum[c] = {-infinity(), 0};
+#pragma unroll 4
+	for (int m = low * NEWEST_GROUP + (int)threadIdx.x; m < late; m += NEWEST_THREADS) pages[m] = (u32)known_page(s.g, b, m);
+	__syncthreads();
 #pragma unroll 1
-		for (int m = (int)blockIdx.x + warp() * blocks; m < own; m += NEWEST_THREADS / WARP * blocks) {
-			const float* row = s.pairs + known_page(s.g, b, m) * s.most;
-#pragma unroll 1
-			for (int j = lane() * 32; j <= m; j += WARP * 32) prefetch(row + j);
+	for (int m0 = group + from; m0 < late; m0 += by * NEWEST_EACH) {
+		float x[NEWEST_EACH][4], t[NEWEST_EACH];
+#pragma unroll
+		for (int i = 0; i < NEWEST_EACH; i++) {
+			int m = smaller(m0 + i * by, late - 1);
+			t[i] = fresh(src + m);
+			fresh4(x[i], s.pairs + pages[m] * s.most + column);
+		}
+#pragma unroll
+		for (int c = 0; c < 4; c++) {
+			float top = sum[c].top;
+#pragma unroll
+			for (int i = 0; i < NEWEST_EACH; i++) {
+				int m = m0 + i * by;
+				x[i][c] = m < late && column + c <= m ? term(t[i] + x[i][c] * (float)a.exponent) : -infinity();
+				top = larger(top, x[i][c]);
+			}
+			if (!(top > -infinity())) continue;
+			float part = sum[c].sum * power2((sum[c].top - top) * LOG2_E);
+#pragma unroll
+			for (int i = 0; i < NEWEST_EACH; i++) part += power2((x[i][c] - top) * LOG2_E);
+			sum[c] = {top, part};
 		}
 	}
-	// Half a warp's element, and the product of the block before's query with it.
-	int half = (int)threadIdx.x / PARTS, part = (int)threadIdx.x % PARTS;
-	int j = (half < NEWEST_GROUP ? low : high) * NEWEST_GROUP + half % NEWEST_GROUP;
-	bool element = (int)blockIdx.x < blocks && half < 2 * NEWEST_GROUP && j < end && (half < NEWEST_GROUP || high > low);
-	bool before = element && j < own, renewed = compares && b.first % PAGE == 0 && own > 0;
-	int page = before ? known_page(s.g, b, j) : b.page, page_before = own > 0 ? known_page(s.g, b, own - 1) : b.page;
-	const float* key = compares ? s.keys + page * s.width : nullptr;
-	float renewal = 0;
+#pragma unroll
+	for (int c = 0; c < 4; c++) {
+		float top = sum[c].top;
+		for (int m = 2; m < WARP; m *= 2) top = larger(top, __shfl_xor_sync(ALL, top, m));
+		float part = sum[c].top > -infinity() ? sum[c].sum * power2((sum[c].top - top) * LOG2_E) : 0;
+		for (int m = 2; m < WARP; m *= 2) part += __shfl_xor_sync(ALL, part, m);
+		if (lane() < 2) parts[warp() * NEWEST_GROUP + lane() * 4 + c] = {top, part};
+	}
+	__syncthreads();
+	int half = (int)threadIdx.x / PARTS, part = (int)threadIdx.x % PARTS, at = half % NEWEST_GROUP;
+	bool of_low = half < NEWEST_GROUP;
+	int j = (of_low ? low : high) * NEWEST_GROUP + at;
+	LogSum all = {-infinity(), 0};
+	if (of_low ? part < lows : part >= lows) all = parts[part * NEWEST_GROUP + at];
+	float top = all.top;
+	for (int i = 1; i < PARTS; i *= 2) top = larger(top, __shfl_xor_sync(ALL, top, i));
+	float total = all.top > -infinity() ? all.sum * power2((all.top - top) * LOG2_E) : 0;
+	for (int i = 1; i < PARTS; i *= 2) total += __shfl_xor_sync(ALL, total, i);
+	if (a.early) wait_before();
+	if (part == 0 && half < 2 * NEWEST_GROUP && j < end && (of_low || high > low)) a.sums[(i64)b.slot * a.width + j] = {top, total};
+}
+
+// compare_newest: block 0 of those that compare adds the row's key to the sum of its block,
+// sketches the mean and compares the row with it; block 1 does so with the query, for those
+// that come later; the others compare the row with 32 blocks before each, and the block
+// before with its own where it was completed. Half a warp takes a product. room holds the
+// mean and the sketch of the key.
+__device__ __forceinline__ void compare_newest(const WalkNewestArgs& a, const Block& b, int block, u32* room, double* mean) {
+	SHARED(float, asked, NEWEST_DIM);
+	const SketchNewestArgs& s = a.s;
+	double* key_mean = (double*)room;
+	float* made = (float*)(room + NEWEST_DIM * 2);
+	bool has_own = block == 0;
+	int own = b.index, half = (int)threadIdx.x / PARTS, part = (int)threadIdx.x % PARTS, j = has_own ? own : (block - 2) * COMPARED + half;
+	bool before = block > 1 && j < own, element = before || (has_own && half == 0), renewed = b.first % PAGE == 0 && own > 0;
+	int page_before = own > 0 ? known_page(s.g, b, own - 1) : b.page;
+	const float* key = s.keys + (before ? known_page(s.g, b, j) : b.page) * s.width;
+	float x[4] = {0, 0, 0, 0}, renewal = 0;
+	if (before && part * 4 < s.width) fresh4(x, key + part * 4);
+	Basis basis;
+	if (s.fixed) bring(basis, s, (int)threadIdx.x / BASIS_LANES);
 	if (renewed) {
 		for (int e = part * 4; e < s.width && before; e += PARTS * 4) {
 			float u[4], v[4];
@@ -329,154 +400,94 @@ KERNEL_TWICE(walk_newest, WalkNewestArgs, NEWEST_THREADS) {
 		if (before && part == 0) met(s.g, renewal);
 		renewal = shape(renewal, s.form, s.log);
 	}
-	float weight = walks && a.src ? fresh(src + own) : 0, weight_before = walks && a.src && before ? fresh(src + own - 1) : 0;
-	if (before && walks && !renewed) renewal = fresh(s.pairs + page_before * s.most + j);
-
-	int lows = 0;
-	// The walk, but for its last two rows. The warps are dealt to the two groups by what they
-	// have to read.
-	if (walks && a.src) {
-		constexpr int WARPS = NEWEST_THREADS / WARP;
-		int late = larger(own - 1, 0), many = larger(late - low * NEWEST_GROUP, 0), more = high > low ? larger(late - high * NEWEST_GROUP, 0) : 0;
-		int highs = more > 0 ? larger(more * WARPS / (many + more), 1) : 0;
-		lows = WARPS - highs;
-		bool is_low = warp() < lows;
-		int group = (is_low ? low : high) * NEWEST_GROUP, by = (is_low ? lows : highs) * (WARP / 2), from = (warp() - (is_low ? 0 : lows)) * (WARP / 2) + lane() / 2;
-		int column = group + lane() % 2 * 4;
-		LogSum sum[4];
-		for (int c = 0; c < 4; c++) sum[c] = {-infinity(), 0};
-#pragma unroll 4
-		for (int m = low * NEWEST_GROUP + (int)threadIdx.x; m < late; m += NEWEST_THREADS) room[m] = (u32)known_page(s.g, b, m);
-		__syncthreads();
-#pragma unroll 1
-		for (int m0 = group + from; m0 < late; m0 += by * NEWEST_EACH) {
-			float x[NEWEST_EACH][4], t[NEWEST_EACH];
-#pragma unroll
-			for (int i = 0; i < NEWEST_EACH; i++) {
-				int m = smaller(m0 + i * by, late - 1);
-				t[i] = fresh(src + m);
-				fresh4(x[i], s.pairs + room[m] * s.most + column);
-			}
-#pragma unroll
-			for (int c = 0; c < 4; c++) {
-				float top = sum[c].top;
-#pragma unroll
-				for (int i = 0; i < NEWEST_EACH; i++) {
-					int m = m0 + i * by;
-					x[i][c] = m < late && column + c <= m ? term(t[i] + x[i][c] * (float)a.exponent) : -infinity();
-					top = larger(top, x[i][c]);
-				}
-				if (!(top > -infinity())) continue;
-				float part = sum[c].sum * power2((sum[c].top - top) * LOG2_E);
-#pragma unroll
-				for (int i = 0; i < NEWEST_EACH; i++) part += power2((x[i][c] - top) * LOG2_E);
-				sum[c] = {top, part};
-			}
-		}
-#pragma unroll
-		for (int c = 0; c < 4; c++) {
-			float top = sum[c].top;
-			for (int m = 2; m < WARP; m *= 2) top = larger(top, __shfl_xor_sync(ALL, top, m));
-			float part = sum[c].top > -infinity() ? sum[c].sum * power2((sum[c].top - top) * LOG2_E) : 0;
-			for (int m = 2; m < WARP; m *= 2) part += __shfl_xor_sync(ALL, part, m);
-			if (lane() < 2) parts[warp() * NEWEST_GROUP + lane() * 4 + c] = {top, part};
-		}
-	}
-
-	LogSum base = {-infinity(), 0};
-	if (walks && a.src) {
-		__syncthreads();
-		if (element && (half < NEWEST_GROUP ? part < lows : part >= lows)) base = parts[part * NEWEST_GROUP + half % NEWEST_GROUP];
-		if (before && part == 0) base.add(term(weight_before + renewal * (float)a.exponent), 1);
-		float top = base.top;
-		for (int i = 1; i < PARTS; i *= 2) top = larger(top, __shfl_xor_sync(ALL, top, i));
-		float all = base.top > -infinity() ? base.sum * power2((base.top - top) * LOG2_E) : 0;
-		for (int i = 1; i < PARTS; i *= 2) all += __shfl_xor_sync(ALL, all, i);
-		base = {top, all};
-	}
-	Basis basis;
-	if (compares && s.fixed) bring(basis, s, (int)threadIdx.x / BASIS_LANES);
 	if (a.early) wait_before();
+	if (!s.fixed) bring(basis, s, (int)threadIdx.x / BASIS_LANES);
+	// The query is of the first half of the threads, the key of the others.
+	bool of_key = threadIdx.x >= NEWEST_THREADS / 2, sums = of_key ? has_own : block == 1;
+	int heads = (int)(of_key ? s.kheads : s.qheads), dim = (int)s.dim;
+	const float* from = (of_key ? s.k : s.q) + (i64)b.slot * heads * dim;
+	float* sum = (of_key ? s.ksum : s.qsum) + (i64)b.page * dim;
+#pragma unroll 1
+	for (int first = 0; first < dim && (!of_key || has_own); first += MEAN_DIMS) {
+		int d = first + warp() % (MEAN_DIMS / PAIRED) * PAIRED + lane() % PAIRED;
+		bool mine = d < dim;
+		float old = mine && sums && b.first % PAGE != 0 ? fresh(sum + d) : 0, x = paired_mean(from + d, heads, dim, mine);
+		if (!mine || lane() >= PAIRED) continue;
+		if (sums) {
+			float all = old + x;
+			sum[d] = all;
+			if (of_key || !s.token) x = all / (float)b.positions();
+		}
+		(of_key ? key_mean : mean)[place_in_mean(d)] = (double)x;
+	}
+	__syncthreads();
+#pragma unroll 1
+	for (int w = (int)threadIdx.x / BASIS_LANES, first = 0; first < s.width; first += BASIS_ROWS, w += BASIS_ROWS) {
+		if (first > 0) bring(basis, s, w);
+		float both[2];
+		project(both, s, mean, has_own ? key_mean : nullptr, basis, w);
+		if (threadIdx.x % BASIS_LANES == 0 && w < s.width) {
+			asked[w] = both[0];
+			if (has_own) made[w] = both[1];
+		}
+	}
+	__syncthreads();
+	if (block < 2) {
+		float* to = (has_own ? s.keys : s.rows) + b.page * s.width;
+		for (int w = threadIdx.x; w < s.width; w += NEWEST_THREADS) to[w] = has_own ? made[w] : asked[w];
+	}
 	float product = 0;
-	if (compares) {
-		__syncthreads();  // page numbers are not needed any more
-		// The query is of the first half of the threads, the key of the others.
-		bool of_key = threadIdx.x >= NEWEST_THREADS / 2, sums = of_key ? has_own : (int)blockIdx.x == blocks;
-		int heads = (int)(of_key ? s.kheads : s.qheads), dim = (int)s.dim;
-		const float* from = (of_key ? s.k : s.q) + (i64)blockIdx.y * heads * dim;
-		float* sum = (of_key ? s.ksum : s.qsum) + (i64)b.page * dim;
 #pragma unroll 1
-		for (int first = 0; first < dim && (!of_key || has_own); first += MEAN_DIMS) {
-			int d = first + warp() % (MEAN_DIMS / PAIRED) * PAIRED + lane() % PAIRED;
-			bool mine = d < dim;
-			float old = mine && sums && b.first % PAGE != 0 ? fresh(sum + d) : 0, x = paired_mean(from + d, heads, dim, mine);
-			if (!mine || lane() >= PAIRED) continue;
-			if (sums) {
-				float all = old + x;
-				sum[d] = all;
-				if (of_key || !s.token) x = all / (float)b.positions();
-			}
-			(of_key ? key_mean : mean)[place_in_mean(d)] = (double)x;
+	for (int e = part * 4; e < s.width && element; e += PARTS * 4) {
+		if (!before) {
+			for (int i = 0; i < 4; i++) x[i] = made[e + i];
+		} else if (e >= PARTS * 4) {
+			fresh4(x, key + e);
 		}
-		if (!s.fixed) bring(basis, s, (int)threadIdx.x / BASIS_LANES);
-		float x[4] = {0, 0, 0, 0};
-		if (before && part * 4 < s.width) fresh4(x, key + part * 4);
-		__syncthreads();
-#pragma unroll 1
-		for (int w = (int)threadIdx.x / BASIS_LANES, first = 0; first < s.width; first += BASIS_ROWS, w += BASIS_ROWS) {
-			if (first > 0) bring(basis, s, w);
-			float both[2];
-			project(both, s, mean, has_own ? key_mean : nullptr, basis, w);
-			if (threadIdx.x % BASIS_LANES == 0 && w < s.width) {
-				asked[w] = both[0];
-				if (has_own) made[w] = both[1];
-			}
-		}
-		__syncthreads();
-		if (has_own || (int)blockIdx.x == blocks) {
-			float* to = (has_own ? s.keys : s.rows) + b.page * s.width;
-			for (int w = threadIdx.x; w < s.width; w += NEWEST_THREADS) to[w] = has_own ? made[w] : asked[w];
-		}
-		if ((int)blockIdx.x == blocks) return;
-#pragma unroll 1
-		for (int e = part * 4; e < s.width && element; e += PARTS * 4) {
-			float u[4] = {x[0], x[1], x[2], x[3]};
-			if (!before) {
-				for (int i = 0; i < 4; i++) u[i] = made[e + i];
-			} else if (e >= PARTS * 4) {
-				fresh4(u, key + e);
-			}
-			for (int i = 0; i < 4; i++) product = fmaf(asked[e + i], u[i], product);
-		}
-		for (int by = PARTS / 2; by > 0; by /= 2) product += __shfl_xor_sync(ALL, product, by);
-		if (element && part == 0) {
-			product *= (float)s.scale;
-			met(s.g, product);
-			product = shape(product, s.form, s.log);
-			s.pairs[b.page * s.most + j] = product;
-			if (renewed && before) s.pairs[page_before * s.most + j] = renewal;
-		}
-	} else if (element && part == 0) {
-		product = fresh(s.pairs + b.page * s.most + j);
+		for (int i = 0; i < 4; i++) product = fmaf(asked[e + i], x[i], product);
 	}
-	if (!a.dst) return;
+	for (int by = PARTS / 2; by > 0; by /= 2) product += __shfl_xor_sync(ALL, product, by);
+	if (!element || part > 0) return;
+	product *= (float)s.scale;
+	met(s.g, product);
+	s.pairs[b.page * s.most + j] = shape(product, s.form, s.log);
+	if (renewed && before) s.pairs[page_before * s.most + j] = renewal;
+}
 
-	float* logs = a.logs + (i64)blockIdx.y * a.width;
-	if (element && part == 0) {
-		product *= (float)a.exponent;
-		if (a.src) {
-			base.add(term(weight + product), 1);
-			product = base.sum > 0 ? base.top + logf(base.sum) : -infinity();
-		}
-		logs[j] = product;
+// walk_newest: of the blocks of a slot, the first walk and the others compare. The last to
+// finish chooses.
+KERNEL_TWICE(walk_newest, WalkNewestArgs, NEWEST_THREADS) {
+	DYNAMIC(u32, room);  // page numbers; the mean of the keys and its sketch; at last the row
+	SHARED(double, mean, NEWEST_DIM);
+	SHARED(Choice, choice, 1);
+	SHARED(int, last, 1);
+	let_next();
+	Block b;
+	if (!block_of(a.s.g, blockIdx.y, 0, TOUCHED, b)) {
+		wait_before();
+		return;
 	}
+	int groups = b.index / NEWEST_GROUP + 1, walkers = !a.dst ? 0 : a.src ? (groups + 1) / 2 : a.s.q ? 0 : 1;
+	int comparers = a.s.q ? 2 + (b.index + COMPARED - 1) / COMPARED : 0, block = (int)blockIdx.x - walkers;
+	if (block >= comparers) {
+		wait_before();
+		return;
+	}
+	if (!a.early) wait_before();
+	if (block >= 0)
+		compare_newest(a, b, block, room, mean);
+	else if (a.src)
+		walk_group(a, b, walkers, room);
+	else
+		wait_before();
+	if (!a.dst || block == 1) return;  // which nobody waits for
 	__syncthreads();
 	if (threadIdx.x == 0) {
 		__threadfence();
-		last[0] = atomicAdd(a.finished + blockIdx.y, 1) == blocks - 1;
+		last[0] = atomicAdd(a.finished + blockIdx.y, 1) == walkers + larger(comparers - 1, 0) - 1;
 		__threadfence();
 		if (last[0]) a.finished[blockIdx.y] = 0;
 	}
 	__syncthreads();
-	if (last[0]) choose_newest(a, b, logs, (float*)room, choice[0], (u64*)mean);
+	if (last[0]) choose_newest(a, b, (float*)room, choice[0], (u64*)mean);
 }
