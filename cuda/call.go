@@ -152,5 +152,8 @@ func (o *order) add(c *call) {
 	}
 }
 
+// forget says that it is not known which calls are done.
+func (o *order) forget() { o.last = o.n }
+
 // settled says that what is kept of blocks does not change while the next call starts.
 func (o *order) settled() bool { return o.last <= o.done }

@@ -134,6 +134,7 @@ func (d *dev) Capture(step func(device.Ops)) (device.Graph, error) {
 		return nil, fmt.Errorf("cuda: Capture: %w", err)
 	}
 	d.capturing = true
+	defer d.calls.forget() // they have not run
 	done := false
 	defer func() {
 		d.capturing = false

@@ -4,11 +4,8 @@
 //
 // One launch does it all. The walk is bound by reading the pairs, of which the step writes
 // no rows but the last two; where the kernels that wrote the others are known to be done,
-// it goes over them while the kernel before still makes the queries. What is left then is a
-// sketch of the row, which every block makes for itself, a product for each block of
-// positions, one more term of its sum, and the choice, which the last block of threads to
-// finish makes. All of that is a row of short steps, each done once: what takes time is how
-// many depend on each other, and instructions that have to be fetched for one use.
+// it goes over them while the kernel before still makes the queries. The next launch starts
+// when this one is done: before that its blocks would be in the way of these.
 #include "best.cuh"
 #include "few.cuh"
 #include "walk.cuh"
@@ -461,7 +458,6 @@ KERNEL_TWICE(walk_newest, WalkNewestArgs, NEWEST_THREADS) {
 	SHARED(double, mean, NEWEST_DIM);
 	SHARED(Choice, choice, 1);
 	SHARED(int, last, 1);
-	let_next();
 	Block b;
 	if (!block_of(a.s.g, blockIdx.y, 0, TOUCHED, b)) {
 		wait_before();
