@@ -142,7 +142,8 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 		return false
 	}
 	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group, together).
-		bool(!o.d.stored).pages(kv, 1).plan(p).ahead().together(together).runShared(blocks{rows, heads / group, splits}, ringWarps*32, shared)
+		bool(!o.d.stored).pages(kv, 1).plan(p).ahead().holding(p.Middle == device.Blocks || p.Middle == device.Tokens).
+		together(together).runShared(blocks{rows, heads / group, splits}, ringWarps*32, shared)
 	return true
 }
 

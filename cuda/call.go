@@ -21,6 +21,7 @@ type call struct {
 	words [96]uint64
 	n     int
 	soon  bool // may start while the kernel before still runs
+	late  bool // lets those after it start when all before it are done
 	group int  // blocks in z that run together; 0 is one
 	lacks bool // a word, which could not be made
 }
@@ -28,7 +29,7 @@ type call struct {
 // call begins a call of the kernel called name. One call is being made at a time.
 func (o *ops) call(name string) *call {
 	c := &o.making
-	c.d, c.name, c.n, c.soon, c.group, c.lacks = o.d, name, 0, false, 0, false
+	c.d, c.name, c.n, c.soon, c.late, c.group, c.lacks = o.d, name, 0, false, false, 0, false
 	return c
 }
 
@@ -118,6 +119,13 @@ func (c *call) ahead() *call {
 	return c
 }
 
+// holding says of a call that goes ahead that it lets those after it start when all calls
+// before it are done.
+func (c *call) holding(yes bool) *call {
+	c.late = yes
+	return c
+}
+
 // together lets n blocks beside each other in z run at the same time and read each other's
 // shared memory. n divides them.
 func (c *call) together(n int) *call {
@@ -142,7 +150,33 @@ func (c *call) runShared(b blocks, threads, shared int) {
 		}
 		c.d.kernels[c.name] = f
 	}
+	c.d.calls.add(c)
 	if err := c.d.drv.launch(f, b, threads, shared, c.group, c.soon, c.words[:c.n]); err != nil {
 		c.d.keep(fmt.Errorf("kernel %s: %w", c.name, err))
 	}
 }
+
+// order is what is known of which calls are done when the next one starts.
+type order struct {
+	n    int // calls so far
+	done int // those that are, from the first on
+	last int // the last one that may have changed what is kept of blocks
+}
+
+// add counts a call. One that does not go ahead starts when all before it are done, and so
+// do those after it.
+func (o *order) add(c *call) {
+	if !c.soon || c.late {
+		o.done = o.n
+	}
+	o.n++
+	if !c.soon || c.name == walkNewest {
+		o.last = o.n
+	}
+}
+
+// forget says that it is not known which calls are done.
+func (o *order) forget() { o.last = o.n }
+
+// settled says that what is kept of blocks does not change while the next call starts.
+func (o *order) settled() bool { return o.last <= o.done }

@@ -50,6 +50,7 @@ type dev struct {
 	marks     []mark
 	marked    []mark     // of deliveries
 	delivered deliveries // to the host
+	calls     order
 
 	// Of Until: see interrupt.go.
 	done      <-chan struct{}
@@ -160,6 +161,7 @@ func (d *dev) Capture(step func(device.Ops)) (device.Graph, error) {
 		return nil, fmt.Errorf("cuda: Capture: %w", err)
 	}
 	d.capturing, d.stored = true, false
+	defer d.calls.forget() // they have not run
 	done := false
 	defer func() {
 		d.capturing = false

@@ -167,6 +167,8 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	device.WalkTop(o, picked, step, b.f(1, across), state.Pairs, device.Newest{KV: kv, N: 1}, 2, device.Pick{Count: 3})
 	device.WalkTop(o, best, steps, b.f(rows, across), state.Pairs, device.Newest{KV: kv, N: 130}, 2, device.Pick{Count: 3})
 	keep("steps of a walk", state.Keys, state.QuerySketch, state.Pairs, step, picked.Index, steps, best.Index)
+	device.WalkNewest(o, state, one, b.f(1, kvHeads, dim), kv, device.NewestWalk{Dst: step, Src: b.f(1, across), Exponent: 2, List: picked, Pick: device.Pick{Count: 3}})
+	keep("a step that compares and walks", state.Keys, state.QuerySketch, state.Pairs, step, picked.Index)
 	if err := d.Sync(); err != nil {
 		t.Fatal(err)
 	}

@@ -22,9 +22,10 @@ const (
 	walkTile       = walkRun*(walkRows+4)*4 + walkRun*walkColumns*4 + 2*8*walkColumns*4 // WalkTile
 	pickMost       = 4096
 	newestDim      = 256
-	newestColumns  = 16
-	walkThreads    = 512 // of walk_newest
-	walkGroup      = 8
+	newestThreads  = 512
+	newestGroup    = 8
+	newestCompared = 32
+	newestRoom     = 2048 // least words of shared memory
 )
 
 // touched is how many blocks the newest n rows of a slot lie in at most.
@@ -133,27 +134,55 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 
 // FuseSketchNewest adds the row of each slot to its block and compares it.
 func (o *ops) FuseSketchNewest(s device.NewestSketch, q, k device.Tensor, kv device.KV) bool {
-	const op = "SketchNewest"
-	_, heads, width, dim := checkSketch(op, s.KeySketch, s.Basis, kv)
-	if heads != 1 || width%4 != 0 || dim%4 != 0 || max(width, dim) > newestDim || s.Pairs.Rank() != 2 || s.Compare.Form == device.Softmax || !s.Compare.Own.Absent() {
-		return false
-	}
-	slots := kv.Len.Dim(0)
-	device.CheckLike(op, "query sketches", s.QuerySketch, s.KeySketch)
-	device.CheckShape(op, "key sums", s.Keys, device.F32, kv.K.Dim(0), 1, dim)
-	device.CheckLike(op, "query sums", s.Queries, s.Keys)
-	device.CheckShape(op, "q", q, device.F32, slots, -1, dim)
-	device.CheckShape(op, "k", k, device.F32, slots, -1, dim)
-	checkPairs(op, s.Pairs, kv)
-	scale := float64(float32(1 / math.Sqrt(float64(width))))
-	o.call(sketchNewest).tensor(s.Keys).tensor(s.Queries).tensor(s.KeySketch).tensor(s.QuerySketch).tensor(s.Basis).tensor(q).tensor(k).
-		tensor(s.Pairs).int(q.Dim(1), k.Dim(1), dim, width, s.Pairs.RowLen()).bool(s.Row).int(int(s.Compare.Form)).bool(s.Compare.Log).
-		float(scale).bool(s.Basis.Memory().(*memory).fixed).pages(kv, 1).ahead().run(blocks{2 + ceil(kv.Pages.Dim(1), newestColumns), slots, 1}, 256)
-	return true
+	return o.newest("SketchNewest", s, q, k, kv, device.NewestWalk{})
 }
 
-// sketchNewest is the kernel that lets the walk start when all before it are done.
-const sketchNewest = "sketch_newest"
+// FuseWalkNewest is FuseSketchNewest, and then a step of a walk that lists blocks.
+func (o *ops) FuseWalkNewest(s device.NewestSketch, q, k device.Tensor, kv device.KV, w device.NewestWalk) bool {
+	return o.newest("WalkNewest", s, q, k, kv, w)
+}
+
+// walkNewest is the kernel of walk_row.cu.
+const walkNewest = "walk_newest"
+
+// newest compares the row of each slot with the blocks before, unless q is absent, and walks
+// and lists blocks, unless the walk is absent.
+func (o *ops) newest(op string, s device.NewestSketch, q, k device.Tensor, kv device.KV, w device.NewestWalk) bool {
+	slots, sizes, scale, fixed := kv.Len.Dim(0), [4]int{}, 0.0, false
+	if checkPairs(op, s.Pairs, kv) {
+		return false
+	}
+	if !q.Absent() {
+		_, heads, width, dim := checkSketch(op, s.KeySketch, s.Basis, kv)
+		if heads != 1 || width%4 != 0 || dim%4 != 0 || max(width, dim) > newestDim || s.Compare.Form == device.Softmax || !s.Compare.Own.Absent() {
+			return false
+		}
+		device.CheckLike(op, "query sketches", s.QuerySketch, s.KeySketch)
+		device.CheckShape(op, "key sums", s.Keys, device.F32, kv.K.Dim(0), 1, dim)
+		device.CheckLike(op, "query sums", s.Queries, s.Keys)
+		device.CheckShape(op, "q", q, device.F32, slots, -1, dim)
+		device.CheckShape(op, "k", k, device.F32, slots, -1, dim)
+		sizes, scale, fixed = [4]int{q.Dim(1), k.Dim(1), dim, width}, float64(float32(1/math.Sqrt(float64(width)))), s.Basis.Memory().(*memory).fixed
+	}
+	at, most, rows, row := device.Newest{KV: kv, N: 1}, 0, 0, walk{o: o, slots: slots}
+	if !w.Dst.Absent() {
+		if w.Dst.DType != device.F32 || w.Dst.Dim(1) > pickMost || w.Dst.Dim(1)%4 != 0 || s.Pairs.RowLen()%newestGroup != 0 || slots > decodeCounts {
+			return false
+		}
+		row = o.checkedWalk(op, w.Dst, w.Src, s.Pairs, at, w.Exponent)
+		most, rows = o.checkPick(op, w.List, at), w.Dst.Dim(0)
+		if 8*slots*row.width > workspaceSize {
+			return false
+		}
+	}
+	early := o.d.calls.settled()
+	c := o.call(walkNewest).tensor(s.Keys).tensor(s.Queries).tensor(s.KeySketch).tensor(s.QuerySketch).tensor(s.Basis).tensor(q).tensor(k).
+		tensor(s.Pairs).int(sizes[:]...).int(s.Pairs.RowLen()).bool(s.Row).int(int(s.Compare.Form)).bool(s.Compare.Log).float(scale).bool(fixed).pages(kv, 1)
+	c.tensor(w.Dst).tensor(w.Src).work(0).int(row.width, rows, w.Exponent, slots)
+	c.pick(w.List, most, at, w.Pick, row).word(uint64(o.d.counts.at)).bool(early).ahead().
+		runShared(blocks{ceil(ceil(kv.Pages.Dim(1), newestGroup), 2) + 2 + ceil(kv.Pages.Dim(1), newestCompared), slots, 1}, newestThreads, 4*max(row.width, newestRoom))
+	return true
+}
 
 // Walk continues rows by one step.
 func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int) {
@@ -165,7 +194,7 @@ func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int
 		w.call("walk_store").run(blocks{w.n, 1, w.slots}, 256)
 	default:
 		w.sums()
-		w.call("walk_join").pick(device.List{}, 0, at, device.Pick{}, w).int(0, 0).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
+		w.call("walk_join").pick(device.List{}, 0, at, device.Pick{}, w).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
 	}
 }
 
@@ -175,20 +204,14 @@ func (o *ops) FuseWalkTop(l device.List, dst, src, pairs device.Tensor, at devic
 	if dst.DType != device.F32 || dst.Dim(1) > pickMost {
 		return false
 	}
-	early := o.making.name == sketchNewest
-	w := o.checkedWalk(op, dst, src, pairs, at, exponent)
-	most := o.checkPick(op, l, at)
-	keys := 4 * w.width
-	if at.N > 1 || w.square || w.width%4 != 0 || pairs.RowLen()%walkGroup != 0 || w.slots > decodeCounts {
-		if w.fits(op) {
-			w.sums()
-			w.call("walk_join").pick(l, most, at, p, w).int(0, 0).runShared(blocks{w.n, 1, w.slots}, 512, keys)
-		}
+	if at.N == 1 && o.newest(op, device.NewestSketch{Pairs: pairs}, device.Tensor{}, device.Tensor{}, at.KV, device.NewestWalk{Dst: dst, Src: src, Exponent: exponent, List: l, Pick: p}) {
 		return true
 	}
+	w := o.checkedWalk(op, dst, src, pairs, at, exponent)
+	most := o.checkPick(op, l, at)
 	if w.fits(op) {
-		w.call("walk_newest").pick(l, most, at, p, w).word(uint64(o.d.counts.at)).bool(early).ahead().
-			runShared(blocks{ceil(ceil(at.KV.Pages.Dim(1), walkGroup), 2), w.slots, 1}, walkThreads, keys)
+		w.sums()
+		w.call("walk_join").pick(l, most, at, p, w).runShared(blocks{w.n, 1, w.slots}, 512, 4*w.width)
 	}
 	return true
 }
@@ -244,11 +267,14 @@ func (w walk) sums() {
 
 // pick gives a PickArgs of a walk's rows.
 func (c *call) pick(l device.List, most int, at device.Newest, p device.Pick, w walk) *call {
-	groups := 0
+	groups, rows := 0, 0
 	if most > 0 {
 		groups = l.Index.Dim(0)
 	}
-	return c.tensor(l.Index).tensor(l.Count).tensor(w.dst).int(groups, most, w.dst.Dim(0), w.width).
+	if !w.dst.Absent() {
+		rows = w.dst.Dim(0)
+	}
+	return c.tensor(l.Index).tensor(l.Count).tensor(w.dst).int(groups, most, rows, w.width).
 		bool(w.dst.DType == device.I32).int(w.slots, p.Count).float(p.Share).bool(p.Free).span(p.Span).pages(at.KV, at.N)
 }
 

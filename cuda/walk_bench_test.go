@@ -56,14 +56,17 @@ func BenchmarkWalk(b *testing.B) {
 			pick := func(i int) {
 				device.WalkTop(d.ops, list, walk[i%2], walk[1-i%2], all[i].state.Pairs, device.Newest{KV: all[i].kv, N: 1}, 8, device.Pick{Share: 0.1})
 			}
+			choose := func(i int) {
+				device.WalkNewest(d.ops, all[i].state, q, k, all[i].kv, device.NewestWalk{Dst: walk[i%2], Src: walk[1-i%2], Exponent: 8, List: list, Pick: device.Pick{Share: 0.1}})
+			}
 			read := func(i int) { d.ops.Attend(y, q, all[i].kv, device.Plan{Middle: device.Blocks, List: list}) }
 			dense := func(i int) { d.ops.Attend(y, q, all[i].kv, device.Plan{}) }
 			for _, c := range []struct {
 				name string
 				f    []func(i int)
 			}{
-				{"look", []func(int){look}}, {"pick", []func(int){pick}}, {"choose", []func(int){look, pick}}, {"read", []func(int){read}},
-				{"both", []func(int){look, pick, read}}, {"dense", []func(int){dense}},
+				{"look", []func(int){look}}, {"pick", []func(int){pick}}, {"choose", []func(int){choose}}, {"read", []func(int){read}},
+				{"both", []func(int){choose, read}}, {"dense", []func(int){dense}},
 			} {
 				b.Run(fmt.Sprintf("%s/len=%d", c.name, n), func(b *testing.B) {
 					seconds := measure(b, d, func() {

@@ -27,6 +27,8 @@ type Fuser interface {
 	FuseSampleAttend(dst, q Tensor, kv KV, p Plan, d Draws) bool
 	// FuseSketchNewest is [SketchNewest].
 	FuseSketchNewest(s NewestSketch, q, k Tensor, kv KV) bool
+	// FuseWalkNewest is [WalkNewest].
+	FuseWalkNewest(s NewestSketch, q, k Tensor, kv KV, w NewestWalk) bool
 	// FuseWalkTop is [WalkTop].
 	FuseWalkTop(l List, dst, src, pairs Tensor, at Newest, exponent int, p Pick) bool
 }
@@ -128,6 +130,24 @@ func WalkTop(ops Ops, l List, dst, src, pairs Tensor, at Newest, exponent int, p
 	}
 	ops.Walk(dst, src, pairs, at, exponent)
 	ops.TopBlocks(l, dst, at, p)
+}
+
+// NewestWalk is a step of a walk for the newest row of each slot, as [WalkTop] makes it of
+// the pairs of a [NewestSketch].
+type NewestWalk struct {
+	Dst, Src Tensor
+	Exponent int
+	List     List
+	Pick     Pick
+}
+
+// WalkNewest is [SketchNewest], and then [WalkTop] for the same rows.
+func WalkNewest(ops Ops, s NewestSketch, q, k Tensor, kv KV, w NewestWalk) {
+	if f, ok := ops.(Fuser); ok && f.FuseWalkNewest(s, q, k, kv, w) {
+		return
+	}
+	SketchNewest(ops, s, q, k, kv)
+	WalkTop(ops, w.List, w.Dst, w.Src, s.Pairs, Newest{KV: kv, N: 1}, w.Exponent, w.Pick)
 }
 
 // NormHeads makes the queries, keys and values of a layer: dst[0], f32 [rows,

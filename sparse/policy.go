@@ -44,6 +44,14 @@ type Observer interface {
 	Observe(p *Pass, layer int, q, k device.Tensor)
 }
 
+// Deferrer is an Observer that may leave what it does in decode steps to Decode, because
+// that is called in each of them.
+type Deferrer interface {
+	Observer
+	Decoder
+	Defer()
+}
+
 // Windower bounds what a layer sees of the past.
 type Windower interface {
 	Method
@@ -372,6 +380,9 @@ func (s *stack) add(m Method, it item, layers int) {
 	dec, decodes := m.(Decoder)
 	if decodes && it.decode {
 		s.decode = append(s.decode, dec)
+		if d, ok := m.(Deferrer); ok {
+			d.Defer()
+		}
 	}
 }
 

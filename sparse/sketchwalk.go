@@ -109,6 +109,9 @@ type sketchwalk struct {
 
 	compare device.Compare
 
+	chooses bool          // Decode is called in decode steps
+	late    device.Tensor // keys of the rows of a decode step that Decode has yet to sketch
+
 	walk [2]device.Tensor // f32 [rows, blocks] or i32 [rows, 2·blocks], of even and odd layers
 	list device.List      // a group for each block of rows, shared by all heads
 }
@@ -168,10 +171,11 @@ func (s *sketchwalk) Observe(p *Pass, layer int, q, k device.Tensor) {
 	}
 	kv, at := p.KV(layer), newest(p, layer)
 	if p.Decode && s.own.Absent() {
-		device.SketchNewest(p.Ops, device.NewestSketch{
-			Keys: s.sums[0], Queries: s.sums[1], KeySketch: s.keys, QuerySketch: s.rows, Basis: s.basis,
-			Pairs: s.pairsOf(p), Compare: s.compare, Row: s.Row != "blockmean",
-		}, q, k, kv)
+		if s.defers(layer) {
+			s.late = k
+			return
+		}
+		device.SketchNewest(p.Ops, s.newest(p), q, k, kv)
 		return
 	}
 	p.Ops.BlockSum(s.sums[0], k, kv)
@@ -191,8 +195,25 @@ func (s *sketchwalk) Observe(p *Pass, layer int, q, k device.Tensor) {
 	}
 }
 
+// Defer says that Decode is called.
+func (s *sketchwalk) Defer() { s.chooses = true }
+
+// defers reports whether Decode sketches the rows of a layer that it walks over, in one
+// launch with the walk.
+func (s *sketchwalk) defers(layer int) bool {
+	return s.chooses && layer >= denseLayers && s.Power == "elementwise" && (s.Tau > 0 || s.Density < 1)
+}
+
+// newest is what a decode step makes of its rows.
+func (s *sketchwalk) newest(p *Pass) device.NewestSketch {
+	return device.NewestSketch{
+		Keys: s.sums[0], Queries: s.sums[1], KeySketch: s.keys, QuerySketch: s.rows, Basis: s.basis,
+		Pairs: s.pairsOf(p), Compare: s.compare, Row: s.Row != "blockmean",
+	}
+}
+
 // Prefill lists the blocks of each block of rows.
-func (s *sketchwalk) Prefill(p *Pass, layer int, _ device.Tensor, plan device.Plan) device.Plan {
+func (s *sketchwalk) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	pick := device.Pick{Count: s.Tau, Share: s.Density, Span: plan.Span}
 	blocks := (p.First + p.Rows() + device.PageLen - 1) / device.PageLen
 	if s.Budget == "total" && s.Tau == 0 {
@@ -201,19 +222,19 @@ func (s *sketchwalk) Prefill(p *Pass, layer int, _ device.Tensor, plan device.Pl
 	if plan.Span == (device.Span{}) && pick.Of(blocks) == blocks {
 		return plan
 	}
-	return s.plan(p, layer, plan, pick)
+	return s.plan(p, layer, q, plan, pick)
 }
 
 // Decode lists the blocks of each slot's newest position.
-func (s *sketchwalk) Decode(p *Pass, layer int, _ device.Tensor, plan device.Plan) device.Plan {
+func (s *sketchwalk) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	if s.Tau == 0 && s.Density == 1 {
 		return plan
 	}
-	return s.plan(p, layer, plan, device.Pick{Count: s.Tau, Share: s.Density, Free: s.Forced == "literal", Span: plan.Span})
+	return s.plan(p, layer, q, plan, device.Pick{Count: s.Tau, Share: s.Density, Free: s.Forced == "literal", Span: plan.Span})
 }
 
 // plan walks one layer on and picks blocks.
-func (s *sketchwalk) plan(p *Pass, layer int, plan device.Plan, pick device.Pick) device.Plan {
+func (s *sketchwalk) plan(p *Pass, layer int, q device.Tensor, plan device.Plan, pick device.Pick) device.Plan {
 	if layer < s.start() {
 		return plan
 	}
@@ -237,7 +258,13 @@ func (s *sketchwalk) plan(p *Pass, layer int, plan device.Plan, pick device.Pick
 		return plan
 	}
 	plan.Sink, plan.Recent, plan.Align, plan.Middle, plan.List = 0, 0, 0, device.Blocks, s.list
-	device.WalkTop(p.Ops, plan.List, rows, src, s.pairsOf(p), at, exponent, pick)
+	if s.late.Absent() {
+		device.WalkTop(p.Ops, plan.List, rows, src, s.pairsOf(p), at, exponent, pick)
+		return plan
+	}
+	walk := device.NewestWalk{Dst: rows, Src: src, Exponent: exponent, List: plan.List, Pick: pick}
+	device.WalkNewest(p.Ops, s.newest(p), q, s.late, p.KV(layer), walk)
+	s.late = device.Tensor{}
 	return plan
 }
 

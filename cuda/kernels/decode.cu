@@ -362,8 +362,9 @@ template <int DIM, int STAGES, bool WHOLE>
 __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 	DYNAMIC(Tile<DIM>, ring);
 	SHARED(int, last, 1);
-	let_next();
+	// The kernels after one that reads lists may rely on those before it being done.
 	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
+	if (!lists) let_next();
 	int row = blockIdx.x, group = (int)a.group, split = blockIdx.z;
 	At at = place(a.g, row);  // what the host writes, lengths and pages, is there already
 	if (at.p < 0) {
@@ -403,7 +404,10 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 	// brings the instructions, which other kernels have driven out since the last time.
 	for (int turn = WHOLE ? 1 : 0; turn < 2; turn++) {
 		bool rehearsal = turn == 0;
-		if (!rehearsal) wait_before();
+		if (!rehearsal) {
+			wait_before();
+			if (lists) let_next();
+		}
 		if (rehearsal != lists) {
 			r = reads_of(a, at, first);
 			if (WHOLE && r.plan.middle != MIDDLE_ALL) return;

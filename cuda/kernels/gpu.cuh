@@ -201,8 +201,9 @@ __device__ __forceinline__ void fresh4(float v[4], const float* at) {
 	asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "l"(at) : "memory");
 }
 
-// add_warp is the sum of v over the warp.
+// add_warp is the sum of v over the warp, top_warp the largest.
 __device__ __forceinline__ u32 add_warp(u32 v) { return __reduce_add_sync(ALL, v); }
+__device__ __forceinline__ u32 top_warp(u32 v) { return __reduce_max_sync(ALL, v); }
 
 // A kernel that is launched ahead starts while the one before it still runs: what
 // that one writes is there after wait_before, which every thread calls before it

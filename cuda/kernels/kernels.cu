@@ -28,3 +28,4 @@
 #include "value.cu"
 #include "value_row.cu"
 #include "walk.cu"
+#include "walk_row.cu"

@@ -13,6 +13,9 @@ __device__ inline u32 key_of(float x) {
 	return b >> 31 ? ~b : b | 0x80000000u;
 }
 
+// number_of is the number that has a key.
+__device__ inline float number_of(u32 key) { return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key); }
+
 // wide_key_of orders doubles in the same way.
 __device__ inline u64 wide_key_of(double x) {
 	if (x != x) x = -(double)infinity();

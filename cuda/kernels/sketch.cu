@@ -12,23 +12,6 @@ struct SumArgs {
 	Pages g;
 };
 
-constexpr int HEADS_AHEAD = 32;  // heads of a row that are on their way at once
-
-// head_mean is element d of the mean of the heads of a row that belong to head h.
-__device__ __forceinline__ float head_mean(const float* row, int h, i64 heads, i64 all, i64 dim, i64 d) {
-	int n = (int)(all / heads);
-	const float* from = row + h * n * dim + d;
-	float mean = 0;
-	for (int base = 0; base < n; base += HEADS_AHEAD) {
-		float v[HEADS_AHEAD];
-#pragma unroll
-		for (int u = 0; u < HEADS_AHEAD; u++) v[u] = base + u < n ? fresh(from + (base + u) * dim) : 0;
-#pragma unroll
-		for (int u = 0; u < HEADS_AHEAD; u++) mean += v[u];
-	}
-	return mean / (float)n;
-}
-
 constexpr int SUM_DIMS = 32;  // dimensions that a block of block_sum takes
 
 // block_sum adds rows to the sums of their blocks, in order. Block (b, h·z + part,
@@ -85,8 +68,6 @@ KERNEL(sketch, SketchArgs, 256) {
 	}
 }
 
-enum { FORM_RAW, FORM_RELU, FORM_SOFTMAX };
-
 struct CompareArgs {
 	Pairs pairs;
 	const float *q, *k, *own;  // [pages, size]
@@ -94,10 +75,6 @@ struct CompareArgs {
 	f64 scale;
 	Pages g;
 };
-
-// A product of two sketches is added up in 16 parts, each of every 16th run of 4
-// elements, so that it has the same bits in every kernel.
-constexpr int PARTS = 16;
 
 __device__ __forceinline__ float join_parts(float (&part)[PARTS]) {
 #pragma unroll
@@ -113,12 +90,6 @@ __device__ inline float product_of(const float* x, const float* y, int size) {
 	for (int p = 0; p < PARTS; p++) part[p] = 0;
 	for (int i = 0; i < size; i++) part[i / 4 % PARTS] = fmaf(x[i], y[i], part[i / 4 % PARTS]);
 	return join_parts(part);
-}
-
-// shaped is what is stored of a product, except for its share.
-__device__ inline float shaped(float product, i64 form, i64 log_of) {
-	if (product - product != 0 || (form == FORM_RELU && product < 0)) product = 0;
-	return form == FORM_SOFTMAX || !log_of ? product : (float)log(fabs((double)product));
 }
 
 constexpr int COMPARE_ROWS = 36;     // blocks at once; a chunk of 2048 positions completes at most 34
@@ -191,143 +162,5 @@ KERNEL(compare_shares, CompareArgs, 256) {
 	for (int j = threadIdx.x; j < n; j += blockDim.x) {
 		double y = (double)x[j] - sum;
 		x[j] = (float)(a.log ? y : exp(y));
-	}
-}
-
-// Of the newest row of each slot, which is the query of its block.
-
-struct SketchNewestArgs {
-	float *ksum, *qsum;    // [pages, dim]
-	float *keys, *rows;    // [pages, width]
-	const float* basis;    // [width, dim]
-	const float *q, *k;    // [slots, heads, dim]
-	float* pairs;          // [pages, most]
-	i64 qheads, kheads, dim, width, most;
-	i64 token;  // rows keeps the sketch of the row, not that of its block's mean
-	i64 form, log;
-	f64 scale;
-	i64 fixed;  // no kernel writes basis
-	Pages g;
-};
-
-constexpr int NEWEST_DIM = 256;     // most dimensions, and elements of a sketch
-constexpr int NEWEST_COLUMNS = 16;  // products of a block: a half warp each
-constexpr int BASIS_AHEAD = 8;      // times 4 numbers of the basis that a thread holds
-
-// Basis is a thread's part of a row of the basis, of which 4 threads take a part each.
-struct Basis {
-	float v[BASIS_AHEAD][4];
-};
-
-__device__ __forceinline__ void bring(Basis& b, const SketchNewestArgs& a, int w) {
-#pragma unroll
-	for (int i = 0; i < BASIS_AHEAD; i++) {
-		int d = (i * 4 + (int)threadIdx.x % 4) * 4;
-		b.v[i][0] = b.v[i][1] = b.v[i][2] = b.v[i][3] = 0;
-		if (w < a.width && d < a.dim) fresh4(b.v[i], a.basis + w * a.dim + d);
-	}
-}
-
-// project makes a sketch, dst = basis · mean. All threads call it; b is of the row of a
-// thread's first element.
-__device__ __forceinline__ void project(float* dst, const SketchNewestArgs& a, const double* mean, const Basis& b) {
-	int each = (int)blockDim.x / 4, part = (int)threadIdx.x % 4;
-	for (int base = 0; base < a.width; base += each) {
-		int w = base + (int)threadIdx.x / 4;
-		Basis more = b;
-		if (base > 0) bring(more, a, w);
-		double sum = 0;
-#pragma unroll
-		for (int i = 0; i < BASIS_AHEAD; i++) {
-#pragma unroll
-			for (int e = 0; e < 4; e++) sum += (double)more.v[i][e] * mean[(i * 4 + part) * 4 + e];
-		}
-		for (int d = BASIS_AHEAD * 16 + part * 4; d < a.dim && w < a.width; d += d % 4 == 3 ? 13 : 1) sum += (double)a.basis[w * a.dim + d] * mean[d];
-		sum += __shfl_xor_sync(ALL, sum, 1);
-		sum += __shfl_xor_sync(ALL, sum, 2);
-		if (part == 0 && w < a.width) dst[w] = (float)sum;
-	}
-}
-
-// sketch_newest: block (0, slot) adds the row's key to the sum of its block, sketches the
-// mean and compares the row with it; block (1, slot) does so with the query, for those
-// that come later; the others compare the row with 16 blocks before, and the block before
-// with its own where it was completed. They ask for what the walk will read, which lies
-// in memory while the kernels before still run, and make a sketch of nothing, so that
-// their instructions are there when the row is.
-KERNEL_TWICE(sketch_newest, SketchNewestArgs, 256) {
-	SHARED(double, mean, NEWEST_DIM);
-	SHARED(float, asked, NEWEST_DIM);
-	SHARED(float, made, NEWEST_DIM);
-	Block b;
-	if (!block_of(a.g, blockIdx.y, 0, TOUCHED, b)) {
-		wait_before();
-		return;
-	}
-	int own = b.index, d = threadIdx.x, half = (int)threadIdx.x / PARTS;
-	bool keys = blockIdx.x == 0, sums = blockIdx.x < 2, mine = d < a.dim;
-	for (int m = (int)(blockIdx.x + warp() * gridDim.x); m < own; m += (int)(blockDim.x / WARP * gridDim.x)) {
-		const float* row = a.pairs + page_or(a.g, b, m) * a.most;
-		for (int j = lane() * 32; j <= m; j += WARP * 32) prefetch(row + j);
-	}
-	int first = ((int)blockIdx.x - 2) * NEWEST_COLUMNS, j = keys ? own : first + half;
-	bool there = keys ? half == 0 : !sums && j < own;
-	const float* key = a.keys + (there ? page_or(a.g, b, j) : b.page) * a.width;
-	if (there && !keys) prefetch(key + lane() % PARTS * 4);
-	float* sum = (keys ? a.ksum : a.qsum) + b.page * a.dim + (mine ? d : 0);
-	if (sums) prefetch(sum);
-	Basis basis;
-	if (a.fixed) bring(basis, a, (int)threadIdx.x / 4);
-	// Turn 0 is of what happens to be there; turn 1 is of the query, turn 2 of the key.
-	for (int turn = a.fixed ? 0 : 1; turn < (keys ? 3 : 2); turn++) {
-		if (turn == 1) {
-			wait_before();
-			let_next();
-			if (!sums && first >= own) return;
-			if (!a.fixed) bring(basis, a, (int)threadIdx.x / 4);
-		}
-		bool of_key = turn == 2;
-		i64 heads = of_key ? a.kheads : a.qheads;
-		float x = mine ? head_mean((of_key ? a.k : a.q) + blockIdx.y * heads * a.dim, 0, 1, heads, a.dim, d) : 0;
-		if (mine && (of_key || (turn == 1 && sums && !keys))) {
-			float all = (b.first % PAGE == 0 ? 0 : fresh(sum)) + x;
-			*sum = all;
-			if (of_key || !a.token) x = all / (float)b.positions();
-		}
-		__syncthreads();
-		if (d < NEWEST_DIM) mean[d] = (double)x;
-		__syncthreads();
-		project(of_key ? made : asked, a, mean, basis);
-	}
-	__syncthreads();
-	if (sums) {
-		float* to = (keys ? a.keys : a.rows) + b.page * a.width;
-		for (int w = threadIdx.x; w < a.width; w += blockDim.x) to[w] = keys ? made[w] : asked[w];
-		if (!keys) return;
-	}
-	// Once for the row, and once for the block before where it was completed.
-	int row = b.page;
-	for (int turn = 0; turn < 2; turn++) {
-		float part = 0;
-		for (int e = lane() % PARTS * 4; e < a.width && there; e += PARTS * 4) {
-			float x[4];
-			if (keys) {
-				for (int i = 0; i < 4; i++) x[i] = made[e + i];
-			} else {
-				fresh4(x, key + e);
-			}
-			for (int i = 0; i < 4; i++) part = fmaf(asked[e + i], x[i], part);
-		}
-		for (int by = PARTS / 2; by > 0; by /= 2) part += __shfl_xor_sync(ALL, part, by);
-		if (there && lane() % PARTS == 0) {
-			part *= (float)a.scale;
-			met(a.g, part);
-			a.pairs[row * a.most + j] = shaped(part, a.form, a.log);
-		}
-		if (keys || b.first % PAGE != 0 || own == 0) return;
-		row = page_or(a.g, b, own - 1);
-		__syncthreads();
-		for (int w = threadIdx.x; w < a.width; w += blockDim.x) asked[w] = a.rows[row * a.width + w];
-		__syncthreads();
 	}
 }

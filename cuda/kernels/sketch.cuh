@@ -55,3 +55,32 @@ __device__ inline float* row_of(const Pairs& p, const Pages& g, const Block& b, 
 	n = p.square ? b.blocks() : i + 1;
 	return p.data + (p.square ? b.slot * p.width + i : (i64)page_or(g, b, i)) * p.width;
 }
+
+constexpr int HEADS_AHEAD = 32;  // heads of a row that are on their way at once
+
+// head_mean is element d of the mean of the heads of a row that belong to head h.
+__device__ __forceinline__ float head_mean(const float* row, int h, i64 heads, i64 all, i64 dim, i64 d) {
+	int n = (int)(all / heads);
+	const float* from = row + h * n * dim + d;
+	float mean = 0;
+	for (int base = 0; base < n; base += HEADS_AHEAD) {
+		float v[HEADS_AHEAD];
+#pragma unroll
+		for (int u = 0; u < HEADS_AHEAD; u++) v[u] = base + u < n ? fresh(from + (base + u) * dim) : 0;
+#pragma unroll
+		for (int u = 0; u < HEADS_AHEAD; u++) mean += v[u];
+	}
+	return mean / (float)n;
+}
+
+enum { FORM_RAW, FORM_RELU, FORM_SOFTMAX };
+
+// A product of two sketches is added up in 16 parts, each of every 16th run of 4
+// elements, so that it has the same bits in every kernel.
+constexpr int PARTS = 16;
+
+// shaped is what is stored of a product, except for its share.
+__device__ inline float shaped(float product, i64 form, i64 log_of) {
+	if (product - product != 0 || (form == FORM_RELU && product < 0)) product = 0;
+	return form == FORM_SOFTMAX || !log_of ? product : (float)log(fabs((double)product));
+}

@@ -38,7 +38,6 @@ constexpr int HALF = PAGE / 2;
 template <int DIM>
 __device__ __forceinline__ void row_shares(const RowArgs& a) {
 	DYNAMIC(KeyPair<DIM>, ring);  // [KEY_WARPS, KEY_STAGES]
-	let_next();
 	int row = blockIdx.z, kv_head = blockIdx.y, run = (int)(a.heads / a.g.heads), head = lane() / 4;
 	At at = place(a.g, row);
 	if (at.p < 0) {
@@ -91,6 +90,7 @@ __device__ __forceinline__ void row_shares(const RowArgs& a) {
 	};
 	const float* q = a.q + item * DIM;
 	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, q, there, 1.4426950408889634f / sqrtf((float)DIM), mine, page, put);
+	let_next();  // whose blocks would be in the way of these
 }
 
 KERNEL_TWICE(row_shares_64, RowArgs, KEY_WARPS * WARP) { row_shares<64>(a); }
@@ -285,8 +285,8 @@ KERNEL_TWICE(draw_attend, RowArgs, 512) {
 	DYNAMIC(double, shared);
 	SHARED(int, last, 1);
 	Found f;
-	let_next();
 	if (!find_draws(a, f, shared)) return;
+	let_next();
 	constexpr int AHEAD = 4;
 	int dim = (int)a.g.dim, pieces = dim / 8, piece = threadIdx.x % pieces, groups = blockDim.x / pieces;
 	int heads = (int)a.heads, kv_head = (int)blockIdx.x % heads * (int)a.g.heads / heads;

@@ -1,7 +1,6 @@
 // Walks over the products of blocks, and the choice of blocks. Definitions: package cpu,
 // walk.go.
-#include "rank.cuh"
-#include "sketch.cuh"
+#include "walk.cuh"
 
 struct WalkArgs {
 	void* dst;        // [rows, width] f32 logarithms, or with values f64
@@ -13,9 +12,6 @@ struct WalkArgs {
 	Pages g;
 };
 
-// walk_row is the number of the row of a block in a tensor of n rows.
-__device__ inline i64 walk_row(const Block& b, i64 slots, i64 n) { return slots > 1 ? b.slot : b.index % n; }
-
 // power is x to the n, n at least 1.
 __device__ inline double power(double x, i64 n) {
 	double y = 1;
@@ -25,21 +21,6 @@ __device__ inline double power(double x, i64 n) {
 	}
 	return y;
 }
-
-// LogSum is ln Σ exp, term by term.
-struct LogSum {
-	float top, sum;
-
-	__device__ void add(float t, float s) {
-		if (!(t > -infinity())) return;
-		if (t > top) {
-			sum = sum * expf(top - t) + s;
-			top = t;
-		} else {
-			sum += s * expf(t - top);
-		}
-	}
-};
 
 constexpr int WALK_WARPS = 8;
 
@@ -81,11 +62,6 @@ KERNEL(walk_store, WalkArgs, 256) {
 	top = reduce_block(top, 0.0, Top());
 	for (int j = threadIdx.x; j < end; j += blockDim.x) dst[j] = top > 0 ? x[j] / top : x[j];
 }
-
-constexpr float LOG2_E = 1.4426950408889634f;
-
-// term is a logarithm, or none of what is not a number.
-__device__ __forceinline__ float term(float x) { return x > -infinity() ? x : -infinity(); }
 
 // Of logarithms, Σ_m exp(src[m] + exponent·pairs[m][j]) is a product of two matrices of
 // exp, each less the largest of its row or column over a run of WALK_RUN of the m, so
@@ -245,110 +221,6 @@ KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
 	}
 }
 
-struct PickArgs {
-	i32 *index, *count;  // [groups, cap], [groups]
-	const void* rows;    // [n, width] f32, or with values f64
-	i64 groups, cap, n, width, values, slots;
-	i64 of;  // blocks; 0: by share
-	f64 share;
-	i64 open;  // block 0 has to compete
-	Span span;
-	Pages g;
-};
-
-// sees_block reports whether the row at p sees any position of block j.
-__device__ inline bool sees_block(const Span& s, int p, int j) {
-	int last = smaller(j * PAGE + PAGE - 1, p), sink = smaller(last, (int)s.sink - 1);
-	return sees(s, p, last) || (sink >= j * PAGE && sees(s, p, sink));
-}
-
-// pick_of is Pick.Of.
-__device__ inline i64 pick_of(const PickArgs& a, i64 n) {
-	i64 k = a.of ? a.of : larger((i64)2, (i64)ceil(a.share * (double)n - 1e-9));
-	return k > n || n <= 2 ? n : k;
-}
-
-
-constexpr int PICK_MOST = 4096;  // the most blocks of a row whose keys fit in shared memory
-constexpr u32 KEY_ALWAYS = 0xffffffffu;  // above every number's
-
-constexpr int PICK_EACH = 8;  // keys that a thread holds
-
-// cut_of is where the want-th largest of the keys lies; a key of 0 takes no part. There
-// are at least so many. It finds two bits of it at a time: few instructions, which a block
-// that is alone with them has to fetch. All threads call it.
-__device__ inline Cut<u32> cut_of(const u32* keys, int n, u32 want) {
-	SHARED(u32, counts, 2 * WARP);  // of each warp: of three keys that are tried, 10 bits each
-	u32 mine[PICK_EACH], least = 0, above = 0;  // above: so many are more than least
-#pragma unroll
-	for (int i = 0; i < PICK_EACH; i++) {
-		int at = i * (int)blockDim.x + (int)threadIdx.x;
-		mine[i] = at < n ? keys[at] : 0;
-	}
-#pragma unroll 1
-	for (int shift = 30; shift >= 0; shift -= 2) {
-		u32 many = 0;
-#pragma unroll
-		for (int i = 0; i < PICK_EACH; i++) many += (mine[i] >= (least | 1u << shift)) + ((mine[i] >= (least | 2u << shift)) << 10) + ((mine[i] >= (least | 3u << shift)) << 20);
-		many = add_warp(many);
-		u32* at = counts + shift / 2 % 2 * WARP;
-		if (lane() == 0) at[warp()] = many;
-		__syncthreads();
-		many = lane() < (int)blockDim.x / WARP ? at[lane()] : 0;
-		u32 low = add_warp(many & 1023), middle = add_warp(many >> 10 & 1023), high = add_warp(many >> 20);
-		u32 digit = high >= want ? 3 : middle >= want ? 2 : low >= want ? 1 : 0;
-		if (digit < 3) above = digit == 2 ? high : digit == 1 ? middle : low;
-		least |= digit << shift;
-	}
-	Cut<u32> cut = {least, want - above};
-	return cut;
-}
-
-// leave_out makes the keys of blocks 0 that the row of b at p does not see, and gives how
-// many are left. All threads call it.
-__device__ APART u32 leave_out(const Span& span, int p, int n, u32* keys) {
-	u32 seen = 0;
-	for (int j = threadIdx.x; j < n; j += blockDim.x) {
-		bool in = sees_block(span, p, j);
-		if (!in) keys[j] = 0;
-		seen += in;
-	}
-	return reduce_block(seen, 0u, Plus());
-}
-
-// pick_keys lists the blocks with the largest keys in the row of b, as many as keys has,
-// which it changes. All threads call it, and have written keys.
-__device__ inline void pick_keys(const PickArgs& a, const Block& b, u32* keys) {
-	if (b.group() >= a.groups) {
-		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, b.group(), a.groups, 0);
-		return;
-	}
-	int n = b.index + 1;
-	u32 seen = n;
-	__syncthreads();
-	if (a.span.back != 0 || a.span.drop != 0) seen = leave_out(a.span, larger(b.first, b.index * PAGE), n, keys);
-	__syncthreads();
-	i64 want = pick_of(a, (i64)seen);
-	bool zero = !a.open && keys[0] != 0;
-	// The best, after those that are read in any case: its own, and block 0.
-	i64 k = larger(want - 1 - (zero ? 1 : 0), (i64)0);
-	Cut<u32> cut = {0, 0};  // of all that are seen
-	if (want < (i64)seen) {
-		__syncthreads();
-		if (threadIdx.x == 0 && !a.open) keys[b.index] = 0;
-		if (threadIdx.x == 0 && zero) keys[0] = 0;
-		__syncthreads();
-		cut = k > 0 ? cut_of(keys, n, (u32)k) : Cut<u32>{KEY_ALWAYS - 1, 0};
-		__syncthreads();
-		if (threadIdx.x == 0) keys[b.index] = KEY_ALWAYS;
-		if (threadIdx.x == 0 && zero) keys[0] = KEY_ALWAYS;
-		__syncthreads();
-	}
-	i32* index = a.index + b.group() * a.cap;
-	int total = compact(keys, n, cut, [&](int to, int i, u32) { index[to] = i; });
-	if (threadIdx.x == 0) a.count[b.group()] = total;
-}
-
 // pick_blocks lists the blocks with the largest elements in the row of b; key(j) is
 // that of element j.
 template <class K, class Key>
@@ -409,9 +281,7 @@ KERNEL(top_blocks, PickArgs, 1024) {
 
 struct WalkTopArgs {
 	WalkArgs w;
-	PickArgs p;     // index NULL: no choice
-	i32* finished;  // [slots]: blocks that are done; 0 between launches
-	i64 early;      // of walk_newest
+	PickArgs p;  // index NULL: no choice
 };
 
 // finish_row divides a row of logarithms by its largest element but the first, and
@@ -452,111 +322,4 @@ KERNEL(walk_join, WalkTopArgs, 1024) {
 		}
 		return all.sum > 0 ? all.top + logf(all.sum) : -infinity();
 	});
-}
-
-// Of the newest row of each slot, whose walk is bound by reading the pairs once.
-
-constexpr int WALK_NEWEST = 512;  // threads
-constexpr int WALK_GROUP = 8;     // elements of a row that a block takes at a time, 32 bytes of it
-constexpr int WALK_EACH = 4;      // m of a thread, all on their way at once
-
-// walk_newest walks and chooses. Block (i, slot) takes the i-th group of 8 elements of a
-// row from its start and the i-th from its end, which together have as many m as those
-// of every other block. A lane takes 4 elements of every so-many-th m. The last block to
-// finish chooses. Called early, the kernel before lets this one start when it has seen
-// the end of those before it, and then writes no rows of pairs but the last two: so
-// what it does before wait_before needs nothing else.
-KERNEL_TWICE(walk_newest, WalkTopArgs, WALK_NEWEST) {
-	DYNAMIC(u32, keys);
-	SHARED(LogSum, parts, WALK_NEWEST / WARP * WALK_GROUP);
-	SHARED(int, last, 1);
-	let_next();
-	const WalkArgs& w = a.w;
-	Block b;
-	bool there = block_of(w.g, blockIdx.y, 0, TOUCHED, b);
-	int end = b.index + 1, groups = (end + WALK_GROUP - 1) / WALK_GROUP, blocks = (groups + 1) / 2, all_warps = WALK_NEWEST / WARP;
-	if (!there || (int)blockIdx.x >= blocks) {
-		wait_before();
-		return;
-	}
-	// The warps are dealt to the two groups by what they have to read.
-	int low = blockIdx.x, high = groups - 1 - low, late = larger(end - 2, 0);
-	int many = larger(late - low * WALK_GROUP, 0), more = high > low ? larger(late - high * WALK_GROUP, 0) : 0;
-	int highs = more > 0 ? larger(more * all_warps / (many + more), 1) : 0, lows = all_warps - highs;
-	bool is_low = warp() < lows;
-	int group = (is_low ? low : high) * WALK_GROUP, by = (is_low ? lows : highs) * (WARP / 2), from = (warp() - (is_low ? 0 : lows)) * (WARP / 2) + lane() / 2;
-	int column = group + lane() % 2 * 4;
-	if (!a.early) wait_before();
-	const float* src = (const float*)w.src + walk_row(b, w.slots, w.rows) * w.width;
-	LogSum sum[4];
-	for (int c = 0; c < 4; c++) sum[c] = {-infinity(), 0};
-	// Where the rows of the pairs are, in what keys will need later.
-#pragma unroll 4
-	for (int m = low * WALK_GROUP + (int)threadIdx.x; m < late && w.src; m += blockDim.x) keys[m] = (u32)page_or(w.g, b, m);
-	__syncthreads();
-#pragma unroll 1
-	for (int m0 = group + from; m0 < late && w.src; m0 += by * WALK_EACH) {
-		float x[WALK_EACH][4], s[WALK_EACH];
-#pragma unroll
-		for (int i = 0; i < WALK_EACH; i++) {
-			int m = smaller(m0 + i * by, late - 1);
-			s[i] = fresh(src + m);
-			fresh4(x[i], w.pairs.data + keys[m] * w.pairs.width + column);
-		}
-#pragma unroll
-		for (int c = 0; c < 4; c++) {
-			float top = sum[c].top;
-#pragma unroll
-			for (int i = 0; i < WALK_EACH; i++) {
-				int m = m0 + i * by;
-				x[i][c] = m < late && column + c <= m ? term(s[i] + x[i][c] * (float)w.exponent) : -infinity();
-				top = larger(top, x[i][c]);
-			}
-			if (!(top > -infinity())) continue;
-			float part = sum[c].sum * power2((sum[c].top - top) * LOG2_E);
-#pragma unroll
-			for (int i = 0; i < WALK_EACH; i++) part += power2((x[i][c] - top) * LOG2_E);
-			sum[c] = {top, part};
-		}
-	}
-#pragma unroll
-	for (int c = 0; c < 4; c++) {
-		float top = sum[c].top;
-		for (int m = 2; m < WARP; m *= 2) top = larger(top, __shfl_xor_sync(ALL, top, m));
-		float part = sum[c].top > -infinity() ? sum[c].sum * power2((sum[c].top - top) * LOG2_E) : 0;
-		for (int m = 2; m < WARP; m *= 2) part += __shfl_xor_sync(ALL, part, m);
-		if (lane() < 2) parts[warp() * WALK_GROUP + lane() * 4 + c] = {top, part};
-	}
-	// Half a warp takes an element: a warp's sum each, and one of the last two rows.
-	constexpr int LANES = WALK_NEWEST / WARP;
-	bool of_low = threadIdx.x < WALK_GROUP * LANES;
-	int part = (int)threadIdx.x % LANES, at = (int)threadIdx.x / LANES % WALK_GROUP, j = (of_low ? low : high) * WALK_GROUP + at, m = larger(late, 0) + part;
-	bool element = threadIdx.x < 2 * WALK_GROUP * LANES && j < end && (of_low || high > low), newer = element && m < end && m >= j;
-	const float* row = w.pairs.data + (newer ? page_or(w.g, b, m) : b.page) * w.pairs.width + (element ? j : 0);
-	float before = newer && w.src ? fresh(src + m) : 0;
-	if (a.early) wait_before();
-	__syncthreads();
-	float* logs = (float*)w.work + (i64)blockIdx.y * w.width;
-	if (threadIdx.x < 2 * WALK_GROUP * LANES) {
-		LogSum mine = {-infinity(), 0};
-		if (element && (of_low ? part < lows : part >= lows)) mine = parts[part * WALK_GROUP + at];
-		if (newer && w.src) mine.add(term(before + fresh(row) * (float)w.exponent), 1);
-		float top = mine.top;
-		for (int i = 1; i < LANES; i *= 2) top = larger(top, __shfl_xor_sync(ALL, top, i));
-		float sum = mine.top > -infinity() ? mine.sum * power2((mine.top - top) * LOG2_E) : 0;
-		for (int i = 1; i < LANES; i *= 2) sum += __shfl_xor_sync(ALL, sum, i);
-		float y = sum > 0 ? top + logf(sum) : -infinity();
-		if (!w.src) y = (float)w.exponent * fresh(w.pairs.data + b.page * w.pairs.width + (element ? j : 0));
-		if (element && part == 0) logs[j] = y;
-	}
-	__syncthreads();
-	if (threadIdx.x == 0) {
-		__threadfence();
-		last[0] = atomicAdd(a.finished + blockIdx.y, 1) == blocks - 1;
-		__threadfence();
-		if (last[0]) a.finished[blockIdx.y] = 0;
-	}
-	__syncthreads();
-	if (!last[0]) return;
-	finish_row(a, b, end, keys, [&](int j) { return fresh(logs + j); });
 }

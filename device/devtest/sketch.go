@@ -312,6 +312,8 @@ type walkCase struct {
 	log, square, start, inPlace bool
 	exponent                    int
 	far                         bool // the best of src meet the least of pairs
+	values                      int  // of pairs there are so many; 0: as many as numbers
+	skew                        bool // one of pairs in 100 is far above the others
 }
 
 func (w walkCase) job(b *bed, c blocks) job {
@@ -342,6 +344,17 @@ func (w walkCase) walk(b *bed, c blocks, width int) walked {
 		}
 		if pairs[i] = v; w.log {
 			pairs[i] = float32(5 * math.Log(math.Abs(float64(v))))
+		}
+	}
+	for i, v := range pairs {
+		if w.values > 0 {
+			pairs[i] = float32(i*7%101%w.values) / 8
+		}
+		if w.skew {
+			pairs[i] = v / 4096
+			if i%100 == 33 {
+				pairs[i] = 64
+			}
 		}
 	}
 	values := widen(b.normal(n * width))

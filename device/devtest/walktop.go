@@ -29,7 +29,9 @@ func walkTopCases() []testCase {
 		for _, w := range []walkCase{{log: true, exponent: 8}, {log: true, exponent: 8, start: true}, {log: true, exponent: 4, inPlace: true}, {exponent: 3}} {
 			add(fmt.Sprintf("walktop/%+v", w), c, func(b *bed, c blocks) job { return walkTop(b, c, w, device.Pick{Share: .2}) })
 		}
-		add("walktop/look", c, lookAndWalk)
+		for _, s := range []sketchNewestCase{{all: 4, kvHeads: 2, dim: 32, width: 16, log: true}, {all: 32, kvHeads: 8, dim: 128, width: 64, log: true}, {all: 2, kvHeads: 1, dim: 256, width: 256, log: true, row: true}} {
+			add(fmt.Sprintf("walknewest/%+v", s), c, func(b *bed, c blocks) job { return lookAndWalk(b, c, s) })
+		}
 	}
 	for _, c := range []blocks{{lens: []int{6 * page}, rows: 2 * page}, {lens: []int{37*page + 1}, rows: 70}, {lens: []int{300 * page}, rows: 40 * page}} {
 		for i, p := range []device.Pick{{Share: .1}, {Count: 3}, {Share: .4, Free: true}, {Share: .3, Span: device.Span{Back: 3 * page}}} {
@@ -41,6 +43,13 @@ func walkTopCases() []testCase {
 	add("walktop/many", blocks{lens: []int{600*page + 3}}, func(b *bed, c blocks) job {
 		return walkTop(b, c, walkCase{log: true, exponent: 8}, device.Pick{Share: .1})
 	})
+	// Rows where many elements are equal, or nearly so beside others.
+	for _, w := range []walkCase{{values: 1}, {values: 2}, {values: 30}, {skew: true}} {
+		for i, p := range []device.Pick{{Share: .1}, {Share: .4, Free: true}, {Share: .5, Span: device.Span{Back: 300 * page}}} {
+			w.log, w.start, w.exponent = true, true, 2
+			add(fmt.Sprintf("walktop/%+v/pick=%d", w, i), blocks{lens: []int{600*page + 3}}, func(b *bed, c blocks) job { return walkTop(b, c, w, p) })
+		}
+	}
 	// Chains of blocks whose best terms lie far from the best of each side, and far below.
 	add("walktop/far", blocks{lens: []int{270*page + 1}, rows: 5 * page}, func(b *bed, c blocks) job {
 		return walkTop(b, c, walkCase{log: true, exponent: 8, far: true}, device.Pick{Share: .2})
@@ -61,14 +70,16 @@ type sketchNewestCase struct {
 }
 
 func (s sketchNewestCase) job(b *bed, c blocks) job {
-	step, state, pairs := s.sketch(b, c, filled(c.pageCount()*unit(c.width()), before))
+	q, k, state, pairs := s.sketch(b, c, filled(c.pageCount()*unit(c.width()), before))
+	step := func(ops device.Ops) { device.SketchNewest(ops, state, q, k, c.kv) }
 	return job{step, append(s.expect, expectation{name: "pairs", got: state.Pairs, want: pairs, bound: 3e-5})}
 }
 
-// sketch makes a call that changes pairs, what it changes, and the pairs that come of it.
-func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (step func(device.Ops), state device.NewestSketch, pairs []float64) {
+// sketch makes what a call takes that changes pairs, what it changes, and the pairs that come
+// of it.
+func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (q, k device.Tensor, state device.NewestSketch, pairs []float64) {
 	n, slots, wide := c.pageCount(), len(c.lens), unit(c.width())
-	q, k, basis := b.normal(slots*s.all*s.dim), b.normal(slots*s.kvHeads*s.dim), b.normal(s.width*s.dim)
+	qs, ks, basis := b.normal(slots*s.all*s.dim), b.normal(slots*s.kvHeads*s.dim), b.normal(s.width*s.dim)
 	sums := [2][]float32{b.normal(n * s.dim), b.normal(n * s.dim)} // of keys, of queries
 	sketches := [2][]float32{b.normal(n * s.width), b.normal(n * s.width)}
 	var t [4]device.Tensor
@@ -87,7 +98,7 @@ func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (step func
 		}
 		own := (length - 1) / page
 		at := int(c.pages[slot][own])
-		for i, x := range [2][]float32{k, q} {
+		for i, x := range [2][]float32{ks, qs} {
 			sum, mean := want[i][at*s.dim:][:s.dim], make([]float64, s.dim)
 			if (length-1)%page == 0 {
 				clear(sum)
@@ -98,7 +109,7 @@ func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (step func
 			}
 			copy(want[2+i][at*s.width:], projected(basis, mean))
 		}
-		asked := projected(basis, meanOfHeads(q, slot, 0, 1, s.all, s.dim))
+		asked := projected(basis, meanOfHeads(qs, slot, 0, 1, s.all, s.dim))
 		if s.row {
 			copy(want[3][at*s.width:], asked)
 		}
@@ -118,12 +129,12 @@ func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (step func
 			compare(own-1, want[3][int(c.pages[slot][own-1])*s.width:][:s.width])
 		}
 	}
-	tq, tk, tb := b.f32(q, slots, s.all, s.dim), b.f32(k, slots, s.kvHeads, s.dim), b.f32(basis, s.width, s.dim)
-	state = device.NewestSketch{Keys: t[0], Queries: t[1], KeySketch: t[2], QuerySketch: t[3], Basis: tb, Pairs: b.f32(before, n, wide), Compare: form, Row: s.row}
+	q, k = b.f32(qs, slots, s.all, s.dim), b.f32(ks, slots, s.kvHeads, s.dim)
+	state = device.NewestSketch{Keys: t[0], Queries: t[1], KeySketch: t[2], QuerySketch: t[3], Basis: b.f32(basis, s.width, s.dim), Pairs: b.f32(before, n, wide), Compare: form, Row: s.row}
 	for i, name := range []string{"key sums", "query sums", "key sketches", "query sketches"} {
 		s.expect = append(s.expect, expectation{name: name, got: t[i], want: want[i], bound: sketchBound})
 	}
-	return func(ops device.Ops) { device.SketchNewest(ops, state, tq, tk, c.kv) }, state, pairs
+	return q, k, state, pairs
 }
 
 // walkTop walks rows and lists blocks of what came of it.
@@ -158,11 +169,11 @@ func (c *blocks) best(b *bed, rows []float64, wide int, p device.Pick) (device.L
 
 // lookAndWalk compares and walks, as a step does: of the pairs, only the rows that were
 // there come as they are.
-func lookAndWalk(b *bed, c blocks) job {
-	s, w, p := sketchNewestCase{all: 4, kvHeads: 2, dim: 32, width: 16, log: true}, walkCase{log: true, exponent: 1}, device.Pick{Share: .2}
+func lookAndWalk(b *bed, c blocks, s sketchNewestCase) job {
+	w, p := walkCase{log: true, exponent: 1}, device.Pick{Share: .2}
 	n, wide := c.walkRows(), unit(c.width())
 	k := w.walk(b, c, wide)
-	look, state, pairs := s.sketch(b, c, decodeF32(b.raw(k.pairs)))
+	q, key, state, pairs := s.sketch(b, c, decodeF32(b.raw(k.pairs)))
 	src := widen(decodeF32(b.raw(k.src)))
 	want := wantRows(n * wide)
 	c.eachTouched(func(slot, i int) {
@@ -178,9 +189,8 @@ func lookAndWalk(b *bed, c blocks) job {
 	l, expect := c.best(b, want, wide, p)
 	return job{
 		step: func(ops device.Ops) {
-			look(ops)
-			device.WalkTop(ops, l, k.dst, k.src, state.Pairs, c.at(), w.exponent, p)
+			device.WalkNewest(ops, state, q, key, c.kv, device.NewestWalk{Dst: k.dst, Src: k.src, Exponent: w.exponent, List: l, Pick: p})
 		},
-		expect: append(expect, expectation{name: "rows", got: k.dst, want: want, bound: 3e-5}),
+		expect: append(append(expect, s.expect...), expectation{name: "pairs", got: state.Pairs, want: pairs, bound: 3e-5}, expectation{name: "rows", got: k.dst, want: want, bound: 3e-5}),
 	}
 }

@@ -208,6 +208,14 @@ inline uint32_t add_warp(uint32_t v) {
 	for (int i = 0; i < 32; i++) sum += (uint32_t)all[i];
 	return sum;
 }
+inline uint32_t top_warp(uint32_t v) {
+	const uint64_t* all = emu::exchange(v, "top_warp");
+	uint32_t top = 0;
+	for (int i = 0; i < 32; i++) {
+		if ((uint32_t)all[i] > top) top = (uint32_t)all[i];
+	}
+	return top;
+}
 inline void prefetch(const void*) {}
 inline void keep(unsigned&) {}
 inline float fresh(const float* at) { return *at; }

@@ -1,0 +1,3 @@
+//go:build cudaemu
+
+#include "walk_row.cu"
