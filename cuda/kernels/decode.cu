@@ -594,9 +594,9 @@ constexpr int EACH_TURNS = 2;      // positions of a warp's part that are copied
 constexpr int EACH_STAGES = 2;
 constexpr int EACH_PLACES = 2048;  // positions that are looked up together
 
-// Turn is what a warp copies together: PIECES lanes take a position, each 8 numbers of its
+// Gathered is what a warp copies together: PIECES lanes take a position, each 8 numbers of its
 // key and of its value.
-struct Turn {
+struct Gathered {
 	Word4 k[EACH_TURNS][WARP], v[EACH_TURNS][WARP];
 };
 
@@ -616,8 +616,8 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 		wait_before();
 		return;
 	}
-	Turn* ring = (Turn*)memory + warp() * STAGES;
-	int* where = (int*)((Turn*)memory + DECODE_WARPS * STAGES);  // in positions of the cache, -1 for none
+	Gathered* ring = (Gathered*)memory + warp() * STAGES;
+	int* where = (int*)((Gathered*)memory + DECODE_WARPS * STAGES);  // in positions of the cache, -1 for none
 	float* biases = (float*)(where + EACH_PLACES);
 	bool mixture = a.plan.mixture;
 	// The plan's own positions come first, and then those of the list.

@@ -395,7 +395,7 @@ __device__ __forceinline__ void single(const SingleArgs& a, const TurnArgs* head
 	// are too few for all chunks, it takes one after the other.
 	int first = warp() / slots, groups = warps / slots, chunk = warp() % slots;
 
-	int load, border, size;  // row to bring, that where its matrix ends, bytes of the chunk
+	int load = 0, border = 0, size = 0;  // row to bring, that where its matrix ends, bytes of the chunk
 	const u8* from;
 	u8* slot;  // of the ring, that is the next to be used
 	auto bring = [&]() {
