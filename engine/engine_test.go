@@ -142,7 +142,7 @@ func stepEach(t *testing.T, r *engine.Runner, s *engine.Sequence, ids []int32) {
 func TestPrefillSplitAtEveryOffset(t *testing.T) {
 	e, story := stories(t)
 	ids := append(slices.Clone(story.IDs), story.Greedy...)
-	r := runner(t, e, engine.Config{Slots: 2})
+	r := runner(t, e, engine.Config{Slots: 2, KV: stepCache})
 	whole := sequence(t, r)
 	prefill(t, whole, ids)
 	want := logits(t, e, whole)
@@ -150,8 +150,8 @@ func TestPrefillSplitAtEveryOffset(t *testing.T) {
 		s := sequence(t, r)
 		prefill(t, s, ids[:cut])
 		prefill(t, s, ids[cut:])
-		if got := logits(t, e, s); !slices.Equal(got, want) {
-			t.Fatalf("prefill cut at %d: logits differ by %g of the whole prompt's", cut, distance(got, want))
+		if d := distance(logits(t, e, s), want); !(d <= batchDistance) { // a part may be one row
+			t.Fatalf("prefill cut at %d: logits differ by %g of the whole prompt's", cut, d)
 		}
 		s.Close()
 	}
@@ -299,7 +299,7 @@ func want120(t *testing.T, e *engine.Engine, s *engine.Sequence, all []int32) []
 func TestAllLogitsEqualLastLogits(t *testing.T) {
 	e, story := stories(t)
 	ids := append(slices.Clone(story.IDs), story.Greedy[:65]...)
-	r := runner(t, e, engine.Config{Slots: 2})
+	r := runner(t, e, engine.Config{Slots: 2, KV: stepCache})
 	s := sequence(t, r)
 	rows := 0
 	check := sequence(t, r)
@@ -320,8 +320,8 @@ func TestAllLogitsEqualLastLogits(t *testing.T) {
 	}
 	for n := range ids {
 		prefill(t, check, ids[n:n+1])
-		if got := logits(t, e, check); !slices.Equal(got, kept[n]) {
-			t.Fatalf("position %d: logits differ by %g", n, distance(got, kept[n]))
+		if d := distance(logits(t, e, check), kept[n]); !(d <= batchDistance) {
+			t.Fatalf("position %d: logits differ by %g", n, d)
 		}
 	}
 }

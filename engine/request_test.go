@@ -19,7 +19,7 @@ func TestRequestsOfABatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(requests ...uint32) (last [][]float32) {
-		r := runner(t, e, engine.Config{Context: 128, Slots: len(requests), Attn: spec})
+		r := runner(t, e, engine.Config{Context: 128, Slots: len(requests), Attn: spec, KV: stepCache})
 		var seqs []*engine.Sequence
 		for _, n := range requests {
 			s := sequence(t, r)
@@ -43,10 +43,11 @@ func TestRequestsOfABatch(t *testing.T) {
 		return last
 	}
 	batch := run(0, 5, 0)
-	if !slices.Equal(batch[0], batch[2]) || !slices.Equal(batch[0], run(0)[0]) || !slices.Equal(batch[1], run(5)[0]) {
+	alike := func(a, b []float32) bool { return distance(a, b) <= batchDistance }
+	if !slices.Equal(batch[0], batch[2]) || !alike(batch[0], run(0)[0]) || !alike(batch[1], run(5)[0]) {
 		t.Error("one number draws differently in a batch, or in another slot")
 	}
-	if slices.Equal(batch[0], batch[1]) {
+	if alike(batch[0], batch[1]) {
 		t.Error("requests 0 and 5 draw the same")
 	}
 }
