@@ -15,6 +15,11 @@ int gollm_wide_map(uint64_t* words, uint64_t at, uint64_t rows, uint64_t width);
 // capture, graph launches, and the driver's own words for its errors. Each call
 // makes the context the thread's, because goroutines change threads.
 
+static CUresult wide_map(CUcontext context, uint64_t* words, uint64_t at, uint64_t rows, uint64_t width) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : gollm_wide_map(words, at, rows, width);
+}
+
 static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, CUstream stream, uint64_t* words) {
 	void* arguments[] = {words};
 	CUresult r = cuCtxSetCurrent(context);
@@ -80,6 +85,11 @@ static CUresult record(CUcontext context, CUevent event, CUstream stream, int ca
 static CUresult new_event(CUcontext context, CUevent* event) {
 	CUresult r = cuCtxSetCurrent(context);
 	return r ? r : cuEventCreate(event, CU_EVENT_DEFAULT);
+}
+
+static CUresult wait_event(CUcontext context, CUevent event) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuEventSynchronize(event);
 }
 
 static CUresult elapsed(CUcontext context, float* ms, CUevent from, CUevent to) {
@@ -390,7 +400,7 @@ func (d *driver) launch(f function, b blocks, threads, shared, together int, ahe
 
 // wideMap is a WideMap of wide.cuh.
 func (d *driver) wideMap(at uintptr, rows, width int) (words [16]uint64, err error) {
-	err = result(C.CUresult(C.gollm_wide_map((*C.uint64_t)(&words[0]), C.uint64_t(at), C.uint64_t(rows), C.uint64_t(width))))
+	err = result(C.wide_map(d.c(), (*C.uint64_t)(&words[0]), C.uint64_t(at), C.uint64_t(rows), C.uint64_t(width)))
 	return words, err
 }
 
@@ -444,7 +454,7 @@ func (d *driver) record(m mark) error {
 }
 
 // wait waits for a mark that was set; one that never was is none to wait for.
-func (d *driver) wait(m mark) error { return result(C.cuEventSynchronize(m)) }
+func (d *driver) wait(m mark) error { return result(C.wait_event(d.c(), m)) }
 
 func (d *driver) between(from, to mark) (time.Duration, error) {
 	var ms C.float
