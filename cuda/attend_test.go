@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -85,7 +84,6 @@ func TestFlash(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/rows=%d/dim=%d/len=%d", name, kind, rows, dim, n), func(t *testing.T) {
-					runtime.LockOSThread() // until it ends, so that others run on threads that are new to the driver
 					got := alloc(t, d, device.F32, rows, heads, dim)
 					flash(got, q, kv, p)
 					compare(t, read(t, d, got), read(t, d, want), flashBound)
