@@ -49,6 +49,9 @@ var none = &aim{Of: "value", None: true}
 func least(of string, x float64) *aim { return &aim{Of: of, Least: x} }
 func most(x float64) *aim             { return &aim{Of: "value", Most: x} }
 
+// byLength is how attention of decode steps is measured: see attentionMS.
+const byLength = ", by the length of the step"
+
 // denseRows are the rows of dense.
 func denseRows() []*row {
 	var rows []*row
@@ -62,8 +65,8 @@ func denseRows() []*row {
 	}
 	how := "Llama-3.1-8B F16, attention of all layers"
 	return append(rows,
-		&row{What: "decode attention behind 32k tokens", How: how, Aim: least("reached", 0.8)},
-		&row{What: "decode attention behind 128k tokens", How: how, Aim: least("reached", 0.8)},
+		&row{What: "decode attention behind 32k tokens", How: how + byLength, Aim: least("reached", 0.8)},
+		&row{What: "decode attention behind 128k tokens", How: how + byLength, Aim: least("reached", 0.8)},
 		&row{What: "prefill attention of 32k tokens", How: how, Aim: least("torch", 0.7)})
 }
 
@@ -98,23 +101,22 @@ func sparseDecodeRows() []*row {
 	eighth := batch + ", which is once in 16 steps; an eighth of the tokens is read in all, the density is that of a step that shares"
 	more := batch + ", which is once in 16 steps; an eighth is chosen, sinks, window and neighbours are read besides"
 	return []*row{
-		{What: santa + " attention of a step behind 32k", How: how + ", by how much shorter the step is", Aim: least("value", 1.5)},
-		{What: santa + " attention of a step behind 32k", How: how + ", drawing and reading timed apart, which is slower"},
-		{What: santa + " choosing of it", How: how + ", timed apart", Aim: most(mostChoosing)},
-		{What: sketch + " attention of a step behind 128k", How: how + ", two dense layers, too"},
-		{What: sketch + " attention of a step behind 128k", How: how + ", in the layers it steers", Aim: least("value", 6)},
-		{What: sketch + " choosing of it", How: how + ", in the layers it steers", Aim: most(mostChoosing)},
+		{What: santa + " attention of a step behind 32k", How: how + byLength, Aim: least("value", 1.5)},
+		{What: santa + " choosing of it", How: how + ", drawing and reading timed apart", Aim: most(mostChoosing)},
+		{What: sketch + " attention of a step behind 128k", How: how + byLength + ", two dense layers, too"},
+		{What: sketch + " attention of a step behind 128k", How: how + byLength + ", in the layers it steers", Aim: least("value", 6)},
+		{What: sketch + " choosing of it", How: how + ", by marks, in the layers it steers", Aim: most(mostChoosing)},
 		{What: sketch + " whole step behind 128k", How: how, Aim: least("value", 1.6)},
-		{What: eighth2k + " attention of a step behind 2k", How: eighth, Aim: least("value", 6)},
-		{What: eighth4k + " attention of a step behind 4k", How: eighth, Aim: least("value", 6)},
+		{What: eighth2k + " attention of a step behind 2k", How: eighth + byLength, Aim: least("value", 6)},
+		{What: eighth4k + " attention of a step behind 4k", How: eighth + byLength, Aim: least("value", 6)},
 		{What: eighth4k + " choosing of it", How: eighth, Aim: most(mostChoosing)},
 		{What: eighth4k + " tokens per second behind 4k", How: eighth, Aim: least("value", 2)},
-		{What: shared + " attention of a step behind 2k", How: more},
-		{What: shared + " attention of a step behind 4k", How: more},
+		{What: shared + " attention of a step behind 2k", How: more + byLength},
+		{What: shared + " attention of a step behind 4k", How: more + byLength},
 		{What: shared + " choosing of it", How: more},
 		{What: shared + " tokens per second behind 4k", How: more},
-		{What: cpe + " attention of a step behind 2k", How: batch},
-		{What: cpe + " attention of a step behind 4k", How: batch},
+		{What: cpe + " attention of a step behind 2k", How: batch + byLength},
+		{What: cpe + " attention of a step behind 4k", How: batch + byLength},
 		{What: cpe + " choosing of it", How: batch},
 		{What: cpe + " tokens per second behind 4k", How: batch},
 	}
@@ -133,6 +135,14 @@ func sparsePrefillRows() []*row {
 		{What: anchor + " attention of a prompt", How: first, Aim: least("value", 4.6)},
 		{What: anchor + " choosing of it", How: first, Aim: most(mostChoosing)},
 	}
+}
+
+// shortest is the depth that longer steps are held against, as length.
+func (r *report) shortest() string {
+	if r.small {
+		return "32"
+	}
+	return "512"
 }
 
 // length is a number of tokens, as gollm bench reads it; small ones are a

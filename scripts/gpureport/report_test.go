@@ -166,14 +166,35 @@ func checkFiles(t *testing.T, markdown, figures string, want int) (states map[st
 
 func TestSteered(t *testing.T) {
 	var r report
-	dense := benchRow{AttendMS: 32}
+	b := benchRow{ChooseMS: 1, AttendMS: 6, Density: 0.15625}
 	attention, choosing := &row{}, &row{}
-	r.steered(benchRow{ChooseMS: 1, AttendMS: 6, Density: 0.15625}, dense, attention, choosing)
+	r.steered(b, 7, 32, 32, attention, choosing)
 	if attention.Value != 6 || attention.Density != 0.1 || choosing.Value != 0.2 {
 		t.Errorf("30 of 32 layers in 5 of 30 ms, 1 of them to choose, at 3.125 of 30: %+v, %+v", attention, choosing)
 	}
 	r.small = true
-	if r.steered(dense, dense, attention, choosing); attention.state() != unmeasured || choosing.state() != unmeasured {
+	if r.steered(b, 32, 32, 32, attention, choosing); attention.state() != unmeasured || choosing.state() != unmeasured {
 		t.Errorf("no steered layers: %+v, %+v", attention, choosing)
+	}
+}
+
+// TestBesideSteps: two sequences, 10 ms a step behind few tokens with 1 ms of
+// attention, 19 with dense attention, 13 with the setting.
+func TestBesideSteps(t *testing.T) {
+	short := benchRow{TokS: 200, AttendMS: 1}
+	dense := benchRow{TokS: 2e3 / 19, AttendMS: 12}
+	b := benchRow{TokS: 2e3 / 13, ChooseMS: 1.5, AttendMS: 4.5, FloorMS: 1, Density: 0.1, TimesDense: 19. / 13}
+	attention, choosing, whole := &row{}, &row{}, &row{}
+	besideSteps(2, short, dense, b, attention, choosing, whole)
+	near := func(got, want float64) bool { return math.Abs(got-want) < 1e-9 }
+	if !near(attention.Value, 2.5) || !near(attention.Reached, 0.25) || attention.Density != 0.1 {
+		t.Errorf("10 ms beside 4, of which 1 is needed: %+v", attention)
+	}
+	if !near(choosing.Value, 0.25) || whole.Value != 19./13 {
+		t.Errorf("%+v, %+v", choosing, whole)
+	}
+	b.TokS = 400
+	if besideSteps(2, short, dense, b, attention, nil, nil); attention.state() != unmeasured {
+		t.Errorf("a step shorter than without attention: %+v", attention)
 	}
 }

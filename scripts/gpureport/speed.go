@@ -41,8 +41,20 @@ type benchRow struct {
 	TimesBoth  float64 `json:"times_both"`
 }
 
-// both is the time of choosing and attending.
+// both is the time of choosing and attending, by marks around them. Between marks a
+// kernel waits for the one before and nothing runs beside it, which is not so in a step
+// without marks.
 func (b benchRow) both() float64 { return b.ChooseMS + b.AttendMS }
+
+// stepMS is how long a decode step of n sequences takes.
+func (b benchRow) stepMS(n int) float64 { return 1e3 * float64(n) / b.TokS }
+
+// attentionMS is the attention of a decode step, choosing included, by the length of
+// the step: by how much longer it is than a short one, behind few tokens with dense
+// attention, and what attention takes in that one by marks.
+func (b benchRow) attentionMS(n int, short benchRow) float64 {
+	return b.stepMS(n) - short.stepMS(n) + short.both()
+}
 
 // bench runs gollm bench.
 func (r *report) bench(ctx context.Context, m modelSpec, args ...string) (*bench, error) {
@@ -107,25 +119,34 @@ func (r *report) dense(ctx context.Context, rows []*row) error {
 		rows[2*i+1].speed(b.Rows[0])
 	}
 	f16 := modelSpec{"llama-3.1-8b", "f16", 0, false}
-	b, err := r.bench(ctx, f16, append(r.once(), "--prefill", r.length(32), "--decode", r.length(32)+","+r.length(128))...)
+	b, err := r.bench(ctx, f16, append(r.once(), "--prefill", r.length(32), "--decode", r.shortest()+","+r.length(32)+","+r.length(128))...)
 	if err != nil {
 		return err
 	}
 	for i, w := range rows[6:8] {
-		x := b.Rows[1+i]
-		w.set(x.both(), "ms")
-		r.besideTorch(w, []string{"decode-32k", "decode-128k"}[i], layers, x)
-		w.Floor, w.Reached, w.Of = x.FloorMS, x.Attention.OfRead, "copy"
+		x := b.Rows[2+i]
+		ms := x.attentionMS(1, b.Rows[1])
+		if ms <= 0 {
+			w.Unmeasured = notLonger
+			continue
+		}
+		w.set(ms, "ms")
+		r.besideTorch(w, []string{"decode-32k", "decode-128k"}[i], layers, ms)
+		w.Floor, w.Reached, w.Of = x.FloorMS, x.FloorMS/ms, "copy"
+		w.Note = fmt.Sprintf("%s by marks", number(x.both(), "ms"))
 	}
 	w, x := rows[8], b.Rows[0]
 	w.set(x.both(), "ms")
 	w.Floor, w.Reached, w.Of = x.FloorMS, x.Attention.OfProduct, "product"
-	r.besideTorch(w, "prefill-32k", layers, x)
+	r.besideTorch(w, "prefill-32k", layers, x.both())
 	return nil
 }
 
-// beside fills rows with how a setting does beside dense: its attention, the share
-// of choosing, and the whole, of which any may be nil.
+// notLonger is why a row has no figure.
+const notLonger = "the step is not longer than one behind few tokens"
+
+// beside fills rows with how a setting does in a prompt beside dense: its attention,
+// the share of choosing, and the whole, of which any may be nil.
 func beside(b benchRow, attention, choosing, whole *row) {
 	if attention != nil {
 		attention.set(b.TimesBoth, "times")
@@ -135,42 +156,72 @@ func beside(b benchRow, attention, choosing, whole *row) {
 			attention.Reached, attention.Of = b.FloorMS/b.both(), "its own floor"
 		}
 	}
-	if choosing != nil && b.both() > 0 {
-		choosing.set(b.ChooseMS/b.both(), "")
-	}
+	choosing.choosing(b, 0)
 	if whole != nil {
 		whole.set(b.TimesDense, "times")
 		whole.Density = b.Density
 	}
 }
 
+// besideSteps is beside of a decode step of n sequences, with attention by the length
+// of the step.
+func besideSteps(n int, short, dense, b benchRow, attention, choosing, whole *row) {
+	beside(b, nil, choosing, whole)
+	own := b.attentionMS(n, short)
+	if own <= 0 {
+		attention.Unmeasured = notLonger
+		return
+	}
+	attention.set(dense.attentionMS(n, short)/own, "times")
+	attention.Density = b.Density
+	attention.Reached, attention.Of = b.FloorMS/own, "its own floor"
+	attention.Note = fmt.Sprintf("%s beside %s; by marks %s to choose and %s to read beside %s",
+		number(own, "ms"), number(dense.attentionMS(n, short), "ms"), number(b.ChooseMS, "ms"), number(b.AttendMS, "ms"), number(dense.both(), "ms"))
+}
+
+// choosing fills a row with the share of choosing in a setting's attention, of which
+// some is not its own. The row may be nil.
+func (w *row) choosing(b benchRow, foreign float64) {
+	if own := b.both() - foreign; w != nil && own > 0 {
+		w.set(b.ChooseMS/own, "")
+	}
+}
+
 // steered fills rows with a setting's attention beside dense and its share of
 // choosing in the layers that it steers. The first two are dense by definition, and
-// take what those of dense take.
-func (r *report) steered(b, dense benchRow, attention, choosing *row) {
+// take what those of dense take. both and dense are the attention of all layers.
+func (r *report) steered(b benchRow, both, dense, denseMarks float64, attention, choosing *row) {
 	const first = 2
 	all := layers
 	if r.small {
 		all = 2
 	}
 	share := float64(first) / float64(all)
-	both := b.both() - share*dense.both()
-	if share >= 1 || both <= 0 {
+	own := both - share*dense
+	if share >= 1 || own <= 0 {
 		for _, w := range []*row{attention, choosing} {
 			w.Unmeasured = fmt.Sprintf("%d of %d layers are dense", first, all)
 		}
 		return
 	}
-	attention.set((1-share)*dense.both()/both, "times")
+	attention.set((1-share)*dense/own, "times")
 	attention.Density = (b.Density - share) / (1 - share)
-	choosing.set(b.ChooseMS/both, "")
+	choosing.choosing(b, share*denseMarks)
 }
 
 // sparseDecode measures steps of sparse systems beside dense ones.
 func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
-	run := func(m modelSpec, length, attn string, more ...string) (*bench, error) {
-		args := append(r.once(), "--prefill", "0", "--decode", length, "--attn", "dense", "--attn", attn)
-		return r.bench(ctx, m, append(args, more...)...)
+	// run is rows behind few tokens, and behind each of some lengths: dense, and the settings.
+	run := func(m modelSpec, lengths string, settings []string, more ...string) ([]benchRow, error) {
+		args := append(r.once(), "--prefill", "0", "--decode", r.shortest()+","+lengths, "--attn", "dense")
+		for _, attn := range settings {
+			args = append(args, "--attn", attn)
+		}
+		b, err := r.bench(ctx, m, append(args, more...)...)
+		if err != nil {
+			return nil, err
+		}
+		return b.Rows, nil
 	}
 	because := func(rows []*row, err error) {
 		for _, w := range rows {
@@ -178,52 +229,45 @@ func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
 		}
 	}
 	f16, wide := modelSpec{"llama-3.1-8b", "f16", 0, false}, modelSpec{"llama-2-7b", "f16", 0, false}
-	if b, err := run(f16, r.length(32), santa); err != nil {
-		because(rows[0:3], err)
+	if b, err := run(f16, r.length(32), []string{santa}); err != nil {
+		because(rows[0:2], err)
 	} else {
-		// Where nothing is timed in between, drawing and reading are one kernel.
-		if both := b.Rows[0].both() - 1e3/b.Rows[0].TokS + 1e3/b.Rows[1].TokS; both > 0 {
-			rows[0].set(b.Rows[0].both()/both, "times")
-		} else {
-			rows[0].Unmeasured = "the step is shorter than without attention"
-		}
-		rows[0].Density = b.Rows[1].Density
-		beside(b.Rows[1], rows[1], rows[2], nil)
-		r.besideTorch(rows[1], "decode-32k", layers, b.Rows[1])
+		short, dense, own := b[0], b[2], b[3]
+		besideSteps(1, short, dense, own, rows[0], rows[1], nil)
+		r.besideTorch(rows[0], "decode-32k", layers, own.attentionMS(1, short))
 	}
-	if b, err := run(f16, r.length(128), sketch); err != nil {
-		because(rows[3:7], err)
+	if b, err := run(f16, r.length(128), []string{sketch}); err != nil {
+		because(rows[2:6], err)
 	} else {
-		beside(b.Rows[1], rows[3], nil, rows[6])
-		r.steered(b.Rows[1], b.Rows[0], rows[4], rows[5])
-		r.besideTorch(rows[3], "decode-128k", layers, b.Rows[1])
+		short, dense, own := b[0], b[2], b[3]
+		besideSteps(1, short, dense, own, rows[2], nil, rows[5])
+		r.steered(own, own.attentionMS(1, short), dense.attentionMS(1, short), dense.both(), rows[3], rows[4])
+		r.besideTorch(rows[2], "decode-128k", layers, own.attentionMS(1, short))
 	}
 	batch := 16
 	if r.small {
 		batch = 2
 	}
 	settings := []string{shared, cpe, eighth2k, eighth4k}
-	args := []string{"--batch", strconv.Itoa(batch)}
-	for _, attn := range settings[1:] {
-		args = append(args, "--attn", attn)
-	}
-	b, err := run(wide, r.length(2)+","+r.length(4), settings[0], args...)
+	b, err := run(wide, r.length(2)+","+r.length(4), settings, "--batch", strconv.Itoa(batch))
 	if err != nil {
-		because(rows[7:], err)
+		because(rows[6:], err)
 		return ctx.Err()
 	}
-	// of is a setting behind 2k, or 4k: at each length dense comes first.
-	of := func(attn string, long int) benchRow {
-		return b.Rows[long*(1+len(settings))+1+slices.Index(settings, attn)]
+	// at is dense and a setting behind the first of the lengths, or the second.
+	short := b[0]
+	at := func(attn string, length int) (dense, own benchRow) {
+		rows := b[(1+length)*(1+len(settings)):]
+		return rows[0], rows[1+slices.Index(settings, attn)]
 	}
-	for i, pair := range [][2]benchRow{
-		{of(eighth2k, 0), of(eighth4k, 1)}, {of(shared, 0), of(shared, 1)}, {of(cpe, 0), of(cpe, 1)},
-	} {
-		rows, short, long := rows[7+4*i:11+4*i], pair[0], pair[1]
-		beside(short, rows[0], nil, nil)
-		beside(long, rows[1], rows[2], rows[3])
-		r.besideTorch(rows[0], "wide-2k", layers, short)
-		r.besideTorch(rows[1], "wide-4k", layers, long)
+	for i, pair := range [][2]string{{eighth2k, eighth4k}, {shared, shared}, {cpe, cpe}} {
+		rows := rows[6+4*i : 10+4*i]
+		dense, own := at(pair[0], 0)
+		besideSteps(batch, short, dense, own, rows[0], nil, nil)
+		r.besideTorch(rows[0], "wide-2k", layers, own.attentionMS(batch, short))
+		dense, own = at(pair[1], 1)
+		besideSteps(batch, short, dense, own, rows[1], rows[2], rows[3])
+		r.besideTorch(rows[1], "wide-4k", layers, own.attentionMS(batch, short))
 	}
 	return nil
 }
@@ -257,14 +301,14 @@ func (r *report) sparsePrefill(ctx context.Context, rows []*row) error {
 	rows[0].Floor = float64(dense.Tokens) / max(dense.FloorTokS, 1e-9)
 	rows[0].Reached, rows[0].Of = dense.OfProduct, "product"
 	beside(b, rows[2], nil, rows[1])
-	r.steered(b, dense, rows[3], rows[4])
-	r.besideTorch(rows[2], "prefill-128k", layers, b)
+	r.steered(b, b.both(), dense.both(), dense.both(), rows[3], rows[4])
+	r.besideTorch(rows[2], "prefill-128k", layers, b.both())
 
 	const few = 4
 	if _, b, err = pair(few, anchor); err != nil {
 		return err
 	}
 	beside(b, rows[5], rows[6], nil)
-	r.besideTorch(rows[5], "prefill-128k", few, b)
+	r.besideTorch(rows[5], "prefill-128k", few, b.both())
 	return nil
 }

@@ -41,9 +41,9 @@ func (r *report) torch(ctx context.Context, rows []*row) error {
 // layers is those of the models of full size, whose rows stand beside PyTorch's.
 const layers = 32
 
-// besideTorch puts the ratio beside a row of the attention of n layers.
-func (r *report) besideTorch(w *row, shape string, n int, b benchRow) {
-	if t := r.torchMS[shape]; t > 0 && b.both() > 0 {
-		w.Torch = t * float64(n) / b.both()
+// besideTorch puts the ratio beside a row of the attention of n layers, which takes ms.
+func (r *report) besideTorch(w *row, shape string, n int, ms float64) {
+	if t := r.torchMS[shape]; t > 0 && ms > 0 {
+		w.Torch = t * float64(n) / ms
 	}
 }
