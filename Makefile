@@ -6,7 +6,7 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: help build cuda gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-sanitized demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
+.PHONY: help build cuda test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-sanitized demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,15 +22,18 @@ GPUS         := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,cod
 	-gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 FATBIN       := cuda/kernels/kernels.fatbin
 
+# What cgo needs for -tags cuda.
+CUDA_GO = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)" CGO_LDFLAGS="-L$(CURDIR)/build/cuda/lib -Wl,--as-needed" $(GO)
+
 cuda: $(FATBIN) build/cuda/lib/libcuda.so ## bin/gollm for CPU and NVIDIA GPUs
-	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)" CGO_LDFLAGS="-L$(CURDIR)/build/cuda/lib -Wl,--as-needed" \
-		$(GO) build -tags cuda -o bin/gollm ./cmd/gollm
+	$(CUDA_GO) build -tags cuda -o bin/gollm ./cmd/gollm
+
+test-driver: cuda ## tests of the calls of NVIDIA's driver, with one that computes nothing
+	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors' ./cuda
 
 gpu-report-binaries: cuda ## what scripts/gpu-report.sh runs, in bin/
 	CGO_ENABLED=0 $(GO) build -o bin/ ./scripts/gpureport ./scripts/randommodel
-	for package in cuda engine; do CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)" \
-		CGO_LDFLAGS="-L$(CURDIR)/build/cuda/lib -Wl,--as-needed" \
-		$(GO) test -c -tags cuda -o bin/$$package.test ./$$package || exit 1; done
+	for package in cuda engine; do $(CUDA_GO) test -c -tags cuda -o bin/$$package.test ./$$package || exit 1; done
 
 gpu-report: gpu-report-binaries ## what this machine's GPU does, as gpu-report.md and gpu-report.json
 	scripts/gpu-report.sh

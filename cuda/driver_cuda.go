@@ -92,6 +92,16 @@ static CUresult wait_event(CUcontext context, CUevent event) {
 	return r ? r : cuEventSynchronize(event);
 }
 
+static CUresult free_event(CUcontext context, CUevent event) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuEventDestroy(event);
+}
+
+static CUresult free_graph(CUcontext context, CUgraphExec exec) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuGraphExecDestroy(exec);
+}
+
 static CUresult elapsed(CUcontext context, float* ms, CUevent from, CUevent to) {
 	CUresult r = cuCtxSetCurrent(context);
 	return r ? r : cuEventElapsedTime(ms, from, to);
@@ -124,6 +134,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 	"sync"
 	"time"
@@ -186,6 +197,14 @@ func result(r C.CUresult) error {
 	return fmt.Errorf("%s: %s", C.GoString(C.name_of(r)), C.GoString(C.text_of(r)))
 }
 
+// inWords is an error of cu in the driver's words: cu has none for newer codes.
+func inWords(err error) error {
+	if v := reflect.ValueOf(err); v.Kind() == reflect.Int {
+		return result(C.CUresult(v.Int()))
+	}
+	return err
+}
+
 // maxSharedPerBlockOptin is an attribute that gorgonia.org/cu has no name for.
 const maxSharedPerBlockOptin = cu.DeviceAttribute(C.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
 
@@ -201,14 +220,14 @@ func openDriver(index int) (*driver, error) {
 	}
 	n, err := cu.NumDevices()
 	if err != nil {
-		return nil, err
+		return nil, inWords(err)
 	}
 	if index < 0 || index >= n {
 		return nil, fmt.Errorf("GPU %d, want 0 to %d", index, n-1)
 	}
 	d := &driver{asked: map[function]int{}, preferred: map[function]bool{}}
 	if err := d.open(index); err != nil {
-		return nil, fmt.Errorf("GPU %d: %w", index, err)
+		return nil, fmt.Errorf("GPU %d: %w", index, inWords(err))
 	}
 	return d, nil
 }
@@ -242,7 +261,7 @@ func (d *driver) open(index int) (err error) {
 		return err
 	}
 	if d.module, err = cu.LoadData(kernels.Image); err != nil {
-		return fmt.Errorf("the kernels do not load into driver %s: %w; a newer driver is needed, or a build with an older CUDA", version(), err)
+		return fmt.Errorf("the kernels do not load into driver %s: %w; a newer driver is needed, or a build with an older CUDA", version(), inWords(err))
 	}
 	d.stream, err = cu.MakeStream(cu.NonBlocking)
 	return err
@@ -263,9 +282,9 @@ func (d *driver) do(call func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cu.SetCurrentContext(d.context); err != nil {
-		return err
+		return inWords(err)
 	}
-	return call()
+	return inWords(call())
 }
 
 func (d *driver) available() (free uint64) {
@@ -443,7 +462,7 @@ func (d *driver) newMark() (m mark, err error) {
 	return m, err
 }
 
-func (d *driver) freeMark(m mark) error { return result(C.cuEventDestroy(m)) }
+func (d *driver) freeMark(m mark) error { return result(C.free_event(d.c(), m)) }
 
 func (d *driver) record(m mark) error {
 	captured := C.int(0)
@@ -479,4 +498,4 @@ func (g *driverGraph) launch() error {
 	return result(C.launch_graph(g.d.c(), g.exec, g.d.cStream()))
 }
 
-func (g *driverGraph) close() error { return result(C.cuGraphExecDestroy(g.exec)) }
+func (g *driverGraph) close() error { return result(C.free_graph(g.d.c(), g.exec)) }

@@ -93,15 +93,21 @@ func (d *dev) freeAll(mems []*memory) error {
 // newMemory gives size zeroed bytes, or says how many there are.
 func (d *dev) newMemory(size int) (*memory, error) {
 	if free := d.drv.available(); uint64(size) > free {
-		return nil, fmt.Errorf("%d bytes are needed, %d are free on the device", size, free)
+		return nil, tooLittle(size, free)
 	}
 	at, err := d.drv.alloc((size + 16) / 16 * 16) // kernels read whole groups of 16 bytes
 	if err != nil {
-		return nil, fmt.Errorf("%d bytes are needed, %d are free on the device: %w", size, d.drv.available(), err)
+		return nil, fmt.Errorf("%w: %w", tooLittle(size, d.drv.available()), err)
 	}
 	m := &memory{at: at, size: size}
 	d.mems = append(d.mems, m)
 	return m, nil
+}
+
+// tooLittle says so with the numbers.
+func tooLittle(size int, free uint64) error {
+	const unit = 1 << 20
+	return fmt.Errorf("%.1f MiB are needed, %.1f MiB are free on the device", float64(size)/unit, float64(free)/unit)
 }
 
 // address is where t starts on the device; an absent tensor has address 0.

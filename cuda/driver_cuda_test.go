@@ -1,0 +1,203 @@
+//go:build cuda && !cudaemu
+
+package cuda
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorgonia.org/cu"
+
+	"github.com/gollm/gollm/device"
+)
+
+// childOf names the part of a test that its child process runs, with the driver of
+// testdata/driver.c.
+const childOf = "GOLLM_TEST_DRIVER"
+
+// withDriver runs the calling test again in a process that finds the driver of
+// testdata/driver.c, and is what that prints.
+func withDriver(t *testing.T, part string, env ...string) string {
+	t.Helper()
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("the driver of this test is compiled with cc, which is not there")
+	}
+	dir := t.TempDir()
+	out, err := exec.Command(compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", filepath.Join(dir, "libcuda.so.1"), "testdata/driver.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+	c.Env = append(os.Environ(), append(env, "LD_LIBRARY_PATH="+dir, childOf+"="+part)...)
+	out, err = c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", part, err, out)
+	}
+	return string(out)
+}
+
+// TestDriverOnAnyThread: goroutines change threads, and no call takes it for granted
+// that its thread has the context.
+func TestDriverOnAnyThread(t *testing.T) {
+	if os.Getenv(childOf) == "" {
+		withDriver(t, "calls")
+		if start() != nil {
+			return // no GPU besides
+		}
+	}
+	d, err := openDriver(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := d.alloc(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		buffer  = make([]byte, 64)
+		host    hostMemory
+		a, b    mark
+		f       function
+		g       *driverGraph
+		capture = func() error {
+			if err := d.begin(); err != nil {
+				return err
+			}
+			if err := d.record(a); err != nil {
+				return err
+			}
+			g, err = d.end()
+			return err
+		}
+		words = make([]uint64, 32)
+	)
+	clean := func(ahead bool) error { // a kernel that does nothing where there is nothing to copy
+		return d.launch(f, blocks{1, 1, 1}, 32, 64<<10, 1, ahead, words)
+	}
+	calls := []struct {
+		methods string
+		call    func() error
+	}{
+		{"available", func() error {
+			if d.available() == 0 {
+				return fmt.Errorf("no memory is free")
+			}
+			return nil
+		}},
+		{"write", func() error { return d.write(at, buffer) }},
+		{"copy", func() error { return d.copy(at+64, at, 64) }},
+		{"read", func() error { return d.read(buffer, at) }},
+		{"allocHost", func() (err error) { host, err = d.allocHost(64); return err }},
+		{"freeHost", func() error { return d.freeHost(host) }},
+		{"find", func() (err error) { f, err = d.find("copy"); return err }},
+		{"launch", func() error { return clean(false) }},
+		{"launch", func() error { return clean(true) }},
+		{"wideMap", func() error { _, err := d.wideMap(at, 64, 128); return err }},
+		{"newMark", func() (err error) { a, err = d.newMark(); return err }},
+		{"newMark", func() (err error) { b, err = d.newMark(); return err }},
+		{"record", func() error { return d.record(a) }},
+		{"record", func() error { return d.record(b) }},
+		{"wait", func() error { return d.wait(b) }},
+		{"between", func() error { _, err := d.between(a, b); return err }},
+		{"begin end", capture},
+		{"launch", func() error { return g.launch() }},
+		{"sync", d.sync},
+		{"close", func() error { return g.close() }},
+		{"freeMark", func() error { return d.freeMark(a) }},
+		{"freeMark", func() error { return d.freeMark(b) }},
+		{"alloc", func() error { _, err := d.alloc(64); return err }},
+		{"free", func() error { return d.free(at) }},
+		{"close", d.close},
+	}
+	tried := map[string]bool{}
+	for _, c := range calls {
+		for _, name := range strings.Fields(c.methods) {
+			tried[name] = true
+		}
+		if err := onBareThread(c.call); err != nil {
+			t.Errorf("%s on a thread without a context: %v", c.methods, err)
+		}
+	}
+	if missing := slices.DeleteFunc(methodsThatCall(t), func(name string) bool { return tried[name] }); len(missing) > 0 {
+		t.Errorf("not tried: %v", missing)
+	}
+}
+
+// onBareThread calls a function on a thread that has no context.
+func onBareThread(call func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cu.SetCurrentContext(cu.CUContext{}); err != nil {
+		return err
+	}
+	return call()
+}
+
+// methodsThatCall are the methods of driver and driverGraph in driver_cuda.go that
+// call the driver, but for those that open it.
+func methodsThatCall(t *testing.T) []string {
+	const file = "driver_cuda.go"
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := token.NewFileSet()
+	tree, err := parser.ParseFile(set, file, source, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, declared := range tree.Decls {
+		f, ok := declared.(*ast.FuncDecl)
+		if !ok || f.Recv == nil {
+			continue
+		}
+		body := string(source[set.Position(f.Body.Pos()).Offset:set.Position(f.Body.End()).Offset])
+		if strings.Contains(body, "d.do(") || strings.Contains(body, "result(C.") {
+			found[f.Name.Name] = true
+		}
+	}
+	if len(found) < 15 {
+		t.Fatalf("%d methods, which is too few: %v", len(found), found)
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// TestOpenErrors: what a driver that fails makes of opening the device.
+func TestOpenErrors(t *testing.T) {
+	if os.Getenv(childOf) != "" {
+		d, err := Open(device.Config{})
+		if err == nil {
+			err = d.Close()
+		}
+		fmt.Println(err)
+		return
+	}
+	for _, c := range []struct{ env, want string }{
+		{"", "<nil>"},
+		{"DRIVER_FAILS=cuInit=100", "cuda: the NVIDIA driver finds no GPU"},
+		{"DRIVER_FAILS=cuInit=803", "cuda: the NVIDIA driver does not start: CUDA_ERROR: words"},
+		{"DRIVER_MAJOR=7", "cuda: GPU 0: a card has compute capability 7.0, want 8.0 or more"},
+		{"DRIVER_FAILS=cuModuleLoadData=222", "cuda: GPU 0: the kernels do not load into driver 13.0: CUDA_ERROR: words; a newer driver is needed, or a build with an older CUDA"},
+		{"DRIVER_FAILS=cuMemAlloc_v2=2", "cuda: 0.0 MiB are needed, 81920.0 MiB are free on the device: CUDA_ERROR_OUT_OF_MEMORY: words"},
+	} {
+		out := withDriver(t, "open", c.env)
+		if got, _, _ := strings.Cut(out, "\n"); got != c.want {
+			t.Errorf("%s: %s, want %s", c.env, got, c.want)
+		}
+	}
+}

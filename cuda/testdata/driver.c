@@ -1,0 +1,101 @@
+// A libcuda that computes nothing, for tests of how the program calls one. A thread
+// without a current context gets CUDA_ERROR_INVALID_CONTEXT from what needs one, and
+// DRIVER_FAILS="cuMemAlloc_v2=2 ..." makes functions fail with a code.
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OK = 0, INVALID_CONTEXT = 201 };
+
+static __thread void* current;
+static int some; // what handles point to
+
+// told is the code that a function is told to fail with.
+static int told(const char* name) {
+	const char* at = getenv("DRIVER_FAILS");
+	size_t n = strlen(name);
+	for (; at && *at; at += strcspn(at, " "), at += strspn(at, " "))
+		if (!strncmp(at, name, n) && at[n] == '=') return atoi(at + n + 1);
+	return OK;
+}
+
+#define ANYWHERE(name, parameters, does) \
+	int name parameters { \
+		int r = told(#name); \
+		if (r) return r; \
+		does; \
+		return OK; \
+	}
+#define INSIDE(name, parameters, does) \
+	int name parameters { \
+		int r = current ? told(#name) : INVALID_CONTEXT; \
+		if (r) return r; \
+		does; \
+		return OK; \
+	}
+
+// attribute is of an H200, but for its memory.
+static int attribute(int which) {
+	const char* major = getenv("DRIVER_MAJOR");
+	switch (which) {
+	case 75: return major ? atoi(major) : 9; // compute capability
+	case 76: return 0;
+	case 16: return 132;    // multiprocessors
+	case 97: return 232448; // bytes of shared memory that a block may ask for
+	}
+	return 0;
+}
+
+ANYWHERE(cuInit, (unsigned flags), (void)flags)
+ANYWHERE(cuDriverGetVersion, (int* version), *version = 13000)
+ANYWHERE(cuDeviceGetCount, (int* n), *n = 1)
+ANYWHERE(cuDeviceGet, (int* device, int i), *device = i)
+ANYWHERE(cuDeviceGetName, (char* name, int n, int device), ((void)device, snprintf(name, n, "a card")))
+ANYWHERE(cuDeviceGetAttribute, (int* value, int which, int device), ((void)device, *value = attribute(which)))
+ANYWHERE(cuDevicePrimaryCtxRetain, (void** context, int device), ((void)device, *context = &some))
+ANYWHERE(cuDevicePrimaryCtxRelease_v2, (int device), (void)device)
+ANYWHERE(cuCtxSetCurrent, (void* context), current = context)
+ANYWHERE(cuGetErrorName, (int code, const char** text), *text = code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR")
+ANYWHERE(cuGetErrorString, (int code, const char** text), ((void)code, *text = "words"))
+
+INSIDE(cuModuleLoadData, (void** module, const void* image), ((void)image, *module = &some))
+INSIDE(cuModuleGetFunction, (void** function, void* module, const char* name), ((void)module, (void)name, *function = &some))
+INSIDE(cuModuleUnload, (void* module), (void)module)
+INSIDE(cuStreamCreate, (void** stream, unsigned flags), ((void)flags, *stream = &some))
+INSIDE(cuStreamDestroy_v2, (void* stream), (void)stream)
+INSIDE(cuStreamSynchronize, (void* stream), (void)stream)
+INSIDE(cuMemGetInfo_v2, (size_t* left, size_t* all), *left = *all = (size_t)80 << 30)
+INSIDE(cuMemAlloc_v2, (uint64_t* at, size_t size), ((void)size, *at = 1 << 20))
+INSIDE(cuMemFree_v2, (uint64_t at), (void)at)
+INSIDE(cuMemsetD8Async, (uint64_t at, unsigned char value, size_t n, void* stream), ((void)at, (void)value, (void)n, (void)stream))
+INSIDE(cuMemcpyHtoDAsync_v2, (uint64_t to, const void* from, size_t n, void* stream), ((void)to, (void)from, (void)n, (void)stream))
+INSIDE(cuMemcpyDtoHAsync_v2, (void* to, uint64_t from, size_t n, void* stream), ((void)from, (void)stream, memset(to, 0, n)))
+INSIDE(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, void* stream), ((void)to, (void)from, (void)n, (void)stream))
+INSIDE(cuMemHostAlloc, (void** at, size_t n, unsigned flags), ((void)flags, *at = calloc(1, n)))
+INSIDE(cuMemHostGetDevicePointer_v2, (uint64_t* at, void* host, unsigned flags), ((void)flags, *at = (uint64_t)host))
+INSIDE(cuMemFreeHost, (void* at), free(at))
+INSIDE(cuFuncSetAttribute, (void* function, int which, int value), ((void)function, (void)which, (void)value))
+INSIDE(cuLaunchKernel,
+	(void* function, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz, unsigned shared, void* stream, void** arguments, void** more),
+	((void)function, (void)x, (void)y, (void)z, (void)tx, (void)ty, (void)tz, (void)shared, (void)stream, (void)arguments, (void)more))
+INSIDE(cuLaunchKernelEx, (const void* config, void* function, void** arguments, void** more),
+	((void)config, (void)function, (void)arguments, (void)more))
+INSIDE(cuStreamBeginCapture_v2, (void* stream, int mode), ((void)stream, (void)mode))
+INSIDE(cuStreamEndCapture, (void* stream, void** graph), ((void)stream, *graph = &some))
+INSIDE(cuGraphInstantiateWithFlags, (void** exec, void* graph, unsigned long long flags), ((void)graph, (void)flags, *exec = &some))
+INSIDE(cuGraphDestroy, (void* graph), (void)graph)
+INSIDE(cuGraphExecDestroy, (void* exec), (void)exec)
+INSIDE(cuGraphLaunch, (void* exec, void* stream), ((void)exec, (void)stream))
+INSIDE(cuEventCreate, (void** event, unsigned flags), ((void)flags, *event = &some))
+INSIDE(cuEventDestroy_v2, (void* event), (void)event)
+INSIDE(cuEventRecord, (void* event, void* stream), ((void)event, (void)stream))
+INSIDE(cuEventRecordWithFlags, (void* event, void* stream, unsigned flags), ((void)event, (void)stream, (void)flags))
+INSIDE(cuEventSynchronize, (void* event), (void)event)
+INSIDE(cuEventElapsedTime, (float* ms, void* from, void* to), ((void)from, (void)to, *ms = 1))
+INSIDE(cuTensorMapEncodeTiled,
+	(void* map, int type, uint32_t rank, void* at, const uint64_t* dims, const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
+		int swizzle, int promotion, int fill),
+	((void)map, (void)type, (void)rank, (void)at, (void)dims, (void)strides, (void)box, (void)steps, (void)interleave, (void)swizzle, (void)promotion, (void)fill))
