@@ -371,13 +371,38 @@ func (m *meter) timeSteps(ctx context.Context, n, steps int) (float64, error) {
 	if err := m.step(ctx, 1); err != nil { // what a change of phase costs is not of the step
 		return 0, err
 	}
-	m.truncate(n)
+	if err := m.back(ctx, n); err != nil {
+		return 0, err
+	}
 	m.watch.Reset()
 	start := time.Now()
 	err := m.step(ctx, steps)
 	rate := float64(steps*len(m.seqs)) / time.Since(start).Seconds()
-	m.truncate(n)
-	return rate, err
+	if err != nil {
+		return 0, err
+	}
+	return rate, m.back(ctx, n)
+}
+
+// back drops what lies behind n tokens. Where the attention keeps whole pages only, it
+// computes those of the last one again, the last of them in a step, so that those after
+// it pay for no change of phase.
+func (m *meter) back(ctx context.Context, n int) error {
+	kept := n
+	for _, s := range m.seqs {
+		kept = s.Truncate(n)
+	}
+	if kept == n {
+		return nil
+	}
+	if missing := n - 1 - kept; missing > 0 {
+		for _, s := range m.seqs {
+			if err := s.Prefill(ctx, m.tokens(missing), engine.PrefillOptions{}); err != nil {
+				return err
+			}
+		}
+	}
+	return m.step(ctx, 1)
 }
 
 // fill stores n tokens in each sequence, the first of them computed and the others

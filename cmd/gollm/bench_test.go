@@ -189,3 +189,19 @@ func TestBenchBatch(t *testing.T) {
 		t.Errorf("three sequences %+v, one %+v", r, one)
 	}
 }
+
+// TestBenchBetweenPages: attention that keeps sums beside whole pages cannot go back to
+// any other number of tokens.
+func TestBenchBetweenPages(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	j := decode[benchReport](t, ok(t, "", "bench", "-m", model, "--prefill", "0", "--decode", "1,63,64,100", "--steps", "2", "--reps", "2",
+		"--batch", "2", "--attn", "dense", "--attn", "quest", "--attn", "sketchwalk", "--json"))
+	if len(j.Rows) != 12 {
+		t.Fatalf("%d rows, want 12", len(j.Rows))
+	}
+	for i, r := range j.Rows {
+		if want := []int{1, 63, 64, 100}[i/3]; r.Depth != want || r.TokS <= 0 || len(r.Runs) != 2 {
+			t.Errorf("%+v, want steps behind %d tokens", r, want)
+		}
+	}
+}
