@@ -223,7 +223,11 @@ func openDriver(index int) (*driver, error) {
 		return nil, inWords(err)
 	}
 	if index < 0 || index >= n {
-		return nil, fmt.Errorf("GPU %d, want 0 to %d", index, n-1)
+		there := "there is one, cuda:0"
+		if n > 1 {
+			there = fmt.Sprintf("there are cuda:0 to cuda:%d", n-1)
+		}
+		return nil, fmt.Errorf("no GPU %d: %s", index, there)
 	}
 	d := &driver{asked: map[function]int{}, preferred: map[function]bool{}}
 	if err := d.open(index); err != nil {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -180,7 +181,8 @@ func methodsThatCall(t *testing.T) []string {
 // TestOpenErrors: what a driver that fails makes of opening the device.
 func TestOpenErrors(t *testing.T) {
 	if os.Getenv(childOf) != "" {
-		d, err := Open(device.Config{})
+		index, _ := strconv.Atoi(os.Getenv("DEVICE_INDEX"))
+		d, err := Open(device.Config{Index: index})
 		if err == nil {
 			err = d.Close()
 		}
@@ -191,6 +193,7 @@ func TestOpenErrors(t *testing.T) {
 		{"", "<nil>"},
 		{"DRIVER_FAILS=cuInit=100", "cuda: the NVIDIA driver finds no GPU"},
 		{"DRIVER_FAILS=cuInit=803", "cuda: the NVIDIA driver does not start: CUDA_ERROR: words"},
+		{"DEVICE_INDEX=1", "cuda: no GPU 1: there is one, cuda:0"},
 		{"DRIVER_MAJOR=7", "cuda: GPU 0: a card has compute capability 7.0, want 8.0 or more"},
 		{"DRIVER_FAILS=cuModuleLoadData=222", "cuda: GPU 0: the kernels do not load into driver 13.0: CUDA_ERROR: words; a newer driver is needed, or a build with an older CUDA"},
 		{"DRIVER_FAILS=cuMemAlloc_v2=2", "cuda: 0.0 MiB are needed, 81920.0 MiB are free on the device: CUDA_ERROR_OUT_OF_MEMORY: words"},

@@ -58,7 +58,7 @@ type function = kernels.Kernel
 
 func openDriver(index int) (*driver, error) {
 	if index != 0 {
-		return nil, fmt.Errorf("GPU %d, want 0: there is one emulated GPU", index)
+		return nil, fmt.Errorf("no GPU %d: there is one, cuda:0, and it is emulated", index)
 	}
 	return &driver{used: map[uintptr]int{}, seed: shuffle.Load(), shared: 227 << 10}, nil
 }

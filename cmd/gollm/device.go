@@ -30,6 +30,9 @@ func parseDevice(text string) (deviceFlag, error) {
 	name, number, numbered := strings.Cut(text, ":")
 	f := deviceFlag{name: name}
 	if !slices.Contains(deviceNames(), f.name) {
+		if f.name == "cuda" {
+			return f, usagef("--device %q: this gollm is for the CPU alone; make cuda builds one for both, as docs/cuda.md says", text)
+		}
 		return f, usagef("--device %q is not in this build; want one of: %s", text, strings.Join(deviceNames(), ", "))
 	}
 	if numbered {

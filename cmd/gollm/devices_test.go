@@ -2,11 +2,25 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"testing"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/model/modeltest"
 )
 
 func TestDevices(t *testing.T) {
 	if out := ok(t, "", "devices"); !regexp.MustCompile(`(?m)^cpu\tcpu \(\d+ threads?, `).MatchString(out) {
 		t.Errorf("%q", out)
+	}
+}
+
+// TestWithoutCUDA: a build for the CPU says where the other one comes from.
+func TestWithoutCUDA(t *testing.T) {
+	if slices.Contains(device.Names(), "cuda") {
+		t.Skip("this build has CUDA")
+	}
+	for _, name := range []string{"cuda", "cuda:1"} {
+		fails(t, exitUsage, []string{`--device "` + name + `"`, "make cuda", "docs/cuda.md"}, "", "generate", "-m", randomModel(t, modeltest.Shape{}), "-p", "a", "--device", name)
 	}
 }

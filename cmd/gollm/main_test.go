@@ -286,6 +286,7 @@ func TestFailures(t *testing.T) {
 			[]string{"the prompt has 102 tokens", "--ctx is 64", "--ctx 128"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--chat", "--template", missing}, []string{missing, "llama3", "no such file"}},
 		{[]string{"generate", "-m", model, "-p", "a</s>", "--chat", "--template", "mistral-v1", "--no-special"}, []string{"special token"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--device", "cpu:4"}, []string{"device 4, want 0"}},
 		{[]string{"chat", "-m", missing}, []string{missing}},
 		{[]string{"inspect", missing}, []string{"gollm: " + missing + ": no such file or directory, want a GGUF file"}},
 		{[]string{"inspect", text}, []string{text, "not a GGUF file"}},
