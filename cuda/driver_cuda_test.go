@@ -196,7 +196,7 @@ func TestOpenErrors(t *testing.T) {
 		{"DEVICE_INDEX=1", "cuda: no GPU 1: there is one, cuda:0"},
 		{"DRIVER_MAJOR=7", "cuda: GPU 0: a card has compute capability 7.0, want 8.0 or more"},
 		{"DRIVER_FAILS=cuModuleLoadData=222", "cuda: GPU 0: the kernels do not load into driver 13.0: CUDA_ERROR: words; a newer driver is needed, or a build with an older CUDA"},
-		{"DRIVER_FAILS=cuMemAlloc_v2=2", "cuda: 0.0 MiB are needed, 81920.0 MiB are free on the device: CUDA_ERROR_OUT_OF_MEMORY: words"},
+		{"DRIVER_FAILS=cuMemAlloc_v2=2", "cuda: 0.0 MiB (40 bytes) are needed, 81920.0 MiB are free on the device: CUDA_ERROR_OUT_OF_MEMORY: words"},
 	} {
 		out := withDriver(t, "open", c.env)
 		if got, _, _ := strings.Cut(out, "\n"); got != c.want {

@@ -107,7 +107,7 @@ func (d *dev) newMemory(size int) (*memory, error) {
 // tooLittle says so with the numbers.
 func tooLittle(size int, free uint64) error {
 	const unit = 1 << 20
-	return fmt.Errorf("%.1f MiB are needed, %.1f MiB are free on the device", float64(size)/unit, float64(free)/unit)
+	return fmt.Errorf("%.1f MiB (%d bytes) are needed, %.1f MiB are free on the device", float64(size)/unit, size, float64(free)/unit)
 }
 
 // address is where t starts on the device; an absent tensor has address 0.
