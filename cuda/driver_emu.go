@@ -192,6 +192,8 @@ func (d *driver) close() error { return nil }
 
 func (d *driver) hasLibrary() bool { return false }
 
+func (d *driver) prepare() {}
+
 func (d *driver) libraryVersion() string { return "" }
 
 func (d *driver) multiply(uintptr, uintptr, uintptr, int, int, int, int, bool, uintptr) error {

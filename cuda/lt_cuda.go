@@ -20,27 +20,65 @@ static int lt_multiply(CUcontext context, gollm_lt* lt, CUstream stream, uint64_
 */
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"gorgonia.org/cu"
+)
 
 // library is cuBLASLt, if this machine has it.
 type library struct {
-	looked bool
-	off    bool // not to be used
-	lt     *C.gollm_lt
+	look sync.Once
+	off  bool // not to be used
+	lt   *C.gollm_lt
+}
+
+// openLibrary looks for cuBLASLt.
+func (d *driver) openLibrary() {
+	d.library.lt = C.lt_open(d.c())
+	if d.library.lt != nil {
+		// The library keeps what it loaded into the context when its handle is
+		// gone, so the context must outlive this device.
+		_, _ = d.device.RetainPrimaryCtx()
+	}
 }
 
 // hasLibrary looks for cuBLASLt once.
 func (d *driver) hasLibrary() bool {
-	if !d.library.looked {
-		d.library.looked = true
-		d.library.lt = C.lt_open(d.c())
-		if d.library.lt != nil {
-			// The library keeps what it loaded into the context when its handle is
-			// gone, so the context must outlive this device.
-			_, _ = d.device.RetainPrimaryCtx()
-		}
-	}
+	d.library.look.Do(d.openLibrary)
 	return d.library.lt != nil && !d.library.off
+}
+
+// prepare begins to look for cuBLASLt and to compute a first product with it, which
+// together take a tenth of a second. Whoever asks for the library next waits for both.
+func (d *driver) prepare() {
+	go d.library.look.Do(func() {
+		d.openLibrary()
+		if d.library.lt != nil {
+			_ = d.do(d.firstProduct) // an error of it would come back with the next product
+		}
+	})
+}
+
+// firstProduct computes a product of no use, on a stream of its own: the library loads
+// its kernels with the first.
+func (d *driver) firstProduct() error {
+	const n = 1024
+	p, err := cu.MemAlloc(n*n*(4+2+2) + librarySize)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = cu.MemFree(p) }()
+	stream, err := cu.MakeStream(cu.NonBlocking)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Destroy() }()
+	at := C.uint64_t(p)
+	C.lt_multiply(d.c(), d.library.lt, C.CUstream(unsafe.Pointer(stream.C())), at, at+4*n*n, at+6*n*n, n, n, n, n, 0, 0, at+8*n*n, librarySize)
+	return stream.Synchronize()
 }
 
 // libraryVersion is for example "13.0.2", "" without a library.
@@ -82,6 +120,7 @@ func (d *driver) libraryProduct(dst, x, w uintptr, rows, n, k, ld int, brain, ad
 
 // closeLibrary gives back what cuBLASLt holds.
 func (d *driver) closeLibrary() {
+	d.library.look.Do(func() {}) // nobody is at it, and nobody begins
 	if d.library.lt != nil {
 		C.gollm_lt_close(d.library.lt)
 		d.library.lt = nil

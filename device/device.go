@@ -53,6 +53,12 @@ type Replayer interface {
 	Replays() bool
 }
 
+// Preparer is an optional ability of [Device]: it can begin, beside what is asked of
+// it next, what its first products would wait for.
+type Preparer interface {
+	Prepare()
+}
+
 // RowPreferrer is an optional ability of [Device]: it says with how many rows at
 // once products are fast. More are no faster and need more memory.
 type RowPreferrer interface {

@@ -45,6 +45,9 @@ func Load(f *weights.File, dev device.Device) (*Engine, error) {
 // load builds the tokenizer, which takes a tenth of a second for a large
 // vocabulary, while the weights are put on the device.
 func (e *Engine) load() error {
+	if p, ok := e.Device.(device.Preparer); ok {
+		p.Prepare()
+	}
 	var g errgroup.Group
 	g.Go(func() error {
 		vocab, err := tokenizer.FromMetadata(e.File)

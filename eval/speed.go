@@ -154,6 +154,11 @@ func (m *meter) task(ctx context.Context, t Task) ([]Speed, error) {
 			if err := m.use(ctx, i); err != nil {
 				return nil, err
 			}
+			if rep == 0 {
+				if err := m.firstPasses(ctx, t); err != nil {
+					return nil, err
+				}
+			}
 			rate, err := m.run(ctx, t)
 			if err != nil {
 				return nil, err
@@ -322,6 +327,17 @@ func (m *meter) warmUp(ctx context.Context) error {
 		}
 	}
 	return m.step(ctx, 2)
+}
+
+// firstPasses computes passes as long as those of a prompt, its last too: a GPU looks
+// for a kernel for every new shape of a product, which takes longer than a short prompt.
+func (m *meter) firstPasses(ctx context.Context, t Task) error {
+	rows := m.runner.PassRows()
+	if t.Phase != Prefill || rows == engine.ChunkLen {
+		return nil
+	}
+	m.truncate(0)
+	return m.seqs[0].Prefill(ctx, m.tokens(min(t.Len, rows+t.Len%rows)), engine.PrefillOptions{})
 }
 
 // run times a task once, in tokens per second.
