@@ -5,7 +5,7 @@
 // One launch does it all. The walk is bound by reading the pairs, of which the step writes
 // no rows but the last two; where the kernels that wrote the others are known to be done,
 // it goes over them while the kernel before still makes the queries. The next launch starts
-// when this one is done: before that its blocks would be in the way of these.
+// when only the choice is left: before that its blocks would be in the way of these.
 #include "best.cuh"
 #include "few.cuh"
 #include "walk.cuh"
@@ -485,5 +485,6 @@ KERNEL_TWICE(walk_newest, WalkNewestArgs, NEWEST_THREADS) {
 		if (last[0]) a.finished[blockIdx.y] = 0;
 	}
 	__syncthreads();
+	let_next();
 	if (last[0]) choose_newest(a, b, (float*)room, choice[0], (u64*)mean);
 }
