@@ -147,7 +147,7 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	return true
 }
 
-// decodeTile is the bytes of a Tile of decode.cu.
+// decodeTile is the bytes of a Tile of decode.cuh.
 func decodeTile(dim int) int { return 2*2*16*(dim+8) + 16*4 }
 
 // decodeEach queues the attention of one row of each slot over lists of positions that

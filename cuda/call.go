@@ -161,6 +161,8 @@ type order struct {
 	n    int // calls so far
 	done int // those that are, from the first on
 	last int // the last one that may have changed what is kept of blocks
+
+	memos map[uintptr]int // the last one that chose into a memo, by the address of its entries
 }
 
 // add counts a call. One that does not go ahead starts when all before it are done, and so
@@ -177,6 +179,18 @@ func (o *order) add(c *call) {
 
 // forget says that it is not known which calls are done.
 func (o *order) forget() { o.last = o.n }
+
+// choose notes that the next call chooses into a memo.
+func (o *order) choose(memo uintptr) {
+	if o.memos == nil {
+		o.memos = map[uintptr]int{}
+	}
+	o.memos[memo] = o.n + 1
+}
+
+// chosen says that a memo does not change while the next call starts, but for what that
+// changes itself.
+func (o *order) chosen(memo uintptr) bool { return max(o.last, o.memos[memo]) <= o.done }
 
 // settled says that what is kept of blocks does not change while the next call starts.
 func (o *order) settled() bool { return o.last <= o.done }

@@ -31,24 +31,12 @@ func (c *call) memo(m device.Memo, heads int) *call {
 // it chooses now.
 func (o *ops) Reuse(l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) {
 	const op = "Reuse"
-	slots, heads := kv.Len.Dim(0), q.Dim(1)
-	device.CheckMemo(op, m, heads, kv)
-	device.CheckShape(op, "q", q, device.F32, slots, heads, m.Query.Dim(2))
-	device.CheckLike(op, "asked", asked, q)
-	device.CheckShape(op, "scores", scores, device.F32, slots, heads, -1)
-	sets, pages := m.Found.Dim(1), kv.Pages.Dim(1)
-	device.CheckShape(op, "list", l.Index, device.I32, slots, sets, -1)
-	device.CheckShape(op, "list count", l.Count, device.I32, slots, sets)
-	places := 1 << bits.Len(uint(m.Index.Dim(2)+scoreCrowd-1))
-	room := min(ceil(scores.Dim(2), 2)*2, mostScores)
-	choose := 4 * scoreBins
-	if places <= mostRanks {
-		choose += 8 * places
-	} else if need := 8 * slots * sets * places; need > workspaceSize {
-		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, need, workspaceSize))
+	c, ok := o.checkReuse(op, l, m, scores, asked, q, kv)
+	if !ok {
 		return
 	}
-	shared := max(16*reuseRing, choose) + 8*pages + 4*room + 4*heads/sets*m.Query.Dim(2) + 12*m.Block
+	slots, sets, pages := kv.Len.Dim(0), m.Found.Dim(1), kv.Pages.Dim(1)
+	shared := c.shared(pages, m, q)
 	if most := o.d.drv.sharedMemory() - ownReuse; shared > most {
 		o.d.keep(fmt.Errorf("%s: needs %d bytes of a block's memory, there are %d", op, shared, most))
 		return
@@ -57,14 +45,98 @@ func (o *ops) Reuse(l device.List, m device.Memo, scores, asked, q device.Tensor
 	if slots*sets <= decodeCounts {
 		parts = max(1, min(reuseBlocks*o.d.drv.multiprocessors()/max(slots*sets, 1), pages/reusePages))
 	}
-	c := o.call("reuse").tensor(l.Index).tensor(l.Count).int(l.Index.Dim(2)).memo(m, heads).
+	o.reuse("reuse", c, l, m, scores, asked, q, kv, p, w).runShared(blocks{parts, sets, slots}, 256, shared)
+}
+
+// choosing is what a block that chooses has room for.
+type choosing struct {
+	places int // chosen positions and others beside them
+	room   int // scores
+}
+
+// checkReuse panics unless the tensors of a call belong together; false is a failure.
+func (o *ops) checkReuse(op string, l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV) (choosing, bool) {
+	slots, heads := kv.Len.Dim(0), q.Dim(1)
+	device.CheckMemo(op, m, heads, kv)
+	device.CheckShape(op, "q", q, device.F32, slots, heads, m.Query.Dim(2))
+	device.CheckLike(op, "asked", asked, q)
+	device.CheckShape(op, "scores", scores, device.F32, slots, heads, -1)
+	sets := m.Found.Dim(1)
+	device.CheckShape(op, "list", l.Index, device.I32, slots, sets, -1)
+	device.CheckShape(op, "list count", l.Count, device.I32, slots, sets)
+	c := choosing{places: 1 << bits.Len(uint(m.Index.Dim(2)+scoreCrowd-1)), room: min(ceil(scores.Dim(2), 2)*2, mostScores)}
+	if need := 8 * slots * sets * c.places; c.places > mostRanks && need > workspaceSize {
+		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, need, workspaceSize))
+		return c, false
+	}
+	return c, true
+}
+
+// first is the bytes of a block's memory that hold keys, and what ranks them after that.
+func (c choosing) first() int {
+	choose := 4 * scoreBins
+	if c.places <= mostRanks {
+		choose += 8 * c.places
+	}
+	return max(16*reuseRing, choose)
+}
+
+// shared is the bytes of a block's memory.
+func (c choosing) shared(pages int, m device.Memo, q device.Tensor) int {
+	return c.first() + 8*pages + 4*c.room + 4*q.Dim(1)/m.Found.Dim(1)*m.Query.Dim(2) + 12*m.Block
+}
+
+// reuse makes a call with a ReuseArgs.
+func (o *ops) reuse(name string, by choosing, l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) *call {
+	o.d.calls.choose(o.d.address(m.Entry))
+	c := o.call(name).tensor(l.Index).tensor(l.Count).int(l.Index.Dim(2)).memo(m, q.Dim(1)).
 		tensor(scores).tensor(asked).tensor(q)
-	if places <= mostRanks {
+	if by.places <= mostRanks {
 		c.word(0)
 	} else {
 		c.work(0)
 	}
-	c.word(uint64(o.d.counts.at)).int(scores.Dim(2), places, room, reuseRing).
-		int(w.Best.Count).float(w.Best.Share).int(w.Near).bool(w.Slid).pages(kv, 1).plan(p).ahead().
-		runShared(blocks{parts, sets, slots}, 256, shared)
+	return c.word(uint64(o.d.counts.at)).int(scores.Dim(2), by.places, by.room, reuseRing).
+		int(w.Best.Count).float(w.Best.Share).int(w.Near).bool(w.Slid).pages(kv, 1).plan(p).ahead()
+}
+
+// reuseAttendKernels are the kernels that attend as well, by the length of a head.
+var reuseAttendKernels = map[int]string{64: "reuse_attend_64", 128: "reuse_attend_128"}
+
+// mostListed is the positions that a block reads, at most, which attends to what it lists.
+const mostListed = 4 << 10
+
+// FuseReuseAttend attends to what sets read that are heads which share no keys.
+func (o *ops) FuseReuseAttend(dst device.Tensor, l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) bool {
+	const op = "ReuseAttend"
+	p.Middle, p.List = device.Tokens, l
+	device.CheckAttend(dst, q, kv, p)
+	slots, heads := kv.Len.Dim(0), q.Dim(1)
+	name, ok := reuseAttendKernels[q.Dim(2)]
+	listed := l.Index.Dim(2) + p.Sink + p.Recent + p.Align
+	if !ok || kv.K.DType != device.F16 || kv.K.Dim(1) != heads || m.Found.Dim(1) != heads || p.Mixture || !l.Weight.Absent() ||
+		slots*heads < 2*o.d.drv.multiprocessors() || listed > mostListed {
+		return false
+	}
+	c, ok := o.checkReuse(op, l, m, scores, asked, q, kv)
+	if !ok {
+		return true
+	}
+	if c.places > mostRanks || scores.Dim(2) > c.room {
+		return false
+	}
+	marks := c.first()
+	own := marks + 8*kv.Pages.Dim(1)
+	local := own + 8*kv.Pages.Dim(1)
+	question := local + 4*max(c.room, ceil(listed, 2)*2)
+	records := question + 4*q.Dim(2)
+	shared := records + 12*m.Block
+	if shared > o.d.drv.sharedMemory()-ownReuse {
+		return false
+	}
+	early := !o.d.stored && o.d.calls.chosen(o.d.address(m.Entry))
+	o.reuse(name, c, l, m, scores, asked, q, kv, p, w).tensor(dst).bool(early).int(listed, marks, own, local, question, records).holding(true).
+		runShared(blocks{1, heads, slots}, 256, shared)
+	o.decodeWhole(dst, q, kv, p)
+	return true
 }

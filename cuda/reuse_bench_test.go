@@ -27,10 +27,9 @@ const (
 	reuseLayers, reuseStep           = 4, 16
 )
 
-func newReuseBed(b *testing.B, d *dev, n int) *reuseBed {
+func newReuseBed(b *testing.B, d *dev, n int, share device.Amount) *reuseBed {
 	rng := rand.New(rand.NewPCG(11, 12))
 	pages := n / device.PageLen
-	share := device.Amount{Share: 0.125}
 	most := share.Of(n)
 	i := func(dims ...int) device.Tensor { return benchAlloc(b, d, device.I32, dims...) }
 	f := func(dims ...int) device.Tensor { return benchAlloc(b, d, device.F32, dims...) }
@@ -80,8 +79,13 @@ func (r *reuseBed) queue(choose, read bool, above float64) {
 	for l, m := range r.memos {
 		kv := r.kv
 		kv.Pages, m.Above = r.tables[l], above
+		widen := device.Widen{Best: device.Amount{Share: 1.0 / 3}, Near: 1, Slid: true}
+		if choose && read {
+			device.ReuseAttend(r.d.ops, r.y, r.plan.List, m, r.scores, r.q, r.q, kv, r.plan, widen)
+			continue
+		}
 		if choose {
-			r.d.ops.Reuse(r.plan.List, m, r.scores, r.q, r.q, kv, r.plan, device.Widen{Best: device.Amount{Share: 1.0 / 3}, Near: 1, Slid: true})
+			r.d.ops.Reuse(r.plan.List, m, r.scores, r.q, r.q, kv, r.plan, widen)
 		}
 		if read {
 			r.d.ops.Attend(r.y, r.q, kv, r.plan)
@@ -90,16 +94,21 @@ func (r *reuseBed) queue(choose, read bool, above float64) {
 }
 
 // BenchmarkReuse is attention of a decode step whose heads choose an eighth of the
-// past anew, or share what they chose at the first position of their block.
+// past anew, or share what they chose at the first position of their block; or as
+// much less that they read an eighth in all when they share.
 func BenchmarkReuse(b *testing.B) {
 	d := openBench(b)
 	copied := copyRate(b, d)
-	for _, n := range []int{2048, 4096} {
+	for _, at := range []struct {
+		n     int
+		share device.Amount
+	}{{2048, device.Amount{Share: 0.125}}, {4096, device.Amount{Share: 0.125}}, {2048, device.Amount{Count: 107}}, {4096, device.Amount{Count: 269}}} {
+		n := at.n
 		free, err := d.Scope(func() error {
-			r := newReuseBed(b, d, n)
+			r := newReuseBed(b, d, n, at.share)
 			row := 2 * reuseSlots * reuseHeads * reuseDim // bytes of a position's keys
 			report := func(name string, bytes int, step func()) {
-				b.Run(fmt.Sprintf("%s/len=%d", name, n), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/len=%d/k=%d", name, n, at.share.Of(n)), func(b *testing.B) {
 					reportRate(b, float64(bytes), measure(b, d, step)/reuseLayers, copied)
 				})
 			}

@@ -155,6 +155,19 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	o.Reuse(again, m, ranks, one, one, kv, plan, widen)
 	keep("reuse", reused.Index, reused.Count, again.Index, again.Count, m.Found, m.Entry, m.Tally)
 
+	const many = 12 // heads that share no keys
+	apart, asked, summed := filledCache(t, d, b.rng, n, many, 64), b.f(1, many, 64), b.f(1, many, 64)
+	m = device.Memo{Query: b.f(1, many*8, 64), Entry: b.i(1, many*8, 3), Index: b.i(1, many*8, 40), Since: b.i(1, 1),
+		Found: b.i(1, many), Tally: b.i(1, many, 4), Block: 8, Above: 0.9, K: device.Amount{Count: 40}}
+	l, ranks = device.List{Index: b.i(1, many, 150), Count: b.i(1, many)}, b.f(1, many, width)
+	for more := range 2 { // the first one chooses, the second one shares
+		d.Write(apart.Len, binary.LittleEndian.AppendUint32(nil, uint32(n-1+more)))
+		if !o.FuseReuseAttend(summed, l, m, ranks, asked, asked, apart, plan, widen) {
+			t.Fatal("heads that share no keys do not suit the kernel for them")
+		}
+		keep("reuse and attention", summed, l.Count, m.Found, m.Entry, m.Tally)
+	}
+
 	walk, picked := b.f(1, pages), b.list(1, 1, pages)
 	o.Walk(walk, b.f(1, pages), b.f(pages, pages), device.Newest{KV: kv, N: 1}, 2)
 	o.TopBlocks(picked, walk, device.Newest{KV: kv, N: 1}, device.Pick{Count: 3})

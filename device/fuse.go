@@ -25,6 +25,8 @@ type Fuser interface {
 	FuseRopeAppend(kv KV, q, k, v, pos Tensor, r Rope) bool
 	// FuseSampleAttend is [SampleAttend].
 	FuseSampleAttend(dst, q Tensor, kv KV, p Plan, d Draws) bool
+	// FuseReuseAttend is [ReuseAttend].
+	FuseReuseAttend(dst Tensor, l List, m Memo, scores, asked, q Tensor, kv KV, p Plan, w Widen) bool
 	// FuseSketchNewest is [SketchNewest].
 	FuseSketchNewest(s NewestSketch, q, k Tensor, kv KV) bool
 	// FuseWalkNewest is [WalkNewest].
@@ -91,6 +93,17 @@ func SampleAttend(ops Ops, dst Tensor, l List, q Tensor, kv KV, p Plan, d Draws)
 	}
 	ops.SampleValues(l, q, kv, p, d)
 	ops.Attend(dst, q, kv, Plan{Span: p.Span, Middle: Tokens, List: l, Mixture: true})
+}
+
+// ReuseAttend attends to what the sets of the plan p read: what Reuse lists in l, which
+// afterwards has their numbers and may have any positions.
+func ReuseAttend(ops Ops, dst Tensor, l List, m Memo, scores, asked, q Tensor, kv KV, p Plan, w Widen) {
+	if f, ok := ops.(Fuser); ok && f.FuseReuseAttend(dst, l, m, scores, asked, q, kv, p, w) {
+		return
+	}
+	ops.Reuse(l, m, scores, asked, q, kv, p, w)
+	p.Middle, p.List = Tokens, l
+	ops.Attend(dst, q, kv, p)
 }
 
 // NewestSketch is what is kept beside pages for a walk, and what [SketchNewest] makes.

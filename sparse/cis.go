@@ -151,20 +151,40 @@ func (c *cis) Truncate(slot, n int) {
 
 // Decode lists what each head of each slot reads.
 func (c *cis) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
-	kv, n := p.KV(layer), p.Rows()
+	plan = c.reads(p, plan)
+	p.Ops.Reuse(plan.List, c.remembered(p, layer), c.scores.Rows(0, p.Rows()), c.compared(p, q), q, p.KV(layer), plan, c.widen())
+	return plan
+}
+
+// Attend lists it and attends to it.
+func (c *cis) Attend(p *Pass, layer int, dst, q device.Tensor, plan device.Plan) {
+	plan = c.reads(p, plan)
+	device.ReuseAttend(p.Ops, dst, plan.List, c.remembered(p, layer), c.scores.Rows(0, p.Rows()), c.compared(p, q), q, p.KV(layer), plan, c.widen())
+}
+
+// reads is the plan with the method's own positions and its list.
+func (c *cis) reads(p *Pass, plan device.Plan) device.Plan {
 	plan.Sink, plan.Recent, plan.Middle = c.Sink, c.Local, device.Tokens
-	plan.List = listRows(c.list, n)
+	plan.List = listRows(c.list, p.Rows())
 	if plan.Span.Drop > 0 { // a window hides neither sinks nor the recent window
 		plan.Span.Sink, plan.Span.Recent = max(plan.Span.Sink, c.Sink), c.Local
 	}
+	return plan
+}
+
+// remembered is the memo of a layer.
+func (c *cis) remembered(p *Pass, layer int) device.Memo {
 	m := c.memo
 	for _, t := range []*device.Tensor{&m.Query, &m.Entry, &m.Index, &m.Since, &m.Tally} {
 		*t = p.State(*t, layer)
 	}
-	m.Found = m.Found.Rows(0, n)
-	p.Ops.Reuse(plan.List, m, c.scores.Rows(0, n), c.compared(p, q), q, kv, plan,
-		device.Widen{Best: c.Best, Near: c.Near, Slid: c.Gap == "keep"})
-	return plan
+	m.Found = m.Found.Rows(0, p.Rows())
+	return m
+}
+
+// widen is what is read besides what was chosen.
+func (c *cis) widen() device.Widen {
+	return device.Widen{Best: c.Best, Near: c.Near, Slid: c.Gap == "keep"}
 }
 
 // compared is the queries whose likeness counts.

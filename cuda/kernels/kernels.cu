@@ -2,6 +2,7 @@
 #include "attend.cu"
 #include "bound.cu"
 #include "decode.cu"
+#include "decode_each.cu"
 #include "estimate.cu"
 #include "feature.cu"
 #include "flash.cu"

@@ -6,6 +6,7 @@
 // one block, which is where sets fill the GPU, scores never leave its own memory.
 #include "best.cuh"
 #include "scores.cuh"
+#include "state.cuh"
 
 constexpr int REUSE_THREADS = 256;
 
@@ -161,12 +162,11 @@ __device__ inline int recall(const ReuseArgs& a, const Reuse& r) {
 	return best < 0 ? -1 : r.records[3 * best + 1];
 }
 
-constexpr int ASKED_WORDS = 2 * 4 * WARP;  // of 16 bytes: two halves of 16 keys, for a warp
+constexpr int ASKED_WORDS = 2 * 4 * WARP;  // of 16 bytes: 16 keys, for a warp
 
 // score_together gives put(u, i, product of query u and key i) for keys that some(i)
-// asks for, with q [heads, DIM] of up to TOGETHER heads. A warp takes 16 keys, numbers 0 to
-// DIM/2-1 of each and then the others, and asks for a half when it has taken the one that
-// lies in its place. What a lane copies into shared memory it reads back itself: tensor
+// asks for, with q [heads, DIM] of up to TOGETHER heads. A warp takes 16 keys, which follow
+// each other in memory, and asks for the next ones at once when it has taken those. Tensor
 // cores ask four neighbouring lanes for numbers of a key, and it does not matter which, as
 // long as they have the same ones of the queries. Column 2·u of those is query u rounded to
 // half precision, times a power of two that keeps it there, and column 2·u+1 what that
@@ -175,42 +175,41 @@ template <int DIM, class Some, class Put>
 __device__ inline void score_together(const Pages& g, Keys keys, const float* q, int heads, Word4* ring, Some some, Put put) {
 	constexpr int PIECES = DIM / 32, ROWS = 16;  // pieces of 16 bytes of a key that a lane has
 	int column = lane() / 4, piece = lane() % 4 * 8, by = (int)blockDim.x / WARP * ROWS;
-	Word4* mine = ring + warp() * ASKED_WORDS + lane();
+	Word4* mine = ring + warp() * ASKED_WORDS;
+	// Where the lane copies to; and where it reads: halves of odd rows are exchanged, so that
+	// neighbouring rows lie in other banks.
+	int to = lane() ^ lane() / (DIM / 8) % 2 * 4, own_row = column * (DIM / 8), odd = column % 2 * 4;
 	auto wanted = [&](int from) { return from < keys.n && (some(from + column) || some(from + column + 8)); };
 	auto number_of = [&](int from) { return from < keys.n ? g.table[(i64)keys.slot * g.width + (keys.lo + from) / PAGE] : 0; };
-	auto bring = [&](int half, int from, int page) {
+	auto bring = [&](int from, int page) {
 		if (__any_sync(ALL, wanted(from))) {
-			const u16* at = (const u16*)g.k + element_of(g, page, keys.kv_head, (keys.lo + from + column) % PAGE) + piece;
+			const u16* at = (const u16*)g.k + element_of(g, page, keys.kv_head, (keys.lo + from) % PAGE) + lane() * 8;
 #pragma unroll
-			for (int j = 0; j < PIECES / 2; j++) {
-				copy_async(mine + (half * 4 + 2 * j) * WARP, at + (half * PIECES / 2 + j) * 32);
-				copy_async(mine + (half * 4 + 2 * j + 1) * WARP, at + 8 * DIM + (half * PIECES / 2 + j) * 32);
-			}
+			for (int j = 0; j < 2 * PIECES; j++) copy_async(mine + j * WARP + to, at + j * WARP * 8);
 		}
 		copy_commit();
 	};
 	int from = warp() * ROWS, page = number_of(from), next = number_of(from + by);
-	bring(0, from, page);
-	bring(1, from, page);
-	float v[PIECES][8], top = 0;
+	bring(from, page);
+	// Read twice, so that they do not stay in registers meanwhile.
+	const float* own = q + smaller(column / 2, heads - 1) * DIM + piece;
+	float top = 0;
 #pragma unroll
 	for (int j = 0; j < PIECES; j++) {
 #pragma unroll
-		for (int i = 0; i < 8; i++) {
-			v[j][i] = column / 2 < heads ? q[column / 2 * DIM + j * 32 + piece + i] : 0;
-			top = larger(top, fabsf(v[j][i]));
-		}
+		for (int i = 0; i < 8; i++) top = larger(top, fabsf(own[j * 32 + i]));
 	}
+	if (column / 2 >= heads) top = 0;
 	top = larger(top, __shfl_xor_sync(ALL, top, 1));
 	top = larger(top, __shfl_xor_sync(ALL, top, 2));
 	int power = smaller(larger((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
-	float up = __uint_as_float((u32)(254 - power) << 23), down = __uint_as_float((u32)power << 23);
+	float up = column / 2 < heads ? __uint_as_float((u32)(254 - power) << 23) : 0, down = __uint_as_float((u32)power << 23);
 	u32 asked[PIECES][4];
 #pragma unroll
 	for (int j = 0; j < PIECES; j++) {
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
-			float x = v[j][2 * i] * up, y = v[j][2 * i + 1] * up;
+			float x = own[j * 32 + 2 * i] * up, y = own[j * 32 + 2 * i + 1] * up;
 			u32 both = pack_half(x, y);
 			asked[j][i] = column % 2 == 0 ? both : pack_half(x - from_half((u16)both), y - from_half((u16)(both >> 16)));
 		}
@@ -221,25 +220,20 @@ __device__ inline void score_together(const Pages& g, Keys keys, const float* q,
 		page = next;
 		next = number_of(from + 2 * by);
 		float c[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+		copy_wait<0>();
+		__syncwarp();
 #pragma unroll
-		for (int half = 0; half < 2; half++) {
-			copy_wait<1>();
-			Word4 raw[2][PIECES / 2];
+		for (int j = 0; j < PIECES; j++) {
+			const Word4* at = mine + own_row + ((j * 4 + lane() % 4) ^ odd);
+			Word4 raw[2] = {at[0], at[DIM]};
 #pragma unroll
-			for (int j = 0; j < PIECES / 2; j++) {
-				raw[0][j] = mine[(half * 4 + 2 * j) * WARP];
-				raw[1][j] = mine[(half * 4 + 2 * j + 1) * WARP];
-			}
-			bring(half, from + by, page);
-#pragma unroll
-			for (int j = 0; j < PIECES / 2; j++) {
-#pragma unroll
-				for (int i = 0; i < 2; i++) {
-					u32 rows[4] = {raw[0][j].w[2 * i], raw[1][j].w[2 * i], raw[0][j].w[2 * i + 1], raw[1][j].w[2 * i + 1]};
-					multiply_add(c[i], rows, &asked[half * PIECES / 2 + j][2 * i]);
-				}
+			for (int i = 0; i < 2; i++) {
+				u32 rows[4] = {raw[0].w[2 * i], raw[1].w[2 * i], raw[0].w[2 * i + 1], raw[1].w[2 * i + 1]};
+				multiply_add(c[i], rows, &asked[j][2 * i]);
 			}
 		}
+		__syncwarp();  // all have read what the next keys overwrite
+		bring(from + by, page);
 		int row = from + column;
 		if (head < heads && row < keys.n && some(row)) put(head, row, ((c[0][0] + c[1][0]) + (c[0][1] + c[1][1])) * unit);
 		if (head < heads && row + 8 < keys.n && some(row + 8)) put(head, row + 8, ((c[0][2] + c[1][2]) + (c[0][3] + c[1][3])) * unit);
@@ -309,8 +303,8 @@ __device__ inline void weigh(const ReuseArgs& a, const Reuse& r, const Scope& sc
 	}
 }
 
-// sort_best is pick_best of any scores.
-__device__ inline int sort_best(const Reuse& r, const Scope& scope, float* x, i32* index, int want) {
+// sort_best is pick_best of any scores, which is seldom.
+__device__ inline int sort_best(u64* ranks, u64* marks, Scope scope, float* x, i32* index, int want) {
 	u32* keys = (u32*)x;
 	__syncthreads();
 	for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
@@ -323,15 +317,15 @@ __device__ inline int sort_best(const Reuse& r, const Scope& scope, float* x, i3
 		key = keys[from + i];
 		return (u32)(key > 0);
 	});
-	n = compact(keys + from, n, cut, [&](int to, int i, u32 key) { r.ranks[to] = (u64)key << 32 | (u32)~(u32)(from + i); });
+	n = compact(keys + from, n, cut, [&](int to, int i, u32 key) { ranks[to] = (u64)key << 32 | (u32)~(u32)(from + i); });
 	int whole = 1;
 	while (whole < n) whole *= 2;
-	for (int i = n + threadIdx.x; i < whole; i += blockDim.x) r.ranks[i] = 0;
-	sort_down(r.ranks, whole);
+	for (int i = n + threadIdx.x; i < whole; i += blockDim.x) ranks[i] = 0;
+	sort_down(ranks, whole);
 	for (int i = threadIdx.x; i < n; i += blockDim.x) {
-		int j = place_of(r.ranks[i]);
+		int j = place_of(ranks[i]);
 		index[i] = j;
-		mark(r.marks, j);
+		mark(marks, j);
 	}
 	__syncthreads();
 	return n;
@@ -346,7 +340,7 @@ __device__ inline int pick_best(const Reuse& r, const Scope& scope, float* x, i3
 	auto at = [&](int j, float& s) { return scope.within(j) && (s = x[j]) > -infinity(); };
 	Bins bins;
 	Border border = find_border<REUSE_THREADS, SCORES>(scope.lo, scope.hi, (u32)want, r.bins, bins, at);
-	if (border.crowded) return sort_best(r, scope, x, index, want);
+	if (border.crowded) return sort_best(r.ranks, r.marks, scope, x, index, want);
 	each_score<SCORES>(scope.lo, scope.hi, at, [&](const int* j, const float* s, const bool* there) {
 		u32 to[SCORES];
 		bool in[SCORES];
@@ -396,7 +390,7 @@ __device__ inline void set_bits(u64* marks, int p, int lo, int hi) {
 	for (int j = larger(lo, 0); j < hi && j < (p / PAGE + 1) * PAGE; j++) mark(marks, j);
 }
 
-// share marks what a set reads that found an entry, and notes that it did.
+// share marks what a set reads that found an entry.
 __device__ inline void share(const ReuseArgs& a, const Reuse& r, const Scope& middle, int found) {
 	int own = r.records[3 * found] - 1, n = smaller(larger(r.records[3 * found + 2], 0), (int)a.m.most);
 	const i32* list = chosen(a.m, r.slot, r.set, found);
@@ -411,6 +405,10 @@ __device__ inline void share(const ReuseArgs& a, const Reuse& r, const Scope& mi
 		u64 in = bits_of(w, middle.lo, middle.hi) & ~bits_of(w, middle.gap, middle.over);
 		r.marks[w] = (r.marks[w] | bits_of(w, slid, until)) & in;
 	}
+}
+
+// note_shared notes that a set uses an entry.
+__device__ inline void note_shared(const ReuseArgs& a, const Reuse& r, int found) {
 	if (threadIdx.x > 0) return;
 	i32* rec = record(a.m, r.slot, r.set, r.number);
 	atomicAdd(&a.m.tally[r.item * 4], 1u);  // which waits for nothing
@@ -458,6 +456,7 @@ KERNEL_FOUR(reuse, ReuseArgs, REUSE_THREADS) {
 	Scope middle = middle_of(a.plan, r.p);
 	if (found >= 0) {
 		share(a, r, middle, found);
+		note_shared(a, r, found);
 	} else {
 		bool alone = a.m.sets == a.m.heads;
 		Scope scored = alone ? middle : seen(a.plan.span, r.p);
@@ -485,3 +484,268 @@ KERNEL_FOUR(reuse, ReuseArgs, REUSE_THREADS) {
 	__syncthreads();
 	list_marked(r.marks, r.p / PAGE + 1, a.index + r.item * a.cap, a.count[r.item], a.cap, a.g.failure);
 }
+
+constexpr int GATHER_TURNS = 2;   // positions of a warp's part that are copied together
+constexpr int GATHER_STAGES = 2;
+
+struct ReuseAttendArgs {
+	ReuseArgs r;
+	float* dst;    // [slots, heads, dim]
+	i64 early;     // what earlier steps stored and chose is there before the kernels before are done
+	i64 listed;    // positions that a block has room for
+	i64 marks, own, local, asked, records;  // where these start in shared memory, in bytes
+};
+
+// Gathering is what a warp copies together: PIECES lanes take a position, each 8 numbers of
+// its key and of its value.
+struct Gathering {
+	Word4 k[GATHER_TURNS][WARP], v[GATHER_TURNS][WARP];
+};
+
+// reuse_attend is reuse and the attention of what it lists, for heads that share no keys with
+// others, where a block of each fills the GPU. A block takes what the newest choice leaves for
+// granted, and is on its way through it while it asks whether the row may use that. Where the
+// list leaves nothing out decode_whole attends.
+template <int DIM>
+__device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
+	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES, TURNS = GATHER_TURNS, STAGES = GATHER_STAGES, TAKEN = ROWS * TURNS;
+	constexpr int WARPS = REUSE_THREADS / WARP, STATES = WARPS * ROWS;
+	const ReuseArgs& a = x.r;
+	DYNAMIC(unsigned char, shared);
+	SHARED(State, states, STATES);
+	SHARED(int, kept, 5);  // where the row is: read again where it is needed, so that registers are free between
+	int p = first_of(a.g, blockIdx.z);
+	if (p < 0 || !sound(a.g, blockIdx.z, p) || p >= a.width) {
+		wait_before();
+		let_next();
+		if (p >= a.width && threadIdx.x == 0) fail(a.g.failure, FAIL_SCORES, p, a.width, 0);
+		return;
+	}
+	u64 *marks = (u64*)(shared + x.marks), *own = (u64*)(shared + x.own);  // [p/PAGE+1]; own: the plan's own positions
+	int* where = (int*)(shared + x.local);                                 // [listed], in positions of the cache
+	i64 item = (i64)blockIdx.z * a.m.sets + blockIdx.y;
+	auto again = [&]() {
+		Reuse r;
+		r.set = blockIdx.y;
+		r.slot = blockIdx.z;
+		r.run = 1;
+		r.item = item;
+		r.p = kept[0];
+		r.number = kept[1];
+		r.start = r.p - r.number;
+		r.since = kept[2];
+		r.bins = (u32*)shared;
+		r.ranks = (u64*)shared + BINS / 2;
+		r.marks = marks;
+		r.local = (float*)(shared + x.local);
+		r.asked = (float*)(shared + x.asked);
+		r.records = (i32*)(shared + x.records);
+		return r;
+	};
+	{
+		Scope all = seen(a.plan.span, p);
+		int recent = recent_of(a.plan, p);
+		for (int w = threadIdx.x; w <= p / PAGE; w += blockDim.x) {
+			marks[w] = 0;
+			own[w] = (bits_of(w, 0, (int)a.plan.sink) | bits_of(w, recent, p + 1)) & bits_of(w, all.lo, all.hi) & ~bits_of(w, all.gap, all.over);
+		}
+	}
+	if (!x.early) wait_before();
+	int guess, n = 0;
+	{
+		int number, since = a.m.since[blockIdx.z], start = origin(a.m, blockIdx.z, p, number), newest = -1;
+		if (threadIdx.x == 0) {
+			kept[0] = p;
+			kept[1] = number;
+			kept[2] = since;
+		}
+		const i32* from = record(a.m, blockIdx.z, blockIdx.y, 0);
+		i32* records = (i32*)(shared + x.records);
+		for (int i = threadIdx.x; i < number; i += blockDim.x) {
+			for (int c = 0; c < 3; c++) records[3 * i + c] = from[3 * i + c];
+			int at = records[3 * i] - 1;
+			if (at == start + i && at >= since) newest = i;
+		}
+		newest = reduce_block(newest, -1, Top());
+		guess = newest < 0 ? -1 : records[3 * newest + 1];
+		if (newest >= 0 && threadIdx.x < DIM / 8) prefetch(a.m.query + (item * a.m.block + newest) * DIM + threadIdx.x * 8);
+	}
+
+	// list_up finds where what is marked lies, and the plan's own.
+	const u16 *pieces = (const u16*)marks, *own_pieces = (const u16*)own;
+	constexpr int PIECE = 16;
+	auto list_up = [&]() {
+		Run run = run_of((kept[0] / PAGE + 1) * (PAGE / PIECE));
+		u64 mine = 0, total;  // the marked ones in the lower half, all in the upper
+		for (int w = (int)run.lo; w < run.hi; w++) mine += (u64)__popc((u32)(pieces[w] | own_pieces[w])) << 32 | (u64)__popc((u32)pieces[w]);
+		int to = (int)(scan_block(mine, total) >> 32);
+		if (threadIdx.x == 0) kept[3] = (int)(u32)total;
+		n = smaller((int)(total >> 32), (int)x.listed);
+		for (int w = (int)run.lo; w < run.hi; w++) {
+			u32 bits = pieces[w] | own_pieces[w];
+			if (!bits) continue;
+			int page = a.g.table[(i64)blockIdx.z * a.g.width + w / (PAGE / PIECE)];
+			int from = (page * (int)a.g.heads + (int)blockIdx.y) * PAGE + w % (PAGE / PIECE) * PIECE;
+			for (; bits; bits &= bits - 1, to++) {
+				if (to < n) where[to] = from + __ffs((int)bits) - 1;
+			}
+		}
+		__syncthreads();
+	};
+	Gathering* ring = (Gathering*)shared + warp() * STAGES;
+	int piece = lane() % PIECES * 8, next = 0, into = 0;
+	auto fetch = [&]() {
+		if (next < n) {
+#pragma unroll
+			for (int t = 0; t < TURNS; t++) {
+				int i = next + t * ROWS + lane() / PIECES;
+				i64 place = (i64)(i < n ? where[i] : 0) * DIM + piece;
+				copy_async_if(&ring[into].k[t][lane()], (const u16*)a.g.k + place, i < n);
+				copy_async_if(&ring[into].v[t][lane()], (const u16*)a.g.v + place, i < n);
+			}
+		}
+		copy_commit();
+		next += WARPS * TAKEN;
+		if (++into == STAGES) into = 0;
+	};
+	int begun = 0;
+	if (guess >= 0) {
+		{
+			Reuse r = again();
+			share(a, r, middle_of(a.plan, r.p), guess);
+		}
+		__syncthreads();
+		list_up();
+		next = warp() * TAKEN;
+		// The row's own position, which is the last, is stored by a kernel before.
+		begun = x.early ? smaller((n - 1) / (WARPS * TAKEN), STAGES) : STAGES;
+		for (int i = 0; i < begun; i++) fetch();
+	}
+	if (x.early) wait_before();
+	let_next();
+	for (int i = begun; guess >= 0 && i < STAGES; i++) fetch();
+	bool chooses;
+	{
+		Reuse r = again();
+		for (int i = threadIdx.x; i < DIM; i += blockDim.x) {
+			float q = a.asked[item * DIM + i];
+			r.asked[i] = q;
+			a.m.query[(item * a.m.block + r.number) * DIM + i] = q;
+		}
+		__syncthreads();
+		int found = recall(a, r);
+		if (threadIdx.x == 0) {
+			a.m.found[item] = found;
+			if (smaller(k_of(a.m, r.p + 1), (i64)r.p + 1) > a.m.most) fail(a.g.failure, FAIL_LIST, a.m.most, 0, 0);
+		}
+		if (found >= 0) note_shared(a, r, found);
+		chooses = found < 0;
+		if (chooses || found != guess) {
+			copy_wait<0>();
+			for (int w = threadIdx.x; w <= r.p / PAGE; w += blockDim.x) marks[w] = 0;
+			__syncthreads();
+			if (found >= 0) share(a, r, middle_of(a.plan, r.p), found);
+			guess = -1;
+		}
+	}
+	if (chooses) {
+		{
+			Scope middle = middle_of(a.plan, kept[0]);
+			float* scores = (float*)(shared + x.local);
+			int lo = middle.lo / PAGE * PAGE;
+			Keys keys = {(int)blockIdx.z, (int)blockIdx.y, lo, larger(middle.hi - lo, 0)};
+			auto some = [&](int i) { return middle.has(lo + i); };
+			auto put = [&](int, int i, float sum) {
+				scores[lo + i] = sum * (1 / sqrtf((float)DIM));
+				met(a.g, sum);
+			};
+			score_together<DIM>(a.g, keys, a.q + item * DIM, 1, (Word4*)shared, some, put);
+		}
+		__syncthreads();
+		Reuse r = again();
+		Scope middle = middle_of(a.plan, r.p);
+		enter(a, r, middle, middle, r.local);
+	}
+	if (guess < 0) {
+		__syncthreads();
+		list_up();
+		next = warp() * TAKEN;
+		into = 0;
+		for (int i = 0; i < STAGES; i++) fetch();
+	}
+	if (threadIdx.x == 0) {
+		if (kept[3] > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		a.count[item] = smaller(kept[3], (int)a.cap);
+	}
+	if (kept[3] >= between_edges(a.plan, kept[0]).n) {
+		copy_wait<0>();
+		list_marked(marks, kept[0] / PAGE + 1, a.index + item * a.cap, a.count[item], a.cap, a.g.failure);
+		return;
+	}
+	const float* q = a.q + item * DIM + piece;
+	float mine[8], acc[8], unit = 1.4426950408889634f / sqrtf((float)DIM);
+#pragma unroll
+	for (int d = 0; d < 8; d++) {
+		mine[d] = q[d] * unit;
+		acc[d] = 0;
+	}
+	State state = {NOTHING, 0};
+	int turn = 0;
+	for (int first = warp() * TAKEN; first < n; first += WARPS * TAKEN) {
+		copy_wait<STAGES - 1>();
+		Word4 k[TURNS], v[TURNS];
+		float s[TURNS], top = state.top;
+#pragma unroll
+		for (int t = 0; t < TURNS; t++) {
+			k[t] = ring[turn].k[t][lane()];
+			v[t] = ring[turn].v[t][lane()];
+		}
+		fetch();
+		if (++turn == STAGES) turn = 0;
+#pragma unroll
+		for (int t = 0; t < TURNS; t++) {
+			float sum = 0;
+#pragma unroll
+			for (int w = 0; w < 4; w++) sum += mine[2 * w] * from_half((u16)k[t].w[w]) + mine[2 * w + 1] * from_half((u16)(k[t].w[w] >> 16));
+#pragma unroll
+			for (int m = PIECES / 2; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
+			s[t] = first + t * ROWS + lane() / PIECES < n ? sum : -infinity();
+			top = larger(top, s[t]);
+		}
+		float scale = scale_to(state.top, top);
+		state.top = top;
+		state.sum *= scale;
+#pragma unroll
+		for (int d = 0; d < 8; d++) acc[d] *= scale;
+#pragma unroll
+		for (int t = 0; t < TURNS; t++) {
+			float p = exp2f(s[t] - top);
+			state.sum += p;
+#pragma unroll
+			for (int w = 0; w < 4; w++) {
+				acc[2 * w] += p * from_half((u16)v[t].w[w]);
+				acc[2 * w + 1] += p * from_half((u16)(v[t].w[w] >> 16));
+			}
+		}
+	}
+	copy_wait<0>();
+	__syncthreads();
+	float* accs = (float*)shared;  // [STATES, DIM]
+	int group = warp() * ROWS + lane() / PIECES;
+#pragma unroll
+	for (int d = 0; d < 8; d++) accs[group * DIM + piece + d] = acc[d];
+	if (piece == 0) states[group] = state;
+	__syncthreads();
+	if (threadIdx.x >= DIM) return;
+	float top = NOTHING, total = 0, y = 0;
+	for (int i = 0; i < STATES; i++) top = larger(top, states[i].top);
+	for (int i = 0; i < STATES; i++) {
+		float scale = scale_to(states[i].top, top);
+		total += states[i].sum * scale;
+		y += accs[i * DIM + threadIdx.x] * scale;
+	}
+	x.dst[item * DIM + threadIdx.x] = y * finish(total, false);
+}
+
+KERNEL_FOUR(reuse_attend_64, ReuseAttendArgs, REUSE_THREADS) { reuse_attend<64>(a); }
+KERNEL_FOUR(reuse_attend_128, ReuseAttendArgs, REUSE_THREADS) { reuse_attend<128>(a); }

@@ -62,9 +62,21 @@ func reuses() map[string]reuse {
 	add("odd width", func(r *reuse) { r.dim, r.full = 20, true })
 	add("heads of 128", func(r *reuse) { r.steps = 6; r.heads, r.kvHeads, r.sets, r.dim = 6, 1, 6, 128 })
 	add("heads of 64", func(r *reuse) { r.steps = 6; r.dim, r.drop, r.spanSink, r.keep = 64, 0.5, 8, 12 })
-	add("kv heads of 128", func(r *reuse) { r.steps = 6; r.heads, r.kvHeads, r.sets, r.dim, r.back = 2, 2, 2, 128, 100 })
-	add("kv heads of 64", func(r *reuse) { r.steps = 6; r.heads, r.kvHeads, r.sets, r.dim = 2, 2, 2, 64 })
-	add("long", func(r *reuse) { // too long for a block's own memory
+	many := func(name string, change func(r *reuse)) { // heads that share no keys
+		add(name, func(r *reuse) {
+			r.steps, r.heads, r.kvHeads, r.sets, r.dim = 6, 4, 4, 4, 128
+			change(r)
+		})
+	}
+	many("kv heads of 128", func(r *reuse) { r.back = 100 })
+	many("kv heads of 64", func(r *reuse) { r.dim = 64 })
+	many("kv heads that never share", func(r *reuse) { r.dim, r.above = 64, 1 })
+	many("kv heads that chain", func(r *reuse) { r.chain, r.above, r.block, r.relative, r.since = true, 0.7, 4, true, []int{86, 0, 146} })
+	many("kv heads that read everything", func(r *reuse) { r.choose, r.above = device.Amount{Share: 1}, 0.3 })
+	many("kv heads of ties", func(r *reuse) { r.ties, r.near = true, 3 })
+	many("kv heads and a span", func(r *reuse) { r.dim, r.drop, r.spanSink, r.keep = 64, 0.5, 8, 12 })
+	many("a block for each head", func(r *reuse) { r.heads, r.kvHeads, r.sets, r.steps, r.block = 132, 132, 132, 5, 4 }) // of a large GPU
+	add("long", func(r *reuse) {                                                                                         // too long for a block's own memory
 		r.heads, r.kvHeads, r.sets, r.dim = 1, 1, 1, 16
 		r.lens, r.steps, r.choose, r.near = []int{8300}, 1, device.Amount{Count: 4100}, 0
 	})
@@ -163,8 +175,7 @@ func (r *reuse) job(b *bed) job {
 		kv.Len, m.Found = b.i32(r.lensAt(i), slots), zeros(slots, r.sets)
 		q, dst := b.f32(queries, slots, r.heads, r.dim), b.out(slots, r.heads, r.dim)
 		steps = append(steps, func(ops device.Ops) {
-			ops.Reuse(plan.List, m, scores, q, q, kv, plan, widen)
-			ops.Attend(dst, q, kv, plan)
+			device.ReuseAttend(ops, dst, plan.List, m, scores, q, q, kv, plan, widen)
 		})
 		found, count, y := o.step(i)
 		j.expect = append(j.expect,

@@ -1,0 +1,187 @@
+// Attention of a decode step over lists of positions of heads that share no keys: tensor
+// cores would idle, and of many lists each reads little. decode_each gives each a block of
+// which four fit.
+#include "decode.cuh"
+
+// decode_whole is decode of the lists that leave nothing out, in the same bits. A block has
+// WHOLE_HEADS heads, so that there are few: mostly lists have no room for so much, and then
+// nothing is looked at. It fits beside three blocks of decode_each.
+constexpr int WHOLE_HEADS = 4;
+constexpr int WHOLE_STAGES = 2;
+
+template <int DIM>
+__device__ __forceinline__ void decode_whole(const DecodeArgs& a) {
+	let_next();
+	At at = place(a.g, blockIdx.x);
+	if (at.p < 0 || between_edges(a.plan, at.p).n > a.plan.list.cap) {
+		wait_before();
+		return;
+	}
+	for (int h = blockIdx.y * WHOLE_HEADS; h < smaller((int)(blockIdx.y + 1) * WHOLE_HEADS, (int)a.heads); h++) {
+		decode<DIM, WHOLE_STAGES, true>(a, h);
+		__syncthreads();
+	}
+}
+
+KERNEL_TWICE(decode_whole_64, DecodeArgs, RING_WARPS * WARP) { decode_whole<64>(a); }
+KERNEL_TWICE(decode_whole_128, DecodeArgs, RING_WARPS * WARP) { decode_whole<128>(a); }
+
+constexpr int DECODE_WARPS = 8;
+constexpr int EACH_TURNS = 2;      // positions of a warp's part that are copied together
+constexpr int EACH_STAGES = 2;
+constexpr int EACH_PLACES = 2048;  // positions that are looked up together
+
+// Gathered is what a warp copies together: PIECES lanes take a position, each 8 numbers of its
+// key and of its value.
+struct Gathered {
+	Word4 k[EACH_TURNS][WARP], v[EACH_TURNS][WARP];
+};
+
+// decode_each: block (r, h) is decode of a list of positions of a head that shares its keys
+// with no other, where such blocks fill the GPU; decode_whole has the lists that leave
+// nothing out. What a lane copies into shared memory it reads back itself, so that nobody
+// waits.
+template <int DIM>
+__device__ __forceinline__ void decode_each(const DecodeArgs& a) {
+	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES, TURNS = EACH_TURNS, STAGES = EACH_STAGES, TAKEN = ROWS * TURNS, STATES = DECODE_WARPS * ROWS;
+	DYNAMIC(unsigned char, memory);
+	SHARED(State, states, STATES);
+	let_next();
+	int row = blockIdx.x, h = blockIdx.y, kv_head = h * (int)a.g.heads / (int)a.heads, piece = lane() % PIECES * 8;
+	At at = place(a.g, row);  // lengths and pages are there already
+	if (at.p < 0) {
+		wait_before();
+		return;
+	}
+	Gathered* ring = (Gathered*)memory + warp() * STAGES;
+	int* where = (int*)((Gathered*)memory + DECODE_WARPS * STAGES);  // in positions of the cache, -1 for none
+	float* biases = (float*)(where + EACH_PLACES);
+	bool mixture = a.plan.mixture;
+	// The plan's own positions come first, and then those of the list.
+	int sink = smaller((int)a.plan.sink, at.p + 1), recent = smaller(larger(recent_of(a.plan, at.p), sink), at.p + 1);
+	int edges = sink + at.p + 1 - recent, base = 0, n = smaller(edges, EACH_PLACES);
+	Entries e = {nullptr, nullptr, 0};
+	auto look_up = [&](int first) {
+		for (int i = first + threadIdx.x; i < n; i += blockDim.x) {
+			int from = base + i - edges, j = from >= 0 ? e.index[from] : base + i < sink ? base + i : base + i - sink + recent;
+			float weight = from >= 0 && e.weight ? e.weight[from] : 1;
+			bool there = j >= 0 && sees(a.plan.span, at.p, j) && (from < 0 || !edge(a.plan, at.p, j));
+			int page = there ? a.g.table[(i64)at.slot * a.g.width + j / PAGE] : 0;
+			if (there && !page_good(a.g, at.slot, page)) there = false;
+			where[i] = there ? (page * (int)a.g.heads + kv_head) * PAGE + j % PAGE : -1;
+			biases[i] = !there ? (mixture ? 0 : -infinity()) : mixture ? weight : weight == 1 ? 0 : weight > 0 ? log2f(weight) : -infinity();
+		}
+	};
+	int next = warp() * TAKEN, into = 0;
+	auto fetch = [&]() {
+		if (next < n) {
+#pragma unroll
+			for (int t = 0; t < TURNS; t++) {
+				int i = next + t * ROWS + lane() / PIECES, from = i < n ? where[i] : -1;
+				i64 place = (i64)larger(from, 0) * DIM + piece;
+				if (!mixture) copy_async_if(&ring[into].k[t][lane()], (const u16*)a.g.k + place, from >= 0);
+				copy_async_if(&ring[into].v[t][lane()], (const u16*)a.g.v + place, from >= 0);
+			}
+		}
+		copy_commit();
+		next += DECODE_WARPS * TAKEN;
+		if (++into == STAGES) into = 0;
+	};
+	// The list's pages will be looked up, too.
+	for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch(a.g.table + (i64)at.slot * a.g.width + b);
+	look_up(0);
+	__syncthreads();
+	wait_before();
+	// What is known to be read is on its way while the list is.
+	int begun = smaller(n / (DECODE_WARPS * TAKEN), STAGES), seen = n;
+	for (int i = 0; i < begun; i++) fetch();
+	e = entries(a.plan.list, a.g, at, h, (int)a.heads);
+	if (whole(a.plan, e, at.p)) {
+		copy_wait<0>();
+		return;
+	}
+	int all = edges + e.n;
+	n = smaller(all, EACH_PLACES);
+	look_up(seen);
+	__syncthreads();
+	for (int i = begun; i < STAGES; i++) fetch();
+	const float* q = a.q + ((i64)row * a.heads + h) * DIM + piece;
+	float mine[8], acc[8], unit = 1.4426950408889634f / sqrtf((float)DIM);
+#pragma unroll
+	for (int d = 0; d < 8; d++) {
+		mine[d] = q[d] * unit;
+		acc[d] = 0;
+	}
+	State state = {NOTHING, 0};
+	for (int turn = 0;;) {
+		for (int first = warp() * TAKEN; first < n; first += DECODE_WARPS * TAKEN) {
+			copy_wait<STAGES - 1>();
+			Word4 k[TURNS], v[TURNS];
+			float s[TURNS], top = state.top;
+#pragma unroll
+			for (int t = 0; t < TURNS; t++) {
+				k[t] = ring[turn].k[t][lane()];
+				v[t] = ring[turn].v[t][lane()];
+			}
+			fetch();
+			if (++turn == STAGES) turn = 0;
+#pragma unroll
+			for (int t = 0; t < TURNS; t++) {
+				int i = first + t * ROWS + lane() / PIECES;
+				float b = i < n ? biases[i] : mixture ? 0 : -infinity(), sum = 0;
+#pragma unroll
+				for (int w = 0; w < 4; w++) sum += mine[2 * w] * from_half((u16)k[t].w[w]) + mine[2 * w + 1] * from_half((u16)(k[t].w[w] >> 16));
+#pragma unroll
+				for (int m = PIECES / 2; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
+				s[t] = b == -infinity() || mixture ? b : sum + b;
+				top = larger(top, s[t]);
+			}
+			if (!mixture) {
+				float scale = scale_to(state.top, top);
+				state.top = top;
+				state.sum *= scale;
+#pragma unroll
+				for (int d = 0; d < 8; d++) acc[d] *= scale;
+			}
+#pragma unroll
+			for (int t = 0; t < TURNS; t++) {
+				float p = mixture ? s[t] : exp2f(s[t] - top);
+				state.sum += p;
+#pragma unroll
+				for (int w = 0; w < 4; w++) {
+					acc[2 * w] += p * from_half((u16)v[t].w[w]);
+					acc[2 * w + 1] += p * from_half((u16)(v[t].w[w] >> 16));
+				}
+			}
+		}
+		copy_wait<0>();
+		base += EACH_PLACES;
+		if (base >= all) break;
+		n = smaller(all - base, EACH_PLACES);
+		__syncthreads();
+		look_up(0);
+		__syncthreads();
+		next = warp() * TAKEN;
+		into = turn = 0;
+		for (int i = 0; i < STAGES; i++) fetch();
+	}
+	__syncthreads();
+	float* accs = (float*)memory;  // [STATES, DIM]
+	int group = warp() * ROWS + lane() / PIECES;
+#pragma unroll
+	for (int d = 0; d < 8; d++) accs[group * DIM + piece + d] = acc[d];
+	if (piece == 0) states[group] = state;
+	__syncthreads();
+	if (threadIdx.x >= DIM) return;
+	float top = NOTHING, total = 0, y = 0;
+	for (int i = 0; i < STATES; i++) top = larger(top, states[i].top);
+	for (int i = 0; i < STATES; i++) {
+		float scale = scale_to(states[i].top, top);
+		total += states[i].sum * scale;
+		y += accs[i * DIM + threadIdx.x] * scale;
+	}
+	a.dst[((i64)row * a.heads + h) * DIM + threadIdx.x] = y * finish(total, mixture);
+}
+
+KERNEL_FOUR(decode_each_64, DecodeArgs, DECODE_WARPS * WARP) { decode_each<64>(a); }
+KERNEL_FOUR(decode_each_128, DecodeArgs, DECODE_WARPS * WARP) { decode_each<128>(a); }

@@ -1,0 +1,3 @@
+//go:build cudaemu
+
+#include "decode_each.cu"
