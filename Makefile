@@ -6,16 +6,27 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: help build cuda test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-sanitized demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
+.PHONY: help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-sanitized demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/gollm, without cgo
+# Whether bin/gollm is there and was built for GPUs too.
+for_gpus = $(GO) version -m bin/gollm 2>/dev/null | grep -q -- '-tags=cuda$$'
+
+build: ## bin/gollm for the CPU, without cgo
+	@if $(for_gpus); then echo "make build: bin/gollm was for CPU and GPU, and is for the CPU alone now; make cuda builds it for both"; fi
 	CGO_ENABLED=0 $(GO) build -o bin/gollm ./cmd/gollm
 
-# The compiler and headers of CUDA; others than the installed ones by
-# make cuda NVCC=/usr/local/cuda/bin/nvcc CUDA_INCLUDE=/usr/local/cuda/include
+# bin/gollm for the targets that run it: brought up to date as it was built last, for
+# GPUs too if make cuda did that, and with the compiler that it was told of then.
+program:
+	@if $(for_gpus); then eval "$(MAKE) --no-print-directory cuda $$(cat bin/cuda.told 2>/dev/null)"; \
+	else $(MAKE) --no-print-directory build; fi
+
+# The compiler and headers of CUDA. Others than the installed ones, the headers of CUDA
+# 11.8 to 12.9 (gorgonia.org/cu does not compile with those of 13), by
+# make cuda NVCC=/usr/local/cuda-12.8/bin/nvcc CUDA_INCLUDE=/usr/local/cuda-12.8/include
 NVCC         ?= build/cuda/toolkit/bin/nvcc
 CUDA_INCLUDE ?= $(CURDIR)/build/cuda/include
 GPUS         := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
@@ -25,8 +36,16 @@ FATBIN       := cuda/kernels/kernels.fatbin
 # What cgo needs for -tags cuda.
 CUDA_GO = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)" CGO_LDFLAGS="-L$(CURDIR)/build/cuda/lib -Wl,--as-needed" $(GO)
 
-cuda: $(FATBIN) build/cuda/lib/libcuda.so ## bin/gollm for CPU and NVIDIA GPUs
+cuda: cuda-headers $(FATBIN) build/cuda/lib/libcuda.so ## bin/gollm for CPU and NVIDIA GPUs
 	$(CUDA_GO) build -tags cuda -o bin/gollm ./cmd/gollm
+	@printf "'%s' " 'NVCC=$(NVCC)' 'CUDA_INCLUDE=$(CUDA_INCLUDE)' 'GPUS=$(GPUS)' >bin/cuda.told
+
+cuda-headers: | $(NVCC)
+	@version=$$(echo '#include <cuda.h>' | $(CC) -I"$(CUDA_INCLUDE)" -E -dM -x c - 2>/dev/null | awk '$$2 == "CUDA_VERSION" {print $$3}'); \
+	if [ -z "$$version" ]; then found="there is no cuda.h in $(CUDA_INCLUDE)"; \
+	elif [ $$version -lt 11080 ] || [ $$version -ge 13000 ]; then found="$(CUDA_INCLUDE)/cuda.h is of CUDA $$((version / 1000)).$$((version % 1000 / 10))"; \
+	else exit 0; fi; \
+	echo "make cuda: $$found; the Go packages compile with the headers of CUDA 11.8 to 12.9: name their folder with CUDA_INCLUDE=, or leave it out and they are installed (the compiler, NVCC=, may be of CUDA 13)" >&2; exit 1
 
 test-driver: cuda ## tests of the calls of NVIDIA's driver, with one that computes nothing
 	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors' ./cuda
@@ -38,9 +57,12 @@ gpu-report-binaries: cuda ## what scripts/gpu-report.sh runs, in bin/
 gpu-report: gpu-report-binaries ## what this machine's GPU does, as gpu-report.md and gpu-report.json
 	scripts/gpu-report.sh
 
-# nvcc makes one file of machine code for every kind of GPU.
+# nvcc makes one file of machine code for every kind of GPU. Warning 128, a loop that
+# is not reachable, is not said: a template that several kernels are made of leaves
+# loops out in some of them.
 $(FATBIN): $(wildcard cuda/kernels/*.cu cuda/kernels/*.cuh) | $(NVCC)
-	$(NVCC) -std=c++17 -O3 --threads 2 -fatbin $(GPUS) -o $@ cuda/kernels/kernels.cu
+	@echo "compiling the kernels for every kind of GPU, which takes about three minutes"
+	$(NVCC) -std=c++17 -O3 -diag-suppress 128 --threads 2 -fatbin $(GPUS) -o $@ cuda/kernels/kernels.cu
 
 # gorgonia.org/cu names libcuda when it links; cuda/shim.c has its functions.
 build/cuda/lib/libcuda.so: | $(NVCC)
@@ -66,7 +88,7 @@ emulate-sanitized: ## some tests of the CUDA kernels with the sanitizers
 	CGO_ENABLED=1 CGO_CXXFLAGS="-g -O1 -fsanitize=undefined -fno-sanitize-recover=undefined" CGO_LDFLAGS="-fsanitize=undefined" \
 		$(GO) test -asan -tags cudaemu $(COUNT) -timeout 30m -run '$(SANITIZED)' ./cuda
 
-demo: ## a small model finds a needle in 4,000 tokens, another tells a story
+demo: program ## a small model finds a needle in 4,000 tokens, another tells a story
 	@scripts/demo.sh
 
 test: quick race ## every test, without and with the race detector (twenty minutes on two cores)
@@ -83,13 +105,13 @@ fuzz: ## every fuzz target for at least T=30s
 lint: ## gofmt, vet, staticcheck and the rules of this tree
 	@scripts/lint.sh
 
-bench: ## speed of MODEL=file beside what the machine allows
-	$(need_model)$(GO) run ./cmd/gollm bench -m $(MODEL) --threads $(THREADS)
+bench: program ## speed of MODEL=file beside what the machine allows
+	$(need_model)bin/gollm bench -m $(MODEL) --threads $(THREADS)
 
-bench-peer: build ## speed of MODEL="file ..." beside llama.cpp's
+bench-peer: program ## speed of MODEL="file ..." beside llama.cpp's
 	$(need_model)$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(MODEL)
 
-bench-attn: build ## every attention system of MODEL=file beside dense, in turns
+bench-attn: program ## every attention system of MODEL=file beside dense, in turns
 	$(need_model)scripts/bench-attn.sh $(MODEL)
 
 golden: ## remake testdata/logits with llama.cpp and numpy; then look at the diff

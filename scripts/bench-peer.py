@@ -90,7 +90,7 @@ class Peer:
 def measure_ours(path, rows, args):
     """One run of gollm bench."""
     lengths = {p: ",".join(str(r.length) for r in rows if r.phase == p) for p in ("prefill", "decode")}
-    command = [args.gollm, "bench", "-m", path, "--json", "--reps", "1"]
+    command = [args.gollm, "bench", "-m", path, "--device", "cpu", "--json", "--reps", "1"]
     command += ["--threads", str(args.threads), "--steps", str(args.steps)]
     command += [f"--{phase}={lengths[phase]}" for phase in lengths]
     report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)

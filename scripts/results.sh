@@ -5,7 +5,7 @@
 # A part is one of the 8 samples of each task and length; part 0 has the audits, too. A
 # run that is stopped goes on with the same command; after each part the tables of
 # docs/results.md are those of the parts that are complete. Several calls with other parts
-# may run side by side. GOLLM is the program; it is built here if that is unset, and
+# may run side by side. GOLLM is the program; it is built into DIR if that is unset, and
 # DIR/commit says of what. A part takes two free cores about a quarter of an hour.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ mkdir -p "$dir"
 dir=$(realpath "$dir") root=$PWD
 model=$root/testdata/ruler.gguf
 if [[ -z ${GOLLM:-} ]]; then
-	GOLLM=$root/bin/gollm
+	GOLLM=$dir/gollm
 	CGO_ENABLED=0 go build -o "$GOLLM" ./cmd/gollm
 	git rev-parse --short HEAD >"$dir/commit"
 fi
