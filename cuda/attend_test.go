@@ -185,8 +185,8 @@ func TestDecodeTogether(t *testing.T) {
 func TestDecodeNewest(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
-	const n, heads, kvHeads, dim, steps = 300, 4, 2, 128, 20
-	k := 4096
+	const n, heads, kvHeads, dim, steps = 258, 4, 2, 128, 20
+	k := 16384
 	if emulated {
 		k = 256
 	}
