@@ -185,8 +185,8 @@ func TestDecodeTogether(t *testing.T) {
 func TestDecodeNewest(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
-	const n, heads, kvHeads, dim, steps = 300, 4, 2, 128, 20
-	k := 4096
+	const n, heads, kvHeads, dim, steps = 258, 4, 2, 128, 20
+	k := 16384
 	if emulated {
 		k = 256
 	}
@@ -208,24 +208,50 @@ func TestDecodeNewest(t *testing.T) {
 	q, got, want := made[0].Reshape(1, heads, dim), f(1, heads, dim), f(1, heads, dim)
 	kv := filledCache(t, d, rng, n, kvHeads, dim)
 	kv.Short = true
-	g, err := d.Capture(func(device.Ops) {
-		if !d.ops.FuseNormHeads(kv, made, x, device.Norm{W: norm, Eps: float32(k)}, w, pos, device.Rope{Freqs: freqs, Scale: 1, Interleaved: true}) ||
-			!d.ops.decode(got, q, kv, device.Plan{}) {
-			t.Error("a step does not suit the kernels for it")
-		}
-		d.ops.attend(want, q, kv, device.Plan{}, 1)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close()
-	for i := range steps {
-		at := n + i
-		d.Write(x, normal(rng, k))
-		d.Write(pos, words(at))
-		d.Write(kv.Len, words(at+1))
-		g.Launch()
-		compare(t, read(t, d, got), read(t, d, want), 1e-5)
+	scores, later := f(1, heads, kv.Pages.Dim(1)*device.PageLen), f(1, heads, kv.Pages.Dim(1)*device.PageLen)
+	for name, c := range map[string]struct {
+		right     func() bool // right behind the product
+		after     func()
+		got, want device.Tensor // of every head
+		all       bool          // numbers of a head, not only those of positions
+	}{
+		"attention": {
+			func() bool { return d.ops.decode(got, q, kv, device.Plan{}) },
+			func() { d.ops.attend(want, q, kv, device.Plan{}, 1) }, got, want, true,
+		},
+		"scores": {
+			func() bool { return d.ops.scoreRows(scores, q, kv, device.Plan{}, device.Visible) },
+			func() { d.ops.Scores(later, q, kv, device.Plan{}, device.Visible) }, scores, later, false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, err := d.Capture(func(device.Ops) {
+				if !d.ops.FuseNormHeads(kv, made, x, device.Norm{W: norm, Eps: float32(k)}, w, pos, device.Rope{Freqs: freqs, Scale: 1, Interleaved: true}) || !c.right() {
+					t.Error("a step does not suit the kernels for it")
+				}
+				c.after()
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Close()
+			for i := range steps {
+				at := n + i
+				d.Write(x, normal(rng, k))
+				d.Write(pos, words(at))
+				d.Write(kv.Len, words(at+1))
+				g.Launch()
+				a, b := read(t, d, c.got), read(t, d, c.want)
+				width := len(a) / heads
+				for h := range heads {
+					there := width
+					if !c.all {
+						there = at + 1
+					}
+					compare(t, a[h*width:][:there], b[h*width:][:there], 1e-5)
+				}
+			}
+		})
 	}
 }
 

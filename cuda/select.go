@@ -32,7 +32,7 @@ func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part dev
 const (
 	keysGroup = 8 // heads of a kv head that keys.cuh takes at a time
 	keyWarps  = 8 // of a block
-	keyStages = 5 // of a warp, of 16 keys
+	keyStages = 3 // of a warp, of 16 keys
 )
 
 // keyShared is the bytes of shared memory of a block that scores keys with keys.cuh.
@@ -56,7 +56,7 @@ func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part 
 		return false
 	}
 	o.call(fmt.Sprintf("row_scores_%d", q.Dim(2))).tensor(dst).tensor(q).int(q.Dim(1), dst.Dim(2)).
-		bool(part == device.Middles).bool(part == device.Planned).pages(kv, 1).plan(p).ahead().
+		bool(!o.d.stored).bool(part == device.Middles).bool(part == device.Planned).pages(kv, 1).plan(p).ahead().
 		runShared(o.keyBlocks(q.Dim(0), kv.K.Dim(1)), keyWarps*32, keyShared(q.Dim(2)))
 	return true
 }

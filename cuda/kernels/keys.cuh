@@ -16,7 +16,8 @@
 constexpr int KEY_WARPS = 8;      // of a block
 constexpr int EIGHTS = PAGE / 8;  // of a page: 8 keys are one product
 constexpr int PAIRS = EIGHTS / 2;
-constexpr int KEY_STAGES = PAIRS + 1;
+constexpr int KEY_STAGES = 3;
+constexpr int KEY_AHEAD = KEY_STAGES - 1;  // pairs that are asked for ahead
 
 // KeyPair is 16 keys, in pieces of 16 bytes. Those of odd keys lie in another order, so
 // that lanes which read two keys meet no bank of shared memory twice.
@@ -93,16 +94,19 @@ __device__ __forceinline__ OwnPages own_pages(int pages) {
 // score_pages takes the pages of a share of a kv head, for the head at q, which the lanes
 // of its row give; there is false for lanes without one. page(b) is the number of page b,
 // or -1 if nobody wants it; it is called ahead, and before the kernels in front of this
-// one are done. put(b, s) gets the scores of page b: s[i][j] is that of the lane's head for
-// key 8·i + 2·(lane%4) + j. Those of page -1, and of keys beyond the row's own, are anything,
-// perhaps not numbers. ring is the warp's, [KEY_STAGES].
+// one are done. With early, all pages but newest are there before those are done, and are
+// asked for at once. put(b, s) gets the scores of page b: s[i][j] is that of the lane's
+// head for key 8·i + 2·(lane%4) + j. Those of page -1, and of keys beyond the row's own, are
+// anything, perhaps not numbers. ring is the warp's, [KEY_STAGES].
 template <int DIM, class Page, class Put>
-__device__ __forceinline__ void score_pages(const Pages& g, KeyPair<DIM>* ring, int kv_head, const float* q, bool there, float unit, OwnPages mine, Page page, Put put) {
+__device__ __forceinline__ void score_pages(const Pages& g, KeyPair<DIM>* ring, int kv_head, const float* q, bool there, float unit, OwnPages mine, int newest, bool early, Page page, Put put) {
 	const int by = KEY_WARPS;
 	int now = mine.from < mine.end ? page(mine.from) : -1, next = mine.from + by < mine.end ? page(mine.from + by) : -1;
-	wait_before();
+	early = early && mine.from != newest;
+	if (!early) wait_before();
 #pragma unroll
-	for (int i = 0; i < PAIRS; i++) bring_keys<DIM>(ring[i], g, now, kv_head, i);
+	for (int i = 0; i < KEY_AHEAD; i++) bring_keys<DIM>(ring[i], g, now, kv_head, i);
+	if (early) wait_before();
 	Asked<DIM> h;
 	ask_head(h, q, there, unit);
 	int slot = 0;
@@ -112,8 +116,8 @@ __device__ __forceinline__ void score_pages(const Pages& g, KeyPair<DIM>* ring, 
 #pragma unroll
 		for (int i = 0; i < PAIRS; i++) {
 			__syncwarp();  // all have read what the next copies overwrite
-			bring_keys<DIM>(ring[slot == 0 ? KEY_STAGES - 1 : slot - 1], g, next, kv_head, i);
-			copy_wait<PAIRS>();
+			bring_keys<DIM>(ring[slot == 0 ? KEY_STAGES - 1 : slot - 1], g, i + KEY_AHEAD < PAIRS ? now : next, kv_head, (i + KEY_AHEAD) % PAIRS);
+			copy_wait<KEY_AHEAD>();
 			__syncwarp();
 			const KeyPair<DIM>& keys = ring[slot];
 			float c[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
@@ -134,6 +138,7 @@ __device__ __forceinline__ void score_pages(const Pages& g, KeyPair<DIM>* ring, 
 			if (++slot == KEY_STAGES) slot = 0;
 		}
 		put(b, s);
+		now = next;
 		next = after;
 	}
 	copy_wait<0>();

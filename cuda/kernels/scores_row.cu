@@ -8,6 +8,7 @@ struct RowScoresArgs {
 	float* dst;      // [rows, heads, width]
 	const float* q;  // [rows, heads, dim]
 	i64 heads, width;
+	i64 early;       // as RowArgs has it
 	i64 middles, edges;  // only what is between the plan's edges, or only these, of what the span shows
 	Pages g;
 	Plan plan;  // without a list
@@ -42,7 +43,7 @@ __device__ __forceinline__ void row_scores(const RowScoresArgs& a) {
 			}
 		}
 	};
-	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, a.q + item * DIM, there, 1 / sqrtf((float)DIM), mine, page, put);
+	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, a.q + item * DIM, there, 1 / sqrtf((float)DIM), mine, at.p / PAGE, a.early, page, put);
 }
 
 KERNEL_TWICE(row_scores_64, RowScoresArgs, KEY_WARPS * WARP) { row_scores<64>(a); }

@@ -26,6 +26,7 @@ struct RowArgs {
 	float* parts;        // [rows, heads, blocks of a head, dim]: of draw_attend
 	i32* finished;       // [rows, heads]: its blocks that are done; 0 between launches
 	i64 cap, heads, most;  // most: draws of a head
+	i64 early;             // no position but the newest of a slot is written by kernels that may still run
 	Values v;
 	Pages g;
 	Plan plan;  // without a list
@@ -89,7 +90,7 @@ __device__ __forceinline__ void row_shares(const RowArgs& a) {
 		if (there && lane() % 4 == 0) a.sums[item * a.g.width + b] = PageSum{sums[0], sums[0] + sums[1], top, {0, 0, 0}};
 	};
 	const float* q = a.q + item * DIM;
-	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, q, there, 1.4426950408889634f / sqrtf((float)DIM), mine, page, put);
+	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, q, there, 1.4426950408889634f / sqrtf((float)DIM), mine, at.p / PAGE, a.early, page, put);
 	let_next();  // whose blocks would be in the way of these
 }
 
