@@ -36,7 +36,7 @@ func (r *report) parts() []part {
 		{"PyTorch", 30 * time.Second, []*row{{What: "scaled_dot_product_attention"}}, r.torch},
 		{"decode and prefill", 100 * time.Second, denseRows(), r.dense},
 		{"interrupt", 30 * time.Second, []*row{
-			{What: "Ctrl-C in a prefill", Aim: most(200)}, {What: "end of the process after it"}, {What: "device memory free again", Aim: least("value", 1)},
+			{What: "Ctrl-C in a prefill", Unit: "ms", Aim: most(200)}, {What: "end of the process after it"}, {What: "device memory free again", Aim: least("value", 1)},
 		}, r.interrupt},
 		{"sparse decode", 150 * time.Second, sparseDecodeRows(), r.sparseDecode},
 		{"sparse prefill", 300 * time.Second, sparsePrefillRows(), r.sparsePrefill},

@@ -137,7 +137,8 @@ func checkFiles(t *testing.T, markdown, figures string, want int) (states map[st
 	var j struct {
 		Rows []struct {
 			row
-			State string `json:"state"`
+			Value *float64 `json:"value"`
+			State string   `json:"state"`
 		} `json:"rows"`
 	}
 	if err := json.Unmarshal(raw, &j); err != nil {
@@ -154,6 +155,9 @@ func checkFiles(t *testing.T, markdown, figures string, want int) (states map[st
 	states = map[string]int{}
 	for _, w := range j.Rows {
 		states[w.State]++
+		if (w.Value == nil) != (w.State == unmeasured) {
+			t.Errorf("%s: %s: %s with value %v", w.Part, w.What, w.State, w.Value)
+		}
 		if w.Part == "" || w.What == "" || w.State == "" || w.Unmeasured == "not reached" {
 			t.Errorf("%+v", w)
 		}
@@ -197,4 +201,44 @@ func TestBesideSteps(t *testing.T) {
 	if besideSteps(2, short, dense, b, attention, nil, nil); attention.state() != unmeasured {
 		t.Errorf("a step shorter than without attention: %+v", attention)
 	}
+}
+
+// TestOnly: parts by how their names begin, what is not asked for in one line, and no
+// part of a wrong name.
+func TestOnly(t *testing.T) {
+	r := &report{only: "Sparse, pytorch"}
+	some, err := r.asked(r.parts())
+	if got := strings.Join(names(some), ", "); err != nil || got != "devices, PyTorch, sparse decode, sparse prefill" {
+		t.Errorf("%s, %v", got, err)
+	}
+	if got := strings.Join(r.about.NotAsked, ", "); got != "suite, sanitizer, agreement, decode and prefill, interrupt" {
+		t.Errorf("not asked for: %s", got)
+	}
+	for _, only := range []string{"nosuch", "suite,", "suite,decodes"} {
+		r := &report{only: only}
+		if _, err := r.asked(r.parts()); err == nil || !strings.Contains(err.Error(), "there are: devices, suite, ") {
+			t.Errorf("--only %q: %v", only, err)
+		}
+	}
+}
+
+// TestUnmeasuredHead: what was not measured is not in the head as a zero.
+func TestUnmeasuredHead(t *testing.T) {
+	r := &report{rows: []*row{{Part: "interrupt", What: "Ctrl-C in a prefill", Unit: "ms", Aim: most(200), Unmeasured: "no GPU"}}}
+	r.about.NotAsked = []string{"suite"}
+	dir := t.TempDir()
+	paths := []string{filepath.Join(dir, "r.md"), filepath.Join(dir, "r.json")}
+	for i, write := range []func(*os.File) error{r.writeMarkdown, r.writeJSON} {
+		if err := writeTo(paths[i], write); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(text); strings.Contains(got, "GB/s") || !strings.HasPrefix(got, "no GPU; driver unknown; ") || !strings.Contains(got, "Not asked for: suite.") || !strings.Contains(got, "| ≤ 200 ms |") {
+		t.Error(got)
+	}
+	checkFiles(t, paths[0], paths[1], 1)
 }

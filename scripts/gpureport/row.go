@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -113,6 +115,8 @@ type about struct {
 	Torch   string  `json:"torch,omitempty"`
 	Small   bool    `json:"small,omitempty"`
 	Seconds float64 `json:"seconds"`
+
+	NotAsked []string `json:"not_asked,omitempty"` // parts, by --only
 }
 
 // count is how many rows are in a state.
@@ -145,11 +149,16 @@ func ofRows(rows []*row) string {
 func (r *report) writeJSON(f *os.File) error {
 	type stated struct {
 		*row
-		State string `json:"state"`
+		Value *float64 `json:"value"` // null where nothing was measured
+		State string   `json:"state"`
 	}
 	var rows []stated
 	for _, w := range r.rows {
-		rows = append(rows, stated{w, w.state()})
+		s := stated{row: w, State: w.state()}
+		if s.State != unmeasured {
+			s.Value = &w.Value
+		}
+		rows = append(rows, s)
 	}
 	e := json.NewEncoder(f)
 	e.SetIndent("", " ")
@@ -162,8 +171,16 @@ func (r *report) writeJSON(f *os.File) error {
 // writeMarkdown writes what people read.
 func (r *report) writeMarkdown(f *os.File) error {
 	a := r.about
-	fmt.Fprintf(f, "%s; driver %s; gollm %s; %s; %s. A copy on the device moves %.0f GB/s and a large product does %.0f TFLOP/s in the same run (%s). %s. %.0f s.\n\n",
-		a.Device, orUnknown(a.Driver), orUnknown(a.Commit), a.CPU, a.Date, a.ReadGBs, a.TFLOPs, a.Peaks, r.summary(), a.Seconds)
+	about := []string{cmp.Or(a.Device, "no GPU"), "driver " + orUnknown(a.Driver), "gollm " + strings.TrimPrefix(orUnknown(a.Commit), "gollm "), a.CPU, a.Date}
+	about = slices.DeleteFunc(about, func(text string) bool { return text == "" })
+	fmt.Fprintf(f, "%s. ", strings.Join(about, "; "))
+	if a.ReadGBs > 0 {
+		fmt.Fprintf(f, "A copy on the device moves %.0f GB/s and a large product does %.0f TFLOP/s in the same run (%s). ", a.ReadGBs, a.TFLOPs, a.Peaks)
+	}
+	fmt.Fprintf(f, "%s. %.0f s.\n\n", r.summary(), a.Seconds)
+	if len(a.NotAsked) > 0 {
+		fmt.Fprintf(f, "Not asked for: %s.\n\n", strings.Join(a.NotAsked, ", "))
+	}
 	if r.small {
 		fmt.Fprint(f, "Small models and lengths: this tries the report, and says nothing about speed.\n\n")
 	}
