@@ -82,6 +82,7 @@ const (
 	ringWarps    = 4 // of a block of decode
 	ringStages   = 3
 	decodeGroup  = 8       // the most heads of a block
+	decodeSet    = 4       // those of a set of decode.cuh
 	decodeCounts = 1 << 16 // groups of heads of rows that a call may have
 	wholeHeads   = 4       // of a block of decode_whole
 	wholeStages  = 2
@@ -93,10 +94,12 @@ const (
 )
 
 // decodeKernels are the kernels for one row of each slot, by the length of a head,
-// decodeEachKernels those for lists of positions of heads that share no keys, and
-// decodeWholeKernels those for such lists that leave nothing out.
+// decodeMoreKernels those for more than four heads that share keys, decodeEachKernels those
+// for lists of positions of heads that share no keys, and decodeWholeKernels those for such
+// lists that leave nothing out.
 var (
 	decodeKernels      = map[int]string{64: "decode_64", 128: "decode_128"}
+	decodeMoreKernels  = map[int]string{64: "decode_more_64", 128: "decode_more_128"}
 	decodeEachKernels  = map[int]string{64: "decode_each_64", 128: "decode_each_128"}
 	decodeWholeKernels = map[int]string{64: "decode_whole_64", 128: "decode_whole_128"}
 )
@@ -115,6 +118,9 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	splits := max(1, o.d.drv.multiprocessors()/max(rows*kvHeads, 1))
 	if lists := p.Middle == device.Blocks || p.Middle == device.Tokens; lists && kvHeads%p.List.Index.Dim(1) != 0 {
 		group = 1
+	}
+	if group > decodeSet {
+		name = decodeMoreKernels[dim]
 	}
 	if p.Mixture && p.Span == (device.Span{}) && p.Align == 0 {
 		tiles := (ceil(p.Sink, device.PageLen) + ceil(p.Recent, device.PageLen) + 1) * 4

@@ -160,7 +160,7 @@ func TestDecodeWhole(t *testing.T) {
 func TestDecodeTogether(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
-	for _, s := range [][4]int{{64, 333, 2, 1}, {128, 40, 4, 2}, {128, 1000, 8, 1}} {
+	for _, s := range [][4]int{{64, 333, 2, 1}, {64, 400, 7, 1}, {128, 40, 4, 2}, {128, 1000, 8, 1}} {
 		dim, n, heads, kvHeads := s[0], s[1], s[2], s[3]
 		rng := rand.New(rand.NewPCG(5, 10))
 		q := alloc(t, d, device.F32, 1, heads, dim)

@@ -5,9 +5,9 @@
 // A block takes the query heads that share a kv head, up to 8, and a share of what
 // they read, cut into 16 positions at a time: quarters of pages, then entries of a
 // list of positions. Each warp has a ring of them in shared memory. Products are on
-// tensor cores: row i of a 16 x 16 matrix is head i rounded to half precision and row
-// i+8 is what that left, so that the two together are good to 22 bits; the weights
-// of values likewise. Blocks that run together merge their shares in shared memory, and
+// tensor cores: of the eight columns of a product every other one is a head rounded to half
+// precision and the next one what that left, so that the two together are good to 22 bits;
+// the weights of values likewise. Blocks that run together merge their shares in shared memory, and
 // the last block of a group of heads to finish merges what these have, in their order.
 #pragma once
 
@@ -45,32 +45,45 @@ struct Tile {
 
 // Reads is what a row and head read, as a sequence of tiles.
 struct Reads {
-	Plan plan;
 	Entries e;
-	At at;
+	const i32* table;  // of the slot
+	int slot, p, middle;
+	int from, span_sink, span_bound;  // sees: from on, and before span_sink or from span_bound on
+	int sink, recent;  // edge: before sink, or from recent on
 	int head, tail;    // pages before and from which on all are looked at
 	int listed, pages;  // pages of the list, and all
 	int tiles;
 	bool plain;  // all up to the row's position
 
 	__device__ __forceinline__ int cut() const { return pages * QUARTERS; }  // tiles of pages
+	__device__ __forceinline__ bool sees(int j) const { return j <= p && j >= from && (j < span_sink || j >= span_bound); }
+	__device__ __forceinline__ bool edge(int j) const { return middle == MIDDLE_ALL || j < sink || j >= recent; }
 };
 
 // reads_of is what the row at a place and a head read.
 __device__ __forceinline__ Reads reads_of(const DecodeArgs& a, At at, int head) {
 	Reads r;
-	r.plan = a.plan;
-	r.at = at;
-	r.e = entries(a.plan.list, a.g, at, head, (int)a.heads);
-	if (whole(a.plan, r.e, at.p)) r.plan.middle = MIDDLE_ALL;
-	Edges edges = edge_pages(r.plan, at.p);
-	int all = at.p / PAGE + 1;
+	Plan plan = a.plan;
+	int p = at.p, all = p / PAGE + 1;
+	r.table = a.g.table + (i64)at.slot * a.g.width;
+	r.slot = at.slot;
+	r.p = p;
+	r.e = entries(plan.list, a.g, at, head, (int)a.heads);
+	if (whole(plan, r.e, p)) plan.middle = MIDDLE_ALL;
+	r.middle = (int)plan.middle;
+	Edges edges = edge_pages(plan, p);
 	r.head = smaller(edges.head, all);
 	r.tail = smaller(larger(edges.tail, r.head), all);
-	r.listed = r.plan.middle == MIDDLE_BLOCKS ? r.e.n : 0;
+	r.listed = r.middle == MIDDLE_BLOCKS ? r.e.n : 0;
 	r.pages = r.head + r.listed + all - r.tail;
-	r.tiles = r.cut() + (r.plan.middle == MIDDLE_TOKENS ? (r.e.n + TAKE - 1) / TAKE : 0);
-	r.plain = r.plan.middle == MIDDLE_ALL && r.plan.span.back == 0 && r.plan.span.drop == 0;
+	r.tiles = r.cut() + (r.middle == MIDDLE_TOKENS ? (r.e.n + TAKE - 1) / TAKE : 0);
+	const Span& span = plan.span;
+	r.from = span.back ? (int)larger((i64)p + 1 - span.back, (i64)0) : 0;
+	r.span_sink = (int)smaller(span.sink, (i64)p + 1);
+	r.span_bound = bound_of(span, p);
+	r.sink = (int)smaller(plan.sink, (i64)p + 1);
+	r.recent = recent_of(plan, p);
+	r.plain = r.middle == MIDDLE_ALL && span.back == 0 && span.drop == 0;
 	return r;
 }
 
@@ -98,7 +111,7 @@ __device__ __forceinline__ Raw raw_of(const Reads& r, int tile) {
 		return raw;
 	}
 	raw.at = page < r.head ? page : page - r.head - r.listed + r.tail;
-	raw.weight = r.plan.middle == MIDDLE_BLOCKS ? weight_of(r.e, raw.at) : 0;
+	raw.weight = r.middle == MIDDLE_BLOCKS ? weight_of(r.e, raw.at) : 0;
 	return raw;
 }
 
@@ -109,34 +122,32 @@ struct Spot {
 	float weight;
 };
 
-__device__ __forceinline__ int look_up(const Reads& r, const Pages& g, int block) { return g.table[(i64)r.at.slot * g.width + block]; }
-
-__device__ __forceinline__ Spot spot_of(const Reads& r, const Pages& g, int tile, Raw raw) {
+__device__ __forceinline__ Spot spot_of(const Reads& r, int tile, Raw raw) {
 	Spot s = {0, -1, 1};
 	int in = tile % QUARTERS * TAKE + lane() % TAKE;
 	if (r.plain) {
 		int block = tile / QUARTERS;
 		if (tile >= r.tiles) return s;
-		s.page = look_up(r, g, block);
-		if (block * PAGE + in <= r.at.p) s.in = in;
+		s.page = r.table[block];
+		if (block * PAGE + in <= r.p) s.in = in;
 		return s;
 	}
 	int j = raw.at;
 	if (j < 0) return s;
 	if (tile >= r.cut()) {
-		if (!sees(r.plan.span, r.at.p, j) || edge(r.plan, r.at.p, j)) return s;
+		if (!r.sees(j) || r.edge(j)) return s;
 		s.weight = raw.weight;
 		s.in = j % PAGE;
-		s.page = look_up(r, g, j / PAGE);
+		s.page = r.table[j / PAGE];
 		return s;
 	}
 	int number = tile / QUARTERS;
 	bool listed = number >= r.head && number < r.head + r.listed;
 	if (listed && (j < r.head || j >= r.tail)) return s;  // among the others
-	s.page = look_up(r, g, j);
+	s.page = r.table[j];
 	j = j * PAGE + in;
-	if (!sees(r.plan.span, r.at.p, j)) return s;
-	if (!edge(r.plan, r.at.p, j)) {
+	if (!r.sees(j)) return s;
+	if (!r.edge(j)) {
 		if (raw.weight == 0) return s;
 		s.weight = raw.weight;
 	}
@@ -146,26 +157,33 @@ __device__ __forceinline__ Spot spot_of(const Reads& r, const Pages& g, int tile
 
 // bring begins to copy a tile.
 template <int DIM>
-__device__ __forceinline__ void bring(Tile<DIM>& t, const Pages& g, const Reads& r, int kv_head, int tile, Spot s) {
+__device__ __forceinline__ void bring(Tile<DIM>& t, const Pages& g, const Reads& r, bool mixture, int kv_head, int tile, Spot s) {
 	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES;  // of 16 bytes of a row; rows of a turn
-	bool there = s.in >= 0, mixture = r.plan.mixture;
-	if (there && (u32)s.page >= g.count) {
-		fail(g.failure, FAIL_PAGE, r.at.slot, s.page, g.count);
+	bool there = s.in >= 0;
+	if (there && (u32)s.page >= (u32)g.count) {
+		fail(g.failure, FAIL_PAGE, r.slot, s.page, g.count);
 		there = false;
 	}
 	u32 seen = __ballot_sync(ALL, there);
-	if (lane() < TAKE) {
-		if (!there)
-			t.bias[lane()] = mixture ? 0 : -infinity();
-		else
-			t.bias[lane()] = mixture ? s.weight : s.weight == 1 ? 0 : s.weight > 0 ? log2f(s.weight) : -infinity();
-	}
+	float bias = 0;
+	if (!there || s.weight != 1) bias = mixture ? (there ? s.weight : 0) : there && s.weight > 0 ? log2f(s.weight) : -infinity();
+	if (there && s.weight == 1 && mixture) bias = 1;
+	if (lane() < TAKE) t.bias[lane()] = bias;
 	int first = lane() / PIECES, piece = lane() % PIECES * 8;
 	u16 *k = t.k + first * (DIM + 8) + piece, *v = t.v + first * (DIM + 8) + piece;
+	auto element = [&](int in) { return ((i64)s.page * (int)g.heads + kv_head) * (PAGE * DIM) + in * DIM; };
 	if (tile < r.cut()) {
 		// 16 positions of a page, one behind the other.
-		i64 from = seen ? element_of(g, s.page, kv_head, tile % QUARTERS * TAKE + first) + piece : 0;
+		i64 from = seen ? element(tile % QUARTERS * TAKE + first) + piece : 0;
 		const u16 *from_k = (const u16*)g.k + from, *from_v = (const u16*)g.v + from;
+		if (seen == ALL && !mixture) {
+#pragma unroll
+			for (int i = 0; i < TAKE; i += ROWS) {
+				copy_async(k + i * (DIM + 8), from_k + i * DIM);
+				copy_async(v + i * (DIM + 8), from_v + i * DIM);
+			}
+			return;
+		}
 #pragma unroll
 		for (int i = 0; i < TAKE; i += ROWS) {
 			bool in = seen >> (i + first) & 1;
@@ -174,7 +192,7 @@ __device__ __forceinline__ void bring(Tile<DIM>& t, const Pages& g, const Reads&
 		}
 		return;
 	}
-	i64 place = there ? element_of(g, s.page, kv_head, s.in) : 0;
+	i64 place = there ? element(s.in) : 0;
 #pragma unroll
 	for (int i = 0; i < TAKE; i += ROWS) {
 		i64 from = __shfl_sync(ALL, place, i + first) + piece;
@@ -184,108 +202,114 @@ __device__ __forceinline__ void bring(Tile<DIM>& t, const Pages& g, const Reads&
 	}
 }
 
-// Heads is what a lane has of head lane/4 of its warp's.
-template <int DIM>
+// Heads is what a lane has of the heads of its block, in sets of four. Of a set, a product
+// has eight columns: a head's queries, or its weights, rounded to half precision, and what
+// that left. A lane gives columns lane/4, and gets those of head lane%4.
+template <int DIM, int SETS>
 struct Heads {
-	u32 q[DIM / 16][4];
-	float unit;  // what a product of q and a key is multiplied by
-	float acc[DIM / 8][4];
-	State s;  // sum is the lane's own part
+	u32 q[SETS][DIM / 16][2];
+	float unit[SETS];  // what a product of q and a key is multiplied by
+	float acc[SETS][DIM / 16][4];
+	State s[SETS];  // sum is the lane's own part
 };
 
-// ask puts a head into the lanes of its row, times a power of two that keeps both
-// halves of it within half precision.
-template <int DIM>
-__device__ __forceinline__ void ask(Heads<DIM>& h, const float* q, bool there) {
-	float v[DIM / 16][4], top = 0;
+// ask gives a block's heads their queries, times a power of two that keeps both halves of
+// them within half precision.
+template <int DIM, int SETS>
+__device__ __forceinline__ void ask(Heads<DIM, SETS>& h, const float* q, int group) {
 #pragma unroll
-	for (int k = 0; k < DIM / 16; k++) {
+	for (int set = 0; set < SETS; set++) {
+		int head = set * 4 + lane() / 8;
+		bool rest = lane() / 4 % 2;
+		float v[DIM / 16][4], top = 0;
 #pragma unroll
-		for (int i = 0; i < 4; i += 2) {
-			float2 both = {0, 0};
-			if (there) both = *(const float2*)(q + k * 16 + lane() % 4 * 2 + i * 4);
-			v[k][i] = both.x;
-			v[k][i + 1] = both.y;
-			top = larger(top, larger(fabsf(both.x), fabsf(both.y)));
+		for (int k = 0; k < DIM / 16; k++) {
+#pragma unroll
+			for (int i = 0; i < 4; i += 2) {
+				float2 both = {0, 0};
+				if (head < group) both = *(const float2*)(q + head * DIM + k * 16 + lane() % 4 * 2 + i * 4);
+				v[k][i] = both.x;
+				v[k][i + 1] = both.y;
+				top = larger(top, larger(fabsf(both.x), fabsf(both.y)));
+			}
 		}
-	}
-	top = larger(top, __shfl_xor_sync(ALL, top, 1));
-	top = larger(top, __shfl_xor_sync(ALL, top, 2));
-	int power = smaller(larger((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
-	float up = __uint_as_float((u32)(254 - power) << 23), down = __uint_as_float((u32)power << 23);
-	h.unit = down * (1.4426950408889634f / sqrtf((float)DIM));
+		top = larger(top, __shfl_xor_sync(ALL, top, 1));
+		top = larger(top, __shfl_xor_sync(ALL, top, 2));
+		int power = smaller(larger((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
+		float up = __uint_as_float((u32)(254 - power) << 23), down = __uint_as_float((u32)power << 23);
+		h.unit[set] = __shfl_sync(ALL, down * (1.4426950408889634f / sqrtf((float)DIM)), lane() % 4 * 8);
 #pragma unroll
-	for (int k = 0; k < DIM / 16; k++) {
+		for (int k = 0; k < DIM / 16; k++) {
 #pragma unroll
-		for (int i = 0; i < 2; i++) {
-			float x = v[k][2 * i] * up, y = v[k][2 * i + 1] * up;
-			u32 both = pack_half(x, y);
-			h.q[k][2 * i] = both;
-			h.q[k][2 * i + 1] = pack_half(x - from_half((u16)both), y - from_half((u16)(both >> 16)));
+			for (int i = 0; i < 2; i++) {
+				float x = v[k][2 * i] * up, y = v[k][2 * i + 1] * up;
+				u32 both = pack_half(x, y);
+				h.q[set][k][i] = rest ? pack_half(x - from_half((u16)both), y - from_half((u16)(both >> 16))) : both;
+			}
 		}
 	}
 }
 
 // add_tile adds the positions of a tile.
-template <int DIM>
-__device__ __forceinline__ void add_tile(Heads<DIM>& h, const Tile<DIM>& t, bool mixture) {
-	float p[2][2];
-	const float* bias = t.bias + lane() % 4 * 2;
+template <int DIM, int SETS>
+__device__ __forceinline__ void add_tile(Heads<DIM, SETS>& h, const Tile<DIM>& t, bool mixture) {
+	float p[SETS][2];  // of positions lane/4 and lane/4 + 8
+	const float bias[2] = {t.bias[lane() / 4], t.bias[lane() / 4 + 8]};
 	if (mixture) {
-		for (int n = 0; n < 2; n++) {
-			for (int i = 0; i < 2; i++) p[n][i] = bias[n * 8 + i];
+#pragma unroll
+		for (int set = 0; set < SETS; set++) {
+			for (int i = 0; i < 2; i++) p[set][i] = bias[i];
 		}
 	} else {
-		float s[4][4];  // of 8 positions each, over every other k
+		float s[SETS][2][4];  // over every other k
 #pragma unroll
-		for (int n = 0; n < 4; n++) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
+		for (int set = 0; set < SETS; set++) {
+			for (int i = 0; i < 2; i++) s[set][i][0] = s[set][i][1] = s[set][i][2] = s[set][i][3] = 0;
+		}
 #pragma unroll
 		for (int k = 0; k < DIM / 16; k++) {
-			u32 b[4];
-			load_matrices(b, t.k + (lane() % 8 + lane() / 16 * 8) * (DIM + 8) + k * 16 + lane() / 8 % 2 * 8);
-			multiply_add(s[k % 2 * 2], h.q[k], b);
-			multiply_add(s[k % 2 * 2 + 1], h.q[k], b + 2);
-		}
-		float top = h.s.top;
+			u32 keys[4];
+			load_matrices(keys, t.k + lane() % 16 * (DIM + 8) + k * 16 + lane() / 16 * 8);
 #pragma unroll
-		for (int n = 0; n < 2; n++) {
+			for (int set = 0; set < SETS; set++) multiply_add(s[set][k % 2], keys, h.q[set][k]);
+		}
+#pragma unroll
+		for (int set = 0; set < SETS; set++) {
+			float top = h.s[set].top;
 #pragma unroll
 			for (int i = 0; i < 2; i++) {
-				p[n][i] = bias[n * 8 + i] == -infinity() ? -infinity() : (s[n][i] + s[n + 2][i] + (s[n][i + 2] + s[n + 2][i + 2])) * h.unit + bias[n * 8 + i];
-				top = larger(top, p[n][i]);
+				float sum = s[set][0][2 * i] + s[set][1][2 * i] + (s[set][0][2 * i + 1] + s[set][1][2 * i + 1]);
+				p[set][i] = bias[i] == -infinity() ? -infinity() : sum * h.unit[set] + bias[i];
+				top = larger(top, p[set][i]);
 			}
-		}
-		top = larger(top, __shfl_xor_sync(ALL, top, 1));
-		top = larger(top, __shfl_xor_sync(ALL, top, 2));
-		float scale = scale_to(h.s.top, top);
-		if (__any_sync(ALL, scale != 1)) {
-			h.s.sum *= scale;
+			for (int m = 4; m < WARP; m *= 2) top = larger(top, __shfl_xor_sync(ALL, top, m));
+			float scale = scale_to(h.s[set].top, top);
+			if (__any_sync(ALL, scale != 1)) {
+				h.s[set].sum *= scale;
 #pragma unroll
-			for (int d = 0; d < DIM / 8; d++) {
+				for (int d = 0; d < DIM / 16; d++) {
 #pragma unroll
-				for (int i = 0; i < 4; i++) h.acc[d][i] *= scale;
+					for (int i = 0; i < 4; i++) h.acc[set][d][i] *= scale;
+				}
 			}
-		}
-		h.s.top = top;
-#pragma unroll
-		for (int n = 0; n < 2; n++) {
-#pragma unroll
-			for (int i = 0; i < 2; i++) p[n][i] = exp2f(p[n][i] - top);
+			h.s[set].top = top;
+			for (int i = 0; i < 2; i++) p[set][i] = power2(p[set][i] - top);
 		}
 	}
-	u32 w[4];
+	u32 w[SETS][2];
 #pragma unroll
-	for (int n = 0; n < 2; n++) {
-		h.s.sum += p[n][0] + p[n][1];
-		w[2 * n] = pack_half(p[n][0], p[n][1]);
-		w[2 * n + 1] = pack_half(p[n][0] - from_half((u16)w[2 * n]), p[n][1] - from_half((u16)(w[2 * n] >> 16)));
+	for (int set = 0; set < SETS; set++) {
+		h.s[set].sum += p[set][0] + p[set][1];
+		u32 both = pack_half(p[set][0], p[set][1]);
+		w[set][0] = transposed(pack_half(p[set][0], p[set][0] - from_half((u16)both)));
+		w[set][1] = transposed(pack_half(p[set][1], p[set][1] - from_half((u16)(both >> 16))));
 	}
 #pragma unroll
 	for (int d = 0; d < DIM / 16; d++) {
-		u32 b[4];
-		load_transposed(b, t.v + lane() % 16 * (DIM + 8) + d * 16 + lane() / 16 * 8);
-		multiply_add(h.acc[2 * d], w, b);
-		multiply_add(h.acc[2 * d + 1], w, b + 2);
+		u32 values[4];
+		load_transposed(values, t.v + (lane() % 8 + lane() / 16 * 8) * (DIM + 8) + d * 16 + lane() / 8 % 2 * 8);
+#pragma unroll
+		for (int set = 0; set < SETS; set++) multiply_add(h.acc[set][d], values, w[set]);
 	}
 }
 
@@ -356,8 +380,8 @@ __device__ __forceinline__ void bring_row(Tile<DIM>& t, const Pages& g, int kv_h
 }
 
 // decode: block (r, y, s) adds up share s of what row r reads for heads
-// y·group to y·group + group-1.
-template <int DIM, int STAGES, bool WHOLE>
+// y·group to y·group + group-1, no more than four for each of SETS.
+template <int DIM, int SETS, int STAGES, bool WHOLE>
 __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 	DYNAMIC(Tile<DIM>, ring);
 	SHARED(int, last, 1);
@@ -389,9 +413,9 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 	auto raw = [&](int t) { return t < end ? raw_of(r, t) : Raw{-1, 1}; };
 	auto fetch = [&]() {
 		if (next < end) {
-			bring<DIM>(mine[slot], a.g, r, kv_head, next, spot);
+			bring<DIM>(mine[slot], a.g, r, a.plan.mixture, kv_head, next, spot);
 			next += RING_WARPS;
-			spot = spot_of(r, a.g, next, ahead);
+			spot = spot_of(r, next, ahead);
 			ahead = raw(next + RING_WARPS);
 		}
 		copy_commit();
@@ -409,7 +433,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 		}
 		if (rehearsal != lists) {
 			r = reads_of(a, at, first);
-			if (WHOLE && r.plan.middle != MIDDLE_ALL) return;
+			if (WHOLE && r.middle != MIDDLE_ALL) return;
 			int each = larger((r.tiles + (int)a.splits - 1) / (int)a.splits, RING_WARPS);
 			shares = larger((r.tiles + each - 1) / each, 1);
 			shares = (shares + together - 1) / together;  // of blocks together
@@ -418,13 +442,13 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 			int newest = (r.pages - 1) * QUARTERS + at.p % PAGE / TAKE;  // where the row's own position is
 			if (r.plain) end = smaller(end, newest + 1);
 			tile = next = split * each + warp();
-			spot = spot_of(r, a.g, next, raw(next));
+			spot = spot_of(r, next, raw(next));
 			ahead = raw(next + RING_WARPS);
-			if (!lists && a.settled && sees(r.plan.span, at.p, at.p) && edge(r.plan, at.p, at.p)) {
+			if (!lists && a.settled && r.sees(at.p) && r.edge(at.p)) {
 				for (; begun < STAGES; begun++) fetch();
 				if (newest >= tile && newest < next && (newest - tile) % RING_WARPS == 0) {
 					again = (newest - tile) / RING_WARPS;
-					page = look_up(r, a.g, at.p / PAGE);
+					page = r.table[at.p / PAGE];
 					copy_wait<0>();
 					__syncwarp();
 				}
@@ -434,12 +458,14 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 			if (again >= 0 && (u32)page < a.g.count) bring_row<DIM>(mine[again], a.g, kv_head, page, at.p % PAGE);
 			for (; begun < STAGES; begun++) fetch();
 		}
-		Heads<DIM> h;
-		bool there = lane() / 4 < group;
-		ask(h, a.q + (index + (there ? lane() / 4 : 0)) * DIM, there);
-		h.s = {NOTHING, 0};
+		Heads<DIM, SETS> h;
+		ask(h, a.q + index * DIM, group);
 #pragma unroll
-		for (int d = 0; d < DIM / 8; d++) h.acc[d][0] = h.acc[d][1] = h.acc[d][2] = h.acc[d][3] = 0;
+		for (int set = 0; set < SETS; set++) {
+			h.s[set] = {NOTHING, 0};
+#pragma unroll
+			for (int d = 0; d < DIM / 16; d++) h.acc[set][d][0] = h.acc[set][d][1] = h.acc[set][d][2] = h.acc[set][d][3] = 0;
+		}
 		int stop = rehearsal ? tile + 1 : end;
 		for (int t = tile; t < stop; t += RING_WARPS) {
 			if (again < 0)
@@ -458,19 +484,21 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 		constexpr int WIDTH = DIM + 8;  // so that heads are in other banks
 		float* accs = (float*)ring;     // [warps, 8, WIDTH]
 		float *tops = accs + RING_WARPS * 8 * WIDTH, *sums = tops + RING_WARPS * 8;  // [warps, 8]
-		float sum = h.s.sum;
-		sum += __shfl_xor_sync(ALL, sum, 1);
-		sum += __shfl_xor_sync(ALL, sum, 2);
-		int head = warp() * 8 + lane() / 4;
-		if (there && !rehearsal) {
-			if (lane() % 4 == 0) {
-				tops[head] = h.s.top;
-				sums[head] = sum;
-			}
 #pragma unroll
-			for (int d = 0; d < DIM / 8; d++) {
-				float2* to = (float2*)(accs + head * WIDTH + d * 8 + lane() % 4 * 2);
-				*to = {h.acc[d][0] + h.acc[d][2], h.acc[d][1] + h.acc[d][3]};
+		for (int set = 0; set < SETS; set++) {
+			float sum = h.s[set].sum;
+			for (int m = 4; m < WARP; m *= 2) sum += __shfl_xor_sync(ALL, sum, m);
+			int head = set * 4 + lane() % 4, at = warp() * 8 + head;
+			if (head >= group || rehearsal) continue;
+			if (lane() < 4) {
+				tops[at] = h.s[set].top;
+				sums[at] = sum;
+			}
+			float* to = accs + at * WIDTH + lane() / 4;
+#pragma unroll
+			for (int d = 0; d < DIM / 16; d++) {
+				to[d * 16] = h.acc[set][d][0] + h.acc[set][d][1];
+				to[d * 16 + 8] = h.acc[set][d][2] + h.acc[set][d][3];
 			}
 		}
 		__syncthreads();

@@ -18,7 +18,7 @@ __device__ __forceinline__ void decode_whole(const DecodeArgs& a) {
 		return;
 	}
 	for (int h = blockIdx.y * WHOLE_HEADS; h < smaller((int)(blockIdx.y + 1) * WHOLE_HEADS, (int)a.heads); h++) {
-		decode<DIM, WHOLE_STAGES, true>(a, h);
+		decode<DIM, 1, WHOLE_STAGES, true>(a, h);
 		__syncthreads();
 	}
 }

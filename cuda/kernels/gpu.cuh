@@ -122,6 +122,14 @@ __device__ __forceinline__ void load_transposed(u32 r[4], const void* row) {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
 
+// transposed is a lane's two elements of row lane/4 of the transposed of an 8 x 8 matrix of
+// halves, of which each lane gives those of row lane/4 from 2(l%4) on.
+__device__ __forceinline__ u32 transposed(u32 v) {
+	u32 r;
+	asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
+	return r;
+}
+
 // copy_async begins to copy 16 bytes to shared memory; copy_async_if zeroes them
 // where nothing is there. What a thread began before copy_commit is one group;
 // copy_wait<N> waits until at most N groups are left.

@@ -286,6 +286,12 @@ inline void load_transposed(uint32_t r[4], const void* row) {
 	}
 }
 
+inline uint32_t transposed(uint32_t v) {
+	const uint64_t* all = emu::exchange(v, "transposed");
+	int l = threadIdx.x & 31, from = l % 4 * 8 + l / 8, half = l / 4 % 2 * 16;
+	return (uint32_t)(all[from] >> half & 0xffff) | (uint32_t)(all[from + 4] >> half & 0xffff) << 16;
+}
+
 // Copies are made when they are waited for, so that who does not wait reads what
 // was there before.
 inline void copy_async(void* to, const void* from) {
