@@ -32,10 +32,35 @@ func (o *ops) FuseRopeAppend(kv device.KV, q, k, v, pos device.Tensor, r device.
 	rows, heads := q.Dim(0), q.Dim(1)
 	perSlot := device.RowsPerSlot(op, rows, kv)
 	o.stores(perSlot)
-	o.call("rope_append").pages(kv, perSlot).tensor(q).tensor(k).tensor(v).tensor(pos).
-		tensor(r.Freqs).float(float64(r.Scale)).int(heads, r.Freqs.Dim(0)).bool(r.Interleaved).ahead().
-		run(blocks{rows, ceil(heads+2*kv.K.Dim(1), appendHeads), 1}, 128)
+	call := func(name string) *call {
+		return o.call(name).pages(kv, perSlot).tensor(q).tensor(k).tensor(v).tensor(pos).
+			tensor(r.Freqs).float(float64(r.Scale)).int(heads, r.Freqs.Dim(0)).bool(r.Interleaved)
+	}
+	if o.turnsMany(kv, q, k, v, r) {
+		call("rope_append_many").run(blocks{ceil(rows, turnRows), 1, 1}, 256)
+		return true
+	}
+	call("rope_append").ahead().run(blocks{rows, ceil(heads+2*kv.K.Dim(1), appendHeads), 1}, 128)
 	return true
+}
+
+// Of the kernel rope_append_many: the rows that are worth it, those of a block, and the
+// most pairs of a head.
+const (
+	turnMany  = 256
+	turnRows  = 4
+	turnPairs = 64
+)
+
+// turnsMany reports whether that kernel turns and appends the heads.
+func (o *ops) turnsMany(kv device.KV, q, k, v device.Tensor, r device.Rope) bool {
+	dim, pairs := kv.K.Dim(3), r.Freqs.Dim(0)
+	for _, t := range []device.Tensor{q, k, v, kv.K, kv.V} {
+		if o.d.address(t)%16 != 0 {
+			return false
+		}
+	}
+	return q.Dim(0) >= turnMany && kv.K.DType == device.F16 && 2*pairs == dim && dim%16 == 0 && pairs <= turnPairs
 }
 
 // checkRopeAppend panics unless heads can be turned and appended.

@@ -83,6 +83,69 @@ KERNEL(rope_append, RopeAppendArgs, 128) {
 	}
 }
 
+constexpr int TURN_ROWS = 4, TURN_PAIRS = 64;  // of a block of rope_append_many
+
+// rope_append_many is rope_append of many rows, where heads turn as a whole and the cache has
+// half precision. A block takes 4 rows and finds their angles once.
+KERNEL(rope_append_many, RopeAppendArgs, 256) {
+	SHARED(float, sines, TURN_ROWS * TURN_PAIRS);
+	SHARED(float, cosines, TURN_ROWS * TURN_PAIRS);
+	int dim = (int)a.g.dim, heads = (int)a.heads, of = (int)a.g.heads, pairs = (int)a.pairs, first = blockIdx.x * TURN_ROWS;
+	int rows = smaller(TURN_ROWS, (int)(a.g.rows * a.g.slots) - first);
+	for (int i = threadIdx.x; i < rows * pairs; i += blockDim.x) {
+		double sine, cosine;
+		sincos((double)a.pos[first + i / pairs] * (double)a.freqs[i % pairs], &sine, &cosine);
+		sines[i] = (float)(sine * a.scale);
+		cosines[i] = (float)(cosine * a.scale);
+	}
+	__syncthreads();
+	// A thread takes 8 numbers: 4 pairs of q or k, or 8 of v.
+	int each = dim / 8, turns = (heads + of) * each, all = turns + of * each;
+	for (int r = 0; r < rows; r++) {
+		At at = place(a.g, first + r);
+		int page = at.p < 0 ? -1 : page_of(a.g, at.slot, at.p / PAGE);
+		for (int i = threadIdx.x; i < all; i += blockDim.x) {
+			int h = i / each, d = i % each * 8, next = 4;
+			float lo[4], hi[4];
+			if (i >= turns) {
+				h -= heads + of;
+				const float* from = a.v + ((i64)(first + r) * of + h) * dim + d;
+				load_four(lo, from);
+				load_four(hi, from + 4);
+				if (page >= 0) *(Word4*)((u16*)a.g.v + element_of(a.g, page, h, at.p % PAGE) + d) = {{pack_half(lo[0], lo[1]), pack_half(lo[2], lo[3]), pack_half(hi[0], hi[1]), pack_half(hi[2], hi[3])}};
+				continue;
+			}
+			const float *s = sines + r * pairs + d / 2, *c = cosines + r * pairs + d / 2;
+			if (!a.interleaved) {
+				d /= 2;
+				next = pairs;
+			}
+			float* x = (h < heads ? a.q + ((i64)(first + r) * heads + h) * dim : a.k + ((i64)(first + r) * of + h - heads) * dim) + d;
+			load_four(lo, x);
+			load_four(hi, x + next);
+			bool mixed = a.interleaved;
+			float y[4], z[4];
+#pragma unroll
+			for (int e = 0; e < 4; e++) {
+				float u = mixed ? (e < 2 ? lo : hi)[e % 2 * 2] : lo[e], v = mixed ? (e < 2 ? lo : hi)[e % 2 * 2 + 1] : hi[e];
+				y[e] = u * c[e] - v * s[e];
+				z[e] = u * s[e] + v * c[e];
+			}
+#pragma unroll
+			for (int e = 0; e < 4; e++) {
+				lo[e] = mixed ? (e % 2 ? z : y)[e / 2] : y[e];
+				hi[e] = mixed ? (e % 2 ? z : y)[e / 2 + 2] : z[e];
+			}
+			store_four(x, lo);
+			store_four(x + next, hi);
+			if (h < heads || page < 0) continue;
+			u16* to = (u16*)a.g.k + element_of(a.g, page, h - heads, at.p % PAGE) + d;
+			*(u64*)to = pack_half(lo[0], lo[1]) | (u64)pack_half(lo[2], lo[3]) << 32;
+			*(u64*)(to + next) = pack_half(hi[0], hi[1]) | (u64)pack_half(hi[2], hi[3]) << 32;
+		}
+	}
+}
+
 struct AttendArgs {
 	float* dst;      // [rows, heads, dim]
 	const float* q;  // [rows, heads, dim]

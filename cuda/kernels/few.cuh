@@ -14,6 +14,15 @@ struct alignas(16) Word4 {
 // load16 reads 16 bytes that start on 16 bytes.
 __device__ __forceinline__ Word4 load16(const void* at) { return *reinterpret_cast<const Word4*>(__builtin_assume_aligned(at, 16)); }
 
+// load_four reads 4 numbers that start on 16 bytes, store_four writes them.
+__device__ __forceinline__ void load_four(float v[4], const float* at) {
+	Word4 w = load16(at);
+	for (int i = 0; i < 4; i++) v[i] = __uint_as_float(w.w[i]);
+}
+__device__ __forceinline__ void store_four(float* at, const float v[4]) {
+	*(Word4*)at = {{__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])}};
+}
+
 // Few is 32 weights of a row, as d·v - m, with v in bytes; d and m are of each 16.
 struct Few {
 	int v[8];

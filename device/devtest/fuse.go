@@ -43,7 +43,7 @@ func fuseCases() []testCase {
 			} {
 				a.full, a.lens = full, []int{64, 0, 70}
 				name := fmt.Sprintf("op=ropeappend/full=%v/interleaved=%v/dim=%d", full, interleaved, a.dim)
-				cases = append(cases, testCase{name, func(b *bed) job { return ropeAppend(b, a, interleaved) }})
+				cases = append(cases, testCase{name, func(b *bed) job { return ropeAppend(b, a, a.dim/2-2, interleaved) }})
 				for _, types := range [][3]device.DType{
 					{device.F16, device.F16, device.F16}, {device.Q4_K, device.Q4_K, device.Q6_K}, {device.F32, device.Q8_0, device.F32},
 				} {
@@ -53,6 +53,13 @@ func fuseCases() []testCase {
 					cases = append(cases, testCase{name, func(b *bed) job { return normHeads(b, one, interleaved, types) }})
 				}
 			}
+		}
+	}
+	for _, a := range []attention{{heads: 6, kvHeads: 2, dim: 64}, {heads: 3, kvHeads: 1, dim: 128}} {
+		a.lens, a.rows = []int{300}, 263
+		for _, interleaved := range []bool{false, true} {
+			name := fmt.Sprintf("op=ropeappend/interleaved=%v/rows=%d/dim=%d", interleaved, a.rows, a.dim)
+			cases = append(cases, testCase{name, func(b *bed) job { return ropeAppend(b, a, a.dim/2, interleaved) }})
 		}
 	}
 	return cases
@@ -154,8 +161,8 @@ type turning struct {
 	interleaved bool
 }
 
-func newTurning(a attention, interleaved bool) turning {
-	rows, pairs := a.queryRows(), a.dim/2-2
+func newTurning(a attention, pairs int, interleaved bool) turning {
+	rows := a.queryRows()
 	t := turning{a, make([]int32, rows), make([]float32, pairs), interleaved}
 	for r := range t.pos {
 		_, p := a.place(r)
@@ -209,12 +216,11 @@ func (t *turning) stored(b *bed, c device.KV, k, v []float64) (storedK, storedV 
 	return storedK, storedV
 }
 
-// ropeAppend turns queries and keys of a decode step and stores the keys with their
-// values.
-func ropeAppend(b *bed, a attention, interleaved bool) job {
+// ropeAppend turns queries and keys and stores the keys with their values.
+func ropeAppend(b *bed, a attention, pairs int, interleaved bool) job {
 	rows := a.queryRows()
 	c := b.cacheOf(&a)
-	t := newTurning(a, interleaved)
+	t := newTurning(a, pairs, interleaved)
 	q, k, v := b.normal(rows*a.heads*a.dim), b.normal(rows*a.kvHeads*a.dim), b.normal(rows*a.kvHeads*a.dim)
 	wantQ, wantK := t.turned(widen(q), a.heads), t.turned(widen(k), a.kvHeads)
 	kept := make([]float64, len(v))
@@ -243,7 +249,7 @@ func normHeads(b *bed, a attention, interleaved bool, types [3]device.DType) job
 	const k = 512
 	rows := a.queryRows()
 	c := b.cacheOf(&a)
-	t := newTurning(a, interleaved)
+	t := newTurning(a, a.dim/2-2, interleaved)
 	x, n, y := b.normed(rows, k)
 	var dst, w []device.Tensor
 	var want [3][]float64
