@@ -97,7 +97,7 @@ func newBench() *cobra.Command {
 	}
 	b.model.registerPath(cmd)
 	f := cmd.Flags()
-	f.Var(&b.prefill, "prefill", "lengths of prompts, in tokens; 8k is 8192, 0 is no prefill")
+	f.Var(&b.prefill, "prefill", "lengths of prompts, in tokens; 8k is 8192, 1M is 1024k, 0 is no prefill")
 	f.Var(&b.decode, "decode", "tokens before the first step; 0 is no decode")
 	f.Var(&b.ctx, "ctx", "lengths of both, and a line for each length and --attn; instead of --prefill and --decode")
 	f.IntVar(&b.steps, "steps", 16, "decode steps of a run")

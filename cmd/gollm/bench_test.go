@@ -98,13 +98,13 @@ func TestBenchRunsSettingsInTurns(t *testing.T) {
 }
 
 func TestLengths(t *testing.T) {
-	for text, want := range map[string]string{"512": "512", "512,8k": "512,8192", "0": "0", " 1K , 2": "1024,2"} {
+	for text, want := range map[string]string{"512": "512", "512,8k": "512,8192", "0": "0", " 1K , 2": "1024,2", "1M": "1048576", "2m,1k": "2097152,1024"} {
 		var l lengths
 		if err := l.Set(text); err != nil || l.String() != want {
 			t.Errorf("%q: %v, %v, want %s", text, l, err, want)
 		}
 	}
-	for _, text := range []string{"", "k", "1,", "-1", "1.5k", "0,1", "99999999999999999999", "9223372036854775807k"} {
+	for _, text := range []string{"", "k", "1,", "-1", "1.5k", "0,1", "99999999999999999999", "9223372036854775807k", "M", "1M5", "524289M"} {
 		if err := new(lengths).Set(text); err == nil {
 			t.Errorf("%q is taken", text)
 		}

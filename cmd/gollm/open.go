@@ -31,7 +31,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 	start := time.Now()
 	file, err := weights.Open(m.path)
 	if err != nil {
-		return nil, fileError("-m", m.path, "a GGUF file", err)
+		return nil, fileError("-m", m.path, ggufFile, err)
 	}
 	log("%s: %s, %d tensors, %s", file.Path(), plural(len(file.Parts()), "file"), len(file.Tensors()), sizeText(file.Size()))
 	where, err := parseDevice(m.device)

@@ -78,6 +78,7 @@ func newRoot() *cobra.Command {
 		sub.Flags().SortFlags = false
 		root.AddCommand(sub)
 	}
+	takeOnce(root)
 	return root
 }
 
