@@ -170,9 +170,15 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 // nearest is the one of names that word is most likely a misspelling of, in capitals or
 // not, or "".
 func nearest(word string, names []string) string {
-	least, found := min(3, (len(word)+1)/2), "" // three edits, or half of the word, are too many to be a slip
+	word = strings.ToLower(word)
+	least, found := 3, "" // three edits are too many to be a slip
 	for _, name := range names {
-		if d := levenshtein.ComputeDistance(strings.ToLower(word), strings.ToLower(name)); d < least {
+		lower := strings.ToLower(name)
+		d := levenshtein.ComputeDistance(word, lower)
+		if d == 2 && word != "" && !strings.HasPrefix(lower, word[:1]) {
+			continue // nor is another first letter and one edit more
+		}
+		if d < least {
 			least, found = d, name
 		}
 	}
