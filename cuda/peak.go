@@ -19,6 +19,9 @@ const (
 	peakRandom = 1 << 16                // random elements, which repeat: zeros are faster to multiply
 )
 
+// ownProducts is what multiplies many rows where there is no library.
+const ownProducts = "our own kernel (no cuBLASLt)"
+
 // Peaks measures a copy on the device, which reads and writes, and a large product
 // of bfloat16 with sums in f32: that of cuBLASLt where it is found, our own
 // otherwise. What does not fit beside what is in memory is unknown.
@@ -36,6 +39,14 @@ func (d *dev) Peaks() device.Peaks {
 	p.Int8 = p.Float
 	p.How = "a copy on the device, read and written; " + product
 	return p
+}
+
+// Products is what multiplies many rows: cuBLASLt, where this machine has it.
+func (d *dev) Products() string {
+	if d.drv.hasLibrary() {
+		return "cuBLASLt " + d.drv.libraryVersion()
+	}
+	return ownProducts
 }
 
 // copyPeak is the bytes per second of a large copy, both sides counted.
@@ -70,9 +81,9 @@ func (d *dev) productPeak() (rate float64, by string) {
 	d.Write(w, brains(n*n))
 	ops := 2 * float64(n) * float64(n) * float64(n)
 	size := fmt.Sprintf("a product of %d³ in bfloat16 by ", n)
-	each, name, err := d.libraryProduct(w)
+	each, err := d.libraryProduct(w)
 	if err == nil {
-		return ops / each, size + name
+		return ops / each, size + d.Products()
 	}
 	x, err := d.Alloc(device.F32, n, n)
 	if err != nil {
@@ -86,23 +97,22 @@ func (d *dev) productPeak() (rate float64, by string) {
 	if each, err = d.repeated(func() error { d.ops.MatMul(dst, x, w); return nil }); err != nil {
 		return 0, "a product failed"
 	}
-	return ops / each, size + "our own kernel (no cuBLASLt)"
+	return ops / each, size + ownProducts
 }
 
 // libraryProduct times w·wᵀ of bfloat16 by cuBLASLt.
-func (d *dev) libraryProduct(w device.Tensor) (seconds float64, name string, err error) {
+func (d *dev) libraryProduct(w device.Tensor) (seconds float64, err error) {
 	if !d.drv.hasLibrary() {
-		return 0, "", errors.New("no cuBLASLt is found")
+		return 0, errors.New("no cuBLASLt is found")
 	}
 	n := w.Dim(0)
 	dst, err := d.Alloc(device.BF16, n, n)
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
-	seconds, err = d.repeated(func() error {
+	return d.repeated(func() error {
 		return d.drv.multiplyBrains(d.address(dst), d.address(w), d.address(w), n, d.halves.at+halvesSize)
 	})
-	return seconds, "cuBLASLt " + d.drv.libraryVersion(), err
 }
 
 // repeated is the seconds that a call takes, of many in a row after a warm-up.

@@ -74,6 +74,12 @@ type PeakReporter interface {
 	Peaks() Peaks
 }
 
+// ProductReporter is an optional ability of [Device]: it says what multiplies many rows,
+// for people.
+type ProductReporter interface {
+	Products() string
+}
+
 // Clock is an optional ability of a [Device] whose calls return before they are
 // done: it tells when they were.
 type Clock interface {

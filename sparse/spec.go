@@ -28,6 +28,14 @@ func (it item) name() string {
 	return it.entry.Name
 }
 
+// UnknownError is a name that no system has.
+type UnknownError struct{ Name string }
+
+// Error lists the names that there are.
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("no system is called %q; there are: %s", e.Name, strings.Join(names(""), ", "))
+}
+
 // Parse reads the text form of a policy, the argument of --attn:
 //
 //	spec   = stack | [ "prefill=" stack ] [ "decode=" stack ]
@@ -87,10 +95,33 @@ var optionsText = regexp.MustCompile(`\([^()]*\)`)
 // checkPhases refuses a stack with a "=" outside of parentheses: the next phase is not
 // apart from it, or something stands before the first.
 func checkPhases(stack string) error {
+	if right := inParentheses(stack); right != "" {
+		return fmt.Errorf("%q: options stand in parentheses: %s", stack, right)
+	}
 	if name, _, ok := strings.Cut(optionsText.ReplaceAllString(stack, ""), "="); ok && !strings.Contains(name, "(") {
 		return fmt.Errorf("%q: phases are prefill and decode, with a space between them: prefill=NAME decode=NAME", stack)
 	}
 	return nil
+}
+
+// inParentheses is how a system is written whose options stand behind its name without
+// parentheses; "" for any other text.
+func inParentheses(text string) string {
+	name, rest, _ := strings.Cut(text, " ")
+	system, _, _ := strings.Cut(name, ":")
+	e := find(system)
+	settings := strings.FieldsFunc(rest, func(r rune) bool { return r == ' ' || r == ',' })
+	if e == nil || len(settings) == 0 {
+		return ""
+	}
+	options := describe(e.defaults)
+	for _, s := range settings {
+		option, _, ok := strings.Cut(s, "=")
+		if !ok || !slices.ContainsFunc(options, func(o Option) bool { return o.Name == option }) {
+			return ""
+		}
+	}
+	return name + "(" + strings.Join(settings, ",") + ")"
 }
 
 // stack adds the systems of one stack.
@@ -141,7 +172,7 @@ func parseItem(text string) (item, error) {
 		return item{}, fmt.Errorf("no system is called %q: systems are joined by +, and a space is between phases: prefill=NAME decode=NAME", name)
 	}
 	if e == nil {
-		return item{}, fmt.Errorf("no system is called %q; there are: %s", name, strings.Join(names(""), ", "))
+		return item{}, &UnknownError{name}
 	}
 	var settings []string
 	if named {

@@ -44,6 +44,10 @@ func TestErrorsOfSpecsSayWhatToWrite(t *testing.T) {
 		"prefill=dense decode=quest decode":       "systems are joined by +, and a space is between phases: prefill=NAME decode=NAME",
 		"etf psaw":                                "systems are joined by +",
 		"nope":                                    "there are: dense, ",
+		"sketchwalk density=0.1":                  `options stand in parentheses: sketchwalk(density=0.1)`,
+		"prefill=sketchwalk density=0.1,depth=2":  phases, // no option of it
+		"cis:gsm8k-128  s=4, k=0.1 + santa":       phases,
+		"decode=cis:gsm8k-128 s=4, k=0.1":         "cis:gsm8k-128(s=4,k=0.1)",
 		"quest(budget=64":                         "the parenthesis is not closed",
 		"santa(samples=0)":                        "option samples: 0, want 1 to 1048576",
 		"santa(samples=0,exec=flash)":             "option samples: 0",

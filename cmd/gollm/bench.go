@@ -97,7 +97,7 @@ func newBench() *cobra.Command {
 	}
 	b.model.registerPath(cmd)
 	f := cmd.Flags()
-	f.Var(&b.prefill, "prefill", "lengths of prompts, in tokens; 8k is 8192, 0 is no prefill")
+	f.Var(&b.prefill, "prefill", "lengths of prompts, in tokens; 8k is 8192, 1M is 1024k, 0 is no prefill")
 	f.Var(&b.decode, "decode", "tokens before the first step; 0 is no decode")
 	f.Var(&b.ctx, "ctx", "lengths of both, and a line for each length and --attn; instead of --prefill and --decode")
 	f.IntVar(&b.steps, "steps", 16, "decode steps of a run")
@@ -217,7 +217,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	o := eval.SpeedOptions{Tasks: eval.Tasks(b.prefill, b.decode), Steps: b.steps, Reps: b.reps, Fill: b.fill, Batch: b.batch}
+	o := eval.SpeedOptions{Tasks: b.tasks(), Steps: b.steps, Reps: b.reps, Fill: b.fill, Batch: b.batch}
 	if o.Fill == 0 && slices.ContainsFunc(names, func(name string) bool { return name != "dense" }) {
 		o.Fill = sparseFill
 	}
@@ -235,7 +235,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	}
 	report := newBenchReport(m.File.Path(), names, b.batch, machine, rows)
 	if len(b.ctx) > 0 {
-		report.Story = newStory(report.Rows)
+		report.lengths, report.Story = true, newStory(report.Rows)
 	}
 	if printErr := b.print(cmd.OutOrStdout(), report); printErr != nil {
 		return printErr
@@ -249,6 +249,19 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 		return errors.Join(errInterrupted, err)
 	}
 	return b.auditRun(ctx, cmd, m, sides[0], o)
+}
+
+// tasks is what is measured, in order: with --ctx one length after the other, so that
+// those before a Ctrl-C are whole.
+func (b *benchFlags) tasks() []eval.Task {
+	if len(b.ctx) == 0 {
+		return eval.Tasks(b.prefill, b.decode)
+	}
+	var all []eval.Task
+	for _, n := range b.ctx {
+		all = append(all, eval.Tasks([]int{n}, []int{n})...)
+	}
+	return all
 }
 
 // warnLengths says that lengths go beyond what the model was trained for, which

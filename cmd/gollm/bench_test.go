@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/csv"
 	"math"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/eval"
 	"github.com/gollm/gollm/internal/golden"
@@ -98,13 +100,13 @@ func TestBenchRunsSettingsInTurns(t *testing.T) {
 }
 
 func TestLengths(t *testing.T) {
-	for text, want := range map[string]string{"512": "512", "512,8k": "512,8192", "0": "0", " 1K , 2": "1024,2"} {
+	for text, want := range map[string]string{"512": "512", "512,8k": "512,8192", "0": "0", " 1K , 2": "1024,2", "1M": "1048576", "2m,1k": "2097152,1024"} {
 		var l lengths
 		if err := l.Set(text); err != nil || l.String() != want {
 			t.Errorf("%q: %v, %v, want %s", text, l, err, want)
 		}
 	}
-	for _, text := range []string{"", "k", "1,", "-1", "1.5k", "0,1", "99999999999999999999", "9223372036854775807k"} {
+	for _, text := range []string{"", "k", "1,", "-1", "1.5k", "0,1", "99999999999999999999", "9223372036854775807k", "M", "1M5", "524289M"} {
 		if err := new(lengths).Set(text); err == nil {
 			t.Errorf("%q is taken", text)
 		}
@@ -142,6 +144,49 @@ func TestBenchNotes(t *testing.T) {
 	}
 }
 
+// TestBenchStoryCutShort: a line for each length that was measured to the end, and no
+// table without lines.
+func TestBenchStoryCutShort(t *testing.T) {
+	r := benchReport{Model: "model.gguf", Attn: []string{"dense"}, lengths: true, Rows: []benchRow{
+		{Phase: eval.Prefill, Tokens: 128, Attn: "dense", TTFTMS: 3}, {Phase: eval.Decode, Depth: 128, Attn: "dense", TokS: 7, Limit: "memory", Fraction: 2.4},
+		{Phase: eval.Prefill, Tokens: 256, Attn: "dense", TTFTMS: 6},
+	}}
+	r.Story = newStory(r.Rows)
+	var one, none strings.Builder
+	if err := new(benchFlags).print(&one, r); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(one.String(), "\n"); len(lines) != 5 || !strings.Contains(lines[2], "first token ms") || !strings.Contains(lines[3], "7.00") {
+		t.Errorf("one length of two, and no column that is explained:\n%s", one.String())
+	}
+	r.Story, r.Rows = nil, r.Rows[:1]
+	if err := new(benchFlags).print(&none, r); err != nil {
+		t.Fatal(err)
+	}
+	if want := "model.gguf; ; ; attention dense\n\nnothing was measured to the end\n"; none.String() != want {
+		t.Errorf("%q, want %q", none.String(), want)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errs strings.Builder
+	args := []string{"bench", "-m", randomModel(t, modeltest.Shape{}), "--ctx", "128", "--csv"}
+	if code := run(ctx, args, strings.NewReader(""), &out, &errs); code != exitInterrupted || !strings.HasPrefix(out.String(), "tokens,attention,first token ms") {
+		t.Errorf("%v: exit code %d, %q and %q", args, code, out.String(), errs.String())
+	}
+}
+
+// TestBenchHeadLine: a device with one rate for all products has one figure.
+func TestBenchHeadLine(t *testing.T) {
+	for want, p := range map[string]device.Peaks{
+		"reads 4022.0 GB/s, computes 704 TFLOP/s (a product in bfloat16)":                {Read: 4.022e12, Int8: 703625e9, Float: 703625e9, How: "a product in bfloat16"},
+		"reads 4.7 GB/s, computes 762 int8 GOP/s and 159 float GFLOP/s (on all threads)": {Read: 4.7e9, Int8: 762e9, Float: 159e9, How: "on all threads"},
+	} {
+		if line := newBenchReport("a", []string{"dense"}, 1, eval.Machine{Peaks: p}, nil).headLine(); !strings.HasSuffix(line, "; "+want) {
+			t.Errorf("%q, want %q at its end", line, want)
+		}
+	}
+}
+
 // TestBenchStory measures two settings at two lengths and looks at all forms.
 func TestBenchStory(t *testing.T) {
 	model := randomModel(t, modeltest.Shape{})
@@ -152,7 +197,8 @@ func TestBenchStory(t *testing.T) {
 		t.Fatalf("%d rows and %d lines, want 8 and 4", len(j.Rows), len(j.Story))
 	}
 	for i, s := range j.Story {
-		first, step := j.Rows[i], j.Rows[4+i]
+		first := j.Rows[i/2*4+i%2]
+		step := j.Rows[i/2*4+i%2+2]
 		if s.Tokens != 128<<(i/2) || s.Attn != j.Attn[i%2] || s.TTFTMS <= 0 || s.TTFTMS != first.TTFTMS || s.TokS != step.TokS || s.Memory <= 0 {
 			t.Errorf("line %d: %+v", i, s)
 		}

@@ -20,6 +20,7 @@ type benchReport struct {
 	Machine machineReport `json:"machine"`
 	Rows    []benchRow    `json:"rows"`
 	Story   []storyRow    `json:"story,omitempty"` // of --ctx
+	lengths bool          // whether there is --ctx, and Story is what is shown
 }
 
 // machineReport is the machine of a benchmark.
@@ -142,6 +143,8 @@ func (b *benchFlags) print(out io.Writer, r benchReport) error {
 	t := r.table()
 	var text string
 	switch {
+	case t.Length() == 0 && !b.csv:
+		text = r.headLine() + "\n\nnothing was measured to the end"
 	case b.csv:
 		text = t.RenderCSV()
 	case b.markdown:
@@ -164,15 +167,23 @@ func (r benchReport) headLine() string {
 		parts = append(parts, fmt.Sprintf("%d sequences a step", r.Batch))
 	}
 	if m.ReadGBs > 0 {
-		parts = append(parts, fmt.Sprintf("reads %.1f GB/s, computes %.0f int8 GOP/s and %.0f float GFLOP/s (%s)", m.ReadGBs, m.Int8GOPs, m.FloatGOPs, m.Peaks))
+		parts = append(parts, fmt.Sprintf("reads %.1f GB/s, computes %s (%s)", m.ReadGBs, m.products(), m.Peaks))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// notes explains speeds above the floor; each begins on a line of its own, after
-// space.
+// products is the rates of products; a GPU has one for all of them, that of halves.
+func (m machineReport) products() string {
+	if m.Int8GOPs == m.FloatGOPs {
+		return threeDigits(m.FloatGOPs/1e3) + " TFLOP/s"
+	}
+	return fmt.Sprintf("%.0f int8 GOP/s and %.0f float GFLOP/s", m.Int8GOPs, m.FloatGOPs)
+}
+
+// notes explains speeds above the floor, where the table has the share of it; each
+// begins on a line of its own, after space.
 func (r benchReport) notes(space string) string {
-	if slices.ContainsFunc(r.Rows, func(row benchRow) bool { return row.Limit == "memory" && math.Round(100*row.Fraction) > 100 }) {
+	if !r.lengths && slices.ContainsFunc(r.Rows, func(row benchRow) bool { return row.Limit == "memory" && math.Round(100*row.Fraction) > 100 }) {
 		return space + "\nreached > 100: the floor fetches the weights from memory, and here the processor's cache holds them."
 	}
 	return ""
@@ -216,7 +227,7 @@ func tableOf[R any](columns []column[R], rows []R, left ...string) table.Writer 
 // table is the rows, with the spread of the runs; with --ctx a line for each length
 // and setting.
 func (r benchReport) table() table.Writer {
-	if len(r.Story) > 0 {
+	if r.lengths {
 		return tableOf(storyColumns, r.Story, "attention")
 	}
 	columns := slices.DeleteFunc(slices.Clone(benchColumns), func(c column[benchRow]) bool {

@@ -85,7 +85,11 @@ func compareRuns(cmd *cobra.Command, pathA, pathB string, asJSON bool) error {
 	}
 	columns := []string{"length", "n", "A", "B", "B - A", "its interval", "w/t/l", "p"}
 	t := newTable(columns...)
-	t.AppendHeader(table.Row{"A: " + a.Attn + ", B: " + b.Attn, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], columns[7]})
+	nameA, nameB := a.Attn, b.Attn
+	if nameA == nameB {
+		nameA, nameB = nameA+" in "+pathA, nameB+" in "+pathB
+	}
+	t.AppendHeader(table.Row{"A: " + nameA + ", B: " + nameB, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], columns[7]})
 	for _, r := range list {
 		p := r.Paired
 		chance := ""

@@ -28,9 +28,9 @@ var eras = []struct {
 		delete(f, "answer_prefix")
 		delete(f, "length_w_model_temp")
 		delete(f, "token_position_answer")
-	}, "rows of era E1"},
-	{"E2", func(f map[string]any) { delete(f, "token_position_answer") }, "rows of era E2/E3"},
-	{"E3", func(map[string]any) {}, "rows of era E2/E3"},
+	}, "until May 2025 (era E1)"},
+	{"E2", func(f map[string]any) { delete(f, "token_position_answer") }, "since May 2025 (era E2/E3)"},
+	{"E3", func(map[string]any) {}, "since May 2025 (era E2/E3)"},
 }
 
 // TestEveryEraIsAnswered reads the same prompts in the form of every era, answers

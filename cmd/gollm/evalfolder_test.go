@@ -120,6 +120,9 @@ func TestCompareSaysWhatIsLeftOut(t *testing.T) {
 	if r.code != exitOK || !strings.Contains(r.errs, note) || !strings.Contains(strings.Join(strings.Fields(r.out), " "), "niah 450 4 25.0 50.0 +25.0 ") {
 		t.Errorf("exit code %d, printed %q, said %s", r.code, r.out, r.errs)
 	}
+	if want := fmt.Sprintf("A: dense in %s, B: dense in %s ", a, b); !strings.Contains(r.out, want) {
+		t.Errorf("printed %q, want %q", r.out, want)
+	}
 	r = gollm("", "eval", "compare", "--json", b, a)
 	if c := decode[[]trial.Compared](t, r.out); len(c) != 1 || c[0].A.Mean != 0.5 || c[0].B.Mean != 0.25 || c[0].B.N != 4 || c[0].OnlyB != 6 || c[0].Score.N != 10 {
 		t.Errorf("printed %s", r.out)
@@ -165,7 +168,7 @@ func TestShardsMerge(t *testing.T) {
 	ok(t, "", append([]string{"eval", "merge", "-o", merged}, parts...)...)
 	same(t, "merged", answers(t, merged), answers(t, whole))
 	out := ok(t, "", "eval", "compare", filepath.Join(merged, "0-dense"), filepath.Join(whole, trial.SettingName(1, setting(t, whole, 1))))
-	if !strings.Contains(out, "niah") {
+	if !strings.Contains(out, "niah") || !strings.Contains(out, "A: dense, B: ") {
 		t.Errorf("compare printed %q", out)
 	}
 	fails(t, exitFailure, []string{"the answers of another run", "seed"}, "", niah(model, text, whole, 20, "--attn-seed", "7")...)

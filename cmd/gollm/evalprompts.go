@@ -25,7 +25,7 @@ type promptModel struct {
 func openForPrompts(path string) (*promptModel, error) {
 	f, err := weights.Open(path)
 	if err != nil {
-		return nil, fileError("-m", path, "a GGUF file", err)
+		return nil, fileError("-m", path, ggufFile, err)
 	}
 	m := &promptModel{file: f}
 	if m.tok, err = fileTokenizer(f); err == nil {

@@ -240,8 +240,18 @@ func (e *evalRulerFlags) addUnits(cmd *cobra.Command, s *suite, dir string, tok 
 	if least, files := e.fewer(s.units); files > 0 && (cmd.Flags().Changed("samples") || e.run.preset != "") {
 		s.notes = append(s.notes, fmt.Sprintf("-n %d, but %d of %d files of prompts have fewer, the smallest %d: all of theirs are answered", e.ruler.samples, files, len(s.units), least))
 	}
-	cmd.PrintErrf("gollm: rows of era %s\n", s.ident.Era)
+	if e.data != "" {
+		cmd.PrintErrf("gollm: prompts %s\n", eraText(ruler.Era(s.ident.Era)))
+	}
 	return nil
+}
+
+// eraText says where the fields of official files come from.
+func eraText(era ruler.Era) string {
+	if era == ruler.E1 {
+		return "as RULER's code wrote them until May 2025 (era E1): what the answer begins with is a part of the input"
+	}
+	return fmt.Sprintf("as RULER's code writes them since May 2025 (era %s): what the answer begins with is a field of its own", era)
 }
 
 // fewer is how many files have fewer rows than are asked for, and the rows of the

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gollm/gollm/cpu" // registers the backend
 	"github.com/gollm/gollm/device"
@@ -268,6 +269,21 @@ func (t *tokenFlags) encode(tok *tokenizer.Tokenizer, text string) []int32 {
 	return append([]int32{tok.BOS()}, ids...)
 }
 
+// tokenCount reads a number of tokens, at least 1: 8k is 8192, 1M is 1048576.
+func tokenCount(text string) (int, bool) {
+	text, unit := strings.ToLower(strings.TrimSpace(text)), 1
+	if digits, ok := strings.CutSuffix(text, "k"); ok {
+		text, unit = digits, 1<<10
+	} else if digits, ok := strings.CutSuffix(text, "m"); ok {
+		text, unit = digits, 1<<20
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxContext/unit {
+		return 0, false
+	}
+	return n * unit, true
+}
+
 // lengths is a flag of numbers of tokens: "512,8k"; "0" alone is none.
 type lengths []int
 
@@ -278,13 +294,9 @@ func (l *lengths) Set(text string) error {
 		return nil
 	}
 	for part := range strings.SplitSeq(text, ",") {
-		digits, thousands := strings.CutSuffix(strings.ToLower(strings.TrimSpace(part)), "k")
-		n, err := strconv.Atoi(digits)
-		if err != nil || n < 1 || n > maxContext>>11 {
+		n, ok := tokenCount(part)
+		if !ok || n > maxContext/2 {
 			return fmt.Errorf("%q is no number of tokens; want for example 512,8k", part)
-		}
-		if thousands {
-			n <<= 10
 		}
 		*l = append(*l, n)
 	}
@@ -305,6 +317,47 @@ func (l *lengths) String() string {
 
 // Type is how help names a value.
 func (*lengths) Type() string { return "lengths" }
+
+// once is a flag whose second value would replace the first one without a word.
+type once struct {
+	pflag.Value
+	given bool
+	text  string // what was given
+}
+
+// Set takes the first value, and the same one again.
+func (o *once) Set(text string) error {
+	if o.given && text != o.text {
+		return &givenTwice{o.text, text}
+	}
+	o.given, o.text = true, text
+	return o.Value.Set(text)
+}
+
+// givenTwice is two values of a flag that takes one.
+type givenTwice struct{ first, second string }
+
+func (e *givenTwice) Error() string {
+	return fmt.Sprintf("is given twice, %q and %q", e.first, e.second)
+}
+
+// takeOnce makes the flags that one might think are read twice refuse that, in all
+// commands where they are not repeatable. Of others the last one counts, so that a
+// command line can end with what differs from an alias.
+func takeOnce(cmd *cobra.Command) {
+	for _, name := range []string{"attn", "prompt", "file"} {
+		f := cmd.Flags().Lookup(name)
+		if f == nil {
+			continue
+		}
+		if _, list := f.Value.(pflag.SliceValue); !list {
+			f.Value = &once{Value: f.Value}
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		takeOnce(sub)
+	}
+}
 
 // completeWith makes the shell complete a flag with names.
 func completeWith(cmd *cobra.Command, flag string, names func() []string) {

@@ -74,6 +74,13 @@ func flagError(cmd *cobra.Command, err error) error {
 	invalid := new(pflag.InvalidValueError)
 	if errors.As(err, &invalid) {
 		f := invalid.GetFlag()
+		if twice := new(givenTwice); errors.As(err, &twice) {
+			also := ""
+			if f.Name == "attn" {
+				also = "; several work together as --attn 'NAME + NAME'"
+			}
+			return usagef("--%s %v: leave one of them out%s", f.Name, twice, also)
+		}
 		if err := spelledOut(cmd, f.Shorthand+invalid.GetValue()); err != nil && f.Shorthand != "" {
 			return err
 		}
@@ -160,11 +167,18 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 	return nearest(strings.TrimLeft(name, "-"), names)
 }
 
-// nearest is the one of names that word is most likely a misspelling of, or "".
+// nearest is the one of names that word is most likely a misspelling of, in capitals or
+// not, or "".
 func nearest(word string, names []string) string {
+	word = strings.ToLower(word)
 	least, found := 3, "" // three edits are too many to be a slip
 	for _, name := range names {
-		if d := levenshtein.ComputeDistance(word, name); d < least {
+		lower := strings.ToLower(name)
+		d := levenshtein.ComputeDistance(word, lower)
+		if d == 2 && word != "" && !strings.HasPrefix(lower, word[:1]) {
+			continue // nor is another first letter and one edit more
+		}
+		if d < least {
 			least, found = d, name
 		}
 	}

@@ -82,7 +82,7 @@ func (i *inspectFlags) run(cmd *cobra.Command, path string) error {
 	}
 	f, err := weights.Open(path)
 	if err != nil {
-		return fileError("", path, "a GGUF file", err)
+		return fileError("", path, ggufFile, err)
 	}
 	defer f.Close()
 	r, err := inspectFile(f)

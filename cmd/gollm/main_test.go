@@ -259,6 +259,12 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"attend", "--q", "a", "--k", "a", "--v", "a", "-o", "b", "--attn", "hashattention"}, []string{"gollm: --attn: hashattention: it needs networks", "dir=FOLDER"}},
 		{[]string{"attn", "sketchwak"}, []string{`"sketchwak"; did you mean sketchwalk?`}},
 		{[]string{"attn", "nosuch"}, []string{"nosuch", "there are: dense, "}},
+		{[]string{"generate", "-m", model, "-p", "a", "--attn", "SketchWalk"}, []string{`--attn: attention "SketchWalk": no system is called "SketchWalk"; did you mean sketchwalk?`}},
+		{[]string{"attn", "SKETCHWALK"}, []string{"did you mean sketchwalk?"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--attn", "sketchwalk", "--attn", "quest"}, []string{`--attn is given twice, "sketchwalk" and "quest"`, "--attn 'NAME + NAME'"}},
+		{[]string{"generate", "-m", model, "-p", "a", "-p", "rompt"}, []string{`--prompt is given twice, "a" and "rompt": leave one of them out`}},
+		{[]string{"chat", "-m", model, "--attn", "quest", "--attn=dense"}, []string{`--attn is given twice, "quest" and "dense"`}},
+		{[]string{"tokenize", "-m", model, "-f", "a", "-f", "b"}, []string{`--file is given twice, "a" and "b": leave one of them out`}},
 		{[]string{"attn", "dence"}, []string{"dence", "dense"}},
 		{[]string{"version", "now"}, []string{`"now"`}},
 	} {
@@ -275,6 +281,9 @@ func TestFailures(t *testing.T) {
 		words []string
 	}{
 		{[]string{"generate", "-m", missing, "-p", "a"}, []string{"gollm: -m " + missing + ": no such file or directory, want a GGUF file"}},
+		{[]string{"generate", "-m", "https://example.org/a.gguf", "-p", "a"}, []string{"no such file", "want a GGUF file of this machine: gollm downloads nothing"}},
+		{[]string{"inspect", "meta-llama/Llama-3.1-8B"}, []string{"no such file", "want a GGUF file of this machine: gollm downloads nothing"}},
+		{[]string{"generate", "-m", "models/a.gguf", "-p", "a"}, []string{"gollm: -m models/a.gguf: no such file or directory, want a GGUF file"}},
 		{[]string{"generate", "-m", text, "-p", "a"}, []string{text, "not a GGUF file"}},
 		{[]string{"generate", "-m", t.TempDir(), "-p", "a"}, []string{"a directory"}},
 		{[]string{"generate", "-m", model, "-f", missing}, []string{"gollm: -f " + missing + ": no such file or directory, want a text"}},

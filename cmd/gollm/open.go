@@ -31,7 +31,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 	start := time.Now()
 	file, err := weights.Open(m.path)
 	if err != nil {
-		return nil, fileError("-m", m.path, "a GGUF file", err)
+		return nil, fileError("-m", m.path, ggufFile, err)
 	}
 	log("%s: %s, %d tensors, %s", file.Path(), plural(len(file.Parts()), "file"), len(file.Tensors()), sizeText(file.Size()))
 	where, err := parseDevice(m.device)
@@ -46,6 +46,9 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 	}
 	o := &openModel{log: log, available: availableOf(dev)}
 	log("%s, %s of memory available", dev.Name(), sizeText(int64(o.available)))
+	if r, ok := dev.(device.ProductReporter); ok && verbose(cmd) { // which may look for a library
+		log("products of many rows by %s", r.Products())
+	}
 	o.warn = warner(cmd)
 	if err := o.checkWeights(file); err != nil {
 		dev.Close()

@@ -78,6 +78,7 @@ func newRoot() *cobra.Command {
 		sub.Flags().SortFlags = false
 		root.AddCommand(sub)
 	}
+	takeOnce(root)
 	return root
 }
 
@@ -88,9 +89,15 @@ const (
 	groupAbout = "about"
 )
 
+// verbose reports whether --verbose is on.
+func verbose(cmd *cobra.Command) bool {
+	on, err := cmd.Flags().GetBool("verbose")
+	return err == nil && on
+}
+
 // logger returns a function that prints a line on stderr where --verbose is on.
 func logger(cmd *cobra.Command) func(format string, args ...any) {
-	if on, err := cmd.Flags().GetBool("verbose"); err != nil || !on {
+	if !verbose(cmd) {
 		return func(string, ...any) {}
 	}
 	return func(format string, args ...any) {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -241,21 +240,17 @@ func (p *rulerPlan) generator(t ruler.Task, length int, tok *tokenizer.Tokenizer
 	return ruler.NewGenerator(o)
 }
 
-// parseLengths reads numbers of tokens; k stands for 1024. A length that is named
+// parseLengths reads numbers of tokens; k stands for 1024, M for 1024k. A length that is named
 // twice is one: its samples would count twice.
 func parseLengths(list string) ([]int, error) {
 	var all []int
 	for part := range strings.SplitSeq(list, ",") {
-		text, unit := strings.TrimSpace(part), 1
-		if short, ok := strings.CutSuffix(strings.ToLower(text), "k"); ok {
-			text, unit = short, 1024
-		}
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxContext/unit {
+		n, ok := tokenCount(part)
+		if !ok {
 			return nil, fmt.Errorf("%q, want numbers of tokens such as 4096 or 4k", part)
 		}
-		if !slices.Contains(all, n*unit) {
-			all = append(all, n*unit)
+		if !slices.Contains(all, n) {
+			all = append(all, n)
 		}
 	}
 	return all, nil

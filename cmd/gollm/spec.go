@@ -49,6 +49,11 @@ func readSpec(text string) (*sparse.Spec, error) {
 // parseSpec reads the one-line form and wants all that its systems need.
 func parseSpec(text string) (*sparse.Spec, error) {
 	s, err := sparse.Parse(text)
+	if unknown := new(sparse.UnknownError); errors.As(err, &unknown) {
+		if near := nearest(unknown.Name, attnNames()); near != "" {
+			return nil, fmt.Errorf("attention %q: no system is called %q; did you mean %s?", text, unknown.Name, near)
+		}
+	}
 	if err == nil {
 		err = s.Missing()
 	}

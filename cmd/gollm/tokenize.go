@@ -122,7 +122,7 @@ func writePieces(out io.Writer, tok *tokenizer.Tokenizer, ids []int32) error {
 func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 	f, err := weights.Open(path)
 	if err != nil {
-		return nil, fileError("-m", path, "a GGUF file", err)
+		return nil, fileError("-m", path, ggufFile, err)
 	}
 	defer f.Close()
 	return fileTokenizer(f)

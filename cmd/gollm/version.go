@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/device"
 )
 
 func newVersion() *cobra.Command {
@@ -37,5 +40,13 @@ func versionText(info *debug.BuildInfo) string {
 			}
 		}
 	}
-	return fmt.Sprintf("gollm %s%s%s, %s %s/%s", version, commit, dirty, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("gollm %s%s%s, %s %s/%s, %s", version, commit, dirty, runtime.Version(), runtime.GOOS, runtime.GOARCH, devicesText(device.Names()))
+}
+
+// devicesText says whether there is a backend for GPUs among those of a build.
+func devicesText(names []string) string {
+	if slices.Contains(names, "cuda") {
+		return "with CUDA"
+	}
+	return "without CUDA"
 }
