@@ -21,6 +21,7 @@ typedef struct {
 	int reserved[4];
 } found;
 
+enum { ANSWERS = 8, TILE = 1, SPLIT_K = 2 };  // of the heuristic; attributes of an algorithm
 enum { R_32F = 0, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68, TRANSPOSE_A = 3, WORKSPACE = 1 };
 
 // plan is a shape of product and how it is computed.
@@ -52,6 +53,7 @@ struct gollm_lt {
 	int (*prefer_set)(preference, int attribute, const void*, size_t);
 	int (*unprefer)(preference);
 	int (*choose)(handle, description, layout, layout, layout, layout, preference, int most, found*, int* n);
+	int (*ask)(const uint64_t* algorithm, int attribute, void*, size_t, size_t* written);
 	int (*multiply)(handle, description, const void* alpha, const void* a, layout, const void* b, layout, const void* beta,
 		const void* c, layout, void* d, layout, const uint64_t* algorithm, void* work, size_t size, void* stream);
 };
@@ -88,6 +90,7 @@ gollm_lt* gollm_lt_open(void) {
 		{(void**)&lt->prefer_set, "cublasLtMatmulPreferenceSetAttribute"},
 		{(void**)&lt->unprefer, "cublasLtMatmulPreferenceDestroy"},
 		{(void**)&lt->choose, "cublasLtMatmulAlgoGetHeuristic"},
+		{(void**)&lt->ask, "cublasLtMatmulAlgoConfigGetAttribute"},
 		{(void**)&lt->multiply, "cublasLtMatmul"},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -119,14 +122,30 @@ void gollm_lt_close(gollm_lt* lt) {
 	free(lt);
 }
 
+// best_of is the answer of the heuristic to take: the first one, or where another of the
+// library's tiles was measured to be faster the first one with that. Power bounds an H200 that
+// multiplies for long, which the heuristic does not know of. The same shape always gets the same
+// one, and where k is not split all of them were measured to give the same bits.
+static int best_of(gollm_lt* lt, const plan* p, const found* answers, int count) {
+	const int32_t wanted = p->brain || p->rows < 1024 ? 0 : p->n >= 3 * p->k ? 201 : p->k >= 3 * p->n ? 23 : 0;
+	for (int i = 0; i < count && wanted; i++) {
+		int32_t tile = 0, split = 0;
+		size_t n;
+		if (answers[i].state || lt->ask(answers[i].algorithm, TILE, &tile, sizeof tile, &n) || lt->ask(answers[i].algorithm, SPLIT_K, &split, sizeof split, &n)) continue;
+		if (tile == wanted && split <= 1) return i;
+	}
+	return 0;
+}
+
 // make fills in a plan. The library's matrices are stored by columns: to it, dst is
 // [n, rows], x is [k, rows], and w is [k, n], which is to be transposed.
 static int make(gollm_lt* lt, plan* p, size_t work) {
 	const int32_t transpose = 1;
 	const int sides = p->brain ? R_16BF : R_16F, result = p->brain ? R_16BF : R_32F;
 	preference like = NULL;
-	found best = {0};
+	found answers[ANSWERS];
 	int count = 0;
+	memset(answers, 0, sizeof answers);
 	int r = lt->describe(&p->product, COMPUTE_32F, R_32F);
 	if (!r) r = lt->set(p->product, TRANSPOSE_A, &transpose, sizeof transpose);
 	if (!r) r = lt->lay_out(&p->w, sides, p->k, p->n, p->k);
@@ -134,10 +153,10 @@ static int make(gollm_lt* lt, plan* p, size_t work) {
 	if (!r) r = lt->lay_out(&p->dst, result, p->n, p->rows, p->ld);
 	if (!r) r = lt->prefer(&like);
 	if (!r) r = lt->prefer_set(like, WORKSPACE, &work, sizeof work);
-	if (!r) r = lt->choose(lt->handle, p->product, p->w, p->x, p->dst, p->dst, like, 1, &best, &count);
+	if (!r) r = lt->choose(lt->handle, p->product, p->w, p->x, p->dst, p->dst, like, ANSWERS, answers, &count);
 	if (like) lt->unprefer(like);
-	if (!r && (count < 1 || best.state)) r = 15;  // CUBLAS_STATUS_NOT_SUPPORTED
-	memcpy(p->algorithm, best.algorithm, sizeof best.algorithm);
+	if (!r && (count < 1 || answers[0].state)) r = 15;  // CUBLAS_STATUS_NOT_SUPPORTED
+	if (!r) memcpy(p->algorithm, answers[best_of(lt, p, answers, count)].algorithm, sizeof p->algorithm);
 	p->used = 1;
 	return r;
 }
