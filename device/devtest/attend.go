@@ -120,9 +120,6 @@ func attendCases() []testCase {
 	return cases
 }
 
-// before is what a result holds before the call.
-const before = -12345
-
 // call is the tensors of a case.
 type call struct {
 	dst, q device.Tensor
