@@ -271,9 +271,10 @@ func (b *bed) cache(a *attention, pages [][]int32) device.KV {
 	return kv
 }
 
-// stored is a tensor of numbers that are exact in its type.
+// stored is a tensor of numbers that are exact in its type, which go with a cache.
 func (b *bed) stored(x []float32, full bool, dims ...int) device.Tensor {
 	b.t.Helper()
+	defer func() { b.first[len(b.first)-1].kept = true }()
 	if full {
 		return b.f32(x, dims...)
 	}

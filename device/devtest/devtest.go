@@ -91,7 +91,8 @@ type expectation struct {
 	undefined []bool // elements that may be anything
 }
 
-// runAll runs each case eagerly and replayed.
+// runAll runs each case eagerly, replayed, and where the device can with inputs that come
+// late.
 func runAll(t *testing.T, d device.Device, cases []testCase) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -119,6 +120,7 @@ func runAll(t *testing.T, d device.Device, cases []testCase) {
 			if err := g.Close(); err != nil {
 				t.Errorf("Graph.Close: %v", err)
 			}
+			b.late(j, eager)
 		})
 	}
 }
@@ -132,8 +134,9 @@ type bed struct {
 }
 
 type contents struct {
-	t device.Tensor
-	b []byte
+	t    device.Tensor
+	b    []byte
+	kept bool // a step changes its own rows only
 }
 
 // newBed is an empty bed whose random numbers depend on nothing but the code.
@@ -153,7 +156,17 @@ func (b *bed) tensor(dt device.DType, data any, dims ...int) device.Tensor {
 		b.t.Fatalf("devtest: %v filled with %d bytes", x, len(raw))
 	}
 	b.d.Write(x, raw)
-	b.first = append(b.first, contents{x, raw})
+	b.first = append(b.first, contents{t: x, b: raw})
+	return x
+}
+
+// weights loads a matrix, which no call changes.
+func (b *bed) weights(dt device.DType, data []byte, dims ...int) device.Tensor {
+	b.t.Helper()
+	x, err := b.d.Load(data, dt, dims...)
+	if err != nil {
+		b.t.Fatalf("Load: %v", err)
+	}
 	return x
 }
 
