@@ -252,7 +252,11 @@ func (b *bed) shuffled(a *attention) [][]int32 {
 func (b *bed) cache(a *attention, pages [][]int32) device.KV {
 	slots, per := len(a.lens), len(pages[0])
 	count := slots*per + 3
-	k := filled(count*a.kvHeads*page*a.dim, float32(math.NaN()))
+	rest := a.rest
+	if rest == 0 {
+		rest = float32(math.NaN())
+	}
+	k := filled(count*a.kvHeads*page*a.dim, rest)
 	v := slices.Clone(k)
 	var table, length []int32
 	for s := range slots {
