@@ -13,6 +13,7 @@
 #include "halve.cu"
 #include "hash.cu"
 #include "label.cu"
+#include "late.cu"
 #include "line.cu"
 #include "matmul.cu"
 #include "reuse.cu"

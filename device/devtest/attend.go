@@ -120,9 +120,6 @@ func attendCases() []testCase {
 	return cases
 }
 
-// before is what a result holds before the call.
-const before = -12345
-
 // call is the tensors of a case.
 type call struct {
 	dst, q device.Tensor
@@ -255,7 +252,11 @@ func (b *bed) shuffled(a *attention) [][]int32 {
 func (b *bed) cache(a *attention, pages [][]int32) device.KV {
 	slots, per := len(a.lens), len(pages[0])
 	count := slots*per + 3
-	k := filled(count*a.kvHeads*page*a.dim, float32(math.NaN()))
+	rest := a.rest
+	if rest == 0 {
+		rest = float32(math.NaN())
+	}
+	k := filled(count*a.kvHeads*page*a.dim, rest)
 	v := slices.Clone(k)
 	var table, length []int32
 	for s := range slots {
@@ -274,9 +275,10 @@ func (b *bed) cache(a *attention, pages [][]int32) device.KV {
 	return kv
 }
 
-// stored is a tensor of numbers that are exact in its type.
+// stored is a tensor of numbers that are exact in its type, which go with a cache.
 func (b *bed) stored(x []float32, full bool, dims ...int) device.Tensor {
 	b.t.Helper()
+	defer func() { b.first[len(b.first)-1].kept = true }()
 	if full {
 		return b.f32(x, dims...)
 	}

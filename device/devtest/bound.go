@@ -48,7 +48,7 @@ func boundCases() []testCase {
 				at := fmt.Sprintf("%s/sets=%d", name, sets)
 				cases = append(cases, testCase{"op=boundscores" + at, c.boundScores})
 				for i, t := range []device.Parts{
-					{Keep: device.Amount{Count: 40}}, {Keep: device.Amount{Share: .3}, Least: 3}, {Keep: device.Amount{Count: 1}, Least: 2}, {Keep: device.Amount{Count: 1 << 20}},
+					{Keep: device.Amount{Count: 40}}, {Keep: device.Amount{Share: .3}, Least: 3}, {Keep: device.Amount{Count: 1}, Least: 2}, {Keep: device.Amount{Count: 1 << 20}}, {Keep: device.Amount{Share: 1}},
 					{Keep: device.Amount{Share: .4}, Span: device.Span{Back: 70}}, {Keep: device.Amount{Share: .2}, Span: device.Span{Drop: .5, Sink: 9, Recent: 4}},
 				} {
 					cases = append(cases, testCase{fmt.Sprintf("op=topparts/%d%s", i, at), func(b *bed) job { return c.topParts(b, t) }})

@@ -103,7 +103,7 @@ func normMatMuls(b *bed, rows, k int, types ...device.DType) job {
 	var dst, w []device.Tensor
 	for i, dt := range types {
 		width := 50 - 21*(i%3)
-		m, d := b.tensor(dt, b.matrix(dt, width, k), width, k), b.out(rows, width)
+		m, d := b.weights(dt, b.matrix(dt, width, k), width, k), b.out(rows, width)
 		dst, w = append(dst, d), append(w, m)
 		values := b.embedded(m)
 		j.expect = append(j.expect, expectation{name: fmt.Sprintf("dst %d", i), got: d, want: multiply(y, values, rows, k, width),
@@ -117,7 +117,7 @@ func normMatMuls(b *bed, rows, k int, types ...device.DType) job {
 // addMatMul adds a product to what is there.
 func addMatMul(b *bed, dt device.DType, rows, k, n int) job {
 	xs, ys := b.normal(rows*k), b.normal(rows*n)
-	x, dst, m := b.f32(xs, rows, k), b.f32(ys, rows, n), b.tensor(dt, b.matrix(dt, n, k), n, k)
+	x, dst, m := b.f32(xs, rows, k), b.f32(ys, rows, n), b.weights(dt, b.matrix(dt, n, k), n, k)
 	values := b.embedded(m)
 	want := multiply(widen(xs), values, rows, k, n)
 	for i := range want {
@@ -134,7 +134,7 @@ func addMatMul(b *bed, dt device.DType, rows, k, n int) job {
 // as far as the other one is large.
 func normSwiGLU(b *bed, rows, k, n int, gate, up device.DType) job {
 	x, norm, y := b.normed(rows, k)
-	w := []device.Tensor{b.tensor(gate, b.matrix(gate, n, k), n, k), b.tensor(up, b.matrix(up, n, k), n, k)}
+	w := []device.Tensor{b.weights(gate, b.matrix(gate, n, k), n, k), b.weights(up, b.matrix(up, n, k), n, k)}
 	gates, ups := b.embedded(w[0]), b.embedded(w[1])
 	g, u := multiply(y, gates, rows, k, n), multiply(y, ups, rows, k, n)
 	want := make([]float64, len(g))
@@ -256,7 +256,7 @@ func normHeads(b *bed, a attention, interleaved bool, types [3]device.DType) job
 	var bound, scale [3]float64
 	for i, heads := range [3]int{a.heads, a.kvHeads, a.kvHeads} {
 		width := heads * a.dim
-		m := b.tensor(types[i], b.matrix(types[i], width, k), width, k)
+		m := b.weights(types[i], b.matrix(types[i], width, k), width, k)
 		dst, w = append(dst, b.out(rows, width)), append(w, m)
 		values := b.embedded(m)
 		want[i] = multiply(y, values, rows, k, width)

@@ -92,7 +92,7 @@ func copyAll(b *bed) job {
 	src, dst := b.f32(x, 6, 7), b.out(4, 7)
 	return job{
 		step:   func(ops device.Ops) { ops.Copy(dst.Rows(1, 3), src.Rows(3, 5)) },
-		expect: []expectation{{name: "dst", got: dst, want: append(append(widen(filled(7, -12345)), widen(x[21:35])...), widen(filled(7, -12345))...)}},
+		expect: []expectation{{name: "dst", got: dst, want: append(append(widen(filled(7, before)), widen(x[21:35])...), widen(filled(7, before))...)}},
 	}
 }
 

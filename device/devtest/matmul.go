@@ -56,6 +56,10 @@ func productCases() []testCase {
 		name := fmt.Sprintf("op=matmuls/type=%v", dt)
 		cases = append(cases, testCase{name, func(b *bed) job { return product(b, dt, 3, 512, 48, 16, 7) }})
 	}
+	for _, dt := range []device.DType{device.F32, device.F16, device.BF16} { // more than the warps of a block have a chunk for
+		name := fmt.Sprintf("op=matmul/type=%v/rows=1/n=7/k=36864", dt)
+		cases = append(cases, testCase{name, func(b *bed) job { return product(b, dt, 1, 36864, 7) }})
+	}
 	for _, k := range []int{1, 31, 33, 100} {
 		for _, dt := range []device.DType{device.F32, device.F16, device.BF16} {
 			name := fmt.Sprintf("op=matmul/type=%v/rows=2/n=5/k=%d", dt, k)

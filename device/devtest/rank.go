@@ -49,6 +49,10 @@ func rankCases() []testCase {
 			}
 		}
 	}
+	for _, k := range []int{1, 2, 40} {
+		c := ranking{lens: []int{100}, rows: 3, alike: k}
+		cases = append(cases, testCase{fmt.Sprintf("op=topk/alike=%d", k), func(b *bed) job { return topK(b, c, device.Amount{Count: k}) }})
+	}
 	return cases
 }
 
@@ -95,6 +99,7 @@ type ranking struct {
 	lens   []int
 	rows   int
 	values int // how many different scores there are: with few, most are ties
+	alike  int // the place of the middle one of three equal scores, the others being different
 }
 
 // topK is a call of TopK and its definition.
@@ -105,7 +110,7 @@ func topK(b *bed, c ranking, k device.Amount) job {
 	rows, width := a.queryRows(), a.longest()
 	x := make([]float32, rows*heads*width)
 	for i := range x {
-		x[i] = float32(b.rng.IntN(c.values) - c.values/2)
+		x[i] = float32(b.rng.IntN(max(c.values, 1)) - c.values/2)
 		switch b.rng.IntN(16) {
 		case 0:
 			x[i] = float32(math.Inf(-1))
@@ -114,6 +119,14 @@ func topK(b *bed, c ranking, k device.Amount) job {
 		}
 	}
 	x[len(x)/2] = float32(math.Inf(1))
+	for r := 0; c.alike > 0 && r < len(x); r += width {
+		for place, j := range b.rng.Perm(width) {
+			if place == c.alike-2 || place == c.alike {
+				place = c.alike - 1
+			}
+			x[r+j] = -float32(place)
+		}
+	}
 	in := b.f32(x, rows, heads, width)
 	limit := max(1, k.Of(width))
 	index, count := filledI32(rows*heads*limit, -9), filledI32(rows*heads, -9)

@@ -20,7 +20,8 @@ type reuse struct {
 	choose, best       device.Amount // Memo.K and Widen.Best
 	near               int
 	slid, ties, odd    bool
-	keep               int // Span.Recent
+	flat               bool // all keys are alike
+	keep               int  // Span.Recent
 
 	queries [][]float32 // by step, [slots, heads, dim]
 }
@@ -57,6 +58,10 @@ func reuses() map[string]reuse {
 	add("crowd", func(r *reuse) { // more equal scores than are put in order one by one
 		r.ties, r.heads, r.kvHeads, r.sets, r.dim = true, 2, 1, 2, 4
 		r.lens, r.steps, r.choose = []int{400, 0, 330}, 3, device.Amount{Count: 120}
+	})
+	add("crowd beyond its room", func(r *reuse) { // equal scores, more than a block has room for in order
+		r.flat, r.heads, r.kvHeads, r.sets, r.dim = true, 2, 1, 2, 4
+		r.lens, r.steps, r.choose = []int{3900, 0, 330}, 2, device.Amount{Count: 128}
 	})
 	add("odd keys", func(r *reuse) { r.odd, r.near, r.full = true, 0, true })
 	add("odd width", func(r *reuse) { r.dim, r.full = 20, true })
@@ -132,6 +137,11 @@ func (r *reuse) store(b *bed) {
 	if r.ties {
 		for i, x := range r.k {
 			r.k[i] = float32(math.Round(float64(x) / 2))
+		}
+	}
+	for i := range r.k {
+		if r.flat {
+			r.k[i] = r.k[i%r.dim]
 		}
 	}
 	if !r.full {

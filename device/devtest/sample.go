@@ -50,6 +50,7 @@ func sampleCases() []testCase {
 	return append(cases,
 		testCase{"op=sample/ties", sampleTies},
 		testCase{"op=sample/alike", sampleAlike},
+		testCase{"op=sample/last", sampleLast},
 		testCase{"op=sample/notnumbers", sampleNotNumbers})
 }
 
@@ -206,6 +207,16 @@ func sampleAlike(b *bed) job {
 		step:   func(ops device.Ops) { j.step(ops); k.step(ops) },
 		expect: append(j.expect, k.expect...),
 	}
+}
+
+// sampleLast: the last token of the last row is the best, and all others are less likely
+// than what is kept.
+func sampleLast(b *bed) job {
+	const vocab = 8192
+	pos := []int32{1, 2}
+	logits := filled(len(pos)*vocab, 0)
+	logits[vocab-1], logits[2*vocab-1] = 1, 1
+	return sampling(b, logits, filledI32(len(pos), -1), pos, device.Sampling{Temperature: 1, MinP: 0.5}, []int32{vocab - 1, vocab - 1})
 }
 
 // sampleNotNumbers: a logit that is not a number is never chosen.

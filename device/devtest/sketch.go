@@ -314,6 +314,7 @@ type walkCase struct {
 	far                         bool // the best of src meet the least of pairs
 	values                      int  // of pairs there are so many; 0: as many as numbers
 	skew                        bool // one of pairs in 100 is far above the others
+	level                       bool // all that counts of src is two blocks before the newest
 }
 
 func (w walkCase) job(b *bed, c blocks) job {
@@ -364,6 +365,15 @@ func (w walkCase) walk(b *bed, c blocks, width int) walked {
 		}
 		if w.log {
 			values[i] = float64(float32(20 * math.Log(math.Abs(values[i]))))
+		}
+	}
+	if w.level {
+		own := (c.lens[0] - 1) / page
+		for i := range values {
+			values[i] = -100
+			if i%width == own-2 {
+				values[i] = 0
+			}
 		}
 	}
 	if w.far {

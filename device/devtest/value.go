@@ -35,6 +35,7 @@ var drawPlans = map[string]attention{
 	"dense/prefill": {middle: device.All, lens: []int{150}, rows: 3},
 	"dense/long":    {middle: device.All, lens: []int{700}},
 	"dense/full":    {middle: device.All, full: true, lens: []int{130}},
+	"dense/rest":    {middle: device.All, rest: 100, lens: []int{200, 0, 1, 64, 65}},
 	"drop":          {middle: device.All, drop: .6, spanSink: 5, lens: []int{200}},
 	"none":          {middle: device.None, sink: 3, recent: 40, lens: []int{200, 30}},
 	"tokens":        {middle: device.Tokens, sink: 4, recent: 20, listHeads: 4, weighted: true, lens: []int{200, 0, 70}},

@@ -30,9 +30,13 @@ func walkTopCases() []testCase {
 			add(fmt.Sprintf("walktop/%+v", w), c, func(b *bed, c blocks) job { return walkTop(b, c, w, device.Pick{Share: .2}) })
 		}
 		for _, s := range []sketchNewestCase{{all: 4, kvHeads: 2, dim: 32, width: 16, log: true}, {all: 32, kvHeads: 8, dim: 128, width: 64, log: true}, {all: 2, kvHeads: 1, dim: 256, width: 256, log: true, row: true}} {
-			add(fmt.Sprintf("walknewest/%+v", s), c, func(b *bed, c blocks) job { return lookAndWalk(b, c, s) })
+			add(fmt.Sprintf("walknewest/%+v", s), c, func(b *bed, c blocks) job { return lookAndWalk(b, c, walkCase{}, s) })
 		}
 	}
+	// More equal elements than are compared with each other, and than there is room for.
+	add("walknewest/level", blocks{lens: []int{901*page + 3}}, func(b *bed, c blocks) job {
+		return lookAndWalk(b, c, walkCase{values: 1, level: true}, sketchNewestCase{all: 4, kvHeads: 2, dim: 32, width: 16, log: true})
+	})
 	for _, c := range []blocks{{lens: []int{6 * page}, rows: 2 * page}, {lens: []int{37*page + 1}, rows: 70}, {lens: []int{300 * page}, rows: 40 * page}} {
 		for i, p := range []device.Pick{{Share: .1}, {Count: 3}, {Share: .4, Free: true}, {Share: .3, Span: device.Span{Back: 3 * page}}} {
 			add(fmt.Sprintf("walktop/pick=%d", i), c, func(b *bed, c blocks) job { return walkTop(b, c, walkCase{log: true, exponent: 2}, p) })
@@ -169,8 +173,9 @@ func (c *blocks) best(b *bed, rows []float64, wide int, p device.Pick) (device.L
 
 // lookAndWalk compares and walks, as a step does: of the pairs, only the rows that were
 // there come as they are.
-func lookAndWalk(b *bed, c blocks, s sketchNewestCase) job {
-	w, p := walkCase{log: true, exponent: 1}, device.Pick{Share: .2}
+func lookAndWalk(b *bed, c blocks, w walkCase, s sketchNewestCase) job {
+	w.log, w.exponent = true, 1
+	p := device.Pick{Share: .2}
 	n, wide := c.walkRows(), unit(c.width())
 	k := w.walk(b, c, wide)
 	q, key, state, pairs := s.sketch(b, c, decodeF32(b.raw(k.pairs)))
