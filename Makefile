@@ -6,7 +6,7 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-sanitized demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
+.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-sanitized demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ GPUS         := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,cod
 FATBIN       := cuda/kernels/kernels.fatbin
 
 # What cgo needs for -tags cuda.
-CUDA_GO = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)" CGO_LDFLAGS="-L$(CURDIR)/build/cuda/lib -Wl,--as-needed" $(GO)
+CUDA_GO = CGO_ENABLED=1 CGO_CFLAGS="-O2 '-I$(CUDA_INCLUDE)'" CGO_LDFLAGS="'-L$(CURDIR)/build/cuda/lib' -Wl,--as-needed" $(GO)
 
 cuda: cuda-headers $(FATBIN) build/cuda/lib/libcuda.so ## bin/gollm for CPU and NVIDIA GPUs
 	$(CUDA_GO) build -tags cuda -o bin/gollm ./cmd/gollm
@@ -48,7 +48,7 @@ cuda-headers: | $(NVCC)
 	echo "make cuda: $$found; the Go packages compile with the headers of CUDA 11.8 to 12.9: name their folder with CUDA_INCLUDE=, or leave it out and they are installed (the compiler, NVCC=, may be of CUDA 13)" >&2; exit 1
 
 test-driver: cuda ## tests of the calls of NVIDIA's driver, with one that computes nothing
-	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors' ./cuda
+	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors|TestWide' ./cuda
 
 gpu-report-binaries: cuda ## what scripts/gpu-report.sh runs, in bin/
 	CGO_ENABLED=0 $(GO) build -o bin/ ./scripts/gpureport ./scripts/randommodel
@@ -60,9 +60,14 @@ gpu-report: gpu-report-binaries ## what this machine's GPU does, as gpu-report.m
 # nvcc makes one file of machine code for every kind of GPU. Warning 128, a loop that
 # is not reachable, is not said: a template that several kernels are made of leaves
 # loops out in some of them.
-$(FATBIN): $(wildcard cuda/kernels/*.cu cuda/kernels/*.cuh) | $(NVCC)
+$(FATBIN): $(wildcard cuda/kernels/*.cu cuda/kernels/*.cuh) build/cuda/compiled-by | $(NVCC)
 	@echo "compiling the kernels for every kind of GPU, which takes about three minutes"
-	$(NVCC) -std=c++17 -O3 -diag-suppress 128 --threads 2 -fatbin $(GPUS) -o $@ cuda/kernels/kernels.cu
+	$(NVCC) -std=c++17 -O3 -diag-suppress 128 --threads 2 -fatbin $(GPUS) -o $@.part cuda/kernels/kernels.cu
+	mv $@.part $@
+
+# Kernels by another compiler, or for other GPUs, are other kernels.
+build/cuda/compiled-by: always
+	@mkdir -p $(@D); echo '$(NVCC) $(GPUS)' >$@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 # gorgonia.org/cu names libcuda when it links; cuda/shim.c has its functions.
 build/cuda/lib/libcuda.so: | $(NVCC)

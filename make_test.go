@@ -33,10 +33,11 @@ esac
 	for _, home := range []string{"build/cuda", "mine"} {
 		put(t, folder, home+"/include/cuda.h", "#define CUDA_VERSION 12090\n", 0o644)
 	}
-	put(t, folder, "build/cuda/toolkit/bin/nvcc", "#!/bin/sh\n", 0o755)
-	put(t, folder, "mine/nvcc", "#!/bin/sh\n", 0o755)
+	for _, nvcc := range []string{"build/cuda/toolkit/bin/nvcc", "mine/nvcc"} {
+		put(t, folder, nvcc, "#!/bin/sh\nwhile [ \"$1\" != -o ]; do shift; done; echo $0 >$2; exit ${NVCC_FAILS:-0}\n", 0o755)
+	}
 	put(t, folder, "build/cuda/lib/libcuda.so", "", 0o644)
-	put(t, folder, "cuda/kernels/kernels.fatbin", "", 0o644)
+	put(t, folder, "cuda/kernels/kernels.cu", "", 0o644)
 	return folder, func(args ...string) (string, error) {
 		cmd := exec.Command("make", append([]string{"--no-print-directory", "GO=./go"}, args...)...)
 		cmd.Dir = folder
@@ -69,10 +70,10 @@ func TestMakeKeepsTheBuild(t *testing.T) {
 	}{
 		{[]string{"demo"}, "built for cpu", "make cuda"},
 		{[]string{"build"}, "built for cpu", "make cuda"},
-		{[]string{"cuda"}, "built for cuda with -O2 -I" + folder + "/build/cuda/include", ""},
-		{[]string{"demo"}, "built for cuda with -O2 -I" + folder + "/build/cuda/include", "built for cpu"},
-		{append([]string{"cuda"}, mine...), "built for cuda with -O2 -I" + folder + "/mine/include", ""},
-		{[]string{"demo"}, "built for cuda with -O2 -I" + folder + "/mine/include", "built for cpu"},
+		{[]string{"cuda"}, "built for cuda with -O2 '-I" + folder + "/build/cuda/include'", ""},
+		{[]string{"demo"}, "built for cuda with -O2 '-I" + folder + "/build/cuda/include'", "built for cpu"},
+		{append([]string{"cuda"}, mine...), "built for cuda with -O2 '-I" + folder + "/mine/include'", ""},
+		{[]string{"demo"}, "built for cuda with -O2 '-I" + folder + "/mine/include'", "built for cpu"},
 		{[]string{"build"}, "make cuda builds it for both", "built for cuda"},
 		{[]string{"demo"}, "built for cpu", "built for cuda"},
 	} {
@@ -101,6 +102,34 @@ func TestMakeChecksHeaders(t *testing.T) {
 		refused := want != "built for cuda"
 		if !strings.Contains(out, want) || (err != nil) != refused || strings.Contains(out, "11.8 to 12.9") != refused || strings.Contains(out, "built") == refused {
 			t.Errorf("headers of %q: %v, %s\nwant %q", version, err, out, want)
+		}
+	}
+}
+
+// TestMakeKernels: kernels are compiled once, again by another compiler and for other
+// GPUs, and what a compiler that failed has left counts for nothing.
+func TestMakeKernels(t *testing.T) {
+	_, run := workshop(t)
+	for _, c := range []struct {
+		args     []string
+		compiles bool
+		fails    bool
+	}{
+		{[]string{"cuda"}, true, true},
+		{[]string{"cuda"}, true, false},
+		{[]string{"cuda"}, false, false},
+		{[]string{"cuda", "GPUS=-gencode arch=compute_90a,code=sm_90a"}, true, false},
+		{[]string{"cuda", "GPUS=-gencode arch=compute_90a,code=sm_90a"}, false, false},
+		{[]string{"cuda", "NVCC=mine/nvcc", "GPUS=-gencode arch=compute_90a,code=sm_90a"}, true, false},
+	} {
+		if c.fails {
+			t.Setenv("NVCC_FAILS", "1")
+		} else {
+			t.Setenv("NVCC_FAILS", "0")
+		}
+		out, err := run(c.args...)
+		if (err != nil) != c.fails || strings.Contains(out, "compiling the kernels") != c.compiles {
+			t.Errorf("make %v: %v\n%s", c.args, err, out)
 		}
 	}
 }

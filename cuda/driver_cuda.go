@@ -158,6 +158,7 @@ type driver struct {
 	library library
 	shared  int // bytes of shared memory that a block may ask for
 	ahead   bool
+	hasWide bool
 	asked   map[function]int // bytes of shared memory that were allowed
 
 	preferred map[function]bool // kernels that are launched ahead
@@ -261,11 +262,20 @@ func (d *driver) open(index int) (err error) {
 	if d.context, err = d.device.RetainPrimaryCtx(); err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			_ = d.device.ReleasePrimaryCtx()
+		}
+	}()
 	if err = cu.SetCurrentContext(d.context); err != nil {
 		return err
 	}
 	if d.module, err = cu.LoadData(kernels.Image); err != nil {
 		return fmt.Errorf("the kernels do not load into driver %s: %w; a newer driver is needed, or a build with an older CUDA", version(), inWords(err))
+	}
+	if d.major == 9 && d.minor == 0 {
+		_, missing := d.find("wide_there")
+		d.hasWide = missing == nil
 	}
 	d.stream, err = cu.MakeStream(cu.NonBlocking)
 	return err
@@ -306,8 +316,12 @@ func (d *driver) alloc(size int) (at uintptr, err error) {
 		if err != nil {
 			return err
 		}
+		if err := cu.MemsetD8Async(p, 0, int64(size), d.stream); err != nil {
+			_ = cu.MemFree(p)
+			return err
+		}
 		at = uintptr(p)
-		return cu.MemsetD8Async(p, 0, int64(size), d.stream)
+		return nil
 	})
 	return at, err
 }

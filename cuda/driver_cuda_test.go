@@ -191,7 +191,9 @@ func TestOpenErrors(t *testing.T) {
 		return
 	}
 	for _, c := range []struct{ env, want string }{
-		{"", "<nil>"},
+		{"DRIVER_MAJOR=9", "<nil>"},
+		{"DRIVER_FAILS=cuMemsetD8Async=700", "cuda: 0.0 MiB (40 bytes) are needed, 81920.0 MiB are free on the device: CUDA_ERROR: words"},
+		{"DRIVER_FAILS=cuStreamCreate=999", "cuda: GPU 0: CUDA_ERROR: words"},
 		{"DRIVER_FAILS=cuInit=100", "cuda: the NVIDIA driver finds no GPU"},
 		{"DRIVER_FAILS=cuInit=803", "cuda: the NVIDIA driver does not start: CUDA_ERROR: words"},
 		{"DEVICE_INDEX=1", "cuda: no GPU 1: there is one, cuda:0"},
@@ -199,9 +201,33 @@ func TestOpenErrors(t *testing.T) {
 		{"DRIVER_FAILS=cuModuleLoadData=222", "cuda: GPU 0: the kernels do not load into driver 13.0: CUDA_ERROR: words; a newer driver is needed, or a build with an older CUDA"},
 		{"DRIVER_FAILS=cuMemAlloc_v2=2", "cuda: 0.0 MiB (40 bytes) are needed, 81920.0 MiB are free on the device: CUDA_ERROR_OUT_OF_MEMORY: words"},
 	} {
-		out := withDriver(t, "open", c.env)
-		if got, _, _ := strings.Cut(out, "\n"); got != c.want {
+		held, got := "0", ""
+		for line := range strings.Lines(withDriver(t, "open", c.env, "DRIVER_COUNTS=1")) {
+			if n, counts := strings.CutPrefix(line, "held: "); counts {
+				held = strings.TrimSpace(n)
+			} else if got == "" {
+				got = strings.TrimSpace(line)
+			}
+		}
+		if got != c.want {
 			t.Errorf("%s: %s, want %s", c.env, got, c.want)
+		}
+		if held != "0" {
+			t.Errorf("%s: %s of contexts and memory are not given back", c.env, held)
+		}
+	}
+}
+
+// TestWide: a build that lacks code for sm_90a does without its instructions.
+func TestWide(t *testing.T) {
+	if os.Getenv(childOf) != "" {
+		d, err := openDriver(0)
+		fmt.Println(err == nil && d.wide())
+		return
+	}
+	for env, want := range map[string]string{"DRIVER_MAJOR=9": "true", "DRIVER_MAJOR=8": "false", "DRIVER_LACKS=gollm_wide_there": "false"} {
+		if got, _, _ := strings.Cut(withDriver(t, "wide", env), "\n"); got != want {
+			t.Errorf("%s: %s, want %s", env, got, want)
 		}
 	}
 }

@@ -127,5 +127,6 @@ func (d *driver) closeLibrary() {
 	}
 }
 
-// wide reports whether the GPU has the instructions of wide.cuh.
-func (d *driver) wide() bool { return d.major == 9 && d.minor == 0 }
+// wide reports whether the GPU has the instructions of wide.cuh, and the build code with
+// them: one for sm_90 has none, though it runs.
+func (d *driver) wide() bool { return d.hasWide }

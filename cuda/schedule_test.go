@@ -67,7 +67,12 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 		!o.FuseNormSwiGLU(more, long, device.Norm{W: long.Reshape(9*2304).Rows(0, 2304), Eps: 1e-5}, []device.Tensor{m16.Rows(0, 25), m16.Rows(25, 50)}) {
 		t.Fatal("a call of some rows does not suit the kernels for it")
 	}
-	all := slices.Concat(read(t, d, y), read(t, d, z), read(t, d, logits), read(t, d, few), read(t, d, one), read(t, d, feed), read(t, d, q.Rows(0, 1)), read(t, d, q.Rows(3, 4)), read(t, d, some), read(t, d, more))
+	results := []device.Tensor{y, z, logits, few, one, feed, q.Rows(0, 1), q.Rows(3, 4), some, more}
+	results = append(results, scheduledRings(t, d, rng, long)...)
+	var all []float32
+	for _, x := range results {
+		all = append(all, read(t, d, x)...)
+	}
 	o.Sample(next, logits, history, pos, device.Sampling{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3})
 	many, drawn, first := f(2, 9001), alloc(t, d, device.I32, 2), alloc(t, d, device.I32, 2)
 	o.Sample(first, many, history.Rows(0, 2), pos.Rows(0, 2), device.Sampling{Temperature: 0.8, TopK: 40, TopP: 0.9, RepeatPenalty: 1.1, Seed: 3})
@@ -81,4 +86,36 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 		}
 	}
 	return all
+}
+
+// scheduledRings is what calls give that use all places of their rings several times.
+// long are some rows.
+func scheduledRings(t *testing.T, d *dev, rng *rand.Rand, long device.Tensor) []device.Tensor {
+	t.Helper()
+	f := func(dims ...int) device.Tensor {
+		x := alloc(t, d, device.F32, dims...)
+		d.Write(x, normal(rng, x.Len()))
+		return x
+	}
+	o := d.ops
+	// Each block has two turns, whose sums lie in the same place.
+	eight, m8 := f(9, 190), alloc(t, d, device.Q8_0, 190, 2304)
+	d.Write(m8, randomMatrix(rng, device.Q8_0, 190, 2304))
+	if !o.few([]device.Tensor{eight}, long, device.Norm{}, []device.Tensor{m8}, store) {
+		t.Fatal("a call of nine rows does not suit the kernels for some")
+	}
+	product, m16 := f(64, 50), alloc(t, d, device.F16, 50, 512)
+	d.Write(m16, randomMatrix(rng, device.F16, 50, 512))
+	o.MatMul(product, f(64, 512), m16)
+
+	const n, many, dim = 2300, 12, 64 // heads that share no keys
+	kv, q, each := filledCache(t, d, rng, n, many, dim), f(1, many, dim), f(1, many, dim)
+	l := device.List{Index: alloc(t, d, device.I32, 1, many, 100), Count: alloc(t, d, device.I32, 1, many)}
+	o.TopK(l, f(1, many, kv.Pages.Dim(1)*device.PageLen), kv, device.Amount{Count: 100})
+	o.Attend(each, q, kv, device.Plan{Middle: device.Tokens, List: l, Sink: 3, Recent: 2100})
+
+	past, rows := filledCache(t, d, rng, 700, 1, dim), f(70, 2, dim)
+	seen := f(70, 2, dim)
+	o.flash(seen, rows, past, device.Plan{})
+	return []device.Tensor{eight, product, each, seen}
 }

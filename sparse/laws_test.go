@@ -181,10 +181,29 @@ func openBench(t *testing.T, spec string, maxLen int, change func(*engine.Replay
 // openBenchOn is openBench on another device.
 func openBenchOn(t *testing.T, name, spec string, maxLen int, change func(*engine.ReplayConfig)) *bench {
 	t.Helper()
+	b := openReplay(t, openDevice(t, name), spec, maxLen, change)
+	t.Cleanup(b.close)
+	return b
+}
+
+// openDevice opens a device for the length of a test.
+func openDevice(t *testing.T, name string) device.Device {
+	t.Helper()
 	dev, err := device.Open(name, device.Config{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dev
+}
+
+// openReplay makes a replay on a device that is open; the caller closes it.
+func openReplay(t *testing.T, dev device.Device, spec string, maxLen int, change func(*engine.ReplayConfig)) *bench {
+	t.Helper()
 	s, err := sparse.Parse(spec)
 	if err != nil {
 		t.Fatal(err)
@@ -199,15 +218,14 @@ func openBenchOn(t *testing.T, name, spec string, maxLen int, change func(*engin
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := dev.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	return &bench{r, t}
+}
+
+// close gives the replay's memory back.
+func (b *bench) close() {
+	if err := b.Close(); err != nil {
+		b.t.Error(err)
+	}
 }
 
 // aboutNumbers skips a test that says nothing about threads which others do not
@@ -349,13 +367,15 @@ const meanSeeds = 256
 func meanIsDense(t *testing.T, s subject, layers []engine.QKV, want []float32) {
 	t.Helper()
 	sum, square := make([]float64, len(want)), make([]float64, len(want))
+	dev := openDevice(t, devtest.Device)
 	for seed := range meanSeeds {
-		b := openBench(t, s.full, s.len, func(c *engine.ReplayConfig) { c.Seed = uint64(seed) + 1 })
+		b := openReplay(t, dev, s.full, s.len, func(c *engine.ReplayConfig) { c.Seed = uint64(seed) + 1 })
 		got := b.run(layers, s.len-lawSteps, 0)
 		for i, y := range rowsOf(outputs(got), s.len, s.len-lawSteps, s.len) {
 			sum[i] += float64(y)
 			square[i] += float64(y) * float64(y)
 		}
+		b.close()
 	}
 	var worst float64
 	for i := range sum {

@@ -98,6 +98,13 @@ struct Copy {
 	int group;
 };
 
+void make(const Copy& c) {
+	if (c.from)
+		memcpy(c.to, c.from, 16);
+	else
+		memset(c.to, 0, 16);
+}
+
 struct Fiber {
 	Context context;
 	std::vector<Copy> copies;  // not made yet
@@ -142,6 +149,7 @@ struct Machine {
 	const emu::Kernel* kernel;
 	const uint64_t* args;
 	uint64_t random;  // 0: in order
+	int slow;         // warp that runs when hardly another can; -1 for none
 	char message[512];
 	bool failed;
 	const void* outer_stack;
@@ -238,6 +246,7 @@ void start_block() {
 	m.regions.clear();
 	m.used = m.dynamic_size;
 	m.waiting = m.finished = m.others = 0;
+	m.slow = m.random && m.threads > lanes ? (int)(m.next() % (m.threads / lanes)) : -1;
 	memset(m.come, 0, sizeof m.come);
 	m.brings.clear();
 #if SANITIZED
@@ -263,6 +272,7 @@ void run_ready() {
 	for (size_t head = 0; head < m.queue.size() && !m.failed;) {
 		if (m.random) {
 			size_t i = head + m.next() % (m.queue.size() - head);
+			for (int tries = 0; tries < 8 && m.queue[i] / lanes == m.slow; tries++) i = head + m.next() % (m.queue.size() - head);
 			int t = m.queue[i];
 			m.queue[i] = m.queue[head];
 			m.queue[head] = t;
@@ -445,9 +455,15 @@ void* shared_at(const void* key, size_t size) {
 	return m.shared + offset;
 }
 
+bool early() { return machine->random && machine->next() % 2; }
+
 void copy_later(void* to, const void* from) {
 	Fiber& f = machine->fibers[machine->current];
-	f.copies.push_back({to, from, f.group});
+	Copy c = {to, from, f.group};
+	if (early())
+		make(c);
+	else
+		f.copies.push_back(c);
 }
 
 void copy_group() { machine->fibers[machine->current].group++; }
@@ -458,10 +474,8 @@ void copy_now(int left) {
 	for (const Copy& c : f.copies) {
 		if (c.group >= f.group - left)
 			f.copies[kept++] = c;
-		else if (c.from)
-			memcpy(c.to, c.from, 16);
 		else
-			memset(c.to, 0, 16);
+			make(c);
 	}
 	f.copies.resize(kept);
 }

@@ -1,7 +1,7 @@
 // The matrix instructions of compute capability 9.0, wgmma, by which four warps
 // multiply a matrix of 64 rows in shared memory or registers with one in shared
 // memory. They exist in code for sm_90a alone, where WIDE is 1; the kernels that use
-// them are empty elsewhere, and the host does not launch them there.
+// them are empty elsewhere, and the host, which looks for wide_there, does not launch them.
 //
 // A matrix in shared memory consists of panels of 64 halves, 128 bytes, a row. The 8
 // pieces of 16 bytes of row r change places: piece c lies at place c ^ r%8, and the
@@ -18,6 +18,9 @@
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 #define WIDE 1
+
+// gollm_wide_there is in code for sm_90a alone; nobody launches it.
+extern "C" __global__ void gollm_wide_there() {}
 
 // DYNAMIC_WIDE is DYNAMIC on 1024 bytes.
 extern __shared__ __align__(1024) unsigned char wide_dynamic[];

@@ -13,6 +13,14 @@ enum { OK = 0, INVALID_CONTEXT = 201 };
 static __thread void* current;
 static int some; // what handles point to
 
+// hold counts contexts and memory that are taken and given back; DRIVER_COUNTS=1 prints
+// how many there are.
+static void hold(int more) {
+	static int held;
+	held += more;
+	if (getenv("DRIVER_COUNTS")) fprintf(stderr, "held: %d\n", held);
+}
+
 // told is the code that a function is told to fail with.
 static int told(const char* name) {
 	const char* at = getenv("DRIVER_FAILS");
@@ -55,21 +63,29 @@ ANYWHERE(cuDeviceGetCount, (int* n), *n = 1)
 ANYWHERE(cuDeviceGet, (int* device, int i), *device = i)
 ANYWHERE(cuDeviceGetName, (char* name, int n, int device), ((void)device, snprintf(name, n, "a card")))
 ANYWHERE(cuDeviceGetAttribute, (int* value, int which, int device), ((void)device, *value = attribute(which)))
-ANYWHERE(cuDevicePrimaryCtxRetain, (void** context, int device), ((void)device, *context = &some))
-ANYWHERE(cuDevicePrimaryCtxRelease_v2, (int device), (void)device)
+ANYWHERE(cuDevicePrimaryCtxRetain, (void** context, int device), ((void)device, *context = &some, hold(1)))
+ANYWHERE(cuDevicePrimaryCtxRelease_v2, (int device), ((void)device, hold(-1)))
 ANYWHERE(cuCtxSetCurrent, (void* context), current = context)
 ANYWHERE(cuGetErrorName, (int code, const char** text), *text = code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR")
 ANYWHERE(cuGetErrorString, (int code, const char** text), ((void)code, *text = "words"))
 
 INSIDE(cuModuleLoadData, (void** module, const void* image), ((void)image, *module = &some))
-INSIDE(cuModuleGetFunction, (void** function, void* module, const char* name), ((void)module, (void)name, *function = &some))
+
+// DRIVER_LACKS is a kernel that is not in the module.
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+	const char* lacks = getenv("DRIVER_LACKS");
+	(void)module, *function = &some;
+	return !current ? INVALID_CONTEXT : lacks && !strcmp(lacks, name) ? 500 : told("cuModuleGetFunction");
+}
+
+
 INSIDE(cuModuleUnload, (void* module), (void)module)
 INSIDE(cuStreamCreate, (void** stream, unsigned flags), ((void)flags, *stream = &some))
 INSIDE(cuStreamDestroy_v2, (void* stream), (void)stream)
 INSIDE(cuStreamSynchronize, (void* stream), (void)stream)
 INSIDE(cuMemGetInfo_v2, (size_t* left, size_t* all), *left = *all = (size_t)80 << 30)
-INSIDE(cuMemAlloc_v2, (uint64_t* at, size_t size), ((void)size, *at = 1 << 20))
-INSIDE(cuMemFree_v2, (uint64_t at), (void)at)
+INSIDE(cuMemAlloc_v2, (uint64_t* at, size_t size), ((void)size, *at = 1 << 20, hold(1)))
+INSIDE(cuMemFree_v2, (uint64_t at), ((void)at, hold(-1)))
 INSIDE(cuMemsetD8Async, (uint64_t at, unsigned char value, size_t n, void* stream), ((void)at, (void)value, (void)n, (void)stream))
 INSIDE(cuMemcpyHtoDAsync_v2, (uint64_t to, const void* from, size_t n, void* stream), ((void)to, (void)from, (void)n, (void)stream))
 INSIDE(cuMemcpyDtoHAsync_v2, (void* to, uint64_t from, size_t n, void* stream), ((void)from, (void)stream, memset(to, 0, n)))

@@ -1,8 +1,9 @@
 // The words of CUDA for a C++ compiler: a block runs as fibers on one CPU
 // thread, one fiber for each of its threads. A fiber runs until it waits, for
 // its block or for its warp, and then another one is picked: the next one, or a
-// random one when the launch has a seed. Blocks run one after the other, in a
-// random order with a seed.
+// random one when the launch has a seed; one warp of a block is slow then, so that the
+// others are as far ahead of it as barriers let them. Blocks run one after the other, in
+// a random order with a seed.
 //
 // What would be undefined on a GPU stops the launch with a message: a barrier
 // that some threads of the block do not reach, a shuffle that some lanes of the
@@ -71,6 +72,10 @@ void* dynamic();
 void wait_gate(const void* gate);
 void open(const void* gate);
 
+// early says whether a copy is to be made where it begins, instead of where it is waited
+// for: of launches with a seed, every other one at random.
+bool early();
+
 // bring_later notes a copy of 64 rows that a gate waits for; who waits at the gate makes
 // it, so that who does not reads what was there before. brought takes one of a gate's.
 struct Bring {
@@ -82,8 +87,8 @@ struct Bring {
 void bring_later(const Bring& b);
 bool brought(const void* gate, Bring& b);
 
-// copy_later notes a copy of 16 bytes of the thread, of zeros from NULL, copy_group ends a group of
-// them, and copy_now makes all but the newest groups.
+// copy_later notes a copy of 16 bytes of the thread, of zeros from NULL, unless it is an early
+// one; copy_group ends a group of them, and copy_now makes all but the newest groups.
 void copy_later(void* to, const void* from);
 void copy_group();
 void copy_now(int left);
@@ -293,7 +298,8 @@ inline uint32_t transposed(uint32_t v) {
 }
 
 // Copies are made when they are waited for, so that who does not wait reads what
-// was there before.
+// was there before; and where they begin if they are early ones, so that who begins them
+// too soon overwrites what others still read.
 inline void copy_async(void* to, const void* from) {
 	if ((uint64_t)to % 16 || (uint64_t)from % 16) emu::stop("copy_async from %p to %p", from, to);
 	emu::copy_later(to, from);

@@ -43,16 +43,18 @@ struct GateState {
 };
 inline GateState& state(Gate* g) { return *(GateState*)g; }
 inline void try_open(Gate* g);
+// bring_one makes a copy and tells its gate.
+inline void bring_one(const Bring& b, Gate* g) {
+	for (int r = 0; r < 64; r++) {
+		for (int c = 0; c < 8; c++) memcpy(b.to + r * 128 + (c ^ r % 8) * 16, b.from + r * b.pitch + c * 16, 16);
+	}
+	state(g).bytes -= 64 * 128;
+	try_open(g);
+}
 // bring_now makes the copies that are to tell a gate.
 inline void bring_now(Gate* g) {
 	Bring b;
-	while (brought(g, b)) {
-		for (int r = 0; r < 64; r++) {
-			for (int c = 0; c < 8; c++) memcpy(b.to + r * 128 + (c ^ r % 8) * 16, b.from + r * b.pitch + c * 16, 16);
-		}
-		state(g).bytes -= 64 * 128;
-		try_open(g);
-	}
+	while (brought(g, b)) bring_one(b, g);
 }
 inline void try_open(Gate* g) {
 	GateState& s = state(g);
@@ -88,7 +90,11 @@ inline void wide_bring(void* to, const WideMap& map, int column, int row, Gate* 
 	uint64_t rows = map.words[1], width = map.words[2];
 	if (((uint64_t)to - (uint64_t)emu::dynamic()) % 1024) emu::stop("a panel %llu bytes into shared memory", (unsigned long long)((uint64_t)to - (uint64_t)emu::dynamic()));
 	if (row < 0 || row + 64ull > rows || column < 0 || column + 64ull > width) emu::stop("64 rows from %d on and 64 columns from %d on of a matrix of %llu x %llu", row, column, (unsigned long long)rows, (unsigned long long)width);
-	emu::bring_later({(char*)to, from + (row * width + column) * 2, width * 2, g});
+	emu::Bring b = {(char*)to, from + (row * width + column) * 2, width * 2, g};
+	if (emu::early())
+		emu::bring_one(b, g);
+	else
+		emu::bring_later(b);
 }
 
 template <int N>
