@@ -11,7 +11,8 @@ import (
 // drawCase is a call of SampleValues in plain Go, and its definition.
 type drawCase struct {
 	attention
-	draws device.Draws
+	draws  device.Draws
+	levels []float32 // the scores of the positions, for all heads; nil: random ones
 }
 
 // drawings are the ways to draw.
@@ -62,7 +63,33 @@ func valueCases() []testCase {
 			}
 		}
 	}
-	return cases
+	return append(cases, testCase{"op=samplevalues/low tile", lowTile().job})
+}
+
+// lowTile has in each of three tiles one position that has all the weight there. That of
+// the tile in the middle is so low that adding its parts to what is before it is rounded.
+func lowTile() drawCase {
+	const tile = 96
+	c := drawCase{draws: device.Draws{Samples: 40, Tiles: device.Equal, Tile: tile}}
+	c.heads, c.kvHeads, c.dim, c.lens = 12, 2, 64, []int{3 * tile}
+	c.levels = filled(3*tile, -200) // which weighs nothing beside any of these
+	c.levels[5], c.levels[tile+70], c.levels[2*tile+40] = 0, -33, -1
+	return c
+}
+
+// level gives the positions the scores of the case.
+func (c *drawCase) level() {
+	clear(c.q)
+	for i := 0; i < len(c.q); i += c.dim {
+		c.q[i] = float32(math.Sqrt(float64(c.dim)))
+	}
+	for j, s := range c.levels {
+		for h := range c.kvHeads {
+			k := c.at(c.k, 0, j, h)
+			clear(k)
+			k[0] = s
+		}
+	}
 }
 
 // job takes other numbers until no draw is so near the border of two positions
@@ -74,6 +101,9 @@ func (c drawCase) job(b *bed) job {
 	for sound := false; !sound; {
 		c.q, c.lists = nil, nil
 		c.random(b)
+		if c.levels != nil {
+			c.level()
+		}
 		index, count, sound = filledI32(rows*c.heads*limit, -9), filledI32(rows*c.heads, -9), true
 		weight = widen(filled(len(index), before))
 		for i := range count {
