@@ -2,12 +2,11 @@
 // fast as memory gives the keys: the newest row of each slot, each key read once for
 // the heads that share it.
 //
-// A warp takes a page, 16 keys at a time, and asks for those of the next one a page ahead.
-// What a lane copies into shared memory it reads back itself, so that nobody waits:
-// tensor cores ask four neighbouring lanes for numbers of a row, and it does not matter
-// which, as long as the queries' lanes have the same ones. Row i of a 16 x 16 matrix is
-// head i rounded to half precision and row i+8 what that left, so that the two together
-// are good to 22 bits.
+// A warp takes a page, 16 keys at a time, and asks for 32 keys ahead. Tensor cores ask four
+// neighbouring lanes for numbers of a row, and it does not matter which, as long as the
+// queries' lanes have the same ones: so a lane reads 16 bytes of a key at once. Row i of
+// a 16 x 16 matrix is head i rounded to half precision and row i+8 what that left, so that
+// the two together are good to 22 bits.
 #pragma once
 
 #include "few.cuh"
