@@ -9,6 +9,7 @@ package cuda
 
 // shim.c
 int gollm_cuda_open(void);
+extern char gollm_cuda_why[512];
 int gollm_wide_map(uint64_t* words, uint64_t at, uint64_t rows, uint64_t width);
 
 // What gorgonia.org/cu lacks: launches whose argument is one struct, stream
@@ -62,7 +63,9 @@ static CUresult launch_graph(CUcontext context, CUgraphExec exec, CUstream strea
 static CUresult alloc_host(CUcontext context, size_t size, void** host, CUdeviceptr* device) {
 	CUresult r = cuCtxSetCurrent(context);
 	if (!r) r = cuMemHostAlloc(host, size, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
-	return r ? r : cuMemHostGetDevicePointer(device, *host, 0);
+	if (r) return r;
+	if ((r = cuMemHostGetDevicePointer(device, *host, 0))) cuMemFreeHost(*host);
+	return r;
 }
 
 static CUresult free_host(CUcontext context, void* host) {
@@ -182,6 +185,9 @@ var start = sync.OnceValue(func() error {
 	case 0:
 		return nil
 	case -1:
+		if why := C.GoString(&C.gollm_cuda_why[0]); why != "" {
+			return fmt.Errorf("the NVIDIA driver does not load: %s", why)
+		}
 		return errors.New("this machine has no NVIDIA driver (libcuda.so.1 is not there)")
 	case C.CUDA_ERROR_NO_DEVICE:
 		return errors.New("the NVIDIA driver finds no GPU")

@@ -193,6 +193,7 @@ func TestOpenErrors(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{"DRIVER_MAJOR=9", "<nil>"},
 		{"DRIVER_FAILS=cuMemsetD8Async=700", "cuda: 0.0 MiB (40 bytes) are needed, 81920.0 MiB are free on the device: CUDA_ERROR: words"},
+		{"DRIVER_FAILS=cuMemHostGetDevicePointer_v2=999", "cuda: CUDA_ERROR: words"},
 		{"DRIVER_FAILS=cuStreamCreate=999", "cuda: GPU 0: CUDA_ERROR: words"},
 		{"DRIVER_FAILS=cuInit=100", "cuda: the NVIDIA driver finds no GPU"},
 		{"DRIVER_FAILS=cuInit=803", "cuda: the NVIDIA driver does not start: CUDA_ERROR: words"},
@@ -229,5 +230,25 @@ func TestWide(t *testing.T) {
 		if got, _, _ := strings.Cut(withDriver(t, "wide", env), "\n"); got != want {
 			t.Errorf("%s: %s, want %s", env, got, want)
 		}
+	}
+}
+
+// TestNoDriver: a file that is no library is named.
+func TestNoDriver(t *testing.T) {
+	if os.Getenv(childOf) != "" {
+		_, err := Open(device.Config{})
+		fmt.Println(err)
+		return
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "libcuda.so.1")
+	if err := os.WriteFile(path, []byte("no library"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+	c.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, childOf+"=open")
+	out, err := c.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "cuda: the NVIDIA driver does not load: "+path) {
+		t.Errorf("%v: %s", err, out)
 	}
 }

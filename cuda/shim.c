@@ -11,6 +11,8 @@
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #define FUNCTIONS(X) \
 	X(cuArray3DCreate_v2) X(cuArray3DGetDescriptor_v2) X(cuArrayCreate_v2) X(cuArrayDestroy) \
@@ -55,6 +57,7 @@
 	X(cuTensorMapEncodeTiled)
 
 static int no_device(void) { return 100; }
+static int not_found(void) { return 500; } // a function that the driver lacks
 
 #if defined(__x86_64__)
 #define JUMP(name) "\tjmp *gollm_at_" #name "(%rip)\n"
@@ -73,16 +76,23 @@ int cuInit(unsigned flags) {
 	return 0;
 }
 
+// gollm_cuda_why is why the driver does not load, where a file of its name is there.
+char gollm_cuda_why[512];
+
 // gollm_cuda_open finds the driver and initializes it. It returns the driver's
 // code, or -1 where there is no driver.
 int gollm_cuda_open(void) {
 	static const char* names[] = {"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1"};
 	void* lib = NULL;
-	for (size_t i = 0; !lib && i < sizeof names / sizeof *names; i++) lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+	for (size_t i = 0; !lib && i < sizeof names / sizeof *names; i++) {
+		lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+		const char* why = lib ? NULL : dlerror();
+		if (why && !strstr(why, "No such file") && !*gollm_cuda_why) snprintf(gollm_cuda_why, sizeof gollm_cuda_why, "%s", why);
+	}
 	if (!lib) return -1;
 	void* at;
 #define LOAD(name) \
-	if ((at = dlsym(lib, #name))) gollm_at_##name = at;
+	gollm_at_##name = (at = dlsym(lib, #name)) ? at : (void*)not_found;
 	FUNCTIONS(LOAD)
 	int (*init)(unsigned) = (int (*)(unsigned))dlsym(lib, "cuInit");
 	return init ? init(0) : -1;

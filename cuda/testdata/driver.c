@@ -90,9 +90,9 @@ INSIDE(cuMemsetD8Async, (uint64_t at, unsigned char value, size_t n, void* strea
 INSIDE(cuMemcpyHtoDAsync_v2, (uint64_t to, const void* from, size_t n, void* stream), ((void)to, (void)from, (void)n, (void)stream))
 INSIDE(cuMemcpyDtoHAsync_v2, (void* to, uint64_t from, size_t n, void* stream), ((void)from, (void)stream, memset(to, 0, n)))
 INSIDE(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, void* stream), ((void)to, (void)from, (void)n, (void)stream))
-INSIDE(cuMemHostAlloc, (void** at, size_t n, unsigned flags), ((void)flags, *at = calloc(1, n)))
+INSIDE(cuMemHostAlloc, (void** at, size_t n, unsigned flags), ((void)flags, *at = calloc(1, n), hold(1)))
 INSIDE(cuMemHostGetDevicePointer_v2, (uint64_t* at, void* host, unsigned flags), ((void)flags, *at = (uint64_t)host))
-INSIDE(cuMemFreeHost, (void* at), free(at))
+INSIDE(cuMemFreeHost, (void* at), (free(at), hold(-1)))
 INSIDE(cuFuncSetAttribute, (void* function, int which, int value), ((void)function, (void)which, (void)value))
 INSIDE(cuLaunchKernel,
 	(void* function, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz, unsigned shared, void* stream, void** arguments, void** more),
