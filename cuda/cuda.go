@@ -72,7 +72,7 @@ func (d *dev) Ops() device.Ops { return d.ops }
 // graph is one launch.
 func (d *dev) Replays() bool { return true }
 
-// Prepare begins to load the library for products, if there is one.
+// Prepare loads the library for products, if there is one.
 func (d *dev) Prepare() { d.drv.prepare() }
 
 // ProductRows is the rows with which products fill every multiprocessor.

@@ -51,10 +51,10 @@ func (d *driver) hasLibrary() bool {
 	return d.library.lt != nil && !d.library.off
 }
 
-// prepare begins to look for cuBLASLt and to compute a first product with it, which
-// together take a tenth of a second. Whoever asks for the library next waits for both.
+// prepare looks for cuBLASLt and computes a first product with it, which together take
+// a tenth of a second.
 func (d *driver) prepare() {
-	go d.library.look.Do(func() {
+	d.library.look.Do(func() {
 		d.openLibrary()
 		if d.library.lt != nil {
 			_ = d.do(d.firstProduct) // an error of it would come back with the next product
@@ -120,7 +120,6 @@ func (d *driver) libraryProduct(dst, x, w uintptr, rows, n, k, ld int, brain, ad
 
 // closeLibrary gives back what cuBLASLt holds.
 func (d *driver) closeLibrary() {
-	d.library.look.Do(func() {}) // nobody is at it, and nobody begins
 	if d.library.lt != nil {
 		C.gollm_lt_close(d.library.lt)
 		d.library.lt = nil

@@ -53,8 +53,8 @@ type Replayer interface {
 	Replays() bool
 }
 
-// Preparer is an optional ability of [Device]: it can begin, beside what is asked of
-// it next, what its first products would wait for.
+// Preparer is an optional ability of [Device]: it can do, beside Alloc and Load, what
+// its first products would wait for.
 type Preparer interface {
 	Prepare()
 }

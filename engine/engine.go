@@ -43,12 +43,15 @@ func Load(f *weights.File, dev device.Device) (*Engine, error) {
 }
 
 // load builds the tokenizer, which takes a tenth of a second for a large
-// vocabulary, while the weights are put on the device.
+// vocabulary, and prepares the device, while the weights are put on it.
 func (e *Engine) load() error {
-	if p, ok := e.Device.(device.Preparer); ok {
-		p.Prepare()
-	}
 	var g errgroup.Group
+	if p, ok := e.Device.(device.Preparer); ok {
+		g.Go(func() error {
+			p.Prepare()
+			return nil
+		})
+	}
 	g.Go(func() error {
 		vocab, err := tokenizer.FromMetadata(e.File)
 		if err == nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -44,9 +45,19 @@ func TestScriptInEmulation(t *testing.T) {
 	}
 	states := checkFiles(t, markdown, figures, rows)
 	// Without a sanitizer and PyTorch three rows have no figure, four are of layers behind
-	// the first two, which the model lacks, and one is the difference of two steps. The two of Q4_K_M may miss their
+	// the first two, which the model lacks; differences of two steps are less than noise
+	// where the machine is busy, but not all of them. The two of Q4_K_M may miss their
 	// bound: the CPU rounds activations to 8 bits and the GPU's prefill does not.
-	if states[unmeasured] > 8 || states[failed] > 2 || (err != nil) != (states[failed] > 0) {
+	noise, lengths := 0, 0
+	for _, w := range rowsOf(t, figures) {
+		if strings.Contains(w.How, byLength) {
+			lengths++
+		}
+		if w.Unmeasured == notLonger {
+			noise++
+		}
+	}
+	if noise == lengths || states[unmeasured]-noise > 7 || states[failed] > 2 || (err != nil) != (states[failed] > 0) {
 		text, _ := os.ReadFile(markdown)
 		t.Errorf("%v\n%s", states, text)
 	}

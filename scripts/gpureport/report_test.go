@@ -126,34 +126,44 @@ func checkReport(t *testing.T, r *report, dir string) {
 	checkFiles(t, paths[0], paths[1], len(r.rows))
 }
 
-// checkFiles holds a table and its JSON against each other: every row has a figure
-// or a reason.
-func checkFiles(t *testing.T, markdown, figures string, want int) (states map[string]int) {
+// writtenRow is a row of the JSON.
+type writtenRow struct {
+	row
+	Value *float64 `json:"value"`
+	State string   `json:"state"`
+}
+
+// rowsOf reads the rows of a JSON.
+func rowsOf(t *testing.T, figures string) []writtenRow {
 	t.Helper()
 	raw, err := os.ReadFile(figures)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var j struct {
-		Rows []struct {
-			row
-			Value *float64 `json:"value"`
-			State string   `json:"state"`
-		} `json:"rows"`
+		Rows []writtenRow `json:"rows"`
 	}
 	if err := json.Unmarshal(raw, &j); err != nil {
 		t.Fatal(err)
 	}
+	return j.Rows
+}
+
+// checkFiles holds a table and its JSON against each other: every row has a figure
+// or a reason.
+func checkFiles(t *testing.T, markdown, figures string, want int) (states map[string]int) {
+	t.Helper()
+	rows := rowsOf(t, figures)
 	text, err := os.ReadFile(markdown)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Count(string(text), "\n| ") - 1 // less the head
-	if len(j.Rows) != want || lines != want {
-		t.Errorf("%d rows and %d lines, want %d", len(j.Rows), lines, want)
+	if len(rows) != want || lines != want {
+		t.Errorf("%d rows and %d lines, want %d", len(rows), lines, want)
 	}
 	states = map[string]int{}
-	for _, w := range j.Rows {
+	for _, w := range rows {
 		states[w.State]++
 		if (w.Value == nil) != (w.State == unmeasured) {
 			t.Errorf("%s: %s: %s with value %v", w.Part, w.What, w.State, w.Value)
