@@ -2,6 +2,7 @@
 // cores would idle, and of many lists each reads little. decode_each gives each a block of
 // which four fit.
 #include "decode.cuh"
+#include "gathered.cuh"
 
 // decode_whole is decode of the lists that leave nothing out, in the same bits. A block has
 // WHOLE_HEADS heads, so that there are few: mostly lists have no room for so much, and then
@@ -27,23 +28,15 @@ KERNEL_TWICE(decode_whole_64, DecodeArgs, RING_WARPS * WARP) { decode_whole<64>(
 KERNEL_TWICE(decode_whole_128, DecodeArgs, RING_WARPS * WARP) { decode_whole<128>(a); }
 
 constexpr int DECODE_WARPS = 8;
-constexpr int EACH_TURNS = 2;      // positions of a warp's part that are copied together
-constexpr int EACH_STAGES = 2;
 constexpr int EACH_PLACES = 2048;  // positions that are looked up together
-
-// Gathered is what a warp copies together: PIECES lanes take a position, each 8 numbers of its
-// key and of its value.
-struct Gathered {
-	Word4 k[EACH_TURNS][WARP], v[EACH_TURNS][WARP];
-};
 
 // decode_each: block (r, h) is decode of a list of positions of a head that shares its keys
 // with no other, where such blocks fill the GPU; decode_whole has the lists that leave
-// nothing out. What a lane copies into shared memory it reads back itself, so that nobody
-// waits.
+// nothing out.
 template <int DIM>
 __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
-	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES, TURNS = EACH_TURNS, STAGES = EACH_STAGES, TAKEN = ROWS * TURNS, STATES = DECODE_WARPS * ROWS;
+	using Lane = Gatherer<DIM>;
+	constexpr int PIECES = Lane::PIECES, ROWS = Lane::ROWS, STAGES = GATHER_STAGES, TAKEN = Lane::TAKEN, STATES = DECODE_WARPS * ROWS;
 	DYNAMIC(unsigned char, memory);
 	SHARED(State, states, STATES);
 	let_next();
@@ -76,7 +69,7 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 	auto fetch = [&]() {
 		if (next < n) {
 #pragma unroll
-			for (int t = 0; t < TURNS; t++) {
+			for (int t = 0; t < GATHER_TURNS; t++) {
 				int i = next + t * ROWS + lane() / PIECES, from = i < n ? where[i] : -1;
 				i64 place = (i64)larger(from, 0) * DIM + piece;
 				if (!mixture) copy_async_if(&ring[into].k[t][lane()], (const u16*)a.g.k + place, from >= 0);
@@ -105,54 +98,18 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 	look_up(seen);
 	__syncthreads();
 	for (int i = begun; i < STAGES; i++) fetch();
-	const float* q = a.q + ((i64)row * a.heads + h) * DIM + piece;
-	float mine[8], acc[8], unit = 1.4426950408889634f / sqrtf((float)DIM);
-#pragma unroll
-	for (int d = 0; d < 8; d++) {
-		mine[d] = q[d] * unit;
-		acc[d] = 0;
-	}
-	State state = {NOTHING, 0};
+	Lane mine;
+	mine.ask(a.q + ((i64)row * a.heads + h) * DIM);
 	for (int turn = 0;;) {
 		for (int first = warp() * TAKEN; first < n; first += DECODE_WARPS * TAKEN) {
 			copy_wait<STAGES - 1>();
-			Word4 k[TURNS], v[TURNS];
-			float s[TURNS], top = state.top;
-#pragma unroll
-			for (int t = 0; t < TURNS; t++) {
-				k[t] = ring[turn].k[t][lane()];
-				v[t] = ring[turn].v[t][lane()];
-			}
+			mine.take(ring[turn]);
 			fetch();
 			if (++turn == STAGES) turn = 0;
-#pragma unroll
-			for (int t = 0; t < TURNS; t++) {
+			mine.add(mixture, [&](int t) {
 				int i = first + t * ROWS + lane() / PIECES;
-				float b = i < n ? biases[i] : mixture ? 0 : -infinity(), sum = 0;
-#pragma unroll
-				for (int w = 0; w < 4; w++) sum += mine[2 * w] * from_half((u16)k[t].w[w]) + mine[2 * w + 1] * from_half((u16)(k[t].w[w] >> 16));
-#pragma unroll
-				for (int m = PIECES / 2; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
-				s[t] = b == -infinity() || mixture ? b : sum + b;
-				top = larger(top, s[t]);
-			}
-			if (!mixture) {
-				float scale = scale_to(state.top, top);
-				state.top = top;
-				state.sum *= scale;
-#pragma unroll
-				for (int d = 0; d < 8; d++) acc[d] *= scale;
-			}
-#pragma unroll
-			for (int t = 0; t < TURNS; t++) {
-				float p = mixture ? s[t] : exp2f(s[t] - top);
-				state.sum += p;
-#pragma unroll
-				for (int w = 0; w < 4; w++) {
-					acc[2 * w] += p * from_half((u16)v[t].w[w]);
-					acc[2 * w + 1] += p * from_half((u16)(v[t].w[w] >> 16));
-				}
-			}
+				return i < n ? biases[i] : mixture ? 0 : -infinity();
+			});
 		}
 		copy_wait<0>();
 		base += EACH_PLACES;
@@ -166,21 +123,7 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 		for (int i = 0; i < STAGES; i++) fetch();
 	}
 	__syncthreads();
-	float* accs = (float*)memory;  // [STATES, DIM]
-	int group = warp() * ROWS + lane() / PIECES;
-#pragma unroll
-	for (int d = 0; d < 8; d++) accs[group * DIM + piece + d] = acc[d];
-	if (piece == 0) states[group] = state;
-	__syncthreads();
-	if (threadIdx.x >= DIM) return;
-	float top = NOTHING, total = 0, y = 0;
-	for (int i = 0; i < STATES; i++) top = larger(top, states[i].top);
-	for (int i = 0; i < STATES; i++) {
-		float scale = scale_to(states[i].top, top);
-		total += states[i].sum * scale;
-		y += accs[i * DIM + threadIdx.x] * scale;
-	}
-	a.dst[((i64)row * a.heads + h) * DIM + threadIdx.x] = y * finish(total, mixture);
+	mine.template merge<DECODE_WARPS>(a.dst + ((i64)row * a.heads + h) * DIM, (float*)memory, states, mixture);
 }
 
 KERNEL_FOUR(decode_each_64, DecodeArgs, DECODE_WARPS * WARP) { decode_each<64>(a); }

@@ -5,6 +5,7 @@
 // scores a part of the keys, and the last of them to finish chooses. Where a set has
 // one block, which is where sets fill the GPU, scores never leave its own memory.
 #include "best.cuh"
+#include "gathered.cuh"
 #include "scores.cuh"
 #include "state.cuh"
 
@@ -485,9 +486,6 @@ KERNEL_FOUR(reuse, ReuseArgs, REUSE_THREADS) {
 	list_marked(r.marks, r.p / PAGE + 1, a.index + r.item * a.cap, a.count[r.item], a.cap, a.g.failure);
 }
 
-constexpr int GATHER_TURNS = 2;   // positions of a warp's part that are copied together
-constexpr int GATHER_STAGES = 2;
-
 struct ReuseAttendArgs {
 	ReuseArgs r;
 	float* dst;    // [slots, heads, dim]
@@ -496,19 +494,14 @@ struct ReuseAttendArgs {
 	i64 marks, own, local, asked, records;  // where these start in shared memory, in bytes
 };
 
-// Gathering is what a warp copies together: PIECES lanes take a position, each 8 numbers of
-// its key and of its value.
-struct Gathering {
-	Word4 k[GATHER_TURNS][WARP], v[GATHER_TURNS][WARP];
-};
-
 // reuse_attend is reuse and the attention of what it lists, for heads that share no keys with
 // others, where a block of each fills the GPU. A block takes what the newest choice leaves for
 // granted, and is on its way through it while it asks whether the row may use that. Where the
 // list leaves nothing out decode_whole attends.
 template <int DIM>
 __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
-	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES, TURNS = GATHER_TURNS, STAGES = GATHER_STAGES, TAKEN = ROWS * TURNS;
+	using Lane = Gatherer<DIM>;
+	constexpr int PIECES = Lane::PIECES, ROWS = Lane::ROWS, STAGES = GATHER_STAGES, TAKEN = Lane::TAKEN;
 	constexpr int WARPS = REUSE_THREADS / WARP, STATES = WARPS * ROWS;
 	const ReuseArgs& a = x.r;
 	DYNAMIC(unsigned char, shared);
@@ -592,12 +585,12 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 		}
 		__syncthreads();
 	};
-	Gathering* ring = (Gathering*)shared + warp() * STAGES;
+	Gathered* ring = (Gathered*)shared + warp() * STAGES;
 	int piece = lane() % PIECES * 8, next = 0, into = 0;
 	auto fetch = [&]() {
 		if (next < n) {
 #pragma unroll
-			for (int t = 0; t < TURNS; t++) {
+			for (int t = 0; t < GATHER_TURNS; t++) {
 				int i = next + t * ROWS + lane() / PIECES;
 				i64 place = (i64)(i < n ? where[i] : 0) * DIM + piece;
 				copy_async_if(&ring[into].k[t][lane()], (const u16*)a.g.k + place, i < n);
@@ -682,69 +675,19 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 		list_marked(marks, kept[0] / PAGE + 1, a.index + item * a.cap, a.count[item], a.cap, a.g.failure);
 		return;
 	}
-	const float* q = a.q + item * DIM + piece;
-	float mine[8], acc[8], unit = 1.4426950408889634f / sqrtf((float)DIM);
-#pragma unroll
-	for (int d = 0; d < 8; d++) {
-		mine[d] = q[d] * unit;
-		acc[d] = 0;
-	}
-	State state = {NOTHING, 0};
+	Lane mine;
+	mine.ask(a.q + item * DIM);
 	int turn = 0;
 	for (int first = warp() * TAKEN; first < n; first += WARPS * TAKEN) {
 		copy_wait<STAGES - 1>();
-		Word4 k[TURNS], v[TURNS];
-		float s[TURNS], top = state.top;
-#pragma unroll
-		for (int t = 0; t < TURNS; t++) {
-			k[t] = ring[turn].k[t][lane()];
-			v[t] = ring[turn].v[t][lane()];
-		}
+		mine.take(ring[turn]);
 		fetch();
 		if (++turn == STAGES) turn = 0;
-#pragma unroll
-		for (int t = 0; t < TURNS; t++) {
-			float sum = 0;
-#pragma unroll
-			for (int w = 0; w < 4; w++) sum += mine[2 * w] * from_half((u16)k[t].w[w]) + mine[2 * w + 1] * from_half((u16)(k[t].w[w] >> 16));
-#pragma unroll
-			for (int m = PIECES / 2; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
-			s[t] = first + t * ROWS + lane() / PIECES < n ? sum : -infinity();
-			top = larger(top, s[t]);
-		}
-		float scale = scale_to(state.top, top);
-		state.top = top;
-		state.sum *= scale;
-#pragma unroll
-		for (int d = 0; d < 8; d++) acc[d] *= scale;
-#pragma unroll
-		for (int t = 0; t < TURNS; t++) {
-			float p = exp2f(s[t] - top);
-			state.sum += p;
-#pragma unroll
-			for (int w = 0; w < 4; w++) {
-				acc[2 * w] += p * from_half((u16)v[t].w[w]);
-				acc[2 * w + 1] += p * from_half((u16)(v[t].w[w] >> 16));
-			}
-		}
+		mine.add(false, [&](int t) { return first + t * ROWS + lane() / PIECES < n ? 0 : -infinity(); });
 	}
 	copy_wait<0>();
 	__syncthreads();
-	float* accs = (float*)shared;  // [STATES, DIM]
-	int group = warp() * ROWS + lane() / PIECES;
-#pragma unroll
-	for (int d = 0; d < 8; d++) accs[group * DIM + piece + d] = acc[d];
-	if (piece == 0) states[group] = state;
-	__syncthreads();
-	if (threadIdx.x >= DIM) return;
-	float top = NOTHING, total = 0, y = 0;
-	for (int i = 0; i < STATES; i++) top = larger(top, states[i].top);
-	for (int i = 0; i < STATES; i++) {
-		float scale = scale_to(states[i].top, top);
-		total += states[i].sum * scale;
-		y += accs[i * DIM + threadIdx.x] * scale;
-	}
-	x.dst[item * DIM + threadIdx.x] = y * finish(total, false);
+	mine.template merge<WARPS>(x.dst + item * DIM, (float*)shared, states, false);
 }
 
 KERNEL_FOUR(reuse_attend_64, ReuseAttendArgs, REUSE_THREADS) { reuse_attend<64>(a); }
