@@ -46,9 +46,6 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 	}
 	o := &openModel{log: log, available: availableOf(dev)}
 	log("%s, %s of memory available", dev.Name(), sizeText(int64(o.available)))
-	if r, ok := dev.(device.ProductReporter); ok && verbose(cmd) { // which may look for a library
-		log("products of many rows by %s", r.Products())
-	}
 	o.warn = warner(cmd)
 	if err := o.checkWeights(file); err != nil {
 		dev.Close()
@@ -61,6 +58,9 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 		return nil, err
 	}
 	log("loaded in %s: %s", timeText(time.Since(start)), shapeText(o.Model.Config))
+	if r, ok := dev.(device.ProductReporter); ok { // behind the loading, which prepares what it asks for
+		log("products of many rows by %s", r.Products())
+	}
 	return o, nil
 }
 

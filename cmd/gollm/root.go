@@ -89,15 +89,9 @@ const (
 	groupAbout = "about"
 )
 
-// verbose reports whether --verbose is on.
-func verbose(cmd *cobra.Command) bool {
-	on, err := cmd.Flags().GetBool("verbose")
-	return err == nil && on
-}
-
 // logger returns a function that prints a line on stderr where --verbose is on.
 func logger(cmd *cobra.Command) func(format string, args ...any) {
-	if !verbose(cmd) {
+	if on, err := cmd.Flags().GetBool("verbose"); err != nil || !on {
 		return func(string, ...any) {}
 	}
 	return func(format string, args ...any) {
