@@ -124,15 +124,15 @@ func (j *job) answer(ctx context.Context, g []leg, r *engine.Runner, tok *tokeni
 	return nil
 }
 
-// path is the log of a unit under a setting.
-func (j *job) path(l leg, n int) string {
-	return trial.RepeatPath(j.folder.Path, l.setting, j.specs[l.setting].String(), l.repeat, j.suite.units[n].Name)
+// logName is the log of a unit under a setting, in the folder of the run.
+func (j *job) logName(l leg, n int) string {
+	return trial.LogName(l.setting, j.specs[l.setting].String(), l.repeat, j.suite.units[n].Name)
 }
 
 // finished reports whether a setting has nothing left to do.
 func (j *job) finished(l leg) bool {
 	for n := range j.suite.units {
-		answers, err := trial.ReadAnswers(j.path(l, n))
+		answers, err := trial.ReadAnswers(j.folder.Path, j.logName(l, n))
 		if err != nil || len(answers) < j.shard.Size(j.suite.units[n].Count) {
 			return false
 		}
@@ -192,7 +192,7 @@ func (j *job) unit(ctx context.Context, g []leg, n int, a trial.Answerers) (err 
 		}
 	}()
 	for _, l := range g {
-		log, err := trial.OpenLog(j.path(l, n))
+		log, err := trial.OpenLog(j.folder.Path, j.logName(l, n))
 		if err != nil {
 			return err
 		}

@@ -4,13 +4,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"html/template"
+	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/eval/needle"
+	"github.com/gollm/gollm/eval/page"
 	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/eval/trial"
 	"github.com/gollm/gollm/tokenizer"
@@ -129,17 +133,7 @@ func (n *evalNiahFlags) execute(cmd *cobra.Command) error {
 	for _, length := range g.Lengths {
 		s.units = append(s.units, n.unit(g, hay, length, tok))
 	}
-	if err := n.run.execute(cmd, s, tok); err != nil || n.run.dry {
-		return err
-	}
-	if err := n.maps(cmd, g); err != nil {
-		return err
-	}
-	summary, err := trial.Summarize(cmd.Context(), n.run.out)
-	if err != nil {
-		return err
-	}
-	return writeReport(filepath.Join(n.run.out, "report.html"), n.run.out, summary) // with the maps
+	return n.run.execute(cmd, s, tok)
 }
 
 // hay is the text of the haystack.
@@ -206,49 +200,92 @@ func (n *evalNiahFlags) sample(g needle.Grid, hay []int32, length, i int, tok *t
 	return s, nil
 }
 
-// maps draws what was found under each attention.
-func (n *evalNiahFlags) maps(cmd *cobra.Command, g needle.Grid) error {
-	m, err := trial.ReadManifest(n.run.out)
+// heats is what was found under each setting of a needle run, none of another suite.
+func heats(s *trial.Summary) ([]*needle.Heat, error) {
+	id := &s.Manifest.Identity
+	if id.Suite != "niah" {
+		return nil, nil
+	}
+	depths, err := readDepths(id.Options["depths"])
+	if err != nil {
+		return nil, fmt.Errorf("the manifest of the run: %w", err)
+	}
+	var all []*needle.Heat
+	for _, set := range s.Settings {
+		g := needle.Grid{Depths: depths}
+		for _, u := range set.Units {
+			g.Lengths = append(g.Lengths, u.Length)
+		}
+		h := needle.NewHeat(g)
+		for l := range set.Units {
+			for line, score := range set.Units[l].Scores() {
+				h.Add(line%len(depths), l, score)
+			}
+		}
+		all = append(all, h)
+	}
+	return all, nil
+}
+
+// readDepths reads the depths of a run as its manifest has them: "[0 50 100]".
+func readDepths(text string) ([]int, error) {
+	var depths []int
+	for field := range strings.FieldsSeq(strings.Trim(text, "[]")) {
+		d, err := strconv.Atoi(field)
+		if err != nil || d < 0 || d > 100 || len(depths) == mostDepths {
+			return nil, fmt.Errorf("option depths is %.60q, want up to %d numbers from 0 to 100", text, mostDepths)
+		}
+		depths = append(depths, d)
+	}
+	if len(depths) == 0 {
+		return nil, fmt.Errorf("option depths is %.60q, want one number from 0 to 100 at least", text)
+	}
+	return depths, nil
+}
+
+// printMaps prints the maps of a needle run.
+func printMaps(out io.Writer, s *trial.Summary) error {
+	all, err := heats(s)
 	if err != nil {
 		return err
 	}
-	for i, attn := range m.Identity.Settings {
-		h := needle.NewHeat(g)
-		for l, u := range m.Units {
-			for r := range m.Identity.Times(i) {
-				answers, err := trial.ReadAnswers(trial.RepeatPath(n.run.out, i, attn, r, u.Name))
-				if err != nil {
-					return err
-				}
-				for line, a := range answers {
-					h.Add(line%len(g.Depths), l, a.Points())
-				}
-			}
+	for i, h := range all {
+		if _, err := fmt.Fprintln(out, s.Settings[i].Attn); err != nil {
+			return err
 		}
-		if err := n.draw(cmd, h, i, attn); err != nil {
+		if err := h.WriteText(out, isTerminal(out)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// draw writes a map into the folder of its setting and on the terminal.
-func (n *evalNiahFlags) draw(cmd *cobra.Command, h *needle.Heat, i int, attn string) error {
-	dir := filepath.Join(n.run.out, trial.SettingName(i, attn))
-	out := cmd.OutOrStdout()
-	fmt.Fprintln(out, attn)
-	if err := h.WriteText(out, isTerminal(out)); err != nil {
-		return err
+// writeMaps writes the maps of a needle run into the folders of their settings, and
+// returns them for the report. They are drawn from the answers each time: a picture
+// that lies in the folder may be anybody's, and would become part of the page.
+func writeMaps(folder string, s *trial.Summary) ([]page.Map, error) {
+	all, err := heats(s)
+	if err != nil {
+		return nil, err
 	}
-	var table, picture strings.Builder
-	if err := h.WriteCSV(&table); err != nil {
-		return err
+	var maps []page.Map
+	for i, h := range all {
+		attn := s.Settings[i].Attn
+		var table, picture strings.Builder
+		if err := h.WriteCSV(&table); err != nil {
+			return nil, err
+		}
+		if err := h.WriteSVG(&picture, attn); err != nil {
+			return nil, err
+		}
+		dir := trial.SettingName(i, attn)
+		if err := trial.WriteFile(folder, filepath.Join(dir, "heat.csv"), []byte(table.String())); err != nil {
+			return nil, err
+		}
+		if err := trial.WriteFile(folder, filepath.Join(dir, "heat.svg"), []byte(picture.String())); err != nil {
+			return nil, err
+		}
+		maps = append(maps, page.Map{Name: attn, SVG: template.HTML(picture.String())})
 	}
-	if err := h.WriteSVG(&picture, attn); err != nil {
-		return err
-	}
-	if err := trial.WriteFile(filepath.Join(dir, "heat.csv"), []byte(table.String())); err != nil {
-		return err
-	}
-	return trial.WriteFile(filepath.Join(dir, "heat.svg"), []byte(picture.String()))
+	return maps, nil
 }

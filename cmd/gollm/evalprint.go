@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -50,7 +48,7 @@ func writeRun(folder string, s *trial.Summary) error {
 	if err := s.Write(folder); err != nil {
 		return err
 	}
-	return writeReport(filepath.Join(folder, "report.html"), folder, s)
+	return writeReport(folder, s)
 }
 
 // printRun prints the tables of a run.
@@ -67,6 +65,8 @@ func printRun(cmd *cobra.Command, s *trial.Summary) error {
 		err = rulerMeans(cmd, s)
 	case "longbench":
 		err = longbenchMeans(cmd, s)
+	case "niah":
+		err = printMaps(out, s)
 	}
 	if err != nil {
 		return err
@@ -83,29 +83,23 @@ func printRun(cmd *cobra.Command, s *trial.Summary) error {
 	return nil
 }
 
-// writeReport writes the page of a run, with the needle maps that it has, and each
-// of its figures as a file in figures/.
-func writeReport(path, folder string, s *trial.Summary) error {
-	var maps []page.Map
-	for i, set := range s.Settings {
-		if svg, err := os.ReadFile(filepath.Join(folder, trial.SettingName(i, set.Attn), "heat.svg")); err == nil {
-			maps = append(maps, page.Map{Name: set.Attn, SVG: template.HTML(svg)}) // we drew it
-		}
+// writeReport writes the page of a run, with its needle maps, and each of its figures as
+// a file in figures/.
+func writeReport(folder string, s *trial.Summary) error {
+	maps, err := writeMaps(folder, s)
+	if err != nil {
+		return err
 	}
 	p := page.New(s, maps)
 	var b bytes.Buffer
 	if err := p.Write(&b); err != nil {
 		return err
 	}
-	if err := trial.WriteFile(path, b.Bytes()); err != nil {
+	if err := trial.WriteFile(folder, "report.html", b.Bytes()); err != nil {
 		return err
 	}
-	dir := filepath.Join(folder, "figures")
 	for _, f := range p.Figures() {
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return err
-		}
-		if err := trial.WriteFile(filepath.Join(dir, f.File+".svg"), []byte(f.Paper())); err != nil {
+		if err := trial.WriteFile(folder, filepath.Join("figures", f.File+".svg"), []byte(f.Paper())); err != nil {
 			return err
 		}
 	}

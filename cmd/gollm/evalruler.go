@@ -108,15 +108,17 @@ func (e *evalRulerFlags) execute(cmd *cobra.Command) error {
 	}}
 	dir := e.data
 	if dir == "" {
-		if dir = filepath.Join(e.run.out, "prompts"); e.run.out == "" { // a dry run
-			if dir, err = os.MkdirTemp("", "gollm-ruler-*"); err != nil {
+		d := &rulerDataFlags{out: e.run.out, under: trial.PromptsName}
+		if d.out == "" { // a dry run
+			if d.out, err = os.MkdirTemp("", "gollm-ruler-*"); err != nil {
 				return err
 			}
-			defer os.RemoveAll(dir)
+			defer os.RemoveAll(d.out)
 		}
-		if err := e.generate(cmd, s, dir, tok); err != nil {
+		if err := e.generate(cmd, s, d, tok); err != nil {
 			return err
 		}
+		dir = filepath.Join(d.out, d.under)
 	}
 	if err := e.addUnits(cmd, s, dir, tok); err != nil {
 		return err
@@ -147,20 +149,19 @@ func (e *evalRulerFlags) check(cmd *cobra.Command) error {
 
 // generate makes the prompts in the folder of the run. Those of a run that goes on
 // stay as they are, also where others are asked for: its manifest refuses that.
-func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, dir string, tok *tokenizer.Tokenizer) error {
+func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, d *rulerDataFlags, tok *tokenizer.Tokenizer) error {
 	p, err := e.ruler.plan(warner(cmd))
 	if err != nil {
 		return err
 	}
 	_, err = trial.ReadManifest(e.run.out)
 	goesOn := err == nil
-	d := &rulerDataFlags{out: dir}
 	wait := newBar(cmd.ErrOrStderr(), logger(cmd), "making prompts", len(p.lengths)*len(p.tasks), " files")
 	defer wait.stop()
 	made := 0
 	for _, length := range p.lengths {
 		for _, t := range p.tasks {
-			if !goesOn || !there(ruler.DataPath(dir, length, t)) {
+			if !goesOn || !there(ruler.DataPath(filepath.Join(d.out, d.under), length, t)) {
 				_, err := d.write(cmd.Context(), p, t, length, tok)
 				if err := e.leaveOut(p, t, length, err); err != nil {
 					return err
@@ -229,7 +230,7 @@ func (e *evalRulerFlags) addUnits(cmd *cobra.Command, s *suite, dir string, tok 
 				return err
 			}
 			if e.data == "" {
-				s.made[u.Name] = path
+				s.made[u.Name] = filepath.ToSlash(ruler.DataPath(trial.PromptsName, length, t))
 			}
 			s.units = append(s.units, *u)
 		}

@@ -65,10 +65,6 @@ func (e *evalFlags) register(cmd *cobra.Command) {
 	e.model.registerDevice(cmd)
 }
 
-// mostRepeats is the most seeds that a setting is answered with: each has files of
-// its own, and the mean of a thousand is sure to a thirtieth of what one draw spreads.
-const mostRepeats = 1000
-
 // check reports what is wrong with the flags.
 func (e *evalFlags) check() error {
 	if err := e.model.check(); err != nil {
@@ -89,8 +85,8 @@ func (e *evalFlags) check() error {
 	if e.context < 0 || e.context > maxContext {
 		return usagef("--ctx %d, want 0 (as many as are needed) to %d", e.context, maxContext)
 	}
-	if e.repeat < 1 || e.repeat > mostRepeats {
-		return usagef("--repeat %d, want 1 to %d", e.repeat, mostRepeats)
+	if e.repeat < 1 || e.repeat > trial.MostRepeats {
+		return usagef("--repeat %d, want 1 to %d", e.repeat, trial.MostRepeats)
 	}
 	if _, err := trial.ParseShard(e.shard); err != nil {
 		return usagef("--shard: %v", err)
@@ -143,7 +139,7 @@ type suite struct {
 	name  string
 	units []trial.Unit
 	ident trial.Identity    // what the suite knows of it
-	made  map[string]string // files of prompts that the run made, by unit
+	made  map[string]string // files of prompts in the folder that the run made, by unit
 	notes []string
 }
 

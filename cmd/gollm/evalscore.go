@@ -208,7 +208,7 @@ func writeRulerSummary(dir string, all []ruler.Scored) error {
 		if err := write(&b, all); err != nil {
 			return err
 		}
-		if err := trial.WriteFile(filepath.Join(dir, name), b.Bytes()); err != nil {
+		if err := trial.WriteFile(dir, name, b.Bytes()); err != nil {
 			return err
 		}
 	}

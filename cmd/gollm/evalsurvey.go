@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,12 +37,14 @@ func costOf(prompt, answer int) unitCost {
 	return unitCost{read, promptCost(prompt+stepCost*answer) - read}
 }
 
+// surveyName is its file in the folder of the run.
+const surveyName = "survey.json"
+
 // survey reads all prompts once, or what was found when they were read; hash is
 // that of the run, "" for a dry one.
 func (j *job) survey(cmd *cobra.Command, hash string) error {
-	path := filepath.Join(j.flags.out, "survey.json")
 	var s survey
-	if b, err := os.ReadFile(path); hash == "" || err != nil || json.Unmarshal(b, &s) != nil || s.Hash != hash || len(s.Cost) != len(j.suite.units) {
+	if b, err := trial.ReadFile(j.flags.out, surveyName); hash == "" || err != nil || json.Unmarshal(b, &s) != nil || s.Hash != hash || len(s.Cost) != len(j.suite.units) {
 		s = survey{Hash: hash}
 		if err := j.readPrompts(cmd, &s); err != nil {
 			return err
@@ -52,7 +52,7 @@ func (j *job) survey(cmd *cobra.Command, hash string) error {
 		if hash != "" {
 			b, err := json.Marshal(s)
 			if err == nil {
-				err = trial.WriteFile(path, append(b, '\n'))
+				err = trial.WriteFile(j.flags.out, surveyName, append(b, '\n'))
 			}
 			if err != nil {
 				return err
@@ -75,7 +75,7 @@ func (j *job) estimate() error {
 		for n, c := range j.cost {
 			j.total += (c.Read + c.Write*float64(len(g))) / float64(max(j.shard.Of, 1))
 			for _, l := range g {
-				answers, err := trial.ReadAnswers(j.path(l, n))
+				answers, err := trial.ReadAnswers(j.folder.Path, j.logName(l, n))
 				if err != nil {
 					return err
 				}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/gollm/gollm/eval/jsonl"
 	"github.com/gollm/gollm/eval/ruler"
+	"github.com/gollm/gollm/eval/trial"
 	"github.com/gollm/gollm/tokenizer"
 )
 
@@ -261,6 +263,7 @@ type rulerDataFlags struct {
 	model modelFlags
 	ruler rulerFlags
 	out   string
+	under string // folder in out that has the files; empty is out itself
 }
 
 func newRulerData() *cobra.Command {
@@ -320,18 +323,31 @@ func (d *rulerDataFlags) write(ctx context.Context, p *rulerPlan, task ruler.Tas
 	if err != nil {
 		return nil, err
 	}
-	path := ruler.DataPath(d.out, length, task)
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	if err := os.MkdirAll(d.out, 0o777); err != nil {
 		return nil, err
 	}
-	f, err := os.Create(path + ".part")
+	name := ruler.DataPath(d.under, length, task)
+	err = trial.InFolder(d.out, name, func(root *os.Root) (err error) {
+		row, err = d.fill(ctx, root, name, p, task, g)
+		return err
+	})
+	return append(table.Row{task.Name, length}, append(row, filepath.Join(d.out, name))...), err
+}
+
+// fill writes the rows of a generator into a file of the root.
+func (d *rulerDataFlags) fill(ctx context.Context, root *os.Root, name string, p *rulerPlan, task ruler.Task, g *ruler.Generator) (row table.Row, err error) {
+	if err := root.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+		return nil, err
+	}
+	part := name + ".part"
+	f, err := root.Create(part)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		f.Close()
 		if err != nil {
-			os.Remove(f.Name())
+			err = errors.Join(err, root.Remove(part))
 		}
 	}()
 	w := bufio.NewWriterSize(f, 1<<20)
@@ -363,5 +379,5 @@ func (d *rulerDataFlags) write(ctx context.Context, p *rulerPlan, task ruler.Tas
 			p.notes = append(p.notes, note)
 		}
 	}
-	return table.Row{task.Name, length, p.samples, g.Units(), least, most, path}, os.Rename(path+".part", path)
+	return table.Row{p.samples, g.Units(), least, most}, root.Rename(part, name)
 }

@@ -52,7 +52,10 @@ type Map struct {
 // Add counts what an audit saw of the samples of a unit in.
 func (a *Audits) Add(unit string, samples int, r engine.AuditReport) {
 	if a.Units == nil {
-		a.Units, a.Maps = map[string]*Audited{}, &Maps{}
+		a.Units = map[string]*Audited{}
+	}
+	if a.Maps == nil {
+		a.Maps = &Maps{}
 	}
 	u := a.Units[unit]
 	if u == nil {
@@ -97,7 +100,7 @@ func (m *Map) with(p engine.AuditPhase) *Map {
 		for h, c := range cells {
 			var x, y *float64
 			if m != nil {
-				x, y = m.Mass[l][h], m.Error[l][h]
+				x, y = cellAt(m.Mass, l, h), cellAt(m.Error, l, h)
 			}
 			if c.Unmeasured {
 				mass, wrong = append(mass, x), append(wrong, y)
@@ -108,6 +111,14 @@ func (m *Map) with(p engine.AuditPhase) *Map {
 		sum.Mass, sum.Error = append(sum.Mass, mass), append(sum.Error, wrong)
 	}
 	return sum
+}
+
+// cellAt is a cell of a map that was read from a file, nil where that has none.
+func cellAt(cells [][]*float64, layer, head int) *float64 {
+	if layer >= len(cells) || head >= len(cells[layer]) {
+		return nil
+	}
+	return cells[layer][head]
 }
 
 // meanCell is the mean of x, which stands for all rows but some, and of y, which
@@ -126,8 +137,8 @@ const AuditName = "audit.json"
 // ReadAudit reads the readings of a setting; it has none where none were taken.
 func ReadAudit(folder string, setting int, attn string) (Audits, error) {
 	var all Audits
-	name := filepath.Join(folder, SettingName(setting, attn), AuditName)
-	b, err := os.ReadFile(name)
+	name := filepath.Join(SettingName(setting, attn), AuditName)
+	b, err := ReadFile(folder, name)
 	if errors.Is(err, os.ErrNotExist) {
 		return all, nil
 	}
@@ -135,16 +146,12 @@ func ReadAudit(folder string, setting int, attn string) (Audits, error) {
 		return all, err
 	}
 	if err := json.Unmarshal(b, &all); err != nil {
-		return all, fmt.Errorf("trial: %s: %w; without the file the readings are taken again", name, jsonError(b, err))
+		return all, fmt.Errorf("trial: %s: %w; without the file the readings are taken again", filepath.Join(folder, name), jsonError(b, err))
 	}
 	return all, nil
 }
 
 // WriteAudit writes them.
 func WriteAudit(folder string, setting int, attn string, all Audits) error {
-	dir := filepath.Join(folder, SettingName(setting, attn))
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
-	}
-	return writeFile(filepath.Join(dir, AuditName), all)
+	return writeFile(folder, filepath.Join(SettingName(setting, attn), AuditName), all)
 }

@@ -65,9 +65,9 @@ type Manifest struct {
 	Units    []Info   `json:"units"`
 	Notes    []string `json:"notes"` // what a report must say
 	About    About    `json:"about"`
-	// Made is the files that the run made for itself, of those whose hashes are in
-	// Identity.Data, by the same names. It is for errors, and no part of the folder.
-	Made map[string]string `json:"-"`
+	// Made is the files in the folder that the run made for itself, of those whose hashes
+	// are in Identity.Data, by the same names; theirs are with slashes.
+	Made map[string]string `json:"made,omitempty"`
 }
 
 // Info says what a unit is.
@@ -124,8 +124,14 @@ func (s Shard) Size(n int) int {
 	return (n - s.Index + s.Of - 1) / s.Of
 }
 
-// manifestName is the manifest's file.
-const manifestName = "manifest.json"
+// PromptsName is the folder, in that of a run, of the prompts that it made for itself.
+const PromptsName = "prompts"
+
+// The files of the manifest, and of the lock of who writes to a folder.
+const (
+	manifestName = "manifest.json"
+	lockName     = "lock"
+)
 
 // Folder is the folder of a run.
 type Folder struct {
@@ -147,7 +153,10 @@ func Open(path string, m Manifest) (*Folder, error) {
 	m.Hash = m.Identity.Hash()
 	f := &Folder{Path: path, Manifest: m}
 	var err error
-	if f.lock, err = lock(filepath.Join(path, "lock")); err != nil {
+	if err = InFolder(path, lockName, func(root *os.Root) (err error) {
+		f.lock, err = lock(root, lockName)
+		return err
+	}); err != nil {
 		if errors.Is(err, errUnderWay) {
 			return nil, fmt.Errorf("trial: %s: %w", path, err)
 		}
@@ -168,7 +177,7 @@ func (f *Folder) claim() error {
 	if err != nil {
 		return err
 	}
-	if files := changed(old.Identity, f.Manifest); files != "" {
+	if files := changed(old.Identity, f); files != "" {
 		return fmt.Errorf("trial: %s: %s was changed since this run made it, and its answers are to what it was; put it back as it was, or name another folder", f.Path, files)
 	}
 	if old.Hash != f.Manifest.Hash {
@@ -194,7 +203,7 @@ func (f *Folder) settle() error {
 			f.Path, log, manifestName)
 	}
 	f.fresh = true
-	return writeFile(filepath.Join(f.Path, manifestName), f.Manifest)
+	return writeFile(f.Path, manifestName, f.Manifest)
 }
 
 // Abandon gives a folder back that Open claimed and that got no answer, so that a
@@ -249,7 +258,7 @@ func (f *Folder) Close() error { return unlock(f.lock) }
 func ReadManifest(path string) (Manifest, error) {
 	var m Manifest
 	name := filepath.Join(path, manifestName)
-	b, err := os.ReadFile(name)
+	b, err := ReadFile(path, manifestName)
 	if err != nil {
 		return m, fmt.Errorf("trial: %s is not the folder of a run: %w", path, err)
 	}
@@ -259,7 +268,49 @@ func ReadManifest(path string) (Manifest, error) {
 	if m.Hash != m.Identity.Hash() {
 		return m, fmt.Errorf("trial: %s was changed by hand: its hash is not that of its contents", name)
 	}
+	if err := m.check(); err != nil {
+		return m, fmt.Errorf("trial: %s: %w; no run of gollm writes that", name, err)
+	}
 	return m, nil
+}
+
+// MostRepeats is the most times that a setting answers a sample: each has files of its
+// own, and the mean of a thousand is sure to a thirtieth of what one draw spreads.
+const MostRepeats = 1000
+
+// unitName is how the suites call a unit: LENGTH/pred/TASK.jsonl, pred/DATASET.jsonl,
+// pred_e/DATASET.jsonl, results/MODEL.jsonl or LENGTH/niah.jsonl.
+var unitName = regexp.MustCompile(`^([0-9]+/)?((pred|pred_e|results)/)?[^/]+\.jsonl$`)
+
+// check refuses a manifest that no run writes. Names in it become paths, and numbers
+// say how much there is to read.
+func (m *Manifest) check() error {
+	if len(m.Identity.Settings) == 0 {
+		return errors.New("no settings")
+	}
+	for _, n := range m.Identity.Repeats {
+		if n < 0 || n > MostRepeats {
+			return fmt.Errorf("a setting is repeated %d times, want 0 to %d", n, MostRepeats)
+		}
+	}
+	seen := map[string]bool{}
+	for _, u := range m.Units {
+		switch {
+		case !unitName.MatchString(u.Name) || !filepath.IsLocal(filepath.FromSlash(u.Name)):
+			return fmt.Errorf("a unit is called %q, want a name like 4096/pred/vt.jsonl", cut(u.Name))
+		case seen[u.Name]:
+			return fmt.Errorf("two units are called %q", cut(u.Name))
+		case u.Count < 0 || u.Length < 0:
+			return fmt.Errorf("%q has %d samples of length %d, want 0 or more", cut(u.Name), u.Count, u.Length)
+		}
+		seen[u.Name] = true
+	}
+	for name, file := range m.Made {
+		if !strings.HasPrefix(file, PromptsName+"/") || !filepath.IsLocal(filepath.FromSlash(file)) {
+			return fmt.Errorf("the prompts of %q are called %q, want the name of a file in %s", cut(name), cut(file), PromptsName)
+		}
+	}
+	return nil
 }
 
 // jsonError says where JSON is wrong.
@@ -273,13 +324,14 @@ func jsonError(b []byte, err error) error {
 
 // changed is the files that a run made and that are not what they were, where
 // nothing else is different; else "".
-func changed(old Identity, m Manifest) string {
+func changed(old Identity, f *Folder) string {
 	var files []string
+	m := f.Manifest
 	was := maps.Clone(m.Identity.Data)
 	for name, hash := range m.Identity.Data {
-		path, made := m.Made[name]
+		file, made := m.Made[name]
 		if before, ok := old.Data[name]; ok && made && before != hash {
-			files = append(files, path)
+			files = append(files, filepath.Join(f.Path, filepath.FromSlash(file)))
 			was[name] = before
 		}
 	}
@@ -334,42 +386,15 @@ func (i Identity) fields() map[string]json.RawMessage {
 }
 
 // shorten cuts a value of the manifest to what fits into an error.
-func shorten(raw json.RawMessage) string {
+func shorten(raw json.RawMessage) string { return cut(string(raw)) }
+
+// cut cuts a text to what fits into an error.
+func cut(text string) string {
 	const most = 60
-	if len(raw) <= most {
-		return string(raw)
+	if len(text) <= most {
+		return text
 	}
-	return strings.ToValidUTF8(string(raw[:most]), "") + "…"
-}
-
-// writeFile writes v as JSON so that the file is there in whole or not at all.
-func writeFile(path string, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return WriteFile(path, append(b, '\n'))
-}
-
-// WriteFile writes a file so that it is there in whole or not at all: what reads it
-// meanwhile, or after a kill, has the one before.
-func WriteFile(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".part-*")
-	if err != nil {
-		if where := new(os.PathError); errors.As(err, &where) {
-			where.Path = path // and not that of the file beside it
-		}
-		return err
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // SettingName is the folder of setting number i: its number and its attention
@@ -385,14 +410,10 @@ func SettingName(i int, attn string) string {
 	return fmt.Sprintf("%d-%s", i, strings.Trim(safe[:min(len(safe), 60)], "_."))
 }
 
-// LogPath is where the answers of a unit under a setting are.
-func LogPath(folder string, setting int, attn, unit string) string {
-	return RepeatPath(folder, setting, attn, 0, unit)
-}
-
-// RepeatPath is where those of a repeat are; 0 is the first time.
-func RepeatPath(folder string, setting int, attn string, repeat int, unit string) string {
-	dir := filepath.Join(folder, SettingName(setting, attn))
+// LogName is where in the folder of a run the answers to a unit under a setting are;
+// repeat counts the times that a setting answers, from 0 on.
+func LogName(setting int, attn string, repeat int, unit string) string {
+	dir := SettingName(setting, attn)
 	if repeat > 0 {
 		dir = filepath.Join(dir, fmt.Sprintf("repeat-%d", repeat))
 	}

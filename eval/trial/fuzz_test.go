@@ -14,11 +14,13 @@ func FuzzOpenLog(f *testing.F) {
 	f.Add([]byte(`{"gollm":null}` + "\n"))
 	f.Add([]byte("\n\x00\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		path := filepath.Join(t.TempDir(), "log.jsonl")
+		const name = "log.jsonl"
+		dir := t.TempDir()
+		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, data, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		l, err := OpenLog(path)
+		l, err := OpenLog(dir, name)
 		if err != nil {
 			return
 		}
@@ -37,7 +39,7 @@ func FuzzOpenLog(f *testing.F) {
 		if err != nil || !bytes.HasPrefix(after, data[:bytes.LastIndexByte(data, '\n')+1]) {
 			t.Fatalf("whole lines were changed: %q to %q, %v", data, after, err)
 		}
-		if again, err := ReadAnswers(path); err != nil || len(again) != l.Len() {
+		if again, err := ReadAnswers(dir, name); err != nil || len(again) != l.Len() {
 			t.Fatalf("%d answers, want %d: %v", len(again), l.Len(), err)
 		}
 	})

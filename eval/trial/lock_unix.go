@@ -10,8 +10,8 @@ import (
 
 // lock takes the lock of a file, which ends with the process however it ends. Its
 // error is errUnderWay where another has it.
-func lock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+func lock(root *os.Root, name string) (*os.File, error) {
+	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, err
 	}
@@ -20,7 +20,7 @@ func lock(path string) (*os.File, error) {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, errUnderWay
 		}
-		return nil, &os.PathError{Op: "flock", Path: path, Err: err}
+		return nil, &os.PathError{Op: "flock", Path: name, Err: err}
 	}
 	return f, nil
 }

@@ -101,19 +101,16 @@ type Log struct {
 // nothing all the same; this is for the power.
 const syncEvery = 16
 
-// OpenLog opens or makes the log at path, and the times beside it. A last line
-// that was cut off is dropped.
-func OpenLog(path string) (*Log, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		return nil, err
-	}
-	l := &Log{path: path, done: map[int]Extra{}}
+// OpenLog opens or makes a log in the folder of a run, and the times beside it. A last
+// line that was cut off is dropped.
+func OpenLog(folder, name string) (*Log, error) {
+	l := &Log{path: filepath.Join(folder, name), done: map[int]Extra{}}
 	var err error
-	if l.file, err = openAppend(path); err != nil {
+	if l.file, err = openAppend(folder, name); err != nil {
 		return nil, err
 	}
 	if err = l.load(); err == nil {
-		l.times, err = openAppend(timesPath(path))
+		l.times, err = openAppend(folder, timesPath(name))
 	}
 	if err == nil {
 		_, err = dropTorn(l.times)
@@ -127,8 +124,15 @@ func OpenLog(path string) (*Log, error) {
 // timesPath is the file of times beside a log.
 func timesPath(path string) string { return path + ".times" }
 
-func openAppend(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
+// openAppend opens or makes a file in the folder of a run that only grows.
+func openAppend(folder, name string) (f *os.File, err error) {
+	err = InFolder(folder, name, func(root *os.Root) (err error) {
+		if err = makeParent(root, name); err == nil {
+			f, err = root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
+		}
+		return err
+	})
+	return f, err
 }
 
 // dropTorn cuts what follows the last line end of f off, and returns what stays,

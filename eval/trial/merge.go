@@ -4,16 +4,20 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
-// ReadAnswers reads the answers of a unit under a setting, by line. A last line
+// ReadAnswers reads the answers of a log in the folder of a run, by line. A last line
 // that was cut off is left out, and a file that is not there has none.
-func ReadAnswers(path string) (map[int]Answer, error) {
-	b, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
+func ReadAnswers(folder, name string) (map[int]Answer, error) {
+	path := filepath.Join(folder, name)
+	b, err := ReadFile(folder, name)
+	if errors.Is(err, os.ErrNotExist) {
 		return map[int]Answer{}, nil
 	}
 	if err != nil {
@@ -52,7 +56,7 @@ func Merge(ctx context.Context, out string, folders []string, partial bool) erro
 				return err
 			}
 			for r := range m.Identity.Times(i) {
-				if err := mergeUnit(files, folders, RepeatPath("", i, attn, r, u.Name), u, partial); err != nil {
+				if err := mergeUnit(files, folders, LogName(i, attn, r, u.Name), u, partial); err != nil {
 					return err
 				}
 			}
@@ -67,11 +71,7 @@ func Merge(ctx context.Context, out string, folders []string, partial bool) erro
 	}
 	defer f.Close()
 	for name, b := range files {
-		path := filepath.Join(out, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			return err
-		}
-		if err := WriteFile(path, b); err != nil {
+		if err := WriteFile(out, name, b); err != nil {
 			return err
 		}
 	}
@@ -108,7 +108,7 @@ func mergeUnit(files map[string][]byte, folders []string, name string, u Info, p
 	all, from := map[int]Answer{}, map[int]string{}
 	var times bytes.Buffer
 	for _, path := range folders {
-		part, err := ReadAnswers(filepath.Join(path, name))
+		part, err := ReadAnswers(path, name)
 		if err != nil {
 			return err
 		}
@@ -121,25 +121,32 @@ func mergeUnit(files map[string][]byte, folders []string, name string, u Info, p
 			}
 			all[line], from[line] = a, path
 		}
-		if t, err := os.ReadFile(timesPath(filepath.Join(path, name))); err == nil {
-			times.Write(t[:bytes.LastIndexByte(t, '\n')+1])
+		t, err := ReadFile(path, timesPath(name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
 		}
+		times.Write(t[:bytes.LastIndexByte(t, '\n')+1])
 	}
 	var b bytes.Buffer
-	for line := range u.Count {
-		a, ok := all[line]
-		if !ok && partial {
-			continue
+	lines := slices.Sorted(maps.Keys(all))
+	for i, line := range lines {
+		if line > i && !partial {
+			return unanswered(name, i, len(all), u.Count)
 		}
-		if !ok {
-			return fmt.Errorf("trial: %s: sample %d has no answer (%d of %d have); finish the shards first", name, line, len(all), u.Count)
-		}
-		b.Write(a.Row)
+		b.Write(all[line].Row)
 		b.WriteByte('\n')
+	}
+	if len(lines) < u.Count && !partial {
+		return unanswered(name, len(lines), len(all), u.Count)
 	}
 	files[name] = b.Bytes()
 	files[timesPath(name)] = times.Bytes()
 	return nil
+}
+
+// unanswered is the error of a sample that no shard has answered.
+func unanswered(name string, line, have, want int) error {
+	return fmt.Errorf("trial: %s: sample %d has no answer (%d of %d have); finish the shards first", name, line, have, want)
 }
 
 // mergeAudits takes the readings of the first folder that has any.

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,15 +81,15 @@ func Summarize(ctx context.Context, folder string) (*Summary, error) {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			var paths []string
+			var names []string
 			for k := range m.Identity.Times(i) {
-				paths = append(paths, RepeatPath(folder, i, attn, k, u.Name))
+				names = append(names, LogName(i, attn, k, u.Name))
 			}
 			count := &prompts
 			if i > 0 { // the same prompts
 				count = new(Prompts)
 			}
-			r, err := readResult(paths, u, count)
+			r, err := readResult(folder, names, u, count)
 			if err != nil {
 				return nil, err
 			}
@@ -111,20 +113,20 @@ func Summarize(ctx context.Context, folder string) (*Summary, error) {
 // readResult scores the answers of a unit, which may be there several times. A
 // sample counts once all of its answers are there, with their mean. Its prompt is
 // counted once.
-func readResult(paths []string, u Info, prompts *Prompts) (Result, error) {
+func readResult(folder string, names []string, u Info, prompts *Prompts) (Result, error) {
 	r := Result{Info: u, scores: map[int]float64{}}
 	seen, sum := map[int]int{}, 0
-	for _, path := range paths {
-		answers, err := ReadAnswers(path)
+	for _, name := range names {
+		answers, err := ReadAnswers(folder, name)
 		if err != nil {
 			return r, err
 		}
 		for line, a := range answers {
-			if err := u.check(path, a); err != nil {
+			if err := u.check(filepath.Join(folder, name), a); err != nil {
 				return r, err
 			}
 			seen[line]++
-			r.scores[line] += a.Points() / float64(len(paths))
+			r.scores[line] += a.Points() / float64(len(names))
 			if a.New == 0 {
 				r.Nulls++
 			}
@@ -143,7 +145,7 @@ func readResult(paths []string, u Info, prompts *Prompts) (Result, error) {
 		r.Prompt.Mean = float64(sum) / float64(len(seen))
 	}
 	for line, n := range seen {
-		if n < len(paths) {
+		if n < len(names) {
 			delete(r.scores, line)
 		}
 	}
@@ -152,7 +154,7 @@ func readResult(paths []string, u Info, prompts *Prompts) (Result, error) {
 		clear(r.scores)
 	}
 	r.Score = metric.Bootstrap(r.list(), metric.Draws, summarySeed)
-	return r, r.readTimes(paths)
+	return r, r.readTimes(folder, names)
 }
 
 // check refuses an answer that is none to this unit; path is that of its file.
@@ -166,13 +168,16 @@ func (i Info) check(path string, a Answer) error {
 	return nil
 }
 
+// Scores is the score of each sample that has one, by its line. The caller must not
+// change it.
+func (r *Result) Scores() map[int]float64 { return r.scores }
+
+// lines is the samples that have a score, in order.
+func (r *Result) lines() []int { return slices.Sorted(maps.Keys(r.scores)) }
+
 // list is the scores in the order of the samples.
 func (r *Result) list() []float64 {
-	var lines []int
-	for line := range r.scores {
-		lines = append(lines, line)
-	}
-	slices.Sort(lines)
+	lines := r.lines()
 	list := make([]float64, len(lines))
 	for i, line := range lines {
 		list[i] = r.scores[line]
@@ -181,10 +186,10 @@ func (r *Result) list() []float64 {
 }
 
 // readTimes adds up the times beside some logs; a torn line at the end is left out.
-func (r *Result) readTimes(paths []string) error {
+func (r *Result) readTimes(folder string, names []string) error {
 	var sum Times
-	for _, path := range paths {
-		if err := r.addTimes(timesPath(path), &sum); err != nil {
+	for _, name := range names {
+		if err := r.addTimes(folder, timesPath(name), &sum); err != nil {
 			return err
 		}
 	}
@@ -198,23 +203,22 @@ func (r *Result) readTimes(paths []string) error {
 }
 
 // addTimes adds a file of times to a sum.
-func (r *Result) addTimes(path string, sum *Times) error {
-	f, err := os.Open(path)
-	if os.IsNotExist(err) {
+func (r *Result) addTimes(folder, name string, sum *Times) error {
+	b, err := ReadFile(folder, name)
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	in := jsonl.NewReader(f)
+	in := jsonl.NewReader(bytes.NewReader(b))
 	for {
 		line, _, err := in.Next()
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("trial: %s: %w", path, err)
+			return fmt.Errorf("trial: %s: %w", filepath.Join(folder, name), err)
 		}
 		var t Times
 		if json.Unmarshal(line, &t) != nil {
@@ -238,11 +242,9 @@ func pair(a, b *Result) *metric.Paired {
 
 // common is the scores of the samples that both have, in order.
 func common(a, b *Result) (x, y []float64) {
-	for line := range a.Count {
-		s, ok := a.scores[line]
-		t, also := b.scores[line]
-		if ok && also {
-			x, y = append(x, s), append(y, t)
+	for _, line := range a.lines() {
+		if t, also := b.scores[line]; also {
+			x, y = append(x, a.scores[line]), append(y, t)
 		}
 	}
 	return x, y
@@ -360,14 +362,14 @@ func (c *Compared) pair(a *Result) {
 
 // Write writes summary.json and summary.csv into the folder.
 func (s *Summary) Write(folder string) error {
-	if err := writeFile(filepath.Join(folder, "summary.json"), s); err != nil {
+	if err := writeFile(folder, "summary.json", s); err != nil {
 		return err
 	}
 	var b bytes.Buffer
 	if err := s.writeCSV(&b); err != nil {
 		return err
 	}
-	return WriteFile(filepath.Join(folder, "summary.csv"), b.Bytes())
+	return WriteFile(folder, "summary.csv", b.Bytes())
 }
 
 // csvHeader names the columns of summary.csv.

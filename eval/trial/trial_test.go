@@ -26,7 +26,10 @@ func answerTo(line int) (row, Extra) {
 // write appends the answers to some samples.
 func write(t testing.TB, path string, lines ...int) {
 	t.Helper()
-	l, err := OpenLog(path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	l, err := OpenLog(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,6 +42,11 @@ func write(t testing.TB, path string, lines ...int) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// logPath is the log of a unit under a setting, the first time.
+func logPath(folder string, setting int, attn, unit string) string {
+	return filepath.Join(folder, LogName(setting, attn, 0, unit))
 }
 
 // upTo is 0 to n-1.
@@ -74,7 +82,7 @@ func TestLogSurvivesCuts(t *testing.T) {
 			if err := os.WriteFile(path, []byte(want[:cut]), 0o666); err != nil {
 				t.Fatal(err)
 			}
-			l, err := OpenLog(path)
+			l, err := OpenLog(filepath.Dir(path), filepath.Base(path))
 			if err != nil {
 				t.Fatalf("cut at %d: %v", cut, err)
 			}
@@ -104,7 +112,7 @@ func TestLogSurvivesCuts(t *testing.T) {
 // missing is the samples of n without an answer.
 func missing(t *testing.T, path string, n int) []int {
 	t.Helper()
-	done, err := ReadAnswers(path)
+	done, err := ReadAnswers(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,14 +138,14 @@ func TestLogRefusesDamage(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OpenLog(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := OpenLog(filepath.Dir(path), filepath.Base(path)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %s", text, err, want)
 		}
 	}
 	if err := os.WriteFile(path, []byte(good), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	l, err := OpenLog(path)
+	l, err := OpenLog(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +280,7 @@ func shards(t *testing.T, n int) []string {
 						lines = append(lines, line)
 					}
 				}
-				write(t, LogPath(dir, set, attn, u.Name), lines...)
+				write(t, logPath(dir, set, attn, u.Name), lines...)
 			}
 		}
 		f.Close()
@@ -290,7 +298,7 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 		}
 		for set, attn := range identity().Settings {
 			for _, u := range manifest(Shard{}).Units {
-				path := LogPath("", set, attn, u.Name)
+				path := logPath("", set, attn, u.Name)
 				if got, want := read(t, filepath.Join(out, path)), read(t, filepath.Join(whole, path)); got != want {
 					t.Errorf("%d shards, %s: got %q, want %q", n, path, got, want)
 				}
@@ -318,7 +326,7 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 	if err := Merge(t.Context(), part, folders[:2], true); err != nil {
 		t.Fatal(err)
 	}
-	answers, err := ReadAnswers(LogPath(part, 1, identity().Settings[1], "4/pred/a.jsonl"))
+	answers, err := ReadAnswers(part, LogName(1, identity().Settings[1], 0, "4/pred/a.jsonl"))
 	if err != nil || len(answers) != 8 || answers[2].Row != nil || answers[3].Row == nil {
 		t.Errorf("%d answers of 11 in two shards of three, %v", len(answers), err)
 	}
@@ -362,7 +370,7 @@ func TestSummarize(t *testing.T) {
 // have, and what everybody knows of dense attention.
 func TestSummaryCSVLeavesOutWhatIsNotThere(t *testing.T) {
 	dir := shards(t, 1)[0]
-	if err := os.Remove(timesPath(LogPath(dir, 1, identity().Settings[1], "8/pred/a.jsonl"))); err != nil {
+	if err := os.Remove(timesPath(logPath(dir, 1, identity().Settings[1], "8/pred/a.jsonl"))); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Summarize(t.Context(), dir)
@@ -427,9 +435,9 @@ func TestSummarizeRepeats(t *testing.T) {
 	}
 	defer f.Close()
 	unit := m.Units[0].Name
-	write(t, LogPath(dir, 0, "dense", unit), upTo(11)...)
+	write(t, logPath(dir, 0, "dense", unit), upTo(11)...)
 	for r := range 3 {
-		l, err := OpenLog(RepeatPath(dir, 1, m.Identity.Settings[1], r, unit))
+		l, err := OpenLog(dir, LogName(1, m.Identity.Settings[1], r, unit))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -457,7 +465,7 @@ func TestSummarizeRepeats(t *testing.T) {
 	if err := Merge(t.Context(), merged, []string{dir}, true); err != nil {
 		t.Fatal(err)
 	}
-	path := RepeatPath("", 1, m.Identity.Settings[1], 2, unit)
+	path := LogName(1, m.Identity.Settings[1], 2, unit)
 	if got, want := read(t, filepath.Join(merged, path)), read(t, filepath.Join(dir, path)); got != want {
 		t.Errorf("a merge changed the repeats: %q, want %q", got, want)
 	}
@@ -479,7 +487,7 @@ func TestSummarizeNamesTheLine(t *testing.T) {
 		{`"line":2,"score":1,`, `"line":2,"score":NaN,`, ":3: "},
 	} {
 		dir := shards(t, 1)[0]
-		path := LogPath(dir, 0, "dense", "4/pred/a.jsonl")
+		path := logPath(dir, 0, "dense", "4/pred/a.jsonl")
 		text := read(t, path)
 		if !strings.Contains(text, c.old) {
 			t.Fatalf("%s has no %s", text, c.old)
@@ -558,7 +566,7 @@ func TestAbandon(t *testing.T) {
 		t.Errorf("an abandoned folder has its manifest: %v", err)
 	}
 	f = open()
-	write(t, LogPath(dir, 0, "dense", "4/pred/a.jsonl"), 0)
+	write(t, logPath(dir, 0, "dense", "4/pred/a.jsonl"), 0)
 	if err := errors.Join(f.Abandon(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
