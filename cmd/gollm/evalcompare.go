@@ -124,7 +124,8 @@ func noteUnpaired(cmd *cobra.Command, a, b *trial.Setting, list []trial.Compared
 }
 
 const evalMergeLong = `Join the folders of the shards of one run, written with --shard 0/n to n-1/n,
-into one whose answers are those of one run on one machine, byte for byte. Shards of
+into one whose answers are those of one run on one machine, byte for byte, beside the
+prompts that it made. Shards of
 different runs, and shards that are not finished, are refused; --partial joins
 what there is, as the folder of a run that was stopped.`
 
@@ -140,7 +141,7 @@ func newEvalMerge() *cobra.Command {
 			if out == "" || len(args) == 0 {
 				return usagef("want gollm eval merge -o DIR and the folders of the shards, not -o %q and %q", out, strings.Join(args, " "))
 			}
-			if err := trial.Merge(cmd.Context(), out, args, partial); err != nil {
+			if err := trial.Merge(cmd.Context(), out, args, partial, os.Args); err != nil {
 				return err
 			}
 			return finishRun(cmd, out)

@@ -174,6 +174,34 @@ func TestShardsMerge(t *testing.T) {
 	fails(t, exitFailure, []string{"the answers of another run", "seed"}, "", niah(model, text, whole, 20, "--attn-seed", "7")...)
 }
 
+// TestMergedRunHasItsPrompts merges the shards of a run that made its prompts: the same
+// command without --shard goes on in the folder, and refuses prompts that were changed.
+func TestMergedRunHasItsPrompts(t *testing.T) {
+	model, root := need(t, "../../testdata/demo.gguf"), t.TempDir()
+	args := func(out string, more ...string) []string {
+		return append([]string{"eval", "ruler", "-m", model, "--tasks", "niah_single_1", "--lengths", "400", "--fit", "fine", "-n", "2", "--max-new-tokens", "1", "-o", filepath.Join(root, out)}, more...)
+	}
+	ok(t, "", args("a", "--shard", "0/2")...)
+	ok(t, "", args("b", "--shard", "1/2")...)
+	merged := filepath.Join(root, "merged")
+	ok(t, "", "eval", "merge", "-o", merged, filepath.Join(root, "a"), filepath.Join(root, "b"))
+	const name = "prompts/400/data/niah_single_1/validation.jsonl"
+	prompts, err := os.ReadFile(filepath.Join(merged, name))
+	if made, _ := os.ReadFile(filepath.Join(root, "b", name)); err != nil || string(made) != string(prompts) {
+		t.Fatalf("%d bytes of prompts, a shard has %d: %v", len(prompts), len(made), err)
+	}
+	if b, err := os.ReadFile(filepath.Join(merged, "report.html")); err != nil || !strings.Contains(string(b), "(shard 0 of 2; the others are in the manifest)") {
+		t.Errorf("the report does not tell the commands of the shards apart from that of the merge: %v", err)
+	}
+	before := answers(t, merged)
+	ok(t, "", args("merged")...)
+	same(t, "gone on", answers(t, merged), before)
+	if err := os.WriteFile(filepath.Join(merged, name), append(prompts, '\n'), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitFailure, []string{filepath.Join(merged, name) + " was changed since this run made it"}, "", args("merged")...)
+}
+
 // setting is the attention of setting number i of a run.
 func setting(t *testing.T, folder string, i int) string {
 	t.Helper()

@@ -361,15 +361,28 @@ func facts(s *trial.Summary) []Fact {
 	m := &s.Manifest
 	id := &m.Identity
 	list := []Fact{
-		{"command", strings.Join(m.About.Command, " ")}, {"version", m.About.Version}, {"model", m.About.ModelPath}, {"model SHA-256", id.Model},
+		{"command", strings.Join(m.About.Command, " ")}, {"command of the shards", partsText(m.About.Parts)}, {"version", m.About.Version}, {"model", m.About.ModelPath}, {"model SHA-256", id.Model},
 		{"identity SHA-256", m.Hash}, {"sparse phase", id.Phase}, {"seed of attention", fmt.Sprint(id.Seed)}, {"KV cache", id.KV},
 		{"prompts read at once for", sharedText(m.About.Shared)}, {"BOS", id.BOS}, {"era", id.Era}, {"wording", id.Wording}, {"chat template", id.Template},
 	}
 	for name, text := range id.Options {
 		list = append(list, Fact{name, text})
 	}
-	slices.SortStableFunc(list[13:], func(a, b Fact) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(list[14:], func(a, b Fact) int { return strings.Compare(a.Name, b.Name) })
 	return slices.DeleteFunc(list, func(f Fact) bool { return f.Text == "" })
+}
+
+// partsText is the command of the first shard of a run that was merged; those of the
+// others differ from it in numbers of shards and names of folders.
+func partsText(parts []trial.Part) string {
+	if len(parts) == 0 {
+		return ""
+	}
+	text := strings.Join(parts[0].About.Command, " ")
+	if n := len(parts) - 1; n > 0 {
+		text += fmt.Sprintf(" (shard %d of %d; the others are in the manifest)", parts[0].Shard.Index, parts[0].Shard.Of)
+	}
+	return text
 }
 
 // sharedText names the settings that had their prompts read together.

@@ -38,7 +38,7 @@ func TestManifestNamesNothingElsewhere(t *testing.T) {
 		if _, err := Summarize(t.Context(), shard); err == nil || !strings.Contains(err.Error(), manifestName) || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want %s", err, name)
 		}
-		if err := Merge(t.Context(), out, []string{shard}, true); err == nil || !strings.Contains(err.Error(), name) {
+		if err := Merge(t.Context(), out, []string{shard}, true, nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v of a merge, want %s", err, name)
 		}
 		if after := tree(t, root); after != before {

@@ -92,6 +92,15 @@ type About struct {
 	// Shared is the settings whose prompts were to be read once for all of a list.
 	// How many did share is beside each answer's times.
 	Shared [][]string `json:"shared_prefill"`
+	// Parts is what the shards of a run that was merged say of themselves, by their
+	// numbers. Command is then that of the merge.
+	Parts []Part `json:"shards,omitempty"`
+}
+
+// Part is a shard of a run that was merged.
+type Part struct {
+	Shard Shard `json:"shard"`
+	About About `json:"about"`
 }
 
 // Shard is part Index of Of of a run: the samples whose line leaves Index when

@@ -2,7 +2,10 @@ package trial
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // ReadAnswers reads the answers of a log in the folder of a run, by line. A last line
@@ -37,15 +41,20 @@ func ReadAnswers(folder, name string) (map[int]Answer, error) {
 
 // Merge joins the folders of the shards of one run into a new folder, in which
 // answers are in the order of their samples: the answers that an uninterrupted run on
-// one machine writes, byte for byte. Samples without an answer are an error, and
-// nothing is written then, unless partial asks for what there is: such a folder is
-// that of a run which was stopped. When ctx is done before anything is written,
-// nothing is.
-func Merge(ctx context.Context, out string, folders []string, partial bool) error {
+// one machine writes, byte for byte, with the prompts that it makes. Samples without an
+// answer are an error, and nothing is written then, unless partial asks for what there
+// is: such a folder is that of a run which was stopped. When ctx is done before anything
+// is written, nothing is. command is the command line that the folder says made it.
+func Merge(ctx context.Context, out string, folders []string, partial bool, command []string) error {
 	if len(folders) == 0 {
 		return fmt.Errorf("trial: no folders to merge")
 	}
 	m, err := commonManifest(folders)
+	if err != nil {
+		return err
+	}
+	m.About.Command = command
+	prompts, err := findPrompts(ctx, m, folders, partial)
 	if err != nil {
 		return err
 	}
@@ -70,18 +79,65 @@ func Merge(ctx context.Context, out string, folders []string, partial bool) erro
 		return err
 	}
 	defer f.Close()
+	if err := writeFile(out, manifestName, f.Manifest); err != nil { // that of a merge before had other shards
+		return err
+	}
 	for name, b := range files {
 		if err := WriteFile(out, name, b); err != nil {
+			return err
+		}
+	}
+	for name, folder := range prompts {
+		b, err := ReadFile(folder, name)
+		if err == nil {
+			err = WriteFile(out, name, b)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// findPrompts is a shard that has each file of prompts which the run made, by its name
+// in the folder: of some shards they may be gone, or not what they were.
+func findPrompts(ctx context.Context, m Manifest, folders []string, partial bool) (map[string]string, error) {
+	found := map[string]string{}
+	for _, unit := range slices.Sorted(maps.Keys(m.Made)) {
+		name, changed := filepath.FromSlash(m.Made[unit]), ""
+		for _, folder := range folders {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			b, err := ReadFile(folder, name)
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) == m.Identity.Data[unit] {
+				found[name] = folder
+				break
+			}
+			changed = filepath.Join(folder, name)
+		}
+		switch {
+		case found[name] != "":
+		case changed != "":
+			return nil, fmt.Errorf("trial: %s was changed since the run made it, and its answers are to what it was; put it back as it was", changed)
+		case !partial:
+			return nil, fmt.Errorf("trial: no shard has %s, which its answers are to; the command of a shard makes it again", name)
+		}
+	}
+	return found, nil
+}
+
 // commonManifest is the manifest of the whole run, of which no shard may be there
 // twice.
 func commonManifest(folders []string) (Manifest, error) {
 	var first Manifest
+	var parts []Part
 	from := map[Shard]string{}
 	for i, path := range folders {
 		m, err := ReadManifest(path)
@@ -98,9 +154,29 @@ func commonManifest(folders []string) (Manifest, error) {
 			return m, fmt.Errorf("trial: %s and %s are both shard %d of %d; name each shard once", old, path, m.Shard.Index, m.Shard.Of)
 		}
 		from[m.Shard] = path
+		parts = append(parts, Part{m.Shard, m.About})
 	}
 	first.Shard = Shard{Of: 1}
+	slices.SortFunc(parts, func(a, b Part) int { return cmp.Compare(a.Shard.Index, b.Shard.Index) })
+	first.About.join(parts)
 	return first, nil
+}
+
+// join makes a what the shards of a run say of it together.
+func (a *About) join(parts []Part) {
+	a.Parts = parts
+	for text, of := range map[*string]func(About) string{
+		&a.Device:    func(b About) string { return b.Device },
+		&a.ModelPath: func(b About) string { return b.ModelPath },
+	} {
+		var all []string
+		for _, p := range parts {
+			if x := of(p.About); !slices.Contains(all, x) {
+				all = append(all, x)
+			}
+		}
+		*text = strings.Join(all, ", ")
+	}
 }
 
 // mergeUnit joins the answers of a unit, and their times.

@@ -293,7 +293,7 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 	whole := shards(t, 1)[0]
 	for _, n := range []int{1, 2, 3, 12} {
 		out := filepath.Join(t.TempDir(), "merged")
-		if err := Merge(t.Context(), out, shards(t, n), false); err != nil {
+		if err := Merge(t.Context(), out, shards(t, n), false, nil); err != nil {
 			t.Fatal(err)
 		}
 		for set, attn := range identity().Settings {
@@ -307,28 +307,95 @@ func TestMergeIsTheWholeRun(t *testing.T) {
 	}
 	folders := shards(t, 3)
 	twice := []string{folders[0], folders[1], folders[2], folders[1]}
-	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "m"), twice, false); err == nil || !strings.Contains(err.Error(), "shard 1 of 3") {
+	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "m"), twice, false, nil); err == nil || !strings.Contains(err.Error(), "shard 1 of 3") {
 		t.Errorf("error %v, want one that names the shard that is there twice", err)
 	}
-	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "m"), folders[:2], false); err == nil || !strings.Contains(err.Error(), "sample 2 has no answer") {
+	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "m"), folders[:2], false, nil); err == nil || !strings.Contains(err.Error(), "sample 2 has no answer") {
 		t.Errorf("error %v, want one that names the missing sample", err)
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
 	none := filepath.Join(t.TempDir(), "none")
-	if err := Merge(stopped, none, folders, false); !errors.Is(err, context.Canceled) {
+	if err := Merge(stopped, none, folders, false, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v of a merge that was stopped", err)
 	}
 	if _, err := os.Stat(none); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a merge that was stopped left a folder: %v", err)
 	}
 	part := filepath.Join(t.TempDir(), "m")
-	if err := Merge(t.Context(), part, folders[:2], true); err != nil {
+	if err := Merge(t.Context(), part, folders[:2], true, nil); err != nil {
 		t.Fatal(err)
 	}
 	answers, err := ReadAnswers(part, LogName(1, identity().Settings[1], 0, "4/pred/a.jsonl"))
 	if err != nil || len(answers) != 8 || answers[2].Row != nil || answers[3].Row == nil {
 		t.Errorf("%d answers of 11 in two shards of three, %v", len(answers), err)
+	}
+}
+
+// TestMergeHasPromptsAndCommands joins shards that made prompts: the folder has them, of
+// a shard that still has what it made, and says what every shard was told.
+func TestMergeHasPromptsAndCommands(t *testing.T) {
+	const name, prompts = "prompts/4/data/a/validation.jsonl", "{}\n"
+	folders := shards(t, 3)
+	for i, dir := range folders {
+		m := manifest(Shard{Index: i, Of: 3})
+		m.Identity.Data = map[string]string{"4/pred/a.jsonl": "ca3d163bab055381827226140568f3bef7eaac187cebd76878e0b63e9e442356"} // sha256sum
+		m.Made = map[string]string{"4/pred/a.jsonl": name}
+		m.About = About{Command: []string{"gollm", "--shard", fmt.Sprint(i)}, ModelPath: "m.gguf", Device: []string{"cpu", "gpu", "cpu"}[i]}
+		m.Hash = m.Identity.Hash()
+		if err := errors.Join(writeFile(dir, manifestName, m), WriteFile(dir, name, []byte(prompts))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := filepath.Join(t.TempDir(), "merged")
+	merge := func(partial bool, order ...int) error {
+		var list []string
+		for _, i := range order {
+			list = append(list, folders[i])
+		}
+		return Merge(t.Context(), out, list, partial, []string{"gollm", "merge"})
+	}
+	if err := merge(true, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(folders[2], name, []byte("{ }\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(out, name)); err != nil {
+		t.Fatal(err)
+	}
+	if err := merge(false, 2, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, filepath.Join(out, name)); got != prompts {
+		t.Errorf("the prompts are %q, want %q", got, prompts)
+	}
+	m, err := ReadManifest(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := m.About
+	if strings.Join(a.Command, " ") != "gollm merge" || len(a.Parts) != 3 || a.Parts[1].Shard != (Shard{1, 3}) || a.Parts[1].About.Command[2] != "1" || a.Device != "cpu, gpu" || a.ModelPath != "m.gguf" {
+		t.Errorf("%+v", a)
+	}
+	for _, i := range []int{0, 1} {
+		if err := WriteFile(folders[i], name, []byte("{ }\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := merge(true, 0, 1, 2); err == nil || !strings.Contains(err.Error(), name+" was changed since the run made it") {
+		t.Errorf("error %v, want one that names prompts that were changed", err)
+	}
+	for _, dir := range folders {
+		if err := os.RemoveAll(filepath.Join(dir, PromptsName)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := merge(false, 0, 1, 2); err == nil || !strings.Contains(err.Error(), "no shard has "+name) {
+		t.Errorf("error %v, want one that names prompts that are gone", err)
+	}
+	if err := merge(true, 0, 1, 2); err != nil {
+		t.Errorf("a merge of what there is: %v", err)
 	}
 }
 
@@ -462,7 +529,7 @@ func TestSummarizeRepeats(t *testing.T) {
 		t.Errorf("%+v, %v tok/s", u.Paired, u.PrefillTokS)
 	}
 	merged := filepath.Join(t.TempDir(), "merged")
-	if err := Merge(t.Context(), merged, []string{dir}, true); err != nil {
+	if err := Merge(t.Context(), merged, []string{dir}, true, nil); err != nil {
 		t.Fatal(err)
 	}
 	path := LogName(1, m.Identity.Settings[1], 2, unit)
@@ -499,7 +566,7 @@ func TestSummarizeNamesTheLine(t *testing.T) {
 			t.Errorf("%s: error %v, want %s", c.new, err, path+c.want)
 		}
 		out := filepath.Join(t.TempDir(), "merged")
-		if err := Merge(t.Context(), out, []string{dir}, false); err == nil || !strings.Contains(err.Error(), path+c.want) {
+		if err := Merge(t.Context(), out, []string{dir}, false, nil); err == nil || !strings.Contains(err.Error(), path+c.want) {
 			t.Errorf("%s: error %v of a merge, want %s", c.new, err, path+c.want)
 		}
 	}
