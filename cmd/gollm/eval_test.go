@@ -162,7 +162,7 @@ func TestSharedPrefill(t *testing.T) {
 	}
 
 	summary := func(name string) *trial.Summary {
-		s, err := trial.Summarize(t.Context(), filepath.Join(root, name))
+		s, err := summarize(t.Context(), filepath.Join(root, name), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,7 +339,7 @@ func TestALengthNamedTwiceIsOne(t *testing.T) {
 	}
 	model, text, root := randomModel(t, modeltest.Shape{Context: 1024}), book(t), t.TempDir()
 	ok(t, "", niah(model, text, filepath.Join(root, "n"), 10, "--lengths", "450,450")...)
-	s, err := trial.Summarize(t.Context(), filepath.Join(root, "n"))
+	s, err := summarize(t.Context(), filepath.Join(root, "n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -494,7 +494,7 @@ func testUnscored(t *testing.T, args []string) {
 	if r.code != exitOK || !strings.Contains(r.errs, "dureader is answered and not scored") || !strings.Contains(r.errs, "dureader.jsonl: 2 of 2, not scored") {
 		t.Fatalf("%d: %s", r.code, r.errs)
 	}
-	s, err := trial.Summarize(t.Context(), out)
+	s, err := summarize(t.Context(), out, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -43,7 +44,7 @@ func newEvalCompare() *cobra.Command {
 
 // findSetting reads the setting that a folder stands for.
 func findSetting(ctx context.Context, path string) (*trial.Setting, *trial.Summary, error) {
-	s, err := trial.Summarize(ctx, path)
+	s, err := summarize(ctx, path, nil)
 	if err == nil {
 		return &s.Settings[0], s, nil
 	}
@@ -51,7 +52,7 @@ func findSetting(ctx context.Context, path string) (*trial.Setting, *trial.Summa
 		return nil, nil, err
 	}
 	parent, name := filepath.Split(filepath.Clean(path))
-	if s, err := trial.Summarize(ctx, filepath.Clean(parent)); err == nil {
+	if s, err := summarize(ctx, filepath.Clean(parent), nil); err == nil {
 		for i, set := range s.Settings {
 			if trial.SettingName(i, set.Attn) == name {
 				return &s.Settings[i], s, nil
@@ -79,6 +80,7 @@ func compareRuns(cmd *cobra.Command, pathA, pathB string, asJSON bool) error {
 	if len(list) == 0 {
 		return fmt.Errorf("%s and %s have no samples in common", pathA, pathB)
 	}
+	noteDoubts(cmd, runA, runB)
 	noteUnpaired(cmd, a, b, list)
 	if asJSON {
 		return writeJSON(cmd.OutOrStdout(), list)
@@ -91,18 +93,38 @@ func compareRuns(cmd *cobra.Command, pathA, pathB string, asJSON bool) error {
 	}
 	t.AppendHeader(table.Row{"A: " + nameA + ", B: " + nameB, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], columns[7]})
 	for _, r := range list {
-		p := r.Paired
-		chance := ""
-		if p.Binary {
-			chance = chanceText(p.McNemar)
+		for _, c := range append([]trial.Compared{r}, r.Subsets...) {
+			t.AppendRow(comparedRow(&c))
 		}
-		t.AppendRow(table.Row{
-			r.Task, lengthText(r.Length), r.A.N, percent(r.A.Mean), percent(r.B.Mean), fmt.Sprintf("%+.1f", 100*p.Difference.Mean),
-			intervalText(p.Difference), fmt.Sprintf("%d/%d/%d", p.Win, p.Tie, p.Loss), chance,
-		})
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), t.Render())
 	return err
+}
+
+// noteDoubts says which scores are not those that the runs stored; of two settings of
+// one run once.
+func noteDoubts(cmd *cobra.Command, a, b *trial.Summary) {
+	for _, note := range a.Doubts {
+		cmd.PrintErrln("note: A:", note)
+	}
+	for _, note := range b.Doubts {
+		if a.Manifest.Hash != b.Manifest.Hash || !slices.Contains(a.Doubts, note) {
+			cmd.PrintErrln("note: B:", note)
+		}
+	}
+}
+
+// comparedRow is a line of the table.
+func comparedRow(r *trial.Compared) table.Row {
+	p := r.Paired
+	chance := ""
+	if p.Binary {
+		chance = chanceText(p.McNemar)
+	}
+	return table.Row{
+		taskText(&r.Result), lengthText(r.Length), r.A.N, percent(r.A.Mean), percent(r.B.Mean), fmt.Sprintf("%+.1f", 100*p.Difference.Mean),
+		intervalText(p.Difference), fmt.Sprintf("%d/%d/%d", p.Win, p.Tie, p.Loss), chance,
+	}
 }
 
 // noteUnpaired says how many samples are in no pair because only one setting has
@@ -144,7 +166,7 @@ func newEvalMerge() *cobra.Command {
 			if err := trial.Merge(cmd.Context(), out, args, partial, os.Args); err != nil {
 				return err
 			}
-			return finishRun(cmd, out)
+			return finishRun(cmd, out, nil)
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "folder to write to (required)")
@@ -153,11 +175,18 @@ func newEvalMerge() *cobra.Command {
 	return cmd
 }
 
+const evalShowLong = `Print the results of a run again, also of one that is not finished, and write
+its summary.json, summary.csv and report.html where its folder takes files.
+
+Answers are scored as they are now: where one was changed since the run, a note says
+so. Those that are scored over words of Chinese need --jieba for that.`
+
 func newEvalShow() *cobra.Command {
-	return &cobra.Command{
+	var jieba string
+	cmd := &cobra.Command{
 		Use:     "show DIR",
 		Short:   "Print the results of a run, also of one that is not finished",
-		Long:    "Print the results of a run again, also of one that is not finished, and write\nits summary.json, summary.csv and report.html where its folder takes files.",
+		Long:    evalShowLong,
 		Example: "  gollm eval show ruler",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -165,6 +194,15 @@ func newEvalShow() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return showRun(cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			words, err := openSplitter(jieba)
+			if err != nil {
+				return err
+			}
+			return showRun(cmd, args[0], words)
+		},
 	}
+	cmd.Flags().StringVar(&jieba, "jieba", "", "longbench: "+jiebaUsage)
+	_ = cmd.MarkFlagDirname("jieba") // fails only for a flag that does not exist
+	return cmd
 }

@@ -53,7 +53,7 @@ func TestEveryEraIsAnswered(t *testing.T) {
 		if code := run(t.Context(), args, strings.NewReader(""), new(strings.Builder), &errs); code != exitOK || !strings.Contains(errs.String(), era.says) {
 			t.Fatalf("%s: exit code %d, stderr %s", era.name, code, errs.String())
 		}
-		s, err := trial.Summarize(t.Context(), out)
+		s, err := summarize(t.Context(), out, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func testJieba(t *testing.T, args []string) {
 	if r.code != exitOK || !strings.Contains(r.errs, "dureader.jsonl: 2 of 2, score") || !strings.Contains(r.errs, "not those of jieba 0.42.1") {
 		t.Fatalf("%d: %s", r.code, r.errs)
 	}
-	s, err := trial.Summarize(t.Context(), out)
+	s, err := summarize(t.Context(), out, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +111,16 @@ func testJieba(t *testing.T, args []string) {
 	if u := s.Settings[0].Units[0]; u.Unscored || u.Score.N != 2 || report.Files[0].N != 2 || report.Files[0].Score != metric.Round(100*u.Score.Mean, 2) || report.Options["jieba_sha256"] == "" {
 		t.Errorf("%+v, and scored again %+v", u, report)
 	}
+	const lacks = "the scores of dureader are those that the run stored: to compute them needs the words of jieba"
+	if strings.Contains(r.errs, lacks) || strings.Contains(gollm("", "eval", "show", "--jieba", dir, out).errs, lacks) {
+		t.Error("scores that can be computed were not")
+	}
+	noted(t, out, gollm("", "eval", "show", out), lacks)
+	other := filepath.Join(t.TempDir(), "other")
+	if err := errors.Join(os.CopyFS(other, os.DirFS(dir)), os.WriteFile(filepath.Join(other, "dict.txt"), []byte("一 3 m\n"), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitFailure, []string{"--jieba names other tables than those of the run"}, "", "eval", "show", "--jieba", other, out)
 	fails(t, exitFailure, []string{"the answers of another run", "jieba_sha256"}, "", append(args, "-o", out, "--tasks", "dureader")...)
 	fails(t, exitFailure, []string{"--jieba", "is not the folder of the Python package jieba"}, "", append(args, "-o", out, "--tasks", "dureader", "--jieba", out)...)
 }
@@ -170,7 +180,7 @@ func TestOfficialFilesAreAnsweredAndScored(t *testing.T) {
 		if r.code != exitOK || !strings.Contains(r.errs, era.says) {
 			t.Fatalf("%s: exit code %d, stderr %s", era.name, r.code, r.errs)
 		}
-		s, err := trial.Summarize(t.Context(), out)
+		s, err := summarize(t.Context(), out, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

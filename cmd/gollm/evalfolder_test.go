@@ -1,11 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -103,16 +105,13 @@ func TestCompareSaysWhatIsLeftOut(t *testing.T) {
 	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
 	ok(t, "", niah(model, text, a, 10)...)
 	ok(t, "", niah(model, text, b, 10)...)
-	path := filepath.Join(b, "0-dense/450/niah.jsonl")
-	lines := strings.SplitAfter(answers(t, b)["0-dense/450/niah.jsonl"], "\n")
-	set := func(lines []string, score string) string {
-		return strings.ReplaceAll(strings.Join(lines, ""), `"score":0,`, `"score":`+score+`,`)
-	}
-	if err := os.WriteFile(path, []byte(set(lines[:4], "0.5")), 0o666); err != nil {
+	const name = "0-dense/450/niah.jsonl"
+	lines := strings.SplitAfter(answers(t, b)[name], "\n")
+	right := strings.SplitAfter(rightAnswers(strings.Join(lines, "")), "\n")
+	if err := os.WriteFile(filepath.Join(b, name), []byte(right[0]+right[1]+lines[2]+lines[3]), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	path = filepath.Join(a, "0-dense/450/niah.jsonl")
-	if err := os.WriteFile(path, []byte(set(lines[:4], "0.25")+set(lines[4:], "1")), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(a, name), []byte(right[0]+strings.Join(lines[1:4], "")+strings.Join(right[4:], "")), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	const note = "note: 6 samples that only A has and 0 samples that only B has are left out"
@@ -127,7 +126,7 @@ func TestCompareSaysWhatIsLeftOut(t *testing.T) {
 	if c := decode[[]trial.Compared](t, r.out); len(c) != 1 || c[0].A.Mean != 0.5 || c[0].B.Mean != 0.25 || c[0].B.N != 4 || c[0].OnlyB != 6 || c[0].Score.N != 10 {
 		t.Errorf("printed %s", r.out)
 	}
-	if r := gollm("", "eval", "compare", a, a); strings.Contains(r.errs, "note") {
+	if r := gollm("", "eval", "compare", a, a); strings.Contains(r.errs, "left out") || strings.Count(r.errs, "note: ") != 1 {
 		t.Errorf("said %s about the same samples", r.errs)
 	}
 }
@@ -149,6 +148,57 @@ func TestShowPrintsWhatItCannotWrite(t *testing.T) {
 	}
 	if r := gollm("", niah(model, text, out, 10)...); r.code != exitFailure || !strings.Contains(r.out, "niah") || !strings.Contains(r.errs, summary) {
 		t.Errorf("a run: exit code %d, stderr %s", r.code, r.errs)
+	}
+}
+
+// rightAnswers is the lines of a needle run with the number that was hidden as every
+// response, and the scores that they have.
+func rightAnswers(lines string) string {
+	return regexp.MustCompile(`"response":"[^"]*","answer":"([0-9]+)"`).ReplaceAllString(lines, `"response":"$1","answer":"$1"`)
+}
+
+// TestEditedAnswersAreScoredAgain changes answers and stored scores of a run: what is
+// shown is what the answers are worth, and a note says what was changed.
+func TestEditedAnswersAreScoredAgain(t *testing.T) {
+	model, text, out := randomModel(t, modeltest.Shape{Context: 1024}), book(t), filepath.Join(t.TempDir(), "run")
+	ok(t, "", niah(model, text, out, 10)...)
+	const name = "0-dense/450/niah.jsonl"
+	was := answers(t, out)[name]
+	lines, right := strings.SplitAfter(was, "\n"), strings.SplitAfter(rightAnswers(was), "\n")
+	for what, c := range map[string]struct {
+		text  string
+		score float64
+		note  string
+	}{
+		"two answers": {strings.Join(lines[:3], "") + right[3] + lines[4] + right[5] + strings.Join(lines[6:], ""), 0.2, "2 of 10 answers have another score than the run stored, the first is that to sample 3"},
+		"a score":     {strings.Replace(was, `"score":0,`, `"score":1,`, 1), 0, "1 of 10 answers have another score than the run stored, the first is that to sample 0"},
+		"nothing":     {was, 0, ""},
+	} {
+		if err := os.WriteFile(filepath.Join(out, name), []byte(c.text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		r := gollm("", "eval", "show", out)
+		if c.note != "" {
+			noted(t, out, r, name+": "+c.note)
+		} else if r.code != exitOK || strings.Contains(r.errs, "stored") {
+			t.Errorf("%s: %+v", what, r)
+		}
+		var s trial.Summary
+		if b, err := os.ReadFile(filepath.Join(out, "summary.json")); err != nil || json.Unmarshal(b, &s) != nil || s.Settings[0].Units[0].Score.Mean != c.score {
+			t.Errorf("%s: score %+v, want %v", what, s.Settings[0].Units[0].Score, c.score)
+		}
+		if r := gollm("", "eval", "compare", out, out); r.code != exitOK || !strings.Contains(r.errs, c.note) {
+			t.Errorf("%s: compare: %+v", what, r)
+		}
+	}
+	for old, c := range map[string][2]string{
+		`"response"`: {`"answered"`, name + ":1: no field response"},
+		`"answer"`:   {`"hidden"`, name + ":1: no field answer"},
+	} {
+		if err := os.WriteFile(filepath.Join(out, name), []byte(strings.Replace(was, old, c[0], 1)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		fails(t, exitFailure, []string{c[1]}, "", "eval", "show", out)
 	}
 }
 

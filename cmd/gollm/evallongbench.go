@@ -188,7 +188,7 @@ func (e *evalLongbenchFlags) execute(cmd *cobra.Command) error {
 	if o.Words, err = openSplitter(e.jieba); err != nil {
 		return err
 	}
-	if o.Words != nil {
+	if s.words = o.Words; o.Words != nil {
 		s.ident.Options["jieba_sha256"] = o.Words.Hash
 		if !o.Words.Known {
 			s.notes = append(s.notes, "the words of Chinese are those of tables that are not those of jieba 0.42.1")
@@ -225,7 +225,7 @@ func (e *evalLongbenchFlags) addSet(s *suite, d longbench.Dataset, prompts *long
 	path := longbench.DataPath(e.data, d, e.e)
 	folder := "pred"
 	if e.e {
-		folder = "pred_e"
+		folder = longbenchE
 	}
 	u := trial.Unit{Info: trial.Info{Name: folder + "/" + d.Name + ".jsonl", Task: d.Name, Group: d.Category, Unscored: !d.Scorable(o)}}
 	newline := w.newline()

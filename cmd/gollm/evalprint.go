@@ -19,8 +19,8 @@ import (
 
 // finishRun prints a run and writes its summary into its folder. The tables come
 // first: they are there also where the folder takes no files.
-func finishRun(cmd *cobra.Command, folder string) error {
-	s, err := trial.Summarize(cmd.Context(), folder)
+func finishRun(cmd *cobra.Command, folder string, words *longbench.Splitter) error {
+	s, err := summarize(cmd.Context(), folder, words)
 	if err != nil {
 		return err
 	}
@@ -29,8 +29,8 @@ func finishRun(cmd *cobra.Command, folder string) error {
 
 // showRun is finishRun for a run that may be of somebody else: a folder that takes
 // no files is no error.
-func showRun(cmd *cobra.Command, folder string) error {
-	s, err := trial.Summarize(cmd.Context(), folder)
+func showRun(cmd *cobra.Command, folder string, words *longbench.Splitter) error {
+	s, err := summarize(cmd.Context(), folder, words)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func printSetting(out io.Writer, set *trial.Setting, first string) error {
 		header = append(header, c)
 	}
 	t.AppendHeader(header)
-	for _, r := range append(append([]trial.Result{}, set.Units...), set.Means...) {
+	for _, r := range set.Results() {
 		t.AppendRow(resultRow(&r, set.Attn == "dense"))
 	}
 	if set.Attn != first {
@@ -191,7 +191,7 @@ func printSetting(out io.Writer, set *trial.Setting, first string) error {
 
 // resultRow is a line of the table.
 func resultRow(r *trial.Result, dense bool) table.Row {
-	row := table.Row{r.Task, lengthText(r.Length), r.Done, "", intervalText(r.Score)}
+	row := table.Row{taskText(r), lengthText(r.Length), r.Done, "", intervalText(r.Score)}
 	if r.Score.N > 0 {
 		row[3] = percent(r.Score.Mean)
 	}
@@ -206,6 +206,14 @@ func resultRow(r *trial.Result, dense bool) table.Row {
 		prefill += fmt.Sprintf(" (of %d)", r.Shared)
 	}
 	return append(row, prefill, rateCell(r.DecodeTokS))
+}
+
+// taskText is the task of a result, and that of a subset below it.
+func taskText(r *trial.Result) string {
+	if r.Subset != "" {
+		return "  " + r.Subset
+	}
+	return r.Task
 }
 
 // readingCells is density, rows of K read and mass: of the prefill, and after a

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/eval/longbench"
 	"github.com/gollm/gollm/eval/trial"
 	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/tokenizer"
@@ -141,6 +142,7 @@ type suite struct {
 	ident trial.Identity    // what the suite knows of it
 	made  map[string]string // files of prompts in the folder that the run made, by unit
 	notes []string
+	words *longbench.Splitter // that answers were scored over; may be nil
 }
 
 // job is a run that is under way.
@@ -197,7 +199,7 @@ func (e *evalFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokeniz
 			return err
 		}
 	}
-	return finishRun(cmd, e.out)
+	return finishRun(cmd, e.out, s.words)
 }
 
 // parse reads the shard and the attention systems.

@@ -249,7 +249,7 @@ func (s *evalScoreFlags) longbench(cmd *cobra.Command, path string) error {
 			return err
 		}
 		all = append(all, one)
-		report.add(name, one.Score, 0, one.Samples)
+		report.add(name, one.Score, one.Nulls, one.Samples)
 		if s.e {
 			report.Files[len(report.Files)-1].Buckets = bucketMap(one.ByLength())
 		}

@@ -59,6 +59,48 @@ func TestScoreFile(t *testing.T) {
 	}
 }
 
+// TestNullsAreCounted has answers without text: those of white space are none either.
+func TestNullsAreCounted(t *testing.T) {
+	d, _ := Find("qasper")
+	s, err := ScoreFile("p.jsonl", strings.NewReader(file(t, []string{"", " \n\t", "no", "\u3000"}, [][]string{{"no"}, {"no"}, {"no"}, {"no"}}, nil, nil)), d, Options{})
+	if err != nil || s.Nulls != 3 {
+		t.Errorf("%d nulls, want 3 (%v)", s.Nulls, err)
+	}
+}
+
+// TestGradeLineIsScoreFile grades the lines of files one by one.
+func TestGradeLineIsScoreFile(t *testing.T) {
+	d, _ := Find("qasper")
+	text := file(t, []string{"no", "", "yes and no"}, [][]string{{"no"}, {"no"}, {"no", "yes"}}, nil, []int{100, 4000, 8000})
+	s, err := ScoreFile("p.jsonl", strings.NewReader(text), d, Options{E: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	for line := range strings.Lines(text) {
+		g, err := d.GradeLine([]byte(line), Options{E: true})
+		if err != nil || *g.Score != s.Samples[i] || g.Bucket != Buckets[i] || g.Null != (i == 1) {
+			t.Errorf("line %d: %+v, want the score %v (%v)", i, g, s.Samples[i], err)
+		}
+		i++
+	}
+	chinese, _ := Find("dureader")
+	if g, err := chinese.GradeLine([]byte(`{"pred": "a", "answers": ["a"]}`), Options{}); err != nil || g.Score != nil {
+		t.Errorf("%+v, %v: want no score of what cannot be scored", g, err)
+	}
+	for bad, want := range map[string]string{
+		`{"answer": "A", "difficulty": "easy", "length": "long"}`:                    "no field response",
+		`{"answer": "E", "difficulty": "easy", "length": "long", "response": ""}`:    `the answer is "E"`,
+		`{"answer": "A", "difficulty": "", "length": "long", "response": ""}`:        `the field difficulty is ""`,
+		`{"answer": "A", "difficulty": "easy", "length": "long", "response": ["A"]}`: "field response is of type array",
+		`{"answer": "A", "difficulty": "easy", "length": "long", "response": "A"`:    "the line ends",
+	} {
+		if _, err := GradeItem([]byte(bad)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", bad, err, want)
+		}
+	}
+}
+
 func TestBuckets(t *testing.T) {
 	d, _ := Find("passage_count")
 	refs := [][]string{{"3"}, {"5"}, {"5"}, {"7"}, {"1"}}

@@ -115,6 +115,7 @@ type Prediction struct {
 type Scored struct {
 	Dataset string    `json:"dataset"`
 	Score   float64   `json:"score"` // of 100, two decimals
+	Nulls   int       `json:"nulls"` // answers without text
 	Samples []float64 `json:"-"`     // by line, from 0 to 1
 	Lengths []int     `json:"-"`     // by line; of LongBench-E
 }
@@ -136,6 +137,9 @@ func ScoreFile(name string, r io.Reader, d Dataset, o Options) (Scored, error) {
 		if err != nil {
 			return s, fmt.Errorf("longbench: %s:%d: %w", name, a.line, err)
 		}
+		if a.null() {
+			s.Nulls++
+		}
 		s.Samples, s.Lengths = append(s.Samples, x), append(s.Lengths, a.Length)
 		sum += x
 	}
@@ -150,6 +154,34 @@ type answered struct {
 	AllClasses jsonl.Texts `json:"all_classes"`
 	Length     int         `json:"length"`
 	line       int         // of the file, from 1
+}
+
+// null reports whether the answer has no text.
+func (a *answered) null() bool { return metric.Strip(*a.Pred) == "" }
+
+// Graded is what a line of answers comes to.
+type Graded struct {
+	Score  *float64 // from 0 to 1; nil where the data set is not Scorable
+	Null   bool     // the answer has no text
+	Bucket string   // of [Buckets], the length of the sample
+}
+
+// GradeLine scores a line of answers, with the classes of its own.
+func (d Dataset) GradeLine(line []byte, o Options) (Graded, error) {
+	all, err := appendAnswer(nil, line, d, o.E)
+	if err != nil {
+		return Graded{}, err
+	}
+	a := all[0]
+	g := Graded{Null: a.null(), Bucket: Buckets[bucketOf(a.Length)]}
+	if d.Scorable(o) {
+		x, err := d.Grade(*a.Pred, a.Answers, a.AllClasses, o)
+		if err != nil {
+			return g, err
+		}
+		g.Score = &x
+	}
+	return g, nil
 }
 
 // readAnswers reads a file of answers to d; e says that they are of LongBench-E.

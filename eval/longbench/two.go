@@ -70,10 +70,19 @@ func (i *Item) check(object []byte) error {
 		return fmt.Errorf("no field context, the text that is asked about")
 	case i.Question == "":
 		return fmt.Errorf("no field question")
-	case len(i.Answer) != 1 || !strings.Contains("ABCD", i.Answer):
-		return fmt.Errorf("the answer is %q, want A, B, C or D", i.Answer)
+	}
+	if err := checkAnswer(i.Answer); err != nil {
+		return err
 	}
 	return checkGroups(i.Difficulty, i.Length)
+}
+
+// checkAnswer refuses a right answer that is no choice.
+func checkAnswer(choice string) error {
+	if len(choice) != 1 || !strings.Contains("ABCD", choice) {
+		return fmt.Errorf("the answer is %q, want A, B, C or D", choice)
+	}
+	return nil
 }
 
 // The groups that answers are averaged in.
@@ -317,6 +326,38 @@ func (i *Item) Judge(response string) Judgement {
 		count++
 	}
 	return j
+}
+
+// Groups are those that questions are averaged in: by difficulty, and by length.
+func Groups() []string { return slices.Concat(difficulties, lengths) }
+
+// GradedItem is what a line of answers comes to.
+type GradedItem struct {
+	Score  float64  // 1 for the right choice, else 0
+	Null   bool     // the response names no choice
+	Groups []string // of [Groups]
+}
+
+// GradeItem scores the response in a line of answers. What the line says of it in pred
+// and judge is not taken for it.
+func GradeItem(line []byte) (GradedItem, error) {
+	var a struct {
+		Answer     string  `json:"answer"`
+		Difficulty string  `json:"difficulty"`
+		Length     string  `json:"length"`
+		Response   *string `json:"response"`
+	}
+	if err := jsonl.Decode(line, &a); err != nil {
+		return GradedItem{}, jsonl.Explain(line, err)
+	}
+	if a.Response == nil {
+		return GradedItem{}, jsonl.Missing(line, "response", "the answer as a string")
+	}
+	if err := checkAnswer(a.Answer); err != nil {
+		return GradedItem{}, err
+	}
+	i := Item{Answer: a.Answer}
+	return GradedItem{i.Grade(*a.Response), Extract(*a.Response) == "", []string{a.Difficulty, a.Length}}, checkGroups(a.Difficulty, a.Length)
 }
 
 // Grade is 1 for the right choice, else 0.

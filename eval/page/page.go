@@ -92,7 +92,7 @@ func New(s *trial.Summary, maps []Map) *Page {
 		}
 		key := Series{Name: set.Attn, Colour: i}
 		p.Legend = append(p.Legend, key)
-		for _, r := range slices.Concat(set.Units, set.Means) {
+		for _, r := range set.Results() {
 			line := row(set.Attn, &r)
 			line.Cells[0].Key = &key // names that are cut look alike
 			p.Rows = append(p.Rows, line)
@@ -126,7 +126,7 @@ var columns = []string{
 // row is the line of a result.
 func row(attn string, r *trial.Result) Row {
 	c := Row{Mean: r.Name == "mean" || strings.HasPrefix(r.Name, "mean of "), Cells: []Cell{
-		{Text: attn, Value: attn}, {Text: r.Task, Value: r.Task}, whole(r.Length), whole(r.Done), percent(r.Score.Mean, r.Score.N > 0),
+		{Text: attn, Value: attn}, taskCell(r), whole(r.Length), whole(r.Done), percent(r.Score.Mean, r.Score.N > 0),
 		{},
 	}}
 	if r.Score.N > 0 {
@@ -163,6 +163,15 @@ func row(attn string, r *trial.Result) Row {
 	}
 	c.Cells = append(c.Cells, prefill, rate(r.DecodeTokS))
 	return c
+}
+
+// taskCell names the task of a result, and its subset behind it.
+func taskCell(r *trial.Result) Cell {
+	text := r.Task
+	if r.Subset != "" {
+		text += ", " + r.Subset
+	}
+	return Cell{Text: text, Value: text}
 }
 
 // all is what dense attention reads.

@@ -109,23 +109,41 @@ func ScoreFile(name string, r io.Reader, t Task, g Grader) (Scored, error) {
 	return s, nil
 }
 
-// add scores a line; an empty one is none.
-func (s *Scored) add(line []byte, t Task, g Grader) error {
-	if len(bytes.TrimSpace(line)) == 0 {
-		return nil
-	}
-	var a answered
+// readAnswer reads a line of predictions.
+func readAnswer(line []byte) (a answered, err error) {
 	if err := jsonl.Decode(line, &a); err != nil {
-		return jsonl.Explain(line, err)
+		return a, jsonl.Explain(line, err)
 	}
 	if a.Pred == nil {
-		return jsonl.Missing(line, "pred", "the answer as a string; want a line of pred and outputs")
+		return a, jsonl.Missing(line, "pred", "the answer as a string; want a line of pred and outputs")
 	}
 	if a.Outputs == nil && a.Output != nil {
 		a.Outputs = []string{*a.Output}
 	}
 	if len(a.Outputs) == 0 {
-		return fmt.Errorf("no field outputs with one reference or more")
+		return a, fmt.Errorf("no field outputs with one reference or more")
+	}
+	return a, nil
+}
+
+// GradeLine is the score, from 0 to 1, of a line of predictions, and whether its answer
+// is empty.
+func (t Task) GradeLine(line []byte, g Grader) (score float64, null bool, err error) {
+	a, err := readAnswer(line)
+	if err != nil {
+		return 0, false, err
+	}
+	return t.Grade(*a.Pred, a.Outputs, g), metric.Clean(*a.Pred) == "", nil
+}
+
+// add scores a line; an empty one is none.
+func (s *Scored) add(line []byte, t Task, g Grader) error {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return nil
+	}
+	a, err := readAnswer(line)
+	if err != nil {
+		return err
 	}
 	answer := metric.Clean(*a.Pred)
 	if answer == "" {

@@ -35,7 +35,7 @@ func TestManifestNamesNothingElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := tree(t, root)
-		if _, err := Summarize(t.Context(), shard); err == nil || !strings.Contains(err.Error(), manifestName) || !strings.Contains(err.Error(), name) {
+		if _, err := Summarize(t.Context(), shard, nil); err == nil || !strings.Contains(err.Error(), manifestName) || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want %s", err, name)
 		}
 		if err := Merge(t.Context(), out, []string{shard}, true, nil); err == nil || !strings.Contains(err.Error(), name) {

@@ -22,6 +22,9 @@ type Summary struct {
 	Manifest Manifest  `json:"manifest"`
 	Settings []Setting `json:"settings"`
 	Complete bool      `json:"complete"` // every sample has an answer
+	// Doubts is those of the manifest's notes that say which scores are not those that
+	// the run stored, or cannot be told from them.
+	Doubts []string `json:"-"`
 }
 
 // Setting is the results of one attention.
@@ -37,16 +40,20 @@ type Setting struct {
 // Result is the score of a unit, or the mean of several.
 type Result struct {
 	Info
-	Done   int             `json:"done"` // samples with an answer
+	Subset string          `json:"subset,omitempty"` // whose samples these are; empty is all
+	Done   int             `json:"done"`             // samples with an answer
 	Score  metric.Interval `json:"score"`
 	Paired *metric.Paired  `json:"paired,omitempty"` // against the first setting, on the samples that both answered
-	Nulls  int             `json:"nulls"`            // answers without a token
+	Nulls  int             `json:"nulls"`            // answers that are none
 	Prompt Range           `json:"prompt_tokens"`
 
 	PrefillTokS float64  `json:"prefill_tok_s"` // 0 is unknown
 	DecodeTokS  float64  `json:"decode_tok_s"`
 	Shared      int      `json:"shared_prefill,omitempty"` // settings that PrefillTokS is of, where a prompt was read once for several
 	Audit       *Audited `json:"audit,omitempty"`
+	// Subsets are the results of samples of a kind, such as those of a length; a mean
+	// has them where it is over several units.
+	Subsets []Result `json:"subsets,omitempty"`
 
 	scores map[int]float64 // by line
 }
@@ -61,16 +68,24 @@ type Range struct {
 // summarySeed is that of the bootstrap.
 const summarySeed = 42
 
-// Summarize reads the answers of a folder. The first setting is what the others
-// are compared with. It ends when ctx is done: the intervals of a large run take a
-// while.
-func Summarize(ctx context.Context, folder string) (*Summary, error) {
+// Summarize reads the answers of a folder and scores them with the grader that its
+// manifest asks for; without one, where grader is nil, scores are those that the run
+// stored. The first setting is what the others are compared with. It ends when ctx is
+// done: the intervals of a large run take a while.
+func Summarize(ctx context.Context, folder string, grader func(*Manifest) (*Grader, error)) (*Summary, error) {
 	m, err := ReadManifest(folder)
 	if err != nil {
 		return nil, err
 	}
+	var g *Grader
+	if grader != nil {
+		if g, err = grader(&m); err != nil {
+			return nil, fmt.Errorf("trial: %s: %w", filepath.Join(folder, manifestName), err)
+		}
+	}
 	s := &Summary{Manifest: m, Complete: true}
 	var prompts Prompts
+	var notes []string
 	for i, attn := range m.Identity.Settings {
 		audits, err := ReadAudit(folder, i, attn)
 		if err != nil {
@@ -89,72 +104,31 @@ func Summarize(ctx context.Context, folder string) (*Summary, error) {
 			if i > 0 { // the same prompts
 				count = new(Prompts)
 			}
-			r, err := readResult(folder, names, u, count)
+			r, more, err := readResult(folder, names, u, g, count)
 			if err != nil {
 				return nil, err
 			}
+			for _, note := range more {
+				if !slices.Contains(notes, note) {
+					notes = append(notes, note)
+				}
+			}
 			r.Audit = audits.Units[u.Name]
 			if i > 0 {
-				r.Paired = pair(&s.Settings[0].Units[n], &r)
+				r.against(&s.Settings[0].Units[n])
 			}
 			s.Complete = s.Complete && r.Done == u.Count
 			set.Units = append(set.Units, r)
 		}
 		set.Means = means(set.Units)
 		if i > 0 {
-			pairMeans(&s.Settings[0], &set)
+			pairMeans(s.Settings[0].Units, &set)
 		}
 		s.Settings = append(s.Settings, set)
 	}
-	s.Manifest.Notes = slices.Concat(m.Notes, prompts.Notes(m.Identity))
+	s.Manifest.Notes = slices.Concat(m.Notes, prompts.Notes(m.Identity), notes)
+	s.Doubts = notes
 	return s, nil
-}
-
-// readResult scores the answers of a unit, which may be there several times. A
-// sample counts once all of its answers are there, with their mean. Its prompt is
-// counted once.
-func readResult(folder string, names []string, u Info, prompts *Prompts) (Result, error) {
-	r := Result{Info: u, scores: map[int]float64{}}
-	seen, sum := map[int]int{}, 0
-	for _, name := range names {
-		answers, err := ReadAnswers(folder, name)
-		if err != nil {
-			return r, err
-		}
-		for line, a := range answers {
-			if err := u.check(filepath.Join(folder, name), a); err != nil {
-				return r, err
-			}
-			seen[line]++
-			r.scores[line] += a.Points() / float64(len(names))
-			if a.New == 0 {
-				r.Nulls++
-			}
-			if seen[line] > 1 {
-				continue
-			}
-			if r.Prompt.Least == 0 || a.Prompt < r.Prompt.Least {
-				r.Prompt.Least = a.Prompt
-			}
-			r.Prompt.Most = max(r.Prompt.Most, a.Prompt)
-			prompts.Add(u, a.Prompt, a.Truncated)
-			sum += a.Prompt
-		}
-	}
-	if len(seen) > 0 {
-		r.Prompt.Mean = float64(sum) / float64(len(seen))
-	}
-	for line, n := range seen {
-		if n < len(names) {
-			delete(r.scores, line)
-		}
-	}
-	r.Done = len(r.scores)
-	if u.Unscored {
-		clear(r.scores)
-	}
-	r.Score = metric.Bootstrap(r.list(), metric.Draws, summarySeed)
-	return r, r.readTimes(folder, names)
 }
 
 // check refuses an answer that is none to this unit; path is that of its file.
@@ -281,45 +255,68 @@ func (i Info) within(mean Info) bool {
 	return !i.Unscored && i.Length == mean.Length && (mean.Group == "" || i.Group == mean.Group)
 }
 
-// meanOf is one mean.
+// meanOf is one mean, with those of the subsets where it is over several units.
 func meanOf(units []Result, what Info) Result {
 	m := Result{Info: what}
 	var scores [][]float64
+	var names []string
 	for i := range units {
 		if units[i].within(what) {
 			m.Count, m.Done, m.Nulls = m.Count+units[i].Count, m.Done+units[i].Done, m.Nulls+units[i].Nulls
 			scores = append(scores, units[i].list())
+			for _, s := range units[i].Subsets {
+				if !slices.Contains(names, s.Subset) {
+					names = append(names, s.Subset)
+				}
+			}
 		}
 	}
 	m.Score = metric.BootstrapMean(scores, metric.Draws, summarySeed)
+	for _, name := range names {
+		if len(scores) > 1 {
+			s := meanOf(subsetOf(units, name), what)
+			s.Subset = name
+			m.Subsets = append(m.Subsets, s)
+		}
+	}
 	return m
 }
 
-// pairMeans compares the means of two settings: the differences are drawn inside
-// each unit.
-func pairMeans(a, b *Setting) {
+// pairMeans compares the means of a setting with those of another, whose units a is.
+func pairMeans(a []Result, b *Setting) {
 	for i := range b.Means {
 		m := &b.Means[i]
-		p := metric.Paired{McNemar: 1}
-		var diffs [][]float64
-		for n := range b.Units {
-			if !b.Units[n].within(m.Info) || b.Units[n].Paired == nil {
-				continue
-			}
-			x, y := common(&a.Units[n], &b.Units[n])
-			diff := make([]float64, len(x))
-			for j := range x {
-				diff[j] = y[j] - x[j]
-			}
-			diffs = append(diffs, diff)
-			q := b.Units[n].Paired
-			p.Win, p.Tie, p.Loss = p.Win+q.Win, p.Tie+q.Tie, p.Loss+q.Loss
-		}
-		if len(diffs) > 0 {
-			p.Difference = metric.BootstrapMean(diffs, metric.Draws, summarySeed)
-			m.Paired = &p
+		m.Paired = pairMean(a, b.Units, m.Info)
+		for n := range m.Subsets {
+			name := m.Subsets[n].Subset
+			m.Subsets[n].Paired = pairMean(subsetOf(a, name), subsetOf(b.Units, name), m.Info)
 		}
 	}
+}
+
+// pairMean compares the means over the same units of two settings, nil where they have
+// no sample in common: the differences are drawn inside each unit.
+func pairMean(a, b []Result, mean Info) *metric.Paired {
+	p := metric.Paired{McNemar: 1}
+	var diffs [][]float64
+	for n := range b {
+		if !b[n].within(mean) || b[n].Paired == nil {
+			continue
+		}
+		x, y := common(&a[n], &b[n])
+		diff := make([]float64, len(x))
+		for j := range x {
+			diff[j] = y[j] - x[j]
+		}
+		diffs = append(diffs, diff)
+		q := b[n].Paired
+		p.Win, p.Tie, p.Loss = p.Win+q.Win, p.Tie+q.Tie, p.Loss+q.Loss
+	}
+	if len(diffs) == 0 {
+		return nil
+	}
+	p.Difference = metric.BootstrapMean(diffs, metric.Draws, summarySeed)
+	return &p
 }
 
 // Compared is a unit of two settings, on the samples that both answered.
@@ -331,6 +328,8 @@ type Compared struct {
 	B     metric.Interval `json:"b"`      // that of b
 	OnlyA int             `json:"only_a"` // samples that only a has
 	OnlyB int             `json:"only_b"` // samples that only b has
+	// Subsets are the same of the subsets that both have.
+	Subsets []Compared `json:"subsets,omitempty"`
 }
 
 // Compare pairs two settings of the same or of different folders, unit by unit,
@@ -340,16 +339,27 @@ func Compare(a, b *Setting) []Compared {
 	for i := range b.Units {
 		for j := range a.Units {
 			if a.Units[j].Name == b.Units[i].Name {
-				c := Compared{Result: b.Units[i]}
-				c.Count = max(c.Count, a.Units[j].Count)
-				if c.Paired = pair(&a.Units[j], &c.Result); c.Paired != nil {
-					c.pair(&a.Units[j])
-					list = append(list, c)
-				}
+				list = appendCompared(list, &a.Units[j], b.Units[i])
 			}
 		}
 	}
 	return list
+}
+
+// appendCompared appends two results as a pair, where they have a sample in common.
+func appendCompared(list []Compared, a *Result, b Result) []Compared {
+	c := Compared{Result: b}
+	c.Count = max(c.Count, a.Count)
+	if c.Paired = pair(a, &c.Result); c.Paired == nil {
+		return list
+	}
+	c.pair(a)
+	for _, s := range b.Subsets {
+		if other := a.subset(s.Subset); other != nil {
+			c.Subsets = appendCompared(c.Subsets, other, s)
+		}
+	}
+	return append(list, c)
 }
 
 // pair fills what is about the samples that a shares.
@@ -377,6 +387,7 @@ var csvHeader = []string{
 	"attn", "task", "length", "n", "score", "low", "high", "difference", "difference_low", "difference_high",
 	"win", "tie", "loss", "nulls", "prompt_mean", "prefill_tok_s", "decode_tok_s",
 	"prefill_density", "prefill_mass", "prefill_k_read", "decode_density", "decode_mass", "decode_k_read", "decode_v_read",
+	"subset",
 }
 
 func (s *Summary) writeCSV(w io.Writer) error {
@@ -385,14 +396,24 @@ func (s *Summary) writeCSV(w io.Writer) error {
 		return err
 	}
 	for _, set := range s.Settings {
-		for _, r := range slices.Concat(set.Units, set.Means) {
-			if err := out.Write(r.csv(set.Attn)); err != nil {
+		for _, r := range set.Results() {
+			if err := out.Write(append(r.csv(set.Attn), r.Subset)); err != nil {
 				return err
 			}
 		}
 	}
 	out.Flush()
 	return out.Error()
+}
+
+// Results is all that a table of the setting has: units and means, each with its
+// subsets behind it.
+func (s *Setting) Results() []Result {
+	var list []Result
+	for _, r := range slices.Concat(s.Units, s.Means) {
+		list = append(append(list, r), r.Subsets...)
+	}
+	return list
 }
 
 // csv is a row of summary.csv; what is unknown is empty.

@@ -401,7 +401,7 @@ func TestMergeHasPromptsAndCommands(t *testing.T) {
 
 func TestSummarize(t *testing.T) {
 	dir := shards(t, 1)[0]
-	s, err := Summarize(t.Context(), dir)
+	s, err := Summarize(t.Context(), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +440,7 @@ func TestSummaryCSVLeavesOutWhatIsNotThere(t *testing.T) {
 	if err := os.Remove(timesPath(logPath(dir, 1, identity().Settings[1], "8/pred/a.jsonl"))); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Summarize(t.Context(), dir)
+	s, err := Summarize(t.Context(), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +459,7 @@ func TestSummaryCSVLeavesOutWhatIsNotThere(t *testing.T) {
 	}
 	for _, row := range rows[1:] {
 		name := strings.Join(row[:3], " ")
-		if got := strings.Join(row[14:], " "); got != want[name] {
+		if got := strings.Join(row[14:24], " "); got != want[name] {
 			t.Errorf("%s: %q, want %q", name, got, want[name])
 		}
 	}
@@ -517,7 +517,7 @@ func TestSummarizeRepeats(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := Summarize(t.Context(), dir)
+	s, err := Summarize(t.Context(), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -562,7 +562,7 @@ func TestSummarizeNamesTheLine(t *testing.T) {
 		if err := os.WriteFile(path, []byte(strings.Replace(text, c.old, c.new, 1)), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Summarize(t.Context(), dir); err == nil || !strings.Contains(err.Error(), path+c.want) {
+		if _, err := Summarize(t.Context(), dir, nil); err == nil || !strings.Contains(err.Error(), path+c.want) {
 			t.Errorf("%s: error %v, want %s", c.new, err, path+c.want)
 		}
 		out := filepath.Join(t.TempDir(), "merged")
