@@ -191,8 +191,8 @@ func TestSharedPrefill(t *testing.T) {
 func TestNiahDrawsMaps(t *testing.T) {
 	model, text, out := randomModel(t, modeltest.Shape{Context: 1024}), book(t), filepath.Join(t.TempDir(), "n")
 	ok(t, "", niah(model, text, out, 10)...)
-	if b, err := os.ReadFile(filepath.Join(out, "report.html")); err != nil || strings.Count(string(b), "<rect") < 20 {
-		t.Errorf("the report lacks the maps: %v", err)
+	if b, err := os.ReadFile(filepath.Join(out, "report.html")); err != nil || strings.Count(string(b), "<rect") < 20 || !strings.Contains(string(b), "random.gguf on cpu (1 thread, ") {
+		t.Errorf("the report lacks the maps, or the device that auto found: %v", err)
 	}
 	for _, name := range []string{"heat.csv", "heat.svg"} {
 		if b, err := os.ReadFile(filepath.Join(out, "0-dense", name)); err != nil || len(b) < 50 {

@@ -310,6 +310,9 @@ func (j *job) openModel(cmd *cobra.Command) error {
 		return err
 	}
 	j.model = m
+	if err := j.folder.Uses(m.Device.Name()); err != nil {
+		return err
+	}
 	return j.flags.fits(j.context, m.Model.Context)
 }
 

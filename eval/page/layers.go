@@ -9,9 +9,15 @@ import (
 	"github.com/gollm/gollm/eval/trial"
 )
 
-// viridis is colours for 0 to 1, dark for little, which also those tell apart who
-// see no red or green.
-var viridis = [...]string{"#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"}
+// viridis is colours for each tenth from 0 to 1, dark for little, which also those tell
+// apart who see no red or green; the last is that of 1 and more alone, which is all.
+var viridis = [...]string{"#440154", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c", "#22a884", "#44bf70", "#7ad151", "#bddf26", "#fde725"}
+
+// colourOf is the number of the colour of a figure.
+func colourOf(v float64) int {
+	last := len(viridis) - 1
+	return int(min(max(v*float64(last), 0), float64(last)))
+}
 
 // layerFigures are the maps of what was lost where, of each setting and phase that
 // did not read everything.
@@ -119,8 +125,7 @@ func layerPanelOf(b *strings.Builder, name string, cells [][]*float64, left int,
 	wide := float64(layerPanel) / float64(max(heads, 1))
 	var paths [len(viridis)]strings.Builder
 	eachCell(cells, func(l, h int, v float64) {
-		at := min(max(int(v*float64(len(viridis))), 0), len(viridis)-1)
-		fmt.Fprintf(&paths[at], "M%.4g %.4gh%.4gv%.4gh-%.4gz", float64(left)+wide*float64(h), layerTop+high*float64(l), wide, high, wide)
+		fmt.Fprintf(&paths[colourOf(v)], "M%.4g %.4gh%.4gv%.4gh-%.4gz", float64(left)+wide*float64(h), layerTop+high*float64(l), wide, high, wide)
 	})
 	for i := range paths {
 		if d := paths[i].String(); d != "" {

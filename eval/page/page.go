@@ -83,7 +83,7 @@ var layout = template.Must(template.New("page").Funcs(template.FuncMap{
 // has any.
 func New(s *trial.Summary, maps []Map) *Page {
 	p := &Page{
-		Title: s.Manifest.Identity.Suite + ": " + s.Manifest.About.ModelName, Model: s.Manifest.About.ModelPath, Device: s.Manifest.About.Device,
+		Title: s.Manifest.Identity.Suite + ": " + s.Manifest.About.ModelName, Model: s.Manifest.About.ModelPath, Device: strings.Join(s.Manifest.About.Devices, ", "),
 		Complete: s.Complete, Notes: s.Manifest.Notes, Maps: maps, Columns: columns,
 	}
 	for i, set := range s.Settings {
@@ -210,7 +210,7 @@ func rate(x float64) Cell {
 	if x <= 0 {
 		return Cell{}
 	}
-	return Cell{Text: fmt.Sprintf("%.4g", x), Value: fmt.Sprint(x)}
+	return Cell{Text: number(x), Value: fmt.Sprint(x)}
 }
 
 // densityPlots are the scores of the settings against what they read: one plot
@@ -329,7 +329,7 @@ func lengthPlots(s *trial.Summary) []Plot {
 			prefill, decode := meanSpeed(&set, m.Length)
 			for k, y := range [3]float64{100 * m.Score.Mean, prefill, decode} {
 				if k == 0 || y > 0 {
-					series[k].Points = append(series[k].Points, Point{X: float64(m.Length), Y: y, Note: fmt.Sprintf("%s, %.4g", lengthText(m.Length), y)})
+					series[k].Points = append(series[k].Points, Point{X: float64(m.Length), Y: y, Note: lengthText(m.Length) + ", " + number(y)})
 				}
 			}
 		}
@@ -370,14 +370,14 @@ func facts(s *trial.Summary) []Fact {
 	m := &s.Manifest
 	id := &m.Identity
 	list := []Fact{
-		{"command", strings.Join(m.About.Command, " ")}, {"command of the shards", partsText(m.About.Parts)}, {"version", m.About.Version}, {"model", m.About.ModelPath}, {"model SHA-256", id.Model},
+		{"command", strings.Join(m.About.Command, " ")}, {"command of the shards", partsText(m.About.Parts)}, {"version", m.About.Version}, {"model", m.About.ModelPath}, {"model SHA-256", id.Model}, {"computed on", strings.Join(m.About.Devices, ", ")},
 		{"identity SHA-256", m.Hash}, {"sparse phase", id.Phase}, {"seed of attention", fmt.Sprint(id.Seed)}, {"KV cache", id.KV},
 		{"prompts read at once for", sharedText(m.About.Shared)}, {"BOS", id.BOS}, {"era", id.Era}, {"wording", id.Wording}, {"chat template", id.Template},
 	}
 	for name, text := range id.Options {
 		list = append(list, Fact{name, text})
 	}
-	slices.SortStableFunc(list[14:], func(a, b Fact) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(list[15:], func(a, b Fact) int { return strings.Compare(a.Name, b.Name) })
 	return slices.DeleteFunc(list, func(f Fact) bool { return f.Text == "" })
 }
 

@@ -209,3 +209,66 @@ func TestTicks(t *testing.T) {
 		}
 	}
 }
+
+// TestNumbersHaveNoExponent draws speeds of tens of thousands of tokens per second, and
+// a length of 5,000 tokens, which is no multiple of 1024.
+func TestNumbersHaveNoExponent(t *testing.T) {
+	for v, want := range map[float64]string{12500: "12500", 98765.4: "98765", 1e9: "1000000000", 1234.5: "1235", 999.95: "1000", 0.1 + 0.2: "0.3", 0.00001234: "0.00001234", 0: "0"} {
+		if got := number(v); got != want {
+			t.Errorf("%v is written %s, want %s", v, got, want)
+		}
+	}
+	s := summary()
+	for i := range s.Settings {
+		for n := range s.Settings[i].Units {
+			s.Settings[i].Units[n].PrefillTokS, s.Settings[i].Units[n].DecodeTokS = 48000, 10240*float64(1+n)
+		}
+	}
+	var b strings.Builder
+	if err := New(s, nil).Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{">10000</text>", ">15000</text>", ">40000</text>", ">48000</td>", ">10240</td>", ">4k</text>"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %s on the page", want)
+		}
+	}
+	for _, bad := range []string{"e+0", "e&#43;0", ">10k</text>", ">20k</text>"} {
+		if strings.Contains(b.String(), bad) {
+			t.Errorf("%s is on the page", bad)
+		}
+	}
+}
+
+// TestScaleTellsAlmostAllFromAll gives what is said to be 1 or more a colour of its own.
+func TestScaleTellsAlmostAllFromAll(t *testing.T) {
+	for v, want := range map[float64]int{0: 0, 0.0999: 0, 0.1: 1, 0.93: 9, 0.9999: 9, 1: 10, 7: 10, -1: 0, 1e308: 10} {
+		if got := colourOf(v); got != want {
+			t.Errorf("%v has colour %d, want %d", v, got, want)
+		}
+	}
+	svg := layerBody(layers(0.93, 0.93, 0.93))
+	all := viridis[len(viridis)-1]
+	if at := strings.Index(svg, all); at != strings.LastIndex(svg, all) || !strings.Contains(svg[at:], "1 or more") {
+		t.Errorf("the colour of 1 or more is not that of the scale alone: %s", svg)
+	}
+}
+
+// TestDeviceIsTheOneThatWasUsed has a run that was told to find a device itself, and one
+// that has computed nothing yet.
+func TestDeviceIsTheOneThatWasUsed(t *testing.T) {
+	for devices, want := range map[string]string{"cpu (2 threads)": ".gguf on cpu (2 threads)</p>", "": ".gguf</p>"} {
+		s := summary()
+		s.Manifest.About.ModelPath, s.Manifest.About.Device = "m.gguf", "auto"
+		if devices != "" {
+			s.Manifest.About.Devices = []string{devices}
+		}
+		var b strings.Builder
+		if err := New(s, nil).Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want) || strings.Contains(b.String(), " on auto") {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}

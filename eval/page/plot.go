@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -72,11 +73,11 @@ func (p *Plot) SVG() template.HTML {
 	fmt.Fprintf(&b, `<svg class="plot" viewBox="0 0 %d %d" role="img" aria-label="%s">`, plotWidth, plotHeight, template.HTMLEscapeString(p.Title))
 	for _, v := range ticks(y) {
 		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
-			plotLeft, plotWidth-plotRight, y.at(v), y.at(v), plotLeft-8, y.at(v)+4, tickText(v))
+			plotLeft, plotWidth-plotRight, y.at(v), y.at(v), plotLeft-8, y.at(v)+4, y.tickText(v))
 	}
 	for _, v := range p.columns(x) {
 		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`,
-			x.at(v), x.at(v), plotTop, plotHeight-plotBottom, x.at(v), plotHeight-plotBottom+18, tickText(v))
+			x.at(v), x.at(v), plotTop, plotHeight-plotBottom, x.at(v), plotHeight-plotBottom+18, x.tickText(v))
 	}
 	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%s</text>`, (plotLeft+plotWidth-plotRight)/2, plotHeight-8, template.HTMLEscapeString(p.X))
 	fmt.Fprintf(&b, `<text transform="translate(14 %d) rotate(-90)" text-anchor="middle">%s</text>`, (plotTop+plotHeight-plotBottom)/2, template.HTMLEscapeString(p.Y))
@@ -181,10 +182,20 @@ func ticks(a axis) []float64 {
 	return list
 }
 
-// tickText writes a value as short as it can be.
-func tickText(v float64) string {
-	if v >= 1024 && math.Mod(v, 1024) == 0 {
+// tickText writes a value of an axis; where that doubles, 4096 is 4k.
+func (a axis) tickText(v float64) string {
+	if a.log && v >= 1024 && math.Mod(v, 1024) == 0 {
 		return fmt.Sprintf("%.0fk", v/1024)
 	}
-	return fmt.Sprintf("%.4g", v)
+	return number(v)
+}
+
+// number writes a value with four digits that count, more where they stand before the
+// point, and no exponent.
+func number(v float64) string {
+	x := math.Round(v)
+	if math.Abs(v) < 1000 {
+		x, _ = strconv.ParseFloat(fmt.Sprintf("%.4g", v), 64) // which was just written
+	}
+	return strconv.FormatFloat(x, 'f', -1, 64)
 }

@@ -1,6 +1,7 @@
 package ruler
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -53,6 +54,14 @@ func (m *chainMaker) workExample() error {
 		return err
 	}
 	p, _, err := inner.sample()
+	misfit := new(MisfitError)
+	if errors.As(err, &misfit) && inner.o.Length < exampleFor { // the smallest one: what does not fit is the whole prompt then
+		inner.o.Length = exampleFor
+		p, _, err = inner.sample()
+	}
+	if errors.As(err, &misfit) {
+		return m.g.misfit(misfit.Least + m.g.o.Task.NewToken) // the length that was asked for, and not that of the example
+	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package ruler
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -231,6 +232,37 @@ func TestFineFits(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "does not fit 600 tokens") || !strings.Contains(err.Error(), "--fit fine") {
 		t.Errorf("error %v, want one that says what does not fit", err)
+	}
+}
+
+// TestMisfitNamesTheLengthThatWasAskedFor asks every task for what nothing fits: the
+// error is about that length and the whole prompt, and with as many tokens as it says
+// the smallest prompt has there is a row.
+func TestMisfitNamesTheLengthThatWasAskedFor(t *testing.T) {
+	for _, name := range []string{"niah_single_1", "niah_multikey_2", "vt", "cwe"} {
+		for _, fine := range []bool{true, false} {
+			task, _ := FindTask(name)
+			o := Options{Task: task, Length: 10, Seed: 1, Count: words, Fine: fine}
+			make := func() (r Row, err error) {
+				g, err := NewGenerator(o)
+				if err == nil {
+					r, err = g.Next()
+				}
+				return r, err
+			}
+			_, err := make()
+			misfit := new(MisfitError)
+			if !errors.As(err, &misfit) || misfit.Length != 10 || !strings.Contains(err.Error(), "does not fit 10 tokens") {
+				t.Errorf("%s, fine %v: error %v, want one about 10 tokens", name, fine, err)
+				continue
+			}
+			if o.Length = misfit.Least; fine && name == "vt" {
+				o.Length *= 2 // half of it may be the worked example
+			}
+			if r, err := make(); err != nil || r.Length > o.Length {
+				t.Errorf("%s, fine %v: a row of %d tokens, %v, where the smallest has %d", name, fine, r.Length, err, misfit.Least)
+			}
+		}
 	}
 }
 

@@ -87,7 +87,8 @@ type About struct {
 	Command   []string `json:"command"`
 	ModelPath string   `json:"model_path"`
 	ModelName string   `json:"model_name"`
-	Device    string   `json:"device"`
+	Device    string   `json:"device"`            // as it was asked for
+	Devices   []string `json:"devices,omitempty"` // that computed, in their own words
 	Version   string   `json:"version"`
 	// Shared is the settings whose prompts were to be read once for all of a list.
 	// How many did share is beside each answer's times.
@@ -213,6 +214,16 @@ func (f *Folder) settle() error {
 	}
 	f.fresh = true
 	return writeFile(f.Path, manifestName, f.Manifest)
+}
+
+// Uses notes in the manifest which device computes.
+func (f *Folder) Uses(device string) error {
+	m, err := ReadManifest(f.Path)
+	if err != nil || slices.Contains(m.About.Devices, device) {
+		return err
+	}
+	m.About.Devices = append(m.About.Devices, device)
+	return writeFile(f.Path, manifestName, m)
 }
 
 // Abandon gives a folder back that Open claimed and that got no answer, so that a

@@ -164,7 +164,14 @@ func commonManifest(folders []string) (Manifest, error) {
 
 // join makes a what the shards of a run say of it together.
 func (a *About) join(parts []Part) {
-	a.Parts = parts
+	a.Parts, a.Devices = parts, nil
+	for _, p := range parts {
+		for _, device := range p.About.Devices {
+			if !slices.Contains(a.Devices, device) {
+				a.Devices = append(a.Devices, device)
+			}
+		}
+	}
 	for text, of := range map[*string]func(About) string{
 		&a.Device:    func(b About) string { return b.Device },
 		&a.ModelPath: func(b About) string { return b.ModelPath },

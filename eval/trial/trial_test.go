@@ -341,7 +341,7 @@ func TestMergeHasPromptsAndCommands(t *testing.T) {
 		m := manifest(Shard{Index: i, Of: 3})
 		m.Identity.Data = map[string]string{"4/pred/a.jsonl": "ca3d163bab055381827226140568f3bef7eaac187cebd76878e0b63e9e442356"} // sha256sum
 		m.Made = map[string]string{"4/pred/a.jsonl": name}
-		m.About = About{Command: []string{"gollm", "--shard", fmt.Sprint(i)}, ModelPath: "m.gguf", Device: []string{"cpu", "gpu", "cpu"}[i]}
+		m.About = About{Command: []string{"gollm", "--shard", fmt.Sprint(i)}, ModelPath: "m.gguf", Device: []string{"auto", "cuda", "auto"}[i], Devices: [][]string{{"cpu"}, {"gpu"}, {"cpu"}}[i]}
 		m.Hash = m.Identity.Hash()
 		if err := errors.Join(writeFile(dir, manifestName, m), WriteFile(dir, name, []byte(prompts))); err != nil {
 			t.Fatal(err)
@@ -375,7 +375,7 @@ func TestMergeHasPromptsAndCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := m.About
-	if strings.Join(a.Command, " ") != "gollm merge" || len(a.Parts) != 3 || a.Parts[1].Shard != (Shard{1, 3}) || a.Parts[1].About.Command[2] != "1" || a.Device != "cpu, gpu" || a.ModelPath != "m.gguf" {
+	if strings.Join(a.Command, " ") != "gollm merge" || len(a.Parts) != 3 || a.Parts[1].Shard != (Shard{1, 3}) || a.Parts[1].About.Command[2] != "1" || a.Device != "auto, cuda" || strings.Join(a.Devices, ", ") != "cpu, gpu" || a.ModelPath != "m.gguf" {
 		t.Errorf("%+v", a)
 	}
 	for _, i := range []int{0, 1} {
