@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,18 +37,25 @@ func newBar(out io.Writer, log func(format string, args ...any), message string,
 	if !isTerminal(out) {
 		return &bar{out: out, lines: newProgressLines(log, message, total, unit)}
 	}
-	width, _, err := term.GetSize(int(out.(*os.File).Fd()))
-	if err != nil {
-		width = 80
-	}
-	b := drawnBar(out, width, message, total, unit)
+	b := drawnBar(out, widthOf(out.(*os.File)), message, total, unit)
 	b.timer = time.AfterFunc(patience, b.show)
 	return b
 }
 
-// drawnBar is a bar that can show itself on a terminal of some width.
-func drawnBar(out io.Writer, width int, message string, total int, unit string) *bar {
-	b := &bar{out: out, writer: newBarWriter(out, width)}
+// widthOf asks a terminal for its columns.
+func widthOf(terminal *os.File) func() int {
+	return func() int {
+		width, _, err := term.GetSize(int(terminal.Fd()))
+		if err != nil || width < 1 {
+			return 80
+		}
+		return width
+	}
+}
+
+// drawnBar is a bar that can show itself on a terminal that says how wide it is.
+func drawnBar(out io.Writer, width func() int, message string, total int, unit string) *bar {
+	b := &bar{out: out, writer: newBarWriter(&barLine{out, width}, width())}
 	b.tracker = &progress.Tracker{
 		Message: message, Total: int64(total),
 		AutoStopDisabled: true, // the last report is not the end of the work
@@ -61,7 +69,6 @@ func drawnBar(out io.Writer, width int, message string, total int, unit string) 
 func newBarWriter(out io.Writer, width int) progress.Writer {
 	w := progress.NewWriter()
 	w.SetOutputWriter(out)
-	w.SetTerminalWidth(width)
 	w.SetTrackerLength(max(10, min(30, width-60)))
 	w.SetUpdateFrequency(200 * time.Millisecond)
 	style := progress.StyleBlocks
@@ -121,7 +128,29 @@ func (b *bar) stop() {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	_, _ = io.WriteString(b.out, text.CursorUp.Sprint()+text.EraseLine.Sprint()) // cosmetic
+	_, _ = io.WriteString(b.out, eraseBelow) // cosmetic
+}
+
+// eraseBelow erases the line that the cursor is in, and what is below it.
+const eraseBelow = "\r\x1b[J"
+
+// barLine puts each frame of a bar in the place of the one before. The cursor waits at
+// the beginning of the frame: where a window that becomes narrower wraps the frame into
+// several rows, it stays at the first of them, and all are erased.
+type barLine struct {
+	io.Writer
+	width func() int // columns of the terminal, now
+}
+
+// Write writes a frame, which has moves of the cursor before it and a line end behind.
+func (l *barLine) Write(frame []byte) (int, error) {
+	line := strings.TrimRight(string(frame), "\n")
+	if erase := text.EraseLine.Sprint(); strings.Contains(line, erase) {
+		line = line[strings.LastIndex(line, erase)+len(erase):]
+	}
+	line = text.Trim(line, l.width()-1) // in the last column some terminals begin a new row
+	_, err := io.WriteString(l.Writer, eraseBelow+line+"\r")
+	return len(frame), err
 }
 
 // progressLines says how far some work is, on lines that are patience apart.
