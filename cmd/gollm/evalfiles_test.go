@@ -3,11 +3,15 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/model/modeltest"
@@ -43,8 +47,7 @@ func TestWhatIsNoFileOfAnswersIsRefused(t *testing.T) {
 		{[]string{"eval", "ruler", "-m", model, "--data", dir, "--tasks", "vt", "--lengths", "1k", "-o", filepath.Join(dir, "run")}, []string{vt + " is a pipe"}},
 		{[]string{"eval", "ruler-data", "-m", model, "-o", dir, "--tasks", "qa_1", "--squad", pipe}, []string{"--squad: " + pipe + " is a pipe"}},
 		{[]string{"eval", "ruler-data", "-m", model, "-o", dir, "--tasks", "qa_2", "--hotpotqa", write(t, "n.json", "[1]")}, []string{"found number, want object"}},
-		{score("ruler", "vt", pipe), []string{pipe + " is a pipe"}},
-		{score("longbench2", "", pipe), []string{pipe + " is a pipe"}},
+		{score("ruler", "vt", "/dev/zero"), []string{"/dev/zero is a pipe or a device"}},
 		{score("ruler", "vt", dir), []string{folder + " is a folder, want a file"}},
 		{two(pipe), []string{pipe + " is a pipe"}},
 		{two(dir), []string{dir + " is a folder"}},
@@ -57,5 +60,51 @@ func TestWhatIsNoFileOfAnswersIsRefused(t *testing.T) {
 		{score("longbench2", "", write(t, "a.jsonl", `{"judge": "yes"}`)), []string{":1: field judge is of type string, want bool"}},
 	} {
 		fails(t, exitFailure, c.words, "", c.args...)
+	}
+}
+
+// TestScoreReadsPipes scores what comes through a named pipe and from stdin, as from a
+// file of the same, and is stopped where nothing comes.
+func TestScoreReadsPipes(t *testing.T) {
+	two := `{"judge":true,"pred":"A","difficulty":"easy","length":"long"}` + "\n"
+	for _, c := range []struct{ suite, task, text string }{
+		{"ruler", "vt", `{"pred":"A","outputs":["A"],"others":{}}` + "\n" + `{"pred":"","outputs":["A"],"others":{}}` + "\n"},
+		{"longbench", "qasper", `{"pred":"no","answers":["no"],"all_classes":null,"length":5}` + "\n"},
+		{"longbench2", "", two},
+		{"longbench2", "", strings.Repeat(two, 3000)}, // more than a pipe holds
+	} {
+		args := []string{"eval", "score", "--json", "--suite", c.suite, "--task", c.task}
+		want := ok(t, "", append(args, write(t, "a.jsonl", c.text))...)
+		if got := ok(t, c.text, append(args, "-")...); got != want {
+			t.Errorf("%s: stdin is scored %s, a file %s", c.suite, got, want)
+		}
+		pipe := filepath.Join(t.TempDir(), "pipe")
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		go os.WriteFile(pipe, []byte(c.text), 0o600) // a failure shows in what is read
+		if got := ok(t, "", append(args, pipe)...); got != want {
+			t.Errorf("%s: a pipe is scored %s, a file %s", c.suite, got, want)
+		}
+	}
+	fails(t, exitFailure, []string{"stdin:1: not a JSON object"}, "answers\n", "eval", "score", "--suite", "ruler", "--task", "vt", "-")
+	fails(t, exitUsage, []string{`"-"`, "--task says it"}, "", "eval", "score", "--suite", "ruler", "-")
+
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	silent, talker, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer talker.Close()
+	for path, stdin := range map[string]io.Reader{pipe: strings.NewReader(""), "-": silent} {
+		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer stop()
+		var errs strings.Builder
+		if code := run(ctx, []string{"eval", "score", "--suite", "longbench2", path}, stdin, io.Discard, &errs); code != exitFailure || !strings.Contains(errs.String(), "deadline exceeded") {
+			t.Errorf("%s: exit code %d, stderr %q", path, code, errs.String())
+		}
 	}
 }

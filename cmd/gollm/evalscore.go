@@ -21,13 +21,14 @@ import (
 const evalScoreLong = `Score predictions that were made elsewhere, in the official forms, as the
 official code scores them.
 
-FILE is a file of predictions; the task is its name unless --task says it. For
-ruler and longbench it may also be a folder of such files, of which the ones with
-names of tasks are scored and averaged.`
+FILE is a file of predictions, a pipe, or - for stdin; the task is its name unless
+--task says it. For ruler and longbench it may also be a folder of such files, of
+which the ones with names of tasks are scored and averaged.`
 
 const evalScoreExample = `  gollm eval score --suite ruler pred/niah_single_1.jsonl
   gollm eval score --suite longbench pred/Llama-3.1-8B/ --json
-  gollm eval score --suite longbench2 results/model.jsonl`
+  gollm eval score --suite longbench2 results/model.jsonl
+  zcat pred.gz | gollm eval score --suite ruler --task vt -`
 
 // evalScoreFlags is what eval score can be told.
 type evalScoreFlags struct {
@@ -120,11 +121,15 @@ func checkCodeSim(name string) error {
 // files is the files to score, by task: path itself, or the ones of a folder that
 // have names of tasks.
 func (s *evalScoreFlags) files(path string, names []string) (tasks, paths []string, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, nil, err
+	folder := false
+	if path != stdinName {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		folder = info.IsDir()
 	}
-	if !info.IsDir() {
+	if !folder {
 		task := s.task
 		if task == "" {
 			task = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
@@ -180,8 +185,8 @@ func (s *evalScoreFlags) ruler(cmd *cobra.Command, path string) error {
 			return usagef("%v; --task says it where the name of the file does not", err)
 		}
 		var one ruler.Scored
-		if err := untilDone(cmd.Context(), paths[i], func(f io.Reader) error {
-			one, err = ruler.ScoreFile(paths[i], f, t, ruler.Grader(s.grader))
+		if err := untilDone(cmd, paths[i], func(name string, f io.Reader) error {
+			one, err = ruler.ScoreFile(name, f, t, ruler.Grader(s.grader))
 			return err
 		}); err != nil {
 			return err
@@ -242,8 +247,8 @@ func (s *evalScoreFlags) longbench(cmd *cobra.Command, path string) error {
 			continue
 		}
 		var one longbench.Scored
-		if err := untilDone(cmd.Context(), paths[i], func(f io.Reader) error {
-			one, err = longbench.ScoreFile(paths[i], f, d, o)
+		if err := untilDone(cmd, paths[i], func(name string, f io.Reader) error {
+			one, err = longbench.ScoreFile(name, f, d, o)
 			return err
 		}); err != nil {
 			return err
@@ -276,8 +281,8 @@ func bucketMap(scores [3]float64) map[string]*float64 {
 
 func (s *evalScoreFlags) longbench2(cmd *cobra.Command, path string) error {
 	var j longbench.Judged
-	if err := untilDone(cmd.Context(), path, func(f io.Reader) (err error) {
-		j, err = longbench.JudgeFile(path, f)
+	if err := untilDone(cmd, path, func(name string, f io.Reader) (err error) {
+		j, err = longbench.JudgeFile(name, f)
 		return err
 	}); err != nil {
 		return err
@@ -287,9 +292,46 @@ func (s *evalScoreFlags) longbench2(cmd *cobra.Command, path string) error {
 	return report.print(cmd, s.json)
 }
 
-// untilDone opens a file for f, which gets no more of it once ctx is done.
-func untilDone(ctx context.Context, path string, f func(io.Reader) error) error {
-	return withFile(path, func(r io.Reader) error { return f(untilReader{ctx, r}) })
+// untilDone opens a file of answers, a pipe, or stdin as "-" for f, which gets no more
+// of it once the command is stopped. name is what errors call it.
+func untilDone(cmd *cobra.Command, path string, f func(name string, r io.Reader) error) error {
+	ctx := cmd.Context()
+	if path == stdinName {
+		r := stream(ctx, "stdin", func() (io.ReadCloser, error) { return io.NopCloser(cmd.InOrStdin()), nil })
+		defer r.Close()
+		return f("stdin", r)
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		r := stream(ctx, path, func() (io.ReadCloser, error) { return os.Open(path) })
+		defer r.Close()
+		return f(path, r)
+	}
+	return withFile(path, func(r io.Reader) error { return f(path, untilReader{ctx, r}) })
+}
+
+// stdinName is the argument that stands for stdin.
+const stdinName = "-"
+
+// stream reads what may not come for long, or not at all: opening a named pipe waits for
+// somebody who writes to it, and reading it for what is written. Both end for the reader
+// once ctx is done.
+func stream(ctx context.Context, name string, open func() (io.ReadCloser, error)) io.ReadCloser {
+	r, w := io.Pipe()
+	context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
+	go func() {
+		in, err := open()
+		if err != nil {
+			w.CloseWithError(err)
+			return
+		}
+		defer in.Close()
+		n, err := io.Copy(w, io.LimitReader(in, mostText+1))
+		if err == nil && n > mostText {
+			err = fmt.Errorf("%s gives more than %s, the most that is read of a pipe; write it into a file", name, sizeText(mostText))
+		}
+		w.CloseWithError(err) // nil is the end
+	}()
+	return r
 }
 
 // withFile opens a file for f.
