@@ -85,11 +85,21 @@ func TestRunOfSomebodyElse(t *testing.T) {
 	fails(t, exitFailure, []string{log + " is a link that leads out"}, "", niah(model, text, out, 10)...)
 
 	run := filepath.Join(root, "ruler")
+	args := []string{"eval", "ruler", "-m", need(t, "../../testdata/demo.gguf"), "--tasks", "niah_single_1",
+		"--lengths", "400", "--fit", "fine", "-n", "1", "--max-new-tokens", "1", "-o", run}
 	if err := errors.Join(os.Mkdir(run, 0o777), os.Symlink(away, filepath.Join(run, "prompts"))); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, exitFailure, []string{"prompts is a link that leads out"}, "", "eval", "ruler", "-m", need(t, "../../testdata/demo.gguf"), "--tasks", "niah_single_1",
-		"--lengths", "400", "--fit", "fine", "-n", "1", "--max-new-tokens", "1", "-o", run)
+	fails(t, exitFailure, []string{"prompts is a link that leads out"}, "", args...)
+	if err := os.Remove(filepath.Join(run, "prompts")); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", args...)
+	prompts := filepath.Join(run, "prompts", "400", "data", "niah_single_1", "validation.jsonl")
+	if err := errors.Join(os.Rename(prompts, filepath.Join(root, "elsewhere.jsonl")), os.Symlink(filepath.Join(root, "elsewhere.jsonl"), prompts)); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitFailure, []string{prompts + " is a link that leads out"}, "", args...)
 
 	if b, err := os.ReadFile(victim); err != nil || string(b) != untouched {
 		t.Errorf("the file beside the runs is %q, %v", b, err)

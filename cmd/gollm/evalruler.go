@@ -161,7 +161,11 @@ func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, d *rulerDataFlag
 	made := 0
 	for _, length := range p.lengths {
 		for _, t := range p.tasks {
-			if !goesOn || !there(ruler.DataPath(filepath.Join(d.out, d.under), length, t)) {
+			has, err := trial.Has(d.out, ruler.DataPath(d.under, length, t))
+			if err != nil {
+				return err
+			}
+			if !goesOn || !has {
 				_, err := d.write(cmd.Context(), p, t, length, tok)
 				if err := e.leaveOut(p, t, length, err); err != nil {
 					return err

@@ -9,6 +9,7 @@
 //   - [Log]: answers of one unit, appended line by line.
 //   - [Answerer]: turns the tokens of a prompt into those of an answer.
 //   - [Summary]: what the answers come to, per task and setting.
+//   - [Grader]: scores the lines that a suite has written, whatever was stored of them.
 //
 // The rules:
 //
@@ -20,6 +21,8 @@
 //     under another manifest.
 //  4. Answers are the same bytes whenever they are computed. Times are not, so
 //     they are in a file of their own.
+//  5. A folder may be somebody else's. No name in it and no link leads out of it, and a
+//     score is what the answer is worth now.
 //
-// Start reading at folder.go, then log.go, then unit.go.
+// Start reading at folder.go, then log.go, then unit.go; grade.go is how they are read.
 package trial

@@ -81,6 +81,19 @@ func ReadFile(folder, name string) (b []byte, err error) {
 	return b, err
 }
 
+// Has reports whether there is a file of that name in the folder of a run. A link that
+// leads out of it is an error.
+func Has(folder, name string) (bool, error) {
+	err := InFolder(folder, name, func(root *os.Root) error {
+		_, err := root.Stat(name)
+		return err
+	})
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // makeParent makes the folders of a file.
 func makeParent(root *os.Root, name string) error {
 	if dir := filepath.Dir(name); dir != "." {
