@@ -24,7 +24,10 @@ def short(attn):
 
 def names(summary):
     """The settings as they were asked for: with options that are defaults, too."""
-    command = summary["manifest"]["about"]["command"]
+    about = summary["manifest"]["about"]
+    if "shards" in about:  # of a run that was merged; each was asked for the same settings
+        about = about["shards"][0]["about"]
+    command = about["command"]
     return [f"`{short(text)}`" for flag, text in zip(command, command[1:]) if flag == "--attn"]
 
 
