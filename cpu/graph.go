@@ -70,7 +70,8 @@ func (r *recorder) MatMuls(dst []device.Tensor, x device.Tensor, w []device.Tens
 	r.add(func() { r.ops.MatMuls(dst, x, w) })
 }
 
-func (r *recorder) Sample(next, logits, history, pos device.Tensor, s device.Sampling) {
+func (r *recorder) Sample(next, logits, history, pos device.Tensor, s []device.Sampling) {
+	s = slices.Clone(s)
 	r.add(func() { r.ops.Sample(next, logits, history, pos, s) })
 }
 

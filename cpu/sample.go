@@ -11,37 +11,43 @@ import (
 // Sample chooses the token that follows each row, and writes it to the ring of
 // the newest tokens. The draw walks over the tokens that are kept in the order
 // of their ids. A logit that is not a number counts as the smallest.
-func (o *ops) Sample(next, logits, history, pos device.Tensor, s device.Sampling) {
-	device.CheckSample(next, logits, history, pos)
+func (o *ops) Sample(next, logits, history, pos device.Tensor, s []device.Sampling) {
+	device.CheckSample(next, logits, history, pos, s)
 	rows, vocab := logits.Dim(0), logits.Dim(1)
 	x, seen, at, out := f32s(logits), i32s(history), i32s(pos), i32s(next)
 	for r := range rows {
-		l := row(x, r, vocab)
 		ring := row(seen, r, history.Dim(1))
-		penalize(l, ring, s.RepeatPenalty)
-		out[r] = o.sampler.choose(l, at[r], s)
+		out[r] = o.sampler.choose(row(x, r, vocab), ring, at[r], &s[r])
 		if len(ring) > 0 {
 			ring[uint32(at[r]+1)%uint32(len(ring))] = out[r]
 		}
 	}
 }
 
-// penalize makes each token of history less likely, once however often it is
-// there: a positive logit is divided by penalty, a negative one multiplied.
-func penalize(logits []float32, history []int32, penalty float32) {
-	if penalty == 0 || penalty == 1 {
-		return
+// count counts how often each token is among the n newest of ring up to position pos.
+func (m *sampler) count(ring []int32, pos int32, n int) {
+	if m.counts == nil {
+		m.counts = map[int32]int{}
 	}
-	for i, id := range history {
-		if id < 0 || int(id) >= len(logits) || slices.Contains(history[:i], id) {
-			continue
-		}
-		if logits[id] > 0 {
-			logits[id] /= penalty
-		} else {
-			logits[id] *= penalty
+	clear(m.counts)
+	for p := pos; p >= 0 && int(pos-p) < min(n, len(ring)); p-- {
+		if id := ring[int(p)%len(ring)]; id >= 0 {
+			m.counts[id]++
 		}
 	}
+}
+
+// penalized is the logit of a token that is n times, at least once, among those that the
+// penalties look at. Each operation rounds, on every machine alike.
+func penalized(logit float32, n int, s *device.Sampling) float32 {
+	switch p := s.RepeatPenalty; {
+	case p == 0:
+	case logit > 0:
+		logit /= p
+	default:
+		logit = float32(logit * p)
+	}
+	return logit - float32(float32(float32(n)*s.FrequencyPenalty)+s.PresencePenalty)
 }
 
 // argmax is the id of the largest logit, the lowest among equals.
@@ -59,7 +65,7 @@ func argmax(logits []float32) int32 {
 type candidate struct {
 	id    int32
 	logit float32
-	p     float64 // its share, once softmax has run
+	p     float64 // its share or weight, once softmax or weigh has run
 }
 
 // byRank orders candidates from the most likely, the lowest id among equals.
@@ -67,38 +73,79 @@ func byRank(a, b candidate) int {
 	return cmp.Or(cmp.Compare(b.logit, a.logit), cmp.Compare(a.id, b.id))
 }
 
-// sampler holds the candidates of a row; its memory is reused.
-type sampler struct{ kept []candidate }
-
-// choose is the token that follows position pos.
-func (m *sampler) choose(logits []float32, pos int32, s device.Sampling) int32 {
-	if s.Temperature <= 0 {
-		return argmax(logits)
-	}
-	u := device.Draw{Seed: s.Seed, Pos: uint32(pos), Purpose: device.ForToken}.Uniform(0)
-	return m.draw(logits, s, float64(u))
+// sampler holds what is left of a row; its memory is reused.
+type sampler struct {
+	kept        []candidate
+	temperature float64       // that divides the logits of kept
+	counts      map[int32]int // of the tokens that penalties look at
 }
 
-// draw chooses a token with the uniform number u in [0, 1).
-func (m *sampler) draw(logits []float32, s device.Sampling, u float64) int32 {
+// choose is the token that follows position pos. ring has the newest tokens.
+func (m *sampler) choose(logits []float32, ring []int32, pos int32, s *device.Sampling) int32 {
+	list, n := s.Stages()
+	stages := list[:n]
+	if n > 0 && stages[0] == device.StagePenalties {
+		m.count(ring, pos, s.RepeatLastN)
+		for id, n := range m.counts {
+			if int(id) < len(logits) {
+				logits[id] = penalized(logits[id], n, s)
+			}
+		}
+		stages = stages[1:]
+	}
+	if s.Greedy() && !slices.Contains(stages, device.StagePenalties) {
+		return argmax(logits) // which no stage leaves out
+	}
 	m.fill(logits)
-	if s.TopK > 0 && s.TopK < len(m.kept) {
-		selectRank(m.kept, s.TopK)
-		m.kept = m.kept[:s.TopK]
+	for _, stage := range stages {
+		m.stage(stage, ring, pos, s)
 	}
-	m.softmax(float64(s.Temperature))
-	if s.TopP > 0 && s.TopP < 1 {
-		m.topP(float64(s.TopP))
-	}
-	if s.MinP > 0 {
-		m.minP(float64(s.MinP))
-	}
+	m.softmax()
 	slices.SortFunc(m.kept, func(a, b candidate) int { return cmp.Compare(a.id, b.id) })
-	return m.pick(u)
+	u := device.Draw{Seed: s.Seed, Pos: uint32(pos), Purpose: device.ForToken}.Uniform(0)
+	return m.pick(float64(u))
+}
+
+// stage does one stage to what is left.
+func (m *sampler) stage(stage device.SamplerStage, ring []int32, pos int32, s *device.Sampling) {
+	switch stage {
+	case device.StagePenalties:
+		m.count(ring, pos, s.RepeatLastN)
+		m.penalize(s)
+	case device.StageTopK:
+		if s.TopK < len(m.kept) {
+			selectRank(m.kept, s.TopK)
+			m.kept = m.kept[:s.TopK]
+		}
+	case device.StageTopP:
+		m.softmax()
+		m.topP(float64(s.TopP))
+	case device.StageMinP:
+		m.minP(min(float64(s.MinP), 1))
+	case device.StageTemperature:
+		if m.temperature = float64(s.Temperature); s.Temperature <= 0 {
+			selectRank(m.kept, 1)
+			m.kept, m.temperature = m.kept[:1], 1
+		}
+	}
+}
+
+// penalize makes what was counted less likely. The logits are divided by the
+// temperature first, where that comes before.
+func (m *sampler) penalize(s *device.Sampling) {
+	for i := range m.kept {
+		c := &m.kept[i]
+		c.logit = float32(float64(c.logit) / m.temperature)
+		if n := m.counts[c.id]; n > 0 {
+			c.logit = penalized(c.logit, n, s)
+		}
+	}
+	m.temperature = 1
 }
 
 // fill makes every token a candidate.
 func (m *sampler) fill(logits []float32) {
+	m.temperature = 1
 	m.kept = slices.Grow(m.kept[:0], len(logits))[:len(logits)]
 	for id, v := range logits {
 		if v != v {
@@ -147,21 +194,27 @@ func partition(c []candidate) int {
 // ahead reports whether a ranks before b.
 func ahead(a, b *candidate) bool { return a.logit > b.logit || a.logit == b.logit && a.id < b.id }
 
-// softmax fills in the shares.
-func (m *sampler) softmax(temperature float64) {
+// weigh makes p of each candidate exp of its distance to the largest logit, over the
+// temperature, and returns their sum.
+func (m *sampler) weigh() (sum float64) {
 	top := math.Inf(-1)
 	for _, c := range m.kept {
 		top = max(top, float64(c.logit))
 	}
-	var sum float64
 	for i := range m.kept {
-		p := math.Exp((float64(m.kept[i].logit) - top) / temperature)
+		p := math.Exp((float64(m.kept[i].logit) - top) / m.temperature)
 		if p != p { // both infinite
 			p = 1
 		}
 		m.kept[i].p = p
 		sum += p
 	}
+	return sum
+}
+
+// softmax fills in the shares.
+func (m *sampler) softmax() {
+	sum := m.weigh()
 	for i := range m.kept {
 		m.kept[i].p /= sum
 	}
@@ -193,13 +246,10 @@ func (m *sampler) topP(mass float64) {
 	m.kept = m.kept[:before+n]
 }
 
-// minP keeps the candidates with at least this share of the largest.
+// minP keeps the candidates with at least this share of the likeliest.
 func (m *sampler) minP(share float64) {
-	var top float64
-	for _, c := range m.kept {
-		top = max(top, c.p)
-	}
-	m.kept = slices.DeleteFunc(m.kept, func(c candidate) bool { return c.p < share*top })
+	m.weigh()
+	m.kept = slices.DeleteFunc(m.kept, func(c candidate) bool { return c.p < share })
 }
 
 // pick is the candidate at u of the way through the shares.

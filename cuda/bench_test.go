@@ -293,11 +293,12 @@ func BenchmarkSample(b *testing.B) {
 		d.Write(logits, x)
 		for _, s := range []device.Sampling{
 			{}, {Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05}, {Temperature: 0.8, TopP: 0.95}, {Temperature: 0.8, MinP: 0.05}, {Temperature: 0.8},
+			{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1, RepeatLastN: 64},
 		} {
-			b.Run(fmt.Sprintf("spread=%v/temp=%v/topk=%d/topp=%v/minp=%v", spread, s.Temperature, s.TopK, s.TopP, s.MinP), func(b *testing.B) {
+			b.Run(fmt.Sprintf("spread=%v/temp=%v/topk=%d/topp=%v/minp=%v/last=%d", spread, s.Temperature, s.TopK, s.TopP, s.MinP, s.RepeatLastN), func(b *testing.B) {
 				seconds := measure(b, d, func() {
 					for range times {
-						d.ops.Sample(next, logits, history, pos, s)
+						d.ops.Sample(next, logits, history, pos, []device.Sampling{s})
 					}
 				})
 				reportRate(b, 4*vocab, seconds/times, copied)

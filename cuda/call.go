@@ -18,7 +18,7 @@ type blocks struct{ x, y, z int }
 type call struct {
 	d     *dev
 	name  string
-	words [96]uint64
+	words [128]uint64
 	n     int
 	soon  bool // may start while the kernel before still runs
 	late  bool // lets those after it start when all before it are done

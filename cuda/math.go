@@ -3,8 +3,6 @@
 package cuda
 
 import (
-	"fmt"
-
 	"github.com/gollm/gollm/device"
 )
 
@@ -85,41 +83,4 @@ func (o *ops) SwiGLU(dst, gate, up device.Tensor) {
 	device.CheckSwiGLU(dst, gate, up)
 	o.call("swiglu").tensor(dst).tensor(gate).tensor(up).int(dst.Len()).
 		run(blocks{min(ceil(dst.Len(), 256), many), 1, 1}, 256)
-}
-
-// sampleEach is the logits that a thread of the kernel sample looks at.
-const sampleEach = 4
-
-// Sample chooses the token that follows each row.
-func (o *ops) Sample(next, logits, history, pos device.Tensor, s device.Sampling) {
-	device.CheckSample(next, logits, history, pos)
-	rows, vocab := logits.Dim(0), logits.Dim(1)
-	threads := threadsFor(vocab, 1024)
-	parts := ceil(vocab, threads*sampleEach)
-	tops, sums := 8*parts*threads/32, 16*parts
-	if tops+sums > workspaceSize {
-		o.d.keep(fmt.Errorf("Sample: %d tokens are more than the workspace is for", vocab))
-		return
-	}
-	// Without top-k the weights of all tokens are added up in a second launch.
-	summed := s.Temperature > 0 && (s.TopK <= 0 || s.TopK >= vocab) && parts > 1 && parts <= threads
-	for lo, most := 0, min(workspaceSize/(tops+sums), decodeCounts); lo < rows; lo += most {
-		hi := min(lo+most, rows)
-		call := func(name string) {
-			c := o.call(name).tensor(next.Rows(lo, hi)).tensor(logits.Rows(lo, hi)).tensor(history.Rows(lo, hi)).tensor(pos.Rows(lo, hi)).
-				int(vocab, history.Dim(1)).
-				float(float64(s.Temperature), float64(s.TopP), float64(s.MinP), float64(s.RepeatPenalty)).
-				int(s.TopK).word(s.Seed).work(0)
-			if summed {
-				c.work((hi - lo) * tops)
-			} else {
-				c.word(0)
-			}
-			c.word(uint64(o.d.counts.at)).ahead().run(blocks{parts, hi - lo, 1}, threads)
-		}
-		call("sample")
-		if summed {
-			call("sample_sums")
-		}
-	}
 }

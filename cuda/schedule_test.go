@@ -73,10 +73,10 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	for _, x := range results {
 		all = append(all, read(t, d, x)...)
 	}
-	o.Sample(next, logits, history, pos, device.Sampling{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3})
+	o.Sample(next, logits, history, pos, slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3}}, rows))
 	many, drawn, first := f(2, 9001), alloc(t, d, device.I32, 2), alloc(t, d, device.I32, 2)
-	o.Sample(first, many, history.Rows(0, 2), pos.Rows(0, 2), device.Sampling{Temperature: 0.8, TopK: 40, TopP: 0.9, RepeatPenalty: 1.1, Seed: 3})
-	o.Sample(drawn, many, history.Rows(0, 2), pos.Rows(0, 2), device.Sampling{Temperature: 3, Seed: 3})
+	o.Sample(first, many, history.Rows(0, 2), pos.Rows(0, 2), slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, RepeatPenalty: 1.1, RepeatLastN: 8, Seed: 3}}, 2))
+	o.Sample(drawn, many, history.Rows(0, 2), pos.Rows(0, 2), slices.Repeat([]device.Sampling{{Temperature: 3, Seed: 3}}, 2))
 	for _, ids := range []device.Tensor{next, l.Index, l.Count, first, drawn} {
 		all = append(all, read(t, d, ids)...)
 	}

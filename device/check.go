@@ -97,19 +97,6 @@ func CheckSwiGLU(dst, gate, up Tensor) {
 	CheckLike(op, "dst", dst, gate)
 }
 
-// CheckSample panics unless the arguments of Sample fit together.
-func CheckSample(next, logits, history, pos Tensor) {
-	const op = "Sample"
-	CheckShape(op, "logits", logits, F32, -1, -1)
-	rows := logits.Dim(0)
-	CheckShape(op, "next", next, I32, rows)
-	CheckShape(op, "history", history, I32, rows, -1)
-	CheckShape(op, "pos", pos, I32, rows)
-	if logits.Dim(1) == 0 {
-		Check(false, op, "logits %v, want a token to choose", logits)
-	}
-}
-
 // CheckAppend panics unless the arguments of Append fit together.
 func CheckAppend(kv KV, k, v Tensor) {
 	const op = "Append"

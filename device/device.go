@@ -184,8 +184,8 @@ type Math interface {
 	// f32 [rows, vocab] (may be overwritten), pos i32 [rows]: the rows'
 	// positions, which address the randomness. history i32 [rows, window] is a
 	// ring of the newest tokens, that of position p at p mod window, -1 where
-	// there is none; the chosen token is written to it at pos+1.
-	Sample(next, logits, history, pos Tensor, s Sampling)
+	// there is none; the chosen token is written to it at pos+1. s[r] is of row r.
+	Sample(next, logits, history, pos Tensor, s []Sampling)
 }
 
 // Paged is the KV cache and attention over it.
@@ -204,20 +204,6 @@ type Rope struct {
 	Scale float32 // multiplies the result (YaRN's attention factor); 1 for none
 	// Interleaved pairs are (2i, 2i+1), GGUF's Llama layout; otherwise (i, i+pairs).
 	Interleaved bool
-}
-
-// Sampling says how a token is chosen from logits. The zero Sampling is greedy:
-// the largest logit, the lowest id among equals.
-//
-// The steps, in order: repeat penalty, top-k, temperature, softmax, top-p,
-// min-p, then one draw addressed by (Seed, pos).
-type Sampling struct {
-	Temperature   float32 // 0 is greedy
-	TopK          int     // keep the k largest; 0 keeps all
-	TopP          float32 // keep the smallest set with this mass; 0 or 1 keeps all
-	MinP          float32 // keep what has at least this share of the largest; 0 keeps all
-	RepeatPenalty float32 // divides positive, multiplies negative logits of history; 0 or 1 is none
-	Seed          uint64
 }
 
 // MultiMatMul is an optional ability of [Ops]: several products that share x in

@@ -60,7 +60,7 @@ func TestGoingAheadChangesNothing(t *testing.T) {
 	plain, d := openFaulty(t)
 	ahead := delivery(t, &delivering{faulty: d})
 	_, story := stories(t)
-	sampling := device.Sampling{Temperature: 1, TopK: 40, MinP: 0.01, RepeatPenalty: 1.1, Seed: 3}
+	sampling := device.Sampling{Temperature: 1, TopK: 40, MinP: 0.01, RepeatPenalty: 1.1, FrequencyPenalty: 0.3, RepeatLastN: 20, Seed: 3}
 	cases := map[string]struct {
 		attn    string
 		o       engine.Options

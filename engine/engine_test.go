@@ -420,7 +420,7 @@ func TestSameSeedSameText(t *testing.T) {
 	write := func(seed uint64) string {
 		r := runner(t, e, engine.Config{})
 		res, err := sequence(t, r).Generate(context.Background(), story.IDs, engine.Options{
-			MaxTokens: 60, Sampling: device.Sampling{Temperature: 1, TopK: 40, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, Seed: seed},
+			MaxTokens: 60, Sampling: device.Sampling{Temperature: 1, TopK: 40, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, RepeatLastN: 64, Seed: seed},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -433,6 +433,28 @@ func TestSameSeedSameText(t *testing.T) {
 	}
 	if a == c {
 		t.Errorf("seeds 1 and 2 both wrote %q", a)
+	}
+}
+
+// A runner keeps as many of the newest tokens as penalties may look at, and refuses more.
+func TestPenaltiesLookBack(t *testing.T) {
+	e, story := stories(t)
+	s := sequence(t, runner(t, e, engine.Config{Context: 300, RepeatLastN: 100}))
+	o := engine.Options{MaxTokens: 80, IgnoreEnd: true, Sampling: device.Sampling{PresencePenalty: 90, RepeatLastN: 100}}
+	res, err := s.Generate(context.Background(), story.IDs[:4], o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := slices.Concat(story.IDs[:4], res.Tokens)
+	if slices.Sort(all); len(slices.Compact(all)) != 84 {
+		t.Errorf("a token is there twice among %d", res.Tokens)
+	}
+	o.Sampling.RepeatLastN = 101
+	if _, err := s.Generate(context.Background(), story.IDs[:4], o); err == nil || !strings.Contains(err.Error(), "at most the 100") {
+		t.Errorf("101 tokens: %v", err)
+	}
+	if _, err := s.Sample(o.Sampling); err == nil || !strings.Contains(err.Error(), "at most the 100") {
+		t.Errorf("101 tokens: %v", err)
 	}
 }
 

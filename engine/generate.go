@@ -74,6 +74,9 @@ type pieceDecoder interface {
 // is done it returns what was written so far with StopCancelled and no error.
 func (s *Sequence) Generate(ctx context.Context, prompt []int32, o Options) (Result, error) {
 	res := Result{Prompt: len(prompt)}
+	if err := s.runner.checkSampling(&o.Sampling); err != nil {
+		return res, err
+	}
 	start := time.Now()
 	if err := s.Prefill(ctx, prompt, PrefillOptions{Progress: o.Progress}); err != nil {
 		if ctx.Err() != nil {

@@ -27,8 +27,9 @@ const passPairs = 1 << 30
 // positions are asked for.
 const logitRows = 32
 
-// HistoryLen is how many of the newest tokens the repeat penalty sees.
-const HistoryLen = 64
+// historyLen is how many of the newest tokens penalties may look at where
+// [Config.RepeatLastN] says nothing.
+const historyLen = 64
 
 // Config is the size of a runner and what its attention is.
 type Config struct {
@@ -37,6 +38,10 @@ type Config struct {
 	KV      device.DType // type of the cache; 0 is F16
 	Attn    *sparse.Spec // nil is dense
 	Seed    uint64       // of what the attention draws at random
+
+	// RepeatLastN is the most tokens that penalties look at, see
+	// [device.Sampling]; 0 is 64.
+	RepeatLastN int
 
 	// Also is more attention systems for decode steps, which read prompts as Attn
 	// does; see [Runner.Turn].
@@ -67,10 +72,12 @@ type Runner struct {
 	pieces func() pieceDecoder
 
 	// Buffers of a pass, refilled between passes.
-	next    device.Tensor // i32 [slots]: the first ids of a decode pass
-	logit   device.Tensor // f32 [1, 1]: of what was chosen last
-	history device.Tensor // i32 [slots, HistoryLen]
-	logits  device.Tensor // f32 [max(slots, logitRows), vocab]
+	next    device.Tensor     // i32 [slots]: the first ids of a decode pass
+	logit   device.Tensor     // f32 [1, 1]: of what was chosen last
+	history device.Tensor     // i32 [slots, newest tokens that penalties may look at]
+	newest  []int32           // of a sequence, as a row of history
+	how     []device.Sampling // of a call of Sample
+	logits  device.Tensor     // f32 [max(slots, logitRows), vocab]
 	scratch *model.Scratch
 	turn    int
 	free    func() error
@@ -161,11 +168,12 @@ func (r *Runner) alloc(c Config) error {
 		}
 		return t
 	}
-	r.logit, r.history = alloc(device.F32, 1, 1), alloc(device.I32, c.Slots, HistoryLen)
+	r.logit, r.history = alloc(device.F32, 1, 1), alloc(device.I32, c.Slots, min(max(c.RepeatLastN, historyLen), c.Context))
 	if err != nil {
 		return err
 	}
 	r.next = r.ids.Rows(0, c.Slots)
+	r.newest, r.how = make([]int32, r.history.Dim(1)), make([]device.Sampling, 1)
 	r.logits = alloc(device.F32, max(c.Slots, min(r.rows(), logitRows)), m.Vocab)
 	if err != nil {
 		return err

@@ -150,7 +150,18 @@ func (s *Sequence) Sample(o device.Sampling) (int32, error) {
 	if s.row < 0 {
 		return 0, errNoLogits
 	}
+	if err := s.runner.checkSampling(&o); err != nil {
+		return 0, err
+	}
 	return s.choose(o).wait()
+}
+
+// checkSampling refuses penalties that look at more tokens than the device has.
+func (r *Runner) checkSampling(o *device.Sampling) error {
+	if n := len(r.newest); o.RepeatLastN > n && n < r.Context() {
+		return fmt.Errorf("engine: penalties look at the last %d tokens, want at most the %d of Config.RepeatLastN", o.RepeatLastN, n)
+	}
+	return nil
 }
 
 // choice is a token that the device chooses for a sequence.
@@ -172,7 +183,8 @@ func (s *Sequence) choose(o device.Sampling) choice {
 func (s *Sequence) chooseAt(o device.Sampling, row int) choice {
 	r, slot := s.runner, s.kv.Slot()
 	next, logits, ops := r.next.Rows(slot, slot+1), r.logits.Rows(s.row, s.row+1), r.dev.Ops()
-	ops.Sample(next, logits, r.history.Rows(slot, slot+1), r.pos.Rows(row, row+1), o)
+	r.how[0] = o
+	ops.Sample(next, logits, r.history.Rows(slot, slot+1), r.pos.Rows(row, row+1), r.how)
 	ops.Gather(r.logit, logits.Reshape(r.model.Vocab, 1), next)
 	c := choice{Sequence: s, pos: s.Len() - 1}
 	if d, ok := r.dev.(device.Deliverer); ok {
@@ -232,18 +244,17 @@ func (s *Sequence) checkLogits() error {
 	return nil
 }
 
-// writeHistory puts the newest tokens on the device, position p at p mod
-// HistoryLen.
+// writeHistory puts the newest tokens on the device, as Sample wants them.
 func (s *Sequence) writeHistory() {
-	var ring [HistoryLen]int32
+	ring := s.runner.newest
 	for i := range ring {
 		ring[i] = -1
 	}
-	for p := max(0, len(s.tokens)-HistoryLen); p < len(s.tokens); p++ {
-		ring[p%HistoryLen] = s.tokens[p]
+	for p := max(0, len(s.tokens)-len(ring)); p < len(s.tokens); p++ {
+		ring[p%len(ring)] = s.tokens[p]
 	}
 	slot := s.kv.Slot()
-	s.runner.write(s.runner.history.Rows(slot, slot+1).Reshape(HistoryLen), ring[:])
+	s.runner.write(s.runner.history.Rows(slot, slot+1).Reshape(len(ring)), ring)
 }
 
 // Logits copies out the logits after the last stored token, f32 [vocab]. They

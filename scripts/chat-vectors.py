@@ -52,6 +52,20 @@ x{% raw %}{{ raw }}{% endraw %}y
 {%- for message in messages -%}{{- message.role + ': ' -}}{{ message.content }}{%- endfor -%}
 {{ 10 | string + '!' }} {{ 3.0 }} {{ 1e20 }} {{ 0.1 + 0.2 }} {{ 1/3 }} {{ -3 | abs }}
 {{ messages|map(attribute='content')|map('trim')|join('|') }} {{ messages|selectattr('content')|list|length }} {{ [1,2,3,4]|select('odd')|list }}
+{% set a, b = 1, 'x' %}{{ a }}{{ b }} {% set a, b = b, a %}{{ a }}{{ b }} {% set c, d = 'yz' %}{{ d }}{{ c }} {% set t = 1, 2 %}{{ t | length }} {% set e, f = {'k': 1, 'l': 2} %}{{ e }}{{ f }}
+{% set ns = namespace() %}{% set ns.a, b = [1, 2] %}{{ ns.a }}{{ b }} {% set x, y = (3, 4) if true else (5, 6) %}{{ x }}{{ y }}
+{% with a = 1, b = 'c' %}{{ a }}{{ b }}{% set a = 7 %}{{ a }}{% endwith %}{{ a is defined }} {% set a = 5 %}{% with a = 1, b = a %}{{ a }}{{ b }}{% endwith %}{{ a }}{% with %}.{% endwith %}
+{% filter upper %}a{{ 'b' }}{% for i in [1, 2] %}c{% endfor %}{% endfilter %}{% filter replace('a', 'b') | upper | trim %} banana {% endfilter %}|{% filter indent(2) %}x{{ '\n' }}y{% endfilter %}
+{% macro box(t) %}<{{ t }}:{{ caller() }}>{% endmacro %}{% call box('a') %}in {{ messages[0].role }}{% endcall %}{% call box(t='b') %}{% call box('c') %}deep{% endcall %}{% endcall %}
+{% macro each(l) %}{% for i in l %}{{ caller(i, mark='!') }}{% endfor %}{% endmacro %}{% set k = 9 %}{% call(n, mark='?', more='+') each([1, 2]) %}{{ n }}{{ mark }}{{ more }}{{ k }} {% endcall %}
+{% macro maybe() %}{{ caller is defined }}{% endmacro %}{{ maybe() }} {% macro twice() %}{{ caller() }}{{ caller() | upper }}{% endmacro %}{% call twice() %}ab{% endcall %}
+{{ '%s is %d, %i' | format('x', 5, 7.9) }} {{ '%5s|%-5s|%05d|%+d|% d|%5.2f|%.3s' | format('a', 'b', 42, 3, 4, 3.14159, 'abcdef') }} {{ '%x %X %o %%' | format(255, 255, 8) }} {{ '%(a)s-%(b)03d' | format(b=2, a='q') }}
+{{ '%e %E %g %g %G' | format(12345.678, 0.00012, 0.0001, 1234567.0, 1e-10) }} {{ '%s %s %s' | format(true, 1.5, [1, 'a']) }} {{ '%d %05s' | format(true, 'x') }} {{ '%.0f %f' | format(2.5, 1) }}
+{{ '%s' % 'a' }} {{ '%s-%s' % ('a', 1) }} {{ '%(k)s' % {'k': 'v'} }} {{ '100%%' % () }} {{ '%s' % [1, 2] }} {{ '%d%%' % 50 }} {{ 'né%5s|' | format('é') }}
+[{{ 'ab' | center(7) }}] [{{ 'abc' | center(6) }}] [{{ 'abc' | center(2) }}] [{{ 'é' | center(4) }}] [{{ 'x'.center(4, '*') }}] [{{ 'abcd'.center(7) }}] [{{ '' | center(width=3) }}] {{ 'x' | center | length }}
+{{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 2 ** -1 }} {% set a = 2 %}{% set b = 3 %}{{ a ** b ** a }} {{ 2 * a ** b }} {{ (a ** b) ** a }} {{ a ** (b ** a) }}
+{% set x = 2 %}{% set n = 3 %}{% set y = [6, 7] %}{{ x * n in y }} {{ x * n not in y }} {{ x in y + [2] }} {{ 'b' in 'a' ~ 'b' }} {{ 'a' in 'xay' | upper }} {{ 'A' in ('xay' | upper) ~ 'z' and x < n }} {{ 6 not in [x * n] * 2 or true }}
+{% for i in [1, 2, 3] if i in [1] + [3] %}{{ i }}{% endfor %}{% if 'a' in 'b' ~ 'a' %}y{% endif %} {{ [1 in [1] + [2], 3 in [3] * 2] }} {{ 'y' if 2 in [1] + [2] else 'n' }} {{ (1 in [0] + [1]) | string }} {{ {'k': 1 in [1] + []} }}
 """.strip("\n").split("\n") + [
     "  {% if true %}  \n    kept\n  {% endif %}  \nx\n",
     "{% for m in messages %}\n{{ m.role }}\n{% endfor %}\nend\n",

@@ -112,6 +112,7 @@ func (c *chatFlags) newSession(cmd *cobra.Command, m *openModel) (*session, erro
 	if size == 0 {
 		size = min(m.Model.Context, chatContext)
 	}
+	c.cache.last = c.sampling.RepeatLastN
 	r, err := m.runner(&c.cache, size, c.sampling.Seed)
 	if err != nil {
 		return nil, err
@@ -343,8 +344,7 @@ func (s *session) generate(ctx context.Context, ids []int32) (engine.Result, err
 		err = w.err
 	}
 	s.last = &summary{
-		Result: res, Attn: s.runner.Attn(), Prompt: fresh, Seed: o.Sampling.Seed, KVBytes: s.runner.KVBytes(), First: w.ttft,
-		sampled: o.Sampling.Temperature > 0,
+		Result: res, Attn: s.runner.Attn(), Prompt: fresh, Sampling: o.Sampling, KVBytes: s.runner.KVBytes(), First: w.ttft,
 	}
 	return res, err
 }

@@ -137,6 +137,13 @@ func TestChatRefusesPipedLinesThatAreNoCommand(t *testing.T) {
 	}
 }
 
+// A format whose tokens the model has is used without a warning.
+func TestChatTemplateThatFits(t *testing.T) {
+	if r := gollm("Hi\n", "chat", "-m", stories(t), "--template", "llama2", "-n", "2"); r.code != 0 || strings.Contains(r.errs, "does not have") {
+		t.Errorf("exit code %d, %q", r.code, r.errs)
+	}
+}
+
 func TestChatTemplateThatDoesNotFit(t *testing.T) {
 	model := randomModel(t, modeltest.Shape{Keys: map[string]any{"tokenizer.ggml.tokens": plainTokens(320)}})
 	r := gollm("Hi\n", "chat", "-m", model, "--template", "llama3", "-n", "2")

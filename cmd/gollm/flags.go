@@ -77,6 +77,7 @@ type cacheFlags struct {
 	kv      string
 	attn    string
 	audit   auditFlags // registered by the commands that print an audit
+	last    int        // tokens that penalties look at, of --repeat-last-n
 }
 
 // register registers the flags; context is the help of --ctx.
@@ -140,6 +141,7 @@ func (c *cacheFlags) check() error {
 // samplingFlags say how a token is chosen.
 type samplingFlags struct {
 	device.Sampling
+	order  string
 	random bool // the seed was drawn, not given
 }
 
@@ -149,7 +151,11 @@ func (s *samplingFlags) register(cmd *cobra.Command) {
 	f.IntVar(&s.TopK, "top-k", 40, "choose among this many likeliest tokens; 0 is all")
 	f.Float32Var(&s.TopP, "top-p", 0.95, "choose among the likeliest tokens that make up this share; 1 is all")
 	f.Float32Var(&s.MinP, "min-p", 0.05, "leave out tokens less likely than this share of the likeliest; 0 is none")
-	f.Float32Var(&s.RepeatPenalty, "repeat-penalty", 1, "make the last 64 tokens less likely; 1 is off, 1.1 is usual")
+	f.Float32Var(&s.RepeatPenalty, "repeat-penalty", 1, "make recent tokens less likely by this factor of their logits; 1 is off, 1.1 is usual")
+	f.Float32Var(&s.PresencePenalty, "presence-penalty", 0, "subtract this from the logits of recent tokens")
+	f.Float32Var(&s.FrequencyPenalty, "frequency-penalty", 0, "subtract this from the logits of recent tokens, each time that they occur")
+	f.IntVar(&s.RepeatLastN, "repeat-last-n", 64, "how many of the last tokens, of prompt and text, are recent to the penalties; 0 is none")
+	f.StringVar(&s.order, "sampler-order", device.DefaultOrder.String(), "what is done to the logits, in this order; what is not named is not done")
 	f.Uint64Var(&s.Seed, "seed", 0, "same seed, same text (default: random, and printed)")
 }
 
@@ -162,20 +168,51 @@ func (s *samplingFlags) check(cmd *cobra.Command) error {
 		least, limit float32
 	}{
 		{"temp", s.Temperature, 0, 100}, {"top-p", s.TopP, 0, 1}, {"min-p", s.MinP, 0, 1},
-		{"repeat-penalty", s.RepeatPenalty, 0, 100},
+		{"repeat-penalty", s.RepeatPenalty, 0, 100}, {"presence-penalty", s.PresencePenalty, -100, 100}, {"frequency-penalty", s.FrequencyPenalty, -100, 100},
 	} {
 		if !(f.value >= f.least && f.value <= f.limit) {
 			return usagef("--%s %v, want %v to %v", f.name, f.value, f.least, f.limit)
 		}
 	}
-	if s.RepeatPenalty == 0 {
+	switch {
+	case s.RepeatPenalty == 0:
 		return usagef("--repeat-penalty 0, want more than 0; 1 is off")
-	}
-	if s.TopK < 0 {
+	case s.TopP == 0:
+		return usagef("--top-p 0, want more than 0; 1 is all tokens, and --top-k 1 is the likeliest alone")
+	case s.TopK < 0:
 		return usagef("--top-k %d, want 0 or more", s.TopK)
+	case s.RepeatLastN < 0 || s.RepeatLastN > maxContext:
+		return usagef("--repeat-last-n %d, want a number of tokens from 0 to %d", s.RepeatLastN, maxContext)
 	}
 	if s.random = !cmd.Flags().Changed("seed"); s.random {
 		s.Seed = uint64(rand.Uint32()) // short enough to type, exact in any JSON reader
+	}
+	return s.checkOrder(cmd)
+}
+
+// stageFlags are the flags of a stage.
+var stageFlags = []struct {
+	stage device.SamplerStage
+	flags []string
+}{
+	{device.StagePenalties, []string{"repeat-penalty", "presence-penalty", "frequency-penalty", "repeat-last-n"}},
+	{device.StageTopK, []string{"top-k"}},
+	{device.StageTopP, []string{"top-p"}},
+	{device.StageMinP, []string{"min-p"}},
+	{device.StageTemperature, []string{"temp"}},
+}
+
+// checkOrder reports what is wrong with --sampler-order, and flags that it makes useless.
+func (s *samplingFlags) checkOrder(cmd *cobra.Command) (err error) {
+	if s.Order, err = device.ParseSamplerOrder(s.order); err != nil {
+		return usagef("--sampler-order: %v", err)
+	}
+	for _, of := range stageFlags {
+		for _, name := range of.flags {
+			if cmd.Flags().Changed(name) && !s.Order.Has(of.stage) {
+				return usagef("--%s does nothing: --sampler-order %s leaves %v out", name, s.order, of.stage)
+			}
+		}
 	}
 	return nil
 }

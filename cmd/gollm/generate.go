@@ -25,6 +25,11 @@ out).
 The continuation goes to stdout as it comes, one line of statistics to stderr.
 Where stdout is no terminal it gets the continuation and not a byte more.
 
+Tokens are chosen as llama.cpp chooses them: --sampler-order names what is done to
+the logits, separated by semicolons, in the order in which it is done. By default
+the temperature comes last, so that --top-k, --top-p and --min-p keep the same
+tokens at any temperature.
+
 With --json one object is printed at the end. Its stop_reason says what ended the
 text: "end" (the model itself), "length" (-n), "string" (--stop), "context" (the
 context is full, see --ctx) or "cancelled" (Ctrl-C).
@@ -150,6 +155,7 @@ func (g *generateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	g.cache.last = g.sampling.RepeatLastN
 	r, err := m.runner(&g.cache, size, g.sampling.Seed)
 	if err != nil {
 		return err
@@ -222,9 +228,9 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Run
 	}
 	out.out.endLine()
 	sum := summary{
-		Model: m.File.Path(), Device: m.Device.Name(), Attn: r.Attn(), Seed: g.sampling.Seed,
+		Model: m.File.Path(), Device: m.Device.Name(), Attn: r.Attn(), Sampling: g.sampling.Sampling,
 		Prompt: prompt, KVBytes: r.KVBytes(), First: out.ttft, Result: res,
-		KVShared: seq.KVShared(), sampled: g.sampling.Temperature > 0,
+		KVShared: seq.KVShared(),
 	}
 	if sum.Figures, err = seq.Figures(); err != nil {
 		return err

@@ -122,6 +122,37 @@ func TestGenerateSamplingFlagsReachTheSampler(t *testing.T) {
 	if got := ok(t, "", append(base, "--temp", "0", "--repeat-penalty", "10")...); got == greedy {
 		t.Error("--repeat-penalty changes nothing")
 	}
+	for _, one := range [][]string{{"--presence-penalty", "90"}, {"--frequency-penalty", "90", "--repeat-last-n", "200"}} {
+		j := decode[generateReport](t, ok(t, "", append(base, append(one, "--temp", "0", "--json")...)...))
+		all := slices.Concat(j.PromptTokens, j.Tokens)
+		if slices.Sort(all); len(slices.Compact(all)) != len(j.PromptTokens)+len(j.Tokens) {
+			t.Errorf("%v: a token is there twice among %d and %d", one, j.PromptTokens, j.Tokens)
+		}
+		if off := ok(t, "", append(base, append(one, "--temp", "0", "--repeat-last-n", "0")...)...); off != greedy {
+			t.Errorf("%v with --repeat-last-n 0 wrote %q, want the greedy %q", one, off, greedy)
+		}
+	}
+}
+
+// The order of the stages reaches the sampler: a temperature that comes first lets
+// others through, and without one the temperature is 1.
+func TestGenerateSamplerOrder(t *testing.T) {
+	base := []string{"generate", "-m", stories(t), "-p", "Once", "-n", "30", "--seed", "3"}
+	write := func(args ...string) string { return ok(t, "", append(base, args...)...) }
+	greedy := write("--temp", "0")
+	if last := write("--temp", "100", "--min-p", "0.99"); last != greedy {
+		t.Errorf("llama.cpp's order at --temp 100 --min-p 0.99 wrote %q, want the greedy %q", last, greedy)
+	}
+	if first := write("--temp", "100", "--min-p", "0.99", "--sampler-order", "temperature;min_p"); first == greedy {
+		t.Error("--sampler-order changes nothing")
+	}
+	if none, one := write("--sampler-order", "min-p"), write("--sampler-order", "min_p;temp", "--temp", "1"); none != one {
+		t.Errorf("without a temperature %q, with temperature 1 %q", none, one)
+	}
+	j := decode[generateReport](t, write("--sampler-order", "Top_K;temp", "--top-k", "7", "--json"))
+	if s := j.Sampling; s.Order != "top_k;temperature" || s.TopK != 7 || s.Temperature != 0.8 || s.RepeatLastN != 64 {
+		t.Errorf("the report says %+v", s)
+	}
 }
 
 func TestGenerateEnds(t *testing.T) {

@@ -38,7 +38,7 @@ var habits = []foreign{
 	{"log-disable verbose-prompt", "verbose", "gollm says little unless -v is given"},
 	{"hf hf-repo mu model-url", "model", "gollm downloads nothing: name a GGUF file with -m"},
 	{"output", "out", "the file to write is -o, or --out"},
-	{"repeat-last-n", "repeat-penalty", "--repeat-penalty looks at the last 64 tokens"},
+	{"samplers sampler-seq sampling-seq", "sampler-order", "what is done to the logits, and in which order, is --sampler-order, with the names of llama.cpp's --samplers"},
 }
 
 // habit is the hint for a flag of another engine, "" where there is none that

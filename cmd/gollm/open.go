@@ -107,7 +107,7 @@ func (o *openModel) runners(c *cacheFlags, context, slots int, seed uint64, also
 	if err := o.checkCache(context, slots, kv); err != nil {
 		return nil, err
 	}
-	r, err := o.NewRunner(engine.Config{Context: context, Slots: slots, KV: kv, Attn: attn, Also: also, Seed: seed})
+	r, err := o.NewRunner(engine.Config{Context: context, Slots: slots, KV: kv, Attn: attn, Also: also, Seed: seed, RepeatLastN: c.last})
 	if err != nil {
 		return nil, err
 	}

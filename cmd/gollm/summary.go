@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/sparse"
 )
@@ -20,14 +21,13 @@ type summary struct {
 	engine.Result
 	Model, Device, Attn string
 	Prompt              []int32
-	Seed                uint64
 	KVBytes             int
 	KVShared            int // bytes that layers save by sharing pages
 	Figures             []sparse.Figure
 	NaNScores           int64         // scores that were not numbers
 	First               time.Duration // to the first token
 	Hash                string
-	sampled             bool // the seed mattered
+	Sampling            device.Sampling
 }
 
 // print writes the summary: one line on stderr, or JSON on stdout.
@@ -57,8 +57,8 @@ func (s *summary) line() string {
 	if s.KVShared > 0 {
 		parts = append(parts, sizeText(int64(s.KVShared))+" less by pages that layers share")
 	}
-	if s.sampled {
-		parts = append(parts, fmt.Sprintf("seed %d", s.Seed))
+	if !s.Sampling.Greedy() { // the seed mattered
+		parts = append(parts, fmt.Sprintf("seed %d", s.Sampling.Seed))
 	}
 	if why := stopText(s.Stop); why != "" {
 		parts = append(parts, why)
@@ -89,6 +89,7 @@ type generateReport struct {
 	StopReason   string          `json:"stop_reason"`
 	Attn         string          `json:"attn"`
 	Seed         uint64          `json:"seed"`
+	Sampling     samplingReport  `json:"sampling"`
 	PrefillTokS  float64         `json:"prefill_tok_s"`
 	DecodeTokS   float64         `json:"decode_tok_s"`
 	TTFTMs       float64         `json:"ttft_ms"`
@@ -101,10 +102,30 @@ type generateReport struct {
 	LogitsHash   string          `json:"logits_hash"` // of the last logits, FNV-1a
 }
 
+// samplingReport is the JSON form of how tokens were chosen.
+type samplingReport struct {
+	Order            string  `json:"order"` // as --sampler-order has it
+	Temperature      float32 `json:"temperature"`
+	TopK             int     `json:"top_k"`
+	TopP             float32 `json:"top_p"`
+	MinP             float32 `json:"min_p"`
+	RepeatPenalty    float32 `json:"repeat_penalty"`
+	PresencePenalty  float32 `json:"presence_penalty"`
+	FrequencyPenalty float32 `json:"frequency_penalty"`
+	RepeatLastN      int     `json:"repeat_last_n"`
+}
+
+func newSamplingReport(s *device.Sampling) samplingReport {
+	return samplingReport{
+		Order: s.Order.String(), Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, RepeatPenalty: s.RepeatPenalty,
+		PresencePenalty: s.PresencePenalty, FrequencyPenalty: s.FrequencyPenalty, RepeatLastN: s.RepeatLastN,
+	}
+}
+
 func (s *summary) report() generateReport {
 	return generateReport{
 		Text: s.Text, Tokens: append([]int32{}, s.Tokens...), PromptTokens: append([]int32{}, s.Prompt...),
-		StopReason: string(s.Stop), Attn: s.Attn, Seed: s.Seed,
+		StopReason: string(s.Stop), Attn: s.Attn, Seed: s.Sampling.Seed, Sampling: newSamplingReport(&s.Sampling),
 		PrefillTokS: round3(s.PrefillRate()), DecodeTokS: round3(s.DecodeRate()),
 		TTFTMs: round3(s.First.Seconds() * 1000), KVBytes: s.KVBytes, KVShared: s.KVShared, Figures: s.Figures, NaNScores: s.NaNScores,
 		Model: s.Model, Device: s.Device, LogitsHash: s.Hash,

@@ -47,7 +47,7 @@ func (t *templateFlags) newSpeaker(m *openModel, warn func(format string, args .
 	switch {
 	case t.template != "":
 		s.template, err = namedTemplate(t.template)
-		if lacks := lackingTokens(m.Tokenizer, t.template); lacks != nil {
+		if lacks := lackingTokens(m.Tokenizer, t.template); len(lacks) > 0 {
 			warn("the format %s needs the tokens %s, which %s does not have: it reads them as plain text, and was probably trained with another format",
 				t.template, strings.Join(lacks, " "), m.File.Path())
 		}

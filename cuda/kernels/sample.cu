@@ -7,18 +7,34 @@
 #include "draw.cuh"
 #include "few.cuh"
 
+// Setting is how a row's token is chosen. What is absent from the order of its stages has
+// a setting that does nothing: only what comes before what is left to say.
+struct Setting {
+	float temperature;                  // 0 is greedy
+	float top_p, min_p;                 // 1 and 0 keep all
+	float repeat, presence, frequency;  // penalties, which come first
+	i32 top_k;                          // 0 keeps all
+	i32 last_n;                         // tokens that the penalties look at, 0 for none
+	u64 seed;
+	i64 order;
+};
+
+// The order of the other stages. All of them keep the likeliest; so it matters only what
+// top-p takes the softmax of, and whether the temperature comes before.
+enum { TOP_K_BEFORE_P = 1, MIN_P_BEFORE_P = 2, WARM_TOP_P = 4, WARM_MIN_P = 8 };
+
+constexpr int SAMPLE_ROWS = 16;  // rows of a launch
+
 struct SampleArgs {
 	i32* next;        // [rows]
 	float* logits;    // [rows, vocab]
 	i32* history;     // [rows, window]
 	const i32* pos;   // [rows]
 	i64 vocab, window;
-	f64 temperature, top_p, min_p, penalty;
-	i64 top_k;
-	u64 seed;
 	u64* tops;    // [rows, slices]
-	f64* sums;    // [rows, blocks, 2]: of all weights, and of those that min_p keeps; 0 is none
+	f64* sums;    // [rows, blocks, 2]: what top-p takes the softmax of, and of what is drawn without it; 0 is none
 	int* counts;  // [rows]: zeros, and zeros again
+	Setting settings[SAMPLE_ROWS];
 };
 
 constexpr int LOGITS_EACH = 4;               // logits of a thread
@@ -28,17 +44,24 @@ constexpr int TOP_SLICES = 256;       // without top-k: those whose best are can
 constexpr int CANDIDATES = 1024;
 constexpr int CROWD_SORTED = 256;     // the most candidates that are compared with each other
 
-// penalize makes each token of history from lo to hi-1 less likely, once however often
-// it is there.
-__device__ inline void penalize(const SampleArgs& a, float* logits, const i32* history, i64 lo, i64 hi) {
-	if (a.penalty == 0 || a.penalty == 1) return;
-	for (i64 i = threadIdx.x; i < a.window; i += blockDim.x) {
-		int id = history[i];
-		bool first = id >= lo && id < hi;
-		for (i64 j = 0; j < i && first; j++) first = history[j] != id;
-		if (!first) continue;
-		float logit = fresh(logits + id);
-		logits[id] = logit > 0 ? logit / (float)a.penalty : logit * (float)a.penalty;
+// penalize makes the newest tokens less likely, those from lo to hi-1.
+__device__ inline void penalize(const SampleArgs& a, const Setting& s, float* logits, const i32* history, int at, i64 lo, i64 hi) {
+	if (s.last_n <= 0) return;
+	SHARED(int, seen, 1024 * LOGITS_EACH);
+	for (i64 i = lo + threadIdx.x; i < hi; i += blockDim.x) seen[i - lo] = 0;
+	__syncthreads();
+	i64 n = smaller(smaller((i64)s.last_n, a.window), (i64)at + 1);
+	for (i64 i = threadIdx.x; i < n; i += blockDim.x) {
+		int id = history[(at - i) % a.window];
+		if (id >= lo && id < hi) atomicAdd(&seen[id - lo], 1);
+	}
+	__syncthreads();
+	for (i64 i = lo + threadIdx.x; i < hi; i += blockDim.x) {
+		int times = seen[i - lo];
+		if (times == 0) continue;
+		float logit = fresh(logits + i);
+		if (s.repeat != 0) logit = logit > 0 ? logit / s.repeat : __fmul_rn(logit, s.repeat);
+		logits[i] = __fadd_rn(logit, -__fadd_rn(__fmul_rn((float)times, s.frequency), s.presence));
 	}
 	__syncthreads();
 }
@@ -68,16 +91,34 @@ __device__ __forceinline__ u64 best_of(const float* logits, i64 i, i64 vocab) {
 	return top;
 }
 
-// Odds is the weight of a logit: exp((logit - top)/temperature).
+// Odds is the weights of a logit: exp((logit - top)/temperature), for the draw, and for
+// top-p and min-p what they compare, before the temperature or after.
 struct Odds {
 	double top, temperature;
+	double least;  // of min_p
+	bool warm_top_p, warm_min_p;
 
-	__device__ double operator()(float logit) const {
+	__device__ double weight(float logit, double by) const {
 		if (logit != logit) logit = -infinity();
-		double p = exp(((double)logit - top) / temperature);
+		double p = exp(((double)logit - top) / by);
 		return p != p ? 1 : p;  // both infinite
 	}
+	__device__ double operator()(float logit) const { return weight(logit, temperature); }
+	__device__ double of_top_p(float logit) const { return weight(logit, warm_top_p ? temperature : 1); }
+	__device__ bool min_p(float logit) const { return least <= 0 || weight(logit, warm_min_p ? temperature : 1) >= least; }
 };
+
+__device__ inline Odds odds_of(const Setting& s, float top) {
+	Odds odds = {top, s.temperature, s.min_p, (s.order & WARM_TOP_P) != 0, (s.order & WARM_MIN_P) != 0};
+	return odds;
+}
+
+// counted and massed are whether top-k and top-p leave something out.
+__device__ __forceinline__ bool counted(const Setting& s, i64 vocab) { return s.top_k > 0 && s.top_k < vocab; }
+__device__ __forceinline__ bool massed(const Setting& s) { return s.top_p > 0 && s.top_p < 1; }
+
+// units is a share in units of 2⁻⁴⁴.
+__device__ __forceinline__ u64 units(double share) { return (u64)(share * 0x1p44); }
 
 // value_of is the logit of a key; what was not a number is the smallest.
 __device__ __forceinline__ float value_of(u32 key) { return __uint_as_float(key >> 31 ? key ^ 0x80000000u : ~key); }
@@ -101,14 +142,15 @@ __device__ inline u32 reach_of(const u32 mine[2], int want) {
 }
 
 // choose_few draws among a few candidates. The best of slices say what the last that
-// top-k keeps reaches at least; what reaches that is a candidate. Without
-// top-k, whose weights have the sum all, top-p must keep no more than the candidates. It
-// returns false, having done nothing, where they are too many or too few. All threads
-// call it.
-__device__ inline bool choose_few(const SampleArgs& a, const float* logits, const u64* tops, int slices, Odds odds, double all, int at, int& id) {
-	bool counted = a.top_k > 0 && a.top_k < a.vocab, massed = a.top_p > 0 && a.top_p < 1;
-	int k = counted ? (int)smaller(a.top_k, (i64)FEW_KEPT + 1) : smaller(slices / 4, TOP_SLICES);
-	if (!counted && !massed || k < 1 || k > FEW_KEPT || k > slices || slices > 2 * (int)blockDim.x) return false;
+// top-k keeps reaches at least; what reaches that is a candidate. Without top-k, top-p,
+// which takes the softmax of weights with the sum all, must keep no more than the
+// candidates. It returns false, having done nothing, where they are too many or too few,
+// and where top-p comes before top-k. All threads call it.
+__device__ inline bool choose_few(const SampleArgs& a, const Setting& s, const float* logits, const u64* tops, int slices, Odds odds, double all, int at, int& id) {
+	bool few = counted(s, a.vocab), mass = massed(s);
+	int k = few ? smaller(s.top_k, FEW_KEPT + 1) : smaller(slices / 4, TOP_SLICES);
+	if (few ? mass && !(s.order & TOP_K_BEFORE_P) : !mass) return false;
+	if (k < 1 || k > FEW_KEPT || k > slices || slices > 2 * (int)blockDim.x) return false;
 	SHARED(u64, found, CANDIDATES);
 	SHARED(int, hot, 2 * 1024);
 	SHARED(int, counts, 2);
@@ -151,21 +193,23 @@ __device__ inline bool choose_few(const SampleArgs& a, const float* logits, cons
 	}
 
 	// Thread i has candidate i of those that top-k keeps.
-	if (counted) n = k;
+	if (few) n = k;
 	int i = threadIdx.x, place = i < n ? place_of(found[i]) : (int)a.vocab;
-	double p = i < n ? odds(value_of((u32)(found[i] >> 32))) : 0;
-	double sum = counted ? reduce_block(p, 0.0, Plus()) : all;
-	bool takes = i < n && p >= a.min_p;
-	if (massed) {
-		u64 want = larger((u64)(a.top_p * 0x1p44), (u64)1), there, before = scan_block(i < n ? (u64)(p / sum * 0x1p44) : (u64)0, there);
-		if (!counted && there < want) return false;
+	float logit = i < n ? value_of((u32)(found[i] >> 32)) : -infinity();
+	double p = i < n ? odds(logit) : 0;
+	bool takes = i < n && odds.min_p(logit);
+	if (mass) {
+		double share = i < n && (takes || !(s.order & MIN_P_BEFORE_P)) ? odds.of_top_p(logit) : 0;
+		double sum = few ? reduce_block(share, 0.0, Plus()) : all;
+		u64 want = larger(units(s.top_p), (u64)1), there, before = scan_block(units(share / sum), there);
+		if (!few && there < want) return false;
 		takes = takes && before < want;
 	}
 	SHARED(double, weights, CANDIDATES);
 	if (i < n) weights[i] = takes ? p : 0;
 	double total = reduce_block(takes ? p : 0.0, 0.0, Plus());
 	n = reduce_block(takes ? i + 1 : 0, 0, Top());
-	Draw d = {a.seed, 0, 0, 0, (u32)at, FOR_TOKEN};
+	Draw d = {s.seed, 0, 0, 0, (u32)at, FOR_TOKEN};
 	double u = (double)uniform(d, 0) * total, upto = 0;
 	for (int j = 0; j < n && takes; j++) {
 		if (place_of(found[j]) <= place) upto += weights[j];
@@ -176,60 +220,70 @@ __device__ inline bool choose_few(const SampleArgs& a, const float* logits, cons
 	return true;
 }
 
-// choose_of_all draws among all tokens.
-__device__ inline int choose_of_all(const SampleArgs& a, const float* l, Odds odds, int at) {
+// Kept is what the stages leave of a row: what top-k, top-p and min-p keep, all three.
+struct Kept {
+	const float* logits;
+	Odds odds;
+	Picker<u32> top_k, top_p;
+	Run run;  // of this thread
+
+	// takes is asked for each element of the run, in order.
+	__device__ bool takes(i64 i) {
+		u32 key = key_of(logits[i]);
+		bool ok = top_k.takes(key);
+		ok = top_p.takes(key) && ok;
+		return ok && odds.min_p(logits[i]);
+	}
+};
+
+// keep finds what the stages leave of a row. All threads call it.
+__device__ inline Kept keep(const SampleArgs& a, const Setting& s, const float* l, Odds odds) {
 	auto all = [&](i64 i, u32& key) {
 		key = key_of(l[i]);
 		return true;
 	};
-	Cut<u32> first = everything<u32>();
-	if (a.top_k > 0 && a.top_k < a.vocab)
-		first = select<u32>(a.vocab, (u64)a.top_k, [&](i64 i, u32& key) {
+	Cut<u32> first = everything<u32>(), second = first;
+	if (counted(s, a.vocab))
+		first = select<u32>(a.vocab, (u64)s.top_k, [&](i64 i, u32& key) {
 			key = key_of(l[i]);
 			return (u64)1;
 		});
 	Picker<u32> start = picker(first, a.vocab, all);
 	Run r = run_of(a.vocab);
-
-	double sum = 0;
-	Picker<u32> in = start;
-	for (i64 i = r.lo; i < r.hi; i++) {
-		if (in.takes(key_of(l[i]))) sum += odds(l[i]);
-	}
-	sum = reduce_block(sum, 0.0, Plus());
-
-	Cut<u32> second = everything<u32>();
-	if (a.top_p > 0 && a.top_p < 1) {
+	if (massed(s)) {
+		bool top_k = s.order & TOP_K_BEFORE_P, min_p = s.order & MIN_P_BEFORE_P;
+		double sum = 0;
+		Picker<u32> in = start;
+		for (i64 i = r.lo; i < r.hi; i++) {
+			if ((in.takes(key_of(l[i])) || !top_k) && (!min_p || odds.min_p(l[i]))) sum += odds.of_top_p(l[i]);
+		}
+		sum = reduce_block(sum, 0.0, Plus());
 		// What is equal to the first cut's key and not selected weighs nothing
 		// here, because a cut within those equal keeps the lowest ids of both.
-		second = select<u32>(a.vocab, larger((u64)(a.top_p * 0x1p44), (u64)1), [&](i64 i, u32& key) {
+		second = select<u32>(a.vocab, larger(units(s.top_p), (u64)1), [&](i64 i, u32& key) {
 			key = key_of(l[i]);
-			return key < first.key ? (u64)0 : (u64)(odds(l[i]) / sum * 0x1p44);
+			if (top_k && key < first.key || min_p && !odds.min_p(l[i])) return (u64)0;
+			return units(odds.of_top_p(l[i]) / sum);
 		});
 	}
-	Picker<u32> then = picker(second, a.vocab, all);
+	Kept kept = {l, odds, start, picker(second, a.vocab, all), r};
+	return kept;
+}
 
+// choose_of_all draws among all tokens.
+__device__ inline int choose_of_all(const SampleArgs& a, const Setting& s, const float* l, Odds odds, int at) {
+	Kept kept = keep(a, s, l, odds), again = kept;
 	double part = 0, total;
-	in = start;
-	Picker<u32> also = then;
-	auto takes = [&](i64 i) {
-		u32 key = key_of(l[i]);
-		bool ok = in.takes(key);
-		ok = also.takes(key) && ok;
-		return ok && odds(l[i]) >= a.min_p;
-	};
-	for (i64 i = r.lo; i < r.hi; i++) {
-		if (takes(i)) part += odds(l[i]);
+	for (i64 i = kept.run.lo; i < kept.run.hi; i++) {
+		if (kept.takes(i)) part += odds(l[i]);
 	}
 	double before = scan_block(part, total);
 
-	Draw d = {a.seed, 0, 0, 0, (u32)at, FOR_TOKEN};
+	Draw d = {s.seed, 0, 0, 0, (u32)at, FOR_TOKEN};
 	double u = (double)uniform(d, 0) * total;
 	i64 found = a.vocab, last = -1;
-	in = start;
-	also = then;
-	for (i64 i = r.lo; i < r.hi && found == a.vocab; i++) {
-		if (!takes(i)) continue;
+	for (i64 i = kept.run.lo; i < kept.run.hi && found == a.vocab; i++) {
+		if (!again.takes(i)) continue;
 		double p = odds(l[i]);
 		if (p > 0) last = i;
 		before += p;
@@ -270,27 +324,50 @@ __device__ inline void take(const SampleArgs& a, int at, int id) {
 	if (a.window > 0) a.history[row * a.window + (u32)(at + 1) % (u32)a.window] = id;
 }
 
+// summed reports whether sample_sums chooses the row's token.
+__device__ __forceinline__ bool summed(const SampleArgs& a, const Setting& s) { return a.sums && s.temperature > 0 && !counted(s, a.vocab); }
+
 // sample chooses the token that follows row blockIdx.y, unless sample_sums does.
 KERNEL(sample, SampleArgs, 1024) {
 	let_next();
 	wait_before();
 	int row = blockIdx.y, at = a.pos[row], warps = blockDim.x / WARP, slices = gridDim.x * warps;
+	const Setting& s = a.settings[row];
 	float* l = a.logits + row * a.vocab;
 	i64 from = (i64)blockIdx.x * blockDim.x * LOGITS_EACH;
-	penalize(a, l, a.history + row * a.window, from, smaller(from + blockDim.x * LOGITS_EACH, a.vocab));
+	penalize(a, s, l, a.history + row * a.window, at, from, smaller(from + blockDim.x * LOGITS_EACH, a.vocab));
 	u64* tops = a.tops + (i64)row * slices;
 	u64 top = reduce_warp(best_of(l, from + threadIdx.x * LOGITS_EACH, a.vocab), Top());
 	if (lane() == 0) tops[blockIdx.x * warps + warp()] = top;
-	if (a.sums || !last_of_row(a)) return;
+	if (summed(a, s) || !last_of_row(a)) return;
 
 	top = top_of(tops, slices);
 	int id = place_of(top);
-	if (a.temperature > 0) {
-		Odds odds = {value_of((u32)(top >> 32)), a.temperature};
-		bool counted = a.top_k > 0 && a.top_k < a.vocab;
-		if (!counted || !choose_few(a, l, tops, slices, odds, 0, at, id)) id = choose_of_all(a, l, odds, at);
+	if (s.temperature > 0) {
+		Odds odds = odds_of(s, value_of((u32)(top >> 32)));
+		if (!counted(s, a.vocab) || !choose_few(a, s, l, tops, slices, odds, 0, at, id)) id = choose_of_all(a, s, l, odds, at);
 	}
 	take(a, at, id);
+}
+
+// sample_before does the stages that come before the penalties, where some do: what they
+// leave out is less likely than anything from then on.
+KERNEL(sample_before, SampleArgs, 1024) {
+	wait_before();
+	int row = blockIdx.y;
+	const Setting& s = a.settings[row];
+	if (s.order < 0) return;
+	float* l = a.logits + row * a.vocab;
+	u64 top = 0;
+	for (i64 i = threadIdx.x; i < a.vocab; i += blockDim.x) top = larger(top, rank_of(l[i], (int)i));
+	top = reduce_block(top, (u64)0, Top());
+	Setting warm = s;
+	if (s.temperature <= 0) warm.temperature = 1;
+	Kept kept = keep(a, warm, l, odds_of(warm, value_of((u32)(top >> 32))));
+	for (i64 i = kept.run.lo; i < kept.run.hi; i++) {
+		bool takes = kept.takes(i) && (s.temperature > 0 || i == place_of(top));
+		l[i] = takes ? (float)((double)l[i] / warm.temperature) : -infinity();
+	}
 }
 
 // sample_sums chooses without top-k, after sample.
@@ -298,19 +375,22 @@ KERNEL(sample_sums, SampleArgs, 1024) {
 	let_next();
 	wait_before();
 	int row = blockIdx.y, at = a.pos[row], blocks = gridDim.x, slices = blocks * (blockDim.x / WARP);
+	const Setting& s = a.settings[row];
+	if (!summed(a, s)) return;
 	const float* l = a.logits + row * a.vocab;
 	const u64* tops = a.tops + (i64)row * slices;
-	Odds odds = {value_of((u32)(top_of(tops, slices) >> 32)), a.temperature};
+	Odds odds = odds_of(s, value_of((u32)(top_of(tops, slices) >> 32)));
+	bool mass = massed(s), few = mass && s.order & MIN_P_BEFORE_P;
 	double weights[LOGITS_EACH];
-	auto weigh = [&](i64 block) {  // those that min_p keeps, and the sum of all
+	auto weigh = [&](i64 block) {  // those that min_p keeps, and the sum of what top-p looks at
 		float v[LOGITS_EACH];
 		int n = load_logits(v, l, (block * blockDim.x + threadIdx.x) * LOGITS_EACH, a.vocab);
 		double sum = 0;
 #pragma unroll
 		for (int j = 0; j < LOGITS_EACH; j++) {
-			double p = j < n ? odds(v[j]) : 0;
-			sum += p;
-			weights[j] = p >= a.min_p ? p : 0;
+			bool there = j < n && odds.min_p(v[j]);
+			if (mass && j < n && (there || !few)) sum += odds.of_top_p(v[j]);
+			weights[j] = there && !mass ? odds(v[j]) : 0;
 		}
 		return sum;
 	};
@@ -324,9 +404,9 @@ KERNEL(sample_sums, SampleArgs, 1024) {
 	if (!last_of_row(a)) return;
 
 	int id = 0, t = threadIdx.x;
-	if (a.top_p > 0 && a.top_p < 1) {
+	if (mass) {
 		all = reduce_block(t < blocks ? sums[2 * t] : 0.0, 0.0, Plus());
-		if (!choose_few(a, l, tops, slices, odds, all, at, id)) id = choose_of_all(a, l, odds, at);
+		if (!choose_few(a, s, l, tops, slices, odds, all, at, id)) id = choose_of_all(a, s, l, odds, at);
 		take(a, at, id);
 		return;
 	}
@@ -334,7 +414,7 @@ KERNEL(sample_sums, SampleArgs, 1024) {
 	// rounding, and then the token in it.
 	SHARED(double, left, 1);
 	double own = t < blocks ? sums[2 * t + 1] : 0, total, before = scan_block(own, total);
-	Draw d = {a.seed, 0, 0, 0, (u32)at, FOR_TOKEN};
+	Draw d = {s.seed, 0, 0, 0, (u32)at, FOR_TOKEN};
 	double u = (double)uniform(d, 0) * total;
 	int block = -reduce_block(own > 0 && before + own > u ? -t : -blocks, -blocks, Top());
 	int last = reduce_block(own > 0 ? t : -1, -1, Top());

@@ -207,5 +207,5 @@ func (b *benchBed) append(rows int) {
 func (b *benchBed) sample(vocab int, s device.Sampling) {
 	logits, next := b.f32(1, vocab), b.i32([]int32{0}, 1)
 	history, pos := b.i32(count(64), 1, 64), b.i32([]int32{5}, 1)
-	b.run(4*vocab, 0, func(ops device.Ops) { ops.Sample(next, logits, history, pos, s) })
+	b.run(4*vocab, 0, func(ops device.Ops) { ops.Sample(next, logits, history, pos, []device.Sampling{s}) })
 }

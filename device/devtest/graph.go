@@ -29,7 +29,7 @@ func positionsAreTensors(t *testing.T, d device.Device) {
 			ops.Append(kv, x, x)
 			ops.Attend(y, x, kv, device.Plan{Middle: device.None, Sink: 2, Recent: 40})
 			ops.MatMul(logits, y.Reshape(2, heads*dim), table)
-			ops.Sample(next, logits, history, pos, device.Sampling{Temperature: 3, Seed: 5})
+			ops.Sample(next, logits, history, pos, []device.Sampling{{Temperature: 3, Seed: 5}, {}})
 		}
 		launch := func() { step(d.Ops()) }
 		if replayed {

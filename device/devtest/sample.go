@@ -9,11 +9,20 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
+// The stages, for short.
+const (
+	stagePenalties = device.StagePenalties
+	stageTopK      = device.StageTopK
+	stageTopP      = device.StageTopP
+	stageMinP      = device.StageMinP
+	stageTemp      = device.StageTemperature
+)
+
 // sampleCases choose tokens in every way, alone and combined.
 func sampleCases() []testCase {
 	settings := []device.Sampling{
 		{},
-		{RepeatPenalty: 1.3},
+		{RepeatPenalty: 1.3, RepeatLastN: 6},
 		{Temperature: 1},
 		{Temperature: 0.7, TopK: 1},
 		{Temperature: 0.7, TopK: 5},
@@ -21,10 +30,14 @@ func sampleCases() []testCase {
 		{Temperature: 1, TopP: 0.3},
 		{Temperature: 1, TopP: 0.95, Seed: 1 << 40},
 		{Temperature: 1, TopP: 1, MinP: 0.2},
-		{Temperature: 0.8, MinP: 0.05, RepeatPenalty: 1.1},
-		{Temperature: 0.8, TopK: 40, TopP: 0.9, MinP: 0.05, RepeatPenalty: 1.1, Seed: 42},
+		{Temperature: 0.8, MinP: 0.05, RepeatPenalty: 1.1, RepeatLastN: 6},
+		{Temperature: 0.8, TopK: 40, TopP: 0.9, MinP: 0.05, RepeatPenalty: 1.1, RepeatLastN: 6, Seed: 42},
 		{Temperature: 0.01, TopP: 0.5},
 		{Temperature: 100, TopK: 1000000},
+		{PresencePenalty: 3, FrequencyPenalty: 1.5, RepeatLastN: 4},
+		{Temperature: 1.5, TopK: 4, PresencePenalty: -1, FrequencyPenalty: 0.5, RepeatPenalty: 1.2, RepeatLastN: 3},
+		{Temperature: 2, TopP: 0.9, FrequencyPenalty: -0.5, RepeatLastN: 100, Seed: 3},
+		{Temperature: 1, RepeatPenalty: 1.3, PresencePenalty: 1},
 	}
 	var cases []testCase
 	for i, s := range settings {
@@ -34,43 +47,91 @@ func sampleCases() []testCase {
 		}
 	}
 	for i, s := range []device.Sampling{
-		{RepeatPenalty: 1.3},
+		{RepeatPenalty: 1.3, RepeatLastN: 6},
 		{Temperature: 1.5, TopK: 40, Seed: 7},
-		{Temperature: 0.8, TopK: 40, TopP: 0.9, MinP: 0.05, RepeatPenalty: 1.1, Seed: 42},
+		{Temperature: 0.8, TopK: 40, TopP: 0.9, MinP: 0.05, RepeatPenalty: 1.1, RepeatLastN: 6, Seed: 42},
 		{Temperature: 4, TopK: 40, TopP: 0.5},
 		{Temperature: 2, TopK: 300, TopP: 0.7},
 		{Temperature: 1, TopP: 0.3},
 		{Temperature: 10, TopP: 0.95},
-		{Temperature: 1, MinP: 0.05, RepeatPenalty: 1.1},
+		{Temperature: 1, MinP: 0.05, RepeatPenalty: 1.1, RepeatLastN: 6},
+		{Temperature: 3, MinP: 0.2, TopP: 0.6},
 		{Temperature: 100, TopK: 1000000},
 	} {
 		name := fmt.Sprintf("op=sample/long/setting=%d", i)
 		cases = append(cases, testCase{name, func(b *bed) job { return sample(b, 5, 9001, s) }})
 	}
 	return append(cases,
+		testCase{"op=sample/orders", func(b *bed) job { return sampleEach(b, 700, orders()) }},
+		testCase{"op=sample/orders/long", func(b *bed) job { return sampleEach(b, 9001, orders()) }},
+		testCase{"op=sample/each", func(b *bed) job { return sampleEach(b, 300, settings) }},
+		testCase{"op=sample/each/long", func(b *bed) job { return sampleEach(b, 9001, settings) }},
 		testCase{"op=sample/ties", sampleTies},
 		testCase{"op=sample/alike", sampleAlike},
 		testCase{"op=sample/last", sampleLast},
+		testCase{"op=sample/newest", sampleNewest},
 		testCase{"op=sample/notnumbers", sampleNotNumbers})
 }
 
-// sample draws for many positions. A draw that lies within rounding of the
-// border between two tokens is left out.
+// orders are settings that do not have the default order.
+func orders() []device.Sampling {
+	var all []device.Sampling
+	for i, s := range []device.Sampling{
+		{Temperature: 2.5, TopK: 30, TopP: 0.8, MinP: 0.1, RepeatPenalty: 1.3, PresencePenalty: 0.7, RepeatLastN: 5},
+		{Temperature: 0.4, TopP: 0.9, MinP: 0.01, FrequencyPenalty: 2, RepeatLastN: 6},
+		{TopK: 5, TopP: 0.5, PresencePenalty: 9, RepeatLastN: 6},
+	} {
+		for _, order := range []device.SamplerOrder{
+			{stageTemp, stageTopK, stageTopP, stageMinP, stagePenalties},
+			{stagePenalties, stageTemp, stageTopP, stageTopK, stageMinP},
+			{stagePenalties, stageMinP, stageTopP, stageTopK, stageTemp},
+			{stageMinP, stageTemp, stageTopP, stagePenalties, stageTopK},
+			{stageTopP, stagePenalties, stageTemp, stageMinP},
+			{stageTopK, stagePenalties, stageMinP, stageTopP, stageTemp},
+			{stageTemp, stageMinP, stageTopP, stageTopK},
+			{stageTopP, stageTemp, stageTopK},
+			{stagePenalties, stageTopK, stageTopP},
+			{stageTopK, stageTemp},
+			{stageTemp, stagePenalties},
+			{stageMinP},
+			{stagePenalties},
+		} {
+			s.Order, s.Seed = order, uint64(i)
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// sample draws for many positions with one setting.
 func sample(b *bed, rows, vocab int, s device.Sampling) job {
+	return sampleEach(b, vocab, repeated(rows, s))
+}
+
+// sampleEach draws for a row of each setting. A draw that lies within rounding of the
+// border between two tokens is left out.
+func sampleEach(b *bed, vocab int, settings []device.Sampling) job {
 	const window = 6
+	rows := len(settings)
 	logits := b.normal(rows * vocab)
 	history, pos := make([]int32, rows*window), make([]int32, rows)
 	for i := range logits {
 		logits[i] *= 3
 	}
 	for i := range history {
-		history[i] = int32(b.rng.IntN(vocab+1)) - 1
+		history[i] = int32(b.rng.IntN(min(vocab, 40)+1)) - 1
 	}
 	want := make([]int32, rows)
-	for r := range rows {
+	for r, s := range settings {
+		l, seen := logits[r*vocab:(r+1)*vocab], history[r*window:(r+1)*window]
+		for id := range l { // so that what is penalized may be chosen
+			if id < 40 && vocab > 40 {
+				l[id] += 4
+			}
+		}
 		for range 100 {
 			pos[r] = int32(b.rng.IntN(1 << 20))
-			id, clear := choose(logits[r*vocab:(r+1)*vocab], history[r*window:(r+1)*window], pos[r], s)
+			id, clear := choose(l, seen, pos[r], s)
 			if want[r] = id; clear {
 				break
 			}
@@ -80,10 +141,10 @@ func sample(b *bed, rows, vocab int, s device.Sampling) job {
 	if slices.Contains(want, -1) {
 		b.t.Fatal("devtest: rounding decides every draw of a row")
 	}
-	return sampling(b, logits, history, pos, s, want)
+	return sampling(b, logits, history, pos, settings, want)
 }
 
-func sampling(b *bed, logits []float32, history, pos []int32, s device.Sampling, want []int32) job {
+func sampling(b *bed, logits []float32, history, pos []int32, s []device.Sampling, want []int32) job {
 	rows := len(pos)
 	next := b.i32(make([]int32, rows), rows)
 	l := b.f32(logits, rows, len(logits)/rows)
@@ -97,74 +158,109 @@ func sampling(b *bed, logits []float32, history, pos []int32, s device.Sampling,
 	}
 }
 
+// token is what may be chosen.
+type token struct {
+	id int32
+	l  float64 // logit
+	p  float64
+}
+
+// border is how near a number may be to what it is compared with before rounding decides.
+const border = 1e-6
+
 // choose is the definition of sampling. clear is false where rounding decides.
 func choose(logits []float32, history []int32, pos int32, s device.Sampling) (id int32, clear bool) {
-	type token struct {
-		id int32
-		l  float64 // logit
-		p  float64
-	}
-	seen := map[int32]bool{}
-	for _, h := range history {
-		seen[h] = true
-	}
-	var all []token
+	var left []token
 	for i, v := range logits {
-		if seen[int32(i)] && s.RepeatPenalty != 0 {
-			if v > 0 {
-				v /= s.RepeatPenalty
-			} else {
-				v *= s.RepeatPenalty
-			}
-		}
-		all = append(all, token{id: int32(i), l: float64(v)})
+		left = append(left, token{id: int32(i), l: float64(v)})
 	}
-	sort.SliceStable(all, func(i, j int) bool { return all[i].l > all[j].l })
-	if s.Temperature == 0 {
-		return all[0].id, true
+	order := s.Order
+	if order == (device.SamplerOrder{}) {
+		order = device.DefaultOrder
 	}
-	if s.TopK > 0 {
-		all = all[:min(s.TopK, len(all))]
-	}
-	var sum float64
-	for i := range all {
-		all[i].p = math.Exp((all[i].l - all[0].l) / float64(s.Temperature))
-		sum += all[i].p
-	}
-	const border = 1e-6
 	clear = true
-	kept, mass := all[:0:0], 0.0
-	for _, t := range all {
-		t.p /= sum
-		if s.TopP > 0 && s.TopP < 1 {
-			if mass >= float64(s.TopP) {
-				break
+	for _, stage := range order {
+		rank(left)
+		switch {
+		case stage == stagePenalties && s.RepeatLastN > 0:
+			penalize(left, history, pos, s)
+			rank(left)
+		case stage == stageTopK && s.TopK > 0:
+			left = left[:min(s.TopK, len(left))]
+		case stage == stageTopP && s.TopP > 0 && s.TopP < 1:
+			sum, mass := softmax(left), 0.0
+			for n := range left {
+				if mass += left[n].p / sum; mass >= float64(s.TopP)-border {
+					clear = clear && mass > float64(s.TopP)+border
+					left = left[:n+1]
+					break
+				}
 			}
-			mass += t.p
-			clear = clear && math.Abs(mass-float64(s.TopP)) > border
-		}
-		kept = append(kept, t)
-	}
-	mass = 0
-	last := kept[:0:0]
-	for _, t := range kept {
-		limit := float64(s.MinP) * kept[0].p
-		clear = clear && (limit == 0 || math.Abs(t.p-limit) > border)
-		if t.p >= limit {
-			last = append(last, t)
-			mass += t.p
+		case stage == stageMinP && s.MinP > 0:
+			softmax(left)
+			n := sort.Search(len(left), func(i int) bool { return left[i].p < float64(s.MinP) })
+			clear = clear && left[n-1].p > float64(s.MinP)+border && (n == len(left) || left[n].p < float64(s.MinP)-border)
+			left = left[:n]
+		case stage == stageTemp && s.Temperature <= 0:
+			left = left[:1]
+		case stage == stageTemp:
+			for i := range left {
+				left[i].l /= float64(s.Temperature)
+			}
 		}
 	}
-	sort.Slice(last, func(i, j int) bool { return last[i].id < last[j].id })
-	u := mass * float64(device.Draw{Seed: s.Seed, Pos: uint32(pos), Purpose: device.ForToken}.Uniform(0))
-	for _, t := range last {
+	if len(left) == 1 {
+		return left[0].id, clear
+	}
+	rank(left)
+	sum := softmax(left)
+	sort.Slice(left, func(i, j int) bool { return left[i].id < left[j].id })
+	u := float64(device.Draw{Seed: s.Seed, Pos: uint32(pos), Purpose: device.ForToken}.Uniform(0))
+	for _, t := range left {
 		id = t.id
-		clear = clear && math.Abs(u-t.p) > border
-		if u -= t.p; u < 0 {
+		clear = clear && math.Abs(u-t.p/sum) > border
+		if u -= t.p / sum; u < 0 {
 			break
 		}
 	}
 	return id, clear
+}
+
+// rank puts the likeliest first, the lowest id among equals.
+func rank(left []token) {
+	sort.Slice(left, func(i, j int) bool {
+		return left[i].l > left[j].l || left[i].l == left[j].l && left[i].id < left[j].id
+	})
+}
+
+// softmax gives what is ranked its weights, that of the first being 1, and their sum.
+func softmax(left []token) (sum float64) {
+	for i := range left {
+		left[i].p = math.Exp(left[i].l - left[0].l)
+		sum += left[i].p
+	}
+	return sum
+}
+
+// penalize is the definition of the penalties.
+func penalize(left []token, history []int32, pos int32, s device.Sampling) {
+	counts := map[int32]float64{}
+	for i := range min(s.RepeatLastN, len(history), int(pos)+1) {
+		counts[history[(int(pos)-i)%len(history)]]++
+	}
+	for i := range left {
+		t := &left[i]
+		n, seen := counts[t.id]
+		if !seen {
+			continue
+		}
+		if p := float64(s.RepeatPenalty); p != 0 && t.l > 0 {
+			t.l /= p
+		} else if p != 0 {
+			t.l *= p
+		}
+		t.l -= n*float64(s.FrequencyPenalty) + float64(s.PresencePenalty)
+	}
 }
 
 // ring is the history after the tokens chosen have been written to it.
@@ -187,7 +283,7 @@ func sampleTies(b *bed) job {
 		u := device.Draw{Pos: uint32(p), Purpose: device.ForToken}.Uniform(0)
 		want = append(want, 1+int32(u*2)) // ids 1 and 2, half each
 	}
-	return sampling(b, all, filledI32(len(pos), -1), pos, device.Sampling{Temperature: 1, TopK: 2}, want)
+	return sampling(b, all, filledI32(len(pos), -1), pos, repeated(len(pos), device.Sampling{Temperature: 1, TopK: 2}), want)
 }
 
 // sampleAlike: of a large vocabulary that is all alike the lowest ids are kept,
@@ -201,8 +297,8 @@ func sampleAlike(b *bed) job {
 		want = append(want, int32(float64(u)*kept))
 	}
 	logits := filled(len(pos)*vocab, 1.5)
-	j := sampling(b, logits, filledI32(len(pos), -1), pos, device.Sampling{Temperature: 1, TopK: kept}, want)
-	k := sampling(b, logits, filledI32(len(pos), -1), pos, device.Sampling{Temperature: 1, TopP: (kept - 0.5) / vocab}, want)
+	j := sampling(b, logits, filledI32(len(pos), -1), pos, repeated(len(pos), device.Sampling{Temperature: 1, TopK: kept}), want)
+	k := sampling(b, logits, filledI32(len(pos), -1), pos, repeated(len(pos), device.Sampling{Temperature: 1, TopP: (kept - 0.5) / vocab}), want)
 	return job{
 		step:   func(ops device.Ops) { j.step(ops); k.step(ops) },
 		expect: append(j.expect, k.expect...),
@@ -216,14 +312,39 @@ func sampleLast(b *bed) job {
 	pos := []int32{1, 2}
 	logits := filled(len(pos)*vocab, 0)
 	logits[vocab-1], logits[2*vocab-1] = 1, 1
-	return sampling(b, logits, filledI32(len(pos), -1), pos, device.Sampling{Temperature: 1, MinP: 0.5}, []int32{vocab - 1, vocab - 1})
+	return sampling(b, logits, filledI32(len(pos), -1), pos, repeated(2, device.Sampling{Temperature: 1, MinP: 0.5}), []int32{vocab - 1, vocab - 1})
+}
+
+// sampleNewest: the penalties see the newest tokens of the ring and no others, none before
+// the first position, and one that is there twice counts twice.
+func sampleNewest(b *bed) job {
+	greedy := func(n int) device.Sampling { return device.Sampling{FrequencyPenalty: 1, RepeatLastN: n} }
+	settings := []device.Sampling{greedy(1), greedy(2), greedy(3), greedy(4), greedy(5), greedy(3), greedy(50)}
+	// Tokens 0 to 4 with logits 4.5, 3.9, 3.5, 3, 2.5, and at positions 5 to 9 tokens 0, 0, 1, 2, 0.
+	pos := []int32{9, 9, 9, 9, 9, 1, 1}
+	var logits []float32
+	var history []int32
+	for range 5 {
+		history = append(history, 0, 0, 1, 2, 0)
+	}
+	// At positions 0 and 1 tokens 0, 0, and what a ring has besides is older than the text.
+	history = append(history, 0, 0, 1, 1, 2, 0, 0, 1, 1, 2)
+	for range settings {
+		logits = append(logits, 4.5, 3.9, 3.5, 3, 2.5)
+	}
+	return sampling(b, logits, history, pos, settings, []int32{1, 1, 0, 3, 3, 1, 1})
+}
+
+// repeated is one setting for each of n rows.
+func repeated(n int, s device.Sampling) []device.Sampling {
+	return slices.Repeat([]device.Sampling{s}, n)
 }
 
 // sampleNotNumbers: a logit that is not a number is never chosen.
 func sampleNotNumbers(b *bed) job {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	logits := []float32{nan, 1, nan, 3, -inf, 2, nan, 3, nan, -inf, -inf, -1}
-	return sampling(b, logits, filledI32(3, -1), []int32{0, 0, 0}, device.Sampling{}, []int32{3, 3, 3})
+	return sampling(b, logits, filledI32(3, -1), []int32{0, 0, 0}, make([]device.Sampling, 3), []int32{3, 3, 3})
 }
 
 func filledI32(n int, v int32) []int32 {

@@ -24,8 +24,12 @@
 //  3. Only the filters, functions and methods of this package exist, each bounded
 //     in what it makes. Every operator, list, printed value and loop passes a check
 //     of size, depth, steps and time (fence.go, rewrite.go).
-//  4. Macros call each other at most [maxCalls] deep; loops are not recursive.
+//  4. Macros, and the bodies that call tags give them, call each other at most
+//     [maxCalls] deep; loops are not recursive.
 //  5. A template has at most 64 KiB, a tag at most 2,000 tokens.
+//
+// What cannot be parsed is told with its line. The tags are if, for, set, macro, call,
+// filter, with, raw, break, continue and generation.
 //
 // Templates are rendered as Hugging Face does: trim_blocks and lstrip_blocks are
 // on, raise_exception and (with a date) strftime_now exist, tojson writes as

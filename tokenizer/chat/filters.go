@@ -37,6 +37,10 @@ func filters() map[string]filter {
 		"title":      onText("title"),
 		"capitalize": onText("capitalize"),
 		"replace":    onText("replace"),
+		"center":     onText("center"),
+		"format": func(f *fence, e *exec.Evaluator, v *exec.Value, a *exec.VarArgs) *exec.Value {
+			return format(f, v.String(), a)
+		},
 		"tojson":     toJSON,
 		"default":    defaultTo,
 		"d":          defaultTo,

@@ -16,11 +16,17 @@ type function = func(*exec.VarArgs) *exec.Value
 // globals returns everything that a template can name, by name.
 func globals(f *fence, date time.Time) map[string]any {
 	g := map[string]any{
-		fnCheck:     function(func(a *exec.VarArgs) *exec.Value { return f.check(a.First()) }),
-		fnPrint:     function(func(a *exec.VarArgs) *exec.Value { return f.check(a.First()) }),
-		fnLoop:      function(func(a *exec.VarArgs) *exec.Value { return f.loop(a.First()) }),
-		fnItem:      function(func(a *exec.VarArgs) *exec.Value { return item(f, a.Args[0], a.Args[1]) }),
-		fnAttr:      function(func(a *exec.VarArgs) *exec.Value { return member(a.Args[0], a.Args[1]) }),
+		fnCheck: function(func(a *exec.VarArgs) *exec.Value { return f.check(a.First()) }),
+		fnPrint: function(func(a *exec.VarArgs) *exec.Value { return f.check(a.First()) }),
+		fnLoop:  function(func(a *exec.VarArgs) *exec.Value { return f.loop(a.First()) }),
+		fnItem:  function(func(a *exec.VarArgs) *exec.Value { return item(f, a.Args[0], a.Args[1]) }),
+		fnAttr:  function(func(a *exec.VarArgs) *exec.Value { return member(a.Args[0], a.Args[1]) }),
+		fnFormat: function(func(a *exec.VarArgs) *exec.Value {
+			if !a.Args[0].IsString() {
+				return f.failf("the template calculates with %s and a tuple", kindOf(a.Args[0]))
+			}
+			return f.check(format(f, a.Args[0].String(), &exec.VarArgs{Args: a.Args[1:]}))
+		}),
 		fnMethod:    function(func(a *exec.VarArgs) *exec.Value { return method(f, a) }),
 		"range":     function(func(a *exec.VarArgs) *exec.Value { return rangeOf(f, a) }),
 		"namespace": function(func(a *exec.VarArgs) *exec.Value { return namespaceOf(f, a) }),
@@ -67,21 +73,29 @@ var operators = map[tokens.Type]func(f *fence, a, b *exec.Value) *exec.Value{
 		}
 		return q, true
 	}, func(a, b float64) float64 { return math.Floor(a / b) }),
-	tokens.Modulo: arithmetic(func(a, b int) (int, bool) {
-		if b == 0 {
-			return 0, false
+	tokens.Modulo: func(f *fence, a, b *exec.Value) *exec.Value {
+		if a.IsString() {
+			return format(f, a.String(), namesOf(b))
 		}
-		m := a % b
-		if m != 0 && (m < 0) != (b < 0) {
-			m += b
-		}
-		return m, true
-	}, func(a, b float64) float64 { return a - b*math.Floor(a/b) }),
+		return modulo(f, a, b)
+	},
 	tokens.Power: arithmetic(func(a, b int) (int, bool) {
 		p := math.Pow(float64(a), float64(b))
 		return int(p), b >= 0 && math.Abs(p) < 1<<53
 	}, math.Pow),
 }
+
+// modulo has the sign of b.
+var modulo = arithmetic(func(a, b int) (int, bool) {
+	if b == 0 {
+		return 0, false
+	}
+	m := a % b
+	if m != 0 && (m < 0) != (b < 0) {
+		m += b
+	}
+	return m, true
+}, func(a, b float64) float64 { return a - b*math.Floor(a/b) })
 
 // arithmetic makes an operator on numbers. Where whole is absent or refuses, the
 // result is a float, except that nothing is divided by zero.

@@ -11,6 +11,7 @@ import (
 	"github.com/nikolalohinski/gonja/v2/config"
 	"github.com/nikolalohinski/gonja/v2/exec"
 	"github.com/nikolalohinski/gonja/v2/loaders"
+	"github.com/nikolalohinski/gonja/v2/parser"
 	"github.com/nikolalohinski/gonja/v2/tokens"
 )
 
@@ -20,17 +21,18 @@ const maxTagTokens = 2000
 // rootName is the one template that exists.
 const rootName = "chat"
 
-// onlyRoot is a loader that refuses everything but the template itself.
-type onlyRoot struct{ source string }
+// onlyRoot is a loader that refuses everything but the template itself, whose text is
+// parsed before.
+type onlyRoot struct{}
 
 var errLoads = errors.New("a template may not load other templates")
 
-// Read returns the template.
+// Read returns no text for the template.
 func (l onlyRoot) Read(path string) (io.Reader, error) {
 	if path != rootName {
 		return nil, errLoads
 	}
-	return strings.NewReader(l.source), nil
+	return strings.NewReader(""), nil
 }
 
 // Resolve accepts the name of the template.
@@ -64,10 +66,11 @@ func checkJinja(source string) error {
 // parseJinja parses a template for one rendering, within one fence.
 func parseJinja(f *fence, source string, c Conversation) (t *exec.Template, err error) {
 	defer catch(f, &err)
-	if err := checkTags(source); err != nil {
+	all, err := lex(source)
+	if err != nil {
 		return nil, err
 	}
-	tags := &tagSet{fence: f}
+	tags := &tagSet{fence: f, tokens: all}
 	env := &exec.Environment{
 		Filters:           filterSet(f),
 		Tests:             testSet(),
@@ -75,10 +78,15 @@ func parseJinja(f *fence, source string, c Conversation) (t *exec.Template, err 
 		Context:           exec.NewContext(globals(f, c.Date)),
 		Methods:           noMethods(),
 	}
-	t, err = exec.NewTemplate(rootName, jinjaConfig(), onlyRoot{source}, env)
+	root, err := parser.NewParser(rootName, tokens.NewStream(all), jinjaConfig(), onlyRoot{}, env.ControlStructures).Parse()
 	if err != nil {
 		return nil, cause(f, err)
 	}
+	// A template without a text, into which goes what was parsed of the tokens.
+	if t, err = exec.NewTemplate(rootName, jinjaConfig(), onlyRoot{}, env); err != nil {
+		return nil, cause(f, err)
+	}
+	*t.Root() = *root
 	tags.nodes(t.Root().Nodes)
 	return t, tags.err
 }
@@ -93,27 +101,6 @@ func noMethods() exec.Methods {
 		Float: exec.NewMethodSet(map[string]exec.Method[float64]{}),
 		Dict:  exec.NewMethodSet(map[string]exec.Method[map[string]any]{}),
 		List:  exec.NewMethodSet(map[string]exec.Method[[]any]{}),
-	}
-}
-
-// checkTags refuses tags that are too long for the parser.
-func checkTags(source string) error {
-	stream := tokens.LexAll(source, jinjaConfig())
-	n := 0
-	for {
-		t := stream.Current()
-		switch t.Type {
-		case tokens.EOF:
-			return nil
-		case tokens.Error:
-			return fmt.Errorf("line %d: %s", t.Line, shorten(t.Val))
-		case tokens.BlockBegin, tokens.VariableBegin:
-			n = 0
-		}
-		if n++; n > maxTagTokens {
-			return fmt.Errorf("line %d: a tag has more than %d tokens", t.Line, maxTagTokens)
-		}
-		stream.Next()
 	}
 }
 
@@ -191,6 +178,17 @@ func cause(f *fence, err error) error {
 	for {
 		var inner error
 		switch e := err.(type) {
+		case *parser.SyntaxError:
+			text := strings.TrimSuffix(shorten(e.Message), ".")
+			if e.Line == 0 {
+				return errors.New(text)
+			}
+			if e.Raw != "" {
+				text = fmt.Sprintf("%s, near %.40q", text, e.Raw)
+			}
+			return lineError{e.Line, text}
+		case lineError:
+			return e
 		case interface{ Unwrap() error }:
 			inner = e.Unwrap()
 		case interface{ Cause() error }:

@@ -58,13 +58,38 @@ func TestAgainstPython(t *testing.T) {
 // TestUnsupported names what Jinja has and this package refuses.
 func TestUnsupported(t *testing.T) {
 	for _, source := range []string{
-		`{% set a, b = 1, 2 %}`, `{{ 'a' 'b' }}`, `{% block x %}{% endblock %}`, `{% filter upper %}x{% endfilter %}`,
-		`{% call x() %}{% endcall %}`, `{{ cycler(1, 2) }}`, `{{ 'x' | urlize }}`, `{{ lipsum(9) }}`, `{{ "%9d" | format(1) }}`,
+		`{{ 'a' 'b' }}`, `{% block x %}{% endblock %}`, `{% call x() %}{% endcall %}`, `{% call 1 %}{% endcall %}`, `{% macro m() %}{% endmacro %}{% call m() %}x{% endcall %}{{ caller }}`, `{% call x %}{% endcall %}`,
+		`{{ cycler(1, 2) }}`, `{{ 'x' | urlize }}`, `{{ lipsum(9) }}`, `{% set a, b = 1 %}`, `{% set a, b = 1, 2, 3 %}`, `{% set a, 1 = 1, 2 %}`,
+		`{% with a %}{% endwith %}`, `{% with 1 = 2 %}{% endwith %}`, `{% filter %}{% endfilter %}`, `{% filter nosuch %}{% endfilter %}`,
+		`{% filter upper %}`, `{% endfilter %}`, `{% call(1) x() %}{% endcall %}`, `{{ '%d' | format('x') }}`, `{{ '%q' | format(1) }}`,
+		`{{ '%s %s' | format(1) }}`, `{{ '%s' | format(1, 2) }}`, `{{ '%(a)s' | format(b=1) }}`, `{{ '%*d' | format(3, 1) }}`, `{{ 1 % (2, 3) }}`,
 	} {
 		if got, err := render(t, source, sample); err == nil {
 			t.Errorf("%s gives %q", source, got)
 		} else if !strings.HasPrefix(err.Error(), "chat: template: ") {
 			t.Errorf("%s: %v", source, err)
+		}
+	}
+}
+
+// TestErrorsNameTheLine checks that what cannot be parsed is told with its line.
+func TestErrorsNameTheLine(t *testing.T) {
+	for source, want := range map[string]string{
+		"a\n{{ 1":                "line 2: '}}' expected",
+		"a\r\n\r\n{{ 'abc }}":    "line 3: it cannot be read",
+		"\n{{ ! }}":              "line 2: it cannot be read",
+		"a\n\n{% set x 1 %}":     `line 3: malformed set tag, near "1"`,
+		"\n{% set %}":            "line 2: expected",
+		"\n{% set x = %}":        "line 2: expected",
+		"\n{% if %}x{% endif %}": "line 2: expected",
+		"\n{% if x %}\n{% for y in %}{% endfor %}\n\n\n": "line 3: expected",
+		"\n{% if 1 %}\n\n{% include 'x' %}{% endif %}":   "line 4: a template may not include",
+		"\n\n{% macro m(x=f()) %}{% endmacro %}":         "line 3: macro m: a default value",
+		"\n{% call 1 %}{% endcall %}":                    "line 2: malformed call tag",
+	} {
+		_, err := Parse(source)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q in it", source, err, want)
 		}
 	}
 }

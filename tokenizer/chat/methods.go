@@ -76,6 +76,7 @@ var stringMethods = map[string]stringMethod{
 	"removesuffix": func(f *fence, s string, a *exec.VarArgs) *exec.Value {
 		return exec.AsValue(strings.TrimSuffix(s, text(a, 0, "")))
 	},
+	"center": center,
 	"find": func(f *fence, s string, a *exec.VarArgs) *exec.Value {
 		i := strings.Index(s, text(a, 0, ""))
 		if i > 0 {

@@ -15,6 +15,7 @@ const (
 	fnItem   = "\x00item"   // (value, key): value[key]
 	fnAttr   = "\x00attr"   // (value, name): value.name
 	fnMethod = "\x00method" // (value, name, arguments...): value.name(arguments...)
+	fnFormat = "\x00format" // (text, values...): text % (values...)
 	fnOp     = "\x00op"     // followed by the operator: (left, right)
 )
 
@@ -111,7 +112,12 @@ func (w *rewriter) named(list map[string]nodes.Expression, depth int) {
 // binary guards operators that make values and counts comparisons, which may be of
 // large values. The others choose one of their sides without looking at the other.
 func (w *rewriter) binary(n *nodes.BinaryExpression, depth int) nodes.Expression {
-	n.Left, n.Right = w.at(n.Left, depth), w.at(n.Right, depth)
+	n.Left = w.at(n.Left, depth)
+	if t, ok := n.Right.(*nodes.Tuple); ok && n.Operator.Token.Type == tokens.Modulo {
+		w.all(t.Val, depth)
+		return call(fnFormat, append([]nodes.Expression{n.Left}, t.Val...)...)
+	}
+	n.Right = w.at(n.Right, depth)
 	if op := n.Operator.Token; operators[op.Type] != nil {
 		return call(fnOp+op.Val, n.Left, n.Right)
 	}
@@ -142,9 +148,14 @@ func attribute(n *nodes.GetAttribute) nodes.Expression {
 	return &nodes.String{Location: n.Location, Val: n.Attribute}
 }
 
-// call makes the call of a guarded function.
+// call makes the call of a guarded function, in the line of its first argument.
 func call(name string, args ...nodes.Expression) *nodes.Call {
 	at := &tokens.Token{Type: tokens.Name, Val: name}
+	if len(args) > 0 && args[0] != nil {
+		if first := args[0].Position(); first != nil {
+			at.Line, at.Col = first.Line, first.Col
+		}
+	}
 	return &nodes.Call{Location: at, Func: &nodes.Name{Name: at}, Args: args, Kwargs: map[string]nodes.Expression{}}
 }
 

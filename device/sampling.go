@@ -1,0 +1,167 @@
+package device
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Sampling says how a token is chosen from a row of logits: the stages of Order, one
+// after the other, and then one draw addressed by (Seed, pos), with the softmax of what
+// is left. The zero Sampling is greedy: the largest logit, the lowest id among equals.
+// The names, the stages and what each does are llama.cpp's.
+type Sampling struct {
+	Temperature float32 // divides the logits; 0 or less leaves the largest alone
+	TopK        int     // keep the k largest; 0 keeps all
+	TopP        float32 // keep the fewest whose softmax over what is left reaches this; 0 or 1 keeps all
+	MinP        float32 // keep what has at least this share of the likeliest; 0 keeps all
+
+	// The penalties make tokens less likely that are among the newest RepeatLastN of the
+	// history: RepeatPenalty divides positive logits and multiplies the others, once, then
+	// PresencePenalty is subtracted once and FrequencyPenalty once for each occurrence.
+	RepeatPenalty    float32 // 0 or 1 is none
+	PresencePenalty  float32
+	FrequencyPenalty float32
+	RepeatLastN      int // 0 is none; no more than the history has are seen
+
+	Order SamplerOrder // zero is DefaultOrder
+	Seed  uint64
+}
+
+// SamplerStage is a stage of the choice of a token.
+type SamplerStage uint8
+
+// The stages.
+const (
+	StagePenalties SamplerStage = iota + 1
+	StageTopK
+	StageTopP
+	StageMinP
+	StageTemperature
+	samplerStages = iota
+)
+
+// SamplerOrder is stages in their order, each at most once; 0 ends it. What is not among
+// them is not done, whatever its setting: without StageTemperature the temperature is 1.
+type SamplerOrder [samplerStages]SamplerStage
+
+// DefaultOrder is llama.cpp's: what is kept does not depend on the temperature.
+var DefaultOrder = SamplerOrder{StagePenalties, StageTopK, StageTopP, StageMinP, StageTemperature}
+
+// stageNames are the names of the stages, the first one that of String.
+var stageNames = map[SamplerStage][]string{
+	StagePenalties:   {"penalties"},
+	StageTopK:        {"top_k", "top-k", "topk"},
+	StageTopP:        {"top_p", "top-p", "topp", "nucleus"},
+	StageMinP:        {"min_p", "min-p", "minp"},
+	StageTemperature: {"temperature", "temp"},
+}
+
+// foreignStages are stages of llama.cpp that are not here.
+var foreignStages = []string{"dry", "top_n_sigma", "typ_p", "xtc", "infill", "adaptive_p"}
+
+// ParseSamplerOrder reads names of stages with semicolons between them, as llama.cpp
+// does: "penalties;top_k;top_p;min_p;temperature".
+func ParseSamplerOrder(text string) (SamplerOrder, error) {
+	var o SamplerOrder
+	for i, part := range strings.Split(text, ";") {
+		name := strings.ToLower(strings.TrimSpace(part))
+		s := stageNamed(name)
+		switch {
+		case s == 0 && slices.Contains(foreignStages, name):
+			return o, fmt.Errorf("%s of llama.cpp is not supported, and does nothing there by default: leave it out; the names are %v", name, DefaultOrder)
+		case s == 0:
+			return o, fmt.Errorf("%.40q is no name, want some of %v", name, DefaultOrder)
+		case slices.Contains(o[:], s):
+			return o, fmt.Errorf("%v is there twice", s)
+		}
+		o[i] = s
+	}
+	return o, nil
+}
+
+// stageNamed is the stage with a name, 0 for none.
+func stageNamed(name string) SamplerStage {
+	for s, names := range stageNames {
+		if slices.Contains(names, name) {
+			return s
+		}
+	}
+	return 0
+}
+
+// String is the name of s.
+func (s SamplerStage) String() string {
+	if names := stageNames[s]; names != nil {
+		return names[0]
+	}
+	return fmt.Sprintf("stage %d", uint8(s))
+}
+
+// Has reports whether s is among the stages of o.
+func (o SamplerOrder) Has(s SamplerStage) bool { return slices.Contains(o.stages(), s) }
+
+// String is what ParseSamplerOrder reads.
+func (o SamplerOrder) String() string {
+	var names []string
+	for _, s := range o.stages() {
+		names = append(names, s.String())
+	}
+	return strings.Join(names, ";")
+}
+
+// stages are the stages of o, none of them 0.
+func (o *SamplerOrder) stages() []SamplerStage {
+	if *o == (SamplerOrder{}) {
+		return DefaultOrder[:]
+	}
+	if n := slices.Index(o[:], 0); n >= 0 {
+		return o[:n]
+	}
+	return o[:]
+}
+
+// Stages are the n stages of s that may change something, in their order.
+func (s *Sampling) Stages() (list [samplerStages]SamplerStage, n int) {
+	for _, stage := range s.Order.stages() {
+		if s.does(stage) {
+			list[n] = stage
+			n++
+		}
+	}
+	return list, n
+}
+
+// does reports whether a stage may change something.
+func (s *Sampling) does(stage SamplerStage) bool {
+	switch stage {
+	case StagePenalties:
+		return s.RepeatLastN > 0 && (s.RepeatPenalty != 0 && s.RepeatPenalty != 1 || s.PresencePenalty != 0 || s.FrequencyPenalty != 0)
+	case StageTopK:
+		return s.TopK > 0
+	case StageTopP:
+		return s.TopP > 0 && s.TopP < 1
+	case StageMinP:
+		return s.MinP > 0
+	}
+	return true
+}
+
+// Greedy reports whether the largest logit is chosen, whatever is drawn.
+func (s *Sampling) Greedy() bool { return s.Temperature <= 0 && s.Order.Has(StageTemperature) }
+
+// CheckSample panics unless the arguments of Sample fit together.
+func CheckSample(next, logits, history, pos Tensor, s []Sampling) {
+	const op = "Sample"
+	CheckShape(op, "logits", logits, F32, -1, -1)
+	rows := logits.Dim(0)
+	CheckShape(op, "next", next, I32, rows)
+	CheckShape(op, "history", history, I32, rows, -1)
+	CheckShape(op, "pos", pos, I32, rows)
+	if logits.Dim(1) == 0 {
+		Check(false, op, "logits %v, want a token to choose", logits)
+	}
+	if len(s) != rows {
+		Check(false, op, "%d settings, want %d, one of each row", len(s), rows)
+	}
+}
