@@ -1,6 +1,7 @@
 package devtest
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -50,6 +51,67 @@ func (r *reuse) dominate() {
 			q[i] = float32(math.Sqrt(float64(r.dim)))
 		}
 	}
+}
+
+// dominatedLines are cases of LineSums whose first key dominates: where all rows read
+// it, most columns and diagonals have sums that are no f32.
+func dominatedLines() []testCase {
+	var cases []testCase
+	for _, s := range []lineShape{{4, 2, 16, true, 0.5}, {2, 1, 64, false, 1}} {
+		for _, call := range [][2]int{{200, 64}, {300, 128}} {
+			cases = append(cases, testCase{fmt.Sprintf("op=linesums/dominated/len=%d/rows=%d/%+v", call[0], call[1], s), func(b *bed) job {
+				return lineSums(b, call[0], call[1], s, device.First{Columns: 2})
+			}})
+		}
+	}
+	return cases
+}
+
+// dominateFirst gives keys scores that rise with their position, by a.rise for each, and
+// the first one a score above them all. The other dimensions stay as they are.
+func (a *attention) dominateFirst() {
+	rise := a.rise
+	for s, n := range a.lens {
+		for j := range n {
+			x := rise * float64(j-n)
+			if j == 0 {
+				x = rise * float64(n) / 2
+			}
+			for h := range a.kvHeads {
+				a.at(a.k, s, j, h)[0] = float32(x)
+			}
+		}
+	}
+	for i := 0; i < len(a.q); i += a.dim {
+		a.q[i] = float32(math.Sqrt(float64(a.dim)))
+	}
+}
+
+// dominatedUsage are calls of AddWeights whose first key dominates.
+func dominatedUsage() []testCase {
+	var cases []testCase
+	for name, a := range map[string]attention{
+		"prefill": {lens: []int{200}, rows: 77}, "first": {lens: []int{130}, rows: 130}, "decode": {lens: []int{190, 0, 130}},
+		"tokens": {middle: device.Tokens, sink: 3, recent: 9, listHeads: 1, weighted: true, lens: []int{200, 130}},
+	} {
+		for _, dim := range []int{20, 64} {
+			c := a
+			c.heads, c.kvHeads, c.dim, c.rise = 4, 2, dim, 0.7
+			cases = append(cases, testCase{fmt.Sprintf("op=addweights/dominated/%s/dim=%d", name, dim), func(b *bed) job { return addWeights(b, c) }})
+		}
+	}
+	return cases
+}
+
+// heldShare is a sum of weights as devices hold it.
+func heldShare(sum float64) float64 {
+	switch {
+	case sum >= 0x1p-100:
+		return sum
+	case sum > 0:
+		return math.Log2(sum)
+	}
+	return -math.MaxFloat32
 }
 
 // logAdd is ln(exp a + exp b).

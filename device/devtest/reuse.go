@@ -21,9 +21,8 @@ type reuse struct {
 	choose, best       device.Amount // Memo.K and Widen.Best
 	near               int
 	slid, ties, odd    bool
-	flat               bool    // all keys are alike
-	keep               int     // Span.Recent
-	rise               float64 // of scores from key to key; see dominate
+	flat               bool // all keys are alike
+	keep               int  // Span.Recent
 
 	queries [][]float32 // by step, [slots, heads, dim]
 }
