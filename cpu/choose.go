@@ -31,7 +31,7 @@ func (o *ops) chooseSets(op string, m memo, scores, q device.Tensor, kv device.K
 		t.scratch[i].fit(heads/t.pages.heads, m.dim)
 		if m.sets < heads {
 			s := &t.scratch[i]
-			s.exp, s.sum = grown(&s.exp, pagesOf(t.width)*vec.Tile), grown(&s.sum, t.width)
+			s.top, s.sum = grown(&s.top, t.width), grown(&s.sum, t.width)
 		}
 	}
 	o.pool.RunChunks(slots*t.pages.heads, 1, t)
@@ -59,8 +59,11 @@ type chooseScratch struct {
 	best  selector
 	nans  int // scores that were not numbers
 
-	shares   shares
-	exp, sum []float32 // [width]: of a head, and of the heads of a set
+	// of the heads of a set
+	lanes    lanes
+	log      []float64 // [heads]: of the sum of a head's exponentials
+	shift    []float32 // [heads]
+	top, sum []float32 // [width]: the largest share of a head, as a logarithm, and all over it
 }
 
 // fit makes the scratch large enough for heads heads.
@@ -68,6 +71,7 @@ func (s *chooseScratch) fit(heads, dim int) {
 	if cap(s.heads) < heads || len(s.q) < heads*dim {
 		s.heads, s.q = make([]int, 0, heads), make([]float32, heads*dim)
 		s.tile = make([]float32, heads*vec.Tile)
+		s.log, s.shift = make([]float64, heads), make([]float32, heads)
 	}
 }
 
@@ -144,7 +148,7 @@ func (t *chooseTask) enter(s *chooseScratch, slot, set int, visible, middle [2]i
 		}
 		return
 	}
-	x := t.weigh(s, slot, set, visible)
+	x := t.weigh(s, slot, set, visible, middle)
 	hide(x, middle)
 	s.nans += s.best.nans(t.o.vec, x)
 	t.o.d.sawNaNs(&s.nans)
@@ -163,44 +167,73 @@ func (t *chooseTask) enter(s *chooseScratch, slot, set int, visible, middle [2]i
 	tally[2], tally[3] = int32(uint32(sum)), int32(uint32(sum>>32))
 }
 
-// weigh is what the positions of a set are ranked by: the scores of its head,
-// or the sum of its heads' softmax.
-func (t *chooseTask) weigh(s *chooseScratch, slot, set int, visible [2]interval) []float32 {
+// weigh is what the positions of a set are ranked by: the scores of its head, or
+// the logarithm of the sum of its heads' softmax, up to a constant of the set. The
+// sum itself is no f32 where it is far below the share of another position, often
+// the row's own.
+func (t *chooseTask) weigh(s *chooseScratch, slot, set int, visible, middle [2]interval) []float32 {
 	lo, hi := t.members(set)
 	first, n := t.row(slot, lo), t.pos[slot]+1
 	if t.sets == t.heads {
 		return first[:n]
 	}
-	sum := s.sum[:n]
-	clear(sum)
-	for h := lo; h < hi; h++ {
-		t.softmax(s, sum, t.row(slot, h)[:n], visible)
+	v, top, sum := t.o.vec, s.top[:n], s.sum[:n]
+	for j := range top {
+		top[j], sum[j] = -math.MaxFloat32, 0
 	}
-	copy(first, sum)
+	shift := t.shifts(s, slot, lo, hi, visible, middle)
+	for _, m := range middle {
+		m.hi = max(m.hi, m.lo)
+		for i, by := range shift {
+			if by > negInf {
+				v.LogTop(top[m.lo:m.hi], t.row(slot, lo+i)[m.lo:m.hi], 1, by)
+			}
+		}
+		for i, by := range shift {
+			if by > negInf {
+				v.LogSum(sum[m.lo:m.hi], top[m.lo:m.hi], t.row(slot, lo+i)[m.lo:m.hi], 1, by)
+			}
+		}
+		for j := m.lo; j < m.hi; j++ {
+			first[j] = logOf(top[j], sum[j])
+		}
+	}
 	return first[:n]
 }
 
-// softmax adds the softmax of scores over what is visible to sum.
-func (t *chooseTask) softmax(s *chooseScratch, sum, scores []float32, visible [2]interval) {
-	hide(scores, visible)
-	x := s.exp[:pagesOf(len(scores))*vec.Tile]
-	for at := 0; at < len(scores); at += vec.Tile {
-		n := min(vec.Tile, len(scores)-at)
-		rescale(t.o.vec, x[at:at+n], scores[at:at+n], math.Log2E)
+// logOf is top + ln sum; where no head sees anything the lowest number, which still
+// may be chosen.
+func logOf(top, sum float32) float32 {
+	if !(sum > 0) {
+		return -math.MaxFloat32
 	}
-	copy(x[len(scores):], unseen[:])
-	var total float64
-	for _, v := range s.shares.of(t.o.vec, x) {
-		total += float64(v)
+	return top + float32(math.Log(float64(sum)))
+}
+
+// shifts is what makes the scores of heads lo to hi-1 the logarithms of their softmax
+// over what is visible, up to a constant of all by which the largest of the middle is 0,
+// where f32 is finest; -Inf for a head without a softmax. Scores outside of what is
+// visible, and those that are not numbers, become -Inf.
+func (t *chooseTask) shifts(s *chooseScratch, slot, lo, hi int, visible, middle [2]interval) []float32 {
+	v, log, best := t.o.vec, s.log[:hi-lo], math.Inf(-1)
+	for i := range log {
+		x := t.row(slot, lo+i)[:t.pos[slot]+1]
+		hide(x, visible)
+		s.nans += s.best.dropNaNs(v, x)
+		log[i] = s.lanes.logSum(v, x)
+		for _, m := range middle {
+			if m.lo < m.hi && !math.IsInf(log[i], 0) {
+				best = max(best, float64(s.lanes.largest(v, x[m.lo:m.hi]))-log[i])
+			}
+		}
 	}
-	s.nans += s.shares.nans
-	if !(total > 0) {
-		return
+	shift := s.shift[:len(log)]
+	for i, x := range log {
+		if shift[i] = negInf; !math.IsInf(x, 0) {
+			shift[i] = float32(-x - max(best, -math.MaxFloat32))
+		}
 	}
-	share := float32(1 / total)
-	for j, v := range x[:len(sum)] {
-		sum[j] += v * share
-	}
+	return shift
 }
 
 // hide makes -Inf what is outside of two intervals, the first before the second.

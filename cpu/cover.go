@@ -118,7 +118,7 @@ func meanSoftmax(dst []float64, q, k []float32, kvHead, kvHeads int) {
 func poolLines(dst []float64, x []float32, block int) {
 	clear(dst)
 	for i, v := range x {
-		dst[i/block] += float64(v)
+		dst[i/block] += device.ShareOf(v)
 	}
 }
 
@@ -196,7 +196,7 @@ func (t *topLinesTask) lines(s *coverScratch, x []float32) int {
 	sorted := grown(&s.x, len(x))
 	var total float64
 	for i, v := range x {
-		sorted[i] = float64(v)
+		sorted[i] = device.ShareOf(v)
 		total += sorted[i]
 	}
 	slices.Sort(sorted)

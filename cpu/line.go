@@ -65,8 +65,12 @@ func (t *lineTask) Do(worker, lo, hi int) {
 			x := row(weights, i, n)[:p+1]
 			normalize(x)
 			for j, w := range x {
-				columns[j] += float64(w)
-				diagonals[p-j] += float64(w)
+				share := float64(w)
+				if w < 0 {
+					share = math.Exp(share)
+				}
+				columns[j] += share
+				diagonals[p-j] += share
 			}
 		}
 		narrow(row(t.columns, h, t.width), columns, t.forced.Columns)
@@ -98,7 +102,8 @@ func (t *lineTask) score(s *keyScratch, x []float32, head int) bool {
 	return true
 }
 
-// normalize replaces scores by their softmax; what is NaN counts nothing.
+// normalize replaces scores by their softmax, and by its logarithm where it is
+// less than device.TinyShare of the largest; what is NaN counts nothing.
 func normalize(x []float32) {
 	top := negInf
 	for _, v := range x {
@@ -111,21 +116,29 @@ func normalize(x []float32) {
 		x[i] = 0
 		if v > negInf {
 			e := math.Exp(float64(v - top))
-			x[i] = float32(e)
+			if x[i] = float32(e); e < device.TinyShare {
+				x[i] = v - top
+			}
 			sum += e
 		}
 	}
-	for i := range x {
-		if sum > 0 {
-			x[i] = float32(float64(x[i]) / sum)
+	if !(sum > 0) {
+		return
+	}
+	log := float32(math.Log(sum))
+	for i, e := range x {
+		if e < 0 {
+			x[i] = e - log
+			continue
 		}
+		x[i] = float32(float64(e) / sum)
 	}
 }
 
-// narrow writes sums as f32, and +Inf for the first ones.
+// narrow writes sums as f32 holds them, and +Inf for the first ones.
 func narrow(dst []float32, sums []float64, first int) {
 	for i, x := range sums {
-		dst[i] = float32(x)
+		dst[i] = device.HoldShare(x)
 		if i < first {
 			dst[i] = float32(math.Inf(1))
 		}

@@ -97,6 +97,19 @@ func (s *selector) nans(v *vec.Kernels, x []float32) int {
 	return len(x) - atLeast(v, grown(&s.likely, (len(x)+63)/64), x, negInf)
 }
 
+// dropNaNs makes scores that are not numbers -Inf, and counts them.
+func (s *selector) dropNaNs(v *vec.Kernels, x []float32) (n int) {
+	if n = s.nans(v, x); n == 0 {
+		return 0
+	}
+	for i, y := range x {
+		if y != y {
+			x[i] = negInf
+		}
+	}
+	return n
+}
+
 // atLeast is the scores of at least a bound, and how many they are.
 func atLeast(v *vec.Kernels, set []uint64, x []float32, bound float32) (n int) {
 	v.AtLeast(set, x, bound)

@@ -66,6 +66,9 @@ type usageScratch struct {
 	scores []float32 // [rows, run, len(pos) in whole tiles]
 	tile   []float32 // [rows, run, vec.Tile]
 	weight []float32 // [len(pos)]: of one row, all its heads
+	tiny   []float64 // [len(pos)]: what is less than device.TinyShare of a head's largest
+	faint  []int32   // number in pos of those of one head
+	far    []float64 // and how much of its largest
 	keys   vec.Rows  // [vec.Tile, dim]: gathered
 
 	top, sum, scale [1]float32 // of the softmax in hand
@@ -94,7 +97,7 @@ func (t *usageTask) rows(s *usageScratch, slot, kvHead, first, r, n int) {
 	t.positions(s, slot, kvHead, first, first+r, n)
 	width := (len(s.pos) + vec.Tile - 1) / vec.Tile * vec.Tile
 	s.q, s.tile = grown(&s.q, n*t.run*t.dim), grown(&s.tile, n*t.run*vec.Tile)
-	s.scores, s.weight = grown(&s.scores, n*t.run*width), grown(&s.weight, width)
+	s.scores, s.weight, s.tiny = grown(&s.scores, n*t.run*width), grown(&s.weight, width), grown(&s.tiny, width)
 	for i := range n {
 		at := ((slot*t.perSlot+r+i)*t.heads + kvHead*t.run) * t.dim
 		copy(row(s.q, i, t.run*t.dim), t.q[at:at+t.run*t.dim])
@@ -104,10 +107,16 @@ func (t *usageTask) rows(s *usageScratch, slot, kvHead, first, r, n int) {
 	for i := range n {
 		p := first + r + i
 		t.weigh(s, i, p, width)
-		sum[p] = 0
+		sum[p] = device.HoldShare(0)
 		for j, pos := range s.pos {
-			if int(pos) <= p {
-				sum[pos] += s.weight[j]
+			if int(pos) > p {
+				continue
+			}
+			switch v, w := sum[pos], s.weight[j]; {
+			case v >= device.TinyShare && w > 0:
+				sum[pos] += w
+			case v > negInf:
+				sum[pos] = device.HoldShare(device.ShareOf(v) + float64(w) + s.tiny[j])
 			}
 		}
 	}
@@ -192,12 +201,14 @@ func (g *pages) gather(dst *vec.Rows, slot, kvHead int, some []int32) vec.Rows {
 // over its heads.
 func (t *usageTask) weigh(s *usageScratch, i, p, width int) {
 	clear(s.weight)
+	clear(s.tiny)
 	scale := float32(math.Log2E / math.Sqrt(float64(t.dim)))
 	plan := &t.reach.plan
 	open := plan.Span == device.Span{}
 	for u := range t.run {
 		x := row(s.scores, i*t.run+u, width)
 		s.top[0], s.sum[0] = negInf, 0
+		low := float32(0)
 		for j := range x {
 			x[j] *= scale
 			if j < len(s.bias) {
@@ -205,18 +216,40 @@ func (t *usageTask) weigh(s *usageScratch, i, p, width int) {
 			}
 			if j >= len(s.pos) || int(s.pos[j]) > p || !(x[j] > negInf) || !open && !t.reach.spanned(p, int(s.pos[j])) {
 				x[j] = negInf
+				continue
 			}
 			s.top[0] = max(s.top[0], x[j])
+			low = min(low, x[j])
 		}
 		if s.top[0] == negInf {
 			continue
 		}
+		s.setFaint(x, low)
 		for at := 0; at < width; at += vec.Tile {
 			t.o.vec.Softmax(x[at:at+vec.Tile], s.top[:], s.sum[:], s.scale[:])
 		}
 		share := 1 / s.sum[0]
 		for j := range s.pos {
 			s.weight[j] += x[j] * share
+		}
+		for i, j := range s.faint {
+			s.tiny[j] += s.far[i] * float64(share)
+		}
+	}
+}
+
+// setFaint takes what is too far below the largest score for a f32 out of a head's
+// scores, in units of ln 2, the lowest of which is given.
+func (s *usageScratch) setFaint(x []float32, low float32) {
+	s.faint, s.far = s.faint[:0], s.far[:0]
+	least := s.top[0] + float32(math.Log2(device.TinyShare))
+	if low >= least {
+		return
+	}
+	for j, v := range x {
+		if v < least && v > negInf {
+			s.faint, s.far = append(s.faint, int32(j)), append(s.far, math.Exp2(float64(v-s.top[0])))
+			x[j] = negInf
 		}
 	}
 }

@@ -9,7 +9,8 @@ import "math"
 // A pilot sample of the tail says how far its weights exp(q·k/√dim) are spread,
 // and that how large the sample must be. A sample of b of n positions is read
 // with weight n/b, so that the sums over the fixed positions and the sample
-// estimate those over everything.
+// estimate those over everything. Weights are relative to the largest that is fixed or in
+// the pilot: one that is too small to be counted beside it moves no sum.
 type Tail struct {
 	Draw  Draw    // Seed, Request and Layer; the rest is filled in for each row and set
 	Of    Tensor  // i32 [slots]: the Request of each slot; absent is that of Draw for all

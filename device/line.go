@@ -5,7 +5,8 @@ import "math"
 // The attention of a slot's newest rows is a matrix with a row for each of them
 // and a column for each position. Lines are its columns, and its diagonals:
 // diagonal o is what lies o positions before each row. Tensors of lines are f32
-// [heads, width]; what follows the slot's newest position is undefined.
+// [heads, width], each a sum of weights as [HoldShare] holds it; what follows the
+// slot's newest position is undefined.
 
 // First is how many columns, and how many diagonals, come before all others
 // whatever their sum is: the first ones.

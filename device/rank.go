@@ -48,6 +48,8 @@ type Ranker interface {
 	// list has.
 	TopK(l List, scores Tensor, kv KV, k Amount)
 	// TopP lists the smallest set of best positions of each row and head whose
-	// exp(score - max) sums to at least share of the row's; ties as TopK.
+	// exp(score - max) sums to at least share of the row's; ties as TopK. What is
+	// too small beside the largest to be counted is not in the set, which reaches
+	// its share without it.
 	TopP(l List, scores Tensor, kv KV, share float64)
 }

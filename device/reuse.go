@@ -52,8 +52,9 @@ type Reuser interface {
 	// the K best of the positions that are inside the plan's span and neither
 	// in its sinks nor in its recent window, ties to the lowest position, NaN
 	// and -Inf never. A set of one head ranks by q·k/√dim, a set of several by
-	// the sum of its heads' softmax over the span. Sets that found an entry are
-	// not scored. scores f32 [rows, heads, width] may be overwritten.
+	// the sum of its heads' softmax over the span, by its logarithm, in which no
+	// share is too small beside another; 0 is the last choice. Sets that found an
+	// entry are not scored. scores f32 [rows, heads, width] may be overwritten.
 	//
 	// A set lists what it just chose as it is, or the choice it found, widened.
 	// l has a group for each row and a head for each set.

@@ -18,8 +18,8 @@ func (k Keep) Of(n, since int) (best, newest int) {
 }
 
 // Keeper counts how much attention stored positions get and drops those that
-// get the least. A sum is of all heads of a kv head; -Inf is a position that was
-// dropped, and stays so. sum f32 [slots, kvheads, width].
+// get the least. A sum is of all heads of a kv head, as [HoldShare] holds it; -Inf
+// is a position that was dropped, and stays so. sum f32 [slots, kvheads, width].
 type Keeper interface {
 	// AddWeights adds the softmax weights of the rows of a call over what the plan
 	// reads: sum[j] += Σ weight, row after row in the order of positions. A row's

@@ -75,7 +75,8 @@ type ValueSampler interface {
 	// Tokens as a Mixture is an estimate of the plan's attention. Numbers are
 	// addressed by the row's position, the head (with Shared, the kv head), and
 	// ForValue: tile t of a systematic sampler has number t, draw i of the others
-	// number i, counted through the tiles. A score that is NaN counts nothing.
+	// number i, counted through the tiles. A score that is NaN counts nothing, and
+	// one whose share is no f32 is never drawn: it would be once in 2^126 draws.
 	//
 	// l has a group for each row, as many heads as q, weights, and is not p.List;
 	// p is not a mixture. q f32 [rows, heads, dim].

@@ -51,6 +51,9 @@ type Replay struct {
 	// Observe, when set, gets what each layer of each eager pass reads, tile by
 	// tile where the attention plans in tiles.
 	Observe func(Selection)
+	// ObserveFrozen, when set, gets the positions [from, to) of a prefill pass that
+	// a layer does not update: no Selection has them.
+	ObserveFrozen func(layer, from, to int)
 
 	in       [3]device.Tensor // q f32 [rows, heads·dim]; k, v f32 [rows, kvheads·dim]
 	out      device.Tensor    // f32 [rows, heads·dim]
@@ -211,7 +214,11 @@ func (r *Replay) prefillChunk(s *ReplaySequence, n, prompt int) error {
 			r.gather(dst, x, s.n, first, n)
 		}
 		r.layer(&p, l, r.out.Rows(0, n), r.in[0].Rows(0, n), r.in[1].Rows(0, n), r.in[2].Rows(0, n))
-		for _, run := range r.policy.Frozen(&p, l).Rows.Around(n) {
+		frozen := r.policy.Frozen(&p, l).Rows
+		if r.ObserveFrozen != nil && !frozen.Empty() {
+			r.ObserveFrozen(l, first+frozen.Lo, first+frozen.Hi)
+		}
+		for _, run := range frozen.Around(n) {
 			if err := r.scatter(s.out[l], r.out.Rows(run.Lo, run.Hi), s.n, first+run.Lo, run.Hi-run.Lo); err != nil {
 				return err
 			}

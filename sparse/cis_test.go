@@ -441,6 +441,27 @@ func divergence(b, a []float64) (d float64) {
 // binary is the entropy of a coin.
 func binary(x float64) float64 { return entropy([]float64{x, 1 - x}) }
 
+// Where a key lies far above the others, its own in most steps, the shares of the others
+// are too small for a float32, and the best of them are chosen all the same.
+func TestCISRanksBesideADominantKey(t *testing.T) {
+	const n = 201
+	x := engine.QKV{Q: make([]float32, 2*2*n), K: make([]float32, 2*n), V: make([]float32, 2*n)}
+	for i := range 2 * n {
+		x.Q[2*i] = math.Sqrt2
+	}
+	for j := range n {
+		x.K[2*j] = float32(j) / 4
+	}
+	x.K[2*(n-1)] = 200
+	for _, spec := range []string{"cis(k=5,sink=2,local=3,share=group)", "cpe(k=5,sink=2,local=3,share=group,phi=1,psi=1)", "cis(k=5,sink=2,local=3)"} {
+		b := openBench(t, spec, n, func(c *engine.ReplayConfig) { c.Layers, c.Heads, c.KVHeads, c.HeadDim = 1, 2, 1, 2 })
+		got := b.watch([]engine.QKV{x}, n-1, n).keys[n-1]
+		if want := []int32{0, 1, 193, 194, 195, 196, 197, 198, 199, 200}; !slices.Equal(got[0], want) || !slices.Equal(got[1], want) {
+			t.Errorf("%s reads %v and %v, want %v", spec, got[0], got[1], want)
+		}
+	}
+}
+
 // C-3 of the specification, to its digits.
 func TestDroppedMassExample(t *testing.T) {
 	a := []float64{.4, .3, .15, .1, .05}

@@ -9,28 +9,30 @@ import (
 
 // FlexPrefill (Lai et al., FlexPrefill: A Context-Aware Sparse Attention Mechanism
 // for Efficient Long-Sequence Inference, 2025). Per query head, with A the causal
-// softmax of the last 128 rows of a prompt of n positions over all keys:
+// softmax of the last block (128) rows of a prompt of n positions over all keys:
 //
 //	1. vert_j is the mean of column j of A, slash_o that of diagonal o. nv is
-//	   1 + n'/128 blocks, for as many columns n' as the share gamma of all weight
+//	   1 + n'/block blocks, for as many columns n' as the share gamma of all weight
 //	   needs, the best first; ns likewise for diagonals. Both lie between
-//	   min/128 and all.
+//	   min/block and all.
 //	2. D is the root of the Jensen-Shannon divergence of vert, in blocks, and
-//	   softmax(mean q·mean k/√d) for the mean of the last 128 queries. With
-//	   D < tau a head is query-aware: nv = ns = min/128.
+//	   softmax(mean q·mean k/√d) for the mean of the last block queries. With
+//	   D < tau a head is query-aware: nv = ns = min/block.
 //	3. A block of rows reads the nv best blocks of columns, the first included,
 //	   the ns best block diagonals, its own included, and, if the head is
 //	   query-aware, the best blocks of softmax(mean q_i·mean k_j/√d), of all rows
 //	   together, while they sum to at most gamma for each row.
 //
-// Up to max(256, min) positions a prompt is dense.
+// Up to max(2·block, min) positions, in whole blocks, a prompt is dense.
 //
 // The pattern needs the last rows of the prompt before its first row is computed:
 // a prompt is one pass. pattern=per_chunk takes those of each chunk instead, which
 // is another method.
 //
 // Differences from the authors' code: 0·ln 0 is 0 in D, where it makes a head of
-// the code not query-aware; diagonals are pooled from the main one on, not from
+// the code not query-aware; the code divides n' by 128 whatever its blocks are
+// (flex_prefill/ops/flex_prefill_attention.py, lines 1708 and 1709, at a24b27b);
+// diagonals are pooled from the main one on, not from
 // the far end; sums are compared in float64. gamma=1 reads everything.
 
 // flexprefillOptions are the settings of flexprefill.
@@ -73,8 +75,8 @@ var flexprefillEntry = entry(Doc{
 	Name: "flexprefill", Title: "columns and diagonals, or blocks, as many as each head needs",
 	Source: "Lai et al., FlexPrefill: A Context-Aware Sparse Attention Mechanism for Efficient Long-Sequence Inference, 2025",
 	Stage:  Select, Prefill: true, Observes: true,
-	Granularity: "blocks of 128 positions, per query head and block of 128 rows",
-	Reads:       "as many blocks as gamma asks for; to choose, the last 128 rows read all of K, and all of Q and K is averaged",
+	Granularity: "blocks of 128 positions (option block), per query head and block of rows",
+	Reads:       "as many blocks as gamma asks for; to choose, the last block of rows reads all of K, and all of Q and K is averaged",
 	Presets: map[string]string{
 		"paper": "gamma=0.9,tau=0.1,min=1024", "anchor-paper": "gamma=0.95,tau=0.1,min=1024",
 	},

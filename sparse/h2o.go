@@ -15,6 +15,8 @@ import "github.com/gollm/gollm/device"
 //     to the scores.
 //
 // Differences from the publication:
+//   - The code drops one position more, which lies between its two sets: the
+//     row's own counts in recent where it masks, and not where it ranks.
 //   - Positions keep their numbers; a version of the code renumbers what stayed.
 //   - With grouped heads the scores of a kv head are of all its query heads.
 //   - A position that goes is not read any more, but its memory is not freed:

@@ -183,3 +183,34 @@ func TestPatternOfAPromptThatGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// Where the first key lies far above the others in every row, the columns of the others
+// are too small for a float32, and the best of them are chosen all the same.
+func TestVslashRanksBesideADominantKey(t *testing.T) {
+	const n, best = 400, 150
+	x := engine.QKV{Q: make([]float32, 2*n), K: make([]float32, 2*n), V: make([]float32, 2*n)}
+	for j := range n {
+		x.Q[2*j] = math.Sqrt2
+		x.K[2*j] = -float32(max(best-j, 2*(j-best))) / 4
+	}
+	x.K[0] = 200
+	b := openBench(t, "vslash(vertical=36,slash=100)", n, func(c *engine.ReplayConfig) { c.Layers, c.Heads, c.KVHeads, c.HeadDim = 1, 1, 1, 2 })
+	var got []int32
+	b.Observe = func(sel engine.Selection) {
+		for row, p := range sel.Pos {
+			if p == n-1 {
+				got, _ = sel.Keys(row, 0)
+			}
+		}
+	}
+	must(t, b.open([]engine.QKV{x}).Prefill(n, 0))
+	var columns []int32 // besides the forced ones and the diagonals
+	for _, j := range got {
+		if j >= 30 && j < 200 {
+			columns = append(columns, j)
+		}
+	}
+	if want := []int32{146, 147, 148, 149, 150, 151}; !slices.Equal(columns, want) {
+		t.Errorf("columns %v, want %v", columns, want)
+	}
+}

@@ -37,8 +37,10 @@ system that leaves the first two dense does so here.
 --indices writes {"attn": "sketchwalk", "phase": "prefill", "rows": [...]}, where
 rows has one object for each layer, head and row:
   {"layer": 2, "head": 0, "row": 511, "keys": [0, 1, 480, 511]}
-Here row is a position. "weights" is there where keys do not count 1 each; with
-"mixture": true the weights are the softmax itself, and no keys are read.`
+Here row is a position. "weights" is there where keys do not count 1 each, null
+for one that is not finite; with "mixture": true the weights are the softmax
+itself, and no keys are read. "frozen": true is a row that the layer does not
+update.`
 
 const attendExample = `  gollm attend --attn 'streaming(sink=4,window=256)' --q q.npy --k k.npy --v v.npy -o out.npy
   gollm attend --attn 'topk(k=64)' --q q.npy --k k.npy --v v.npy -o out.npy --phase decode --rows 16
@@ -278,7 +280,13 @@ func (a *attendFlags) replay(r *engine.Replay, seq *engine.ReplaySequence, t *te
 		return err
 	}
 	if idx != nil {
-		r.Observe = func(s engine.Selection) { idx.add(s, t.n-a.rows, a.phase == "decode") }
+		first, decode := t.n-a.rows, a.phase == "decode"
+		r.Observe = func(s engine.Selection) { idx.add(s, first, decode) }
+		r.ObserveFrozen = func(layer, from, to int) {
+			if !decode {
+				idx.addFrozen(layer, max(from, first), to, t.heads)
+			}
+		}
 	}
 	prompt := t.n
 	if a.phase == "decode" {

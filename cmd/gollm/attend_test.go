@@ -80,10 +80,7 @@ func TestAttendIsAttentionOverItsIndices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := decode[struct {
-			Attn, Phase string
-			Rows        []index
-		}](t, string(text))
+		file := decode[indexRows](t, string(text))
 		if file.Attn != tt.spec || file.Phase != tt.phase || len(file.Rows) != attendHeads*tt.rows {
 			t.Errorf("%v: %q, %q and %d rows", tt, file.Attn, file.Phase, len(file.Rows))
 		}
@@ -97,6 +94,12 @@ func TestAttendIsAttentionOverItsIndices(t *testing.T) {
 			}
 		}
 	}
+}
+
+// indexRows is the file of --indices.
+type indexRows struct {
+	Attn, Phase string
+	Rows        []index
 }
 
 // attentionOf is softmax attention of one row over the keys of an index.
@@ -118,6 +121,71 @@ func attentionOf(q, k, v *npy.Array, x index) []float64 {
 		y[i] /= sum
 	}
 	return y
+}
+
+// TestAttendIndicesOfBrokenQueries: weights that are not finite are null, a row that
+// reads nothing has an empty list, and the warning comes as it does without the file.
+func TestAttendIndicesOfBrokenQueries(t *testing.T) {
+	q, k, v := randomArray(1, attendHeads, attendLen, attendDim), randomArray(2, attendKV, attendLen, attendDim), randomArray(3, attendKV, attendLen, attendDim)
+	for h := range attendHeads { // of the last row; the signs of what is infinite still collide
+		q.Data[(h+1)*attendLen*attendDim-1] = float32(math.Inf(1))
+	}
+	files := []string{"--q", save(t, q), "--k", save(t, k), "--v", save(t, v), "--phase", "decode"}
+	for _, tt := range []struct {
+		spec, has string
+	}{
+		{"magicpig(sink=2,local=2,dense=0)", "null"},
+		{"santa(samples=3,exec=flash)", `"keys":[]`},
+		{"santa(samples=3,alloc=largest_remainder)", `"keys":[]`},
+	} {
+		out, idx := filepath.Join(t.TempDir(), "out.npy"), filepath.Join(t.TempDir(), "idx.json")
+		args := append([]string{"attend", "--attn", tt.spec, "-o", out}, files...)
+		without := gollm("", args...)
+		with := gollm("", append(args, "--indices", idx)...)
+		const warning = "numbers of the result are not numbers"
+		if with.code != exitOK || strings.Contains(with.errs, warning) != strings.Contains(without.errs, warning) || len(load(t, out).Data) == 0 {
+			t.Errorf("%s: %+v with --indices, %+v without", tt.spec, with, without)
+		}
+		text, err := os.ReadFile(idx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := decode[indexRows](t, string(text)).Rows
+		if len(rows) != attendHeads || !strings.Contains(string(text), tt.has) || strings.Contains(string(text), `"keys":null`) {
+			t.Errorf("%s: %d rows, want %d and a %s in\n%s", tt.spec, len(rows), attendHeads, tt.has, text)
+		}
+	}
+}
+
+// TestAttendIndicesOfFrozenRows: there is one object for each layer, head and row, those
+// that a layer does not update included.
+func TestAttendIndicesOfFrozenRows(t *testing.T) {
+	const layers, rows = 4, 100
+	q, k, v := randomArray(1, layers, attendHeads, attendLen, attendDim), randomArray(2, layers, attendKV, attendLen, attendDim), randomArray(3, layers, attendKV, attendLen, attendDim)
+	for _, spec := range []string{"etf(psi=0.3,ls=1,sink=60)", "cpe(psi=0.3,ls=1,sink=60)"} {
+		out, idx := filepath.Join(t.TempDir(), "out.npy"), filepath.Join(t.TempDir(), "idx.json")
+		ok(t, "", "attend", "--attn", spec, "--q", save(t, q), "--k", save(t, k), "--v", save(t, v), "-o", out, "--rows", fmt.Sprint(rows), "--indices", idx)
+		y := load(t, out)
+		text, err := os.ReadFile(idx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, frozen := map[[3]int]bool{}, 0
+		for _, x := range decode[indexRows](t, string(text)).Rows {
+			seen[[3]int{x.Layer, x.Head, x.Row}] = true
+			if x.Frozen {
+				frozen++
+			}
+			at := ((x.Layer*attendHeads+x.Head)*rows + x.Row - (attendLen - rows)) * attendDim
+			zero := !slices.ContainsFunc(y.Data[at:at+attendDim], func(v float32) bool { return v != 0 })
+			if x.Keys == nil || x.Frozen != (len(x.Keys) == 0) || x.Frozen != zero {
+				t.Fatalf("%s: %+v, a result of zeros: %v", spec, x, zero)
+			}
+		}
+		if len(seen) != layers*attendHeads*rows || frozen == 0 {
+			t.Errorf("%s: %d of %d objects, %d frozen", spec, len(seen), layers*attendHeads*rows, frozen)
+		}
+	}
 }
 
 // TestAttendLayers: layers in one file and in a file each are the same.

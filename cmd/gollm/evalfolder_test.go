@@ -295,7 +295,7 @@ func TestPplSharesPrefills(t *testing.T) {
 		if want := alone.NLL - together[0].NLL; got.Difference != want {
 			t.Errorf("%s: difference %v, want %v", attn, got.Difference, want)
 		}
-		different[got.NLL] = true
+		different[float64(got.NLL)] = true
 	}
 	if len(different) != 4 {
 		t.Errorf("%d different figures: these systems show nothing", len(different))

@@ -189,18 +189,18 @@ func (p *evalPplFlags) groups() (groups [][]int, err error) {
 
 // pplReport is the result of one attention.
 type pplReport struct {
-	Attn       string  `json:"attn"`
-	Mode       string  `json:"mode"`
-	Perplexity float64 `json:"perplexity"`
-	StdErr     float64 `json:"std_err"`
-	NLL        float64 `json:"nll"`
-	Difference float64 `json:"nll_difference"` // to the first attention, on the same tokens
-	Tokens     int     `json:"tokens"`
-	Windows    int     `json:"windows"`
-	Context    int     `json:"ctx"`
-	Steps      int     `json:"steps,omitempty"`
-	Shared     int     `json:"shared_prefill"` // systems that a window was read once for
-	Complete   bool    `json:"complete"`
+	Attn       string     `json:"attn"`
+	Mode       string     `json:"mode"`
+	Perplexity jsonNumber `json:"perplexity"`
+	StdErr     jsonNumber `json:"std_err"`
+	NLL        jsonNumber `json:"nll"`
+	Difference jsonNumber `json:"nll_difference"` // to the first attention, on the same tokens
+	Tokens     int        `json:"tokens"`
+	Windows    int        `json:"windows"`
+	Context    int        `json:"ctx"`
+	Steps      int        `json:"steps,omitempty"`
+	Shared     int        `json:"shared_prefill"` // systems that a window was read once for
+	Complete   bool       `json:"complete"`
 }
 
 // measure scores the text under the systems of a group, into their reports.
@@ -236,7 +236,7 @@ func (p *evalPplFlags) measure(cmd *cobra.Command, m *openModel, g []int, ids []
 	results, steps, err := p.perplexities(cmd.Context(), r, len(g), m.Model.Vocab, ids, bos, wait)
 	for k, res := range results {
 		reports[g[k]] = pplReport{
-			Attn: specs[k].String(), Mode: p.mode, Perplexity: res.Value, StdErr: res.StdErr, NLL: res.NLL(), Tokens: res.Tokens,
+			Attn: specs[k].String(), Mode: p.mode, Perplexity: jsonNumber(res.Value), StdErr: jsonNumber(res.StdErr), NLL: jsonNumber(res.NLL()), Tokens: res.Tokens,
 			Windows: res.Windows, Context: p.window, Steps: steps, Shared: len(g), Complete: res.Complete(),
 		}
 	}

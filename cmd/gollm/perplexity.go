@@ -130,21 +130,21 @@ func (p *perplexityFlags) measure(cmd *cobra.Command, m *openModel, ids []int32,
 
 // perplexityReport is the JSON form of a measurement.
 type perplexityReport struct {
-	Perplexity float64 `json:"perplexity"`
-	StdErr     float64 `json:"std_err"`
-	Tokens     int     `json:"tokens"`
-	Windows    int     `json:"windows"`
-	Complete   bool    `json:"complete"`
-	Context    int     `json:"ctx"`
-	Stride     int     `json:"stride"`
-	Attn       string  `json:"attn"`
-	Model      string  `json:"model"`
+	Perplexity jsonNumber `json:"perplexity"`
+	StdErr     jsonNumber `json:"std_err"`
+	Tokens     int        `json:"tokens"`
+	Windows    int        `json:"windows"`
+	Complete   bool       `json:"complete"`
+	Context    int        `json:"ctx"`
+	Stride     int        `json:"stride"`
+	Attn       string     `json:"attn"`
+	Model      string     `json:"model"`
 }
 
 func (p *perplexityFlags) print(cmd *cobra.Command, m *openModel, attn string, o eval.PerplexityOptions, res eval.Perplexity) error {
 	if p.json {
 		return writeJSON(cmd.OutOrStdout(), perplexityReport{
-			Perplexity: res.Value, StdErr: res.StdErr, Tokens: res.Tokens, Windows: res.Windows,
+			Perplexity: jsonNumber(res.Value), StdErr: jsonNumber(res.StdErr), Tokens: res.Tokens, Windows: res.Windows,
 			Complete: res.Complete(), Context: o.Context, Stride: o.Stride, Attn: attn, Model: m.File.Path(),
 		})
 	}

@@ -100,12 +100,13 @@ type indexFile struct {
 
 // index is what a row and head read.
 type index struct {
-	Layer   int       `json:"layer"`
-	Head    int       `json:"head"`
-	Row     int       `json:"row"`
-	Keys    []int32   `json:"keys"`
-	Weights []float32 `json:"weights,omitempty"`
-	Mixture bool      `json:"mixture,omitempty"`
+	Layer   int         `json:"layer"`
+	Head    int         `json:"head"`
+	Row     int         `json:"row"`
+	Keys    []int32     `json:"keys"` // never null
+	Weights jsonNumbers `json:"weights,omitempty"`
+	Mixture bool        `json:"mixture,omitempty"`
+	Frozen  bool        `json:"frozen,omitempty"` // the layer does not update the row, which reads nothing
 }
 
 // newIndexFile begins the file; nil where there is none to write.
@@ -135,24 +136,38 @@ func (x *indexFile) add(s engine.Selection, first int, decode bool) {
 		}
 		for h := range s.Heads {
 			keys, weights := s.Keys(row, h)
-			one := index{Layer: s.Layer, Head: h, Row: p, Keys: keys, Mixture: s.Plan().Mixture}
+			one := index{Layer: s.Layer, Head: h, Row: p, Keys: append([]int32{}, keys...), Mixture: s.Plan().Mixture}
 			for _, w := range weights {
 				if w != 1 {
 					one.Weights = weights
 				}
 			}
-			if x.some {
-				x.out.WriteByte(',')
-			}
-			x.some = true
-			x.out.WriteByte('\n')
-			text, err := json.Marshal(one)
-			if x.err == nil {
-				x.err = err
-			}
-			x.out.Write(text)
+			x.write(one)
 		}
 	}
+}
+
+// addFrozen writes the rows from to to-1, which a layer does not update, for heads heads.
+func (x *indexFile) addFrozen(layer, from, to, heads int) {
+	for row := from; row < to; row++ {
+		for h := range heads {
+			x.write(index{Layer: layer, Head: h, Row: row, Keys: []int32{}, Frozen: true})
+		}
+	}
+}
+
+// write writes one object.
+func (x *indexFile) write(one index) {
+	if x.some {
+		x.out.WriteByte(',')
+	}
+	x.some = true
+	x.out.WriteByte('\n')
+	text, err := json.Marshal(one)
+	if x.err == nil {
+		x.err = err
+	}
+	x.out.Write(text)
 }
 
 // finish ends the file; one whose rows ended with err is not kept.

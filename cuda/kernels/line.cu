@@ -48,22 +48,23 @@ KERNEL(line_sums, LineSumsArgs, 256) {
 			if (s[u] > NOTHING) {
 				State state = a.states[(i64)set * rows + from + v];
 				w = exp2f(s[u] - state.top) * finish(state.sum, false);
+				if (w < TINY_SHARE && state.sum > 0) w = s[u] - state.top - log2f(state.sum);
 			}
 			shares[v * PAGE + threadIdx.x % PAGE] = w;
 		}
 		__syncthreads();
-		for (int v = 0; v < VECTORS && threadIdx.x < PAGE; v++) column += (double)shares[v * PAGE + threadIdx.x];
+		for (int v = 0; v < VECTORS && threadIdx.x < PAGE; v++) column += share_of(shares[v * PAGE + threadIdx.x]);
 		// Diagonal i of the page lies i - (PAGE-1) positions behind its first row's
 		// distance: key k and vector v meet at v - k + PAGE - 1.
 		for (int i = threadIdx.x; i < VECTORS + PAGE - 1 && from + i < wide; i += blockDim.x) {
 			double sum = 0;
-			for (int v = larger(0, i - (PAGE - 1)); v < VECTORS && v <= i; v++) sum += (double)shares[v * PAGE + v - i + PAGE - 1];
+			for (int v = larger(0, i - (PAGE - 1)); v < VECTORS && v <= i; v++) sum += share_of(shares[v * PAGE + v - i + PAGE - 1]);
 			diagonals[from + i] += sum;
 		}
 	}
 	__syncthreads();
 	int j = b * PAGE + threadIdx.x;
-	if (threadIdx.x < PAGE && j < first + rows) a.columns[head * a.width + j] = j < a.first_columns ? infinity() : (float)column;
+	if (threadIdx.x < PAGE && j < first + rows) a.columns[head * a.width + j] = j < a.first_columns ? infinity() : hold_share(column);
 	double* out = a.parts + ((i64)set * a.g.width + b) * wide;
 	for (int i = threadIdx.x; i < wide; i += blockDim.x) out[i] = diagonals[i];
 }
@@ -82,7 +83,7 @@ KERNEL(line_diagonals, LineSumsArgs, 256) {
 			if (i >= wide) break;
 			if (i >= 0) sum += parts[(i64)b * wide + i];
 		}
-		a.diagonals[head * a.width + o] = o < a.first_diagonals ? infinity() : (float)sum;
+		a.diagonals[head * a.width + o] = o < a.first_diagonals ? infinity() : hold_share(sum);
 	}
 }
 
@@ -191,7 +192,7 @@ __device__ inline void mean_softmax(double* x, int n, const float* q, const floa
 __device__ inline void pool_lines(double* y, const float* x, int n, int block) {
 	for (int i = threadIdx.x; i * block < n; i += blockDim.x) {
 		double sum = 0;
-		for (int j = i * block; j < smaller((i + 1) * block, n); j++) sum += (double)x[j];
+		for (int j = i * block; j < smaller((i + 1) * block, n); j++) sum += share_of(x[j]);
 		y[i] = sum;
 	}
 	__syncthreads();

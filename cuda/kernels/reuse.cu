@@ -280,28 +280,54 @@ __device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& sc
 	}
 }
 
-// weigh makes the first head's row of a set what the set is ranked by: the sum of its
-// heads' softmax.
-__device__ inline void weigh(const ReuseArgs& a, const Reuse& r, const Scope& scope, float* first) {
-	for (int h = 0; h < r.run; h++) {
-		float* x = first + h * a.width;
-		float top = -infinity(), sum = 0;
-		for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
-			if (scope.has(j)) top = larger(top, x[j]);
-		}
-		top = reduce_block(top, -infinity(), Top());
-		for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
-			if (scope.has(j)) sum += x[j] > -infinity() ? expf(x[j] - top) : 0;
-		}
-		sum = reduce_block(sum, 0.0f, Plus());
-		float share = sum > 0 ? 1 / sum : 0;
-		for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
-			if (!scope.has(j)) continue;
-			float e = x[j] > -infinity() ? expf(x[j] - top) * share : 0;
-			first[j] = h == 0 ? e : first[j] + e;
-		}
-		__syncthreads();
+// log_share is what makes scores of a head the logarithms of their softmax over a scope:
+// -ln Σ exp(score), -Inf where there is none. best becomes the largest such logarithm of
+// the middle.
+__device__ inline float log_share(const float* x, const Scope& scope, const Scope& middle, float& best) {
+	float top = -infinity(), chosen = -infinity(), sum = 0;
+	for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
+		if (!scope.has(j)) continue;
+		top = larger(top, x[j]);
+		if (middle.has(j)) chosen = larger(chosen, x[j]);
 	}
+	top = reduce_block(top, -infinity(), Top());
+	chosen = reduce_block(chosen, -infinity(), Top());
+	for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
+		if (scope.has(j) && x[j] > -infinity()) sum += expf(x[j] - top);
+	}
+	sum = reduce_block(sum, 0.0f, Plus());
+	if (!(sum > 0)) return -infinity();
+	float log = -(top + logf(sum));
+	best = larger(best, chosen + log);
+	return log;
+}
+
+// weigh makes the first head's row of a set what the set is ranked by: the logarithm of
+// the sum of its heads' softmax, up to a constant. The sum itself is no number where it is
+// far below the share of another position, often the row's own. For each head of run two
+// passes over the scope, one exponential each; then one over the middle with an exponential
+// for each head and a logarithm.
+__device__ inline void weigh(const ReuseArgs& a, const Reuse& r, const Scope& scope, const Scope& middle, float* first) {
+	float *shift = r.asked, best = -infinity();  // [run], in the place of what nobody asks any more
+	for (int h = 0; h < r.run; h++) {
+		float log = log_share(first + h * a.width, scope, middle, best);
+		if (threadIdx.x == 0) shift[h] = log;
+	}
+	if (!(best > -infinity())) best = 0;
+	__syncthreads();
+	for (int j = middle.lo + threadIdx.x; j < middle.hi; j += blockDim.x) {
+		if (!middle.within(j)) continue;
+		float top = NOTHING, sum = 0;
+		for (int h = 0; h < r.run; h++) {
+			float x = first[h * a.width + j], log = shift[h];
+			x = x > -infinity() && log > -infinity() ? x + (log - best) : -infinity();
+			float e = expf(-fabsf(x - top));
+			sum = x > top ? sum * e + 1 : sum + e;
+			top = larger(top, x);
+		}
+		first[j] = sum > 0 ? top + logf(sum) : NOTHING;  // which still may be chosen
+	}
+	__syncthreads();
 }
 
 // sort_best is pick_best of any scores, which is seldom.
@@ -479,7 +505,7 @@ KERNEL_FOUR(reuse, ReuseArgs, REUSE_THREADS) {
 			__syncthreads();
 			if (!last[0]) return;
 		}
-		if (!alone) weigh(a, r, scored, x);
+		if (!alone) weigh(a, r, scored, middle, x);
 		enter(a, r, scored, middle, x);
 	}
 	__syncthreads();

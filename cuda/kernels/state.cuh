@@ -21,6 +21,12 @@ __device__ inline float scale_to(float from, float to) { return exp2f(from - to)
 // finish is what the sum of values is multiplied by.
 __device__ inline float finish(float sum, bool mixture) { return mixture ? 1 : sum > 0 ? 1 / sum : 0; }
 
+// Sums of weights as device.HoldShare holds them: those below TINY_SHARE as their
+// logarithms, which seldom costs a branch.
+constexpr float TINY_SHARE = 0x1p-100f;
+__device__ inline float hold_share(double sum) { return sum < TINY_SHARE ? sum > 0 ? (float)log2(sum) : NOTHING : (float)sum; }
+__device__ inline double share_of(float held) { return held < 0 ? exp2((double)held) : (double)held; }
+
 // Between is the positions that the row at p sees between the plan's edges: those of two
 // ranges.
 struct Between {

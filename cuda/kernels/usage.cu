@@ -71,6 +71,7 @@ KERNEL(add_weights, UsageArgs, 256) {
 	SHARED(Entries, lists, VECTORS);
 	SHARED(State, tops, VECTORS);
 	SHARED(float, sums, 256);
+	SHARED(double, faint, 256);
 	int slot = blockIdx.z, set = blockIdx.y, b = blockIdx.x, first = first_of(a.g, slot), last = first + (int)a.g.rows - 1;
 	if (first < 0 || b * PAGE > last) return;
 	if (last >= a.width) {
@@ -84,6 +85,7 @@ KERNEL(add_weights, UsageArgs, 256) {
 	take_keys(t, a.g, page, x.kv_head, smaller(PAGE, last + 1 - b * PAGE));
 	const State* states = a.states + ((i64)slot * gridDim.y + set) * x.n * a.splits;
 	float mine = 0;
+	double tiny = 0;  // what is below TINY_SHARE
 	for (int from = larger(b * PAGE - first, 0) * x.run / VECTORS * VECTORS; from < x.n; from += VECTORS) {
 		take_vectors(t, x, a.g, a.plan, from);
 		if (a.plan.middle != MIDDLE_ALL && !any_reads(t, x, a.plan, b)) continue;
@@ -92,17 +94,32 @@ KERNEL(add_weights, UsageArgs, 256) {
 		score_tile(s, t, x, a.g, a.plan, b);
 		for (int u = 0; u < EACH; u++) {
 			State top = tops[(int)threadIdx.x / PAGE * EACH + u];
-			if (s[u] > NOTHING) mine += exp2f(s[u] - top.top) * top.sum;
+			if (!(s[u] > NOTHING)) continue;
+			float w = exp2f(s[u] - top.top) * top.sum;
+			if (w < TINY_SHARE)
+				tiny += exp2((double)(s[u] - top.top)) * (double)top.sum;
+			else
+				mine += w;
 		}
 	}
 	sums[threadIdx.x] = mine;
+	faint[threadIdx.x] = tiny;
 	__syncthreads();
 	int j = b * PAGE + threadIdx.x;
 	if (threadIdx.x >= PAGE || j > last) return;
 	float* sum = a.sum + ((i64)slot * a.g.heads + set) * a.width + j;
 	float all = j < first ? *sum : 0;
-	for (int i = 0; i < 256; i += PAGE) all += sums[i + threadIdx.x];
-	*sum = all;
+	if (all == -infinity()) return;
+	tiny = 0;
+	if (all < 0) {
+		tiny = share_of(all);
+		all = 0;
+	}
+	for (int i = 0; i < 256; i += PAGE) {
+		all += sums[i + threadIdx.x];
+		tiny += faint[i + threadIdx.x];
+	}
+	*sum = hold_share((double)all + tiny);
 }
 
 struct KeepArgs {

@@ -158,6 +158,9 @@ func (a *attention) random(b *bed) {
 			a.k[i] += float32(a.spread) * a.q[i%a.dim] / 2
 		}
 	}
+	if a.rise > 0 {
+		a.dominateFirst()
+	}
 	if !a.full {
 		_, a.k = halves(a.k)
 		_, a.v = halves(a.v)

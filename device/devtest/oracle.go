@@ -13,6 +13,7 @@ type attention struct {
 	rows                int   // query rows of the only slot; 0: one row for each slot
 	full                bool  // the cache is f32, otherwise f16
 	spread              float64
+	rise                float64 // of scores from key to key, beside one that dominates; see dominated.go
 	rest                float32 // what the cache holds where nothing is stored; 0: NaN
 
 	back, spanSink int     // Span

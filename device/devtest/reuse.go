@@ -2,6 +2,7 @@ package devtest
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -86,6 +87,7 @@ func reuses() map[string]reuse {
 		r.lens, r.steps, r.choose, r.near = []int{8300}, 1, device.Amount{Count: 4100}, 0
 	})
 	add("block1", func(r *reuse) { r.block, r.above = 1, -2 })
+	maps.Copy(m, dominatedReuses(base))
 	return m
 }
 
@@ -144,6 +146,9 @@ func (r *reuse) store(b *bed) {
 			r.k[i] = r.k[i%r.dim]
 		}
 	}
+	if r.rise > 0 {
+		r.dominate()
+	}
 	if !r.full {
 		_, r.k = halves(r.k)
 		_, r.v = halves(r.v)
@@ -187,11 +192,16 @@ func (r *reuse) job(b *bed) job {
 		steps = append(steps, func(ops device.Ops) {
 			device.ReuseAttend(ops, dst, plan.List, m, scores, q, q, kv, plan, widen)
 		})
-		found, count, y := o.step(i)
+		found, lists, y := o.step(i)
+		count := lengths(lists)
 		j.expect = append(j.expect,
 			expectation{name: fmt.Sprintf("found at step %d", i), got: m.Found, ids: found},
-			expectation{name: fmt.Sprintf("count at step %d", i), got: plan.List.Count, ids: count},
-			expectation{name: fmt.Sprintf("attention at step %d", i), got: dst, want: y, bound: attendBound})
+			expectation{name: fmt.Sprintf("count at step %d", i), got: plan.List.Count, ids: count})
+		if r.rise > 0 { // a wrong choice does not show beside what dominates
+			j.expect = append(j.expect, expectation{name: fmt.Sprintf("list at step %d", i), got: plan.List.Index, ids: padded(lists, plan.List.Index.Dim(2))})
+			continue
+		}
+		j.expect = append(j.expect, expectation{name: fmt.Sprintf("attention at step %d", i), got: dst, want: y, bound: attendBound})
 	}
 	j.expect = append(j.expect, expectation{name: "tally", got: m.Tally, ids: o.tally})
 	j.step = func(ops device.Ops) {
@@ -233,25 +243,25 @@ func newReuseOracle(r *reuse) *reuseOracle {
 	return &reuseOracle{reuse: r, made: make([][]choice, n), tally: make([]int32, 4*n)}
 }
 
-// step is what Found, the counts and the attention of a step must be.
-func (o *reuseOracle) step(i int) (found, count []int32, y []float64) {
+// step is what Found, the lists and the attention of a step must be.
+func (o *reuseOracle) step(i int) (found []int32, lists [][]int, y []float64) {
 	lens := o.lensAt(i)
 	for s, n := range lens {
 		group := o.heads / o.sets
 		for set := range o.sets {
 			if n == 0 {
-				found, count = append(found, 0), append(count, 0)
+				found, lists = append(found, 0), append(lists, nil)
 				y = append(y, widen(filled(group*o.dim, before))...)
 				continue
 			}
 			f, list := o.set(s, set, i, int(n)-1)
-			found, count = append(found, int32(f)), append(count, int32(len(list)))
+			found, lists = append(found, int32(f)), append(lists, list)
 			for h := set * group; h < (set+1)*group; h++ {
 				y = append(y, o.read(s, h, i, int(n)-1, list)...)
 			}
 		}
 	}
-	return found, count, y
+	return found, lists, y
 }
 
 // set is the entry found by a set at position p, -1 for none, and what it lists.
@@ -323,25 +333,37 @@ func (o *reuseOracle) visible(p, j int) bool {
 	return o.drop == 0 || j < o.spanSink || j >= bound || p-j < o.keep
 }
 
-// rank is the best positions for a set at step i, and counts what it scores.
+// rank is the best positions for a set at step i, and counts what it scores. The sum of
+// several heads' shares is taken as a logarithm, in which none is too small.
 func (o *reuseOracle) rank(s, set, i, p int) []int {
 	group := o.heads / o.sets
-	weight := make([]float64, p+1)
+	weight := make([]float64, p+1) // by position; of several heads the logarithm
+	for j := range weight {
+		weight[j] = math.Inf(-1)
+	}
 	for h := set * group; h < (set+1)*group; h++ {
-		scores, sum := make([]float64, p+1), 0.0
+		scores := make([]float64, p+1)
 		for j := range scores {
 			scores[j] = math.Inf(-1)
 			if x := o.score(s, h, i, j); o.visible(p, j) && x == x {
 				scores[j] = x
-				sum += math.Exp(x)
 			}
 		}
+		if group == 1 {
+			weight = scores
+			break
+		}
+		all := math.Inf(-1)
+		for _, x := range scores {
+			all = logAdd(all, x)
+		}
 		for j, x := range scores {
-			if group == 1 {
-				weight[j] = x
-			} else {
-				weight[j] += math.Exp(x) / sum
-			}
+			weight[j] = logAdd(weight[j], x-all)
+		}
+	}
+	for j := range weight { // what no head can read is the last choice of several, and none of one
+		if group > 1 {
+			weight[j] = max(weight[j], -math.MaxFloat64)
 		}
 	}
 	var best []int

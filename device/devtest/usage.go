@@ -31,6 +31,7 @@ func usageCases() []testCase {
 			cases = append(cases, testCase{fmt.Sprintf("op=addweights/%s/%+v", name, s), func(b *bed) job { return addWeights(b, c) }})
 		}
 	}
+	cases = append(cases, dominatedUsage()...)
 	for name, k := range keeps {
 		cases = append(cases, testCase{"op=keepbest/" + name, k.job})
 	}
@@ -45,9 +46,19 @@ func addWeights(b *bed, c attention) job {
 	for i := range first {
 		if first[i] = float32(b.rng.Float64()); b.rng.IntN(9) == 0 {
 			first[i] = float32(math.Inf(-1))
+		} else if c.rise > 0 {
+			first[i] = float32(heldShare(math.Exp2(-160 * float64(first[i]))))
 		}
 	}
 	want := widen(first)
+	for i, x := range want {
+		if x < 0 {
+			want[i] = math.Exp2(x)
+		}
+		if math.IsInf(x, -1) {
+			want[i] = x
+		}
+	}
 	for r := range c.queryRows() {
 		slot, p := c.place(r)
 		if c.lens[slot] == 0 {
@@ -62,6 +73,11 @@ func addWeights(b *bed, c attention) job {
 					sum[j] += w
 				}
 			}
+		}
+	}
+	for i, x := range want {
+		if !math.IsInf(x, -1) {
+			want[i] = heldShare(x)
 		}
 	}
 	sum := b.f32(first, len(c.lens), c.kvHeads, width)
