@@ -85,7 +85,7 @@ emulate-kernels:
 # Every attention system, and passes of small models. The means over seeds take long.
 emulate-systems:
 	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 30m \
-		-run 'TestEverySystem|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
+		-run 'TestEverySystem|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText|TestLaunches' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
 
 # The sanitizers of the C++ compiler find what a kernel does beyond its memory.
 SANITIZED ?= TestConformance/(memory|failures|append|reuse|graph)$$|TestSchedules

@@ -148,8 +148,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestProductsAtUserShapes: a driver takes every launch of the products of Llama-3.1-8B, on
-// every kind of card. Nothing is computed.
+// TestProductsAtUserShapes: a driver takes every launch of the products of Llama-3.1-8B and of
+// the choice of its tokens, on every kind of card. Nothing is computed.
 func TestProductsAtUserShapes(t *testing.T) {
 	const dim, ff, kv, vocab = 4096, 14336, 1024, 128256
 	for _, card := range []Card{
@@ -167,7 +167,8 @@ func TestProductsAtUserShapes(t *testing.T) {
 	}
 }
 
-// productsOf makes the products of a layer and the head, of one row to a chunk.
+// productsOf makes the products of a layer and the head, of one row to a chunk, and chooses
+// tokens.
 func productsOf(t *testing.T, d *dev, dt device.DType, dim, ff, kv, vocab int) {
 	t.Helper()
 	free, err := d.Scope(func() error {
@@ -176,13 +177,18 @@ func productsOf(t *testing.T, d *dev, dt device.DType, dim, ff, kv, vocab int) {
 		n := device.Norm{W: alloc(t, d, device.F32, dim), Eps: 1e-5}
 		for _, rows := range []int{1, 2, 7, 8, 9, 16, 17, 32, 33, 63, 64, 512, 2048, 8192} {
 			f := func(n int) device.Tensor { return alloc(t, d, device.F32, rows, n) }
+			i := func(dims ...int) device.Tensor { return alloc(t, d, device.I32, append([]int{rows}, dims...)...) }
 			x, y, z, u, v, wide := f(dim), f(dim), f(kv), f(kv), f(ff), f(ff)
 			device.NormMatMuls(d.ops, []device.Tensor{y, z, u}, x, n, []device.Tensor{q, k, k}, y)
 			device.AddMatMul(d.ops, x, y, o, y)
 			device.Feed(d.ops, x, n, []device.Tensor{gateUp, gateUp, down}, []device.Tensor{v, wide}, y)
 			device.NormSwiGLU(d.ops, []device.Tensor{v, wide}, x, n, []device.Tensor{gateUp, gateUp}, y)
 			if rows <= 64 {
-				d.ops.MatMul(f(vocab), x, head)
+				logits := f(vocab)
+				d.ops.MatMul(logits, x, head)
+				for _, s := range []device.Sampling{{}, {Temperature: 1, TopP: 0.9}, {Temperature: 1, TopK: 40, RepeatPenalty: 1.1}} {
+					d.ops.Sample(i(), logits, i(64), i(), s)
+				}
 			}
 		}
 		return nil
