@@ -48,7 +48,7 @@ cuda-headers: | $(NVCC)
 	echo "make cuda: $$found; the Go packages compile with the headers of CUDA 11.8 to 12.9: name their folder with CUDA_INCLUDE=, or leave it out and they are installed (the compiler, NVCC=, may be of CUDA 13)" >&2; exit 1
 
 test-driver: cuda ## tests of the calls of NVIDIA's driver, with one that computes nothing
-	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors|TestWide|TestNoDriver' ./cuda
+	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors|TestSharedMemory|TestKernelSizes|TestWide|TestNoDriver' ./cuda
 
 gpu-report-binaries: cuda ## what scripts/gpu-report.sh runs, in bin/
 	CGO_ENABLED=0 $(GO) build -o bin/ ./scripts/gpureport ./scripts/randommodel
@@ -85,7 +85,7 @@ emulate-kernels:
 # Every attention system, and passes of small models. The means over seeds take long.
 emulate-systems:
 	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 30m \
-		-run 'TestEverySystem|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
+		-run 'TestEverySystem|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText|TestLaunches' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
 
 # The sanitizers of the C++ compiler find what a kernel does beyond its memory.
 SANITIZED ?= TestConformance/(memory|failures|append|reuse|graph)$$|TestSchedules

@@ -169,7 +169,7 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	}
 	shared := ringWarps * ringStages * decodeTile(dim)
 	parts := rows * heads * splits * dim * 4
-	if parts+rows*heads*splits*8 > workspaceSize || shared > o.d.drv.sharedMemory() {
+	if parts+rows*heads*splits*8 > workspaceSize || shared > o.room(name) {
 		return false
 	}
 	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group, together).

@@ -136,22 +136,21 @@ func (c *call) together(n int) *call {
 // run queues the call. A launch without blocks is none.
 func (c *call) run(b blocks, threads int) { c.runShared(b, threads, 0) }
 
-// runShared is run with bytes of shared memory besides what the kernel declares.
+// runShared is run with bytes of dynamic shared memory, besides what the kernel declares.
 func (c *call) runShared(b blocks, threads, shared int) {
 	if b.x == 0 || b.y == 0 || b.z == 0 || c.lacks || c.d.drops() {
 		return
 	}
-	f, ok := c.d.kernels[c.name]
-	if !ok {
-		var err error
-		if f, err = c.d.drv.find(c.name); err != nil {
-			c.d.keep(err)
-			return
-		}
-		c.d.kernels[c.name] = f
+	k, err := c.d.kernel(c.name)
+	if err != nil {
+		c.d.keep(err)
+		return
 	}
 	c.d.calls.add(c)
-	if err := c.d.drv.launch(f, b, threads, shared, c.group, c.soon, c.words[:c.n]); err != nil {
+	if err = c.d.allow(k, shared); err == nil {
+		err = c.d.drv.launch(k.function, b, threads, shared, c.group, c.soon, c.words[:c.n])
+	}
+	if err != nil {
 		c.d.keep(fmt.Errorf("kernel %s: %w", c.name, err))
 	}
 }

@@ -17,7 +17,7 @@ func Open(c device.Config) (device.Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
-	d := &dev{drv: drv, kernels: map[string]function{}}
+	d := &dev{drv: drv, kernels: map[string]*kernel{}}
 	d.ops = &ops{d: d}
 	if d.failures, err = d.newMemory(failureSize + 8); err == nil {
 		d.workspace, err = d.newMemory(workspaceSize)
@@ -41,7 +41,7 @@ func Open(c device.Config) (device.Device, error) {
 type dev struct {
 	drv       *driver
 	ops       *ops
-	kernels   map[string]function
+	kernels   map[string]*kernel
 	mems      []*memory // everything that Close frees
 	failures  *memory   // the first failure of a kernel
 	workspace *memory

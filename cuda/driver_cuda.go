@@ -73,6 +73,11 @@ static CUresult free_host(CUcontext context, void* host) {
 	return r ? r : cuMemFreeHost(host);
 }
 
+static CUresult static_shared(CUcontext context, CUfunction f, int* bytes) {
+	CUresult r = cuCtxSetCurrent(context);
+	return r ? r : cuFuncGetAttribute(bytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f);
+}
+
 static CUresult allow_shared(CUcontext context, CUfunction f, int bytes) {
 	CUresult r = cuCtxSetCurrent(context);
 	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
@@ -162,7 +167,6 @@ type driver struct {
 	shared  int // bytes of shared memory that a block may ask for
 	ahead   bool
 	hasWide bool
-	asked   map[function]int // bytes of shared memory that were allowed
 
 	preferred map[function]bool // kernels that are launched ahead
 
@@ -236,7 +240,7 @@ func openDriver(index int) (*driver, error) {
 		}
 		return nil, fmt.Errorf("no GPU %d: %s", index, there)
 	}
-	d := &driver{asked: map[function]int{}, preferred: map[function]bool{}}
+	d := &driver{preferred: map[function]bool{}}
 	if err := d.open(index); err != nil {
 		return nil, fmt.Errorf("GPU %d: %w", index, inWords(err))
 	}
@@ -414,19 +418,20 @@ func (d *driver) find(name string) (f function, err error) {
 	return f, nil
 }
 
-// mostShared is the shared memory that a launch may ask for without permission.
-const mostShared = 48 << 10
+// staticShared is the bytes of shared memory that a kernel declares.
+func (d *driver) staticShared(f function) (int, error) {
+	var bytes C.int
+	err := result(C.static_shared(d.c(), cFunction(f), &bytes))
+	return int(bytes), err
+}
 
-// ownShared is more than the kernels that ask for shared memory declare.
-const ownShared = 4 << 10
+// allowShared lets launches of a kernel ask for bytes of dynamic shared memory that with
+// what it declares are more than defaultShared.
+func (d *driver) allowShared(f function, bytes int) error {
+	return result(C.allow_shared(d.c(), cFunction(f), C.int(bytes)))
+}
 
 func (d *driver) launch(f function, b blocks, threads, shared, together int, ahead bool, words []uint64) error {
-	if shared > mostShared-ownShared && shared > d.asked[f] {
-		if err := result(C.allow_shared(d.c(), cFunction(f), C.int(shared))); err != nil {
-			return err
-		}
-		d.asked[f] = shared
-	}
 	if ahead && d.ahead {
 		if !d.preferred[f] {
 			if err := result(C.prefer_shared(d.c(), cFunction(f))); err != nil {
@@ -450,7 +455,7 @@ func (d *driver) wideMap(at uintptr, rows, width int) (words [16]uint64, err err
 // multiprocessors is how many the GPU has.
 func (d *driver) multiprocessors() int { return d.units }
 
-// sharedMemory is the most that a block may ask for.
+// sharedMemory is the bytes of shared memory that a block may have, static and dynamic.
 func (d *driver) sharedMemory() int { return d.shared }
 
 // mostTogether is how many blocks can run together.

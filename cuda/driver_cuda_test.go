@@ -3,6 +3,9 @@
 package cuda
 
 import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -19,6 +22,7 @@ import (
 
 	"gorgonia.org/cu"
 
+	"github.com/gollm/gollm/cuda/kernels"
 	"github.com/gollm/gollm/device"
 )
 
@@ -87,7 +91,7 @@ func TestDriverOnAnyThread(t *testing.T) {
 		words = make([]uint64, 32)
 	)
 	clean := func(ahead bool) error { // a kernel that does nothing where there is nothing to copy
-		return d.launch(f, blocks{1, 1, 1}, 32, 64<<10, 1, ahead, words)
+		return d.launch(f, blocks{1, 1, 1}, 32, 32<<10, 1, ahead, words)
 	}
 	calls := []struct {
 		methods string
@@ -105,6 +109,8 @@ func TestDriverOnAnyThread(t *testing.T) {
 		{"allocHost", func() (err error) { host, err = d.allocHost(64); return err }},
 		{"freeHost", func() error { return d.freeHost(host) }},
 		{"find", func() (err error) { f, err = d.find("copy"); return err }},
+		{"staticShared", func() error { _, err := d.staticShared(f); return err }},
+		{"allowShared", func() error { return d.allowShared(f, 64<<10) }},
 		{"launch", func() error { return clean(false) }},
 		{"launch", func() error { return clean(true) }},
 		{"wideMap", func() error { _, err := d.wideMap(at, 64, 128); return err }},
@@ -216,6 +222,140 @@ func TestOpenErrors(t *testing.T) {
 		if held != "0" {
 			t.Errorf("%s: %s of contexts and memory are not given back", c.env, held)
 		}
+	}
+}
+
+// TestSharedMemory: launches are allowed more shared memory where what the kernel declares
+// and what they ask for are more than 48 KB, and nowhere else, and a block that the GPU has
+// too little for is an error that says how little.
+func TestSharedMemory(t *testing.T) {
+	if os.Getenv(childOf) != "" {
+		opened, err := Open(device.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := opened.(*dev)
+		for _, shared := range strings.Fields(os.Getenv("DYNAMIC")) {
+			n, _ := strconv.Atoi(shared)
+			d.ops.call("states").runShared(blocks{1, 1, 1}, 256, n)
+			if err := d.Sync(); err != nil {
+				fmt.Println(err)
+			}
+		}
+		fmt.Println(d.Close())
+		return
+	}
+	for _, c := range []struct{ static, dynamic, want string }{
+		{"0", "0 49152", ""},
+		{"8720", "40432 40000", ""}, // what the kernel states declares, and 48 KB together
+		{"8720", "40433 40433 0", "allowed: 40433"},
+		{"8720", "41216 61696 41216", "allowed: 41216,allowed: 61696"}, // heads of 128 and of 192
+		{"49152", "1", "allowed: 1"},
+		{"8720", "223728", "allowed: 223728"},
+		{"8720", "223729", "cuda: kernel states: a block needs 232449 bytes of shared memory (8720 static, 223729 dynamic), the GPU has 232448"},
+	} {
+		got := withDriver(t, "shared", "DRIVER_STATIC="+c.static, "DYNAMIC="+c.dynamic)
+		if lines := strings.Split(got, "\n"); strings.Join(lines[:slices.Index(lines, "<nil>")], ",") != c.want {
+			t.Errorf("%s static, %s dynamic: %s, want %s", c.static, c.dynamic, got, c.want)
+		}
+	}
+}
+
+// TestKernelSizes: the emulator refuses launches by the sizes that the kernels have in the fat
+// binary of make cuda's own compiler.
+func TestKernelSizes(t *testing.T) {
+	const made, kept, compiledBy = "../build/cuda/sizes.txt", "kernels/sizes.txt", "../build/cuda/compiled-by"
+	compiler, err := os.ReadFile(compiledBy)
+	if err != nil || !strings.HasPrefix(string(compiler), "build/cuda/toolkit/bin/nvcc ") {
+		t.Skipf("%s: %q: the kernels are another compiler's", compiledBy, compiler)
+	}
+	want := kernelSizes(t, []byte(kernels.Image))
+	got, err := os.ReadFile(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) == want {
+		return
+	}
+	if err := os.WriteFile(made, []byte(want), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Errorf("the kernels have other sizes than cuda/%s says: cp build/cuda/sizes.txt cuda/%s", kept, kept)
+}
+
+// sizeColumns are the columns of sizes.txt by the compute capability of code.
+var sizeColumns = map[uint32]int{80: 0, 89: 1, 90: 2}
+
+// kernelSizes is what sizes.txt has of a fat binary: behind a header of 16 bytes are parts,
+// each with a header that tells its kind, its own length and that of what follows, and what
+// GPU it is for. Machine code is ELF, and is not compressed.
+func kernelSizes(t *testing.T, image []byte) string {
+	t.Helper()
+	const head, machine = 16, 2
+	sizes := map[string]*[3][2]uint64{} // by kernel and column: bytes of shared memory, registers
+	for rest := image[head:]; len(rest) > 0; {
+		kind, header, size := binary.LittleEndian.Uint16(rest), binary.LittleEndian.Uint32(rest[4:]), binary.LittleEndian.Uint64(rest[8:])
+		column, known := sizeColumns[binary.LittleEndian.Uint32(rest[28:])]
+		if kind == machine && known {
+			code, err := elf.NewFile(bytes.NewReader(rest[header : uint64(header)+size]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			addSizes(t, sizes, code, column)
+		}
+		rest = rest[uint64(header)+size:]
+	}
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		fmt.Fprint(&text, name)
+		for _, of := range sizes[name] {
+			fmt.Fprintf(&text, " %d %d", of[0], of[1])
+		}
+		fmt.Fprintln(&text)
+	}
+	return text.String()
+}
+
+// addSizes adds what machine code says of its kernels: a section's size is that of a kernel's
+// shared memory, with what compute capability 9.0 keeps for itself, and a table has the
+// registers by symbol.
+func addSizes(t *testing.T, sizes map[string]*[3][2]uint64, code *elf.File, column int) {
+	t.Helper()
+	const prefix, reserved, registers = "gollm_", 1024, 0x2f04
+	of := func(name string) *[2]uint64 {
+		if sizes[name] == nil {
+			sizes[name] = new([3][2]uint64)
+		}
+		return &sizes[name][column]
+	}
+	for _, s := range code.Sections {
+		if name, ok := strings.CutPrefix(s.Name, ".nv.shared."+prefix); ok {
+			if of(name)[0] = s.Size; sizeColumns[90] == column {
+				of(name)[0] -= reserved
+			}
+		}
+	}
+	symbols, err := code.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := code.Section(".nv.info").Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(info) > 0 { // a format, what it tells, and here the length of what follows
+		word := binary.LittleEndian.Uint16
+		if info[0] != 4 {
+			info = info[4:]
+			continue
+		}
+		if word(info) == registers {
+			symbol := symbols[binary.LittleEndian.Uint32(info[4:])-1]
+			if name, ok := strings.CutPrefix(symbol.Name, prefix); ok {
+				of(name)[1] = uint64(binary.LittleEndian.Uint32(info[8:]))
+			}
+		}
+		info = info[4+word(info[2:]):]
 	}
 }
 

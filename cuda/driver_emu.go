@@ -21,11 +21,28 @@ type driver struct {
 	calls *[]func() error // of the graph that is being captured, nil for none
 	seed  uint64          // of the order of threads; 0 is their own
 
-	shared int // bytes of shared memory that a block may ask for
+	card    Card
+	shared  int              // bytes of shared memory that a block may ask for
+	sizes   map[string]size  // by kernel
+	allowed map[function]int // bytes of dynamic shared memory, where that was asked for
 }
 
-// emulatedMemory is the bytes that the emulator has.
-const emulatedMemory = 8 << 30
+// Card is the GPU that the emulator stands for.
+type Card struct {
+	Major, Minor    int // compute capability
+	Shared          int // bytes of shared memory that a block may ask for
+	Multiprocessors int
+	Memory          uint64 // bytes
+	Idle            bool   // launches are looked at, and refused or not, and do nothing
+}
+
+// emulatedCard has few multiprocessors, so that a block has several parts of small work.
+var emulatedCard = Card{Major: 9, Shared: 227 << 10, Multiprocessors: 6, Memory: 8 << 30}
+
+// Emulate makes devices that are opened later stand for a GPU, until it is called without one.
+func Emulate(c *Card) { emulate.Store(c) }
+
+var emulate atomic.Pointer[Card]
 
 // Shuffle makes devices that are opened later run the threads and blocks of
 // every launch in a random order; 0 is their own order.
@@ -36,16 +53,14 @@ var shuffle atomic.Uint64
 // emulated says whether there is no GPU.
 const emulated = true
 
-// workspaceSize is the bytes of memory that ops pass results in from one of
-// their kernels to the next.
-const workspaceSize = 16 << 20
+// workspaceSize is the bytes of memory that ops pass results in from one of their kernels
+// to the next, halvesSize those for both sides of a product of many rows in half precision:
+// little, so that small work is done in pieces, and where nothing is computed what a GPU
+// has. The device that was opened last decides.
+var workspaceSize, halvesSize int
 
-// halvesSize is the bytes of memory for both sides of a product of many rows in
-// half precision, librarySize those for cuBLASLt, which is not emulated.
-const (
-	halvesSize  = 1 << 20
-	librarySize = 0
-)
+// librarySize is the bytes of memory of cuBLASLt, which is not emulated.
+const librarySize = 0
 
 // What Peaks measures with: bytes of a copy, and rows of a product.
 const (
@@ -60,19 +75,27 @@ func openDriver(index int) (*driver, error) {
 	if index != 0 {
 		return nil, fmt.Errorf("no GPU %d: there is one, cuda:0, and it is emulated", index)
 	}
-	return &driver{used: map[uintptr]int{}, seed: shuffle.Load(), shared: 227 << 10}, nil
+	card := emulatedCard
+	if c := emulate.Load(); c != nil {
+		card = *c
+	}
+	workspaceSize, halvesSize = 16<<20, 1<<20
+	if card.Idle {
+		workspaceSize, halvesSize = 64<<20, 192<<20
+	}
+	sizes, err := readSizes(card.Major, card.Minor)
+	return &driver{used: map[uintptr]int{}, seed: shuffle.Load(), card: card, shared: card.Shared, sizes: sizes, allowed: map[function]int{}}, err
 }
 
 func (d *driver) describe() string { return "emulated on the CPU" }
 
-// multiprocessors is how many multiprocessors there are: few, so that a block has several parts
-// of small work.
-func (d *driver) multiprocessors() int { return 6 }
+// multiprocessors is how many multiprocessors there are.
+func (d *driver) multiprocessors() int { return d.card.Multiprocessors }
 
-// sharedMemory is the most that a block may ask for.
+// sharedMemory is the bytes of shared memory that a block may have, static and dynamic.
 func (d *driver) sharedMemory() int { return d.shared }
 
-func (d *driver) available() uint64 { return emulatedMemory - d.taken }
+func (d *driver) available() uint64 { return d.card.Memory - d.taken }
 
 func (d *driver) alloc(size int) (uintptr, error) {
 	at := kernels.Alloc(size)
@@ -113,17 +136,26 @@ func (d *driver) find(name string) (function, error) {
 	if !ok {
 		return k, fmt.Errorf("kernel %s is not in this build", name)
 	}
+	if _, ok := d.sizes[name]; !ok {
+		return k, fmt.Errorf("kernel %s has no line in cuda/kernels/sizes.txt: make test-driver says how it gets one", name)
+	}
 	return k, nil
 }
 
+// staticShared is the bytes of shared memory that a kernel declares.
+func (d *driver) staticShared(f function) (int, error) { return d.sizes[f.Name()].static, nil }
+
 func (d *driver) launch(f function, b blocks, threads, shared, together int, _ bool, words []uint64) error {
+	if err := d.refused(f, b, threads, shared, together); err != nil || d.card.Idle {
+		return err
+	}
 	words = slices.Clone(words)
 	return d.do(func() error {
 		seed := d.seed
 		if seed != 0 { // another order for each launch
 			d.seed = d.seed*6364136223846793005 + 1442695040888963407 | 1
 		}
-		return f.Launch([3]int{b.x, b.y, b.z}, threads, shared, together, seed, words)
+		return f.Launch([3]int{b.x, b.y, b.z}, threads, shared, d.sizes[f.Name()].static, together, seed, words)
 	})
 }
 
@@ -205,13 +237,21 @@ func (d *driver) multiplyBrains(uintptr, uintptr, uintptr, int, uintptr) error {
 }
 
 // mostTogether is how many blocks can run together.
-func (d *driver) mostTogether() int { return 8 }
+func (d *driver) mostTogether() int {
+	if d.card.Major >= 9 {
+		return portableCluster
+	}
+	return 1
+}
 
 // wide reports that there are the instructions of wide.cuh.
-func (d *driver) wide() bool { return true }
+func (d *driver) wide() bool { return d.card.Major == 9 }
 
 // wideMap is a WideMap of emu/wide.h.
 func (d *driver) wideMap(at uintptr, rows, width int) (words [16]uint64, err error) {
+	if at%16 != 0 || 2*width%16 != 0 || rows < 1 || int64(rows) > 1<<32 {
+		return words, fmt.Errorf("%w: a tensor map of %d rows of %d halves at %#x", errValue, rows, width, at)
+	}
 	return [16]uint64{uint64(at), uint64(rows), uint64(width)}, nil
 }
 

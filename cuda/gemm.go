@@ -160,7 +160,7 @@ const (
 // w in half precision.
 func (o *ops) multiply(dst, x, w uintptr, rows, n, k, ld int, add bool) {
 	if (dst|x|w)%256 == 0 && o.d.drv.hasLibrary() {
-		if err := o.d.drv.multiply(dst, x, w, rows, n, k, ld, add, o.d.halves.at+halvesSize); err != nil {
+		if err := o.d.drv.multiply(dst, x, w, rows, n, k, ld, add, o.d.halves.at+uintptr(halvesSize)); err != nil {
 			o.d.keep(fmt.Errorf("MatMul: %w", err))
 		}
 		return

@@ -143,7 +143,7 @@ func TestSeveral(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
 	for dt, k := range severalKernels {
-		if k.of(16).shared(dt) > d.drv.sharedMemory() {
+		if k.of(16).shared(dt) > d.ops.room(k.of(16).name) {
 			t.Logf("%v: the GPU has too little shared memory", dt)
 			continue
 		}

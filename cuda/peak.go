@@ -111,7 +111,7 @@ func (d *dev) libraryProduct(w device.Tensor) (seconds float64, err error) {
 		return 0, err
 	}
 	return d.repeated(func() error {
-		return d.drv.multiplyBrains(d.address(dst), d.address(w), d.address(w), n, d.halves.at+halvesSize)
+		return d.drv.multiplyBrains(d.address(dst), d.address(w), d.address(w), n, d.halves.at+uintptr(halvesSize))
 	})
 }
 

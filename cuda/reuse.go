@@ -16,7 +16,6 @@ const (
 	mostRanks   = 2 << 10        // chosen positions likewise
 	reuseBlocks = 4              // of a multiprocessor
 	reusePages  = 2              // the fewest that are worth a block
-	ownReuse    = 4 << 10        // bytes that the kernel declares
 	reuseRing   = 8 * 2 * 4 * 32 // pieces of 16 bytes
 )
 
@@ -37,7 +36,7 @@ func (o *ops) Reuse(l device.List, m device.Memo, scores, asked, q device.Tensor
 	}
 	slots, sets, pages := kv.Len.Dim(0), m.Found.Dim(1), kv.Pages.Dim(1)
 	shared := c.shared(pages, m, q)
-	if most := o.d.drv.sharedMemory() - ownReuse; shared > most {
+	if most := o.room("reuse"); shared > most {
 		o.d.keep(fmt.Errorf("%s: needs %d bytes of a block's memory, there are %d", op, shared, most))
 		return
 	}
@@ -131,7 +130,7 @@ func (o *ops) FuseReuseAttend(dst device.Tensor, l device.List, m device.Memo, s
 	question := local + 4*max(c.room, ceil(listed, 2)*2)
 	records := question + 4*q.Dim(2)
 	shared := records + 12*m.Block
-	if shared > o.d.drv.sharedMemory()-ownReuse {
+	if shared > o.room(name) {
 		return false
 	}
 	early := !o.d.stored && o.d.calls.chosen(o.d.address(m.Entry))

@@ -66,7 +66,7 @@ func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p devic
 	chunks := ceil(kv.Pages.Dim(1)*device.PageLen, scoreChunk)
 	positions, shared := chunks*scoreChunk, 20*chunks+16
 	size := positions*(8+4+1) + positions/32*(8+4+4+4) + chunks*16
-	if most := o.d.drv.sharedMemory() - 4096; shared > most { // 4096: what the kernel declares
+	if most := o.room("sample_values"); shared > most {
 		o.d.keep(fmt.Errorf("%s: needs %d bytes of shared memory, there are %d", op, shared, most))
 		return
 	}
@@ -88,7 +88,8 @@ const mostDrawn = 8 << 10
 // call suits them: those that list what is drawn, or, with dst, attend to it.
 func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
 	rows, heads, dim, width := q.Dim(0), q.Dim(1), q.Dim(2), kv.Pages.Dim(1)
-	if !o.keyed(q, kv) || lists(p) || d.Sampler == device.Independent || d.Tiles == device.Remainder {
+	shares, ok := o.keyed(shareKernels, q, kv)
+	if !ok || lists(p) || d.Sampler == device.Independent || d.Tiles == device.Remainder {
 		return false
 	}
 	if d.Tiles == device.Equal && (p.Middle != device.All || p.Span != device.Span{}) {
@@ -101,19 +102,19 @@ func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p devi
 	outs := sums + 32*items*width              // and of PageSum
 	end := outs + 4*items*parts*dim
 	shared := max(8*(3*width+1)+4*(width+3*most), threads*8*4)
-	if end > workspaceSize || most > mostDrawn || items > decodeCounts || shared > o.d.drv.sharedMemory()-4096 {
-		return false
-	}
 	name, out, limit := "draw_attend", dst, dim
 	if dst.Absent() {
 		name, out, limit, parts = "draw_row", l.Weight, l.Index.Dim(2), 1
+	}
+	if end > workspaceSize || most > mostDrawn || items > decodeCounts || shared > o.room(name) {
+		return false
 	}
 	call := func(name string, b blocks, threads, shared int) {
 		o.call(name).tensor(l.Index).tensor(l.Count).tensor(out).tensor(q).work(0).work(sums).work(outs).
 			word(uint64(o.d.counts.at)).int(limit, heads, most).bool(!o.d.stored).values(d).pages(kv, 1).plan(p).ahead().
 			runShared(b, threads, shared)
 	}
-	call(fmt.Sprintf("row_shares_%d", dim), o.keyBlocks(rows, kv.K.Dim(1)), keyWarps*32, keyShared(dim))
+	call(shares, o.keyBlocks(rows, kv.K.Dim(1)), keyWarps*32, keyShared(dim))
 	call(name, blocks{items, parts, 1}, threads, shared)
 	return true
 }

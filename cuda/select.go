@@ -2,11 +2,7 @@
 
 package cuda
 
-import (
-	"fmt"
-
-	"github.com/gollm/gollm/device"
-)
+import "github.com/gollm/gollm/device"
 
 // parts is how many blocks share a row that is as long as its sequence can get.
 func parts(kv device.KV) int { return min(max(kv.Pages.Dim(1), 1), 64) }
@@ -38,10 +34,17 @@ const (
 // keyShared is the bytes of shared memory of a block that scores keys with keys.cuh.
 func keyShared(dim int) int { return keyWarps * keyStages * 16 * 2 * dim }
 
-// keyed reports whether keys.cuh suits the newest row of each slot.
-func (o *ops) keyed(q device.Tensor, kv device.KV) bool {
+// The kernels that score keys with keys.cuh, by the length of a head.
+var (
+	scoreKernels = map[int]string{64: "row_scores_64", 128: "row_scores_128"}
+	shareKernels = map[int]string{64: "row_shares_64", 128: "row_shares_128"}
+)
+
+// keyed is the one of such kernels that suits the newest row of each slot, if one does.
+func (o *ops) keyed(kernels map[int]string, q device.Tensor, kv device.KV) (name string, ok bool) {
 	dim := q.Dim(2)
-	return kv.K.DType == device.F16 && (dim == 64 || dim == 128) && q.Dim(1)/kv.K.Dim(1) <= keysGroup && keyShared(dim) <= o.d.drv.sharedMemory()
+	name, ok = kernels[dim]
+	return name, ok && kv.K.DType == device.F16 && q.Dim(1)/kv.K.Dim(1) <= keysGroup && keyShared(dim) <= o.room(name)
 }
 
 // keyBlocks is the blocks of a kernel that scores keys with keys.cuh: parts of the past,
@@ -52,10 +55,11 @@ func (o *ops) keyBlocks(rows, kvHeads int) blocks {
 
 // scoreRows is Scores of one row of each slot if keys.cuh suits it.
 func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) bool {
-	if !o.keyed(q, kv) || part == device.Planned && lists(p) {
+	name, ok := o.keyed(scoreKernels, q, kv)
+	if !ok || part == device.Planned && lists(p) {
 		return false
 	}
-	o.call(fmt.Sprintf("row_scores_%d", q.Dim(2))).tensor(dst).tensor(q).int(q.Dim(1), dst.Dim(2)).
+	o.call(name).tensor(dst).tensor(q).int(q.Dim(1), dst.Dim(2)).
 		bool(!o.d.stored).bool(part == device.Middles).bool(part == device.Planned).pages(kv, 1).plan(p).ahead().
 		runShared(o.keyBlocks(q.Dim(0), kv.K.Dim(1)), keyWarps*32, keyShared(q.Dim(2)))
 	return true

@@ -55,7 +55,10 @@ func (o *ops) suitsSeveral(x device.Tensor, n device.Norm, w []device.Tensor) bo
 			return false
 		}
 		items += ceil(w.Dim(0), severalHeight)
-		fits = fits && s.of(8).fits(k, items, o.d.drv.multiprocessors()) && s.of(s.most()).shared(w.DType) <= o.d.drv.sharedMemory() && s.of(16).shared(w.DType) <= o.d.drv.sharedMemory()
+		fits = fits && s.of(8).fits(k, items, o.d.drv.multiprocessors())
+		for _, l := range []severalLaunch{s.of(8), s.of(16), s.of(s.most())} {
+			fits = fits && l.shared(w.DType) <= o.room(l.name)
+		}
 	}
 	return fits
 }

@@ -64,7 +64,7 @@ func (o *ops) suitsSingle(x device.Tensor, n device.Norm, w []device.Tensor) boo
 			least = 256
 		}
 		if !ok || k == 0 || k%least != 0 || w.DType.RowSize(k)%16 != 0 || o.d.address(w)%16 != 0 ||
-			s.shared(k, 2*(ceil(k, s.weights)+1)) > o.d.drv.sharedMemory() {
+			s.shared(k, 2*(ceil(k, s.weights)+1)) > o.singleRoom(s) {
 			return false
 		}
 	}
@@ -76,6 +76,9 @@ func (s singleKernel) shared(k, sums int) int {
 	_, warps := s.share(k)
 	return ceil(k, s.weights)*s.x + ceil(sums*4, 16)*16 + warps*s.ring
 }
+
+// singleRoom is the room of both kernels of a type.
+func (o *ops) singleRoom(s singleKernel) int { return min(o.room(s.name), o.room(s.heads)) }
 
 // few computes products of one row or some if there are kernels for them:
 // dst[i] = x·w[i]ᵀ, in one launch for each type among w. gate has one dst for two w.
@@ -129,7 +132,7 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 	// A block for each multiprocessor, or several where their sums need too much memory.
 	grid := min(o.d.drv.multiprocessors(), items)
 	rows := func() int { return ceil(items, max(grid, 1)) * per }
-	for s.shared(k, rows()*sums) > o.d.drv.sharedMemory() || rows()*sums > mostSums {
+	for s.shared(k, rows()*sums) > o.singleRoom(s) || rows()*sums > mostSums {
 		grid *= 2
 	}
 	shared := s.shared(k, rows()*sums)

@@ -3,7 +3,7 @@
 package kernels
 
 /*
-#cgo CXXFLAGS: -std=c++17 -O2 -DGOLLM_EMU -fno-strict-aliasing -Wall -Wno-unused-variable -Wno-unknown-pragmas -Wno-parentheses
+#cgo CXXFLAGS: -std=c++17 -O2 -DGOLLM_EMU -fno-strict-aliasing -fsanitize=alignment -Wall -Wno-unused-variable -Wno-unknown-pragmas -Wno-parentheses
 #cgo LDFLAGS: -lm
 #include <stdlib.h>
 #include "emu/api.h"
@@ -24,28 +24,49 @@ import (
 var _ embed.FS
 
 // Kernel is a kernel that the emulator runs.
-type Kernel struct{ at unsafe.Pointer }
+type Kernel struct {
+	at   unsafe.Pointer
+	name string
+}
+
+// Name is what Find finds it by.
+func (k Kernel) Name() string { return k.name }
+
+// Threads is the most threads of a block that it is compiled for.
+func (k Kernel) Threads() int { return int(C.emu_threads(k.at)) }
+
+// Names are the kernels that there are.
+func Names() (all []string) {
+	for i := 0; ; i++ {
+		name := C.emu_name(C.int(i))
+		if name == nil {
+			return all
+		}
+		all = append(all, C.GoString(name))
+	}
+}
 
 // Find is the kernel called name.
 func Find(name string) (Kernel, bool) {
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
 	at := C.emu_find(text)
-	return Kernel{at}, at != nil
+	return Kernel{at, name}, at != nil
 }
 
 // one launch runs at a time.
 var running sync.Mutex
 
 // Launch runs blocks of threads and waits for them. words are the arguments,
-// shared the bytes of dynamic shared memory, together how many blocks in z run together.
+// shared the bytes of dynamic shared memory, declared those that the kernel declares on a
+// GPU, together how many blocks in z run together.
 // With a seed the order of threads and blocks is random.
-func (k Kernel) Launch(blocks [3]int, threads, shared, together int, seed uint64, words []uint64) error {
+func (k Kernel) Launch(blocks [3]int, threads, shared, declared, together int, seed uint64, words []uint64) error {
 	running.Lock()
 	defer running.Unlock()
 	g := C.emu_grid{
 		x: C.uint(blocks[0]), y: C.uint(blocks[1]), z: C.uint(blocks[2]),
-		threads: C.uint(threads), together: C.uint(together), shared: C.size_t(shared), seed: C.uint64_t(seed),
+		threads: C.uint(threads), together: C.uint(together), shared: C.size_t(shared), declared: C.size_t(declared), seed: C.uint64_t(seed),
 	}
 	wrong := C.emu_launch(k.at, (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(words))), C.size_t(len(words)), g)
 	if wrong != nil {

@@ -12,7 +12,7 @@ struct alignas(16) Word4 {
 };
 
 // load16 reads 16 bytes that start on 16 bytes.
-__device__ __forceinline__ Word4 load16(const void* at) { return *reinterpret_cast<const Word4*>(__builtin_assume_aligned(at, 16)); }
+__device__ __forceinline__ Word4 load16(const void* at) { return *reinterpret_cast<const Word4*>(ON16(at)); }
 
 // load_four reads 4 numbers that start on 16 bytes, store_four writes them.
 __device__ __forceinline__ void load_four(float v[4], const float* at) {

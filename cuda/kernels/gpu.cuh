@@ -53,6 +53,9 @@ constexpr u32 ALL = 0xffffffffu;  // every lane of a warp
 extern __shared__ __align__(16) unsigned char dynamic_[];
 #define DYNAMIC(T, name) T* name = reinterpret_cast<T*>(dynamic_)
 
+// ON16 is an address that is on 16 bytes.
+#define ON16(at) __builtin_assume_aligned(at, 16)
+
 // from_half is the value of a half precision number.
 __device__ __forceinline__ float from_half(u16 h) {
 	float f;

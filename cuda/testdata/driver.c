@@ -37,6 +37,11 @@ static int told(const char* name) {
 		does; \
 		return OK; \
 	}
+#define ANSWERS(name, parameters, does) \
+	int name parameters { \
+		int r = current ? told(#name) : INVALID_CONTEXT; \
+		return r ? r : (does); \
+	}
 #define INSIDE(name, parameters, does) \
 	int name parameters { \
 		int r = current ? told(#name) : INVALID_CONTEXT; \
@@ -45,14 +50,40 @@ static int told(const char* name) {
 		return OK; \
 	}
 
+// number is that of an environment variable.
+static int number(const char* name, int otherwise) {
+	const char* text = getenv(name);
+	return text ? atoi(text) : otherwise;
+}
+
+// A kernel declares DRIVER_STATIC bytes of shared memory. Launches may ask for what is left
+// of 48 KB, or for what an attribute has allowed.
+enum { INVALID_VALUE = 1, SHARED_SIZE_BYTES = 1, MAX_DYNAMIC_SHARED_SIZE_BYTES = 8, DEFAULT_SHARED = 48 << 10, MOST_SHARED = 232448 };
+static int allowed = -1;
+
+static int function_attribute(int which) { return which == SHARED_SIZE_BYTES ? number("DRIVER_STATIC", 0) : 0; }
+
+// set_attribute says what is allowed where DRIVER_STATIC is set.
+static int set_attribute(int which, int value) {
+	if (which != MAX_DYNAMIC_SHARED_SIZE_BYTES) return OK;
+	if (value < 0 || value + number("DRIVER_STATIC", 0) > MOST_SHARED) return INVALID_VALUE;
+	allowed = value;
+	if (getenv("DRIVER_STATIC")) fprintf(stderr, "allowed: %d\n", value);
+	return OK;
+}
+
+static int launched(unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared) {
+	int may = allowed < 0 ? DEFAULT_SHARED - number("DRIVER_STATIC", 0) : allowed;
+	return !x || !y || !z || y > 65535 || z > 65535 || !threads || threads > 1024 || (int)shared > may ? INVALID_VALUE : OK;
+}
+
 // attribute is of an H200, but for its memory.
 static int attribute(int which) {
-	const char* major = getenv("DRIVER_MAJOR");
 	switch (which) {
-	case 75: return major ? atoi(major) : 9; // compute capability
+	case 75: return number("DRIVER_MAJOR", 9); // compute capability
 	case 76: return 0;
-	case 16: return 132;    // multiprocessors
-	case 97: return 232448; // bytes of shared memory that a block may ask for
+	case 16: return 132; // multiprocessors
+	case 97: return MOST_SHARED;
 	}
 	return 0;
 }
@@ -66,7 +97,7 @@ ANYWHERE(cuDeviceGetAttribute, (int* value, int which, int device), ((void)devic
 ANYWHERE(cuDevicePrimaryCtxRetain, (void** context, int device), ((void)device, *context = &some, hold(1)))
 ANYWHERE(cuDevicePrimaryCtxRelease_v2, (int device), ((void)device, hold(-1)))
 ANYWHERE(cuCtxSetCurrent, (void* context), current = context)
-ANYWHERE(cuGetErrorName, (int code, const char** text), *text = code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR")
+ANYWHERE(cuGetErrorName, (int code, const char** text), *text = code == 1 ? "CUDA_ERROR_INVALID_VALUE" : code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR")
 ANYWHERE(cuGetErrorString, (int code, const char** text), ((void)code, *text = "words"))
 
 INSIDE(cuModuleLoadData, (void** module, const void* image), ((void)image, *module = &some))
@@ -93,12 +124,16 @@ INSIDE(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, void* stream
 INSIDE(cuMemHostAlloc, (void** at, size_t n, unsigned flags), ((void)flags, *at = calloc(1, n), hold(1)))
 INSIDE(cuMemHostGetDevicePointer_v2, (uint64_t* at, void* host, unsigned flags), ((void)flags, *at = (uint64_t)host))
 INSIDE(cuMemFreeHost, (void* at), (free(at), hold(-1)))
-INSIDE(cuFuncSetAttribute, (void* function, int which, int value), ((void)function, (void)which, (void)value))
-INSIDE(cuLaunchKernel,
+INSIDE(cuFuncGetAttribute, (int* value, int which, void* function), ((void)function, *value = function_attribute(which)))
+ANSWERS(cuFuncSetAttribute, (void* function, int which, int value), ((void)function, set_attribute(which, value)))
+ANSWERS(cuLaunchKernel,
 	(void* function, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz, unsigned shared, void* stream, void** arguments, void** more),
-	((void)function, (void)x, (void)y, (void)z, (void)tx, (void)ty, (void)tz, (void)shared, (void)stream, (void)arguments, (void)more))
-INSIDE(cuLaunchKernelEx, (const void* config, void* function, void** arguments, void** more),
-	((void)config, (void)function, (void)arguments, (void)more))
+	((void)function, (void)stream, (void)arguments, (void)more, launched(x, y, z, tx * ty * tz, shared)))
+struct config { // the first fields of a CUlaunchConfig
+	unsigned x, y, z, tx, ty, tz, shared;
+};
+ANSWERS(cuLaunchKernelEx, (const struct config* c, void* function, void** arguments, void** more),
+	((void)function, (void)arguments, (void)more, launched(c->x, c->y, c->z, c->tx * c->ty * c->tz, c->shared)))
 INSIDE(cuStreamBeginCapture_v2, (void* stream, int mode), ((void)stream, (void)mode))
 INSIDE(cuStreamEndCapture, (void* stream, void** graph), ((void)stream, *graph = &some))
 INSIDE(cuGraphInstantiateWithFlags, (void** exec, void* graph, unsigned long long flags), ((void)graph, (void)flags, *exec = &some))

@@ -7,8 +7,8 @@
 //
 // What would be undefined on a GPU stops the launch with a message: a barrier
 // that some threads of the block do not reach, a shuffle that some lanes of the
-// warp do not take part in, shared memory beyond its limits. Shared memory is
-// full of bytes 0xff when a block starts, which as floats are not numbers.
+// warp do not take part in, an access that is not aligned. Shared memory is full of
+// bytes 0xff when a block starts, which as floats are not numbers.
 //
 // Blocks have one dimension. Those that are launched together take turns; each has its own
 // shared memory, which the others can read.
@@ -62,8 +62,10 @@ void come(int point, int n, bool wait);
 // lanes left. Valid until the thread's next exchange but one.
 const uint64_t* exchange(uint64_t word, const char* what);
 
-// shared_at is the shared memory of the block that belongs to a key.
-void* shared_at(const void* key, size_t size);
+// shared_at is the shared memory of the block that belongs to a key, on as many bytes as
+// its elements want and no more: who reads 16 bytes at once of what is declared as floats
+// is found out.
+void* shared_at(const void* key, size_t size, size_t align);
 
 // dynamic is the shared memory that the launch asked for.
 void* dynamic();
@@ -96,10 +98,16 @@ void copy_now(int left);
 // stop ends the launch with a message.
 [[noreturn]] void stop(const char* format, ...);
 
+// aligned is an address that is on so many bytes; another one ends the launch, as on a GPU.
+inline const void* aligned(const void* at, int bytes) {
+	if ((uint64_t)at % bytes) stop("CUDA_ERROR_MISALIGNED_ADDRESS: misaligned address: %p is not on %d bytes", at, bytes);
+	return at;
+}
+
 template <class A, class Key>
 A& shared(Key) {
 	static char key;  // one for each place that declares shared memory
-	return *(A*)shared_at(&key, sizeof(A));
+	return *(A*)shared_at(&key, sizeof(A), alignof(A));
 }
 
 template <class T>
@@ -129,6 +137,8 @@ T value(uint64_t w) {
 #define KERNEL_FOUR(name, Args, threads) KERNEL(name, Args, threads)
 
 #define APART
+
+#define ON16(at) emu::aligned(at, 16)
 
 #define SHARED(T, name, n) T(&name)[n] = emu::shared<T[n]>([] {})
 
@@ -224,7 +234,7 @@ inline uint32_t top_warp(uint32_t v) {
 inline void prefetch(const void*) {}
 inline void keep(unsigned&) {}
 inline float fresh(const float* at) { return *at; }
-inline void fresh4(float v[4], const float* at) { memcpy(v, __builtin_assume_aligned(at, 16), 16); }
+inline void fresh4(float v[4], const float* at) { memcpy(v, ON16(at), 16); }
 inline void wait_before() {}
 inline void let_next() {}
 
@@ -276,8 +286,7 @@ inline void load_matrices(uint32_t r[4], const void* row) {
 	const uint64_t* rows = emu::exchange((uint64_t)row, "load_matrices");
 	int l = threadIdx.x & 31;
 	for (int i = 0; i < 4; i++) {
-		if (rows[i * 8 + l / 4] % 16) emu::stop("a row of a matrix starts at %p", (void*)rows[i * 8 + l / 4]);
-		memcpy(&r[i], (const char*)rows[i * 8 + l / 4] + 4 * (l % 4), 4);
+		memcpy(&r[i], (const char*)ON16((const void*)rows[i * 8 + l / 4]) + 4 * (l % 4), 4);
 	}
 }
 
@@ -285,8 +294,8 @@ inline void load_transposed(uint32_t r[4], const void* row) {
 	const uint64_t* rows = emu::exchange((uint64_t)row, "load_transposed");
 	int l = threadIdx.x & 31;
 	for (int i = 0; i < 4; i++) {
-		const uint16_t* lo = (const uint16_t*)rows[i * 8 + 2 * (l % 4)] + l / 4;
-		const uint16_t* hi = (const uint16_t*)rows[i * 8 + 2 * (l % 4) + 1] + l / 4;
+		const uint16_t* lo = (const uint16_t*)ON16((const void*)rows[i * 8 + 2 * (l % 4)]) + l / 4;
+		const uint16_t* hi = (const uint16_t*)ON16((const void*)rows[i * 8 + 2 * (l % 4) + 1]) + l / 4;
 		r[i] = *lo | (uint32_t)*hi << 16;
 	}
 }
@@ -301,12 +310,10 @@ inline uint32_t transposed(uint32_t v) {
 // was there before; and where they begin if they are early ones, so that who begins them
 // too soon overwrites what others still read.
 inline void copy_async(void* to, const void* from) {
-	if ((uint64_t)to % 16 || (uint64_t)from % 16) emu::stop("copy_async from %p to %p", from, to);
-	emu::copy_later(to, from);
+	emu::copy_later((void*)ON16(to), ON16(from));
 }
 inline void copy_async_if(void* to, const void* from, bool there) {
-	if ((uint64_t)to % 16 || (there && (uint64_t)from % 16)) emu::stop("copy_async_if from %p to %p", from, to);
-	emu::copy_later(to, there ? from : nullptr);
+	emu::copy_later((void*)ON16(to), there ? ON16(from) : nullptr);
 }
 inline void copy_commit() { emu::copy_group(); }
 template <int N>
@@ -317,7 +324,7 @@ void copy_wait() {
 inline int rank_together() { return emu::rank(); }
 inline void wait_together() { emu::wait_blocks(); }
 inline float far(const float* at, int rank) { return *(const float*)emu::other(at, rank); }
-inline void far4(float v[4], const float* at, int rank) { memcpy(v, emu::other(at, rank), 16); }
+inline void far4(float v[4], const float* at, int rank) { memcpy(v, emu::other(ON16(at), rank), 16); }
 
 inline void meet(int point, int n) { emu::come(point, n, true); }
 inline void arrive(int point, int n) { emu::come(point, n, false); }

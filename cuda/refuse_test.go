@@ -1,0 +1,202 @@
+//go:build cudaemu
+
+package cuda
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gollm/gollm/cuda/kernels"
+	"github.com/gollm/gollm/device"
+)
+
+// openCard opens a device that stands for a GPU.
+func openCard(t *testing.T, c Card) *dev {
+	t.Helper()
+	Emulate(&c)
+	defer Emulate(nil)
+	d := openTest(t).(*dev)
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// TestRefusals: what a driver refuses the emulator does, by the same name.
+func TestRefusals(t *testing.T) {
+	const static = 8 << 10
+	hopper := Card{Major: 9, Shared: 227 << 10, Multiprocessors: 132, Memory: 1 << 30, Idle: true}
+	ampere := Card{Major: 8, Shared: 163 << 10, Multiprocessors: 108, Memory: 1 << 30, Idle: true}
+	one := blocks{1, 1, 1}
+	for _, c := range []struct {
+		what             string
+		card             Card
+		at               blocks
+		threads, dynamic int
+		cluster          int
+		allow            int // bytes that an attribute allows, -1 for none
+		registers        int
+		want             error
+	}{
+		{"all that there is", hopper, blocks{1<<31 - 1, 65535, 65535}, 256, 219 << 10, 1, 219 << 10, 255, nil},
+		{"no blocks", hopper, blocks{0, 1, 1}, 256, 0, 0, -1, 32, errValue},
+		{"blocks in x", hopper, blocks{1 << 31, 1, 1}, 256, 0, 0, -1, 32, errValue},
+		{"blocks in y", hopper, blocks{1, 65536, 1}, 256, 0, 0, -1, 32, errValue},
+		{"blocks in z", hopper, blocks{1, 1, 65536}, 256, 0, 0, -1, 32, errValue},
+		{"no threads", hopper, one, 0, 0, 0, -1, 32, errValue},
+		{"threads of the launch bounds", hopper, one, 288, 0, 0, -1, 32, errValue},
+		{"threads of the registers", hopper, one, 256, 0, 0, -1, 257, errResources},
+		{"48 KB", hopper, one, 256, 40 << 10, 0, -1, 32, nil},
+		{"more than 48 KB with what is declared", hopper, one, 256, 40<<10 + 1, 0, -1, 32, errValue},
+		{"more than is allowed", hopper, one, 256, 100<<10 + 1, 0, 100 << 10, 32, errValue},
+		{"8 blocks together", hopper, blocks{1, 1, 16}, 256, 0, 8, -1, 32, nil},
+		{"16 blocks together", hopper, blocks{1, 1, 16}, 256, 0, 16, -1, 32, errCluster},
+		{"part of a cluster", hopper, blocks{1, 1, 12}, 256, 0, 8, -1, 32, errCluster},
+		{"clusters before compute capability 9.0", ampere, blocks{1, 1, 2}, 256, 0, 2, -1, 32, errCluster},
+	} {
+		d := openCard(t, c.card)
+		d.drv.sizes["states"] = size{static, c.registers}
+		k, err := d.kernel("states")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.allow >= 0 {
+			if err := d.drv.allowShared(k.function, c.allow); err != nil {
+				t.Errorf("%s: %v", c.what, err)
+			}
+		}
+		if err := d.drv.launch(k.function, c.at, c.threads, c.dynamic, c.cluster, false, nil); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %v, want %v", c.what, err, c.want)
+		}
+	}
+	d := openCard(t, ampere)
+	d.drv.sizes["states"] = size{static, 32}
+	k, err := d.kernel("states")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bytes, want := range map[int]error{155 << 10: nil, 155<<10 + 1: errValue} {
+		if err := d.drv.allowShared(k.function, bytes); !errors.Is(err, want) || (err == nil) != (want == nil) {
+			t.Errorf("an attribute of %d bytes with %d static: %v, want %v", bytes, static, err, want)
+		}
+	}
+	for at, want := range map[uintptr]error{16: nil, 24: errValue} {
+		if _, err := d.drv.wideMap(at, 64, 128); !errors.Is(err, want) || (err == nil) != (want == nil) {
+			t.Errorf("a tensor map at %d: %v, want %v", at, err, want)
+		}
+	}
+	if _, err := d.drv.wideMap(16, 64, 100); !errors.Is(err, errValue) {
+		t.Errorf("a tensor map of rows of 200 bytes: %v", err)
+	}
+}
+
+// TestMisalignedAddress: an access that is not on as many bytes as it reads or writes ends a
+// launch, as on a GPU.
+func TestMisalignedAddress(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	const k = 64
+	rng := rand.New(rand.NewPCG(1, 2))
+	x, w := alloc(t, d, device.F32, 2*k), alloc(t, d, device.F32, k)
+	d.Write(x, normal(rng, 2*k))
+	for _, from := range []int{0, 1, 2, 4} {
+		d.ops.call("halve_norm").word(uint64(d.halves.at)).word(uint64(d.address(x))+uint64(4*from)).tensor(w).int(k).
+			float(1e-5).run(blocks{1, 1, 1}, 256)
+		err := d.Sync()
+		if from%4 == 0 && err != nil || from%4 != 0 && (err == nil || !strings.Contains(err.Error(), "CUDA_ERROR_MISALIGNED_ADDRESS")) {
+			t.Errorf("from number %d on: %v", from, err)
+		}
+	}
+	// 4 bytes at a time through the compiler's own checks
+	d.ops.call("add").tensor(x).word(uint64(d.address(w))+2).int(8).run(blocks{1, 1, 1}, 256)
+	if err := d.Sync(); err == nil || !strings.Contains(err.Error(), "CUDA_ERROR_MISALIGNED_ADDRESS") {
+		t.Errorf("numbers on 2 bytes: %v", err)
+	}
+}
+
+// TestDeclared: a kernel that takes more shared memory than sizes.txt has of it is found out.
+func TestDeclared(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	d.drv.sizes["rmsnorm"] = size{static: 8, registers: 32}
+	x := alloc(t, d, device.F32, 2, 300)
+	d.ops.RMSNorm(x, x, alloc(t, d, device.F32, 300), 1e-5)
+	if err := d.Sync(); err == nil || !strings.Contains(err.Error(), "sizes.txt") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestSizes: every kernel has its line of sizes.txt, and no other name has.
+func TestSizes(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	names := kernels.Names()
+	for _, name := range names {
+		if _, err := d.kernel(name); err != nil {
+			t.Error(err)
+		}
+	}
+	for name := range d.drv.sizes {
+		if name != "wide_there" && name != "late_copies" && !slices.Contains(names, name) {
+			t.Errorf("sizes.txt has %s, which is no kernel", name)
+		}
+	}
+}
+
+// TestProductsAtUserShapes: a driver takes every launch of the products of Llama-3.1-8B and of
+// the choice of its tokens, on every kind of card. Nothing is computed.
+func TestProductsAtUserShapes(t *testing.T) {
+	const dim, ff, kv, vocab = 4096, 14336, 1024, 128256
+	for _, card := range []Card{
+		{Major: 8, Shared: 163 << 10, Multiprocessors: 108, Memory: 80 << 30, Idle: true},
+		{Major: 8, Minor: 9, Shared: 99 << 10, Multiprocessors: 142, Memory: 48 << 30, Idle: true},
+		{Major: 9, Shared: 227 << 10, Multiprocessors: 132, Memory: 141 << 30, Idle: true},
+	} {
+		d := openCard(t, card)
+		for _, dt := range []device.DType{device.F32, device.F16, device.BF16, device.Q4_0, device.Q5_0, device.Q8_0, device.Q4_K, device.Q5_K, device.Q6_K} {
+			productsOf(t, d, dt, dim, ff, kv, vocab)
+			if err := d.Sync(); err != nil {
+				t.Errorf("%d.%d, %v: %v", card.Major, card.Minor, dt, err)
+			}
+		}
+	}
+}
+
+// productsOf makes the products of a layer and the head, of one row to a chunk, and chooses
+// tokens.
+func productsOf(t *testing.T, d *dev, dt device.DType, dim, ff, kv, vocab int) {
+	t.Helper()
+	free, err := d.Scope(func() error {
+		weight := func(n, k int) device.Tensor { return alloc(t, d, dt, n, k) }
+		q, k, o, gateUp, down, head := weight(dim, dim), weight(kv, dim), weight(dim, dim), weight(ff, dim), weight(dim, ff), weight(vocab, dim)
+		n := device.Norm{W: alloc(t, d, device.F32, dim), Eps: 1e-5}
+		for _, rows := range []int{1, 2, 7, 8, 9, 16, 17, 32, 33, 63, 64, 512, 2048, 8192} {
+			f := func(n int) device.Tensor { return alloc(t, d, device.F32, rows, n) }
+			i := func(dims ...int) device.Tensor { return alloc(t, d, device.I32, append([]int{rows}, dims...)...) }
+			x, y, z, u, v, wide := f(dim), f(dim), f(kv), f(kv), f(ff), f(ff)
+			device.NormMatMuls(d.ops, []device.Tensor{y, z, u}, x, n, []device.Tensor{q, k, k}, y)
+			device.AddMatMul(d.ops, x, y, o, y)
+			device.Feed(d.ops, x, n, []device.Tensor{gateUp, gateUp, down}, []device.Tensor{v, wide}, y)
+			device.NormSwiGLU(d.ops, []device.Tensor{v, wide}, x, n, []device.Tensor{gateUp, gateUp}, y)
+			if rows <= 64 {
+				logits := f(vocab)
+				d.ops.MatMul(logits, x, head)
+				for _, s := range []device.Sampling{{}, {Temperature: 1, TopP: 0.9}, {Temperature: 1, TopK: 40, RepeatPenalty: 1.1}} {
+					d.ops.Sample(i(), logits, i(64), i(), s)
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = free()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,241 @@
+//go:build cudaemu
+
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gollm/gollm/cuda"
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/internal/npy"
+	"github.com/gollm/gollm/kvcache"
+	"github.com/gollm/gollm/sparse"
+)
+
+// headShape is the heads of a model.
+type headShape struct{ heads, kvHeads, dim int }
+
+// The length of a sequence, the rows of a chunk, and the layers in TestLaunches.
+const (
+	launchLen    = 128 << 10
+	launchRows   = 8192
+	launchLayers = 3
+)
+
+// TestLaunches: a driver takes every launch of every attention system at the sizes of users'
+// models, up to 128k positions, on every kind of card. Nothing is computed. What sm_80 runs is
+// what sm_89 runs with less shared memory.
+func TestLaunches(t *testing.T) {
+	defer cuda.Emulate(nil)
+	llama := headShape{32, 8, 128}
+	some := []headShape{{32, 8, 64}, {8, 4, 256}}
+	others := append([]headShape{{32, 32, 128}, {32, 32, 80}, {32, 4, 96}}, some...)
+	for _, c := range []struct {
+		name  string
+		card  cuda.Card
+		heads []headShape
+	}{
+		{"sm_80", cuda.Card{Major: 8, Minor: 0, Shared: 163 << 10, Multiprocessors: 108}, nil},
+		{"sm_89", cuda.Card{Major: 8, Minor: 9, Shared: 99 << 10, Multiprocessors: 142}, others},
+		{"sm_90", cuda.Card{Major: 9, Minor: 0, Shared: 227 << 10, Multiprocessors: 132}, some},
+	} {
+		c.card.Memory, c.card.Idle = 1<<40, true
+		cuda.Emulate(&c.card)
+		for _, heads := range append([]headShape{llama}, c.heads...) {
+			t.Run(fmt.Sprintf("%s/%d-%d-heads-of-%d", c.name, heads.heads, heads.kvHeads, heads.dim), func(t *testing.T) {
+				dir := t.TempDir()
+				calibrate(t, dir, heads)
+				for _, spec := range launchSpecs(dir) {
+					if err := launchAll(spec, heads); err != nil {
+						t.Errorf("%s: %v", spec, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// launchSpecs is every system, and settings that other kernels are for. dir has the files of
+// calibrate.
+func launchSpecs(dir string) []string {
+	specs := []string{
+		"topk(k=0.1)", "quest(budget=0.1,share=group)", "quest(budget=2048,page=64)", "vslash(pattern=per_chunk)",
+		"flexprefill(pattern=per_chunk,block=64)", "sketchwalk(density=0.1)", "sketchwalk(tau=9,causal=none,arith=scaled)",
+		"sketchwalk(sketch=exact,heads=mean_score)", "cis(share=group)", "cis(k=4096)", "cpe(ls=1)", "etf(ls=1,etf=kv) + quest",
+		"vattention(share=group)", "vattention(scorer=sketchwalk)", "vattention(question=40)", "anchor(block=16,step=4)",
+		"anchor(tail=dense)", "santa(samples=128)", "santa(sampler=iid)", "santa(sampler=strat,share=group)", "santa(exec=flash,tile=64)",
+		"santa(alloc=largest_remainder)", "santa(scores=bernoulli)", "psaw(ls=0) + anchor", "topk + vattention + santa", "h2o(hh=0.1,recent=0.1)",
+		"magicpig:k8-l75(dense=0)", "magicpig(center=both,find=codes,dense=0)", "random(k=0.1)", "streaming + santa",
+	}
+	for _, e := range sparse.Methods() {
+		switch e.Name {
+		case "doublesparsity":
+			specs = append(specs, "doublesparsity(dense=0,file="+dir+"/channels.npy)", "doublesparsity(dense=0,k=0.1,file="+dir+"/shared.npy)")
+		case "hashattention":
+			specs = append(specs, "hashattention(k=0.1,dir="+dir+")")
+		default:
+			specs = append(specs, e.Name)
+		}
+	}
+	return specs
+}
+
+// launchAll makes every pass of a sequence: its prompt, steps behind it and behind short
+// pasts, captured ones too, and steps of several sequences.
+func launchAll(text string, c headShape) error {
+	spec, err := sparse.Parse(text)
+	if err != nil {
+		return err
+	}
+	dev, err := device.Open("cuda", device.Config{})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	const slots = 4
+	var p passes
+	if err := p.alloc(dev, passConfig{
+		layers: launchLayers, heads: c.heads, kvHeads: c.kvHeads, headDim: c.dim, maxLen: launchLen, slots: slots,
+		rows: launchRows, kv: device.F16, attn: spec,
+	}); err != nil {
+		return err
+	}
+	l := &launcher{passes: &p, headShape: c}
+	if err := l.alloc(); err != nil {
+		return err
+	}
+	for _, prompts := range [][]int{{launchLen - 8, 200, 400, 600}, {300}} {
+		if err := l.run(prompts); err != nil {
+			return err
+		}
+	}
+	return dev.Sync()
+}
+
+// launcher is passes with what their attention is called with.
+type launcher struct {
+	*passes
+	headShape
+	q, k, v, out device.Tensor // [rows, heads, dim]
+}
+
+func (l *launcher) alloc() (err error) {
+	for t, heads := range map[*device.Tensor]int{&l.q: l.heads, &l.k: l.kvHeads, &l.v: l.kvHeads, &l.out: l.heads} {
+		if *t, err = l.dev.Alloc(device.F32, l.rows(), heads, l.dim); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layers runs a pass.
+func (l *launcher) layers(pass *sparse.Pass) {
+	n := pass.Rows()
+	for i := range launchLayers {
+		k := l.k.Rows(0, n)
+		l.policy.Append(pass, i, k, l.v.Rows(0, n))
+		l.policy.Attend(pass, i, l.out.Rows(0, n), l.q.Rows(0, n), k)
+	}
+}
+
+// run makes the passes of sequences with prompts of some lengths, and steps of the first one
+// and of all.
+func (l *launcher) run(prompts []int) error {
+	seqs := make([]*kvcache.Seq, len(prompts))
+	for i, prompt := range prompts {
+		kv, err := l.openSeq()
+		if err != nil {
+			return err
+		}
+		defer kv.Close()
+		if err := l.prompt(kv, prompt); err != nil {
+			return err
+		}
+		seqs[i] = kv
+	}
+	for _, n := range []int{1, len(seqs)} {
+		for captured := range 2 {
+			pass, err := l.step(n, func(i int) (*kvcache.Seq, int32) { return seqs[i], 0 })
+			if err != nil {
+				return err
+			}
+			if captured == 0 {
+				l.layers(&pass)
+			} else if err := l.capture(pass); err != nil {
+				return err
+			}
+			if err := l.sync(); err != nil {
+				return fmt.Errorf("step of %d: %w", n, err)
+			}
+		}
+	}
+	return nil
+}
+
+// prompt makes the passes of a prompt.
+func (l *launcher) prompt(s *kvcache.Seq, length int) error {
+	for s.Len() < length {
+		n := length - s.Len()
+		if !l.whole {
+			n = min(n, launchRows)
+		}
+		pass, err := l.chunk(s, make([]int32, n), length)
+		if err != nil {
+			return err
+		}
+		if pass.First == 0 || s.Len() == length { // those between are like the last one
+			l.layers(&pass)
+		}
+		if err := l.sync(); err != nil {
+			return fmt.Errorf("prefill to %d: %w", s.Len(), err)
+		}
+	}
+	return nil
+}
+
+// capture is layers as a graph.
+func (l *launcher) capture(pass sparse.Pass) error {
+	g, err := l.dev.Capture(func(ops device.Ops) {
+		pass.Ops = ops
+		l.layers(&pass)
+	})
+	if err != nil {
+		return err
+	}
+	g.Launch()
+	return g.Close()
+}
+
+// calibrate writes the files of doublesparsity and hashattention.
+func calibrate(t *testing.T, dir string, c headShape) {
+	t.Helper()
+	file := func(name string, shape ...int) {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(i % c.dim)
+		}
+		var b bytes.Buffer
+		if err := npy.Write(&b, &npy.Array{Shape: shape, Data: x}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+".npy"), b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file("channels", launchLayers, c.heads, c.dim)
+	file("shared", launchLayers, c.kvHeads, c.dim)
+	for _, side := range []string{"query", "key"} {
+		for i, width := range [][2]int{{c.dim, 128}, {128, 128}, {128, 32}} {
+			file(fmt.Sprintf("%s.%d.weight", side, i), launchLayers, c.heads, width[0], width[1])
+			file(fmt.Sprintf("%s.%d.bias", side, i), launchLayers, c.heads, width[1])
+		}
+	}
+}
