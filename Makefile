@@ -51,7 +51,8 @@ test-driver: cuda ## tests of the calls of NVIDIA's driver, with one that comput
 	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors|TestWide|TestNoDriver' ./cuda
 
 gpu-report-binaries: cuda ## what scripts/gpu-report.sh runs, in bin/
-	CGO_ENABLED=0 $(GO) build -o bin/ ./scripts/gpureport ./scripts/randommodel
+	CGO_ENABLED=0 $(GO) build -o bin/ ./scripts/gpureport ./scripts/randommodel ./scripts/hashnets
+	$(CUDA_GO) build -tags cuda -o bin/systems ./scripts/systems
 	for package in cuda engine; do $(CUDA_GO) test -c -tags cuda -o bin/$$package.test ./$$package || exit 1; done
 
 gpu-report: gpu-report-binaries ## what this machine's GPU does, as gpu-report.md and gpu-report.json
