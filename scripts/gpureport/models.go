@@ -63,7 +63,7 @@ func (r *report) models(parts []string) []modelSpec {
 }
 
 // smallSystems is the small model of heads as wide as those of Llama-3.1-8B.
-var smallSystems = modelSpec{"tiny-128", "q4_k_m", 0, false}
+var smallSystems = modelSpec{"tiny-128", "q8_0", 0, false}
 
 // like is the model to take for one of full size.
 func (r *report) like(m modelSpec) modelSpec {

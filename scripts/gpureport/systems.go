@@ -67,7 +67,7 @@ func (r *report) systemRuns() []systemRun {
 	}
 	for i := range all {
 		if r.small {
-			all[i].model, all[i].layers = smallSystems, "2,3"
+			all[i].model, all[i].layers = smallSystems, "2"
 		}
 	}
 	return all
@@ -170,7 +170,7 @@ func (r *report) system(ctx context.Context, w *row, s systemRun) error {
 	args := []string{"-m", path, "-device", r.device, "-attn", s.attn, "-layers", s.layers}
 	limit := systemLimit
 	if r.small {
-		args = append(args, "-len", "130", "-steps", "2", "-threads", "1")
+		args = append(args, "-len", "70", "-steps", "2", "-threads", "1")
 		limit *= slower
 	}
 	own, cancel := context.WithTimeout(ctx, limit)

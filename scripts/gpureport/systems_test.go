@@ -94,7 +94,7 @@ func TestModelsOfParts(t *testing.T) {
 		want  string
 	}{
 		{[]string{everySystem}, false, "llama-3.1-8b Q4_K_M of 4 layers, llama-3.1-8b Q4_K_M"},
-		{[]string{everySystem}, true, "tiny Q4_K_M, tiny-128 Q4_K_M"},
+		{[]string{everySystem}, true, "tiny Q4_K_M, tiny-128 Q8_0"},
 		{[]string{"suite", "PyTorch"}, false, ""},
 		{[]string{"sparse decode"}, false, "llama-3.1-8b F16, llama-2-7b F16"},
 	} {
