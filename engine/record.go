@@ -147,9 +147,10 @@ const inputNoise = 1. / (1 << 16)
 const weightBound = 1e-2
 
 // Compare lets cpu select by the queries and keys that were recorded, and compares. Where
-// an entry differs, cpu selects four times more with every number of the queries and keys
-// moved by 2⁻¹⁶ of itself, up or down at random, and then in the opposite directions: an
-// entry that is in one of these selections and not in all of them is undecided.
+// an entry differs, cpu selects twice more, with every number of the queries and keys
+// moved by 2⁻¹⁶ of itself, up or down at random, and then in the opposite directions; and
+// twice again where that leaves something wrong. An entry that is in one of these
+// selections and not in all of them is undecided.
 func (rec *Recording) Compare(cpu device.Device) (Comparison, error) {
 	if rec.err != nil {
 		return Comparison{}, rec.err
@@ -160,17 +161,20 @@ func (rec *Recording) Compare(cpu device.Device) (Comparison, error) {
 	}
 	readings := []map[rowOf]selected{want}
 	c := compareSelections(rec.taken.sets, readings)
-	if c.Wrong == 0 {
-		return c, nil
-	}
-	for _, seed := range []int{1, -1, 2, -2} {
-		moved, err := rec.reread(cpu, seed)
-		if err != nil {
-			return c, err
+	for _, seed := range []int{1, 2} {
+		if c.Wrong == 0 {
+			break
 		}
-		readings = append(readings, moved)
+		for _, s := range []int{seed, -seed} {
+			moved, err := rec.reread(cpu, s)
+			if err != nil {
+				return c, err
+			}
+			readings = append(readings, moved)
+		}
+		c = compareSelections(rec.taken.sets, readings)
 	}
-	return compareSelections(rec.taken.sets, readings), nil
+	return c, nil
 }
 
 // compareSelections compares what was selected with readings of the same rows, the first
@@ -186,7 +190,7 @@ func compareSelections(got map[rowOf]selected, readings []map[rowOf]selected) Co
 		}
 		c.Rows++
 		if g.plan.Middle != device.Blocks && g.plan.Middle != device.Tokens {
-			if g.plan.Middle == device.All {
+			if g.plan.Dense() {
 				c.Dense++
 			}
 			continue
@@ -288,7 +292,7 @@ func (planner) Attend(device.Tensor, device.Tensor, device.KV, device.Plan) {}
 // seed; 0 is none.
 func (rec *Recording) reread(dev device.Device, seed int) (map[rowOf]selected, error) {
 	c := rec.runner.config
-	c.slots, c.kv, c.rope = 1, device.F16, device.Rope{}
+	c.slots, c.kv = 1, device.F16
 	if seed != 0 {
 		c.kv = device.F32 // half precision would round the noise away
 	}
@@ -316,7 +320,10 @@ type rereading struct {
 
 // alloc takes the device memory.
 func (r *rereading) alloc(dev device.Device, c passConfig) error {
-	err := r.passes.alloc(dev, c)
+	err := r.copyRope(dev, &c.rope)
+	if err == nil {
+		err = r.passes.alloc(dev, c)
+	}
 	rows := 1
 	for _, chunk := range r.rec.chunks {
 		rows = max(rows, chunk.rows)
@@ -328,6 +335,22 @@ func (r *rereading) alloc(dev device.Device, c passConfig) error {
 		return t
 	}
 	r.q, r.k, r.stored, r.v, r.out = alloc(c.heads), alloc(c.kvHeads), alloc(c.kvHeads), alloc(c.kvHeads), alloc(c.heads)
+	return err
+}
+
+// copyRope makes a rotation of the runner's one of dev.
+func (r *rereading) copyRope(dev device.Device, rope *device.Rope) error {
+	if rope.Freqs.Absent() {
+		return nil
+	}
+	freqs := make([]float32, rope.Freqs.Len())
+	err := read(r.rec.runner.dev, freqs, rope.Freqs)
+	if err != nil {
+		return err
+	}
+	if rope.Freqs, err = dev.Alloc(device.F32, len(freqs)); err == nil {
+		write(dev, rope.Freqs, freqs)
+	}
 	return err
 }
 

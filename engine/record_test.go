@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -8,6 +10,7 @@ import (
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/device/devtest"
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/internal/npy"
 	"github.com/gollm/gollm/model/modeltest"
 	"github.com/gollm/gollm/sparse"
 )
@@ -66,7 +69,11 @@ func compare(t *testing.T, rec *engine.Recording) engine.Comparison {
 
 // TestRecordings: given the queries and keys of a run, the CPU selects what was selected.
 func TestRecordings(t *testing.T) {
-	for _, spec := range recorded {
+	channels := filepath.Join(t.TempDir(), "channels.npy")
+	if err := writeChannels(channels, 4, 4, 16); err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range append(recorded, "doublesparsity(file="+channels+",factor=4,k=30,window=16,dense=1)") {
 		t.Run(strings.FieldsFunc(spec, func(r rune) bool { return r == '(' })[0], func(t *testing.T) {
 			c := compare(t, record(t, spec, 2, 3))
 			if c.Wrong > 0 || c.Undecided > 2 {
@@ -80,6 +87,22 @@ func TestRecordings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// writeChannels writes a ranking of channels in which heads differ. The numbers are those
+// of Hugging Face models, which the rotation of a model decides the meaning of.
+func writeChannels(path string, shape ...int) error {
+	a := npy.Array{Shape: shape}
+	for h := range shape[0] * shape[1] {
+		for i := range shape[2] {
+			a.Data = append(a.Data, float32((5*i+h)%shape[2]))
+		}
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(npy.Write(f, &a), f.Close())
 }
 
 // TestRecordingsDiffer: another query, an entry more and one less are not taken for

@@ -39,9 +39,9 @@ type systemRun struct {
 	layers string // that are compared
 }
 
-// rowByRow are the controls whose prompts are ranked row by row, every row against the
-// whole past: minutes for 32 layers, so that they run in four.
-var rowByRow = []string{"topk", "topp", "random"}
+// everyPair are the systems that look at every pair of a prompt's rows one by one: minutes
+// for 32 layers, so that they run in four.
+var everyPair = []string{"h2o", "topk", "topp", "random"}
 
 // systemRuns are the systems of gollm attn in the order in which they are run: the one
 // that takes longest first.
@@ -49,21 +49,22 @@ func (r *report) systemRuns() []systemRun {
 	var all []systemRun
 	for _, e := range sparse.Methods() {
 		run := systemRun{attn: e.Name, model: modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}, layers: "2,31"}
-		switch name := e.Name; {
-		case slices.Contains(rowByRow, name):
-			run.model.layers, run.layers = 4, "2,3"
+		name := e.Name
+		switch {
+		case slices.Contains(everyPair, name):
+			run.model.layers, run.layers = 4, "3"
 		case name == "sketchwalk": // whose walk goes through all layers from 2 on
 			run.layers = "2,3"
-		case name == "h2o": // of which the CPU needs half a minute a layer
-			run.layers = "31"
-			all = slices.Insert(all, 0, run)
-			continue
 		case name == "doublesparsity":
 			run.attn = "doublesparsity(file=%s/channels.npy)"
 		case name == "hashattention":
 			run.attn = "hashattention(dir=%s)"
 		}
-		all = append(all, run)
+		if name == "h2o" { // which takes the CPU longest
+			all = slices.Insert(all, 0, run)
+		} else {
+			all = append(all, run)
+		}
 	}
 	for i := range all {
 		if r.small {
