@@ -6,7 +6,7 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-sanitized demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
+.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-8b emulate-sanitized demo test race fuzz lint bench bench-peer bench-attn golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,8 @@ test-driver: cuda ## tests of the calls of NVIDIA's driver, with one that comput
 	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors|TestSharedMemory|TestKernelSizes|TestWide|TestNoDriver' ./cuda
 
 gpu-report-binaries: cuda ## what scripts/gpu-report.sh runs, in bin/
-	CGO_ENABLED=0 $(GO) build -o bin/ ./scripts/gpureport ./scripts/randommodel
+	CGO_ENABLED=0 $(GO) build -o bin/ ./scripts/gpureport ./scripts/randommodel ./scripts/hashnets
+	$(CUDA_GO) build -tags cuda -o bin/systems ./scripts/systems
 	for package in cuda engine; do $(CUDA_GO) test -c -tags cuda -o bin/$$package.test ./$$package || exit 1; done
 
 gpu-report: gpu-report-binaries ## what this machine's GPU does, as gpu-report.md and gpu-report.json
@@ -86,6 +87,9 @@ emulate-kernels:
 emulate-systems:
 	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 30m \
 		-run 'TestEverySystem|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText|TestLaunches' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
+
+emulate-8b: ## every attention system on layers of Llama-3.1-8B's shape, on the CPU (ten minutes)
+	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 60m -v -run 'TestEverySystemAtFullSize' ./sparse -fullsize
 
 # The sanitizers of the C++ compiler find what a kernel does beyond its memory.
 SANITIZED ?= TestConformance/(memory|failures|append|reuse|graph)$$|TestSchedules

@@ -26,6 +26,8 @@ const policy = `
 	device, sparse, weights, model, kvcache, tokenizer, engine, eval, cpu, cuda < cmd
 	eval, tokenizer, weights, device, cpu < scripts
 	weights, model, internal/npy < scripts/hashnets
+	sparse < scripts/gpureport
+	device, sparse, engine, cpu, cuda < scripts/systems
 
 	internal/npy < cmd, sparse
 

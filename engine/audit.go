@@ -81,7 +81,7 @@ func (p *passes) Audit(c AuditConfig) (*Audit, error) {
 }
 
 // Begin decides at the first layer of a pass whether and where to look.
-func (a *Audit) Begin(p *sparse.Pass, layer int) {
+func (a *Audit) Begin(p *sparse.Pass, layer int, _, _ device.Tensor) {
 	if layer == 0 {
 		a.choose(p)
 	}

@@ -31,7 +31,7 @@ func (r *Runner) Channels() *Channels {
 }
 
 // Begin does nothing.
-func (*Channels) Begin(*sparse.Pass, int) {}
+func (*Channels) Begin(*sparse.Pass, int, device.Tensor, device.Tensor) {}
 
 // Planned does nothing.
 func (*Channels) Planned(*sparse.Pass, int, device.Plan) {}

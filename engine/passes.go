@@ -26,6 +26,7 @@ type passes struct {
 	host            []int32     // staging for ids, pos and end
 	active          []*kvcache.Seq
 
+	config  passConfig // that they were made with
 	shape   sparse.Shape
 	tracers tracers // what watches the attention besides a test
 }
@@ -34,9 +35,9 @@ type passes struct {
 type tracers []sparse.Tracer
 
 // Begin tells all of them.
-func (t tracers) Begin(p *sparse.Pass, layer int) {
+func (t tracers) Begin(p *sparse.Pass, layer int, q, k device.Tensor) {
 	for _, one := range t {
-		one.Begin(p, layer)
+		one.Begin(p, layer, q, k)
 	}
 }
 
@@ -108,7 +109,7 @@ type passConfig struct {
 
 // alloc takes the device memory of cache, attention and buffers.
 func (p *passes) alloc(dev device.Device, c passConfig) (err error) {
-	p.dev = dev
+	p.dev, p.config = dev, c
 	p.cache, err = kvcache.New(dev, kvcache.Config{
 		Layers: c.layers, KVHeads: c.kvHeads, HeadDim: c.headDim,
 		MaxLen: c.maxLen, Slots: c.slots, DType: c.kv,

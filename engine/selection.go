@@ -113,7 +113,7 @@ type selectionTracer struct {
 }
 
 // Begin does nothing.
-func (*selectionTracer) Begin(*sparse.Pass, int) {}
+func (*selectionTracer) Begin(*sparse.Pass, int, device.Tensor, device.Tensor) {}
 
 // Planned reads the plan back.
 func (t *selectionTracer) Planned(p *sparse.Pass, layer int, plan device.Plan) {

@@ -102,7 +102,7 @@ func (s *Stopwatch) collect(laps []lap) error {
 }
 
 // Begin starts a layer.
-func (s *Stopwatch) Begin(*sparse.Pass, int) {
+func (s *Stopwatch) Begin(*sparse.Pass, int, device.Tensor, device.Tensor) {
 	if s.clock != nil {
 		s.mark()
 		return

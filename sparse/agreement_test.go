@@ -3,9 +3,13 @@
 package sparse_test
 
 import (
+	"flag"
 	"math"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gollm/gollm/device"
@@ -38,6 +42,98 @@ func TestEverySystemSelectsTheSame(t *testing.T) {
 			t.Errorf("%d of %d rows read other positions than on the CPU", differ, len(want))
 		}
 	})
+}
+
+// fullSize makes TestEverySystemAtFullSize run, which takes minutes in emulation.
+var fullSize = flag.Bool("fullsize", false, "run every system on layers of Llama-3.1-8B's shape")
+
+// TestEverySystemAtFullSize is TestEverySystemSelectsTheSame on layers of Llama-3.1-8B's
+// shape, with a cache in half precision, and holds captured steps against eager ones.
+func TestEverySystemAtFullSize(t *testing.T) {
+	if !*fullSize {
+		t.Skip("it takes minutes: make emulate-8b")
+	}
+	size := engine.ReplayConfig{Layers: 3, Heads: 32, KVHeads: 8, HeadDim: 128, Slots: 2, Seed: 1, KV: device.F16}
+	files, err := os.MkdirTemp("", "gollm-full-")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(files) })
+	must(t, calibrate(files, size.Layers, size.Heads, size.KVHeads, size.HeadDim))
+	for _, m := range sparse.Methods() {
+		s := subjects[slices.IndexFunc(subjects, func(s subject) bool { return slices.Contains(systems(s.spec), m.Name) })]
+		s.spec, s.len = strings.ReplaceAll(s.spec, lawFiles, files), max(s.len, lawLen)
+		t.Run(m.Name, func(t *testing.T) {
+			layers := fullTensors(size, s.len)
+			want, _ := fullRun(t, "cpu", s, size, layers)
+			got, apart := fullRun(t, devtest.Device, s, size, layers)
+			if len(got) != len(want) {
+				t.Fatalf("%d rows were planned, want %d", len(got), len(want))
+			}
+			for row, keys := range want {
+				if !slices.Equal(got[row], keys) {
+					t.Errorf("layer %d, row %d, head %d reads %v, on the CPU %v", row.layer, row.pos, row.head, got[row], keys)
+					return
+				}
+			}
+			if !(apart <= 1e-4) {
+				t.Errorf("captured steps are %g from eager ones", apart)
+			}
+		})
+	}
+}
+
+// fullTensors is random tensors of a size.
+func fullTensors(c engine.ReplayConfig, n int) []engine.QKV {
+	rng := rand.New(rand.NewPCG(1, 7))
+	normal := func(heads int) []float32 {
+		x := make([]float32, heads*n*c.HeadDim)
+		for i := range x {
+			x[i] = float32(rng.NormFloat64())
+		}
+		return x
+	}
+	var layers []engine.QKV
+	for range c.Layers {
+		layers = append(layers, engine.QKV{Q: normal(c.Heads), K: normal(c.KVHeads), V: normal(c.KVHeads)})
+	}
+	return layers
+}
+
+// fullRun is what the last rows of a prompt and two steps behind it read, and how far
+// captured steps are from the eager ones at most.
+func fullRun(t *testing.T, device string, s subject, size engine.ReplayConfig, layers []engine.QKV) (map[readBy][]int32, float64) {
+	const steps, last = 2, 8
+	b := openBenchOn(t, device, s.spec, s.len, func(c *engine.ReplayConfig) {
+		maxLen := c.MaxLen
+		*c = size
+		c.MaxLen = maxLen
+	})
+	read := map[readBy][]int32{}
+	b.Observe = func(sel engine.Selection) {
+		for row, p := range sel.Pos {
+			for h := range size.Heads {
+				if p >= s.len-steps-last {
+					read[readBy{sel.Layer, p, h}], _ = sel.Keys(row, h)
+				}
+			}
+		}
+	}
+	eager := b.open(layers)
+	must(t, eager.Prefill(s.len-steps, 0))
+	kept, err := eager.Fork()
+	must(t, err)
+	b.steps(eager)
+	eager.Close() // a fork takes its slot
+	captured, err := kept.Fork()
+	must(t, err)
+	b.Observe = nil
+	for captured.More() {
+		must(t, b.StepReplayed(captured))
+	}
+	var apart float64
+	for l := range size.Layers {
+		apart = max(apart, furthest(captured.Output(l), eager.Output(l)))
+	}
+	return read, apart
 }
 
 // modelBound is how far logits may be from those of the CPU, relative to their

@@ -111,8 +111,9 @@ type Follower interface {
 
 // Tracer watches eager passes: an audit or a stopwatch.
 type Tracer interface {
-	// Begin comes before the layer's first stage.
-	Begin(p *Pass, layer int)
+	// Begin comes before the layer's first stage. q f32 [rows, heads, dim] and
+	// k f32 [rows, kvheads, dim] are what the layer is given; k is stored already.
+	Begin(p *Pass, layer int, q, k device.Tensor)
 	// Planned comes before the attention of the plan.
 	Planned(p *Pass, layer int, plan device.Plan)
 	// Attended comes after it. dst, q f32 [rows, heads, dim].
@@ -156,8 +157,33 @@ type stack struct {
 // Rows that the layer does not update are left out: their q is not read and
 // their dst stays.
 func (c *Policy) Attend(p *Pass, layer int, dst, q, k device.Tensor) {
+	c.show(p, layer, q, k)
+	for _, r := range c.Frozen(p, layer).Rows.Around(p.Rows()) {
+		c.attendRun(p, layer, dst, q, r)
+	}
+}
+
+// AttendLast is Attend where only the last rows of a pass are of interest: all of them
+// are shown to the methods that observe, and rows before the last ones are left out
+// where each row is planned by itself. With no rows nothing is planned.
+func (c *Policy) AttendLast(p *Pass, layer int, dst, q, k device.Tensor, rows int) {
+	c.show(p, layer, q, k)
+	first, n := 0, p.Rows()
+	if rows == 0 {
+		return
+	}
+	if !p.Decode && c.tile > 0 && len(c.cut) == 0 {
+		first = max(n-rows, 0)
+	}
+	for _, r := range c.Frozen(p, layer).Rows.Around(n) {
+		c.attendRun(p, layer, dst, q, Run{max(r.Lo, first), r.Hi})
+	}
+}
+
+// show shows a layer of a pass to the tracer and to the methods of its phase.
+func (c *Policy) show(p *Pass, layer int, q, k device.Tensor) {
 	if c.Trace != nil {
-		c.Trace.Begin(p, layer)
+		c.Trace.Begin(p, layer, q, k)
 	}
 	if p.Decode {
 		c.now().watch(p, layer, q, k)
@@ -165,9 +191,6 @@ func (c *Policy) Attend(p *Pass, layer int, dst, q, k device.Tensor) {
 		for _, s := range c.all {
 			s.watch(p, layer, q, k)
 		}
-	}
-	for _, r := range c.Frozen(p, layer).Rows.Around(p.Rows()) {
-		c.attendRun(p, layer, dst, q, r)
 	}
 }
 

@@ -28,7 +28,7 @@ type stopwatch struct {
 	choosing, attend time.Duration
 }
 
-func (s *stopwatch) Begin(*Pass, int) { s.last = time.Now() }
+func (s *stopwatch) Begin(*Pass, int, device.Tensor, device.Tensor) { s.last = time.Now() }
 func (s *stopwatch) Planned(*Pass, int, device.Plan) {
 	s.choosing = min(s.choosing, time.Since(s.last))
 	s.last = time.Now()

@@ -109,12 +109,7 @@ func attendCases() []testCase {
 	for _, name := range names {
 		a := all[name]
 		cases = append(cases, testCase{"op=attend/" + name, func(b *bed) job {
-			c := a
-			call := b.attend(&c, b.shuffled(&c))
-			return job{
-				step:   func(ops device.Ops) { ops.Attend(call.dst, call.q, call.kv, call.plan) },
-				expect: []expectation{{name: "dst", got: call.dst, want: c.want(before), bound: attendBound}},
-			}
+			return attendJob(b, a)
 		}})
 	}
 	return cases

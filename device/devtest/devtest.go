@@ -41,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, absent ...string) 
 		{"usage", func(t *testing.T, d device.Device) { runAll(t, d, usageCases()) }},
 		{"hash", func(t *testing.T, d device.Device) { runAll(t, d, hashCases()) }},
 		{"label", func(t *testing.T, d device.Device) { runAll(t, d, labelCases()) }},
+		{"heads", shapes},
 		{"idle", idleRows},
 		{"whole", wholeLists},
 		{"nan", nanScores},

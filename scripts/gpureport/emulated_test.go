@@ -28,7 +28,7 @@ func TestScriptInEmulation(t *testing.T) {
 		}
 		return out
 	}
-	run("go", "build", "-tags", "cudaemu", "-o", bin, "./cmd/gollm", "./scripts/gpureport", "./scripts/randommodel")
+	run("go", "build", "-tags", "cudaemu", "-o", bin, "./cmd/gollm", "./scripts/gpureport", "./scripts/randommodel", "./scripts/hashnets", "./scripts/systems")
 	for _, name := range []string{"cuda", "engine"} {
 		run("go", "test", "-c", "-tags", "cudaemu", "-o", filepath.Join(bin, name+".test"), "./"+name)
 	}

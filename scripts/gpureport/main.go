@@ -26,6 +26,8 @@ func main() {
 	flag.StringVar(&r.bin.models, "randommodel", "bin/randommodel", "what makes models")
 	flag.StringVar(&r.bin.cuda, "cuda-test", "bin/cuda.test", "the tests of ./cuda")
 	flag.StringVar(&r.bin.engine, "engine-test", "bin/engine.test", "the tests of ./engine")
+	flag.StringVar(&r.bin.systems, "systems", "bin/systems", "what runs one attention system")
+	flag.StringVar(&r.bin.hashnets, "hashnets", "bin/hashnets", "what makes networks for hashattention")
 	flag.StringVar(&r.device, "device", "cuda", "what --device takes")
 	flag.StringVar(&r.commit, "commit", "", "of the binaries")
 	flag.StringVar(&r.folder, "models", "", "folder for the models, 50 GB; empty is a temporary one, in memory where that is large enough")
@@ -96,7 +98,7 @@ func writeTo(path string, write func(*os.File) error) error {
 
 // report is what is measured with.
 type report struct {
-	bin    struct{ gollm, models, cuda, engine string }
+	bin    struct{ gollm, models, cuda, engine, systems, hashnets string }
 	device string
 	commit string
 	folder string
@@ -121,7 +123,7 @@ func (r *report) run(ctx context.Context) error {
 	r.start = time.Now()
 	ctx, cancel := context.WithDeadline(ctx, r.start.Add(r.limit))
 	defer cancel()
-	for _, path := range []*string{&r.bin.gollm, &r.bin.models, &r.bin.cuda, &r.bin.engine} {
+	for _, path := range []*string{&r.bin.gollm, &r.bin.models, &r.bin.cuda, &r.bin.engine, &r.bin.systems, &r.bin.hashnets} {
 		if full, err := filepath.Abs(*path); err == nil {
 			*path = full
 		}
@@ -140,7 +142,7 @@ func (r *report) run(ctx context.Context) error {
 		}
 		r.rows = append(r.rows, p.rows...)
 	}
-	r.makeModels(ctx)
+	r.makeModels(ctx, names(all))
 	for _, p := range all {
 		r.runPart(ctx, p)
 	}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -36,32 +37,47 @@ type making struct {
 	err  error
 }
 
-// models are in the order in which parts want them.
-func (r *report) models() []modelSpec {
-	full := []modelSpec{
-		{"llama-3.1-8b", "q4_k_m", 4, false}, {"mistral-7b", "q4_k_m", 4, false}, {"llama-3.1-8b", "f16", 4, false}, {"mistral-7b", "f16", 4, false},
-		{"mistral-7b", "q4_k_m", 4, true},
-		{"llama-3.1-8b", "f16", 0, false}, {"llama-3.1-8b", "q8_0", 0, false}, {"llama-3.1-8b", "q4_k_m", 0, false}, {"llama-2-7b", "f16", 0, false},
+// models are those that parts want, in the order in which they do.
+func (r *report) models(parts []string) []modelSpec {
+	agree, dense, decode, prefill := agreement, "decode and prefill", "sparse decode", "sparse prefill"
+	var some []modelSpec
+	for _, m := range []struct {
+		modelSpec
+		parts []string
+	}{
+		{modelSpec{"llama-3.1-8b", "q4_k_m", 4, false}, []string{agree, everySystem}}, {modelSpec{"mistral-7b", "q4_k_m", 4, false}, []string{agree}},
+		{modelSpec{"llama-3.1-8b", "f16", 4, false}, []string{agree, prefill}}, {modelSpec{"mistral-7b", "f16", 4, false}, []string{agree}},
+		{modelSpec{"mistral-7b", "q4_k_m", 4, true}, []string{agree}},
+		{modelSpec{"llama-3.1-8b", "f16", 0, false}, []string{dense, "interrupt", decode, prefill}}, {modelSpec{"llama-3.1-8b", "q8_0", 0, false}, []string{dense}},
+		{modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}, []string{dense, everySystem}}, {modelSpec{"llama-2-7b", "f16", 0, false}, []string{decode}}, {smallSystems, []string{everySystem}},
+	} {
+		if m.modelSpec == smallSystems && !r.small {
+			continue
+		}
+		wanted := slices.ContainsFunc(m.parts, func(part string) bool { return slices.Contains(parts, part) })
+		if own := r.like(m.modelSpec); wanted && !slices.Contains(some, own) {
+			some = append(some, own)
+		}
 	}
-	if !r.small {
-		return full
-	}
-	return []modelSpec{{"tiny", "q4_k_m", 0, false}, {"tiny", "f16", 0, false}, {"tiny", "q8_0", 0, false}, {"tiny", "q4_k_m", 0, true}}
+	return some
 }
+
+// smallSystems is the small model of heads as wide as those of Llama-3.1-8B.
+var smallSystems = modelSpec{"tiny-128", "q8_0", 0, false}
 
 // like is the model to take for one of full size.
 func (r *report) like(m modelSpec) modelSpec {
-	if r.small {
+	if r.small && m != smallSystems {
 		return modelSpec{shape: "tiny", mix: m.mix, plain: m.plain}
 	}
 	return m
 }
 
-// makeModels begins to write all models, two at a time.
-func (r *report) makeModels(ctx context.Context) {
+// makeModels begins to write the models of parts, two at a time.
+func (r *report) makeModels(ctx context.Context, parts []string) {
 	r.made = map[string]*making{}
 	turns := make(chan struct{}, 2)
-	for i, m := range r.models() {
+	for i, m := range r.models(parts) {
 		made := &making{path: filepath.Join(r.folder, fmt.Sprintf("%d.gguf", i)), done: make(chan struct{})}
 		r.made[m.String()] = made
 		args := []string{"-shape", m.shape, "-type", m.mix, "-layers", fmt.Sprint(m.layers), fmt.Sprintf("-unpack=%v", m.plain), "-o", made.path}

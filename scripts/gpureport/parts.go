@@ -40,6 +40,7 @@ func (r *report) parts() []part {
 		}, r.interrupt},
 		{"sparse decode", 150 * time.Second, sparseDecodeRows(), r.sparseDecode},
 		{"sparse prefill", 300 * time.Second, sparsePrefillRows(), r.sparsePrefill},
+		{everySystem, 330 * time.Second, r.systemRows(), r.systems},
 	}
 }
 

@@ -84,6 +84,7 @@ func TestWithoutAnything(t *testing.T) {
 	dir := t.TempDir()
 	r := &report{device: "cuda", folder: dir, limit: time.Minute}
 	r.bin.gollm, r.bin.models, r.bin.cuda, r.bin.engine = dir+"/a", dir+"/b", dir+"/c", dir+"/d"
+	r.bin.systems, r.bin.hashnets = dir+"/e", dir+"/f"
 	if err := r.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func checkFiles(t *testing.T, markdown, figures string, want int) (states map[st
 	states = map[string]int{}
 	for _, w := range rows {
 		states[w.State]++
-		if (w.Value == nil) != (w.State == unmeasured) {
+		if (w.Value == nil) != (w.State == unmeasured || w.Failed != "") {
 			t.Errorf("%s: %s: %s with value %v", w.Part, w.What, w.State, w.Value)
 		}
 		if w.Part == "" || w.What == "" || w.State == "" || w.Unmeasured == "not reached" {
@@ -221,7 +222,7 @@ func TestOnly(t *testing.T) {
 	if got := strings.Join(names(some), ", "); err != nil || got != "devices, PyTorch, sparse decode, sparse prefill" {
 		t.Errorf("%s, %v", got, err)
 	}
-	if got := strings.Join(r.about.NotAsked, ", "); got != "suite, sanitizer, agreement, decode and prefill, interrupt" {
+	if got := strings.Join(r.about.NotAsked, ", "); got != "suite, sanitizer, agreement, decode and prefill, interrupt, every system runs" {
 		t.Errorf("not asked for: %s", got)
 	}
 	for _, only := range []string{"nosuch", "suite,", "suite,decodes"} {

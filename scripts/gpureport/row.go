@@ -27,6 +27,7 @@ type row struct {
 	Note string `json:"note,omitempty"`
 
 	Unmeasured string `json:"unmeasured,omitempty"` // the reason
+	Failed     string `json:"failed,omitempty"`     // what went wrong where it was to be measured
 }
 
 // aim is what a figure should be.
@@ -52,9 +53,14 @@ func (w *row) set(value float64, unit string) *row {
 	return w
 }
 
+// fail makes a row one that went wrong.
+func (w *row) fail(err error) { w.Failed, w.Unmeasured = err.Error(), "" }
+
 // state is one of the states.
 func (w *row) state() string {
 	switch {
+	case w.Failed != "":
+		return failed
 	case w.Unmeasured != "":
 		return unmeasured
 	case w.Aim == nil:
@@ -72,7 +78,7 @@ func (w *row) state() string {
 	if x >= w.Aim.Least && (w.Aim.Most == 0 || x <= w.Aim.Most) && !(w.Aim.None && x != 0) {
 		return met
 	}
-	if w.Part == suite || w.Part == agreement {
+	if w.Part == suite || w.Part == agreement || w.Part == everySystem {
 		return failed
 	}
 	return missed
@@ -155,7 +161,7 @@ func (r *report) writeJSON(f *os.File) error {
 	var rows []stated
 	for _, w := range r.rows {
 		s := stated{row: w, State: w.state()}
-		if s.State != unmeasured {
+		if w.Unmeasured == "" && w.Failed == "" {
 			s.Value = &w.Value
 		}
 		rows = append(rows, s)
@@ -189,6 +195,8 @@ func (r *report) writeMarkdown(f *os.File) error {
 		value, remark := strings.TrimSpace(threeDigits(w.Value)+" "+w.Unit), w.state()
 		if w.Unmeasured != "" {
 			value, remark = "-", "unmeasured: "+w.Unmeasured
+		} else if w.Failed != "" {
+			value, remark = "-", "failed: "+w.Failed
 		} else if w.Note != "" {
 			remark += "; " + w.Note
 		}

@@ -40,6 +40,7 @@ var shapes = map[string]shape{
 	"llama-3.1-8b": {layers: 32, dim: 4096, ff: 14336, heads: 32, kvHeads: 8, headDim: 128, vocab: 128256, context: 131072, theta: 500000, factors: true},
 	"mistral-7b":   {layers: 32, dim: 4096, ff: 14336, heads: 32, kvHeads: 8, headDim: 128, vocab: 32768, context: 32768, theta: 1e6},
 	"llama-2-7b":   {layers: 32, dim: 4096, ff: 11008, heads: 32, kvHeads: 32, headDim: 128, vocab: 32000, context: 4096, theta: 10000},
+	"tiny-128":     {layers: 3, dim: 64, ff: 64, heads: 4, kvHeads: 1, headDim: 128, vocab: 320, context: 4096, theta: 10000},
 	"tiny":         {layers: 2, dim: 256, ff: 256, heads: 4, kvHeads: 2, headDim: 64, vocab: 320, context: 4096, theta: 10000},
 }
 

@@ -1,0 +1,149 @@
+package devtest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// headShape is heads as models have them: query heads, kv heads, numbers of each.
+type headShape struct{ heads, kvHeads, dim int }
+
+// headShapes are every head dimension of published models with 1, 4 and 8 query heads
+// for each kv head. Every op that takes heads runs at each of them.
+var headShapes = func() (all []headShape) {
+	for _, dim := range []int{64, 80, 96, 128, 256} {
+		for _, heads := range [][2]int{{4, 4}, {8, 2}, {8, 1}} {
+			all = append(all, headShape{heads[0], heads[1], dim})
+		}
+	}
+	return all
+}()
+
+func (s headShape) String() string {
+	return fmt.Sprintf("heads=%d of %d/dim=%d", s.kvHeads, s.heads, s.dim)
+}
+
+// of is a call with heads of the shape.
+func (s headShape) of(a attention) attention {
+	a.heads, a.kvHeads, a.dim = s.heads, s.kvHeads, s.dim
+	return a
+}
+
+// headCase is a case of the ops that it names, methods of [device.Ops], at any shape.
+type headCase struct {
+	ops  string // with spaces between
+	name string
+	job  func(b *bed, s headShape) job
+}
+
+// Calls of a step, of which a slot is idle, and of a prompt.
+var (
+	headStep   = attention{lens: []int{70, 0, 3}}
+	headPrompt = attention{lens: []int{70}, rows: 5}
+)
+
+// headCases are small: what depends on lengths, plans and settings has cases of its own.
+var headCases = []headCase{
+	{"Rope", "", func(b *bed, s headShape) job { return rope(b, s.dim/2, 0, s.kvHeads == 1) }},
+	{"Append", "", func(b *bed, s headShape) job { return appendRows(b, s.of(headStep)) }},
+	{"Attend", "step", func(b *bed, s headShape) job { return attendJob(b, s.of(headStep)) }},
+	{"Attend", "prompt", func(b *bed, s headShape) job { return attendJob(b, s.of(headPrompt)) }},
+	{"Attend", "tokens", func(b *bed, s headShape) job {
+		a := s.of(headStep)
+		a.middle, a.listHeads, a.sink, a.recent = device.Tokens, s.heads, 2, 5
+		return attendJob(b, a)
+	}},
+	{"Scores", "step", func(b *bed, s headShape) job { return scores(b, s.of(headStep), device.Visible) }},
+	{"Scores", "prompt", func(b *bed, s headShape) job { return scores(b, s.of(headPrompt), device.Visible) }},
+	{"BlockSum", "", func(b *bed, s headShape) job {
+		return blockSum(b, headBlocks.with(b), s.kvHeads, s.heads, s.dim)
+	}},
+	{"SketchMeans", "", func(b *bed, s headShape) job { return sketchMeans(b, headBlocks.with(b), s.kvHeads, s.dim, 16) }},
+	{"SketchRows", "", func(b *bed, s headShape) job {
+		return sketchRows(b, headBlocks.with(b), s.kvHeads, s.heads, s.dim, 16)
+	}},
+	{"SampleTail", "", func(b *bed, s headShape) job {
+		c := tailCase{attention: s.of(attention{middle: device.None, sink: 3, recent: 9, lens: []int{150, 0}, spread: .5}), tail: tails["plain"]}
+		c.numbered()
+		c.tail.Draw = device.Draw{Seed: 1 << 40, Layer: 2}
+		return c.job(b)
+	}},
+	{"SampleValues", "", func(b *bed, s headShape) job {
+		c := drawCase{attention: s.of(headStep), draws: device.Draws{Samples: 16, Draw: device.Draw{Seed: 9, Layer: 2}}}
+		c.numbered()
+		return c.job(b)
+	}},
+	{"SampleFeatures", "", func(b *bed, s headShape) job {
+		f := device.Features{Draws: 4, Strata: true, Mean: s.kvHeads == 1, Draw: device.Draw{Seed: 7, Layer: 2}}
+		return features(b, s.of(headStep), f)
+	}},
+	{"EdgeMax", "", func(b *bed, s headShape) job { return s.stripe().edgeMax(b) }},
+	{"MeanRows", "", func(b *bed, s headShape) job { return s.stripe().meanRows(b) }},
+	{"ListNear", "", func(b *bed, s headShape) job { return s.stripe().listNear(b) }},
+	{"Reuse", "", func(b *bed, s headShape) job {
+		r := reuses()["plain"]
+		r.attention = s.of(r.attention)
+		r.sets, r.steps, r.lens = s.heads, 2, []int{40, 0, 70}
+		r.fill(b)
+		return r.job(b)
+	}},
+	{"KeyBounds", "", func(b *bed, s headShape) job { return s.bounds().keyBounds(b) }},
+	{"BoundScores", "", func(b *bed, s headShape) job { return s.bounds().boundScores(b) }},
+	{"LineSums", "", func(b *bed, s headShape) job { return lineSums(b, 70, 65, s.line(), device.First{}) }},
+	{"MeanKeys", "", func(b *bed, s headShape) job { return meanKeys(b, 70, 64, s.line()) }},
+	{"Agree", "", func(b *bed, s headShape) job { return agree(b, 70, 64, s.line()) }},
+	{"AddWeights", "step", func(b *bed, s headShape) job { return addWeights(b, s.of(headStep)) }},
+	{"AddWeights", "prompt", func(b *bed, s headShape) job { return addWeights(b, s.of(headPrompt)) }},
+	{"HashKeys ListCollisions", "", func(b *bed, s headShape) job {
+		c := hashCase{attention: s.of(attention{lens: []int{70}, sink: 4, recent: 10}), since: []int32{60}, steps: 2, tables: 7, bits: 3, least: 1}
+		return c.job(b)
+	}},
+	{"StoreChannels ChannelScores", "", func(b *bed, s headShape) job {
+		return labelCase{attention: s.labels(), sets: s.heads, n: s.dim / 16, levels: 16}.channels(b)
+	}},
+	{"StoreSigns SignScores", "", func(b *bed, s headShape) job {
+		return labelCase{attention: s.labels(), keySets: s.kvHeads, widths: []int{s.dim, 8}}.signs(b)
+	}},
+}
+
+// headBlocks are a step of which a slot is idle.
+var headBlocks = blocks{lens: []int{page + 6, 0, 3}}
+
+// attendJob is a case of Attend.
+func attendJob(b *bed, a attention) job {
+	call := b.attend(&a, b.shuffled(&a))
+	return job{
+		step:   func(ops device.Ops) { ops.Attend(call.dst, call.q, call.kv, call.plan) },
+		expect: []expectation{{name: "dst", got: call.dst, want: a.want(before), bound: attendBound}},
+	}
+}
+
+func (s headShape) stripe() *stripe {
+	return &stripe{attention: s.of(attention{sink: 8, recent: 8, align: 16, lens: []int{97}, rows: 17, group: 16, middle: device.Tokens}), block: 4, gap: .5}
+}
+
+func (s headShape) bounds() boundCase {
+	return boundCase{attention: s.of(attention{lens: []int{75, 0, 9}}), len: []int{70, 0, 3}, parts: 4, newest: 1, sets: s.kvHeads}
+}
+
+func (s headShape) line() lineShape { return lineShape{s.heads, s.kvHeads, s.dim, false} }
+
+func (s headShape) labels() attention {
+	return s.of(attention{middle: device.None, sink: 4, recent: 10, lens: []int{70, 0, 20}})
+}
+
+// shapeCases are all of them at all shapes.
+func shapeCases() []testCase {
+	var cases []testCase
+	for _, c := range headCases {
+		for _, s := range headShapes {
+			cases = append(cases, testCase{fmt.Sprintf("op=%s/%s/%v", c.ops, c.name, s), func(b *bed) job { return c.job(b, s) }})
+		}
+	}
+	return cases
+}
+
+// shapes runs the cases of ops that take heads.
+func shapes(t *testing.T, d device.Device) { runAll(t, d, shapeCases()) }
