@@ -123,7 +123,7 @@ func (c *chatFlags) newSession(cmd *cobra.Command, m *openModel) (*session, erro
 	return &session{
 		model: m, runner: r, seq: seq, speaker: speaker, system: c.template.system,
 		options: engine.Options{MaxTokens: max(c.limit, 0), Sampling: c.sampling.Sampling, Stop: c.stop},
-		in:      cmd.InOrStdin(), out: &lastByte{Writer: cmd.OutOrStdout()}, errs: cmd.ErrOrStderr(),
+		in:      cmd.InOrStdin(), out: &lastByte{Writer: textOut(cmd)}, errs: cmd.ErrOrStderr(),
 		interactive: isTerminal(cmd.InOrStdin()), log: logger(cmd),
 		interrupts: make(chan os.Signal, 1),
 	}, nil
@@ -243,7 +243,7 @@ func (s *session) next(lines <-chan line) (string, error) {
 
 // say prints a remark of the program itself.
 func (s *session) say(format string, args ...any) {
-	fmt.Fprintf(s.errs, format+"\n", args...)
+	fmt.Fprintln(s.errs, elide(oneLine(fmt.Sprintf(format, args...)), maxMessage))
 }
 
 // handle runs a command or answers a message. io.EOF ends the conversation.

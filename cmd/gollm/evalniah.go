@@ -236,8 +236,8 @@ func (n *evalNiahFlags) maps(cmd *cobra.Command, g needle.Grid) error {
 func (n *evalNiahFlags) draw(cmd *cobra.Command, h *needle.Heat, i int, attn string) error {
 	dir := filepath.Join(n.run.out, trial.SettingName(i, attn))
 	out := cmd.OutOrStdout()
-	fmt.Fprintln(out, attn)
-	if err := h.WriteText(out, isTerminal(out)); err != nil {
+	fmt.Fprintln(out, oneLine(attn))
+	if err := h.WriteText(dataOut(cmd), isTerminal(out)); err != nil {
 		return err
 	}
 	var table, picture strings.Builder

@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -33,14 +32,15 @@ type bar struct {
 // means that nobody knows how much there is. log is what -v says, nil for
 // nothing.
 func newBar(out io.Writer, log func(format string, args ...any), message string, total int, unit string) *bar {
-	if !isTerminal(out) {
+	terminal := terminalOf(out)
+	if terminal == nil {
 		return &bar{out: out, lines: newProgressLines(log, message, total, unit)}
 	}
-	width, _, err := term.GetSize(int(out.(*os.File).Fd()))
+	width, _, err := term.GetSize(int(terminal.Fd()))
 	if err != nil {
 		width = 80
 	}
-	b := drawnBar(out, width, message, total, unit)
+	b := drawnBar(terminal, width, elide(oneLine(message), 40), total, unit)
 	b.timer = time.AfterFunc(patience, b.show)
 	return b
 }

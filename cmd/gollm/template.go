@@ -123,5 +123,7 @@ func conversation(system string, turns []chat.Message, text string) []chat.Messa
 
 // warner returns a function that prints a warning on stderr.
 func warner(cmd *cobra.Command) func(format string, args ...any) {
-	return func(format string, args ...any) { cmd.PrintErrln("gollm:", visible(fmt.Sprintf(format, args...))) }
+	return func(format string, args ...any) {
+		cmd.PrintErrln("gollm:", elide(oneLine(fmt.Sprintf(format, args...)), maxMessage))
+	}
 }
