@@ -289,6 +289,23 @@ func TestChatTemplateThatDoesNotFit(t *testing.T) {
 	}
 }
 
+// Where lines are not edited the terminal cuts them; a line that may be cut is not
+// sent.
+func TestChatRefusesLinesThatTheTerminalCuts(t *testing.T) {
+	y := newTypist(t, talker(t, 512), 512)
+	y.options.MaxTokens = 2
+	done := make(chan error, 1)
+	go func() { done <- y.run(t.Context()) }()
+	y.typeLine(t, strings.Repeat("x", longestLine))
+	y.await(t, "it is not sent")
+	y.typeLine(t, strings.Repeat("x", longestLine-1))
+	y.await(t, "the conversation has 41")
+	y.keys.Close()
+	if err := <-done; err != nil || len(y.messages) != 0 {
+		t.Errorf("%v, %d messages", err, len(y.messages))
+	}
+}
+
 func TestChatContinuedLines(t *testing.T) {
 	r := bufio.NewReader(strings.NewReader("one\\\ntwo\\\nthree\r\nfour\nfive\\"))
 	for _, want := range []string{"one\ntwo\nthree", "four", "five"} {

@@ -187,6 +187,20 @@ type plainLines struct {
 	lines <-chan line
 }
 
+// longestLine is the bytes of a line, without its end, that Linux keeps of one where a
+// terminal collects lines.
+const longestLine = 4095
+
+// cutByTerminal reports whether a line of a message is as long as a line that was cut.
+func cutByTerminal(text string) bool {
+	for line := range strings.Lines(text) {
+		if len(strings.TrimSuffix(line, "\n")) >= longestLine {
+			return true
+		}
+	}
+	return false
+}
+
 func (*plainLines) drop()  {}
 func (*plainLines) close() {}
 
@@ -244,6 +258,10 @@ func (s *plainLines) next() (string, error) {
 		case l := <-s.lines:
 			if l.err == io.EOF && s.interactive {
 				_, _ = io.WriteString(s.out, "\n") // the shell's prompt goes on a line of its own
+			}
+			if s.interactive && cutByTerminal(l.text) {
+				s.say("A line has %d bytes, after which this terminal cuts lines without a word; it is not sent. Use -f with gollm generate, or a pipe.", longestLine)
+				continue
 			}
 			return l.text, l.err
 		case <-s.interrupts:

@@ -39,6 +39,12 @@ func lay(text []rune, at int, prompt, more string, width int, show func(string) 
 			t.begin(more, i)
 			continue
 		}
+		if t.col < t.width && at != i && isPlain(text[i]) && (i+1 == len(text) || text[i+1] < 0x80) {
+			t.line.WriteByte(byte(text[i])) // nearly all of most texts
+			t.col++
+			i++
+			continue
+		}
 		n := clusterLen(text[i:])
 		shown, columns := shownAs(text[i:i+n], show)
 		if t.col+columns > t.width && t.col > 0 {
@@ -66,9 +72,12 @@ func lay(text []rune, at int, prompt, more string, width int, show func(string) 
 // minWidth is the columns that are used where a terminal says to have fewer.
 const minWidth = 12
 
+// isPlain reports whether c is a visible character of ASCII, which has one column.
+func isPlain(c rune) bool { return c >= ' ' && c < 0x7f }
+
 // shownAs is a character on the screen and its columns.
 func shownAs(cluster []rune, show func(string) string) (string, int) {
-	if len(cluster) == 1 && cluster[0] >= ' ' && cluster[0] < 0x7f {
+	if len(cluster) == 1 && isPlain(cluster[0]) {
 		return string(cluster), 1
 	}
 	if len(cluster) == 1 && cluster[0] == '\t' {
