@@ -30,12 +30,14 @@ const policy = `
 	device, sparse, engine, cpu, cuda < scripts/systems
 
 	internal/npy < cmd, sparse
+	internal/lineedit < cmd
 
 	device < device/devtest
 	weights < model/modeltest
 	device/devtest, model/modeltest, internal/golden, internal/npy < tests
 
-	golang.org/x/sys < cpu, weights
+	golang.org/x/sys < cpu, weights, internal/lineedit
+	golang.org/x/term, github.com/rivo/uniseg < internal/lineedit
 	gorgonia.org/cu < cuda
 	golang.org/x/sync < engine
 	github.com/ollama/ollama/fs/ggml < weights

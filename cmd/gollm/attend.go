@@ -264,7 +264,7 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 		note = fmt.Sprintf("; %s took %s to choose and %s to read", a.phase, timeText(times.Select), timeText(times.Attend))
 	}
 	cmd.PrintErrf("%s: %s, %s, %s of %d in %s%s\n",
-		a.out, r.Policy(), plural(len(t.layers), "layer"), plural(a.rows, "row"), t.n, timeText(took), note)
+		oneLine(a.out), r.Policy(), plural(len(t.layers), "layer"), plural(a.rows, "row"), t.n, timeText(took), note)
 	if audit != nil { // which has told
 		return nil
 	}

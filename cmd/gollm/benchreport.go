@@ -159,7 +159,7 @@ func (b *benchFlags) print(out io.Writer, r benchReport) error {
 // headLine names the machine and its peaks.
 func (r benchReport) headLine() string {
 	m := r.Machine
-	parts := []string{r.Model, m.CPU, m.Device}
+	parts := []string{oneLine(r.Model), oneLine(m.CPU), m.Device}
 	if len(r.Attn) == 1 {
 		parts = append(parts, "attention "+r.Attn[0])
 	}

@@ -128,6 +128,6 @@ func (c *channelsFlags) write(cmd *cobra.Command, m *openModel, a npy.Array, tok
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: channels of %d layers and %d heads, best first, by %s of text\n",
-		c.out, m.Model.Layers, m.Model.Heads, plural(tokens, "token"))
+		oneLine(c.out), m.Model.Layers, m.Model.Heads, plural(tokens, "token"))
 	return err
 }

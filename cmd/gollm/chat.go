@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -23,10 +22,17 @@ const chatLong = `Talk with a model.
 Each line is a message; a line that ends in a backslash goes on in the next one.
 The conversation so far stays in the KV cache, so that only what is new is read.
 
-Ctrl-C stops the answer, not the program; Ctrl-D ends it. Lines that begin with /
-are commands: /help lists them. Where stdin is no terminal, each line of it is a
-message, only the answers are printed, and a line with / that is no command ends
-the program with an error.`
+On a terminal the keys are those of shells: arrows, Ctrl-A and Ctrl-E, Alt-B and
+Alt-F, Ctrl-K, Ctrl-U, Ctrl-W and Ctrl-Y, up and down for what was typed before, Tab
+for commands and files. A paste is one message, however many lines it has. Alt-Enter
+begins another line, and so does Enter in a message that begins with """ until """
+ends it. Messages are remembered for later sessions in a file that only you can
+read; --history names another one, or off.
+
+Ctrl-C clears the line, or stops the answer, not the program; Ctrl-D on an empty
+line ends it. Lines that begin with / are commands: /help lists them. Where stdin is
+no terminal, each line of it is a message, only the answers are printed, and a
+command that fails ends the program with an error.`
 
 const chatExample = `  gollm chat -m Llama-3.2-1B-Instruct-Q4_K_M.gguf
   gollm chat -m model.gguf --system "Answer in French." --ctx 16384
@@ -34,10 +40,15 @@ const chatExample = `  gollm chat -m Llama-3.2-1B-Instruct-Q4_K_M.gguf
 
 const chatHelp = `  /clear          forget the conversation
   /system TEXT    set the system prompt and begin anew; without TEXT show it
+  /regen          answer the last message again, with another seed
+  /undo           take the last message and its answer back
+  /save FILE      write the conversation as JSON; -f FILE writes over another file
+  /load FILE      go on with a conversation of a file
   /stats          speed of the last answer, and how full the context is
   /help           this list
   /exit           end; so does Ctrl-D
-  Ctrl-C          stop the answer
+  Ctrl-C          clear the line, or stop the answer
+  Alt-Enter       another line; so do \ at the end of a line, and """ around lines
 `
 
 // chatContext is the context of a conversation where --ctx does not say more.
@@ -53,6 +64,7 @@ type chatFlags struct {
 	stop     []string
 
 	noSpecial bool
+	history   string
 }
 
 func newChat() *cobra.Command {
@@ -72,6 +84,8 @@ func newChat() *cobra.Command {
 	cmd.Flags().IntVarP(&c.limit, "tokens", "n", -1, "tokens of an answer at most; -1: until the model ends it")
 	registerStop(cmd, &c.stop)
 	cmd.Flags().BoolVar(&c.noSpecial, "no-special", false, "refuse messages that contain <|eot_id|> and its like")
+	cmd.Flags().StringVar(&c.history, "history", "", "file of what was typed on a terminal; off: none (default: gollm/chat-history in the folder for state, ~/.local/state)")
+	_ = cmd.MarkFlagFilename("history") // fails only for a flag that does not exist
 	c.sampling.register(cmd)
 	c.cache.audit.register(cmd)
 	c.cache.register(cmd, fmt.Sprintf("tokens of context; 0, the default, is what the model was trained for, at most %d", chatContext))
@@ -83,7 +97,7 @@ func (c *chatFlags) run(cmd *cobra.Command) error {
 	inputs := append(c.model.files(), c.cache.files()...)
 	for _, err := range []error{
 		c.model.check(), c.cache.check(), c.sampling.check(cmd), checkLimit(c.limit), checkStop(c.stop),
-		c.cache.audit.checkOutputs(inputs...),
+		c.cache.audit.checkOutputs(inputs...), checkOutputs(inputs, namedFile{"--history", c.history}),
 	} {
 		if err != nil {
 			return err
@@ -98,7 +112,13 @@ func (c *chatFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.run(cmd.Context()), c.cache.audit.finish(cmd, m))
+	signal.Notify(s.interrupts, os.Interrupt)
+	takeInterrupts(cmd.Context())
+	defer signal.Stop(s.interrupts)
+	if err := s.talk(cmd.Context(), c.newEntries(s, cmd)); err != nil {
+		return err
+	}
+	return c.cache.audit.finish(cmd, m)
 }
 
 // newSession makes everything that a conversation needs.
@@ -124,7 +144,7 @@ func (c *chatFlags) newSession(cmd *cobra.Command, m *openModel) (*session, erro
 	return &session{
 		model: m, runner: r, seq: seq, speaker: speaker, system: c.template.system,
 		options: engine.Options{MaxTokens: max(c.limit, 0), Sampling: c.sampling.Sampling, Stop: c.stop},
-		in:      cmd.InOrStdin(), out: &lastByte{Writer: cmd.OutOrStdout()}, errs: cmd.ErrOrStderr(),
+		out:     &lastByte{Writer: textOut(cmd)}, errs: cmd.ErrOrStderr(),
 		interactive: isTerminal(cmd.InOrStdin()), log: logger(cmd),
 		interrupts: make(chan os.Signal, 1),
 	}, nil
@@ -139,10 +159,12 @@ type session struct {
 	options engine.Options
 
 	system   string
-	messages []chat.Message // without the system prompt
+	messages []chat.Message // without the system prompt: pairs of a message and its answer
 	last     *summary       // of the last answer; nil before it
+	file     string         // of the last /save or /load
+	regens   uint64         // answers that were written again, each with a seed of its own
 
-	in          io.Reader
+	entries     entries
 	out         *lastByte
 	errs        io.Writer
 	interactive bool // a person types
@@ -150,156 +172,30 @@ type session struct {
 	interrupts  chan os.Signal
 }
 
-// run talks until the input ends.
-func (s *session) run(ctx context.Context) error {
-	signal.Notify(s.interrupts, os.Interrupt)
-	takeInterrupts(ctx)
-	defer signal.Stop(s.interrupts)
+// talk answers entries until they end.
+func (s *session) talk(ctx context.Context, from entries) error {
+	s.entries = from
+	defer from.close()
 	if s.interactive {
 		s.say("%s, a context of %d tokens. /help lists commands, Ctrl-D ends.", filepath.Base(s.model.File.Path()), s.runner.Context())
 	}
-	lines := readLines(s.in)
 	for {
-		line, err := s.next(lines)
+		text, err := from.next()
+		if err == nil {
+			err = s.handle(ctx, text)
+		}
+		if err == io.EOF {
+			return nil
+		}
 		if err != nil {
-			if err == io.EOF {
-				return nil
-			}
 			return err
-		}
-		if err := s.handle(ctx, line); err != nil {
-			if err == io.EOF {
-				return nil
-			}
-			return err
-		}
-	}
-}
-
-// line is a line of input, or the error that ended it.
-type line struct {
-	text string
-	err  error
-}
-
-// readLines reads lines in the background, so that Ctrl-C is seen meanwhile.
-func readLines(in io.Reader) <-chan line {
-	lines := make(chan line)
-	go func() {
-		defer close(lines)
-		r := bufio.NewReader(in)
-		for {
-			text, err := readMessage(r)
-			if text != "" {
-				lines <- line{text: text}
-			}
-			if err != nil {
-				lines <- line{err: err}
-				return
-			}
-		}
-	}()
-	return lines
-}
-
-// readMessage reads a line, and the next one too where it ends in a backslash.
-func readMessage(r *bufio.Reader) (string, error) {
-	var b strings.Builder
-	for {
-		text, err := r.ReadString('\n')
-		text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
-		more, goesOn := strings.CutSuffix(text, `\`)
-		b.WriteString(more)
-		if err != nil || !goesOn {
-			return b.String(), err
-		}
-		b.WriteByte('\n')
-	}
-}
-
-// next shows the prompt and waits for a line. Ctrl-C only says how to leave,
-// except where nobody types: there it ends the program.
-func (s *session) next(lines <-chan line) (string, error) {
-	for {
-		if s.interactive {
-			if _, err := io.WriteString(s.out, "> "); err != nil {
-				return "", err
-			}
-		}
-		select {
-		case l := <-lines:
-			if l.err == io.EOF && s.interactive {
-				_, _ = io.WriteString(s.out, "\n") // the shell's prompt goes on a line of its own
-			}
-			return l.text, l.err
-		case <-s.interrupts:
-			if !s.interactive {
-				return "", errInterrupted
-			}
-			_, _ = io.WriteString(s.out, "\n") // cosmetic
-			s.say("Ctrl-D or /exit ends the conversation.")
 		}
 	}
 }
 
 // say prints a remark of the program itself.
 func (s *session) say(format string, args ...any) {
-	fmt.Fprintf(s.errs, format+"\n", args...)
-}
-
-// handle runs a command or answers a message. io.EOF ends the conversation.
-func (s *session) handle(ctx context.Context, text string) error {
-	if strings.TrimSpace(text) == "" {
-		return nil
-	}
-	if !strings.HasPrefix(text, "/") {
-		return s.answer(ctx, text)
-	}
-	name, rest, _ := strings.Cut(text, " ")
-	switch name {
-	case "/help":
-		fmt.Fprint(s.errs, chatHelp)
-	case "/clear":
-		s.messages = nil
-		s.say("The conversation is forgotten.")
-	case "/system":
-		s.setSystem(strings.TrimSpace(rest))
-	case "/stats":
-		s.stats()
-	case "/exit", "/quit":
-		return io.EOF
-	default:
-		return s.refuse(fmt.Errorf("%s is no command; /help lists them, and a message that begins with / needs a space before it", name))
-	}
-	return nil
-}
-
-// refuse says what is wrong with a line, which ends the conversation only where
-// nobody types.
-func (s *session) refuse(err error) error {
-	if !s.interactive {
-		return err
-	}
-	s.say("gollm: %s", message(err))
-	return nil
-}
-
-// setSystem changes or shows the system prompt.
-func (s *session) setSystem(text string) {
-	if text == "" {
-		s.say("The system prompt is %q.", s.system)
-		return
-	}
-	s.system, s.messages = text, nil
-	s.say("The system prompt is set; the conversation begins anew.")
-}
-
-// stats shows the last answer's speed and the context.
-func (s *session) stats() {
-	if s.last != nil {
-		s.say("%s", s.last.line())
-	}
-	s.say("%d of %d tokens of context are used.", s.seq.Len(), s.runner.Context())
+	fmt.Fprintln(s.errs, elide(oneLine(fmt.Sprintf(format, args...)), maxMessage))
 }
 
 // answer lets the model answer a message.
@@ -337,6 +233,7 @@ func (s *session) generate(ctx context.Context, ids []int32) (engine.Result, err
 	defer wait.stop()
 	w := &answerWriter{out: s.out, trim: true, first: wait.stop, cancel: cancel, start: time.Now()}
 	o := s.options
+	o.Sampling.Seed += s.regens
 	o.Emit = w.emit
 	o.Progress = func(done float64) { wait.at(int(done * float64(len(fresh)))) }
 	res, err := s.seq.Generate(ctx, fresh, o)
@@ -369,6 +266,7 @@ func (s *session) finish(text string, res engine.Result) error {
 	case engine.StopContext:
 		return s.refuse(errors.New("the context is full and the answer incomplete: /clear begins anew, or start gollm chat with a longer --ctx"))
 	case engine.StopCancelled:
+		s.entries.drop()
 		s.say("[stopped]")
 	}
 	return nil

@@ -2,8 +2,11 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -120,6 +123,143 @@ func TestChatCommands(t *testing.T) {
 	}
 }
 
+// What is taken back, answered again or loaded keeps what the cache has of it.
+func TestChatGoesBackInTheCache(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "talk.json")
+	r := gollm(strings.Join([]string{
+		"Hello, how are you?", "What is the weather like?", "/save " + file, "/regen", "/undo", "Bye", "/clear", "/load " + file, "And now?", "",
+	}, "\n"), "chat", "-v", "-m", talker(t, 2048), "-n", "6", "--temp", "1.5", "--top-k", "0", "--seed", "4")
+	if r.code != 0 {
+		t.Fatal(r.errs)
+	}
+	var cached, total []int
+	for _, m := range regexp.MustCompile(`(\d+) tokens, (\d+) of them in the cache`).FindAllStringSubmatch(r.errs, -1) {
+		total, cached = append(total, number(t, m[1])), append(cached, number(t, m[2]))
+	}
+	if len(total) != 5 {
+		t.Fatalf("%d answers: %s", len(total), r.errs)
+	}
+	if cached[2] != total[2]-1 || total[2] != total[1] {
+		t.Errorf("/regen: %d of %d tokens are in the cache, want all but the last of %d", cached[2], total[2], total[1])
+	}
+	if cached[3] < total[0] || total[3] >= total[1] {
+		t.Errorf("/undo: %d of %d tokens are in the cache, want the first turn, of more than %d", cached[3], total[3], total[0])
+	}
+	if cached[4] < total[0] || total[4] <= total[1] {
+		t.Errorf("/load: %d of %d tokens are in the cache, want the first turn, of more than %d", cached[4], total[4], total[0])
+	}
+	answers := strings.Split(r.out, "\n")
+	if answers[1] == answers[2] {
+		t.Errorf("/regen wrote %q again", answers[1])
+	}
+	for _, word := range []string{"2 turns, is in " + file, "taken back; 1 turn left", "goes on: 2 turns"} {
+		if !strings.Contains(r.errs, word) {
+			t.Errorf("no %q in %q", word, r.errs)
+		}
+	}
+}
+
+// A conversation is saved with its system prompt and loaded as it was; a file of
+// somebody else is not written over without -f.
+func TestChatSaveAndLoad(t *testing.T) {
+	model, file := talker(t, 512), filepath.Join(t.TempDir(), "talk.json")
+	args := []string{"chat", "-m", model, "-n", "3", "--temp", "0"}
+	ok(t, "Hi\u202e there\n/save "+file+"\nMore\n/save "+file+"\n", append(args, "--system", "Be kind")...)
+	var talk []savedMessage
+	text := read(t, file)
+	if err := json.Unmarshal([]byte(text), &talk); err != nil || len(talk) != 5 || talk[0] != (savedMessage{"system", "Be kind"}) || talk[1] != (savedMessage{"user", "Hi\u202e there"}) {
+		t.Fatalf("%v, %+v", err, talk)
+	}
+	harmless(t, "/save", text)
+	again := filepath.Join(t.TempDir(), "again.json")
+	ok(t, "/load "+file+"\n/save "+again+"\n/load "+again+"\n/save "+again+"\n", args...)
+	if got := read(t, again); got != text {
+		t.Errorf("%q is loaded and saved as %q", text, got)
+	}
+	fails(t, exitFailure, []string{"/save: " + again + " is there already", "/save -f " + again}, "/save "+again+"\n", args...)
+	ok(t, "/save -f "+again+"\n", args...)
+	if got := read(t, again); got != "[]\n" {
+		t.Errorf("-f wrote %q", got)
+	}
+	missing := filepath.Join(t.TempDir(), "missing", "a.json")
+	for line, word := range map[string]string{
+		"/save": "no file is named", "/load": "no file is named", "/undo": "no message to take back", "/regen": "no answer to write again",
+		"/load " + missing: "no such file", "/save " + missing: "no such file", "/load " + t.TempDir(): "no regular file",
+		"/load " + model: "no JSON array of messages", "/load " + write(t, "a.json", `{"messages": []}`): "no JSON array",
+		"/load " + write(t, "b.json", `[{"role": "assistant", "content": "a"}]`): `message 1 has the role "assistant", want user`,
+		"/load " + write(t, "c.json", `[{"role": "user", "content": "a"}]`):      "the last message has no answer",
+	} {
+		fails(t, exitFailure, []string{"gollm: " + line[:5], word}, line+"\n", args...)
+	}
+}
+
+// An answer that is not written again stays.
+func TestChatRegenKeepsTheAnswer(t *testing.T) {
+	y := newTypist(t, talker(t, 512), 512)
+	y.entries = &plainLines{}
+	y.options.MaxTokens = 3
+	if err := y.handle(t.Context(), "Hi"); err != nil {
+		t.Fatal(err)
+	}
+	before := slices.Clone(y.messages)
+	y.speaker.noSpecial, y.system = true, "a</s>"
+	if err := y.handle(t.Context(), "/regen"); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(y.shown(), "--no-special") || !slices.Equal(y.messages, before) {
+		t.Errorf("%+v, want %+v; %q", y.messages, before, y.shown())
+	}
+}
+
+func TestMessagesThatGoOn(t *testing.T) {
+	for _, tt := range []struct {
+		text, longer string
+		more         bool
+	}{
+		{"one", "one", false}, {`one\`, "one\n", true}, {`"""`, "\"\"\"\n", true}, {`"""one`, "\"\"\"one\n", true}, {`"""one"""`, `"""one"""`, false},
+		{`say """`, `say """`, false}, {"\"\"\"doc\"\"\"\ncode", "\"\"\"doc\"\"\"\ncode", false},
+	} {
+		if longer, more := goesOn(tt.text); longer != tt.longer || more != tt.more {
+			t.Errorf("%q: %q, %v", tt.text, longer, more)
+		}
+	}
+	for text, want := range map[string]string{
+		"one": "one", "\"\"\"\none\ntwo\n\"\"\"": "one\ntwo", `"""one"""`: "one", "\"\"\"doc\"\"\"\ncode": "\"\"\"doc\"\"\"\ncode", `"""one`: `"""one`,
+		`"""a""" and """b"""`: `"""a""" and """b"""`,
+	} {
+		if got := unquoted(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestChatCompletes(t *testing.T) {
+	dir := t.TempDir() + "/"
+	for _, name := range []string{"one.json", "other.json", ".hidden"} {
+		if err := os.WriteFile(dir+name, nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(dir+"sub", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", dir)
+	for text, want := range map[string][]string{
+		"": nil, "hello": nil, "/un": {"/undo"}, "/s": {"/save ", "/stats", "/system "}, "/nothing": nil, "/system a": nil, "/undo\n/": nil,
+		"/load " + dir: {"/load " + dir + "one.json", "/load " + dir + "other.json", "/load " + dir + "sub/"}, "/save " + dir + "on": {"/save " + dir + "one.json"},
+		"/load ~/ot": {"/load ~/other.json"}, "/load " + dir + ".h": {"/load " + dir + ".hidden"}, "/load /no/such/": nil,
+	} {
+		if got := completeEntry(text); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	for _, c := range chatCommands() {
+		if c.name != "/quit" && !strings.Contains(chatHelp, "  "+c.name) {
+			t.Errorf("/help does not list %s", c.name)
+		}
+	}
+}
+
 // Where nobody types, nobody would see that a line was left out.
 func TestChatRefusesPipedLinesThatAreNoCommand(t *testing.T) {
 	r := gollm("/nonsense\nHi\n", "chat", "-m", talker(t, 512), "-n", "3", "--temp", "0")
@@ -153,6 +293,23 @@ func TestChatTemplateThatDoesNotFit(t *testing.T) {
 	for _, text := range []string{"# A page\n", "{{ bos_token }}", "messages"} {
 		page := write(t, "README.md", text)
 		fails(t, exitFailure, []string{page, "is no chat template", "llama3"}, "Hi\n", "chat", "-m", model, "--template", page)
+	}
+}
+
+// Where lines are not edited the terminal cuts them; a line that may be cut is not
+// sent.
+func TestChatRefusesLinesThatTheTerminalCuts(t *testing.T) {
+	y := newTypist(t, talker(t, 512), 512)
+	y.options.MaxTokens = 2
+	done := make(chan error, 1)
+	go func() { done <- y.run(t.Context()) }()
+	y.typeLine(t, strings.Repeat("x", longestLine))
+	y.await(t, "it is not sent")
+	y.typeLine(t, strings.Repeat("x", longestLine-1))
+	y.await(t, "the conversation has 41")
+	y.keys.Close()
+	if err := <-done; err != nil || len(y.messages) != 0 {
+		t.Errorf("%v, %d messages", err, len(y.messages))
 	}
 }
 
@@ -204,6 +361,7 @@ func plainTokens(n int) []string {
 type typist struct {
 	*session
 	keys *io.PipeWriter
+	in   io.Reader
 
 	mu       sync.Mutex
 	out, err strings.Builder
@@ -247,6 +405,11 @@ func (y *typist) typeLine(t *testing.T, line string) {
 	}
 }
 
+// run is a conversation on lines.
+func (y *typist) run(ctx context.Context) error {
+	return y.talk(ctx, &plainLines{session: y.session, lines: readLines(y.in)})
+}
+
 // newTypist makes a session that believes in a terminal.
 func newTypist(t *testing.T, model string, context int) *typist {
 	t.Helper()
@@ -255,7 +418,6 @@ func newTypist(t *testing.T, model string, context int) *typist {
 	y.keys = keys
 	cmd := &cobra.Command{}
 	cmd.Flags().Bool("verbose", false, "")
-	cmd.SetIn(in)
 	cmd.SetOut(pane{y, &y.out})
 	cmd.SetErr(pane{y, &y.err})
 	c := chatFlags{model: modelFlags{path: model, device: "cpu"}, cache: cacheFlags{kv: "f16", attn: "dense", context: context}, limit: -1}
@@ -268,6 +430,7 @@ func newTypist(t *testing.T, model string, context int) *typist {
 		t.Fatal(err)
 	}
 	y.interactive = true
+	y.in = in
 	return y
 }
 

@@ -61,7 +61,7 @@ func (f deviceFlag) openFor(cmd *cobra.Command, threads int, need int64) (device
 			err = fmt.Errorf("the weights need %s, %s are free on %s", sizeText(need), sizeText(int64(free)), dev.Name())
 			dev.Close()
 		}
-		cmd.PrintErrf("gollm: running on the CPU: %v\n", err)
+		cmd.PrintErrf("gollm: running on the CPU: %s\n", message(err))
 	}
 	return device.Open("cpu", device.Config{Threads: threads})
 }

@@ -42,7 +42,7 @@ func listDevices(w io.Writer, name string) error {
 			label = fmt.Sprintf("%s:%d", name, i)
 		}
 		if err != nil {
-			text = "not usable: " + err.Error()
+			text = "not usable: " + message(err)
 		}
 		if _, err := fmt.Fprintf(w, "%s\t%s\n", label, text); err != nil {
 			return err

@@ -250,10 +250,11 @@ func printMaps(out io.Writer, s *trial.Summary) error {
 		return err
 	}
 	for i, h := range all {
-		if _, err := fmt.Fprintln(out, s.Settings[i].Attn); err != nil {
+		if _, err := fmt.Fprintln(out, oneLine(s.Settings[i].Attn)); err != nil {
 			return err
 		}
-		if err := h.WriteText(out, isTerminal(out)); err != nil {
+		// Its colours are ours: they go past what escapes the text of files.
+		if err := h.WriteText(beneath(out).(io.Writer), isTerminal(out)); err != nil {
 			return err
 		}
 	}

@@ -38,7 +38,7 @@ func showRun(cmd *cobra.Command, folder string, words *longbench.Splitter) error
 		return err
 	}
 	if err := writeRun(folder, s); err != nil {
-		cmd.PrintErrf("note: the summary and the report in %s are not new: %s\n", folder, message(err))
+		cmd.PrintErrf("note: the summary and the report in %s are not new: %s\n", oneLine(folder), message(err))
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func printRun(cmd *cobra.Command, s *trial.Summary) error {
 		cmd.PrintErrln("note: prefill tok/s (of n) is that of one prefill for n settings; --share-prefill=false times each by itself")
 	}
 	for _, note := range s.Manifest.Notes {
-		cmd.PrintErrln("note:", note)
+		cmd.PrintErrln("note:", oneLine(note))
 	}
 	if !s.Complete {
 		cmd.PrintErrln("note: some samples have no answer yet")

@@ -243,7 +243,7 @@ func (s *evalScoreFlags) longbench(cmd *cobra.Command, path string) error {
 			return usagef("%s is scored over the words of jieba: name its folder with --jieba, or score it with the official eval.py", name)
 		}
 		if !d.Scorable(o) {
-			cmd.PrintErrf("gollm: %s is left out: it is scored over the words of jieba; name its folder with --jieba\n", paths[i])
+			cmd.PrintErrf("gollm: %s is left out: it is scored over the words of jieba; name its folder with --jieba\n", oneLine(paths[i]))
 			continue
 		}
 		var one longbench.Scored

@@ -115,7 +115,7 @@ func (j *job) readPrompts(cmd *cobra.Command, s *survey) error {
 		wait.at(n + 1)
 	}
 	for _, note := range prompts.Notes(j.suite.ident) { // said again at the end
-		cmd.PrintErrln("note:", note)
+		cmd.PrintErrln("note:", oneLine(note))
 	}
 	return nil
 }

@@ -208,7 +208,7 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Run
 	}
 	ctx, release := interruptible(cmd.Context())
 	defer release()
-	out := &answerWriter{out: &lastByte{Writer: cmd.OutOrStdout()}, quiet: g.json, start: time.Now()}
+	out := &answerWriter{out: &lastByte{Writer: textOut(cmd)}, quiet: g.json, start: time.Now()}
 	ctx, out.cancel = context.WithCancel(ctx)
 	defer out.cancel()
 	wait := newBar(cmd.ErrOrStderr(), m.log, "reading the prompt", len(prompt), " tok")

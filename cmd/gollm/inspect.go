@@ -103,7 +103,7 @@ func (i *inspectFlags) run(cmd *cobra.Command, path string) error {
 		if r.Template == "" {
 			return fmt.Errorf("%s has no chat template", path)
 		}
-		_, err := io.WriteString(out, r.Template)
+		_, err := io.WriteString(textOut(cmd), r.Template)
 		return err
 	}
 	text := r.text()
@@ -303,7 +303,7 @@ func (r *modelReport) templateText() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "chat template: %s, %s (--template prints it)\n", plural(len(lines), "line"), sizeText(int64(len(r.Template))))
 	for _, l := range shown {
-		fmt.Fprintf(&b, "  %s\n", shorten(l, 100))
+		fmt.Fprintf(&b, "  %s\n", shorten(oneLine(l), 100))
 	}
 	if len(lines) > len(shown) {
 		b.WriteString("  ...\n")

@@ -131,7 +131,7 @@ func (l *logitsFlags) run(cmd *cobra.Command) error {
 // write makes the output file of the rows that run computes.
 func (l *logitsFlags) write(cmd *cobra.Command, run func(row func([]float32) error) error) error {
 	if l.out == "-" {
-		return writeRows(cmd.OutOrStdout(), run)
+		return writeRows(dataOut(cmd), run)
 	}
 	f, err := createOut("-o", l.out)
 	if err != nil {

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
-	"strconv"
 	"strings"
-	"unicode"
 )
 
 // Libraries say which package an error comes from, as Go's own do; a user has no
@@ -20,25 +18,14 @@ var packagePrefix = regexp.MustCompile(`(^|: )((?:chat|cpu|cuda|device|engine|ev
 
 // message is one line for people: without names of packages, and with "; "
 // between errors that happened together. What a file's name or contents would tell
-// the terminal to do is shown, not done.
+// the terminal to do is shown, not done, and an endless name loses its middle.
 func message(err error) string {
 	text := packagePrefix.ReplaceAllString(err.Error(), "$1")
-	return visible(strings.ReplaceAll(text, "\n", "; "))
+	return elide(oneLine(strings.ReplaceAll(text, "\n", "; ")), maxMessage)
 }
 
-// visible is text with its control characters but tabs and ends of lines written as Go
-// writes them, such as \x1b.
-func visible(text string) string {
-	var b strings.Builder
-	for _, c := range text {
-		if unicode.IsControl(c) && c != '\t' && c != '\n' {
-			b.WriteString(strings.Trim(strconv.QuoteRune(c), "'"))
-		} else {
-			b.WriteRune(c)
-		}
-	}
-	return b.String()
-}
+// maxMessage is the characters of a line about an error.
+const maxMessage = 2000
 
 // fileError says which flag named a file that could not be opened, and what was
 // expected there, for example "a GGUF file". The flag is empty for an argument.

@@ -34,10 +34,11 @@ type bar struct {
 // means that nobody knows how much there is. log is what -v says, nil for
 // nothing.
 func newBar(out io.Writer, log func(format string, args ...any), message string, total int, unit string) *bar {
-	if !isTerminal(out) {
+	terminal := terminalOf(out)
+	if terminal == nil {
 		return &bar{out: out, lines: newProgressLines(log, message, total, unit)}
 	}
-	b := drawnBar(out, widthOf(out.(*os.File)), message, total, unit)
+	b := drawnBar(terminal, widthOf(terminal), elide(oneLine(message), 40), total, unit)
 	b.timer = time.AfterFunc(patience, b.show)
 	return b
 }

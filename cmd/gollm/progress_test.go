@@ -72,9 +72,9 @@ func TestBarShowsAmountsAndLeavesNoTrace(t *testing.T) {
 // columns is a terminal that stays as wide as it is.
 func columns(n int) func() int { return func() int { return n } }
 
-// screen is a terminal that wraps lines which became too wide, as those of today do,
+// window is a terminal that wraps lines which became too wide, as those of today do,
 // and knows the sequences that a bar writes.
-type screen struct {
+type window struct {
 	sync.Mutex
 	lines     []string // before they are wrapped
 	line, at  int      // the cursor, in them
@@ -84,14 +84,14 @@ type screen struct {
 }
 
 // columns is how wide the screen is.
-func (s *screen) columns() int {
+func (s *window) columns() int {
 	s.Lock()
 	defer s.Unlock()
 	return s.wide
 }
 
 // resize makes the screen wide or narrow.
-func (s *screen) resize(wide int) {
+func (s *window) resize(wide int) {
 	s.Lock()
 	defer s.Unlock()
 	if s.wide = wide; s.wrappable {
@@ -104,7 +104,7 @@ func (s *screen) resize(wide int) {
 }
 
 // Write draws what a bar writes, whose characters are of one byte in this test.
-func (s *screen) Write(b []byte) (int, error) {
+func (s *window) Write(b []byte) (int, error) {
 	s.Lock()
 	defer s.Unlock()
 	text := strings.Map(func(c rune) rune {
@@ -151,7 +151,7 @@ func (s *screen) Write(b []byte) (int, error) {
 // on it, which fits, and in the end nothing but what stood there before.
 func TestBarInAWindowThatBecomesNarrower(t *testing.T) {
 	for _, wraps := range []bool{true, false} {
-		s := &screen{lines: []string{"$ gollm", ""}, line: 1, wide: 100, wrappable: wraps}
+		s := &window{lines: []string{"$ gollm", ""}, line: 1, wide: 100, wrappable: wraps}
 		b := drawnBar(s, s.columns, "reading the prompt", 4000, " tok")
 		b.at(1000)
 		b.show()

@@ -95,6 +95,6 @@ func logger(cmd *cobra.Command) func(format string, args ...any) {
 		return func(string, ...any) {}
 	}
 	return func(format string, args ...any) {
-		cmd.PrintErrf("gollm: "+format+"\n", args...)
+		cmd.PrintErrln("gollm:", elide(oneLine(fmt.Sprintf(format, args...)), maxMessage))
 	}
 }

@@ -310,7 +310,7 @@ func (d *rulerDataFlags) run(cmd *cobra.Command) error {
 		}
 	}
 	for _, note := range p.notes {
-		cmd.PrintErrln("note:", note)
+		cmd.PrintErrln("note:", oneLine(note))
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), t.Render())
 	return err

@@ -132,11 +132,17 @@ func (s *summary) report() generateReport {
 	}
 }
 
-// writeJSON writes v on one line, with text as it is.
+// writeJSON writes v on one line, with text as it is but for hidden characters, which
+// are escaped.
 func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	var b strings.Builder
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, visibleJSON(b.String()))
+	return err
 }
 
 // logitsHash identifies the logits after the last token, so that a change of

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 )
@@ -20,5 +22,41 @@ func newTable(numbers ...string) table.Writer {
 		columns = append(columns, table.ColumnConfig{Name: name, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(columns)
-	return t
+	return lineTable{t}
+}
+
+// lineTable is a table of cells that stay on a line, whatever a name in them has.
+type lineTable struct{ table.Writer }
+
+// maxCell is the characters of a cell.
+const maxCell = 1000
+
+// lineRow is row with its texts on one line each.
+func lineRow(row table.Row) table.Row {
+	shown := make(table.Row, len(row))
+	for i, cell := range row {
+		shown[i] = cell
+		if text, ok := cell.(string); ok {
+			shown[i] = elide(oneLine(text), maxCell)
+		}
+	}
+	return shown
+}
+
+func (t lineTable) AppendHeader(row table.Row, config ...table.RowConfig) {
+	t.Writer.AppendHeader(lineRow(row), config...)
+}
+
+func (t lineTable) AppendRow(row table.Row, config ...table.RowConfig) {
+	t.Writer.AppendRow(lineRow(row), config...)
+}
+
+func (t lineTable) AppendRows(rows []table.Row, config ...table.RowConfig) {
+	for _, row := range rows {
+		t.AppendRow(row, config...)
+	}
+}
+
+func (t lineTable) SetCaption(format string, args ...any) {
+	t.Writer.SetCaption("%s", elide(oneLine(fmt.Sprintf(format, args...)), maxCell))
 }

@@ -113,15 +113,21 @@ func (s *speaker) encode(ctx context.Context, messages []chat.Message) ([]int32,
 // conversation is the system prompt, if there is one, the turns so far and the
 // next message.
 func conversation(system string, turns []chat.Message, text string) []chat.Message {
-	var all []chat.Message
-	if system != "" {
-		all = append(all, chat.Message{Role: "system", Content: system})
-	}
-	all = append(all, turns...)
+	all := append(conversationSystem(system), turns...)
 	return append(all, chat.Message{Role: "user", Content: text})
+}
+
+// conversationSystem is the message of a system prompt, none where it is empty.
+func conversationSystem(system string) []chat.Message {
+	if system == "" {
+		return nil
+	}
+	return []chat.Message{{Role: "system", Content: system}}
 }
 
 // warner returns a function that prints a warning on stderr.
 func warner(cmd *cobra.Command) func(format string, args ...any) {
-	return func(format string, args ...any) { cmd.PrintErrln("gollm:", visible(fmt.Sprintf(format, args...))) }
+	return func(format string, args ...any) {
+		cmd.PrintErrln("gollm:", elide(oneLine(fmt.Sprintf(format, args...)), maxMessage))
+	}
 }

@@ -12,8 +12,15 @@ import (
 
 // isTerminal reports whether a stream is a terminal that a person looks at.
 func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return terminalOf(stream) != nil
+}
+
+// terminalOf is the terminal behind a stream, nil where there is none.
+func terminalOf(stream any) *os.File {
+	if f, ok := beneath(stream).(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
 }
 
 // earlyInterrupt is the key of what a context has from endAtInterrupt.

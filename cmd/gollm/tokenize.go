@@ -81,19 +81,19 @@ func (t *tokenizeFlags) run(cmd *cobra.Command) error {
 	} else {
 		ids = t.tokens.encode(tok, text)
 	}
-	return t.print(cmd.OutOrStdout(), tok, ids)
+	return t.print(cmd, tok, ids)
 }
 
 // print writes the ids in the form that the flags ask for.
-func (t *tokenizeFlags) print(out io.Writer, tok *tokenizer.Tokenizer, ids []int32) error {
+func (t *tokenizeFlags) print(cmd *cobra.Command, tok *tokenizer.Tokenizer, ids []int32) error {
 	switch {
 	case t.pieces:
-		return writePieces(out, tok, ids)
+		return writePieces(cmd.OutOrStdout(), tok, ids)
 	case t.decode:
-		_, err := io.WriteString(out, t.decodeIDs(tok, ids))
+		_, err := io.WriteString(textOut(cmd), t.decodeIDs(tok, ids))
 		return err
 	}
-	return writeJSON(out, ids)
+	return writeJSON(cmd.OutOrStdout(), ids)
 }
 
 // decodeIDs is the text that encoding made ids from.

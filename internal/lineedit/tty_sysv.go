@@ -1,0 +1,7 @@
+//go:build aix || solaris || illumos
+
+package lineedit
+
+import "golang.org/x/sys/unix"
+
+const getTermios, setTermios = unix.TCGETS, unix.TCSETS
