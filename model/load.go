@@ -144,7 +144,8 @@ func (ld *loader) ropeTensor(rc RopeConfig) device.Rope {
 // Rotation is the rotary embedding of queries and keys.
 func (m *Model) Rotation() device.Rope { return m.rope }
 
-// matrix loads a tensor as it is.
+// matrix loads a tensor as it is, of any type that a product takes (weights.Expect
+// lets no other pass).
 func (ld *loader) matrix(name string, rows, cols int) device.Tensor {
 	t, err := ld.file.Expect(name, rows, cols)
 	ld.used[name] = true
@@ -187,7 +188,7 @@ func (ld *loader) floats(name string, n int) []float32 {
 			v[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(t.Data[2*i:])) << 16)
 		}
 	default:
-		ld.keep(fmt.Errorf("%s: tensor %s is %v, want F32 or BF16: norms are not quantized", ld.file.Path(), name, t.DType))
+		ld.keep(fmt.Errorf("%s: tensor %s is %v, want F32 or BF16: norms and rope factors are plain numbers", ld.file.Path(), name, t.DType))
 	}
 	return v
 }
