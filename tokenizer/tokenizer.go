@@ -93,16 +93,18 @@ func (t *Tokenizer) findEnds() {
 }
 
 func (t *Tokenizer) findSpecials() {
-	t.parsed, t.user = newSpecialSet(), newSpecialSet()
+	var parsed, user []specialText
 	for id, text := range t.vocab.Tokens {
+		token := specialText{text: text, id: int32(id)}
 		switch t.types[id] {
 		case TypeUserDefined:
-			t.user.add(text, int32(id))
-			t.parsed.add(text, int32(id))
+			user = append(user, token)
+			parsed = append(parsed, token)
 		case TypeControl, TypeUnknown:
-			t.parsed.add(text, int32(id))
+			parsed = append(parsed, token)
 		}
 	}
+	t.parsed, t.user = newSpecialSet(parsed), newSpecialSet(user)
 }
 
 // EncodeOptions says what Encode does besides encoding the text as it is.

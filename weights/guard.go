@@ -18,6 +18,7 @@ const (
 	maxKeys         = 1 << 16
 	maxTensors      = 1 << 16
 	maxKeyLen       = 64 << 10 // bytes
+	maxArrays       = 1 << 23  // elements of all arrays together; Gemma 3 has 1.3 million
 	maxTensorName   = 256      // bytes
 	maxDims         = 4
 	maxElements     = min(1<<48, math.MaxInt) // of one tensor
@@ -199,12 +200,13 @@ func (h *header) place(spans []span, size uint64) error {
 // cursor reads a header from front to back. The first failure sticks; after it
 // every read returns zeros.
 type cursor struct {
-	data  []byte
-	at    int    // bytes read
-	kind  string // what is being read, see in
-	index uint64
-	name  string
-	err   error
+	data     []byte
+	at       int    // bytes read
+	elements uint64 // of all arrays so far
+	kind     string // what is being read, see in
+	index    uint64
+	name     string
+	err      error
 }
 
 // in says what is being read, for errors: key or tensor i, from 0, and its name
@@ -326,6 +328,10 @@ func (c *cursor) array(v *value) {
 	}
 	if most := c.left() / v.elem.minSize(); n > most {
 		c.fail("its value is an array of %d %v, but the header has room for at most %d: the file is cut short or damaged; download it again", n, v.elem, most)
+		return
+	}
+	if c.elements += n; c.elements > maxArrays {
+		c.fail("its value is an array of %d %v, and the header has %d elements of arrays with it, want at most %d", n, v.elem, c.elements, maxArrays)
 		return
 	}
 	v.n, v.at = int(n), c.at

@@ -263,6 +263,9 @@ func TestHugeHeader(t *testing.T) {
 	}{
 		"string":  {head(0, 1).text("a.b").u32(8).u64(70 << 20), []string{`key "a.b"`, "takes 73400320 bytes", "at most 67108864 bytes"}},
 		"array":   {head(0, 1).text("a.b").u32(9, 0).u64(70 << 20), []string{`key "a.b"`, "array of 73400320 u8", "room for at most 671088"}},
+		"numbers": {head(0, 1).text("a.b").u32(9, 0).u64(9 << 20), []string{`key "a.b"`, "array of 9437184 u8", "want at most 8388608"}},
+		"arrays": {head(0, 2).text("a.b").u32(9, 0).u64(5<<20).data(1, 5<<20).text("a.c").u32(9, 4).u64(5 << 20),
+			[]string{`key "a.c"`, "array of 5242880 u32", "10485760 elements", "want at most 8388608"}},
 		"strings": {head(0, 1).text("a.b").u32(9, 8).u64(9 << 20), []string{`key "a.b"`, "array of 9437184 string", "room for at most 83886"}},
 	} {
 		t.Run(name, func(t *testing.T) {
