@@ -28,6 +28,7 @@ const policy = `
 	weights, model, internal/npy < scripts/hashnets
 
 	internal/npy < cmd, sparse
+	internal/quote < weights, tokenizer, model
 
 	device < device/devtest
 	weights < model/modeltest

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/internal/quote"
 	"github.com/gollm/gollm/weights"
 )
 
@@ -219,7 +220,7 @@ func (ld *loader) unused() {
 	}
 	if len(extra) > 0 && ld.err == nil {
 		slices.Sort(extra)
-		ld.keep(fmt.Errorf("%s: %d tensors are not part of a plain Llama, first %s: this variant is not supported", ld.file.Path(), len(extra), extra[0]))
+		ld.keep(fmt.Errorf("%s: %d tensors are not part of a plain Llama, first %s: this variant is not supported", ld.file.Path(), len(extra), quote.Short(extra[0])))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/gollm/gollm/internal/quote"
 )
 
 // Tokenizer encodes and decodes with one vocabulary. Make it with [New]. It may be
@@ -56,7 +58,7 @@ func New(v Vocab) (*Tokenizer, error) {
 			continue
 		}
 		if other, ok := t.ids[text]; ok {
-			return nil, fmt.Errorf("tokenizer: tokens %d and %d are both %q", other, id, text)
+			return nil, fmt.Errorf("tokenizer: tokens %d and %d are both %s", other, id, quote.Short(text))
 		}
 		t.ids[text] = int32(id)
 	}

@@ -203,6 +203,7 @@ func TestNewErrors(t *testing.T) {
 		{"many tokens", tinyBytes, func(v *Vocab) { v.Tokens = make([]string, maxTokens+1) }, "2097153 tokens, want 1 to 2097152"},
 		{"merge of one", tinyBytes, func(v *Vocab) { v.Merges = []string{"a b", "ab"} }, `merge 1, "ab": want two tokens`},
 		{"merge of nothing", tinyBytes, func(v *Vocab) { v.Merges = []string{""} }, `merge 0, "": want two tokens`},
+		{"long merge", tinyBytes, func(v *Vocab) { v.Merges = []string{strings.Repeat("x", 1<<20)} }, `x"... (1048576 bytes): want two tokens`},
 		{"merge ends early", tinyBytes, func(v *Vocab) { v.Merges = []string{"a "} }, "want two tokens"},
 		{"merge left", tinyBytes, func(v *Vocab) { v.Merges = []string{"xy b"} }, `no token "xy"`},
 		{"merge right", tinyBytes, func(v *Vocab) { v.Merges = []string{"a xy"} }, `no token "xy"`},
@@ -226,6 +227,8 @@ func TestNewErrors(t *testing.T) {
 			_, err := New(v)
 			if err == nil || !strings.HasPrefix(err.Error(), "tokenizer: ") || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
+			} else if n := len(err.Error()); n > 1000 {
+				t.Errorf("an error of %d bytes", n)
 			}
 		})
 	}

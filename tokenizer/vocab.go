@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
+
+	"github.com/gollm/gollm/internal/quote"
 )
 
 // The kinds of vocabulary, as tokenizer.ggml.model names them.
@@ -173,10 +175,10 @@ func (r *metadataReader) id(key string, n int) (id int32, ok bool) {
 // check reports the first thing in v that no tokenizer can be made from.
 func (v *Vocab) check() error {
 	if v.Model != ByteLevel && v.Model != SentencePiece {
-		return fmt.Errorf("tokenizer: unknown model %q, supported are %q and %q", v.Model, ByteLevel, SentencePiece)
+		return fmt.Errorf("tokenizer: unknown model %s, supported are %q and %q", quote.Short(v.Model), ByteLevel, SentencePiece)
 	}
 	if _, ok := preTokenizers[v.Pre]; v.Model == ByteLevel && !ok {
-		return fmt.Errorf("tokenizer: unknown pre-tokenizer %q, supported are %s", v.Pre, strings.Join(PreTokenizers(), ", "))
+		return fmt.Errorf("tokenizer: unknown pre-tokenizer %s, supported are %s", quote.Short(v.Pre), strings.Join(PreTokenizers(), ", "))
 	}
 	n := len(v.Tokens)
 	if n == 0 || n > maxTokens {

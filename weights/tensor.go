@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/internal/quote"
 	"github.com/ollama/ollama/fs/ggml"
 )
 
@@ -73,12 +74,12 @@ func (f *File) HasTensor(name string) bool {
 func (f *File) Tensor(name string) (Tensor, error) {
 	i, ok := f.index[name]
 	if !ok {
-		return Tensor{}, fmt.Errorf("weights: %s: no tensor %q among its %d tensors; the model is of another architecture or incomplete",
-			f.path, name, len(f.tensors))
+		return Tensor{}, fmt.Errorf("weights: %s: no tensor %s among its %d tensors; the model is of another architecture or incomplete",
+			f.path, quote.Short(name), len(f.tensors))
 	}
 	t := f.tensors[i]
 	if !t.Supported() {
-		return Tensor{}, fmt.Errorf("weights: %s: tensor %q: %w", t.file, name, t.unsupported())
+		return Tensor{}, fmt.Errorf("weights: %s: tensor %s: %w", t.file, quote.Short(name), t.unsupported())
 	}
 	return t, nil
 }
@@ -91,7 +92,7 @@ func (f *File) Expect(name string, dims ...int) (Tensor, error) {
 		return Tensor{}, fmt.Errorf("%w (want shape %v)", err, dims)
 	}
 	if !slices.Equal(t.Shape, dims) {
-		return Tensor{}, fmt.Errorf("weights: %s: tensor %q is %v %v, want shape %v", t.file, name, t.DType, t.Shape, dims)
+		return Tensor{}, fmt.Errorf("weights: %s: tensor %s is %v %v, want shape %v", t.file, quote.Short(name), t.DType, t.Shape, dims)
 	}
 	return t, nil
 }

@@ -220,11 +220,7 @@ func readFile(cmd *cobra.Command, flag, path, want string) ([]byte, error) {
 		b, err := readLimited(path, mostText)
 		return b, fileError(flag, path, want, err)
 	}
-	b, err := io.ReadAll(cmd.InOrStdin())
-	if err != nil {
-		err = fmt.Errorf("reading stdin: %w", err)
-	}
-	return b, err
+	return readWhole(cmd.InOrStdin(), "stdin", mostText)
 }
 
 // The largest files that are read whole, in bytes.
@@ -241,11 +237,19 @@ func readLimited(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = fmt.Errorf("%s is larger than %s, the most that is read; name a smaller file", path, sizeText(limit))
+	return readWhole(f, path, limit)
+}
+
+// readWhole returns all of r, which errors call name, of at most limit bytes.
+func readWhole(r io.Reader, name string, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	case int64(len(b)) > limit:
+		return nil, fmt.Errorf("%s is larger than %s, the most that is read; give less", name, sizeText(limit))
 	}
-	return b, err
+	return b, nil
 }
 
 // tokenFlags say how text becomes tokens.
