@@ -26,6 +26,7 @@ const policy = `
 	device, sparse, weights, model, kvcache, tokenizer, engine, eval, cpu, cuda < cmd
 	eval, tokenizer, weights, device, cpu < scripts
 	weights, model, internal/npy < scripts/hashnets
+	device, cpu, sparse, weights, model, tokenizer, engine, eval, internal/npy < scripts/hostile
 
 	internal/npy < cmd, sparse
 	internal/quote < weights, tokenizer, model

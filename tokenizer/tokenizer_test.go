@@ -200,7 +200,7 @@ func TestNewErrors(t *testing.T) {
 		{"types", tinyBytes, func(v *Vocab) { v.Types = v.Types[1:] }, "260 token types for 261 tokens"},
 		{"no merges", tinyBytes, func(v *Vocab) { v.Merges = nil }, "0 merges"},
 		{"many merges", tinyBytes, func(v *Vocab) { v.Merges = make([]string, maxMerges+1) }, "4194305 merges, want 1 to 4194304"},
-		{"many tokens", tinyBytes, func(v *Vocab) { v.Tokens = make([]string, maxTokens+1) }, "2097153 tokens, want 1 to 2097152"},
+		{"many tokens", tinyBytes, func(v *Vocab) { v.Tokens = make([]string, maxTokens+1) }, "524289 tokens, want 1 to 524288"},
 		{"merge of one", tinyBytes, func(v *Vocab) { v.Merges = []string{"a b", "ab"} }, `merge 1, "ab": want two tokens`},
 		{"merge of nothing", tinyBytes, func(v *Vocab) { v.Merges = []string{""} }, `merge 0, "": want two tokens`},
 		{"long merge", tinyBytes, func(v *Vocab) { v.Merges = []string{strings.Repeat("x", 1<<20)} }, `x"... (1048576 bytes): want two tokens`},

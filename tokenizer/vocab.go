@@ -30,7 +30,7 @@ const None = int32(-1)
 // memory. Gemma 3 has 262,144 tokens and 514,906 merges; the longest token of Llama-3 has
 // 256 bytes.
 const (
-	maxTokens     = 1 << 21
+	maxTokens     = 1 << 19
 	maxMerges     = 1 << 22
 	maxTokenBytes = 1024
 )
