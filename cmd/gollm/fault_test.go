@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -86,6 +87,21 @@ func TestReadWhole(t *testing.T) {
 	}
 	if b, err := readWhole(endlessZeros{}, "stdin", 1<<20); err == nil {
 		t.Errorf("%d bytes of an endless stdin", len(b))
+	}
+}
+
+// A line has a bound, too, and may be longer than a buffer.
+func TestReadLine(t *testing.T) {
+	long := strings.Repeat("x", 10_000)
+	r := bufio.NewReader(strings.NewReader("a\n" + long + "\n\nb"))
+	for _, want := range []string{"a\n", long + "\n", "\n", "b"} {
+		got, err := readLine(r, "a line", 10_001)
+		if got != want || err != nil && (want != "b" || err != io.EOF) {
+			t.Errorf("%.20q, %v, want %.20q", got, err, want)
+		}
+	}
+	if got, err := readLine(bufio.NewReader(endlessZeros{}), "a line", 1<<20); err == nil || !strings.Contains(err.Error(), "a line is larger than 1.00 MiB") {
+		t.Errorf("%d bytes of an endless line, %v", len(got), err)
 	}
 }
 

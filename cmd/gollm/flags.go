@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"math"
@@ -247,9 +248,29 @@ func readWhole(r io.Reader, name string, limit int64) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	case int64(len(b)) > limit:
-		return nil, fmt.Errorf("%s is larger than %s, the most that is read; give less", name, sizeText(limit))
+		return nil, tooLarge(name, limit)
 	}
 	return b, nil
+}
+
+func tooLarge(name string, limit int64) error {
+	return fmt.Errorf("%s is larger than %s, the most that is read; give less", name, sizeText(limit))
+}
+
+// readLine returns the next line with its end, which errors call name, of at most limit
+// bytes. The last line may come with io.EOF.
+func readLine(r *bufio.Reader, name string, limit int64) (string, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if int64(len(line)+len(part)) > limit {
+			return "", tooLarge(name, limit)
+		}
+		line = append(line, part...)
+		if err != bufio.ErrBufferFull {
+			return string(line), err
+		}
+	}
 }
 
 // tokenFlags say how text becomes tokens.
