@@ -111,6 +111,7 @@ type tally struct {
 	slowest    time.Duration
 	slowestAt  int64
 	took       time.Duration
+	cores      time.Duration // of processors, which other programs may have had
 }
 
 // text is the tally on one line.
@@ -123,8 +124,8 @@ func (t *tally) text(name string) string {
 	for i, r := range results {
 		results[i] = fmt.Sprintf("%d %s", t.results[r], r)
 	}
-	return fmt.Sprintf("%-8s  %d executions in %.0f s, %d failed, slowest %.2f s (number %d): %s",
-		name, t.executions, t.took.Seconds(), t.failures, t.slowest.Seconds(), t.slowestAt, strings.Join(results, ", "))
+	return fmt.Sprintf("%-8s  %d executions in %.0f s and %.0f core-s, %d failed, slowest %.2f s (number %d): %s",
+		name, t.executions, t.took.Seconds(), t.cores.Seconds(), t.failures, t.slowest.Seconds(), t.slowestAt, strings.Join(results, ", "))
 }
 
 // run feeds a part until the time is over.
@@ -132,7 +133,7 @@ func (c campaign) run(p part) (*tally, error) {
 	t := &tally{results: map[string]int64{}}
 	var next atomic.Int64
 	var all sync.WaitGroup
-	begin := time.Now()
+	begin, cores := time.Now(), coreTime()
 	errs := make([]error, c.workers)
 	for w := range c.workers {
 		all.Go(func() {
@@ -150,7 +151,7 @@ func (c campaign) run(p part) (*tally, error) {
 		})
 	}
 	all.Wait()
-	t.took = time.Since(begin)
+	t.took, t.cores = time.Since(begin), coreTime()-cores
 	for _, err := range errs {
 		if err != nil {
 			return nil, err
