@@ -28,9 +28,11 @@ const policy = `
 	weights, model, internal/npy < scripts/hashnets
 	sparse < scripts/gpureport
 	device, sparse, engine, cpu, cuda < scripts/systems
+	device, cpu, sparse, weights, model, tokenizer, engine, eval, internal/npy < scripts/hostile
 
 	internal/npy < cmd, sparse
 	internal/lineedit < cmd
+	internal/quote < weights, tokenizer, model
 
 	device < device/devtest
 	weights < model/modeltest

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,8 +150,11 @@ func (p *Pool) signal() {
 	}
 }
 
-// loop is the life of worker i.
+// loop is the life of worker i. A weight may lie in a mapped file that has been cut short
+// since: that is a panic, as it is in a caller who asked for it, and goes to the caller of
+// Run like any other.
 func (p *Pool) loop(i int) {
+	debug.SetPanicOnFault(true)
 	w := &p.workers[i]
 	for run := uint32(1); ; run++ {
 		w.await(run)

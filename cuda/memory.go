@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/gollm/gollm/device"
 )
@@ -48,9 +49,36 @@ func (d *dev) Load(src []byte, dt device.DType, dims ...int) (device.Tensor, err
 		return device.Tensor{}, fmt.Errorf("cuda: Load: %v %v: %w", dt, dims, err)
 	}
 	m.fixed = true
-	t := device.NewTensor(m, 0, dt, dims...)
-	d.Write(t, src)
-	return t, nil
+	d.upload(m, src)
+	return device.NewTensor(m, 0, dt, dims...), nil
+}
+
+// uploadPart is the bytes that are handed to the driver at once.
+const uploadPart = 4 << 20
+
+// upload queues a copy of src, which may be a mapped file, into m. Every page is read
+// here before the driver reads it: where the file has been cut short since, that is a
+// panic that Go can catch, and in the driver a signal that ends the process. A file that
+// is cut in the moment between the two still ends it.
+func (d *dev) upload(m *memory, src []byte) {
+	at := m.at
+	for part := range slices.Chunk(src, uploadPart) {
+		touch(part)
+		d.keep(d.drv.write(at, part))
+		at += uintptr(len(part))
+	}
+}
+
+// touched keeps the reads of touch from being left out.
+var touched atomic.Uint32
+
+// touch reads a byte of every page of b.
+func touch(b []byte) {
+	sum := uint32(0)
+	for i := 0; i < len(b); i += 4 << 10 {
+		sum += uint32(b[i])
+	}
+	touched.Store(sum + uint32(b[len(b)-1]))
 }
 
 // Scope runs f and returns what gives back the memory that it took.

@@ -79,6 +79,10 @@ func (t DType) RowSize(n int) int {
 	return n / d.len * d.size
 }
 
+// IsWeight reports whether a weight may have the type: I32 is for ids, positions and
+// lists alone, and no product takes it.
+func (t DType) IsWeight() bool { return t != 0 && t != I32 && t < numDTypes }
+
 // DTypes lists every element type, in declaration order.
 func DTypes() []DType {
 	all := make([]DType, 0, numDTypes-1)

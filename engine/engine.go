@@ -52,7 +52,8 @@ func (e *Engine) load() error {
 			return nil
 		})
 	}
-	g.Go(func() error {
+	guarded := func(f func() error) { g.Go(func() error { return weights.Guarded(f) }) }
+	guarded(func() error {
 		vocab, err := tokenizer.FromMetadata(e.File)
 		if err == nil {
 			e.Tokenizer, err = tokenizer.New(vocab)
@@ -62,7 +63,7 @@ func (e *Engine) load() error {
 		}
 		return nil
 	})
-	g.Go(func() (err error) {
+	guarded(func() (err error) {
 		e.Model, err = model.Load(e.File, e.Device)
 		return err
 	})

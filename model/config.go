@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gollm/gollm/internal/quote"
 	"github.com/gollm/gollm/weights"
 )
 
@@ -93,7 +94,7 @@ func ReadConfig(f *weights.File) (Config, error) {
 		return Config{}, fmt.Errorf("model: %w", err)
 	}
 	if arch != "llama" {
-		return Config{}, fmt.Errorf("model: %s: architecture %q is not supported; gollm runs llama (Llama 2 and 3, Mistral 7B and their fine-tunes)", f.Path(), arch)
+		return Config{}, fmt.Errorf("model: %s: architecture %s is not supported; gollm runs llama (Llama 2 and 3, Mistral 7B and their fine-tunes)", f.Path(), quote.Short(arch))
 	}
 	r := &reader{file: f, arch: arch}
 	c := r.config()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/internal/quote"
 	"github.com/gollm/gollm/weights"
 )
 
@@ -144,7 +145,8 @@ func (ld *loader) ropeTensor(rc RopeConfig) device.Rope {
 // Rotation is the rotary embedding of queries and keys.
 func (m *Model) Rotation() device.Rope { return m.rope }
 
-// matrix loads a tensor as it is.
+// matrix loads a tensor as it is, of any type that a product takes (weights.Expect
+// lets no other pass).
 func (ld *loader) matrix(name string, rows, cols int) device.Tensor {
 	t, err := ld.file.Expect(name, rows, cols)
 	ld.used[name] = true
@@ -187,7 +189,7 @@ func (ld *loader) floats(name string, n int) []float32 {
 			v[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(t.Data[2*i:])) << 16)
 		}
 	default:
-		ld.keep(fmt.Errorf("%s: tensor %s is %v, want F32 or BF16: norms are not quantized", ld.file.Path(), name, t.DType))
+		ld.keep(fmt.Errorf("%s: tensor %s is %v, want F32 or BF16: norms and rope factors are plain numbers", ld.file.Path(), name, t.DType))
 	}
 	return v
 }
@@ -218,7 +220,7 @@ func (ld *loader) unused() {
 	}
 	if len(extra) > 0 && ld.err == nil {
 		slices.Sort(extra)
-		ld.keep(fmt.Errorf("%s: %d tensors are not part of a plain Llama, first %s: this variant is not supported", ld.file.Path(), len(extra), extra[0]))
+		ld.keep(fmt.Errorf("%s: %d tensors are not part of a plain Llama, first %s: this variant is not supported", ld.file.Path(), len(extra), quote.Short(extra[0])))
 	}
 }
 

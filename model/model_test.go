@@ -1,7 +1,10 @@
 package model_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +12,7 @@ import (
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/model"
 	"github.com/gollm/gollm/model/modeltest"
+	"github.com/gollm/gollm/weights"
 )
 
 func openCPU(t *testing.T) device.Device {
@@ -175,6 +179,74 @@ func TestYaRNKeysThatChangeNothing(t *testing.T) {
 	} {
 		if _, err := model.Load(modeltest.File(t, modeltest.Writer(modeltest.Shape{Keys: keys})), openCPU(t)); err != nil {
 			t.Errorf("%v: %v", keys, err)
+		}
+	}
+}
+
+// TestTypesByRole loads a model with a tensor of each role in each of GGUF's types: it
+// loads where the role takes the type, and is refused with the tensor and the type
+// where it does not.
+func TestTypesByRole(t *testing.T) {
+	const kinds, width = 42, 256                                              // GGUF's numbers of types and one that it does not have; a row of any type
+	numbers := []uint32{0, 30}                                                // F32, BF16
+	matrices := []uint32{0, 1, 30, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23} // no integers, no F64
+	w := modeltest.Writer(modeltest.Shape{Layers: 1, Dim: width, Heads: 1, KVHeads: 1, HeadDim: width, FF: width})
+	w.AddF32("rope_freqs.weight", slices.Repeat([]float32{1}, width/2), width/2)
+	dev := openCPU(t)
+	for _, x := range modeltest.File(t, w).Tensors() {
+		takes := matrices
+		if len(x.Shape) == 1 {
+			takes = numbers
+		}
+		retype := retyper(t, w, x)
+		for kind := range uint32(kinds) {
+			if x.Len() < width && kind >= 10 && kind <= 23 {
+				continue // rope_freqs has no whole blocks of these, which the file's guard refuses
+			}
+			f, err := retype(kind)
+			if err == nil {
+				_, err = model.Load(f, dev)
+			}
+			switch {
+			case !slices.Contains(takes, kind):
+				wantWords(t, err, "retyped.gguf", x.Name, "want ")
+			case x.Name == "rope_freqs.weight":
+				wantWords(t, err, x.Name, "element 0 is 0") // what retype leaves of it
+			case err != nil:
+				t.Errorf("%v as type %d: %v", x, kind, err)
+			}
+		}
+	}
+}
+
+// retyper makes files in which tensor x is said to be of GGUF's type number kind. Its
+// data is new, zeros behind all others, with room for eight bytes an element.
+func retyper(t *testing.T, w *weights.Writer, x weights.Tensor) func(kind uint32) (*weights.File, error) {
+	t.Helper()
+	data, err := w.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 0
+	for _, y := range modeltest.File(t, w).Tensors() {
+		size += (len(y.Data) + 31) &^ 31
+	}
+	name := append(binary.LittleEndian.AppendUint64(nil, uint64(len(x.Name))), x.Name...)
+	at := bytes.Index(data, name) + len(name) + 4 + 8*len(x.Shape) // behind the dimensions
+	data = append(data, make([]byte, 8*x.Len())...)
+	return func(kind uint32) (*weights.File, error) {
+		binary.LittleEndian.PutUint32(data[at:], kind)
+		binary.LittleEndian.PutUint64(data[at+4:], uint64(size))
+		return weights.Parse("retyped.gguf", data)
+	}
+}
+
+// wantWords fails unless err says all words.
+func wantWords(t *testing.T, err error, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("error %v, want %q in it", err, w)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/gollm/gollm/internal/quote"
 )
 
 // Scaling is a rule that stretches rotary embedding beyond the trained context.
@@ -51,7 +53,7 @@ func (r *reader) rope(c Config) RopeConfig {
 	case "": // files older than the key: a factor alone means linear
 		rc.Scaling = LinearScaling
 	default:
-		r.keep(fmt.Errorf("%s: key %s is %q, want none, linear or yarn", r.file.Path(), r.key("rope.scaling.type"), rc.Scaling))
+		r.keep(fmt.Errorf("%s: key %s is %s, want none, linear or yarn", r.file.Path(), r.key("rope.scaling.type"), quote.Short(string(rc.Scaling))))
 	}
 	ext := 0.0
 	if rc.Scaling == YaRNScaling {

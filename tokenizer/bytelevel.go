@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/sugarme/tokenizer/pretokenizer"
+
+	"github.com/gollm/gollm/internal/quote"
 )
 
 // byteLevel is byte-level BPE: each byte of a word is a symbol.
@@ -51,7 +53,7 @@ func newByteLevel(v *Vocab, ids map[string]int32) (*byteLevel, error) {
 	for rank, line := range v.Merges {
 		p, err := parseMerge(ids, line, &joined)
 		if err != nil {
-			return nil, fmt.Errorf("tokenizer: merge %d, %q: %w", rank, line, err)
+			return nil, fmt.Errorf("tokenizer: merge %d, %s: %w", rank, quote.Short(line), err)
 		}
 		p.rank = int32(rank)
 		b.pairs.add(p)
@@ -72,14 +74,14 @@ func parseMerge(ids map[string]int32, line string, joined *[]byte) (pair, error)
 	var p pair
 	var ok bool
 	if p.left, ok = ids[line[:cut]]; !ok {
-		return p, fmt.Errorf("no token %q", line[:cut])
+		return p, fmt.Errorf("no token %s", quote.Short(line[:cut]))
 	}
 	if p.right, ok = ids[line[cut+1:]]; !ok {
-		return p, fmt.Errorf("no token %q", line[cut+1:])
+		return p, fmt.Errorf("no token %s", quote.Short(line[cut+1:]))
 	}
 	*joined = append(append((*joined)[:0], line[:cut]...), line[cut+1:]...)
 	if p.id, ok = ids[string(*joined)]; !ok {
-		return p, fmt.Errorf("no token %q for the result", *joined)
+		return p, fmt.Errorf("no token %s for the result", quote.Short(string(*joined)))
 	}
 	return p, nil
 }

@@ -1,5 +1,7 @@
 package tokenizer
 
+import "hash/maphash"
+
 // Bounds of a wordCache: slots, of which at most half are in use, the bytes of the
 // words and their ids. All of it is 4 MB.
 const (
@@ -27,29 +29,11 @@ type cachedWord struct {
 	length, count uint16
 }
 
-// hash mixes the bytes of a word.
-func hash(word string) uint32 {
-	const k = 0x9E3779B97F4A7C15
-	h := uint64(len(word)) * k
-	for len(word) >= 8 {
-		h = (h ^ load64(word)) * k
-		h ^= h >> 29
-		word = word[8:]
-	}
-	var tail uint64
-	for i := 0; i < len(word); i++ {
-		tail = tail<<8 | uint64(word[i])
-	}
-	h = (h ^ tail) * k
-	return uint32(h >> 32)
-}
+// wordSeed keys the hash of words: no text can be made of words that collide.
+var wordSeed = maphash.MakeSeed()
 
-// load64 reads the first 8 bytes of s.
-func load64(s string) uint64 {
-	_ = s[7]
-	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-}
+// hash mixes the bytes of a word.
+func hash(word string) uint32 { return uint32(maphash.String(wordSeed, word)) }
 
 // find returns the ids of word, valid until the next add.
 func (c *wordCache) find(h uint32, word string) (ids []int32, ok bool) {

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 )
 
@@ -16,18 +17,20 @@ type pair struct {
 const noRank = int32(-1)
 
 // pairTable maps two symbols to their merge: a hash table with linear probing,
-// half full at most, because a lookup is the inner step of every merge.
+// half full at most, because a lookup is the inner step of every merge. Each table
+// hashes by numbers of its own, so that no file can hold merges that collide.
 type pairTable struct {
-	slots []pair // left is noSymbol in an empty slot
-	shift uint
+	slots      []pair // left is noSymbol in an empty slot
+	shift      uint
+	seed, mult uint64 // random; mult is odd
 }
 
 // noSymbol stands for a character that is in no token: it merges with nothing.
 const noSymbol = int32(-1)
 
 func newPairTable(n int) pairTable {
-	log := max(4, bits.Len(uint(2*n)))
-	t := pairTable{slots: make([]pair, 1<<log), shift: uint(64 - log)}
+	log := bits.Len(uint(max(16, 2*n) - 1))
+	t := pairTable{slots: make([]pair, 1<<log), shift: uint(64 - log), seed: rand.Uint64(), mult: rand.Uint64() | 1}
 	for i := range t.slots {
 		t.slots[i].left = noSymbol
 	}
@@ -35,7 +38,8 @@ func newPairTable(n int) pairTable {
 }
 
 func (t *pairTable) slot(left, right int32) uint64 {
-	return (uint64(uint32(left))<<32 | uint64(uint32(right))) * 0x9E3779B97F4A7C15 >> t.shift
+	high, low := bits.Mul64((uint64(uint32(left))<<32|uint64(uint32(right)))^t.seed, t.mult)
+	return (high ^ low) >> t.shift
 }
 
 // add enters p unless its symbols are there already: the first rank of a pair is

@@ -90,3 +90,31 @@ func TestPairTable(t *testing.T) {
 		}
 	}
 }
+
+// TestPairsThatCollide adds pairs whose numbers, times the golden ratio that tables are
+// commonly hashed with, begin with the same bits. Each lies near its slot all the same: a
+// file cannot know the numbers of a table.
+func TestPairsThatCollide(t *testing.T) {
+	const n, most = 20_000, 500 // chance puts no pair farther than some dozens of slots off
+	var pairs []pair
+	for left := int32(0); len(pairs) < n; left++ {
+		for right := range int32(1 << 12) {
+			if (uint64(left)<<32|uint64(right))*0x9E3779B97F4A7C15>>56 == 7 {
+				pairs = append(pairs, pair{left: left, right: right})
+			}
+		}
+	}
+	table := newPairTable(len(pairs))
+	for _, p := range pairs {
+		table.add(p)
+	}
+	mask := len(table.slots) - 1
+	for i, p := range table.slots {
+		if p.left == noSymbol {
+			continue
+		}
+		if off := (i - int(table.slot(p.left, p.right))) & mask; off > most {
+			t.Fatalf("a pair is %d slots from its own, want at most %d", off, most)
+		}
+	}
+}

@@ -1,43 +1,50 @@
 package tokenizer
 
-// specialSet finds special tokens in text: a trie over their bytes.
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// specialSet finds special tokens in text: their texts in order, each with the longest
+// other one that it begins with. It takes a few bytes for a token, however long that is.
 type specialSet struct {
-	first [256]bool // bytes that a token begins with
-	nodes []specialNode
-	edges map[uint64]int32 // node<<8 | byte to node
+	tokens []specialText // sorted by text
+	first  [257]int32    // the tokens that begin with byte b are first[b] to first[b+1]-1
 }
 
-type specialNode struct{ id int32 }
-
-func newSpecialSet() *specialSet {
-	return &specialSet{nodes: []specialNode{{None}}, edges: map[uint64]int32{}}
+// specialText is a token of a specialSet.
+type specialText struct {
+	text   string
+	id     int32
+	prefix int32 // index of the longest other token that text begins with, -1 for none
 }
 
-// add enters a token; an empty text is never found.
-func (s *specialSet) add(text string, id int32) {
-	if text == "" {
-		return
-	}
-	s.first[text[0]] = true
-	at := int32(0)
-	for i := 0; i < len(text); i++ {
-		key := uint64(at)<<8 | uint64(text[i])
-		next, ok := s.edges[key]
-		if !ok {
-			next = int32(len(s.nodes))
-			s.nodes = append(s.nodes, specialNode{None})
-			s.edges[key] = next
+// newSpecialSet takes tokens with their texts and ids; no two have the same text, and an
+// empty one is never found.
+func newSpecialSet(tokens []specialText) *specialSet {
+	s := &specialSet{tokens: slices.DeleteFunc(tokens, func(t specialText) bool { return t.text == "" })}
+	slices.SortFunc(s.tokens, func(a, b specialText) int { return cmp.Compare(a.text, b.text) })
+	for i := range s.tokens {
+		t := &s.tokens[i]
+		// What begins like t and sorts before it is a neighbour or a prefix of one.
+		t.prefix = int32(i) - 1
+		for t.prefix >= 0 && !strings.HasPrefix(t.text, s.tokens[t.prefix].text) {
+			t.prefix = s.tokens[t.prefix].prefix
 		}
-		at = next
+		s.first[int(t.text[0])+1] = int32(i) + 1
 	}
-	s.nodes[at].id = id
+	for b := 1; b < len(s.first); b++ {
+		s.first[b] = max(s.first[b], s.first[b-1])
+	}
+	return s
 }
 
 // next finds the leftmost special token of text, the longest of those that begin
 // there. When there is none, start is len(text) and id is None.
 func (s *specialSet) next(text string) (start, end int, id int32) {
 	for i := 0; i < len(text); i++ {
-		if !s.first[text[i]] {
+		if s.first[text[i]] == s.first[int(text[i])+1] {
 			continue
 		}
 		if end, id := s.longest(text, i); id != None {
@@ -47,21 +54,39 @@ func (s *specialSet) next(text string) (start, end int, id int32) {
 	return len(text), len(text), None
 }
 
-// longest returns the longest special token that begins at text[i:].
+// longest returns the longest special token that begins at text[i:]: the last token that
+// does not sort behind text[i:], or the longest of that one's prefixes which the two have
+// in common. It takes no more steps than the longest token has bytes.
 func (s *specialSet) longest(text string, i int) (end int, id int32) {
-	end, id = i, None
-	at := int32(0)
-	for k := i; k < len(text); k++ {
-		next, ok := s.edges[uint64(at)<<8|uint64(text[k])]
-		if !ok {
-			break
+	rest := text[i:]
+	from, to := s.first[rest[0]], s.first[int(rest[0])+1]
+	n, _ := slices.BinarySearchFunc(s.tokens[from:to], rest, func(t specialText, rest string) int {
+		if t.text <= rest {
+			return -1
 		}
-		at = next
-		if s.nodes[at].id != None {
-			end, id = k+1, s.nodes[at].id
+		return 1
+	})
+	if n == 0 {
+		return i, None
+	}
+	at := from + int32(n) - 1
+	for common := commonPrefix(s.tokens[at].text, rest); at >= 0; at = s.tokens[at].prefix {
+		if t := &s.tokens[at]; len(t.text) <= common {
+			return i + len(t.text), t.id
 		}
 	}
-	return end, id
+	return i, None
+}
+
+// commonPrefix is the number of bytes that a and b begin with both.
+func commonPrefix(a, b string) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
 }
 
 // endTexts are the tokens that end a generation wherever they occur, whether or

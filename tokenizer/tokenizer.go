@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/gollm/gollm/internal/quote"
 )
 
 // Tokenizer encodes and decodes with one vocabulary. Make it with [New]. It may be
@@ -56,7 +58,7 @@ func New(v Vocab) (*Tokenizer, error) {
 			continue
 		}
 		if other, ok := t.ids[text]; ok {
-			return nil, fmt.Errorf("tokenizer: tokens %d and %d are both %q", other, id, text)
+			return nil, fmt.Errorf("tokenizer: tokens %d and %d are both %s", other, id, quote.Short(text))
 		}
 		t.ids[text] = int32(id)
 	}
@@ -93,16 +95,18 @@ func (t *Tokenizer) findEnds() {
 }
 
 func (t *Tokenizer) findSpecials() {
-	t.parsed, t.user = newSpecialSet(), newSpecialSet()
+	var parsed, user []specialText
 	for id, text := range t.vocab.Tokens {
+		token := specialText{text: text, id: int32(id)}
 		switch t.types[id] {
 		case TypeUserDefined:
-			t.user.add(text, int32(id))
-			t.parsed.add(text, int32(id))
+			user = append(user, token)
+			parsed = append(parsed, token)
 		case TypeControl, TypeUnknown:
-			t.parsed.add(text, int32(id))
+			parsed = append(parsed, token)
 		}
 	}
+	t.parsed, t.user = newSpecialSet(parsed), newSpecialSet(user)
 }
 
 // EncodeOptions says what Encode does besides encoding the text as it is.

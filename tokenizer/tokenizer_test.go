@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -102,10 +104,7 @@ func TestSpecialTokens(t *testing.T) {
 // TestLongestSpecial checks that the longest of several special tokens wins, and
 // the leftmost of those that overlap.
 func TestLongestSpecial(t *testing.T) {
-	s := newSpecialSet()
-	for id, text := range []string{"<a", "<a>", "<a><b>", "b>c", ""} {
-		s.add(text, int32(id))
-	}
+	s := specialsOf("<a", "<a>", "<a><b>", "b>c", "")
 	tests := []struct {
 		text       string
 		start, end int
@@ -117,6 +116,73 @@ func TestLongestSpecial(t *testing.T) {
 		if start, end, id := s.next(test.text); start != test.start || end != test.end || id != test.id {
 			t.Errorf("%q: got %d %d %d, want %d %d %d", test.text, start, end, id, test.start, test.end, test.id)
 		}
+	}
+}
+
+// specialsOf is a set of texts with their places as ids.
+func specialsOf(texts ...string) *specialSet {
+	var all []specialText
+	for id, text := range texts {
+		all = append(all, specialText{text: text, id: int32(id)})
+	}
+	return newSpecialSet(all)
+}
+
+// TestSpecialsAgainstEveryToken holds the set against looking at every token at every
+// place, on texts of few letters, where tokens begin with tokens.
+func TestSpecialsAgainstEveryToken(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	word := func(letters, n int) string {
+		b := make([]byte, rng.IntN(n))
+		for i := range b {
+			b[i] = "ab\xff"[rng.IntN(letters)]
+		}
+		return string(b)
+	}
+	for range 2000 {
+		letters := 1 + rng.IntN(3)
+		var texts []string
+		for range rng.IntN(20) {
+			if w := word(letters, 7); !slices.Contains(texts, w) {
+				texts = append(texts, w)
+			}
+		}
+		s, text := specialsOf(texts...), word(letters, 30)
+		for i := range text {
+			wantEnd, want := i, None
+			for id, w := range texts {
+				if w != "" && strings.HasPrefix(text[i:], w) && i+len(w) > wantEnd {
+					wantEnd, want = i+len(w), int32(id)
+				}
+			}
+			if wantEnd == i && s.first[text[i]] == s.first[int(text[i])+1] {
+				continue // no token begins like this, and next does not ask
+			}
+			if end, id := s.longest(text, i); end != wantEnd || id != want {
+				t.Fatalf("%q in %q at %d: got %d %d, want %d %d", texts, text, i, end, id, wantEnd, want)
+			}
+		}
+	}
+}
+
+// TestSpecialsTakeNoMemory: a set takes its tokens and no more, however long their texts.
+func TestSpecialsTakeNoMemory(t *testing.T) {
+	const tokens = 4000
+	rng := rand.New(rand.NewPCG(11, 12))
+	texts := make([]string, tokens)
+	for i := range texts {
+		b := make([]byte, maxTokenBytes)
+		for k := range b {
+			b[k] = byte(rng.Uint32())
+		}
+		texts[i] = string(b)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s := specialsOf(texts...)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 200*tokens {
+		t.Errorf("%d tokens of %d bytes take %d bytes besides, want at most %d", len(s.tokens), maxTokenBytes, took, 200*tokens)
 	}
 }
 
@@ -132,9 +198,12 @@ func TestNewErrors(t *testing.T) {
 		{"pre", tinyBytes, func(v *Vocab) { v.Pre = "qwen2" }, `unknown pre-tokenizer "qwen2", supported are default, gpt-2, llama-bpe`},
 		{"no tokens", tinyBytes, func(v *Vocab) { v.Tokens = nil }, "0 tokens"},
 		{"types", tinyBytes, func(v *Vocab) { v.Types = v.Types[1:] }, "260 token types for 261 tokens"},
-		{"no merges", tinyBytes, func(v *Vocab) { v.Merges = nil }, "no merges"},
+		{"no merges", tinyBytes, func(v *Vocab) { v.Merges = nil }, "0 merges"},
+		{"many merges", tinyBytes, func(v *Vocab) { v.Merges = make([]string, maxMerges+1) }, "4194305 merges, want 1 to 4194304"},
+		{"many tokens", tinyBytes, func(v *Vocab) { v.Tokens = make([]string, maxTokens+1) }, "524289 tokens, want 1 to 524288"},
 		{"merge of one", tinyBytes, func(v *Vocab) { v.Merges = []string{"a b", "ab"} }, `merge 1, "ab": want two tokens`},
 		{"merge of nothing", tinyBytes, func(v *Vocab) { v.Merges = []string{""} }, `merge 0, "": want two tokens`},
+		{"long merge", tinyBytes, func(v *Vocab) { v.Merges = []string{strings.Repeat("x", 1<<20)} }, `x"... (1048576 bytes): want two tokens`},
 		{"merge ends early", tinyBytes, func(v *Vocab) { v.Merges = []string{"a "} }, "want two tokens"},
 		{"merge left", tinyBytes, func(v *Vocab) { v.Merges = []string{"xy b"} }, `no token "xy"`},
 		{"merge right", tinyBytes, func(v *Vocab) { v.Merges = []string{"a xy"} }, `no token "xy"`},
@@ -158,6 +227,8 @@ func TestNewErrors(t *testing.T) {
 			_, err := New(v)
 			if err == nil || !strings.HasPrefix(err.Error(), "tokenizer: ") || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
+			} else if n := len(err.Error()); n > 1000 {
+				t.Errorf("an error of %d bytes", n)
 			}
 		})
 	}

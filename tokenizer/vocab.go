@@ -2,8 +2,9 @@ package tokenizer
 
 import (
 	"fmt"
-	"math"
 	"strings"
+
+	"github.com/gollm/gollm/internal/quote"
 )
 
 // The kinds of vocabulary, as tokenizer.ggml.model names them.
@@ -25,9 +26,14 @@ const (
 // None stands for a token that the vocabulary does not have.
 const None = int32(-1)
 
-// maxTokenBytes bounds one token's text, so that a hostile vocabulary cannot make
-// the tables take hours. The longest token of Llama-3 has 256 bytes.
-const maxTokenBytes = 1024
+// Bounds on a vocabulary, so that a hostile one cannot make the tables take hours or all
+// memory. Gemma 3 has 262,144 tokens and 514,906 merges; the longest token of Llama-3 has
+// 256 bytes.
+const (
+	maxTokens     = 1 << 19
+	maxMerges     = 1 << 22
+	maxTokenBytes = 1024
+)
 
 // Vocab is a vocabulary as plain data. The zero value is not usable: start from
 // [FromMetadata] or set every special id, [None] for an absent one.
@@ -169,14 +175,14 @@ func (r *metadataReader) id(key string, n int) (id int32, ok bool) {
 // check reports the first thing in v that no tokenizer can be made from.
 func (v *Vocab) check() error {
 	if v.Model != ByteLevel && v.Model != SentencePiece {
-		return fmt.Errorf("tokenizer: unknown model %q, supported are %q and %q", v.Model, ByteLevel, SentencePiece)
+		return fmt.Errorf("tokenizer: unknown model %s, supported are %q and %q", quote.Short(v.Model), ByteLevel, SentencePiece)
 	}
 	if _, ok := preTokenizers[v.Pre]; v.Model == ByteLevel && !ok {
-		return fmt.Errorf("tokenizer: unknown pre-tokenizer %q, supported are %s", v.Pre, strings.Join(PreTokenizers(), ", "))
+		return fmt.Errorf("tokenizer: unknown pre-tokenizer %s, supported are %s", quote.Short(v.Pre), strings.Join(PreTokenizers(), ", "))
 	}
 	n := len(v.Tokens)
-	if n == 0 || n > math.MaxInt32/2 {
-		return fmt.Errorf("tokenizer: vocabulary has %d tokens, want at least one and fewer than 2^30", n)
+	if n == 0 || n > maxTokens {
+		return fmt.Errorf("tokenizer: vocabulary has %d tokens, want 1 to %d", n, maxTokens)
 	}
 	if len(v.Types) != 0 && len(v.Types) != n {
 		return fmt.Errorf("tokenizer: %d token types for %d tokens", len(v.Types), n)
@@ -184,8 +190,8 @@ func (v *Vocab) check() error {
 	if err := v.checkScores(); err != nil {
 		return err
 	}
-	if v.Model == ByteLevel && len(v.Merges) == 0 {
-		return fmt.Errorf("tokenizer: model %q has no merges", v.Model)
+	if n := len(v.Merges); v.Model == ByteLevel && (n == 0 || n > maxMerges) {
+		return fmt.Errorf("tokenizer: model %q has %d merges, want 1 to %d", v.Model, n, maxMerges)
 	}
 	for id, t := range v.Tokens {
 		if len(t) > maxTokenBytes {

@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"github.com/ollama/ollama/fs/ggml"
+
+	"github.com/gollm/gollm/internal/quote"
 )
 
 // File is an open model: the metadata and the tensors of one GGUF file, or of
@@ -33,8 +35,8 @@ type part struct {
 
 // Open opens the GGUF file at path, or the whole split model that it is a part
 // of. It maps the files and copies no tensor; reading a tensor brings it in
-// from disk. The files must not change until Close: a mapped file that is cut
-// short kills the process that reads it.
+// from disk. The files must not change until Close: reading a mapped file that was cut
+// short kills the process, unless [Guarded] makes an error of it.
 func Open(path string) (*File, error) {
 	first, err := openPart(path)
 	if err != nil {
@@ -88,14 +90,29 @@ func openPart(path string) (*part, error) {
 		if int64(int(size)) != size {
 			return nil, p.errorf("%d bytes are more than this machine can address", size)
 		}
-		if p.data, p.release, err = load(file, int(size)); err != nil {
+		if err := p.load(file, int(size)); err != nil {
 			return nil, p.errorf("%w", err)
 		}
 	}
-	if err := p.parse(); err != nil {
+	if err := Guarded(p.parse); err != nil {
 		return nil, errors.Join(err, p.release())
 	}
 	return p, nil
+}
+
+// load brings the size bytes of file into memory.
+func (p *part) load(file *os.File, size int) error {
+	data, release, err := load(file, size)
+	if err != nil {
+		return err
+	}
+	closed := mappings.add(p.path, data)
+	p.data = data
+	p.release = func() error {
+		closed()
+		return release()
+	}
+	return nil
 }
 
 // irregular says what a path leads to that is not a regular file.
@@ -131,7 +148,7 @@ func (f *File) collect() error {
 		for _, entry := range p.table {
 			t := p.tensor(entry)
 			if i, twice := f.index[t.Name]; twice {
-				return p.errorf("tensor %q is also in %s, want each tensor once", t.Name, f.tensors[i].file)
+				return p.errorf("tensor %s is also in %s, want each tensor once", quote.Short(t.Name), f.tensors[i].file)
 			}
 			f.index[t.Name] = len(f.tensors)
 			f.tensors = append(f.tensors, t)

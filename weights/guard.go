@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/ollama/ollama/fs/ggml"
+
+	"github.com/gollm/gollm/internal/quote"
 )
 
 // The limits that keep a hostile header cheap. Real models stay far below: a
@@ -18,6 +20,7 @@ const (
 	maxKeys         = 1 << 16
 	maxTensors      = 1 << 16
 	maxKeyLen       = 64 << 10 // bytes
+	maxArrays       = 1 << 23  // elements of all arrays together; Gemma 3 has 1.3 million
 	maxTensorName   = 256      // bytes
 	maxDims         = 4
 	maxElements     = min(1<<48, math.MaxInt) // of one tensor
@@ -180,8 +183,8 @@ func (h *header) place(spans []span, size uint64) error {
 	}
 	for _, s := range spans {
 		if size < h.dataOffset || s.offset > room || s.size > room-s.offset { // s.size may be 0
-			return fmt.Errorf("tensor %q: %d bytes at offset %d of the tensor data, which has %d bytes: the file is cut short or damaged; download it again",
-				s.name, s.size, s.offset, room)
+			return fmt.Errorf("tensor %s: %d bytes at offset %d of the tensor data, which has %d bytes: the file is cut short or damaged; download it again",
+				quote.Short(s.name), s.size, s.offset, room)
 		}
 	}
 	spans = slices.DeleteFunc(spans, func(s span) bool { return s.size == 0 }) // of a type whose size is not known
@@ -189,8 +192,8 @@ func (h *header) place(spans []span, size uint64) error {
 	for i := 1; i < len(spans); i++ {
 		a, b := spans[i-1], spans[i]
 		if b.offset-a.offset < a.size {
-			return fmt.Errorf("tensor %q: its data at offset %d overlaps that of tensor %q, %d bytes at offset %d; the file is damaged",
-				b.name, b.offset, a.name, a.size, a.offset)
+			return fmt.Errorf("tensor %s: its data at offset %d overlaps that of tensor %s, %d bytes at offset %d; the file is damaged",
+				quote.Short(b.name), b.offset, quote.Short(a.name), a.size, a.offset)
 		}
 	}
 	return nil
@@ -199,12 +202,13 @@ func (h *header) place(spans []span, size uint64) error {
 // cursor reads a header from front to back. The first failure sticks; after it
 // every read returns zeros.
 type cursor struct {
-	data  []byte
-	at    int    // bytes read
-	kind  string // what is being read, see in
-	index uint64
-	name  string
-	err   error
+	data     []byte
+	at       int    // bytes read
+	elements uint64 // of all arrays so far
+	kind     string // what is being read, see in
+	index    uint64
+	name     string
+	err      error
 }
 
 // in says what is being read, for errors: key or tensor i, from 0, and its name
@@ -219,7 +223,7 @@ func (c *cursor) fail(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	switch {
 	case c.name != "":
-		text = fmt.Sprintf("%s %q: %s", c.kind, c.name, text)
+		text = fmt.Sprintf("%s %s: %s", c.kind, quote.Short(c.name), text)
 	case c.kind != "":
 		text = fmt.Sprintf("%s number %d: %s", c.kind, c.index+1, text)
 	}
@@ -326,6 +330,10 @@ func (c *cursor) array(v *value) {
 	}
 	if most := c.left() / v.elem.minSize(); n > most {
 		c.fail("its value is an array of %d %v, but the header has room for at most %d: the file is cut short or damaged; download it again", n, v.elem, most)
+		return
+	}
+	if c.elements += n; c.elements > maxArrays {
+		c.fail("its value is an array of %d %v, and the header has %d elements of arrays with it, want at most %d", n, v.elem, c.elements, maxArrays)
 		return
 	}
 	v.n, v.at = int(n), c.at

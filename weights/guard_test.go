@@ -82,6 +82,7 @@ func badFiles() map[string]struct {
 		"key empty":     {head(0, 1).key("", 1), []string{"key number 1", "name is empty"}},
 		"key long":      {head(0, 1).text(strings.Repeat("k", 70000)).u32(4, 1), []string{"key number 1", "70000 bytes", "at most 65536"}},
 		"key twice":     {head(0, 2).key("a.b", 1).key("a.b", 2), []string{`key "a.b"`, "twice", "unique"}},
+		"key long, 13":  {head(0, 1).text(strings.Repeat("\x1b", 40_000)).u32(13).u64(0), []string{`key "\x1b\x1b`, `\x1b"... (40000 bytes)`, "type 13"}},
 		"type 13":       {head(0, 1).text("a.b").u32(13).u64(0), []string{`key "a.b"`, "type 13", "want 0 to 12"}},
 		"type 2^32-1":   {head(0, 1).text("a.b").u32(math.MaxUint32).u64(0), []string{`key "a.b"`, "type 4294967295", "want 0 to 12"}},
 		"elem 13":       {head(0, 1).text("a.b").u32(9, 13).u64(0), []string{`key "a.b"`, "elements are of type 13", "want 0 to 12"}},
@@ -159,6 +160,9 @@ func TestBadFiles(t *testing.T) {
 					t.Fatalf("%s gave a file", how)
 				}
 				wantError(t, err, append(bad.want, "weights: ", path)...)
+				if n := len(err.Error()); n > 1000 {
+					t.Errorf("%s: an error of %d bytes", how, n)
+				}
 			}
 		})
 	}
@@ -263,6 +267,9 @@ func TestHugeHeader(t *testing.T) {
 	}{
 		"string":  {head(0, 1).text("a.b").u32(8).u64(70 << 20), []string{`key "a.b"`, "takes 73400320 bytes", "at most 67108864 bytes"}},
 		"array":   {head(0, 1).text("a.b").u32(9, 0).u64(70 << 20), []string{`key "a.b"`, "array of 73400320 u8", "room for at most 671088"}},
+		"numbers": {head(0, 1).text("a.b").u32(9, 0).u64(9 << 20), []string{`key "a.b"`, "array of 9437184 u8", "want at most 8388608"}},
+		"arrays": {head(0, 2).text("a.b").u32(9, 0).u64(5<<20).data(1, 5<<20).text("a.c").u32(9, 4).u64(5 << 20),
+			[]string{`key "a.c"`, "array of 5242880 u32", "10485760 elements", "want at most 8388608"}},
 		"strings": {head(0, 1).text("a.b").u32(9, 8).u64(9 << 20), []string{`key "a.b"`, "array of 9437184 string", "room for at most 83886"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/ollama/ollama/fs/ggml"
+
+	"github.com/gollm/gollm/internal/quote"
 )
 
 // Strings and bools come from fs/ggml. Numbers are read here, from where the
@@ -91,13 +93,13 @@ func get[T any](f *File, key, want string, read func(*part, string, value) (T, b
 	v, ok := p.head.values[key]
 	if !ok {
 		var none T
-		return none, p.errorf("no key %q among its %d keys, want %s; the model is of another architecture or incomplete",
-			key, len(p.head.keys), want)
+		return none, p.errorf("no key %s among its %d keys, want %s; the model is of another architecture or incomplete",
+			quote.Short(key), len(p.head.keys), want)
 	}
 	got, ok := read(p, key, v)
 	if !ok {
 		var none T
-		return none, p.errorf("key %q is %s, want %s", key, p.describe(key, v), want)
+		return none, p.errorf("key %s is %s, want %s", quote.Short(key), p.describe(key, v), want)
 	}
 	return got, nil
 }
@@ -122,7 +124,7 @@ func (p *part) describe(key string, v value) string {
 		return fmt.Sprintf("%v %v", v, b)
 	}
 	if s, ok := stringAt(p, key, v); ok {
-		return fmt.Sprintf("%v %.60q", v, s)
+		return fmt.Sprintf("%v %s", v, quote.Short(s))
 	}
 	return v.String()
 }

@@ -5,13 +5,14 @@ import (
 	"slices"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/internal/quote"
 	"github.com/ollama/ollama/fs/ggml"
 )
 
 // Tensor is a named array in a file.
 type Tensor struct {
 	Name  string
-	DType device.DType // 0 for a type that gollm does not compute with
+	DType device.DType // 0 for a type that gollm does not know the layout of
 	Shape []int        // row-major: slowest dimension first, the row last
 	Data  []byte       // the elements, in the file's read-only mapping; none of a type whose size is not known
 
@@ -19,13 +20,13 @@ type Tensor struct {
 	file string // path of the file that holds it
 }
 
-// Supported reports whether gollm computes with the tensor's type. One that it
-// does not can be listed; [File.Tensor] and [File.Expect] refuse it.
-func (t Tensor) Supported() bool { return t.DType != 0 }
+// Supported reports whether gollm computes with weights of the tensor's type. One of
+// another type can be listed; [File.Tensor] and [File.Expect] refuse it.
+func (t Tensor) Supported() bool { return t.DType.IsWeight() }
 
 // Type is the name that GGUF gives the tensor's type, supported or not.
 func (t Tensor) Type() string {
-	if t.Supported() {
+	if t.DType != 0 {
 		return t.DType.String()
 	}
 	return foreignName(t.kind)
@@ -52,7 +53,7 @@ func (p *part) tensor(entry *ggml.Tensor) Tensor {
 		t.Shape = append(t.Shape, int(d))
 	}
 	size := foreignSize(entry.Kind, uint64(t.Len()))
-	if row := t.Shape[len(t.Shape)-1]; t.Supported() {
+	if row := t.Shape[len(t.Shape)-1]; t.DType != 0 {
 		size = uint64(t.Len() / row * t.DType.RowSize(row))
 	}
 	begin := p.head.dataOffset + entry.Offset
@@ -69,16 +70,16 @@ func (f *File) HasTensor(name string) bool {
 	return ok
 }
 
-// Tensor returns the tensor of that name, of a type that gollm computes with.
+// Tensor returns the tensor of that name, of a type that a weight may have.
 func (f *File) Tensor(name string) (Tensor, error) {
 	i, ok := f.index[name]
 	if !ok {
-		return Tensor{}, fmt.Errorf("weights: %s: no tensor %q among its %d tensors; the model is of another architecture or incomplete",
-			f.path, name, len(f.tensors))
+		return Tensor{}, fmt.Errorf("weights: %s: no tensor %s among its %d tensors; the model is of another architecture or incomplete",
+			f.path, quote.Short(name), len(f.tensors))
 	}
 	t := f.tensors[i]
 	if !t.Supported() {
-		return Tensor{}, fmt.Errorf("weights: %s: tensor %q: %w", t.file, name, unsupported(t.kind))
+		return Tensor{}, fmt.Errorf("weights: %s: tensor %s: %w", t.file, quote.Short(name), t.unsupported())
 	}
 	return t, nil
 }
@@ -91,7 +92,7 @@ func (f *File) Expect(name string, dims ...int) (Tensor, error) {
 		return Tensor{}, fmt.Errorf("%w (want shape %v)", err, dims)
 	}
 	if !slices.Equal(t.Shape, dims) {
-		return Tensor{}, fmt.Errorf("weights: %s: tensor %q is %v %v, want shape %v", t.file, name, t.DType, t.Shape, dims)
+		return Tensor{}, fmt.Errorf("weights: %s: tensor %s is %v %v, want shape %v", t.file, quote.Short(name), t.DType, t.Shape, dims)
 	}
 	return t, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// tensorTypes maps GGUF's numbers of the tensor types that gollm computes with.
+// tensorTypes maps GGUF's numbers of the tensor types whose layout gollm knows.
 var tensorTypes = map[uint32]device.DType{
 	0: device.F32, 1: device.F16, 30: device.BF16, 26: device.I32,
 	2: device.Q4_0, 3: device.Q4_1, 6: device.Q5_0, 7: device.Q5_1, 8: device.Q8_0,
@@ -23,8 +23,8 @@ var otherTypes = map[uint32]string{
 	36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8", 39: "MXFP4", 40: "NVFP4",
 }
 
-// foreignName is the name of a tensor type that gollm does not compute with, by
-// its number in GGUF.
+// foreignName is the name of a tensor type whose layout gollm does not know, by its
+// number in GGUF.
 func foreignName(n uint32) string {
 	if name, ok := otherTypes[n]; ok {
 		return name
@@ -32,19 +32,20 @@ func foreignName(n uint32) string {
 	return fmt.Sprintf("type %d", n)
 }
 
-// unsupported is the error of a tensor of a type that gollm does not compute
-// with.
-func unsupported(n uint32) error {
-	name := "unknown to gollm"
-	if known, ok := otherTypes[n]; ok {
-		name = known
+// unsupported is the error of a tensor of a type that no weight may have.
+func (t Tensor) unsupported() error {
+	name := t.Type()
+	if _, known := otherTypes[t.kind]; t.DType == 0 && !known {
+		name = "unknown to gollm"
 	}
 	var supported []string
-	for _, t := range device.DTypes() {
-		supported = append(supported, t.String())
+	for _, dt := range device.DTypes() {
+		if dt.IsWeight() {
+			supported = append(supported, dt.String())
+		}
 	}
 	return fmt.Errorf("type %d (%s) is not supported, want one of %s; get the model in one of these",
-		n, name, strings.Join(supported, " "))
+		t.kind, name, strings.Join(supported, " "))
 }
 
 // typeNumber is the number of t in GGUF.

@@ -48,13 +48,13 @@ func (s *session) handle(ctx context.Context, text string) error {
 	all := chatCommands()
 	i := slices.IndexFunc(all, func(c chatCommand) bool { return c.name == name })
 	if i < 0 {
-		return s.refuse(fmt.Errorf("%s is no command; /help lists them, and a message that begins with / needs a space before it", elide(name, maxName)))
+		return s.refuse(fmt.Errorf("%s is no command; /help lists them, and a message that begins with / needs a space before it", elide(name, maxTold)))
 	}
 	return all[i].do(s, ctx, strings.TrimSpace(rest))
 }
 
-// maxName is the characters of a name that is told back.
-const maxName = 80
+// maxTold is the characters of a name that is told back.
+const maxTold = 80
 
 // refuse says what is wrong with a line, which ends the conversation only where
 // nobody types.
@@ -216,7 +216,7 @@ func readConversation(path string) (system string, messages []chat.Message, err 
 	for i, m := range list {
 		want := []string{"user", "assistant"}[i%2]
 		if m.Role != want {
-			return "", nil, fmt.Errorf("%s: message %d has the role %q, want %s: an optional system prompt, then user and assistant in turns", path, i+1, elide(m.Role, maxName), want)
+			return "", nil, fmt.Errorf("%s: message %d has the role %q, want %s: an optional system prompt, then user and assistant in turns", path, i+1, elide(m.Role, maxTold), want)
 		}
 		messages = append(messages, chat.Message{Role: m.Role, Content: m.Content})
 	}

@@ -234,7 +234,7 @@ func readLines(in io.Reader) <-chan line {
 func readMessage(r *bufio.Reader) (string, error) {
 	var b strings.Builder
 	for {
-		text, err := r.ReadString('\n')
+		text, err := readLine(r, "a line of stdin", mostText)
 		text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
 		more, goesOn := strings.CutSuffix(text, `\`)
 		b.WriteString(more)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"math"
@@ -257,11 +258,7 @@ func readFile(cmd *cobra.Command, flag, path, want string) ([]byte, error) {
 		b, err := readLimited(path, mostText)
 		return b, fileError(flag, path, want, err)
 	}
-	b, err := io.ReadAll(cmd.InOrStdin())
-	if err != nil {
-		err = fmt.Errorf("reading stdin: %w", err)
-	}
-	return b, err
+	return readWhole(cmd.InOrStdin(), "stdin", mostText)
 }
 
 // The largest files that are read whole, in bytes.
@@ -278,11 +275,39 @@ func readLimited(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = fmt.Errorf("%s is larger than %s, the most that is read; name a smaller file", path, sizeText(limit))
+	return readWhole(f, path, limit)
+}
+
+// readWhole returns all of r, which errors call name, of at most limit bytes.
+func readWhole(r io.Reader, name string, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	case int64(len(b)) > limit:
+		return nil, tooLarge(name, limit)
 	}
-	return b, err
+	return b, nil
+}
+
+func tooLarge(name string, limit int64) error {
+	return fmt.Errorf("%s is larger than %s, the most that is read; give less", name, sizeText(limit))
+}
+
+// readLine returns the next line with its end, which errors call name, of at most limit
+// bytes. The last line may come with io.EOF.
+func readLine(r *bufio.Reader, name string, limit int64) (string, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if int64(len(line)+len(part)) > limit {
+			return "", tooLarge(name, limit)
+		}
+		line = append(line, part...)
+		if err != bufio.ErrBufferFull {
+			return string(line), err
+		}
+	}
 }
 
 // tokenFlags say how text becomes tokens.

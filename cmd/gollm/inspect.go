@@ -132,14 +132,17 @@ func (r *modelReport) text() string {
 	return b.String()
 }
 
+// maxName is the characters of a name that are shown; --json has it whole.
+const maxName = 200
+
 // headText is the file and the shape of the model.
 func (r *modelReport) headText() string {
 	t := newTable()
 	t.AppendRow(table.Row{"file", r.File + partsText(r.Parts) + ", " + sizeText(r.Bytes)})
 	if r.Name != "" {
-		t.AppendRow(table.Row{"name", r.Name})
+		t.AppendRow(table.Row{"name", shorten(r.Name, maxName)})
 	}
-	t.AppendRow(table.Row{"architecture", r.Architecture})
+	t.AppendRow(table.Row{"architecture", shorten(r.Architecture, maxName)})
 	if r.Runs {
 		t.AppendRow(table.Row{"gollm runs it", "yes"})
 	} else {
@@ -298,10 +301,11 @@ func (r *modelReport) templateText() string {
 	if r.Template == "" {
 		return "chat template: none in the file\n"
 	}
-	lines := strings.Split(strings.TrimRight(r.Template, "\n"), "\n")
+	text := strings.TrimRight(r.Template, "\n")
+	count, lines := strings.Count(text, "\n")+1, strings.SplitN(text, "\n", templateLines+1)
 	shown := lines[:min(len(lines), templateLines)]
 	var b strings.Builder
-	fmt.Fprintf(&b, "chat template: %s, %s (--template prints it)\n", plural(len(lines), "line"), sizeText(int64(len(r.Template))))
+	fmt.Fprintf(&b, "chat template: %s, %s (--template prints it)\n", plural(count, "line"), sizeText(int64(len(r.Template))))
 	for _, l := range shown {
 		fmt.Fprintf(&b, "  %s\n", shorten(oneLine(l), 100))
 	}
@@ -334,7 +338,7 @@ func metadataTable(f *weights.File) string {
 // valueText is a metadata value, shortened.
 func valueText(f *weights.File, key string) string {
 	if s, err := f.String(key); err == nil {
-		return shorten(fmt.Sprintf("%q", s), 80)
+		return shorten(fmt.Sprintf("%.80q", s), 80)
 	}
 	if n, err := f.Int(key); err == nil {
 		return fmt.Sprint(n)
@@ -346,7 +350,7 @@ func valueText(f *weights.File, key string) string {
 		return fmt.Sprint(b)
 	}
 	if all, err := f.Strings(key); err == nil {
-		return listText(all, "%q")
+		return listText(all, "%.40q")
 	}
 	if all, err := f.Ints(key); err == nil {
 		return listText(all, "%d")
@@ -372,9 +376,14 @@ func listText[T any](all []T, format string) string {
 
 // shorten cuts a text to n characters.
 func shorten(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n {
-		return s
+	chars, cut := 0, 0
+	for at := range s {
+		if chars == n-3 {
+			cut = at
+		}
+		if chars++; chars > n {
+			return s[:cut] + "..."
+		}
 	}
-	return string(r[:n-3]) + "..."
+	return s
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -132,6 +133,30 @@ func TestInspectMarksUnsupportedTypes(t *testing.T) {
 		t.Errorf("%+v", r.Tensors)
 	}
 	fails(t, exitFailure, []string{path, string(name), "type 16 (IQ2_XXS) is not supported", "Q4_K"}, "", "generate", "-m", path, "-p", "a")
+}
+
+// Matrices of integers and of f64 are refused like any type that gollm does not compute
+// with: inspect says so, and generate ends in one error.
+func TestInspectRefusesMatricesOfIntegers(t *testing.T) {
+	data, err := modeltest.Writer(modeltest.Shape{}).Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := []byte("output.weight")
+	at := bytes.LastIndex(data, name) + len(name) + 4 + 2*8 // the number of dimensions and two of them
+	data = append(data, make([]byte, 4*320*64)...)          // it is the last tensor: room for elements of 8 bytes
+	for want, kind := range map[string]uint32{"I8": 24, "I16": 25, "I32": 26, "I64": 27, "F64": 28} {
+		binary.LittleEndian.PutUint32(data[at:], kind)
+		path := write(t, want+".gguf", string(data))
+		text := ok(t, "", "inspect", path, "--tensors")
+		refused := fmt.Sprintf("type %d (%s) is not supported", kind, want)
+		for _, word := range []string{"gollm runs it       no: ", refused, "1 " + want + " (unsupported)"} {
+			if !strings.Contains(text, word) {
+				t.Errorf("no %q in:\n%s", word, text)
+			}
+		}
+		fails(t, exitFailure, []string{path, string(name), refused}, "", "generate", "-m", path, "-p", "a", "-n", "2")
+	}
 }
 
 func TestContexts(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/gollm/gollm/weights"
 )
 
 // The exit codes; the help of the root command documents them.
@@ -34,7 +36,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	defer shown.flush()
 	checkCompletion(root) // which writes to the stdout that was set before
 	helpError := keepHelpError(root)
-	return report(errs, cmp.Or(root.ExecuteContext(ctx), helpError()))
+	err := weights.Guarded(func() error { return root.ExecuteContext(ctx) })
+	return report(errs, cmp.Or(err, helpError()))
 }
 
 // report prints err, if it is one that a user should see, and returns the exit

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -29,6 +30,11 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 	log := logger(cmd)
 	m.warnThreads(cmd)
 	start := time.Now()
+	if info, err := os.Stat(m.path); err == nil { // what is wrong with it is said below
+		if err := checkAddresses(m.path, info.Size()); err != nil {
+			return nil, err
+		}
+	}
 	file, err := weights.Open(m.path)
 	if err != nil {
 		return nil, fileError("-m", m.path, ggufFile, err)
@@ -138,6 +144,9 @@ func (o *openModel) cacheSize(context int, kv device.DType) int64 {
 // checkCache refuses a cache that does not fit beside the weights.
 func (o *openModel) checkCache(context, slots int, kv device.DType) error {
 	need := int64(slots) * o.cacheSize(context, kv)
+	if err := checkAddresses(fmt.Sprintf("a KV cache of %d tokens", context), need); err != nil {
+		return err
+	}
 	if o.available == 0 || uint64(need+o.File.Size()) <= o.available {
 		return nil
 	}
