@@ -19,12 +19,12 @@ import nltk
 from nltk.tokenize.punkt import PunktSentenceTokenizer
 
 NUMBERS = ["1", "12", "3.5", "1,000", "-4", ".5", "-.7,", "1990s", "٣", "٣.٤", "12-13", "½", "1.2.3", "-", "-.", "4.-"]
-LETTERS = list("aAbBjJsSéÉßΣσ_²Ⅷªᴬǅİ東१") + ["ΟΔΟΣ", "école", "École", "İstanbul", "東京", "e\u0301", "ᾈ", "😀", "ǅep"]
+LETTERS = list("aAbBjJsSéÉßΣσ_²Ⅷªᴬǅİ東१") + ["ΟΔΟΣ", "école", "École", "İstanbul", "東京", "e\u0301", "ᾈ", "😀", "ǅep", "Ⅷ", "Ⅷ", "Ⓐ", "Ⓐ", "ⓐ", "\u0301", "\u0301", "\u200d"]
 WITHIN = [".", ".", ".", "-", "'", ",", "&", "/", "@", ":", "*", "..", "--", "_", "\u2019", "`", "#"]
-ENDS = [".", ".", ".", ".", ".", "?", "!", "...", "..", "....", "?!", "!!!", ".?", "?..", ",", ";", ":", "", "", ". . .", ".\xa0.\xa0.", ".\u2003.\u2003.\u2003.", ".\xa0.", ". . . ."]
+ENDS = [".", ".", ".", ".", ".", "?", "!", "...", "..", "....", "?!", "!!!", ".?", "?..", ",", ";", ":", "", "", ". . .", ".\xa0.\xa0.", ".\u2003.\u2003.\u2003.", ".\xa0.", ". . . .", ".\xa0.\n.", ".\xa0.\n."]
 OPEN = list("\"'([{`<\u201c\u2018\u00ab") + ["``", "--", "*", "@", "#"]
 CLOSE = list("\"')]}>\u201d\u2019\u00bb") + ["''", ")\"", "\u201d)", "--", "''--", "*", ",", ".)", ":", "@"]
-BLANKS = [" "] * 12 + ["  ", "\n", "\n\n", "\t", "\r\n", "\xa0", "\u3000", "\x85", "\u2028", "\x1c", "\x0b", "", "", "\u200b", " \n "]
+BLANKS = [" "] * 12 + ["  ", "\n", "\n\n", "\t", "\r\n", "\xa0", "\u3000", "\x85", "\u2028", "\x1c", "\x0b", "", "", "\u200b", " \n ", "\n\x1c\n"]
 
 
 def tables(path):
@@ -60,7 +60,7 @@ class Texts:
 
     def word(self):
         r = self.r
-        k = r.randrange(16)
+        k = r.randrange(18)
         if k < 4:
             return self.cased(r.choice(r.choice(self.words)))
         if k < 7:
@@ -79,6 +79,8 @@ class Texts:
             return r.choice(LETTERS) + r.choice(WITHIN) + self.word()
         if k == 13:
             return "well-" + r.choice(self.abbreviations) + "."
+        if k < 16:  # an initial or a number, and what is or looks like a letter or a word of any flags
+            return r.choice([r.choice(LETTERS), r.choice(NUMBERS)]) + ". " + r.choice([r.choice(LETTERS), self.cased(r.choice(r.choice(self.words)))])
         return r.choice(["He", "the", "We", "and", "it", "This", "I", "pp", "No", "e.g.", "i.e.", "Ph.D.", "U.S.", "x"])
 
     def text(self):
@@ -98,7 +100,7 @@ class Texts:
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("tables")
-    a.add_argument("--texts", type=int, default=300)
+    a.add_argument("--texts", type=int, default=350)
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--file")
     a = a.parse_args()

@@ -101,12 +101,13 @@ def main():
         data, tasks = copy(a.ruler, text, to)
         if a.toy:
             return toy(data, tasks, to)
+        os.makedirs(a.out, exist_ok=True)
+        with open(os.path.join(a.out, "made.json"), "w") as f:
+            json.dump({"nltk": importlib.metadata.version("nltk"), "wonderwords": importlib.metadata.version("wonderwords"), "text": text}, f)
         for seed in a.seeds:
             for length in a.lengths:
                 for name in a.tasks or tasks:
                     generate(data, name, tasks[name], length, seed, a.n, os.path.join(a.out, str(seed), str(length), "data"))
-        with open(os.path.join(a.out, "made.json"), "w") as f:
-            json.dump({"nltk": importlib.metadata.version("nltk"), "wonderwords": importlib.metadata.version("wonderwords"), "text": text}, f)
 
 
 if __name__ == "__main__":

@@ -40,10 +40,10 @@ func (m *model) byItself(word string) token {
 		t.breaks = true
 	case !stop:
 	case strings.HasSuffix(stem, "."):
-		t.dots = strings.Trim(stem, ".") == ""
+		t.dots = true // a word ends before two dots
 	default:
 		stem = metric.Lower(stem)
-		t.abbrev = m.abbrevs[stem] || m.abbrevs[stem[strings.LastIndexByte(stem, '-')+1:]]
+		t.abbrev = m.abbrevs[stem[strings.LastIndexByte(stem, '-')+1:]] // none has a dash
 		t.breaks = !t.abbrev
 	}
 	return t
@@ -107,10 +107,7 @@ const number = "##number##"
 // typeOf is a word without its case; all numbers are one type.
 func typeOf(word string) string {
 	word = metric.Lower(word)
-	digits := strings.TrimPrefix(word, "-")
-	if digits != "" && strings.Contains(".,", digits[:1]) {
-		digits = digits[1:]
-	}
+	digits := strings.TrimPrefix(word, ".") // no word begins with a dash or a comma
 	if c, _ := first(digits); !unicode.IsDigit(c) || strings.ContainsFunc(digits, notNumeric) {
 		return word
 	}

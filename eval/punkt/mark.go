@@ -28,7 +28,7 @@ func (c *cutter) marks() iter.Seq[mark] {
 				continue
 			}
 			m.word = last.word
-			if blank := strings.LastIndexAny(c.text[last.at:i], " \t\n\r\v\f"); blank > 0 {
+			if blank := strings.LastIndexAny(c.text[last.at:i], " \t\n\r\v\f"); blank >= 0 {
 				m.word = last.at + blank + 1
 			}
 			if held && last.at <= m.word && !yield(last) {
