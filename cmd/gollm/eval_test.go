@@ -413,6 +413,8 @@ func TestEvalUsage(t *testing.T) {
 		{ruler("--tasks", "niah_single_2"), []string{"--haystack"}},
 		{ruler("--tasks", "qa_1"), []string{"qa_1", "--squad"}},
 		{ruler("--fit", "loose"), []string{"--fit", "fine"}},
+		{ruler("--nltk", "3.8"), []string{"--nltk: no rules of NLTK", "3.10.1"}},
+		{ruler("--data", dir, "--nltk", "3.10.4"), []string{"--nltk with --data"}},
 		{ruler("--data", dir, "--seed", "1"), []string{"--seed with --data"}},
 		{ruler("--data", dir, "--fit", "fine"), []string{"--fit with --data"}},
 		{ruler("--data", dir, "--haystack", "builtin"), []string{"--haystack with --data"}},
@@ -663,6 +665,14 @@ func TestRulerModel(t *testing.T) {
 	}
 	if err != nil || len(s.Settings) != 1 || len(s.Settings[0].Units) != 11 {
 		t.Fatalf("%v: %+v", err, s)
+	}
+	if o := s.Manifest.Identity.Options; o["sentences"] != "punkt of NLTK 3.10.1" || o["words"] != ruler.WordsVersion {
+		t.Errorf("options %v name no rules for sentences or no word lists", o)
+	}
+	for _, note := range []string{"word lists of " + ruler.WordsVersion, "sentences of essays by punkt of NLTK 3.10.1"} {
+		if !slices.Contains(s.Manifest.Notes, note) {
+			t.Errorf("no note %q among %q", note, s.Manifest.Notes)
+		}
 	}
 	for _, u := range s.Settings[0].Units {
 		if u.Score.Mean < 0.8 { // scripts/demo/ruler.md has what 50 prompts of each score

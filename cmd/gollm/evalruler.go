@@ -41,6 +41,8 @@ type evalRulerFlags struct {
 	grader string
 	keep   int
 	quick  bool
+
+	wording *ruler.Wording // of prompts that are made here
 }
 
 func newEvalRuler() *cobra.Command {
@@ -139,7 +141,7 @@ func (e *evalRulerFlags) check(cmd *cobra.Command) error {
 	if e.keep < -1 {
 		return usagef("--truncate-input %d, want 0 bytes or more, or -1 for all", e.keep)
 	}
-	for _, name := range []string{"seed", "fit", "haystack", "ruler", "squad", "hotpotqa", "cwe-words", "ruler-template"} {
+	for _, name := range []string{"seed", "fit", "haystack", "nltk", "ruler", "squad", "hotpotqa", "cwe-words", "ruler-template"} {
 		if e.data != "" && cmd.Flags().Changed(name) {
 			return usagef("--%s with --data: the prompts are there and none are made; leave one of them out", name)
 		}
@@ -176,12 +178,16 @@ func (e *evalRulerFlags) generate(cmd *cobra.Command, s *suite, d *rulerDataFlag
 		}
 	}
 	s.notes = append(s.notes, p.notes...)
-	s.ident.Wording = p.options.Wording.Name
+	s.ident.Wording, e.wording = p.options.Wording.Name, p.options.Wording
 	text := sha256.Sum256([]byte(p.options.Text))
 	for name, value := range map[string]string{
 		"seed": fmt.Sprint(e.ruler.seed), "fit": e.ruler.fit, "template": p.options.Template, "haystack_sha256": hex.EncodeToString(text[:]),
+		"words": ruler.WordsVersion,
 	} {
 		s.ident.Options[name] = value
+	}
+	if essayTasks(p.tasks) != "" {
+		s.ident.Options["sentences"] = sentencesName(p.options.NLTK)
 	}
 	return nil
 }
@@ -348,7 +354,7 @@ func (e *evalRulerFlags) sample(p *prompter, t ruler.Task, r *ruler.Row) (trial.
 	if e.run.most > 0 {
 		most = e.run.most
 	}
-	split, known := r.Split(t)
+	split, known := r.Split(t, e.wording)
 	if p.split && !known {
 		return trial.Sample{}, fmt.Errorf("the question of this row of %s is in no known wording, so that --sparse-phase question+decode cannot tell where it begins", t.Name)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/eval/jsonl"
+	"github.com/gollm/gollm/eval/punkt"
 	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/eval/trial"
 	"github.com/gollm/gollm/tokenizer"
@@ -46,6 +47,7 @@ type rulerFlags struct {
 	seed     uint64
 	checkout string
 	haystack string
+	nltk     string
 	squad    string
 	hotpot   string
 	words    string
@@ -61,12 +63,14 @@ func (r *rulerFlags) register(cmd *cobra.Command) {
 	f.Uint64Var(&r.seed, "seed", 42, "same seed, same rows")
 	f.StringVar(&r.checkout, "ruler", "", "a checkout of NVIDIA/RULER, whose wording is used")
 	f.StringVar(&r.haystack, "haystack", "", "what essay tasks hide needles in: a text file, PaulGrahamEssays.json, or builtin")
+	f.StringVar(&r.nltk, "nltk", string(punkt.Releases()[0]), "which NLTK's rules cut that text into sentences: "+releaseNames(", "))
 	f.StringVar(&r.squad, "squad", "", "dev-v2.0.json of SQuAD, for qa_1")
 	f.StringVar(&r.hotpot, "hotpotqa", "", "hotpot_dev_distractor_v1.json of HotpotQA, for qa_2")
 	f.StringVar(&r.words, "cwe-words", "", "more words for cwe, needed near 128k tokens: english_words.json, a JSON list, or lines")
 	f.StringVar(&r.template, "ruler-template", "base", "chat template in the prompts: a text with {t}, or one of "+strings.Join(ruler.TemplateNames(), ", "))
 	f.StringVar(&r.fit, "fit", "official", "how closely a length is filled: official or fine")
 	completeWith(cmd, "fit", func() []string { return []string{"official", "fine"} })
+	completeWith(cmd, "nltk", func() []string { return strings.Fields(releaseNames(" ")) })
 }
 
 // rulerPlan is what the flags ask for, files read.
@@ -97,6 +101,9 @@ func (r *rulerFlags) plan(warn func(format string, args ...any)) (*rulerPlan, er
 		return nil, usagef("--fit %s, want official or fine", r.fit)
 	}
 	p.options = ruler.Options{Seed: r.seed, Fine: r.fit == "fine"}
+	if p.options.NLTK, err = punkt.ParseRelease(r.nltk); err != nil {
+		return nil, usagef("--nltk: %v", err)
+	}
 	if p.options.Template, err = ruler.FindTemplate(r.template); err != nil {
 		return nil, usagef("--ruler-template: %v", err)
 	}
@@ -106,7 +113,23 @@ func (r *rulerFlags) plan(warn func(format string, args ...any)) (*rulerPlan, er
 	if err := r.readWording(p, warn); err != nil {
 		return nil, err
 	}
+	p.notes = append(p.notes, "word lists of "+ruler.WordsVersion)
+	if essayTasks(p.tasks) != "" {
+		p.notes = append(p.notes, "sentences of essays by "+sentencesName(p.options.NLTK))
+	}
 	return p, r.readFiles(p)
+}
+
+// sentencesName is what manifests and reports call the rules that cut essays.
+func sentencesName(r punkt.Release) string { return "punkt of NLTK " + string(r) }
+
+// releaseNames lists the releases of NLTK that --nltk knows.
+func releaseNames(between string) string {
+	var names []string
+	for _, r := range punkt.Releases() {
+		names = append(names, string(r))
+	}
+	return strings.Join(names, between)
 }
 
 // mostRows is the most rows of a file: two hundred times those of the publication. At

@@ -13,10 +13,11 @@
 //
 // The rules:
 //
-//  1. With the same tokenizer, seed, wording, word lists and texts a generator
-//     makes what the official one (commit c3f5e3b) makes, byte for byte, sentence
-//     boundaries of essays aside. Random numbers are those of CPython and NumPy
-//     (mersenne.go), and they are drawn in the same order.
+//  1. With the same tokenizer, seed, wording and texts a generator makes the file
+//     that the official one (commit c3f5e3b) makes with [WordsVersion] and the same
+//     rules of NLTK, byte for byte. Random numbers are those of CPython and NumPy
+//     (mersenne.go), and they are drawn in the same order; sentences are those of
+//     eval/punkt.
 //  2. A row is known by its line number. Its field index is no key: in needle
 //     tasks it is the offset of the answer.
 //  3. The prompt is Input and AnswerPrefix together, tokenized in one go.

@@ -85,6 +85,10 @@ func TestOfficialFilesAreReadFieldByField(t *testing.T) {
 					r.LengthTemplate != number("length_w_model_temp") || r.AnswerPrefix != prefix || r.AnswerToken != number("token_position_answer") || r.Line != i+1 || len(r.Others) != 0 {
 					t.Errorf("%s:%d: read as %+v", path, i+1, r)
 				}
+				var again bytes.Buffer
+				if err := WriteRow(&again, task, &r); err != nil || era != "E1" && again.String() != string(line)+"\n" {
+					t.Errorf("%s:%d: written again as %s, %v", path, i+1, again.String(), err)
+				}
 				if r.Prompt() != f["input"].(string)+prefix || !strings.Contains(r.Prompt(), " Answer: ") || r.Templated() {
 					t.Errorf("%s:%d: the prompt ends in %q", path, i+1, r.Prompt()[len(r.Prompt())-80:])
 				}

@@ -28,7 +28,7 @@ func FuzzReader(f *testing.F) {
 				break
 			}
 			for _, task := range tasks {
-				if at, ok := r.Split(task); ok && (at < 0 || at > len(r.Input)) {
+				if at, ok := r.Split(task, nil); ok && (at < 0 || at > len(r.Input)) {
 					t.Fatalf("the question begins at %d of %d", at, len(r.Input))
 				}
 				if x := task.Grade(r.Input, r.Outputs, Official); x < 0 || x > 1 {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gollm/gollm/eval/punkt"
 )
 
 // Options says what a generator makes.
@@ -18,8 +20,11 @@ type Options struct {
 	// Template is the chat template around the task, with {t} where it goes; empty
 	// is the task alone.
 	Template string
-	// Text is what essay tasks hide needles in.
+	// Text is what essay tasks hide needles in, between its sentences.
 	Text string
+	// NLTK is the release of NLTK that cuts Text into sentences; empty is the first of
+	// [punkt.Releases], which is what published rows were made with.
+	NLTK punkt.Release
 	// Corpus has the questions and documents of question tasks.
 	Corpus *Corpus
 	// MoreWords are for lists of common words that need more than [Words].
@@ -65,6 +70,9 @@ type prompt struct {
 func NewGenerator(o Options) (*Generator, error) {
 	if o.Wording == nil {
 		o.Wording = Native
+	}
+	if o.NLTK == "" {
+		o.NLTK = punkt.Releases()[0]
 	}
 	if o.Template == "" {
 		o.Template = "{t}"
@@ -224,7 +232,7 @@ func (g *Generator) row(p prompt, length int) Row {
 	input := strings.TrimSuffix(p.text, p.prefix)
 	r := Row{
 		Index: g.rows, Input: input, Outputs: p.answers, Length: length, LengthTemplate: length,
-		AnswerPrefix: p.prefix, hasPrefix: true, SplitChar: g.split(input),
+		AnswerPrefix: p.prefix, hasPrefix: true,
 	}
 	if g.o.Task.Kind == Needle {
 		at := strings.Index(input, p.answers[0])
@@ -235,19 +243,4 @@ func (g *Generator) row(p prompt, length int) Row {
 	}
 	g.rows++
 	return r
-}
-
-// split is the offset in code points of the question: of what follows the
-// context, which is the same in every prompt but for the query.
-func (g *Generator) split(input string) int {
-	_, after, _ := strings.Cut(g.body.Template, "{context}")
-	after = strings.TrimLeft(after, "\n ")
-	head, _, _ := strings.Cut(after, "{")
-	if g.single() && g.o.Wording.One == (Text{}) {
-		head = singular(head)
-	}
-	if i := strings.LastIndex(input, head); i >= 0 {
-		return utf8.RuneCountInString(input[:i])
-	}
-	return 0
 }

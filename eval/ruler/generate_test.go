@@ -285,18 +285,37 @@ func TestSplit(t *testing.T) {
 		for _, name := range TaskNames() {
 			task, _ := FindTask(name)
 			if task.Kind == Question {
-				continue
+				continue // needs a file: see TestSplitOfQuestions
 			}
 			_, rows := generate(t, name, 2048, 2, func(o *Options) { o.Wording, o.Template = w, "<user>{t}<end>" })
 			for _, r := range rows {
-				at, ok := r.Split(task)
+				at, ok := r.Split(task, w)
 				if !ok || at < len(r.Input)/2 || strings.Count(r.Input[at:], "\n") != 0 {
 					t.Errorf("%s %s: the question is %q", w.Name, name, r.Input[at:])
 				}
-				if w == Native && !strings.HasPrefix(r.Input[at:], "Question: ") {
-					t.Errorf("%s: the question begins with %q", name, r.Input[at:])
+				if unnamed, ok := r.Split(task, nil); w == Native && (!ok || unnamed != at || !strings.HasPrefix(r.Input[at:], "Question: ")) {
+					t.Errorf("%s: the question begins with %q, or at %d", name, r.Input[at:], unnamed)
+				}
+				r.SplitChar = 7
+				if at, ok := r.Split(task, w); !ok || at != 7 {
+					t.Errorf("%s %s: split_char of an older file is not used: %d", w.Name, name, at)
 				}
 			}
+		}
+	}
+}
+
+func TestSplitOfQuestions(t *testing.T) {
+	task, _ := FindTask("qa_1")
+	c, err := readCorpus(task, strings.NewReader(toySquad()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rows := generate(t, "qa_1", 400, 2, func(o *Options) { o.Corpus = c })
+	for _, r := range rows {
+		at, ok := r.Split(task, nil)
+		if named, _ := r.Split(task, Native); !ok || at != named || !strings.HasPrefix(r.Input[at:], "Answer the question from the documents above.") {
+			t.Errorf("the question begins with %q", r.Input[at:])
 		}
 	}
 }
@@ -340,7 +359,7 @@ func TestRowsReadBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.Prompt() != rows[i].Prompt() || !slices.Equal(r.Outputs, rows[i].Outputs) || r.Index != rows[i].Index ||
-			r.AnswerToken != rows[i].AnswerToken || r.SplitChar != rows[i].SplitChar || r.Length != rows[i].Length {
+			r.AnswerToken != rows[i].AnswerToken || r.Length != rows[i].Length {
 			t.Errorf("row %d came back as another", i)
 		}
 		if want := utf8.RuneCountInString(r.Input[:strings.Index(r.Input, r.Outputs[0])]); r.Index != want {

@@ -1,6 +1,7 @@
 package ruler
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,6 +98,18 @@ func TestKeyTableIsTheSortedList(t *testing.T) {
 }
 
 func TestWordLists(t *testing.T) {
+	if WordsVersion != "wonderwords 2.2.0" {
+		t.Errorf("%s: the hashes below are of another release", WordsVersion)
+	}
+	for text, want := range map[string]string{ // those of the package's files
+		adjectiveText: "66814d46b7e292c83e839d12fe2fa083c8f66779b14b294e1be4e1342c5d4131",
+		nounText:      "0778f51872f2aa89e0745c0cc37471a13e3d2161a79fcfdc03b6390b10604a55",
+		verbText:      "9fbf5e4e69b8869aebd88e6d545312ff9f878a747327ede5f6dbbba5c27b08ad",
+	} {
+		if got := fmt.Sprintf("%x", sha256.Sum256([]byte(text))); got != want {
+			t.Errorf("a list of words, %.20q, has SHA-256 %s, want %s", text, got, want)
+		}
+	}
 	if keys().total != 6175260 || Words() != 8169 {
 		t.Fatalf("%d keys and %d words, want 6175260 and 8169", keys().total, Words())
 	}

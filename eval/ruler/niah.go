@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gollm/gollm/eval/metric"
+	"github.com/gollm/gollm/eval/punkt"
 )
 
 // Needle tasks: values that stand under keys in a text, in the lines below.
@@ -18,11 +19,14 @@ const (
 type needleMaker struct {
 	g     *Generator
 	words []string // of the essay
+
+	sentences []string // of the first so many words
+	cut       int      // how many
 }
 
 func (g *Generator) startNeedle() error {
 	m := &needleMaker{g: g}
-	if g.single() {
+	if g.o.Task.single() {
 		if one := g.o.Wording.One; one != (Text{}) {
 			g.body = one
 			g.text = strings.Replace(g.o.Template, "{t}", one.Template, 1) + one.Prefix
@@ -48,10 +52,8 @@ func (g *Generator) startNeedle() error {
 	return g.fit(trial, g.o.Task.NewToken)
 }
 
-// single reports whether a needle task has one answer.
-func (g *Generator) single() bool {
-	return g.o.Task.Kind == Needle && g.o.Task.Queries*g.o.Task.Values == 1
-}
+// single reports whether it is a needle task with one answer.
+func (t Task) single() bool { return t.Kind == Needle && t.Queries*t.Values == 1 }
 
 // collapse makes a blank of every run of white space, as Python sees it.
 func collapse(text string) string {
@@ -110,7 +112,7 @@ func (m *needleMaker) make(n int) (prompt, bool, error) {
 func (m *needleMaker) fill(context, query string, answers []string) prompt {
 	kind := m.g.o.Task.Value
 	prefix := m.g.body.Prefix
-	if m.g.single() {
+	if m.g.o.Task.single() {
 		kind = strings.TrimSuffix(kind, "s")
 		if m.g.o.Wording.One == (Text{}) {
 			prefix = singular(prefix)
@@ -180,7 +182,7 @@ func depthAt(i int) float64 { return math.RoundToEven(100 * float64(i) / (depths
 
 // hideInEssay puts the needles between the sentences of the first n words.
 func (m *needleMaker) hideInEssay(n int, needles []string) string {
-	sentences := sentences(strings.TrimSpace(m.first(n)))
+	sentences := m.sentencesOf(n)
 	places := m.g.rng.sample(depths, len(needles))
 	for i, p := range places {
 		places[i] = int(float64(len(sentences)) * (depthAt(p) / 100))
@@ -196,6 +198,15 @@ func (m *needleMaker) hideInEssay(n int, needles []string) string {
 	return strings.Join(parts, " ")
 }
 
+// sentencesOf is the sentences of the first n words. Most rows have as many as the one
+// before.
+func (m *needleMaker) sentencesOf(n int) []string {
+	if n != m.cut {
+		m.sentences, m.cut = punkt.Sentences(metric.Strip(m.first(n)), m.g.o.NLTK), n
+	}
+	return m.sentences
+}
+
 // first is the first n words of the essay, which begins again at its end.
 func (m *needleMaker) first(n int) string {
 	if n <= len(m.words) {
@@ -206,18 +217,4 @@ func (m *needleMaker) first(n int) string {
 		all = append(all, m.words[:min(len(m.words), n-len(all))]...)
 	}
 	return strings.Join(all, " ")
-}
-
-// sentences cuts a text after each full stop, exclamation or question mark that
-// a blank follows. The official generator asks NLTK, which knows abbreviations.
-func sentences(text string) []string {
-	var all []string
-	start := 0
-	for i := 0; i+1 < len(text); i++ {
-		if text[i+1] == ' ' && (text[i] == '.' || text[i] == '!' || text[i] == '?') {
-			all = append(all, text[start:i+1])
-			start = i + 2
-		}
-	}
-	return append(all, text[start:])
 }

@@ -21,8 +21,8 @@ type Row struct {
 	LengthTemplate int      // the same with the chat template
 	AnswerPrefix   string   // what the answer begins with, part of the prompt
 	AnswerToken    int      // needle tasks: tokens before the first answer
-	// SplitChar is the offset in Input, in code points, where the question begins.
-	// It is our own field; 0 is unknown.
+	// SplitChar is the offset in Input, in code points, where the question begins: a
+	// field that gollm wrote until November 2026 and reads; 0 is unknown.
 	SplitChar int
 	Others    map[string]json.RawMessage // fields that we do not know
 
@@ -38,9 +38,8 @@ func (r *Row) Prompt() string {
 	return r.Input + r.AnswerPrefix
 }
 
-// WriteTo writes the row as a line of JSON, in ASCII and in the order and form of
-// the official generator, with split_char after its fields. needle says whether
-// the row has the field token_position_answer.
+// write writes the row as a line of JSON, byte for byte as the official generator
+// does. needle says whether the row has the field token_position_answer.
 func (r *Row) write(w io.Writer, needle bool) error {
 	b := fmt.Appendf(nil, `{"index": %d, "input": `, r.Index)
 	b = appendASCII(b, r.Input)
@@ -56,13 +55,12 @@ func (r *Row) write(w io.Writer, needle bool) error {
 	if needle {
 		b = fmt.Appendf(b, `, "token_position_answer": %d`, r.AnswerToken)
 	}
-	b = fmt.Appendf(b, `, "split_char": %d}`+"\n", r.SplitChar)
-	_, err := w.Write(b)
+	_, err := w.Write(append(b, "}\n"...))
 	return err
 }
 
 // WriteRow writes a row of a task as a line of JSON: the fields of the official
-// generator in its order, in ASCII, and split_char after them.
+// generator in its order and form, in ASCII, and no others.
 func WriteRow(w io.Writer, t Task, r *Row) error { return r.write(w, t.Kind == Needle) }
 
 // appendASCII appends a JSON string as Python writes it.
@@ -224,11 +222,19 @@ func questionMarks(k Kind) []string {
 	return []string{"Question: "}
 }
 
-// Split is the byte offset in Input where the question begins: that of SplitChar,
-// or that of the official wording; false where neither tells.
-func (r *Row) Split(t Task) (int, bool) {
+// Split is the byte offset in Input where the question begins: that of SplitChar, or
+// what the wording says, or where w is nil our own wording or the official one; false
+// where none tells.
+func (r *Row) Split(t Task, w *Wording) (int, bool) {
 	if r.SplitChar > 0 {
 		return byteOffset(r.Input, r.SplitChar)
+	}
+	if w != nil {
+		at := strings.LastIndex(r.Input, w.question(t))
+		return max(at, 0), at > 0
+	}
+	if at, ok := r.Split(t, Native); ok {
+		return at, true
 	}
 	at := -1
 	for _, mark := range questionMarks(t.Kind) {

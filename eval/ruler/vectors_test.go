@@ -1,8 +1,10 @@
 package ruler
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/gollm/gollm/eval/punkt"
 	"github.com/gollm/gollm/tokenizer"
 	"github.com/gollm/gollm/weights"
 )
@@ -108,6 +111,133 @@ func toyEssay() string {
 		all = append(all, fmt.Sprintf("s%d a b c.", i))
 	}
 	return strings.Join(all, " ")
+}
+
+// abbreviated are what toyText is made of: sentences, and full stops that end none.
+var abbreviated = []string{
+	"Mr. Ox saw no. 7 in the U.S.", "We left at 5 p.m. He did not.", "J. Bach wrote it (in Oct. 1721).", "He said \"Go.\" Then he went.",
+	"Is it so?! Yes... it is.", "St. Paul, Minn. is far.", "It cost 3.5 million. The Co. paid.", "\u201cWait.\u201d she said.",
+}
+
+// toyText is what scripts/ruler-rows.py gives the official code with --toy.
+func toyText() string {
+	var all []string
+	for i := range 40 {
+		all = append(all, abbreviated[i*i*7%8], abbreviated[i%8])
+	}
+	return strings.Join(all, " ")
+}
+
+// essayVectors are rows 0 and 1 of the official generator at 3000 words, seed 42, with
+// toyText and NLTK 3.10.1, as scripts/ruler-rows.py prints them. The hash is of the text
+// between the lines of the template, in which there is no wording.
+var essayVectors = []struct {
+	task                   string
+	length, index, toToken int
+	hash, outputs          string
+}{
+	{"niah_single_2", 3000, 811, 175, "8d75f35dd452380d9576f560", "2166941"},
+	{"niah_single_2", 3000, 4709, 1046, "96077cd04473624264a426bd", "2338687"},
+	{"niah_single_3", 3000, 1180, 258, "f380ac65bec7442cb3519ca4", "c6a7ee39-c4b0-42cc-97c5-24a55304317f"},
+	{"niah_single_3", 3000, 1436, 314, "194467d231f868a04758bc8f", "448aaa9e-66b2-4c5b-90c1-87fcce177b4e"},
+	{"niah_multikey_1", 3000, 9334, 2069, "4cb82636f815f1523aa47ace", "4374754"},
+	{"niah_multikey_1", 3000, 816, 175, "623c579ad6d733032bf70d2c", "4694634"},
+	{"niah_multivalue", 3000, 12434, 2759, "83d68d5f6ffc80253ed5c005", "7273233 3710343 9897858 1009594"},
+	{"niah_multivalue", 3000, 11830, 2625, "ce5a1b128f2852cedf1150d7", "6159230 5017343 1971823 5041154"},
+	{"niah_multiquery", 3000, 8812, 1959, "751cb25241ef36ce219bebce", "6692553 4191175 5171761 7754864"},
+	{"niah_multiquery", 3000, 8563, 1905, "c949f0966730d76a1133c1fa", "2642635 4965789 8434500 1247595"},
+}
+
+// TestEssayVectors needs no official wording: masked has the lengths of its words.
+func TestEssayVectors(t *testing.T) {
+	var g *Generator
+	for i, v := range essayVectors {
+		task, _ := FindTask(v.task)
+		if i%2 == 0 {
+			var err error
+			if g, err = NewGenerator(Options{Task: task, Length: 3000, Seed: 42, Count: words, Wording: masked, Text: toyText()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := g.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, context, _ := strings.Cut(r.Input, "\n")
+		context, _, _ = strings.Cut(context, "\n")
+		sum := sha256.Sum256([]byte(context))
+		if got := hex.EncodeToString(sum[:])[:len(v.hash)]; got != v.hash || r.Length != v.length || r.Index != v.index || r.AnswerToken != v.toToken || strings.Join(r.Outputs, " ") != v.outputs {
+			t.Errorf("%s, row %d: hash %s, length %d, index %d, token %d, outputs %v, want %+v", v.task, i%2, got, r.Length, r.Index, r.AnswerToken, r.Outputs, v)
+		}
+	}
+}
+
+// rows is what scripts/ruler-rows.py wrote.
+var rows = flag.String("rows", "", "a folder of scripts/ruler-rows.py, whose files are then compared byte for byte; needs -ruler")
+
+// TestOfficialRows makes the files of the official generator again.
+func TestOfficialRows(t *testing.T) {
+	if *rows == "" || *checkout == "" {
+		t.Skip("go test -ruler DIR -rows DIR compares rows of the official generator (scripts/ruler-rows.py)")
+	}
+	var made struct{ NLTK, Wonderwords, Text string }
+	b, err := os.ReadFile(filepath.Join(*rows, "made.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &made); err != nil {
+		t.Fatal(err)
+	}
+	if want := "wonderwords " + made.Wonderwords; want != WordsVersion {
+		t.Fatalf("the rows are of %s, ours are of %s", want, WordsVersion)
+	}
+	release := punkt.NLTK3101
+	if made.NLTK == string(punkt.NLTK3104) {
+		release = punkt.NLTK3104
+	}
+	w, _ := wording(t)
+	paths, err := filepath.Glob(filepath.Join(*rows, "*", "*", "data", "*", "validation.jsonl"))
+	if err != nil || len(paths) == 0 {
+		t.Fatal(len(paths), err)
+	}
+	for _, path := range paths {
+		var o Options
+		if _, err := fmt.Sscanf(strings.TrimPrefix(path, *rows+"/"), "%d/%d/", &o.Seed, &o.Length); err != nil {
+			t.Fatal(path, err)
+		}
+		o.Count, o.Wording, o.Text, o.NLTK = words, w, made.Text, release
+		if o.Task, err = FindTask(filepath.Base(filepath.Dir(path))); err != nil {
+			t.Fatal(err)
+		}
+		checkFile(t, path, o)
+	}
+	t.Logf("%d files of rows compared", len(paths))
+}
+
+// checkFile makes the rows of a file again and compares the bytes.
+func checkFile(t *testing.T, path string, o Options) {
+	t.Helper()
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := NewGenerator(o)
+	if err != nil {
+		t.Fatal(path, err)
+	}
+	var got bytes.Buffer
+	for range bytes.Count(want, []byte("\n")) {
+		r, err := g.Next()
+		if err != nil {
+			t.Fatal(path, err)
+		}
+		if err := WriteRow(&got, o.Task, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("%s: other bytes", path)
+	}
 }
 
 // check compares a row with what the official generator made.
@@ -335,7 +465,7 @@ func TestReleasedFiles(t *testing.T) {
 			if in.Era() != E1 || !r.Templated() || r.Prompt() != r.Input {
 				t.Errorf("%s %d: era %s", name, i, in.Era())
 			}
-			if at, ok := r.Split(task); !ok || !strings.HasPrefix(r.Input[at:], "What is the special magic") {
+			if at, ok := r.Split(task, nil); !ok || !strings.HasPrefix(r.Input[at:], "What is the special magic") {
 				t.Errorf("%s %d: the question is not found", name, i)
 			}
 			if n := count(r.Prompt()) + task.NewToken; n != r.Length {

@@ -134,6 +134,21 @@ func fill(template string, values ...string) string {
 	return strings.NewReplacer(values...).Replace(template)
 }
 
+// question is how the question of a task begins: what follows the context, which is
+// the same in every prompt up to the next slot.
+func (w *Wording) question(t Task) string {
+	text := w.Text[t.Kind]
+	if t.single() && w.One != (Text{}) {
+		text = w.One
+	}
+	_, after, _ := strings.Cut(text.Template, "{context}")
+	head, _, _ := strings.Cut(strings.TrimLeft(after, "\n "), "{")
+	if t.single() && w.One == (Text{}) {
+		head = singular(head)
+	}
+	return head
+}
+
 // singular is what the official generator makes of a needle prompt with one
 // answer.
 var singularSteps = [][2]string{{"Some", "A"}, {"are all", "is"}, {"are", "is"}, {"answers", "answer"}}

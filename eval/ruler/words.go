@@ -15,6 +15,10 @@ import (
 	"github.com/gollm/gollm/eval/jsonl"
 )
 
+// WordsVersion is whose word lists keys and words are drawn from. Those of 3.0.1 give
+// other rows in the eight tasks that draw words.
+const WordsVersion = "wonderwords 2.2.0"
+
 //go:embed words/adjectivelist.txt
 var adjectiveText string
 
