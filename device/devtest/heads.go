@@ -128,7 +128,7 @@ func (s headShape) bounds() boundCase {
 	return boundCase{attention: s.of(attention{lens: []int{75, 0, 9}}), len: []int{70, 0, 3}, parts: 4, newest: 1, sets: s.kvHeads}
 }
 
-func (s headShape) line() lineShape { return lineShape{s.heads, s.kvHeads, s.dim, false} }
+func (s headShape) line() lineShape { return lineShape{s.heads, s.kvHeads, s.dim, false, 0} }
 
 func (s headShape) labels() attention {
 	return s.of(attention{middle: device.None, sink: 4, recent: 10, lens: []int{70, 0, 20}})
