@@ -63,22 +63,22 @@ const uploadPart = 4 << 20
 func (d *dev) upload(m *memory, src []byte) {
 	at := m.at
 	for part := range slices.Chunk(src, uploadPart) {
-		touch(part)
+		readPages(part)
 		d.keep(d.drv.write(at, part))
 		at += uintptr(len(part))
 	}
 }
 
-// touched keeps the reads of touch from being left out.
-var touched atomic.Uint32
+// pagesRead keeps the reads of readPages from being left out.
+var pagesRead atomic.Uint32
 
-// touch reads a byte of every page of b.
-func touch(b []byte) {
+// readPages reads a byte of every page of b.
+func readPages(b []byte) {
 	sum := uint32(0)
 	for i := 0; i < len(b); i += 4 << 10 {
 		sum += uint32(b[i])
 	}
-	touched.Store(sum + uint32(b[len(b)-1]))
+	pagesRead.Store(sum + uint32(b[len(b)-1]))
 }
 
 // Scope runs f and returns what gives back the memory that it took.

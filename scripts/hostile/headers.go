@@ -11,8 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"runtime/metrics"
 	"slices"
 	"strings"
 	"time"
@@ -325,14 +323,6 @@ func useHeader(f *weights.File) string {
 	}
 	note("template", err)
 	return strings.Join(all, ", ")
-}
-
-// coreTime is the time of processors that this process has used.
-func coreTime() time.Duration {
-	s := []metrics.Sample{{Name: "/cpu/classes/user:cpu-seconds"}, {Name: "/cpu/classes/gc/total:cpu-seconds"}}
-	runtime.GC() // which brings the numbers up to date
-	metrics.Read(s)
-	return time.Duration((s[0].Value.Float64() + s[1].Value.Float64()) * float64(time.Second))
 }
 
 // peakMemory is the most bytes of memory that this process has had, 0 where the system
