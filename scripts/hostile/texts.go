@@ -296,7 +296,7 @@ func feedLines(b []byte, task ruler.Task, rng *rand.Rand) string {
 			break
 		}
 		read++
-		if at, ok := row.Split(task); ok && (at < 0 || at > len(row.Input)) {
+		if at, ok := row.Split(task, nil); ok && (at < 0 || at > len(row.Input)) {
 			return fmt.Sprintf("WRONG: the question begins at %d of %d", at, len(row.Input))
 		}
 		if err := ruler.WriteRow(io.Discard, task, &row); err != nil {
