@@ -187,7 +187,7 @@ func productsOf(t *testing.T, d *dev, dt device.DType, dim, ff, kv, vocab int) {
 				logits := f(vocab)
 				d.ops.MatMul(logits, x, head)
 				for _, s := range []device.Sampling{{}, {Temperature: 1, TopP: 0.9}, {Temperature: 1, TopK: 40, RepeatPenalty: 1.1}} {
-					d.ops.Sample(i(), logits, i(64), i(), s)
+					d.ops.Sample(i(), logits, i(64), i(), slices.Repeat([]device.Sampling{s}, rows))
 				}
 			}
 		}
