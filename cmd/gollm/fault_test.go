@@ -60,7 +60,7 @@ func TestAddressSpaceIsLimited(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the limit is read on Linux")
 	}
-	gollm := process("generate", "-m", stories(t), "-p", "a", "-n", "2", "--ctx", "90M")
+	gollm := process("generate", "-m", stories(t), "-p", "a", "-n", "2", "--ctx", "94371840")
 	cmd := exec.Command("sh", append([]string{"-c", `ulimit -v 4000000; exec "$0" "$@"`}, gollm.Args...)...)
 	cmd.Env = gollm.Env
 	out, err := cmd.CombinedOutput()
