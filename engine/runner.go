@@ -81,6 +81,7 @@ type Runner struct {
 	scratch *model.Scratch
 	turn    int
 	free    func() error
+	eager   bool
 	graphs  [][]decodeGraph // of decode passes, by turn and graphOf, on a device that replays them
 	queued  []queuedStep    // since the last Wait
 }
@@ -324,6 +325,10 @@ func (r *Runner) queue(active []*Sequence, ofDevice bool) error {
 	return err
 }
 
+// Eager makes decode passes call by call from here on, as a pass that is watched is made,
+// instead of capturing and replaying them: to tell what capturing changes.
+func (r *Runner) Eager(on bool) { r.eager = on }
+
 // decode queues a decode pass, as a graph where the device replays those and
 // nothing watches the pass but a stopwatch that sets marks. The graph is captured
 // the first time that a pass has this number of rows, and again for long pasts.
@@ -338,7 +343,7 @@ func (r *Runner) decode(p *sparse.Pass) error {
 		watch = all[0]
 	}
 	d, ok := r.dev.(device.Replayer)
-	if !ok || !d.Replays() || len(r.tracers) > 1 || r.policy.Trace != nil && watch == nil {
+	if r.eager || !ok || !d.Replays() || len(r.tracers) > 1 || r.policy.Trace != nil && watch == nil {
 		run(p.Ops)
 		return nil
 	}
