@@ -26,13 +26,15 @@ type teletype struct {
 
 	mu  sync.Mutex
 	out strings.Builder
+
+	silent chan struct{} // closed when nothing more will be shown
 }
 
 // newTeletype starts gollm chat on a terminal of 24 rows and 80 columns; state is the
 // folder of its history.
 func newTeletype(t *testing.T, state string, args ...string) *teletype {
 	t.Helper()
-	y := &teletype{t: t, cmd: process(append([]string{"chat"}, args...)...)}
+	y := &teletype{t: t, silent: make(chan struct{}), cmd: process(append([]string{"chat"}, args...)...)}
 	y.cmd.Env = append(y.cmd.Env, "TERM=xterm-256color", "XDG_STATE_HOME="+state)
 	var err error
 	if y.tty, err = pty.StartWithSize(y.cmd, &pty.Winsize{Rows: 24, Cols: 80}); err != nil {
@@ -46,6 +48,7 @@ func newTeletype(t *testing.T, state string, args ...string) *teletype {
 
 // listen keeps what is shown.
 func (y *teletype) listen() {
+	defer close(y.silent)
 	b := make([]byte, 1<<16)
 	for {
 		n, err := y.tty.Read(b)
@@ -87,12 +90,13 @@ func (y *teletype) types(keys string) {
 	}
 }
 
-// ends waits for the end of the program.
+// ends waits for the end of the program, and for what it has shown.
 func (y *teletype) ends(code int) {
 	y.t.Helper()
 	if got := wait(y.t, y.cmd); got != code {
 		y.t.Errorf("exit code %d, want %d: %q", got, code, y.shown())
 	}
+	<-y.silent
 }
 
 // remembered is what the history of a folder holds.
@@ -243,7 +247,7 @@ func TestTerminalIsGivenBack(t *testing.T) {
 		}
 		defer ptmx.Close()
 		defer tty.Close()
-		y := &teletype{t: t, tty: ptmx, cmd: process("chat", "-m", talker(t, 512), "--history", "off")}
+		y := &teletype{t: t, silent: make(chan struct{}), tty: ptmx, cmd: process("chat", "-m", talker(t, 512), "--history", "off")}
 		y.cmd.Env = append(y.cmd.Env, "TERM=xterm")
 		y.cmd.Stdin, y.cmd.Stdout, y.cmd.Stderr = tty, tty, tty
 		y.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -277,7 +281,7 @@ func TestTerminalShowsTextOfAModel(t *testing.T) {
 		if err != nil {
 			t.Skipf("no terminals here: %v", err)
 		}
-		y := &teletype{t: t, tty: tty, cmd: cmd}
+		y := &teletype{t: t, silent: make(chan struct{}), tty: tty, cmd: cmd}
 		y.listen()
 		_ = cmd.Wait()
 		tty.Close()
