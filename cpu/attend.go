@@ -71,11 +71,11 @@ func (o *ops) first(op string, g *pages, slot, rows int) (pos int, ok bool) {
 	return n - rows, true
 }
 
-// Append stores the keys and values of the call's rows at their positions. In
+// append stores the keys and values of the call's rows at their positions. In
 // an f16 cache they are rounded to even; what f16 cannot hold becomes an infinity.
-func (o *ops) Append(kv device.KV, k, v device.Tensor) {
+func (o *ops) append(c *device.Append) {
+	kv, k, v := c.KV, c.K, c.V
 	const op = "Append"
-	device.CheckAppend(kv, k, v)
 	perSlot := device.RowsPerSlot(op, k.Dim(0), kv)
 	g := newPages(kv)
 	for r := range k.Dim(0) {
@@ -115,11 +115,11 @@ func (o *ops) load(x []float32, cache []byte, at int, half bool) {
 	copy(x, as[float32](cache)[at:])
 }
 
-// Attend computes softmax(q·k/√dim + ln weight)·v over the plan, causal. A row
+// attend computes softmax(q·k/√dim + ln weight)·v over the plan, causal. A row
 // that sees nothing becomes zero, and the row of an idle slot stays as it is.
-func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
+func (o *ops) attend(c *device.Attend) {
+	dst, q, kv, p := c.Dst, c.Q, c.KV, c.Plan
 	const op = "Attend"
-	device.CheckAttend(dst, q, kv, p)
 	a := &o.attention
 	a.o, a.out, a.in = o, f32s(dst), f32s(q)
 	a.rows, a.heads, a.dim = q.Dim(0), q.Dim(1), q.Dim(2)

@@ -21,6 +21,7 @@ type boundsTask struct {
 
 // KeyBounds makes the bounds of the parts that hold the newest positions.
 func (o *ops) KeyBounds(bounds device.Tensor, at device.Newest) {
+	o.Flush()
 	const op = "KeyBounds"
 	t := &o.bounds
 	t.parts = device.CheckBounds(op, bounds, at.KV)
@@ -118,6 +119,7 @@ const boundRuns = 4
 
 // BoundScores is the most that a key of each part can score.
 func (o *ops) BoundScores(dst, q, bounds device.Tensor, kv device.KV) {
+	o.Flush()
 	t := &o.bound
 	t.parts = device.CheckBoundScores(dst, q, bounds, kv)
 	t.o, t.kernel, t.pages, t.bounds = o, o.vec, newPages(kv), bounds
@@ -238,6 +240,7 @@ type partsScratch struct {
 
 // TopParts lists the positions of the parts with the best scores.
 func (o *ops) TopParts(l device.List, scores device.Tensor, kv device.KV, parts int, keep device.Parts) {
+	o.Flush()
 	device.CheckTopParts(l, scores, kv, parts)
 	t := &o.parts
 	t.o, t.pages, t.keep, t.size = o, newPages(kv), keep, device.PageLen/parts

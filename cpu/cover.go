@@ -55,6 +55,7 @@ type agreeTask struct {
 
 // Agree says for each head whether means tell what columns do.
 func (o *ops) Agree(m device.Means, columns, q device.Tensor, kv device.KV, near float64) {
+	o.Flush()
 	const op = "Agree"
 	device.CheckAgree(m, columns, q, kv)
 	t := &o.agree
@@ -153,6 +154,7 @@ type topLinesTask struct {
 
 // TopLines lists the blocks of lines with the largest sums.
 func (o *ops) TopLines(l device.List, x device.Tensor, kv device.KV, c device.Cover, agree device.Tensor) {
+	o.Flush()
 	const op = "TopLines"
 	device.CheckTopLines(l, x, kv, c, agree)
 	t := &o.topLines
@@ -227,6 +229,7 @@ type blocksTask struct {
 
 // ListBlocks lists pages for each block of rows.
 func (o *ops) ListBlocks(l, columns, diagonals device.List, kv device.KV, m device.Means) {
+	o.Flush()
 	const op = "ListBlocks"
 	device.CheckListBlocks(l, columns, diagonals, kv, m)
 	t := &o.blocks

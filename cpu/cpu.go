@@ -72,25 +72,31 @@ func (d *dev) Ops() device.Ops { return d.ops }
 
 // Until makes ops end early once done is closed, at the next item of their work
 // that a thread would take.
-func (d *dev) Until(done <-chan struct{}) { d.pool.Until(done) }
+func (d *dev) Until(done <-chan struct{}) {
+	d.ops.Flush()
+	d.pool.Until(done)
+}
 
 // Write copies src into dst.
 func (d *dev) Write(dst device.Tensor, src []byte) {
 	if dst.Size() != len(src) { // a call of Check allocates its arguments
 		device.Check(false, "Write", "%v takes %d bytes, got %d", dst, dst.Size(), len(src))
 	}
+	d.ops.Flush()
 	copy(bytesOf(dst), src)
 }
 
 // Read copies src into dst. It reports a failure that Sync has yet to report.
 func (d *dev) Read(dst []byte, src device.Tensor) error {
 	device.Check(src.Size() == len(dst), "Read", "%v takes %d bytes, got %d", src, src.Size(), len(dst))
+	d.ops.Flush()
 	copy(dst, bytesOf(src))
 	return d.err
 }
 
 // Sync reports the first failure since the last Sync.
 func (d *dev) Sync() error {
+	d.ops.Flush()
 	err := d.err
 	d.err = nil
 	return err
@@ -98,6 +104,7 @@ func (d *dev) Sync() error {
 
 // Close stops the threads and frees all memory of the device.
 func (d *dev) Close() error {
+	d.ops.Flush()
 	d.pool.Close()
 	mems := d.mems
 	d.mems = nil

@@ -10,6 +10,7 @@ import (
 
 // SampleTail lists what is fixed in the plan's middle and a sample of the rest.
 func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.Plan, tail device.Tail) {
+	o.Flush()
 	const op = "SampleTail"
 	device.CheckTail(l, q, kv, p, tail)
 	t := &o.tail
@@ -413,6 +414,7 @@ func (t *tailTask) write(s *tailScratch, i, words int, each float32) {
 
 // MaxHeads is the largest of the heads of each kv head.
 func (o *ops) MaxHeads(dst, x device.Tensor, kv device.KV) {
+	o.Flush()
 	const op = "MaxHeads"
 	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
 	device.CheckShape(op, "dst", dst, device.F32, rows, kv.K.Dim(1), width)

@@ -8,6 +8,7 @@ import (
 
 // SampleFeatures replaces the queries of each row by estimates.
 func (o *ops) SampleFeatures(dst, q device.Tensor, kv device.KV, f device.Features) {
+	o.Flush()
 	const op = "SampleFeatures"
 	device.CheckFeatures(dst, q, kv, f)
 	heads, dim, group := q.Dim(1), q.Dim(2), 1

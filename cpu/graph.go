@@ -10,17 +10,21 @@ import (
 func (d *dev) Capture(step func(device.Ops)) (device.Graph, error) {
 	r := &recorder{ops: d.ops}
 	step(r)
-	return &graph{calls: r.calls}, nil
+	return &graph{ops: d.ops, calls: r.calls}, nil
 }
 
 // graph is a list of calls with the tensors they were captured with.
-type graph struct{ calls []func() }
+type graph struct {
+	ops   *ops
+	calls []func()
+}
 
 // Launch runs the calls in order.
 func (g *graph) Launch() {
 	for _, call := range g.calls {
 		call()
 	}
+	g.ops.Flush()
 }
 
 // Close forgets the calls.
@@ -32,6 +36,7 @@ func (g *graph) Close() error {
 // recorder is a device.Ops that keeps calls instead of running them.
 type recorder struct {
 	ops   *ops
+	arena device.Arena
 	calls []func()
 }
 
@@ -39,48 +44,16 @@ func (r *recorder) add(call func()) { r.calls = append(r.calls, call) }
 
 // The methods record; package device says what the calls do.
 
-func (r *recorder) Embed(dst, table, ids device.Tensor) {
-	r.add(func() { r.ops.Embed(dst, table, ids) })
-}
+// Arena is the graph's own: its calls live as long as it does.
+func (r *recorder) Arena() *device.Arena { return &r.arena }
 
-func (r *recorder) Gather(dst, src, rows device.Tensor) {
-	r.add(func() { r.ops.Gather(dst, src, rows) })
-}
-
-func (r *recorder) Copy(dst, src device.Tensor) { r.add(func() { r.ops.Copy(dst, src) }) }
-
-func (r *recorder) Add(dst, x device.Tensor) { r.add(func() { r.ops.Add(dst, x) }) }
-
-func (r *recorder) RMSNorm(dst, x, w device.Tensor, eps float32) {
-	r.add(func() { r.ops.RMSNorm(dst, x, w, eps) })
-}
-
-func (r *recorder) Rope(x, pos device.Tensor, p device.Rope) {
-	r.add(func() { r.ops.Rope(x, pos, p) })
-}
-
-func (r *recorder) SwiGLU(dst, gate, up device.Tensor) {
-	r.add(func() { r.ops.SwiGLU(dst, gate, up) })
-}
-
-func (r *recorder) MatMul(dst, x, w device.Tensor) { r.add(func() { r.ops.MatMul(dst, x, w) }) }
-
-func (r *recorder) MatMuls(dst []device.Tensor, x device.Tensor, w []device.Tensor) {
-	dst, w = slices.Clone(dst), slices.Clone(w)
-	r.add(func() { r.ops.MatMuls(dst, x, w) })
-}
-
-func (r *recorder) Sample(next, logits, history, pos device.Tensor, s []device.Sampling) {
-	s = slices.Clone(s)
-	r.add(func() { r.ops.Sample(next, logits, history, pos, s) })
-}
-
-func (r *recorder) Append(kv device.KV, k, v device.Tensor) {
-	r.add(func() { r.ops.Append(kv, k, v) })
-}
-
-func (r *recorder) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
-	r.add(func() { r.ops.Attend(dst, q, kv, p) })
+// Do records a call.
+func (r *recorder) Do(c device.Call) {
+	c.Check()
+	if s, ok := c.(*device.Sample); ok {
+		s.Samplings = slices.Clone(s.Samplings) // the caller's own
+	}
+	r.add(func() { r.ops.Do(c) })
 }
 
 func (r *recorder) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {

@@ -62,6 +62,7 @@ func above(x float32) uint64 { return uint64(uint32(-int32(math.Float32bits(x)))
 
 // HashKeys makes the codes of positions that have none.
 func (o *ops) HashKeys(h device.Hash, kv device.KV) {
+	o.Flush()
 	const op = "HashKeys"
 	device.CheckHash(op, h, kv)
 	t := &o.hash
@@ -244,6 +245,7 @@ func (t *hashTask) encode(s *hashScratch, slot, kvHead, j, n int) {
 
 // ListCollisions lists the positions that collide with each row's queries.
 func (o *ops) ListCollisions(l device.List, h device.Hash, q device.Tensor, kv device.KV, p device.Plan) {
+	o.Flush()
 	const op = "ListCollisions"
 	device.CheckCollisions(l, h, q, kv, p)
 	t := &o.collide

@@ -32,6 +32,7 @@ func label(dst, x []float32, index []int32, levels int) {
 
 // StoreChannels stores the labels of the call's keys at their positions.
 func (o *ops) StoreChannels(labels, x device.Tensor, c device.Channels, kv device.KV) {
+	o.Flush()
 	const op = "StoreChannels"
 	device.CheckChannels(op, labels, x, c, kv)
 	g, index, heads, dim := newPages(kv), i32s(c.Index), x.Dim(1), x.Dim(2)
@@ -57,6 +58,7 @@ func (o *ops) StoreChannels(labels, x device.Tensor, c device.Channels, kv devic
 
 // ChannelScores computes the products of labels over the middle of a plan.
 func (o *ops) ChannelScores(dst, q, labels device.Tensor, c device.Channels, kv device.KV, p device.Plan) {
+	o.Flush()
 	const op = "ChannelScores"
 	device.CheckChannelScores(dst, q, labels, c, kv, p)
 	t := &o.channel
@@ -279,6 +281,7 @@ func signsOf(dst []int32, y []float32) {
 
 // StoreSigns stores the signs of the call's keys at their positions.
 func (o *ops) StoreSigns(signs, x device.Tensor, n device.Net, kv device.KV) {
+	o.Flush()
 	const op = "StoreSigns"
 	device.CheckStoreSigns(signs, x, n, kv)
 	t := &o.encode
@@ -332,6 +335,7 @@ func (t *signTask) store(r, set int, y []float32) {
 
 // SignScores compares signs over the middle of a plan.
 func (o *ops) SignScores(dst, q, signs device.Tensor, n device.Net, kv device.KV, p device.Plan) {
+	o.Flush()
 	const op = "SignScores"
 	device.CheckSignScores(dst, q, signs, n, kv, p)
 	t := &o.match

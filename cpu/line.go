@@ -23,6 +23,7 @@ type lineTask struct {
 
 // LineSums adds up attention weights along columns and diagonals.
 func (o *ops) LineSums(columns, diagonals, q device.Tensor, kv device.KV, f device.First) {
+	o.Flush()
 	const op = "LineSums"
 	device.CheckLineSums(columns, diagonals, q, kv)
 	t := &o.lines
@@ -160,6 +161,7 @@ type tilesTask struct {
 
 // ListLines lists what columns and diagonals reach.
 func (o *ops) ListLines(l, columns, diagonals device.List, kv device.KV, rows int) {
+	o.Flush()
 	const op = "ListLines"
 	device.CheckListLines(l, columns, diagonals, kv, rows)
 	g, t := newPages(kv), &o.tiles
@@ -240,6 +242,7 @@ func (t *tilesTask) lay(set []uint64, diagonals []int32, start, end int) {
 
 // MeanKeys averages the stored keys of each block of positions.
 func (o *ops) MeanKeys(dst device.Tensor, kv device.KV, block int) {
+	o.Flush()
 	const op = "MeanKeys"
 	device.CheckMeanKeys(dst, kv, block)
 	t := &o.means

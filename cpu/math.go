@@ -8,8 +8,10 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// ops runs operations eagerly and in order.
+// ops runs operations eagerly and in order, but for products, which wait for others
+// of the same activations.
 type ops struct {
+	device.Window
 	d         *dev
 	vec       *vec.Kernels
 	pool      *Pool
@@ -52,16 +54,18 @@ type ops struct {
 }
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {
-	return &ops{d: d, vec: kernels, pool: pool, matmul: NewMatMul(pool)}
+	o := &ops{d: d, vec: kernels, pool: pool, matmul: NewMatMul(pool)}
+	o.Open(o.run, device.Pattern{Name: "products", Match: device.Products, Run: o.multiply})
+	return o
 }
 
 // row is row i of a matrix of n columns.
 func row[T any](m []T, i, n int) []T { return m[i*n : (i+1)*n] }
 
-// Embed copies rows of a table, converted to f32: dst[r] = table[ids[r]]. An id
+// embed copies rows of a table, converted to f32: dst[r] = table[ids[r]]. An id
 // outside the table is a failure, and its row becomes zero.
-func (o *ops) Embed(dst, table, ids device.Tensor) {
-	device.CheckEmbed(dst, table, ids)
+func (o *ops) embed(c *device.Embed) {
+	dst, table, ids := c.Dst, c.Table, c.IDs
 	vocab, dim := table.Dim(0), table.Dim(1)
 	out, src := f32s(dst), bytesOf(table)
 	size := table.DType.RowSize(dim)
@@ -76,10 +80,10 @@ func (o *ops) Embed(dst, table, ids device.Tensor) {
 	}
 }
 
-// Gather copies rows: dst[r] = src[rows[r]]. A row outside src is a failure,
+// gather copies rows: dst[r] = src[rows[r]]. A row outside src is a failure,
 // and becomes zero.
-func (o *ops) Gather(dst, src, rows device.Tensor) {
-	device.CheckGather(dst, src, rows)
+func (o *ops) gather(c *device.Gather) {
+	dst, src, rows := c.Dst, c.Src, c.Rows
 	n, dim := src.Dim(0), src.Dim(1)
 	out, in := f32s(dst), f32s(src)
 	for r, i := range i32s(rows) {
@@ -93,15 +97,14 @@ func (o *ops) Gather(dst, src, rows device.Tensor) {
 	}
 }
 
-// Copy copies all elements between tensors of one type and length.
-func (o *ops) Copy(dst, src device.Tensor) {
-	device.CheckCopy(dst, src)
-	copy(bytesOf(dst), bytesOf(src))
+// copyAll copies all elements between tensors of one type and length.
+func (o *ops) copyAll(c *device.Copy) {
+	copy(bytesOf(c.Dst), bytesOf(c.Src))
 }
 
-// Add adds element by element: dst += x.
-func (o *ops) Add(dst, x device.Tensor) {
-	device.CheckAdd(dst, x)
+// add adds element by element: dst += x.
+func (o *ops) add(c *device.Add) {
+	dst, x := c.Dst, c.X
 	o.sum = addTask{o.vec, f32s(dst), f32s(x)}
 	o.runRows(pieces(x.Len()), piece, &o.sum)
 }
@@ -118,12 +121,12 @@ func (t *addTask) Do(_, lo, hi int) {
 	t.vec.Add(t.dst[lo:hi], t.x[lo:hi])
 }
 
-// RMSNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w, with the mean in
+// rmsNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w, with the mean in
 // float64.
-func (o *ops) RMSNorm(dst, x, w device.Tensor, eps float32) {
-	device.CheckRMSNorm(dst, x, w)
+func (o *ops) rmsNorm(c *device.RMSNorm) {
+	dst, x, w := c.Dst, c.X, c.W
 	dim := x.Dim(1)
-	o.norm = normTask{o.vec, f32s(dst), f32s(x), f32s(w), dim, eps}
+	o.norm = normTask{o.vec, f32s(dst), f32s(x), f32s(w), dim, c.Eps}
 	o.runRows(x.Dim(0), dim, &o.norm)
 }
 
@@ -145,9 +148,9 @@ func (t *normTask) Do(_, lo, hi int) {
 	}
 }
 
-// SwiGLU gates: dst = silu(gate) · up, where silu(g) = g / (1 + exp(-g)).
-func (o *ops) SwiGLU(dst, gate, up device.Tensor) {
-	device.CheckSwiGLU(dst, gate, up)
+// swiGLU gates: dst = silu(gate) · up, where silu(g) = g / (1 + exp(-g)).
+func (o *ops) swiGLU(c *device.SwiGLU) {
+	dst, gate, up := c.Dst, c.Gate, c.Up
 	o.gate = gateTask{o.vec, f32s(dst), f32s(gate), f32s(up)}
 	o.runRows(pieces(dst.Len()), piece, &o.gate)
 }

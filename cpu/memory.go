@@ -58,11 +58,13 @@ func (d *dev) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
 func (d *dev) Scope(f func() error) (free func() error, err error) {
 	before, used := len(d.mems), d.used
 	err = f()
+	d.ops.Flush()
 	mine, size := slices.Clone(d.mems[before:]), d.used-used
 	free = func() error {
 		if d.mems == nil { // closed
 			return nil
 		}
+		d.ops.Flush()
 		d.mems = slices.DeleteFunc(d.mems, func(m *memory) bool { return slices.Contains(mine, m) })
 		d.used -= size
 		mems := mine

@@ -5,30 +5,20 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// MatMul multiplies by a transposed matrix: dst = x·wᵀ.
-func (o *ops) MatMul(dst, x, w device.Tensor) {
-	o.products = append(o.products[:0], product(dst, x, w))
-	o.matmul.Run(floats(x), x.Dim(0), o.products...)
-}
-
-// MatMuls computes dst[i] = x·w[i]ᵀ for each i, preparing x once.
-func (o *ops) MatMuls(dst []device.Tensor, x device.Tensor, w []device.Tensor) {
-	device.Check(len(dst) == len(w), "MatMul", "%d results for %d matrices", len(dst), len(w))
+// multiply computes products of the same activations, which are prepared once.
+func (o *ops) multiply(calls []device.Call) bool {
 	o.products = o.products[:0]
-	for i := range dst {
-		o.products = append(o.products, product(dst[i], x, w[i]))
+	for _, c := range calls {
+		o.products = append(o.products, product(c.(*device.MatMul)))
 	}
+	x := calls[0].(*device.MatMul).X
 	o.matmul.Run(floats(x), x.Dim(0), o.products...)
+	return true
 }
 
-// product checks the shapes of dst = x·wᵀ and finds its memory.
-func product(dst, x, w device.Tensor) kernel.Product {
-	const op = "MatMul"
-	device.CheckShape(op, "w", w, w.DType, -1, -1)
-	n, k := w.Dim(0), w.Dim(1)
-	device.CheckShape(op, "x", x, device.F32, -1, k)
-	device.CheckShape(op, "dst", dst, device.F32, x.Dim(0), n)
-	return kernel.Product{Dst: floats(dst), W: kernel.NewMatrix(w.DType, n, k, bytesOf(w))}
+// product is a call as the kernels take it.
+func product(c *device.MatMul) kernel.Product {
+	return kernel.Product{Dst: floats(c.Dst), W: kernel.NewMatrix(c.W.DType, c.W.Dim(0), c.W.Dim(1), bytesOf(c.W))}
 }
 
 // floats is an F32 matrix as the kernels take it.

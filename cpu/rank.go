@@ -48,6 +48,7 @@ func (o *ops) scoresByWeight(dst, q device.Tensor, kv device.KV, p device.Plan) 
 
 // Softmax normalizes rows of scores.
 func (o *ops) Softmax(dst, x device.Tensor, kv device.KV) {
+	o.Flush()
 	const op = "Softmax"
 	device.CheckLike(op, "dst", dst, x)
 	heads, width := x.Dim(1), x.Dim(2)
@@ -75,6 +76,7 @@ func (o *ops) Softmax(dst, x device.Tensor, kv device.KV) {
 
 // SumHeads adds up the heads of each kv head.
 func (o *ops) SumHeads(dst, x device.Tensor, kv device.KV) {
+	o.Flush()
 	const op = "SumHeads"
 	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
 	device.CheckShape(op, "dst", dst, device.F32, rows, kv.K.Dim(1), width)
@@ -94,12 +96,14 @@ func (o *ops) SumHeads(dst, x device.Tensor, kv device.KV) {
 
 // TopK lists the k best positions of each row and head.
 func (o *ops) TopK(l device.List, scores device.Tensor, kv device.KV, k device.Amount) {
+	o.Flush()
 	o.listBest(l, scores, kv, topTask{op: "TopK", k: k})
 }
 
 // TopP lists the best positions of each row and head until they hold a share of
 // the row's mass.
 func (o *ops) TopP(l device.List, scores device.Tensor, kv device.KV, share float64) {
+	o.Flush()
 	o.listBest(l, scores, kv, topTask{op: "TopP", byShare: true, share: share})
 }
 

@@ -69,6 +69,7 @@ func (o *ops) eachNewest(op string, kv device.KV, f func(slot, p int)) {
 // Reuse lists what each set reads in the plan's middle: what it finds again, or what
 // it chooses now.
 func (o *ops) Reuse(l device.List, dm device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) {
+	o.Flush()
 	const op = "Reuse"
 	device.CheckShape(op, "q", q, device.F32, kv.Len.Dim(0), -1, -1)
 	m := o.memo(op, dm, q.Dim(1), kv)

@@ -7,10 +7,10 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// Rope rotates pairs of each head in place by pos times the pair's frequency.
+// rotate rotates pairs of each head in place by pos times the pair's frequency.
 // Elements beyond the pairs stay as they are.
-func (o *ops) Rope(x, pos device.Tensor, r device.Rope) {
-	device.CheckRope(x, pos, r)
+func (o *ops) rotate(c *device.Rope) {
+	x, pos, r := c.X, c.Pos, &c.Rotation
 	rows, heads, dim, pairs := x.Dim(0), x.Dim(1), x.Dim(2), r.Freqs.Dim(0)
 	o.rope.fill(i32s(pos), f32s(r.Freqs), r.Scale)
 	o.turn = turnTask{x: f32s(x), heads: heads, dim: dim, table: &o.rope, pairs: pairs, rotate: o.vec.RotateHalves}

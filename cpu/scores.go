@@ -11,6 +11,7 @@ import (
 // that part does not depend on lists, the keys of a page are read once for the
 // heads of a kv head and for all rows of a slot.
 func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
+	o.Flush()
 	const op = "Scores"
 	device.CheckKV(op, kv)
 	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)

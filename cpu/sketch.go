@@ -54,7 +54,6 @@ const (
 
 // eachBlock calls f for blocks of each slot, in order.
 func (o *ops) eachBlock(op string, at device.Newest, w which, f func(chunkBlock)) {
-	device.CheckKV(op, at.KV)
 	g := newPages(at.KV)
 	for slot := range at.KV.Len.Dim(0) {
 		first, ok := o.first(op, &g, slot, at.N)
@@ -76,13 +75,11 @@ func (o *ops) eachBlock(op string, at device.Newest, w which, f func(chunkBlock)
 	}
 }
 
-// BlockSum adds rows to the sums of their blocks.
-func (o *ops) BlockSum(sum, x device.Tensor, kv device.KV) {
+// blockSum adds rows to the sums of their blocks.
+func (o *ops) blockSum(c *device.BlockSum) {
 	const op = "BlockSum"
-	device.CheckKV(op, kv)
-	device.CheckShape(op, "sum", sum, device.F32, kv.K.Dim(0), -1, -1)
+	sum, x, kv := c.Sum, c.X, c.KV
 	heads, dim := sum.Dim(1), sum.Dim(2)
-	checkHeads(op, x, heads, dim)
 	g, sums := newPages(kv), f32s(sum)
 	o.eachRow(op, kv, x.Dim(0), func(r, slot, _, p int) {
 		page := o.page(&g, slot, p/device.PageLen)
@@ -97,14 +94,6 @@ func (o *ops) BlockSum(sum, x device.Tensor, kv device.KV) {
 			o.vec.Add(to, o.headMean(x, r, h, heads))
 		}
 	})
-}
-
-// checkHeads panics unless x is rows of a multiple of heads.
-func checkHeads(op string, x device.Tensor, heads, dim int) {
-	device.CheckShape(op, "x", x, device.F32, -1, -1, dim)
-	if !(heads > 0 && x.Dim(1)%heads == 0) {
-		device.Check(false, op, "%d heads in x, want a multiple of %d", x.Dim(1), heads)
-	}
 }
 
 // headMean is the mean of the heads of row r of x that belong to head h of heads.
@@ -122,12 +111,11 @@ func (o *ops) headMean(x device.Tensor, r, h, heads int) []float32 {
 	return mean
 }
 
-// SketchMeans projects the means of blocks.
-func (o *ops) SketchMeans(dst, sum, basis device.Tensor, at device.Newest) {
-	const op = "SketchMeans"
-	pages, heads, width, dim := checkSketch(op, dst, basis, at.KV)
-	device.CheckShape(op, "sum", sum, device.F32, pages, heads, dim)
-	o.eachBlock(op, at, touched, func(b chunkBlock) {
+// sketchMeans projects the means of blocks.
+func (o *ops) sketchMeans(c *device.SketchMeans) {
+	dst, sum, basis := c.Dst, c.Sum, c.Basis
+	heads, width, dim := dst.Dim(1), basis.Dim(0), basis.Dim(1)
+	o.eachBlock("SketchMeans", c.At, touched, func(b chunkBlock) {
 		for h := range heads {
 			mean := grown(&o.sketch.mean, dim)
 			for i, v := range row(f32s(sum), b.page*heads+h, dim) {
@@ -138,13 +126,12 @@ func (o *ops) SketchMeans(dst, sum, basis device.Tensor, at device.Newest) {
 	})
 }
 
-// SketchRows projects the newest row of each slot.
-func (o *ops) SketchRows(dst, x, basis device.Tensor, kv device.KV) {
-	const op = "SketchRows"
-	_, heads, width, dim := checkSketch(op, dst, basis, kv)
-	checkHeads(op, x, heads, dim)
+// sketchRows projects the newest row of each slot.
+func (o *ops) sketchRows(c *device.SketchRows) {
+	dst, x, basis, kv := c.Dst, c.X, c.Basis, c.KV
+	heads, width := dst.Dim(1), basis.Dim(0)
 	g := newPages(kv)
-	o.eachRow(op, kv, x.Dim(0), func(r, slot, _, p int) {
+	o.eachRow("SketchRows", kv, x.Dim(0), func(r, slot, _, p int) {
 		page := o.page(&g, slot, p/device.PageLen)
 		if page < 0 || p != int(g.lengths[slot])-1 {
 			return
@@ -155,15 +142,6 @@ func (o *ops) SketchRows(dst, x, basis device.Tensor, kv device.KV) {
 	})
 }
 
-// checkSketch panics unless dst and basis belong together, and gives their sizes.
-func checkSketch(op string, dst, basis device.Tensor, kv device.KV) (pages, heads, width, dim int) {
-	device.CheckKV(op, kv)
-	device.CheckShape(op, "basis", basis, device.F32, -1, -1)
-	pages, width, dim = kv.K.Dim(0), basis.Dim(0), basis.Dim(1)
-	device.CheckShape(op, "dst", dst, device.F32, pages, -1, width)
-	return pages, dst.Dim(1), width, dim
-}
-
 // project is dst = basis·x.
 func project(dst, basis, x []float32) {
 	for i := range dst {
@@ -171,15 +149,10 @@ func project(dst, basis, x []float32) {
 	}
 }
 
-// CompareBlocks makes rows of pairs.
-func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.Compare) {
-	const op = "CompareBlocks"
-	device.CheckShape(op, "q", q, device.F32, at.KV.K.Dim(0), -1, -1)
-	device.CheckLike(op, "k", k, q)
-	if !c.Own.Absent() {
-		device.CheckLike(op, "own", c.Own, q)
-	}
-	p := o.pairsOf(op, dst, at.KV)
+// compareBlocks makes rows of pairs.
+func (o *ops) compareBlocks(c *device.CompareBlocks) {
+	q, k := c.Q, c.K
+	p := o.pairsOf(c.Dst, c.At.KV)
 	w := completed
 	if p.square {
 		w = every
@@ -190,7 +163,7 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 	if !c.Own.Absent() {
 		own = f32s(c.Own)
 	}
-	o.eachBlock(op, at, w, func(b chunkBlock) {
+	o.eachBlock("CompareBlocks", c.At, w, func(b chunkBlock) {
 		out := p.row(b, b.index)
 		for j := range out {
 			from := queries
@@ -200,7 +173,7 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 			out[j] = scale * dot32(row(from, b.page, size), row(keys, p.page(b, j), size))
 		}
 		o.countNaNs(out)
-		shape(out, c)
+		shape(out, c.Compare)
 	})
 }
 
@@ -213,18 +186,8 @@ type pairs struct {
 	pages  pages
 }
 
-func (o *ops) pairsOf(op string, t device.Tensor, kv device.KV) pairs {
-	p := pairs{data: f32s(t), o: o, pages: newPages(kv), square: t.Rank() == 3}
-	p.width = t.RowLen()
-	if p.square {
-		device.CheckShape(op, "pairs", t, device.F32, kv.Len.Dim(0), p.width, p.width)
-	} else {
-		device.CheckShape(op, "pairs", t, device.F32, kv.K.Dim(0), p.width)
-	}
-	if !(p.width >= kv.Pages.Dim(1)) {
-		device.Check(false, op, "pairs %v, want rows of at least %d", t, kv.Pages.Dim(1))
-	}
-	return p
+func (o *ops) pairsOf(t device.Tensor, kv device.KV) pairs {
+	return pairs{data: f32s(t), width: t.RowLen(), o: o, pages: newPages(kv), square: t.Rank() == 3}
 }
 
 // page is the page of block i of b's slot; a failure gives b's own.

@@ -46,18 +46,24 @@ func blockOps(t testing.TB, n int) map[string]func() {
 	pairs, rows := alloc(device.F32, blocks, blocks), alloc(device.F32, 2, blocks)
 	list := device.List{Index: alloc(device.I32, 1, 1, blocks), Count: alloc(device.I32, 1, 1)}
 	at := device.Newest{KV: kv, N: 1}
-	compare := func() { d.ops.CompareBlocks(pairs, sketch, sketch, at, device.Compare{Log: true}) }
+	compare := func() {
+		device.Do(d.ops, device.CompareBlocks{Dst: pairs, Q: sketch, K: sketch, At: at, Compare: device.Compare{Log: true}})
+	}
 	for i := range blocks {
 		i32s(kv.Len)[0] = int32(min(n, (i+1)*device.PageLen))
 		compare()
 	}
 	return map[string]func(){
-		"sum":     func() { d.ops.BlockSum(sum, q, kv) },
-		"means":   func() { d.ops.SketchMeans(sketch, sum, basis, at) },
-		"row":     func() { d.ops.SketchRows(sketch, q, basis, kv) },
+		"sum":     func() { device.Do(d.ops, device.BlockSum{Sum: sum, X: q, KV: kv}) },
+		"means":   func() { device.Do(d.ops, device.SketchMeans{Dst: sketch, Sum: sum, Basis: basis, At: at}) },
+		"row":     func() { device.Do(d.ops, device.SketchRows{Dst: sketch, X: q, Basis: basis, KV: kv}) },
 		"compare": compare,
-		"walk":    func() { d.ops.Walk(rows.Rows(1, 2), rows.Rows(0, 1), pairs, at, 8) },
-		"top":     func() { d.ops.TopBlocks(list, rows, at, device.Pick{Share: .1}) },
+		"walk": func() {
+			device.Do(d.ops, device.Walk{Dst: rows.Rows(1, 2), Src: rows.Rows(0, 1), Pairs: pairs, At: at, Exponent: 8})
+		},
+		"top": func() {
+			device.Do(d.ops, device.TopBlocks{List: list, Rows: rows, At: at, Pick: device.Pick{Share: .1}})
+		},
 	}
 }
 

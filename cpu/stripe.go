@@ -86,6 +86,7 @@ type edgeTask struct {
 // EdgeMax is the largest score of each row over what a plan reads whatever its
 // list says.
 func (o *ops) EdgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
+	o.Flush()
 	const op = "EdgeMax"
 	device.CheckEdges(dst, q, kv, p)
 	t := &o.edges
@@ -169,6 +170,7 @@ func topOf(top float32, scores []float32, seen uint64) (most float32, nans int) 
 
 // MeanRows averages the rows of blocks of positions, in their order.
 func (o *ops) MeanRows(dst, x device.Tensor, kv device.KV, block int) {
+	o.Flush()
 	const op = "MeanRows"
 	device.CheckKV(op, kv)
 	n := x.Len() / max(x.Dim(0), 1)
@@ -215,6 +217,7 @@ type nearTask struct {
 
 // ListNear lists what is near the largest scores of the blocks of each group.
 func (o *ops) ListNear(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
+	o.Flush()
 	const op = "ListNear"
 	device.CheckNear(l, q, top, kv, p, n)
 	t := &o.near

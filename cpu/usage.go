@@ -16,6 +16,7 @@ const usageRows = 32
 // AddWeights adds the softmax weights of the rows of a call to the sums of the
 // positions that they read.
 func (o *ops) AddWeights(sum, q device.Tensor, kv device.KV, p device.Plan) {
+	o.Flush()
 	const op = "AddWeights"
 	device.CheckAddWeights(sum, q, kv, p)
 	slots, kvHeads := kv.Len.Dim(0), kv.K.Dim(1)
@@ -257,6 +258,7 @@ func (s *usageScratch) setFaint(x []float32, low float32) {
 // KeepBest lists what stays of the positions before the newest of each slot, and
 // drops the others.
 func (o *ops) KeepBest(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Keep) {
+	o.Flush()
 	const op = "KeepBest"
 	device.CheckKeep(l, sum, kv, k)
 	t := &o.keep

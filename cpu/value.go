@@ -11,6 +11,7 @@ import (
 
 // SampleValues lists what is drawn of the softmax over what the plan reads.
 func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
+	o.Flush()
 	const op = "SampleValues"
 	device.CheckDraws(l, q, kv, p, d)
 	t := &o.value

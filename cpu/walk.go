@@ -15,20 +15,16 @@ func walkRow(b chunkBlock, slots, n int) int {
 	return b.index % n
 }
 
-// Walk continues rows by one step.
-func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int) {
-	const op = "Walk"
-	checkWalk(op, dst, at.KV)
-	if !src.Absent() {
-		device.CheckLike(op, "src", src, dst)
-	}
+// walk continues rows by one step.
+func (o *ops) walk(c *device.Walk) {
+	dst, src, at := c.Dst, c.Src, c.At
 	w := &o.sketch.walk
 	w.width = dst.Dim(1)
 	if dst.DType == device.I32 {
 		w.width /= 2
 	}
-	w.set(o, o.pairsOf(op, pairs, at.KV), src, exponent)
-	o.eachBlock(op, at, touched, func(b chunkBlock) {
+	w.set(o, o.pairsOf(c.Pairs, at.KV), src, c.Exponent)
+	o.eachBlock("Walk", at, touched, func(b chunkBlock) {
 		w.blocks = append(w.blocks, walkBlock{b, walkRow(b, at.KV.Len.Dim(0), dst.Dim(0)), len(w.pairs.row(b, b.index))})
 	})
 	if dst.DType == device.I32 {
@@ -220,42 +216,20 @@ func power(x float64, n int) float64 {
 	return y
 }
 
-// checkWalk panics unless t is rows of a walk.
-func checkWalk(op string, t device.Tensor, kv device.KV) {
-	n := -1
-	if slots := kv.Len.Dim(0); slots > 1 {
-		n = slots
-	}
-	if !(t.DType == device.F32 || t.DType == device.I32) {
-		device.Check(false, op, "rows %v, want F32 or I32", t)
-	}
-	device.CheckShape(op, "rows", t, t.DType, -1, -1)
-	if !(t.Dim(0) >= n && t.Dim(0) > 0) {
-		device.Check(false, op, "rows %v, want at least %d", t, max(n, 1))
-	}
-}
-
 // f64s is the contents of rows of signed float64s.
 func f64s(t device.Tensor) []float64 { return as[float64](bytesOf(t)) }
 
-// TopBlocks lists the blocks with the largest elements.
-func (o *ops) TopBlocks(l device.List, rows device.Tensor, at device.Newest, p device.Pick) {
-	const op = "TopBlocks"
-	checkWalk(op, rows, at.KV)
-	device.CheckShape(op, "list", l.Index, device.I32, -1, 1, -1)
-	device.CheckShape(op, "count", l.Count, device.I32, l.Index.Dim(0), 1)
-	groups, most := l.Index.Dim(0), l.Index.Dim(2)
-	if !(most >= at.KV.Pages.Dim(1)) {
-		device.Check(false, op, "lists of %d, want at least %d", most, at.KV.Pages.Dim(1))
-	}
-	slots := at.KV.Len.Dim(0)
-	o.eachBlock(op, at, touched, func(b chunkBlock) {
+// topBlocks lists the blocks with the largest elements.
+func (o *ops) topBlocks(c *device.TopBlocks) {
+	l, rows, at := c.List, c.Rows, c.At
+	groups, most, slots := l.Index.Dim(0), l.Index.Dim(2), at.KV.Len.Dim(0)
+	o.eachBlock("TopBlocks", at, touched, func(b chunkBlock) {
 		if b.group() >= groups {
 			o.d.fail("TopBlocks: block %d of the call, want 0 to %d", b.group(), groups-1)
 			return
 		}
 		keys := o.walkKeys(rows, walkRow(b, slots, rows.Dim(0)), b.index+1)
-		list := o.pick(keys, b, p)
+		list := o.pick(keys, b, c.Pick)
 		copy(row(i32s(l.Index), b.group(), most), list)
 		i32s(l.Count)[b.group()] = int32(len(list))
 	})

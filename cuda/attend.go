@@ -4,10 +4,10 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// Append stores the keys and values of the call's rows at their positions.
-func (o *ops) Append(kv device.KV, k, v device.Tensor) {
+// append stores the keys and values of the call's rows at their positions.
+func (o *ops) append(c *device.Append) {
+	kv, k, v := c.KV, c.K, c.V
 	const op = "Append"
-	device.CheckAppend(kv, k, v)
 	perSlot := device.RowsPerSlot(op, k.Dim(0), kv)
 	o.stores(perSlot)
 	o.call("append").pages(kv, perSlot).tensor(k).tensor(v).run(blocks{k.Dim(0), 1, 1}, 128)
@@ -25,10 +25,9 @@ func (o *ops) stores(perSlot int) {
 // appendHeads is how many heads a block of the kernel rope_append takes.
 const appendHeads = 4
 
-// FuseRopeAppend turns the heads of q and k, and appends k and v.
-func (o *ops) FuseRopeAppend(kv device.KV, q, k, v, pos device.Tensor, r device.Rope) bool {
+// rotateAppend rotates the heads of q and k, and appends k and v.
+func (o *ops) rotateAppend(kv device.KV, q, k, v, pos device.Tensor, r device.Rotation) bool {
 	const op = "RopeAppend"
-	o.checkRopeAppend(op, kv, q, k, v, pos, r)
 	rows, heads := q.Dim(0), q.Dim(1)
 	perSlot := device.RowsPerSlot(op, rows, kv)
 	o.stores(perSlot)
@@ -53,7 +52,7 @@ const (
 )
 
 // turnsMany reports whether that kernel turns and appends the heads.
-func (o *ops) turnsMany(kv device.KV, q, k, v device.Tensor, r device.Rope) bool {
+func (o *ops) turnsMany(kv device.KV, q, k, v device.Tensor, r device.Rotation) bool {
 	dim, pairs := kv.K.Dim(3), r.Freqs.Dim(0)
 	for _, t := range []device.Tensor{q, k, v, kv.K, kv.V} {
 		if o.d.address(t)%16 != 0 {
@@ -63,30 +62,16 @@ func (o *ops) turnsMany(kv device.KV, q, k, v device.Tensor, r device.Rope) bool
 	return q.Dim(0) >= turnMany && kv.K.DType == device.F16 && 2*pairs == dim && dim%16 == 0 && pairs <= turnPairs
 }
 
-// checkRopeAppend panics unless heads can be turned and appended.
-func (o *ops) checkRopeAppend(op string, kv device.KV, q, k, v, pos device.Tensor, r device.Rope) {
-	device.CheckKV(op, kv)
-	device.CheckShape(op, "q", q, device.F32, -1, -1, kv.K.Dim(3))
-	rows := q.Dim(0)
-	device.CheckShape(op, "k", k, device.F32, rows, kv.K.Dim(1), kv.K.Dim(3))
-	device.CheckLike(op, "v", v, k)
-	device.CheckShape(op, "pos", pos, device.I32, rows)
-	device.CheckShape(op, "freqs", r.Freqs, device.F32, -1)
-	if pairs := r.Freqs.Dim(0); 2*pairs > kv.K.Dim(3) {
-		device.Check(false, op, "%d pairs, want no more than half of dim %d", pairs, kv.K.Dim(3))
-	}
-}
-
 // splits is how many parts the past of a decoded row is cut into.
 const splits = 32
 
 // mostDim is the longest head.
 const mostDim = 512
 
-// Attend computes softmax(q·k/√dim + ln weight)·v over the plan, causal.
-func (o *ops) Attend(dst, q device.Tensor, kv device.KV, p device.Plan) {
+// attention computes softmax(q·k/√dim + ln weight)·v over the plan, causal.
+func (o *ops) attention(c *device.Attend) {
+	dst, q, kv, p := c.Dst, c.Q, c.KV, c.Plan
 	const op = "Attend"
-	device.CheckAttend(dst, q, kv, p)
 	rows, dim := q.Dim(0), q.Dim(2)
 	if dim > mostDim {
 		device.Check(false, op, "heads of %d, want at most %d", dim, mostDim)

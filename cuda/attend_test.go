@@ -145,8 +145,8 @@ func TestDecodeWhole(t *testing.T) {
 	d.Write(l.Index, words(index...))
 	d.Write(l.Count, words(counts...))
 	want, got := alloc(t, d, device.F32, 1, heads, dim), alloc(t, d, device.F32, 1, heads, dim)
-	d.ops.Attend(want, q, kv, device.Plan{})
-	d.ops.Attend(got, q, kv, device.Plan{Middle: device.Tokens, Recent: 20, List: l})
+	device.Do(d.ops, device.Attend{Dst: want, Q: q, KV: kv, Plan: device.Plan{}})
+	device.Do(d.ops, device.Attend{Dst: got, Q: q, KV: kv, Plan: device.Plan{Middle: device.Tokens, Recent: 20, List: l}})
 	x, y := read(t, d, got), read(t, d, want)
 	for h := range heads {
 		if same := slices.Equal(x[h*dim:(h+1)*dim], y[h*dim:(h+1)*dim]); same != (h%2 == 0) {
@@ -226,7 +226,8 @@ func TestDecodeNewest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, err := d.Capture(func(device.Ops) {
-				if !d.ops.FuseNormHeads(kv, made, x, device.Norm{W: norm, Eps: float32(k)}, w, pos, device.Rope{Freqs: freqs, Scale: 1, Interleaved: true}) || !c.right() {
+				d.ops.rotation = rotation{kv, pos, device.Rotation{Freqs: freqs, Scale: 1, Interleaved: true}}
+				if !d.ops.few(made, x, normWeights{W: norm, Eps: float32(k)}, w, inHeads) || !c.right() {
 					t.Error("a step does not suit the kernels for it")
 				}
 				c.after()
@@ -278,7 +279,7 @@ func filledCache(t *testing.T, d *dev, rng *rand.Rand, n, heads, dim int) device
 	k, v := alloc(t, d, device.F32, n, heads, dim), alloc(t, d, device.F32, n, heads, dim)
 	d.Write(k, normal(rng, n*heads*dim))
 	d.Write(v, normal(rng, n*heads*dim))
-	d.ops.Append(kv, k, v)
+	device.Do(d.ops, device.Append{KV: kv, K: k, V: v})
 	return kv
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 )
 
 // batchShape is the shape of a model whose heads have 128 numbers.
@@ -31,7 +32,7 @@ type batchModel struct {
 	x, y, z, q, k, v, gate, up, out device.Tensor
 	kv                              []device.KV
 	pos                             device.Tensor
-	rope                            device.Rope
+	rope                            device.Rotation
 	bytes                           int // that a step reads
 }
 
@@ -72,27 +73,27 @@ func newBatchModel(b *testing.B, d *dev, s batchShape, weights string, rows, dep
 	d.Write(m.x, normal(rng, rows*s.dim))
 	m.pos = benchAlloc(b, d, device.I32, rows)
 	d.Write(m.pos, words(last...))
-	m.rope = device.Rope{Freqs: benchAlloc(b, d, device.F32, headDim/2), Scale: 1, Interleaved: true}
+	m.rope = device.Rotation{Freqs: benchAlloc(b, d, device.F32, headDim/2), Scale: 1, Interleaved: true}
 	return m
 }
 
 // step queues a decode step of all sequences without the choice of tokens, attention
 // being left out if attend is false.
 func (m *batchModel) step(attend bool) {
-	o, n := m.d.ops, device.Norm{W: m.norm, Eps: 1e-5}
+	o, n := m.d.ops, devtest.Norm{W: m.norm, Eps: 1e-5}
 	for l := range m.layers {
 		w, kv := &m.layers[l], m.kv[l]
-		device.NormMatMuls(o, []device.Tensor{m.q, m.k, m.v}, m.x, n, w[0:3], m.z)
+		devtest.NormProducts(o, []device.Tensor{m.q, m.k, m.v}, m.x, n, w[0:3], m.z)
 		if attend {
 			q := m.q.Reshape(m.rows, m.heads, 128)
-			device.RopeAppend(o, kv, q, m.k.Reshape(m.rows, m.kvHeads, 128), m.v.Reshape(m.rows, m.kvHeads, 128), m.pos, m.rope)
-			o.Attend(m.y.Reshape(m.rows, m.heads, 128), q, kv, device.Plan{})
+			devtest.RotateAppend(o, kv, q, m.k.Reshape(m.rows, m.kvHeads, 128), m.v.Reshape(m.rows, m.kvHeads, 128), m.pos, m.rope)
+			device.Do(o, device.Attend{Dst: m.y.Reshape(m.rows, m.heads, 128), Q: q, KV: kv, Plan: device.Plan{}})
 		}
-		device.AddMatMul(o, m.x, m.y, w[3], m.z)
-		device.NormSwiGLU(o, []device.Tensor{m.gate, m.up}, m.x, n, w[4:6], m.z)
-		device.AddMatMul(o, m.x, m.gate, w[6], m.z)
+		devtest.AddProduct(o, m.x, m.y, w[3], m.z)
+		devtest.NormSwiGLU(o, []device.Tensor{m.gate, m.up}, m.x, n, w[4:6], m.z)
+		devtest.AddProduct(o, m.x, m.gate, w[6], m.z)
 	}
-	device.NormMatMuls(o, []device.Tensor{m.out}, m.x, n, []device.Tensor{m.output}, m.z)
+	devtest.NormProducts(o, []device.Tensor{m.out}, m.x, n, []device.Tensor{m.output}, m.z)
 }
 
 // BenchmarkBatch is a decode step of several sequences at 512 positions: bytes of

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 )
 
 // The speed of a decode step's parts, beside that of a copy on the device in the same
@@ -75,7 +76,7 @@ func copyRate(b *testing.B, d *dev) float64 {
 		for range 10 {
 			begin := time.Now()
 			for range 4 {
-				d.ops.Copy(y, x)
+				device.Do(d.ops, device.Copy{Dst: y, Src: x})
 			}
 			if err := d.Sync(); err != nil {
 				return err
@@ -110,25 +111,25 @@ func reportRate(b *testing.B, bytes, seconds, copied float64) {
 var benchProducts = []struct {
 	name    string
 	n, k    int
-	product func(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n device.Norm)
+	product func(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n devtest.Norm)
 }{
 	{"qkv", 6144, 4096, normProduct},
 	{"o", 4096, 4096, addProduct},
-	{"gateup", 28672, 4096, func(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n device.Norm) {
+	{"gateup", 28672, 4096, func(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n devtest.Norm) {
 		rows, half := y[0].Dim(0), w.Dim(0)/2
 		gate := []device.Tensor{y[0].Reshape(2*rows, half).Rows(0, rows), y[1].Reshape(2*rows, half).Rows(0, rows)}
-		device.NormSwiGLU(o, gate, x, n, []device.Tensor{w.Rows(0, half), w.Rows(half, 2*half)}, z)
+		devtest.NormSwiGLU(o, gate, x, n, []device.Tensor{w.Rows(0, half), w.Rows(half, 2*half)}, z)
 	}},
 	{"down", 4096, 14336, addProduct},
 	{"head", 128256, 4096, normProduct},
 }
 
-func normProduct(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n device.Norm) {
-	device.NormMatMuls(o, y[:1], x, n, []device.Tensor{w}, z)
+func normProduct(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n devtest.Norm) {
+	devtest.NormProducts(o, y[:1], x, n, []device.Tensor{w}, z)
 }
 
-func addProduct(o device.Ops, y [2]device.Tensor, x, _, w device.Tensor, _ device.Norm) {
-	device.AddMatMul(o, y[0], x, w, y[1])
+func addProduct(o device.Ops, y [2]device.Tensor, x, _, w device.Tensor, _ devtest.Norm) {
+	devtest.AddProduct(o, y[0], x, w, y[1])
 }
 
 // benchTypes are the types that products of a decode step are measured with.
@@ -156,7 +157,7 @@ func benchmarkProducts(b *testing.B, rows ...int) {
 						b.Run(fmt.Sprintf("rows=%d", r), func(b *testing.B) {
 							seconds := measure(b, d, func() {
 								for _, w := range w {
-									s.product(d.ops, y, x, z, w, device.Norm{W: norm, Eps: 1e-5})
+									s.product(d.ops, y, x, z, w, devtest.Norm{W: norm, Eps: 1e-5})
 								}
 							})
 							reportRate(b, float64(size), seconds/float64(len(w)), copied)
@@ -185,7 +186,7 @@ func benchMatrices(b *testing.B, d *dev, dt device.DType, n, k, copies int) []de
 		d.Write(w.Rows(0, some), raw)
 		for have := some; have < n; have *= 2 {
 			more := min(have, n-have)
-			d.ops.Copy(w.Rows(have, have+more), w.Rows(0, more))
+			device.Do(d.ops, device.Copy{Dst: w.Rows(have, have+more), Src: w.Rows(0, more)})
 		}
 		w.Memory().(*memory).fixed = true
 		all[i] = w
@@ -232,7 +233,7 @@ func BenchmarkAttend(b *testing.B) {
 					seconds := measure(b, d, func() {
 						for l := range layers {
 							kv.Pages = tables[l]
-							d.ops.Attend(y, q, kv, at)
+							device.Do(d.ops, device.Attend{Dst: y, Q: q, KV: kv, Plan: at})
 						}
 					})
 					reportRate(b, float64(4*read*kvHeads*dim), seconds/float64(layers), copied)
@@ -298,7 +299,7 @@ func BenchmarkSample(b *testing.B) {
 			b.Run(fmt.Sprintf("spread=%v/temp=%v/topk=%d/topp=%v/minp=%v/last=%d", spread, s.Temperature, s.TopK, s.TopP, s.MinP, s.RepeatLastN), func(b *testing.B) {
 				seconds := measure(b, d, func() {
 					for range times {
-						d.ops.Sample(next, logits, history, pos, []device.Sampling{s})
+						device.Do(d.ops, device.Sample{Next: next, Logits: logits, History: history, Pos: pos, Samplings: []device.Sampling{s}})
 					}
 				})
 				reportRate(b, 4*vocab, seconds/times, copied)

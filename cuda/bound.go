@@ -6,6 +6,7 @@ import "github.com/gollm/gollm/device"
 
 // KeyBounds makes the bounds of the parts that hold the newest positions.
 func (o *ops) KeyBounds(bounds device.Tensor, at device.Newest) {
+	o.Flush()
 	n := device.CheckBounds("KeyBounds", bounds, at.KV)
 	o.call("key_bounds").tensor(bounds).int(n).pages(at.KV, at.N).
 		run(blocks{touched(at.N), at.KV.K.Dim(1), at.KV.Len.Dim(0)}, 256)
@@ -13,6 +14,7 @@ func (o *ops) KeyBounds(bounds device.Tensor, at device.Newest) {
 
 // BoundScores is the most that a key of each part can score.
 func (o *ops) BoundScores(dst, q, bounds device.Tensor, kv device.KV) {
+	o.Flush()
 	n := device.CheckBoundScores(dst, q, bounds, kv)
 	slots, sets := dst.Dim(0), dst.Dim(1)
 	o.call("bound_scores").tensor(dst).tensor(q).tensor(bounds).int(q.Dim(1), sets, dst.Dim(2), n).pages(kv, 1).
@@ -21,6 +23,7 @@ func (o *ops) BoundScores(dst, q, bounds device.Tensor, kv device.KV) {
 
 // TopParts lists the row's own part and the best of the others.
 func (o *ops) TopParts(l device.List, scores device.Tensor, kv device.KV, parts int, t device.Parts) {
+	o.Flush()
 	device.CheckTopParts(l, scores, kv, parts)
 	slots, sets := scores.Dim(0), scores.Dim(1)
 	o.call("top_parts").tensor(l.Index).tensor(l.Count).tensor(scores).int(sets, scores.Dim(2), l.Index.Dim(2), parts).

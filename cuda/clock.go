@@ -6,6 +6,7 @@ import "time"
 
 // Mark sets a mark to the time at which all calls before it are done.
 func (d *dev) Mark(i int) {
+	d.ops.Flush()
 	for len(d.marks) <= i {
 		m, err := d.drv.newMark()
 		if err != nil {

@@ -19,6 +19,7 @@ func Open(c device.Config) (device.Device, error) {
 	}
 	d := &dev{drv: drv, kernels: map[string]*kernel{}}
 	d.ops = &ops{d: d}
+	d.ops.Open(d.ops.run, d.ops.patterns()...)
 	if d.failures, err = d.newMemory(failureSize + 8); err == nil {
 		d.workspace, err = d.newMemory(workspaceSize)
 	}
@@ -95,6 +96,7 @@ func (d *dev) Write(dst device.Tensor, src []byte) {
 	if dst.Size() != len(src) {
 		device.Check(false, "Write", "%v takes %d bytes, got %d", dst, dst.Size(), len(src))
 	}
+	d.ops.Flush()
 	if len(src) > 0 {
 		d.stored = false
 		d.keep(d.drv.write(d.address(dst), src))
@@ -106,6 +108,7 @@ func (d *dev) Read(dst []byte, src device.Tensor) error {
 	if src.Size() != len(dst) {
 		device.Check(false, "Read", "%v takes %d bytes, got %d", src, src.Size(), len(dst))
 	}
+	d.ops.Flush()
 	if len(dst) > 0 {
 		d.keep(d.drv.read(dst, d.address(src)))
 	}
@@ -114,6 +117,7 @@ func (d *dev) Read(dst []byte, src device.Tensor) error {
 
 // Sync waits, and reports the first failure since the last Sync.
 func (d *dev) Sync() error {
+	d.ops.Flush()
 	failed := d.done != nil // then what follows may not be launched
 	if !failed {
 		last := &d.delivered.all[device.Deliveries]
@@ -160,6 +164,7 @@ func (d *dev) Close() error {
 
 // Capture records the calls of step without running them.
 func (d *dev) Capture(step func(device.Ops)) (device.Graph, error) {
+	d.ops.Flush()
 	if err := d.drv.begin(); err != nil {
 		return nil, fmt.Errorf("cuda: Capture: %w", err)
 	}
@@ -169,12 +174,14 @@ func (d *dev) Capture(step func(device.Ops)) (device.Graph, error) {
 	defer func() {
 		d.capturing = false
 		if !done { // step panics
+			d.ops.Drop()
 			if g, err := d.drv.end(); err == nil {
 				_ = g.close()
 			}
 		}
 	}()
 	step(d.ops)
+	d.ops.Flush()
 	done = true
 	g, err := d.drv.end()
 	if err != nil {
@@ -190,7 +197,10 @@ type graph struct {
 }
 
 // Launch queues the calls.
-func (g *graph) Launch() { g.d.keep(g.g.launch()) }
+func (g *graph) Launch() {
+	g.d.ops.Flush()
+	g.d.keep(g.g.launch())
+}
 
 // Close frees what the driver keeps of the calls.
 func (g *graph) Close() error { return g.g.close() }

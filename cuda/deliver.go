@@ -59,6 +59,7 @@ func (v *delivery) queue(src ...device.Tensor) {
 		device.Check(false, op, "%d tensors, want %d at most", len(src), device.DeliverTensors)
 	}
 	d := v.d
+	d.ops.Flush()
 	t := &d.delivered
 	v.size = 0
 	c := d.ops.call("deliver").word(uint64(t.memory.device) + uint64(v.at))

@@ -51,6 +51,7 @@ func (d *dev) failure() (found, err error) {
 
 // NaNScores waits and says how many scores that were not numbers the ops have met.
 func (d *dev) NaNScores() (int64, error) {
+	d.ops.Flush()
 	var raw [8]byte
 	if err := d.drv.read(raw[:], d.failures.at+failureSize); err != nil {
 		return 0, fmt.Errorf("cuda: %w", err)

@@ -6,6 +6,7 @@ import "github.com/gollm/gollm/device"
 
 // SampleFeatures replaces the queries of each row by estimates.
 func (o *ops) SampleFeatures(dst, q device.Tensor, kv device.KV, f device.Features) {
+	o.Flush()
 	device.CheckFeatures(dst, q, kv, f)
 	rows, heads, run := q.Dim(0), q.Dim(1), 1
 	if f.Mean {

@@ -28,7 +28,7 @@ type halfRows struct{ lo, hi int }
 // manyAround is what happens around a product of many rows: x is normalized before,
 // unless norm.W is absent, and what dst held is added.
 type manyAround struct {
-	norm device.Norm
+	norm normWeights
 	add  bool
 }
 
@@ -83,8 +83,8 @@ func (o *ops) many(dst, x, w device.Tensor, around manyAround, have *halfRows) {
 	}
 }
 
-// manyNormed is FuseNormMatMuls of many rows.
-func (o *ops) manyNormed(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor) bool {
+// manyNormed computes dst[i] = norm(x)·w[i]ᵀ of many rows.
+func (o *ops) manyNormed(dst []device.Tensor, x device.Tensor, n normWeights, w []device.Tensor) bool {
 	around := manyAround{norm: n}
 	if !o.manySuit(x, around, w) {
 		return false
@@ -96,7 +96,7 @@ func (o *ops) manyNormed(dst []device.Tensor, x device.Tensor, n device.Norm, w 
 	return true
 }
 
-// manyAdded is FuseAddMatMul of many rows.
+// manyAdded computes dst += x·wᵀ of many rows.
 func (o *ops) manyAdded(dst, x, w device.Tensor) bool {
 	if !suitsMany(x.Dim(0), x.Dim(1), w.DType) {
 		return false
@@ -106,18 +106,13 @@ func (o *ops) manyAdded(dst, x, w device.Tensor) bool {
 	return true
 }
 
-// FuseFeed computes x += (silu(norm(x)·gateᵀ) · (norm(x)·upᵀ))·downᵀ of many rows. What
+// feed computes x += (silu(norm(x)·gateᵀ) · (norm(x)·upᵀ))·downᵀ of many rows. What
 // is between the products exists in half precision alone.
-func (o *ops) FuseFeed(x device.Tensor, n device.Norm, w, wide []device.Tensor) bool {
+func (o *ops) feed(x device.Tensor, n normWeights, w, wide []device.Tensor) bool {
 	if x.Dim(0) < manyRows {
 		return false
 	}
-	checkNorm(x, n)
 	rows, ff := x.Dim(0), w[2].Dim(1)
-	for i, y := range wide {
-		checkProduct(y, x, w[i])
-	}
-	checkProduct(x, wide[0], w[2])
 	if rows > halvesSize/3/(2*ff) || !suitsMany(rows, ff, w[2].DType) || !o.manyNormed(wide, x, n, w[:2]) {
 		return false
 	}

@@ -24,6 +24,7 @@ func checkDim(op string, dim int) {
 
 // HashKeys makes the codes of positions that have none.
 func (o *ops) HashKeys(h device.Hash, kv device.KV) {
+	o.Flush()
 	const op = "HashKeys"
 	device.CheckHash(op, h, kv)
 	checkDim(op, kv.K.Dim(3))
@@ -35,6 +36,7 @@ func (o *ops) HashKeys(h device.Hash, kv device.KV) {
 
 // ListCollisions lists the positions that collide with each row's queries.
 func (o *ops) ListCollisions(l device.List, h device.Hash, q device.Tensor, kv device.KV, p device.Plan) {
+	o.Flush()
 	const op = "ListCollisions"
 	device.CheckCollisions(l, h, q, kv, p)
 	checkDim(op, q.Dim(2))

@@ -8,7 +8,10 @@ const together = 12
 
 // Until makes calls do nothing once done is closed. Until then the host does not run
 // far ahead of the device: what is queued cannot be taken back.
-func (d *dev) Until(done <-chan struct{}) { d.done, d.launched = done, 0 }
+func (d *dev) Until(done <-chan struct{}) {
+	d.ops.Flush()
+	d.done, d.launched = done, 0
+}
 
 // drops reports whether the next launch is not wanted any more.
 func (d *dev) drops() bool {

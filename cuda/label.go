@@ -27,6 +27,7 @@ func checkLabel(op string, c device.Channels) {
 
 // StoreChannels stores the labels of the call's keys at their positions.
 func (o *ops) StoreChannels(labels, x device.Tensor, c device.Channels, kv device.KV) {
+	o.Flush()
 	const op = "StoreChannels"
 	device.CheckChannels(op, labels, x, c, kv)
 	checkLabel(op, c)
@@ -35,6 +36,7 @@ func (o *ops) StoreChannels(labels, x device.Tensor, c device.Channels, kv devic
 
 // ChannelScores computes the products of labels over the middle of a plan.
 func (o *ops) ChannelScores(dst, q, labels device.Tensor, c device.Channels, kv device.KV, p device.Plan) {
+	o.Flush()
 	device.CheckChannelScores(dst, q, labels, c, kv, p)
 	checkLabel("ChannelScores", c)
 	o.channels("channel_scores", labels, q, c, dst, kv, p, blocks{q.Dim(0), q.Dim(1), parts(kv)}, 256)
@@ -69,12 +71,14 @@ func (o *ops) net(x device.Tensor, n device.Net, kv device.KV, to func(c *call) 
 
 // StoreSigns stores the signs of the call's keys at their positions.
 func (o *ops) StoreSigns(signs, x device.Tensor, n device.Net, kv device.KV) {
+	o.Flush()
 	device.CheckStoreSigns(signs, x, n, kv)
 	o.net(x, n, kv, func(c *call) *call { return c.tensor(signs) }, true)
 }
 
 // SignScores compares signs over the middle of a plan.
 func (o *ops) SignScores(dst, q, signs device.Tensor, n device.Net, kv device.KV, p device.Plan) {
+	o.Flush()
 	const op = "SignScores"
 	device.CheckSignScores(dst, q, signs, n, kv, p)
 	rows, heads := q.Dim(0), q.Dim(1)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 )
 
 // BenchmarkPrefillLayer is a layer of a prompt with dense attention, part by part as
@@ -28,22 +29,22 @@ func BenchmarkPrefillLayer(b *testing.B) {
 			q, k, y := l.q.Reshape(benchChunk, dim), l.k.Reshape(benchChunk, dim/4), l.y.Reshape(benchChunk, dim)
 			v := f(benchChunk, dim/4)
 			wq, wk, wv, wo, wg, wu, wd := w(dim, dim), w(dim/4, dim), w(dim/4, dim), w(dim, dim), w(ff, dim), w(ff, dim), w(dim, ff)
-			scale := device.Norm{W: f(dim), Eps: 1e-5}
-			pos, rope := filled(b, d, device.I32, benchChunk), device.Rope{Freqs: f(benchDim / 2), Scale: 1}
+			scale := devtest.Norm{W: f(dim), Eps: 1e-5}
+			pos, rope := filled(b, d, device.I32, benchChunk), device.Rotation{Freqs: f(benchDim / 2), Scale: 1}
 			parts := []struct {
 				name string
 				run  func()
 			}{
 				{"qkv", func() {
-					device.NormMatMuls(d.ops, []device.Tensor{q, k, v}, x, scale, []device.Tensor{wq, wk, wv}, norm)
+					devtest.NormProducts(d.ops, []device.Tensor{q, k, v}, x, scale, []device.Tensor{wq, wk, wv}, norm)
 				}},
 				{"append", func() {
-					device.RopeAppend(d.ops, l.kv, l.q, l.k, v.Reshape(benchChunk, benchKVHeads, benchDim), pos, rope)
+					devtest.RotateAppend(d.ops, l.kv, l.q, l.k, v.Reshape(benchChunk, benchKVHeads, benchDim), pos, rope)
 				}},
-				{"attention", func() { d.ops.Attend(l.y, l.q, l.kv, device.Plan{}) }},
-				{"o", func() { device.AddMatMul(d.ops, x, y, wo, norm) }},
+				{"attention", func() { device.Do(d.ops, device.Attend{Dst: l.y, Q: l.q, KV: l.kv, Plan: device.Plan{}}) }},
+				{"o", func() { devtest.AddProduct(d.ops, x, y, wo, norm) }},
 				{"feed", func() {
-					device.Feed(d.ops, x, scale, []device.Tensor{wg, wu, wd}, []device.Tensor{gate, up}, norm)
+					devtest.Feed(d.ops, []device.Tensor{gate, up}, x, scale, []device.Tensor{wg, wu, wd}, norm)
 				}},
 			}
 			b.Run(fmt.Sprintf("n=%dk/%v", s.n>>10, s.dt), func(b *testing.B) {

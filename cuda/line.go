@@ -6,6 +6,7 @@ import "github.com/gollm/gollm/device"
 
 // LineSums adds up attention weights along columns and diagonals.
 func (o *ops) LineSums(columns, diagonals, q device.Tensor, kv device.KV, f device.First) {
+	o.Flush()
 	const op = "LineSums"
 	device.CheckLineSums(columns, diagonals, q, kv)
 	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
@@ -24,6 +25,7 @@ func (o *ops) LineSums(columns, diagonals, q device.Tensor, kv device.KV, f devi
 
 // ListLines lists what columns and diagonals reach.
 func (o *ops) ListLines(l, columns, diagonals device.List, kv device.KV, rows int) {
+	o.Flush()
 	const op = "ListLines"
 	device.CheckListLines(l, columns, diagonals, kv, rows)
 	heads, words := l.Index.Dim(1), kv.Pages.Dim(1)
@@ -36,6 +38,7 @@ func (o *ops) ListLines(l, columns, diagonals device.List, kv device.KV, rows in
 
 // MeanKeys averages the stored keys of each block of positions.
 func (o *ops) MeanKeys(dst device.Tensor, kv device.KV, block int) {
+	o.Flush()
 	device.CheckMeanKeys(dst, kv, block)
 	n := dst.Dim(0)
 	o.call("mean_keys").tensor(dst).int(n, block).pages(kv, 1).
@@ -44,6 +47,7 @@ func (o *ops) MeanKeys(dst device.Tensor, kv device.KV, block int) {
 
 // Agree says for each head whether means tell what columns do.
 func (o *ops) Agree(m device.Means, columns, q device.Tensor, kv device.KV, near float64) {
+	o.Flush()
 	const op = "Agree"
 	device.CheckAgree(m, columns, q, kv)
 	words := m.Keys.Dim(0)
@@ -56,6 +60,7 @@ func (o *ops) Agree(m device.Means, columns, q device.Tensor, kv device.KV, near
 
 // TopLines lists the blocks of lines with the largest sums.
 func (o *ops) TopLines(l device.List, x device.Tensor, kv device.KV, c device.Cover, agree device.Tensor) {
+	o.Flush()
 	const op = "TopLines"
 	device.CheckTopLines(l, x, kv, c, agree)
 	words := ceil(x.Dim(1), c.Block)
@@ -68,6 +73,7 @@ func (o *ops) TopLines(l device.List, x device.Tensor, kv device.KV, c device.Co
 
 // ListBlocks lists pages for each block of rows.
 func (o *ops) ListBlocks(l, columns, diagonals device.List, kv device.KV, m device.Means) {
+	o.Flush()
 	const op = "ListBlocks"
 	device.CheckListBlocks(l, columns, diagonals, kv, m)
 	heads := l.Index.Dim(1)

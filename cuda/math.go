@@ -8,12 +8,14 @@ import (
 
 // ops queues operations, in order.
 type ops struct {
+	device.Window
 	d      *dev
 	making call
 
 	one [3]device.Tensor // what a call gives as slices
 
-	turn turn // of a call of FuseHeads
+	rotation rotation // of inHeads
+	matched  matcher
 }
 
 // ceil is how many parts of size each n elements make.
@@ -22,40 +24,40 @@ func ceil(n, each int) int { return (n + each - 1) / each }
 // many bounds the blocks of a launch whose threads take more than one element.
 const many = 1 << 12
 
-// Embed copies rows of a table, converted to f32.
-func (o *ops) Embed(dst, table, ids device.Tensor) {
-	device.CheckEmbed(dst, table, ids)
+// embed copies rows of a table, converted to f32.
+func (o *ops) embed(c *device.Embed) {
+	dst, table, ids := c.Dst, c.Table, c.IDs
 	vocab, dim := table.Dim(0), table.Dim(1)
 	o.call("embed").tensor(dst).tensor(table).tensor(ids).
 		int(int(table.DType), vocab, dim, table.DType.RowSize(dim)).failures().
 		run(blocks{ids.Dim(0), ceil(dim, 1024), 1}, 256)
 }
 
-// Gather copies rows: dst[r] = src[rows[r]].
-func (o *ops) Gather(dst, src, rows device.Tensor) {
-	device.CheckGather(dst, src, rows)
+// gather copies rows: dst[r] = src[rows[r]].
+func (o *ops) gather(c *device.Gather) {
+	dst, src, rows := c.Dst, c.Src, c.Rows
 	n, dim := src.Dim(0), src.Dim(1)
 	o.call("gather").tensor(dst).tensor(src).tensor(rows).int(n, dim).failures().
 		run(blocks{rows.Dim(0), ceil(dim, 1024), 1}, 256)
 }
 
-// Copy copies all elements between tensors of one type and length.
-func (o *ops) Copy(dst, src device.Tensor) {
-	device.CheckCopy(dst, src)
+// copyAll copies all elements between tensors of one type and length.
+func (o *ops) copyAll(c *device.Copy) {
+	dst, src := c.Dst, c.Src
 	if dst.Size() > 0 {
 		o.d.keep(o.d.drv.copy(o.d.address(dst), o.d.address(src), dst.Size()))
 	}
 }
 
-// Add adds element by element: dst += x.
-func (o *ops) Add(dst, x device.Tensor) {
-	device.CheckAdd(dst, x)
+// add adds element by element: dst += x.
+func (o *ops) add(c *device.Add) {
+	dst, x := c.Dst, c.X
 	o.call("add").tensor(dst).tensor(x).int(x.Len()).run(blocks{min(ceil(x.Len(), 256), many), 1, 1}, 256)
 }
 
-// RMSNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w.
-func (o *ops) RMSNorm(dst, x, w device.Tensor, eps float32) {
-	device.CheckRMSNorm(dst, x, w)
+// rmsNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w.
+func (o *ops) rmsNorm(c *device.RMSNorm) {
+	dst, x, w, eps := c.Dst, c.X, c.W, c.Eps
 	rows, dim := x.Dim(0), x.Dim(1)
 	o.call("rmsnorm").tensor(dst).tensor(x).tensor(w).int(dim).float(float64(eps)).
 		run(blocks{rows, 1, 1}, threadsFor(dim, 1024))
@@ -69,18 +71,18 @@ func threadsFor(n, most int) int {
 // ropeHeads is how many heads a thread of the kernel rope turns.
 const ropeHeads = 4
 
-// Rope rotates pairs of each head in place by pos times the pair's frequency.
-func (o *ops) Rope(x, pos device.Tensor, r device.Rope) {
-	device.CheckRope(x, pos, r)
+// rope rotates pairs of each head in place by pos times the pair's frequency.
+func (o *ops) rope(c *device.Rope) {
+	x, pos, r := c.X, c.Pos, &c.Rotation
 	rows, heads, dim, pairs := x.Dim(0), x.Dim(1), x.Dim(2), r.Freqs.Dim(0)
 	o.call("rope").tensor(x).tensor(pos).tensor(r.Freqs).float(float64(r.Scale)).
 		int(heads, dim, pairs).bool(r.Interleaved).
 		run(blocks{rows, ceil(heads, ropeHeads), 1}, min(ceil(max(pairs, 1), 32)*32, 128))
 }
 
-// SwiGLU gates: dst = silu(gate) · up.
-func (o *ops) SwiGLU(dst, gate, up device.Tensor) {
-	device.CheckSwiGLU(dst, gate, up)
+// swiGLU gates: dst = silu(gate) · up.
+func (o *ops) swiGLU(c *device.SwiGLU) {
+	dst, gate, up := c.Dst, c.Gate, c.Up
 	o.call("swiglu").tensor(dst).tensor(gate).tensor(up).int(dst.Len()).
 		run(blocks{min(ceil(dst.Len(), 256), many), 1, 1}, 256)
 }

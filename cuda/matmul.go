@@ -4,41 +4,16 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// MatMul multiplies by a transposed matrix: dst = x·wᵀ.
-func (o *ops) MatMul(dst, x, w device.Tensor) {
-	checkProduct(dst, x, w)
-	o.one = [3]device.Tensor{dst, w}
-	if o.few(o.one[:1], x, device.Norm{}, o.one[1:2], store) {
-		return
-	}
-	var have prepared
-	o.product(dst, x, w, &have)
-}
-
-// MatMuls computes dst[i] = x·w[i]ᵀ for each i, preparing x once.
-func (o *ops) MatMuls(dst []device.Tensor, x device.Tensor, w []device.Tensor) {
-	if len(dst) != len(w) {
-		device.Check(false, "MatMul", "%d results for %d matrices", len(dst), len(w))
-	}
-	for i := range dst {
-		checkProduct(dst[i], x, w[i])
-	}
-	if o.few(dst, x, device.Norm{}, w, store) {
-		return
+// products computes dst[i] = x·w[i]ᵀ for each i, preparing x once.
+func (o *ops) products(dst []device.Tensor, x device.Tensor, w []device.Tensor) bool {
+	if o.few(dst, x, normWeights{}, w, store) {
+		return true
 	}
 	var have prepared
 	for i := range dst {
 		o.product(dst[i], x, w[i], &have)
 	}
-}
-
-// checkProduct panics unless the shapes of dst = x·wᵀ fit together.
-func checkProduct(dst, x, w device.Tensor) {
-	const op = "MatMul"
-	device.CheckShape(op, "w", w, w.DType, -1, -1)
-	n, k := w.Dim(0), w.Dim(1)
-	device.CheckShape(op, "x", x, device.F32, -1, k)
-	device.CheckShape(op, "dst", dst, device.F32, x.Dim(0), n)
+	return true
 }
 
 // gemvKernels are the kernels for a few rows of F32, and of the other types where those of

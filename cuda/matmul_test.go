@@ -29,7 +29,7 @@ func TestManyRows(t *testing.T) {
 		for _, s := range [][3]int{{64, 1, 256}, {65, 100, 512}, {129, 131, 256}, {128, 128, 1024}} {
 			rows, n, k := s[0], s[1], s[2]
 			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
-				asDefined(t, d, dt, [3]int{rows, n, k}, manyBound, d.ops.MatMul)
+				asDefined(t, d, dt, [3]int{rows, n, k}, manyBound, d.ops.queued)
 			})
 		}
 	}
@@ -74,26 +74,27 @@ func TestFusedManyRows(t *testing.T) {
 		d.Write(x, normal(rng, x.Len()))
 		return x
 	}
-	x, scratch, scale := f(rows, k), f(rows, k), device.Norm{W: f(k), Eps: 1e-5}
+	x, scratch, scale := f(rows, k), f(rows, k), normWeights{W: f(k), Eps: 1e-5}
 	for _, dt := range []device.DType{device.F16, device.Q8_0} {
 		w := []device.Tensor{alloc(t, d, dt, n, k), alloc(t, d, dt, n/2, k)}
 		for _, w := range w {
 			d.Write(w, randomMatrix(rng, dt, w.Dim(0), k))
 		}
 		got, want := []device.Tensor{f(rows, n), f(rows, n/2)}, []device.Tensor{f(rows, n), f(rows, n/2)}
-		d.ops.RMSNorm(scratch, x, scale.W, scale.Eps)
-		d.ops.MatMuls(want, scratch, w)
-		if !d.ops.FuseNormMatMuls(got, x, scale, w) {
+		device.Do(d.ops, device.RMSNorm{Dst: scratch, X: x, W: scale.W, Eps: scale.Eps})
+		d.ops.Flush()
+		d.ops.products(want, scratch, w)
+		if !d.ops.manyNormed(got, x, scale, w) {
 			t.Fatalf("%v: products of a norm are not fused", dt)
 		}
 		for i := range got {
 			compare(t, read(t, d, got[i]), read(t, d, want[i]), manyBound)
 		}
 		product := f(rows, n)
-		d.ops.MatMul(product, scratch, w[0])
-		d.ops.Copy(want[0], got[0])
-		d.ops.Add(want[0], product)
-		if !d.ops.FuseAddMatMul(got[0], scratch, w[0]) {
+		device.Do(d.ops, device.MatMul{Dst: product, X: scratch, W: w[0]})
+		device.Do(d.ops, device.Copy{Dst: want[0], Src: got[0]})
+		device.Do(d.ops, device.Add{Dst: want[0], X: product})
+		if !d.ops.manyAdded(got[0], scratch, w[0]) {
 			t.Fatalf("%v: a product is not added", dt)
 		}
 		compare(t, read(t, d, got[0]), read(t, d, want[0]), 1e-6)
@@ -104,17 +105,25 @@ func TestFusedManyRows(t *testing.T) {
 			d.Write(w, randomMatrix(rng, dt, w.Dim(0), w.Dim(1)))
 		}
 		wide, stream := []device.Tensor{f(rows, ff), f(rows, ff)}, []device.Tensor{f(rows, k), f(rows, k)}
-		d.ops.Copy(stream[1], stream[0])
-		if !d.ops.FuseFeed(stream[0], scale, layer, wide) {
+		device.Do(d.ops, device.Copy{Dst: stream[1], Src: stream[0]})
+		d.ops.Flush()
+		if !d.ops.feed(stream[0], scale, layer, wide) {
 			t.Fatalf("%v: a feed-forward layer is not fused", dt)
 		}
-		d.ops.RMSNorm(scratch, stream[1], scale.W, scale.Eps)
-		d.ops.MatMuls(wide, scratch, layer[:2])
-		d.ops.SwiGLU(wide[0], wide[0], wide[1])
-		d.ops.MatMul(scratch, wide[0], layer[2])
-		d.ops.Add(stream[1], scratch)
+		device.Do(d.ops, device.RMSNorm{Dst: scratch, X: stream[1], W: scale.W, Eps: scale.Eps})
+		d.ops.Flush()
+		d.ops.products(wide, scratch, layer[:2])
+		device.Do(d.ops, device.SwiGLU{Dst: wide[0], Gate: wide[0], Up: wide[1]})
+		device.Do(d.ops, device.MatMul{Dst: scratch, X: wide[0], W: layer[2]})
+		device.Do(d.ops, device.Add{Dst: stream[1], X: scratch})
 		compare(t, read(t, d, stream[0]), read(t, d, stream[1]), manyBound)
 	}
+}
+
+// queued queues dst = x·wᵀ.
+func (o *ops) queued(dst, x, w device.Tensor) {
+	device.Do(o, device.MatMul{Dst: dst, X: x, W: w})
+	o.Flush()
 }
 
 // TestLittleSharedMemory holds products of few rows against the definition where blocks
@@ -131,7 +140,7 @@ func TestLittleSharedMemory(t *testing.T) {
 		}
 		for _, rows := range []int{1, 2, 11} {
 			t.Run(fmt.Sprintf("type=%v/rows=%d", dt, rows), func(t *testing.T) {
-				asDefined(t, d, dt, [3]int{rows, n, k}, bound, d.ops.MatMul)
+				asDefined(t, d, dt, [3]int{rows, n, k}, bound, d.ops.queued)
 			})
 		}
 	}
@@ -155,7 +164,7 @@ func TestSeveral(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
 				asDefined(t, d, dt, [3]int{rows, n, k}, bound, func(dst, x, w device.Tensor) {
-					if !d.ops.few([]device.Tensor{dst}, x, device.Norm{}, []device.Tensor{w}, store) {
+					if !d.ops.few([]device.Tensor{dst}, x, normWeights{}, []device.Tensor{w}, store) {
 						t.Fatal("no kernel")
 					}
 				})

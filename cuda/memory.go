@@ -106,6 +106,7 @@ func (d *dev) freeAll(mems []*memory) error {
 	if len(mems) == 0 {
 		return nil
 	}
+	d.ops.Flush()
 	first := d.drv.sync()
 	for _, m := range mems {
 		if err := d.drv.free(m.at); err != nil && first == nil {

@@ -94,7 +94,7 @@ func (d *dev) productPeak() (rate float64, by string) {
 		return 0, "no memory for a product"
 	}
 	d.Write(x, floats(n*n))
-	if each, err = d.repeated(func() error { d.ops.MatMul(dst, x, w); return nil }); err != nil {
+	if each, err = d.repeated(func() error { device.Do(d.ops, device.MatMul{Dst: dst, X: x, W: w}); return nil }); err != nil {
 		return 0, "a product failed"
 	}
 	return ops / each, size + ownProducts
@@ -124,6 +124,7 @@ func (d *dev) repeated(call func() error) (float64, error) {
 				return 0, err
 			}
 		}
+		d.ops.Flush()
 		err := d.drv.sync()
 		return time.Since(start), err
 	}

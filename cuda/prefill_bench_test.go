@@ -91,7 +91,7 @@ func BenchmarkProduct(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/%v/rows=%d/library=%v", s.name, s.dt, s.rows, library), func(b *testing.B) {
 					d.drv.library.off = !library
 					defer func() { d.drv.library.off = false }()
-					perSecond(b, d, 2e-12*float64(s.rows)*float64(s.n)*float64(s.k), "TFLOP/s", func() { d.ops.MatMul(y, x, w) })
+					perSecond(b, d, 2e-12*float64(s.rows)*float64(s.n)*float64(s.k), "TFLOP/s", func() { device.Do(d.ops, device.MatMul{Dst: y, X: x, W: w}) })
 				})
 			}
 			return nil
@@ -134,7 +134,7 @@ func newLayerBed(b *testing.B, d *dev, n, chunk int) *layerBed {
 	d.Write(l.kv.Pages, table)
 	for end := chunk; end <= n; end += chunk {
 		l.at(end)
-		d.ops.Append(l.kv, l.k, l.k)
+		device.Do(d.ops, device.Append{KV: l.kv, K: l.k, V: l.k})
 	}
 	return l
 }
@@ -167,7 +167,9 @@ func BenchmarkPrefillDense(b *testing.B) {
 		free, err := d.Scope(func() error {
 			l := newLayerBed(b, d, s.n, s.chunk)
 			b.Run(fmt.Sprintf("n=%dk/chunk=%dk", s.n>>10, s.chunk>>10), func(b *testing.B) {
-				perSecond(b, d, l.work(), "TFLOP/s", func() { l.prefill(func(int) { d.ops.Attend(l.y, l.q, l.kv, device.Plan{}) }) })
+				perSecond(b, d, l.work(), "TFLOP/s", func() {
+					l.prefill(func(int) { device.Do(d.ops, device.Attend{Dst: l.y, Q: l.q, KV: l.kv, Plan: device.Plan{}}) })
+				})
 			})
 			return nil
 		})
@@ -195,13 +197,13 @@ func BenchmarkPrefillSketch(b *testing.B) {
 	list := device.List{Index: filled(b, d, device.I32, rows, 1, pages), Count: filled(b, d, device.I32, rows, 1), Group: device.PageLen}
 	at := device.Newest{KV: l.kv, N: benchChunk}
 	choose := func(int) {
-		d.ops.BlockSum(keys, l.k, l.kv)
-		d.ops.BlockSum(queries, l.q, l.kv)
-		d.ops.SketchMeans(keySketch, keys, basis, at)
-		d.ops.SketchMeans(querySketch, queries, basis, at)
-		d.ops.CompareBlocks(pairs, querySketch, keySketch, at, device.Compare{Log: true})
-		d.ops.Walk(walk, walk, pairs, at, 8)
-		d.ops.TopBlocks(list, walk, at, device.Pick{Share: 0.1})
+		device.Do(d.ops, device.BlockSum{Sum: keys, X: l.k, KV: l.kv})
+		device.Do(d.ops, device.BlockSum{Sum: queries, X: l.q, KV: l.kv})
+		device.Do(d.ops, device.SketchMeans{Dst: keySketch, Sum: keys, Basis: basis, At: at})
+		device.Do(d.ops, device.SketchMeans{Dst: querySketch, Sum: queries, Basis: basis, At: at})
+		device.Do(d.ops, device.CompareBlocks{Dst: pairs, Q: querySketch, K: keySketch, At: at, Compare: device.Compare{Log: true}})
+		device.Do(d.ops, device.Walk{Dst: walk, Src: walk, Pairs: pairs, At: at, Exponent: 8})
+		device.Do(d.ops, device.TopBlocks{List: list, Rows: walk, At: at, Pick: device.Pick{Share: 0.1}})
 	}
 	plan := device.Plan{Middle: device.Blocks, List: list}
 	l.prefill(choose)
@@ -210,12 +212,14 @@ func BenchmarkPrefillSketch(b *testing.B) {
 		perSecond(b, d, 1, "layer/s", func() {
 			l.prefill(func(end int) {
 				choose(end)
-				d.ops.Attend(l.y, l.q, l.kv, plan)
+				device.Do(d.ops, device.Attend{Dst: l.y, Q: l.q, KV: l.kv, Plan: plan})
 			})
 		})
 	})
 	b.Run("dense", func(b *testing.B) {
-		perSecond(b, d, 1, "layer/s", func() { l.prefill(func(int) { d.ops.Attend(l.y, l.q, l.kv, device.Plan{}) }) })
+		perSecond(b, d, 1, "layer/s", func() {
+			l.prefill(func(int) { device.Do(d.ops, device.Attend{Dst: l.y, Q: l.q, KV: l.kv, Plan: device.Plan{}}) })
+		})
 	})
 }
 
@@ -245,7 +249,7 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 		if end == benchChunk {
 			p = device.Plan{}
 		}
-		d.ops.Attend(l.y, l.q, l.kv, p)
+		device.Do(d.ops, device.Attend{Dst: l.y, Q: l.q, KV: l.kv, Plan: p})
 	}
 	kept := 0.0
 	l.at(n)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gollm/gollm/cuda/kernels"
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 )
 
 // openCard opens a device that stands for a GPU.
@@ -125,7 +126,7 @@ func TestDeclared(t *testing.T) {
 	defer d.Close()
 	d.drv.sizes["rmsnorm"] = size{static: 8, registers: 32}
 	x := alloc(t, d, device.F32, 2, 300)
-	d.ops.RMSNorm(x, x, alloc(t, d, device.F32, 300), 1e-5)
+	device.Do(d.ops, device.RMSNorm{Dst: x, X: x, W: alloc(t, d, device.F32, 300), Eps: 1e-5})
 	if err := d.Sync(); err == nil || !strings.Contains(err.Error(), "sizes.txt") {
 		t.Errorf("%v", err)
 	}
@@ -174,20 +175,20 @@ func productsOf(t *testing.T, d *dev, dt device.DType, dim, ff, kv, vocab int) {
 	free, err := d.Scope(func() error {
 		weight := func(n, k int) device.Tensor { return alloc(t, d, dt, n, k) }
 		q, k, o, gateUp, down, head := weight(dim, dim), weight(kv, dim), weight(dim, dim), weight(ff, dim), weight(dim, ff), weight(vocab, dim)
-		n := device.Norm{W: alloc(t, d, device.F32, dim), Eps: 1e-5}
+		n := devtest.Norm{W: alloc(t, d, device.F32, dim), Eps: 1e-5}
 		for _, rows := range []int{1, 2, 7, 8, 9, 16, 17, 32, 33, 63, 64, 512, 2048, 8192} {
 			f := func(n int) device.Tensor { return alloc(t, d, device.F32, rows, n) }
 			i := func(dims ...int) device.Tensor { return alloc(t, d, device.I32, append([]int{rows}, dims...)...) }
 			x, y, z, u, v, wide := f(dim), f(dim), f(kv), f(kv), f(ff), f(ff)
-			device.NormMatMuls(d.ops, []device.Tensor{y, z, u}, x, n, []device.Tensor{q, k, k}, y)
-			device.AddMatMul(d.ops, x, y, o, y)
-			device.Feed(d.ops, x, n, []device.Tensor{gateUp, gateUp, down}, []device.Tensor{v, wide}, y)
-			device.NormSwiGLU(d.ops, []device.Tensor{v, wide}, x, n, []device.Tensor{gateUp, gateUp}, y)
+			devtest.NormProducts(d.ops, []device.Tensor{y, z, u}, x, n, []device.Tensor{q, k, k}, y)
+			devtest.AddProduct(d.ops, x, y, o, y)
+			devtest.Feed(d.ops, []device.Tensor{v, wide}, x, n, []device.Tensor{gateUp, gateUp, down}, y)
+			devtest.NormSwiGLU(d.ops, []device.Tensor{v, wide}, x, n, []device.Tensor{gateUp, gateUp}, y)
 			if rows <= 64 {
 				logits := f(vocab)
-				d.ops.MatMul(logits, x, head)
+				device.Do(d.ops, device.MatMul{Dst: logits, X: x, W: head})
 				for _, s := range []device.Sampling{{}, {Temperature: 1, TopP: 0.9}, {Temperature: 1, TopK: 40, RepeatPenalty: 1.1}} {
-					d.ops.Sample(i(), logits, i(64), i(), slices.Repeat([]device.Sampling{s}, rows))
+					device.Do(d.ops, device.Sample{Next: i(), Logits: logits, History: i(64), Pos: i(), Samplings: slices.Repeat([]device.Sampling{s}, rows)})
 				}
 			}
 		}

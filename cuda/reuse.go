@@ -29,6 +29,7 @@ func (c *call) memo(m device.Memo, heads int) *call {
 // Reuse lists what each set reads in the plan's middle: what it finds again, or what
 // it chooses now.
 func (o *ops) Reuse(l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) {
+	o.Flush()
 	const op = "Reuse"
 	c, ok := o.checkReuse(op, l, m, scores, asked, q, kv)
 	if !ok {
@@ -107,9 +108,10 @@ const mostListed = 4 << 10
 
 // FuseReuseAttend attends to what sets read that are heads which share no keys.
 func (o *ops) FuseReuseAttend(dst device.Tensor, l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) bool {
+	o.Flush()
 	const op = "ReuseAttend"
 	p.Middle, p.List = device.Tokens, l
-	device.CheckAttend(dst, q, kv, p)
+	(&device.Attend{Dst: dst, Q: q, KV: kv, Plan: p}).Check()
 	slots, heads := kv.Len.Dim(0), q.Dim(1)
 	name, ok := reuseAttendKernels[q.Dim(2)]
 	listed := l.Index.Dim(2) + p.Sink + p.Recent + p.Align

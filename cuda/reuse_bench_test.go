@@ -46,7 +46,7 @@ func newReuseBed(b *testing.B, d *dev, n int, share device.Amount) *reuseBed {
 		d.Write(rows.Rows(0, some), random)
 		for have := some; have < rows.Dim(0); {
 			more := min(have, rows.Dim(0)-have)
-			d.ops.Copy(rows.Rows(have, have+more), rows.Rows(0, more))
+			device.Do(d.ops, device.Copy{Dst: rows.Rows(have, have+more), Src: rows.Rows(0, more)})
 			have += more
 		}
 	}
@@ -88,7 +88,7 @@ func (r *reuseBed) queue(choose, read bool, above float64) {
 			r.d.ops.Reuse(r.plan.List, m, r.scores, r.q, r.q, kv, r.plan, widen)
 		}
 		if read {
-			r.d.ops.Attend(r.y, r.q, kv, r.plan)
+			device.Do(r.d.ops, device.Attend{Dst: r.y, Q: r.q, KV: kv, Plan: r.plan})
 		}
 	}
 }
@@ -117,7 +117,7 @@ func BenchmarkReuse(b *testing.B) {
 				for l := range reuseLayers {
 					kv := r.kv
 					kv.Pages = r.tables[l]
-					d.ops.Attend(r.y, r.q, kv, device.Plan{})
+					device.Do(d.ops, device.Attend{Dst: r.y, Q: r.q, KV: kv, Plan: device.Plan{}})
 				}
 			})
 			for _, way := range []struct {

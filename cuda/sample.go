@@ -89,9 +89,9 @@ func (c *call) sampler(s *sampler) *call {
 	return c.word(uint64(min(s.TopK, math.MaxInt32)) | uint64(min(s.RepeatLastN, math.MaxInt32))<<32).word(s.Seed).int(s.order)
 }
 
-// Sample chooses the token that follows each row.
-func (o *ops) Sample(next, logits, history, pos device.Tensor, s []device.Sampling) {
-	device.CheckSample(next, logits, history, pos, s)
+// sample chooses the token that follows each row.
+func (o *ops) sample(c *device.Sample) {
+	next, logits, history, pos, s := c.Next, c.Logits, c.History, c.Pos, c.Samplings
 	rows, vocab := logits.Dim(0), logits.Dim(1)
 	threads := threadsFor(vocab, 1024)
 	parts := ceil(vocab, threads*sampleEach)

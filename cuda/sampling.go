@@ -23,6 +23,7 @@ func (o *ops) inPieces(op string, items, size int, f func(first, n int)) {
 
 // SampleTail lists what is fixed in the plan's middle and a sample of the rest.
 func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.Plan, t device.Tail) {
+	o.Flush()
 	const op = "SampleTail"
 	device.CheckTail(l, q, kv, p, t)
 	rows, heads, sets := q.Dim(0), q.Dim(1), l.Index.Dim(1)
@@ -56,6 +57,7 @@ func (c *call) values(d device.Draws) *call {
 
 // SampleValues lists what is drawn of the softmax over what the plan reads.
 func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
+	o.Flush()
 	const op = "SampleValues"
 	device.CheckDraws(l, q, kv, p, d)
 	rows, heads, groups := q.Dim(0), q.Dim(1), kv.K.Dim(1)
@@ -121,7 +123,8 @@ func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p devi
 
 // FuseSampleAttend attends to values drawn of what the plan reads.
 func (o *ops) FuseSampleAttend(dst, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
+	o.Flush()
 	const op = "SampleAttend"
-	device.CheckAttend(dst, q, kv, p)
+	(&device.Attend{Dst: dst, Q: q, KV: kv, Plan: p}).Check()
 	return device.RowsPerSlot(op, q.Dim(0), kv) == 1 && o.drawRows(device.List{}, dst, q, kv, p, d)
 }

@@ -26,7 +26,7 @@ func benchCaches(b *testing.B, d *dev, n int) []device.KV {
 		d.Write(x.Rows(0, some), randomMatrix(rng, device.F16, some, benchKVHeads*device.PageLen*benchDim))
 		for some < layers*pages {
 			more := min(some, layers*pages-some)
-			d.ops.Copy(x.Rows(some, some+more), x.Rows(0, more))
+			device.Do(d.ops, device.Copy{Dst: x.Rows(some, some+more), Src: x.Rows(0, more)})
 			some += more
 		}
 	}
@@ -76,7 +76,7 @@ func benchRows(b *testing.B, parts func(r *rowBed)) {
 					reportRate(b, float64(bytes), seconds/float64(len(caches)), copied)
 				})
 			}
-			r.run("dense", 2*r.keys, func(kv device.KV) { d.ops.Attend(r.y, r.q, kv, device.Plan{}) })
+			r.run("dense", 2*r.keys, func(kv device.KV) { device.Do(d.ops, device.Attend{Dst: r.y, Q: r.q, KV: kv, Plan: device.Plan{}}) })
 			parts(r)
 			return nil
 		})
@@ -104,7 +104,7 @@ func BenchmarkSanta(b *testing.B) {
 			plan := device.Plan{Middle: device.Tokens, List: l, Mixture: true}
 			values := 2 * benchHeads * s.Samples * benchDim
 			choose := func(kv device.KV) { r.d.ops.SampleValues(l, r.q, kv, device.Plan{}, s.Draws) }
-			read := func(kv device.KV) { r.d.ops.Attend(r.y, r.q, kv, plan) }
+			read := func(kv device.KV) { device.Do(r.d.ops, device.Attend{Dst: r.y, Q: r.q, KV: kv, Plan: plan}) }
 			r.run(s.name+"/choose", r.keys, choose)
 			r.run(s.name+"/read", values, read)
 			r.run(s.name+"/both", r.keys+values, func(kv device.KV) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 )
 
 // TestSchedulesOfRoles is TestSchedules for what the systems choose by: bounds,
@@ -169,18 +170,19 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	}
 
 	walk, picked := b.f(1, pages), b.list(1, 1, pages)
-	o.Walk(walk, b.f(1, pages), b.f(pages, pages), device.Newest{KV: kv, N: 1}, 2)
-	o.TopBlocks(picked, walk, device.Newest{KV: kv, N: 1}, device.Pick{Count: 3})
+	device.Do(o, device.Walk{Dst: walk, Src: b.f(1, pages), Pairs: b.f(pages, pages), At: device.Newest{KV: kv, N: 1}, Exponent: 2})
+	device.Do(o, device.TopBlocks{List: picked, Rows: walk, At: device.Newest{KV: kv, N: 1}, Pick: device.Pick{Count: 3}})
 	keep("walks", walk, picked.Index)
 
 	f, across := func() device.Tensor { return b.f(pages, 1, dim) }, (pages+7)/8*8
-	state := device.NewestSketch{Keys: f(), Queries: f(), KeySketch: b.f(pages, 1, 8), QuerySketch: b.f(pages, 1, 8), Basis: b.f(8, dim), Pairs: b.f(pages, across)}
+	state := devtest.NewestSketch{Keys: f(), Queries: f(), KeySketch: b.f(pages, 1, 8), QuerySketch: b.f(pages, 1, 8), Basis: b.f(8, dim), Pairs: b.f(pages, across)}
 	step, steps, best := b.f(1, across), b.f(rows, across), b.list(rows, 1, pages)
-	device.SketchNewest(o, state, one, b.f(1, kvHeads, dim), kv)
-	device.WalkTop(o, picked, step, b.f(1, across), state.Pairs, device.Newest{KV: kv, N: 1}, 2, device.Pick{Count: 3})
-	device.WalkTop(o, best, steps, b.f(rows, across), state.Pairs, device.Newest{KV: kv, N: 130}, 2, device.Pick{Count: 3})
+	devtest.SketchNewest(o, state, one, b.f(1, kvHeads, dim), kv)
+	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, At: device.Newest{KV: kv, N: 1}, Exponent: 2}, picked, device.Pick{Count: 3})
+	devtest.WalkTop(o, device.Walk{Dst: steps, Src: b.f(rows, across), Pairs: state.Pairs, At: device.Newest{KV: kv, N: 130}, Exponent: 2}, best, device.Pick{Count: 3})
 	keep("steps of a walk", state.Keys, state.QuerySketch, state.Pairs, step, picked.Index, steps, best.Index)
-	device.WalkNewest(o, state, one, b.f(1, kvHeads, dim), kv, device.NewestWalk{Dst: step, Src: b.f(1, across), Exponent: 2, List: picked, Pick: device.Pick{Count: 3}})
+	devtest.SketchNewest(o, state, one, b.f(1, kvHeads, dim), kv)
+	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, At: device.Newest{KV: kv, N: 1}, Exponent: 2}, picked, device.Pick{Count: 3})
 	keep("a step that compares and walks", state.Keys, state.QuerySketch, state.Pairs, step, picked.Index)
 	if err := d.Sync(); err != nil {
 		t.Fatal(err)

@@ -45,26 +45,28 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	l := device.List{Index: alloc(t, d, device.I32, rows, heads, 32), Count: alloc(t, d, device.I32, rows, heads)}
 
 	o := d.ops
-	o.RMSNorm(x, x, w, 1e-5)
-	o.Attend(y, q, kv, device.Plan{})
+	device.Do(o, device.RMSNorm{Dst: x, X: x, W: w, Eps: 1e-5})
+	device.Do(o, device.Attend{Dst: y, Q: q, KV: kv, Plan: device.Plan{}})
 	o.Scores(scores, q, kv, device.Plan{}, device.Visible)
 	o.TopK(l, scores, kv, device.Amount{Count: 32})
+	o.Flush()
 	o.flash(z, q, kv, device.Plan{})
-	o.MatMul(logits, x, m)
-	o.MatMul(logits.Rows(0, 3), x.Rows(0, 3), m)
+	device.Do(o, device.MatMul{Dst: logits, X: x, W: m})
+	device.Do(o, device.MatMul{Dst: logits.Rows(0, 3), X: x.Rows(0, 3), W: m})
 	few, short := logits.Rows(0, 3), kv
 	short.Short = true
 	one, feed, m4 := f(1, vocab), f(1, vocab), alloc(t, d, device.Q4_K, vocab, heads*dim)
+	o.Flush()
 	d.Write(m4, randomMatrix(rng, device.Q4_K, vocab, heads*dim))
-	if !o.FuseNormMatMuls([]device.Tensor{one}, x.Rows(0, 1), device.Norm{W: w, Eps: 1e-5}, []device.Tensor{m4}) ||
-		!o.FuseNormSwiGLU(feed, x.Rows(0, 1), device.Norm{W: w, Eps: 1e-5}, []device.Tensor{m4, m4}) ||
+	if !o.few([]device.Tensor{one}, x.Rows(0, 1), normWeights{W: w, Eps: 1e-5}, []device.Tensor{m4}, store) ||
+		!o.few([]device.Tensor{feed}, x.Rows(0, 1), normWeights{W: w, Eps: 1e-5}, []device.Tensor{m4, m4}, gate) ||
 		!o.decode(q.Rows(0, 1), q.Rows(1, 2), kv, device.Plan{}) || !o.decode(q.Rows(3, 4), q.Rows(2, 3), short, device.Plan{}) {
 		t.Fatal("a call of one row does not suit the kernels for it")
 	}
 	long, some, more, m16 := f(9, 2304), f(9, 50), f(9, 25), alloc(t, d, device.F16, 50, 2304)
 	d.Write(m16, randomMatrix(rng, device.F16, 50, 2304))
-	if !o.few([]device.Tensor{some}, long, device.Norm{}, []device.Tensor{m16}, add) ||
-		!o.FuseNormSwiGLU(more, long, device.Norm{W: long.Reshape(9*2304).Rows(0, 2304), Eps: 1e-5}, []device.Tensor{m16.Rows(0, 25), m16.Rows(25, 50)}) {
+	if !o.few([]device.Tensor{some}, long, normWeights{}, []device.Tensor{m16}, add) ||
+		!o.few([]device.Tensor{more}, long, normWeights{W: long.Reshape(9*2304).Rows(0, 2304), Eps: 1e-5}, []device.Tensor{m16.Rows(0, 25), m16.Rows(25, 50)}, gate) {
 		t.Fatal("a call of some rows does not suit the kernels for it")
 	}
 	results := []device.Tensor{y, z, logits, few, one, feed, q.Rows(0, 1), q.Rows(3, 4), some, more}
@@ -73,10 +75,10 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	for _, x := range results {
 		all = append(all, read(t, d, x)...)
 	}
-	o.Sample(next, logits, history, pos, slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3}}, rows))
+	device.Do(o, device.Sample{Next: next, Logits: logits, History: history, Pos: pos, Samplings: slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3}}, rows)})
 	many, drawn, first := f(2, 9001), alloc(t, d, device.I32, 2), alloc(t, d, device.I32, 2)
-	o.Sample(first, many, history.Rows(0, 2), pos.Rows(0, 2), slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, RepeatPenalty: 1.1, RepeatLastN: 8, Seed: 3}}, 2))
-	o.Sample(drawn, many, history.Rows(0, 2), pos.Rows(0, 2), slices.Repeat([]device.Sampling{{Temperature: 3, Seed: 3}}, 2))
+	device.Do(o, device.Sample{Next: first, Logits: many, History: history.Rows(0, 2), Pos: pos.Rows(0, 2), Samplings: slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, RepeatPenalty: 1.1, RepeatLastN: 8, Seed: 3}}, 2)})
+	device.Do(o, device.Sample{Next: drawn, Logits: many, History: history.Rows(0, 2), Pos: pos.Rows(0, 2), Samplings: slices.Repeat([]device.Sampling{{Temperature: 3, Seed: 3}}, 2)})
 	for _, ids := range []device.Tensor{next, l.Index, l.Count, first, drawn} {
 		all = append(all, read(t, d, ids)...)
 	}
@@ -101,18 +103,18 @@ func scheduledRings(t *testing.T, d *dev, rng *rand.Rand, long device.Tensor) []
 	// Each block has two turns, whose sums lie in the same place.
 	eight, m8 := f(9, 190), alloc(t, d, device.Q8_0, 190, 2304)
 	d.Write(m8, randomMatrix(rng, device.Q8_0, 190, 2304))
-	if !o.few([]device.Tensor{eight}, long, device.Norm{}, []device.Tensor{m8}, store) {
+	if !o.few([]device.Tensor{eight}, long, normWeights{}, []device.Tensor{m8}, store) {
 		t.Fatal("a call of nine rows does not suit the kernels for some")
 	}
 	product, m16 := f(64, 50), alloc(t, d, device.F16, 50, 512)
 	d.Write(m16, randomMatrix(rng, device.F16, 50, 512))
-	o.MatMul(product, f(64, 512), m16)
+	device.Do(o, device.MatMul{Dst: product, X: f(64, 512), W: m16})
 
 	const n, many, dim = 2300, 12, 64 // heads that share no keys
 	kv, q, each := filledCache(t, d, rng, n, many, dim), f(1, many, dim), f(1, many, dim)
 	l := device.List{Index: alloc(t, d, device.I32, 1, many, 100), Count: alloc(t, d, device.I32, 1, many)}
 	o.TopK(l, f(1, many, kv.Pages.Dim(1)*device.PageLen), kv, device.Amount{Count: 100})
-	o.Attend(each, q, kv, device.Plan{Middle: device.Tokens, List: l, Sink: 3, Recent: 2100})
+	device.Do(o, device.Attend{Dst: each, Q: q, KV: kv, Plan: device.Plan{Middle: device.Tokens, List: l, Sink: 3, Recent: 2100}})
 
 	past, rows := filledCache(t, d, rng, 700, 1, dim), f(70, 2, dim)
 	seen := f(70, 2, dim)

@@ -13,6 +13,7 @@ const mostMarks = 32 << 10
 
 // Scores computes q·k/√dim over a part of what each row sees, -Inf elsewhere.
 func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
+	o.Flush()
 	const op = "Scores"
 	device.CheckKV(op, kv)
 	rows, heads := q.Dim(0), q.Dim(1)
@@ -67,6 +68,7 @@ func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part 
 
 // Softmax normalizes rows of scores.
 func (o *ops) Softmax(dst, x device.Tensor, kv device.KV) {
+	o.Flush()
 	const op = "Softmax"
 	device.CheckLike(op, "dst", dst, x)
 	rows, heads := x.Dim(0), x.Dim(1)
@@ -76,6 +78,7 @@ func (o *ops) Softmax(dst, x device.Tensor, kv device.KV) {
 
 // SumHeads adds up the heads of each kv head.
 func (o *ops) SumHeads(dst, x device.Tensor, kv device.KV) {
+	o.Flush()
 	o.joinHeads("SumHeads", dst, x, kv, false)
 }
 
@@ -92,12 +95,14 @@ func (o *ops) joinHeads(op string, dst, x device.Tensor, kv device.KV, most bool
 
 // TopK lists the k best positions of each row and head.
 func (o *ops) TopK(l device.List, scores device.Tensor, kv device.KV, k device.Amount) {
+	o.Flush()
 	o.rank("TopK", l, scores, kv, k, 0)
 }
 
 // TopP lists the best positions of each row and head until they hold a share of
 // the row's mass.
 func (o *ops) TopP(l device.List, scores device.Tensor, kv device.KV, share float64) {
+	o.Flush()
 	o.rank("TopP", l, scores, kv, device.Amount{}, share)
 }
 

@@ -35,7 +35,7 @@ const (
 
 // suitsSeveral reports whether x·wᵀ is a product of some rows for which there is a
 // kernel.
-func (o *ops) suitsSeveral(x device.Tensor, n device.Norm, w []device.Tensor) bool {
+func (o *ops) suitsSeveral(x device.Tensor, n normWeights, w []device.Tensor) bool {
 	rows, k := x.Dim(0), x.Dim(1)
 	if rows < 2 || rows >= manyRows || k == 0 || o.d.address(x)%16 != 0 || o.d.address(n.W)%16 != 0 {
 		return false
@@ -148,7 +148,7 @@ func (l severalLaunch) share(units, items, per, k, sliceBytes int) share {
 }
 
 // launchSeveral queues the products that of numbers, whose types are the same.
-func (o *ops) launchSeveral(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor, mode int, of []int) {
+func (o *ops) launchSeveral(dst []device.Tensor, x device.Tensor, n normWeights, w []device.Tensor, mode int, of []int) {
 	dt, k := w[of[0]].DType, x.Dim(1)
 	s := severalKernels[dt]
 	fixed, items := true, 0

@@ -49,7 +49,7 @@ const (
 const mostSums = 10 << 10
 
 // suitsSingle reports whether x·wᵀ is a product of one row for which there is a kernel.
-func (o *ops) suitsSingle(x device.Tensor, n device.Norm, w []device.Tensor) bool {
+func (o *ops) suitsSingle(x device.Tensor, n normWeights, w []device.Tensor) bool {
 	if x.Dim(0) != 1 || o.d.address(x)%16 != 0 {
 		return false
 	}
@@ -82,7 +82,7 @@ func (o *ops) singleRoom(s singleKernel) int { return min(o.room(s.name), o.room
 
 // few computes products of one row or some if there are kernels for them:
 // dst[i] = x·w[i]ᵀ, in one launch for each type among w. gate has one dst for two w.
-func (o *ops) few(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor, mode int) bool {
+func (o *ops) few(dst []device.Tensor, x device.Tensor, n normWeights, w []device.Tensor, mode int) bool {
 	launch := o.launchSingle
 	if !o.suitsSingle(x, n, w) {
 		if !o.suitsSeveral(x, n, w) {
@@ -115,7 +115,7 @@ func (o *ops) few(dst []device.Tensor, x device.Tensor, n device.Norm, w []devic
 }
 
 // launchSingle queues the products that of numbers, whose types are the same.
-func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor, mode int, of []int) {
+func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n normWeights, w []device.Tensor, mode int, of []int) {
 	s, k := singleKernels[w[of[0]].DType], x.Dim(1)
 	fixed, items := true, 0
 	for _, i := range of {
@@ -157,7 +157,7 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n device.Norm, 
 				c.int(0)
 			}
 		}
-		t := &o.turn
+		t := &o.rotation
 		c.pages(t.kv, 1).tensor(t.pos).tensor(t.rope.Freqs).float(float64(t.rope.Scale)).int(t.rope.Freqs.Dim(0))
 	}
 	c.ahead().runShared(blocks{grid, 1, 1}, warps*32, shared)
@@ -189,63 +189,9 @@ func (c *call) products(dst, w []device.Tensor, of []int, lo, hi int) {
 	}
 }
 
-// FuseNormMatMuls computes dst[i] = norm(x)·w[i]ᵀ of a few rows, or of many.
-func (o *ops) FuseNormMatMuls(dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor) bool {
-	checkNorm(x, n)
-	for i := range dst {
-		checkProduct(dst[i], x, w[i])
-	}
-	return o.few(dst, x, n, w, store) || o.manyNormed(dst, x, n, w)
-}
-
-// FuseNormSwiGLU computes dst = silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ) of a few rows.
-func (o *ops) FuseNormSwiGLU(dst, x device.Tensor, n device.Norm, w []device.Tensor) bool {
-	checkNorm(x, n)
-	checkProduct(dst, x, w[0])
-	checkProduct(dst, x, w[1])
-	o.one[0] = dst
-	return o.few(o.one[:1], x, n, w, gate)
-}
-
-// FuseAddMatMul computes dst += x·wᵀ of a few rows, or of many.
-func (o *ops) FuseAddMatMul(dst, x, w device.Tensor) bool {
-	checkProduct(dst, x, w)
-	o.one = [3]device.Tensor{dst, w}
-	return o.few(o.one[:1], x, device.Norm{}, o.one[1:2], add) || o.manyAdded(dst, x, w)
-}
-
-// turn is what becomes of queries, keys and values of one row.
-type turn struct {
+// rotation is what becomes of queries, keys and values of one row.
+type rotation struct {
 	kv   device.KV
 	pos  device.Tensor
-	rope device.Rope
-}
-
-// FuseNormHeads computes dst[i] = norm(x)·w[i]ᵀ of one row, queries, keys and values,
-// turns them and appends them. Products of two types are two launches, each of which
-// waits for memory by itself; that is slower than turning heads in a third.
-func (o *ops) FuseNormHeads(kv device.KV, dst []device.Tensor, x device.Tensor, n device.Norm, w []device.Tensor, pos device.Tensor, r device.Rope) bool {
-	const op = "NormHeads"
-	if x.Dim(0) != 1 || !r.Interleaved || kv.K.Dim(3)%2 != 0 || w[0].DType != w[1].DType || w[0].DType != w[2].DType {
-		return false
-	}
-	checkNorm(x, n)
-	for i := range dst {
-		checkProduct(dst[i], x, w[i])
-	}
-	heads := dst[0].Dim(1) / kv.K.Dim(3)
-	o.checkRopeAppend(op, kv, dst[0].Reshape(1, heads, kv.K.Dim(3)), dst[1].Reshape(1, kv.K.Dim(1), kv.K.Dim(3)),
-		dst[2].Reshape(1, kv.K.Dim(1), kv.K.Dim(3)), pos, r)
-	if device.RowsPerSlot(op, 1, kv) != 1 {
-		return false
-	}
-	o.turn = turn{kv, pos, r}
-	return o.few(dst, x, n, w, inHeads)
-}
-
-// checkNorm panics unless n fits rows of x.
-func checkNorm(x device.Tensor, n device.Norm) {
-	const op = "RMSNorm"
-	device.CheckShape(op, "x", x, device.F32, -1, -1)
-	device.CheckShape(op, "w", n.W, device.F32, x.Dim(1))
+	rope device.Rotation
 }

@@ -31,90 +31,46 @@ const (
 // touched is how many blocks the newest n rows of a slot lie in at most.
 func touched(n int) int { return (max(n, 1)+device.PageLen-2)/device.PageLen + 1 }
 
-// BlockSum adds rows to the sums of their blocks.
-func (o *ops) BlockSum(sum, x device.Tensor, kv device.KV) {
-	const op = "BlockSum"
-	device.CheckKV(op, kv)
-	device.CheckShape(op, "sum", sum, device.F32, kv.K.Dim(0), -1, -1)
+// blockSum adds rows to the sums of their blocks.
+func (o *ops) blockSum(c *device.BlockSum) {
+	sum, x, kv := c.Sum, c.X, c.KV
 	heads, dim := sum.Dim(1), sum.Dim(2)
-	checkHeads(op, x, heads, dim)
-	n := device.RowsPerSlot(op, x.Dim(0), kv)
+	n := device.RowsPerSlot("BlockSum", x.Dim(0), kv)
 	o.call("block_sum").tensor(sum).tensor(x).int(heads, x.Dim(1), dim).pages(kv, n).
 		run(blocks{touched(n), heads * ceil(dim, 32), kv.Len.Dim(0)}, 512)
 }
 
-// checkHeads panics unless x is rows of a multiple of heads.
-func checkHeads(op string, x device.Tensor, heads, dim int) {
-	device.CheckShape(op, "x", x, device.F32, -1, -1, dim)
-	if heads < 1 || x.Dim(1)%heads != 0 {
-		device.Check(false, op, "%d heads in x, want a multiple of %d", x.Dim(1), heads)
+// sketchMeans projects the means of blocks.
+func (o *ops) sketchMeans(c *device.SketchMeans) {
+	o.sketch(c.Dst, c.Sum, 0, c.Basis, c.At)
+}
+
+// sketchRows projects the newest row of each slot.
+func (o *ops) sketchRows(c *device.SketchRows) {
+	n := device.RowsPerSlot("SketchRows", c.X.Dim(0), c.KV)
+	o.sketch(c.Dst, c.X, c.X.Dim(1), c.Basis, device.Newest{KV: c.KV, N: n})
+}
+
+// sketch spreads the elements of a sketch over blocks where there are few sketches. of is
+// the heads of rows in x, 0 for sums of blocks.
+func (o *ops) sketch(dst, x device.Tensor, of int, basis device.Tensor, at device.Newest) {
+	if basis.Dim(1) > mostWidth {
+		device.Check(false, "Sketch", "basis %v, want rows of at most %d", basis, mostWidth)
 	}
-}
-
-// SketchMeans projects the means of blocks.
-func (o *ops) SketchMeans(dst, sum, basis device.Tensor, at device.Newest) {
-	const op = "SketchMeans"
-	pages, heads, width, dim := checkSketch(op, dst, basis, at.KV)
-	device.CheckShape(op, "sum", sum, device.F32, pages, heads, dim)
-	o.sketch(dst, sum, basis, at, [4]int{heads, 0, width, dim})
-}
-
-// SketchRows projects the newest row of each slot.
-func (o *ops) SketchRows(dst, x, basis device.Tensor, kv device.KV) {
-	const op = "SketchRows"
-	_, heads, width, dim := checkSketch(op, dst, basis, kv)
-	checkHeads(op, x, heads, dim)
-	n := device.RowsPerSlot(op, x.Dim(0), kv)
-	o.sketch(dst, x, basis, device.Newest{KV: kv, N: n}, [4]int{heads, x.Dim(1), width, dim})
-}
-
-// sketch spreads the elements of a sketch over blocks where there are few sketches.
-func (o *ops) sketch(dst, x, basis device.Tensor, at device.Newest, sizes [4]int) {
+	sizes := [4]int{dst.Dim(1), of, basis.Dim(0), basis.Dim(1)}
 	n, heads := touched(at.N), sizes[0]
 	parts := min(ceil(sizes[2], 8), max(1, 512/(n*heads)))
 	o.call("sketch").tensor(dst).tensor(x).tensor(basis).int(sizes[:]...).int(parts).pages(at.KV, at.N).
 		run(blocks{n, heads * parts, at.KV.Len.Dim(0)}, 256)
 }
 
-// checkSketch panics unless dst and basis belong together, and gives their sizes.
-func checkSketch(op string, dst, basis device.Tensor, kv device.KV) (pages, heads, width, dim int) {
-	device.CheckKV(op, kv)
-	device.CheckShape(op, "basis", basis, device.F32, -1, -1)
-	pages, width, dim = kv.K.Dim(0), basis.Dim(0), basis.Dim(1)
-	device.CheckShape(op, "dst", dst, device.F32, pages, -1, width)
-	if dim > mostWidth {
-		device.Check(false, op, "basis %v, want rows of at most %d", basis, mostWidth)
-	}
-	return pages, dst.Dim(1), width, dim
-}
-
-// checkPairs panics unless t is numbers that blocks made of each other.
-func checkPairs(op string, t device.Tensor, kv device.KV) (square bool) {
-	width := t.RowLen()
-	square = t.Rank() == 3
-	if square {
-		device.CheckShape(op, "pairs", t, device.F32, kv.Len.Dim(0), width, width)
-	} else {
-		device.CheckShape(op, "pairs", t, device.F32, kv.K.Dim(0), width)
-	}
-	if width < kv.Pages.Dim(1) {
-		device.Check(false, op, "pairs %v, want rows of at least %d", t, kv.Pages.Dim(1))
-	}
-	return square
-}
-
-// CompareBlocks makes rows of pairs.
-func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.Compare) {
-	const op = "CompareBlocks"
-	device.CheckKV(op, at.KV)
-	device.CheckShape(op, "q", q, device.F32, at.KV.K.Dim(0), -1, -1)
-	device.CheckLike(op, "k", k, q)
-	own := q
+// compareBlocks makes rows of pairs.
+func (o *ops) compareBlocks(c *device.CompareBlocks) {
+	dst, q, k, at, own := c.Dst, c.Q, c.K, c.At, c.Q
 	if !c.Own.Absent() {
-		device.CheckLike(op, "own", c.Own, q)
 		own = c.Own
 	}
-	square := checkPairs(op, dst, at.KV)
+	square := dst.Rank() == 3
 	scale := float64(float32(1 / (float64(q.Dim(1)) * math.Sqrt(float64(q.Dim(2))))))
 	width := at.KV.Pages.Dim(1)
 	n := touched(at.N) + 1
@@ -132,86 +88,81 @@ func (o *ops) CompareBlocks(dst, q, k device.Tensor, at device.Newest, c device.
 	}
 }
 
-// FuseSketchNewest adds the row of each slot to its block and compares it.
-func (o *ops) FuseSketchNewest(s device.NewestSketch, q, k device.Tensor, kv device.KV) bool {
-	return o.newest("SketchNewest", s, q, k, kv, device.NewestWalk{})
-}
-
-// FuseWalkNewest is FuseSketchNewest, and then a step of a walk that lists blocks.
-func (o *ops) FuseWalkNewest(s device.NewestSketch, q, k device.Tensor, kv device.KV, w device.NewestWalk) bool {
-	return o.newest("WalkNewest", s, q, k, kv, w)
-}
-
 // walkNewest is the kernel of walk_row.cu.
 const walkNewest = "walk_newest"
 
-// newest compares the row of each slot with the blocks before, unless q is absent, and walks
-// and lists blocks, unless the walk is absent.
-func (o *ops) newest(op string, s device.NewestSketch, q, k device.Tensor, kv device.KV, w device.NewestWalk) bool {
-	slots, sizes, scale, fixed := kv.Len.Dim(0), [4]int{}, 0.0, false
-	if checkPairs(op, s.Pairs, kv) {
-		return false
-	}
-	if !q.Absent() {
-		_, heads, width, dim := checkSketch(op, s.KeySketch, s.Basis, kv)
-		if heads != 1 || width%4 != 0 || dim%4 != 0 || max(width, dim) > newestDim || s.Compare.Form == device.Softmax || !s.Compare.Own.Absent() {
-			return false
-		}
-		device.CheckLike(op, "query sketches", s.QuerySketch, s.KeySketch)
-		device.CheckShape(op, "key sums", s.Keys, device.F32, kv.K.Dim(0), 1, dim)
-		device.CheckLike(op, "query sums", s.Queries, s.Keys)
-		device.CheckShape(op, "q", q, device.F32, slots, -1, dim)
-		device.CheckShape(op, "k", k, device.F32, slots, -1, dim)
-		sizes, scale, fixed = [4]int{q.Dim(1), k.Dim(1), dim, width}, float64(float32(1/math.Sqrt(float64(width)))), s.Basis.Memory().(*memory).fixed
-	}
-	at, most, rows, row := device.Newest{KV: kv, N: 1}, 0, 0, walk{o: o, slots: slots}
-	if !w.Dst.Absent() {
-		if w.Dst.DType != device.F32 || w.Dst.Dim(1) > pickMost || w.Dst.Dim(1)%4 != 0 || s.Pairs.RowLen()%newestGroup != 0 || slots > decodeCounts {
-			return false
-		}
-		row = o.checkedWalk(op, w.Dst, w.Src, s.Pairs, at, w.Exponent)
-		most, rows = o.checkPick(op, w.List, at), w.Dst.Dim(0)
-		if 8*slots*row.width > workspaceSize {
-			return false
-		}
-	}
-	early := o.d.calls.settled()
-	c := o.call(walkNewest).tensor(s.Keys).tensor(s.Queries).tensor(s.KeySketch).tensor(s.QuerySketch).tensor(s.Basis).tensor(q).tensor(k).
-		tensor(s.Pairs).int(sizes[:]...).int(s.Pairs.RowLen()).bool(s.Row).int(int(s.Compare.Form)).bool(s.Compare.Log).float(scale).bool(fixed).pages(kv, 1)
-	c.tensor(w.Dst).tensor(w.Src).work(0).int(row.width, rows, w.Exponent, slots)
-	c.pick(w.List, most, at, w.Pick, row).word(uint64(o.d.counts.at)).bool(early).ahead().
-		runShared(blocks{ceil(ceil(kv.Pages.Dim(1), newestGroup), 2) + 2 + ceil(kv.Pages.Dim(1), newestCompared), slots, 1}, newestThreads, 4*max(row.width, newestRoom))
-	return true
+// newestSketch is the row of each slot that is added to its block, sketched and compared
+// with the blocks before.
+type newestSketch struct {
+	q, k          device.Tensor // f32 [slots, ·, dim]
+	keys, queries device.Tensor // f32 [pages, 1, dim]: sums of blocks
+	keySketch     device.Tensor // f32 [pages, 1, width]
+	querySketch   device.Tensor // f32 [pages, 1, width]
+	basis         device.Tensor // f32 [width, dim]
+	compare       device.Compare
+	row           bool // querySketch keeps the sketch of the row, not that of its block's mean
 }
 
-// Walk continues rows by one step.
-func (o *ops) Walk(dst, src, pairs device.Tensor, at device.Newest, exponent int) {
-	w := o.checkedWalk("Walk", dst, src, pairs, at, exponent)
+// suits reports whether there is a kernel for it.
+func (s *newestSketch) suits() bool {
+	width, dim := s.basis.Dim(0), s.basis.Dim(1)
+	return s.keySketch.Dim(1) == 1 && width%4 == 0 && dim%4 == 0 && max(width, dim) <= newestDim &&
+		s.compare.Form != device.Softmax && s.compare.Own.Absent()
+}
+
+// suitsNewest reports whether the kernel for one row of each slot walks and lists blocks.
+func (o *ops) suitsNewest(w *device.Walk) bool {
+	slots := w.At.KV.Len.Dim(0)
+	return w.At.N == 1 && w.Pairs.Rank() == 2 && w.Dst.DType == device.F32 && w.Dst.Dim(1) <= pickMost && w.Dst.Dim(1)%4 == 0 &&
+		w.Pairs.RowLen()%newestGroup == 0 && slots <= decodeCounts && 8*slots*w.Dst.Dim(1) <= workspaceSize
+}
+
+// newest compares the row of each slot with the blocks before, unless s is the zero one,
+// and walks and lists blocks, unless w is.
+func (o *ops) newest(s *newestSketch, pairs device.Tensor, kv device.KV, w device.Walk, top device.TopBlocks) {
+	slots, sizes, scale, fixed := kv.Len.Dim(0), [4]int{}, 0.0, false
+	if !s.q.Absent() {
+		width, dim := s.basis.Dim(0), s.basis.Dim(1)
+		sizes, scale, fixed = [4]int{s.q.Dim(1), s.k.Dim(1), dim, width}, float64(float32(1/math.Sqrt(float64(width)))), s.basis.Memory().(*memory).fixed
+	}
+	at, rows, most, row := device.Newest{KV: kv, N: 1}, 0, 0, walk{o: o, slots: slots}
+	if !w.Dst.Absent() {
+		row, rows, most = o.walkOf(&w), w.Dst.Dim(0), top.List.Index.Dim(2)
+	}
+	early := o.d.calls.settled()
+	c := o.call(walkNewest).tensor(s.keys).tensor(s.queries).tensor(s.keySketch).tensor(s.querySketch).tensor(s.basis).tensor(s.q).tensor(s.k).
+		tensor(pairs).int(sizes[:]...).int(pairs.RowLen()).bool(s.row).int(int(s.compare.Form)).bool(s.compare.Log).float(scale).bool(fixed).pages(kv, 1)
+	c.tensor(w.Dst).tensor(w.Src).work(0).int(row.width, rows, w.Exponent, slots)
+	c.pick(top.List, most, at, top.Pick, row).word(uint64(o.d.counts.at)).bool(early).ahead().
+		runShared(blocks{ceil(ceil(kv.Pages.Dim(1), newestGroup), 2) + 2 + ceil(kv.Pages.Dim(1), newestCompared), slots, 1}, newestThreads, 4*max(row.width, newestRoom))
+}
+
+// walk continues rows by one step.
+func (o *ops) walk(c *device.Walk) {
+	w := o.walkOf(c)
 	switch {
 	case !w.fits("Walk"):
-	case dst.DType == device.I32:
+	case c.Dst.DType == device.I32:
 		w.call("walk").run(blocks{w.n, ceil(w.width, 32), w.slots}, 256)
 		w.call("walk_store").run(blocks{w.n, 1, w.slots}, 256)
 	default:
 		w.sums()
-		w.call("walk_join").pick(device.List{}, 0, at, device.Pick{}, w).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
+		w.call("walk_join").pick(device.List{}, 0, c.At, device.Pick{}, w).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
 	}
 }
 
-// FuseWalkTop continues rows by one step and lists blocks.
-func (o *ops) FuseWalkTop(l device.List, dst, src, pairs device.Tensor, at device.Newest, exponent int, p device.Pick) bool {
-	const op = "WalkTop"
-	if dst.DType != device.F32 || dst.Dim(1) > pickMost {
+// walkTop continues rows by one step and lists blocks.
+func (o *ops) walkTop(c *device.Walk, top *device.TopBlocks) bool {
+	if c.Dst.DType != device.F32 || c.Dst.Dim(1) > pickMost {
 		return false
 	}
-	if at.N == 1 && o.newest(op, device.NewestSketch{Pairs: pairs}, device.Tensor{}, device.Tensor{}, at.KV, device.NewestWalk{Dst: dst, Src: src, Exponent: exponent, List: l, Pick: p}) {
+	if o.suitsNewest(c) {
+		o.newest(&newestSketch{}, c.Pairs, c.At.KV, *c, *top)
 		return true
 	}
-	w := o.checkedWalk(op, dst, src, pairs, at, exponent)
-	most := o.checkPick(op, l, at)
-	if w.fits(op) {
+	if w := o.walkOf(c); w.fits("Walk") {
 		w.sums()
-		w.call("walk_join").pick(l, most, at, p, w).runShared(blocks{w.n, 1, w.slots}, 512, 4*w.width)
+		w.call("walk_join").pick(top.List, top.List.Index.Dim(2), c.At, top.Pick, w).runShared(blocks{w.n, 1, w.slots}, 512, 4*w.width)
 	}
 	return true
 }
@@ -226,14 +177,10 @@ type walk struct {
 	run                       int // m of a sum in the workspace
 }
 
-// checkedWalk panics unless the arguments belong together.
-func (o *ops) checkedWalk(op string, dst, src, pairs device.Tensor, at device.Newest, exponent int) walk {
-	device.CheckKV(op, at.KV)
-	w := walk{o: o, dst: dst, src: src, pairs: pairs, at: at, width: checkWalk(op, dst, at.KV), exponent: exponent}
-	if !src.Absent() {
-		device.CheckLike(op, "src", src, dst)
-	}
-	w.square, w.slots, w.n = checkPairs(op, pairs, at.KV), at.KV.Len.Dim(0), touched(at.N)
+// walkOf is the arguments of a call.
+func (o *ops) walkOf(c *device.Walk) walk {
+	w := walk{o: o, dst: c.Dst, src: c.Src, pairs: c.Pairs, at: c.At, width: walkWidth(c.Dst), exponent: c.Exponent}
+	w.square, w.slots, w.n = c.Pairs.Rank() == 3, c.At.KV.Len.Dim(0), touched(c.At.N)
 	for w.run = walkRun; w.run < w.width && w.need() > workspaceSize; w.run *= 2 {
 	}
 	return w
@@ -278,41 +225,16 @@ func (c *call) pick(l device.List, most int, at device.Newest, p device.Pick, w 
 		bool(w.dst.DType == device.I32).int(w.slots, p.Count).float(p.Share).bool(p.Free).span(p.Span).pages(at.KV, at.N)
 }
 
-// checkWalk panics unless t is rows of a walk, and gives their length.
-func checkWalk(op string, t device.Tensor, kv device.KV) (width int) {
-	n := 1
-	if slots := kv.Len.Dim(0); slots > 1 {
-		n = slots
+// walkWidth is how many numbers a row of a walk has.
+func walkWidth(rows device.Tensor) int {
+	if rows.DType == device.I32 {
+		return rows.Dim(1) / 2
 	}
-	if t.DType != device.F32 && t.DType != device.I32 {
-		device.Check(false, op, "rows %v, want F32 or I32", t)
-	}
-	device.CheckShape(op, "rows", t, t.DType, -1, -1)
-	if t.Dim(0) < n {
-		device.Check(false, op, "rows %v, want at least %d", t, n)
-	}
-	if t.DType == device.I32 {
-		return t.Dim(1) / 2
-	}
-	return t.Dim(1)
+	return rows.Dim(1)
 }
 
-// TopBlocks lists the blocks with the largest elements.
-func (o *ops) TopBlocks(l device.List, rows device.Tensor, at device.Newest, p device.Pick) {
-	const op = "TopBlocks"
-	device.CheckKV(op, at.KV)
-	w := walk{dst: rows, width: checkWalk(op, rows, at.KV), slots: at.KV.Len.Dim(0)}
-	most := o.checkPick(op, l, at)
-	o.call("top_blocks").pick(l, most, at, p, w).run(blocks{touched(at.N), 1, w.slots}, 512)
-}
-
-// checkPick panics unless lists have room for all blocks, and gives how many they hold.
-func (o *ops) checkPick(op string, l device.List, at device.Newest) (most int) {
-	device.CheckShape(op, "list", l.Index, device.I32, -1, 1, -1)
-	groups, most := l.Index.Dim(0), l.Index.Dim(2)
-	device.CheckShape(op, "count", l.Count, device.I32, groups, 1)
-	if most < at.KV.Pages.Dim(1) {
-		device.Check(false, op, "lists of %d, want at least %d", most, at.KV.Pages.Dim(1))
-	}
-	return most
+// topBlocks lists the blocks with the largest elements.
+func (o *ops) topBlocks(c *device.TopBlocks) {
+	w := walk{dst: c.Rows, width: walkWidth(c.Rows), slots: c.At.KV.Len.Dim(0)}
+	o.call("top_blocks").pick(c.List, c.List.Index.Dim(2), c.At, c.Pick, w).run(blocks{touched(c.At.N), 1, w.slots}, 512)
 }

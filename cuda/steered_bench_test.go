@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 )
 
 // sketchwalk is the attention of layer 2 and those after it by sketchwalk(density=0.1).
@@ -17,9 +18,9 @@ func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) 
 	f := func(dims ...int) device.Tensor { return filled(b, d, device.F32, dims...) }
 	basis := f(width, 128)
 	basis.Memory().(*memory).fixed = true
-	states := make([]device.NewestSketch, len(m.kv))
+	states := make([]devtest.NewestSketch, len(m.kv))
 	for l := dense; l < len(states); l++ {
-		states[l] = device.NewestSketch{
+		states[l] = devtest.NewestSketch{
 			Keys: f(pages, 1, 128), Queries: f(pages, 1, 128), KeySketch: f(pages, 1, width), QuerySketch: f(pages, 1, width),
 			Basis: basis, Pairs: f(pages, blocks), Compare: device.Compare{Log: true},
 		}
@@ -34,10 +35,11 @@ func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) 
 			if l == dense {
 				src = device.Tensor{}
 			}
-			device.WalkNewest(d.ops, states[l], q, k, m.kv[l], device.NewestWalk{Dst: walk[l%2], Src: src, Exponent: 8, List: list, Pick: device.Pick{Share: 0.1}})
+			devtest.SketchNewest(d.ops, states[l], q, k, m.kv[l])
+			devtest.WalkTop(d.ops, device.Walk{Dst: walk[l%2], Src: src, Pairs: states[l].Pairs, At: device.Newest{KV: m.kv[l], N: 1}, Exponent: 8}, list, device.Pick{Share: 0.1})
 			plan = device.Plan{Middle: device.Blocks, List: list}
 		}
-		d.ops.Attend(y, q, m.kv[l], plan)
+		device.Do(d.ops, device.Attend{Dst: y, Q: q, KV: m.kv[l], Plan: plan})
 	}
 }
 

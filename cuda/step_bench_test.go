@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 )
 
 // stepLayer is the weights of a layer: q, k, v, o, gate, up, down.
@@ -22,7 +23,7 @@ type stepModel struct {
 	gate, up, logs device.Tensor
 	kv             []device.KV
 	pos            device.Tensor
-	rope           device.Rope
+	rope           device.Rotation
 	bytes          int
 	attend         func(layer int, y, q, k device.Tensor)
 }
@@ -52,7 +53,7 @@ func newStepModel(b *testing.B, d *dev, name string, layers, depth int) *stepMod
 		d.Write(w.Rows(0, some), randomMatrix(rng, dt, some, k))
 		for some < n {
 			more := min(some, n-some)
-			d.ops.Copy(w.Rows(some, some+more), w.Rows(0, more))
+			device.Do(d.ops, device.Copy{Dst: w.Rows(some, some+more), Src: w.Rows(0, more)})
 			some += more
 		}
 		w.Memory().(*memory).fixed = true
@@ -82,36 +83,40 @@ func newStepModel(b *testing.B, d *dev, name string, layers, depth int) *stepMod
 	m.x, m.y, m.q, m.k, m.v, m.gate, m.up, m.logs = f(dim), f(dim), f(dim), f(kvHeads*headDim), f(kvHeads*headDim), f(ff), f(ff), f(vocab)
 	m.pos = benchAlloc(b, d, device.I32, 1)
 	d.Write(m.pos, words(depth-1))
-	m.rope = device.Rope{Freqs: benchAlloc(b, d, device.F32, headDim/2), Scale: 1, Interleaved: true}
-	m.attend = func(l int, y, q, _ device.Tensor) { d.ops.Attend(y, q, m.kv[l], device.Plan{}) }
+	m.rope = device.Rotation{Freqs: benchAlloc(b, d, device.F32, headDim/2), Scale: 1, Interleaved: true}
+	m.attend = func(l int, y, q, _ device.Tensor) {
+		device.Do(d.ops, device.Attend{Dst: y, Q: q, KV: m.kv[l], Plan: device.Plan{}})
+	}
 	return m
 }
 
 // step queues a decode step without the choice of a token. What without names is left
 // out.
 func (m *stepModel) step(without string) {
-	o, n := m.d.ops, device.Norm{W: m.norm, Eps: 1e-5}
+	o, n := m.d.ops, devtest.Norm{W: m.norm, Eps: 1e-5}
 	for l := range m.layers {
 		w, kv := &m.layers[l], m.kv[l]
 		qkv := []device.Tensor{m.q, m.k, m.v}
 		if without == "rope" || without == "attention" {
-			device.NormMatMuls(o, qkv, m.x, n, w[0:3], m.y)
+			devtest.NormProducts(o, qkv, m.x, n, w[0:3], m.y)
 		} else if without == "heads" {
-			device.NormMatMuls(o, qkv, m.x, n, w[0:3], m.y)
-			device.RopeAppend(o, kv, m.q.Reshape(1, 32, 128), m.k.Reshape(1, 8, 128), m.v.Reshape(1, 8, 128), m.pos, m.rope)
+			devtest.NormProducts(o, qkv, m.x, n, w[0:3], m.y)
+			o.Flush()
+			devtest.RotateAppend(o, kv, m.q.Reshape(1, 32, 128), m.k.Reshape(1, 8, 128), m.v.Reshape(1, 8, 128), m.pos, m.rope)
 		} else {
-			device.NormHeads(o, kv, qkv, m.x, n, w[0:3], m.y, m.pos, m.rope)
+			devtest.NormProducts(o, qkv, m.x, n, w[0:3], m.y)
+			devtest.RotateAppend(o, kv, m.q.Reshape(1, 32, 128), m.k.Reshape(1, 8, 128), m.v.Reshape(1, 8, 128), m.pos, m.rope)
 		}
 		q := m.q.Reshape(1, 32, 128)
 		if without != "attend" && without != "attention" {
 			m.attend(l, m.y.Reshape(1, 32, 128), q, m.k.Reshape(1, 8, 128))
 		}
-		device.AddMatMul(o, m.x, m.y, w[3], m.q)
-		device.NormSwiGLU(o, []device.Tensor{m.gate, m.up}, m.x, n, w[4:6], m.y)
-		device.AddMatMul(o, m.x, m.gate, w[6], m.y)
+		devtest.AddProduct(o, m.x, m.y, w[3], m.q)
+		devtest.NormSwiGLU(o, []device.Tensor{m.gate, m.up}, m.x, n, w[4:6], m.y)
+		devtest.AddProduct(o, m.x, m.gate, w[6], m.y)
 	}
 	if without != "head" {
-		device.NormMatMuls(o, []device.Tensor{m.logs}, m.x, n, []device.Tensor{m.output}, m.x)
+		devtest.NormProducts(o, []device.Tensor{m.logs}, m.x, n, []device.Tensor{m.output}, m.x)
 	}
 }
 

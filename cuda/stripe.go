@@ -11,6 +11,7 @@ import (
 // EdgeMax is the largest score of each row over what a plan reads whatever its
 // list says.
 func (o *ops) EdgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
+	o.Flush()
 	device.CheckEdges(dst, q, kv, p)
 	rows, heads := q.Dim(0), q.Dim(1)
 	names, ok := edgeKernels[q.Dim(2)]
@@ -51,6 +52,7 @@ func (o *ops) edgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
 
 // MeanRows averages the rows of blocks of positions.
 func (o *ops) MeanRows(dst, x device.Tensor, kv device.KV, block int) {
+	o.Flush()
 	const op = "MeanRows"
 	device.CheckKV(op, kv)
 	n := x.Len() / max(x.Dim(0), 1)
@@ -67,6 +69,7 @@ func groups(n, group int) int { return (max(n, 1)+group-2)/group + 1 }
 
 // ListNear lists what is near the largest scores of the blocks of each group.
 func (o *ops) ListNear(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
+	o.Flush()
 	const op = "ListNear"
 	device.CheckNear(l, q, top, kv, p, n)
 	heads, words := q.Dim(1), kv.Pages.Dim(1)

@@ -25,6 +25,7 @@ func (o *ops) states(q device.Tensor, kv device.KV, p device.Plan, run, set, n, 
 // AddWeights adds the softmax weights of the rows of a call to the sums of the
 // positions that they read.
 func (o *ops) AddWeights(sum, q device.Tensor, kv device.KV, p device.Plan) {
+	o.Flush()
 	const op = "AddWeights"
 	device.CheckAddWeights(sum, q, kv, p)
 	rows, heads, kvHeads := q.Dim(0), q.Dim(1), kv.K.Dim(1)
@@ -45,6 +46,7 @@ func (o *ops) AddWeights(sum, q device.Tensor, kv device.KV, p device.Plan) {
 // KeepBest lists what stays of the positions before the newest of each slot, and
 // drops the others.
 func (o *ops) KeepBest(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Keep) {
+	o.Flush()
 	device.CheckKeep(l, sum, kv, k)
 	o.call("keep_best").tensor(l.Index).tensor(l.Count).tensor(sum).tensor(k.Since).int(l.Index.Dim(2), sum.Dim(2)).
 		int(k.Best.Count).float(k.Best.Share).int(k.Newest.Count).float(k.Newest.Share).span(p.Span).pages(kv, 1).

@@ -29,7 +29,7 @@ func TestSampleAttendInParts(t *testing.T) {
 			}
 		}
 		d.ops.SampleValues(l, q, kv, device.Plan{}, draws)
-		d.ops.Attend(want, q, kv, device.Plan{Middle: device.Tokens, List: l, Mixture: true})
+		device.Do(d.ops, device.Attend{Dst: want, Q: q, KV: kv, Plan: device.Plan{Middle: device.Tokens, List: l, Mixture: true}})
 		x, y := read(t, d, got), read(t, d, want)
 		for i := range y {
 			if diff := x[i] - y[i]; !(diff < 1e-5 && diff > -1e-5) {

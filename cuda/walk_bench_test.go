@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 )
 
 // walkLayer is what sketchwalk keeps of a layer.
 type walkLayer struct {
 	kv    device.KV
-	state device.NewestSketch
+	state devtest.NewestSketch
 }
 
 // BenchmarkWalk is sketchwalk(density=0.1) in the steered layers of a decode step in
@@ -45,22 +46,25 @@ func BenchmarkWalk(b *testing.B) {
 					d.Write(table, words(order...))
 				}
 				kv.Pages = table
-				all[i] = walkLayer{kv, device.NewestSketch{
+				all[i] = walkLayer{kv, devtest.NewestSketch{
 					Keys: f(pages, 1, benchDim), Queries: f(pages, 1, benchDim), KeySketch: f(pages, 1, width), QuerySketch: f(pages, 1, width),
 					Basis: basis, Pairs: f(pages, pages), Compare: device.Compare{Log: true},
 				}}
 			}
 			walk := [2]device.Tensor{f(1, pages), f(1, pages)}
 			list := device.List{Index: benchAlloc(b, d, device.I32, 1, 1, pages), Count: benchAlloc(b, d, device.I32, 1, 1), Group: device.PageLen}
-			look := func(i int) { device.SketchNewest(d.ops, all[i].state, q, k, all[i].kv) }
+			look := func(i int) { devtest.SketchNewest(d.ops, all[i].state, q, k, all[i].kv) }
 			pick := func(i int) {
-				device.WalkTop(d.ops, list, walk[i%2], walk[1-i%2], all[i].state.Pairs, device.Newest{KV: all[i].kv, N: 1}, 8, device.Pick{Share: 0.1})
+				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, At: device.Newest{KV: all[i].kv, N: 1}, Exponent: 8}, list, device.Pick{Share: 0.1})
 			}
 			choose := func(i int) {
-				device.WalkNewest(d.ops, all[i].state, q, k, all[i].kv, device.NewestWalk{Dst: walk[i%2], Src: walk[1-i%2], Exponent: 8, List: list, Pick: device.Pick{Share: 0.1}})
+				look(i)
+				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, At: device.Newest{KV: all[i].kv, N: 1}, Exponent: 8}, list, device.Pick{Share: 0.1})
 			}
-			read := func(i int) { d.ops.Attend(y, q, all[i].kv, device.Plan{Middle: device.Blocks, List: list}) }
-			dense := func(i int) { d.ops.Attend(y, q, all[i].kv, device.Plan{}) }
+			read := func(i int) {
+				device.Do(d.ops, device.Attend{Dst: y, Q: q, KV: all[i].kv, Plan: device.Plan{Middle: device.Blocks, List: list}})
+			}
+			dense := func(i int) { device.Do(d.ops, device.Attend{Dst: y, Q: q, KV: all[i].kv, Plan: device.Plan{}}) }
 			for _, c := range []struct {
 				name string
 				f    []func(i int)

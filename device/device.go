@@ -141,10 +141,8 @@ type Graph interface {
 // Ops is everything that may run inside a step. No call allocates, waits or
 // returns an error; see the rules in the package comment.
 type Ops interface {
-	Math
-	Paged
+	Queue
 	Ranker
-	Sketcher
 	Striper
 	Estimator
 	ValueSampler
@@ -155,70 +153,4 @@ type Ops interface {
 	Keeper
 	Hasher
 	Labeler
-}
-
-// Math is what a transformer needs besides attention. Shapes in comments are
-// [rows, width]; x and dst may be the same tensor only where it says so.
-type Math interface {
-	// Embed copies rows of a table, converted to f32: dst[r] = table[ids[r]].
-	// dst f32 [rows, dim], table any type [vocab, dim], ids i32 [rows].
-	Embed(dst, table, ids Tensor)
-	// Gather copies rows: dst[r] = src[rows[r]]. dst, src f32 [·, dim], rows i32.
-	Gather(dst, src, rows Tensor)
-	// Copy copies all elements between tensors of one type and length.
-	Copy(dst, src Tensor)
-	// Add adds element by element: dst += x. f32, same shape.
-	Add(dst, x Tensor)
-	// RMSNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w.
-	// dst, x f32 [rows, dim], w f32 [dim]; dst may be x.
-	RMSNorm(dst, x, w Tensor, eps float32)
-	// Rope rotates pairs of each head in place by pos times the pair's
-	// frequency. x f32 [rows, heads, dim], pos i32 [rows].
-	Rope(x, pos Tensor, r Rope)
-	// SwiGLU gates: dst = silu(gate) · up. f32 [rows, dim]; dst may be gate.
-	SwiGLU(dst, gate, up Tensor)
-	// MatMul multiplies by a transposed matrix: dst = x·wᵀ.
-	// dst f32 [rows, n], x f32 [rows, k], w any type [n, k].
-	MatMul(dst, x, w Tensor)
-	// Sample chooses the token that follows each row. next i32 [rows], logits
-	// f32 [rows, vocab] (may be overwritten), pos i32 [rows]: the rows'
-	// positions, which address the randomness. history i32 [rows, window] is a
-	// ring of the newest tokens, that of position p at p mod window, -1 where
-	// there is none; the chosen token is written to it at pos+1. s[r] is of row r.
-	Sample(next, logits, history, pos Tensor, s []Sampling)
-}
-
-// Paged is the KV cache and attention over it.
-type Paged interface {
-	// Append stores the keys and values of the call's rows at their positions.
-	// k, v f32 [rows, kvheads, dim]; kv.Len already counts these rows.
-	Append(kv KV, k, v Tensor)
-	// Attend computes softmax(q·k/√dim + ln weight)·v over the plan, causal.
-	// dst, q f32 [rows, heads, dim]; heads is a multiple of the kv heads.
-	Attend(dst, q Tensor, kv KV, p Plan)
-}
-
-// Rope is rotary position embedding: pair i of a head turns by pos·Freqs[i].
-type Rope struct {
-	Freqs Tensor  // f32 [pairs]: radians per position, scaling rules applied
-	Scale float32 // multiplies the result (YaRN's attention factor); 1 for none
-	// Interleaved pairs are (2i, 2i+1), GGUF's Llama layout; otherwise (i, i+pairs).
-	Interleaved bool
-}
-
-// MultiMatMul is an optional ability of [Ops]: several products that share x in
-// one pass over it. Its definition is MatMul for each pair.
-type MultiMatMul interface {
-	MatMuls(dst []Tensor, x Tensor, w []Tensor)
-}
-
-// MatMuls computes dst[i] = x·w[i]ᵀ for each i, in one pass where ops can.
-func MatMuls(ops Ops, dst []Tensor, x Tensor, w []Tensor) {
-	if m, ok := ops.(MultiMatMul); ok {
-		m.MatMuls(dst, x, w)
-		return
-	}
-	for i := range dst {
-		ops.MatMul(dst[i], x, w[i])
-	}
 }

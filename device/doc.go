@@ -6,7 +6,8 @@
 //
 //   - [Tensor]: a typed row-major view of device memory.
 //   - [Device]: owns memory and order; opened by name with [Open].
-//   - [Ops]: everything that may run inside a step, destination first.
+//   - [Call], [Queue], [Do]: an operation as a value, and what takes it.
+//   - [Ops]: a queue, and the operations that are methods still, destination first.
 //   - [KV], [Span], [List], [Plan]: attention as data.
 //   - [Draw]: randomness by address, never a running stream.
 //

@@ -96,7 +96,7 @@ type Estimator interface {
 // CheckTail panics unless the arguments of SampleTail fit together.
 func CheckTail(l List, q Tensor, kv KV, p Plan, t Tail) {
 	const op = "SampleTail"
-	CheckAttend(q, q, kv, p)
+	(&Attend{Dst: q, Q: q, KV: kv, Plan: p}).Check()
 	CheckRequests(op, t.Of, kv)
 	rows, heads := q.Dim(0), q.Dim(1)
 	CheckShape(op, "list", l.Index, I32, rows, -1, -1)

@@ -129,7 +129,7 @@ func CheckHash(op string, h Hash, kv KV) {
 func CheckCollisions(l List, h Hash, q Tensor, kv KV, p Plan) {
 	const op = "ListCollisions"
 	CheckHash(op, h, kv)
-	CheckAttend(q, q, kv, p)
+	(&Attend{Dst: q, Q: q, KV: kv, Plan: p}).Check()
 	rows, heads := q.Dim(0), q.Dim(1)
 	CheckShape(op, "q", q, F32, kv.Len.Dim(0), heads, -1)
 	CheckShape(op, "list", l.Index, I32, rows, heads, -1)

@@ -88,3 +88,73 @@ type Plan struct {
 func (p Plan) Dense() bool {
 	return p.Middle == All && p.Span == Span{}
 }
+
+// Append stores the keys and values of the call's rows at their positions.
+type Append struct {
+	KV   KV     // KV.Len already counts these rows
+	K, V Tensor // f32 [rows, kvheads, dim]
+}
+
+// Check panics unless the operands fit together.
+func (c *Append) Check() {
+	const op = "Append"
+	CheckKV(op, c.KV)
+	CheckShape(op, "k", c.K, F32, -1, c.KV.K.Dim(1), c.KV.K.Dim(3))
+	CheckLike(op, "v", c.V, c.K)
+	RowsPerSlot(op, c.K.Dim(0), c.KV)
+}
+
+// Access names what is read and written.
+func (c *Append) Access(a *Access) {
+	a.Read(c.K, c.V, c.KV.Pages, c.KV.Len)
+	a.Write(c.KV.K, c.KV.V)
+}
+
+// Cost is the rows, read as f32 and written as the cache has them.
+func (c *Append) Cost() Cost {
+	cost := moved(c.K, c.V)
+	cost.Bytes += 2 * int64(c.KV.K.DType.RowSize(c.K.Len()))
+	return cost
+}
+
+func (*Append) kind() kind { return kindAppend }
+
+// Attend computes softmax(q·k/√dim + ln weight)·v over the plan, causal.
+type Attend struct {
+	Dst, Q Tensor // f32 [rows, heads, dim]; heads is a multiple of the kv heads
+	KV     KV
+	Plan   Plan
+}
+
+// Check panics unless the operands fit together.
+func (c *Attend) Check() {
+	const op = "Attend"
+	kv, q, p := &c.KV, c.Q, &c.Plan
+	CheckKV(op, *kv)
+	CheckShape(op, "q", q, F32, -1, -1, kv.K.Dim(3))
+	CheckShape(op, "dst", c.Dst, F32, q.dims[0], q.dims[1], q.dims[2])
+	if q.Dim(1)%kv.K.Dim(1) != 0 {
+		Check(false, op, "%d heads, want a multiple of the %d kv heads", q.Dim(1), kv.K.Dim(1))
+	}
+	RowsPerSlot(op, q.Dim(0), *kv)
+	if p.Middle == Blocks || p.Middle == Tokens {
+		CheckShape(op, "list index", p.List.Index, I32, -1, -1, -1)
+		CheckShape(op, "list count", p.List.Count, I32, p.List.Index.dims[0], p.List.Index.dims[1])
+		if q.Dim(1)%p.List.Index.Dim(1) != 0 {
+			Check(false, op, "list for %d heads, want a divisor of %d", p.List.Index.Dim(1), q.Dim(1))
+		}
+	}
+	Check(!p.Mixture || !p.List.Weight.Absent(), op, "a mixture needs weights")
+}
+
+// Access names what is read and written.
+func (c *Attend) Access(a *Access) {
+	a.Read(c.Q, c.KV.K, c.KV.V, c.KV.Pages, c.KV.Len, c.Plan.List.Index, c.Plan.List.Count, c.Plan.List.Weight)
+	a.Write(c.Dst)
+}
+
+// Cost is the queries and the results: what is read of the cache depends on lengths
+// and lists that the device alone knows.
+func (c *Attend) Cost() Cost { return moved(c.Q, c.Dst) }
+
+func (*Attend) kind() kind { return kindAttend }

@@ -150,18 +150,40 @@ func (s *Sampling) does(stage SamplerStage) bool {
 // Greedy reports whether the largest logit is chosen, whatever is drawn.
 func (s *Sampling) Greedy() bool { return s.Temperature <= 0 && s.Order.Has(StageTemperature) }
 
-// CheckSample panics unless the arguments of Sample fit together.
-func CheckSample(next, logits, history, pos Tensor, s []Sampling) {
+// Sample chooses the token that follows each row, and writes it into the row's history.
+type Sample struct {
+	Next   Tensor // i32 [rows]
+	Logits Tensor // f32 [rows, vocab]; may be overwritten
+	// History is a ring of the newest tokens, i32 [rows, window]: that of position p at
+	// p mod window, -1 where there is none. The chosen token is written at Pos+1.
+	History   Tensor
+	Pos       Tensor     // i32 [rows]: the rows' positions, which address the randomness
+	Samplings []Sampling // of each row
+}
+
+// Check panics unless the operands fit together.
+func (c *Sample) Check() {
 	const op = "Sample"
-	CheckShape(op, "logits", logits, F32, -1, -1)
-	rows := logits.Dim(0)
-	CheckShape(op, "next", next, I32, rows)
-	CheckShape(op, "history", history, I32, rows, -1)
-	CheckShape(op, "pos", pos, I32, rows)
-	if logits.Dim(1) == 0 {
-		Check(false, op, "logits %v, want a token to choose", logits)
+	CheckShape(op, "logits", c.Logits, F32, -1, -1)
+	rows := c.Logits.Dim(0)
+	CheckShape(op, "next", c.Next, I32, rows)
+	CheckShape(op, "history", c.History, I32, rows, -1)
+	CheckShape(op, "pos", c.Pos, I32, rows)
+	if c.Logits.Dim(1) == 0 {
+		Check(false, op, "logits %v, want a token to choose", c.Logits)
 	}
-	if len(s) != rows {
-		Check(false, op, "%d settings, want %d, one of each row", len(s), rows)
+	if len(c.Samplings) != rows {
+		Check(false, op, "%d settings, want %d, one of each row", len(c.Samplings), rows)
 	}
 }
+
+// Access names what is read and written.
+func (c *Sample) Access(a *Access) {
+	a.Read(c.Logits, c.History, c.Pos)
+	a.Write(c.Next, c.Logits, c.History)
+}
+
+// Cost is the logits once.
+func (c *Sample) Cost() Cost { return moved(c.Logits, c.Next, c.History, c.Pos) }
+
+func (*Sample) kind() kind { return kindSample }

@@ -38,7 +38,7 @@ type Keeper interface {
 // CheckAddWeights panics unless the arguments of AddWeights fit together.
 func CheckAddWeights(sum, q Tensor, kv KV, p Plan) {
 	const op = "AddWeights"
-	CheckAttend(q, q, kv, p)
+	(&Attend{Dst: q, Q: q, KV: kv, Plan: p}).Check()
 	CheckShape(op, "sum", sum, F32, kv.Len.Dim(0), kv.K.Dim(1), -1)
 	if p.Mixture {
 		Check(false, op, "a plan that is a mixture, want one whose keys are read")

@@ -86,7 +86,7 @@ type ValueSampler interface {
 // CheckDraws panics unless the arguments of SampleValues fit together.
 func CheckDraws(l List, q Tensor, kv KV, p Plan, d Draws) {
 	const op = "SampleValues"
-	CheckAttend(q, q, kv, p)
+	(&Attend{Dst: q, Q: q, KV: kv, Plan: p}).Check()
 	CheckRequests(op, d.Of, kv)
 	CheckShape(op, "list", l.Index, I32, q.Dim(0), q.Dim(1), -1)
 	CheckShape(op, "list count", l.Count, I32, q.Dim(0), q.Dim(1))

@@ -144,7 +144,7 @@ func (a *Audit) row(p *sparse.Pass, layer, row int, sel *Selection, dst, q devic
 		kv = one.KV(layer)
 	}
 	everything := device.Plan{Span: device.Span{Back: a.window}}
-	a.ops.Attend(a.dense, q, kv, everything)
+	device.Do(a.ops, device.Attend{Dst: a.dense, Q: q, KV: kv, Plan: everything})
 	a.ops.Scores(a.scores, q, kv, everything, device.Visible)
 	r := auditRow{
 		pos: pos, got: make([]float32, dst.Len()), want: make([]float32, dst.Len()),

@@ -136,23 +136,30 @@ type cancelling struct {
 	worked bool // the Add after it changed something
 }
 
-func (c *cancelling) SwiGLU(dst, gate, up device.Tensor) {
-	c.Ops.SwiGLU(dst, gate, up)
-	if c.gates++; c.gates == 4 {
-		c.cancel()
+func (c *cancelling) Do(call device.Call) {
+	switch call := call.(type) {
+	case *device.SwiGLU:
+		c.Ops.Do(call)
+		if c.gates++; c.gates == 4 {
+			c.cancel()
+		}
+	case *device.Add:
+		c.add(call)
+	default:
+		c.Ops.Do(call)
 	}
 }
 
-func (c *cancelling) Add(dst, x device.Tensor) {
+func (c *cancelling) add(call *device.Add) {
 	if c.gates < 4 {
-		c.Ops.Add(dst, x)
+		c.Ops.Do(call)
 		return
 	}
 	c.adds++
-	before, after := make([]byte, dst.Size()), make([]byte, dst.Size())
-	_ = c.dev.Read(before, dst) // errors stick to the device
-	c.Ops.Add(dst, x)
-	_ = c.dev.Read(after, dst)
+	before, after := make([]byte, call.Dst.Size()), make([]byte, call.Dst.Size())
+	_ = c.dev.Read(before, call.Dst) // errors stick to the device
+	c.Ops.Do(call)
+	_ = c.dev.Read(after, call.Dst)
 	c.worked = c.worked || !slices.Equal(before, after)
 }
 

@@ -98,12 +98,12 @@ type passConfig struct {
 	layers, heads, kvHeads, headDim int
 
 	maxLen, slots int
-	rows          int            // most rows of a prefill pass, unless the attention wants a whole prompt
-	kv            device.DType   // type of the cache
-	window        int            // the model's own sliding window; 0 is none
-	rope          device.Rope    // the model's rotation; no Freqs without a model
-	attn          *sparse.Spec   // nil is dense
-	also          []*sparse.Spec // for decode steps
+	rows          int             // most rows of a prefill pass, unless the attention wants a whole prompt
+	kv            device.DType    // type of the cache
+	window        int             // the model's own sliding window; 0 is none
+	rope          device.Rotation // the model's rotation; no Freqs without a model
+	attn          *sparse.Spec    // nil is dense
+	also          []*sparse.Spec  // for decode steps
 	seed          uint64
 }
 
@@ -191,7 +191,7 @@ func (p *passes) fork(s *kvcache.Seq) (*kvcache.Seq, error) {
 	kv, err := s.Fork()
 	if err == nil {
 		p.policy.Fork(kv.Slot(), s.Slot())
-		p.dev.Ops().Copy(p.requests.Rows(kv.Slot(), kv.Slot()+1), p.requests.Rows(s.Slot(), s.Slot()+1))
+		device.Do(p.dev.Ops(), device.Copy{Dst: p.requests.Rows(kv.Slot(), kv.Slot()+1), Src: p.requests.Rows(s.Slot(), s.Slot()+1)})
 	}
 	return kv, err
 }

@@ -339,7 +339,7 @@ func (r *rereading) alloc(dev device.Device, c passConfig) error {
 }
 
 // copyRope makes a rotation of the runner's one of dev.
-func (r *rereading) copyRope(dev device.Device, rope *device.Rope) error {
+func (r *rereading) copyRope(dev device.Device, rope *device.Rotation) error {
 	if rope.Freqs.Absent() {
 		return nil
 	}

@@ -184,8 +184,8 @@ func (s *Sequence) chooseAt(o device.Sampling, row int) choice {
 	r, slot := s.runner, s.kv.Slot()
 	next, logits, ops := r.next.Rows(slot, slot+1), r.logits.Rows(s.row, s.row+1), r.dev.Ops()
 	r.how[0] = o
-	ops.Sample(next, logits, r.history.Rows(slot, slot+1), r.pos.Rows(row, row+1), r.how)
-	ops.Gather(r.logit, logits.Reshape(r.model.Vocab, 1), next)
+	device.Do(ops, device.Sample{Next: next, Logits: logits, History: r.history.Rows(slot, slot+1), Pos: r.pos.Rows(row, row+1), Samplings: r.how})
+	device.Do(ops, device.Gather{Dst: r.logit, Src: logits.Reshape(r.model.Vocab, 1), Rows: next})
 	c := choice{Sequence: s, pos: s.Len() - 1}
 	if d, ok := r.dev.(device.Deliverer); ok {
 		c.delivery = d.Deliver(next, r.logit)
@@ -303,7 +303,7 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	if s.row < 0 {
 		row = s.row
 	} else if row != s.row {
-		r.dev.Ops().Copy(r.logits.Rows(row, row+1), r.logits.Rows(s.row, s.row+1))
+		device.Do(r.dev.Ops(), device.Copy{Dst: r.logits.Rows(row, row+1), Src: r.logits.Rows(s.row, s.row+1)})
 	}
 	return &Sequence{runner: r, kv: kv, tokens: slices.Clone(s.tokens), next: s.next, row: row}, nil
 }

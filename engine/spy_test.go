@@ -13,7 +13,8 @@ import (
 // readNothing are the ops that read no stored keys, or only such as the plan
 // that they make reads as well.
 var readNothing = strings.Fields(`
-	Embed Gather Copy Add RMSNorm Rope SwiGLU MatMul Sample
+	Do Arena
+	Embed Gather Copy Add RMSNorm Rope SwiGLU MatMul Sample Discard
 	Append Attend
 	Softmax SumHeads MaxHeads TopK TopP
 	BlockSum SketchMeans SketchRows CompareBlocks Walk TopBlocks
@@ -29,6 +30,11 @@ var readNothing = strings.Fields(`
 // TestSpyKnowsEveryOp: an op that reads keys to choose and is not noted would be
 // missing in every audit without a word.
 func TestSpyKnowsEveryOp(t *testing.T) {
+	for _, name := range device.CallNames() {
+		if !slices.Contains(readNothing, name) {
+			t.Errorf("call %s: either it reads keys to choose, then spy.Do has to note it, or it does not, then it belongs in this list", name)
+		}
+	}
 	ops := reflect.TypeFor[device.Ops]()
 	own := reflect.TypeFor[*spy]()
 	for i := range ops.NumMethod() {

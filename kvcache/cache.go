@@ -210,9 +210,9 @@ func (c *Cache) release(p int32) {
 func (c *Cache) copyPage(dst, src int32) {
 	d, s := int(dst), int(src)
 	ops := c.dev.Ops()
-	ops.Copy(c.k.Rows(d, d+1), c.k.Rows(s, s+1))
-	ops.Copy(c.v.Rows(d, d+1), c.v.Rows(s, s+1))
+	device.Do(ops, device.Copy{Dst: c.k.Rows(d, d+1), Src: c.k.Rows(s, s+1)})
+	device.Do(ops, device.Copy{Dst: c.v.Rows(d, d+1), Src: c.v.Rows(s, s+1)})
 	for _, t := range c.beside {
-		ops.Copy(t.Rows(d, d+1), t.Rows(s, s+1))
+		device.Do(ops, device.Copy{Dst: t.Rows(d, d+1), Src: t.Rows(s, s+1)})
 	}
 }

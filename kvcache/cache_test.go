@@ -18,11 +18,19 @@ type hostMemory []byte
 
 func (m hostMemory) Size() int { return len(m) }
 
-type hostOps struct{ device.Ops }
+type hostOps struct {
+	device.Ops
+	arena device.Arena
+}
 
-func (hostOps) Copy(dst, src device.Tensor) { copy(bytesAt(dst), bytesAt(src)) }
+func (o *hostOps) Arena() *device.Arena { return &o.arena }
+func (o *hostOps) Do(c device.Call) {
+	move := c.(*device.Copy)
+	copy(bytesAt(move.Dst), bytesAt(move.Src))
+	o.arena.Reset()
+}
 
-func (host) Ops() device.Ops                     { return hostOps{} }
+func (host) Ops() device.Ops                     { return &hostOps{} }
 func (host) Write(dst device.Tensor, src []byte) { copy(bytesAt(dst), src) }
 func bytesAt(t device.Tensor) []byte             { return t.Memory().(hostMemory)[t.Offset():][:t.Size()] }
 func (host) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {

@@ -18,9 +18,6 @@ type Scratch struct {
 	q, att   device.Tensor // f32 [rows, heads·headdim]
 	k, v     device.Tensor // f32 [rows, kvheads·headdim]
 	gate, up device.Tensor // f32 [feed, ff], feed being the rows that go through the layer at once
-
-	// Slices that calls of several products reuse, so that a step allocates nothing.
-	dst, w [3]device.Tensor
 }
 
 // NewScratch allocates the activations for passes of up to rows rows.
@@ -52,7 +49,7 @@ func (m *Model) NewScratch(dev device.Device, rows int) (*Scratch, error) {
 // the pass was abandoned. [Model.Logits] turns rows of the stream into logits.
 func (m *Model) Forward(p *sparse.Pass, att *sparse.Policy, s *Scratch) (x device.Tensor, ok bool) {
 	x = s.x.Rows(0, p.Rows())
-	p.Ops.Embed(x, m.embed, p.IDs)
+	device.Do(p.Ops, device.Embed{Dst: x, Table: m.embed, IDs: p.IDs})
 	for l := range m.layers {
 		if p.Layer != nil && !p.Layer(l) {
 			return x, false
@@ -71,21 +68,19 @@ func (m *Model) attend(p *sparse.Pass, att *sparse.Policy, l int, x device.Tenso
 	norm, q, k, v, a := s.norm.Rows(0, n), s.q.Rows(0, n), s.k.Rows(0, n), s.v.Rows(0, n), s.att.Rows(0, n)
 	frozen := att.Frozen(p, l)
 
-	s.dst, s.w = [3]device.Tensor{q, k, v}, [3]device.Tensor{w.q, w.k, w.v}
+	device.Do(ops, device.RMSNorm{Dst: norm, X: x, W: w.attnNorm, Eps: m.Eps})
+	m.project(ops, frozen, l, norm, s)
+	device.Do(ops, device.Discard{T: norm})
 	q = q.Reshape(n, m.Heads, m.HeadDim)
 	k = k.Reshape(n, m.KVHeads, m.HeadDim)
 	v = v.Reshape(n, m.KVHeads, m.HeadDim)
-	if frozen.Rows.Empty() && frozen.Alias.Empty() {
-		device.NormHeads(ops, p.KV(l), s.dst[:], x, device.Norm{W: w.attnNorm, Eps: m.Eps}, s.w[:], norm, p.Pos, m.rope)
-	} else {
-		ops.RMSNorm(norm, x, w.attnNorm, m.Eps)
-		m.project(ops, frozen, l, norm, s)
-		att.RopeAppend(p, l, q, k, v, m.rope)
-	}
+	device.Do(ops, device.Rope{X: q, Pos: p.Pos, Rotation: m.rope})
+	device.Do(ops, device.Rope{X: k, Pos: p.Pos, Rotation: m.rope})
+	att.Append(p, l, k, v)
 	att.Attend(p, l, a.Reshape(n, m.Heads, m.HeadDim), q, k)
 	for _, r := range frozen.Rows.Around(n) {
 		if !r.Empty() {
-			device.AddMatMul(ops, x.Rows(r.Lo, r.Hi), a.Rows(r.Lo, r.Hi), w.o, norm.Rows(r.Lo, r.Hi))
+			addProduct(ops, x.Rows(r.Lo, r.Hi), a.Rows(r.Lo, r.Hi), w.o, norm.Rows(r.Lo, r.Hi))
 		}
 	}
 }
@@ -96,14 +91,14 @@ func (m *Model) project(ops device.Ops, frozen sparse.Frozen, l int, norm device
 	w := &m.layers[l]
 	for _, r := range frozen.Rows.Around(norm.Dim(0)) {
 		if !r.Empty() {
-			ops.MatMul(s.q.Rows(r.Lo, r.Hi), norm.Rows(r.Lo, r.Hi), w.q)
+			device.Do(ops, device.MatMul{Dst: s.q.Rows(r.Lo, r.Hi), X: norm.Rows(r.Lo, r.Hi), W: w.q})
 		}
 	}
 	for _, r := range frozen.Alias.Around(norm.Dim(0)) {
 		if !r.Empty() {
 			k, v := s.k.Rows(r.Lo, r.Hi), s.v.Rows(r.Lo, r.Hi)
-			s.dst, s.w = [3]device.Tensor{k, v}, [3]device.Tensor{w.k, w.v}
-			device.MatMuls(ops, s.dst[:2], norm.Rows(r.Lo, r.Hi), s.w[:2])
+			device.Do(ops, device.MatMul{Dst: k, X: norm.Rows(r.Lo, r.Hi), W: w.k})
+			device.Do(ops, device.MatMul{Dst: v, X: norm.Rows(r.Lo, r.Hi), W: w.v})
 		}
 	}
 }
@@ -126,12 +121,27 @@ func (m *Model) feed(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor,
 func (m *Model) feedTile(ops device.Ops, l int, x device.Tensor, s *Scratch) {
 	w, n := &m.layers[l], x.Dim(0)
 	norm, gate, up := s.norm.Rows(0, n), s.gate.Rows(0, n), s.up.Rows(0, n)
-	s.dst, s.w = [3]device.Tensor{gate, up}, [3]device.Tensor{w.gate, w.up, w.down}
-	device.Feed(ops, x, device.Norm{W: w.ffNorm, Eps: m.Eps}, s.w[:], s.dst[:2], norm)
+	device.Do(ops, device.RMSNorm{Dst: norm, X: x, W: w.ffNorm, Eps: m.Eps})
+	device.Do(ops, device.MatMul{Dst: gate, X: norm, W: w.gate})
+	device.Do(ops, device.MatMul{Dst: up, X: norm, W: w.up})
+	device.Do(ops, device.Discard{T: norm})
+	device.Do(ops, device.SwiGLU{Dst: gate, Gate: gate, Up: up})
+	device.Do(ops, device.Discard{T: up})
+	addProduct(ops, x, gate, w.down, norm)
+	device.Do(ops, device.Discard{T: gate})
+}
+
+// addProduct is dst += x·wᵀ, by way of product, f32, shaped like dst.
+func addProduct(q device.Queue, dst, x, w, product device.Tensor) {
+	device.Do(q, device.MatMul{Dst: product, X: x, W: w})
+	device.Do(q, device.Add{Dst: dst, X: product})
+	device.Do(q, device.Discard{T: product})
 }
 
 // Logits computes the logits of rows of the residual stream. dst f32
-// [rows, vocab], x f32 [rows, dim]; x is normalized in place.
+// [rows, vocab], x f32 [rows, dim], which may hold anything afterwards.
 func (m *Model) Logits(ops device.Ops, dst, x device.Tensor) {
-	device.NormMatMuls(ops, []device.Tensor{dst}, x, device.Norm{W: m.norm, Eps: m.Eps}, []device.Tensor{m.output}, x)
+	device.Do(ops, device.RMSNorm{Dst: x, X: x, W: m.norm, Eps: m.Eps})
+	device.Do(ops, device.MatMul{Dst: dst, X: x, W: m.output})
+	device.Do(ops, device.Discard{T: x})
 }

@@ -254,10 +254,10 @@ func (r *trial) projected(l, p int) []float32 {
 	ops := r.dev.Ops()
 	r.dev.Write(x, raw)
 	r.dev.Write(r.pos.Rows(0, 1), binary.LittleEndian.AppendUint32(nil, uint32(p)))
-	ops.RMSNorm(x, x, w.attnNorm, m.Eps)
-	ops.MatMul(k, x, w.k)
-	ops.MatMul(v, x, w.v)
-	ops.Rope(k.Reshape(1, m.KVHeads, m.HeadDim), r.pos.Rows(0, 1), m.rope)
+	device.Do(ops, device.RMSNorm{Dst: x, X: x, W: w.attnNorm, Eps: m.Eps})
+	device.Do(ops, device.MatMul{Dst: k, X: x, W: w.k})
+	device.Do(ops, device.MatMul{Dst: v, X: x, W: w.v})
+	device.Do(ops, device.Rope{X: k.Reshape(1, m.KVHeads, m.HeadDim), Pos: r.pos.Rows(0, 1), Rotation: m.rope})
 	var all []float32
 	for h := range m.KVHeads {
 		for _, t := range []device.Tensor{k, v} {

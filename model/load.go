@@ -19,7 +19,7 @@ type Model struct {
 	embed  device.Tensor // any type [vocab, dim]
 	norm   device.Tensor // f32 [dim]
 	output device.Tensor // any type [vocab, dim]; embed when the file ties them
-	rope   device.Rope
+	rope   device.Rotation
 	layers []layer
 }
 
@@ -117,18 +117,18 @@ func (ld *loader) layer(c Config, prefix string) layer {
 const maxTurn = 1e9
 
 // ropeTensor puts the frequencies on the device.
-func (ld *loader) ropeTensor(rc RopeConfig) device.Rope {
+func (ld *loader) ropeTensor(rc RopeConfig) device.Rotation {
 	var factors []float32
 	if ld.file.HasTensor("rope_freqs.weight") {
 		factors = ld.floats("rope_freqs.weight", rc.Dims/2)
 	}
 	if ld.err != nil {
-		return device.Rope{}
+		return device.Rotation{}
 	}
 	for i, f := range factors {
 		if !(f > 0) {
 			ld.keep(fmt.Errorf("%s: tensor rope_freqs.weight: element %d is %v, want a number above 0", ld.file.Path(), i, f))
-			return device.Rope{}
+			return device.Rotation{}
 		}
 	}
 	freqs := rc.Freqs(factors)
@@ -136,14 +136,14 @@ func (ld *loader) ropeTensor(rc RopeConfig) device.Rope {
 		if !(f <= maxTurn) {
 			ld.keep(fmt.Errorf("%s: rope turns pair %d by %v radians a position, want at most %g: a factor in tensor rope_freqs.weight or key %s is too small",
 				ld.file.Path(), i, f, maxTurn, "llama.rope.scaling.factor"))
-			return device.Rope{}
+			return device.Rotation{}
 		}
 	}
-	return device.Rope{Freqs: ld.upload(freqs), Scale: rc.Scale(), Interleaved: true}
+	return device.Rotation{Freqs: ld.upload(freqs), Scale: rc.Scale(), Interleaved: true}
 }
 
 // Rotation is the rotary embedding of queries and keys.
-func (m *Model) Rotation() device.Rope { return m.rope }
+func (m *Model) Rotation() device.Rotation { return m.rope }
 
 // matrix loads a tensor as it is, of any type that a product takes (weights.Expect
 // lets no other pass).

@@ -94,10 +94,10 @@ type cis struct {
 	env  *Env
 	memo device.Memo // its tensors are of all layers and slots
 
-	unrope device.Rope   // undoes the rotation; used with rope=pre
-	query  device.Tensor // f32 [slots, heads, dim]: queries before rotation
-	scores device.Tensor // f32 [slots, heads, maxlen]
-	list   device.List   // a group for each slot, a head for each set
+	unrope device.Rotation // undoes the rotation; used with rope=pre
+	query  device.Tensor   // f32 [slots, heads, dim]: queries before rotation
+	scores device.Tensor   // f32 [slots, heads, maxlen]
+	list   device.List     // a group for each slot, a head for each set
 }
 
 func newCIS(o cisOptions, env *Env) (Method, error) {
@@ -133,7 +133,7 @@ func (*cis) Name() string { return "cis" }
 
 // Restart notes where the prompt ends: what was chosen before is forgotten.
 func (c *cis) Restart(p *Pass, layer int) {
-	p.Ops.Copy(p.State(c.memo.Since, layer).Reshape(1), p.End.Rows(p.Rows()-1, p.Rows()))
+	device.Do(p.Ops, device.Copy{Dst: p.State(c.memo.Since, layer).Reshape(1), Src: p.End.Rows(p.Rows()-1, p.Rows())})
 }
 
 // Truncate moves the end of the prompt back where the prompt was cut: sets are
@@ -193,8 +193,8 @@ func (c *cis) compared(p *Pass, q device.Tensor) device.Tensor {
 		return q
 	}
 	x := c.query.Rows(0, p.Rows())
-	p.Ops.Copy(x, q)
-	p.Ops.Rope(x, p.Pos, c.unrope)
+	device.Do(p.Ops, device.Copy{Dst: x, Src: q})
+	device.Do(p.Ops, device.Rope{X: x, Pos: p.Pos, Rotation: c.unrope})
 	return x
 }
 

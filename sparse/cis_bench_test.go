@@ -45,7 +45,7 @@ func benchCIS(b *testing.B, n int, options string) {
 	for seq.Len() < n {
 		must(b, seq.Extend(1024, nil))
 		cache.Flush(seq)
-		dev.Ops().Append(cache.Slots(0, 1), floats(1024, kvHeads, dim), floats(1024, kvHeads, dim))
+		device.Do(dev.Ops(), device.Append{KV: cache.Slots(0, 1), K: floats(1024, kvHeads, dim), V: floats(1024, kvHeads, dim)})
 	}
 	row, err := dev.Alloc(device.I32, 1)
 	must(b, err)

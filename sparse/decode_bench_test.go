@@ -102,7 +102,7 @@ func newDecodePast(b *testing.B, n int) *decodePast {
 		p.cache.Flush(p.seq)
 		p.random(v)
 		for l := range benchLayers {
-			dev.Ops().Append(p.cache.Slots(l, 1), p.keys.Rows(lo, lo+benchChunk), v)
+			device.Do(dev.Ops(), device.Append{KV: p.cache.Slots(l, 1), K: p.keys.Rows(lo, lo+benchChunk), V: v})
 		}
 	}
 	p.pos, p.end = p.numbers(b, 0, n), p.numbers(b, 1, n)

@@ -29,8 +29,8 @@ func (s Shape) Group() int { return s.Heads / s.KVHeads }
 type Env struct {
 	Shape
 	Seed uint64
-	Rope device.Rope  // the model's rotation of queries and keys; no Freqs where there is no model
-	KV   device.DType // type of the cache
+	Rope device.Rotation // the model's rotation of queries and keys; no Freqs where there is no model
+	KV   device.DType    // type of the cache
 
 	dev    device.Device
 	states []device.Tensor // [layers, slots, ...]
@@ -134,19 +134,19 @@ func (e *Env) ints(t device.Tensor) ([]int32, error) {
 }
 
 // unrope is the rotation that undoes Rope but for its scale.
-func (e *Env) unrope() (device.Rope, error) {
+func (e *Env) unrope() (device.Rotation, error) {
 	if e.Rope.Freqs.Absent() {
-		return device.Rope{}, errors.New("rope=pre needs the rotation of a model, and there is none here; use rope=post")
+		return device.Rotation{}, errors.New("rope=pre needs the rotation of a model, and there is none here; use rope=post")
 	}
 	raw := make([]byte, e.Rope.Freqs.Size())
 	if err := e.dev.Read(raw, e.Rope.Freqs); err != nil {
-		return device.Rope{}, err
+		return device.Rotation{}, err
 	}
 	freqs := make([]float32, e.Rope.Freqs.Len())
 	for i := range freqs {
 		freqs[i] = -math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 	}
-	return device.Rope{Freqs: e.Floats(freqs, len(freqs)), Scale: 1, Interleaved: e.Rope.Interleaved}, nil
+	return device.Rotation{Freqs: e.Floats(freqs, len(freqs)), Scale: 1, Interleaved: e.Rope.Interleaved}, nil
 }
 
 // reset zeroes a slot of every state.
@@ -167,7 +167,7 @@ func (e *Env) reset(slot int) {
 func (e *Env) fork(dst, src int) {
 	for _, t := range e.states {
 		for l := range e.Layers {
-			e.dev.Ops().Copy(t.At(l).Rows(dst, dst+1), t.At(l).Rows(src, src+1))
+			device.Do(e.dev.Ops(), device.Copy{Dst: t.At(l).Rows(dst, dst+1), Src: t.At(l).Rows(src, src+1)})
 		}
 	}
 }

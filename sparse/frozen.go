@@ -82,21 +82,9 @@ func pageUp(pos int) int { return (pos + device.PageLen - 1) / device.PageLen * 
 func (c *Policy) Append(p *Pass, layer int, k, v device.Tensor) {
 	for _, r := range c.Frozen(p, layer).Alias.Around(p.Rows()) {
 		if !r.Empty() {
-			p.Ops.Append(p.part(r).KV(layer), k.Rows(r.Lo, r.Hi), v.Rows(r.Lo, r.Hi))
+			device.Do(p.Ops, device.Append{KV: p.part(r).KV(layer), K: k.Rows(r.Lo, r.Hi), V: v.Rows(r.Lo, r.Hi)})
 		}
 	}
-}
-
-// RopeAppend turns the heads of a pass's queries and keys, f32 [rows, ·, dim], and
-// appends the keys with their values.
-func (c *Policy) RopeAppend(p *Pass, layer int, q, k, v device.Tensor, r device.Rope) {
-	if c.Frozen(p, layer).Alias.Empty() {
-		device.RopeAppend(p.Ops, p.KV(layer), q, k, v, p.Pos, r)
-		return
-	}
-	p.Ops.Rope(q, p.Pos, r)
-	p.Ops.Rope(k, p.Pos, r)
-	c.Append(p, layer, k, v)
 }
 
 // part is the pass itself for all of its rows, otherwise a tile of it.

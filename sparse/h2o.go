@@ -65,7 +65,7 @@ func (*h2o) Name() string { return "h2o" }
 
 // Restart notes where the prompt ends.
 func (m *h2o) Restart(p *Pass, layer int) {
-	p.Ops.Copy(p.State(m.since, layer).Reshape(1), p.End.Rows(p.Rows()-1, p.Rows()))
+	device.Do(p.Ops, device.Copy{Dst: p.State(m.since, layer).Reshape(1), Src: p.End.Rows(p.Rows()-1, p.Rows())})
 }
 
 // Observe scores what the rows of a prompt read.

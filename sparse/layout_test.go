@@ -15,7 +15,7 @@ func TestLayoutOfHeads(t *testing.T) {
 	if got := e.stored("halves"); !slices.Equal(got, plain) {
 		t.Errorf("a model that rotates halves: %v", got)
 	}
-	e.Rope = device.Rope{Interleaved: true}
+	e.Rope = device.Rotation{Interleaved: true}
 	if got, want := e.stored("halves"), []int{0, 2, 4, 6, 1, 3, 5, 7}; !slices.Equal(got, want) {
 		t.Errorf("a model that rotates neighbours: %v, want %v", got, want)
 	}

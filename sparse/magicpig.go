@@ -124,8 +124,8 @@ func (*magicpig) Name() string { return "magicpig" }
 
 // Restart notes where the prompt ends: it has another mean.
 func (m *magicpig) Restart(p *Pass, layer int) {
-	p.Ops.Copy(p.State(m.hash.Since, layer).Reshape(1), p.End.Rows(p.Rows()-1, p.Rows()))
-	p.Ops.Copy(p.State(m.hash.Done, layer).Reshape(1), m.none)
+	device.Do(p.Ops, device.Copy{Dst: p.State(m.hash.Since, layer).Reshape(1), Src: p.End.Rows(p.Rows()-1, p.Rows())})
+	device.Do(p.Ops, device.Copy{Dst: p.State(m.hash.Done, layer).Reshape(1), Src: m.none})
 }
 
 // Decode samples for each slot's row.

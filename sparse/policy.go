@@ -44,14 +44,6 @@ type Observer interface {
 	Observe(p *Pass, layer int, q, k device.Tensor)
 }
 
-// Deferrer is an Observer that may leave what it does in decode steps to Decode, because
-// that is called in each of them.
-type Deferrer interface {
-	Observer
-	Decoder
-	Defer()
-}
-
 // Windower bounds what a layer sees of the past.
 type Windower interface {
 	Method
@@ -261,7 +253,7 @@ func (c *Policy) attend(p *Pass, layer int, dst, q device.Tensor) {
 	if c.Trace != nil {
 		c.Trace.Planned(p, layer, plan)
 	}
-	p.Ops.Attend(dst, q, p.KV(layer), plan)
+	device.Do(p.Ops, device.Attend{Dst: dst, Q: q, KV: p.KV(layer), Plan: plan})
 	if c.Trace != nil {
 		c.Trace.Attended(p, layer, dst, q, plan)
 	}
@@ -403,9 +395,6 @@ func (s *stack) add(m Method, it item, layers int) {
 	dec, decodes := m.(Decoder)
 	if decodes && it.decode {
 		s.decode = append(s.decode, dec)
-		if d, ok := m.(Deferrer); ok {
-			d.Defer()
-		}
 	}
 }
 

@@ -44,7 +44,7 @@ func boundsOf(t *testing.T, dt device.DType, keys, query []float32, dim, page in
 	scores := alloc(device.F32, 1, 1, blocks*parts)
 	k := fill(alloc(device.F32, n, 1, dim), keys)
 	ops := dev.Ops()
-	ops.Append(kv, k, k)
+	device.Do(ops, device.Append{KV: kv, K: k, V: k})
 	ops.KeyBounds(bounds, device.Newest{KV: kv, N: n})
 	ops.BoundScores(scores, fill(alloc(device.F32, 1, 1, dim), query), bounds, kv)
 	raw := make([]byte, scores.Size())

@@ -109,9 +109,6 @@ type sketchwalk struct {
 
 	compare device.Compare
 
-	chooses bool          // Decode is called in decode steps
-	late    device.Tensor // keys of the rows of a decode step that Decode has yet to sketch
-
 	walk [2]device.Tensor // f32 [rows, blocks] or i32 [rows, 2·blocks], of even and odd layers
 	list device.List      // a group for each block of rows, shared by all heads
 }
@@ -170,45 +167,20 @@ func (s *sketchwalk) Observe(p *Pass, layer int, q, k device.Tensor) {
 		return
 	}
 	kv, at := p.KV(layer), newest(p, layer)
-	if p.Decode && s.own.Absent() {
-		if s.defers(layer) {
-			s.late = k
-			return
-		}
-		device.SketchNewest(p.Ops, s.newest(p), q, k, kv)
-		return
-	}
-	p.Ops.BlockSum(s.sums[0], k, kv)
-	p.Ops.BlockSum(s.sums[1], q, kv)
-	p.Ops.SketchMeans(s.keys, s.sums[0], s.basis, at)
+	device.Do(p.Ops, device.BlockSum{Sum: s.sums[0], X: k, KV: kv})
+	device.Do(p.Ops, device.BlockSum{Sum: s.sums[1], X: q, KV: kv})
+	device.Do(p.Ops, device.SketchMeans{Dst: s.keys, Sum: s.sums[0], Basis: s.basis, At: at})
 	if !s.own.Absent() {
-		p.Ops.SketchMeans(s.own, s.sums[1], s.basis, at)
+		device.Do(p.Ops, device.SketchMeans{Dst: s.own, Sum: s.sums[1], Basis: s.basis, At: at})
 	}
 	if p.Decode {
-		p.Ops.SketchRows(s.rows, q, s.basis, kv)
+		device.Do(p.Ops, device.SketchRows{Dst: s.rows, X: q, Basis: s.basis, KV: kv})
 	} else {
-		p.Ops.SketchMeans(s.rows, s.sums[1], s.basis, at)
+		device.Do(p.Ops, device.SketchMeans{Dst: s.rows, Sum: s.sums[1], Basis: s.basis, At: at})
 	}
-	p.Ops.CompareBlocks(s.pairsOf(p), s.rows, s.keys, at, s.compare)
+	device.Do(p.Ops, device.CompareBlocks{Dst: s.pairsOf(p), Q: s.rows, K: s.keys, At: at, Compare: s.compare})
 	if p.Decode && s.Row == "blockmean" {
-		p.Ops.SketchMeans(s.rows, s.sums[1], s.basis, at)
-	}
-}
-
-// Defer says that Decode is called.
-func (s *sketchwalk) Defer() { s.chooses = true }
-
-// defers reports whether Decode sketches the rows of a layer that it walks over, in one
-// launch with the walk.
-func (s *sketchwalk) defers(layer int) bool {
-	return s.chooses && layer >= denseLayers && s.Power == "elementwise" && (s.Tau > 0 || s.Density < 1)
-}
-
-// newest is what a decode step makes of its rows.
-func (s *sketchwalk) newest(p *Pass) device.NewestSketch {
-	return device.NewestSketch{
-		Keys: s.sums[0], Queries: s.sums[1], KeySketch: s.keys, QuerySketch: s.rows, Basis: s.basis,
-		Pairs: s.pairsOf(p), Compare: s.compare, Row: s.Row != "blockmean",
+		device.Do(p.Ops, device.SketchMeans{Dst: s.rows, Sum: s.sums[1], Basis: s.basis, At: at})
 	}
 }
 
@@ -251,20 +223,15 @@ func (s *sketchwalk) plan(p *Pass, layer int, q device.Tensor, plan device.Plan,
 		steps++ // none of which chooses
 	}
 	for range steps - 1 {
-		p.Ops.Walk(rows, src, s.pairsOf(p), at, exponent)
+		device.Do(p.Ops, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), At: at, Exponent: exponent})
 		src = rows
 	}
 	if layer < denseLayers {
 		return plan
 	}
 	plan.Sink, plan.Recent, plan.Align, plan.Middle, plan.List = 0, 0, 0, device.Blocks, s.list
-	if s.late.Absent() {
-		device.WalkTop(p.Ops, plan.List, rows, src, s.pairsOf(p), at, exponent, pick)
-		return plan
-	}
-	walk := device.NewestWalk{Dst: rows, Src: src, Exponent: exponent, List: plan.List, Pick: pick}
-	device.WalkNewest(p.Ops, s.newest(p), q, s.late, p.KV(layer), walk)
-	s.late = device.Tensor{}
+	device.Do(p.Ops, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), At: at, Exponent: exponent})
+	device.Do(p.Ops, device.TopBlocks{List: plan.List, Rows: rows, At: at, Pick: pick})
 	return plan
 }
 

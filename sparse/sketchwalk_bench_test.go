@@ -101,7 +101,7 @@ func benchSystem(b *testing.B, text string, n, rows int) {
 			random(q)
 			random(k)
 			random(v)
-			p.Ops.Append(p.KV(l), k, v)
+			device.Do(p.Ops, device.Append{KV: p.KV(l), K: k, V: v})
 			for _, o := range policy.observe {
 				o.Observe(p, l, q, k)
 			}

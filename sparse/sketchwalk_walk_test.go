@@ -115,7 +115,7 @@ func (b *blockBed) compared(scores [][]float64, c device.Compare) device.Tensor 
 		}
 	}
 	pairs := b.floats(make([]float32, n*n), n, n)
-	b.dev.Ops().CompareBlocks(pairs, b.floats(q, n, 1, n), b.floats(k, n, 1, n), b.all(), c)
+	device.Do(b.dev.Ops(), device.CompareBlocks{Dst: pairs, Q: b.floats(q, n, 1, n), K: b.floats(k, n, 1, n), At: b.all(), Compare: c})
 	return pairs
 }
 
@@ -132,7 +132,7 @@ func (b *blockBed) rows(log bool) device.Tensor {
 func (b *blockBed) top(rows device.Tensor, at device.Newest, p device.Pick) [][]int32 {
 	n := b.blocks()
 	l := device.List{Index: b.ints(make([]int32, n*n), n, 1, n), Count: b.ints(make([]int32, n), n, 1)}
-	b.dev.Ops().TopBlocks(l, rows, at, p)
+	device.Do(b.dev.Ops(), device.TopBlocks{List: l, Rows: rows, At: at, Pick: p})
 	index, count := b.read(l.Index), b.read(l.Count)
 	var lists [][]int32
 	for g := range n {
@@ -196,13 +196,13 @@ func TestSketchExample(t *testing.T) { // SW-1
 			sum, basis := b.floats(make([]float32, 3*4), 3, 1, 4), b.floats(tt.basis, tt.width, 4)
 			sketch := func(x []float32, heads int) device.Tensor {
 				s := b.floats(make([]float32, 3*tt.width), 3, 1, tt.width)
-				ops.BlockSum(sum, b.floats(x, n, heads, 4), b.kv)
-				ops.SketchMeans(s, sum, basis, b.all())
+				device.Do(ops, device.BlockSum{Sum: sum, X: b.floats(x, n, heads, 4), KV: b.kv})
+				device.Do(ops, device.SketchMeans{Dst: s, Sum: sum, Basis: basis, At: b.all()})
 				return s
 			}
 			qt, kt := sketch(qs, 2), sketch(ks, 1)
 			pairs := b.floats(make([]float32, 9), 3, 3)
-			ops.CompareBlocks(pairs, qt, kt, b.all(), device.Compare{})
+			device.Do(ops, device.CompareBlocks{Dst: pairs, Q: qt, K: kt, At: b.all(), Compare: device.Compare{}})
 			near(t, "q", b.byBlock(qt), tt.qt, 2e-6)
 			near(t, "k", b.byBlock(kt), tt.kt, 2e-6)
 			near(t, "scores", b.byBlock(pairs), tt.want, 2e-6)
@@ -242,8 +242,8 @@ func TestWalkExample(t *testing.T) { // SW-2
 				c := device.Compare{Form: tt.form, Log: log}
 				w0, w1 := b.compared(layer0, c), b.compared(layer1, c)
 				r0, r1 := b.rows(log), b.rows(log)
-				b.dev.Ops().Walk(r0, device.Tensor{}, w0, b.all(), 8)
-				b.dev.Ops().Walk(r1, r0, w1, b.all(), 8)
+				device.Do(b.dev.Ops(), device.Walk{Dst: r0, Src: device.Tensor{}, Pairs: w0, At: b.all(), Exponent: 8})
+				device.Do(b.dev.Ops(), device.Walk{Dst: r1, Src: r0, Pairs: w1, At: b.all(), Exponent: 8})
 				logs, _ := b.readWalk(r1, 4, 5)
 				for j, want := range tt.row4 {
 					if got := math.Exp(logs[j]); math.Abs(got-want) > 6e-6*want {
@@ -257,7 +257,7 @@ func TestWalkExample(t *testing.T) { // SW-2
 						t.Errorf("block %d reads %v, want %v", 2+i, lists[2+i], want)
 					}
 				}
-				b.dev.Ops().Walk(r1, device.Tensor{}, w1, b.all(), 8)
+				device.Do(b.dev.Ops(), device.Walk{Dst: r1, Src: device.Tensor{}, Pairs: w1, At: b.all(), Exponent: 8})
 				if got := b.top(r1, b.all(), device.Pick{Count: 3})[4]; tt.onehop != nil && !slices.Equal(got, tt.onehop) {
 					t.Errorf("with one hop block 4 reads %v, want %v", got, tt.onehop)
 				}
@@ -273,7 +273,7 @@ func TestDecodeRowExample(t *testing.T) { // SW-3
 	c := device.Compare{Log: true}
 	w0, w1 := b.compared(step0, c), b.compared(step1, c)
 	rows := b.rows(true)
-	b.dev.Ops().Walk(rows, device.Tensor{}, w0, b.one(), 8)
+	device.Do(b.dev.Ops(), device.Walk{Dst: rows, Src: device.Tensor{}, Pairs: w0, At: b.one(), Exponent: 8})
 	first := []float64{.430467, .00000256, 2.143589, .016796, 4.299817}
 	logs, _ := b.readWalk(rows, 4, 5)
 	for j, want := range first {
@@ -285,14 +285,14 @@ func TestDecodeRowExample(t *testing.T) { // SW-3
 			t.Errorf("after layer 0: [%d] = %v, want %v", j, got, want)
 		}
 	}
-	b.dev.Ops().Walk(rows, rows, w1, b.one(), 8)
+	device.Do(b.dev.Ops(), device.Walk{Dst: rows, Src: rows, Pairs: w1, At: b.one(), Exponent: 8})
 	logs, _ = b.readWalk(rows, 4, 5)
 	last := 2.221054
 	near(t, "after layer 1", logs, []float64{-1.592069 - last, -1.961464 - last, 1.577517 - last, -.826227 - last, 0}, 2e-6)
 	if got := b.top(rows, b.one(), device.Pick{Count: 3})[0]; !slices.Equal(got, []int32{0, 2, 4}) {
 		t.Errorf("reads %v, want [0 2 4]", got)
 	}
-	b.dev.Ops().Walk(rows, device.Tensor{}, w1, b.one(), 8)
+	device.Do(b.dev.Ops(), device.Walk{Dst: rows, Src: device.Tensor{}, Pairs: w1, At: b.one(), Exponent: 8})
 	if got := b.top(rows, b.one(), device.Pick{Count: 3})[0]; !slices.Equal(got, []int32{0, 3, 4}) {
 		t.Errorf("with one hop reads %v, want [0 3 4]", got)
 	}
@@ -324,7 +324,7 @@ func TestWalkAgainstRationals(t *testing.T) {
 				var exact [][]*big.Int
 				for range 3 {
 					scores := randomScores(rng, n)
-					b.dev.Ops().Walk(rows, src, b.compared(scores, device.Compare{Log: log}), b.all(), exponent)
+					device.Do(b.dev.Ops(), device.Walk{Dst: rows, Src: src, Pairs: b.compared(scores, device.Compare{Log: log}), At: b.all(), Exponent: exponent})
 					src = rows
 					exact = timesPower(exact, scores, int64(exponent))
 				}
@@ -403,7 +403,7 @@ func TestWalkInvariants(t *testing.T) {
 	walk := func(scores [][][]float64, log bool) [][]int32 {
 		rows, src := b.rows(log), device.Tensor{}
 		for _, s := range scores {
-			b.dev.Ops().Walk(rows, src, b.compared(s, device.Compare{Log: log}), b.all(), 8)
+			device.Do(b.dev.Ops(), device.Walk{Dst: rows, Src: src, Pairs: b.compared(s, device.Compare{Log: log}), At: b.all(), Exponent: 8})
 			src = rows
 		}
 		return b.top(rows, b.all(), device.Pick{Share: .5})

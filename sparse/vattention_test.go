@@ -163,7 +163,7 @@ func TestVAttentionExampleOfWeights(t *testing.T) {
 			Count:  b.tensor(device.I32, []int32{int32(len(index))}, 1, 1),
 			Weight: b.tensor(device.F32, weight, 1, 1, len(index)),
 		}}
-		b.dev.Ops().Attend(y, b.q, b.kv, plan)
+		device.Do(b.dev.Ops(), device.Attend{Dst: y, Q: b.q, KV: b.kv, Plan: plan})
 		b.dev.Ops().Scores(shares, b.q, b.kv, plan, device.Planned)
 		got, s := make([]float32, tailDim), make([]float32, 8)
 		b.read(got, y)

@@ -84,7 +84,7 @@ func normalized(x, w []float32, rows int, eps float64) []float64 {
 
 // normed is rows of x with the weights of a norm, which lie about 1, and what the norm
 // makes of them.
-func (b *bed) normed(rows, k int) (x device.Tensor, n device.Norm, y []float64) {
+func (b *bed) normed(rows, k int) (x device.Tensor, n Norm, y []float64) {
 	const eps = 1e-5
 	xs, w := b.normal(rows*k), b.normal(k)
 	for i := range xs {
@@ -93,7 +93,7 @@ func (b *bed) normed(rows, k int) (x device.Tensor, n device.Norm, y []float64) 
 	for i := range w {
 		w[i] = 1 + w[i]/4
 	}
-	return b.f32(xs, rows, k), device.Norm{W: b.f32(w, k), Eps: eps}, normalized(xs, w, rows, eps)
+	return b.f32(xs, rows, k), Norm{b.f32(w, k), eps}, normalized(xs, w, rows, eps)
 }
 
 // normMatMuls multiplies a norm of x by matrices of several types.
@@ -109,8 +109,8 @@ func normMatMuls(b *bed, rows, k int, types ...device.DType) job {
 		j.expect = append(j.expect, expectation{name: fmt.Sprintf("dst %d", i), got: d, want: multiply(y, values, rows, k, width),
 			bound: productBound(dt), scale: productSize(y, values, rows, k, width)})
 	}
-	norm := b.out(rows, k)
-	j.step = func(ops device.Ops) { device.NormMatMuls(ops, dst, x, n, w, norm) }
+	scratch := b.out(rows, k)
+	j.step = func(ops device.Ops) { NormProducts(ops, dst, x, n, w, scratch) }
 	return j
 }
 
@@ -125,7 +125,7 @@ func addMatMul(b *bed, dt device.DType, rows, k, n int) job {
 	}
 	product := b.out(rows, n)
 	return job{
-		step:   func(ops device.Ops) { device.AddMatMul(ops, dst, x, m, product) },
+		step:   func(ops device.Ops) { AddProduct(ops, dst, x, m, product) },
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: productBound(dt), scale: max(productSize(widen(xs), values, rows, k, n), 1)}},
 	}
 }
@@ -133,7 +133,7 @@ func addMatMul(b *bed, dt device.DType, rows, k, n int) job {
 // normSwiGLU gates one product of a norm with another. An error of a product counts
 // as far as the other one is large.
 func normSwiGLU(b *bed, rows, k, n int, gate, up device.DType) job {
-	x, norm, y := b.normed(rows, k)
+	x, weight, y := b.normed(rows, k)
 	w := []device.Tensor{b.weights(gate, b.matrix(gate, n, k), n, k), b.weights(up, b.matrix(up, n, k), n, k)}
 	gates, ups := b.embedded(w[0]), b.embedded(w[1])
 	g, u := multiply(y, gates, rows, k, n), multiply(y, ups, rows, k, n)
@@ -147,7 +147,7 @@ func normSwiGLU(b *bed, rows, k, n int, gate, up device.DType) job {
 	dst := []device.Tensor{b.out(rows, n), b.out(rows, n)}
 	scratch := b.out(rows, k)
 	return job{
-		step:   func(ops device.Ops) { device.NormSwiGLU(ops, dst, x, norm, w, scratch) },
+		step:   func(ops device.Ops) { NormSwiGLU(ops, dst, x, weight, w, scratch) },
 		expect: []expectation{{name: "dst", got: dst[0], want: want, bound: max(productBound(gate), productBound(up)), scale: scale}},
 	}
 }
@@ -175,8 +175,8 @@ func newTurning(a attention, pairs int, interleaved bool) turning {
 }
 
 // tensors are the positions and the rotation on the device.
-func (t *turning) tensors(b *bed) (pos device.Tensor, r device.Rope) {
-	return b.i32(t.pos, len(t.pos)), device.Rope{Freqs: b.f32(t.freqs, len(t.freqs)), Scale: 1.25, Interleaved: t.interleaved}
+func (t *turning) tensors(b *bed) (pos device.Tensor, r device.Rotation) {
+	return b.i32(t.pos, len(t.pos)), device.Rotation{Freqs: b.f32(t.freqs, len(t.freqs)), Scale: 1.25, Interleaved: t.interleaved}
 }
 
 // turned is rows of heads after it.
@@ -235,7 +235,7 @@ func ropeAppend(b *bed, a attention, pairs int, interleaved bool) job {
 	tq, tk, tv := b.f32(q, rows, a.heads, a.dim), b.f32(k, rows, a.kvHeads, a.dim), b.f32(v, rows, a.kvHeads, a.dim)
 	at, r := t.tensors(b)
 	return job{
-		step: func(ops device.Ops) { device.RopeAppend(ops, c, tq, tk, tv, at, r) },
+		step: func(ops device.Ops) { RotateAppend(ops, c, tq, tk, tv, at, r) },
 		expect: []expectation{
 			{name: "q", got: tq, want: wantQ, bound: 3e-7}, {name: "k", got: tk, want: wantK, bound: 3e-7},
 			{name: "stored k", got: c.K, want: storedK, bound: bound}, {name: "stored v", got: c.V, want: storedV},
@@ -277,9 +277,13 @@ func normHeads(b *bed, a attention, interleaved bool, types [3]device.DType) job
 		}
 		return bound[i] + 0x1p-11*top/scale[i]
 	}
-	norm := b.out(rows, k)
+	scratch := b.out(rows, k)
 	at, r := t.tensors(b)
-	j := job{step: func(ops device.Ops) { device.NormHeads(ops, c, dst, x, n, w, norm, at, r) }}
+	j := job{step: func(ops device.Ops) {
+		NormProducts(ops, dst, x, n, w, scratch)
+		of := func(t device.Tensor) device.Tensor { return t.Reshape(rows, t.Dim(1)/a.dim, a.dim) }
+		RotateAppend(ops, c, of(dst[0]), of(dst[1]), of(dst[2]), at, r)
+	}}
 	for i, name := range []string{"q", "k", "v"} {
 		j.expect = append(j.expect, expectation{name: name, got: dst[i], want: want[i], bound: bound[i], scale: scale[i]})
 	}

@@ -110,7 +110,7 @@ func (c hashCase) job(b *bed) job {
 		calls = append(calls, func(ops device.Ops) {
 			ops.HashKeys(h, kv)
 			ops.ListCollisions(l, h, q, kv, plan)
-			ops.Attend(dst, q, kv, read)
+			device.Do(ops, device.Attend{Dst: dst, Q: q, KV: kv, Plan: read})
 		})
 		index, weight, count := filledI32(slots*c.heads*width, -9), widen(filled(slots*c.heads*width, before)), filledI32(slots*c.heads, -9)
 		for at, list := range s.lists {

@@ -115,7 +115,9 @@ var headBlocks = blocks{lens: []int{page + 6, 0, 3}}
 func attendJob(b *bed, a attention) job {
 	call := b.attend(&a, b.shuffled(&a))
 	return job{
-		step:   func(ops device.Ops) { ops.Attend(call.dst, call.q, call.kv, call.plan) },
+		step: func(ops device.Ops) {
+			device.Do(ops, device.Attend{Dst: call.dst, Q: call.q, KV: call.kv, Plan: call.plan})
+		},
 		expect: []expectation{{name: "dst", got: call.dst, want: a.want(before), bound: attendBound}},
 	}
 }

@@ -12,7 +12,8 @@ import (
 // headless are the ops of which no tensor has the numbers of a head: they work on
 // activations, or on scores, lists, sketches and lines that others have made.
 var headless = strings.Fields(`
-	Embed Gather Copy Add RMSNorm SwiGLU MatMul Sample
+	Do Arena
+	Embed Gather Copy Add RMSNorm SwiGLU MatMul Sample Discard
 	Softmax SumHeads MaxHeads TopK TopP
 	CompareBlocks Walk TopBlocks
 	TopParts ListLines TopLines ListBlocks KeepBest
@@ -27,16 +28,18 @@ func TestEveryOpAtEveryShape(t *testing.T) {
 			covered[name] = true
 		}
 	}
-	ops := reflect.TypeFor[device.Ops]()
-	for i := range ops.NumMethod() {
-		name := ops.Method(i).Name
+	names := device.CallNames()
+	for m := range reflect.TypeFor[device.Ops]().Methods() {
+		names = append(names, m.Name)
+	}
+	for _, name := range names {
 		if covered[name] == slices.Contains(headless, name) {
 			t.Errorf("op %s: either it takes heads, then headCases needs a case of it, or it does not, then it belongs in headless", name)
 		}
 		delete(covered, name)
 	}
 	for name := range covered {
-		t.Errorf("headCases names %s, which is no method of device.Ops", name)
+		t.Errorf("headCases names %s, which is no call and no method of device.Ops", name)
 	}
 	if n := len(headShapes); n != 15 {
 		t.Errorf("%d shapes, want 15", n)

@@ -110,21 +110,31 @@ func misuse(t *testing.T, d device.Device) {
 		want string
 		call func()
 	}{
-		{"device: Embed: dst F32 [2 4], want F32 [2 8]", func() { ops.Embed(f(2, 4), f(3, 8), i(2)) }},
-		{"device: Gather: rows F32 [2], want I32", func() { ops.Gather(f(2, 4), f(3, 4), f(2)) }},
-		{"device: Copy: dst F32 [3]", func() { ops.Copy(f(3), f(4)) }},
-		{"device: Add: dst F32 [3 1], want F32 [3 2]", func() { ops.Add(f(3, 1), f(3, 2)) }},
-		{"device: RMSNorm: w F32 [4], want F32 [8]", func() { ops.RMSNorm(f(2, 8), f(2, 8), f(4), 0) }},
-		{"device: Rope: pos I32 [3], want I32 [2]", func() { ops.Rope(f(2, 1, 8), i(3), device.Rope{Freqs: f(4), Scale: 1}) }},
-		{"device: Rope: 5 pairs", func() { ops.Rope(f(2, 1, 8), i(2), device.Rope{Freqs: f(5), Scale: 1}) }},
-		{"device: SwiGLU: up F32 [2 4], want F32 [2 8]", func() { ops.SwiGLU(f(2, 8), f(2, 8), f(2, 4)) }},
-		{"device: MatMul: dst F32 [2 5], want F32 [2 3]", func() { ops.MatMul(f(2, 5), f(2, 8), f(3, 8)) }},
-		{"device: MatMul: x F32 [2 7], want F32 [-1 8]", func() { ops.MatMul(f(2, 3), f(2, 7), f(3, 8)) }},
-		{"device: Sample: pos I32 [1], want I32 [2]", func() { ops.Sample(i(2), f(2, 9), i(2, 1), i(1), make([]device.Sampling, 2)) }},
-		{"device: Sample: 1 settings, want 2", func() { ops.Sample(i(2), f(2, 9), i(2, 1), i(2), make([]device.Sampling, 1)) }},
-		{"device: Append: k F32 [2 2 16]", func() { ops.Append(kv, f(2, 2, 16), f(2, 2, 16)) }},
-		{"device: Attend: q F32 [2 2 8]", func() { ops.Attend(f(2, 2, 8), f(2, 2, 8), kv, device.Plan{}) }},
-		{"device: Attend: list index", func() { ops.Attend(f(2, 2, 16), f(2, 2, 16), kv, device.Plan{Middle: device.Tokens}) }},
+		{"device: Embed: dst F32 [2 4], want F32 [2 8]", func() { device.Do(ops, device.Embed{Dst: f(2, 4), Table: f(3, 8), IDs: i(2)}) }},
+		{"device: Gather: rows F32 [2], want I32", func() { device.Do(ops, device.Gather{Dst: f(2, 4), Src: f(3, 4), Rows: f(2)}) }},
+		{"device: Copy: dst F32 [3]", func() { device.Do(ops, device.Copy{Dst: f(3), Src: f(4)}) }},
+		{"device: Add: dst F32 [3 1], want F32 [3 2]", func() { device.Do(ops, device.Add{Dst: f(3, 1), X: f(3, 2)}) }},
+		{"device: RMSNorm: w F32 [4], want F32 [8]", func() { device.Do(ops, device.RMSNorm{Dst: f(2, 8), X: f(2, 8), W: f(4), Eps: 0}) }},
+		{"device: Rope: pos I32 [3], want I32 [2]", func() {
+			device.Do(ops, device.Rope{X: f(2, 1, 8), Pos: i(3), Rotation: device.Rotation{Freqs: f(4), Scale: 1}})
+		}},
+		{"device: Rope: 5 pairs", func() {
+			device.Do(ops, device.Rope{X: f(2, 1, 8), Pos: i(2), Rotation: device.Rotation{Freqs: f(5), Scale: 1}})
+		}},
+		{"device: SwiGLU: up F32 [2 4], want F32 [2 8]", func() { device.Do(ops, device.SwiGLU{Dst: f(2, 8), Gate: f(2, 8), Up: f(2, 4)}) }},
+		{"device: MatMul: dst F32 [2 5], want F32 [2 3]", func() { device.Do(ops, device.MatMul{Dst: f(2, 5), X: f(2, 8), W: f(3, 8)}) }},
+		{"device: MatMul: x F32 [2 7], want F32 [-1 8]", func() { device.Do(ops, device.MatMul{Dst: f(2, 3), X: f(2, 7), W: f(3, 8)}) }},
+		{"device: Sample: pos I32 [1], want I32 [2]", func() {
+			device.Do(ops, device.Sample{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(1), Samplings: make([]device.Sampling, 2)})
+		}},
+		{"device: Sample: 1 settings, want 2", func() {
+			device.Do(ops, device.Sample{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(2), Samplings: make([]device.Sampling, 1)})
+		}},
+		{"device: Append: k F32 [2 2 16]", func() { device.Do(ops, device.Append{KV: kv, K: f(2, 2, 16), V: f(2, 2, 16)}) }},
+		{"device: Attend: q F32 [2 2 8]", func() { device.Do(ops, device.Attend{Dst: f(2, 2, 8), Q: f(2, 2, 8), KV: kv, Plan: device.Plan{}}) }},
+		{"device: Attend: list index", func() {
+			device.Do(ops, device.Attend{Dst: f(2, 2, 16), Q: f(2, 2, 16), KV: kv, Plan: device.Plan{Middle: device.Tokens}})
+		}},
 		{"device: Write: ", func() { d.Write(f(2), make([]byte, 7)) }},
 		{"device: Read: ", func() { _ = d.Read(make([]byte, 7), f(2)) }},
 	}
@@ -156,15 +166,23 @@ func failures(t *testing.T, d device.Device) {
 		name string
 		call func(ops device.Ops)
 	}{
-		{"Embed of id 3 of 3", func(ops device.Ops) { ops.Embed(b.out(2, 4), b.out(3, 4), i(0, 3)) }},
-		{"Embed of id -1", func(ops device.Ops) { ops.Embed(b.out(1, 4), b.out(3, 4), i(-1)) }},
-		{"Gather of row 3 of 3", func(ops device.Ops) { ops.Gather(b.out(1, 4), b.out(3, 4), i(3)) }},
-		{"Attend to page 2 of 2", func(ops device.Ops) { ops.Attend(b.out(1, 1, 16), row, cache(2, 65), device.Plan{}) }},
-		{"Attend to page -1", func(ops device.Ops) { ops.Attend(b.out(1, 1, 16), row, cache(-1, 65), device.Plan{}) }},
-		{"Attend beyond the page table", func(ops device.Ops) { ops.Attend(b.out(1, 1, 16), row, cache(1, 129), device.Plan{}) }},
-		{"Append to page 2 of 2", func(ops device.Ops) { ops.Append(cache(2, 65), row, row) }},
-		{"Append beyond the page table", func(ops device.Ops) { ops.Append(cache(1, 129), row, row) }},
-		{"Append of more rows than the length", func(ops device.Ops) { ops.Append(cache(1, 1), b.out(2, 1, 16), b.out(2, 1, 16)) }},
+		{"Embed of id 3 of 3", func(ops device.Ops) { device.Do(ops, device.Embed{Dst: b.out(2, 4), Table: b.out(3, 4), IDs: i(0, 3)}) }},
+		{"Embed of id -1", func(ops device.Ops) { device.Do(ops, device.Embed{Dst: b.out(1, 4), Table: b.out(3, 4), IDs: i(-1)}) }},
+		{"Gather of row 3 of 3", func(ops device.Ops) { device.Do(ops, device.Gather{Dst: b.out(1, 4), Src: b.out(3, 4), Rows: i(3)}) }},
+		{"Attend to page 2 of 2", func(ops device.Ops) {
+			device.Do(ops, device.Attend{Dst: b.out(1, 1, 16), Q: row, KV: cache(2, 65), Plan: device.Plan{}})
+		}},
+		{"Attend to page -1", func(ops device.Ops) {
+			device.Do(ops, device.Attend{Dst: b.out(1, 1, 16), Q: row, KV: cache(-1, 65), Plan: device.Plan{}})
+		}},
+		{"Attend beyond the page table", func(ops device.Ops) {
+			device.Do(ops, device.Attend{Dst: b.out(1, 1, 16), Q: row, KV: cache(1, 129), Plan: device.Plan{}})
+		}},
+		{"Append to page 2 of 2", func(ops device.Ops) { device.Do(ops, device.Append{KV: cache(2, 65), K: row, V: row}) }},
+		{"Append beyond the page table", func(ops device.Ops) { device.Do(ops, device.Append{KV: cache(1, 129), K: row, V: row}) }},
+		{"Append of more rows than the length", func(ops device.Ops) {
+			device.Do(ops, device.Append{KV: cache(1, 1), K: b.out(2, 1, 16), V: b.out(2, 1, 16)})
+		}},
 	}
 	for _, tt := range tests {
 		tt.call(d.Ops())

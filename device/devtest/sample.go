@@ -150,7 +150,9 @@ func sampling(b *bed, logits []float32, history, pos []int32, s []device.Samplin
 	l := b.f32(logits, rows, len(logits)/rows)
 	h, p := b.i32(history, rows, len(history)/rows), b.i32(pos, rows)
 	return job{
-		step: func(ops device.Ops) { ops.Sample(next, l, h, p, s) },
+		step: func(ops device.Ops) {
+			device.Do(ops, device.Sample{Next: next, Logits: l, History: h, Pos: p, Samplings: s})
+		},
 		expect: []expectation{
 			{name: "next", got: next, ids: want},
 			{name: "history", got: h, ids: ring(history, pos, want)},

@@ -173,7 +173,7 @@ func blockSum(b *bed, c blocks, heads, all, dim int) job {
 		}
 	}
 	return job{
-		step:   func(ops device.Ops) { ops.BlockSum(sum, src, c.kv) },
+		step:   func(ops device.Ops) { device.Do(ops, device.BlockSum{Sum: sum, X: src, KV: c.kv}) },
 		expect: []expectation{{name: "sum", got: sum, want: want, bound: sketchBound}},
 	}
 }
@@ -205,7 +205,7 @@ func sketchMeans(b *bed, c blocks, heads, dim, width int) job {
 		}
 	})
 	return job{
-		step:   func(ops device.Ops) { ops.SketchMeans(dst, sum, m, c.at()) },
+		step:   func(ops device.Ops) { device.Do(ops, device.SketchMeans{Dst: dst, Sum: sum, Basis: m, At: c.at()}) },
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: sketchBound}},
 	}
 }
@@ -229,7 +229,7 @@ func sketchRows(b *bed, c blocks, heads, all, dim, width int) job {
 		}
 	}
 	return job{
-		step:   func(ops device.Ops) { ops.SketchRows(dst, src, m, c.kv) },
+		step:   func(ops device.Ops) { device.Do(ops, device.SketchRows{Dst: dst, X: src, Basis: m, KV: c.kv}) },
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: sketchBound}},
 	}
 }
@@ -282,7 +282,9 @@ func compareBlocks(b *bed, c blocks, form device.Compare, square bool) job {
 		}
 	}
 	return job{
-		step:   func(ops device.Ops) { ops.CompareBlocks(dst, tq, tk, c.at(), form) },
+		step: func(ops device.Ops) {
+			device.Do(ops, device.CompareBlocks{Dst: dst, Q: tq, K: tk, At: c.at(), Compare: form})
+		},
 		expect: []expectation{{name: "pairs", got: dst, want: want, bound: 3e-5}},
 	}
 }
@@ -320,7 +322,9 @@ type walkCase struct {
 func (w walkCase) job(b *bed, c blocks) job {
 	k := w.walk(b, c, c.width())
 	return job{
-		step:   func(ops device.Ops) { ops.Walk(k.dst, k.src, k.pairs, c.at(), w.exponent) },
+		step: func(ops device.Ops) {
+			device.Do(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: k.pairs, At: c.at(), Exponent: w.exponent})
+		},
 		expect: []expectation{{name: "rows", got: k.dst, want: k.want, bound: sketchBound}},
 	}
 }
@@ -503,7 +507,7 @@ func topBlocks(b *bed, c blocks, p device.Pick, log bool) job {
 	}
 	rows := w.rows(b, values, n)
 	l, expect := c.best(b, values, c.width(), p)
-	return job{step: func(ops device.Ops) { ops.TopBlocks(l, rows, c.at(), p) }, expect: expect}
+	return job{step: func(ops device.Ops) { device.Do(ops, device.TopBlocks{List: l, Rows: rows, At: c.at(), Pick: p}) }, expect: expect}
 }
 
 // bestBlocks is what the block whose row and first position are given reads.

@@ -75,13 +75,13 @@ type sketchNewestCase struct {
 
 func (s sketchNewestCase) job(b *bed, c blocks) job {
 	q, k, state, pairs := s.sketch(b, c, filled(c.pageCount()*unit(c.width()), before))
-	step := func(ops device.Ops) { device.SketchNewest(ops, state, q, k, c.kv) }
+	step := func(ops device.Ops) { SketchNewest(ops, state, q, k, c.kv) }
 	return job{step, append(s.expect, expectation{name: "pairs", got: state.Pairs, want: pairs, bound: 3e-5})}
 }
 
 // sketch makes what a call takes that changes pairs, what it changes, and the pairs that come
 // of it.
-func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (q, k device.Tensor, state device.NewestSketch, pairs []float64) {
+func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (q, k device.Tensor, state NewestSketch, pairs []float64) {
 	n, slots, wide := c.pageCount(), len(c.lens), unit(c.width())
 	qs, ks, basis := b.normal(slots*s.all*s.dim), b.normal(slots*s.kvHeads*s.dim), b.normal(s.width*s.dim)
 	sums := [2][]float32{b.normal(n * s.dim), b.normal(n * s.dim)} // of keys, of queries
@@ -134,7 +134,7 @@ func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (q, k devi
 		}
 	}
 	q, k = b.f32(qs, slots, s.all, s.dim), b.f32(ks, slots, s.kvHeads, s.dim)
-	state = device.NewestSketch{Keys: t[0], Queries: t[1], KeySketch: t[2], QuerySketch: t[3], Basis: b.f32(basis, s.width, s.dim), Pairs: b.f32(before, n, wide), Compare: form, Row: s.row}
+	state = NewestSketch{Keys: t[0], Queries: t[1], KeySketch: t[2], QuerySketch: t[3], Basis: b.f32(basis, s.width, s.dim), Pairs: b.f32(before, n, wide), Compare: form, Row: s.row}
 	for i, name := range []string{"key sums", "query sums", "key sketches", "query sketches"} {
 		s.expect = append(s.expect, expectation{name: name, got: t[i], want: want[i], bound: sketchBound})
 	}
@@ -146,7 +146,9 @@ func walkTop(b *bed, c blocks, w walkCase, p device.Pick) job {
 	k := w.walk(b, c, unit(c.width()))
 	l, expect := c.best(b, k.want, unit(c.width()), p)
 	return job{
-		step:   func(ops device.Ops) { device.WalkTop(ops, l, k.dst, k.src, k.pairs, c.at(), w.exponent, p) },
+		step: func(ops device.Ops) {
+			WalkTop(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: k.pairs, At: c.at(), Exponent: w.exponent}, l, p)
+		},
 		expect: append(expect, expectation{name: "rows", got: k.dst, want: k.want, bound: sketchBound}),
 	}
 }
@@ -194,7 +196,8 @@ func lookAndWalk(b *bed, c blocks, w walkCase, s sketchNewestCase) job {
 	l, expect := c.best(b, want, wide, p)
 	return job{
 		step: func(ops device.Ops) {
-			device.WalkNewest(ops, state, q, key, c.kv, device.NewestWalk{Dst: k.dst, Src: k.src, Exponent: w.exponent, List: l, Pick: p})
+			SketchNewest(ops, state, q, key, c.kv)
+			WalkTop(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: state.Pairs, At: device.Newest{KV: c.kv, N: 1}, Exponent: w.exponent}, l, p)
 		},
 		expect: append(append(expect, s.expect...), expectation{name: "pairs", got: state.Pairs, want: pairs, bound: 3e-5}, expectation{name: "rows", got: k.dst, want: want, bound: 3e-5}),
 	}

@@ -123,7 +123,7 @@ func nanScores(t *testing.T, d device.Device) {
 		{"SampleTail", func(ops device.Ops) {
 			ops.SampleTail(tail, c.q, c.kv, empty, device.Tail{Pilot: device.Amount{Count: n}, Eps: .1, Z: 1})
 		}, 2 * bad},
-		{"Attend", func(ops device.Ops) { ops.Attend(c.dst, c.q, c.kv, everything) }, 0},
+		{"Attend", func(ops device.Ops) { device.Do(ops, device.Attend{Dst: c.dst, Q: c.q, KV: c.kv, Plan: everything}) }, 0},
 	} {
 		before, err := counter.NaNScores()
 		if err != nil {

@@ -1,0 +1,98 @@
+package device
+
+import (
+	"slices"
+	"testing"
+)
+
+// bytesOnHost is memory that holds nothing: calls are only queued here.
+type bytesOnHost int
+
+func (b bytesOnHost) Size() int { return int(b) }
+
+func vector(n int) Tensor { return NewTensor(bytesOnHost(4*n), 0, F32, n) }
+
+// pairs is a queue whose backend computes two additions at once where the first is
+// discarded by the third call, and notes what it did.
+type pairs struct {
+	Window
+	did []string
+}
+
+func newPairs() *pairs {
+	p := &pairs{}
+	p.Open(func(c Call) { p.did = append(p.did, Name(c)) }, Pattern{
+		Name: "two additions",
+		Match: func(calls []Call) (n int, more bool) {
+			for i, want := range []kind{kindAdd, kindAdd, kindDiscard} {
+				if i == len(calls) {
+					return 0, true
+				}
+				if calls[i].kind() != want {
+					return 0, false
+				}
+			}
+			return 3, false
+		},
+		Run: func(calls []Call) bool {
+			if calls[0].(*Add).X.Len() > 100 {
+				return false
+			}
+			p.did = append(p.did, "pair")
+			return true
+		},
+	})
+	return p
+}
+
+// TestWindow: calls leave a window in order, fused where a pattern takes them, one by one
+// where it does not, where it does not suit them, and where they are flushed.
+func TestWindow(t *testing.T) {
+	x, long := vector(8), vector(200)
+	add := func(p *pairs, x Tensor) { Do(p, Add{Dst: x, X: x}) }
+	discard := func(p *pairs) { Do(p, Discard{T: x}) }
+	for name, c := range map[string]struct {
+		calls func(p *pairs)
+		want  []string
+	}{
+		"fused":    {func(p *pairs) { add(p, x); add(p, x); discard(p) }, []string{"pair"}},
+		"waits":    {func(p *pairs) { add(p, x); add(p, x) }, nil},
+		"flushed":  {func(p *pairs) { add(p, x); add(p, x); p.Flush(); discard(p) }, []string{"Add", "Add", "Discard"}},
+		"no match": {func(p *pairs) { add(p, x); discard(p) }, []string{"Add", "Discard"}},
+		"behind":   {func(p *pairs) { add(p, x); add(p, x); add(p, x); discard(p) }, []string{"Add", "pair"}},
+		"unsuited": {func(p *pairs) { add(p, long); add(p, long); discard(p) }, []string{"Add", "Add", "Discard"}},
+		"dropped":  {func(p *pairs) { add(p, x); p.Drop(); discard(p) }, []string{"Discard"}},
+	} {
+		p := newPairs()
+		if c.calls(p); !slices.Equal(p.did, c.want) {
+			t.Errorf("%s: %v, want %v", name, p.did, c.want)
+		}
+	}
+}
+
+// TestCallsAllocateNothing: the arena of a queue is as large as its window was.
+func TestCallsAllocateNothing(t *testing.T) {
+	p := newPairs()
+	x := vector(8)
+	if n := testing.AllocsPerRun(100, func() {
+		for range 40 {
+			Do(p, Add{Dst: x, X: x})
+		}
+		p.Flush()
+		p.did = p.did[:0]
+	}); n != 0 {
+		t.Errorf("%v allocations in 40 calls", n)
+	}
+	if n := cap(p.arena.slabs[kindAdd].(*slab[Add]).chunk); n > 64 {
+		t.Errorf("the arena has room for %d calls, where a flush leaves none of 40", n)
+	}
+}
+
+// TestCallNames: every type of call has a name of its own.
+func TestCallNames(t *testing.T) {
+	names := CallNames()
+	slices.Sort(names)
+	if len(slices.Compact(names)) != int(numKinds) || names[0] == "" {
+		t.Errorf("%d names for %d types: %q", len(names), numKinds, names)
+	}
+}

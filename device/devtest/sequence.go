@@ -1,0 +1,82 @@
+package devtest
+
+import "github.com/gollm/gollm/device"
+
+// The sequences of calls that backends fuse, as a forward pass queues them.
+
+// Norm is what [device.RMSNorm] multiplies by, and its epsilon.
+type Norm struct {
+	W   device.Tensor // f32 [dim]
+	Eps float32
+}
+
+// NormProducts queues dst[i] = norm(x)·w[i]ᵀ, and ends the life of scratch.
+func NormProducts(q device.Queue, dst []device.Tensor, x device.Tensor, n Norm, w []device.Tensor, scratch device.Tensor) {
+	device.Do(q, device.RMSNorm{Dst: scratch, X: x, W: n.W, Eps: n.Eps})
+	for i := range dst {
+		device.Do(q, device.MatMul{Dst: dst[i], X: scratch, W: w[i]})
+	}
+	device.Do(q, device.Discard{T: scratch})
+}
+
+// NormSwiGLU queues dst[0] = silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ).
+func NormSwiGLU(q device.Queue, dst []device.Tensor, x device.Tensor, n Norm, w []device.Tensor, scratch device.Tensor) {
+	NormProducts(q, dst, x, n, w, scratch)
+	device.Do(q, device.SwiGLU{Dst: dst[0], Gate: dst[0], Up: dst[1]})
+	device.Do(q, device.Discard{T: dst[1]})
+}
+
+// Feed queues a feed-forward layer, x += (silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ))·w[2]ᵀ, with
+// the two products in wide.
+func Feed(q device.Queue, wide []device.Tensor, x device.Tensor, n Norm, w []device.Tensor, scratch device.Tensor) {
+	NormSwiGLU(q, wide, x, n, w[:2], scratch)
+	AddProduct(q, x, wide[0], w[2], scratch)
+	device.Do(q, device.Discard{T: wide[0]})
+}
+
+// AddProduct queues dst += x·wᵀ.
+func AddProduct(q device.Queue, dst, x, w, product device.Tensor) {
+	device.Do(q, device.MatMul{Dst: product, X: x, W: w})
+	device.Do(q, device.Add{Dst: dst, X: product})
+	device.Do(q, device.Discard{T: product})
+}
+
+// RotateAppend queues the rotation of q and k, and stores k and v.
+func RotateAppend(on device.Queue, kv device.KV, q, k, v, pos device.Tensor, r device.Rotation) {
+	device.Do(on, device.Rope{X: q, Pos: pos, Rotation: r})
+	device.Do(on, device.Rope{X: k, Pos: pos, Rotation: r})
+	device.Do(on, device.Append{KV: kv, K: k, V: v})
+}
+
+// NewestSketch is what is kept beside pages for a walk, and how [SketchNewest] makes it.
+type NewestSketch struct {
+	Keys, Queries device.Tensor // f32 [pages, heads, dim]: sums of blocks
+	KeySketch     device.Tensor // f32 [pages, heads, width]
+	QuerySketch   device.Tensor // f32 [pages, heads, width]
+	Basis         device.Tensor // f32 [width, dim]
+	Pairs         device.Tensor // as CompareBlocks has them
+	Compare       device.Compare
+	// Row leaves the sketch of the row's query in QuerySketch, instead of that of the
+	// mean of its block.
+	Row bool
+}
+
+// SketchNewest queues the sums and sketches of the block of each slot's newest row, and
+// compares it with the blocks before. q f32 [slots, any multiple of heads, dim], k likewise.
+func SketchNewest(on device.Queue, s NewestSketch, q, k device.Tensor, kv device.KV) {
+	at := device.Newest{KV: kv, N: 1}
+	device.Do(on, device.BlockSum{Sum: s.Keys, X: k, KV: kv})
+	device.Do(on, device.BlockSum{Sum: s.Queries, X: q, KV: kv})
+	device.Do(on, device.SketchMeans{Dst: s.KeySketch, Sum: s.Keys, Basis: s.Basis, At: at})
+	device.Do(on, device.SketchRows{Dst: s.QuerySketch, X: q, Basis: s.Basis, KV: kv})
+	device.Do(on, device.CompareBlocks{Dst: s.Pairs, Q: s.QuerySketch, K: s.KeySketch, At: at, Compare: s.Compare})
+	if !s.Row {
+		device.Do(on, device.SketchMeans{Dst: s.QuerySketch, Sum: s.Queries, Basis: s.Basis, At: at})
+	}
+}
+
+// WalkTop queues a step of a walk and the blocks with the largest elements of its rows.
+func WalkTop(q device.Queue, w device.Walk, l device.List, p device.Pick) {
+	device.Do(q, w)
+	device.Do(q, device.TopBlocks{List: l, Rows: w.Dst, At: w.At, Pick: p})
+}

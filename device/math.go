@@ -1,0 +1,218 @@
+package device
+
+// The calls that a transformer needs besides attention. Shapes in comments are
+// [rows, width]; operands may be the same tensor only where it says so.
+
+// Embed copies rows of a table, converted to f32: Dst[r] = Table[IDs[r]].
+type Embed struct {
+	Dst   Tensor // f32 [rows, dim]
+	Table Tensor // any type [vocab, dim]
+	IDs   Tensor // i32 [rows]
+}
+
+// Check panics unless the operands fit together.
+func (c *Embed) Check() {
+	const op = "Embed"
+	CheckShape(op, "table", c.Table, c.Table.DType, -1, -1)
+	CheckShape(op, "ids", c.IDs, I32, -1)
+	CheckShape(op, "dst", c.Dst, F32, c.IDs.Dim(0), c.Table.Dim(1))
+}
+
+// Access names what is read and written.
+func (c *Embed) Access(a *Access) { a.Read(c.Table, c.IDs); a.Write(c.Dst) }
+
+// Cost is the rows of the table that are read, and Dst.
+func (c *Embed) Cost() Cost {
+	cost := moved(c.Dst, c.IDs)
+	cost.Bytes += int64(c.IDs.Dim(0)) * int64(c.Table.DType.RowSize(c.Table.Dim(1)))
+	return cost
+}
+
+func (*Embed) kind() kind { return kindEmbed }
+
+// Gather copies rows: Dst[r] = Src[Rows[r]].
+type Gather struct {
+	Dst, Src Tensor // f32 [·, dim]
+	Rows     Tensor // i32 [rows]
+}
+
+// Check panics unless the operands fit together.
+func (c *Gather) Check() {
+	const op = "Gather"
+	CheckShape(op, "src", c.Src, F32, -1, -1)
+	CheckShape(op, "rows", c.Rows, I32, -1)
+	CheckShape(op, "dst", c.Dst, F32, c.Rows.Dim(0), c.Src.Dim(1))
+}
+
+// Access names what is read and written.
+func (c *Gather) Access(a *Access) { a.Read(c.Src, c.Rows); a.Write(c.Dst) }
+
+// Cost is the rows, read and written.
+func (c *Gather) Cost() Cost { return moved(c.Dst, c.Dst, c.Rows) }
+
+func (*Gather) kind() kind { return kindGather }
+
+// Copy copies all elements between tensors of one type and length.
+type Copy struct {
+	Dst, Src Tensor // any type
+}
+
+// Check panics unless the operands fit together.
+func (c *Copy) Check() {
+	if c.Dst.DType != c.Src.DType || c.Dst.Len() != c.Src.Len() {
+		Check(false, "Copy", "dst %v, want the type and length of src %v", c.Dst, c.Src)
+	}
+}
+
+// Access names what is read and written.
+func (c *Copy) Access(a *Access) { a.Read(c.Src); a.Write(c.Dst) }
+
+// Cost is the elements, read and written.
+func (c *Copy) Cost() Cost { return moved(c.Dst, c.Src) }
+
+func (*Copy) kind() kind { return kindCopy }
+
+// Add adds element by element: Dst += X.
+type Add struct {
+	Dst, X Tensor // f32, one shape
+}
+
+// Check panics unless the operands fit together.
+func (c *Add) Check() {
+	const op = "Add"
+	if c.X.DType != F32 {
+		Check(false, op, "x %v, want F32", c.X)
+	}
+	CheckLike(op, "dst", c.Dst, c.X)
+}
+
+// Access names what is read and written.
+func (c *Add) Access(a *Access) { a.Read(c.Dst, c.X); a.Write(c.Dst) }
+
+// Cost is Dst twice and X.
+func (c *Add) Cost() Cost {
+	cost := moved(c.Dst, c.Dst, c.X)
+	cost.Ops = int64(c.X.Len())
+	return cost
+}
+
+func (*Add) kind() kind { return kindAdd }
+
+// RMSNorm normalizes rows: Dst = X / sqrt(mean(X²) + Eps) · W.
+type RMSNorm struct {
+	Dst, X Tensor  // f32 [rows, dim]; Dst may be X
+	W      Tensor  // f32 [dim]
+	Eps    float32 // added to the mean square
+}
+
+// Check panics unless the operands fit together.
+func (c *RMSNorm) Check() {
+	const op = "RMSNorm"
+	CheckShape(op, "x", c.X, F32, -1, -1)
+	CheckShape(op, "w", c.W, F32, c.X.Dim(1))
+	CheckShape(op, "dst", c.Dst, F32, c.X.Dim(0), c.X.Dim(1))
+}
+
+// Access names what is read and written.
+func (c *RMSNorm) Access(a *Access) { a.Read(c.X, c.W); a.Write(c.Dst) }
+
+// Cost is the rows, read and written, and W.
+func (c *RMSNorm) Cost() Cost {
+	cost := moved(c.Dst, c.X, c.W)
+	cost.Ops = 4 * int64(c.X.Len())
+	return cost
+}
+
+func (*RMSNorm) kind() kind { return kindRMSNorm }
+
+// Rotation is rotary position embedding: pair i of a head rotates by pos·Freqs[i].
+type Rotation struct {
+	Freqs Tensor  // f32 [pairs]: radians per position, scaling rules applied
+	Scale float32 // multiplies the result (YaRN's attention factor); 1 for none
+	// Interleaved pairs are (2i, 2i+1), GGUF's Llama layout; otherwise (i, i+pairs).
+	Interleaved bool
+}
+
+// Rope rotates pairs of each head in place by their position times the pair's
+// frequency. Elements of a head beyond the pairs stay as they are.
+type Rope struct {
+	X   Tensor // f32 [rows, heads, dim]
+	Pos Tensor // i32 [rows]
+	Rotation
+}
+
+// Check panics unless the operands fit together.
+func (c *Rope) Check() {
+	const op = "Rope"
+	CheckShape(op, "x", c.X, F32, -1, -1, -1)
+	CheckShape(op, "pos", c.Pos, I32, c.X.Dim(0))
+	CheckShape(op, "freqs", c.Freqs, F32, -1)
+	if pairs, dim := c.Freqs.Dim(0), c.X.Dim(2); 2*pairs > dim {
+		Check(false, op, "%d pairs, want no more than half of dim %d", pairs, dim)
+	}
+}
+
+// Access names what is read and written.
+func (c *Rope) Access(a *Access) { a.Read(c.X, c.Pos, c.Freqs); a.Write(c.X) }
+
+// Cost is X, read and written.
+func (c *Rope) Cost() Cost {
+	cost := moved(c.X, c.X, c.Pos, c.Freqs)
+	cost.Ops = 3 * int64(c.X.Len())
+	return cost
+}
+
+func (*Rope) kind() kind { return kindRope }
+
+// SwiGLU gates: Dst = silu(Gate) · Up, where silu(g) = g / (1 + exp(-g)).
+type SwiGLU struct {
+	Dst, Gate, Up Tensor // f32 [rows, dim]; Dst may be Gate
+}
+
+// Check panics unless the operands fit together.
+func (c *SwiGLU) Check() {
+	const op = "SwiGLU"
+	CheckShape(op, "gate", c.Gate, F32, -1, -1)
+	CheckLike(op, "up", c.Up, c.Gate)
+	CheckLike(op, "dst", c.Dst, c.Gate)
+}
+
+// Access names what is read and written.
+func (c *SwiGLU) Access(a *Access) { a.Read(c.Gate, c.Up); a.Write(c.Dst) }
+
+// Cost is the three tensors.
+func (c *SwiGLU) Cost() Cost {
+	cost := moved(c.Dst, c.Gate, c.Up)
+	cost.Ops = 4 * int64(c.Dst.Len())
+	return cost
+}
+
+func (*SwiGLU) kind() kind { return kindSwiGLU }
+
+// MatMul multiplies by a transposed matrix: Dst = X·Wᵀ.
+type MatMul struct {
+	Dst Tensor // f32 [rows, n]
+	X   Tensor // f32 [rows, k]
+	W   Tensor // any type [n, k]
+}
+
+// Check panics unless the operands fit together.
+func (c *MatMul) Check() {
+	const op = "MatMul"
+	CheckShape(op, "w", c.W, c.W.DType, -1, -1)
+	n, k := c.W.Dim(0), c.W.Dim(1)
+	CheckShape(op, "x", c.X, F32, -1, k)
+	CheckShape(op, "dst", c.Dst, F32, c.X.Dim(0), n)
+}
+
+// Access names what is read and written.
+func (c *MatMul) Access(a *Access) { a.Read(c.X, c.W); a.Write(c.Dst) }
+
+// Cost is the three tensors, and two operations for each weight and row.
+func (c *MatMul) Cost() Cost {
+	cost := moved(c.Dst, c.X, c.W)
+	cost.Ops = 2 * int64(c.W.Len()) * int64(c.X.Dim(0))
+	return cost
+}
+
+func (*MatMul) kind() kind { return kindMatMul }
