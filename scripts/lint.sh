@@ -28,6 +28,17 @@ rule "a library asks for the time only to measure, to park a worker and to stop 
 rule "no environment variables as configuration" library 'os\.(Getenv|LookupEnv|Environ)\(' '^$'
 rule "libraries do not print" library '\b(fmt\.Print|log\.Print|println\()' '^$'
 rule "a TODO is an issue, not a comment" git grep --untracked -nE '\b(TODO|FIXME|XXX)\b' -- '*.go' '*.py' '*.sh' ':!scripts/lint.sh'
+
+# What tests alone may call: the suites, what makes files for tests, the portable kernels
+# by name, replays beside a model, and the names of all calls.
+for_tests='^(device/devtest|model/modeltest|internal/golden)/|cpu/kernel/(isa|quantize)\.go|engine/replay\.go|device/call\.go.* CallNames$|weights/writer\.go'
+unreached() {
+	local all
+	all=$(go tool -modfile=tools.mod deadcode ./...) || echo "deadcode did not run"
+	grep -vE "$for_tests|^$" <<<"$all"
+}
+rule "functions that no command reaches are deleted, or named in scripts/lint.sh where only tests need them" unreached
+
 go vet ./... || failed=1
 go tool -modfile=tools.mod staticcheck ./... || failed=1
 exit $failed

@@ -7,7 +7,6 @@
 //   - [Tokenizer]: made once by [New], safe for concurrent use; [Tokenizer.Encode]
 //     and [Tokenizer.Decode].
 //   - [Stream]: decodes one id at a time and never shows half a character.
-//   - [Model]: the same vocabulary behind the interface of sugarme/tokenizer.
 //
 // Two kinds of vocabulary exist. Kind "gpt2" is byte-level BPE: text is cut into
 // words by a pre-tokenizer (split.go), a word's bytes are merged by rank. Kind
@@ -27,7 +26,7 @@
 //  3. Special tokens in a text are parsed only when [EncodeOptions] asks for it.
 //  4. The time is n log n in the length of the text at worst.
 //
-// From sugarme/tokenizer come the byte alphabet and the interface. Its merge table,
+// From sugarme/tokenizer comes the byte alphabet. Its merge table,
 // a map of pairs, is not used: filling it takes longer than all of [New]. Its merge
 // loop, pre-tokenizers, added tokens and decoders give other ids than llama.cpp or
 // take quadratic time; merge.go, split.go, special.go and decode.go replace them.

@@ -436,23 +436,6 @@ func TestCacheBound(t *testing.T) {
 	}
 }
 
-// TestModel checks the view of the vocabulary for other libraries.
-func TestModel(t *testing.T) {
-	m := Model{mustNew(t, tinyPieces())}
-	tokens, err := m.Tokenize("ab éa")
-	if err != nil || len(tokens) != 4 || tokens[0].Value != "▁ab" || !slices.Equal(tokens[2].Offsets, []int{3, 5}) {
-		t.Errorf("got %+v, %v", tokens, err)
-	}
-	id, ok := m.TokenToId("ab")
-	text, _ := m.IdToToken(id)
-	if _, found := m.IdToToken(-1); !ok || text != "ab" || found || m.GetVocab()["ab"] != id || m.GetVocabSize() != 266 {
-		t.Errorf("got %d, %q, %v", id, text, found)
-	}
-	if m.Save("x") == nil {
-		t.Error("Save does not refuse")
-	}
-}
-
 // TestEqualScores checks that of two merges with one score the leftmost goes first,
 // whichever token is listed first.
 func TestEqualScores(t *testing.T) {

@@ -10,8 +10,3 @@ import (
 func DataPath(dir string, length int, t Task) string {
 	return filepath.Join(dir, fmt.Sprint(length), "data", t.Name, "validation.jsonl")
 }
-
-// PredictionPath is where the answers to them are: LENGTH/pred/TASK.jsonl.
-func PredictionPath(dir string, length int, t Task) string {
-	return filepath.Join(dir, fmt.Sprint(length), "pred", t.Name+".jsonl")
-}

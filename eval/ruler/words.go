@@ -28,11 +28,8 @@ var nounText string
 //go:embed words/verblist.txt
 var verbText string
 
-// Words is how many different single words there are to ask for; a list of
+// WordList is a copy of the different single words there are to ask for, sorted; a list of
 // common words that needs more takes them from a user's file.
-func Words() int { return len(singles()) }
-
-// WordList is a copy of those words, sorted.
 func WordList() []string { return slices.Clone(singles()) }
 
 // singles is the sorted single words: nouns, adjectives and verbs.

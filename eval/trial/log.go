@@ -208,10 +208,6 @@ func (l *Log) Done(line int) bool {
 // Len is the number of answers.
 func (l *Log) Len() int { return len(l.done) }
 
-// Answers is what the log has, by the numbers of the samples. The caller must not
-// change it.
-func (l *Log) Answers() map[int]Extra { return l.done }
-
 // Append writes an answer and how long it took.
 func (l *Log) Append(row any, extra Extra, t Times) error {
 	if l.Done(extra.Line) {
