@@ -70,6 +70,26 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// TestPanicInACall: misuse that a backend finds is not tried again by the next call.
+func TestPanicInACall(t *testing.T) {
+	p := &pairs{}
+	p.Open(func(c Call) {
+		if c.kind() == kindCopy {
+			panic("no")
+		}
+		p.did = append(p.did, Name(c))
+	})
+	x := vector(8)
+	func() {
+		defer func() { _ = recover() }()
+		Do(p, Copy{Dst: x, Src: x})
+	}()
+	Do(p, Add{Dst: x, X: x})
+	if !slices.Equal(p.did, []string{"Add"}) {
+		t.Errorf("%v behind a call that panicked, want Add", p.did)
+	}
+}
+
 // TestCallsAllocateNothing: the arena of a queue is as large as its window was.
 func TestCallsAllocateNothing(t *testing.T) {
 	p := newPairs()

@@ -54,14 +54,22 @@ func (w *Window) Drop() { w.calls = w.calls[:0] }
 // advance begins calls until a pattern waits for more of them, unless all must go.
 func (w *Window) advance(all bool) {
 	w.running = true
-	defer func() { w.running = false }()
+	begun := false
+	defer func() {
+		w.running = false
+		if !begun { // misuse that only the backend sees panics: the call is not tried again
+			w.Drop()
+		}
+	}()
 	for len(w.calls) > 0 {
 		n := w.first(all)
 		if n == 0 {
+			begun = true
 			return
 		}
 		w.calls = w.calls[:copy(w.calls, w.calls[n:])]
 	}
+	begun = true
 	w.arena.Reset()
 }
 
