@@ -10,3 +10,6 @@ func Quantile(guarantee, z string, delta float64) float64 {
 
 // Normals is the planes of magicpig's codes.
 var Normals = normals
+
+// Observes reports whether a method of the policy sees the queries and keys of every pass.
+func (c *Policy) Observes() bool { return len(c.observe) > 0 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/sparse"
 )
 
@@ -98,6 +99,34 @@ func TestOptionsAreThoseOfTheRegistry(t *testing.T) {
 			t.Errorf("%s: the default of %s is %s, want %s", name, option, options[at].Default, values[0])
 		case len(values) > 1 && !slices.Equal(options[at].Values, values):
 			t.Errorf("%s: %s is one of %v, want %v", name, option, options[at].Values, values)
+		}
+	}
+}
+
+// TestObserversSaySo: every system that watches prompts says so, because one that leaves
+// rows out cannot be used with it. All of them are built, those that read a file too.
+func TestObserversSaySo(t *testing.T) {
+	dev, err := device.Open("cpu", device.Config{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	shape := sparse.Shape{Layers: lawLayers, Heads: lawHeads, KVHeads: lawKVHeads, HeadDim: lawDim, MaxLen: 128, Slots: 1, Rows: 64, Pages: 8}
+	files := map[string]string{
+		"doublesparsity": "(file=" + lawFiles + "/channels.npy)",
+		"hashattention":  "(dir=" + lawFiles + ")",
+	}
+	for _, e := range sparse.Methods() {
+		s, err := sparse.Parse(e.Name + files[e.Name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy, err := s.Build(sparse.NewEnv(dev, shape, 1))
+		if err != nil {
+			t.Fatalf("%s: %v", e.Name, err)
+		}
+		if got := policy.Observes(); got != e.Observes {
+			t.Errorf("%s: Observes is %v in its table entry, want %v", e.Name, e.Observes, got)
 		}
 	}
 }

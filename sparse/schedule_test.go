@@ -237,25 +237,6 @@ func TestCombinationTakesItsPhases(t *testing.T) {
 	}
 }
 
-// Every system that watches prompts says so, because one that leaves rows out
-// cannot be used with it.
-func TestObserversSaySo(t *testing.T) {
-	for _, e := range Methods() {
-		s, err := Parse(e.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := s.Build(testEnv(t))
-		if err != nil {
-			t.Logf("%s: not built: %v", e.Name, err)
-			continue
-		}
-		if got := len(c.observe) > 0; got != e.Observes {
-			t.Errorf("%s: Observes is %v in its table entry, want %v", e.Name, e.Observes, got)
-		}
-	}
-}
-
 // The options of a combination are those of its parts.
 func TestCombinationPassesOptionsOn(t *testing.T) {
 	text := "cpe(s=8,tau=0.7,k=72,sink=8,ls=20,phi=0.6,psi=0.4,etf=kv,etf_mlp=run)"
