@@ -131,7 +131,6 @@ constexpr int MOST_VALUE = 512;
 template <class X>
 __device__ inline void spread_values(const TailArgs& a, const Tail& t, X x, double& norm, double& trace) {
 	SHARED(double, mean, MOST_VALUE);
-	SHARED(double, total, MOST_VALUE);
 	int dim = (int)a.g.dim, fixed = t.head->fixed, pilot = t.head->pilot;
 	auto value = [&](int i, int e) { return (double)load(a.g.v, a.g.half, key_at(a.g, t.at.slot, t.kv_head, t.reads[i]) + e); };
 	double part = 0;
@@ -140,8 +139,8 @@ __device__ inline void spread_values(const TailArgs& a, const Tail& t, X x, doub
 		for (int i = 0; i < fixed; i++) s += x(i) * value(i, e);
 		for (int i = fixed; i < fixed + pilot; i++) m += x(i) / pilot * value(i, e);
 		mean[e] = m;
-		total[e] = s + t.n * m;
-		part += total[e] * total[e];
+		double total = s + t.n * m;
+		part += total * total;
 	}
 	norm = sqrt(reduce_block(part, 0.0, Plus()));
 	part = 0;
