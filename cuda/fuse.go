@@ -98,10 +98,24 @@ func (m *matcher) normProducts() bool {
 		if p.X != c.Dst {
 			return false
 		}
-		m.dst[m.n], m.w[m.n] = p.Dst, p.W
+		if m.dst[m.n], m.w[m.n] = p.Dst, p.W; !m.apart(c.Dst) {
+			return false
+		}
 		m.n++
 	}
 	return m.n > 0 && m.discard(c.Dst)
+}
+
+// apart reports whether the newest product, whose matrix is not the rows themselves, may
+// be computed at the same time as those before it, of x.
+func (m *matcher) apart(rows device.Tensor) bool {
+	dst, w := m.dst[m.n], m.w[m.n]
+	for _, before := range m.dst[:m.n] {
+		if before.Overlaps(dst) || before.Overlaps(w) {
+			return false
+		}
+	}
+	return !(w.Overlaps(rows) || dst.Overlaps(m.x) || dst.Overlaps(m.norm.W))
 }
 
 // normSwiGLU is normProducts of two matrices, and the gating of one by the other.
@@ -119,7 +133,7 @@ func (m *matcher) feed() bool {
 		return false
 	}
 	p, ok := next[device.MatMul](m)
-	if !ok || p.X != m.dst[0] {
+	if !ok || p.X != m.dst[0] || p.W.Overlaps(p.X) || p.W.Overlaps(m.x) {
 		return false
 	}
 	a, ok := next[device.Add](m)
@@ -137,7 +151,7 @@ func (m *matcher) addProduct() bool {
 		return false
 	}
 	a, ok := next[device.Add](m)
-	if !ok || a.X != p.Dst {
+	if !ok || a.X != p.Dst || a.Dst.Overlaps(p.X) || a.Dst.Overlaps(p.W) {
 		return false
 	}
 	m.x, m.w[0], m.sum = p.X, p.W, a.Dst
@@ -156,6 +170,9 @@ func (m *matcher) rotateAppend() bool {
 	}
 	c, ok := next[device.Append](m)
 	if !ok || c.K != k.X || q.X.Dim(2) != k.X.Dim(2) {
+		return false
+	}
+	if q.X.Overlaps(c.K) || q.X.Overlaps(c.V) || c.K.Overlaps(c.V) {
 		return false
 	}
 	m.q, m.k, m.v, m.pos, m.rope, m.kv = q.X, c.K, c.V, q.Pos, q.Rotation, c.KV
@@ -179,19 +196,19 @@ func (m *matcher) sketchNewest() bool {
 		return false
 	}
 	q, ok := next[device.BlockSum](m)
-	if !ok || q.X.Dim(0) != k.X.Dim(0) {
+	if !ok || q.KV != k.KV || q.Sum.Dim(1) != 1 || q.Sum.Overlaps(k.Sum) {
 		return false
 	}
 	means, ok := next[device.SketchMeans](m)
-	if !ok || means.Sum != k.Sum || means.At.N != 1 {
+	if !ok || means.Sum != k.Sum || means.At != (device.Newest{KV: k.KV, N: 1}) {
 		return false
 	}
 	row, ok := next[device.SketchRows](m)
-	if !ok || row.X != q.X || row.Basis != means.Basis {
+	if !ok || row.X != q.X || row.Basis != means.Basis || row.KV != k.KV || row.Dst.Overlaps(means.Dst) {
 		return false
 	}
 	c, ok := next[device.CompareBlocks](m)
-	if !ok || c.Q != row.Dst || c.K != means.Dst || c.At.N != 1 || c.Dst.Rank() != 2 {
+	if !ok || c.Q != row.Dst || c.K != means.Dst || c.At != means.At || c.Dst.Rank() != 2 {
 		return false
 	}
 	m.sketch = newestSketch{q: q.X, k: k.X, keys: k.Sum, queries: q.Sum, keySketch: means.Dst, querySketch: row.Dst, basis: means.Basis, compare: c.Compare, row: true}
@@ -200,7 +217,7 @@ func (m *matcher) sketchNewest() bool {
 		return false
 	}
 	if mean, ok := next[device.SketchMeans](m); ok {
-		if mean.Dst == row.Dst && mean.Sum == q.Sum {
+		if mean.Dst == row.Dst && mean.Sum == q.Sum && mean.Basis == means.Basis && mean.At == means.At {
 			m.sketch.row = false
 		} else {
 			m.at--

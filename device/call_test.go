@@ -8,9 +8,12 @@ import (
 // bytesOnHost is memory that holds nothing: calls are only queued here.
 type bytesOnHost int
 
-func (b bytesOnHost) Size() int { return int(b) }
+func (b *bytesOnHost) Size() int { return int(*b) }
 
-func vector(n int) Tensor { return NewTensor(bytesOnHost(4*n), 0, F32, n) }
+func vector(n int) Tensor {
+	memory := bytesOnHost(4 * n)
+	return NewTensor(&memory, 0, F32, n)
+}
 
 // pairs is a queue whose backend computes two additions at once where the first is
 // discarded by the third call, and notes what it did.
@@ -87,6 +90,27 @@ func TestPanicInACall(t *testing.T) {
 	Do(p, Add{Dst: x, X: x})
 	if !slices.Equal(p.did, []string{"Add"}) {
 		t.Errorf("%v behind a call that panicked, want Add", p.did)
+	}
+}
+
+// TestProductsApart: products of the same rows are taken together as far as none of them
+// reads or overwrites the result of another.
+func TestProductsApart(t *testing.T) {
+	memory := bytesOnHost(1 << 20)
+	at := func(i int) Tensor { return NewTensor(&memory, i<<10, F32, 4, 4) }
+	x, w := at(0), at(1)
+	for name, c := range map[string]struct {
+		second MatMul
+		want   int
+	}{
+		"apart":          {MatMul{Dst: at(3), X: x, W: w}, 2},
+		"other rows":     {MatMul{Dst: at(3), X: at(4), W: w}, 1},
+		"over the first": {MatMul{Dst: at(2), X: x, W: w}, 1},
+		"of the first":   {MatMul{Dst: at(3), X: x, W: at(2)}, 1},
+	} {
+		if n, _ := Products([]Call{&MatMul{Dst: at(2), X: x, W: w}, &c.second}); n != c.want {
+			t.Errorf("%s: %d calls are taken, want %d", name, n, c.want)
+		}
 	}
 }
 

@@ -81,6 +81,11 @@ func (t Tensor) Memory() Memory { return t.mem }
 // Offset is where t starts in its memory, in bytes.
 func (t Tensor) Offset() int { return t.off }
 
+// Overlaps reports whether t and u share a byte of memory.
+func (t Tensor) Overlaps(u Tensor) bool {
+	return t.mem == u.mem && t.off < u.off+u.Size() && u.off < t.off+t.Size()
+}
+
 // Rows is the view of indices [lo, hi) of the first dimension.
 func (t Tensor) Rows(lo, hi int) Tensor {
 	if t.rank == 0 || lo < 0 || hi < lo || hi > t.dims[0] {

@@ -90,16 +90,28 @@ func (w *Window) first(all bool) int {
 	return 1
 }
 
-// Products matches products of the same activations that follow each other.
+// Products matches products of the same activations that follow each other, none of
+// which reads or overwrites what one before it has made.
 func Products(calls []Call) (n int, more bool) {
 	first, ok := calls[0].(*MatMul)
 	if !ok {
 		return 0, false
 	}
 	for n = 1; n < len(calls); n++ {
-		if m, ok := calls[n].(*MatMul); !ok || m.X != first.X {
+		if m, ok := calls[n].(*MatMul); !ok || m.X != first.X || m.meets(calls[:n]) {
 			return n, false
 		}
 	}
 	return n, true
+}
+
+// meets reports whether a product reads as its matrix, or overwrites, the result of one of
+// the products before it.
+func (c *MatMul) meets(before []Call) bool {
+	for _, b := range before {
+		if dst := b.(*MatMul).Dst; dst.Overlaps(c.W) || dst.Overlaps(c.Dst) {
+			return true
+		}
+	}
+	return false
 }

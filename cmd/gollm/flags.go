@@ -176,8 +176,8 @@ func (s *samplingFlags) check(cmd *cobra.Command) error {
 		}
 	}
 	switch {
-	case s.RepeatPenalty == 0:
-		return usagef("--repeat-penalty 0, want more than 0; 1 is off")
+	case s.RepeatPenalty < 0.01: // less makes logits infinite
+		return usagef("--repeat-penalty %v, want 0.01 to 100; 1 is off", s.RepeatPenalty)
 	case s.TopP == 0:
 		return usagef("--top-p 0, want more than 0; 1 is all tokens, and --top-k 1 is the likeliest alone")
 	case s.TopK < 0:

@@ -227,6 +227,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"generate", "-m", model, "-p", "a", "--top-p", "1.5"}, []string{"--top-p 1.5", "0 to 1"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--top-k", "-4"}, []string{"--top-k -4"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--repeat-penalty", "0"}, []string{"--repeat-penalty 0", "1 is off"}},
+		{[]string{"generate", "-m", model, "-p", "a", "--repeat-penalty", "1e-38"}, []string{"--repeat-penalty 1e-38", "0.01 to 100"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--top-p", "0"}, []string{"--top-p 0", "--top-k 1"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--frequency-penalty", "nan"}, []string{"--frequency-penalty", "-100 to 100"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--repeat-last-n", "-1"}, []string{"--repeat-last-n -1", "from 0"}},

@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, absent ...string) 
 		{"math", func(t *testing.T, d device.Device) { runAll(t, d, mathCases()) }},
 		{"matmul", func(t *testing.T, d device.Device) { runAll(t, d, productCases()) }},
 		{"fuse", func(t *testing.T, d device.Device) { runAll(t, d, fuseCases()) }},
+		{"alias", aliases},
 		{"sample", func(t *testing.T, d device.Device) { runAll(t, d, sampleCases()) }},
 		{"append", func(t *testing.T, d device.Device) { runAll(t, d, appendCases()) }},
 		{"attend", func(t *testing.T, d device.Device) { runAll(t, d, attendCases()) }},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -59,13 +60,22 @@ func linkOut(root *os.Root, name string) string {
 	return ""
 }
 
+// mostFile is the bytes of the longest file that is read from the folder of a run, but for
+// prompts, which are as long as lengths and samples make them: answers to ten thousand
+// samples take a hundredth of it.
+const mostFile = 1 << 30
+
 // ReadFile reads a file in the folder of a run. What is no file is refused before it is
-// opened: a named pipe without a writer never ends.
+// opened: a named pipe without a writer never ends. So is what is longer than any that a
+// run writes, which would take all memory.
 func ReadFile(folder, name string) (b []byte, err error) {
 	err = InFolder(folder, name, func(root *os.Root) error {
 		info, err := root.Stat(name)
 		if err == nil && !info.Mode().IsRegular() {
 			return fmt.Errorf("trial: %s is a folder, a pipe or a device, want a file", filepath.Join(folder, name))
+		}
+		if most := longest(name); err == nil && info.Size() > most {
+			return fmt.Errorf("trial: %s has %d bytes, want at most %d; no run of gollm writes that", filepath.Join(folder, name), info.Size(), most)
 		}
 		if err != nil {
 			return err
@@ -75,10 +85,18 @@ func ReadFile(folder, name string) (b []byte, err error) {
 			return err
 		}
 		defer f.Close()
-		b, err = io.ReadAll(f)
+		b, err = io.ReadAll(io.LimitReader(f, longest(name)))
 		return err
 	})
 	return b, err
+}
+
+// longest is the bytes of the longest file of that name.
+func longest(name string) int64 {
+	if strings.HasPrefix(filepath.ToSlash(name), PromptsName+"/") {
+		return math.MaxInt64
+	}
+	return mostFile
 }
 
 // Has reports whether there is a file of that name in the folder of a run. A link that

@@ -13,6 +13,7 @@ import (
 // TestManifestNamesNothingElsewhere has manifests that no run writes, with the hash of
 // their contents: none of them is read, and none of their names becomes a path.
 func TestManifestNamesNothingElsewhere(t *testing.T) {
+	long := strings.Repeat("a", 5000) + ".jsonl"
 	for name, m := range map[string]Manifest{
 		`called "../../x.jsonl"`:                  {Units: []Info{{Name: "../../x.jsonl"}}},
 		`called "/x.jsonl"`:                       {Units: []Info{{Name: "/x.jsonl"}}},
@@ -21,6 +22,8 @@ func TestManifestNamesNothingElsewhere(t *testing.T) {
 		`called "4/other/a.jsonl"`:                {Units: []Info{{Name: "4/other/a.jsonl"}}},
 		`called "a.json"`:                         {Units: []Info{{Name: "a.json"}}},
 		`called ""`:                               {Units: []Info{{}}},
+		`called "` + long[:60] + `…"`:             {Units: []Info{{Name: long}}},
+		`called "a\x00.jsonl"`:                    {Units: []Info{{Name: "a\x00.jsonl"}}},
 		`two units are called "4/a.jsonl"`:        {Units: []Info{{Name: "4/a.jsonl"}, {Name: "4/a.jsonl"}}},
 		`has -1 samples`:                          {Units: []Info{{Name: "a.jsonl", Count: -1}}},
 		`repeated 1000000000 times, want 0 to 10`: {Identity: Identity{Repeats: []int{1, 1000000000}}},
@@ -53,6 +56,23 @@ func TestManifestNamesNothingElsewhere(t *testing.T) {
 	}
 	if _, err := ReadManifest(dir); err == nil || !strings.Contains(err.Error(), "no settings") {
 		t.Errorf("error %v of a run without settings", err)
+	}
+}
+
+// TestFilesTooLongToRead: what no run writes is refused before it takes all memory.
+func TestFilesTooLongToRead(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{manifestName, "a.jsonl"} {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err == nil {
+			err = errors.Join(f.Truncate(mostFile+1), f.Close()) // takes no room on the disk
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := ReadFile(dir, name); err == nil || !strings.Contains(err.Error(), "want at most") {
+			t.Errorf("%s: %d bytes and the error %v", name, len(b), err)
+		}
 	}
 }
 

@@ -300,7 +300,7 @@ const MostRepeats = 1000
 
 // unitName is how the suites call a unit: LENGTH/pred/TASK.jsonl, pred/DATASET.jsonl,
 // pred_e/DATASET.jsonl, results/MODEL.jsonl or LENGTH/niah.jsonl.
-var unitName = regexp.MustCompile(`^([0-9]+/)?((pred|pred_e|results)/)?[^/]+\.jsonl$`)
+var unitName = regexp.MustCompile(`^([0-9]+/)?((pred|pred_e|results)/)?[^/\x00]{1,255}\.jsonl$`)
 
 // check refuses a manifest that no run writes. Names in it become paths, and numbers
 // say how much there is to read.
