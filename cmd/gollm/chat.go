@@ -132,7 +132,7 @@ func (c *chatFlags) newSession(cmd *cobra.Command, m *openModel) (*session, erro
 	if size == 0 {
 		size = min(m.Model.Context, chatContext)
 	}
-	c.cache.last = c.sampling.RepeatLastN
+	c.cache.last = c.sampling.in(size)
 	r, err := m.runner(&c.cache, size, c.sampling.Seed)
 	if err != nil {
 		return nil, err
