@@ -444,7 +444,8 @@ func TestEvalUsage(t *testing.T) {
 		fails(t, exitUsage, c.words, "", c.args...)
 	}
 	fails(t, exitFailure, []string{"validation.jsonl"}, "", ruler("--data", dir)...)
-	fails(t, exitFailure, []string{"not the folder of a run"}, "", "eval", "compare", dir, dir)
+	fails(t, exitFailure, []string{dir + " is not the folder of a run: " + filepath.Join(dir, "manifest.json") + ": no such file"}, "", "eval", "compare", dir, dir)
+	fails(t, exitFailure, []string{"nowhere is not the folder of a run", "no such file"}, "", "eval", "show", filepath.Join(dir, "nowhere"))
 }
 
 // checkout makes what of a checkout of LongBench and of its data a test needs.
