@@ -272,6 +272,18 @@ func TestGenerateChatAppliesTheTemplate(t *testing.T) {
 	}
 }
 
+// What is wrong with a file of --template is said of that file, whether it is found when
+// it is parsed or when it runs.
+func TestGenerateNamesTheTemplateThatFails(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	for source, want := range map[string]string{
+		"{% for m in messages %}\n{{ m.content": "line 2", "{{ messages | nofilter }}": "nofilter", `{{ messages }}{{ raise_exception("no") }}`: "refuses: no",
+	} {
+		bad := write(t, "bad.jinja", source)
+		fails(t, exitFailure, []string{"gollm: --template " + bad + ": template: ", want}, "", "generate", "-m", model, "--chat", "-p", "Hi", "--template", bad)
+	}
+}
+
 func TestGenerateChatWithoutTemplateSaysWhatItUses(t *testing.T) {
 	model := randomModel(t, modeltest.Shape{})
 	r := gollm("", "generate", "-m", model, "-n", "1", "--chat", "-p", "Hi")
