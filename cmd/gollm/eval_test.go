@@ -523,6 +523,12 @@ func testUnscored(t *testing.T, args []string) {
 	fails(t, exitUsage, []string{"dureader", "--jieba", "eval.py"}, "", "eval", "score", "--suite", "longbench", pred)
 }
 
+func TestLongbenchSaysWhereDataIsFrom(t *testing.T) {
+	dir, data := checkout(t)
+	fails(t, exitFailure, []string{filepath.Join(data, "hotpotqa.jsonl") + ": no such file", "unzipped data.zip", "--tasks"}, "",
+		"eval", "longbench", "-m", randomModel(t, modeltest.Shape{}), "--longbench", dir, "--data", data, "--tasks", "hotpotqa", "-o", filepath.Join(t.TempDir(), "none"))
+}
+
 // TestLongbenchEWantsLengths gives --e files whose rows do not say how long they are.
 func TestLongbenchEWantsLengths(t *testing.T) {
 	model := randomModel(t, modeltest.Shape{Context: 2048})
