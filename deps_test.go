@@ -32,7 +32,7 @@ const policy = `
 
 	internal/npy < cmd, sparse
 	internal/lineedit < cmd
-	internal/quote < weights, tokenizer, model
+	internal/quote < weights, tokenizer, model, eval
 
 	device < device/devtest
 	weights < model/modeltest

@@ -64,20 +64,28 @@ var foreignStages = []string{"dry", "top_n_sigma", "typ_p", "xtc", "infill", "ad
 // does: "penalties;top_k;top_p;min_p;temperature".
 func ParseSamplerOrder(text string) (SamplerOrder, error) {
 	var o SamplerOrder
-	for i, part := range strings.Split(text, ";") {
-		name := strings.ToLower(strings.TrimSpace(part))
-		s := stageNamed(name)
+	names := strings.Split(strings.ToLower(text), ";")
+	if foreign := foreignIn(names); len(foreign) > 0 {
+		return o, fmt.Errorf("leave out %s: not supported, and off by default in llama.cpp; the samplers are %v", strings.Join(foreign, ", "), DefaultOrder)
+	}
+	for i, name := range names {
+		s := stageNamed(strings.TrimSpace(name))
 		switch {
-		case s == 0 && slices.Contains(foreignStages, name):
-			return o, fmt.Errorf("%s of llama.cpp is not supported, and does nothing there by default: leave it out; the names are %v", name, DefaultOrder)
 		case s == 0:
-			return o, fmt.Errorf("%.40q is no name, want some of %v", name, DefaultOrder)
+			return o, fmt.Errorf("unknown sampler %.40q; the samplers are %v, with semicolons between them", strings.TrimSpace(name), DefaultOrder)
 		case slices.Contains(o[:], s):
 			return o, fmt.Errorf("%v is there twice", s)
 		}
 		o[i] = s
 	}
 	return o, nil
+}
+
+// foreignIn is the names that are those of foreignStages, each once.
+func foreignIn(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(foreignStages), func(stage string) bool {
+		return !slices.ContainsFunc(names, func(name string) bool { return strings.TrimSpace(name) == stage })
+	})
 }
 
 // stageNamed is the stage with a name, 0 for none.

@@ -20,9 +20,10 @@ func TestParseSamplerOrder(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": `"" is no name`, "top_k;": `"" is no name`, "top_q": `"top_q" is no name`, "dry;top_k": "dry of llama.cpp is not supported",
-		"temp;temperature": "temperature is there twice", "top_k;top_p;min_p;temp;penalties;top_k": "top_k is there twice",
-		strings.Repeat("x", 5000): "is no name",
+		"": `unknown sampler ""`, "top_k;": `unknown sampler ""`, "top_q": `unknown sampler "top_q"`, "top_k,top_p": "with semicolons between them",
+		"xtc; DRY;top_k;dry": "leave out dry, xtc: not supported",
+		"temp;temperature":   "temperature is there twice", "top_k;top_p;min_p;temp;penalties;top_k": "top_k is there twice",
+		strings.Repeat("x", 5000): "unknown sampler",
 	} {
 		if o, err := ParseSamplerOrder(text); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 {
 			t.Errorf("%.40q is %v, %v, want an error with %q", text, o, err, want)

@@ -48,6 +48,15 @@ func TestAuditPageStandsAlone(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
+	for _, c := range []struct {
+		layers, heads int
+		want          string
+	}{{1, 2, "1 layer, 2 query heads, 1 kv head of width 16"}, {3, 4, "3 layers, 4 query heads, 2 kv heads of width 16"}} {
+		page.Reset()
+		if err := someAudit(c.layers, c.heads).WriteHTML(&page); err != nil || !strings.Contains(page.String(), c.want) {
+			t.Errorf("%v: the page lacks %q", err, c.want)
+		}
+	}
 	data := regexp.MustCompile(`(?m)^const report = (.*);$`).FindStringSubmatch(text)
 	if data == nil {
 		t.Fatal("the page has no data")

@@ -102,7 +102,7 @@ func (a *attendFlags) check() error {
 	case single && len(a.layers) > 0:
 		return usagef("both --layers-of and --q, --k, --v: tensors come from one of them")
 	case len(a.layers) == 0 && (a.q == "" || a.k == "" || a.v == ""):
-		return usagef("no tensors: name all of --q, --k and --v, or --layers-of Q,K,V")
+		return usagef("not all tensors are named: want --q, --k and --v, or --layers-of Q,K,V")
 	case a.out == "":
 		return usagef("no place for the result: name a file with -o FILE.npy")
 	case a.phase != "prefill" && a.phase != "decode":

@@ -42,11 +42,11 @@ const chatHelp = `  /clear          forget the conversation
   /system TEXT    set the system prompt and begin anew; without TEXT show it
   /regen          answer the last message again, with another seed
   /undo           take the last message and its answer back
-  /save FILE      write the conversation as JSON; -f FILE writes over another file
+  /save FILE      write the conversation as JSON; -f FILE overwrites any file
   /load FILE      go on with a conversation of a file
   /stats          speed of the last answer, and how full the context is
   /help           this list
-  /exit           end; so does Ctrl-D
+  /exit           end; so do /quit, /bye and Ctrl-D
   Ctrl-C          clear the line, or stop the answer
   Alt-Enter       another line; so do \ at the end of a line, and """ around lines
 `
@@ -132,7 +132,7 @@ func (c *chatFlags) newSession(cmd *cobra.Command, m *openModel) (*session, erro
 	if size == 0 {
 		size = min(m.Model.Context, chatContext)
 	}
-	c.cache.last = c.sampling.RepeatLastN
+	c.cache.last = c.sampling.in(size)
 	r, err := m.runner(&c.cache, size, c.sampling.Seed)
 	if err != nil {
 		return nil, err

@@ -176,7 +176,7 @@ func TestChatSaveAndLoad(t *testing.T) {
 	if got := read(t, again); got != text {
 		t.Errorf("%q is loaded and saved as %q", text, got)
 	}
-	fails(t, exitFailure, []string{"/save: " + again + " is there already", "/save -f " + again}, "/save "+again+"\n", args...)
+	fails(t, exitFailure, []string{"/save: " + again + " exists", "/save -f " + again}, "/save "+again+"\n", args...)
 	ok(t, "/save -f "+again+"\n", args...)
 	if got := read(t, again); got != "[]\n" {
 		t.Errorf("-f wrote %q", got)
@@ -254,8 +254,17 @@ func TestChatCompletes(t *testing.T) {
 		}
 	}
 	for _, c := range chatCommands() {
-		if c.name != "/quit" && !strings.Contains(chatHelp, "  "+c.name) {
+		if !strings.Contains(chatHelp, " "+c.name) {
 			t.Errorf("/help does not list %s", c.name)
+		}
+	}
+}
+
+// People who know other programs leave with their words.
+func TestChatEnds(t *testing.T) {
+	for _, word := range []string{"/exit", "/quit", "/bye"} {
+		if r := gollm(word+"\nHi\n", "chat", "-m", talker(t, 512), "-n", "3"); r.code != exitOK || r.out != "" || strings.Contains(r.errs, "no command") {
+			t.Errorf("%s: code %d, stdout %q, stderr %q", word, r.code, r.out, r.errs)
 		}
 	}
 }

@@ -23,6 +23,7 @@ type chatCommand struct {
 // chatCommands are the commands; chatHelp says what they do.
 func chatCommands() []chatCommand {
 	return []chatCommand{
+		{"/bye", "", func(*session, context.Context, string) error { return io.EOF }},
 		{"/clear", "", func(s *session, _ context.Context, _ string) error { return s.clear() }},
 		{"/exit", "", func(*session, context.Context, string) error { return io.EOF }},
 		{"/help", "", func(s *session, _ context.Context, _ string) error { return s.help() }},
@@ -82,6 +83,10 @@ func (s *session) clear() error {
 // setSystem changes or shows the system prompt.
 func (s *session) setSystem(text string) error {
 	if text == "" {
+		if s.system == "" {
+			s.say("There is no system prompt.")
+			return nil
+		}
 		s.say("The system prompt is %q.", s.system)
 		return nil
 	}
@@ -135,7 +140,7 @@ func (s *session) save(rest string) error {
 		return s.refuse(errors.New("/save: no file is named: /save FILE"))
 	}
 	if !force && exists(path) && path != s.file {
-		return s.refuse(fmt.Errorf("/save: %s is there already; /save -f %s writes over it", path, path))
+		return s.refuse(fmt.Errorf("/save: %s exists; /save -f %s overwrites it", path, path))
 	}
 	if err := s.write(path); err != nil {
 		return s.refuse(fmt.Errorf("/save: %w", err))

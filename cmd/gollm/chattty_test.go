@@ -208,7 +208,7 @@ func TestTerminalInterrupts(t *testing.T) {
 	y.await("[stopped]")
 	y.await("> ")
 	y.types("/systemm\x02\x04\r") // the second m goes
-	y.await(`The system prompt is ""`)
+	y.await("There is no system prompt.")
 	y.types("\x04")
 	y.ends(exitOK)
 	if strings.Contains(y.shown(), "typed ahead") {

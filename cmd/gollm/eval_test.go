@@ -444,7 +444,8 @@ func TestEvalUsage(t *testing.T) {
 		fails(t, exitUsage, c.words, "", c.args...)
 	}
 	fails(t, exitFailure, []string{"validation.jsonl"}, "", ruler("--data", dir)...)
-	fails(t, exitFailure, []string{"not the folder of a run"}, "", "eval", "compare", dir, dir)
+	fails(t, exitFailure, []string{dir + " is not the folder of a run: " + filepath.Join(dir, "manifest.json") + ": no such file"}, "", "eval", "compare", dir, dir)
+	fails(t, exitFailure, []string{"nowhere is not the folder of a run", "no such file"}, "", "eval", "show", filepath.Join(dir, "nowhere"))
 }
 
 // checkout makes what of a checkout of LongBench and of its data a test needs.
@@ -520,6 +521,12 @@ func testUnscored(t *testing.T, args []string) {
 		t.Fatal(err)
 	}
 	fails(t, exitUsage, []string{"dureader", "--jieba", "eval.py"}, "", "eval", "score", "--suite", "longbench", pred)
+}
+
+func TestLongbenchSaysWhereDataIsFrom(t *testing.T) {
+	dir, data := checkout(t)
+	fails(t, exitFailure, []string{filepath.Join(data, "hotpotqa.jsonl") + ": no such file", "unzipped data.zip", "--tasks"}, "",
+		"eval", "longbench", "-m", randomModel(t, modeltest.Shape{}), "--longbench", dir, "--data", data, "--tasks", "hotpotqa", "-o", filepath.Join(t.TempDir(), "none"))
 }
 
 // TestLongbenchEWantsLengths gives --e files whose rows do not say how long they are.

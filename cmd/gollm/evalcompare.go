@@ -32,7 +32,7 @@ func newEvalCompare() *cobra.Command {
 		Example: "  gollm eval compare ruler/0-dense ruler/1-sketchwalk",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usagef("%d folders, want two; see gollm eval compare --help", len(args))
+				return usagef("%s, want two; see gollm eval compare --help", plural(len(args), "folder"))
 			}
 			return nil
 		},

@@ -88,6 +88,7 @@ func TestScoreReadsPipes(t *testing.T) {
 		}
 	}
 	fails(t, exitFailure, []string{"stdin:1: not a JSON object"}, "answers\n", "eval", "score", "--suite", "ruler", "--task", "vt", "-")
+	fails(t, exitFailure, []string{"gollm: /no/answers: no such file or directory, want a file or folder of predictions"}, "", "eval", "score", "--suite", "ruler", "/no/answers")
 	fails(t, exitUsage, []string{`"-"`, "--task says it"}, "", "eval", "score", "--suite", "ruler", "-")
 
 	pipe := filepath.Join(t.TempDir(), "pipe")

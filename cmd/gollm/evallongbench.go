@@ -241,7 +241,7 @@ func (e *evalLongbenchFlags) addSet(s *suite, d longbench.Dataset, prompts *long
 		u.Count = line + 1
 		return nil
 	}); err != nil {
-		return err
+		return fileError("", path, "a file of the unzipped data.zip, whose folder is --data; --tasks leaves data sets out", err)
 	}
 	if u.Count == 0 {
 		return fmt.Errorf("%s has no samples, want a line of JSON for each", path)

@@ -47,6 +47,8 @@ func newEvalNiah() *cobra.Command {
 		Example: "  gollm eval niah -m model.gguf --lengths 1k,2k,4k,8k --depths 11 --rounds 3 --haystack book.txt -o niah",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return n.execute(cmd) },
+
+		SuggestFor: []string{"needle", "haystack"},
 	}
 	n.run.model.registerPath(cmd)
 	f := cmd.Flags()

@@ -63,7 +63,7 @@ func newEvalRuler() *cobra.Command {
 	e.ruler.register(cmd)
 	f.StringVar(&e.prefix, "answer-prefix", "auto", "what the answer begins with, where the data has it: auto and keep send it, drop does not")
 	f.StringVar(&e.grader, "grader", "official", "how answers are graded: official, or santa")
-	f.IntVar(&e.keep, "truncate-input", -1, "bytes of the prompt that are kept beside each answer (default: all)")
+	f.IntVar(&e.keep, "truncate-input", -1, "bytes of the prompt that are kept beside each answer; -1 is all")
 	e.run.register(cmd)
 	_ = cmd.MarkFlagDirname("data") // fails only for a flag that does not exist
 	completeWith(cmd, "answer-prefix", func() []string { return []string{"auto", "keep", "drop"} })

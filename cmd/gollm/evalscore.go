@@ -125,7 +125,7 @@ func (s *evalScoreFlags) files(path string, names []string) (tasks, paths []stri
 	if path != stdinName {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fileError("", path, "a file or folder of predictions", err)
 		}
 		folder = info.IsDir()
 	}

@@ -155,8 +155,8 @@ func (s *samplingFlags) register(cmd *cobra.Command) {
 	f.Float32Var(&s.RepeatPenalty, "repeat-penalty", 1, "make recent tokens less likely by this factor of their logits; 1 is off, 1.1 is usual")
 	f.Float32Var(&s.PresencePenalty, "presence-penalty", 0, "subtract this from the logits of recent tokens")
 	f.Float32Var(&s.FrequencyPenalty, "frequency-penalty", 0, "subtract this from the logits of recent tokens, each time that they occur")
-	f.IntVar(&s.RepeatLastN, "repeat-last-n", 64, "how many of the last tokens, of prompt and text, are recent to the penalties; 0 is none")
-	f.StringVar(&s.order, "sampler-order", device.DefaultOrder.String(), "what is done to the logits, in this order; what is not named is not done")
+	f.IntVar(&s.RepeatLastN, "repeat-last-n", 64, "how many of the last tokens, of prompt and text, are recent to the penalties; 0 is none, -1 the whole context")
+	f.StringVar(&s.order, "sampler-order", device.DefaultOrder.String(), "the samplers in the order in which they work, with semicolons between them; one that is not named is off")
 	f.Uint64Var(&s.Seed, "seed", 0, "same seed, same text (default: random, and printed)")
 }
 
@@ -182,13 +182,22 @@ func (s *samplingFlags) check(cmd *cobra.Command) error {
 		return usagef("--top-p 0, want more than 0; 1 is all tokens, and --top-k 1 is the likeliest alone")
 	case s.TopK < 0:
 		return usagef("--top-k %d, want 0 or more", s.TopK)
-	case s.RepeatLastN < 0 || s.RepeatLastN > maxContext:
-		return usagef("--repeat-last-n %d, want a number of tokens from 0 to %d", s.RepeatLastN, maxContext)
+	case s.RepeatLastN < -1 || s.RepeatLastN > maxContext:
+		return usagef("--repeat-last-n %d, want 0 or more tokens, or -1 for the whole context", s.RepeatLastN)
 	}
 	if s.random = !cmd.Flags().Changed("seed"); s.random {
 		s.Seed = uint64(rand.Uint32()) // short enough to type, exact in any JSON reader
 	}
 	return s.checkOrder(cmd)
+}
+
+// in makes --repeat-last-n -1 the length of the context, and is what the penalties look
+// at.
+func (s *samplingFlags) in(context int) int {
+	if s.RepeatLastN < 0 {
+		s.RepeatLastN = context
+	}
+	return s.RepeatLastN
 }
 
 // stageFlags are the flags of a stage.

@@ -25,10 +25,10 @@ out).
 The continuation goes to stdout as it comes, one line of statistics to stderr.
 Where stdout is no terminal it gets the continuation and not a byte more.
 
-Tokens are chosen as llama.cpp chooses them: --sampler-order names what is done to
-the logits, separated by semicolons, in the order in which it is done. By default
-the temperature comes last, so that --top-k, --top-p and --min-p keep the same
-tokens at any temperature.
+Tokens are sampled as llama.cpp samples them. --sampler-order names the samplers in
+the order in which they work, as llama.cpp's --samplers does. By default the
+temperature comes last, so that --top-k, --top-p and --min-p keep the same tokens
+at any temperature.
 
 With --json one object is printed at the end. Its stop_reason says what ended the
 text: "end" (the model itself), "length" (-n), "string" (--stop), "context" (the
@@ -155,7 +155,7 @@ func (g *generateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	g.cache.last = g.sampling.RepeatLastN
+	g.cache.last = g.sampling.in(size)
 	r, err := m.runner(&g.cache, size, g.sampling.Seed)
 	if err != nil {
 		return err

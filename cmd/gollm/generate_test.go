@@ -134,6 +134,23 @@ func TestGenerateSamplingFlagsReachTheSampler(t *testing.T) {
 	}
 }
 
+// With --repeat-last-n -1 the penalties see every token of a text that is longer than
+// the default of 64, and the report says how many that is.
+func TestGenerateRepeatLastNOfTheContext(t *testing.T) {
+	args := []string{"generate", "-m", stories(t), "-p", "Once", "-n", "150", "--ctx", "200", "--ignore-eos", "--temp", "0", "--presence-penalty", "90", "--json", "--repeat-last-n"}
+	j := decode[generateReport](t, ok(t, "", append(args, "-1")...))
+	all := slices.Concat(j.PromptTokens, j.Tokens)
+	if n := len(all); n != len(j.PromptTokens)+150 || len(slices.Compact(slices.Sorted(slices.Values(all)))) != n {
+		t.Errorf("a token is there twice among %d and %d", j.PromptTokens, j.Tokens)
+	}
+	if j.Sampling.RepeatLastN != 200 {
+		t.Errorf("the report says %d, want the 200 of the context", j.Sampling.RepeatLastN)
+	}
+	if of64 := decode[generateReport](t, ok(t, "", append(args, "64")...)); slices.Equal(of64.Tokens, j.Tokens) {
+		t.Error("64 and -1 write the same 150 tokens")
+	}
+}
+
 // The order of the stages reaches the sampler: a temperature that comes first lets
 // others through, and without one the temperature is 1.
 func TestGenerateSamplerOrder(t *testing.T) {
@@ -252,6 +269,18 @@ func TestGenerateChatAppliesTheTemplate(t *testing.T) {
 	}
 	if got := text("--template", "chatml"); !strings.Contains(got, "<|im_start|>user\nHi<|im_end|>") {
 		t.Errorf("chatml: %q", got)
+	}
+}
+
+// What is wrong with a file of --template is said of that file, whether it is found when
+// it is parsed or when it runs.
+func TestGenerateNamesTheTemplateThatFails(t *testing.T) {
+	model := randomModel(t, modeltest.Shape{})
+	for source, want := range map[string]string{
+		"{% for m in messages %}\n{{ m.content": "line 2", "{{ messages | nofilter }}": "nofilter", `{{ messages }}{{ raise_exception("no") }}`: "refuses: no",
+	} {
+		bad := write(t, "bad.jinja", source)
+		fails(t, exitFailure, []string{"gollm: --template " + bad + ": template: ", want}, "", "generate", "-m", model, "--chat", "-p", "Hi", "--template", bad)
 	}
 }
 

@@ -64,7 +64,7 @@ var numberKinds = map[string]string{
 
 // flagError explains a flag that could not be parsed.
 func flagError(cmd *cobra.Command, err error) error {
-	if args := cmd.Flags().Args(); !cmd.HasParent() && len(args) > 0 {
+	if args := cmd.Flags().Args(); cmd.HasAvailableSubCommands() && len(args) > 0 {
 		return unknownCommand(cmd, args) // whose flags these are
 	}
 	unknown := new(pflag.NotExistError)

@@ -34,12 +34,12 @@ func countText(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// rateText writes tokens per second.
-func rateText(perSecond float64) string {
+// atText is " at 59.1 tok/s", and "" where nothing was measured.
+func atText(perSecond float64) string {
 	if perSecond <= 0 || math.IsInf(perSecond, 0) || math.IsNaN(perSecond) {
-		return "-"
+		return ""
 	}
-	return threeDigits(perSecond) + " tok/s"
+	return " at " + threeDigits(perSecond) + " tok/s"
 }
 
 // timeText writes a duration at a length that reads well.

@@ -15,13 +15,13 @@ func TestSizesCountsAndTimes(t *testing.T) {
 		"0 B": sizeText(0), "1023 B": sizeText(1023), "1.00 KiB": sizeText(1024), "4.58 GiB": sizeText(4_920_000_000),
 		"1024 PiB": sizeText(1 << 60), "999": countText(999), "260 K": countText(260_032), "8.03 B": countText(8_030_261_312),
 		"1.50 ms": timeText(1500 * time.Microsecond), "12.3 s": timeText(12300 * time.Millisecond), "2m5s": timeText(125 * time.Second),
-		"-": rateText(math.NaN()), "59.1 tok/s": rateText(59.06), "1 token": plural(1, "token"), "0 tokens": plural(0, "token"),
+		"": atText(math.NaN()), " at 59.1 tok/s": atText(59.06), "1 token": plural(1, "token"), "0 tokens": plural(0, "token"),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if rateText(math.Inf(1)) != "-" || round3(math.NaN()) != 0 || round3(1.23456) != 1.235 {
+	if atText(math.Inf(1)) != "" || round3(math.NaN()) != 0 || round3(1.23456) != 1.235 {
 		t.Error("figures that are none")
 	}
 }
@@ -38,5 +38,9 @@ func TestStatisticsLine(t *testing.T) {
 	s.Sampling.Temperature, s.Stop = 0, engine.StopEnd
 	if got := s.line(); strings.Contains(got, "seed") || strings.Contains(got, "ended") {
 		t.Errorf("%s, want neither seed nor reason", got)
+	}
+	s = summary{Result: engine.Result{Stop: engine.StopCancelled}, Attn: "dense", Prompt: make([]int32, 5231), KVBytes: 1 << 24}
+	if got := s.line(); got != "[5231 prompt tokens | 0 tokens | attention dense | KV 16.0 MiB | interrupted]" {
+		t.Errorf("stopped while it read the prompt: %s", got)
 	}
 }

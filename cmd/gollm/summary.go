@@ -46,12 +46,12 @@ func (s *summary) print(cmd *cobra.Command, asJSON bool) error {
 
 // line is the summary for people.
 func (s *summary) line() string {
-	parts := []string{fmt.Sprintf("%s at %s", plural(len(s.Prompt), "prompt token"), rateText(s.PrefillRate()))}
+	parts := []string{plural(len(s.Prompt), "prompt token") + atText(s.PrefillRate())}
 	if s.First > 0 {
 		parts = append(parts, "first token after "+timeText(s.First))
 	}
 	parts = append(parts,
-		fmt.Sprintf("%s at %s", plural(len(s.Tokens), "token"), rateText(s.DecodeRate())),
+		plural(len(s.Tokens), "token")+atText(s.DecodeRate()),
 		"attention "+s.Attn,
 		"KV "+sizeText(int64(s.KVBytes)))
 	if s.KVShared > 0 {

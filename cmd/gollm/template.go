@@ -34,6 +34,7 @@ type speaker struct {
 	tok       *tokenizer.Tokenizer
 	noSpecial bool   // refuse messages with the text of a special token
 	source    string // of the template, where a run has to know it
+	flag      string // the flag that names the template, with its value; "" where none does
 }
 
 // newSpeaker finds the template: the one that the flag names, the model's own, or
@@ -46,6 +47,7 @@ func (t *templateFlags) newSpeaker(m *openModel, warn func(format string, args .
 	}
 	switch {
 	case t.template != "":
+		s.flag = "--template " + t.template
 		s.template, err = namedTemplate(t.template)
 		if lacks := lackingTokens(m.Tokenizer, t.template); len(lacks) > 0 {
 			warn("the format %s needs the tokens %s, which %s does not have: it reads them as plain text, and was probably trained with another format",
@@ -73,7 +75,11 @@ func namedTemplate(name string) (*chat.Template, error) {
 	if text := string(b); !strings.Contains(text, "{{") || !strings.Contains(text, "messages") {
 		return nil, fmt.Errorf("--template %s is no chat template: it prints no messages; want a Jinja file, or one of the formats %s", name, strings.Join(chat.Names(), ", "))
 	}
-	return chat.Parse(string(b))
+	t, err := chat.Parse(string(b))
+	if err != nil {
+		return nil, fmt.Errorf("--template %s: %w", name, err)
+	}
+	return t, nil
 }
 
 // lackingTokens is the tokens of a built-in format that a vocabulary does not have,
@@ -104,6 +110,9 @@ func (s *speaker) encode(ctx context.Context, messages []chat.Message) ([]int32,
 		Messages: messages, AddGenerationPrompt: true,
 		BOS: s.tok.Text(s.tok.BOS()), EOS: s.tok.Text(s.tok.EOS()),
 	})
+	if err != nil && s.flag != "" {
+		return nil, fmt.Errorf("%s: %w", s.flag, err)
+	}
 	if err != nil {
 		return nil, err
 	}

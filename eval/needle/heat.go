@@ -88,9 +88,10 @@ func colour(x float64) (r, g, b int) {
 	return mix(0), mix(1), mix(2)
 }
 
-// WriteSVG writes the map as a picture.
+// WriteSVG writes the map as a picture: scores in percent, depths downwards, lengths in
+// tokens to the right.
 func (h *Heat) WriteSVG(w io.Writer, title string) error {
-	const side, left, top = 48, 64, 40
+	const side, left, top = 48, 80, 40
 	var b strings.Builder
 	width, height := left+side*len(h.Lengths)+8, top+side*len(h.Depths)+40
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height)
@@ -108,6 +109,8 @@ func (h *Heat) WriteSVG(w io.Writer, title string) error {
 	for l, n := range h.Lengths {
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%d</text>`+"\n", left+l*side+side/2, top+side*len(h.Depths)+16, n)
 	}
+	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">tokens</text>`+"\n", left+side*len(h.Lengths)/2, height-8)
+	fmt.Fprintf(&b, `<text transform="translate(20 %d) rotate(-90)" text-anchor="middle">depth</text>`+"\n", top+side*len(h.Depths)/2)
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -115,8 +115,13 @@ func TestHeat(t *testing.T) {
 		t.Errorf("got %q, want %q", b.String(), want)
 	}
 	b.Reset()
-	if err := h.WriteSVG(&b, "a < b"); err != nil || !strings.Contains(b.String(), `fill="#ebb839"`) || !strings.Contains(b.String(), "a &lt; b") {
-		t.Errorf("%v: %s", err, b.String())
+	if err := h.WriteSVG(&b, "a < b"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`fill="#ebb839"`, "a &lt; b", ">tokens</text>", ">depth</text>"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%s: no %s", b.String(), want)
+		}
 	}
 	b.Reset()
 	if err := h.WriteText(&b, false); err != nil || !strings.Contains(b.String(), "   0 %       50 ") {

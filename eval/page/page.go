@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/gollm/gollm/eval/trial"
+	"github.com/gollm/gollm/internal/quote"
 )
 
 // palette is how many colours the page has.
@@ -370,7 +371,7 @@ func facts(s *trial.Summary) []Fact {
 	m := &s.Manifest
 	id := &m.Identity
 	list := []Fact{
-		{"command", strings.Join(m.About.Command, " ")}, {"command of the shards", partsText(m.About.Parts)}, {"version", m.About.Version}, {"model", m.About.ModelPath}, {"model SHA-256", id.Model}, {"computed on", strings.Join(m.About.Devices, ", ")},
+		{"command", quote.Command(m.About.Command)}, {"command of the shards", partsText(m.About.Parts)}, {"version", m.About.Version}, {"model", m.About.ModelPath}, {"model SHA-256", id.Model}, {"computed on", strings.Join(m.About.Devices, ", ")},
 		{"identity SHA-256", m.Hash}, {"sparse phase", id.Phase}, {"seed of attention", fmt.Sprint(id.Seed)}, {"KV cache", id.KV},
 		{"prompts read at once for", sharedText(m.About.Shared)}, {"BOS", id.BOS}, {"era", id.Era}, {"wording", id.Wording}, {"chat template", id.Template},
 	}
@@ -387,7 +388,7 @@ func partsText(parts []trial.Part) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	text := strings.Join(parts[0].About.Command, " ")
+	text := quote.Command(parts[0].About.Command)
 	if n := len(parts) - 1; n > 0 {
 		text += fmt.Sprintf(" (shard %d of %d; the others are in the manifest)", parts[0].Shard.Index, parts[0].Shard.Of)
 	}

@@ -272,3 +272,16 @@ func TestDeviceIsTheOneThatWasUsed(t *testing.T) {
 		}
 	}
 }
+
+// The command of a page can be pasted into a shell, that of a shard too.
+func TestCommandIsQuoted(t *testing.T) {
+	s := summary()
+	command := []string{"gollm", "eval", "ruler", "--attn", "quest(budget=0.2)"}
+	const want = "gollm eval ruler --attn 'quest(budget=0.2)'"
+	s.Manifest.About.Command = command
+	s.Manifest.About.Parts = []trial.Part{{Shard: trial.Shard{Index: 0, Of: 2}, About: trial.About{Command: command}}}
+	list := facts(s)
+	if list[0] != (Fact{"command", want}) || list[1] != (Fact{"command of the shards", want}) {
+		t.Errorf("%q and %q, want %q of both", list[0], list[1], want)
+	}
+}

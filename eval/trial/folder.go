@@ -279,6 +279,9 @@ func ReadManifest(path string) (Manifest, error) {
 	var m Manifest
 	name := filepath.Join(path, manifestName)
 	b, err := ReadFile(path, manifestName)
+	if failed := new(os.PathError); errors.As(err, &failed) {
+		err = fmt.Errorf("%s: %w", name, failed.Err) // not the call that failed, "statat"
+	}
 	if err != nil {
 		return m, fmt.Errorf("trial: %s is not the folder of a run: %w", path, err)
 	}

@@ -1,11 +1,13 @@
 // Package quote writes names that files give, of keys, tensors and tokens, into
-// errors: escaped, and no longer than a line of text.
+// errors: escaped, and no longer than a line of text. It also writes commands as a shell
+// reads them.
 //
 // Start reading at [Short].
 package quote
 
 import (
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -28,4 +30,19 @@ func Short(s string) string {
 		return strconv.Quote(s)
 	}
 	return strconv.Quote(s[:end]) + "... (" + strconv.Itoa(len(s)) + " bytes)"
+}
+
+// plain is the characters that mean themselves to every POSIX shell, in any place of a word.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:@_"
+
+// Command is the words of a command as a POSIX shell reads them: a word with any other
+// character is in single quotes.
+func Command(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		if quoted[i] = w; w == "" || strings.Trim(w, plain) != "" {
+			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
 }
