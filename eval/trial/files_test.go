@@ -25,6 +25,7 @@ func TestManifestNamesNothingElsewhere(t *testing.T) {
 		`called "` + long[:60] + `…"`:             {Units: []Info{{Name: long}}},
 		`called "a\x00.jsonl"`:                    {Units: []Info{{Name: "a\x00.jsonl"}}},
 		`two units are called "4/a.jsonl"`:        {Units: []Info{{Name: "4/a.jsonl"}, {Name: "4/a.jsonl"}}},
+		`10001 units, want at most 10000`:         {Units: make([]Info, 10_001)},
 		`has -1 samples`:                          {Units: []Info{{Name: "a.jsonl", Count: -1}}},
 		`repeated 1000000000 times, want 0 to 10`: {Identity: Identity{Repeats: []int{1, 1000000000}}},
 		`"a.jsonl" are called "prompts/../../x"`:  {Made: map[string]string{"a.jsonl": "prompts/../../x"}},

@@ -301,6 +301,9 @@ func ReadManifest(path string) (Manifest, error) {
 // own, and the mean of a thousand is sure to a thirtieth of what one draw spreads.
 const MostRepeats = 1000
 
+// mostUnits is more than the suites have: 13 tasks of RULER at a hundred lengths are 1,300.
+const mostUnits = 10_000
+
 // unitName is how the suites call a unit: LENGTH/pred/TASK.jsonl, pred/DATASET.jsonl,
 // pred_e/DATASET.jsonl, results/MODEL.jsonl or LENGTH/niah.jsonl.
 var unitName = regexp.MustCompile(`^([0-9]+/)?((pred|pred_e|results)/)?[^/\x00]{1,255}\.jsonl$`)
@@ -315,6 +318,9 @@ func (m *Manifest) check() error {
 		if n < 0 || n > MostRepeats {
 			return fmt.Errorf("a setting is repeated %d times, want 0 to %d", n, MostRepeats)
 		}
+	}
+	if n := len(m.Units); n > mostUnits {
+		return fmt.Errorf("%d units, want at most %d", n, mostUnits)
 	}
 	seen := map[string]bool{}
 	for _, u := range m.Units {

@@ -83,7 +83,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"\n{% set x = %}":        "line 2: expected",
 		"\n{% if %}x{% endif %}": "line 2: expected",
 		"\n{% if x %}\n{% for y in %}{% endfor %}\n\n\n": "line 3: expected",
-		"\n{% if 1 %}\n\n{% include 'x' %}{% endif %}":   "line 4: a template may not include",
+		"\n{% if 1 %}\n\n{% include 'x' %}{% endif %}":   "line 4: the tag include reads other templates",
 		"\n\n{% macro m(x=f()) %}{% endmacro %}":         "line 3: macro m: a default value",
 		"\n{% call 1 %}{% endcall %}":                    "line 2: malformed call tag",
 	} {

@@ -48,7 +48,7 @@ func (s *tagSet) all() *exec.ControlStructureSet {
 	}
 	for _, name := range loading {
 		set[name] = func(*parser.Parser, *parser.Parser) (nodes.ControlStructure, error) {
-			return nil, fmt.Errorf("a template may not %s other templates", name)
+			return nil, fmt.Errorf("the tag %s reads other templates, which a template in a file may not: put everything into one", name)
 		}
 	}
 	for name, parse := range set {
