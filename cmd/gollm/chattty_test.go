@@ -38,12 +38,21 @@ func newTeletype(t *testing.T, state string, args ...string) *teletype {
 	y.cmd.Env = append(y.cmd.Env, "TERM=xterm-256color", "XDG_STATE_HOME="+state)
 	var err error
 	if y.tty, err = pty.StartWithSize(y.cmd, &pty.Winsize{Rows: 24, Cols: 80}); err != nil {
-		t.Skipf("no terminals here: %v", err)
+		noTerminals(t, err)
 	}
 	t.Cleanup(func() { _ = y.cmd.Process.Kill(); y.tty.Close() })
 	go y.listen()
 	y.await("\x1b[?2004h")
 	return y
+}
+
+// noTerminals skips a test where the system has none, which a CI machine does.
+func noTerminals(t *testing.T, err error) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("no terminals here: %v", err)
+	}
+	t.Skipf("no terminals here: %v", err)
 }
 
 // listen keeps what is shown.
@@ -243,7 +252,7 @@ func TestTerminalIsGivenBack(t *testing.T) {
 	} {
 		ptmx, tty, err := pty.Open()
 		if err != nil {
-			t.Skipf("no terminals here: %v", err)
+			noTerminals(t, err)
 		}
 		defer ptmx.Close()
 		defer tty.Close()
@@ -279,7 +288,7 @@ func TestTerminalShowsTextOfAModel(t *testing.T) {
 		cmd.Env = append(cmd.Env, "TERM=xterm")
 		tty, err := pty.Start(cmd)
 		if err != nil {
-			t.Skipf("no terminals here: %v", err)
+			noTerminals(t, err)
 		}
 		y := &teletype{t: t, silent: make(chan struct{}), tty: tty, cmd: cmd}
 		y.listen()
