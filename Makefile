@@ -100,7 +100,7 @@ emulate-sanitized: ## some tests of the CUDA kernels with the sanitizers
 demo: program ## a small model finds a needle in 4,000 tokens, another tells a story
 	@scripts/demo.sh
 
-test: quick race ## every test, and again with the race detector (a quarter of an hour on two cores)
+test: quick race ## every test, and again with the race detector (twenty minutes on two cores)
 
 # Package sparse starts no goroutine: what runs in parallel there are operations of the
 # CPU, whose own tests run here in full. Two of its laws take every method through them,
