@@ -54,23 +54,21 @@ func (w *Window) Drop() { w.calls = w.calls[:0] }
 // advance begins calls until a pattern waits for more of them, unless all must go.
 func (w *Window) advance(all bool) {
 	w.running = true
-	begun := false
+	panicked := true
 	defer func() {
 		w.running = false
-		if !begun { // misuse that only the backend sees panics: the call is not tried again
+		if panicked { // misuse that only the backend sees: the call is not tried again
 			w.Drop()
 		}
 	}()
-	for len(w.calls) > 0 {
-		n := w.first(all)
-		if n == 0 {
-			begun = true
-			return
-		}
+	for n := 1; n > 0 && len(w.calls) > 0; {
+		n = w.first(all)
 		w.calls = w.calls[:copy(w.calls, w.calls[n:])]
 	}
-	begun = true
-	w.arena.Reset()
+	panicked = false
+	if len(w.calls) == 0 {
+		w.arena.Reset()
+	}
 }
 
 // first begins the first call, with those that a pattern fuses it with, and is how
