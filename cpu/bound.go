@@ -19,12 +19,11 @@ type boundsTask struct {
 	scratch [][]float32 // by worker: [3, dim]: a key, the least, the largest
 }
 
-// KeyBounds makes the bounds of the parts that hold the newest positions.
-func (o *ops) KeyBounds(bounds device.Tensor, at device.Newest) {
-	o.Flush()
+// keyBounds makes the bounds of the parts that hold the newest positions.
+func (o *ops) keyBounds(bounds device.Tensor, at newest) {
 	const op = "KeyBounds"
 	t := &o.bounds
-	t.parts = device.CheckBounds(op, bounds, at.KV)
+	t.parts = bounds.Dim(2)
 	t.o, t.pages, t.bounds, t.rows = o, newPages(at.KV), bytesOf(bounds), at.N
 	t.blocks = t.blocks[:0]
 	for slot := range at.KV.Len.Dim(0) {
@@ -117,11 +116,10 @@ type boundScratch struct {
 // boundRuns is how many items the parts of a slot and kv head are cut into.
 const boundRuns = 4
 
-// BoundScores is the most that a key of each part can score.
-func (o *ops) BoundScores(dst, q, bounds device.Tensor, kv device.KV) {
-	o.Flush()
+// boundScores is the most that a key of each part can score.
+func (o *ops) boundScores(dst, q, bounds device.Tensor, kv device.KV) {
 	t := &o.bound
-	t.parts = device.CheckBoundScores(dst, q, bounds, kv)
+	t.parts = bounds.Dim(2)
 	t.o, t.kernel, t.pages, t.bounds = o, o.vec, newPages(kv), bounds
 	t.q, t.dst, t.heads, t.sets, t.width = f32s(q), f32s(dst), q.Dim(1), dst.Dim(1), dst.Dim(2)
 	if 2*t.pages.dim%vec.Multiple != 0 {
@@ -238,10 +236,9 @@ type partsScratch struct {
 	keys []uint32 // of those: their order
 }
 
-// TopParts lists the positions of the parts with the best scores.
-func (o *ops) TopParts(l device.List, scores device.Tensor, kv device.KV, parts int, keep device.Parts) {
-	o.Flush()
-	device.CheckTopParts(l, scores, kv, parts)
+// topParts lists the positions of the parts with the best scores.
+func (o *ops) topParts(l device.List, scores device.Tensor, kv device.KV, keep device.Parts) {
+	parts := keep.Parts
 	t := &o.parts
 	t.o, t.pages, t.keep, t.size = o, newPages(kv), keep, device.PageLen/parts
 	t.whole = keep.Span == device.Span{}

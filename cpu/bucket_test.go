@@ -96,8 +96,8 @@ func (h *hashTest) same(n int) (found, full int) {
 	i32s(h.kv.Len)[0] = int32(n)
 	plan := device.Plan{Sink: 2, Recent: 3, Middle: device.None}
 	for i, hash := range []device.Hash{h.codes, h.buckets} {
-		h.dev.ops.HashKeys(hash, h.kv)
-		h.dev.ops.ListCollisions(h.lists[i], hash, h.q, h.kv, plan)
+		device.Do(h.dev.ops, device.Summarize{Rule: device.KeyHashes, Hash: hash, KV: h.kv})
+		device.Do(h.dev.ops, device.Select{Rule: device.Collisions, List: h.lists[i], Hash: hash, Q: h.q, KV: h.kv, Plan: plan})
 	}
 	if err := h.dev.Sync(); err != nil {
 		h.t.Fatal(err)

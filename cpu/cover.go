@@ -53,17 +53,14 @@ type agreeTask struct {
 	scratch    []coverScratch
 }
 
-// Agree says for each head whether means tell what columns do.
-func (o *ops) Agree(m device.Means, columns, q device.Tensor, kv device.KV, near float64) {
-	o.Flush()
-	const op = "Agree"
-	device.CheckAgree(m, columns, q, kv)
-	t := &o.agree
+// pooledAgreement says for each head whether means tell what columns do.
+func (o *ops) pooledAgreement(c *device.Score) {
+	t := &o.agreement
 	*t = agreeTask{
-		agree: i32s(m.Agree), columns: f32s(columns), q: f32s(q), keys: f32s(m.Keys), heads: q.Dim(1), kvHeads: m.Keys.Dim(1),
-		width: columns.Dim(1), dim: q.Dim(2), block: m.Block, near: near, scratch: o.coverScratch(),
+		agree: i32s(c.Dst), columns: f32s(c.Columns), q: f32s(c.Q), keys: f32s(c.Keys), heads: c.Q.Dim(1), kvHeads: c.Keys.Dim(1),
+		width: c.Columns.Dim(1), dim: c.Q.Dim(2), block: c.Block, near: c.Near, scratch: o.coverScratch(),
 	}
-	if t.len = o.slotLen(op, kv, min(t.width, m.Keys.Dim(0)*m.Block)); t.len > 0 {
+	if t.len = o.slotLen("PooledAgreement", c.KV, min(t.width, c.Keys.Dim(0)*c.Block)); t.len > 0 {
 		o.pool.RunChunks(t.heads, 1, t)
 	}
 }
@@ -152,12 +149,10 @@ type topLinesTask struct {
 	scratch      []coverScratch
 }
 
-// TopLines lists the blocks of lines with the largest sums.
-func (o *ops) TopLines(l device.List, x device.Tensor, kv device.KV, c device.Cover, agree device.Tensor) {
-	o.Flush()
+// topLines lists the blocks of lines with the largest sums.
+func (o *ops) topLines(l device.List, x device.Tensor, kv device.KV, c device.Cover, agree device.Tensor) {
 	const op = "TopLines"
-	device.CheckTopLines(l, x, kv, c, agree)
-	t := &o.topLines
+	t := &o.lineTop
 	*t = topLinesTask{
 		x: f32s(x), width: x.Dim(1), cover: c, agree: i32s(agree),
 		index: i32s(l.Index), count: i32s(l.Count), limit: l.Index.Dim(2), scratch: o.coverScratch(),
@@ -227,11 +222,9 @@ type blocksTask struct {
 	scratch            []coverScratch
 }
 
-// ListBlocks lists pages for each block of rows.
-func (o *ops) ListBlocks(l, columns, diagonals device.List, kv device.KV, m device.Means) {
-	o.Flush()
-	const op = "ListBlocks"
-	device.CheckListBlocks(l, columns, diagonals, kv, m)
+// expandBlocks lists pages for each block of rows.
+func (o *ops) expandBlocks(l, columns, diagonals device.List, kv device.KV, m device.Means) {
+	const op = "ExpandBlocks"
 	t := &o.blocks
 	*t = blocksTask{
 		o: o, columns: columns, diagonals: diagonals, agree: i32s(m.Agree), queries: f32s(m.Queries), keys: f32s(m.Keys),

@@ -67,8 +67,8 @@ var isaNames = map[kernel.ISA]string{
 	kernel.AVX512:   "AVX-512 VNNI",
 }
 
-// Ops is the set of operations; each has finished when it returns.
-func (d *dev) Ops() device.Ops { return d.ops }
+// Queue runs calls; each has finished when it is flushed.
+func (d *dev) Queue() device.Queue { return d.ops }
 
 // Until makes ops end early once done is closed, at the next item of their work
 // that a thread would take.

@@ -1,4 +1,4 @@
-// Package cpu is the backend that runs every operation of [device.Ops] on the
+// Package cpu is the backend that runs every operation of [device.Queue] on the
 // processor, and the definition that other backends are compared with.
 //
 // The few types: dev owns the memory, the worker threads and the first failure;

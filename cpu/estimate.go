@@ -8,11 +8,9 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// SampleTail lists what is fixed in the plan's middle and a sample of the rest.
-func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.Plan, tail device.Tail) {
-	o.Flush()
-	const op = "SampleTail"
-	device.CheckTail(l, q, kv, p, tail)
+// tailSample lists what is fixed in the plan's middle and a sample of the rest.
+func (o *ops) tailSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, tail device.Tail) {
+	const op = "TailSample"
 	t := &o.tail
 	*t = tailTask{
 		o: o, pages: newPages(kv), reach: reach{p}, tail: tail, requests: requestsOf(tail.Of),
@@ -412,12 +410,10 @@ func (t *tailTask) write(s *tailScratch, i, words int, each float32) {
 	t.count[i] = int32(n)
 }
 
-// MaxHeads is the largest of the heads of each kv head.
-func (o *ops) MaxHeads(dst, x device.Tensor, kv device.KV) {
-	o.Flush()
-	const op = "MaxHeads"
+// groupMax is the largest of the heads of each kv head.
+func (o *ops) groupMax(dst, x device.Tensor, kv device.KV) {
+	const op = "GroupMax"
 	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
-	device.CheckShape(op, "dst", dst, device.F32, rows, kv.K.Dim(1), width)
 	t := &o.most
 	*t = mostTask{o: o, out: f32s(dst), in: f32s(x), heads: heads, groups: dst.Dim(1), width: width, pos: t.pos[:0], sets: t.sets}
 	for len(t.sets) < o.pool.Workers() {

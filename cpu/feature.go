@@ -6,11 +6,9 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// SampleFeatures replaces the queries of each row by estimates.
-func (o *ops) SampleFeatures(dst, q device.Tensor, kv device.KV, f device.Features) {
-	o.Flush()
-	const op = "SampleFeatures"
-	device.CheckFeatures(dst, q, kv, f)
+// featureSample replaces the queries of each row by estimates.
+func (o *ops) featureSample(dst, q device.Tensor, kv device.KV, f device.Features) {
+	const op = "FeatureSample"
 	heads, dim, group := q.Dim(1), q.Dim(2), 1
 	if f.Mean {
 		group = heads / kv.K.Dim(1)

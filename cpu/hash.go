@@ -60,11 +60,9 @@ func (h *hashed) sides(tile, x []float32, n int, f func(first, planes int)) {
 // above is 1 for a number above zero, otherwise 0. Sums are never -0.
 func above(x float32) uint64 { return uint64(uint32(-int32(math.Float32bits(x))) >> 31) }
 
-// HashKeys makes the codes of positions that have none.
-func (o *ops) HashKeys(h device.Hash, kv device.KV) {
-	o.Flush()
-	const op = "HashKeys"
-	device.CheckHash(op, h, kv)
+// keyHashes makes the codes of positions that have none.
+func (o *ops) keyHashes(h device.Hash, kv device.KV) {
+	const op = "KeyHashes"
 	t := &o.hash
 	*t = hashTask{hashed: o.hashed(h, kv), o: o, pages: newPages(kv), since: i32s(h.Since), done: i32s(h.Done),
 		pos: o.newest(op, kv, t.pos), scratch: t.scratch}
@@ -243,11 +241,9 @@ func (t *hashTask) encode(s *hashScratch, slot, kvHead, j, n int) {
 	})
 }
 
-// ListCollisions lists the positions that collide with each row's queries.
-func (o *ops) ListCollisions(l device.List, h device.Hash, q device.Tensor, kv device.KV, p device.Plan) {
-	o.Flush()
-	const op = "ListCollisions"
-	device.CheckCollisions(l, h, q, kv, p)
+// collisions lists the positions that collide with each row's queries.
+func (o *ops) collisions(l device.List, h device.Hash, q device.Tensor, kv device.KV, p device.Plan) {
+	const op = "Collisions"
 	t := &o.collide
 	*t = collideTask{
 		hashed: o.hashed(h, kv), o: o, pages: newPages(kv), reach: reach{p}, q: f32s(q), heads: q.Dim(1),

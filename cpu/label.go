@@ -30,11 +30,9 @@ func label(dst, x []float32, index []int32, levels int) {
 	}
 }
 
-// StoreChannels stores the labels of the call's keys at their positions.
-func (o *ops) StoreChannels(labels, x device.Tensor, c device.Channels, kv device.KV) {
-	o.Flush()
-	const op = "StoreChannels"
-	device.CheckChannels(op, labels, x, c, kv)
+// keyChannels stores the labels of the call's keys at their positions.
+func (o *ops) keyChannels(labels, x device.Tensor, c device.Channels, kv device.KV) {
+	const op = "KeyChannels"
 	g, index, heads, dim := newPages(kv), i32s(c.Index), x.Dim(1), x.Dim(2)
 	sets, n := c.Index.Dim(0), c.Index.Dim(1)
 	out := elements[uint16](labels)
@@ -56,11 +54,9 @@ func (o *ops) StoreChannels(labels, x device.Tensor, c device.Channels, kv devic
 	})
 }
 
-// ChannelScores computes the products of labels over the middle of a plan.
-func (o *ops) ChannelScores(dst, q, labels device.Tensor, c device.Channels, kv device.KV, p device.Plan) {
-	o.Flush()
+// channelScores computes the products of labels over the middle of a plan.
+func (o *ops) channelScores(dst, q, labels device.Tensor, c device.Channels, kv device.KV, p device.Plan) {
 	const op = "ChannelScores"
-	device.CheckChannelScores(dst, q, labels, c, kv, p)
 	t := &o.channel
 	t.middleScores = o.middles(op, t.middleScores, dst, q, kv, p)
 	t.labels, t.index, t.levels = elements[uint16](labels), i32s(c.Index), c.Levels
@@ -279,11 +275,9 @@ func signsOf(dst []int32, y []float32) {
 	}
 }
 
-// StoreSigns stores the signs of the call's keys at their positions.
-func (o *ops) StoreSigns(signs, x device.Tensor, n device.Net, kv device.KV) {
-	o.Flush()
-	const op = "StoreSigns"
-	device.CheckStoreSigns(signs, x, n, kv)
+// keySigns stores the signs of the call's keys at their positions.
+func (o *ops) keySigns(signs, x device.Tensor, n device.Net, kv device.KV) {
+	const op = "KeySigns"
 	t := &o.encode
 	t.net = o.net(n, t.net)
 	t.o, t.pages, t.signs, t.x = o, newPages(kv), i32s(signs), f32s(x)
@@ -323,7 +317,7 @@ func (t *signTask) Do(worker, lo, hi int) {
 // store keeps the signs of a row's key.
 func (t *signTask) store(r, set int, y []float32) {
 	slot := r / t.perSlot
-	first, ok := t.o.first("StoreSigns", &t.pages, slot, t.perSlot)
+	first, ok := t.o.first("KeySigns", &t.pages, slot, t.perSlot)
 	if !ok {
 		return
 	}
@@ -333,11 +327,9 @@ func (t *signTask) store(r, set int, y []float32) {
 	}
 }
 
-// SignScores compares signs over the middle of a plan.
-func (o *ops) SignScores(dst, q, signs device.Tensor, n device.Net, kv device.KV, p device.Plan) {
-	o.Flush()
+// signScores compares signs over the middle of a plan.
+func (o *ops) signScores(dst, q, signs device.Tensor, n device.Net, kv device.KV, p device.Plan) {
 	const op = "SignScores"
-	device.CheckSignScores(dst, q, signs, n, kv, p)
 	t := &o.match
 	t.net = o.net(n, t.net)
 	t.middleScores = o.middles(op, t.middleScores, dst, q, kv, p)

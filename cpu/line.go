@@ -21,11 +21,9 @@ type lineTask struct {
 	sums    [][]float64 // by worker: [2, positions]
 }
 
-// LineSums adds up attention weights along columns and diagonals.
-func (o *ops) LineSums(columns, diagonals, q device.Tensor, kv device.KV, f device.First) {
-	o.Flush()
-	const op = "LineSums"
-	device.CheckLineSums(columns, diagonals, q, kv)
+// verticalSlash adds up attention weights along columns and diagonals.
+func (o *ops) verticalSlash(columns, diagonals, q device.Tensor, kv device.KV, f device.First) {
+	const op = "VerticalSlash"
 	t := &o.lines
 	t.rows, t.forced = q.Dim(0), f
 	t.reset(o, q, kv, device.Plan{}, t.rows)
@@ -159,11 +157,9 @@ type tilesTask struct {
 	sets [][]uint64 // by worker: positions, as words
 }
 
-// ListLines lists what columns and diagonals reach.
-func (o *ops) ListLines(l, columns, diagonals device.List, kv device.KV, rows int) {
-	o.Flush()
-	const op = "ListLines"
-	device.CheckListLines(l, columns, diagonals, kv, rows)
+// expandLines lists what columns and diagonals reach.
+func (o *ops) expandLines(l, columns, diagonals device.List, kv device.KV, rows int) {
+	const op = "ExpandLines"
 	g, t := newPages(kv), &o.tiles
 	first, ok := o.first(op, &g, 0, rows)
 	if !ok {
@@ -240,11 +236,9 @@ func (t *tilesTask) lay(set []uint64, diagonals []int32, start, end int) {
 	flush()
 }
 
-// MeanKeys averages the stored keys of each block of positions.
-func (o *ops) MeanKeys(dst device.Tensor, kv device.KV, block int) {
-	o.Flush()
+// meanKeys averages the stored keys of each block of positions.
+func (o *ops) meanKeys(dst device.Tensor, kv device.KV, block int) {
 	const op = "MeanKeys"
-	device.CheckMeanKeys(dst, kv, block)
 	t := &o.means
 	t.o, t.pages, t.block, t.dst = o, newPages(kv), block, f32s(dst)
 	t.len = o.slotLen(op, kv, min(t.pages.width*device.PageLen, dst.Dim(0)*block))

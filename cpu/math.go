@@ -40,8 +40,8 @@ type ops struct {
 	lines     lineTask
 	tiles     tilesTask
 	means     meanTask
-	agree     agreeTask
-	topLines  topLinesTask
+	agreement agreeTask
+	lineTop   topLinesTask
 	blocks    blocksTask
 	cover     []coverScratch // by worker
 	usage     usageTask

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"math"
-	"slices"
 
 	"github.com/gollm/gollm/device"
 )
@@ -46,64 +45,14 @@ func (o *ops) scoresByWeight(dst, q device.Tensor, kv device.KV, p device.Plan) 
 	})
 }
 
-// Softmax normalizes rows of scores.
-func (o *ops) Softmax(dst, x device.Tensor, kv device.KV) {
-	o.Flush()
-	const op = "Softmax"
-	device.CheckLike(op, "dst", dst, x)
-	heads, width := x.Dim(1), x.Dim(2)
-	o.eachRow(op, kv, x.Dim(0), func(r, _, _, p int) {
-		for h := range heads {
-			out, in := row(f32s(dst), r*heads+h, width)[:p+1], row(f32s(x), r*heads+h, width)[:p+1]
-			top := slices.Max(in)
-			var sum float64
-			for j, s := range in {
-				e := 0.0
-				if s > negInf {
-					e = math.Exp(float64(s - top))
-				}
-				out[j] = float32(e)
-				sum += e
-			}
-			for j := range out {
-				if sum > 0 {
-					out[j] = float32(float64(out[j]) / sum)
-				}
-			}
-		}
-	})
-}
-
-// SumHeads adds up the heads of each kv head.
-func (o *ops) SumHeads(dst, x device.Tensor, kv device.KV) {
-	o.Flush()
-	const op = "SumHeads"
-	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
-	device.CheckShape(op, "dst", dst, device.F32, rows, kv.K.Dim(1), width)
-	groups := dst.Dim(1)
-	o.eachRow(op, kv, rows, func(r, _, _, p int) {
-		for g := range groups {
-			out := row(f32s(dst), r*groups+g, width)[:p+1]
-			clear(out)
-			for h := g * heads / groups; h < (g+1)*heads/groups; h++ {
-				for j, v := range row(f32s(x), r*heads+h, width)[:p+1] {
-					out[j] += v
-				}
-			}
-		}
-	})
-}
-
-// TopK lists the k best positions of each row and head.
-func (o *ops) TopK(l device.List, scores device.Tensor, kv device.KV, k device.Amount) {
-	o.Flush()
+// topK lists the k best positions of each row and head.
+func (o *ops) topK(l device.List, scores device.Tensor, kv device.KV, k device.Amount) {
 	o.listBest(l, scores, kv, topTask{op: "TopK", k: k})
 }
 
-// TopP lists the best positions of each row and head until they hold a share of
+// topP lists the best positions of each row and head until they hold a share of
 // the row's mass.
-func (o *ops) TopP(l device.List, scores device.Tensor, kv device.KV, share float64) {
-	o.Flush()
+func (o *ops) topP(l device.List, scores device.Tensor, kv device.KV, share float64) {
 	o.listBest(l, scores, kv, topTask{op: "TopP", byShare: true, share: share})
 }
 
@@ -111,7 +60,6 @@ func (o *ops) TopP(l device.List, scores device.Tensor, kv device.KV, share floa
 func (o *ops) listBest(l device.List, scores device.Tensor, kv device.KV, task topTask) {
 	t := &o.top
 	rows, heads := scores.Dim(0), scores.Dim(1)
-	device.CheckShape(task.op, "list", l.Index, device.I32, -1, heads, -1)
 	task.o, task.scores, task.heads, task.width = o, f32s(scores), heads, scores.Dim(2)
 	task.index, task.count, task.most = i32s(l.Index), i32s(l.Count), l.Index.Dim(2)
 	task.pos, task.scratch = o.positions(task.op, kv, rows, t.pos[:0]), t.scratch

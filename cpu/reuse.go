@@ -15,7 +15,6 @@ type memo struct {
 }
 
 func (o *ops) memo(op string, m device.Memo, heads int, kv device.KV) memo {
-	device.CheckMemo(op, m, heads, kv)
 	return memo{
 		Memo: m, query: f32s(m.Query),
 		entry: i32s(m.Entry), index: i32s(m.Index), since: i32s(m.Since), found: i32s(m.Found), tally: i32s(m.Tally),
@@ -66,18 +65,11 @@ func (o *ops) eachNewest(op string, kv device.KV, f func(slot, p int)) {
 	}
 }
 
-// Reuse lists what each set reads in the plan's middle: what it finds again, or what
+// reuseSelection lists what each set reads in the plan's middle: what it finds again, or what
 // it chooses now.
-func (o *ops) Reuse(l device.List, dm device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) {
-	o.Flush()
+func (o *ops) reuseSelection(l device.List, dm device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) {
 	const op = "Reuse"
-	device.CheckShape(op, "q", q, device.F32, kv.Len.Dim(0), -1, -1)
 	m := o.memo(op, dm, q.Dim(1), kv)
-	device.CheckShape(op, "q", q, device.F32, kv.Len.Dim(0), m.heads, m.dim)
-	device.CheckLike(op, "asked", asked, q)
-	device.CheckShape(op, "scores", scores, device.F32, kv.Len.Dim(0), m.heads, -1)
-	device.CheckShape(op, "list", l.Index, device.I32, kv.Len.Dim(0), m.sets, -1)
-	device.CheckShape(op, "list count", l.Count, device.I32, kv.Len.Dim(0), m.sets)
 	o.recallSets(op, m, asked, kv)
 	o.chooseSets(op, m, scores, q, kv, p)
 	o.widenSets(op, l, m, kv, p, w)

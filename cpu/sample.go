@@ -8,10 +8,10 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// sample chooses the token that follows each row, and writes it to the ring of
+// sampleTokens chooses the token that follows each row, and writes it to the ring of
 // the newest tokens. The draw walks over the tokens that are kept in the order
 // of their ids. A logit that is not a number counts as the smallest.
-func (o *ops) sample(c *device.Sample) {
+func (o *ops) sampleTokens(c *device.SampleTokens) {
 	next, logits, history, pos, s := c.Next, c.Logits, c.History, c.Pos, c.Samplings
 	rows, vocab := logits.Dim(0), logits.Dim(1)
 	x, seen, at, out := f32s(logits), i32s(history), i32s(pos), i32s(next)

@@ -7,15 +7,12 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// Scores is q·k/√dim over a part of what each row sees, -Inf elsewhere. Where
+// exactScores is q·k/√dim over a part of what each row sees, -Inf elsewhere. Where
 // that part does not depend on lists, the keys of a page are read once for the
 // heads of a kv head and for all rows of a slot.
-func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
-	o.Flush()
+func (o *ops) exactScores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
 	const op = "Scores"
-	device.CheckKV(op, kv)
 	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
-	device.CheckShape(op, "dst", dst, device.F32, rows, heads, -1)
 	if part == device.Planned {
 		o.scoresByWeight(dst, q, kv, p)
 		return

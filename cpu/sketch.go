@@ -52,8 +52,14 @@ const (
 	every                  // all
 )
 
+// newest is the newest rows of each slot of a cache.
+type newest struct {
+	KV device.KV
+	N  int // rows
+}
+
 // eachBlock calls f for blocks of each slot, in order.
-func (o *ops) eachBlock(op string, at device.Newest, w which, f func(chunkBlock)) {
+func (o *ops) eachBlock(op string, at newest, w which, f func(chunkBlock)) {
 	g := newPages(at.KV)
 	for slot := range at.KV.Len.Dim(0) {
 		first, ok := o.first(op, &g, slot, at.N)
@@ -75,10 +81,10 @@ func (o *ops) eachBlock(op string, at device.Newest, w which, f func(chunkBlock)
 	}
 }
 
-// blockSum adds rows to the sums of their blocks.
-func (o *ops) blockSum(c *device.BlockSum) {
-	const op = "BlockSum"
-	sum, x, kv := c.Sum, c.X, c.KV
+// sumBlocks adds rows to the sums of their blocks.
+func (o *ops) sumBlocks(c *device.Summarize) {
+	const op = "SumBlocks"
+	sum, x, kv := c.Dst, c.X, c.KV
 	heads, dim := sum.Dim(1), sum.Dim(2)
 	g, sums := newPages(kv), f32s(sum)
 	o.eachRow(op, kv, x.Dim(0), func(r, slot, _, p int) {
@@ -111,11 +117,11 @@ func (o *ops) headMean(x device.Tensor, r, h, heads int) []float32 {
 	return mean
 }
 
-// sketchMeans projects the means of blocks.
-func (o *ops) sketchMeans(c *device.SketchMeans) {
-	dst, sum, basis := c.Dst, c.Sum, c.Basis
+// projectMeans projects the means of blocks.
+func (o *ops) projectMeans(c *device.Summarize) {
+	dst, sum, basis := c.Dst, c.X, c.Basis
 	heads, width, dim := dst.Dim(1), basis.Dim(0), basis.Dim(1)
-	o.eachBlock("SketchMeans", c.At, touched, func(b chunkBlock) {
+	o.eachBlock("ProjectMeans", newest{c.KV, c.Rows}, touched, func(b chunkBlock) {
 		for h := range heads {
 			mean := grown(&o.sketch.mean, dim)
 			for i, v := range row(f32s(sum), b.page*heads+h, dim) {
@@ -126,12 +132,12 @@ func (o *ops) sketchMeans(c *device.SketchMeans) {
 	})
 }
 
-// sketchRows projects the newest row of each slot.
-func (o *ops) sketchRows(c *device.SketchRows) {
+// projectRows projects the newest row of each slot.
+func (o *ops) projectRows(c *device.Summarize) {
 	dst, x, basis, kv := c.Dst, c.X, c.Basis, c.KV
 	heads, width := dst.Dim(1), basis.Dim(0)
 	g := newPages(kv)
-	o.eachRow("SketchRows", kv, x.Dim(0), func(r, slot, _, p int) {
+	o.eachRow("ProjectRows", kv, x.Dim(0), func(r, slot, _, p int) {
 		page := o.page(&g, slot, p/device.PageLen)
 		if page < 0 || p != int(g.lengths[slot])-1 {
 			return
@@ -149,10 +155,10 @@ func project(dst, basis, x []float32) {
 	}
 }
 
-// compareBlocks makes rows of pairs.
-func (o *ops) compareBlocks(c *device.CompareBlocks) {
-	q, k := c.Q, c.K
-	p := o.pairsOf(c.Dst, c.At.KV)
+// sketchScores makes rows of pairs.
+func (o *ops) sketchScores(c *device.Score) {
+	q, k := c.Q, c.Keys
+	p := o.pairsOf(c.Dst, c.KV)
 	w := completed
 	if p.square {
 		w = every
@@ -160,10 +166,10 @@ func (o *ops) compareBlocks(c *device.CompareBlocks) {
 	size := q.Dim(1) * q.Dim(2)
 	scale := float32(1 / (float64(q.Dim(1)) * math.Sqrt(float64(q.Dim(2)))))
 	queries, keys, own := f32s(q), f32s(k), f32s(q)
-	if !c.Own.Absent() {
-		own = f32s(c.Own)
+	if !c.Compare.Own.Absent() {
+		own = f32s(c.Compare.Own)
 	}
-	o.eachBlock("CompareBlocks", c.At, w, func(b chunkBlock) {
+	o.eachBlock("SketchScores", newest{c.KV, c.Rows}, w, func(b chunkBlock) {
 		out := p.row(b, b.index)
 		for j := range out {
 			from := queries

@@ -45,24 +45,28 @@ func blockOps(t testing.TB, n int) map[string]func() {
 	sum, sketch := alloc(device.F32, blocks, 1, dim), alloc(device.F32, blocks, 1, dim)
 	pairs, rows := alloc(device.F32, blocks, blocks), alloc(device.F32, 2, blocks)
 	list := device.List{Index: alloc(device.I32, 1, 1, blocks), Count: alloc(device.I32, 1, 1)}
-	at := device.Newest{KV: kv, N: 1}
+	at := newest{KV: kv, N: 1}
 	compare := func() {
-		device.Do(d.ops, device.CompareBlocks{Dst: pairs, Q: sketch, K: sketch, At: at, Compare: device.Compare{Log: true}})
+		device.Do(d.ops, device.Score{Rule: device.SketchScores, Dst: pairs, Q: sketch, Keys: sketch, KV: at.KV, Rows: at.N, Compare: device.Compare{Log: true}})
 	}
 	for i := range blocks {
 		i32s(kv.Len)[0] = int32(min(n, (i+1)*device.PageLen))
 		compare()
 	}
 	return map[string]func(){
-		"sum":     func() { device.Do(d.ops, device.BlockSum{Sum: sum, X: q, KV: kv}) },
-		"means":   func() { device.Do(d.ops, device.SketchMeans{Dst: sketch, Sum: sum, Basis: basis, At: at}) },
-		"row":     func() { device.Do(d.ops, device.SketchRows{Dst: sketch, X: q, Basis: basis, KV: kv}) },
+		"sum": func() { device.Do(d.ops, device.Summarize{Rule: device.SumBlocks, Dst: sum, X: q, KV: kv}) },
+		"means": func() {
+			device.Do(d.ops, device.Summarize{Rule: device.ProjectMeans, Dst: sketch, X: sum, Basis: basis, KV: at.KV, Rows: at.N})
+		},
+		"row": func() {
+			device.Do(d.ops, device.Summarize{Rule: device.ProjectRows, Dst: sketch, X: q, Basis: basis, KV: kv})
+		},
 		"compare": compare,
 		"walk": func() {
-			device.Do(d.ops, device.Walk{Dst: rows.Rows(1, 2), Src: rows.Rows(0, 1), Pairs: pairs, At: at, Exponent: 8})
+			device.Do(d.ops, device.Walk{Dst: rows.Rows(1, 2), Src: rows.Rows(0, 1), Pairs: pairs, KV: at.KV, Rows: at.N, Exponent: 8})
 		},
 		"top": func() {
-			device.Do(d.ops, device.TopBlocks{List: list, Rows: rows, At: at, Pick: device.Pick{Share: .1}})
+			device.Do(d.ops, device.Select{Rule: device.TopBlocks, List: list, Scores: rows, KV: at.KV, Rows: at.N, Pick: device.Pick{Share: .1}})
 		},
 	}
 }

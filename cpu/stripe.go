@@ -83,12 +83,10 @@ type edgeTask struct {
 	perSlot, tiles int       // rows, and tiles of rows, of a slot
 }
 
-// EdgeMax is the largest score of each row over what a plan reads whatever its
+// edgeMax is the largest score of each row over what a plan reads whatever its
 // list says.
-func (o *ops) EdgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
-	o.Flush()
+func (o *ops) edgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	const op = "EdgeMax"
-	device.CheckEdges(dst, q, kv, p)
 	t := &o.edges
 	t.perSlot = device.RowsPerSlot(op, q.Dim(0), kv)
 	rows := min(edgeRows, t.perSlot)
@@ -168,11 +166,9 @@ func topOf(top float32, scores []float32, seen uint64) (most float32, nans int) 
 	return top, nans
 }
 
-// MeanRows averages the rows of blocks of positions, in their order.
-func (o *ops) MeanRows(dst, x device.Tensor, kv device.KV, block int) {
-	o.Flush()
+// meanRows averages the rows of blocks of positions, in their order.
+func (o *ops) meanRows(dst, x device.Tensor, kv device.KV, block int) {
 	const op = "MeanRows"
-	device.CheckKV(op, kv)
 	n := x.Len() / max(x.Dim(0), 1)
 	if block < 1 || dst.DType != device.F32 || x.DType != device.F32 || dst.Len() != n*dst.Dim(0) {
 		device.Check(false, op, "x %v and dst %v in blocks of %d, want f32, rows of one length and blocks of at least 1", x, dst, block)
@@ -215,11 +211,9 @@ type nearTask struct {
 	short        atomic.Bool // a list was too short
 }
 
-// ListNear lists what is near the largest scores of the blocks of each group.
-func (o *ops) ListNear(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
-	o.Flush()
-	const op = "ListNear"
-	device.CheckNear(l, q, top, kv, p, n)
+// withinMargin lists what is near the largest scores of the blocks of each group.
+func (o *ops) withinMargin(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
+	const op = "WithinMargin"
 	t := &o.near
 	t.near, t.group, t.top = n, max(l.Group, 1), f32s(top)
 	t.index, t.count, t.limit = i32s(l.Index), i32s(l.Count), l.Index.Dim(2)
@@ -251,7 +245,7 @@ func (t *nearTask) Do(worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		g, kvHead := i/t.pages.heads, i%t.pages.heads
 		slot := g / t.groups
-		if first, ok := t.o.first("ListNear", &t.pages, slot, t.near.Rows); ok {
+		if first, ok := t.o.first("WithinMargin", &t.pages, slot, t.near.Rows); ok {
 			t.list(&t.scratch[worker], slot, first, g%t.groups, kvHead)
 		}
 	}
@@ -265,7 +259,7 @@ func (t *nearTask) list(s *keyScratch, slot, first, g, kvHead int) {
 	block := slot + from/t.near.Block - first/t.near.Block
 	blocks := device.BlocksOf(from, to-from, t.near.Block)
 	if (block+blocks)*t.heads > len(t.top) {
-		t.o.d.fail("ListNear: block %d of queries, want 0 to %d", block+blocks-1, len(t.top)/t.heads-1)
+		t.o.d.fail("WithinMargin: block %d of queries, want 0 to %d", block+blocks-1, len(t.top)/t.heads-1)
 		return
 	}
 	t.load(s, block, blocks, kvHead)

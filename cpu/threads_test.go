@@ -39,7 +39,7 @@ func TestThreadsDoNotMatter(t *testing.T) {
 					f32s(x)[j] = float32(math.Sin(float64(i + 7*j)))
 				}
 			}
-			device.Do(d.Ops(), device.Attend{Dst: dst, Q: q, KV: kv, Plan: device.Plan{}})
+			device.Do(d.Queue(), device.Attend{Dst: dst, Q: q, KV: kv, Plan: device.Plan{}})
 			got := bytes.Clone(bytesOf(dst))
 			if want == nil {
 				want = got

@@ -13,12 +13,10 @@ import (
 // usageRows is how many products of rows and heads AddWeights has in hand.
 const usageRows = 32
 
-// AddWeights adds the softmax weights of the rows of a call to the sums of the
+// attentionMass adds the softmax weights of the rows of a call to the sums of the
 // positions that they read.
-func (o *ops) AddWeights(sum, q device.Tensor, kv device.KV, p device.Plan) {
-	o.Flush()
-	const op = "AddWeights"
-	device.CheckAddWeights(sum, q, kv, p)
+func (o *ops) attentionMass(sum, q device.Tensor, kv device.KV, p device.Plan) {
+	const op = "AttentionMass"
 	slots, kvHeads := kv.Len.Dim(0), kv.K.Dim(1)
 	t := &o.usage
 	*t = usageTask{
@@ -79,12 +77,12 @@ type usageScratch struct {
 func (t *usageTask) Do(worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		slot, kvHead := i/t.pages.heads, i%t.pages.heads
-		first, ok := t.o.first("AddWeights", &t.pages, slot, t.perSlot)
+		first, ok := t.o.first("AttentionMass", &t.pages, slot, t.perSlot)
 		for b := 0; ok && b < pagesOf(first+t.perSlot); b++ {
 			ok = t.o.page(&t.pages, slot, b) >= 0
 		}
 		if ok && first+t.perSlot > t.width {
-			t.o.d.fail("AddWeights: position %d in sums of %d", first+t.perSlot-1, t.width)
+			t.o.d.fail("AttentionMass: position %d in sums of %d", first+t.perSlot-1, t.width)
 			ok = false
 		}
 		for r := 0; ok && r < t.perSlot; r += t.most {
@@ -255,12 +253,10 @@ func (s *usageScratch) setFaint(x []float32, low float32) {
 	}
 }
 
-// KeepBest lists what stays of the positions before the newest of each slot, and
+// heavyHitters lists what stays of the positions before the newest of each slot, and
 // drops the others.
-func (o *ops) KeepBest(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Keep) {
-	o.Flush()
-	const op = "KeepBest"
-	device.CheckKeep(l, sum, kv, k)
+func (o *ops) heavyHitters(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Keep) {
+	const op = "HeavyHitters"
 	t := &o.keep
 	*t = keepTask{
 		keep: k, span: p.Span, since: i32s(k.Since), sum: f32s(sum), width: sum.Dim(2), kvHeads: kv.K.Dim(1),

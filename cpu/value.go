@@ -9,11 +9,9 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// SampleValues lists what is drawn of the softmax over what the plan reads.
-func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
-	o.Flush()
-	const op = "SampleValues"
-	device.CheckDraws(l, q, kv, p, d)
+// valueSample lists what is drawn of the softmax over what the plan reads.
+func (o *ops) valueSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
+	const op = "ValueSample"
 	t := &o.value
 	*t = valueTask{
 		o: o, pages: newPages(kv), reach: reach{p}, draws: d, requests: requestsOf(d.Of),

@@ -17,7 +17,7 @@ func walkRow(b chunkBlock, slots, n int) int {
 
 // walk continues rows by one step.
 func (o *ops) walk(c *device.Walk) {
-	dst, src, at := c.Dst, c.Src, c.At
+	dst, src, at := c.Dst, c.Src, newest{c.KV, c.Rows}
 	w := &o.sketch.walk
 	w.width = dst.Dim(1)
 	if dst.DType == device.I32 {
@@ -220,8 +220,8 @@ func power(x float64, n int) float64 {
 func f64s(t device.Tensor) []float64 { return as[float64](bytesOf(t)) }
 
 // topBlocks lists the blocks with the largest elements.
-func (o *ops) topBlocks(c *device.TopBlocks) {
-	l, rows, at := c.List, c.Rows, c.At
+func (o *ops) topBlocks(c *device.Select) {
+	l, rows, at := c.List, c.Scores, newest{c.KV, c.Rows}
 	groups, most, slots := l.Index.Dim(0), l.Index.Dim(2), at.KV.Len.Dim(0)
 	o.eachBlock("TopBlocks", at, touched, func(b chunkBlock) {
 		if b.group() >= groups {

@@ -221,11 +221,13 @@ func TestDecodeNewest(t *testing.T) {
 		},
 		"scores": {
 			func() bool { return d.ops.scoreRows(scores, q, kv, device.Plan{}, device.Visible) },
-			func() { d.ops.Scores(later, q, kv, device.Plan{}, device.Visible) }, scores, later, false,
+			func() {
+				device.Do(d.ops, device.Score{Rule: device.ExactScores, Dst: later, Q: q, KV: kv, Plan: device.Plan{}, Part: device.Visible})
+			}, scores, later, false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, err := d.Capture(func(device.Ops) {
+			g, err := d.Capture(func(device.Queue) {
 				d.ops.rotation = rotation{kv, pos, device.Rotation{Freqs: freqs, Scale: 1, Interleaved: true}}
 				if !d.ops.few(made, x, normWeights{W: norm, Eps: float32(k)}, w, inHeads) || !c.right() {
 					t.Error("a step does not suit the kernels for it")

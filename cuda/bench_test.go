@@ -44,7 +44,7 @@ func benchAlloc(b *testing.B, d *dev, dt device.DType, dims ...int) device.Tenso
 
 // measure is the seconds of a launch of step's calls.
 func measure(b *testing.B, d *dev, step func()) float64 {
-	g, err := d.Capture(func(device.Ops) { step() })
+	g, err := d.Capture(func(device.Queue) { step() })
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -111,11 +111,11 @@ func reportRate(b *testing.B, bytes, seconds, copied float64) {
 var benchProducts = []struct {
 	name    string
 	n, k    int
-	product func(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n devtest.Norm)
+	product func(o device.Queue, y [2]device.Tensor, x, z, w device.Tensor, n devtest.Norm)
 }{
 	{"qkv", 6144, 4096, normProduct},
 	{"o", 4096, 4096, addProduct},
-	{"gateup", 28672, 4096, func(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n devtest.Norm) {
+	{"gateup", 28672, 4096, func(o device.Queue, y [2]device.Tensor, x, z, w device.Tensor, n devtest.Norm) {
 		rows, half := y[0].Dim(0), w.Dim(0)/2
 		gate := []device.Tensor{y[0].Reshape(2*rows, half).Rows(0, rows), y[1].Reshape(2*rows, half).Rows(0, rows)}
 		devtest.NormSwiGLU(o, gate, x, n, []device.Tensor{w.Rows(0, half), w.Rows(half, 2*half)}, z)
@@ -124,11 +124,11 @@ var benchProducts = []struct {
 	{"head", 128256, 4096, normProduct},
 }
 
-func normProduct(o device.Ops, y [2]device.Tensor, x, z, w device.Tensor, n devtest.Norm) {
+func normProduct(o device.Queue, y [2]device.Tensor, x, z, w device.Tensor, n devtest.Norm) {
 	devtest.NormProducts(o, y[:1], x, n, []device.Tensor{w}, z)
 }
 
-func addProduct(o device.Ops, y [2]device.Tensor, x, _, w device.Tensor, _ devtest.Norm) {
+func addProduct(o device.Queue, y [2]device.Tensor, x, _, w device.Tensor, _ devtest.Norm) {
 	devtest.AddProduct(o, y[0], x, w, y[1])
 }
 
@@ -299,7 +299,7 @@ func BenchmarkSample(b *testing.B) {
 			b.Run(fmt.Sprintf("spread=%v/temp=%v/topk=%d/topp=%v/minp=%v/last=%d", spread, s.Temperature, s.TopK, s.TopP, s.MinP, s.RepeatLastN), func(b *testing.B) {
 				seconds := measure(b, d, func() {
 					for range times {
-						device.Do(d.ops, device.Sample{Next: next, Logits: logits, History: history, Pos: pos, Samplings: []device.Sampling{s}})
+						device.Do(d.ops, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Samplings: []device.Sampling{s}})
 					}
 				})
 				reportRate(b, 4*vocab, seconds/times, copied)

@@ -4,29 +4,25 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// KeyBounds makes the bounds of the parts that hold the newest positions.
-func (o *ops) KeyBounds(bounds device.Tensor, at device.Newest) {
-	o.Flush()
-	n := device.CheckBounds("KeyBounds", bounds, at.KV)
+// keyBounds makes the bounds of the parts that hold the newest positions.
+func (o *ops) keyBounds(bounds device.Tensor, at newest) {
+	n := bounds.Dim(2)
 	o.call("key_bounds").tensor(bounds).int(n).pages(at.KV, at.N).
 		run(blocks{touched(at.N), at.KV.K.Dim(1), at.KV.Len.Dim(0)}, 256)
 }
 
-// BoundScores is the most that a key of each part can score.
-func (o *ops) BoundScores(dst, q, bounds device.Tensor, kv device.KV) {
-	o.Flush()
-	n := device.CheckBoundScores(dst, q, bounds, kv)
+// boundScores is the most that a key of each part can score.
+func (o *ops) boundScores(dst, q, bounds device.Tensor, kv device.KV) {
+	n := bounds.Dim(2)
 	slots, sets := dst.Dim(0), dst.Dim(1)
 	o.call("bound_scores").tensor(dst).tensor(q).tensor(bounds).int(q.Dim(1), sets, dst.Dim(2), n).pages(kv, 1).
 		run(blocks{slots, sets, parts(kv)}, 256)
 }
 
-// TopParts lists the row's own part and the best of the others.
-func (o *ops) TopParts(l device.List, scores device.Tensor, kv device.KV, parts int, t device.Parts) {
-	o.Flush()
-	device.CheckTopParts(l, scores, kv, parts)
+// topParts lists the row's own part and the best of the others.
+func (o *ops) topParts(l device.List, scores device.Tensor, kv device.KV, t device.Parts) {
 	slots, sets := scores.Dim(0), scores.Dim(1)
-	o.call("top_parts").tensor(l.Index).tensor(l.Count).tensor(scores).int(sets, scores.Dim(2), l.Index.Dim(2), parts).
+	o.call("top_parts").tensor(l.Index).tensor(l.Count).tensor(scores).int(sets, scores.Dim(2), l.Index.Dim(2), t.Parts).
 		int(t.Keep.Count).float(t.Keep.Share).int(t.Least).span(t.Span).pages(kv, 1).
 		run(blocks{slots, sets, 1}, 256)
 }

@@ -28,7 +28,6 @@ type call struct {
 
 // call begins a call of the kernel called name. One call is being made at a time.
 func (o *ops) call(name string) *call {
-	o.Flush()
 	c := &o.making
 	c.d, c.name, c.n, c.soon, c.late, c.group, c.lacks = o.d, name, 0, false, false, 0, false
 	return c

@@ -66,8 +66,8 @@ type dev struct {
 // Name is for example "cuda (NVIDIA H200, 132 multiprocessors, driver 13.0)".
 func (d *dev) Name() string { return "cuda (" + d.drv.describe() + ")" }
 
-// Ops is the set of operations; each is queued when it returns.
-func (d *dev) Ops() device.Ops { return d.ops }
+// Queue runs calls, in order.
+func (d *dev) Queue() device.Queue { return d.ops }
 
 // Replays reports that launching captured calls costs less than making them: a
 // graph is one launch.
@@ -163,7 +163,7 @@ func (d *dev) Close() error {
 }
 
 // Capture records the calls of step without running them.
-func (d *dev) Capture(step func(device.Ops)) (device.Graph, error) {
+func (d *dev) Capture(step func(device.Queue)) (device.Graph, error) {
 	d.ops.Flush()
 	if err := d.drv.begin(); err != nil {
 		return nil, fmt.Errorf("cuda: Capture: %w", err)

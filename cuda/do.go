@@ -21,25 +21,121 @@ func (o *ops) run(c device.Call) {
 		o.rope(c)
 	case *device.SwiGLU:
 		o.swiGLU(c)
-	case *device.Sample:
-		o.sample(c)
+	case *device.SampleTokens:
+		o.sampleTokens(c)
 	case *device.Append:
 		o.append(c)
 	case *device.Attend:
 		o.attention(c)
-	case *device.BlockSum:
-		o.blockSum(c)
-	case *device.SketchMeans:
-		o.sketchMeans(c)
-	case *device.SketchRows:
-		o.sketchRows(c)
-	case *device.CompareBlocks:
-		o.compareBlocks(c)
+	case *device.Summarize:
+		o.summarize(c)
+	case *device.Score:
+		o.scoreKeys(c)
 	case *device.Walk:
 		o.walk(c)
-	case *device.TopBlocks:
-		o.topBlocks(c)
+	case *device.Select:
+		o.selectKeys(c)
+	case *device.ReuseSelection:
+		o.reuseSelection(c)
+	case *device.Sample:
+		o.drawKeys(c)
 	case *device.Discard: // memory stays
+	default:
+		device.Unknown("cuda", c)
+	}
+}
+
+// summarize brings what is kept of stored keys and queries up to date.
+func (o *ops) summarize(c *device.Summarize) {
+	switch c.Rule {
+	case device.SumBlocks:
+		o.sumBlocks(c)
+	case device.ProjectMeans:
+		o.projectMeans(c)
+	case device.ProjectRows:
+		o.projectRows(c)
+	case device.KeyBounds:
+		o.keyBounds(c.Dst, newest{c.KV, c.Rows})
+	case device.KeyChannels:
+		o.keyChannels(c.Dst, c.X, c.Channels, c.KV)
+	case device.KeySigns:
+		o.keySigns(c.Dst, c.X, c.Net, c.KV)
+	case device.KeyHashes:
+		o.keyHashes(c.Hash, c.KV)
+	case device.MeanRows:
+		o.meanRows(c.Dst, c.X, c.KV, c.Block)
+	case device.MeanKeys:
+		o.meanKeys(c.Dst, c.KV, c.Block)
+	case device.AttentionMass:
+		o.attentionMass(c.Dst, c.X, c.KV, c.Plan)
+	default:
+		device.Unknown("cuda", c)
+	}
+}
+
+// scoreKeys makes numbers that say how much rows want of what is stored.
+func (o *ops) scoreKeys(c *device.Score) {
+	switch c.Rule {
+	case device.ExactScores:
+		o.exactScores(c.Dst, c.Q, c.KV, c.Plan, c.Part)
+	case device.BoundScores:
+		o.boundScores(c.Dst, c.Q, c.Keys, c.KV)
+	case device.ChannelScores:
+		o.channelScores(c.Dst, c.Q, c.Keys, c.Channels, c.KV, c.Plan)
+	case device.SignScores:
+		o.signScores(c.Dst, c.Q, c.Keys, c.Net, c.KV, c.Plan)
+	case device.SketchScores:
+		o.sketchScores(c)
+	case device.VerticalSlash:
+		o.verticalSlash(c.Dst, c.Diagonals, c.Q, c.KV, c.First)
+	case device.EdgeMax:
+		o.edgeMax(c.Dst, c.Q, c.KV, c.Plan)
+	case device.PooledAgreement:
+		o.pooledAgreement(c)
+	case device.GroupMax:
+		o.groupMax(c.Dst, c.Q, c.KV)
+	default:
+		device.Unknown("cuda", c)
+	}
+}
+
+// selectKeys lists what rows read.
+func (o *ops) selectKeys(c *device.Select) {
+	switch c.Rule {
+	case device.TopK:
+		o.topK(c.List, c.Scores, c.KV, c.K)
+	case device.TopP:
+		o.topP(c.List, c.Scores, c.KV, c.Mass)
+	case device.TopBlocks:
+		o.topBlocks(c)
+	case device.TopParts:
+		o.topParts(c.List, c.Scores, c.KV, c.Parts)
+	case device.TopLines:
+		o.topLines(c.List, c.Scores, c.KV, c.Cover, c.Agree)
+	case device.HeavyHitters:
+		o.heavyHitters(c.List, c.Scores, c.KV, c.Plan, c.Keep)
+	case device.WithinMargin:
+		o.withinMargin(c.List, c.Q, c.Scores, c.KV, c.Plan, c.Near)
+	case device.Collisions:
+		o.collisions(c.List, c.Hash, c.Q, c.KV, c.Plan)
+	case device.ExpandLines:
+		o.expandLines(c.List, c.Columns, c.Diagonals, c.KV, c.Rows)
+	case device.ExpandBlocks:
+		o.expandBlocks(c.List, c.Columns, c.Diagonals, c.KV, c.Means)
+	default:
+		device.Unknown("cuda", c)
+	}
+}
+
+// drawKeys draws what stands for more than is read.
+func (o *ops) drawKeys(c *device.Sample) {
+	switch c.Rule {
+	case device.TailSample:
+		o.tailSample(c.List, c.Q, c.KV, c.Plan, c.Tail)
+	case device.ValueSample:
+		o.valueSample(c.List, c.Q, c.KV, c.Plan, c.Draws)
+	case device.FeatureSample:
+		o.featureSample(c.Dst, c.Q, c.KV, c.Features)
 	default:
 		device.Unknown("cuda", c)
 	}

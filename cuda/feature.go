@@ -4,15 +4,13 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// SampleFeatures replaces the queries of each row by estimates.
-func (o *ops) SampleFeatures(dst, q device.Tensor, kv device.KV, f device.Features) {
-	o.Flush()
-	device.CheckFeatures(dst, q, kv, f)
+// featureSample replaces the queries of each row by estimates.
+func (o *ops) featureSample(dst, q device.Tensor, kv device.KV, f device.Features) {
 	rows, heads, run := q.Dim(0), q.Dim(1), 1
 	if f.Mean {
 		run = heads / kv.K.Dim(1)
 	}
 	o.call("features").tensor(dst).tensor(q).int(heads, run).draw(f.Draw, f.Of).int(f.Draws).bool(f.Strata).
-		pages(kv, device.RowsPerSlot("SampleFeatures", rows, kv)).
+		pages(kv, device.RowsPerSlot("FeatureSample", rows, kv)).
 		run(blocks{rows, heads / run, 1}, 128)
 }

@@ -23,6 +23,8 @@ func (o *ops) patterns() []device.Pattern {
 		pattern("sketch, compare, walk, top blocks", (*matcher).walkNewest, o.fuseWalkNewest),
 		pattern("sketch, compare", (*matcher).sketchNewest, o.fuseSketchNewest),
 		pattern("walk, top blocks", (*matcher).walkTop, o.fuseWalkTop),
+		pattern("sample values, attend", (*matcher).sampleAttend, o.fuseSampleAttend),
+		pattern("reuse selection, attend", (*matcher).reuseAttend, o.fuseReuseAttend),
 		pattern("rope, append", (*matcher).rotateAppend, o.fuseRotateAppend),
 		{Name: "products", Match: device.Products, Run: o.fuseProducts},
 	}
@@ -42,7 +44,7 @@ type matcher struct {
 	n      int
 	dst, w [mostProducts]device.Tensor // of n products
 
-	sum device.Tensor // what a product is added to
+	sum device.Tensor // what a product is added to, or attention is put
 
 	kv      device.KV
 	q, k, v device.Tensor
@@ -52,7 +54,10 @@ type matcher struct {
 	sketch newestSketch
 	pairs  device.Tensor
 	step   device.Walk
-	top    device.TopBlocks
+	top    device.Select
+
+	drawn  device.Sample
+	reused device.ReuseSelection
 }
 
 // match reports how many calls the sequence takes, and whether more of them decide.
@@ -73,6 +78,16 @@ func next[T any](m *matcher) (*T, bool) {
 	c, ok := any(m.calls[m.at]).(*T)
 	if ok {
 		m.at++
+	}
+	return c, ok
+}
+
+// summary is the next call if it is a summary by a rule.
+func summary(m *matcher, rule device.SummaryRule) (*device.Summarize, bool) {
+	c, ok := next[device.Summarize](m)
+	if ok && c.Rule != rule {
+		m.at--
+		ok = false
 	}
 	return c, ok
 }
@@ -191,33 +206,33 @@ func (m *matcher) normHeads() bool {
 // sketches the mean key and the row's query, and compares it with the blocks before; the
 // sketch of the mean query may follow.
 func (m *matcher) sketchNewest() bool {
-	k, ok := next[device.BlockSum](m)
+	k, ok := summary(m, device.SumBlocks)
 	if !ok || k.X.Dim(0) != k.KV.Len.Dim(0) {
 		return false
 	}
-	q, ok := next[device.BlockSum](m)
-	if !ok || q.KV != k.KV || q.Sum.Dim(1) != 1 || q.Sum.Overlaps(k.Sum) {
+	q, ok := summary(m, device.SumBlocks)
+	if !ok || q.KV != k.KV || q.Dst.Dim(1) != 1 || q.Dst.Overlaps(k.Dst) {
 		return false
 	}
-	means, ok := next[device.SketchMeans](m)
-	if !ok || means.Sum != k.Sum || means.At != (device.Newest{KV: k.KV, N: 1}) {
+	means, ok := summary(m, device.ProjectMeans)
+	if !ok || means.X != k.Dst || means.KV != k.KV || means.Rows != 1 {
 		return false
 	}
-	row, ok := next[device.SketchRows](m)
+	row, ok := summary(m, device.ProjectRows)
 	if !ok || row.X != q.X || row.Basis != means.Basis || row.KV != k.KV || row.Dst.Overlaps(means.Dst) {
 		return false
 	}
-	c, ok := next[device.CompareBlocks](m)
-	if !ok || c.Q != row.Dst || c.K != means.Dst || c.At != means.At || c.Dst.Rank() != 2 {
+	c, ok := next[device.Score](m)
+	if !ok || c.Rule != device.SketchScores || c.Q != row.Dst || c.Keys != means.Dst || c.KV != k.KV || c.Rows != 1 || c.Dst.Rank() != 2 {
 		return false
 	}
-	m.sketch = newestSketch{q: q.X, k: k.X, keys: k.Sum, queries: q.Sum, keySketch: means.Dst, querySketch: row.Dst, basis: means.Basis, compare: c.Compare, row: true}
+	m.sketch = newestSketch{q: q.X, k: k.X, keys: k.Dst, queries: q.Dst, keySketch: means.Dst, querySketch: row.Dst, basis: means.Basis, compare: c.Compare, row: true}
 	m.kv, m.pairs = k.KV, c.Dst
 	if !m.sketch.suits() {
 		return false
 	}
-	if mean, ok := next[device.SketchMeans](m); ok {
-		if mean.Dst == row.Dst && mean.Sum == q.Sum && mean.Basis == means.Basis && mean.At == means.At {
+	if mean, ok := summary(m, device.ProjectMeans); ok {
+		if mean.Dst == row.Dst && mean.X == q.Dst && mean.Basis == means.Basis && mean.KV == k.KV && mean.Rows == 1 {
 			m.sketch.row = false
 		} else {
 			m.at--
@@ -232,8 +247,8 @@ func (m *matcher) walkTop() bool {
 	if !ok {
 		return false
 	}
-	t, ok := next[device.TopBlocks](m)
-	if !ok || t.Rows != w.Dst || t.At != w.At {
+	t, ok := next[device.Select](m)
+	if !ok || t.Rule != device.TopBlocks || t.Scores != w.Dst || t.KV != w.KV || t.Rows != w.Rows {
 		return false
 	}
 	m.step, m.top = *w, *t
@@ -242,7 +257,38 @@ func (m *matcher) walkTop() bool {
 
 // walkNewest is sketchNewest, and then walkTop for the same rows.
 func (m *matcher) walkNewest() bool {
-	return m.sketchNewest() && m.walkTop() && m.step.Pairs == m.pairs && m.step.At.KV == m.kv
+	return m.sketchNewest() && m.walkTop() && m.step.Pairs == m.pairs && m.step.KV == m.kv
+}
+
+// sampleAttend draws values and attends to them; nobody reads what was drawn.
+func (m *matcher) sampleAttend() bool {
+	s, ok := next[device.Sample](m)
+	if !ok || s.Rule != device.ValueSample {
+		return false
+	}
+	a, ok := next[device.Attend](m)
+	want := device.Plan{Span: s.Plan.Span, Middle: device.Tokens, List: s.List, Mixture: true}
+	if !ok || a.KV != s.KV || a.Plan != want || a.Dst.Overlaps(s.Q) {
+		return false
+	}
+	m.drawn, m.sum = *s, a.Dst
+	d, ok := next[device.Discard](m)
+	return ok && d.List == s.List
+}
+
+// reuseAttend chooses again or anew and attends to the choice; nobody reads the positions.
+func (m *matcher) reuseAttend() bool {
+	c, ok := next[device.ReuseSelection](m)
+	if !ok {
+		return false
+	}
+	a, ok := next[device.Attend](m)
+	if !ok || a.Q != c.Q || a.KV != c.KV || c.Plan.List != c.List || c.Plan.Middle != device.Tokens || a.Plan != c.Plan || a.Dst.Overlaps(c.Q) || a.Dst.Overlaps(c.Asked) {
+		return false
+	}
+	m.reused, m.sum = *c, a.Dst
+	d, ok := next[device.Discard](m)
+	return ok && (d.List.Index == c.List.Index || d.T == c.List.Index)
 }
 
 // same reports whether tensors are the same elements, whatever their dimensions.
@@ -291,7 +337,7 @@ func (o *ops) fuseNormHeads(m *matcher) bool {
 
 // fuseSketchNewest adds, sketches and compares the newest row of each slot.
 func (o *ops) fuseSketchNewest(m *matcher) bool {
-	o.newest(&m.sketch, m.pairs, m.kv, device.Walk{}, device.TopBlocks{})
+	o.newest(&m.sketch, m.pairs, m.kv, device.Walk{}, device.Select{})
 	return true
 }
 
@@ -306,6 +352,15 @@ func (o *ops) fuseWalkNewest(m *matcher) bool {
 
 // fuseWalkTop continues rows by one step and lists blocks.
 func (o *ops) fuseWalkTop(m *matcher) bool { return o.walkTop(&m.step, &m.top) }
+
+// fuseSampleAttend attends to values drawn of what rows read.
+func (o *ops) fuseSampleAttend(m *matcher) bool {
+	s := &m.drawn
+	return device.RowsPerSlot("Sample", s.Q.Dim(0), s.KV) == 1 && o.drawRows(device.List{}, m.sum, s.Q, s.KV, s.Plan, s.Draws)
+}
+
+// fuseReuseAttend attends to what sets read that are heads which share no keys.
+func (o *ops) fuseReuseAttend(m *matcher) bool { return o.reuseAttend(m.sum, &m.reused) }
 
 // fuseProducts computes products of the same activations, which are prepared once.
 func (o *ops) fuseProducts(calls []device.Call) bool {

@@ -33,21 +33,21 @@ func TestSequencesShareNothing(t *testing.T) {
 	sums := func() device.Tensor { return tensor(device.F32, 1, 1, 16) }
 	sketches := func() device.Tensor { return tensor(device.F32, 1, 1, 8) }
 	basis, pairs := tensor(device.F32, 8, 16), tensor(device.F32, 1, 8)
-	at := device.Newest{KV: kv, N: 1}
-	newest := func(change func(k, q *device.BlockSum, means *device.SketchMeans, row *device.SketchRows, c *device.CompareBlocks, mean *device.SketchMeans)) []device.Call {
-		k, q := &device.BlockSum{Sum: sums(), X: rows(), KV: kv}, &device.BlockSum{Sum: sums(), X: rows(), KV: kv}
-		means := &device.SketchMeans{Dst: sketches(), Sum: k.Sum, Basis: basis, At: at}
-		row := &device.SketchRows{Dst: sketches(), X: q.X, Basis: basis, KV: kv}
-		c := &device.CompareBlocks{Dst: pairs, Q: row.Dst, K: means.Dst, At: at}
-		mean := &device.SketchMeans{Dst: row.Dst, Sum: q.Sum, Basis: basis, At: at}
+	summary := func(rule device.SummaryRule, dst, x device.Tensor) *device.Summarize {
+		return &device.Summarize{Rule: rule, Dst: dst, X: x, Basis: basis, KV: kv, Rows: 1}
+	}
+	newest := func(change func(k, q, means, row *device.Summarize, c *device.Score, mean *device.Summarize)) []device.Call {
+		k, q := summary(device.SumBlocks, sums(), rows()), summary(device.SumBlocks, sums(), rows())
+		means := summary(device.ProjectMeans, sketches(), k.Dst)
+		row := summary(device.ProjectRows, sketches(), q.X)
+		c := &device.Score{Rule: device.SketchScores, Dst: pairs, Q: row.Dst, Keys: means.Dst, KV: kv, Rows: 1}
+		mean := summary(device.ProjectMeans, row.Dst, q.Dst)
 		change(k, q, means, row, c, mean)
 		return []device.Call{k, q, means, row, c, mean}
 	}
 	type (
-		sum     = *device.BlockSum
-		means   = *device.SketchMeans
-		row     = *device.SketchRows
-		compare = *device.CompareBlocks
+		sum     = *device.Summarize
+		compare = *device.Score
 	)
 	x, y := rows(), rows()
 	for name, c := range map[string]struct {
@@ -59,16 +59,16 @@ func TestSequencesShareNothing(t *testing.T) {
 		"turned twice":                 {turned(x, x, y), (*matcher).rotateAppend, 0},
 		"keys are values":              {turned(x, y, y), (*matcher).rotateAppend, 0},
 		"queries are values":           {turned(x, y, x), (*matcher).rotateAppend, 0},
-		"newest":                       {newest(func(k, q sum, m means, r row, c compare, n means) {}), (*matcher).sketchNewest, 6},
-		"queries of other slots":       {newest(func(k, q sum, m means, r row, c compare, n means) { q.KV = other }), (*matcher).sketchNewest, 0},
-		"means of other slots":         {newest(func(k, q sum, m means, r row, c compare, n means) { m.At.KV = other }), (*matcher).sketchNewest, 0},
-		"rows of other slots":          {newest(func(k, q sum, m means, r row, c compare, n means) { r.KV = other }), (*matcher).sketchNewest, 0},
-		"comparison of other slots":    {newest(func(k, q sum, m means, r row, c compare, n means) { c.At.KV = other }), (*matcher).sketchNewest, 0},
-		"last means of other slots":    {newest(func(k, q sum, m means, r row, c compare, n means) { n.At.KV = other }), (*matcher).sketchNewest, 5},
-		"last means by another basis":  {newest(func(k, q sum, m means, r row, c compare, n means) { n.Basis = tensor(device.F32, 8, 16) }), (*matcher).sketchNewest, 5},
-		"last means of more positions": {newest(func(k, q sum, m means, r row, c compare, n means) { n.At.N = 70 }), (*matcher).sketchNewest, 5},
-		"one sum":                      {newest(func(k, q sum, m means, r row, c compare, n means) { q.Sum = k.Sum }), (*matcher).sketchNewest, 0},
-		"sums of two heads":            {newest(func(k, q sum, m means, r row, c compare, n means) { q.Sum = tensor(device.F32, 1, 2, 16) }), (*matcher).sketchNewest, 0},
+		"newest":                       {newest(func(k, q, m, r sum, c compare, n sum) {}), (*matcher).sketchNewest, 6},
+		"queries of other slots":       {newest(func(k, q, m, r sum, c compare, n sum) { q.KV = other }), (*matcher).sketchNewest, 0},
+		"means of other slots":         {newest(func(k, q, m, r sum, c compare, n sum) { m.KV = other }), (*matcher).sketchNewest, 0},
+		"rows of other slots":          {newest(func(k, q, m, r sum, c compare, n sum) { r.KV = other }), (*matcher).sketchNewest, 0},
+		"comparison of other slots":    {newest(func(k, q, m, r sum, c compare, n sum) { c.KV = other }), (*matcher).sketchNewest, 0},
+		"last means of other slots":    {newest(func(k, q, m, r sum, c compare, n sum) { n.KV = other }), (*matcher).sketchNewest, 5},
+		"last means by another basis":  {newest(func(k, q, m, r sum, c compare, n sum) { n.Basis = tensor(device.F32, 8, 16) }), (*matcher).sketchNewest, 5},
+		"last means of more positions": {newest(func(k, q, m, r sum, c compare, n sum) { n.Rows = 70 }), (*matcher).sketchNewest, 5},
+		"one sum":                      {newest(func(k, q, m, r sum, c compare, n sum) { q.Dst = k.Dst }), (*matcher).sketchNewest, 0},
+		"sums of two heads":            {newest(func(k, q, m, r sum, c compare, n sum) { q.Dst = tensor(device.F32, 1, 2, 16) }), (*matcher).sketchNewest, 0},
 	} {
 		var m matcher
 		for _, call := range c.calls {

@@ -22,11 +22,9 @@ func checkDim(op string, dim int) {
 	}
 }
 
-// HashKeys makes the codes of positions that have none.
-func (o *ops) HashKeys(h device.Hash, kv device.KV) {
-	o.Flush()
-	const op = "HashKeys"
-	device.CheckHash(op, h, kv)
+// keyHashes makes the codes of positions that have none.
+func (o *ops) keyHashes(h device.Hash, kv device.KV) {
+	const op = "KeyHashes"
 	checkDim(op, kv.K.Dim(3))
 	heads, slots := kv.K.Dim(1), kv.Len.Dim(0)
 	o.call("hash_center").hash(h, heads).pages(kv, 1).run(blocks{heads, slots, 1}, 1024)
@@ -34,11 +32,9 @@ func (o *ops) HashKeys(h device.Hash, kv device.KV) {
 	o.call("hash_done").hash(h, heads).pages(kv, 1).run(blocks{slots, 1, 1}, 32)
 }
 
-// ListCollisions lists the positions that collide with each row's queries.
-func (o *ops) ListCollisions(l device.List, h device.Hash, q device.Tensor, kv device.KV, p device.Plan) {
-	o.Flush()
-	const op = "ListCollisions"
-	device.CheckCollisions(l, h, q, kv, p)
+// collisions lists the positions that collide with each row's queries.
+func (o *ops) collisions(l device.List, h device.Hash, q device.Tensor, kv device.KV, p device.Plan) {
+	const op = "Collisions"
 	checkDim(op, q.Dim(2))
 	slots, heads := q.Dim(0), q.Dim(1)
 	if need := 8 * slots * heads * kv.Pages.Dim(1); need > workspaceSize {

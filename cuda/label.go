@@ -25,19 +25,15 @@ func checkLabel(op string, c device.Channels) {
 	}
 }
 
-// StoreChannels stores the labels of the call's keys at their positions.
-func (o *ops) StoreChannels(labels, x device.Tensor, c device.Channels, kv device.KV) {
-	o.Flush()
-	const op = "StoreChannels"
-	device.CheckChannels(op, labels, x, c, kv)
+// keyChannels stores the labels of the call's keys at their positions.
+func (o *ops) keyChannels(labels, x device.Tensor, c device.Channels, kv device.KV) {
+	const op = "KeyChannels"
 	checkLabel(op, c)
 	o.channels("store_channels", labels, x, c, device.Tensor{}, kv, device.Plan{}, blocks{x.Dim(0), c.Index.Dim(0), 1}, 64)
 }
 
-// ChannelScores computes the products of labels over the middle of a plan.
-func (o *ops) ChannelScores(dst, q, labels device.Tensor, c device.Channels, kv device.KV, p device.Plan) {
-	o.Flush()
-	device.CheckChannelScores(dst, q, labels, c, kv, p)
+// channelScores computes the products of labels over the middle of a plan.
+func (o *ops) channelScores(dst, q, labels device.Tensor, c device.Channels, kv device.KV, p device.Plan) {
 	checkLabel("ChannelScores", c)
 	o.channels("channel_scores", labels, q, c, dst, kv, p, blocks{q.Dim(0), q.Dim(1), parts(kv)}, 256)
 }
@@ -69,18 +65,14 @@ func (o *ops) net(x device.Tensor, n device.Net, kv device.KV, to func(c *call) 
 		runShared(blocks{ceil(rows, netRows), sets, 1}, 256, 4*2*netRows*widest)
 }
 
-// StoreSigns stores the signs of the call's keys at their positions.
-func (o *ops) StoreSigns(signs, x device.Tensor, n device.Net, kv device.KV) {
-	o.Flush()
-	device.CheckStoreSigns(signs, x, n, kv)
+// keySigns stores the signs of the call's keys at their positions.
+func (o *ops) keySigns(signs, x device.Tensor, n device.Net, kv device.KV) {
 	o.net(x, n, kv, func(c *call) *call { return c.tensor(signs) }, true)
 }
 
-// SignScores compares signs over the middle of a plan.
-func (o *ops) SignScores(dst, q, signs device.Tensor, n device.Net, kv device.KV, p device.Plan) {
-	o.Flush()
+// signScores compares signs over the middle of a plan.
+func (o *ops) signScores(dst, q, signs device.Tensor, n device.Net, kv device.KV, p device.Plan) {
 	const op = "SignScores"
-	device.CheckSignScores(dst, q, signs, n, kv, p)
 	rows, heads := q.Dim(0), q.Dim(1)
 	if need := 4 * rows * heads * n.Words(); need > workspaceSize {
 		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, need, workspaceSize))

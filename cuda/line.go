@@ -4,11 +4,9 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// LineSums adds up attention weights along columns and diagonals.
-func (o *ops) LineSums(columns, diagonals, q device.Tensor, kv device.KV, f device.First) {
-	o.Flush()
-	const op = "LineSums"
-	device.CheckLineSums(columns, diagonals, q, kv)
+// verticalSlash adds up attention weights along columns and diagonals.
+func (o *ops) verticalSlash(columns, diagonals, q device.Tensor, kv device.KV, f device.First) {
+	const op = "VerticalSlash"
 	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
 	wide, pages := rows+device.PageLen-1, kv.Pages.Dim(1)
 	o.inPieces(op, heads, 8*(pages*wide+rows), func(first, n int) {
@@ -23,11 +21,9 @@ func (o *ops) LineSums(columns, diagonals, q device.Tensor, kv device.KV, f devi
 	})
 }
 
-// ListLines lists what columns and diagonals reach.
-func (o *ops) ListLines(l, columns, diagonals device.List, kv device.KV, rows int) {
-	o.Flush()
-	const op = "ListLines"
-	device.CheckListLines(l, columns, diagonals, kv, rows)
+// expandLines lists what columns and diagonals reach.
+func (o *ops) expandLines(l, columns, diagonals device.List, kv device.KV, rows int) {
+	const op = "ExpandLines"
 	heads, words := l.Index.Dim(1), kv.Pages.Dim(1)
 	o.inPieces(op, groups(rows, l.Group)*heads, 8*words, func(first, n int) {
 		o.call("list_lines").tensor(l.Index).tensor(l.Count).work(0).
@@ -36,33 +32,26 @@ func (o *ops) ListLines(l, columns, diagonals device.List, kv device.KV, rows in
 	})
 }
 
-// MeanKeys averages the stored keys of each block of positions.
-func (o *ops) MeanKeys(dst device.Tensor, kv device.KV, block int) {
-	o.Flush()
-	device.CheckMeanKeys(dst, kv, block)
+// meanKeys averages the stored keys of each block of positions.
+func (o *ops) meanKeys(dst device.Tensor, kv device.KV, block int) {
 	n := dst.Dim(0)
 	o.call("mean_keys").tensor(dst).int(n, block).pages(kv, 1).
 		run(blocks{min(n, ceil(kv.Pages.Dim(1)*device.PageLen, block)), kv.K.Dim(1), 1}, 128)
 }
 
-// Agree says for each head whether means tell what columns do.
-func (o *ops) Agree(m device.Means, columns, q device.Tensor, kv device.KV, near float64) {
-	o.Flush()
-	const op = "Agree"
-	device.CheckAgree(m, columns, q, kv)
-	words := m.Keys.Dim(0)
-	o.inPieces(op, q.Dim(1), 2*8*words, func(first, n int) {
-		o.call("agree").tensor(m.Agree).tensor(columns).tensor(q).tensor(m.Keys).work(0).
-			int(q.Dim(1), columns.Dim(1), m.Block, words, first, words).float(near).pages(kv, 1).
+// pooledAgreement says for each head whether means tell what columns do.
+func (o *ops) pooledAgreement(c *device.Score) {
+	heads, words := c.Q.Dim(1), c.Keys.Dim(0)
+	o.inPieces("PooledAgreement", heads, 2*8*words, func(first, n int) {
+		o.call("agree").tensor(c.Dst).tensor(c.Columns).tensor(c.Q).tensor(c.Keys).work(0).
+			int(heads, c.Columns.Dim(1), c.Block, words, first, words).float(c.Near).pages(c.KV, 1).
 			run(blocks{n, 1, 1}, 256)
 	})
 }
 
-// TopLines lists the blocks of lines with the largest sums.
-func (o *ops) TopLines(l device.List, x device.Tensor, kv device.KV, c device.Cover, agree device.Tensor) {
-	o.Flush()
+// topLines lists the blocks of lines with the largest sums.
+func (o *ops) topLines(l device.List, x device.Tensor, kv device.KV, c device.Cover, agree device.Tensor) {
 	const op = "TopLines"
-	device.CheckTopLines(l, x, kv, c, agree)
 	words := ceil(x.Dim(1), c.Block)
 	o.inPieces(op, x.Dim(0), 8*words, func(first, n int) {
 		o.call("top_lines").tensor(l.Index).tensor(l.Count).tensor(x).tensor(agree).work(0).
@@ -71,11 +60,9 @@ func (o *ops) TopLines(l device.List, x device.Tensor, kv device.KV, c device.Co
 	})
 }
 
-// ListBlocks lists pages for each block of rows.
-func (o *ops) ListBlocks(l, columns, diagonals device.List, kv device.KV, m device.Means) {
-	o.Flush()
-	const op = "ListBlocks"
-	device.CheckListBlocks(l, columns, diagonals, kv, m)
+// expandBlocks lists pages for each block of rows.
+func (o *ops) expandBlocks(l, columns, diagonals device.List, kv device.KV, m device.Means) {
+	const op = "ExpandBlocks"
 	heads := l.Index.Dim(1)
 	rows, words := groups(m.Rows, m.Block), ceil(kv.Pages.Dim(1)*device.PageLen, m.Block)
 	o.inPieces(op, heads, 8*rows*words, func(first, n int) {

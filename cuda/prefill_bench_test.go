@@ -195,15 +195,15 @@ func BenchmarkPrefillSketch(b *testing.B) {
 	keySketch, querySketch, pairs := f(pages, 1, width), f(pages, 1, width), f(pages, pages)
 	walk := f(rows, pages)
 	list := device.List{Index: filled(b, d, device.I32, rows, 1, pages), Count: filled(b, d, device.I32, rows, 1), Group: device.PageLen}
-	at := device.Newest{KV: l.kv, N: benchChunk}
+	at := newest{KV: l.kv, N: benchChunk}
 	choose := func(int) {
-		device.Do(d.ops, device.BlockSum{Sum: keys, X: l.k, KV: l.kv})
-		device.Do(d.ops, device.BlockSum{Sum: queries, X: l.q, KV: l.kv})
-		device.Do(d.ops, device.SketchMeans{Dst: keySketch, Sum: keys, Basis: basis, At: at})
-		device.Do(d.ops, device.SketchMeans{Dst: querySketch, Sum: queries, Basis: basis, At: at})
-		device.Do(d.ops, device.CompareBlocks{Dst: pairs, Q: querySketch, K: keySketch, At: at, Compare: device.Compare{Log: true}})
-		device.Do(d.ops, device.Walk{Dst: walk, Src: walk, Pairs: pairs, At: at, Exponent: 8})
-		device.Do(d.ops, device.TopBlocks{List: list, Rows: walk, At: at, Pick: device.Pick{Share: 0.1}})
+		device.Do(d.ops, device.Summarize{Rule: device.SumBlocks, Dst: keys, X: l.k, KV: l.kv})
+		device.Do(d.ops, device.Summarize{Rule: device.SumBlocks, Dst: queries, X: l.q, KV: l.kv})
+		device.Do(d.ops, device.Summarize{Rule: device.ProjectMeans, Dst: keySketch, X: keys, Basis: basis, KV: at.KV, Rows: at.N})
+		device.Do(d.ops, device.Summarize{Rule: device.ProjectMeans, Dst: querySketch, X: queries, Basis: basis, KV: at.KV, Rows: at.N})
+		device.Do(d.ops, device.Score{Rule: device.SketchScores, Dst: pairs, Q: querySketch, Keys: keySketch, KV: at.KV, Rows: at.N, Compare: device.Compare{Log: true}})
+		device.Do(d.ops, device.Walk{Dst: walk, Src: walk, Pairs: pairs, KV: at.KV, Rows: at.N, Exponent: 8})
+		device.Do(d.ops, device.Select{Rule: device.TopBlocks, List: list, Scores: walk, KV: at.KV, Rows: at.N, Pick: device.Pick{Share: 0.1}})
 	}
 	plan := device.Plan{Middle: device.Blocks, List: list}
 	l.prefill(choose)
@@ -239,10 +239,10 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 		if end == benchChunk {
 			return
 		}
-		d.ops.EdgeMax(top, l.q, l.kv, plan)
-		d.ops.MeanRows(meanTop, top, l.kv, block)
-		d.ops.MeanRows(mean, l.q, l.kv, block)
-		d.ops.ListNear(list, mean, meanTop, l.kv, plan, near)
+		device.Do(d.ops, device.Score{Rule: device.EdgeMax, Dst: top, Q: l.q, KV: l.kv, Plan: plan})
+		device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: meanTop, X: top, KV: l.kv, Block: block})
+		device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: mean, X: l.q, KV: l.kv, Block: block})
+		device.Do(d.ops, device.Select{Rule: device.WithinMargin, List: list, Q: mean, Scores: meanTop, KV: l.kv, Plan: plan, Near: near})
 	}
 	attend := func(end int) {
 		p := plan
@@ -273,7 +273,11 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 	l.prefill(choose)
 	b.Run("choose", func(b *testing.B) { perSecond(b, d, 1, "layer/s", func() { l.prefill(choose) }) })
 	b.Run("edge", func(b *testing.B) {
-		perSecond(b, d, 1, "layer/s", func() { l.prefill(func(int) { d.ops.EdgeMax(top, l.q, l.kv, plan) }) })
+		perSecond(b, d, 1, "layer/s", func() {
+			l.prefill(func(int) {
+				device.Do(d.ops, device.Score{Rule: device.EdgeMax, Dst: top, Q: l.q, KV: l.kv, Plan: plan})
+			})
+		})
 	})
 	b.Run("both", func(b *testing.B) {
 		perSecond(b, d, 1, "layer/s", func() {

@@ -188,7 +188,7 @@ func productsOf(t *testing.T, d *dev, dt device.DType, dim, ff, kv, vocab int) {
 				logits := f(vocab)
 				device.Do(d.ops, device.MatMul{Dst: logits, X: x, W: head})
 				for _, s := range []device.Sampling{{}, {Temperature: 1, TopP: 0.9}, {Temperature: 1, TopK: 40, RepeatPenalty: 1.1}} {
-					device.Do(d.ops, device.Sample{Next: i(), Logits: logits, History: i(64), Pos: i(), Samplings: slices.Repeat([]device.Sampling{s}, rows)})
+					device.Do(d.ops, device.SampleTokens{Next: i(), Logits: logits, History: i(64), Pos: i(), Samplings: slices.Repeat([]device.Sampling{s}, rows)})
 				}
 			}
 		}

@@ -26,26 +26,24 @@ func (c *call) memo(m device.Memo, heads int) *call {
 		int(m.K.Count).float(m.K.Share)
 }
 
-// Reuse lists what each set reads in the plan's middle: what it finds again, or what
+// reuseSelection lists what each set reads in the plan's middle: what it finds again, or what
 // it chooses now.
-func (o *ops) Reuse(l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) {
-	o.Flush()
-	const op = "Reuse"
-	c, ok := o.checkReuse(op, l, m, scores, asked, q, kv)
+func (o *ops) reuseSelection(r *device.ReuseSelection) {
+	c, ok := o.choosing(r)
 	if !ok {
 		return
 	}
-	slots, sets, pages := kv.Len.Dim(0), m.Found.Dim(1), kv.Pages.Dim(1)
-	shared := c.shared(pages, m, q)
+	slots, sets, pages := r.KV.Len.Dim(0), r.Memo.Found.Dim(1), r.KV.Pages.Dim(1)
+	shared := c.shared(pages, r)
 	if most := o.room("reuse"); shared > most {
-		o.d.keep(fmt.Errorf("%s: needs %d bytes of a block's memory, there are %d", op, shared, most))
+		o.d.keep(fmt.Errorf("ReuseSelection: needs %d bytes of a block's memory, there are %d", shared, most))
 		return
 	}
 	parts := 1
 	if slots*sets <= decodeCounts {
 		parts = max(1, min(reuseBlocks*o.d.drv.multiprocessors()/max(slots*sets, 1), pages/reusePages))
 	}
-	o.reuse("reuse", c, l, m, scores, asked, q, kv, p, w).runShared(blocks{parts, sets, slots}, 256, shared)
+	o.reuse("reuse", c, r).runShared(blocks{parts, sets, slots}, 256, shared)
 }
 
 // choosing is what a block that chooses has room for.
@@ -54,19 +52,12 @@ type choosing struct {
 	room   int // scores
 }
 
-// checkReuse panics unless the tensors of a call belong together; false is a failure.
-func (o *ops) checkReuse(op string, l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV) (choosing, bool) {
-	slots, heads := kv.Len.Dim(0), q.Dim(1)
-	device.CheckMemo(op, m, heads, kv)
-	device.CheckShape(op, "q", q, device.F32, slots, heads, m.Query.Dim(2))
-	device.CheckLike(op, "asked", asked, q)
-	device.CheckShape(op, "scores", scores, device.F32, slots, heads, -1)
-	sets := m.Found.Dim(1)
-	device.CheckShape(op, "list", l.Index, device.I32, slots, sets, -1)
-	device.CheckShape(op, "list count", l.Count, device.I32, slots, sets)
-	c := choosing{places: 1 << bits.Len(uint(m.Index.Dim(2)+scoreCrowd-1)), room: min(ceil(scores.Dim(2), 2)*2, mostScores)}
+// choosing is the room of a call; false is a failure.
+func (o *ops) choosing(r *device.ReuseSelection) (choosing, bool) {
+	slots, sets := r.KV.Len.Dim(0), r.Memo.Found.Dim(1)
+	c := choosing{places: 1 << bits.Len(uint(r.Memo.Index.Dim(2)+scoreCrowd-1)), room: min(ceil(r.Scores.Dim(2), 2)*2, mostScores)}
 	if need := 8 * slots * sets * c.places; c.places > mostRanks && need > workspaceSize {
-		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, need, workspaceSize))
+		o.d.keep(fmt.Errorf("ReuseSelection: needs %d bytes of workspace, there are %d", need, workspaceSize))
 		return c, false
 	}
 	return c, true
@@ -82,22 +73,24 @@ func (c choosing) first() int {
 }
 
 // shared is the bytes of a block's memory.
-func (c choosing) shared(pages int, m device.Memo, q device.Tensor) int {
-	return c.first() + 8*pages + 4*c.room + 4*q.Dim(1)/m.Found.Dim(1)*m.Query.Dim(2) + 12*m.Block
+func (c choosing) shared(pages int, r *device.ReuseSelection) int {
+	m := &r.Memo
+	return c.first() + 8*pages + 4*c.room + 4*r.Q.Dim(1)/m.Found.Dim(1)*m.Query.Dim(2) + 12*m.Block
 }
 
 // reuse makes a call with a ReuseArgs.
-func (o *ops) reuse(name string, by choosing, l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) *call {
-	o.d.calls.choose(o.d.address(m.Entry))
-	c := o.call(name).tensor(l.Index).tensor(l.Count).int(l.Index.Dim(2)).memo(m, q.Dim(1)).
-		tensor(scores).tensor(asked).tensor(q)
+func (o *ops) reuse(name string, by choosing, r *device.ReuseSelection) *call {
+	o.d.calls.choose(o.d.address(r.Memo.Entry))
+	l, w := &r.List, &r.Widen
+	c := o.call(name).tensor(l.Index).tensor(l.Count).int(l.Index.Dim(2)).memo(r.Memo, r.Q.Dim(1)).
+		tensor(r.Scores).tensor(r.Asked).tensor(r.Q)
 	if by.places <= mostRanks {
 		c.word(0)
 	} else {
 		c.work(0)
 	}
-	return c.word(uint64(o.d.counts.at)).int(scores.Dim(2), by.places, by.room, reuseRing).
-		int(w.Best.Count).float(w.Best.Share).int(w.Near).bool(w.Slid).pages(kv, 1).plan(p).ahead()
+	return c.word(uint64(o.d.counts.at)).int(r.Scores.Dim(2), by.places, by.room, reuseRing).
+		int(w.Best.Count).float(w.Best.Share).int(w.Near).bool(w.Slid).pages(r.KV, 1).plan(r.Plan).ahead()
 }
 
 // reuseAttendKernels are the kernels that attend as well, by the length of a head.
@@ -106,24 +99,21 @@ var reuseAttendKernels = map[int]string{64: "reuse_attend_64", 128: "reuse_atten
 // mostListed is the positions that a block reads, at most, which attends to what it lists.
 const mostListed = 4 << 10
 
-// FuseReuseAttend attends to what sets read that are heads which share no keys.
-func (o *ops) FuseReuseAttend(dst device.Tensor, l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) bool {
-	o.Flush()
-	const op = "ReuseAttend"
-	p.Middle, p.List = device.Tokens, l
-	(&device.Attend{Dst: dst, Q: q, KV: kv, Plan: p}).Check()
+// reuseAttend attends to what sets read that are heads which share no keys.
+func (o *ops) reuseAttend(dst device.Tensor, r *device.ReuseSelection) bool {
+	q, kv, p := r.Q, r.KV, r.Plan
 	slots, heads := kv.Len.Dim(0), q.Dim(1)
 	name, ok := reuseAttendKernels[q.Dim(2)]
-	listed := l.Index.Dim(2) + p.Sink + p.Recent + p.Align
-	if !ok || kv.K.DType != device.F16 || kv.K.Dim(1) != heads || m.Found.Dim(1) != heads || p.Mixture || !l.Weight.Absent() ||
+	listed := r.List.Index.Dim(2) + p.Sink + p.Recent + p.Align
+	if !ok || kv.K.DType != device.F16 || kv.K.Dim(1) != heads || r.Memo.Found.Dim(1) != heads || p.Mixture || !r.List.Weight.Absent() ||
 		slots*heads < 2*o.d.drv.multiprocessors() || listed > mostListed {
 		return false
 	}
-	c, ok := o.checkReuse(op, l, m, scores, asked, q, kv)
+	c, ok := o.choosing(r)
 	if !ok {
 		return true
 	}
-	if c.places > mostRanks || scores.Dim(2) > c.room {
+	if c.places > mostRanks || r.Scores.Dim(2) > c.room {
 		return false
 	}
 	marks := c.first()
@@ -131,12 +121,12 @@ func (o *ops) FuseReuseAttend(dst device.Tensor, l device.List, m device.Memo, s
 	local := own + 8*kv.Pages.Dim(1)
 	question := local + 4*max(c.room, ceil(listed, 2)*2)
 	records := question + 4*q.Dim(2)
-	shared := records + 12*m.Block
+	shared := records + 12*r.Memo.Block
 	if shared > o.room(name) {
 		return false
 	}
-	early := !o.d.stored && o.d.calls.chosen(o.d.address(m.Entry))
-	o.reuse(name, c, l, m, scores, asked, q, kv, p, w).tensor(dst).bool(early).int(listed, marks, own, local, question, records).holding(true).
+	early := !o.d.stored && o.d.calls.chosen(o.d.address(r.Memo.Entry))
+	o.reuse(name, c, r).tensor(dst).bool(early).int(listed, marks, own, local, question, records).holding(true).
 		runShared(blocks{1, heads, slots}, 256, shared)
 	o.decodeWhole(dst, q, kv, p)
 	return true

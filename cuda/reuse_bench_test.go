@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 )
 
 // reuseBed is 16 sequences in the shape of Llama-2-7B, of which an eighth is read.
@@ -81,11 +82,11 @@ func (r *reuseBed) queue(choose, read bool, above float64) {
 		kv.Pages, m.Above = r.tables[l], above
 		widen := device.Widen{Best: device.Amount{Share: 1.0 / 3}, Near: 1, Slid: true}
 		if choose && read {
-			device.ReuseAttend(r.d.ops, r.y, r.plan.List, m, r.scores, r.q, r.q, kv, r.plan, widen)
+			devtest.ReuseAttend(r.d.ops, r.y, device.ReuseSelection{List: r.plan.List, Memo: m, Scores: r.scores, Asked: r.q, Q: r.q, KV: kv, Plan: r.plan, Widen: widen})
 			continue
 		}
 		if choose {
-			r.d.ops.Reuse(r.plan.List, m, r.scores, r.q, r.q, kv, r.plan, widen)
+			device.Do(r.d.ops, device.ReuseSelection{List: r.plan.List, Memo: m, Scores: r.scores, Asked: r.q, Q: r.q, KV: kv, Plan: r.plan, Widen: widen})
 		}
 		if read {
 			device.Do(r.d.ops, device.Attend{Dst: r.y, Q: r.q, KV: kv, Plan: r.plan})

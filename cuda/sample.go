@@ -89,8 +89,8 @@ func (c *call) sampler(s *sampler) *call {
 	return c.word(uint64(min(s.TopK, math.MaxInt32)) | uint64(min(s.RepeatLastN, math.MaxInt32))<<32).word(s.Seed).int(s.order)
 }
 
-// sample chooses the token that follows each row.
-func (o *ops) sample(c *device.Sample) {
+// sampleTokens chooses the token that follows each row.
+func (o *ops) sampleTokens(c *device.SampleTokens) {
 	next, logits, history, pos, s := c.Next, c.Logits, c.History, c.Pos, c.Samplings
 	rows, vocab := logits.Dim(0), logits.Dim(1)
 	threads := threadsFor(vocab, 1024)

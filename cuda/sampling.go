@@ -21,11 +21,9 @@ func (o *ops) inPieces(op string, items, size int, f func(first, n int)) {
 	}
 }
 
-// SampleTail lists what is fixed in the plan's middle and a sample of the rest.
-func (o *ops) SampleTail(l device.List, q device.Tensor, kv device.KV, p device.Plan, t device.Tail) {
-	o.Flush()
-	const op = "SampleTail"
-	device.CheckTail(l, q, kv, p, t)
+// tailSample lists what is fixed in the plan's middle and a sample of the rest.
+func (o *ops) tailSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, t device.Tail) {
+	const op = "TailSample"
 	rows, heads, sets := q.Dim(0), q.Dim(1), l.Index.Dim(1)
 	checkDim(op, q.Dim(2))
 	n := device.RowsPerSlot(op, rows, kv)
@@ -55,11 +53,9 @@ func (c *call) values(d device.Draws) *call {
 	return c.draw(d.Draw, d.Of).int(d.Samples, int(d.Sampler), int(d.Tiles), d.Tile).bool(d.Shared)
 }
 
-// SampleValues lists what is drawn of the softmax over what the plan reads.
-func (o *ops) SampleValues(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
-	o.Flush()
-	const op = "SampleValues"
-	device.CheckDraws(l, q, kv, p, d)
+// valueSample lists what is drawn of the softmax over what the plan reads.
+func (o *ops) valueSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
+	const op = "ValueSample"
 	rows, heads, groups := q.Dim(0), q.Dim(1), kv.K.Dim(1)
 	n := device.RowsPerSlot(op, rows, kv)
 	if n == 1 && o.drawRows(l, device.Tensor{}, q, kv, p, d) {
@@ -119,12 +115,4 @@ func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p devi
 	call(shares, o.keyBlocks(rows, kv.K.Dim(1)), keyWarps*32, keyShared(dim))
 	call(name, blocks{items, parts, 1}, threads, shared)
 	return true
-}
-
-// FuseSampleAttend attends to values drawn of what the plan reads.
-func (o *ops) FuseSampleAttend(dst, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
-	o.Flush()
-	const op = "SampleAttend"
-	(&device.Attend{Dst: dst, Q: q, KV: kv, Plan: p}).Check()
-	return device.RowsPerSlot(op, q.Dim(0), kv) == 1 && o.drawRows(device.List{}, dst, q, kv, p, d)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/devtest"
 )
 
 // benchCaches is the caches of several layers, n positions each, so many that what a
@@ -103,7 +104,9 @@ func BenchmarkSanta(b *testing.B) {
 			l := r.list(b, s.Most(r.n))
 			plan := device.Plan{Middle: device.Tokens, List: l, Mixture: true}
 			values := 2 * benchHeads * s.Samples * benchDim
-			choose := func(kv device.KV) { r.d.ops.SampleValues(l, r.q, kv, device.Plan{}, s.Draws) }
+			choose := func(kv device.KV) {
+				device.Do(r.d.ops, device.Sample{Rule: device.ValueSample, List: l, Q: r.q, KV: kv, Plan: device.Plan{}, Draws: s.Draws})
+			}
 			read := func(kv device.KV) { device.Do(r.d.ops, device.Attend{Dst: r.y, Q: r.q, KV: kv, Plan: plan}) }
 			r.run(s.name+"/choose", r.keys, choose)
 			r.run(s.name+"/read", values, read)
@@ -111,7 +114,7 @@ func BenchmarkSanta(b *testing.B) {
 				choose(kv)
 				read(kv)
 			})
-			r.run(s.name+"/together", r.keys+values, func(kv device.KV) { device.SampleAttend(r.d.ops, r.y, l, r.q, kv, device.Plan{}, s.Draws) })
+			r.run(s.name+"/together", r.keys+values, func(kv device.KV) { devtest.SampleAttend(r.d.ops, r.y, l, r.q, kv, device.Plan{}, s.Draws) })
 		}
 	})
 }
@@ -125,8 +128,14 @@ func BenchmarkRanked(b *testing.B) {
 		plan := device.Plan{Middle: device.Tokens, Sink: 128, Recent: 128, List: device.List{Index: top.Index, Count: top.Count}}
 		share := device.Amount{Share: 0.05}
 		tail := device.Tail{Pilot: share, Eps: 0.05, Z: 1.96}
-		r.run("scores", r.keys, func(kv device.KV) { r.d.ops.Scores(scores, r.q, kv, plan, device.Middles) })
-		r.run("top", 4*benchHeads*r.n, func(kv device.KV) { r.d.ops.TopK(plan.List, scores, kv, share) })
-		r.run("sample", 2*r.n*benchHeads*benchDim/10, func(kv device.KV) { r.d.ops.SampleTail(list, r.q, kv, plan, tail) })
+		r.run("scores", r.keys, func(kv device.KV) {
+			device.Do(r.d.ops, device.Score{Rule: device.ExactScores, Dst: scores, Q: r.q, KV: kv, Plan: plan, Part: device.Middles})
+		})
+		r.run("top", 4*benchHeads*r.n, func(kv device.KV) {
+			device.Do(r.d.ops, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: share})
+		})
+		r.run("sample", 2*r.n*benchHeads*benchDim/10, func(kv device.KV) {
+			device.Do(r.d.ops, device.Sample{Rule: device.TailSample, List: list, Q: r.q, KV: kv, Plan: plan, Tail: tail})
+		})
 	})
 }

@@ -71,66 +71,66 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	}
 
 	features := b.f(rows, heads, dim)
-	o.SampleFeatures(features, q, kv, device.Features{Draws: 5})
+	device.Do(o, device.Sample{Rule: device.FeatureSample, Dst: features, Q: q, KV: kv, Features: device.Features{Draws: 5}})
 	keep("features", features)
 
 	drawn := b.list(1, heads, n)
-	o.SampleValues(drawn, one, kv, device.Plan{}, device.Draws{Samples: 50, Sampler: device.Independent, Tiles: device.Remainder})
+	device.Do(o, device.Sample{Rule: device.ValueSample, List: drawn, Q: one, KV: kv, Plan: device.Plan{}, Draws: device.Draws{Samples: 50, Sampler: device.Independent, Tiles: device.Remainder}})
 	keep("values", drawn.Index, drawn.Count, drawn.Weight)
 
 	long, wide, attended := filledCache(t, d, b.rng, n, kvHeads, 64), b.f(1, heads, 64), b.f(1, heads, 64)
 	for _, draws := range []device.Draws{{Samples: 50}, {Samples: 200, Sampler: device.Stratified}, {Samples: 20, Sampler: device.Stratified, Tiles: device.Equal}} {
-		o.SampleValues(drawn, wide, long, device.Plan{}, draws)
-		if !o.FuseSampleAttend(attended, wide, long, device.Plan{}, draws) {
+		device.Do(o, device.Sample{Rule: device.ValueSample, List: drawn, Q: wide, KV: long, Plan: device.Plan{}, Draws: draws})
+		if !o.drawRows(device.List{}, attended, wide, long, device.Plan{}, draws) {
 			t.Fatal("draws of one row do not suit the kernels for them")
 		}
 		keep("values of a row", drawn.Index, drawn.Count, drawn.Weight, attended)
 	}
 	ranked := b.f(1, heads, n)
-	o.Scores(ranked, wide, long, device.Plan{}, device.Visible)
+	device.Do(o, device.Score{Rule: device.ExactScores, Dst: ranked, Q: wide, KV: long, Plan: device.Plan{}, Part: device.Visible})
 	keep("scores of a row", ranked)
 
 	sampled := b.list(1, heads, n)
-	o.SampleTail(sampled, one, kv, plan, device.Tail{Pilot: device.Amount{Count: 20}, Eps: .3, Z: 2})
+	device.Do(o, device.Sample{Rule: device.TailSample, List: sampled, Q: one, KV: kv, Plan: plan, Tail: device.Tail{Pilot: device.Amount{Count: 20}, Eps: .3, Z: 2}})
 	keep("tails", sampled.Index, sampled.Count, sampled.Weight)
 
 	bounds, scores, l := alloc(t, d, device.F16, pages, kvHeads, 4, 2*dim), b.f(1, heads, 4*pages), b.list(1, heads, n)
-	o.KeyBounds(bounds, device.Newest{KV: kv, N: n})
-	o.BoundScores(scores, one, bounds, kv)
-	o.TopParts(l, scores, kv, 4, device.Parts{Keep: device.Amount{Count: 70}})
+	device.Do(o, device.Summarize{Rule: device.KeyBounds, Dst: bounds, KV: kv, Rows: n})
+	device.Do(o, device.Score{Rule: device.BoundScores, Dst: scores, Q: one, Keys: bounds, KV: kv})
+	device.Do(o, device.Select{Rule: device.TopParts, List: l, Scores: scores, KV: kv, Parts: device.Parts{Parts: 4, Keep: device.Amount{Count: 70}}})
 	keep("bounds", scores.Reshape(heads, 4*pages).Rows(0, 1), l.Index, l.Count)
 
 	columns, diagonals, means := b.f(heads, width), b.f(heads, width), device.Means{
 		Block: 64, Queries: b.f(4, heads, dim), Keys: b.f(4, kvHeads, dim), Rows: n, Agree: b.i(heads), Share: .6}
-	o.LineSums(columns, diagonals, q, kv, device.First{})
-	o.MeanKeys(means.Keys, kv, 64)
-	o.Agree(means, columns, one, kv, .5)
+	device.Do(o, device.Score{Rule: device.VerticalSlash, Dst: columns, Diagonals: diagonals, Q: q, KV: kv, First: device.First{}})
+	device.Do(o, device.Summarize{Rule: device.MeanKeys, Dst: means.Keys, KV: kv, Block: 64})
+	device.Do(o, device.Score{Rule: device.PooledAgreement, Dst: means.Agree, Columns: columns, Q: one, Keys: means.Keys, Block: means.Block, KV: kv, Near: .5})
 	vertical, slash, lines, tiles := b.list(1, heads, 4), b.list(1, heads, 4), b.list(4, heads, n), b.list(4, heads, pages)
 	none := b.i(heads)
-	o.TopLines(vertical, columns, kv, device.Cover{Block: 64, Share: .5}, none)
-	o.TopLines(slash, diagonals, kv, device.Cover{Block: 64, Share: .5}, none)
+	device.Do(o, device.Select{Rule: device.TopLines, List: vertical, Scores: columns, KV: kv, Cover: device.Cover{Block: 64, Share: .5}, Agree: none})
+	device.Do(o, device.Select{Rule: device.TopLines, List: slash, Scores: diagonals, KV: kv, Cover: device.Cover{Block: 64, Share: .5}, Agree: none})
 	ones := make([]byte, 0, 4*heads)
 	for range heads {
 		ones = binary.LittleEndian.AppendUint32(ones, 1)
 	}
 	d.Write(means.Agree, ones)
 	lines.Group, tiles.Group = 64, 64
-	o.ListLines(lines, vertical, slash, kv, n)
-	o.ListBlocks(tiles, vertical, slash, kv, means)
+	device.Do(o, device.Select{Rule: device.ExpandLines, List: lines, Columns: vertical, Diagonals: slash, KV: kv, Rows: n})
+	device.Do(o, device.Select{Rule: device.ExpandBlocks, List: tiles, Columns: vertical, Diagonals: slash, KV: kv, Means: means})
 	keep("lines", columns, diagonals, vertical.Index, slash.Index, lines.Index, lines.Count, tiles.Index, tiles.Count)
 
 	sum, since, kept := b.f(1, kvHeads, width), b.i(1, 1), b.list(1, kvHeads, n)
-	o.AddWeights(sum, q, kv, device.Plan{})
-	o.AddWeights(sum, one, kv, device.Plan{})
-	o.KeepBest(kept, sum, kv, plan, device.Keep{Best: device.Amount{Count: 30}, Newest: device.Amount{Count: 8}, Since: since})
+	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: q, KV: kv, Plan: device.Plan{}})
+	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: one, KV: kv, Plan: device.Plan{}})
+	device.Do(o, device.Select{Rule: device.HeavyHitters, List: kept, Scores: sum, KV: kv, Plan: plan, Keep: device.Keep{Best: device.Amount{Count: 30}, Newest: device.Amount{Count: 8}, Since: since}})
 	keep("usage", sum, kept.Index, kept.Count)
 
 	h := device.Hash{Planes: b.f(24, dim), Codes: b.i(1, kvHeads*pages, 48), Norm: b.f(1, kvHeads, width), Center: b.f(1, kvHeads, dim),
 		Since: b.i(1, 1), Done: b.i(1, 1), Tables: 8, Least: 1, Mean: true, Sink: 3, Recent: 9}
 	d.Write(h.Since, binary.LittleEndian.AppendUint32(nil, n-1))
 	met := b.list(1, heads, n)
-	o.HashKeys(h, kv)
-	o.ListCollisions(met, h, one, kv, plan)
+	device.Do(o, device.Summarize{Rule: device.KeyHashes, Hash: h, KV: kv})
+	device.Do(o, device.Select{Rule: device.Collisions, List: met, Hash: h, Q: one, KV: kv, Plan: plan})
 	keep("hashes", h.Norm, h.Center, h.Codes, met.Index, met.Count, met.Weight)
 
 	channels := device.Channels{Index: b.i(kvHeads, 4), Levels: 8}
@@ -139,10 +139,10 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 		return device.Net{Weight: [device.MostLayers]device.Tensor{b.f(sets, 20, dim), b.f(sets, 30, 20)}, Bias: [device.MostLayers]device.Tensor{b.f(sets, 20), b.f(sets, 30)}}
 	}
 	keys, queries, byLabel, bySign := net(kvHeads), net(heads), b.f(1, heads, width), b.f(1, heads, width)
-	o.StoreChannels(labels, k, channels, kv)
-	o.ChannelScores(byLabel, one, labels, channels, kv, plan)
-	o.StoreSigns(signs, k, keys, kv)
-	o.SignScores(bySign, one, signs, queries, kv, plan)
+	device.Do(o, device.Summarize{Rule: device.KeyChannels, Dst: labels, X: k, Channels: channels, KV: kv})
+	device.Do(o, device.Score{Rule: device.ChannelScores, Dst: byLabel, Q: one, Keys: labels, Channels: channels, KV: kv, Plan: plan})
+	device.Do(o, device.Summarize{Rule: device.KeySigns, Dst: signs, X: k, Net: keys, KV: kv})
+	device.Do(o, device.Score{Rule: device.SignScores, Dst: bySign, Q: one, Keys: signs, Net: queries, KV: kv, Plan: plan})
 	keep("labels", byLabel, signs, bySign)
 
 	m := device.Memo{Query: b.f(1, heads*8, dim), Entry: b.i(1, heads*8, 3), Index: b.i(1, heads*8, 40), Since: b.i(1, 1),
@@ -150,10 +150,10 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	reused, again, ranks := b.list(1, heads, 150), b.list(1, heads, 150), b.f(1, heads, width)
 	widen := device.Widen{Best: device.Amount{Count: 20}, Near: 1, Slid: true}
 	d.Write(kv.Len, binary.LittleEndian.AppendUint32(nil, n-1))
-	o.Reuse(reused, m, ranks, one, one, kv, plan, widen)
+	device.Do(o, device.ReuseSelection{List: reused, Memo: m, Scores: ranks, Asked: one, Q: one, KV: kv, Plan: plan, Widen: widen})
 	keep("choices", m.Found, m.Index, m.Entry)
 	d.Write(kv.Len, binary.LittleEndian.AppendUint32(nil, n))
-	o.Reuse(again, m, ranks, one, one, kv, plan, widen)
+	device.Do(o, device.ReuseSelection{List: again, Memo: m, Scores: ranks, Asked: one, Q: one, KV: kv, Plan: plan, Widen: widen})
 	keep("reuse", reused.Index, reused.Count, again.Index, again.Count, m.Found, m.Entry, m.Tally)
 
 	const many = 12 // heads that share no keys
@@ -163,26 +163,28 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	l, ranks = device.List{Index: b.i(1, many, 150), Count: b.i(1, many)}, b.f(1, many, width)
 	for more := range 2 { // the first one chooses, the second one shares
 		d.Write(apart.Len, binary.LittleEndian.AppendUint32(nil, uint32(n-1+more)))
-		if !o.FuseReuseAttend(summed, l, m, ranks, asked, asked, apart, plan, widen) {
+		p := plan
+		p.Middle, p.List = device.Tokens, l
+		if !o.reuseAttend(summed, &device.ReuseSelection{List: l, Memo: m, Scores: ranks, Asked: asked, Q: asked, KV: apart, Plan: p, Widen: widen}) {
 			t.Fatal("heads that share no keys do not suit the kernel for them")
 		}
 		keep("reuse and attention", summed, l.Count, m.Found, m.Entry, m.Tally)
 	}
 
 	walk, picked := b.f(1, pages), b.list(1, 1, pages)
-	device.Do(o, device.Walk{Dst: walk, Src: b.f(1, pages), Pairs: b.f(pages, pages), At: device.Newest{KV: kv, N: 1}, Exponent: 2})
-	device.Do(o, device.TopBlocks{List: picked, Rows: walk, At: device.Newest{KV: kv, N: 1}, Pick: device.Pick{Count: 3}})
+	device.Do(o, device.Walk{Dst: walk, Src: b.f(1, pages), Pairs: b.f(pages, pages), KV: kv, Rows: 1, Exponent: 2})
+	device.Do(o, device.Select{Rule: device.TopBlocks, List: picked, Scores: walk, KV: kv, Rows: 1, Pick: device.Pick{Count: 3}})
 	keep("walks", walk, picked.Index)
 
 	f, across := func() device.Tensor { return b.f(pages, 1, dim) }, (pages+7)/8*8
 	state := devtest.NewestSketch{Keys: f(), Queries: f(), KeySketch: b.f(pages, 1, 8), QuerySketch: b.f(pages, 1, 8), Basis: b.f(8, dim), Pairs: b.f(pages, across)}
 	step, steps, best := b.f(1, across), b.f(rows, across), b.list(rows, 1, pages)
 	devtest.SketchNewest(o, state, one, b.f(1, kvHeads, dim), kv)
-	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, At: device.Newest{KV: kv, N: 1}, Exponent: 2}, picked, device.Pick{Count: 3})
-	devtest.WalkTop(o, device.Walk{Dst: steps, Src: b.f(rows, across), Pairs: state.Pairs, At: device.Newest{KV: kv, N: 130}, Exponent: 2}, best, device.Pick{Count: 3})
+	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, KV: kv, Rows: 1, Exponent: 2}, picked, device.Pick{Count: 3})
+	devtest.WalkTop(o, device.Walk{Dst: steps, Src: b.f(rows, across), Pairs: state.Pairs, KV: kv, Rows: 130, Exponent: 2}, best, device.Pick{Count: 3})
 	keep("steps of a walk", state.Keys, state.QuerySketch, state.Pairs, step, picked.Index, steps, best.Index)
 	devtest.SketchNewest(o, state, one, b.f(1, kvHeads, dim), kv)
-	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, At: device.Newest{KV: kv, N: 1}, Exponent: 2}, picked, device.Pick{Count: 3})
+	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, KV: kv, Rows: 1, Exponent: 2}, picked, device.Pick{Count: 3})
 	keep("a step that compares and walks", state.Keys, state.QuerySketch, state.Pairs, step, picked.Index)
 	if err := d.Sync(); err != nil {
 		t.Fatal(err)

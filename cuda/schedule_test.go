@@ -47,8 +47,8 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	o := d.ops
 	device.Do(o, device.RMSNorm{Dst: x, X: x, W: w, Eps: 1e-5})
 	device.Do(o, device.Attend{Dst: y, Q: q, KV: kv, Plan: device.Plan{}})
-	o.Scores(scores, q, kv, device.Plan{}, device.Visible)
-	o.TopK(l, scores, kv, device.Amount{Count: 32})
+	device.Do(o, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: device.Plan{}, Part: device.Visible})
+	device.Do(o, device.Select{Rule: device.TopK, List: l, Scores: scores, KV: kv, K: device.Amount{Count: 32}})
 	o.Flush()
 	o.flash(z, q, kv, device.Plan{})
 	device.Do(o, device.MatMul{Dst: logits, X: x, W: m})
@@ -75,10 +75,10 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	for _, x := range results {
 		all = append(all, read(t, d, x)...)
 	}
-	device.Do(o, device.Sample{Next: next, Logits: logits, History: history, Pos: pos, Samplings: slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3}}, rows)})
+	device.Do(o, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Samplings: slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3}}, rows)})
 	many, drawn, first := f(2, 9001), alloc(t, d, device.I32, 2), alloc(t, d, device.I32, 2)
-	device.Do(o, device.Sample{Next: first, Logits: many, History: history.Rows(0, 2), Pos: pos.Rows(0, 2), Samplings: slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, RepeatPenalty: 1.1, RepeatLastN: 8, Seed: 3}}, 2)})
-	device.Do(o, device.Sample{Next: drawn, Logits: many, History: history.Rows(0, 2), Pos: pos.Rows(0, 2), Samplings: slices.Repeat([]device.Sampling{{Temperature: 3, Seed: 3}}, 2)})
+	device.Do(o, device.SampleTokens{Next: first, Logits: many, History: history.Rows(0, 2), Pos: pos.Rows(0, 2), Samplings: slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, RepeatPenalty: 1.1, RepeatLastN: 8, Seed: 3}}, 2)})
+	device.Do(o, device.SampleTokens{Next: drawn, Logits: many, History: history.Rows(0, 2), Pos: pos.Rows(0, 2), Samplings: slices.Repeat([]device.Sampling{{Temperature: 3, Seed: 3}}, 2)})
 	for _, ids := range []device.Tensor{next, l.Index, l.Count, first, drawn} {
 		all = append(all, read(t, d, ids)...)
 	}
@@ -113,7 +113,7 @@ func scheduledRings(t *testing.T, d *dev, rng *rand.Rand, long device.Tensor) []
 	const n, many, dim = 2300, 12, 64 // heads that share no keys
 	kv, q, each := filledCache(t, d, rng, n, many, dim), f(1, many, dim), f(1, many, dim)
 	l := device.List{Index: alloc(t, d, device.I32, 1, many, 100), Count: alloc(t, d, device.I32, 1, many)}
-	o.TopK(l, f(1, many, kv.Pages.Dim(1)*device.PageLen), kv, device.Amount{Count: 100})
+	device.Do(o, device.Select{Rule: device.TopK, List: l, Scores: f(1, many, kv.Pages.Dim(1)*device.PageLen), KV: kv, K: device.Amount{Count: 100}})
 	device.Do(o, device.Attend{Dst: each, Q: q, KV: kv, Plan: device.Plan{Middle: device.Tokens, List: l, Sink: 3, Recent: 2100}})
 
 	past, rows := filledCache(t, d, rng, 700, 1, dim), f(70, 2, dim)

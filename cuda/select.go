@@ -11,13 +11,10 @@ func parts(kv device.KV) int { return min(max(kv.Pages.Dim(1), 1), 64) }
 // at most.
 const mostMarks = 32 << 10
 
-// Scores computes q·k/√dim over a part of what each row sees, -Inf elsewhere.
-func (o *ops) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
-	o.Flush()
+// exactScores computes q·k/√dim over a part of what each row sees, -Inf elsewhere.
+func (o *ops) exactScores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
 	const op = "Scores"
-	device.CheckKV(op, kv)
 	rows, heads := q.Dim(0), q.Dim(1)
-	device.CheckShape(op, "dst", dst, device.F32, rows, heads, -1)
 	if device.RowsPerSlot(op, rows, kv) == 1 && o.scoreRows(dst, q, kv, p, part) {
 		return
 	}
@@ -66,49 +63,26 @@ func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part 
 	return true
 }
 
-// Softmax normalizes rows of scores.
-func (o *ops) Softmax(dst, x device.Tensor, kv device.KV) {
-	o.Flush()
-	const op = "Softmax"
-	device.CheckLike(op, "dst", dst, x)
-	rows, heads := x.Dim(0), x.Dim(1)
-	o.call("softmax").tensor(dst).tensor(x).int(heads, x.Dim(2)).pages(kv, device.RowsPerSlot(op, rows, kv)).
-		run(blocks{rows, heads, 1}, 512)
-}
-
-// SumHeads adds up the heads of each kv head.
-func (o *ops) SumHeads(dst, x device.Tensor, kv device.KV) {
-	o.Flush()
-	o.joinHeads("SumHeads", dst, x, kv, false)
-}
-
-// MaxHeads is the largest of the heads of each kv head.
-func (o *ops) MaxHeads(dst, x device.Tensor, kv device.KV) { o.joinHeads("MaxHeads", dst, x, kv, true) }
-
-func (o *ops) joinHeads(op string, dst, x device.Tensor, kv device.KV, most bool) {
+// groupMax is the largest of the heads of each kv head.
+func (o *ops) groupMax(dst, x device.Tensor, kv device.KV) {
 	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
-	groups := kv.K.Dim(1)
-	device.CheckShape(op, "dst", dst, device.F32, rows, groups, width)
-	o.call("join_heads").tensor(dst).tensor(x).int(heads, width).bool(most).pages(kv, device.RowsPerSlot(op, rows, kv)).
-		run(blocks{rows, groups, parts(kv)}, 256)
+	o.call("join_heads").tensor(dst).tensor(x).int(heads, width).bool(true).pages(kv, device.RowsPerSlot("GroupMax", rows, kv)).
+		run(blocks{rows, kv.K.Dim(1), parts(kv)}, 256)
 }
 
-// TopK lists the k best positions of each row and head.
-func (o *ops) TopK(l device.List, scores device.Tensor, kv device.KV, k device.Amount) {
-	o.Flush()
+// topK lists the k best positions of each row and head.
+func (o *ops) topK(l device.List, scores device.Tensor, kv device.KV, k device.Amount) {
 	o.rank("TopK", l, scores, kv, k, 0)
 }
 
-// TopP lists the best positions of each row and head until they hold a share of
+// topP lists the best positions of each row and head until they hold a share of
 // the row's mass.
-func (o *ops) TopP(l device.List, scores device.Tensor, kv device.KV, share float64) {
-	o.Flush()
+func (o *ops) topP(l device.List, scores device.Tensor, kv device.KV, share float64) {
 	o.rank("TopP", l, scores, kv, device.Amount{}, share)
 }
 
 func (o *ops) rank(op string, l device.List, scores device.Tensor, kv device.KV, k device.Amount, mass float64) {
 	rows, heads, width := scores.Dim(0), scores.Dim(1), scores.Dim(2)
-	device.CheckShape(op, "list", l.Index, device.I32, -1, heads, -1)
 	shared := 8 * kv.Pages.Dim(1)
 	marked := shared <= mostMarks
 	if !marked {

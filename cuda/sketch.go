@@ -28,32 +28,38 @@ const (
 	newestRoom     = 2048 // least words of shared memory
 )
 
+// newest is the newest rows of each slot of a cache.
+type newest struct {
+	KV device.KV
+	N  int // rows
+}
+
 // touched is how many blocks the newest n rows of a slot lie in at most.
 func touched(n int) int { return (max(n, 1)+device.PageLen-2)/device.PageLen + 1 }
 
-// blockSum adds rows to the sums of their blocks.
-func (o *ops) blockSum(c *device.BlockSum) {
-	sum, x, kv := c.Sum, c.X, c.KV
+// sumBlocks adds rows to the sums of their blocks.
+func (o *ops) sumBlocks(c *device.Summarize) {
+	sum, x, kv := c.Dst, c.X, c.KV
 	heads, dim := sum.Dim(1), sum.Dim(2)
-	n := device.RowsPerSlot("BlockSum", x.Dim(0), kv)
+	n := device.RowsPerSlot("SumBlocks", x.Dim(0), kv)
 	o.call("block_sum").tensor(sum).tensor(x).int(heads, x.Dim(1), dim).pages(kv, n).
 		run(blocks{touched(n), heads * ceil(dim, 32), kv.Len.Dim(0)}, 512)
 }
 
-// sketchMeans projects the means of blocks.
-func (o *ops) sketchMeans(c *device.SketchMeans) {
-	o.sketch(c.Dst, c.Sum, 0, c.Basis, c.At)
+// projectMeans projects the means of blocks.
+func (o *ops) projectMeans(c *device.Summarize) {
+	o.sketch(c.Dst, c.X, 0, c.Basis, newest{c.KV, c.Rows})
 }
 
-// sketchRows projects the newest row of each slot.
-func (o *ops) sketchRows(c *device.SketchRows) {
-	n := device.RowsPerSlot("SketchRows", c.X.Dim(0), c.KV)
-	o.sketch(c.Dst, c.X, c.X.Dim(1), c.Basis, device.Newest{KV: c.KV, N: n})
+// projectRows projects the newest row of each slot.
+func (o *ops) projectRows(c *device.Summarize) {
+	n := device.RowsPerSlot("ProjectRows", c.X.Dim(0), c.KV)
+	o.sketch(c.Dst, c.X, c.X.Dim(1), c.Basis, newest{KV: c.KV, N: n})
 }
 
 // sketch spreads the elements of a sketch over blocks where there are few sketches. of is
 // the heads of rows in x, 0 for sums of blocks.
-func (o *ops) sketch(dst, x device.Tensor, of int, basis device.Tensor, at device.Newest) {
+func (o *ops) sketch(dst, x device.Tensor, of int, basis device.Tensor, at newest) {
 	if basis.Dim(1) > mostWidth {
 		device.Check(false, "Sketch", "basis %v, want rows of at most %d", basis, mostWidth)
 	}
@@ -64,11 +70,11 @@ func (o *ops) sketch(dst, x device.Tensor, of int, basis device.Tensor, at devic
 		run(blocks{n, heads * parts, at.KV.Len.Dim(0)}, 256)
 }
 
-// compareBlocks makes rows of pairs.
-func (o *ops) compareBlocks(c *device.CompareBlocks) {
-	dst, q, k, at, own := c.Dst, c.Q, c.K, c.At, c.Q
-	if !c.Own.Absent() {
-		own = c.Own
+// sketchScores makes rows of pairs.
+func (o *ops) sketchScores(c *device.Score) {
+	dst, q, k, at, own := c.Dst, c.Q, c.Keys, newest{c.KV, c.Rows}, c.Q
+	if !c.Compare.Own.Absent() {
+		own = c.Compare.Own
 	}
 	square := dst.Rank() == 3
 	scale := float64(float32(1 / (float64(q.Dim(1)) * math.Sqrt(float64(q.Dim(2))))))
@@ -79,11 +85,11 @@ func (o *ops) compareBlocks(c *device.CompareBlocks) {
 	}
 	call := func(name string, b blocks) {
 		o.call(name).tensor(dst).int(dst.RowLen()).bool(square).tensor(q).tensor(k).tensor(own).
-			int(q.Dim(1)*q.Dim(2), int(c.Form)).bool(c.Log).float(scale).pages(at.KV, at.N).run(b, 256)
+			int(q.Dim(1)*q.Dim(2), int(c.Compare.Form)).bool(c.Compare.Log).float(scale).pages(at.KV, at.N).run(b, 256)
 	}
 	slots := at.KV.Len.Dim(0)
 	call("compare", blocks{ceil(width, compareColumns), ceil(n, compareRows), slots})
-	if c.Form == device.Softmax {
+	if c.Compare.Form == device.Softmax {
 		call("compare_shares", blocks{n, 1, slots})
 	}
 }
@@ -112,20 +118,20 @@ func (s *newestSketch) suits() bool {
 
 // suitsNewest reports whether the kernel for one row of each slot walks and lists blocks.
 func (o *ops) suitsNewest(w *device.Walk) bool {
-	slots := w.At.KV.Len.Dim(0)
-	return w.At.N == 1 && w.Pairs.Rank() == 2 && w.Dst.DType == device.F32 && w.Dst.Dim(1) <= pickMost && w.Dst.Dim(1)%4 == 0 &&
+	slots := w.KV.Len.Dim(0)
+	return w.Rows == 1 && w.Pairs.Rank() == 2 && w.Dst.DType == device.F32 && w.Dst.Dim(1) <= pickMost && w.Dst.Dim(1)%4 == 0 &&
 		w.Pairs.RowLen()%newestGroup == 0 && slots <= decodeCounts && 8*slots*w.Dst.Dim(1) <= workspaceSize
 }
 
 // newest compares the row of each slot with the blocks before, unless s is the zero one,
 // and walks and lists blocks, unless w is.
-func (o *ops) newest(s *newestSketch, pairs device.Tensor, kv device.KV, w device.Walk, top device.TopBlocks) {
+func (o *ops) newest(s *newestSketch, pairs device.Tensor, kv device.KV, w device.Walk, top device.Select) {
 	slots, sizes, scale, fixed := kv.Len.Dim(0), [4]int{}, 0.0, false
 	if !s.q.Absent() {
 		width, dim := s.basis.Dim(0), s.basis.Dim(1)
 		sizes, scale, fixed = [4]int{s.q.Dim(1), s.k.Dim(1), dim, width}, float64(float32(1/math.Sqrt(float64(width)))), s.basis.Memory().(*memory).fixed
 	}
-	at, rows, most, row := device.Newest{KV: kv, N: 1}, 0, 0, walk{o: o, slots: slots}
+	at, rows, most, row := newest{KV: kv, N: 1}, 0, 0, walk{o: o, slots: slots}
 	if !w.Dst.Absent() {
 		row, rows, most = o.walkOf(&w), w.Dst.Dim(0), top.List.Index.Dim(2)
 	}
@@ -147,22 +153,22 @@ func (o *ops) walk(c *device.Walk) {
 		w.call("walk_store").run(blocks{w.n, 1, w.slots}, 256)
 	default:
 		w.sums()
-		w.call("walk_join").pick(device.List{}, 0, c.At, device.Pick{}, w).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
+		w.call("walk_join").pick(device.List{}, 0, newest{c.KV, c.Rows}, device.Pick{}, w).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
 	}
 }
 
 // walkTop continues rows by one step and lists blocks.
-func (o *ops) walkTop(c *device.Walk, top *device.TopBlocks) bool {
+func (o *ops) walkTop(c *device.Walk, top *device.Select) bool {
 	if c.Dst.DType != device.F32 || c.Dst.Dim(1) > pickMost {
 		return false
 	}
 	if o.suitsNewest(c) {
-		o.newest(&newestSketch{}, c.Pairs, c.At.KV, *c, *top)
+		o.newest(&newestSketch{}, c.Pairs, c.KV, *c, *top)
 		return true
 	}
 	if w := o.walkOf(c); w.fits("Walk") {
 		w.sums()
-		w.call("walk_join").pick(top.List, top.List.Index.Dim(2), c.At, top.Pick, w).runShared(blocks{w.n, 1, w.slots}, 512, 4*w.width)
+		w.call("walk_join").pick(top.List, top.List.Index.Dim(2), newest{c.KV, c.Rows}, top.Pick, w).runShared(blocks{w.n, 1, w.slots}, 512, 4*w.width)
 	}
 	return true
 }
@@ -171,7 +177,7 @@ func (o *ops) walkTop(c *device.Walk, top *device.TopBlocks) bool {
 type walk struct {
 	o                         *ops
 	dst, src, pairs           device.Tensor
-	at                        device.Newest
+	at                        newest
 	square                    bool
 	width, slots, n, exponent int
 	run                       int // m of a sum in the workspace
@@ -179,8 +185,8 @@ type walk struct {
 
 // walkOf is the arguments of a call.
 func (o *ops) walkOf(c *device.Walk) walk {
-	w := walk{o: o, dst: c.Dst, src: c.Src, pairs: c.Pairs, at: c.At, width: walkWidth(c.Dst), exponent: c.Exponent}
-	w.square, w.slots, w.n = c.Pairs.Rank() == 3, c.At.KV.Len.Dim(0), touched(c.At.N)
+	w := walk{o: o, dst: c.Dst, src: c.Src, pairs: c.Pairs, at: newest{c.KV, c.Rows}, width: walkWidth(c.Dst), exponent: c.Exponent}
+	w.square, w.slots, w.n = c.Pairs.Rank() == 3, c.KV.Len.Dim(0), touched(c.Rows)
 	for w.run = walkRun; w.run < w.width && w.need() > workspaceSize; w.run *= 2 {
 	}
 	return w
@@ -213,7 +219,7 @@ func (w walk) sums() {
 }
 
 // pick gives a PickArgs of a walk's rows.
-func (c *call) pick(l device.List, most int, at device.Newest, p device.Pick, w walk) *call {
+func (c *call) pick(l device.List, most int, at newest, p device.Pick, w walk) *call {
 	groups, rows := 0, 0
 	if most > 0 {
 		groups = l.Index.Dim(0)
@@ -234,7 +240,7 @@ func walkWidth(rows device.Tensor) int {
 }
 
 // topBlocks lists the blocks with the largest elements.
-func (o *ops) topBlocks(c *device.TopBlocks) {
-	w := walk{dst: c.Rows, width: walkWidth(c.Rows), slots: c.At.KV.Len.Dim(0)}
-	o.call("top_blocks").pick(c.List, c.List.Index.Dim(2), c.At, c.Pick, w).run(blocks{touched(c.At.N), 1, w.slots}, 512)
+func (o *ops) topBlocks(c *device.Select) {
+	w := walk{dst: c.Scores, width: walkWidth(c.Scores), slots: c.KV.Len.Dim(0)}
+	o.call("top_blocks").pick(c.List, c.List.Index.Dim(2), newest{c.KV, c.Rows}, c.Pick, w).run(blocks{touched(c.Rows), 1, w.slots}, 512)
 }

@@ -36,7 +36,7 @@ func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) 
 				src = device.Tensor{}
 			}
 			devtest.SketchNewest(d.ops, states[l], q, k, m.kv[l])
-			devtest.WalkTop(d.ops, device.Walk{Dst: walk[l%2], Src: src, Pairs: states[l].Pairs, At: device.Newest{KV: m.kv[l], N: 1}, Exponent: 8}, list, device.Pick{Share: 0.1})
+			devtest.WalkTop(d.ops, device.Walk{Dst: walk[l%2], Src: src, Pairs: states[l].Pairs, KV: m.kv[l], Rows: 1, Exponent: 8}, list, device.Pick{Share: 0.1})
 			plan = device.Plan{Middle: device.Blocks, List: list}
 		}
 		device.Do(d.ops, device.Attend{Dst: y, Q: q, KV: m.kv[l], Plan: plan})
@@ -47,7 +47,7 @@ func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) 
 func (m *stepModel) santa(b *testing.B) func(l int, y, q, k device.Tensor) {
 	list := device.List{Index: benchAlloc(b, m.d, device.I32, 1, 32, 128), Count: benchAlloc(b, m.d, device.I32, 1, 32), Weight: benchAlloc(b, m.d, device.F32, 1, 32, 128)}
 	return func(l int, y, q, _ device.Tensor) {
-		device.SampleAttend(m.d.ops, y, list, q, m.kv[l], device.Plan{}, device.Draws{Samples: 128})
+		devtest.SampleAttend(m.d.ops, y, list, q, m.kv[l], device.Plan{}, device.Draws{Samples: 128})
 	}
 }
 

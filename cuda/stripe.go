@@ -8,16 +8,14 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// EdgeMax is the largest score of each row over what a plan reads whatever its
+// edgeMax is the largest score of each row over what a plan reads whatever its
 // list says.
-func (o *ops) EdgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
-	o.Flush()
-	device.CheckEdges(dst, q, kv, p)
+func (o *ops) edgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads := q.Dim(0), q.Dim(1)
 	names, ok := edgeKernels[q.Dim(2)]
 	switch {
 	case !ok || !stripesMany(rows, kv):
-		o.edgeMax(dst, q, kv, p)
+		o.edgeAny(dst, q, kv, p)
 	case o.d.drv.wide():
 		edges := device.Plan{Span: p.Span, Sink: p.Sink, Recent: p.Recent, Align: p.Align, Middle: device.None}
 		o.wide(names.wide, dst, q, kv, edges, heads/kv.K.Dim(1)%2 == 0, 2)
@@ -43,18 +41,16 @@ func stripesMany(rows int, kv device.KV) bool {
 	return rows >= manyRows && kv.Len.Dim(0) == 1 && kv.K.DType == device.F16
 }
 
-// edgeMax is EdgeMax for any shape.
-func (o *ops) edgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
+// edgeAny is EdgeMax for any shape.
+func (o *ops) edgeAny(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads := q.Dim(0), q.Dim(1)
 	o.call("edge_max").tensor(dst).tensor(q).int(heads).pages(kv, device.RowsPerSlot("EdgeMax", rows, kv)).plan(p).
 		run(blocks{rows, heads, 1}, 128)
 }
 
-// MeanRows averages the rows of blocks of positions.
-func (o *ops) MeanRows(dst, x device.Tensor, kv device.KV, block int) {
-	o.Flush()
+// meanRows averages the rows of blocks of positions.
+func (o *ops) meanRows(dst, x device.Tensor, kv device.KV, block int) {
 	const op = "MeanRows"
-	device.CheckKV(op, kv)
 	n := x.Len() / max(x.Dim(0), 1)
 	if block < 1 || dst.DType != device.F32 || x.DType != device.F32 || dst.Len() != n*dst.Dim(0) {
 		device.Check(false, op, "x %v and dst %v in blocks of %d, want f32, rows of one length and blocks of at least 1", x, dst, block)
@@ -67,11 +63,9 @@ func (o *ops) MeanRows(dst, x device.Tensor, kv device.KV, block int) {
 // groups is how many groups of positions the newest n rows of a slot lie in at most.
 func groups(n, group int) int { return (max(n, 1)+group-2)/group + 1 }
 
-// ListNear lists what is near the largest scores of the blocks of each group.
-func (o *ops) ListNear(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
-	o.Flush()
-	const op = "ListNear"
-	device.CheckNear(l, q, top, kv, p, n)
+// withinMargin lists what is near the largest scores of the blocks of each group.
+func (o *ops) withinMargin(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
+	const op = "WithinMargin"
 	heads, words := q.Dim(1), kv.Pages.Dim(1)
 	if need := 16 * l.Index.Dim(0) * heads * words; need > workspaceSize {
 		o.d.keep(fmt.Errorf("%s: %d lists of up to %d pages need %d bytes of workspace, there are %d", op, l.Index.Dim(0)*heads, words, need, workspaceSize))

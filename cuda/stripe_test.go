@@ -34,7 +34,7 @@ func TestStripes(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s/rows=%d/dim=%d/len=%d/heads=%d", name, rows, dim, n, heads), func(t *testing.T) {
 				got, want := alloc(t, d, device.F32, rows, heads), alloc(t, d, device.F32, rows, heads)
-				d.ops.EdgeMax(got, q, kv, p)
+				device.Do(d.ops, device.Score{Rule: device.EdgeMax, Dst: got, Q: q, KV: kv, Plan: p})
 				d.ops.edgeMax(want, q, kv, p)
 				compare(t, read(t, d, got), read(t, d, want), edgeBound)
 				d.ops.edgeMany(edgeKernels[dim].any, got, q, kv, p)
@@ -42,8 +42,8 @@ func TestStripes(t *testing.T) {
 
 				blocks := device.BlocksOf(n-rows, rows, block)
 				mean, top := alloc(t, d, device.F32, blocks, heads, dim), alloc(t, d, device.F32, blocks, heads)
-				d.ops.MeanRows(mean, q, kv, block)
-				d.ops.MeanRows(top, want, kv, block)
+				device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: mean, X: q, KV: kv, Block: block})
+				device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: top, X: want, KV: kv, Block: block})
 				lists := make([][]float32, 2)
 				for i, many := range []string{nearKernels[dim], ""} {
 					groups := device.BlocksOf(n-rows, rows, group)

@@ -22,12 +22,10 @@ func (o *ops) states(q device.Tensor, kv device.KV, p device.Plan, run, set, n, 
 		runShared(blocks{ceil(perSlot*run, vectors) * splits, n, kv.Len.Dim(0)}, 256, tileSize(q.Dim(2)))
 }
 
-// AddWeights adds the softmax weights of the rows of a call to the sums of the
+// attentionMass adds the softmax weights of the rows of a call to the sums of the
 // positions that they read.
-func (o *ops) AddWeights(sum, q device.Tensor, kv device.KV, p device.Plan) {
-	o.Flush()
-	const op = "AddWeights"
-	device.CheckAddWeights(sum, q, kv, p)
+func (o *ops) attentionMass(sum, q device.Tensor, kv device.KV, p device.Plan) {
+	const op = "AttentionMass"
 	rows, heads, kvHeads := q.Dim(0), q.Dim(1), kv.K.Dim(1)
 	splits := 1
 	if device.RowsPerSlot(op, rows, kv) == 1 {
@@ -43,11 +41,9 @@ func (o *ops) AddWeights(sum, q device.Tensor, kv device.KV, p device.Plan) {
 		runShared(blocks{kv.Pages.Dim(1), kvHeads, kv.Len.Dim(0)}, 256, tileSize(q.Dim(2)))
 }
 
-// KeepBest lists what stays of the positions before the newest of each slot, and
+// heavyHitters lists what stays of the positions before the newest of each slot, and
 // drops the others.
-func (o *ops) KeepBest(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Keep) {
-	o.Flush()
-	device.CheckKeep(l, sum, kv, k)
+func (o *ops) heavyHitters(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Keep) {
 	o.call("keep_best").tensor(l.Index).tensor(l.Count).tensor(sum).tensor(k.Since).int(l.Index.Dim(2), sum.Dim(2)).
 		int(k.Best.Count).float(k.Best.Share).int(k.Newest.Count).float(k.Newest.Share).span(p.Span).pages(kv, 1).
 		run(blocks{kv.K.Dim(1), kv.Len.Dim(0), 1}, 1024)

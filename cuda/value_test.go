@@ -24,11 +24,11 @@ func TestSampleAttendInParts(t *testing.T) {
 		"sys": {Samples: 600}, "strat": {Samples: 600, Sampler: device.Stratified}, "flash": {Samples: 600, Tiles: device.Equal, Tile: 64},
 	} {
 		for range 2 { // the counts of finished blocks are zero again
-			if !d.ops.FuseSampleAttend(got, q, kv, device.Plan{}, draws) {
+			if !d.ops.drawRows(device.List{}, got, q, kv, device.Plan{}, draws) {
 				t.Fatalf("%s: the kernels for one row do not take it", name)
 			}
 		}
-		d.ops.SampleValues(l, q, kv, device.Plan{}, draws)
+		device.Do(d.ops, device.Sample{Rule: device.ValueSample, List: l, Q: q, KV: kv, Plan: device.Plan{}, Draws: draws})
 		device.Do(d.ops, device.Attend{Dst: want, Q: q, KV: kv, Plan: device.Plan{Middle: device.Tokens, List: l, Mixture: true}})
 		x, y := read(t, d, got), read(t, d, want)
 		for i := range y {

@@ -55,11 +55,11 @@ func BenchmarkWalk(b *testing.B) {
 			list := device.List{Index: benchAlloc(b, d, device.I32, 1, 1, pages), Count: benchAlloc(b, d, device.I32, 1, 1), Group: device.PageLen}
 			look := func(i int) { devtest.SketchNewest(d.ops, all[i].state, q, k, all[i].kv) }
 			pick := func(i int) {
-				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, At: device.Newest{KV: all[i].kv, N: 1}, Exponent: 8}, list, device.Pick{Share: 0.1})
+				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, KV: all[i].kv, Rows: 1, Exponent: 8}, list, device.Pick{Share: 0.1})
 			}
 			choose := func(i int) {
 				look(i)
-				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, At: device.Newest{KV: all[i].kv, N: 1}, Exponent: 8}, list, device.Pick{Share: 0.1})
+				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, KV: all[i].kv, Rows: 1, Exponent: 8}, list, device.Pick{Share: 0.1})
 			}
 			read := func(i int) {
 				device.Do(d.ops, device.Attend{Dst: y, Q: q, KV: all[i].kv, Plan: device.Plan{Middle: device.Blocks, List: list}})

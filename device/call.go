@@ -1,6 +1,10 @@
 package device
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Call is one operation as a value: a struct whose fields are its operands and
 // settings. Backends, recorders and tracers all take calls, so what a call reads
@@ -54,32 +58,48 @@ const (
 	kindRope
 	kindSwiGLU
 	kindMatMul
-	kindSample
+	kindSampleTokens
 	kindAppend
 	kindAttend
-	kindBlockSum
-	kindSketchMeans
-	kindSketchRows
-	kindCompareBlocks
+	kindSummarize
+	kindScore
 	kindWalk
-	kindTopBlocks
+	kindSelect
+	kindReuseSelection
+	kindSample
 	kindDiscard
 	numKinds
 )
 
-// Name is the type of a call without its package, for example "RMSNorm".
-func Name(c Call) string { return kindNames[c.kind()] }
+// Name is the type of a call without its package, and the rule of a call that has one:
+// "RMSNorm", "Select(TopK)".
+func Name(c Call) string {
+	if ruled, ok := c.(interface{ op() string }); ok {
+		return ruled.op()
+	}
+	return kindNames[c.kind()]
+}
 
 var kindNames = [numKinds]string{
 	kindEmbed: "Embed", kindGather: "Gather", kindCopy: "Copy", kindAdd: "Add", kindRMSNorm: "RMSNorm",
-	kindRope: "Rope", kindSwiGLU: "SwiGLU", kindMatMul: "MatMul", kindSample: "Sample",
-	kindAppend: "Append", kindAttend: "Attend",
-	kindBlockSum: "BlockSum", kindSketchMeans: "SketchMeans", kindSketchRows: "SketchRows",
-	kindCompareBlocks: "CompareBlocks", kindWalk: "Walk", kindTopBlocks: "TopBlocks", kindDiscard: "Discard",
+	kindRope: "Rope", kindSwiGLU: "SwiGLU", kindMatMul: "MatMul", kindSampleTokens: "SampleTokens",
+	kindAppend: "Append", kindAttend: "Attend", kindSummarize: "Summarize", kindScore: "Score", kindWalk: "Walk",
+	kindSelect: "Select", kindReuseSelection: "ReuseSelection", kindSample: "Sample", kindDiscard: "Discard",
 }
 
-// CallNames lists the types of calls, in the order of their declaration.
-func CallNames() []string { return append([]string(nil), kindNames[:]...) }
+// Rules lists the names of all calls, those that have rules once for each.
+func Rules() []string {
+	var all []string
+	for _, rules := range [][]string{summaryOps[:], scoreOps[:], selectOps[:], sampleOps[:]} {
+		all = append(all, rules...)
+	}
+	for _, name := range kindNames {
+		if !slices.ContainsFunc(all, func(ruled string) bool { return strings.HasPrefix(ruled, name+"(") }) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
 
 // Access is the tensors that calls read and write. Absent tensors are left out.
 type Access struct{ Reads, Writes []Tensor }
@@ -152,21 +172,22 @@ func place[T any](a *Arena, k kind) *T {
 	return &s.chunk[len(s.chunk)-1]
 }
 
-// Discard ends the life of what a tensor holds: its contents are undefined until it
-// is written again. A backend that fuses the calls before it need not write T at all.
+// Discard ends the life of what a tensor or a list holds: its contents are undefined until
+// it is written again. A backend that fuses the calls before it need not write it at all.
 type Discard struct {
-	T Tensor // any type and shape
+	T    Tensor // any type and shape
+	List List
 }
 
-// Check accepts every tensor that is there.
+// Check panics where there is nothing to discard.
 func (c *Discard) Check() {
-	if c.T.Absent() {
+	if c.T.Absent() && c.List.Index.Absent() {
 		Check(false, "Discard", "an absent tensor")
 	}
 }
 
 // Access counts as a write: what was there is gone.
-func (c *Discard) Access(a *Access) { a.Write(c.T) }
+func (c *Discard) Access(a *Access) { a.Write(c.T); c.List.write(a) }
 
 // Cost is nothing.
 func (c *Discard) Cost() Cost { return Cost{} }

@@ -132,11 +132,16 @@ func TestCallsAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestCallNames: every type of call has a name of its own.
-func TestCallNames(t *testing.T) {
-	names := CallNames()
+// TestRules: every type of call, and every rule, has a name of its own, and there are few
+// types: what is new is a rule of one of them.
+func TestRules(t *testing.T) {
+	names := Rules()
 	slices.Sort(names)
-	if len(slices.Compact(names)) != int(numKinds) || names[0] == "" {
-		t.Errorf("%d names for %d types: %q", len(names), numKinds, names)
+	want := int(numKinds) - 4 + int(numSummaryRules) + int(numScoreRules) + int(numSelectRules) + int(numSampleRules)
+	if n := len(slices.Compact(names)); n != want || names[0] == "" {
+		t.Errorf("%d names, want %d: %q", n, want, names)
+	}
+	if numKinds > 24 {
+		t.Errorf("%d types of calls, want at most 24", numKinds)
 	}
 }

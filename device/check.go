@@ -63,3 +63,193 @@ func CheckKV(op string, kv KV) {
 	CheckShape(op, "k", kv.K, kv.K.DType, -1, -1, PageLen, -1)
 	CheckShape(op, "v", kv.V, kv.K.DType, kv.K.dims[:kv.K.rank]...)
 }
+
+// checkBounds panics unless bounds belong to the pages of kv, and returns how
+// many parts a page has.
+func checkBounds(op string, bounds Tensor, kv KV) int {
+	CheckKV(op, kv)
+	CheckShape(op, "bounds", bounds, kv.K.DType, kv.K.Dim(0), kv.K.Dim(1), -1, 2*kv.K.Dim(3))
+	checkParts(op, bounds.Dim(2))
+	return bounds.Dim(2)
+}
+
+func checkParts(op string, parts int) {
+	if parts < 1 || PageLen%parts != 0 {
+		Check(false, op, "pages of %d parts, want a divisor of %d", parts, PageLen)
+	}
+}
+
+// checkOneRow panics unless there is one row for each slot.
+func checkOneRow(op string, rows int, kv KV) {
+	if rows != kv.Len.Dim(0) {
+		Check(false, op, "%d rows for %d slots, want one each", rows, kv.Len.Dim(0))
+	}
+}
+
+// checkWidth panics unless rows of scores have room for every part.
+func checkWidth(op string, scores Tensor, kv KV, parts int) {
+	if most := kv.Pages.Dim(1); scores.Dim(2)/parts < most {
+		Check(false, op, "rows of %d scores, want at least %d", scores.Dim(2), most*parts)
+	}
+}
+
+// checkHeadsOf panics unless q is heads over the kv heads of a cache.
+func checkHeadsOf(op string, q Tensor, kv KV) {
+	CheckKV(op, kv)
+	CheckShape(op, "q", q, F32, -1, -1, kv.K.Dim(3))
+	if q.Dim(1)%kv.K.Dim(1) != 0 {
+		Check(false, op, "%d heads, want a multiple of the %d kv heads", q.Dim(1), kv.K.Dim(1))
+	}
+}
+
+// checkOneSlot panics unless kv has one slot.
+func checkOneSlot(op string, kv KV) {
+	CheckKV(op, kv)
+	if n := kv.Len.Dim(0); n != 1 {
+		Check(false, op, "%d slots, want 1", n)
+	}
+}
+
+// checkChannels panics unless the labels belong to c and kv, and rows of heads
+// heads can be stored or compared.
+func checkChannels(op string, labels, x Tensor, c Channels, kv KV) {
+	CheckKV(op, kv)
+	CheckShape(op, "x", x, F32, -1, -1, kv.K.Dim(3))
+	CheckShape(op, "channels", c.Index, I32, -1, -1)
+	sets := c.Index.Dim(0)
+	CheckShape(op, "labels", labels, F16, kv.K.Dim(0), sets, c.Index.Dim(1), PageLen)
+	checkSets(op, sets, x.Dim(1), kv)
+	RowsPerSlot(op, x.Dim(0), kv)
+}
+
+// checkNet panics unless signs belong to n and kv, and the network takes x.
+func checkNet(op string, x Tensor, n Net, kv KV) {
+	CheckKV(op, kv)
+	CheckShape(op, "x", x, F32, -1, -1, kv.K.Dim(3))
+	RowsPerSlot(op, x.Dim(0), kv)
+	if n.Layers() == 0 {
+		Check(false, op, "a network without layers")
+	}
+	sets, width := n.Weight[0].Dim(0), x.Dim(2)
+	for i := range n.Layers() {
+		CheckShape(op, "weight", n.Weight[i], F32, sets, -1, width)
+		width = n.Weight[i].Dim(1)
+		CheckShape(op, "bias", n.Bias[i], F32, sets, width)
+	}
+	checkSets(op, sets, x.Dim(1), kv)
+}
+
+// checkSets panics unless sets and heads are multiples one of the other, and of
+// the kv heads.
+func checkSets(op string, sets, heads int, kv KV) {
+	n := kv.K.Dim(1)
+	if sets%n != 0 || heads%n != 0 || sets%heads != 0 && heads%sets != 0 {
+		Check(false, op, "%d sets for %d heads over %d kv heads, want multiples", sets, heads, n)
+	}
+}
+
+// checkHash panics unless the tensors of h belong together and to kv.
+func checkHash(op string, h Hash, kv KV) {
+	CheckKV(op, kv)
+	slots, kvHeads, dim := kv.Len.Dim(0), kv.K.Dim(1), kv.K.Dim(3)
+	CheckShape(op, "planes", h.Planes, F32, -1, dim)
+	planes := h.Planes.Dim(0)
+	if h.Tables < 1 || planes%max(h.Tables, 1) != 0 || h.Least < 1 || h.Least > 2 {
+		Check(false, op, "%d planes in %d tables, at least %d collisions, want whole tables and 1 or 2", planes, h.Tables, h.Least)
+	}
+	CheckShape(op, "codes", h.Codes, I32, slots, -1, 2*planes)
+	if h.Codes.Dim(1)%kvHeads != 0 {
+		Check(false, op, "codes %v for %d kv heads", h.Codes, kvHeads)
+	}
+	CheckShape(op, "norm", h.Norm, F32, slots, kvHeads, -1)
+	CheckShape(op, "center", h.Center, F32, slots, kvHeads, dim)
+	CheckShape(op, "since", h.Since, I32, slots, 1)
+	CheckShape(op, "done", h.Done, I32, slots, 1)
+	if !h.Bucketed() {
+		return
+	}
+	buckets, width := 1<<h.Bits(), h.Norm.Dim(2)
+	if h.Bits() > 12 {
+		Check(false, op, "%d planes in a table, want at most 12 for %d buckets", h.Bits(), MostBuckets)
+	}
+	runs := (width + HashRun - 1) / HashRun
+	CheckShape(op, "sorted", h.Sorted, I32, slots, 1)
+	CheckShape(op, "buckets", h.Buckets, I32, slots, kvHeads*runs, h.Tables*buckets)
+	CheckShape(op, "members", h.Members, I32, slots, kvHeads*h.Tables, (width+1)/2)
+}
+
+// checkHeads panics unless x is rows of a multiple of heads.
+func checkHeads(op string, x Tensor, heads, dim int) {
+	CheckShape(op, "x", x, F32, -1, -1, dim)
+	if heads < 1 || x.Dim(1)%heads != 0 {
+		Check(false, op, "%d heads in x, want a multiple of %d", x.Dim(1), heads)
+	}
+}
+
+// checkSketch panics unless dst and basis belong together.
+func checkSketch(op string, dst, basis Tensor, kv KV) {
+	CheckKV(op, kv)
+	CheckShape(op, "basis", basis, F32, -1, -1)
+	CheckShape(op, "dst", dst, F32, kv.K.Dim(0), -1, basis.Dim(0))
+}
+
+// checkPairs panics unless t is numbers that blocks made of each other.
+func checkPairs(op string, t Tensor, kv KV) {
+	width := t.RowLen()
+	if t.Rank() == 3 {
+		CheckShape(op, "pairs", t, F32, kv.Len.Dim(0), width, width)
+	} else {
+		CheckShape(op, "pairs", t, F32, kv.K.Dim(0), width)
+	}
+	if width < kv.Pages.Dim(1) {
+		Check(false, op, "pairs %v, want rows of at least %d", t, kv.Pages.Dim(1))
+	}
+}
+
+// checkWalk panics unless t is rows of a walk.
+func checkWalk(op string, t Tensor, kv KV) {
+	n := 1
+	if slots := kv.Len.Dim(0); slots > 1 {
+		n = slots
+	}
+	if t.DType != F32 && t.DType != I32 {
+		Check(false, op, "rows %v, want F32 or I32", t)
+	}
+	CheckShape(op, "rows", t, t.DType, -1, -1)
+	if t.Dim(0) < n {
+		Check(false, op, "rows %v, want at least %d", t, n)
+	}
+}
+
+// checkMiddle panics for a plan that has no middle.
+func checkMiddle(op string, p *Plan) {
+	if p.Middle == All {
+		Check(false, op, "a plan that reads everything, want one with a middle")
+	}
+}
+
+// checkKeysAreRead panics for a plan that is a mixture.
+func checkKeysAreRead(op string, p *Plan) {
+	if p.Mixture {
+		Check(false, op, "a plan that is a mixture, want one whose keys are read")
+	}
+}
+
+// checkBlock panics unless a block has positions.
+func checkBlock(op string, block int) {
+	if block < 1 {
+		Check(false, op, "blocks of %d, want at least 1", block)
+	}
+}
+
+// checkList panics unless l has so many groups and heads; -1 is any.
+func checkList(op, name string, l *List, groups, heads int) {
+	CheckShape(op, name, l.Index, I32, groups, heads, -1)
+	CheckShape(op, name, l.Count, I32, l.Index.dims[0], l.Index.dims[1])
+}
+
+// checkWeighted panics unless l has so many groups and heads, and weights.
+func checkWeighted(op string, l *List, groups, heads int) {
+	checkList(op, "list", l, groups, heads)
+	CheckShape(op, "list weight", l.Weight, F32, l.Index.dims[0], l.Index.dims[1], l.Index.dims[2])
+}

@@ -17,10 +17,10 @@ type Device interface {
 	Write(dst Tensor, src []byte)
 	// Read waits for queued work and copies src into dst.
 	Read(dst []byte, src Tensor) error
-	// Ops is the set of operations, run eagerly and in order.
-	Ops() Ops
+	// Queue takes calls, which are run eagerly and in order.
+	Queue() Queue
 	// Capture records the calls of step without running them.
-	Capture(step func(Ops)) (Graph, error)
+	Capture(step func(Queue)) (Graph, error)
 	// Scope runs f. What Alloc and Load return meanwhile, free gives back, and
 	// Close where free was not called; after an error of f it is given back at
 	// once. Nothing may use it, or a graph that does, from then on.
@@ -136,21 +136,4 @@ type Peaks struct {
 type Graph interface {
 	Launch()
 	Close() error
-}
-
-// Ops is everything that may run inside a step. No call allocates, waits or
-// returns an error; see the rules in the package comment.
-type Ops interface {
-	Queue
-	Ranker
-	Striper
-	Estimator
-	ValueSampler
-	FeatureSampler
-	Reuser
-	Bounder
-	Liner
-	Keeper
-	Hasher
-	Labeler
 }

@@ -7,7 +7,7 @@
 //   - [Tensor]: a typed row-major view of device memory.
 //   - [Device]: owns memory and order; opened by name with [Open].
 //   - [Call], [Queue], [Do]: an operation as a value, and what takes it.
-//   - [Ops]: a queue, and the operations that are methods still, destination first.
+//   - [Summarize], [Score], [Select], [Sample], [Attend]: the verbs of attention; a rule is a field.
 //   - [KV], [Span], [List], [Plan]: attention as data.
 //   - [Draw]: randomness by address, never a running stream.
 //

@@ -129,29 +129,41 @@ type Attend struct {
 // Check panics unless the operands fit together.
 func (c *Attend) Check() {
 	const op = "Attend"
-	kv, q, p := &c.KV, c.Q, &c.Plan
-	CheckKV(op, *kv)
-	CheckShape(op, "q", q, F32, -1, -1, kv.K.Dim(3))
-	CheckShape(op, "dst", c.Dst, F32, q.dims[0], q.dims[1], q.dims[2])
-	if q.Dim(1)%kv.K.Dim(1) != 0 {
-		Check(false, op, "%d heads, want a multiple of the %d kv heads", q.Dim(1), kv.K.Dim(1))
+	checkAttend(op, c.Q, c.KV, &c.Plan)
+	CheckShape(op, "dst", c.Dst, F32, c.Q.dims[0], c.Q.dims[1], c.Q.dims[2])
+	if c.Plan.Mixture && c.Plan.List.Weight.Absent() {
+		Check(false, op, "a mixture needs weights")
 	}
-	RowsPerSlot(op, q.Dim(0), *kv)
+}
+
+// checkAttend panics unless queries over a plan belong to a cache.
+func checkAttend(op string, q Tensor, kv KV, p *Plan) {
+	checkHeadsOf(op, q, kv)
+	RowsPerSlot(op, q.Dim(0), kv)
 	if p.Middle == Blocks || p.Middle == Tokens {
-		CheckShape(op, "list index", p.List.Index, I32, -1, -1, -1)
-		CheckShape(op, "list count", p.List.Count, I32, p.List.Index.dims[0], p.List.Index.dims[1])
+		checkList(op, "list", &p.List, -1, -1)
 		if q.Dim(1)%p.List.Index.Dim(1) != 0 {
 			Check(false, op, "list for %d heads, want a divisor of %d", p.List.Index.Dim(1), q.Dim(1))
 		}
 	}
-	Check(!p.Mixture || !p.List.Weight.Absent(), op, "a mixture needs weights")
 }
 
 // Access names what is read and written.
 func (c *Attend) Access(a *Access) {
-	a.Read(c.Q, c.KV.K, c.KV.V, c.KV.Pages, c.KV.Len, c.Plan.List.Index, c.Plan.List.Count, c.Plan.List.Weight)
+	a.Read(c.Q, c.KV.K, c.KV.V, c.KV.Pages, c.KV.Len)
+	c.Plan.access(a)
 	a.Write(c.Dst)
 }
+
+// access adds the list of a plan, which is read.
+func (p *Plan) access(a *Access) {
+	if p.Middle == Blocks || p.Middle == Tokens {
+		p.List.read(a)
+	}
+}
+
+func (l *List) read(a *Access)  { a.Read(l.Index, l.Count, l.Weight) }
+func (l *List) write(a *Access) { a.Write(l.Index, l.Count, l.Weight) }
 
 // Cost is the queries and the results: what is read of the cache depends on lengths
 // and lists that the device alone knows.

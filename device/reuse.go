@@ -37,30 +37,6 @@ type Widen struct {
 	Slid bool
 }
 
-// Reuser lets a later step read what an earlier one chose. Its call has one
-// row for each slot, the newest position; q and asked f32 [rows, heads, dim].
-type Reuser interface {
-	// Reuse lists what each set reads between the plan's sinks and its recent
-	// window, inside its span.
-	//
-	// First it sets Found to the entry whose choice each set uses: that of the
-	// newest entry of the row's block, before the row, whose cosine with asked is
-	// above Above, the least over the heads of the set. A query of length zero is
-	// like no other. It notes asked as the query of the row's position.
-	//
-	// Then it makes an entry of the row's position for every set that found none:
-	// the K best of the positions that are inside the plan's span and neither
-	// in its sinks nor in its recent window, ties to the lowest position, NaN
-	// and -Inf never. A set of one head ranks by q·k/√dim, a set of several by
-	// the sum of its heads' softmax over the span, by its logarithm, in which no
-	// share is too small beside another; 0 is the last choice. Sets that found an
-	// entry are not scored. scores f32 [rows, heads, width] may be overwritten.
-	//
-	// A set lists what it just chose as it is, or the choice it found, widened.
-	// l has a group for each row and a head for each set.
-	Reuse(l List, m Memo, scores, asked, q Tensor, kv KV, p Plan, w Widen)
-}
-
 // Origin is where the block of position p starts to count, and Number the entry
 // of p in it. since is the slot's element of Since.
 func (m Memo) Origin(p, since int) (start, number int) {
@@ -72,18 +48,72 @@ func (m Memo) Origin(p, since int) (start, number int) {
 	return p - number, number
 }
 
-// CheckMemo panics unless the tensors of m belong together and to rows queries
-// of heads heads.
-func CheckMemo(op string, m Memo, heads int, kv KV) {
-	CheckKV(op, kv)
+// ReuseSelection lists what each set reads between the plan's sinks and its recent window,
+// inside its span: what an earlier row of the same slot chose while the queries are alike,
+// or a choice of its own. It has one row for each slot, the newest position.
+//
+// First it sets Memo.Found to the entry whose choice each set uses: that of the newest entry
+// of the row's block, before the row, whose cosine with Asked is above Memo.Above, the least
+// over the heads of the set. A query of length zero is like no other. It notes Asked as the
+// query of the row's position.
+//
+// Then it makes an entry of the row's position for every set that found none: the K best of
+// the positions that are inside the plan's span and neither in its sinks nor in its recent
+// window, ties to the lowest position, NaN and -Inf never. A set of one head ranks by
+// q·k/√dim, a set of several by the sum of its heads' softmax over the span, by its
+// logarithm, in which no share is too small beside another; 0 is the last choice. Sets that
+// found an entry are not scored.
+//
+// A set lists what it just chose as it is, or the choice it found, widened. The plan reads
+// the list afterwards: Plan.List is List.
+type ReuseSelection struct {
+	List   List // a group for each row and a head for each set
+	Memo   Memo
+	Scores Tensor // f32 [rows, heads, width]; may be overwritten
+	Asked  Tensor // f32 [rows, heads, dim]: what queries are compared by
+	Q      Tensor // f32 [rows, heads, dim]
+	KV     KV
+	Plan   Plan
+	Widen  Widen
+}
+
+// Check panics unless the operands fit together.
+func (c *ReuseSelection) Check() {
+	const op = "ReuseSelection"
+	checkHeadsOf(op, c.Q, c.KV)
+	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
+	c.Memo.check(op, heads, c.KV)
+	CheckLike(op, "asked", c.Asked, c.Q)
+	CheckShape(op, "scores", c.Scores, F32, rows, heads, -1)
+	checkOneRow(op, rows, c.KV)
+	checkList(op, "list", &c.List, rows, c.Memo.Found.Dim(1))
+}
+
+// check panics unless the tensors of m belong together and to rows queries of heads heads.
+func (m *Memo) check(op string, heads int, kv KV) {
 	slots := kv.Len.Dim(0)
-	Check(m.Block > 0, op, "a block of %d positions, want at least 1", m.Block)
+	checkBlock(op, m.Block)
 	CheckShape(op, "found", m.Found, I32, slots, -1)
 	sets := m.Found.Dim(1)
-	Check(sets == heads || sets == kv.K.Dim(1), op, "%d sets, want one for each of %d heads or %d kv heads", sets, heads, kv.K.Dim(1))
+	if sets != heads && sets != kv.K.Dim(1) {
+		Check(false, op, "%d sets, want one for each of %d heads or %d kv heads", sets, heads, kv.K.Dim(1))
+	}
 	CheckShape(op, "query", m.Query, F32, slots, heads*m.Block, kv.K.Dim(3))
 	CheckShape(op, "entry", m.Entry, I32, slots, sets*m.Block, 3)
 	CheckShape(op, "index", m.Index, I32, slots, sets*m.Block, -1)
 	CheckShape(op, "since", m.Since, I32, slots, 1)
 	CheckShape(op, "tally", m.Tally, I32, slots, sets, 4)
 }
+
+// Access names what is read and written.
+func (c *ReuseSelection) Access(a *Access) {
+	m := &c.Memo
+	a.Read(c.Q, c.Asked, c.KV.K, c.KV.Pages, c.KV.Len, m.Query, m.Entry, m.Index, m.Since, m.Tally)
+	a.Write(m.Query, m.Entry, m.Index, m.Found, m.Tally, c.Scores)
+	c.List.write(a)
+}
+
+// Cost is the queries: how many keys they meet is for the device to find.
+func (c *ReuseSelection) Cost() Cost { return moved(c.Q, c.Asked) }
+
+func (*ReuseSelection) kind() kind { return kindReuseSelection }

@@ -158,8 +158,8 @@ func (s *Sampling) does(stage SamplerStage) bool {
 // Greedy reports whether the largest logit is chosen, whatever is drawn.
 func (s *Sampling) Greedy() bool { return s.Temperature <= 0 && s.Order.Has(StageTemperature) }
 
-// Sample chooses the token that follows each row, and writes it into the row's history.
-type Sample struct {
+// SampleTokens chooses the token that follows each row, and writes it into the row's history.
+type SampleTokens struct {
 	Next   Tensor // i32 [rows]
 	Logits Tensor // f32 [rows, vocab]; may be overwritten
 	// History is a ring of the newest tokens, i32 [rows, window]: that of position p at
@@ -170,8 +170,8 @@ type Sample struct {
 }
 
 // Check panics unless the operands fit together.
-func (c *Sample) Check() {
-	const op = "Sample"
+func (c *SampleTokens) Check() {
+	const op = "SampleTokens"
 	CheckShape(op, "logits", c.Logits, F32, -1, -1)
 	rows := c.Logits.Dim(0)
 	CheckShape(op, "next", c.Next, I32, rows)
@@ -186,12 +186,12 @@ func (c *Sample) Check() {
 }
 
 // Access names what is read and written.
-func (c *Sample) Access(a *Access) {
+func (c *SampleTokens) Access(a *Access) {
 	a.Read(c.Logits, c.History, c.Pos)
 	a.Write(c.Next, c.Logits, c.History)
 }
 
 // Cost is the logits once.
-func (c *Sample) Cost() Cost { return moved(c.Logits, c.Next, c.History, c.Pos) }
+func (c *SampleTokens) Cost() Cost { return moved(c.Logits, c.Next, c.History, c.Pos) }
 
-func (*Sample) kind() kind { return kindSample }
+func (*SampleTokens) kind() kind { return kindSampleTokens }

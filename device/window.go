@@ -36,6 +36,11 @@ func (w *Window) Arena() *Arena { return &w.arena }
 // Do checks a call and takes it into the window.
 func (w *Window) Do(c Call) {
 	c.Check()
+	w.Again(c)
+}
+
+// Again takes a call that was checked before into the window.
+func (w *Window) Again(c Call) {
 	w.calls = append(w.calls, c)
 	w.advance(false)
 }

@@ -38,7 +38,7 @@ type Audit struct {
 	rows  map[int]int // prefill: positions looked at → 1
 	scans []scan      // what the planning of these rows has scored
 	pass  *sparse.Pass
-	ops   device.Ops // of the pass, behind the spy
+	ops   device.Queue // of the pass, behind the spy
 
 	cells  [2][]auditSums // prefill, decode: [layer·heads + head]
 	broken int            // rows of a layer that cannot be compared
@@ -87,11 +87,11 @@ func (a *Audit) Begin(p *sparse.Pass, layer int, _, _ device.Tensor) {
 	}
 	a.scans = a.scans[:0]
 	if old, ok := p.Ops.(*spy); ok { // of a layer that attended for no row
-		p.Ops = old.Ops
+		p.Ops = old.Queue
 	}
 	if a.on {
 		a.pass, a.ops = p, p.Ops
-		p.Ops = &spy{Ops: p.Ops, audit: a}
+		p.Ops = &spy{Queue: p.Ops, audit: a}
 	}
 }
 
@@ -145,7 +145,7 @@ func (a *Audit) row(p *sparse.Pass, layer, row int, sel *Selection, dst, q devic
 	}
 	everything := device.Plan{Span: device.Span{Back: a.window}}
 	device.Do(a.ops, device.Attend{Dst: a.dense, Q: q, KV: kv, Plan: everything})
-	a.ops.Scores(a.scores, q, kv, everything, device.Visible)
+	device.Do(a.ops, device.Score{Rule: device.ExactScores, Dst: a.scores, Q: q, KV: kv, Plan: everything, Part: device.Visible})
 	r := auditRow{
 		pos: pos, got: make([]float32, dst.Len()), want: make([]float32, dst.Len()),
 		scores: make([]float32, a.scores.Len()), width: s.MaxLen, dim: s.HeadDim,

@@ -17,15 +17,15 @@ import (
 type faulty struct {
 	device.Device
 	fail bool
-	ops  device.Ops // instead of the device's own; may be nil
+	ops  device.Queue // instead of the device's own; may be nil
 }
 
-// Ops is the device's set of operations, or another one in its place.
-func (d *faulty) Ops() device.Ops {
+// Queue is the device's set of operations, or another one in its place.
+func (d *faulty) Queue() device.Queue {
 	if d.ops != nil {
 		return d.ops
 	}
-	return d.Device.Ops()
+	return d.Device.Queue()
 }
 
 // Until passes on what the engine asks for.
@@ -128,7 +128,7 @@ func TestAFailedPassLeavesNothing(t *testing.T) {
 // cancelling calls cancel after the fourth SwiGLU, the last of the second layer, and notes what the next Add
 // changes.
 type cancelling struct {
-	device.Ops
+	device.Queue
 	dev    device.Device
 	cancel func()
 	gates  int
@@ -139,26 +139,26 @@ type cancelling struct {
 func (c *cancelling) Do(call device.Call) {
 	switch call := call.(type) {
 	case *device.SwiGLU:
-		c.Ops.Do(call)
+		c.Queue.Do(call)
 		if c.gates++; c.gates == 4 {
 			c.cancel()
 		}
 	case *device.Add:
 		c.add(call)
 	default:
-		c.Ops.Do(call)
+		c.Queue.Do(call)
 	}
 }
 
 func (c *cancelling) add(call *device.Add) {
 	if c.gates < 4 {
-		c.Ops.Do(call)
+		c.Queue.Do(call)
 		return
 	}
 	c.adds++
 	before, after := make([]byte, call.Dst.Size()), make([]byte, call.Dst.Size())
 	_ = c.dev.Read(before, call.Dst) // errors stick to the device
-	c.Ops.Do(call)
+	c.Queue.Do(call)
 	_ = c.dev.Read(after, call.Dst)
 	c.worked = c.worked || !slices.Equal(before, after)
 }
@@ -179,7 +179,7 @@ func TestCancelInsideALayer(t *testing.T) {
 	prefill(t, s, ids[:70])
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	ops := &cancelling{Ops: d.Device.Ops(), dev: d.Device, cancel: cancel}
+	ops := &cancelling{Queue: d.Device.Queue(), dev: d.Device, cancel: cancel}
 	d.ops = ops
 	err := s.Prefill(ctx, ids[:900], engine.PrefillOptions{})
 	d.ops = nil

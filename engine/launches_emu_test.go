@@ -199,7 +199,7 @@ func (l *launcher) prompt(s *kvcache.Seq, length int) error {
 
 // capture is layers as a graph.
 func (l *launcher) capture(pass sparse.Pass) error {
-	g, err := l.dev.Capture(func(ops device.Ops) {
+	g, err := l.dev.Capture(func(ops device.Queue) {
 		pass.Ops = ops
 		l.layers(&pass)
 	})

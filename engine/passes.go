@@ -191,7 +191,7 @@ func (p *passes) fork(s *kvcache.Seq) (*kvcache.Seq, error) {
 	kv, err := s.Fork()
 	if err == nil {
 		p.policy.Fork(kv.Slot(), s.Slot())
-		device.Do(p.dev.Ops(), device.Copy{Dst: p.requests.Rows(kv.Slot(), kv.Slot()+1), Src: p.requests.Rows(s.Slot(), s.Slot()+1)})
+		device.Do(p.dev.Queue(), device.Copy{Dst: p.requests.Rows(kv.Slot(), kv.Slot()+1), Src: p.requests.Rows(s.Slot(), s.Slot()+1)})
 	}
 	return kv, err
 }
@@ -233,7 +233,7 @@ func (p *passes) chunk(s *kvcache.Seq, ids []int32, prompt int) (sparse.Pass, er
 		p.prefill[l] = p.cache.Slot(l, s.Slot())
 	}
 	return sparse.Pass{
-		Ops: p.dev.Ops(), IDs: p.ids.Rows(0, n), Pos: p.pos.Rows(0, n), End: p.end.Rows(0, n), Cache: p.prefill,
+		Ops: p.dev.Queue(), IDs: p.ids.Rows(0, n), Pos: p.pos.Rows(0, n), End: p.end.Rows(0, n), Cache: p.prefill,
 		Of: p.requests.Rows(s.Slot(), s.Slot()+1), Slot: s.Slot(), First: first, Prompt: prompt,
 	}, nil
 }
@@ -278,7 +278,7 @@ func (p *passes) step(n int, seq func(i int) (s *kvcache.Seq, id int32)) (sparse
 		p.decode[l] = p.cache.Slots(l, rows)
 	}
 	return sparse.Pass{
-		Ops: p.dev.Ops(), IDs: p.ids.Rows(0, rows), Pos: p.pos.Rows(0, rows), End: p.end.Rows(0, rows),
+		Ops: p.dev.Queue(), IDs: p.ids.Rows(0, rows), Pos: p.pos.Rows(0, rows), End: p.end.Rows(0, rows),
 		Of: p.requests.Rows(0, rows), Cache: p.decode, Decode: true,
 	}, nil
 }

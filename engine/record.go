@@ -283,7 +283,7 @@ func (s selected) weightOf(i int) float32 {
 }
 
 // planner runs ops but for attention, whose results nobody looks at.
-type planner struct{ device.Ops }
+type planner struct{ device.Queue }
 
 // Attend does nothing.
 func (planner) Attend(device.Tensor, device.Tensor, device.KV, device.Plan) {}

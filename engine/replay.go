@@ -295,7 +295,7 @@ func (r *Replay) StepReplayed(active ...*ReplaySequence) error {
 	g := &r.graphs[graphOf(&p)]
 	if *g == nil {
 		r.policy.Trace = nil
-		*g, err = r.dev.Capture(func(ops device.Ops) {
+		*g, err = r.dev.Capture(func(ops device.Queue) {
 			p.Ops = ops
 			r.stepLayers(&p)
 		})

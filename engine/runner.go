@@ -333,7 +333,7 @@ func (r *Runner) Eager(on bool) { r.eager = on }
 // nothing watches the pass but a stopwatch that sets marks. The graph is captured
 // the first time that a pass has this number of rows, and again for long pasts.
 func (r *Runner) decode(p *sparse.Pass) error {
-	run := func(ops device.Ops) {
+	run := func(ops device.Queue) {
 		p.Ops = ops
 		x, _ := r.model.Forward(p, r.policy, r.scratch)
 		r.model.Logits(ops, r.logits.Rows(0, p.Rows()), x)
@@ -366,7 +366,7 @@ func (r *Runner) decode(p *sparse.Pass) error {
 }
 
 // capture makes a graph of run, in the place of what g was.
-func (r *Runner) capture(g *decodeGraph, run func(device.Ops), watch *Stopwatch) error {
+func (r *Runner) capture(g *decodeGraph, run func(device.Queue), watch *Stopwatch) error {
 	if g.Graph != nil {
 		if err := g.Close(); err != nil {
 			return err

@@ -94,7 +94,7 @@ func (s *Sequence) chunk(ctx context.Context, ids []int32, total int, report fun
 		return nil
 	}
 	s.row = 0
-	r.model.Logits(r.dev.Ops(), r.logits.Rows(0, 1), x.Rows(n-1, n))
+	r.model.Logits(r.dev.Queue(), r.logits.Rows(0, 1), x.Rows(n-1, n))
 	return r.dev.Sync()
 }
 
@@ -108,7 +108,7 @@ func (r *Runner) eachLogits(ctx context.Context, x device.Tensor, first int, f f
 		}
 		n := min(logitRows, x.Dim(0)-lo)
 		tile := r.logits.Rows(0, n)
-		r.model.Logits(r.dev.Ops(), tile, x.Rows(lo, lo+n))
+		r.model.Logits(r.dev.Queue(), tile, x.Rows(lo, lo+n))
 		if err := read(r.dev, host[:n*vocab], tile); err != nil {
 			return err
 		}
@@ -182,9 +182,9 @@ func (s *Sequence) choose(o device.Sampling) choice {
 // The device has the newest tokens.
 func (s *Sequence) chooseAt(o device.Sampling, row int) choice {
 	r, slot := s.runner, s.kv.Slot()
-	next, logits, ops := r.next.Rows(slot, slot+1), r.logits.Rows(s.row, s.row+1), r.dev.Ops()
+	next, logits, ops := r.next.Rows(slot, slot+1), r.logits.Rows(s.row, s.row+1), r.dev.Queue()
 	r.how[0] = o
-	device.Do(ops, device.Sample{Next: next, Logits: logits, History: r.history.Rows(slot, slot+1), Pos: r.pos.Rows(row, row+1), Samplings: r.how})
+	device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: r.history.Rows(slot, slot+1), Pos: r.pos.Rows(row, row+1), Samplings: r.how})
 	device.Do(ops, device.Gather{Dst: r.logit, Src: logits.Reshape(r.model.Vocab, 1), Rows: next})
 	c := choice{Sequence: s, pos: s.Len() - 1}
 	if d, ok := r.dev.(device.Deliverer); ok {
@@ -303,7 +303,7 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	if s.row < 0 {
 		row = s.row
 	} else if row != s.row {
-		device.Do(r.dev.Ops(), device.Copy{Dst: r.logits.Rows(row, row+1), Src: r.logits.Rows(s.row, s.row+1)})
+		device.Do(r.dev.Queue(), device.Copy{Dst: r.logits.Rows(row, row+1), Src: r.logits.Rows(s.row, s.row+1)})
 	}
 	return &Sequence{runner: r, kv: kv, tokens: slices.Clone(s.tokens), next: s.next, row: row}, nil
 }

@@ -6,10 +6,9 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// spy notes which keys the planning of a pass reads to choose. Each op of
-// [device.Ops] that reads keys for that has a method here.
+// spy is a queue that notes which keys the planning of a pass reads to choose.
 type spy struct {
-	device.Ops
+	device.Queue
 	audit *Audit
 }
 
@@ -20,72 +19,75 @@ type scan struct {
 	pass bool   // by the pass, before its rows are planned in tiles
 }
 
-// Scores notes the keys that a part of a plan has.
-func (s *spy) Scores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
-	s.Ops.Scores(dst, q, kv, p, part)
-	if part != device.Planned {
-		// What Middles leaves out, sinks and recent window, is read anyway.
-		p = device.Plan{Span: p.Span}
+// Do queues a call, and notes what it reads to choose.
+func (s *spy) Do(c device.Call) {
+	s.Queue.Do(c)
+	if note := notes[device.Name(c)]; note != nil {
+		note(s, c)
 	}
-	s.note(q, kv, p, nil)
 }
 
-// Reuse notes the keys of heads that found nothing to use again.
-func (s *spy) Reuse(l device.List, m device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) {
-	s.Ops.Reuse(l, m, scores, asked, q, kv, p, w)
-	rows, heads := q.Dim(0), q.Dim(1)
-	found := make([]int32, m.Found.Len())
-	_ = read(s.audit.dev, found, m.Found) // a failure sticks to the device
+// notes are the calls that read keys to choose, by name, and what each of them reads.
+var notes = map[string]func(s *spy, c device.Call){
+	"Score(ExactScores)": func(s *spy, call device.Call) {
+		c := call.(*device.Score)
+		p := c.Plan
+		if c.Part != device.Planned {
+			// What Middles leaves out, sinks and recent window, is read anyway.
+			p = device.Plan{Span: p.Span}
+		}
+		s.note(c.Q, c.KV, p, nil)
+	},
+	// Its rows are the last of the pass, which may be planned in tiles.
+	"Score(VerticalSlash)": func(s *spy, call device.Call) {
+		c := call.(*device.Score)
+		s.note(c.Q, c.KV, device.Plan{}, nil)
+		s.audit.scans[len(s.audit.scans)-1].pass = true
+	},
+	"ReuseSelection": (*spy).reuseSelection,
+	// The keys of the middle are read once for all rows of the groups.
+	"Select(WithinMargin)": func(s *spy, call device.Call) {
+		c := call.(*device.Select)
+		s.add(scan{}, c.Q.Dim(1), c.KV, c.Near.Rows*c.KV.Len.Dim(0), device.Plan{Span: c.Plan.Span})
+	},
+	"Sample(ValueSample)": func(s *spy, call device.Call) {
+		c := call.(*device.Sample)
+		s.note(c.Q, c.KV, c.Plan, nil)
+	},
+	// All keys, for the last row.
+	"Summarize(MeanKeys)": func(s *spy, call device.Call) {
+		s.add(scan{pass: true}, 1, call.(*device.Summarize).KV, 1, device.Plan{})
+	},
+	"Summarize(AttentionMass)": func(s *spy, call device.Call) {
+		c := call.(*device.Summarize)
+		s.note(c.X, c.KV, c.Plan, nil)
+	},
+}
+
+// reuseSelection notes the keys of heads that found nothing to use again.
+func (s *spy) reuseSelection(call device.Call) {
+	c := call.(*device.ReuseSelection)
+	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
+	found := make([]int32, c.Memo.Found.Len())
+	_ = read(s.audit.dev, found, c.Memo.Found) // a failure sticks to the device
 	skip := make([]bool, rows*heads)
 	for i := range skip {
 		row, head, sets := i/heads, i%heads, len(found)/rows
 		skip[i] = found[row*sets+head*sets/heads] >= 0
 	}
-	s.note(q, kv, device.Plan{Span: p.Span}, skip)
-}
-
-// ListNear notes the middle for every row of the groups: its keys are read once
-// for all of them.
-func (s *spy) ListNear(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
-	s.Ops.ListNear(l, q, top, kv, p, n)
-	sel := readSelection(s.audit.dev, kv, n.Rows*kv.Len.Dim(0), device.Plan{Span: p.Span})
-	sel.Heads = q.Dim(1)
-	s.audit.scans = append(s.audit.scans, scan{Selection: sel})
-}
-
-// SampleValues notes the keys of the plan that is drawn from.
-func (s *spy) SampleValues(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
-	s.Ops.SampleValues(l, q, kv, p, d)
-	s.note(q, kv, p, nil)
-}
-
-// LineSums notes what its rows see: they are the last of the pass, which may be
-// planned in tiles.
-func (s *spy) LineSums(columns, diagonals, q device.Tensor, kv device.KV, f device.First) {
-	s.Ops.LineSums(columns, diagonals, q, kv, f)
-	s.note(q, kv, device.Plan{}, nil)
-	s.audit.scans[len(s.audit.scans)-1].pass = true
-}
-
-// MeanKeys notes all keys for the last row.
-func (s *spy) MeanKeys(dst device.Tensor, kv device.KV, block int) {
-	s.Ops.MeanKeys(dst, kv, block)
-	sel := readSelection(s.audit.dev, kv, 1, device.Plan{})
-	sel.Heads = 1
-	s.audit.scans = append(s.audit.scans, scan{Selection: sel, pass: true})
-}
-
-// AddWeights notes the keys of the plan whose weights are added up.
-func (s *spy) AddWeights(sum, q device.Tensor, kv device.KV, p device.Plan) {
-	s.Ops.AddWeights(sum, q, kv, p)
-	s.note(q, kv, p, nil)
+	s.note(c.Q, c.KV, device.Plan{Span: c.Plan.Span}, skip)
 }
 
 // note keeps what the heads of rows read of a plan.
 func (s *spy) note(q device.Tensor, kv device.KV, p device.Plan, skip []bool) {
-	sel := readSelection(s.audit.dev, kv, q.Dim(0), p)
-	sel.Heads = q.Dim(1)
-	s.audit.scans = append(s.audit.scans, scan{Selection: sel, skip: skip})
+	s.add(scan{skip: skip}, q.Dim(1), kv, q.Dim(0), p)
+}
+
+// add keeps what so many heads and rows read of a plan.
+func (s *spy) add(n scan, heads int, kv device.KV, rows int, p device.Plan) {
+	n.Selection = readSelection(s.audit.dev, kv, rows, p)
+	n.Heads = heads
+	s.audit.scans = append(s.audit.scans, n)
 }
 
 // of is what a scan read for a row, the one at pos, and a query head of the model.

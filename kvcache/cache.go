@@ -209,7 +209,7 @@ func (c *Cache) release(p int32) {
 // copyPage copies what page src holds, and what is kept beside it, to page dst.
 func (c *Cache) copyPage(dst, src int32) {
 	d, s := int(dst), int(src)
-	ops := c.dev.Ops()
+	ops := c.dev.Queue()
 	device.Do(ops, device.Copy{Dst: c.k.Rows(d, d+1), Src: c.k.Rows(s, s+1)})
 	device.Do(ops, device.Copy{Dst: c.v.Rows(d, d+1), Src: c.v.Rows(s, s+1)})
 	for _, t := range c.beside {

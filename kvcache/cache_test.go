@@ -19,7 +19,7 @@ type hostMemory []byte
 func (m hostMemory) Size() int { return len(m) }
 
 type hostOps struct {
-	device.Ops
+	device.Queue
 	arena device.Arena
 }
 
@@ -30,7 +30,7 @@ func (o *hostOps) Do(c device.Call) {
 	o.arena.Reset()
 }
 
-func (host) Ops() device.Ops                     { return &hostOps{} }
+func (host) Queue() device.Queue                 { return &hostOps{} }
 func (host) Write(dst device.Tensor, src []byte) { copy(bytesAt(dst), src) }
 func bytesAt(t device.Tensor) []byte             { return t.Memory().(hostMemory)[t.Offset():][:t.Size()] }
 func (host) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {

@@ -87,7 +87,7 @@ func (m *Model) attend(p *sparse.Pass, att *sparse.Policy, l int, x device.Tenso
 
 // project makes the queries of rows that are not frozen, and the keys and values
 // of rows that store their own.
-func (m *Model) project(ops device.Ops, frozen sparse.Frozen, l int, norm device.Tensor, s *Scratch) {
+func (m *Model) project(ops device.Queue, frozen sparse.Frozen, l int, norm device.Tensor, s *Scratch) {
 	w := &m.layers[l]
 	for _, r := range frozen.Rows.Around(norm.Dim(0)) {
 		if !r.Empty() {
@@ -118,7 +118,7 @@ func (m *Model) feed(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor,
 }
 
 // feedTile is feed for as many rows as gate and up have.
-func (m *Model) feedTile(ops device.Ops, l int, x device.Tensor, s *Scratch) {
+func (m *Model) feedTile(ops device.Queue, l int, x device.Tensor, s *Scratch) {
 	w, n := &m.layers[l], x.Dim(0)
 	norm, gate, up := s.norm.Rows(0, n), s.gate.Rows(0, n), s.up.Rows(0, n)
 	device.Do(ops, device.RMSNorm{Dst: norm, X: x, W: w.ffNorm, Eps: m.Eps})
@@ -140,7 +140,7 @@ func addProduct(q device.Queue, dst, x, w, product device.Tensor) {
 
 // Logits computes the logits of rows of the residual stream. dst f32
 // [rows, vocab], x f32 [rows, dim], which may hold anything afterwards.
-func (m *Model) Logits(ops device.Ops, dst, x device.Tensor) {
+func (m *Model) Logits(ops device.Queue, dst, x device.Tensor) {
 	device.Do(ops, device.RMSNorm{Dst: x, X: x, W: m.norm, Eps: m.Eps})
 	device.Do(ops, device.MatMul{Dst: dst, X: x, W: m.output})
 	device.Do(ops, device.Discard{T: x})

@@ -106,7 +106,7 @@ func (r *trial) pass(first, n int) sparse.Pass {
 	r.dev.Write(r.pos.Rows(0, n), pos)
 	r.dev.Write(r.end.Rows(0, n), end)
 	r.cache.Flush(r.seq)
-	return sparse.Pass{Ops: r.dev.Ops(), IDs: r.ids.Rows(0, n), Pos: r.pos.Rows(0, n), End: r.end.Rows(0, n)}
+	return sparse.Pass{Ops: r.dev.Queue(), IDs: r.ids.Rows(0, n), Pos: r.pos.Rows(0, n), End: r.end.Rows(0, n)}
 }
 
 // forward runs the pass and keeps the stream.
@@ -251,7 +251,7 @@ func (r *trial) projected(l, p int) []float32 {
 	for _, f := range r.at(l, p) {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
 	}
-	ops := r.dev.Ops()
+	ops := r.dev.Queue()
 	r.dev.Write(x, raw)
 	r.dev.Write(r.pos.Rows(0, 1), binary.LittleEndian.AppendUint32(nil, uint32(p)))
 	device.Do(ops, device.RMSNorm{Dst: x, X: x, W: w.attnNorm, Eps: m.Eps})

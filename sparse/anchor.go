@@ -125,10 +125,10 @@ func (a *anchor) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) 
 	kv, rows := p.KV(layer), p.Rows()
 	blocks := device.BlocksOf(p.First, rows, a.Block)
 	top, meanTop, mean := a.top.Rows(0, rows), a.meanTop.Rows(0, blocks), a.meanRows.Rows(0, blocks)
-	p.Ops.EdgeMax(top, q, kv, edges)
-	p.Ops.MeanRows(meanTop, top, kv, a.Block)
-	p.Ops.MeanRows(mean, q, kv, a.Block)
-	p.Ops.ListNear(plan.List, mean, meanTop, kv, plan, near)
+	device.Do(p.Ops, device.Score{Rule: device.EdgeMax, Dst: top, Q: q, KV: kv, Plan: edges})
+	device.Do(p.Ops, device.Summarize{Rule: device.MeanRows, Dst: meanTop, X: top, KV: kv, Block: a.Block})
+	device.Do(p.Ops, device.Summarize{Rule: device.MeanRows, Dst: mean, X: q, KV: kv, Block: a.Block})
+	device.Do(p.Ops, device.Select{Rule: device.WithinMargin, List: plan.List, Q: mean, Scores: meanTop, KV: kv, Plan: plan, Near: near})
 	if a.Window == "code_v4" && start > a.group() {
 		plan.Recent = 0
 	}

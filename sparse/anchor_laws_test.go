@@ -347,9 +347,9 @@ func TestAnchorGapIsTheMeanOfGaps(t *testing.T) {
 	top, meanTop := b.tensor(device.F32, make([]float32, rows), rows, 1), b.tensor(device.F32, make([]float32, 2), 2, 1)
 	mean := b.tensor(device.F32, make([]float32, 2*lawDim), 2, 1, lawDim)
 	plan := device.Plan{Sink: 8, Recent: 0, Align: rows, Middle: device.Tokens}
-	dev.Ops().EdgeMax(top, q, kv, plan)
-	dev.Ops().MeanRows(meanTop, top, kv, block)
-	dev.Ops().MeanRows(mean, q, kv, block)
+	device.Do(dev.Queue(), device.Score{Rule: device.EdgeMax, Dst: top, Q: q, KV: kv, Plan: plan})
+	device.Do(dev.Queue(), device.Summarize{Rule: device.MeanRows, Dst: meanTop, X: top, KV: kv, Block: block})
+	device.Do(dev.Queue(), device.Summarize{Rule: device.MeanRows, Dst: mean, X: q, KV: kv, Block: block})
 	tops, meanTops, means := make([]float32, rows), make([]float32, 2), make([]float32, 2*lawDim)
 	b.read(tops, top)
 	b.read(meanTops, meanTop)

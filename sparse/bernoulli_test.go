@@ -30,7 +30,7 @@ func (b *tailBench) estimates(q []float32, heads, seeds int, f device.Features, 
 	y := make([]float32, len(q))
 	for seed := range uint64(seeds) {
 		f.Draw.Seed = seed
-		b.dev.Ops().SampleFeatures(out, in, b.kv, f)
+		device.Do(b.dev.Queue(), device.Sample{Rule: device.FeatureSample, Dst: out, Q: in, KV: b.kv, Features: f})
 		b.read(y, out)
 		each(y)
 	}

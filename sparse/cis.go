@@ -152,14 +152,8 @@ func (c *cis) Truncate(slot, n int) {
 // Decode lists what each head of each slot reads.
 func (c *cis) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	plan = c.reads(p, plan)
-	p.Ops.Reuse(plan.List, c.remembered(p, layer), c.scores.Rows(0, p.Rows()), c.compared(p, q), q, p.KV(layer), plan, c.widen())
+	device.Do(p.Ops, device.ReuseSelection{List: plan.List, Memo: c.remembered(p, layer), Scores: c.scores.Rows(0, p.Rows()), Asked: c.compared(p, q), Q: q, KV: p.KV(layer), Plan: plan, Widen: c.widen()})
 	return plan
-}
-
-// Attend lists it and attends to it.
-func (c *cis) Attend(p *Pass, layer int, dst, q device.Tensor, plan device.Plan) {
-	plan = c.reads(p, plan)
-	device.ReuseAttend(p.Ops, dst, plan.List, c.remembered(p, layer), c.scores.Rows(0, p.Rows()), c.compared(p, q), q, p.KV(layer), plan, c.widen())
 }
 
 // reads is the plan with the method's own positions and its list.

@@ -45,13 +45,13 @@ func benchCIS(b *testing.B, n int, options string) {
 	for seq.Len() < n {
 		must(b, seq.Extend(1024, nil))
 		cache.Flush(seq)
-		device.Do(dev.Ops(), device.Append{KV: cache.Slots(0, 1), K: floats(1024, kvHeads, dim), V: floats(1024, kvHeads, dim)})
+		device.Do(dev.Queue(), device.Append{KV: cache.Slots(0, 1), K: floats(1024, kvHeads, dim), V: floats(1024, kvHeads, dim)})
 	}
 	row, err := dev.Alloc(device.I32, 1)
 	must(b, err)
 	q, k, dst := floats(1, heads, dim), floats(1, kvHeads, dim), floats(1, heads, dim)
 	step := func(c *Policy) {
-		p := Pass{Ops: dev.Ops(), IDs: row, Pos: row, End: row, Cache: []device.KV{cache.Slots(0, 1)}, Decode: true}
+		p := Pass{Ops: dev.Queue(), IDs: row, Pos: row, End: row, Cache: []device.KV{cache.Slots(0, 1)}, Decode: true}
 		c.Attend(&p, 0, dst, q, k)
 	}
 	policy := func(text string) (*Policy, *stopwatch) {

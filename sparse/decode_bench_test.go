@@ -102,7 +102,7 @@ func newDecodePast(b *testing.B, n int) *decodePast {
 		p.cache.Flush(p.seq)
 		p.random(v)
 		for l := range benchLayers {
-			device.Do(dev.Ops(), device.Append{KV: p.cache.Slots(l, 1), K: p.keys.Rows(lo, lo+benchChunk), V: v})
+			device.Do(dev.Queue(), device.Append{KV: p.cache.Slots(l, 1), K: p.keys.Rows(lo, lo+benchChunk), V: v})
 		}
 	}
 	p.pos, p.end = p.numbers(b, 0, n), p.numbers(b, 1, n)
@@ -127,7 +127,7 @@ func (p *decodePast) numbers(b *testing.B, first, n int) device.Tensor {
 func (p *decodePast) pass(lo, hi, l int, decode bool) *Pass {
 	kv := p.cache.Slots(l, 1)
 	return &Pass{
-		Ops: p.dev.Ops(), IDs: p.pos.Rows(lo, hi), Pos: p.pos.Rows(lo, hi), End: p.end.Rows(lo, hi),
+		Ops: p.dev.Queue(), IDs: p.pos.Rows(lo, hi), Pos: p.pos.Rows(lo, hi), End: p.end.Rows(lo, hi),
 		Cache: []device.KV{kv, kv, kv}, First: lo, Prompt: p.seq.Len(), Decode: decode,
 	}
 }

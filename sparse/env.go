@@ -167,7 +167,7 @@ func (e *Env) reset(slot int) {
 func (e *Env) fork(dst, src int) {
 	for _, t := range e.states {
 		for l := range e.Layers {
-			device.Do(e.dev.Ops(), device.Copy{Dst: t.At(l).Rows(dst, dst+1), Src: t.At(l).Rows(src, src+1)})
+			device.Do(e.dev.Queue(), device.Copy{Dst: t.At(l).Rows(dst, dst+1), Src: t.At(l).Rows(src, src+1)})
 		}
 	}
 }

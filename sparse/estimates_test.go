@@ -37,7 +37,7 @@ func TestVAttentionOfAGroupIsUnbiased(t *testing.T) {
 	sampled := 0
 	for seed := range uint64(seeds) {
 		tail.Draw.Seed = seed
-		b.dev.Ops().SampleTail(list, b.q, b.kv, plan, tail)
+		device.Do(b.dev.Queue(), device.Sample{Rule: device.TailSample, List: list, Q: b.q, KV: b.kv, Plan: plan, Tail: tail})
 		b.read(index, list.Index)
 		b.read(count, list.Count)
 		b.read(weight, list.Weight)

@@ -136,15 +136,15 @@ func (f *flexprefill) Observe(p *Pass, layer int, q, _ device.Tensor) {
 	kv, m := p.KV(layer), f.means
 	m.Rows = n
 	newest := q.Rows(max(n-f.Block, 0), n)
-	p.Ops.LineSums(f.columns, f.diagonals, newest, kv, device.First{})
-	p.Ops.MeanRows(f.last, newest, kv, onlyBlock)
-	p.Ops.MeanRows(m.Queries, q, kv, f.Block)
-	p.Ops.MeanKeys(m.Keys, kv, f.Block)
-	p.Ops.Agree(m, f.columns, f.last, kv, f.Tau)
+	device.Do(p.Ops, device.Score{Rule: device.VerticalSlash, Dst: f.columns, Diagonals: f.diagonals, Q: newest, KV: kv, First: device.First{}})
+	device.Do(p.Ops, device.Summarize{Rule: device.MeanRows, Dst: f.last, X: newest, KV: kv, Block: onlyBlock})
+	device.Do(p.Ops, device.Summarize{Rule: device.MeanRows, Dst: m.Queries, X: q, KV: kv, Block: f.Block})
+	device.Do(p.Ops, device.Summarize{Rule: device.MeanKeys, Dst: m.Keys, KV: kv, Block: f.Block})
+	device.Do(p.Ops, device.Score{Rule: device.PooledAgreement, Dst: m.Agree, Columns: f.columns, Q: f.last, Keys: m.Keys, Block: m.Block, KV: kv, Near: f.Tau})
 	c := device.Cover{Block: f.Block, Share: f.Gamma, Least: f.blocks(f.Min), Most: f.blocks(f.Max)}
-	p.Ops.TopLines(f.columnsList, f.columns, kv, c, m.Agree)
-	p.Ops.TopLines(f.diagonalsList, f.diagonals, kv, c, m.Agree)
-	p.Ops.ListBlocks(f.list, f.columnsList, f.diagonalsList, kv, m)
+	device.Do(p.Ops, device.Select{Rule: device.TopLines, List: f.columnsList, Scores: f.columns, KV: kv, Cover: c, Agree: m.Agree})
+	device.Do(p.Ops, device.Select{Rule: device.TopLines, List: f.diagonalsList, Scores: f.diagonals, KV: kv, Cover: c, Agree: m.Agree})
+	device.Do(p.Ops, device.Select{Rule: device.ExpandBlocks, List: f.list, Columns: f.columnsList, Diagonals: f.diagonalsList, KV: kv, Means: m})
 }
 
 // onlyBlock is a length of blocks that makes all rows one.

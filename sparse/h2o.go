@@ -71,7 +71,7 @@ func (m *h2o) Restart(p *Pass, layer int) {
 // Observe scores what the rows of a prompt read.
 func (m *h2o) Observe(p *Pass, layer int, q, _ device.Tensor) {
 	if !p.Decode {
-		p.Ops.AddWeights(p.State(m.sum, layer), q, p.KV(layer), device.Plan{})
+		device.Do(p.Ops, device.Summarize{Rule: device.AttentionMass, Dst: p.State(m.sum, layer), X: q, KV: p.KV(layer), Plan: device.Plan{}})
 	}
 }
 
@@ -80,7 +80,7 @@ func (m *h2o) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) devi
 	kv, sum := p.KV(layer), p.State(m.sum, layer)
 	plan.Sink, plan.Recent, plan.Middle = 0, 1, device.Tokens
 	plan.List = listRows(m.list, p.Rows())
-	p.Ops.KeepBest(plan.List, sum, kv, plan, device.Keep{Best: m.Heavy, Newest: m.Recent, Since: p.State(m.since, layer)})
-	p.Ops.AddWeights(sum, q, kv, plan)
+	device.Do(p.Ops, device.Select{Rule: device.HeavyHitters, List: plan.List, Scores: sum, KV: kv, Plan: plan, Keep: device.Keep{Best: m.Heavy, Newest: m.Recent, Since: p.State(m.since, layer)}})
+	device.Do(p.Ops, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: q, KV: kv, Plan: plan})
 	return plan
 }

@@ -147,7 +147,7 @@ func TestH2OScoresAddUpToQueries(t *testing.T) {
 		kv.Len = b.tensor(device.I32, []int32{int32(part[1])}, 1)
 		n := part[1] - part[0]
 		x := b.tensor(device.F32, q[(part[0]-20)*heads*tailDim:(part[1]-20)*heads*tailDim], n, heads, tailDim)
-		b.dev.Ops().AddWeights(sum, x, kv, device.Plan{})
+		device.Do(b.dev.Queue(), device.Summarize{Rule: device.AttentionMass, Dst: sum, X: x, KV: kv, Plan: device.Plan{}})
 	}
 	got := make([]float32, 150)
 	b.read(got, sum)

@@ -190,14 +190,14 @@ func (*hashattention) Name() string { return "hashattention" }
 
 // Observe signs the keys of a pass.
 func (m *hashattention) Observe(p *Pass, layer int, _, k device.Tensor) {
-	p.Ops.StoreSigns(m.signs, k, layerNet(m.key, layer), p.KV(layer))
+	device.Do(p.Ops, device.Summarize{Rule: device.KeySigns, Dst: m.signs, X: k, Net: layerNet(m.key, layer), KV: p.KV(layer)})
 }
 
 // Decode ranks each slot's row by signatures.
 func (m *hashattention) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	kv := p.KV(layer)
 	plan, scores := m.plan(p, plan, m.Sink, m.Window)
-	p.Ops.SignScores(scores, q, m.signs, layerNet(m.query, layer), kv, plan)
-	p.Ops.TopK(plan.List, scores, kv, m.K)
+	device.Do(p.Ops, device.Score{Rule: device.SignScores, Dst: scores, Q: q, Keys: m.signs, Net: layerNet(m.query, layer), KV: kv, Plan: plan})
+	device.Do(p.Ops, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: m.K})
 	return plan
 }

@@ -142,9 +142,9 @@ func (m *magicpig) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan)
 	}
 	plan.Sink, plan.Recent, plan.Middle = m.Sink, m.Local, device.Tokens
 	plan.List = listRows(m.list, p.Rows())
-	p.Ops.HashKeys(h, kv)
+	device.Do(p.Ops, device.Summarize{Rule: device.KeyHashes, Hash: h, KV: kv})
 	list := plan
 	list.Middle, list.List = device.None, device.List{}
-	p.Ops.ListCollisions(plan.List, h, q, kv, list)
+	device.Do(p.Ops, device.Select{Rule: device.Collisions, List: plan.List, Hash: h, Q: q, KV: kv, Plan: list})
 	return plan
 }

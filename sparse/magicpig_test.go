@@ -71,8 +71,8 @@ func (b *hashBench) collide(seed uint64) (index [][]int32, weight [][]float32) {
 	planes := b.h.Planes.Len()
 	b.dev.Write(b.h.Planes, raw(sparse.Normals(seed, 1, planes)))
 	b.dev.Write(b.h.Done, raw([]float32{0}))
-	b.dev.Ops().HashKeys(b.h, b.kv)
-	b.dev.Ops().ListCollisions(b.list, b.h, b.q, b.kv, b.plan)
+	device.Do(b.dev.Queue(), device.Summarize{Rule: device.KeyHashes, Hash: b.h, KV: b.kv})
+	device.Do(b.dev.Queue(), device.Select{Rule: device.Collisions, List: b.list, Hash: b.h, Q: b.q, KV: b.kv, Plan: b.plan})
 	return b.lists()
 }
 

@@ -5,7 +5,7 @@ import "github.com/gollm/gollm/device"
 // Pass is one trip through the layers: a prompt, a chunk of one, or a decode
 // step. Its tensors are fixed buffers that the engine refills between passes.
 type Pass struct {
-	Ops device.Ops
+	Ops device.Queue
 	IDs device.Tensor // i32 [rows]
 	Pos device.Tensor // i32 [rows]
 	End device.Tensor // i32 [rows]: Pos + 1
@@ -30,6 +30,14 @@ type Pass struct {
 
 // Rows is the number of query rows of the pass.
 func (p *Pass) Rows() int { return p.IDs.Dim(0) }
+
+// NewRows is how many rows of each slot the pass has.
+func (p *Pass) NewRows() int {
+	if p.Decode {
+		return 1
+	}
+	return p.Rows()
+}
 
 // KV is one layer of the cache as the rows of this pass see it.
 func (p *Pass) KV(layer int) device.KV {

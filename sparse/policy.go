@@ -27,14 +27,6 @@ type Decoder interface {
 	Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan
 }
 
-// Attender is a Decoder of the last stage that can attend as well, which a device may
-// do together. It does so where nobody watches.
-type Attender interface {
-	Decoder
-	// Attend is the attention of what Decode would plan. dst is shaped like q.
-	Attend(p *Pass, layer int, dst, q device.Tensor, plan device.Plan)
-}
-
 // Observer sees the queries and keys of every pass and layer, before anything
 // is planned: q f32 [rows, heads, dim], k f32 [rows, kvheads, dim], both after
 // RoPE; k is stored already. A method that decides in decode by what was
@@ -242,40 +234,32 @@ func (c *Policy) atOnce(p *Pass, row int) int {
 
 // attend plans and attends for the rows of a pass or of a tile of one.
 func (c *Policy) attend(p *Pass, layer int, dst, q device.Tensor) {
-	stages := c.now().decode
-	if last := len(stages) - 1; p.Decode && c.Trace == nil && last >= 0 {
-		if m, ok := stages[last].(Attender); ok {
-			m.Attend(p, layer, dst, q, c.refined(p, layer, q, stages[:last]))
-			return
-		}
-	}
 	plan := c.plan(p, layer, q)
+	attend := device.Attend{Dst: dst, Q: q, KV: p.KV(layer), Plan: plan}
 	if c.Trace != nil {
 		c.Trace.Planned(p, layer, plan)
-	}
-	device.Do(p.Ops, device.Attend{Dst: dst, Q: q, KV: p.KV(layer), Plan: plan})
-	if c.Trace != nil {
+		device.Do(p.Ops, attend)
 		c.Trace.Attended(p, layer, dst, q, plan)
+		return
+	}
+	device.Do(p.Ops, attend)
+	if p.Decode && plan.Middle == device.Tokens {
+		// A device that chooses and attends at once need not write what was chosen.
+		device.Do(p.Ops, device.Discard{List: plan.List})
 	}
 }
 
 // plan runs the stages of the pass's phase.
 func (c *Policy) plan(p *Pass, layer int, q device.Tensor) device.Plan {
-	if p.Decode {
-		return c.refined(p, layer, q, c.now().decode)
-	}
 	plan := device.Plan{Span: c.span(p, layer)}
+	if p.Decode {
+		for _, m := range c.now().decode {
+			plan = m.Decode(p, layer, q, plan)
+		}
+		return plan
+	}
 	for _, m := range c.prefill {
 		plan = m.Prefill(p, layer, q, plan)
-	}
-	return plan
-}
-
-// refined is what stages leave of a layer in a decode pass.
-func (c *Policy) refined(p *Pass, layer int, q device.Tensor, stages []Decoder) device.Plan {
-	plan := device.Plan{Span: c.span(p, layer)}
-	for _, m := range stages {
-		plan = m.Decode(p, layer, q, plan)
 	}
 	return plan
 }

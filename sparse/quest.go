@@ -83,7 +83,7 @@ func (*quest) Name() string { return "quest" }
 // Observe keeps the bounds of the keys of a pass.
 func (q *quest) Observe(p *Pass, layer int, _, _ device.Tensor) {
 	if layer >= denseLayers {
-		p.Ops.KeyBounds(q.bounds, newest(p, layer))
+		device.Do(p.Ops, device.Summarize{Rule: device.KeyBounds, Dst: q.bounds, KV: p.KV(layer), Rows: p.NewRows()})
 	}
 }
 
@@ -98,7 +98,7 @@ func (q *quest) Decode(p *Pass, layer int, x device.Tensor, plan device.Plan) de
 	if q.parts == 1 {
 		plan.Middle = device.Blocks
 	}
-	p.Ops.BoundScores(scores, x, q.bounds, kv)
-	p.Ops.TopParts(plan.List, scores, kv, q.parts, device.Parts{Keep: q.Budget, Least: leastPages, Span: plan.Span})
+	device.Do(p.Ops, device.Score{Rule: device.BoundScores, Dst: scores, Q: x, Keys: q.bounds, KV: kv})
+	device.Do(p.Ops, device.Select{Rule: device.TopParts, List: plan.List, Scores: scores, KV: kv, Parts: device.Parts{Parts: q.parts, Keep: q.Budget, Least: leastPages, Span: plan.Span}})
 	return plan
 }

@@ -79,7 +79,7 @@ func (r *random) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) d
 	plan.Sink, plan.Recent, plan.Middle = r.Sink, r.Window, device.None
 	tail, list := r.tail, listRows(r.list, p.Rows())
 	tail.Draw.Layer = uint32(layer)
-	p.Ops.SampleTail(list, q, p.KV(layer), plan, tail)
+	device.Do(p.Ops, device.Sample{Rule: device.TailSample, List: list, Q: q, KV: p.KV(layer), Plan: plan, Tail: tail})
 	if r.Weight == "one" {
 		list.Weight = device.Tensor{}
 	}

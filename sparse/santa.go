@@ -132,22 +132,10 @@ func (*santa) Name() string { return "santa" }
 
 // Decode draws from what the plan reads.
 func (s *santa) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
-	d, list := s.draw(p, layer)
-	p.Ops.SampleValues(list, s.asked(p, layer, q), p.KV(layer), plan, d)
-	return device.Plan{Span: plan.Span, Middle: device.Tokens, List: list, Mixture: true}
-}
-
-// Attend draws from what the plan reads and attends to it.
-func (s *santa) Attend(p *Pass, layer int, dst, q device.Tensor, plan device.Plan) {
-	d, list := s.draw(p, layer)
-	device.SampleAttend(p.Ops, dst, list, s.asked(p, layer, q), p.KV(layer), plan, d)
-}
-
-// draw is how the rows of a layer draw, and their lists.
-func (s *santa) draw(p *Pass, layer int) (device.Draws, device.List) {
-	d := s.draws
+	d, list := s.draws, listRows(s.list, p.Rows())
 	d.Draw.Layer, d.Of = uint32(layer), p.Of
-	return d, listRows(s.list, p.Rows())
+	device.Do(p.Ops, device.Sample{Rule: device.ValueSample, List: list, Q: s.asked(p, layer, q), KV: p.KV(layer), Plan: plan, Draws: d})
+	return device.Plan{Span: plan.Span, Middle: device.Tokens, List: list, Mixture: true}
 }
 
 // asked is the queries that scores are computed of.
@@ -158,6 +146,6 @@ func (s *santa) asked(p *Pass, layer int, q device.Tensor) device.Tensor {
 	}
 	f.Draw.Layer, f.Of = uint32(layer), p.Of
 	estimates := s.queries.Rows(0, p.Rows())
-	p.Ops.SampleFeatures(estimates, q, p.KV(layer), f)
+	device.Do(p.Ops, device.Sample{Rule: device.FeatureSample, Dst: estimates, Q: q, KV: p.KV(layer), Features: f})
 	return estimates
 }

@@ -100,10 +100,10 @@ func TestLawsThatMisleadOthersThanSanta(t *testing.T) {
 func (b *tailBench) top(k int) (index [][]int32, weight [][]float32) {
 	b.t.Helper()
 	scores := b.tensor(device.F32, make([]float32, b.heads*b.n), 1, b.heads, b.n)
-	b.dev.Ops().Scores(scores, b.q, b.kv, device.Plan{Middle: device.None}, device.Middles)
+	device.Do(b.dev.Queue(), device.Score{Rule: device.ExactScores, Dst: scores, Q: b.q, KV: b.kv, Plan: device.Plan{Middle: device.None}, Part: device.Middles})
 	list := b.list
 	list.Weight = device.Tensor{}
-	b.dev.Ops().TopK(list, scores, b.kv, device.Amount{Count: k})
+	device.Do(b.dev.Queue(), device.Select{Rule: device.TopK, List: list, Scores: scores, KV: b.kv, K: device.Amount{Count: k}})
 	index, _ = b.lists()
 	for _, x := range index {
 		weight = append(weight, make([]float32, len(x)))

@@ -14,7 +14,7 @@ import (
 // returns what they list.
 func (b *tailBench) draw(plan device.Plan, d device.Draws) (index [][]int32, weight [][]float32) {
 	b.t.Helper()
-	b.dev.Ops().SampleValues(b.list, b.q, b.kv, plan, d)
+	device.Do(b.dev.Queue(), device.Sample{Rule: device.ValueSample, List: b.list, Q: b.q, KV: b.kv, Plan: plan, Draws: d})
 	return b.lists()
 }
 

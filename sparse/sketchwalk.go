@@ -166,21 +166,21 @@ func (s *sketchwalk) Observe(p *Pass, layer int, q, k device.Tensor) {
 	if layer < s.start() {
 		return
 	}
-	kv, at := p.KV(layer), newest(p, layer)
-	device.Do(p.Ops, device.BlockSum{Sum: s.sums[0], X: k, KV: kv})
-	device.Do(p.Ops, device.BlockSum{Sum: s.sums[1], X: q, KV: kv})
-	device.Do(p.Ops, device.SketchMeans{Dst: s.keys, Sum: s.sums[0], Basis: s.basis, At: at})
+	kv, n := p.KV(layer), p.NewRows()
+	device.Do(p.Ops, device.Summarize{Rule: device.SumBlocks, Dst: s.sums[0], X: k, KV: kv})
+	device.Do(p.Ops, device.Summarize{Rule: device.SumBlocks, Dst: s.sums[1], X: q, KV: kv})
+	device.Do(p.Ops, device.Summarize{Rule: device.ProjectMeans, Dst: s.keys, X: s.sums[0], Basis: s.basis, KV: kv, Rows: n})
 	if !s.own.Absent() {
-		device.Do(p.Ops, device.SketchMeans{Dst: s.own, Sum: s.sums[1], Basis: s.basis, At: at})
+		device.Do(p.Ops, device.Summarize{Rule: device.ProjectMeans, Dst: s.own, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
 	}
 	if p.Decode {
-		device.Do(p.Ops, device.SketchRows{Dst: s.rows, X: q, Basis: s.basis, KV: kv})
+		device.Do(p.Ops, device.Summarize{Rule: device.ProjectRows, Dst: s.rows, X: q, Basis: s.basis, KV: kv})
 	} else {
-		device.Do(p.Ops, device.SketchMeans{Dst: s.rows, Sum: s.sums[1], Basis: s.basis, At: at})
+		device.Do(p.Ops, device.Summarize{Rule: device.ProjectMeans, Dst: s.rows, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
 	}
-	device.Do(p.Ops, device.CompareBlocks{Dst: s.pairsOf(p), Q: s.rows, K: s.keys, At: at, Compare: s.compare})
+	device.Do(p.Ops, device.Score{Rule: device.SketchScores, Dst: s.pairsOf(p), Q: s.rows, Keys: s.keys, KV: kv, Rows: n, Compare: s.compare})
 	if p.Decode && s.Row == "blockmean" {
-		device.Do(p.Ops, device.SketchMeans{Dst: s.rows, Sum: s.sums[1], Basis: s.basis, At: at})
+		device.Do(p.Ops, device.Summarize{Rule: device.ProjectMeans, Dst: s.rows, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
 	}
 }
 
@@ -210,7 +210,7 @@ func (s *sketchwalk) plan(p *Pass, layer int, q device.Tensor, plan device.Plan,
 	if layer < s.start() {
 		return plan
 	}
-	at, rows := newest(p, layer), s.walk[layer%2]
+	kv, n, rows := p.KV(layer), p.NewRows(), s.walk[layer%2]
 	src := s.walk[(layer+1)%2]
 	steps, exponent := 1, s.Exponent
 	if s.Power == "matrix" {
@@ -223,15 +223,15 @@ func (s *sketchwalk) plan(p *Pass, layer int, q device.Tensor, plan device.Plan,
 		steps++ // none of which chooses
 	}
 	for range steps - 1 {
-		device.Do(p.Ops, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), At: at, Exponent: exponent})
+		device.Do(p.Ops, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), KV: kv, Rows: n, Exponent: exponent})
 		src = rows
 	}
 	if layer < denseLayers {
 		return plan
 	}
 	plan.Sink, plan.Recent, plan.Align, plan.Middle, plan.List = 0, 0, 0, device.Blocks, s.list
-	device.Do(p.Ops, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), At: at, Exponent: exponent})
-	device.Do(p.Ops, device.TopBlocks{List: plan.List, Rows: rows, At: at, Pick: pick})
+	device.Do(p.Ops, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), KV: kv, Rows: n, Exponent: exponent})
+	device.Do(p.Ops, device.Select{Rule: device.TopBlocks, List: plan.List, Scores: rows, KV: kv, Rows: n, Pick: pick})
 	return plan
 }
 
@@ -244,12 +244,4 @@ func (s *sketchwalk) pairsOf(p *Pass) device.Tensor {
 		return s.pairs.Rows(0, p.Rows())
 	}
 	return s.pairs.Rows(0, 1)
-}
-
-// newest is the blocks of a pass.
-func newest(p *Pass, layer int) device.Newest {
-	if p.Decode {
-		return device.Newest{KV: p.KV(layer), N: 1}
-	}
-	return device.Newest{KV: p.KV(layer), N: p.Rows()}
 }

@@ -84,7 +84,7 @@ func benchSystem(b *testing.B, text string, n, rows int) {
 		b.Fatal(err)
 	}
 	pass := func(rows int, decode bool) *Pass {
-		p := &Pass{Ops: dev.Ops(), IDs: ints.Rows(0, rows), Pos: ints.Rows(0, rows), End: ints.Rows(0, rows),
+		p := &Pass{Ops: dev.Queue(), IDs: ints.Rows(0, rows), Pos: ints.Rows(0, rows), End: ints.Rows(0, rows),
 			First: seq.Len() - rows, Prompt: n, Decode: decode}
 		cache.Flush(seq)
 		for l := range layers {

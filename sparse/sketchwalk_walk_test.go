@@ -99,10 +99,6 @@ func (b *blockBed) readWalk(x device.Tensor, i, n int) (logs []float64, negative
 // blocks is the number of blocks of the sequence.
 func (b *blockBed) blocks() int { return b.kv.Pages.Dim(1) }
 
-// all names every block of the sequence, rows of a prefill; one names the last.
-func (b *blockBed) all() device.Newest { return device.Newest{KV: b.kv, N: b.n} }
-func (b *blockBed) one() device.Newest { return device.Newest{KV: b.kv, N: 1} }
-
 // compared makes the pairs of rows of scores: sketches whose products are exact.
 func (b *blockBed) compared(scores [][]float64, c device.Compare) device.Tensor {
 	n := b.blocks()
@@ -115,7 +111,7 @@ func (b *blockBed) compared(scores [][]float64, c device.Compare) device.Tensor 
 		}
 	}
 	pairs := b.floats(make([]float32, n*n), n, n)
-	device.Do(b.dev.Ops(), device.CompareBlocks{Dst: pairs, Q: b.floats(q, n, 1, n), K: b.floats(k, n, 1, n), At: b.all(), Compare: c})
+	device.Do(b.dev.Queue(), device.Score{Rule: device.SketchScores, Dst: pairs, Q: b.floats(q, n, 1, n), Keys: b.floats(k, n, 1, n), KV: b.kv, Rows: b.n, Compare: c})
 	return pairs
 }
 
@@ -128,11 +124,11 @@ func (b *blockBed) rows(log bool) device.Tensor {
 	return b.ints(make([]int32, 2*n*n), n, 2*n)
 }
 
-// top is the lists of all blocks named.
-func (b *blockBed) top(rows device.Tensor, at device.Newest, p device.Pick) [][]int32 {
+// top is the lists of the blocks of the newest n rows.
+func (b *blockBed) top(scores device.Tensor, newest int, p device.Pick) [][]int32 {
 	n := b.blocks()
 	l := device.List{Index: b.ints(make([]int32, n*n), n, 1, n), Count: b.ints(make([]int32, n), n, 1)}
-	device.Do(b.dev.Ops(), device.TopBlocks{List: l, Rows: rows, At: at, Pick: p})
+	device.Do(b.dev.Queue(), device.Select{Rule: device.TopBlocks, List: l, Scores: scores, KV: b.kv, Rows: newest, Pick: p})
 	index, count := b.read(l.Index), b.read(l.Count)
 	var lists [][]int32
 	for g := range n {
@@ -192,17 +188,17 @@ func TestSketchExample(t *testing.T) { // SW-1
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			ops := b.dev.Ops()
+			ops := b.dev.Queue()
 			sum, basis := b.floats(make([]float32, 3*4), 3, 1, 4), b.floats(tt.basis, tt.width, 4)
 			sketch := func(x []float32, heads int) device.Tensor {
 				s := b.floats(make([]float32, 3*tt.width), 3, 1, tt.width)
-				device.Do(ops, device.BlockSum{Sum: sum, X: b.floats(x, n, heads, 4), KV: b.kv})
-				device.Do(ops, device.SketchMeans{Dst: s, Sum: sum, Basis: basis, At: b.all()})
+				device.Do(ops, device.Summarize{Rule: device.SumBlocks, Dst: sum, X: b.floats(x, n, heads, 4), KV: b.kv})
+				device.Do(ops, device.Summarize{Rule: device.ProjectMeans, Dst: s, X: sum, Basis: basis, KV: b.kv, Rows: b.n})
 				return s
 			}
 			qt, kt := sketch(qs, 2), sketch(ks, 1)
 			pairs := b.floats(make([]float32, 9), 3, 3)
-			device.Do(ops, device.CompareBlocks{Dst: pairs, Q: qt, K: kt, At: b.all(), Compare: device.Compare{}})
+			device.Do(ops, device.Score{Rule: device.SketchScores, Dst: pairs, Q: qt, Keys: kt, KV: b.kv, Rows: b.n, Compare: device.Compare{}})
 			near(t, "q", b.byBlock(qt), tt.qt, 2e-6)
 			near(t, "k", b.byBlock(kt), tt.kt, 2e-6)
 			near(t, "scores", b.byBlock(pairs), tt.want, 2e-6)
@@ -242,8 +238,8 @@ func TestWalkExample(t *testing.T) { // SW-2
 				c := device.Compare{Form: tt.form, Log: log}
 				w0, w1 := b.compared(layer0, c), b.compared(layer1, c)
 				r0, r1 := b.rows(log), b.rows(log)
-				device.Do(b.dev.Ops(), device.Walk{Dst: r0, Src: device.Tensor{}, Pairs: w0, At: b.all(), Exponent: 8})
-				device.Do(b.dev.Ops(), device.Walk{Dst: r1, Src: r0, Pairs: w1, At: b.all(), Exponent: 8})
+				device.Do(b.dev.Queue(), device.Walk{Dst: r0, Src: device.Tensor{}, Pairs: w0, KV: b.kv, Rows: b.n, Exponent: 8})
+				device.Do(b.dev.Queue(), device.Walk{Dst: r1, Src: r0, Pairs: w1, KV: b.kv, Rows: b.n, Exponent: 8})
 				logs, _ := b.readWalk(r1, 4, 5)
 				for j, want := range tt.row4 {
 					if got := math.Exp(logs[j]); math.Abs(got-want) > 6e-6*want {
@@ -251,14 +247,14 @@ func TestWalkExample(t *testing.T) { // SW-2
 					}
 				}
 				near(t, "ln row 4", logs, tt.exampleRow, 2e-6)
-				lists := b.top(r1, b.all(), device.Pick{Count: 3})
+				lists := b.top(r1, b.n, device.Pick{Count: 3})
 				for i, want := range tt.lists {
 					if want != nil && !slices.Equal(lists[2+i], want) {
 						t.Errorf("block %d reads %v, want %v", 2+i, lists[2+i], want)
 					}
 				}
-				device.Do(b.dev.Ops(), device.Walk{Dst: r1, Src: device.Tensor{}, Pairs: w1, At: b.all(), Exponent: 8})
-				if got := b.top(r1, b.all(), device.Pick{Count: 3})[4]; tt.onehop != nil && !slices.Equal(got, tt.onehop) {
+				device.Do(b.dev.Queue(), device.Walk{Dst: r1, Src: device.Tensor{}, Pairs: w1, KV: b.kv, Rows: b.n, Exponent: 8})
+				if got := b.top(r1, b.n, device.Pick{Count: 3})[4]; tt.onehop != nil && !slices.Equal(got, tt.onehop) {
 					t.Errorf("with one hop block 4 reads %v, want %v", got, tt.onehop)
 				}
 			})
@@ -273,7 +269,7 @@ func TestDecodeRowExample(t *testing.T) { // SW-3
 	c := device.Compare{Log: true}
 	w0, w1 := b.compared(step0, c), b.compared(step1, c)
 	rows := b.rows(true)
-	device.Do(b.dev.Ops(), device.Walk{Dst: rows, Src: device.Tensor{}, Pairs: w0, At: b.one(), Exponent: 8})
+	device.Do(b.dev.Queue(), device.Walk{Dst: rows, Src: device.Tensor{}, Pairs: w0, KV: b.kv, Rows: 1, Exponent: 8})
 	first := []float64{.430467, .00000256, 2.143589, .016796, 4.299817}
 	logs, _ := b.readWalk(rows, 4, 5)
 	for j, want := range first {
@@ -285,15 +281,15 @@ func TestDecodeRowExample(t *testing.T) { // SW-3
 			t.Errorf("after layer 0: [%d] = %v, want %v", j, got, want)
 		}
 	}
-	device.Do(b.dev.Ops(), device.Walk{Dst: rows, Src: rows, Pairs: w1, At: b.one(), Exponent: 8})
+	device.Do(b.dev.Queue(), device.Walk{Dst: rows, Src: rows, Pairs: w1, KV: b.kv, Rows: 1, Exponent: 8})
 	logs, _ = b.readWalk(rows, 4, 5)
 	last := 2.221054
 	near(t, "after layer 1", logs, []float64{-1.592069 - last, -1.961464 - last, 1.577517 - last, -.826227 - last, 0}, 2e-6)
-	if got := b.top(rows, b.one(), device.Pick{Count: 3})[0]; !slices.Equal(got, []int32{0, 2, 4}) {
+	if got := b.top(rows, 1, device.Pick{Count: 3})[0]; !slices.Equal(got, []int32{0, 2, 4}) {
 		t.Errorf("reads %v, want [0 2 4]", got)
 	}
-	device.Do(b.dev.Ops(), device.Walk{Dst: rows, Src: device.Tensor{}, Pairs: w1, At: b.one(), Exponent: 8})
-	if got := b.top(rows, b.one(), device.Pick{Count: 3})[0]; !slices.Equal(got, []int32{0, 3, 4}) {
+	device.Do(b.dev.Queue(), device.Walk{Dst: rows, Src: device.Tensor{}, Pairs: w1, KV: b.kv, Rows: 1, Exponent: 8})
+	if got := b.top(rows, 1, device.Pick{Count: 3})[0]; !slices.Equal(got, []int32{0, 3, 4}) {
 		t.Errorf("with one hop reads %v, want [0 3 4]", got)
 	}
 }
@@ -324,7 +320,7 @@ func TestWalkAgainstRationals(t *testing.T) {
 				var exact [][]*big.Int
 				for range 3 {
 					scores := randomScores(rng, n)
-					device.Do(b.dev.Ops(), device.Walk{Dst: rows, Src: src, Pairs: b.compared(scores, device.Compare{Log: log}), At: b.all(), Exponent: exponent})
+					device.Do(b.dev.Queue(), device.Walk{Dst: rows, Src: src, Pairs: b.compared(scores, device.Compare{Log: log}), KV: b.kv, Rows: b.n, Exponent: exponent})
 					src = rows
 					exact = timesPower(exact, scores, int64(exponent))
 				}
@@ -403,10 +399,10 @@ func TestWalkInvariants(t *testing.T) {
 	walk := func(scores [][][]float64, log bool) [][]int32 {
 		rows, src := b.rows(log), device.Tensor{}
 		for _, s := range scores {
-			device.Do(b.dev.Ops(), device.Walk{Dst: rows, Src: src, Pairs: b.compared(s, device.Compare{Log: log}), At: b.all(), Exponent: 8})
+			device.Do(b.dev.Queue(), device.Walk{Dst: rows, Src: src, Pairs: b.compared(s, device.Compare{Log: log}), KV: b.kv, Rows: b.n, Exponent: 8})
 			src = rows
 		}
-		return b.top(rows, b.all(), device.Pick{Share: .5})
+		return b.top(rows, b.n, device.Pick{Share: .5})
 	}
 	scaled := func(f func(layer, i, j int) float64) [][][]float64 {
 		var all [][][]float64

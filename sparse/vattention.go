@@ -207,7 +207,7 @@ func (v *vattention) estimate(p *Pass, layer int, q device.Tensor, plan device.P
 	}
 	tail, list := v.tail, listRows(v.list, p.Rows())
 	tail.Draw.Layer, tail.Of = uint32(layer), p.Of
-	p.Ops.SampleTail(list, q, p.KV(layer), plan, tail)
+	device.Do(p.Ops, device.Sample{Rule: device.TailSample, List: list, Q: q, KV: p.KV(layer), Plan: plan, Tail: tail})
 	plan.Middle, plan.List = device.Tokens, list
 	return plan
 }
@@ -227,12 +227,12 @@ func (v *vattention) choose(p *Pass, layer int, q device.Tensor, plan device.Pla
 	kv, scores := p.KV(layer), v.scores.Rows(0, p.Rows())
 	plan = v.edges(plan)
 	plan.Middle, plan.List = device.Tokens, listRows(v.top, p.Rows())
-	p.Ops.Scores(scores, q, kv, plan, device.Middles)
+	device.Do(p.Ops, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: plan, Part: device.Middles})
 	if v.Share == "group" {
 		shared := v.shared.Rows(0, p.Rows())
-		p.Ops.MaxHeads(shared, scores, kv)
+		device.Do(p.Ops, device.Score{Rule: device.GroupMax, Dst: shared, Q: scores, KV: kv})
 		scores = shared
 	}
-	p.Ops.TopK(plan.List, scores, kv, v.Top)
+	device.Do(p.Ops, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: v.Top})
 	return plan
 }

@@ -48,7 +48,7 @@ func benchDecode(b *testing.B, n int, spec string) {
 	for seq.Len() < n {
 		must(b, seq.Extend(1024, nil))
 		cache.Flush(seq)
-		device.Do(dev.Ops(), device.Append{KV: cache.Slots(0, 1), K: floats(1024, kvHeads, dim), V: floats(1024, kvHeads, dim)})
+		device.Do(dev.Queue(), device.Append{KV: cache.Slots(0, 1), K: floats(1024, kvHeads, dim), V: floats(1024, kvHeads, dim)})
 	}
 	row, err := dev.Alloc(device.I32, 1)
 	must(b, err)
@@ -66,7 +66,7 @@ func benchDecode(b *testing.B, n int, spec string) {
 	own, ownTime := policy(spec)
 	for b.Loop() {
 		for _, c := range []*Policy{dense, own} {
-			p := Pass{Ops: dev.Ops(), IDs: row, Pos: row, End: row, Cache: []device.KV{cache.Slots(0, 1)}, Decode: true}
+			p := Pass{Ops: dev.Queue(), IDs: row, Pos: row, End: row, Cache: []device.KV{cache.Slots(0, 1)}, Decode: true}
 			c.Attend(&p, 0, dst, q, k)
 		}
 	}

@@ -90,7 +90,7 @@ func (b *tailBench) read(data any, x device.Tensor) {
 // returns what they list.
 func (b *tailBench) sample(plan device.Plan, tail device.Tail) (index [][]int32, weight [][]float32) {
 	b.t.Helper()
-	b.dev.Ops().SampleTail(b.list, b.q, b.kv, plan, tail)
+	device.Do(b.dev.Queue(), device.Sample{Rule: device.TailSample, List: b.list, Q: b.q, KV: b.kv, Plan: plan, Tail: tail})
 	return b.lists()
 }
 
@@ -163,8 +163,8 @@ func TestVAttentionExampleOfWeights(t *testing.T) {
 			Count:  b.tensor(device.I32, []int32{int32(len(index))}, 1, 1),
 			Weight: b.tensor(device.F32, weight, 1, 1, len(index)),
 		}}
-		device.Do(b.dev.Ops(), device.Attend{Dst: y, Q: b.q, KV: b.kv, Plan: plan})
-		b.dev.Ops().Scores(shares, b.q, b.kv, plan, device.Planned)
+		device.Do(b.dev.Queue(), device.Attend{Dst: y, Q: b.q, KV: b.kv, Plan: plan})
+		device.Do(b.dev.Queue(), device.Score{Rule: device.ExactScores, Dst: shares, Q: b.q, KV: b.kv, Plan: plan, Part: device.Planned})
 		got, s := make([]float32, tailDim), make([]float32, 8)
 		b.read(got, y)
 		b.read(s, shares)

@@ -94,9 +94,9 @@ func (v *vslash) Observe(p *Pass, layer int, q, _ device.Tensor) {
 		return
 	}
 	kv, n := p.KV(layer), p.Rows()
-	p.Ops.LineSums(v.columns, v.diagonals, q.Rows(max(n-vslashRows, 0), n), kv, device.First{Columns: forcedColumns, Diagonals: forcedDiagonals})
-	p.Ops.TopK(v.columnsList, asRow(v.columns), kv, device.Amount{Count: max(v.Vertical, leastColumns)})
-	p.Ops.TopK(v.diagonalsList, asRow(v.diagonals), kv, device.Amount{Count: max(v.Slash, leastDiagonals)})
+	device.Do(p.Ops, device.Score{Rule: device.VerticalSlash, Dst: v.columns, Diagonals: v.diagonals, Q: q.Rows(max(n-vslashRows, 0), n), KV: kv, First: device.First{Columns: forcedColumns, Diagonals: forcedDiagonals}})
+	device.Do(p.Ops, device.Select{Rule: device.TopK, List: v.columnsList, Scores: asRow(v.columns), KV: kv, K: device.Amount{Count: max(v.Vertical, leastColumns)}})
+	device.Do(p.Ops, device.Select{Rule: device.TopK, List: v.diagonalsList, Scores: asRow(v.diagonals), KV: kv, K: device.Amount{Count: max(v.Slash, leastDiagonals)}})
 }
 
 // asRow is scores [heads, width] as those of one row.
@@ -106,6 +106,6 @@ func asRow(x device.Tensor) device.Tensor { return x.Reshape(1, x.Dim(0), x.Dim(
 func (v *vslash) Prefill(p *Pass, layer int, _ device.Tensor, plan device.Plan) device.Plan {
 	plan.Sink, plan.Recent, plan.Align = 0, 0, 0
 	plan.Middle, plan.List = device.Tokens, v.list
-	p.Ops.ListLines(plan.List, v.columnsList, v.diagonalsList, p.KV(layer), p.Rows())
+	device.Do(p.Ops, device.Select{Rule: device.ExpandLines, List: plan.List, Columns: v.columnsList, Diagonals: v.diagonalsList, KV: p.KV(layer), Rows: p.Rows()})
 	return plan
 }

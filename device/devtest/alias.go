@@ -28,7 +28,7 @@ func aliases(t *testing.T, d device.Device) {
 func (b *bed) after(calls []func(q device.Queue), between func()) (all []byte) {
 	b.t.Helper()
 	for _, c := range calls {
-		c(b.d.Ops())
+		c(b.d.Queue())
 		between()
 	}
 	b.sync()

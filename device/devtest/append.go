@@ -62,7 +62,7 @@ func appendRows(b *bed, a attention) job {
 	}
 	kt, vt := b.f32(k, rows, a.kvHeads, a.dim), b.f32(v, rows, a.kvHeads, a.dim)
 	return job{
-		step:   func(ops device.Ops) { device.Do(ops, device.Append{KV: c, K: kt, V: vt}) },
+		step:   func(ops device.Queue) { device.Do(ops, device.Append{KV: c, K: kt, V: vt}) },
 		expect: []expectation{{name: "k", got: c.K, want: wantK}, {name: "v", got: c.V, want: wantV}},
 	}
 }

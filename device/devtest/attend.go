@@ -294,7 +294,7 @@ func (b *bed) stored(x []float32, full bool, dims ...int) device.Tensor {
 // run attends once and gives the bits of the result.
 func (b *bed) run(c call) []byte {
 	b.t.Helper()
-	device.Do(b.d.Ops(), device.Attend{Dst: c.dst, Q: c.q, KV: c.kv, Plan: c.plan})
+	device.Do(b.d.Queue(), device.Attend{Dst: c.dst, Q: c.q, KV: c.kv, Plan: c.plan})
 	b.sync()
 	return b.raw(c.dst)
 }
@@ -313,7 +313,7 @@ func idleRows(t *testing.T, d device.Device) {
 	}
 	k := b.raw(c.kv.K)
 	x := b.f32(b.normal(3*2*64), 3, 2, 64)
-	device.Do(d.Ops(), device.Append{KV: c.kv, K: x, V: x})
+	device.Do(d.Queue(), device.Append{KV: c.kv, K: x, V: x})
 	b.sync()
 	changed := 0
 	for i, v := range b.raw(c.kv.K) {

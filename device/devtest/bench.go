@@ -103,13 +103,13 @@ func count(n int) []int32 {
 }
 
 // run measures step, which reads bytes from memory and computes flops.
-func (b *benchBed) run(bytes, flops int, step func(ops device.Ops)) {
-	step(b.d.Ops())
+func (b *benchBed) run(bytes, flops int, step func(ops device.Queue)) {
+	step(b.d.Queue())
 	if err := b.d.Sync(); err != nil {
 		b.b.Fatalf("Sync: %v", err)
 	}
 	for b.b.Loop() {
-		step(b.d.Ops())
+		step(b.d.Queue())
 		if err := b.d.Sync(); err != nil {
 			b.b.Fatalf("Sync: %v", err)
 		}
@@ -164,7 +164,7 @@ func (b *benchBed) attend(a attention, p device.Plan) {
 		bytes = 0
 	}
 	next := 0
-	b.run(bytes, flops, func(ops device.Ops) {
+	b.run(bytes, flops, func(ops device.Queue) {
 		device.Do(ops, device.Attend{Dst: dst, Q: q, KV: caches[next], Plan: p})
 		next = (next + 1) % layers
 	})
@@ -184,30 +184,30 @@ func (b *benchBed) list(n, heads int) device.List {
 
 func (b *benchBed) rmsNorm(rows, dim int) {
 	x, y, w := b.f32(rows, dim), b.f32(rows, dim), b.f32(dim)
-	b.run(8*rows*dim, 0, func(ops device.Ops) { device.Do(ops, device.RMSNorm{Dst: y, X: x, W: w, Eps: 1e-5}) })
+	b.run(8*rows*dim, 0, func(ops device.Queue) { device.Do(ops, device.RMSNorm{Dst: y, X: x, W: w, Eps: 1e-5}) })
 }
 
 func (b *benchBed) swiGLU(rows, dim int) {
 	x, y, z := b.f32(rows, dim), b.f32(rows, dim), b.f32(rows, dim)
-	b.run(12*rows*dim, 0, func(ops device.Ops) { device.Do(ops, device.SwiGLU{Dst: z, Gate: x, Up: y}) })
+	b.run(12*rows*dim, 0, func(ops device.Queue) { device.Do(ops, device.SwiGLU{Dst: z, Gate: x, Up: y}) })
 }
 
 func (b *benchBed) rope(rows, heads, dim int) {
 	x, pos := b.f32(rows, heads, dim), b.i32(count(rows), rows)
 	r := device.Rotation{Freqs: b.f32(dim / 2), Scale: 1}
-	b.run(8*rows*heads*dim, 0, func(ops device.Ops) { device.Do(ops, device.Rope{X: x, Pos: pos, Rotation: r}) })
+	b.run(8*rows*heads*dim, 0, func(ops device.Queue) { device.Do(ops, device.Rope{X: x, Pos: pos, Rotation: r}) })
 }
 
 func (b *benchBed) append(rows int) {
 	a := attention{kvHeads: 8, dim: 128, lens: []int{rows}}
 	kv, x := b.cache(a, 1)[0], b.f32(rows, 8, 128)
-	b.run(2*6*rows*8*128, 0, func(ops device.Ops) { device.Do(ops, device.Append{KV: kv, K: x, V: x}) })
+	b.run(2*6*rows*8*128, 0, func(ops device.Queue) { device.Do(ops, device.Append{KV: kv, K: x, V: x}) })
 }
 
 func (b *benchBed) sample(vocab int, s device.Sampling) {
 	logits, next := b.f32(1, vocab), b.i32([]int32{0}, 1)
 	history, pos := b.i32(count(64), 1, 64), b.i32([]int32{5}, 1)
-	b.run(4*vocab, 0, func(ops device.Ops) {
-		device.Do(ops, device.Sample{Next: next, Logits: logits, History: history, Pos: pos, Samplings: []device.Sampling{s}})
+	b.run(4*vocab, 0, func(ops device.Queue) {
+		device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Samplings: []device.Sampling{s}})
 	})
 }

@@ -92,7 +92,9 @@ func (c boundCase) keyBounds(b *bed) job {
 		}
 	}
 	return job{
-		step:   func(ops device.Ops) { ops.KeyBounds(got, device.Newest{KV: kv, N: c.newest}) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Summarize{Rule: device.KeyBounds, Dst: got, KV: kv, Rows: c.newest})
+		},
 		expect: []expectation{{name: "bounds", got: got, want: widen(want)}},
 	}
 }
@@ -120,7 +122,9 @@ func (c boundCase) boundScores(b *bed) job {
 	q, dst := b.f32(c.q, len(c.len), c.heads, c.dim), b.out(len(c.len), c.sets, width)
 	bounds := b.stored(x, c.full, kv.K.Dim(0), c.kvHeads, c.parts, 2*c.dim)
 	return job{
-		step:   func(ops device.Ops) { ops.BoundScores(dst, q, bounds, kv) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Score{Rule: device.BoundScores, Dst: dst, Q: q, Keys: bounds, KV: kv})
+		},
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: 1e-6, scale: math.Sqrt(float64(c.dim)) * float64(c.heads)}},
 	}
 }
@@ -137,7 +141,7 @@ func (c *boundCase) most(bounds []float32, pages [][]int32, slot, set, part int)
 }
 
 func (c boundCase) topParts(b *bed, t device.Parts) job {
-	c.dim = 4 // of keys that are not read
+	c.dim, t.Parts = 4, c.parts // of keys that are not read
 	kv, _ := c.cache(b)
 	width, size := kv.Pages.Dim(1)*c.parts+2, page/c.parts
 	x := b.normal(len(c.len) * c.sets * width)
@@ -163,7 +167,9 @@ func (c boundCase) topParts(b *bed, t device.Parts) job {
 	scores := b.f32(x, len(c.len), c.sets, width)
 	l := device.List{Index: b.i32(filledI32(len(index), -9), len(c.len), c.sets, limit), Count: b.i32(filledI32(len(count), -9), len(c.len), c.sets)}
 	return job{
-		step:   func(ops device.Ops) { ops.TopParts(l, scores, kv, c.parts, t) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Select{Rule: device.TopParts, List: l, Scores: scores, KV: kv, Parts: t})
+		},
 		expect: []expectation{{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index}},
 	}
 }

@@ -14,7 +14,12 @@ import (
 // Run tests a backend. open is called once for each group of cases; the suite
 // closes what it opens. Groups named as absent from the backend are
 // skipped, and say so.
+//
+// The last subtest, "complete", enumerates the calls and rules of package device and
+// demands that cases gave each of them to the backend, those that take heads at every
+// shape of heads.
 func Run(t *testing.T, open func(t *testing.T) device.Device, absent ...string) {
+	seen := &calls{all: map[string]bool{}, heads: map[string]bool{}}
 	groups := []struct {
 		name string
 		run  func(t *testing.T, d device.Device)
@@ -23,26 +28,26 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, absent ...string) 
 		{"scopes", scopes},
 		{"misuse", misuse},
 		{"failures", failures},
-		{"math", func(t *testing.T, d device.Device) { runAll(t, d, mathCases()) }},
-		{"matmul", func(t *testing.T, d device.Device) { runAll(t, d, productCases()) }},
-		{"fuse", func(t *testing.T, d device.Device) { runAll(t, d, fuseCases()) }},
+		{"math", seen.group(mathCases)},
+		{"matmul", seen.group(productCases)},
+		{"fuse", seen.group(fuseCases)},
 		{"alias", aliases},
-		{"sample", func(t *testing.T, d device.Device) { runAll(t, d, sampleCases()) }},
-		{"append", func(t *testing.T, d device.Device) { runAll(t, d, appendCases()) }},
-		{"attend", func(t *testing.T, d device.Device) { runAll(t, d, attendCases()) }},
-		{"sketch", func(t *testing.T, d device.Device) { runAll(t, d, sketchCases()) }},
-		{"rank", func(t *testing.T, d device.Device) { runAll(t, d, rankCases()) }},
-		{"estimate", func(t *testing.T, d device.Device) { runAll(t, d, estimateCases()) }},
-		{"value", func(t *testing.T, d device.Device) { runAll(t, d, valueCases()) }},
-		{"feature", func(t *testing.T, d device.Device) { runAll(t, d, featureCases()) }},
-		{"stripe", func(t *testing.T, d device.Device) { runAll(t, d, stripeCases()) }},
-		{"reuse", func(t *testing.T, d device.Device) { runAll(t, d, reuseCases()) }},
-		{"bound", func(t *testing.T, d device.Device) { runAll(t, d, boundCases()) }},
-		{"line", func(t *testing.T, d device.Device) { runAll(t, d, lineCases()) }},
-		{"usage", func(t *testing.T, d device.Device) { runAll(t, d, usageCases()) }},
-		{"hash", func(t *testing.T, d device.Device) { runAll(t, d, hashCases()) }},
-		{"label", func(t *testing.T, d device.Device) { runAll(t, d, labelCases()) }},
-		{"heads", shapes},
+		{"sample", seen.group(sampleCases)},
+		{"append", seen.group(appendCases)},
+		{"attend", seen.group(attendCases)},
+		{"sketch", seen.group(sketchCases)},
+		{"rank", seen.group(rankCases)},
+		{"estimate", seen.group(estimateCases)},
+		{"value", seen.group(valueCases)},
+		{"feature", seen.group(featureCases)},
+		{"stripe", seen.group(stripeCases)},
+		{"reuse", seen.group(reuseCases)},
+		{"bound", seen.group(boundCases)},
+		{"line", seen.group(lineCases)},
+		{"usage", seen.group(usageCases)},
+		{"hash", seen.group(hashCases)},
+		{"label", seen.group(labelCases)},
+		{"heads", seen.group(shapeCases)},
 		{"idle", idleRows},
 		{"whole", wholeLists},
 		{"nan", nanScores},
@@ -65,6 +70,9 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, absent ...string) 
 			g.run(t, d)
 		})
 	}
+	if len(absent) == 0 {
+		t.Run("complete", seen.complete)
+	}
 }
 
 // A testCase makes a job on a bed.
@@ -75,7 +83,7 @@ type testCase struct {
 
 // job is what a case runs and what must come out.
 type job struct {
-	step   func(ops device.Ops)
+	step   func(ops device.Queue)
 	expect []expectation
 }
 
@@ -95,12 +103,12 @@ type expectation struct {
 
 // runAll runs each case eagerly, replayed, and where the device can with inputs that come
 // late.
-func runAll(t *testing.T, d device.Device, cases []testCase) {
+func (s *calls) runAll(t *testing.T, d device.Device, cases []testCase, heads bool) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBed(t, d)
 			j := c.make(b)
-			j.step(d.Ops())
+			j.step(&noting{d.Queue(), s, heads})
 			b.sync()
 			for _, e := range j.expect {
 				b.check(e)

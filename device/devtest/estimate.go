@@ -106,7 +106,9 @@ func (c tailCase) job(b *bed) job {
 	c.tail.Of = b.of(&c.attention)
 	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, sets, limit), Count: b.i32(filledI32(len(count), -9), rows, sets), Weight: b.out(rows, sets, limit)}
 	return job{
-		step: func(ops device.Ops) { ops.SampleTail(l, at.q, at.kv, at.plan, c.tail) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Sample{Rule: device.TailSample, List: l, Q: at.q, KV: at.kv, Plan: at.plan, Tail: c.tail})
+		},
 		expect: []expectation{
 			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index},
 			{name: "weight", got: l.Weight, want: weight, bound: 1e-7, scale: 1},
@@ -284,7 +286,7 @@ func maxHeads(b *bed, lens []int) job {
 		}
 	}
 	return job{
-		step:   func(ops device.Ops) { ops.MaxHeads(dst, in, kv) },
+		step:   func(ops device.Queue) { device.Do(ops, device.Score{Rule: device.GroupMax, Dst: dst, Q: in, KV: kv}) },
 		expect: []expectation{{name: "dst", got: dst, want: want}},
 	}
 }

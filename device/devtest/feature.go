@@ -56,7 +56,9 @@ func features(b *bed, a attention, f device.Features) job {
 	c := b.attend(&a, b.shuffled(&a))
 	f.Of = b.of(&a)
 	return job{
-		step:   func(ops device.Ops) { ops.SampleFeatures(c.dst, c.q, c.kv, f) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Sample{Rule: device.FeatureSample, Dst: c.dst, Q: c.q, KV: c.kv, Features: f})
+		},
 		expect: []expectation{{name: "dst", got: c.dst, want: want, bound: 1e-6, scale: 1}},
 	}
 }

@@ -110,7 +110,7 @@ func normMatMuls(b *bed, rows, k int, types ...device.DType) job {
 			bound: productBound(dt), scale: productSize(y, values, rows, k, width)})
 	}
 	scratch := b.out(rows, k)
-	j.step = func(ops device.Ops) { NormProducts(ops, dst, x, n, w, scratch) }
+	j.step = func(ops device.Queue) { NormProducts(ops, dst, x, n, w, scratch) }
 	return j
 }
 
@@ -125,7 +125,7 @@ func addMatMul(b *bed, dt device.DType, rows, k, n int) job {
 	}
 	product := b.out(rows, n)
 	return job{
-		step:   func(ops device.Ops) { AddProduct(ops, dst, x, m, product) },
+		step:   func(ops device.Queue) { AddProduct(ops, dst, x, m, product) },
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: productBound(dt), scale: max(productSize(widen(xs), values, rows, k, n), 1)}},
 	}
 }
@@ -147,7 +147,7 @@ func normSwiGLU(b *bed, rows, k, n int, gate, up device.DType) job {
 	dst := []device.Tensor{b.out(rows, n), b.out(rows, n)}
 	scratch := b.out(rows, k)
 	return job{
-		step:   func(ops device.Ops) { NormSwiGLU(ops, dst, x, weight, w, scratch) },
+		step:   func(ops device.Queue) { NormSwiGLU(ops, dst, x, weight, w, scratch) },
 		expect: []expectation{{name: "dst", got: dst[0], want: want, bound: max(productBound(gate), productBound(up)), scale: scale}},
 	}
 }
@@ -235,7 +235,7 @@ func ropeAppend(b *bed, a attention, pairs int, interleaved bool) job {
 	tq, tk, tv := b.f32(q, rows, a.heads, a.dim), b.f32(k, rows, a.kvHeads, a.dim), b.f32(v, rows, a.kvHeads, a.dim)
 	at, r := t.tensors(b)
 	return job{
-		step: func(ops device.Ops) { RotateAppend(ops, c, tq, tk, tv, at, r) },
+		step: func(ops device.Queue) { RotateAppend(ops, c, tq, tk, tv, at, r) },
 		expect: []expectation{
 			{name: "q", got: tq, want: wantQ, bound: 3e-7}, {name: "k", got: tk, want: wantK, bound: 3e-7},
 			{name: "stored k", got: c.K, want: storedK, bound: bound}, {name: "stored v", got: c.V, want: storedV},
@@ -279,7 +279,7 @@ func normHeads(b *bed, a attention, interleaved bool, types [3]device.DType) job
 	}
 	scratch := b.out(rows, k)
 	at, r := t.tensors(b)
-	j := job{step: func(ops device.Ops) {
+	j := job{step: func(ops device.Queue) {
 		NormProducts(ops, dst, x, n, w, scratch)
 		of := func(t device.Tensor) device.Tensor { return t.Reshape(rows, t.Dim(1)/a.dim, a.dim) }
 		RotateAppend(ops, c, of(dst[0]), of(dst[1]), of(dst[2]), at, r)

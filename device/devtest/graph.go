@@ -23,15 +23,15 @@ func positionsAreTensors(t *testing.T, d device.Device) {
 		}
 		y, logits, history := b.out(2, heads, dim), b.out(2, vocab), b.i32(filledI32(2*3, -1), 2, 3)
 		freqs := b.f32([]float32{1, 0.5, 0.1, 0.01}, 4)
-		step := func(ops device.Ops) {
+		step := func(ops device.Queue) {
 			device.Do(ops, device.Embed{Dst: x.Reshape(2, heads*dim), Table: table, IDs: next})
 			device.Do(ops, device.Rope{X: x, Pos: pos, Rotation: device.Rotation{Freqs: freqs, Scale: 1}})
 			device.Do(ops, device.Append{KV: kv, K: x, V: x})
 			device.Do(ops, device.Attend{Dst: y, Q: x, KV: kv, Plan: device.Plan{Middle: device.None, Sink: 2, Recent: 40}})
 			device.Do(ops, device.MatMul{Dst: logits, X: y.Reshape(2, heads*dim), W: table})
-			device.Do(ops, device.Sample{Next: next, Logits: logits, History: history, Pos: pos, Samplings: []device.Sampling{{Temperature: 3, Seed: 5}, {}}})
+			device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Samplings: []device.Sampling{{Temperature: 3, Seed: 5}, {}}})
 		}
-		launch := func() { step(d.Ops()) }
+		launch := func() { step(d.Queue()) }
 		if replayed {
 			g, err := d.Capture(step)
 			if err != nil {

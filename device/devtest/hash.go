@@ -98,7 +98,7 @@ func (c hashCase) job(b *bed) job {
 	}
 	kv := b.cache(&c.attention, b.shuffled(&c.attention))
 	var j job
-	var calls []func(ops device.Ops)
+	var calls []func(ops device.Queue)
 	for i, s := range steps {
 		kv, q, dst := kv, b.f32(queries[i], slots, c.heads, c.dim), b.out(slots, c.heads, c.dim)
 		kv.Len = b.i32(c.lensAt(i), slots)
@@ -107,9 +107,9 @@ func (c hashCase) job(b *bed) job {
 		plan := device.Plan{Sink: c.sink, Recent: c.recent, Middle: device.None, Span: device.Span{Back: c.back}}
 		read := plan
 		read.Middle, read.List = device.Tokens, l
-		calls = append(calls, func(ops device.Ops) {
-			ops.HashKeys(h, kv)
-			ops.ListCollisions(l, h, q, kv, plan)
+		calls = append(calls, func(ops device.Queue) {
+			device.Do(ops, device.Summarize{Rule: device.KeyHashes, Hash: h, KV: kv})
+			device.Do(ops, device.Select{Rule: device.Collisions, List: l, Hash: h, Q: q, KV: kv, Plan: plan})
 			device.Do(ops, device.Attend{Dst: dst, Q: q, KV: kv, Plan: read})
 		})
 		index, weight, count := filledI32(slots*c.heads*width, -9), widen(filled(slots*c.heads*width, before)), filledI32(slots*c.heads, -9)
@@ -128,7 +128,7 @@ func (c hashCase) job(b *bed) job {
 			expectation{name: fmt.Sprintf("attention at step %d", i), got: dst, want: s.out, bound: 5 * attendBound})
 	}
 	j.expect = append(j.expect, expectation{name: "done", got: h.Done, ids: c.lensAt(c.steps - 1)})
-	j.step = func(ops device.Ops) {
+	j.step = func(ops device.Queue) {
 		for _, call := range calls {
 			call(ops)
 		}

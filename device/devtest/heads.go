@@ -2,7 +2,6 @@ package devtest
 
 import (
 	"fmt"
-	"testing"
 
 	"github.com/gollm/gollm/device"
 )
@@ -31,7 +30,7 @@ func (s headShape) of(a attention) attention {
 	return a
 }
 
-// headCase is a case of the ops that it names, methods of [device.Ops], at any shape.
+// headCase is a case of the ops that it names, methods of [device.Queue], at any shape.
 type headCase struct {
 	ops  string // with spaces between
 	name string
@@ -115,7 +114,7 @@ var headBlocks = blocks{lens: []int{page + 6, 0, 3}}
 func attendJob(b *bed, a attention) job {
 	call := b.attend(&a, b.shuffled(&a))
 	return job{
-		step: func(ops device.Ops) {
+		step: func(ops device.Queue) {
 			device.Do(ops, device.Attend{Dst: call.dst, Q: call.q, KV: call.kv, Plan: call.plan})
 		},
 		expect: []expectation{{name: "dst", got: call.dst, want: a.want(before), bound: attendBound}},
@@ -148,6 +147,3 @@ func shapeCases() []testCase {
 	}
 	return cases
 }
-
-// shapes runs the cases of ops that take heads.
-func shapes(t *testing.T, d device.Device) { runAll(t, d, shapeCases()) }

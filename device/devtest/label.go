@@ -55,8 +55,8 @@ func labelCases() []testCase {
 
 // keyRows is the keys of all positions of the slots, [positions of slot 0 ...,
 // kvheads, dim], and the call that stores those of one slot.
-func (c *labelCase) keyRows(b *bed, kv device.KV, store func(ops device.Ops, x device.Tensor, kv device.KV)) func(ops device.Ops) {
-	var calls []func(ops device.Ops)
+func (c *labelCase) keyRows(b *bed, kv device.KV, store func(ops device.Queue, x device.Tensor, kv device.KV)) func(ops device.Queue) {
+	var calls []func(ops device.Queue)
 	for slot, n := range c.lens {
 		if n == 0 {
 			continue
@@ -75,14 +75,14 @@ func (c *labelCase) keyRows(b *bed, kv device.KV, store func(ops device.Ops, x d
 		}
 		early := one
 		early.Len = b.i32([]int32{int32(part)}, 1)
-		calls = append(calls, func(ops device.Ops) {
+		calls = append(calls, func(ops device.Queue) {
 			if part > 0 {
 				store(ops, x.Rows(0, part), early)
 			}
 			store(ops, x.Rows(part, n), one)
 		})
 	}
-	return func(ops device.Ops) {
+	return func(ops device.Queue) {
 		for _, call := range calls {
 			call(ops)
 		}
@@ -123,13 +123,15 @@ func (c labelCase) channels(b *bed) job {
 	kv := b.cache(&c.attention, b.shuffled(&c.attention))
 	ch := device.Channels{Index: b.i32(index, c.sets, c.n), Levels: c.levels}
 	labels := b.stored(filled(kv.K.Dim(0)*c.sets*c.n*page, 7), false, kv.K.Dim(0), c.sets, c.n, page)
-	store := c.keyRows(b, kv, func(ops device.Ops, x device.Tensor, kv device.KV) { ops.StoreChannels(labels, x, ch, kv) })
+	store := c.keyRows(b, kv, func(ops device.Queue, x device.Tensor, kv device.KV) {
+		device.Do(ops, device.Summarize{Rule: device.KeyChannels, Dst: labels, X: x, Channels: ch, KV: kv})
+	})
 	dst, q := b.out(c.queryRows(), c.heads, width), b.f32(c.q, c.queryRows(), c.heads, c.dim)
 	plan := device.Plan{Sink: c.sink, Recent: c.recent, Middle: device.None, Span: device.Span{Sink: c.spanSink, Back: c.back, Drop: c.drop}}
 	return job{
-		step: func(ops device.Ops) {
+		step: func(ops device.Queue) {
 			store(ops)
-			ops.ChannelScores(dst, q, labels, ch, kv, plan)
+			device.Do(ops, device.Score{Rule: device.ChannelScores, Dst: dst, Q: q, Keys: labels, Channels: ch, KV: kv, Plan: plan})
 		},
 		expect: []expectation{{name: "scores", got: dst, scale: 1, bound: 2e-6, want: c.want(width, func(r, h, slot, j int) float64 {
 			set := index[h*c.sets/c.heads*c.n:][:c.n]
@@ -276,13 +278,15 @@ func (c labelCase) signs(b *bed) job {
 	qn, kn := b.net(query), b.net(key)
 	words := (bits + 31) / 32
 	signs := b.i32(filledI32(kv.K.Dim(0)*c.keySets*page*words, 99), kv.K.Dim(0), c.keySets, page, words)
-	store := c.keyRows(b, kv, func(ops device.Ops, x device.Tensor, kv device.KV) { ops.StoreSigns(signs, x, kn, kv) })
+	store := c.keyRows(b, kv, func(ops device.Queue, x device.Tensor, kv device.KV) {
+		device.Do(ops, device.Summarize{Rule: device.KeySigns, Dst: signs, X: x, Net: kn, KV: kv})
+	})
 	dst, q := b.out(c.queryRows(), c.heads, width), b.f32(c.q, c.queryRows(), c.heads, c.dim)
 	plan := device.Plan{Sink: c.sink, Recent: c.recent, Middle: device.None, Span: device.Span{Sink: c.spanSink, Back: c.back, Drop: c.drop}}
 	return job{
-		step: func(ops device.Ops) {
+		step: func(ops device.Queue) {
 			store(ops)
-			ops.SignScores(dst, q, signs, qn, kv, plan)
+			device.Do(ops, device.Score{Rule: device.SignScores, Dst: dst, Q: q, Keys: signs, Net: qn, KV: kv, Plan: plan})
 		},
 		expect: []expectation{{name: "scores", got: dst, want: c.want(width, func(r, h, slot, j int) float64 {
 			x, _ := query.run(h, c.q[(r*c.heads+h)*c.dim:][:c.dim])

@@ -43,7 +43,7 @@ func (b *bed) late(j job, eager []byte) {
 	}
 	b.sync()
 	d.LateCopies(to, from)
-	j.step(b.d.Ops())
+	j.step(b.d.Queue())
 	b.sync()
 	if !bytes.Equal(b.results(j), eager) {
 		b.t.Error("calls whose inputs are late give other bits than eager ones")

@@ -98,7 +98,9 @@ func lineSums(b *bed, n, rows int, s lineShape, f device.First) job {
 	}
 	q, got := b.f32(a.q, rows, s.heads, s.dim), [2]device.Tensor{b.out(s.heads, width), b.out(s.heads, width)}
 	return job{
-		step: func(ops device.Ops) { ops.LineSums(got[0], got[1], q, kv, f) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Score{Rule: device.VerticalSlash, Dst: got[0], Diagonals: got[1], Q: q, KV: kv, First: f})
+		},
 		expect: []expectation{
 			{name: "columns", got: got[0], want: columns, bound: 2e-6, scale: float64(rows) + 2*s.rise*float64(n)},
 			{name: "diagonals", got: got[1], want: diagonals, bound: 2e-6, scale: float64(rows) + 2*s.rise*float64(n)},
@@ -183,7 +185,9 @@ func listLines(b *bed, n, rows, group, most int) job {
 	})
 	l.Group = group
 	c, d := b.lists(columns, n+1), b.lists(diagonals, n+2)
-	return job{step: func(ops device.Ops) { ops.ListLines(l, c, d, kv, rows) }, expect: expect}
+	return job{step: func(ops device.Queue) {
+		device.Do(ops, device.Select{Rule: device.ExpandLines, List: l, Columns: c, Diagonals: d, KV: kv, Rows: rows})
+	}, expect: expect}
 }
 
 // tiles marks what diagonals need for the group that starts at start.
@@ -222,7 +226,9 @@ func meanKeys(b *bed, n, block int, s lineShape) job {
 	}
 	dst := b.out(blocks, s.kvHeads, s.dim)
 	return job{
-		step:   func(ops device.Ops) { ops.MeanKeys(dst, kv, block) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Summarize{Rule: device.MeanKeys, Dst: dst, KV: kv, Block: block})
+		},
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: 1e-6, scale: 1}},
 	}
 }
@@ -300,7 +306,9 @@ func agree(b *bed, n, block int, s lineShape) job {
 	}
 	c, last := b.f32(columns, s.heads, width), m.Queries
 	return job{
-		step:   func(ops device.Ops) { ops.Agree(m, c, last, kv, near) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Score{Rule: device.PooledAgreement, Dst: m.Agree, Columns: c, Q: last, Keys: m.Keys, Block: m.Block, KV: kv, Near: near})
+		},
 		expect: []expectation{{name: "agree", got: m.Agree, ids: want}},
 	}
 }
@@ -317,7 +325,9 @@ func topLines(b *bed, n int, c device.Cover) job {
 	l, expect := b.listed(1, heads, blocks+2, func(_, h int) []int32 {
 		return coverOf(x[h*width:][:n], c, agree[h] != 0)
 	})
-	return job{step: func(ops device.Ops) { ops.TopLines(l, in, kv, c, gate) }, expect: expect}
+	return job{step: func(ops device.Queue) {
+		device.Do(ops, device.Select{Rule: device.TopLines, List: l, Scores: in, KV: kv, Cover: c, Agree: gate})
+	}, expect: expect}
 }
 
 // coverOf is the blocks of lines that a cover takes.
@@ -393,7 +403,9 @@ func listBlocks(b *bed, n, rows, block int, share float64, s lineShape) job {
 	l.Group = block
 	c, d := b.lists(columns, all+1), b.lists(diagonals, all)
 	m.Agree, m.Share = b.i32(agree, s.heads), share
-	return job{step: func(ops device.Ops) { ops.ListBlocks(l, c, d, kv, m) }, expect: expect}
+	return job{step: func(ops device.Queue) {
+		device.Do(ops, device.Select{Rule: device.ExpandBlocks, List: l, Columns: c, Diagonals: d, KV: kv, Means: m})
+	}, expect: expect}
 }
 
 // best marks the blocks of all rows that hold a share of what means say.

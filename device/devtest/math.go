@@ -64,7 +64,7 @@ func embedPlain(b *bed, dt device.DType) job {
 	ids := []int32{8, 0, 3, 3}
 	dst, at := b.out(len(ids), dim), b.i32(ids, len(ids))
 	return job{
-		step:   func(ops device.Ops) { device.Do(ops, device.Embed{Dst: dst, Table: table, IDs: at}) },
+		step:   func(ops device.Queue) { device.Do(ops, device.Embed{Dst: dst, Table: table, IDs: at}) },
 		expect: []expectation{{name: "dst", got: dst, want: rowsOf(x, dim, ids)}},
 	}
 }
@@ -82,7 +82,7 @@ func gatherRows(b *bed) job {
 	x, rows := b.normal(n*dim), []int32{4, 4, 0, 2}
 	src, dst, at := b.f32(x, n, dim), b.out(len(rows), dim), b.i32(rows, len(rows))
 	return job{
-		step:   func(ops device.Ops) { device.Do(ops, device.Gather{Dst: dst, Src: src, Rows: at}) },
+		step:   func(ops device.Queue) { device.Do(ops, device.Gather{Dst: dst, Src: src, Rows: at}) },
 		expect: []expectation{{name: "dst", got: dst, want: rowsOf(x, dim, rows)}},
 	}
 }
@@ -91,7 +91,7 @@ func copyAll(b *bed) job {
 	x := b.normal(6 * 7)
 	src, dst := b.f32(x, 6, 7), b.out(4, 7)
 	return job{
-		step:   func(ops device.Ops) { device.Do(ops, device.Copy{Dst: dst.Rows(1, 3), Src: src.Rows(3, 5)}) },
+		step:   func(ops device.Queue) { device.Do(ops, device.Copy{Dst: dst.Rows(1, 3), Src: src.Rows(3, 5)}) },
 		expect: []expectation{{name: "dst", got: dst, want: append(append(widen(filled(7, before)), widen(x[21:35])...), widen(filled(7, before))...)}},
 	}
 }
@@ -104,7 +104,7 @@ func addRows(b *bed, rows, n int) job {
 		want[i] = float64(x[i] + y[i])
 	}
 	return job{
-		step:   func(ops device.Ops) { device.Do(ops, device.Add{Dst: dst, X: src}) },
+		step:   func(ops device.Queue) { device.Do(ops, device.Add{Dst: dst, X: src}) },
 		expect: []expectation{{name: "dst", got: dst, want: want}},
 	}
 }
@@ -140,7 +140,7 @@ func rmsNorm(b *bed, rows, n int, inPlace bool) job {
 		}
 	}
 	return job{
-		step:   func(ops device.Ops) { device.Do(ops, device.RMSNorm{Dst: dst, X: src, W: weight, Eps: eps}) },
+		step:   func(ops device.Queue) { device.Do(ops, device.RMSNorm{Dst: dst, X: src, W: weight, Eps: eps}) },
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: 3e-7}},
 	}
 }
@@ -167,7 +167,7 @@ func swiGLU(b *bed, rows, n int, inPlace bool) job {
 		want[i] = g / (1 + math.Exp(-g)) * float64(y[i])
 	}
 	return job{
-		step:   func(ops device.Ops) { device.Do(ops, device.SwiGLU{Dst: dst, Gate: gate, Up: up}) },
+		step:   func(ops device.Queue) { device.Do(ops, device.SwiGLU{Dst: dst, Gate: gate, Up: up}) },
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: 3e-7}},
 	}
 }
@@ -200,7 +200,7 @@ func rope(b *bed, pairs, rest int, interleaved bool) job {
 	dst, at := b.f32(x, len(pos), heads, dim), b.i32(pos, len(pos))
 	r := device.Rotation{Freqs: b.f32(freqs, pairs), Scale: scale, Interleaved: interleaved}
 	return job{
-		step:   func(ops device.Ops) { device.Do(ops, device.Rope{X: dst, Pos: at, Rotation: r}) },
+		step:   func(ops device.Queue) { device.Do(ops, device.Rope{X: dst, Pos: at, Rotation: r}) },
 		expect: []expectation{{name: "x", got: dst, want: want, bound: 2e-7}},
 	}
 }
@@ -212,12 +212,12 @@ func ropeTwice(b *bed) job {
 	const dim = 32
 	x := b.normal(2 * dim)
 	dst := b.f32(x, 2, 1, dim)
-	turn := func(pos []int32, freq, scale float32) func(ops device.Ops) {
+	turn := func(pos []int32, freq, scale float32) func(ops device.Queue) {
 		at := b.i32(pos, len(pos))
 		r := device.Rotation{Freqs: b.f32(filled(dim/2, freq), dim/2), Scale: scale}
-		return func(ops device.Ops) { device.Do(ops, device.Rope{X: dst, Pos: at, Rotation: r}) }
+		return func(ops device.Queue) { device.Do(ops, device.Rope{X: dst, Pos: at, Rotation: r}) }
 	}
-	calls := []func(ops device.Ops){
+	calls := []func(ops device.Queue){
 		turn([]int32{3, 70}, 0.5, 1), turn([]int32{0, 0}, 0.5, 1), // 3·0.5 and 70·0.5
 		turn([]int32{3, 70}, -0.25, 1), turn([]int32{3, 70}, -0.25, 2), // back to where it was, twice as long
 	}
@@ -226,7 +226,7 @@ func ropeTwice(b *bed) job {
 		want[i] *= 2
 	}
 	return job{
-		step: func(ops device.Ops) {
+		step: func(ops device.Queue) {
 			for _, call := range calls {
 				call(ops)
 			}

@@ -84,7 +84,7 @@ func product(b *bed, dt device.DType, rows, k int, ns ...int) job {
 		want := multiply(widen(xs), values, rows, k, n)
 		j.expect = append(j.expect, expectation{name: fmt.Sprintf("dst %d", i), got: d, want: want, bound: productBound(dt), scale: productSize(widen(xs), values, rows, k, n)})
 	}
-	j.step = func(ops device.Ops) {
+	j.step = func(ops device.Queue) {
 		for i := range dst {
 			device.Do(ops, device.MatMul{Dst: dst[i], X: x, W: w[i]})
 		}
@@ -113,7 +113,7 @@ func (b *bed) embedded(m device.Tensor) []float64 {
 		ids[i] = int32(i)
 	}
 	dst := b.out(m.Dim(0), m.Dim(1))
-	device.Do(b.d.Ops(), device.Embed{Dst: dst, Table: m, IDs: b.i32(ids, len(ids))})
+	device.Do(b.d.Queue(), device.Embed{Dst: dst, Table: m, IDs: b.i32(ids, len(ids))})
 	b.sync()
 	return widen(decodeF32(b.raw(dst)))
 }

@@ -104,7 +104,7 @@ func misuse(t *testing.T, d device.Device) {
 	b := newBed(t, d)
 	f := func(dims ...int) device.Tensor { return b.out(dims...) }
 	i := func(dims ...int) device.Tensor { return b.i32(make([]int32, size(dims)), dims...) }
-	ops := d.Ops()
+	ops := d.Queue()
 	kv := device.KV{K: f(2, 1, device.PageLen, 16), V: f(2, 1, device.PageLen, 16), Pages: i(1, 2), Len: i(1)}
 	tests := []struct {
 		want string
@@ -124,15 +124,15 @@ func misuse(t *testing.T, d device.Device) {
 		{"device: SwiGLU: up F32 [2 4], want F32 [2 8]", func() { device.Do(ops, device.SwiGLU{Dst: f(2, 8), Gate: f(2, 8), Up: f(2, 4)}) }},
 		{"device: MatMul: dst F32 [2 5], want F32 [2 3]", func() { device.Do(ops, device.MatMul{Dst: f(2, 5), X: f(2, 8), W: f(3, 8)}) }},
 		{"device: MatMul: x F32 [2 7], want F32 [-1 8]", func() { device.Do(ops, device.MatMul{Dst: f(2, 3), X: f(2, 7), W: f(3, 8)}) }},
-		{"device: Sample: pos I32 [1], want I32 [2]", func() {
-			device.Do(ops, device.Sample{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(1), Samplings: make([]device.Sampling, 2)})
+		{"device: SampleTokens: pos I32 [1], want I32 [2]", func() {
+			device.Do(ops, device.SampleTokens{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(1), Samplings: make([]device.Sampling, 2)})
 		}},
-		{"device: Sample: 1 settings, want 2", func() {
-			device.Do(ops, device.Sample{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(2), Samplings: make([]device.Sampling, 1)})
+		{"device: SampleTokens: 1 settings, want 2", func() {
+			device.Do(ops, device.SampleTokens{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(2), Samplings: make([]device.Sampling, 1)})
 		}},
 		{"device: Append: k F32 [2 2 16]", func() { device.Do(ops, device.Append{KV: kv, K: f(2, 2, 16), V: f(2, 2, 16)}) }},
 		{"device: Attend: q F32 [2 2 8]", func() { device.Do(ops, device.Attend{Dst: f(2, 2, 8), Q: f(2, 2, 8), KV: kv, Plan: device.Plan{}}) }},
-		{"device: Attend: list index", func() {
+		{"device: Attend: list absent", func() {
 			device.Do(ops, device.Attend{Dst: f(2, 2, 16), Q: f(2, 2, 16), KV: kv, Plan: device.Plan{Middle: device.Tokens}})
 		}},
 		{"device: Write: ", func() { d.Write(f(2), make([]byte, 7)) }},
@@ -164,28 +164,30 @@ func failures(t *testing.T, d device.Device) {
 	row := b.out(1, 1, 16)
 	tests := []struct {
 		name string
-		call func(ops device.Ops)
+		call func(ops device.Queue)
 	}{
-		{"Embed of id 3 of 3", func(ops device.Ops) { device.Do(ops, device.Embed{Dst: b.out(2, 4), Table: b.out(3, 4), IDs: i(0, 3)}) }},
-		{"Embed of id -1", func(ops device.Ops) { device.Do(ops, device.Embed{Dst: b.out(1, 4), Table: b.out(3, 4), IDs: i(-1)}) }},
-		{"Gather of row 3 of 3", func(ops device.Ops) { device.Do(ops, device.Gather{Dst: b.out(1, 4), Src: b.out(3, 4), Rows: i(3)}) }},
-		{"Attend to page 2 of 2", func(ops device.Ops) {
+		{"Embed of id 3 of 3", func(ops device.Queue) {
+			device.Do(ops, device.Embed{Dst: b.out(2, 4), Table: b.out(3, 4), IDs: i(0, 3)})
+		}},
+		{"Embed of id -1", func(ops device.Queue) { device.Do(ops, device.Embed{Dst: b.out(1, 4), Table: b.out(3, 4), IDs: i(-1)}) }},
+		{"Gather of row 3 of 3", func(ops device.Queue) { device.Do(ops, device.Gather{Dst: b.out(1, 4), Src: b.out(3, 4), Rows: i(3)}) }},
+		{"Attend to page 2 of 2", func(ops device.Queue) {
 			device.Do(ops, device.Attend{Dst: b.out(1, 1, 16), Q: row, KV: cache(2, 65), Plan: device.Plan{}})
 		}},
-		{"Attend to page -1", func(ops device.Ops) {
+		{"Attend to page -1", func(ops device.Queue) {
 			device.Do(ops, device.Attend{Dst: b.out(1, 1, 16), Q: row, KV: cache(-1, 65), Plan: device.Plan{}})
 		}},
-		{"Attend beyond the page table", func(ops device.Ops) {
+		{"Attend beyond the page table", func(ops device.Queue) {
 			device.Do(ops, device.Attend{Dst: b.out(1, 1, 16), Q: row, KV: cache(1, 129), Plan: device.Plan{}})
 		}},
-		{"Append to page 2 of 2", func(ops device.Ops) { device.Do(ops, device.Append{KV: cache(2, 65), K: row, V: row}) }},
-		{"Append beyond the page table", func(ops device.Ops) { device.Do(ops, device.Append{KV: cache(1, 129), K: row, V: row}) }},
-		{"Append of more rows than the length", func(ops device.Ops) {
+		{"Append to page 2 of 2", func(ops device.Queue) { device.Do(ops, device.Append{KV: cache(2, 65), K: row, V: row}) }},
+		{"Append beyond the page table", func(ops device.Queue) { device.Do(ops, device.Append{KV: cache(1, 129), K: row, V: row}) }},
+		{"Append of more rows than the length", func(ops device.Queue) {
 			device.Do(ops, device.Append{KV: cache(1, 1), K: b.out(2, 1, 16), V: b.out(2, 1, 16)})
 		}},
 	}
 	for _, tt := range tests {
-		tt.call(d.Ops())
+		tt.call(d.Queue())
 		if d.Sync() == nil {
 			t.Errorf("%s: Sync reports nothing", tt.name)
 		}

@@ -53,6 +53,12 @@ func rankCases() []testCase {
 		c := ranking{lens: []int{100}, rows: 3, alike: k}
 		cases = append(cases, testCase{fmt.Sprintf("op=topk/alike=%d", k), func(b *bed) job { return topK(b, c, device.Amount{Count: k}) }})
 	}
+	for _, c := range []ranking{{lens: []int{1}}, {lens: []int{130, 0, 3}}, {lens: []int{90}, rows: 7}, {lens: []int{5000}}} {
+		for _, mass := range []float64{.001, .5, .9, .999} {
+			at := fmt.Sprintf("op=topp/lens=%v/rows=%d/mass=%v", c.lens, c.rows, mass)
+			cases = append(cases, testCase{at, func(b *bed) job { return topP(b, c, mass) }})
+		}
+	}
 	return cases
 }
 
@@ -89,7 +95,9 @@ func scores(b *bed, a attention, part device.Part) job {
 		}
 	}
 	return job{
-		step:   func(ops device.Ops) { ops.Scores(dst, at.q, at.kv, at.plan, part) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Score{Rule: device.ExactScores, Dst: dst, Q: at.q, KV: at.kv, Plan: at.plan, Part: part})
+		},
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: 1e-6, undefined: undefined}},
 	}
 }
@@ -147,12 +155,78 @@ func topK(b *bed, c ranking, k device.Amount) job {
 	}
 	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, heads, limit), Count: b.i32(filledI32(len(count), -9), rows, heads)}
 	return job{
-		step: func(ops device.Ops) { ops.TopK(l, in, at.kv, k) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Select{Rule: device.TopK, List: l, Scores: in, KV: at.kv, K: k})
+		},
 		expect: []expectation{
 			{name: "count", got: l.Count, ids: count},
 			{name: "index", got: l.Index, ids: index, undefined: undefined},
 		},
 	}
+}
+
+// topP is a call of TopP and its definition. No sum of weights is so near the mass that
+// rounding decides.
+func topP(b *bed, c ranking, mass float64) job {
+	const heads = 2
+	a := attention{heads: heads, kvHeads: 1, dim: 4, lens: c.lens, rows: c.rows}
+	at := b.attend(&a, b.shuffled(&a))
+	rows, width := a.queryRows(), a.longest()
+	x := make([]float32, rows*heads*width)
+	index, count := filledI32(len(x), -9), filledI32(rows*heads, -9)
+	undefined := make([]bool, len(x))
+	for i := range count {
+		slot, p := a.place(i / heads)
+		if c.lens[slot] == 0 {
+			continue
+		}
+		row := x[i*width:][:width]
+		var best []int32
+		for sound := false; !sound; {
+			copy(row, b.normal(width))
+			for j := 0; j < width; j += 5 { // what is no number, and ties
+				row[j] = [...]float32{float32(math.NaN()), float32(math.Inf(-1)), 1.5, 1.5}[b.rng.IntN(4)]
+			}
+			best, sound = nucleus(row[:p+1], mass)
+		}
+		slices.Sort(best)
+		count[i] = int32(len(best))
+		copy(index[i*width:], best)
+		for j := len(best); j < width; j++ {
+			undefined[i*width+j] = true
+		}
+	}
+	in := b.f32(x, rows, heads, width)
+	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, heads, width), Count: b.i32(filledI32(len(count), -9), rows, heads)}
+	return job{
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Select{Rule: device.TopP, List: l, Scores: in, KV: at.kv, Mass: mass})
+		},
+		expect: []expectation{
+			{name: "count", got: l.Count, ids: count},
+			{name: "index", got: l.Index, ids: index, undefined: undefined},
+		},
+	}
+}
+
+// nucleus is the best positions whose weights sum to a share of all, and whether no sum is
+// so near it that rounding decides.
+func nucleus(x []float32, mass float64) (best []int32, sound bool) {
+	all := ranked(x)
+	var total, sum float64
+	for _, j := range all {
+		total += math.Exp(float64(x[j]))
+	}
+	for i, j := range all {
+		sum += math.Exp(float64(x[j]))
+		switch gap := sum/total - mass; {
+		case math.Abs(gap) < 1e-6:
+			return nil, false
+		case gap > 0:
+			return all[:i+1], true
+		}
+	}
+	return all, len(all) == 0
 }
 
 // ranked is the positions with a score above -Inf, best first, ties to the

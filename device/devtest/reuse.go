@@ -180,7 +180,7 @@ func (r *reuse) job(b *bed) job {
 	widen := device.Widen{Best: r.best, Near: r.near, Slid: r.slid}
 	span := device.Span{Back: r.back, Sink: r.spanSink, Drop: r.drop, Recent: r.keep}
 	var j job
-	var steps []func(ops device.Ops)
+	var steps []func(ops device.Queue)
 	o := newReuseOracle(r)
 	for i, queries := range r.queries {
 		plan := device.Plan{Span: span, Sink: r.sink, Recent: r.recent, Middle: device.Tokens, List: device.List{
@@ -189,8 +189,8 @@ func (r *reuse) job(b *bed) job {
 		kv, m := kv, m
 		kv.Len, m.Found = b.i32(r.lensAt(i), slots), zeros(slots, r.sets)
 		q, dst := b.f32(queries, slots, r.heads, r.dim), b.out(slots, r.heads, r.dim)
-		steps = append(steps, func(ops device.Ops) {
-			device.ReuseAttend(ops, dst, plan.List, m, scores, q, q, kv, plan, widen)
+		steps = append(steps, func(ops device.Queue) {
+			ReuseAttend(ops, dst, device.ReuseSelection{List: plan.List, Memo: m, Scores: scores, Asked: q, Q: q, KV: kv, Plan: plan, Widen: widen})
 		})
 		found, lists, y := o.step(i)
 		count := lengths(lists)
@@ -204,7 +204,7 @@ func (r *reuse) job(b *bed) job {
 		j.expect = append(j.expect, expectation{name: fmt.Sprintf("attention at step %d", i), got: dst, want: y, bound: attendBound})
 	}
 	j.expect = append(j.expect, expectation{name: "tally", got: m.Tally, ids: o.tally})
-	j.step = func(ops device.Ops) {
+	j.step = func(ops device.Queue) {
 		for _, step := range steps {
 			step(ops)
 		}

@@ -150,8 +150,8 @@ func sampling(b *bed, logits []float32, history, pos []int32, s []device.Samplin
 	l := b.f32(logits, rows, len(logits)/rows)
 	h, p := b.i32(history, rows, len(history)/rows), b.i32(pos, rows)
 	return job{
-		step: func(ops device.Ops) {
-			device.Do(ops, device.Sample{Next: next, Logits: l, History: h, Pos: p, Samplings: s})
+		step: func(ops device.Queue) {
+			device.Do(ops, device.SampleTokens{Next: next, Logits: l, History: h, Pos: p, Samplings: s})
 		},
 		expect: []expectation{
 			{name: "next", got: next, ids: want},
@@ -302,7 +302,7 @@ func sampleAlike(b *bed) job {
 	j := sampling(b, logits, filledI32(len(pos), -1), pos, repeated(len(pos), device.Sampling{Temperature: 1, TopK: kept}), want)
 	k := sampling(b, logits, filledI32(len(pos), -1), pos, repeated(len(pos), device.Sampling{Temperature: 1, TopP: (kept - 0.5) / vocab}), want)
 	return job{
-		step:   func(ops device.Ops) { j.step(ops); k.step(ops) },
+		step:   func(ops device.Queue) { j.step(ops); k.step(ops) },
 		expect: append(j.expect, k.expect...),
 	}
 }

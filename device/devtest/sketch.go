@@ -43,7 +43,7 @@ func (c blocks) with(b *bed) blocks {
 }
 
 // at names the blocks of the call's rows.
-func (c *blocks) at() device.Newest { return device.Newest{KV: c.kv, N: max(c.rows, 1)} }
+func (c *blocks) newRows() int { return max(c.rows, 1) }
 
 func (c *blocks) pageCount() int { return c.kv.K.Dim(0) }
 func (c *blocks) width() int     { return c.kv.Pages.Dim(1) }
@@ -173,7 +173,9 @@ func blockSum(b *bed, c blocks, heads, all, dim int) job {
 		}
 	}
 	return job{
-		step:   func(ops device.Ops) { device.Do(ops, device.BlockSum{Sum: sum, X: src, KV: c.kv}) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Summarize{Rule: device.SumBlocks, Dst: sum, X: src, KV: c.kv})
+		},
 		expect: []expectation{{name: "sum", got: sum, want: want, bound: sketchBound}},
 	}
 }
@@ -205,7 +207,9 @@ func sketchMeans(b *bed, c blocks, heads, dim, width int) job {
 		}
 	})
 	return job{
-		step:   func(ops device.Ops) { device.Do(ops, device.SketchMeans{Dst: dst, Sum: sum, Basis: m, At: c.at()}) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Summarize{Rule: device.ProjectMeans, Dst: dst, X: sum, Basis: m, KV: c.kv, Rows: c.newRows()})
+		},
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: sketchBound}},
 	}
 }
@@ -229,7 +233,9 @@ func sketchRows(b *bed, c blocks, heads, all, dim, width int) job {
 		}
 	}
 	return job{
-		step:   func(ops device.Ops) { device.Do(ops, device.SketchRows{Dst: dst, X: src, Basis: m, KV: c.kv}) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Summarize{Rule: device.ProjectRows, Dst: dst, X: src, Basis: m, KV: c.kv})
+		},
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: sketchBound}},
 	}
 }
@@ -282,8 +288,8 @@ func compareBlocks(b *bed, c blocks, form device.Compare, square bool) job {
 		}
 	}
 	return job{
-		step: func(ops device.Ops) {
-			device.Do(ops, device.CompareBlocks{Dst: dst, Q: tq, K: tk, At: c.at(), Compare: form})
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Score{Rule: device.SketchScores, Dst: dst, Q: tq, Keys: tk, KV: c.kv, Rows: c.newRows(), Compare: form})
 		},
 		expect: []expectation{{name: "pairs", got: dst, want: want, bound: 3e-5}},
 	}
@@ -322,8 +328,8 @@ type walkCase struct {
 func (w walkCase) job(b *bed, c blocks) job {
 	k := w.walk(b, c, c.width())
 	return job{
-		step: func(ops device.Ops) {
-			device.Do(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: k.pairs, At: c.at(), Exponent: w.exponent})
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: k.pairs, KV: c.kv, Rows: c.newRows(), Exponent: w.exponent})
 		},
 		expect: []expectation{{name: "rows", got: k.dst, want: k.want, bound: sketchBound}},
 	}
@@ -507,7 +513,9 @@ func topBlocks(b *bed, c blocks, p device.Pick, log bool) job {
 	}
 	rows := w.rows(b, values, n)
 	l, expect := c.best(b, values, c.width(), p)
-	return job{step: func(ops device.Ops) { device.Do(ops, device.TopBlocks{List: l, Rows: rows, At: c.at(), Pick: p}) }, expect: expect}
+	return job{step: func(ops device.Queue) {
+		device.Do(ops, device.Select{Rule: device.TopBlocks, List: l, Scores: rows, KV: c.kv, Rows: c.newRows(), Pick: p})
+	}, expect: expect}
 }
 
 // bestBlocks is what the block whose row and first position are given reads.

@@ -102,7 +102,9 @@ func (c *stripe) edgeMax(b *bed) job {
 		}
 	}
 	return job{
-		step:   func(ops device.Ops) { ops.EdgeMax(dst, at.q, at.kv, at.plan) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Score{Rule: device.EdgeMax, Dst: dst, Q: at.q, KV: at.kv, Plan: at.plan})
+		},
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: 2e-6, scale: 4}},
 	}
 }
@@ -145,7 +147,9 @@ func (c *stripe) meanRows(b *bed) job {
 	kv := b.cache(&c.attention, b.shuffled(&c.attention))
 	in, dst := b.f32(x, rows, 2, 9), b.out(blocks, 2, 9)
 	return job{
-		step:   func(ops device.Ops) { ops.MeanRows(dst, in, kv, c.block) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Summarize{Rule: device.MeanRows, Dst: dst, X: in, KV: kv, Block: c.block})
+		},
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: 2e-6, scale: 1}},
 	}
 }
@@ -190,7 +194,9 @@ func (c *stripe) listNear(b *bed) job {
 	}
 	n := device.Near{Rows: max(c.rows, 1), Block: c.block, Gap: float32(c.gap), Twice: c.twice}
 	return job{
-		step:   func(ops device.Ops) { ops.ListNear(l, means, tops, at.kv, at.plan, n) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Select{Rule: device.WithinMargin, List: l, Q: means, Scores: tops, KV: at.kv, Plan: at.plan, Near: n})
+		},
 		expect: expect,
 	}
 }

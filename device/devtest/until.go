@@ -34,11 +34,11 @@ func interrupted(t *testing.T, d device.Device) {
 			b := newBed(t, d)
 			j := c.make(b)
 			i.Until(done)
-			j.step(d.Ops())
+			j.step(d.Queue())
 			_ = d.Sync() // it may say anything
 			i.Until(nil)
 			b.restore()
-			j.step(d.Ops())
+			j.step(d.Queue())
 			b.sync()
 			for _, e := range j.expect {
 				b.check(e)

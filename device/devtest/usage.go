@@ -82,7 +82,9 @@ func addWeights(b *bed, c attention) job {
 	}
 	sum := b.f32(first, len(c.lens), c.kvHeads, width)
 	return job{
-		step:   func(ops device.Ops) { ops.AddWeights(sum, at.q, at.kv, at.plan) },
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: at.q, KV: at.kv, Plan: at.plan})
+		},
 		expect: []expectation{{name: "sum", got: sum, want: want, bound: attendBound}},
 	}
 }
@@ -169,9 +171,9 @@ func (k keepCase) job(b *bed) job {
 	keep := device.Keep{Best: k.best, Newest: k.newest, Since: b.i32(k.since, slots, 1)}
 	plan := device.Plan{Recent: 1, Middle: device.Tokens, Span: device.Span{Back: k.back, Drop: k.drop, Sink: k.spanSink}}
 	return job{
-		step: func(ops device.Ops) {
-			ops.KeepBest(l, sum, kv, plan, keep)
-			ops.KeepBest(l, sum, kv, plan, keep)
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, Keep: keep})
+			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, Keep: keep})
 		},
 		expect: []expectation{
 			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index}, {name: "sum", got: sum, want: want},

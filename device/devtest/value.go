@@ -125,9 +125,9 @@ func (c drawCase) job(b *bed) job {
 	scratch := device.List{Index: b.i32(index, rows, c.heads, limit), Count: b.i32(count, rows, c.heads), Weight: b.out(rows, c.heads, limit)}
 	dst := b.out(rows, c.heads, c.dim)
 	return job{
-		step: func(ops device.Ops) {
-			ops.SampleValues(l, at.q, at.kv, at.plan, c.draws)
-			device.SampleAttend(ops, dst, scratch, at.q, at.kv, at.plan, c.draws)
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Sample{Rule: device.ValueSample, List: l, Q: at.q, KV: at.kv, Plan: at.plan, Draws: c.draws})
+			SampleAttend(ops, dst, scratch, at.q, at.kv, at.plan, c.draws)
 		},
 		expect: []expectation{
 			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index},

@@ -75,7 +75,7 @@ type sketchNewestCase struct {
 
 func (s sketchNewestCase) job(b *bed, c blocks) job {
 	q, k, state, pairs := s.sketch(b, c, filled(c.pageCount()*unit(c.width()), before))
-	step := func(ops device.Ops) { SketchNewest(ops, state, q, k, c.kv) }
+	step := func(ops device.Queue) { SketchNewest(ops, state, q, k, c.kv) }
 	return job{step, append(s.expect, expectation{name: "pairs", got: state.Pairs, want: pairs, bound: 3e-5})}
 }
 
@@ -146,8 +146,8 @@ func walkTop(b *bed, c blocks, w walkCase, p device.Pick) job {
 	k := w.walk(b, c, unit(c.width()))
 	l, expect := c.best(b, k.want, unit(c.width()), p)
 	return job{
-		step: func(ops device.Ops) {
-			WalkTop(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: k.pairs, At: c.at(), Exponent: w.exponent}, l, p)
+		step: func(ops device.Queue) {
+			WalkTop(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: k.pairs, KV: c.kv, Rows: c.newRows(), Exponent: w.exponent}, l, p)
 		},
 		expect: append(expect, expectation{name: "rows", got: k.dst, want: k.want, bound: sketchBound}),
 	}
@@ -195,9 +195,9 @@ func lookAndWalk(b *bed, c blocks, w walkCase, s sketchNewestCase) job {
 	})
 	l, expect := c.best(b, want, wide, p)
 	return job{
-		step: func(ops device.Ops) {
+		step: func(ops device.Queue) {
 			SketchNewest(ops, state, q, key, c.kv)
-			WalkTop(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: state.Pairs, At: device.Newest{KV: c.kv, N: 1}, Exponent: w.exponent}, l, p)
+			WalkTop(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: state.Pairs, KV: c.kv, Rows: 1, Exponent: w.exponent}, l, p)
 		},
 		expect: append(append(expect, s.expect...), expectation{name: "pairs", got: state.Pairs, want: pairs, bound: 3e-5}, expectation{name: "rows", got: k.dst, want: want, bound: 3e-5}),
 	}

@@ -102,7 +102,7 @@ func nanScores(t *testing.T, d device.Device) {
 		return l
 	}
 	scores, top := b.out(1, heads, n), b.f32(filled(heads, 1), 1, heads)
-	d.Ops().Scores(scores, c.q, c.kv, c.plan, device.Middles)
+	device.Do(d.Queue(), device.Score{Rule: device.ExactScores, Dst: scores, Q: c.q, KV: c.kv, Plan: c.plan, Part: device.Middles})
 	near, values, tail := list(false), list(true), list(true)
 	c.plan.List = list(false)
 	empty := c.plan
@@ -112,24 +112,34 @@ func nanScores(t *testing.T, d device.Device) {
 	edges.Sink = 70 // two of the three
 	for _, tt := range []struct {
 		op   string
-		call func(ops device.Ops)
+		call func(ops device.Queue)
 		want int64 // of the two heads that the broken keys belong to
 	}{
-		{"TopK", func(ops device.Ops) { ops.TopK(near, scores, c.kv, device.Amount{Count: 5}) }, 2 * bad},
-		{"TopP", func(ops device.Ops) { ops.TopP(near, scores, c.kv, .5) }, 2 * bad},
-		{"EdgeMax", func(ops device.Ops) { ops.EdgeMax(top, c.q, c.kv, edges) }, 2 * 2},
-		{"ListNear", func(ops device.Ops) { ops.ListNear(near, c.q, top, c.kv, c.plan, device.Near{Rows: 1, Block: 1}) }, 2 * bad},
-		{"SampleValues", func(ops device.Ops) { ops.SampleValues(values, c.q, c.kv, everything, device.Draws{Samples: 5}) }, 2 * bad},
-		{"SampleTail", func(ops device.Ops) {
-			ops.SampleTail(tail, c.q, c.kv, empty, device.Tail{Pilot: device.Amount{Count: n}, Eps: .1, Z: 1})
+		{"TopK", func(ops device.Queue) {
+			device.Do(ops, device.Select{Rule: device.TopK, List: near, Scores: scores, KV: c.kv, K: device.Amount{Count: 5}})
 		}, 2 * bad},
-		{"Attend", func(ops device.Ops) { device.Do(ops, device.Attend{Dst: c.dst, Q: c.q, KV: c.kv, Plan: everything}) }, 0},
+		{"TopP", func(ops device.Queue) {
+			device.Do(ops, device.Select{Rule: device.TopP, List: near, Scores: scores, KV: c.kv, Mass: .5})
+		}, 2 * bad},
+		{"EdgeMax", func(ops device.Queue) {
+			device.Do(ops, device.Score{Rule: device.EdgeMax, Dst: top, Q: c.q, KV: c.kv, Plan: edges})
+		}, 2 * 2},
+		{"ListNear", func(ops device.Queue) {
+			device.Do(ops, device.Select{Rule: device.WithinMargin, List: near, Q: c.q, Scores: top, KV: c.kv, Plan: c.plan, Near: device.Near{Rows: 1, Block: 1}})
+		}, 2 * bad},
+		{"SampleValues", func(ops device.Queue) {
+			device.Do(ops, device.Sample{Rule: device.ValueSample, List: values, Q: c.q, KV: c.kv, Plan: everything, Draws: device.Draws{Samples: 5}})
+		}, 2 * bad},
+		{"SampleTail", func(ops device.Queue) {
+			device.Do(ops, device.Sample{Rule: device.TailSample, List: tail, Q: c.q, KV: c.kv, Plan: empty, Tail: device.Tail{Pilot: device.Amount{Count: n}, Eps: .1, Z: 1}})
+		}, 2 * bad},
+		{"Attend", func(ops device.Queue) { device.Do(ops, device.Attend{Dst: c.dst, Q: c.q, KV: c.kv, Plan: everything}) }, 0},
 	} {
 		before, err := counter.NaNScores()
 		if err != nil {
 			t.Fatal(err)
 		}
-		tt.call(d.Ops())
+		tt.call(d.Queue())
 		b.sync()
 		after, err := counter.NaNScores()
 		if err != nil {

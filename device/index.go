@@ -2,6 +2,53 @@ package device
 
 import "math"
 
+// What is kept beside the pages to choose by, besides tensors that need no description:
+// some channels of keys, the signs of a network, and codes of locality sensitive hashing.
+
+// Channels are the numbers of a vector that its label has. A set is a head, or
+// the heads of a kv head.
+type Channels struct {
+	Index Tensor // i32 [sets, n]: below the length of a head
+	// Levels, when above 1, rounds the numbers of a label to so many steps, evenly
+	// from its least number to its largest, halves to even.
+	Levels int
+}
+
+// MostLayers is the most layers that a [Net] has.
+const MostLayers = 4
+
+// Net is a small network for each set: layers y = x·Wᵀ + b with a function
+// between them. Unused layers are absent. The signs of its result are bits: bit
+// i%32 of word i/32 says that number i is above zero.
+type Net struct {
+	Weight [MostLayers]Tensor // f32 [sets, out, in]
+	Bias   [MostLayers]Tensor // f32 [sets, out]
+	Relu   bool               // max(0, y), otherwise y / (1 + exp(-y))
+}
+
+// Layers is the number of layers.
+func (n Net) Layers() int {
+	for i, w := range n.Weight {
+		if w.Absent() {
+			return i
+		}
+	}
+	return MostLayers
+}
+
+// Bits is how many numbers the network gives.
+func (n Net) Bits() int { return n.Weight[n.Layers()-1].Dim(1) }
+
+// Words is how many 32-bit words the signs take.
+func (n Net) Words() int { return (n.Bits() + 31) / 32 }
+
+// access adds the tensors of a network, which are read.
+func (n *Net) access(a *Access) {
+	for i := range n.Layers() {
+		a.Read(n.Weight[i], n.Bias[i])
+	}
+}
+
 // Hash is codes of stored keys: on which side of planes through a center they
 // lie. The planes are cut into tables; two vectors collide in a table when no
 // plane of it lies between them, which for random planes has the probability
@@ -79,61 +126,7 @@ const leastChance = 1e-4
 // Weight is the weight of a position that collided.
 func (h Hash) Weight(cosine float64) float32 { return float32(1 / (h.Chance(cosine) + leastChance)) }
 
-// Hasher finds keys that lie where a query does, by codes. Its calls have one
-// row for each slot, the newest position.
-type Hasher interface {
-	// HashKeys makes the codes of the positions that have none, and that of the
-	// newest. Without a center it makes that first; a newest position before Since
-	// lowers Since to it and starts again.
-	HashKeys(h Hash, kv KV)
-	// ListCollisions lists for each row and head the positions of the plan's
-	// middle that collide with the query in Least tables, with weight 1 / (chance
-	// + 1e-4): the sum of their weighted exponentials is that of the middle in the
-	// mean over planes, but for the 1e-4. A vector of length zero has cosine 0
-	// with any, and a key that is not finite is never listed. l has a group for each row, as many heads as q, and weights.
-	// q f32 [slots, heads, dim].
-	ListCollisions(l List, h Hash, q Tensor, kv KV, p Plan)
-}
-
-// CheckHash panics unless the tensors of h belong together and to kv.
-func CheckHash(op string, h Hash, kv KV) {
-	CheckKV(op, kv)
-	slots, kvHeads, dim := kv.Len.Dim(0), kv.K.Dim(1), kv.K.Dim(3)
-	CheckShape(op, "planes", h.Planes, F32, -1, dim)
-	planes := h.Planes.Dim(0)
-	if h.Tables < 1 || planes%max(h.Tables, 1) != 0 || h.Least < 1 || h.Least > 2 {
-		Check(false, op, "%d planes in %d tables, at least %d collisions, want whole tables and 1 or 2", planes, h.Tables, h.Least)
-	}
-	CheckShape(op, "codes", h.Codes, I32, slots, -1, 2*planes)
-	if h.Codes.Dim(1)%kvHeads != 0 {
-		Check(false, op, "codes %v for %d kv heads", h.Codes, kvHeads)
-	}
-	CheckShape(op, "norm", h.Norm, F32, slots, kvHeads, -1)
-	CheckShape(op, "center", h.Center, F32, slots, kvHeads, dim)
-	CheckShape(op, "since", h.Since, I32, slots, 1)
-	CheckShape(op, "done", h.Done, I32, slots, 1)
-	if !h.Bucketed() {
-		return
-	}
-	buckets, width := 1<<h.Bits(), h.Norm.Dim(2)
-	if h.Bits() > 12 {
-		Check(false, op, "%d planes in a table, want at most 12 for %d buckets", h.Bits(), MostBuckets)
-	}
-	runs := (width + HashRun - 1) / HashRun
-	CheckShape(op, "sorted", h.Sorted, I32, slots, 1)
-	CheckShape(op, "buckets", h.Buckets, I32, slots, kvHeads*runs, h.Tables*buckets)
-	CheckShape(op, "members", h.Members, I32, slots, kvHeads*h.Tables, (width+1)/2)
-}
-
-// CheckCollisions panics unless the arguments of ListCollisions fit together.
-func CheckCollisions(l List, h Hash, q Tensor, kv KV, p Plan) {
-	const op = "ListCollisions"
-	CheckHash(op, h, kv)
-	(&Attend{Dst: q, Q: q, KV: kv, Plan: p}).Check()
-	rows, heads := q.Dim(0), q.Dim(1)
-	CheckShape(op, "q", q, F32, kv.Len.Dim(0), heads, -1)
-	CheckShape(op, "list", l.Index, I32, rows, heads, -1)
-	CheckShape(op, "list count", l.Count, I32, rows, heads)
-	CheckShape(op, "list weight", l.Weight, F32, rows, heads, l.Index.Dim(2))
-	checkMiddle(op, p)
+// access adds what is read of codes and buckets.
+func (h *Hash) access(a *Access) {
+	a.Read(h.Codes, h.Norm, h.Center, h.Since, h.Done, h.Sorted, h.Buckets, h.Members)
 }

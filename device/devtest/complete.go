@@ -1,0 +1,62 @@
+package devtest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// headless are the calls of which no tensor has the numbers of a head: they work on
+// activations, or on scores, lists, sketches and lines that others have made.
+var headless = strings.Fields(`
+	Embed Gather Copy Add RMSNorm SwiGLU MatMul SampleTokens Walk
+	Score(SketchScores) Score(GroupMax)
+	Select(TopK) Select(TopP) Select(TopBlocks) Select(TopParts) Select(TopLines) Select(HeavyHitters)
+	Select(ExpandLines) Select(ExpandBlocks)
+`)
+
+// calls are the names of the calls that cases gave to a backend.
+type calls struct {
+	all   map[string]bool
+	heads map[string]bool // by the cases that run at every shape of heads
+}
+
+// noting is a queue that notes what it is given.
+type noting struct {
+	device.Queue
+	seen  *calls
+	heads bool
+}
+
+// Do notes a call and queues it.
+func (n *noting) Do(c device.Call) {
+	name := device.Name(c)
+	n.seen.all[name] = true
+	if n.heads {
+		n.seen.heads[name] = true
+	}
+	n.Queue.Do(c)
+}
+
+// group runs the cases of a group.
+func (s *calls) group(cases func() []testCase) func(t *testing.T, d device.Device) {
+	return func(t *testing.T, d device.Device) { s.runAll(t, d, cases(), strings.HasSuffix(t.Name(), "/heads")) }
+}
+
+// complete: every call and every rule has a case, and one at every shape of heads if it
+// takes heads. What no case runs may fail on every card, and nobody would know.
+func (s *calls) complete(t *testing.T) {
+	for _, name := range device.Rules() {
+		if !s.all[name] {
+			t.Errorf("%s: no case runs it", name)
+		}
+		if name != "Discard" && s.heads[name] == slices.Contains(headless, name) {
+			t.Errorf("%s: either it takes heads, then headCases needs a case of it, or it does not, then it belongs in headless", name)
+		}
+	}
+	if n := len(headShapes); n != 15 {
+		t.Errorf("%d shapes of heads, want 15: 5 head dimensions with 1, 4 and 8 heads for a kv head", n)
+	}
+}
