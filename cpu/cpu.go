@@ -51,8 +51,11 @@ type dev struct {
 	nans    atomic.Int64 // see NaNScores
 }
 
-// Name is for example "cpu (2 threads, AVX-512 VNNI)".
-func (d *dev) Name() string {
+// Info is the name, the memory that Alloc may still give, and no preferences.
+func (d *dev) Info() device.Info { return device.Info{Name: d.name(), Free: d.left()} }
+
+// name is for example "cpu (2 threads, AVX-512 VNNI)".
+func (d *dev) name() string {
 	n, unit := d.pool.Workers(), "threads"
 	if n == 1 {
 		unit = "thread"

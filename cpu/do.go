@@ -37,6 +37,7 @@ func (o *ops) run(c device.Call) {
 		o.reuseSelection(c.List, c.Memo, c.Scores, c.Asked, c.Q, c.KV, c.Plan, c.Widen)
 	case *device.Sample:
 		o.drawKeys(c)
+	case *device.Mark: // what is done when it returns needs no clock
 	case *device.Discard: // memory is there anyway
 	default:
 		device.Unknown("cpu", c)

@@ -88,10 +88,6 @@ func freeAll(mems []*memory) error {
 	return first
 }
 
-// Available is how many bytes Alloc may still give, 0 where the system does not
-// say.
-func (d *dev) Available() uint64 { return d.left() }
-
 // left is how many bytes Alloc may still give: no more than the system has now,
 // and no more than it had at the start less what was given since, because
 // memory that was given but never touched still looks available.

@@ -4,9 +4,8 @@ package cuda
 
 import "time"
 
-// Mark sets a mark to the time at which all calls before it are done.
-func (d *dev) Mark(i int) {
-	d.ops.Flush()
+// mark sets a mark to the time at which all calls before it are done.
+func (d *dev) mark(i int) {
 	for len(d.marks) <= i {
 		m, err := d.drv.newMark()
 		if err != nil {

@@ -5,6 +5,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/gollm/gollm/device"
 )
@@ -46,8 +47,10 @@ type dev struct {
 	mems      []*memory // everything that Close frees
 	failures  *memory   // the first failure of a kernel
 	workspace *memory
-	halves    *memory // of products of many rows
-	counts    *memory // zeros that kernels count finished blocks in, and leave as zeros
+	halves    *memory        // of products of many rows
+	counts    *memory        // zeros that kernels count finished blocks in, and leave as zeros
+	preparing sync.Once      // with the first weights
+	prepared  sync.WaitGroup // for products of them
 	marks     []mark
 	marked    []mark     // of deliveries
 	delivered deliveries // to the host
@@ -63,33 +66,26 @@ type dev struct {
 	err       error // the first failure of the driver since the last Sync
 }
 
-// Name is for example "cuda (NVIDIA H200, 132 multiprocessors, driver 13.0)".
-func (d *dev) Name() string { return "cuda (" + d.drv.describe() + ")" }
+// Info is what the card is, what is free of its memory, and what suits it. Products of
+// 2048 rows fill every multiprocessor; passes of 8192 rows have few launches whose last
+// blocks leave multiprocessors idle, and a row of an 8B model takes 74 KB. A captured graph
+// is one launch.
+func (d *dev) Info() device.Info {
+	info := device.Info{
+		Name: "cuda (" + d.drv.describe() + ")", Free: d.drv.available(),
+		ProductRows: 2048, PassRows: 8192, Replays: true,
+	}
+	if d.drv.looked() { // to look takes a while, and is not for who asks for a name
+		info.Products = d.products()
+	}
+	if info.Free < 32<<30 {
+		info.PassRows = 2048
+	}
+	return info
+}
 
 // Queue runs calls, in order.
 func (d *dev) Queue() device.Queue { return d.ops }
-
-// Replays reports that launching captured calls costs less than making them: a
-// graph is one launch.
-func (d *dev) Replays() bool { return true }
-
-// Prepare loads the library for products, if there is one.
-func (d *dev) Prepare() { d.drv.prepare() }
-
-// ProductRows is the rows with which products fill every multiprocessor.
-func (d *dev) ProductRows() int { return 2048 }
-
-// PassRows is the rows with which a pass has few launches whose last blocks leave
-// multiprocessors idle. A row of an 8B model takes 74 KB.
-func (d *dev) PassRows() int {
-	if d.drv.available() < 32<<30 {
-		return 2048
-	}
-	return 8192
-}
-
-// Available is how many bytes Alloc may still give.
-func (d *dev) Available() uint64 { return d.drv.available() }
 
 // Write queues a copy of src into dst.
 func (d *dev) Write(dst device.Tensor, src []byte) {
@@ -145,6 +141,7 @@ func (d *dev) keep(err error) {
 
 // Close frees all memory of the device.
 func (d *dev) Close() error {
+	d.prepared.Wait()
 	err := d.freeAll(d.mems)
 	d.mems = nil
 	if d.turning {

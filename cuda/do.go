@@ -39,6 +39,8 @@ func (o *ops) run(c device.Call) {
 		o.reuseSelection(c)
 	case *device.Sample:
 		o.drawKeys(c)
+	case *device.Mark:
+		o.d.mark(c.I)
 	case *device.Discard: // memory stays
 	default:
 		device.Unknown("cuda", c)

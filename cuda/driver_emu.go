@@ -224,6 +224,8 @@ func (d *driver) close() error { return nil }
 
 func (d *driver) hasLibrary() bool { return false }
 
+func (d *driver) looked() bool { return true }
+
 func (d *driver) prepare() {}
 
 func (d *driver) libraryVersion() string { return "" }

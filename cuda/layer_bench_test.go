@@ -52,10 +52,10 @@ func BenchmarkPrefillLayer(b *testing.B) {
 				for i := range b.N + 1 {
 					marks := 0
 					l.prefill(func(int) {
-						d.Mark(marks)
+						device.Do(d.ops, device.Mark{I: marks})
 						for p := range parts {
 							parts[p].run()
-							d.Mark(marks + p + 1)
+							device.Do(d.ops, device.Mark{I: marks + p + 1})
 						}
 						marks += len(parts) + 1
 					})

@@ -23,6 +23,7 @@ import "C"
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -31,12 +32,14 @@ import (
 // library is cuBLASLt, if this machine has it.
 type library struct {
 	look sync.Once
-	off  bool // not to be used
+	done atomic.Bool // it was looked for
+	off  bool        // not to be used
 	lt   *C.gollm_lt
 }
 
 // openLibrary looks for cuBLASLt.
 func (d *driver) openLibrary() {
+	defer d.library.done.Store(true)
 	d.library.lt = C.lt_open(d.c())
 	if d.library.lt != nil {
 		// The library keeps what it loaded into the context when its handle is
@@ -44,6 +47,9 @@ func (d *driver) openLibrary() {
 		_, _ = d.device.RetainPrimaryCtx()
 	}
 }
+
+// looked reports whether cuBLASLt was looked for.
+func (d *driver) looked() bool { return d.library.done.Load() }
 
 // hasLibrary looks for cuBLASLt once.
 func (d *driver) hasLibrary() bool {

@@ -49,6 +49,7 @@ func (d *dev) Load(src []byte, dt device.DType, dims ...int) (device.Tensor, err
 		return device.Tensor{}, fmt.Errorf("cuda: Load: %v %v: %w", dt, dims, err)
 	}
 	m.fixed = true
+	d.preparing.Do(func() { d.prepared.Go(d.drv.prepare) }) // beside the loading of the rest
 	d.upload(m, src)
 	return device.NewTensor(m, 0, dt, dims...), nil
 }

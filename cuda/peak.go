@@ -41,8 +41,8 @@ func (d *dev) Peaks() device.Peaks {
 	return p
 }
 
-// Products is what multiplies many rows: cuBLASLt, where this machine has it.
-func (d *dev) Products() string {
+// products is what multiplies many rows: cuBLASLt, where this machine has it.
+func (d *dev) products() string {
 	if d.drv.hasLibrary() {
 		return "cuBLASLt " + d.drv.libraryVersion()
 	}
@@ -51,7 +51,7 @@ func (d *dev) Products() string {
 
 // copyPeak is the bytes per second of a large copy, both sides counted.
 func (d *dev) copyPeak() float64 {
-	size := int(min(peakCopy, d.Available()/peakShare)) &^ 15
+	size := int(min(peakCopy, d.drv.available()/peakShare)) &^ 15
 	a, err := d.Alloc(device.BF16, size/2)
 	if err != nil {
 		return 0
@@ -71,7 +71,7 @@ func (d *dev) copyPeak() float64 {
 // productPeak is the operations per second of a large product, and what did it.
 func (d *dev) productPeak() (rate float64, by string) {
 	n := peakProduct
-	for n > 64 && uint64(4*n*n) > d.Available()/peakShare {
+	for n > 64 && uint64(4*n*n) > d.drv.available()/peakShare {
 		n /= 2
 	}
 	w, err := d.Alloc(device.BF16, n, n)
@@ -83,7 +83,7 @@ func (d *dev) productPeak() (rate float64, by string) {
 	size := fmt.Sprintf("a product of %d³ in bfloat16 by ", n)
 	each, err := d.libraryProduct(w)
 	if err == nil {
-		return ops / each, size + d.Products()
+		return ops / each, size + d.products()
 	}
 	x, err := d.Alloc(device.F32, n, n)
 	if err != nil {

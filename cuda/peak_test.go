@@ -19,7 +19,7 @@ func TestPeaks(t *testing.T) {
 	if got := strings.Contains(p.How, "by cuBLASLt "); got != d.drv.hasLibrary() {
 		t.Errorf("measured %q, and that there is a library is %v", p.How, d.drv.hasLibrary())
 	}
-	if by := "by " + d.Products(); !strings.HasSuffix(p.How, by) {
+	if by := "by " + d.products(); !strings.HasSuffix(p.How, by) {
 		t.Errorf("measured %q, and products are %q", p.How, by)
 	}
 	if err := d.Sync(); err != nil {

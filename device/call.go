@@ -67,6 +67,7 @@ const (
 	kindSelect
 	kindReuseSelection
 	kindSample
+	kindMark
 	kindDiscard
 	numKinds
 )
@@ -84,7 +85,7 @@ var kindNames = [numKinds]string{
 	kindEmbed: "Embed", kindGather: "Gather", kindCopy: "Copy", kindAdd: "Add", kindRMSNorm: "RMSNorm",
 	kindRope: "Rope", kindSwiGLU: "SwiGLU", kindMatMul: "MatMul", kindSampleTokens: "SampleTokens",
 	kindAppend: "Append", kindAttend: "Attend", kindSummarize: "Summarize", kindScore: "Score", kindWalk: "Walk",
-	kindSelect: "Select", kindReuseSelection: "ReuseSelection", kindSample: "Sample", kindDiscard: "Discard",
+	kindSelect: "Select", kindReuseSelection: "ReuseSelection", kindSample: "Sample", kindMark: "Mark", kindDiscard: "Discard",
 }
 
 // Rules lists the names of all calls, those that have rules once for each.
@@ -171,6 +172,27 @@ func place[T any](a *Arena, k kind) *T {
 	s.chunk = s.chunk[:len(s.chunk)+1]
 	return &s.chunk[len(s.chunk)-1]
 }
+
+// Mark sets mark I of a [Clock] to the time at which all calls before it are done. Each
+// launch of a captured one sets it again. A device that is no clock does nothing.
+type Mark struct {
+	I int // from 0 on
+}
+
+// Check panics for a mark below 0.
+func (c *Mark) Check() {
+	if c.I < 0 {
+		Check(false, "Mark", "mark %d, want 0 or more", c.I)
+	}
+}
+
+// Access is of nothing.
+func (c *Mark) Access(*Access) {}
+
+// Cost is nothing.
+func (c *Mark) Cost() Cost { return Cost{} }
+
+func (*Mark) kind() kind { return kindMark }
 
 // Discard ends the life of what a tensor or a list holds: its contents are undefined until
 // it is written again. A backend that fuses the calls before it need not write it at all.

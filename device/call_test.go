@@ -1,6 +1,7 @@
 package device
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -143,5 +144,19 @@ func TestRules(t *testing.T) {
 	}
 	if numKinds > 24 {
 		t.Errorf("%d types of calls, want at most 24", numKinds)
+	}
+}
+
+// TestFewMethods: a backend with every optional ability implements few methods.
+func TestFewMethods(t *testing.T) {
+	var n int
+	for _, of := range []reflect.Type{
+		reflect.TypeFor[Device](), reflect.TypeFor[Queue](), reflect.TypeFor[Graph](),
+		reflect.TypeFor[Clock](), reflect.TypeFor[Deliverer](), reflect.TypeFor[Delivery](),
+	} {
+		n += of.NumMethod()
+	}
+	if n > 20 {
+		t.Errorf("%d methods, want at most 20", n)
 	}
 }

@@ -5,8 +5,8 @@ import "time"
 // Device owns memory and the order of work. The engine holds one; a method of
 // sparse attention never sees it.
 type Device interface {
-	// Name says what the device is, for example "cpu (2 threads, AVX-512)".
-	Name() string
+	// Info says what the device is and prefers, as it is now.
+	Info() Info
 	// Alloc returns zeroed memory, or an error with the bytes needed and free.
 	Alloc(dt DType, dims ...int) (Tensor, error)
 	// Load returns a read-only tensor with the given contents. It may alias
@@ -27,67 +27,44 @@ type Device interface {
 	Scope(f func() error) (free func() error, err error)
 	// Sync waits and reports the first failure since the last Sync.
 	Sync() error
+	// Until makes calls end early, or do nothing, once done is closed: what they
+	// would have written is undefined from then on, and a Sync may report
+	// anything. nil, as at first, lets all work be done. It is called between
+	// calls, by who makes them.
+	Until(done <-chan struct{})
+	// NaNScores waits and says how many scores that were not numbers the calls have
+	// met since the device was opened, where they choose, compare or draw by
+	// scores. Such a score counts as -Inf; that there is one means that a query or
+	// a key was broken before.
+	NaNScores() (int64, error)
+	// Peaks measures what the hardware can do at best, which benchmarks are compared
+	// with.
+	Peaks() Peaks
 	// Close frees everything that Alloc and Load returned.
 	Close() error
 }
 
-// MemoryReporter is an optional ability of [Device].
-type MemoryReporter interface {
-	// Available is how many bytes Alloc may still give; 0 is unknown.
-	Available() uint64
-}
-
-// Interrupter is an optional ability of [Device]: it can drop work whose results
-// nobody waits for any more.
-type Interrupter interface {
-	// Until makes ops end early, or do nothing, once done is closed: what they
-	// would have written is undefined from then on, and a Sync may report
-	// anything. nil, as at first, lets all work be done. It is called between
-	// ops, by who calls them.
-	Until(done <-chan struct{})
-}
-
-// Replayer is an optional ability of [Device]: launching captured calls costs it
-// less than making them again.
-type Replayer interface {
-	Replays() bool
-}
-
-// Preparer is an optional ability of [Device]: it can do, beside Alloc and Load, what
-// its first products would wait for.
-type Preparer interface {
-	Prepare()
-}
-
-// RowPreferrer is an optional ability of [Device]: it says with how many rows at
-// once products are fast. More are no faster and need more memory.
-type RowPreferrer interface {
-	ProductRows() int
-	// PassRows is with how many rows of a prompt at once a pass is fast, and what
-	// they need is little of the memory that is free.
-	PassRows() int
-}
-
-// PeakReporter is an optional ability of [Device]: it measures what the hardware
-// can do at best, which benchmarks are compared with.
-type PeakReporter interface {
-	Peaks() Peaks
-}
-
-// ProductReporter is an optional ability of [Device]: it says what multiplies many rows,
-// for people.
-type ProductReporter interface {
-	Products() string
+// Info is what a device is, and how it is used best. What is 0 is unknown, or no matter.
+type Info struct {
+	Name string // for example "cpu (2 threads, AVX-512)"
+	Free uint64 // bytes that Alloc may still give
+	// Products is what multiplies many rows, for people.
+	Products string
+	// ProductRows is with how many rows at once products are fast. More are no faster and
+	// need more memory.
+	ProductRows int
+	// PassRows is with how many rows of a prompt at once a pass is fast, and what they need
+	// is little of the memory that is free.
+	PassRows int
+	// Replays says that launching captured calls costs less than making them again.
+	Replays bool
 }
 
 // Clock is an optional ability of a [Device] whose calls return before they are
 // done: it tells when they were.
 type Clock interface {
-	// Mark sets mark i, from 0 on, to the time at which all calls before it are
-	// done. It may be captured: each launch sets the mark again.
-	Mark(i int)
-	// Between is the time from mark i to mark j, which were set before the last
-	// Sync.
+	// Between is the time from mark i to mark j, which were set by [Mark] before the
+	// last Sync.
 	Between(i, j int) (time.Duration, error)
 }
 
@@ -112,15 +89,6 @@ type Delivery interface {
 	// in its order. An error is the first failure since the last Sync, whose calls may be
 	// those after the copies; Sync does not report it again. It is called once.
 	Wait(dst ...[]byte) error
-}
-
-// NaNCounter is an optional ability of [Device].
-type NaNCounter interface {
-	// NaNScores waits and says how many scores that were not numbers the ops have
-	// met since the device was opened, where they choose, compare or draw by
-	// scores. Such a score counts as -Inf; that there is one means that a query or
-	// a key was broken before.
-	NaNScores() (int64, error)
 }
 
 // Peaks is rates per second with all of the device at work; 0 is unknown. A

@@ -43,15 +43,9 @@ func Load(f *weights.File, dev device.Device) (*Engine, error) {
 }
 
 // load builds the tokenizer, which takes a tenth of a second for a large
-// vocabulary, and prepares the device, while the weights are put on it.
+// vocabulary, while the weights are put on it.
 func (e *Engine) load() error {
 	var g errgroup.Group
-	if p, ok := e.Device.(device.Preparer); ok {
-		g.Go(func() error {
-			p.Prepare()
-			return nil
-		})
-	}
 	guarded := func(f func() error) { g.Go(func() error { return weights.Guarded(f) }) }
 	guarded(func() error {
 		vocab, err := tokenizer.FromMetadata(e.File)

@@ -29,8 +29,6 @@ func (d *faulty) Queue() device.Queue {
 }
 
 // Until passes on what the engine asks for.
-func (d *faulty) Until(done <-chan struct{}) { d.Device.(device.Interrupter).Until(done) }
-
 var errFault = errors.New("the device has failed")
 
 func (d *faulty) Sync() error {

@@ -46,8 +46,8 @@ func TestStepsKeepMemory(t *testing.T) {
 		steps = 60
 	}
 	e := openRandom(t)
-	dev, ok := e.Device.(device.MemoryReporter)
-	if !ok || dev.Available() == 0 {
+	dev := e.Device
+	if dev.Info().Free == 0 {
 		t.Skip("the device does not tell its memory")
 	}
 	for _, attn := range []string{"dense", "sketchwalk(density=0.5)"} {
@@ -78,10 +78,10 @@ func TestStepsKeepMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i == steps/4 {
-				first = dev.Available()
+				first = dev.Info().Free
 			}
 		}
-		if last := dev.Available(); last != first {
+		if last := dev.Info().Free; last != first {
 			t.Errorf("%s: %d bytes are free after %d steps, %d after %d", attn, last, steps/2, first, steps/4)
 		}
 		if err := r.Close(); err != nil {

@@ -19,8 +19,9 @@ type roomy struct {
 	short bool
 }
 
-func (roomy) ProductRows() int { return engine.ChunkLen }
-func (d roomy) PassRows() int  { return d.rows }
+func (d roomy) Info() device.Info {
+	return device.Info{ProductRows: engine.ChunkLen, PassRows: d.rows}
+}
 
 func (d roomy) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
 	if d.short && len(dims) == 2 && dims[0] > engine.ChunkLen {

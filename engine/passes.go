@@ -159,13 +159,8 @@ func (p *passes) build(c passConfig, rows int) (err error) {
 }
 
 // nanScores is how many scores that were not numbers the device has met since it
-// was opened, 0 where it does not count.
-func (p *passes) nanScores() (int64, error) {
-	if c, ok := p.dev.(device.NaNCounter); ok {
-		return c.NaNScores()
-	}
-	return 0, nil
-}
+// was opened.
+func (p *passes) nanScores() (int64, error) { return p.dev.NaNScores() }
 
 // rows is the most rows that a pass can have.
 func (p *passes) rows() int { return p.ids.Dim(0) }
@@ -211,8 +206,8 @@ func (p *passes) truncate(s *kvcache.Seq, n int) int {
 // until lets the device drop the work of a pass once done is closed. What watches
 // the attention sees whole layers only.
 func (p *passes) until(done <-chan struct{}) {
-	if d, ok := p.dev.(device.Interrupter); ok && (done == nil || p.policy.Trace == nil) {
-		d.Until(done)
+	if done == nil || p.policy.Trace == nil {
+		p.dev.Until(done)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // ChunkLen is the number of positions of a prefill pass, or 2, 4, 8 times as many where
-// the device has a [device.RowPreferrer] that prefers more and memory for them.
+// the device prefers more and has memory for them.
 // Chunks end at absolute multiples of it, whatever came before, so that a method whose
 // unit divides it sees the same units in one prompt and in many parts.
 const ChunkLen = 2048
@@ -66,10 +66,11 @@ func (c Config) describe() string {
 // Runner runs passes of a model over one cache.
 type Runner struct {
 	passes
-	model  *model.Model
-	stops  func(id int32) bool
-	most   int // rows of a prefill pass, a power of 2 times ChunkLen
-	pieces func() pieceDecoder
+	model   *model.Model
+	stops   func(id int32) bool
+	replays bool // see [device.Info]
+	most    int  // rows of a prefill pass, a power of 2 times ChunkLen
+	pieces  func() pieceDecoder
 
 	// Buffers of a pass, refilled between passes.
 	next    device.Tensor     // i32 [slots]: the first ids of a decode pass
@@ -108,13 +109,11 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 	if c.KV == 0 {
 		c.KV = device.F16
 	}
-	r := &Runner{passes: passes{dev: e.Device}, model: e.Model, stops: e.Tokenizer.EndOfGeneration}
+	r := &Runner{passes: passes{dev: e.Device}, replays: e.Device.Info().Replays, model: e.Model, stops: e.Tokenizer.EndOfGeneration}
 	r.pieces = func() pieceDecoder { return e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true}) }
 	r.most = ChunkLen
-	if p, ok := r.dev.(device.RowPreferrer); ok {
-		for r.most*2 <= p.PassRows() {
-			r.most *= 2
-		}
+	for rows := r.dev.Info().PassRows; r.most*2 <= rows; {
+		r.most *= 2
 	}
 	for {
 		var err error
@@ -342,8 +341,7 @@ func (r *Runner) decode(p *sparse.Pass) error {
 	if all := r.clocked(); len(all) == 1 {
 		watch = all[0]
 	}
-	d, ok := r.dev.(device.Replayer)
-	if r.eager || !ok || !d.Replays() || len(r.tracers) > 1 || r.policy.Trace != nil && watch == nil {
+	if r.eager || !r.replays || len(r.tracers) > 1 || r.policy.Trace != nil && watch == nil {
 		run(p.Ops)
 		return nil
 	}

@@ -83,7 +83,7 @@ func (s *Stopwatch) lapped(p *sparse.Pass, attend bool) {
 
 // mark sets the next mark of the pass.
 func (s *Stopwatch) mark() {
-	s.clock.Mark(s.marks)
+	device.Do(s.passes.dev.Queue(), device.Mark{I: s.marks})
 	s.marks++
 }
 

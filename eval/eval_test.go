@@ -354,7 +354,7 @@ func TestDescribe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	if m := Describe(dev); m.CPU == "" || m.Cores < 1 || m.Device != dev.Name() {
+	if m := Describe(dev); m.CPU == "" || m.Cores < 1 || m.Device != dev.Info().Name {
 		t.Errorf("%+v", m)
 	}
 	if got := cpuName("no such file"); got == "" {

@@ -19,11 +19,7 @@ type Machine struct {
 
 // Describe names the machine and lets dev measure its peaks.
 func Describe(dev device.Device) Machine {
-	m := Machine{CPU: cpuName("/proc/cpuinfo"), Cores: runtime.NumCPU(), Device: dev.Name()}
-	if r, ok := dev.(device.PeakReporter); ok {
-		m.Peaks = r.Peaks()
-	}
-	return m
+	return Machine{CPU: cpuName("/proc/cpuinfo"), Cores: runtime.NumCPU(), Device: dev.Info().Name, Peaks: dev.Peaks()}
 }
 
 // cpuName is the processor's own name, or its architecture where the system

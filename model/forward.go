@@ -6,7 +6,7 @@ import (
 )
 
 // feedRows is how many rows go through the feed-forward layer at once, unless the
-// device has a [device.RowPreferrer]: enough to use each weight many times, few
+// device prefers another number: enough to use each weight many times, few
 // enough that its two wide activations stay small (59 MB for an 8B model).
 const feedRows = 512
 
@@ -31,8 +31,8 @@ func (m *Model) NewScratch(dev device.Device, rows int) (*Scratch, error) {
 	}
 	feed := feedRows
 	most := feedRows
-	if p, ok := dev.(device.RowPreferrer); ok {
-		most = p.ProductRows()
+	if n := dev.Info().ProductRows; n > 0 {
+		most = n
 	}
 	q, kv, feed := m.Heads*m.HeadDim, m.KVHeads*m.HeadDim, min(rows, most)
 	s := &Scratch{

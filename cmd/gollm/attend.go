@@ -243,7 +243,7 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 	}
 	cmd.PrintErr(broken.text("numbers of the result", "a query, a key or a value is broken, and the output is not to be trusted"))
 	if audit != nil {
-		report := eval.Audit{Device: dev.Name(), AuditReport: audit.Report()}
+		report := eval.Audit{Device: dev.Info().Name, AuditReport: audit.Report()}
 		if _, err := fmt.Fprint(cmd.ErrOrStderr(), auditTable(report)); err != nil {
 			return err
 		}

@@ -101,7 +101,7 @@ func (a *auditFlags) finish(cmd *cobra.Command, m *openModel) error {
 	if a.audit == nil {
 		return nil
 	}
-	report := eval.Audit{Model: filepath.Base(m.File.Path()), Device: m.Device.Name(), AuditReport: a.audit.Report()}
+	report := eval.Audit{Model: filepath.Base(m.File.Path()), Device: m.Device.Info().Name, AuditReport: a.audit.Report()}
 	if _, err := fmt.Fprint(cmd.ErrOrStderr(), auditTable(report)); err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (f deviceFlag) openFor(cmd *cobra.Command, threads int, need int64) (device
 			if uint64(need) <= free {
 				return dev, nil
 			}
-			err = fmt.Errorf("the weights need %s, %s are free on %s", sizeText(need), sizeText(int64(free)), dev.Name())
+			err = fmt.Errorf("the weights need %s, %s are free on %s", sizeText(need), sizeText(int64(free)), dev.Info().Name)
 			dev.Close()
 		}
 		cmd.PrintErrf("gollm: running on the CPU: %s\n", message(err))
@@ -68,8 +68,5 @@ func (f deviceFlag) openFor(cmd *cobra.Command, threads int, need int64) (device
 
 // availableOf is how many bytes a device may still give; 0 is unknown.
 func availableOf(dev device.Device) uint64 {
-	if r, ok := dev.(device.MemoryReporter); ok {
-		return r.Available()
-	}
-	return 0
+	return dev.Info().Free
 }

@@ -61,7 +61,7 @@ func describeDevice(name string, i int) (string, error) {
 		return "", err
 	}
 	defer dev.Close()
-	text := dev.Name()
+	text := dev.Info().Name
 	if free := availableOf(dev); free > 0 {
 		text += ", " + sizeText(int64(free)) + " of memory available"
 	}

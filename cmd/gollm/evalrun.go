@@ -310,7 +310,7 @@ func (j *job) openModel(cmd *cobra.Command) error {
 		return err
 	}
 	j.model = m
-	if err := j.folder.Uses(m.Device.Name()); err != nil {
+	if err := j.folder.Uses(m.Device.Info().Name); err != nil {
 		return err
 	}
 	return j.flags.fits(j.context, m.Model.Context)

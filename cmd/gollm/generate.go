@@ -228,7 +228,7 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Run
 	}
 	out.out.endLine()
 	sum := summary{
-		Model: m.File.Path(), Device: m.Device.Name(), Attn: r.Attn(), Sampling: g.sampling.Sampling,
+		Model: m.File.Path(), Device: m.Device.Info().Name, Attn: r.Attn(), Sampling: g.sampling.Sampling,
 		Prompt: prompt, KVBytes: r.KVBytes(), First: out.ttft, Result: res,
 		KVShared: seq.KVShared(),
 	}

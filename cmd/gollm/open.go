@@ -51,7 +51,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 		return nil, err
 	}
 	o := &openModel{log: log, available: availableOf(dev)}
-	log("%s, %s of memory available", dev.Name(), sizeText(int64(o.available)))
+	log("%s, %s of memory available", dev.Info().Name, sizeText(int64(o.available)))
 	o.warn = warner(cmd)
 	if err := o.checkWeights(file); err != nil {
 		dev.Close()
@@ -64,8 +64,8 @@ func (m *modelFlags) open(cmd *cobra.Command) (*openModel, error) {
 		return nil, err
 	}
 	log("loaded in %s: %s", timeText(time.Since(start)), shapeText(o.Model.Config))
-	if r, ok := dev.(device.ProductReporter); ok { // behind the loading, which prepares what it asks for
-		log("products of many rows by %s", r.Products())
+	if products := dev.Info().Products; products != "" { // behind the loading, which prepares what it asks for
+		log("products of many rows by %s", products)
 	}
 	return o, nil
 }

@@ -11,7 +11,7 @@ import (
 // headless are the calls of which no tensor has the numbers of a head: they work on
 // activations, or on scores, lists, sketches and lines that others have made.
 var headless = strings.Fields(`
-	Embed Gather Copy Add RMSNorm SwiGLU MatMul SampleTokens Walk
+	Embed Gather Copy Add RMSNorm SwiGLU MatMul SampleTokens Walk Mark
 	Score(SketchScores) Score(GroupMax)
 	Select(TopK) Select(TopP) Select(TopBlocks) Select(TopParts) Select(TopLines) Select(HeavyHitters)
 	Select(ExpandLines) Select(ExpandBlocks)
@@ -19,8 +19,9 @@ var headless = strings.Fields(`
 
 // calls are the names of the calls that cases gave to a backend.
 type calls struct {
-	all   map[string]bool
-	heads map[string]bool // by the cases that run at every shape of heads
+	all    map[string]bool
+	groups int
+	heads  map[string]bool // by the cases that run at every shape of heads
 }
 
 // noting is a queue that notes what it is given.

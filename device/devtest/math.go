@@ -14,6 +14,7 @@ func mathCases() []testCase {
 		{"op=embed/type=F16", func(b *bed) job { return embedPlain(b, device.F16) }},
 		{"op=embed/type=BF16", func(b *bed) job { return embedPlain(b, device.BF16) }},
 		{"op=gather", gatherRows},
+		{"op=mark", marks},
 		{"op=rope/twice", ropeTwice},
 		{"op=copy", copyAll},
 	}
@@ -232,5 +233,24 @@ func ropeTwice(b *bed) job {
 			}
 		},
 		expect: []expectation{{name: "x", got: dst, want: want, bound: 5e-7}},
+	}
+}
+
+// marks: what lies between two marks is computed as without them.
+func marks(b *bed) job {
+	x, y := b.normal(6), b.normal(6)
+	want := widen(x)
+	for i, v := range y {
+		want[i] = float64(x[i] + v)
+	}
+	dst, more := b.f32(x, 2, 3), b.f32(y, 2, 3)
+	return job{
+		step: func(ops device.Queue) {
+			device.Do(ops, device.Mark{I: 0})
+			device.Do(ops, device.Add{Dst: dst, X: more})
+			device.Do(ops, device.Mark{I: 1})
+			device.Do(ops, device.Mark{I: 2})
+		},
+		expect: []expectation{{name: "dst", got: dst, want: want}},
 	}
 }

@@ -13,7 +13,7 @@ import (
 // memory: what is allocated is zero, what is written is read, loads keep their
 // contents, and a size that no machine has is an error.
 func memory(t *testing.T, d device.Device) {
-	if d.Name() == "" {
+	if d.Info().Name == "" {
 		t.Error("the device has no name")
 	}
 	b := newBed(t, d)
@@ -63,8 +63,8 @@ func scopes(t *testing.T, d device.Device) {
 	b := newBed(t, d)
 	kept := b.i32([]int32{1, 2, 3}, 3)
 	third := 1 << 20
-	if r, ok := d.(device.MemoryReporter); ok && r.Available() > 0 {
-		third = int(min(r.Available()/3, 1<<33)) // bytes; 2^33 stays far from what others need
+	if free := d.Info().Free; free > 0 {
+		third = int(min(free/3, 1<<33)) // bytes; 2^33 stays far from what others need
 	}
 	fails := errors.New("of the caller")
 	for i := range 6 { // twice the memory that there is, where a third of it is taken

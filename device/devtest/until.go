@@ -16,10 +16,6 @@ const eachUntil = 12
 // whatever that leaves in the tensors, nothing breaks, and the device computes
 // afterwards what it did before.
 func interrupted(t *testing.T, d device.Device) {
-	i, ok := d.(device.Interrupter)
-	if !ok {
-		t.Skip("the device does not drop work")
-	}
 	done := make(chan struct{})
 	close(done)
 	seen := map[string]int{} // cases of each op
@@ -33,10 +29,10 @@ func interrupted(t *testing.T, d device.Device) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBed(t, d)
 			j := c.make(b)
-			i.Until(done)
+			d.Until(done)
 			j.step(d.Queue())
 			_ = d.Sync() // it may say anything
-			i.Until(nil)
+			d.Until(nil)
 			b.restore()
 			j.step(d.Queue())
 			b.sync()
