@@ -146,7 +146,7 @@ func (c *call) runShared(b blocks, threads, shared int) {
 		c.d.keep(err)
 		return
 	}
-	c.d.calls.add(c)
+	c.d.hazards.launched(c.soon, c.late)
 	if err = c.d.allow(k, shared); err == nil {
 		err = c.d.drv.launch(k.function, b, threads, shared, c.group, c.soon, c.words[:c.n])
 	}
@@ -154,42 +154,3 @@ func (c *call) runShared(b blocks, threads, shared int) {
 		c.d.keep(fmt.Errorf("kernel %s: %w", c.name, err))
 	}
 }
-
-// order is what is known of which calls are done when the next one starts.
-type order struct {
-	n    int // calls so far
-	done int // those that are, from the first on
-	last int // the last one that may have changed what is kept of blocks
-
-	memos map[uintptr]int // the last one that chose into a memo, by the address of its entries
-}
-
-// add counts a call. One that does not go ahead starts when all before it are done, and so
-// do those after it.
-func (o *order) add(c *call) {
-	if !c.soon || c.late {
-		o.done = o.n
-	}
-	o.n++
-	if !c.soon || c.name == walkNewest {
-		o.last = o.n
-	}
-}
-
-// forget says that it is not known which calls are done.
-func (o *order) forget() { o.last = o.n }
-
-// choose notes that the next call chooses into a memo.
-func (o *order) choose(memo uintptr) {
-	if o.memos == nil {
-		o.memos = map[uintptr]int{}
-	}
-	o.memos[memo] = o.n + 1
-}
-
-// chosen says that a memo does not change while the next call starts, but for what that
-// changes itself.
-func (o *order) chosen(memo uintptr) bool { return max(o.last, o.memos[memo]) <= o.done }
-
-// settled says that what is kept of blocks does not change while the next call starts.
-func (o *order) settled() bool { return o.last <= o.done }

@@ -54,7 +54,7 @@ type dev struct {
 	marks     []mark
 	marked    []mark     // of deliveries
 	delivered deliveries // to the host
-	calls     order
+	hazards   hazards
 
 	// Of Until: see interrupt.go.
 	done      <-chan struct{}
@@ -166,7 +166,7 @@ func (d *dev) Capture(step func(device.Queue)) (device.Graph, error) {
 		return nil, fmt.Errorf("cuda: Capture: %w", err)
 	}
 	d.capturing, d.stored = true, false
-	defer d.calls.forget() // they have not run
+	defer d.hazards.forget() // they have not run
 	done := false
 	defer func() {
 		d.capturing = false

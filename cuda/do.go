@@ -6,6 +6,9 @@ import "github.com/gollm/gollm/device"
 
 // run queues a call that no pattern takes.
 func (o *ops) run(c device.Call) {
+	o.alone[0] = c
+	o.d.hazards.begin(o.alone[:]...)
+	defer o.d.hazards.end()
 	switch c := c.(type) {
 	case *device.Embed:
 		o.embed(c)

@@ -11,7 +11,11 @@ func (o *ops) patterns() []device.Pattern {
 	pattern := func(name string, match, run func(*matcher) bool) device.Pattern {
 		return device.Pattern{Name: name,
 			Match: func(calls []device.Call) (int, bool) { return o.matched.match(calls, match) },
-			Run:   func([]device.Call) bool { return run(&o.matched) },
+			Run: func(calls []device.Call) bool {
+				o.d.hazards.begin(calls...)
+				defer o.d.hazards.end()
+				return run(&o.matched)
+			},
 		}
 	}
 	return []device.Pattern{
@@ -364,6 +368,8 @@ func (o *ops) fuseReuseAttend(m *matcher) bool { return o.reuseAttend(m.sum, &m.
 
 // fuseProducts computes products of the same activations, which are prepared once.
 func (o *ops) fuseProducts(calls []device.Call) bool {
+	o.d.hazards.begin(calls...)
+	defer o.d.hazards.end()
 	m := &o.matched
 	for len(calls) > 0 {
 		m.n = min(len(calls), mostProducts)

@@ -19,5 +19,5 @@ func (d *dev) LateCopies(dst, src []device.Tensor) {
 		c.int(make([]int, 3*(lateCopies-n))...).ahead().run(blocks{1, 1, 1}, 1024)
 		dst, src = dst[n:], src[n:]
 	}
-	d.calls.forget()
+	d.hazards.forget()
 }

@@ -12,7 +12,8 @@ type ops struct {
 	d      *dev
 	making call
 
-	one [3]device.Tensor // what a call gives as slices
+	one   [3]device.Tensor // what a call gives as slices
+	alone [1]device.Call
 
 	rotation rotation // of inHeads
 	matched  matcher

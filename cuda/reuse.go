@@ -80,7 +80,6 @@ func (c choosing) shared(pages int, r *device.ReuseSelection) int {
 
 // reuse makes a call with a ReuseArgs.
 func (o *ops) reuse(name string, by choosing, r *device.ReuseSelection) *call {
-	o.d.calls.choose(o.d.address(r.Memo.Entry))
 	l, w := &r.List, &r.Widen
 	c := o.call(name).tensor(l.Index).tensor(l.Count).int(l.Index.Dim(2)).memo(r.Memo, r.Q.Dim(1)).
 		tensor(r.Scores).tensor(r.Asked).tensor(r.Q)
@@ -125,7 +124,8 @@ func (o *ops) reuseAttend(dst device.Tensor, r *device.ReuseSelection) bool {
 	if shared > o.room(name) {
 		return false
 	}
-	early := !o.d.stored && o.d.calls.chosen(o.d.address(r.Memo.Entry))
+	m := &r.Memo
+	early := !o.d.stored && o.d.hazards.settled(m.Entry, m.Query, m.Index, m.Since)
 	o.reuse(name, c, r).tensor(dst).bool(early).int(listed, marks, own, local, question, records).holding(true).
 		runShared(blocks{1, heads, slots}, 256, shared)
 	o.decodeWhole(dst, q, kv, p)

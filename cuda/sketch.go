@@ -94,9 +94,6 @@ func (o *ops) sketchScores(c *device.Score) {
 	}
 }
 
-// walkNewest is the kernel of walk_row.cu.
-const walkNewest = "walk_newest"
-
 // newestSketch is the row of each slot that is added to its block, sketched and compared
 // with the blocks before.
 type newestSketch struct {
@@ -135,8 +132,8 @@ func (o *ops) newest(s *newestSketch, pairs device.Tensor, kv device.KV, w devic
 	if !w.Dst.Absent() {
 		row, rows, most = o.walkOf(&w), w.Dst.Dim(0), top.List.Index.Dim(2)
 	}
-	early := o.d.calls.settled()
-	c := o.call(walkNewest).tensor(s.keys).tensor(s.queries).tensor(s.keySketch).tensor(s.querySketch).tensor(s.basis).tensor(s.q).tensor(s.k).
+	early := o.d.hazards.settled(s.keySketch, s.querySketch, s.basis, pairs, w.Src)
+	c := o.call("walk_newest").tensor(s.keys).tensor(s.queries).tensor(s.keySketch).tensor(s.querySketch).tensor(s.basis).tensor(s.q).tensor(s.k).
 		tensor(pairs).int(sizes[:]...).int(pairs.RowLen()).bool(s.row).int(int(s.compare.Form)).bool(s.compare.Log).float(scale).bool(fixed).pages(kv, 1)
 	c.tensor(w.Dst).tensor(w.Src).work(0).int(row.width, rows, w.Exponent, slots)
 	c.pick(top.List, most, at, top.Pick, row).word(uint64(o.d.counts.at)).bool(early).ahead().
