@@ -6,7 +6,7 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-8b emulate-sanitized demo test race fuzz hostile lint bench bench-peer bench-attn golden generate check quick clean
+.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-8b emulate-sanitized launches demo test race fuzz hostile lint bench bench-peer bench-attn golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,7 +86,10 @@ emulate-kernels:
 # Every attention system, and passes of small models. The means over seeds take long.
 emulate-systems:
 	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 30m \
-		-run 'TestEverySystem|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText|TestLaunches' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
+		-run 'TestEverySystem|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText|TestLaunches|TestStepLaunches' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
+
+launches: ## write engine/testdata/launches.txt anew: the kernels of a decode step of every system
+	CGO_ENABLED=1 $(GO) test -tags cudaemu -run 'TestStepLaunches' ./engine -launches
 
 emulate-8b: ## every attention system on layers of Llama-3.1-8B's shape, on the CPU (ten minutes)
 	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 60m -v -run 'TestEverySystemAtFullSize' ./sparse -fullsize

@@ -34,6 +34,8 @@ type Card struct {
 	Multiprocessors int
 	Memory          uint64 // bytes
 	Idle            bool   // launches are looked at, and refused or not, and do nothing
+	// Launched, where it is set, is told of each launch, when it is made or captured.
+	Launched func(kernel string)
 }
 
 // emulatedCard has few multiprocessors, so that a block has several parts of small work.
@@ -146,8 +148,14 @@ func (d *driver) find(name string) (function, error) {
 func (d *driver) staticShared(f function) (int, error) { return d.sizes[f.Name()].static, nil }
 
 func (d *driver) launch(f function, b blocks, threads, shared, together int, _ bool, words []uint64) error {
-	if err := d.refused(f, b, threads, shared, together); err != nil || d.card.Idle {
+	if err := d.refused(f, b, threads, shared, together); err != nil {
 		return err
+	}
+	if d.card.Launched != nil {
+		d.card.Launched(f.Name())
+	}
+	if d.card.Idle {
+		return nil
 	}
 	words = slices.Clone(words)
 	return d.do(func() error {

@@ -4,9 +4,12 @@ package engine
 
 import (
 	"bytes"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gollm/gollm/cuda"
@@ -59,6 +62,90 @@ func TestLaunches(t *testing.T) {
 	}
 }
 
+var updateLaunches = flag.Bool("launches", false, "write testdata/launches.txt anew")
+
+// TestStepLaunches: what a decode step of one sequence launches for attention, behind 128k
+// positions of Llama-3.1-8B's heads in three layers, is what testdata/launches.txt has: a
+// pattern of calls that does not match any more costs launches, and nothing else would show
+// it. make launches writes the file anew; a change of it is looked at.
+func TestStepLaunches(t *testing.T) {
+	const file = "testdata/launches.txt"
+	defer cuda.Emulate(nil)
+	llama, dir := headShape{32, 8, 128}, t.TempDir()
+	calibrate(t, dir, llama)
+	var text strings.Builder
+	for _, spec := range launchSpecs(dir) {
+		var names []string
+		counts := map[string]int{}
+		total := 0
+		cuda.Emulate(&cuda.Card{Major: 9, Shared: 227 << 10, Multiprocessors: 132, Memory: 1 << 40, Idle: true, Launched: func(kernel string) {
+			if counts[kernel]++; counts[kernel] == 1 {
+				names = append(names, kernel)
+			}
+			total++
+		}})
+		p, err := openLaunches(spec, llama)
+		if err != nil {
+			t.Fatalf("%s: %v", spec, err)
+		}
+		l := &launcher{passes: p, headShape: llama}
+		err = l.alloc()
+		if err == nil {
+			err = l.oneStep(launchLen-8, func() { names, total = nil, 0; clear(counts) })
+		}
+		if closed := p.dev.Close(); err != nil || closed != nil {
+			t.Fatalf("%s: %v, %v", spec, err, closed)
+		}
+		for i, name := range names {
+			names[i] = fmt.Sprintf("%s %d", name, counts[name])
+		}
+		fmt.Fprintf(&text, "%s: %d: %s\n", strings.ReplaceAll(spec, dir, "DIR"), total, strings.Join(names, ", "))
+	}
+	if *updateLaunches {
+		if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, had := strings.Split(text.String(), "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(got), len(had)) {
+		switch {
+		case i >= len(had):
+			t.Errorf("new: %s", got[i])
+		case i >= len(got):
+			t.Errorf("gone: %s", had[i])
+		case got[i] != had[i]:
+			t.Errorf("launches are\n%s\nwere\n%s", got[i], had[i])
+		}
+	}
+}
+
+// oneStep makes a step of one sequence behind a prompt, eagerly and captured; begin is
+// called before the latter.
+func (l *launcher) oneStep(prompt int, begin func()) error {
+	kv, err := l.openSeq()
+	if err != nil {
+		return err
+	}
+	defer kv.Close()
+	if err := l.prompt(kv, prompt); err != nil {
+		return err
+	}
+	pass, err := l.step(1, func(int) (*kvcache.Seq, int32) { return kv, 0 })
+	if err != nil {
+		return err
+	}
+	begin()
+	if err := l.capture(pass); err != nil {
+		return err
+	}
+	return l.sync()
+}
+
 // launchSpecs is every system, and settings that other kernels are for. dir has the files of
 // calibrate.
 func launchSpecs(dir string) []string {
@@ -87,24 +174,12 @@ func launchSpecs(dir string) []string {
 // launchAll makes every pass of a sequence: its prompt, steps behind it and behind short
 // pasts, captured ones too, and steps of several sequences.
 func launchAll(text string, c headShape) error {
-	spec, err := sparse.Parse(text)
+	p, err := openLaunches(text, c)
 	if err != nil {
 		return err
 	}
-	dev, err := device.Open("cuda", device.Config{})
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
-	const slots = 4
-	var p passes
-	if err := p.alloc(dev, passConfig{
-		layers: launchLayers, heads: c.heads, kvHeads: c.kvHeads, headDim: c.dim, maxLen: launchLen, slots: slots,
-		rows: launchRows, kv: device.F16, attn: spec,
-	}); err != nil {
-		return err
-	}
-	l := &launcher{passes: &p, headShape: c}
+	defer p.dev.Close()
+	l := &launcher{passes: p, headShape: c}
 	if err := l.alloc(); err != nil {
 		return err
 	}
@@ -113,7 +188,28 @@ func launchAll(text string, c headShape) error {
 			return err
 		}
 	}
-	return dev.Sync()
+	return p.dev.Sync()
+}
+
+// openLaunches opens a device with the passes of a system.
+func openLaunches(text string, c headShape) (*passes, error) {
+	spec, err := sparse.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	dev, err := device.Open("cuda", device.Config{})
+	if err != nil {
+		return nil, err
+	}
+	const slots = 4
+	p := &passes{}
+	if err := p.alloc(dev, passConfig{
+		layers: launchLayers, heads: c.heads, kvHeads: c.kvHeads, headDim: c.dim, maxLen: launchLen, slots: slots,
+		rows: launchRows, kv: device.F16, attn: spec,
+	}); err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return p, nil
 }
 
 // launcher is passes with what their attention is called with.
