@@ -4,6 +4,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/gollm/gollm/internal/npy"
 	"github.com/gollm/gollm/kvcache"
 	"github.com/gollm/gollm/sparse"
+	"github.com/gollm/gollm/weights"
 )
 
 // headShape is the heads of a model.
@@ -74,16 +76,13 @@ func TestStepLaunches(t *testing.T) {
 	llama, dir := headShape{32, 8, 128}, t.TempDir()
 	calibrate(t, dir, llama)
 	var text strings.Builder
+	seen := launches{counts: map[string]int{}}
+	cuda.Emulate(&cuda.Card{Major: 9, Shared: 227 << 10, Multiprocessors: 132, Memory: 1 << 40, Idle: true, Launched: seen.add})
+	if err := modelStep(&seen); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&text, "testdata/demo.gguf: %v\n", &seen)
 	for _, spec := range launchSpecs(dir) {
-		var names []string
-		counts := map[string]int{}
-		total := 0
-		cuda.Emulate(&cuda.Card{Major: 9, Shared: 227 << 10, Multiprocessors: 132, Memory: 1 << 40, Idle: true, Launched: func(kernel string) {
-			if counts[kernel]++; counts[kernel] == 1 {
-				names = append(names, kernel)
-			}
-			total++
-		}})
 		p, err := openLaunches(spec, llama)
 		if err != nil {
 			t.Fatalf("%s: %v", spec, err)
@@ -91,15 +90,12 @@ func TestStepLaunches(t *testing.T) {
 		l := &launcher{passes: p, headShape: llama}
 		err = l.alloc()
 		if err == nil {
-			err = l.oneStep(launchLen-8, func() { names, total = nil, 0; clear(counts) })
+			err = l.oneStep(launchLen-8, seen.reset)
 		}
 		if closed := p.dev.Close(); err != nil || closed != nil {
 			t.Fatalf("%s: %v, %v", spec, err, closed)
 		}
-		for i, name := range names {
-			names[i] = fmt.Sprintf("%s %d", name, counts[name])
-		}
-		fmt.Fprintf(&text, "%s: %d: %s\n", strings.ReplaceAll(spec, dir, "DIR"), total, strings.Join(names, ", "))
+		fmt.Fprintf(&text, "%s: %v\n", strings.ReplaceAll(spec, dir, "DIR"), &seen)
 	}
 	if *updateLaunches {
 		if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
@@ -122,6 +118,65 @@ func TestStepLaunches(t *testing.T) {
 			t.Errorf("launches are\n%s\nwere\n%s", got[i], had[i])
 		}
 	}
+}
+
+// launches counts launches by kernel.
+type launches struct {
+	names  []string // in the order of their first launch
+	counts map[string]int
+	total  int
+}
+
+func (l *launches) add(kernel string) {
+	if l.counts[kernel]++; l.counts[kernel] == 1 {
+		l.names = append(l.names, kernel)
+	}
+	l.total++
+}
+
+func (l *launches) reset() { *l = launches{counts: map[string]int{}} }
+
+// String is the number of launches, and that of each kernel.
+func (l *launches) String() string {
+	var each []string
+	for _, name := range l.names {
+		each = append(each, fmt.Sprintf("%s %d", name, l.counts[name]))
+	}
+	return fmt.Sprintf("%d: %s", l.total, strings.Join(each, ", "))
+}
+
+// modelStep makes the first decode step of a model, which is captured.
+func modelStep(seen *launches) error {
+	dev, err := device.Open("cuda", device.Config{})
+	if err != nil {
+		return err
+	}
+	file, err := weights.Open("../testdata/demo.gguf")
+	if err != nil {
+		return errors.Join(err, dev.Close())
+	}
+	e, err := Load(file, dev)
+	if err != nil {
+		return errors.Join(err, dev.Close())
+	}
+	defer e.Close()
+	r, err := e.NewRunner(Config{Context: 256})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	s, err := r.Open()
+	if err != nil {
+		return err
+	}
+	if err := s.Prefill(context.Background(), make([]int32, 20), PrefillOptions{}); err != nil {
+		return err
+	}
+	if err := s.Push(1); err != nil {
+		return err
+	}
+	seen.reset()
+	return r.Step(s)
 }
 
 // oneStep makes a step of one sequence behind a prompt, eagerly and captured; begin is
