@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,8 +23,14 @@ const policy = `
 	device < cpu, cuda, weights, kvcache, sparse
 	device, sparse, weights < model
 	device, sparse, weights, model, kvcache, tokenizer < engine
+
 	device, sparse, weights, model, engine < eval
-	device, sparse, weights, model, kvcache, tokenizer, engine, eval, cpu, cuda < cmd
+	sparse, weights, model, tokenizer, engine, eval < eval/cli
+	device, sparse, weights, model, tokenizer, engine, eval, eval/cli, cuda < cmd
+	internal/usage, weights < internal/console
+	internal/console, internal/usage < internal/userfile
+	internal/console, internal/usage, internal/userfile, device, cpu, sparse, weights, model, tokenizer, engine < internal/openmodel
+	internal/console, internal/usage, internal/userfile, internal/openmodel < cmd, eval/cli
 	eval, tokenizer, weights, device, cpu < scripts
 	weights, model, internal/npy < scripts/hashnets
 	sparse < scripts/gpureport
@@ -36,17 +43,21 @@ const policy = `
 
 	device < device/devtest
 	weights < model/modeltest
-	device/devtest, model/modeltest, internal/golden, internal/npy < tests
+	model/modeltest < internal/clitest
+	device/devtest, model/modeltest, internal/golden, internal/npy, internal/clitest < tests
 
 	golang.org/x/sys < cpu, weights, internal/lineedit
 	golang.org/x/term, github.com/rivo/uniseg < internal/lineedit
+	golang.org/x/term < internal/console
 	gorgonia.org/cu < cuda
 	golang.org/x/sync < engine
 	github.com/ollama/ollama/fs/ggml < weights
 	github.com/sugarme/tokenizer < tokenizer
 	github.com/nikolalohinski/gonja < tokenizer
-	github.com/spf13, github.com/jedib0t/go-pretty, github.com/agnivade/levenshtein, golang.org/x/term < cmd
-	gopkg.in/yaml.v3 < cmd
+	github.com/spf13 < internal/usage, internal/console, internal/userfile, internal/openmodel, eval/cli, cmd
+	github.com/jedib0t/go-pretty < internal/console, eval/cli, cmd
+	github.com/agnivade/levenshtein < internal/usage
+	gopkg.in/yaml.v3 < internal/openmodel
 `
 
 // TestImports holds the imports of every package against the policy.
@@ -85,12 +96,89 @@ func TestPolicyCanFail(t *testing.T) {
 		{"sparse", module + "model", false},
 		{"model", module + "sparse", true},
 		{"engine", module + "cmd/gollm", false},
+		{"engine", module + "internal/openmodel", false},
+		{"eval", module + "eval/cli", false},
+		{"eval", module + "internal/console", false},
+		{"eval/cli", module + "eval/ruler", true},
+		{"eval/cli", module + "cmd/gollm", false},
+		{"cmd", module + "eval/cli", true},
 	} {
 		got := slices.Contains(allowed[c.from], nameOf(allowed, c.path))
 		if got != c.want {
 			t.Errorf("%s may import %s: %v, want %v", c.from, c.path, got, c.want)
 		}
 	}
+}
+
+// The engine and the laboratory are two buildings. What is measured and how, and the
+// command above both, may know the engine; the engine knows nothing of them.
+var (
+	engineRooms = []string{"device", "cpu", "cuda", "kvcache", "model", "engine", "sparse", "tokenizer", "weights"}
+	outside     = []string{"eval", "scripts", "cmd", "internal/console", "internal/usage", "internal/userfile", "internal/openmodel"}
+)
+
+// TestEngineIsFreeOfTheLab follows the imports of every package of the engine, through as
+// many others as there are. It holds whatever the policy says.
+func TestEngineIsFreeOfTheLab(t *testing.T) {
+	all := imports(t)
+	for _, room := range engineRooms {
+		if _, err := os.Stat(room); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, way := range waysOut(all) {
+		t.Errorf("the engine imports what is not of it: %s", way)
+	}
+}
+
+// TestWaysOutCanFail checks that the test above sees what it should.
+func TestWaysOutCanFail(t *testing.T) {
+	for _, c := range []struct {
+		all  map[string][]string
+		want []string
+	}{
+		{map[string][]string{"model": {"fmt", module + "device"}, "eval": {module + "model"}}, nil},
+		{map[string][]string{"model": {module + "eval/metric"}}, []string{"model > eval/metric"}},
+		{map[string][]string{"cpu/kernel": {module + "scripts"}}, []string{"cpu/kernel > scripts"}},
+		{map[string][]string{"model": {module + "internal/quote"}, "internal/quote": {module + "internal/console"}},
+			[]string{"model > internal/quote > internal/console"}},
+		{map[string][]string{"engine": {module + "evaluation", module + "model"}, "model": {module + "engine"}}, nil},
+	} {
+		if got := waysOut(c.all); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.all, got, c.want)
+		}
+	}
+}
+
+// waysOut is the imports by which the engine comes to what is outside of it, each as the
+// packages on the way.
+func waysOut(all map[string][]string) (ways []string) {
+	var follow func(folder, way string, seen map[string]bool)
+	follow = func(folder, way string, seen map[string]bool) {
+		for _, path := range all[folder] {
+			to, ours := strings.CutPrefix(path, module)
+			if !ours || seen[to] {
+				continue
+			}
+			seen[to] = true
+			if isUnder(to, outside) {
+				ways = append(ways, way+" > "+to)
+				continue
+			}
+			follow(to, way+" > "+to, seen)
+		}
+	}
+	for _, folder := range slices.Sorted(maps.Keys(all)) {
+		if isUnder(folder, engineRooms) {
+			follow(folder, folder, map[string]bool{})
+		}
+	}
+	return ways
+}
+
+// isUnder reports whether a folder is one of some, or in one.
+func isUnder(folder string, of []string) bool {
+	return slices.ContainsFunc(of, func(name string) bool { return folder == name || strings.HasPrefix(folder, name+"/") })
 }
 
 // imports are the paths that each package imports, whatever the platform and the

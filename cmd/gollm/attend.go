@@ -11,7 +11,11 @@ import (
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/eval"
+	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/internal/npy"
+	"github.com/gollm/gollm/internal/openmodel"
+	"github.com/gollm/gollm/internal/usage"
+	"github.com/gollm/gollm/internal/userfile"
 	"github.com/gollm/gollm/sparse"
 )
 
@@ -59,7 +63,7 @@ type attendFlags struct {
 	audit   []string
 	seed    uint64
 	kv      string
-	model   modelFlags // the device only
+	model   openmodel.Flags // the device only
 }
 
 func newAttend() *cobra.Command {
@@ -70,11 +74,11 @@ func newAttend() *cobra.Command {
 		Long:    attendLong,
 		Example: attendExample,
 		GroupID: groupLook,
-		Args:    noArgs,
+		Args:    usage.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&a.attn, "attn", "dense", attnUsage)
+	f.StringVar(&a.attn, "attn", "dense", openmodel.AttnUsage)
 	f.StringVar(&a.q, "q", "", "queries, .npy [heads, n, d] or [layers, heads, n, d]")
 	f.StringVar(&a.k, "k", "", "keys, .npy [kv heads, n, d], with layers where q has them")
 	f.StringVar(&a.v, "v", "", "values, like the keys")
@@ -86,12 +90,12 @@ func newAttend() *cobra.Command {
 	f.StringArrayVar(&a.audit, "audit", nil, "compare with dense attention and write to this .json or .html file (repeatable)")
 	f.Uint64Var(&a.seed, "seed", 0, "of what the system draws at random")
 	f.StringVar(&a.kv, "kv", "f32", "element type of the KV cache: f16 or f32")
-	a.model.registerDevice(cmd)
+	a.model.RegisterDevice(cmd)
 	for _, name := range []string{"q", "k", "v", "out"} {
 		_ = cmd.MarkFlagFilename(name, "npy") // fails only for a flag that does not exist
 	}
-	completeAttn(cmd)
-	completeWith(cmd, "phase", func() []string { return []string{"prefill", "decode"} })
+	openmodel.CompleteAttn(cmd)
+	usage.Complete(cmd, "phase", func() []string { return []string{"prefill", "decode"} })
 	return cmd
 }
 
@@ -100,26 +104,26 @@ func (a *attendFlags) check() error {
 	single := a.q != "" || a.k != "" || a.v != ""
 	switch {
 	case single && len(a.layers) > 0:
-		return usagef("both --layers-of and --q, --k, --v: tensors come from one of them")
+		return usage.Errorf("both --layers-of and --q, --k, --v: tensors come from one of them")
 	case len(a.layers) == 0 && (a.q == "" || a.k == "" || a.v == ""):
-		return usagef("not all tensors are named: want --q, --k and --v, or --layers-of Q,K,V")
+		return usage.Errorf("not all tensors are named: want --q, --k and --v, or --layers-of Q,K,V")
 	case a.out == "":
-		return usagef("no place for the result: name a file with -o FILE.npy")
+		return usage.Errorf("no place for the result: name a file with -o FILE.npy")
 	case a.phase != "prefill" && a.phase != "decode":
-		return usagef("--phase %s, want prefill or decode", a.phase)
+		return usage.Errorf("--phase %s, want prefill or decode", a.phase)
 	case a.rows < 0:
-		return usagef("--rows %d, want 1 or more, or 0 for all of a prefill and one of a decode", a.rows)
+		return usage.Errorf("--rows %d, want 1 or more, or 0 for all of a prefill and one of a decode", a.rows)
 	}
 	for _, triple := range a.layers {
 		if len(strings.Split(triple, ",")) != 3 {
-			return usagef("--layers-of %s, want three files: Q,K,V", triple)
+			return usage.Errorf("--layers-of %s, want three files: Q,K,V", triple)
 		}
 	}
-	if err := a.model.checkDevice(); err != nil {
+	if err := a.model.CheckDevice(); err != nil {
 		return err
 	}
 	if ext := filepath.Ext(a.out); ext != ".npy" && ext != "" {
-		return usagef("-o %s: the result is written as .npy", a.out)
+		return usage.Errorf("-o %s: the result is written as .npy", a.out)
 	}
 	if err := checkAuditFiles(a.audit); err != nil {
 		return err
@@ -127,35 +131,35 @@ func (a *attendFlags) check() error {
 	return a.checkOutputs()
 }
 
-// checkOutputs is [checkOutputs] for the files of the flags.
+// userfile.CheckOutputs is [userfile.CheckOutputs] for the files of the flags.
 func (a *attendFlags) checkOutputs() error {
-	inputs := append((&cacheFlags{attn: a.attn}).files(), namedFile{"--q", a.q}, namedFile{"--k", a.k}, namedFile{"--v", a.v})
+	inputs := append((&openmodel.CacheFlags{Attn: a.attn}).Files(), userfile.Named{Flag: "--q", Path: a.q}, userfile.Named{Flag: "--k", Path: a.k}, userfile.Named{Flag: "--v", Path: a.v})
 	for _, triple := range a.layers {
 		for path := range strings.SplitSeq(triple, ",") {
-			inputs = append(inputs, namedFile{"--layers-of", path})
+			inputs = append(inputs, userfile.Named{Flag: "--layers-of", Path: path})
 		}
 	}
-	outputs := []namedFile{{"-o", a.out}, {"--indices", a.indices}}
+	outputs := []userfile.Named{{Flag: "-o", Path: a.out}, {Flag: "--indices", Path: a.indices}}
 	for _, path := range a.audit {
-		outputs = append(outputs, namedFile{"--audit", path})
+		outputs = append(outputs, userfile.Named{Flag: "--audit", Path: path})
 	}
-	return checkOutputs(inputs, outputs...)
+	return userfile.CheckOutputs(inputs, outputs...)
 }
 
 func (a *attendFlags) run(cmd *cobra.Command) error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	cache := cacheFlags{attn: a.attn, kv: a.kv}
-	a.model.warnThreads(cmd)
-	spec, err := cache.spec()
+	cache := openmodel.CacheFlags{Attn: a.attn, KV: a.kv}
+	a.model.WarnThreads(cmd)
+	spec, err := cache.Spec()
 	if err != nil {
 		return err
 	}
 	if err := checkPhase(spec, a.phase); err != nil {
 		return err
 	}
-	kv, err := cache.dtype()
+	kv, err := cache.DType()
 	if err != nil {
 		return err
 	}
@@ -172,11 +176,11 @@ func (a *attendFlags) run(cmd *cobra.Command) error {
 	if a.rows > t.n {
 		return fmt.Errorf("--rows %d, but the tensors have %d positions", a.rows, t.n)
 	}
-	where, err := parseDevice(a.model.device)
+	where, err := openmodel.ParseDevice(a.model.Device)
 	if err != nil {
 		return err
 	}
-	dev, err := where.openFor(cmd, a.model.threads, 0)
+	dev, err := where.Open(cmd, a.model.Threads, 0)
 	if err != nil {
 		return err
 	}
@@ -190,20 +194,20 @@ func checkPhase(spec *sparse.Spec, phase string) error {
 	prefill, decode := spec.Phases()
 	switch {
 	case phase == "prefill" && !prefill:
-		return usagef("--phase prefill: %s works in decode only, and the result would be dense; use --phase decode, or name a system for prompts too: --attn 'prefill=NAME decode=%s'", spec, spec)
+		return usage.Errorf("--phase prefill: %s works in decode only, and the result would be dense; use --phase decode, or name a system for prompts too: --attn 'prefill=NAME decode=%s'", spec, spec)
 	case phase == "decode" && !decode:
-		return usagef("--phase decode: %s works in prefill only, and the result would be dense; use --phase prefill, or name a system for new tokens too: --attn 'prefill=%s decode=NAME'", spec, spec)
+		return usage.Errorf("--phase decode: %s works in prefill only, and the result would be dense; use --phase prefill, or name a system for new tokens too: --attn 'prefill=%s decode=NAME'", spec, spec)
 	}
 	return nil
 }
 
 // attend runs the replay and writes what was asked for.
 func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse.Spec, kv device.DType, t *tensors) error {
-	out, err := createOut("-o", a.out) // before what may take minutes
+	out, err := userfile.Create("-o", a.out) // before what may take minutes
 	if err != nil {
 		return err
 	}
-	defer out.drop()
+	defer out.Drop()
 	audits, err := openAudit(a.audit)
 	if err != nil {
 		return err
@@ -229,14 +233,14 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 	if err != nil {
 		return err
 	}
-	wait := newBar(cmd.ErrOrStderr(), logger(cmd), "attending", t.n, " positions")
-	defer wait.stop()
+	wait := console.NewBar(cmd.ErrOrStderr(), console.Logger(cmd), "attending", t.n, " positions")
+	defer wait.Stop()
 	start := time.Now()
 	if err := a.replay(r, seq, t, wait); err != nil {
 		return err
 	}
 	took := time.Since(start)
-	wait.stop()
+	wait.Stop()
 	broken, err := a.writeOut(out, seq, t)
 	if err != nil {
 		return err
@@ -257,14 +261,14 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 	}
 	if r.Policy().String() != "dense" && times.Sparse == 0 {
 		cmd.PrintErrf("the result is that of dense attention: %s left nothing out in %s; name more layers with --layers-of, or other options\n",
-			r.Policy(), plural(len(t.layers), "layer"))
+			r.Policy(), console.Plural(len(t.layers), "layer"))
 	}
 	note := ""
 	if audit == nil { // which is timed too
-		note = fmt.Sprintf("; %s took %s to choose and %s to read", a.phase, timeText(times.Select), timeText(times.Attend))
+		note = fmt.Sprintf("; %s took %s to choose and %s to read", a.phase, console.TimeText(times.Select), console.TimeText(times.Attend))
 	}
 	cmd.PrintErrf("%s: %s, %s, %s of %d in %s%s\n",
-		oneLine(a.out), r.Policy(), plural(len(t.layers), "layer"), plural(a.rows, "row"), t.n, timeText(took), note)
+		console.OneLine(a.out), r.Policy(), console.Plural(len(t.layers), "layer"), console.Plural(a.rows, "row"), t.n, console.TimeText(took), note)
 	if audit != nil { // which has told
 		return nil
 	}
@@ -274,7 +278,7 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 }
 
 // replay runs the positions in the phase asked for.
-func (a *attendFlags) replay(r *engine.Replay, seq *engine.ReplaySequence, t *tensors, wait *bar) error {
+func (a *attendFlags) replay(r *engine.Replay, seq *engine.ReplaySequence, t *tensors, wait *console.Bar) error {
 	idx, err := newIndexFile(a.indices, r.Policy().String(), a.phase)
 	if err != nil {
 		return err
@@ -296,7 +300,7 @@ func (a *attendFlags) replay(r *engine.Replay, seq *engine.ReplaySequence, t *te
 		err = seq.Prefill(prompt, 0)
 	}
 	for err == nil && seq.More() {
-		wait.at(seq.Len())
+		wait.At(seq.Len())
 		err = r.Step(seq)
 	}
 	if idx != nil {
@@ -306,7 +310,7 @@ func (a *attendFlags) replay(r *engine.Replay, seq *engine.ReplaySequence, t *te
 }
 
 // writeOut writes the last rows of every layer.
-func (a *attendFlags) writeOut(f *outFile, seq *engine.ReplaySequence, t *tensors) (broken brokenCount, err error) {
+func (a *attendFlags) writeOut(f *userfile.Out, seq *engine.ReplaySequence, t *tensors) (broken brokenCount, err error) {
 	out := npy.Array{Shape: []int{t.heads, a.rows, t.dim}}
 	if t.layered {
 		out.Shape = append([]int{len(t.layers)}, out.Shape...)
@@ -318,7 +322,7 @@ func (a *attendFlags) writeOut(f *outFile, seq *engine.ReplaySequence, t *tensor
 		}
 	}
 	broken.add(out.Data)
-	if err := f.finish(npy.Write(f, &out)); err != nil {
+	if err := f.Finish(npy.Write(f, &out)); err != nil {
 		return broken, fmt.Errorf("%s: %w", a.out, err)
 	}
 	return broken, nil

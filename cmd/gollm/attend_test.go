@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/eval"
+	"github.com/gollm/gollm/internal/clitest"
+	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/internal/npy"
 )
 
@@ -80,7 +82,7 @@ func TestAttendIsAttentionOverItsIndices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := decode[indexRows](t, string(text))
+		file := clitest.Decode[indexRows](t, string(text))
 		if file.Attn != tt.spec || file.Phase != tt.phase || len(file.Rows) != attendHeads*tt.rows {
 			t.Errorf("%v: %q, %q and %d rows", tt, file.Attn, file.Phase, len(file.Rows))
 		}
@@ -143,14 +145,14 @@ func TestAttendIndicesOfBrokenQueries(t *testing.T) {
 		without := gollm("", args...)
 		with := gollm("", append(args, "--indices", idx)...)
 		const warning = "numbers of the result are not numbers"
-		if with.code != exitOK || strings.Contains(with.errs, warning) != strings.Contains(without.errs, warning) || len(load(t, out).Data) == 0 {
+		if with.Code != console.ExitOK || strings.Contains(with.Errs, warning) != strings.Contains(without.Errs, warning) || len(load(t, out).Data) == 0 {
 			t.Errorf("%s: %+v with --indices, %+v without", tt.spec, with, without)
 		}
 		text, err := os.ReadFile(idx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := decode[indexRows](t, string(text)).Rows
+		rows := clitest.Decode[indexRows](t, string(text)).Rows
 		if len(rows) != attendHeads || !strings.Contains(string(text), tt.has) || strings.Contains(string(text), `"keys":null`) {
 			t.Errorf("%s: %d rows, want %d and a %s in\n%s", tt.spec, len(rows), attendHeads, tt.has, text)
 		}
@@ -171,7 +173,7 @@ func TestAttendIndicesOfFrozenRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen, frozen := map[[3]int]bool{}, 0
-		for _, x := range decode[indexRows](t, string(text)).Rows {
+		for _, x := range clitest.Decode[indexRows](t, string(text)).Rows {
 			seen[[3]int{x.Layer, x.Head, x.Row}] = true
 			if x.Frozen {
 				frozen++
@@ -200,7 +202,7 @@ func TestAttendLayers(t *testing.T) {
 	page := filepath.Join(dir, "audit.html")
 	args := []string{"attend", "--attn", "sketchwalk(tau=2,r=4)"}
 	r := gollm("", append(args, "--q", save(t, arrays[0]), "--k", save(t, arrays[1]), "--v", save(t, arrays[2]), "-o", one, "--audit", audit, "--audit", page)...)
-	if r.code != exitOK || r.out != "" || !strings.Contains(r.errs, "audit of sketchwalk(tau=2,r=4)") {
+	if r.Code != console.ExitOK || r.Out != "" || !strings.Contains(r.Errs, "audit of sketchwalk(tau=2,r=4)") {
 		t.Fatalf("%+v", r)
 	}
 	args = append(args, "-o", many)
@@ -221,7 +223,7 @@ func TestAttendLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep := decode[eval.Audit](t, string(text))
+	rep := clitest.Decode[eval.Audit](t, string(text))
 	if cells := rep.Phases[0].Cells; len(cells) != layers || cells[1][0].Error != 0 || cells[2][0].Error == 0 {
 		t.Errorf("layers 0 and 1 are dense and layer 2 is not, but the errors are %v", cells)
 	}
@@ -235,31 +237,31 @@ func TestAttendErrors(t *testing.T) {
 	k := save(t, randomArray(1, 2, 20, 8))
 	short, odd, flat := save(t, randomArray(1, 2, 19, 8)), save(t, randomArray(1, 3, 20, 8)), save(t, randomArray(1, 20, 8))
 	out := filepath.Join(t.TempDir(), "out.npy")
-	bad := write(t, "bad.npy", "this is no array")
+	bad := clitest.WriteFile(t, "bad.npy", "this is no array")
 	for _, tt := range []struct {
 		code  int
 		args  []string
 		words []string
 	}{
-		{exitUsage, []string{}, []string{"--layers-of Q,K,V"}},
-		{exitUsage, []string{"--q", q, "--k", k, "--v", k}, []string{"-o FILE.npy"}},
-		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--layers-of", "a,b,c"}, []string{"both"}},
-		{exitUsage, []string{"--layers-of", "a,b", "-o", out}, []string{"three files"}},
-		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--phase", "both"}, []string{"prefill or decode"}},
-		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "nope"}, []string{"there are: dense"}},
-		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--audit", "x.txt"}, []string{"x.txt", ".json or .html"}},
-		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--rows", "-1"}, []string{"--rows -1"}},
-		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "cis"}, []string{"--phase prefill: cis works in decode only", "--phase decode", "'prefill=NAME decode=cis'"}},
-		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "decode=streaming"}, []string{"works in decode only"}},
-		{exitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "anchor", "--phase", "decode"}, []string{"--phase decode: anchor works in prefill only"}},
-		{exitFailure, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--rows", "21"}, []string{"--rows 21", "20 positions"}},
-		{exitFailure, []string{"--q", q, "--k", short, "--v", short, "-o", out}, []string{short, "[2 19 8]", "same layers, n and d"}},
-		{exitFailure, []string{"--q", q, "--k", k, "--v", short, "-o", out}, []string{"want the shape of"}},
-		{exitFailure, []string{"--q", q, "--k", odd, "--v", odd, "-o", out}, []string{"4 heads", "multiple"}},
-		{exitFailure, []string{"--q", flat, "--k", k, "--v", k, "-o", out}, []string{"[20 8]", "[heads, n, d]"}},
-		{exitFailure, []string{"--q", bad, "--k", k, "--v", k, "-o", out}, []string{bad, "not a .npy file"}},
-		{exitFailure, []string{"--q", q + "x", "--k", k, "--v", k, "-o", out}, []string{"gollm: --q " + q + "x: no such file or directory, want a .npy file"}},
-		{exitFailure, []string{"--layers-of", q + "," + k + "," + k, "--layers-of", odd + "," + odd + "," + odd, "-o", out}, []string{"another shape"}},
+		{console.ExitUsage, []string{}, []string{"--layers-of Q,K,V"}},
+		{console.ExitUsage, []string{"--q", q, "--k", k, "--v", k}, []string{"-o FILE.npy"}},
+		{console.ExitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--layers-of", "a,b,c"}, []string{"both"}},
+		{console.ExitUsage, []string{"--layers-of", "a,b", "-o", out}, []string{"three files"}},
+		{console.ExitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--phase", "both"}, []string{"prefill or decode"}},
+		{console.ExitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "nope"}, []string{"there are: dense"}},
+		{console.ExitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--audit", "x.txt"}, []string{"x.txt", ".json or .html"}},
+		{console.ExitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--rows", "-1"}, []string{"--rows -1"}},
+		{console.ExitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "cis"}, []string{"--phase prefill: cis works in decode only", "--phase decode", "'prefill=NAME decode=cis'"}},
+		{console.ExitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "decode=streaming"}, []string{"works in decode only"}},
+		{console.ExitUsage, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--attn", "anchor", "--phase", "decode"}, []string{"--phase decode: anchor works in prefill only"}},
+		{console.ExitFailure, []string{"--q", q, "--k", k, "--v", k, "-o", out, "--rows", "21"}, []string{"--rows 21", "20 positions"}},
+		{console.ExitFailure, []string{"--q", q, "--k", short, "--v", short, "-o", out}, []string{short, "[2 19 8]", "same layers, n and d"}},
+		{console.ExitFailure, []string{"--q", q, "--k", k, "--v", short, "-o", out}, []string{"want the shape of"}},
+		{console.ExitFailure, []string{"--q", q, "--k", odd, "--v", odd, "-o", out}, []string{"4 heads", "multiple"}},
+		{console.ExitFailure, []string{"--q", flat, "--k", k, "--v", k, "-o", out}, []string{"[20 8]", "[heads, n, d]"}},
+		{console.ExitFailure, []string{"--q", bad, "--k", k, "--v", k, "-o", out}, []string{bad, "not a .npy file"}},
+		{console.ExitFailure, []string{"--q", q + "x", "--k", k, "--v", k, "-o", out}, []string{"gollm: --q " + q + "x: no such file or directory, want a .npy file"}},
+		{console.ExitFailure, []string{"--layers-of", q + "," + k + "," + k, "--layers-of", odd + "," + odd + "," + odd, "-o", out}, []string{"another shape"}},
 	} {
 		fails(t, tt.code, tt.words, "", append([]string{"attend"}, tt.args...)...)
 	}
@@ -273,12 +275,12 @@ func TestAttendTellsOfABrokenResult(t *testing.T) {
 	args := func() []string {
 		return []string{"attend", "--q", save(t, q), "--k", save(t, k), "--v", save(t, v), "-o", filepath.Join(t.TempDir(), "out.npy")}
 	}
-	if r := gollm("", args()...); r.code != exitOK || strings.Contains(r.errs, "not numbers") {
+	if r := gollm("", args()...); r.Code != console.ExitOK || strings.Contains(r.Errs, "not numbers") {
 		t.Errorf("without a broken key: %+v", r)
 	}
 	k.Data[(attendLen+attendLen-1)*attendDim+1] = float32(math.NaN()) // the last of the second kv head
 	const want = "16 of 4800 numbers of the result are not numbers"   // the last row of two heads
-	if r := gollm("", args()...); r.code != exitOK || !strings.Contains(r.errs, want) {
+	if r := gollm("", args()...); r.Code != console.ExitOK || !strings.Contains(r.Errs, want) {
 		t.Errorf("stderr does not tell %q: %+v", want, r)
 	}
 }
@@ -290,12 +292,12 @@ func TestAttendTellsOfBrokenScores(t *testing.T) {
 	args := func() []string {
 		return []string{"attend", "--attn", "prefill=dense decode=topk(k=9,sink=2,window=5)", "--q", save(t, q), "--k", save(t, k), "--v", save(t, v), "-o", out, "--phase", "decode", "--rows", "3"}
 	}
-	if r := gollm("", args()...); r.code != exitOK || strings.Contains(r.errs, "not a number") {
+	if r := gollm("", args()...); r.Code != console.ExitOK || strings.Contains(r.Errs, "not a number") {
 		t.Errorf("without a broken key: %+v", r)
 	}
 	k.Data[(attendLen+70)*attendDim+1] = float32(math.NaN()) // of the second kv head
 	const want = "6 scores were not a number"                // 3 rows, 2 heads
-	if r := gollm("", args()...); r.code != exitOK || !strings.Contains(r.errs, want) {
+	if r := gollm("", args()...); r.Code != console.ExitOK || !strings.Contains(r.Errs, want) {
 		t.Errorf("stderr does not tell %q: %+v", want, r)
 	}
 	r := gollm("", append(args(), "--audit", audit)...)
@@ -303,8 +305,8 @@ func TestAttendTellsOfBrokenScores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := decode[eval.Audit](t, string(text)); a.NaNScores != 6 || !strings.Contains(r.errs, want) {
-		t.Errorf("the audit counts %d: %q", a.NaNScores, r.errs)
+	if a := clitest.Decode[eval.Audit](t, string(text)); a.NaNScores != 6 || !strings.Contains(r.Errs, want) {
+		t.Errorf("the audit counts %d: %q", a.NaNScores, r.Errs)
 	}
 }
 
@@ -314,7 +316,7 @@ func TestAttendTellsOfADenseResult(t *testing.T) {
 	q, k, v := save(t, randomArray(1, attendHeads, attendLen, attendDim)), save(t, randomArray(2, attendKV, attendLen, attendDim)), save(t, randomArray(3, attendKV, attendLen, attendDim))
 	for spec, want := range map[string]bool{"dense": false, "sketchwalk": true, "etf": true, "streaming(sink=2,window=50)": false, "topk(k=9)": false} {
 		r := gollm("", "attend", "--attn", spec, "--q", q, "--k", k, "--v", v, "-o", filepath.Join(t.TempDir(), "out.npy"))
-		if r.code != exitOK || strings.Contains(r.errs, said) != want {
+		if r.Code != console.ExitOK || strings.Contains(r.Errs, said) != want {
 			t.Errorf("%s: %+v, want it to say %q: %t", spec, r, said, want)
 		}
 	}

@@ -10,6 +10,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/internal/openmodel"
+	"github.com/gollm/gollm/internal/usage"
 	"github.com/gollm/gollm/sparse"
 )
 
@@ -18,7 +21,7 @@ const attnLong = `List the attention systems that --attn takes, or tell about on
 An attention system says which of the stored tokens each new one reads. dense
 reads all of them and is exact.
 
-` + attnHelp + `
+` + openmodel.AttnHelp + `
 
 Systems that are combined work in the order of their stages: rows, window,
 select, sample, value; a phase takes one of each stage.`
@@ -32,11 +35,11 @@ func newAttn() *cobra.Command {
 		GroupID:    groupAbout,
 		Args:       oneSystem,
 		SuggestFor: []string{"attention", "systems", "methods"},
-		ValidArgs:  attnNames(),
+		ValidArgs:  openmodel.AttnNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := attnTable()
 			if len(args) == 1 {
-				text = attnDoc(findAttn(args[0]))
+				text = attnDoc(openmodel.FindAttn(args[0]))
 			}
 			_, err := io.WriteString(cmd.OutOrStdout(), text)
 			return err
@@ -47,81 +50,23 @@ func newAttn() *cobra.Command {
 // oneSystem wants no argument or the name of a system.
 func oneSystem(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return usagef("%d names, want one: gollm attn NAME", len(args))
+		return usage.Errorf("%d names, want one: gollm attn NAME", len(args))
 	}
-	if len(args) == 1 && findAttn(args[0]) == nil {
-		if i := strings.IndexAny(args[0], ":("); i > 0 && findAttn(args[0][:i]) != nil {
-			return usagef("%q has settings, want a name: gollm attn %s tells about it and its presets", args[0], args[0][:i])
+	if len(args) == 1 && openmodel.FindAttn(args[0]) == nil {
+		if i := strings.IndexAny(args[0], ":("); i > 0 && openmodel.FindAttn(args[0][:i]) != nil {
+			return usage.Errorf("%q has settings, want a name: gollm attn %s tells about it and its presets", args[0], args[0][:i])
 		}
-		if near := nearest(args[0], attnNames()); near != "" {
-			return usagef("no attention system is called %q; did you mean %s?", args[0], near)
+		if near := usage.Nearest(args[0], openmodel.AttnNames()); near != "" {
+			return usage.Errorf("no attention system is called %q; did you mean %s?", args[0], near)
 		}
-		return usagef("no attention system is called %q; there are: %s", args[0], strings.Join(attnNames(), ", "))
+		return usage.Errorf("no attention system is called %q; there are: %s", args[0], strings.Join(openmodel.AttnNames(), ", "))
 	}
 	return nil
 }
 
-// attnNames lists the systems in the order of their table.
-func attnNames() []string {
-	var names []string
-	for _, e := range sparse.Methods() {
-		names = append(names, e.Name)
-	}
-	return names
-}
-
-// completeAttn makes the shell complete --attn: the system that is being typed, in
-// any place of a spec, and its presets after a colon.
-func completeAttn(cmd *cobra.Command) {
-	_ = cmd.RegisterFlagCompletionFunc("attn", // fails only for a flag that does not exist
-		func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-			if strings.HasPrefix(typed, "@") {
-				return nil, cobra.ShellCompDirectiveDefault // a file
-			}
-			return attnCompletions(typed), cobra.ShellCompDirectiveNoFileComp
-		})
-}
-
-// attnCompletions is what a spec that ends in the middle of a system may become.
-func attnCompletions(typed string) []string {
-	before, word := "", typed
-	if i := strings.LastIndexAny(typed, "=+ ") + 1; i > 0 {
-		before, word = typed[:i], typed[i:]
-	}
-	if strings.Count(before, "(") > strings.Count(before, ")") {
-		return nil // the value of an option
-	}
-	words := attnNames()
-	if name, _, preset := strings.Cut(word, ":"); preset {
-		words = nil
-		if e := findAttn(name); e != nil {
-			for _, p := range slices.Sorted(maps.Keys(e.Presets)) {
-				words = append(words, name+":"+p)
-			}
-		}
-	}
-	var whole []string
-	for _, w := range words {
-		if strings.HasPrefix(w, word) {
-			whole = append(whole, before+w)
-		}
-	}
-	return whole
-}
-
-// findAttn is the system of that name, nil if there is none.
-func findAttn(name string) *sparse.Entry {
-	all := sparse.Methods()
-	i := slices.IndexFunc(all, func(e sparse.Entry) bool { return e.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return &all[i]
-}
-
 // attnTable is one line for each system.
 func attnTable() string {
-	t := newTable()
+	t := console.NewTable()
 	t.AppendHeader(table.Row{"name", "used in", "stage", "what it is"})
 	for _, e := range sparse.Methods() {
 		t.AppendRow(table.Row{e.Name, phasesText(e.Doc), stageText(e.Doc), e.Title})
@@ -142,7 +87,7 @@ func phasesText(d sparse.Doc) string {
 
 // attnDoc is all there is to know about a system.
 func attnDoc(e *sparse.Entry) string {
-	t := newTable()
+	t := console.NewTable()
 	for _, row := range []table.Row{
 		{"name", e.Name}, {"what it is", e.Title}, {"source", e.Source}, {"used in", phasesText(e.Doc)},
 		{"stage", stageText(e.Doc)}, {"chooses", e.Granularity}, {"reads", e.Reads}, {"prompt", wholeText(e.Doc)},
@@ -156,7 +101,7 @@ func attnDoc(e *sparse.Entry) string {
 	}
 	text := t.Render() + "\n"
 	if options := e.Options(); len(options) > 0 {
-		o := newTable()
+		o := console.NewTable()
 		o.AppendHeader(table.Row{"option", "default", "unit or values", "meaning"})
 		for _, opt := range options {
 			allowed := opt.Unit

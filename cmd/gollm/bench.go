@@ -11,6 +11,10 @@ import (
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/eval"
+	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/internal/openmodel"
+	"github.com/gollm/gollm/internal/usage"
+	"github.com/gollm/gollm/internal/userfile"
 )
 
 const benchLong = `Measure how fast a model runs, and how fast this machine could run it.
@@ -66,8 +70,9 @@ const maxBatch = 1 << 10
 
 // benchFlags is what bench can be told.
 type benchFlags struct {
-	model    modelFlags
-	cache    cacheFlags
+	model    openmodel.Flags
+	cache    openmodel.CacheFlags
+	audit    auditFlags
 	attn     []string
 	prefill  lengths
 	decode   lengths
@@ -91,11 +96,11 @@ func newBench() *cobra.Command {
 		Long:       benchLong,
 		Example:    benchExample,
 		GroupID:    groupLook,
-		Args:       noArgs,
+		Args:       usage.NoArgs,
 		SuggestFor: []string{"benchmark", "speed", "llama-bench"},
 		RunE:       func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
 	}
-	b.model.registerPath(cmd)
+	b.model.RegisterPath(cmd)
 	f := cmd.Flags()
 	f.Var(&b.prefill, "prefill", "lengths of prompts, in tokens; 8k is 8192, 1M is 1024k, 0 is no prefill")
 	f.Var(&b.decode, "decode", "tokens before the first step; 0 is no decode")
@@ -110,11 +115,12 @@ func newBench() *cobra.Command {
 	f.BoolVar(&b.markdown, "markdown", false, "print a Markdown table")
 	f.StringVar(&b.html, "html", "", "write a page with the figures of --ctx to this file")
 	_ = cmd.MarkFlagFilename("html", "html") // fails only for a flag that does not exist
-	b.cache.registerType(cmd)
-	f.StringArrayVar(&b.attn, "attn", []string{"dense"}, attnUsage+" (repeatable)")
-	completeAttn(cmd)
-	b.cache.audit.register(cmd)
-	b.model.registerDevice(cmd)
+	b.cache.RegisterType(cmd)
+	f.StringArrayVar(&b.attn, "attn", []string{"dense"}, openmodel.AttnUsage+" (repeatable)")
+	openmodel.CompleteAttn(cmd)
+	b.audit.register(cmd)
+	b.cache.Audit = &b.audit
+	b.model.RegisterDevice(cmd)
 	return cmd
 }
 
@@ -127,44 +133,44 @@ func (b *benchFlags) check(cmd *cobra.Command) error {
 		}
 	}
 	if forms > 1 {
-		return usagef("--json, --csv and --markdown: choose one")
+		return usage.Errorf("--json, --csv and --markdown: choose one")
 	}
 	if err := b.checkLengths(cmd); err != nil {
 		return err
 	}
 	for _, n := range append(append([]int{}, b.prefill...), b.decode...) {
-		if n < 1 || n > maxContext/2 { // steps follow
-			return usagef("a length of %d tokens, want 1 to %d", n, maxContext/2)
+		if n < 1 || n > openmodel.MaxContext/2 { // steps follow
+			return usage.Errorf("a length of %d tokens, want 1 to %d", n, openmodel.MaxContext/2)
 		}
 	}
 	if len(b.prefill)+len(b.decode) == 0 {
-		return usagef("--prefill 0 --decode 0 leave nothing to measure")
+		return usage.Errorf("--prefill 0 --decode 0 leave nothing to measure")
 	}
-	if b.fill < 0 || b.fill > maxContext/2 {
-		return usagef("--fill %d, want 0 to %d tokens", b.fill, maxContext/2)
+	if b.fill < 0 || b.fill > openmodel.MaxContext/2 {
+		return usage.Errorf("--fill %d, want 0 to %d tokens", b.fill, openmodel.MaxContext/2)
 	}
-	if len(b.attn) > 1 && b.cache.audit.on() {
-		return usagef("--audit looks at one --attn, %d are given", len(b.attn))
+	if len(b.attn) > 1 && b.audit.on() {
+		return usage.Errorf("--audit looks at one --attn, %d are given", len(b.attn))
 	}
-	if b.steps < 1 || b.steps > maxContext/2 {
-		return usagef("--steps %d, want 1 or more decode steps, at most %d", b.steps, maxContext/2)
+	if b.steps < 1 || b.steps > openmodel.MaxContext/2 {
+		return usage.Errorf("--steps %d, want 1 or more decode steps, at most %d", b.steps, openmodel.MaxContext/2)
 	}
 	if b.batch < 1 || b.batch > maxBatch {
-		return usagef("--batch %d, want 1 to %d sequences", b.batch, maxBatch)
+		return usage.Errorf("--batch %d, want 1 to %d sequences", b.batch, maxBatch)
 	}
 	if b.reps < 1 || b.reps > maxReps {
-		return usagef("--reps %d, want 1 or more runs, at most %d", b.reps, maxReps)
+		return usage.Errorf("--reps %d, want 1 or more runs, at most %d", b.reps, maxReps)
 	}
-	if err := b.model.check(); err != nil {
+	if err := b.model.Check(); err != nil {
 		return err
 	}
 	for _, attn := range b.attn {
-		b.cache.attn = attn
-		if err := b.cache.check(); err != nil {
+		b.cache.Attn = attn
+		if err := b.cache.Check(); err != nil {
 			return err
 		}
-		outputs := append([]namedFile{{"--html", b.html}}, b.cache.audit.outputs()...)
-		if err := checkOutputs(append(b.model.files(), b.cache.files()...), outputs...); err != nil {
+		outputs := append([]userfile.Named{{Flag: "--html", Path: b.html}}, b.audit.outputs()...)
+		if err := userfile.CheckOutputs(append(b.model.Files(), b.cache.Files()...), outputs...); err != nil {
 			return err
 		}
 	}
@@ -175,13 +181,13 @@ func (b *benchFlags) check(cmd *cobra.Command) error {
 func (b *benchFlags) checkLengths(cmd *cobra.Command) error {
 	if len(b.ctx) == 0 {
 		if b.html != "" {
-			return usagef("--html %s: a page shows lengths; name some with --ctx 4k,8k", b.html)
+			return usage.Errorf("--html %s: a page shows lengths; name some with --ctx 4k,8k", b.html)
 		}
 		return nil
 	}
 	for _, flag := range []string{"prefill", "decode"} {
 		if cmd.Flags().Changed(flag) {
-			return usagef("--ctx is the lengths of prompts and of what steps follow; leave out --%s, or --ctx", flag)
+			return usage.Errorf("--ctx is the lengths of prompts and of what steps follow; leave out --%s, or --ctx", flag)
 		}
 	}
 	b.prefill, b.decode = b.ctx, b.ctx
@@ -192,19 +198,19 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	if err := b.check(cmd); err != nil {
 		return err
 	}
-	var html *outFile // what is written in the end is opened before it is measured
-	defer func() { html.drop() }()
+	var html *userfile.Out // what is written in the end is opened before it is measured
+	defer func() { html.Drop() }()
 	if b.html != "" {
 		var err error
-		if html, err = createOut("--html", b.html); err != nil {
+		if html, err = userfile.Create("--html", b.html); err != nil {
 			return err
 		}
 	}
-	if err := b.cache.audit.open(); err != nil {
+	if err := b.audit.open(); err != nil {
 		return err
 	}
-	defer b.cache.audit.files.drop()
-	m, err := b.model.open(cmd)
+	defer b.audit.files.drop()
+	m, err := b.model.Open(cmd)
 	if err != nil {
 		return err
 	}
@@ -213,7 +219,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	kv, err := b.cache.dtype()
+	kv, err := b.cache.DType()
 	if err != nil {
 		return err
 	}
@@ -223,13 +229,13 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	}
 	b.warnLengths(m)
 	machine := eval.Describe(m.Device) // takes seconds, and Ctrl-C ends the program meanwhile
-	ctx, release := interruptible(cmd.Context())
+	ctx, release := console.Interruptible(cmd.Context())
 	defer release()
-	wait := newBar(cmd.ErrOrStderr(), m.log, "measuring", len(o.Tasks)*o.Reps*len(sides), " runs")
-	defer wait.stop()
-	o.Progress = func(done, _ int) { wait.at(done) }
+	wait := console.NewBar(cmd.ErrOrStderr(), m.Log, "measuring", len(o.Tasks)*o.Reps*len(sides), " runs")
+	defer wait.Stop()
+	o.Progress = func(done, _ int) { wait.At(done) }
 	rows, err := eval.MeasureSpeed(ctx, sides, m.Model.Vocab, eval.NewBudget(m.File, m.Model.Config, kv), machine.Peaks, o)
-	wait.stop()
+	wait.Stop()
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -241,12 +247,12 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 		return printErr
 	}
 	if html != nil {
-		if pageErr := html.finish(storyPage(report).Write(html)); pageErr != nil {
+		if pageErr := html.Finish(storyPage(report).Write(html)); pageErr != nil {
 			return pageErr
 		}
 	}
 	if err != nil {
-		return errors.Join(errInterrupted, err)
+		return errors.Join(console.ErrInterrupted, err)
 	}
 	return b.auditRun(ctx, cmd, m, sides[0], o)
 }
@@ -266,7 +272,7 @@ func (b *benchFlags) tasks() []eval.Task {
 
 // warnLengths says that lengths go beyond what the model was trained for, which
 // changes no speed.
-func (b *benchFlags) warnLengths(m *openModel) {
+func (b *benchFlags) warnLengths(m *openmodel.Model) {
 	longest := 0
 	for _, n := range b.prefill {
 		longest = max(longest, n)
@@ -274,9 +280,9 @@ func (b *benchFlags) warnLengths(m *openModel) {
 	for _, n := range b.decode {
 		longest = max(longest, n+b.steps)
 	}
-	m.warned = true // the cache has room for a warm-up too
+	m.Warned = true // the cache has room for a warm-up too
 	if trained := m.Model.Context; longest > trained {
-		m.warn("%d tokens are measured, but %s was trained for %d: the speed is real, a text of that length would not be",
+		m.Warn("%d tokens are measured, but %s was trained for %d: the speed is real, a text of that length would not be",
 			longest, filepath.Base(m.File.Path()), trained)
 	}
 }
@@ -286,18 +292,18 @@ func (b *benchFlags) warnLengths(m *openModel) {
 const sparseFill = 512
 
 // sides are the settings of --attn and their names in full.
-func (b *benchFlags) sides(m *openModel) (sides []eval.Side, names []string, err error) {
+func (b *benchFlags) sides(m *openmodel.Model) (sides []eval.Side, names []string, err error) {
 	for _, attn := range b.attn {
 		c := b.cache
-		c.attn, c.audit = attn, auditFlags{} // an audit would be timed too
-		spec, err := c.spec()
+		c.Attn, c.Audit = attn, nil // an audit would be timed too
+		spec, err := c.Spec()
 		if err != nil {
 			return nil, nil, err
 		}
 		names = append(names, spec.String())
 		sides = append(sides, eval.Side{
 			Count: b.density && !spec.Dense(),
-			Open:  func(context, slots int) (*engine.Runner, error) { return m.runners(&c, context, slots, 0) },
+			Open:  func(context, slots int) (*engine.Runner, error) { return m.Runners(&c, context, slots, 0) },
 		})
 	}
 	return sides, names, nil
@@ -306,8 +312,8 @@ func (b *benchFlags) sides(m *openModel) (sides []eval.Side, names []string, err
 // auditRun runs each task once more under the audit that the flags ask for. What
 // it finds is of random tokens and of a cache that repeats: how much is read
 // means something, how wrong it is does not.
-func (b *benchFlags) auditRun(ctx context.Context, cmd *cobra.Command, m *openModel, side eval.Side, o eval.SpeedOptions) error {
-	if !b.cache.audit.on() {
+func (b *benchFlags) auditRun(ctx context.Context, cmd *cobra.Command, m *openmodel.Model, side eval.Side, o eval.SpeedOptions) error {
+	if !b.audit.on() {
 		return nil
 	}
 	open := side.Open
@@ -317,12 +323,12 @@ func (b *benchFlags) auditRun(ctx context.Context, cmd *cobra.Command, m *openMo
 		if err != nil {
 			return nil, err
 		}
-		return r, b.cache.audit.watch(r)
+		return r, b.audit.Watch(r)
 	}
 	o.Reps = 1
 	o.Progress = nil
 	if _, err := eval.MeasureSpeed(ctx, []eval.Side{side}, m.Model.Vocab, eval.Budget{}, device.Peaks{}, o); err != nil {
 		return err
 	}
-	return b.cache.audit.finish(cmd, m)
+	return b.audit.finish(cmd, m)
 }

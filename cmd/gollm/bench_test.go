@@ -14,14 +14,16 @@ import (
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/eval"
+	"github.com/gollm/gollm/internal/clitest"
+	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/internal/golden"
 	"github.com/gollm/gollm/model/modeltest"
 )
 
 func TestBenchJSON(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
+	model := clitest.RandomModel(t, modeltest.Shape{})
 	args := []string{"bench", "-m", model, "--prefill", "16,100", "--decode", "10,70", "--steps", "3", "--reps", "2"}
-	j := decode[benchReport](t, ok(t, "", append(args, "--json")...))
+	j := clitest.Decode[benchReport](t, ok(t, "", append(args, "--json")...))
 	if j.Model != model || !slices.Equal(j.Attn, []string{"dense"}) || j.Machine.Cores < 1 || j.Machine.CPU == "" || !strings.HasPrefix(j.Machine.Device, "cpu") {
 		t.Errorf("%+v", j)
 	}
@@ -84,8 +86,8 @@ func TestBenchCompares(t *testing.T) {
 // TestBenchRunsSettingsInTurns runs two settings on one model, each with a
 // cache of its own.
 func TestBenchRunsSettingsInTurns(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
-	j := decode[benchReport](t, ok(t, "", "bench", "-m", model, "--prefill", "0", "--decode", "1k", "--steps", "2", "--reps", "2",
+	model := clitest.RandomModel(t, modeltest.Shape{})
+	j := clitest.Decode[benchReport](t, ok(t, "", "bench", "-m", model, "--prefill", "0", "--decode", "1k", "--steps", "2", "--reps", "2",
 		"--attn", "dense", "--attn", "streaming(sink=4,window=60)", "--json"))
 	if len(j.Rows) != 2 {
 		t.Fatalf("%d rows, want 2", len(j.Rows))
@@ -169,8 +171,8 @@ func TestBenchStoryCutShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errs strings.Builder
-	args := []string{"bench", "-m", randomModel(t, modeltest.Shape{}), "--ctx", "128", "--csv"}
-	if code := run(ctx, args, strings.NewReader(""), &out, &errs); code != exitInterrupted || !strings.HasPrefix(out.String(), "tokens,attention,first token ms") {
+	args := []string{"bench", "-m", clitest.RandomModel(t, modeltest.Shape{}), "--ctx", "128", "--csv"}
+	if code := testProgram(ctx, args, strings.NewReader(""), &out, &errs); code != console.ExitInterrupted || !strings.HasPrefix(out.String(), "tokens,attention,first token ms") {
 		t.Errorf("%v: exit code %d, %q and %q", args, code, out.String(), errs.String())
 	}
 }
@@ -189,10 +191,10 @@ func TestBenchHeadLine(t *testing.T) {
 
 // TestBenchStory measures two settings at two lengths and looks at all forms.
 func TestBenchStory(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
+	model := clitest.RandomModel(t, modeltest.Shape{})
 	out := filepath.Join(t.TempDir(), "bench.html")
 	args := []string{"bench", "-m", model, "--ctx", "128,256", "--steps", "2", "--reps", "1", "--attn", "dense", "--attn", "streaming(sink=4,window=60)"}
-	j := decode[benchReport](t, ok(t, "", append(args, "--json", "--html", out)...))
+	j := clitest.Decode[benchReport](t, ok(t, "", append(args, "--json", "--html", out)...))
 	if len(j.Rows) != 8 || len(j.Story) != 4 {
 		t.Fatalf("%d rows and %d lines, want 8 and 4", len(j.Rows), len(j.Story))
 	}
@@ -226,10 +228,10 @@ func TestBenchStory(t *testing.T) {
 
 // TestBenchBatch steps three sequences at once.
 func TestBenchBatch(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
+	model := clitest.RandomModel(t, modeltest.Shape{})
 	args := []string{"bench", "-m", model, "--prefill", "0", "--decode", "128", "--steps", "2", "--reps", "1", "--json"}
-	one := decode[benchReport](t, ok(t, "", args...)).Rows[0]
-	three := decode[benchReport](t, ok(t, "", append(args, "--batch", "3")...))
+	one := clitest.Decode[benchReport](t, ok(t, "", args...)).Rows[0]
+	three := clitest.Decode[benchReport](t, ok(t, "", append(args, "--batch", "3")...))
 	r := three.Rows[0]
 	if three.Batch != 3 || r.KVBytes != 3*one.KVBytes || r.Attention.Bytes != 3*one.Attention.Bytes || r.Bytes >= 3*one.Bytes || r.Bytes <= one.Bytes {
 		t.Errorf("three sequences %+v, one %+v", r, one)
@@ -239,8 +241,8 @@ func TestBenchBatch(t *testing.T) {
 // TestBenchBetweenPages: attention that keeps sums beside whole pages cannot go back to
 // any other number of tokens.
 func TestBenchBetweenPages(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
-	j := decode[benchReport](t, ok(t, "", "bench", "-m", model, "--prefill", "0", "--decode", "1,63,64,100", "--steps", "2", "--reps", "2",
+	model := clitest.RandomModel(t, modeltest.Shape{})
+	j := clitest.Decode[benchReport](t, ok(t, "", "bench", "-m", model, "--prefill", "0", "--decode", "1,63,64,100", "--steps", "2", "--reps", "2",
 		"--batch", "2", "--attn", "dense", "--attn", "quest", "--attn", "sketchwalk", "--json"))
 	if len(j.Rows) != 12 {
 		t.Fatalf("%d rows, want 12", len(j.Rows))

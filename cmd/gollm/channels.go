@@ -7,7 +7,11 @@ import (
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/internal/npy"
+	"github.com/gollm/gollm/internal/openmodel"
+	"github.com/gollm/gollm/internal/usage"
+	"github.com/gollm/gollm/internal/userfile"
 )
 
 const channelsLong = `Rank the channels of a model's heads for --attn doublesparsity.
@@ -25,9 +29,9 @@ const channelsExample = `  gollm channels -m model.gguf -f text.txt -o channels.
 
 // channelsFlags is what channels can be told.
 type channelsFlags struct {
-	model  modelFlags
-	text   textFlags
-	tokens tokenFlags
+	model  openmodel.Flags
+	text   openmodel.TextFlags
+	tokens openmodel.TokenFlags
 	out    string
 	limit  int
 }
@@ -40,55 +44,55 @@ func newChannels() *cobra.Command {
 		Long:    channelsLong,
 		Example: channelsExample,
 		GroupID: groupLook,
-		Args:    noArgs,
+		Args:    usage.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
-	c.model.registerPath(cmd)
-	c.text.register(cmd, "the text")
+	c.model.RegisterPath(cmd)
+	c.text.Register(cmd, "the text")
 	cmd.Flags().StringVarP(&c.out, "out", "o", "", "where the ranking goes, .npy (required)")
 	_ = cmd.MarkFlagFilename("out", "npy") // fails only for a flag that does not exist
 	cmd.Flags().IntVar(&c.limit, "limit", 1024, "tokens of the text that are read")
-	c.model.registerDevice(cmd)
+	c.model.RegisterDevice(cmd)
 	return cmd
 }
 
 // check reports what is wrong with the command line.
 func (c *channelsFlags) check(cmd *cobra.Command) error {
-	if err := c.model.check(); err != nil {
+	if err := c.model.Check(); err != nil {
 		return err
 	}
 	if c.out == "" {
-		return usagef("no place for the ranking: name a file with -o FILE.npy")
+		return usage.Errorf("no place for the ranking: name a file with -o FILE.npy")
 	}
-	if c.limit < 1 || c.limit > maxContext {
-		return usagef("--limit %d, want 1 or more tokens", c.limit)
+	if c.limit < 1 || c.limit > openmodel.MaxContext {
+		return usage.Errorf("--limit %d, want 1 or more tokens", c.limit)
 	}
-	if err := checkOutputs(append(c.model.files(), namedFile{"-f", c.text.file}), namedFile{"-o", c.out}); err != nil {
+	if err := userfile.CheckOutputs(append(c.model.Files(), userfile.Named{Flag: "-f", Path: c.text.File}), userfile.Named{Flag: "-o", Path: c.out}); err != nil {
 		return err
 	}
-	return c.text.check(cmd)
+	return c.text.Check(cmd)
 }
 
 func (c *channelsFlags) run(cmd *cobra.Command) error {
 	if err := c.check(cmd); err != nil {
 		return err
 	}
-	text, err := c.text.read(cmd)
+	text, err := c.text.Read(cmd)
 	if err != nil {
 		return err
 	}
-	m, err := c.model.open(cmd)
+	m, err := c.model.Open(cmd)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	c.tokens.noSpecial = true // a text is data: what looks like a special token in it is none
-	ids := c.tokens.encode(m.Tokenizer, text)
+	c.tokens.NoSpecial = true // a text is data: what looks like a special token in it is none
+	ids := c.tokens.Encode(m.Tokenizer, text)
 	ids = ids[:min(len(ids), c.limit)]
 	if len(ids) == 0 {
 		return fmt.Errorf("the text has no tokens; there is nothing to rank channels by")
 	}
-	if err := m.checkCache(len(ids), 1, device.F32); err != nil {
+	if err := m.CheckCache(len(ids), 1, device.F32); err != nil {
 		return err
 	}
 	r, err := m.NewRunner(engine.Config{Context: len(ids), KV: device.F32})
@@ -100,14 +104,14 @@ func (c *channelsFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	seen := r.Channels()
-	ctx, release := interruptible(cmd.Context())
+	ctx, release := console.Interruptible(cmd.Context())
 	defer release()
-	wait := newBar(cmd.ErrOrStderr(), m.log, "reading", 0, "")
+	wait := console.NewBar(cmd.ErrOrStderr(), m.Log, "reading", 0, "")
 	err = seq.Prefill(ctx, ids, engine.PrefillOptions{})
-	wait.stop()
+	wait.Stop()
 	if err != nil {
 		if ctx.Err() != nil {
-			return errInterrupted
+			return console.ErrInterrupted
 		}
 		return err
 	}
@@ -119,15 +123,15 @@ func (c *channelsFlags) run(cmd *cobra.Command) error {
 }
 
 // write makes the file and says what is in it.
-func (c *channelsFlags) write(cmd *cobra.Command, m *openModel, a npy.Array, tokens int) error {
-	f, err := createOut("-o", c.out)
+func (c *channelsFlags) write(cmd *cobra.Command, m *openmodel.Model, a npy.Array, tokens int) error {
+	f, err := userfile.Create("-o", c.out)
 	if err != nil {
 		return err
 	}
-	if err := f.finish(npy.Write(f, &a)); err != nil {
+	if err := f.Finish(npy.Write(f, &a)); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: channels of %d layers and %d heads, best first, by %s of text\n",
-		oneLine(c.out), m.Model.Layers, m.Model.Heads, plural(tokens, "token"))
+		console.OneLine(c.out), m.Model.Layers, m.Model.Heads, console.Plural(tokens, "token"))
 	return err
 }

@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gollm/gollm/internal/clitest"
+	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/internal/npy"
+	"github.com/gollm/gollm/internal/userfile"
 )
 
 // storyText is 117 tokens, so that keys lie in two pages.
@@ -24,7 +27,7 @@ const storyRanks = `23761504 32671540 72361504 72361540 76153240 71652340 735612
 `
 
 func TestChannelsAreThoseOfTheScript(t *testing.T) {
-	model, path := stories(t), filepath.Join(t.TempDir(), "channels.npy")
+	model, path := clitest.Stories(t), filepath.Join(t.TempDir(), "channels.npy")
 	out := ok(t, "", "channels", "-m", model, "-p", storyText, "-o", path)
 	if want := "5 layers and 8 heads, best first, by 117 tokens"; !strings.Contains(out, want) {
 		t.Errorf("it says %q, want %q", out, want)
@@ -59,12 +62,12 @@ func TestChannelsAreThoseOfTheScript(t *testing.T) {
 }
 
 func TestChannelsErrors(t *testing.T) {
-	model := stories(t)
+	model := clitest.Stories(t)
 	path := filepath.Join(t.TempDir(), "channels.npy")
-	fails(t, exitUsage, []string{"no place", "-o"}, "", "channels", "-m", model, "-p", "a")
-	fails(t, exitUsage, []string{"--limit 0"}, "", "channels", "-m", model, "-p", "a", "-o", path, "--limit", "0")
-	fails(t, exitUsage, []string{"is the file of -m"}, "", "channels", "-m", model, "-p", "a", "-o", model)
-	if exists(path) {
+	fails(t, console.ExitUsage, []string{"no place", "-o"}, "", "channels", "-m", model, "-p", "a")
+	fails(t, console.ExitUsage, []string{"--limit 0"}, "", "channels", "-m", model, "-p", "a", "-o", path, "--limit", "0")
+	fails(t, console.ExitUsage, []string{"is the file of -m"}, "", "channels", "-m", model, "-p", "a", "-o", model)
+	if userfile.Exists(path) {
 		t.Error("a command line that was refused left a file")
 	}
 }

@@ -14,6 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/internal/openmodel"
+	"github.com/gollm/gollm/internal/usage"
+	"github.com/gollm/gollm/internal/userfile"
 	"github.com/gollm/gollm/tokenizer/chat"
 )
 
@@ -56,10 +60,11 @@ const chatContext = 8192
 
 // chatFlags is what chat can be told.
 type chatFlags struct {
-	model    modelFlags
-	cache    cacheFlags
+	model    openmodel.Flags
+	cache    openmodel.CacheFlags
+	audit    auditFlags
 	sampling samplingFlags
-	template templateFlags
+	template openmodel.TemplateFlags
 	limit    int
 	stop     []string
 
@@ -75,35 +80,36 @@ func newChat() *cobra.Command {
 		Long:       chatLong,
 		Example:    chatExample,
 		GroupID:    groupRun,
-		Args:       noArgs,
+		Args:       usage.NoArgs,
 		SuggestFor: []string{"run", "talk", "interactive", "repl"},
 		RunE:       func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
-	c.model.registerPath(cmd)
-	c.template.register(cmd, "what the model is told before the conversation")
+	c.model.RegisterPath(cmd)
+	c.template.Register(cmd, "what the model is told before the conversation")
 	cmd.Flags().IntVarP(&c.limit, "tokens", "n", -1, "tokens of an answer at most; -1: until the model ends it")
 	registerStop(cmd, &c.stop)
 	cmd.Flags().BoolVar(&c.noSpecial, "no-special", false, "refuse messages that contain <|eot_id|> and its like")
 	cmd.Flags().StringVar(&c.history, "history", "", "file of what was typed on a terminal; off: none (default: gollm/chat-history in the folder for state, ~/.local/state)")
 	_ = cmd.MarkFlagFilename("history") // fails only for a flag that does not exist
 	c.sampling.register(cmd)
-	c.cache.audit.register(cmd)
-	c.cache.register(cmd, fmt.Sprintf("tokens of context; 0, the default, is what the model was trained for, at most %d", chatContext))
-	c.model.registerDevice(cmd)
+	c.audit.register(cmd)
+	c.cache.Audit = &c.audit
+	c.cache.Register(cmd, fmt.Sprintf("tokens of context; 0, the default, is what the model was trained for, at most %d", chatContext))
+	c.model.RegisterDevice(cmd)
 	return cmd
 }
 
 func (c *chatFlags) run(cmd *cobra.Command) error {
-	inputs := append(c.model.files(), c.cache.files()...)
+	inputs := append(c.model.Files(), c.cache.Files()...)
 	for _, err := range []error{
-		c.model.check(), c.cache.check(), c.sampling.check(cmd), checkLimit(c.limit), checkStop(c.stop),
-		c.cache.audit.checkOutputs(inputs...), checkOutputs(inputs, namedFile{"--history", c.history}),
+		c.model.Check(), c.cache.Check(), c.sampling.check(cmd), checkLimit(c.limit), checkStop(c.stop),
+		c.audit.checkOutputs(inputs...), userfile.CheckOutputs(inputs, userfile.Named{Flag: "--history", Path: c.history}),
 	} {
 		if err != nil {
 			return err
 		}
 	}
-	m, err := c.model.open(cmd)
+	m, err := c.model.Open(cmd)
 	if err != nil {
 		return err
 	}
@@ -113,27 +119,27 @@ func (c *chatFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	signal.Notify(s.interrupts, os.Interrupt)
-	takeInterrupts(cmd.Context())
+	console.TakeInterrupts(cmd.Context())
 	defer signal.Stop(s.interrupts)
 	if err := s.talk(cmd.Context(), c.newEntries(s, cmd)); err != nil {
 		return err
 	}
-	return c.cache.audit.finish(cmd, m)
+	return c.audit.finish(cmd, m)
 }
 
 // newSession makes everything that a conversation needs.
-func (c *chatFlags) newSession(cmd *cobra.Command, m *openModel) (*session, error) {
-	speaker, err := c.template.newSpeaker(m, warner(cmd))
+func (c *chatFlags) newSession(cmd *cobra.Command, m *openmodel.Model) (*session, error) {
+	speaker, err := c.template.NewSpeaker(m, console.Warner(cmd))
 	if err != nil {
 		return nil, err
 	}
-	speaker.noSpecial = c.noSpecial
-	size := c.cache.context
+	speaker.NoSpecial = c.noSpecial
+	size := c.cache.Context
 	if size == 0 {
 		size = min(m.Model.Context, chatContext)
 	}
-	c.cache.last = c.sampling.in(size)
-	r, err := m.runner(&c.cache, size, c.sampling.Seed)
+	c.cache.RepeatLastN = c.sampling.in(size)
+	r, err := m.Runner(&c.cache, size, c.sampling.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -142,20 +148,20 @@ func (c *chatFlags) newSession(cmd *cobra.Command, m *openModel) (*session, erro
 		return nil, err
 	}
 	return &session{
-		model: m, runner: r, seq: seq, speaker: speaker, system: c.template.system,
+		model: m, runner: r, seq: seq, speaker: speaker, system: c.template.System,
 		options: engine.Options{MaxTokens: max(c.limit, 0), Sampling: c.sampling.Sampling, Stop: c.stop},
-		out:     &lastByte{Writer: textOut(cmd)}, errs: cmd.ErrOrStderr(),
-		interactive: isTerminal(cmd.InOrStdin()), log: logger(cmd),
+		out:     &lastByte{Writer: console.TextOut(cmd)}, errs: cmd.ErrOrStderr(),
+		interactive: console.IsTerminal(cmd.InOrStdin()), log: console.Logger(cmd),
 		interrupts: make(chan os.Signal, 1),
 	}, nil
 }
 
 // session is one conversation.
 type session struct {
-	model   *openModel
+	model   *openmodel.Model
 	runner  *engine.Runner
 	seq     *engine.Sequence
-	speaker *speaker
+	speaker *openmodel.Speaker
 	options engine.Options
 
 	system   string
@@ -195,15 +201,15 @@ func (s *session) talk(ctx context.Context, from entries) error {
 
 // say prints a remark of the program itself.
 func (s *session) say(format string, args ...any) {
-	fmt.Fprintln(s.errs, elide(oneLine(fmt.Sprintf(format, args...)), maxMessage))
+	fmt.Fprintln(s.errs, console.Elide(console.OneLine(fmt.Sprintf(format, args...)), console.MaxMessage))
 }
 
 // answer lets the model answer a message.
 func (s *session) answer(ctx context.Context, text string) error {
-	ids, err := s.speaker.encode(ctx, conversation(s.system, s.messages, text))
+	ids, err := s.speaker.Encode(ctx, openmodel.Conversation(s.system, s.messages, text))
 	if err == nil && len(ids) >= s.runner.Context() {
 		err = fmt.Errorf("the conversation has %d tokens and the context holds %d: /clear begins anew, or start gollm chat with --ctx %d",
-			len(ids), s.runner.Context(), roundUp(2*len(ids), 64))
+			len(ids), s.runner.Context(), openmodel.RoundUp(2*len(ids), 64))
 	}
 	if err != nil {
 		return s.refuse(err)
@@ -229,13 +235,13 @@ func (s *session) generate(ctx context.Context, ids []int32) (engine.Result, err
 		}
 	}()
 	fresh := ids[known:]
-	wait := newBar(s.errs, s.log, "reading", len(fresh), " tok")
-	defer wait.stop()
-	w := &answerWriter{out: s.out, trim: true, first: wait.stop, cancel: cancel, start: time.Now()}
+	wait := console.NewBar(s.errs, s.log, "reading", len(fresh), " tok")
+	defer wait.Stop()
+	w := &answerWriter{out: s.out, trim: true, first: wait.Stop, cancel: cancel, start: time.Now()}
 	o := s.options
 	o.Sampling.Seed += s.regens
 	o.Emit = w.emit
-	o.Progress = func(done float64) { wait.at(int(done * float64(len(fresh)))) }
+	o.Progress = func(done float64) { wait.At(int(done * float64(len(fresh)))) }
 	res, err := s.seq.Generate(ctx, fresh, o)
 	if err == nil {
 		err = w.err
@@ -256,7 +262,7 @@ func (s *session) finish(text string, res engine.Result) error {
 	}
 	s.log("%s", s.last.line())
 	if res.Stop == engine.StopCancelled && !s.interactive {
-		return errInterrupted
+		return console.ErrInterrupted
 	}
 	if len(res.Tokens) > 0 || res.Stop != engine.StopCancelled {
 		s.messages = append(s.messages,

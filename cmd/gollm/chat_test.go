@@ -17,21 +17,24 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/internal/clitest"
+	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/internal/openmodel"
 	"github.com/gollm/gollm/model/modeltest"
 )
 
 // talker is a random model whose template shows the roles.
 func talker(t *testing.T, context int) string {
 	t.Helper()
-	return randomModel(t, modeltest.Shape{Context: context, Keys: map[string]any{
+	return clitest.RandomModel(t, modeltest.Shape{Context: context, Keys: map[string]any{
 		"tokenizer.chat_template": "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}",
 	}})
 }
 
 func TestChatAnswersEachLine(t *testing.T) {
 	r := gollm("Hello\n\n  \nAnd you?", "chat", "-m", talker(t, 512), "-n", "5", "--temp", "0")
-	if r.code != 0 || r.errs != "" || strings.Count(r.out, "\n") < 2 || strings.Contains(r.out, ">") {
-		t.Errorf("code %d, stdout %q, stderr %q, want two answers and nothing else", r.code, r.out, r.errs)
+	if r.Code != 0 || r.Errs != "" || strings.Count(r.Out, "\n") < 2 || strings.Contains(r.Out, ">") {
+		t.Errorf("code %d, stdout %q, stderr %q, want two answers and nothing else", r.Code, r.Out, r.Errs)
 	}
 }
 
@@ -41,19 +44,19 @@ func TestChatReusesTheCache(t *testing.T) {
 	model := talker(t, 2048)
 	args := []string{"chat", "-m", model, "-n", "6", "--temp", "0"}
 	r := gollm("Hello, how are you?\nWhat is the weather like?\nBye\n", append(args, "-v")...)
-	if r.code != 0 {
-		t.Fatal(r.errs)
+	if r.Code != 0 {
+		t.Fatal(r.Errs)
 	}
 	var cached, total []int
-	for _, m := range regexp.MustCompile(`(\d+) tokens, (\d+) of them in the cache`).FindAllStringSubmatch(r.errs, -1) {
+	for _, m := range regexp.MustCompile(`(\d+) tokens, (\d+) of them in the cache`).FindAllStringSubmatch(r.Errs, -1) {
 		total, cached = append(total, number(t, m[1])), append(cached, number(t, m[2]))
 	}
 	if len(total) != 3 || cached[0] != 0 || cached[1] < total[0] || cached[2] < total[1] {
 		t.Errorf("%v of %v tokens were in the cache, want at least the prompts before", cached, total)
 	}
-	answers := strings.Split(strings.TrimSuffix(r.out, "\n"), "\n")
+	answers := strings.Split(strings.TrimSuffix(r.Out, "\n"), "\n")
 	prompt := "<s>[user]Hello, how are you?[assistant]" + answers[0] + "[user]What is the weather like?[assistant]"
-	alone := decode[generateReport](t, ok(t, "", "generate", "-m", model, "-p", prompt, "-n", "6", "--temp", "0", "--json"))
+	alone := clitest.Decode[generateReport](t, ok(t, "", "generate", "-m", model, "-p", prompt, "-n", "6", "--temp", "0", "--json"))
 	if got := strings.TrimLeft(alone.Text, " \n"); got != answers[1] {
 		t.Errorf("with the cache the second answer is %q, without %q", answers[1], got)
 	}
@@ -67,7 +70,7 @@ func TestChatReadsAgainWhatTruncateDropped(t *testing.T) {
 	long := strings.Repeat("How are you? ", 12)
 	answers := strings.Split(strings.TrimSuffix(ok(t, long+"\nWhat is the weather like?\n", append([]string{"chat"}, args...)...), "\n"), "\n")
 	prompt := "<s>[user]" + long + "[assistant]" + answers[0] + "[user]What is the weather like?[assistant]"
-	alone := decode[generateReport](t, ok(t, "", append([]string{"generate", "-p", prompt, "--json"}, args...)...))
+	alone := clitest.Decode[generateReport](t, ok(t, "", append([]string{"generate", "-p", prompt, "--json"}, args...)...))
 	if got := strings.TrimLeft(alone.Text, " \n"); len(answers) != 2 || got != answers[1] {
 		t.Errorf("the answers are %q, without a cache the second is %q", answers, got)
 	}
@@ -91,8 +94,8 @@ func TestChatStop(t *testing.T) {
 func TestChatNoSpecialRefusesMessages(t *testing.T) {
 	model := talker(t, 512)
 	ok(t, "Hi</s>\n", "chat", "-m", model, "-n", "3", "--temp", "0")
-	fails(t, exitFailure, []string{"the user message", "--no-special"}, "Hi</s>\n", "chat", "-m", model, "-n", "3", "--temp", "0", "--no-special")
-	fails(t, exitFailure, []string{"the system message", "--no-special"}, "Hi\n", "chat", "-m", model, "-n", "3", "--system", "a</s>", "--no-special")
+	fails(t, console.ExitFailure, []string{"the user message", "--no-special"}, "Hi</s>\n", "chat", "-m", model, "-n", "3", "--temp", "0", "--no-special")
+	fails(t, console.ExitFailure, []string{"the system message", "--no-special"}, "Hi\n", "chat", "-m", model, "-n", "3", "--system", "a</s>", "--no-special")
 }
 
 func number(t *testing.T, s string) int {
@@ -107,19 +110,19 @@ func number(t *testing.T, s string) int {
 func TestChatCommands(t *testing.T) {
 	r := gollm("/help\n/system\n/system Be kind\n/system\n/stats\nHi\n/stats\n/clear\n/exit\nnot read\n",
 		"chat", "-m", talker(t, 512), "-n", "3", "--temp", "0", "--system", "Be brief")
-	if r.code != 0 {
-		t.Fatal(r.errs)
+	if r.Code != 0 {
+		t.Fatal(r.Errs)
 	}
 	at := 0
 	for _, word := range []string{"/clear", `"Be brief"`, "begins anew", `"Be kind"`, "0 of 512 tokens", "prompt tokens at", "of 512 tokens", "forgotten"} {
-		i := strings.Index(r.errs[at:], word)
+		i := strings.Index(r.Errs[at:], word)
 		if i < 0 {
-			t.Fatalf("no %q after %q", word, r.errs[at:])
+			t.Fatalf("no %q after %q", word, r.Errs[at:])
 		}
 		at += i
 	}
-	if strings.Count(r.out, "\n") > 3 {
-		t.Errorf("stdout %q, want one answer", r.out)
+	if strings.Count(r.Out, "\n") > 3 {
+		t.Errorf("stdout %q, want one answer", r.Out)
 	}
 }
 
@@ -129,15 +132,15 @@ func TestChatGoesBackInTheCache(t *testing.T) {
 	r := gollm(strings.Join([]string{
 		"Hello, how are you?", "What is the weather like?", "/save " + file, "/regen", "/undo", "Bye", "/clear", "/load " + file, "And now?", "",
 	}, "\n"), "chat", "-v", "-m", talker(t, 2048), "-n", "6", "--temp", "1.5", "--top-k", "0", "--seed", "4")
-	if r.code != 0 {
-		t.Fatal(r.errs)
+	if r.Code != 0 {
+		t.Fatal(r.Errs)
 	}
 	var cached, total []int
-	for _, m := range regexp.MustCompile(`(\d+) tokens, (\d+) of them in the cache`).FindAllStringSubmatch(r.errs, -1) {
+	for _, m := range regexp.MustCompile(`(\d+) tokens, (\d+) of them in the cache`).FindAllStringSubmatch(r.Errs, -1) {
 		total, cached = append(total, number(t, m[1])), append(cached, number(t, m[2]))
 	}
 	if len(total) != 5 {
-		t.Fatalf("%d answers: %s", len(total), r.errs)
+		t.Fatalf("%d answers: %s", len(total), r.Errs)
 	}
 	if cached[2] != total[2]-1 || total[2] != total[1] {
 		t.Errorf("/regen: %d of %d tokens are in the cache, want all but the last of %d", cached[2], total[2], total[1])
@@ -148,13 +151,13 @@ func TestChatGoesBackInTheCache(t *testing.T) {
 	if cached[4] < total[0] || total[4] <= total[1] {
 		t.Errorf("/load: %d of %d tokens are in the cache, want the first turn, of more than %d", cached[4], total[4], total[0])
 	}
-	answers := strings.Split(r.out, "\n")
+	answers := strings.Split(r.Out, "\n")
 	if answers[1] == answers[2] {
 		t.Errorf("/regen wrote %q again", answers[1])
 	}
 	for _, word := range []string{"2 turns, is in " + file, "taken back; 1 turn left", "goes on: 2 turns"} {
-		if !strings.Contains(r.errs, word) {
-			t.Errorf("no %q in %q", word, r.errs)
+		if !strings.Contains(r.Errs, word) {
+			t.Errorf("no %q in %q", word, r.Errs)
 		}
 	}
 }
@@ -166,30 +169,30 @@ func TestChatSaveAndLoad(t *testing.T) {
 	args := []string{"chat", "-m", model, "-n", "3", "--temp", "0"}
 	ok(t, "Hi\u202e there\n/save "+file+"\nMore\n/save "+file+"\n", append(args, "--system", "Be kind")...)
 	var talk []savedMessage
-	text := read(t, file)
+	text := clitest.ReadFile(t, file)
 	if err := json.Unmarshal([]byte(text), &talk); err != nil || len(talk) != 5 || talk[0] != (savedMessage{"system", "Be kind"}) || talk[1] != (savedMessage{"user", "Hi\u202e there"}) {
 		t.Fatalf("%v, %+v", err, talk)
 	}
-	harmless(t, "/save", text)
+	clitest.Harmless(t, "/save", text)
 	again := filepath.Join(t.TempDir(), "again.json")
 	ok(t, "/load "+file+"\n/save "+again+"\n/load "+again+"\n/save "+again+"\n", args...)
-	if got := read(t, again); got != text {
+	if got := clitest.ReadFile(t, again); got != text {
 		t.Errorf("%q is loaded and saved as %q", text, got)
 	}
-	fails(t, exitFailure, []string{"/save: " + again + " exists", "/save -f " + again}, "/save "+again+"\n", args...)
+	fails(t, console.ExitFailure, []string{"/save: " + again + " exists", "/save -f " + again}, "/save "+again+"\n", args...)
 	ok(t, "/save -f "+again+"\n", args...)
-	if got := read(t, again); got != "[]\n" {
+	if got := clitest.ReadFile(t, again); got != "[]\n" {
 		t.Errorf("-f wrote %q", got)
 	}
 	missing := filepath.Join(t.TempDir(), "missing", "a.json")
 	for line, word := range map[string]string{
 		"/save": "no file is named", "/load": "no file is named", "/undo": "no message to take back", "/regen": "no answer to write again",
 		"/load " + missing: "no such file", "/save " + missing: "no such file", "/load " + t.TempDir(): "no regular file",
-		"/load " + model: "no JSON array of messages", "/load " + write(t, "a.json", `{"messages": []}`): "no JSON array",
-		"/load " + write(t, "b.json", `[{"role": "assistant", "content": "a"}]`): `message 1 has the role "assistant", want user`,
-		"/load " + write(t, "c.json", `[{"role": "user", "content": "a"}]`):      "the last message has no answer",
+		"/load " + model: "no JSON array of messages", "/load " + clitest.WriteFile(t, "a.json", `{"messages": []}`): "no JSON array",
+		"/load " + clitest.WriteFile(t, "b.json", `[{"role": "assistant", "content": "a"}]`): `message 1 has the role "assistant", want user`,
+		"/load " + clitest.WriteFile(t, "c.json", `[{"role": "user", "content": "a"}]`):      "the last message has no answer",
 	} {
-		fails(t, exitFailure, []string{"gollm: " + line[:5], word}, line+"\n", args...)
+		fails(t, console.ExitFailure, []string{"gollm: " + line[:5], word}, line+"\n", args...)
 	}
 }
 
@@ -202,7 +205,7 @@ func TestChatRegenKeepsTheAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := slices.Clone(y.messages)
-	y.speaker.noSpecial, y.system = true, "a</s>"
+	y.speaker.NoSpecial, y.system = true, "a</s>"
 	if err := y.handle(t.Context(), "/regen"); err != nil {
 		t.Fatal(err)
 	}
@@ -263,8 +266,8 @@ func TestChatCompletes(t *testing.T) {
 // People who know other programs leave with their words.
 func TestChatEnds(t *testing.T) {
 	for _, word := range []string{"/exit", "/quit", "/bye"} {
-		if r := gollm(word+"\nHi\n", "chat", "-m", talker(t, 512), "-n", "3"); r.code != exitOK || r.out != "" || strings.Contains(r.errs, "no command") {
-			t.Errorf("%s: code %d, stdout %q, stderr %q", word, r.code, r.out, r.errs)
+		if r := gollm(word+"\nHi\n", "chat", "-m", talker(t, 512), "-n", "3"); r.Code != console.ExitOK || r.Out != "" || strings.Contains(r.Errs, "no command") {
+			t.Errorf("%s: code %d, stdout %q, stderr %q", word, r.Code, r.Out, r.Errs)
 		}
 	}
 }
@@ -272,8 +275,8 @@ func TestChatEnds(t *testing.T) {
 // Where nobody types, nobody would see that a line was left out.
 func TestChatRefusesPipedLinesThatAreNoCommand(t *testing.T) {
 	r := gollm("/nonsense\nHi\n", "chat", "-m", talker(t, 512), "-n", "3", "--temp", "0")
-	if r.code != exitFailure || r.out != "" || !strings.Contains(r.errs, "/nonsense is no command") {
-		t.Errorf("code %d, stdout %q, stderr %q", r.code, r.out, r.errs)
+	if r.Code != console.ExitFailure || r.Out != "" || !strings.Contains(r.Errs, "/nonsense is no command") {
+		t.Errorf("code %d, stdout %q, stderr %q", r.Code, r.Out, r.Errs)
 	}
 	y := newTypist(t, talker(t, 512), 512)
 	done := make(chan error, 1)
@@ -288,20 +291,20 @@ func TestChatRefusesPipedLinesThatAreNoCommand(t *testing.T) {
 
 // A format whose tokens the model has is used without a warning.
 func TestChatTemplateThatFits(t *testing.T) {
-	if r := gollm("Hi\n", "chat", "-m", stories(t), "--template", "llama2", "-n", "2"); r.code != 0 || strings.Contains(r.errs, "does not have") {
-		t.Errorf("exit code %d, %q", r.code, r.errs)
+	if r := gollm("Hi\n", "chat", "-m", clitest.Stories(t), "--template", "llama2", "-n", "2"); r.Code != 0 || strings.Contains(r.Errs, "does not have") {
+		t.Errorf("exit code %d, %q", r.Code, r.Errs)
 	}
 }
 
 func TestChatTemplateThatDoesNotFit(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{Keys: map[string]any{"tokenizer.ggml.tokens": plainTokens(320)}})
+	model := clitest.RandomModel(t, modeltest.Shape{Keys: map[string]any{"tokenizer.ggml.tokens": plainTokens(320)}})
 	r := gollm("Hi\n", "chat", "-m", model, "--template", "llama3", "-n", "2")
-	if r.code != exitOK || !strings.Contains(r.errs, "needs the tokens <|start_header_id|> <|end_header_id|> <|eot_id|>, which "+model) {
-		t.Errorf("code %d, stderr %q", r.code, r.errs)
+	if r.Code != console.ExitOK || !strings.Contains(r.Errs, "needs the tokens <|start_header_id|> <|end_header_id|> <|eot_id|>, which "+model) {
+		t.Errorf("code %d, stderr %q", r.Code, r.Errs)
 	}
 	for _, text := range []string{"# A page\n", "{{ bos_token }}", "messages"} {
-		page := write(t, "README.md", text)
-		fails(t, exitFailure, []string{page, "is no chat template", "llama3"}, "Hi\n", "chat", "-m", model, "--template", page)
+		page := clitest.WriteFile(t, "README.md", text)
+		fails(t, console.ExitFailure, []string{page, "is no chat template", "llama3"}, "Hi\n", "chat", "-m", model, "--template", page)
 	}
 }
 
@@ -334,7 +337,7 @@ func TestChatContinuedLines(t *testing.T) {
 func TestChatFullContextSaysWhatToDo(t *testing.T) {
 	model := talker(t, 512)
 	long := strings.Repeat("word ", 40)
-	fails(t, exitFailure, []string{"the conversation has", "the context holds 64", "/clear", "--ctx"}, long, "chat", "-m", model, "--ctx", "64")
+	fails(t, console.ExitFailure, []string{"the conversation has", "the context holds 64", "/clear", "--ctx"}, long, "chat", "-m", model, "--ctx", "64")
 	y := newTypist(t, model, 64)
 	y.options.IgnoreEnd = true
 	done := make(chan error, 1)
@@ -350,8 +353,8 @@ func TestChatFullContextSaysWhatToDo(t *testing.T) {
 }
 
 func TestChatWithoutTemplate(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{Keys: map[string]any{"tokenizer.ggml.tokens": plainTokens(320)}})
-	fails(t, exitFailure, []string{"has no chat template", "plain gollm generate", "--template"}, "Hi\n", "chat", "-m", model)
+	model := clitest.RandomModel(t, modeltest.Shape{Keys: map[string]any{"tokenizer.ggml.tokens": plainTokens(320)}})
+	fails(t, console.ExitFailure, []string{"has no chat template", "plain gollm generate", "--template"}, "Hi\n", "chat", "-m", model)
 }
 
 // plainTokens is a vocabulary without the tokens of any chat format.
@@ -429,8 +432,8 @@ func newTypist(t *testing.T, model string, context int) *typist {
 	cmd.Flags().Bool("verbose", false, "")
 	cmd.SetOut(pane{y, &y.out})
 	cmd.SetErr(pane{y, &y.err})
-	c := chatFlags{model: modelFlags{path: model, device: "cpu"}, cache: cacheFlags{kv: "f16", attn: "dense", context: context}, limit: -1}
-	m, err := c.model.open(cmd)
+	c := chatFlags{model: openmodel.Flags{Path: model, Device: "cpu"}, cache: openmodel.CacheFlags{KV: "f16", Attn: "dense", Context: context}, limit: -1}
+	m, err := c.model.Open(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +475,7 @@ func TestChatInterruptStopsTheAnswerOnly(t *testing.T) {
 }
 
 func TestChatPipeInterrupted(t *testing.T) {
-	cmd := process("chat", "-m", talker(t, 512), "--ctx", "60000", "-n", "-1", "--top-k", "0", "--temp", "3", "--seed", "3")
+	cmd := clitest.Process("chat", "-m", talker(t, 512), "--ctx", "60000", "-n", "-1", "--top-k", "0", "--temp", "3", "--seed", "3")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -495,8 +498,8 @@ func TestChatPipeInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, out)
-	if code := wait(t, cmd); code != exitInterrupted {
-		t.Errorf("exit code %d, want %d", code, exitInterrupted)
+	if code := clitest.Wait(t, cmd); code != console.ExitInterrupted {
+		t.Errorf("exit code %d, want %d", code, console.ExitInterrupted)
 	}
 }
 
@@ -513,7 +516,7 @@ func TestCommonPrefix(t *testing.T) {
 
 func TestConversation(t *testing.T) {
 	roles := func(system string) (all []string) {
-		for _, m := range conversation(system, nil, "Hi") {
+		for _, m := range openmodel.Conversation(system, nil, "Hi") {
 			all = append(all, m.Role+" "+m.Content)
 		}
 		return all

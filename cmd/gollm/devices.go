@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/internal/usage"
 )
 
 func newDevices() *cobra.Command {
@@ -14,7 +16,7 @@ func newDevices() *cobra.Command {
 		Use:     "devices",
 		Short:   "List the devices that --device takes",
 		GroupID: groupAbout,
-		Args:    noArgs,
+		Args:    usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range device.Names() {
 				if err := listDevices(cmd.OutOrStdout(), name); err != nil {
@@ -42,7 +44,7 @@ func listDevices(w io.Writer, name string) error {
 			label = fmt.Sprintf("%s:%d", name, i)
 		}
 		if err != nil {
-			text = "not usable: " + message(err)
+			text = "not usable: " + console.Message(err)
 		}
 		if _, err := fmt.Fprintf(w, "%s\t%s\n", label, text); err != nil {
 			return err
@@ -62,8 +64,8 @@ func describeDevice(name string, i int) (string, error) {
 	}
 	defer dev.Close()
 	text := dev.Info().Name
-	if free := availableOf(dev); free > 0 {
-		text += ", " + sizeText(int64(free)) + " of memory available"
+	if free := dev.Info().Free; free > 0 {
+		text += ", " + console.SizeText(int64(free)) + " of memory available"
 	}
 	return text, nil
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/internal/clitest"
+	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/model/modeltest"
 )
 
@@ -21,6 +23,6 @@ func TestWithoutCUDA(t *testing.T) {
 		t.Skip("this build has CUDA")
 	}
 	for _, name := range []string{"cuda", "cuda:1"} {
-		fails(t, exitUsage, []string{`--device "` + name + `"`, "make cuda", "docs/cuda.md"}, "", "generate", "-m", randomModel(t, modeltest.Shape{}), "-p", "a", "--device", name)
+		fails(t, console.ExitUsage, []string{`--device "` + name + `"`, "make cuda", "docs/cuda.md"}, "", "generate", "-m", clitest.RandomModel(t, modeltest.Shape{}), "-p", "a", "--device", name)
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gollm/gollm/internal/clitest"
+	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/model/modeltest"
 )
 
@@ -23,7 +24,7 @@ func TestModelIsCutShort(t *testing.T) {
 		if err := modeltest.Writer(modeltest.Shape{Dim: 256, FF: 512, Context: 4096}).WriteFile(model); err != nil {
 			t.Fatal(err)
 		}
-		cmd := process("generate", "-m", model, "-p", "a", "-n", "-1", "--ignore-eos", "--ctx", "200000", "--threads", fmt.Sprint(threads))
+		cmd := clitest.Process("generate", "-m", model, "-p", "a", "-n", "-1", "--ignore-eos", "--ctx", "200000", "--threads", fmt.Sprint(threads))
 		var errs bytes.Buffer
 		cmd.Stderr = &errs
 		out, err := cmd.StdoutPipe()
@@ -48,8 +49,8 @@ func TestModelIsCutShort(t *testing.T) {
 				t.Errorf("%d threads: %.2000q, want %q in it", threads, line, word)
 			}
 		}
-		if code := cmd.ProcessState.ExitCode(); code != exitFailure || strings.Contains(errs.String(), "goroutine") {
-			t.Errorf("%d threads: exit code %d and stderr %.2000q, want %d and no trace", threads, code, errs.String(), exitFailure)
+		if code := cmd.ProcessState.ExitCode(); code != console.ExitFailure || strings.Contains(errs.String(), "goroutine") {
+			t.Errorf("%d threads: exit code %d and stderr %.2000q, want %d and no trace", threads, code, errs.String(), console.ExitFailure)
 		}
 	}
 }
@@ -60,15 +61,15 @@ func TestAddressSpaceIsLimited(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the limit is read on Linux")
 	}
-	gollm := process("generate", "-m", stories(t), "-p", "a", "-n", "2", "--ctx", "94371840")
+	gollm := clitest.Process("generate", "-m", clitest.Stories(t), "-p", "a", "-n", "2", "--ctx", "94371840")
 	cmd := exec.Command("sh", append([]string{"-c", `ulimit -v 4000000; exec "$0" "$@"`}, gollm.Args...)...)
 	cmd.Env = gollm.Env
 	out, err := cmd.CombinedOutput()
 	if strings.Contains(string(out), "ThreadSanitizer") {
 		t.Skip("the race detector needs more addresses than any limit leaves")
 	}
-	if code := cmd.ProcessState.ExitCode(); err == nil || code != exitFailure {
-		t.Errorf("%v, exit code %d, want %d", err, code, exitFailure)
+	if code := cmd.ProcessState.ExitCode(); err == nil || code != console.ExitFailure {
+		t.Errorf("%v, exit code %d, want %d", err, code, console.ExitFailure)
 	}
 	for _, word := range []string{"gollm: a KV cache of 94371840 tokens needs ", "ulimit -v", "leaves "} {
 		if !strings.Contains(string(out), word) || strings.Count(string(out), "\n") != 1 {
@@ -76,36 +77,3 @@ func TestAddressSpaceIsLimited(t *testing.T) {
 		}
 	}
 }
-
-// What is read whole has a bound, from a file and from stdin.
-func TestReadWhole(t *testing.T) {
-	for limit, want := range map[int64]string{2: "stdin is larger than 2 B, the most that is read; give less", 3: "", 4: ""} {
-		b, err := readWhole(strings.NewReader("abc"), "stdin", limit)
-		if want == "" && (err != nil || string(b) != "abc") || want != "" && (err == nil || err.Error() != want) {
-			t.Errorf("limit %d: %q, %v, want %q", limit, b, err, want)
-		}
-	}
-	if b, err := readWhole(endlessZeros{}, "stdin", 1<<20); err == nil {
-		t.Errorf("%d bytes of an endless stdin", len(b))
-	}
-}
-
-// A line has a bound, too, and may be longer than a buffer.
-func TestReadLine(t *testing.T) {
-	long := strings.Repeat("x", 10_000)
-	r := bufio.NewReader(strings.NewReader("a\n" + long + "\n\nb"))
-	for _, want := range []string{"a\n", long + "\n", "\n", "b"} {
-		got, err := readLine(r, "a line", 10_001)
-		if got != want || err != nil && (want != "b" || err != io.EOF) {
-			t.Errorf("%.20q, %v, want %.20q", got, err, want)
-		}
-	}
-	if got, err := readLine(bufio.NewReader(endlessZeros{}), "a line", 1<<20); err == nil || !strings.Contains(err.Error(), "a line is larger than 1.00 MiB") {
-		t.Errorf("%d bytes of an endless line, %v", len(got), err)
-	}
-}
-
-// endlessZeros never ends.
-type endlessZeros struct{}
-
-func (endlessZeros) Read(b []byte) (int, error) { return len(b), nil }

@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/internal/openmodel"
+	"github.com/gollm/gollm/internal/usage"
+	"github.com/gollm/gollm/internal/userfile"
 )
 
 const generateLong = `Continue a text, or with --chat answer it.
@@ -51,16 +52,17 @@ const generateExample = `  gollm generate -m model.gguf -p "Once upon a time"
 
 // generateFlags is what generate can be told.
 type generateFlags struct {
-	model    modelFlags
-	cache    cacheFlags
+	model    openmodel.Flags
+	cache    openmodel.CacheFlags
+	audit    auditFlags
 	sampling samplingFlags
-	text     textFlags
-	tokens   tokenFlags
+	text     openmodel.TextFlags
+	tokens   openmodel.TokenFlags
 
 	limit     int // tokens; below 1 is no limit
 	stop      []string
 	chat      bool
-	template  templateFlags
+	template  openmodel.TemplateFlags
 	ignoreEnd bool
 	json      bool
 }
@@ -73,63 +75,43 @@ func newGenerate() *cobra.Command {
 		Long:       generateLong,
 		Example:    generateExample,
 		GroupID:    groupRun,
-		Args:       noArgs,
+		Args:       usage.NoArgs,
 		SuggestFor: []string{"run", "complete", "completions", "infer", "main", "cli", "llama-cli"},
 		RunE:       func(cmd *cobra.Command, _ []string) error { return g.run(cmd) },
 	}
 	f := cmd.Flags()
-	g.model.registerPath(cmd)
-	g.text.register(cmd, "the text to continue")
+	g.model.RegisterPath(cmd)
+	g.text.Register(cmd, "the text to continue")
 	f.IntVarP(&g.limit, "tokens", "n", 256, "tokens to write at most; -1: until the model ends its text")
 	f.BoolVar(&g.chat, "chat", false, "wrap the text in the model's chat template, as one message")
-	g.template.register(cmd, "what the model is told before the message of --chat")
+	g.template.Register(cmd, "what the model is told before the message of --chat")
 	registerStop(cmd, &g.stop)
 	g.sampling.register(cmd)
-	g.cache.register(cmd, "tokens of context; 0, the default, is as many as are needed")
-	g.cache.audit.register(cmd)
-	g.tokens.register(cmd)
+	g.cache.Register(cmd, "tokens of context; 0, the default, is as many as are needed")
+	g.audit.register(cmd)
+	g.cache.Audit = &g.audit
+	g.tokens.Register(cmd)
 	f.BoolVar(&g.ignoreEnd, "ignore-eos", false, "go on when the model ends its text")
 	f.BoolVar(&g.json, "json", false, "print one JSON object at the end instead of text")
-	g.model.registerDevice(cmd)
+	g.model.RegisterDevice(cmd)
 	return cmd
 }
 
 // check reports what is wrong with the command line.
 func (g *generateFlags) check(cmd *cobra.Command) error {
-	for _, err := range []error{g.model.check(), g.text.check(cmd), g.cache.check(), g.sampling.check(cmd)} {
+	for _, err := range []error{g.model.Check(), g.text.Check(cmd), g.cache.Check(), g.sampling.check(cmd)} {
 		if err != nil {
 			return err
 		}
 	}
-	inputs := append(append(g.model.files(), g.cache.files()...), namedFile{"-f", g.text.file})
-	for _, err := range []error{checkLimit(g.limit), checkStop(g.stop), g.cache.audit.checkOutputs(inputs...)} {
+	inputs := append(append(g.model.Files(), g.cache.Files()...), userfile.Named{Flag: "-f", Path: g.text.File})
+	for _, err := range []error{checkLimit(g.limit), checkStop(g.stop), g.audit.checkOutputs(inputs...)} {
 		if err != nil {
 			return err
 		}
 	}
-	if (g.template.system != "" || g.template.template != "") && !g.chat {
-		return usagef("--system and --template are about conversations: add --chat")
-	}
-	return nil
-}
-
-// registerStop registers --stop.
-func registerStop(cmd *cobra.Command, stop *[]string) {
-	cmd.Flags().StringArrayVar(stop, "stop", nil, "end at this text, which is left out (repeatable)")
-}
-
-// checkStop refuses a --stop that everything contains.
-func checkStop(stop []string) error {
-	if slices.Contains(stop, "") {
-		return usagef(`--stop "", want a text that ends the generation`)
-	}
-	return nil
-}
-
-// checkLimit refuses a -n that is neither a number of tokens nor -1.
-func checkLimit(n int) error {
-	if n == 0 || n < -1 {
-		return usagef("-n %d, want 1 or more, or -1 for no limit", n)
+	if (g.template.System != "" || g.template.Template != "") && !g.chat {
+		return usage.Errorf("--system and --template are about conversations: add --chat")
 	}
 	return nil
 }
@@ -138,11 +120,11 @@ func (g *generateFlags) run(cmd *cobra.Command) error {
 	if err := g.check(cmd); err != nil {
 		return err
 	}
-	text, err := g.text.read(cmd)
+	text, err := g.text.Read(cmd)
 	if err != nil {
 		return err
 	}
-	m, err := g.model.open(cmd)
+	m, err := g.model.Open(cmd)
 	if err != nil {
 		return err
 	}
@@ -155,8 +137,8 @@ func (g *generateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	g.cache.last = g.sampling.in(size)
-	r, err := m.runner(&g.cache, size, g.sampling.Seed)
+	g.cache.RepeatLastN = g.sampling.in(size)
+	r, err := m.Runner(&g.cache, size, g.sampling.Seed)
 	if err != nil {
 		return err
 	}
@@ -164,16 +146,16 @@ func (g *generateFlags) run(cmd *cobra.Command) error {
 }
 
 // prompt turns the text into tokens.
-func (g *generateFlags) prompt(cmd *cobra.Command, m *openModel, text string) ([]int32, error) {
+func (g *generateFlags) prompt(cmd *cobra.Command, m *openmodel.Model, text string) ([]int32, error) {
 	if !g.chat {
-		return g.tokens.encode(m.Tokenizer, text), nil
+		return g.tokens.Encode(m.Tokenizer, text), nil
 	}
-	s, err := g.template.newSpeaker(m, warner(cmd))
+	s, err := g.template.NewSpeaker(m, console.Warner(cmd))
 	if err != nil {
 		return nil, err
 	}
-	s.noSpecial = g.tokens.noSpecial
-	return s.encode(cmd.Context(), conversation(g.template.system, nil, text))
+	s.NoSpecial = g.tokens.NoSpecial
+	return s.Encode(cmd.Context(), openmodel.Conversation(g.template.System, nil, text))
 }
 
 // spare is the context beside the prompt where -n sets no limit.
@@ -181,10 +163,10 @@ const spare = 8192
 
 // size is how many tokens the cache holds: what was asked for, or what prompt
 // tokens and -n need.
-func (g *generateFlags) size(m *openModel, prompt int) (int, error) {
+func (g *generateFlags) size(m *openmodel.Model, prompt int) (int, error) {
 	trained := m.Model.Context
-	enough := roundUp(prompt+max(min(g.limit, trained), 1), 64)
-	if c := g.cache.context; c > 0 {
+	enough := openmodel.RoundUp(prompt+max(min(g.limit, trained), 1), 64)
+	if c := g.cache.Context; c > 0 {
 		if prompt > c {
 			return 0, fmt.Errorf("the prompt has %d tokens, but --ctx is %d; use --ctx %d or a shorter prompt", prompt, c, enough)
 		}
@@ -195,31 +177,31 @@ func (g *generateFlags) size(m *openModel, prompt int) (int, error) {
 			prompt, m.File.Path(), trained, enough)
 	}
 	if g.limit < 1 {
-		enough = roundUp(prompt+spare, 64)
+		enough = openmodel.RoundUp(prompt+spare, 64)
 	}
 	return min(trained, enough), nil
 }
 
 // generate writes the continuation and the statistics.
-func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Runner, prompt []int32) error {
+func (g *generateFlags) generate(cmd *cobra.Command, m *openmodel.Model, r *engine.Runner, prompt []int32) error {
 	seq, err := r.Open()
 	if err != nil {
 		return err
 	}
-	ctx, release := interruptible(cmd.Context())
+	ctx, release := console.Interruptible(cmd.Context())
 	defer release()
-	out := &answerWriter{out: &lastByte{Writer: textOut(cmd)}, quiet: g.json, start: time.Now()}
+	out := &answerWriter{out: &lastByte{Writer: console.TextOut(cmd)}, quiet: g.json, start: time.Now()}
 	ctx, out.cancel = context.WithCancel(ctx)
 	defer out.cancel()
-	wait := newBar(cmd.ErrOrStderr(), m.log, "reading the prompt", len(prompt), " tok")
-	out.first = wait.stop
-	defer wait.stop()
+	wait := console.NewBar(cmd.ErrOrStderr(), m.Log, "reading the prompt", len(prompt), " tok")
+	out.first = wait.Stop
+	defer wait.Stop()
 	res, err := seq.Generate(ctx, prompt, engine.Options{
 		MaxTokens: max(g.limit, 0), Sampling: g.sampling.Sampling, Stop: g.stop, IgnoreEnd: g.ignoreEnd,
 		Emit:     out.emit,
-		Progress: func(done float64) { wait.at(int(done * float64(len(prompt)))) },
+		Progress: func(done float64) { wait.At(int(done * float64(len(prompt)))) },
 	})
-	wait.stop()
+	wait.Stop()
 	if err == nil {
 		err = out.err
 	}
@@ -241,41 +223,11 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openModel, r *engine.Run
 	if res.Stop != engine.StopCancelled || len(res.Tokens) > 0 {
 		sum.Hash = logitsHash(seq, m.Model.Vocab)
 	}
-	if err := errors.Join(sum.print(cmd, g.json), g.cache.audit.finish(cmd, m)); err != nil {
+	if err := errors.Join(sum.print(cmd, g.json), g.audit.finish(cmd, m)); err != nil {
 		return err
 	}
 	if res.Stop == engine.StopCancelled {
-		return errInterrupted
+		return console.ErrInterrupted
 	}
 	return nil
-}
-
-// answerWriter passes on the model's text as it comes.
-type answerWriter struct {
-	out    *lastByte
-	quiet  bool   // text is not shown, only timed
-	trim   bool   // white space before the first word is not shown
-	first  func() // called before the first token
-	cancel func() // ends the generation when nobody reads it
-	start  time.Time
-	ttft   time.Duration // from start to the first token; 0 where there was none
-	err    error         // of the first write that failed
-}
-
-func (w *answerWriter) emit(p engine.Piece) {
-	if w.ttft == 0 {
-		w.ttft = time.Since(w.start)
-		w.first()
-	}
-	text := p.Text
-	if w.trim {
-		text = strings.TrimLeft(text, " \n")
-		w.trim = text == ""
-	}
-	if w.quiet || w.err != nil {
-		return
-	}
-	if _, w.err = io.WriteString(w.out, text); w.err != nil {
-		w.cancel()
-	}
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/internal/usage"
+	"github.com/gollm/gollm/internal/userfile"
 	"github.com/gollm/gollm/model"
 	"github.com/gollm/gollm/weights"
 )
@@ -71,18 +74,18 @@ func (i *inspectFlags) files(args []string) []string {
 // oneFile wants the name of one file.
 func oneFile(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usagef("%d files, want one: gollm %s FILE", len(args), cmd.Name())
+		return usage.Errorf("%d files, want one: gollm %s FILE", len(args), cmd.Name())
 	}
 	return nil
 }
 
 func (i *inspectFlags) run(cmd *cobra.Command, path string) error {
 	if i.json && i.template {
-		return usagef("--json has the template, as chat_template: leave out --template")
+		return usage.Errorf("--json has the template, as chat_template: leave out --template")
 	}
 	f, err := weights.Open(path)
 	if err != nil {
-		return fileError("", path, ggufFile, err)
+		return userfile.OpenError("", path, userfile.GGUF, err)
 	}
 	defer f.Close()
 	r, err := inspectFile(f)
@@ -98,12 +101,12 @@ func (i *inspectFlags) run(cmd *cobra.Command, path string) error {
 		if i.metadata {
 			r.Metadata = metadataValues(f)
 		}
-		return writeJSON(out, r)
+		return console.WriteJSON(out, r)
 	case i.template:
 		if r.Template == "" {
 			return fmt.Errorf("%s has no chat template", path)
 		}
-		_, err := io.WriteString(textOut(cmd), r.Template)
+		_, err := io.WriteString(console.TextOut(cmd), r.Template)
 		return err
 	}
 	text := r.text()
@@ -137,8 +140,8 @@ const maxName = 200
 
 // headText is the file and the shape of the model.
 func (r *modelReport) headText() string {
-	t := newTable()
-	t.AppendRow(table.Row{"file", r.File + partsText(r.Parts) + ", " + sizeText(r.Bytes)})
+	t := console.NewTable()
+	t.AppendRow(table.Row{"file", r.File + partsText(r.Parts) + ", " + console.SizeText(r.Bytes)})
 	if r.Name != "" {
 		t.AppendRow(table.Row{"name", shorten(r.Name, maxName)})
 	}
@@ -149,7 +152,7 @@ func (r *modelReport) headText() string {
 		t.AppendRow(table.Row{"gollm runs it", "no: " + r.WhyNot})
 	}
 	if r.Parameters > 0 {
-		t.AppendRow(table.Row{"parameters", fmt.Sprintf("%s (%d)", countText(r.Parameters), r.Parameters)})
+		t.AppendRow(table.Row{"parameters", fmt.Sprintf("%s (%d)", console.CountText(r.Parameters), r.Parameters)})
 	}
 	if r.Shape != nil {
 		t.AppendRows(r.Shape.rows())
@@ -193,17 +196,17 @@ func partsText(parts []string) string {
 
 // groupTable is how the weights are quantized.
 func (r *modelReport) groupTable() string {
-	t := newTable("tensors", "parameters", "size", "bits each")
+	t := console.NewTable("tensors", "parameters", "size", "bits each")
 	t.AppendHeader(table.Row{"weights", "tensors", "parameters", "size", "bits each", "types"})
 	var tensors int
 	var params, bytes int64
 	for _, g := range r.Groups {
-		t.AppendRow(table.Row{g.Name, g.Tensors, countText(g.Parameters), sizeText(g.Bytes), bitsEach(g.Bytes, g.Parameters), typesText(g.Types)})
+		t.AppendRow(table.Row{g.Name, g.Tensors, console.CountText(g.Parameters), console.SizeText(g.Bytes), bitsEach(g.Bytes, g.Parameters), typesText(g.Types)})
 		tensors += g.Tensors
 		params += g.Parameters
 		bytes += g.Bytes
 	}
-	t.AppendRow(table.Row{"all", tensors, countText(params), sizeText(bytes), bitsEach(bytes, params), ""})
+	t.AppendRow(table.Row{"all", tensors, console.CountText(params), console.SizeText(bytes), bitsEach(bytes, params), ""})
 	return t.Render() + "\n"
 }
 
@@ -231,11 +234,11 @@ func typeText(name string, supported bool) string {
 
 // memoryTable is the memory that one sequence needs.
 func (r *modelReport) memoryTable() string {
-	t := newTable("memory", "weights", "KV f16", "together", "KV f32")
+	t := console.NewTable("memory", "weights", "KV f16", "together", "KV f32")
 	t.AppendHeader(table.Row{"memory", "weights", "KV f16", "together", "KV f32"})
 	for _, m := range r.Memory {
 		t.AppendRow(table.Row{
-			fmt.Sprintf("%d tokens", m.Context), sizeText(m.Weights), sizeText(m.KVF16), sizeText(m.Weights + m.KVF16), sizeText(m.KVF32),
+			fmt.Sprintf("%d tokens", m.Context), console.SizeText(m.Weights), console.SizeText(m.KVF16), console.SizeText(m.Weights + m.KVF16), console.SizeText(m.KVF32),
 		})
 	}
 	return t.Render() + "\n"
@@ -243,7 +246,7 @@ func (r *modelReport) memoryTable() string {
 
 // tokenizerText describes the tokenizer.
 func (r *modelReport) tokenizerText() string {
-	t := newTable()
+	t := console.NewTable()
 	if r.Tokenizer == nil {
 		t.AppendRow(table.Row{"tokenizer", "none that gollm can use: " + r.NoTokenizer})
 		return t.Render() + "\n"
@@ -305,9 +308,9 @@ func (r *modelReport) templateText() string {
 	count, lines := strings.Count(text, "\n")+1, strings.SplitN(text, "\n", templateLines+1)
 	shown := lines[:min(len(lines), templateLines)]
 	var b strings.Builder
-	fmt.Fprintf(&b, "chat template: %s, %s (--template prints it)\n", plural(count, "line"), sizeText(int64(len(r.Template))))
+	fmt.Fprintf(&b, "chat template: %s, %s (--template prints it)\n", console.Plural(count, "line"), console.SizeText(int64(len(r.Template))))
 	for _, l := range shown {
-		fmt.Fprintf(&b, "  %s\n", shorten(oneLine(l), 100))
+		fmt.Fprintf(&b, "  %s\n", shorten(console.OneLine(l), 100))
 	}
 	if len(lines) > len(shown) {
 		b.WriteString("  ...\n")
@@ -317,17 +320,17 @@ func (r *modelReport) templateText() string {
 
 // tensorTable lists tensors in file order.
 func tensorTable(tensors []weights.Tensor) string {
-	t := newTable("size")
+	t := console.NewTable("size")
 	t.AppendHeader(table.Row{"tensor", "type", "shape", "size"})
 	for _, w := range tensors {
-		t.AppendRow(table.Row{w.Name, typeText(w.Type(), w.Supported()), strings.Trim(fmt.Sprint(w.Shape), "[]"), sizeText(int64(len(w.Data)))})
+		t.AppendRow(table.Row{w.Name, typeText(w.Type(), w.Supported()), strings.Trim(fmt.Sprint(w.Shape), "[]"), console.SizeText(int64(len(w.Data)))})
 	}
 	return t.Render() + "\n"
 }
 
 // metadataTable lists the keys in file order.
 func metadataTable(f *weights.File) string {
-	t := newTable()
+	t := console.NewTable()
 	t.AppendHeader(table.Row{"key", "value"})
 	for _, key := range f.Keys() {
 		t.AppendRow(table.Row{key, valueText(f, key)})

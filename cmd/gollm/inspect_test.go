@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/internal/clitest"
+	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/internal/golden"
 	"github.com/gollm/gollm/model/modeltest"
 	"github.com/gollm/gollm/weights"
@@ -42,8 +44,8 @@ func TestInspectGolden(t *testing.T) {
 }
 
 func TestInspectJSON(t *testing.T) {
-	path := randomModel(t, modeltest.Shape{})
-	r := decode[modelReport](t, ok(t, "", "inspect", path, "--json"))
+	path := clitest.RandomModel(t, modeltest.Shape{})
+	r := clitest.Decode[modelReport](t, ok(t, "", "inspect", path, "--json"))
 	f, err := weights.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +80,7 @@ func TestInspectJSONLists(t *testing.T) {
 	if err := w.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	r := decode[modelReport](t, ok(t, "", "inspect", path, "--json", "--tensors", "--metadata"))
+	r := clitest.Decode[modelReport](t, ok(t, "", "inspect", path, "--json", "--tensors", "--metadata"))
 	want := shapeReport{
 		Layers: 2, Width: 64, FeedWidth: 96, Heads: 4, HeadWidth: 16, KVHeads: 2, Context: 20000, Window: 256, Eps: 1e-5,
 		Rope: ropeReport{Base: 10000, Dims: 16, Scaling: "yarn", Factor: 4, Original: 5000},
@@ -105,7 +107,7 @@ func TestInspectJSONLists(t *testing.T) {
 	if tokens, even := r.Metadata["tokenizer.ggml.tokens"].([]any), r.Metadata["llama.even"].([]any); len(tokens) != 320 || even[0] != 1.0 || even[1] != "NaN" {
 		t.Errorf("%d tokens, %v", len(tokens), even)
 	}
-	if r := decode[modelReport](t, ok(t, "", "inspect", path, "--json")); r.Tensors != nil || r.Metadata != nil {
+	if r := clitest.Decode[modelReport](t, ok(t, "", "inspect", path, "--json")); r.Tensors != nil || r.Metadata != nil {
 		t.Error("lists without their flags")
 	}
 }
@@ -120,19 +122,19 @@ func TestInspectMarksUnsupportedTypes(t *testing.T) {
 	name := []byte("blk.1.ffn_up.weight")
 	at := bytes.Index(data, name) + len(name) + 4 + 2*8 // the number of dimensions and two of them
 	binary.LittleEndian.PutUint32(data[at:], 16)
-	path := write(t, "foreign.gguf", string(data))
+	path := clitest.WriteFile(t, "foreign.gguf", string(data))
 	text := ok(t, "", "inspect", path, "--tensors")
 	for _, word := range []string{"gollm runs it       no: ", "type 16 (IQ2_XXS) is not supported", "1 IQ2_XXS (unsupported)", "IQ2_XXS (unsupported)  96 64"} {
 		if !strings.Contains(text, word) {
 			t.Errorf("no %q in:\n%s", word, text)
 		}
 	}
-	r := decode[modelReport](t, ok(t, "", "inspect", path, "--json", "--tensors"))
+	r := clitest.Decode[modelReport](t, ok(t, "", "inspect", path, "--json", "--tensors"))
 	i := slices.IndexFunc(r.Tensors, func(x tensorReport) bool { return !x.Supported })
 	if r.Runs || len(r.Tensors) != 21 || i < 0 || r.Tensors[i].Name != string(name) || r.Tensors[i].Type != "IQ2_XXS" {
 		t.Errorf("%+v", r.Tensors)
 	}
-	fails(t, exitFailure, []string{path, string(name), "type 16 (IQ2_XXS) is not supported", "Q4_K"}, "", "generate", "-m", path, "-p", "a")
+	fails(t, console.ExitFailure, []string{path, string(name), "type 16 (IQ2_XXS) is not supported", "Q4_K"}, "", "generate", "-m", path, "-p", "a")
 }
 
 // Matrices of integers and of f64 are refused like any type that gollm does not compute
@@ -147,7 +149,7 @@ func TestInspectRefusesMatricesOfIntegers(t *testing.T) {
 	data = append(data, make([]byte, 4*320*64)...)          // it is the last tensor: room for elements of 8 bytes
 	for want, kind := range map[string]uint32{"I8": 24, "I16": 25, "I32": 26, "I64": 27, "F64": 28} {
 		binary.LittleEndian.PutUint32(data[at:], kind)
-		path := write(t, want+".gguf", string(data))
+		path := clitest.WriteFile(t, want+".gguf", string(data))
 		text := ok(t, "", "inspect", path, "--tensors")
 		refused := fmt.Sprintf("type %d (%s) is not supported", kind, want)
 		for _, word := range []string{"gollm runs it       no: ", refused, "1 " + want + " (unsupported)"} {
@@ -155,7 +157,7 @@ func TestInspectRefusesMatricesOfIntegers(t *testing.T) {
 				t.Errorf("no %q in:\n%s", word, text)
 			}
 		}
-		fails(t, exitFailure, []string{path, string(name), refused}, "", "generate", "-m", path, "-p", "a", "-n", "2")
+		fails(t, console.ExitFailure, []string{path, string(name), refused}, "", "generate", "-m", path, "-p", "a", "-n", "2")
 	}
 }
 
@@ -171,15 +173,15 @@ func TestContexts(t *testing.T) {
 
 // Files that gollm cannot run are inspected all the same.
 func TestInspectFilesThatDoNotRun(t *testing.T) {
-	vocab := need(t, "../../../shared/data/tokenizer/llama-bpe.gguf")
+	vocab := clitest.Need(t, "../../../shared/data/tokenizer/llama-bpe.gguf")
 	out := ok(t, "", "inspect", vocab)
 	for _, word := range []string{"no: the file has a vocabulary but no weights", "byte-level BPE", "128256", `128009 "<|eot_id|>"`, "none in the file"} {
 		if !strings.Contains(out, word) {
 			t.Errorf("inspect of a vocabulary does not say %q in:\n%s", word, out)
 		}
 	}
-	fails(t, exitFailure, []string{vocab + " has a vocabulary but no weights", "a file with weights"}, "", "generate", "-m", vocab, "-p", "a")
-	path := randomModel(t, modeltest.Shape{Keys: map[string]any{
+	fails(t, console.ExitFailure, []string{vocab + " has a vocabulary but no weights", "a file with weights"}, "", "generate", "-m", vocab, "-p", "a")
+	path := clitest.RandomModel(t, modeltest.Shape{Keys: map[string]any{
 		"general.architecture": "mamba", "mamba.block_count": 7, "tokenizer.ggml.model": "rwkv",
 	}})
 	out = strings.ReplaceAll(ok(t, "", "inspect", path), path, "random.gguf")
@@ -188,7 +190,7 @@ func TestInspectFilesThatDoNotRun(t *testing.T) {
 			t.Errorf("inspect of another architecture does not say %q in:\n%s", word, out)
 		}
 	}
-	if r := decode[modelReport](t, ok(t, "", "inspect", path, "--json")); r.Runs || r.WhyNot == "" || r.NoTokenizer == "" || r.Shape != nil || !slices.Contains(r.Others, otherParameter{"block_count", 7}) {
+	if r := clitest.Decode[modelReport](t, ok(t, "", "inspect", path, "--json")); r.Runs || r.WhyNot == "" || r.NoTokenizer == "" || r.Shape != nil || !slices.Contains(r.Others, otherParameter{"block_count", 7}) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -201,7 +203,7 @@ func TestInspectTellsOfFrequencyFactors(t *testing.T) {
 		if strings.Contains(text, ", with frequency factors of the file (rope_freqs)\n") != want {
 			t.Errorf("%s: factors %v in:\n%s", path, want, text)
 		}
-		if r := decode[modelReport](t, ok(t, "", "inspect", path, "--json")); r.Shape.Rope.Factors != want {
+		if r := clitest.Decode[modelReport](t, ok(t, "", "inspect", path, "--json")); r.Shape.Rope.Factors != want {
 			t.Errorf("%s: %+v, want factors %v", path, r.Shape.Rope, want)
 		}
 	}

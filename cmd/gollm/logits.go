@@ -11,6 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/internal/openmodel"
+	"github.com/gollm/gollm/internal/usage"
+	"github.com/gollm/gollm/internal/userfile"
 )
 
 const logitsLong = `Write the logits of every position of a list of tokens, to compare engines.
@@ -28,8 +32,8 @@ const logitsExample = `  gollm tokenize -m model.gguf -p "Hello, world" > ids.js
 
 // logitsFlags is what logits can be told.
 type logitsFlags struct {
-	model  modelFlags
-	cache  cacheFlags
+	model  openmodel.Flags
+	cache  openmodel.CacheFlags
 	tokens string
 	out    string
 	step   bool
@@ -44,50 +48,50 @@ func newLogits() *cobra.Command {
 		Long:    logitsLong,
 		Example: logitsExample,
 		GroupID: groupLook,
-		Args:    noArgs,
+		Args:    usage.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return l.run(cmd) },
 	}
-	l.model.registerPath(cmd)
+	l.model.RegisterPath(cmd)
 	f := cmd.Flags()
 	f.StringVar(&l.tokens, "tokens", "", "file with token ids as a JSON array; - is stdin (required)")
 	f.StringVarP(&l.out, "out", "o", "", "file to write; - is stdout (required)")
 	f.BoolVar(&l.step, "step", false, "run token by token instead of in one prefill")
 	f.BoolVar(&l.last, "last", false, "write the logits of the last position only")
-	l.cache.register(cmd, "tokens of context; 0, the default, is as many as are given")
-	l.model.registerDevice(cmd)
+	l.cache.Register(cmd, "tokens of context; 0, the default, is as many as are given")
+	l.model.RegisterDevice(cmd)
 	_ = cmd.MarkFlagFilename("tokens", "json") // fails only for a flag that does not exist
 	return cmd
 }
 
 // check reports what is wrong with the command line.
 func (l *logitsFlags) check(cmd *cobra.Command) error {
-	if err := l.model.check(); err != nil {
+	if err := l.model.Check(); err != nil {
 		return err
 	}
 	if l.tokens == "" {
-		return usagef("no tokens: name a file with --tokens IDS.json; gollm tokenize makes one")
+		return usage.Errorf("no tokens: name a file with --tokens IDS.json; gollm tokenize makes one")
 	}
 	if l.out == "" {
-		return usagef("no output: name a file with -o FILE")
+		return usage.Errorf("no output: name a file with -o FILE")
 	}
-	if l.out == "-" && isTerminal(cmd.OutOrStdout()) {
-		return usagef("-o -: the logits are binary and stdout is a terminal; name a file, or pipe them on")
+	if l.out == "-" && console.IsTerminal(cmd.OutOrStdout()) {
+		return usage.Errorf("-o -: the logits are binary and stdout is a terminal; name a file, or pipe them on")
 	}
-	if err := checkOutputs(append(l.model.files(), namedFile{"--tokens", l.tokens}), namedFile{"-o", l.out}); err != nil {
+	if err := userfile.CheckOutputs(append(l.model.Files(), userfile.Named{Flag: "--tokens", Path: l.tokens}), userfile.Named{Flag: "-o", Path: l.out}); err != nil {
 		return err
 	}
-	return l.cache.check()
+	return l.cache.Check()
 }
 
 func (l *logitsFlags) run(cmd *cobra.Command) error {
 	if err := l.check(cmd); err != nil {
 		return err
 	}
-	raw, err := readFile(cmd, "--tokens", l.tokens, "token ids as a JSON array")
+	raw, err := userfile.Read(cmd, "--tokens", l.tokens, "token ids as a JSON array")
 	if err != nil {
 		return err
 	}
-	m, err := l.model.open(cmd)
+	m, err := l.model.Open(cmd)
 	if err != nil {
 		return err
 	}
@@ -96,7 +100,7 @@ func (l *logitsFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	r, err := m.runner(&l.cache, max(l.cache.context, len(ids), 1), 0)
+	r, err := m.Runner(&l.cache, max(l.cache.Context, len(ids), 1), 0)
 	if err != nil {
 		return err
 	}
@@ -110,7 +114,7 @@ func (l *logitsFlags) run(cmd *cobra.Command) error {
 			broken.add(logits)
 			return write(logits)
 		}
-		ctx, release := interruptible(cmd.Context())
+		ctx, release := console.Interruptible(cmd.Context())
 		defer release()
 		if l.step {
 			return stepLogits(ctx, r, seq, ids, m.Model.Vocab, l.ofLast(len(ids), row))
@@ -131,13 +135,13 @@ func (l *logitsFlags) run(cmd *cobra.Command) error {
 // write makes the output file of the rows that run computes.
 func (l *logitsFlags) write(cmd *cobra.Command, run func(row func([]float32) error) error) error {
 	if l.out == "-" {
-		return writeRows(dataOut(cmd), run)
+		return writeRows(console.DataOut(cmd), run)
 	}
-	f, err := createOut("-o", l.out)
+	f, err := userfile.Create("-o", l.out)
 	if err != nil {
 		return err
 	}
-	return f.finish(writeRows(f, run))
+	return f.Finish(writeRows(f, run))
 }
 
 // writeRows writes each row as float32 little endian.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gollm/gollm/internal/clitest"
+	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/model/modeltest"
 )
 
@@ -34,12 +36,12 @@ func relative(a, b []float64) float64 {
 }
 
 func TestLogitsStepEqualsPrefill(t *testing.T) {
-	model := stories(t)
+	model := clitest.Stories(t)
 	ids := ok(t, "", "tokenize", "-m", model, "-p", "Once upon a time, there was a little girl")
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "prefill.f32"), filepath.Join(dir, "step.f32")
 	ok(t, ids, "logits", "-m", model, "--tokens", "-", "-o", one)
-	ok(t, "", "logits", "-m", model, "--tokens", write(t, "ids.json", ids), "-o", two, "--step")
+	ok(t, "", "logits", "-m", model, "--tokens", clitest.WriteFile(t, "ids.json", ids), "-o", two, "--step")
 	a, err := os.ReadFile(one)
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +51,7 @@ func TestLogitsStepEqualsPrefill(t *testing.T) {
 		t.Fatal(err)
 	}
 	x, y := floats(t, a), floats(t, b)
-	if n := len(decode[[]int32](t, ids)); len(x) != 512*n || len(y) != 512*n {
+	if n := len(clitest.Decode[[]int32](t, ids)); len(x) != 512*n || len(y) != 512*n {
 		t.Fatalf("%d and %d numbers, want 512 for each of %d tokens", len(x), len(y), n)
 	}
 	if e := relative(x, y); e > 1e-3 {
@@ -62,8 +64,8 @@ func TestLogitsStepEqualsPrefill(t *testing.T) {
 
 // The greedy choice after the last position is what generate writes next.
 func TestLogitsAgreeWithGenerate(t *testing.T) {
-	model := stories(t)
-	j := decode[generateReport](t, ok(t, "", "generate", "-m", model, "-p", "Once upon", "--temp", "0", "-n", "1", "--json"))
+	model := clitest.Stories(t)
+	j := clitest.Decode[generateReport](t, ok(t, "", "generate", "-m", model, "-p", "Once upon", "--temp", "0", "-n", "1", "--json"))
 	x := floats(t, []byte(ok(t, jsonText(t, j.PromptTokens), "logits", "-m", model, "--tokens", "-", "-o", "-")))
 	last, best := x[len(x)-512:], 0
 	for i, v := range last {
@@ -77,11 +79,11 @@ func TestLogitsAgreeWithGenerate(t *testing.T) {
 }
 
 func TestLogitsFailuresLeaveNoFile(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
+	model := clitest.RandomModel(t, modeltest.Shape{})
 	out := filepath.Join(t.TempDir(), "out.f32")
-	fails(t, exitFailure, []string{"the prompt has no tokens"}, "[]", "logits", "-m", model, "--tokens", "-", "-o", out)
-	fails(t, exitFailure, []string{"number 2 is 320"}, "[1,320]", "logits", "-m", model, "--tokens", "-", "-o", out)
-	fails(t, exitFailure, []string{"no such file"}, "[1]", "logits", "-m", model, "--tokens", "-", "-o", filepath.Join(out, "x"))
+	fails(t, console.ExitFailure, []string{"the prompt has no tokens"}, "[]", "logits", "-m", model, "--tokens", "-", "-o", out)
+	fails(t, console.ExitFailure, []string{"number 2 is 320"}, "[1,320]", "logits", "-m", model, "--tokens", "-", "-o", out)
+	fails(t, console.ExitFailure, []string{"no such file"}, "[1]", "logits", "-m", model, "--tokens", "-", "-o", filepath.Join(out, "x"))
 	if _, err := os.Stat(out); err == nil {
 		t.Error("a failed run left a file")
 	}

@@ -4,10 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -16,32 +15,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gollm/gollm/internal/clitest"
+	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/model/modeltest"
 )
 
-// asCommand makes the test binary be gollm, for tests that need a process.
-const asCommand = "GOLLM_TEST_IS_COMMAND"
+// testProgram is the command as tests run it.
+var testProgram = clitest.Program(func(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	return console.Run(ctx, newRoot(), args, in, out, errs)
+})
+
+var gollm, ok, fails = testProgram.Run, testProgram.OK, testProgram.Fails
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(asCommand) {
-	case "gollm":
-		main()
-	case "stubborn":
+	if os.Getenv(clitest.AsCommand) == "stubborn" {
 		stubborn()
 	}
-	os.Exit(m.Run())
-}
-
-// process is gollm as a process of its own.
-func process(args ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asCommand+"=gollm")
-	return cmd
+	clitest.Main(m, main)
 }
 
 // stubborn is a process that notices the first Ctrl-C and goes on.
 func stubborn() {
-	ctx, release := interruptible(context.Background())
+	ctx, release := console.Interruptible(context.Background())
 	defer release()
 	fmt.Println("ready")
 	<-ctx.Done()
@@ -50,8 +45,8 @@ func stubborn() {
 }
 
 func TestSecondInterruptKills(t *testing.T) {
-	cmd := process()
-	cmd.Env = append(os.Environ(), asCommand+"=stubborn")
+	cmd := clitest.Process()
+	cmd.Env = append(os.Environ(), clitest.AsCommand+"=stubborn")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -69,112 +64,14 @@ func TestSecondInterruptKills(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wait(t, cmd)
+	clitest.Wait(t, cmd)
 	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
 		t.Errorf("%v, want killed by the second Ctrl-C", cmd.ProcessState)
 	}
 }
 
-// result is what a command line did.
-type result struct {
-	code      int
-	out, errs string
-}
-
-// gollm runs a command line in this process.
-func gollm(stdin string, args ...string) result {
-	var out, errs bytes.Buffer
-	code := run(context.Background(), args, strings.NewReader(stdin), &out, &errs)
-	return result{code, out.String(), errs.String()}
-}
-
-// ok runs a command line that must succeed and returns its stdout.
-func ok(t *testing.T, stdin string, args ...string) string {
-	t.Helper()
-	r := gollm(stdin, args...)
-	if r.code != exitOK {
-		t.Fatalf("gollm %v: exit code %d, stderr %q", args, r.code, r.errs)
-	}
-	return r.out
-}
-
-// fails runs a command line that must fail with a code, print nothing on stdout
-// and on stderr one line with all of words.
-func fails(t *testing.T, code int, words []string, stdin string, args ...string) {
-	t.Helper()
-	r := gollm(stdin, args...)
-	if r.code != code || r.out != "" {
-		t.Errorf("gollm %v: exit code %d and stdout %q, want %d and nothing", args, r.code, r.out, code)
-	}
-	line, rest, _ := strings.Cut(r.errs, "\n")
-	if !strings.HasPrefix(line, "gollm: ") || rest != "" {
-		t.Errorf("gollm %v: stderr %q, want one line that begins with gollm:", args, r.errs)
-	}
-	for _, w := range words {
-		if !strings.Contains(line, w) {
-			t.Errorf("gollm %v: stderr %q, want %q in it", args, line, w)
-		}
-	}
-}
-
-// decode reads JSON that must be whole and alone.
-func decode[T any](t *testing.T, text string) (v T) {
-	t.Helper()
-	d := json.NewDecoder(strings.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&v); err != nil {
-		t.Fatalf("%v in %q", err, text)
-	}
-	if d.More() {
-		t.Fatalf("more than one value in %q", text)
-	}
-	return v
-}
-
-// need finds a file of the tests in the tree or beside it; without it the test
-// is skipped, but in CI it fails.
-func need(t *testing.T, paths ...string) string {
-	t.Helper()
-	for _, p := range paths {
-		if _, err := os.Stat(p); err == nil {
-			return p
-		}
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("none of %v is there", paths)
-	}
-	t.Skipf("none of %v is there", paths)
-	return ""
-}
-
-// stories is a small trained model.
-func stories(t *testing.T) string {
-	t.Helper()
-	return need(t, "../../testdata/stories260K.gguf", "../../../shared/data/models/stories260K.gguf")
-}
-
-// randomModel writes a model with random weights and returns its path.
-func randomModel(t *testing.T, s modeltest.Shape) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "random.gguf")
-	if err := modeltest.Writer(s).WriteFile(path); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// write makes a file and returns its path.
-func write(t *testing.T, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestUsageErrors(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
+	model := clitest.RandomModel(t, modeltest.Shape{})
 	for _, tt := range []struct {
 		args  []string
 		words []string
@@ -282,14 +179,14 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"attn", "dence"}, []string{"dence", "dense"}},
 		{[]string{"version", "now"}, []string{`"now"`}},
 	} {
-		fails(t, exitUsage, tt.words, "", tt.args...)
+		fails(t, console.ExitUsage, tt.words, "", tt.args...)
 	}
 }
 
 func TestFailures(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
+	model := clitest.RandomModel(t, modeltest.Shape{})
 	missing := filepath.Join(t.TempDir(), "missing.gguf")
-	text := write(t, "notes.txt", "this is no model")
+	text := clitest.WriteFile(t, "notes.txt", "this is no model")
 	for _, tt := range []struct {
 		args  []string
 		words []string
@@ -326,44 +223,44 @@ func TestFailures(t *testing.T) {
 		{[]string{"perplexity", "-m", model, "-p", "a", "--ctx", "2"}, []string{"windows of 2 tokens"}},
 		{[]string{"perplexity", "-m", model, "-p", "a", "--ctx", "64", "--stride", "64"}, []string{"stride of 64"}},
 	} {
-		fails(t, exitFailure, tt.words, "", tt.args...)
+		fails(t, console.ExitFailure, tt.words, "", tt.args...)
 	}
 }
 
 // What is beyond the training runs, and is said.
 func TestContextBeyondTheTrainingIsSaid(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
-	ids := write(t, "ids.json", "["+strings.Repeat("7,", 599)+"7]")
+	model := clitest.RandomModel(t, modeltest.Shape{})
+	ids := clitest.WriteFile(t, "ids.json", "["+strings.Repeat("7,", 599)+"7]")
 	for _, args := range [][]string{
 		{"generate", "-m", model, "-p", "a", "-n", "2", "--ctx", "600"},
 		{"perplexity", "-m", model, "-p", strings.Repeat("a", 700), "--ctx", "600"},
 		{"logits", "-m", model, "--tokens", ids, "-o", "-"},
 		{"bench", "-m", model, "--prefill", "600", "--decode", "0", "--reps", "1"},
 	} {
-		if r := gollm("", args...); r.code != exitOK || strings.Count(r.errs, "was trained for 512") != 1 {
-			t.Errorf("gollm %v: exit code %d, stderr %q, want one line about the training", args, r.code, r.errs)
+		if r := gollm("", args...); r.Code != console.ExitOK || strings.Count(r.Errs, "was trained for 512") != 1 {
+			t.Errorf("gollm %v: exit code %d, stderr %q, want one line about the training", args, r.Code, r.Errs)
 		}
 	}
-	if r := gollm("", "bench", "-m", model, "--prefill", "512", "--decode", "0", "--reps", "1"); strings.Contains(r.errs, "trained") {
-		t.Errorf("512 tokens are within the training: %q", r.errs)
+	if r := gollm("", "bench", "-m", model, "--prefill", "512", "--decode", "0", "--reps", "1"); strings.Contains(r.Errs, "trained") {
+		t.Errorf("512 tokens are within the training: %q", r.Errs)
 	}
 }
 
 func TestMoreThreadsThanCoresIsSaid(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
+	model := clitest.RandomModel(t, modeltest.Shape{})
 	n := runtime.NumCPU()
-	if r := gollm("", "generate", "-m", model, "-p", "a", "-n", "1", "-t", fmt.Sprint(n+1)); r.code != exitOK || !strings.Contains(r.errs, fmt.Sprintf("--threads %d, but", n+1)) {
+	if r := gollm("", "generate", "-m", model, "-p", "a", "-n", "1", "-t", fmt.Sprint(n+1)); r.Code != console.ExitOK || !strings.Contains(r.Errs, fmt.Sprintf("--threads %d, but", n+1)) {
 		t.Errorf("%+v", r)
 	}
-	if r := gollm("", "generate", "-m", model, "-p", "a", "-n", "1", "-t", fmt.Sprint(n)); strings.Contains(r.errs, "--threads") {
+	if r := gollm("", "generate", "-m", model, "-p", "a", "-n", "1", "-t", fmt.Sprint(n)); strings.Contains(r.Errs, "--threads") {
 		t.Errorf("%+v", r)
 	}
 }
 
 func TestMemoryThatIsNotThereIsRefusedWithNumbers(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
+	model := clitest.RandomModel(t, modeltest.Shape{})
 	ok(t, "", "generate", "-m", model, "-p", "a", "-n", "9223372036854775807")
-	fails(t, exitFailure, []string{"for its weights", "for the KV cache of 1000000000000 tokens", "available", "--ctx"}, "",
+	fails(t, console.ExitFailure, []string{"for its weights", "for the KV cache of 1000000000000 tokens", "available", "--ctx"}, "",
 		"generate", "-m", model, "-p", "a", "--ctx", "1000000000000")
 }
 
@@ -430,32 +327,27 @@ func TestCompletion(t *testing.T) {
 }
 
 func TestVerboseSaysWhatHappensOnStderrOnly(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
+	model := clitest.RandomModel(t, modeltest.Shape{})
 	args := []string{"generate", "-m", model, "-p", "a", "-n", "3", "--seed", "1"}
 	quiet, loud := gollm("", args...), gollm("", append(args, "-v")...)
-	if quiet.out != loud.out || quiet.code != 0 || loud.code != 0 {
-		t.Errorf("stdout %q with -v, %q without", loud.out, quiet.out)
+	if quiet.Out != loud.Out || quiet.Code != 0 || loud.Code != 0 {
+		t.Errorf("stdout %q with -v, %q without", loud.Out, quiet.Out)
 	}
 	for _, word := range []string{model, "21 tensors", "cpu (", "memory available", "2 layers", "KV cache", "hash of the last logits"} {
-		if !strings.Contains(loud.errs, word) {
-			t.Errorf("-v does not say %q in %q", word, loud.errs)
+		if !strings.Contains(loud.Errs, word) {
+			t.Errorf("-v does not say %q in %q", word, loud.Errs)
 		}
 	}
-	if n := strings.Count(quiet.errs, "\n"); n != 1 {
-		t.Errorf("without -v %d lines on stderr, want the statistics only: %q", n, quiet.errs)
+	if n := strings.Count(quiet.Errs, "\n"); n != 1 {
+		t.Errorf("without -v %d lines on stderr, want the statistics only: %q", n, quiet.Errs)
 	}
 }
-
-// full takes nothing, like a disk without room.
-type full struct{}
-
-func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 // Help that cannot be written is a failure like other output.
 func TestHelpThatCannotBeWrittenFails(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {}, {"help", "generate"}, {"bench", "-h"}, {"--version"}, {"completion", "bash"}} {
 		var errs bytes.Buffer
-		if code := run(context.Background(), args, strings.NewReader(""), full{}, &errs); code != exitFailure || !strings.Contains(errs.String(), syscall.ENOSPC.Error()) {
+		if code := testProgram(context.Background(), args, strings.NewReader(""), clitest.Full{}, &errs); code != console.ExitFailure || !strings.Contains(errs.String(), syscall.ENOSPC.Error()) {
 			t.Errorf("%v: exit code %d, stderr %q", args, code, errs.String())
 		}
 	}
@@ -464,7 +356,7 @@ func TestHelpThatCannotBeWrittenFails(t *testing.T) {
 // Ctrl-C before a command is at work ends it with a line and the exit code that
 // is documented.
 func TestInterruptWhileReading(t *testing.T) {
-	cmd := process("generate", "-m", randomModel(t, modeltest.Shape{}), "-f", "-")
+	cmd := clitest.Process("generate", "-m", clitest.RandomModel(t, modeltest.Shape{}), "-f", "-")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	in, err := cmd.StdinPipe()
@@ -481,8 +373,8 @@ func TestInterruptWhileReading(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, cmd)
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || errs.String() != "gollm: interrupted\n" {
+	clitest.Wait(t, cmd)
+	if code := cmd.ProcessState.ExitCode(); code != console.ExitInterrupted || errs.String() != "gollm: interrupted\n" {
 		t.Errorf("exit code %d, stderr %q", code, errs.String())
 	}
 }

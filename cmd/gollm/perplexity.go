@@ -7,6 +7,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/eval"
+	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/internal/openmodel"
+	"github.com/gollm/gollm/internal/usage"
+	"github.com/gollm/gollm/internal/userfile"
 )
 
 const perplexityLong = `Measure how well a model predicts a text: exp of the mean negative log
@@ -26,9 +30,10 @@ const perplexityExample = `  gollm perplexity -m model.gguf -f wiki.test.raw
 
 // perplexityFlags is what perplexity can be told.
 type perplexityFlags struct {
-	model  modelFlags
-	cache  cacheFlags
-	text   textFlags
+	model  openmodel.Flags
+	cache  openmodel.CacheFlags
+	audit  auditFlags
+	text   openmodel.TextFlags
 	stride int
 	json   bool
 }
@@ -41,61 +46,44 @@ func newPerplexity() *cobra.Command {
 		Long:       perplexityLong,
 		Example:    perplexityExample,
 		GroupID:    groupLook,
-		Args:       noArgs,
+		Args:       usage.NoArgs,
 		SuggestFor: []string{"ppl", "eval", "llama-perplexity"},
 		RunE:       func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
 	}
-	p.model.registerPath(cmd)
-	p.text.register(cmd, "the text")
-	p.cache.register(cmd, "tokens of a window; 0, the default, is 512")
-	p.cache.audit.register(cmd)
+	p.model.RegisterPath(cmd)
+	p.text.Register(cmd, "the text")
+	p.cache.Register(cmd, "tokens of a window; 0, the default, is 512")
+	p.audit.register(cmd)
+	p.cache.Audit = &p.audit
 	cmd.Flags().IntVar(&p.stride, "stride", 0, "begin windows this many tokens apart and score as many; 0, the default, scores the second half of each window")
 	cmd.Flags().BoolVar(&p.json, "json", false, "print one JSON object")
-	p.model.registerDevice(cmd)
+	p.model.RegisterDevice(cmd)
 	return cmd
 }
 
 func (p *perplexityFlags) run(cmd *cobra.Command) error {
-	inputs := append(append(p.model.files(), p.cache.files()...), namedFile{"-f", p.text.file})
-	for _, err := range []error{p.model.check(), p.text.check(cmd), p.cache.check(), p.cache.audit.checkOutputs(inputs...)} {
+	inputs := append(append(p.model.Files(), p.cache.Files()...), userfile.Named{Flag: "-f", Path: p.text.File})
+	for _, err := range []error{p.model.Check(), p.text.Check(cmd), p.cache.Check(), p.audit.checkOutputs(inputs...)} {
 		if err != nil {
 			return err
 		}
 	}
-	m, ids, bos, err := openWithText(cmd, &p.model, &p.text)
+	m, ids, bos, err := openmodel.OpenWithText(cmd, &p.model, &p.text)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	o := eval.PerplexityOptions{Context: p.cache.context, Stride: p.stride, BOS: bos}
+	o := eval.PerplexityOptions{Context: p.cache.Context, Stride: p.stride, BOS: bos}
 	if o.Context == 0 {
 		o.Context = 512
 	}
 	return p.measure(cmd, m, ids, o)
 }
 
-// openWithText opens a model and reads a text in its tokens. The text is data: what
-// looks like a special token in it is none. bos is the token that begins a window,
-// -1 where the model has none.
-func openWithText(cmd *cobra.Command, model *modelFlags, text *textFlags) (m *openModel, ids []int32, bos int32, err error) {
-	words, err := text.read(cmd)
-	if err != nil {
-		return nil, nil, 0, err
-	}
-	if m, err = model.open(cmd); err != nil {
-		return nil, nil, 0, err
-	}
-	bos = -1
-	if m.Tokenizer.AddsBOS() {
-		bos = m.Tokenizer.BOS()
-	}
-	return m, (&tokenFlags{noSpecial: true}).encode(m.Tokenizer, words), bos, nil
-}
-
 // measure scores the text and prints the figure; when it is interrupted, that of
 // the windows so far.
-func (p *perplexityFlags) measure(cmd *cobra.Command, m *openModel, ids []int32, o eval.PerplexityOptions) error {
-	r, err := m.runner(&p.cache, o.Context, 0)
+func (p *perplexityFlags) measure(cmd *cobra.Command, m *openmodel.Model, ids []int32, o eval.PerplexityOptions) error {
+	r, err := m.Runner(&p.cache, o.Context, 0)
 	if err != nil {
 		return err
 	}
@@ -103,48 +91,48 @@ func (p *perplexityFlags) measure(cmd *cobra.Command, m *openModel, ids []int32,
 	if err != nil {
 		return err
 	}
-	ctx, release := interruptible(cmd.Context())
+	ctx, release := console.Interruptible(cmd.Context())
 	defer release()
-	wait := newBar(cmd.ErrOrStderr(), nil, "scoring", len(ids), " tok") // -v says each window
-	defer wait.stop()
+	wait := console.NewBar(cmd.ErrOrStderr(), nil, "scoring", len(ids), " tok") // -v says each window
+	defer wait.Stop()
 	o.Progress = func(done, total int, soFar eval.Perplexity) {
-		wait.at(len(ids) * done / total)
-		m.log("window %d of %d: %.4f ± %.4f", done, total, soFar.Value, soFar.StdErr)
+		wait.At(len(ids) * done / total)
+		m.Log("window %d of %d: %.4f ± %.4f", done, total, soFar.Value, soFar.StdErr)
 	}
 	res, err := eval.MeasurePerplexity(ctx, seq, ids, o)
-	wait.stop()
+	wait.Stop()
 	stopped := err != nil && ctx.Err() != nil
 	if err != nil && !stopped {
 		return err
 	}
 	if res.Tokens > 0 {
-		if err := errors.Join(p.print(cmd, m, r.Attn(), o, res), p.cache.audit.finish(cmd, m)); err != nil {
+		if err := errors.Join(p.print(cmd, m, r.Attn(), o, res), p.audit.finish(cmd, m)); err != nil {
 			return err
 		}
 	}
 	if stopped {
-		return errors.Join(errInterrupted, err)
+		return errors.Join(console.ErrInterrupted, err)
 	}
 	return nil
 }
 
 // perplexityReport is the JSON form of a measurement.
 type perplexityReport struct {
-	Perplexity jsonNumber `json:"perplexity"`
-	StdErr     jsonNumber `json:"std_err"`
-	Tokens     int        `json:"tokens"`
-	Windows    int        `json:"windows"`
-	Complete   bool       `json:"complete"`
-	Context    int        `json:"ctx"`
-	Stride     int        `json:"stride"`
-	Attn       string     `json:"attn"`
-	Model      string     `json:"model"`
+	Perplexity console.Number `json:"perplexity"`
+	StdErr     console.Number `json:"std_err"`
+	Tokens     int            `json:"tokens"`
+	Windows    int            `json:"windows"`
+	Complete   bool           `json:"complete"`
+	Context    int            `json:"ctx"`
+	Stride     int            `json:"stride"`
+	Attn       string         `json:"attn"`
+	Model      string         `json:"model"`
 }
 
-func (p *perplexityFlags) print(cmd *cobra.Command, m *openModel, attn string, o eval.PerplexityOptions, res eval.Perplexity) error {
+func (p *perplexityFlags) print(cmd *cobra.Command, m *openmodel.Model, attn string, o eval.PerplexityOptions, res eval.Perplexity) error {
 	if p.json {
-		return writeJSON(cmd.OutOrStdout(), perplexityReport{
-			Perplexity: jsonNumber(res.Value), StdErr: jsonNumber(res.StdErr), Tokens: res.Tokens, Windows: res.Windows,
+		return console.WriteJSON(cmd.OutOrStdout(), perplexityReport{
+			Perplexity: console.Number(res.Value), StdErr: console.Number(res.StdErr), Tokens: res.Tokens, Windows: res.Windows,
 			Complete: res.Complete(), Context: o.Context, Stride: o.Stride, Attn: attn, Model: m.File.Path(),
 		})
 	}
@@ -153,6 +141,6 @@ func (p *perplexityFlags) print(cmd *cobra.Command, m *openModel, attn string, o
 		note = ", interrupted before the end"
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "perplexity %.4f ± %.4f (%s scored in %s of %d, attention %s%s)\n",
-		res.Value, res.StdErr, plural(res.Tokens, "token"), plural(res.Windows, "window"), o.Context, attn, note)
+		res.Value, res.StdErr, console.Plural(res.Tokens, "token"), console.Plural(res.Windows, "window"), o.Context, attn, note)
 	return err
 }

@@ -1,24 +1,13 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gollm/gollm/eval/cli"
+	"github.com/gollm/gollm/internal/usage"
 )
-
-// errInterrupted ends a command that Ctrl-C stopped; what it had to say is
-// printed already.
-var errInterrupted = errors.New("interrupted")
-
-// usageError is a command line that makes no sense.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
-
-// usagef makes a usageError.
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
 const rootLong = `gollm runs language models of the Llama and Mistral families on this machine.
 
@@ -49,20 +38,15 @@ Exit codes:
 func newRoot() *cobra.Command {
 	info, _ := debug.ReadBuildInfo()
 	root := &cobra.Command{
-		Use:           "gollm",
-		Version:       versionText(info),
-		Short:         "Run Llama and Mistral models from GGUF files",
-		Long:          rootLong,
-		Example:       rootExample,
-		Args:          unknownCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Use:     "gollm",
+		Version: versionText(info),
+		Short:   "Run Llama and Mistral models from GGUF files",
+		Long:    rootLong,
+		Example: rootExample,
+		Args:    usage.UnknownCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.SetFlagErrorFunc(flagError)
-	root.PersistentFlags().BoolP("verbose", "v", false, "say on stderr what is happening")
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run a model:"},
 		&cobra.Group{ID: groupLook, Title: "Look into a model:"},
@@ -72,13 +56,12 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommand(newHelp())
 	for _, sub := range []*cobra.Command{
 		newGenerate(), newChat(),
-		newInspect(), newTokenize(), newLogits(), newPerplexity(), newBench(), newAttend(), newChannels(), newEval(),
+		newInspect(), newTokenize(), newLogits(), newPerplexity(), newBench(), newAttend(), newChannels(), cli.New(groupLook),
 		newAttn(), newDevices(), newVersion(),
 	} {
 		sub.Flags().SortFlags = false
 		root.AddCommand(sub)
 	}
-	takeOnce(root)
 	return root
 }
 
@@ -88,13 +71,3 @@ const (
 	groupLook  = "look"
 	groupAbout = "about"
 )
-
-// logger returns a function that prints a line on stderr where --verbose is on.
-func logger(cmd *cobra.Command) func(format string, args ...any) {
-	if on, err := cmd.Flags().GetBool("verbose"); err != nil || !on {
-		return func(string, ...any) {}
-	}
-	return func(format string, args ...any) {
-		cmd.PrintErrln("gollm:", elide(oneLine(fmt.Sprintf(format, args...)), maxMessage))
-	}
-}

@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/internal/openmodel"
+	"github.com/gollm/gollm/internal/usage"
 	"github.com/gollm/gollm/tokenizer"
-	"github.com/gollm/gollm/weights"
 )
 
 const tokenizeLong = `Print the token ids of a text as a JSON array.
@@ -32,9 +34,9 @@ const tokenizeExample = `  gollm tokenize -m model.gguf -p "Hello, world"
 
 // tokenizeFlags is what tokenize can be told.
 type tokenizeFlags struct {
-	model  modelFlags
-	text   textFlags
-	tokens tokenFlags
+	model  openmodel.Flags
+	text   openmodel.TextFlags
+	tokens openmodel.TokenFlags
 	decode bool
 	pieces bool
 }
@@ -47,29 +49,29 @@ func newTokenize() *cobra.Command {
 		Long:       tokenizeLong,
 		Example:    tokenizeExample,
 		GroupID:    groupLook,
-		Args:       noArgs,
+		Args:       usage.NoArgs,
 		SuggestFor: []string{"encode", "decode", "detokenize", "llama-tokenize"},
 		RunE:       func(cmd *cobra.Command, _ []string) error { return t.run(cmd) },
 	}
-	t.model.registerPath(cmd)
-	t.text.register(cmd, "the text, or with --decode the ids")
-	t.tokens.register(cmd)
+	t.model.RegisterPath(cmd)
+	t.text.Register(cmd, "the text, or with --decode the ids")
+	t.tokens.Register(cmd)
 	cmd.Flags().BoolVar(&t.decode, "decode", false, "turn ids into text")
 	cmd.Flags().BoolVar(&t.pieces, "pieces", false, "print one token on a line: its id and what it stands for")
 	return cmd
 }
 
 func (t *tokenizeFlags) run(cmd *cobra.Command) error {
-	for _, err := range []error{t.model.checkPath(), t.text.check(cmd)} {
+	for _, err := range []error{t.model.CheckPath(), t.text.Check(cmd)} {
 		if err != nil {
 			return err
 		}
 	}
-	text, err := t.text.read(cmd)
+	text, err := t.text.Read(cmd)
 	if err != nil {
 		return err
 	}
-	tok, err := openTokenizer(t.model.path)
+	tok, err := openmodel.OpenTokenizer(t.model.Path)
 	if err != nil {
 		return err
 	}
@@ -79,7 +81,7 @@ func (t *tokenizeFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	} else {
-		ids = t.tokens.encode(tok, text)
+		ids = t.tokens.Encode(tok, text)
 	}
 	return t.print(cmd, tok, ids)
 }
@@ -90,18 +92,18 @@ func (t *tokenizeFlags) print(cmd *cobra.Command, tok *tokenizer.Tokenizer, ids 
 	case t.pieces:
 		return writePieces(cmd.OutOrStdout(), tok, ids)
 	case t.decode:
-		_, err := io.WriteString(textOut(cmd), t.decodeIDs(tok, ids))
+		_, err := io.WriteString(console.TextOut(cmd), t.decodeIDs(tok, ids))
 		return err
 	}
-	return writeJSON(cmd.OutOrStdout(), ids)
+	return console.WriteJSON(cmd.OutOrStdout(), ids)
 }
 
 // decodeIDs is the text that encoding made ids from.
 func (t *tokenizeFlags) decodeIDs(tok *tokenizer.Tokenizer, ids []int32) string {
-	if !t.tokens.noBOS && tok.AddsBOS() && len(ids) > 0 && ids[0] == tok.BOS() {
+	if !t.tokens.NoBOS && tok.AddsBOS() && len(ids) > 0 && ids[0] == tok.BOS() {
 		ids = ids[1:]
 	}
-	return tok.Decode(ids, tokenizer.DecodeOptions{ShowSpecial: !t.tokens.noSpecial})
+	return tok.Decode(ids, tokenizer.DecodeOptions{ShowSpecial: !t.tokens.NoSpecial})
 }
 
 // writePieces writes each id with what it stands for, quoted.
@@ -116,29 +118,6 @@ func writePieces(out io.Writer, tok *tokenizer.Tokenizer, ids []int32) error {
 		}
 	}
 	return nil
-}
-
-// openTokenizer reads the tokenizer of a GGUF file.
-func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
-	f, err := weights.Open(path)
-	if err != nil {
-		return nil, fileError("-m", path, ggufFile, err)
-	}
-	defer f.Close()
-	return fileTokenizer(f)
-}
-
-// fileTokenizer makes the tokenizer of an open file.
-func fileTokenizer(f *weights.File) (*tokenizer.Tokenizer, error) {
-	vocab, err := tokenizer.FromMetadata(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Path(), err)
-	}
-	tok, err := tokenizer.New(vocab)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Path(), err)
-	}
-	return tok, nil
 }
 
 // parseIDs reads ids of a vocabulary of n tokens: a JSON array, or numbers

@@ -5,12 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gollm/gollm/internal/clitest"
 	"github.com/gollm/gollm/internal/golden"
 	"github.com/gollm/gollm/model/modeltest"
 )
 
 func TestTokenizeGolden(t *testing.T) {
-	model := stories(t)
+	model := clitest.Stories(t)
 	golden.Compare(t, "tokenize-pieces.golden", ok(t, "", "tokenize", "-m", model, "--pieces", "-p", "Once upon a time</s>é\n"))
 	if got, want := ok(t, "", "tokenize", "-m", model, "-p", "Once upon a time"), "[1,403,407,261,378]\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -19,9 +20,9 @@ func TestTokenizeGolden(t *testing.T) {
 
 // What tokenize prints, tokenize --decode turns back, byte for byte.
 func TestTokenizeRoundTrip(t *testing.T) {
-	vocab := need(t, "../../../shared/data/tokenizer/llama-bpe.gguf")
+	vocab := clitest.Need(t, "../../../shared/data/tokenizer/llama-bpe.gguf")
 	texts := []string{"", " ", "Hello, world", "\n\n a\tb  c\n", "naïve 日本 👩‍👩‍👧", "a\xff\xc3b", `quote " and \n`}
-	for model, texts := range map[string][]string{stories(t): texts, vocab: {strings.Join(texts, "|")}} { // the large one takes its time to load
+	for model, texts := range map[string][]string{clitest.Stories(t): texts, vocab: {strings.Join(texts, "|")}} { // the large one takes its time to load
 		for _, text := range texts {
 			ids := ok(t, text, "tokenize", "-m", model)
 			if got := ok(t, ids, "tokenize", "-m", model, "--decode"); got != text {
@@ -39,7 +40,7 @@ func TestTokenizeRoundTrip(t *testing.T) {
 }
 
 func TestTokenizeFlags(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
+	model := clitest.RandomModel(t, modeltest.Shape{})
 	for _, tt := range []struct {
 		args []string
 		want string
@@ -61,8 +62,8 @@ func TestTokenizeFlags(t *testing.T) {
 
 // A file's bytes are the text: no newline is trimmed.
 func TestTokenizeFileIsExact(t *testing.T) {
-	model := randomModel(t, modeltest.Shape{})
-	path := write(t, "text", "a\n\r\n")
+	model := clitest.RandomModel(t, modeltest.Shape{})
+	path := clitest.WriteFile(t, "text", "a\n\r\n")
 	if got := ok(t, "", "tokenize", "-m", model, "--no-bos", "-f", path); !strings.HasSuffix(got, ",13,16,13]\n") {
 		t.Errorf("%s, want the line ends", got)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/internal/usage"
 )
 
 func newVersion() *cobra.Command {
@@ -16,7 +17,7 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version and how it was built",
 		GroupID: groupAbout,
-		Args:    noArgs,
+		Args:    usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			info, _ := debug.ReadBuildInfo()
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText(info))

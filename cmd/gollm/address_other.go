@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// addressSpace is not known here.
-func addressSpace() (left uint64, limited bool) { return 0, false }
