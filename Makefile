@@ -51,8 +51,8 @@ test-driver: cuda ## tests of the calls of NVIDIA's driver, with one that comput
 	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors|TestSharedMemory|TestKernelSizes|TestWide|TestNoDriver' ./cuda
 
 gpu-report-binaries: cuda ## what scripts/gpu-report.sh runs, in bin/
-	CGO_ENABLED=0 $(GO) build -o bin/ ./scripts/gpureport ./scripts/randommodel ./scripts/hashnets
-	$(CUDA_GO) build -tags cuda -o bin/systems ./scripts/systems
+	CGO_ENABLED=0 $(GO) build -o bin/ ./eval/lab/gpureport ./eval/lab/randommodel ./eval/lab/hashnets
+	$(CUDA_GO) build -tags cuda -o bin/systems ./eval/lab/systems
 	for package in cuda engine; do $(CUDA_GO) test -c -tags cuda -o bin/$$package.test ./$$package || exit 1; done
 
 gpu-report: gpu-report-binaries ## what this machine's GPU does, as gpu-report.md and gpu-report.json
@@ -120,7 +120,7 @@ fuzz: ## every fuzz target for at least T=30s
 
 # One worker for each core; a time of 10m gives each of the five kinds of input two minutes.
 hostile: ## wrong files, specs, templates, arrays and lines for T=10m; the most expensive headers
-	$(GO) build -o bin/hostile ./scripts/hostile
+	$(GO) build -o bin/hostile ./eval/lab/hostile
 	bin/hostile -headers
 	bin/hostile -for $(T)
 

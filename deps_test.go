@@ -31,11 +31,11 @@ const policy = `
 	internal/console, internal/usage < internal/userfile
 	internal/console, internal/usage, internal/userfile, device, cpu, sparse, weights, model, tokenizer, engine < internal/openmodel
 	internal/console, internal/usage, internal/userfile, internal/openmodel < cmd, eval/cli
-	eval, tokenizer, weights, device, cpu < scripts
-	weights, model, internal/npy < scripts/hashnets
-	sparse < scripts/gpureport
-	device, sparse, engine, cpu, cuda < scripts/systems
-	device, cpu, sparse, weights, model, tokenizer, engine, eval, internal/npy < scripts/hostile
+	eval, tokenizer, weights, device, cpu < eval/lab
+	weights, model, internal/npy < eval/lab/hashnets
+	sparse < eval/lab/gpureport
+	device, sparse, engine, cpu, cuda < eval/lab/systems
+	device, cpu, sparse, weights, model, tokenizer, engine, eval, internal/npy < eval/lab/hostile
 
 	internal/npy < cmd, sparse
 	internal/lineedit < cmd

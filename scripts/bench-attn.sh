@@ -14,7 +14,7 @@ depths=${DEPTHS:-8k,32k,64k} prompts=${PROMPTS:-8k} reps=${REPS:-3} steps=${STEP
 files=build/bench-attn
 mkdir -p $files
 bin/gollm channels -m "$model" -f README.md -o $files/channels.npy
-go run ./scripts/hashnets "$model" $files/networks
+go run ./eval/lab/hashnets "$model" $files/networks
 
 # settings prints --attn for each line of its input, less what a comment says.
 settings() { sed -E 's/ *#.*//; /^$/d; s/.*/--attn\n&/'; }

@@ -3,7 +3,7 @@
 
   demo-eval.py PROMPTS.jsonl testdata/demo.gguf testdata/demo-eval.jsonl.gz --peer 0,1,5
 
-PROMPTS.jsonl is what scripts/demo/train.py data writes. Rows whose index is in
+PROMPTS.jsonl is what eval/lab/demo/train.py data writes. Rows whose index is in
 --peer get peer_tokens (max_new greedy ids), peer_text (the same as text),
 peer_answer (the text before the first full stop or line end) and peer_lead (by
 how much the least certain token of the answer led, in logits).

@@ -4,7 +4,7 @@
 #   make gpu-report-binaries && scripts/gpu-report.sh
 #   scripts/gpu-report.sh --bin DIR     binaries that were built elsewhere
 #   scripts/gpu-report.sh --small       small models: does the report itself work?
-# Other options are those of scripts/gpureport. A row that cannot be measured here
+# Other options are those of eval/lab/gpureport. A row that cannot be measured here
 # (no PyTorch, no compute-sanitizer, too little memory or time) says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -684,7 +684,7 @@ func TestRulerModel(t *testing.T) {
 		}
 	}
 	for _, u := range s.Settings[0].Units {
-		if u.Score.Mean < 0.8 { // scripts/demo/ruler.md has what 50 prompts of each score
+		if u.Score.Mean < 0.8 { // eval/lab/demo/ruler.md has what 50 prompts of each score
 			t.Errorf("%s: score %v", u.Name, u.Score.Mean)
 		}
 	}

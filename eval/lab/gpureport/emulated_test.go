@@ -14,7 +14,7 @@ import (
 // of a few hundred numbers a row.
 func TestScriptInEmulation(t *testing.T) {
 	bin := t.TempDir()
-	root, err := filepath.Abs("../..")
+	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestScriptInEmulation(t *testing.T) {
 		}
 		return out
 	}
-	run("go", "build", "-tags", "cudaemu", "-o", bin, "./cmd/gollm", "./scripts/gpureport", "./scripts/randommodel", "./scripts/hashnets", "./scripts/systems")
+	run("go", "build", "-tags", "cudaemu", "-o", bin, "./cmd/gollm", "./eval/lab/gpureport", "./eval/lab/randommodel", "./eval/lab/hashnets", "./eval/lab/systems")
 	for _, name := range []string{"cuda", "engine"} {
 		run("go", "test", "-c", "-tags", "cudaemu", "-o", filepath.Join(bin, name+".test"), "./"+name)
 	}

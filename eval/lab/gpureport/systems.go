@@ -146,7 +146,7 @@ func (r *report) systemFiles(ctx context.Context) (folder string, err error) {
 	return folder, err
 }
 
-// seen is what scripts/systems prints.
+// seen is what eval/lab/systems prints.
 type seen struct {
 	Prompt    int     `json:"prompt"`
 	Prefill   float64 `json:"prefill_s"`

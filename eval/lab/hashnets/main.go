@@ -2,7 +2,7 @@
 // random weights: from each query head's dim over two hidden layers as wide to 32
 // bits. They are for measuring speed. What they choose means nothing.
 //
-//	go run ./scripts/hashnets MODEL.gguf DIR
+//	go run ./eval/lab/hashnets MODEL.gguf DIR
 package main
 
 import (

@@ -1,9 +1,9 @@
 // Command hostile feeds gollm what an enemy would: GGUF files with wrong fields, specs,
 // chat templates, arrays of NumPy and lines of JSON, as many as a time allows.
 //
-//	go run ./scripts/hostile -for 10m            # every part, the time divided among them
-//	go run ./scripts/hostile -part gguf -for 10m # one part
-//	go run ./scripts/hostile -headers            # the most expensive headers of 64 MiB
+//	go run ./eval/lab/hostile -for 10m            # every part, the time divided among them
+//	go run ./eval/lab/hostile -part gguf -for 10m # one part
+//	go run ./eval/lab/hostile -headers            # the most expensive headers of 64 MiB
 //
 // A GGUF file is changed field by field, so that many still load; what loads makes two
 // tokens. An execution is found again by its number: -part gguf -seed 1 -only 4711. One

@@ -1,7 +1,7 @@
 // Command randommodel writes a GGUF file of a known shape with random weights, to
 // measure speed and memory where nobody has the real weights:
 //
-//	go run ./scripts/randommodel -shape llama-3.1-8b -type q4_k_m -o model.gguf
+//	go run ./eval/lab/randommodel -shape llama-3.1-8b -type q4_k_m -o model.gguf
 //
 // Weights have a standard deviation of 1/sqrt(width), so that numbers stay in range
 // through any number of layers. They are cut out of one random block for each type

@@ -1,6 +1,6 @@
 // Command systems runs one attention system of a model on a device, as a user would: a
 // long prompt, decode steps behind it eagerly and captured, and holds what the last rows
-// select against what the CPU selects by the same queries and keys. scripts/gpureport runs
+// select against what the CPU selects by the same queries and keys. eval/lab/gpureport runs
 // it for every system, each in a process of its own: one that fails takes no other along.
 //
 //	systems -m model.gguf -device cuda -attn 'quest(budget=0.1)' -len 32768

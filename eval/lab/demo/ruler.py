@@ -6,7 +6,7 @@
   ruler.py train ... --stages 3,4 --start DIR   some, from weights of before
   ruler.py export --out DIR --gguf FILE      Q8_0                   -> FILE
 
-ROWS is the program that makes the rows: CGO_ENABLED=0 go build -o ROWS ./scripts/demo/rows.
+ROWS is the program that makes the rows: CGO_ENABLED=0 go build -o ROWS ./eval/lab/demo/rows.
 Training needs torch and a GPU of about 20 GB; ruler.md beside this has the figures.
 """
 
@@ -25,8 +25,9 @@ import time
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.join(HERE, "..", "..", "..")
 VOCAB = os.path.join(HERE, "ruler-vocab.json")
-WORDS = os.path.join(HERE, "..", "..", "eval", "ruler", "words")
+WORDS = os.path.join(HERE, "..", "..", "ruler", "words")
 
 # ---------------------------------------------------------------- vocabulary
 
@@ -468,7 +469,7 @@ def train(a):
 
 
 def export(a):
-    sys.path.insert(0, os.path.join(HERE, ".."))
+    sys.path.insert(0, os.path.join(ROOT, "scripts"))
     import gguf
 
     w, v = load(a.out), json.load(open(a.vocab))
@@ -499,7 +500,7 @@ def export(a):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["vocab", "train", "export"])
-    parser.add_argument("--rows", default=os.path.join(HERE, "..", "..", "bin", "rows"))
+    parser.add_argument("--rows", default=os.path.join(ROOT, "bin", "rows"))
     parser.add_argument("--vocab", default=VOCAB)
     parser.add_argument("--size", type=int, default=6144, help="tokens of the vocabulary")
     parser.add_argument("--out", default=".")
