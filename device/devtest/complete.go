@@ -19,9 +19,11 @@ var headless = strings.Fields(`
 
 // calls are the names of the calls that cases gave to a backend.
 type calls struct {
-	all    map[string]bool
-	groups int
-	heads  map[string]bool // by the cases that run at every shape of heads
+	all     map[string]bool
+	groups  int
+	first   []testCase      // the first case of each op
+	checked map[string]bool // by accesses
+	heads   map[string]bool // by the cases that run at every shape of heads
 }
 
 // noting is a queue that notes what it is given.
@@ -43,7 +45,23 @@ func (n *noting) Do(c device.Call) {
 
 // group runs the cases of a group.
 func (s *calls) group(cases func() []testCase) func(t *testing.T, d device.Device) {
-	return func(t *testing.T, d device.Device) { s.runAll(t, d, cases(), strings.HasSuffix(t.Name(), "/heads")) }
+	return func(t *testing.T, d device.Device) {
+		all := cases()
+		s.keepFirst(all)
+		s.runAll(t, d, all, strings.HasSuffix(t.Name(), "/heads"))
+	}
+}
+
+// keepFirst keeps the first case of each op.
+func (s *calls) keepFirst(cases []testCase) {
+	seen := map[string]bool{}
+	for _, c := range cases {
+		op, _, _ := strings.Cut(c.name, "/")
+		if !seen[op] {
+			seen[op] = true
+			s.first = append(s.first, testCase{op, c.make})
+		}
+	}
 }
 
 // complete: every call and every rule has a case, and one at every shape of heads if it

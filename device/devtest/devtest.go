@@ -19,7 +19,7 @@ import (
 // demands that cases gave each of them to the backend, those that take heads at every
 // shape of heads.
 func Run(t *testing.T, open func(t *testing.T) device.Device, absent ...string) {
-	seen := &calls{all: map[string]bool{}, heads: map[string]bool{}}
+	seen := &calls{all: map[string]bool{}, heads: map[string]bool{}, checked: map[string]bool{}}
 	groups := []struct {
 		name string
 		run  func(t *testing.T, d device.Device)
@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, absent ...string) 
 		{"hash", seen.group(hashCases)},
 		{"label", seen.group(labelCases)},
 		{"heads", seen.group(shapeCases)},
+		{"access", seen.accesses},
 		{"idle", idleRows},
 		{"whole", wholeLists},
 		{"nan", nanScores},

@@ -1,0 +1,95 @@
+package devtest
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/gollm/gollm/device"
+)
+
+// accesses: calls read and write what they say. A backend tells by it which launches may
+// overlap, so what is missing there is a race that no other case of the suite shows.
+//
+// Before each call every tensor of the case that the call says nothing of is overwritten
+// with ones, NaN or -1, and afterwards it must still hold them: a call that reads more than
+// it says has other results, and one that writes more leaves a trace.
+func (s *calls) accesses(t *testing.T, d device.Device) {
+	seen := map[string]bool{}
+	for _, c := range append(s.first, shapeCases()...) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(c.name, "op="), "/heads=")
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, d)
+			j := c.make(b)
+			j.step(&suspicious{Queue: d.Queue(), b: b, t: t, seen: s.checked})
+			b.sync()
+			for _, e := range j.expect {
+				b.check(e)
+			}
+		})
+	}
+	for _, name := range device.Rules() {
+		if !s.checked[name] && s.all[name] {
+			t.Errorf("%s: no case here runs it", name)
+		}
+	}
+}
+
+// suspicious is a queue that holds calls to what they say they read and write.
+type suspicious struct {
+	device.Queue
+	b    *bed
+	t    *testing.T
+	seen map[string]bool
+}
+
+// Do runs a call by itself.
+func (q *suspicious) Do(c device.Call) {
+	q.t.Helper()
+	name := device.Name(c)
+	q.seen[name] = true
+	var a device.Access
+	c.Access(&a)
+	if len(a.Reads)+len(a.Writes) == 0 || name == "Discard" {
+		q.Queue.Do(c)
+		return
+	}
+	ones := map[device.Tensor][]byte{} // what the tensors held that are all ones now
+	only := map[device.Tensor][]byte{} // what those hold that are only read
+	for _, x := range q.b.first {
+		switch {
+		case touches(a.Writes, x.t):
+		case touches(a.Reads, x.t):
+			only[x.t] = q.b.raw(x.t)
+		default:
+			ones[x.t] = q.b.raw(x.t)
+			q.b.d.Write(x.t, bytes.Repeat([]byte{0xff}, x.t.Size()))
+		}
+	}
+	q.Queue.Do(c)
+	for x, held := range ones {
+		if got := q.b.raw(x); bytes.Count(got, []byte{0xff}) != len(got) {
+			q.t.Errorf("%s writes %v, of which it says nothing", name, x)
+		}
+		q.b.d.Write(x, held)
+	}
+	for x, held := range only {
+		if !bytes.Equal(q.b.raw(x), held) {
+			q.t.Errorf("%s writes %v, which it says it reads", name, x)
+		}
+	}
+}
+
+// touches reports whether any of the tensors lies in x.
+func touches(tensors []device.Tensor, x device.Tensor) bool {
+	for _, t := range tensors {
+		if t.Overlaps(x) {
+			return true
+		}
+	}
+	return false
+}
