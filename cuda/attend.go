@@ -39,7 +39,7 @@ func (o *ops) rotateAppend(kv device.KV, q, k, v, pos device.Tensor, r device.Ro
 		call("rope_append_many").run(blocks{ceil(rows, turnRows), 1, 1}, 256)
 		return true
 	}
-	call("rope_append").ahead().run(blocks{rows, ceil(heads+2*kv.K.Dim(1), appendHeads), 1}, 128)
+	call("rope_append").pdlEarly().run(blocks{rows, ceil(heads+2*kv.K.Dim(1), appendHeads), 1}, 128)
 	return true
 }
 
@@ -141,15 +141,15 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 		o.decodeWhole(dst, q, kv, p)
 		return true
 	}
-	together := 1 // blocks that merge their shares in shared memory
+	cluster := 1 // blocks that merge their shares in shared memory
 	if kv.Short {
 		// On a long past they would be in each other's way: a group of multiprocessors
 		// has room for few such blocks.
-		for 2*together <= min(splits, o.d.drv.mostTogether()) {
-			together *= 2
+		for 2*cluster <= min(splits, o.d.drv.maxCluster()) {
+			cluster *= 2
 		}
-		if together > 1 {
-			splits = together
+		if cluster > 1 {
+			splits = cluster
 		}
 	}
 	shared := ringWarps * ringStages * decodeTile(dim)
@@ -157,9 +157,9 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	if parts+rows*heads*splits*8 > workspaceSize || shared > o.room(name) {
 		return false
 	}
-	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group, together).
-		bool(!o.d.stored).pages(kv, 1).plan(p).ahead().holding(p.Middle == device.Blocks || p.Middle == device.Tokens).
-		together(together).runShared(blocks{rows, heads / group, splits}, ringWarps*32, shared)
+	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group, cluster).
+		bool(!o.d.stored).pages(kv, 1).plan(p).pdlEarly().pdlHold(p.Middle == device.Blocks || p.Middle == device.Tokens).
+		inClusters(cluster).runShared(blocks{rows, heads / group, splits}, ringWarps*32, shared)
 	return true
 }
 
@@ -171,14 +171,14 @@ func decodeTile(dim int) int { return 2*2*16*(dim+8) + 16*4 }
 func (o *ops) decodeEach(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads := q.Dim(0), q.Dim(1)
 	o.call(decodeEachKernels[q.Dim(2)]).tensor(dst).tensor(q).int(0, 0, 0).int(heads, 1, 1, 1, 0).
-		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, heads, 1}, decodeWarps*32, decodeWarps*eachStages*eachTurn+8*eachPlaces)
+		pages(kv, 1).plan(p).pdlEarly().runShared(blocks{rows, heads, 1}, decodeWarps*32, decodeWarps*eachStages*eachTurn+8*eachPlaces)
 }
 
 // decodeWhole queues that over the lists that leave nothing out.
 func (o *ops) decodeWhole(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
 	o.call(decodeWholeKernels[dim]).tensor(dst).tensor(q).int(0, 0, 0).int(heads, 1, 1, 1, 0).
-		pages(kv, 1).plan(p).ahead().runShared(blocks{rows, ceil(heads, wholeHeads), 1}, ringWarps*32, ringWarps*wholeStages*decodeTile(dim))
+		pages(kv, 1).plan(p).pdlEarly().runShared(blocks{rows, ceil(heads, wholeHeads), 1}, ringWarps*32, ringWarps*wholeStages*decodeTile(dim))
 }
 
 // attend queues attention for any plan and any shape.

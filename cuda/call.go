@@ -16,20 +16,20 @@ type blocks struct{ x, y, z int }
 // call is a kernel with the arguments it is being given, word by word in the
 // order of its struct.
 type call struct {
-	d     *dev
-	name  string
-	words [128]uint64
-	n     int
-	soon  bool // may start while the kernel before still runs
-	late  bool // lets those after it start when all before it are done
-	group int  // blocks in z that run together; 0 is one
-	lacks bool // a word, which could not be made
+	d       *dev
+	name    string
+	words   [128]uint64
+	n       int
+	early   bool // programmatic dependent launch: may start before the kernel in front ends
+	hold    bool // triggers its dependents only when all before it are done
+	cluster int  // blocks in z of a thread-block cluster; 0 is one
+	lacks   bool // a word, which could not be made
 }
 
 // call begins a call of the kernel called name. One call is being made at a time.
 func (o *ops) call(name string) *call {
 	c := &o.making
-	c.d, c.name, c.n, c.soon, c.late, c.group, c.lacks = o.d, name, 0, false, false, 0, false
+	c.d, c.name, c.n, c.early, c.hold, c.cluster, c.lacks = o.d, name, 0, false, false, 0, false
 	return c
 }
 
@@ -75,7 +75,7 @@ func (c *call) pages(kv device.KV, rows int) *call {
 		int(kv.K.Dim(0), kv.K.Dim(1), kv.K.Dim(3), kv.Pages.Dim(0), kv.Pages.Dim(1), rows).failures()
 }
 
-// matrix gives a WideMap of a tensor as a matrix with rows of its last dimension.
+// matrix gives a TensorMap of a tensor as a matrix with rows of its last dimension.
 func (c *call) matrix(t device.Tensor) *call {
 	width := t.Dim(3)
 	words, err := c.d.drv.wideMap(c.d.address(t), t.Len()/width, width)
@@ -112,24 +112,24 @@ func (c *call) draw(d device.Draw, of device.Tensor) *call {
 	return c.word(d.Seed).tensor(of).int(int(d.Request), int(d.Layer))
 }
 
-// ahead lets the kernel start while the one before still runs; it calls wait_before
-// for what that one writes.
-func (c *call) ahead() *call {
-	c.soon = true
+// pdlEarly makes this a programmatic dependent launch: the kernel may start before the one
+// in front of it ends, and calls pdl_wait before it reads what that one writes.
+func (c *call) pdlEarly() *call {
+	c.early = true
 	return c
 }
 
-// holding says of a call that goes ahead that it lets those after it start when all calls
-// before it are done.
-func (c *call) holding(yes bool) *call {
-	c.late = yes
+// pdlHold says of an early launch that its kernel calls pdl_trigger only behind pdl_wait, so
+// that its dependents start when all before it are done.
+func (c *call) pdlHold(yes bool) *call {
+	c.hold = yes
 	return c
 }
 
-// together lets n blocks beside each other in z run at the same time and read each other's
-// shared memory. n divides them.
-func (c *call) together(n int) *call {
-	c.group = n
+// inClusters groups n neighbouring blocks in z into thread-block clusters, which run at the
+// same time and read each other's shared memory. n divides the blocks in z.
+func (c *call) inClusters(n int) *call {
+	c.cluster = n
 	return c
 }
 
@@ -146,9 +146,9 @@ func (c *call) runShared(b blocks, threads, shared int) {
 		c.d.keep(err)
 		return
 	}
-	c.d.hazards.launched(c.soon, c.late)
+	c.d.hazards.launched(c.early, c.hold)
 	if err = c.d.allow(k, shared); err == nil {
-		err = c.d.drv.launch(k.function, b, threads, shared, c.group, c.soon, c.words[:c.n])
+		err = c.d.drv.launch(k.function, b, threads, shared, c.cluster, c.early, c.words[:c.n])
 	}
 	if err != nil {
 		c.d.keep(fmt.Errorf("kernel %s: %w", c.name, err))

@@ -81,7 +81,7 @@ func (v *delivery) queue(src ...device.Tensor) {
 			c.int(0)
 		}
 	}
-	c.failures().ahead().run(blocks{1, 1, 1}, 32)
+	c.failures().pdlEarly().run(blocks{1, 1, 1}, 32)
 	d.keep(d.drv.record(v.mark))
 }
 

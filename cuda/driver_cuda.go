@@ -284,7 +284,7 @@ func (d *driver) open(index int) (err error) {
 		return fmt.Errorf("the kernels do not load into driver %s: %w; a newer driver is needed, or a build with an older CUDA", version(), inWords(err))
 	}
 	if d.major == 9 && d.minor == 0 {
-		_, missing := d.find("wide_there")
+		_, missing := d.find("wgmma_probe")
 		d.hasWide = missing == nil
 	}
 	d.stream, err = cu.MakeStream(cu.NonBlocking)
@@ -446,7 +446,7 @@ func (d *driver) launch(f function, b blocks, threads, shared, together int, ahe
 		d.cStream(), (*C.uint64_t)(unsafe.SliceData(words))))
 }
 
-// wideMap is a WideMap of wide.cuh.
+// wideMap is a TensorMap of wgmma.cuh.
 func (d *driver) wideMap(at uintptr, rows, width int) (words [16]uint64, err error) {
 	err = result(C.wide_map(d.c(), (*C.uint64_t)(&words[0]), C.uint64_t(at), C.uint64_t(rows), C.uint64_t(width)))
 	return words, err
@@ -458,8 +458,8 @@ func (d *driver) multiprocessors() int { return d.units }
 // sharedMemory is the bytes of shared memory that a block may have, static and dynamic.
 func (d *driver) sharedMemory() int { return d.shared }
 
-// mostTogether is how many blocks can run together.
-func (d *driver) mostTogether() int {
+// maxCluster is how many blocks can run together.
+func (d *driver) maxCluster() int {
 	if d.ahead {
 		return 8
 	}

@@ -246,18 +246,18 @@ func (d *driver) multiplyBrains(uintptr, uintptr, uintptr, int, uintptr) error {
 	return errors.New("cuBLASLt is not emulated")
 }
 
-// mostTogether is how many blocks can run together.
-func (d *driver) mostTogether() int {
+// maxCluster is how many blocks can run together.
+func (d *driver) maxCluster() int {
 	if d.card.Major >= 9 {
 		return portableCluster
 	}
 	return 1
 }
 
-// wide reports that there are the instructions of wide.cuh.
+// wide reports that there are the instructions of wgmma.cuh.
 func (d *driver) wide() bool { return d.card.Major == 9 }
 
-// wideMap is a WideMap of emu/wide.h.
+// wideMap is a TensorMap of emu/wide.h.
 func (d *driver) wideMap(at uintptr, rows, width int) (words [16]uint64, err error) {
 	if at%16 != 0 || 2*width%16 != 0 || rows < 1 || int64(rows) > 1<<32 {
 		return words, fmt.Errorf("%w: a tensor map of %d rows of %d halves at %#x", errValue, rows, width, at)

@@ -8,10 +8,10 @@ import "github.com/gollm/gollm/device"
 const flashRows = 256
 
 // flashKernels are the kernels for many rows, by the length of a head: of all
-// GPUs, and of those with the instructions of wide.cuh one and two groups of warps.
+// GPUs, and of those with the instructions of wgmma.cuh one and two groups of warps.
 var flashKernels = map[int]struct{ any, one, wide string }{
-	64:  {"flash_64", "flash_one_64", "flash_wide_64"},
-	128: {"flash_128", "flash_one_128", "flash_wide_128"},
+	64:  {"flash_64", "flash_wgmma_1wg_64", "flash_wgmma_64"},
+	128: {"flash_128", "flash_wgmma_1wg_128", "flash_wgmma_128"},
 }
 
 // flashes reports whether a call suits the kernels for many rows: they take
@@ -41,7 +41,7 @@ func (o *ops) flashAny(dst, q device.Tensor, kv device.KV, p device.Plan) {
 		runShared(blocks{touched(rows), heads, 1}, 128, 2*stage)
 }
 
-// flashWide is flash with the instructions of wide.cuh. Two groups of warps share
+// flashWide is flash with the instructions of wgmma.cuh. Two groups of warps share
 // tiles where heads of a kv head or neighbouring rows share what they read.
 func (o *ops) flashWide(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	heads, dim := q.Dim(1), q.Dim(2)
@@ -54,7 +54,7 @@ func (o *ops) flashWide(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	}
 }
 
-// wide queues a kernel of flash_wide.cu whose blocks have one or two groups of warps,
+// wide queues a kernel of flash_wgmma.cu whose blocks have one or two groups of warps,
 // which take heads in pairs or neighbouring rows.
 func (o *ops) wide(name string, dst, q device.Tensor, kv device.KV, p device.Plan, pairs bool, groups int) {
 	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
@@ -62,7 +62,7 @@ func (o *ops) wide(name string, dst, q device.Tensor, kv device.KV, p device.Pla
 	if pairs {
 		at = blocks{touched(rows), heads / 2, 1}
 	}
-	const ring, step = 3, 2 * device.PageLen // of flash_wide.cu: keys, values, marks and gates of steps
+	const ring, step = 3, 2 * device.PageLen // of flash_wgmma.cu: keys, values, marks and gates of steps
 	o.call(name).tensor(dst).tensor(q).int(heads).bool(pairs).pages(kv, rows).plan(p).matrix(kv.K).matrix(kv.V).
 		runShared(at, 128*(groups+1), ring*(2*2*step*dim+step*(4+4)+4*8)+256)
 }

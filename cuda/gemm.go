@@ -10,8 +10,8 @@ import (
 
 // halveKernels make half precision of a type; halve_any does of all others.
 var halveKernels = map[device.DType]string{
-	device.F32: "halve_f32", device.BF16: "halve_bf16", device.Q4_0: "halve_q4_0", device.Q8_0: "halve_q8_0",
-	device.Q4_K: "halve_q4_k", device.Q5_K: "halve_q5_k", device.Q6_K: "halve_q6_k",
+	device.F32: "to_f16_f32", device.BF16: "to_f16_bf16", device.Q4_0: "to_f16_q4_0", device.Q8_0: "to_f16_q8_0",
+	device.Q4_K: "to_f16_q4_k", device.Q5_K: "to_f16_q5_k", device.Q6_K: "to_f16_q6_k",
 }
 
 // manyRows is the number of rows from which on products are those of half precision.
@@ -66,7 +66,7 @@ func (o *ops) many(dst, x, w device.Tensor, around manyAround, have *halfRows) {
 			if around.norm.W.Absent() {
 				o.halve(halfX, x.Rows(r, r+m))
 			} else {
-				o.call("halve_norm").word(uint64(halfX)).tensor(x.Rows(r, r+m)).tensor(around.norm.W).int(k).
+				o.call("to_f16_rmsnorm").word(uint64(halfX)).tensor(x.Rows(r, r+m)).tensor(around.norm.W).int(k).
 					float(float64(around.norm.Eps)).run(blocks{m, 1, 1}, 256)
 			}
 		}
@@ -116,7 +116,7 @@ func (o *ops) feed(x device.Tensor, n normWeights, w, wide []device.Tensor) bool
 	if rows > halvesSize/3/(2*ff) || !suitsMany(rows, ff, w[2].DType) || !o.manyNormed(wide, x, n, w[:2]) {
 		return false
 	}
-	o.call("halve_gated").word(uint64(o.d.halves.at)).tensor(wide[0]).tensor(wide[1]).int(rows*ff/8).
+	o.call("to_f16_swiglu").word(uint64(o.d.halves.at)).tensor(wide[0]).tensor(wide[1]).int(rows*ff/8).
 		run(blocks{min(ceil(rows*ff, 8*256), 1<<14), 1, 1}, 256)
 	have := halfRows{0, rows}
 	o.many(x, wide[0], w[2], manyAround{add: true}, &have)
@@ -128,7 +128,7 @@ func (o *ops) halve(dst uintptr, x device.Tensor) {
 	rows, k := x.Dim(0), x.Dim(1)
 	name, ok := halveKernels[x.DType]
 	if !ok {
-		name = "halve_any"
+		name = "to_f16_any"
 	}
 	c := o.call(name).word(uint64(dst)).tensor(x).int(int(x.DType), rows, k, x.DType.RowSize(k))
 	if x.DType.Quantized() {
@@ -167,7 +167,7 @@ func (o *ops) multiply(dst, x, w uintptr, rows, n, k, ld int, add bool) {
 func (o *ops) ours(wide bool, dst, x, w uintptr, rows, n, k, ld int, add bool) {
 	name, at, shared := "gemm", blocks{ceil(rows, gemmTile), ceil(n, gemmTile), 1}, gemmShared
 	if wide {
-		name, at, shared = "gemm_wide", blocks{ceil(rows, wideRows), ceil(n, wideCols), 1}, wideShared
+		name, at, shared = "gemm_wgmma", blocks{ceil(rows, wideRows), ceil(n, wideCols), 1}, wideShared
 	}
 	o.call(name).word(uint64(dst)).word(uint64(x)).word(uint64(w)).int(rows, n, k, ld).bool(add).runShared(at, 256, shared)
 }

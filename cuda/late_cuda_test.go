@@ -16,7 +16,7 @@ func (d *dev) LateCopies(dst, src []device.Tensor) {
 		for i := range n {
 			c.tensor(dst[i]).tensor(src[i]).int(dst[i].Size() / 4)
 		}
-		c.int(make([]int, 3*(lateCopies-n))...).ahead().run(blocks{1, 1, 1}, 1024)
+		c.int(make([]int, 3*(lateCopies-n))...).pdlEarly().run(blocks{1, 1, 1}, 1024)
 		dst, src = dst[n:], src[n:]
 	}
 	d.hazards.forget()

@@ -132,6 +132,6 @@ func (d *driver) closeLibrary() {
 	}
 }
 
-// wide reports whether the GPU has the instructions of wide.cuh, and the build code with
+// wide reports whether the GPU has the instructions of wgmma.cuh, and the build code with
 // them: one for sm_90 has none, though it runs.
 func (d *driver) wide() bool { return d.hasWide }

@@ -17,16 +17,16 @@ func (o *ops) products(dst []device.Tensor, x device.Tensor, w []device.Tensor) 
 }
 
 // gemvKernels are the kernels for a few rows of F32, and of the other types where those of
-// single.cu and several.cu have no room: by type, for 1, 2, 4 and 8 rows.
+// gemv.cu and skinny_gemm.cu have no room: by type, for 1, 2, 4 and 8 rows.
 var gemvKernels = map[device.DType][4]string{
-	device.F32:  {"gemv_f32_1", "gemv_f32_2", "gemv_f32_4", "gemv_f32_8"},
-	device.F16:  {"gemv_f16_1", "gemv_f16_2", "gemv_f16_4", "gemv_f16_8"},
-	device.BF16: {"gemv_bf16_1", "gemv_bf16_2", "gemv_bf16_4", "gemv_bf16_8"},
-	device.Q4_0: {"gemv_q4_0_1", "gemv_q4_0_2", "gemv_q4_0_4", "gemv_q4_0_8"},
-	device.Q8_0: {"gemv_q8_0_1", "gemv_q8_0_2", "gemv_q8_0_4", "gemv_q8_0_8"},
-	device.Q4_K: {"gemv_q4_k_1", "gemv_q4_k_2", "gemv_q4_k_4", "gemv_q4_k_8"},
-	device.Q5_K: {"gemv_q5_k_1", "gemv_q5_k_2", "gemv_q5_k_4", "gemv_q5_k_8"},
-	device.Q6_K: {"gemv_q6_k_1", "gemv_q6_k_2", "gemv_q6_k_4", "gemv_q6_k_8"},
+	device.F32:  {"gemv_batch_f32_1", "gemv_batch_f32_2", "gemv_batch_f32_4", "gemv_batch_f32_8"},
+	device.F16:  {"gemv_batch_f16_1", "gemv_batch_f16_2", "gemv_batch_f16_4", "gemv_batch_f16_8"},
+	device.BF16: {"gemv_batch_bf16_1", "gemv_batch_bf16_2", "gemv_batch_bf16_4", "gemv_batch_bf16_8"},
+	device.Q4_0: {"gemv_batch_q4_0_1", "gemv_batch_q4_0_2", "gemv_batch_q4_0_4", "gemv_batch_q4_0_8"},
+	device.Q8_0: {"gemv_batch_q8_0_1", "gemv_batch_q8_0_2", "gemv_batch_q8_0_4", "gemv_batch_q8_0_8"},
+	device.Q4_K: {"gemv_batch_q4_k_1", "gemv_batch_q4_k_2", "gemv_batch_q4_k_4", "gemv_batch_q4_k_8"},
+	device.Q5_K: {"gemv_batch_q5_k_1", "gemv_batch_q5_k_2", "gemv_batch_q5_k_4", "gemv_batch_q5_k_8"},
+	device.Q6_K: {"gemv_batch_q6_k_1", "gemv_batch_q6_k_2", "gemv_batch_q6_k_4", "gemv_batch_q6_k_8"},
 }
 
 // gemvRows is the most rows that these take at once.
@@ -61,7 +61,7 @@ func (o *ops) product(dst, x, w device.Tensor, have *prepared) {
 	}
 }
 
-// eightSize is the bytes of a row of k activations with 8 bits; see gemv.cu.
+// eightSize is the bytes of a row of k activations with 8 bits; see gemv_batch.cu.
 func eightSize(k int) int { return (k + k/32*4 + k/16*4 + 15) / 16 * 16 }
 
 // gemv queues the product of rows with the kernels that need little shared memory, some

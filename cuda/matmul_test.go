@@ -18,7 +18,7 @@ import (
 const manyBound = 2e-3
 
 // manyTypes are types that products of many rows are tried with: each kernel of
-// halve.cu.
+// to_f16.cu.
 var manyTypes = []device.DType{device.F16, device.BF16, device.Q4_0, device.Q8_0, device.Q4_K, device.Q5_K, device.Q6_K, device.Q5_1}
 
 // TestManyRows holds the kernels for many rows against the definition.

@@ -36,8 +36,8 @@ func (d *driver) refused(f function, b blocks, threads, dynamic, cluster int) er
 		return fmt.Errorf("%w: %d threads of %d registers, a block has %d", errResources, threads, s.registers, blockRegisters)
 	case dynamic < 0 || dynamic > d.mayAsk(f):
 		return fmt.Errorf("%w: %d bytes of dynamic shared memory with %d static, %d are allowed", errValue, dynamic, s.static, d.mayAsk(f))
-	case cluster > d.mostTogether() && cluster > 1 || cluster < 0:
-		return fmt.Errorf("%w: %d blocks, at most %d", errCluster, cluster, d.mostTogether())
+	case cluster > d.maxCluster() && cluster > 1 || cluster < 0:
+		return fmt.Errorf("%w: %d blocks, at most %d", errCluster, cluster, d.maxCluster())
 	case cluster > 1 && b.z%cluster != 0:
 		return fmt.Errorf("%w: %d blocks in z in clusters of %d", errCluster, b.z, cluster)
 	}

@@ -106,7 +106,7 @@ func TestMisalignedAddress(t *testing.T) {
 	x, w := alloc(t, d, device.F32, 2*k), alloc(t, d, device.F32, k)
 	d.Write(x, normal(rng, 2*k))
 	for _, from := range []int{0, 1, 2, 4} {
-		d.ops.call("halve_norm").word(uint64(d.halves.at)).word(uint64(d.address(x))+uint64(4*from)).tensor(w).int(k).
+		d.ops.call("to_f16_rmsnorm").word(uint64(d.halves.at)).word(uint64(d.address(x))+uint64(4*from)).tensor(w).int(k).
 			float(1e-5).run(blocks{1, 1, 1}, 256)
 		err := d.Sync()
 		if from%4 == 0 && err != nil || from%4 != 0 && (err == nil || !strings.Contains(err.Error(), "CUDA_ERROR_MISALIGNED_ADDRESS")) {
@@ -143,7 +143,7 @@ func TestSizes(t *testing.T) {
 		}
 	}
 	for name := range d.drv.sizes {
-		if name != "wide_there" && name != "late_copies" && !slices.Contains(names, name) {
+		if name != "wgmma_probe" && name != "late_copies" && !slices.Contains(names, name) {
 			t.Errorf("sizes.txt has %s, which is no kernel", name)
 		}
 	}

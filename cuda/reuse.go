@@ -89,7 +89,7 @@ func (o *ops) reuse(name string, by choosing, r *device.ReuseSelection) *call {
 		c.work(0)
 	}
 	return c.word(uint64(o.d.counts.at)).int(r.Scores.Dim(2), by.places, by.room, reuseRing).
-		int(w.Best.Count).float(w.Best.Share).int(w.Near).bool(w.Slid).pages(r.KV, 1).plan(r.Plan).ahead()
+		int(w.Best.Count).float(w.Best.Share).int(w.Near).bool(w.Slid).pages(r.KV, 1).plan(r.Plan).pdlEarly()
 }
 
 // reuseAttendKernels are the kernels that attend as well, by the length of a head.
@@ -126,7 +126,7 @@ func (o *ops) reuseAttend(dst device.Tensor, r *device.ReuseSelection) bool {
 	}
 	m := &r.Memo
 	early := !o.d.stored && o.d.hazards.settled(m.Entry, m.Query, m.Index, m.Since)
-	o.reuse(name, c, r).tensor(dst).bool(early).int(listed, marks, own, local, question, records).holding(true).
+	o.reuse(name, c, r).tensor(dst).bool(early).int(listed, marks, own, local, question, records).pdlHold(true).
 		runShared(blocks{1, heads, slots}, 256, shared)
 	o.decodeWhole(dst, q, kv, p)
 	return true

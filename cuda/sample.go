@@ -123,7 +123,7 @@ func (o *ops) sampleTokens(c *device.SampleTokens) {
 			for i := range settings {
 				c.sampler(&settings[i])
 			}
-			c.ahead().run(blocks{parts, hi - lo, 1}, threads)
+			c.pdlEarly().run(blocks{parts, hi - lo, 1}, threads)
 		}
 		if split {
 			call("sample_before", before[:], 1)

@@ -109,7 +109,7 @@ func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p devi
 	}
 	call := func(name string, b blocks, threads, shared int) {
 		o.call(name).tensor(l.Index).tensor(l.Count).tensor(out).tensor(q).work(0).work(sums).work(outs).
-			word(uint64(o.d.counts.at)).int(limit, heads, most).bool(!o.d.stored).values(d).pages(kv, 1).plan(p).ahead().
+			word(uint64(o.d.counts.at)).int(limit, heads, most).bool(!o.d.stored).values(d).pages(kv, 1).plan(p).pdlEarly().
 			runShared(b, threads, shared)
 	}
 	call(shares, o.keyBlocks(rows, kv.K.Dim(1)), keyWarps*32, keyShared(dim))

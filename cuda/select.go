@@ -58,7 +58,7 @@ func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part 
 		return false
 	}
 	o.call(name).tensor(dst).tensor(q).int(q.Dim(1), dst.Dim(2)).
-		bool(!o.d.stored).bool(part == device.Middles).bool(part == device.Planned).pages(kv, 1).plan(p).ahead().
+		bool(!o.d.stored).bool(part == device.Middles).bool(part == device.Planned).pages(kv, 1).plan(p).pdlEarly().
 		runShared(o.keyBlocks(q.Dim(0), kv.K.Dim(1)), keyWarps*32, keyShared(q.Dim(2)))
 	return true
 }

@@ -4,7 +4,7 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// Products of some rows; see several.cu.
+// Products of some rows; see skinny_gemm.cu.
 
 // severalKernel is the kernels of a type, for up to 8, 16 and, if there is one, 32 rows,
 // and what a launch of one needs.
@@ -19,13 +19,13 @@ type severalKernel struct {
 
 // severalKernels are the kernels for some rows, by type.
 var severalKernels = map[device.DType]severalKernel{
-	device.F16:  {[3]string{"several_f16_8", "several_f16_16", "several_f16_32"}, "operand_f16", 2, 128, 2048, 5},
-	device.BF16: {[3]string{"several_bf16_8", "several_bf16_16"}, "operand_bf16", 3, 64, 2048, 5},
-	device.Q4_0: {[3]string{"several_q4_0_8", "several_q4_0_16", "several_q4_0_32"}, "operand_quantized", 1, 256, 16 * 144, 5},
-	device.Q8_0: {[3]string{"several_q8_0_8", "several_q8_0_16", "several_q8_0_32"}, "operand_quantized", 1, 256, 16 * 272, 3},
-	device.Q4_K: {[3]string{"several_q4_k_8", "several_q4_k_16", "several_q4_k_32"}, "operand_quantized", 1, 256, 16 * 144, 5},
-	device.Q5_K: {[3]string{"several_q5_k_8", "several_q5_k_16", "several_q5_k_32"}, "operand_quantized", 1, 256, 16 * 176, 4},
-	device.Q6_K: {[3]string{"several_q6_k_8", "several_q6_k_16", "several_q6_k_32"}, "operand_quantized", 1, 256, 16 * 240, 3},
+	device.F16:  {[3]string{"skinny_gemm_f16_8", "skinny_gemm_f16_16", "skinny_gemm_f16_32"}, "pack_operand_f16", 2, 128, 2048, 5},
+	device.BF16: {[3]string{"skinny_gemm_bf16_8", "skinny_gemm_bf16_16"}, "pack_operand_bf16", 3, 64, 2048, 5},
+	device.Q4_0: {[3]string{"skinny_gemm_q4_0_8", "skinny_gemm_q4_0_16", "skinny_gemm_q4_0_32"}, "pack_operand_quantized", 1, 256, 16 * 144, 5},
+	device.Q8_0: {[3]string{"skinny_gemm_q8_0_8", "skinny_gemm_q8_0_16", "skinny_gemm_q8_0_32"}, "pack_operand_quantized", 1, 256, 16 * 272, 3},
+	device.Q4_K: {[3]string{"skinny_gemm_q4_k_8", "skinny_gemm_q4_k_16", "skinny_gemm_q4_k_32"}, "pack_operand_quantized", 1, 256, 16 * 144, 5},
+	device.Q5_K: {[3]string{"skinny_gemm_q5_k_8", "skinny_gemm_q5_k_16", "skinny_gemm_q5_k_32"}, "pack_operand_quantized", 1, 256, 16 * 176, 4},
+	device.Q6_K: {[3]string{"skinny_gemm_q6_k_8", "skinny_gemm_q6_k_16", "skinny_gemm_q6_k_32"}, "pack_operand_quantized", 1, 256, 16 * 240, 3},
 }
 
 const (
@@ -169,13 +169,13 @@ func (o *ops) launchSeveral(dst []device.Tensor, x device.Tensor, n normWeights,
 		sh := l.share(o.d.drv.multiprocessors(), items, per, k, severalHeight*dt.RowSize(s.slice))
 		slices, unit := ceil(k, s.slice), l.operandSize(k)
 		squares := unit + 4*slices*l.cols
-		o.call(s.operand).work(0).work(unit).work(squares).tensor(x.Rows(r, r+rows)).tensor(n.W).int(rows, k).ahead().
+		o.call(s.operand).work(0).work(unit).work(squares).tensor(x.Rows(r, r+rows)).tensor(n.W).int(rows, k).pdlEarly().
 			run(blocks{slices, l.cols / 8, 1}, 32)
 		shared := l.shared(dt)
 		c := o.call(l.name).work(0).work(unit).work(squares).bool(!n.W.Absent()).float(float64(n.Eps))
 		c.products(dst, w, of, r, r+rows)
 		c.int(rows, k, dt.RowSize(k), mode).bool(fixed).work(l.partsAt(k)).word(uint64(o.d.counts.at)).
-			int(sh.ranges, sh.splits, sh.across, sh.tiles).ahead().
+			int(sh.ranges, sh.splits, sh.across, sh.tiles).pdlEarly().
 			runShared(blocks{sh.ranges * sh.splits, 1, 1}, 32*l.warps, shared)
 	}
 }

@@ -4,7 +4,7 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// Products of one row; see single.cu.
+// Products of one row; see gemv.cu.
 
 // singleKernel is the kernel of a type and what a launch of it needs.
 type singleKernel struct {
@@ -18,14 +18,14 @@ type singleKernel struct {
 
 // singleKernels are the kernels for one row, by type.
 var singleKernels = map[device.DType]singleKernel{
-	device.F32:  {"single_f32", "single_f32_heads", 512, 0, 3 * 2048, 16},
-	device.F16:  {"single_f16", "single_f16_heads", 1024, 0, 3 * 2048, 16},
-	device.BF16: {"single_bf16", "single_bf16_heads", 1024, 0, 3 * 2048, 16},
-	device.Q4_0: {"single_q4_0", "single_q4_0_heads", 2048, 2432, 4 * 1152, 16},
-	device.Q8_0: {"single_q8_0", "single_q8_0_heads", 2048, 2432, 3 * 2176, 14},
-	device.Q4_K: {"single_q4_k", "single_q4_k_heads", 2048, 2432, 4 * 1152, 16},
-	device.Q5_K: {"single_q5_k", "single_q5_k_heads", 2048, 2432, 3 * 1408, 16},
-	device.Q6_K: {"single_q6_k", "single_q6_k_heads", 2048, 2432, 3 * 1680, 16},
+	device.F32:  {"gemv_f32", "gemv_qkv_f32", 512, 0, 3 * 2048, 16},
+	device.F16:  {"gemv_f16", "gemv_qkv_f16", 1024, 0, 3 * 2048, 16},
+	device.BF16: {"gemv_bf16", "gemv_qkv_bf16", 1024, 0, 3 * 2048, 16},
+	device.Q4_0: {"gemv_q4_0", "gemv_qkv_q4_0", 2048, 2432, 4 * 1152, 16},
+	device.Q8_0: {"gemv_q8_0", "gemv_qkv_q8_0", 2048, 2432, 3 * 2176, 14},
+	device.Q4_K: {"gemv_q4_k", "gemv_qkv_q4_k", 2048, 2432, 4 * 1152, 16},
+	device.Q5_K: {"gemv_q5_k", "gemv_qkv_q5_k", 2048, 2432, 3 * 1408, 16},
+	device.Q6_K: {"gemv_q6_k", "gemv_qkv_q6_k", 2048, 2432, 3 * 1680, 16},
 }
 
 // share is how many warps of a block have a row of k numbers together, and how many a
@@ -37,7 +37,7 @@ func (s singleKernel) share(k int) (slots, warps int) {
 	return slots, s.warps / slots * slots
 }
 
-// What becomes of a product, as in single.cu.
+// What becomes of a product, as in gemv.cu.
 const (
 	store = iota
 	add
@@ -160,7 +160,7 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n normWeights, 
 		t := &o.rotation
 		c.pages(t.kv, 1).tensor(t.pos).tensor(t.rope.Freqs).float(float64(t.rope.Scale)).int(t.rope.Freqs.Dim(0))
 	}
-	c.ahead().runShared(blocks{grid, 1, 1}, warps*32, shared)
+	c.pdlEarly().runShared(blocks{grid, 1, 1}, warps*32, shared)
 }
 
 // products adds up to three results, rows lo to hi-1 of each, their matrices, and how

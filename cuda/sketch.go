@@ -136,7 +136,7 @@ func (o *ops) newest(s *newestSketch, pairs device.Tensor, kv device.KV, w devic
 	c := o.call("walk_newest").tensor(s.keys).tensor(s.queries).tensor(s.keySketch).tensor(s.querySketch).tensor(s.basis).tensor(s.q).tensor(s.k).
 		tensor(pairs).int(sizes[:]...).int(pairs.RowLen()).bool(s.row).int(int(s.compare.Form)).bool(s.compare.Log).float(scale).bool(fixed).pages(kv, 1)
 	c.tensor(w.Dst).tensor(w.Src).work(0).int(row.width, rows, w.Exponent, slots)
-	c.pick(top.List, most, at, top.Pick, row).word(uint64(o.d.counts.at)).bool(early).ahead().
+	c.pick(top.List, most, at, top.Pick, row).word(uint64(o.d.counts.at)).bool(early).pdlEarly().
 		runShared(blocks{ceil(ceil(kv.Pages.Dim(1), newestGroup), 2) + 2 + ceil(kv.Pages.Dim(1), newestCompared), slots, 1}, newestThreads, 4*max(row.width, newestRoom))
 }
 

@@ -32,7 +32,7 @@ func (o *ops) edgeMany(name string, dst, q device.Tensor, kv device.KV, p device
 
 // The kernels on tensor cores, by the length of a head.
 var (
-	edgeKernels = map[int]struct{ any, wide string }{64: {"edge_max_64", "edge_max_wide_64"}, 128: {"edge_max_128", "edge_max_wide_128"}}
+	edgeKernels = map[int]struct{ any, wide string }{64: {"edge_max_64", "edge_max_wgmma_64"}, 128: {"edge_max_128", "edge_max_wgmma_128"}}
 	nearKernels = map[int]string{64: "near_64", 128: "near_128"}
 )
 

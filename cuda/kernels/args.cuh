@@ -30,7 +30,7 @@ __device__ inline void fail(Failure* f, int code, i64 a, i64 b, i64 c) {
 enum { FAIL_ID = 1, FAIL_ROW, FAIL_TABLE, FAIL_PAGE, FAIL_LENGTH, FAIL_GROUP, FAIL_COUNT, FAIL_LIST, FAIL_BLOCK, FAIL_SCORES };
 
 // Pages is device.KV.
-struct Pages {
+struct PagedKV {
 	void *k, *v;       // f16 or f32 [count, heads, PAGE, dim]
 	const i32* table;  // [slots, width]
 	const i32* len;    // [slots]
@@ -41,7 +41,7 @@ struct Pages {
 
 // first is the position of the first row of a slot, or -1 if it has none: with
 // rows of its own, the last is at its length less one.
-__device__ inline int first_of(const Pages& g, int slot) {
+__device__ inline int first_position(const PagedKV& g, int slot) {
 	int n = g.len[slot];
 	if (n == 0) return -1;
 	if (n < g.rows || n > g.width * PAGE) {
@@ -52,47 +52,47 @@ __device__ inline int first_of(const Pages& g, int slot) {
 }
 
 // met counts a score that positions are chosen, compared or drawn by.
-__device__ inline void met(const Pages& g, double score) {
+__device__ inline void count_nan(const PagedKV& g, double score) {
 	if (score != score) atomicAdd(&g.failure->nans, 1ull);
 }
 
 // At is where a row of the call is.
-struct At {
+struct RowPosition {
 	int slot, first, p;  // p is -1 for a row that is skipped
 };
 
-__device__ inline At place(const Pages& g, int row) {
-	At at;
+__device__ inline RowPosition row_position(const PagedKV& g, int row) {
+	RowPosition at;
 	at.slot = row / (int)g.rows;
-	at.first = first_of(g, at.slot);
+	at.first = first_position(g, at.slot);
 	at.p = at.first < 0 ? -1 : at.first + row % (int)g.rows;
 	return at;
 }
 
 // page_at is the number of the page of block b of a slot as the table has it, and
 // page_good whether it is one; -1 and false are a failure.
-__device__ inline int page_at(const Pages& g, int slot, int b) {
+__device__ inline int page_entry(const PagedKV& g, int slot, int b) {
 	if (b >= 0 && b < g.width) return g.table[(i64)slot * g.width + b];
 	fail(g.failure, FAIL_TABLE, slot, b, g.width);
 	return -1;
 }
-__device__ inline bool page_good(const Pages& g, int slot, int page) {
+__device__ inline bool page_valid(const PagedKV& g, int slot, int page) {
 	if (page >= 0 && page < g.count) return true;
 	fail(g.failure, FAIL_PAGE, slot, page, g.count);
 	return false;
 }
 
 // page_of is the number of the page of block b of a slot; -1 is a failure.
-__device__ inline int page_of(const Pages& g, int slot, int b) {
-	int page = page_at(g, slot, b);
-	return page_good(g, slot, page) ? page : -1;
+__device__ inline int page_of(const PagedKV& g, int slot, int b) {
+	int page = page_entry(g, slot, b);
+	return page_valid(g, slot, page) ? page : -1;
 }
 
 // element is where position index i of a page starts for a kv head.
-__device__ inline i64 element_of(const Pages& g, int page, int head, int i) { return (((i64)page * g.heads + head) * PAGE + i) * g.dim; }
+__device__ inline i64 kv_offset(const PagedKV& g, int page, int head, int i) { return (((i64)page * g.heads + head) * PAGE + i) * g.dim; }
 
 // load is element i of a cache.
-__device__ inline float load(const void* cache, i64 half, i64 i) { return half ? from_half(((const u16*)cache)[i]) : ((const float*)cache)[i]; }
+__device__ inline float load_kv(const void* cache, i64 half, i64 i) { return half ? from_half(((const u16*)cache)[i]) : ((const float*)cache)[i]; }
 
 // Span is device.Span.
 struct Span {
@@ -104,7 +104,7 @@ struct Span {
 // bound_of is Span.Bound.
 __device__ inline int bound_of(const Span& s, int p) {
 	if (s.drop == 0) return 0;
-	return smaller((int)floor(s.drop * (double)(p + 1) + 1e-9) - 1, p + 1 - (int)s.recent);
+	return min_of((int)floor(s.drop * (double)(p + 1) + 1e-9) - 1, p + 1 - (int)s.recent);
 }
 
 // sees is Span.Sees.
@@ -128,7 +128,7 @@ struct Entries {
 };
 
 // entries finds the list of a row and a head.
-__device__ inline Entries entries(const List& l, const Pages& g, At at, int head, int heads) {
+__device__ inline Entries entries(const List& l, const PagedKV& g, RowPosition at, int head, int heads) {
 	Entries e = {nullptr, nullptr, 0};
 	if (!l.index) return e;
 	int n = (int)l.group, group = at.slot + at.p / n - at.first / n;
@@ -140,7 +140,7 @@ __device__ inline Entries entries(const List& l, const Pages& g, At at, int head
 	e.n = l.count[i];
 	if (e.n < 0 || e.n > l.cap) {
 		fail(g.failure, FAIL_COUNT, e.n, l.cap, 0);
-		e.n = smaller(larger(e.n, 0), (int)l.cap);
+		e.n = min_of(max_of(e.n, 0), (int)l.cap);
 	}
 	e.index = l.index + i * l.cap;
 	if (l.weight) e.weight = l.weight + i * l.cap;
@@ -148,7 +148,7 @@ __device__ inline Entries entries(const List& l, const Pages& g, At at, int head
 }
 
 // below is the number of entries that are less than j.
-__device__ inline int below(const Entries& e, int j) {
+__device__ inline int lower_bound(const Entries& e, int j) {
 	int lo = 0, hi = e.n;
 	while (lo < hi) {
 		int mid = (lo + hi) / 2;
@@ -162,7 +162,7 @@ __device__ inline int below(const Entries& e, int j) {
 
 // find is the number of the entry that is j, or -1.
 __device__ inline int find(const Entries& e, int j) {
-	int at = below(e, j);
+	int at = lower_bound(e, j);
 	return at < e.n && e.index[at] == j ? at : -1;
 }
 
@@ -188,14 +188,14 @@ __device__ inline int recent_of(const Plan& plan, int p) {
 }
 
 // edge reports whether position j is read by the row at p whatever the list says.
-__device__ inline bool edge(const Plan& plan, int p, int j) {
+__device__ inline bool in_sinks_or_window(const Plan& plan, int p, int j) {
 	return plan.middle == MIDDLE_ALL || j < plan.sink || j >= recent_of(plan, p);
 }
 
 // weight_of is the weight of position j for the row at p, 0 if it does not see it.
 __device__ inline float weight_of(const Plan& plan, const Entries& e, int p, int j) {
 	if (!sees(plan.span, p, j)) return 0;
-	if (edge(plan, p, j)) return 1;
+	if (in_sinks_or_window(plan, p, j)) return 1;
 	if (plan.middle == MIDDLE_BLOCKS) return weight_of(e, j / PAGE);
 	if (plan.middle == MIDDLE_TOKENS) return weight_of(e, j);
 	return 0;
@@ -203,13 +203,13 @@ __device__ inline float weight_of(const Plan& plan, const Entries& e, int p, int
 
 // Edges are the pages that a run of rows needs whatever the list says: those
 // before head and those from tail on.
-struct Edges {
+struct FixedPages {
 	int head, tail;
 };
 
 // edge_pages finds them for rows whose first is at p. What a later row needs of
 // the recent past is no earlier than what the first one does.
-__device__ inline Edges edge_pages(const Plan& plan, int p) {
+__device__ inline FixedPages fixed_pages(const Plan& plan, int p) {
 	int head = 0, tail = 0;  // positions
 	if (plan.middle != MIDDLE_ALL) {
 		head = (int)plan.sink;
@@ -218,10 +218,10 @@ __device__ inline Edges edge_pages(const Plan& plan, int p) {
 	const Span& s = plan.span;
 	int b = bound_of(s, p);
 	if (b > tail) {
-		head = larger(head, (int)s.sink);
+		head = max_of(head, (int)s.sink);
 		tail = b;
 	}
-	if (s.back > 0) tail = larger(tail, p + 1 - (int)s.back);
-	Edges e = {(head + PAGE - 1) / PAGE, larger(tail, 0) / PAGE};
+	if (s.back > 0) tail = max_of(tail, p + 1 - (int)s.back);
+	FixedPages e = {(head + PAGE - 1) / PAGE, max_of(tail, 0) / PAGE};
 	return e;
 }

@@ -1,22 +1,22 @@
 // Attention over a paged cache: append, and attend for every plan and every
 // shape. Definition: package cpu, attend.go. The fast kernels for common shapes
 // are checked against it.
-#include "few.cuh"
+#include "dequant.cuh"
 #include "state.cuh"
 
 struct AppendArgs {
-	Pages g;
+	PagedKV g;
 	const float *k, *v;  // [rows, heads, dim]
 };
 
 // append stores keys and values of row blockIdx.x at its position.
 KERNEL(append, AppendArgs, 128) {
-	At at = place(a.g, blockIdx.x);
+	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int page = page_of(a.g, at.slot, at.p / PAGE);
 	if (page < 0) return;
 	for (i64 i = threadIdx.x; i < a.g.heads * a.g.dim; i += blockDim.x) {
-		i64 to = element_of(a.g, page, (int)(i / a.g.dim), at.p % PAGE) + i % a.g.dim;
+		i64 to = kv_offset(a.g, page, (int)(i / a.g.dim), at.p % PAGE) + i % a.g.dim;
 		i64 from = blockIdx.x * a.g.heads * a.g.dim + i;
 		if (a.g.half) {
 			((u16*)a.g.k)[to] = to_half(a.k[from]);
@@ -29,7 +29,7 @@ KERNEL(append, AppendArgs, 128) {
 }
 
 struct RopeAppendArgs {
-	Pages g;
+	PagedKV g;
 	float *q, *k;    // [rows, heads, dim], [rows, g.heads, dim]
 	const float* v;  // [rows, g.heads, dim]
 	const i32* pos;  // [rows]
@@ -44,15 +44,15 @@ constexpr int ROPE_HEADS = 4;  // heads of a block of rope_append
 // row r: of q, then of k, then of v. Positions and lengths are written by the host,
 // and so are there before the kernels before are done.
 KERNEL(rope_append, RopeAppendArgs, 128) {
-	let_next();
+	pdl_trigger();
 	int r = blockIdx.x, dim = (int)a.g.dim, heads = (int)a.heads, of = (int)a.g.heads;
-	int lo = blockIdx.y * ROPE_HEADS, hi = smaller(lo + ROPE_HEADS, heads + 2 * of);
-	At at = place(a.g, r);
+	int lo = blockIdx.y * ROPE_HEADS, hi = min_of(lo + ROPE_HEADS, heads + 2 * of);
+	RowPosition at = row_position(a.g, r);
 	int page = at.p < 0 || hi <= heads ? -1 : page_of(a.g, at.slot, at.p / PAGE);
 	bool waited = false;
 	auto store = [&](void* cache, int head, int d, float v) {
 		if (page < 0) return;
-		i64 to = element_of(a.g, page, head, at.p % PAGE) + d;
+		i64 to = kv_offset(a.g, page, head, at.p % PAGE) + d;
 		if (a.g.half)
 			((u16*)cache)[to] = to_half(v);
 		else
@@ -63,9 +63,9 @@ KERNEL(rope_append, RopeAppendArgs, 128) {
 		sincos((double)a.pos[r] * (double)a.freqs[i], &sine, &cosine);
 		float s = (float)(sine * a.scale), c = (float)(cosine * a.scale);
 		int one = a.interleaved ? 2 * i : i, two = a.interleaved ? 2 * i + 1 : i + (int)a.pairs;
-		if (!waited) wait_before();
+		if (!waited) pdl_wait();
 		waited = true;
-		for (int h = lo; h < smaller(hi, heads + of); h++) {
+		for (int h = lo; h < min_of(hi, heads + of); h++) {
 			float* x = h < heads ? a.q + ((i64)r * heads + h) * dim : a.k + ((i64)r * of + h - heads) * dim;
 			float u = x[one], v = x[two];
 			x[one] = u * c - v * s;
@@ -75,8 +75,8 @@ KERNEL(rope_append, RopeAppendArgs, 128) {
 			store(a.g.k, h - heads, two, u * s + v * c);
 		}
 	}
-	if (!waited) wait_before();
-	for (int h = larger(lo, heads); h < hi; h++) {
+	if (!waited) pdl_wait();
+	for (int h = max_of(lo, heads); h < hi; h++) {
 		bool key = h < heads + of;
 		const float* x = (key ? a.k : a.v) + ((i64)r * of + (h - heads) % of) * dim;
 		for (int d = (key ? 2 * (int)a.pairs : 0) + threadIdx.x; d < dim; d += blockDim.x) store(key ? a.g.k : a.g.v, (h - heads) % of, d, x[d]);
@@ -91,7 +91,7 @@ KERNEL(rope_append_many, RopeAppendArgs, 256) {
 	SHARED(float, sines, TURN_ROWS * TURN_PAIRS);
 	SHARED(float, cosines, TURN_ROWS * TURN_PAIRS);
 	int dim = (int)a.g.dim, heads = (int)a.heads, of = (int)a.g.heads, pairs = (int)a.pairs, first = blockIdx.x * TURN_ROWS;
-	int rows = smaller(TURN_ROWS, (int)(a.g.rows * a.g.slots) - first);
+	int rows = min_of(TURN_ROWS, (int)(a.g.rows * a.g.slots) - first);
 	for (int i = threadIdx.x; i < rows * pairs; i += blockDim.x) {
 		double sine, cosine;
 		sincos((double)a.pos[first + i / pairs] * (double)a.freqs[i % pairs], &sine, &cosine);
@@ -102,7 +102,7 @@ KERNEL(rope_append_many, RopeAppendArgs, 256) {
 	// A thread takes 8 numbers: 4 pairs of q or k, or 8 of v.
 	int each = dim / 8, turns = (heads + of) * each, all = turns + of * each;
 	for (int r = 0; r < rows; r++) {
-		At at = place(a.g, first + r);
+		RowPosition at = row_position(a.g, first + r);
 		int page = at.p < 0 ? -1 : page_of(a.g, at.slot, at.p / PAGE);
 		for (int i = threadIdx.x; i < all; i += blockDim.x) {
 			int h = i / each, d = i % each * 8, next = 4;
@@ -110,9 +110,9 @@ KERNEL(rope_append_many, RopeAppendArgs, 256) {
 			if (i >= turns) {
 				h -= heads + of;
 				const float* from = a.v + ((i64)(first + r) * of + h) * dim + d;
-				load_four(lo, from);
-				load_four(hi, from + 4);
-				if (page >= 0) *(Word4*)((u16*)a.g.v + element_of(a.g, page, h, at.p % PAGE) + d) = {{pack_half(lo[0], lo[1]), pack_half(lo[2], lo[3]), pack_half(hi[0], hi[1]), pack_half(hi[2], hi[3])}};
+				load_float4(lo, from);
+				load_float4(hi, from + 4);
+				if (page >= 0) *(Word4*)((u16*)a.g.v + kv_offset(a.g, page, h, at.p % PAGE) + d) = {{pack_half(lo[0], lo[1]), pack_half(lo[2], lo[3]), pack_half(hi[0], hi[1]), pack_half(hi[2], hi[3])}};
 				continue;
 			}
 			const float *s = sines + r * pairs + d / 2, *c = cosines + r * pairs + d / 2;
@@ -121,8 +121,8 @@ KERNEL(rope_append_many, RopeAppendArgs, 256) {
 				next = pairs;
 			}
 			float* x = (h < heads ? a.q + ((i64)(first + r) * heads + h) * dim : a.k + ((i64)(first + r) * of + h - heads) * dim) + d;
-			load_four(lo, x);
-			load_four(hi, x + next);
+			load_float4(lo, x);
+			load_float4(hi, x + next);
 			bool mixed = a.interleaved;
 			float y[4], z[4];
 #pragma unroll
@@ -136,10 +136,10 @@ KERNEL(rope_append_many, RopeAppendArgs, 256) {
 				lo[e] = mixed ? (e % 2 ? z : y)[e / 2] : y[e];
 				hi[e] = mixed ? (e % 2 ? z : y)[e / 2 + 2] : z[e];
 			}
-			store_four(x, lo);
-			store_four(x + next, hi);
+			store_float4(x, lo);
+			store_float4(x + next, hi);
 			if (h < heads || page < 0) continue;
-			u16* to = (u16*)a.g.k + element_of(a.g, page, h - heads, at.p % PAGE) + d;
+			u16* to = (u16*)a.g.k + kv_offset(a.g, page, h - heads, at.p % PAGE) + d;
 			*(u64*)to = pack_half(lo[0], lo[1]) | (u64)pack_half(lo[2], lo[3]) << 32;
 			*(u64*)(to + next) = pack_half(hi[0], hi[1]) | (u64)pack_half(hi[2], hi[3]) << 32;
 		}
@@ -151,12 +151,12 @@ struct AttendArgs {
 	const float* q;  // [rows, heads, dim]
 	float* parts;    // [rows, heads, splits, dim + 2]; splits 1: unused
 	i64 heads, splits;
-	Pages g;
+	PagedKV g;
 	Plan plan;
 };
 
 constexpr int ATTEND_WARPS = 4;
-constexpr int MOST_DIM = 512;
+constexpr int MAX_DIM = 512;
 
 // Row is one head of one query row while its tiles are added up. A warp adds
 // tiles of 64 positions; lane i scores positions i and i+32, and owns every 32nd
@@ -164,21 +164,21 @@ constexpr int MOST_DIM = 512;
 struct Row {
 	const AttendArgs& a;
 	const Plan& plan;
-	At at;
+	RowPosition at;
 	int kv_head;
 	const float* q;  // [dim], times log2(e)/√dim, in shared memory
 	float* p;        // [64] of this warp, in shared memory
 	i64* where;      // [64] of this warp: element of the cache, -1 for none
-	State s;
-	float acc[MOST_DIM / WARP];
+	SoftmaxState s;
+	float acc[MAX_DIM / WARP];
 };
 
 // product is q·k for the key at element from of a cache.
-__device__ inline float product(const Pages& g, const float* q, i64 from) {
+__device__ inline float product(const PagedKV& g, const float* q, i64 from) {
 	int dim = (int)g.dim;
 	float sum = 0;
 	if (!g.half || dim % 8) {
-		for (int i = 0; i < dim; i++) sum += q[i] * load(g.k, g.half, from + i);
+		for (int i = 0; i < dim; i++) sum += q[i] * load_kv(g.k, g.half, from + i);
 		return sum;
 	}
 #pragma unroll 4
@@ -195,7 +195,7 @@ struct Two {
 };
 
 __device__ inline Two load_two(const void* cache, i64 half, i64 i, int left, bool odd) {
-	if (odd) return {load(cache, half, i), left > 1 ? load(cache, half, i + 1) : 0};
+	if (odd) return {load_kv(cache, half, i), left > 1 ? load_kv(cache, half, i + 1) : 0};
 	if (!half) return {((const float*)cache)[i], ((const float*)cache)[i + 1]};
 	u32 v = *(const u32*)((const u16*)cache + i);
 	return {from_half((u16)v), from_half((u16)(v >> 16))};
@@ -217,15 +217,15 @@ __device__ inline void add(Row& r, const i64 place[2], const float weight[2]) {
 	}
 	float scale = 1;
 	if (!mixture) {
-		float top = reduce_warp(larger(score[0], score[1]), Top());
-		top = larger(top, r.s.top);
-		scale = scale_to(r.s.top, top);
-		r.s.top = top;
+		float top = reduce_warp(max_of(score[0], score[1]), Max());
+		top = max_of(top, r.s.max);
+		scale = rescale(r.s.max, top);
+		r.s.max = top;
 	}
 	float sum = 0;
 	__syncwarp();
 	for (int u = 0; u < 2; u++) {
-		float p = mixture ? (place[u] < 0 ? 0 : weight[u]) : exp2f(score[u] - r.s.top);
+		float p = mixture ? (place[u] < 0 ? 0 : weight[u]) : exp2f(score[u] - r.s.max);
 		r.p[lane() + u * WARP] = p;
 		r.where[lane() + u * WARP] = place[u];
 		sum += p;
@@ -233,7 +233,7 @@ __device__ inline void add(Row& r, const i64 place[2], const float weight[2]) {
 	__syncwarp();
 	r.s.sum = r.s.sum * scale + reduce_warp(sum, Plus());
 #pragma unroll
-	for (int u = 0; u < MOST_DIM / WARP; u += 2) {
+	for (int u = 0; u < MAX_DIM / WARP; u += 2) {
 		int d = lane() * 2 + u * WARP;
 		if (d >= dim) break;
 		float x = r.acc[u] * scale, y = r.acc[u + 1] * scale;
@@ -262,13 +262,13 @@ __device__ inline void add_page(Row& r, int b, float listed) {
 		where[u] = -1;
 		weight[u] = 1;
 		if (!sees(r.plan.span, r.at.p, j)) continue;
-		if (!edge(r.plan, r.at.p, j)) {
+		if (!in_sinks_or_window(r.plan, r.at.p, j)) {
 			if (listed == 0) continue;
 			weight[u] = listed;
 		}
-		where[u] = element_of(a.g, page, r.kv_head, i);
+		where[u] = kv_offset(a.g, page, r.kv_head, i);
 	}
-	if (__any_sync(ALL, where[0] >= 0 || where[1] >= 0)) add(r, where, weight);
+	if (__any_sync(FULL_MASK, where[0] >= 0 || where[1] >= 0)) add(r, where, weight);
 }
 
 // add_entries adds entries lo to lo+63 of a list of positions.
@@ -282,29 +282,29 @@ __device__ inline void add_entries(Row& r, const Entries& e, int lo) {
 		weight[u] = 1;
 		if (i >= e.n) continue;
 		int j = e.index[i];
-		if (j < 0 || !sees(r.plan.span, r.at.p, j) || edge(r.plan, r.at.p, j)) continue;
+		if (j < 0 || !sees(r.plan.span, r.at.p, j) || in_sinks_or_window(r.plan, r.at.p, j)) continue;
 		int page = page_of(a.g, r.at.slot, j / PAGE);
 		if (page < 0) continue;
 		if (e.weight) weight[u] = e.weight[i];
-		where[u] = element_of(a.g, page, r.kv_head, j % PAGE);
+		where[u] = kv_offset(a.g, page, r.kv_head, j % PAGE);
 	}
-	if (__any_sync(ALL, where[0] >= 0 || where[1] >= 0)) add(r, where, weight);
+	if (__any_sync(FULL_MASK, where[0] >= 0 || where[1] >= 0)) add(r, where, weight);
 }
 
 // share_of is how many of n tiles a split takes: those of short rows have a tile
 // for each warp rather than one for each split.
-__device__ inline int share_of(int n, int splits) { return splits == 1 ? n : larger((n + splits - 1) / splits, ATTEND_WARPS); }
+__device__ inline int share_of(int n, int splits) { return splits == 1 ? n : max_of((n + splits - 1) / splits, ATTEND_WARPS); }
 
 // attend: block (r, h, s) adds up split s of what row r sees for head h; its
 // warps take tiles in turn, and warp 0 merges them in their order.
 KERNEL(attend, AttendArgs, ATTEND_WARPS * WARP) {
-	SHARED(float, q, MOST_DIM);
+	SHARED(float, q, MAX_DIM);
 	SHARED(float, p, ATTEND_WARPS * PAGE);
 	SHARED(i64, where, ATTEND_WARPS * PAGE);
-	SHARED(State, states, ATTEND_WARPS);
-	SHARED(float, accs, ATTEND_WARPS * MOST_DIM);
+	SHARED(SoftmaxState, states, ATTEND_WARPS);
+	SHARED(float, accs, ATTEND_WARPS * MAX_DIM);
 	int row = blockIdx.x, h = blockIdx.y, split = blockIdx.z, dim = (int)a.g.dim;
-	At at = place(a.g, row);
+	RowPosition at = row_position(a.g, row);
 	if (at.p < 0) return;
 	i64 index = (i64)row * a.heads + h;
 	float unit = 1.4426950408889634f / sqrtf((float)dim);
@@ -312,13 +312,13 @@ KERNEL(attend, AttendArgs, ATTEND_WARPS * WARP) {
 	__syncthreads();
 
 	Plan plan = a.plan;
-	Row r = {a, plan, at, h * (int)a.g.heads / (int)a.heads, q, p + warp() * PAGE, where + warp() * PAGE, {NOTHING, 0}, {}};
-	for (int u = 0; u < MOST_DIM / WARP; u++) r.acc[u] = 0;
+	Row r = {a, plan, at, h * (int)a.g.heads / (int)a.heads, q, p + warp() * PAGE, where + warp() * PAGE, {EMPTY_MAX, 0}, {}};
+	for (int u = 0; u < MAX_DIM / WARP; u++) r.acc[u] = 0;
 	Entries e = entries(a.plan.list, a.g, at, h, (int)a.heads);
-	if (whole(plan, e, at.p)) plan.middle = MIDDLE_ALL;
-	Edges edges = edge_pages(plan, at.p);
+	if (selects_all(plan, e, at.p)) plan.middle = MIDDLE_ALL;
+	FixedPages edges = fixed_pages(plan, at.p);
 	int pages = at.p / PAGE + 1, each = share_of(pages, (int)a.splits);
-	int end = smaller((split + 1) * each, pages);
+	int end = min_of((split + 1) * each, pages);
 	for (int b = split * each + warp(); b < end; b += ATTEND_WARPS) {
 		float listed = plan.middle == MIDDLE_BLOCKS ? weight_of(e, b) : 0;
 		if (listed != 0 || b < edges.head || b >= edges.tail) add_page(r, b, listed);
@@ -326,28 +326,28 @@ KERNEL(attend, AttendArgs, ATTEND_WARPS * WARP) {
 	if (plan.middle == MIDDLE_TOKENS) {
 		int tiles = (e.n + PAGE - 1) / PAGE;
 		each = share_of(tiles, (int)a.splits);
-		end = smaller((split + 1) * each, tiles);
+		end = min_of((split + 1) * each, tiles);
 		for (int i = split * each + warp(); i < end; i += ATTEND_WARPS) add_entries(r, e, i * PAGE);
 	}
 
 	if (lane() == 0) states[warp()] = r.s;
 #pragma unroll
-	for (int u = 0; u < MOST_DIM / WARP; u += 2) {
+	for (int u = 0; u < MAX_DIM / WARP; u += 2) {
 		int d = lane() * 2 + u * WARP;
 		if (d >= dim) break;
-		accs[warp() * MOST_DIM + d] = r.acc[u];
-		accs[warp() * MOST_DIM + d + 1] = r.acc[u + 1];
+		accs[warp() * MAX_DIM + d] = r.acc[u];
+		accs[warp() * MAX_DIM + d + 1] = r.acc[u + 1];
 	}
 	__syncthreads();
 	bool mixture = a.plan.mixture;
-	float top = NOTHING, sum = 0;
-	for (int w = 0; w < ATTEND_WARPS; w++) top = larger(top, states[w].top);
-	for (int w = 0; w < ATTEND_WARPS; w++) sum += states[w].sum * scale_to(states[w].top, top);
-	float scale = a.splits == 1 ? finish(sum, mixture) : 1;
+	float top = EMPTY_MAX, sum = 0;
+	for (int w = 0; w < ATTEND_WARPS; w++) top = max_of(top, states[w].max);
+	for (int w = 0; w < ATTEND_WARPS; w++) sum += states[w].sum * rescale(states[w].max, top);
+	float scale = a.splits == 1 ? normalizer(sum, mixture) : 1;
 	float* out = a.splits == 1 ? a.dst + index * dim : a.parts + (index * a.splits + split) * (dim + 2);
 	for (int d = threadIdx.x; d < dim; d += blockDim.x) {
 		float y = 0;
-		for (int w = 0; w < ATTEND_WARPS; w++) y += accs[w * MOST_DIM + d] * scale_to(states[w].top, top);
+		for (int w = 0; w < ATTEND_WARPS; w++) y += accs[w * MAX_DIM + d] * rescale(states[w].max, top);
 		out[d] = y * scale;
 	}
 	if (a.splits > 1 && threadIdx.x == 0) {
@@ -360,22 +360,22 @@ struct MergeArgs {
 	float* dst;          // [rows, heads, dim]
 	const float* parts;  // [rows, heads, splits, dim + 2]
 	i64 heads, splits, mixture;
-	Pages g;
+	PagedKV g;
 };
 
 // attend_merge adds up the splits of a row and head in their order.
 KERNEL(attend_merge, MergeArgs, 128) {
 	int row = blockIdx.x, h = blockIdx.y, dim = (int)a.g.dim;
-	if (place(a.g, row).p < 0) return;
+	if (row_position(a.g, row).p < 0) return;
 	i64 index = (i64)row * a.heads + h;
 	const float* parts = a.parts + index * a.splits * (dim + 2);
-	float top = NOTHING, sum = 0;
-	for (int s = 0; s < a.splits; s++) top = larger(top, parts[s * (dim + 2) + dim]);
-	for (int s = 0; s < a.splits; s++) sum += parts[s * (dim + 2) + dim + 1] * scale_to(parts[s * (dim + 2) + dim], top);
-	float scale = finish(sum, a.mixture);
+	float top = EMPTY_MAX, sum = 0;
+	for (int s = 0; s < a.splits; s++) top = max_of(top, parts[s * (dim + 2) + dim]);
+	for (int s = 0; s < a.splits; s++) sum += parts[s * (dim + 2) + dim + 1] * rescale(parts[s * (dim + 2) + dim], top);
+	float scale = normalizer(sum, a.mixture);
 	for (int d = threadIdx.x; d < dim; d += blockDim.x) {
 		float y = 0;
-		for (int s = 0; s < a.splits; s++) y += parts[s * (dim + 2) + d] * scale_to(parts[s * (dim + 2) + dim], top);
+		for (int s = 0; s < a.splits; s++) y += parts[s * (dim + 2) + d] * rescale(parts[s * (dim + 2) + dim], top);
 		a.dst[index * dim + d] = y * scale;
 	}
 }

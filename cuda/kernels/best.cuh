@@ -2,7 +2,7 @@
 // where few scores are nearly equal; rank.cuh has the way for any.
 #pragma once
 
-#include "few.cuh"
+#include "dequant.cuh"
 #include "rank.cuh"
 
 constexpr int BINS = 2048;
@@ -13,7 +13,7 @@ constexpr int CROWD = 32;  // the most scores of a bin that are compared with ea
 struct Bins {
 	float top, scale;
 
-	__device__ __forceinline__ int of(float s) const { return scale > 0 ? smaller((int)((top - s) * scale), BINS - 1) : 0; }
+	__device__ __forceinline__ int of(float s) const { return scale > 0 ? min_of((int)((top - s) * scale), BINS - 1) : 0; }
 };
 
 // Border is the last bin that the wanted scores reach into.
@@ -25,8 +25,8 @@ struct Border {
 
 // each_score calls take(js, scores, there) for positions lo to hi-1, SCORES of a thread at
 // a time, with what at(j, score) says of them: so that none waits for the one before.
-template <int SCORES, class At, class Take>
-__device__ __forceinline__ void each_score(int lo, int hi, At at, Take take) {
+template <int SCORES, class RowPosition, class Take>
+__device__ __forceinline__ void each_score(int lo, int hi, RowPosition at, Take take) {
 	for (int first = lo + threadIdx.x; first < hi; first += SCORES * blockDim.x) {
 		int j[SCORES];
 		float s[SCORES];
@@ -44,8 +44,8 @@ __device__ __forceinline__ void each_score(int lo, int hi, At at, Take take) {
 // true; all threads of the block, THREADS or with 0 any number, call it with want above 0,
 // and take SCORES at a time. A bin of start, [BINS], on 16 bytes where THREADS are known,
 // becomes the number of scores in those before it.
-template <int THREADS, int SCORES, class At>
-__device__ inline Border find_border(int lo, int hi, u32 want, u32* start, Bins& bins, At at) {
+template <int THREADS, int SCORES, class RowPosition>
+__device__ inline Border find_border(int lo, int hi, u32 want, u32* start, Bins& bins, RowPosition at) {
 	SHARED(int, found, 4);
 	for (int i = threadIdx.x; i < BINS; i += blockDim.x) start[i] = 0;
 	if (threadIdx.x == 0) found[3] = 0;
@@ -54,12 +54,12 @@ __device__ inline Border find_border(int lo, int hi, u32 want, u32* start, Bins&
 #pragma unroll
 		for (int i = 0; i < SCORES; i++) {
 			if (!there[i]) continue;
-			top = larger(top, s[i]);
-			low = smaller(low, s[i]);
+			top = max_of(top, s[i]);
+			low = min_of(low, s[i]);
 		}
 	});
-	top = reduce_block(top, -infinity(), Top());
-	low = -reduce_block(-low, -infinity(), Top());
+	top = reduce_block(top, -infinity(), Max());
+	low = -reduce_block(-low, -infinity(), Max());
 	float scale = (BINS - 1) / (top - low);
 	bins.top = top;
 	bins.scale = scale > 0 && scale < infinity() && top < infinity() ? scale : 0;

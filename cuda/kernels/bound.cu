@@ -6,24 +6,24 @@
 struct BoundsArgs {
 	void* bounds;  // of the cache's type [pages, kvheads, parts, 2·dim]
 	i64 parts;
-	Pages g;  // rows: the newest positions
+	PagedKV g;  // rows: the newest positions
 };
 
 // key_bounds: block (b, h, slot) makes the bounds of kv head h of the b-th page
 // that the newest positions lie in, a thread a dimension of a part at a time.
 KERNEL(key_bounds, BoundsArgs, 256) {
-	int slot = blockIdx.z, first = first_of(a.g, slot), dim = (int)a.g.dim, size = PAGE / (int)a.parts;
+	int slot = blockIdx.z, first = first_position(a.g, slot), dim = (int)a.g.dim, size = PAGE / (int)a.parts;
 	if (first < 0) return;
-	int b = first / PAGE + blockIdx.x, n = smaller(first + (int)a.g.rows - b * PAGE, PAGE);
+	int b = first / PAGE + blockIdx.x, n = min_of(first + (int)a.g.rows - b * PAGE, PAGE);
 	if (n <= 0) return;
 	int page = page_of(a.g, slot, b);
 	if (page < 0) return;
-	int from = larger(first - b * PAGE, 0) / size;
+	int from = max_of(first - b * PAGE, 0) / size;
 	for (int i = from * dim + threadIdx.x; i < (n + size - 1) / size * dim; i += blockDim.x) {
 		int part = i / dim, d = i % dim;
 		float least = infinity(), most = -infinity();
-		for (int j = part * size; j < smaller((part + 1) * size, n); j++) {
-			float x = load(a.g.k, a.g.half, element_of(a.g, page, blockIdx.y, j) + d);
+		for (int j = part * size; j < min_of((part + 1) * size, n); j++) {
+			float x = load_kv(a.g.k, a.g.half, kv_offset(a.g, page, blockIdx.y, j) + d);
 			if (x < least) least = x;
 			if (x > most) most = x;
 		}
@@ -43,13 +43,13 @@ struct BoundScoresArgs {
 	const float* q;     // [slots, heads, dim]
 	const void* bounds;
 	i64 heads, sets, width, parts;
-	Pages g;
+	PagedKV g;
 };
 
 // bound_scores: block (slot, s, z) takes every gridDim.z-th page of set s; a warp
 // takes a part at a time.
 KERNEL(bound_scores, BoundScoresArgs, 256) {
-	int slot = blockIdx.x, set = blockIdx.y, p = first_of(a.g, slot), dim = (int)a.g.dim, size = PAGE / (int)a.parts;
+	int slot = blockIdx.x, set = blockIdx.y, p = first_position(a.g, slot), dim = (int)a.g.dim, size = PAGE / (int)a.parts;
 	if (p < 0) return;
 	int run = (int)(a.heads / a.sets), kv_head = set * (int)a.g.heads / (int)a.sets;
 	const float* q = a.q + ((i64)slot * a.heads + set * run) * dim;
@@ -62,7 +62,7 @@ KERNEL(bound_scores, BoundScoresArgs, 256) {
 			float sum = 0;
 			for (int d = lane(); d < run * dim; d += WARP) {
 				float x = q[d];
-				sum += x * load(a.bounds, a.g.half, from + d % dim + (x < 0 ? 0 : dim));
+				sum += x * load_kv(a.bounds, a.g.half, from + d % dim + (x < 0 ? 0 : dim));
 			}
 			sum = reduce_warp(sum, Plus());
 			if (lane() == 0) out[b * a.parts + i] = sum;
@@ -78,18 +78,18 @@ struct PartsArgs {
 	f64 share;
 	i64 least;
 	Span span;
-	Pages g;
+	PagedKV g;
 };
 
 // top_parts: block (slot, s) lists the row's own part and the best of the others.
 KERNEL(top_parts, PartsArgs, 256) {
-	int slot = blockIdx.x, p = first_of(a.g, slot), size = PAGE / (int)a.parts;
+	int slot = blockIdx.x, p = first_position(a.g, slot), size = PAGE / (int)a.parts;
 	if (p < 0) return;
 	i64 set = (i64)slot * a.sets + blockIdx.y;
 	const float* x = a.scores + set * a.width;
 	int own = p / size;
 	i64 keep = a.share > 0 ? (i64)floor(a.share * (double)(p + 1) + 1e-9) : a.keep;
-	i64 k = keep > p ? own : larger(larger(a.least, (i64)1), keep / size) - 1;  // besides its own
+	i64 k = keep > p ? own : max_of(max_of(a.least, (i64)1), keep / size) - 1;  // besides its own
 	bool open = a.span.back == 0 && a.span.drop == 0;
 	auto seen = [&](i64 part, u32& key) {
 		key = key_of(x[part]);
@@ -127,5 +127,5 @@ KERNEL(top_parts, PartsArgs, 256) {
 	to = total;
 	each(own, add);
 	if (to > (u64)a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-	a.count[set] = (i32)smaller(to, (u64)a.cap);
+	a.count[set] = (i32)min_of(to, (u64)a.cap);
 }

@@ -11,19 +11,19 @@
 // the last block of a group of heads to finish merges what these have, in their order.
 #pragma once
 
-#include "few.cuh"
+#include "dequant.cuh"
 #include "state.cuh"
 
 struct DecodeArgs {
 	float* dst;      // [rows, heads, dim]
 	const float* q;  // [rows, heads, dim]
 	float* parts;    // [rows, heads, splits, dim], of which each of the blocks that run together has one
-	State* states;   // [rows, heads, splits]
+	SoftmaxState* states;   // [rows, heads, splits]
 	i32* finished;   // [rows, heads / group]: blocks that are done; 0 between launches
 	i64 heads, splits, group;
 	i64 together;  // blocks that merge their shares in shared memory
 	i64 settled;  // keys and values of all positions but the newest are there before the kernels before are done
-	Pages g;      // f16
+	PagedKV g;      // f16
 	Plan plan;
 };
 
@@ -34,7 +34,7 @@ constexpr int QUARTERS = PAGE / TAKE;
 // one after it, so that it starts to read while that one ends, and the other way round.
 constexpr int RING_WARPS = 4;
 constexpr int RING_STAGES = 3;
-constexpr int MOST_TOGETHER = 8;
+constexpr int MAX_CLUSTER = 8;
 
 // Tile is 16 positions.
 template <int DIM>
@@ -57,11 +57,11 @@ struct Reads {
 
 	__device__ __forceinline__ int cut() const { return pages * QUARTERS; }  // tiles of pages
 	__device__ __forceinline__ bool sees(int j) const { return j <= p && j >= from && (j < span_sink || j >= span_bound); }
-	__device__ __forceinline__ bool edge(int j) const { return middle == MIDDLE_ALL || j < sink || j >= recent; }
+	__device__ __forceinline__ bool in_sinks_or_window(int j) const { return middle == MIDDLE_ALL || j < sink || j >= recent; }
 };
 
 // reads_of is what the row at a place and a head read.
-__device__ __forceinline__ Reads reads_of(const DecodeArgs& a, At at, int head) {
+__device__ __forceinline__ Reads reads_of(const DecodeArgs& a, RowPosition at, int head) {
 	Reads r;
 	Plan plan = a.plan;
 	int p = at.p, all = p / PAGE + 1;
@@ -69,19 +69,19 @@ __device__ __forceinline__ Reads reads_of(const DecodeArgs& a, At at, int head) 
 	r.slot = at.slot;
 	r.p = p;
 	r.e = entries(plan.list, a.g, at, head, (int)a.heads);
-	if (whole(plan, r.e, p)) plan.middle = MIDDLE_ALL;
+	if (selects_all(plan, r.e, p)) plan.middle = MIDDLE_ALL;
 	r.middle = (int)plan.middle;
-	Edges edges = edge_pages(plan, p);
-	r.head = smaller(edges.head, all);
-	r.tail = smaller(larger(edges.tail, r.head), all);
+	FixedPages edges = fixed_pages(plan, p);
+	r.head = min_of(edges.head, all);
+	r.tail = min_of(max_of(edges.tail, r.head), all);
 	r.listed = r.middle == MIDDLE_BLOCKS ? r.e.n : 0;
 	r.pages = r.head + r.listed + all - r.tail;
 	r.tiles = r.cut() + (r.middle == MIDDLE_TOKENS ? (r.e.n + TAKE - 1) / TAKE : 0);
 	const Span& span = plan.span;
-	r.from = span.back ? (int)larger((i64)p + 1 - span.back, (i64)0) : 0;
-	r.span_sink = (int)smaller(span.sink, (i64)p + 1);
+	r.from = span.back ? (int)max_of((i64)p + 1 - span.back, (i64)0) : 0;
+	r.span_sink = (int)min_of(span.sink, (i64)p + 1);
 	r.span_bound = bound_of(span, p);
-	r.sink = (int)smaller(plan.sink, (i64)p + 1);
+	r.sink = (int)min_of(plan.sink, (i64)p + 1);
 	r.recent = recent_of(plan, p);
 	r.plain = r.middle == MIDDLE_ALL && span.back == 0 && span.drop == 0;
 	return r;
@@ -135,7 +135,7 @@ __device__ __forceinline__ Spot spot_of(const Reads& r, int tile, Raw raw) {
 	int j = raw.at;
 	if (j < 0) return s;
 	if (tile >= r.cut()) {
-		if (!r.sees(j) || r.edge(j)) return s;
+		if (!r.sees(j) || r.in_sinks_or_window(j)) return s;
 		s.weight = raw.weight;
 		s.in = j % PAGE;
 		s.page = r.table[j / PAGE];
@@ -147,7 +147,7 @@ __device__ __forceinline__ Spot spot_of(const Reads& r, int tile, Raw raw) {
 	s.page = r.table[j];
 	j = j * PAGE + in;
 	if (!r.sees(j)) return s;
-	if (!r.edge(j)) {
+	if (!r.in_sinks_or_window(j)) {
 		if (raw.weight == 0) return s;
 		s.weight = raw.weight;
 	}
@@ -157,14 +157,14 @@ __device__ __forceinline__ Spot spot_of(const Reads& r, int tile, Raw raw) {
 
 // bring begins to copy a tile.
 template <int DIM>
-__device__ __forceinline__ void bring(Tile<DIM>& t, const Pages& g, const Reads& r, bool mixture, int kv_head, int tile, Spot s) {
+__device__ __forceinline__ void bring(Tile<DIM>& t, const PagedKV& g, const Reads& r, bool mixture, int kv_head, int tile, Spot s) {
 	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES;  // of 16 bytes of a row; rows of a turn
 	bool there = s.in >= 0;
 	if (there && (u32)s.page >= (u32)g.count) {
 		fail(g.failure, FAIL_PAGE, r.slot, s.page, g.count);
 		there = false;
 	}
-	u32 seen = __ballot_sync(ALL, there);
+	u32 seen = __ballot_sync(FULL_MASK, there);
 	float bias = 0;
 	if (!there || s.weight != 1) bias = mixture ? (there ? s.weight : 0) : there && s.weight > 0 ? log2f(s.weight) : -infinity();
 	if (there && s.weight == 1 && mixture) bias = 1;
@@ -176,29 +176,29 @@ __device__ __forceinline__ void bring(Tile<DIM>& t, const Pages& g, const Reads&
 		// 16 positions of a page, one behind the other.
 		i64 from = seen ? element(tile % QUARTERS * TAKE + first) + piece : 0;
 		const u16 *from_k = (const u16*)g.k + from, *from_v = (const u16*)g.v + from;
-		if (seen == ALL && !mixture) {
+		if (seen == FULL_MASK && !mixture) {
 #pragma unroll
 			for (int i = 0; i < TAKE; i += ROWS) {
-				copy_async(k + i * (DIM + 8), from_k + i * DIM);
-				copy_async(v + i * (DIM + 8), from_v + i * DIM);
+				cp_async(k + i * (DIM + 8), from_k + i * DIM);
+				cp_async(v + i * (DIM + 8), from_v + i * DIM);
 			}
 			return;
 		}
 #pragma unroll
 		for (int i = 0; i < TAKE; i += ROWS) {
 			bool in = seen >> (i + first) & 1;
-			if (!mixture) copy_async_if(k + i * (DIM + 8), from_k + i * DIM, in);
-			copy_async_if(v + i * (DIM + 8), from_v + i * DIM, in);
+			if (!mixture) cp_async_zfill(k + i * (DIM + 8), from_k + i * DIM, in);
+			cp_async_zfill(v + i * (DIM + 8), from_v + i * DIM, in);
 		}
 		return;
 	}
 	i64 place = there ? element(s.in) : 0;
 #pragma unroll
 	for (int i = 0; i < TAKE; i += ROWS) {
-		i64 from = __shfl_sync(ALL, place, i + first) + piece;
+		i64 from = __shfl_sync(FULL_MASK, place, i + first) + piece;
 		bool in = seen >> (i + first) & 1;
-		if (!mixture) copy_async_if(k + i * (DIM + 8), (const u16*)g.k + from, in);
-		copy_async_if(v + i * (DIM + 8), (const u16*)g.v + from, in);
+		if (!mixture) cp_async_zfill(k + i * (DIM + 8), (const u16*)g.k + from, in);
+		cp_async_zfill(v + i * (DIM + 8), (const u16*)g.v + from, in);
 	}
 }
 
@@ -210,7 +210,7 @@ struct Heads {
 	u32 q[SETS][DIM / 16][2];
 	float unit[SETS];  // what a product of q and a key is multiplied by
 	float acc[SETS][DIM / 16][4];
-	State s[SETS];  // sum is the lane's own part
+	SoftmaxState s[SETS];  // sum is the lane's own part
 };
 
 // ask gives a block's heads their queries, times a power of two that keeps both halves of
@@ -230,14 +230,14 @@ __device__ __forceinline__ void ask(Heads<DIM, SETS>& h, const float* q, int gro
 				if (head < group) both = *(const float2*)(q + head * DIM + k * 16 + lane() % 4 * 2 + i * 4);
 				v[k][i] = both.x;
 				v[k][i + 1] = both.y;
-				top = larger(top, larger(fabsf(both.x), fabsf(both.y)));
+				top = max_of(top, max_of(fabsf(both.x), fabsf(both.y)));
 			}
 		}
-		top = larger(top, __shfl_xor_sync(ALL, top, 1));
-		top = larger(top, __shfl_xor_sync(ALL, top, 2));
-		int power = smaller(larger((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
+		top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 1));
+		top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 2));
+		int power = min_of(max_of((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
 		float up = __uint_as_float((u32)(254 - power) << 23), down = __uint_as_float((u32)power << 23);
-		h.unit[set] = __shfl_sync(ALL, down * (1.4426950408889634f / sqrtf((float)DIM)), lane() % 4 * 8);
+		h.unit[set] = __shfl_sync(FULL_MASK, down * (1.4426950408889634f / sqrtf((float)DIM)), lane() % 4 * 8);
 #pragma unroll
 		for (int k = 0; k < DIM / 16; k++) {
 #pragma unroll
@@ -269,22 +269,22 @@ __device__ __forceinline__ void add_tile(Heads<DIM, SETS>& h, const Tile<DIM>& t
 #pragma unroll
 		for (int k = 0; k < DIM / 16; k++) {
 			u32 keys[4];
-			load_matrices(keys, t.k + lane() % 16 * (DIM + 8) + k * 16 + lane() / 16 * 8);
+			ldmatrix_x4(keys, t.k + lane() % 16 * (DIM + 8) + k * 16 + lane() / 16 * 8);
 #pragma unroll
-			for (int set = 0; set < SETS; set++) multiply_add(s[set][k % 2], keys, h.q[set][k]);
+			for (int set = 0; set < SETS; set++) mma_f16(s[set][k % 2], keys, h.q[set][k]);
 		}
 #pragma unroll
 		for (int set = 0; set < SETS; set++) {
-			float top = h.s[set].top;
+			float top = h.s[set].max;
 #pragma unroll
 			for (int i = 0; i < 2; i++) {
 				float sum = s[set][0][2 * i] + s[set][1][2 * i] + (s[set][0][2 * i + 1] + s[set][1][2 * i + 1]);
 				p[set][i] = bias[i] == -infinity() ? -infinity() : sum * h.unit[set] + bias[i];
-				top = larger(top, p[set][i]);
+				top = max_of(top, p[set][i]);
 			}
-			for (int m = 4; m < WARP; m *= 2) top = larger(top, __shfl_xor_sync(ALL, top, m));
-			float scale = scale_to(h.s[set].top, top);
-			if (__any_sync(ALL, scale != 1)) {
+			for (int m = 4; m < WARP; m *= 2) top = max_of(top, __shfl_xor_sync(FULL_MASK, top, m));
+			float scale = rescale(h.s[set].max, top);
+			if (__any_sync(FULL_MASK, scale != 1)) {
 				h.s[set].sum *= scale;
 #pragma unroll
 				for (int d = 0; d < DIM / 16; d++) {
@@ -292,8 +292,8 @@ __device__ __forceinline__ void add_tile(Heads<DIM, SETS>& h, const Tile<DIM>& t
 					for (int i = 0; i < 4; i++) h.acc[set][d][i] *= scale;
 				}
 			}
-			h.s[set].top = top;
-			for (int i = 0; i < 2; i++) p[set][i] = power2(p[set][i] - top);
+			h.s[set].max = top;
+			for (int i = 0; i < 2; i++) p[set][i] = exp2_ftz(p[set][i] - top);
 		}
 	}
 	u32 w[SETS][2];
@@ -301,15 +301,15 @@ __device__ __forceinline__ void add_tile(Heads<DIM, SETS>& h, const Tile<DIM>& t
 	for (int set = 0; set < SETS; set++) {
 		h.s[set].sum += p[set][0] + p[set][1];
 		u32 both = pack_half(p[set][0], p[set][1]);
-		w[set][0] = transposed(pack_half(p[set][0], p[set][0] - from_half((u16)both)));
-		w[set][1] = transposed(pack_half(p[set][1], p[set][1] - from_half((u16)(both >> 16))));
+		w[set][0] = movmatrix_trans(pack_half(p[set][0], p[set][0] - from_half((u16)both)));
+		w[set][1] = movmatrix_trans(pack_half(p[set][1], p[set][1] - from_half((u16)(both >> 16))));
 	}
 #pragma unroll
 	for (int d = 0; d < DIM / 16; d++) {
 		u32 values[4];
-		load_transposed(values, t.v + (lane() % 8 + lane() / 16 * 8) * (DIM + 8) + d * 16 + lane() / 8 % 2 * 8);
+		ldmatrix_x4_trans(values, t.v + (lane() % 8 + lane() / 16 * 8) * (DIM + 8) + d * 16 + lane() / 8 % 2 * 8);
 #pragma unroll
-		for (int set = 0; set < SETS; set++) multiply_add(h.acc[set][d], values, w[set]);
+		for (int set = 0; set < SETS; set++) mma_f16(h.acc[set][d], values, w[set]);
 	}
 }
 
@@ -325,7 +325,7 @@ template <int DIM>
 __device__ __forceinline__ void merge(const DecodeArgs& a, i64 index, int shares, float* scales, bool rehearsal) {
 	constexpr int AHEAD = 16;
 	int group = (int)a.group, splits = (int)a.splits;
-	const State* states = a.states + index * splits;
+	const SoftmaxState* states = a.states + index * splits;
 	const float* parts = a.parts + index * splits * DIM;
 	Quad v[AHEAD];
 	int own = (int)threadIdx.x * 4;
@@ -336,16 +336,16 @@ __device__ __forceinline__ void merge(const DecodeArgs& a, i64 index, int shares
 		if (s < shares && own < group * DIM) v[s] = *(const Quad*)(mine + s * DIM);
 	}
 	for (int h = warp(); h < group; h += (int)blockDim.x / WARP) {
-		float top = NOTHING, sum = 0;
-		for (int s = lane(); s < shares; s += WARP) top = larger(top, states[h * splits + s].top);
-		top = reduce_warp(top, Top());
+		float top = EMPTY_MAX, sum = 0;
+		for (int s = lane(); s < shares; s += WARP) top = max_of(top, states[h * splits + s].max);
+		top = reduce_warp(top, Max());
 		for (int s = lane(); s < shares; s += WARP) {
-			float scale = scale_to(states[h * splits + s].top, top);
+			float scale = rescale(states[h * splits + s].max, top);
 			if (!rehearsal) scales[h * shares + s] = scale;
 			sum += states[h * splits + s].sum * scale;
 		}
 		sum = reduce_warp(sum, Plus());
-		if (lane() == 0 && !rehearsal) scales[group * shares + h] = finish(sum, a.plan.mixture);
+		if (lane() == 0 && !rehearsal) scales[group * shares + h] = normalizer(sum, a.plan.mixture);
 	}
 	__syncthreads();
 	for (int i = own; i < group * DIM; i += (int)blockDim.x * 4) {
@@ -371,42 +371,42 @@ __device__ __forceinline__ void merge(const DecodeArgs& a, i64 index, int shares
 
 // bring_row begins to copy one position of a tile again.
 template <int DIM>
-__device__ __forceinline__ void bring_row(Tile<DIM>& t, const Pages& g, int kv_head, int page, int in) {
+__device__ __forceinline__ void bring_row(Tile<DIM>& t, const PagedKV& g, int kv_head, int page, int in) {
 	constexpr int PIECES = DIM / 8;
 	if (lane() >= 2 * PIECES) return;
 	bool value = lane() >= PIECES;
 	int piece = lane() % PIECES * 8;
-	copy_async((value ? t.v : t.k) + in % TAKE * (DIM + 8) + piece, (const u16*)(value ? g.v : g.k) + element_of(g, page, kv_head, in) + piece);
+	cp_async((value ? t.v : t.k) + in % TAKE * (DIM + 8) + piece, (const u16*)(value ? g.v : g.k) + kv_offset(g, page, kv_head, in) + piece);
 }
 
 // decode: block (r, y, s) adds up share s of what row r reads for heads
 // y·group to y·group + group-1, no more than four for each of SETS.
 template <int DIM, int SETS, int STAGES, bool WHOLE>
 __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
-	DYNAMIC(Tile<DIM>, ring);
+	DYNAMIC_SHARED(Tile<DIM>, ring);
 	SHARED(int, last, 1);
 	// The kernels after one that reads lists may rely on those before it being done.
 	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
-	if (!lists) let_next();
+	if (!lists) pdl_trigger();
 	int row = blockIdx.x, group = (int)a.group, split = blockIdx.z;
-	At at = place(a.g, row);  // what the host writes, lengths and pages, is there already
+	RowPosition at = row_position(a.g, row);  // what the host writes, lengths and pages, is there already
 	if (at.p < 0) {
-		wait_before();
+		pdl_wait();
 		return;
 	}
 	int first = y * group, kv_head = first * (int)a.g.heads / (int)a.heads;
 	i64 index = (i64)row * a.heads + first;
 	// The list names pages that will be looked up.
 	if (lists) {
-		for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch(a.g.table + (i64)at.slot * a.g.width + b);
+		for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch_l2(a.g.table + (i64)at.slot * a.g.width + b);
 	}
 
 	// A tile is copied STAGES turns before it is added; its page is looked up a turn
 	// earlier, and the list that names the page one more.
 	Tile<DIM>* mine = ring + warp() * STAGES;
 	Reads r;
-	int shares = smaller((int)a.splits, 2), end = 0, tile = warp(), next = 0, slot = 0, begun = 0;
-	int together = (int)a.together, rank = together > 1 ? rank_together() : 0;
+	int shares = min_of((int)a.splits, 2), end = 0, tile = warp(), next = 0, slot = 0, begun = 0;
+	int together = (int)a.together, rank = together > 1 ? cluster_rank() : 0;
 	int again = -1, page = 0;  // where in the ring the newest position is copied again, and its page
 	Raw ahead = {-1, 1};
 	Spot spot = {0, -1, 1};
@@ -418,7 +418,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 			spot = spot_of(r, next, ahead);
 			ahead = raw(next + RING_WARPS);
 		}
-		copy_commit();
+		cp_async_commit();
 		if (++slot == STAGES) slot = 0;
 	};
 
@@ -428,28 +428,28 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 	for (int turn = WHOLE ? 1 : 0; turn < 2; turn++) {
 		bool rehearsal = turn == 0;
 		if (!rehearsal) {
-			wait_before();
-			if (lists) let_next();
+			pdl_wait();
+			if (lists) pdl_trigger();
 		}
 		if (rehearsal != lists) {
 			r = reads_of(a, at, first);
 			if (WHOLE && r.middle != MIDDLE_ALL) return;
-			int each = larger((r.tiles + (int)a.splits - 1) / (int)a.splits, RING_WARPS);
-			shares = larger((r.tiles + each - 1) / each, 1);
+			int each = max_of((r.tiles + (int)a.splits - 1) / (int)a.splits, RING_WARPS);
+			shares = max_of((r.tiles + each - 1) / each, 1);
 			shares = (shares + together - 1) / together;  // of blocks together
 			if (split / together >= shares) return;       // share 0 waits for the kernels before
-			end = smaller((split + 1) * each, r.tiles);
+			end = min_of((split + 1) * each, r.tiles);
 			int newest = (r.pages - 1) * QUARTERS + at.p % PAGE / TAKE;  // where the row's own position is
-			if (r.plain) end = smaller(end, newest + 1);
+			if (r.plain) end = min_of(end, newest + 1);
 			tile = next = split * each + warp();
 			spot = spot_of(r, next, raw(next));
 			ahead = raw(next + RING_WARPS);
-			if (!lists && a.settled && r.sees(at.p) && r.edge(at.p)) {
+			if (!lists && a.settled && r.sees(at.p) && r.in_sinks_or_window(at.p)) {
 				for (; begun < STAGES; begun++) fetch();
 				if (newest >= tile && newest < next && (newest - tile) % RING_WARPS == 0) {
 					again = (newest - tile) / RING_WARPS;
 					page = r.table[at.p / PAGE];
-					copy_wait<0>();
+					cp_async_wait<0>();
 					__syncwarp();
 				}
 			}
@@ -462,22 +462,22 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 		ask(h, a.q + index * DIM, group);
 #pragma unroll
 		for (int set = 0; set < SETS; set++) {
-			h.s[set] = {NOTHING, 0};
+			h.s[set] = {EMPTY_MAX, 0};
 #pragma unroll
 			for (int d = 0; d < DIM / 16; d++) h.acc[set][d][0] = h.acc[set][d][1] = h.acc[set][d][2] = h.acc[set][d][3] = 0;
 		}
 		int stop = rehearsal ? tile + 1 : end;
 		for (int t = tile; t < stop; t += RING_WARPS) {
 			if (again < 0)
-				copy_wait<STAGES - 1>();
+				cp_async_wait<STAGES - 1>();
 			else
-				copy_wait<0>();
+				cp_async_wait<0>();
 			__syncwarp();
 			add_tile(h, mine[slot], a.plan.mixture);
 			__syncwarp();  // all have read what the next tile overwrites
 			if (!rehearsal) fetch();
 		}
-		if (!rehearsal) copy_wait<0>();
+		if (!rehearsal) cp_async_wait<0>();
 		__syncthreads();
 
 		// The warps of the block, in their order.
@@ -487,11 +487,11 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 #pragma unroll
 		for (int set = 0; set < SETS; set++) {
 			float sum = h.s[set].sum;
-			for (int m = 4; m < WARP; m *= 2) sum += __shfl_xor_sync(ALL, sum, m);
+			for (int m = 4; m < WARP; m *= 2) sum += __shfl_xor_sync(FULL_MASK, sum, m);
 			int head = set * 4 + lane() % 4, at = warp() * 8 + head;
 			if (head >= group || rehearsal) continue;
 			if (lane() < 4) {
-				tops[at] = h.s[set].top;
+				tops[at] = h.s[set].max;
 				sums[at] = sum;
 			}
 			float* to = accs + at * WIDTH + lane() / 4;
@@ -507,7 +507,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 		auto leave = [&](int i, Quad& y, float top, float total) {
 			if (rehearsal) return;
 			if (shares == 1) {
-				float scale = finish(total, a.plan.mixture);
+				float scale = normalizer(total, a.plan.mixture);
 				for (int j = 0; j < 4; j++) y.v[j] *= scale;
 				*(Quad*)(a.dst + index * DIM + i) = y;
 				return;
@@ -518,13 +518,13 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 		};
 		for (int i = threadIdx.x * 4; i < group * DIM; i += blockDim.x * 4) {
 			int g = i / DIM, d = i % DIM;
-			float top = NOTHING, total = 0;
+			float top = EMPTY_MAX, total = 0;
 			Quad y = {{0, 0, 0, 0}};
 #pragma unroll
-			for (int w = 0; w < RING_WARPS; w++) top = larger(top, tops[w * 8 + g]);
+			for (int w = 0; w < RING_WARPS; w++) top = max_of(top, tops[w * 8 + g]);
 #pragma unroll
 			for (int w = 0; w < RING_WARPS; w++) {
-				float scale = scale_to(tops[w * 8 + g], top);
+				float scale = rescale(tops[w * 8 + g], top);
 				total += sums[w * 8 + g] * scale;
 				const Quad& part = *(const Quad*)(accs + (w * 8 + g) * WIDTH + d);
 				for (int j = 0; j < 4; j++) y.v[j] += part.v[j] * scale;
@@ -541,33 +541,33 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 		}
 		if (together > 1) {
 			// The blocks that run together, in their order, a part of the heads each.
-			if (!rehearsal) wait_together();
+			if (!rehearsal) cluster_sync();
 			int each = (group * DIM / 4 + together - 1) / together * 4;
-			for (int i = rank * each + threadIdx.x * 4; i < smaller((rank + 1) * each, group * DIM); i += blockDim.x * 4) {
-				float top_of[MOST_TOGETHER], sum_of[MOST_TOGETHER], top = NOTHING, total = 0;
-				Quad parts[MOST_TOGETHER], y = {{0, 0, 0, 0}};
+			for (int i = rank * each + threadIdx.x * 4; i < min_of((rank + 1) * each, group * DIM); i += blockDim.x * 4) {
+				float top_of[MAX_CLUSTER], sum_of[MAX_CLUSTER], top = EMPTY_MAX, total = 0;
+				Quad parts[MAX_CLUSTER], y = {{0, 0, 0, 0}};
 #pragma unroll
-				for (int r = 0; r < MOST_TOGETHER; r++) {
-					top_of[r] = NOTHING;
+				for (int r = 0; r < MAX_CLUSTER; r++) {
+					top_of[r] = EMPTY_MAX;
 					sum_of[r] = 0;
 					parts[r] = {{0, 0, 0, 0}};
 					if (r >= together) continue;
 					int from = rehearsal ? rank : r;
-					top_of[r] = far(states + i / DIM * 2, from);
-					sum_of[r] = far(states + i / DIM * 2 + 1, from);
-					far4(parts[r].v, own + i, from);
+					top_of[r] = dsmem_load(states + i / DIM * 2, from);
+					sum_of[r] = dsmem_load(states + i / DIM * 2 + 1, from);
+					dsmem_load4(parts[r].v, own + i, from);
 				}
 #pragma unroll
-				for (int r = 0; r < MOST_TOGETHER; r++) top = larger(top, top_of[r]);
+				for (int r = 0; r < MAX_CLUSTER; r++) top = max_of(top, top_of[r]);
 #pragma unroll
-				for (int r = 0; r < MOST_TOGETHER; r++) {
-					float scale = scale_to(top_of[r], top);
+				for (int r = 0; r < MAX_CLUSTER; r++) {
+					float scale = rescale(top_of[r], top);
 					total += sum_of[r] * scale;
 					for (int j = 0; j < 4; j++) y.v[j] += parts[r].v[j] * scale;
 				}
 				leave(i, y, top, total);
 			}
-			if (!rehearsal) wait_together();  // all have read what goes with a block that returns
+			if (!rehearsal) cluster_sync();  // all have read what goes with a block that returns
 		}
 		if (shares == 1) {
 			if (rehearsal) continue;

@@ -12,20 +12,20 @@ constexpr int WHOLE_STAGES = 2;
 
 template <int DIM>
 __device__ __forceinline__ void decode_whole(const DecodeArgs& a) {
-	let_next();
-	At at = place(a.g, blockIdx.x);
-	if (at.p < 0 || between_edges(a.plan, at.p).n > a.plan.list.cap) {
-		wait_before();
+	pdl_trigger();
+	RowPosition at = row_position(a.g, blockIdx.x);
+	if (at.p < 0 || selected_region(a.plan, at.p).n > a.plan.list.cap) {
+		pdl_wait();
 		return;
 	}
-	for (int h = blockIdx.y * WHOLE_HEADS; h < smaller((int)(blockIdx.y + 1) * WHOLE_HEADS, (int)a.heads); h++) {
+	for (int h = blockIdx.y * WHOLE_HEADS; h < min_of((int)(blockIdx.y + 1) * WHOLE_HEADS, (int)a.heads); h++) {
 		decode<DIM, 1, WHOLE_STAGES, true>(a, h);
 		__syncthreads();
 	}
 }
 
-KERNEL_TWICE(decode_whole_64, DecodeArgs, RING_WARPS * WARP) { decode_whole<64>(a); }
-KERNEL_TWICE(decode_whole_128, DecodeArgs, RING_WARPS * WARP) { decode_whole<128>(a); }
+KERNEL_2_PER_SM(decode_whole_64, DecodeArgs, RING_WARPS * WARP) { decode_whole<64>(a); }
+KERNEL_2_PER_SM(decode_whole_128, DecodeArgs, RING_WARPS * WARP) { decode_whole<128>(a); }
 
 constexpr int DECODE_WARPS = 8;
 constexpr int EACH_PLACES = 2048;  // positions that are looked up together
@@ -37,13 +37,13 @@ template <int DIM>
 __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 	using Lane = Gatherer<DIM>;
 	constexpr int PIECES = Lane::PIECES, ROWS = Lane::ROWS, STAGES = GATHER_STAGES, TAKEN = Lane::TAKEN, STATES = DECODE_WARPS * ROWS;
-	DYNAMIC(unsigned char, memory);
-	SHARED(State, states, STATES);
-	let_next();
+	DYNAMIC_SHARED(unsigned char, memory);
+	SHARED(SoftmaxState, states, STATES);
+	pdl_trigger();
 	int row = blockIdx.x, h = blockIdx.y, kv_head = h * (int)a.g.heads / (int)a.heads, piece = lane() % PIECES * 8;
-	At at = place(a.g, row);  // lengths and pages are there already
+	RowPosition at = row_position(a.g, row);  // lengths and pages are there already
 	if (at.p < 0) {
-		wait_before();
+		pdl_wait();
 		return;
 	}
 	Gathered* ring = (Gathered*)memory + warp() * STAGES;
@@ -51,16 +51,16 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 	float* biases = (float*)(where + EACH_PLACES);
 	bool mixture = a.plan.mixture;
 	// The plan's own positions come first, and then those of the list.
-	int sink = smaller((int)a.plan.sink, at.p + 1), recent = smaller(larger(recent_of(a.plan, at.p), sink), at.p + 1);
-	int edges = sink + at.p + 1 - recent, base = 0, n = smaller(edges, EACH_PLACES);
+	int sink = min_of((int)a.plan.sink, at.p + 1), recent = min_of(max_of(recent_of(a.plan, at.p), sink), at.p + 1);
+	int edges = sink + at.p + 1 - recent, base = 0, n = min_of(edges, EACH_PLACES);
 	Entries e = {nullptr, nullptr, 0};
 	auto look_up = [&](int first) {
 		for (int i = first + threadIdx.x; i < n; i += blockDim.x) {
 			int from = base + i - edges, j = from >= 0 ? e.index[from] : base + i < sink ? base + i : base + i - sink + recent;
 			float weight = from >= 0 && e.weight ? e.weight[from] : 1;
-			bool there = j >= 0 && sees(a.plan.span, at.p, j) && (from < 0 || !edge(a.plan, at.p, j));
+			bool there = j >= 0 && sees(a.plan.span, at.p, j) && (from < 0 || !in_sinks_or_window(a.plan, at.p, j));
 			int page = there ? a.g.table[(i64)at.slot * a.g.width + j / PAGE] : 0;
-			if (there && !page_good(a.g, at.slot, page)) there = false;
+			if (there && !page_valid(a.g, at.slot, page)) there = false;
 			where[i] = there ? (page * (int)a.g.heads + kv_head) * PAGE + j % PAGE : -1;
 			biases[i] = !there ? (mixture ? 0 : -infinity()) : mixture ? weight : weight == 1 ? 0 : weight > 0 ? log2f(weight) : -infinity();
 		}
@@ -71,30 +71,30 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 #pragma unroll
 			for (int t = 0; t < GATHER_TURNS; t++) {
 				int i = next + t * ROWS + lane() / PIECES, from = i < n ? where[i] : -1;
-				i64 place = (i64)larger(from, 0) * DIM + piece;
-				if (!mixture) copy_async_if(&ring[into].k[t][lane()], (const u16*)a.g.k + place, from >= 0);
-				copy_async_if(&ring[into].v[t][lane()], (const u16*)a.g.v + place, from >= 0);
+				i64 place = (i64)max_of(from, 0) * DIM + piece;
+				if (!mixture) cp_async_zfill(&ring[into].k[t][lane()], (const u16*)a.g.k + place, from >= 0);
+				cp_async_zfill(&ring[into].v[t][lane()], (const u16*)a.g.v + place, from >= 0);
 			}
 		}
-		copy_commit();
+		cp_async_commit();
 		next += DECODE_WARPS * TAKEN;
 		if (++into == STAGES) into = 0;
 	};
 	// The list's pages will be looked up, too.
-	for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch(a.g.table + (i64)at.slot * a.g.width + b);
+	for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch_l2(a.g.table + (i64)at.slot * a.g.width + b);
 	look_up(0);
 	__syncthreads();
-	wait_before();
+	pdl_wait();
 	// What is known to be read is on its way while the list is.
-	int begun = smaller(n / (DECODE_WARPS * TAKEN), STAGES), seen = n;
+	int begun = min_of(n / (DECODE_WARPS * TAKEN), STAGES), seen = n;
 	for (int i = 0; i < begun; i++) fetch();
 	e = entries(a.plan.list, a.g, at, h, (int)a.heads);
-	if (whole(a.plan, e, at.p)) {
-		copy_wait<0>();
+	if (selects_all(a.plan, e, at.p)) {
+		cp_async_wait<0>();
 		return;
 	}
 	int all = edges + e.n;
-	n = smaller(all, EACH_PLACES);
+	n = min_of(all, EACH_PLACES);
 	look_up(seen);
 	__syncthreads();
 	for (int i = begun; i < STAGES; i++) fetch();
@@ -102,7 +102,7 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 	mine.ask(a.q + ((i64)row * a.heads + h) * DIM);
 	for (int turn = 0;;) {
 		for (int first = warp() * TAKEN; first < n; first += DECODE_WARPS * TAKEN) {
-			copy_wait<STAGES - 1>();
+			cp_async_wait<STAGES - 1>();
 			mine.take(ring[turn]);
 			fetch();
 			if (++turn == STAGES) turn = 0;
@@ -111,10 +111,10 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 				return i < n ? biases[i] : mixture ? 0 : -infinity();
 			});
 		}
-		copy_wait<0>();
+		cp_async_wait<0>();
 		base += EACH_PLACES;
 		if (base >= all) break;
-		n = smaller(all - base, EACH_PLACES);
+		n = min_of(all - base, EACH_PLACES);
 		__syncthreads();
 		look_up(0);
 		__syncthreads();
@@ -126,5 +126,5 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 	mine.template merge<DECODE_WARPS>(a.dst + ((i64)row * a.heads + h) * DIM, (float*)memory, states, mixture);
 }
 
-KERNEL_FOUR(decode_each_64, DecodeArgs, DECODE_WARPS * WARP) { decode_each<64>(a); }
-KERNEL_FOUR(decode_each_128, DecodeArgs, DECODE_WARPS * WARP) { decode_each<128>(a); }
+KERNEL_4_PER_SM(decode_each_64, DecodeArgs, DECODE_WARPS * WARP) { decode_each<64>(a); }
+KERNEL_4_PER_SM(decode_each_128, DecodeArgs, DECODE_WARPS * WARP) { decode_each<128>(a); }

@@ -70,7 +70,7 @@ struct Shuffle {
 // shuffle_of is the permutation of n elements, 1 to 2^31, of an address.
 __device__ inline Shuffle shuffle_of(const Draw& d, u32 n) {
 	Shuffle s;
-	int bits = larger(8, 32 - __clz(n - 1));
+	int bits = max_of(8, 32 - __clz(n - 1));
 	s.n = n;
 	s.left = bits / 2;
 	s.right = bits - bits / 2;

@@ -22,7 +22,7 @@ struct TailArgs {
 	u64 seed;
 	const i32* of;  // [slots]: their requests; NULL: one for all
 	i64 request, layer;
-	Pages g;
+	PagedKV g;
 	Plan plan;
 };
 
@@ -47,7 +47,7 @@ struct Tail {
 	i64 width;      // positions
 	int words, n;   // of the row; of the tail
 	int row, set, members, kv_head;
-	At at;
+	RowPosition at;
 };
 
 // draws gives index i of what a set of a row draws.
@@ -79,7 +79,7 @@ __device__ inline void fix(const TailArgs& a, Tail& t, const Entries& e) {
 		if (j < 0 || !(x > 0)) continue;
 		for (int p = lo; p < hi && p <= t.at.p; p++) {
 			if (!sees(a.plan.span, t.at.p, p) || t.edge[p / PAGE] >> p % PAGE & 1) continue;
-			t.known[p] = larger(t.known[p], x);
+			t.known[p] = max_of(t.known[p], x);
 			atomicOr((unsigned long long*)&t.fixed[p / PAGE], 1ull << p % PAGE);
 		}
 	}
@@ -90,9 +90,9 @@ __device__ inline void fix(const TailArgs& a, Tail& t, const Entries& e) {
 __device__ inline void split(const TailArgs& a, Tail& t) {
 	u32 *seen = (u32*)t.drawn, *edges = (u32*)t.edge, *fixed = (u32*)t.fixed;
 	for (int j = threadIdx.x; j < t.words * PAGE; j += blockDim.x) {
-		bool sight = sees(a.plan.span, t.at.p, j), in = sight && edge(a.plan, t.at.p, j);
+		bool sight = sees(a.plan.span, t.at.p, j), in = sight && in_sinks_or_window(a.plan, t.at.p, j);
 		t.known[j] = in;
-		u32 all = __ballot_sync(ALL, sight), some = __ballot_sync(ALL, in);
+		u32 all = __ballot_sync(FULL_MASK, sight), some = __ballot_sync(FULL_MASK, in);
 		if (lane() > 0) continue;
 		seen[j / WARP] = all;
 		edges[j / WARP] = fixed[j / WARP] = some;
@@ -132,7 +132,7 @@ template <class X>
 __device__ inline void spread_values(const TailArgs& a, const Tail& t, X x, double& norm, double& trace) {
 	SHARED(double, mean, MOST_VALUE);
 	int dim = (int)a.g.dim, fixed = t.head->fixed, pilot = t.head->pilot;
-	auto value = [&](int i, int e) { return (double)load(a.g.v, a.g.half, key_at(a.g, t.at.slot, t.kv_head, t.reads[i]) + e); };
+	auto value = [&](int i, int e) { return (double)load_kv(a.g.v, a.g.half, key_offset(a.g, t.at.slot, t.kv_head, t.reads[i]) + e); };
 	double part = 0;
 	for (int e = threadIdx.x; e < dim; e += blockDim.x) {
 		double m = 0, s = 0;
@@ -158,8 +158,8 @@ __device__ inline double need(const TailArgs& a, const Tail& t, int u) {
 	const float* scores = t.scores + u * t.width;
 	int fixed = t.head->fixed, pilot = t.head->pilot, reads = fixed + pilot;
 	float top = -infinity();
-	for (int i = threadIdx.x; i < reads; i += blockDim.x) top = larger(top, scores[i]);
-	top = reduce_block(top, -infinity(), Top());
+	for (int i = threadIdx.x; i < reads; i += blockDim.x) top = max_of(top, scores[i]);
+	top = reduce_block(top, -infinity(), Max());
 	auto x = [&](int i) {
 		double e = scores[i] > -infinity() ? exp((double)scores[i] - (double)top) : 0;
 		return i < fixed ? e * t.known[t.reads[i]] : e;
@@ -199,7 +199,7 @@ __device__ inline int budget(const TailArgs& a, const Tail& t) {
 		if (x > want || x != x) want = x;
 	}
 	if (a.eps == 0 || !(want < (double)n)) return n;
-	return smaller(n, larger(t.head->pilot, (int)ceil(want)));
+	return min_of(n, max_of(t.head->pilot, (int)ceil(want)));
 }
 
 // start finds the scratch of an item; false if its row is skipped.
@@ -209,7 +209,7 @@ __device__ inline bool start(const TailArgs& a, Tail& t) {
 	t.set = (int)(item % a.sets);
 	t.members = (int)(a.heads / a.sets);
 	t.kv_head = t.set * t.members * (int)a.g.heads / (int)a.heads;
-	t.at = place(a.g, t.row);
+	t.at = row_position(a.g, t.row);
 	t.words = t.at.p / PAGE + 1;
 	u8* at = a.work + blockIdx.x * a.item;
 	t.width = a.g.width * PAGE;
@@ -225,14 +225,14 @@ __device__ inline bool start(const TailArgs& a, Tail& t) {
 }
 
 // sound reports whether the list has room for the row and its pages are there.
-__device__ inline bool sound(const TailArgs& a, const Tail& t) {
+__device__ inline bool page_table_valid(const TailArgs& a, const Tail& t) {
 	if (t.at.p >= a.cap) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
 		return false;
 	}
 	int bad = 0;
 	for (int b = threadIdx.x; b < t.words; b += blockDim.x) bad |= page_of(a.g, t.at.slot, b) < 0;
-	return !reduce_block(bad, 0, Top());
+	return !reduce_block(bad, 0, Max());
 }
 
 // tail_reads: block i splits what a set of a row sees, and lists what the spread of the
@@ -241,13 +241,13 @@ KERNEL(tail_reads, TailArgs, 512) {
 	Tail t;
 	if (!start(a, t)) return;
 	Head head = {-1, 0, 0, 0};
-	if (sound(a, t)) {
+	if (page_table_valid(a, t)) {
 		split(a, t);
 		head.n = t.n;
 	}
 	if (head.n >= 2 && (a.pilot_count > 0 || a.pilot_share > 0)) {
 		int pilot = (int)(a.pilot_share > 0 ? floor(a.pilot_share * (double)t.n + 1e-9) : (double)a.pilot_count);
-		head.pilot = smaller(t.n, larger(2, pilot));
+		head.pilot = min_of(t.n, max_of(2, pilot));
 		Run r = run_of(t.words);
 		u64 mine = 0, total;
 		for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(t.fixed[w]);
@@ -268,15 +268,15 @@ KERNEL(tail_scores, TailArgs, 256) {
 	if (!start(a, t)) return;
 	int reads = t.head->fixed + t.head->pilot, each = (reads + (int)gridDim.z - 1) / (int)gridDim.z, lo = (int)blockIdx.z * each;
 	float unit = 1 / sqrtf((float)a.g.dim);
-	for (int h = 0; h < t.members; h += TOGETHER) {
+	for (int h = 0; h < t.members; h += HEADS_PER_PASS) {
 		const float* q = a.q + ((i64)t.row * a.heads + t.set * t.members + h) * a.g.dim;
-		auto where = [&](int i) { return key_at(a.g, t.at.slot, t.kv_head, t.reads[lo + i]); };
+		auto where = [&](int i) { return key_offset(a.g, t.at.slot, t.kv_head, t.reads[lo + i]); };
 		auto put = [&](int u, int i, float sum) {
 			sum *= unit;
-			met(a.g, sum);
+			count_nan(a.g, sum);
 			t.scores[(h + u) * t.width + lo + i] = sum;
 		};
-		score_any(a.g, smaller(each, reads - lo), q, smaller(TOGETHER, t.members - h), [](int) { return true; }, where, put);
+		score_any(a.g, min_of(each, reads - lo), q, min_of(HEADS_PER_PASS, t.members - h), [](int) { return true; }, where, put);
 	}
 }
 
@@ -318,5 +318,5 @@ KERNEL(sample_tail, TailArgs, 512) {
 		}
 	}
 	__syncthreads();
-	write(a, t, (float)((double)n / larger(b, 1)));
+	write(a, t, (float)((double)n / max_of(b, 1)));
 }

@@ -12,13 +12,13 @@ struct FeatureArgs {
 	const i32* of;  // [slots]: their requests; NULL: one for all
 	i64 request, layer;
 	i64 draws, strata;
-	Pages g;
+	PagedKV g;
 };
 
 // features: block (r, s) estimates the queries of set s of heads of row r, a
 // thread a feature at a time.
 KERNEL(features, FeatureArgs, 128) {
-	At at = place(a.g, blockIdx.x);
+	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int dim = (int)a.g.dim, run = (int)a.run;
 	i64 from = ((i64)blockIdx.x * a.heads + blockIdx.y * run) * dim;
@@ -29,8 +29,8 @@ KERNEL(features, FeatureArgs, 128) {
 		return sum / run;
 	};
 	double norm = 0;
-	for (int i = threadIdx.x; i < dim; i += blockDim.x) norm = larger(norm, size(i));
-	norm = reduce_block(norm, 0.0, Top());
+	for (int i = threadIdx.x; i < dim; i += blockDim.x) norm = max_of(norm, size(i));
+	norm = reduce_block(norm, 0.0, Max());
 	Draw d = {a.seed, a.of ? (u32)a.of[at.slot] : (u32)a.request, (u32)a.layer, blockIdx.y, (u32)at.p, FOR_FEATURES};
 	for (int i = threadIdx.x; i < dim; i += blockDim.x) {
 		double mine = size(i), border = mine / norm;  // not a number where the norm is 0

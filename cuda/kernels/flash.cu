@@ -25,9 +25,9 @@ __device__ inline void bring(const FlashArgs& a, const Tiles& w, Stage<DIM>& s, 
 		int page = j >= 0 && j <= last ? page_of(a.g, 0, j / PAGE) : -1;
 		u16 *k = s.k + r * (DIM + 8) + c, *v = s.v + r * (DIM + 8) + c;
 		if (page >= 0) {
-			i64 from = element_of(a.g, page, kv_head, j % PAGE) + c;
-			copy_async(k, (const u16*)a.g.k + from);
-			copy_async(v, (const u16*)a.g.v + from);
+			i64 from = kv_offset(a.g, page, kv_head, j % PAGE) + c;
+			cp_async(k, (const u16*)a.g.k + from);
+			cp_async(v, (const u16*)a.g.v + from);
 		} else {
 			Word4 zero = {{0, 0, 0, 0}};
 			*(Word4*)k = zero;
@@ -38,7 +38,7 @@ __device__ inline void bring(const FlashArgs& a, const Tiles& w, Stage<DIM>& s, 
 			s.bias[r] = w.bias(t, r);
 		}
 	}
-	copy_commit();
+	cp_async_commit();
 }
 
 // Rows is what a warp has of its 16 rows; a lane has parts of rows lane/4 and
@@ -47,7 +47,7 @@ template <int DIM>
 struct Rows {
 	u32 q[DIM / 16][4];
 	float acc[DIM / 8][4];
-	State s[2];
+	SoftmaxState s[2];
 	Sight sight[2];
 };
 
@@ -61,9 +61,9 @@ __device__ __forceinline__ void scores(Rows<DIM>& r, const Stage<DIM>& t, float 
 #pragma unroll
 		for (int n = 0; n < PAGE / 16; n++) {
 			u32 b[4];
-			load_matrices(b, t.k + (n * 16 + lane() % 8 + lane() / 16 * 8) * (DIM + 8) + k * 16 + lane() / 8 % 2 * 8);
-			multiply_add(s[2 * n], r.q[k], b);
-			multiply_add(s[2 * n + 1], r.q[k], b + 2);
+			ldmatrix_x4(b, t.k + (n * 16 + lane() % 8 + lane() / 16 * 8) * (DIM + 8) + k * 16 + lane() / 8 % 2 * 8);
+			mma_f16(s[2 * n], r.q[k], b);
+			mma_f16(s[2 * n + 1], r.q[k], b + 2);
 		}
 	}
 	if (whole) return;
@@ -73,7 +73,7 @@ __device__ __forceinline__ void scores(Rows<DIM>& r, const Stage<DIM>& t, float 
 		for (int i = 0; i < 4; i++) {
 			int c = n * 8 + lane() % 4 * 2 + i % 2, j = t.at[c];
 			const Sight& see = r.sight[i / 2];
-			bool in = j >= 0 && see.spanned(j), edge = see.edge(j);
+			bool in = j >= 0 && see.spanned(j), edge = see.in_sinks_or_window(j);
 			if (!in || (!page_tile && edge))
 				s[n][i] = -infinity();
 			else if (!edge)
@@ -88,13 +88,13 @@ __device__ __forceinline__ void add_tile(Rows<DIM>& r, const Stage<DIM>& t, floa
 	float scale[2];
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
-		float top = r.s[u].top;
+		float top = r.s[u].max;
 #pragma unroll
-		for (int n = 0; n < PAGE / 8; n++) top = larger(top, larger(s[n][2 * u], s[n][2 * u + 1]));
-		top = larger(top, __shfl_xor_sync(ALL, top, 1));
-		top = larger(top, __shfl_xor_sync(ALL, top, 2));
-		scale[u] = scale_to(r.s[u].top, top);
-		r.s[u].top = top;
+		for (int n = 0; n < PAGE / 8; n++) top = max_of(top, max_of(s[n][2 * u], s[n][2 * u + 1]));
+		top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 1));
+		top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 2));
+		scale[u] = rescale(r.s[u].max, top);
+		r.s[u].max = top;
 		float sum = 0;
 #pragma unroll
 		for (int n = 0; n < PAGE / 8; n++) {
@@ -115,23 +115,23 @@ __device__ __forceinline__ void add_tile(Rows<DIM>& r, const Stage<DIM>& t, floa
 #pragma unroll
 		for (int d = 0; d < DIM / 16; d++) {
 			u32 b[4];
-			load_transposed(b, t.v + (k * 16 + lane() % 16) * (DIM + 8) + d * 16 + lane() / 16 * 8);
-			multiply_add(r.acc[2 * d], p, b);
-			multiply_add(r.acc[2 * d + 1], p, b + 2);
+			ldmatrix_x4_trans(b, t.v + (k * 16 + lane() % 16) * (DIM + 8) + d * 16 + lane() / 16 * 8);
+			mma_f16(r.acc[2 * d], p, b);
+			mma_f16(r.acc[2 * d + 1], p, b + 2);
 		}
 	}
 }
 
 template <int DIM>
 __device__ __forceinline__ void flash(const FlashArgs& a) {
-	DYNAMIC(Stage<DIM>, stages);
-	int first = first_of(a.g, 0), rows = (int)a.g.rows, h = blockIdx.y;
+	DYNAMIC_SHARED(Stage<DIM>, stages);
+	int first = first_position(a.g, 0), rows = (int)a.g.rows, h = blockIdx.y;
 	if (first < 0) return;
 	int tile = first / FLASH_ROWS + (int)(gridDim.x - 1 - blockIdx.x);  // the long ones first
-	int lo = larger(tile * FLASH_ROWS, first), last = smaller((tile + 1) * FLASH_ROWS, first + rows) - 1;
+	int lo = max_of(tile * FLASH_ROWS, first), last = min_of((tile + 1) * FLASH_ROWS, first + rows) - 1;
 	if (lo > last) return;
 	int kv_head = h * (int)a.g.heads / (int)a.heads;
-	At at = {0, first, lo};
+	RowPosition at = {0, first, lo};
 	Tiles w = tiles_of(a.plan, entries(a.plan.list, a.g, at, h, (int)a.heads), lo, last);
 	if (w.all > 0) bring<DIM>(a, w, stages[0], 0, kv_head, last);
 	Rows<DIM> r;
@@ -140,7 +140,7 @@ __device__ __forceinline__ void flash(const FlashArgs& a) {
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
 		p[u] = tile * FLASH_ROWS + warp() * 16 + lane() / 4 + u * 8;
-		r.s[u] = {NOTHING, 0};
+		r.s[u] = {EMPTY_MAX, 0};
 		r.sight[u] = sight_of(a.plan, p[u]);
 		bool there = p[u] >= lo && p[u] <= last;
 		const float* q = a.q + ((i64)(there ? p[u] - first : 0) * a.heads + h) * DIM + lane() % 4 * 2;
@@ -159,8 +159,8 @@ __device__ __forceinline__ void flash(const FlashArgs& a) {
 		if (t + 1 < w.all)
 			bring<DIM>(a, w, stages[(t + 1) % 2], t + 1, kv_head, last);
 		else
-			copy_commit();
-		copy_wait<1>();
+			cp_async_commit();
+		cp_async_wait<1>();
 		__syncthreads();
 		const Stage<DIM>& stage = stages[t % 2];
 		float s[PAGE / 8][4];
@@ -171,9 +171,9 @@ __device__ __forceinline__ void flash(const FlashArgs& a) {
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
 		float sum = r.s[u].sum;
-		sum += __shfl_xor_sync(ALL, sum, 1);
-		sum += __shfl_xor_sync(ALL, sum, 2);
-		float scale = finish(sum, false);
+		sum += __shfl_xor_sync(FULL_MASK, sum, 1);
+		sum += __shfl_xor_sync(FULL_MASK, sum, 2);
+		float scale = normalizer(sum, false);
 		if (p[u] < lo || p[u] > last) continue;
 		float* y = a.dst + ((i64)(p[u] - first) * a.heads + h) * DIM + lane() % 4 * 2;
 #pragma unroll

@@ -2,7 +2,7 @@
 // DIM/8 lanes have a position together, each 8 numbers of its key and of its value.
 #pragma once
 
-#include "few.cuh"
+#include "dequant.cuh"
 #include "state.cuh"
 
 constexpr int GATHER_TURNS = 2;   // positions of a warp's part that are copied together
@@ -21,7 +21,7 @@ struct Gatherer {
 
 	Word4 k[GATHER_TURNS], v[GATHER_TURNS];
 	float q[8], acc[8];
-	State state;
+	SoftmaxState state;
 
 	// ask takes the head's query.
 	__device__ __forceinline__ void ask(const float* query) {
@@ -32,7 +32,7 @@ struct Gatherer {
 			q[d] = query[d] * unit;
 			acc[d] = 0;
 		}
-		state = {NOTHING, 0};
+		state = {EMPTY_MAX, 0};
 	}
 
 	// take empties a place of the ring.
@@ -48,20 +48,20 @@ struct Gatherer {
 	// for none, or in a mixture the weight.
 	template <class Bias>
 	__device__ __forceinline__ void add(bool mixture, Bias bias) {
-		float s[GATHER_TURNS], top = state.top;
+		float s[GATHER_TURNS], top = state.max;
 #pragma unroll
 		for (int t = 0; t < GATHER_TURNS; t++) {
 			float b = bias(t), sum = 0;
 #pragma unroll
 			for (int w = 0; w < 4; w++) sum += q[2 * w] * from_half((u16)k[t].w[w]) + q[2 * w + 1] * from_half((u16)(k[t].w[w] >> 16));
 #pragma unroll
-			for (int m = PIECES / 2; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
+			for (int m = PIECES / 2; m > 0; m /= 2) sum += __shfl_xor_sync(FULL_MASK, sum, m);
 			s[t] = b == -infinity() || mixture ? b : sum + b;
-			top = larger(top, s[t]);
+			top = max_of(top, s[t]);
 		}
 		if (!mixture) {
-			float scale = scale_to(state.top, top);
-			state.top = top;
+			float scale = rescale(state.max, top);
+			state.max = top;
 			state.sum *= scale;
 #pragma unroll
 			for (int d = 0; d < 8; d++) acc[d] *= scale;
@@ -81,7 +81,7 @@ struct Gatherer {
 	// merge stores what the lanes of a block of WARPS warps added up, in their order: accs is
 	// [WARPS·ROWS, DIM], states [WARPS·ROWS]. All threads call it.
 	template <int WARPS>
-	__device__ __forceinline__ void merge(float* dst, float* accs, State* states, bool mixture) {
+	__device__ __forceinline__ void merge(float* dst, float* accs, SoftmaxState* states, bool mixture) {
 		constexpr int GROUPS = WARPS * ROWS;
 		int group = warp() * ROWS + lane() / PIECES;
 #pragma unroll
@@ -89,13 +89,13 @@ struct Gatherer {
 		if (lane() % PIECES == 0) states[group] = state;
 		__syncthreads();
 		if (threadIdx.x >= DIM) return;
-		float top = NOTHING, total = 0, y = 0;
-		for (int i = 0; i < GROUPS; i++) top = larger(top, states[i].top);
+		float top = EMPTY_MAX, total = 0, y = 0;
+		for (int i = 0; i < GROUPS; i++) top = max_of(top, states[i].max);
 		for (int i = 0; i < GROUPS; i++) {
-			float scale = scale_to(states[i].top, top);
+			float scale = rescale(states[i].max, top);
 			total += states[i].sum * scale;
 			y += accs[i * DIM + threadIdx.x] * scale;
 		}
-		dst[threadIdx.x] = y * finish(total, mixture);
+		dst[threadIdx.x] = y * normalizer(total, mixture);
 	}
 };

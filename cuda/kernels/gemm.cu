@@ -19,7 +19,7 @@ __device__ __forceinline__ void bring_rows(u16* to, const u16* from, i64 first, 
 	for (int u = 0; u < 2; u++) {
 		int i = threadIdx.x + u * 256, r = i / 4, c = i % 4 * 8;
 		bool there = first + r < n;
-		copy_async_if(to + r * STRIDE + c, from + (there ? first + r : 0) * row + k + c, there);
+		cp_async_zfill(to + r * STRIDE + c, from + (there ? first + r : 0) * row + k + c, there);
 	}
 }
 
@@ -29,20 +29,20 @@ __device__ __forceinline__ void multiply_tile(float acc[4][4][4], const u16* x, 
 	for (int k = 0; k < DEPTH; k += 16) {
 		u32 a[4][4], b[2][4];
 #pragma unroll
-		for (int i = 0; i < 4; i++) load_matrices(a[i], x + (i * 16 + lane() % 16) * STRIDE + k + lane() / 16 * 8);
+		for (int i = 0; i < 4; i++) ldmatrix_x4(a[i], x + (i * 16 + lane() % 16) * STRIDE + k + lane() / 16 * 8);
 #pragma unroll
-		for (int i = 0; i < 2; i++) load_matrices(b[i], w + (i * 16 + lane() % 8 + lane() / 16 * 8) * STRIDE + k + lane() / 8 % 2 * 8);
+		for (int i = 0; i < 2; i++) ldmatrix_x4(b[i], w + (i * 16 + lane() % 8 + lane() / 16 * 8) * STRIDE + k + lane() / 8 % 2 * 8);
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 #pragma unroll
-			for (int j = 0; j < 4; j++) multiply_add(acc[i][j], a[i], b[j / 2] + j % 2 * 2);
+			for (int j = 0; j < 4; j++) mma_f16(acc[i][j], a[i], b[j / 2] + j % 2 * 2);
 		}
 	}
 }
 
 // gemm: block (i, j) computes rows 128·i and columns 128·j.
 KERNEL(gemm, GemmArgs, 256) {
-	DYNAMIC(u16, ring);
+	DYNAMIC_SHARED(u16, ring);
 	i64 first = (i64)blockIdx.x * SIDE, column = (i64)blockIdx.y * SIDE;
 	auto bring = [&](i64 k) {
 		if (k < a.k) {
@@ -50,13 +50,13 @@ KERNEL(gemm, GemmArgs, 256) {
 			bring_rows(to, a.x, first, a.rows, k, a.k);
 			bring_rows(to + SIDE * STRIDE, a.w, column, a.n, k, a.k);
 		}
-		copy_commit();
+		cp_async_commit();
 	};
 	float acc[4][4][4] = {};
 	int m = warp() / 4 * 64, n = warp() % 4 * 32;
 	for (int i = 0; i < RING - 1; i++) bring(i * DEPTH);
 	for (i64 k = 0; k < a.k; k += DEPTH) {
-		copy_wait<RING - 2>();
+		cp_async_wait<RING - 2>();
 		__syncthreads();
 		bring(k + (RING - 1) * DEPTH);
 		const u16* tile = ring + k / DEPTH % RING * RING_TILE;

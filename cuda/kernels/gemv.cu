@@ -1,163 +1,578 @@
-// Products of a few rows with a matrix, dst = x·wᵀ: what a decode step does, bound
-// by reading w once. Checked against matmul.cu. A warp takes rows of w and all
-// rows of x.
+// Products of one row with matrices, dst = x·wᵀ: what a decode step does for one
+// sequence, bound by reading the matrices once. Checked against matmul.cu.
 //
-// Quantized weights meet activations of 8 bits, as in package cpu: quantize makes
-// of each 32 numbers 32 integers of at most 127 with their scale, and the sums
-// that weights with minima need. Products are then four at a time, __dp4a.
+// A block for each multiprocessor takes rows that lie one behind the other. The rows are
+// cut into chunks; each warp has one chunk, the same of every row that it takes, and so
+// it holds what meets it of x in registers: as it is, or with 8 bits where the weights
+// are quantized. The weights come by through a ring in shared memory that the warp has
+// for itself. The sums of several rows are added over the lanes at once, and those of
+// the chunks of a row in the order of k at the end, where a norm's scale is multiplied
+// in. The rings are filled with the first chunks before x is there: weights do not wait
+// for the kernels before, so that memory is busy between launches too.
 #include "args.cuh"
-#include "few.cuh"
+#include "dequant.cuh"
 #include "reduce.cuh"
 
-// Eight is rows of activations in 8 bits, one after the other: [k] integers,
-// [k/32] scales, [k/16] sums of the numbers that integers stand for.
-__device__ inline i64 eight_size(i64 k) { return (k + k / 32 * 4 + k / 16 * 4 + 15) / 16 * 16; }
-
-struct QuantizeArgs {
-	u8* dst;         // [rows, eight_size(k)]
-	const float* x;  // [rows, k]
-	i64 k;
-};
-
-// quantize: warp w of block (z, r) takes 32 numbers of row r.
-KERNEL(quantize, QuantizeArgs, 256) {
-	i64 b = (i64)blockIdx.x * (blockDim.x / WARP) + warp();
-	if (b >= a.k / 32) return;
-	float x = a.x[blockIdx.y * a.k + b * 32 + lane()];
-	float top = reduce_warp(fabsf(x), Top()), d = top * (1 / 127.0f);
-	int q = top > 1e-36f ? (int)rintf(x * (127 / top)) : 0;  // 127 / top stays finite
-	int sum = q;
-	for (int m = 8; m > 0; m /= 2) sum += __shfl_xor_sync(ALL, sum, m);
-	u8* row = a.dst + blockIdx.y * eight_size(a.k);
-	row[b * 32 + lane()] = (u8)(signed char)q;
-	if (lane() == 0) ((float*)(row + a.k))[b] = d;
-	if (lane() % 16 == 0) ((float*)(row + a.k + a.k / 8))[b * 2 + lane() / 16] = d * (float)sum;
-}
-
 struct GemvArgs {
-	float* dst;      // [rows, n]
-	const void* x;   // [rows, k] f32, or with 8 bits
-	const u8* w;     // [n, k], of the type
-	i64 rows, n, k, row;  // row: bytes of a row of w
+	const float* x;     // [k]
+	const float* norm;  // [k]: x is normalized and multiplied by it; NULL: x as it is
+	f64 eps;
+	float* dst[3];      // [n]
+	const u8* w[3];     // [n, k], of the type
+	i64 n[3];
+	i64 k, row;  // row: bytes of a row of w
+	i64 mode;
+	i64 fixed;  // no kernel writes w
+	i64 slots;  // warps that have a row together
 };
 
-constexpr int GEMV_WARPS = 8;
-constexpr int STAGED = 1024;  // weights that a warp has in shared memory at a time
+// GemvQKVArgs are of products that are queries, keys and values, which are turned and
+// appended as by rope_append. Pairs of elements that turn are neighbours.
+struct GemvQKVArgs {
+	GemvArgs s;
+	i64 role[3];  // of dst: 0 queries, 1 keys, 2 values
+	PagedKV g;
+	const i32* pos;      // [1]
+	const float* freqs;  // [pairs]
+	f64 scale;
+	i64 pairs;
+};
 
-// gemv_quantized stages STAGED weights of a row of w at a time, because blocks of
-// most types start on any two bytes; a lane then takes 32 of them. The next chunk
-// is read while this one is used.
-template <int TYPE, int ROWS>
-__device__ __forceinline__ void gemv_quantized(const GemvArgs& a) {
-	constexpr int LEN = TYPE <= Q8_0 ? 32 : 256;
-	constexpr int SIZE = TYPE == Q8_0 ? 34 : TYPE == Q4_0 ? 18 : TYPE == Q4_K ? 144 : TYPE == Q5_K ? 176 : 210;
-	constexpr int BYTES = STAGED / LEN * SIZE, PIECES = (BYTES + 15 + 15) / 16, EACH = (PIECES + WARP - 1) / WARP;
-	SHARED(Word4, staged, GEMV_WARPS * PIECES);
-	i64 c = (i64)blockIdx.x * GEMV_WARPS + warp();
-	if (c >= a.n) return;
-	const u8 *w = a.w + c * a.row, *end = w + a.row;
-	Word4* mine = staged + warp() * PIECES;
-	float sum[ROWS] = {};
-	Word4 next[EACH];
-	auto fetch = [&](i64 at) {
-		const u8* from = (const u8*)((u64)(w + at) & ~(u64)15);
-#pragma unroll
-		for (int i = 0; i < EACH; i++) {
-			const u8* piece = from + (i64)(lane() + i * WARP) * 16;
-			if (lane() + i * WARP < PIECES && piece < end) next[i] = load16(piece);
-		}
-	};
-	fetch(0);
-	for (i64 chunk = 0; chunk * STAGED < a.k; chunk++) {
-		__syncwarp();
-#pragma unroll
-		for (int i = 0; i < EACH; i++) {
-			if (lane() + i * WARP < PIECES) mine[lane() + i * WARP] = next[i];
-		}
-		__syncwarp();
-		const u8* row = (const u8*)mine + ((u64)(w + chunk * BYTES) & 15);
-		if ((chunk + 1) * STAGED < a.k) fetch((chunk + 1) * BYTES);
-		i64 b = chunk * (STAGED / 32) + lane();
-		if (b >= a.k / 32) continue;
-		Few f = few<TYPE>(row, lane());
-#pragma unroll
-		for (int r = 0; r < ROWS; r++) {
-			if (r >= a.rows) break;
-			const u8* x = (const u8*)a.x + r * eight_size(a.k);
-			Word4 lo = load16(x + b * 32), hi = load16(x + b * 32 + 16);
-			int s0 = 0, s1 = 0;
-#pragma unroll
-			for (int i = 0; i < 4; i++) {
-				s0 = __dp4a(f.v[i], (int)lo.w[i], s0);
-				s1 = __dp4a(f.v[i + 4], (int)hi.w[i], s1);
-			}
-			float d = ((const float*)(x + a.k))[b];
-			const float* sums = (const float*)(x + a.k + a.k / 8) + b * 2;
-			sum[r] += d * (f.d[0] * (float)s0 + f.d[1] * (float)s1) - (f.m[0] * sums[0] + f.m[1] * sums[1]);
-		}
+constexpr int GEMV_THREADS = 512;
+
+// Piece is how a type is cut: WEIGHTS of a row in BYTES, STAGES of them in a ring.
+template <int TYPE>
+struct Piece {
+	static constexpr bool QUANTIZED = TYPE >= Q4_0;
+	static constexpr int WEIGHTS = QUANTIZED ? 2048 : TYPE == F32 ? 512 : 1024;
+	static constexpr int BYTES = TYPE == Q4_0 || TYPE == Q4_K ? 1152 : TYPE == Q8_0 ? 2176 : TYPE == Q5_K ? 1408 : TYPE == Q6_K ? 1680 : 2048;
+	static constexpr int STAGES = BYTES == 1152 ? 4 : 3;
+	static constexpr int X = QUANTIZED ? 2432 : 0;  // bytes of shared memory for the part of x that meets a chunk
+};
+
+// A lane takes 64 of the 2048 weights of a chunk of a quantized type, those that lie one
+// behind the other; of Q6_K, 16 of each 32 in half a block of 256, with scales of their own.
+// x that meets a chunk is 4 times 16 integers for each lane, [4][32][16] bytes with X_APART
+// from one 32 lanes to the next, so that a warp that stores them meets every bank; and their
+// scales, one for each 32 numbers.
+constexpr int X_APART = 544, X_SCALES = 4 * X_APART;
+
+// put stores numbers 8i to 8i+7 of x for quantized weights. All lanes of a warp call it.
+template <int TYPE>
+__device__ __forceinline__ void put(u8* x, int i, const float v[8]) {
+	float top = fabsf(v[0]);
+	for (int j = 1; j < 8; j++) top = max_nan(top, fabsf(v[j]));
+	for (int m = 1; m < 4; m *= 2) top = max_nan(top, __shfl_xor_sync(FULL_MASK, top, m));
+	float per = top > 1e-36f ? fast_div(127, top) : 0;
+	u32 word[2];
+	for (int h = 0; h < 2; h++) {
+		u32 q[4];  // with the integer as the lowest byte
+		for (int j = 0; j < 4; j++) q[j] = __float_as_uint(v[h * 4 + j] * per + 12582912.0f);
+		word[h] = __byte_perm(__byte_perm(q[0], q[1], 0x0040), __byte_perm(q[2], q[3], 0x0040), 0x5410);
 	}
-#pragma unroll
-	for (int r = 0; r < ROWS; r++) {
-		float s = reduce_warp(sum[r], Plus());
-		if (lane() == 0 && r < a.rows) a.dst[r * a.n + c] = s;
-	}
+	int e = i * 8, in = e % 2048;
+	int of = TYPE == Q6_K ? in / 128 * 2 + in / 16 % 2 : in / 64, piece = TYPE == Q6_K ? in / 32 % 4 : in / 16 % 4;
+	u8* tile = x + e / 2048 * Piece<TYPE>::X;
+	*(u64*)(tile + piece * X_APART + of * 16 + in % 16) = word[0] | (u64)word[1] << 32;
+	if (in % 32 == 0) ((float*)(tile + X_SCALES))[in / 32] = top * (1 / 127.0f);
 }
 
-// GEMV_PAIR is how many rows of w a warp takes at once of a type without blocks,
-// so that x is read once for them.
-constexpr int GEMV_PAIR = 2;
-
-// gemv_plain takes 8 weights of a row for each lane at a time; k is a multiple of 8.
-template <int TYPE, int ROWS>
-__device__ __forceinline__ void gemv_plain(const GemvArgs& a) {
-	i64 c = ((i64)blockIdx.x * GEMV_WARPS + warp()) * GEMV_PAIR;
-	if (c >= a.n) return;
-	const u8* w[GEMV_PAIR];
-	float sum[GEMV_PAIR][ROWS] = {};
+// prepare makes x ready in shared memory, multiplied by the weights of a norm. It gives a
+// thread's part of the sum of the squares of x. Its instructions are few, because a launch
+// begins with none of them at hand.
+template <int TYPE>
+__device__ __forceinline__ float prepare(const GemvArgs& a, u8* x) {
+	constexpr int HOLD = 2;  // times 8 numbers that a thread reads at once
+	float squares = 0;
+	int n = (int)a.k / 8;
+#pragma unroll 1
+	for (int base = threadIdx.x; base < n; base += HOLD * blockDim.x) {
+		float v[HOLD][8];
 #pragma unroll
-	for (int u = 0; u < GEMV_PAIR; u++) w[u] = a.w + smaller(c + u, a.n - 1) * a.row;
-#pragma unroll 4
-	for (i64 i = lane() * 8; i < a.k; i += WARP * 8) {
-		float v[GEMV_PAIR][8];
-#pragma unroll
-		for (int u = 0; u < GEMV_PAIR; u++) plain8<TYPE>(v[u], w[u], i);
-#pragma unroll
-		for (int r = 0; r < ROWS; r++) {
-			if (r >= a.rows) break;
-			const float* x = (const float*)a.x + r * a.k + i;
-			Word4 lo = load16(x), hi = load16(x + 4);
-#pragma unroll
-			for (int u = 0; u < GEMV_PAIR; u++) {
-#pragma unroll
-				for (int j = 0; j < 4; j++) {
-					sum[u][r] += __uint_as_float(lo.w[j]) * v[u][j];
-					sum[u][r] += __uint_as_float(hi.w[j]) * v[u][j + 4];
+		for (int j = 0; j < HOLD; j++) {
+			int i = base + j * blockDim.x;
+			if (i >= n) break;
+			ld_cg4(v[j], a.x + 8 * i);
+			ld_cg4(v[j] + 4, a.x + 8 * i + 4);
+		}
+#pragma unroll 1
+		for (int i = base; i < min_of(n, base + HOLD * (int)blockDim.x); i += blockDim.x) {
+			if (a.norm) {
+				Word4 norm[2] = {load16(a.norm + 8 * i), load16(a.norm + 8 * i + 4)};
+				for (int u = 0; u < 8; u++) {
+					squares += v[0][u] * v[0][u];
+					v[0][u] *= __uint_as_float(norm[u / 4].w[u % 4]);
 				}
 			}
+			put<TYPE>(x, i, v[0]);
+			for (int u = 0; u < 8; u++) {
+				for (int j = 1; j < HOLD; j++) v[j - 1][u] = v[j][u];
+			}
 		}
 	}
+	return squares;
+}
+
+// Taken is what a lane holds of x: what meets its weights of a chunk. Of a quantized type,
+// integers as its weights lie, the scales of each 32, the sums of what these stand for,
+// and what sums of products begin with.
+template <int TYPE, bool = Piece<TYPE>::QUANTIZED>
+struct Taken {
+	u32 v[18];
+	float d[4], sum[2];
+	int start[4];
+	u32 block, at;    // where what the lane takes of a chunk lies: its block, and its weights
+	const float* scales;  // of Q6_K, that has no registers for them
+	u32 pick, later;  // which of the scales of a block of Q4_K or Q5_K are its own
+};
+template <int TYPE>
+struct Taken<TYPE, false> {
+	float v[Piece<TYPE>::WEIGHTS / WARP];
+};
+
+// late is 32 bytes of x for a block whose integers are 2 past a multiple of 4: what meets
+// the bytes before and behind them is 0.
+__device__ __forceinline__ void late(u32* to, const u32* x, int words) {
 #pragma unroll
-	for (int u = 0; u < GEMV_PAIR; u++) {
+	for (int i = 0; i <= words; i++) to[i] = __byte_perm(i > 0 ? x[i - 1] : 0, i < words ? x[i] : 0, 0x5432);
+}
+
+// take reads what meets a chunk of a quantized type.
+template <int TYPE>
+__device__ __forceinline__ Taken<TYPE> take(const u8* x, int chunk) {
+	x += chunk * Piece<TYPE>::X;
+	Taken<TYPE> t;
+	u32 v[16];
+	int sum[4];
 #pragma unroll
-		for (int r = 0; r < ROWS; r++) {
-			float s = reduce_warp(sum[u][r], Plus());
-			if (lane() == 0 && r < a.rows && c + u < a.n) a.dst[r * a.n + c + u] = s;
+	for (int p = 0; p < 4; p++) {
+		Word4 w = load16(x + p * X_APART + lane() * 16);
+		sum[p] = 0;
+		for (int i = 0; i < 4; i++) {
+			v[p * 4 + i] = w.w[i];
+			sum[p] = __dp4a((int)w.w[i], 0x01010101, sum[p]);
+		}
+	}
+	const float* d = (const float*)(x + X_SCALES) + lane() * 2;
+	if (TYPE == Q6_K) {
+		for (int p = 0; p < 4; p++) {
+			t.start[p] = -32 * sum[p];
+		}
+		t.scales = d - lane() % 2 * 2;
+	} else {
+		for (int h = 0; h < 2; h++) {
+			t.d[h] = d[h];
+			t.sum[h] = t.d[h] * (float)(sum[2 * h] + sum[2 * h + 1]);
+			t.start[h] = -128 * (sum[2 * h] + sum[2 * h + 1]);
+		}
+	}
+	if (TYPE == Q8_0) {
+		late(t.v, v, 8);
+		for (int i = 0; i < 8; i++) t.v[9 + i] = v[8 + i];
+	} else if (TYPE == Q4_0) {
+		late(t.v, v, 4);
+		late(t.v + 5, v + 4, 4);
+		for (int i = 0; i < 8; i++) t.v[10 + i] = v[8 + i];
+	} else {
+		for (int i = 0; i < 16; i++) t.v[i] = v[i];
+	}
+	int quarter = lane() % 4;
+	t.pick = 0x5410 + 0x2222 * (quarter % 2);
+	t.later = quarter < 2 ? 0 : 0x0f0f0f0fu;
+	t.block = lane() / 4 * (TYPE == Q4_K ? 144 : 176);
+	t.at = t.block + (TYPE == Q4_K ? 16 : 48) + quarter * 32;
+	keep_in_register(t.pick);
+	keep_in_register(t.later);
+	keep_in_register(t.block);
+	keep_in_register(t.at);
+	// Where products are with a multiple of a weight, the scale makes up for it.
+	if (TYPE == Q4_0) t.d[0] *= 1 / 16.0f;
+	if (TYPE == Q4_0 || TYPE == Q4_K) t.d[1] *= 1 / 16.0f;
+	if (TYPE == Q5_K) t.d[1] *= 0.5f;
+	return t;
+}
+
+// Slice is what meets a lane's weights of a chunk of a plain type, of which it has every
+// 32nd 16 bytes: of a vector at, with left numbers from there on.
+template <int TYPE>
+struct Slice {
+	const float* at;
+	int left;
+
+	__device__ __forceinline__ Slice(const float* v, i64 k, int chunk) {
+		int first = chunk * Piece<TYPE>::WEIGHTS + lane() * (TYPE == F32 ? 4 : 8);
+		at = v + first;
+		left = (int)k - first;
+	}
+	// four is what meets weights i to i+3 of the lane; zeros where there are none.
+	__device__ __forceinline__ Word4 load4(int i) const {
+		int to = TYPE == F32 ? i * WARP : i / 8 * 8 * WARP + i % 8;
+		if (to < left) return load16(at + to);
+		return {{0, 0, 0, 0}};
+	}
+};
+
+// take_norm takes the weights of a norm for a chunk of a plain type, or ones.
+template <int TYPE>
+__device__ __forceinline__ void take_norm(Taken<TYPE>& t, const GemvArgs& a, int chunk) {
+	Slice<TYPE> norm(a.norm, a.norm ? a.k : 0, chunk);
+#pragma unroll
+	for (int i = 0; i < Piece<TYPE>::WEIGHTS / WARP; i += 4) {
+		Word4 w = norm.load4(i);
+#pragma unroll
+		for (int j = 0; j < 4; j++) t.v[i + j] = a.norm ? __uint_as_float(w.w[j]) : 1;
+	}
+}
+
+// take_plain multiplies x into what take_norm took, and adds its squares to square.
+template <int TYPE>
+__device__ __forceinline__ void take_plain(Taken<TYPE>& t, float& square, const GemvArgs& a, int chunk) {
+	constexpr int AT_ONCE = 16;  // that registers are free for
+	Slice<TYPE> x(a.x, a.k, chunk);
+#pragma unroll
+	for (int base = 0; base < Piece<TYPE>::WEIGHTS / WARP; base += AT_ONCE) {
+		Word4 w[AT_ONCE / 4];
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i += 4) w[i / 4] = x.load4(base + i);
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			float v = __uint_as_float(w[i / 4].w[i % 4]);
+			square += v * v;
+			t.v[base + i] *= v;
 		}
 	}
 }
 
-// A kernel for each type and for up to 1, 2, 4 and 8 rows of x.
-#define GEMV(name, body, TYPE)                                                  \
-	KERNEL(name##_1, GemvArgs, GEMV_WARPS* WARP) { body<TYPE, 1>(a); } \
-	KERNEL(name##_2, GemvArgs, GEMV_WARPS* WARP) { body<TYPE, 2>(a); } \
-	KERNEL(name##_4, GemvArgs, GEMV_WARPS* WARP) { body<TYPE, 4>(a); } \
-	KERNEL(name##_8, GemvArgs, GEMV_WARPS* WARP) { body<TYPE, 8>(a); }
+__device__ __forceinline__ float half_of(const u8* at) { return from_half(*(const u16*)at); }
 
-GEMV(gemv_f32, gemv_plain, F32)
-GEMV(gemv_f16, gemv_plain, F16)
-GEMV(gemv_bf16, gemv_plain, BF16)
-GEMV(gemv_q4_0, gemv_quantized, Q4_0)
-GEMV(gemv_q8_0, gemv_quantized, Q8_0)
-GEMV(gemv_q4_k, gemv_quantized, Q4_K)
-GEMV(gemv_q5_k, gemv_quantized, Q5_K)
-GEMV(gemv_q6_k, gemv_quantized, Q6_K)
+// byte_of is byte t of a word: the lowest of the fraction of 2²³.
+__device__ __forceinline__ float byte_of(u32 word, int t) { return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650 + t)) - 8388608; }
+
+// dot is a lane's part of the product of a chunk of a quantized type at w with what it took of x.
+template <int TYPE>
+__device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, true>& x) {
+	if (TYPE == Q8_0) {
+		// Two blocks: 17 words, and so every lane reads another bank.
+		const u32* b = (const u32*)w + lane() * 17;
+		u32 first = b[0], middle = b[8];
+		int one = __dp4a((int)first, (int)x.v[0], 0), two = 0;
+#pragma unroll
+		for (int i = 1; i < 8; i++) one = __dp4a((int)b[i], (int)x.v[i], one);
+		one = __dp4a((int)middle, (int)x.v[8], one);
+#pragma unroll
+		for (int i = 9; i < 17; i++) two = __dp4a((int)b[i], (int)x.v[i], two);
+		return from_half((u16)first) * x.d[0] * (float)one + from_half((u16)(middle >> 16)) * x.d[1] * (float)two;
+	}
+	if (TYPE == Q4_0) {
+		// Two blocks: 9 words.
+		const u32* b = (const u32*)w + lane() * 9;
+		u32 first = b[0], middle = b[4];
+		float sum = 0;
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			int low = 0, high = x.start[h];
+#pragma unroll
+			for (int i = 0; i < 5 - h; i++) {
+				u32 word = h ? b[5 + i] : i == 0 ? first : i == 4 ? middle : b[i];
+				low = dp4a_u8s8(word & 0x0f0f0f0fu, x.v[h * 10 + i], low);
+				high = dp4a_u8s8(word & 0xf0f0f0f0u, x.v[h * 10 + 5 - h + i], high);
+			}
+			sum += from_half((u16)(h ? middle >> 16 : first)) * x.d[h] * (float)(low * 16 + high);
+		}
+		return sum;
+	}
+	if (TYPE == Q4_K || TYPE == Q5_K) {
+		// A quarter of a block: 32 bytes whose lower and upper bits are two times 32 weights.
+		const u8 *b = w + x.block, *q = w + x.at;
+		// Bytes 0 and 1 of scales are its two scales, 2 and 3 the minima. Those of the later
+		// half of a block have their lower 4 bits elsewhere.
+		Word4 head = load16(b);
+		u32 early = __byte_perm(head.w[1], head.w[2], x.pick) >> (x.later & 2), late = __byte_perm(head.w[3], head.w[3] >> 4, x.pick);
+		u32 scales = ((early & ~x.later) | (late & x.later)) & 0x3f3f3f3fu;
+		int one = 0, two = 0;
+#pragma unroll
+		for (int u = 0; u < 2; u++) {
+			Word4 v = load16(q + u * 16), high;
+			if (TYPE == Q5_K) high = load16(b + 16 + u * 16);
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				u32 low = v.w[i] & 0x0f0f0f0fu, up = v.w[i] & 0xf0f0f0f0u;
+				if (TYPE == Q5_K) {
+					u32 bits = high.w[i] >> 2 * (lane() % 4);
+					low |= bits << 4 & 0x10101010u;
+					up = (v.w[i] >> 3 & 0x1e1e1e1eu) | (bits << 4 & 0x20202020u);
+				}
+				one = dp4a_u8s8(low, x.v[u * 4 + i], one);
+				two = dp4a_u8s8(up, x.v[8 + u * 4 + i], two);
+			}
+		}
+		float plus = x.d[0] * (float)(one * (int)(scales & 255)) + x.d[1] * (float)(two * (int)(scales >> 8 & 255));
+		float minus = x.sum[0] * byte_of(scales, 2) + x.sum[1] * byte_of(scales, 3);
+		return from_half((u16)head.w[0]) * plus - from_half((u16)(head.w[0] >> 16)) * minus;
+	}
+	// Q6_K. Every other block is 2 past a multiple of 4.
+	int block = lane() / 4, half = lane() / 2 % 2, part = lane() % 2;
+	const u8 *b = w + block * 210, *q = b + half * 64 + part * 16;
+	bool odd = block % 2;
+	u32 pick = odd ? 0x5432 : 0x3210;
+	auto read = [&](Word4& v, const u8* at) {
+		const u32* p = (const u32*)(odd ? at - 2 : at);
+		u32 next[5] = {p[0], p[1], p[2], p[3], p[4]};
+		for (int i = 0; i < 4; i++) v.w[i] = __byte_perm(next[i], next[i + 1], pick);
+	};
+	Word4 low[2], high;
+	read(low[0], q);
+	read(low[1], q + 32);
+	read(high, b + 128 + half * 32 + part * 16);
+	const signed char* scale = (const signed char*)b + 192 + half * 8 + part;
+	Word4 d = load16(x.scales);
+	float sum = 0;
+#pragma unroll
+	for (int t = 0; t < 4; t++) {
+		int products = x.start[t];
+		for (int i = 0; i < 4; i++) {
+			u32 bits = t == 0 ? high.w[i] << 4 : t == 1 ? high.w[i] << 2 : t == 2 ? high.w[i] : high.w[i] >> 2;
+			products = dp4a_u8s8((low[t % 2].w[i] >> (t / 2 * 4) & 0x0f0f0f0fu) | (bits & 0x30303030u), x.v[t * 4 + i], products);
+		}
+		sum += __uint_as_float(d.w[t]) * (float)(products * (int)scale[2 * t]);
+	}
+	return sum * half_of(b + 208);
+}
+
+// dot is that of a type without blocks.
+template <int TYPE>
+__device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, false>& x) {
+	constexpr int EACH = TYPE == F32 ? 4 : 8;  // weights in 16 bytes
+	float sums[4] = {0, 0, 0, 0};
+#pragma unroll
+	for (int u = 0; u < Piece<TYPE>::BYTES / 16 / WARP; u++) {
+		Word4 v = load16(w + (u * WARP + lane()) * 16);
+#pragma unroll
+		for (int j = 0; j < EACH; j++) {
+			float weight;
+			if (TYPE == F32) {
+				weight = __uint_as_float(v.w[j]);
+			} else {
+				u16 bits = (u16)(v.w[j / 2] >> j % 2 * 16);
+				weight = TYPE == F16 ? from_half(bits) : from_bfloat(bits);
+			}
+			sums[j % 4] += weight * x.v[u * EACH + j];
+		}
+	}
+	return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// fold adds a over pairs of lanes, whose numbers differ in bit m, and b too: the lower of
+// the two gets the sum of a, the other one that of b.
+__device__ __forceinline__ float fold(float a, float b, int m) {
+	bool upper = lane() & m;
+	return (upper ? b : a) + __shfl_xor_sync(FULL_MASK, upper ? a : b, m);
+}
+
+// single is a product, or with HEADS those that heads are of.
+template <int TYPE, bool HEADS>
+__device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads) {
+	typedef Piece<TYPE> C;
+	constexpr int ROWS = C::QUANTIZED ? 2 : 4;  // whose sums are added over the lanes together
+	DYNAMIC_SHARED(u8, x);
+	SHARED(float, squares, GEMV_THREADS / WARP);  // of x: a warp's part of their sum
+	pdl_trigger();
+	// The block takes items lo to hi-1: rows of the matrices one after the other, or
+	// of GATE, rows of w[0] and then the same of w[1].
+	int items = (int)a.n[0] + (a.mode == GATE ? 0 : (int)a.n[1] + (int)a.n[2]);
+	constexpr int WHOLE = HEADS ? 2 : 1;  // items that a block has all of
+	int lo = (int)((i64)(items / WHOLE) * blockIdx.x / gridDim.x) * WHOLE, hi = (int)((i64)(items / WHOLE) * (blockIdx.x + 1) / gridDim.x) * WHOLE;
+	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, slots = (int)a.slots, warps = blockDim.x / WARP;
+	int rows = a.mode == GATE ? 2 * (hi - lo) : hi - lo;
+	// Which row of which matrix row v of the block is.
+	int end0 = a.mode == GATE ? hi - lo : (int)a.n[0] - lo, end1 = a.mode == GATE ? rows : (int)(a.n[0] + a.n[1]) - lo;
+	auto matrix = [&](int v) { return v < end0 ? 0 : v < end1 ? 1 : 2; };
+	auto row_of = [&](int v, int m) { return m == 0 || a.mode == GATE ? lo + v - m * (hi - lo) : m == 1 ? v - end0 : v - end1; };
+
+	float *parts = (float*)(x + chunks * C::X), *turns = parts + rows * chunks;  // [rows, chunks]; with HEADS [rows]: cosine and sine of each pair
+	u8* ring = x + chunks * C::X + (rows * (chunks + (HEADS ? 1 : 0)) * 4 + 15) / 16 * 16 + warp() * C::STAGES * C::BYTES;
+	// The warp takes every groups-th row from first on, and of these chunk chunk. Where warps
+	// are too few for all chunks, it takes one after the other.
+	int first = warp() / slots, groups = warps / slots, chunk = warp() % slots;
+
+	int load = 0, border = 0, size = 0;  // row to bring, that where its matrix ends, bytes of the chunk
+	const u8* from;
+	u8* slot;  // of the ring, that is the next to be used
+	auto bring = [&]() {
+		if (load < rows) {
+			if (load >= border) {
+				int m = matrix(load);
+				border = m == 0 ? end0 : m == 1 ? end1 : rows;
+				from = a.w[m] + row_of(load, m) * a.row + chunk * C::BYTES + lane() * 16;
+			}
+			u8* to = slot + lane() * 16;
+#pragma unroll
+			for (int at = 0; at < C::BYTES; at += WARP * 16) {
+				if (lane() * 16 < size - at) cp_async(to + at, from + at);
+			}
+			load += groups;
+			from += groups * a.row;
+		}
+		cp_async_commit();
+		slot = slot == ring + (C::STAGES - 1) * C::BYTES ? ring : slot + C::BYTES;
+	};
+	// begin fills the ring.
+	auto begin = [&]() {
+		size = min_of((int)a.row - chunk * C::BYTES, C::BYTES);
+		load = first, border = 0, slot = ring;
+		if (!C::QUANTIZED && size < C::BYTES) {
+			for (int at = lane() * 16; at < C::STAGES * C::BYTES; at += WARP * 16) {
+				if (at % C::BYTES >= size) *(Word4*)(ring + at) = {{0, 0, 0, 0}};
+			}
+		}
+#pragma unroll 1
+		for (int i = 0; i < C::STAGES; i++) bring();
+	};
+	if (!a.fixed) pdl_wait();
+	begin();
+	SHARED(i64, stored, 1);  // where the row's first head is in a cache, -1 if it is not
+	if (HEADS) {
+		// The host writes positions, lengths and pages, and so they are there before the
+		// kernels before are done.
+		const PagedKV& g = heads->g;
+		if (threadIdx.x == 0) {
+			int n = g.len[0], page = -1;
+			if (n >= g.rows && n <= g.width * PAGE) page = g.table[(n - 1) / PAGE];
+			stored[0] = page < 0 || page >= g.count ? -1 : kv_offset(g, page, 0, (n - 1) % PAGE);
+		}
+		for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
+			int m = matrix(v), pair = row_of(v, m) % (int)heads->g.dim / 2;
+			if (heads->role[m] == 2 || pair >= heads->pairs) continue;
+			double sine, cosine;
+			sincos((double)heads->pos[0] * (double)heads->freqs[pair], &sine, &cosine);
+			turns[v] = (float)(cosine * heads->scale);
+			turns[v + 1] = (float)(sine * heads->scale);
+		}
+	}
+	Taken<TYPE> mine;
+	float square = 0;
+	if constexpr (C::QUANTIZED) {
+		for (int i = threadIdx.x * 32; a.norm && i < (int)a.k; i += blockDim.x * 32) prefetch_l2(a.norm + i);
+	} else {
+		take_norm<TYPE>(mine, a, chunk);
+	}
+	if (a.fixed) pdl_wait();
+	if constexpr (C::QUANTIZED) {
+		square = prepare<TYPE>(a, x);
+		__syncthreads();
+	}
+	// What a sum is added to is read before it is needed.
+	bool adds = C::QUANTIZED && a.mode == ADD && (int)threadIdx.x < hi - lo;
+	float before = adds ? ld_cg(a.dst[0] + lo + threadIdx.x) : 0;
+	while (chunk < chunks) {
+		int there = (int)a.k - chunk * C::WEIGHTS;
+		if constexpr (C::QUANTIZED) {
+			mine = take<TYPE>(x, chunk);
+		} else {
+			take_plain<TYPE>(mine, square, a, chunk);
+		}
+		for (int v = first; v < rows; v += ROWS * groups) {
+			float sums[ROWS];
+#pragma unroll
+			for (int r = 0; r < ROWS; r++) {
+				cp_async_wait<C::STAGES - 1>();
+				// Of a plain type a lane reads what it has brought itself. Rows that are not
+				// there give sums that nobody reads.
+				if constexpr (C::QUANTIZED) {
+					__syncwarp();
+					sums[r] = dot<TYPE>(slot, mine);
+					if (lane() * 64 >= there) sums[r] = 0;
+					__syncwarp();
+				} else {
+					sums[r] = dot<TYPE>(slot, mine);
+				}
+				bring();
+			}
+			float sum = fold(sums[0], sums[1], 16);
+			if (ROWS == 4) sum = fold(sum, fold(sums[ROWS - 2], sums[ROWS - 1], 16), 8);
+			for (int m = WARP / ROWS / 2; m > 0; m /= 2) sum += __shfl_xor_sync(FULL_MASK, sum, m);
+			int row = v + (lane() / 16 + (ROWS == 4 ? lane() / 8 % 2 * 2 : 0)) * groups;
+			if (lane() % (WARP / ROWS) == 0 && row < rows) parts[row * chunks + chunk] = sum;
+		}
+		chunk += slots;
+		if (chunk >= chunks) break;
+		begin();
+		if constexpr (!C::QUANTIZED) take_norm<TYPE>(mine, a, chunk);
+	}
+	int givers = C::QUANTIZED ? warps : slots;  // warps that have parts of the squares
+	if (a.norm) {
+		square = reduce_warp(square, Plus());
+		if (lane() == 0 && warp() < givers) squares[warp()] = square;
+	}
+	__syncthreads();
+	float scale = 1;
+	if (a.norm) {
+		float sum = 0;
+		for (int i = 0; i < givers; i++) sum += squares[i];
+		scale = rsqrtf(fast_div(sum, (float)a.k) + (float)a.eps);
+	}
+	auto total = [&](int v) {
+		float sum = 0;
+#pragma unroll 1
+		for (int c = 0; c < chunks; c++) sum += parts[v * chunks + c];
+		return sum * scale;
+	};
+	if (HEADS) {
+		const PagedKV& g = heads->g;
+		i64 base = stored[0];
+		if (base < 0) {
+			RowPosition at = row_position(g, 0);  // fails where that is wrong
+			if (at.p >= 0) page_of(g, at.slot, at.p / PAGE);
+		}
+		for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
+			int m = matrix(v), row = row_of(v, m), role = (int)heads->role[m], d = row % (int)g.dim;
+			float one = total(v), two = total(v + 1);
+			if (role < 2 && d / 2 < heads->pairs) {
+				float u = one, cosine = turns[v], sine = turns[v + 1];
+				one = u * cosine - two * sine;
+				two = u * sine + two * cosine;
+			}
+			a.dst[m][row] = one;
+			a.dst[m][row + 1] = two;
+			if (role == 0 || base < 0) continue;
+			void* cache = role == 1 ? g.k : g.v;
+			i64 to = base + (i64)(row / (int)g.dim) * PAGE * g.dim + d;
+			if (g.half) {
+				((u16*)cache)[to] = to_half(one);
+				((u16*)cache)[to + 1] = to_half(two);
+			} else {
+				((float*)cache)[to] = one;
+				((float*)cache)[to + 1] = two;
+			}
+		}
+		return;
+	}
+	for (int v = threadIdx.x; v < hi - lo; v += blockDim.x) {
+		float sum = total(v);
+		if (a.mode == GATE) {
+			a.dst[0][lo + v] = fast_div(sum, 1 + expf(-sum)) * total(hi - lo + v);
+			continue;
+		}
+		int m = matrix(v);
+		float* to = a.dst[m] + row_of(v, m);
+		*to = a.mode != ADD ? sum : (C::QUANTIZED && v == (int)threadIdx.x ? before : *to) + sum;
+	}
+}
+
+KERNEL_2_PER_SM(gemv_f32, GemvArgs, GEMV_THREADS) { gemv<F32, false>(a, nullptr); }
+KERNEL_2_PER_SM(gemv_f16, GemvArgs, GEMV_THREADS) { gemv<F16, false>(a, nullptr); }
+KERNEL_2_PER_SM(gemv_bf16, GemvArgs, GEMV_THREADS) { gemv<BF16, false>(a, nullptr); }
+KERNEL_2_PER_SM(gemv_q4_0, GemvArgs, GEMV_THREADS) { gemv<Q4_0, false>(a, nullptr); }
+KERNEL_2_PER_SM(gemv_q8_0, GemvArgs, GEMV_THREADS) { gemv<Q8_0, false>(a, nullptr); }
+KERNEL_2_PER_SM(gemv_q4_k, GemvArgs, GEMV_THREADS) { gemv<Q4_K, false>(a, nullptr); }
+KERNEL_2_PER_SM(gemv_q5_k, GemvArgs, GEMV_THREADS) { gemv<Q5_K, false>(a, nullptr); }
+KERNEL_2_PER_SM(gemv_q6_k, GemvArgs, GEMV_THREADS) { gemv<Q6_K, false>(a, nullptr); }
+
+KERNEL_2_PER_SM(gemv_qkv_f32, GemvQKVArgs, GEMV_THREADS) { gemv<F32, true>(a.s, &a); }
+KERNEL_2_PER_SM(gemv_qkv_f16, GemvQKVArgs, GEMV_THREADS) { gemv<F16, true>(a.s, &a); }
+KERNEL_2_PER_SM(gemv_qkv_bf16, GemvQKVArgs, GEMV_THREADS) { gemv<BF16, true>(a.s, &a); }
+KERNEL_2_PER_SM(gemv_qkv_q4_0, GemvQKVArgs, GEMV_THREADS) { gemv<Q4_0, true>(a.s, &a); }
+KERNEL_2_PER_SM(gemv_qkv_q8_0, GemvQKVArgs, GEMV_THREADS) { gemv<Q8_0, true>(a.s, &a); }
+KERNEL_2_PER_SM(gemv_qkv_q4_k, GemvQKVArgs, GEMV_THREADS) { gemv<Q4_K, true>(a.s, &a); }
+KERNEL_2_PER_SM(gemv_qkv_q5_k, GemvQKVArgs, GEMV_THREADS) { gemv<Q5_K, true>(a.s, &a); }
+KERNEL_2_PER_SM(gemv_qkv_q6_k, GemvQKVArgs, GEMV_THREADS) { gemv<Q6_K, true>(a.s, &a); }

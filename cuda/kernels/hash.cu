@@ -17,22 +17,22 @@ struct Hash {
 constexpr int MOST_HASHED = 512;  // numbers of a key
 
 // coded is the newest position of a slot, -1 where it has none or no room.
-__device__ inline int coded(const Hash& h, const Pages& g, int slot) {
-	int p = newest(g, slot);
-	i64 room = smaller(h.width, h.blocks * PAGE);
+__device__ inline int coded(const Hash& h, const PagedKV& g, int slot) {
+	int p = newest_position(g, slot);
+	i64 room = min_of(h.width, h.blocks * PAGE);
 	if (p < room) return p;
 	if (threadIdx.x == 0) fail(g.failure, FAIL_SCORES, p, room, 0);
 	return -1;
 }
 
 // codes_of is the codes of a block of a kv head.
-__device__ inline u64* codes_of(const Hash& h, const Pages& g, int slot, int kv_head, int b) {
+__device__ inline u64* codes_of(const Hash& h, const PagedKV& g, int slot, int kv_head, int b) {
 	return h.codes + (((i64)slot * g.heads + kv_head) * h.blocks + b) * h.n;
 }
 
 struct HashArgs {
 	Hash h;
-	Pages g;
+	PagedKV g;
 };
 
 // hash_center: block (h, slot) makes the center of kv head h of a slot that has no
@@ -41,14 +41,14 @@ KERNEL(hash_center, HashArgs, 1024) {
 	SHARED(double, sums, 1024);
 	int head = blockIdx.x, slot = blockIdx.y, p = coded(a.h, a.g, slot), dim = (int)a.g.dim;
 	if (p < 0 || (a.h.done[slot] != 0 && p >= a.h.since[slot])) return;
-	int lo = (int)a.h.sink, hi = smaller(a.h.since[slot], p) - (int)a.h.recent;
+	int lo = (int)a.h.sink, hi = min_of(a.h.since[slot], p) - (int)a.h.recent;
 	float* center = a.h.center + ((i64)slot * a.g.heads + head) * dim;
 	int groups = (int)blockDim.x / dim, group = threadIdx.x / dim, d = threadIdx.x % dim;
 	double sum = 0;
 	if (group < groups && a.h.mean) {
 		for (int b = lo / PAGE + group; b * PAGE < hi; b += groups) {
-			i64 key = key_at(a.g, slot, head, b * PAGE);
-			for (int j = larger(lo, b * PAGE); j < smaller(hi, (b + 1) * PAGE); j++) sum += (double)load(a.g.k, a.g.half, key + (j % PAGE) * dim + d);
+			i64 key = key_offset(a.g, slot, head, b * PAGE);
+			for (int j = max_of(lo, b * PAGE); j < min_of(hi, (b + 1) * PAGE); j++) sum += (double)load_kv(a.g.k, a.g.half, key + (j % PAGE) * dim + d);
 		}
 	}
 	sums[threadIdx.x] = sum;
@@ -66,18 +66,18 @@ KERNEL(hash_codes, HashArgs, 256) {
 	SHARED(float, x, CODED* MOST_HASHED);
 	int head = blockIdx.x, slot = blockIdx.y, p = coded(a.h, a.g, slot), dim = (int)a.g.dim;
 	if (p < 0) return;
-	int done = p < a.h.since[slot] ? 0 : a.h.done[slot], from = smaller(done, p);
+	int done = p < a.h.since[slot] ? 0 : a.h.done[slot], from = min_of(done, p);
 	const float* center = a.h.center + ((i64)slot * a.g.heads + head) * dim;
 	float* norm = a.h.norm + ((i64)slot * a.g.heads + head) * a.h.width;
 	for (int b = from / PAGE + blockIdx.z; b <= p / PAGE; b += gridDim.z) {
 		u64* code = codes_of(a.h, a.g, slot, head, b);
-		int end = smaller(p + 1, (b + 1) * PAGE);
-		for (int j = larger(from, b * PAGE); j < end; j += CODED) {
-			int n = smaller(CODED, end - j);
+		int end = min_of(p + 1, (b + 1) * PAGE);
+		for (int j = max_of(from, b * PAGE); j < end; j += CODED) {
+			int n = min_of(CODED, end - j);
 			__syncthreads();
 			for (int i = threadIdx.x; i < CODED * dim; i += blockDim.x) {
 				int k = i / dim, d = i % dim;
-				x[i] = k < n ? load(a.g.k, a.g.half, key_at(a.g, slot, head, j + k) + d) - center[d] : 0;
+				x[i] = k < n ? load_kv(a.g.k, a.g.half, key_offset(a.g, slot, head, j + k) + d) - center[d] : 0;
 			}
 			__syncthreads();
 			for (int k = warp(); k < n; k += blockDim.x / WARP) {
@@ -109,7 +109,7 @@ KERNEL(hash_codes, HashArgs, 256) {
 KERNEL(hash_done, HashArgs, 32) {
 	int slot = blockIdx.x, p = coded(a.h, a.g, slot);
 	if (p < 0 || threadIdx.x > 0) return;
-	a.h.since[slot] = smaller(a.h.since[slot], p);
+	a.h.since[slot] = min_of(a.h.since[slot], p);
 	a.h.done[slot] = p + 1;
 }
 
@@ -120,7 +120,7 @@ struct CollideArgs {
 	const float* q;      // [slots, heads, dim]
 	u64* marks;          // [slots, heads, pages]
 	i64 heads, cap;
-	Pages g;
+	PagedKV g;
 	Plan plan;
 };
 
@@ -147,7 +147,7 @@ __device__ inline void asked(const CollideArgs& a, float* x, int slot, int head,
 // a lane a table. Dynamic shared memory holds on which side the query is.
 KERNEL(collide, CollideArgs, 256) {
 	SHARED(float, x, MOST_HASHED);
-	DYNAMIC(u8, side);  // [planes]
+	DYNAMIC_SHARED(u8, side);  // [planes]
 	int head = blockIdx.x, slot = blockIdx.z, p = coded(a.h, a.g, slot), dim = (int)a.g.dim;
 	if (p < 0) return;
 	int kv_head = head * (int)a.g.heads / (int)a.heads, bits = (int)(a.h.n / a.h.tables);
@@ -165,9 +165,9 @@ KERNEL(collide, CollideArgs, 256) {
 		u64 among = 0;
 		for (int half = 0; half < 2; half++) {
 			int j = b * PAGE + half * WARP + lane();
-			bool in = j <= p && between(a.plan, p, j);
+			bool in = j <= p && in_selected_region(a.plan, p, j);
 			if (in) in = norm[j] <= 3.4028235e38f;
-			among |= (u64)__ballot_sync(ALL, in) << half * WARP;
+			among |= (u64)__ballot_sync(FULL_MASK, in) << half * WARP;
 		}
 		const u64* code = codes_of(a.h, a.g, slot, kv_head, b);
 		Met met = {0, 0};
@@ -177,7 +177,7 @@ KERNEL(collide, CollideArgs, 256) {
 			met.add({same, 0});
 		}
 		for (int m = WARP / 2; m > 0; m /= 2) {
-			Met other = {__shfl_xor_sync(ALL, (unsigned long long)met.once, m), __shfl_xor_sync(ALL, (unsigned long long)met.twice, m)};
+			Met other = {__shfl_xor_sync(FULL_MASK, (unsigned long long)met.once, m), __shfl_xor_sync(FULL_MASK, (unsigned long long)met.twice, m)};
 			met.add(other);
 		}
 		if (lane() == 0) marks[b] = a.h.least == 1 ? met.once : met.twice;
@@ -186,7 +186,7 @@ KERNEL(collide, CollideArgs, 256) {
 
 // chance_of is Hash.Chance.
 __device__ inline double chance_of(const Hash& h, double cosine) {
-	double angle = acos(larger(-1.0, smaller(1.0, cosine))), tables = (double)h.tables;
+	double angle = acos(max_of(-1.0, min_of(1.0, cosine))), tables = (double)h.tables;
 	double one = pow(1 - angle / 3.14159265358979323846, (double)(h.n / h.tables));
 	if (h.least == 1) return 1 - pow(1 - one, tables);
 	return 1 - pow(1 - one, tables - 1) * (tables * one + 1 - one);
@@ -212,11 +212,11 @@ KERNEL(collide_list, CollideArgs, 512) {
 	}
 	double length = sqrt(reduce_warp(square, Plus())), to_center = reduce_warp(inner, Plus());
 	__syncthreads();
-	for (i64 i = warp(); i < (i64)smaller(total, (u64)a.cap); i += blockDim.x / WARP) {
+	for (i64 i = warp(); i < (i64)min_of(total, (u64)a.cap); i += blockDim.x / WARP) {
 		int j = index[i];
-		i64 from = key_at(a.g, slot, kv_head, j);
+		i64 from = key_offset(a.g, slot, kv_head, j);
 		float sum = 0;
-		for (int d = lane(); d < dim; d += WARP) sum += x[d] * load(a.g.k, a.g.half, from + d);
+		for (int d = lane(); d < dim; d += WARP) sum += x[d] * load_kv(a.g.k, a.g.half, from + d);
 		sum = reduce_warp(sum, Plus());
 		double product = length * (double)norm[j], cosine = product > 0 ? ((double)sum - to_center) / product : 0;
 		if (lane() == 0) a.weight[list * a.cap + i] = (float)(1 / (chance_of(a.h, cosine) + 1e-4));

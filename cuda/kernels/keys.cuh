@@ -9,7 +9,7 @@
 // the two together are good to 22 bits.
 #pragma once
 
-#include "few.cuh"
+#include "dequant.cuh"
 #include "newest.cuh"
 
 constexpr int KEY_WARPS = 8;      // of a block
@@ -46,12 +46,12 @@ __device__ __forceinline__ void ask_head(Asked<DIM>& h, const float* q, bool the
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			v[k][i] = there ? q[k / 2 * 32 + lane() % 4 * 8 + k % 2 * 4 + i] : 0;
-			top = larger(top, fabsf(v[k][i]));
+			top = max_of(top, fabsf(v[k][i]));
 		}
 	}
-	top = larger(top, __shfl_xor_sync(ALL, top, 1));
-	top = larger(top, __shfl_xor_sync(ALL, top, 2));
-	int power = smaller(larger((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
+	top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 1));
+	top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 2));
+	int power = min_of(max_of((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
 	float up = __uint_as_float((u32)(254 - power) << 23), down = __uint_as_float((u32)power << 23);
 	h.unit = down * unit;
 #pragma unroll
@@ -68,14 +68,14 @@ __device__ __forceinline__ void ask_head(Asked<DIM>& h, const float* q, bool the
 
 // bring_keys begins to copy pair i of a page; of page -1 it does not.
 template <int DIM>
-__device__ __forceinline__ void bring_keys(KeyPair<DIM>& to, const Pages& g, int page, int kv_head, int i) {
+__device__ __forceinline__ void bring_keys(KeyPair<DIM>& to, const PagedKV& g, int page, int kv_head, int i) {
 	constexpr int PIECES = KeyPair<DIM>::PIECES;
 	if (page >= 0) {
-		const u16* from = (const u16*)g.k + element_of(g, page, kv_head, i * 16);
+		const u16* from = (const u16*)g.k + kv_offset(g, page, kv_head, i * 16);
 #pragma unroll
-		for (int n = 0; n < 16 * PIECES; n += WARP) copy_async(&to.piece[KeyPair<DIM>::at((n + lane()) / PIECES, (n + lane()) % PIECES)], from + (n + lane()) * 8);
+		for (int n = 0; n < 16 * PIECES; n += WARP) cp_async(&to.piece[KeyPair<DIM>::at((n + lane()) / PIECES, (n + lane()) % PIECES)], from + (n + lane()) * 8);
 	}
-	copy_commit();
+	cp_async_commit();
 }
 
 // OwnPages is the pages of a slot that a warp takes: of part blockIdx.x of gridDim.x every
@@ -98,14 +98,14 @@ __device__ __forceinline__ OwnPages own_pages(int pages) {
 // head for key 8·i + 2·(lane%4) + j. Those of page -1, and of keys beyond the row's own, are
 // anything, perhaps not numbers. ring is the warp's, [KEY_STAGES].
 template <int DIM, class Page, class Put>
-__device__ __forceinline__ void score_pages(const Pages& g, KeyPair<DIM>* ring, int kv_head, const float* q, bool there, float unit, OwnPages mine, int newest, bool early, Page page, Put put) {
+__device__ __forceinline__ void score_pages(const PagedKV& g, KeyPair<DIM>* ring, int kv_head, const float* q, bool there, float unit, OwnPages mine, int newest, bool early, Page page, Put put) {
 	const int by = KEY_WARPS;
 	int now = mine.from < mine.end ? page(mine.from) : -1, next = mine.from + by < mine.end ? page(mine.from + by) : -1;
 	early = early && mine.from != newest;
-	if (!early) wait_before();
+	if (!early) pdl_wait();
 #pragma unroll
 	for (int i = 0; i < KEY_AHEAD; i++) bring_keys<DIM>(ring[i], g, now, kv_head, i);
-	if (early) wait_before();
+	if (early) pdl_wait();
 	Asked<DIM> h;
 	ask_head(h, q, there, unit);
 	int slot = 0;
@@ -116,7 +116,7 @@ __device__ __forceinline__ void score_pages(const Pages& g, KeyPair<DIM>* ring, 
 		for (int i = 0; i < PAIRS; i++) {
 			__syncwarp();  // all have read what the next copies overwrite
 			bring_keys<DIM>(ring[slot == 0 ? KEY_STAGES - 1 : slot - 1], g, i + KEY_AHEAD < PAIRS ? now : next, kv_head, (i + KEY_AHEAD) % PAIRS);
-			copy_wait<KEY_AHEAD>();
+			cp_async_wait<KEY_AHEAD>();
 			__syncwarp();
 			const KeyPair<DIM>& keys = ring[slot];
 			float c[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
@@ -125,8 +125,8 @@ __device__ __forceinline__ void score_pages(const Pages& g, KeyPair<DIM>* ring, 
 #pragma unroll
 				for (int n = 0; n < 2; n++) {
 					Word4 raw = keys.piece[KeyPair<DIM>::at(n * 8 + lane() / 4, j * 4 + lane() % 4)];
-					multiply_add(c[n], h.q[2 * j], raw.w);
-					multiply_add(c[n], h.q[2 * j + 1], raw.w + 2);
+					mma_f16(c[n], h.q[2 * j], raw.w);
+					mma_f16(c[n], h.q[2 * j + 1], raw.w + 2);
 				}
 			}
 #pragma unroll
@@ -140,5 +140,5 @@ __device__ __forceinline__ void score_pages(const Pages& g, KeyPair<DIM>* ring, 
 		now = next;
 		next = after;
 	}
-	copy_wait<0>();
+	cp_async_wait<0>();
 }

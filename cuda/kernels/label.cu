@@ -11,11 +11,11 @@ __device__ inline void label_of(float* y, const float* x, int dim, const i32* in
 	for (int i = threadIdx.x; i < n; i += blockDim.x) {
 		int c = index[i];
 		y[i] = c >= 0 && c < dim ? x[c] : 0;
-		low = smaller(low, y[i]);
-		high = larger(high, y[i]);
+		low = min_of(low, y[i]);
+		high = max_of(high, y[i]);
 	}
-	low = -reduce_block(-low, -infinity(), Top());
-	high = reduce_block(high, -infinity(), Top());
+	low = -reduce_block(-low, -infinity(), Max());
+	high = reduce_block(high, -infinity(), Max());
 	if (levels > 1 && high > low) {
 		float step = (high - low) / (float)(levels - 1);
 		for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = __fadd_rn(low, __fmul_rn(step, rintf((y[i] - low) / step)));
@@ -30,14 +30,14 @@ struct ChannelArgs {
 	i64 sets, n, levels, heads;
 	float* scores;  // [rows, heads, width], or NULL
 	i64 width;
-	Pages g;
+	PagedKV g;
 	Plan plan;
 };
 
 // store_channels: block (r, s) stores the label of set s of row r.
 KERNEL(store_channels, ChannelArgs, 64) {
 	SHARED(float, y, MOST_LABEL);
-	At at = place(a.g, blockIdx.x);
+	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int page = page_of(a.g, at.slot, at.p / PAGE), dim = (int)a.g.dim;
 	if (page < 0) return;
@@ -51,14 +51,14 @@ KERNEL(store_channels, ChannelArgs, 64) {
 // plan's middle, -Inf elsewhere. Block (·, ·, z) takes every gridDim.z-th group of
 // pages, a thread a position at a time.
 template <class Score>
-__device__ inline void middle_scores(const Pages& g, const Plan& plan, At at, float* out, i64 width, Score score) {
+__device__ inline void middle_scores(const PagedKV& g, const Plan& plan, RowPosition at, float* out, i64 width, Score score) {
 	if (at.p >= width) {
 		if (threadIdx.x == 0) fail(g.failure, FAIL_SCORES, at.p, width, 0);
 		return;
 	}
 	for (int j = blockIdx.z * blockDim.x + threadIdx.x; j <= at.p; j += gridDim.z * blockDim.x) {
 		float s = -infinity();
-		if (between(plan, at.p, j)) {
+		if (in_selected_region(plan, at.p, j)) {
 			int page = page_of(g, at.slot, j / PAGE);
 			if (page >= 0) s = score(page, j % PAGE);
 		}
@@ -69,7 +69,7 @@ __device__ inline void middle_scores(const Pages& g, const Plan& plan, At at, fl
 // channel_scores: block (r, h, z).
 KERNEL(channel_scores, ChannelArgs, 256) {
 	SHARED(float, y, MOST_LABEL);
-	At at = place(a.g, blockIdx.x);
+	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int head = blockIdx.y, set = head * (int)a.sets / (int)a.heads, n = (int)a.n, dim = (int)a.g.dim;
 	i64 row = (i64)blockIdx.x * a.heads + head;
@@ -100,16 +100,16 @@ struct SignArgs {
 	const float* x;  // [rows, heads, dim]
 	Net net;
 	i64 rows, heads, stored;  // stored: signs lie beside pages
-	Pages g;
+	PagedKV g;
 };
 
 // signs: block (t, s) puts NET_ROWS rows through the network of set s and keeps
 // the signs of its results. A warp takes a number of a layer at a time. Dynamic
 // shared memory holds what goes into a layer and what comes out.
 KERNEL(signs, SignArgs, 256) {
-	DYNAMIC(float, x);  // [2, NET_ROWS, widest]
+	DYNAMIC_SHARED(float, x);  // [2, NET_ROWS, widest]
 	int set = blockIdx.y, first = blockIdx.x * NET_ROWS, dim = (int)a.g.dim, widest = (int)a.net.widest;
-	int n = smaller(NET_ROWS, (int)a.rows - first), head = set * (int)a.heads / (int)a.net.sets;
+	int n = min_of(NET_ROWS, (int)a.rows - first), head = set * (int)a.heads / (int)a.net.sets;
 	float* y = x + NET_ROWS * widest;
 	for (int i = threadIdx.x; i < NET_ROWS * dim; i += blockDim.x) {
 		int r = i / dim;
@@ -130,7 +130,7 @@ KERNEL(signs, SignArgs, 256) {
 #pragma unroll
 			for (int r = 0; r < NET_ROWS; r++) {
 				float v = reduce_warp(sum[r], Plus()) + a.net.bias[l][(i64)set * out + j];
-				if (l < a.net.layers - 1) v = a.net.relu ? larger(v, 0.0f) : (float)((double)v / (1 + exp(-(double)v)));
+				if (l < a.net.layers - 1) v = a.net.relu ? max_of(v, 0.0f) : (float)((double)v / (1 + exp(-(double)v)));
 				if (lane() == 0) y[r * widest + j] = v;
 			}
 		}
@@ -144,7 +144,7 @@ KERNEL(signs, SignArgs, 256) {
 		int r = i / (int)a.net.words, w = i % (int)a.net.words;
 		u32 word = 0;
 		for (int b = 0; b < 32 && w * 32 + b < in; b++) word |= (u32)(x[r * widest + w * 32 + b] > 0) << b;
-		At at = place(a.g, first + r);
+		RowPosition at = row_position(a.g, first + r);
 		if (at.p < 0) continue;
 		i64 to = (i64)(first + r) * a.net.sets + set;
 		if (a.stored) {
@@ -161,13 +161,13 @@ struct SignScoresArgs {
 	const i32* query;  // [rows, heads, words]
 	const i32* signs;  // [pages, sets, PAGE, words]
 	i64 heads, sets, width, words, bits;
-	Pages g;
+	PagedKV g;
 	Plan plan;
 };
 
 // sign_scores: block (r, h, z) counts the signs that agree less those that differ.
 KERNEL(sign_scores, SignScoresArgs, 256) {
-	At at = place(a.g, blockIdx.x);
+	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int head = blockIdx.y, set = head * (int)a.sets / (int)a.heads;
 	i64 row = (i64)blockIdx.x * a.heads + head;

@@ -19,8 +19,8 @@ struct LateArgs {
 // late_copies lets the next launch start and then takes its time to copy what that one
 // reads: a kernel that reads it before wait_before reads what was there.
 KERNEL(late_copies, LateArgs, 1024) {
-	let_next();
-	wait_before();
+	pdl_trigger();
+	pdl_wait();
 	for (long long start = clock64(); clock64() - start < LATE_TIME;) {
 	}
 	for (int c = 0; c < a.n; c++) {

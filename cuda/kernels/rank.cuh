@@ -32,7 +32,7 @@ struct Run {
 
 __device__ inline Run run_of(i64 n) {
 	i64 each = (n + blockDim.x - 1) / blockDim.x;
-	Run r = {smaller((i64)threadIdx.x * each, n), smaller((i64)(threadIdx.x + 1) * each, n)};
+	Run r = {min_of((i64)threadIdx.x * each, n), min_of((i64)(threadIdx.x + 1) * each, n)};
 	return r;
 }
 
@@ -52,7 +52,7 @@ __device__ inline u64 list_marked(const u64* marks, i64 words, i32* index, i32& 
 	}
 	if (threadIdx.x == 0) {
 		if (total > (u64)cap) fail(failure, FAIL_LIST, cap, 0, 0);
-		count = (i32)smaller(total, (u64)cap);
+		count = (i32)min_of(total, (u64)cap);
 	}
 	return total;
 }
@@ -99,24 +99,24 @@ __device__ inline Picker<K> picker(Cut<K> cut, i64 n, Among among) {
 // share a bin, and lanes that add to one wait for each other, so the first two bins
 // are added up in the warp.
 __device__ inline void add_to_bins(unsigned long long* bins, int bin, u64 w) {
-	unsigned left = __ballot_sync(ALL, w > 0);
+	unsigned left = __ballot_sync(FULL_MASK, w > 0);
 	for (int round = 0; round < 2 && left; round++) {
-		int leader = __ffs((int)left) - 1, theirs = __shfl_sync(ALL, bin, leader);
+		int leader = __ffs((int)left) - 1, theirs = __shfl_sync(FULL_MASK, bin, leader);
 		bool same = w > 0 && bin == theirs;
 		u64 sum = reduce_warp(same ? w : (u64)0, Plus());
 		if (lane() == leader) atomicAdd(&bins[theirs], (unsigned long long)sum);
 		if (same) w = 0;
-		left = __ballot_sync(ALL, w > 0);
+		left = __ballot_sync(FULL_MASK, w > 0);
 	}
 	if (w > 0) atomicAdd(&bins[bin], (unsigned long long)w);
 }
 
 // add_to_bins of weights that are 0 or 1.
 __device__ inline void add_to_bins(u32* bins, int bin, u32 w) {
-	unsigned left = __ballot_sync(ALL, w > 0);
+	unsigned left = __ballot_sync(FULL_MASK, w > 0);
 	for (int round = 0; round < 2 && left; round++) {
-		int leader = __ffs((int)left) - 1, theirs = __shfl_sync(ALL, bin, leader);
-		unsigned same = __ballot_sync(ALL, w > 0 && bin == theirs);
+		int leader = __ffs((int)left) - 1, theirs = __shfl_sync(FULL_MASK, bin, leader);
+		unsigned same = __ballot_sync(FULL_MASK, w > 0 && bin == theirs);
 		if (lane() == leader) atomicAdd(&bins[theirs], (u32)__popc(same));
 		if (bin == theirs) w = 0;
 		left &= ~same;
@@ -153,7 +153,7 @@ __device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
 			for (int i = 0; i < 8; i++) part += bins[255 - lane() * 8 - i];
 			u64 before = above + part;
 			for (int by = 1; by < WARP; by *= 2) {
-				u64 left = __shfl_up_sync(ALL, before - above, by);
+				u64 left = __shfl_up_sync(FULL_MASK, before - above, by);
 				if (lane() >= by) before += left;
 			}
 			u64 sum = before - part;
@@ -183,9 +183,9 @@ __device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
 		}
 	}
 	count = reduce_block(count, (u64)0, Plus());
-	weight = reduce_block(weight, (u64)0, Top());
+	weight = reduce_block(weight, (u64)0, Max());
 	u64 ties = (want - above + weight - 1) / weight;
-	Cut<K> cut = {prefix, smaller(ties, count)};
+	Cut<K> cut = {prefix, min_of(ties, count)};
 	return cut;
 }
 
@@ -196,7 +196,7 @@ template <class Put>
 __device__ inline int compact(const u32* keys, int n, Cut<u32> cut, Put put) {
 	SHARED(int, parts, 2 * WARP);
 	int warps = blockDim.x / WARP, each = (n + warps * WARP - 1) / (warps * WARP) * WARP;
-	int lo = smaller(warp() * each, n), hi = smaller(lo + each, n), above = 0, equal = 0;
+	int lo = min_of(warp() * each, n), hi = min_of(lo + each, n), above = 0, equal = 0;
 	auto of = [&](int i, bool& over, bool& same) {
 		u32 key = i < hi ? keys[i] : 0;
 		over = key > cut.key;
@@ -206,8 +206,8 @@ __device__ inline int compact(const u32* keys, int n, Cut<u32> cut, Put put) {
 	bool over, same;
 	for (int i = lo; i < hi; i += WARP) {
 		of(i + lane(), over, same);
-		above += __popc(__ballot_sync(ALL, over));
-		equal += __popc(__ballot_sync(ALL, same));
+		above += __popc(__ballot_sync(FULL_MASK, over));
+		equal += __popc(__ballot_sync(FULL_MASK, same));
 	}
 	__syncthreads();
 	if (lane() == 0) {
@@ -223,15 +223,15 @@ __device__ inline int compact(const u32* keys, int n, Cut<u32> cut, Put put) {
 			ties = (int)before;
 		}
 		u64 left = cut.ties > before ? cut.ties - before : 0;
-		all += parts[2 * w] + (int)smaller((u64)parts[2 * w + 1], left);
+		all += parts[2 * w] + (int)min_of((u64)parts[2 * w + 1], left);
 		before += parts[2 * w + 1];
 	}
 	for (int i = lo; i < hi; i += WARP) {
 		u32 key = of(i + lane(), over, same), ahead = (1u << lane()) - 1;
-		unsigned who = __ballot_sync(ALL, same);
+		unsigned who = __ballot_sync(FULL_MASK, same);
 		bool in = over || (same && (u64)(ties + __popc(who & ahead)) < cut.ties);
 		ties += __popc(who);
-		who = __ballot_sync(ALL, in);
+		who = __ballot_sync(FULL_MASK, in);
 		if (in) put(to + __popc(who & ahead), i + lane(), key);
 		to += __popc(who);
 	}

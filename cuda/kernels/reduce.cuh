@@ -9,14 +9,14 @@ struct Plus {
 	__device__ T operator()(T a, T b) const { return a + b; }
 };
 
-struct Top {
+struct Max {
 	template <class T>
-	__device__ T operator()(T a, T b) const { return larger(a, b); }
+	__device__ T operator()(T a, T b) const { return max_of(a, b); }
 };
 
 template <class T, class Op>
 __device__ __forceinline__ T reduce_warp(T v, Op op) {
-	for (int m = WARP / 2; m > 0; m /= 2) v = op(v, __shfl_xor_sync(ALL, v, m));
+	for (int m = WARP / 2; m > 0; m /= 2) v = op(v, __shfl_xor_sync(FULL_MASK, v, m));
 	return v;
 }
 
@@ -44,7 +44,7 @@ __device__ __forceinline__ T scan_block(T v, T& total) {
 	SHARED(T, parts, 32);
 	T sum = v;
 	for (int by = 1; by < WARP; by *= 2) {
-		T left = __shfl_up_sync(ALL, sum, by);
+		T left = __shfl_up_sync(FULL_MASK, sum, by);
 		if (lane() >= by) sum += left;
 	}
 	__syncthreads();  // parts may still be in use by the last call
@@ -53,10 +53,10 @@ __device__ __forceinline__ T scan_block(T v, T& total) {
 	int warps = (int)blockDim.x / WARP;
 	T upto = lane() < warps ? parts[lane()] : 0;  // of a warp, and then of all to there
 	for (int by = 1; by < warps; by *= 2) {
-		T left = __shfl_up_sync(ALL, upto, by);
+		T left = __shfl_up_sync(FULL_MASK, upto, by);
 		if (lane() >= by) upto += left;
 	}
-	total = __shfl_sync(ALL, upto, warps - 1);
-	T before = __shfl_sync(ALL, upto, larger(warp() - 1, 0));
+	total = __shfl_sync(FULL_MASK, upto, warps - 1);
+	T before = __shfl_sync(FULL_MASK, upto, max_of(warp() - 1, 0));
 	return (warp() == 0 ? 0 : before) + sum - v;
 }

@@ -30,7 +30,7 @@ __device__ inline i64 k_of(const Memo& m, i64 n) { return m.share > 0 ? (i64)flo
 // origin is Memo.Origin: where the block of position p starts, and the number of
 // p in it.
 __device__ inline int origin(const Memo& m, int slot, int p, int& number) {
-	int from = m.relative ? smaller(m.since[slot], p) : 0;
+	int from = m.relative ? min_of(m.since[slot], p) : 0;
 	number = (p - from) % (int)m.block;
 	return p - number;
 }
@@ -51,11 +51,11 @@ __device__ inline double cosine(const float* a, const float* b, int dim) {
 		bb += y * y;
 	}
 	for (int m = WARP / 2; m > 0; m /= 2) {
-		ab += __shfl_xor_sync(ALL, ab, m);
-		aa += __shfl_xor_sync(ALL, aa, m);
-		bb += __shfl_xor_sync(ALL, bb, m);
+		ab += __shfl_xor_sync(FULL_MASK, ab, m);
+		aa += __shfl_xor_sync(FULL_MASK, aa, m);
+		bb += __shfl_xor_sync(FULL_MASK, bb, m);
 	}
-	return aa == 0 || bb == 0 ? -(double)infinity() : smaller(ab / sqrt(aa * bb), 1.0);
+	return aa == 0 || bb == 0 ? -(double)infinity() : min_of(ab / sqrt(aa * bb), 1.0);
 }
 
 // Scope is positions lo to hi-1 but for those of a gap.
@@ -68,28 +68,28 @@ struct Scope {
 	__device__ __forceinline__ bool within(int j) const { return j < gap || j >= over; }
 
 	__device__ inline int count() const {
-		int hole = smaller(over, hi) - larger(gap, lo);
-		return larger(hi - lo, 0) - (hi > lo ? larger(hole, 0) : 0);
+		int hole = min_of(over, hi) - max_of(gap, lo);
+		return max_of(hi - lo, 0) - (hi > lo ? max_of(hole, 0) : 0);
 	}
 };
 
 // seen is what a span lets the row at p see.
 __device__ inline Scope seen(const Span& s, int p) {
-	Scope v = {s.back ? larger(p + 1 - (int)s.back, 0) : 0, p + 1, (int)s.sink, bound_of(s, p)};
+	Scope v = {s.back ? max_of(p + 1 - (int)s.back, 0) : 0, p + 1, (int)s.sink, bound_of(s, p)};
 	return v;
 }
 
 // middle_of is what of it lies between the plan's sinks and its recent window.
 __device__ inline Scope middle_of(const Plan& plan, int p) {
 	Scope v = seen(plan.span, p);
-	v.lo = larger(v.lo, (int)plan.sink);
-	v.hi = smaller(v.hi, recent_of(plan, p));
+	v.lo = max_of(v.lo, (int)plan.sink);
+	v.hi = min_of(v.hi, recent_of(plan, p));
 	return v;
 }
 
 // bits_of has a bit for each position of lo to hi-1 in word w.
 __device__ inline u64 bits_of(int w, int lo, int hi) {
-	int from = smaller(larger(lo - w * PAGE, 0), PAGE), to = smaller(larger(hi - w * PAGE, 0), PAGE);
+	int from = min_of(max_of(lo - w * PAGE, 0), PAGE), to = min_of(max_of(hi - w * PAGE, 0), PAGE);
 	if (from >= to) return 0;
 	return (to == PAGE ? ~0ull : (1ull << to) - 1) & ~((1ull << from) - 1);
 }
@@ -107,7 +107,7 @@ struct ReuseArgs {
 	i64 best;
 	f64 best_share;
 	i64 near, slid;
-	Pages g;
+	PagedKV g;
 	Plan plan;
 };
 
@@ -140,11 +140,11 @@ __device__ inline void remember(const ReuseArgs& a, const Reuse& r, bool first) 
 	// The newest choice is the likeliest to be used.
 	if (warp() == (int)blockDim.x / WARP - 1) {
 		int at = lane() < r.number ? r.records[3 * lane()] - 1 : -1, n = lane() < r.number ? r.records[3 * lane() + 2] : 0;
-		unsigned used = __ballot_sync(ALL, n > 0 && at == r.start + lane());
+		unsigned used = __ballot_sync(FULL_MASK, n > 0 && at == r.start + lane());
 		if (!used) return;
 		int newest = 31 - __clz((int)used);
-		n = smaller(__shfl_sync(ALL, n, newest), (int)a.m.most);
-		for (int i = lane() * 32; i < n; i += WARP * 32) prefetch(chosen(a.m, r.slot, r.set, newest) + i);
+		n = min_of(__shfl_sync(FULL_MASK, n, newest), (int)a.m.most);
+		for (int i = lane() * 32; i < n; i += WARP * 32) prefetch_l2(chosen(a.m, r.slot, r.set, newest) + i);
 	}
 }
 
@@ -156,10 +156,10 @@ __device__ inline int recall(const ReuseArgs& a, const Reuse& r) {
 		int at = r.records[3 * e] - 1;
 		if (at != r.start + e || at < r.since) continue;
 		double alike = (double)infinity();
-		for (int h = 0; h < r.run; h++) alike = smaller(alike, cosine(r.asked + h * dim, noted + (h * a.m.block + e) * dim, dim));
+		for (int h = 0; h < r.run; h++) alike = min_of(alike, cosine(r.asked + h * dim, noted + (h * a.m.block + e) * dim, dim));
 		if (alike > a.m.above) best = e;
 	}
-	best = reduce_block(best, -1, Top());
+	best = reduce_block(best, -1, Max());
 	return best < 0 ? -1 : r.records[3 * best + 1];
 }
 
@@ -173,7 +173,7 @@ constexpr int ASKED_WORDS = 2 * 4 * WARP;  // of 16 bytes: 16 keys, for a warp
 // half precision, times a power of two that keeps it there, and column 2·u+1 what that
 // left: good to 22 bits. ring is the block's, [ASKED_WORDS] for each warp.
 template <int DIM, class Some, class Put>
-__device__ inline void score_together(const Pages& g, Keys keys, const float* q, int heads, Word4* ring, Some some, Put put) {
+__device__ inline void score_together(const PagedKV& g, Keys keys, const float* q, int heads, Word4* ring, Some some, Put put) {
 	constexpr int PIECES = DIM / 32, ROWS = 16;  // pieces of 16 bytes of a key that a lane has
 	int column = lane() / 4, piece = lane() % 4 * 8, by = (int)blockDim.x / WARP * ROWS;
 	Word4* mine = ring + warp() * ASKED_WORDS;
@@ -183,27 +183,27 @@ __device__ inline void score_together(const Pages& g, Keys keys, const float* q,
 	auto wanted = [&](int from) { return from < keys.n && (some(from + column) || some(from + column + 8)); };
 	auto number_of = [&](int from) { return from < keys.n ? g.table[(i64)keys.slot * g.width + (keys.lo + from) / PAGE] : 0; };
 	auto bring = [&](int from, int page) {
-		if (__any_sync(ALL, wanted(from))) {
-			const u16* at = (const u16*)g.k + element_of(g, page, keys.kv_head, (keys.lo + from) % PAGE) + lane() * 8;
+		if (__any_sync(FULL_MASK, wanted(from))) {
+			const u16* at = (const u16*)g.k + kv_offset(g, page, keys.kv_head, (keys.lo + from) % PAGE) + lane() * 8;
 #pragma unroll
-			for (int j = 0; j < 2 * PIECES; j++) copy_async(mine + j * WARP + to, at + j * WARP * 8);
+			for (int j = 0; j < 2 * PIECES; j++) cp_async(mine + j * WARP + to, at + j * WARP * 8);
 		}
-		copy_commit();
+		cp_async_commit();
 	};
 	int from = warp() * ROWS, page = number_of(from), next = number_of(from + by);
 	bring(from, page);
 	// Read twice, so that they do not stay in registers meanwhile.
-	const float* own = q + smaller(column / 2, heads - 1) * DIM + piece;
+	const float* own = q + min_of(column / 2, heads - 1) * DIM + piece;
 	float top = 0;
 #pragma unroll
 	for (int j = 0; j < PIECES; j++) {
 #pragma unroll
-		for (int i = 0; i < 8; i++) top = larger(top, fabsf(own[j * 32 + i]));
+		for (int i = 0; i < 8; i++) top = max_of(top, fabsf(own[j * 32 + i]));
 	}
 	if (column / 2 >= heads) top = 0;
-	top = larger(top, __shfl_xor_sync(ALL, top, 1));
-	top = larger(top, __shfl_xor_sync(ALL, top, 2));
-	int power = smaller(larger((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
+	top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 1));
+	top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 2));
+	int power = min_of(max_of((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
 	float up = column / 2 < heads ? __uint_as_float((u32)(254 - power) << 23) : 0, down = __uint_as_float((u32)power << 23);
 	u32 asked[PIECES][4];
 #pragma unroll
@@ -216,12 +216,12 @@ __device__ inline void score_together(const Pages& g, Keys keys, const float* q,
 		}
 	}
 	int head = lane() % 4;  // of the products that the lane gets
-	float unit = __shfl_sync(ALL, down, head * 8);
+	float unit = __shfl_sync(FULL_MASK, down, head * 8);
 	for (; from < keys.n; from += by) {
 		page = next;
 		next = number_of(from + 2 * by);
 		float c[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
-		copy_wait<0>();
+		cp_async_wait<0>();
 		__syncwarp();
 #pragma unroll
 		for (int j = 0; j < PIECES; j++) {
@@ -230,7 +230,7 @@ __device__ inline void score_together(const Pages& g, Keys keys, const float* q,
 #pragma unroll
 			for (int i = 0; i < 2; i++) {
 				u32 rows[4] = {raw[0].w[2 * i], raw[1].w[2 * i], raw[0].w[2 * i + 1], raw[1].w[2 * i + 1]};
-				multiply_add(c[i], rows, &asked[j][2 * i]);
+				mma_f16(c[i], rows, &asked[j][2 * i]);
 			}
 		}
 		__syncwarp();  // all have read what the next keys overwrite
@@ -239,19 +239,19 @@ __device__ inline void score_together(const Pages& g, Keys keys, const float* q,
 		if (head < heads && row < keys.n && some(row)) put(head, row, ((c[0][0] + c[1][0]) + (c[0][1] + c[1][1])) * unit);
 		if (head < heads && row + 8 < keys.n && some(row + 8)) put(head, row + 8, ((c[0][2] + c[1][2]) + (c[0][3] + c[1][3])) * unit);
 	}
-	copy_wait<0>();
+	cp_async_wait<0>();
 }
 
 // score_any is score_together of any cache.
 template <class Some, class Put>
-__device__ inline void score_any(const Pages& g, Keys keys, const float* q, int heads, Some some, Put put) {
+__device__ inline void score_any(const PagedKV& g, Keys keys, const float* q, int heads, Some some, Put put) {
 	int dim = (int)g.dim;
 	for (int i = warp(); i < keys.n; i += (int)blockDim.x / WARP) {
 		if (!some(i)) continue;
-		i64 from = key_at(g, keys.slot, keys.kv_head, keys.lo + i);
+		i64 from = key_offset(g, keys.slot, keys.kv_head, keys.lo + i);
 		for (int u = 0; u < heads; u++) {
 			float sum = 0;
-			for (int d = lane(); d < dim; d += WARP) sum += q[u * dim + d] * load(g.k, g.half, from + d);
+			for (int d = lane(); d < dim; d += WARP) sum += q[u * dim + d] * load_kv(g.k, g.half, from + d);
 			sum = reduce_warp(sum, Plus());
 			if (lane() == 0) put(u, i, sum);
 		}
@@ -260,16 +260,16 @@ __device__ inline void score_any(const Pages& g, Keys keys, const float* q, int 
 
 // score puts q·k/√dim of pages first to last-1 into x, [heads of the set, width].
 __device__ inline void score(const ReuseArgs& a, const Reuse& r, const Scope& scope, int first, int last, float* x) {
-	int run = r.run, lo = first * PAGE, n = smaller(last * PAGE, scope.hi) - lo;
+	int run = r.run, lo = first * PAGE, n = min_of(last * PAGE, scope.hi) - lo;
 	float unit = 1 / sqrtf((float)a.g.dim);
 	Keys keys = {r.slot, r.set * run * (int)a.g.heads / (int)a.m.heads, lo, n};
 	auto some = [&](int i) { return scope.has(lo + i); };
-	for (int h = 0; h < run && n > 0; h += TOGETHER) {
+	for (int h = 0; h < run && n > 0; h += HEADS_PER_PASS) {
 		const float* q = a.q + (r.slot * a.m.heads + r.set * run + h) * a.g.dim;
-		int heads = smaller(TOGETHER, run - h);
+		int heads = min_of(HEADS_PER_PASS, run - h);
 		auto put = [&](int u, int i, float sum) {
 			x[(h + u) * a.width + lo + i] = sum * unit;
-			met(a.g, sum);
+			count_nan(a.g, sum);
 		};
 		if (a.g.half && a.g.dim == 128)
 			score_together<128>(a.g, keys, q, heads, (Word4*)r.bins, some, put);
@@ -287,18 +287,18 @@ __device__ inline float log_share(const float* x, const Scope& scope, const Scop
 	float top = -infinity(), chosen = -infinity(), sum = 0;
 	for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
 		if (!scope.has(j)) continue;
-		top = larger(top, x[j]);
-		if (middle.has(j)) chosen = larger(chosen, x[j]);
+		top = max_of(top, x[j]);
+		if (middle.has(j)) chosen = max_of(chosen, x[j]);
 	}
-	top = reduce_block(top, -infinity(), Top());
-	chosen = reduce_block(chosen, -infinity(), Top());
+	top = reduce_block(top, -infinity(), Max());
+	chosen = reduce_block(chosen, -infinity(), Max());
 	for (int j = scope.lo + threadIdx.x; j < scope.hi; j += blockDim.x) {
 		if (scope.has(j) && x[j] > -infinity()) sum += expf(x[j] - top);
 	}
 	sum = reduce_block(sum, 0.0f, Plus());
 	if (!(sum > 0)) return -infinity();
 	float log = -(top + logf(sum));
-	best = larger(best, chosen + log);
+	best = max_of(best, chosen + log);
 	return log;
 }
 
@@ -317,15 +317,15 @@ __device__ inline void weigh(const ReuseArgs& a, const Reuse& r, const Scope& sc
 	__syncthreads();
 	for (int j = middle.lo + threadIdx.x; j < middle.hi; j += blockDim.x) {
 		if (!middle.within(j)) continue;
-		float top = NOTHING, sum = 0;
+		float top = EMPTY_MAX, sum = 0;
 		for (int h = 0; h < r.run; h++) {
 			float x = first[h * a.width + j], log = shift[h];
 			x = x > -infinity() && log > -infinity() ? x + (log - best) : -infinity();
 			float e = expf(-fabsf(x - top));
 			sum = x > top ? sum * e + 1 : sum + e;
-			top = larger(top, x);
+			top = max_of(top, x);
 		}
-		first[j] = sum > 0 ? top + logf(sum) : NOTHING;  // which still may be chosen
+		first[j] = sum > 0 ? top + logf(sum) : EMPTY_MAX;  // which still may be chosen
 	}
 	__syncthreads();
 }
@@ -393,14 +393,14 @@ __device__ inline int pick_best(const Reuse& r, const Scope& scope, float* x, i3
 		mark(r.marks, j);
 	}
 	__syncthreads();
-	return smaller(border.taken, want);
+	return min_of(border.taken, want);
 }
 
 // enter chooses for a set, whose scores are x, and makes its entry.
 __device__ inline void enter(const ReuseArgs& a, const Reuse& r, const Scope& scored, const Scope& middle, float* x) {
 	i64 k = k_of(a.m, r.p + 1);
 	i32* index = chosen(a.m, r.slot, r.set, r.number);
-	int n = pick_best(r, middle, x, index, (int)smaller(k, a.m.most));
+	int n = pick_best(r, middle, x, index, (int)min_of(k, a.m.most));
 	if (threadIdx.x > 0) return;
 	i32* rec = record(a.m, r.slot, r.set, r.number);
 	rec[0] = r.p + 1;
@@ -414,12 +414,12 @@ __device__ inline void enter(const ReuseArgs& a, const Reuse& r, const Scope& sc
 
 // set_bits marks positions lo to hi-1 as far as they exist.
 __device__ inline void set_bits(u64* marks, int p, int lo, int hi) {
-	for (int j = larger(lo, 0); j < hi && j < (p / PAGE + 1) * PAGE; j++) mark(marks, j);
+	for (int j = max_of(lo, 0); j < hi && j < (p / PAGE + 1) * PAGE; j++) mark(marks, j);
 }
 
 // share marks what a set reads that found an entry.
 __device__ inline void share(const ReuseArgs& a, const Reuse& r, const Scope& middle, int found) {
-	int own = r.records[3 * found] - 1, n = smaller(larger(r.records[3 * found + 2], 0), (int)a.m.most);
+	int own = r.records[3 * found] - 1, n = min_of(max_of(r.records[3 * found + 2], 0), (int)a.m.most);
 	const i32* list = chosen(a.m, r.slot, r.set, found);
 	i64 k = k_of(a.m, own + 1), best = a.best_share > 0 ? (i64)floor(a.best_share * (double)k + 1e-9) : a.best;
 	for (int i = threadIdx.x; i < n; i += blockDim.x) {
@@ -446,17 +446,17 @@ __device__ inline void note_shared(const ReuseArgs& a, const Reuse& r, int found
 
 // reuse lists what set blockIdx.y of slot blockIdx.z reads. Block part of it scores
 // pages of its own.
-KERNEL_FOUR(reuse, ReuseArgs, REUSE_THREADS) {
-	DYNAMIC(u64, shared);
+KERNEL_4_PER_SM(reuse, ReuseArgs, REUSE_THREADS) {
+	DYNAMIC_SHARED(u64, shared);
 	SHARED(int, last, 1);
-	let_next();
+	pdl_trigger();
 	Reuse r;
 	int part = blockIdx.x;
 	r.set = blockIdx.y;
 	r.slot = blockIdx.z;
-	r.p = first_of(a.g, r.slot);
-	bool good = r.p >= 0 && sound(a.g, r.slot, r.p);
-	wait_before();
+	r.p = first_position(a.g, r.slot);
+	bool good = r.p >= 0 && page_table_valid(a.g, r.slot, r.p);
+	pdl_wait();
 	if (!good) return;
 	if (r.p >= a.width) {
 		if (threadIdx.x == 0 && part == 0) fail(a.g.failure, FAIL_SCORES, r.p, a.width, 0);
@@ -468,7 +468,7 @@ KERNEL_FOUR(reuse, ReuseArgs, REUSE_THREADS) {
 	r.item = r.slot * a.m.sets + r.set;
 	r.bins = (u32*)shared;
 	r.ranks = a.ranks ? a.ranks + r.item * a.places : shared + BINS / 2;
-	r.marks = shared + larger(2 * a.ring, BINS / 2 + (a.ranks ? 0 : a.places));
+	r.marks = shared + max_of(2 * a.ring, BINS / 2 + (a.ranks ? 0 : a.places));
 	r.local = (float*)(r.marks + a.g.width);
 	r.asked = r.local + a.room;
 	r.records = (i32*)(r.asked + r.run * (int)a.g.dim);
@@ -477,7 +477,7 @@ KERNEL_FOUR(reuse, ReuseArgs, REUSE_THREADS) {
 	int found = recall(a, r);
 	if (part == 0 && threadIdx.x == 0) {
 		a.m.found[r.item] = found;
-		if (smaller(k_of(a.m, r.p + 1), (i64)r.p + 1) > a.m.most) fail(a.g.failure, FAIL_LIST, a.m.most, 0, 0);
+		if (min_of(k_of(a.m, r.p + 1), (i64)r.p + 1) > a.m.most) fail(a.g.failure, FAIL_LIST, a.m.most, 0, 0);
 	}
 	if (found >= 0 && part > 0) return;
 	Scope middle = middle_of(a.plan, r.p);
@@ -487,12 +487,12 @@ KERNEL_FOUR(reuse, ReuseArgs, REUSE_THREADS) {
 	} else {
 		bool alone = a.m.sets == a.m.heads;
 		Scope scored = alone ? middle : seen(a.plan.span, r.p);
-		int first = scored.lo / PAGE, pages = larger((scored.hi + PAGE - 1) / PAGE - first, 0);
-		int each = larger((pages + (int)gridDim.x - 1) / (int)gridDim.x, 1), parts = larger((pages + each - 1) / each, 1);
+		int first = scored.lo / PAGE, pages = max_of((scored.hi + PAGE - 1) / PAGE - first, 0);
+		int each = max_of((pages + (int)gridDim.x - 1) / (int)gridDim.x, 1), parts = max_of((pages + each - 1) / each, 1);
 		if (part >= parts) return;
 		bool local = alone && parts == 1 && r.p < a.room;
 		float* x = local ? r.local : a.scores + (r.slot * a.m.heads + r.set * r.run) * a.width;
-		score(a, r, scored, first + part * each, first + smaller((part + 1) * each, pages), x);
+		score(a, r, scored, first + part * each, first + min_of((part + 1) * each, pages), x);
 		__syncthreads();
 		if (parts > 1) {
 			if (threadIdx.x == 0) {
@@ -530,13 +530,13 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 	constexpr int PIECES = Lane::PIECES, ROWS = Lane::ROWS, STAGES = GATHER_STAGES, TAKEN = Lane::TAKEN;
 	constexpr int WARPS = REUSE_THREADS / WARP, STATES = WARPS * ROWS;
 	const ReuseArgs& a = x.r;
-	DYNAMIC(unsigned char, shared);
-	SHARED(State, states, STATES);
+	DYNAMIC_SHARED(unsigned char, shared);
+	SHARED(SoftmaxState, states, STATES);
 	SHARED(int, kept, 5);  // where the row is: read again where it is needed, so that registers are free between
-	int p = first_of(a.g, blockIdx.z);
-	if (p < 0 || !sound(a.g, blockIdx.z, p) || p >= a.width) {
-		wait_before();
-		let_next();
+	int p = first_position(a.g, blockIdx.z);
+	if (p < 0 || !page_table_valid(a.g, blockIdx.z, p) || p >= a.width) {
+		pdl_wait();
+		pdl_trigger();
 		if (p >= a.width && threadIdx.x == 0) fail(a.g.failure, FAIL_SCORES, p, a.width, 0);
 		return;
 	}
@@ -569,7 +569,7 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 			own[w] = (bits_of(w, 0, (int)a.plan.sink) | bits_of(w, recent, p + 1)) & bits_of(w, all.lo, all.hi) & ~bits_of(w, all.gap, all.over);
 		}
 	}
-	if (!x.early) wait_before();
+	if (!x.early) pdl_wait();
 	int guess, n = 0;
 	{
 		int number, since = a.m.since[blockIdx.z], start = origin(a.m, blockIdx.z, p, number), newest = -1;
@@ -585,9 +585,9 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 			int at = records[3 * i] - 1;
 			if (at == start + i && at >= since) newest = i;
 		}
-		newest = reduce_block(newest, -1, Top());
+		newest = reduce_block(newest, -1, Max());
 		guess = newest < 0 ? -1 : records[3 * newest + 1];
-		if (newest >= 0 && threadIdx.x < DIM / 8) prefetch(a.m.query + (item * a.m.block + newest) * DIM + threadIdx.x * 8);
+		if (newest >= 0 && threadIdx.x < DIM / 8) prefetch_l2(a.m.query + (item * a.m.block + newest) * DIM + threadIdx.x * 8);
 	}
 
 	// list_up finds where what is marked lies, and the plan's own.
@@ -599,7 +599,7 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 		for (int w = (int)run.lo; w < run.hi; w++) mine += (u64)__popc((u32)(pieces[w] | own_pieces[w])) << 32 | (u64)__popc((u32)pieces[w]);
 		int to = (int)(scan_block(mine, total) >> 32);
 		if (threadIdx.x == 0) kept[3] = (int)(u32)total;
-		n = smaller((int)(total >> 32), (int)x.listed);
+		n = min_of((int)(total >> 32), (int)x.listed);
 		for (int w = (int)run.lo; w < run.hi; w++) {
 			u32 bits = pieces[w] | own_pieces[w];
 			if (!bits) continue;
@@ -619,11 +619,11 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 			for (int t = 0; t < GATHER_TURNS; t++) {
 				int i = next + t * ROWS + lane() / PIECES;
 				i64 place = (i64)(i < n ? where[i] : 0) * DIM + piece;
-				copy_async_if(&ring[into].k[t][lane()], (const u16*)a.g.k + place, i < n);
-				copy_async_if(&ring[into].v[t][lane()], (const u16*)a.g.v + place, i < n);
+				cp_async_zfill(&ring[into].k[t][lane()], (const u16*)a.g.k + place, i < n);
+				cp_async_zfill(&ring[into].v[t][lane()], (const u16*)a.g.v + place, i < n);
 			}
 		}
-		copy_commit();
+		cp_async_commit();
 		next += WARPS * TAKEN;
 		if (++into == STAGES) into = 0;
 	};
@@ -637,11 +637,11 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 		list_up();
 		next = warp() * TAKEN;
 		// The row's own position, which is the last, is stored by a kernel before.
-		begun = x.early ? smaller((n - 1) / (WARPS * TAKEN), STAGES) : STAGES;
+		begun = x.early ? min_of((n - 1) / (WARPS * TAKEN), STAGES) : STAGES;
 		for (int i = 0; i < begun; i++) fetch();
 	}
-	if (x.early) wait_before();
-	let_next();
+	if (x.early) pdl_wait();
+	pdl_trigger();
 	for (int i = begun; guess >= 0 && i < STAGES; i++) fetch();
 	bool chooses;
 	{
@@ -655,12 +655,12 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 		int found = recall(a, r);
 		if (threadIdx.x == 0) {
 			a.m.found[item] = found;
-			if (smaller(k_of(a.m, r.p + 1), (i64)r.p + 1) > a.m.most) fail(a.g.failure, FAIL_LIST, a.m.most, 0, 0);
+			if (min_of(k_of(a.m, r.p + 1), (i64)r.p + 1) > a.m.most) fail(a.g.failure, FAIL_LIST, a.m.most, 0, 0);
 		}
 		if (found >= 0) note_shared(a, r, found);
 		chooses = found < 0;
 		if (chooses || found != guess) {
-			copy_wait<0>();
+			cp_async_wait<0>();
 			for (int w = threadIdx.x; w <= r.p / PAGE; w += blockDim.x) marks[w] = 0;
 			__syncthreads();
 			if (found >= 0) share(a, r, middle_of(a.plan, r.p), found);
@@ -672,11 +672,11 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 			Scope middle = middle_of(a.plan, kept[0]);
 			float* scores = (float*)(shared + x.local);
 			int lo = middle.lo / PAGE * PAGE;
-			Keys keys = {(int)blockIdx.z, (int)blockIdx.y, lo, larger(middle.hi - lo, 0)};
+			Keys keys = {(int)blockIdx.z, (int)blockIdx.y, lo, max_of(middle.hi - lo, 0)};
 			auto some = [&](int i) { return middle.has(lo + i); };
 			auto put = [&](int, int i, float sum) {
 				scores[lo + i] = sum * (1 / sqrtf((float)DIM));
-				met(a.g, sum);
+				count_nan(a.g, sum);
 			};
 			score_together<DIM>(a.g, keys, a.q + item * DIM, 1, (Word4*)shared, some, put);
 		}
@@ -694,10 +694,10 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 	}
 	if (threadIdx.x == 0) {
 		if (kept[3] > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		a.count[item] = smaller(kept[3], (int)a.cap);
+		a.count[item] = min_of(kept[3], (int)a.cap);
 	}
-	if (kept[3] >= between_edges(a.plan, kept[0]).n) {
-		copy_wait<0>();
+	if (kept[3] >= selected_region(a.plan, kept[0]).n) {
+		cp_async_wait<0>();
 		list_marked(marks, kept[0] / PAGE + 1, a.index + item * a.cap, a.count[item], a.cap, a.g.failure);
 		return;
 	}
@@ -705,16 +705,16 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 	mine.ask(a.q + item * DIM);
 	int turn = 0;
 	for (int first = warp() * TAKEN; first < n; first += WARPS * TAKEN) {
-		copy_wait<STAGES - 1>();
+		cp_async_wait<STAGES - 1>();
 		mine.take(ring[turn]);
 		fetch();
 		if (++turn == STAGES) turn = 0;
 		mine.add(false, [&](int t) { return first + t * ROWS + lane() / PIECES < n ? 0 : -infinity(); });
 	}
-	copy_wait<0>();
+	cp_async_wait<0>();
 	__syncthreads();
 	mine.template merge<WARPS>(x.dst + item * DIM, (float*)shared, states, false);
 }
 
-KERNEL_FOUR(reuse_attend_64, ReuseAttendArgs, REUSE_THREADS) { reuse_attend<64>(a); }
-KERNEL_FOUR(reuse_attend_128, ReuseAttendArgs, REUSE_THREADS) { reuse_attend<128>(a); }
+KERNEL_4_PER_SM(reuse_attend_64, ReuseAttendArgs, REUSE_THREADS) { reuse_attend<64>(a); }
+KERNEL_4_PER_SM(reuse_attend_128, ReuseAttendArgs, REUSE_THREADS) { reuse_attend<128>(a); }

@@ -5,7 +5,7 @@
 #include "args.cuh"
 #include "best.cuh"
 #include "draw.cuh"
-#include "few.cuh"
+#include "dequant.cuh"
 
 // Setting is how a row's token is chosen. What is absent from the order of its stages has
 // a setting that does nothing: only what comes before what is left to say.
@@ -50,7 +50,7 @@ __device__ inline void penalize(const SampleArgs& a, const Setting& s, float* lo
 	SHARED(int, seen, 1024 * LOGITS_EACH);
 	for (i64 i = lo + threadIdx.x; i < hi; i += blockDim.x) seen[i - lo] = 0;
 	__syncthreads();
-	i64 n = smaller(smaller((i64)s.last_n, a.window), (i64)at + 1);
+	i64 n = min_of(min_of((i64)s.last_n, a.window), (i64)at + 1);
 	for (i64 i = threadIdx.x; i < n; i += blockDim.x) {
 		int id = history[(at - i) % a.window];
 		if (id >= lo && id < hi) atomicAdd(&seen[id - lo], 1);
@@ -59,7 +59,7 @@ __device__ inline void penalize(const SampleArgs& a, const Setting& s, float* lo
 	for (i64 i = lo + threadIdx.x; i < hi; i += blockDim.x) {
 		int times = seen[i - lo];
 		if (times == 0) continue;
-		float logit = fresh(logits + i);
+		float logit = ld_cg(logits + i);
 		if (s.repeat != 0) logit = logit > 0 ? logit / s.repeat : __fmul_rn(logit, s.repeat);
 		logits[i] = __fadd_rn(logit, -__fadd_rn(__fmul_rn((float)times, s.frequency), s.presence));
 	}
@@ -69,12 +69,12 @@ __device__ inline void penalize(const SampleArgs& a, const Setting& s, float* lo
 // load_logits reads up to LOGITS_EACH logits from i on, past the first-level cache: others may
 // have changed the ones beside them.
 __device__ __forceinline__ int load_logits(float v[LOGITS_EACH], const float* logits, i64 i, i64 vocab) {
-	int n = (int)smaller((i64)LOGITS_EACH, larger(vocab - i, (i64)0));
+	int n = (int)min_of((i64)LOGITS_EACH, max_of(vocab - i, (i64)0));
 	if (n == LOGITS_EACH && (u64)(logits + i) % 16 == 0) {
-		fresh4(v, logits + i);
+		ld_cg4(v, logits + i);
 	} else {
 #pragma unroll
-		for (int j = 0; j < LOGITS_EACH; j++) v[j] = j < n ? fresh(logits + i + j) : 0;
+		for (int j = 0; j < LOGITS_EACH; j++) v[j] = j < n ? ld_cg(logits + i + j) : 0;
 	}
 	return n;
 }
@@ -86,7 +86,7 @@ __device__ __forceinline__ u64 best_of(const float* logits, i64 i, i64 vocab) {
 	u64 top = 0;
 #pragma unroll
 	for (int j = 0; j < LOGITS_EACH; j++) {
-		if (j < n) top = larger(top, rank_of(v[j], (int)i + j));
+		if (j < n) top = max_of(top, rank_of(v[j], (int)i + j));
 	}
 	return top;
 }
@@ -131,10 +131,10 @@ __device__ inline u32 reach_of(const u32 mine[2], int want) {
 	u32 cut = 0;
 	for (int bit = 31; bit >= 0; bit--) {
 		u32 next = cut | 1u << bit, *of = counts + bit % 2 * WARP;
-		u32 n = __popc(__ballot_sync(ALL, mine[0] >= next)) + __popc(__ballot_sync(ALL, mine[1] >= next));
+		u32 n = __popc(__ballot_sync(FULL_MASK, mine[0] >= next)) + __popc(__ballot_sync(FULL_MASK, mine[1] >= next));
 		if (lane() == 0) of[warp()] = n;
 		__syncthreads();
-		n = add_warp(lane() < warps ? of[lane()] : 0);
+		n = warp_add(lane() < warps ? of[lane()] : 0);
 		if ((int)n >= want) cut = next;
 		if ((int)n >= want && (int)n <= want + want / 2) break;
 	}
@@ -148,7 +148,7 @@ __device__ inline u32 reach_of(const u32 mine[2], int want) {
 // and where top-p comes before top-k. All threads call it.
 __device__ inline bool choose_few(const SampleArgs& a, const Setting& s, const float* logits, const u64* tops, int slices, Odds odds, double all, int at, int& id) {
 	bool few = counted(s, a.vocab), mass = massed(s);
-	int k = few ? smaller(s.top_k, FEW_KEPT + 1) : smaller(slices / 4, TOP_SLICES);
+	int k = few ? min_of(s.top_k, FEW_KEPT + 1) : min_of(slices / 4, TOP_SLICES);
 	if (few ? mass && !(s.order & TOP_K_BEFORE_P) : !mass) return false;
 	if (k < 1 || k > FEW_KEPT || k > slices || slices > 2 * (int)blockDim.x) return false;
 	SHARED(u64, found, CANDIDATES);
@@ -201,22 +201,22 @@ __device__ inline bool choose_few(const SampleArgs& a, const Setting& s, const f
 	if (mass) {
 		double share = i < n && (takes || !(s.order & MIN_P_BEFORE_P)) ? odds.of_top_p(logit) : 0;
 		double sum = few ? reduce_block(share, 0.0, Plus()) : all;
-		u64 want = larger(units(s.top_p), (u64)1), there, before = scan_block(units(share / sum), there);
+		u64 want = max_of(units(s.top_p), (u64)1), there, before = scan_block(units(share / sum), there);
 		if (!few && there < want) return false;
 		takes = takes && before < want;
 	}
 	SHARED(double, weights, CANDIDATES);
 	if (i < n) weights[i] = takes ? p : 0;
 	double total = reduce_block(takes ? p : 0.0, 0.0, Plus());
-	n = reduce_block(takes ? i + 1 : 0, 0, Top());
+	n = reduce_block(takes ? i + 1 : 0, 0, Max());
 	Draw d = {s.seed, 0, 0, 0, (u32)at, FOR_TOKEN};
 	double u = (double)uniform(d, 0) * total, upto = 0;
 	for (int j = 0; j < n && takes; j++) {
 		if (place_of(found[j]) <= place) upto += weights[j];
 	}
-	int first = -reduce_block(takes && upto > u ? -place : -(int)a.vocab, -(int)a.vocab, Top());
-	int last = reduce_block(takes && p > 0 ? place : -1, -1, Top());
-	id = first < (int)a.vocab ? first : larger(last, 0);
+	int first = -reduce_block(takes && upto > u ? -place : -(int)a.vocab, -(int)a.vocab, Max());
+	int last = reduce_block(takes && p > 0 ? place : -1, -1, Max());
+	id = first < (int)a.vocab ? first : max_of(last, 0);
 	return true;
 }
 
@@ -260,7 +260,7 @@ __device__ inline Kept keep(const SampleArgs& a, const Setting& s, const float* 
 		sum = reduce_block(sum, 0.0, Plus());
 		// What is equal to the first cut's key and not selected weighs nothing
 		// here, because a cut within those equal keeps the lowest ids of both.
-		second = select<u32>(a.vocab, larger(units(s.top_p), (u64)1), [&](i64 i, u32& key) {
+		second = select<u32>(a.vocab, max_of(units(s.top_p), (u64)1), [&](i64 i, u32& key) {
 			key = key_of(l[i]);
 			if (top_k && key < first.key || min_p && !odds.min_p(l[i])) return (u64)0;
 			return units(odds.of_top_p(l[i]) / sum);
@@ -289,8 +289,8 @@ __device__ inline int choose_of_all(const SampleArgs& a, const Setting& s, const
 		before += p;
 		if (before > u) found = i;
 	}
-	found = -reduce_block(-found, -a.vocab, Top());
-	last = reduce_block(last, (i64)-1, Top());
+	found = -reduce_block(-found, -a.vocab, Max());
+	last = reduce_block(last, (i64)-1, Max());
 	return (int)(found < a.vocab ? found : last < 0 ? 0 : last);
 }
 
@@ -311,8 +311,8 @@ __device__ inline bool last_of_row(const SampleArgs& a) {
 // top_of is the best of all slices.
 __device__ inline u64 top_of(const u64* tops, int slices) {
 	u64 top = 0;
-	for (int s = threadIdx.x; s < slices; s += blockDim.x) top = larger(top, tops[s]);
-	return reduce_block(top, (u64)0, Top());
+	for (int s = threadIdx.x; s < slices; s += blockDim.x) top = max_of(top, tops[s]);
+	return reduce_block(top, (u64)0, Max());
 }
 
 // take makes id the token that follows the row.
@@ -329,15 +329,15 @@ __device__ __forceinline__ bool summed(const SampleArgs& a, const Setting& s) { 
 
 // sample chooses the token that follows row blockIdx.y, unless sample_sums does.
 KERNEL(sample, SampleArgs, 1024) {
-	let_next();
-	wait_before();
+	pdl_trigger();
+	pdl_wait();
 	int row = blockIdx.y, at = a.pos[row], warps = blockDim.x / WARP, slices = gridDim.x * warps;
 	const Setting& s = a.settings[row];
 	float* l = a.logits + row * a.vocab;
 	i64 from = (i64)blockIdx.x * blockDim.x * LOGITS_EACH;
-	penalize(a, s, l, a.history + row * a.window, at, from, smaller(from + blockDim.x * LOGITS_EACH, a.vocab));
+	penalize(a, s, l, a.history + row * a.window, at, from, min_of(from + blockDim.x * LOGITS_EACH, a.vocab));
 	u64* tops = a.tops + (i64)row * slices;
-	u64 top = reduce_warp(best_of(l, from + threadIdx.x * LOGITS_EACH, a.vocab), Top());
+	u64 top = reduce_warp(best_of(l, from + threadIdx.x * LOGITS_EACH, a.vocab), Max());
 	if (lane() == 0) tops[blockIdx.x * warps + warp()] = top;
 	if (summed(a, s) || !last_of_row(a)) return;
 
@@ -353,14 +353,14 @@ KERNEL(sample, SampleArgs, 1024) {
 // sample_before does the stages that come before the penalties, where some do: what they
 // leave out is less likely than anything from then on.
 KERNEL(sample_before, SampleArgs, 1024) {
-	wait_before();
+	pdl_wait();
 	int row = blockIdx.y;
 	const Setting& s = a.settings[row];
 	if (s.order < 0) return;
 	float* l = a.logits + row * a.vocab;
 	u64 top = 0;
-	for (i64 i = threadIdx.x; i < a.vocab; i += blockDim.x) top = larger(top, rank_of(l[i], (int)i));
-	top = reduce_block(top, (u64)0, Top());
+	for (i64 i = threadIdx.x; i < a.vocab; i += blockDim.x) top = max_of(top, rank_of(l[i], (int)i));
+	top = reduce_block(top, (u64)0, Max());
 	Setting warm = s;
 	if (s.temperature <= 0) warm.temperature = 1;
 	Kept kept = keep(a, warm, l, odds_of(warm, value_of((u32)(top >> 32))));
@@ -372,8 +372,8 @@ KERNEL(sample_before, SampleArgs, 1024) {
 
 // sample_sums chooses without top-k, after sample.
 KERNEL(sample_sums, SampleArgs, 1024) {
-	let_next();
-	wait_before();
+	pdl_trigger();
+	pdl_wait();
 	int row = blockIdx.y, at = a.pos[row], blocks = gridDim.x, slices = blocks * (blockDim.x / WARP);
 	const Setting& s = a.settings[row];
 	if (!summed(a, s)) return;
@@ -416,8 +416,8 @@ KERNEL(sample_sums, SampleArgs, 1024) {
 	double own = t < blocks ? sums[2 * t + 1] : 0, total, before = scan_block(own, total);
 	Draw d = {s.seed, 0, 0, 0, (u32)at, FOR_TOKEN};
 	double u = (double)uniform(d, 0) * total;
-	int block = -reduce_block(own > 0 && before + own > u ? -t : -blocks, -blocks, Top());
-	int last = reduce_block(own > 0 ? t : -1, -1, Top());
+	int block = -reduce_block(own > 0 && before + own > u ? -t : -blocks, -blocks, Max());
+	int last = reduce_block(own > 0 ? t : -1, -1, Max());
 	if (block == blocks) block = last;
 	if (t == block) left[0] = u - before;
 	__syncthreads();
@@ -429,11 +429,11 @@ KERNEL(sample_sums, SampleArgs, 1024) {
 		for (int j = 0; j < LOGITS_EACH; j++) {
 			upto += weights[j];
 			if (weights[j] > 0) last = here + j;
-			if (weights[j] > 0 && upto > left[0]) first = smaller(first, here + j);
+			if (weights[j] > 0 && upto > left[0]) first = min_of(first, here + j);
 		}
-		first = -reduce_block(-first, -(int)a.vocab, Top());
-		last = reduce_block(last, -1, Top());
-		id = first < (int)a.vocab ? first : larger(last, 0);
+		first = -reduce_block(-first, -(int)a.vocab, Max());
+		last = reduce_block(last, -1, Max());
+		id = first < (int)a.vocab ? first : max_of(last, 0);
 	}
 	take(a, at, id);
 }
@@ -449,7 +449,7 @@ constexpr int DELIVERED = 16;  // words
 
 // deliver copies words to the host, and whether anything has failed.
 KERNEL(deliver, DeliverArgs, 32) {
-	wait_before();
+	pdl_wait();
 	int at = 0;
 	for (int i = 0; i < 4; at += (int)a.words[i++]) {
 		for (int w = threadIdx.x; w < a.words[i]; w += blockDim.x) a.to[at + w] = a.from[i][w];

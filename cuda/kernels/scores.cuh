@@ -2,11 +2,11 @@
 // for. A block takes CHUNK positions.
 #pragma once
 
-#include "few.cuh"
+#include "dequant.cuh"
 #include "newest.cuh"
 
 constexpr int CHUNK = 256;   // positions of a block
-constexpr int TOGETHER = 4;  // heads that take a key at a time
+constexpr int HEADS_PER_PASS = 4;  // heads that take a key at a time
 
 // Keys are those of positions lo to lo+n-1 of a slot, lo a multiple of CHUNK.
 struct Keys {
@@ -18,7 +18,7 @@ struct Keys {
 // Neighbouring lanes take 16 bytes each of a key, and a warp loads TURNS times before it
 // computes. q is [heads, DIM].
 template <int DIM, int HEADS, class Some, class Where, class Put>
-__device__ inline void score_halves(const Pages& g, int n, const float* q, int heads, Some some, Where where, Put put) {
+__device__ inline void score_halves(const PagedKV& g, int n, const float* q, int heads, Some some, Where where, Put put) {
 	constexpr int PIECES = DIM / 8, EACH_TURN = WARP / PIECES, TURNS = 8;
 	int piece = lane() % PIECES;
 	float mine[HEADS][8];
@@ -49,19 +49,19 @@ __device__ inline void score_halves(const Pages& g, int n, const float* q, int h
 			}
 			if constexpr (HEADS == 1) {
 #pragma unroll
-				for (int m = PIECES / 2; m > 0; m /= 2) sum[0] += __shfl_xor_sync(ALL, sum[0], m);
+				for (int m = PIECES / 2; m > 0; m /= 2) sum[0] += __shfl_xor_sync(FULL_MASK, sum[0], m);
 				if (piece == 0 && i < n) put(0, i, sum[0]);
 			} else {
 				// Half of the lanes go on with two heads each, and then with one.
 				static_assert(HEADS == 4, "four heads, or one");
 				bool second = lane() & PIECES / 2, odd = lane() & PIECES / 4;
 				float low = second ? sum[2] : sum[0], high = second ? sum[3] : sum[1];
-				low += __shfl_xor_sync(ALL, second ? sum[0] : sum[2], PIECES / 2);
-				high += __shfl_xor_sync(ALL, second ? sum[1] : sum[3], PIECES / 2);
+				low += __shfl_xor_sync(FULL_MASK, second ? sum[0] : sum[2], PIECES / 2);
+				high += __shfl_xor_sync(FULL_MASK, second ? sum[1] : sum[3], PIECES / 2);
 				float one = odd ? high : low;
-				one += __shfl_xor_sync(ALL, odd ? low : high, PIECES / 4);
+				one += __shfl_xor_sync(FULL_MASK, odd ? low : high, PIECES / 4);
 #pragma unroll
-				for (int m = PIECES / 8; m > 0; m /= 2) one += __shfl_xor_sync(ALL, one, m);
+				for (int m = PIECES / 8; m > 0; m /= 2) one += __shfl_xor_sync(FULL_MASK, one, m);
 				int u = (second ? 2 : 0) + (odd ? 1 : 0);
 				if (lane() % (PIECES / 4) == 0 && u < heads && i < n) put(u, i, one);
 			}
@@ -71,33 +71,33 @@ __device__ inline void score_halves(const Pages& g, int n, const float* q, int h
 
 // score_any is score_halves of any cache, up to TOGETHER heads.
 template <class Some, class Where, class Put>
-__device__ inline void score_any(const Pages& g, int n, const float* q, int heads, Some some, Where where, Put put) {
+__device__ inline void score_any(const PagedKV& g, int n, const float* q, int heads, Some some, Where where, Put put) {
 	int dim = (int)g.dim;
 	if (g.half && dim == 128) {
 		if (heads == 1)
 			score_halves<128, 1>(g, n, q, heads, some, where, put);
 		else
-			score_halves<128, TOGETHER>(g, n, q, heads, some, where, put);
+			score_halves<128, HEADS_PER_PASS>(g, n, q, heads, some, where, put);
 		return;
 	}
 	if (g.half && dim == 64) {
 		if (heads == 1)
 			score_halves<64, 1>(g, n, q, heads, some, where, put);
 		else
-			score_halves<64, TOGETHER>(g, n, q, heads, some, where, put);
+			score_halves<64, HEADS_PER_PASS>(g, n, q, heads, some, where, put);
 		return;
 	}
 	for (int i = warp(); i < n; i += (int)blockDim.x / WARP) {
 		if (!some(i)) continue;
 		i64 from = where(i);
-		float sum[TOGETHER] = {0, 0, 0, 0};
+		float sum[HEADS_PER_PASS] = {0, 0, 0, 0};
 		for (int d = lane(); d < dim; d += WARP) {
-			float k = load(g.k, g.half, from + d);
+			float k = load_kv(g.k, g.half, from + d);
 #pragma unroll
-			for (int u = 0; u < TOGETHER; u++) sum[u] += u < heads ? q[u * dim + d] * k : 0;
+			for (int u = 0; u < HEADS_PER_PASS; u++) sum[u] += u < heads ? q[u * dim + d] * k : 0;
 		}
 #pragma unroll
-		for (int u = 0; u < TOGETHER; u++) {
+		for (int u = 0; u < HEADS_PER_PASS; u++) {
 			float all = reduce_warp(sum[u], Plus());
 			if (lane() == 0 && u < heads) put(u, i, all);
 		}
@@ -106,6 +106,6 @@ __device__ inline void score_any(const Pages& g, int n, const float* q, int head
 
 // score_keys is score_any of keys that follow each other.
 template <class Some, class Put>
-__device__ inline void score_keys(const Pages& g, Keys keys, const float* q, int heads, Some some, Put put) {
-	score_any(g, keys.n, q, heads, some, [&](int i) { return key_at(g, keys.slot, keys.kv_head, keys.lo + i); }, put);
+__device__ inline void score_keys(const PagedKV& g, Keys keys, const float* q, int heads, Some some, Put put) {
+	score_any(g, keys.n, q, heads, some, [&](int i) { return key_offset(g, keys.slot, keys.kv_head, keys.lo + i); }, put);
 }

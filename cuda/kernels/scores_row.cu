@@ -10,7 +10,7 @@ struct RowScoresArgs {
 	i64 heads, width;
 	i64 early;       // as RowArgs has it
 	i64 middles, edges;  // only what is between the plan's edges, or only these, of what the span shows
-	Pages g;
+	PagedKV g;
 	Plan plan;  // without a list
 };
 
@@ -18,12 +18,12 @@ struct RowScoresArgs {
 // the pages of row r for the heads of kv head y.
 template <int DIM>
 __device__ __forceinline__ void row_scores(const RowScoresArgs& a) {
-	DYNAMIC(KeyPair<DIM>, ring);  // [KEY_WARPS, KEY_STAGES]
-	let_next();
+	DYNAMIC_SHARED(KeyPair<DIM>, ring);  // [KEY_WARPS, KEY_STAGES]
+	pdl_trigger();
 	int row = blockIdx.z, kv_head = blockIdx.y, run = (int)(a.heads / a.g.heads), head = lane() / 4;
-	At at = place(a.g, row);
+	RowPosition at = row_position(a.g, row);
 	if (at.p < 0) {
-		wait_before();
+		pdl_wait();
 		return;
 	}
 	OwnPages mine = own_pages(at.p / PAGE + 1);
@@ -38,7 +38,7 @@ __device__ __forceinline__ void row_scores(const RowScoresArgs& a) {
 #pragma unroll
 			for (int j = 0; j < 2; j++) {
 				int p = b * PAGE + i * 8 + lane() % 4 * 2 + j;
-				bool border = a.middles ? p < sight.sink || p >= sight.recent : a.edges && !sight.edge(p);
+				bool border = a.middles ? p < sight.sink || p >= sight.recent : a.edges && !sight.in_sinks_or_window(p);
 				if (there && p <= at.p && p < a.width) to[p] = sight.spanned(p) && !border ? s[i][j] : -infinity();
 			}
 		}
@@ -46,5 +46,5 @@ __device__ __forceinline__ void row_scores(const RowScoresArgs& a) {
 	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, a.q + item * DIM, there, 1 / sqrtf((float)DIM), mine, at.p / PAGE, a.early, page, put);
 }
 
-KERNEL_TWICE(row_scores_64, RowScoresArgs, KEY_WARPS * WARP) { row_scores<64>(a); }
-KERNEL_TWICE(row_scores_128, RowScoresArgs, KEY_WARPS * WARP) { row_scores<128>(a); }
+KERNEL_2_PER_SM(row_scores_64, RowScoresArgs, KEY_WARPS * WARP) { row_scores<64>(a); }
+KERNEL_2_PER_SM(row_scores_128, RowScoresArgs, KEY_WARPS * WARP) { row_scores<128>(a); }

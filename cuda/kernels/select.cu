@@ -8,7 +8,7 @@ struct ScoresArgs {
 	float* dst;      // [rows, heads, width]
 	const float* q;  // [rows, heads, dim]
 	i64 heads, width, part;
-	Pages g;
+	PagedKV g;
 	Plan plan;
 };
 
@@ -27,7 +27,7 @@ __device__ inline float part_weight(const Plan& plan, const Entries& e, i64 part
 // row r for head h; a warp takes a position at a time.
 KERNEL(scores, ScoresArgs, 256) {
 	int row = blockIdx.x, h = blockIdx.y, dim = (int)a.g.dim;
-	At at = place(a.g, row);
+	RowPosition at = row_position(a.g, row);
 	if (at.p < 0) return;
 	i64 index = (i64)row * a.heads + h;
 	const float* q = a.q + index * dim;
@@ -42,8 +42,8 @@ KERNEL(scores, ScoresArgs, 256) {
 			if (j > at.p || j >= a.width) break;
 			float w = part_weight(a.plan, e, a.part, at.p, j), sum = 0;
 			if (w != 0 && page >= 0) {
-				i64 from = element_of(a.g, page, kv_head, i);
-				for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
+				i64 from = kv_offset(a.g, page, kv_head, i);
+				for (int d = lane(); d < dim; d += WARP) sum += q[d] * load_kv(a.g.k, a.g.half, from + d);
 				sum = reduce_warp(sum, Plus()) * unit;
 				if (w != 1) sum += logf(w);
 			}
@@ -56,17 +56,17 @@ struct SoftmaxArgs {
 	float* dst;      // [rows, heads, width]; may be x
 	const float* x;  // [rows, heads, width]
 	i64 heads, width;
-	Pages g;
+	PagedKV g;
 };
 
 // softmax: -Inf gives 0, a row of only -Inf gives zeros. Block (r, h) takes a row.
 KERNEL(softmax, SoftmaxArgs, 512) {
-	At at = place(a.g, blockIdx.x);
+	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	i64 from = ((i64)blockIdx.x * a.heads + blockIdx.y) * a.width;
 	float top = -infinity();
-	for (int j = threadIdx.x; j <= at.p; j += blockDim.x) top = larger(top, a.x[from + j]);
-	top = reduce_block(top, -infinity(), Top());
+	for (int j = threadIdx.x; j <= at.p; j += blockDim.x) top = max_of(top, a.x[from + j]);
+	top = reduce_block(top, -infinity(), Max());
 	float sum = 0;
 	for (int j = threadIdx.x; j <= at.p; j += blockDim.x) {
 		float s = a.x[from + j], e = s > -infinity() ? expf(s - top) : 0;
@@ -82,13 +82,13 @@ struct HeadsArgs {
 	float* dst;      // [rows, g.heads, width]
 	const float* x;  // [rows, heads, width]
 	i64 heads, width, most;  // most: the largest instead of the sum
-	Pages g;
+	PagedKV g;
 };
 
 // join_heads adds up the heads of each kv head, or takes the largest. Block
 // (r, h, z) takes part z of kv head h of row r.
 KERNEL(join_heads, HeadsArgs, 256) {
-	At at = place(a.g, blockIdx.x);
+	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int run = (int)(a.heads / a.g.heads);
 	const float* x = a.x + ((i64)blockIdx.x * a.heads + blockIdx.y * run) * a.width;
@@ -110,7 +110,7 @@ struct RankArgs {
 	i64 k;  // of the row's position plus one, unless share is above 0
 	f64 share, mass;  // mass above 0: top-p
 	i64 marked;       // shared memory has a bit for each position
-	Pages g;
+	PagedKV g;
 };
 
 // mark_best marks the k best of n scores, and reports whether it did: it leaves them to
@@ -150,8 +150,8 @@ __device__ inline bool mark_best(u64* marks, const float* x, int n, int k) {
 // as asked for, or as hold a share of the row's mass, which is counted in units
 // of 2⁻⁴⁴ of the largest. Block (r, h) takes a row.
 KERNEL(rank, RankArgs, 1024) {
-	DYNAMIC(u64, marks);
-	At at = place(a.g, blockIdx.x);
+	DYNAMIC_SHARED(u64, marks);
+	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int n = at.p + 1;
 	i64 row = (i64)blockIdx.x * a.heads + blockIdx.y;
@@ -159,10 +159,10 @@ KERNEL(rank, RankArgs, 1024) {
 	u32 top = 0;
 	u64 total = 0;
 	for (int j = threadIdx.x; j < n; j += blockDim.x) {
-		met(a.g, x[j]);
-		top = larger(top, key_of(x[j]));
+		count_nan(a.g, x[j]);
+		top = max_of(top, key_of(x[j]));
 	}
-	top = reduce_block(top, 0u, Top());
+	top = reduce_block(top, 0u, Max());
 	float largest = __uint_as_float(top >> 31 ? top & 0x7fffffffu : ~top);
 	auto share = [&](float s) { return (u64)(exp((double)s - (double)largest) * 0x1p44); };
 	Cut<u32> cut = everything<u32>();
@@ -171,7 +171,7 @@ KERNEL(rank, RankArgs, 1024) {
 			if (key_of(x[j]) > KEY_LOWEST) total += share(x[j]);
 		}
 		total = reduce_block(total, (u64)0, Plus());
-		cut = select<u32>(n, larger((u64)(a.mass * (double)total), (u64)1), [&](i64 i, u32& key) {
+		cut = select<u32>(n, max_of((u64)(a.mass * (double)total), (u64)1), [&](i64 i, u32& key) {
 			key = key_of(x[i]);
 			return key > KEY_LOWEST ? share(x[i]) : (u64)0;
 		});
@@ -181,7 +181,7 @@ KERNEL(rank, RankArgs, 1024) {
 			if (threadIdx.x == 0) a.count[row] = 0;
 			return;
 		}
-		if (a.marked && mark_best(marks, x, n, (int)smaller(k, (i64)n))) {
+		if (a.marked && mark_best(marks, x, n, (int)min_of(k, (i64)n))) {
 			list_marked(marks, (n - 1) / PAGE + 1, a.index + row * a.cap, a.count[row], a.cap, a.g.failure);
 			return;
 		}
@@ -211,6 +211,6 @@ KERNEL(rank, RankArgs, 1024) {
 	}
 	if (threadIdx.x == 0) {
 		if (all > (u64)a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		a.count[row] = (i32)smaller(all, (u64)a.cap);
+		a.count[row] = (i32)min_of(all, (u64)a.cap);
 	}
 }

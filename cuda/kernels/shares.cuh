@@ -19,7 +19,7 @@ struct Vectors {
 	__device__ int position(int v) const { return first + v / run; }
 };
 
-__device__ inline Vectors vectors_of(const Pages& g, const float* q, int slot, int first, int set, i64 heads, i64 run) {
+__device__ inline Vectors vectors_of(const PagedKV& g, const float* q, int slot, int first, int set, i64 heads, i64 run) {
 	Vectors x = {q + slot * g.rows * heads * g.dim, slot, first, set * (int)run * (int)g.heads / (int)heads, (int)heads, set * (int)run, (int)run, (int)(g.rows * run)};
 	return x;
 }
@@ -40,7 +40,7 @@ __device__ inline KeyTile key_tile(float* shared, Entries* entries, i64 dim) {
 }
 
 // take_vectors loads vectors from on, and their lists.
-__device__ inline void take_vectors(KeyTile& t, const Vectors& x, const Pages& g, const Plan& plan, int from) {
+__device__ inline void take_vectors(KeyTile& t, const Vectors& x, const PagedKV& g, const Plan& plan, int from) {
 	int dim = (int)g.dim;
 	t.from = from;
 	__syncthreads();
@@ -49,25 +49,25 @@ __device__ inline void take_vectors(KeyTile& t, const Vectors& x, const Pages& g
 		t.q[i] = v < x.n ? x.q[((i64)(v / x.run) * x.heads + x.head + v % x.run) * dim + i % dim] : 0;
 	}
 	for (int i = threadIdx.x; i < VECTORS && from + i < x.n; i += blockDim.x) {
-		At at = {x.slot, x.first, x.position(from + i)};
+		RowPosition at = {x.slot, x.first, x.position(from + i)};
 		t.entries[i] = entries(plan.list, g, at, x.head + (from + i) % x.run, x.heads);
 	}
 	__syncthreads();
 }
 
 // take_keys loads the first n keys of a page.
-__device__ inline void take_keys(const KeyTile& t, const Pages& g, int page, int kv_head, int n) {
+__device__ inline void take_keys(const KeyTile& t, const PagedKV& g, int page, int kv_head, int n) {
 	int dim = (int)g.dim;
-	i64 from = element_of(g, page, kv_head, 0);
+	i64 from = kv_offset(g, page, kv_head, 0);
 	__syncthreads();
-	for (int i = threadIdx.x; i < PAGE * dim; i += blockDim.x) t.keys[i / dim * (dim + 1) + i % dim] = i / dim < n ? load(g.k, g.half, from + i) : 0;
+	for (int i = threadIdx.x; i < PAGE * dim; i += blockDim.x) t.keys[i / dim * (dim + 1) + i % dim] = i / dim < n ? load_kv(g.k, g.half, from + i) : 0;
 	__syncthreads();
 }
 
 // reads_page reports whether the row at p may read something of block b.
 __device__ inline bool reads_page(const Plan& plan, const Entries& e, int p, int b) {
 	if (b * PAGE > p) return false;
-	Edges edges = edge_pages(plan, p);
+	FixedPages edges = fixed_pages(plan, p);
 	if (b < edges.head || b >= edges.tail) return true;
 	if (plan.middle == MIDDLE_BLOCKS) return find(e, b) >= 0;
 	if (plan.middle != MIDDLE_TOKENS) return false;
@@ -87,12 +87,12 @@ __device__ inline bool reads_page(const Plan& plan, const Entries& e, int p, int
 __device__ inline bool any_reads(const KeyTile& t, const Vectors& x, const Plan& plan, int b) {
 	int i = threadIdx.x, any = 0;
 	if (i < VECTORS && t.from + i < x.n) any = reads_page(plan, t.entries[i], x.position(t.from + i), b);
-	return reduce_block(any, 0, Top());
+	return reduce_block(any, 0, Max());
 }
 
 // score_tile is the scores of the thread's key for its vectors, NOTHING where one
 // does not read it.
-__device__ inline void score_tile(float s[EACH], const KeyTile& t, const Vectors& x, const Pages& g, const Plan& plan, int b) {
+__device__ inline void score_tile(float s[EACH], const KeyTile& t, const Vectors& x, const PagedKV& g, const Plan& plan, int b) {
 	int dim = (int)g.dim, i = threadIdx.x % PAGE, first = (int)threadIdx.x / PAGE * EACH, j = b * PAGE + i;
 	const float *key = t.keys + i * (dim + 1), *q = t.q + first * dim;
 	for (int u = 0; u < EACH; u++) s[u] = 0;
@@ -105,15 +105,15 @@ __device__ inline void score_tile(float s[EACH], const KeyTile& t, const Vectors
 	for (int u = 0; u < EACH; u++) {
 		int v = t.from + first + u;
 		float w = v < x.n ? weight_of(plan, t.entries[first + u], x.position(v), j) : 0, y = s[u] * unit;
-		if (w != 1) y = w > 0 ? y + log2f(w) : NOTHING;
-		s[u] = y > NOTHING ? y : NOTHING;  // what is not a number counts nothing
+		if (w != 1) y = w > 0 ? y + log2f(w) : EMPTY_MAX;
+		s[u] = y > EMPTY_MAX ? y : EMPTY_MAX;  // what is not a number counts nothing
 	}
 }
 
 struct StatesArgs {
 	const float* q;  // [rows, heads, dim]
-	State* states;   // [slots, sets, vectors, splits]
+	SoftmaxState* states;   // [slots, sets, vectors, splits]
 	i64 heads, run, splits, set;  // set: that of block y 0
-	Pages g;
+	PagedKV g;
 	Plan plan;
 };

@@ -9,7 +9,7 @@ struct SumArgs {
 	float* sum;      // [pages, heads, dim]
 	const float* x;  // [rows, all, dim]
 	i64 heads, all, dim;
-	Pages g;
+	PagedKV g;
 };
 
 constexpr int SUM_DIMS = 32;  // dimensions that a block of block_sum takes
@@ -22,7 +22,7 @@ KERNEL(block_sum, SumArgs, 512) {
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
 	int parts = (int)((a.dim + SUM_DIMS - 1) / SUM_DIMS), h = blockIdx.y / parts, d = blockIdx.y % parts * SUM_DIMS + lane();
-	int lo = larger(b.first, b.index * PAGE), hi = smaller(b.len, (b.index + 1) * PAGE);
+	int lo = max_of(b.first, b.index * PAGE), hi = min_of(b.len, (b.index + 1) * PAGE);
 	for (int p = lo + warp(); p < hi && d < a.dim; p += blockDim.x / WARP) {
 		i64 row = b.slot * a.g.rows + p - b.first;
 		means[(p - lo) * SUM_DIMS + lane()] = head_mean(a.x + row * a.all * a.dim, h, a.heads, a.all, a.dim, d);
@@ -41,7 +41,7 @@ struct SketchArgs {
 	const float* basis;  // [width, dim]
 	i64 heads, all, width, dim;  // all 0: sums
 	i64 parts;                   // blocks that share a head
-	Pages g;
+	PagedKV g;
 };
 
 // sketch: dst = basis · the mean of a block, or · the newest row of a slot. Block
@@ -73,7 +73,7 @@ struct CompareArgs {
 	const float *q, *k, *own;  // [pages, size]
 	i64 size, form, log;
 	f64 scale;
-	Pages g;
+	PagedKV g;
 };
 
 __device__ __forceinline__ float join_parts(float (&part)[PARTS]) {
@@ -106,8 +106,8 @@ KERNEL(compare, CompareArgs, 256) {
 	Block b;
 	int which = a.pairs.square ? EVERY : COMPLETED, base = blockIdx.y * COMPARE_ROWS, first_column = blockIdx.x * COMPARE_COLUMNS;
 	if (!block_of(a.g, blockIdx.z, base, which, b)) return;
-	int rows = smaller(b.blocks() - b.index, COMPARE_ROWS), first_row = b.index;
-	int columns = smaller(a.pairs.square ? b.blocks() : first_row + rows, first_column + COMPARE_COLUMNS) - first_column;
+	int rows = min_of(b.blocks() - b.index, COMPARE_ROWS), first_row = b.index;
+	int columns = min_of(a.pairs.square ? b.blocks() : first_row + rows, first_column + COMPARE_COLUMNS) - first_column;
 	if (columns <= 0) return;
 	for (int r = threadIdx.x; r < rows; r += blockDim.x) pages[r] = page_or(a.g, b, first_row + r);
 	float part[COMPARE_EACH][PARTS];
@@ -141,7 +141,7 @@ KERNEL(compare, CompareArgs, 256) {
 		float product = join_parts(part[o]);
 		if (i == j && a.own != a.q) product = product_of(a.own + pages[r] * a.size, a.k + page_or(a.g, b, j) * a.size, (int)a.size);
 		product *= (float)a.scale;
-		met(a.g, product);
+		count_nan(a.g, product);
 		int n;
 		row_of(a.pairs, a.g, b, i, n)[j] = shaped(product, a.form, a.log);
 	}
@@ -154,8 +154,8 @@ KERNEL(compare_shares, CompareArgs, 256) {
 	int n;
 	float* x = row_of(a.pairs, a.g, b, b.index, n);
 	float top = -infinity();
-	for (int j = threadIdx.x; j < n; j += blockDim.x) top = larger(top, x[j]);
-	top = reduce_block(top, -infinity(), Top());
+	for (int j = threadIdx.x; j < n; j += blockDim.x) top = max_of(top, x[j]);
+	top = reduce_block(top, -infinity(), Max());
 	double sum = 0;
 	for (int j = threadIdx.x; j < n; j += blockDim.x) sum += exp((double)(x[j] - top));
 	sum = (double)top + log(reduce_block(sum, 0.0, Plus()));

@@ -10,7 +10,7 @@ struct Block {
 	int first;  // position of the slot's first row of the call
 	int len;    // positions of the slot
 
-	__device__ int positions() const { return smaller(len - index * PAGE, PAGE); }
+	__device__ int positions() const { return min_of(len - index * PAGE, PAGE); }
 	__device__ int blocks() const { return (len + PAGE - 1) / PAGE; }
 	__device__ int group() const { return slot + index - first / PAGE; }
 };
@@ -20,9 +20,9 @@ struct Block {
 enum { TOUCHED, COMPLETED, EVERY };
 
 // block_of is block i of those of a slot; false if there is none.
-__device__ inline bool block_of(const Pages& g, int slot, int i, int which, Block& b) {
+__device__ inline bool block_of(const PagedKV& g, int slot, int i, int which, Block& b) {
 	b.slot = slot;
-	b.first = first_of(g, slot);
+	b.first = first_position(g, slot);
 	if (b.first < 0) return false;
 	b.len = b.first + (int)g.rows;
 	int start = b.first / PAGE;
@@ -37,7 +37,7 @@ __device__ inline bool block_of(const Pages& g, int slot, int i, int which, Bloc
 }
 
 // page_or is the page of block i of b's slot; a failure gives b's own.
-__device__ inline int page_or(const Pages& g, const Block& b, int i) {
+__device__ inline int page_or(const PagedKV& g, const Block& b, int i) {
 	int page = page_of(g, b.slot, i);
 	return page < 0 ? b.page : page;
 }
@@ -51,7 +51,7 @@ struct Pairs {
 
 // row_of is what block i of b's slot made of the blocks that it looks at, and how
 // many they are.
-__device__ inline float* row_of(const Pairs& p, const Pages& g, const Block& b, int i, int& n) {
+__device__ inline float* row_of(const Pairs& p, const PagedKV& g, const Block& b, int i, int& n) {
 	n = p.square ? b.blocks() : i + 1;
 	return p.data + (p.square ? b.slot * p.width + i : (i64)page_or(g, b, i)) * p.width;
 }
@@ -66,7 +66,7 @@ __device__ __forceinline__ float head_mean(const float* row, int h, i64 heads, i
 	for (int base = 0; base < n; base += HEADS_AHEAD) {
 		float v[HEADS_AHEAD];
 #pragma unroll
-		for (int u = 0; u < HEADS_AHEAD; u++) v[u] = base + u < n ? fresh(from + (base + u) * dim) : 0;
+		for (int u = 0; u < HEADS_AHEAD; u++) v[u] = base + u < n ? ld_cg(from + (base + u) * dim) : 0;
 #pragma unroll
 		for (int u = 0; u < HEADS_AHEAD; u++) mean += v[u];
 	}

@@ -6,28 +6,28 @@
 // edge_max: the largest score of row r and head h over what the plan reads
 // whatever its list says. Block (r, h); a warp takes a position at a time.
 KERNEL(edge_max, EdgeArgs, 128) {
-	At at = place(a.g, blockIdx.x);
+	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int dim = (int)a.g.dim, h = blockIdx.y, kv_head = h * (int)a.g.heads / (int)a.heads;
 	i64 index = (i64)blockIdx.x * a.heads + h;
 	const float* q = a.q + index * dim;
-	Edges edges = edge_pages(a.plan, at.p);
+	FixedPages edges = fixed_pages(a.plan, at.p);
 	float top = -infinity();
 	for (int b = 0; b <= at.p / PAGE; b++) {
 		if (b >= edges.head && b < edges.tail) continue;
 		int page = page_of(a.g, at.slot, b);
 		for (int i = warp(); i < PAGE && page >= 0; i += blockDim.x / WARP) {
 			int j = b * PAGE + i;
-			if (!sees(a.plan.span, at.p, j) || !edge(a.plan, at.p, j)) continue;
-			i64 from = element_of(a.g, page, kv_head, i);
+			if (!sees(a.plan.span, at.p, j) || !in_sinks_or_window(a.plan, at.p, j)) continue;
+			i64 from = kv_offset(a.g, page, kv_head, i);
 			float sum = 0;
-			for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
+			for (int d = lane(); d < dim; d += WARP) sum += q[d] * load_kv(a.g.k, a.g.half, from + d);
 			sum = reduce_warp(sum, Plus());
 			if (sum > top) top = sum;
-			if (lane() == 0) met(a.g, sum);
+			if (lane() == 0) count_nan(a.g, sum);
 		}
 	}
-	top = reduce_block(top, -infinity(), Top());
+	top = reduce_block(top, -infinity(), Max());
 	if (threadIdx.x == 0) a.dst[index] = top * (1 / sqrtf((float)dim));
 }
 
@@ -35,16 +35,16 @@ struct MeanArgs {
 	float* dst;      // [groups, width]
 	const float* x;  // [rows, width]
 	i64 groups, width, block;
-	Pages g;
+	PagedKV g;
 };
 
 // mean_rows averages the rows of block b of positions, in their order. Block (b,
 // z, slot) takes part z of the elements.
 KERNEL(mean_rows, MeanArgs, 256) {
-	int slot = blockIdx.z, first = first_of(a.g, slot), n = (int)a.block;
+	int slot = blockIdx.z, first = first_position(a.g, slot), n = (int)a.block;
 	if (first < 0) return;
 	int rows = (int)a.g.rows, index = first / n + blockIdx.x;
-	int lo = larger(first, index * n), hi = smaller(first + rows, (index + 1) * n);
+	int lo = max_of(first, index * n), hi = min_of(first + rows, (index + 1) * n);
 	if (lo >= hi) return;
 	i64 group = slot + blockIdx.x;
 	if (group >= a.groups) {
@@ -66,7 +66,7 @@ KERNEL(near, NearArgs, 256) {
 	RowGroup r;
 	if (!group_of(a, blockIdx.x / (int)a.heads, r)) return;
 	int h = blockIdx.x % (int)a.heads, dim = (int)a.g.dim, kv_head = h * (int)a.g.heads / (int)a.heads;
-	int lo = (int)a.plan.sink, hi = smaller(recent_of(a.plan, r.from), r.from + 1);
+	int lo = (int)a.plan.sink, hi = min_of(recent_of(a.plan, r.from), r.from + 1);
 	float unit = 1 / sqrtf((float)dim);
 	u64* marks = a.marks + (r.list + h) * a.words * 2;
 	for (int b = blockIdx.y; b < a.words; b += gridDim.y) {
@@ -77,14 +77,14 @@ KERNEL(near, NearArgs, 256) {
 		for (int i = warp(); i < PAGE && page >= 0; i += blockDim.x / WARP) {
 			int j = b * PAGE + i;
 			if (j < lo || j >= hi || !sees(a.plan.span, r.from, j)) continue;
-			i64 from = element_of(a.g, page, kv_head, i);
+			i64 from = kv_offset(a.g, page, kv_head, i);
 			bool near = false;
 			for (int u = 0; u < r.blocks && !near; u++) {
 				const float* q = a.q + ((i64)(r.block + u) * a.heads + h) * dim;
 				float sum = 0;
-				for (int d = lane(); d < dim; d += WARP) sum += q[d] * load(a.g.k, a.g.half, from + d);
+				for (int d = lane(); d < dim; d += WARP) sum += q[d] * load_kv(a.g.k, a.g.half, from + d);
 				sum = reduce_warp(sum, Plus()) * unit;
-				if (lane() == 0) met(a.g, sum);
+				if (lane() == 0) count_nan(a.g, sum);
 				near = a.top[(i64)(r.block + u) * a.heads + h] - sum <= (float)a.gap;
 			}
 			if (lane() > 0) continue;
@@ -117,6 +117,6 @@ KERNEL(near_list, NearArgs, 256) {
 	}
 	if (threadIdx.x == 0) {
 		if (total > (u64)a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		a.count[list] = (i32)smaller(total, (u64)a.cap);
+		a.count[list] = (i32)min_of(total, (u64)a.cap);
 	}
 }

@@ -7,7 +7,7 @@ struct EdgeArgs {
 	float* dst;      // [rows, heads]
 	const float* q;  // [rows, heads, dim]
 	i64 heads;
-	Pages g;
+	PagedKV g;
 	Plan plan;
 };
 
@@ -21,7 +21,7 @@ struct NearArgs {
 	i32 *index, *count;  // [groups, heads, cap], [groups, heads]
 	float* weight;       // [groups, heads, cap], or NULL
 	i64 groups, cap, group;  // group: positions
-	Pages g;  // rows: of each slot
+	PagedKV g;  // rows: of each slot
 	Plan plan;
 };
 
@@ -35,18 +35,18 @@ struct RowGroup {
 // group_of is group i of those that the call's rows lie in; false if there is none.
 __device__ inline bool group_of(const NearArgs& a, int i, RowGroup& r) {
 	r.slot = blockIdx.z;
-	int first = first_of(a.g, r.slot), n = (int)a.group, rows = (int)a.g.rows;
+	int first = first_position(a.g, r.slot), n = (int)a.group, rows = (int)a.g.rows;
 	if (first < 0) return false;
 	int index = first / n + i;
-	r.from = larger(first, index * n);
-	r.to = smaller(first + rows, (index + 1) * n);
+	r.from = max_of(first, index * n);
+	r.to = min_of(first + rows, (index + 1) * n);
 	if (r.from >= r.to) return false;
 	int size = (int)a.block;
 	r.block = r.slot + r.from / size - first / size;
 	r.blocks = (r.to - 1) / size - r.from / size + 1;
 	i64 group = r.slot + i;
 	if (group >= a.groups || r.block + r.blocks > a.blocks) {
-		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, larger(group, (i64)(r.block + r.blocks - 1)), smaller(a.groups, a.blocks), 0);
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, max_of(group, (i64)(r.block + r.blocks - 1)), min_of(a.groups, a.blocks), 0);
 		return false;
 	}
 	r.list = group * a.heads;

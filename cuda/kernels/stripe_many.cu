@@ -11,15 +11,15 @@ struct alignas(16) KeyPage {
 	u16 k[PAGE * (DIM + 8)];
 
 	// bring begins to copy block b of the slot as far as position last.
-	__device__ void bring(const Pages& g, int kv_head, int b, int last) {
+	__device__ void bring(const PagedKV& g, int kv_head, int b, int last) {
 		constexpr int PIECES = DIM / 8;
 		int page = b >= 0 ? page_of(g, 0, b) : -1;
 		for (int i = threadIdx.x; i < PAGE * PIECES; i += blockDim.x) {
 			int r = i / PIECES, c = i % PIECES * 8;
 			bool there = page >= 0 && b * PAGE + r <= last;
-			copy_async_if(k + r * (DIM + 8) + c, (const u16*)g.k + (there ? element_of(g, page, kv_head, r) + c : 0), there);
+			cp_async_zfill(k + r * (DIM + 8) + c, (const u16*)g.k + (there ? kv_offset(g, page, kv_head, r) + c : 0), there);
 		}
-		copy_commit();
+		cp_async_commit();
 	}
 };
 
@@ -33,11 +33,11 @@ __device__ __forceinline__ void score(float (&s)[PAGE / 8][4], const u32 (&high)
 #pragma unroll
 		for (int n = 0; n < PAGE / 16; n++) {
 			u32 b[4];
-			load_matrices(b, page.k + (n * 16 + lane() % 8 + lane() / 16 * 8) * (DIM + 8) + k * 16 + lane() / 8 % 2 * 8);
-			multiply_add(s[2 * n], high[k], b);
-			multiply_add(s[2 * n + 1], high[k], b + 2);
-			multiply_add(s[2 * n], low[k], b);
-			multiply_add(s[2 * n + 1], low[k], b + 2);
+			ldmatrix_x4(b, page.k + (n * 16 + lane() % 8 + lane() / 16 * 8) * (DIM + 8) + k * 16 + lane() / 8 % 2 * 8);
+			mma_f16(s[2 * n], high[k], b);
+			mma_f16(s[2 * n + 1], high[k], b + 2);
+			mma_f16(s[2 * n], low[k], b);
+			mma_f16(s[2 * n + 1], low[k], b + 2);
 		}
 	}
 }
@@ -47,9 +47,9 @@ __device__ __forceinline__ void score(float (&s)[PAGE / 8][4], const u32 (&high)
 template <int DIM>
 __device__ __forceinline__ void edge_max_many(const EdgeArgs& a) {
 	SHARED(KeyPage<DIM>, keys, 2);
-	int first = first_of(a.g, 0), rows = (int)a.g.rows, h = blockIdx.y;
+	int first = first_position(a.g, 0), rows = (int)a.g.rows, h = blockIdx.y;
 	if (first < 0) return;
-	int tile = first / PAGE + blockIdx.x, lo = larger(tile * PAGE, first), last = smaller((tile + 1) * PAGE, first + rows) - 1;
+	int tile = first / PAGE + blockIdx.x, lo = max_of(tile * PAGE, first), last = min_of((tile + 1) * PAGE, first + rows) - 1;
 	if (lo > last) return;
 	int kv_head = h * (int)a.g.heads / (int)a.heads;
 	Plan plan = a.plan;
@@ -69,8 +69,8 @@ __device__ __forceinline__ void edge_max_many(const EdgeArgs& a) {
 		if (t + 1 < w.all)
 			keys[(t + 1) % 2].bring(a.g, kv_head, w.page(t + 1), last);
 		else
-			copy_commit();
-		copy_wait<1>();
+			cp_async_commit();
+		cp_async_wait<1>();
 		__syncthreads();
 		float s[PAGE / 8][4];
 		score<DIM>(s, high, low, keys[t % 2]);
@@ -80,16 +80,16 @@ __device__ __forceinline__ void edge_max_many(const EdgeArgs& a) {
 #pragma unroll
 			for (int i = 0; i < 4; i++) {
 				int j = from + n * 8 + i % 2;
-				if (!see[i / 2].spanned(j) || !see[i / 2].edge(j)) continue;
+				if (!see[i / 2].spanned(j) || !see[i / 2].in_sinks_or_window(j)) continue;
 				top[i / 2] = fmaxf(top[i / 2], s[n][i]);
-				if (there(i / 2)) met(a.g, s[n][i]);
+				if (there(i / 2)) count_nan(a.g, s[n][i]);
 			}
 		}
 		__syncthreads();
 	}
 	for (int u = 0; u < 2; u++) {
-		top[u] = fmaxf(top[u], __shfl_xor_sync(ALL, top[u], 1));
-		top[u] = fmaxf(top[u], __shfl_xor_sync(ALL, top[u], 2));
+		top[u] = fmaxf(top[u], __shfl_xor_sync(FULL_MASK, top[u], 1));
+		top[u] = fmaxf(top[u], __shfl_xor_sync(FULL_MASK, top[u], 2));
 		if (there(u) && lane() % 4 == 0) a.dst[(i64)(p[u] - first) * a.heads + h] = top[u] * (1 / sqrtf((float)DIM));
 	}
 }
@@ -107,11 +107,11 @@ __device__ __forceinline__ void near_many(const NearArgs& a) {
 	int kv_head = blockIdx.x % (int)a.g.heads, ratio = (int)(a.heads / a.g.heads);
 	RowGroup r;
 	if (!group_of(a, blockIdx.x / (int)a.g.heads, r)) return;
-	int lo = (int)a.plan.sink, hi = smaller(recent_of(a.plan, r.from), r.from + 1);
+	int lo = (int)a.plan.sink, hi = min_of(recent_of(a.plan, r.from), r.from + 1);
 	float unit = 1 / sqrtf((float)DIM), gap = (float)a.gap;
 	auto middle = [&](int b) { return b < a.words && b * PAGE < hi && (b + 1) * PAGE > lo; };
 	for (int member = warp(); member < (ratio + NEAR_WARPS - 1) / NEAR_WARPS * NEAR_WARPS; member += NEAR_WARPS) {
-		int h = kv_head * ratio + smaller(member, ratio - 1);
+		int h = kv_head * ratio + min_of(member, ratio - 1);
 		u32 high[DIM / 16][4], low[DIM / 16][4];
 		float top[2];
 		auto load = [&](int at) {
@@ -124,7 +124,7 @@ __device__ __forceinline__ void near_many(const NearArgs& a) {
 		keys[0].bring(a.g, kv_head, middle((int)blockIdx.y) ? (int)blockIdx.y : -1, r.from);
 		for (int b = blockIdx.y, turn = 0; b < a.words; b += gridDim.y, turn ^= 1) {
 			keys[turn ^ 1].bring(a.g, kv_head, middle(b + (int)gridDim.y) ? b + (int)gridDim.y : -1, r.from);
-			copy_wait<1>();
+			cp_async_wait<1>();
 			__syncthreads();
 			u32 bits = 0, broken = 0;  // bits of columns 8·n + lane%4·2 + i at 2·n + i
 			for (int at = 0; at < r.blocks && middle(b); at += 16) {
@@ -145,22 +145,22 @@ __device__ __forceinline__ void near_many(const NearArgs& a) {
 					bool counts = member < ratio && at + lane() / 4 + i / 2 % 2 * 8 < r.blocks && j >= lo && j < hi && sees(a.plan.span, r.from, j);
 #pragma unroll
 					for (int n = 0; n < PAGE / 8; n++) {
-						if (counts && n == i / 4) met(a.g, s[n][i % 4]);
+						if (counts && n == i / 4) count_nan(a.g, s[n][i % 4]);
 					}
 				}
 			}
-			for (int m = 4; m < WARP; m *= 2) bits |= __shfl_xor_sync(ALL, bits, m);
+			for (int m = 4; m < WARP; m *= 2) bits |= __shfl_xor_sync(FULL_MASK, bits, m);
 			u64 near = 0;
 			for (int l = 0; l < 4; l++) {
-				u32 of = __shfl_sync(ALL, bits, l);
+				u32 of = __shfl_sync(FULL_MASK, bits, l);
 				for (int n = 0; n < PAGE / 8; n++) near |= (u64)(of >> n * 2 & 3) << (n * 8 + l * 2);
 			}
 			u64 listed = 0, found = 0;
 			for (int u = 0; u < 2; u++) {
 				int i = lane() + u * WARP, j = b * PAGE + i;
 				bool in = j >= lo && j < hi && sees(a.plan.span, r.from, j), is = in && (near >> i & 1);
-				listed |= (u64)__ballot_sync(ALL, is || (in && j < a.twice)) << u * WARP;
-				found |= (u64)__ballot_sync(ALL, is) << u * WARP;
+				listed |= (u64)__ballot_sync(FULL_MASK, is || (in && j < a.twice)) << u * WARP;
+				found |= (u64)__ballot_sync(FULL_MASK, is) << u * WARP;
 			}
 			if (lane() == 0 && member < ratio) {
 				u64* marks = a.marks + ((r.list + h) * a.words + b) * 2;
@@ -169,7 +169,7 @@ __device__ __forceinline__ void near_many(const NearArgs& a) {
 			}
 			__syncthreads();
 		}
-		copy_wait<0>();
+		cp_async_wait<0>();
 		__syncthreads();
 	}
 }

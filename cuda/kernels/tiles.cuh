@@ -2,7 +2,7 @@
 // a list of positions.
 #pragma once
 
-#include "few.cuh"
+#include "dequant.cuh"
 #include "state.cuh"
 
 struct FlashArgs {
@@ -10,7 +10,7 @@ struct FlashArgs {
 	const float* q;  // [rows, heads, dim]
 	i64 heads;
 	i64 by_heads;  // flash_wide.cu: a block's groups of warps take heads, not rows
-	Pages g;       // of one slot, f16
+	PagedKV g;       // of one slot, f16
 	Plan plan;
 };
 
@@ -22,7 +22,7 @@ struct Sight {
 	bool all;
 
 	__device__ bool spanned(int j) const { return j <= p && j >= back && (j < span_sink || j >= bound); }
-	__device__ bool edge(int j) const { return all || j < sink || j >= recent; }
+	__device__ bool in_sinks_or_window(int j) const { return all || j < sink || j >= recent; }
 
 	// shows reports whether the span lets the row see any position of page b.
 	__device__ bool shows(int b) const {
@@ -71,15 +71,15 @@ struct Tiles {
 
 // tiles_of are the tiles that the rows at lo to last need.
 __device__ inline Tiles tiles_of(const Plan& plan, const Entries& e, int lo, int last) {
-	Edges edges = edge_pages(plan, lo);
+	FixedPages edges = fixed_pages(plan, lo);
 	Tiles w;
 	int pages = last / PAGE + 1;
 	w.e = e;
 	w.blocks = plan.middle == MIDDLE_BLOCKS;
-	w.head = smaller(edges.head, pages);
-	w.tail = smaller(larger(edges.tail, w.head), pages);
-	w.from = w.blocks ? below(e, w.head) : 0;
-	w.middle = w.blocks ? below(e, w.tail) - w.from : 0;
+	w.head = min_of(edges.head, pages);
+	w.tail = min_of(max_of(edges.tail, w.head), pages);
+	w.from = w.blocks ? lower_bound(e, w.head) : 0;
+	w.middle = w.blocks ? lower_bound(e, w.tail) - w.from : 0;
 	w.pages = w.head + w.middle + pages - w.tail;
 	w.all = w.pages + (plan.middle == MIDDLE_TOKENS ? (e.n + PAGE - 1) / PAGE : 0);
 	return w;

@@ -19,7 +19,7 @@ struct ValueArgs {
 	i64 first;           // number of the first item's kv head, counted through the rows
 	i64 cap, heads;
 	Values v;
-	Pages g;
+	PagedKV g;
 	Plan plan;
 };
 
@@ -63,17 +63,17 @@ __device__ inline Item item_of(const ValueArgs& a, i64 i) {
 __device__ inline void sum_chunk(const Item& t, const float* s, int chunk) {
 	float top = -infinity();
 	for (int i = lane(); i < CHUNK; i += WARP) {
-		if (s[i] == s[i]) top = larger(top, s[i]);
+		if (s[i] == s[i]) top = max_of(top, s[i]);
 	}
-	top = reduce_warp(top, Top());
+	top = reduce_warp(top, Max());
 	double sum = 0;
 	int n = 0;
 	for (int i = lane(); i < CHUNK; i += WARP) {
 		bool reads = s[i] == s[i];
-		u32 who = __ballot_sync(ALL, reads);
+		u32 who = __ballot_sync(FULL_MASK, reads);
 		double part = reads && s[i] > -infinity() ? (double)expf(s[i] - top) : 0;
 		for (int by = 1; by < WARP; by *= 2) {
-			double left = __shfl_up_sync(ALL, part, by);
+			double left = __shfl_up_sync(FULL_MASK, part, by);
 			if (lane() >= by) part += left;
 		}
 		i64 to = (i64)chunk * CHUNK + n + __popc(who & ((1u << lane()) - 1));
@@ -82,7 +82,7 @@ __device__ inline void sum_chunk(const Item& t, const float* s, int chunk) {
 			t.counts[to] = 0;
 			t.at[to] = (u8)i;
 		}
-		sum += __shfl_sync(ALL, part, WARP - 1);
+		sum += __shfl_sync(FULL_MASK, part, WARP - 1);
 		n += __popc(who);
 	}
 	if (lane() < CHUNK / 32) t.drawn[chunk * (CHUNK / 32) + lane()] = 0;
@@ -92,24 +92,24 @@ __device__ inline void sum_chunk(const Item& t, const float* s, int chunk) {
 // value_scores: block (i, y) takes chunk i of kv head y of the launch, which counts
 // through the rows.
 KERNEL(value_scores, ValueArgs, 128) {
-	SHARED(float, scores, TOGETHER * CHUNK);  // [TOGETHER, CHUNK], NaN where a head does not read
+	SHARED(float, scores, HEADS_PER_PASS * CHUNK);  // [TOGETHER, CHUNK], NaN where a head does not read
 	SHARED(u8, some, CHUNK);                  // whether any of the heads reads
 	i64 pair = a.first + blockIdx.y;
 	int row = (int)(pair / a.g.heads), kv_head = (int)(pair % a.g.heads), run = (int)(a.heads / a.g.heads);
-	At at = place(a.g, row);
+	RowPosition at = row_position(a.g, row);
 	int lo = blockIdx.x * CHUNK, dim = (int)a.g.dim;
 	if (at.p < lo) return;
-	int n = smaller(CHUNK, at.p + 1 - lo), bad = 0;
+	int n = min_of(CHUNK, at.p + 1 - lo), bad = 0;
 	for (int i = threadIdx.x; i < (n + PAGE - 1) / PAGE; i += blockDim.x) bad |= page_of(a.g, at.slot, lo / PAGE + i) < 0;
-	if (reduce_block(bad, 0, Top())) return;
+	if (reduce_block(bad, 0, Max())) return;
 	float unit = 1 / sqrtf((float)dim);
-	for (int h = 0; h < run; h += TOGETHER) {
-		int heads = smaller(TOGETHER, run - h), first = kv_head * run + h;
+	for (int h = 0; h < run; h += HEADS_PER_PASS) {
+		int heads = min_of(HEADS_PER_PASS, run - h), first = kv_head * run + h;
 		for (int i = threadIdx.x; i < CHUNK; i += blockDim.x) {
 			Entries e = {nullptr, nullptr, 0}, last = e;
 			float w = 0;
 			some[i] = 0;
-			for (int u = 0; u < TOGETHER; u++) {
+			for (int u = 0; u < HEADS_PER_PASS; u++) {
 				float bias = __uint_as_float(0x7fffffffu);
 				if (i < n && u < heads) {
 					e = entries(a.plan.list, a.g, at, first + u, (int)a.heads);
@@ -131,7 +131,7 @@ KERNEL(value_scores, ValueArgs, 128) {
 			float& s = scores[u * CHUNK + i];
 			if (s != s) return;
 			sum = sum * unit + s;
-			met(a.g, sum);
+			count_nan(a.g, sum);
 			s = sum == sum ? sum : -infinity();
 		};
 		score_keys(a.g, Keys{at.slot, kv_head, lo, n}, q, heads, reads, put);
@@ -148,7 +148,7 @@ struct Drawn {
 	double *reach, *scale;  // [chunks]: the softmax before a chunk, and what its sums are multiplied by
 	int* first;             // [chunks + 1]: rank of its first position
 	int row, head, n, chunks, tile, tiles;
-	At at;
+	RowPosition at;
 
 	// chunk_of is the chunk of a rank.
 	__device__ int chunk_of(int rank) const {
@@ -170,14 +170,14 @@ struct Drawn {
 	__device__ double upto(int chunk, int rank) const { return reach[chunk] + of.sums[slot(chunk, rank)] * scale[chunk]; }
 	__device__ double upto(int rank) const { return rank < 0 ? 0 : upto(chunk_of(rank), rank); }
 
-	__device__ double share(int t) const { return upto(smaller((t + 1) * tile, n) - 1) - upto(t * tile - 1); }
+	__device__ double share(int t) const { return upto(min_of((t + 1) * tile, n) - 1) - upto(t * tile - 1); }
 };
 
 __device__ inline bool start(const ValueArgs& a, Drawn& t, double* shared) {
 	i64 item = a.first * (a.heads / a.g.heads) + blockIdx.x;
 	t.row = (int)(item / a.heads);
 	t.head = (int)(item % a.heads);
-	t.at = place(a.g, t.row);
+	t.at = row_position(a.g, t.row);
 	if (t.at.p < 0) return false;
 	if (most_of(a.v, t.at.p + 1) > a.cap) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
@@ -185,7 +185,7 @@ __device__ inline bool start(const ValueArgs& a, Drawn& t, double* shared) {
 	}
 	int bad = 0;
 	for (int b = threadIdx.x; b <= t.at.p / PAGE; b += blockDim.x) bad |= page_of(a.g, t.at.slot, b) < 0;
-	if (reduce_block(bad, 0, Top())) return false;
+	if (reduce_block(bad, 0, Max())) return false;
 	t.of = item_of(a, blockIdx.x);
 	t.chunks = t.at.p / CHUNK + 1;
 	t.reach = shared;
@@ -197,8 +197,8 @@ __device__ inline bool start(const ValueArgs& a, Drawn& t, double* shared) {
 // join adds the chunks up.
 __device__ inline void join(Drawn& t) {
 	float top = -infinity();
-	for (int i = threadIdx.x; i < t.chunks; i += blockDim.x) top = larger(top, t.of.chunks[i].top);
-	top = reduce_block(top, -infinity(), Top());
+	for (int i = threadIdx.x; i < t.chunks; i += blockDim.x) top = max_of(top, t.of.chunks[i].top);
+	top = reduce_block(top, -infinity(), Max());
 	Run r = run_of(t.chunks);
 	int mine = 0, total;
 	double part = 0, all;
@@ -228,14 +228,14 @@ __device__ inline void join(Drawn& t) {
 
 // divide gives each tile its samples, and returns how many there are.
 __device__ inline int divide(const ValueArgs& a, Drawn& t) {
-	t.tile = a.v.tiles == ONE_TILE ? larger(t.n, 1) : tile_of(a.v, t.n);
+	t.tile = a.v.tiles == ONE_TILE ? max_of(t.n, 1) : tile_of(a.v, t.n);
 	t.tiles = (t.n + t.tile - 1) / t.tile;
 	u64 given = 0;
 	for (int i = threadIdx.x; i < t.tiles; i += blockDim.x) {
 		double want = t.share(i) * (double)a.v.samples;
 		int n = want > 0 ? (int)(want + 1e-9) : 0;
 		if (a.v.tiles == ONE_TILE) n = (int)a.v.samples;
-		if (a.v.tiles == EQUAL) n = (int)larger((i64)1, a.v.samples / t.tiles);
+		if (a.v.tiles == EQUAL) n = (int)max_of((i64)1, a.v.samples / t.tiles);
 		if (a.v.samples == 0) n = 0;
 		t.of.samples[i] = n;
 		t.of.rest[i] = want - n;
@@ -282,9 +282,9 @@ __device__ inline int first_at(const Drawn& t, int lo, int hi, double x, int& ch
 	}
 	while (t.first[l] == t.first[l + 1]) l--;  // which rounding alone can find
 	chunk = l;
-	lo = larger(lo, t.first[chunk]);
-	hi = smaller(hi, t.first[chunk + 1]);
-	x = smaller(x, t.upto(chunk, hi - 1));  // what rounding left over
+	lo = max_of(lo, t.first[chunk]);
+	hi = min_of(hi, t.first[chunk + 1]);
+	x = min_of(x, t.upto(chunk, hi - 1));  // what rounding left over
 	for (l = lo, h = hi - 1; l < h;) {
 		int mid = (l + h) / 2;
 		double end = t.upto(chunk, mid);
@@ -309,7 +309,7 @@ __device__ inline void draw(const ValueArgs& a, Drawn& t, int draws) {
 			else
 				end = mid;
 		}
-		int lo = tile * t.tile, hi = smaller(lo + t.tile, t.n), n = t.of.samples[tile], k = i - t.of.before[tile], chunk;
+		int lo = tile * t.tile, hi = min_of(lo + t.tile, t.n), n = t.of.samples[tile], k = i - t.of.before[tile], chunk;
 		double share = t.share(tile);
 		if (!(share > 0)) continue;
 		double u = uniform(d, a.v.sampler == SYSTEMATIC ? (u32)tile : (u32)i);
@@ -324,7 +324,7 @@ __device__ inline void draw(const ValueArgs& a, Drawn& t, int draws) {
 
 // sample_values: block i takes a head of a row.
 KERNEL(sample_values, ValueArgs, 256) {
-	DYNAMIC(double, shared);
+	DYNAMIC_SHARED(double, shared);
 	Drawn t;
 	if (!start(a, t, shared)) return;
 	join(t);
@@ -338,10 +338,10 @@ KERNEL(sample_values, ValueArgs, 256) {
 		for (u32 bits = t.of.drawn[i]; bits && to < (u64)a.cap; bits &= bits - 1, to++) {
 			i64 slot = i * 32 + __ffs((int)bits) - 1;
 			int chunk = (int)(slot / CHUNK), tile = (t.first[chunk] + (int)(slot % CHUNK)) / t.tile;
-			double each = a.v.tiles == EQUAL ? t.share(tile) / larger(t.of.samples[tile], 1) : 1.0 / (double)larger(a.v.samples, (i64)1);
+			double each = a.v.tiles == EQUAL ? t.share(tile) / max_of(t.of.samples[tile], 1) : 1.0 / (double)max_of(a.v.samples, (i64)1);
 			a.index[list * a.cap + to] = chunk * CHUNK + t.of.at[slot];
 			a.weight[list * a.cap + to] = (float)(t.of.counts[slot] * each);
 		}
 	}
-	if (threadIdx.x == 0) a.count[list] = (i32)smaller(total, (u64)a.cap);
+	if (threadIdx.x == 0) a.count[list] = (i32)min_of(total, (u64)a.cap);
 }

@@ -28,7 +28,7 @@ struct RowArgs {
 	i64 cap, heads, most;  // most: draws of a head
 	i64 early;             // no position but the newest of a slot is written by kernels that may still run
 	Values v;
-	Pages g;
+	PagedKV g;
 	Plan plan;  // without a list
 };
 
@@ -38,11 +38,11 @@ constexpr int HALF = PAGE / 2;
 // head y.
 template <int DIM>
 __device__ __forceinline__ void row_shares(const RowArgs& a) {
-	DYNAMIC(KeyPair<DIM>, ring);  // [KEY_WARPS, KEY_STAGES]
+	DYNAMIC_SHARED(KeyPair<DIM>, ring);  // [KEY_WARPS, KEY_STAGES]
 	int row = blockIdx.z, kv_head = blockIdx.y, run = (int)(a.heads / a.g.heads), head = lane() / 4;
-	At at = place(a.g, row);
+	RowPosition at = row_position(a.g, row);
 	if (at.p < 0) {
-		wait_before();
+		pdl_wait();
 		return;
 	}
 	OwnPages mine = own_pages(at.p / PAGE + 1);
@@ -62,16 +62,16 @@ __device__ __forceinline__ void row_shares(const RowArgs& a) {
 #pragma unroll
 			for (int j = 0; j < 2; j++) {
 				int p = lo + i * 8 + j;
-				if (!whole && !(sight.spanned(p) && sight.edge(p))) s[i][j] = -infinity();
+				if (!whole && !(sight.spanned(p) && sight.in_sinks_or_window(p))) s[i][j] = -infinity();
 				if (s[i][j] != s[i][j]) {
-					if (there) met(a.g, s[i][j]);
+					if (there) count_nan(a.g, s[i][j]);
 					s[i][j] = -infinity();
 				}
-				top = larger(top, s[i][j]);
+				top = max_of(top, s[i][j]);
 			}
 		}
-		top = larger(top, __shfl_xor_sync(ALL, top, 1));
-		top = larger(top, __shfl_xor_sync(ALL, top, 2));
+		top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 1));
+		top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 2));
 		double sums[2] = {0, 0};
 		float* to = a.shares + (item * a.g.width + b) * PAGE + lane() % 4 * 2;
 #pragma unroll
@@ -84,18 +84,18 @@ __device__ __forceinline__ void row_shares(const RowArgs& a) {
 		}
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
-			sums[i] += __shfl_xor_sync(ALL, sums[i], 1);
-			sums[i] += __shfl_xor_sync(ALL, sums[i], 2);
+			sums[i] += __shfl_xor_sync(FULL_MASK, sums[i], 1);
+			sums[i] += __shfl_xor_sync(FULL_MASK, sums[i], 2);
 		}
 		if (there && lane() % 4 == 0) a.sums[item * a.g.width + b] = PageSum{sums[0], sums[0] + sums[1], top, {0, 0, 0}};
 	};
 	const float* q = a.q + item * DIM;
 	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, q, there, 1.4426950408889634f / sqrtf((float)DIM), mine, at.p / PAGE, a.early, page, put);
-	let_next();  // whose blocks would be in the way of these
+	pdl_trigger();  // whose blocks would be in the way of these
 }
 
-KERNEL_TWICE(row_shares_64, RowArgs, KEY_WARPS * WARP) { row_shares<64>(a); }
-KERNEL_TWICE(row_shares_128, RowArgs, KEY_WARPS * WARP) { row_shares<128>(a); }
+KERNEL_2_PER_SM(row_shares_64, RowArgs, KEY_WARPS * WARP) { row_shares<64>(a); }
+KERNEL_2_PER_SM(row_shares_128, RowArgs, KEY_WARPS * WARP) { row_shares<128>(a); }
 
 // Reach is the running sum of a head's softmax, not divided by its end.
 struct Reach {
@@ -105,10 +105,10 @@ struct Reach {
 
 // reach_of adds the pages' sums up; all threads of the block call it.
 __device__ inline void reach_of(const PageSum* sums, int pages, Reach& r) {
-	int each = (pages + (int)blockDim.x - 1) / (int)blockDim.x, lo = smaller((int)threadIdx.x * each, pages), hi = smaller(lo + each, pages);
+	int each = (pages + (int)blockDim.x - 1) / (int)blockDim.x, lo = min_of((int)threadIdx.x * each, pages), hi = min_of(lo + each, pages);
 	float top = -infinity();
-	for (int b = lo; b < hi; b++) top = larger(top, sums[b].top);
-	top = reduce_block(top, -infinity(), Top());
+	for (int b = lo; b < hi; b++) top = max_of(top, sums[b].top);
+	top = reduce_block(top, -infinity(), Max());
 	double part = 0, total;
 	for (int b = lo; b < hi; b++) {
 		double scale = sums[b].top > -infinity() ? exp2((double)sums[b].top - (double)top) : 0;
@@ -152,11 +152,11 @@ __device__ inline int position_at(const Reach& r, const float* shares, int half,
 	Word4 lo = load16(from), hi = load16(from + 4);
 	double sum = 0, scale = r.scale[half / 2], start = r.at[half];
 	for (int i = 0; i < 8; i++) sum += __uint_as_float(i < 4 ? lo.w[i] : hi.w[i - 4]);
-	double upto = sum, left = __shfl_up_sync(ALL, upto, 1);
+	double upto = sum, left = __shfl_up_sync(FULL_MASK, upto, 1);
 	if (c >= 8) upto += left;
-	left = __shfl_up_sync(ALL, upto, 2);
+	left = __shfl_up_sync(FULL_MASK, upto, 2);
 	if (c >= 16) upto += left;
-	left = __shfl_up_sync(ALL, upto, 1);
+	left = __shfl_up_sync(FULL_MASK, upto, 1);
 	sum = c == 0 ? 0 : left;
 	int first = HALF, last = -1;
 	for (int i = 0; i < 8; i++) {
@@ -166,11 +166,11 @@ __device__ inline int position_at(const Reach& r, const float* shares, int half,
 		last = c + i;
 		if (first == HALF && start + sum * scale >= x) first = c + i;
 	}
-	first = smaller(first, __shfl_xor_sync(ALL, first, 1));
-	first = smaller(first, __shfl_xor_sync(ALL, first, 2));
-	last = larger(last, __shfl_xor_sync(ALL, last, 1));
-	last = larger(last, __shfl_xor_sync(ALL, last, 2));
-	return half * HALF + (first < HALF ? first : larger(last, 0));
+	first = min_of(first, __shfl_xor_sync(FULL_MASK, first, 1));
+	first = min_of(first, __shfl_xor_sync(FULL_MASK, first, 2));
+	last = max_of(last, __shfl_xor_sync(FULL_MASK, last, 1));
+	last = max_of(last, __shfl_xor_sync(FULL_MASK, last, 2));
+	return half * HALF + (first < HALF ? first : max_of(last, 0));
 }
 
 // Found is what a head has drawn.
@@ -179,7 +179,7 @@ struct Found {
 	i32* pages;  // [g.width]: of the slot
 	i32* at;     // [draws]: positions, ascending; -1 where nothing could be drawn
 	i32* more;
-	At row;
+	RowPosition row;
 	int tile, each, draws;  // positions and draws of a tile; all draws
 	int begin, end;         // the draws of the block
 	double one;             // what a draw weighs in the output, in each tile times what the tile weighs
@@ -187,7 +187,7 @@ struct Found {
 	// share is what a tile weighs, which has halves lo to hi-1.
 	__device__ double share(int t, int& lo, int& hi) const {
 		lo = t * tile / HALF;
-		hi = smaller((t * tile + tile + HALF - 1) / HALF, reach.halves);
+		hi = min_of((t * tile + tile + HALF - 1) / HALF, reach.halves);
 		return reach.at[hi] - reach.at[lo];
 	}
 
@@ -204,9 +204,9 @@ struct Found {
 // on the keys is done while they are still read.
 __device__ inline bool find_draws(const RowArgs& a, Found& f, double* shared) {
 	int heads = (int)a.heads, row = (int)blockIdx.x / heads, head = (int)blockIdx.x % heads, width = (int)a.g.width;
-	f.row = place(a.g, row);
+	f.row = row_position(a.g, row);
 	if (f.row.p < 0) {
-		wait_before();
+		pdl_wait();
 		return false;
 	}
 	int n = f.row.p + 1, samples = (int)a.v.samples;
@@ -216,16 +216,16 @@ __device__ inline bool find_draws(const RowArgs& a, Found& f, double* shared) {
 	f.more = f.at + a.most;
 	f.tile = a.v.tiles == EQUAL ? tile_of(a.v, n) : n;
 	int tiles = (n + f.tile - 1) / f.tile;
-	f.each = samples == 0 ? 0 : a.v.tiles == EQUAL ? larger(1, samples / tiles) : samples;
+	f.each = samples == 0 ? 0 : a.v.tiles == EQUAL ? max_of(1, samples / tiles) : samples;
 	f.draws = tiles * f.each;
 	f.begin = (int)((i64)f.draws * blockIdx.y / gridDim.y);
 	f.end = (int)((i64)f.draws * (blockIdx.y + 1) / gridDim.y);
 	Draw d = address_of(a.v, f.row.slot, f.row.p, head, heads, (int)a.g.heads);
 	auto number = [&](int i) { return i < f.end ? uniform(d, a.v.sampler == SYSTEMATIC ? (u32)(i / f.each) : (u32)i) : 0; };
 	float u = number(f.begin + (int)threadIdx.x / 4);
-	double part = 1.0 / larger(f.each, 1);
+	double part = 1.0 / max_of(f.each, 1);
 	for (int b = threadIdx.x; b <= f.row.p / PAGE; b += blockDim.x) f.pages[b] = a.g.table[(i64)f.row.slot * width + b];
-	wait_before();
+	pdl_wait();
 	reach_of(a.sums + (i64)blockIdx.x * width, f.row.p / PAGE + 1, f.reach);
 	f.one = a.v.tiles == EQUAL ? part / f.reach.at[f.reach.halves] : part;
 	const float* shares = a.shares + (i64)blockIdx.x * width * PAGE;
@@ -251,17 +251,17 @@ __device__ inline bool find_draws(const RowArgs& a, Found& f, double* shared) {
 }
 
 // draw_row lists what is drawn: block i takes a head of a row.
-KERNEL_TWICE(draw_row, RowArgs, 512) {
-	DYNAMIC(double, shared);
+KERNEL_2_PER_SM(draw_row, RowArgs, 512) {
+	DYNAMIC_SHARED(double, shared);
 	Found f;
-	let_next();
+	pdl_trigger();
 	if (!find_draws(a, f, shared)) return;
 	if (most_of(a.v, f.row.p + 1) > a.cap) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
 		return;
 	}
 	i32 *from = f.more, *to = from + a.most;  // draws of each position that was drawn
-	int run = (f.draws + (int)blockDim.x - 1) / (int)blockDim.x, lo = smaller((int)threadIdx.x * run, f.draws), hi = smaller(lo + run, f.draws);
+	int run = (f.draws + (int)blockDim.x - 1) / (int)blockDim.x, lo = min_of((int)threadIdx.x * run, f.draws), hi = min_of(lo + run, f.draws);
 	int mine = 0, all;
 	auto begins = [&](int i) { return f.at[i] >= 0 && (i == 0 || f.at[i] != f.at[i - 1]); };
 	for (int i = lo; i < hi; i++) mine += begins(i);
@@ -271,7 +271,7 @@ KERNEL_TWICE(draw_row, RowArgs, 512) {
 		if (f.at[i] >= 0 && (i + 1 == f.draws || f.at[i + 1] != f.at[i])) to[rank] = i + 1;
 	}
 	__syncthreads();
-	all = smaller(all, (int)a.cap);
+	all = min_of(all, (int)a.cap);
 	for (int i = threadIdx.x; i < all; i += blockDim.x) {
 		a.index[blockIdx.x * a.cap + i] = f.at[from[i]];
 		a.weight[blockIdx.x * a.cap + i] = (float)((to[i] - from[i]) * f.weight(a.v, from[i]));
@@ -282,12 +282,12 @@ KERNEL_TWICE(draw_row, RowArgs, 512) {
 // draw_attend adds up the values that are drawn, into a.weight, [rows, heads, dim]: block
 // (i, y) takes part y of the draws of head i of the rows, and 16 bytes of a value are a
 // thread's. The last block of a head to finish adds the parts up in their order.
-KERNEL_TWICE(draw_attend, RowArgs, 512) {
-	DYNAMIC(double, shared);
+KERNEL_2_PER_SM(draw_attend, RowArgs, 512) {
+	DYNAMIC_SHARED(double, shared);
 	SHARED(int, last, 1);
 	Found f;
 	if (!find_draws(a, f, shared)) return;
-	let_next();
+	pdl_trigger();
 	constexpr int AHEAD = 4;
 	int dim = (int)a.g.dim, pieces = dim / 8, piece = threadIdx.x % pieces, groups = blockDim.x / pieces;
 	int heads = (int)a.heads, kv_head = (int)blockIdx.x % heads * (int)a.g.heads / heads;
@@ -301,7 +301,7 @@ KERNEL_TWICE(draw_attend, RowArgs, 512) {
 			v[u] = Word4{{0, 0, 0, 0}};
 			w[u] = 0;
 			if (page < 0 || page >= a.g.count) continue;  // row_shares has failed
-			v[u] = load16((const u16*)a.g.v + element_of(a.g, page, kv_head, p % PAGE) + piece * 8);
+			v[u] = load16((const u16*)a.g.v + kv_offset(a.g, page, kv_head, p % PAGE) + piece * 8);
 			w[u] = (float)f.weight(a.v, at);
 		}
 #pragma unroll

@@ -23,10 +23,10 @@ __device__ inline int tile_of(const Values& v, int n) {
 __device__ inline i64 most_of(const Values& v, int n) {
 	i64 most = v.samples;
 	if (v.tiles == EQUAL && n > 0) {
-		int ms[3] = {smaller(n, 1536), smaller(n, 3072), n};
-		for (int m : ms) most = larger(most, (i64)(m + tile_of(v, m) - 1) / tile_of(v, m));
+		int ms[3] = {min_of(n, 1536), min_of(n, 3072), n};
+		for (int m : ms) most = max_of(most, (i64)(m + tile_of(v, m) - 1) / tile_of(v, m));
 	}
-	return larger((i64)1, smaller(most, (i64)n));
+	return max_of((i64)1, min_of(most, (i64)n));
 }
 
 // address_of is the address of a head's random numbers for the row at p of a slot.

@@ -9,7 +9,7 @@ struct WalkArgs {
 	i64 width, rows, values, exponent, slots, blocks;
 	i64 run;  // m of a sum in work; of logarithms
 	Pairs pairs;
-	Pages g;
+	PagedKV g;
 };
 
 // power is x to the n, n at least 1.
@@ -39,7 +39,7 @@ KERNEL(walk, WalkArgs, WALK_WARPS * WARP) {
 	for (int m = start + warp(); m < end && a.src; m += WALK_WARPS) {
 		int width;
 		const float* row = row_of(a.pairs, a.g, b, m, width);
-		if (j < smaller(width, end)) sum += src[m] * power(row[j], a.exponent);
+		if (j < min_of(width, end)) sum += src[m] * power(row[j], a.exponent);
 	}
 	sums[threadIdx.x] = sum;
 	__syncthreads();
@@ -58,8 +58,8 @@ KERNEL(walk_store, WalkArgs, 256) {
 	double* dst = (double*)a.dst + walk_row(b, a.slots, a.rows) * a.width;
 	const double* x = (const double*)a.work + ((i64)blockIdx.z * a.blocks + blockIdx.x) * a.width;
 	double top = 0;
-	for (int j = smaller(1, end - 1) + threadIdx.x; j < end; j += blockDim.x) top = larger(top, fabs(x[j]));
-	top = reduce_block(top, 0.0, Top());
+	for (int j = min_of(1, end - 1) + threadIdx.x; j < end; j += blockDim.x) top = max_of(top, fabs(x[j]));
+	top = reduce_block(top, 0.0, Max());
 	for (int j = threadIdx.x; j < end; j += blockDim.x) dst[j] = top > 0 ? x[j] / top : x[j];
 }
 
@@ -105,12 +105,12 @@ __device__ inline LogSum slow_sum(const WalkArgs& a, const Block& b, const float
 // Block (x, y, slot·runs + run) takes 32 elements of the rows of 32 touched blocks. A warp
 // takes 32 of the m.
 KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
-	DYNAMIC(WalkTile, t);
+	DYNAMIC_SHARED(WalkTile, t);
 	int runs = runs_of(a), run = blockIdx.z % runs, slot = blockIdx.z / runs;
 	Block b;
 	if (!block_of(a.g, slot, blockIdx.x * WALK_ROWS, TOUCHED, b)) return;
-	int rows = smaller(b.blocks() - b.index, WALK_ROWS), most = a.pairs.square ? b.blocks() : b.index + rows;
-	int column = blockIdx.y * WALK_COLUMNS, start = a.pairs.square ? 0 : column, run_end = smaller((run + 1) * (int)a.run, most);
+	int rows = min_of(b.blocks() - b.index, WALK_ROWS), most = a.pairs.square ? b.blocks() : b.index + rows;
+	int column = blockIdx.y * WALK_COLUMNS, start = a.pairs.square ? 0 : column, run_end = min_of((run + 1) * (int)a.run, most);
 	if (column >= most || run * a.run >= most || run < first_run(a, column)) return;
 	auto end_of = [&](int r) { return a.pairs.square ? most : b.index + r + 1; };
 	int first_row = (int)walk_row(b, a.slots, a.rows);
@@ -135,35 +135,35 @@ KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
 		// pairs, a warp for 32 of the m, a lane for each element; lane i knows row i.
 		float x[WARP], top = -infinity();
 		int width = 0;
-		const float* pairs = row_of(a.pairs, a.g, b, smaller(m, most - 1), width);
+		const float* pairs = row_of(a.pairs, a.g, b, min_of(m, most - 1), width);
 		if (m >= most) width = 0;
 #pragma unroll
 		for (int i = 0; i < WARP; i++) {
-			const float* row = (const float*)__shfl_sync(ALL, (u64)pairs, i);
-			bool in = column + lane() < __shfl_sync(ALL, width, i);
+			const float* row = (const float*)__shfl_sync(FULL_MASK, (u64)pairs, i);
+			bool in = column + lane() < __shfl_sync(FULL_MASK, width, i);
 			x[i] = in ? row[column + lane()] : -infinity();
 		}
 #pragma unroll
 		for (int i = 0; i < WARP; i++) {
 			x[i] = term(x[i] * (float)a.exponent);
-			top = larger(top, x[i]);
+			top = max_of(top, x[i]);
 		}
 		t->tops[1][warp()][lane()] = top;
 		__syncthreads();
 		top = -infinity();
-		for (int i = 0; i < WARP; i++) top = larger(top, t->src[warp() * WARP + i][lane()]);
+		for (int i = 0; i < WARP; i++) top = max_of(top, t->src[warp() * WARP + i][lane()]);
 		t->tops[0][warp()][lane()] = top;
 		__syncthreads();
 		float row_top = -infinity(), column_top = -infinity();
 		for (int w = 0; w < WALK_WARPS; w++) {
-			row_top = larger(row_top, t->tops[0][w][lane()]);
-			column_top = larger(column_top, t->tops[1][w][lane()]);
+			row_top = max_of(row_top, t->tops[0][w][lane()]);
+			column_top = max_of(column_top, t->tops[1][w][lane()]);
 		}
 #pragma unroll
 		for (int i = 0; i < WARP; i++) {
-			t->pairs[warp() * WARP + i][lane()] = x[i] > -infinity() ? power2((x[i] - column_top) * LOG2_E) : 0;
+			t->pairs[warp() * WARP + i][lane()] = x[i] > -infinity() ? exp2_ftz((x[i] - column_top) * LOG2_E) : 0;
 			float& s = t->src[warp() * WARP + i][lane()];
-			s = s > -infinity() ? power2((s - row_top) * LOG2_E) : 0;
+			s = s > -infinity() ? exp2_ftz((s - row_top) * LOG2_E) : 0;
 		}
 		__syncwarp();
 
@@ -174,7 +174,7 @@ KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
 #pragma unroll
 			for (int c = 0; c < 8; c++) sum[r][c] = 0;
 		}
-		int row = lane() / 4 * 4, first = lane() % 4 * 8, last = smaller(most - base, (warp() + 1) * WARP);
+		int row = lane() / 4 * 4, first = lane() % 4 * 8, last = min_of(most - base, (warp() + 1) * WARP);
 #pragma unroll 4
 		for (int i = warp() * WARP; i < last; i++) {
 			float p[4], q[8];
@@ -203,11 +203,11 @@ KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
 			row_top = -infinity();
 			for (int w = 0; w < WALK_WARPS; w++) {
 				part.sum += t->sums[w][r][lane()];
-				row_top = larger(row_top, t->tops[0][w][r]);
+				row_top = max_of(row_top, t->tops[0][w][r]);
 			}
 			if (row_top > -infinity() && column_top > -infinity()) {
 				part.top = row_top + column_top;
-				if (part.sum < WALK_LEAST) part = slow_sum(a, b, from_of(r), j, larger(base, start), smaller(base + WALK_RUN, end_of(r)));
+				if (part.sum < WALK_LEAST) part = slow_sum(a, b, from_of(r), j, max_of(base, start), min_of(base + WALK_RUN, end_of(r)));
 			}
 			all[k].add(part.top, part.sum);
 		}
@@ -229,14 +229,14 @@ __device__ inline void pick_blocks(const PickArgs& a, const Block& b, Key key) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, b.group(), a.groups, 0);
 		return;
 	}
-	int p = larger(b.first, b.index * PAGE), n = b.index + 1;
+	int p = max_of(b.first, b.index * PAGE), n = b.index + 1;
 	u64 seen = 0;
 	for (int j = threadIdx.x; j < n; j += blockDim.x) seen += sees_block(a.span, p, j);
 	seen = reduce_block(seen, (u64)0, Plus());
 	i64 want = pick_of(a, (i64)seen);
 	bool all = want >= (i64)seen, zero = !a.open && sees_block(a.span, p, 0);
 	// The best, after those that are read in any case: its own, and block 0.
-	i64 k = larger(want - 1 - (zero ? 1 : 0), (i64)0);
+	i64 k = max_of(want - 1 - (zero ? 1 : 0), (i64)0);
 	auto among = [&](i64 j, K& x) {
 		x = key(j);
 		return (a.open || j < b.index) && !(zero && j == 0) && sees_block(a.span, p, (int)j);
@@ -266,7 +266,7 @@ KERNEL(top_blocks, PickArgs, 1024) {
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
 	i64 from = walk_row(b, a.slots, a.n) * a.width;
-	for (int j = threadIdx.x; j <= b.index; j += blockDim.x) met(a.g, a.values ? ((const double*)a.rows)[from + j] : (double)((const float*)a.rows)[from + j]);
+	for (int j = threadIdx.x; j <= b.index; j += blockDim.x) count_nan(a.g, a.values ? ((const double*)a.rows)[from + j] : (double)((const float*)a.rows)[from + j]);
 	SHARED(u32, keys, PICK_MOST);
 	if (!a.values && b.index < PICK_MOST) {
 		for (int j = threadIdx.x; j <= b.index; j += blockDim.x) keys[j] = key_of(((const float*)a.rows)[from + j]);
@@ -287,20 +287,20 @@ struct WalkTopArgs {
 // finish_row divides a row of logarithms by its largest element but the first, and
 // chooses. All threads call it; at(j) is element j, asked for once. keys, which may be
 // NULL where nothing is chosen, has room for all of them.
-template <class At>
-__device__ inline void finish_row(const WalkTopArgs& a, const Block& b, int end, u32* keys, At at) {
+template <class RowPosition>
+__device__ inline void finish_row(const WalkTopArgs& a, const Block& b, int end, u32* keys, RowPosition at) {
 	float *to = (float*)a.w.dst + walk_row(b, a.w.slots, a.w.rows) * a.w.width, top = -infinity();
 	for (int j = threadIdx.x; j < end; j += blockDim.x) {
 		float y = at(j);
 		to[j] = y;
-		if (j > 0 || end == 1) top = larger(top, y);
+		if (j > 0 || end == 1) top = max_of(top, y);
 	}
-	top = reduce_block(top, -infinity(), Top());
+	top = reduce_block(top, -infinity(), Max());
 	for (int j = threadIdx.x; j < end; j += blockDim.x) {
 		float y = to[j];
 		if (top > -infinity()) to[j] = y -= top;
 		if (!a.p.index || j > b.index) continue;
-		met(a.w.g, y);
+		count_nan(a.w.g, y);
 		keys[j] = key_of(y);
 	}
 	if (a.p.index) pick_keys(a.p, b, keys);
@@ -308,7 +308,7 @@ __device__ inline void finish_row(const WalkTopArgs& a, const Block& b, int end,
 
 // walk_join makes the rows of the sums of walk_logs. Block (b, 0, slot) takes a row.
 KERNEL(walk_join, WalkTopArgs, 1024) {
-	DYNAMIC(u32, keys);
+	DYNAMIC_SHARED(u32, keys);
 	Block b;
 	if (!block_of(a.w.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
 	int end, runs = runs_of(a.w);

@@ -35,18 +35,18 @@ struct PickArgs {
 	f64 share;
 	i64 open;  // block 0 has to compete
 	Span span;
-	Pages g;
+	PagedKV g;
 };
 
 // sees_block reports whether the row at p sees any position of block j.
 __device__ inline bool sees_block(const Span& s, int p, int j) {
-	int last = smaller(j * PAGE + PAGE - 1, p), sink = smaller(last, (int)s.sink - 1);
+	int last = min_of(j * PAGE + PAGE - 1, p), sink = min_of(last, (int)s.sink - 1);
 	return sees(s, p, last) || (sink >= j * PAGE && sees(s, p, sink));
 }
 
 // pick_of is Pick.Of.
 __device__ inline i64 pick_of(const PickArgs& a, i64 n) {
-	i64 k = a.of ? a.of : larger((i64)2, (i64)ceil(a.share * (double)n - 1e-9));
+	i64 k = a.of ? a.of : max_of((i64)2, (i64)ceil(a.share * (double)n - 1e-9));
 	return k > n || n <= 2 ? n : k;
 }
 
@@ -71,12 +71,12 @@ __device__ inline Cut<u32> cut_of(const u32* keys, int n, u32 want) {
 		u32 many = 0;
 #pragma unroll
 		for (int i = 0; i < PICK_EACH; i++) many += (mine[i] >= (least | 1u << shift)) + ((mine[i] >= (least | 2u << shift)) << 10) + ((mine[i] >= (least | 3u << shift)) << 20);
-		many = add_warp(many);
+		many = warp_add(many);
 		u32* at = counts + shift / 2 % 2 * WARP;
 		if (lane() == 0) at[warp()] = many;
 		__syncthreads();
 		many = lane() < (int)blockDim.x / WARP ? at[lane()] : 0;
-		u32 low = add_warp(many & 1023), middle = add_warp(many >> 10 & 1023), high = add_warp(many >> 20);
+		u32 low = warp_add(many & 1023), middle = warp_add(many >> 10 & 1023), high = warp_add(many >> 20);
 		u32 digit = high >= want ? 3 : middle >= want ? 2 : low >= want ? 1 : 0;
 		if (digit < 3) above = digit == 2 ? high : digit == 1 ? middle : low;
 		least |= digit << shift;
@@ -87,7 +87,7 @@ __device__ inline Cut<u32> cut_of(const u32* keys, int n, u32 want) {
 
 // leave_out makes the keys of blocks 0 that the row of b at p does not see, and gives how
 // many are left. All threads call it.
-static __device__ APART u32 leave_out(const Span& span, int p, int n, u32* keys) {
+static __device__ NOINLINE u32 leave_out(const Span& span, int p, int n, u32* keys) {
 	u32 seen = 0;
 	for (int j = threadIdx.x; j < n; j += blockDim.x) {
 		bool in = sees_block(span, p, j);
@@ -107,12 +107,12 @@ __device__ inline void pick_keys(const PickArgs& a, const Block& b, u32* keys) {
 	int n = b.index + 1;
 	u32 seen = n;
 	__syncthreads();
-	if (a.span.back != 0 || a.span.drop != 0) seen = leave_out(a.span, larger(b.first, b.index * PAGE), n, keys);
+	if (a.span.back != 0 || a.span.drop != 0) seen = leave_out(a.span, max_of(b.first, b.index * PAGE), n, keys);
 	__syncthreads();
 	i64 want = pick_of(a, (i64)seen);
 	bool zero = !a.open && keys[0] != 0;
 	// The best, after those that are read in any case: its own, and block 0.
-	i64 k = larger(want - 1 - (zero ? 1 : 0), (i64)0);
+	i64 k = max_of(want - 1 - (zero ? 1 : 0), (i64)0);
 	Cut<u32> cut = {0, 0};  // of all that are seen
 	if (want < (i64)seen) {
 		__syncthreads();

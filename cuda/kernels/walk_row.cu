@@ -7,7 +7,7 @@
 // it goes over them while the kernel before still makes the queries. The next launch starts
 // when only the choice is left: before that its blocks would be in the way of these.
 #include "best.cuh"
-#include "few.cuh"
+#include "dequant.cuh"
 #include "walk.cuh"
 
 struct SketchNewestArgs {
@@ -21,7 +21,7 @@ struct SketchNewestArgs {
 	i64 form, log;
 	f64 scale;
 	i64 fixed;  // no kernel writes basis
-	Pages g;
+	PagedKV g;
 };
 
 struct WalkNewestArgs {
@@ -57,7 +57,7 @@ __device__ __forceinline__ void bring(Basis& b, const SketchNewestArgs& a, int w
 	for (int i = 0; i < BASIS_AHEAD; i++) {
 		int d = (i * BASIS_LANES + (int)threadIdx.x % BASIS_LANES) * 4;
 		b.v[i][0] = b.v[i][1] = b.v[i][2] = b.v[i][3] = 0;
-		if (w < a.width && d < a.dim) fresh4(b.v[i], a.basis + w * a.dim + d);
+		if (w < a.width && d < a.dim) ld_cg4(b.v[i], a.basis + w * a.dim + d);
 	}
 }
 
@@ -73,14 +73,14 @@ __device__ __forceinline__ float paired_mean(const float* from, int heads, int d
 #pragma unroll
 		for (int u = 0; u < EACH; u++) {
 			int h = base + (second ? EACH : 0) + u;
-			v[u] = mine && h < heads ? fresh(from + h * dim) : 0;
+			v[u] = mine && h < heads ? ld_cg(from + h * dim) : 0;
 		}
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			float next = sum;
 #pragma unroll
 			for (int u = 0; u < EACH; u++) next += v[u];
-			sum = __shfl_sync(ALL, next, lane() % PAIRED + half * PAIRED);
+			sum = __shfl_sync(FULL_MASK, next, lane() % PAIRED + half * PAIRED);
 		}
 	}
 	return sum / (float)heads;
@@ -112,8 +112,8 @@ __device__ __forceinline__ void project(float (&element)[2], const SketchNewestA
 		if (two) sum[1] += v * two[place_in_mean(d)];
 	}
 	for (int m = 1; m < BASIS_LANES; m *= 2) {
-		sum[0] += __shfl_xor_sync(ALL, sum[0], m);
-		if (two) sum[1] += __shfl_xor_sync(ALL, sum[1], m);
+		sum[0] += __shfl_xor_sync(FULL_MASK, sum[0], m);
+		if (two) sum[1] += __shfl_xor_sync(FULL_MASK, sum[1], m);
 	}
 	element[0] = (float)sum[0];
 	element[1] = (float)sum[1];
@@ -123,17 +123,17 @@ constexpr int NEWEST_BINS = NEWEST_THREADS;
 constexpr int NEWEST_CROWD = NEWEST_DIM;  // the most elements of a bin that are compared with each other
 
 // shape is shaped by itself.
-static __device__ APART float shape(float product, i64 form, i64 log_of) { return shaped(product, form, log_of); }
+static __device__ NOINLINE float shape(float product, i64 form, i64 log_of) { return shaped(product, form, log_of); }
 
 // doubtful_page is page_or by itself, and known_page is quick where all is well.
-static __device__ APART int doubtful_page(const Pages& g, const Block& b, int i) { return page_or(g, b, i); }
-__device__ __forceinline__ int known_page(const Pages& g, const Block& b, int i) {
+static __device__ NOINLINE int doubtful_page(const PagedKV& g, const Block& b, int i) { return page_or(g, b, i); }
+__device__ __forceinline__ int known_page(const PagedKV& g, const Block& b, int i) {
 	int page = g.table[(i64)b.slot * g.width + i];
 	return (u32)page < (u32)g.count ? page : doubtful_page(g, b, i);
 }
 
 // pick_slowly is pick_keys by itself, of the elements of a row.
-static __device__ APART void pick_slowly(const PickArgs& a, const Block& b, u32* row) {
+static __device__ NOINLINE void pick_slowly(const PickArgs& a, const Block& b, u32* row) {
 #pragma unroll 1
 	for (int j = threadIdx.x; j <= b.index; j += NEWEST_THREADS) row[j] = key_of(__uint_as_float(row[j]));
 	pick_keys(a, b, row);
@@ -159,7 +159,7 @@ __device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Blo
 	u32 top = 0, high = 0, low = 0;
 	i64 at = walk_row(b, a.slots, a.rows) * a.width;
 	const float *now = a.s.pairs + b.page * a.s.most, *before = a.s.pairs + (own > 0 ? known_page(a.s.g, b, own - 1) : b.page) * a.s.most;
-	float weight = a.src ? fresh(a.src + at + own) : 0, weight_before = a.src && own > 0 ? fresh(a.src + at + own - 1) : 0;
+	float weight = a.src ? ld_cg(a.src + at + own) : 0, weight_before = a.src && own > 0 ? ld_cg(a.src + at + own - 1) : 0;
 #pragma unroll 1
 	for (int base = threadIdx.x; base < end; base += AHEAD * NEWEST_THREADS) {
 		float t[AHEAD][2];
@@ -170,10 +170,10 @@ __device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Blo
 			sum[e] = {-infinity(), 0};
 			t[e][0] = t[e][1] = -infinity();
 			if (j >= end) continue;
-			t[e][1] = fresh(now + j);
+			t[e][1] = ld_cg(now + j);
 			if (!a.src) continue;
-			if (j < own) t[e][0] = fresh(before + j);
-			sum[e] = {fresh(&a.sums[(i64)b.slot * a.width + j].top), fresh(&a.sums[(i64)b.slot * a.width + j].sum)};
+			if (j < own) t[e][0] = ld_cg(before + j);
+			sum[e] = {ld_cg(&a.sums[(i64)b.slot * a.width + j].top), ld_cg(&a.sums[(i64)b.slot * a.width + j].sum)};
 		}
 #pragma unroll
 		for (int e = 0; e < AHEAD; e++) {
@@ -181,8 +181,8 @@ __device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Blo
 			if (j >= end) break;
 			float y = t[e][1] * (float)a.exponent;
 			if (a.src) {
-				float one = term(weight_before + t[e][0] * (float)a.exponent), two = term(weight + y), top = larger(sum[e].top, larger(one, two));
-				float all = sum[e].sum * power2((sum[e].top - top) * LOG2_E) + power2((one - top) * LOG2_E) + power2((two - top) * LOG2_E);
+				float one = term(weight_before + t[e][0] * (float)a.exponent), two = term(weight + y), top = max_of(sum[e].top, max_of(one, two));
+				float all = sum[e].sum * exp2_ftz((sum[e].top - top) * LOG2_E) + exp2_ftz((one - top) * LOG2_E) + exp2_ftz((two - top) * LOG2_E);
 				y = top > -infinity() ? top + logf(all) : -infinity();
 			}
 			row[j] = y;
@@ -191,14 +191,14 @@ __device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Blo
 #pragma unroll 1
 	for (int j = threadIdx.x; j < end; j += NEWEST_THREADS) {
 		u32 key = key_of(row[j]);
-		if (j > 0 || end == 1) top = larger(top, key);
+		if (j > 0 || end == 1) top = max_of(top, key);
 		if (!ranked(j)) continue;
-		high = larger(high, key);
-		if (key > KEY_LOWEST) low = larger(low, ~key);
+		high = max_of(high, key);
+		if (key > KEY_LOWEST) low = max_of(low, ~key);
 	}
-	top = top_warp(top);
-	high = top_warp(high);
-	low = top_warp(low);
+	top = warp_max(top);
+	high = warp_max(high);
+	low = warp_max(low);
 	if (lane() == 0) {
 		c.tops[0][warp()] = top;
 		c.tops[1][warp()] = high;
@@ -208,19 +208,19 @@ __device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Blo
 	if (threadIdx.x == 0) c.found[3] = 0;
 	__syncthreads();
 	int from = lane() % (NEWEST_THREADS / WARP);
-	top = top_warp(c.tops[0][from]);
-	high = top_warp(c.tops[1][from]);
-	low = ~top_warp(c.tops[2][from]);
+	top = warp_max(c.tops[0][from]);
+	high = warp_max(c.tops[1][from]);
+	low = ~warp_max(c.tops[2][from]);
 	float most = top > KEY_LOWEST ? number_of(top) : 0, first = number_of(high) - most, scale = (NEWEST_BINS - 1) / (first - (number_of(low) - most));
 	bool good = high > KEY_LOWEST && scale > 0 && scale < infinity();
-	auto bin_of = [&](float y) { return (int)smaller((float)(NEWEST_BINS - 1), (first - y) * scale); };
+	auto bin_of = [&](float y) { return (int)min_of((float)(NEWEST_BINS - 1), (first - y) * scale); };
 	float* to = a.dst + at;
 #pragma unroll 1
 	for (int j = threadIdx.x; j < end; j += NEWEST_THREADS) {
 		float y = row[j] - most;
 		row[j] = y;
 		to[j] = y;
-		met(a.s.g, y);
+		count_nan(a.s.g, y);
 		if (good && ranked(j)) atomicAdd(&c.bins[bin_of(y)], 1u);
 	}
 	__syncthreads();
@@ -267,7 +267,7 @@ __device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Blo
 			}
 		}
 		taken |= (u32)in << e;
-		u32 who = __ballot_sync(ALL, in);
+		u32 who = __ballot_sync(FULL_MASK, in);
 		if (lane() == 0) ((u32*)c.counts)[e * WARPS + warp()] = __popc(who);
 		rounds = e + 1;
 	}
@@ -277,7 +277,7 @@ __device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Blo
 	u32 sum = some.w[0] + some.w[1] + some.w[2] + some.w[3], upto = sum;
 #pragma unroll 1
 	for (int by = 1; by < WARP; by *= 2) {
-		u32 left = __shfl_up_sync(ALL, upto, by);
+		u32 left = __shfl_up_sync(FULL_MASK, upto, by);
 		if (lane() >= by) upto += left;
 	}
 	u32 start = upto - sum + (warp() % 4 > 0 ? some.w[0] : 0) + (warp() % 4 > 1 ? some.w[1] : 0) + (warp() % 4 > 2 ? some.w[2] : 0);
@@ -286,7 +286,7 @@ __device__ __forceinline__ void choose_newest(const WalkNewestArgs& a, const Blo
 #pragma unroll 1
 	for (int e = 0; e < rounds; e++) {
 		bool in = taken >> e & 1;
-		u32 who = __ballot_sync(ALL, in), place = __shfl_sync(ALL, start, e * (WARPS / 4) + warp() / 4);
+		u32 who = __ballot_sync(FULL_MASK, in), place = __shfl_sync(FULL_MASK, start, e * (WARPS / 4) + warp() / 4);
 		if (in) index[place + __popc(who & ((1u << lane()) - 1))] = e * NEWEST_THREADS + (int)threadIdx.x;
 	}
 }
@@ -299,17 +299,17 @@ __device__ __forceinline__ void walk_group(const WalkNewestArgs& a, const Block&
 	SHARED(LogSum, parts, NEWEST_THREADS / WARP * NEWEST_GROUP);
 	constexpr int WARPS = NEWEST_THREADS / WARP;
 	const SketchNewestArgs& s = a.s;
-	int end = b.index + 1, late = larger(b.index - 1, 0), low = blockIdx.x, high = (end + NEWEST_GROUP - 1) / NEWEST_GROUP - 1 - low;
+	int end = b.index + 1, late = max_of(b.index - 1, 0), low = blockIdx.x, high = (end + NEWEST_GROUP - 1) / NEWEST_GROUP - 1 - low;
 	// The rows of pairs, each as a whole.
 #pragma unroll 1
 	for (int m = low + warp() * blocks; m < b.index; m += WARPS * blocks) {
 		const float* row = s.pairs + known_page(s.g, b, m) * s.most;
 #pragma unroll 1
-		for (int j = lane() * 32; j <= m; j += WARP * 32) prefetch(row + j);
+		for (int j = lane() * 32; j <= m; j += WARP * 32) prefetch_l2(row + j);
 	}
 	// The warps are dealt to the two groups by what they have to read.
-	int many = larger(late - low * NEWEST_GROUP, 0), more = high > low ? larger(late - high * NEWEST_GROUP, 0) : 0;
-	int highs = more > 0 ? larger(more * WARPS / (many + more), 1) : 0, lows = WARPS - highs;
+	int many = max_of(late - low * NEWEST_GROUP, 0), more = high > low ? max_of(late - high * NEWEST_GROUP, 0) : 0;
+	int highs = more > 0 ? max_of(more * WARPS / (many + more), 1) : 0, lows = WARPS - highs;
 	bool is_low = warp() < lows;
 	int group = (is_low ? low : high) * NEWEST_GROUP, by = (is_low ? lows : highs) * (WARP / 2), from = (warp() - (is_low ? 0 : lows)) * (WARP / 2) + lane() / 2;
 	int column = group + lane() % 2 * 4;
@@ -324,9 +324,9 @@ __device__ __forceinline__ void walk_group(const WalkNewestArgs& a, const Block&
 		float x[NEWEST_EACH][4], t[NEWEST_EACH];
 #pragma unroll
 		for (int i = 0; i < NEWEST_EACH; i++) {
-			int m = smaller(m0 + i * by, late - 1);
-			t[i] = fresh(src + m);
-			fresh4(x[i], s.pairs + pages[m] * s.most + column);
+			int m = min_of(m0 + i * by, late - 1);
+			t[i] = ld_cg(src + m);
+			ld_cg4(x[i], s.pairs + pages[m] * s.most + column);
 		}
 #pragma unroll
 		for (int c = 0; c < 4; c++) {
@@ -335,21 +335,21 @@ __device__ __forceinline__ void walk_group(const WalkNewestArgs& a, const Block&
 			for (int i = 0; i < NEWEST_EACH; i++) {
 				int m = m0 + i * by;
 				x[i][c] = m < late && column + c <= m ? term(t[i] + x[i][c] * (float)a.exponent) : -infinity();
-				top = larger(top, x[i][c]);
+				top = max_of(top, x[i][c]);
 			}
 			if (!(top > -infinity())) continue;
-			float part = sum[c].sum * power2((sum[c].top - top) * LOG2_E);
+			float part = sum[c].sum * exp2_ftz((sum[c].top - top) * LOG2_E);
 #pragma unroll
-			for (int i = 0; i < NEWEST_EACH; i++) part += power2((x[i][c] - top) * LOG2_E);
+			for (int i = 0; i < NEWEST_EACH; i++) part += exp2_ftz((x[i][c] - top) * LOG2_E);
 			sum[c] = {top, part};
 		}
 	}
 #pragma unroll
 	for (int c = 0; c < 4; c++) {
 		float top = sum[c].top;
-		for (int m = 2; m < WARP; m *= 2) top = larger(top, __shfl_xor_sync(ALL, top, m));
-		float part = sum[c].top > -infinity() ? sum[c].sum * power2((sum[c].top - top) * LOG2_E) : 0;
-		for (int m = 2; m < WARP; m *= 2) part += __shfl_xor_sync(ALL, part, m);
+		for (int m = 2; m < WARP; m *= 2) top = max_of(top, __shfl_xor_sync(FULL_MASK, top, m));
+		float part = sum[c].top > -infinity() ? sum[c].sum * exp2_ftz((sum[c].top - top) * LOG2_E) : 0;
+		for (int m = 2; m < WARP; m *= 2) part += __shfl_xor_sync(FULL_MASK, part, m);
 		if (lane() < 2) parts[warp() * NEWEST_GROUP + lane() * 4 + c] = {top, part};
 	}
 	__syncthreads();
@@ -359,10 +359,10 @@ __device__ __forceinline__ void walk_group(const WalkNewestArgs& a, const Block&
 	LogSum all = {-infinity(), 0};
 	if (of_low ? part < lows : part >= lows) all = parts[part * NEWEST_GROUP + at];
 	float top = all.top;
-	for (int i = 1; i < PARTS; i *= 2) top = larger(top, __shfl_xor_sync(ALL, top, i));
-	float total = all.top > -infinity() ? all.sum * power2((all.top - top) * LOG2_E) : 0;
-	for (int i = 1; i < PARTS; i *= 2) total += __shfl_xor_sync(ALL, total, i);
-	if (a.early) wait_before();
+	for (int i = 1; i < PARTS; i *= 2) top = max_of(top, __shfl_xor_sync(FULL_MASK, top, i));
+	float total = all.top > -infinity() ? all.sum * exp2_ftz((all.top - top) * LOG2_E) : 0;
+	for (int i = 1; i < PARTS; i *= 2) total += __shfl_xor_sync(FULL_MASK, total, i);
+	if (a.early) pdl_wait();
 	if (part == 0 && half < 2 * NEWEST_GROUP && j < end && (of_low || high > low)) a.sums[(i64)b.slot * a.width + j] = {top, total};
 }
 
@@ -382,22 +382,22 @@ __device__ __forceinline__ void compare_newest(const WalkNewestArgs& a, const Bl
 	int page_before = own > 0 ? known_page(s.g, b, own - 1) : b.page;
 	const float* key = s.keys + (before ? known_page(s.g, b, j) : b.page) * s.width;
 	float x[4] = {0, 0, 0, 0}, renewal = 0;
-	if (before && part * 4 < s.width) fresh4(x, key + part * 4);
+	if (before && part * 4 < s.width) ld_cg4(x, key + part * 4);
 	Basis basis;
 	if (s.fixed) bring(basis, s, (int)threadIdx.x / BASIS_LANES);
 	if (renewed) {
 		for (int e = part * 4; e < s.width && before; e += PARTS * 4) {
 			float u[4], v[4];
-			fresh4(u, s.rows + page_before * s.width + e);
-			fresh4(v, key + e);
+			ld_cg4(u, s.rows + page_before * s.width + e);
+			ld_cg4(v, key + e);
 			for (int i = 0; i < 4; i++) renewal = fmaf(u[i], v[i], renewal);
 		}
-		for (int by = PARTS / 2; by > 0; by /= 2) renewal += __shfl_xor_sync(ALL, renewal, by);
+		for (int by = PARTS / 2; by > 0; by /= 2) renewal += __shfl_xor_sync(FULL_MASK, renewal, by);
 		renewal *= (float)s.scale;
-		if (before && part == 0) met(s.g, renewal);
+		if (before && part == 0) count_nan(s.g, renewal);
 		renewal = shape(renewal, s.form, s.log);
 	}
-	if (a.early) wait_before();
+	if (a.early) pdl_wait();
 	if (!s.fixed) bring(basis, s, (int)threadIdx.x / BASIS_LANES);
 	// The query is of the first half of the threads, the key of the others.
 	bool of_key = threadIdx.x >= NEWEST_THREADS / 2, sums = of_key ? has_own : block == 1;
@@ -408,7 +408,7 @@ __device__ __forceinline__ void compare_newest(const WalkNewestArgs& a, const Bl
 	for (int first = 0; first < dim && (!of_key || has_own); first += MEAN_DIMS) {
 		int d = first + warp() % (MEAN_DIMS / PAIRED) * PAIRED + lane() % PAIRED;
 		bool mine = d < dim;
-		float old = mine && sums && b.first % PAGE != 0 ? fresh(sum + d) : 0, x = paired_mean(from + d, heads, dim, mine);
+		float old = mine && sums && b.first % PAGE != 0 ? ld_cg(sum + d) : 0, x = paired_mean(from + d, heads, dim, mine);
 		if (!mine || lane() >= PAIRED) continue;
 		if (sums) {
 			float all = old + x;
@@ -439,52 +439,52 @@ __device__ __forceinline__ void compare_newest(const WalkNewestArgs& a, const Bl
 		if (!before) {
 			for (int i = 0; i < 4; i++) x[i] = made[e + i];
 		} else if (e >= PARTS * 4) {
-			fresh4(x, key + e);
+			ld_cg4(x, key + e);
 		}
 		for (int i = 0; i < 4; i++) product = fmaf(asked[e + i], x[i], product);
 	}
-	for (int by = PARTS / 2; by > 0; by /= 2) product += __shfl_xor_sync(ALL, product, by);
+	for (int by = PARTS / 2; by > 0; by /= 2) product += __shfl_xor_sync(FULL_MASK, product, by);
 	if (!element || part > 0) return;
 	product *= (float)s.scale;
-	met(s.g, product);
+	count_nan(s.g, product);
 	s.pairs[b.page * s.most + j] = shape(product, s.form, s.log);
 	if (renewed && before) s.pairs[page_before * s.most + j] = renewal;
 }
 
 // walk_newest: of the blocks of a slot, the first walk and the others compare. The last to
 // finish chooses.
-KERNEL_TWICE(walk_newest, WalkNewestArgs, NEWEST_THREADS) {
-	DYNAMIC(u32, room);  // page numbers; the mean of the keys and its sketch; at last the row
+KERNEL_2_PER_SM(walk_newest, WalkNewestArgs, NEWEST_THREADS) {
+	DYNAMIC_SHARED(u32, room);  // page numbers; the mean of the keys and its sketch; at last the row
 	SHARED(double, mean, NEWEST_DIM);
 	SHARED(Choice, choice, 1);
 	SHARED(int, last, 1);
 	Block b;
 	if (!block_of(a.s.g, blockIdx.y, 0, TOUCHED, b)) {
-		wait_before();
+		pdl_wait();
 		return;
 	}
 	int groups = b.index / NEWEST_GROUP + 1, walkers = !a.dst ? 0 : a.src ? (groups + 1) / 2 : a.s.q ? 0 : 1;
 	int comparers = a.s.q ? 2 + (b.index + COMPARED - 1) / COMPARED : 0, block = (int)blockIdx.x - walkers;
 	if (block >= comparers) {
-		wait_before();
+		pdl_wait();
 		return;
 	}
-	if (!a.early) wait_before();
+	if (!a.early) pdl_wait();
 	if (block >= 0)
 		compare_newest(a, b, block, room, mean);
 	else if (a.src)
 		walk_group(a, b, walkers, room);
 	else
-		wait_before();
+		pdl_wait();
 	if (!a.dst || block == 1) return;  // which nobody waits for
 	__syncthreads();
 	if (threadIdx.x == 0) {
 		__threadfence();
-		last[0] = atomicAdd(a.finished + blockIdx.y, 1) == walkers + larger(comparers - 1, 0) - 1;
+		last[0] = atomicAdd(a.finished + blockIdx.y, 1) == walkers + max_of(comparers - 1, 0) - 1;
 		__threadfence();
 		if (last[0]) a.finished[blockIdx.y] = 0;
 	}
 	__syncthreads();
-	let_next();
+	pdl_trigger();
 	if (last[0]) choose_newest(a, b, (float*)room, choice[0], (u64*)mean);
 }

@@ -132,17 +132,17 @@ T value(uint64_t w) {
 	static emu::Kernel name##_(#name, sizeof(Args), threads, [](const void* p) { name(*(const Args*)p); }); \
 	static void name(const Args& a)
 
-#define KERNEL_ALONE KERNEL
-#define KERNEL_TWICE(name, Args, threads) KERNEL(name, Args, threads)
-#define KERNEL_FOUR(name, Args, threads) KERNEL(name, Args, threads)
+#define KERNEL_1_PER_SM KERNEL
+#define KERNEL_2_PER_SM(name, Args, threads) KERNEL(name, Args, threads)
+#define KERNEL_4_PER_SM(name, Args, threads) KERNEL(name, Args, threads)
 
-#define APART
+#define NOINLINE
 
-#define ON16(at) emu::aligned(at, 16)
+#define ASSUME_ALIGNED_16(at) emu::aligned(at, 16)
 
 #define SHARED(T, name, n) T(&name)[n] = emu::shared<T[n]>([] {})
 
-#define DYNAMIC(T, name) T* name = (T*)emu::dynamic()
+#define DYNAMIC_SHARED(T, name) T* name = (T*)emu::dynamic()
 
 inline void __syncthreads() { emu::wait_block(); }
 inline void __syncwarp(unsigned = 0xffffffffu) { emu::exchange(0, "__syncwarp"); }
@@ -217,13 +217,13 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 
 // Launches run one after the other.
-inline uint32_t add_warp(uint32_t v) {
+inline uint32_t warp_add(uint32_t v) {
 	const uint64_t* all = emu::exchange(v, "add_warp");
 	uint32_t sum = 0;
 	for (int i = 0; i < 32; i++) sum += (uint32_t)all[i];
 	return sum;
 }
-inline uint32_t top_warp(uint32_t v) {
+inline uint32_t warp_max(uint32_t v) {
 	const uint64_t* all = emu::exchange(v, "top_warp");
 	uint32_t top = 0;
 	for (int i = 0; i < 32; i++) {
@@ -231,12 +231,12 @@ inline uint32_t top_warp(uint32_t v) {
 	}
 	return top;
 }
-inline void prefetch(const void*) {}
-inline void keep(unsigned&) {}
-inline float fresh(const float* at) { return *at; }
-inline void fresh4(float v[4], const float* at) { memcpy(v, ON16(at), 16); }
-inline void wait_before() {}
-inline void let_next() {}
+inline void prefetch_l2(const void*) {}
+inline void keep_in_register(unsigned&) {}
+inline float ld_cg(const float* at) { return *at; }
+inline void ld_cg4(float v[4], const float* at) { memcpy(v, ASSUME_ALIGNED_16(at), 16); }
+inline void pdl_wait() {}
+inline void pdl_trigger() {}
 
 // __byte_perm picks bytes of y and x by the nibbles of s.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
@@ -252,11 +252,11 @@ inline int __dp4a(int a, int b, int c) {
 	return c;
 }
 
-inline float about(float a, float b) { return a / b; }
-inline float top_of(float a, float b) { return a != a ? a : b != b ? b : a < b ? b : a; }
+inline float fast_div(float a, float b) { return a / b; }
+inline float max_nan(float a, float b) { return a != a ? a : b != b ? b : a < b ? b : a; }
 
 // dot4 is c plus the products of four bytes without signs and four with signs.
-inline int dot4(unsigned a, unsigned b, int c) {
+inline int dp4a_u8s8(unsigned a, unsigned b, int c) {
 	for (int i = 0; i < 32; i += 8) c += (int)(uint8_t)(a >> i) * (int8_t)(b >> i);
 	return c;
 }
@@ -282,25 +282,25 @@ inline uint16_t to_half(float f) {
 
 inline uint32_t pack_half(float lo, float hi) { return to_half(lo) | (uint32_t)to_half(hi) << 16; }
 
-inline void load_matrices(uint32_t r[4], const void* row) {
+inline void ldmatrix_x4(uint32_t r[4], const void* row) {
 	const uint64_t* rows = emu::exchange((uint64_t)row, "load_matrices");
 	int l = threadIdx.x & 31;
 	for (int i = 0; i < 4; i++) {
-		memcpy(&r[i], (const char*)ON16((const void*)rows[i * 8 + l / 4]) + 4 * (l % 4), 4);
+		memcpy(&r[i], (const char*)ASSUME_ALIGNED_16((const void*)rows[i * 8 + l / 4]) + 4 * (l % 4), 4);
 	}
 }
 
-inline void load_transposed(uint32_t r[4], const void* row) {
+inline void ldmatrix_x4_trans(uint32_t r[4], const void* row) {
 	const uint64_t* rows = emu::exchange((uint64_t)row, "load_transposed");
 	int l = threadIdx.x & 31;
 	for (int i = 0; i < 4; i++) {
-		const uint16_t* lo = (const uint16_t*)ON16((const void*)rows[i * 8 + 2 * (l % 4)]) + l / 4;
-		const uint16_t* hi = (const uint16_t*)ON16((const void*)rows[i * 8 + 2 * (l % 4) + 1]) + l / 4;
+		const uint16_t* lo = (const uint16_t*)ASSUME_ALIGNED_16((const void*)rows[i * 8 + 2 * (l % 4)]) + l / 4;
+		const uint16_t* hi = (const uint16_t*)ASSUME_ALIGNED_16((const void*)rows[i * 8 + 2 * (l % 4) + 1]) + l / 4;
 		r[i] = *lo | (uint32_t)*hi << 16;
 	}
 }
 
-inline uint32_t transposed(uint32_t v) {
+inline uint32_t movmatrix_trans(uint32_t v) {
 	const uint64_t* all = emu::exchange(v, "transposed");
 	int l = threadIdx.x & 31, from = l % 4 * 8 + l / 8, half = l / 4 % 2 * 16;
 	return (uint32_t)(all[from] >> half & 0xffff) | (uint32_t)(all[from + 4] >> half & 0xffff) << 16;
@@ -309,27 +309,27 @@ inline uint32_t transposed(uint32_t v) {
 // Copies are made when they are waited for, so that who does not wait reads what
 // was there before; and where they begin if they are early ones, so that who begins them
 // too soon overwrites what others still read.
-inline void copy_async(void* to, const void* from) {
-	emu::copy_later((void*)ON16(to), ON16(from));
+inline void cp_async(void* to, const void* from) {
+	emu::copy_later((void*)ASSUME_ALIGNED_16(to), ASSUME_ALIGNED_16(from));
 }
-inline void copy_async_if(void* to, const void* from, bool there) {
-	emu::copy_later((void*)ON16(to), there ? ON16(from) : nullptr);
+inline void cp_async_zfill(void* to, const void* from, bool there) {
+	emu::copy_later((void*)ASSUME_ALIGNED_16(to), there ? ASSUME_ALIGNED_16(from) : nullptr);
 }
-inline void copy_commit() { emu::copy_group(); }
+inline void cp_async_commit() { emu::copy_group(); }
 template <int N>
-void copy_wait() {
+void cp_async_wait() {
 	emu::copy_now(N);
 }
 
-inline int rank_together() { return emu::rank(); }
-inline void wait_together() { emu::wait_blocks(); }
-inline float far(const float* at, int rank) { return *(const float*)emu::other(at, rank); }
-inline void far4(float v[4], const float* at, int rank) { memcpy(v, emu::other(ON16(at), rank), 16); }
+inline int cluster_rank() { return emu::rank(); }
+inline void cluster_sync() { emu::wait_blocks(); }
+inline float dsmem_load(const float* at, int rank) { return *(const float*)emu::other(at, rank); }
+inline void dsmem_load4(float v[4], const float* at, int rank) { memcpy(v, emu::other(ASSUME_ALIGNED_16(at), rank), 16); }
 
-inline void meet(int point, int n) { emu::come(point, n, true); }
-inline void arrive(int point, int n) { emu::come(point, n, false); }
+inline void named_barrier_sync(int point, int n) { emu::come(point, n, true); }
+inline void named_barrier_arrive(int point, int n) { emu::come(point, n, false); }
 
-inline float power2(float x) { return exp2f(x); }
+inline float exp2_ftz(float x) { return exp2f(x); }
 
 // from_brain and to_brain are from and to bfloat16.
 namespace emu {
@@ -343,13 +343,13 @@ inline uint16_t to_brain(float f) {
 
 inline uint32_t pack_bfloat(float lo, float hi) { return emu::to_brain(lo) | (uint32_t)emu::to_brain(hi) << 16; }
 
-inline uint32_t add_halves(uint32_t x, uint32_t y) {
+inline uint32_t hadd2_rn(uint32_t x, uint32_t y) {
 	return pack_half(from_half((uint16_t)x) + from_half((uint16_t)y), from_half((uint16_t)(x >> 16)) + from_half((uint16_t)(y >> 16)));
 }
-inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
+inline uint32_t hmul2_rn(uint32_t x, uint32_t y) {
 	return pack_half(from_half((uint16_t)x) * from_half((uint16_t)y), from_half((uint16_t)(x >> 16)) * from_half((uint16_t)(y >> 16)));
 }
-inline uint32_t multiply_add_halves(uint32_t x, uint32_t y, uint32_t z) {
+inline uint32_t hfma2_rn(uint32_t x, uint32_t y, uint32_t z) {
 	auto one = [](uint32_t x, uint32_t y, uint32_t z) { return from_half((uint16_t)x) * from_half((uint16_t)y) + from_half((uint16_t)z); };
 	return pack_half(one(x, y, z), one(x >> 16, y >> 16, z >> 16));
 }
@@ -383,5 +383,5 @@ void multiply(float c[4], const uint32_t a[4], const uint32_t b[2], Value value)
 
 }  // namespace emu
 
-inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::multiply(c, a, b, from_half); }
-inline void multiply_add_bfloat(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::multiply(c, a, b, emu::from_brain); }
+inline void mma_f16(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::multiply(c, a, b, from_half); }
+inline void mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::multiply(c, a, b, emu::from_brain); }

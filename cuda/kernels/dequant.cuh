@@ -12,45 +12,45 @@ struct alignas(16) Word4 {
 };
 
 // load16 reads 16 bytes that start on 16 bytes.
-__device__ __forceinline__ Word4 load16(const void* at) { return *reinterpret_cast<const Word4*>(ON16(at)); }
+__device__ __forceinline__ Word4 load16(const void* at) { return *reinterpret_cast<const Word4*>(ASSUME_ALIGNED_16(at)); }
 
 // load_four reads 4 numbers that start on 16 bytes, store_four writes them.
-__device__ __forceinline__ void load_four(float v[4], const float* at) {
+__device__ __forceinline__ void load_float4(float v[4], const float* at) {
 	Word4 w = load16(at);
 	for (int i = 0; i < 4; i++) v[i] = __uint_as_float(w.w[i]);
 }
-__device__ __forceinline__ void store_four(float* at, const float v[4]) {
+__device__ __forceinline__ void store_float4(float* at, const float v[4]) {
 	*(Word4*)at = {{__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])}};
 }
 
 // Few is 32 weights of a row, as d·v - m, with v in bytes; d and m are of each 16.
-struct Few {
+struct Block32 {
 	int v[8];
 	float d[2], m[2];
 };
 
 // four is 4 bytes at any address of two.
-__device__ __forceinline__ u32 four(const u8* at) {
+__device__ __forceinline__ u32 load_u32_align2(const u8* at) {
 	const u16* p = (const u16*)at;
 	return p[0] | (u32)p[1] << 16;
 }
 
 // few unpacks block b of 32 of a row that starts at row.
 template <int TYPE>
-__device__ __forceinline__ Few few(const u8* row, int b) {
-	Few f;
+__device__ __forceinline__ Block32 unpack_block32(const u8* row, int b) {
+	Block32 f;
 	f.m[0] = f.m[1] = 0;
 	if (TYPE == Q8_0) {
 		const u8* at = row + b * 34;
 		f.d[0] = f.d[1] = from_half(*(const u16*)at);
-		for (int i = 0; i < 8; i++) f.v[i] = (int)four(at + 2 + 4 * i);
+		for (int i = 0; i < 8; i++) f.v[i] = (int)load_u32_align2(at + 2 + 4 * i);
 	}
 	if (TYPE == Q4_0) {
 		const u8* at = row + b * 18;
 		f.d[0] = f.d[1] = from_half(*(const u16*)at);
 		f.m[0] = f.m[1] = 8 * f.d[0];
 		for (int i = 0; i < 4; i++) {
-			u32 q = four(at + 2 + 4 * i);
+			u32 q = load_u32_align2(at + 2 + 4 * i);
 			f.v[i] = (int)(q & 0x0f0f0f0fu);
 			f.v[i + 4] = (int)(q >> 4 & 0x0f0f0f0fu);
 		}
@@ -77,7 +77,7 @@ __device__ __forceinline__ Few few(const u8* row, int b) {
 		}
 		const u8 *low = at + half * 64 + g % 2 * 32, *high = at + 128 + half * 32;
 		for (int i = 0; i < 8; i++) {
-			u32 l = four(low + 4 * i) >> (g / 2 * 4) & 0x0f0f0f0fu, h = four(high + 4 * i) >> (g * 2) & 0x03030303u;
+			u32 l = load_u32_align2(low + 4 * i) >> (g / 2 * 4) & 0x0f0f0f0fu, h = load_u32_align2(high + 4 * i) >> (g * 2) & 0x03030303u;
 			f.v[i] = (int)(l | h << 4);
 		}
 	}
@@ -86,7 +86,7 @@ __device__ __forceinline__ Few few(const u8* row, int b) {
 
 // plain8 is 8 weights.
 template <int TYPE>
-__device__ __forceinline__ void plain8(float y[8], const u8* row, i64 i) {
+__device__ __forceinline__ void load_weights8(float y[8], const u8* row, i64 i) {
 	if (TYPE == F32) {
 		Word4 lo = load16(row + i * 4), hi = load16(row + i * 4 + 16);
 		for (int j = 0; j < 4; j++) {

@@ -12,10 +12,10 @@
 // Weights in half precision meet x as a sum of two halves, 22 bits, those of bfloat16 a
 // sum of three. Quantized ones are rounded to half precision and meet x in half precision.
 #include "args.cuh"
-#include "few.cuh"
+#include "dequant.cuh"
 #include "reduce.cuh"
 
-struct SeveralArgs {
+struct SkinnyArgs {
 	const Word4* x;  // as the kernels operand make it, and with it:
 	const float *unit, *squares;
 	i64 norm;  // x is normalized
@@ -75,15 +75,15 @@ struct OperandArgs {
 // operand: block (s, j) makes the second operand of multiply_add of slice s of rows 8j
 // to 8j+7. Lanes read what lies side by side and hand it on through scratch.
 template <int TYPE>
-__device__ __forceinline__ void operand(const OperandArgs& a) {
+__device__ __forceinline__ void pack_operand(const OperandArgs& a) {
 	typedef Slab<TYPE, 1> C;
 	constexpr int EACH = C::QUANTIZED ? 2 : 1;  // times 4 numbers of a row that a lane reads
 	constexpr int PARTS = C::QUANTIZED ? 2 : C::TERMS;
 	constexpr int ROW = 272;  // bytes of a row in scratch
 	SHARED(Word4, scratch, 8 * ROW / 16);
-	let_next();
+	pdl_trigger();
 	int slice = blockIdx.x, tile = blockIdx.y, cols = gridDim.y * 8, from = slice * C::WEIGHTS, t = lane() % 4;
-	int left = smaller((int)a.k - from, C::WEIGHTS);
+	int left = min_of((int)a.k - from, C::WEIGHTS);
 	int at[EACH];
 	float norm[EACH][4], v[8][EACH][4];
 #pragma unroll
@@ -93,7 +93,7 @@ __device__ __forceinline__ void operand(const OperandArgs& a) {
 		if (a.norm && at[e] < left) w = load16(a.norm + from + at[e]);
 		for (int i = 0; i < 4; i++) norm[e][i] = __uint_as_float(w.w[i]);
 	}
-	wait_before();
+	pdl_wait();
 #pragma unroll
 	for (int c = 0; c < 8; c++) {
 #pragma unroll
@@ -111,13 +111,13 @@ __device__ __forceinline__ void operand(const OperandArgs& a) {
 			for (int i = 0; i < 4; i++) {
 				sum += v[c][e][i] * v[c][e][i];
 				v[c][e][i] *= norm[e][i];
-				top = larger(top, fabsf(v[c][e][i]));
+				top = max_of(top, fabsf(v[c][e][i]));
 			}
 		}
-		top = reduce_warp(top, Top());
+		top = reduce_warp(top, Max());
 		sum = reduce_warp(sum, Plus());
 		// The largest becomes 2¹³ to 2¹⁴.
-		u32 exponent = smaller(larger(__float_as_uint(top) >> 23, 14u), 253u);
+		u32 exponent = min_of(max_of(__float_as_uint(top) >> 23, 14u), 253u);
 		float up = __uint_as_float((267 - exponent) << 23);
 #pragma unroll
 		for (int e = 0; e < EACH; e++) {
@@ -148,9 +148,9 @@ __device__ __forceinline__ void operand(const OperandArgs& a) {
 	}
 }
 
-KERNEL(operand_f16, OperandArgs, WARP) { operand<F16>(a); }
-KERNEL(operand_bf16, OperandArgs, WARP) { operand<BF16>(a); }
-KERNEL(operand_quantized, OperandArgs, WARP) { operand<Q4_0>(a); }
+KERNEL(pack_operand_f16, OperandArgs, WARP) { pack_operand<F16>(a); }
+KERNEL(pack_operand_bf16, OperandArgs, WARP) { pack_operand<BF16>(a); }
+KERNEL(pack_operand_quantized, OperandArgs, WARP) { pack_operand<Q4_0>(a); }
 
 // Part is a warp's part of x, and what the columns 2t and 2t+1 of a lane's results are
 // to be multiplied by.
@@ -188,9 +188,9 @@ __device__ __forceinline__ void add_step(float (&c)[NT][4], const u32 w[4], cons
 #pragma unroll
 		for (int term = 0; term < Slab<TYPE, NT>::TERMS; term++) {
 			if (TYPE == BF16)
-				multiply_add_bfloat(c[j], w, p.b[step][j][term]);
+				mma_bf16(c[j], w, p.b[step][j][term]);
 			else
-				multiply_add(c[j], w, p.b[step][j][term]);
+				mma_f16(c[j], w, p.b[step][j][term]);
 		}
 	}
 }
@@ -222,7 +222,7 @@ struct Quarter<Q4_0> {
 		u32 d = twice(b ? w[4] >> 16 : w[0] & 0xffff);
 		u32 q = b ? w[5 + i % 4] : __byte_perm(w[i % 4], w[i % 4 + 1], 0x5432);
 		for (int h = 0; h < 2; h++, q >>= 8)
-			y[h] = multiply_halves(i % 8 < 4 ? add_halves(low_pair(q), 0xe408e408u) : multiply_add_halves(high_pair(q), SIXTEENTH, 0xd480d480u), d);
+			y[h] = hmul2_rn(i % 8 < 4 ? hadd2_rn(low_pair(q), 0xe408e408u) : hfma2_rn(high_pair(q), SIXTEENTH, 0xd480d480u), d);
 	}
 };
 
@@ -237,7 +237,7 @@ struct Quarter<Q8_0> {
 		int b = i / 8;
 		u32 d = twice(b ? w[8] >> 16 : w[0] & 0xffff);
 		u32 q = (b ? w[1 + i] : __byte_perm(w[i], w[i + 1], 0x5432)) ^ 0x80808080u;
-		for (int h = 0; h < 2; h++) y[h] = multiply_halves(add_halves(__byte_perm(q, 0x64646464u, h ? 0x4341 : 0x4240), 0xe480e480u), d);
+		for (int h = 0; h < 2; h++) y[h] = hmul2_rn(hadd2_rn(__byte_perm(q, 0x64646464u, h ? 0x4341 : 0x4240), 0xe480e480u), d);
 	}
 };
 
@@ -276,8 +276,8 @@ struct Quarter<Q4_K> {
 	__device__ __forceinline__ void step(u32 y[2], int i) const {
 		u32 w = q[i / 4 % 2].w[i % 4];
 		for (int h = 0; h < 2; h++, w >>= 8) {
-			u32 v = i < 8 ? add_halves(low_pair(w), LESS_1024) : multiply_add_halves(high_pair(w), SIXTEENTH, LESS_64);
-			y[h] = multiply_add_halves(v, s.scale[i / 8], s.least[i / 8]);
+			u32 v = i < 8 ? hadd2_rn(low_pair(w), LESS_1024) : hfma2_rn(high_pair(w), SIXTEENTH, LESS_64);
+			y[h] = hfma2_rn(v, s.scale[i / 8], s.least[i / 8]);
 		}
 	}
 };
@@ -298,9 +298,9 @@ struct Quarter<Q5_K> {
 	__device__ __forceinline__ void step(u32 y[2], int i) const {
 		u32 w = q[i / 4 % 2].w[i % 4], b = bits[i / 4 % 2].w[i % 4];
 		for (int h = 0; h < 2; h++, w >>= 8, b >>= 8) {
-			u32 v = i < 8 ? add_halves(low_pair(w) | (b << 4 & 0x00100010u), LESS_1024)
-						  : multiply_add_halves(high_pair(w) | (b << 7 & 0x01000100u), SIXTEENTH, LESS_64);
-			y[h] = multiply_add_halves(v, s.scale[i / 8], s.least[i / 8]);
+			u32 v = i < 8 ? hadd2_rn(low_pair(w) | (b << 4 & 0x00100010u), LESS_1024)
+						  : hfma2_rn(high_pair(w) | (b << 7 & 0x01000100u), SIXTEENTH, LESS_64);
+			y[h] = hfma2_rn(v, s.scale[i / 8], s.least[i / 8]);
 		}
 	}
 };
@@ -338,7 +338,7 @@ struct Quarter<Q6_K> {
 	__device__ __forceinline__ void step(u32 y[2], int i) const {
 		u32 w = low[i], b = i < 8 ? high[i % 8] : high[i % 8] >> 2;
 		for (int h = 0; h < 2; h++, w >>= 8, b >>= 8)
-			y[h] = multiply_halves(add_halves(low_pair(w) | (b << 4 & 0x00300030u), 0xe420e420u), scale[i / 4]);
+			y[h] = hmul2_rn(hadd2_rn(low_pair(w) | (b << 4 & 0x00300030u), 0xe420e420u), scale[i / 4]);
 	}
 };
 
@@ -367,7 +367,7 @@ struct TileAt {
 
 // rows_of is tile sub of an item: 16 rows of the matrices, one after the other, or of
 // GATE 16 of both.
-__device__ __forceinline__ TileAt rows_of(const SeveralArgs& a, int item, int sub) {
+__device__ __forceinline__ TileAt rows_of(const SkinnyArgs& a, int item, int sub) {
 	if (a.mode == GATE) return {sub, item * HEIGHT, (int)a.n[0] - 1};
 	int end = ((int)a.n[0] + HEIGHT - 1) / HEIGHT, next = end + ((int)a.n[1] + HEIGHT - 1) / HEIGHT;
 	if (item < end) return {0, item * HEIGHT, (int)a.n[0] - 1};
@@ -381,7 +381,7 @@ __device__ __forceinline__ T pick(T const (&of)[3], int i) { return i == 0 ? of[
 // finish_range adds up what the blocks of a range of items have, and does with it what
 // the mode asks for.
 template <int NT>
-__device__ __forceinline__ void finish_range(const SeveralArgs& a, int range, int lo, int items, const float* scales) {
+__device__ __forceinline__ void finish_range(const SkinnyArgs& a, int range, int lo, int items, const float* scales) {
 	constexpr int COLS = NT * 8, FOURS = COLS * HEIGHT / 4, AHEAD = 2;  // times 4 words of a tile, of a thread at once
 	int splits = (int)a.splits, per = a.mode == GATE ? 2 : 1;
 	i64 stride = a.tiles * FOURS;
@@ -394,7 +394,7 @@ __device__ __forceinline__ void finish_range(const SeveralArgs& a, int range, in
 		const Word4* from[AHEAD];
 #pragma unroll
 		for (int u = 0; u < AHEAD; u++) {
-			int i = smaller(base + u * (int)blockDim.x, items * FOURS - 1);
+			int i = min_of(base + u * (int)blockDim.x, items * FOURS - 1);
 			from[u] = parts + (i64)(i / FOURS * per) * FOURS + i % FOURS;
 		}
 #pragma unroll 4
@@ -426,12 +426,12 @@ __device__ __forceinline__ void finish_range(const SeveralArgs& a, int range, in
 
 // several: block p·splits + s takes range p of the items and share s of the slices.
 template <int TYPE, int NT>
-__device__ __forceinline__ void several(const SeveralArgs& a) {
+__device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 	typedef Slab<TYPE, NT> C;
 	constexpr int COLS = NT * 8, SUMS = COLS * COLUMN;
-	DYNAMIC(u8, memory);
+	DYNAMIC_SHARED(u8, memory);
 	SHARED(int, last, 1);
-	let_next();
+	pdl_trigger();
 	int splits = (int)a.splits, across = (int)a.across, deep = C::WARPS / across, per = a.mode == GATE ? 2 : 1;
 	int range = blockIdx.x / splits, split = blockIdx.x % splits;
 	int all = ((int)a.n[0] + HEIGHT - 1) / HEIGHT;
@@ -441,7 +441,7 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 
 	// The warp takes items mine, mine+deep... of the range.
 	int slice = split * across + warp() % across, mine = warp() / across, from = slice * C::WEIGHTS;
-	int slices = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, there = smaller(across, slices - split * across);  // of the block
+	int slices = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, there = min_of(across, slices - split * across);  // of the block
 	int own = mine < deep && warp() % across < there ? (items - mine + deep - 1) / deep * per : 0;
 
 	float* sums = (float*)memory;                          // [TURNS, warps, SUMS]
@@ -469,29 +469,29 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 				for (int i = 0; i < (HEIGHT * C::PIECES + WARP - 1) / WARP; i++) {
 					int r = (i * WARP + lane()) / C::PIECES;
 					const u8* piece = source + r * gap + i * WARP * 16;
-					if (most < HEIGHT - 1) piece -= larger(r - most, 0) * bytes;
+					if (most < HEIGHT - 1) piece -= max_of(r - most, 0) * bytes;
 					// Rows of Q6_K start on any 2 bytes.
 					if (TYPE == Q6_K) piece -= (u64)(piece - (lane() + i * WARP - r * C::PIECES) * 16) & 15;
-					if (i * WARP + lane() < HEIGHT * C::PIECES) copy_async(to + i * WARP * 16 + r * (C::PITCH - C::PIECES * 16), piece);
+					if (i * WARP + lane() < HEIGHT * C::PIECES) cp_async(to + i * WARP * 16 + r * (C::PITCH - C::PIECES * 16), piece);
 				}
 			} else {
 				// Pieces of 16 bytes of odd rows change halves, so that neighbours read other banks.
 				bool there = from + round * 64 + lane() % 8 * 8 < (int)a.k;
 				u8* to = slot + lane() / 8 * 128 + (lane() % 8 ^ lane() / 8 % 2 * 4) * 16;
 #pragma unroll
-				for (int i = 0; i < 4; i++) copy_async_if(to + i * 512, w + smaller(lane() / 8 + i * 4, most) * bytes + round * 128, there);
+				for (int i = 0; i < 4; i++) cp_async_zfill(to + i * 512, w + min_of(lane() / 8 + i * 4, most) * bytes + round * 128, there);
 			}
 			if (++round == C::ROUNDS) {
 				round = 0;
 				turn++;
 			}
 		}
-		copy_commit();
+		cp_async_commit();
 		if (++into == C::STAGES) into = 0;
 	};
-	if (!a.fixed) wait_before();
+	if (!a.fixed) pdl_wait();
 	for (int i = 1; i < C::STAGES; i++) bring();
-	if (a.fixed) wait_before();
+	if (a.fixed) pdl_wait();
 	Part<TYPE, NT> p;
 	if (own > 0) take<TYPE, NT>(p, a.x, a.unit, slice);
 	if (a.norm && threadIdx.x < COLS) {
@@ -512,7 +512,7 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 			for (int q = 0; q < C::ROUNDS; q++) {
 				__syncwarp();  // all have read what the next slot overwrites
 				bring();
-				copy_wait<C::STAGES - 1>();
+				cp_async_wait<C::STAGES - 1>();
 				__syncwarp();
 				const u8* slot = ring + use * C::SLOT;
 				if constexpr (C::QUANTIZED) {
@@ -551,7 +551,7 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 			parts[(i64)(item * per + n % per) * COLS * HEIGHT + word] = sum;
 		}
 	}
-	copy_wait<0>();
+	cp_async_wait<0>();
 	__syncthreads();
 	if (splits > 1) {
 		if (threadIdx.x == 0) {
@@ -568,17 +568,17 @@ __device__ __forceinline__ void several(const SeveralArgs& a) {
 
 // A kernel for each type and for up to 8, 16 and 32 rows of x. With the three terms of
 // bfloat16, 32 rows take longer than twice 16.
-#define SEVERAL(name, TYPE)                                                             \
-	KERNEL_ALONE(name##_8, SeveralArgs, 16 * WARP) { several<TYPE, 1>(a); } \
-	KERNEL_ALONE(name##_16, SeveralArgs, 16 * WARP) { several<TYPE, 2>(a); }
-#define SEVERAL_32(name, TYPE) \
-	SEVERAL(name, TYPE)        \
-	KERNEL_ALONE(name##_32, SeveralArgs, 8 * WARP) { several<TYPE, 4>(a); }
+#define SKINNY(name, TYPE)                                                             \
+	KERNEL_1_PER_SM(name##_8, SkinnyArgs, 16 * WARP) { skinny_gemm<TYPE, 1>(a); } \
+	KERNEL_1_PER_SM(name##_16, SkinnyArgs, 16 * WARP) { skinny_gemm<TYPE, 2>(a); }
+#define SKINNY_32(name, TYPE) \
+	SKINNY(name, TYPE)        \
+	KERNEL_1_PER_SM(name##_32, SkinnyArgs, 8 * WARP) { skinny_gemm<TYPE, 4>(a); }
 
-SEVERAL_32(several_f16, F16)
-SEVERAL(several_bf16, BF16)
-SEVERAL_32(several_q4_0, Q4_0)
-SEVERAL_32(several_q8_0, Q8_0)
-SEVERAL_32(several_q4_k, Q4_K)
-SEVERAL_32(several_q5_k, Q5_K)
-SEVERAL_32(several_q6_k, Q6_K)
+SKINNY_32(skinny_gemm_f16, F16)
+SKINNY(skinny_gemm_bf16, BF16)
+SKINNY_32(skinny_gemm_q4_0, Q4_0)
+SKINNY_32(skinny_gemm_q8_0, Q8_0)
+SKINNY_32(skinny_gemm_q4_k, Q4_K)
+SKINNY_32(skinny_gemm_q5_k, Q5_K)
+SKINNY_32(skinny_gemm_q6_k, Q6_K)

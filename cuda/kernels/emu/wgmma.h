@@ -5,14 +5,14 @@
 
 #include "emu.h"
 
-#define DYNAMIC_WIDE(T, name) DYNAMIC(T, name)
+#define DYNAMIC_SHARED_1024(T, name) DYNAMIC_SHARED(T, name)
 
-struct WideMatrix {
+struct SmemDesc {
 	const char* at;
 	int lead, stride;
 
-	WideMatrix from(int bytes) const { return {at + bytes, lead, stride}; }
-	WideMatrix same(int bytes) const { return {__shfl_sync(0xffffffffu, at + bytes, 0), lead, stride}; }
+	SmemDesc from(int bytes) const { return {at + bytes, lead, stride}; }
+	SmemDesc same(int bytes) const { return {__shfl_sync(0xffffffffu, at + bytes, 0), lead, stride}; }
 
 	// half is the number at an offset of bytes from the start, pieces in place.
 	float half(int offset) const {
@@ -26,25 +26,25 @@ struct WideMatrix {
 	float of_columns(int n, int k) const { return half(n / 64 * lead + k / 8 * stride + k % 8 * 128 + n % 64 * 2); }
 };
 
-inline WideMatrix wide_at(const void* at, int lead, int stride) {
+inline SmemDesc smem_desc(const void* at, int lead, int stride) {
 	if (((uint64_t)at - (uint64_t)emu::dynamic()) % 1024) emu::stop("a matrix %llu bytes into shared memory", (unsigned long long)((uint64_t)at - (uint64_t)emu::dynamic()));
 	return {(const char*)at, lead, stride};
 }
-inline void wide_written() {}
+inline void fence_proxy_async() {}
 
 // A Gate is how many threads are to come, how many have, whether it has opened an odd
 // number of times, and for how many bytes it waits.
-typedef uint64_t Gate;
+typedef uint64_t Mbarrier;
 namespace emu {
 struct GateState {
 	uint8_t all, come;
 	uint16_t odd;
 	int32_t bytes;
 };
-inline GateState& state(Gate* g) { return *(GateState*)g; }
-inline void try_open(Gate* g);
+inline GateState& state(Mbarrier* g) { return *(GateState*)g; }
+inline void try_open(Mbarrier* g);
 // bring_one makes a copy and tells its gate.
-inline void bring_one(const Bring& b, Gate* g) {
+inline void bring_one(const Bring& b, Mbarrier* g) {
 	for (int r = 0; r < 64; r++) {
 		for (int c = 0; c < 8; c++) memcpy(b.to + r * 128 + (c ^ r % 8) * 16, b.from + r * b.pitch + c * 16, 16);
 	}
@@ -52,11 +52,11 @@ inline void bring_one(const Bring& b, Gate* g) {
 	try_open(g);
 }
 // bring_now makes the copies that are to tell a gate.
-inline void bring_now(Gate* g) {
+inline void bring_now(Mbarrier* g) {
 	Bring b;
 	while (brought(g, b)) bring_one(b, g);
 }
-inline void try_open(Gate* g) {
+inline void try_open(Mbarrier* g) {
 	GateState& s = state(g);
 	if (s.come != s.all || s.bytes != 0) return;
 	s.come = 0;
@@ -64,16 +64,16 @@ inline void try_open(Gate* g) {
 	open(g);
 }
 }  // namespace emu
-inline void gate_make(Gate* g, int n) { emu::state(g) = {(uint8_t)n, 0, 0, 0}; }
-inline void gate_come(Gate* g) {
+inline void mbarrier_init(Mbarrier* g, int n) { emu::state(g) = {(uint8_t)n, 0, 0, 0}; }
+inline void mbarrier_arrive(Mbarrier* g) {
 	emu::state(g).come++;
 	emu::try_open(g);
 }
-inline void gate_expect(Gate* g, int bytes) {
+inline void mbarrier_arrive_expect_tx(Mbarrier* g, int bytes) {
 	emu::state(g).bytes += bytes;
-	gate_come(g);
+	mbarrier_arrive(g);
 }
-inline void gate_pass(Gate* g, unsigned odd) {
+inline void mbarrier_wait(Mbarrier* g, unsigned odd) {
 	emu::bring_now(g);
 	while (emu::state(g).odd == odd) {
 		emu::wait_gate(g);
@@ -81,11 +81,11 @@ inline void gate_pass(Gate* g, unsigned odd) {
 	}
 }
 
-struct WideMap {
+struct TensorMap {
 	uint64_t words[16];  // where the matrix is, its rows, and halves of a row
 };
 
-inline void wide_bring(void* to, const WideMap& map, int column, int row, Gate* g) {
+inline void tma_load_2d(void* to, const TensorMap& map, int column, int row, Mbarrier* g) {
 	const char* from = (const char*)map.words[0];
 	uint64_t rows = map.words[1], width = map.words[2];
 	if (((uint64_t)to - (uint64_t)emu::dynamic()) % 1024) emu::stop("a panel %llu bytes into shared memory", (unsigned long long)((uint64_t)to - (uint64_t)emu::dynamic()));
@@ -98,23 +98,23 @@ inline void wide_bring(void* to, const WideMap& map, int column, int row, Gate* 
 }
 
 template <int N>
-void wide_shrink() {}
+void setmaxnreg_dec() {}
 template <int N>
-void wide_grow() {}
-inline void wide_begin() {}
-inline void wide_commit() {}
+void setmaxnreg_inc() {}
+inline void wgmma_fence() {}
+inline void wgmma_commit() {}
 template <int M>
-void wide_keep(float (&)[M]) {}
+void keep_accumulators(float (&)[M]) {}
 template <int N, int M>
-void wide_wait(float (&)[M]) {}
+void wgmma_wait(float (&)[M]) {}
 template <int N, int M>
-void wide_wait_too(float (&)[M]) {}
+void wgmma_wait_alt(float (&)[M]) {}
 
 namespace emu {
 
 // wide_add adds the products that a lane has of its warp's 16 rows.
 template <class A, class B, int M>
-void wide_add(float (&c)[M], A a, B b) {
+void wgmma_add(float (&c)[M], A a, B b) {
 	int l = threadIdx.x & 31;
 	for (int j = 0; j < M / 4; j++) {
 		for (int i = 0; i < 4; i++) {
@@ -124,7 +124,7 @@ void wide_add(float (&c)[M], A a, B b) {
 }
 
 // wide_registers gathers the 16 rows of a warp that lanes have in registers.
-inline void wide_registers(float x[16][16], const uint32_t a[4]) {
+inline void wgmma_gather_a(float x[16][16], const uint32_t a[4]) {
 	for (int half = 0; half < 2; half++) {
 		const uint64_t* all = exchange(a[2 * half] | (uint64_t)a[2 * half + 1] << 32, "wide_multiply");
 		for (int l = 0; l < 32; l++) {
@@ -135,20 +135,20 @@ inline void wide_registers(float x[16][16], const uint32_t a[4]) {
 
 }  // namespace emu
 
-inline void wide_multiply(float (&c)[128], WideMatrix a, WideMatrix b) {
+inline void wgmma(float (&c)[128], SmemDesc a, SmemDesc b) {
 	int first = (threadIdx.x / 32 & 3) * 16;
-	emu::wide_add(c, [&](int r, int k) { return a.of_rows(first + r, k); }, [&](int n, int k) { return b.of_rows(n, k); });
+	emu::wgmma_add(c, [&](int r, int k) { return a.of_rows(first + r, k); }, [&](int n, int k) { return b.of_rows(n, k); });
 }
 template <int ADD, int M>
-void wide_multiply(float (&c)[M], const uint32_t a[4], WideMatrix b) {
+void wgmma(float (&c)[M], const uint32_t a[4], SmemDesc b) {
 	float x[16][16];
 	if (!ADD) memset(c, 0, sizeof c);
-	emu::wide_registers(x, a);
-	emu::wide_add(c, [&](int r, int k) { return x[r][k]; }, [&](int n, int k) { return b.of_rows(n, k); });
+	emu::wgmma_gather_a(x, a);
+	emu::wgmma_add(c, [&](int r, int k) { return x[r][k]; }, [&](int n, int k) { return b.of_rows(n, k); });
 }
 template <int M>
-void wide_multiply_rows(float (&c)[M], const uint32_t a[4], WideMatrix b) {
+void wgmma_tn(float (&c)[M], const uint32_t a[4], SmemDesc b) {
 	float x[16][16];
-	emu::wide_registers(x, a);
-	emu::wide_add(c, [&](int r, int k) { return x[r][k]; }, [&](int n, int k) { return b.of_columns(n, k); });
+	emu::wgmma_gather_a(x, a);
+	emu::wgmma_add(c, [&](int r, int k) { return x[r][k]; }, [&](int n, int k) { return b.of_columns(n, k); });
 }

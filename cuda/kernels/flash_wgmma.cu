@@ -8,9 +8,9 @@
 // memory. While the tensor cores add up a group's values, its threads make the weights
 // of the next step.
 #include "tiles.cuh"
-#include "wide.cuh"
+#include "wgmma.cuh"
 
-#if WIDE
+#if WGMMA
 
 constexpr int STEP_TILES = 2;
 constexpr int STEP = STEP_TILES * PAGE;  // positions of a step
@@ -42,10 +42,10 @@ struct WideGroup {
 		if (plan.span.back || plan.span.drop != 0 || weights) return;
 		if (all || (w.head * PAGE <= sink && (recent_last <= w.tail * PAGE || w.tail >= before))) {
 			int tails = w.pages - w.head - w.middle;
-			pages = before < w.tail ? smaller(before, w.head) + (w.blocks ? smaller(w.middle, larger(below(w.e, before) - w.from, 0)) : 0)
-			                        : w.head + w.middle + smaller(tails, before - w.tail);
+			pages = before < w.tail ? min_of(before, w.head) + (w.blocks ? min_of(w.middle, max_of(lower_bound(w.e, before) - w.from, 0)) : 0)
+			                        : w.head + w.middle + min_of(tails, before - w.tail);
 		}
-		if (w.all > w.pages && w.e.n > 0 && w.e.index[0] >= sink && w.e.index[w.e.n - 1] < smaller(recent_first, own + 1)) entries = w.e.n / PAGE;
+		if (w.all > w.pages && w.e.n > 0 && w.e.index[0] >= sink && w.e.index[w.e.n - 1] < min_of(recent_first, own + 1)) entries = w.e.n / PAGE;
 	}
 
 	// fast reports whether tile t is one of them.
@@ -53,7 +53,7 @@ struct WideGroup {
 	__device__ bool fast_step(const Tiles& w, int j) const { return fast(w, j * STEP_TILES) && fast(w, j * STEP_TILES + STEP_TILES - 1); }
 
 	// whole reports whether all rows read all of a tile, with weight one.
-	__device__ bool whole(const Marks& m, const Tiles& w, int t) const {
+	__device__ bool fully_visible(const Marks& m, const Tiles& w, int t) const {
 		int lo = m.at[t % STEP_TILES * PAGE], hi = m.at[t % STEP_TILES * PAGE + PAGE - 1];
 		if (lo < 0 || hi < 0 || hi > own || lo < back || !(hi < span_sink || lo >= bound)) return false;
 		if (t >= w.pages) return !weights && lo >= sink && hi < recent_first;
@@ -85,17 +85,17 @@ template <int DIM>
 struct WideRing {
 	u16 k[STEP_RING][STEP * DIM], v[STEP_RING][STEP * DIM];
 	Marks marks[STEP_RING];
-	Gate there[2 * STEP_RING], keys_used[STEP_RING], values_used[STEP_RING];  // keys, then values
+	Mbarrier there[2 * STEP_RING], keys_used[STEP_RING], values_used[STEP_RING];  // keys, then values
 	WideBlock block;
 
 	// make comes before all; the block meets in it.
 	__device__ __forceinline__ void make(int groups) {
 		if (threadIdx.x == 0) {
 			for (int i = 0; i < STEP_RING; i++) {
-				gate_make(there + i, 4);
-				gate_make(there + STEP_RING + i, 4);
-				gate_make(keys_used + i, 4 * groups);
-				gate_make(values_used + i, 4 * groups);
+				mbarrier_init(there + i, 4);
+				mbarrier_init(there + STEP_RING + i, 4);
+				mbarrier_init(keys_used + i, 4 * groups);
+				mbarrier_init(values_used + i, 4 * groups);
 			}
 		}
 		__syncthreads();
@@ -122,21 +122,21 @@ struct Turn {
 __device__ __forceinline__ int steps_of(const Tiles& w) { return (w.all + STEP_TILES - 1) / STEP_TILES; }
 
 // come is what a warp does at a gate that counts warps.
-__device__ __forceinline__ void come(Gate* g) {
+__device__ __forceinline__ void come(Mbarrier* g) {
 	__syncwarp();
-	if (lane() == 0) gate_come(g);
+	if (lane() == 0) mbarrier_arrive(g);
 }
 
-// WideArgs are FlashArgs with the cache as rows of the length of a head.
-struct WideArgs : FlashArgs {
-	WideMap keys, values;
+// FlashWgmmaArgs are FlashArgs with the cache as rows of the length of a head.
+struct FlashWgmmaArgs : FlashArgs {
+	TensorMap keys, values;
 };
 
 template <int DIM>
 struct WideRows {
 	u32 q[DIM / 16][4];
 	float acc[DIM / 2];
-	State s[2];
+	SoftmaxState s[2];
 };
 
 // row_of is the position of a row that this lane has parts of, of a group whose first
@@ -154,7 +154,7 @@ __device__ inline void hide(float (&s)[STEP / 2], const Plan& plan, int own, con
 		int c = i / 2 * 8 + lane() % 4 * 2 + i % 2, j = m.at[c];
 #pragma unroll
 		for (int u = 0; u < 2; u++) {
-			bool edge = see[u].edge(j), in = j >= 0 && see[u].spanned(j) && (c < paged || !edge);
+			bool edge = see[u].in_sinks_or_window(j), in = j >= 0 && see[u].spanned(j) && (c < paged || !edge);
 			seen[u] |= (u32)in << i;
 			listed[u] |= (u32)(in && !edge) << i;
 		}
@@ -186,15 +186,15 @@ __device__ __forceinline__ void weigh(WideRows<DIM>& r, float (&s)[STEP / 2], fl
 	for (int u = 0; u < 2; u++) top[u] = fmaxf(top[2 * u], top[2 * u + 1]);
 #pragma unroll
 	for (int m = 1; m < 4; m *= 2) {
-		float other[2] = {__shfl_xor_sync(ALL, top[0], m), __shfl_xor_sync(ALL, top[1], m)};
+		float other[2] = {__shfl_xor_sync(FULL_MASK, top[0], m), __shfl_xor_sync(FULL_MASK, top[1], m)};
 #pragma unroll
 		for (int u = 0; u < 2; u++) top[u] = fmaxf(top[u], other[u]);
 	}
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
-		top[u] = fmaxf(top[u], r.s[u].top);
-		scale[u] = power2(r.s[u].top - top[u]);
-		r.s[u].top = top[u];
+		top[u] = fmaxf(top[u], r.s[u].max);
+		scale[u] = exp2_ftz(r.s[u].max - top[u]);
+		r.s[u].max = top[u];
 	}
 #pragma unroll
 	for (int i = 0; i < 4; i++) sum[i] = 0;
@@ -202,7 +202,7 @@ __device__ __forceinline__ void weigh(WideRows<DIM>& r, float (&s)[STEP / 2], fl
 	for (int n = 0; n < STEP / 8; n++) {
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
-			s[n * 4 + i] = power2(s[n * 4 + i] - top[i / 2]);
+			s[n * 4 + i] = exp2_ftz(s[n * 4 + i] - top[i / 2]);
 			sum[i] += s[n * 4 + i];
 		}
 	}
@@ -219,7 +219,7 @@ struct Bringer {
 	static constexpr int ROWS = STEP / 4, SHARE = PAGE / ROWS;    // of a warp; warps of a tile
 	static constexpr u32 NONE = ~0u;
 
-	const WideArgs& a;
+	const FlashWgmmaArgs& a;
 	WideRing<DIM>& ring;
 	const WideBlock& b;
 	const Tiles& w;
@@ -238,7 +238,7 @@ struct Bringer {
 
 	// read is the position in step j.
 	__device__ __forceinline__ int read(int j) const { return tile(j) < w.all ? w.position(tile(j), first() % PAGE + lane() % ROWS) : -1; }
-	__device__ __forceinline__ int page_of_next() const { return next >= 0 && next <= b.last ? page_at(a.g, 0, next / PAGE) : -1; }
+	__device__ __forceinline__ int page_of_next() const { return next >= 0 && next <= b.last ? page_entry(a.g, 0, next / PAGE) : -1; }
 
 	// begin comes before locate(0).
 	__device__ __forceinline__ void begin() {
@@ -250,7 +250,7 @@ struct Bringer {
 
 	// locate finds the rows of step j, after that of the step before.
 	__device__ __forceinline__ void locate(int j) {
-		at = next >= 0 && next <= b.last && page_good(a.g, 0, page) ? next : -1;
+		at = next >= 0 && next <= b.last && page_valid(a.g, 0, page) ? next : -1;
 		row = at >= 0 ? ((u32)page * (u32)a.g.heads + (u32)b.kv_head) * PAGE + (u32)at % PAGE : NONE;
 		next = after;
 		page = page_of_next();
@@ -260,16 +260,16 @@ struct Bringer {
 	// paged reports whether the tile of step j is a page that is brought as a whole:
 	// its last position is seen, and the page is there. All its warps say the same.
 	__device__ __forceinline__ bool paged(int j) const {
-		return tile(j) < w.pages && __shfl_sync(ALL, at >= 0 && at / PAGE * PAGE + PAGE - 1 <= b.last, 0);
+		return tile(j) < w.pages && __shfl_sync(FULL_MASK, at >= 0 && at / PAGE * PAGE + PAGE - 1 <= b.last, 0);
 	}
 
 	// bring begins to bring the rows that were located, of keys or values, and has the
 	// gate open when they are there.
-	__device__ __forceinline__ void bring(u16* to, const WideMap& map, const void* cache, u32 rows, bool paged, int gate) {
+	__device__ __forceinline__ void bring(u16* to, const TensorMap& map, const void* cache, u32 rows, bool paged, int gate) {
 		if (!paged) {
 			copy(to, cache, rows);
-			copy_commit();
-			copy_wait<2>();
+			cp_async_commit();
+			cp_async_wait<2>();
 			hand(sent[0]);
 			sent[0] = sent[1];
 			sent[1] = gate;
@@ -280,11 +280,11 @@ struct Bringer {
 		__syncwarp();
 		if (lane() > 0) return;
 		if (panel >= DIM / 64) {
-			gate_come(ring.there + gate);
+			mbarrier_arrive(ring.there + gate);
 			return;
 		}
-		gate_expect(ring.there + gate, PAGE * 64 * 2);
-		wide_bring(to + panel * PANEL + tile * 64, map, panel * 64, (int)(rows / PAGE * PAGE), ring.there + gate);
+		mbarrier_arrive_expect_tx(ring.there + gate, PAGE * 64 * 2);
+		tma_load_2d(to + panel * PANEL + tile * 64, map, panel * 64, (int)(rows / PAGE * PAGE), ring.there + gate);
 	}
 
 	// copy begins to copy pieces of rows.
@@ -295,22 +295,22 @@ struct Bringer {
 		const u16* pieces = (const u16*)cache + c * 8;
 #pragma unroll 4
 		for (int i = 0; i < ROWS; i += ONCE) {
-			u32 r = __shfl_sync(ALL, rows, i + from);
+			u32 r = __shfl_sync(FULL_MASK, rows, i + from);
 			bool there = r != NONE;
-			copy_async_if(to + (piece ^ i % 8 * 8) + i * 64, pieces + (there ? (i64)r * DIM : 0), there);  // row i + from has its pieces at c ^ (i + from)%8
+			cp_async_zfill(to + (piece ^ i % 8 * 8) + i * 64, pieces + (there ? (i64)r * DIM : 0), there);  // row i + from has its pieces at c ^ (i + from)%8
 		}
 	}
 
 	// hand tells a gate that what was copied is there, flush all gates.
 	__device__ __forceinline__ void hand(int& gate) const {
 		if (gate < 0) return;
-		wide_written();
+		fence_proxy_async();
 		come(ring.there + gate);
 		gate = -1;
 	}
 	__device__ __forceinline__ void flush() {
 		if (sent[1] < 0) return;
-		copy_wait<0>();
+		cp_async_wait<0>();
 		hand(sent[0]);
 		hand(sent[1]);
 	}
@@ -332,13 +332,13 @@ struct Bringer {
 			if (j < steps) {
 				locate(j);
 				whole = paged(j);
-				gate_pass(ring.keys_used + k.at, k.odd ^ 1);
+				mbarrier_wait(ring.keys_used + k.at, k.odd ^ 1);
 				mark(ring.marks[k.at], j);
 				bring(ring.k[k.at], a.keys, a.g.k, row, whole, k.at);
 			}
 			if (VALUES && j > 0) {
 				Turn v = k.before();
-				gate_pass(ring.values_used + v.at, v.odd ^ 1);
+				mbarrier_wait(ring.values_used + v.at, v.odd ^ 1);
 				bring(ring.v[v.at], a.values, a.g.v, before, whole_before, STEP_RING + v.at);
 			}
 			k.next();
@@ -360,7 +360,7 @@ __device__ inline WideGroup group_of(const Plan& plan, const Tiles& w, int own, 
 // attend_group is what a group of four warps does: the rows from its own on, of which
 // the block has some.
 template <int DIM, int GROUPS>
-__device__ __forceinline__ void attend_group(const WideArgs& a, WideRing<DIM>& ring) {
+__device__ __forceinline__ void attend_group(const FlashWgmmaArgs& a, WideRing<DIM>& ring) {
 	const WideBlock& b = ring.block;
 	const Tiles& w = b.tiles;
 	const WideGroup& see = b.groups[threadIdx.x / 128];
@@ -370,7 +370,7 @@ __device__ __forceinline__ void attend_group(const WideArgs& a, WideRing<DIM>& r
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
 		int at = row_of(see.own, u);
-		r.s[u] = {NOTHING, 0};
+		r.s[u] = {EMPTY_MAX, 0};
 		bool there = at >= b.lo && at <= b.last;
 		const float* q = a.q + ((i64)(there ? at - b.first : 0) * a.heads + head()) * DIM + lane() % 4 * 2;
 #pragma unroll
@@ -384,24 +384,24 @@ __device__ __forceinline__ void attend_group(const WideArgs& a, WideRing<DIM>& r
 
 	float s[STEP / 2], scale[2] = {1, 1};
 	u32 p[STEP / 16][4];
-	auto keys = [&](int at) { return wide_at(ring.k[at], 0, 1024); };
-	auto values = [&](int at) { return wide_at(ring.v[at], PANEL * 2, 1024); };
-	auto multiply_keys = [&](WideMatrix k) {
-		wide_begin();
+	auto keys = [&](int at) { return smem_desc(ring.k[at], 0, 1024); };
+	auto values = [&](int at) { return smem_desc(ring.v[at], PANEL * 2, 1024); };
+	auto multiply_keys = [&](SmemDesc k) {
+		wgmma_fence();
 #pragma unroll
 		for (int i = 0; i < DIM / 16; i++) {
 			if (i == 0)
-				wide_multiply<0>(s, r.q[i], k);
+				wgmma<0>(s, r.q[i], k);
 			else
-				wide_multiply<1>(s, r.q[i], k.from(i / 4 * PANEL * 2 + i % 4 * 32));
+				wgmma<1>(s, r.q[i], k.from(i / 4 * PANEL * 2 + i % 4 * 32));
 		}
-		wide_commit();
+		wgmma_commit();
 	};
-	auto multiply_values = [&](WideMatrix v) {
-		wide_begin();
+	auto multiply_values = [&](SmemDesc v) {
+		wgmma_fence();
 #pragma unroll
-		for (int k = 0; k < STEP / 16; k++) wide_multiply_rows(r.acc, p[k], v.from(k * 2048));
-		wide_commit();
+		for (int k = 0; k < STEP / 16; k++) wgmma_tn(r.acc, p[k], v.from(k * 2048));
+		wgmma_commit();
 	};
 	auto pack = [&] {
 #pragma unroll
@@ -410,20 +410,20 @@ __device__ __forceinline__ void attend_group(const WideArgs& a, WideRing<DIM>& r
 			for (int i = 0; i < 4; i++) p[k][i] = pack_half(s[k * 8 + i * 2], s[k * 8 + i * 2 + 1]);
 		}
 	};
-	auto rescales = [&] { return __any_sync(ALL, scale[0] != 1 || scale[1] != 1 || !(r.s[0].sum + r.s[1].sum >= 0)); };
+	auto rescales = [&] { return __any_sync(FULL_MASK, scale[0] != 1 || scale[1] != 1 || !(r.s[0].sum + r.s[1].sum >= 0)); };
 	auto rescale = [&] {
 #pragma unroll
 		for (int d = 0; d < DIM / 2; d++) r.acc[d] *= scale[d / 2 % 2];
 	};
 	auto look = [&](const Marks& m, int j) {
 		bool all = true;
-		for (int t = j * STEP_TILES; t < (j + 1) * STEP_TILES; t++) all = all && see.whole(m, w, t);
+		for (int t = j * STEP_TILES; t < (j + 1) * STEP_TILES; t++) all = all && see.fully_visible(m, w, t);
 		if (!all) hide(s, a.plan, see.own, m, (w.pages - j * STEP_TILES) * PAGE);
 	};
 	Turn k = {0, 0};
-	gate_pass(ring.there, 0);
+	mbarrier_wait(ring.there, 0);
 	multiply_keys(keys(0));
-	wide_wait<0>(s);
+	wgmma_wait<0>(s);
 	look(ring.marks[0], 0);
 	come(ring.keys_used);
 	weigh(r, s, scale);
@@ -432,27 +432,27 @@ __device__ __forceinline__ void attend_group(const WideArgs& a, WideRing<DIM>& r
 		bool fast = see.fast_step(w, j);
 		k.next();
 		Turn v = k.before();
-		WideMatrix key = keys(k.at), value = values(v.at);
-		gate_pass(ring.there + k.at, k.odd);
+		SmemDesc key = keys(k.at), value = values(v.at);
+		mbarrier_wait(ring.there + k.at, k.odd);
 		multiply_keys(key);
-		gate_pass(ring.there + STEP_RING + v.at, v.odd);
+		mbarrier_wait(ring.there + STEP_RING + v.at, v.odd);
 		multiply_values(value);
 		if (fast) {
-			wide_wait<1>(s);
+			wgmma_wait<1>(s);
 			come(ring.keys_used + k.at);
 			weigh(r, s, scale);
 			// The values are waited for in two branches, which hang on the sums: else
 			// the compiler waits before it makes the weights.
 			if (rescales()) {
-				wide_wait<0>(r.acc);
+				wgmma_wait<0>(r.acc);
 				rescale();
 			} else {
-				wide_wait_too<0>(r.acc);
+				wgmma_wait_alt<0>(r.acc);
 			}
 			pack();
 		} else {
-			wide_wait<0>(s);
-			wide_wait<0>(r.acc);
+			wgmma_wait<0>(s);
+			wgmma_wait<0>(r.acc);
 			look(ring.marks[k.at], j);
 			come(ring.keys_used + k.at);
 			weigh(r, s, scale);
@@ -461,15 +461,15 @@ __device__ __forceinline__ void attend_group(const WideArgs& a, WideRing<DIM>& r
 		}
 		come(ring.values_used + k.before().at);
 	}
-	gate_pass(ring.there + STEP_RING + k.at, k.odd);
+	mbarrier_wait(ring.there + STEP_RING + k.at, k.odd);
 	multiply_values(values(k.at));
-	wide_wait<0>(r.acc);
+	wgmma_wait<0>(r.acc);
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
 		float sum = r.s[u].sum;
-		sum += __shfl_xor_sync(ALL, sum, 1);
-		sum += __shfl_xor_sync(ALL, sum, 2);
-		float part = finish(sum, false);
+		sum += __shfl_xor_sync(FULL_MASK, sum, 1);
+		sum += __shfl_xor_sync(FULL_MASK, sum, 2);
+		float part = normalizer(sum, false);
 		int at = row_of(see.own, u);
 		if (at < b.lo || at > b.last) continue;
 		float* y = a.dst + ((i64)(at - b.first) * a.heads + head()) * DIM + lane() % 4 * 2;
@@ -482,15 +482,15 @@ __device__ __forceinline__ void attend_group(const WideArgs& a, WideRing<DIM>& r
 }
 
 template <int DIM, int GROUPS>
-__device__ __forceinline__ void flash_wide(const WideArgs& a) {
-	DYNAMIC_WIDE(WideRing<DIM>, ring);
-	int first = first_of(a.g, 0), rows = (int)a.g.rows, group = threadIdx.x / 128;
+__device__ __forceinline__ void flash_wgmma(const FlashWgmmaArgs& a) {
+	DYNAMIC_SHARED_1024(WideRing<DIM>, ring);
+	int first = first_position(a.g, 0), rows = (int)a.g.rows, group = threadIdx.x / 128;
 	if (first < 0) return;
 	int span = a.by_heads ? FLASH_ROWS : FLASH_ROWS * GROUPS, h = a.by_heads ? blockIdx.y * GROUPS + group % GROUPS : blockIdx.y;
 	int tile = first / span + (int)(gridDim.x - 1 - blockIdx.x);  // the long ones first
-	int lo = larger(tile * span, first), last = smaller((tile + 1) * span, first + rows) - 1;
+	int lo = max_of(tile * span, first), last = min_of((tile + 1) * span, first + rows) - 1;
 	if (lo > last) return;
-	At at = {0, first, lo};
+	RowPosition at = {0, first, lo};
 	Tiles w = tiles_of(a.plan, entries(a.plan.list, a.g, at, h, (int)a.heads), lo, last);
 	if (w.all == 0) {  // a tile of nothing
 		w.all = 1;
@@ -501,11 +501,11 @@ __device__ __forceinline__ void flash_wide(const WideArgs& a) {
 		ring->block.groups[group] = group_of(a.plan, w, tile * span + (a.by_heads ? 0 : group * FLASH_ROWS), a.plan.middle == MIDDLE_ALL);
 	ring->make(GROUPS);
 	if (group == GROUPS) {
-		if (GROUPS == 2) wide_shrink<56>();
+		if (GROUPS == 2) setmaxnreg_dec<56>();
 		Bringer<DIM, GROUPS, true> b = {a, *ring, ring->block, ring->block.tiles};
 		b.run();
 	} else {
-		if (GROUPS == 2) wide_grow<224>();
+		if (GROUPS == 2) setmaxnreg_inc<224>();
 		attend_group<DIM, GROUPS>(a, *ring);
 	}
 }
@@ -513,7 +513,7 @@ __device__ __forceinline__ void flash_wide(const WideArgs& a) {
 // edge_group is the largest score of a group's rows over the tiles of a plan without a
 // middle; see stripe_many.cu. h is its head, own the position of its first row.
 template <int DIM>
-__device__ __forceinline__ void edge_group(const WideArgs& a, const Tiles& w, WideRing<DIM>& ring, int h, int own, int first, int lo, int last) {
+__device__ __forceinline__ void edge_group(const FlashWgmmaArgs& a, const Tiles& w, WideRing<DIM>& ring, int h, int own, int first, int lo, int last) {
 	int p[2];
 	for (int u = 0; u < 2; u++) p[u] = own + warp() % 4 * 16 + lane() / 4 + u * 8;
 	auto there = [&](int u) { return p[u] >= lo && p[u] <= last; };
@@ -522,23 +522,23 @@ __device__ __forceinline__ void edge_group(const WideArgs& a, const Tiles& w, Wi
 	Sight see[2] = {sight_of(a.plan, p[0]), sight_of(a.plan, p[1])};
 	WideGroup all = group_of(a.plan, w, own, false);
 	float s[PAGE / 2], top[4] = {-infinity(), -infinity(), -infinity(), -infinity()};
-	WideMatrix keys = wide_at(ring.k, 0, 1024);
+	SmemDesc keys = smem_desc(ring.k, 0, 1024);
 	Turn turn = {0, 0};
 	for (int t = 0; t < w.all; t++) {
-		if (t % STEP_TILES == 0) gate_pass(ring.there + turn.at, turn.odd);
-		WideMatrix k = keys.same(turn.at * (STEP * DIM * 2) + t % STEP_TILES * (PAGE * 128));
-		wide_begin();
+		if (t % STEP_TILES == 0) mbarrier_wait(ring.there + turn.at, turn.odd);
+		SmemDesc k = keys.same(turn.at * (STEP * DIM * 2) + t % STEP_TILES * (PAGE * 128));
+		wgmma_fence();
 #pragma unroll
 		for (int i = 0; i < DIM / 16; i++) {
-			WideMatrix part = k.from(i / 4 * PANEL * 2 + i % 4 * 32);
+			SmemDesc part = k.from(i / 4 * PANEL * 2 + i % 4 * 32);
 			if (i == 0)
-				wide_multiply<0>(s, high[i], part);
+				wgmma<0>(s, high[i], part);
 			else
-				wide_multiply<1>(s, high[i], part);
-			wide_multiply<1>(s, low[i], part);
+				wgmma<1>(s, high[i], part);
+			wgmma<1>(s, low[i], part);
 		}
-		wide_commit();
-		wide_wait<0>(s);
+		wgmma_commit();
+		wgmma_wait<0>(s);
 		if (t % STEP_TILES == STEP_TILES - 1) {
 			come(ring.keys_used + turn.at);
 			turn.next();
@@ -548,7 +548,7 @@ __device__ __forceinline__ void edge_group(const WideArgs& a, const Tiles& w, Wi
 #pragma unroll
 			for (int i = 0; i < PAGE / 2; i++) {
 				int j = from + i / 4 * 8 + i % 2;
-				if (!see[i / 2 % 2].spanned(j) || !see[i / 2 % 2].edge(j)) s[i] = -infinity();
+				if (!see[i / 2 % 2].spanned(j) || !see[i / 2 % 2].in_sinks_or_window(j)) s[i] = -infinity();
 			}
 		}
 		bool broken = false;
@@ -560,27 +560,27 @@ __device__ __forceinline__ void edge_group(const WideArgs& a, const Tiles& w, Wi
 		if (broken) {
 #pragma unroll
 			for (int i = 0; i < PAGE / 2; i++) {
-				if (there(i / 2 % 2)) met(a.g, s[i]);
+				if (there(i / 2 % 2)) count_nan(a.g, s[i]);
 			}
 		}
 	}
 	for (int u = 0; u < 2; u++) {
 		float most = fmaxf(top[2 * u], top[2 * u + 1]);
-		most = fmaxf(most, __shfl_xor_sync(ALL, most, 1));
-		most = fmaxf(most, __shfl_xor_sync(ALL, most, 2));
+		most = fmaxf(most, __shfl_xor_sync(FULL_MASK, most, 1));
+		most = fmaxf(most, __shfl_xor_sync(FULL_MASK, most, 2));
 		if (there(u) && lane() % 4 == 0) a.dst[(i64)(p[u] - first) * a.heads + h] = most * (1 / sqrtf((float)DIM));
 	}
 }
 
-// edge_max_wide has the blocks of flash_wide.
+// edge_max_wgmma has the blocks of flash_wide.
 template <int DIM>
-__device__ __forceinline__ void edge_max_wide(const WideArgs& a) {
-	DYNAMIC_WIDE(WideRing<DIM>, ring);
-	int first = first_of(a.g, 0), rows = (int)a.g.rows, group = threadIdx.x / 128;
+__device__ __forceinline__ void edge_max_wgmma(const FlashWgmmaArgs& a) {
+	DYNAMIC_SHARED_1024(WideRing<DIM>, ring);
+	int first = first_position(a.g, 0), rows = (int)a.g.rows, group = threadIdx.x / 128;
 	if (first < 0) return;
 	int span = a.by_heads ? FLASH_ROWS : FLASH_ROWS * 2, h = a.by_heads ? blockIdx.y * 2 + group % 2 : blockIdx.y;
 	int tile = first / span + (int)(gridDim.x - 1 - blockIdx.x);
-	int lo = larger(tile * span, first), last = smaller((tile + 1) * span, first + rows) - 1;
+	int lo = max_of(tile * span, first), last = min_of((tile + 1) * span, first + rows) - 1;
 	if (lo > last) return;
 	Entries none = {nullptr, nullptr, 0};
 	Tiles w = tiles_of(a.plan, none, lo, last);
@@ -594,22 +594,22 @@ __device__ __forceinline__ void edge_max_wide(const WideArgs& a) {
 	}
 }
 
-KERNEL_ALONE(edge_max_wide_64, WideArgs, 384) { edge_max_wide<64>(a); }
-KERNEL_ALONE(edge_max_wide_128, WideArgs, 384) { edge_max_wide<128>(a); }
+KERNEL_1_PER_SM(edge_max_wgmma_64, FlashWgmmaArgs, 384) { edge_max_wgmma<64>(a); }
+KERNEL_1_PER_SM(edge_max_wgmma_128, FlashWgmmaArgs, 384) { edge_max_wgmma<128>(a); }
 
-KERNEL_ALONE(flash_wide_64, WideArgs, 384) { flash_wide<64, 2>(a); }
-KERNEL_ALONE(flash_wide_128, WideArgs, 384) { flash_wide<128, 2>(a); }
-KERNEL(flash_one_64, WideArgs, 256) { flash_wide<64, 1>(a); }
-KERNEL(flash_one_128, WideArgs, 256) { flash_wide<128, 1>(a); }
+KERNEL_1_PER_SM(flash_wgmma_64, FlashWgmmaArgs, 384) { flash_wgmma<64, 2>(a); }
+KERNEL_1_PER_SM(flash_wgmma_128, FlashWgmmaArgs, 384) { flash_wgmma<128, 2>(a); }
+KERNEL(flash_wgmma_1wg_64, FlashWgmmaArgs, 256) { flash_wgmma<64, 1>(a); }
+KERNEL(flash_wgmma_1wg_128, FlashWgmmaArgs, 256) { flash_wgmma<128, 1>(a); }
 
 #else
 
-KERNEL_ALONE(flash_wide_64, FlashArgs, 384) {}
-KERNEL_ALONE(flash_wide_128, FlashArgs, 384) {}
-KERNEL(flash_one_64, FlashArgs, 256) {}
-KERNEL(flash_one_128, FlashArgs, 256) {}
+KERNEL_1_PER_SM(flash_wgmma_64, FlashArgs, 384) {}
+KERNEL_1_PER_SM(flash_wgmma_128, FlashArgs, 384) {}
+KERNEL(flash_wgmma_1wg_64, FlashArgs, 256) {}
+KERNEL(flash_wgmma_1wg_128, FlashArgs, 256) {}
 
-KERNEL(edge_max_wide_64, FlashArgs, 384) {}
-KERNEL(edge_max_wide_128, FlashArgs, 384) {}
+KERNEL(edge_max_wgmma_64, FlashArgs, 384) {}
+KERNEL(edge_max_wgmma_128, FlashArgs, 384) {}
 
 #endif

@@ -1,0 +1,3 @@
+//go:build cudaemu
+
+#include "flash_wgmma.cu"

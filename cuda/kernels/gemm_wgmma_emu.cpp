@@ -1,0 +1,3 @@
+//go:build cudaemu
+
+#include "gemm_wgmma.cu"

@@ -1,0 +1,3 @@
+//go:build cudaemu
+
+#include "gemv_batch.cu"

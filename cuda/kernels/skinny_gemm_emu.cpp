@@ -1,0 +1,3 @@
+//go:build cudaemu
+
+#include "skinny_gemm.cu"

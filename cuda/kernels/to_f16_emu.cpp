@@ -1,0 +1,3 @@
+//go:build cudaemu
+
+#include "to_f16.cu"
