@@ -1,15 +1,14 @@
-// Arguments that several kernels share, and what they mean: the counterparts of
-// package device's KV, Span, Plan and List. The host fills them word by word, in
-// the order of the fields; see args.go.
+// Arguments that several kernels share: package device's KV, Span, Plan and List as structs of
+// 8-byte fields. The host fills them word by word, in the order of the fields; see call.go.
 #pragma once
 
 #include "gpu.cuh"
 
-constexpr int PAGE = 64;  // positions in a page
+constexpr int PAGE = 64;  // positions (tokens) of a page
 
-// Failure is the first failure of a device since its last Sync: a code of
-// failures.go and what its message names. Code 0 is none. nans is how many scores
-// that are not numbers were met since the device was opened.
+// Failure is the first failure of a device since its last Sync: a code of failures.go and the
+// numbers of its message; code 0 is none. nans counts the NaN scores that selection has met
+// since the device was opened.
 struct Failure {
 	int code;
 	int pad;
@@ -17,7 +16,7 @@ struct Failure {
 	unsigned long long nans;
 };
 
-// fail keeps the first failure.
+// fail records a failure, unless there is one already.
 __device__ inline void fail(Failure* f, int code, i64 a, i64 b, i64 c) {
 	if (atomicCAS(&f->code, 0, code) == 0) {
 		f->a = a;
@@ -26,21 +25,21 @@ __device__ inline void fail(Failure* f, int code, i64 a, i64 b, i64 c) {
 	}
 }
 
-// The failures; failures.go has their words.
+// Codes of failures; failures.go has their messages.
 enum { FAIL_ID = 1, FAIL_ROW, FAIL_TABLE, FAIL_PAGE, FAIL_LENGTH, FAIL_GROUP, FAIL_COUNT, FAIL_LIST, FAIL_BLOCK, FAIL_SCORES };
 
-// Pages is device.KV.
+// PagedKV is device.KV: a paged KV cache with a page table for each slot.
 struct PagedKV {
 	void *k, *v;       // f16 or f32 [count, heads, PAGE, dim]
 	const i32* table;  // [slots, width]
 	const i32* len;    // [slots]
 	i64 half, count, heads, dim, slots, width;
-	i64 rows;  // of the call, of each slot
+	i64 rows;  // query rows of the call per slot
 	Failure* failure;
 };
 
-// first is the position of the first row of a slot, or -1 if it has none: with
-// rows of its own, the last is at its length less one.
+// first_position is the position of the first query row of a slot, -1 if the slot is idle: the
+// last of its rows is at its length less one.
 __device__ inline int first_position(const PagedKV& g, int slot) {
 	int n = g.len[slot];
 	if (n == 0) return -1;
@@ -51,14 +50,14 @@ __device__ inline int first_position(const PagedKV& g, int slot) {
 	return n - (int)g.rows;
 }
 
-// met counts a score that positions are chosen, compared or drawn by.
+// count_nan counts a NaN among scores that positions are selected by.
 __device__ inline void count_nan(const PagedKV& g, double score) {
 	if (score != score) atomicAdd(&g.failure->nans, 1ull);
 }
 
-// At is where a row of the call is.
+// RowPosition is the place of a query row of the call.
 struct RowPosition {
-	int slot, first, p;  // p is -1 for a row that is skipped
+	int slot, first, p;  // p: position in the sequence, -1 for a row of an idle slot
 };
 
 __device__ inline RowPosition row_position(const PagedKV& g, int row) {
@@ -69,8 +68,8 @@ __device__ inline RowPosition row_position(const PagedKV& g, int row) {
 	return at;
 }
 
-// page_at is the number of the page of block b of a slot as the table has it, and
-// page_good whether it is one; -1 and false are a failure.
+// page_entry is the page table's entry for block b of a slot, page_valid whether it is a page
+// of the cache; -1 and false record a failure.
 __device__ inline int page_entry(const PagedKV& g, int slot, int b) {
 	if (b >= 0 && b < g.width) return g.table[(i64)slot * g.width + b];
 	fail(g.failure, FAIL_TABLE, slot, b, g.width);
@@ -82,16 +81,17 @@ __device__ inline bool page_valid(const PagedKV& g, int slot, int page) {
 	return false;
 }
 
-// page_of is the number of the page of block b of a slot; -1 is a failure.
+// page_of is both: the page of block b of a slot, -1 after a failure.
 __device__ inline int page_of(const PagedKV& g, int slot, int b) {
 	int page = page_entry(g, slot, b);
 	return page_valid(g, slot, page) ? page : -1;
 }
 
-// element is where position index i of a page starts for a kv head.
+// kv_offset is the element where position i of a page starts for a kv head: pages are
+// [heads, PAGE, dim].
 __device__ inline i64 kv_offset(const PagedKV& g, int page, int head, int i) { return (((i64)page * g.heads + head) * PAGE + i) * g.dim; }
 
-// load is element i of a cache.
+// load_kv loads element i of a cache of f16 or f32 as f32.
 __device__ inline float load_kv(const void* cache, i64 half, i64 i) { return half ? from_half(((const u16*)cache)[i]) : ((const float*)cache)[i]; }
 
 // Span is device.Span.
@@ -101,13 +101,13 @@ struct Span {
 	i64 recent;
 };
 
-// bound_of is Span.Bound.
+// bound_of is Span.Bound: the first position that is kept behind the dropped share.
 __device__ inline int bound_of(const Span& s, int p) {
 	if (s.drop == 0) return 0;
 	return min_of((int)floor(s.drop * (double)(p + 1) + 1e-9) - 1, p + 1 - (int)s.recent);
 }
 
-// sees is Span.Sees.
+// sees is Span.Sees: whether the span lets the row at p see position j. Causal.
 __device__ inline bool sees(const Span& s, int p, int j) {
 	return j <= p && (s.back == 0 || j > p - s.back) && (j < s.sink || j >= bound_of(s, p));
 }
@@ -116,18 +116,18 @@ __device__ inline bool sees(const Span& s, int p, int j) {
 struct List {
 	const i32* index;  // [groups, heads, cap]
 	const i32* count;
-	const float* weight;  // NULL: one each
+	const float* weight;  // NULL: all one
 	i64 groups, heads, cap, group;
 };
 
-// Entries is one list: what a group of rows and a head read.
+// Entries is the selection of one head group of one group of rows.
 struct Entries {
 	const i32* index;  // ascending
 	const float* weight;
 	int n;
 };
 
-// entries finds the list of a row and a head.
+// entries finds the selection of a row and a head.
 __device__ inline Entries entries(const List& l, const PagedKV& g, RowPosition at, int head, int heads) {
 	Entries e = {nullptr, nullptr, 0};
 	if (!l.index) return e;
@@ -147,7 +147,7 @@ __device__ inline Entries entries(const List& l, const PagedKV& g, RowPosition a
 	return e;
 }
 
-// below is the number of entries that are less than j.
+// lower_bound is the number of entries less than j.
 __device__ inline int lower_bound(const Entries& e, int j) {
 	int lo = 0, hi = e.n;
 	while (lo < hi) {
@@ -160,13 +160,13 @@ __device__ inline int lower_bound(const Entries& e, int j) {
 	return lo;
 }
 
-// find is the number of the entry that is j, or -1.
+// find is the index of the entry j, -1 if it is not selected.
 __device__ inline int find(const Entries& e, int j) {
 	int at = lower_bound(e, j);
 	return at < e.n && e.index[at] == j ? at : -1;
 }
 
-// weight_of is the weight of entry j, 0 if the list does not have it.
+// weight_of is the weight of entry j, 0 if it is not selected.
 __device__ inline float weight_of(const Entries& e, int j) {
 	int i = find(e, j);
 	return i < 0 ? 0 : e.weight ? e.weight[i] : 1;
@@ -174,25 +174,26 @@ __device__ inline float weight_of(const Entries& e, int j) {
 
 enum { MIDDLE_ALL, MIDDLE_NONE, MIDDLE_BLOCKS, MIDDLE_TOKENS };
 
-// Plan is device.Plan.
+// Plan is device.Plan: what attention of a row reads, namely sinks, a recent window, and of
+// the positions between them all, none, listed blocks or listed positions.
 struct Plan {
 	Span span;
 	i64 sink, recent, align, middle, mixture;
 	List list;
 };
 
-// recent_of is the first position of the row's recent window.
+// recent_of is the first position of the row's window.
 __device__ inline int recent_of(const Plan& plan, int p) {
 	if (plan.align > 0) return (int)(p / plan.align * plan.align - plan.recent);
 	return p + 1 - (int)plan.recent;
 }
 
-// edge reports whether position j is read by the row at p whatever the list says.
+// in_sinks_or_window reports whether position j is read whatever the list says.
 __device__ inline bool in_sinks_or_window(const Plan& plan, int p, int j) {
 	return plan.middle == MIDDLE_ALL || j < plan.sink || j >= recent_of(plan, p);
 }
 
-// weight_of is the weight of position j for the row at p, 0 if it does not see it.
+// weight_of is the weight of position j for the row at p, 0 if it is masked or not selected.
 __device__ inline float weight_of(const Plan& plan, const Entries& e, int p, int j) {
 	if (!sees(plan.span, p, j)) return 0;
 	if (in_sinks_or_window(plan, p, j)) return 1;
@@ -201,16 +202,16 @@ __device__ inline float weight_of(const Plan& plan, const Entries& e, int p, int
 	return 0;
 }
 
-// Edges are the pages that a run of rows needs whatever the list says: those
-// before head and those from tail on.
+// FixedPages are the pages of sinks and window of a tile of rows: those before head and those
+// from tail on. They are read whatever the list says.
 struct FixedPages {
 	int head, tail;
 };
 
-// edge_pages finds them for rows whose first is at p. What a later row needs of
-// the recent past is no earlier than what the first one does.
+// fixed_pages finds them for rows whose first is at p. The window of a later row starts no
+// earlier than that of the first.
 __device__ inline FixedPages fixed_pages(const Plan& plan, int p) {
-	int head = 0, tail = 0;  // positions
+	int head = 0, tail = 0;  // in positions
 	if (plan.middle != MIDDLE_ALL) {
 		head = (int)plan.sink;
 		tail = recent_of(plan, p);

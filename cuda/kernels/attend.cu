@@ -1,6 +1,6 @@
-// Attention over a paged cache: append, and attend for every plan and every
-// shape. Definition: package cpu, attend.go. The fast kernels for common shapes
-// are checked against it.
+// Attention over a paged KV cache for every plan, type and shape: append, RoPE with append,
+// and attend in f32 on CUDA cores. Reference: package cpu, attend.go. The tensor core kernels
+// of common shapes (decode.cuh, flash.cu, flash_wgmma.cu) are tested against attend.
 #include "dequant.cuh"
 #include "state.cuh"
 
@@ -9,7 +9,7 @@ struct AppendArgs {
 	const float *k, *v;  // [rows, heads, dim]
 };
 
-// append stores keys and values of row blockIdx.x at its position.
+// append: stores k and v of row blockIdx.x in the page of its position. Grid (rows).
 KERNEL(append, AppendArgs, 128) {
 	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
@@ -38,15 +38,15 @@ struct RopeAppendArgs {
 	i64 heads, pairs, interleaved;
 };
 
-constexpr int ROPE_HEADS = 4;  // heads of a block of rope_append
+constexpr int ROPE_BLOCK_HEADS = 4;  // heads per block of rope_append
 
-// rope_append is rope of q and k, and append. Block (r, y) takes heads 4y to 4y+3 of
-// row r: of q, then of k, then of v. Positions and lengths are written by the host,
-// and so are there before the kernels before are done.
+// rope_append: RoPE of q and k, and append of k and v, fused. Grid (rows, heads / 4), over the
+// heads of q, then k, then v. An early launch: positions and page tables are written by the
+// host, so sincos in f64 is computed before pdl_wait.
 KERNEL(rope_append, RopeAppendArgs, 128) {
 	pdl_trigger();
 	int r = blockIdx.x, dim = (int)a.g.dim, heads = (int)a.heads, of = (int)a.g.heads;
-	int lo = blockIdx.y * ROPE_HEADS, hi = min_of(lo + ROPE_HEADS, heads + 2 * of);
+	int lo = blockIdx.y * ROPE_BLOCK_HEADS, hi = min_of(lo + ROPE_BLOCK_HEADS, heads + 2 * of);
 	RowPosition at = row_position(a.g, r);
 	int page = at.p < 0 || hi <= heads ? -1 : page_of(a.g, at.slot, at.p / PAGE);
 	bool waited = false;
@@ -83,15 +83,16 @@ KERNEL(rope_append, RopeAppendArgs, 128) {
 	}
 }
 
-constexpr int TURN_ROWS = 4, TURN_PAIRS = 64;  // of a block of rope_append_many
+constexpr int ROPE_ROWS = 4, ROPE_PAIRS = 64;  // per block of rope_append_many
 
-// rope_append_many is rope_append of many rows, where heads turn as a whole and the cache has
-// half precision. A block takes 4 rows and finds their angles once.
+// rope_append_many: rope_append for prefill, where the whole head is rotated and the cache is
+// f16. Grid (rows / 4); sines and cosines are computed once per row in shared memory, and
+// global accesses are 128 bits wide. Bound by memory.
 KERNEL(rope_append_many, RopeAppendArgs, 256) {
-	SHARED(float, sines, TURN_ROWS * TURN_PAIRS);
-	SHARED(float, cosines, TURN_ROWS * TURN_PAIRS);
-	int dim = (int)a.g.dim, heads = (int)a.heads, of = (int)a.g.heads, pairs = (int)a.pairs, first = blockIdx.x * TURN_ROWS;
-	int rows = min_of(TURN_ROWS, (int)(a.g.rows * a.g.slots) - first);
+	SHARED(float, sines, ROPE_ROWS * ROPE_PAIRS);
+	SHARED(float, cosines, ROPE_ROWS * ROPE_PAIRS);
+	int dim = (int)a.g.dim, heads = (int)a.heads, of = (int)a.g.heads, pairs = (int)a.pairs, first = blockIdx.x * ROPE_ROWS;
+	int rows = min_of(ROPE_ROWS, (int)(a.g.rows * a.g.slots) - first);
 	for (int i = threadIdx.x; i < rows * pairs; i += blockDim.x) {
 		double sine, cosine;
 		sincos((double)a.pos[first + i / pairs] * (double)a.freqs[i % pairs], &sine, &cosine);
@@ -99,15 +100,15 @@ KERNEL(rope_append_many, RopeAppendArgs, 256) {
 		cosines[i] = (float)(cosine * a.scale);
 	}
 	__syncthreads();
-	// A thread takes 8 numbers: 4 pairs of q or k, or 8 of v.
-	int each = dim / 8, turns = (heads + of) * each, all = turns + of * each;
+	// 8 elements a thread: 4 pairs of q or k, or 8 elements of v.
+	int each = dim / 8, rotated = (heads + of) * each, all = rotated + of * each;
 	for (int r = 0; r < rows; r++) {
 		RowPosition at = row_position(a.g, first + r);
 		int page = at.p < 0 ? -1 : page_of(a.g, at.slot, at.p / PAGE);
 		for (int i = threadIdx.x; i < all; i += blockDim.x) {
 			int h = i / each, d = i % each * 8, next = 4;
 			float lo[4], hi[4];
-			if (i >= turns) {
+			if (i >= rotated) {
 				h -= heads + of;
 				const float* from = a.v + ((i64)(first + r) * of + h) * dim + d;
 				load_float4(lo, from);
@@ -149,7 +150,7 @@ KERNEL(rope_append_many, RopeAppendArgs, 256) {
 struct AttendArgs {
 	float* dst;      // [rows, heads, dim]
 	const float* q;  // [rows, heads, dim]
-	float* parts;    // [rows, heads, splits, dim + 2]; splits 1: unused
+	float* parts;    // [rows, heads, splits, dim + 2]: split-K partial results and their states; unused if splits is 1
 	i64 heads, splits;
 	PagedKV g;
 	Plan plan;
@@ -158,23 +159,23 @@ struct AttendArgs {
 constexpr int ATTEND_WARPS = 4;
 constexpr int MAX_DIM = 512;
 
-// Row is one head of one query row while its tiles are added up. A warp adds
-// tiles of 64 positions; lane i scores positions i and i+32, and owns every 32nd
-// pair of elements of the sum of values.
-struct Row {
+// RowState is the online softmax of one head of one query row in one warp. A warp adds tiles
+// of 64 positions; lane i scores positions i and i+32, and owns every 32nd pair of elements of
+// the output.
+struct RowState {
 	const AttendArgs& a;
 	const Plan& plan;
 	RowPosition at;
 	int kv_head;
 	const float* q;  // [dim], times log2(e)/√dim, in shared memory
 	float* p;        // [64] of this warp, in shared memory
-	i64* where;      // [64] of this warp: element of the cache, -1 for none
+	i64* where;      // [64] of the warp, in shared memory: elements of the cache, -1 for none
 	SoftmaxState s;
 	float acc[MAX_DIM / WARP];
 };
 
-// product is q·k for the key at element from of a cache.
-__device__ inline float product(const PagedKV& g, const float* q, i64 from) {
+// dot_key is q·k for the key at element from of the cache.
+__device__ inline float dot_key(const PagedKV& g, const float* q, i64 from) {
 	int dim = (int)g.dim;
 	float sum = 0;
 	if (!g.half || dim % 8) {
@@ -189,21 +190,21 @@ __device__ inline float product(const PagedKV& g, const float* q, i64 from) {
 	return sum;
 }
 
-// Two is two neighbours of a cache; beyond an odd number of them is nothing.
-struct Two {
+// Pair is two neighbouring elements of the cache; zero beyond the end of an odd dimension.
+struct Pair {
 	float x, y;
 };
 
-__device__ inline Two load_two(const void* cache, i64 half, i64 i, int left, bool odd) {
+__device__ inline Pair load_pair(const void* cache, i64 half, i64 i, int left, bool odd) {
 	if (odd) return {load_kv(cache, half, i), left > 1 ? load_kv(cache, half, i + 1) : 0};
 	if (!half) return {((const float*)cache)[i], ((const float*)cache)[i + 1]};
 	u32 v = *(const u32*)((const u16*)cache + i);
 	return {from_half((u16)v), from_half((u16)(v >> 16))};
 }
 
-// add adds the positions of the tile in hand: lane i has position i's place and
-// weight and position i+32's. A place below 0 is no position.
-__device__ inline void add(Row& r, const i64 place[2], const float weight[2]) {
+// add_tile adds 64 positions: lane i passes offsets and weights of positions i and i+32. A
+// negative offset is no position.
+__device__ inline void add_tile(RowState& r, const i64 place[2], const float weight[2]) {
 	const AttendArgs& a = r.a;
 	int dim = (int)a.g.dim;
 	bool mixture = a.plan.mixture;
@@ -211,7 +212,7 @@ __device__ inline void add(Row& r, const i64 place[2], const float weight[2]) {
 	for (int u = 0; u < 2; u++) {
 		score[u] = -infinity();
 		if (place[u] < 0 || mixture) continue;
-		float sum = product(a.g, r.q, place[u]);
+		float sum = dot_key(a.g, r.q, place[u]);
 		score[u] = weight[u] == 1 ? sum : sum + log2f(weight[u]);
 		if (!(weight[u] > 0)) score[u] = -infinity();
 	}
@@ -241,7 +242,7 @@ __device__ inline void add(Row& r, const i64 place[2], const float weight[2]) {
 		for (int i = 0; i < PAGE; i++) {
 			i64 at = r.where[i];
 			if (at < 0) continue;
-			Two v = load_two(a.g.v, a.g.half, at + d, dim - d, dim % 2);
+			Pair v = load_pair(a.g.v, a.g.half, at + d, dim - d, dim % 2);
 			x += r.p[i] * v.x;
 			y += r.p[i] * v.y;
 		}
@@ -250,8 +251,9 @@ __device__ inline void add(Row& r, const i64 place[2], const float weight[2]) {
 	}
 }
 
-// add_page adds block b of the slot, as far as the row sees it.
-__device__ inline void add_page(Row& r, int b, float listed) {
+// add_page adds block b of the slot as far as the row sees it; listed is the weight that the
+// list gives it.
+__device__ inline void add_page(RowState& r, int b, float listed) {
 	const AttendArgs& a = r.a;
 	int page = page_of(a.g, r.at.slot, b);
 	if (page < 0) return;
@@ -268,11 +270,11 @@ __device__ inline void add_page(Row& r, int b, float listed) {
 		}
 		where[u] = kv_offset(a.g, page, r.kv_head, i);
 	}
-	if (__any_sync(FULL_MASK, where[0] >= 0 || where[1] >= 0)) add(r, where, weight);
+	if (__any_sync(FULL_MASK, where[0] >= 0 || where[1] >= 0)) add_tile(r, where, weight);
 }
 
-// add_entries adds entries lo to lo+63 of a list of positions.
-__device__ inline void add_entries(Row& r, const Entries& e, int lo) {
+// add_entries adds entries lo to lo+63 of a position list.
+__device__ inline void add_entries(RowState& r, const Entries& e, int lo) {
 	const AttendArgs& a = r.a;
 	i64 where[2];
 	float weight[2];
@@ -288,15 +290,16 @@ __device__ inline void add_entries(Row& r, const Entries& e, int lo) {
 		if (e.weight) weight[u] = e.weight[i];
 		where[u] = kv_offset(a.g, page, r.kv_head, j % PAGE);
 	}
-	if (__any_sync(FULL_MASK, where[0] >= 0 || where[1] >= 0)) add(r, where, weight);
+	if (__any_sync(FULL_MASK, where[0] >= 0 || where[1] >= 0)) add_tile(r, where, weight);
 }
 
-// share_of is how many of n tiles a split takes: those of short rows have a tile
-// for each warp rather than one for each split.
-__device__ inline int share_of(int n, int splits) { return splits == 1 ? n : max_of((n + splits - 1) / splits, ATTEND_WARPS); }
+// tiles_per_split is how many of n tiles a split takes: at least one for each warp, so that
+// short rows use fewer splits.
+__device__ inline int tiles_per_split(int n, int splits) { return splits == 1 ? n : max_of((n + splits - 1) / splits, ATTEND_WARPS); }
 
-// attend: block (r, h, s) adds up split s of what row r sees for head h; its
-// warps take tiles in turn, and warp 0 merges them in their order.
+// attend: grid (rows, heads, splits), 4 warps. Split-K flash attention of one row and head:
+// warps take tiles round-robin, their states are merged in the order of warps, and
+// attend_merge merges the splits. Bound by reading K and V, once per query head.
 KERNEL(attend, AttendArgs, ATTEND_WARPS * WARP) {
 	SHARED(float, q, MAX_DIM);
 	SHARED(float, p, ATTEND_WARPS * PAGE);
@@ -312,12 +315,12 @@ KERNEL(attend, AttendArgs, ATTEND_WARPS * WARP) {
 	__syncthreads();
 
 	Plan plan = a.plan;
-	Row r = {a, plan, at, h * (int)a.g.heads / (int)a.heads, q, p + warp() * PAGE, where + warp() * PAGE, {EMPTY_MAX, 0}, {}};
+	RowState r = {a, plan, at, h * (int)a.g.heads / (int)a.heads, q, p + warp() * PAGE, where + warp() * PAGE, {EMPTY_MAX, 0}, {}};
 	for (int u = 0; u < MAX_DIM / WARP; u++) r.acc[u] = 0;
 	Entries e = entries(a.plan.list, a.g, at, h, (int)a.heads);
 	if (selects_all(plan, e, at.p)) plan.middle = MIDDLE_ALL;
 	FixedPages edges = fixed_pages(plan, at.p);
-	int pages = at.p / PAGE + 1, each = share_of(pages, (int)a.splits);
+	int pages = at.p / PAGE + 1, each = tiles_per_split(pages, (int)a.splits);
 	int end = min_of((split + 1) * each, pages);
 	for (int b = split * each + warp(); b < end; b += ATTEND_WARPS) {
 		float listed = plan.middle == MIDDLE_BLOCKS ? weight_of(e, b) : 0;
@@ -325,7 +328,7 @@ KERNEL(attend, AttendArgs, ATTEND_WARPS * WARP) {
 	}
 	if (plan.middle == MIDDLE_TOKENS) {
 		int tiles = (e.n + PAGE - 1) / PAGE;
-		each = share_of(tiles, (int)a.splits);
+		each = tiles_per_split(tiles, (int)a.splits);
 		end = min_of((split + 1) * each, tiles);
 		for (int i = split * each + warp(); i < end; i += ATTEND_WARPS) add_entries(r, e, i * PAGE);
 	}
@@ -363,7 +366,7 @@ struct MergeArgs {
 	PagedKV g;
 };
 
-// attend_merge adds up the splits of a row and head in their order.
+// attend_merge: dst = the splits of a row and head, merged in their order. Grid (rows, heads).
 KERNEL(attend_merge, MergeArgs, 128) {
 	int row = blockIdx.x, h = blockIdx.y, dim = (int)a.g.dim;
 	if (row_position(a.g, row).p < 0) return;

@@ -1,14 +1,17 @@
-// Attention of a decode step, one row of each slot, over a cache in half precision:
-// bound by reading the keys and values that the plan asks for once. Checked against
-// attend.cu, with the bound of f32.
+// Decode attention, one query row of each slot, for every plan over an f16 cache: split-K
+// flash decoding on tensor cores. Bound by reading, once, the keys and values that the plan
+// selects. Tested against attend.cu within the bound of f32.
 //
-// A block takes the query heads that share a kv head, up to 8, and a share of what
-// they read, cut into 16 positions at a time: quarters of pages, then entries of a
-// list of positions. Each warp has a ring of them in shared memory. Products are on
-// tensor cores: of the eight columns of a product every other one is a head rounded to half
-// precision and the next one what that left, so that the two together are good to 22 bits;
-// the weights of values likewise. Blocks that run together merge their shares in shared memory, and
-// the last block of a group of heads to finish merges what these have, in their order.
+// A block takes the query heads that share a kv head (GQA), up to 8, and a split of what they
+// read. The unit of work is a tile of 16 positions: quarters of pages first, then gathered
+// entries of a position list. Each warp has a cp.async pipeline of tiles of its own, so the
+// main loop has no block barrier. mma.m16n8k16 gets keys and values as A, and as B eight
+// columns: four heads, each split into f16 high and low parts, which is 22 bits of precision in
+// columns that would be idle otherwise; the softmax weights are split likewise.
+//
+// Splits are merged in two levels: blocks of a cluster through distributed shared memory, then
+// clusters through global memory, where the last block of a head group to finish (a counter)
+// merges the partial results in their order, so that results are deterministic.
 #pragma once
 
 #include "dequant.cuh"
@@ -17,52 +20,53 @@
 struct DecodeArgs {
 	float* dst;      // [rows, heads, dim]
 	const float* q;  // [rows, heads, dim]
-	float* parts;    // [rows, heads, splits, dim], of which each of the blocks that run together has one
+	float* parts;    // [rows, heads, splits, dim], split-K partial results, one for each cluster
 	SoftmaxState* states;   // [rows, heads, splits]
-	i32* finished;   // [rows, heads / group]: blocks that are done; 0 between launches
+	i32* finished;   // [rows, heads / group]: counters of finished blocks; 0 between launches
 	i64 heads, splits, group;
-	i64 together;  // blocks that merge their shares in shared memory
-	i64 settled;  // keys and values of all positions but the newest are there before the kernels before are done
+	i64 cluster;  // blocks per cluster
+	i64 settled;  // keys and values of all positions but the newest were written before the grids in front: they may be read before pdl_wait
 	PagedKV g;      // f16
 	Plan plan;
 };
 
-constexpr int TAKE = 16;  // positions that a warp takes at a time
-constexpr int QUARTERS = PAGE / TAKE;
+constexpr int TILE_ROWS = 16;  // positions per tile
+constexpr int PAGE_TILES = PAGE / TILE_ROWS;
 
-// A block of decode leaves half of the shared memory to the product before it or to the
-// one after it, so that it starts to read while that one ends, and the other way round.
+// A block takes less than half of the shared memory and registers of an SM, so that it is
+// resident beside the GEMV in front of it or behind it and their prologues overlap.
 constexpr int RING_WARPS = 4;
 constexpr int RING_STAGES = 3;
 constexpr int MAX_CLUSTER = 8;
 
-// Tile is 16 positions.
+// KVTile is a pipeline stage: 16 keys and values, rows padded against bank conflicts.
 template <int DIM>
-struct Tile {
-	u16 k[TAKE * (DIM + 8)], v[TAKE * (DIM + 8)];
-	float bias[TAKE];  // log2 of the weight; of a mixture the weight; -infinity or 0 for none
+struct KVTile {
+	u16 k[TILE_ROWS * (DIM + 8)], v[TILE_ROWS * (DIM + 8)];
+	float bias[TILE_ROWS];  // log2 of the weight, -inf for none; of a mixture the weight, 0 for none
 };
 
-// Reads is what a row and head read, as a sequence of tiles.
-struct Reads {
+// TileSequence is what a row and head group read, as a sequence of tiles: pages of the sinks,
+// listed pages, pages of the window, then a position list.
+struct TileSequence {
 	Entries e;
 	const i32* table;  // of the slot
 	int slot, p, middle;
-	int from, span_sink, span_bound;  // sees: from on, and before span_sink or from span_bound on
-	int sink, recent;  // edge: before sink, or from recent on
-	int head, tail;    // pages before and from which on all are looked at
-	int listed, pages;  // pages of the list, and all
+	int from, span_sink, span_bound;  // the span: from on, and before span_sink or from span_bound on
+	int sink, recent;  // sinks: before sink; window: from recent on
+	int head, tail;    // fixed pages: before head and from tail on
+	int listed, pages;  // listed pages, and all pages
 	int tiles;
-	bool plain;  // all up to the row's position
+	bool plain;  // dense and causal, nothing else masked
 
-	__device__ __forceinline__ int cut() const { return pages * QUARTERS; }  // tiles of pages
+	__device__ __forceinline__ int page_tiles() const { return pages * PAGE_TILES; }  // tiles that are quarters of pages
 	__device__ __forceinline__ bool sees(int j) const { return j <= p && j >= from && (j < span_sink || j >= span_bound); }
 	__device__ __forceinline__ bool in_sinks_or_window(int j) const { return middle == MIDDLE_ALL || j < sink || j >= recent; }
 };
 
-// reads_of is what the row at a place and a head read.
-__device__ __forceinline__ Reads reads_of(const DecodeArgs& a, RowPosition at, int head) {
-	Reads r;
+// tile_sequence is that of a row and the head group of head.
+__device__ __forceinline__ TileSequence tile_sequence(const DecodeArgs& a, RowPosition at, int head) {
+	TileSequence r;
 	Plan plan = a.plan;
 	int p = at.p, all = p / PAGE + 1;
 	r.table = a.g.table + (i64)at.slot * a.g.width;
@@ -76,7 +80,7 @@ __device__ __forceinline__ Reads reads_of(const DecodeArgs& a, RowPosition at, i
 	r.tail = min_of(max_of(edges.tail, r.head), all);
 	r.listed = r.middle == MIDDLE_BLOCKS ? r.e.n : 0;
 	r.pages = r.head + r.listed + all - r.tail;
-	r.tiles = r.cut() + (r.middle == MIDDLE_TOKENS ? (r.e.n + TAKE - 1) / TAKE : 0);
+	r.tiles = r.page_tiles() + (r.middle == MIDDLE_TOKENS ? (r.e.n + TILE_ROWS - 1) / TILE_ROWS : 0);
 	const Span& span = plan.span;
 	r.from = span.back ? (int)max_of((i64)p + 1 - span.back, (i64)0) : 0;
 	r.span_sink = (int)min_of(span.sink, (i64)p + 1);
@@ -87,23 +91,25 @@ __device__ __forceinline__ Reads reads_of(const DecodeArgs& a, RowPosition at, i
 	return r;
 }
 
-// Raw is what a lane knows of its position of a tile before the list has arrived.
-struct Raw {
-	int at;  // a block, or a position of a list; -1 for none
+// ListEntry is a lane's entry of a tile. The lookups of list, page table and cache depend on
+// each other, so they are software pipelined: list entries are loaded two tiles ahead, page
+// table entries one tile ahead.
+struct ListEntry {
+	int at;  // a block, or a position; -1 for none
 	float weight;
 };
 
-__device__ __forceinline__ Raw raw_of(const Reads& r, int tile) {
-	Raw raw = {-1, 1};
+__device__ __forceinline__ ListEntry list_entry(const TileSequence& r, int tile) {
+	ListEntry raw = {-1, 1};
 	if (tile >= r.tiles || r.plain) return raw;
-	if (tile >= r.cut()) {
-		int i = (tile - r.cut()) * TAKE + lane() % TAKE;
+	if (tile >= r.page_tiles()) {
+		int i = (tile - r.page_tiles()) * TILE_ROWS + lane() % TILE_ROWS;
 		if (i >= r.e.n) return raw;
 		raw.at = r.e.index[i];
 		if (r.e.weight) raw.weight = r.e.weight[i];
 		return raw;
 	}
-	int page = tile / QUARTERS;
+	int page = tile / PAGE_TILES;
 	if (page >= r.head && page < r.head + r.listed) {
 		int i = page - r.head;
 		raw.at = r.e.index[i];
@@ -115,18 +121,18 @@ __device__ __forceinline__ Raw raw_of(const Reads& r, int tile) {
 	return raw;
 }
 
-// Spot is where a lane's position lies.
-struct Spot {
-	int page;  // its number, before it is checked; of a tile of pages all lanes have it
-	int in;    // the position there; -1 for none
+// TileRow is where a lane's position lies in the cache.
+struct TileRow {
+	int page;  // unchecked; in a tile of a page the same for all lanes
+	int in;    // row of the page; -1 for none
 	float weight;
 };
 
-__device__ __forceinline__ Spot spot_of(const Reads& r, int tile, Raw raw) {
-	Spot s = {0, -1, 1};
-	int in = tile % QUARTERS * TAKE + lane() % TAKE;
+__device__ __forceinline__ TileRow tile_row(const TileSequence& r, int tile, ListEntry raw) {
+	TileRow s = {0, -1, 1};
+	int in = tile % PAGE_TILES * TILE_ROWS + lane() % TILE_ROWS;
 	if (r.plain) {
-		int block = tile / QUARTERS;
+		int block = tile / PAGE_TILES;
 		if (tile >= r.tiles) return s;
 		s.page = r.table[block];
 		if (block * PAGE + in <= r.p) s.in = in;
@@ -134,16 +140,16 @@ __device__ __forceinline__ Spot spot_of(const Reads& r, int tile, Raw raw) {
 	}
 	int j = raw.at;
 	if (j < 0) return s;
-	if (tile >= r.cut()) {
+	if (tile >= r.page_tiles()) {
 		if (!r.sees(j) || r.in_sinks_or_window(j)) return s;
 		s.weight = raw.weight;
 		s.in = j % PAGE;
 		s.page = r.table[j / PAGE];
 		return s;
 	}
-	int number = tile / QUARTERS;
+	int number = tile / PAGE_TILES;
 	bool listed = number >= r.head && number < r.head + r.listed;
-	if (listed && (j < r.head || j >= r.tail)) return s;  // among the others
+	if (listed && (j < r.head || j >= r.tail)) return s;  // a fixed page: it has a tile already
 	s.page = r.table[j];
 	j = j * PAGE + in;
 	if (!r.sees(j)) return s;
@@ -155,10 +161,11 @@ __device__ __forceinline__ Spot spot_of(const Reads& r, int tile, Raw raw) {
 	return s;
 }
 
-// bring begins to copy a tile.
+// load_tile_async starts the copy of a tile; rows that are masked are zero-filled and get
+// bias -inf.
 template <int DIM>
-__device__ __forceinline__ void bring(Tile<DIM>& t, const PagedKV& g, const Reads& r, bool mixture, int kv_head, int tile, Spot s) {
-	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES;  // of 16 bytes of a row; rows of a turn
+__device__ __forceinline__ void load_tile_async(KVTile<DIM>& t, const PagedKV& g, const TileSequence& r, bool mixture, int kv_head, int tile, TileRow s) {
+	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES;  // 16-byte pieces of a row; rows that the warp copies at once
 	bool there = s.in >= 0;
 	if (there && (u32)s.page >= (u32)g.count) {
 		fail(g.failure, FAIL_PAGE, r.slot, s.page, g.count);
@@ -168,24 +175,24 @@ __device__ __forceinline__ void bring(Tile<DIM>& t, const PagedKV& g, const Read
 	float bias = 0;
 	if (!there || s.weight != 1) bias = mixture ? (there ? s.weight : 0) : there && s.weight > 0 ? log2f(s.weight) : -infinity();
 	if (there && s.weight == 1 && mixture) bias = 1;
-	if (lane() < TAKE) t.bias[lane()] = bias;
+	if (lane() < TILE_ROWS) t.bias[lane()] = bias;
 	int first = lane() / PIECES, piece = lane() % PIECES * 8;
 	u16 *k = t.k + first * (DIM + 8) + piece, *v = t.v + first * (DIM + 8) + piece;
 	auto element = [&](int in) { return ((i64)s.page * (int)g.heads + kv_head) * (PAGE * DIM) + in * DIM; };
-	if (tile < r.cut()) {
-		// 16 positions of a page, one behind the other.
-		i64 from = seen ? element(tile % QUARTERS * TAKE + first) + piece : 0;
+	if (tile < r.page_tiles()) {
+		// Contiguous: 16 rows of one page.
+		i64 from = seen ? element(tile % PAGE_TILES * TILE_ROWS + first) + piece : 0;
 		const u16 *from_k = (const u16*)g.k + from, *from_v = (const u16*)g.v + from;
 		if (seen == FULL_MASK && !mixture) {
 #pragma unroll
-			for (int i = 0; i < TAKE; i += ROWS) {
+			for (int i = 0; i < TILE_ROWS; i += ROWS) {
 				cp_async(k + i * (DIM + 8), from_k + i * DIM);
 				cp_async(v + i * (DIM + 8), from_v + i * DIM);
 			}
 			return;
 		}
 #pragma unroll
-		for (int i = 0; i < TAKE; i += ROWS) {
+		for (int i = 0; i < TILE_ROWS; i += ROWS) {
 			bool in = seen >> (i + first) & 1;
 			if (!mixture) cp_async_zfill(k + i * (DIM + 8), from_k + i * DIM, in);
 			cp_async_zfill(v + i * (DIM + 8), from_v + i * DIM, in);
@@ -194,7 +201,7 @@ __device__ __forceinline__ void bring(Tile<DIM>& t, const PagedKV& g, const Read
 	}
 	i64 place = there ? element(s.in) : 0;
 #pragma unroll
-	for (int i = 0; i < TAKE; i += ROWS) {
+	for (int i = 0; i < TILE_ROWS; i += ROWS) {
 		i64 from = __shfl_sync(FULL_MASK, place, i + first) + piece;
 		bool in = seen >> (i + first) & 1;
 		if (!mixture) cp_async_zfill(k + i * (DIM + 8), (const u16*)g.k + from, in);
@@ -202,25 +209,25 @@ __device__ __forceinline__ void bring(Tile<DIM>& t, const PagedKV& g, const Read
 	}
 }
 
-// Heads is what a lane has of the heads of its block, in sets of four. Of a set, a product
-// has eight columns: a head's queries, or its weights, rounded to half precision, and what
-// that left. A lane gives columns lane/4, and gets those of head lane%4.
+// QueryHeads is a lane's part of the query heads and accumulators of its block, in sets of
+// four heads. The eight mma columns of a set are the high and low f16 parts of four heads: a
+// lane supplies the B fragment of column lane/4, and as accumulators has those of head lane%4.
 template <int DIM, int SETS>
-struct Heads {
+struct QueryHeads {
 	u32 q[SETS][DIM / 16][2];
-	float unit[SETS];  // what a product of q and a key is multiplied by
+	float unit[SETS];  // scale of a score
 	float acc[SETS][DIM / 16][4];
-	SoftmaxState s[SETS];  // sum is the lane's own part
+	SoftmaxState s[SETS];  // sum: the lane's own part only
 };
 
-// ask gives a block's heads their queries, times a power of two that keeps both halves of
-// them within half precision.
+// load_queries loads a block's queries, scaled by a power of two that keeps the high and low
+// f16 parts in range.
 template <int DIM, int SETS>
-__device__ __forceinline__ void ask(Heads<DIM, SETS>& h, const float* q, int group) {
+__device__ __forceinline__ void load_queries(QueryHeads<DIM, SETS>& h, const float* q, int group) {
 #pragma unroll
 	for (int set = 0; set < SETS; set++) {
 		int head = set * 4 + lane() / 8;
-		bool rest = lane() / 4 % 2;
+		bool low_part = lane() / 4 % 2;
 		float v[DIM / 16][4], top = 0;
 #pragma unroll
 		for (int k = 0; k < DIM / 16; k++) {
@@ -235,7 +242,7 @@ __device__ __forceinline__ void ask(Heads<DIM, SETS>& h, const float* q, int gro
 		}
 		top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 1));
 		top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 2));
-		int power = min_of(max_of((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
+		int power = min_of(max_of((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased exponent: the largest element becomes 2¹⁰ or more
 		float up = __uint_as_float((u32)(254 - power) << 23), down = __uint_as_float((u32)power << 23);
 		h.unit[set] = __shfl_sync(FULL_MASK, down * (1.4426950408889634f / sqrtf((float)DIM)), lane() % 4 * 8);
 #pragma unroll
@@ -244,16 +251,17 @@ __device__ __forceinline__ void ask(Heads<DIM, SETS>& h, const float* q, int gro
 			for (int i = 0; i < 2; i++) {
 				float x = v[k][2 * i] * up, y = v[k][2 * i + 1] * up;
 				u32 both = pack_half(x, y);
-				h.q[set][k][i] = rest ? pack_half(x - from_half((u16)both), y - from_half((u16)(both >> 16))) : both;
+				h.q[set][k][i] = low_part ? pack_half(x - from_half((u16)both), y - from_half((u16)(both >> 16))) : both;
 			}
 		}
 	}
 }
 
-// add_tile adds the positions of a tile.
+// add_tile adds a tile to the online softmax: S = K·qᵀ, then O += Vᵀ·p. The accumulators are
+// rescaled only if the maximum of some lane has grown.
 template <int DIM, int SETS>
-__device__ __forceinline__ void add_tile(Heads<DIM, SETS>& h, const Tile<DIM>& t, bool mixture) {
-	float p[SETS][2];  // of positions lane/4 and lane/4 + 8
+__device__ __forceinline__ void add_tile(QueryHeads<DIM, SETS>& h, const KVTile<DIM>& t, bool mixture) {
+	float p[SETS][2];  // softmax weights of positions lane/4 and lane/4 + 8
 	const float bias[2] = {t.bias[lane() / 4], t.bias[lane() / 4 + 8]};
 	if (mixture) {
 #pragma unroll
@@ -261,7 +269,7 @@ __device__ __forceinline__ void add_tile(Heads<DIM, SETS>& h, const Tile<DIM>& t
 			for (int i = 0; i < 2; i++) p[set][i] = bias[i];
 		}
 	} else {
-		float s[SETS][2][4];  // over every other k
+		float s[SETS][2][4];  // two accumulators in alternation, for instruction-level parallelism
 #pragma unroll
 		for (int set = 0; set < SETS; set++) {
 			for (int i = 0; i < 2; i++) s[set][i][0] = s[set][i][1] = s[set][i][2] = s[set][i][3] = 0;
@@ -313,27 +321,26 @@ __device__ __forceinline__ void add_tile(Heads<DIM, SETS>& h, const Tile<DIM>& t
 	}
 }
 
-// Quad is four numbers of a head.
-struct alignas(16) Quad {
+// Float4 is four elements of a head, one 128-bit access.
+struct alignas(16) Float4 {
 	float v[4];
 };
 
-// merge adds up the shares of a group's heads in their order. A thread asks for its
-// part of the first of them before it knows what to multiply them by. A rehearsal leaves
-// nothing.
+// merge_splits merges the partial results of a head group in the order of splits. The loads of
+// the first splits are issued before their scales are known. A warm-up stores nothing.
 template <int DIM>
-__device__ __forceinline__ void merge(const DecodeArgs& a, i64 index, int shares, float* scales, bool rehearsal) {
-	constexpr int AHEAD = 16;
+__device__ __forceinline__ void merge_splits(const DecodeArgs& a, i64 index, int shares, float* scales, bool warmup) {
+	constexpr int PRELOADED = 16;
 	int group = (int)a.group, splits = (int)a.splits;
 	const SoftmaxState* states = a.states + index * splits;
 	const float* parts = a.parts + index * splits * DIM;
-	Quad v[AHEAD];
+	Float4 v[PRELOADED];
 	int own = (int)threadIdx.x * 4;
 	const float* mine = parts + (i64)(own / DIM) * splits * DIM + own % DIM;
 #pragma unroll
-	for (int s = 0; s < AHEAD; s++) {
+	for (int s = 0; s < PRELOADED; s++) {
 		v[s] = {{0, 0, 0, 0}};
-		if (s < shares && own < group * DIM) v[s] = *(const Quad*)(mine + s * DIM);
+		if (s < shares && own < group * DIM) v[s] = *(const Float4*)(mine + s * DIM);
 	}
 	for (int h = warp(); h < group; h += (int)blockDim.x / WARP) {
 		float top = EMPTY_MAX, sum = 0;
@@ -341,110 +348,112 @@ __device__ __forceinline__ void merge(const DecodeArgs& a, i64 index, int shares
 		top = reduce_warp(top, Max());
 		for (int s = lane(); s < shares; s += WARP) {
 			float scale = rescale(states[h * splits + s].max, top);
-			if (!rehearsal) scales[h * shares + s] = scale;
+			if (!warmup) scales[h * shares + s] = scale;
 			sum += states[h * splits + s].sum * scale;
 		}
 		sum = reduce_warp(sum, Plus());
-		if (lane() == 0 && !rehearsal) scales[group * shares + h] = normalizer(sum, a.plan.mixture);
+		if (lane() == 0 && !warmup) scales[group * shares + h] = normalizer(sum, a.plan.mixture);
 	}
 	__syncthreads();
 	for (int i = own; i < group * DIM; i += (int)blockDim.x * 4) {
 		int h = i / DIM;
 		const float* more = parts + (i64)h * splits * DIM + i % DIM;
-		Quad x = {{0, 0, 0, 0}};
-		auto take = [&](const Quad& part, int s) {
+		Float4 x = {{0, 0, 0, 0}};
+		auto take = [&](const Float4& part, int s) {
 			float scale = scales[h * shares + s];
 			for (int j = 0; j < 4; j++) x.v[j] += part.v[j] * scale;
 		};
 #pragma unroll
-		for (int s = 0; s < AHEAD; s++) {
+		for (int s = 0; s < PRELOADED; s++) {
 			if (s >= shares) break;
-			if (i != own) v[s] = *(const Quad*)(more + s * DIM);
+			if (i != own) v[s] = *(const Float4*)(more + s * DIM);
 			take(v[s], s);
 		}
 #pragma unroll 4
-		for (int s = AHEAD; s < shares; s++) take(*(const Quad*)(more + s * DIM), s);
+		for (int s = PRELOADED; s < shares; s++) take(*(const Float4*)(more + s * DIM), s);
 		for (int j = 0; j < 4; j++) x.v[j] *= scales[group * shares + h];
-		if (!rehearsal) *(Quad*)(a.dst + index * DIM + i) = x;
+		if (!warmup) *(Float4*)(a.dst + index * DIM + i) = x;
 	}
 }
 
-// bring_row begins to copy one position of a tile again.
+// reload_row_async copies one row of a tile again.
 template <int DIM>
-__device__ __forceinline__ void bring_row(Tile<DIM>& t, const PagedKV& g, int kv_head, int page, int in) {
+__device__ __forceinline__ void reload_row_async(KVTile<DIM>& t, const PagedKV& g, int kv_head, int page, int in) {
 	constexpr int PIECES = DIM / 8;
 	if (lane() >= 2 * PIECES) return;
 	bool value = lane() >= PIECES;
 	int piece = lane() % PIECES * 8;
-	cp_async((value ? t.v : t.k) + in % TAKE * (DIM + 8) + piece, (const u16*)(value ? g.v : g.k) + kv_offset(g, page, kv_head, in) + piece);
+	cp_async((value ? t.v : t.k) + in % TILE_ROWS * (DIM + 8) + piece, (const u16*)(value ? g.v : g.k) + kv_offset(g, page, kv_head, in) + piece);
 }
 
-// decode: block (r, y, s) adds up share s of what row r reads for heads
-// y·group to y·group + group-1, no more than four for each of SETS.
+// decode: grid (rows, heads / group, splits), RING_WARPS warps, clusters of splits in z; at most
+// four heads of a group for each of SETS. WHOLE is for decode_whole: rows whose position list
+// is incomplete are skipped.
 template <int DIM, int SETS, int STAGES, bool WHOLE>
 __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
-	DYNAMIC_SHARED(Tile<DIM>, ring);
+	DYNAMIC_SHARED(KVTile<DIM>, ring);
 	SHARED(int, last, 1);
-	// The kernels after one that reads lists may rely on those before it being done.
-	bool lists = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
-	if (!lists) pdl_trigger();
+	// A kernel that reads lists triggers its dependents late, because they rely on the grids in
+	// front of it being complete.
+	bool listed = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
+	if (!listed) pdl_trigger();
 	int row = blockIdx.x, group = (int)a.group, split = blockIdx.z;
-	RowPosition at = row_position(a.g, row);  // what the host writes, lengths and pages, is there already
+	RowPosition at = row_position(a.g, row);  // lengths and page table are written by the host, before any grid
 	if (at.p < 0) {
 		pdl_wait();
 		return;
 	}
 	int first = y * group, kv_head = first * (int)a.g.heads / (int)a.heads;
 	i64 index = (i64)row * a.heads + first;
-	// The list names pages that will be looked up.
-	if (lists) {
+	// Entries of the list will need the page table.
+	if (listed) {
 		for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch_l2(a.g.table + (i64)at.slot * a.g.width + b);
 	}
 
-	// A tile is copied STAGES turns before it is added; its page is looked up a turn
-	// earlier, and the list that names the page one more.
-	Tile<DIM>* mine = ring + warp() * STAGES;
-	Reads r;
+	// The copies of a tile are issued STAGES tiles ahead; see ListEntry for the lookups before them.
+	KVTile<DIM>* mine = ring + warp() * STAGES;
+	TileSequence r;
 	int shares = min_of((int)a.splits, 2), end = 0, tile = warp(), next = 0, slot = 0, begun = 0;
-	int together = (int)a.together, rank = together > 1 ? cluster_rank() : 0;
+	int cluster = (int)a.cluster, rank = cluster > 1 ? cluster_rank() : 0;
 	int again = -1, page = 0;  // where in the ring the newest position is copied again, and its page
-	Raw ahead = {-1, 1};
-	Spot spot = {0, -1, 1};
-	auto raw = [&](int t) { return t < end ? raw_of(r, t) : Raw{-1, 1}; };
+	ListEntry ahead = {-1, 1};
+	TileRow spot = {0, -1, 1};
+	auto raw = [&](int t) { return t < end ? list_entry(r, t) : ListEntry{-1, 1}; };
 	auto fetch = [&]() {
 		if (next < end) {
-			bring<DIM>(mine[slot], a.g, r, a.plan.mixture, kv_head, next, spot);
+			load_tile_async<DIM>(mine[slot], a.g, r, a.plan.mixture, kv_head, next, spot);
 			next += RING_WARPS;
-			spot = spot_of(r, next, ahead);
+			spot = tile_row(r, next, ahead);
 			ahead = raw(next + RING_WARPS);
 		}
 		cp_async_commit();
 		if (++slot == STAGES) slot = 0;
 	};
 
-	// While the kernels before still run, the ring is filled with what earlier steps stored;
-	// of that, the newest position is copied again when it is there. And a rehearsal
-	// brings the instructions, which other kernels have driven out since the last time.
+	// Two passes. The warm-up overlaps with the grids in front: the pipeline is filled with what
+	// earlier steps stored (of that, only the newest position is loaded again afterwards), and one
+	// tile of garbage goes through the code below to bring it into the instruction cache. The
+	// second pass, behind pdl_wait, computes.
 	for (int turn = WHOLE ? 1 : 0; turn < 2; turn++) {
-		bool rehearsal = turn == 0;
-		if (!rehearsal) {
+		bool warmup = turn == 0;
+		if (!warmup) {
 			pdl_wait();
-			if (lists) pdl_trigger();
+			if (listed) pdl_trigger();
 		}
-		if (rehearsal != lists) {
-			r = reads_of(a, at, first);
+		if (warmup != listed) {
+			r = tile_sequence(a, at, first);
 			if (WHOLE && r.middle != MIDDLE_ALL) return;
 			int each = max_of((r.tiles + (int)a.splits - 1) / (int)a.splits, RING_WARPS);
 			shares = max_of((r.tiles + each - 1) / each, 1);
-			shares = (shares + together - 1) / together;  // of blocks together
-			if (split / together >= shares) return;       // share 0 waits for the kernels before
+			shares = (shares + cluster - 1) / cluster;  // of clusters
+			if (split / cluster >= shares) return;       // split 0 always stays and calls pdl_wait for this grid
 			end = min_of((split + 1) * each, r.tiles);
-			int newest = (r.pages - 1) * QUARTERS + at.p % PAGE / TAKE;  // where the row's own position is
+			int newest = (r.pages - 1) * PAGE_TILES + at.p % PAGE / TILE_ROWS;  // the tile of the row's own position
 			if (r.plain) end = min_of(end, newest + 1);
 			tile = next = split * each + warp();
-			spot = spot_of(r, next, raw(next));
+			spot = tile_row(r, next, raw(next));
 			ahead = raw(next + RING_WARPS);
-			if (!lists && a.settled && r.sees(at.p) && r.in_sinks_or_window(at.p)) {
+			if (!listed && a.settled && r.sees(at.p) && r.in_sinks_or_window(at.p)) {
 				for (; begun < STAGES; begun++) fetch();
 				if (newest >= tile && newest < next && (newest - tile) % RING_WARPS == 0) {
 					again = (newest - tile) / RING_WARPS;
@@ -454,19 +463,19 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 				}
 			}
 		}
-		if (!rehearsal) {
-			if (again >= 0 && (u32)page < a.g.count) bring_row<DIM>(mine[again], a.g, kv_head, page, at.p % PAGE);
+		if (!warmup) {
+			if (again >= 0 && (u32)page < a.g.count) reload_row_async<DIM>(mine[again], a.g, kv_head, page, at.p % PAGE);
 			for (; begun < STAGES; begun++) fetch();
 		}
-		Heads<DIM, SETS> h;
-		ask(h, a.q + index * DIM, group);
+		QueryHeads<DIM, SETS> h;
+		load_queries(h, a.q + index * DIM, group);
 #pragma unroll
 		for (int set = 0; set < SETS; set++) {
 			h.s[set] = {EMPTY_MAX, 0};
 #pragma unroll
 			for (int d = 0; d < DIM / 16; d++) h.acc[set][d][0] = h.acc[set][d][1] = h.acc[set][d][2] = h.acc[set][d][3] = 0;
 		}
-		int stop = rehearsal ? tile + 1 : end;
+		int stop = warmup ? tile + 1 : end;
 		for (int t = tile; t < stop; t += RING_WARPS) {
 			if (again < 0)
 				cp_async_wait<STAGES - 1>();
@@ -474,14 +483,14 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 				cp_async_wait<0>();
 			__syncwarp();
 			add_tile(h, mine[slot], a.plan.mixture);
-			__syncwarp();  // all have read what the next tile overwrites
-			if (!rehearsal) fetch();
+			__syncwarp();  // the stage about to be overwritten has been read
+			if (!warmup) fetch();
 		}
-		if (!rehearsal) cp_async_wait<0>();
+		if (!warmup) cp_async_wait<0>();
 		__syncthreads();
 
-		// The warps of the block, in their order.
-		constexpr int WIDTH = DIM + 8;  // so that heads are in other banks
+		// Merge the warps of the block in their order, through the shared memory of the pipeline.
+		constexpr int WIDTH = DIM + 8;  // padded against bank conflicts
 		float* accs = (float*)ring;     // [warps, 8, WIDTH]
 		float *tops = accs + RING_WARPS * 8 * WIDTH, *sums = tops + RING_WARPS * 8;  // [warps, 8]
 #pragma unroll
@@ -489,7 +498,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 			float sum = h.s[set].sum;
 			for (int m = 4; m < WARP; m *= 2) sum += __shfl_xor_sync(FULL_MASK, sum, m);
 			int head = set * 4 + lane() % 4, at = warp() * 8 + head;
-			if (head >= group || rehearsal) continue;
+			if (head >= group || warmup) continue;
 			if (lane() < 4) {
 				tops[at] = h.s[set].max;
 				sums[at] = sum;
@@ -502,57 +511,57 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 			}
 		}
 		__syncthreads();
-		float* own = sums + RING_WARPS * 8;     // [group, DIM]: of the block
+		float* own = sums + RING_WARPS * 8;     // [group, DIM]: result of the block
 		float* states = own + group * DIM;      // [group, 2]
-		auto leave = [&](int i, Quad& y, float top, float total) {
-			if (rehearsal) return;
+		auto write_result = [&](int i, Float4& y, float top, float total) {
+			if (warmup) return;
 			if (shares == 1) {
 				float scale = normalizer(total, a.plan.mixture);
 				for (int j = 0; j < 4; j++) y.v[j] *= scale;
-				*(Quad*)(a.dst + index * DIM + i) = y;
+				*(Float4*)(a.dst + index * DIM + i) = y;
 				return;
 			}
-			i64 part = (index + i / DIM) * a.splits + split / together;
-			*(Quad*)(a.parts + part * DIM + i % DIM) = y;
+			i64 part = (index + i / DIM) * a.splits + split / cluster;
+			*(Float4*)(a.parts + part * DIM + i % DIM) = y;
 			if (i % DIM == 0) a.states[part] = {top, total};
 		};
 		for (int i = threadIdx.x * 4; i < group * DIM; i += blockDim.x * 4) {
 			int g = i / DIM, d = i % DIM;
 			float top = EMPTY_MAX, total = 0;
-			Quad y = {{0, 0, 0, 0}};
+			Float4 y = {{0, 0, 0, 0}};
 #pragma unroll
 			for (int w = 0; w < RING_WARPS; w++) top = max_of(top, tops[w * 8 + g]);
 #pragma unroll
 			for (int w = 0; w < RING_WARPS; w++) {
 				float scale = rescale(tops[w * 8 + g], top);
 				total += sums[w * 8 + g] * scale;
-				const Quad& part = *(const Quad*)(accs + (w * 8 + g) * WIDTH + d);
+				const Float4& part = *(const Float4*)(accs + (w * 8 + g) * WIDTH + d);
 				for (int j = 0; j < 4; j++) y.v[j] += part.v[j] * scale;
 			}
-			if (together == 1) {
-				leave(i, y, top, total);
-			} else if (!rehearsal) {
-				*(Quad*)(own + i) = y;
+			if (cluster == 1) {
+				write_result(i, y, top, total);
+			} else if (!warmup) {
+				*(Float4*)(own + i) = y;
 				if (d == 0) {
 					states[2 * g] = top;
 					states[2 * g + 1] = total;
 				}
 			}
 		}
-		if (together > 1) {
-			// The blocks that run together, in their order, a part of the heads each.
-			if (!rehearsal) cluster_sync();
-			int each = (group * DIM / 4 + together - 1) / together * 4;
+		if (cluster > 1) {
+			// Merge the blocks of the cluster in the order of ranks, each block a slice of the elements.
+			if (!warmup) cluster_sync();
+			int each = (group * DIM / 4 + cluster - 1) / cluster * 4;
 			for (int i = rank * each + threadIdx.x * 4; i < min_of((rank + 1) * each, group * DIM); i += blockDim.x * 4) {
 				float top_of[MAX_CLUSTER], sum_of[MAX_CLUSTER], top = EMPTY_MAX, total = 0;
-				Quad parts[MAX_CLUSTER], y = {{0, 0, 0, 0}};
+				Float4 parts[MAX_CLUSTER], y = {{0, 0, 0, 0}};
 #pragma unroll
 				for (int r = 0; r < MAX_CLUSTER; r++) {
 					top_of[r] = EMPTY_MAX;
 					sum_of[r] = 0;
 					parts[r] = {{0, 0, 0, 0}};
-					if (r >= together) continue;
-					int from = rehearsal ? rank : r;
+					if (r >= cluster) continue;
+					int from = warmup ? rank : r;
 					top_of[r] = dsmem_load(states + i / DIM * 2, from);
 					sum_of[r] = dsmem_load(states + i / DIM * 2 + 1, from);
 					dsmem_load4(parts[r].v, own + i, from);
@@ -565,28 +574,28 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 					total += sum_of[r] * scale;
 					for (int j = 0; j < 4; j++) y.v[j] += parts[r].v[j] * scale;
 				}
-				leave(i, y, top, total);
+				write_result(i, y, top, total);
 			}
-			if (!rehearsal) cluster_sync();  // all have read what goes with a block that returns
+			if (!warmup) cluster_sync();  // peers read our shared memory until here
 		}
 		if (shares == 1) {
-			if (rehearsal) continue;
+			if (warmup) continue;
 			return;
 		}
 		__syncthreads();
 		if (threadIdx.x == 0) {
-			// One fence passes on what the block has written, and one lets it see what others have.
+			// Release what the block has written; acquire what the other blocks have.
 			i32* finished = a.finished + (i64)row * gridDim.y + blockIdx.y;
 			last[0] = 1;
-			if (!rehearsal) {
+			if (!warmup) {
 				__threadfence();
-				last[0] = atomicAdd(finished, 1) == shares * together - 1;
+				last[0] = atomicAdd(finished, 1) == shares * cluster - 1;
 				__threadfence();
 				if (last[0]) *finished = 0;
 			}
 		}
 		__syncthreads();
 		if (!last[0]) return;
-		merge<DIM>(a, index, shares, accs, rehearsal);
+		merge_splits<DIM>(a, index, shares, accs, warmup);
 	}
 }

@@ -1,20 +1,20 @@
-// Weights in pieces that products take: 32 of a quantized row as integers with
-// their scales, 8 of a plain one.
+// Dequantization of weights in registers, 32 of a GGUF block or 8 plain ones at a time, and
+// 128-bit loads and stores.
 #pragma once
 
 #include "blocks.cuh"
 
-// What becomes of a product.
-enum { STORE, ADD, GATE };  // GATE: dst = silu(x·w[0]ᵀ)·(x·w[1]ᵀ)
+// Epilogue of a product: dst = y, dst += y, or (SwiGLU) dst = silu(x·w[0]ᵀ)·(x·w[1]ᵀ).
+enum { STORE, ADD, GATE };
 
 struct alignas(16) Word4 {
 	u32 w[4];
 };
 
-// load16 reads 16 bytes that start on 16 bytes.
+// load16 is a 128-bit load.
 __device__ __forceinline__ Word4 load16(const void* at) { return *reinterpret_cast<const Word4*>(ASSUME_ALIGNED_16(at)); }
 
-// load_four reads 4 numbers that start on 16 bytes, store_four writes them.
+// Four floats, 16-byte aligned.
 __device__ __forceinline__ void load_float4(float v[4], const float* at) {
 	Word4 w = load16(at);
 	for (int i = 0; i < 4; i++) v[i] = __uint_as_float(w.w[i]);
@@ -23,19 +23,19 @@ __device__ __forceinline__ void store_float4(float* at, const float v[4]) {
 	*(Word4*)at = {{__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])}};
 }
 
-// Few is 32 weights of a row, as d·v - m, with v in bytes; d and m are of each 16.
+// Block32 is 32 weights as integers: w = d·v - m, v packed in bytes, d and m for each 16.
 struct Block32 {
 	int v[8];
 	float d[2], m[2];
 };
 
-// four is 4 bytes at any address of two.
+// load_u32_align2 loads 4 bytes that are 2-byte aligned, as blocks of most GGUF types are.
 __device__ __forceinline__ u32 load_u32_align2(const u8* at) {
 	const u16* p = (const u16*)at;
 	return p[0] | (u32)p[1] << 16;
 }
 
-// few unpacks block b of 32 of a row that starts at row.
+// unpack_block32 unpacks the b-th 32 weights of a row.
 template <int TYPE>
 __device__ __forceinline__ Block32 unpack_block32(const u8* row, int b) {
 	Block32 f;
@@ -84,7 +84,7 @@ __device__ __forceinline__ Block32 unpack_block32(const u8* row, int b) {
 	return f;
 }
 
-// plain8 is 8 weights.
+// load_weights8 loads 8 weights from the i-th on of a row of F32, F16 or BF16.
 template <int TYPE>
 __device__ __forceinline__ void load_weights8(float y[8], const u8* row, i64 i) {
 	if (TYPE == F32) {

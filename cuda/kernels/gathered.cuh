@@ -1,30 +1,30 @@
-// Attention of a head that shares its keys with no other over gathered positions:
-// DIM/8 lanes have a position together, each 8 numbers of its key and of its value.
+// Attention of one query head over gathered positions on CUDA cores: DIM/8 lanes share a
+// position, each with 8 elements (16 bytes) of its key and value.
 #pragma once
 
 #include "dequant.cuh"
 #include "state.cuh"
 
-constexpr int GATHER_TURNS = 2;   // positions of a warp's part that are copied together
-constexpr int GATHER_STAGES = 2;  // of a warp's ring of them
+constexpr int GATHER_LOADS = 2;   // positions of a lane group per stage
+constexpr int GATHER_STAGES = 2;  // of a warp's cp.async pipeline
 
-// Gathered is what a warp copies together. What a lane copies it reads back itself, so that
-// nobody waits.
+// Gathered is a stage of the pipeline. A lane reads back only what it has copied itself, so no
+// barrier is needed.
 struct Gathered {
-	Word4 k[GATHER_TURNS][WARP], v[GATHER_TURNS][WARP];
+	Word4 k[GATHER_LOADS][WARP], v[GATHER_LOADS][WARP];
 };
 
-// Gatherer is what a lane has of its head.
+// Gatherer is a lane's query, staged keys and values, and accumulator.
 template <int DIM>
 struct Gatherer {
-	static constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES, TAKEN = ROWS * GATHER_TURNS;
+	static constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES, TAKEN = ROWS * GATHER_LOADS;
 
-	Word4 k[GATHER_TURNS], v[GATHER_TURNS];
+	Word4 k[GATHER_LOADS], v[GATHER_LOADS];
 	float q[8], acc[8];
 	SoftmaxState state;
 
-	// ask takes the head's query.
-	__device__ __forceinline__ void ask(const float* query) {
+	// load_query loads the lane's part of the query.
+	__device__ __forceinline__ void load_query(const float* query) {
 		float unit = 1.4426950408889634f / sqrtf((float)DIM);
 		query += lane() % PIECES * 8;
 #pragma unroll
@@ -35,22 +35,22 @@ struct Gatherer {
 		state = {EMPTY_MAX, 0};
 	}
 
-	// take empties a place of the ring.
-	__device__ __forceinline__ void take(const Gathered& g) {
+	// load_stage moves a stage to registers, so that it can be refilled.
+	__device__ __forceinline__ void load_stage(const Gathered& g) {
 #pragma unroll
-		for (int t = 0; t < GATHER_TURNS; t++) {
+		for (int t = 0; t < GATHER_LOADS; t++) {
 			k[t] = g.k[t][lane()];
 			v[t] = g.v[t][lane()];
 		}
 	}
 
-	// add adds what was taken; bias(t) is log2 of what the lane's position weighs, -infinity
-	// for none, or in a mixture the weight.
+	// add adds the positions of load_stage to the online softmax; bias(t) is log2 of the weight of
+	// the lane's position, -inf for none, or in a mixture the weight itself.
 	template <class Bias>
 	__device__ __forceinline__ void add(bool mixture, Bias bias) {
-		float s[GATHER_TURNS], top = state.max;
+		float s[GATHER_LOADS], top = state.max;
 #pragma unroll
-		for (int t = 0; t < GATHER_TURNS; t++) {
+		for (int t = 0; t < GATHER_LOADS; t++) {
 			float b = bias(t), sum = 0;
 #pragma unroll
 			for (int w = 0; w < 4; w++) sum += q[2 * w] * from_half((u16)k[t].w[w]) + q[2 * w + 1] * from_half((u16)(k[t].w[w] >> 16));
@@ -67,7 +67,7 @@ struct Gatherer {
 			for (int d = 0; d < 8; d++) acc[d] *= scale;
 		}
 #pragma unroll
-		for (int t = 0; t < GATHER_TURNS; t++) {
+		for (int t = 0; t < GATHER_LOADS; t++) {
 			float p = mixture ? s[t] : exp2f(s[t] - top);
 			state.sum += p;
 #pragma unroll
@@ -78,8 +78,8 @@ struct Gatherer {
 		}
 	}
 
-	// merge stores what the lanes of a block of WARPS warps added up, in their order: accs is
-	// [WARPS·ROWS, DIM], states [WARPS·ROWS]. All threads call it.
+	// merge merges the lane groups of a block of WARPS warps in their order and stores the result:
+	// accs is [WARPS·ROWS, DIM], states [WARPS·ROWS], both in shared memory. All threads call it.
 	template <int WARPS>
 	__device__ __forceinline__ void merge(float* dst, float* accs, SoftmaxState* states, bool mixture) {
 		constexpr int GROUPS = WARPS * ROWS;

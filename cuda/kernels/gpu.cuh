@@ -1,9 +1,9 @@
-// What every kernel is written in: short names for the integers, how a kernel
-// and its shared memory are declared, and the few instructions that have no name
-// in C++. Compiled by nvcc this is CUDA; compiled by a C++ compiler with
-// GOLLM_EMU, emu/emu.h supplies the same names.
+// The dialect that all kernels are written in: short integer types, macros that declare
+// kernels and shared memory, and wrappers of PTX instructions that CUDA C++ has no name for.
+// nvcc compiles it as CUDA; with GOLLM_EMU a C++ compiler takes the same names from
+// emu/emu.h.
 //
-// A kernel takes one struct by value whose fields are all 8 bytes wide, so that
+// A kernel takes one __grid_constant__ struct whose fields are all 8 bytes wide, so that
 // the host fills it as an array of words; see args.cuh.
 #pragma once
 
@@ -19,7 +19,7 @@ typedef uint64_t u64;
 typedef double f64;
 
 constexpr int WARP = 32;
-constexpr u32 FULL_MASK = 0xffffffffu;  // every lane of a warp
+constexpr u32 FULL_MASK = 0xffffffffu;  // all lanes of a warp
 
 #ifdef GOLLM_EMU
 
@@ -30,61 +30,61 @@ constexpr u32 FULL_MASK = 0xffffffffu;  // every lane of a warp
 #define KERNEL(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads) gollm_##name(const __grid_constant__ Args a)
 
-// KERNEL_ALONE is a kernel of which a multiprocessor runs one block.
+// KERNEL_1_PER_SM and its siblings set the least occupancy, in blocks per SM, that registers
+// are allocated for. At two, a programmatic dependent launch can become resident on an SM
+// while the grid in front of it still runs there.
 #define KERNEL_1_PER_SM(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads, 1) gollm_##name(const __grid_constant__ Args a)
 
-// KERNEL_TWICE is a KERNEL of which a multiprocessor can hold two blocks of threads
-// threads, so that the next launch moves in beside one that still runs.
 #define KERNEL_2_PER_SM(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads, 2) gollm_##name(const __grid_constant__ Args a)
 
-// KERNEL_FOUR is a KERNEL of which a multiprocessor can hold four blocks of threads threads.
 #define KERNEL_4_PER_SM(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads, 4) gollm_##name(const __grid_constant__ Args a)
 
-// APART keeps the instructions of a function out of its callers.
+// NOINLINE keeps a function from being inlined.
 #define NOINLINE __noinline__
 
-// SHARED is n elements of shared memory; nothing is in them at first.
+// SHARED declares a static array of n elements in shared memory, uninitialized.
 #define SHARED(T, name, n) __shared__ T name[n]
 
-// DYNAMIC is the shared memory that the launch asked for, on 16 bytes.
+// DYNAMIC_SHARED is the dynamic shared memory of the launch, aligned to 16 bytes.
 extern __shared__ __align__(16) unsigned char dynamic_[];
 #define DYNAMIC_SHARED(T, name) T* name = reinterpret_cast<T*>(dynamic_)
 
-// ON16 is an address that is on 16 bytes.
+// ASSUME_ALIGNED_16 promises 16-byte alignment, for vector loads and stores.
 #define ASSUME_ALIGNED_16(at) __builtin_assume_aligned(at, 16)
 
-// from_half is the value of a half precision number.
+// from_half converts from f16.
 __device__ __forceinline__ float from_half(u16 h) {
 	float f;
 	asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
 	return f;
 }
 
-// to_half rounds to half precision, ties to even.
+// to_half converts to f16, round to nearest even.
 __device__ __forceinline__ u16 to_half(float f) {
 	u16 h;
 	asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
 	return h;
 }
 
-// pack_half rounds two numbers to half precision, lo into the lower half.
+// pack_half converts two floats to f16x2, lo in the lower half.
 __device__ __forceinline__ u32 pack_half(float lo, float hi) {
 	u32 v;
 	asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo));
 	return v;
 }
 
-// pack_bfloat is pack_half of bfloat16.
+// pack_bfloat converts two floats to bf16x2.
 __device__ __forceinline__ u32 pack_bfloat(float lo, float hi) {
 	u32 v;
 	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo));
 	return v;
 }
 
-// Sums and products of two numbers of half precision each, rounded once.
+// f16x2 arithmetic, rounded to nearest even (__hadd2 and its siblings of cuda_fp16.h, which
+// is not included for the sake of compile time).
 __device__ __forceinline__ u32 hadd2_rn(u32 x, u32 y) {
 	u32 v;
 	asm("add.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(x), "r"(y));
@@ -101,41 +101,40 @@ __device__ __forceinline__ u32 hfma2_rn(u32 x, u32 y, u32 z) {
 	return v;
 }
 
-// dot4 is c plus the products of four bytes without signs and four with signs.
+// dp4a_u8s8 is c plus the dot product of four unsigned and four signed bytes.
 __device__ __forceinline__ int dp4a_u8s8(u32 a, u32 b, int c) {
 	int d;
 	asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
 	return d;
 }
 
-// keep has a number held in a register where it would be computed again for each use.
+// keep_in_register stops the compiler from rematerializing a value at each of its uses.
 __device__ __forceinline__ void keep_in_register(u32& v) { asm volatile("" : "+r"(v)); }
 
-// load_matrices gives each lane its part of four 8 x 8 matrices of halves in
-// shared memory: lane 8i + j says where row j of matrix i starts, and lane l gets
-// elements 2(l%4) and 2(l%4)+1 of row l/4 of each.
+// ldmatrix_x4 loads four 8 x 8 f16 matrices from shared memory as mma fragments: lane 8i + j
+// passes the address of row j of matrix i; lane l receives elements 2(l%4) and 2(l%4)+1 of
+// row l/4 of each.
 __device__ __forceinline__ void ldmatrix_x4(u32 r[4], const void* row) {
 	u32 at = (u32)__cvta_generic_to_shared(row);
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
 
-// load_transposed is load_matrices of the transposed matrices.
+// ldmatrix_x4_trans is ldmatrix_x4 with each matrix transposed.
 __device__ __forceinline__ void ldmatrix_x4_trans(u32 r[4], const void* row) {
 	u32 at = (u32)__cvta_generic_to_shared(row);
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
 
-// transposed is a lane's two elements of row lane/4 of the transposed of an 8 x 8 matrix of
-// halves, of which each lane gives those of row lane/4 from 2(l%4) on.
+// movmatrix_trans transposes an 8 x 8 f16 matrix held as a fragment across the warp.
 __device__ __forceinline__ u32 movmatrix_trans(u32 v) {
 	u32 r;
 	asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
 	return r;
 }
 
-// copy_async begins to copy 16 bytes to shared memory; copy_async_if zeroes them
-// where nothing is there. What a thread began before copy_commit is one group;
-// copy_wait<N> waits until at most N groups are left.
+// Asynchronous copies of 16 bytes to shared memory that bypass L1 (cp.async.cg);
+// cp_async_zfill writes zeros where the source is absent. cp_async_commit closes a group,
+// cp_async_wait<N> waits until at most N groups of this thread are in flight.
 __device__ __forceinline__ void cp_async(void* to, const void* from) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
 }
@@ -148,14 +147,14 @@ __device__ __forceinline__ void cp_async_wait() {
 	asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-// meet waits until n threads of the block have come to a point with a number, 1 to 15:
-// those that wait there, and those that arrive and go on. Warps come as a whole.
+// Named barriers 1 to 15 over n threads of the block, whole warps: named_barrier_sync arrives
+// and waits, named_barrier_arrive only arrives.
 __device__ __forceinline__ void named_barrier_sync(int point, int n) { asm volatile("bar.sync %0, %1;" ::"r"(point), "r"(n) : "memory"); }
 __device__ __forceinline__ void named_barrier_arrive(int point, int n) { asm volatile("bar.arrive %0, %1;" ::"r"(point), "r"(n) : "memory"); }
 
-// Blocks that are launched together, some of the same x and y: which of them this is, what
-// waits for all of their threads, and reading what lies at an address of shared memory in
-// another one, which must not return before.
+// Thread-block clusters and distributed shared memory: the rank of this block, a barrier over
+// all threads of the cluster, and loads from a peer's shared memory at the address that a
+// variable has in ours. A block must not exit before its peers have read from it: cluster_sync.
 __device__ __forceinline__ int cluster_rank() {
 	u32 rank = 0;
 #if __CUDA_ARCH__ >= 900
@@ -181,28 +180,29 @@ __device__ __forceinline__ void dsmem_load4(float v[4], const float* at, int ran
 #endif
 }
 
-// power2 is 2 to the x, 0 where that is less than any normal number.
+// exp2_ftz is 2^x by the special function unit, subnormal results flushed to zero.
 __device__ __forceinline__ float exp2_ftz(float x) {
 	float y;
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
 }
 
-// about is a quotient, but for the last bits.
+// fast_div is an approximate quotient (2 ulp for divisors up to 2^126).
 __device__ __forceinline__ float fast_div(float a, float b) { return __fdividef(a, b); }
 
-// top_of is the larger number, and none if one of them is none.
+// max_nan is the maximum, NaN if either operand is NaN.
 __device__ __forceinline__ float max_nan(float a, float b) {
 	float y;
 	asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
 	return y;
 }
 
-// prefetch asks for the line of an address in the second-level cache.
+// prefetch_l2 prefetches a cache line into L2.
 __device__ __forceinline__ void prefetch_l2(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
-// fresh reads past the first-level cache, which may hold what was there before the
-// kernels before; four of it on 16 bytes.
+// ld_cg loads from L2, bypassing L1. An early launch may share an SM with its predecessor,
+// whose L1 lines may hold what was there before that one wrote. ld_cg4 needs 16-byte
+// alignment.
 __device__ __forceinline__ float ld_cg(const float* at) {
 	float v;
 	asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(at) : "memory");
@@ -212,13 +212,14 @@ __device__ __forceinline__ void ld_cg4(float v[4], const float* at) {
 	asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "l"(at) : "memory");
 }
 
-// add_warp is the sum of v over the warp, top_warp the largest.
+// Sum and maximum of v over the warp, as one instruction (redux.sync).
 __device__ __forceinline__ u32 warp_add(u32 v) { return __reduce_add_sync(FULL_MASK, v); }
 __device__ __forceinline__ u32 warp_max(u32 v) { return __reduce_max_sync(FULL_MASK, v); }
 
-// A kernel that is launched ahead starts while the one before it still runs: what
-// that one writes is there after wait_before, which every thread calls before it
-// reads or writes anything but weights. let_next lets the next such launch start.
+// Programmatic dependent launch: pdl_wait blocks until the grids in front are complete and
+// their writes visible; every thread calls it before it touches anything that they write, or
+// writes what they read. Weights, and what the host wrote, may be read before. pdl_trigger
+// lets the dependent grid start to be scheduled; it says nothing about visibility.
 __device__ __forceinline__ void pdl_wait() {
 #if __CUDA_ARCH__ >= 900
 	asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -230,14 +231,14 @@ __device__ __forceinline__ void pdl_trigger() {
 #endif
 }
 
-// multiply_add is c += a·b on tensor cores: a [16, 16] and b [16, 8] of halves, c
-// [16, 8] of floats, spread over the warp as PTX has it for mma.m16n8k16.
+// mma_f16 is c += a·b on tensor cores, mma.m16n8k16: a [16, 16] and b [16, 8] in f16, c
+// [16, 8] in f32, fragments laid out across the warp as the PTX manual has them.
 __device__ __forceinline__ void mma_f16(float c[4], const u32 a[4], const u32 b[2]) {
 	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
 		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// multiply_add_bfloat is multiply_add of bfloat16.
+// mma_bf16 is mma_f16 for bfloat16.
 __device__ __forceinline__ void mma_bf16(float c[4], const u32 a[4], const u32 b[2]) {
 	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
 		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -245,10 +246,10 @@ __device__ __forceinline__ void mma_bf16(float c[4], const u32 a[4], const u32 b
 
 #endif
 
-// infinity is that of IEEE 754.
+// infinity is IEEE 754 +inf.
 __device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000u); }
 
-// from_bfloat is the value of a bfloat16 number.
+// from_bfloat converts from bfloat16.
 __device__ __forceinline__ float from_bfloat(u16 h) { return __uint_as_float((u32)h << 16); }
 
 __device__ __forceinline__ int lane() { return threadIdx.x % WARP; }

@@ -1,25 +1,25 @@
-// Products of queries with all keys of a kv head, over a cache in half precision, as
-// fast as memory gives the keys: the newest row of each slot, each key read once for
-// the heads that share it.
+// Scores q·k of the newest row of each slot with all keys of a kv head, over an f16 cache:
+// the first pass of selection in a decode step. Bound by reading the keys once; the query
+// heads of a group share each key that is loaded.
 //
-// A warp takes a page, 16 keys at a time, and asks for 32 keys ahead. Tensor cores ask four
-// neighbouring lanes for numbers of a row, and it does not matter which, as long as the
-// queries' lanes have the same ones: so a lane reads 16 bytes of a key at once. Row i of
-// a 16 x 16 matrix is head i rounded to half precision and row i+8 what that left, so that
-// the two together are good to 22 bits.
+// A warp takes a page, 16 keys at a time, with 32 keys in flight by cp.async. The operands of
+// mma only have to agree on the order of k, so k is permuted such that each lane loads 16
+// contiguous bytes of a key instead of going through ldmatrix. The queries are split into f16
+// high and low parts, rows i and i+8 of the A operand, which is 22 bits of precision at the
+// cost of one mma.
 #pragma once
 
 #include "dequant.cuh"
 #include "newest.cuh"
 
 constexpr int KEY_WARPS = 8;      // of a block
-constexpr int EIGHTS = PAGE / 8;  // of a page: 8 keys are one product
+constexpr int EIGHTS = PAGE / 8;  // of a page: 8 keys are the n of one mma
 constexpr int PAIRS = EIGHTS / 2;
 constexpr int KEY_STAGES = 3;
-constexpr int KEY_AHEAD = KEY_STAGES - 1;  // pairs that are asked for ahead
+constexpr int KEY_AHEAD = KEY_STAGES - 1;  // pairs in flight
 
-// KeyPair is 16 keys, in pieces of 16 bytes. Those of odd keys lie in another order, so
-// that lanes which read two keys meet no bank of shared memory twice.
+// KeyPair is a stage of the pipeline: 16 keys in pieces of 16 bytes. Pieces of odd keys are
+// swizzled, so that lanes that read two keys have no bank conflict.
 template <int DIM>
 struct KeyPair {
 	static constexpr int PIECES = DIM / 8;
@@ -28,30 +28,30 @@ struct KeyPair {
 	__device__ __forceinline__ static int at(int key, int i) { return key * PIECES + (i ^ key % 2 * 4); }
 };
 
-// Asked is what a lane has of head lane/4: of the product k, four numbers from
+// QueryFragment is a lane's part of head lane/4: for mma k, four elements from
 // 32·(k/2) + 8·(lane%4) + 4·(k%2) on.
 template <int DIM>
-struct Asked {
+struct QueryFragment {
 	u32 q[DIM / 16][4];
-	float unit;  // what a product of q and a key is multiplied by
+	float unit;  // scale of a score: undoes the power of two, times that of the caller
 };
 
-// ask_head puts a head into the lanes of its row, times a power of two that keeps both
-// halves of it within half precision. unit is that of the scores.
+// load_query loads a head into the four lanes of its row, scaled by a power of two that keeps
+// both f16 parts in range. unit is the scale of the scores.
 template <int DIM>
-__device__ __forceinline__ void ask_head(Asked<DIM>& h, const float* q, bool there, float unit) {
-	float v[DIM / 16][4], top = 0;
+__device__ __forceinline__ void load_query(QueryFragment<DIM>& h, const float* q, bool there, float unit) {
+	float v[DIM / 16][4], largest = 0;
 #pragma unroll
 	for (int k = 0; k < DIM / 16; k++) {
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			v[k][i] = there ? q[k / 2 * 32 + lane() % 4 * 8 + k % 2 * 4 + i] : 0;
-			top = max_of(top, fabsf(v[k][i]));
+			largest = max_of(largest, fabsf(v[k][i]));
 		}
 	}
-	top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 1));
-	top = max_of(top, __shfl_xor_sync(FULL_MASK, top, 2));
-	int power = min_of(max_of((int)(__float_as_uint(top) >> 23), 24), 240) - 10;  // biased: top becomes 2¹⁰ or more
+	largest = max_of(largest, __shfl_xor_sync(FULL_MASK, largest, 1));
+	largest = max_of(largest, __shfl_xor_sync(FULL_MASK, largest, 2));
+	int power = min_of(max_of((int)(__float_as_uint(largest) >> 23), 24), 240) - 10;  // biased exponent: the largest element becomes 2¹⁰ or more
 	float up = __uint_as_float((u32)(254 - power) << 23), down = __uint_as_float((u32)power << 23);
 	h.unit = down * unit;
 #pragma unroll
@@ -66,9 +66,9 @@ __device__ __forceinline__ void ask_head(Asked<DIM>& h, const float* q, bool the
 	}
 }
 
-// bring_keys begins to copy pair i of a page; of page -1 it does not.
+// load_keys_async starts the copy of pair i of a page; page -1 is an empty group.
 template <int DIM>
-__device__ __forceinline__ void bring_keys(KeyPair<DIM>& to, const PagedKV& g, int page, int kv_head, int i) {
+__device__ __forceinline__ void load_keys_async(KeyPair<DIM>& to, const PagedKV& g, int page, int kv_head, int i) {
 	constexpr int PIECES = KeyPair<DIM>::PIECES;
 	if (page >= 0) {
 		const u16* from = (const u16*)g.k + kv_offset(g, page, kv_head, i * 16);
@@ -78,44 +78,43 @@ __device__ __forceinline__ void bring_keys(KeyPair<DIM>& to, const PagedKV& g, i
 	cp_async_commit();
 }
 
-// OwnPages is the pages of a slot that a warp takes: of part blockIdx.x of gridDim.x every
-// KEY_WARPS-th.
-struct OwnPages {
+// WarpPages are the pages of a warp: every KEY_WARPS-th of split blockIdx.x of gridDim.x.
+struct WarpPages {
 	int from, end;
 };
 
-__device__ __forceinline__ OwnPages own_pages(int pages) {
+__device__ __forceinline__ WarpPages warp_pages(int pages) {
 	int parts = gridDim.x, part = blockIdx.x;
-	OwnPages s = {(int)((i64)pages * part / parts) + warp(), (int)((i64)pages * (part + 1) / parts)};
+	WarpPages s = {(int)((i64)pages * part / parts) + warp(), (int)((i64)pages * (part + 1) / parts)};
 	return s;
 }
 
-// score_pages takes the pages of a share of a kv head, for the head at q, which the lanes
-// of its row give; there is false for lanes without one. page(b) is the number of page b,
-// or -1 if nobody wants it; it is called ahead, and before the kernels in front of this
-// one are done. With early, all pages but newest are there before those are done, and are
-// asked for at once. put(b, s) gets the scores of page b: s[i][j] is that of the lane's
-// head for key 8·i + 2·(lane%4) + j. Those of page -1, and of keys beyond the row's own, are
-// anything, perhaps not numbers. ring is the warp's, [KEY_STAGES].
+// score_pages scores the pages of a warp for the head at q, which the lanes of its row pass;
+// there is false for lanes without a head. page(b) is the page of block b, or -1 to skip it;
+// it is called ahead of use and before pdl_wait. With early, all pages but that of block
+// newest were written before the grids in front started, so their copies start before
+// pdl_wait. put(b, s) receives the scores of block b: s[i][j] is that of the lane's head for
+// key 8·i + 2·(lane%4) + j; those of skipped pages and of masked keys are undefined, maybe
+// NaN. ring is the warp's pipeline, [KEY_STAGES].
 template <int DIM, class Page, class Put>
-__device__ __forceinline__ void score_pages(const PagedKV& g, KeyPair<DIM>* ring, int kv_head, const float* q, bool there, float unit, OwnPages mine, int newest, bool early, Page page, Put put) {
+__device__ __forceinline__ void score_pages(const PagedKV& g, KeyPair<DIM>* ring, int kv_head, const float* q, bool there, float unit, WarpPages mine, int newest, bool early, Page page, Put put) {
 	const int by = KEY_WARPS;
 	int now = mine.from < mine.end ? page(mine.from) : -1, next = mine.from + by < mine.end ? page(mine.from + by) : -1;
 	early = early && mine.from != newest;
 	if (!early) pdl_wait();
 #pragma unroll
-	for (int i = 0; i < KEY_AHEAD; i++) bring_keys<DIM>(ring[i], g, now, kv_head, i);
+	for (int i = 0; i < KEY_AHEAD; i++) load_keys_async<DIM>(ring[i], g, now, kv_head, i);
 	if (early) pdl_wait();
-	Asked<DIM> h;
-	ask_head(h, q, there, unit);
+	QueryFragment<DIM> h;
+	load_query(h, q, there, unit);
 	int slot = 0;
 	for (int b = mine.from; b < mine.end; b += by) {
 		int after = b + 2 * by < mine.end ? page(b + 2 * by) : -1;
 		float s[EIGHTS][2];
 #pragma unroll
 		for (int i = 0; i < PAIRS; i++) {
-			__syncwarp();  // all have read what the next copies overwrite
-			bring_keys<DIM>(ring[slot == 0 ? KEY_STAGES - 1 : slot - 1], g, i + KEY_AHEAD < PAIRS ? now : next, kv_head, (i + KEY_AHEAD) % PAIRS);
+			__syncwarp();  // the stage about to be overwritten has been read
+			load_keys_async<DIM>(ring[slot == 0 ? KEY_STAGES - 1 : slot - 1], g, i + KEY_AHEAD < PAIRS ? now : next, kv_head, (i + KEY_AHEAD) % PAIRS);
 			cp_async_wait<KEY_AHEAD>();
 			__syncwarp();
 			const KeyPair<DIM>& keys = ring[slot];

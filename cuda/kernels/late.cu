@@ -1,9 +1,9 @@
-// A kernel of the tests on a GPU: inputs that come late. No operation calls it, and the
-// emulator, where calls follow one another, lacks it.
+// A kernel for tests on a GPU: a predecessor that writes late. No operation launches it, and
+// the emulator, which runs launches one after the other, leaves it out.
 #include "args.cuh"
 
 constexpr int LATE_COPIES = 24;   // of a call
-constexpr int LATE_TIME = 60000;  // in cycles, several times what a launch takes
+constexpr int LATE_TIME = 60000;  // cycles, several times the latency of a launch
 
 struct LateCopy {
 	u32* to;
@@ -16,8 +16,8 @@ struct LateArgs {
 	LateCopy copies[LATE_COPIES];
 };
 
-// late_copies lets the next launch start and then takes its time to copy what that one
-// reads: a kernel that reads it before wait_before reads what was there.
+// late_copies triggers its dependents at once, spins, and only then copies what they read: a
+// kernel that reads before pdl_wait sees stale data. One block of 1024 threads.
 KERNEL(late_copies, LateArgs, 1024) {
 	pdl_trigger();
 	pdl_wait();

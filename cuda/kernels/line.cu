@@ -36,10 +36,10 @@ KERNEL(line_sums, LineSumsArgs, 256) {
 	KeyTile t = key_tile(shared, lists, dim);
 	double* diagonals = (double*)(shared + (PAGE * (dim + 1) + VECTORS * dim + 1) / 2 * 2);
 	for (int i = threadIdx.x; i < wide; i += blockDim.x) diagonals[i] = 0;
-	take_keys(t, a.g, page, x.kv_head, min_of(PAGE, first + rows - b * PAGE));
+	load_keys(t, a.g, page, x.kv_head, min_of(PAGE, first + rows - b * PAGE));
 	double column = 0;  // of the thread's key, if it has one
 	for (int from = 0; from < rows; from += VECTORS) {
-		take_vectors(t, x, a.g, dense, from);
+		load_vectors(t, x, a.g, dense, from);
 		float s[EACH];
 		score_tile(s, t, x, a.g, dense, b);
 		for (int u = 0; u < EACH; u++) {

@@ -1,6 +1,5 @@
-// Products with transposed matrices, dst = x·wᵀ: the definition, for every
-// element type and every shape. The fast kernels of single.cu, several.cu and gemm.cu are
-// checked against it.
+// dst = x·wᵀ for every weight type and every shape: the reference that the fast kernels of
+// gemv.cu, skinny_gemm.cu and gemm.cu are tested against, and the fallback.
 #include "args.cuh"
 #include "blocks.cuh"
 #include "reduce.cuh"
@@ -8,11 +7,12 @@
 struct MatMulArgs {
 	float* dst;      // [rows, n]
 	const float* x;  // [rows, k]
-	const u8* w;     // [n, k], of the type
+	const u8* w;     // [n, k], of type
 	i64 type, rows, n, k, row;  // row: bytes of a row of w
 };
 
-// matmul: a warp takes one element of dst; its lanes take every 32nd product.
+// matmul: grid (n / 8, rows), 8 warps a block, one element of dst per warp. Lanes stride over
+// k; no reuse of x or w, so it is slow.
 KERNEL(matmul, MatMulArgs, 256) {
 	i64 c = (i64)blockIdx.x * (blockDim.x / WARP) + warp(), r = blockIdx.y;
 	if (c >= a.n) return;

@@ -1,5 +1,5 @@
-// Sums and maxima over a warp and over a block. The order of a sum depends on
-// nothing but the number of threads.
+// Warp and block reductions. The order of a sum depends on the number of threads only, so
+// results are deterministic.
 #pragma once
 
 #include "gpu.cuh"
@@ -20,13 +20,13 @@ __device__ __forceinline__ T reduce_warp(T v, Op op) {
 	return v;
 }
 
-// reduce_block gives every thread of a block the result. All must call it; zero
-// changes nothing under op.
+// reduce_block gives every thread of the block the result; all threads must call it. zero is
+// the identity of op.
 template <class T, class Op>
 __device__ __forceinline__ T reduce_block(T v, T zero, Op op) {
 	SHARED(T, parts, 33);
 	v = reduce_warp(v, op);
-	__syncthreads();  // parts may still be in use by the last call
+	__syncthreads();  // the previous call's reads of parts are done
 	if (lane() == 0) parts[warp()] = v;
 	__syncthreads();
 	if (warp() == 0) {
@@ -38,7 +38,8 @@ __device__ __forceinline__ T reduce_block(T v, T zero, Op op) {
 	return parts[32];
 }
 
-// scan_block is the sum of v over the threads before, and in total over all.
+// scan_block is the exclusive prefix sum of v over the threads of the block, and in total the
+// sum over all of them.
 template <class T>
 __device__ __forceinline__ T scan_block(T v, T& total) {
 	SHARED(T, parts, 32);
@@ -47,11 +48,11 @@ __device__ __forceinline__ T scan_block(T v, T& total) {
 		T left = __shfl_up_sync(FULL_MASK, sum, by);
 		if (lane() >= by) sum += left;
 	}
-	__syncthreads();  // parts may still be in use by the last call
+	__syncthreads();  // the previous call's reads of parts are done
 	if (lane() == WARP - 1) parts[warp()] = sum;
 	__syncthreads();
 	int warps = (int)blockDim.x / WARP;
-	T upto = lane() < warps ? parts[lane()] : 0;  // of a warp, and then of all to there
+	T upto = lane() < warps ? parts[lane()] : 0;  // a warp's sum, then inclusive over warps
 	for (int by = 1; by < warps; by *= 2) {
 		T left = __shfl_up_sync(FULL_MASK, upto, by);
 		if (lane() >= by) upto += left;

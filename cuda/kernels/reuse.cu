@@ -616,7 +616,7 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 	auto fetch = [&]() {
 		if (next < n) {
 #pragma unroll
-			for (int t = 0; t < GATHER_TURNS; t++) {
+			for (int t = 0; t < GATHER_LOADS; t++) {
 				int i = next + t * ROWS + lane() / PIECES;
 				i64 place = (i64)(i < n ? where[i] : 0) * DIM + piece;
 				cp_async_zfill(&ring[into].k[t][lane()], (const u16*)a.g.k + place, i < n);
@@ -702,11 +702,11 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 		return;
 	}
 	Lane mine;
-	mine.ask(a.q + item * DIM);
+	mine.load_query(a.q + item * DIM);
 	int turn = 0;
 	for (int first = warp() * TAKEN; first < n; first += WARPS * TAKEN) {
 		cp_async_wait<STAGES - 1>();
-		mine.take(ring[turn]);
+		mine.load_stage(ring[turn]);
 		fetch();
 		if (++turn == STAGES) turn = 0;
 		mine.add(false, [&](int t) { return first + t * ROWS + lane() / PIECES < n ? 0 : -infinity(); });

@@ -1,5 +1,5 @@
-// Operations on rows of activations: embed, gather, add, rmsnorm, rope, swiglu.
-// Definitions: package cpu, math.go and rope.go. All are bound by memory: each
+// Element-wise and row-wise operations on activations: embed, gather, add, rmsnorm, rope,
+// swiglu, fill. References: package cpu, math.go and rope.go. All are bound by memory: each
 // element is read and written once.
 #include "args.cuh"
 #include "blocks.cuh"
@@ -9,12 +9,12 @@ struct EmbedArgs {
 	float* dst;  // [rows, dim]
 	const u8* table;  // [vocab, dim], of the type
 	const i32* ids;   // [rows]
-	i64 type, vocab, dim, row;  // row: bytes of a row of the table
+	i64 type, vocab, dim, row;  // row: bytes from a row of the table to the next
 	Failure* failure;
 };
 
-// embed: dst[r] = table[ids[r]]; an id outside the table is a failure and gives
-// zeros. Block (r, y) takes part y of row r.
+// embed: dst[r] = dequantize(table[ids[r]]); an id outside the table is a failure and gives
+// zeros. Grid (rows, parts of a row).
 KERNEL(embed, EmbedArgs, 256) {
 	int r = blockIdx.x, id = a.ids[r];
 	bool ok = id >= 0 && id < a.vocab;
@@ -31,7 +31,7 @@ struct GatherArgs {
 	Failure* failure;
 };
 
-// gather: dst[r] = src[rows[r]].
+// gather: dst[r] = src[rows[r]]. Grid (rows, parts of a row).
 KERNEL(gather, GatherArgs, 256) {
 	int r = blockIdx.x, from = a.rows[r];
 	bool ok = from >= 0 && from < a.n;
@@ -59,7 +59,7 @@ struct NormArgs {
 	f64 eps;
 };
 
-// rmsnorm: dst = x / sqrt(mean(x²) + eps) · w. A block takes a row.
+// rmsnorm: dst = x / sqrt(mean(x²) + eps) · w. One block per row.
 KERNEL(rmsnorm, NormArgs, 1024) {
 	const float* x = a.x + (i64)blockIdx.x * a.dim;
 	float* y = a.dst + (i64)blockIdx.x * a.dim;
@@ -78,9 +78,9 @@ struct RopeArgs {
 	i64 heads, dim, pairs, interleaved;
 };
 
-// rope: pair i of each head turns by pos·freqs[i], an angle in float64: at
-// position 1,000,000 one in float32 would be wrong by 0.03. Block (r, y) takes
-// part y of the heads of row r; a thread takes a pair of all of them.
+// rope rotates pair i of each head by pos·freqs[i]. The angle is computed in f64: at position
+// 1,000,000 an f32 angle would be off by 0.03 rad. Grid (rows, parts of the heads); a thread
+// takes one pair of all heads of its part, so that sincos is computed once.
 KERNEL(rope, RopeArgs, 128) {
 	int r = blockIdx.x;
 	for (int i = threadIdx.x; i < a.pairs; i += blockDim.x) {
@@ -103,7 +103,7 @@ struct SwiGLUArgs {
 	i64 n;
 };
 
-// swiglu: dst = silu(gate)·up, where silu(g) = g / (1 + exp(-g)).
+// swiglu: dst = silu(gate)·up, silu(g) = g / (1 + exp(-g)).
 KERNEL(swiglu, SwiGLUArgs, 256) {
 	for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += (i64)gridDim.x * blockDim.x) {
 		float g = a.gate[i];

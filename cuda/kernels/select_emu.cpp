@@ -1,3 +1,21 @@
 //go:build cudaemu
 
+// Kernels of selection and of tokens for the emulator.
+#include "bound.cu"
+#include "estimate.cu"
+#include "feature.cu"
+#include "hash.cu"
+#include "label.cu"
+#include "line.cu"
+#include "reuse.cu"
+#include "sample.cu"
+#include "scores_row.cu"
 #include "select.cu"
+#include "sketch.cu"
+#include "stripe.cu"
+#include "stripe_many.cu"
+#include "usage.cu"
+#include "value.cu"
+#include "value_row.cu"
+#include "walk.cu"
+#include "walk_row.cu"

@@ -1,16 +1,16 @@
-// Softmax weights of many rows, key by key: vectors of a kv head against one page
-// of its keys at a time. A block has 256 threads: thread t takes key t%64 and four
-// neighbouring vectors, so that the threads of a warp share their vectors.
+// Softmax weights of many rows, summed by key: the query vectors of a head group against one
+// page of keys at a time. A block has 256 threads; thread t takes key t%64 and four
+// neighbouring vectors, so that the reads of a vector are broadcasts within a warp.
 #pragma once
 
 #include "newest.cuh"
 #include "state.cuh"
 
-constexpr int VECTORS = 16;  // in hand
-constexpr int EACH = 4;      // of a thread
+constexpr int VECTORS = 16;  // query vectors in shared memory at a time
+constexpr int EACH = 4;      // vectors of a thread
 
-// Vectors are the queries of one set of heads of a slot: vector v is head
-// head + v % run of row v / run.
+// Vectors is the queries of one head group of a slot: vector v is head head + v % run of row
+// v / run.
 struct Vectors {
 	const float* q;  // of the slot's first row [rows, heads, dim]
 	int slot, first, kv_head;
@@ -24,23 +24,22 @@ __device__ inline Vectors vectors_of(const PagedKV& g, const float* q, int slot,
 	return x;
 }
 
-// KeyTile is the vectors in hand, in shared memory, and a page of keys.
+// KeyTile is shared memory for a tile: VECTORS queries and a page of keys.
 struct KeyTile {
 	float* keys;       // [PAGE, dim + 1]
 	float* q;          // [VECTORS, dim]
 	Entries* entries;  // [VECTORS]
-	int from;          // number of the first vector
+	int from;          // index of the first vector
 };
 
-// tile_size is the bytes of dynamic shared memory that a tile takes; the host
-// reckons the same.
+// key_tile lays it out in dynamic shared memory; the host computes the same size.
 __device__ inline KeyTile key_tile(float* shared, Entries* entries, i64 dim) {
 	KeyTile t = {shared, shared + PAGE * (dim + 1), entries, 0};
 	return t;
 }
 
-// take_vectors loads vectors from on, and their lists.
-__device__ inline void take_vectors(KeyTile& t, const Vectors& x, const PagedKV& g, const Plan& plan, int from) {
+// load_vectors loads the vectors from index from on, and the selections of their rows.
+__device__ inline void load_vectors(KeyTile& t, const Vectors& x, const PagedKV& g, const Plan& plan, int from) {
 	int dim = (int)g.dim;
 	t.from = from;
 	__syncthreads();
@@ -55,8 +54,8 @@ __device__ inline void take_vectors(KeyTile& t, const Vectors& x, const PagedKV&
 	__syncthreads();
 }
 
-// take_keys loads the first n keys of a page.
-__device__ inline void take_keys(const KeyTile& t, const PagedKV& g, int page, int kv_head, int n) {
+// load_keys loads the first n keys of a page, zeros behind them.
+__device__ inline void load_keys(const KeyTile& t, const PagedKV& g, int page, int kv_head, int n) {
 	int dim = (int)g.dim;
 	i64 from = kv_offset(g, page, kv_head, 0);
 	__syncthreads();
@@ -64,14 +63,14 @@ __device__ inline void take_keys(const KeyTile& t, const PagedKV& g, int page, i
 	__syncthreads();
 }
 
-// reads_page reports whether the row at p may read something of block b.
+// reads_page reports whether the row at p may read anything of block b.
 __device__ inline bool reads_page(const Plan& plan, const Entries& e, int p, int b) {
 	if (b * PAGE > p) return false;
 	FixedPages edges = fixed_pages(plan, p);
 	if (b < edges.head || b >= edges.tail) return true;
 	if (plan.middle == MIDDLE_BLOCKS) return find(e, b) >= 0;
 	if (plan.middle != MIDDLE_TOKENS) return false;
-	int lo = 0, hi = e.n;  // the first entry from the block on
+	int lo = 0, hi = e.n;  // binary search of the first entry in or behind the block
 	while (lo < hi) {
 		int mid = (lo + hi) / 2;
 		if (e.index[mid] < b * PAGE)
@@ -82,16 +81,16 @@ __device__ inline bool reads_page(const Plan& plan, const Entries& e, int p, int
 	return lo < e.n && e.index[lo] < (b + 1) * PAGE;
 }
 
-// any_reads reports whether a vector in hand may read something of block b; all
-// threads call it.
+// any_reads reports whether any vector of the tile may read anything of block b; called by all
+// threads.
 __device__ inline bool any_reads(const KeyTile& t, const Vectors& x, const Plan& plan, int b) {
 	int i = threadIdx.x, any = 0;
 	if (i < VECTORS && t.from + i < x.n) any = reads_page(plan, t.entries[i], x.position(t.from + i), b);
 	return reduce_block(any, 0, Max());
 }
 
-// score_tile is the scores of the thread's key for its vectors, NOTHING where one
-// does not read it.
+// score_tile computes the base-2 scores of the thread's key for its vectors, EMPTY_MAX where
+// one does not read it.
 __device__ inline void score_tile(float s[EACH], const KeyTile& t, const Vectors& x, const PagedKV& g, const Plan& plan, int b) {
 	int dim = (int)g.dim, i = threadIdx.x % PAGE, first = (int)threadIdx.x / PAGE * EACH, j = b * PAGE + i;
 	const float *key = t.keys + i * (dim + 1), *q = t.q + first * dim;
@@ -106,14 +105,14 @@ __device__ inline void score_tile(float s[EACH], const KeyTile& t, const Vectors
 		int v = t.from + first + u;
 		float w = v < x.n ? weight_of(plan, t.entries[first + u], x.position(v), j) : 0, y = s[u] * unit;
 		if (w != 1) y = w > 0 ? y + log2f(w) : EMPTY_MAX;
-		s[u] = y > EMPTY_MAX ? y : EMPTY_MAX;  // what is not a number counts nothing
+		s[u] = y > EMPTY_MAX ? y : EMPTY_MAX;  // NaN counts as masked
 	}
 }
 
 struct StatesArgs {
 	const float* q;  // [rows, heads, dim]
 	SoftmaxState* states;   // [slots, sets, vectors, splits]
-	i64 heads, run, splits, set;  // set: that of block y 0
+	i64 heads, run, splits, set;  // set: the head group of blockIdx.y 0
 	PagedKV g;
 	Plan plan;
 };

@@ -1,34 +1,35 @@
-// The state of attention over a set of positions: the largest score, the sum of
-// exp(score - top), and the sum of values under those weights. Sets are added up
-// by merging their states, in any grouping; the empty set is the identity.
+// State of the online softmax over a set of positions: the running maximum of the scores, the
+// sum of exp(score - max), and (kept by the caller) the sum of values under those weights.
+// States of disjoint sets merge in any grouping, as split-K and the rings of the attention
+// kernels do; that of the empty set is the identity.
 //
-// Scores are in units of ln 2.
+// Scores are in base 2: q·k times log2(e)/√dim, so that exp is exp2.
 #pragma once
 
 #include "args.cuh"
 #include "reduce.cuh"
 
-constexpr float EMPTY_MAX = -3.4028235e38f;  // top of the empty set
+constexpr float EMPTY_MAX = -3.4028235e38f;  // -FLT_MAX: max of the empty set, where -inf would give NaN in max - max
 
 struct SoftmaxState {
 	float max, sum;
 };
 
-// scale_to is what sums over a top must be multiplied by when the top becomes
-// another one.
+// rescale is the factor for accumulators when the running maximum goes from one value to another.
 __device__ inline float rescale(float from, float to) { return exp2f(from - to); }
 
-// finish is what the sum of values is multiplied by.
+// normalizer is the final factor of the sum of values: 1/sum, 0 for the empty set, and 1 for a
+// mixture, whose weights are used as they are.
 __device__ inline float normalizer(float sum, bool mixture) { return mixture ? 1 : sum > 0 ? 1 / sum : 0; }
 
-// Sums of weights as device.HoldShare holds them: those below TINY_SHARE as their
-// logarithms, which seldom costs a branch.
+// Softmax mass as device.HoldShare stores it: what is below TINY_SHARE as its logarithm, so
+// that f32 does not underflow.
 constexpr float TINY_SHARE = 0x1p-100f;
 __device__ inline float hold_share(double sum) { return sum < TINY_SHARE ? sum > 0 ? (float)log2(sum) : EMPTY_MAX : (float)sum; }
 __device__ inline double share_of(float held) { return held < 0 ? exp2((double)held) : (double)held; }
 
-// Between is the positions that the row at p sees between the plan's edges: those of two
-// ranges.
+// SelectedRegion is what lies between sinks and window: the positions that the row at p may
+// see there, as two ranges, because the span may have a gap.
 struct SelectedRegion {
 	int lo[2], hi[2];
 	int n;
@@ -46,10 +47,9 @@ __device__ inline SelectedRegion selected_region(const Plan& plan, int p) {
 	return b;
 }
 
-// whole reports whether a list of positions leaves nothing out that the row at p
-// sees between the plan's edges, and weighs all the same. Such a row is computed as
-// that of a plan without a list, so that it has the bits of dense attention. All
-// threads of the block call it.
+// selects_all reports whether a position list leaves out nothing of the selected region and
+// has weight one everywhere. Such a row takes the path of a plan without a list, so that its
+// bits are those of dense attention. Called by all threads of the block.
 __device__ inline bool selects_all(const Plan& plan, const Entries& e, int p) {
 	if (plan.middle != MIDDLE_TOKENS || plan.mixture) return false;
 	SelectedRegion b = selected_region(plan, p);

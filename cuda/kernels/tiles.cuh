@@ -1,5 +1,5 @@
-// What a block of query rows reads, as tiles of 64 positions: pages, and entries of
-// a list of positions.
+// What a block of query rows of a prefill reads, as a sequence of KV tiles of 64 positions:
+// whole pages first, then entries of a position list, gathered 64 at a time.
 #pragma once
 
 #include "dequant.cuh"
@@ -9,14 +9,14 @@ struct FlashArgs {
 	float* dst;      // [rows, heads, dim]
 	const float* q;  // [rows, heads, dim]
 	i64 heads;
-	i64 by_heads;  // flash_wide.cu: a block's groups of warps take heads, not rows
+	i64 by_heads;  // flash_wgmma.cu: the consumer warpgroups of a block take heads of one kv head instead of neighbouring rows
 	PagedKV g;       // of one slot, f16
 	Plan plan;
 };
 
-constexpr int FLASH_ROWS = 64;  // query rows that share tiles
+constexpr int FLASH_ROWS = 64;  // query rows of a tile (block_M)
 
-// Sight is what the row at p sees, without the list.
+// Sight is the mask of the row at p without the list: causal, span, sinks and window.
 struct Sight {
 	int p, back, span_sink, bound, sink, recent;
 	bool all;
@@ -36,27 +36,27 @@ __device__ inline Sight sight_of(const Plan& plan, int p) {
 	return s;
 }
 
-// Tiles are those of a block, in order: the pages before those of the list, the
-// pages that the list names, those after, and then its positions 64 at a time.
+// Tiles is the tile sequence of a block, in ascending order: the pages of the sinks, the
+// listed pages, the pages of the window, and then a position list in groups of 64.
 struct Tiles {
 	Entries e;
-	int head, middle, tail;  // pages before, pages listed, and the first page after
-	int from;                // entry of the first page listed
-	int pages, all;          // tiles that are pages, and all tiles
-	bool blocks;             // the list names pages
+	int head, middle, tail;  // pages of the sinks, listed pages, first page of the window
+	int from;                // entry of the list that is the first listed page
+	int pages, all;          // tiles that are pages; all tiles
+	bool blocks;             // the list is of pages, not of positions
 
-	// listed reports whether tile t is a page that the list names.
+	// listed reports whether tile t is a page of the list.
 	__device__ bool listed(int t) const { return t >= head && t < head + middle; }
 	__device__ int page(int t) const { return t < head ? t : t < head + middle ? e.index[from + t - head] : tail + t - head - middle; }
 
-	// position is what row r of tile t holds, -1 for nothing.
+	// position is the position in row r of tile t, -1 for none.
 	__device__ int position(int t, int r) const {
 		if (t < pages) return page(t) * PAGE + r;
 		int i = (t - pages) * PAGE + r;
 		return i < e.n ? e.index[i] : -1;
 	}
 
-	// bias is log2 of the weight that the list gives row r of tile t.
+	// bias is log2 of the list's weight of row r of tile t, to be added to a score in base 2.
 	__device__ float bias(int t, int r) const {
 		float w = 1;
 		if (t >= pages) {
@@ -69,7 +69,7 @@ struct Tiles {
 	}
 };
 
-// tiles_of are the tiles that the rows at lo to last need.
+// tiles_of is the tile sequence of the rows lo to last.
 __device__ inline Tiles tiles_of(const Plan& plan, const Entries& e, int lo, int last) {
 	FixedPages edges = fixed_pages(plan, lo);
 	Tiles w;
@@ -85,14 +85,15 @@ __device__ inline Tiles tiles_of(const Plan& plan, const Entries& e, int lo, int
 	return w;
 }
 
-// split_half is a pair of numbers as two pairs of halves, whose sums they are.
+// split_half splits two floats into f16 high and low parts, x = high + low to 22 bits: two
+// tensor core products instead of one recover nearly the precision of f32.
 __device__ __forceinline__ void split_half(float x, float y, u32& high, u32& low) {
 	high = pack_half(x, y);
 	low = pack_half(x - from_half((u16)high), y - from_half((u16)(high >> 16)));
 }
 
-// load_queries gives a lane its parts of 16 rows of queries; row(u) is where row
-// lane/4 + 8·u is, NULL for none.
+// load_queries loads the A fragments of 16 query rows, split into high and low f16 parts;
+// row(u) points to row lane/4 + 8·u, NULL for none.
 template <int DIM, class Row>
 __device__ __forceinline__ void load_queries(u32 (&high)[DIM / 16][4], u32 (&low)[DIM / 16][4], Row row) {
 #pragma unroll

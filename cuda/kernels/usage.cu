@@ -13,7 +13,7 @@ KERNEL(states, StatesArgs, 256) {
 	if (first < 0) return;
 	Vectors x = vectors_of(a.g, a.q, slot, first, set, a.heads, a.run);
 	KeyTile t = key_tile(shared, lists, a.g.dim);
-	take_vectors(t, x, a.g, a.plan, blockIdx.x / splits * VECTORS);
+	load_vectors(t, x, a.g, a.plan, blockIdx.x / splits * VECTORS);
 	SoftmaxState mine[EACH];
 	for (int u = 0; u < EACH; u++) mine[u] = {EMPTY_MAX, 0};
 	int last = x.position(min_of(t.from + VECTORS, x.n) - 1);
@@ -21,7 +21,7 @@ KERNEL(states, StatesArgs, 256) {
 		int page = page_of(a.g, slot, b);
 		if (page < 0) return;
 		if (a.plan.middle != MIDDLE_ALL && !any_reads(t, x, a.plan, b)) continue;
-		take_keys(t, a.g, page, x.kv_head, min_of(PAGE, last + 1 - b * PAGE));
+		load_keys(t, a.g, page, x.kv_head, min_of(PAGE, last + 1 - b * PAGE));
 		float s[EACH];
 		score_tile(s, t, x, a.g, a.plan, b);
 		for (int u = 0; u < EACH; u++) {
@@ -82,12 +82,12 @@ KERNEL(add_weights, UsageArgs, 256) {
 	if (page < 0) return;
 	Vectors x = vectors_of(a.g, a.q, slot, first, set, a.heads, a.heads / a.g.heads);
 	KeyTile t = key_tile(shared, lists, a.g.dim);
-	take_keys(t, a.g, page, x.kv_head, min_of(PAGE, last + 1 - b * PAGE));
+	load_keys(t, a.g, page, x.kv_head, min_of(PAGE, last + 1 - b * PAGE));
 	const SoftmaxState* states = a.states + ((i64)slot * gridDim.y + set) * x.n * a.splits;
 	float mine = 0;
 	double tiny = 0;  // what is below TINY_SHARE
 	for (int from = max_of(b * PAGE - first, 0) * x.run / VECTORS * VECTORS; from < x.n; from += VECTORS) {
-		take_vectors(t, x, a.g, a.plan, from);
+		load_vectors(t, x, a.g, a.plan, from);
 		if (a.plan.middle != MIDDLE_ALL && !any_reads(t, x, a.plan, b)) continue;
 		take_states(tops, states, t, x.n, a.splits);
 		float s[EACH];

@@ -45,7 +45,7 @@ __device__ __forceinline__ void row_shares(const RowArgs& a) {
 		pdl_wait();
 		return;
 	}
-	OwnPages mine = own_pages(at.p / PAGE + 1);
+	WarpPages mine = warp_pages(at.p / PAGE + 1);
 	Sight sight = sight_of(a.plan, at.p);
 	bool there = head < run;
 	i64 item = (i64)row * a.heads + kv_head * run + (there ? head : 0);

@@ -1,4 +1,4 @@
-// How values are drawn: the counterpart of package device's Draws.
+// Importance sampling of values: device.Draws in device code.
 #pragma once
 
 #include "draw.cuh"
@@ -6,7 +6,7 @@
 // Values is device.Draws.
 struct Values {
 	u64 seed;
-	const i32* of;  // [slots]: their requests; NULL: one for all
+	const i32* of;  // [slots]: ids of requests; NULL: request for all
 	i64 request, layer, samples, sampler, tiles, tile, shared;
 };
 
@@ -19,7 +19,7 @@ __device__ inline int tile_of(const Values& v, int n) {
 	return n <= 1536 ? 32 : n <= 3072 ? 64 : 256;
 }
 
-// most_of is Draws.Most.
+// most_of is Draws.Most: the most draws of a row.
 __device__ inline i64 most_of(const Values& v, int n) {
 	i64 most = v.samples;
 	if (v.tiles == EQUAL && n > 0) {
@@ -29,7 +29,7 @@ __device__ inline i64 most_of(const Values& v, int n) {
 	return max_of((i64)1, min_of(most, (i64)n));
 }
 
-// address_of is the address of a head's random numbers for the row at p of a slot.
+// address_of is the counter of Philox for a head of the row at p of a slot.
 __device__ inline Draw address_of(const Values& v, int slot, int p, int head, int heads, int kv_heads) {
 	Draw d = {v.seed, v.of ? (u32)v.of[slot] : (u32)v.request, (u32)v.layer, (u32)head, (u32)p, FOR_VALUE};
 	if (v.shared) d.head = (u32)(head * kv_heads / heads);

@@ -1,3 +1,0 @@
-//go:build cudaemu
-
-#include "decode_each.cu"

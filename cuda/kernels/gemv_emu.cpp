@@ -1,3 +1,0 @@
-//go:build cudaemu
-
-#include "gemv.cu"

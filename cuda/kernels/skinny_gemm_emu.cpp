@@ -1,3 +1,0 @@
-//go:build cudaemu
-
-#include "skinny_gemm.cu"

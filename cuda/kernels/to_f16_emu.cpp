@@ -1,3 +1,0 @@
-//go:build cudaemu
-
-#include "to_f16.cu"

@@ -1,3 +1,0 @@
-//go:build cudaemu
-
-#include "walk_row.cu"
