@@ -1,6 +1,6 @@
 //go:build cudaemu
 
-// The emulator: blocks as fibers. See emu/emu.h.
+// The emulator: threads as fibers. See emu/emu.h.
 
 #include <math.h>
 #include <stdarg.h>
@@ -27,14 +27,14 @@
 
 namespace {
 
-constexpr size_t most_shared = 227 << 10;   // bytes of shared memory of a block
-constexpr size_t between = 2 << 10;         // and between its arrays, at most
-constexpr size_t shared_size = (most_shared + between + 1023) / 1024 * 1024;
+constexpr size_t max_shared = 227 << 10;   // bytes of shared memory per block
+constexpr size_t padding = 2 << 10;         // and of padding padding its arrays, at most
+constexpr size_t shared_size = (max_shared + padding + 1023) / 1024 * 1024;
 constexpr size_t stack_size = SANITIZED ? 256 << 10 : 64 << 10;
-constexpr int most_threads = 1024, lanes = 32;
+constexpr int max_threads = 1024, lanes = 32;
 
-enum State { ready, at_barrier, at_exchange, at_point, at_others, at_gate, done };
-constexpr int points = 16;  // that threads can meet at
+enum FiberState { ready, at_barrier, at_exchange, at_named_barrier, at_cluster_barrier, at_mbarrier, done };
+constexpr int named_barriers = 16;
 
 #if defined(__x86_64__)
 
@@ -107,20 +107,20 @@ void make(const Copy& c) {
 
 struct Fiber {
 	Context context;
-	std::vector<Copy> copies;  // not made yet
-	int group;                 // number of the group that is being noted
+	std::vector<Copy> copies;  // issued, not executed yet
+	int group;                 // current cp.async group
 	char* stack;
-	State state;
-	int point;         // where it waits
-	const void* gate;  // for which it waits
-	void* fake;  // the sanitizer's
+	FiberState state;
+	int barrier;       // named barrier that it waits at
+	const void* mbarrier;  // that it waits at
+	void* fake;  // the address sanitizer's stack
 };
 
-// Warp is where lanes meet: two sets of words in turn, because a fast lane may
-// leave its next word before a slow one has read the last.
+// Warp is the exchange buffer of a warp: two sets of words in alternation, because a fast lane
+// may publish its next word before a slow one has read the last.
 struct Warp {
 	uint64_t words[2][lanes];
-	int turn, arrived;
+	int parity, arrived;
 	const char* what;
 };
 
@@ -129,36 +129,36 @@ struct Region {
 	size_t offset, size;
 };
 
-// Machine is a block that runs.
+// Machine is a running block.
 struct Machine {
-	Fiber fibers[most_threads];
-	Warp warps[most_threads / lanes];
+	Fiber fibers[max_threads];
+	Warp warps[max_threads / lanes];
 	Context scheduler;
-	std::vector<int> queue;  // of fibers that are ready
+	std::vector<int> queue;  // ready fibers
 	int current, waiting, finished, threads;
-	int come[points];  // threads that have come to a point
-	int others;        // threads that wait for the other blocks
+	int arrived[named_barriers];  // threads at each named barrier
+	int at_cluster;    // threads at the cluster barrier
 	dim3 block;
-	int rank;  // among the blocks that run together
-	std::vector<emu::Bring> brings;
+	int rank;  // in its cluster
+	std::vector<emu::TmaCopy> tma_copies;
 
 	char* shared;  // on 1024 bytes
 	std::vector<Region> regions;
 	size_t used, dynamic_size;
-	size_t taken, declared;  // bytes of SHARED so far, and what the kernel declares
+	size_t taken, declared;  // bytes of SHARED arrays so far, and those of the kernel on a GPU
 
 	const emu::Kernel* kernel;
 	const uint64_t* args;
-	uint64_t random;  // 0: in order
-	int slow;         // warp that runs when hardly another can; -1 for none
+	uint64_t random;  // state of the generator; 0: in order
+	int slow;         // the starved warp; -1 for none
 	char message[512];
 	bool failed;
 	const void* outer_stack;
 	size_t outer_size;
 
 	Machine() : shared((char*)aligned_alloc(1024, shared_size)) {
-		char* all = (char*)mmap(nullptr, most_threads * stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		for (int i = 0; i < most_threads; i++) fibers[i].stack = all + i * stack_size;
+		char* all = (char*)mmap(nullptr, max_threads * stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		for (int i = 0; i < max_threads; i++) fibers[i].stack = all + i * stack_size;
 	}
 
 	uint64_t next() {
@@ -170,10 +170,10 @@ struct Machine {
 };
 
 Machine* machine;
-std::vector<Machine*> machines;  // of blocks that run together; more than there are now
+std::vector<Machine*> machines;  // blocks of a cluster; never shrinks
 emu::Kernel* kernels;
 
-// leave gives the CPU back to the scheduler.
+// leave yields to the scheduler.
 void leave(bool forever) {
 	Machine& m = *machine;
 	Fiber& f = m.fibers[m.current];
@@ -187,7 +187,7 @@ void leave(bool forever) {
 	(void)forever;
 }
 
-// enter is where a fiber starts.
+// enter is the entry point of a fiber.
 void enter() {
 	Machine& m = *machine;
 #if SANITIZED
@@ -214,8 +214,8 @@ void resume(int i) {
 #endif
 }
 
-// release makes fibers lo to hi-1, which wait, ready.
-void release(int lo, int hi, State from) {
+// release makes waiting fibers lo to hi-1 ready.
+void release(int lo, int hi, FiberState from) {
 	Machine& m = *machine;
 	for (int i = lo; i < hi; i++) {
 		if (m.fibers[i].state == from) {
@@ -225,19 +225,19 @@ void release(int lo, int hi, State from) {
 	}
 }
 
-// stuck says why no fiber can run.
+// stuck describes a deadlock.
 void stuck() {
 	Machine& m = *machine;
 	m.failed = true;
 	int barrier = m.waiting, point = 0;
-	for (int i = 0; i < m.threads; i++) point += m.fibers[i].state == at_point || m.fibers[i].state == at_others || m.fibers[i].state == at_gate;
+	for (int i = 0; i < m.threads; i++) point += m.fibers[i].state == at_named_barrier || m.fibers[i].state == at_cluster_barrier || m.fibers[i].state == at_mbarrier;
 	int exchange = m.threads - m.finished - barrier - point;
 	const char* what = "";
 	for (int w = 0; w < m.threads / lanes; w++) {
 		if (m.warps[w].arrived > 0) what = m.warps[w].what;
 	}
 	snprintf(m.message, sizeof m.message,
-		"block %u,%u,%u: %d threads wait at a barrier, %d where some meet, %d at %s and %d have returned", blockIdx.x, blockIdx.y, blockIdx.z,
+		"block %u,%u,%u: %d threads wait at a barrier, %d at a named, cluster or mbarrier, %d at %s and %d have returned", blockIdx.x, blockIdx.y, blockIdx.z,
 		barrier, point, exchange, exchange ? what : "a shuffle", m.finished);
 }
 
@@ -247,18 +247,18 @@ void start_block() {
 	m.regions.clear();
 	m.used = m.dynamic_size;
 	m.taken = 0;
-	m.waiting = m.finished = m.others = 0;
+	m.waiting = m.finished = m.at_cluster = 0;
 	m.slow = m.random && m.threads > lanes ? (int)(m.next() % (m.threads / lanes)) : -1;
-	memset(m.come, 0, sizeof m.come);
-	m.brings.clear();
+	memset(m.arrived, 0, sizeof m.arrived);
+	m.tma_copies.clear();
 #if SANITIZED
 	__asan_unpoison_memory_region(m.shared, shared_size);
 #endif
-	memset(m.shared, 0xff, m.dynamic_size + m.declared + between);
+	memset(m.shared, 0xff, m.dynamic_size + m.declared + padding);
 #if SANITIZED
 	__asan_poison_memory_region(m.shared + m.dynamic_size, shared_size - m.dynamic_size);
 #endif
-	for (int w = 0; w < m.threads / lanes; w++) m.warps[w].turn = m.warps[w].arrived = 0;
+	for (int w = 0; w < m.threads / lanes; w++) m.warps[w].parity = m.warps[w].arrived = 0;
 	for (int i = 0; i < m.threads; i++) {
 		prepare(m.fibers[i].context, m.fibers[i].stack, enter);
 		m.fibers[i].state = ready;
@@ -268,7 +268,7 @@ void start_block() {
 	}
 }
 
-// run_ready runs a block until all of its threads wait for something or have returned.
+// run_ready runs a block until all of its threads wait or have returned.
 void run_ready() {
 	Machine& m = *machine;
 	for (size_t head = 0; head < m.queue.size() && !m.failed;) {
@@ -289,14 +289,14 @@ void run_ready() {
 			}
 		}
 	}
-	if (!m.brings.empty() && !m.failed && m.finished == m.threads) {
+	if (!m.tma_copies.empty() && !m.failed && m.finished == m.threads) {
 		m.failed = true;
-		snprintf(m.message, sizeof m.message, "block %u,%u,%u: nobody has waited for %zu panels", blockIdx.x, blockIdx.y, blockIdx.z, m.brings.size());
+		snprintf(m.message, sizeof m.message, "block %u,%u,%u: nobody waited for %zu TMA copies", blockIdx.x, blockIdx.y, blockIdx.z, m.tma_copies.size());
 	}
 }
 
-// run_blocks runs the first n blocks of machines together. They wait for each other where
-// all threads that have not returned do.
+// run_blocks runs the n blocks of a cluster. The cluster barrier opens when all threads that
+// have not returned are there.
 void run_blocks(int n) {
 	for (int i = 0; i < n; i++) {
 		machine = machines[i];
@@ -304,25 +304,25 @@ void run_blocks(int n) {
 	}
 	for (;;) {
 		bool ran = false;
-		int left = 0, others = 0;
+		int left = 0, at_cluster = 0;
 		for (int i = 0; i < n; i++) {
 			machine = machines[i];
 			ran |= !machine->queue.empty();
 			run_ready();
 			if (machine->failed) return;
 			left += machine->threads - machine->finished;
-			others += machine->others;
+			at_cluster += machine->at_cluster;
 		}
 		if (left == 0) return;
-		for (int i = 0; i < n && (others == left || !ran); i++) {
+		for (int i = 0; i < n && (at_cluster == left || !ran); i++) {
 			machine = machines[i];
-			if (others < left && machine->others < machine->threads - machine->finished) {
+			if (at_cluster < left && machine->at_cluster < machine->threads - machine->finished) {
 				stuck();
 				return;
 			}
-			if (others < left) continue;
-			machine->others = 0;
-			release(0, machine->threads, at_others);
+			if (at_cluster < left) continue;
+			machine->at_cluster = 0;
+			release(0, machine->threads, at_cluster_barrier);
 		}
 	}
 }
@@ -352,69 +352,69 @@ void wait_block() {
 	leave(false);
 }
 
-void wait_blocks() {
+void cluster_wait() {
 	Machine& m = *machine;
-	m.fibers[m.current].state = at_others;
-	m.others++;
+	m.fibers[m.current].state = at_cluster_barrier;
+	m.at_cluster++;
 	leave(false);
 }
 
-int rank() { return machine->rank; }
+int cluster_rank_of_block() { return machine->rank; }
 
-const void* other(const void* at, int rank) {
+const void* map_shared(const void* at, int rank) {
 	Machine& m = *machine;
 	size_t offset = (const char*)at - m.shared;
 	if (offset >= m.used) stop("%p is no shared memory", at);
 	const Machine& o = *machines[rank];
-	if (o.finished == o.threads) stop("block %d of those that run together has returned", rank);
+	if (o.finished == o.threads) stop("block %d of the cluster has exited", rank);
 	return o.shared + offset;
 }
 
-void come(int point, int n, bool wait) {
+void named_barrier(int point, int n, bool wait) {
 	Machine& m = *machine;
-	if (point < 1 || point >= points || n % lanes) stop("%d threads meet at point %d", n, point);
-	if (++m.come[point] == n) {
-		m.come[point] = 0;
+	if (point < 1 || point >= named_barriers || n % lanes) stop("named barrier %d of %d threads", point, n);
+	if (++m.arrived[point] == n) {
+		m.arrived[point] = 0;
 		for (int i = 0; i < m.threads; i++) {
 			Fiber& f = m.fibers[i];
-			if (f.state != at_point || f.point != point) continue;
+			if (f.state != at_named_barrier || f.barrier != point) continue;
 			f.state = ready;
 			m.queue.push_back(i);
 		}
 		return;
 	}
 	if (!wait) return;
-	m.fibers[m.current].point = point;
-	m.fibers[m.current].state = at_point;
+	m.fibers[m.current].barrier = point;
+	m.fibers[m.current].state = at_named_barrier;
 	leave(false);
 }
 
-void wait_gate(const void* gate) {
+void wait_mbarrier(const void* mbarrier) {
 	Fiber& f = machine->fibers[machine->current];
-	f.gate = gate;
-	f.state = at_gate;
+	f.mbarrier = mbarrier;
+	f.state = at_mbarrier;
 	leave(false);
 }
 
-void open(const void* gate) {
+void wake_mbarrier(const void* mbarrier) {
 	Machine& m = *machine;
 	for (int i = 0; i < m.threads; i++) {
 		Fiber& f = m.fibers[i];
-		if (f.state != at_gate || f.gate != gate) continue;
+		if (f.state != at_mbarrier || f.mbarrier != mbarrier) continue;
 		f.state = ready;
 		m.queue.push_back(i);
 	}
 }
 
-void bring_later(const Bring& b) {
-	machine->brings.push_back(b);
-	open(b.gate);
+void tma_issue(const TmaCopy& b) {
+	machine->tma_copies.push_back(b);
+	wake_mbarrier(b.mbarrier);
 }
 
-bool brought(const void* gate, Bring& b) {
-	auto& all = machine->brings;
+bool tma_pop(const void* mbarrier, TmaCopy& b) {
+	auto& all = machine->tma_copies;
 	for (size_t i = 0; i < all.size(); i++) {
-		if (all[i].gate != gate) continue;
+		if (all[i].mbarrier != mbarrier) continue;
 		b = all[i];
 		all.erase(all.begin() + i);
 		return true;
@@ -428,11 +428,11 @@ const uint64_t* exchange(uint64_t word, const char* what) {
 	Warp& w = m.warps[at / lanes];
 	if (w.arrived > 0 && w.what != what) stop("%s meets %s in its warp", what, w.what);
 	w.what = what;
-	uint64_t* words = w.words[w.turn];
+	uint64_t* words = w.words[w.parity];
 	words[at - first] = word;
 	if (++w.arrived == lanes) {
 		w.arrived = 0;
-		w.turn ^= 1;
+		w.parity ^= 1;
 		release(first, first + lanes, at_exchange);
 		return words;
 	}
@@ -449,7 +449,7 @@ void* shared_at(const void* key, size_t size, size_t align) {
 	size_t offset = (m.used + 15) / 16 * 16 + align % 16;
 	m.used = offset + size;
 	m.taken += size;
-	if (m.taken > m.declared || m.used > m.dynamic_size + m.declared + between) stop("%zu bytes of shared memory are declared, sizes.txt has %zu: make test-driver says how it is brought up to date", m.taken, m.declared);
+	if (m.taken > m.declared || m.used > m.dynamic_size + m.declared + padding) stop("%zu bytes of shared memory are declared, sizes.txt has %zu: make test-driver says how it is tma_pop up to date", m.taken, m.declared);
 	m.regions.push_back({key, offset, size});
 #if SANITIZED
 	__asan_unpoison_memory_region(m.shared + offset, size);
@@ -460,7 +460,7 @@ void* shared_at(const void* key, size_t size, size_t align) {
 
 bool early() { return machine->random && machine->next() % 2; }
 
-void copy_later(void* to, const void* from) {
+void cp_async_issue(void* to, const void* from) {
 	Fiber& f = machine->fibers[machine->current];
 	Copy c = {to, from, f.group};
 	if (early())
@@ -469,9 +469,9 @@ void copy_later(void* to, const void* from) {
 		f.copies.push_back(c);
 }
 
-void copy_group() { machine->fibers[machine->current].group++; }
+void cp_async_close() { machine->fibers[machine->current].group++; }
 
-void copy_now(int left) {
+void cp_async_drain(int left) {
 	Fiber& f = machine->fibers[machine->current];
 	size_t kept = 0;
 	for (const Copy& c : f.copies) {
@@ -489,8 +489,8 @@ void* dynamic() { return machine->shared; }
 
 #if !SANITIZED
 
-// What the compiler puts before accesses (-fsanitize=alignment) calls this where the address
-// is none for the type: on a GPU such an access ends the launch.
+// The hook of -fsanitize=alignment for misaligned accesses: on a GPU such an access ends the
+// launch.
 struct Misaligned {
 	const char* file;
 	uint32_t line, column;
@@ -520,19 +520,19 @@ extern "C" const char* emu_name(int i) {
 }
 
 extern "C" const char* emu_launch(void* kernel, const uint64_t* words, size_t n, emu_grid g) {
-	int together = g.together ? (int)g.together : 1;
-	while ((int)machines.size() < together) machines.push_back(new Machine);
+	int cluster = g.cluster ? (int)g.cluster : 1;
+	while ((int)machines.size() < cluster) machines.push_back(new Machine);
 	Machine& m = *machines[0];
 	m.kernel = (emu::Kernel*)kernel;
 	if (n * 8 != (size_t)m.kernel->size) {
 		snprintf(m.message, sizeof m.message, "%zu words of arguments, want %d", n, m.kernel->size / 8);
 		return m.message;
 	}
-	if (g.threads == 0 || g.threads % lanes || g.threads > most_threads || g.shared > most_shared) {
-		snprintf(m.message, sizeof m.message, "%u threads with %zu bytes of shared memory, the emulator wants a multiple of 32 and at most %d and %zu", g.threads, g.shared, most_threads, most_shared);
+	if (g.threads == 0 || g.threads % lanes || g.threads > max_threads || g.shared > max_shared) {
+		snprintf(m.message, sizeof m.message, "%u threads with %zu bytes of shared memory, the emulator wants a multiple of 32 and at most %d and %zu", g.threads, g.shared, max_threads, max_shared);
 		return m.message;
 	}
-	for (int i = 0; i < together; i++) {
+	for (int i = 0; i < cluster; i++) {
 		Machine& one = *machines[i];
 		one.kernel = m.kernel;
 		one.failed = false;
@@ -545,9 +545,9 @@ extern "C" const char* emu_launch(void* kernel, const uint64_t* words, size_t n,
 	}
 	blockDim = {g.threads, 1, 1};
 	gridDim = {g.x, g.y, g.z};
-	uint64_t blocks = (uint64_t)g.x * g.y * g.z / together;  // or clusters of them
+	uint64_t blocks = (uint64_t)g.x * g.y * g.z / cluster;  // or clusters
 	uint64_t step = 1;
-	if (m.random && blocks > 1) {  // a stride that shares no factor with the number of blocks visits each once
+	if (m.random && blocks > 1) {  // a stride coprime to the number of blocks visits each once
 		do {
 			step = m.next() % blocks;
 			uint64_t a = step, b = blocks;
@@ -560,9 +560,9 @@ extern "C" const char* emu_launch(void* kernel, const uint64_t* words, size_t n,
 		} while (true);
 	}
 	for (uint64_t i = 0, at = 0; i < blocks; i++, at = (at + step) % blocks) {
-		for (int r = 0; r < together; r++) machines[r]->block = {(unsigned)(at % g.x), (unsigned)(at / g.x % g.y), (unsigned)(at / g.x / g.y * together + r)};
-		run_blocks(together);
-		for (int r = 0; r < together; r++) {
+		for (int r = 0; r < cluster; r++) machines[r]->block = {(unsigned)(at % g.x), (unsigned)(at / g.x % g.y), (unsigned)(at / g.x / g.y * cluster + r)};
+		run_blocks(cluster);
+		for (int r = 0; r < cluster; r++) {
 			if (machines[r]->failed) return machines[r]->message;
 		}
 	}

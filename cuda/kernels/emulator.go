@@ -17,10 +17,8 @@ import (
 	"unsafe"
 )
 
-// The sources are named here so that a change of one builds the package again:
-// the go command does not follow what C++ includes.
-//
-//go:embed *.cu *.cuh emu/*.h
+// The sources are embedded so that a change of one rebuilds the package: the go command does
+// not follow #include.
 var _ embed.FS
 
 // Kernel is a kernel that the emulator runs.
@@ -29,13 +27,13 @@ type Kernel struct {
 	name string
 }
 
-// Name is what Find finds it by.
+// Name is the kernel's name.
 func (k Kernel) Name() string { return k.name }
 
-// Threads is the most threads of a block that it is compiled for.
+// Threads is the kernel's launch bound.
 func (k Kernel) Threads() int { return int(C.emu_threads(k.at)) }
 
-// Names are the kernels that there are.
+// Names are all kernels.
 func Names() (all []string) {
 	for i := 0; ; i++ {
 		name := C.emu_name(C.int(i))
@@ -46,7 +44,7 @@ func Names() (all []string) {
 	}
 }
 
-// Find is the kernel called name.
+// Find finds a kernel by name.
 func Find(name string) (Kernel, bool) {
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
@@ -54,19 +52,18 @@ func Find(name string) (Kernel, bool) {
 	return Kernel{at, name}, at != nil
 }
 
-// one launch runs at a time.
+// One launch runs at a time.
 var running sync.Mutex
 
-// Launch runs blocks of threads and waits for them. words are the arguments,
-// shared the bytes of dynamic shared memory, declared those that the kernel declares on a
-// GPU, together how many blocks in z run together.
-// With a seed the order of threads and blocks is random.
-func (k Kernel) Launch(blocks [3]int, threads, shared, declared, together int, seed uint64, words []uint64) error {
+// Launch runs a grid and waits for it. words are the arguments; shared is the dynamic shared
+// memory in bytes, declared the static one that the kernel has on a GPU; cluster is how many
+// blocks in z form a cluster. With a seed the order of threads and blocks is random.
+func (k Kernel) Launch(blocks [3]int, threads, shared, declared, cluster int, seed uint64, words []uint64) error {
 	running.Lock()
 	defer running.Unlock()
 	g := C.emu_grid{
 		x: C.uint(blocks[0]), y: C.uint(blocks[1]), z: C.uint(blocks[2]),
-		threads: C.uint(threads), together: C.uint(together), shared: C.size_t(shared), declared: C.size_t(declared), seed: C.uint64_t(seed),
+		threads: C.uint(threads), cluster: C.uint(cluster), shared: C.size_t(shared), declared: C.size_t(declared), seed: C.uint64_t(seed),
 	}
 	wrong := C.emu_launch(k.at, (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(words))), C.size_t(len(words)), g)
 	if wrong != nil {
@@ -75,8 +72,8 @@ func (k Kernel) Launch(blocks [3]int, threads, shared, declared, together int, s
 	return nil
 }
 
-// Alloc is zeroed memory for kernels, on 16 bytes; nil when there is none.
+// Alloc allocates zeroed memory for kernels, 16-byte aligned; nil when there is none.
 func Alloc(size int) unsafe.Pointer { return C.calloc(1, C.size_t(size)) }
 
-// Free gives memory back.
+// Free frees it.
 func Free(at unsafe.Pointer) { C.free(at) }

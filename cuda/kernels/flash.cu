@@ -1,24 +1,24 @@
-// Attention of many rows of one slot on tensor cores: what a prefill does. Checked
-// against attend.cu, with the bound that half precision allows.
+// Prefill attention of one slot on tensor cores, for GPUs without wgmma:
+// FlashAttention over a paged f16 cache, for every plan. Tested against attend.cu within the
+// bound of f16.
 //
-// A block computes 64 positions of one head, which start at a multiple of 64, so
-// that the chunk that a row comes in changes nothing. Its four warps take 16 rows
-// each and add up the tiles that a row of the block sees, in ascending order: a
-// page of keys and values, or 64 entries of a list, in shared memory while the
-// next one is on its way. Queries and weights are rounded to half precision,
-// scores and sums are in f32.
+// Grid (tiles of 64 query rows, heads), 4 warps of 16 rows each. Tiles start at multiples of
+// 64 of the sequence, so that results do not depend on how a prompt is cut into chunks. A KV
+// tile is a page or 64 entries of a position list, double buffered by cp.async. Q and the
+// softmax weights P are rounded to f16; S, O and the online softmax are f32. Bound by the
+// tensor cores: 4·dim operations for each row and key.
 #include "tiles.cuh"
 
 template <int DIM>
-struct Stage {
+struct KVStage {
 	u16 k[PAGE * (DIM + 8)], v[PAGE * (DIM + 8)];
-	i32 at[PAGE];       // positions, -1 for none
-	float bias[PAGE];   // log2 of the weight of what the list names
+	i32 at[PAGE];       // positions of the rows, -1 for none
+	float bias[PAGE];   // log2 of the weights of the list
 };
 
-// bring begins to copy tile t. last is the block's last position.
+// load_tile_async starts the copy of tile t. last is the last position of the block.
 template <int DIM>
-__device__ inline void bring(const FlashArgs& a, const Tiles& w, Stage<DIM>& s, int t, int kv_head, int last) {
+__device__ inline void load_tile_async(const FlashArgs& a, const Tiles& w, KVStage<DIM>& s, int t, int kv_head, int last) {
 	constexpr int PIECES = DIM / 8;
 	for (int i = threadIdx.x; i < PAGE * PIECES; i += blockDim.x) {
 		int r = i / PIECES, c = i % PIECES * 8, j = w.position(t, r);
@@ -41,19 +41,19 @@ __device__ inline void bring(const FlashArgs& a, const Tiles& w, Stage<DIM>& s, 
 	cp_async_commit();
 }
 
-// Rows is what a warp has of its 16 rows; a lane has parts of rows lane/4 and
-// lane/4 + 8.
+// RowFragments is a warp's 16 query rows; a lane has parts of rows lane/4 and lane/4 + 8.
 template <int DIM>
-struct Rows {
+struct RowFragments {
 	u32 q[DIM / 16][4];
 	float acc[DIM / 8][4];
 	SoftmaxState s[2];
-	Sight sight[2];
+	RowMask mask[2];
 };
 
-// scores computes the warp's rows with a tile, and hides what they do not see.
+// scores computes S = Q·Kᵀ of the warp's rows with a tile, and masks it unless whole says that
+// every row sees all of the tile.
 template <int DIM>
-__device__ __forceinline__ void scores(Rows<DIM>& r, const Stage<DIM>& t, float s[PAGE / 8][4], bool whole, bool page_tile) {
+__device__ __forceinline__ void scores(RowFragments<DIM>& r, const KVStage<DIM>& t, float s[PAGE / 8][4], bool whole, bool page_tile) {
 #pragma unroll
 	for (int n = 0; n < PAGE / 8; n++) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
 #pragma unroll
@@ -72,7 +72,7 @@ __device__ __forceinline__ void scores(Rows<DIM>& r, const Stage<DIM>& t, float 
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			int c = n * 8 + lane() % 4 * 2 + i % 2, j = t.at[c];
-			const Sight& see = r.sight[i / 2];
+			const RowMask& see = r.mask[i / 2];
 			bool in = j >= 0 && see.spanned(j), edge = see.in_sinks_or_window(j);
 			if (!in || (!page_tile && edge))
 				s[n][i] = -infinity();
@@ -82,9 +82,9 @@ __device__ __forceinline__ void scores(Rows<DIM>& r, const Stage<DIM>& t, float 
 	}
 }
 
-// add merges a tile into the warp's rows.
+// add_tile adds a tile to the online softmax and O += P·V.
 template <int DIM>
-__device__ __forceinline__ void add_tile(Rows<DIM>& r, const Stage<DIM>& t, float s[PAGE / 8][4]) {
+__device__ __forceinline__ void add_tile(RowFragments<DIM>& r, const KVStage<DIM>& t, float s[PAGE / 8][4]) {
 	float scale[2];
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void add_tile(Rows<DIM>& r, const Stage<DIM>& t, floa
 			s[n][2 * u + 1] = exp2f(s[n][2 * u + 1] - top);
 			sum += s[n][2 * u] + s[n][2 * u + 1];
 		}
-		r.s[u].sum = r.s[u].sum * scale[u] + sum;  // of this lane's columns
+		r.s[u].sum = r.s[u].sum * scale[u] + sum;  // this lane's columns only; reduced at the end
 	}
 #pragma unroll
 	for (int d = 0; d < DIM / 8; d++) {
@@ -124,24 +124,24 @@ __device__ __forceinline__ void add_tile(Rows<DIM>& r, const Stage<DIM>& t, floa
 
 template <int DIM>
 __device__ __forceinline__ void flash(const FlashArgs& a) {
-	DYNAMIC_SHARED(Stage<DIM>, stages);
+	DYNAMIC_SHARED(KVStage<DIM>, stages);
 	int first = first_position(a.g, 0), rows = (int)a.g.rows, h = blockIdx.y;
 	if (first < 0) return;
-	int tile = first / FLASH_ROWS + (int)(gridDim.x - 1 - blockIdx.x);  // the long ones first
+	int tile = first / FLASH_ROWS + (int)(gridDim.x - 1 - blockIdx.x);  // longest first, to balance the tail of the grid
 	int lo = max_of(tile * FLASH_ROWS, first), last = min_of((tile + 1) * FLASH_ROWS, first + rows) - 1;
 	if (lo > last) return;
 	int kv_head = h * (int)a.g.heads / (int)a.heads;
 	RowPosition at = {0, first, lo};
 	Tiles w = tiles_of(a.plan, entries(a.plan.list, a.g, at, h, (int)a.heads), lo, last);
-	if (w.all > 0) bring<DIM>(a, w, stages[0], 0, kv_head, last);
-	Rows<DIM> r;
+	if (w.all > 0) load_tile_async<DIM>(a, w, stages[0], 0, kv_head, last);
+	RowFragments<DIM> r;
 	float unit = 1.4426950408889634f / sqrtf((float)DIM);
 	int p[2];
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
 		p[u] = tile * FLASH_ROWS + warp() * 16 + lane() / 4 + u * 8;
 		r.s[u] = {EMPTY_MAX, 0};
-		r.sight[u] = sight_of(a.plan, p[u]);
+		r.mask[u] = row_mask(a.plan, p[u]);
 		bool there = p[u] >= lo && p[u] <= last;
 		const float* q = a.q + ((i64)(there ? p[u] - first : 0) * a.heads + h) * DIM + lane() % 4 * 2;
 #pragma unroll
@@ -157,12 +157,12 @@ __device__ __forceinline__ void flash(const FlashArgs& a) {
 	bool dense = a.plan.middle == MIDDLE_ALL && span.back == 0 && span.drop == 0;
 	for (int t = 0; t < w.all; t++) {
 		if (t + 1 < w.all)
-			bring<DIM>(a, w, stages[(t + 1) % 2], t + 1, kv_head, last);
+			load_tile_async<DIM>(a, w, stages[(t + 1) % 2], t + 1, kv_head, last);
 		else
 			cp_async_commit();
 		cp_async_wait<1>();
 		__syncthreads();
-		const Stage<DIM>& stage = stages[t % 2];
+		const KVStage<DIM>& stage = stages[t % 2];
 		float s[PAGE / 8][4];
 		scores(r, stage, s, dense && stage.at[PAGE - 1] >= 0 && stage.at[PAGE - 1] <= lo, t < w.pages);
 		add_tile(r, stage, s);

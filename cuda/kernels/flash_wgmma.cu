@@ -1,41 +1,39 @@
-// Attention of many rows of one slot on the tensor cores of compute capability 9.0:
-// flash.cu with the instructions of wide.cuh. Checked against attend.cu.
+// Prefill attention of one slot on tensor cores of compute capability 9.0: flash.cu with wgmma,
+// TMA and warp specialization, after FlashAttention-3. Tested against attend.cu.
 //
-// A block has one or two groups of four warps, and four that bring them keys and
-// values, two tiles at a time: a step. A group takes 64 positions of one head, which
-// start at a multiple of 64: groups of a block are neighbours, or heads of one kv head
-// at the same positions. They share what is brought, which lies in rings in shared
-// memory. While the tensor cores add up a group's values, its threads make the weights
-// of the next step.
+// A block has one or two consumer warpgroups and a producer warpgroup that loads keys and
+// values, two tiles (a step, 128 positions) at a time, into 3-stage pipelines in shared memory,
+// K and V apart, with full and empty mbarriers. A consumer has 64 query rows of one head, which
+// start at a multiple of 64; consumers of a block have neighbouring rows, or heads of one kv
+// head at the same rows, and share what is loaded. The wgmma of one step's O += P·V overlaps
+// with the softmax of the next. Bound by the tensor cores: 4·dim operations for each row and
+// key.
 #include "tiles.cuh"
 #include "wgmma.cuh"
 
 #if WGMMA
 
 constexpr int STEP_TILES = 2;
-constexpr int STEP = STEP_TILES * PAGE;  // positions of a step
-constexpr int PANEL = STEP * 64;         // halves of a panel of a step
-constexpr int STEP_RING = 6 / STEP_TILES;
+constexpr int STEP = STEP_TILES * PAGE;  // key positions of a step
+constexpr int PANEL = STEP * 64;         // f16 of a swizzled panel of 64 columns
+constexpr int STEP_STAGES = 6 / STEP_TILES;
 
-// Marks are the positions of a step, -1 for none, and log2 of the weight of what the
-// list names.
-struct Marks {
+// StepMask is the positions of a step, -1 for none, and log2 of the list's weights.
+struct StepMask {
 	i32 at[STEP];
 	float bias[STEP];
 };
 
-// WideGroup is what a group of warps reads, beyond what its rows see one by one: what
-// all of its rows see.
-struct WideGroup {
-	int own;                     // position of its first row
-	int back, bound, span_sink;  // of the last row
+// GroupMask is what all rows of a consumer warpgroup see, so that most tiles need no mask.
+struct GroupMask {
+	int own;                     // position of the warpgroup's first row
+	int back, bound, span_sink;  // of its last row
 	int sink, recent_first, recent_last;
 	bool all, weights;
-	int pages, entries;  // tiles that all rows read all of: those before pages, and from the first of entries that many
+	int pages, entries;  // tiles that need no mask: [0, pages), and `entries` tiles of the list from its first
 
-	// range finds them, without a look at the tiles: the pages before its own that
-	// are neither on the border of the sinks nor of the window, and entries where all
-	// lie between.
+	// range finds them from the counts alone: pages before its own that are on the border of
+	// neither sinks nor window, and list tiles if all entries lie in the selected region.
 	__device__ void range(const Plan& plan, const Tiles& w) {
 		int before = own / PAGE;
 		pages = entries = 0;
@@ -48,12 +46,12 @@ struct WideGroup {
 		if (w.all > w.pages && w.e.n > 0 && w.e.index[0] >= sink && w.e.index[w.e.n - 1] < min_of(recent_first, own + 1)) entries = w.e.n / PAGE;
 	}
 
-	// fast reports whether tile t is one of them.
-	__device__ bool fast(const Tiles& w, int t) const { return t < pages || (t >= w.pages && t < w.pages + entries); }
-	__device__ bool fast_step(const Tiles& w, int j) const { return fast(w, j * STEP_TILES) && fast(w, j * STEP_TILES + STEP_TILES - 1); }
+	// unmasked reports whether tile t is one of them.
+	__device__ bool unmasked(const Tiles& w, int t) const { return t < pages || (t >= w.pages && t < w.pages + entries); }
+	__device__ bool unmasked_step(const Tiles& w, int j) const { return unmasked(w, j * STEP_TILES) && unmasked(w, j * STEP_TILES + STEP_TILES - 1); }
 
-	// whole reports whether all rows read all of a tile, with weight one.
-	__device__ bool fully_visible(const Marks& m, const Tiles& w, int t) const {
+	// fully_visible reports whether all rows read all of a tile with weight one, by its positions.
+	__device__ bool fully_visible(const StepMask& m, const Tiles& w, int t) const {
 		int lo = m.at[t % STEP_TILES * PAGE], hi = m.at[t % STEP_TILES * PAGE + PAGE - 1];
 		if (lo < 0 || hi < 0 || hi > own || lo < back || !(hi < span_sink || lo >= bound)) return false;
 		if (t >= w.pages) return !weights && lo >= sink && hi < recent_first;
@@ -61,14 +59,14 @@ struct WideGroup {
 	}
 };
 
-// WideBlock is what a block knows of its work, in shared memory: registers are few.
-struct WideBlock {
+// BlockWork is what a block works on, in shared memory to save registers.
+struct BlockWork {
 	Tiles tiles;
-	WideGroup groups[2];
-	int first, lo, last;  // the first row of the call, and the block's rows
+	GroupMask groups[2];
+	int first, lo, last;  // first position of the call; positions of the block
 	int kv_head;
 
-	// set is what one thread does.
+	// set is called by one thread.
 	__device__ void set(const Tiles& w, int first_row, int from, int to, int head) {
 		tiles = w;
 		first = first_row;
@@ -77,77 +75,75 @@ struct WideBlock {
 		kv_head = head;
 	}
 };
-static_assert(sizeof(WideBlock) <= 256, "flash.go has 256 bytes for it");
+static_assert(sizeof(BlockWork) <= 256, "flash.go has 256 bytes for it");
 
-// WideRing is what is brought, in panels as wide.cuh has them. Gates open when keys
-// or values are there, and when all groups have used them.
+// Pipeline is the shared memory of a block. Mbarriers as in CUTLASS: full is completed by the
+// producers (K stages, then V stages), the empty ones by the consumers.
 template <int DIM>
-struct WideRing {
-	u16 k[STEP_RING][STEP * DIM], v[STEP_RING][STEP * DIM];
-	Marks marks[STEP_RING];
-	Mbarrier there[2 * STEP_RING], keys_used[STEP_RING], values_used[STEP_RING];  // keys, then values
-	WideBlock block;
+struct Pipeline {
+	u16 k[STEP_STAGES][STEP * DIM], v[STEP_STAGES][STEP * DIM];
+	StepMask masks[STEP_STAGES];
+	Mbarrier full[2 * STEP_STAGES], k_empty[STEP_STAGES], v_empty[STEP_STAGES];  // keys, then values
+	BlockWork block;
 
-	// make comes before all; the block meets in it.
-	__device__ __forceinline__ void make(int groups) {
+	// init initializes the mbarriers; called by all threads, ends with a block barrier.
+	__device__ __forceinline__ void init(int groups) {
 		if (threadIdx.x == 0) {
-			for (int i = 0; i < STEP_RING; i++) {
-				mbarrier_init(there + i, 4);
-				mbarrier_init(there + STEP_RING + i, 4);
-				mbarrier_init(keys_used + i, 4 * groups);
-				mbarrier_init(values_used + i, 4 * groups);
+			for (int i = 0; i < STEP_STAGES; i++) {
+				mbarrier_init(full + i, 4);
+				mbarrier_init(full + STEP_STAGES + i, 4);
+				mbarrier_init(k_empty + i, 4 * groups);
+				mbarrier_init(v_empty + i, 4 * groups);
 			}
 		}
 		__syncthreads();
 	}
 };
 
-// Turn is where a step is in a ring, and whether the ring was gone round an odd number
-// of times.
-struct Turn {
+// PipelineState is a stage and the phase parity of its mbarriers.
+struct PipelineState {
 	int at;
-	u32 odd;
+	u32 phase;
 
-	// before is that of the step before.
-	__device__ __forceinline__ Turn before() const { return at > 0 ? Turn{at - 1, odd} : Turn{STEP_RING - 1, odd ^ 1}; }
+	// prev is that of the step before.
+	__device__ __forceinline__ PipelineState prev() const { return at > 0 ? PipelineState{at - 1, phase} : PipelineState{STEP_STAGES - 1, phase ^ 1}; }
 	__device__ __forceinline__ void next() {
 		at++;
-		if (at < STEP_RING) return;
+		if (at < STEP_STAGES) return;
 		at = 0;
-		odd ^= 1;
+		phase ^= 1;
 	}
 };
 
-// steps_of is how many steps some tiles are: the last one may lack a tile.
-__device__ __forceinline__ int steps_of(const Tiles& w) { return (w.all + STEP_TILES - 1) / STEP_TILES; }
+// step_count is the number of steps of some tiles; the last may lack a tile.
+__device__ __forceinline__ int step_count(const Tiles& w) { return (w.all + STEP_TILES - 1) / STEP_TILES; }
 
-// come is what a warp does at a gate that counts warps.
-__device__ __forceinline__ void come(Mbarrier* g) {
+// warp_arrive arrives at an mbarrier that counts warps.
+__device__ __forceinline__ void warp_arrive(Mbarrier* g) {
 	__syncwarp();
 	if (lane() == 0) mbarrier_arrive(g);
 }
 
-// FlashWgmmaArgs are FlashArgs with the cache as rows of the length of a head.
+// FlashWgmmaArgs adds TMA descriptors of the cache as matrices [pages·heads·PAGE, dim].
 struct FlashWgmmaArgs : FlashArgs {
 	TensorMap keys, values;
 };
 
 template <int DIM>
-struct WideRows {
+struct ConsumerRows {
 	u32 q[DIM / 16][4];
 	float acc[DIM / 2];
 	SoftmaxState s[2];
 };
 
-// row_of is the position of a row that this lane has parts of, of a group whose first
-// is at own.
-__device__ __forceinline__ int row_of(int own, int u) { return own + warp() % 4 * 16 + lane() / 4 + u * 8; }
+// row_position_of is the position of row u that this lane has parts of, own being that of the
+// warpgroup's first row.
+__device__ __forceinline__ int row_position_of(int own, int u) { return own + warp() % 4 * 16 + lane() / 4 + u * 8; }
 
-// hide takes out of a step's scores what rows do not see, and weighs the rest. So many
-// of its positions are of pages. What a lane's two rows see of its columns is made as
-// bits, because registers are few.
-__device__ inline void hide(float (&s)[STEP / 2], const Plan& plan, int own, const Marks& m, int paged) {
-	Sight see[2] = {sight_of(plan, row_of(own, 0)), sight_of(plan, row_of(own, 1))};
+// apply_mask masks a step's scores and adds the list's weights; the first `paged` positions are
+// of pages. The mask of a lane's two rows is built as bits first, to save registers.
+__device__ inline void apply_mask(float (&s)[STEP / 2], const Plan& plan, int own, const StepMask& m, int paged) {
+	RowMask see[2] = {row_mask(plan, row_position_of(own, 0)), row_mask(plan, row_position_of(own, 1))};
 	u32 seen[2] = {0, 0}, listed[2] = {0, 0};
 #pragma unroll 2
 	for (int i = 0; i < STEP / 4; i++) {
@@ -170,10 +166,10 @@ __device__ inline void hide(float (&s)[STEP / 2], const Plan& plan, int own, con
 	}
 }
 
-// weigh makes scores weights, and says what sums so far are to be multiplied by. A
-// lane has two rows of four columns' maxima and sums on their way at once.
+// softmax_step turns scores into weights P and says what O is to be rescaled by. Four running
+// maxima and sums per lane, for instruction-level parallelism.
 template <int DIM>
-__device__ __forceinline__ void weigh(WideRows<DIM>& r, float (&s)[STEP / 2], float (&scale)[2]) {
+__device__ __forceinline__ void softmax_step(ConsumerRows<DIM>& r, float (&s)[STEP / 2], float (&scale)[2]) {
 	float top[4], sum[4];
 #pragma unroll
 	for (int i = 0; i < 4; i++) top[i] = s[i];
@@ -207,48 +203,48 @@ __device__ __forceinline__ void weigh(WideRows<DIM>& r, float (&s)[STEP / 2], fl
 		}
 	}
 #pragma unroll
-	for (int u = 0; u < 2; u++) r.s[u].sum = r.s[u].sum * scale[u] + (sum[2 * u] + sum[2 * u + 1]);  // of this lane's columns
+	for (int u = 0; u < 2; u++) r.s[u].sum = r.s[u].sum * scale[u] + (sum[2 * u] + sum[2 * u + 1]);  // this lane's columns only; reduced at the end
 }
 
-// Bringer is what the warps do that bring steps: each has some rows of one of their
-// tiles. A page that the block sees to its end is brought by the GPU as a whole, a
-// panel for a warp; of others each lane copies pieces.
+// Producer is what the producer warps do: each loads some rows of a tile of every step. A page
+// that the block sees to its end is loaded by TMA, one 64-column panel per warp; rows of other
+// tiles are gathered by cp.async.
 template <int DIM, int GROUPS, bool VALUES>
-struct Bringer {
-	static constexpr int PIECES = DIM / 8, ONCE = WARP / PIECES;  // of a row; rows at once
-	static constexpr int ROWS = STEP / 4, SHARE = PAGE / ROWS;    // of a warp; warps of a tile
+struct Producer {
+	static constexpr int PIECES = DIM / 8, ONCE = WARP / PIECES;  // 16-byte pieces of a row; rows that the warp copies at once
+	static constexpr int ROWS = STEP / 4, SHARE = PAGE / ROWS;    // rows of a warp; warps of a tile
 	static constexpr u32 NONE = ~0u;
 
 	const FlashWgmmaArgs& a;
-	WideRing<DIM>& ring;
-	const WideBlock& b;
+	Pipeline<DIM>& ring;
+	const BlockWork& b;
 	const Tiles& w;
-	// Of row lane%ROWS of the warp's. A list and the table of pages take long to read,
-	// so what is read for the steps after is not looked at before their turn.
-	int at;       // its position in the step to bring
-	u32 row;      // where it lies in the cache, in rows of DIM; NONE for nothing
-	int next;     // its position in the step after
-	int page;     // of that, unchecked
-	int after;    // its position in the step after that
-	int sent[2];  // gates of what is being copied, -1 for none
+	// State of row lane%ROWS of the warp's. Lookups of list, page table and cache depend on each
+	// other and are software pipelined over steps.
+	int at;       // position in the step to load
+	u32 row;      // row of the cache as a matrix; NONE if masked
+	int next;     // position in the next step
+	int page;     // its page, unchecked
+	int after;    // position in the step after that
+	int pending[2];  // full mbarriers of the cp.async groups in flight, -1 for none
 
 	// tile and first are the warp's tile of step j, and its first row in the step.
 	__device__ __forceinline__ static int tile(int j) { return j * STEP_TILES + warp() % 4 / SHARE; }
 	__device__ __forceinline__ static int first() { return warp() % 4 * ROWS; }
 
-	// read is the position in step j.
+	// read looks up the position in step j.
 	__device__ __forceinline__ int read(int j) const { return tile(j) < w.all ? w.position(tile(j), first() % PAGE + lane() % ROWS) : -1; }
 	__device__ __forceinline__ int page_of_next() const { return next >= 0 && next <= b.last ? page_entry(a.g, 0, next / PAGE) : -1; }
 
-	// begin comes before locate(0).
+	// begin fills the lookup pipeline; called before locate(0).
 	__device__ __forceinline__ void begin() {
 		next = read(0);
 		page = page_of_next();
 		after = read(1);
-		sent[0] = sent[1] = -1;
+		pending[0] = pending[1] = -1;
 	}
 
-	// locate finds the rows of step j, after that of the step before.
+	// locate finds the rows of step j; steps in order.
 	__device__ __forceinline__ void locate(int j) {
 		at = next >= 0 && next <= b.last && page_valid(a.g, 0, page) ? next : -1;
 		row = at >= 0 ? ((u32)page * (u32)a.g.heads + (u32)b.kv_head) * PAGE + (u32)at % PAGE : NONE;
@@ -257,22 +253,22 @@ struct Bringer {
 		after = read(j + 2);
 	}
 
-	// paged reports whether the tile of step j is a page that is brought as a whole:
-	// its last position is seen, and the page is there. All its warps say the same.
+	// paged reports whether TMA loads the warp's tile of step j: a valid page whose last position
+	// the block sees. Uniform over the warps of a tile.
 	__device__ __forceinline__ bool paged(int j) const {
 		return tile(j) < w.pages && __shfl_sync(FULL_MASK, at >= 0 && at / PAGE * PAGE + PAGE - 1 <= b.last, 0);
 	}
 
-	// bring begins to bring the rows that were located, of keys or values, and has the
-	// gate open when they are there.
-	__device__ __forceinline__ void bring(u16* to, const TensorMap& map, const void* cache, u32 rows, bool paged, int gate) {
+	// load starts the copy of the located rows of keys or values; the mbarrier completes when they
+	// have arrived.
+	__device__ __forceinline__ void load(u16* to, const TensorMap& map, const void* cache, u32 rows, bool paged, int barrier) {
 		if (!paged) {
 			copy(to, cache, rows);
 			cp_async_commit();
 			cp_async_wait<2>();
-			hand(sent[0]);
-			sent[0] = sent[1];
-			sent[1] = gate;
+			hand_over(pending[0]);
+			pending[0] = pending[1];
+			pending[1] = barrier;
 			return;
 		}
 		flush();
@@ -280,14 +276,14 @@ struct Bringer {
 		__syncwarp();
 		if (lane() > 0) return;
 		if (panel >= DIM / 64) {
-			mbarrier_arrive(ring.there + gate);
+			mbarrier_arrive(ring.full + barrier);
 			return;
 		}
-		mbarrier_arrive_expect_tx(ring.there + gate, PAGE * 64 * 2);
-		tma_load_2d(to + panel * PANEL + tile * 64, map, panel * 64, (int)(rows / PAGE * PAGE), ring.there + gate);
+		mbarrier_arrive_expect_tx(ring.full + barrier, PAGE * 64 * 2);
+		tma_load_2d(to + panel * PANEL + tile * 64, map, panel * 64, (int)(rows / PAGE * PAGE), ring.full + barrier);
 	}
 
-	// copy begins to copy pieces of rows.
+	// copy gathers rows by cp.async, with the 128-byte swizzle.
 	__device__ __forceinline__ void copy(u16* to, const void* cache, u32 rows) const {
 		int c = lane() % PIECES, from = lane() / PIECES;
 		to += c / 8 * PANEL + (first() + from) * 64;
@@ -297,49 +293,49 @@ struct Bringer {
 		for (int i = 0; i < ROWS; i += ONCE) {
 			u32 r = __shfl_sync(FULL_MASK, rows, i + from);
 			bool there = r != NONE;
-			cp_async_zfill(to + (piece ^ i % 8 * 8) + i * 64, pieces + (there ? (i64)r * DIM : 0), there);  // row i + from has its pieces at c ^ (i + from)%8
+			cp_async_zfill(to + (piece ^ i % 8 * 8) + i * 64, pieces + (there ? (i64)r * DIM : 0), there);  // 128-byte swizzle: piece c of row r lies at c ^ r%8
 		}
 	}
 
-	// hand tells a gate that what was copied is there, flush all gates.
-	__device__ __forceinline__ void hand(int& gate) const {
-		if (gate < 0) return;
+	// hand_over arrives at the mbarrier of a finished cp.async group, flush at all of them.
+	__device__ __forceinline__ void hand_over(int& barrier) const {
+		if (barrier < 0) return;
 		fence_proxy_async();
-		come(ring.there + gate);
-		gate = -1;
+		warp_arrive(ring.full + barrier);
+		barrier = -1;
 	}
 	__device__ __forceinline__ void flush() {
-		if (sent[1] < 0) return;
+		if (pending[1] < 0) return;
 		cp_async_wait<0>();
-		hand(sent[0]);
-		hand(sent[1]);
+		hand_over(pending[0]);
+		hand_over(pending[1]);
 	}
 
-	// mark says what step j, whose rows were located, has.
-	__device__ __forceinline__ void mark(Marks& m, int j) const {
+	// mark writes the mask of step j, whose rows are located.
+	__device__ __forceinline__ void mark(StepMask& m, int j) const {
 		if (lane() >= ROWS) return;
 		m.at[first() + lane()] = at;
 		if (a.plan.middle != MIDDLE_ALL) m.bias[first() + lane()] = tile(j) < w.all ? w.bias(tile(j), first() % PAGE + lane()) : 0;
 	}
 
 	__device__ __forceinline__ void run() {
-		int steps = steps_of(w);
-		Turn k = {0, 0};
+		int steps = step_count(w);
+		PipelineState k = {0, 0};
 		begin();
-		u32 before = NONE;  // of the step before: row
+		u32 before = NONE;  // row of the step before
 		bool whole = false, whole_before = false;
 		for (int j = 0; j <= steps; j++) {
 			if (j < steps) {
 				locate(j);
 				whole = paged(j);
-				mbarrier_wait(ring.keys_used + k.at, k.odd ^ 1);
-				mark(ring.marks[k.at], j);
-				bring(ring.k[k.at], a.keys, a.g.k, row, whole, k.at);
+				mbarrier_wait(ring.k_empty + k.at, k.phase ^ 1);
+				mark(ring.masks[k.at], j);
+				load(ring.k[k.at], a.keys, a.g.k, row, whole, k.at);
 			}
 			if (VALUES && j > 0) {
-				Turn v = k.before();
-				mbarrier_wait(ring.values_used + v.at, v.odd ^ 1);
-				bring(ring.v[v.at], a.values, a.g.v, before, whole_before, STEP_RING + v.at);
+				PipelineState v = k.prev();
+				mbarrier_wait(ring.v_empty + v.at, v.phase ^ 1);
+				load(ring.v[v.at], a.values, a.g.v, before, whole_before, STEP_STAGES + v.at);
 			}
 			k.next();
 			before = row;
@@ -349,27 +345,26 @@ struct Bringer {
 	}
 };
 
-// group_of is what a group sees whose first row is at own.
-__device__ inline WideGroup group_of(const Plan& plan, const Tiles& w, int own, bool all) {
-	Sight late = sight_of(plan, own + FLASH_ROWS - 1);
-	WideGroup g = {own, late.back, late.bound, late.span_sink, late.sink, recent_of(plan, own), late.recent, all, plan.list.weight != nullptr, 0, 0};
+// group_mask is that of the warpgroup whose first row is at own.
+__device__ inline GroupMask group_mask(const Plan& plan, const Tiles& w, int own, bool all) {
+	RowMask late = row_mask(plan, own + FLASH_ROWS - 1);
+	GroupMask g = {own, late.back, late.bound, late.span_sink, late.sink, recent_of(plan, own), late.recent, all, plan.list.weight != nullptr, 0, 0};
 	g.range(plan, w);
 	return g;
 }
 
-// attend_group is what a group of four warps does: the rows from its own on, of which
-// the block has some.
+// attend_group is the main loop of a consumer warpgroup.
 template <int DIM, int GROUPS>
-__device__ __forceinline__ void attend_group(const FlashWgmmaArgs& a, WideRing<DIM>& ring) {
-	const WideBlock& b = ring.block;
+__device__ __forceinline__ void attend_group(const FlashWgmmaArgs& a, Pipeline<DIM>& ring) {
+	const BlockWork& b = ring.block;
 	const Tiles& w = b.tiles;
-	const WideGroup& see = b.groups[threadIdx.x / 128];
+	const GroupMask& see = b.groups[threadIdx.x / 128];
 	auto head = [&] { return a.by_heads ? blockIdx.y * GROUPS + threadIdx.x / 128 : blockIdx.y; };
-	WideRows<DIM> r;
+	ConsumerRows<DIM> r;
 	float unit = 1.4426950408889634f / sqrtf((float)DIM);
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
-		int at = row_of(see.own, u);
+		int at = row_position_of(see.own, u);
 		r.s[u] = {EMPTY_MAX, 0};
 		bool there = at >= b.lo && at <= b.last;
 		const float* q = a.q + ((i64)(there ? at - b.first : 0) * a.heads + head()) * DIM + lane() % 4 * 2;
@@ -393,14 +388,14 @@ __device__ __forceinline__ void attend_group(const FlashWgmmaArgs& a, WideRing<D
 			if (i == 0)
 				wgmma<0>(s, r.q[i], k);
 			else
-				wgmma<1>(s, r.q[i], k.from(i / 4 * PANEL * 2 + i % 4 * 32));
+				wgmma<1>(s, r.q[i], k.advance(i / 4 * PANEL * 2 + i % 4 * 32));
 		}
 		wgmma_commit();
 	};
 	auto multiply_values = [&](SmemDesc v) {
 		wgmma_fence();
 #pragma unroll
-		for (int k = 0; k < STEP / 16; k++) wgmma_tn(r.acc, p[k], v.from(k * 2048));
+		for (int k = 0; k < STEP / 16; k++) wgmma_tn(r.acc, p[k], v.advance(k * 2048));
 		wgmma_commit();
 	};
 	auto pack = [&] {
@@ -415,34 +410,35 @@ __device__ __forceinline__ void attend_group(const FlashWgmmaArgs& a, WideRing<D
 #pragma unroll
 		for (int d = 0; d < DIM / 2; d++) r.acc[d] *= scale[d / 2 % 2];
 	};
-	auto look = [&](const Marks& m, int j) {
+	auto mask_if_needed = [&](const StepMask& m, int j) {
 		bool all = true;
 		for (int t = j * STEP_TILES; t < (j + 1) * STEP_TILES; t++) all = all && see.fully_visible(m, w, t);
-		if (!all) hide(s, a.plan, see.own, m, (w.pages - j * STEP_TILES) * PAGE);
+		if (!all) apply_mask(s, a.plan, see.own, m, (w.pages - j * STEP_TILES) * PAGE);
 	};
-	Turn k = {0, 0};
-	mbarrier_wait(ring.there, 0);
+	PipelineState k = {0, 0};
+	mbarrier_wait(ring.full, 0);
 	multiply_keys(keys(0));
 	wgmma_wait<0>(s);
-	look(ring.marks[0], 0);
-	come(ring.keys_used);
-	weigh(r, s, scale);
+	mask_if_needed(ring.masks[0], 0);
+	warp_arrive(ring.k_empty);
+	softmax_step(r, s, scale);
 	pack();
-	for (int j = 1; j < steps_of(w); j++) {
-		bool fast = see.fast_step(w, j);
+	for (int j = 1; j < step_count(w); j++) {
+		bool unmasked = see.unmasked_step(w, j);
 		k.next();
-		Turn v = k.before();
+		PipelineState v = k.prev();
 		SmemDesc key = keys(k.at), value = values(v.at);
-		mbarrier_wait(ring.there + k.at, k.odd);
+		mbarrier_wait(ring.full + k.at, k.phase);
 		multiply_keys(key);
-		mbarrier_wait(ring.there + STEP_RING + v.at, v.odd);
+		mbarrier_wait(ring.full + STEP_STAGES + v.at, v.phase);
 		multiply_values(value);
-		if (fast) {
+		if (unmasked) {
 			wgmma_wait<1>(s);
-			come(ring.keys_used + k.at);
-			weigh(r, s, scale);
-			// The values are waited for in two branches, which hang on the sums: else
-			// the compiler waits before it makes the weights.
+			warp_arrive(ring.k_empty + k.at);
+			softmax_step(r, s, scale);
+			// wgmma of the values is waited for in two branches, by two spellings of the same instruction
+			// that depend on the accumulators: otherwise the compiler moves the wait in front of the
+			// softmax and the overlap is lost.
 			if (rescales()) {
 				wgmma_wait<0>(r.acc);
 				rescale();
@@ -453,15 +449,15 @@ __device__ __forceinline__ void attend_group(const FlashWgmmaArgs& a, WideRing<D
 		} else {
 			wgmma_wait<0>(s);
 			wgmma_wait<0>(r.acc);
-			look(ring.marks[k.at], j);
-			come(ring.keys_used + k.at);
-			weigh(r, s, scale);
+			mask_if_needed(ring.masks[k.at], j);
+			warp_arrive(ring.k_empty + k.at);
+			softmax_step(r, s, scale);
 			rescale();
 			pack();
 		}
-		come(ring.values_used + k.before().at);
+		warp_arrive(ring.v_empty + k.prev().at);
 	}
-	mbarrier_wait(ring.there + STEP_RING + k.at, k.odd);
+	mbarrier_wait(ring.full + STEP_STAGES + k.at, k.phase);
 	multiply_values(values(k.at));
 	wgmma_wait<0>(r.acc);
 #pragma unroll
@@ -470,7 +466,7 @@ __device__ __forceinline__ void attend_group(const FlashWgmmaArgs& a, WideRing<D
 		sum += __shfl_xor_sync(FULL_MASK, sum, 1);
 		sum += __shfl_xor_sync(FULL_MASK, sum, 2);
 		float part = normalizer(sum, false);
-		int at = row_of(see.own, u);
+		int at = row_position_of(see.own, u);
 		if (at < b.lo || at > b.last) continue;
 		float* y = a.dst + ((i64)(at - b.first) * a.heads + head()) * DIM + lane() % 4 * 2;
 #pragma unroll
@@ -483,26 +479,26 @@ __device__ __forceinline__ void attend_group(const FlashWgmmaArgs& a, WideRing<D
 
 template <int DIM, int GROUPS>
 __device__ __forceinline__ void flash_wgmma(const FlashWgmmaArgs& a) {
-	DYNAMIC_SHARED_1024(WideRing<DIM>, ring);
+	DYNAMIC_SHARED_1024(Pipeline<DIM>, ring);
 	int first = first_position(a.g, 0), rows = (int)a.g.rows, group = threadIdx.x / 128;
 	if (first < 0) return;
 	int span = a.by_heads ? FLASH_ROWS : FLASH_ROWS * GROUPS, h = a.by_heads ? blockIdx.y * GROUPS + group % GROUPS : blockIdx.y;
-	int tile = first / span + (int)(gridDim.x - 1 - blockIdx.x);  // the long ones first
+	int tile = first / span + (int)(gridDim.x - 1 - blockIdx.x);  // longest first, to balance the tail of the grid
 	int lo = max_of(tile * span, first), last = min_of((tile + 1) * span, first + rows) - 1;
 	if (lo > last) return;
 	RowPosition at = {0, first, lo};
 	Tiles w = tiles_of(a.plan, entries(a.plan.list, a.g, at, h, (int)a.heads), lo, last);
-	if (w.all == 0) {  // a tile of nothing
+	if (w.all == 0) {  // one empty tile, so that the pipeline runs
 		w.all = 1;
 		w.e.n = 0;
 	}
 	if (threadIdx.x == 0) ring->block.set(w, first, lo, last, h * (int)a.g.heads / (int)a.heads);
 	if (group < GROUPS && threadIdx.x % 128 == 0)
-		ring->block.groups[group] = group_of(a.plan, w, tile * span + (a.by_heads ? 0 : group * FLASH_ROWS), a.plan.middle == MIDDLE_ALL);
-	ring->make(GROUPS);
+		ring->block.groups[group] = group_mask(a.plan, w, tile * span + (a.by_heads ? 0 : group * FLASH_ROWS), a.plan.middle == MIDDLE_ALL);
+	ring->init(GROUPS);
 	if (group == GROUPS) {
 		if (GROUPS == 2) setmaxnreg_dec<56>();
-		Bringer<DIM, GROUPS, true> b = {a, *ring, ring->block, ring->block.tiles};
+		Producer<DIM, GROUPS, true> b = {a, *ring, ring->block, ring->block.tiles};
 		b.run();
 	} else {
 		if (GROUPS == 2) setmaxnreg_inc<224>();
@@ -510,27 +506,27 @@ __device__ __forceinline__ void flash_wgmma(const FlashWgmmaArgs& a) {
 	}
 }
 
-// edge_group is the largest score of a group's rows over the tiles of a plan without a
-// middle; see stripe_many.cu. h is its head, own the position of its first row.
+// edge_group is the main loop of edge_max: the largest score of each row of a warpgroup over
+// sinks and window; see stripe_many.cu. Q in f16 high and low parts, two wgmma each.
 template <int DIM>
-__device__ __forceinline__ void edge_group(const FlashWgmmaArgs& a, const Tiles& w, WideRing<DIM>& ring, int h, int own, int first, int lo, int last) {
+__device__ __forceinline__ void edge_group(const FlashWgmmaArgs& a, const Tiles& w, Pipeline<DIM>& ring, int h, int own, int first, int lo, int last) {
 	int p[2];
 	for (int u = 0; u < 2; u++) p[u] = own + warp() % 4 * 16 + lane() / 4 + u * 8;
 	auto there = [&](int u) { return p[u] >= lo && p[u] <= last; };
 	u32 high[DIM / 16][4], low[DIM / 16][4];
 	load_queries<DIM>(high, low, [&](int u) { return there(u) ? a.q + ((i64)(p[u] - first) * a.heads + h) * DIM : nullptr; });
-	Sight see[2] = {sight_of(a.plan, p[0]), sight_of(a.plan, p[1])};
-	WideGroup all = group_of(a.plan, w, own, false);
+	RowMask see[2] = {row_mask(a.plan, p[0]), row_mask(a.plan, p[1])};
+	GroupMask all = group_mask(a.plan, w, own, false);
 	float s[PAGE / 2], top[4] = {-infinity(), -infinity(), -infinity(), -infinity()};
 	SmemDesc keys = smem_desc(ring.k, 0, 1024);
-	Turn turn = {0, 0};
+	PipelineState state = {0, 0};
 	for (int t = 0; t < w.all; t++) {
-		if (t % STEP_TILES == 0) mbarrier_wait(ring.there + turn.at, turn.odd);
-		SmemDesc k = keys.same(turn.at * (STEP * DIM * 2) + t % STEP_TILES * (PAGE * 128));
+		if (t % STEP_TILES == 0) mbarrier_wait(ring.full + state.at, state.phase);
+		SmemDesc k = keys.uniform(state.at * (STEP * DIM * 2) + t % STEP_TILES * (PAGE * 128));
 		wgmma_fence();
 #pragma unroll
 		for (int i = 0; i < DIM / 16; i++) {
-			SmemDesc part = k.from(i / 4 * PANEL * 2 + i % 4 * 32);
+			SmemDesc part = k.advance(i / 4 * PANEL * 2 + i % 4 * 32);
 			if (i == 0)
 				wgmma<0>(s, high[i], part);
 			else
@@ -540,10 +536,10 @@ __device__ __forceinline__ void edge_group(const FlashWgmmaArgs& a, const Tiles&
 		wgmma_commit();
 		wgmma_wait<0>(s);
 		if (t % STEP_TILES == STEP_TILES - 1) {
-			come(ring.keys_used + turn.at);
-			turn.next();
+			warp_arrive(ring.k_empty + state.at);
+			state.next();
 		}
-		if (!all.fast(w, t)) {
+		if (!all.unmasked(w, t)) {
 			int from = w.page(t) * PAGE + lane() % 4 * 2;
 #pragma unroll
 			for (int i = 0; i < PAGE / 2; i++) {
@@ -551,13 +547,13 @@ __device__ __forceinline__ void edge_group(const FlashWgmmaArgs& a, const Tiles&
 				if (!see[i / 2 % 2].spanned(j) || !see[i / 2 % 2].in_sinks_or_window(j)) s[i] = -infinity();
 			}
 		}
-		bool broken = false;
+		bool nan = false;
 #pragma unroll
 		for (int i = 0; i < PAGE / 2; i++) {
 			top[i % 4] = fmaxf(top[i % 4], s[i]);
-			broken |= s[i] != s[i];
+			nan |= s[i] != s[i];
 		}
-		if (broken) {
+		if (nan) {
 #pragma unroll
 			for (int i = 0; i < PAGE / 2; i++) {
 				if (there(i / 2 % 2)) count_nan(a.g, s[i]);
@@ -572,10 +568,10 @@ __device__ __forceinline__ void edge_group(const FlashWgmmaArgs& a, const Tiles&
 	}
 }
 
-// edge_max_wgmma has the blocks of flash_wide.
+// edge_max_wgmma: blocks as of flash_wgmma, K only.
 template <int DIM>
 __device__ __forceinline__ void edge_max_wgmma(const FlashWgmmaArgs& a) {
-	DYNAMIC_SHARED_1024(WideRing<DIM>, ring);
+	DYNAMIC_SHARED_1024(Pipeline<DIM>, ring);
 	int first = first_position(a.g, 0), rows = (int)a.g.rows, group = threadIdx.x / 128;
 	if (first < 0) return;
 	int span = a.by_heads ? FLASH_ROWS : FLASH_ROWS * 2, h = a.by_heads ? blockIdx.y * 2 + group % 2 : blockIdx.y;
@@ -585,11 +581,11 @@ __device__ __forceinline__ void edge_max_wgmma(const FlashWgmmaArgs& a) {
 	Entries none = {nullptr, nullptr, 0};
 	Tiles w = tiles_of(a.plan, none, lo, last);
 	if (threadIdx.x == 0) ring->block.set(w, first, lo, last, h * (int)a.g.heads / (int)a.heads);
-	ring->make(2);
+	ring->init(2);
 	if (group < 2) {
 		edge_group<DIM>(a, w, *ring, h, tile * span + (a.by_heads ? 0 : group * FLASH_ROWS), first, lo, last);
 	} else if (w.all > 0) {
-		Bringer<DIM, 2, false> b = {a, *ring, ring->block, ring->block.tiles};
+		Producer<DIM, 2, false> b = {a, *ring, ring->block, ring->block.tiles};
 		b.run();
 	}
 }

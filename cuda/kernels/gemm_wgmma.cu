@@ -49,7 +49,7 @@ KERNEL(gemm_wgmma, GemmArgs, 256) {
 		SmemDesc x = smem_desc(tile + group * 64 * BLOCK_K_WGMMA, 0, 1024), w = smem_desc(tile + BLOCK_M * BLOCK_K_WGMMA, 0, 1024);
 		wgmma_fence();
 #pragma unroll
-		for (int k = 0; k < BLOCK_K_WGMMA / 16; k++) wgmma(acc, x.from(k * 32), w.from(k * 32));
+		for (int k = 0; k < BLOCK_K_WGMMA / 16; k++) wgmma(acc, x.advance(k * 32), w.advance(k * 32));
 		wgmma_commit();
 		load_stage(i + STAGES_WGMMA - 2);
 		wgmma_wait<1>(acc);

@@ -1,36 +1,36 @@
-// Products of one row with matrices, dst = x·wᵀ: what a decode step does for one
-// sequence, bound by reading the matrices once. Checked against matmul.cu.
+// Decode GEMV, dst = x·wᵀ for one row of x, with prologue and epilogue fused: RMSNorm of x in
+// front; SwiGLU, residual add, or RoPE and KV append behind. Bound by reading the weights once.
+// Tested against matmul.cu.
 //
-// A block for each multiprocessor takes rows that lie one behind the other. The rows are
-// cut into chunks; each warp has one chunk, the same of every row that it takes, and so
-// it holds what meets it of x in registers: as it is, or with 8 bits where the weights
-// are quantized. The weights come by through a ring in shared memory that the warp has
-// for itself. The sums of several rows are added over the lanes at once, and those of
-// the chunks of a row in the order of k at the end, where a norm's scale is multiplied
-// in. The rings are filled with the first chunks before x is there: weights do not wait
-// for the kernels before, so that memory is busy between launches too.
+// One persistent block per SM, 16 warps, takes consecutive rows of up to three matrices. Rows
+// are cut into chunks; a warp keeps to one chunk of k, whose part of x it holds in registers
+// (int8 for quantized weights), and streams that chunk of its rows through a cp.async pipeline
+// of its own, without block barriers. Sums of several rows are reduced over the lanes at once;
+// those of the chunks of a row are added in the order of k at the end, where the scale of the
+// norm is multiplied in. An early launch: the pipelines are filled before pdl_wait, since
+// weights do not depend on the kernels in front, so that memory stays busy between launches.
 #include "args.cuh"
 #include "dequant.cuh"
 #include "reduce.cuh"
 
 struct GemvArgs {
 	const float* x;     // [k]
-	const float* norm;  // [k]: x is normalized and multiplied by it; NULL: x as it is
+	const float* norm;  // [k]: weight of an RMSNorm of x; NULL: no norm
 	f64 eps;
 	float* dst[3];      // [n]
-	const u8* w[3];     // [n, k], of the type
+	const u8* w[3];     // [n, k]
 	i64 n[3];
-	i64 k, row;  // row: bytes of a row of w
+	i64 k, row;  // row: bytes from a row of w to the next
 	i64 mode;
-	i64 fixed;  // no kernel writes w
-	i64 slots;  // warps that have a row together
+	i64 fixed;  // constant weights: they may be read before pdl_wait
+	i64 slots;  // warps that share a row
 };
 
-// GemvQKVArgs are of products that are queries, keys and values, which are turned and
-// appended as by rope_append. Pairs of elements that turn are neighbours.
+// GemvQKVArgs fuses the q, k and v projections with RoPE and append. Rotated pairs are
+// neighbouring elements (interleaved).
 struct GemvQKVArgs {
 	GemvArgs s;
-	i64 role[3];  // of dst: 0 queries, 1 keys, 2 values
+	i64 role[3];  // of dst[i]: 0 queries, 1 keys, 2 values
 	PagedKV g;
 	const i32* pos;      // [1]
 	const float* freqs;  // [pairs]
@@ -40,49 +40,49 @@ struct GemvQKVArgs {
 
 constexpr int GEMV_THREADS = 512;
 
-// Piece is how a type is cut: WEIGHTS of a row in BYTES, STAGES of them in a ring.
+// GemvChunk is the tiling of a type: WEIGHTS of a row in BYTES, STAGES of them in a pipeline.
 template <int TYPE>
-struct Piece {
+struct GemvChunk {
 	static constexpr bool QUANTIZED = TYPE >= Q4_0;
 	static constexpr int WEIGHTS = QUANTIZED ? 2048 : TYPE == F32 ? 512 : 1024;
 	static constexpr int BYTES = TYPE == Q4_0 || TYPE == Q4_K ? 1152 : TYPE == Q8_0 ? 2176 : TYPE == Q5_K ? 1408 : TYPE == Q6_K ? 1680 : 2048;
 	static constexpr int STAGES = BYTES == 1152 ? 4 : 3;
-	static constexpr int X = QUANTIZED ? 2432 : 0;  // bytes of shared memory for the part of x that meets a chunk
+	static constexpr int X = QUANTIZED ? 2432 : 0;  // bytes of shared memory for a chunk's part of x, quantized
 };
 
-// A lane takes 64 of the 2048 weights of a chunk of a quantized type, those that lie one
-// behind the other; of Q6_K, 16 of each 32 in half a block of 256, with scales of their own.
-// x that meets a chunk is 4 times 16 integers for each lane, [4][32][16] bytes with X_APART
-// from one 32 lanes to the next, so that a warp that stores them meets every bank; and their
-// scales, one for each 32 numbers.
-constexpr int X_APART = 544, X_SCALES = 4 * X_APART;
+// A lane takes 64 consecutive weights of the 2048 of a chunk of a quantized type; of Q6_K, 16 of
+// each 32 in half a block of 256, which have scales of their own. Its part of x is 4 times 16
+// int8: [4][32 lanes][16] bytes in shared memory, with a stride of X_STRIDE between the four
+// against bank conflicts of the warp that writes them, and behind them a scale for each 32.
+constexpr int X_STRIDE = 544, X_SCALES = 4 * X_STRIDE;
 
-// put stores numbers 8i to 8i+7 of x for quantized weights. All lanes of a warp call it.
+// store_quantized quantizes elements 8i to 8i+7 of x to int8 by blocks of 32 (absmax). All lanes
+// of a warp call it.
 template <int TYPE>
-__device__ __forceinline__ void put(u8* x, int i, const float v[8]) {
+__device__ __forceinline__ void store_quantized(u8* x, int i, const float v[8]) {
 	float top = fabsf(v[0]);
 	for (int j = 1; j < 8; j++) top = max_nan(top, fabsf(v[j]));
 	for (int m = 1; m < 4; m *= 2) top = max_nan(top, __shfl_xor_sync(FULL_MASK, top, m));
 	float per = top > 1e-36f ? fast_div(127, top) : 0;
 	u32 word[2];
 	for (int h = 0; h < 2; h++) {
-		u32 q[4];  // with the integer as the lowest byte
+		u32 q[4];  // 1.5·2²³ + v rounds v to the lowest byte
 		for (int j = 0; j < 4; j++) q[j] = __float_as_uint(v[h * 4 + j] * per + 12582912.0f);
 		word[h] = __byte_perm(__byte_perm(q[0], q[1], 0x0040), __byte_perm(q[2], q[3], 0x0040), 0x5410);
 	}
 	int e = i * 8, in = e % 2048;
 	int of = TYPE == Q6_K ? in / 128 * 2 + in / 16 % 2 : in / 64, piece = TYPE == Q6_K ? in / 32 % 4 : in / 16 % 4;
-	u8* tile = x + e / 2048 * Piece<TYPE>::X;
-	*(u64*)(tile + piece * X_APART + of * 16 + in % 16) = word[0] | (u64)word[1] << 32;
+	u8* tile = x + e / 2048 * GemvChunk<TYPE>::X;
+	*(u64*)(tile + piece * X_STRIDE + of * 16 + in % 16) = word[0] | (u64)word[1] << 32;
 	if (in % 32 == 0) ((float*)(tile + X_SCALES))[in / 32] = top * (1 / 127.0f);
 }
 
-// prepare makes x ready in shared memory, multiplied by the weights of a norm. It gives a
-// thread's part of the sum of the squares of x. Its instructions are few, because a launch
-// begins with none of them at hand.
+// quantize_x fills shared memory with x, multiplied by the weights of the norm, and returns the
+// thread's part of its sum of squares. Loops stay rolled: a launch starts with a cold
+// instruction cache.
 template <int TYPE>
-__device__ __forceinline__ float prepare(const GemvArgs& a, u8* x) {
-	constexpr int HOLD = 2;  // times 8 numbers that a thread reads at once
+__device__ __forceinline__ float quantize_x(const GemvArgs& a, u8* x) {
+	constexpr int HOLD = 2;  // loads of 8 elements in flight per thread
 	float squares = 0;
 	int n = (int)a.k / 8;
 #pragma unroll 1
@@ -104,7 +104,7 @@ __device__ __forceinline__ float prepare(const GemvArgs& a, u8* x) {
 					v[0][u] *= __uint_as_float(norm[u / 4].w[u % 4]);
 				}
 			}
-			put<TYPE>(x, i, v[0]);
+			store_quantized<TYPE>(x, i, v[0]);
 			for (int u = 0; u < 8; u++) {
 				for (int j = 1; j < HOLD; j++) v[j - 1][u] = v[j][u];
 			}
@@ -113,40 +113,40 @@ __device__ __forceinline__ float prepare(const GemvArgs& a, u8* x) {
 	return squares;
 }
 
-// Taken is what a lane holds of x: what meets its weights of a chunk. Of a quantized type,
-// integers as its weights lie, the scales of each 32, the sums of what these stand for,
-// and what sums of products begin with.
-template <int TYPE, bool = Piece<TYPE>::QUANTIZED>
-struct Taken {
+// XFragment is a lane's part of a chunk of x. For a quantized type: int8 in the order of the
+// weights' bytes, scales of each 32, their sums for weights with minima, and start values of
+// the integer sums, which subtract the zero points.
+template <int TYPE, bool = GemvChunk<TYPE>::QUANTIZED>
+struct XFragment {
 	u32 v[18];
 	float d[4], sum[2];
 	int start[4];
-	u32 block, at;    // where what the lane takes of a chunk lies: its block, and its weights
-	const float* scales;  // of Q6_K, that has no registers for them
-	u32 pick, later;  // which of the scales of a block of Q4_K or Q5_K are its own
+	u32 block, at;    // byte offsets of the lane's block and weights in a chunk
+	const float* scales;  // for Q6_K, which has no registers left for them
+	u32 pick, later;  // byte_perm selector and mask for its scales of a block of Q4_K or Q5_K
 };
 template <int TYPE>
-struct Taken<TYPE, false> {
-	float v[Piece<TYPE>::WEIGHTS / WARP];
+struct XFragment<TYPE, false> {
+	float v[GemvChunk<TYPE>::WEIGHTS / WARP];
 };
 
-// late is 32 bytes of x for a block whose integers are 2 past a multiple of 4: what meets
-// the bytes before and behind them is 0.
-__device__ __forceinline__ void late(u32* to, const u32* x, int words) {
+// shift_two_bytes moves 32 bytes of x up by two, for a block whose integers start 2 past a
+// multiple of 4; zeros meet the bytes in front and behind.
+__device__ __forceinline__ void shift_two_bytes(u32* to, const u32* x, int words) {
 #pragma unroll
 	for (int i = 0; i <= words; i++) to[i] = __byte_perm(i > 0 ? x[i - 1] : 0, i < words ? x[i] : 0, 0x5432);
 }
 
-// take reads what meets a chunk of a quantized type.
+// load_x loads the fragment of a chunk of a quantized type.
 template <int TYPE>
-__device__ __forceinline__ Taken<TYPE> take(const u8* x, int chunk) {
-	x += chunk * Piece<TYPE>::X;
-	Taken<TYPE> t;
+__device__ __forceinline__ XFragment<TYPE> load_x(const u8* x, int chunk) {
+	x += chunk * GemvChunk<TYPE>::X;
+	XFragment<TYPE> t;
 	u32 v[16];
 	int sum[4];
 #pragma unroll
 	for (int p = 0; p < 4; p++) {
-		Word4 w = load16(x + p * X_APART + lane() * 16);
+		Word4 w = load16(x + p * X_STRIDE + lane() * 16);
 		sum[p] = 0;
 		for (int i = 0; i < 4; i++) {
 			v[p * 4 + i] = w.w[i];
@@ -167,11 +167,11 @@ __device__ __forceinline__ Taken<TYPE> take(const u8* x, int chunk) {
 		}
 	}
 	if (TYPE == Q8_0) {
-		late(t.v, v, 8);
+		shift_two_bytes(t.v, v, 8);
 		for (int i = 0; i < 8; i++) t.v[9 + i] = v[8 + i];
 	} else if (TYPE == Q4_0) {
-		late(t.v, v, 4);
-		late(t.v + 5, v + 4, 4);
+		shift_two_bytes(t.v, v, 4);
+		shift_two_bytes(t.v + 5, v + 4, 4);
 		for (int i = 0; i < 8; i++) t.v[10 + i] = v[8 + i];
 	} else {
 		for (int i = 0; i < 16; i++) t.v[i] = v[i];
@@ -185,26 +185,26 @@ __device__ __forceinline__ Taken<TYPE> take(const u8* x, int chunk) {
 	keep_in_register(t.later);
 	keep_in_register(t.block);
 	keep_in_register(t.at);
-	// Where products are with a multiple of a weight, the scale makes up for it.
+	// Integer sums of a multiple of the weights: the scale makes up for it.
 	if (TYPE == Q4_0) t.d[0] *= 1 / 16.0f;
 	if (TYPE == Q4_0 || TYPE == Q4_K) t.d[1] *= 1 / 16.0f;
 	if (TYPE == Q5_K) t.d[1] *= 0.5f;
 	return t;
 }
 
-// Slice is what meets a lane's weights of a chunk of a plain type, of which it has every
-// 32nd 16 bytes: of a vector at, with left numbers from there on.
+// PlainX is a lane's view of a vector for a chunk of a plain type, of which the lane has every
+// 32nd 16 bytes.
 template <int TYPE>
-struct Slice {
+struct PlainX {
 	const float* at;
 	int left;
 
-	__device__ __forceinline__ Slice(const float* v, i64 k, int chunk) {
-		int first = chunk * Piece<TYPE>::WEIGHTS + lane() * (TYPE == F32 ? 4 : 8);
+	__device__ __forceinline__ PlainX(const float* v, i64 k, int chunk) {
+		int first = chunk * GemvChunk<TYPE>::WEIGHTS + lane() * (TYPE == F32 ? 4 : 8);
 		at = v + first;
 		left = (int)k - first;
 	}
-	// four is what meets weights i to i+3 of the lane; zeros where there are none.
+	// load4 loads what meets weights i to i+3 of the lane; zeros beyond the end.
 	__device__ __forceinline__ Word4 load4(int i) const {
 		int to = TYPE == F32 ? i * WARP : i / 8 * 8 * WARP + i % 8;
 		if (to < left) return load16(at + to);
@@ -212,30 +212,30 @@ struct Slice {
 	}
 };
 
-// take_norm takes the weights of a norm for a chunk of a plain type, or ones.
+// load_norm loads the weights of the norm for a chunk of a plain type, or ones.
 template <int TYPE>
-__device__ __forceinline__ void take_norm(Taken<TYPE>& t, const GemvArgs& a, int chunk) {
-	Slice<TYPE> norm(a.norm, a.norm ? a.k : 0, chunk);
+__device__ __forceinline__ void load_norm(XFragment<TYPE>& t, const GemvArgs& a, int chunk) {
+	PlainX<TYPE> norm(a.norm, a.norm ? a.k : 0, chunk);
 #pragma unroll
-	for (int i = 0; i < Piece<TYPE>::WEIGHTS / WARP; i += 4) {
+	for (int i = 0; i < GemvChunk<TYPE>::WEIGHTS / WARP; i += 4) {
 		Word4 w = norm.load4(i);
 #pragma unroll
 		for (int j = 0; j < 4; j++) t.v[i + j] = a.norm ? __uint_as_float(w.w[j]) : 1;
 	}
 }
 
-// take_plain multiplies x into what take_norm took, and adds its squares to square.
+// multiply_x multiplies x into what load_norm loaded, and adds its squares to square.
 template <int TYPE>
-__device__ __forceinline__ void take_plain(Taken<TYPE>& t, float& square, const GemvArgs& a, int chunk) {
-	constexpr int AT_ONCE = 16;  // that registers are free for
-	Slice<TYPE> x(a.x, a.k, chunk);
+__device__ __forceinline__ void multiply_x(XFragment<TYPE>& t, float& square, const GemvArgs& a, int chunk) {
+	constexpr int IN_FLIGHT = 16;  // elements loaded at once, limited by registers
+	PlainX<TYPE> x(a.x, a.k, chunk);
 #pragma unroll
-	for (int base = 0; base < Piece<TYPE>::WEIGHTS / WARP; base += AT_ONCE) {
-		Word4 w[AT_ONCE / 4];
+	for (int base = 0; base < GemvChunk<TYPE>::WEIGHTS / WARP; base += IN_FLIGHT) {
+		Word4 w[IN_FLIGHT / 4];
 #pragma unroll
-		for (int i = 0; i < AT_ONCE; i += 4) w[i / 4] = x.load4(base + i);
+		for (int i = 0; i < IN_FLIGHT; i += 4) w[i / 4] = x.load4(base + i);
 #pragma unroll
-		for (int i = 0; i < AT_ONCE; i++) {
+		for (int i = 0; i < IN_FLIGHT; i++) {
 			float v = __uint_as_float(w[i / 4].w[i % 4]);
 			square += v * v;
 			t.v[base + i] *= v;
@@ -245,14 +245,14 @@ __device__ __forceinline__ void take_plain(Taken<TYPE>& t, float& square, const 
 
 __device__ __forceinline__ float half_of(const u8* at) { return from_half(*(const u16*)at); }
 
-// byte_of is byte t of a word: the lowest of the fraction of 2²³.
+// byte_of converts byte t of a word to float, through the mantissa of 2²³.
 __device__ __forceinline__ float byte_of(u32 word, int t) { return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650 + t)) - 8388608; }
 
-// dot is a lane's part of the product of a chunk of a quantized type at w with what it took of x.
+// dot is a lane's part of the dot product of a chunk of a quantized type at w with x.
 template <int TYPE>
-__device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, true>& x) {
+__device__ __forceinline__ float dot(const u8* w, const XFragment<TYPE, true>& x) {
 	if (TYPE == Q8_0) {
-		// Two blocks: 17 words, and so every lane reads another bank.
+		// Two blocks of 34 bytes: 17 words per lane, an odd stride, so without bank conflicts.
 		const u32* b = (const u32*)w + lane() * 17;
 		u32 first = b[0], middle = b[8];
 		int one = __dp4a((int)first, (int)x.v[0], 0), two = 0;
@@ -264,7 +264,7 @@ __device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, true>& x) {
 		return from_half((u16)first) * x.d[0] * (float)one + from_half((u16)(middle >> 16)) * x.d[1] * (float)two;
 	}
 	if (TYPE == Q4_0) {
-		// Two blocks: 9 words.
+		// Two blocks of 18 bytes: 9 words per lane.
 		const u32* b = (const u32*)w + lane() * 9;
 		u32 first = b[0], middle = b[4];
 		float sum = 0;
@@ -282,13 +282,13 @@ __device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, true>& x) {
 		return sum;
 	}
 	if (TYPE == Q4_K || TYPE == Q5_K) {
-		// A quarter of a block: 32 bytes whose lower and upper bits are two times 32 weights.
+		// A quarter of a superblock: 32 bytes, whose low and high nibbles are two groups of 32 weights.
 		const u8 *b = w + x.block, *q = w + x.at;
-		// Bytes 0 and 1 of scales are its two scales, 2 and 3 the minima. Those of the later
-		// half of a block have their lower 4 bits elsewhere.
+		// Bytes 0 and 1 of scales are the lane's two scales, 2 and 3 the minima. Those of the second
+		// half of a superblock have their low 4 bits elsewhere.
 		Word4 head = load16(b);
-		u32 early = __byte_perm(head.w[1], head.w[2], x.pick) >> (x.later & 2), late = __byte_perm(head.w[3], head.w[3] >> 4, x.pick);
-		u32 scales = ((early & ~x.later) | (late & x.later)) & 0x3f3f3f3fu;
+		u32 early = __byte_perm(head.w[1], head.w[2], x.pick) >> (x.later & 2), shift_two_bytes = __byte_perm(head.w[3], head.w[3] >> 4, x.pick);
+		u32 scales = ((early & ~x.later) | (shift_two_bytes & x.later)) & 0x3f3f3f3fu;
 		int one = 0, two = 0;
 #pragma unroll
 		for (int u = 0; u < 2; u++) {
@@ -310,7 +310,7 @@ __device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, true>& x) {
 		float minus = x.sum[0] * byte_of(scales, 2) + x.sum[1] * byte_of(scales, 3);
 		return from_half((u16)head.w[0]) * plus - from_half((u16)(head.w[0] >> 16)) * minus;
 	}
-	// Q6_K. Every other block is 2 past a multiple of 4.
+	// Q6_K: 210 bytes, so every other block is 2 past a multiple of 4.
 	int block = lane() / 4, half = lane() / 2 % 2, part = lane() % 2;
 	const u8 *b = w + block * 210, *q = b + half * 64 + part * 16;
 	bool odd = block % 2;
@@ -339,13 +339,13 @@ __device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, true>& x) {
 	return sum * half_of(b + 208);
 }
 
-// dot is that of a type without blocks.
+// The same for plain types.
 template <int TYPE>
-__device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, false>& x) {
+__device__ __forceinline__ float dot(const u8* w, const XFragment<TYPE, false>& x) {
 	constexpr int EACH = TYPE == F32 ? 4 : 8;  // weights in 16 bytes
 	float sums[4] = {0, 0, 0, 0};
 #pragma unroll
-	for (int u = 0; u < Piece<TYPE>::BYTES / 16 / WARP; u++) {
+	for (int u = 0; u < GemvChunk<TYPE>::BYTES / 16 / WARP; u++) {
 		Word4 v = load16(w + (u * WARP + lane()) * 16);
 #pragma unroll
 		for (int j = 0; j < EACH; j++) {
@@ -362,43 +362,43 @@ __device__ __forceinline__ float dot(const u8* w, const Taken<TYPE, false>& x) {
 	return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// fold adds a over pairs of lanes, whose numbers differ in bit m, and b too: the lower of
-// the two gets the sum of a, the other one that of b.
-__device__ __forceinline__ float fold(float a, float b, int m) {
+// fold_lanes is a butterfly step for two sums at once over lanes that differ in bit m: the lower
+// lane of a pair goes on with a, the upper one with b.
+__device__ __forceinline__ float fold_lanes(float a, float b, int m) {
 	bool upper = lane() & m;
 	return (upper ? b : a) + __shfl_xor_sync(FULL_MASK, upper ? a : b, m);
 }
 
-// single is a product, or with HEADS those that heads are of.
+// gemv: grid (SMs), GEMV_THREADS threads. HEADS: q, k and v with RoPE and append.
 template <int TYPE, bool HEADS>
 __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads) {
-	typedef Piece<TYPE> C;
-	constexpr int ROWS = C::QUANTIZED ? 2 : 4;  // whose sums are added over the lanes together
+	typedef GemvChunk<TYPE> C;
+	constexpr int ROWS = C::QUANTIZED ? 2 : 4;  // rows whose sums are reduced over the lanes at once
 	DYNAMIC_SHARED(u8, x);
-	SHARED(float, squares, GEMV_THREADS / WARP);  // of x: a warp's part of their sum
+	SHARED(float, squares, GEMV_THREADS / WARP);  // partial sums of x² by warp
 	pdl_trigger();
-	// The block takes items lo to hi-1: rows of the matrices one after the other, or
-	// of GATE, rows of w[0] and then the same of w[1].
+	// The block takes rows lo to hi-1 of the matrices laid end to end; with GATE, rows lo to hi-1
+	// of w[0] and of w[1].
 	int items = (int)a.n[0] + (a.mode == GATE ? 0 : (int)a.n[1] + (int)a.n[2]);
-	constexpr int WHOLE = HEADS ? 2 : 1;  // items that a block has all of
+	constexpr int WHOLE = HEADS ? 2 : 1;  // rows that stay in one block: a rotated pair
 	int lo = (int)((i64)(items / WHOLE) * blockIdx.x / gridDim.x) * WHOLE, hi = (int)((i64)(items / WHOLE) * (blockIdx.x + 1) / gridDim.x) * WHOLE;
 	int chunks = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, slots = (int)a.slots, warps = blockDim.x / WARP;
 	int rows = a.mode == GATE ? 2 * (hi - lo) : hi - lo;
-	// Which row of which matrix row v of the block is.
+	// Maps row v of the block to a matrix and a row of it.
 	int end0 = a.mode == GATE ? hi - lo : (int)a.n[0] - lo, end1 = a.mode == GATE ? rows : (int)(a.n[0] + a.n[1]) - lo;
 	auto matrix = [&](int v) { return v < end0 ? 0 : v < end1 ? 1 : 2; };
 	auto row_of = [&](int v, int m) { return m == 0 || a.mode == GATE ? lo + v - m * (hi - lo) : m == 1 ? v - end0 : v - end1; };
 
-	float *parts = (float*)(x + chunks * C::X), *turns = parts + rows * chunks;  // [rows, chunks]; with HEADS [rows]: cosine and sine of each pair
+	float *parts = (float*)(x + chunks * C::X), *rotations = parts + rows * chunks;  // [rows, chunks]; with HEADS [rows]: cosine and sine of each pair
 	u8* ring = x + chunks * C::X + (rows * (chunks + (HEADS ? 1 : 0)) * 4 + 15) / 16 * 16 + warp() * C::STAGES * C::BYTES;
-	// The warp takes every groups-th row from first on, and of these chunk chunk. Where warps
-	// are too few for all chunks, it takes one after the other.
+	// A warp takes every groups-th row from first on, of these chunk `chunk`; if warps are fewer
+	// than chunks, one chunk after the other.
 	int first = warp() / slots, groups = warps / slots, chunk = warp() % slots;
 
-	int load = 0, border = 0, size = 0;  // row to bring, that where its matrix ends, bytes of the chunk
+	int load = 0, border = 0, size = 0;  // next row to load, the row where its matrix ends, bytes of the chunk
 	const u8* from;
-	u8* slot;  // of the ring, that is the next to be used
-	auto bring = [&]() {
+	u8* slot;  // stage of the pipeline to be used next
+	auto load_stage = [&]() {
 		if (load < rows) {
 			if (load >= border) {
 				int m = matrix(load);
@@ -416,8 +416,8 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 		cp_async_commit();
 		slot = slot == ring + (C::STAGES - 1) * C::BYTES ? ring : slot + C::BYTES;
 	};
-	// begin fills the ring.
-	auto begin = [&]() {
+	// fill starts the pipeline on the warp's chunk.
+	auto fill = [&]() {
 		size = min_of((int)a.row - chunk * C::BYTES, C::BYTES);
 		load = first, border = 0, slot = ring;
 		if (!C::QUANTIZED && size < C::BYTES) {
@@ -426,14 +426,14 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 			}
 		}
 #pragma unroll 1
-		for (int i = 0; i < C::STAGES; i++) bring();
+		for (int i = 0; i < C::STAGES; i++) load_stage();
 	};
 	if (!a.fixed) pdl_wait();
-	begin();
-	SHARED(i64, stored, 1);  // where the row's first head is in a cache, -1 if it is not
+	fill();
+	SHARED(i64, stored, 1);  // offset of the row's first head in the cache, -1 for none
 	if (HEADS) {
-		// The host writes positions, lengths and pages, and so they are there before the
-		// kernels before are done.
+		// Positions, lengths and page tables are written by the host, so sincos is computed before
+		// pdl_wait.
 		const PagedKV& g = heads->g;
 		if (threadIdx.x == 0) {
 			int n = g.len[0], page = -1;
@@ -445,39 +445,39 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 			if (heads->role[m] == 2 || pair >= heads->pairs) continue;
 			double sine, cosine;
 			sincos((double)heads->pos[0] * (double)heads->freqs[pair], &sine, &cosine);
-			turns[v] = (float)(cosine * heads->scale);
-			turns[v + 1] = (float)(sine * heads->scale);
+			rotations[v] = (float)(cosine * heads->scale);
+			rotations[v + 1] = (float)(sine * heads->scale);
 		}
 	}
-	Taken<TYPE> mine;
+	XFragment<TYPE> mine;
 	float square = 0;
 	if constexpr (C::QUANTIZED) {
 		for (int i = threadIdx.x * 32; a.norm && i < (int)a.k; i += blockDim.x * 32) prefetch_l2(a.norm + i);
 	} else {
-		take_norm<TYPE>(mine, a, chunk);
+		load_norm<TYPE>(mine, a, chunk);
 	}
 	if (a.fixed) pdl_wait();
 	if constexpr (C::QUANTIZED) {
-		square = prepare<TYPE>(a, x);
+		square = quantize_x<TYPE>(a, x);
 		__syncthreads();
 	}
-	// What a sum is added to is read before it is needed.
+	// The residual is loaded before it is needed.
 	bool adds = C::QUANTIZED && a.mode == ADD && (int)threadIdx.x < hi - lo;
 	float before = adds ? ld_cg(a.dst[0] + lo + threadIdx.x) : 0;
 	while (chunk < chunks) {
 		int there = (int)a.k - chunk * C::WEIGHTS;
 		if constexpr (C::QUANTIZED) {
-			mine = take<TYPE>(x, chunk);
+			mine = load_x<TYPE>(x, chunk);
 		} else {
-			take_plain<TYPE>(mine, square, a, chunk);
+			multiply_x<TYPE>(mine, square, a, chunk);
 		}
 		for (int v = first; v < rows; v += ROWS * groups) {
 			float sums[ROWS];
 #pragma unroll
 			for (int r = 0; r < ROWS; r++) {
 				cp_async_wait<C::STAGES - 1>();
-				// Of a plain type a lane reads what it has brought itself. Rows that are not
-				// there give sums that nobody reads.
+				// A lane of a plain type reads back what it has copied itself. Rows beyond the end give sums
+				// that are dropped.
 				if constexpr (C::QUANTIZED) {
 					__syncwarp();
 					sums[r] = dot<TYPE>(slot, mine);
@@ -486,29 +486,29 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 				} else {
 					sums[r] = dot<TYPE>(slot, mine);
 				}
-				bring();
+				load_stage();
 			}
-			float sum = fold(sums[0], sums[1], 16);
-			if (ROWS == 4) sum = fold(sum, fold(sums[ROWS - 2], sums[ROWS - 1], 16), 8);
+			float sum = fold_lanes(sums[0], sums[1], 16);
+			if (ROWS == 4) sum = fold_lanes(sum, fold_lanes(sums[ROWS - 2], sums[ROWS - 1], 16), 8);
 			for (int m = WARP / ROWS / 2; m > 0; m /= 2) sum += __shfl_xor_sync(FULL_MASK, sum, m);
 			int row = v + (lane() / 16 + (ROWS == 4 ? lane() / 8 % 2 * 2 : 0)) * groups;
 			if (lane() % (WARP / ROWS) == 0 && row < rows) parts[row * chunks + chunk] = sum;
 		}
 		chunk += slots;
 		if (chunk >= chunks) break;
-		begin();
-		if constexpr (!C::QUANTIZED) take_norm<TYPE>(mine, a, chunk);
+		fill();
+		if constexpr (!C::QUANTIZED) load_norm<TYPE>(mine, a, chunk);
 	}
-	int givers = C::QUANTIZED ? warps : slots;  // warps that have parts of the squares
+	int square_warps = C::QUANTIZED ? warps : slots;  // warps with partial sums of squares
 	if (a.norm) {
 		square = reduce_warp(square, Plus());
-		if (lane() == 0 && warp() < givers) squares[warp()] = square;
+		if (lane() == 0 && warp() < square_warps) squares[warp()] = square;
 	}
 	__syncthreads();
 	float scale = 1;
 	if (a.norm) {
 		float sum = 0;
-		for (int i = 0; i < givers; i++) sum += squares[i];
+		for (int i = 0; i < square_warps; i++) sum += squares[i];
 		scale = rsqrtf(fast_div(sum, (float)a.k) + (float)a.eps);
 	}
 	auto total = [&](int v) {
@@ -521,14 +521,14 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 		const PagedKV& g = heads->g;
 		i64 base = stored[0];
 		if (base < 0) {
-			RowPosition at = row_position(g, 0);  // fails where that is wrong
+			RowPosition at = row_position(g, 0);  // records the failure
 			if (at.p >= 0) page_of(g, at.slot, at.p / PAGE);
 		}
 		for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
 			int m = matrix(v), row = row_of(v, m), role = (int)heads->role[m], d = row % (int)g.dim;
 			float one = total(v), two = total(v + 1);
 			if (role < 2 && d / 2 < heads->pairs) {
-				float u = one, cosine = turns[v], sine = turns[v + 1];
+				float u = one, cosine = rotations[v], sine = rotations[v + 1];
 				one = u * cosine - two * sine;
 				two = u * sine + two * cosine;
 			}

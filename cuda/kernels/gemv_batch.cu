@@ -1,34 +1,34 @@
-// Products of a few rows with a matrix, dst = x·wᵀ: what a decode step does, bound
-// by reading w once. Checked against matmul.cu. A warp takes rows of w and all
-// rows of x.
+// Simple GEMV for up to 8 rows of x, dst = x·wᵀ: F32, and whatever does not fit the pipelines of
+// gemv.cu and skinny_gemm.cu (compute capability 8.x, odd sizes). A warp takes rows of w and all
+// rows of x. Bound by reading w once. Tested against matmul.cu.
 //
-// Quantized weights meet activations of 8 bits, as in package cpu: quantize makes
-// of each 32 numbers 32 integers of at most 127 with their scale, and the sums
-// that weights with minima need. Products are then four at a time, __dp4a.
+// Quantized weights are multiplied with activations quantized to int8 by blocks of 32, as in
+// package cpu (llama.cpp's Q8_1): integers, a scale, and block sums for weights with minima.
+// Products are dp4a.
 #include "args.cuh"
 #include "dequant.cuh"
 #include "reduce.cuh"
 
-// Eight is rows of activations in 8 bits, one after the other: [k] integers,
-// [k/32] scales, [k/16] sums of the numbers that integers stand for.
-__device__ inline i64 eight_size(i64 k) { return (k + k / 32 * 4 + k / 16 * 4 + 15) / 16 * 16; }
+// A row of quantized activations: [k] int8, [k/32] scales, [k/16] sums of the dequantized
+// values, padded to 16 bytes.
+__device__ inline i64 q8_row_size(i64 k) { return (k + k / 32 * 4 + k / 16 * 4 + 15) / 16 * 16; }
 
 struct QuantizeArgs {
-	u8* dst;         // [rows, eight_size(k)]
+	u8* dst;         // [rows, q8_row_size(k)]
 	const float* x;  // [rows, k]
 	i64 k;
 };
 
-// quantize: warp w of block (z, r) takes 32 numbers of row r.
+// quantize: absmax quantization to int8. Grid (k / 256, rows), a block of 32 per warp.
 KERNEL(quantize, QuantizeArgs, 256) {
 	i64 b = (i64)blockIdx.x * (blockDim.x / WARP) + warp();
 	if (b >= a.k / 32) return;
 	float x = a.x[blockIdx.y * a.k + b * 32 + lane()];
-	float top = reduce_warp(fabsf(x), Max()), d = top * (1 / 127.0f);
-	int q = top > 1e-36f ? (int)rintf(x * (127 / top)) : 0;  // 127 / top stays finite
+	float largest = reduce_warp(fabsf(x), Max()), d = largest * (1 / 127.0f);
+	int q = largest > 1e-36f ? (int)rintf(x * (127 / largest)) : 0;  // below that 127 / largest would overflow
 	int sum = q;
 	for (int m = 8; m > 0; m /= 2) sum += __shfl_xor_sync(FULL_MASK, sum, m);
-	u8* row = a.dst + blockIdx.y * eight_size(a.k);
+	u8* row = a.dst + blockIdx.y * q8_row_size(a.k);
 	row[b * 32 + lane()] = (u8)(signed char)q;
 	if (lane() == 0) ((float*)(row + a.k))[b] = d;
 	if (lane() % 16 == 0) ((float*)(row + a.k + a.k / 8))[b * 2 + lane() / 16] = d * (float)sum;
@@ -36,17 +36,17 @@ KERNEL(quantize, QuantizeArgs, 256) {
 
 struct GemvBatchArgs {
 	float* dst;      // [rows, n]
-	const void* x;   // [rows, k] f32, or with 8 bits
-	const u8* w;     // [n, k], of the type
-	i64 rows, n, k, row;  // row: bytes of a row of w
+	const void* x;   // [rows, k] f32, or rows of quantize
+	const u8* w;     // [n, k], of type
+	i64 rows, n, k, row;  // row: bytes from a row of w to the next
 };
 
 constexpr int GEMV_BATCH_WARPS = 8;
-constexpr int STAGED = 1024;  // weights that a warp has in shared memory at a time
+constexpr int STAGED = 1024;  // weights of a warp's stage in shared memory
 
-// gemv_batch_quantized stages STAGED weights of a row of w at a time, because blocks of
-// most types start on any two bytes; a lane then takes 32 of them. The next chunk
-// is read while this one is used.
+// gemv_batch_quantized: grid (n / 8), a warp per row of w. Blocks of most types are only 2-byte
+// aligned, so the warp stages STAGED weights through shared memory with aligned 128-bit loads,
+// double buffered in registers; a lane then takes 32 of them.
 template <int TYPE, int ROWS>
 __device__ __forceinline__ void gemv_batch_quantized(const GemvBatchArgs& a) {
 	constexpr int LEN = TYPE <= Q8_0 ? 32 : 256;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void gemv_batch_quantized(const GemvBatchArgs& a) {
 #pragma unroll
 		for (int r = 0; r < ROWS; r++) {
 			if (r >= a.rows) break;
-			const u8* x = (const u8*)a.x + r * eight_size(a.k);
+			const u8* x = (const u8*)a.x + r * q8_row_size(a.k);
 			Word4 lo = load16(x + b * 32), hi = load16(x + b * 32 + 16);
 			int s0 = 0, s1 = 0;
 #pragma unroll
@@ -103,11 +103,10 @@ __device__ __forceinline__ void gemv_batch_quantized(const GemvBatchArgs& a) {
 	}
 }
 
-// GEMV_BATCH_PAIR is how many rows of w a warp takes at once of a type without blocks,
-// so that x is read once for them.
+// GEMV_BATCH_PAIR is how many rows of w a warp takes at once, so that a load of x serves both.
 constexpr int GEMV_BATCH_PAIR = 2;
 
-// gemv_batch_plain takes 8 weights of a row for each lane at a time; k is a multiple of 8.
+// gemv_batch_plain: 8 weights of a row per lane and iteration; k is a multiple of 8.
 template <int TYPE, int ROWS>
 __device__ __forceinline__ void gemv_batch_plain(const GemvBatchArgs& a) {
 	i64 c = ((i64)blockIdx.x * GEMV_BATCH_WARPS + warp()) * GEMV_BATCH_PAIR;
@@ -146,7 +145,7 @@ __device__ __forceinline__ void gemv_batch_plain(const GemvBatchArgs& a) {
 	}
 }
 
-// A kernel for each type and for up to 1, 2, 4 and 8 rows of x.
+// Instances for each type and for up to 1, 2, 4 and 8 rows of x.
 #define GEMV_BATCH(name, body, TYPE)                                                  \
 	KERNEL(name##_1, GemvBatchArgs, GEMV_BATCH_WARPS* WARP) { body<TYPE, 1>(a); } \
 	KERNEL(name##_2, GemvBatchArgs, GEMV_BATCH_WARPS* WARP) { body<TYPE, 2>(a); } \

@@ -1,44 +1,45 @@
-// Products of 2 to 32 rows with matrices, dst = x·wᵀ: what a decode step does for
-// some sequences, bound by reading the matrices once. Checked against matmul.cu.
+// Skinny GEMM for decode batches, dst = x·wᵀ for 2 to 32 rows of x, on tensor cores. Bound by
+// reading the weights once. Tested against matmul.cu.
 //
-// Products are on tensor cores: 16 rows of w, a tile, with 8 rows of x each. A warp
-// has a slice of k. Its part of x, which the kernels operand make, lies in registers for
-// the whole launch, and the tiles of its block come by, through a ring in shared memory.
-// What warps have of a tile is added in the order of k, and where the slices of k are too
-// many for a block, what blocks have; the last one to finish does that. The rings are
-// filled before x is there: weights do not wait for the kernels before.
+// mma.m16n8k16 with the weights as A: 16 rows of w, a tile, by 8 rows of x. One persistent block
+// per SM. Each warp keeps to a slice of k, whose B fragments of x (packed by pack_operand) stay
+// in registers for the whole launch, and streams the tiles of its block through a cp.async
+// pipeline of its own. Partial sums of warps are reduced in shared memory in the order of k;
+// where k has more slices than a block has warps, split-K: blocks write partial sums to global
+// memory and the last one of a range to finish (a counter) adds them up in order. Pipelines are
+// filled before pdl_wait, since weights do not depend on the kernels in front.
 //
-// Rows of x are scaled by a power of two for each slice, so that half precision fits.
-// Weights in half precision meet x as a sum of two halves, 22 bits, those of bfloat16 a
-// sum of three. Quantized ones are rounded to half precision and meet x in half precision.
+// x is scaled by a power of two for each slice, to fit f16. F16 weights meet x as the sum of
+// two f16 (22 bits), BF16 weights a sum of three bf16. Quantized weights are dequantized to f16
+// in registers and meet x in f16.
 #include "args.cuh"
 #include "dequant.cuh"
 #include "reduce.cuh"
 
 struct SkinnyArgs {
-	const Word4* x;  // as the kernels operand make it, and with it:
+	const Word4* x;  // packed by pack_operand, with:
 	const float *unit, *squares;
-	i64 norm;  // x is normalized
+	i64 norm;  // RMSNorm of x: its weight is in x, its scale is applied in the epilogue
 	f64 eps;
 	float* dst[3];      // [rows, n]
-	const u8* w[3];     // [n, k], of the type
+	const u8* w[3];     // [n, k]
 	i64 n[3];
-	i64 rows, k, row;  // row: bytes of a row of w
+	i64 rows, k, row;  // row: bytes from a row of w to the next
 	i64 mode;
-	i64 fixed;       // no kernel writes w
-	float* parts;    // [ranges, splits, tiles, 8·NT, 16]
-	i32* finished;   // [ranges]: blocks that are done; 0 between launches
-	i64 ranges, splits, across, tiles;  // across: slices of a block; tiles: the most of a range
+	i64 fixed;       // constant weights: they may be read before pdl_wait
+	float* parts;    // [ranges, splits, tiles, 8·NT, 16]: partial sums
+	i32* finished;   // [ranges]: counters of finished blocks; 0 between launches
+	i64 ranges, splits, across, tiles;  // across: slices per block; tiles: maximum per range
 };
 
-constexpr int HEIGHT = 16;  // rows of a tile
-constexpr int COLUMN = 20;  // floats from one row of x to the next in the sums of a warp
+constexpr int TILE_M = 16;  // rows of w in a tile: m of an mma
+constexpr int SUM_STRIDE = 20;  // padded stride of a warp's partial sums in shared memory
 
-// Slab is how a type is cut: WEIGHTS of a slice of k, and TERMS that x is a sum of. A
-// row of a tile lies in PITCH bytes of a slot, of which PIECES of 16 are copied; a slot
-// is a tile of a slice, or of plain types 64 weights of it.
+// KSlice is the tiling of a type: WEIGHTS of k per slice, and TERMS that x is a sum of. A row of
+// a tile takes PITCH bytes of a stage, of which PIECES of 16 are copied; a stage is a tile of
+// a slice, or for plain types 64 weights of it.
 template <int TYPE, int NT>
-struct Slab {
+struct KSlice {
 	static constexpr bool QUANTIZED = TYPE >= Q4_0;
 	static constexpr int WARPS = NT == 4 ? 8 : 16;
 	static constexpr int WEIGHTS = QUANTIZED ? 256 : TYPE == F16 ? 128 : 64;
@@ -47,16 +48,16 @@ struct Slab {
 	static constexpr int SIZE = TYPE == Q4_0 || TYPE == Q4_K ? 144 : TYPE == Q8_0 ? 272 : TYPE == Q5_K ? 176 : TYPE == Q6_K ? 210 : WEIGHTS * 2;
 	static constexpr int PIECES = QUANTIZED ? (SIZE + 15) / 16 : 8;
 	static constexpr int PITCH = TYPE == Q6_K ? 240 : PIECES * 16;
-	static constexpr int SLOT = HEIGHT * PITCH;
-	static constexpr int ROUNDS = QUANTIZED ? 1 : WEIGHTS / 64;  // slots of a tile
+	static constexpr int SLOT = TILE_M * PITCH;
+	static constexpr int ROUNDS = QUANTIZED ? 1 : WEIGHTS / 64;  // stages per tile
 	static constexpr int STAGES = (QUANTIZED && SIZE > 200 ? 3 : QUANTIZED && SIZE > 144 ? 4 : 5) * (16 / WARPS);
-	static constexpr int TURNS = TYPE == Q8_0 && NT > 1 ? 1 : 2;  // of which there are sums at a time
-	static constexpr int HOLDS = STEPS * TERMS / 2;  // times 4 words that a lane has of 8 rows of x
+	static constexpr int SUM_BUFFERS = TYPE == Q8_0 && NT > 1 ? 1 : 2;  // buffers of partial sums
+	static constexpr int FRAGMENTS = STEPS * TERMS / 2;  // 128-bit words of B fragments per lane and 8 rows of x
 };
 
-// pair rounds two numbers to what w is made of, and leaves what that left of them.
+// split_pair rounds two floats to the type of w and leaves the remainders.
 template <int TYPE>
-__device__ __forceinline__ u32 pair(float& x, float& y) {
+__device__ __forceinline__ u32 split_pair(float& x, float& y) {
 	u32 both = TYPE == BF16 ? pack_bfloat(x, y) : pack_half(x, y);
 	x -= TYPE == BF16 ? from_bfloat((u16)both) : from_half((u16)both);
 	y -= TYPE == BF16 ? from_bfloat((u16)(both >> 16)) : from_half((u16)(both >> 16));
@@ -64,22 +65,23 @@ __device__ __forceinline__ u32 pair(float& x, float& y) {
 }
 
 struct OperandArgs {
-	Word4* to;       // [slices, tiles, HOLDS, 32]: what each lane has of 8 rows and a slice
-	float* unit;     // [slices, 8·tiles]: what sums of a slice are to be multiplied by
+	Word4* to;       // [slices, tiles, FRAGMENTS, 32 lanes]: B fragments of 8 rows and a slice
+	float* unit;     // [slices, 8·tiles]: scales that undo the power of two
 	float* squares;  // [slices, 8·tiles]: sums of squares of x
 	const float* x;     // [rows, k]
-	const float* norm;  // [k]: x is multiplied by it; NULL: x as it is
+	const float* norm;  // [k]: weight of an RMSNorm; NULL: none
 	i64 rows, k;
 };
 
-// operand: block (s, j) makes the second operand of multiply_add of slice s of rows 8j
-// to 8j+7. Lanes read what lies side by side and hand it on through scratch.
+// pack_operand: grid (slices, rows / 8), one warp. Packs x as B fragments of mma.m16n8k16, so
+// that every block of skinny_gemm loads them with 128-bit loads. Global reads are coalesced and
+// are transposed through shared memory.
 template <int TYPE>
 __device__ __forceinline__ void pack_operand(const OperandArgs& a) {
-	typedef Slab<TYPE, 1> C;
-	constexpr int EACH = C::QUANTIZED ? 2 : 1;  // times 4 numbers of a row that a lane reads
+	typedef KSlice<TYPE, 1> C;
+	constexpr int EACH = C::QUANTIZED ? 2 : 1;  // 128-bit loads of a row per lane
 	constexpr int PARTS = C::QUANTIZED ? 2 : C::TERMS;
-	constexpr int ROW = 272;  // bytes of a row in scratch
+	constexpr int ROW = 272;  // bytes of a row in scratch, padded
 	SHARED(Word4, scratch, 8 * ROW / 16);
 	pdl_trigger();
 	int slice = blockIdx.x, tile = blockIdx.y, cols = gridDim.y * 8, from = slice * C::WEIGHTS, t = lane() % 4;
@@ -116,7 +118,7 @@ __device__ __forceinline__ void pack_operand(const OperandArgs& a) {
 		}
 		top = reduce_warp(top, Max());
 		sum = reduce_warp(sum, Plus());
-		// The largest becomes 2¹³ to 2¹⁴.
+		// The largest element becomes 2¹³ to 2¹⁴.
 		u32 exponent = min_of(max_of(__float_as_uint(top) >> 23, 14u), 253u);
 		float up = __uint_as_float((267 - exponent) << 23);
 #pragma unroll
@@ -128,7 +130,7 @@ __device__ __forceinline__ void pack_operand(const OperandArgs& a) {
 			a.squares[slice * cols + tile * 8 + c] = sum;
 		}
 	}
-	// A half of the slice after the other, or a term after the other.
+	// One half of the slice at a time, or one term.
 #pragma unroll
 	for (int e = 0; e < PARTS; e++) {
 		__syncwarp();
@@ -136,14 +138,14 @@ __device__ __forceinline__ void pack_operand(const OperandArgs& a) {
 		for (int c = 0; c < 8; c++) {
 			float* four = v[c][C::QUANTIZED ? e : 0];
 			u32* to = (u32*)((u8*)scratch + c * ROW + lane() * 8);
-			to[0] = C::QUANTIZED ? pair<TYPE>(four[0], four[2]) : pair<TYPE>(four[0], four[1]);
-			to[1] = C::QUANTIZED ? pair<TYPE>(four[1], four[3]) : pair<TYPE>(four[2], four[3]);
+			to[0] = C::QUANTIZED ? split_pair<TYPE>(four[0], four[2]) : split_pair<TYPE>(four[0], four[1]);
+			to[1] = C::QUANTIZED ? split_pair<TYPE>(four[1], four[3]) : split_pair<TYPE>(four[2], four[3]);
 		}
 		__syncwarp();
 #pragma unroll
-		for (int i = 0; i < C::HOLDS / PARTS; i++) {
+		for (int i = 0; i < C::FRAGMENTS / PARTS; i++) {
 			const u8* w = (const u8*)scratch + lane() / 4 * ROW + (C::QUANTIZED ? t * 64 + i * 16 : i * 64 + t * 16);
-			a.to[(((i64)slice * gridDim.y + tile) * C::HOLDS + e * (C::HOLDS / PARTS) + i) * WARP + lane()] = load16(w);
+			a.to[(((i64)slice * gridDim.y + tile) * C::FRAGMENTS + e * (C::FRAGMENTS / PARTS) + i) * WARP + lane()] = load16(w);
 		}
 	}
 }
@@ -152,25 +154,24 @@ KERNEL(pack_operand_f16, OperandArgs, WARP) { pack_operand<F16>(a); }
 KERNEL(pack_operand_bf16, OperandArgs, WARP) { pack_operand<BF16>(a); }
 KERNEL(pack_operand_quantized, OperandArgs, WARP) { pack_operand<Q4_0>(a); }
 
-// Part is a warp's part of x, and what the columns 2t and 2t+1 of a lane's results are
-// to be multiplied by.
+// XFragments are a warp's B fragments, and the scales of columns 2t and 2t+1 of a lane.
 template <int TYPE, int NT>
-struct Part {
-	u32 b[Slab<TYPE, NT>::STEPS][NT][Slab<TYPE, NT>::TERMS][2];
+struct XFragments {
+	u32 b[KSlice<TYPE, NT>::STEPS][NT][KSlice<TYPE, NT>::TERMS][2];
 	float unit[NT][2];
 };
 
-// take reads what operand made.
+// load_x loads what pack_operand packed.
 template <int TYPE, int NT>
-__device__ __forceinline__ void take(Part<TYPE, NT>& p, const Word4* x, const float* unit, int slice) {
-	typedef Slab<TYPE, NT> C;
+__device__ __forceinline__ void load_x(XFragments<TYPE, NT>& p, const Word4* x, const float* unit, int slice) {
+	typedef KSlice<TYPE, NT> C;
 	constexpr int PARTS = C::QUANTIZED ? 2 : C::TERMS;
 #pragma unroll
 	for (int j = 0; j < NT; j++) {
 #pragma unroll
-		for (int i = 0; i < C::HOLDS; i++) {
-			Word4 w = x[((slice * NT + j) * C::HOLDS + i) * WARP + lane()];
-			int part = i / (C::HOLDS / PARTS), step = i % (C::HOLDS / PARTS) * 2 + (C::QUANTIZED ? part * 8 : 0), term = C::QUANTIZED ? 0 : part;
+		for (int i = 0; i < C::FRAGMENTS; i++) {
+			Word4 w = x[((slice * NT + j) * C::FRAGMENTS + i) * WARP + lane()];
+			int part = i / (C::FRAGMENTS / PARTS), step = i % (C::FRAGMENTS / PARTS) * 2 + (C::QUANTIZED ? part * 8 : 0), term = C::QUANTIZED ? 0 : part;
 			p.b[step][j][term][0] = w.w[0];
 			p.b[step][j][term][1] = w.w[1];
 			p.b[step + 1][j][term][0] = w.w[2];
@@ -180,13 +181,13 @@ __device__ __forceinline__ void take(Part<TYPE, NT>& p, const Word4* x, const fl
 	}
 }
 
-// add_step adds the products of 16 weights of each row.
+// add_step multiplies one k16 step of the tile.
 template <int TYPE, int NT>
-__device__ __forceinline__ void add_step(float (&c)[NT][4], const u32 w[4], const Part<TYPE, NT>& p, int step) {
+__device__ __forceinline__ void add_step(float (&c)[NT][4], const u32 w[4], const XFragments<TYPE, NT>& p, int step) {
 #pragma unroll
 	for (int j = 0; j < NT; j++) {
 #pragma unroll
-		for (int term = 0; term < Slab<TYPE, NT>::TERMS; term++) {
+		for (int term = 0; term < KSlice<TYPE, NT>::TERMS; term++) {
 			if (TYPE == BF16)
 				mma_bf16(c[j], w, p.b[step][j][term]);
 			else
@@ -195,23 +196,24 @@ __device__ __forceinline__ void add_step(float (&c)[NT][4], const u32 w[4], cons
 	}
 }
 
-__device__ __forceinline__ u32 twice(u32 half) { return __byte_perm(half, 0, 0x1010); }
+__device__ __forceinline__ u32 duplicate(u32 half) { return __byte_perm(half, 0, 0x1010); }
 
-// Quarter is what a lane has of a row of a tile of a quantized type: weights 64·t to
-// 64·t+63 of the slice. step gives weights 4i, 4i+2 and 4i+1, 4i+3 in half precision.
+// WeightFragment is a lane's part of a row of a tile of a quantized type: weights 64·t to
+// 64·t+63 of the slice, t = lane%4. step i gives weights 4i, 4i+2 and 4i+1, 4i+3 as f16x2; x is
+// packed in the same order of k.
 template <int TYPE>
-struct Quarter;
+struct WeightFragment;
 
-constexpr u32 BASE = 0x64006400u;  // a number in its lowest bits is one more than 1024
+constexpr u32 BASE = 0x64006400u;  // f16x2 of 1024: the lowest mantissa bits have the value of integers
 
-// low and high are two numbers of 4 bits, in the lower and upper halves of bytes.
+// Two nibbles as f16x2: 1024 + v of low ones, 1024 + 16·v of high ones.
 __device__ __forceinline__ u32 low_pair(u32 w) { return (w & 0x000f000fu) | BASE; }
 __device__ __forceinline__ u32 high_pair(u32 w) { return (w & 0x00f000f0u) | BASE; }
 
 constexpr u32 LESS_1024 = 0xe400e400u, LESS_64 = 0xd400d400u, SIXTEENTH = 0x2c002c00u;
 
 template <>
-struct Quarter<Q4_0> {
+struct WeightFragment<Q4_0> {
 	u32 w[9];
 
 	__device__ __forceinline__ void read(const u8* row, int t, int) {
@@ -219,7 +221,7 @@ struct Quarter<Q4_0> {
 	}
 	__device__ __forceinline__ void step(u32 y[2], int i) const {
 		int b = i / 8;
-		u32 d = twice(b ? w[4] >> 16 : w[0] & 0xffff);
+		u32 d = duplicate(b ? w[4] >> 16 : w[0] & 0xffff);
 		u32 q = b ? w[5 + i % 4] : __byte_perm(w[i % 4], w[i % 4 + 1], 0x5432);
 		for (int h = 0; h < 2; h++, q >>= 8)
 			y[h] = hmul2_rn(i % 8 < 4 ? hadd2_rn(low_pair(q), 0xe408e408u) : hfma2_rn(high_pair(q), SIXTEENTH, 0xd480d480u), d);
@@ -227,7 +229,7 @@ struct Quarter<Q4_0> {
 };
 
 template <>
-struct Quarter<Q8_0> {
+struct WeightFragment<Q8_0> {
 	u32 w[17];
 
 	__device__ __forceinline__ void read(const u8* row, int t, int) {
@@ -235,16 +237,15 @@ struct Quarter<Q8_0> {
 	}
 	__device__ __forceinline__ void step(u32 y[2], int i) const {
 		int b = i / 8;
-		u32 d = twice(b ? w[8] >> 16 : w[0] & 0xffff);
+		u32 d = duplicate(b ? w[8] >> 16 : w[0] & 0xffff);
 		u32 q = (b ? w[1 + i] : __byte_perm(w[i], w[i + 1], 0x5432)) ^ 0x80808080u;
 		for (int h = 0; h < 2; h++) y[h] = hmul2_rn(hadd2_rn(__byte_perm(q, 0x64646464u, h ? 0x4341 : 0x4240), 0xe480e480u), d);
 	}
 };
 
-// Scales4 is what two groups of 32 weights of Q4_K and Q5_K are multiplied by, and
-// what is added.
-struct Scales4 {
-	u32 scale[2], least[2];
+// KScales is the scales and minima of two groups of 32 weights of Q4_K and Q5_K.
+struct KScales {
+	u32 scale[2], min[2];
 
 	__device__ __forceinline__ void read(const Word4& head, int t) {
 		u32 s = head.w[1] & 0x3f3f3f3fu, m = head.w[2] & 0x3f3f3f3fu;
@@ -258,15 +259,15 @@ struct Scales4 {
 		for (int g = 0; g < 2; g++, s >>= 8, m >>= 8) {
 			float x = d * (float)(int)(s & 255), y = e * (float)(int)(m & 255);
 			scale[g] = pack_half(x, x);
-			least[g] = pack_half(y, y);
+			min[g] = pack_half(y, y);
 		}
 	}
 };
 
 template <>
-struct Quarter<Q4_K> {
+struct WeightFragment<Q4_K> {
 	Word4 q[2];
-	Scales4 s;
+	KScales s;
 
 	__device__ __forceinline__ void read(const u8* row, int t, int) {
 		s.read(load16(row), t);
@@ -277,15 +278,15 @@ struct Quarter<Q4_K> {
 		u32 w = q[i / 4 % 2].w[i % 4];
 		for (int h = 0; h < 2; h++, w >>= 8) {
 			u32 v = i < 8 ? hadd2_rn(low_pair(w), LESS_1024) : hfma2_rn(high_pair(w), SIXTEENTH, LESS_64);
-			y[h] = hfma2_rn(v, s.scale[i / 8], s.least[i / 8]);
+			y[h] = hfma2_rn(v, s.scale[i / 8], s.min[i / 8]);
 		}
 	}
 };
 
 template <>
-struct Quarter<Q5_K> {
+struct WeightFragment<Q5_K> {
 	Word4 q[2], bits[2];
-	Scales4 s;
+	KScales s;
 
 	__device__ __forceinline__ void read(const u8* row, int t, int) {
 		s.read(load16(row), t);
@@ -300,13 +301,13 @@ struct Quarter<Q5_K> {
 		for (int h = 0; h < 2; h++, w >>= 8, b >>= 8) {
 			u32 v = i < 8 ? hadd2_rn(low_pair(w) | (b << 4 & 0x00100010u), LESS_1024)
 						  : hfma2_rn(high_pair(w) | (b << 7 & 0x01000100u), SIXTEENTH, LESS_64);
-			y[h] = hfma2_rn(v, s.scale[i / 8], s.least[i / 8]);
+			y[h] = hfma2_rn(v, s.scale[i / 8], s.min[i / 8]);
 		}
 	}
 };
 
 template <>
-struct Quarter<Q6_K> {
+struct WeightFragment<Q6_K> {
 	u32 low[16], high[8], scale[4];
 
 	// odd: the block starts 2 past a multiple of 4.
@@ -342,12 +343,12 @@ struct Quarter<Q6_K> {
 	}
 };
 
-// add_quantized adds what the warp has of a tile of a quantized type, of which row r
-// starts start + r·step bytes, less a multiple of 16, into its part of the slot.
+// add_quantized adds the warp's part of a tile of a quantized type. Row r starts at
+// (start + r·step) % 16 bytes in its row of the stage.
 template <int TYPE, int NT>
-__device__ __forceinline__ void add_quantized(float (&c)[NT][4], const u8* slot, const Part<TYPE, NT>& p, int start, int step) {
-	typedef Slab<TYPE, NT> C;
-	Quarter<TYPE> one, other;
+__device__ __forceinline__ void add_quantized(float (&c)[NT][4], const u8* slot, const XFragments<TYPE, NT>& p, int start, int step) {
+	typedef KSlice<TYPE, NT> C;
+	WeightFragment<TYPE> one, other;
 	one.read(slot + lane() / 4 * C::PITCH, lane() % 4, (start + lane() / 4 * step) % 16);
 	other.read(slot + (lane() / 4 + 8) * C::PITCH, lane() % 4, (start + (lane() / 4 + 8) * step) % 16);
 #pragma unroll
@@ -360,57 +361,57 @@ __device__ __forceinline__ void add_quantized(float (&c)[NT][4], const u8* slot,
 	}
 }
 
-// TileAt is where a tile is.
-struct TileAt {
-	int matrix, row, last;  // its first row, and the last one that is there
+// TilePosition is where a tile lies.
+struct TilePosition {
+	int matrix, row, last;  // first row of the tile; last row of the matrix
 };
 
-// rows_of is tile sub of an item: 16 rows of the matrices, one after the other, or of
-// GATE 16 of both.
-__device__ __forceinline__ TileAt rows_of(const SkinnyArgs& a, int item, int sub) {
-	if (a.mode == GATE) return {sub, item * HEIGHT, (int)a.n[0] - 1};
-	int end = ((int)a.n[0] + HEIGHT - 1) / HEIGHT, next = end + ((int)a.n[1] + HEIGHT - 1) / HEIGHT;
-	if (item < end) return {0, item * HEIGHT, (int)a.n[0] - 1};
-	if (item < next) return {1, (item - end) * HEIGHT, (int)a.n[1] - 1};
-	return {2, (item - next) * HEIGHT, (int)a.n[2] - 1};
+// tile_position is tile sub of an item: 16 rows of the matrices laid end to end, or with GATE
+// the same 16 rows of both.
+__device__ __forceinline__ TilePosition tile_position(const SkinnyArgs& a, int item, int sub) {
+	if (a.mode == GATE) return {sub, item * TILE_M, (int)a.n[0] - 1};
+	int end = ((int)a.n[0] + TILE_M - 1) / TILE_M, next = end + ((int)a.n[1] + TILE_M - 1) / TILE_M;
+	if (item < end) return {0, item * TILE_M, (int)a.n[0] - 1};
+	if (item < next) return {1, (item - end) * TILE_M, (int)a.n[1] - 1};
+	return {2, (item - next) * TILE_M, (int)a.n[2] - 1};
 }
 
 template <class T>
 __device__ __forceinline__ T pick(T const (&of)[3], int i) { return i == 0 ? of[0] : i == 1 ? of[1] : of[2]; }
 
-// finish_range adds up what the blocks of a range of items have, and does with it what
-// the mode asks for.
+// finish_range adds up the splits of a range of items and applies the epilogue: scale of the
+// norm, then store, add or SwiGLU.
 template <int NT>
 __device__ __forceinline__ void finish_range(const SkinnyArgs& a, int range, int lo, int items, const float* scales) {
-	constexpr int COLS = NT * 8, FOURS = COLS * HEIGHT / 4, AHEAD = 2;  // times 4 words of a tile, of a thread at once
+	constexpr int COLS = NT * 8, WORDS = COLS * TILE_M / 4, IN_FLIGHT = 2;  // 128-bit words of a tile; words in flight per thread
 	int splits = (int)a.splits, per = a.mode == GATE ? 2 : 1;
-	i64 stride = a.tiles * FOURS;
+	i64 stride = a.tiles * WORDS;
 	const Word4* parts = (const Word4*)a.parts + (i64)range * splits * stride;
 	auto plus = [](float v[4], const Word4& w) {
 		for (int i = 0; i < 4; i++) v[i] += __uint_as_float(w.w[i]);
 	};
-	for (int base = threadIdx.x; base < items * FOURS; base += AHEAD * blockDim.x) {
-		float v[AHEAD][2][4] = {};
-		const Word4* from[AHEAD];
+	for (int base = threadIdx.x; base < items * WORDS; base += IN_FLIGHT * blockDim.x) {
+		float v[IN_FLIGHT][2][4] = {};
+		const Word4* from[IN_FLIGHT];
 #pragma unroll
-		for (int u = 0; u < AHEAD; u++) {
-			int i = min_of(base + u * (int)blockDim.x, items * FOURS - 1);
-			from[u] = parts + (i64)(i / FOURS * per) * FOURS + i % FOURS;
+		for (int u = 0; u < IN_FLIGHT; u++) {
+			int i = min_of(base + u * (int)blockDim.x, items * WORDS - 1);
+			from[u] = parts + (i64)(i / WORDS * per) * WORDS + i % WORDS;
 		}
 #pragma unroll 4
 		for (int s = 0; s < splits; s++) {
 #pragma unroll
-			for (int u = 0; u < AHEAD; u++) {
+			for (int u = 0; u < IN_FLIGHT; u++) {
 				plus(v[u][0], load16(from[u] + s * stride));
-				if (per == 2) plus(v[u][1], load16(from[u] + s * stride + FOURS));
+				if (per == 2) plus(v[u][1], load16(from[u] + s * stride + WORDS));
 			}
 		}
 #pragma unroll
-		for (int u = 0; u < AHEAD; u++) {
-			int i = base + u * blockDim.x, col = i / (HEIGHT / 4) % COLS;
-			if (i >= items * FOURS || col >= (int)a.rows) continue;
-			TileAt at = rows_of(a, lo + i / FOURS, 0);
-			int row = at.row + i % (HEIGHT / 4) * 4;
+		for (int u = 0; u < IN_FLIGHT; u++) {
+			int i = base + u * blockDim.x, col = i / (TILE_M / 4) % COLS;
+			if (i >= items * WORDS || col >= (int)a.rows) continue;
+			TilePosition at = tile_position(a, lo + i / WORDS, 0);
+			int row = at.row + i % (TILE_M / 4) * 4;
 			float scale = a.norm ? scales[col] : 1;
 			float* to = pick(a.dst, at.matrix) + col * (i64)(at.last + 1) + row;
 #pragma unroll
@@ -424,39 +425,40 @@ __device__ __forceinline__ void finish_range(const SkinnyArgs& a, int range, int
 	}
 }
 
-// several: block p·splits + s takes range p of the items and share s of the slices.
+// skinny_gemm: grid (ranges · splits), one block per SM: range blockIdx.x / splits of the items,
+// split blockIdx.x % splits of the slices.
 template <int TYPE, int NT>
 __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
-	typedef Slab<TYPE, NT> C;
-	constexpr int COLS = NT * 8, SUMS = COLS * COLUMN;
+	typedef KSlice<TYPE, NT> C;
+	constexpr int COLS = NT * 8, SUMS = COLS * SUM_STRIDE;
 	DYNAMIC_SHARED(u8, memory);
 	SHARED(int, last, 1);
 	pdl_trigger();
 	int splits = (int)a.splits, across = (int)a.across, deep = C::WARPS / across, per = a.mode == GATE ? 2 : 1;
 	int range = blockIdx.x / splits, split = blockIdx.x % splits;
-	int all = ((int)a.n[0] + HEIGHT - 1) / HEIGHT;
-	if (per == 1) all += ((int)a.n[1] + HEIGHT - 1) / HEIGHT + ((int)a.n[2] + HEIGHT - 1) / HEIGHT;
+	int all = ((int)a.n[0] + TILE_M - 1) / TILE_M;
+	if (per == 1) all += ((int)a.n[1] + TILE_M - 1) / TILE_M + ((int)a.n[2] + TILE_M - 1) / TILE_M;
 	int lo = (int)((i64)all * range / a.ranges), items = (int)((i64)all * (range + 1) / a.ranges) - lo;
 	int turns = (items + deep - 1) / deep * per;
 
-	// The warp takes items mine, mine+deep... of the range.
+	// The warp takes items mine, mine+deep... of the range, and one slice.
 	int slice = split * across + warp() % across, mine = warp() / across, from = slice * C::WEIGHTS;
 	int slices = ((int)a.k + C::WEIGHTS - 1) / C::WEIGHTS, there = min_of(across, slices - split * across);  // of the block
 	int own = mine < deep && warp() % across < there ? (items - mine + deep - 1) / deep * per : 0;
 
-	float* sums = (float*)memory;                          // [TURNS, warps, SUMS]
-	float* scales = sums + C::TURNS * C::WARPS * SUMS;  // [COLS]
+	float* sums = (float*)memory;                          // [SUM_BUFFERS, warps, SUMS]
+	float* scales = sums + C::SUM_BUFFERS * C::WARPS * SUMS;  // [COLS]
 	u8* ring = (u8*)(scales + COLS) + warp() * C::STAGES * C::SLOT;
 	int turn = 0, round = 0, into = 0, most = 0, bytes = (int)a.row;
 	const u8* w = nullptr;
 	auto start_of = [&](int turn) {
-		TileAt at = rows_of(a, lo + turn / per * deep + mine, turn % per);
+		TilePosition at = tile_position(a, lo + turn / per * deep + mine, turn % per);
 		return (u64)pick(a.w, at.matrix) + at.row * a.row + slice * C::SIZE;
 	};
-	auto bring = [&]() {
+	auto load_stage = [&]() {
 		if (turn < own) {
 			if (round == 0) {
-				TileAt at = rows_of(a, lo + turn / per * deep + mine, turn % per);
+				TilePosition at = tile_position(a, lo + turn / per * deep + mine, turn % per);
 				w = pick(a.w, at.matrix) + at.row * a.row + (C::QUANTIZED ? slice * C::SIZE : from * 2 + lane() % 8 * 16);
 				most = at.last - at.row;
 			}
@@ -466,16 +468,16 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 				const u8* source = w + lane() * 16;
 				int gap = bytes - C::PIECES * 16;
 #pragma unroll
-				for (int i = 0; i < (HEIGHT * C::PIECES + WARP - 1) / WARP; i++) {
+				for (int i = 0; i < (TILE_M * C::PIECES + WARP - 1) / WARP; i++) {
 					int r = (i * WARP + lane()) / C::PIECES;
 					const u8* piece = source + r * gap + i * WARP * 16;
-					if (most < HEIGHT - 1) piece -= max_of(r - most, 0) * bytes;
-					// Rows of Q6_K start on any 2 bytes.
+					if (most < TILE_M - 1) piece -= max_of(r - most, 0) * bytes;
+					// Rows of Q6_K are 2-byte aligned.
 					if (TYPE == Q6_K) piece -= (u64)(piece - (lane() + i * WARP - r * C::PIECES) * 16) & 15;
-					if (i * WARP + lane() < HEIGHT * C::PIECES) cp_async(to + i * WARP * 16 + r * (C::PITCH - C::PIECES * 16), piece);
+					if (i * WARP + lane() < TILE_M * C::PIECES) cp_async(to + i * WARP * 16 + r * (C::PITCH - C::PIECES * 16), piece);
 				}
 			} else {
-				// Pieces of 16 bytes of odd rows change halves, so that neighbours read other banks.
+				// 16-byte pieces of odd rows are swizzled against bank conflicts.
 				bool there = from + round * 64 + lane() % 8 * 8 < (int)a.k;
 				u8* to = slot + lane() / 8 * 128 + (lane() % 8 ^ lane() / 8 % 2 * 4) * 16;
 #pragma unroll
@@ -490,10 +492,10 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 		if (++into == C::STAGES) into = 0;
 	};
 	if (!a.fixed) pdl_wait();
-	for (int i = 1; i < C::STAGES; i++) bring();
+	for (int i = 1; i < C::STAGES; i++) load_stage();
 	if (a.fixed) pdl_wait();
-	Part<TYPE, NT> p;
-	if (own > 0) take<TYPE, NT>(p, a.x, a.unit, slice);
+	XFragments<TYPE, NT> p;
+	if (own > 0) load_x<TYPE, NT>(p, a.x, a.unit, slice);
 	if (a.norm && threadIdx.x < COLS) {
 		float sum = 0;
 #pragma unroll 8
@@ -502,7 +504,7 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 	}
 
 	int use = 0;
-	float* parts = a.parts + (i64)blockIdx.x * a.tiles * COLS * HEIGHT;
+	float* parts = a.parts + (i64)blockIdx.x * a.tiles * COLS * TILE_M;
 	for (int n = 0; n < turns; n++) {
 		float c[NT][4];
 #pragma unroll
@@ -510,8 +512,8 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 		if (n < own) {
 #pragma unroll
 			for (int q = 0; q < C::ROUNDS; q++) {
-				__syncwarp();  // all have read what the next slot overwrites
-				bring();
+				__syncwarp();  // the stage about to be overwritten has been read
+				load_stage();
 				cp_async_wait<C::STAGES - 1>();
 				__syncwarp();
 				const u8* slot = ring + use * C::SLOT;
@@ -530,25 +532,25 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 				if (++use == C::STAGES) use = 0;
 			}
 		}
-		if (C::TURNS == 1) __syncthreads();  // the sums of the turn before have been read
-		float* turned = sums + n % C::TURNS * C::WARPS * SUMS;
+		if (C::SUM_BUFFERS == 1) __syncthreads();  // the previous partial sums have been read
+		float* turned = sums + n % C::SUM_BUFFERS * C::WARPS * SUMS;
 		if (n < own) {
-			float* to = turned + warp() * SUMS + lane() % 4 * 2 * COLUMN + lane() / 4;
+			float* to = turned + warp() * SUMS + lane() % 4 * 2 * SUM_STRIDE + lane() / 4;
 #pragma unroll
 			for (int j = 0; j < NT; j++) {
 #pragma unroll
-				for (int i = 0; i < 4; i++) to[(j * 8 + i % 2) * COLUMN + i / 2 * 8] = c[j][i] * p.unit[j][i % 2];
+				for (int i = 0; i < 4; i++) to[(j * 8 + i % 2) * SUM_STRIDE + i / 2 * 8] = c[j][i] * p.unit[j][i % 2];
 			}
 		}
 		__syncthreads();
-		for (int i = threadIdx.x; i < deep * COLS * HEIGHT; i += blockDim.x) {
-			int d = i / (COLS * HEIGHT), item = n / per * deep + d, word = i % (COLS * HEIGHT);
-			if (item >= items || word / HEIGHT >= (int)a.rows) continue;
-			const float* of = turned + d * across * SUMS + word / HEIGHT * COLUMN + word % HEIGHT;
+		for (int i = threadIdx.x; i < deep * COLS * TILE_M; i += blockDim.x) {
+			int d = i / (COLS * TILE_M), item = n / per * deep + d, word = i % (COLS * TILE_M);
+			if (item >= items || word / TILE_M >= (int)a.rows) continue;
+			const float* of = turned + d * across * SUMS + word / TILE_M * SUM_STRIDE + word % TILE_M;
 			float sum = 0;
 #pragma unroll 8
 			for (int w = 0; w < there; w++) sum += of[w * SUMS];
-			parts[(i64)(item * per + n % per) * COLS * HEIGHT + word] = sum;
+			parts[(i64)(item * per + n % per) * COLS * TILE_M + word] = sum;
 		}
 	}
 	cp_async_wait<0>();
@@ -566,8 +568,8 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 	finish_range<NT>(a, range, lo, items, scales);
 }
 
-// A kernel for each type and for up to 8, 16 and 32 rows of x. With the three terms of
-// bfloat16, 32 rows take longer than twice 16.
+// Instances for each type and for up to 8, 16 and 32 rows of x. With the three terms of BF16,
+// 32 rows at once take longer than 16 twice.
 #define SKINNY(name, TYPE)                                                             \
 	KERNEL_1_PER_SM(name##_8, SkinnyArgs, 16 * WARP) { skinny_gemm<TYPE, 1>(a); } \
 	KERNEL_1_PER_SM(name##_16, SkinnyArgs, 16 * WARP) { skinny_gemm<TYPE, 2>(a); }

@@ -64,7 +64,7 @@ __device__ __forceinline__ void edge_max_many(const EdgeArgs& a) {
 	for (int u = 0; u < 2; u++) p[u] = tile * PAGE + warp() * 16 + lane() / 4 + u * 8;
 	auto there = [&](int u) { return p[u] >= lo && p[u] <= last; };
 	load_queries<DIM>(high, low, [&](int u) { return there(u) ? a.q + ((i64)(p[u] - first) * a.heads + h) * DIM : nullptr; });
-	Sight see[2] = {sight_of(plan, p[0]), sight_of(plan, p[1])};
+	RowMask see[2] = {row_mask(plan, p[0]), row_mask(plan, p[1])};
 	for (int t = 0; t < w.all; t++) {
 		if (t + 1 < w.all)
 			keys[(t + 1) % 2].bring(a.g, kv_head, w.page(t + 1), last);

@@ -16,8 +16,8 @@ struct FlashArgs {
 
 constexpr int FLASH_ROWS = 64;  // query rows of a tile (block_M)
 
-// Sight is the mask of the row at p without the list: causal, span, sinks and window.
-struct Sight {
+// RowMask is the mask of the row at p without the list: causal, span, sinks and window.
+struct RowMask {
 	int p, back, span_sink, bound, sink, recent;
 	bool all;
 
@@ -31,8 +31,8 @@ struct Sight {
 	}
 };
 
-__device__ inline Sight sight_of(const Plan& plan, int p) {
-	Sight s = {p, plan.span.back ? p + 1 - (int)plan.span.back : 0, (int)plan.span.sink, bound_of(plan.span, p), (int)plan.sink, recent_of(plan, p), plan.middle == MIDDLE_ALL};
+__device__ inline RowMask row_mask(const Plan& plan, int p) {
+	RowMask s = {p, plan.span.back ? p + 1 - (int)plan.span.back : 0, (int)plan.span.sink, bound_of(plan.span, p), (int)plan.sink, recent_of(plan, p), plan.middle == MIDDLE_ALL};
 	return s;
 }
 

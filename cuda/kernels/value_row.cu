@@ -46,7 +46,7 @@ __device__ __forceinline__ void row_shares(const RowArgs& a) {
 		return;
 	}
 	WarpPages mine = warp_pages(at.p / PAGE + 1);
-	Sight sight = sight_of(a.plan, at.p);
+	RowMask sight = row_mask(a.plan, at.p);
 	bool there = head < run;
 	i64 item = (i64)row * a.heads + kv_head * run + (there ? head : 0);
 	auto page = [&](int b) {

@@ -1,11 +1,11 @@
-// The matrix instructions of compute capability 9.0, wgmma, by which four warps
-// multiply a matrix of 64 rows in shared memory or registers with one in shared
-// memory. They exist in code for sm_90a alone, where WIDE is 1; the kernels that use
-// them are empty elsewhere, and the host, which looks for wide_there, does not launch them.
+// Wrappers of what compute capability 9.0 adds for tensor cores: wgmma, mbarriers, TMA,
+// setmaxnreg. A warpgroup (four warps) multiplies a 64-row A in registers or shared memory with
+// a B in shared memory. They need code for sm_90a, where WGMMA is 1; elsewhere the kernels that
+// use them are empty, and the host, which looks for the symbol wgmma_probe, does not launch
+// them.
 //
-// A matrix in shared memory consists of panels of 64 halves, 128 bytes, a row. The 8
-// pieces of 16 bytes of row r change places: piece c lies at place c ^ r%8, and the
-// panel starts on 1024 bytes. So no two rows of 8 meet in a bank.
+// Operands in shared memory use the 128-byte swizzle: panels of 64 f16 columns (128 bytes a
+// row), aligned to 1024 bytes, in which 16-byte piece c of row r lies at c ^ r%8.
 #pragma once
 
 #include "gpu.cuh"
@@ -19,39 +19,40 @@
 
 #define WGMMA 1
 
-// gollm_wide_there is in code for sm_90a alone; nobody launches it.
+// gollm_wgmma_probe exists in code for sm_90a only; nobody launches it.
 extern "C" __global__ void gollm_wgmma_probe() {}
 
-// DYNAMIC_WIDE is DYNAMIC on 1024 bytes.
+// DYNAMIC_SHARED_1024 is DYNAMIC_SHARED aligned to 1024 bytes.
 extern __shared__ __align__(1024) unsigned char dynamic_1024_[];
 #define DYNAMIC_SHARED_1024(T, name) T* name = reinterpret_cast<T*>(dynamic_1024_)
 
-// WideMatrix is a matrix in shared memory as the instructions take it.
+// SmemDesc is a matrix descriptor of wgmma. Its upper word is constant along a loop, so only
+// the lower one is advanced.
 struct SmemDesc {
 	u32 low, high;
 
-	// from is the matrix that starts some bytes later.
-	__device__ __forceinline__ SmemDesc from(int bytes) const { return {low + (u32)(bytes >> 4), high}; }
-	// same is from, which is the same for all lanes; so the compiler knows it.
-	__device__ __forceinline__ SmemDesc same(int bytes) const { return {__shfl_sync(FULL_MASK, low + (u32)(bytes >> 4), 0), high}; }
+	// advance moves the start address by some bytes.
+	__device__ __forceinline__ SmemDesc advance(int bytes) const { return {low + (u32)(bytes >> 4), high}; }
+	// uniform is advance by a value that is uniform over the warp, which the compiler cannot prove
+	// itself: the descriptor then lives in uniform registers.
+	__device__ __forceinline__ SmemDesc uniform(int bytes) const { return {__shfl_sync(FULL_MASK, low + (u32)(bytes >> 4), 0), high}; }
 	__device__ __forceinline__ u64 bits() const { return (u64)high << 32 | low; }
 };
 
-// wide_at is a matrix whose groups of 8 rows are stride bytes apart. Where it is
-// read transposed, lead is the bytes from one panel to the next.
+// smem_desc makes a descriptor: stride is the byte offset between groups of 8 rows; for a
+// transposed B, lead is that from panel to panel.
 __device__ __forceinline__ SmemDesc smem_desc(const void* at, int lead, int stride) {
 	u32 address = (u32)__cvta_generic_to_shared(at);
-	return SmemDesc{(address & 0x3ffff) >> 4 | (u32)(lead >> 4) << 16, (u32)(stride >> 4) | 1u << 30}.same(0);
+	return SmemDesc{(address & 0x3ffff) >> 4 | (u32)(lead >> 4) << 16, (u32)(stride >> 4) | 1u << 30}.uniform(0);
 }
 
-// wide_written makes what this thread wrote to shared memory known to the
-// instructions; a barrier follows.
+// fence_proxy_async makes this thread's writes to shared memory visible to the async proxy
+// (wgmma, TMA); a barrier follows.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A Gate in shared memory opens each time that as many threads have come as
-// gate_make says, which one thread calls; a barrier follows. gate_pass waits until it
-// has opened once more than an even number of times, with odd 1 than an odd number; a
-// gate that never opened passes who comes with 1.
+// Mbarriers: mbarrier_init sets the arrival count, by one thread, before a block barrier.
+// mbarrier_wait waits for the completion of the phase with the given parity; on a fresh barrier
+// a wait with parity 1 returns at once, which is how pipelines start with all stages empty.
 typedef u64 Mbarrier;
 __device__ __forceinline__ u32 mbarrier_address(const Mbarrier* g) { return (u32)__cvta_generic_to_shared(g); }
 __device__ __forceinline__ void mbarrier_init(Mbarrier* g, int n) {
@@ -59,23 +60,23 @@ __device__ __forceinline__ void mbarrier_init(Mbarrier* g, int n) {
 	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void mbarrier_arrive(Mbarrier* g) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(mbarrier_address(g)) : "memory"); }
-__device__ __forceinline__ void mbarrier_wait(Mbarrier* g, u32 odd) {
+__device__ __forceinline__ void mbarrier_wait(Mbarrier* g, u32 parity) {
 	asm volatile(
 		"{\n"
 		".reg .pred open;\n"
 		"again:\n"
 		"mbarrier.try_wait.parity.shared::cta.b64 open, [%0], %1;\n"
 		"@!open bra again;\n"
-		"}" ::"r"(mbarrier_address(g)), "r"(odd) : "memory");
+		"}" ::"r"(mbarrier_address(g)), "r"(parity) : "memory");
 }
 
-// A WideMap says where the GPU finds a matrix of halves in memory: the driver writes it.
+// TensorMap is a CUtensorMap, a TMA descriptor that the driver encodes.
 struct alignas(64) TensorMap {
 	u64 words[16];
 };
 
-// gate_expect is gate_come, and has the gate wait for some bytes besides. wide_bring
-// begins to copy 64 columns of 64 rows of a matrix to a panel, and tells the gate.
+// mbarrier_arrive_expect_tx arrives and adds bytes that the phase waits for. tma_load_2d copies
+// a box of 64 columns and 64 rows, swizzled, to a panel, and completes its bytes on an mbarrier.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(Mbarrier* g, int bytes) {
 	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mbarrier_address(g)), "r"(bytes) : "memory");
 }
@@ -84,9 +85,8 @@ __device__ __forceinline__ void tma_load_2d(void* to, const TensorMap& map, int 
 		"l"(&map), "r"(column), "r"(row), "r"(mbarrier_address(g)) : "memory");
 }
 
-// wide_shrink gives back registers but for N, wide_grow takes as many as N: four warps
-// do one of them together in a block of 384 threads, where one group shrinks and two
-// grow, to 504 in all.
+// Register reallocation between warpgroups (setmaxnreg): all four warps execute it. In a block
+// of 384 threads a producer goes down and two consumers go up, to 504 registers in all.
 template <int N>
 __device__ __forceinline__ void setmaxnreg_dec() {
 	asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
@@ -96,9 +96,9 @@ __device__ __forceinline__ void setmaxnreg_inc() {
 	asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-// wide_begin comes before the first of some products, wide_commit after the last.
-// wide_wait<N> waits until at most N such sets are left, and hands out what they
-// wrote. wide_keep has numbers made before what follows it.
+// wgmma_fence orders register accesses before a group of wgmma, wgmma_commit closes the group,
+// wgmma_wait<N> waits until at most N groups are in flight. keep_accumulators pins the
+// accumulators, so that the compiler does not use them earlier.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int M>
@@ -112,7 +112,8 @@ __device__ __forceinline__ void wgmma_wait(float (&c)[M]) {
 	keep_accumulators(c);
 }
 
-// wide_wait_too is wide_wait to the GPU, and to the compiler another instruction.
+// wgmma_wait_alt is wgmma_wait to the GPU and a different instruction to the compiler, so that
+// it does not merge two of them; flash_wgmma.cu needs both.
 template <int N, int M>
 __device__ __forceinline__ void wgmma_wait_alt(float (&c)[M]) {
 	asm volatile("wgmma.wait_group.sync.aligned %0; // too" ::"n"(N) : "memory");
@@ -128,15 +129,15 @@ __device__ __forceinline__ void wgmma_wait_alt(float (&c)[M]) {
 #define WGMMA_C8(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
 #define WGMMA_C32(c, i) WGMMA_C8(c, i), WGMMA_C8(c, i + 8), WGMMA_C8(c, i + 16), WGMMA_C8(c, i + 24)
 
-// wide_multiply begins c += a·bᵀ: a [64, 16], b [n, 16], c [64, n] spread over the
-// four warps, n = 2·M: warp w has rows 16·w, and of these 8 columns at a time as
-// multiply_add does.
+// wgmma starts c += a·bᵀ, c [64, n] in f32: a [64, 16] and b [n, 16] in f16. n = 2·M for M
+// accumulators a thread: warp w of the warpgroup has rows 16·w, in 8-column fragments as of
+// mma_f16.
 __device__ __forceinline__ void wgmma(float (&c)[128], SmemDesc a, SmemDesc b) {
 	asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" WGMMA_128 "}, %128, %129, 1, 1, 1, 0, 0;"
 		: WGMMA_C32(c, 0), WGMMA_C32(c, 32), WGMMA_C32(c, 64), WGMMA_C32(c, 96) : "l"(a.bits()), "l"(b.bits()));
 }
 
-// With a in registers, as multiply_add has it. With ADD 0 it is c = a·bᵀ.
+// A in registers, as of mma_f16. With ADD 0, c = a·bᵀ.
 template <int ADD>
 __device__ __forceinline__ void wgmma(float (&c)[32], const u32 a[4], SmemDesc b) {
 	asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WGMMA_32 "}, {%32, %33, %34, %35}, %36, %37, 1, 1, 0;"
@@ -148,7 +149,7 @@ __device__ __forceinline__ void wgmma(float (&c)[64], const u32 a[4], SmemDesc b
 		: WGMMA_C32(c, 0), WGMMA_C32(c, 32) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()), "n"(ADD));
 }
 
-// wide_multiply_rows is c += a·b: b [16, n], a row of k each.
+// wgmma_tn is c += a·b with b [16, n] row-major (the transpose bit of the instruction), as V is.
 __device__ __forceinline__ void wgmma_tn(float (&c)[32], const u32 a[4], SmemDesc b) {
 	asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WGMMA_32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
 		: WGMMA_C32(c, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()));

@@ -1,4 +1,4 @@
-// What Go calls of the emulator.
+// The interface of the emulator for Go.
 #pragma once
 
 #include <stddef.h>
@@ -11,19 +11,19 @@ extern "C" {
 typedef struct {
 	unsigned x, y, z;   // blocks
 	unsigned threads;   // of a block
-	unsigned together;  // blocks in z that run together; 0 is one
+	unsigned cluster;   // blocks in z of a cluster; 0 is one
 	size_t shared;      // bytes of dynamic shared memory
-	size_t declared;    // bytes of shared memory that the kernel declares on a GPU
-	uint64_t seed;      // of the order of threads and blocks; 0 is their own order
+	size_t declared;    // bytes of static shared memory that the kernel has on a GPU
+	uint64_t seed;      // of the random order of threads and blocks; 0: in order
 } emu_grid;
 
-// emu_find is the kernel called name, NULL if there is none, emu_threads the most threads
-// of a block of it, and emu_name the name of number i of all kernels, NULL behind the last.
+// emu_find finds a kernel by name, NULL if there is none; emu_threads is its launch bound, and
+// emu_name the name of kernel i, NULL behind the last.
 void* emu_find(const char* name);
 int emu_threads(void* kernel);
 const char* emu_name(int i);
 
-// emu_launch runs a kernel. It returns NULL, or what was wrong.
+// emu_launch runs a grid. It returns NULL, or what was wrong.
 const char* emu_launch(void* kernel, const uint64_t* words, size_t n, emu_grid grid);
 
 #ifdef __cplusplus

@@ -1,17 +1,15 @@
-// The words of CUDA for a C++ compiler: a block runs as fibers on one CPU
-// thread, one fiber for each of its threads. A fiber runs until it waits, for
-// its block or for its warp, and then another one is picked: the next one, or a
-// random one when the launch has a seed; one warp of a block is slow then, so that the
-// others are as far ahead of it as barriers let them. Blocks run one after the other, in
-// a random order with a seed.
+// CUDA's device language for a C++ compiler: the threads of a block run as fibers on one CPU
+// thread. A fiber runs until it waits at a barrier or in a warp intrinsic; then another one is
+// picked, the next in order, or a random one where the launch has a seed. With a seed, one warp
+// of each block is starved, so that the others run ahead of it as far as barriers let them, and
+// blocks run in random order.
 //
-// What would be undefined on a GPU stops the launch with a message: a barrier
-// that some threads of the block do not reach, a shuffle that some lanes of the
-// warp do not take part in, an access that is not aligned. Shared memory is full of
-// bytes 0xff when a block starts, which as floats are not numbers.
+// Undefined behaviour of a GPU stops the launch with a message: a barrier that some threads of
+// the block do not reach, a warp intrinsic that some lanes do not execute, a misaligned access.
+// Shared memory is filled with 0xff bytes (NaN) when a block starts.
 //
-// Blocks have one dimension. Those that are launched together take turns; each has its own
-// shared memory, which the others can read.
+// Blocks have one dimension. The blocks of a cluster are interleaved and can read each map_shared's
+// shared memory.
 #pragma once
 
 #include <stdint.h>
@@ -37,7 +35,7 @@ namespace emu {
 
 typedef void (*Call)(const void* args);
 
-// Kernel puts a kernel on the list that launches search.
+// Kernel registers a kernel in the list that emu_find searches.
 struct Kernel {
 	Kernel(const char* name, int size, int threads, Call call);
 	const char* name;
@@ -49,56 +47,55 @@ struct Kernel {
 // wait_block is __syncthreads.
 void wait_block();
 
-// wait_blocks waits for all threads of the blocks that run together, rank is which of them
-// this is, and other is where shared memory of this one lies in another.
-void wait_blocks();
-int rank();
-const void* other(const void* at, int rank);
+// cluster_wait is the barrier of a cluster, cluster_rank_of_block this block's cluster_rank_of_block, and
+// map_shared translates an address of our shared memory to a peer's (mapa).
+void cluster_wait();
+int cluster_rank_of_block();
+const void* map_shared(const void* at, int cluster_rank_of_block);
 
-// come adds a thread to those that have come to a point, and waits for the others.
-void come(int point, int n, bool wait);
+// named_barrier counts an arrival at a named barrier of n threads, and waits if it is bar.sync.
+void named_barrier(int point, int n, bool wait);
 
-// exchange leaves 8 bytes for the other lanes of the warp, and returns what all
-// lanes left. Valid until the thread's next exchange but one.
+// exchange is the base of warp intrinsics: it publishes 8 bytes of this lane and returns those
+// of all lanes. Valid until the thread's next exchange but one.
 const uint64_t* exchange(uint64_t word, const char* what);
 
-// shared_at is the shared memory of the block that belongs to a key, on as many bytes as
-// its elements want and no more: who reads 16 bytes at once of what is declared as floats
-// is found out.
+// shared_at allocates a SHARED array of the block, identified by a key, with no more alignment
+// than its element type has: a 16-byte access to an array of floats is caught.
 void* shared_at(const void* key, size_t size, size_t align);
 
-// dynamic is the shared memory that the launch asked for.
+// dynamic is the dynamic shared memory of the launch.
 void* dynamic();
 
-// wait_gate waits until open is called for what is at gate.
-void wait_gate(const void* gate);
-void open(const void* gate);
+// wait_mbarrier suspends the thread until wake_mbarrier is called for the same mbarrier.
+void wait_mbarrier(const void* mbarrier);
+void wake_mbarrier(const void* mbarrier);
 
-// early says whether a copy is to be made where it begins, instead of where it is waited
-// for: of launches with a seed, every other one at random.
+// early says whether an asynchronous copy is executed when issued instead of when waited for:
+// with a seed, a random half of them, so that both orders are tested.
 bool early();
 
-// bring_later notes a copy of 64 rows that a gate waits for; who waits at the gate makes
-// it, so that who does not reads what was there before. brought takes one of a gate's.
-struct Bring {
+// tma_issue queues a TMA copy of 64 rows; whoever waits at its mbarrier executes it, so that a
+// missing wait reads stale data. tma_pop takes one that is pending on an mbarrier.
+struct TmaCopy {
 	char* to;
 	const char* from;
 	uint64_t pitch;
-	const void* gate;
+	const void* mbarrier;
 };
-void bring_later(const Bring& b);
-bool brought(const void* gate, Bring& b);
+void tma_issue(const TmaCopy& b);
+bool tma_pop(const void* mbarrier, TmaCopy& b);
 
-// copy_later notes a copy of 16 bytes of the thread, of zeros from NULL, unless it is an early
-// one; copy_group ends a group of them, and copy_now makes all but the newest groups.
-void copy_later(void* to, const void* from);
-void copy_group();
-void copy_now(int left);
+// cp_async_issue queues a copy of 16 bytes (of zeros from NULL), unless it is executed early;
+// cp_async_close closes the group, cp_async_drain executes all but the newest groups.
+void cp_async_issue(void* to, const void* from);
+void cp_async_close();
+void cp_async_drain(int left);
 
-// stop ends the launch with a message.
+// stop aborts the launch with a message.
 [[noreturn]] void stop(const char* format, ...);
 
-// aligned is an address that is on so many bytes; another one ends the launch, as on a GPU.
+// aligned checks alignment; a misaligned access aborts the launch, as on a GPU.
 inline const void* aligned(const void* at, int bytes) {
 	if ((uint64_t)at % bytes) stop("CUDA_ERROR_MISALIGNED_ADDRESS: misaligned address: %p is not on %d bytes", at, bytes);
 	return at;
@@ -106,7 +103,7 @@ inline const void* aligned(const void* at, int bytes) {
 
 template <class A, class Key>
 A& shared(Key) {
-	static char key;  // one for each place that declares shared memory
+	static char key;  // one for each SHARED declaration
 	return *(A*)shared_at(&key, sizeof(A), alignof(A));
 }
 
@@ -216,7 +213,7 @@ inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 
-// Launches run one after the other.
+// Launches run one after the other, so PDL, L1 coherence and prefetch need nothing.
 inline uint32_t warp_add(uint32_t v) {
 	const uint64_t* all = emu::exchange(v, "add_warp");
 	uint32_t sum = 0;
@@ -306,42 +303,41 @@ inline uint32_t movmatrix_trans(uint32_t v) {
 	return (uint32_t)(all[from] >> half & 0xffff) | (uint32_t)(all[from + 4] >> half & 0xffff) << 16;
 }
 
-// Copies are made when they are waited for, so that who does not wait reads what
-// was there before; and where they begin if they are early ones, so that who begins them
-// too soon overwrites what others still read.
+// Copies are executed when waited for, so that a missing wait reads stale data, or, if early,
+// when issued, so that an overwrite of a stage still being read is caught.
 inline void cp_async(void* to, const void* from) {
-	emu::copy_later((void*)ASSUME_ALIGNED_16(to), ASSUME_ALIGNED_16(from));
+	emu::cp_async_issue((void*)ASSUME_ALIGNED_16(to), ASSUME_ALIGNED_16(from));
 }
 inline void cp_async_zfill(void* to, const void* from, bool there) {
-	emu::copy_later((void*)ASSUME_ALIGNED_16(to), there ? ASSUME_ALIGNED_16(from) : nullptr);
+	emu::cp_async_issue((void*)ASSUME_ALIGNED_16(to), there ? ASSUME_ALIGNED_16(from) : nullptr);
 }
-inline void cp_async_commit() { emu::copy_group(); }
+inline void cp_async_commit() { emu::cp_async_close(); }
 template <int N>
 void cp_async_wait() {
-	emu::copy_now(N);
+	emu::cp_async_drain(N);
 }
 
-inline int cluster_rank() { return emu::rank(); }
-inline void cluster_sync() { emu::wait_blocks(); }
-inline float dsmem_load(const float* at, int rank) { return *(const float*)emu::other(at, rank); }
-inline void dsmem_load4(float v[4], const float* at, int rank) { memcpy(v, emu::other(ASSUME_ALIGNED_16(at), rank), 16); }
+inline int cluster_rank() { return emu::cluster_rank_of_block(); }
+inline void cluster_sync() { emu::cluster_wait(); }
+inline float dsmem_load(const float* at, int cluster_rank_of_block) { return *(const float*)emu::map_shared(at, cluster_rank_of_block); }
+inline void dsmem_load4(float v[4], const float* at, int cluster_rank_of_block) { memcpy(v, emu::map_shared(ASSUME_ALIGNED_16(at), cluster_rank_of_block), 16); }
 
-inline void named_barrier_sync(int point, int n) { emu::come(point, n, true); }
-inline void named_barrier_arrive(int point, int n) { emu::come(point, n, false); }
+inline void named_barrier_sync(int point, int n) { emu::named_barrier(point, n, true); }
+inline void named_barrier_arrive(int point, int n) { emu::named_barrier(point, n, false); }
 
 inline float exp2_ftz(float x) { return exp2f(x); }
 
-// from_brain and to_brain are from and to bfloat16.
+// bfloat16 conversions.
 namespace emu {
-inline float from_brain(uint16_t h) { return __uint_as_float((uint32_t)h << 16); }
-inline uint16_t to_brain(float f) {
+inline float from_bf16(uint16_t h) { return __uint_as_float((uint32_t)h << 16); }
+inline uint16_t to_bf16(float f) {
 	unsigned b = __float_as_uint(f);
 	if ((b & 0x7fffffff) > 0x7f800000) return 0x7fff;
 	return (uint16_t)((b + 0x7fff + (b >> 16 & 1)) >> 16);
 }
 }  // namespace emu
 
-inline uint32_t pack_bfloat(float lo, float hi) { return emu::to_brain(lo) | (uint32_t)emu::to_brain(hi) << 16; }
+inline uint32_t pack_bfloat(float lo, float hi) { return emu::to_bf16(lo) | (uint32_t)emu::to_bf16(hi) << 16; }
 
 inline uint32_t hadd2_rn(uint32_t x, uint32_t y) {
 	return pack_half(from_half((uint16_t)x) + from_half((uint16_t)y), from_half((uint16_t)(x >> 16)) + from_half((uint16_t)(y >> 16)));
@@ -356,10 +352,10 @@ inline uint32_t hfma2_rn(uint32_t x, uint32_t y, uint32_t z) {
 
 namespace emu {
 
-// multiply gathers both matrices from the lanes and adds the products of its four
-// elements in the order of k. value is what 16 bits are.
+// mma gathers the fragments of A and B from the lanes and accumulates the lane's four elements
+// in the order of k. value converts 16 bits to float.
 template <class Value>
-void multiply(float c[4], const uint32_t a[4], const uint32_t b[2], Value value) {
+void mma(float c[4], const uint32_t a[4], const uint32_t b[2], Value value) {
 	float x[16][16], y[16][8];
 	for (int half = 0; half < 3; half++) {
 		uint32_t lo = half < 2 ? a[2 * half] : b[0], hi = half < 2 ? a[2 * half + 1] : b[1];
@@ -383,5 +379,5 @@ void multiply(float c[4], const uint32_t a[4], const uint32_t b[2], Value value)
 
 }  // namespace emu
 
-inline void mma_f16(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::multiply(c, a, b, from_half); }
-inline void mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::multiply(c, a, b, emu::from_brain); }
+inline void mma_f16(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::mma(c, a, b, from_half); }
+inline void mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::mma(c, a, b, emu::from_bf16); }

@@ -1,6 +1,5 @@
-// The words of wide.cuh for a C++ compiler. A product is made where it begins, so
-// that who does not wait for it is not found out; everything about where numbers lie
-// is as on a GPU.
+// The wrappers of wgmma.cuh for a C++ compiler. A wgmma is computed when it is issued, so a
+// missing wgmma_wait goes unnoticed; layouts in shared memory are those of a GPU.
 #pragma once
 
 #include "emu.h"
@@ -11,18 +10,18 @@ struct SmemDesc {
 	const char* at;
 	int lead, stride;
 
-	SmemDesc from(int bytes) const { return {at + bytes, lead, stride}; }
-	SmemDesc same(int bytes) const { return {__shfl_sync(0xffffffffu, at + bytes, 0), lead, stride}; }
+	SmemDesc advance(int bytes) const { return {at + bytes, lead, stride}; }
+	SmemDesc uniform(int bytes) const { return {__shfl_sync(0xffffffffu, at + bytes, 0), lead, stride}; }
 
-	// half is the number at an offset of bytes from the start, pieces in place.
+	// half is the f16 at a byte offset from the start, with the 128-byte swizzle undone.
 	float half(int offset) const {
 		uint64_t p = (uint64_t)at + offset, base = (uint64_t)emu::dynamic();
 		p = base + ((p - base) ^ ((p - base) >> 7 & 7) << 4);
 		return from_half(*(const uint16_t*)p);
 	}
-	// of_rows is element k of row r of a matrix with rows of k.
+	// of_rows is element k of row r of a matrix whose rows run along k.
 	float of_rows(int r, int k) const { return half(r / 8 * stride + r % 8 * 128 + k * 2); }
-	// of_columns is element n of row k of a matrix with a row for each k.
+	// of_columns is element n of row k of a matrix whose rows run along n.
 	float of_columns(int n, int k) const { return half(n / 64 * lead + k / 8 * stride + k % 8 * 128 + n % 64 * 2); }
 };
 
@@ -32,41 +31,41 @@ inline SmemDesc smem_desc(const void* at, int lead, int stride) {
 }
 inline void fence_proxy_async() {}
 
-// A Gate is how many threads are to come, how many have, whether it has opened an odd
-// number of times, and for how many bytes it waits.
+// An Mbarrier is its arrival count, the arrivals of this phase, the phase parity, and the bytes
+// that the phase still waits for.
 typedef uint64_t Mbarrier;
 namespace emu {
 struct GateState {
-	uint8_t all, come;
+	uint8_t all, arrived;
 	uint16_t odd;
 	int32_t bytes;
 };
 inline GateState& state(Mbarrier* g) { return *(GateState*)g; }
 inline void try_open(Mbarrier* g);
-// bring_one makes a copy and tells its gate.
-inline void bring_one(const Bring& b, Mbarrier* g) {
+// tma_complete executes a TMA copy and completes its bytes.
+inline void tma_complete(const TmaCopy& b, Mbarrier* g) {
 	for (int r = 0; r < 64; r++) {
 		for (int c = 0; c < 8; c++) memcpy(b.to + r * 128 + (c ^ r % 8) * 16, b.from + r * b.pitch + c * 16, 16);
 	}
 	state(g).bytes -= 64 * 128;
 	try_open(g);
 }
-// bring_now makes the copies that are to tell a gate.
-inline void bring_now(Mbarrier* g) {
-	Bring b;
-	while (brought(g, b)) bring_one(b, g);
+// tma_complete_all executes the TMA copies that are pending on an mbarrier.
+inline void tma_complete_all(Mbarrier* g) {
+	TmaCopy b;
+	while (tma_pop(g, b)) tma_complete(b, g);
 }
 inline void try_open(Mbarrier* g) {
 	GateState& s = state(g);
-	if (s.come != s.all || s.bytes != 0) return;
-	s.come = 0;
+	if (s.arrived != s.all || s.bytes != 0) return;
+	s.arrived = 0;
 	s.odd ^= 1;
-	open(g);
+	wake_mbarrier(g);
 }
 }  // namespace emu
 inline void mbarrier_init(Mbarrier* g, int n) { emu::state(g) = {(uint8_t)n, 0, 0, 0}; }
 inline void mbarrier_arrive(Mbarrier* g) {
-	emu::state(g).come++;
+	emu::state(g).arrived++;
 	emu::try_open(g);
 }
 inline void mbarrier_arrive_expect_tx(Mbarrier* g, int bytes) {
@@ -74,15 +73,15 @@ inline void mbarrier_arrive_expect_tx(Mbarrier* g, int bytes) {
 	mbarrier_arrive(g);
 }
 inline void mbarrier_wait(Mbarrier* g, unsigned odd) {
-	emu::bring_now(g);
+	emu::tma_complete_all(g);
 	while (emu::state(g).odd == odd) {
-		emu::wait_gate(g);
-		emu::bring_now(g);
+		emu::wait_mbarrier(g);
+		emu::tma_complete_all(g);
 	}
 }
 
 struct TensorMap {
-	uint64_t words[16];  // where the matrix is, its rows, and halves of a row
+	uint64_t words[16];  // address of the matrix, rows, columns
 };
 
 inline void tma_load_2d(void* to, const TensorMap& map, int column, int row, Mbarrier* g) {
@@ -90,11 +89,11 @@ inline void tma_load_2d(void* to, const TensorMap& map, int column, int row, Mba
 	uint64_t rows = map.words[1], width = map.words[2];
 	if (((uint64_t)to - (uint64_t)emu::dynamic()) % 1024) emu::stop("a panel %llu bytes into shared memory", (unsigned long long)((uint64_t)to - (uint64_t)emu::dynamic()));
 	if (row < 0 || row + 64ull > rows || column < 0 || column + 64ull > width) emu::stop("64 rows from %d on and 64 columns from %d on of a matrix of %llu x %llu", row, column, (unsigned long long)rows, (unsigned long long)width);
-	emu::Bring b = {(char*)to, from + (row * width + column) * 2, width * 2, g};
+	emu::TmaCopy b = {(char*)to, from + (row * width + column) * 2, width * 2, g};
 	if (emu::early())
-		emu::bring_one(b, g);
+		emu::tma_complete(b, g);
 	else
-		emu::bring_later(b);
+		emu::tma_issue(b);
 }
 
 template <int N>
@@ -112,7 +111,7 @@ void wgmma_wait_alt(float (&)[M]) {}
 
 namespace emu {
 
-// wide_add adds the products that a lane has of its warp's 16 rows.
+// wgmma_add accumulates a lane's part of its warp's 16 rows.
 template <class A, class B, int M>
 void wgmma_add(float (&c)[M], A a, B b) {
 	int l = threadIdx.x & 31;
@@ -123,7 +122,7 @@ void wgmma_add(float (&c)[M], A a, B b) {
 	}
 }
 
-// wide_registers gathers the 16 rows of a warp that lanes have in registers.
+// wgmma_gather_a gathers the 16 rows of A that the lanes of a warp have in registers.
 inline void wgmma_gather_a(float x[16][16], const uint32_t a[4]) {
 	for (int half = 0; half < 2; half++) {
 		const uint64_t* all = exchange(a[2 * half] | (uint64_t)a[2 * half + 1] << 32, "wide_multiply");
