@@ -369,6 +369,110 @@ __device__ __forceinline__ float fold_lanes(float a, float b, int m) {
 	return (upper ? b : a) + __shfl_xor_sync(FULL_MASK, upper ? a : b, m);
 }
 
+// reduce_rows reduces the sums of two or four rows over the lanes at once: each half or quarter
+// of the warp ends up with the sum of one row.
+template <int ROWS>
+__device__ __forceinline__ float reduce_rows(const float sums[ROWS]) {
+	float sum = fold_lanes(sums[0], sums[1], 16);
+	if (ROWS == 4) sum = fold_lanes(sum, fold_lanes(sums[ROWS - 2], sums[ROWS - 1], 16), 8);
+	for (int m = WARP / ROWS / 2; m > 0; m /= 2) sum += __shfl_xor_sync(FULL_MASK, sum, m);
+	return sum;
+}
+
+// prepare_rope finds where the row's first head lies in the cache, -1 for nowhere, and cosine
+// and sine of the pairs among the block's rows. It reads positions, lengths and page tables,
+// which the host has written, so it runs before pdl_wait.
+template <class Matrix, class RowOf>
+__device__ __forceinline__ void prepare_rope(const GemvQKVArgs& heads, int rows, i64* stored, float* rotations, Matrix matrix, RowOf row_of) {
+	const PagedKV& g = heads.g;
+	if (threadIdx.x == 0) {
+		int n = g.len[0], page = -1;
+		if (n >= g.rows && n <= g.width * PAGE) page = g.table[(n - 1) / PAGE];
+		stored[0] = page < 0 || page >= g.count ? -1 : kv_offset(g, page, 0, (n - 1) % PAGE);
+	}
+	for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
+		int m = matrix(v), pair = row_of(v, m) % (int)heads.g.dim / 2;
+		if (heads.role[m] == 2 || pair >= heads.pairs) continue;
+		double sine, cosine;
+		sincos((double)heads.pos[0] * (double)heads.freqs[pair], &sine, &cosine);
+		rotations[v] = (float)(cosine * heads.scale);
+		rotations[v + 1] = (float)(sine * heads.scale);
+	}
+}
+
+// norm_scale is 1 / sqrt(mean(x²) + eps) from the threads' sums of squares, of which the first
+// warps have some; 1 without a norm. It ends the main loop with a block barrier.
+__device__ __forceinline__ float norm_scale(const GemvArgs& a, float square, float* squares, int warps) {
+	if (a.norm) {
+		square = reduce_warp(square, Plus());
+		if (lane() == 0 && warp() < warps) squares[warp()] = square;
+	}
+	__syncthreads();
+	float scale = 1;
+	if (a.norm) {
+		float sum = 0;
+		for (int i = 0; i < warps; i++) sum += squares[i];
+		scale = rsqrtf(fast_div(sum, (float)a.k) + (float)a.eps);
+	}
+	return scale;
+}
+
+// store_qkv is the epilogue of q, k and v: RoPE of q and k, append of k and v at base, the
+// offset that prepare_rope found. A thread takes a pair of rows; total(v) is the product of row v.
+template <class Matrix, class RowOf, class Total>
+__device__ __forceinline__ void store_qkv(const GemvArgs& a, const GemvQKVArgs& heads, int rows, i64 base, const float* rotations, Matrix matrix, RowOf row_of, Total total) {
+	const PagedKV& g = heads.g;
+	if (base < 0) {
+		RowPosition at = row_position(g, 0);  // records the failure
+		if (at.p >= 0) page_of(g, at.slot, at.p / PAGE);
+	}
+	for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
+		int m = matrix(v), row = row_of(v, m), role = (int)heads.role[m], d = row % (int)g.dim;
+		float one = total(v), two = total(v + 1);
+		if (role < 2 && d / 2 < heads.pairs) {
+			float u = one, cosine = rotations[v], sine = rotations[v + 1];
+			one = u * cosine - two * sine;
+			two = u * sine + two * cosine;
+		}
+		a.dst[m][row] = one;
+		a.dst[m][row + 1] = two;
+		if (role == 0 || base < 0) continue;
+		void* cache = role == 1 ? g.k : g.v;
+		i64 to = base + (i64)(row / (int)g.dim) * PAGE * g.dim + d;
+		if (g.half) {
+			((u16*)cache)[to] = to_half(one);
+			((u16*)cache)[to + 1] = to_half(two);
+		} else {
+			((float*)cache)[to] = one;
+			((float*)cache)[to + 1] = two;
+		}
+	}
+}
+
+// zero_tails zeroes what copies of size bytes leave of the stages of a pipeline.
+template <class C>
+__device__ __forceinline__ void zero_tails(u8* ring, int size) {
+	for (int at = lane() * 16; at < C::STAGES * C::BYTES; at += WARP * 16) {
+		if (at % C::BYTES >= size) *(Word4*)(ring + at) = {{0, 0, 0, 0}};
+	}
+}
+
+// store_rows is the epilogue of rows lo to hi-1: store, SwiGLU, or add to dst, of which before is
+// what the thread's first sum is added to for quantized weights.
+template <bool QUANTIZED, class Matrix, class RowOf, class Total>
+__device__ __forceinline__ void store_rows(const GemvArgs& a, int lo, int hi, float before, Matrix matrix, RowOf row_of, Total total) {
+	for (int v = threadIdx.x; v < hi - lo; v += blockDim.x) {
+		float sum = total(v);
+		if (a.mode == GATE) {
+			a.dst[0][lo + v] = fast_div(sum, 1 + expf(-sum)) * total(hi - lo + v);
+			continue;
+		}
+		int m = matrix(v);
+		float* to = a.dst[m] + row_of(v, m);
+		*to = a.mode != ADD ? sum : (QUANTIZED && v == (int)threadIdx.x ? before : *to) + sum;
+	}
+}
+
 // gemv: grid (SMs), GEMV_THREADS threads. HEADS: q, k and v with RoPE and append.
 template <int TYPE, bool HEADS>
 __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads) {
@@ -420,11 +524,7 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 	auto fill = [&]() {
 		size = min_of((int)a.row - chunk * C::BYTES, C::BYTES);
 		load = first, border = 0, slot = ring;
-		if (!C::QUANTIZED && size < C::BYTES) {
-			for (int at = lane() * 16; at < C::STAGES * C::BYTES; at += WARP * 16) {
-				if (at % C::BYTES >= size) *(Word4*)(ring + at) = {{0, 0, 0, 0}};
-			}
-		}
+		if (!C::QUANTIZED && size < C::BYTES) zero_tails<C>(ring, size);
 #pragma unroll 1
 		for (int i = 0; i < C::STAGES; i++) load_stage();
 	};
@@ -432,22 +532,7 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 	fill();
 	SHARED(i64, stored, 1);  // offset of the row's first head in the cache, -1 for none
 	if (HEADS) {
-		// Positions, lengths and page tables are written by the host, so sincos is computed before
-		// pdl_wait.
-		const PagedKV& g = heads->g;
-		if (threadIdx.x == 0) {
-			int n = g.len[0], page = -1;
-			if (n >= g.rows && n <= g.width * PAGE) page = g.table[(n - 1) / PAGE];
-			stored[0] = page < 0 || page >= g.count ? -1 : kv_offset(g, page, 0, (n - 1) % PAGE);
-		}
-		for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
-			int m = matrix(v), pair = row_of(v, m) % (int)heads->g.dim / 2;
-			if (heads->role[m] == 2 || pair >= heads->pairs) continue;
-			double sine, cosine;
-			sincos((double)heads->pos[0] * (double)heads->freqs[pair], &sine, &cosine);
-			rotations[v] = (float)(cosine * heads->scale);
-			rotations[v + 1] = (float)(sine * heads->scale);
-		}
+		prepare_rope(*heads, rows, stored, rotations, matrix, row_of);
 	}
 	XFragment<TYPE> mine;
 	float square = 0;
@@ -488,9 +573,7 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 				}
 				load_stage();
 			}
-			float sum = fold_lanes(sums[0], sums[1], 16);
-			if (ROWS == 4) sum = fold_lanes(sum, fold_lanes(sums[ROWS - 2], sums[ROWS - 1], 16), 8);
-			for (int m = WARP / ROWS / 2; m > 0; m /= 2) sum += __shfl_xor_sync(FULL_MASK, sum, m);
+			float sum = reduce_rows<ROWS>(sums);
 			int row = v + (lane() / 16 + (ROWS == 4 ? lane() / 8 % 2 * 2 : 0)) * groups;
 			if (lane() % (WARP / ROWS) == 0 && row < rows) parts[row * chunks + chunk] = sum;
 		}
@@ -499,18 +582,7 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 		fill();
 		if constexpr (!C::QUANTIZED) load_norm<TYPE>(mine, a, chunk);
 	}
-	int square_warps = C::QUANTIZED ? warps : slots;  // warps with partial sums of squares
-	if (a.norm) {
-		square = reduce_warp(square, Plus());
-		if (lane() == 0 && warp() < square_warps) squares[warp()] = square;
-	}
-	__syncthreads();
-	float scale = 1;
-	if (a.norm) {
-		float sum = 0;
-		for (int i = 0; i < square_warps; i++) sum += squares[i];
-		scale = rsqrtf(fast_div(sum, (float)a.k) + (float)a.eps);
-	}
+	float scale = norm_scale(a, square, squares, C::QUANTIZED ? warps : slots);
 	auto total = [&](int v) {
 		float sum = 0;
 #pragma unroll 1
@@ -518,45 +590,10 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 		return sum * scale;
 	};
 	if (HEADS) {
-		const PagedKV& g = heads->g;
-		i64 base = stored[0];
-		if (base < 0) {
-			RowPosition at = row_position(g, 0);  // records the failure
-			if (at.p >= 0) page_of(g, at.slot, at.p / PAGE);
-		}
-		for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
-			int m = matrix(v), row = row_of(v, m), role = (int)heads->role[m], d = row % (int)g.dim;
-			float one = total(v), two = total(v + 1);
-			if (role < 2 && d / 2 < heads->pairs) {
-				float u = one, cosine = rotations[v], sine = rotations[v + 1];
-				one = u * cosine - two * sine;
-				two = u * sine + two * cosine;
-			}
-			a.dst[m][row] = one;
-			a.dst[m][row + 1] = two;
-			if (role == 0 || base < 0) continue;
-			void* cache = role == 1 ? g.k : g.v;
-			i64 to = base + (i64)(row / (int)g.dim) * PAGE * g.dim + d;
-			if (g.half) {
-				((u16*)cache)[to] = to_half(one);
-				((u16*)cache)[to + 1] = to_half(two);
-			} else {
-				((float*)cache)[to] = one;
-				((float*)cache)[to + 1] = two;
-			}
-		}
+		store_qkv(a, *heads, rows, stored[0], rotations, matrix, row_of, total);
 		return;
 	}
-	for (int v = threadIdx.x; v < hi - lo; v += blockDim.x) {
-		float sum = total(v);
-		if (a.mode == GATE) {
-			a.dst[0][lo + v] = fast_div(sum, 1 + expf(-sum)) * total(hi - lo + v);
-			continue;
-		}
-		int m = matrix(v);
-		float* to = a.dst[m] + row_of(v, m);
-		*to = a.mode != ADD ? sum : (C::QUANTIZED && v == (int)threadIdx.x ? before : *to) + sum;
-	}
+	store_rows<C::QUANTIZED>(a, lo, hi, before, matrix, row_of, total);
 }
 
 KERNEL_2_PER_SM(gemv_f32, GemvArgs, GEMV_THREADS) { gemv<F32, false>(a, nullptr); }
