@@ -386,6 +386,139 @@ __device__ __forceinline__ void reload_row_async(KVTile<DIM>& t, const PagedKV& 
 	cp_async((value ? t.v : t.k) + in % TILE_ROWS * (DIM + 8) + piece, (const u16*)(value ? g.v : g.k) + kv_offset(g, page, kv_head, in) + piece);
 }
 
+// reset empties the accumulators.
+template <int DIM, int SETS>
+__device__ __forceinline__ void reset(QueryHeads<DIM, SETS>& h) {
+#pragma unroll
+	for (int set = 0; set < SETS; set++) {
+		h.s[set] = {EMPTY_MAX, 0};
+#pragma unroll
+		for (int d = 0; d < DIM / 16; d++) h.acc[set][d][0] = h.acc[set][d][1] = h.acc[set][d][2] = h.acc[set][d][3] = 0;
+	}
+}
+
+// BlockMerge merges the warps of a block in their order, through the shared memory of the
+// pipeline, and the blocks of a cluster in the order of their ranks, through distributed shared
+// memory. The functions that get results have four elements from i on of [group, DIM], and max
+// and sum of their head.
+template <int DIM>
+struct BlockMerge {
+	static constexpr int WIDTH = DIM + 8;  // padded against bank conflicts
+
+	int group;
+	float *accs, *maxes, *sums;  // of warps: [warps, 8, WIDTH], [warps, 8], [warps, 8]
+	float *own, *states;         // of the block: [group, DIM], [group, 2]
+
+	__device__ __forceinline__ BlockMerge(float* memory, int n) {
+		group = n;
+		accs = memory;
+		maxes = accs + RING_WARPS * 8 * WIDTH, sums = maxes + RING_WARPS * 8;
+		own = sums + RING_WARPS * 8;
+		states = own + group * DIM;
+	}
+
+	// store_warp stores a warp's accumulators.
+	template <int SETS>
+	__device__ __forceinline__ void store_warp(const QueryHeads<DIM, SETS>& h, bool warmup) const {
+#pragma unroll
+		for (int set = 0; set < SETS; set++) {
+			float sum = h.s[set].sum;
+			for (int m = 4; m < WARP; m *= 2) sum += __shfl_xor_sync(FULL_MASK, sum, m);
+			int head = set * 4 + lane() % 4, at = warp() * 8 + head;
+			if (head >= group || warmup) continue;
+			if (lane() < 4) {
+				maxes[at] = h.s[set].max;
+				sums[at] = sum;
+			}
+			float* to = accs + at * WIDTH + lane() / 4;
+#pragma unroll
+			for (int d = 0; d < DIM / 16; d++) {
+				to[d * 16] = h.acc[set][d][0] + h.acc[set][d][1];
+				to[d * 16 + 8] = h.acc[set][d][2] + h.acc[set][d][3];
+			}
+		}
+	}
+
+	template <class Result>
+	__device__ __forceinline__ void merge_warps(Result result) const {
+		for (int i = threadIdx.x * 4; i < group * DIM; i += blockDim.x * 4) {
+			int g = i / DIM, d = i % DIM;
+			float max = EMPTY_MAX, total = 0;
+			Float4 y = {{0, 0, 0, 0}};
+#pragma unroll
+			for (int w = 0; w < RING_WARPS; w++) max = max_of(max, maxes[w * 8 + g]);
+#pragma unroll
+			for (int w = 0; w < RING_WARPS; w++) {
+				float scale = rescale(maxes[w * 8 + g], max);
+				total += sums[w * 8 + g] * scale;
+				const Float4& part = *(const Float4*)(accs + (w * 8 + g) * WIDTH + d);
+				for (int j = 0; j < 4; j++) y.v[j] += part.v[j] * scale;
+			}
+			result(i, y, max, total);
+		}
+	}
+
+	// store_block stores what merge_cluster reads from the peers.
+	__device__ __forceinline__ void store_block(int i, const Float4& y, float max, float total) const {
+		*(Float4*)(own + i) = y;
+		if (i % DIM == 0) {
+			states[2 * (i / DIM)] = max;
+			states[2 * (i / DIM) + 1] = total;
+		}
+	}
+
+	// merge_cluster: each block merges a slice of the elements. A warm-up reads the block's own
+	// shared memory only.
+	template <class Result>
+	__device__ __forceinline__ void merge_cluster(int cluster, int rank, bool warmup, Result result) const {
+		int each = (group * DIM / 4 + cluster - 1) / cluster * 4;
+		for (int i = rank * each + threadIdx.x * 4; i < min_of((rank + 1) * each, group * DIM); i += blockDim.x * 4) {
+			float max_by[MAX_CLUSTER], sum_by[MAX_CLUSTER], max = EMPTY_MAX, total = 0;
+			Float4 parts[MAX_CLUSTER], y = {{0, 0, 0, 0}};
+#pragma unroll
+			for (int r = 0; r < MAX_CLUSTER; r++) {
+				max_by[r] = EMPTY_MAX;
+				sum_by[r] = 0;
+				parts[r] = {{0, 0, 0, 0}};
+				if (r >= cluster) continue;
+				int from = warmup ? rank : r;
+				max_by[r] = dsmem_load(states + i / DIM * 2, from);
+				sum_by[r] = dsmem_load(states + i / DIM * 2 + 1, from);
+				dsmem_load4(parts[r].v, own + i, from);
+			}
+#pragma unroll
+			for (int r = 0; r < MAX_CLUSTER; r++) max = max_of(max, max_by[r]);
+#pragma unroll
+			for (int r = 0; r < MAX_CLUSTER; r++) {
+				float scale = rescale(max_by[r], max);
+				total += sum_by[r] * scale;
+				for (int j = 0; j < 4; j++) y.v[j] += parts[r].v[j] * scale;
+			}
+			result(i, y, max, total);
+		}
+	}
+};
+
+// write_output writes four elements from i on of a head group whose first head is index: to dst if
+// they are all there is, otherwise as partial result `part`.
+template <int DIM>
+__device__ __forceinline__ void write_output(const DecodeArgs& a, i64 index, int i, int partials, int part, Float4& y, float max, float total) {
+	if (partials == 1) {
+		float scale = normalizer(total, a.plan.mixture);
+		for (int j = 0; j < 4; j++) y.v[j] *= scale;
+		*(Float4*)(a.dst + index * DIM + i) = y;
+		return;
+	}
+	i64 to = (index + i / DIM) * a.splits + part;
+	*(Float4*)(a.parts + to * DIM + i % DIM) = y;
+	if (i % DIM == 0) a.states[to] = {max, total};
+}
+
+// prefetch_page_table prefetches the slot's page table, which the entries of a list will need.
+__device__ __forceinline__ void prefetch_page_table(const PagedKV& g, RowPosition at) {
+	for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch_l2(g.table + (i64)at.slot * g.width + b);
+}
+
 // decode: grid (rows, heads / group, splits), RING_WARPS warps, clusters of splits in z; at most
 // four heads of a group for each of SETS. WHOLE is for decode_whole: rows whose position list
 // is incomplete are skipped.
@@ -405,17 +538,14 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 	}
 	int first = y * group, kv_head = first * (int)a.g.heads / (int)a.heads;
 	i64 index = (i64)row * a.heads + first;
-	// Entries of the list will need the page table.
-	if (listed) {
-		for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch_l2(a.g.table + (i64)at.slot * a.g.width + b);
-	}
+	if (listed) prefetch_page_table(a.g, at);
 
 	// The copies of a tile are issued STAGES tiles ahead; see ListEntry for the lookups before them.
 	KVTile<DIM>* mine = ring + warp() * STAGES;
 	TileSequence r;
-	int shares = min_of((int)a.splits, 2), end = 0, tile = warp(), next = 0, slot = 0, begun = 0;
+	int partials = min_of((int)a.splits, 2), end = 0, tile = warp(), next = 0, slot = 0, issued = 0;
 	int cluster = (int)a.cluster, rank = cluster > 1 ? cluster_rank() : 0;
-	int again = -1, page = 0;  // where in the ring the newest position is copied again, and its page
+	int reload = -1, page = 0;  // stage of the newest position, to be loaded again, and its page
 	ListEntry ahead = {-1, 1};
 	TileRow spot = {0, -1, 1};
 	auto raw = [&](int t) { return t < end ? list_entry(r, t) : ListEntry{-1, 1}; };
@@ -434,8 +564,8 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 	// earlier steps stored (of that, only the newest position is loaded again afterwards), and one
 	// tile of garbage goes through the code below to bring it into the instruction cache. The
 	// second pass, behind pdl_wait, computes.
-	for (int turn = WHOLE ? 1 : 0; turn < 2; turn++) {
-		bool warmup = turn == 0;
+	for (int pass = WHOLE ? 1 : 0; pass < 2; pass++) {
+		bool warmup = pass == 0;
 		if (!warmup) {
 			pdl_wait();
 			if (listed) pdl_trigger();
@@ -444,9 +574,9 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 			r = tile_sequence(a, at, first);
 			if (WHOLE && r.middle != MIDDLE_ALL) return;
 			int each = max_of((r.tiles + (int)a.splits - 1) / (int)a.splits, RING_WARPS);
-			shares = max_of((r.tiles + each - 1) / each, 1);
-			shares = (shares + cluster - 1) / cluster;  // of clusters
-			if (split / cluster >= shares) return;       // split 0 always stays and calls pdl_wait for this grid
+			partials = max_of((r.tiles + each - 1) / each, 1);
+			partials = (partials + cluster - 1) / cluster;  // of clusters
+			if (split / cluster >= partials) return;       // split 0 always stays and calls pdl_wait for this grid
 			end = min_of((split + 1) * each, r.tiles);
 			int newest = (r.pages - 1) * PAGE_TILES + at.p % PAGE / TILE_ROWS;  // the tile of the row's own position
 			if (r.plain) end = min_of(end, newest + 1);
@@ -454,9 +584,9 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 			spot = tile_row(r, next, raw(next));
 			ahead = raw(next + RING_WARPS);
 			if (!listed && a.settled && r.sees(at.p) && r.in_sinks_or_window(at.p)) {
-				for (; begun < STAGES; begun++) fetch();
+				for (; issued < STAGES; issued++) fetch();
 				if (newest >= tile && newest < next && (newest - tile) % RING_WARPS == 0) {
-					again = (newest - tile) / RING_WARPS;
+					reload = (newest - tile) / RING_WARPS;
 					page = r.table[at.p / PAGE];
 					cp_async_wait<0>();
 					__syncwarp();
@@ -464,20 +594,15 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 			}
 		}
 		if (!warmup) {
-			if (again >= 0 && (u32)page < a.g.count) reload_row_async<DIM>(mine[again], a.g, kv_head, page, at.p % PAGE);
-			for (; begun < STAGES; begun++) fetch();
+			if (reload >= 0 && (u32)page < a.g.count) reload_row_async<DIM>(mine[reload], a.g, kv_head, page, at.p % PAGE);
+			for (; issued < STAGES; issued++) fetch();
 		}
 		QueryHeads<DIM, SETS> h;
 		load_queries(h, a.q + index * DIM, group);
-#pragma unroll
-		for (int set = 0; set < SETS; set++) {
-			h.s[set] = {EMPTY_MAX, 0};
-#pragma unroll
-			for (int d = 0; d < DIM / 16; d++) h.acc[set][d][0] = h.acc[set][d][1] = h.acc[set][d][2] = h.acc[set][d][3] = 0;
-		}
+		reset(h);
 		int stop = warmup ? tile + 1 : end;
 		for (int t = tile; t < stop; t += RING_WARPS) {
-			if (again < 0)
+			if (reload < 0)
 				cp_async_wait<STAGES - 1>();
 			else
 				cp_async_wait<0>();
@@ -489,113 +614,30 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 		if (!warmup) cp_async_wait<0>();
 		__syncthreads();
 
-		// Merge the warps of the block in their order, through the shared memory of the pipeline.
-		constexpr int WIDTH = DIM + 8;  // padded against bank conflicts
-		float* accs = (float*)ring;     // [warps, 8, WIDTH]
-		float *tops = accs + RING_WARPS * 8 * WIDTH, *sums = tops + RING_WARPS * 8;  // [warps, 8]
-#pragma unroll
-		for (int set = 0; set < SETS; set++) {
-			float sum = h.s[set].sum;
-			for (int m = 4; m < WARP; m *= 2) sum += __shfl_xor_sync(FULL_MASK, sum, m);
-			int head = set * 4 + lane() % 4, at = warp() * 8 + head;
-			if (head >= group || warmup) continue;
-			if (lane() < 4) {
-				tops[at] = h.s[set].max;
-				sums[at] = sum;
-			}
-			float* to = accs + at * WIDTH + lane() / 4;
-#pragma unroll
-			for (int d = 0; d < DIM / 16; d++) {
-				to[d * 16] = h.acc[set][d][0] + h.acc[set][d][1];
-				to[d * 16 + 8] = h.acc[set][d][2] + h.acc[set][d][3];
-			}
-		}
+		// Merge the warps of the block, then the blocks of the cluster.
+		BlockMerge<DIM> m((float*)ring, group);
+		m.store_warp(h, warmup);
 		__syncthreads();
-		float* own = sums + RING_WARPS * 8;     // [group, DIM]: result of the block
-		float* states = own + group * DIM;      // [group, 2]
-		auto write_result = [&](int i, Float4& y, float top, float total) {
-			if (warmup) return;
-			if (shares == 1) {
-				float scale = normalizer(total, a.plan.mixture);
-				for (int j = 0; j < 4; j++) y.v[j] *= scale;
-				*(Float4*)(a.dst + index * DIM + i) = y;
-				return;
-			}
-			i64 part = (index + i / DIM) * a.splits + split / cluster;
-			*(Float4*)(a.parts + part * DIM + i % DIM) = y;
-			if (i % DIM == 0) a.states[part] = {top, total};
+		auto write_result = [&](int i, Float4& y, float max, float total) {
+			if (!warmup) write_output<DIM>(a, index, i, partials, split / cluster, y, max, total);
 		};
-		for (int i = threadIdx.x * 4; i < group * DIM; i += blockDim.x * 4) {
-			int g = i / DIM, d = i % DIM;
-			float top = EMPTY_MAX, total = 0;
-			Float4 y = {{0, 0, 0, 0}};
-#pragma unroll
-			for (int w = 0; w < RING_WARPS; w++) top = max_of(top, tops[w * 8 + g]);
-#pragma unroll
-			for (int w = 0; w < RING_WARPS; w++) {
-				float scale = rescale(tops[w * 8 + g], top);
-				total += sums[w * 8 + g] * scale;
-				const Float4& part = *(const Float4*)(accs + (w * 8 + g) * WIDTH + d);
-				for (int j = 0; j < 4; j++) y.v[j] += part.v[j] * scale;
-			}
-			if (cluster == 1) {
-				write_result(i, y, top, total);
-			} else if (!warmup) {
-				*(Float4*)(own + i) = y;
-				if (d == 0) {
-					states[2 * g] = top;
-					states[2 * g + 1] = total;
-				}
-			}
-		}
+		m.merge_warps([&](int i, Float4& y, float max, float total) {
+			if (cluster == 1)
+				write_result(i, y, max, total);
+			else if (!warmup)
+				m.store_block(i, y, max, total);
+		});
 		if (cluster > 1) {
-			// Merge the blocks of the cluster in the order of ranks, each block a slice of the elements.
 			if (!warmup) cluster_sync();
-			int each = (group * DIM / 4 + cluster - 1) / cluster * 4;
-			for (int i = rank * each + threadIdx.x * 4; i < min_of((rank + 1) * each, group * DIM); i += blockDim.x * 4) {
-				float top_of[MAX_CLUSTER], sum_of[MAX_CLUSTER], top = EMPTY_MAX, total = 0;
-				Float4 parts[MAX_CLUSTER], y = {{0, 0, 0, 0}};
-#pragma unroll
-				for (int r = 0; r < MAX_CLUSTER; r++) {
-					top_of[r] = EMPTY_MAX;
-					sum_of[r] = 0;
-					parts[r] = {{0, 0, 0, 0}};
-					if (r >= cluster) continue;
-					int from = warmup ? rank : r;
-					top_of[r] = dsmem_load(states + i / DIM * 2, from);
-					sum_of[r] = dsmem_load(states + i / DIM * 2 + 1, from);
-					dsmem_load4(parts[r].v, own + i, from);
-				}
-#pragma unroll
-				for (int r = 0; r < MAX_CLUSTER; r++) top = max_of(top, top_of[r]);
-#pragma unroll
-				for (int r = 0; r < MAX_CLUSTER; r++) {
-					float scale = rescale(top_of[r], top);
-					total += sum_of[r] * scale;
-					for (int j = 0; j < 4; j++) y.v[j] += parts[r].v[j] * scale;
-				}
-				write_result(i, y, top, total);
-			}
+			m.merge_cluster(cluster, rank, warmup, write_result);
 			if (!warmup) cluster_sync();  // peers read our shared memory until here
 		}
-		if (shares == 1) {
+		if (partials == 1) {
 			if (warmup) continue;
 			return;
 		}
 		__syncthreads();
-		if (threadIdx.x == 0) {
-			// Release what the block has written; acquire what the other blocks have.
-			i32* finished = a.finished + (i64)row * gridDim.y + blockIdx.y;
-			last[0] = 1;
-			if (!warmup) {
-				__threadfence();
-				last[0] = atomicAdd(finished, 1) == shares * cluster - 1;
-				__threadfence();
-				if (last[0]) *finished = 0;
-			}
-		}
-		__syncthreads();
-		if (!last[0]) return;
-		merge_splits<DIM>(a, index, shares, accs, warmup);
+		if (!last_to_finish(a.finished + (i64)row * gridDim.y + blockIdx.y, partials * cluster, last, warmup)) return;
+		merge_splits<DIM>(a, index, partials, m.accs, warmup);
 	}
 }

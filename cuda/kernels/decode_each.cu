@@ -81,8 +81,7 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 		next += DECODE_WARPS * TAKEN;
 		if (++into == STAGES) into = 0;
 	};
-	// The list's entries will need the page table, too.
-	for (int b = threadIdx.x * WARP; b <= at.p / PAGE; b += blockDim.x * WARP) prefetch_l2(a.g.table + (i64)at.slot * a.g.width + b);
+	prefetch_page_table(a.g, at);
 	resolve(0);
 	__syncthreads();
 	pdl_wait();

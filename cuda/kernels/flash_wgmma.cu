@@ -376,7 +376,6 @@ __device__ __forceinline__ void attend_group(const FlashWgmmaArgs& a, Pipeline<D
 	}
 #pragma unroll
 	for (int d = 0; d < DIM / 2; d++) r.acc[d] = 0;
-
 	float s[STEP / 2], scale[2] = {1, 1};
 	u32 p[STEP / 16][4];
 	auto keys = [&](int at) { return smem_desc(ring.k[at], 0, 1024); };

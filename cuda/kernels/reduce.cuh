@@ -61,3 +61,22 @@ __device__ __forceinline__ T scan_block(T v, T& total) {
 	T before = __shfl_sync(FULL_MASK, upto, max_of(warp() - 1, 0));
 	return (warp() == 0 ? 0 : before) + sum - v;
 }
+
+// last_to_finish counts a finished block and reports whether it is the last of n, which then
+// sees the writes of all, and resets the counter. A block barrier comes before it. A warm-up
+// counts nothing.
+__device__ __forceinline__ bool last_to_finish(i32* finished, int n, int* last, bool warmup = false) {
+	if (threadIdx.x == 0) {
+		// Release what the block has written; acquire what the other blocks have.
+		if (warmup) {
+			last[0] = 1;
+		} else {
+			__threadfence();
+			last[0] = atomicAdd(finished, 1) == n - 1;
+			__threadfence();
+			if (last[0]) *finished = 0;
+		}
+	}
+	__syncthreads();
+	return last[0];
+}

@@ -425,6 +425,30 @@ __device__ __forceinline__ void finish_range(const SkinnyArgs& a, int range, int
 	}
 }
 
+// norm_scale is 1 / sqrt(mean(x²) + eps) of row threadIdx.x of x.
+__device__ __forceinline__ float norm_scale(const SkinnyArgs& a, int cols, int slices) {
+	float sum = 0;
+#pragma unroll 8
+	for (int s = 0; s < slices; s++) sum += a.squares[s * cols + threadIdx.x];
+	return 1 / sqrtf(sum / (float)a.k + (float)a.eps);
+}
+
+// reduce_warps adds the partial sums of the warps of each tile of step n, in the order of k, and
+// stores them: deep tiles at a time, each by the warps of `there` slices.
+template <int COLS>
+__device__ __forceinline__ void reduce_warps(float* parts, const float* sums, const SkinnyArgs& a, int items, int n, int per, int deep, int across, int there) {
+	constexpr int SUMS = COLS * SUM_STRIDE;
+	for (int i = threadIdx.x; i < deep * COLS * TILE_M; i += blockDim.x) {
+		int d = i / (COLS * TILE_M), item = n / per * deep + d, word = i % (COLS * TILE_M);
+		if (item >= items || word / TILE_M >= (int)a.rows) continue;
+		const float* of = sums + d * across * SUMS + word / TILE_M * SUM_STRIDE + word % TILE_M;
+		float sum = 0;
+#pragma unroll 8
+		for (int w = 0; w < there; w++) sum += of[w * SUMS];
+		parts[(i64)(item * per + n % per) * COLS * TILE_M + word] = sum;
+	}
+}
+
 // skinny_gemm: grid (ranges · splits), one block per SM: range blockIdx.x / splits of the items,
 // split blockIdx.x % splits of the slices.
 template <int TYPE, int NT>
@@ -496,12 +520,7 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 	if (a.fixed) pdl_wait();
 	XFragments<TYPE, NT> p;
 	if (own > 0) load_x<TYPE, NT>(p, a.x, a.unit, slice);
-	if (a.norm && threadIdx.x < COLS) {
-		float sum = 0;
-#pragma unroll 8
-		for (int s = 0; s < slices; s++) sum += a.squares[s * COLS + threadIdx.x];
-		scales[threadIdx.x] = 1 / sqrtf(sum / (float)a.k + (float)a.eps);
-	}
+	if (a.norm && threadIdx.x < COLS) scales[threadIdx.x] = norm_scale(a, COLS, slices);
 
 	int use = 0;
 	float* parts = a.parts + (i64)blockIdx.x * a.tiles * COLS * TILE_M;
@@ -543,28 +562,11 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 			}
 		}
 		__syncthreads();
-		for (int i = threadIdx.x; i < deep * COLS * TILE_M; i += blockDim.x) {
-			int d = i / (COLS * TILE_M), item = n / per * deep + d, word = i % (COLS * TILE_M);
-			if (item >= items || word / TILE_M >= (int)a.rows) continue;
-			const float* of = turned + d * across * SUMS + word / TILE_M * SUM_STRIDE + word % TILE_M;
-			float sum = 0;
-#pragma unroll 8
-			for (int w = 0; w < there; w++) sum += of[w * SUMS];
-			parts[(i64)(item * per + n % per) * COLS * TILE_M + word] = sum;
-		}
+		reduce_warps<COLS>(parts, turned, a, items, n, per, deep, across, there);
 	}
 	cp_async_wait<0>();
 	__syncthreads();
-	if (splits > 1) {
-		if (threadIdx.x == 0) {
-			__threadfence();
-			last[0] = atomicAdd(a.finished + range, 1) == splits - 1;
-			__threadfence();
-			if (last[0]) a.finished[range] = 0;
-		}
-		__syncthreads();
-		if (!last[0]) return;
-	}
+	if (splits > 1 && !last_to_finish(a.finished + range, splits, last)) return;
 	finish_range<NT>(a, range, lo, items, scales);
 }
 
