@@ -100,12 +100,12 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 	for (int i = started; i < STAGES; i++) issue_copies();
 	Lane mine;
 	mine.load_query(a.q + ((i64)row * a.heads + h) * DIM);
-	for (int turn = 0;;) {
+	for (int stage = 0;;) {
 		for (int first = warp() * TAKEN; first < n; first += DECODE_WARPS * TAKEN) {
 			cp_async_wait<STAGES - 1>();
-			mine.load_stage(ring[turn]);
+			mine.load_stage(ring[stage]);
 			issue_copies();
-			if (++turn == STAGES) turn = 0;
+			if (++stage == STAGES) stage = 0;
 			mine.add(mixture, [&](int t) {
 				int i = first + t * ROWS + lane() / PIECES;
 				return i < n ? biases[i] : mixture ? 0 : -infinity();
@@ -119,7 +119,7 @@ __device__ __forceinline__ void decode_each(const DecodeArgs& a) {
 		resolve(0);
 		__syncthreads();
 		next = warp() * TAKEN;
-		into = turn = 0;
+		into = stage = 0;
 		for (int i = 0; i < STAGES; i++) issue_copies();
 	}
 	__syncthreads();

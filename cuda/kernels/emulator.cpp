@@ -38,7 +38,7 @@ constexpr int named_barriers = 16;
 
 #if defined(__x86_64__)
 
-typedef void* Context;  // the stack pointer; the registers lie on the stack
+typedef void* Context;  // the stack pointer; registers are saved on the stack
 
 extern "C" void emu_switch(Context* from, Context to);
 asm(R"(
@@ -70,7 +70,7 @@ void change(Context& from, Context& to) { emu_switch(&from, to); }
 
 void prepare(Context& c, char* stack, void (*entry)()) {
 	void** top = (void**)(stack + stack_size);
-	*--top = nullptr;  // keeps the stack on 16 bytes where entry starts
+	*--top = nullptr;  // aligns the stack to 16 bytes at entry
 	*--top = (void*)entry;
 	for (int i = 0; i < 6; i++) *--top = nullptr;
 	c = top;
@@ -142,7 +142,7 @@ struct Machine {
 	int rank;  // in its cluster
 	std::vector<emu::TmaCopy> tma_copies;
 
-	char* shared;  // on 1024 bytes
+	char* shared;  // aligned to 1024 bytes
 	std::vector<Region> regions;
 	size_t used, dynamic_size;
 	size_t taken, declared;  // bytes of SHARED arrays so far, and those of the kernel on a GPU
@@ -426,7 +426,7 @@ const uint64_t* exchange(uint64_t word, const char* what) {
 	Machine& m = *machine;
 	int at = m.current, first = at / lanes * lanes;
 	Warp& w = m.warps[at / lanes];
-	if (w.arrived > 0 && w.what != what) stop("%s meets %s in its warp", what, w.what);
+	if (w.arrived > 0 && w.what != what) stop("%s while other lanes of the warp are at %s", what, w.what);
 	w.what = what;
 	uint64_t* words = w.words[w.parity];
 	words[at - first] = word;

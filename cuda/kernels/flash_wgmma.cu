@@ -83,7 +83,7 @@ template <int DIM>
 struct Pipeline {
 	u16 k[STEP_STAGES][STEP * DIM], v[STEP_STAGES][STEP * DIM];
 	StepMask masks[STEP_STAGES];
-	Mbarrier full[2 * STEP_STAGES], k_empty[STEP_STAGES], v_empty[STEP_STAGES];  // keys, then values
+	Mbarrier full[2 * STEP_STAGES], k_empty[STEP_STAGES], v_empty[STEP_STAGES];  // full: keys, then values
 	BlockWork block;
 
 	// init initializes the mbarriers; called by all threads, ends with a block barrier.

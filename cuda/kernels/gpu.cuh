@@ -255,6 +255,8 @@ __device__ __forceinline__ float from_bfloat(u16 h) { return __uint_as_float((u3
 __device__ __forceinline__ int lane() { return threadIdx.x % WARP; }
 __device__ __forceinline__ int warp() { return threadIdx.x / WARP; }
 
+// min_of and max_of are not CUDA's min and max, whose overloads for floats drop a NaN: max_of
+// keeps a first argument that is NaN.
 template <class T>
 __device__ __forceinline__ T min_of(T a, T b) { return b < a ? b : a; }
 

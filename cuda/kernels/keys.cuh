@@ -12,7 +12,7 @@
 #include "dequant.cuh"
 #include "newest.cuh"
 
-constexpr int KEY_WARPS = 8;      // of a block
+constexpr int KEY_WARPS = 8;      // per block
 constexpr int EIGHTS = PAGE / 8;  // of a page: 8 keys are the n of one mma
 constexpr int PAIRS = EIGHTS / 2;
 constexpr int KEY_STAGES = 3;

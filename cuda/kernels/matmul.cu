@@ -8,7 +8,7 @@ struct MatMulArgs {
 	float* dst;      // [rows, n]
 	const float* x;  // [rows, k]
 	const u8* w;     // [n, k], of type
-	i64 type, rows, n, k, row;  // row: bytes of a row of w
+	i64 type, rows, n, k, row;  // row: bytes from a row of w to the next
 };
 
 // matmul: grid (n / 8, rows), 8 warps a block, one element of dst per warp. Lanes stride over

@@ -7,7 +7,7 @@
 
 struct EmbedArgs {
 	float* dst;  // [rows, dim]
-	const u8* table;  // [vocab, dim], of the type
+	const u8* table;  // [vocab, dim], of type
 	const i32* ids;   // [rows]
 	i64 type, vocab, dim, row;  // row: bytes from a row of the table to the next
 	Failure* failure;

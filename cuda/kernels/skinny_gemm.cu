@@ -463,7 +463,7 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 	int all = ((int)a.n[0] + TILE_M - 1) / TILE_M;
 	if (per == 1) all += ((int)a.n[1] + TILE_M - 1) / TILE_M + ((int)a.n[2] + TILE_M - 1) / TILE_M;
 	int lo = (int)((i64)all * range / a.ranges), items = (int)((i64)all * (range + 1) / a.ranges) - lo;
-	int turns = (items + deep - 1) / deep * per;
+	int steps = (items + deep - 1) / deep * per;
 
 	// The warp takes items mine, mine+deep... of the range, and one slice.
 	int slice = split * across + warp() % across, mine = warp() / across, from = slice * C::WEIGHTS;
@@ -473,16 +473,16 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 	float* sums = (float*)memory;                          // [SUM_BUFFERS, warps, SUMS]
 	float* scales = sums + C::SUM_BUFFERS * C::WARPS * SUMS;  // [COLS]
 	u8* ring = (u8*)(scales + COLS) + warp() * C::STAGES * C::SLOT;
-	int turn = 0, round = 0, into = 0, most = 0, bytes = (int)a.row;
+	int step = 0, round = 0, into = 0, most = 0, bytes = (int)a.row;
 	const u8* w = nullptr;
-	auto start_of = [&](int turn) {
-		TilePosition at = tile_position(a, lo + turn / per * deep + mine, turn % per);
+	auto start_of = [&](int step) {
+		TilePosition at = tile_position(a, lo + step / per * deep + mine, step % per);
 		return (u64)pick(a.w, at.matrix) + at.row * a.row + slice * C::SIZE;
 	};
 	auto load_stage = [&]() {
-		if (turn < own) {
+		if (step < own) {
 			if (round == 0) {
-				TilePosition at = tile_position(a, lo + turn / per * deep + mine, turn % per);
+				TilePosition at = tile_position(a, lo + step / per * deep + mine, step % per);
 				w = pick(a.w, at.matrix) + at.row * a.row + (C::QUANTIZED ? slice * C::SIZE : from * 2 + lane() % 8 * 16);
 				most = at.last - at.row;
 			}
@@ -509,7 +509,7 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 			}
 			if (++round == C::ROUNDS) {
 				round = 0;
-				turn++;
+				step++;
 			}
 		}
 		cp_async_commit();
@@ -524,7 +524,7 @@ __device__ __forceinline__ void skinny_gemm(const SkinnyArgs& a) {
 
 	int use = 0;
 	float* parts = a.parts + (i64)blockIdx.x * a.tiles * COLS * TILE_M;
-	for (int n = 0; n < turns; n++) {
+	for (int n = 0; n < steps; n++) {
 		float c[NT][4];
 #pragma unroll
 		for (int j = 0; j < NT; j++) c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0;

@@ -252,7 +252,7 @@ inline int __dp4a(int a, int b, int c) {
 inline float fast_div(float a, float b) { return a / b; }
 inline float max_nan(float a, float b) { return a != a ? a : b != b ? b : a < b ? b : a; }
 
-// dot4 is c plus the products of four bytes without signs and four with signs.
+// dp4a_u8s8 is c plus the dot product of four unsigned and four signed bytes.
 inline int dp4a_u8s8(unsigned a, unsigned b, int c) {
 	for (int i = 0; i < 32; i += 8) c += (int)(uint8_t)(a >> i) * (int8_t)(b >> i);
 	return c;
