@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	scoreBins   = 2048 // of a choice, in reuse.cu
+	scoreBins   = 2048 // of a choice, in selection_cache.cu
 	scoreCrowd  = 32
 	mostScores  = 8 << 10        // scores that a block keeps for itself; several blocks fit on a multiprocessor
 	mostRanks   = 2 << 10        // chosen positions likewise

@@ -17,7 +17,7 @@ const (
 	sampleRows = 16
 )
 
-// The order of stages, as the kernels have it; see sample.cu.
+// The order of stages, as the kernels have it; see sample_token.cu.
 const (
 	topKBeforeP = 1 << iota
 	minPBeforeP

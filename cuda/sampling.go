@@ -79,10 +79,10 @@ func (o *ops) valueSample(l device.List, q device.Tensor, kv device.KV, p device
 	})
 }
 
-// mostDrawn is the most draws of a head that value_row.cu is for.
+// mostDrawn is the most draws of a head that sample_values_decode.cu is for.
 const mostDrawn = 8 << 10
 
-// drawRows queues the kernels of value_row.cu, which draw for one row of each slot, if the
+// drawRows queues the kernels of sample_values_decode.cu, which draw for one row of each slot, if the
 // call suits them: those that list what is drawn, or, with dst, attend to it.
 func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
 	rows, heads, dim, width := q.Dim(0), q.Dim(1), q.Dim(2), kv.Pages.Dim(1)

@@ -215,7 +215,7 @@ func (w walk) sums() {
 	w.call("walk_logs").runShared(blocks{ceil(w.n, walkRows), ceil(w.width, walkColumns), w.slots * ceil(w.width, w.run)}, 256, walkTile)
 }
 
-// pick gives a PickArgs of a walk's rows.
+// pick gives a SelectBlocksArgs of a walk's rows.
 func (c *call) pick(l device.List, most int, at newest, p device.Pick, w walk) *call {
 	groups, rows := 0, 0
 	if most > 0 {

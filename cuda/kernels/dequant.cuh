@@ -2,7 +2,7 @@
 // 128-bit loads and stores.
 #pragma once
 
-#include "blocks.cuh"
+#include "quants.cuh"
 
 // Epilogue of a product: dst = y, dst += y, or (SwiGLU) dst = silu(x·w[0]ᵀ)·(x·w[1]ᵀ).
 enum { STORE, ADD, GATE };
@@ -58,8 +58,8 @@ __device__ __forceinline__ Block32 unpack_block32(const u8* row, int b) {
 	if (TYPE == Q4_K || TYPE == Q5_K) {
 		int g = b % 8;
 		const u8* at = row + b / 8 * (TYPE == Q4_K ? 144 : 176);
-		f.d[0] = f.d[1] = from_half(*(const u16*)at) * (float)scale_q4(at + 4, g);
-		f.m[0] = f.m[1] = from_half(*(const u16*)(at + 2)) * (float)min_q4(at + 4, g);
+		f.d[0] = f.d[1] = from_half(*(const u16*)at) * (float)q4_k_scale(at + 4, g);
+		f.m[0] = f.m[1] = from_half(*(const u16*)(at + 2)) * (float)q4_k_min(at + 4, g);
 		const u32* q = (const u32*)(at + (TYPE == Q4_K ? 16 : 48)) + g / 2 * 8;
 		for (int i = 0; i < 8; i++) {
 			u32 v = q[i] >> (g % 2 * 4) & 0x0f0f0f0fu;

@@ -506,7 +506,7 @@ __device__ __forceinline__ void flash_wgmma(const FlashWgmmaArgs& a) {
 }
 
 // edge_group is the main loop of edge_max: the largest score of each row of a warpgroup over
-// sinks and window; see stripe_many.cu. Q in f16 high and low parts, two wgmma each.
+// sinks and window; see select_margin_mma.cu. Q in f16 high and low parts, two wgmma each.
 template <int DIM>
 __device__ __forceinline__ void edge_group(const FlashWgmmaArgs& a, const Tiles& w, Pipeline<DIM>& ring, int h, int own, int first, int lo, int last) {
 	int p[2];

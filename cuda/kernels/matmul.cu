@@ -1,7 +1,7 @@
 // dst = x·wᵀ for every weight type and every shape: the reference that the fast kernels of
 // gemv.cu, skinny_gemm.cu and gemm.cu are tested against, and the fallback.
 #include "args.cuh"
-#include "blocks.cuh"
+#include "quants.cuh"
 #include "reduce.cuh"
 
 struct MatMulArgs {

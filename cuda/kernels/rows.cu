@@ -2,7 +2,7 @@
 // swiglu, fill. References: package cpu, math.go and rope.go. All are bound by memory: each
 // element is read and written once.
 #include "args.cuh"
-#include "blocks.cuh"
+#include "quants.cuh"
 #include "reduce.cuh"
 
 struct EmbedArgs {

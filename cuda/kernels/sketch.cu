@@ -1,23 +1,26 @@
-// Blocks of PAGE positions: sums, sketches and products of sketches. Definitions:
-// package cpu, sketch.go.
+// Block sketches, the index of Sketch&Walk: sums of queries or keys over blocks of PAGE positions
+// (a block is a page of the cache), averaged over heads, projected to few dimensions by a fixed
+// basis; and the products of the sketches. Reference implementation: package cpu, equal to the
+// bit: the order of every f32 sum is fixed, projections are f64.
 #include "reduce.cuh"
 #include "sketch.cuh"
 
-constexpr int MOST_WIDTH = 1024;  // dimensions of what is sketched
+constexpr int SKETCH_MAX_DIM = 1024;  // limit of what is projected
 
-struct SumArgs {
+struct BlockSumArgs {
 	float* sum;      // [pages, heads, dim]
-	const float* x;  // [rows, all, dim]
-	i64 heads, all, dim;
+	const float* x;  // [rows, x_heads, dim]
+	i64 heads, x_heads, dim;
 	PagedKV g;
 };
 
-constexpr int SUM_DIMS = 32;  // dimensions that a block of block_sum takes
+constexpr int SUM_DIMS = 32;  // dimensions of a thread block
 
-// block_sum adds rows to the sums of their blocks, in order. Block (b, h·z + part,
-// slot) takes 32 dimensions of head h of touched block b: its warps make the means of
-// the heads of a row each, the first one adds them up.
-KERNEL(block_sum, SumArgs, 512) {
+// block_sum (summarize) adds the appended rows, averaged over the heads that share a sum, to the
+// sums of their blocks, in the order of positions. Grid: (touched block, head · dimension group,
+// slot). Warps compute the head means of a row each into shared memory, then one warp adds them
+// up, so that a sum has the same bits whatever the chunks. Bound by reading x.
+KERNEL(block_sum, BlockSumArgs, 512) {
 	SHARED(float, means, PAGE * SUM_DIMS);
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
@@ -25,7 +28,7 @@ KERNEL(block_sum, SumArgs, 512) {
 	int lo = max_of(b.first, b.index * PAGE), hi = min_of(b.len, (b.index + 1) * PAGE);
 	for (int p = lo + warp(); p < hi && d < a.dim; p += blockDim.x / WARP) {
 		i64 row = b.slot * a.g.rows + p - b.first;
-		means[(p - lo) * SUM_DIMS + lane()] = head_mean(a.x + row * a.all * a.dim, h, a.heads, a.all, a.dim, d);
+		means[(p - lo) * SUM_DIMS + lane()] = head_mean(a.x + row * a.x_heads * a.dim, h, a.heads, a.x_heads, a.dim, d);
 	}
 	__syncthreads();
 	if (warp() > 0 || d >= a.dim) return;
@@ -36,31 +39,31 @@ KERNEL(block_sum, SumArgs, 512) {
 }
 
 struct SketchArgs {
-	float* dst;          // [pages, heads, width]
-	const float* x;      // sums [pages, heads, dim], or rows [rows, all, dim]
-	const float* basis;  // [width, dim]
-	i64 heads, all, width, dim;  // all 0: sums
-	i64 parts;                   // blocks that share a head
+	float* dst;                      // [pages, heads, width]
+	const float* x;                  // sums [pages, heads, dim], or with x_heads rows [rows, x_heads, dim]
+	const float* basis;              // [width, dim]
+	i64 heads, x_heads, width, dim;  // x_heads 0: x has block sums
+	i64 blocks_per_head;             // thread blocks that share a head
 	PagedKV g;
 };
 
-// sketch: dst = basis · the mean of a block, or · the newest row of a slot. Block
-// (b, h·parts + part, slot) takes every parts-th run of elements of head h; a warp
-// takes an element of dst.
+// sketch (summarize): dst = basis · mean of a touched block (sum / count), or, for the row of a
+// decode step, basis · head mean of the slot's newest row. Grid: (touched block, head · part,
+// slot). A warp computes an element of dst. Bound by reading the basis, once a block.
 KERNEL(sketch, SketchArgs, 256) {
-	SHARED(float, mean, MOST_WIDTH);
+	SHARED(float, mean, SKETCH_MAX_DIM);
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
-	if (a.all && b.index != b.blocks() - 1) return;
-	int h = blockIdx.y / (int)a.parts, part = blockIdx.y % (int)a.parts, warps = blockDim.x / WARP;
+	if (a.x_heads && b.index != b.blocks() - 1) return;
+	int h = blockIdx.y / (int)a.blocks_per_head, part = blockIdx.y % (int)a.blocks_per_head, warps = blockDim.x / WARP;
 	for (i64 d = threadIdx.x; d < a.dim; d += blockDim.x) {
-		if (a.all)
-			mean[d] = head_mean(a.x + ((b.slot + 1) * a.g.rows - 1) * a.all * a.dim, h, a.heads, a.all, a.dim, d);
+		if (a.x_heads)
+			mean[d] = head_mean(a.x + ((b.slot + 1) * a.g.rows - 1) * a.x_heads * a.dim, h, a.heads, a.x_heads, a.dim, d);
 		else
 			mean[d] = a.x[((i64)b.page * a.heads + h) * a.dim + d] / (float)b.positions();
 	}
 	__syncthreads();
-	for (i64 w = part * warps + warp(); w < a.width; w += a.parts * warps) {
+	for (i64 w = part * warps + warp(); w < a.width; w += a.blocks_per_head * warps) {
 		double sum = 0;
 		for (i64 d = lane(); d < a.dim; d += WARP) sum += (double)a.basis[w * a.dim + d] * (double)mean[d];
 		sum = reduce_warp(sum, Plus());
@@ -69,14 +72,14 @@ KERNEL(sketch, SketchArgs, 256) {
 }
 
 struct CompareArgs {
-	Pairs pairs;
+	BlockScores scores;
 	const float *q, *k, *own;  // [pages, size]
 	i64 size, form, log;
 	f64 scale;
 	PagedKV g;
 };
 
-__device__ __forceinline__ float join_parts(float (&part)[PARTS]) {
+__device__ __forceinline__ float reduce_parts(float (&part)[DOT_PARTS]) {
 #pragma unroll
 	for (int p = 0; p < 8; p++) part[p] += part[p + 8];
 #pragma unroll
@@ -84,49 +87,51 @@ __device__ __forceinline__ float join_parts(float (&part)[PARTS]) {
 	return (part[0] + part[2]) + (part[1] + part[3]);
 }
 
-// product_of is such a product by a single thread.
-__device__ inline float product_of(const float* x, const float* y, int size) {
-	float part[PARTS];
-	for (int p = 0; p < PARTS; p++) part[p] = 0;
-	for (int i = 0; i < size; i++) part[i / 4 % PARTS] = fmaf(x[i], y[i], part[i / 4 % PARTS]);
-	return join_parts(part);
+// dot_parts is the product of two sketches by one thread, in the order of DOT_PARTS.
+__device__ inline float dot_parts(const float* x, const float* y, int size) {
+	float part[DOT_PARTS];
+	for (int p = 0; p < DOT_PARTS; p++) part[p] = 0;
+	for (int i = 0; i < size; i++) part[i / 4 % DOT_PARTS] = fmaf(x[i], y[i], part[i / 4 % DOT_PARTS]);
+	return reduce_parts(part);
 }
 
-constexpr int COMPARE_ROWS = 36;     // blocks at once; a chunk of 2048 positions completes at most 34
-constexpr int COMPARE_COLUMNS = 16;  // blocks that they look at
-constexpr int COMPARE_SIZE = 64;     // elements of sketches at a time
-constexpr int COMPARE_EACH = (COMPARE_ROWS * COMPARE_COLUMNS + 255) / 256;  // products of a thread
+constexpr int COMPARE_ROWS = 36;                                                  // blocks of rows; a chunk of 2048 positions completes at most 34
+constexpr int COMPARE_COLUMNS = 16;                                               // blocks of columns
+constexpr int COMPARE_SIZE = 64;                                                  // elements of sketches in shared memory
+constexpr int COMPARE_PER_THREAD = (COMPARE_ROWS * COMPARE_COLUMNS + 255) / 256;  // products of a thread
 
-// compare: the products of blocks with the blocks that they look at. Block (y, z, slot)
-// takes 16 of those that 36 blocks look at.
+// compare (score): block scores Â_ij = scale · q̃_i·k̃_j, in the given form (sketch.cuh), for the
+// completed blocks i and all j ≤ i (square: all pairs). Grid: (16 columns, 36 rows, slot), a
+// register-tiled product of the two operands in shared memory. With an `own` that is not q the
+// diagonal is scale · own_i·k̃_i. Bound by its multiply-adds, size for each pair.
 KERNEL(compare, CompareArgs, 256) {
 	SHARED(float, q, COMPARE_ROWS * (COMPARE_SIZE + 4));
 	SHARED(float, k, COMPARE_COLUMNS * (COMPARE_SIZE + 4));
 	SHARED(i32, pages, COMPARE_ROWS);
 	Block b;
-	int which = a.pairs.square ? EVERY : COMPLETED, base = blockIdx.y * COMPARE_ROWS, first_column = blockIdx.x * COMPARE_COLUMNS;
+	int which = a.scores.square ? EVERY : COMPLETED, base = blockIdx.y * COMPARE_ROWS, first_column = blockIdx.x * COMPARE_COLUMNS;
 	if (!block_of(a.g, blockIdx.z, base, which, b)) return;
 	int rows = min_of(b.blocks() - b.index, COMPARE_ROWS), first_row = b.index;
-	int columns = min_of(a.pairs.square ? b.blocks() : first_row + rows, first_column + COMPARE_COLUMNS) - first_column;
+	int columns = min_of(a.scores.square ? b.blocks() : first_row + rows, first_column + COMPARE_COLUMNS) - first_column;
 	if (columns <= 0) return;
-	for (int r = threadIdx.x; r < rows; r += blockDim.x) pages[r] = page_or(a.g, b, first_row + r);
-	float part[COMPARE_EACH][PARTS];
+	for (int r = threadIdx.x; r < rows; r += blockDim.x) pages[r] = page_or_own(a.g, b, first_row + r);
+	float part[COMPARE_PER_THREAD][DOT_PARTS];
 #pragma unroll
-	for (int o = 0; o < COMPARE_EACH; o++) {
+	for (int o = 0; o < COMPARE_PER_THREAD; o++) {
 #pragma unroll
-		for (int i = 0; i < PARTS; i++) part[o][i] = 0;
+		for (int i = 0; i < DOT_PARTS; i++) part[o][i] = 0;
 	}
 	for (int from = 0; from < a.size; from += COMPARE_SIZE) {
 		__syncthreads();
 		for (int i = threadIdx.x; i < (rows + columns) * COMPARE_SIZE; i += blockDim.x) {
 			int r = i / COMPARE_SIZE, e = i % COMPARE_SIZE;
 			float x = 0;
-			if (from + e < a.size) x = r < rows ? a.q[pages[r] * a.size + from + e] : a.k[page_or(a.g, b, first_column + r - rows) * a.size + from + e];
+			if (from + e < a.size) x = r < rows ? a.q[pages[r] * a.size + from + e] : a.k[page_or_own(a.g, b, first_column + r - rows) * a.size + from + e];
 			(r < rows ? q + r * (COMPARE_SIZE + 4) : k + (r - rows) * (COMPARE_SIZE + 4))[e] = x;
 		}
 		__syncthreads();
 #pragma unroll
-		for (int o = 0; o < COMPARE_EACH; o++) {
+		for (int o = 0; o < COMPARE_PER_THREAD; o++) {
 			int at = o * 256 + threadIdx.x, r = at / COMPARE_COLUMNS, c = at % COMPARE_COLUMNS;
 			if (r >= rows || c >= columns) continue;
 			const float *x = q + r * (COMPARE_SIZE + 4), *y = k + c * (COMPARE_SIZE + 4);
@@ -135,24 +140,25 @@ KERNEL(compare, CompareArgs, 256) {
 		}
 	}
 #pragma unroll
-	for (int o = 0; o < COMPARE_EACH; o++) {
+	for (int o = 0; o < COMPARE_PER_THREAD; o++) {
 		int at = o * 256 + threadIdx.x, r = at / COMPARE_COLUMNS, c = at % COMPARE_COLUMNS, i = first_row + r, j = first_column + c;
-		if (r >= rows || c >= columns || (!a.pairs.square && j > i)) continue;
-		float product = join_parts(part[o]);
-		if (i == j && a.own != a.q) product = product_of(a.own + pages[r] * a.size, a.k + page_or(a.g, b, j) * a.size, (int)a.size);
+		if (r >= rows || c >= columns || (!a.scores.square && j > i)) continue;
+		float product = reduce_parts(part[o]);
+		if (i == j && a.own != a.q) product = dot_parts(a.own + pages[r] * a.size, a.k + page_or_own(a.g, b, j) * a.size, (int)a.size);
 		product *= (float)a.scale;
 		count_nan(a.g, product);
 		int n;
-		row_of(a.pairs, a.g, b, i, n)[j] = shaped(product, a.form, a.log);
+		score_row(a.scores, a.g, b, i, n)[j] = apply_form(product, a.form, a.log);
 	}
 }
 
-// compare_shares makes the products of block b their shares of exp(product).
+// compare_shares (score) normalizes a row of block scores to its softmax, or its logarithm. Grid:
+// (block, 1, slot).
 KERNEL(compare_shares, CompareArgs, 256) {
 	Block b;
-	if (!block_of(a.g, blockIdx.z, blockIdx.x, a.pairs.square ? EVERY : COMPLETED, b)) return;
+	if (!block_of(a.g, blockIdx.z, blockIdx.x, a.scores.square ? EVERY : COMPLETED, b)) return;
 	int n;
-	float* x = row_of(a.pairs, a.g, b, b.index, n);
+	float* x = score_row(a.scores, a.g, b, b.index, n);
 	float top = -infinity();
 	for (int j = threadIdx.x; j < n; j += blockDim.x) top = max_of(top, x[j]);
 	top = reduce_block(top, -infinity(), Max());

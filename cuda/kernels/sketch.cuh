@@ -1,11 +1,11 @@
-// Blocks of PAGE positions that a call is about, and what they made of each other.
+// Blocks of PAGE positions and the scores between them.
 #pragma once
 
 #include "args.cuh"
 
-// Block is one of the blocks that a call's rows lie in.
+// Block is a block of a slot; a block is a page of the cache.
 struct Block {
-	int slot, index;  // whose block, and which of its blocks
+	int slot, index;  // index: among the slot's blocks
 	int page;
 	int first;  // position of the slot's first row of the call
 	int len;    // positions of the slot
@@ -15,11 +15,11 @@ struct Block {
 	__device__ int group() const { return slot + index - first / PAGE; }
 };
 
-// Which blocks of a slot a call is about: those that its rows lie in; and the
-// one before them where they start a block; all.
+// Which blocks of a slot a call covers: those its rows lie in; these and the block that they have
+// completed; or all.
 enum { TOUCHED, COMPLETED, EVERY };
 
-// block_of is block i of those of a slot; false if there is none.
+// block_of is covered block i of a slot; false if there is none.
 __device__ inline bool block_of(const PagedKV& g, int slot, int i, int which, Block& b) {
 	b.slot = slot;
 	b.first = first_position(g, slot);
@@ -36,51 +36,51 @@ __device__ inline bool block_of(const PagedKV& g, int slot, int i, int which, Bl
 	return b.page >= 0;
 }
 
-// page_or is the page of block i of b's slot; a failure gives b's own.
-__device__ inline int page_or(const PagedKV& g, const Block& b, int i) {
+// page_or_own is the page of block i of b's slot, or b's own after a failure, which is reported.
+__device__ inline int page_or_own(const PagedKV& g, const Block& b, int i) {
 	int page = page_of(g, b.slot, i);
 	return page < 0 ? b.page : page;
 }
 
-// Pairs are the numbers that blocks made of each other: [pages, width], or with
-// square [slots, width, width].
-struct Pairs {
+// BlockScores is a lower triangle of scores of blocks, row i beside page i, [pages, width], or,
+// square, [slots, width, width].
+struct BlockScores {
 	float* data;
 	i64 width, square;
 };
 
-// row_of is what block i of b's slot made of the blocks that it looks at, and how
-// many they are.
-__device__ inline float* row_of(const Pairs& p, const PagedKV& g, const Block& b, int i, int& n) {
+// score_row is row i of b's slot, and how many elements it has.
+__device__ inline float* score_row(const BlockScores& p, const PagedKV& g, const Block& b, int i, int& n) {
 	n = p.square ? b.blocks() : i + 1;
-	return p.data + (p.square ? b.slot * p.width + i : (i64)page_or(g, b, i)) * p.width;
+	return p.data + (p.square ? b.slot * p.width + i : (i64)page_or_own(g, b, i)) * p.width;
 }
 
-constexpr int HEADS_AHEAD = 32;  // heads of a row that are on their way at once
+constexpr int HEADS_IN_FLIGHT = 32;  // loads in flight of a thread
 
 // head_mean is element d of the mean of the heads of a row that belong to head h.
-__device__ __forceinline__ float head_mean(const float* row, int h, i64 heads, i64 all, i64 dim, i64 d) {
-	int n = (int)(all / heads);
+__device__ __forceinline__ float head_mean(const float* row, int h, i64 heads, i64 x_heads, i64 dim, i64 d) {
+	int n = (int)(x_heads / heads);
 	const float* from = row + h * n * dim + d;
 	float mean = 0;
-	for (int base = 0; base < n; base += HEADS_AHEAD) {
-		float v[HEADS_AHEAD];
+	for (int base = 0; base < n; base += HEADS_IN_FLIGHT) {
+		float v[HEADS_IN_FLIGHT];
 #pragma unroll
-		for (int u = 0; u < HEADS_AHEAD; u++) v[u] = base + u < n ? ld_cg(from + (base + u) * dim) : 0;
+		for (int u = 0; u < HEADS_IN_FLIGHT; u++) v[u] = base + u < n ? ld_cg(from + (base + u) * dim) : 0;
 #pragma unroll
-		for (int u = 0; u < HEADS_AHEAD; u++) mean += v[u];
+		for (int u = 0; u < HEADS_IN_FLIGHT; u++) mean += v[u];
 	}
 	return mean / (float)n;
 }
 
 enum { FORM_RAW, FORM_RELU, FORM_SOFTMAX };
 
-// A product of two sketches is added up in 16 parts, each of every 16th run of 4
-// elements, so that it has the same bits in every kernel.
-constexpr int PARTS = 16;
+// A product of sketches is summed in DOT_PARTS interleaved partial sums, each of every 16th run
+// of 4 elements, so that it has the same bits in every kernel.
+constexpr int DOT_PARTS = 16;
 
-// shaped is what is stored of a product, except for its share.
-__device__ inline float shaped(float product, i64 form, i64 log_of) {
+// apply_form makes a stored score of a product: NaN and infinities are 0, negative ones with relu
+// too; its ln|·| if asked for, where softmax does not come after.
+__device__ inline float apply_form(float product, i64 form, i64 log_of) {
 	if (product - product != 0 || (form == FORM_RELU && product < 0)) product = 0;
 	return form == FORM_SOFTMAX || !log_of ? product : (float)log(fabs((double)product));
 }

@@ -1,7 +1,7 @@
 // Importance sampling of values: device.Draws in device code.
 #pragma once
 
-#include "draw.cuh"
+#include "philox.cuh"
 
 // Values is device.Draws.
 struct Values {

@@ -1,18 +1,25 @@
-// Walks over the products of blocks, and the choice of blocks. Definitions: package cpu,
-// walk.go.
+// The walk of Sketch&Walk over block scores, and the selection of blocks by it. With W = Â^s
+// element by element (s the exponent), the first sparse layer starts with R = W and each further
+// one takes R ← R·W; row i of R then ranks the blocks of the rows in block i. Reference
+// implementation: package cpu. In logarithms, arith=log, with e = s·ln|Â|:
+//
+//	L'[i][j] = ln Σ_m exp(L[i][m] + e[m][j]),  less the row's maximum without column 0
+//
+// or as f64 values, arith=scaled, each row divided by its largest magnitude. A triangle has no
+// m > i and no j > m; square scores do.
 #include "walk.cuh"
 
 struct WalkArgs {
 	void* dst;        // [rows, width] f32 logarithms, or with values f64
-	const void* src;  // likewise; NULL starts
-	void* work;       // [slots, blocks, width] likewise
+	const void* src;  // R of the layer before, as dst; NULL: the first sparse layer
+	void* work;       // [slots, blocks, width] as dst; logarithms: LogSumExp [slots, runs, blocks, width]
 	i64 width, rows, values, exponent, slots, blocks;
-	i64 run;  // m of a sum in work; of logarithms
-	Pairs pairs;
+	i64 run;  // terms m of a partial sum; only of logarithms
+	BlockScores scores;
 	PagedKV g;
 };
 
-// power is x to the n, n at least 1.
+// power is xⁿ, n ≥ 1.
 __device__ inline double power(double x, i64 n) {
 	double y = 1;
 	for (; n > 0; n /= 2) {
@@ -24,21 +31,21 @@ __device__ inline double power(double x, i64 n) {
 
 constexpr int WALK_WARPS = 8;
 
-// walk sums elements of the rows of touched blocks into work: Σ_m src[m]·pairs[m][j]^exponent
-// of values. Block (b, z, slot) takes 32 elements of a row; a warp takes every 8th m.
+// walk: Σ_m src[m]·scores[m][j]^exponent of f64 values into work. Grid: (touched block, 32
+// elements, slot); a warp takes every WALK_WARPS-th m, and the warps' sums are added in order.
 KERNEL(walk, WalkArgs, WALK_WARPS * WARP) {
 	SHARED(double, sums, WALK_WARPS * WARP);
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
 	int end, j = blockIdx.y * WARP + lane();
-	const float* own = row_of(a.pairs, a.g, b, b.index, end);
+	const float* own = score_row(a.scores, a.g, b, b.index, end);
 	if ((int)blockIdx.y * WARP >= end) return;
-	const double* src = (const double*)a.src + walk_row(b, a.slots, a.rows) * a.width;
+	const double* src = (const double*)a.src + walk_row_index(b, a.slots, a.rows) * a.width;
 	double sum = 0;
-	int start = a.pairs.square ? 0 : blockIdx.y * WARP;  // blocks before made nothing of these
+	int start = a.scores.square ? 0 : blockIdx.y * WARP;  // a triangle has no scores before
 	for (int m = start + warp(); m < end && a.src; m += WALK_WARPS) {
 		int width;
-		const float* row = row_of(a.pairs, a.g, b, m, width);
+		const float* row = score_row(a.scores, a.g, b, m, width);
 		if (j < min_of(width, end)) sum += src[m] * power(row[j], a.exponent);
 	}
 	sums[threadIdx.x] = sum;
@@ -48,14 +55,14 @@ KERNEL(walk, WalkArgs, WALK_WARPS * WARP) {
 	((double*)a.work)[((i64)blockIdx.z * a.blocks + blockIdx.x) * a.width + j] = a.src ? sum : power(own[j], a.exponent);
 }
 
-// walk_store divides each row of values by its largest element but the first. Block
-// (b, 0, slot) takes a row.
+// walk_store divides each row of values by its largest magnitude but that of column 0. Grid:
+// (touched block, 1, slot).
 KERNEL(walk_store, WalkArgs, 256) {
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
 	int end;
-	row_of(a.pairs, a.g, b, b.index, end);
-	double* dst = (double*)a.dst + walk_row(b, a.slots, a.rows) * a.width;
+	score_row(a.scores, a.g, b, b.index, end);
+	double* dst = (double*)a.dst + walk_row_index(b, a.slots, a.rows) * a.width;
 	const double* x = (const double*)a.work + ((i64)blockIdx.z * a.blocks + blockIdx.x) * a.width;
 	double top = 0;
 	for (int j = min_of(1, end - 1) + threadIdx.x; j < end; j += blockDim.x) top = max_of(top, fabs(x[j]));
@@ -63,16 +70,16 @@ KERNEL(walk_store, WalkArgs, 256) {
 	for (int j = threadIdx.x; j < end; j += blockDim.x) dst[j] = top > 0 ? x[j] / top : x[j];
 }
 
-// Of logarithms, Σ_m exp(src[m] + exponent·pairs[m][j]) is a product of two matrices of
-// exp, each less the largest of its row or column over a run of WALK_RUN of the m, so
-// that no number is above 1. A sum that is nearly nothing may have lost a term; it is
-// added up again, term by term.
+// Of logarithms the walk is a product of two matrices of exponentials, exp(L[i][m] - max_m) and
+// exp(e[m][j] - max_m), both maxima over WALK_RUN terms, so that nothing overflows. A sum that is
+// nearly 0 may have lost a term to underflow and is computed again term by term. Cost: i²/2
+// multiply-adds a row of triangles.
 
-constexpr int WALK_RUN = 256;     // of the m
-constexpr int WALK_ROWS = 32;     // touched blocks at once
+constexpr int WALK_RUN = 256;     // terms of a tile
+constexpr int WALK_ROWS = 32;     // touched blocks of a tile
 constexpr int WALK_COLUMNS = 32;  // elements of their rows
 constexpr int WALK_PAD = 4;
-constexpr float WALK_LEAST = 0x1p-90f;
+constexpr float WALK_MIN_SUM = 0x1p-90f;
 
 // WalkTile is the shared memory of walk_logs.
 struct WalkTile {
@@ -81,62 +88,63 @@ struct WalkTile {
 		float pairs[WALK_RUN][WALK_COLUMNS];
 		float sums[WALK_WARPS][WALK_ROWS][WALK_COLUMNS];
 	};
-	float tops[2][WALK_WARPS][WALK_COLUMNS];  // of rows, of columns: by each warp
+	float tops[2][WALK_WARPS][WALK_COLUMNS];  // maxima of each warp: of rows, of columns
 };
 
-// runs_of is how many runs a row has in work.
-__device__ inline int runs_of(const WalkArgs& a) { return (int)((a.width + a.run - 1) / a.run); }
+// run_count is how many partial sums an element has in work.
+__device__ inline int run_count(const WalkArgs& a) { return (int)((a.width + a.run - 1) / a.run); }
 
-// first_run is the first of the runs that made something of element j and those beside it.
-__device__ inline int first_run(const WalkArgs& a, int j) { return a.pairs.square ? 0 : j / WALK_COLUMNS * WALK_COLUMNS / (int)a.run; }
+// first_run is the first partial sum of element j and the elements of its tile.
+__device__ inline int first_run(const WalkArgs& a, int j) { return a.scores.square ? 0 : j / WALK_COLUMNS * WALK_COLUMNS / (int)a.run; }
 
-// slow_sum is the sum over m from lo to hi, term by term.
-__device__ inline LogSum slow_sum(const WalkArgs& a, const Block& b, const float* src, int j, int lo, int hi) {
-	LogSum sum = {-infinity(), 0};
+// exact_sum is the sum over [lo, hi) term by term.
+__device__ inline LogSumExp exact_sum(const WalkArgs& a, const Block& b, const float* src, int j, int lo, int hi) {
+	LogSumExp sum = {-infinity(), 0};
 	for (int m = lo; m < hi; m++) {
 		int width;
-		const float* row = row_of(a.pairs, a.g, b, m, width);
-		if (j < width) sum.add(term(src[m] + row[j] * (float)a.exponent), 1);
+		const float* row = score_row(a.scores, a.g, b, m, width);
+		if (j < width) sum.add(log_term(src[m] + row[j] * (float)a.exponent), 1);
 	}
 	return sum;
 }
 
-// walk_logs leaves the sums over one run of the m in work, WALK_RUN of them at a time.
-// Block (x, y, slot·runs + run) takes 32 elements of the rows of 32 touched blocks. A warp
-// takes 32 of the m.
+// walk_logs: partial sums over `run` terms, WALK_RUN at a time. Grid: (32 touched blocks, 32
+// elements, slot · runs + run); a warp takes 32 of the terms of a tile, a lane 4 rows and 8
+// columns of the product, and the warps' sums meet in shared memory. Bound by multiply-adds and by
+// the exponentials of the tile, 32 + 32 for each term.
 KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
 	DYNAMIC_SHARED(WalkTile, t);
-	int runs = runs_of(a), run = blockIdx.z % runs, slot = blockIdx.z / runs;
+	int runs = run_count(a), run = blockIdx.z % runs, slot = blockIdx.z / runs;
 	Block b;
 	if (!block_of(a.g, slot, blockIdx.x * WALK_ROWS, TOUCHED, b)) return;
-	int rows = min_of(b.blocks() - b.index, WALK_ROWS), most = a.pairs.square ? b.blocks() : b.index + rows;
-	int column = blockIdx.y * WALK_COLUMNS, start = a.pairs.square ? 0 : column, run_end = min_of((run + 1) * (int)a.run, most);
-	if (column >= most || run * a.run >= most || run < first_run(a, column)) return;
-	auto end_of = [&](int r) { return a.pairs.square ? most : b.index + r + 1; };
-	int first_row = (int)walk_row(b, a.slots, a.rows);
+	int rows = min_of(b.blocks() - b.index, WALK_ROWS), max_blocks = a.scores.square ? b.blocks() : b.index + rows;
+	int column = blockIdx.y * WALK_COLUMNS, start = a.scores.square ? 0 : column, run_end = min_of((run + 1) * (int)a.run, max_blocks);
+	if (column >= max_blocks || run * a.run >= max_blocks || run < first_run(a, column)) return;
+	auto end_of = [&](int r) { return a.scores.square ? max_blocks : b.index + r + 1; };
+	int first_row = (int)walk_row_index(b, a.slots, a.rows);
 	auto from_of = [&](int r) {
-		int row = first_row + r;  // the rows of one slot go round
+		int row = first_row + r;  // rows of a single slot wrap around
 		if (row >= a.rows) row -= (int)a.rows;
 		return (const float*)a.src + row * a.width;
 	};
-	constexpr int EACH = WALK_ROWS / WALK_WARPS;  // rows of a warp at the end
-	LogSum all[EACH];
+	constexpr int EACH = WALK_ROWS / WALK_WARPS;  // rows of a warp when sums meet
+	LogSumExp all[EACH];
 #pragma unroll
 	for (int k = 0; k < EACH; k++) all[k] = {-infinity(), 0};
 	for (int base = run * (int)a.run; base < run_end; base += WALK_RUN) {
 		if (base + WALK_RUN <= start) continue;
-		// src, a thread for each m
+		// exp(L): one thread per term.
 		int m = base + threadIdx.x;
 #pragma unroll
 		for (int r = 0; r < WALK_ROWS; r++) {
 			bool in = r < rows && m >= start && m < end_of(r);
-			t->src[threadIdx.x][r] = in ? term(from_of(r)[m]) : -infinity();
+			t->src[threadIdx.x][r] = in ? log_term(from_of(r)[m]) : -infinity();
 		}
-		// pairs, a warp for 32 of the m, a lane for each element; lane i knows row i.
+		// exp(e): 32 terms per warp, one lane per element; lane i looks up the row of term i.
 		float x[WARP], top = -infinity();
 		int width = 0;
-		const float* pairs = row_of(a.pairs, a.g, b, min_of(m, most - 1), width);
-		if (m >= most) width = 0;
+		const float* pairs = score_row(a.scores, a.g, b, min_of(m, max_blocks - 1), width);
+		if (m >= max_blocks) width = 0;
 #pragma unroll
 		for (int i = 0; i < WARP; i++) {
 			const float* row = (const float*)__shfl_sync(FULL_MASK, (u64)pairs, i);
@@ -145,7 +153,7 @@ KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
 		}
 #pragma unroll
 		for (int i = 0; i < WARP; i++) {
-			x[i] = term(x[i] * (float)a.exponent);
+			x[i] = log_term(x[i] * (float)a.exponent);
 			top = max_of(top, x[i]);
 		}
 		t->tops[1][warp()][lane()] = top;
@@ -167,14 +175,14 @@ KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
 		}
 		__syncwarp();
 
-		// A lane takes 4 rows and 8 columns.
+		// The product: a lane takes 4 rows and 8 columns.
 		float sum[4][8];
 #pragma unroll
 		for (int r = 0; r < 4; r++) {
 #pragma unroll
 			for (int c = 0; c < 8; c++) sum[r][c] = 0;
 		}
-		int row = lane() / 4 * 4, first = lane() % 4 * 8, last = min_of(most - base, (warp() + 1) * WARP);
+		int row = lane() / 4 * 4, first = lane() % 4 * 8, last = min_of(max_blocks - base, (warp() + 1) * WARP);
 #pragma unroll 4
 		for (int i = warp() * WARP; i < last; i++) {
 			float p[4], q[8];
@@ -199,7 +207,7 @@ KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
 		for (int k = 0; k < EACH; k++) {
 			int r = k * WALK_WARPS + warp(), j = column + lane();
 			if (r >= rows || j >= end_of(r)) continue;
-			LogSum part = {-infinity(), 0};
+			LogSumExp part = {-infinity(), 0};
 			row_top = -infinity();
 			for (int w = 0; w < WALK_WARPS; w++) {
 				part.sum += t->sums[w][r][lane()];
@@ -207,7 +215,7 @@ KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
 			}
 			if (row_top > -infinity() && column_top > -infinity()) {
 				part.top = row_top + column_top;
-				if (part.sum < WALK_LEAST) part = slow_sum(a, b, from_of(r), j, max_of(base, start), min_of(base + WALK_RUN, end_of(r)));
+				if (part.sum < WALK_MIN_SUM) part = exact_sum(a, b, from_of(r), j, max_of(base, start), min_of(base + WALK_RUN, end_of(r)));
 			}
 			all[k].add(part.top, part.sum);
 		}
@@ -217,39 +225,39 @@ KERNEL(walk_logs, WalkArgs, WALK_WARPS * WARP) {
 	for (int k = 0; k < EACH; k++) {
 		int r = k * WALK_WARPS + warp(), j = column + lane();
 		if (r >= rows || j >= end_of(r)) continue;
-		((LogSum*)a.work)[(((i64)slot * runs + run) * a.blocks + blockIdx.x * WALK_ROWS + r) * a.width + j] = all[k];
+		((LogSumExp*)a.work)[(((i64)slot * runs + run) * a.blocks + blockIdx.x * WALK_ROWS + r) * a.width + j] = all[k];
 	}
 }
 
-// pick_blocks lists the blocks with the largest elements in the row of b; key(j) is
-// that of element j.
+// select_blocks_any is select_blocks for rows of any length and type; key(j) is the radix key of
+// element j.
 template <class K, class Key>
-__device__ inline void pick_blocks(const PickArgs& a, const Block& b, Key key) {
+__device__ inline void select_blocks_any(const SelectBlocksArgs& a, const Block& b, Key key) {
 	if (b.group() >= a.groups) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, b.group(), a.groups, 0);
 		return;
 	}
 	int p = max_of(b.first, b.index * PAGE), n = b.index + 1;
 	u64 seen = 0;
-	for (int j = threadIdx.x; j < n; j += blockDim.x) seen += sees_block(a.span, p, j);
+	for (int j = threadIdx.x; j < n; j += blockDim.x) seen += block_visible(a.span, p, j);
 	seen = reduce_block(seen, (u64)0, Plus());
-	i64 want = pick_of(a, (i64)seen);
-	bool all = want >= (i64)seen, zero = !a.open && sees_block(a.span, p, 0);
-	// The best, after those that are read in any case: its own, and block 0.
+	i64 want = block_budget(a, (i64)seen);
+	bool all = want >= (i64)seen, zero = !a.open && block_visible(a.span, p, 0);
+	// The forced members, the row's own block and block 0, do not compete.
 	i64 k = max_of(want - 1 - (zero ? 1 : 0), (i64)0);
-	auto among = [&](i64 j, K& x) {
+	auto competes = [&](i64 j, K& x) {
 		x = key(j);
-		return (a.open || j < b.index) && !(zero && j == 0) && sees_block(a.span, p, (int)j);
+		return (a.open || j < b.index) && !(zero && j == 0) && block_visible(a.span, p, (int)j);
 	};
-	Cut<K> cut = everything<K>();
-	if (!all && k > 0) cut = select<K, u32>(n, (u64)k, [&](i64 j, K& x) { return (u32)among(j, x); });
-	Picker<K> start = picker(cut, n, among), in = start;
+	Threshold<K> cut = select_all<K>();
+	if (!all && k > 0) cut = radix_select<K, u32>(n, (u64)k, [&](i64 j, K& x) { return (u32)competes(j, x); });
+	Selector<K> start = make_selector(cut, n, competes), in = start;
 	auto takes = [&](i64 j) {
 		K x;
-		bool candidate = among(j, x), best = candidate && k > 0 && in.takes(x);
-		return all ? sees_block(a.span, p, (int)j) : best || j == b.index || (zero && j == 0);
+		bool candidate = competes(j, x), best = candidate && k > 0 && in.takes(x);
+		return all ? block_visible(a.span, p, (int)j) : best || j == b.index || (zero && j == 0);
 	};
-	Run r = run_of(n);
+	ThreadRange r = thread_range(n);
 	u64 mine = 0, total;
 	for (i64 j = r.lo; j < r.hi; j++) mine += takes(j);
 	u64 to = scan_block(mine, total);
@@ -260,36 +268,35 @@ __device__ inline void pick_blocks(const PickArgs& a, const Block& b, Key key) {
 	if (threadIdx.x == 0) a.count[b.group()] = (i32)total;
 }
 
-// top_blocks lists for each touched block the blocks with the largest elements
-// in its row. Block (b, 0, slot) takes a list.
-KERNEL(top_blocks, PickArgs, 1024) {
+// top_blocks (select) lists the blocks with the largest elements in the row of each touched block.
+// Grid: (touched block, 1, slot).
+KERNEL(top_blocks, SelectBlocksArgs, 1024) {
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
-	i64 from = walk_row(b, a.slots, a.n) * a.width;
+	i64 from = walk_row_index(b, a.slots, a.n) * a.width;
 	for (int j = threadIdx.x; j <= b.index; j += blockDim.x) count_nan(a.g, a.values ? ((const double*)a.rows)[from + j] : (double)((const float*)a.rows)[from + j]);
-	SHARED(u32, keys, PICK_MOST);
-	if (!a.values && b.index < PICK_MOST) {
-		for (int j = threadIdx.x; j <= b.index; j += blockDim.x) keys[j] = key_of(((const float*)a.rows)[from + j]);
-		pick_keys(a, b, keys);
+	SHARED(u32, keys, MAX_SELECT_KEYS);
+	if (!a.values && b.index < MAX_SELECT_KEYS) {
+		for (int j = threadIdx.x; j <= b.index; j += blockDim.x) keys[j] = radix_key(((const float*)a.rows)[from + j]);
+		select_blocks(a, b, keys);
 		return;
 	}
 	if (a.values)
-		pick_blocks<u64>(a, b, [&](i64 j) { return wide_key_of(((const double*)a.rows)[from + j]); });
+		select_blocks_any<u64>(a, b, [&](i64 j) { return radix_key64(((const double*)a.rows)[from + j]); });
 	else
-		pick_blocks<u32>(a, b, [&](i64 j) { return key_of(((const float*)a.rows)[from + j]); });
+		select_blocks_any<u32>(a, b, [&](i64 j) { return radix_key(((const float*)a.rows)[from + j]); });
 }
 
 struct WalkTopArgs {
 	WalkArgs w;
-	PickArgs p;  // index NULL: no choice
+	SelectBlocksArgs p;  // index NULL: nothing is selected
 };
 
-// finish_row divides a row of logarithms by its largest element but the first, and
-// chooses. All threads call it; at(j) is element j, asked for once. keys, which may be
-// NULL where nothing is chosen, has room for all of them.
-template <class RowPosition>
-__device__ inline void finish_row(const WalkTopArgs& a, const Block& b, int end, u32* keys, RowPosition at) {
-	float *to = (float*)a.w.dst + walk_row(b, a.w.slots, a.w.rows) * a.w.width, top = -infinity();
+// finish_row normalizes a row of logarithms and selects blocks by it. at(j) is element j, called
+// once. keys has room for a row, or is NULL where nothing is selected. All threads call it.
+template <class ElementAt>
+__device__ inline void finish_row(const WalkTopArgs& a, const Block& b, int end, u32* keys, ElementAt at) {
+	float *to = (float*)a.w.dst + walk_row_index(b, a.w.slots, a.w.rows) * a.w.width, top = -infinity();
 	for (int j = threadIdx.x; j < end; j += blockDim.x) {
 		float y = at(j);
 		to[j] = y;
@@ -301,23 +308,24 @@ __device__ inline void finish_row(const WalkTopArgs& a, const Block& b, int end,
 		if (top > -infinity()) to[j] = y -= top;
 		if (!a.p.index || j > b.index) continue;
 		count_nan(a.w.g, y);
-		keys[j] = key_of(y);
+		keys[j] = radix_key(y);
 	}
-	if (a.p.index) pick_keys(a.p, b, keys);
+	if (a.p.index) select_blocks(a.p, b, keys);
 }
 
-// walk_join makes the rows of the sums of walk_logs. Block (b, 0, slot) takes a row.
+// walk_join: the rows of R from the partial sums of walk_logs, and the selection. Grid: (touched
+// block, 1, slot).
 KERNEL(walk_join, WalkTopArgs, 1024) {
 	DYNAMIC_SHARED(u32, keys);
 	Block b;
 	if (!block_of(a.w.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
-	int end, runs = runs_of(a.w);
-	const float* own = row_of(a.w.pairs, a.w.g, b, b.index, end);
+	int end, runs = run_count(a.w);
+	const float* own = score_row(a.w.scores, a.w.g, b, b.index, end);
 	finish_row(a, b, end, keys, [&](int j) {
 		if (!a.w.src) return (float)a.w.exponent * own[j];
-		LogSum all = {-infinity(), 0};
+		LogSumExp all = {-infinity(), 0};
 		for (int r = first_run(a.w, j); r * a.w.run < end; r++) {
-			LogSum part = ((const LogSum*)a.w.work)[(((i64)blockIdx.z * runs + r) * a.w.blocks + blockIdx.x) * a.w.width + j];
+			LogSumExp part = ((const LogSumExp*)a.w.work)[(((i64)blockIdx.z * runs + r) * a.w.blocks + blockIdx.x) * a.w.width + j];
 			all.add(part.top, part.sum);
 		}
 		return all.sum > 0 ? all.top + logf(all.sum) : -infinity();

@@ -1,14 +1,15 @@
-// Rows of logarithms that a walk leaves, and the choice of blocks by them.
+// Rows of a walk and the selection of blocks by them, for walk.cu and walk_decode.cu.
 #pragma once
 
-#include "rank.cuh"
+#include "radix_select.cuh"
 #include "sketch.cuh"
 
-// walk_row is the number of the row of a block in a tensor of n rows.
-__device__ inline i64 walk_row(const Block& b, i64 slots, i64 n) { return slots > 1 ? b.slot : b.index % (int)n; }
+// walk_row_index is the row of a block in a tensor of n rows: of its slot, or, of one slot, the
+// block's index modulo n.
+__device__ inline i64 walk_row_index(const Block& b, i64 slots, i64 n) { return slots > 1 ? b.slot : b.index % (int)n; }
 
-// LogSum is ln Σ exp, term by term.
-struct LogSum {
+// LogSumExp is a running Σ exp: the maximum and the sum relative to it.
+struct LogSumExp {
 	float top, sum;
 
 	__device__ void add(float t, float s) {
@@ -24,45 +25,45 @@ struct LogSum {
 
 constexpr float LOG2_E = 1.4426950408889634f;
 
-// term is a logarithm, or none of what is not a number.
-__device__ __forceinline__ float term(float x) { return x > -infinity() ? x : -infinity(); }
+// log_term is a logarithm; NaN is -Inf.
+__device__ __forceinline__ float log_term(float x) { return x > -infinity() ? x : -infinity(); }
 
-struct PickArgs {
+struct SelectBlocksArgs {
 	i32 *index, *count;  // [groups, cap], [groups]
 	const void* rows;    // [n, width] f32, or with values f64
 	i64 groups, cap, n, width, values, slots;
-	i64 of;  // blocks; 0: by share
+	i64 blocks;  // budget in blocks; 0: share
 	f64 share;
-	i64 open;  // block 0 has to compete
+	i64 open;  // block 0 competes instead of being forced, and so does the row's own
 	Span span;
 	PagedKV g;
 };
 
-// sees_block reports whether the row at p sees any position of block j.
-__device__ inline bool sees_block(const Span& s, int p, int j) {
+// block_visible reports whether the row at p sees any position of block j.
+__device__ inline bool block_visible(const Span& s, int p, int j) {
 	int last = min_of(j * PAGE + PAGE - 1, p), sink = min_of(last, (int)s.sink - 1);
 	return sees(s, p, last) || (sink >= j * PAGE && sees(s, p, sink));
 }
 
-// pick_of is Pick.Of.
-__device__ inline i64 pick_of(const PickArgs& a, i64 n) {
-	i64 k = a.of ? a.of : max_of((i64)2, (i64)ceil(a.share * (double)n - 1e-9));
+// block_budget is how many of n visible blocks are selected, device.Pick.Of.
+__device__ inline i64 block_budget(const SelectBlocksArgs& a, i64 n) {
+	i64 k = a.blocks ? a.blocks : max_of((i64)2, (i64)ceil(a.share * (double)n - 1e-9));
 	return k > n || n <= 2 ? n : k;
 }
 
-constexpr int PICK_MOST = 4096;  // the most blocks of a row whose keys fit in shared memory
-constexpr u32 KEY_ALWAYS = 0xffffffffu;  // above every number's
+constexpr int MAX_SELECT_KEYS = 4096;    // longest row whose keys fit in shared memory
+constexpr u32 KEY_FORCED = 0xffffffffu;  // larger than the key of any number
 
-constexpr int PICK_EACH = 8;  // keys that a thread holds
+constexpr int KEYS_PER_THREAD = 8;  // of a thread, in registers
 
-// cut_of is where the want-th largest of the keys lies; a key of 0 takes no part. There
-// are at least so many. It finds two bits of it at a time: few instructions, which a block
-// that is alone with them has to fetch. All threads call it.
-__device__ inline Cut<u32> cut_of(const u32* keys, int n, u32 want) {
-	SHARED(u32, counts, 2 * WARP);  // of each warp: of three keys that are tried, 10 bits each
-	u32 mine[PICK_EACH], least = 0, above = 0;  // above: so many are more than least
+// kth_key is the threshold at the want-th largest key; there are at least so many, and key 0
+// takes no part. Two bits of it a round, keys in registers: its instructions are few, because a
+// block that runs alone on its multiprocessor waits for each to be fetched. All threads call it.
+__device__ inline Threshold<u32> kth_key(const u32* keys, int n, u32 want) {
+	SHARED(u32, counts, 2 * WARP);                     // of each warp: counts for three candidates, 10 bits each
+	u32 mine[KEYS_PER_THREAD], prefix = 0, above = 0;  // above: keys larger than the threshold so far
 #pragma unroll
-	for (int i = 0; i < PICK_EACH; i++) {
+	for (int i = 0; i < KEYS_PER_THREAD; i++) {
 		int at = i * (int)blockDim.x + (int)threadIdx.x;
 		mine[i] = at < n ? keys[at] : 0;
 	}
@@ -70,7 +71,7 @@ __device__ inline Cut<u32> cut_of(const u32* keys, int n, u32 want) {
 	for (int shift = 30; shift >= 0; shift -= 2) {
 		u32 many = 0;
 #pragma unroll
-		for (int i = 0; i < PICK_EACH; i++) many += (mine[i] >= (least | 1u << shift)) + ((mine[i] >= (least | 2u << shift)) << 10) + ((mine[i] >= (least | 3u << shift)) << 20);
+		for (int i = 0; i < KEYS_PER_THREAD; i++) many += (mine[i] >= (prefix | 1u << shift)) + ((mine[i] >= (prefix | 2u << shift)) << 10) + ((mine[i] >= (prefix | 3u << shift)) << 20);
 		many = warp_add(many);
 		u32* at = counts + shift / 2 % 2 * WARP;
 		if (lane() == 0) at[warp()] = many;
@@ -79,27 +80,28 @@ __device__ inline Cut<u32> cut_of(const u32* keys, int n, u32 want) {
 		u32 low = warp_add(many & 1023), middle = warp_add(many >> 10 & 1023), high = warp_add(many >> 20);
 		u32 digit = high >= want ? 3 : middle >= want ? 2 : low >= want ? 1 : 0;
 		if (digit < 3) above = digit == 2 ? high : digit == 1 ? middle : low;
-		least |= digit << shift;
+		prefix |= digit << shift;
 	}
-	Cut<u32> cut = {least, want - above};
+	Threshold<u32> cut = {prefix, want - above};
 	return cut;
 }
 
-// leave_out makes the keys of blocks 0 that the row of b at p does not see, and gives how
-// many are left. All threads call it.
-static __device__ NOINLINE u32 leave_out(const Span& span, int p, int n, u32* keys) {
+// mask_invisible sets the keys of blocks that the row at p does not see to 0 and returns how many
+// are left. All threads call it.
+static __device__ NOINLINE u32 mask_invisible(const Span& span, int p, int n, u32* keys) {
 	u32 seen = 0;
 	for (int j = threadIdx.x; j < n; j += blockDim.x) {
-		bool in = sees_block(span, p, j);
+		bool in = block_visible(span, p, j);
 		if (!in) keys[j] = 0;
 		seen += in;
 	}
 	return reduce_block(seen, 0u, Plus());
 }
 
-// pick_keys lists the blocks with the largest keys in the row of b, as many as keys has,
-// which it changes. All threads call it, and have written keys.
-__device__ inline void pick_keys(const PickArgs& a, const Block& b, u32* keys) {
+// select_blocks lists the blocks with the largest keys in the row of b: the forced members, block
+// 0 and its own, and the best others, ascending, ties to the lowest. It overwrites keys, which
+// all threads have written. All threads call it.
+__device__ inline void select_blocks(const SelectBlocksArgs& a, const Block& b, u32* keys) {
 	if (b.group() >= a.groups) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, b.group(), a.groups, 0);
 		return;
@@ -107,22 +109,22 @@ __device__ inline void pick_keys(const PickArgs& a, const Block& b, u32* keys) {
 	int n = b.index + 1;
 	u32 seen = n;
 	__syncthreads();
-	if (a.span.back != 0 || a.span.drop != 0) seen = leave_out(a.span, max_of(b.first, b.index * PAGE), n, keys);
+	if (a.span.back != 0 || a.span.drop != 0) seen = mask_invisible(a.span, max_of(b.first, b.index * PAGE), n, keys);
 	__syncthreads();
-	i64 want = pick_of(a, (i64)seen);
+	i64 want = block_budget(a, (i64)seen);
 	bool zero = !a.open && keys[0] != 0;
-	// The best, after those that are read in any case: its own, and block 0.
+	// The forced members do not compete.
 	i64 k = max_of(want - 1 - (zero ? 1 : 0), (i64)0);
-	Cut<u32> cut = {0, 0};  // of all that are seen
+	Threshold<u32> cut = {0, 0};  // selects every visible block
 	if (want < (i64)seen) {
 		__syncthreads();
 		if (threadIdx.x == 0 && !a.open) keys[b.index] = 0;
 		if (threadIdx.x == 0 && zero) keys[0] = 0;
 		__syncthreads();
-		cut = k > 0 ? cut_of(keys, n, (u32)k) : Cut<u32>{KEY_ALWAYS - 1, 0};
+		cut = k > 0 ? kth_key(keys, n, (u32)k) : Threshold<u32>{KEY_FORCED - 1, 0};
 		__syncthreads();
-		if (threadIdx.x == 0) keys[b.index] = KEY_ALWAYS;
-		if (threadIdx.x == 0 && zero) keys[0] = KEY_ALWAYS;
+		if (threadIdx.x == 0) keys[b.index] = KEY_FORCED;
+		if (threadIdx.x == 0 && zero) keys[0] = KEY_FORCED;
 		__syncthreads();
 	}
 	i32* index = a.index + b.group() * a.cap;

@@ -1,17 +1,17 @@
-// The largest scores at a plan's edges, and the positions near them, on tensor cores:
-// edge_max and near of stripe.cu for the rows of one slot over a cache in half
-// precision; edge_max also in flash_wide.cu. What is selected hangs on scores, so queries enter as two halves, which
-// together have 22 bits.
-#include "stripe.cuh"
+// Anchor max and selection within a margin on tensor cores, m16n8k16, for the rows of one slot
+// over an f16 cache; checked against select_margin.cu. A selection depends on every bit of a
+// score, so queries enter as a sum of two halves, 22 bits.
+#include "select_margin.cuh"
 #include "tiles.cuh"
 
-// KeyPage is a page of keys of one head.
+// KeyTile16 is a page of keys of one kv head in shared memory, rows padded by 8 halves against
+// bank conflicts.
 template <int DIM>
-struct alignas(16) KeyPage {
+struct alignas(16) KeyTile16 {
 	u16 k[PAGE * (DIM + 8)];
 
-	// bring begins to copy block b of the slot as far as position last.
-	__device__ void bring(const PagedKV& g, int kv_head, int b, int last) {
+	// copy starts copying block b of the slot, as far as position last; -1 copies zeros.
+	__device__ void copy(const PagedKV& g, int kv_head, int b, int last) {
 		constexpr int PIECES = DIM / 8;
 		int page = b >= 0 ? page_of(g, 0, b) : -1;
 		for (int i = threadIdx.x; i < PAGE * PIECES; i += blockDim.x) {
@@ -23,9 +23,9 @@ struct alignas(16) KeyPage {
 	}
 };
 
-// score multiplies 16 queries with a page of keys.
+// score_page multiplies 16 queries with a page of keys.
 template <int DIM>
-__device__ __forceinline__ void score(float (&s)[PAGE / 8][4], const u32 (&high)[DIM / 16][4], const u32 (&low)[DIM / 16][4], const KeyPage<DIM>& page) {
+__device__ __forceinline__ void score_page(float (&s)[PAGE / 8][4], const u32 (&high)[DIM / 16][4], const u32 (&low)[DIM / 16][4], const KeyTile16<DIM>& page) {
 #pragma unroll
 	for (int n = 0; n < PAGE / 8; n++) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
 #pragma unroll
@@ -42,11 +42,11 @@ __device__ __forceinline__ void score(float (&s)[PAGE / 8][4], const u32 (&high)
 	}
 }
 
-// edge_max_many: block (b, h) takes 64 positions of head h that start at a multiple
-// of 64, each of its warps 16.
+// anchor_max_mma (score): grid (64 positions, head), a warp taking 16 rows. Pages of keys are
+// double-buffered with cp.async. Bound by tensor throughput, two products a page for the halves.
 template <int DIM>
-__device__ __forceinline__ void edge_max_many(const EdgeArgs& a) {
-	SHARED(KeyPage<DIM>, keys, 2);
+__device__ __forceinline__ void anchor_max_mma(const AnchorMaxArgs& a) {
+	SHARED(KeyTile16<DIM>, keys, 2);
 	int first = first_position(a.g, 0), rows = (int)a.g.rows, h = blockIdx.y;
 	if (first < 0) return;
 	int tile = first / PAGE + blockIdx.x, lo = max_of(tile * PAGE, first), last = min_of((tile + 1) * PAGE, first + rows) - 1;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void edge_max_many(const EdgeArgs& a) {
 	plan.middle = MIDDLE_NONE;
 	Entries none = {nullptr, nullptr, 0};
 	Tiles w = tiles_of(plan, none, lo, last);
-	if (w.all > 0) keys[0].bring(a.g, kv_head, w.page(0), last);
+	if (w.all > 0) keys[0].copy(a.g, kv_head, w.page(0), last);
 
 	u32 high[DIM / 16][4], low[DIM / 16][4];
 	int p[2];
@@ -67,13 +67,13 @@ __device__ __forceinline__ void edge_max_many(const EdgeArgs& a) {
 	RowMask see[2] = {row_mask(plan, p[0]), row_mask(plan, p[1])};
 	for (int t = 0; t < w.all; t++) {
 		if (t + 1 < w.all)
-			keys[(t + 1) % 2].bring(a.g, kv_head, w.page(t + 1), last);
+			keys[(t + 1) % 2].copy(a.g, kv_head, w.page(t + 1), last);
 		else
 			cp_async_commit();
 		cp_async_wait<1>();
 		__syncthreads();
 		float s[PAGE / 8][4];
-		score<DIM>(s, high, low, keys[t % 2]);
+		score_page<DIM>(s, high, low, keys[t % 2]);
 		int from = w.page(t) * PAGE + lane() % 4 * 2;
 #pragma unroll
 		for (int n = 0; n < PAGE / 8; n++) {
@@ -94,24 +94,25 @@ __device__ __forceinline__ void edge_max_many(const EdgeArgs& a) {
 	}
 }
 
-KERNEL(edge_max_64, EdgeArgs, 128) { edge_max_many<64>(a); }
-KERNEL(edge_max_128, EdgeArgs, 128) { edge_max_many<128>(a); }
+KERNEL(edge_max_64, AnchorMaxArgs, 128) { anchor_max_mma<64>(a); }
+KERNEL(edge_max_128, AnchorMaxArgs, 128) { anchor_max_mma<128>(a); }
 
-constexpr int NEAR_WARPS = 4;
+constexpr int MARGIN_WARPS = 4;
 
-// near_many: block (group·kvheads + kv head, z) takes every gridDim.y-th page for all
-// heads of a kv head. A warp takes a head, 16 of the group's blocks of rows at a time.
+// select_margin_mma (score and select): grid (group · kv heads + kv head, z), block z taking every
+// gridDim.y-th page for all heads of the kv head, so that a page is read once for them; a warp
+// takes a head, 16 of the group's blocks of rows at a time. Bound by reading K once a group.
 template <int DIM>
-__device__ __forceinline__ void near_many(const NearArgs& a) {
-	SHARED(KeyPage<DIM>, keys, 2);
-	int kv_head = blockIdx.x % (int)a.g.heads, ratio = (int)(a.heads / a.g.heads);
+__device__ __forceinline__ void select_margin_mma(const MarginArgs& a) {
+	SHARED(KeyTile16<DIM>, keys, 2);
+	int kv_head = blockIdx.x % (int)a.g.heads, group_heads = (int)(a.heads / a.g.heads);
 	RowGroup r;
-	if (!group_of(a, blockIdx.x / (int)a.g.heads, r)) return;
+	if (!row_group(a, blockIdx.x / (int)a.g.heads, r)) return;
 	int lo = (int)a.plan.sink, hi = min_of(recent_of(a.plan, r.from), r.from + 1);
-	float unit = 1 / sqrtf((float)DIM), gap = (float)a.gap;
-	auto middle = [&](int b) { return b < a.words && b * PAGE < hi && (b + 1) * PAGE > lo; };
-	for (int member = warp(); member < (ratio + NEAR_WARPS - 1) / NEAR_WARPS * NEAR_WARPS; member += NEAR_WARPS) {
-		int h = kv_head * ratio + min_of(member, ratio - 1);
+	float unit = 1 / sqrtf((float)DIM), margin = (float)a.margin;
+	auto in_region = [&](int b) { return b < a.words && b * PAGE < hi && (b + 1) * PAGE > lo; };
+	for (int member = warp(); member < (group_heads + MARGIN_WARPS - 1) / MARGIN_WARPS * MARGIN_WARPS; member += MARGIN_WARPS) {
+		int h = kv_head * group_heads + min_of(member, group_heads - 1);
 		u32 high[DIM / 16][4], low[DIM / 16][4];
 		float top[2];
 		auto load = [&](int at) {
@@ -121,28 +122,28 @@ __device__ __forceinline__ void near_many(const NearArgs& a) {
 			for (int u = 0; u < 2; u++) top[u] = there(u) ? a.top[row(u)] : infinity();
 		};
 		load(0);
-		keys[0].bring(a.g, kv_head, middle((int)blockIdx.y) ? (int)blockIdx.y : -1, r.from);
-		for (int b = blockIdx.y, turn = 0; b < a.words; b += gridDim.y, turn ^= 1) {
-			keys[turn ^ 1].bring(a.g, kv_head, middle(b + (int)gridDim.y) ? b + (int)gridDim.y : -1, r.from);
+		keys[0].copy(a.g, kv_head, in_region((int)blockIdx.y) ? (int)blockIdx.y : -1, r.from);
+		for (int b = blockIdx.y, stage = 0; b < a.words; b += gridDim.y, stage ^= 1) {
+			keys[stage ^ 1].copy(a.g, kv_head, in_region(b + (int)gridDim.y) ? b + (int)gridDim.y : -1, r.from);
 			cp_async_wait<1>();
 			__syncthreads();
-			u32 bits = 0, broken = 0;  // bits of columns 8·n + lane%4·2 + i at 2·n + i
-			for (int at = 0; at < r.blocks && middle(b); at += 16) {
+			u32 bits = 0, has_nan = 0;  // bit 2n + i is column 8n + 2·(lane%4) + i
+			for (int at = 0; at < r.blocks && in_region(b); at += 16) {
 				if (r.blocks > 16) load(at);
 				float s[PAGE / 8][4];
-				score<DIM>(s, high, low, keys[turn]);
+				score_page<DIM>(s, high, low, keys[stage]);
 #pragma unroll
 				for (int n = 0; n < PAGE / 8; n++) {
 #pragma unroll
 					for (int i = 0; i < 4; i++) {
-						bits |= (u32)(top[i / 2] - s[n][i] * unit <= gap) << (n * 2 + i % 2);
-						broken |= (u32)(s[n][i] != s[n][i]);
+						bits |= (u32)(top[i / 2] - s[n][i] * unit <= margin) << (n * 2 + i % 2);
+						has_nan |= (u32)(s[n][i] != s[n][i]);
 					}
 				}
-				if (!broken) continue;
+				if (!has_nan) continue;
 				for (int i = 0; i < PAGE / 2; i++) {
 					int j = b * PAGE + i / 4 * 8 + lane() % 4 * 2 + i % 2;
-					bool counts = member < ratio && at + lane() / 4 + i / 2 % 2 * 8 < r.blocks && j >= lo && j < hi && sees(a.plan.span, r.from, j);
+					bool counts = member < group_heads && at + lane() / 4 + i / 2 % 2 * 8 < r.blocks && j >= lo && j < hi && sees(a.plan.span, r.from, j);
 #pragma unroll
 					for (int n = 0; n < PAGE / 8; n++) {
 						if (counts && n == i / 4) count_nan(a.g, s[n][i % 4]);
@@ -150,19 +151,19 @@ __device__ __forceinline__ void near_many(const NearArgs& a) {
 				}
 			}
 			for (int m = 4; m < WARP; m *= 2) bits |= __shfl_xor_sync(FULL_MASK, bits, m);
-			u64 near = 0;
+			u64 within = 0;
 			for (int l = 0; l < 4; l++) {
 				u32 of = __shfl_sync(FULL_MASK, bits, l);
-				for (int n = 0; n < PAGE / 8; n++) near |= (u64)(of >> n * 2 & 3) << (n * 8 + l * 2);
+				for (int n = 0; n < PAGE / 8; n++) within |= (u64)(of >> n * 2 & 3) << (n * 8 + l * 2);
 			}
 			u64 listed = 0, found = 0;
 			for (int u = 0; u < 2; u++) {
 				int i = lane() + u * WARP, j = b * PAGE + i;
-				bool in = j >= lo && j < hi && sees(a.plan.span, r.from, j), is = in && (near >> i & 1);
-				listed |= (u64)__ballot_sync(FULL_MASK, is || (in && j < a.twice)) << u * WARP;
+				bool in = j >= lo && j < hi && sees(a.plan.span, r.from, j), is = in && (within >> i & 1);
+				listed |= (u64)__ballot_sync(FULL_MASK, is || (in && j < a.double_before)) << u * WARP;
 				found |= (u64)__ballot_sync(FULL_MASK, is) << u * WARP;
 			}
-			if (lane() == 0 && member < ratio) {
+			if (lane() == 0 && member < group_heads) {
 				u64* marks = a.marks + ((r.list + h) * a.words + b) * 2;
 				marks[0] = listed;
 				marks[1] = found;
@@ -174,5 +175,5 @@ __device__ __forceinline__ void near_many(const NearArgs& a) {
 	}
 }
 
-KERNEL(near_64, NearArgs, 128) { near_many<64>(a); }
-KERNEL(near_128, NearArgs, 128) { near_many<128>(a); }
+KERNEL(near_64, MarginArgs, 128) { select_margin_mma<64>(a); }
+KERNEL(near_128, MarginArgs, 128) { select_margin_mma<128>(a); }

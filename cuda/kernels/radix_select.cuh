@@ -1,47 +1,48 @@
-// Selection by rank: the largest numbers first, the lowest index among equals,
-// and what is not a number last. A block selects from one row, every thread
-// from a run of neighbours, so that runs and ranks are in the order of indices.
+// Radix select by one thread block, as RAFT's select_k and CUB's radix sorts order keys: the
+// largest first, ties to the lowest index, NaN as -Inf. Every thread owns a run of consecutive
+// elements, so that per-thread counts and ranks are in the order of indices and compaction is
+// stable.
 #pragma once
 
 #include "args.cuh"
 #include "reduce.cuh"
 
-// key orders floats as unsigned numbers; nothing is below the key of -Inf.
-__device__ inline u32 key_of(float x) {
+// radix_key maps floats to unsigned integers of the same order; no key is below that of -Inf.
+__device__ inline u32 radix_key(float x) {
 	if (x != x) x = -infinity();
-	u32 b = __float_as_uint(x + 0.0f);  // -0 is 0
+	u32 b = __float_as_uint(x + 0.0f);  // -0 equals 0
 	return b >> 31 ? ~b : b | 0x80000000u;
 }
 
-// number_of is the number that has a key.
-__device__ inline float number_of(u32 key) { return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key); }
+// from_radix_key is the inverse of radix_key.
+__device__ inline float from_radix_key(u32 key) { return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key); }
 
-// wide_key_of orders doubles in the same way.
-__device__ inline u64 wide_key_of(double x) {
+// radix_key64 is radix_key of doubles.
+__device__ inline u64 radix_key64(double x) {
 	if (x != x) x = -(double)infinity();
 	u64 b = (u64)__double_as_longlong(x + 0.0);
 	return b >> 63 ? ~b : b | 1ull << 63;
 }
 
-constexpr u32 KEY_LOWEST = 0x007fffffu;  // of -Inf
+constexpr u32 KEY_NEG_INF = 0x007fffffu;  // radix_key(-Inf)
 
-// Run is the part of a row that a thread looks at.
-struct Run {
+// ThreadRange is a thread's run of elements of a row.
+struct ThreadRange {
 	i64 lo, hi;
 };
 
-__device__ inline Run run_of(i64 n) {
+__device__ inline ThreadRange thread_range(i64 n) {
 	i64 each = (n + blockDim.x - 1) / blockDim.x;
-	Run r = {min_of((i64)threadIdx.x * each, n), min_of((i64)(threadIdx.x + 1) * each, n)};
+	ThreadRange r = {min_of((i64)threadIdx.x * each, n), min_of((i64)(threadIdx.x + 1) * each, n)};
 	return r;
 }
 
-// list_marked lists the positions whose bits are set in marks, [words], ascending.
-// All threads of the block call it, and are told how many there are.
-__device__ inline u64 list_marked(const u64* marks, i64 words, i32* index, i32& count, i64 cap, Failure* failure) {
-	constexpr int PIECE = 16;  // bits that a thread takes at a time
+// bitmap_to_list lists the set bits of a bitmap [words], ascending, and returns their number;
+// more than cap are a failure. All threads call it.
+__device__ inline u64 bitmap_to_list(const u64* marks, i64 words, i32* index, i32& count, i64 cap, Failure* failure) {
+	constexpr int PIECE = 16;  // bits of a thread at a time
 	const u16* pieces = (const u16*)marks;
-	Run r = run_of(words * (PAGE / PIECE));
+	ThreadRange r = thread_range(words * (PAGE / PIECE));
 	u64 mine = 0, total;
 	for (i64 w = r.lo; w < r.hi; w++) mine += __popc(pieces[w]);
 	u64 to = scan_block(mine, total);
@@ -57,48 +58,48 @@ __device__ inline u64 list_marked(const u64* marks, i64 words, i32* index, i32& 
 	return total;
 }
 
-// Cut divides a row: what lies above the key is selected, and of those equal to
-// it the first ties.
+// Threshold divides a row: elements with larger keys are selected, and the first `ties` of those
+// with an equal key.
 template <class K>
-struct Cut {
+struct Threshold {
 	K key;
 	u64 ties;
 };
 
-// everything selects a whole row.
+// select_all is the threshold of a whole row.
 template <class K>
-__device__ inline Cut<K> everything() {
-	Cut<K> cut = {0, ~0ull};
+__device__ inline Threshold<K> select_all() {
+	Threshold<K> cut = {0, ~0ull};
 	return cut;
 }
 
-// Picker walks over a thread's run, in order.
+// Selector applies a threshold to a thread's run, in order.
 template <class K>
-struct Picker {
-	Cut<K> cut;
-	u64 rank;  // of the next one equal to the key
+struct Selector {
+	Threshold<K> cut;
+	u64 rank;  // among equal keys of the row
 
 	__device__ bool takes(K key) { return key > cut.key || (key == cut.key && rank++ < cut.ties); }
 };
 
-// picker starts a walk; all threads of the block call it. among says whether
-// element i takes part, and what its key is.
-template <class K, class Among>
-__device__ inline Picker<K> picker(Cut<K> cut, i64 n, Among among) {
-	Run r = run_of(n);
+// make_selector counts the equal keys before each thread's run. candidate(i, key) says whether
+// element i takes part and sets its key. All threads call it.
+template <class K, class Candidate>
+__device__ inline Selector<K> make_selector(Threshold<K> cut, i64 n, Candidate candidate) {
+	ThreadRange r = thread_range(n);
 	u64 equal = 0, total;
 	for (i64 i = r.lo; i < r.hi; i++) {
 		K key;
-		if (among(i, key) && key == cut.key) equal++;
+		if (candidate(i, key) && key == cut.key) equal++;
 	}
-	Picker<K> p = {cut, scan_block(equal, total)};
+	Selector<K> p = {cut, scan_block(equal, total)};
 	return p;
 }
 
-// add_to_bins adds weights to bins; the warp calls it together. Most keys of a row
-// share a bin, and lanes that add to one wait for each other, so the first two bins
-// are added up in the warp.
-__device__ inline void add_to_bins(unsigned long long* bins, int bin, u64 w) {
+// histogram_add adds a weight of each lane to its bin. The keys of a row mostly share their first
+// digits, and atomics on one address serialize, so two bins are aggregated in the warp first. All
+// lanes call it.
+__device__ inline void histogram_add(unsigned long long* bins, int bin, u64 w) {
 	unsigned left = __ballot_sync(FULL_MASK, w > 0);
 	for (int round = 0; round < 2 && left; round++) {
 		int leader = __ffs((int)left) - 1, theirs = __shfl_sync(FULL_MASK, bin, leader);
@@ -111,8 +112,8 @@ __device__ inline void add_to_bins(unsigned long long* bins, int bin, u64 w) {
 	if (w > 0) atomicAdd(&bins[bin], (unsigned long long)w);
 }
 
-// add_to_bins of weights that are 0 or 1.
-__device__ inline void add_to_bins(u32* bins, int bin, u32 w) {
+// histogram_add of weights 0 and 1, aggregated by ballot.
+__device__ inline void histogram_add(u32* bins, int bin, u32 w) {
 	unsigned left = __ballot_sync(FULL_MASK, w > 0);
 	for (int round = 0; round < 2 && left; round++) {
 		int leader = __ffs((int)left) - 1, theirs = __shfl_sync(FULL_MASK, bin, leader);
@@ -124,18 +125,18 @@ __device__ inline void add_to_bins(u32* bins, int bin, u32 w) {
 	if (w > 0) atomicAdd(&bins[bin], 1u);
 }
 
-// select finds where the weights of elements, the largest keys first, reach
-// want: those above the key weigh less than want, those equal to it reach it. It
-// selects everything when all together do not. weigh gives the key and the weight
-// of element i; a weight of 0 takes no part. Equal keys have equal weights. With Sum
-// u32 weights are 0 or 1.
-template <class K, class Sum = unsigned long long, class Weigh>
-__device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
+// radix_select finds the threshold at which the weights of the elements, the largest keys first,
+// reach want, 8 bits of the key a pass; the whole row if they do not. weight(i, key) is element
+// i's weight and sets its key; weight 0 takes no part, and equal keys have equal weights. Weights
+// are integers, so that sums are exact in any order: 1 each for top-k, shares in fixed point for
+// top-p. Sum = u32 needs weights of 0 and 1. All threads call it.
+template <class K, class Sum = unsigned long long, class Weight>
+__device__ inline Threshold<K> radix_select(i64 n, u64 want, Weight weight) {
 	SHARED(Sum, bins, 256);
 	SHARED(u64, found, 2);
 	constexpr int first = 8 * sizeof(K) - 8;
-	K prefix = 0;   // of the key of the border, as far as it is known
-	u64 above = 0;  // what lies above it weighs
+	K prefix = 0;   // the digits of the threshold that are known
+	u64 above = 0;  // weight of the keys above it
 	for (int shift = first; shift >= 0; shift -= 8) {
 		__syncthreads();
 		for (int i = threadIdx.x; i < 256; i += blockDim.x) bins[i] = 0;
@@ -143,12 +144,12 @@ __device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
 		for (i64 base = 0; base < n; base += blockDim.x) {
 			i64 i = base + threadIdx.x;
 			K key = 0;
-			Sum w = i < n ? weigh(i, key) : 0;
+			Sum w = i < n ? weight(i, key) : 0;
 			if (shift != first && key >> (shift + 8) != prefix >> (shift + 8)) w = 0;
-			add_to_bins(bins, (int)(key >> shift) & 255, w);
+			histogram_add(bins, (int)(key >> shift) & 255, w);
 		}
 		__syncthreads();
-		if (warp() == 0) {  // lane i has the bins from 255 - 8·i down
+		if (warp() == 0) {  // lane i has bins 255 - 8i down to 248 - 8i
 			u64 part = 0;
 			for (int i = 0; i < 8; i++) part += bins[255 - lane() * 8 - i];
 			u64 before = above + part;
@@ -168,32 +169,32 @@ __device__ inline Cut<K> select(i64 n, u64 want, Weigh weigh) {
 			}
 		}
 		__syncthreads();
-		if ((i64)found[0] < 0) return everything<K>();
+		if ((i64)found[0] < 0) return select_all<K>();
 		prefix |= (K)found[0] << shift;
 		above = found[1];
 	}
-	// How many are equal to the key, and what one of them weighs.
-	u64 count = 0, weight = 0;
+	// The elements equal to the threshold, and what each of them weighs.
+	u64 count = 0, each = 0;
 	for (i64 i = threadIdx.x; i < n; i += blockDim.x) {
 		K key;
-		u64 w = weigh(i, key);
+		u64 w = weight(i, key);
 		if (w > 0 && key == prefix) {
 			count++;
-			weight = w;
+			each = w;
 		}
 	}
 	count = reduce_block(count, (u64)0, Plus());
-	weight = reduce_block(weight, (u64)0, Max());
-	u64 ties = (want - above + weight - 1) / weight;
-	Cut<K> cut = {prefix, min_of(ties, count)};
+	each = reduce_block(each, (u64)0, Max());
+	u64 ties = (want - above + each - 1) / each;
+	Threshold<K> cut = {prefix, min_of(ties, count)};
 	return cut;
 }
 
-// compact lists what a cut of keys selects, where a key of 0 takes no part; all
-// threads call it. Each warp takes a run of neighbours, so that ties go to the first.
-// It returns how many they are; put(to, i, key) gets element i and its place.
+// compact calls put(place, i, key) for what a threshold selects of keys in shared memory, in
+// order, and returns how many they are; key 0 takes no part. Each warp takes a run of consecutive
+// elements, so that ties go to the lowest. All threads call it.
 template <class Put>
-__device__ inline int compact(const u32* keys, int n, Cut<u32> cut, Put put) {
+__device__ inline int compact(const u32* keys, int n, Threshold<u32> cut, Put put) {
 	SHARED(int, parts, 2 * WARP);
 	int warps = blockDim.x / WARP, each = (n + warps * WARP - 1) / (warps * WARP) * WARP;
 	int lo = min_of(warp() * each, n), hi = min_of(lo + each, n), above = 0, equal = 0;
@@ -238,8 +239,8 @@ __device__ inline int compact(const u32* keys, int n, Cut<u32> cut, Put put) {
 	return all;
 }
 
-// sort_down puts n numbers, a power of two, into descending order; all threads call it.
-__device__ inline void sort_down(u64* x, int n) {
+// bitonic_sort_down sorts n numbers, a power of two, in descending order. All threads call it.
+__device__ inline void bitonic_sort_down(u64* x, int n) {
 	for (int run = 2; run <= n; run *= 2) {
 		for (int by = run / 2; by > 0; by /= 2) {
 			__syncthreads();

@@ -1,17 +1,20 @@
-// How much attention positions get, and which of them stay. Definitions: package
-// cpu, usage.go.
-#include "rank.cuh"
+// Heavy hitters (H2O): the sum of the softmax weights that each position has received, per kv
+// head, and the eviction of all but the largest and the newest. Reference implementation: package
+// cpu.
+#include "radix_select.cuh"
 #include "shares.cuh"
 
-// states: block (t·splits + s, set, slot) finds the state of split s of what each
-// vector of tile t reads.
+// states (score): the softmax state (max, Σ exp2) of each vector (a row and head), in splits of
+// the pages. Grid: (tile of VECTORS · splits + split, head group, slot); a thread takes a key of
+// the page against EACH vectors and merges at the end in a fixed order. Bound by its
+// multiply-adds, dim for each pair of a vector and a position.
 KERNEL(states, StatesArgs, 256) {
 	DYNAMIC_SHARED(float, shared);
 	SHARED(Entries, lists, VECTORS);
 	SHARED(SoftmaxState, parts, VECTORS* PAGE);
-	int slot = blockIdx.z, set = (int)a.set + blockIdx.y, first = first_position(a.g, slot), splits = (int)a.splits, split = blockIdx.x % splits;
+	int slot = blockIdx.z, head_group = (int)a.set + blockIdx.y, first = first_position(a.g, slot), splits = (int)a.splits, split = blockIdx.x % splits;
 	if (first < 0) return;
-	Vectors x = vectors_of(a.g, a.q, slot, first, set, a.heads, a.run);
+	Vectors x = vectors_of(a.g, a.q, slot, first, head_group, a.heads, a.run);
 	KeyTile t = key_tile(shared, lists, a.g.dim);
 	load_vectors(t, x, a.g, a.plan, blockIdx.x / splits * VECTORS);
 	SoftmaxState mine[EACH];
@@ -41,9 +44,8 @@ KERNEL(states, StatesArgs, 256) {
 	}
 }
 
-// take_states merges the splits of the vectors in hand: their top, and one over
-// their sum.
-__device__ inline void take_states(SoftmaxState* to, const SoftmaxState* states, const KeyTile& t, int n, i64 splits) {
+// merge_states merges the splits of the vectors in shared memory: their max, and 1 / their sum.
+__device__ inline void merge_states(SoftmaxState* to, const SoftmaxState* states, const KeyTile& t, int n, i64 splits) {
 	for (int v = threadIdx.x; v < VECTORS && t.from + v < n; v += blockDim.x) {
 		const SoftmaxState* of = states + (t.from + v) * splits;
 		SoftmaxState all = {EMPTY_MAX, 0};
@@ -55,8 +57,8 @@ __device__ inline void take_states(SoftmaxState* to, const SoftmaxState* states,
 	__syncthreads();
 }
 
-struct UsageArgs {
-	float* sum;      // [slots, kvheads, width]
+struct AddWeightsArgs {
+	float* sum;      // [slots, kvheads, width], as hold_share has it
 	const float* q;  // [rows, heads, dim]
 	const SoftmaxState* states;
 	i64 heads, splits, width;
@@ -64,15 +66,16 @@ struct UsageArgs {
 	Plan plan;
 };
 
-// add_weights: block (b, h, slot) adds to the sums of the positions of page b for
-// kv head h what each row reads of them.
-KERNEL(add_weights, UsageArgs, 256) {
+// add_weights (summarize) adds to the sum of each position what the appended rows gave it,
+// Σ softmax over rows and heads of the kv head; scores are computed a second time instead of
+// stored. Grid: (page, kv head, slot); threads as in states. -Inf marks an evicted position.
+KERNEL(add_weights, AddWeightsArgs, 256) {
 	DYNAMIC_SHARED(float, shared);
 	SHARED(Entries, lists, VECTORS);
 	SHARED(SoftmaxState, tops, VECTORS);
 	SHARED(float, sums, 256);
 	SHARED(double, faint, 256);
-	int slot = blockIdx.z, set = blockIdx.y, b = blockIdx.x, first = first_position(a.g, slot), last = first + (int)a.g.rows - 1;
+	int slot = blockIdx.z, head_group = blockIdx.y, b = blockIdx.x, first = first_position(a.g, slot), last = first + (int)a.g.rows - 1;
 	if (first < 0 || b * PAGE > last) return;
 	if (last >= a.width) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_SCORES, last, a.width, 0);
@@ -80,16 +83,16 @@ KERNEL(add_weights, UsageArgs, 256) {
 	}
 	int page = page_of(a.g, slot, b);
 	if (page < 0) return;
-	Vectors x = vectors_of(a.g, a.q, slot, first, set, a.heads, a.heads / a.g.heads);
+	Vectors x = vectors_of(a.g, a.q, slot, first, head_group, a.heads, a.heads / a.g.heads);
 	KeyTile t = key_tile(shared, lists, a.g.dim);
 	load_keys(t, a.g, page, x.kv_head, min_of(PAGE, last + 1 - b * PAGE));
-	const SoftmaxState* states = a.states + ((i64)slot * gridDim.y + set) * x.n * a.splits;
+	const SoftmaxState* states = a.states + ((i64)slot * gridDim.y + head_group) * x.n * a.splits;
 	float mine = 0;
-	double tiny = 0;  // what is below TINY_SHARE
+	double tiny = 0;  // weights below TINY_SHARE
 	for (int from = max_of(b * PAGE - first, 0) * x.run / VECTORS * VECTORS; from < x.n; from += VECTORS) {
 		load_vectors(t, x, a.g, a.plan, from);
 		if (a.plan.middle != MIDDLE_ALL && !any_reads(t, x, a.plan, b)) continue;
-		take_states(tops, states, t, x.n, a.splits);
+		merge_states(tops, states, t, x.n, a.splits);
 		float s[EACH];
 		score_tile(s, t, x, a.g, a.plan, b);
 		for (int u = 0; u < EACH; u++) {
@@ -107,7 +110,7 @@ KERNEL(add_weights, UsageArgs, 256) {
 	__syncthreads();
 	int j = b * PAGE + threadIdx.x;
 	if (threadIdx.x >= PAGE || j > last) return;
-	float* sum = a.sum + ((i64)slot * a.g.heads + set) * a.width + j;
+	float* sum = a.sum + ((i64)slot * a.g.heads + head_group) * a.width + j;
 	float all = j < first ? *sum : 0;
 	if (all == -infinity()) return;
 	tiny = 0;
@@ -122,22 +125,23 @@ KERNEL(add_weights, UsageArgs, 256) {
 	*sum = hold_share((double)all + tiny);
 }
 
-struct KeepArgs {
+struct EvictArgs {
 	i32 *index, *count;  // [slots, kvheads, cap], [slots, kvheads]
 	float* sum;          // [slots, kvheads, width]
-	const i32* since;    // [slots]
+	const i32* since;    // [slots]: the length that shares are of; 0: the row's position
 	i64 cap, width;
-	i64 best;
-	f64 best_share;
-	i64 newest;
-	f64 newest_share;
+	i64 heavy;
+	f64 heavy_share;
+	i64 recent;
+	f64 recent_share;
 	Span span;
 	PagedKV g;
 };
 
-// keep_best: block (h, slot) lists what stays of the positions before the newest
-// one, and drops the others.
-KERNEL(keep_best, KeepArgs, 1024) {
+// keep_best (select and evict) lists the heavy hitters and the newest of the positions before the
+// row's own, and evicts the others for good: their sum becomes -Inf. Grid: (kv head, slot); radix
+// select and a stable compaction.
+KERNEL(keep_best, EvictArgs, 1024) {
 	int slot = blockIdx.y, p = first_position(a.g, slot);
 	if (p < 0) return;
 	if (p >= a.width) {
@@ -148,20 +152,20 @@ KERNEL(keep_best, KeepArgs, 1024) {
 	float* sum = a.sum + list * a.width;
 	int since = a.since[slot] == 0 ? p : a.since[slot];
 	auto of = [&](f64 share, i64 count) { return min_of(share > 0 ? (i64)floor(share * (double)since + 1e-9) : count, (i64)p); };
-	i64 best = of(a.best_share, a.best), newest = of(a.newest_share, a.newest);
+	i64 heavy = of(a.heavy_share, a.heavy), recent = of(a.recent_share, a.recent);
 	auto stays = [&](i64 j) { return sum[j] > -infinity() && sees(a.span, p, (int)j); };
 	auto old = [&](i64 j, u32& key) {
-		key = key_of(sum[j]);
-		return j < p - newest && stays(j);
+		key = radix_key(sum[j]);
+		return j < p - recent && stays(j);
 	};
-	Cut<u32> cut = {~0u, 0};  // nothing
-	if (best > 0) cut = select<u32>(p, (u64)best, [&](i64 j, u32& key) { return (u64)old(j, key); });
-	Picker<u32> start = picker(cut, p, old), in = start;
+	Threshold<u32> cut = {~0u, 0};  // selects nothing
+	if (heavy > 0) cut = radix_select<u32>(p, (u64)heavy, [&](i64 j, u32& key) { return (u64)old(j, key); });
+	Selector<u32> start = make_selector(cut, p, old), in = start;
 	auto takes = [&](i64 j) {
 		u32 key;
-		return old(j, key) ? in.takes(key) : j >= p - newest && stays(j);
+		return old(j, key) ? in.takes(key) : j >= p - recent && stays(j);
 	};
-	Run r = run_of(p);
+	ThreadRange r = thread_range(p);
 	u64 mine = 0, total;
 	for (i64 j = r.lo; j < r.hi; j++) mine += takes(j);
 	u64 to = scan_block(mine, total);

@@ -1,0 +1,140 @@
+// Page bounds, the index of Quest: for every sub-page (PAGE / sub_pages positions), kv head
+// and channel c the minimum and the maximum of its keys. Σ_c max(q_c·min_c, q_c·max_c) is an
+// upper bound on q·k over the sub-page, so a row is ranked by 2/size of the bytes of K, size
+// being the positions of a sub-page. Reference implementation: package cpu.
+#include "newest.cuh"
+#include "radix_select.cuh"
+
+struct BoundsArgs {
+	void* bounds;  // [pages, kvheads, sub_pages, 2·dim] in the cache's type: minima, then maxima
+	i64 sub_pages;
+	PagedKV g;  // g.rows: rows that were just appended to each slot
+};
+
+// key_bounds (summarize) computes the bounds of the sub-pages that the appended rows lie in, from
+// all their stored keys. Grid: (touched page, kv head, slot). One thread per channel of a
+// sub-page, so that a warp reads consecutive channels of a key. Bound by reading those keys.
+KERNEL(key_bounds, BoundsArgs, 256) {
+	int slot = blockIdx.z, first = first_position(a.g, slot), dim = (int)a.g.dim, size = PAGE / (int)a.sub_pages;
+	if (first < 0) return;
+	int b = first / PAGE + blockIdx.x, n = min_of(first + (int)a.g.rows - b * PAGE, PAGE);
+	if (n <= 0) return;
+	int page = page_of(a.g, slot, b);
+	if (page < 0) return;
+	int from = max_of(first - b * PAGE, 0) / size;
+	for (int i = from * dim + threadIdx.x; i < (n + size - 1) / size * dim; i += blockDim.x) {
+		int sub_page = i / dim, d = i % dim;
+		float min_k = infinity(), max_k = -infinity();
+		for (int j = sub_page * size; j < min_of((sub_page + 1) * size, n); j++) {
+			float x = load_kv(a.g.k, a.g.half, kv_offset(a.g, page, blockIdx.y, j) + d);
+			if (x < min_k) min_k = x;
+			if (x > max_k) max_k = x;
+		}
+		i64 to = (((i64)page * a.g.heads + blockIdx.y) * a.sub_pages + sub_page) * 2 * dim + d;
+		if (a.g.half) {
+			((u16*)a.bounds)[to] = to_half(min_k);
+			((u16*)a.bounds)[to + dim] = to_half(max_k);
+		} else {
+			((float*)a.bounds)[to] = min_k;
+			((float*)a.bounds)[to + dim] = max_k;
+		}
+	}
+}
+
+struct BoundScoresArgs {
+	float* dst;      // [slots, head_groups, width]
+	const float* q;  // [slots, heads, dim]
+	const void* bounds;
+	i64 heads, head_groups, width, sub_pages;
+	PagedKV g;
+};
+
+// bound_scores (score): dst = Σ_{h in group} Σ_c max(q_hc·min_c, q_hc·max_c) for each sub-page up
+// to the row's own. Grid: (slot, head group, z), block z taking every gridDim.z-th page; one warp
+// per sub-page, its lanes over the channels. The sign of q_c says which of the two products is
+// larger, so that a lane reads one bound only. Bound by reading the bounds once per group.
+KERNEL(bound_scores, BoundScoresArgs, 256) {
+	int slot = blockIdx.x, head_group = blockIdx.y, p = first_position(a.g, slot), dim = (int)a.g.dim, size = PAGE / (int)a.sub_pages;
+	if (p < 0) return;
+	int group_heads = (int)(a.heads / a.head_groups), kv_head = head_group * (int)a.g.heads / (int)a.head_groups;
+	const float* q = a.q + ((i64)slot * a.heads + head_group * group_heads) * dim;
+	float* out = a.dst + ((i64)slot * a.head_groups + head_group) * a.width;
+	for (int b = blockIdx.z; b <= p / PAGE; b += gridDim.z) {
+		int page = page_of(a.g, slot, b);
+		if (page < 0) return;
+		for (int i = warp(); i < a.sub_pages && b * PAGE + i * size <= p; i += blockDim.x / WARP) {
+			i64 from = (((i64)page * a.g.heads + kv_head) * a.sub_pages + i) * 2 * dim;
+			float sum = 0;
+			for (int d = lane(); d < group_heads * dim; d += WARP) {
+				float x = q[d];
+				sum += x * load_kv(a.bounds, a.g.half, from + d % dim + (x < 0 ? 0 : dim));
+			}
+			sum = reduce_warp(sum, Plus());
+			if (lane() == 0) out[b * a.sub_pages + i] = sum;
+		}
+	}
+}
+
+struct SelectSubPagesArgs {
+	i32 *index, *count;   // [slots, head_groups, cap], [slots, head_groups]
+	const float* scores;  // [slots, head_groups, width]
+	i64 head_groups, width, cap, sub_pages;
+	i64 budget;  // positions, unless share > 0
+	f64 share;
+	i64 min_selected;
+	Span span;
+	PagedKV g;
+};
+
+// top_parts (select) lists the row's own sub-page and the best of those before it, ties to the
+// lowest: budget / size of them in all, at least min_selected, and all of them where the budget
+// covers the row. The list is ascending positions, or page numbers where a sub-page is a page.
+// Grid: (slot, head group). Radix select, then a stable compaction (count, scan, write). Bound by
+// the latency of its passes over one row of scores in L2.
+KERNEL(top_parts, SelectSubPagesArgs, 256) {
+	int slot = blockIdx.x, p = first_position(a.g, slot), size = PAGE / (int)a.sub_pages;
+	if (p < 0) return;
+	i64 list = (i64)slot * a.head_groups + blockIdx.y;
+	const float* x = a.scores + list * a.width;
+	int own = p / size;
+	i64 budget = a.share > 0 ? (i64)floor(a.share * (double)(p + 1) + 1e-9) : a.budget;
+	i64 k = budget > p ? own : max_of(max_of(a.min_selected, (i64)1), budget / size) - 1;  // besides the row's own
+	bool open = a.span.back == 0 && a.span.drop == 0;
+	auto seen = [&](i64 sub_page, u32& key) {
+		key = radix_key(x[sub_page]);
+		bool in = open;
+		for (int j = (int)sub_page * size; j < (sub_page + 1) * size && !in; j++) in = sees(a.span, p, j);
+		return in;
+	};
+	// The entries of a sub-page: the positions of it that the row sees, or the page.
+	auto each = [&](i64 sub_page, auto f) {
+		if (size == PAGE) return f((i32)sub_page);
+		for (int j = (int)sub_page * size; j < (sub_page + 1) * size && j <= p; j++) {
+			if (sees(a.span, p, j)) f(j);
+		}
+	};
+	Threshold<u32> cut = {~0u, 0};  // selects nothing
+	if (k > 0) cut = radix_select<u32>(own, (u64)k, [&](i64 sub_page, u32& key) { return (u64)seen(sub_page, key); });
+	Selector<u32> start = make_selector(cut, own, seen), in = start;
+	ThreadRange r = thread_range(own);
+	u64 mine = 0, total;
+	u32 key;
+	for (i64 sub_page = r.lo; sub_page < r.hi; sub_page++) {
+		if (seen(sub_page, key) && in.takes(key)) each(sub_page, [&](i32) { mine++; });
+	}
+	u64 to = scan_block(mine, total);
+	i32* index = a.index + list * a.cap;
+	auto add = [&](i32 j) {
+		if (to < (u64)a.cap) index[to] = j;
+		to++;
+	};
+	in = start;
+	for (i64 sub_page = r.lo; sub_page < r.hi; sub_page++) {
+		if (seen(sub_page, key) && in.takes(key)) each(sub_page, add);
+	}
+	if (threadIdx.x > 0) return;
+	to = total;
+	each(own, add);
+	if (to > (u64)a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+	a.count[list] = (i32)min_of(to, (u64)a.cap);
+}

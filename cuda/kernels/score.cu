@@ -1,0 +1,104 @@
+// Exact scores of any cache and head dimension, and their pooling over heads. Rows of scores are
+// f32 [rows, heads, width], a number for each position of the slot up to the row's own. Reference
+// implementation: package cpu.
+#include "args.cuh"
+#include "reduce.cuh"
+
+struct ScoresArgs {
+	float* dst;      // [rows, heads, width]
+	const float* q;  // [rows, heads, dim]
+	i64 heads, width, region;
+	PagedKV g;
+	Plan plan;
+};
+
+enum { REGION_VISIBLE, REGION_SELECTED, REGION_PLANNED };
+
+// region_weight is the weight of position j in a region of what the row at p sees, 0 outside it.
+__device__ inline float region_weight(const Plan& plan, const Entries& e, i64 region, int p, int j) {
+	if (region == REGION_PLANNED) return weight_of(plan, e, p, j);
+	if (!sees(plan.span, p, j)) return 0;
+	if (region == REGION_SELECTED && (j < plan.sink || j >= recent_of(plan, p))) return 0;
+	return 1;
+}
+
+// scores (score): dst = q·k/√dim + ln weight, -Inf outside the region; any cache and head
+// dimension. Grid: (row, head, z), block z taking every gridDim.z-th page; one warp per position,
+// its lanes over the channels. Bound by reading K once for every head.
+KERNEL(scores, ScoresArgs, 256) {
+	int row = blockIdx.x, h = blockIdx.y, dim = (int)a.g.dim;
+	RowPosition at = row_position(a.g, row);
+	if (at.p < 0) return;
+	i64 index = (i64)row * a.heads + h;
+	const float* q = a.q + index * dim;
+	float* out = a.dst + index * a.width;
+	Entries e = entries(a.plan.list, a.g, at, h, (int)a.heads);
+	float unit = 1 / sqrtf((float)dim);
+	int kv_head = h * (int)a.g.heads / (int)a.heads;
+	for (int b = blockIdx.z; b <= at.p / PAGE; b += gridDim.z) {
+		int page = page_of(a.g, at.slot, b);
+		for (int i = warp(); i < PAGE; i += blockDim.x / WARP) {
+			int j = b * PAGE + i;
+			if (j > at.p || j >= a.width) break;
+			float w = region_weight(a.plan, e, a.region, at.p, j), sum = 0;
+			if (w != 0 && page >= 0) {
+				i64 from = kv_offset(a.g, page, kv_head, i);
+				for (int d = lane(); d < dim; d += WARP) sum += q[d] * load_kv(a.g.k, a.g.half, from + d);
+				sum = reduce_warp(sum, Plus()) * unit;
+				if (w != 1) sum += logf(w);
+			}
+			if (lane() == 0) out[j] = w != 0 && page >= 0 ? sum : -infinity();
+		}
+	}
+}
+
+struct SoftmaxArgs {
+	float* dst;      // [rows, heads, width]; may be x
+	const float* x;  // [rows, heads, width]
+	i64 heads, width;
+	PagedKV g;
+};
+
+// softmax: -Inf gives 0, a row of only -Inf gives zeros. Grid: (row, head).
+KERNEL(softmax, SoftmaxArgs, 512) {
+	RowPosition at = row_position(a.g, blockIdx.x);
+	if (at.p < 0) return;
+	i64 from = ((i64)blockIdx.x * a.heads + blockIdx.y) * a.width;
+	float top = -infinity();
+	for (int j = threadIdx.x; j <= at.p; j += blockDim.x) top = max_of(top, a.x[from + j]);
+	top = reduce_block(top, -infinity(), Max());
+	float sum = 0;
+	for (int j = threadIdx.x; j <= at.p; j += blockDim.x) {
+		float s = a.x[from + j], e = s > -infinity() ? expf(s - top) : 0;
+		a.dst[from + j] = e;
+		sum += e;
+	}
+	sum = reduce_block(sum, 0.0f, Plus());
+	if (!(sum > 0)) return;
+	for (int j = threadIdx.x; j <= at.p; j += blockDim.x) a.dst[from + j] /= sum;
+}
+
+struct PoolHeadsArgs {
+	float* dst;                  // [rows, g.heads, width]
+	const float* x;              // [rows, heads, width]
+	i64 heads, width, take_max;  // take_max: the maximum instead of the sum
+	PagedKV g;
+};
+
+// join_heads (score) pools the heads of a kv head by their maximum or their sum. Grid: (row, kv
+// head, z), one thread per position. Bound by reading the scores.
+KERNEL(join_heads, PoolHeadsArgs, 256) {
+	RowPosition at = row_position(a.g, blockIdx.x);
+	if (at.p < 0) return;
+	int group_heads = (int)(a.heads / a.g.heads);
+	const float* x = a.x + ((i64)blockIdx.x * a.heads + blockIdx.y * group_heads) * a.width;
+	float* y = a.dst + ((i64)blockIdx.x * a.g.heads + blockIdx.y) * a.width;
+	for (int j = blockIdx.z * blockDim.x + threadIdx.x; j <= at.p; j += gridDim.z * blockDim.x) {
+		float v = a.take_max ? -infinity() : 0;
+		for (int h = 0; h < group_heads; h++) {
+			float s = x[h * a.width + j];
+			v = !a.take_max ? v + s : s > v ? s : v;
+		}
+		y[j] = v;
+	}
+}
