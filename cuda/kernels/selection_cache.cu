@@ -530,6 +530,122 @@ struct ReuseAttendArgs {
 	i64 marks, own, local, cos_q, records;  // offsets in shared memory, bytes
 };
 
+// saved_state rebuilds the state of a block of reuse_attend from shared memory, where its position,
+// step and origin are kept, so that it takes no registers in between.
+__device__ __forceinline__ ReuseState saved_state(const ReuseAttendArgs& x, i64 item, unsigned char* shared, const int* saved) {
+	ReuseState r;
+	r.head_group = blockIdx.y;
+	r.slot = blockIdx.z;
+	r.group_heads = 1;
+	r.item = item;
+	r.p = saved[0];
+	r.number = saved[1];
+	r.start = r.p - r.number;
+	r.since = saved[2];
+	r.bins = (u32*)shared;
+	r.ranks = (u64*)shared + BINS / 2;
+	r.marks = (u64*)(shared + x.marks);
+	r.local = (float*)(shared + x.local);
+	r.cos_q = (float*)(shared + x.cos_q);
+	r.records = (i32*)(shared + x.records);
+	return r;
+}
+
+// mark_always clears the marks and sets the bits of sinks and window in own.
+__device__ __forceinline__ void mark_always(const ReuseArgs& a, int p, u64* marks, u64* own) {
+	VisibleRange all = visible_range(a.plan.span, p);
+	int recent = recent_of(a.plan, p);
+	for (int w = threadIdx.x; w <= p / PAGE; w += blockDim.x) {
+		marks[w] = 0;
+		own[w] = (range_bits(w, 0, (int)a.plan.sink) | range_bits(w, recent, p + 1)) & range_bits(w, all.lo, all.hi) & ~range_bits(w, all.gap, all.over);
+	}
+}
+
+// guess_entry is the entry whose selection the newest step of the block read, -1 if there is none;
+// it loads the entries, prefetches that step's query, and fills saved.
+template <int DIM>
+__device__ __forceinline__ int guess_entry(const ReuseArgs& a, i64 item, int p, i32* records, int* saved) {
+	int number, since = a.cache.since[blockIdx.z], start = block_origin(a.cache, blockIdx.z, p, number), newest = -1;
+	if (threadIdx.x == 0) {
+		saved[0] = p;
+		saved[1] = number;
+		saved[2] = since;
+	}
+	const i32* from = entry_record(a.cache, blockIdx.z, blockIdx.y, 0);
+	for (int i = threadIdx.x; i < number; i += blockDim.x) {
+		for (int c = 0; c < 3; c++) records[3 * i + c] = from[3 * i + c];
+		int at = records[3 * i] - 1;
+		if (at == start + i && at >= since) newest = i;
+	}
+	newest = reduce_block(newest, -1, Max());
+	if (newest >= 0 && threadIdx.x < DIM / 8) prefetch_l2(a.cache.query + (item * a.cache.block + newest) * DIM + threadIdx.x * 8);
+	return newest < 0 ? -1 : records[3 * newest + 1];
+}
+
+// list_rows lists the cache rows of the marked positions and of sinks and window, ascending, up to
+// limit of them, and returns their number; saved[3] becomes the number of marked ones.
+__device__ __forceinline__ int list_rows(const ReuseArgs& a, const u64* marks, const u64* own, int* where, int limit, int* saved) {
+	constexpr int PIECE = 16;  // bits of a thread at a time
+	const u16 *pieces = (const u16*)marks, *own_pieces = (const u16*)own;
+	ThreadRange r = thread_range((saved[0] / PAGE + 1) * (PAGE / PIECE));
+	u64 mine = 0, total;  // marked positions in the low half, all in the high half
+	for (int w = (int)r.lo; w < r.hi; w++) mine += (u64)__popc((u32)(pieces[w] | own_pieces[w])) << 32 | (u64)__popc((u32)pieces[w]);
+	int to = (int)(scan_block(mine, total) >> 32);
+	if (threadIdx.x == 0) saved[3] = (int)(u32)total;
+	int n = min_of((int)(total >> 32), limit);
+	for (int w = (int)r.lo; w < r.hi; w++) {
+		u32 bits = pieces[w] | own_pieces[w];
+		if (!bits) continue;
+		int page = a.g.table[(i64)blockIdx.z * a.g.width + w / (PAGE / PIECE)];
+		int from = (page * (int)a.g.heads + (int)blockIdx.y) * PAGE + w % (PAGE / PIECE) * PIECE;
+		for (; bits; bits &= bits - 1, to++) {
+			if (to < n) where[to] = from + __ffs((int)bits) - 1;
+		}
+	}
+	__syncthreads();
+	return n;
+}
+
+// find_reused stores the step's query, finds the entry that it reuses and records that it does.
+template <int DIM>
+__device__ __forceinline__ int find_reused(const ReuseArgs& a, const ReuseState& r) {
+	for (int i = threadIdx.x; i < DIM; i += blockDim.x) {
+		float q = a.cos_q[r.item * DIM + i];
+		r.cos_q[i] = q;
+		a.cache.query[(r.item * a.cache.block + r.number) * DIM + i] = q;
+	}
+	__syncthreads();
+	int found = find_entry(a, r);
+	if (threadIdx.x == 0) {
+		a.cache.found[r.item] = found;
+		if (min_of(selection_budget(a.cache, r.p + 1), (i64)r.p + 1) > a.cache.max_selected) fail(a.g.failure, FAIL_LIST, a.cache.max_selected, 0, 0);
+	}
+	if (found >= 0) record_reuse(a, r, found);
+	return found;
+}
+
+// select_alone scores all keys of a head in its only block, and selects.
+template <int DIM>
+__device__ __forceinline__ void select_alone(const ReuseAttendArgs& x, i64 item, unsigned char* shared, const int* saved) {
+	const ReuseArgs& a = x.r;
+	{
+		VisibleRange selectable = selectable_range(a.plan, saved[0]);
+		float* scores = (float*)(shared + x.local);
+		int lo = selectable.lo / PAGE * PAGE;
+		Keys keys = {(int)blockIdx.z, (int)blockIdx.y, lo, max_of(selectable.hi - lo, 0)};
+		auto some = [&](int i) { return selectable.contains(lo + i); };
+		auto put = [&](int, int i, float sum) {
+			scores[lo + i] = sum * (1 / sqrtf((float)DIM));
+			count_nan(a.g, sum);
+		};
+		score_keys_mma<DIM>(a.g, keys, a.q + item * DIM, 1, (Word4*)shared, some, put);
+	}
+	__syncthreads();
+	ReuseState r = saved_state(x, item, shared, saved);
+	VisibleRange selectable = selectable_range(a.plan, r.p);
+	store_selection(a, r, selectable, selectable, r.local);
+}
+
 // reuse_attend is `reuse` and the attention over what it lists, in one launch, for heads that do
 // not share keys and fill the GPU with a block each. A block speculates that the step may reuse
 // the newest selection: it lists and prefetches that before it has compared the queries, before
@@ -555,74 +671,11 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 	u64 *marks = (u64*)(shared + x.marks), *own = (u64*)(shared + x.own);  // [p/PAGE+1]; own: sinks and window
 	int* where = (int*)(shared + x.local);                                 // [listed]: rows of the cache
 	i64 item = (i64)blockIdx.z * a.cache.head_groups + blockIdx.y;
-	auto reload = [&]() {
-		ReuseState r;
-		r.head_group = blockIdx.y;
-		r.slot = blockIdx.z;
-		r.group_heads = 1;
-		r.item = item;
-		r.p = saved[0];
-		r.number = saved[1];
-		r.start = r.p - r.number;
-		r.since = saved[2];
-		r.bins = (u32*)shared;
-		r.ranks = (u64*)shared + BINS / 2;
-		r.marks = marks;
-		r.local = (float*)(shared + x.local);
-		r.cos_q = (float*)(shared + x.cos_q);
-		r.records = (i32*)(shared + x.records);
-		return r;
-	};
-	{
-		VisibleRange all = visible_range(a.plan.span, p);
-		int recent = recent_of(a.plan, p);
-		for (int w = threadIdx.x; w <= p / PAGE; w += blockDim.x) {
-			marks[w] = 0;
-			own[w] = (range_bits(w, 0, (int)a.plan.sink) | range_bits(w, recent, p + 1)) & range_bits(w, all.lo, all.hi) & ~range_bits(w, all.gap, all.over);
-		}
-	}
+	auto reload = [&]() { return saved_state(x, item, shared, saved); };
+	mark_always(a, p, marks, own);
 	if (!x.early) pdl_wait();
-	int guess, n = 0;
-	{
-		int number, since = a.cache.since[blockIdx.z], start = block_origin(a.cache, blockIdx.z, p, number), newest = -1;
-		if (threadIdx.x == 0) {
-			saved[0] = p;
-			saved[1] = number;
-			saved[2] = since;
-		}
-		const i32* from = entry_record(a.cache, blockIdx.z, blockIdx.y, 0);
-		i32* records = (i32*)(shared + x.records);
-		for (int i = threadIdx.x; i < number; i += blockDim.x) {
-			for (int c = 0; c < 3; c++) records[3 * i + c] = from[3 * i + c];
-			int at = records[3 * i] - 1;
-			if (at == start + i && at >= since) newest = i;
-		}
-		newest = reduce_block(newest, -1, Max());
-		guess = newest < 0 ? -1 : records[3 * newest + 1];
-		if (newest >= 0 && threadIdx.x < DIM / 8) prefetch_l2(a.cache.query + (item * a.cache.block + newest) * DIM + threadIdx.x * 8);
-	}
-
-	// list_up lists the cache rows of what is marked and of sinks and window.
-	const u16 *pieces = (const u16*)marks, *own_pieces = (const u16*)own;
-	constexpr int PIECE = 16;
-	auto list_up = [&]() {
-		ThreadRange r = thread_range((saved[0] / PAGE + 1) * (PAGE / PIECE));
-		u64 mine = 0, total;  // marked positions in the low half, all in the high half
-		for (int w = (int)r.lo; w < r.hi; w++) mine += (u64)__popc((u32)(pieces[w] | own_pieces[w])) << 32 | (u64)__popc((u32)pieces[w]);
-		int to = (int)(scan_block(mine, total) >> 32);
-		if (threadIdx.x == 0) saved[3] = (int)(u32)total;
-		n = min_of((int)(total >> 32), (int)x.listed);
-		for (int w = (int)r.lo; w < r.hi; w++) {
-			u32 bits = pieces[w] | own_pieces[w];
-			if (!bits) continue;
-			int page = a.g.table[(i64)blockIdx.z * a.g.width + w / (PAGE / PIECE)];
-			int from = (page * (int)a.g.heads + (int)blockIdx.y) * PAGE + w % (PAGE / PIECE) * PIECE;
-			for (; bits; bits &= bits - 1, to++) {
-				if (to < n) where[to] = from + __ffs((int)bits) - 1;
-			}
-		}
-		__syncthreads();
-	};
+	int guess = guess_entry<DIM>(a, item, p, (i32*)(shared + x.records), saved), n = 0;
+	auto list_up = [&]() { n = list_rows(a, marks, own, where, (int)x.listed, saved); };
 	Gathered* ring = (Gathered*)shared + warp() * STAGES;
 	int piece = lane() % PIECES * 8, next = 0, into = 0;
 	auto fetch = [&]() {
@@ -658,18 +711,7 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 	bool selects;
 	{
 		ReuseState r = reload();
-		for (int i = threadIdx.x; i < DIM; i += blockDim.x) {
-			float q = a.cos_q[item * DIM + i];
-			r.cos_q[i] = q;
-			a.cache.query[(item * a.cache.block + r.number) * DIM + i] = q;
-		}
-		__syncthreads();
-		int found = find_entry(a, r);
-		if (threadIdx.x == 0) {
-			a.cache.found[item] = found;
-			if (min_of(selection_budget(a.cache, r.p + 1), (i64)r.p + 1) > a.cache.max_selected) fail(a.g.failure, FAIL_LIST, a.cache.max_selected, 0, 0);
-		}
-		if (found >= 0) record_reuse(a, r, found);
+		int found = find_reused<DIM>(a, r);
 		selects = found < 0;
 		if (selects || found != guess) {
 			cp_async_wait<0>();
@@ -679,24 +721,7 @@ __device__ __forceinline__ void reuse_attend(const ReuseAttendArgs& x) {
 			guess = -1;
 		}
 	}
-	if (selects) {
-		{
-			VisibleRange selectable = selectable_range(a.plan, saved[0]);
-			float* scores = (float*)(shared + x.local);
-			int lo = selectable.lo / PAGE * PAGE;
-			Keys keys = {(int)blockIdx.z, (int)blockIdx.y, lo, max_of(selectable.hi - lo, 0)};
-			auto some = [&](int i) { return selectable.contains(lo + i); };
-			auto put = [&](int, int i, float sum) {
-				scores[lo + i] = sum * (1 / sqrtf((float)DIM));
-				count_nan(a.g, sum);
-			};
-			score_keys_mma<DIM>(a.g, keys, a.q + item * DIM, 1, (Word4*)shared, some, put);
-		}
-		__syncthreads();
-		ReuseState r = reload();
-		VisibleRange selectable = selectable_range(a.plan, r.p);
-		store_selection(a, r, selectable, selectable, r.local);
-	}
+	if (selects) select_alone<DIM>(x, item, shared, saved);
 	if (guess < 0) {
 		__syncthreads();
 		list_up();

@@ -150,17 +150,12 @@ struct SelectScratch {
 	u32 found[4];
 };
 
-// finish_and_select adds the last two rows' terms to the walk, normalizes the row, and lists the
-// blocks: the best by linear bins, as top-k in histogram_select.cuh, the forced ones, and where
-// scores crowd a bin or a span hides blocks, by radix select. All threads call it; row has room
-// for all elements, crowd for STEP_BIN_LIMIT.
-__device__ __forceinline__ void finish_and_select(const WalkDecodeArgs& a, const Block& b, float* row, SelectScratch& c, u64* crowd) {
-	const SelectBlocksArgs& p = a.p;
+// add_last_rows completes the walk: row[j] = ln(exp(sums[j]) + Σ exp(L[m] + e[m][j]) over the last
+// two rows m), or s·ln|Â| of the row itself in the first sparse layer; at is where the row is in
+// src and dst. A thread has 4 elements in flight.
+__device__ __forceinline__ void add_last_rows(const WalkDecodeArgs& a, const Block& b, i64 at, float* row) {
 	constexpr int AHEAD = 4;
-	int own = b.index, end = own + 1, zero = p.open ? 0 : 1;
-	auto ranked = [&](int j) { return p.open || (j > 0 && j < own); };
-	u32 top = 0, high = 0, low = 0;
-	i64 at = walk_row_index(b, a.slots, a.rows) * a.width;
+	int own = b.index, end = own + 1;
 	const float *now = a.s.scores + b.page * a.s.max_blocks, *before = a.s.scores + (own > 0 ? page_fast(a.s.g, b, own - 1) : b.page) * a.s.max_blocks;
 	float weight = a.src ? ld_cg(a.src + at + own) : 0, weight_before = a.src && own > 0 ? ld_cg(a.src + at + own - 1) : 0;
 #pragma unroll 1
@@ -191,6 +186,42 @@ __device__ __forceinline__ void finish_and_select(const WalkDecodeArgs& a, const
 			row[j] = y;
 		}
 	}
+}
+
+// write_taken lists the blocks whose bits are set in taken, bit e of thread t being block
+// e·STEP_THREADS + t; c.counts has how many each warp takes in each round.
+__device__ __forceinline__ void write_taken(const SelectBlocksArgs& p, const Block& b, const SelectScratch& c, u32 taken, int rounds) {
+	constexpr int WARPS = STEP_THREADS / WARP;
+	Word4 some = {{0, 0, 0, 0}};
+	if (lane() < rounds * WARPS / 4) some = c.counts[lane()];
+	u32 sum = some.w[0] + some.w[1] + some.w[2] + some.w[3], upto = sum;
+#pragma unroll 1
+	for (int by = 1; by < WARP; by *= 2) {
+		u32 left = __shfl_up_sync(FULL_MASK, upto, by);
+		if (lane() >= by) upto += left;
+	}
+	u32 start = upto - sum + (warp() % 4 > 0 ? some.w[0] : 0) + (warp() % 4 > 1 ? some.w[1] : 0) + (warp() % 4 > 2 ? some.w[2] : 0);
+	if (threadIdx.x == WARP - 1) p.count[b.group()] = (i32)upto;
+	i32* index = p.index + b.group() * p.cap;
+#pragma unroll 1
+	for (int e = 0; e < rounds; e++) {
+		bool in = taken >> e & 1;
+		u32 who = __ballot_sync(FULL_MASK, in), place = __shfl_sync(FULL_MASK, start, e * (WARPS / 4) + warp() / 4);
+		if (in) index[place + __popc(who & ((1u << lane()) - 1))] = e * STEP_THREADS + (int)threadIdx.x;
+	}
+}
+
+// finish_and_select adds the last two rows' terms to the walk, normalizes the row, and lists the
+// blocks: the best by linear bins, as top-k in histogram_select.cuh, the forced ones, and where
+// scores crowd a bin or a span hides blocks, by radix select. All threads call it; row has room
+// for all elements, crowd for STEP_BIN_LIMIT.
+__device__ __forceinline__ void finish_and_select(const WalkDecodeArgs& a, const Block& b, float* row, SelectScratch& c, u64* crowd) {
+	const SelectBlocksArgs& p = a.p;
+	int own = b.index, end = own + 1, zero = p.open ? 0 : 1;
+	auto ranked = [&](int j) { return p.open || (j > 0 && j < own); };
+	u32 top = 0, high = 0, low = 0;
+	i64 at = walk_row_index(b, a.slots, a.rows) * a.width;
+	add_last_rows(a, b, at, row);
 #pragma unroll 1
 	for (int j = threadIdx.x; j < end; j += STEP_THREADS) {
 		u32 key = radix_key(row[j]);
@@ -275,23 +306,7 @@ __device__ __forceinline__ void finish_and_select(const WalkDecodeArgs& a, const
 		rounds = e + 1;
 	}
 	__syncthreads();
-	Word4 some = {{0, 0, 0, 0}};
-	if (lane() < rounds * WARPS / 4) some = c.counts[lane()];
-	u32 sum = some.w[0] + some.w[1] + some.w[2] + some.w[3], upto = sum;
-#pragma unroll 1
-	for (int by = 1; by < WARP; by *= 2) {
-		u32 left = __shfl_up_sync(FULL_MASK, upto, by);
-		if (lane() >= by) upto += left;
-	}
-	u32 start = upto - sum + (warp() % 4 > 0 ? some.w[0] : 0) + (warp() % 4 > 1 ? some.w[1] : 0) + (warp() % 4 > 2 ? some.w[2] : 0);
-	if (threadIdx.x == WARP - 1) p.count[b.group()] = (i32)upto;
-	i32* index = p.index + b.group() * p.cap;
-#pragma unroll 1
-	for (int e = 0; e < rounds; e++) {
-		bool in = taken >> e & 1;
-		u32 who = __ballot_sync(FULL_MASK, in), place = __shfl_sync(FULL_MASK, start, e * (WARPS / 4) + warp() / 4);
-		if (in) index[place + __popc(who & ((1u << lane()) - 1))] = e * STEP_THREADS + (int)threadIdx.x;
-	}
+	write_taken(p, b, c, taken, rounds);
 }
 
 // walk_columns sums over all rows of scores but the last two, into a.sums. Column j of the
