@@ -52,32 +52,6 @@ KERNEL(scores, ScoresArgs, 256) {
 	}
 }
 
-struct SoftmaxArgs {
-	float* dst;      // [rows, heads, width]; may be x
-	const float* x;  // [rows, heads, width]
-	i64 heads, width;
-	PagedKV g;
-};
-
-// softmax: -Inf gives 0, a row of only -Inf gives zeros. Grid: (row, head).
-KERNEL(softmax, SoftmaxArgs, 512) {
-	RowPosition at = row_position(a.g, blockIdx.x);
-	if (at.p < 0) return;
-	i64 from = ((i64)blockIdx.x * a.heads + blockIdx.y) * a.width;
-	float top = -infinity();
-	for (int j = threadIdx.x; j <= at.p; j += blockDim.x) top = max_of(top, a.x[from + j]);
-	top = reduce_block(top, -infinity(), Max());
-	float sum = 0;
-	for (int j = threadIdx.x; j <= at.p; j += blockDim.x) {
-		float s = a.x[from + j], e = s > -infinity() ? expf(s - top) : 0;
-		a.dst[from + j] = e;
-		sum += e;
-	}
-	sum = reduce_block(sum, 0.0f, Plus());
-	if (!(sum > 0)) return;
-	for (int j = threadIdx.x; j <= at.p; j += blockDim.x) a.dst[from + j] /= sum;
-}
-
 struct PoolHeadsArgs {
 	float* dst;                  // [rows, g.heads, width]
 	const float* x;              // [rows, heads, width]
