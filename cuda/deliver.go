@@ -62,7 +62,7 @@ func (v *delivery) queue(src ...device.Tensor) {
 	d.ops.Flush()
 	t := &d.delivered
 	v.size = 0
-	c := d.ops.call("deliver").word(uint64(t.memory.device) + uint64(v.at))
+	c := d.ops.call("copy_to_host").word(uint64(t.memory.device) + uint64(v.at))
 	for i := range device.DeliverTensors {
 		if i < len(src) {
 			c.tensor(src[i])

@@ -237,7 +237,7 @@ func TestSharedMemory(t *testing.T) {
 		d := opened.(*dev)
 		for _, shared := range strings.Fields(os.Getenv("DYNAMIC")) {
 			n, _ := strconv.Atoi(shared)
-			d.ops.call("states").runShared(blocks{1, 1, 1}, 256, n)
+			d.ops.call("softmax_states").runShared(blocks{1, 1, 1}, 256, n)
 			if err := d.Sync(); err != nil {
 				fmt.Println(err)
 			}
@@ -247,12 +247,12 @@ func TestSharedMemory(t *testing.T) {
 	}
 	for _, c := range []struct{ static, dynamic, want string }{
 		{"0", "0 49152", ""},
-		{"8720", "40432 40000", ""}, // what the kernel states declares, and 48 KB together
+		{"8720", "40432 40000", ""}, // what the kernel softmax_states declares, and 48 KB together
 		{"8720", "40433 40433 0", "allowed: 40433"},
 		{"8720", "41216 61696 41216", "allowed: 41216,allowed: 61696"}, // heads of 128 and of 192
 		{"49152", "1", "allowed: 1"},
 		{"8720", "223728", "allowed: 223728"},
-		{"8720", "223729", "cuda: kernel states: a block needs 232449 bytes of shared memory (8720 static, 223729 dynamic), the GPU has 232448"},
+		{"8720", "223729", "cuda: kernel softmax_states: a block needs 232449 bytes of shared memory (8720 static, 223729 dynamic), the GPU has 232448"},
 	} {
 		got := withDriver(t, "shared", "DRIVER_STATIC="+c.static, "DYNAMIC="+c.dynamic)
 		if lines := strings.Split(got, "\n"); strings.Join(lines[:slices.Index(lines, "<nil>")], ",") != c.want {

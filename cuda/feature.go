@@ -10,7 +10,7 @@ func (o *ops) featureSample(dst, q device.Tensor, kv device.KV, f device.Feature
 	if f.Mean {
 		run = heads / kv.K.Dim(1)
 	}
-	o.call("features").tensor(dst).tensor(q).int(heads, run).draw(f.Draw, f.Of).int(f.Draws).bool(f.Strata).
+	o.call("sample_features").tensor(dst).tensor(q).int(heads, run).draw(f.Draw, f.Of).int(f.Draws).bool(f.Strata).
 		pages(kv, device.RowsPerSlot("FeatureSample", rows, kv)).
 		run(blocks{rows, heads / run, 1}, 128)
 }

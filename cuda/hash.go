@@ -45,6 +45,6 @@ func (o *ops) collisions(l device.List, h device.Hash, q device.Tensor, kv devic
 		o.call(name).hash(h, kv.K.Dim(1)).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
 			int(heads, l.Index.Dim(2)).pages(kv, 1).plan(p).runShared(b, threads, shared)
 	}
-	call("collide", blocks{heads, parts(kv), slots}, 256, h.Planes.Dim(0))
-	call("collide_list", blocks{heads, slots, 1}, 512, 0)
+	call("lsh_collisions", blocks{heads, parts(kv), slots}, 256, h.Planes.Dim(0))
+	call("lsh_list", blocks{heads, slots, 1}, 512, 0)
 }

@@ -29,7 +29,7 @@ func checkLabel(op string, c device.Channels) {
 func (o *ops) keyChannels(labels, x device.Tensor, c device.Channels, kv device.KV) {
 	const op = "KeyChannels"
 	checkLabel(op, c)
-	o.channels("store_channels", labels, x, c, device.Tensor{}, kv, device.Plan{}, blocks{x.Dim(0), c.Index.Dim(0), 1}, 64)
+	o.channels("key_channels", labels, x, c, device.Tensor{}, kv, device.Plan{}, blocks{x.Dim(0), c.Index.Dim(0), 1}, 64)
 }
 
 // channelScores computes the products of labels over the middle of a plan.
@@ -44,7 +44,7 @@ const netRows = 8
 // net queues the network over x; to is where the signs go, beside pages or not.
 func (o *ops) net(x device.Tensor, n device.Net, kv device.KV, to func(c *call) *call, stored bool) {
 	sets, widest := n.Weight[0].Dim(0), x.Dim(2)
-	c := to(o.call("signs")).tensor(x)
+	c := to(o.call("key_signs")).tensor(x)
 	for _, t := range n.Weight {
 		c.tensor(t)
 	}

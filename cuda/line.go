@@ -16,8 +16,8 @@ func (o *ops) verticalSlash(columns, diagonals, q device.Tensor, kv device.KV, f
 			o.call(name).tensor(columns).tensor(diagonals).tensor(q).work(at).work(0).int(heads, columns.Dim(1), first).
 				int(f.Columns, f.Diagonals).pages(kv, rows).runShared(b, 256, shared)
 		}
-		call("line_sums", blocks{pages, n, 1}, tileSize(dim)+8+8*wide)
-		call("line_diagonals", blocks{min(ceil(pages*device.PageLen, 256), 64), n, 1}, 0)
+		call("vertical_slash", blocks{pages, n, 1}, tileSize(dim)+8+8*wide)
+		call("slash_sums", blocks{min(ceil(pages*device.PageLen, 256), 64), n, 1}, 0)
 	})
 }
 
@@ -26,7 +26,7 @@ func (o *ops) expandLines(l, columns, diagonals device.List, kv device.KV, rows 
 	const op = "ExpandLines"
 	heads, words := l.Index.Dim(1), kv.Pages.Dim(1)
 	o.inPieces(op, groups(rows, l.Group)*heads, 8*words, func(first, n int) {
-		o.call("list_lines").tensor(l.Index).tensor(l.Count).work(0).
+		o.call("expand_lines").tensor(l.Index).tensor(l.Count).work(0).
 			int(l.Index.Dim(0), heads, l.Index.Dim(2), l.Group, first, words).list(columns).list(diagonals).pages(kv, rows).
 			run(blocks{n, 1, 1}, 128)
 	})
@@ -43,7 +43,7 @@ func (o *ops) meanKeys(dst device.Tensor, kv device.KV, block int) {
 func (o *ops) pooledAgreement(c *device.Score) {
 	heads, words := c.Q.Dim(1), c.Keys.Dim(0)
 	o.inPieces("PooledAgreement", heads, 2*8*words, func(first, n int) {
-		o.call("agree").tensor(c.Dst).tensor(c.Columns).tensor(c.Q).tensor(c.Keys).work(0).
+		o.call("pooled_agreement").tensor(c.Dst).tensor(c.Columns).tensor(c.Q).tensor(c.Keys).work(0).
 			int(heads, c.Columns.Dim(1), c.Block, words, first, words).float(c.Near).pages(c.KV, 1).
 			run(blocks{n, 1, 1}, 256)
 	})
@@ -71,8 +71,8 @@ func (o *ops) expandBlocks(l, columns, diagonals device.List, kv device.KV, m de
 				int(l.Index.Dim(0), heads, l.Index.Dim(2), m.Queries.Dim(0), m.Keys.Dim(0), m.Block, first, words, rows).
 				float(m.Share).list(columns).list(diagonals).pages(kv, m.Rows).run(b, threads)
 		}
-		call("pair_shares", blocks{rows, n, 1}, 256)
-		call("pair_cover", blocks{n, 1, 1}, 1024)
-		call("list_blocks", blocks{rows, n, 1}, 128)
+		call("pooled_softmax", blocks{rows, n, 1}, 256)
+		call("pooled_top", blocks{n, 1, 1}, 1024)
+		call("expand_blocks", blocks{rows, n, 1}, 128)
 	})
 }

@@ -61,8 +61,8 @@ func TestRefusals(t *testing.T) {
 		{"clusters before compute capability 9.0", ampere, blocks{1, 1, 2}, 256, 0, 2, -1, 32, errCluster},
 	} {
 		d := openCard(t, c.card)
-		d.drv.sizes["states"] = size{static, c.registers}
-		k, err := d.kernel("states")
+		d.drv.sizes["softmax_states"] = size{static, c.registers}
+		k, err := d.kernel("softmax_states")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,8 +76,8 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	d := openCard(t, ampere)
-	d.drv.sizes["states"] = size{static, 32}
-	k, err := d.kernel("states")
+	d.drv.sizes["softmax_states"] = size{static, 32}
+	k, err := d.kernel("softmax_states")
 	if err != nil {
 		t.Fatal(err)
 	}

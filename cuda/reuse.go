@@ -35,7 +35,7 @@ func (o *ops) reuseSelection(r *device.ReuseSelection) {
 	}
 	slots, sets, pages := r.KV.Len.Dim(0), r.Memo.Found.Dim(1), r.KV.Pages.Dim(1)
 	shared := c.shared(pages, r)
-	if most := o.room("reuse"); shared > most {
+	if most := o.room("reuse_selection"); shared > most {
 		o.d.keep(fmt.Errorf("ReuseSelection: needs %d bytes of a block's memory, there are %d", shared, most))
 		return
 	}
@@ -43,7 +43,7 @@ func (o *ops) reuseSelection(r *device.ReuseSelection) {
 	if slots*sets <= decodeCounts {
 		parts = max(1, min(reuseBlocks*o.d.drv.multiprocessors()/max(slots*sets, 1), pages/reusePages))
 	}
-	o.reuse("reuse", c, r).runShared(blocks{parts, sets, slots}, 256, shared)
+	o.reuse("reuse_selection", c, r).runShared(blocks{parts, sets, slots}, 256, shared)
 }
 
 // choosing is what a block that chooses has room for.

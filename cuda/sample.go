@@ -128,7 +128,7 @@ func (o *ops) sampleTokens(c *device.SampleTokens) {
 		if split {
 			call("sample_before", before[:], 1)
 		}
-		call("sample", rest[:], parts)
+		call("sample_token", rest[:], parts)
 		if summed {
 			call("sample_sums", rest[:], parts)
 		}

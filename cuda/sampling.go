@@ -37,11 +37,11 @@ func (o *ops) tailSample(l device.List, q device.Tensor, kv device.KV, p device.
 				draw(t.Draw, t.Of).pages(kv, n).plan(p).
 				run(blocks{items, 1, parts}, threads)
 		}
-		call("tail_reads", 1, 512)
+		call("residual_fixed", 1, 512)
 		if t.Pilot != (device.Amount{}) {
-			call("tail_scores", max(1, min(4*o.d.drv.multiprocessors()/items, parts(kv))), 256)
+			call("residual_scores", max(1, min(4*o.d.drv.multiprocessors()/items, parts(kv))), 256)
 		}
-		call("sample_tail", 1, 512)
+		call("residual_sample", 1, 512)
 	})
 }
 
@@ -100,9 +100,9 @@ func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p devi
 	outs := sums + 32*items*width              // and of PageSum
 	end := outs + 4*items*parts*dim
 	shared := max(8*(3*width+1)+4*(width+3*most), threads*8*4)
-	name, out, limit := "draw_attend", dst, dim
+	name, out, limit := "sample_attend", dst, dim
 	if dst.Absent() {
-		name, out, limit, parts = "draw_row", l.Weight, l.Index.Dim(2), 1
+		name, out, limit, parts = "sample_decode", l.Weight, l.Index.Dim(2), 1
 	}
 	if end > workspaceSize || most > mostDrawn || items > decodeCounts || shared > o.room(name) {
 		return false

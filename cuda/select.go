@@ -34,8 +34,8 @@ func keyShared(dim int) int { return keyWarps * keyStages * 16 * 2 * dim }
 
 // The kernels that score keys with keys.cuh, by the length of a head.
 var (
-	scoreKernels = map[int]string{64: "row_scores_64", 128: "row_scores_128"}
-	shareKernels = map[int]string{64: "row_shares_64", 128: "row_shares_128"}
+	scoreKernels = map[int]string{64: "score_decode_64", 128: "score_decode_128"}
+	shareKernels = map[int]string{64: "softmax_decode_64", 128: "softmax_decode_128"}
 )
 
 // keyed is the one of such kernels that suits the newest row of each slot, if one does.
@@ -66,7 +66,7 @@ func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part 
 // groupMax is the largest of the heads of each kv head.
 func (o *ops) groupMax(dst, x device.Tensor, kv device.KV) {
 	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
-	o.call("join_heads").tensor(dst).tensor(x).int(heads, width).bool(true).pages(kv, device.RowsPerSlot("GroupMax", rows, kv)).
+	o.call("group_max").tensor(dst).tensor(x).int(heads, width).bool(true).pages(kv, device.RowsPerSlot("GroupMax", rows, kv)).
 		run(blocks{rows, kv.K.Dim(1), parts(kv)}, 256)
 }
 
@@ -88,7 +88,7 @@ func (o *ops) rank(op string, l device.List, scores device.Tensor, kv device.KV,
 	if !marked {
 		shared = 0
 	}
-	o.call("rank").tensor(l.Index).tensor(l.Count).tensor(scores).int(heads, width, l.Index.Dim(2), k.Count).
+	o.call("top_positions").tensor(l.Index).tensor(l.Count).tensor(scores).int(heads, width, l.Index.Dim(2), k.Count).
 		float(k.Share, mass).bool(marked).pages(kv, device.RowsPerSlot(op, rows, kv)).
 		runShared(blocks{rows, heads, 1}, threadsFor(width, 1024), shared)
 }

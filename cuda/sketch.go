@@ -88,9 +88,9 @@ func (o *ops) sketchScores(c *device.Score) {
 			int(q.Dim(1)*q.Dim(2), int(c.Compare.Form)).bool(c.Compare.Log).float(scale).pages(at.KV, at.N).run(b, 256)
 	}
 	slots := at.KV.Len.Dim(0)
-	call("compare", blocks{ceil(width, compareColumns), ceil(n, compareRows), slots})
+	call("sketch_scores", blocks{ceil(width, compareColumns), ceil(n, compareRows), slots})
 	if c.Compare.Form == device.Softmax {
-		call("compare_shares", blocks{n, 1, slots})
+		call("sketch_softmax", blocks{n, 1, slots})
 	}
 }
 
@@ -133,7 +133,7 @@ func (o *ops) newest(s *newestSketch, pairs device.Tensor, kv device.KV, w devic
 		row, rows, most = o.walkOf(&w), w.Dst.Dim(0), top.List.Index.Dim(2)
 	}
 	early := o.d.hazards.settled(s.keySketch, s.querySketch, s.basis, pairs, w.Src)
-	c := o.call("walk_newest").tensor(s.keys).tensor(s.queries).tensor(s.keySketch).tensor(s.querySketch).tensor(s.basis).tensor(s.q).tensor(s.k).
+	c := o.call("walk_decode").tensor(s.keys).tensor(s.queries).tensor(s.keySketch).tensor(s.querySketch).tensor(s.basis).tensor(s.q).tensor(s.k).
 		tensor(pairs).int(sizes[:]...).int(pairs.RowLen()).bool(s.row).int(int(s.compare.Form)).bool(s.compare.Log).float(scale).bool(fixed).pages(kv, 1)
 	c.tensor(w.Dst).tensor(w.Src).work(0).int(row.width, rows, w.Exponent, slots)
 	c.pick(top.List, most, at, top.Pick, row).word(uint64(o.d.counts.at)).bool(early).pdlEarly().
@@ -150,7 +150,7 @@ func (o *ops) walk(c *device.Walk) {
 		w.call("walk_store").run(blocks{w.n, 1, w.slots}, 256)
 	default:
 		w.sums()
-		w.call("walk_join").pick(device.List{}, 0, newest{c.KV, c.Rows}, device.Pick{}, w).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
+		w.call("walk_top").pick(device.List{}, 0, newest{c.KV, c.Rows}, device.Pick{}, w).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
 	}
 }
 
@@ -165,7 +165,7 @@ func (o *ops) walkTop(c *device.Walk, top *device.Select) bool {
 	}
 	if w := o.walkOf(c); w.fits("Walk") {
 		w.sums()
-		w.call("walk_join").pick(top.List, top.List.Index.Dim(2), newest{c.KV, c.Rows}, top.Pick, w).runShared(blocks{w.n, 1, w.slots}, 512, 4*w.width)
+		w.call("walk_top").pick(top.List, top.List.Index.Dim(2), newest{c.KV, c.Rows}, top.Pick, w).runShared(blocks{w.n, 1, w.slots}, 512, 4*w.width)
 	}
 	return true
 }

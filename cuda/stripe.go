@@ -32,8 +32,8 @@ func (o *ops) edgeMany(name string, dst, q device.Tensor, kv device.KV, p device
 
 // The kernels on tensor cores, by the length of a head.
 var (
-	edgeKernels = map[int]struct{ any, wide string }{64: {"edge_max_64", "edge_max_wgmma_64"}, 128: {"edge_max_128", "edge_max_wgmma_128"}}
-	nearKernels = map[int]string{64: "near_64", 128: "near_128"}
+	edgeKernels = map[int]struct{ any, wide string }{64: {"anchor_max_64", "anchor_max_wgmma_64"}, 128: {"anchor_max_128", "anchor_max_wgmma_128"}}
+	nearKernels = map[int]string{64: "within_margin_64", 128: "within_margin_128"}
 )
 
 // stripesMany reports whether rows of queries suit the kernels on tensor cores.
@@ -44,7 +44,7 @@ func stripesMany(rows int, kv device.KV) bool {
 // edgeAny is EdgeMax for any shape.
 func (o *ops) edgeAny(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads := q.Dim(0), q.Dim(1)
-	o.call("edge_max").tensor(dst).tensor(q).int(heads).pages(kv, device.RowsPerSlot("EdgeMax", rows, kv)).plan(p).
+	o.call("anchor_max").tensor(dst).tensor(q).int(heads).pages(kv, device.RowsPerSlot("EdgeMax", rows, kv)).plan(p).
 		run(blocks{rows, heads, 1}, 128)
 }
 
@@ -88,9 +88,9 @@ func (o *ops) near(many string, l device.List, q, top device.Tensor, kv device.K
 			run(blocks{groups(n.Rows, group) * x, y, kv.Len.Dim(0)}, threads)
 	}
 	if many == "" {
-		call("near", heads, min(words, 256), 256)
+		call("within_margin", heads, min(words, 256), 256)
 	} else {
 		call(many, kv.K.Dim(1), min(words, 64), 128)
 	}
-	call("near_list", heads, 1, 256)
+	call("margin_list", heads, 1, 256)
 }

@@ -18,7 +18,7 @@ func tileSize(dim int) int { return 4 * (device.PageLen*(dim+1) + vectors*dim) }
 // run heads, n sets from one on. They lie in the workspace from byte at on.
 func (o *ops) states(q device.Tensor, kv device.KV, p device.Plan, run, set, n, splits, at int) {
 	perSlot := device.RowsPerSlot("states", q.Dim(0), kv)
-	o.call("states").tensor(q).work(at).int(q.Dim(1), run, splits, set).pages(kv, perSlot).plan(p).
+	o.call("softmax_states").tensor(q).work(at).int(q.Dim(1), run, splits, set).pages(kv, perSlot).plan(p).
 		runShared(blocks{ceil(perSlot*run, vectors) * splits, n, kv.Len.Dim(0)}, 256, tileSize(q.Dim(2)))
 }
 
@@ -36,7 +36,7 @@ func (o *ops) attentionMass(sum, q device.Tensor, kv device.KV, p device.Plan) {
 		return
 	}
 	o.states(q, kv, p, heads/kvHeads, 0, kvHeads, splits, 0)
-	o.call("add_weights").tensor(sum).tensor(q).work(0).int(heads, splits, sum.Dim(2)).
+	o.call("attention_mass").tensor(sum).tensor(q).work(0).int(heads, splits, sum.Dim(2)).
 		pages(kv, device.RowsPerSlot(op, rows, kv)).plan(p).
 		runShared(blocks{kv.Pages.Dim(1), kvHeads, kv.Len.Dim(0)}, 256, tileSize(q.Dim(2)))
 }
@@ -44,7 +44,7 @@ func (o *ops) attentionMass(sum, q device.Tensor, kv device.KV, p device.Plan) {
 // heavyHitters lists what stays of the positions before the newest of each slot, and
 // drops the others.
 func (o *ops) heavyHitters(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Keep) {
-	o.call("keep_best").tensor(l.Index).tensor(l.Count).tensor(sum).tensor(k.Since).int(l.Index.Dim(2), sum.Dim(2)).
+	o.call("evict").tensor(l.Index).tensor(l.Count).tensor(sum).tensor(k.Since).int(l.Index.Dim(2), sum.Dim(2)).
 		int(k.Best.Count).float(k.Best.Share).int(k.Newest.Count).float(k.Newest.Share).span(p.Span).pages(kv, 1).
 		run(blocks{kv.K.Dim(1), kv.Len.Dim(0), 1}, 1024)
 }

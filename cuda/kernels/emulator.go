@@ -19,6 +19,8 @@ import (
 
 // The sources are embedded so that a change of one rebuilds the package: the go command does
 // not follow #include.
+//
+//go:embed *.cu *.cuh emu/*.h
 var _ embed.FS
 
 // Kernel is a kernel that the emulator runs.

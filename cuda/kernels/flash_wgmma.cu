@@ -505,7 +505,7 @@ __device__ __forceinline__ void flash_wgmma(const FlashWgmmaArgs& a) {
 	}
 }
 
-// edge_group is the main loop of edge_max: the largest score of each row of a warpgroup over
+// edge_group is the main loop of anchor_max: the largest score of each row of a warpgroup over
 // sinks and window; see select_margin_mma.cu. Q in f16 high and low parts, two wgmma each.
 template <int DIM>
 __device__ __forceinline__ void edge_group(const FlashWgmmaArgs& a, const Tiles& w, Pipeline<DIM>& ring, int h, int own, int first, int lo, int last) {
@@ -589,8 +589,8 @@ __device__ __forceinline__ void edge_max_wgmma(const FlashWgmmaArgs& a) {
 	}
 }
 
-KERNEL_1_PER_SM(edge_max_wgmma_64, FlashWgmmaArgs, 384) { edge_max_wgmma<64>(a); }
-KERNEL_1_PER_SM(edge_max_wgmma_128, FlashWgmmaArgs, 384) { edge_max_wgmma<128>(a); }
+KERNEL_1_PER_SM(anchor_max_wgmma_64, FlashWgmmaArgs, 384) { edge_max_wgmma<64>(a); }
+KERNEL_1_PER_SM(anchor_max_wgmma_128, FlashWgmmaArgs, 384) { edge_max_wgmma<128>(a); }
 
 KERNEL_1_PER_SM(flash_wgmma_64, FlashWgmmaArgs, 384) { flash_wgmma<64, 2>(a); }
 KERNEL_1_PER_SM(flash_wgmma_128, FlashWgmmaArgs, 384) { flash_wgmma<128, 2>(a); }
@@ -604,7 +604,7 @@ KERNEL_1_PER_SM(flash_wgmma_128, FlashArgs, 384) {}
 KERNEL(flash_wgmma_1wg_64, FlashArgs, 256) {}
 KERNEL(flash_wgmma_1wg_128, FlashArgs, 256) {}
 
-KERNEL(edge_max_wgmma_64, FlashArgs, 384) {}
-KERNEL(edge_max_wgmma_128, FlashArgs, 384) {}
+KERNEL(anchor_max_wgmma_64, FlashArgs, 384) {}
+KERNEL(anchor_max_wgmma_128, FlashArgs, 384) {}
 
 #endif

@@ -8,7 +8,7 @@
 // the pages. Grid: (tile of VECTORS · splits + split, head group, slot); a thread takes a key of
 // the page against EACH vectors and merges at the end in a fixed order. Bound by its
 // multiply-adds, dim for each pair of a vector and a position.
-KERNEL(states, StatesArgs, 256) {
+KERNEL(softmax_states, StatesArgs, 256) {
 	DYNAMIC_SHARED(float, shared);
 	SHARED(Entries, lists, VECTORS);
 	SHARED(SoftmaxState, parts, VECTORS* PAGE);
@@ -66,10 +66,10 @@ struct AddWeightsArgs {
 	Plan plan;
 };
 
-// add_weights (summarize) adds to the sum of each position what the appended rows gave it,
+// attention_mass (summarize) adds to the sum of each position what the appended rows gave it,
 // Σ softmax over rows and heads of the kv head; scores are computed a second time instead of
 // stored. Grid: (page, kv head, slot); threads as in states. -Inf marks an evicted position.
-KERNEL(add_weights, AddWeightsArgs, 256) {
+KERNEL(attention_mass, AddWeightsArgs, 256) {
 	DYNAMIC_SHARED(float, shared);
 	SHARED(Entries, lists, VECTORS);
 	SHARED(SoftmaxState, tops, VECTORS);
@@ -138,10 +138,10 @@ struct EvictArgs {
 	PagedKV g;
 };
 
-// keep_best (select and evict) lists the heavy hitters and the newest of the positions before the
+// evict (select and evict) lists the heavy hitters and the newest of the positions before the
 // row's own, and evicts the others for good: their sum becomes -Inf. Grid: (kv head, slot); radix
 // select and a stable compaction.
-KERNEL(keep_best, EvictArgs, 1024) {
+KERNEL(evict, EvictArgs, 1024) {
 	int slot = blockIdx.y, p = first_position(a.g, slot);
 	if (p < 0) return;
 	if (p >= a.width) {

@@ -36,8 +36,8 @@ struct ChannelArgs {
 	Plan plan;
 };
 
-// store_channels (summarize): grid (row, head group) stores the label of an appended key.
-KERNEL(store_channels, ChannelArgs, 64) {
+// key_channels (summarize): grid (row, head group) stores the label of an appended key.
+KERNEL(key_channels, ChannelArgs, 64) {
 	SHARED(float, y, MAX_LABEL);
 	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
@@ -111,7 +111,7 @@ struct SignArgs {
 // (NET_ROWS rows, head group). One warp per output of a layer, for all rows, so that each weight
 // is read once for NET_ROWS rows; activations alternate between two buffers in dynamic shared
 // memory. Bound by reading the weights.
-KERNEL(signs, SignArgs, 256) {
+KERNEL(key_signs, SignArgs, 256) {
 	DYNAMIC_SHARED(float, x);  // [2, NET_ROWS, widest]
 	int head_group = blockIdx.y, first = blockIdx.x * NET_ROWS, dim = (int)a.g.dim, widest = (int)a.net.widest;
 	int n = min_of(NET_ROWS, (int)a.rows - first), head = head_group * (int)a.heads / (int)a.net.head_groups;

@@ -157,7 +157,7 @@ __device__ inline void lsh_query(const CollisionArgs& a, float* x, int slot, int
 // query. Grid: (head, z, slot), block z taking every gridDim.y-th page; one warp per page, its
 // lanes over the tables, and the lanes merge what they have. The sides of the query are computed
 // once a block into dynamic shared memory. Bound by reading the codes, n/8 bytes a key.
-KERNEL(collide, CollisionArgs, 256) {
+KERNEL(lsh_collisions, CollisionArgs, 256) {
 	SHARED(float, x, LSH_MAX_DIM);
 	DYNAMIC_SHARED(u8, above);  // [n]: whether the query is above the plane
 	int head = blockIdx.x, slot = blockIdx.z, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim;
@@ -205,11 +205,11 @@ __device__ inline double collision_probability(const LshIndex& h, double cosine)
 	return 1 - pow(1 - one, tables - 1) * (tables * one + 1 - one);
 }
 
-// collide_list (select) lists the marked positions, ascending, with weight 1/(probability + 1e-4);
+// lsh_list (select) lists the marked positions, ascending, with weight 1/(probability + 1e-4);
 // the 1e-4 keeps unlikely positions from weighing without bound. Grid: (head, slot). One warp per
 // entry: the cosine comes from q·k, which is computed exactly, the norms and q·center. Bound by
 // reading the listed keys.
-KERNEL(collide_list, CollisionArgs, 512) {
+KERNEL(lsh_list, CollisionArgs, 512) {
 	SHARED(float, x, LSH_MAX_DIM);
 	int head = blockIdx.x, slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim;
 	if (p < 0) return;

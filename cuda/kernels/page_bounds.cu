@@ -86,12 +86,12 @@ struct SelectSubPagesArgs {
 	PagedKV g;
 };
 
-// top_parts (select) lists the row's own sub-page and the best of those before it, ties to the
+// top_subpages (select) lists the row's own sub-page and the best of those before it, ties to the
 // lowest: budget / size of them in all, at least min_selected, and all of them where the budget
 // covers the row. The list is ascending positions, or page numbers where a sub-page is a page.
 // Grid: (slot, head group). Radix select, then a stable compaction (count, scan, write). Bound by
 // the latency of its passes over one row of scores in L2.
-KERNEL(top_parts, SelectSubPagesArgs, 256) {
+KERNEL(top_subpages, SelectSubPagesArgs, 256) {
 	int slot = blockIdx.x, p = first_position(a.g, slot), size = PAGE / (int)a.sub_pages;
 	if (p < 0) return;
 	i64 list = (i64)slot * a.head_groups + blockIdx.y;

@@ -21,7 +21,7 @@ struct FeatureArgs {
 // draws by the mean of their |q_i|, and each head scales its own q_i by the estimate over that
 // mean. With strata draw t uses (t + u)/draws, which lowers the variance from 1/draws to 1/draws².
 // Bound by the generator: dim·draws Philox blocks for each group.
-KERNEL(features, FeatureArgs, 128) {
+KERNEL(sample_features, FeatureArgs, 128) {
 	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int dim = (int)a.g.dim, group_heads = (int)a.group_heads;

@@ -12,9 +12,9 @@
 // are addressed by (seed, request, layer, group, position): results depend neither on batches
 // nor on chunks. Reference implementation: package cpu.
 //
-// An item is a head group of a row. Three launches: tail_reads builds R and draws the pilot, one
-// block per item; tail_scores scores I and the pilot, many blocks per item, because it reads keys
-// at random; sample_tail sizes the sample and draws it.
+// An item is a head group of a row. Three launches: residual_fixed builds R and draws the pilot, one
+// block per item; residual_scores scores I and the pilot, many blocks per item, because it reads keys
+// at random; residual_sample sizes the sample and draws it.
 #include "philox.cuh"
 #include "radix_select.cuh"
 #include "scores.cuh"
@@ -38,7 +38,7 @@ struct ResidualArgs {
 	Plan plan;
 };
 
-// ItemHeader is what tail_reads tells the launches behind it.
+// ItemHeader is what residual_fixed tells the launches behind it.
 struct ItemHeader {
 	i32 n;         // positions of R; -1: the item is skipped
 	i32 selected;  // positions of I that were scored
@@ -252,11 +252,11 @@ __device__ inline bool check_item(const ResidualArgs& a, const Residual& t) {
 	return !reduce_block(bad, 0, Max());
 }
 
-// tail_reads (sample, 1 of 3): block i builds I and R of item first + i and draws the pilot.
+// residual_fixed (sample, 1 of 3): block i builds I and R of item first + i and draws the pilot.
 // With a pilot that is reused the sample continues the pilot's permutation, so that its keys are
 // read once; with fresh_pilot it has a permutation of its own. Bound by three passes over the
 // bitmaps and by writing R, 4 bytes a position.
-KERNEL(tail_reads, ResidualArgs, 512) {
+KERNEL(residual_fixed, ResidualArgs, 512) {
 	Residual t;
 	if (!locate_item(a, t)) return;
 	ItemHeader head = {-1, 0, 0, 0};
@@ -281,10 +281,10 @@ KERNEL(tail_reads, ResidualArgs, 512) {
 	if (threadIdx.x == 0) *t.head = head;
 }
 
-// tail_scores (sample, 2 of 3): block (i, z) scores part z of I and the pilot of item first + i,
+// residual_scores (sample, 2 of 3): block (i, z) scores part z of I and the pilot of item first + i,
 // for HEADS_PER_PASS heads of the group at a time. Bound by reading |I| + b0 keys, of which those
 // of the pilot lie at random.
-KERNEL(tail_scores, ResidualArgs, 256) {
+KERNEL(residual_scores, ResidualArgs, 256) {
 	Residual t;
 	if (!locate_item(a, t)) return;
 	int observed = t.head->selected + t.head->pilot, each = (observed + (int)gridDim.z - 1) / (int)gridDim.z, lo = (int)blockIdx.z * each;
@@ -320,9 +320,9 @@ __device__ inline void write_list(const ResidualArgs& a, const Residual& t, floa
 	if (threadIdx.x == 0) a.count[list] = (i32)total;
 }
 
-// sample_tail (sample, 3 of 3): block i sizes and draws the sample of item first + i. Without a
+// residual_sample (sample, 3 of 3): block i sizes and draws the sample of item first + i. Without a
 // pilot there is no sample; where b reaches n without replacement R is listed whole.
-KERNEL(sample_tail, ResidualArgs, 512) {
+KERNEL(residual_sample, ResidualArgs, 512) {
 	Residual t;
 	if (!locate_item(a, t) || t.head->n < 0) return;
 	int n = t.n = t.head->n, b = n;

@@ -335,7 +335,7 @@ __device__ __forceinline__ bool uses_sums(const SampleArgs& a, const SamplerPara
 
 // sample (sample) samples the token that follows row blockIdx.y, unless sample_sums does. Grid:
 // (part of the row, row).
-KERNEL(sample, SampleArgs, 1024) {
+KERNEL(sample_token, SampleArgs, 1024) {
 	pdl_trigger();
 	pdl_wait();
 	int row = blockIdx.y, at = a.pos[row], warps = blockDim.x / WARP, slices = gridDim.x * warps;
@@ -457,7 +457,7 @@ struct ReadbackArgs {
 constexpr int READBACK_WORDS = 16;  // of 32 bits
 
 // deliver copies results to the host for an AsyncReader, with the code of the first failure.
-KERNEL(deliver, ReadbackArgs, 32) {
+KERNEL(copy_to_host, ReadbackArgs, 32) {
 	pdl_wait();
 	int at = 0;
 	for (int i = 0; i < 4; at += (int)a.words[i++]) {

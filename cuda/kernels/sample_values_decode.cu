@@ -3,7 +3,7 @@
 // draws.
 //
 // row_shares reads K once (keys.cuh) and leaves 2^(score - max of the page) of every position and
-// their sums over half pages. draw_row or draw_attend then has blocks for each head: they scan
+// their sums over half pages. sample_decode or sample_attend then has blocks for each head: they scan
 // the sums of the half pages into the cumulative softmax, and four lanes search it for a draw,
 // by bisection down to a half page and in its 32 exponentials. Both use programmatic dependent
 // launch.
@@ -20,11 +20,11 @@ struct PageSum {
 
 struct ValueDecodeArgs {
 	i32 *index, *count;         // [rows, heads, cap], [rows, heads]
-	float* weight;              // [rows, heads, cap]; draw_attend: the output [rows, heads, dim]
+	float* weight;              // [rows, heads, cap]; sample_attend: the output [rows, heads, dim]
 	const float* q;             // [rows, heads, dim]
 	float* exps;                // [rows, heads, g.width·PAGE]: 2^(score - top of the page)
 	PageSum* sums;              // [rows, heads, g.width]
-	float* parts;               // [rows, heads, blocks of a head, dim]: partial outputs of draw_attend
+	float* parts;               // [rows, heads, blocks of a head, dim]: partial outputs of sample_attend
 	i32* finished;              // [rows, heads]: blocks that are done; 0 between launches
 	i64 cap, heads, max_draws;  // max_draws: of a head
 	i64 early;                  // only the newest position of a slot is written by kernels that may still run
@@ -95,8 +95,8 @@ __device__ __forceinline__ void row_shares(const ValueDecodeArgs& a) {
 	pdl_trigger();  // at the end: blocks of the next launch would take this one's places
 }
 
-KERNEL_2_PER_SM(row_shares_64, ValueDecodeArgs, KEY_WARPS * WARP) { row_shares<64>(a); }
-KERNEL_2_PER_SM(row_shares_128, ValueDecodeArgs, KEY_WARPS * WARP) { row_shares<128>(a); }
+KERNEL_2_PER_SM(softmax_decode_64, ValueDecodeArgs, KEY_WARPS * WARP) { row_shares<64>(a); }
+KERNEL_2_PER_SM(softmax_decode_128, ValueDecodeArgs, KEY_WARPS * WARP) { row_shares<128>(a); }
 
 // PageCdf is the cumulative softmax of a head by half pages, not normalized.
 struct PageCdf {
@@ -250,9 +250,9 @@ __device__ inline bool draw_positions(const ValueDecodeArgs& a, RowDraws& f, dou
 	return true;
 }
 
-// draw_row (sample) lists what is drawn, a position once, weighted by its draws. Grid: (row ·
+// sample_decode (sample) lists what is drawn, a position once, weighted by its draws. Grid: (row ·
 // head). Bound by latency.
-KERNEL_2_PER_SM(draw_row, ValueDecodeArgs, 512) {
+KERNEL_2_PER_SM(sample_decode, ValueDecodeArgs, 512) {
 	DYNAMIC_SHARED(double, shared);
 	RowDraws f;
 	pdl_trigger();
@@ -280,11 +280,11 @@ KERNEL_2_PER_SM(draw_row, ValueDecodeArgs, 512) {
 	if (threadIdx.x == 0) a.count[blockIdx.x] = all;
 }
 
-// draw_attend (sample and attend) adds up the drawn values into a.weight, f32 [rows, heads, dim].
+// sample_attend (sample and attend) adds up the drawn values into a.weight, f32 [rows, heads, dim].
 // Grid: (row · head, part of the draws); a thread loads 16 bytes of a value, with VALUES_AHEAD
 // loads in flight. Parts are added up in their order by the last block of a head. Bound by
 // gathering the drawn rows of V.
-KERNEL_2_PER_SM(draw_attend, ValueDecodeArgs, 512) {
+KERNEL_2_PER_SM(sample_attend, ValueDecodeArgs, 512) {
 	DYNAMIC_SHARED(double, shared);
 	SHARED(int, last, 1);
 	RowDraws f;

@@ -59,9 +59,9 @@ struct PoolHeadsArgs {
 	PagedKV g;
 };
 
-// join_heads (score) pools the heads of a kv head by their maximum or their sum. Grid: (row, kv
+// group_max (score) pools the heads of a kv head by their maximum or their sum. Grid: (row, kv
 // head, z), one thread per position. Bound by reading the scores.
-KERNEL(join_heads, PoolHeadsArgs, 256) {
+KERNEL(group_max, PoolHeadsArgs, 256) {
 	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int group_heads = (int)(a.heads / a.g.heads);

@@ -46,5 +46,5 @@ __device__ __forceinline__ void row_scores(const ScoreDecodeArgs& a) {
 	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, a.q + item * DIM, valid, 1 / sqrtf((float)DIM), mine, at.p / PAGE, a.early, page, put);
 }
 
-KERNEL_2_PER_SM(row_scores_64, ScoreDecodeArgs, KEY_WARPS * WARP) { row_scores<64>(a); }
-KERNEL_2_PER_SM(row_scores_128, ScoreDecodeArgs, KEY_WARPS * WARP) { row_scores<128>(a); }
+KERNEL_2_PER_SM(score_decode_64, ScoreDecodeArgs, KEY_WARPS * WARP) { row_scores<64>(a); }
+KERNEL_2_PER_SM(score_decode_128, ScoreDecodeArgs, KEY_WARPS * WARP) { row_scores<128>(a); }

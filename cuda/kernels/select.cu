@@ -50,7 +50,7 @@ __device__ inline bool select_bitmap(u64* marks, const float* x, int n, int k) {
 // the largest weight, so that sums do not depend on an order. -Inf and NaN are never listed. Grid:
 // (row, head), one block a row. Top-k by linear bins, two passes; by radix select, four passes,
 // where scores crowd a bin, and for top-p. Bound by the latency of the passes over a row in L2.
-KERNEL(rank, SelectArgs, 1024) {
+KERNEL(top_positions, SelectArgs, 1024) {
 	DYNAMIC_SHARED(u64, marks);
 	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;

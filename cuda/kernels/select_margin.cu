@@ -9,10 +9,10 @@
 #include "radix_select.cuh"
 #include "select_margin.cuh"
 
-// edge_max (score): the anchor max of row r and head h, max q·k/√dim over the plan's sinks and
+// anchor_max (score): the anchor max of row r and head h, max q·k/√dim over the plan's sinks and
 // window inside the span, -Inf where there are none. Grid: (row, head), one warp per position.
 // Bound by reading the keys of sinks and window once for every row and head.
-KERNEL(edge_max, AnchorMaxArgs, 128) {
+KERNEL(anchor_max, AnchorMaxArgs, 128) {
 	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int dim = (int)a.g.dim, h = blockIdx.y, kv_head = h * (int)a.g.heads / (int)a.heads;
@@ -69,7 +69,7 @@ KERNEL(mean_rows, MeanArgs, 256) {
 // near (score and select) marks the positions of the selected region that are within the margin of
 // a block of the group. Grid: (group · heads + head, z, slot), block z taking every gridDim.y-th
 // page; one warp per position, which stops at the first block of rows that selects it.
-KERNEL(near, MarginArgs, 256) {
+KERNEL(within_margin, MarginArgs, 256) {
 	SHARED(unsigned, marked, 4);
 	RowGroup r;
 	if (!row_group(a, blockIdx.x / (int)a.heads, r)) return;
@@ -104,9 +104,9 @@ KERNEL(near, MarginArgs, 256) {
 	}
 }
 
-// near_list (select) lists the marked positions, ascending; with weight 2 those within the margin
+// margin_list (select) lists the marked positions, ascending; with weight 2 those within the margin
 // before double_before. Grid: (group · heads + head, 1, slot).
-KERNEL(near_list, MarginArgs, 256) {
+KERNEL(margin_list, MarginArgs, 256) {
 	RowGroup r;
 	if (!row_group(a, blockIdx.x / (int)a.heads, r)) return;
 	i64 list = r.list + blockIdx.x % a.heads;

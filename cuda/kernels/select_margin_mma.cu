@@ -94,8 +94,8 @@ __device__ __forceinline__ void anchor_max_mma(const AnchorMaxArgs& a) {
 	}
 }
 
-KERNEL(edge_max_64, AnchorMaxArgs, 128) { anchor_max_mma<64>(a); }
-KERNEL(edge_max_128, AnchorMaxArgs, 128) { anchor_max_mma<128>(a); }
+KERNEL(anchor_max_64, AnchorMaxArgs, 128) { anchor_max_mma<64>(a); }
+KERNEL(anchor_max_128, AnchorMaxArgs, 128) { anchor_max_mma<128>(a); }
 
 constexpr int MARGIN_WARPS = 4;
 
@@ -175,5 +175,5 @@ __device__ __forceinline__ void select_margin_mma(const MarginArgs& a) {
 	}
 }
 
-KERNEL(near_64, MarginArgs, 128) { select_margin_mma<64>(a); }
-KERNEL(near_128, MarginArgs, 128) { select_margin_mma<128>(a); }
+KERNEL(within_margin_64, MarginArgs, 128) { select_margin_mma<64>(a); }
+KERNEL(within_margin_128, MarginArgs, 128) { select_margin_mma<128>(a); }

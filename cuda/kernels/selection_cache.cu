@@ -455,7 +455,7 @@ __device__ inline void record_reuse(const ReuseArgs& a, const ReuseState& r, int
 
 // reuse (select) lists what head group blockIdx.y of slot blockIdx.z reads. Grid: (part, head
 // group, slot); where the group selects, block `part` scores its share of the pages.
-KERNEL_4_PER_SM(reuse, ReuseArgs, REUSE_THREADS) {
+KERNEL_4_PER_SM(reuse_selection, ReuseArgs, REUSE_THREADS) {
 	DYNAMIC_SHARED(u64, shared);
 	SHARED(int, last, 1);
 	pdl_trigger();

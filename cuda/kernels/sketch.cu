@@ -104,7 +104,7 @@ constexpr int COMPARE_PER_THREAD = (COMPARE_ROWS * COMPARE_COLUMNS + 255) / 256;
 // completed blocks i and all j ≤ i (square: all pairs). Grid: (16 columns, 36 rows, slot), a
 // register-tiled product of the two operands in shared memory. With an `own` that is not q the
 // diagonal is scale · own_i·k̃_i. Bound by its multiply-adds, size for each pair.
-KERNEL(compare, CompareArgs, 256) {
+KERNEL(sketch_scores, CompareArgs, 256) {
 	SHARED(float, q, COMPARE_ROWS * (COMPARE_SIZE + 4));
 	SHARED(float, k, COMPARE_COLUMNS * (COMPARE_SIZE + 4));
 	SHARED(i32, pages, COMPARE_ROWS);
@@ -152,9 +152,9 @@ KERNEL(compare, CompareArgs, 256) {
 	}
 }
 
-// compare_shares (score) normalizes a row of block scores to its softmax, or its logarithm. Grid:
+// sketch_softmax (score) normalizes a row of block scores to its softmax, or its logarithm. Grid:
 // (block, 1, slot).
-KERNEL(compare_shares, CompareArgs, 256) {
+KERNEL(sketch_softmax, CompareArgs, 256) {
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, a.scores.square ? EVERY : COMPLETED, b)) return;
 	int n;

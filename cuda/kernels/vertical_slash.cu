@@ -27,13 +27,13 @@ __device__ inline bool row_fits(const PagedKV& g, int n, i64 width) {
 	return false;
 }
 
-// line_sums (score): column sums Σ_p softmax(q·k/√dim)_pj, complete, and the page's part of the
+// vertical_slash (score): column sums Σ_p softmax(q·k/√dim)_pj, complete, and the page's part of the
 // diagonal sums; forced columns are +Inf. Grid: (page, head). The page's keys stay in shared
 // memory while VECTORS rows at a time come by. A thread scores a key against EACH rows, then adds
 // a column, and then diagonals of the VECTORS x PAGE tile, in a fixed order. Bound by its
 // multiply-adds, rows·dim a key and head; the weights are recomputed from the rows' states
 // instead of stored.
-KERNEL(line_sums, VerticalSlashArgs, 256) {
+KERNEL(vertical_slash, VerticalSlashArgs, 256) {
 	DYNAMIC_SHARED(float, shared);  // the KeyTile, then f64 [rows + PAGE - 1]: diagonals
 	SHARED(Entries, lists, VECTORS);
 	SHARED(float, shares, VECTORS* PAGE);
@@ -79,9 +79,9 @@ KERNEL(line_sums, VerticalSlashArgs, 256) {
 	for (int i = threadIdx.x; i < page_diagonals; i += blockDim.x) out[i] = diagonals[i];
 }
 
-// line_diagonals (score) adds up each diagonal over the pages, in their order; forced ones are
+// slash_sums (score) adds up each diagonal over the pages, in their order; forced ones are
 // +Inf. Grid: (z, head), one thread per diagonal.
-KERNEL(line_diagonals, VerticalSlashArgs, 256) {
+KERNEL(slash_sums, VerticalSlashArgs, 256) {
 	int local_head = blockIdx.y, head = (int)a.first_head + local_head, first = first_position(a.g, 0), rows = (int)a.g.rows, page_diagonals = rows + PAGE - 1;
 	if (first < 0 || first + rows > a.width) return;
 	const double* parts = a.parts + (i64)local_head * a.g.width * page_diagonals;
@@ -116,13 +116,13 @@ __device__ inline void set_range(u64* bitmap, int lo, int hi) {
 	}
 }
 
-// list_lines (select) lists the positions that a group of rows reads: the columns, and tiles of
+// expand_lines (select) lists the positions that a group of rows reads: the columns, and tiles of
 // `group` positions that cover the diagonals, as in MInference's index construction. Diagonal o
 // of the group from position a needs group positions from max(a - o, 0) on; ranges that touch are
 // merged, and one that reaches beyond its predecessor adds a whole tile. Grid: one block for each
 // item, head i%heads of group i/heads. One thread lays the tiles, because each depends on those
 // before; they are few. Bound by latency.
-KERNEL(list_lines, ListVerticalSlashArgs, 128) {
+KERNEL(expand_lines, ListVerticalSlashArgs, 128) {
 	i64 item = a.first + blockIdx.x;
 	int first = first_position(a.g, 0), n = (int)a.group, rows = (int)a.g.rows, head = (int)(item % a.heads);
 	if (first < 0) return;
@@ -228,7 +228,7 @@ struct PooledAgreementArgs {
 // agree (score): FlexPrefill's query-aware test. √JS(softmax(q̄·k̄/√dim), column sums of blocks,
 // normalized) < max_divergence, with JS the Jensen-Shannon divergence in nats and 0·ln 0 = 0.
 // Grid: one block for each head, first + i.
-KERNEL(agree, PooledAgreementArgs, 256) {
+KERNEL(pooled_agreement, PooledAgreementArgs, 256) {
 	int n = newest_position(a.g, 0) + 1, head = (int)a.first + blockIdx.x, dim = (int)a.g.dim;
 	if (n == 0 || !row_fits(a.g, n, min_of(a.width, a.blocks * a.block))) return;
 	int blocks = (n + (int)a.block - 1) / (int)a.block;
@@ -344,9 +344,9 @@ __device__ inline bool row_blocks(const BlockMapArgs& a, RowBlocks& c) {
 	return false;
 }
 
-// pair_shares (score): row r of the pooled attention map softmax(q̄_r·k̄_j/√dim), j ≤ r, for heads
+// pooled_softmax (score): row r of the pooled attention map softmax(q̄_r·k̄_j/√dim), j ≤ r, for heads
 // that agree. Grid: (row block, head).
-KERNEL(pair_shares, BlockMapArgs, 256) {
+KERNEL(pooled_softmax, BlockMapArgs, 256) {
 	RowBlocks c;
 	int r = blockIdx.x, head = (int)a.first + blockIdx.y, dim = (int)a.g.dim;
 	if (!row_blocks(a, c) || r >= c.rows || !a.agrees[head]) return;
@@ -354,11 +354,11 @@ KERNEL(pair_shares, BlockMapArgs, 256) {
 	pooled_softmax(x, c.first + r + 1, a.queries + ((i64)r * a.heads + head) * dim, a.keys, a.g, head * (int)a.g.heads / (int)a.heads);
 }
 
-// pair_cover (select): the blocks with the largest pooled attention over the flattened map of a
+// pooled_top (select): the blocks with the largest pooled attention over the flattened map of a
 // head, as long as they sum to at most share · row blocks, in units of 2⁻⁵⁰; ties to the lowest
 // row, then to the lowest block. Grid: one block for each head, because rows share the budget.
 // Bound by the passes of a radix select over rows·words f64 in L2.
-KERNEL(pair_cover, BlockMapArgs, 1024) {
+KERNEL(pooled_top, BlockMapArgs, 1024) {
 	RowBlocks c;
 	int head = (int)a.first + blockIdx.x;
 	if (!row_blocks(a, c) || !a.agrees[head]) return;
@@ -382,9 +382,9 @@ KERNEL(pair_cover, BlockMapArgs, 1024) {
 	for (i64 i = r.lo; i < r.hi; i++) x[i] = is(i, key) && in.takes(key) ? 2 : 0;
 }
 
-// list_blocks (select) lists the pages of what a block of rows reads: its own block, the selected
-// columns, the selected diagonals, and what pair_cover selected. Grid: (row block, head).
-KERNEL(list_blocks, BlockMapArgs, 128) {
+// expand_blocks (select) lists the pages of what a block of rows reads: its own block, the selected
+// columns, the selected diagonals, and what pooled_top selected. Grid: (row block, head).
+KERNEL(expand_blocks, BlockMapArgs, 128) {
 	RowBlocks c;
 	int r = blockIdx.x, head = (int)a.first + blockIdx.y;
 	if (!row_blocks(a, c) || r >= c.rows) return;

@@ -313,9 +313,9 @@ __device__ inline void finish_row(const WalkTopArgs& a, const Block& b, int end,
 	if (a.p.index) select_blocks(a.p, b, keys);
 }
 
-// walk_join: the rows of R from the partial sums of walk_logs, and the selection. Grid: (touched
+// walk_top: the rows of R from the partial sums of walk_logs, and the selection. Grid: (touched
 // block, 1, slot).
-KERNEL(walk_join, WalkTopArgs, 1024) {
+KERNEL(walk_top, WalkTopArgs, 1024) {
 	DYNAMIC_SHARED(u32, keys);
 	Block b;
 	if (!block_of(a.w.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;

@@ -469,9 +469,9 @@ __device__ __forceinline__ void sketch_and_score(const WalkDecodeArgs& a, const 
 	if (completes && before) s.scores[page_before * s.max_blocks + j] = completed;
 }
 
-// walk_newest: grid (walking and scoring blocks, slot). Of a slot's blocks the first walk, the
+// walk_decode: grid (walking and scoring blocks, slot). Of a slot's blocks the first walk, the
 // others sketch and score, and the last to finish selects.
-KERNEL_2_PER_SM(walk_newest, WalkDecodeArgs, STEP_THREADS) {
+KERNEL_2_PER_SM(walk_decode, WalkDecodeArgs, STEP_THREADS) {
 	DYNAMIC_SHARED(u32, room);  // page numbers; mean and sketch of the key; at last the row
 	SHARED(double, mean, STEP_MAX_DIM);
 	SHARED(SelectScratch, scratch, 1);
