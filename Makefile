@@ -86,7 +86,7 @@ emulate-kernels:
 # Every attention system, and passes of small models. The means over seeds take long.
 emulate-systems:
 	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 30m \
-		-run 'TestEverySystem|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText|TestLaunches|TestStepLaunches' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
+		-run 'TestEverySystem|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText|TestLaunches|TestStepLaunches|TestTrace$$' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
 
 launches: ## write engine/testdata/launches.txt anew: the kernels of a decode step of every system
 	CGO_ENABLED=1 $(GO) test -tags cudaemu -run 'TestStepLaunches' ./engine -launches

@@ -17,8 +17,9 @@ type Call interface {
 	Check()
 	// Access names the tensors that the call reads and writes.
 	Access(a *Access)
-	// Cost is the least that the call has to move and to compute.
-	Cost() Cost
+	// Cost is the least that the call has to move and to compute; s, which may be nil,
+	// tells lengths and lists.
+	Cost(s Stored) Cost
 
 	kind() kind
 }
@@ -123,21 +124,6 @@ func appendPresent(all, more []Tensor) []Tensor {
 	return all
 }
 
-// Cost is a lower bound of what a call takes: the roofline is the larger of Bytes
-// over the memory's rate and Ops over the arithmetic's.
-type Cost struct {
-	Bytes int64 // to and from device memory, every operand once
-	Ops   int64 // a multiplication with its addition counts as two
-}
-
-// moved is the cost of a call that reads or writes each of the tensors once.
-func moved(t ...Tensor) (c Cost) {
-	for _, t := range t {
-		c.Bytes += int64(t.Size())
-	}
-	return c
-}
-
 // Arena holds the calls of a queue, type by type. The zero Arena is empty.
 type Arena struct{ slabs [numKinds]resetter }
 
@@ -190,7 +176,7 @@ func (c *Mark) Check() {
 func (c *Mark) Access(*Access) {}
 
 // Cost is nothing.
-func (c *Mark) Cost() Cost { return Cost{} }
+func (c *Mark) Cost(Stored) Cost { return Cost{} }
 
 func (*Mark) kind() kind { return kindMark }
 
@@ -212,7 +198,7 @@ func (c *Discard) Check() {
 func (c *Discard) Access(a *Access) { a.Write(c.T); c.List.write(a) }
 
 // Cost is nothing.
-func (c *Discard) Cost() Cost { return Cost{} }
+func (c *Discard) Cost(Stored) Cost { return Cost{} }
 
 func (*Discard) kind() kind { return kindDiscard }
 

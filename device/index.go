@@ -49,6 +49,15 @@ func (n *Net) access(a *Access) {
 	}
 }
 
+// cost is that of the network for some rows of every set.
+func (n *Net) cost(rows int) (c Cost) {
+	for i := range n.Layers() {
+		c.Add(moved(n.Weight[i], n.Bias[i]))
+		c.Ops += 2 * int64(rows) * int64(n.Weight[i].Len())
+	}
+	return c
+}
+
 // Hash is codes of stored keys: on which side of planes through a center they
 // lie. The planes are cut into tables; two vectors collide in a table when no
 // plane of it lies between them, which for random planes has the probability

@@ -111,7 +111,7 @@ func (c *Append) Access(a *Access) {
 }
 
 // Cost is the rows, read as f32 and written as the cache has them.
-func (c *Append) Cost() Cost {
+func (c *Append) Cost(Stored) Cost {
 	cost := moved(c.K, c.V)
 	cost.Bytes += 2 * int64(c.KV.K.DType.RowSize(c.K.Len()))
 	return cost
@@ -165,8 +165,20 @@ func (p *Plan) access(a *Access) {
 func (l *List) read(a *Access)  { a.Read(l.Index, l.Count, l.Weight) }
 func (l *List) write(a *Access) { a.Write(l.Index, l.Count, l.Weight) }
 
-// Cost is the queries and the results: what is read of the cache depends on lengths
-// and lists that the device alone knows.
-func (c *Attend) Cost() Cost { return moved(c.Q, c.Dst) }
+// Cost is the queries and the results, the keys and values that the plan reads, once for
+// all queries, and its lists. A mixture reads no keys.
+func (c *Attend) Cost(s Stored) Cost {
+	cost := moved(c.Q, c.Dst)
+	r, of := s.reads(&c.Plan, c.KV, c.Q.Dim(0), c.Q.Dim(1)), int64(2)
+	if c.Plan.Mixture {
+		of = 1
+	}
+	cost.Bytes += of * c.KV.rowBytes(r.rows)
+	if c.Plan.Middle == Blocks || c.Plan.Middle == Tokens {
+		cost.Bytes += s.listBytes(&c.Plan.List, c.KV, c.Q.Dim(0))
+	}
+	cost.Ops = 2 * of * r.pairs * int64(c.Q.Dim(2))
+	return cost
+}
 
 func (*Attend) kind() kind { return kindAttend }

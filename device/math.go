@@ -22,7 +22,7 @@ func (c *Embed) Check() {
 func (c *Embed) Access(a *Access) { a.Read(c.Table, c.IDs); a.Write(c.Dst) }
 
 // Cost is the rows of the table that are read, and Dst.
-func (c *Embed) Cost() Cost {
+func (c *Embed) Cost(Stored) Cost {
 	cost := moved(c.Dst, c.IDs)
 	cost.Bytes += int64(c.IDs.Dim(0)) * int64(c.Table.DType.RowSize(c.Table.Dim(1)))
 	return cost
@@ -48,7 +48,7 @@ func (c *Gather) Check() {
 func (c *Gather) Access(a *Access) { a.Read(c.Src, c.Rows); a.Write(c.Dst) }
 
 // Cost is the rows, read and written.
-func (c *Gather) Cost() Cost { return moved(c.Dst, c.Dst, c.Rows) }
+func (c *Gather) Cost(Stored) Cost { return moved(c.Dst, c.Dst, c.Rows) }
 
 func (*Gather) kind() kind { return kindGather }
 
@@ -68,7 +68,7 @@ func (c *Copy) Check() {
 func (c *Copy) Access(a *Access) { a.Read(c.Src); a.Write(c.Dst) }
 
 // Cost is the elements, read and written.
-func (c *Copy) Cost() Cost { return moved(c.Dst, c.Src) }
+func (c *Copy) Cost(Stored) Cost { return moved(c.Dst, c.Src) }
 
 func (*Copy) kind() kind { return kindCopy }
 
@@ -90,7 +90,7 @@ func (c *Add) Check() {
 func (c *Add) Access(a *Access) { a.Read(c.Dst, c.X); a.Write(c.Dst) }
 
 // Cost is Dst twice and X.
-func (c *Add) Cost() Cost {
+func (c *Add) Cost(Stored) Cost {
 	cost := moved(c.Dst, c.Dst, c.X)
 	cost.Ops = int64(c.X.Len())
 	return cost
@@ -117,7 +117,7 @@ func (c *RMSNorm) Check() {
 func (c *RMSNorm) Access(a *Access) { a.Read(c.X, c.W); a.Write(c.Dst) }
 
 // Cost is the rows, read and written, and W.
-func (c *RMSNorm) Cost() Cost {
+func (c *RMSNorm) Cost(Stored) Cost {
 	cost := moved(c.Dst, c.X, c.W)
 	cost.Ops = 4 * int64(c.X.Len())
 	return cost
@@ -156,7 +156,7 @@ func (c *Rope) Check() {
 func (c *Rope) Access(a *Access) { a.Read(c.X, c.Pos, c.Freqs); a.Write(c.X) }
 
 // Cost is X, read and written.
-func (c *Rope) Cost() Cost {
+func (c *Rope) Cost(Stored) Cost {
 	cost := moved(c.X, c.X, c.Pos, c.Freqs)
 	cost.Ops = 3 * int64(c.X.Len())
 	return cost
@@ -181,7 +181,7 @@ func (c *SwiGLU) Check() {
 func (c *SwiGLU) Access(a *Access) { a.Read(c.Gate, c.Up); a.Write(c.Dst) }
 
 // Cost is the three tensors.
-func (c *SwiGLU) Cost() Cost {
+func (c *SwiGLU) Cost(Stored) Cost {
 	cost := moved(c.Dst, c.Gate, c.Up)
 	cost.Ops = 4 * int64(c.Dst.Len())
 	return cost
@@ -209,9 +209,12 @@ func (c *MatMul) Check() {
 func (c *MatMul) Access(a *Access) { a.Read(c.X, c.W); a.Write(c.Dst) }
 
 // Cost is the three tensors, and two operations for each weight and row.
-func (c *MatMul) Cost() Cost {
+func (c *MatMul) Cost(Stored) Cost {
 	cost := moved(c.Dst, c.X, c.W)
 	cost.Ops = 2 * int64(c.W.Len()) * int64(c.X.Dim(0))
+	if c.W.DType.Quantized() {
+		cost.Int8 = cost.Ops
+	}
 	return cost
 }
 

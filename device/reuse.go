@@ -113,7 +113,28 @@ func (c *ReuseSelection) Access(a *Access) {
 	c.List.write(a)
 }
 
-// Cost is the queries: how many keys they meet is for the device to find.
-func (c *ReuseSelection) Cost() Cost { return moved(c.Q, c.Asked) }
+// Cost is the queries, the keys between sinks and window of the sets that found nothing, and
+// the lists.
+func (c *ReuseSelection) Cost(s Stored) Cost {
+	cost := moved(c.Q, c.Asked)
+	cost.Bytes += s.listBytes(&c.List, c.KV, c.Q.Dim(0))
+	sets, kvHeads := c.Memo.Found.Dim(1), c.KV.K.Dim(1)
+	for slot, pos := range s.positions(c.KV, c.Q.Dim(0)) {
+		lo, hi := c.Plan.between(pos)
+		n := c.Plan.Span.count(pos, lo, hi)
+		read := -1 // the last kv head whose keys are read
+		for set, found := range s(c.Memo.Found.Rows(slot, slot+1)) {
+			if found >= 0 || pos < 0 {
+				continue
+			}
+			cost.Ops += 2 * int64(n*c.Q.Dim(1)/sets*c.Q.Dim(2))
+			if head := set * kvHeads / sets; head > read {
+				read = head
+				cost.Bytes += c.KV.rowBytes(int64(n))
+			}
+		}
+	}
+	return cost
+}
 
 func (*ReuseSelection) kind() kind { return kindReuseSelection }

@@ -105,8 +105,25 @@ func (c *Sample) Access(a *Access) {
 	c.List.write(a)
 }
 
-// Cost is the queries: how many keys they meet depends on lengths.
-func (c *Sample) Cost() Cost { return moved(c.Q, c.Dst) }
+// Cost is the queries, the keys whose scores are made, and the lists: of a tail those that
+// are listed in the end.
+func (c *Sample) Cost(s Stored) Cost {
+	cost := moved(c.Q, c.Dst)
+	if c.Rule == FeatureSample {
+		return cost
+	}
+	plan, of := c.Plan, int64(1)
+	if c.Rule == TailSample {
+		plan.Middle, plan.List = Tokens, c.List
+		if c.Tail.Values {
+			of = 2
+		}
+	}
+	r := s.reads(&plan, c.KV, c.Q.Dim(0), c.Q.Dim(1))
+	cost.Bytes += of*c.KV.rowBytes(r.rows) + s.listBytes(&c.List, c.KV, c.Q.Dim(0))
+	cost.Ops = 2 * of * r.pairs * int64(c.Q.Dim(2))
+	return cost
+}
 
 // Tail says how positions that a plan leaves out are sampled, so that a few of
 // them stand for all. What is read whatever the sample says is fixed: it is what

@@ -192,6 +192,6 @@ func (c *SampleTokens) Access(a *Access) {
 }
 
 // Cost is the logits once.
-func (c *SampleTokens) Cost() Cost { return moved(c.Logits, c.Next, c.History, c.Pos) }
+func (c *SampleTokens) Cost(Stored) Cost { return moved(c.Logits, c.Next, c.History, c.Pos) }
 
 func (*SampleTokens) kind() kind { return kindSampleTokens }

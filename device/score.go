@@ -192,12 +192,68 @@ func (c *Score) Access(a *Access) {
 	}
 }
 
-// Cost is the queries: how many keys they meet depends on lengths.
-func (c *Score) Cost() Cost {
-	if c.Rule == SketchScores {
-		return Cost{Bytes: int64(blocksOf(c.KV, c.Rows)) * int64(c.Q.Dim(1)*c.Q.Dim(2)) * 4}
+// Cost is the queries, what is read of the cache or of what is kept beside it, and the
+// scores that are made.
+func (c *Score) Cost(s Stored) Cost {
+	switch c.Rule {
+	case SketchScores:
+		b, width := s.blocks(c.KV, c.Rows, PageLen), int64(c.Q.Dim(1)*c.Q.Dim(2))
+		return Cost{Bytes: 4 * (width*(b.touched+b.stored) + b.pairs), Ops: 2 * width * b.pairs}
+	case GroupMax:
+		n := s.past(c.KV, c.Q.Dim(0))
+		return Cost{Bytes: 4 * n * int64(c.Q.Dim(1)+c.KV.K.Dim(1)), Ops: n * int64(c.Q.Dim(1))}
 	}
-	return moved(c.Q)
+	cost := moved(c.Q)
+	rows, heads, dim := c.Q.Dim(0), int64(c.Q.Dim(1)), int64(c.Q.Dim(2))
+	kvHeads, past := int64(c.KV.K.Dim(1)), s.past(c.KV, rows)
+	keys := func(r reads) {
+		cost.Bytes += c.KV.rowBytes(r.rows)
+		cost.Ops = 2 * dim * r.pairs
+	}
+	switch c.Rule {
+	case ExactScores:
+		r := s.part(c)
+		keys(r)
+		cost.Bytes += 4 * heads * past
+	case BoundScores:
+		parts := s.blocks(c.KV, 1, PageLen/c.Keys.Dim(2)).stored
+		cost.Bytes += parts * (kvHeads*int64(c.Keys.DType.RowSize(c.Keys.Dim(3))) + 4*int64(c.Dst.Dim(1)))
+		cost.Ops = 4 * dim * heads * parts
+	case ChannelScores:
+		r, n := s.middle(&c.Plan, c.KV, rows, int(heads)), int64(c.Channels.Index.Dim(1))
+		cost.Bytes += r.rows/kvHeads*int64(c.Keys.Dim(1))*n*2 + 4*heads*past
+		cost.Ops = 2 * n * r.pairs
+	case SignScores:
+		r, words := s.middle(&c.Plan, c.KV, rows, int(heads)), int64(c.Net.Words())
+		cost.Add(c.Net.cost(rows))
+		cost.Bytes += 4 * (r.rows/kvHeads*int64(c.Keys.Dim(1))*words + heads*past)
+		cost.Ops += 2 * words * r.pairs
+	case VerticalSlash:
+		keys(s.reads(&Plan{}, c.KV, rows, int(heads)))
+		cost.Bytes += 8 * heads * s.past(c.KV, 1)
+	case EdgeMax:
+		ends := c.Plan
+		ends.Middle, ends.List = None, List{}
+		keys(s.reads(&ends, c.KV, rows, int(heads)))
+		cost.Bytes += int64(c.Dst.Size())
+	case PooledAgreement:
+		b := s.blocks(c.KV, 1, c.Block).stored
+		cost.Bytes += 4 * (b*kvHeads*dim + heads*past)
+		cost.Ops = 2 * dim * heads * b
+	}
+	return cost
+}
+
+// part is what exact scores read.
+func (s Stored) part(c *Score) reads {
+	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
+	switch c.Part {
+	case Planned:
+		return s.reads(&c.Plan, c.KV, rows, heads)
+	case Middles:
+		return s.middle(&c.Plan, c.KV, rows, heads)
+	}
+	return s.reads(&Plan{Span: c.Plan.Span}, c.KV, rows, heads)
 }
 
 // Amount is a number of positions: a count, or a share of the n positions that

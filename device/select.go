@@ -221,8 +221,56 @@ func (c *Select) Access(a *Access) {
 	}
 }
 
-// Cost is the scores: how many of them there are depends on lengths.
-func (c *Select) Cost() Cost { return moved(c.Q) }
+// Cost is the scores that are looked at, or the keys, and the lists that are made.
+func (c *Select) Cost(s Stored) Cost {
+	rows := c.listedRows()
+	cost := Cost{Bytes: s.listBytes(&c.List, c.KV, rows)}
+	switch c.Rule {
+	case TopK, TopP:
+		cost.Bytes += 4 * int64(c.Scores.Dim(1)) * s.past(c.KV, rows)
+	case TopBlocks:
+		size := int64(4)
+		if c.Scores.DType == I32 {
+			size = 8 // a float64 in two
+		}
+		cost.Bytes += size * s.blocks(c.KV, c.Rows, PageLen).pairs
+	case TopParts:
+		cost.Bytes += 4 * int64(c.Scores.Dim(1)) * s.blocks(c.KV, 1, PageLen/c.Parts.Parts).stored
+	case TopLines, HeavyHitters:
+		cost.Bytes += 4 * int64(c.List.Index.Dim(1)) * s.past(c.KV, c.KV.Len.Dim(0))
+	case WithinMargin:
+		blocks, dim := int64(c.Q.Dim(0)), int64(c.Q.Dim(2))
+		r := s.middle(&c.Plan, c.KV, rows, c.Q.Dim(1))
+		cost.Add(moved(c.Q, c.Scores))
+		cost.Bytes += c.KV.rowBytes(r.rows)
+		cost.Ops = 2 * dim * r.pairs * blocks / int64(rows)
+	case Collisions:
+		cost.Add(moved(c.Q, c.Hash.Planes))
+		cost.Ops = 2 * int64(c.Q.Len()) * int64(c.Hash.Planes.Dim(0))
+		if !c.Hash.Bucketed() {
+			cost.Bytes += 8 * int64(c.Hash.Planes.Dim(0)*c.KV.K.Dim(1)) * s.blocks(c.KV, 1, PageLen).stored
+		}
+	case ExpandLines, ExpandBlocks:
+		cost.Bytes += s.listBytes(&c.Columns, c.KV, 1) + s.listBytes(&c.Diagonals, c.KV, 1)
+	}
+	return cost
+}
+
+// listedRows is how many rows of the call the lists are for.
+func (c *Select) listedRows() int {
+	slots := c.KV.Len.Dim(0)
+	switch c.Rule {
+	case TopK, TopP, TopParts:
+		return c.Scores.Dim(0)
+	case TopBlocks, ExpandLines:
+		return slots * max(c.Rows, 1)
+	case ExpandBlocks:
+		return c.Means.Rows
+	case WithinMargin:
+		return slots * c.Near.Rows
+	}
+	return slots
+}
 
 // Pick says how many blocks a row of blocks reads. A block always reads itself,
 // and every block it sees when it sees no more than two or than it may read.

@@ -147,22 +147,42 @@ func (c *Summarize) Access(a *Access) {
 	}
 }
 
-// Cost is the rows and what is made of them; what is read of the cache depends on lengths
-// where it is more than the blocks of the rows.
-func (c *Summarize) Cost() Cost {
+// Cost is the rows and what is made of them, or what is read of the cache.
+func (c *Summarize) Cost(s Stored) Cost {
+	cost := moved(c.X)
+	kvHeads, dim := int64(c.KV.K.Dim(1)), int64(c.KV.K.Dim(3))
 	switch c.Rule {
 	case SumBlocks:
-		cost := moved(c.X)
 		cost.Ops = int64(c.X.Len())
-		return cost
 	case ProjectMeans:
 		return sketchCost(c.blocks(), c.Dst, c.Basis)
 	case ProjectRows:
 		return sketchCost(c.KV.Len.Dim(0), c.Dst, c.Basis)
 	case KeyBounds:
-		return Cost{Bytes: int64(c.blocks()) * int64(c.KV.K.Dim(1)*PageLen*c.KV.K.DType.RowSize(c.KV.K.Dim(3)))}
+		parts := int64(c.Dst.Dim(2)) * int64(c.Dst.DType.RowSize(c.Dst.Dim(3)))
+		return Cost{Bytes: int64(c.blocks()) * kvHeads * (c.KV.rowBytes(PageLen) + parts)}
+	case KeyChannels:
+		cost.Bytes += int64(c.X.Dim(0)*c.Dst.Dim(1)*c.Dst.Dim(2)) * 2
+	case KeySigns:
+		cost.Add(c.Net.cost(c.X.Dim(0)))
+		cost.Bytes += int64(c.X.Dim(0)*c.Dst.Dim(1)*c.Net.Words()) * 4
+	case KeyHashes: // of the newest positions: how many have none is over when it is asked
+		n, planes := kvHeads*int64(c.KV.Len.Dim(0)), int64(c.Hash.Planes.Dim(0))
+		cost = moved(c.Hash.Planes)
+		cost.Bytes += c.KV.rowBytes(n) + n*planes/8
+		cost.Ops = 2 * n * planes * dim
+	case MeanRows:
+		cost.Ops = int64(c.X.Len())
+	case MeanKeys:
+		n := s.past(c.KV, 1) * kvHeads
+		cost.Bytes += c.KV.rowBytes(n) + 4*dim*kvHeads*s.blocks(c.KV, 1, c.Block).stored
+		cost.Ops = n * dim
+	case AttentionMass:
+		r := s.reads(&c.Plan, c.KV, c.X.Dim(0), c.X.Dim(1))
+		cost.Bytes += c.KV.rowBytes(r.rows) + 8*r.rows
+		cost.Ops = 2 * dim * r.pairs
 	}
-	return moved(c.X)
+	return cost
 }
 
 // blocks is how many blocks of PageLen positions the rows of all slots lie in at most.

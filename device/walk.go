@@ -41,7 +41,17 @@ func (c *Walk) Access(a *Access) {
 	a.Write(c.Dst)
 }
 
-// Cost is the rows: how many pairs there are depends on lengths.
-func (c *Walk) Cost() Cost { return moved(c.Dst, c.Src) }
+// Cost is the rows, and the pairs of all blocks up to the newest, once for all rows; those of
+// a row's own block where it begins.
+func (c *Walk) Cost(s Stored) Cost {
+	size, b := int64(4), s.blocks(c.KV, c.Rows, PageLen)
+	if c.Dst.DType == I32 {
+		size = 8 // a float64 in two
+	}
+	if c.Src.Absent() {
+		return Cost{Bytes: (4 + size) * b.pairs, Ops: b.pairs}
+	}
+	return Cost{Bytes: 4*s.blocks(c.KV, 1, PageLen).triangles + 2*size*b.pairs, Ops: 2 * b.triangles}
+}
 
 func (*Walk) kind() kind { return kindWalk }

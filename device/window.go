@@ -11,7 +11,39 @@ type Window struct {
 	patterns []Pattern
 	run      func(Call)
 	running  bool
+	observer Observer // nil: nobody
+	apart    bool     // no calls are fused
 }
+
+// Observer is told what a window runs, unit by unit: calls that one pattern computes at
+// once, or one call.
+type Observer interface {
+	// Queued comes when a call is taken, in order.
+	Queued(c Call)
+	// Begin comes before a unit is begun; more than once, where a pattern does not suit
+	// the calls that it matches.
+	Begin()
+	// End comes when a unit has been begun, and on a device whose calls return when they
+	// are done, is done. The calls, in the order of Queued, may be looked at until it
+	// returns. pattern is empty for a call that none takes.
+	End(pattern string, calls []Call)
+}
+
+// Observe lets o see what the queue of a backend runs from here on, nil nobody, and with
+// apart every call by itself. It returns what runs a [Mark] at once, for Begin and End of o
+// to call, or nil where the queue has no [Window], which can be observed.
+func Observe(q Queue, o Observer, apart bool) (mark func(i int)) {
+	h, ok := q.(interface{ window() *Window })
+	if !ok {
+		return nil
+	}
+	w := h.window()
+	w.Flush()
+	w.observer, w.apart = o, apart
+	return func(i int) { w.run(&Mark{i}) }
+}
+
+func (w *Window) window() *Window { return w }
 
 // Pattern is a sequence of calls that a backend computes at once.
 type Pattern struct {
@@ -41,6 +73,9 @@ func (w *Window) Do(c Call) {
 
 // Again takes a call that was checked before into the window.
 func (w *Window) Again(c Call) {
+	if w.observer != nil {
+		w.observer.Queued(c)
+	}
 	w.calls = append(w.calls, c)
 	w.advance(false)
 }
@@ -79,18 +114,40 @@ func (w *Window) advance(all bool) {
 // first begins the first call, with those that a pattern fuses it with, and is how
 // many they are; 0 when a pattern waits.
 func (w *Window) first(all bool) int {
+	calls := w.calls
+	if w.apart {
+		calls, all = calls[:1], true
+	}
 	for i := range w.patterns {
 		p := &w.patterns[i]
-		n, more := p.Match(w.calls)
+		n, more := p.Match(calls)
 		if more && !all {
 			return 0
 		}
-		if n > 0 && p.Run(w.calls[:n]) {
+		if n > 0 && w.begin(p, n) {
 			return n
 		}
 	}
-	w.run(w.calls[0])
+	w.begin(nil, 1)
 	return 1
+}
+
+// begin computes the first n calls by a pattern, or the first one without. It reports
+// false where they do not suit the pattern.
+func (w *Window) begin(p *Pattern, n int) bool {
+	if w.observer != nil {
+		w.observer.Begin()
+	}
+	name := ""
+	if p == nil {
+		w.run(w.calls[0])
+	} else if name = p.Name; !p.Run(w.calls[:n]) {
+		return false
+	}
+	if w.observer != nil {
+		w.observer.End(name, w.calls[:n])
+	}
+	return true
 }
 
 // Products matches products of the same activations that follow each other, none of

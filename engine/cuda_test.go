@@ -3,8 +3,12 @@
 package engine_test
 
 import (
+	"testing"
+
 	_ "github.com/gollm/gollm/cuda" // the device that devtest.Device names then
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/model/modeltest"
+	"github.com/gollm/gollm/weights"
 )
 
 // A row alone in its pass goes through kernels of its own, which add in another order
@@ -16,3 +20,9 @@ const (
 	stepDistance  = 2e-5
 	batchDistance = 2e-5
 )
+
+// tracedFile opens the model of TestTrace: one that is small enough for the emulator.
+func tracedFile(t *testing.T) *weights.File {
+	t.Helper()
+	return modeltest.File(t, modeltest.Writer(modeltest.Shape{Layers: 3, Dim: 32, FF: 32}))
+}

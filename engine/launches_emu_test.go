@@ -3,26 +3,20 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/gollm/gollm/cuda"
 	"github.com/gollm/gollm/device"
-	"github.com/gollm/gollm/internal/npy"
 	"github.com/gollm/gollm/kvcache"
 	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/weights"
 )
-
-// headShape is the heads of a model.
-type headShape struct{ heads, kvHeads, dim int }
 
 // The length of a sequence, the rows of a chunk, and the layers in TestLaunches.
 const (
@@ -53,7 +47,7 @@ func TestLaunches(t *testing.T) {
 		for _, heads := range append([]headShape{llama}, c.heads...) {
 			t.Run(fmt.Sprintf("%s/%d-%d-heads-of-%d", c.name, heads.heads, heads.kvHeads, heads.dim), func(t *testing.T) {
 				dir := t.TempDir()
-				calibrate(t, dir, heads)
+				calibrate(t, dir, launchLayers, heads)
 				for _, spec := range launchSpecs(dir) {
 					if err := launchAll(spec, heads); err != nil {
 						t.Errorf("%s: %v", spec, err)
@@ -74,7 +68,7 @@ func TestStepLaunches(t *testing.T) {
 	const file = "testdata/launches.txt"
 	defer cuda.Emulate(nil)
 	llama, dir := headShape{32, 8, 128}, t.TempDir()
-	calibrate(t, dir, llama)
+	calibrate(t, dir, launchLayers, llama)
 	var text strings.Builder
 	seen := launches{counts: map[string]int{}}
 	cuda.Emulate(&cuda.Card{Major: 9, Shared: 227 << 10, Multiprocessors: 132, Memory: 1 << 40, Idle: true, Launched: seen.add})
@@ -359,34 +353,4 @@ func (l *launcher) capture(pass sparse.Pass) error {
 	}
 	g.Launch()
 	return g.Close()
-}
-
-// calibrate writes the files of doublesparsity and hashattention.
-func calibrate(t *testing.T, dir string, c headShape) {
-	t.Helper()
-	file := func(name string, shape ...int) {
-		n := 1
-		for _, d := range shape {
-			n *= d
-		}
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = float32(i % c.dim)
-		}
-		var b bytes.Buffer
-		if err := npy.Write(&b, &npy.Array{Shape: shape, Data: x}); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name+".npy"), b.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	file("channels", launchLayers, c.heads, c.dim)
-	file("shared", launchLayers, c.kvHeads, c.dim)
-	for _, side := range []string{"query", "key"} {
-		for i, width := range [][2]int{{c.dim, 128}, {128, 128}, {128, 32}} {
-			file(fmt.Sprintf("%s.%d.weight", side, i), launchLayers, c.heads, width[0], width[1])
-			file(fmt.Sprintf("%s.%d.bias", side, i), launchLayers, c.heads, width[1])
-		}
-	}
 }

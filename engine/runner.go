@@ -83,6 +83,8 @@ type Runner struct {
 	turn    int
 	free    func() error
 	eager   bool
+	calls   *CallTrace      // nil: nobody notes calls
+	units   *UnitTrace      // nil: nobody times units
 	graphs  [][]decodeGraph // of decode passes, by turn and graphOf, on a device that replays them
 	queued  []queuedStep    // since the last Wait
 }
@@ -232,12 +234,15 @@ func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int,
 	if err != nil {
 		return device.Tensor{}, err
 	}
+	r.calls.begin()
 	p.Layer = func(l int) bool {
+		r.calls.at(l)
 		layer(l)
 		return ctx.Err() == nil
 	}
 	r.until(ctx.Done())
 	x, _ := r.model.Forward(&p, r.policy, r.scratch)
+	r.calls.at(-1)
 	err = r.sync()
 	r.until(nil)
 	if ctx.Err() != nil { // whatever a device says that was interrupted
@@ -328,6 +333,9 @@ func (r *Runner) queue(active []*Sequence, ofDevice bool) error {
 // instead of capturing and replaying them: to tell what capturing changes.
 func (r *Runner) Eager(on bool) { r.eager = on }
 
+// Replays reports whether decode passes are captured once and replayed.
+func (r *Runner) Replays() bool { return r.replays }
+
 // decode queues a decode pass, as a graph where the device replays those and
 // nothing watches the pass but a stopwatch that sets marks. The graph is captured
 // the first time that a pass has this number of rows, and again for long pasts.
@@ -335,15 +343,23 @@ func (r *Runner) decode(p *sparse.Pass) error {
 	run := func(ops device.Queue) {
 		p.Ops = ops
 		x, _ := r.model.Forward(p, r.policy, r.scratch)
+		r.calls.at(-1)
 		r.model.Logits(ops, r.logits.Rows(0, p.Rows()), x)
 	}
 	var watch *Stopwatch
 	if all := r.clocked(); len(all) == 1 {
 		watch = all[0]
 	}
-	if r.eager || !r.replays || len(r.tracers) > 1 || r.policy.Trace != nil && watch == nil {
+	if r.calls != nil {
+		r.calls.begin()
+		p.Layer = func(l int) bool { r.calls.at(l); return true }
+	}
+	if r.eager || !r.replays || len(r.tracers) > 1 || r.policy.Trace != nil && watch == nil || r.calls != nil || r.units.eager() {
 		run(p.Ops)
 		return nil
+	}
+	if r.units != nil {
+		return r.units.replay(run)
 	}
 	graphs := &r.graphs[r.turn]
 	n := graphOf(p)

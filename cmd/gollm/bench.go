@@ -52,6 +52,12 @@ second after it, what attention took of both, memory, and how much faster than
 dense that is, with the density beside it. --html writes the same as a page with
 figures.
 
+--trace FILE runs each of these once more and writes what ran, call by call: name,
+shapes, bytes, operations, time, and the roofline, which is the time that the device needs
+for as many bytes or operations at what it reaches at best. Where the device computes
+several calls at once they are one row. The end of the name says how it is written:
+.txt is a table, .json is for programs, .trace.json opens in ui.perfetto.dev.
+
 The prompts are random tokens. For decode --fill tokens are computed and the rest
 of the cache is copies of them: the cost of a dense step does not depend on what
 the values are, and what a sparse one chooses among them is as random as they are.`
@@ -60,6 +66,7 @@ const benchExample = `  gollm bench -m model.gguf
   gollm bench -m model.gguf --prefill 512,2k --decode 128,8k --threads 2 --reps 5
   gollm bench -m model.gguf --prefill 0 --decode 8k,32k --attn dense --attn 'sketchwalk(density=0.1)'
   gollm bench -m model.gguf --ctx 4k,8k,16k --attn dense --attn 'sketchwalk(density=0.1)' --html bench.html
+  gollm bench -m model.gguf --prefill 0 --decode 8k --trace step.txt
   gollm bench -m model.gguf --json > bench.json`
 
 // maxReps bounds --reps: enough for any median, and memory for their figures.
@@ -86,6 +93,7 @@ type benchFlags struct {
 	csv      bool
 	markdown bool
 	html     string
+	trace    string
 }
 
 func newBench() *cobra.Command {
@@ -114,7 +122,9 @@ func newBench() *cobra.Command {
 	f.BoolVar(&b.csv, "csv", false, "print CSV")
 	f.BoolVar(&b.markdown, "markdown", false, "print a Markdown table")
 	f.StringVar(&b.html, "html", "", "write a page with the figures of --ctx to this file")
+	f.StringVar(&b.trace, "trace", "", "write what ran, call by call, to this file: .txt, .json, or .trace.json for ui.perfetto.dev")
 	_ = cmd.MarkFlagFilename("html", "html") // fails only for a flag that does not exist
+	_ = cmd.MarkFlagFilename("trace", "txt", "json")
 	b.cache.RegisterType(cmd)
 	f.StringArrayVar(&b.attn, "attn", []string{"dense"}, openmodel.AttnUsage+" (repeatable)")
 	openmodel.CompleteAttn(cmd)
@@ -161,6 +171,11 @@ func (b *benchFlags) check(cmd *cobra.Command) error {
 	if b.reps < 1 || b.reps > maxReps {
 		return usage.Errorf("--reps %d, want 1 or more runs, at most %d", b.reps, maxReps)
 	}
+	if b.trace != "" {
+		if _, err := traceFormOf(b.trace); err != nil {
+			return err
+		}
+	}
 	if err := b.model.Check(); err != nil {
 		return err
 	}
@@ -169,7 +184,7 @@ func (b *benchFlags) check(cmd *cobra.Command) error {
 		if err := b.cache.Check(); err != nil {
 			return err
 		}
-		outputs := append([]userfile.Named{{Flag: "--html", Path: b.html}}, b.audit.outputs()...)
+		outputs := append([]userfile.Named{{Flag: "--html", Path: b.html}, {Flag: "--trace", Path: b.trace}}, b.audit.outputs()...)
 		if err := userfile.CheckOutputs(append(b.model.Files(), b.cache.Files()...), outputs...); err != nil {
 			return err
 		}
@@ -206,6 +221,11 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
+	trace, err := b.openTrace()
+	if err != nil {
+		return err
+	}
+	defer trace.drop()
 	if err := b.audit.open(); err != nil {
 		return err
 	}
@@ -253,6 +273,9 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	}
 	if err != nil {
 		return errors.Join(console.ErrInterrupted, err)
+	}
+	if err := trace.run(ctx, cmd, m, sides, rows, report, machine.Peaks, o); err != nil {
+		return err
 	}
 	return b.auditRun(ctx, cmd, m, sides[0], o)
 }

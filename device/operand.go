@@ -1,0 +1,36 @@
+package device
+
+import (
+	"iter"
+	"reflect"
+)
+
+// Operands is the tensors of a call that are there, under the names of their fields and in
+// their order, for people. A [KV] is its K: V has the same shape, and Pages and Len are
+// small. A [List] is its Index.
+func Operands(c Call) iter.Seq2[string, Tensor] {
+	return func(yield func(string, Tensor) bool) { operands("", reflect.ValueOf(c), yield) }
+}
+
+// operands reports false when yield wants no more.
+func operands(name string, v reflect.Value, yield func(string, Tensor) bool) bool {
+	switch x := v.Interface().(type) {
+	case Tensor:
+		return x.Absent() || yield(name, x)
+	case KV:
+		return operands(name, reflect.ValueOf(x.K), yield)
+	case List:
+		return operands(name, reflect.ValueOf(x.Index), yield)
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		return v.IsNil() || operands(name, v.Elem(), yield)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() && !operands(f.Name, v.Field(i), yield) {
+				return false
+			}
+		}
+	}
+	return true
+}
