@@ -222,7 +222,7 @@ type partsTask struct {
 	scores       []float32 // [rows, sets, width]
 	sets, width  int
 	size         int // positions of a part
-	keep         device.Parts
+	keep         device.SubPages
 	whole        bool    // the row sees everything before it
 	index, count []int32 // of the list
 	limit        int
@@ -237,8 +237,8 @@ type partsScratch struct {
 }
 
 // topParts lists the positions of the parts with the best scores.
-func (o *ops) topParts(l device.List, scores device.Tensor, kv device.KV, keep device.Parts) {
-	parts := keep.Parts
+func (o *ops) topParts(l device.List, scores device.Tensor, kv device.KV, keep device.SubPages) {
+	parts := keep.PerPage
 	t := &o.parts
 	t.o, t.pages, t.keep, t.size = o, newPages(kv), keep, device.PageLen/parts
 	t.whole = keep.Span == device.Span{}

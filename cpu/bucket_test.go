@@ -72,7 +72,7 @@ func newHashTest(t *testing.T, most, tables, bits, least int) *hashTest {
 	for i, hash := range []*device.Hash{&h.codes, &h.buckets} {
 		*hash = device.Hash{
 			Planes: normals, Codes: alloc(device.I32, 1, blocks, 2*planes), Norm: alloc(device.F32, 1, 1, most), Center: alloc(device.F32, 1, 1, hashDim),
-			Since: alloc(device.I32, 1, 1), Done: alloc(device.I32, 1, 1), Tables: tables, Least: least,
+			Since: alloc(device.I32, 1, 1), Done: alloc(device.I32, 1, 1), Tables: tables, MinCollisions: least,
 		}
 		h.lists[i] = device.List{Index: alloc(device.I32, 1, 2, most), Count: alloc(device.I32, 1, 2), Weight: alloc(device.F32, 1, 2, most)}
 	}
@@ -94,7 +94,7 @@ func fill(x device.Tensor, rng *rand.Rand) {
 func (h *hashTest) same(n int) (found, full int) {
 	h.t.Helper()
 	i32s(h.kv.Len)[0] = int32(n)
-	plan := device.Plan{Sink: 2, Recent: 3, Middle: device.None}
+	plan := device.Plan{Sink: 2, Recent: 3, Selected: device.None}
 	for i, hash := range []device.Hash{h.codes, h.buckets} {
 		device.Do(h.dev.ops, device.Summarize{Rule: device.KeyHashes, Hash: hash, KV: h.kv})
 		device.Do(h.dev.ops, device.Select{Rule: device.Collisions, List: h.lists[i], Hash: hash, Q: h.q, KV: h.kv, Plan: plan})

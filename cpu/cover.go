@@ -58,7 +58,7 @@ func (o *ops) pooledAgreement(c *device.Score) {
 	t := &o.agreement
 	*t = agreeTask{
 		agree: i32s(c.Dst), columns: f32s(c.Columns), q: f32s(c.Q), keys: f32s(c.Keys), heads: c.Q.Dim(1), kvHeads: c.Keys.Dim(1),
-		width: c.Columns.Dim(1), dim: c.Q.Dim(2), block: c.Block, near: c.Near, scratch: o.coverScratch(),
+		width: c.Columns.Dim(1), dim: c.Q.Dim(2), block: c.Block, near: c.MaxDivergence, scratch: o.coverScratch(),
 	}
 	if t.len = o.slotLen("PooledAgreement", c.KV, min(t.width, c.Keys.Dim(0)*c.Block)); t.len > 0 {
 		o.pool.RunChunks(t.heads, 1, t)
@@ -116,7 +116,7 @@ func meanSoftmax(dst []float64, q, k []float32, kvHead, kvHeads int) {
 func poolLines(dst []float64, x []float32, block int) {
 	clear(dst)
 	for i, v := range x {
-		dst[i/block] += device.ShareOf(v)
+		dst[i/block] += device.DecodeMass(v)
 	}
 }
 
@@ -142,7 +142,7 @@ func divergence(p, q []float64) float64 {
 type topLinesTask struct {
 	x            []float32 // [heads, width]
 	width, len   int
-	cover        device.Cover
+	cover        device.CumulativeBudget
 	agree        []int32
 	index, count []int32 // of the list
 	limit        int
@@ -150,7 +150,7 @@ type topLinesTask struct {
 }
 
 // topLines lists the blocks of lines with the largest sums.
-func (o *ops) topLines(l device.List, x device.Tensor, kv device.KV, c device.Cover, agree device.Tensor) {
+func (o *ops) topLines(l device.List, x device.Tensor, kv device.KV, c device.CumulativeBudget, agree device.Tensor) {
 	const op = "TopLines"
 	t := &o.lineTop
 	*t = topLinesTask{
@@ -193,13 +193,13 @@ func (t *topLinesTask) lines(s *coverScratch, x []float32) int {
 	sorted := grown(&s.x, len(x))
 	var total float64
 	for i, v := range x {
-		sorted[i] = device.ShareOf(v)
+		sorted[i] = device.DecodeMass(v)
 		total += sorted[i]
 	}
 	slices.Sort(sorted)
 	n, sum := 1, 0.0
 	for _, v := range slices.Backward(sorted) {
-		if sum += v; !(sum <= t.cover.Share*total*device.Slack) {
+		if sum += v; !(sum <= t.cover.Mass*total*device.Slack) {
 			break
 		}
 		n++
@@ -207,7 +207,7 @@ func (t *topLinesTask) lines(s *coverScratch, x []float32) int {
 	return n
 }
 
-// blocksTask is ListBlocks: item i is head i.
+// blocksTask is ExpandBlocks: item i is head i.
 type blocksTask struct {
 	o                  *ops
 	columns, diagonals device.List
@@ -223,12 +223,12 @@ type blocksTask struct {
 }
 
 // expandBlocks lists pages for each block of rows.
-func (o *ops) expandBlocks(l, columns, diagonals device.List, kv device.KV, m device.Means) {
+func (o *ops) expandBlocks(l, columns, diagonals device.List, kv device.KV, m device.PooledQK) {
 	const op = "ExpandBlocks"
 	t := &o.blocks
 	*t = blocksTask{
-		o: o, columns: columns, diagonals: diagonals, agree: i32s(m.Agree), queries: f32s(m.Queries), keys: f32s(m.Keys),
-		heads: l.Index.Dim(1), kvHeads: m.Keys.Dim(1), dim: m.Keys.Dim(2), block: m.Block, share: m.Share,
+		o: o, columns: columns, diagonals: diagonals, agree: i32s(m.Agreement), queries: f32s(m.Queries), keys: f32s(m.Keys),
+		heads: l.Index.Dim(1), kvHeads: m.Keys.Dim(1), dim: m.Keys.Dim(2), block: m.Block, share: m.Mass,
 		index: i32s(l.Index), count: i32s(l.Count), limit: l.Index.Dim(2), scratch: o.coverScratch(),
 	}
 	g := newPages(kv)

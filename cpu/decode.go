@@ -28,7 +28,7 @@ func (a *attention) decode() {
 	a.units = max(1, (min(longest, a.pages.width*device.PageLen)+unitTiles*vec.Tile-1)/(unitTiles*vec.Tile))
 	a.listUnits = 0
 	most := 0 // units that lists can have
-	if l := a.reach.plan.List; a.reach.plan.Middle == device.Tokens {
+	if l := a.reach.plan.List; a.reach.plan.Selected == device.Tokens {
 		most = (l.Index.Dim(2) + listUnit - 1) / listUnit
 		for _, n := range i32s(l.Count) {
 			a.listUnits = max(a.listUnits, min((int(n)+listUnit-1)/listUnit, most))
@@ -101,7 +101,7 @@ func (a *attention) unit(w *worker, slot, kvHead, u int) {
 // addPages adds what the row in hand sees of blocks lo to hi-1. Heads that read
 // the same of them are computed together.
 func (a *attention) addPages(w *worker, lo, hi int) {
-	blocks, x := a.reach.plan.Middle == device.Blocks, &w.row
+	blocks, x := a.reach.plan.Selected == device.Blocks, &w.row
 	hi = min(hi, x.p/device.PageLen+1)
 	for head, end := 0, 0; head < a.group; head = end {
 		i := head / a.run

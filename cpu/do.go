@@ -34,7 +34,7 @@ func (o *ops) run(c device.Call) {
 	case *device.Select:
 		o.selectKeys(c)
 	case *device.ReuseSelection:
-		o.reuseSelection(c.List, c.Memo, c.Scores, c.Asked, c.Q, c.KV, c.Plan, c.Widen)
+		o.reuseSelection(c.List, c.Cache, c.Scores, c.Compared, c.Q, c.KV, c.Plan, c.Neighbors)
 	case *device.Sample:
 		o.drawKeys(c)
 	case *device.Mark: // what is done when it returns needs no clock
@@ -76,7 +76,7 @@ func (o *ops) summarize(c *device.Summarize) {
 func (o *ops) scoreKeys(c *device.Score) {
 	switch c.Rule {
 	case device.ExactScores:
-		o.exactScores(c.Dst, c.Q, c.KV, c.Plan, c.Part)
+		o.exactScores(c.Dst, c.Q, c.KV, c.Plan, c.Region)
 	case device.BoundScores:
 		o.boundScores(c.Dst, c.Q, c.Keys, c.KV)
 	case device.ChannelScores:
@@ -86,9 +86,9 @@ func (o *ops) scoreKeys(c *device.Score) {
 	case device.SketchScores:
 		o.sketchScores(c)
 	case device.VerticalSlash:
-		o.verticalSlash(c.Dst, c.Diagonals, c.Q, c.KV, c.First)
-	case device.EdgeMax:
-		o.edgeMax(c.Dst, c.Q, c.KV, c.Plan)
+		o.verticalSlash(c.Dst, c.Diagonals, c.Q, c.KV, c.Forced)
+	case device.AnchorMax:
+		o.anchorMax(c.Dst, c.Q, c.KV, c.Plan)
 	case device.PooledAgreement:
 		o.pooledAgreement(c)
 	case device.GroupMax:
@@ -108,19 +108,19 @@ func (o *ops) selectKeys(c *device.Select) {
 	case device.TopBlocks:
 		o.topBlocks(c)
 	case device.TopParts:
-		o.topParts(c.List, c.Scores, c.KV, c.Parts)
+		o.topParts(c.List, c.Scores, c.KV, c.SubPages)
 	case device.TopLines:
-		o.topLines(c.List, c.Scores, c.KV, c.Cover, c.Agree)
+		o.topLines(c.List, c.Scores, c.KV, c.Budget, c.Agreement)
 	case device.HeavyHitters:
-		o.heavyHitters(c.List, c.Scores, c.KV, c.Plan, c.Keep)
+		o.heavyHitters(c.List, c.Scores, c.KV, c.Plan, c.Eviction)
 	case device.WithinMargin:
-		o.withinMargin(c.List, c.Q, c.Scores, c.KV, c.Plan, c.Near)
+		o.withinMargin(c.List, c.Q, c.Scores, c.KV, c.Plan, c.Margin)
 	case device.Collisions:
 		o.collisions(c.List, c.Hash, c.Q, c.KV, c.Plan)
 	case device.ExpandLines:
 		o.expandLines(c.List, c.Columns, c.Diagonals, c.KV, c.Rows)
 	case device.ExpandBlocks:
-		o.expandBlocks(c.List, c.Columns, c.Diagonals, c.KV, c.Means)
+		o.expandBlocks(c.List, c.Columns, c.Diagonals, c.KV, c.Pooled)
 	default:
 		device.Unknown("cpu", c)
 	}
@@ -129,12 +129,12 @@ func (o *ops) selectKeys(c *device.Select) {
 // drawKeys draws what stands for more than is read.
 func (o *ops) drawKeys(c *device.Sample) {
 	switch c.Rule {
-	case device.TailSample:
-		o.tailSample(c.List, c.Q, c.KV, c.Plan, c.Tail)
+	case device.ResidualSample:
+		o.residualSample(c.List, c.Q, c.KV, c.Plan, c.Residual)
 	case device.ValueSample:
 		o.valueSample(c.List, c.Q, c.KV, c.Plan, c.Draws)
-	case device.FeatureSample:
-		o.featureSample(c.Dst, c.Q, c.KV, c.Features)
+	case device.QueryFeatureSample:
+		o.queryFeatureSample(c.Dst, c.Q, c.KV, c.Features)
 	default:
 		device.Unknown("cpu", c)
 	}

@@ -8,12 +8,12 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// tailSample lists what is fixed in the plan's middle and a sample of the rest.
-func (o *ops) tailSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, tail device.Tail) {
-	const op = "TailSample"
+// residualSample lists what is fixed in the plan's middle and a sample of the rest.
+func (o *ops) residualSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, tail device.Residual) {
+	const op = "ResidualSample"
 	t := &o.tail
 	*t = tailTask{
-		o: o, pages: newPages(kv), reach: reach{p}, tail: tail, requests: requestsOf(tail.Of),
+		o: o, pages: newPages(kv), reach: reach{p}, tail: tail, requests: requestsOf(tail.Requests),
 		q: f32s(q), heads: q.Dim(1), sets: l.Index.Dim(1), dim: q.Dim(2),
 		index: i32s(l.Index), count: i32s(l.Count), weight: f32s(l.Weight), limit: l.Index.Dim(2),
 		rows: t.rows[:0], scratch: t.scratch,
@@ -31,7 +31,7 @@ func (o *ops) tailSample(l device.List, q device.Tensor, kv device.KV, p device.
 	o.pool.RunChunks(len(t.rows)*t.sets, 1, t)
 }
 
-// tailRow is where a row of SampleTail is, at -1 for one that is skipped.
+// tailRow is where a row of ResidualSample is, at -1 for one that is skipped.
 func (o *ops) tailRow(op string, g *pages, slot, i, perSlot, limit int) tailRow {
 	skip := tailRow{slot: slot, first: -1, p: -1}
 	first, ok := o.first(op, g, slot, perSlot)
@@ -60,7 +60,7 @@ type tailTask struct {
 	o                *ops
 	pages            pages
 	reach            reach
-	tail             device.Tail
+	tail             device.Residual
 	requests         []int32   // by slot; nil: that of tail.Draw
 	q                []float32 // [rows, heads, dim]
 	heads, sets, dim int
@@ -212,10 +212,10 @@ func (t *tailTask) fix(s *tailScratch, l list, p int) {
 			x = l.weights[i]
 		}
 		b, seen := int(e), ^uint64(0)
-		if t.reach.plan.Middle == device.Tokens {
+		if t.reach.plan.Selected == device.Tokens {
 			b, seen = int(e)/device.PageLen, 1<<(uint(e)%device.PageLen)
 		}
-		if e >= 0 && b < pagesOf(p+1) && t.reach.plan.Middle != device.None {
+		if e >= 0 && b < pagesOf(p+1) && t.reach.plan.Selected != device.None {
 			add(b, seen&s.seen[b], x)
 		}
 	}
@@ -250,7 +250,7 @@ func (d *draws) at(i int) int {
 // needs.
 func (t *tailTask) budget(s *tailScratch, r, set int) int {
 	n := len(s.tail)
-	pilot := t.tail.PilotOf(n)
+	pilot := t.tail.PilotSize(n)
 	use := device.ForKeys
 	if t.tail.Fresh {
 		use = device.ForPilot
@@ -344,8 +344,8 @@ func (t *tailTask) exponentials(s *tailScratch, x []float32) (nans int) {
 }
 
 // spread is the sum and the variance of weights, in two passes.
-func spread(fixed, pilot []float32, n int) device.Spread {
-	s := device.Spread{Tail: n, Sum: total64(fixed)}
+func spread(fixed, pilot []float32, n int) device.ResidualSpread {
+	s := device.ResidualSpread{Positions: n, Sum: total64(fixed)}
 	mean := total64(pilot) / float64(len(pilot))
 	s.Sum += float64(n) * mean
 	for _, x := range pilot {
@@ -357,7 +357,7 @@ func spread(fixed, pilot []float32, n int) device.Spread {
 }
 
 // values adds what the weighted values say to a spread, in two passes.
-func (t *tailTask) values(s *tailScratch, sp *device.Spread, x []float32, fixed, slot, kvHead int) {
+func (t *tailTask) values(s *tailScratch, sp *device.ResidualSpread, x []float32, fixed, slot, kvHead int) {
 	pilot := float64(len(x) - fixed)
 	mean, total := s.sum, s.sq
 	clear(mean)
@@ -373,7 +373,7 @@ func (t *tailTask) values(s *tailScratch, sp *device.Spread, x []float32, fixed,
 		}
 	}
 	for e, m := range mean {
-		sum := total[e] + float64(sp.Tail)*m
+		sum := total[e] + float64(sp.Positions)*m
 		sp.Norm += sum * sum
 	}
 	sp.Norm = math.Sqrt(sp.Norm)
@@ -415,7 +415,7 @@ func (o *ops) groupMax(dst, x device.Tensor, kv device.KV) {
 	const op = "GroupMax"
 	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
 	t := &o.most
-	*t = mostTask{o: o, out: f32s(dst), in: f32s(x), heads: heads, groups: dst.Dim(1), width: width, pos: t.pos[:0], sets: t.sets}
+	*t = maxTask{o: o, out: f32s(dst), in: f32s(x), heads: heads, groups: dst.Dim(1), width: width, pos: t.pos[:0], sets: t.sets}
 	for len(t.sets) < o.pool.Workers() {
 		t.sets = append(t.sets, nil)
 	}
@@ -437,8 +437,8 @@ func (o *ops) positions(op string, kv device.KV, rows int, pos []int) []int {
 	return pos
 }
 
-// mostTask is MaxHeads: item i is kv head i%groups of row i/groups.
-type mostTask struct {
+// maxTask is GroupMax: item i is kv head i%groups of row i/groups.
+type maxTask struct {
 	o                    *ops
 	out                  []float32 // [rows, groups, width]
 	in                   []float32 // [rows, heads, width]
@@ -448,7 +448,7 @@ type mostTask struct {
 }
 
 // Do computes items lo to hi-1.
-func (t *mostTask) Do(worker, lo, hi int) {
+func (t *maxTask) Do(worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		r, g := i/t.groups, i%t.groups
 		if t.pos[r] < 0 {
@@ -465,7 +465,7 @@ func (t *mostTask) Do(worker, lo, hi int) {
 }
 
 // add keeps the largest of out and x; NaN is not larger than anything.
-func (t *mostTask) add(set []uint64, out, x []float32) {
+func (t *maxTask) add(set []uint64, out, x []float32) {
 	t.o.vec.AtLeast(set, x, negInf)
 	numbers := 0
 	for _, w := range set {

@@ -6,14 +6,14 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// featureSample replaces the queries of each row by estimates.
-func (o *ops) featureSample(dst, q device.Tensor, kv device.KV, f device.Features) {
-	const op = "FeatureSample"
+// queryFeatureSample replaces the queries of each row by estimates.
+func (o *ops) queryFeatureSample(dst, q device.Tensor, kv device.KV, f device.QueryFeatures) {
+	const op = "QueryFeatureSample"
 	heads, dim, group := q.Dim(1), q.Dim(2), 1
 	if f.Mean {
 		group = heads / kv.K.Dim(1)
 	}
-	out, in, requests := f32s(dst), f32s(q), requestsOf(f.Of)
+	out, in, requests := f32s(dst), f32s(q), requestsOf(f.Requests)
 	o.eachRow(op, kv, q.Dim(0), func(r, slot, _, p int) {
 		d := addressed(f.Draw, requests, slot)
 		d.Pos, d.Purpose = uint32(p), device.ForFeatures
@@ -29,7 +29,7 @@ func (o *ops) featureSample(dst, q device.Tensor, kv device.KV, f device.Feature
 
 // estimateFeatures estimates the queries of a group of heads, [heads, dim]. u is
 // the random number of a draw and a feature.
-func estimateFeatures(dst, q []float32, dim int, f device.Features, u func(draw, feature int) float64) {
+func estimateFeatures(dst, q []float32, dim int, f device.QueryFeatures, u func(draw, feature int) float64) {
 	norm := 0.0
 	for i := range dim {
 		norm = max(norm, meanSize(q, i, dim))

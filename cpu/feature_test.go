@@ -16,18 +16,18 @@ func TestExampleOfFeatures(t *testing.T) {
 		name string
 		q    []float32
 		dim  int
-		f    device.Features
+		f    device.QueryFeatures
 		u    func(draw, i int) float64
 		want []float64
 	}{
-		{"standard", q, 4, device.Features{Draws: 2}, func(t, i int) float64 { return numbers[t][i] }, []float64{.8, -.4, .4, 0}},
-		{"strata, low numbers", q, 4, device.Features{Draws: 4, Strata: true}, func(int, int) float64 { return 0 }, []float64{.8, -.4, .2, 0}},
-		{"strata, high numbers", q, 4, device.Features{Draws: 4, Strata: true}, func(int, int) float64 { return 1 - 1.0/(1<<24) }, []float64{.8, -.4, .2, 0}},
-		{"group", group, 3, device.Features{Draws: 2, Mean: true}, func(t, i int) float64 {
+		{"standard", q, 4, device.QueryFeatures{Draws: 2}, func(t, i int) float64 { return numbers[t][i] }, []float64{.8, -.4, .4, 0}},
+		{"strata, low numbers", q, 4, device.QueryFeatures{Draws: 4, Strata: true}, func(int, int) float64 { return 0 }, []float64{.8, -.4, .2, 0}},
+		{"strata, high numbers", q, 4, device.QueryFeatures{Draws: 4, Strata: true}, func(int, int) float64 { return 1 - 1.0/(1<<24) }, []float64{.8, -.4, .2, 0}},
+		{"group", group, 3, device.QueryFeatures{Draws: 2, Mean: true}, func(t, i int) float64 {
 			return [][]float64{{.5, .6, .9}, {.5, .7, .9}}[t][i] // counts 2, 1, 0
 		}, []float64{.8, -.3, 0, -.4, .3, 0}},
-		{"zeros", make([]float32, 4), 4, device.Features{Draws: 2}, func(int, int) float64 { return 0 }, make([]float64, 4)},
-		{"zeros of a group", make([]float32, 6), 3, device.Features{Draws: 2, Mean: true, Strata: true}, func(int, int) float64 { return 0 }, make([]float64, 6)},
+		{"zeros", make([]float32, 4), 4, device.QueryFeatures{Draws: 2}, func(int, int) float64 { return 0 }, make([]float64, 4)},
+		{"zeros of a group", make([]float32, 6), 3, device.QueryFeatures{Draws: 2, Mean: true, Strata: true}, func(int, int) float64 { return 0 }, make([]float64, 6)},
 	} {
 		dst := make([]float32, len(c.q))
 		estimateFeatures(dst, c.q, c.dim, c.f, c.u)

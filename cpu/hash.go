@@ -98,7 +98,7 @@ func (o *ops) keyHashes(h device.Hash, kv device.KV) {
 	}
 }
 
-// hashTask is HashKeys: item i is kv head i%kvheads of slot i/kvheads.
+// hashTask is KeyHashes: item i is kv head i%kvheads of slot i/kvheads.
 type hashTask struct {
 	hashed
 	o           *ops
@@ -278,7 +278,7 @@ func (o *ops) collisions(l device.List, h device.Hash, q device.Tensor, kv devic
 	}
 }
 
-// collideTask is ListCollisions: item i is kv head i%kvheads of slot i/kvheads.
+// collideTask is Collisions: item i is kv head i%kvheads of slot i/kvheads.
 type collideTask struct {
 	hashed
 	o     *ops
@@ -401,7 +401,7 @@ func (t *collideTask) find(s *collideScratch, slot, kvHead int, flip []uint64) [
 			s.wanted[table] = bucket
 		}
 		if t.collect(once, twice, slot, slot*t.kvHeads+kvHead, s.wanted, max(fewCollected, blocks*t.planes/memberWords)) {
-			if t.Least == 1 {
+			if t.MinCollisions == 1 {
 				return once
 			}
 			return twice
@@ -434,7 +434,7 @@ func (t *collideTask) collide(code, flip []uint64, among uint64) uint64 {
 		twice |= once & same
 		once |= same
 	}
-	if t.Least == 1 {
+	if t.MinCollisions == 1 {
 		return once
 	}
 	return twice

@@ -128,7 +128,7 @@ type channelTask struct {
 	run     int // heads that share a set
 
 	scratch []channelScratch
-	one     []float32 // [n]: of StoreChannels
+	one     []float32 // [n]: of KeyChannels
 	half    []uint16  // [n]
 }
 
@@ -180,7 +180,7 @@ func (t *channelTask) score(s *channelScratch, r, head int) {
 // net is a device.Net with its tensors looked up.
 type net struct {
 	device.Net
-	weight, bias [device.MostLayers][]float32
+	weight, bias [device.MaxLayers][]float32
 	sets, layers int
 	words        int
 	widest       int // numbers between layers
@@ -287,7 +287,7 @@ func (o *ops) keySigns(signs, x device.Tensor, n device.Net, kv device.KV) {
 	o.pool.RunChunks(t.tiles*t.sets, 1, t)
 }
 
-// signTask is StoreSigns: item i is set i%sets of a tile of rows.
+// signTask is KeySigns: item i is set i%sets of a tile of rows.
 type signTask struct {
 	net
 	o                    *ops

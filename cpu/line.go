@@ -9,20 +9,20 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// lineTask is LineSums: item i is head i.
+// lineTask is VerticalSlash: item i is head i.
 type lineTask struct {
 	keyTiles
 	columns, diagonals []float32 // [heads, width]
 	width              int
 	rows, first        int // of the call, and the position of the first one
-	forced             device.First
+	forced             device.Forced
 
 	weights [][]float32 // by worker: [rows, positions]
 	sums    [][]float64 // by worker: [2, positions]
 }
 
 // verticalSlash adds up attention weights along columns and diagonals.
-func (o *ops) verticalSlash(columns, diagonals, q device.Tensor, kv device.KV, f device.First) {
+func (o *ops) verticalSlash(columns, diagonals, q device.Tensor, kv device.KV, f device.Forced) {
 	const op = "VerticalSlash"
 	t := &o.lines
 	t.rows, t.forced = q.Dim(0), f
@@ -102,7 +102,7 @@ func (t *lineTask) score(s *keyScratch, x []float32, head int) bool {
 }
 
 // normalize replaces scores by their softmax, and by its logarithm where it is
-// less than device.TinyShare of the largest; what is NaN counts nothing.
+// less than device.MinMass of the largest; what is NaN counts nothing.
 func normalize(x []float32) {
 	top := negInf
 	for _, v := range x {
@@ -115,7 +115,7 @@ func normalize(x []float32) {
 		x[i] = 0
 		if v > negInf {
 			e := math.Exp(float64(v - top))
-			if x[i] = float32(e); e < device.TinyShare {
+			if x[i] = float32(e); e < device.MinMass {
 				x[i] = v - top
 			}
 			sum += e
@@ -137,14 +137,14 @@ func normalize(x []float32) {
 // narrow writes sums as f32 holds them, and +Inf for the first ones.
 func narrow(dst []float32, sums []float64, first int) {
 	for i, x := range sums {
-		dst[i] = device.HoldShare(x)
+		dst[i] = device.EncodeMass(x)
 		if i < first {
 			dst[i] = float32(math.Inf(1))
 		}
 	}
 }
 
-// tilesTask is ListLines: item i is head i%heads of group i/heads of the rows.
+// tilesTask is ExpandLines: item i is head i%heads of group i/heads of the rows.
 type tilesTask struct {
 	o                  *ops
 	columns, diagonals device.List

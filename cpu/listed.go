@@ -34,7 +34,7 @@ func (a *attention) begin(w *worker, r, slot, p, kvHead int, lists []list, whole
 	x := &w.row
 	x.r, x.slot, x.p, x.kvHead, x.loaded = r, slot, p, kvHead, false
 	x.lists, x.whole, x.middle = lists, whole, a.reach.middle(p)
-	if a.reach.plan.Middle == device.Tokens {
+	if a.reach.plan.Selected == device.Tokens {
 		x.index = vec.Index{
 			Starts: row(a.starts, slot, a.pages.width), Head: kvHead * device.PageLen * a.dim, Dim: a.dim,
 			Lo: x.middle[1].lo, Hi: x.middle[1].hi,

@@ -28,7 +28,7 @@ type ops struct {
 	choose    chooseTask
 	score     scoreTask
 	top       topTask
-	most      mostTask
+	most      maxTask
 	widen     widenTask
 	tail      tailTask
 	edges     edgeTask

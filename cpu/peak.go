@@ -17,9 +17,9 @@ const (
 // Peaks measures what all threads can do at the same time: about a second, and
 // 256 MiB of memory a thread, which it gives back. Read is unknown where the
 // memory is not to be had.
-func (d *dev) Peaks() device.Peaks {
+func (d *dev) Roofline() device.Roofline {
 	n := d.pool.Workers()
-	return device.Peaks{
+	return device.Roofline{
 		Read:  readPeak(n),
 		Int8:  together(n, func(int) float64 { return kernel.PeakInt8(peakTime) }),
 		Float: together(n, func(int) float64 { return kernel.PeakFloat32(peakTime) }),

@@ -15,7 +15,7 @@ func TestPeaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	p := dev.Peaks()
+	p := dev.Roofline()
 	if p.Read < 1e8 || p.Int8 < 1e7 || p.Float < 1e7 { // a processor of the last century does that
 		t.Errorf("%+v", p)
 	}

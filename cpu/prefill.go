@@ -81,7 +81,7 @@ func (t *attendRows) Do(thread, lo, hi int) {
 func (a *attention) addRow(w *worker) {
 	x := &w.row
 	a.addPages(w, 0, x.p/device.PageLen+1)
-	if a.reach.plan.Middle == device.Tokens {
+	if a.reach.plan.Selected == device.Tokens {
 		longest := 0
 		for _, l := range x.lists {
 			longest = max(longest, len(l.index))
@@ -138,13 +138,13 @@ func (b *rowBlock) compute() {
 	v := w.reach
 	e := v.edgePages(b.first)
 	for page := 0; page <= b.last/device.PageLen; page++ {
-		listed := v.plan.Middle == device.Blocks && l.has(page)
+		listed := v.plan.Selected == device.Blocks && l.has(page)
 		if (listed || e.has(page)) && a.takePage(w, 0, kvHead, page, b.last, listed) {
 			w.weigh(l, page)
 			b.add(max(page*device.PageLen-b.first, 0))
 		}
 	}
-	if v.plan.Middle == device.Tokens {
+	if v.plan.Selected == device.Tokens {
 		for i := 0; i < len(l.index); i += vec.Tile {
 			if a.takeEntries(w, 0, kvHead, l, i, b.last) {
 				b.add(0)

@@ -6,18 +6,18 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// memo is a device.Memo with its tensors looked up.
+// memo is a device.SelectionCache with its tensors looked up.
 type memo struct {
-	device.Memo
+	device.SelectionCache
 	query                             []float32
 	entry, index, since, found, tally []int32
 	heads, sets, most, dim            int
 }
 
-func (o *ops) memo(op string, m device.Memo, heads int, kv device.KV) memo {
+func (o *ops) memo(op string, m device.SelectionCache, heads int, kv device.KV) memo {
 	return memo{
-		Memo: m, query: f32s(m.Query),
-		entry: i32s(m.Entry), index: i32s(m.Index), since: i32s(m.Since), found: i32s(m.Found), tally: i32s(m.Tally),
+		SelectionCache: m, query: f32s(m.Query),
+		entry: i32s(m.Entry), index: i32s(m.Index), since: i32s(m.Since), found: i32s(m.Found), tally: i32s(m.Counters),
 		heads: heads, sets: m.Found.Dim(1), most: m.Index.Dim(2), dim: m.Query.Dim(2),
 	}
 }
@@ -67,7 +67,7 @@ func (o *ops) eachNewest(op string, kv device.KV, f func(slot, p int)) {
 
 // reuseSelection lists what each set reads in the plan's middle: what it finds again, or what
 // it chooses now.
-func (o *ops) reuseSelection(l device.List, dm device.Memo, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Widen) {
+func (o *ops) reuseSelection(l device.List, dm device.SelectionCache, scores, asked, q device.Tensor, kv device.KV, p device.Plan, w device.Neighbors) {
 	const op = "Reuse"
 	m := o.memo(op, dm, q.Dim(1), kv)
 	o.recallSets(op, m, asked, kv)
@@ -104,7 +104,7 @@ func (m *memo) recall(slot, set, p int, q []float32) int {
 		for h := lo; h < hi; h++ {
 			alike = min(alike, cosine(row(q, h, m.dim), m.noted(slot, h, e)))
 		}
-		if alike > m.Above {
+		if alike > m.MinCosine {
 			return int(rec[1])
 		}
 	}
@@ -129,7 +129,7 @@ func cosine(a, b []float32) float64 {
 }
 
 // widenSets lists what each set reads in the plan's middle.
-func (o *ops) widenSets(op string, l device.List, m memo, kv device.KV, p device.Plan, w device.Widen) {
+func (o *ops) widenSets(op string, l device.List, m memo, kv device.KV, p device.Plan, w device.Neighbors) {
 	t := &o.widen
 	*t = widenTask{memo: m, plan: p, widen: w, index: i32s(l.Index), count: i32s(l.Count), limit: l.Index.Dim(2),
 		pos: o.newest(op, kv, t.pos), marks: t.marks}

@@ -10,7 +10,7 @@ import (
 // exactScores is q·k/√dim over a part of what each row sees, -Inf elsewhere. Where
 // that part does not depend on lists, the keys of a page are read once for the
 // heads of a kv head and for all rows of a slot.
-func (o *ops) exactScores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
+func (o *ops) exactScores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Region) {
 	const op = "Scores"
 	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
 	if part == device.Planned {
@@ -55,7 +55,7 @@ type scoreTask struct {
 	o       *ops
 	pages   pages
 	reach   reach
-	part    device.Part
+	part    device.Region
 	perSlot int       // rows of a slot
 	dst     []float32 // [rows, heads, width]
 	q       []float32 // [rows, heads, dim]
@@ -188,7 +188,7 @@ func hideBits(x []float32, set uint64) {
 // bits is which positions of block b the row at p scores.
 func (t *scoreTask) bits(p, b int) uint64 {
 	seen := t.reach.spannedBits(p, b)
-	if t.part == device.Middles {
+	if t.part == device.SelectedRegion {
 		seen &= between(b, t.reach.plan.Sink, recent(t.reach.plan, p))
 	}
 	return seen

@@ -166,8 +166,8 @@ func (o *ops) sketchScores(c *device.Score) {
 	size := q.Dim(1) * q.Dim(2)
 	scale := float32(1 / (float64(q.Dim(1)) * math.Sqrt(float64(q.Dim(2)))))
 	queries, keys, own := f32s(q), f32s(k), f32s(q)
-	if !c.Compare.Own.Absent() {
-		own = f32s(c.Compare.Own)
+	if !c.Product.Own.Absent() {
+		own = f32s(c.Product.Own)
 	}
 	o.eachBlock("SketchScores", newest{c.KV, c.Rows}, w, func(b chunkBlock) {
 		out := p.row(b, b.index)
@@ -179,7 +179,7 @@ func (o *ops) sketchScores(c *device.Score) {
 			out[j] = scale * dot32(row(from, b.page, size), row(keys, p.page(b, j), size))
 		}
 		o.countNaNs(out)
-		shape(out, c.Compare)
+		shape(out, c.Product)
 	})
 }
 
@@ -232,7 +232,7 @@ func dot32(a, b []float32) float32 {
 
 // shape brings a row of products to the form asked for. What is not finite
 // counts as 0.
-func shape(x []float32, c device.Compare) {
+func shape(x []float32, c device.SketchProduct) {
 	for j, v := range x {
 		if v-v != 0 || c.Form == device.Relu && v < 0 {
 			x[j] = 0

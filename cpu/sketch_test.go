@@ -47,7 +47,7 @@ func blockOps(t testing.TB, n int) map[string]func() {
 	list := device.List{Index: alloc(device.I32, 1, 1, blocks), Count: alloc(device.I32, 1, 1)}
 	at := newest{KV: kv, N: 1}
 	compare := func() {
-		device.Do(d.ops, device.Score{Rule: device.SketchScores, Dst: pairs, Q: sketch, Keys: sketch, KV: at.KV, Rows: at.N, Compare: device.Compare{Log: true}})
+		device.Do(d.ops, device.Score{Rule: device.SketchScores, Dst: pairs, Q: sketch, Keys: sketch, KV: at.KV, Rows: at.N, Product: device.SketchProduct{Log: true}})
 	}
 	for i := range blocks {
 		i32s(kv.Len)[0] = int32(min(n, (i+1)*device.PageLen))
@@ -66,7 +66,7 @@ func blockOps(t testing.TB, n int) map[string]func() {
 			device.Do(d.ops, device.Walk{Dst: rows.Rows(1, 2), Src: rows.Rows(0, 1), Pairs: pairs, KV: at.KV, Rows: at.N, Exponent: 8})
 		},
 		"top": func() {
-			device.Do(d.ops, device.Select{Rule: device.TopBlocks, List: list, Scores: rows, KV: at.KV, Rows: at.N, Pick: device.Pick{Share: .1}})
+			device.Do(d.ops, device.Select{Rule: device.TopBlocks, List: list, Scores: rows, KV: at.KV, Rows: at.N, Blocks: device.BlockBudget{Share: .1}})
 		},
 	}
 }

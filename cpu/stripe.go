@@ -73,20 +73,20 @@ func (t *keyTiles) multiply(s *keyScratch, page, kvHead, keys, n int) {
 	}
 }
 
-// edgeRows is how many rows EdgeMax takes at once.
+// edgeRows is how many rows AnchorMax takes at once.
 const edgeRows = 48
 
-// edgeTask is EdgeMax: item i is kv head i%kvheads of a tile of rows.
+// edgeTask is AnchorMax: item i is kv head i%kvheads of a tile of rows.
 type edgeTask struct {
 	keyTiles
 	dst            []float32 // [rows, heads]
 	perSlot, tiles int       // rows, and tiles of rows, of a slot
 }
 
-// edgeMax is the largest score of each row over what a plan reads whatever its
+// anchorMax is the largest score of each row over what a plan reads whatever its
 // list says.
-func (o *ops) edgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
-	const op = "EdgeMax"
+func (o *ops) anchorMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
+	const op = "AnchorMax"
 	t := &o.edges
 	t.perSlot = device.RowsPerSlot(op, q.Dim(0), kv)
 	rows := min(edgeRows, t.perSlot)
@@ -100,7 +100,7 @@ func (t *edgeTask) Do(worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		tile, kvHead := i/t.pages.heads, i%t.pages.heads
 		slot := tile / t.tiles
-		first, ok := t.o.first("EdgeMax", &t.pages, slot, t.perSlot)
+		first, ok := t.o.first("AnchorMax", &t.pages, slot, t.perSlot)
 		if ok {
 			at := tile % t.tiles * edgeRows
 			t.tile(&t.scratch[worker], slot, first, at, min(edgeRows, t.perSlot-at), kvHead)
@@ -198,10 +198,10 @@ func (o *ops) meanRows(dst, x device.Tensor, kv device.KV, block int) {
 	})
 }
 
-// nearTask is ListNear: item i is kv head i%kvheads of a group of rows.
+// nearTask is WithinMargin: item i is kv head i%kvheads of a group of rows.
 type nearTask struct {
 	keyTiles
-	near         device.Near
+	near         device.Margin
 	group        int
 	top          []float32 // [blocks, heads]
 	index, count []int32   // of the list
@@ -212,7 +212,7 @@ type nearTask struct {
 }
 
 // withinMargin lists what is near the largest scores of the blocks of each group.
-func (o *ops) withinMargin(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
+func (o *ops) withinMargin(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Margin) {
 	const op = "WithinMargin"
 	t := &o.near
 	t.near, t.group, t.top = n, max(l.Group, 1), f32s(top)
@@ -298,7 +298,7 @@ func (t *nearTask) nearOf(s *keyScratch, seen uint64, u, block, blocks int) (fou
 		for w := seen &^ found; w != 0; w &= w - 1 {
 			j := bits.TrailingZeros64(w)
 			x := scores[j] * t.unit
-			if top-x <= t.near.Gap {
+			if top-x <= t.near.Below {
 				found |= 1 << j
 			} else if x != x {
 				s.nans++

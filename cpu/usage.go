@@ -10,7 +10,7 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// usageRows is how many products of rows and heads AddWeights has in hand.
+// usageRows is how many products of rows and heads AttentionMass has in hand.
 const usageRows = 32
 
 // attentionMass adds the softmax weights of the rows of a call to the sums of the
@@ -28,7 +28,7 @@ func (o *ops) attentionMass(sum, q device.Tensor, kv device.KV, p device.Plan) {
 		t.kernel = vec.Go.Scores
 	}
 	t.most = 1
-	if p.Middle == device.All { // rows that read nearly the same
+	if p.Selected == device.All { // rows that read nearly the same
 		t.most = max(1, usageRows/t.run)
 	}
 	for len(t.scratch) < o.pool.Workers() {
@@ -37,7 +37,7 @@ func (o *ops) attentionMass(sum, q device.Tensor, kv device.KV, p device.Plan) {
 	o.pool.RunChunks(slots*kvHeads, 1, t)
 }
 
-// usageTask is AddWeights: item i is kv head i%kvheads of slot i/kvheads, whose
+// usageTask is AttentionMass: item i is kv head i%kvheads of slot i/kvheads, whose
 // rows follow each other.
 type usageTask struct {
 	o       *ops
@@ -65,7 +65,7 @@ type usageScratch struct {
 	scores []float32 // [rows, run, len(pos) in whole tiles]
 	tile   []float32 // [rows, run, vec.Tile]
 	weight []float32 // [len(pos)]: of one row, all its heads
-	tiny   []float64 // [len(pos)]: what is less than device.TinyShare of a head's largest
+	tiny   []float64 // [len(pos)]: what is less than device.MinMass of a head's largest
 	faint  []int32   // number in pos of those of one head
 	far    []float64 // and how much of its largest
 	keys   vec.Rows  // [vec.Tile, dim]: gathered
@@ -106,16 +106,16 @@ func (t *usageTask) rows(s *usageScratch, slot, kvHead, first, r, n int) {
 	for i := range n {
 		p := first + r + i
 		t.weigh(s, i, p, width)
-		sum[p] = device.HoldShare(0)
+		sum[p] = device.EncodeMass(0)
 		for j, pos := range s.pos {
 			if int(pos) > p {
 				continue
 			}
 			switch v, w := sum[pos], s.weight[j]; {
-			case v >= device.TinyShare && w > 0:
+			case v >= device.MinMass && w > 0:
 				sum[pos] += w
 			case v > negInf:
-				sum[pos] = device.HoldShare(device.ShareOf(v) + float64(w) + s.tiny[j])
+				sum[pos] = device.EncodeMass(device.DecodeMass(v) + float64(w) + s.tiny[j])
 			}
 		}
 	}
@@ -131,8 +131,8 @@ func (t *usageTask) positions(s *usageScratch, slot, kvHead, first, p, n int) {
 		for i := range n {
 			seen |= t.reach.spannedBits(p+i, b) & t.reach.edgeBits(p+i, b)
 		}
-		if t.reach.plan.Middle != device.All {
-			seen |= t.reach.spannedBits(p, b) & l.bits(t.reach.plan.Middle, b)
+		if t.reach.plan.Selected != device.All {
+			seen |= t.reach.spannedBits(p, b) & l.bits(t.reach.plan.Selected, b)
 		}
 		for ; seen != 0; seen &= seen - 1 {
 			s.pos = append(s.pos, int32(b*device.PageLen+bits.TrailingZeros64(seen)))
@@ -147,7 +147,7 @@ func (t *usageTask) positions(s *usageScratch, slot, kvHead, first, p, n int) {
 }
 
 // bits are the positions of a page that a list names.
-func (l list) bits(m device.Middle, page int) (set uint64) {
+func (l list) bits(m device.Selection, page int) (set uint64) {
 	switch m {
 	case device.Blocks:
 		if _, found := slices.BinarySearch(l.index, int32(page)); found {
@@ -241,7 +241,7 @@ func (t *usageTask) weigh(s *usageScratch, i, p, width int) {
 // scores, in units of ln 2, the lowest of which is given.
 func (s *usageScratch) setFaint(x []float32, low float32) {
 	s.faint, s.far = s.faint[:0], s.far[:0]
-	least := s.top[0] + float32(math.Log2(device.TinyShare))
+	least := s.top[0] + float32(math.Log2(device.MinMass))
 	if low >= least {
 		return
 	}
@@ -255,7 +255,7 @@ func (s *usageScratch) setFaint(x []float32, low float32) {
 
 // heavyHitters lists what stays of the positions before the newest of each slot, and
 // drops the others.
-func (o *ops) heavyHitters(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Keep) {
+func (o *ops) heavyHitters(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Eviction) {
 	const op = "HeavyHitters"
 	t := &o.keep
 	*t = keepTask{
@@ -282,9 +282,9 @@ func (o *ops) heavyHitters(l device.List, sum device.Tensor, kv device.KV, p dev
 	}
 }
 
-// keepTask is KeepBest: item i is kv head i%kvheads of slot i/kvheads.
+// keepTask is HeavyHitters: item i is kv head i%kvheads of slot i/kvheads.
 type keepTask struct {
-	keep  device.Keep
+	keep  device.Eviction
 	span  device.Span
 	since []int32
 	sum   []float32 // [slots, kvheads, width]

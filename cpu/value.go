@@ -10,11 +10,11 @@ import (
 )
 
 // valueSample lists what is drawn of the softmax over what the plan reads.
-func (o *ops) valueSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
+func (o *ops) valueSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.ValueDraws) {
 	const op = "ValueSample"
 	t := &o.value
 	*t = valueTask{
-		o: o, pages: newPages(kv), reach: reach{p}, draws: d, requests: requestsOf(d.Of),
+		o: o, pages: newPages(kv), reach: reach{p}, draws: d, requests: requestsOf(d.Requests),
 		q: f32s(q), heads: q.Dim(1), dim: q.Dim(2),
 		index: i32s(l.Index), count: i32s(l.Count), weight: f32s(l.Weight), limit: l.Index.Dim(2),
 		rows: t.rows[:0], scratch: t.scratch,
@@ -22,7 +22,7 @@ func (o *ops) valueSample(l device.List, q device.Tensor, kv device.KV, p device
 	perSlot := device.RowsPerSlot(op, q.Dim(0), kv)
 	for r := range q.Dim(0) {
 		at := o.tailRow(op, &t.pages, r/perSlot, r%perSlot, perSlot, math.MaxInt)
-		if most := d.Most(at.p + 1); most > t.limit {
+		if most := d.MaxPositions(at.p + 1); most > t.limit {
 			o.d.fail("%s: up to %d positions for a list of %d", op, most, t.limit)
 			at.p = -1
 		}
@@ -43,7 +43,7 @@ type valueTask struct {
 	o          *ops
 	pages      pages
 	reach      reach
-	draws      device.Draws
+	draws      device.ValueDraws
 	requests   []int32   // by slot; nil: that of draws.Draw
 	q          []float32 // [rows, heads, dim]
 	heads, dim int
@@ -138,14 +138,14 @@ func (t *valueTask) kvHead(s *valueScratch, r, kvHead int) {
 func (t *valueTask) reads(s *valueScratch, r, h int) list {
 	at, plan := t.rows[r], &t.reach.plan
 	l := list{}
-	if plan.Middle == device.Blocks || plan.Middle == device.Tokens {
+	if plan.Selected == device.Blocks || plan.Selected == device.Tokens {
 		l = t.o.list(plan.List, group(plan.List, at.slot, at.first, at.p), h, t.heads)
 	}
 	if s.readBy == r {
 		return l
 	}
 	s.readBy = r
-	if (plan.Middle == device.Blocks || plan.Middle == device.Tokens) && plan.List.Index.Dim(1) > 1 {
+	if (plan.Selected == device.Blocks || plan.Selected == device.Tokens) && plan.List.Index.Dim(1) > 1 {
 		s.readBy = -1 // the next head may read something else
 	}
 	next := 0 // entry of the list
@@ -171,7 +171,7 @@ func (t *valueTask) reads(s *valueScratch, r, h int) list {
 
 // perPage is how many entries of a list a page can have.
 func (t *valueTask) perPage() int {
-	if t.reach.plan.Middle == device.Blocks {
+	if t.reach.plan.Selected == device.Blocks {
 		return 1
 	}
 	return device.PageLen
@@ -329,10 +329,10 @@ func (u *uniforms) number(k int) float64 {
 }
 
 // cut makes the tiles of n positions and gives each its samples.
-func (s *valueScratch) cut(d *device.Draws, n int) {
+func (s *valueScratch) cut(d *device.ValueDraws, n int) {
 	size := n
 	if d.Tiles != device.OneTile {
-		size = d.TileOf(n)
+		size = d.TileSize(n)
 	}
 	s.tiles = s.tiles[:0]
 	for lo := 0; lo < n; lo += size {

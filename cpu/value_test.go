@@ -33,7 +33,7 @@ func example(per int) (s *valueScratch, x []float32) {
 
 // counted is how often each example position was drawn, and the mean of the
 // values drawn with each tile's weight.
-func (s *valueScratch) counted(x []float32, per int, d device.Draws, u func(tile, k int) float64) (counts []int32, y float64) {
+func (s *valueScratch) counted(x []float32, per int, d device.ValueDraws, u func(tile, k int) float64) (counts []int32, y float64) {
 	all := make([]int32, len(x))
 	s.cut(&d, len(x))
 	for i, part := range s.tiles {
@@ -70,7 +70,7 @@ func TestExampleOfDraws(t *testing.T) {
 		{device.Stratified, []float64{.9, .25, .5, .1}, []int32{2, 2, 0, 0}, 1.5},
 		{device.Independent, []float64{.62, .10, .97, .49}, []int32{2, 1, 0, 1}, 2},
 	} {
-		counts, y := s.counted(x, 4, device.Draws{Samples: 4, Sampler: c.by}, func(_, k int) float64 { return c.u[k] })
+		counts, y := s.counted(x, 4, device.ValueDraws{Samples: 4, Sampler: c.by}, func(_, k int) float64 { return c.u[k] })
 		if !slices.Equal(counts, c.counts) || math.Abs(y-c.y) > 1e-12 {
 			t.Errorf("sampler %d, u=%v: counts %v, output %v, want %v, %v", c.by, c.u, counts, y, c.counts, c.y)
 		}
@@ -99,7 +99,7 @@ func TestExampleOfVariances(t *testing.T) {
 	s, x := example(4)
 	one := func(n int, limit float64) float64 { // the value of a draw of n
 		counts := make([]int32, len(x))
-		s.cut(&device.Draws{Samples: n}, len(x))
+		s.cut(&device.ValueDraws{Samples: n}, len(x))
 		s.limits = append(s.limits[:0], limit)
 		s.draw(counts, x, s.tiles[0])
 		return exampleValues[slices.Index(counts, 1)]
@@ -110,7 +110,7 @@ func TestExampleOfVariances(t *testing.T) {
 		size := float64(n)
 		_, iid := moments(func(u float64) float64 { return one(n, size*u) })
 		mean, sys := moments(func(u float64) float64 {
-			_, y := s.counted(x, 4, device.Draws{Samples: n}, func(int, int) float64 { return u })
+			_, y := s.counted(x, 4, device.ValueDraws{Samples: n}, func(int, int) float64 { return u })
 			return y
 		})
 		var strat float64
@@ -131,16 +131,16 @@ func TestExampleOfVariances(t *testing.T) {
 // S-2: two tiles.
 func TestExampleOfTiles(t *testing.T) {
 	s, x := example(2)
-	remainder := device.Draws{Samples: 4, Tiles: device.Remainder, Tile: runLen}
-	equal := device.Draws{Samples: 4, Tiles: device.Equal, Tile: runLen}
+	remainder := device.ValueDraws{Samples: 4, Tiles: device.Remainder, Tile: runLen}
+	equal := device.ValueDraws{Samples: 4, Tiles: device.Equal, Tile: runLen}
 	for _, c := range []struct {
-		d      device.Draws
+		d      device.ValueDraws
 		offset []float64 // of the count form: 1 - u
 		counts []int32
 		y      float64
 	}{
 		{remainder, []float64{.3, .6}, []int32{2, 1, 1, 0}, .75},
-		{device.Draws{Samples: 4}, []float64{.3}, []int32{2, 1, 1, 0}, .75},
+		{device.ValueDraws{Samples: 4}, []float64{.3}, []int32{2, 1, 1, 0}, .75},
 		{equal, []float64{.2, .5}, []int32{1, 1, 2, 0}, 1},
 		{equal, []float64{.9, .1}, []int32{2, 0, 1, 1}, 1.1},
 	} {

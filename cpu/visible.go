@@ -18,7 +18,7 @@ func bound(s device.Span, p int) int { return s.Bound(p) }
 
 // edge reports whether position j is read by the row at p whatever the list says.
 func (v *reach) edge(p, j int) bool {
-	return v.plan.Middle == device.All || j < v.plan.Sink || j >= recent(v.plan, p)
+	return v.plan.Selected == device.All || j < v.plan.Sink || j >= recent(v.plan, p)
 }
 
 // recent is the first position of the row's recent window.
@@ -36,9 +36,9 @@ func (v *reach) weight(p, j int, l list) float32 {
 		return 0
 	case v.edge(p, j):
 		return 1
-	case v.plan.Middle == device.Blocks:
+	case v.plan.Selected == device.Blocks:
 		return l.weight(j / device.PageLen)
-	case v.plan.Middle == device.Tokens:
+	case v.plan.Selected == device.Tokens:
 		return l.weight(j)
 	}
 	return 0
@@ -69,7 +69,7 @@ func (v *reach) spannedBits(p, page int) uint64 {
 }
 
 func (v *reach) edgeBits(p, page int) uint64 {
-	if v.plan.Middle == device.All {
+	if v.plan.Selected == device.All {
 		return ^uint64(0)
 	}
 	return between(page, 0, v.plan.Sink) | between(page, recent(v.plan, p), math.MaxInt)
@@ -86,7 +86,7 @@ func (e edges) has(page int) bool { return page < e.head || page >= e.tail }
 // the recent past is no earlier than what the first one does.
 func (v *reach) edgePages(p int) edges {
 	var head, tail int // positions
-	if v.plan.Middle != device.All {
+	if v.plan.Selected != device.All {
 		head, tail = v.plan.Sink, recent(v.plan, p)
 	}
 	s := v.plan.Span

@@ -229,7 +229,7 @@ func (o *ops) topBlocks(c *device.Select) {
 			return
 		}
 		keys := o.walkKeys(rows, walkRow(b, slots, rows.Dim(0)), b.index+1)
-		list := o.pick(keys, b, c.Pick)
+		list := o.pick(keys, b, c.Blocks)
 		copy(row(i32s(l.Index), b.group(), most), list)
 		i32s(l.Count)[b.group()] = int32(len(list))
 	})
@@ -256,7 +256,7 @@ func (o *ops) walkKeys(rows device.Tensor, r, n int) []float64 {
 }
 
 // pick is the blocks that a block reads, ascending.
-func (o *ops) pick(keys []float64, b chunkBlock, p device.Pick) []int32 {
+func (o *ops) pick(keys []float64, b chunkBlock, p device.BlockBudget) []int32 {
 	v := reach{device.Plan{Span: p.Span}}
 	list := grown(&o.sketch.order, b.index+1)[:0]
 	for j := range b.index + 1 {

@@ -10,7 +10,7 @@ import "github.com/gollm/gollm/device"
 // first to last see between the plan's edges, each with weight one.
 func (v *reach) whole(l list, first, last int) bool {
 	p := &v.plan
-	if p.Middle != device.Tokens || p.Mixture || first != last && p.Span != (device.Span{}) {
+	if p.Selected != device.Tokens || p.Mixture || first != last && p.Span != (device.Span{}) {
 		return false
 	}
 	next := 0

@@ -11,7 +11,7 @@ import (
 type widenTask struct {
 	memo
 	plan  device.Plan
-	widen device.Widen
+	widen device.Neighbors
 	pos   []int // by slot; -1 is skipped
 
 	index, count []int32 // of the list
@@ -49,11 +49,11 @@ func (t *widenTask) mark(marks []uint64, slot, set, p int) {
 	for i, j := range t.chosen(slot, set, found) {
 		near := 0
 		if i < best {
-			near = t.widen.Near
+			near = t.widen.Each
 		}
 		setBits(marks, int(j)-near, int(j)+near+1)
 	}
-	if t.widen.Slid {
+	if t.widen.KeepSlid {
 		setBits(marks, recent(t.plan, own), recent(t.plan, p))
 	}
 }

@@ -65,16 +65,16 @@ func (o *ops) turnsMany(kv device.KV, q, k, v device.Tensor, r device.Rotation) 
 // splits is how many parts the past of a decoded row is cut into.
 const splits = 32
 
-// mostDim is the longest head.
-const mostDim = 512
+// maxDim is the longest head.
+const maxDim = 512
 
 // attention computes softmax(q·k/√dim + ln weight)·v over the plan, causal.
 func (o *ops) attention(c *device.Attend) {
 	dst, q, kv, p := c.Dst, c.Q, c.KV, c.Plan
 	const op = "Attend"
 	rows, dim := q.Dim(0), q.Dim(2)
-	if dim > mostDim {
-		device.Check(false, op, "heads of %d, want at most %d", dim, mostDim)
+	if dim > maxDim {
+		device.Check(false, op, "heads of %d, want at most %d", dim, maxDim)
 	}
 	perSlot := device.RowsPerSlot(op, rows, kv)
 	if perSlot >= flashRows && flashes(dim, kv, p) {
@@ -126,7 +126,7 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 	// Heads of a block read the same; so that a list which leaves nothing out has the
 	// bits of dense attention, the shares do not depend on that.
 	splits := max(1, o.d.drv.multiprocessors()/max(rows*kvHeads, 1))
-	if lists := p.Middle == device.Blocks || p.Middle == device.Tokens; lists && kvHeads%p.List.Index.Dim(1) != 0 {
+	if lists := p.Selected == device.Blocks || p.Selected == device.Tokens; lists && kvHeads%p.List.Index.Dim(1) != 0 {
 		group = 1
 	}
 	if group > decodeSet {
@@ -136,7 +136,7 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 		tiles := (ceil(p.Sink, device.PageLen) + ceil(p.Recent, device.PageLen) + 1) * 4
 		splits = max(1, min(splits, ceil(tiles+ceil(p.List.Index.Dim(2), 16), ringWarps)))
 	}
-	if heads == kvHeads && p.Middle == device.Tokens && rows*heads >= 2*o.d.drv.multiprocessors() {
+	if heads == kvHeads && p.Selected == device.Tokens && rows*heads >= 2*o.d.drv.multiprocessors() {
 		o.decodeEach(dst, q, kv, p)
 		o.decodeWhole(dst, q, kv, p)
 		return true
@@ -158,7 +158,7 @@ func (o *ops) decode(dst, q device.Tensor, kv device.KV, p device.Plan) bool {
 		return false
 	}
 	o.call(name).tensor(dst).tensor(q).work(0).work(parts).word(uint64(o.d.counts.at)).int(heads, splits, group, cluster).
-		bool(!o.d.stored).pages(kv, 1).plan(p).pdlEarly().pdlHold(p.Middle == device.Blocks || p.Middle == device.Tokens).
+		bool(!o.d.stored).pages(kv, 1).plan(p).pdlEarly().pdlHold(p.Selected == device.Blocks || p.Selected == device.Tokens).
 		inClusters(cluster).runShared(blocks{rows, heads / group, splits}, ringWarps*32, shared)
 	return true
 }

@@ -49,15 +49,15 @@ func flashPlans(t *testing.T, d *dev, rng *rand.Rand, n, heads int) map[string]d
 		"dense":   {},
 		"window":  {Span: device.Span{Back: 100}},
 		"drop":    {Span: device.Span{Drop: 0.4, Sink: 5, Recent: 20}},
-		"stream":  {Middle: device.None, Sink: 4, Recent: 90},
-		"align":   {Middle: device.None, Sink: 64, Recent: 64, Align: 64},
-		"blocks":  {Middle: device.Blocks, Sink: 4, Recent: 20, List: list(n/64, heads, 64, true)},
-		"shared":  {Middle: device.Blocks, Sink: 64, Recent: 20, List: list(n/64, 1, 64, false)},
-		"tokens":  {Middle: device.Tokens, Sink: 4, Recent: 20, List: list(n-64, heads, 128, true)},
-		"stripe":  {Middle: device.Tokens, Sink: 32, Recent: 20, Align: 128, List: list(n-64, heads, 128, false)},
-		"single":  {Middle: device.Tokens, Sink: 4, Recent: 20, List: list(n-64, heads, 64, false)},
-		"narrow":  {Middle: device.Tokens, Sink: 4, Recent: 20, Span: device.Span{Back: 150}, List: list(n-64, 1, 64, false)},
-		"nothing": {Middle: device.None},
+		"stream":  {Selected: device.None, Sink: 4, Recent: 90},
+		"align":   {Selected: device.None, Sink: 64, Recent: 64, Align: 64},
+		"blocks":  {Selected: device.Blocks, Sink: 4, Recent: 20, List: list(n/64, heads, 64, true)},
+		"shared":  {Selected: device.Blocks, Sink: 64, Recent: 20, List: list(n/64, 1, 64, false)},
+		"tokens":  {Selected: device.Tokens, Sink: 4, Recent: 20, List: list(n-64, heads, 128, true)},
+		"stripe":  {Selected: device.Tokens, Sink: 32, Recent: 20, Align: 128, List: list(n-64, heads, 128, false)},
+		"single":  {Selected: device.Tokens, Sink: 4, Recent: 20, List: list(n-64, heads, 64, false)},
+		"narrow":  {Selected: device.Tokens, Sink: 4, Recent: 20, Span: device.Span{Back: 150}, List: list(n-64, 1, 64, false)},
+		"nothing": {Selected: device.None},
 	}
 }
 
@@ -110,7 +110,7 @@ func TestDecodeEach(t *testing.T) {
 		mixture.Mixture = true
 		plans["mixture"] = mixture
 		for name, p := range plans {
-			if p.Middle != device.Tokens {
+			if p.Selected != device.Tokens {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/dim=%d/len=%d", name, dim, n), func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestDecodeWhole(t *testing.T) {
 	d.Write(l.Count, words(counts...))
 	want, got := alloc(t, d, device.F32, 1, heads, dim), alloc(t, d, device.F32, 1, heads, dim)
 	device.Do(d.ops, device.Attend{Dst: want, Q: q, KV: kv, Plan: device.Plan{}})
-	device.Do(d.ops, device.Attend{Dst: got, Q: q, KV: kv, Plan: device.Plan{Middle: device.Tokens, Recent: 20, List: l}})
+	device.Do(d.ops, device.Attend{Dst: got, Q: q, KV: kv, Plan: device.Plan{Selected: device.Tokens, Recent: 20, List: l}})
 	x, y := read(t, d, got), read(t, d, want)
 	for h := range heads {
 		if same := slices.Equal(x[h*dim:(h+1)*dim], y[h*dim:(h+1)*dim]); same != (h%2 == 0) {
@@ -222,7 +222,7 @@ func TestDecodeNewest(t *testing.T) {
 		"scores": {
 			func() bool { return d.ops.scoreRows(scores, q, kv, device.Plan{}, device.Visible) },
 			func() {
-				device.Do(d.ops, device.Score{Rule: device.ExactScores, Dst: later, Q: q, KV: kv, Plan: device.Plan{}, Part: device.Visible})
+				device.Do(d.ops, device.Score{Rule: device.ExactScores, Dst: later, Q: q, KV: kv, Plan: device.Plan{}, Region: device.Visible})
 			}, scores, later, false,
 		},
 	} {

@@ -247,7 +247,7 @@ func BenchmarkAttend(b *testing.B) {
 				}
 			})
 		}
-		list := func(middle device.Middle, count, of, heads int) func() device.Plan {
+		list := func(middle device.Selection, count, of, heads int) func() device.Plan {
 			return func() device.Plan {
 				l := device.List{Index: benchAlloc(b, d, device.I32, 1, heads, count), Count: benchAlloc(b, d, device.I32, 1, heads)}
 				var index, counts []int
@@ -259,7 +259,7 @@ func BenchmarkAttend(b *testing.B) {
 				}
 				d.Write(l.Index, words(index...))
 				d.Write(l.Count, words(counts...))
-				return device.Plan{Middle: middle, Recent: 1, List: l}
+				return device.Plan{Selected: middle, Recent: 1, List: l}
 			}
 		}
 		plan("dense", n, func() device.Plan { return device.Plan{} })

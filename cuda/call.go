@@ -103,7 +103,7 @@ func (c *call) span(s device.Span) *call { return c.int(s.Back, s.Sink).float(s.
 
 // plan gives a Plan.
 func (c *call) plan(p device.Plan) *call {
-	return c.span(p.Span).int(p.Sink, p.Recent, p.Align, int(p.Middle)).bool(p.Mixture).list(p.List)
+	return c.span(p.Span).int(p.Sink, p.Recent, p.Align, int(p.Selected)).bool(p.Mixture).list(p.List)
 }
 
 // draw gives the address of random numbers as far as it is that of all rows of a

@@ -52,8 +52,8 @@ type dev struct {
 	preparing sync.Once      // with the first weights
 	prepared  sync.WaitGroup // for products of them
 	marks     []mark
-	marked    []mark     // of deliveries
-	delivered deliveries // to the host
+	marked    []mark       // of deliveries
+	reads     pendingReads // to the host
 	hazards   hazards
 
 	// Of Until: see interrupt.go.
@@ -116,7 +116,7 @@ func (d *dev) Sync() error {
 	d.ops.Flush()
 	failed := d.done != nil // then what follows may not be launched
 	if !failed {
-		last := &d.delivered.all[device.Deliveries]
+		last := &d.reads.all[device.MaxPendingReads]
 		last.queue()
 		d.keep(d.drv.sync())
 		failed = d.err != nil || last.failed()
@@ -151,8 +151,8 @@ func (d *dev) Close() error {
 		err = errors.Join(err, d.drv.freeMark(m))
 	}
 	d.marks, d.marked = nil, nil
-	err = errors.Join(err, d.drv.freeHost(d.delivered.memory))
-	d.delivered = deliveries{}
+	err = errors.Join(err, d.drv.freeHost(d.reads.memory))
+	d.reads = pendingReads{}
 	if closing := d.drv.close(); closing != nil {
 		err = errors.Join(err, fmt.Errorf("cuda: Close: %w", closing))
 	}

@@ -10,10 +10,10 @@ import (
 
 // deliverySize is the bytes of a delivery in memory of the host: what is delivered, and
 // the code of a failure.
-const deliverySize = device.DeliverBytes + 16
+const deliverySize = device.MaxAsyncBytes + 16
 
 // delivery is a place in memory of the host that the device writes to.
-type delivery struct {
+type pendingRead struct {
 	d    *dev
 	at   int  // in d.delivered
 	mark mark // when it is there
@@ -21,20 +21,20 @@ type delivery struct {
 }
 
 // deliveries are the places, taken in turn.
-type deliveries struct {
+type pendingReads struct {
 	memory hostMemory
-	all    [device.Deliveries + 1]delivery // the last one is that of Sync
+	all    [device.MaxPendingReads + 1]pendingRead // the last one is that of Sync
 	next   int
 }
 
 // openDeliveries takes the memory of the host.
 func (d *dev) openDeliveries() (err error) {
-	t := &d.delivered
+	t := &d.reads
 	if t.memory, err = d.drv.allocHost(len(t.all) * deliverySize); err != nil {
 		return err
 	}
 	for i := range t.all {
-		t.all[i] = delivery{d: d, at: i * deliverySize}
+		t.all[i] = pendingRead{d: d, at: i * deliverySize}
 		if t.all[i].mark, err = d.drv.newMark(); err != nil {
 			return err
 		}
@@ -44,26 +44,26 @@ func (d *dev) openDeliveries() (err error) {
 }
 
 // Deliver queues copies to the host.
-func (d *dev) Deliver(src ...device.Tensor) device.Delivery {
-	t := &d.delivered
-	v := &t.all[t.next%device.Deliveries]
+func (d *dev) ReadAsync(src ...device.Tensor) device.PendingRead {
+	t := &d.reads
+	v := &t.all[t.next%device.MaxPendingReads]
 	t.next++
 	v.queue(src...)
 	return v
 }
 
 // queue queues copies of tensors, and of whether anything has failed.
-func (v *delivery) queue(src ...device.Tensor) {
+func (v *pendingRead) queue(src ...device.Tensor) {
 	const op = "Deliver"
-	if len(src) > device.DeliverTensors {
-		device.Check(false, op, "%d tensors, want %d at most", len(src), device.DeliverTensors)
+	if len(src) > device.MaxAsyncTensors {
+		device.Check(false, op, "%d tensors, want %d at most", len(src), device.MaxAsyncTensors)
 	}
 	d := v.d
 	d.ops.Flush()
-	t := &d.delivered
+	t := &d.reads
 	v.size = 0
 	c := d.ops.call("copy_to_host").word(uint64(t.memory.device) + uint64(v.at))
-	for i := range device.DeliverTensors {
+	for i := range device.MaxAsyncTensors {
 		if i < len(src) {
 			c.tensor(src[i])
 			v.size += src[i].Size()
@@ -71,10 +71,10 @@ func (v *delivery) queue(src ...device.Tensor) {
 			c.word(0)
 		}
 	}
-	if v.size > device.DeliverBytes || v.size%4 != 0 {
-		device.Check(false, op, "%d bytes, want words and %d at most", v.size, device.DeliverBytes)
+	if v.size > device.MaxAsyncBytes || v.size%4 != 0 {
+		device.Check(false, op, "%d bytes, want words and %d at most", v.size, device.MaxAsyncBytes)
 	}
-	for i := range device.DeliverTensors {
+	for i := range device.MaxAsyncTensors {
 		if i < len(src) {
 			c.int(src[i].Size() / 4)
 		} else {
@@ -86,12 +86,12 @@ func (v *delivery) queue(src ...device.Tensor) {
 }
 
 // failed reports whether a kernel had failed when the copies were made.
-func (v *delivery) failed() bool {
-	return binary.LittleEndian.Uint32(v.d.delivered.memory.bytes[v.at+device.DeliverBytes:]) != 0
+func (v *pendingRead) failed() bool {
+	return binary.LittleEndian.Uint32(v.d.reads.memory.bytes[v.at+device.MaxAsyncBytes:]) != 0
 }
 
 // Wait waits for the copies.
-func (v *delivery) Wait(dst ...[]byte) error {
+func (v *pendingRead) Wait(dst ...[]byte) error {
 	d := v.d
 	d.keep(d.drv.wait(v.mark))
 	if d.err != nil || v.failed() {
@@ -99,7 +99,7 @@ func (v *delivery) Wait(dst ...[]byte) error {
 			return err
 		}
 	}
-	size, bytes := 0, d.delivered.memory.bytes[v.at:][:device.DeliverBytes]
+	size, bytes := 0, d.reads.memory.bytes[v.at:][:device.MaxAsyncBytes]
 	for _, b := range dst {
 		size += copy(b, bytes[size:v.size])
 	}

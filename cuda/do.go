@@ -82,7 +82,7 @@ func (o *ops) summarize(c *device.Summarize) {
 func (o *ops) scoreKeys(c *device.Score) {
 	switch c.Rule {
 	case device.ExactScores:
-		o.exactScores(c.Dst, c.Q, c.KV, c.Plan, c.Part)
+		o.exactScores(c.Dst, c.Q, c.KV, c.Plan, c.Region)
 	case device.BoundScores:
 		o.boundScores(c.Dst, c.Q, c.Keys, c.KV)
 	case device.ChannelScores:
@@ -92,9 +92,9 @@ func (o *ops) scoreKeys(c *device.Score) {
 	case device.SketchScores:
 		o.sketchScores(c)
 	case device.VerticalSlash:
-		o.verticalSlash(c.Dst, c.Diagonals, c.Q, c.KV, c.First)
-	case device.EdgeMax:
-		o.edgeMax(c.Dst, c.Q, c.KV, c.Plan)
+		o.verticalSlash(c.Dst, c.Diagonals, c.Q, c.KV, c.Forced)
+	case device.AnchorMax:
+		o.anchorMax(c.Dst, c.Q, c.KV, c.Plan)
 	case device.PooledAgreement:
 		o.pooledAgreement(c)
 	case device.GroupMax:
@@ -114,19 +114,19 @@ func (o *ops) selectKeys(c *device.Select) {
 	case device.TopBlocks:
 		o.topBlocks(c)
 	case device.TopParts:
-		o.topParts(c.List, c.Scores, c.KV, c.Parts)
+		o.topParts(c.List, c.Scores, c.KV, c.SubPages)
 	case device.TopLines:
-		o.topLines(c.List, c.Scores, c.KV, c.Cover, c.Agree)
+		o.topLines(c.List, c.Scores, c.KV, c.Budget, c.Agreement)
 	case device.HeavyHitters:
-		o.heavyHitters(c.List, c.Scores, c.KV, c.Plan, c.Keep)
+		o.heavyHitters(c.List, c.Scores, c.KV, c.Plan, c.Eviction)
 	case device.WithinMargin:
-		o.withinMargin(c.List, c.Q, c.Scores, c.KV, c.Plan, c.Near)
+		o.withinMargin(c.List, c.Q, c.Scores, c.KV, c.Plan, c.Margin)
 	case device.Collisions:
 		o.collisions(c.List, c.Hash, c.Q, c.KV, c.Plan)
 	case device.ExpandLines:
 		o.expandLines(c.List, c.Columns, c.Diagonals, c.KV, c.Rows)
 	case device.ExpandBlocks:
-		o.expandBlocks(c.List, c.Columns, c.Diagonals, c.KV, c.Means)
+		o.expandBlocks(c.List, c.Columns, c.Diagonals, c.KV, c.Pooled)
 	default:
 		device.Unknown("cuda", c)
 	}
@@ -135,12 +135,12 @@ func (o *ops) selectKeys(c *device.Select) {
 // drawKeys draws what stands for more than is read.
 func (o *ops) drawKeys(c *device.Sample) {
 	switch c.Rule {
-	case device.TailSample:
-		o.tailSample(c.List, c.Q, c.KV, c.Plan, c.Tail)
+	case device.ResidualSample:
+		o.residualSample(c.List, c.Q, c.KV, c.Plan, c.Residual)
 	case device.ValueSample:
 		o.valueSample(c.List, c.Q, c.KV, c.Plan, c.Draws)
-	case device.FeatureSample:
-		o.featureSample(c.Dst, c.Q, c.KV, c.Features)
+	case device.QueryFeatureSample:
+		o.queryFeatureSample(c.Dst, c.Q, c.KV, c.Features)
 	default:
 		device.Unknown("cuda", c)
 	}

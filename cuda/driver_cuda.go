@@ -222,8 +222,8 @@ const maxSharedPerBlockOptin = cu.DeviceAttribute(C.CU_DEVICE_ATTRIBUTE_MAX_SHAR
 // aheadVersion is the first driver that captures launches ahead.
 const aheadVersion = 12030
 
-// leastMajor is the oldest compute capability that the kernels are built for.
-const leastMajor = 8
+// minMajor is the oldest compute capability that the kernels are built for.
+const minMajor = 8
 
 func openDriver(index int) (*driver, error) {
 	if err := start(); err != nil {
@@ -265,8 +265,8 @@ func (d *driver) open(index int) (err error) {
 			return err
 		}
 	}
-	if d.major < leastMajor {
-		return fmt.Errorf("%s has compute capability %d.%d, want %d.0 or more", d.name, d.major, d.minor, leastMajor)
+	if d.major < minMajor {
+		return fmt.Errorf("%s has compute capability %d.%d, want %d.0 or more", d.name, d.major, d.minor, minMajor)
 	}
 	d.ahead = d.major >= 9 && cu.Version() >= aheadVersion
 	if d.context, err = d.device.RetainPrimaryCtx(); err != nil {

@@ -22,7 +22,7 @@ func flashes(dim int, kv device.KV, p device.Plan) bool {
 }
 
 // lists reports whether a plan has a list.
-func lists(p device.Plan) bool { return p.Middle == device.Blocks || p.Middle == device.Tokens }
+func lists(p device.Plan) bool { return p.Selected == device.Blocks || p.Selected == device.Tokens }
 
 // flash queues the attention of the rows of one slot on tensor cores.
 func (o *ops) flash(dst, q device.Tensor, kv device.KV, p device.Plan) {

@@ -34,8 +34,8 @@ func (o *ops) patterns() []device.Pattern {
 	}
 }
 
-// mostProducts is the most products of one x that are taken at once.
-const mostProducts = 16
+// maxProducts is the most products of one x that are taken at once.
+const maxProducts = 16
 
 // matcher reads a sequence of calls and keeps their operands.
 type matcher struct {
@@ -46,7 +46,7 @@ type matcher struct {
 	x      device.Tensor // what is normalized, or multiplied
 	norm   normWeights
 	n      int
-	dst, w [mostProducts]device.Tensor // of n products
+	dst, w [maxProducts]device.Tensor // of n products
 
 	sum device.Tensor // what a product is added to, or attention is put
 
@@ -109,7 +109,7 @@ func (m *matcher) normProducts() bool {
 		return false
 	}
 	m.x, m.norm = c.X, normWeights{c.W, c.Eps}
-	for m.n < mostProducts {
+	for m.n < maxProducts {
 		p, ok := next[device.MatMul](m)
 		if !ok {
 			break
@@ -230,7 +230,7 @@ func (m *matcher) sketchNewest() bool {
 	if !ok || c.Rule != device.SketchScores || c.Q != row.Dst || c.Keys != means.Dst || c.KV != k.KV || c.Rows != 1 || c.Dst.Rank() != 2 {
 		return false
 	}
-	m.sketch = newestSketch{q: q.X, k: k.X, keys: k.Dst, queries: q.Dst, keySketch: means.Dst, querySketch: row.Dst, basis: means.Basis, compare: c.Compare, row: true}
+	m.sketch = newestSketch{q: q.X, k: k.X, keys: k.Dst, queries: q.Dst, keySketch: means.Dst, querySketch: row.Dst, basis: means.Basis, compare: c.Product, row: true}
 	m.kv, m.pairs = k.KV, c.Dst
 	if !m.sketch.suits() {
 		return false
@@ -271,7 +271,7 @@ func (m *matcher) sampleAttend() bool {
 		return false
 	}
 	a, ok := next[device.Attend](m)
-	want := device.Plan{Span: s.Plan.Span, Middle: device.Tokens, List: s.List, Mixture: true}
+	want := device.Plan{Span: s.Plan.Span, Selected: device.Tokens, List: s.List, Mixture: true}
 	if !ok || a.KV != s.KV || a.Plan != want || a.Dst.Overlaps(s.Q) {
 		return false
 	}
@@ -287,7 +287,7 @@ func (m *matcher) reuseAttend() bool {
 		return false
 	}
 	a, ok := next[device.Attend](m)
-	if !ok || a.Q != c.Q || a.KV != c.KV || c.Plan.List != c.List || c.Plan.Middle != device.Tokens || a.Plan != c.Plan || a.Dst.Overlaps(c.Q) || a.Dst.Overlaps(c.Asked) {
+	if !ok || a.Q != c.Q || a.KV != c.KV || c.Plan.List != c.List || c.Plan.Selected != device.Tokens || a.Plan != c.Plan || a.Dst.Overlaps(c.Q) || a.Dst.Overlaps(c.Compared) {
 		return false
 	}
 	m.reused, m.sum = *c, a.Dst
@@ -372,7 +372,7 @@ func (o *ops) fuseProducts(calls []device.Call) bool {
 	defer o.d.hazards.end()
 	m := &o.matched
 	for len(calls) > 0 {
-		m.n = min(len(calls), mostProducts)
+		m.n = min(len(calls), maxProducts)
 		for i, c := range calls[:m.n] {
 			p := c.(*device.MatMul)
 			m.x, m.dst[i], m.w[i] = p.X, p.Dst, p.W

@@ -50,17 +50,17 @@ func (o *ops) manySuit(x device.Tensor, around manyAround, w []device.Tensor) bo
 // is memory for at a time. have says which rows of x are there already.
 func (o *ops) many(dst, x, w device.Tensor, around manyAround, have *halfRows) {
 	rows, n, k := x.Dim(0), w.Dim(0), x.Dim(1)
-	mostX := halvesSize / 3 / (2 * k)
-	forX := min(rows, mostX) * 2 * k
+	maxX := halvesSize / 3 / (2 * k)
+	forX := min(rows, maxX) * 2 * k
 	forX = (forX + 255) / 256 * 256
 	each := n
 	if w.DType != device.F16 {
 		room := (halvesSize - forX) / (2 * k)
-		each = min(n, max(room/256*256, min(room, 255)), mostBlocks/256*256)
+		each = min(n, max(room/256*256, min(room, 255)), maxBlocks/256*256)
 	}
 	halfX, halfW := o.d.halves.at, o.d.halves.at+uintptr(forX)
-	for r := 0; r < rows; r += mostX {
-		m := min(mostX, rows-r)
+	for r := 0; r < rows; r += maxX {
+		m := min(maxX, rows-r)
 		if (halfRows{r, r + m}) != *have {
 			*have = halfRows{r, r + m}
 			if around.norm.W.Absent() {
@@ -138,8 +138,8 @@ func (o *ops) halve(dst uintptr, x device.Tensor) {
 	c.run(blocks{min(ceil(rows*k, 8*256), 1<<14), 1, 1}, 256)
 }
 
-// mostBlocks is how many blocks a launch may have in y and z.
-const mostBlocks = 65535
+// maxBlocks is how many blocks a launch may have in y and z.
+const maxBlocks = 65535
 
 // Products of many rows by our own kernels: rows and columns of dst that a block
 // computes, and the shared memory that it needs.

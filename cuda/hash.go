@@ -11,14 +11,14 @@ import (
 // hash gives a Hash of a cache with kvHeads heads.
 func (c *call) hash(h device.Hash, kvHeads int) *call {
 	return c.tensor(h.Planes).tensor(h.Codes).tensor(h.Norm).tensor(h.Center).tensor(h.Since).tensor(h.Done).
-		int(h.Planes.Dim(0), h.Tables, h.Least, h.Codes.Dim(1)/kvHeads, h.Norm.Dim(2)).
+		int(h.Planes.Dim(0), h.Tables, h.MinCollisions, h.Codes.Dim(1)/kvHeads, h.Norm.Dim(2)).
 		bool(h.Mean).bool(h.Queries).int(h.Sink, h.Recent)
 }
 
 // checkDim panics for heads that no kernel has room for.
 func checkDim(op string, dim int) {
-	if dim > mostDim {
-		device.Check(false, op, "heads of %d, want at most %d", dim, mostDim)
+	if dim > maxDim {
+		device.Check(false, op, "heads of %d, want at most %d", dim, maxDim)
 	}
 }
 

@@ -20,8 +20,8 @@ func (o *ops) channels(name string, labels, x device.Tensor, c device.Channels, 
 
 // checkLabel panics for labels that no kernel has room for.
 func checkLabel(op string, c device.Channels) {
-	if n := c.Index.Dim(1); n > mostDim {
-		device.Check(false, op, "labels of %d, want at most %d", n, mostDim)
+	if n := c.Index.Dim(1); n > maxDim {
+		device.Check(false, op, "labels of %d, want at most %d", n, maxDim)
 	}
 }
 

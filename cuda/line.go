@@ -5,7 +5,7 @@ package cuda
 import "github.com/gollm/gollm/device"
 
 // verticalSlash adds up attention weights along columns and diagonals.
-func (o *ops) verticalSlash(columns, diagonals, q device.Tensor, kv device.KV, f device.First) {
+func (o *ops) verticalSlash(columns, diagonals, q device.Tensor, kv device.KV, f device.Forced) {
 	const op = "VerticalSlash"
 	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
 	wide, pages := rows+device.PageLen-1, kv.Pages.Dim(1)
@@ -44,32 +44,32 @@ func (o *ops) pooledAgreement(c *device.Score) {
 	heads, words := c.Q.Dim(1), c.Keys.Dim(0)
 	o.inPieces("PooledAgreement", heads, 2*8*words, func(first, n int) {
 		o.call("pooled_agreement").tensor(c.Dst).tensor(c.Columns).tensor(c.Q).tensor(c.Keys).work(0).
-			int(heads, c.Columns.Dim(1), c.Block, words, first, words).float(c.Near).pages(c.KV, 1).
+			int(heads, c.Columns.Dim(1), c.Block, words, first, words).float(c.MaxDivergence).pages(c.KV, 1).
 			run(blocks{n, 1, 1}, 256)
 	})
 }
 
 // topLines lists the blocks of lines with the largest sums.
-func (o *ops) topLines(l device.List, x device.Tensor, kv device.KV, c device.Cover, agree device.Tensor) {
+func (o *ops) topLines(l device.List, x device.Tensor, kv device.KV, c device.CumulativeBudget, agree device.Tensor) {
 	const op = "TopLines"
 	words := ceil(x.Dim(1), c.Block)
 	o.inPieces(op, x.Dim(0), 8*words, func(first, n int) {
 		o.call("top_lines").tensor(l.Index).tensor(l.Count).tensor(x).tensor(agree).work(0).
-			int(x.Dim(1), l.Index.Dim(2), c.Block, first, words).float(c.Share).int(c.Least, c.Most).pages(kv, 1).
+			int(x.Dim(1), l.Index.Dim(2), c.Block, first, words).float(c.Mass).int(c.Min, c.Max).pages(kv, 1).
 			run(blocks{n, 1, 1}, 256)
 	})
 }
 
 // expandBlocks lists pages for each block of rows.
-func (o *ops) expandBlocks(l, columns, diagonals device.List, kv device.KV, m device.Means) {
+func (o *ops) expandBlocks(l, columns, diagonals device.List, kv device.KV, m device.PooledQK) {
 	const op = "ExpandBlocks"
 	heads := l.Index.Dim(1)
 	rows, words := groups(m.Rows, m.Block), ceil(kv.Pages.Dim(1)*device.PageLen, m.Block)
 	o.inPieces(op, heads, 8*rows*words, func(first, n int) {
 		call := func(name string, b blocks, threads int) {
-			o.call(name).tensor(l.Index).tensor(l.Count).tensor(m.Queries).tensor(m.Keys).tensor(m.Agree).work(0).
+			o.call(name).tensor(l.Index).tensor(l.Count).tensor(m.Queries).tensor(m.Keys).tensor(m.Agreement).work(0).
 				int(l.Index.Dim(0), heads, l.Index.Dim(2), m.Queries.Dim(0), m.Keys.Dim(0), m.Block, first, words, rows).
-				float(m.Share).list(columns).list(diagonals).pages(kv, m.Rows).run(b, threads)
+				float(m.Mass).list(columns).list(diagonals).pages(kv, m.Rows).run(b, threads)
 		}
 		call("pooled_softmax", blocks{rows, n, 1}, 256)
 		call("pooled_top", blocks{n, 1, 1}, 1024)

@@ -25,8 +25,8 @@ const ownProducts = "our own kernel (no cuBLASLt)"
 // Peaks measures a copy on the device, which reads and writes, and a large product
 // of bfloat16 with sums in f32: that of cuBLASLt where it is found, our own
 // otherwise. What does not fit beside what is in memory is unknown.
-func (d *dev) Peaks() device.Peaks {
-	var p device.Peaks
+func (d *dev) Roofline() device.Roofline {
+	var p device.Roofline
 	var product string
 	free, err := d.Scope(func() error {
 		p.Read = d.copyPeak()

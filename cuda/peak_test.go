@@ -12,7 +12,7 @@ import (
 func TestPeaks(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
-	p := d.Peaks()
+	p := d.Roofline()
 	if p.Read <= 0 || p.Float <= 0 {
 		t.Errorf("a copy of %v bytes and a product of %v operations per second", p.Read, p.Float)
 	}

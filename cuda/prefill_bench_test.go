@@ -201,11 +201,11 @@ func BenchmarkPrefillSketch(b *testing.B) {
 		device.Do(d.ops, device.Summarize{Rule: device.SumBlocks, Dst: queries, X: l.q, KV: l.kv})
 		device.Do(d.ops, device.Summarize{Rule: device.ProjectMeans, Dst: keySketch, X: keys, Basis: basis, KV: at.KV, Rows: at.N})
 		device.Do(d.ops, device.Summarize{Rule: device.ProjectMeans, Dst: querySketch, X: queries, Basis: basis, KV: at.KV, Rows: at.N})
-		device.Do(d.ops, device.Score{Rule: device.SketchScores, Dst: pairs, Q: querySketch, Keys: keySketch, KV: at.KV, Rows: at.N, Compare: device.Compare{Log: true}})
+		device.Do(d.ops, device.Score{Rule: device.SketchScores, Dst: pairs, Q: querySketch, Keys: keySketch, KV: at.KV, Rows: at.N, Product: device.SketchProduct{Log: true}})
 		device.Do(d.ops, device.Walk{Dst: walk, Src: walk, Pairs: pairs, KV: at.KV, Rows: at.N, Exponent: 8})
-		device.Do(d.ops, device.Select{Rule: device.TopBlocks, List: list, Scores: walk, KV: at.KV, Rows: at.N, Pick: device.Pick{Share: 0.1}})
+		device.Do(d.ops, device.Select{Rule: device.TopBlocks, List: list, Scores: walk, KV: at.KV, Rows: at.N, Blocks: device.BlockBudget{Share: 0.1}})
 	}
-	plan := device.Plan{Middle: device.Blocks, List: list}
+	plan := device.Plan{Selected: device.Blocks, List: list}
 	l.prefill(choose)
 	b.Run("choose", func(b *testing.B) { perSecond(b, d, 1, "layer/s", func() { l.prefill(choose) }) })
 	b.Run("both", func(b *testing.B) {
@@ -233,16 +233,16 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 	f := func(dims ...int) device.Tensor { return filled(b, d, device.F32, dims...) }
 	top, meanTop, mean := f(benchChunk, benchHeads), f(blocks, benchHeads), f(blocks, benchHeads, benchDim)
 	list := device.List{Index: filled(b, d, device.I32, 1, benchHeads, n), Count: filled(b, d, device.I32, 1, benchHeads), Group: benchChunk}
-	plan := device.Plan{Sink: block, Recent: block, Align: benchChunk, Middle: device.Tokens, List: list}
-	near := device.Near{Rows: benchChunk, Block: block}
+	plan := device.Plan{Sink: block, Recent: block, Align: benchChunk, Selected: device.Tokens, List: list}
+	near := device.Margin{Rows: benchChunk, Block: block}
 	choose := func(end int) {
 		if end == benchChunk {
 			return
 		}
-		device.Do(d.ops, device.Score{Rule: device.EdgeMax, Dst: top, Q: l.q, KV: l.kv, Plan: plan})
+		device.Do(d.ops, device.Score{Rule: device.AnchorMax, Dst: top, Q: l.q, KV: l.kv, Plan: plan})
 		device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: meanTop, X: top, KV: l.kv, Block: block})
 		device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: mean, X: l.q, KV: l.kv, Block: block})
-		device.Do(d.ops, device.Select{Rule: device.WithinMargin, List: list, Q: mean, Scores: meanTop, KV: l.kv, Plan: plan, Near: near})
+		device.Do(d.ops, device.Select{Rule: device.WithinMargin, List: list, Q: mean, Scores: meanTop, KV: l.kv, Plan: plan, Margin: near})
 	}
 	attend := func(end int) {
 		p := plan
@@ -254,7 +254,7 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 	kept := 0.0
 	l.at(n)
 	for lo, hi, i := float32(0), float32(16), 0; i < 16; i++ {
-		near.Gap = (lo + hi) / 2
+		near.Below = (lo + hi) / 2
 		choose(n)
 		raw := make([]byte, list.Count.Size())
 		if err := d.Read(raw, list.Count); err != nil {
@@ -265,9 +265,9 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 			sum += int(binary.LittleEndian.Uint32(raw[4*h:]))
 		}
 		if kept = float64(sum) / benchHeads / n; kept > 0.11 {
-			hi = near.Gap
+			hi = near.Below
 		} else {
-			lo = near.Gap
+			lo = near.Below
 		}
 	}
 	l.prefill(choose)
@@ -275,7 +275,7 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 	b.Run("edge", func(b *testing.B) {
 		perSecond(b, d, 1, "layer/s", func() {
 			l.prefill(func(int) {
-				device.Do(d.ops, device.Score{Rule: device.EdgeMax, Dst: top, Q: l.q, KV: l.kv, Plan: plan})
+				device.Do(d.ops, device.Score{Rule: device.AnchorMax, Dst: top, Q: l.q, KV: l.kv, Plan: plan})
 			})
 		})
 	})

@@ -18,7 +18,7 @@ type reuseBed struct {
 	q, y   device.Tensor
 	kv     device.KV
 	tables []device.Tensor // of each layer
-	memos  []device.Memo
+	memos  []device.SelectionCache
 	scores device.Tensor
 	plan   device.Plan
 }
@@ -55,13 +55,13 @@ func newReuseBed(b *testing.B, d *dev, n int, share device.Amount) *reuseBed {
 	for l := range reuseLayers {
 		r.tables = append(r.tables, i(reuseSlots, pages))
 		d.Write(r.tables[l], words(at[l*reuseSlots*pages:(l+1)*reuseSlots*pages]...))
-		r.memos = append(r.memos, device.Memo{
+		r.memos = append(r.memos, device.SelectionCache{
 			Query: f(reuseSlots, reuseHeads*reuseStep, reuseDim), Entry: i(reuseSlots, reuseHeads*reuseStep, 3),
-			Index: i(reuseSlots, reuseHeads*reuseStep, most), Since: i(reuseSlots, 1), Tally: i(reuseSlots, reuseHeads, 4),
+			Index: i(reuseSlots, reuseHeads*reuseStep, most), Since: i(reuseSlots, 1), Counters: i(reuseSlots, reuseHeads, 4),
 			Found: i(reuseSlots, reuseHeads), Block: reuseStep, K: share,
 		})
 	}
-	r.plan = device.Plan{Sink: 16, Recent: 64, Middle: device.Tokens, List: device.List{
+	r.plan = device.Plan{Sink: 16, Recent: 64, Selected: device.Tokens, List: device.List{
 		Index: i(reuseSlots, reuseHeads, most+2*(most/3)+reuseStep), Count: i(reuseSlots, reuseHeads)}}
 	return r
 }
@@ -79,14 +79,14 @@ func (r *reuseBed) at(n int) {
 func (r *reuseBed) queue(choose, read bool, above float64) {
 	for l, m := range r.memos {
 		kv := r.kv
-		kv.Pages, m.Above = r.tables[l], above
-		widen := device.Widen{Best: device.Amount{Share: 1.0 / 3}, Near: 1, Slid: true}
+		kv.Pages, m.MinCosine = r.tables[l], above
+		widen := device.Neighbors{Best: device.Amount{Share: 1.0 / 3}, Each: 1, KeepSlid: true}
 		if choose && read {
-			devtest.ReuseAttend(r.d.ops, r.y, device.ReuseSelection{List: r.plan.List, Memo: m, Scores: r.scores, Asked: r.q, Q: r.q, KV: kv, Plan: r.plan, Widen: widen})
+			devtest.ReuseAttend(r.d.ops, r.y, device.ReuseSelection{List: r.plan.List, Cache: m, Scores: r.scores, Compared: r.q, Q: r.q, KV: kv, Plan: r.plan, Neighbors: widen})
 			continue
 		}
 		if choose {
-			device.Do(r.d.ops, device.ReuseSelection{List: r.plan.List, Memo: m, Scores: r.scores, Asked: r.q, Q: r.q, KV: kv, Plan: r.plan, Widen: widen})
+			device.Do(r.d.ops, device.ReuseSelection{List: r.plan.List, Cache: m, Scores: r.scores, Compared: r.q, Q: r.q, KV: kv, Plan: r.plan, Neighbors: widen})
 		}
 		if read {
 			device.Do(r.d.ops, device.Attend{Dst: r.y, Q: r.q, KV: kv, Plan: r.plan})

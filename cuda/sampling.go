@@ -21,9 +21,9 @@ func (o *ops) inPieces(op string, items, size int, f func(first, n int)) {
 	}
 }
 
-// tailSample lists what is fixed in the plan's middle and a sample of the rest.
-func (o *ops) tailSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, t device.Tail) {
-	const op = "TailSample"
+// residualSample lists what is fixed in the plan's middle and a sample of the rest.
+func (o *ops) residualSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, t device.Residual) {
+	const op = "ResidualSample"
 	rows, heads, sets := q.Dim(0), q.Dim(1), l.Index.Dim(1)
 	checkDim(op, q.Dim(2))
 	n := device.RowsPerSlot(op, rows, kv)
@@ -34,7 +34,7 @@ func (o *ops) tailSample(l device.List, q device.Tensor, kv device.KV, p device.
 			o.call(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
 				int(size, first, sets, l.Index.Dim(2), heads, t.Pilot.Count).float(t.Pilot.Share, t.Eps, t.Z).
 				bool(t.Values).bool(t.Finite).bool(t.Fresh).bool(t.Replace).bool(t.Listed).
-				draw(t.Draw, t.Of).pages(kv, n).plan(p).
+				draw(t.Draw, t.Requests).pages(kv, n).plan(p).
 				run(blocks{items, 1, parts}, threads)
 		}
 		call("residual_fixed", 1, 512)
@@ -49,12 +49,12 @@ func (o *ops) tailSample(l device.List, q device.Tensor, kv device.KV, p device.
 const scoreChunk = 256
 
 // values gives a Values.
-func (c *call) values(d device.Draws) *call {
-	return c.draw(d.Draw, d.Of).int(d.Samples, int(d.Sampler), int(d.Tiles), d.Tile).bool(d.Shared)
+func (c *call) values(d device.ValueDraws) *call {
+	return c.draw(d.Draw, d.Requests).int(d.Samples, int(d.Sampler), int(d.Tiles), d.Tile).bool(d.Shared)
 }
 
 // valueSample lists what is drawn of the softmax over what the plan reads.
-func (o *ops) valueSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
+func (o *ops) valueSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.ValueDraws) {
 	const op = "ValueSample"
 	rows, heads, groups := q.Dim(0), q.Dim(1), kv.K.Dim(1)
 	n := device.RowsPerSlot(op, rows, kv)
@@ -79,21 +79,21 @@ func (o *ops) valueSample(l device.List, q device.Tensor, kv device.KV, p device
 	})
 }
 
-// mostDrawn is the most draws of a head that sample_values_decode.cu is for.
-const mostDrawn = 8 << 10
+// maxDrawn is the most draws of a head that sample_values_decode.cu is for.
+const maxDrawn = 8 << 10
 
 // drawRows queues the kernels of sample_values_decode.cu, which draw for one row of each slot, if the
 // call suits them: those that list what is drawn, or, with dst, attend to it.
-func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) bool {
+func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p device.Plan, d device.ValueDraws) bool {
 	rows, heads, dim, width := q.Dim(0), q.Dim(1), q.Dim(2), kv.Pages.Dim(1)
 	shares, ok := o.keyed(shareKernels, q, kv)
 	if !ok || lists(p) || d.Sampler == device.Independent || d.Tiles == device.Remainder {
 		return false
 	}
-	if d.Tiles == device.Equal && (p.Middle != device.All || p.Span != device.Span{}) {
+	if d.Tiles == device.Equal && (p.Selected != device.All || p.Span != device.Span{}) {
 		return false // tiles are cut from what the row reads
 	}
-	items, most := rows*heads, max(d.Samples, d.Most(width*device.PageLen))
+	items, most := rows*heads, max(d.Samples, d.MaxPositions(width*device.PageLen))
 	const threads = 512
 	parts := max(1, min(ceil(most, threads/4), 2*o.d.drv.multiprocessors()/items))
 	sums := 4 * items * width * device.PageLen // of shares
@@ -104,7 +104,7 @@ func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p devi
 	if dst.Absent() {
 		name, out, limit, parts = "sample_decode", l.Weight, l.Index.Dim(2), 1
 	}
-	if end > workspaceSize || most > mostDrawn || items > decodeCounts || shared > o.room(name) {
+	if end > workspaceSize || most > maxDrawn || items > decodeCounts || shared > o.room(name) {
 		return false
 	}
 	call := func(name string, b blocks, threads, shared int) {

@@ -96,16 +96,16 @@ func BenchmarkSanta(b *testing.B) {
 	benchRows(b, func(r *rowBed) {
 		for _, s := range []struct {
 			name string
-			device.Draws
+			device.ValueDraws
 		}{
-			{"prop", device.Draws{Samples: 128}},
-			{"flash", device.Draws{Samples: 2048, Tiles: device.Equal}},
+			{"prop", device.ValueDraws{Samples: 128}},
+			{"flash", device.ValueDraws{Samples: 2048, Tiles: device.Equal}},
 		} {
-			l := r.list(b, s.Most(r.n))
-			plan := device.Plan{Middle: device.Tokens, List: l, Mixture: true}
+			l := r.list(b, s.MaxPositions(r.n))
+			plan := device.Plan{Selected: device.Tokens, List: l, Mixture: true}
 			values := 2 * benchHeads * s.Samples * benchDim
 			choose := func(kv device.KV) {
-				device.Do(r.d.ops, device.Sample{Rule: device.ValueSample, List: l, Q: r.q, KV: kv, Plan: device.Plan{}, Draws: s.Draws})
+				device.Do(r.d.ops, device.Sample{Rule: device.ValueSample, List: l, Q: r.q, KV: kv, Plan: device.Plan{}, Draws: s.ValueDraws})
 			}
 			read := func(kv device.KV) { device.Do(r.d.ops, device.Attend{Dst: r.y, Q: r.q, KV: kv, Plan: plan}) }
 			r.run(s.name+"/choose", r.keys, choose)
@@ -114,7 +114,7 @@ func BenchmarkSanta(b *testing.B) {
 				choose(kv)
 				read(kv)
 			})
-			r.run(s.name+"/together", r.keys+values, func(kv device.KV) { devtest.SampleAttend(r.d.ops, r.y, l, r.q, kv, device.Plan{}, s.Draws) })
+			r.run(s.name+"/together", r.keys+values, func(kv device.KV) { devtest.SampleAttend(r.d.ops, r.y, l, r.q, kv, device.Plan{}, s.ValueDraws) })
 		}
 	})
 }
@@ -125,17 +125,17 @@ func BenchmarkRanked(b *testing.B) {
 	benchRows(b, func(r *rowBed) {
 		scores := benchAlloc(b, r.d, device.F32, 1, benchHeads, r.n)
 		top, list := r.list(b, r.n), r.list(b, r.n)
-		plan := device.Plan{Middle: device.Tokens, Sink: 128, Recent: 128, List: device.List{Index: top.Index, Count: top.Count}}
+		plan := device.Plan{Selected: device.Tokens, Sink: 128, Recent: 128, List: device.List{Index: top.Index, Count: top.Count}}
 		share := device.Amount{Share: 0.05}
-		tail := device.Tail{Pilot: share, Eps: 0.05, Z: 1.96}
+		tail := device.Residual{Pilot: share, Eps: 0.05, Z: 1.96}
 		r.run("scores", r.keys, func(kv device.KV) {
-			device.Do(r.d.ops, device.Score{Rule: device.ExactScores, Dst: scores, Q: r.q, KV: kv, Plan: plan, Part: device.Middles})
+			device.Do(r.d.ops, device.Score{Rule: device.ExactScores, Dst: scores, Q: r.q, KV: kv, Plan: plan, Region: device.SelectedRegion})
 		})
 		r.run("top", 4*benchHeads*r.n, func(kv device.KV) {
 			device.Do(r.d.ops, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: share})
 		})
 		r.run("sample", 2*r.n*benchHeads*benchDim/10, func(kv device.KV) {
-			device.Do(r.d.ops, device.Sample{Rule: device.TailSample, List: list, Q: r.q, KV: kv, Plan: plan, Tail: tail})
+			device.Do(r.d.ops, device.Sample{Rule: device.ResidualSample, List: list, Q: r.q, KV: kv, Plan: plan, Residual: tail})
 		})
 	})
 }

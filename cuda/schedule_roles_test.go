@@ -57,7 +57,7 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	kv := filledCache(t, d, b.rng, n, kvHeads, dim)
 	pages, width, o := kv.K.Dim(0), n+1, d.ops
 	q, one := b.f(rows, heads, dim), b.f(1, heads, dim)
-	plan := device.Plan{Middle: device.None, Sink: 3, Recent: 9}
+	plan := device.Plan{Selected: device.None, Sink: 3, Recent: 9}
 	all := map[string][]byte{}
 	keep := func(name string, results ...device.Tensor) {
 		t.Helper()
@@ -71,15 +71,15 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	}
 
 	features := b.f(rows, heads, dim)
-	device.Do(o, device.Sample{Rule: device.FeatureSample, Dst: features, Q: q, KV: kv, Features: device.Features{Draws: 5}})
+	device.Do(o, device.Sample{Rule: device.QueryFeatureSample, Dst: features, Q: q, KV: kv, Features: device.QueryFeatures{Draws: 5}})
 	keep("features", features)
 
 	drawn := b.list(1, heads, n)
-	device.Do(o, device.Sample{Rule: device.ValueSample, List: drawn, Q: one, KV: kv, Plan: device.Plan{}, Draws: device.Draws{Samples: 50, Sampler: device.Independent, Tiles: device.Remainder}})
+	device.Do(o, device.Sample{Rule: device.ValueSample, List: drawn, Q: one, KV: kv, Plan: device.Plan{}, Draws: device.ValueDraws{Samples: 50, Sampler: device.Independent, Tiles: device.Remainder}})
 	keep("values", drawn.Index, drawn.Count, drawn.Weight)
 
 	long, wide, attended := filledCache(t, d, b.rng, n, kvHeads, 64), b.f(1, heads, 64), b.f(1, heads, 64)
-	for _, draws := range []device.Draws{{Samples: 50}, {Samples: 200, Sampler: device.Stratified}, {Samples: 20, Sampler: device.Stratified, Tiles: device.Equal}} {
+	for _, draws := range []device.ValueDraws{{Samples: 50}, {Samples: 200, Sampler: device.Stratified}, {Samples: 20, Sampler: device.Stratified, Tiles: device.Equal}} {
 		device.Do(o, device.Sample{Rule: device.ValueSample, List: drawn, Q: wide, KV: long, Plan: device.Plan{}, Draws: draws})
 		if !o.drawRows(device.List{}, attended, wide, long, device.Plan{}, draws) {
 			t.Fatal("draws of one row do not suit the kernels for them")
@@ -87,46 +87,46 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 		keep("values of a row", drawn.Index, drawn.Count, drawn.Weight, attended)
 	}
 	ranked := b.f(1, heads, n)
-	device.Do(o, device.Score{Rule: device.ExactScores, Dst: ranked, Q: wide, KV: long, Plan: device.Plan{}, Part: device.Visible})
+	device.Do(o, device.Score{Rule: device.ExactScores, Dst: ranked, Q: wide, KV: long, Plan: device.Plan{}, Region: device.Visible})
 	keep("scores of a row", ranked)
 
 	sampled := b.list(1, heads, n)
-	device.Do(o, device.Sample{Rule: device.TailSample, List: sampled, Q: one, KV: kv, Plan: plan, Tail: device.Tail{Pilot: device.Amount{Count: 20}, Eps: .3, Z: 2}})
+	device.Do(o, device.Sample{Rule: device.ResidualSample, List: sampled, Q: one, KV: kv, Plan: plan, Residual: device.Residual{Pilot: device.Amount{Count: 20}, Eps: .3, Z: 2}})
 	keep("tails", sampled.Index, sampled.Count, sampled.Weight)
 
 	bounds, scores, l := alloc(t, d, device.F16, pages, kvHeads, 4, 2*dim), b.f(1, heads, 4*pages), b.list(1, heads, n)
 	device.Do(o, device.Summarize{Rule: device.KeyBounds, Dst: bounds, KV: kv, Rows: n})
 	device.Do(o, device.Score{Rule: device.BoundScores, Dst: scores, Q: one, Keys: bounds, KV: kv})
-	device.Do(o, device.Select{Rule: device.TopParts, List: l, Scores: scores, KV: kv, Parts: device.Parts{Parts: 4, Keep: device.Amount{Count: 70}}})
+	device.Do(o, device.Select{Rule: device.TopParts, List: l, Scores: scores, KV: kv, SubPages: device.SubPages{PerPage: 4, Budget: device.Amount{Count: 70}}})
 	keep("bounds", scores.Reshape(heads, 4*pages).Rows(0, 1), l.Index, l.Count)
 
-	columns, diagonals, means := b.f(heads, width), b.f(heads, width), device.Means{
-		Block: 64, Queries: b.f(4, heads, dim), Keys: b.f(4, kvHeads, dim), Rows: n, Agree: b.i(heads), Share: .6}
-	device.Do(o, device.Score{Rule: device.VerticalSlash, Dst: columns, Diagonals: diagonals, Q: q, KV: kv, First: device.First{}})
+	columns, diagonals, means := b.f(heads, width), b.f(heads, width), device.PooledQK{
+		Block: 64, Queries: b.f(4, heads, dim), Keys: b.f(4, kvHeads, dim), Rows: n, Agreement: b.i(heads), Mass: .6}
+	device.Do(o, device.Score{Rule: device.VerticalSlash, Dst: columns, Diagonals: diagonals, Q: q, KV: kv, Forced: device.Forced{}})
 	device.Do(o, device.Summarize{Rule: device.MeanKeys, Dst: means.Keys, KV: kv, Block: 64})
-	device.Do(o, device.Score{Rule: device.PooledAgreement, Dst: means.Agree, Columns: columns, Q: one, Keys: means.Keys, Block: means.Block, KV: kv, Near: .5})
+	device.Do(o, device.Score{Rule: device.PooledAgreement, Dst: means.Agreement, Columns: columns, Q: one, Keys: means.Keys, Block: means.Block, KV: kv, MaxDivergence: .5})
 	vertical, slash, lines, tiles := b.list(1, heads, 4), b.list(1, heads, 4), b.list(4, heads, n), b.list(4, heads, pages)
 	none := b.i(heads)
-	device.Do(o, device.Select{Rule: device.TopLines, List: vertical, Scores: columns, KV: kv, Cover: device.Cover{Block: 64, Share: .5}, Agree: none})
-	device.Do(o, device.Select{Rule: device.TopLines, List: slash, Scores: diagonals, KV: kv, Cover: device.Cover{Block: 64, Share: .5}, Agree: none})
+	device.Do(o, device.Select{Rule: device.TopLines, List: vertical, Scores: columns, KV: kv, Budget: device.CumulativeBudget{Block: 64, Mass: .5}, Agreement: none})
+	device.Do(o, device.Select{Rule: device.TopLines, List: slash, Scores: diagonals, KV: kv, Budget: device.CumulativeBudget{Block: 64, Mass: .5}, Agreement: none})
 	ones := make([]byte, 0, 4*heads)
 	for range heads {
 		ones = binary.LittleEndian.AppendUint32(ones, 1)
 	}
-	d.Write(means.Agree, ones)
+	d.Write(means.Agreement, ones)
 	lines.Group, tiles.Group = 64, 64
 	device.Do(o, device.Select{Rule: device.ExpandLines, List: lines, Columns: vertical, Diagonals: slash, KV: kv, Rows: n})
-	device.Do(o, device.Select{Rule: device.ExpandBlocks, List: tiles, Columns: vertical, Diagonals: slash, KV: kv, Means: means})
+	device.Do(o, device.Select{Rule: device.ExpandBlocks, List: tiles, Columns: vertical, Diagonals: slash, KV: kv, Pooled: means})
 	keep("lines", columns, diagonals, vertical.Index, slash.Index, lines.Index, lines.Count, tiles.Index, tiles.Count)
 
 	sum, since, kept := b.f(1, kvHeads, width), b.i(1, 1), b.list(1, kvHeads, n)
 	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: q, KV: kv, Plan: device.Plan{}})
 	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: one, KV: kv, Plan: device.Plan{}})
-	device.Do(o, device.Select{Rule: device.HeavyHitters, List: kept, Scores: sum, KV: kv, Plan: plan, Keep: device.Keep{Best: device.Amount{Count: 30}, Newest: device.Amount{Count: 8}, Since: since}})
+	device.Do(o, device.Select{Rule: device.HeavyHitters, List: kept, Scores: sum, KV: kv, Plan: plan, Eviction: device.Eviction{HeavyHitters: device.Amount{Count: 30}, Recent: device.Amount{Count: 8}, Since: since}})
 	keep("usage", sum, kept.Index, kept.Count)
 
 	h := device.Hash{Planes: b.f(24, dim), Codes: b.i(1, kvHeads*pages, 48), Norm: b.f(1, kvHeads, width), Center: b.f(1, kvHeads, dim),
-		Since: b.i(1, 1), Done: b.i(1, 1), Tables: 8, Least: 1, Mean: true, Sink: 3, Recent: 9}
+		Since: b.i(1, 1), Done: b.i(1, 1), Tables: 8, MinCollisions: 1, Mean: true, Sink: 3, Recent: 9}
 	d.Write(h.Since, binary.LittleEndian.AppendUint32(nil, n-1))
 	met := b.list(1, heads, n)
 	device.Do(o, device.Summarize{Rule: device.KeyHashes, Hash: h, KV: kv})
@@ -136,7 +136,7 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	channels := device.Channels{Index: b.i(kvHeads, 4), Levels: 8}
 	labels, signs, k := alloc(t, d, device.F16, pages, kvHeads, 4, device.PageLen), b.i(pages, kvHeads, device.PageLen, 1), b.f(n, kvHeads, dim)
 	net := func(sets int) device.Net {
-		return device.Net{Weight: [device.MostLayers]device.Tensor{b.f(sets, 20, dim), b.f(sets, 30, 20)}, Bias: [device.MostLayers]device.Tensor{b.f(sets, 20), b.f(sets, 30)}}
+		return device.Net{Weight: [device.MaxLayers]device.Tensor{b.f(sets, 20, dim), b.f(sets, 30, 20)}, Bias: [device.MaxLayers]device.Tensor{b.f(sets, 20), b.f(sets, 30)}}
 	}
 	keys, queries, byLabel, bySign := net(kvHeads), net(heads), b.f(1, heads, width), b.f(1, heads, width)
 	device.Do(o, device.Summarize{Rule: device.KeyChannels, Dst: labels, X: k, Channels: channels, KV: kv})
@@ -145,46 +145,46 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	device.Do(o, device.Score{Rule: device.SignScores, Dst: bySign, Q: one, Keys: signs, Net: queries, KV: kv, Plan: plan})
 	keep("labels", byLabel, signs, bySign)
 
-	m := device.Memo{Query: b.f(1, heads*8, dim), Entry: b.i(1, heads*8, 3), Index: b.i(1, heads*8, 40), Since: b.i(1, 1),
-		Found: b.i(1, heads), Tally: b.i(1, heads, 4), Block: 8, Above: 0.9, K: device.Amount{Count: 40}}
+	m := device.SelectionCache{Query: b.f(1, heads*8, dim), Entry: b.i(1, heads*8, 3), Index: b.i(1, heads*8, 40), Since: b.i(1, 1),
+		Found: b.i(1, heads), Counters: b.i(1, heads, 4), Block: 8, MinCosine: 0.9, K: device.Amount{Count: 40}}
 	reused, again, ranks := b.list(1, heads, 150), b.list(1, heads, 150), b.f(1, heads, width)
-	widen := device.Widen{Best: device.Amount{Count: 20}, Near: 1, Slid: true}
+	widen := device.Neighbors{Best: device.Amount{Count: 20}, Each: 1, KeepSlid: true}
 	d.Write(kv.Len, binary.LittleEndian.AppendUint32(nil, n-1))
-	device.Do(o, device.ReuseSelection{List: reused, Memo: m, Scores: ranks, Asked: one, Q: one, KV: kv, Plan: plan, Widen: widen})
+	device.Do(o, device.ReuseSelection{List: reused, Cache: m, Scores: ranks, Compared: one, Q: one, KV: kv, Plan: plan, Neighbors: widen})
 	keep("choices", m.Found, m.Index, m.Entry)
 	d.Write(kv.Len, binary.LittleEndian.AppendUint32(nil, n))
-	device.Do(o, device.ReuseSelection{List: again, Memo: m, Scores: ranks, Asked: one, Q: one, KV: kv, Plan: plan, Widen: widen})
-	keep("reuse", reused.Index, reused.Count, again.Index, again.Count, m.Found, m.Entry, m.Tally)
+	device.Do(o, device.ReuseSelection{List: again, Cache: m, Scores: ranks, Compared: one, Q: one, KV: kv, Plan: plan, Neighbors: widen})
+	keep("reuse", reused.Index, reused.Count, again.Index, again.Count, m.Found, m.Entry, m.Counters)
 
 	const many = 12 // heads that share no keys
 	apart, asked, summed := filledCache(t, d, b.rng, n, many, 64), b.f(1, many, 64), b.f(1, many, 64)
-	m = device.Memo{Query: b.f(1, many*8, 64), Entry: b.i(1, many*8, 3), Index: b.i(1, many*8, 40), Since: b.i(1, 1),
-		Found: b.i(1, many), Tally: b.i(1, many, 4), Block: 8, Above: 0.9, K: device.Amount{Count: 40}}
+	m = device.SelectionCache{Query: b.f(1, many*8, 64), Entry: b.i(1, many*8, 3), Index: b.i(1, many*8, 40), Since: b.i(1, 1),
+		Found: b.i(1, many), Counters: b.i(1, many, 4), Block: 8, MinCosine: 0.9, K: device.Amount{Count: 40}}
 	l, ranks = device.List{Index: b.i(1, many, 150), Count: b.i(1, many)}, b.f(1, many, width)
 	for more := range 2 { // the first one chooses, the second one shares
 		d.Write(apart.Len, binary.LittleEndian.AppendUint32(nil, uint32(n-1+more)))
 		p := plan
-		p.Middle, p.List = device.Tokens, l
-		if !o.reuseAttend(summed, &device.ReuseSelection{List: l, Memo: m, Scores: ranks, Asked: asked, Q: asked, KV: apart, Plan: p, Widen: widen}) {
+		p.Selected, p.List = device.Tokens, l
+		if !o.reuseAttend(summed, &device.ReuseSelection{List: l, Cache: m, Scores: ranks, Compared: asked, Q: asked, KV: apart, Plan: p, Neighbors: widen}) {
 			t.Fatal("heads that share no keys do not suit the kernel for them")
 		}
-		keep("reuse and attention", summed, l.Count, m.Found, m.Entry, m.Tally)
+		keep("reuse and attention", summed, l.Count, m.Found, m.Entry, m.Counters)
 	}
 
 	walk, picked := b.f(1, pages), b.list(1, 1, pages)
 	device.Do(o, device.Walk{Dst: walk, Src: b.f(1, pages), Pairs: b.f(pages, pages), KV: kv, Rows: 1, Exponent: 2})
-	device.Do(o, device.Select{Rule: device.TopBlocks, List: picked, Scores: walk, KV: kv, Rows: 1, Pick: device.Pick{Count: 3}})
+	device.Do(o, device.Select{Rule: device.TopBlocks, List: picked, Scores: walk, KV: kv, Rows: 1, Blocks: device.BlockBudget{Count: 3}})
 	keep("walks", walk, picked.Index)
 
 	f, across := func() device.Tensor { return b.f(pages, 1, dim) }, (pages+7)/8*8
 	state := devtest.NewestSketch{Keys: f(), Queries: f(), KeySketch: b.f(pages, 1, 8), QuerySketch: b.f(pages, 1, 8), Basis: b.f(8, dim), Pairs: b.f(pages, across)}
 	step, steps, best := b.f(1, across), b.f(rows, across), b.list(rows, 1, pages)
 	devtest.SketchNewest(o, state, one, b.f(1, kvHeads, dim), kv)
-	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, KV: kv, Rows: 1, Exponent: 2}, picked, device.Pick{Count: 3})
-	devtest.WalkTop(o, device.Walk{Dst: steps, Src: b.f(rows, across), Pairs: state.Pairs, KV: kv, Rows: 130, Exponent: 2}, best, device.Pick{Count: 3})
+	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, KV: kv, Rows: 1, Exponent: 2}, picked, device.BlockBudget{Count: 3})
+	devtest.WalkTop(o, device.Walk{Dst: steps, Src: b.f(rows, across), Pairs: state.Pairs, KV: kv, Rows: 130, Exponent: 2}, best, device.BlockBudget{Count: 3})
 	keep("steps of a walk", state.Keys, state.QuerySketch, state.Pairs, step, picked.Index, steps, best.Index)
 	devtest.SketchNewest(o, state, one, b.f(1, kvHeads, dim), kv)
-	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, KV: kv, Rows: 1, Exponent: 2}, picked, device.Pick{Count: 3})
+	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, KV: kv, Rows: 1, Exponent: 2}, picked, device.BlockBudget{Count: 3})
 	keep("a step that compares and walks", state.Keys, state.QuerySketch, state.Pairs, step, picked.Index)
 	if err := d.Sync(); err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	o := d.ops
 	device.Do(o, device.RMSNorm{Dst: x, X: x, W: w, Eps: 1e-5})
 	device.Do(o, device.Attend{Dst: y, Q: q, KV: kv, Plan: device.Plan{}})
-	device.Do(o, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: device.Plan{}, Part: device.Visible})
+	device.Do(o, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: device.Plan{}, Region: device.Visible})
 	device.Do(o, device.Select{Rule: device.TopK, List: l, Scores: scores, KV: kv, K: device.Amount{Count: 32}})
 	o.Flush()
 	o.flash(z, q, kv, device.Plan{})
@@ -114,7 +114,7 @@ func scheduledRings(t *testing.T, d *dev, rng *rand.Rand, long device.Tensor) []
 	kv, q, each := filledCache(t, d, rng, n, many, dim), f(1, many, dim), f(1, many, dim)
 	l := device.List{Index: alloc(t, d, device.I32, 1, many, 100), Count: alloc(t, d, device.I32, 1, many)}
 	device.Do(o, device.Select{Rule: device.TopK, List: l, Scores: f(1, many, kv.Pages.Dim(1)*device.PageLen), KV: kv, K: device.Amount{Count: 100}})
-	device.Do(o, device.Attend{Dst: each, Q: q, KV: kv, Plan: device.Plan{Middle: device.Tokens, List: l, Sink: 3, Recent: 2100}})
+	device.Do(o, device.Attend{Dst: each, Q: q, KV: kv, Plan: device.Plan{Selected: device.Tokens, List: l, Sink: 3, Recent: 2100}})
 
 	past, rows := filledCache(t, d, rng, 700, 1, dim), f(70, 2, dim)
 	seen := f(70, 2, dim)

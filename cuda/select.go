@@ -7,12 +7,12 @@ import "github.com/gollm/gollm/device"
 // parts is how many blocks share a row that is as long as its sequence can get.
 func parts(kv device.KV) int { return min(max(kv.Pages.Dim(1), 1), 64) }
 
-// mostMarks is the bytes of a bit for each position that a choice keeps in shared memory
+// maxMarks is the bytes of a bit for each position that a choice keeps in shared memory
 // at most.
-const mostMarks = 32 << 10
+const maxMarks = 32 << 10
 
 // exactScores computes q·k/√dim over a part of what each row sees, -Inf elsewhere.
-func (o *ops) exactScores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) {
+func (o *ops) exactScores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Region) {
 	const op = "Scores"
 	rows, heads := q.Dim(0), q.Dim(1)
 	if device.RowsPerSlot(op, rows, kv) == 1 && o.scoreRows(dst, q, kv, p, part) {
@@ -52,13 +52,13 @@ func (o *ops) keyBlocks(rows, kvHeads int) blocks {
 }
 
 // scoreRows is Scores of one row of each slot if keys.cuh suits it.
-func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Part) bool {
+func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Region) bool {
 	name, ok := o.keyed(scoreKernels, q, kv)
 	if !ok || part == device.Planned && lists(p) {
 		return false
 	}
 	o.call(name).tensor(dst).tensor(q).int(q.Dim(1), dst.Dim(2)).
-		bool(!o.d.stored).bool(part == device.Middles).bool(part == device.Planned).pages(kv, 1).plan(p).pdlEarly().
+		bool(!o.d.stored).bool(part == device.SelectedRegion).bool(part == device.Planned).pages(kv, 1).plan(p).pdlEarly().
 		runShared(o.keyBlocks(q.Dim(0), kv.K.Dim(1)), keyWarps*32, keyShared(q.Dim(2)))
 	return true
 }
@@ -84,7 +84,7 @@ func (o *ops) topP(l device.List, scores device.Tensor, kv device.KV, share floa
 func (o *ops) rank(op string, l device.List, scores device.Tensor, kv device.KV, k device.Amount, mass float64) {
 	rows, heads, width := scores.Dim(0), scores.Dim(1), scores.Dim(2)
 	shared := 8 * kv.Pages.Dim(1)
-	marked := shared <= mostMarks
+	marked := shared <= maxMarks
 	if !marked {
 		shared = 0
 	}

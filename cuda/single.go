@@ -45,8 +45,8 @@ const (
 	inHeads // by the kernels of their own
 )
 
-// mostSums is how many sums of chunks a block has, at most.
-const mostSums = 10 << 10
+// maxSums is how many sums of chunks a block has, at most.
+const maxSums = 10 << 10
 
 // suitsSingle reports whether x·wᵀ is a product of one row for which there is a kernel.
 func (o *ops) suitsSingle(x device.Tensor, n normWeights, w []device.Tensor) bool {
@@ -132,7 +132,7 @@ func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n normWeights, 
 	// A block for each multiprocessor, or several where their sums need too much memory.
 	grid := min(o.d.drv.multiprocessors(), items)
 	rows := func() int { return ceil(items, max(grid, 1)) * per }
-	for s.shared(k, rows()*sums) > o.singleRoom(s) || rows()*sums > mostSums {
+	for s.shared(k, rows()*sums) > o.singleRoom(s) || rows()*sums > maxSums {
 		grid *= 2
 	}
 	shared := s.shared(k, rows()*sums)

@@ -9,8 +9,8 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// mostWidth is the most dimensions of what is sketched.
-const mostWidth = 1024
+// maxWidth is the most dimensions of what is sketched.
+const maxWidth = 1024
 
 // Sizes of sketch.cu and walk.cu.
 const (
@@ -60,8 +60,8 @@ func (o *ops) projectRows(c *device.Summarize) {
 // sketch spreads the elements of a sketch over blocks where there are few sketches. of is
 // the heads of rows in x, 0 for sums of blocks.
 func (o *ops) sketch(dst, x device.Tensor, of int, basis device.Tensor, at newest) {
-	if basis.Dim(1) > mostWidth {
-		device.Check(false, "Sketch", "basis %v, want rows of at most %d", basis, mostWidth)
+	if basis.Dim(1) > maxWidth {
+		device.Check(false, "Sketch", "basis %v, want rows of at most %d", basis, maxWidth)
 	}
 	sizes := [4]int{dst.Dim(1), of, basis.Dim(0), basis.Dim(1)}
 	n, heads := touched(at.N), sizes[0]
@@ -73,8 +73,8 @@ func (o *ops) sketch(dst, x device.Tensor, of int, basis device.Tensor, at newes
 // sketchScores makes rows of pairs.
 func (o *ops) sketchScores(c *device.Score) {
 	dst, q, k, at, own := c.Dst, c.Q, c.Keys, newest{c.KV, c.Rows}, c.Q
-	if !c.Compare.Own.Absent() {
-		own = c.Compare.Own
+	if !c.Product.Own.Absent() {
+		own = c.Product.Own
 	}
 	square := dst.Rank() == 3
 	scale := float64(float32(1 / (float64(q.Dim(1)) * math.Sqrt(float64(q.Dim(2))))))
@@ -85,11 +85,11 @@ func (o *ops) sketchScores(c *device.Score) {
 	}
 	call := func(name string, b blocks) {
 		o.call(name).tensor(dst).int(dst.RowLen()).bool(square).tensor(q).tensor(k).tensor(own).
-			int(q.Dim(1)*q.Dim(2), int(c.Compare.Form)).bool(c.Compare.Log).float(scale).pages(at.KV, at.N).run(b, 256)
+			int(q.Dim(1)*q.Dim(2), int(c.Product.Form)).bool(c.Product.Log).float(scale).pages(at.KV, at.N).run(b, 256)
 	}
 	slots := at.KV.Len.Dim(0)
 	call("sketch_scores", blocks{ceil(width, compareColumns), ceil(n, compareRows), slots})
-	if c.Compare.Form == device.Softmax {
+	if c.Product.Form == device.Softmax {
 		call("sketch_softmax", blocks{n, 1, slots})
 	}
 }
@@ -102,7 +102,7 @@ type newestSketch struct {
 	keySketch     device.Tensor // f32 [pages, 1, width]
 	querySketch   device.Tensor // f32 [pages, 1, width]
 	basis         device.Tensor // f32 [width, dim]
-	compare       device.Compare
+	compare       device.SketchProduct
 	row           bool // querySketch keeps the sketch of the row, not that of its block's mean
 }
 
@@ -136,7 +136,7 @@ func (o *ops) newest(s *newestSketch, pairs device.Tensor, kv device.KV, w devic
 	c := o.call("walk_decode").tensor(s.keys).tensor(s.queries).tensor(s.keySketch).tensor(s.querySketch).tensor(s.basis).tensor(s.q).tensor(s.k).
 		tensor(pairs).int(sizes[:]...).int(pairs.RowLen()).bool(s.row).int(int(s.compare.Form)).bool(s.compare.Log).float(scale).bool(fixed).pages(kv, 1)
 	c.tensor(w.Dst).tensor(w.Src).work(0).int(row.width, rows, w.Exponent, slots)
-	c.pick(top.List, most, at, top.Pick, row).word(uint64(o.d.counts.at)).bool(early).pdlEarly().
+	c.pick(top.List, most, at, top.Blocks, row).word(uint64(o.d.counts.at)).bool(early).pdlEarly().
 		runShared(blocks{ceil(ceil(kv.Pages.Dim(1), newestGroup), 2) + 2 + ceil(kv.Pages.Dim(1), newestCompared), slots, 1}, newestThreads, 4*max(row.width, newestRoom))
 }
 
@@ -150,7 +150,7 @@ func (o *ops) walk(c *device.Walk) {
 		w.call("walk_store").run(blocks{w.n, 1, w.slots}, 256)
 	default:
 		w.sums()
-		w.call("walk_top").pick(device.List{}, 0, newest{c.KV, c.Rows}, device.Pick{}, w).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
+		w.call("walk_top").pick(device.List{}, 0, newest{c.KV, c.Rows}, device.BlockBudget{}, w).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
 	}
 }
 
@@ -165,7 +165,7 @@ func (o *ops) walkTop(c *device.Walk, top *device.Select) bool {
 	}
 	if w := o.walkOf(c); w.fits("Walk") {
 		w.sums()
-		w.call("walk_top").pick(top.List, top.List.Index.Dim(2), newest{c.KV, c.Rows}, top.Pick, w).runShared(blocks{w.n, 1, w.slots}, 512, 4*w.width)
+		w.call("walk_top").pick(top.List, top.List.Index.Dim(2), newest{c.KV, c.Rows}, top.Blocks, w).runShared(blocks{w.n, 1, w.slots}, 512, 4*w.width)
 	}
 	return true
 }
@@ -216,7 +216,7 @@ func (w walk) sums() {
 }
 
 // pick gives a SelectBlocksArgs of a walk's rows.
-func (c *call) pick(l device.List, most int, at newest, p device.Pick, w walk) *call {
+func (c *call) pick(l device.List, most int, at newest, p device.BlockBudget, w walk) *call {
 	groups, rows := 0, 0
 	if most > 0 {
 		groups = l.Index.Dim(0)
@@ -239,5 +239,5 @@ func walkWidth(rows device.Tensor) int {
 // topBlocks lists the blocks with the largest elements.
 func (o *ops) topBlocks(c *device.Select) {
 	w := walk{dst: c.Scores, width: walkWidth(c.Scores), slots: c.KV.Len.Dim(0)}
-	o.call("top_blocks").pick(c.List, c.List.Index.Dim(2), newest{c.KV, c.Rows}, c.Pick, w).run(blocks{touched(c.Rows), 1, w.slots}, 512)
+	o.call("top_blocks").pick(c.List, c.List.Index.Dim(2), newest{c.KV, c.Rows}, c.Blocks, w).run(blocks{touched(c.Rows), 1, w.slots}, 512)
 }

@@ -22,7 +22,7 @@ func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) 
 	for l := dense; l < len(states); l++ {
 		states[l] = devtest.NewestSketch{
 			Keys: f(pages, 1, 128), Queries: f(pages, 1, 128), KeySketch: f(pages, 1, width), QuerySketch: f(pages, 1, width),
-			Basis: basis, Pairs: f(pages, blocks), Compare: device.Compare{Log: true},
+			Basis: basis, Pairs: f(pages, blocks), Compare: device.SketchProduct{Log: true},
 		}
 	}
 	walk := [2]device.Tensor{f(1, blocks), f(1, blocks)}
@@ -36,8 +36,8 @@ func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) 
 				src = device.Tensor{}
 			}
 			devtest.SketchNewest(d.ops, states[l], q, k, m.kv[l])
-			devtest.WalkTop(d.ops, device.Walk{Dst: walk[l%2], Src: src, Pairs: states[l].Pairs, KV: m.kv[l], Rows: 1, Exponent: 8}, list, device.Pick{Share: 0.1})
-			plan = device.Plan{Middle: device.Blocks, List: list}
+			devtest.WalkTop(d.ops, device.Walk{Dst: walk[l%2], Src: src, Pairs: states[l].Pairs, KV: m.kv[l], Rows: 1, Exponent: 8}, list, device.BlockBudget{Share: 0.1})
+			plan = device.Plan{Selected: device.Blocks, List: list}
 		}
 		device.Do(d.ops, device.Attend{Dst: y, Q: q, KV: m.kv[l], Plan: plan})
 	}
@@ -47,7 +47,7 @@ func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) 
 func (m *stepModel) santa(b *testing.B) func(l int, y, q, k device.Tensor) {
 	list := device.List{Index: benchAlloc(b, m.d, device.I32, 1, 32, 128), Count: benchAlloc(b, m.d, device.I32, 1, 32), Weight: benchAlloc(b, m.d, device.F32, 1, 32, 128)}
 	return func(l int, y, q, _ device.Tensor) {
-		devtest.SampleAttend(m.d.ops, y, list, q, m.kv[l], device.Plan{}, device.Draws{Samples: 128})
+		devtest.SampleAttend(m.d.ops, y, list, q, m.kv[l], device.Plan{}, device.ValueDraws{Samples: 128})
 	}
 }
 

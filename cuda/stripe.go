@@ -8,24 +8,24 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// edgeMax is the largest score of each row over what a plan reads whatever its
+// anchorMax is the largest score of each row over what a plan reads whatever its
 // list says.
-func (o *ops) edgeMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
+func (o *ops) anchorMax(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads := q.Dim(0), q.Dim(1)
 	names, ok := edgeKernels[q.Dim(2)]
 	switch {
 	case !ok || !stripesMany(rows, kv):
-		o.edgeAny(dst, q, kv, p)
+		o.anchorMaxAny(dst, q, kv, p)
 	case o.d.drv.wide():
-		edges := device.Plan{Span: p.Span, Sink: p.Sink, Recent: p.Recent, Align: p.Align, Middle: device.None}
+		edges := device.Plan{Span: p.Span, Sink: p.Sink, Recent: p.Recent, Align: p.Align, Selected: device.None}
 		o.wide(names.wide, dst, q, kv, edges, heads/kv.K.Dim(1)%2 == 0, 2)
 	default:
-		o.edgeMany(names.any, dst, q, kv, p)
+		o.anchorMaxMany(names.any, dst, q, kv, p)
 	}
 }
 
-// edgeMany is EdgeMax on tensor cores of any GPU.
-func (o *ops) edgeMany(name string, dst, q device.Tensor, kv device.KV, p device.Plan) {
+// anchorMaxMany is AnchorMax on tensor cores of any GPU.
+func (o *ops) anchorMaxMany(name string, dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads := q.Dim(0), q.Dim(1)
 	o.call(name).tensor(dst).tensor(q).int(heads).pages(kv, rows).plan(p).run(blocks{touched(rows), heads, 1}, 128)
 }
@@ -41,10 +41,10 @@ func stripesMany(rows int, kv device.KV) bool {
 	return rows >= manyRows && kv.Len.Dim(0) == 1 && kv.K.DType == device.F16
 }
 
-// edgeAny is EdgeMax for any shape.
-func (o *ops) edgeAny(dst, q device.Tensor, kv device.KV, p device.Plan) {
+// anchorMaxAny is AnchorMax for any shape.
+func (o *ops) anchorMaxAny(dst, q device.Tensor, kv device.KV, p device.Plan) {
 	rows, heads := q.Dim(0), q.Dim(1)
-	o.call("anchor_max").tensor(dst).tensor(q).int(heads).pages(kv, device.RowsPerSlot("EdgeMax", rows, kv)).plan(p).
+	o.call("anchor_max").tensor(dst).tensor(q).int(heads).pages(kv, device.RowsPerSlot("AnchorMax", rows, kv)).plan(p).
 		run(blocks{rows, heads, 1}, 128)
 }
 
@@ -64,7 +64,7 @@ func (o *ops) meanRows(dst, x device.Tensor, kv device.KV, block int) {
 func groups(n, group int) int { return (max(n, 1)+group-2)/group + 1 }
 
 // withinMargin lists what is near the largest scores of the blocks of each group.
-func (o *ops) withinMargin(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
+func (o *ops) withinMargin(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Margin) {
 	const op = "WithinMargin"
 	heads, words := q.Dim(1), kv.Pages.Dim(1)
 	if need := 16 * l.Index.Dim(0) * heads * words; need > workspaceSize {
@@ -78,12 +78,12 @@ func (o *ops) withinMargin(l device.List, q, top device.Tensor, kv device.KV, p 
 	o.near(many, l, q, top, kv, p, n)
 }
 
-// near is ListNear by a kernel on tensor cores, or by that for any shape when its
+// near is WithinMargin by a kernel on tensor cores, or by that for any shape when its
 // name is empty.
-func (o *ops) near(many string, l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Near) {
+func (o *ops) near(many string, l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Margin) {
 	heads, words, group := q.Dim(1), kv.Pages.Dim(1), max(l.Group, 1)
 	call := func(name string, x, y, threads int) {
-		o.call(name).tensor(q).tensor(top).work(0).int(heads, q.Dim(0), n.Block, words).float(float64(n.Gap)).int(n.Twice).
+		o.call(name).tensor(q).tensor(top).work(0).int(heads, q.Dim(0), n.Block, words).float(float64(n.Below)).int(n.Twice).
 			tensor(l.Index).tensor(l.Count).tensor(l.Weight).int(l.Index.Dim(0), l.Index.Dim(2), group).pages(kv, n.Rows).plan(p).
 			run(blocks{groups(n.Rows, group) * x, y, kv.Len.Dim(0)}, threads)
 	}

@@ -27,17 +27,17 @@ func TestStripes(t *testing.T) {
 		d.Write(q, normal(rng, rows*heads*dim))
 		kv := filledCache(t, d, rng, n, kvHeads, dim)
 		for name, p := range map[string]device.Plan{
-			"align": {Middle: device.Tokens, Sink: block, Recent: block, Align: group},
-			"sinks": {Middle: device.Tokens, Sink: 5},
-			"span":  {Middle: device.Tokens, Sink: 5, Recent: 40, Span: device.Span{Back: 300}},
-			"drop":  {Middle: device.Tokens, Sink: 5, Recent: 100, Span: device.Span{Drop: 0.3, Sink: 3, Recent: 20}},
+			"align": {Selected: device.Tokens, Sink: block, Recent: block, Align: group},
+			"sinks": {Selected: device.Tokens, Sink: 5},
+			"span":  {Selected: device.Tokens, Sink: 5, Recent: 40, Span: device.Span{Back: 300}},
+			"drop":  {Selected: device.Tokens, Sink: 5, Recent: 100, Span: device.Span{Drop: 0.3, Sink: 3, Recent: 20}},
 		} {
 			t.Run(fmt.Sprintf("%s/rows=%d/dim=%d/len=%d/heads=%d", name, rows, dim, n, heads), func(t *testing.T) {
 				got, want := alloc(t, d, device.F32, rows, heads), alloc(t, d, device.F32, rows, heads)
-				device.Do(d.ops, device.Score{Rule: device.EdgeMax, Dst: got, Q: q, KV: kv, Plan: p})
-				d.ops.edgeMax(want, q, kv, p)
+				device.Do(d.ops, device.Score{Rule: device.AnchorMax, Dst: got, Q: q, KV: kv, Plan: p})
+				d.ops.anchorMax(want, q, kv, p)
 				compare(t, read(t, d, got), read(t, d, want), edgeBound)
-				d.ops.edgeMany(edgeKernels[dim].any, got, q, kv, p)
+				d.ops.anchorMaxMany(edgeKernels[dim].any, got, q, kv, p)
 				compare(t, read(t, d, got), read(t, d, want), edgeBound)
 
 				blocks := device.BlocksOf(n-rows, rows, block)
@@ -51,7 +51,7 @@ func TestStripes(t *testing.T) {
 						Index: alloc(t, d, device.I32, groups, heads, n), Count: alloc(t, d, device.I32, groups, heads),
 						Weight: alloc(t, d, device.F32, groups, heads, n), Group: group,
 					}
-					d.ops.near(many, l, mean, top, kv, p, device.Near{Rows: rows, Block: block, Gap: 2.2, Twice: 70})
+					d.ops.near(many, l, mean, top, kv, p, device.Margin{Rows: rows, Block: block, Below: 2.2, Twice: 70})
 					lists[i] = slices.Concat(read(t, d, l.Count), read(t, d, l.Index), read(t, d, l.Weight))
 				}
 				if !slices.Equal(lists[0], lists[1]) {

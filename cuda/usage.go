@@ -43,8 +43,8 @@ func (o *ops) attentionMass(sum, q device.Tensor, kv device.KV, p device.Plan) {
 
 // heavyHitters lists what stays of the positions before the newest of each slot, and
 // drops the others.
-func (o *ops) heavyHitters(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Keep) {
+func (o *ops) heavyHitters(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Eviction) {
 	o.call("evict").tensor(l.Index).tensor(l.Count).tensor(sum).tensor(k.Since).int(l.Index.Dim(2), sum.Dim(2)).
-		int(k.Best.Count).float(k.Best.Share).int(k.Newest.Count).float(k.Newest.Share).span(p.Span).pages(kv, 1).
+		int(k.HeavyHitters.Count).float(k.HeavyHitters.Share).int(k.Recent.Count).float(k.Recent.Share).span(p.Span).pages(kv, 1).
 		run(blocks{kv.K.Dim(1), kv.Len.Dim(0), 1}, 1024)
 }

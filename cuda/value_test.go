@@ -20,7 +20,7 @@ func TestSampleAttendInParts(t *testing.T) {
 	q, got, want := alloc(t, d, device.F32, slots, heads, dim), alloc(t, d, device.F32, slots, heads, dim), alloc(t, d, device.F32, slots, heads, dim)
 	d.Write(q, normal(rng, q.Len()))
 	l := device.List{Index: alloc(t, d, device.I32, slots, heads, n), Count: alloc(t, d, device.I32, slots, heads), Weight: alloc(t, d, device.F32, slots, heads, n)}
-	for name, draws := range map[string]device.Draws{
+	for name, draws := range map[string]device.ValueDraws{
 		"sys": {Samples: 600}, "strat": {Samples: 600, Sampler: device.Stratified}, "flash": {Samples: 600, Tiles: device.Equal, Tile: 64},
 	} {
 		for range 2 { // the counts of finished blocks are zero again
@@ -29,7 +29,7 @@ func TestSampleAttendInParts(t *testing.T) {
 			}
 		}
 		device.Do(d.ops, device.Sample{Rule: device.ValueSample, List: l, Q: q, KV: kv, Plan: device.Plan{}, Draws: draws})
-		device.Do(d.ops, device.Attend{Dst: want, Q: q, KV: kv, Plan: device.Plan{Middle: device.Tokens, List: l, Mixture: true}})
+		device.Do(d.ops, device.Attend{Dst: want, Q: q, KV: kv, Plan: device.Plan{Selected: device.Tokens, List: l, Mixture: true}})
 		x, y := read(t, d, got), read(t, d, want)
 		for i := range y {
 			if diff := x[i] - y[i]; !(diff < 1e-5 && diff > -1e-5) {

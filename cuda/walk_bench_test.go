@@ -48,21 +48,21 @@ func BenchmarkWalk(b *testing.B) {
 				kv.Pages = table
 				all[i] = walkLayer{kv, devtest.NewestSketch{
 					Keys: f(pages, 1, benchDim), Queries: f(pages, 1, benchDim), KeySketch: f(pages, 1, width), QuerySketch: f(pages, 1, width),
-					Basis: basis, Pairs: f(pages, pages), Compare: device.Compare{Log: true},
+					Basis: basis, Pairs: f(pages, pages), Compare: device.SketchProduct{Log: true},
 				}}
 			}
 			walk := [2]device.Tensor{f(1, pages), f(1, pages)}
 			list := device.List{Index: benchAlloc(b, d, device.I32, 1, 1, pages), Count: benchAlloc(b, d, device.I32, 1, 1), Group: device.PageLen}
 			look := func(i int) { devtest.SketchNewest(d.ops, all[i].state, q, k, all[i].kv) }
 			pick := func(i int) {
-				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, KV: all[i].kv, Rows: 1, Exponent: 8}, list, device.Pick{Share: 0.1})
+				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, KV: all[i].kv, Rows: 1, Exponent: 8}, list, device.BlockBudget{Share: 0.1})
 			}
 			choose := func(i int) {
 				look(i)
-				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, KV: all[i].kv, Rows: 1, Exponent: 8}, list, device.Pick{Share: 0.1})
+				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, KV: all[i].kv, Rows: 1, Exponent: 8}, list, device.BlockBudget{Share: 0.1})
 			}
 			read := func(i int) {
-				device.Do(d.ops, device.Attend{Dst: y, Q: q, KV: all[i].kv, Plan: device.Plan{Middle: device.Blocks, List: list}})
+				device.Do(d.ops, device.Attend{Dst: y, Q: q, KV: all[i].kv, Plan: device.Plan{Selected: device.Blocks, List: list}})
 			}
 			dense := func(i int) { device.Do(d.ops, device.Attend{Dst: y, Q: q, KV: all[i].kv, Plan: device.Plan{}}) }
 			for _, c := range []struct {

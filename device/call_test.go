@@ -152,7 +152,7 @@ func TestFewMethods(t *testing.T) {
 	var n int
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[Device](), reflect.TypeFor[Queue](), reflect.TypeFor[Graph](),
-		reflect.TypeFor[Clock](), reflect.TypeFor[Deliverer](), reflect.TypeFor[Delivery](),
+		reflect.TypeFor[Clock](), reflect.TypeFor[AsyncReader](), reflect.TypeFor[PendingRead](),
 	} {
 		n += of.NumMethod()
 	}

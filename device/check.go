@@ -154,8 +154,8 @@ func checkHash(op string, h Hash, kv KV) {
 	slots, kvHeads, dim := kv.Len.Dim(0), kv.K.Dim(1), kv.K.Dim(3)
 	CheckShape(op, "planes", h.Planes, F32, -1, dim)
 	planes := h.Planes.Dim(0)
-	if h.Tables < 1 || planes%max(h.Tables, 1) != 0 || h.Least < 1 || h.Least > 2 {
-		Check(false, op, "%d planes in %d tables, at least %d collisions, want whole tables and 1 or 2", planes, h.Tables, h.Least)
+	if h.Tables < 1 || planes%max(h.Tables, 1) != 0 || h.MinCollisions < 1 || h.MinCollisions > 2 {
+		Check(false, op, "%d planes in %d tables, at least %d collisions, want whole tables and 1 or 2", planes, h.Tables, h.MinCollisions)
 	}
 	CheckShape(op, "codes", h.Codes, I32, slots, -1, 2*planes)
 	if h.Codes.Dim(1)%kvHeads != 0 {
@@ -170,7 +170,7 @@ func checkHash(op string, h Hash, kv KV) {
 	}
 	buckets, width := 1<<h.Bits(), h.Norm.Dim(2)
 	if h.Bits() > 12 {
-		Check(false, op, "%d planes in a table, want at most 12 for %d buckets", h.Bits(), MostBuckets)
+		Check(false, op, "%d planes in a table, want at most 12 for %d buckets", h.Bits(), MaxBuckets)
 	}
 	runs := (width + HashRun - 1) / HashRun
 	CheckShape(op, "sorted", h.Sorted, I32, slots, 1)
@@ -223,7 +223,7 @@ func checkWalk(op string, t Tensor, kv KV) {
 
 // checkMiddle panics for a plan that has no middle.
 func checkMiddle(op string, p *Plan) {
-	if p.Middle == All {
+	if p.Selected == All {
 		Check(false, op, "a plan that reads everything, want one with a middle")
 	}
 }

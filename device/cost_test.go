@@ -48,7 +48,7 @@ func TestAttendCost(t *testing.T) {
 	if got, want := c.Cost(nil), (Cost{Bytes: ends}); got != want {
 		t.Errorf("behind nobody knows how much: %+v, want %+v", got, want)
 	}
-	c.Plan = Plan{Middle: Tokens, Mixture: true, List: List{
+	c.Plan = Plan{Selected: Tokens, Mixture: true, List: List{
 		Index: n.put(make([]int32, 3*heads), 1, heads, 3), Count: n.put(slices.Repeat([]int32{2}, heads), 1, heads), Weight: floats(1, heads, 3),
 	}}
 	copy(n[c.Plan.List.Index.Offset()/4:], slices.Repeat([]int32{5, 9, -1}, heads)) // every head the same
@@ -87,24 +87,24 @@ func TestReads(t *testing.T) {
 		}
 		return append(all, int32(pos/PageLen))
 	}
-	tokens := Plan{Sink: 2, Recent: 10, Middle: Tokens}
+	tokens := Plan{Sink: 2, Recent: 10, Selected: Tokens}
 	for _, c := range []readsCase{
 		{name: "dense step", lens: []int32{200}, rows: 1},
 		{name: "dense chunk", lens: []int32{200}, rows: 50},
 		{name: "dense batch with an idle slot", lens: []int32{200, 0, 3}, rows: 3},
 		{name: "window", lens: []int32{200}, rows: 50, plan: Plan{Span: Span{Back: 20}}},
-		{name: "sinks and window", lens: []int32{200}, rows: 50, plan: Plan{Sink: 4, Recent: 16, Middle: None}},
-		{name: "sinks and window of all there is", lens: []int32{3}, rows: 3, plan: Plan{Sink: 4, Recent: 16, Middle: None}},
-		{name: "aligned window", lens: []int32{200}, rows: 50, plan: Plan{Sink: 4, Align: 16, Recent: 16, Middle: None}},
+		{name: "sinks and window", lens: []int32{200}, rows: 50, plan: Plan{Sink: 4, Recent: 16, Selected: None}},
+		{name: "sinks and window of all there is", lens: []int32{3}, rows: 3, plan: Plan{Sink: 4, Recent: 16, Selected: None}},
+		{name: "aligned window", lens: []int32{200}, rows: 50, plan: Plan{Sink: 4, Align: 16, Recent: 16, Selected: None}},
 		{name: "dropped share", lens: []int32{200}, rows: 50, plan: Plan{Span: Span{Sink: 4, Drop: 0.5, Recent: 8}}},
 		{name: "positions of kv heads", lens: []int32{200}, rows: 1, plan: tokens, lists: 2, listed: some},
 		{name: "positions of query heads", lens: []int32{200, 0, 90}, rows: 3, plan: tokens, lists: 4, listed: some},
 		{name: "positions of all heads", lens: []int32{200}, rows: 1, plan: tokens, lists: 1, listed: some},
 		{name: "positions of many rows", lens: []int32{200}, rows: 50, plan: tokens, lists: 4, listed: some, atLeast: true},
-		{name: "blocks of a step", lens: []int32{200}, rows: 1, plan: Plan{Middle: Blocks}, lists: 1, listed: blocks},
-		{name: "blocks between sinks and a window", lens: []int32{200}, rows: 1, plan: Plan{Sink: 2, Recent: 70, Middle: Blocks}, lists: 2, listed: blocks},
-		{name: "blocks of a batch", lens: []int32{200, 64, 0, 65}, rows: 4, plan: Plan{Middle: Blocks}, lists: 2, listed: blocks},
-		{name: "blocks of a chunk", lens: []int32{320}, rows: 192, plan: Plan{Middle: Blocks, List: List{Group: PageLen}}, lists: 1, listed: blocks},
+		{name: "blocks of a step", lens: []int32{200}, rows: 1, plan: Plan{Selected: Blocks}, lists: 1, listed: blocks},
+		{name: "blocks between sinks and a window", lens: []int32{200}, rows: 1, plan: Plan{Sink: 2, Recent: 70, Selected: Blocks}, lists: 2, listed: blocks},
+		{name: "blocks of a batch", lens: []int32{200, 64, 0, 65}, rows: 4, plan: Plan{Selected: Blocks}, lists: 2, listed: blocks},
+		{name: "blocks of a chunk", lens: []int32{320}, rows: 192, plan: Plan{Selected: Blocks, List: List{Group: PageLen}}, lists: 1, listed: blocks},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range uint64(5) {
@@ -192,12 +192,12 @@ func reading(plan *Plan, list []int32, p, j int) bool {
 		return false
 	case j < plan.Sink || j >= recent:
 		return true
-	case plan.Middle == Blocks:
+	case plan.Selected == Blocks:
 		return slices.Contains(list, int32(j/PageLen))
-	case plan.Middle == Tokens:
+	case plan.Selected == Tokens:
 		return slices.Contains(list, int32(j))
 	}
-	return plan.Middle == All
+	return plan.Selected == All
 }
 
 // TestVerbCosts: what choosing costs in a step behind 999 positions, by hand. A row of K has
@@ -211,17 +211,17 @@ func TestVerbCosts(t *testing.T) {
 	list := func(heads, entries int) List {
 		return List{Index: n.put(make([]int32, 8*heads), 1, heads, 8), Count: n.put(slices.Repeat([]int32{int32(entries)}, heads), 1, heads)}
 	}
-	ends := Plan{Sink: 2, Recent: 10, Middle: None}
+	ends := Plan{Sink: 2, Recent: 10, Selected: None}
 	reuse := func(found ...int32) *ReuseSelection {
-		return &ReuseSelection{List: list(4, 5), Memo: Memo{Found: n.put(found, 1, 4)}, Asked: q, Q: q, KV: kv, Plan: ends}
+		return &ReuseSelection{List: list(4, 5), Cache: SelectionCache{Found: n.put(found, 1, 4)}, Compared: q, Q: q, KV: kv, Plan: ends}
 	}
 	for name, c := range map[string]struct {
 		call Call
 		want Cost
 	}{
 		"scores of everything": {&Score{Rule: ExactScores, Q: q, KV: kv}, Cost{Bytes: 256 + 2*1000*32 + 4*4*1000, Ops: 2 * 16 * 4 * 1000}},
-		"scores of the middle": {&Score{Rule: ExactScores, Q: q, KV: kv, Plan: ends, Part: Middles}, Cost{Bytes: 256 + 2*988*32 + 4*4*1000, Ops: 2 * 16 * 4 * 988}},
-		"scores of the edges":  {&Score{Rule: EdgeMax, Dst: floats(1, 4), Q: q, KV: kv, Plan: ends}, Cost{Bytes: 256 + 2*12*32 + 4*4, Ops: 2 * 16 * 4 * 12}},
+		"scores of the middle": {&Score{Rule: ExactScores, Q: q, KV: kv, Plan: ends, Region: SelectedRegion}, Cost{Bytes: 256 + 2*988*32 + 4*4*1000, Ops: 2 * 16 * 4 * 988}},
+		"scores of the edges":  {&Score{Rule: AnchorMax, Dst: floats(1, 4), Q: q, KV: kv, Plan: ends}, Cost{Bytes: 256 + 2*12*32 + 4*4, Ops: 2 * 16 * 4 * 12}},
 		"bounds":               {&Score{Rule: BoundScores, Dst: floats(1, 4, 64), Q: q, Keys: bounds, KV: kv}, Cost{Bytes: 256 + 63*(2*64+4*4), Ops: 4 * 16 * 4 * 63}},
 		"sketches":             {&Score{Rule: SketchScores, Q: sketch, KV: kv, Rows: 1}, Cost{Bytes: 4 * (8*17 + 16), Ops: 2 * 8 * 16}},
 		"groups":               {&Score{Rule: GroupMax, Q: floats(1, 4, 1024), KV: kv}, Cost{Bytes: 4 * 1000 * 6, Ops: 4 * 1000}},
@@ -229,7 +229,7 @@ func TestVerbCosts(t *testing.T) {
 		"a walk that begins":   {&Walk{Dst: pairs, KV: kv, Rows: 1}, Cost{Bytes: 8 * 16, Ops: 16}},
 		"best positions":       {&Select{Rule: TopK, List: list(4, 5), Scores: floats(1, 4, 1024), KV: kv}, Cost{Bytes: 4*4*1000 + 4*5*4}},
 		"best blocks":          {&Select{Rule: TopBlocks, List: list(1, 3), Scores: pairs, KV: kv, Rows: 1}, Cost{Bytes: 4*16 + 4*3}},
-		"best parts":           {&Select{Rule: TopParts, List: list(4, 3), Scores: floats(1, 4, 64), KV: kv, Parts: Parts{Parts: 4}}, Cost{Bytes: 4*4*63 + 4*3*4}},
+		"best parts":           {&Select{Rule: TopParts, List: list(4, 3), Scores: floats(1, 4, 64), KV: kv, SubPages: SubPages{PerPage: 4}}, Cost{Bytes: 4*4*63 + 4*3*4}},
 		"means":                {&Summarize{Rule: MeanKeys, KV: kv, Block: 64}, Cost{Bytes: 2*1000*32 + 4*16*2*16, Ops: 2 * 1000 * 16}},
 		"values drawn":         {&Sample{Rule: ValueSample, List: list(4, 7), Q: q, KV: kv}, Cost{Bytes: 256 + 2*1000*32 + 4*7*4, Ops: 2 * 16 * 4 * 1000}},
 		"all found":            {reuse(0, 0, 0, 0), Cost{Bytes: 512 + 4*5*4}},
@@ -296,7 +296,7 @@ func TestOperands(t *testing.T) {
 		want string
 	}{
 		{&Add{Dst: q, X: q}, "Dst F32 [1 4 16], X F32 [1 4 16]"},
-		{&Attend{Dst: q, Q: q, KV: kv, Plan: Plan{Middle: Blocks, List: list}}, "Dst F32 [1 4 16], Q F32 [1 4 16], KV F16 [1024 2 64 16], List I32 [1 1 2]"},
+		{&Attend{Dst: q, Q: q, KV: kv, Plan: Plan{Selected: Blocks, List: list}}, "Dst F32 [1 4 16], Q F32 [1 4 16], KV F16 [1024 2 64 16], List I32 [1 1 2]"},
 		{&Rope{X: q, Pos: list.Count, Rotation: Rotation{Freqs: q}}, "X F32 [1 4 16], Pos I32 [1 1], Freqs F32 [1 4 16]"},
 		{&Walk{Dst: q, Pairs: q, KV: kv}, "Dst F32 [1 4 16], Pairs F32 [1 4 16], KV F16 [1024 2 64 16]"},
 	} {

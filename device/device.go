@@ -39,7 +39,7 @@ type Device interface {
 	NaNScores() (int64, error)
 	// Peaks measures what the hardware can do at best, which benchmarks are compared
 	// with.
-	Peaks() Peaks
+	Roofline() Roofline
 	// Close frees everything that Alloc and Load returned.
 	Close() error
 }
@@ -68,23 +68,23 @@ type Clock interface {
 	Between(i, j int) (time.Duration, error)
 }
 
-// Deliverer is an optional ability of a [Device] whose calls return before they are
+// AsyncReader is an optional ability of a [Device] whose calls return before they are
 // done: it hands results over while calls after them still run.
-type Deliverer interface {
-	// Deliver queues a copy of some tensors to the host: up to [DeliverTensors] of
-	// up to [DeliverBytes] in all. [Deliveries] may be on their way at once.
-	Deliver(src ...Tensor) Delivery
+type AsyncReader interface {
+	// Deliver queues a copy of some tensors to the host: up to [MaxAsyncTensors] of
+	// up to [MaxAsyncBytes] in all. [MaxPendingReads] may be on their way at once.
+	ReadAsync(src ...Tensor) PendingRead
 }
 
-// What a [Deliverer] takes.
+// What a [AsyncReader] takes.
 const (
-	DeliverTensors = 4
-	DeliverBytes   = 64
-	Deliveries     = 4
+	MaxAsyncTensors = 4
+	MaxAsyncBytes   = 64
+	MaxPendingReads = 4
 )
 
-// Delivery is copies on their way to the host.
-type Delivery interface {
+// PendingRead is copies on their way to the host.
+type PendingRead interface {
 	// Wait waits for all calls before the copies, and copies out what was asked for,
 	// in its order. An error is the first failure since the last Sync, whose calls may be
 	// those after the copies; Sync does not report it again. It is called once.
@@ -93,7 +93,7 @@ type Delivery interface {
 
 // Peaks is rates per second with all of the device at work; 0 is unknown. A
 // multiplication with its addition counts as two operations.
-type Peaks struct {
+type Roofline struct {
 	Read  float64 // bytes to and from memory
 	Int8  float64 // operations of products with quantized weights
 	Float float64 // operations of other products

@@ -9,30 +9,30 @@ import (
 // The worked example of budgets: a tail of 1000, a pilot of .1, .3, .2, .4 and a
 // fixed sum of 400.
 func TestBudgetOfAPilot(t *testing.T) {
-	s := Spread{Tail: 1000, Sum: 400 + 1000*.25, Var: (.0225*2 + .0025*2) / 3}
+	s := ResidualSpread{Positions: 1000, Sum: 400 + 1000*.25, Var: (.0225*2 + .0025*2) / 3}
 	if got := fmt.Sprintf("%.6f", math.Sqrt(s.Var)); got != "0.129099" {
 		t.Errorf("deviation %s", got)
 	}
 	const z05, z05one, z20 = 1.959963984540054, 1.6448536269514722, 1.2815515655446004
 	for _, c := range []struct {
 		name   string
-		tail   Tail
+		tail   Residual
 		need   float64
 		unit   float64 // of the last digit given
 		budget int
 	}{
-		{"eps=.05", Tail{Eps: .05, Z: z05}, 60.614735, 1e-6, 61},
-		{"one-sided", Tail{Eps: .05, Z: z05one}, 42.69, 1e-2, 43},
-		{"eps=.01", Tail{Eps: .01, Z: z05}, 1515.37, 1e-2, 1000},
-		{"finite", Tail{Eps: .01, Z: z05, Finite: true}, 602.44, 1e-2, 603},
-		{"delta=.2", Tail{Eps: .05, Z: z20}, 25.92, 1e-2, 26},
-		{"eps=0", Tail{Z: z05}, math.Inf(1), 0, 1000},
+		{"eps=.05", Residual{Eps: .05, Z: z05}, 60.614735, 1e-6, 61},
+		{"one-sided", Residual{Eps: .05, Z: z05one}, 42.69, 1e-2, 43},
+		{"eps=.01", Residual{Eps: .01, Z: z05}, 1515.37, 1e-2, 1000},
+		{"finite", Residual{Eps: .01, Z: z05, Finite: true}, 602.44, 1e-2, 603},
+		{"delta=.2", Residual{Eps: .05, Z: z20}, 25.92, 1e-2, 26},
+		{"eps=0", Residual{Z: z05}, math.Inf(1), 0, 1000},
 	} {
 		need := c.tail.Need(s)
 		if !(math.Abs(need-c.need) <= c.unit/2) && need != c.need {
 			t.Errorf("%s: need %v, want %v", c.name, need, c.need)
 		}
-		if got := c.tail.Budget(need, s.Tail, 4); got != c.budget {
+		if got := c.tail.Budget(need, s.Positions, 4); got != c.budget {
 			t.Errorf("%s: budget %d, want %d", c.name, got, c.budget)
 		}
 	}
@@ -40,8 +40,8 @@ func TestBudgetOfAPilot(t *testing.T) {
 
 // The worked example of the error of the output: both halves need the same.
 func TestBudgetOfValues(t *testing.T) {
-	s := Spread{Tail: 1000, Sum: 650, Var: 1. / 60, Norm: 300, Trace: .25}
-	tail := Tail{Eps: .1, Z: 1.959963984540054, Values: true}
+	s := ResidualSpread{Positions: 1000, Sum: 650, Var: 1. / 60, Norm: 300, Trace: .25}
+	tail := Residual{Eps: .1, Z: 1.959963984540054, Values: true}
 	a, c := 1000*math.Sqrt(s.Trace)/s.Norm, 1000*math.Sqrt(s.Var)/s.Sum
 	if got := fmt.Sprintf("%.6f %.6f", a, c); got != "1.666667 0.198615" {
 		t.Errorf("relative spreads %s", got)
@@ -65,8 +65,8 @@ func TestBudgetOfValues(t *testing.T) {
 }
 
 func TestBudgetBounds(t *testing.T) {
-	tail := Tail{Eps: .05, Z: 2, Pilot: Amount{Share: .05}}
-	if got := tail.Need(Spread{Tail: 10, Sum: 3}); got != 0 {
+	tail := Residual{Eps: .05, Z: 2, Pilot: Amount{Share: .05}}
+	if got := tail.Need(ResidualSpread{Positions: 10, Sum: 3}); got != 0 {
 		t.Errorf("equal weights need %v, want 0", got)
 	}
 	for _, c := range []struct {
@@ -81,7 +81,7 @@ func TestBudgetBounds(t *testing.T) {
 		}
 	}
 	for n, want := range map[int]int{2: 2, 3: 2, 40: 2, 60: 3, 1000: 50} {
-		if got := tail.PilotOf(n); got != want {
+		if got := tail.PilotSize(n); got != want {
 			t.Errorf("pilot of %d is %d, want %d", n, got, want)
 		}
 	}

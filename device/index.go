@@ -14,16 +14,16 @@ type Channels struct {
 	Levels int
 }
 
-// MostLayers is the most layers that a [Net] has.
-const MostLayers = 4
+// MaxLayers is the most layers that a [Net] has.
+const MaxLayers = 4
 
 // Net is a small network for each set: layers y = x·Wᵀ + b with a function
 // between them. Unused layers are absent. The signs of its result are bits: bit
 // i%32 of word i/32 says that number i is above zero.
 type Net struct {
-	Weight [MostLayers]Tensor // f32 [sets, out, in]
-	Bias   [MostLayers]Tensor // f32 [sets, out]
-	Relu   bool               // max(0, y), otherwise y / (1 + exp(-y))
+	Weight [MaxLayers]Tensor // f32 [sets, out, in]
+	Bias   [MaxLayers]Tensor // f32 [sets, out]
+	Relu   bool              // max(0, y), otherwise y / (1 + exp(-y))
 }
 
 // Layers is the number of layers.
@@ -33,7 +33,7 @@ func (n Net) Layers() int {
 			return i
 		}
 	}
-	return MostLayers
+	return MaxLayers
 }
 
 // Bits is how many numbers the network gives.
@@ -85,10 +85,10 @@ type Hash struct {
 	Buckets Tensor // i32 [slots, kvheads·runs, tables·buckets]: of each table ends, then newest
 	Members Tensor // i32 [slots, kvheads·tables, width/2, rounded up]
 
-	Tables  int
-	Least   int  // tables to collide in: 1 or 2
-	Mean    bool // the center is the mean of keys Sink to Since-Recent-1; otherwise, and of none, zero
-	Queries bool // the center is taken from queries, too
+	Tables        int
+	MinCollisions int  // tables to collide in: 1 or 2
+	Mean          bool // the center is the mean of keys Sink to Since-Recent-1; otherwise, and of none, zero
+	Queries       bool // the center is taken from queries, too
 
 	Sink, Recent int
 }
@@ -96,8 +96,8 @@ type Hash struct {
 // HashRun is how many positions are counted by numbers of 16 bits.
 const HashRun = 1 << 15
 
-// MostBuckets bounds the buckets of a table.
-const MostBuckets = 1 << 12
+// MaxBuckets bounds the buckets of a table.
+const MaxBuckets = 1 << 12
 
 // Bucketed reports whether positions are in buckets.
 func (h Hash) Bucketed() bool { return !h.Buckets.Absent() }
@@ -110,7 +110,7 @@ func (h Hash) Bits() int { return h.Planes.Dim(0) / h.Tables }
 func (h Hash) Chance(cosine float64) float64 {
 	angle := math.Acos(max(-1, min(1, cosine)))
 	one := power(1-angle/math.Pi, h.Bits())
-	if h.Least == 1 {
+	if h.MinCollisions == 1 {
 		return 1 - power(1-one, h.Tables)
 	}
 	return 1 - power(1-one, h.Tables-1)*(float64(h.Tables)*one+1-one)
@@ -128,12 +128,12 @@ func power(x float64, n int) float64 {
 	return y
 }
 
-// leastChance is added to probabilities before they divide, so that a position
+// minChance is added to probabilities before they divide, so that a position
 // that was never likely does not weigh without bound.
-const leastChance = 1e-4
+const minChance = 1e-4
 
 // Weight is the weight of a position that collided.
-func (h Hash) Weight(cosine float64) float32 { return float32(1 / (h.Chance(cosine) + leastChance)) }
+func (h Hash) Weight(cosine float64) float32 { return float32(1 / (h.Chance(cosine) + minChance)) }
 
 // access adds what is read of codes and buckets.
 func (h *Hash) access(a *Access) {

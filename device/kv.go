@@ -48,14 +48,14 @@ func (s Span) Sees(p, j int) bool {
 }
 
 // Middle says what a plan reads between its sinks and its recent window.
-type Middle uint8
+type Selection uint8
 
 // The kinds of middle.
 const (
-	All    Middle = iota // every position
-	None                 // nothing
-	Blocks               // the blocks of PageLen positions that List names
-	Tokens               // the positions that List names
+	All    Selection = iota // every position
+	None                    // nothing
+	Blocks                  // the blocks of PageLen positions that List names
+	Tokens                  // the positions that List names
 )
 
 // List is a ragged set for each group of query rows and each head. The heads
@@ -77,16 +77,16 @@ type Plan struct {
 	// Align, when above 0, counts Recent back from the start of the row's group
 	// of Align positions: the row at p reads what lies at or after
 	// p/Align·Align - Recent. Otherwise Recent counts p itself.
-	Align  int
-	Middle Middle
-	List   List // for Blocks and Tokens; entries outside the middle are not allowed
+	Align    int
+	Selected Selection
+	List     List // for Blocks and Tokens; entries outside the middle are not allowed
 	// Mixture takes Weight as the softmax itself: keys are not read.
 	Mixture bool
 }
 
 // Dense reports whether the plan reads every position of the past.
 func (p Plan) Dense() bool {
-	return p.Middle == All && p.Span == Span{}
+	return p.Selected == All && p.Span == Span{}
 }
 
 // Append stores the keys and values of the call's rows at their positions.
@@ -140,7 +140,7 @@ func (c *Attend) Check() {
 func checkAttend(op string, q Tensor, kv KV, p *Plan) {
 	checkHeadsOf(op, q, kv)
 	RowsPerSlot(op, q.Dim(0), kv)
-	if p.Middle == Blocks || p.Middle == Tokens {
+	if p.Selected == Blocks || p.Selected == Tokens {
 		checkList(op, "list", &p.List, -1, -1)
 		if q.Dim(1)%p.List.Index.Dim(1) != 0 {
 			Check(false, op, "list for %d heads, want a divisor of %d", p.List.Index.Dim(1), q.Dim(1))
@@ -157,7 +157,7 @@ func (c *Attend) Access(a *Access) {
 
 // access adds the list of a plan, which is read.
 func (p *Plan) access(a *Access) {
-	if p.Middle == Blocks || p.Middle == Tokens {
+	if p.Selected == Blocks || p.Selected == Tokens {
 		p.List.read(a)
 	}
 }
@@ -174,7 +174,7 @@ func (c *Attend) Cost(s Stored) Cost {
 		of = 1
 	}
 	cost.Bytes += of * c.KV.rowBytes(r.rows)
-	if c.Plan.Middle == Blocks || c.Plan.Middle == Tokens {
+	if c.Plan.Selected == Blocks || c.Plan.Selected == Tokens {
 		cost.Bytes += s.listBytes(&c.Plan.List, c.KV, c.Q.Dim(0))
 	}
 	cost.Ops = 2 * of * r.pairs * int64(c.Q.Dim(2))

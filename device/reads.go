@@ -35,7 +35,7 @@ func (s Stored) listBytes(l *List, kv KV, n int) (size int64) {
 	if !l.Weight.Absent() {
 		entry += int64(l.Weight.DType.BlockSize())
 	}
-	c := s.counter(&Plan{Middle: Tokens, List: *l}, kv, n)
+	c := s.counter(&Plan{Selected: Tokens, List: *l}, kv, n)
 	for _, g := range c.slots() {
 		for group := c.group(g[0]); group <= c.group(g[1]-1); group++ {
 			for list := range c.lists {
@@ -67,10 +67,10 @@ type readCounter struct {
 	has     []bool  // scratch of distinct
 }
 
-func (c *readCounter) listed() bool { return c.plan.Middle == Blocks || c.plan.Middle == Tokens }
+func (c *readCounter) listed() bool { return c.plan.Selected == Blocks || c.plan.Selected == Tokens }
 
 // exact reports whether lists are looked at entry by entry.
-func (c *readCounter) exact() bool { return c.plan.Middle == Blocks || c.apart || len(c.pos) == 1 }
+func (c *readCounter) exact() bool { return c.plan.Selected == Blocks || c.apart || len(c.pos) == 1 }
 
 // group is the group of lists of a row.
 func (c *readCounter) group(row int) int {
@@ -116,7 +116,7 @@ func (c *readCounter) entries(group, list int) []int32 {
 func (c *readCounter) of(row, pos, list int) int {
 	lo, hi := c.plan.between(pos)
 	n := c.edges(pos)
-	switch c.plan.Middle {
+	switch c.plan.Selected {
 	case All:
 		n += c.plan.Span.count(pos, lo, hi)
 	case Tokens:
@@ -187,7 +187,7 @@ func (c *readCounter) union(from, to int, lists []int) (n int) {
 		mark(first+1, last+1)
 	}
 	size := 1
-	if c.plan.Middle == Blocks {
+	if c.plan.Selected == Blocks {
 		size = PageLen
 	}
 	for group := c.group(from); group <= c.group(to-1); group++ {
@@ -235,8 +235,8 @@ func (s Span) count(pos, lo, hi int) int {
 // middle is what rows see of the cache between the sinks and the recent window of a plan.
 func (s Stored) middle(p *Plan, kv KV, n, heads int) (r reads) {
 	all, ends := *p, *p
-	all.Middle, all.Sink, all.Recent, all.Align, all.List = All, 0, 0, 0, List{}
-	ends.Middle, ends.List = None, List{}
+	all.Selected, all.Sink, all.Recent, all.Align, all.List = All, 0, 0, 0, List{}
+	ends.Selected, ends.List = None, List{}
 	r, without := s.reads(&all, kv, n, heads), s.reads(&ends, kv, n, heads)
 	return reads{pairs: r.pairs - without.pairs, rows: max(r.rows-without.rows, 0)}
 }

@@ -6,15 +6,15 @@ import "math"
 // the row's position and its head. Rule says what is drawn.
 type Sample struct {
 	Rule SampleRule
-	List List   // TailSample, ValueSample: what was drawn, with weights; not Plan.List
-	Dst  Tensor // FeatureSample: f32 [rows, heads, dim]; not Q
+	List List   // ResidualSample, ValueSample: what was drawn, with weights; not Plan.List
+	Dst  Tensor // QueryFeatureSample: f32 [rows, heads, dim]; not Q
 	Q    Tensor // f32 [rows, heads, dim]
 	KV   KV
 	Plan Plan // no mixture
 
-	Tail     Tail     // TailSample
-	Draws    Draws    // ValueSample
-	Features Features // FeatureSample
+	Residual Residual      // ResidualSample
+	Draws    ValueDraws    // ValueSample
+	Features QueryFeatures // QueryFeatureSample
 }
 
 // SampleRule is what a [Sample] draws.
@@ -22,7 +22,7 @@ type SampleRule uint8
 
 // The rules of Sample.
 const (
-	// TailSample lists, for each row and set, the fixed positions between the plan's sinks
+	// ResidualSample lists, for each row and set, the fixed positions between the plan's sinks
 	// and its recent window with their weights and a sample of the tail with weight n/b
 	// (vAttention). A tail of one position, and one whose budget is all of it without
 	// replacement, is listed whole with weight 1.
@@ -36,7 +36,7 @@ const (
 	//
 	// The plan reads None, Blocks or Tokens in its middle; entries of its list that lie in its
 	// sinks or its recent window are of these. List has a group for each row.
-	TailSample SampleRule = iota
+	ResidualSample SampleRule = iota
 	// ValueSample lists, for each row and head, what is drawn of the softmax over what the
 	// plan reads, with its weight in the output (SANTA): a plan of these Tokens as a Mixture
 	// is an estimate of the plan's attention. Numbers are addressed by the row's position, the
@@ -45,15 +45,15 @@ const (
 	// nothing, and one whose share is no f32 is never drawn: it would be once in 2^126 draws.
 	// List has a group for each row and as many heads as Q.
 	ValueSample
-	// FeatureSample replaces the queries of each row by estimates (SANTA's Bernoulli scores);
+	// QueryFeatureSample replaces the queries of each row by estimates (SANTA's Bernoulli scores);
 	// a query of zeros stays one. Numbers are addressed by the row's position, the head (with
 	// Mean, the kv head), and ForFeatures: draw t of feature i has number t·dim + i.
-	FeatureSample
+	QueryFeatureSample
 	numSampleRules
 )
 
 var sampleOps = [numSampleRules]string{
-	TailSample: "Sample(TailSample)", ValueSample: "Sample(ValueSample)", FeatureSample: "Sample(FeatureSample)",
+	ResidualSample: "Sample(ResidualSample)", ValueSample: "Sample(ValueSample)", QueryFeatureSample: "Sample(QueryFeatureSample)",
 }
 
 func (*Sample) kind() kind   { return kindSample }
@@ -66,8 +66,8 @@ func (c *Sample) Check() {
 	checkKeysAreRead(op, &c.Plan)
 	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
 	switch c.Rule {
-	case TailSample:
-		CheckRequests(op, c.Tail.Of, c.KV)
+	case ResidualSample:
+		CheckRequests(op, c.Residual.Requests, c.KV)
 		checkWeighted(op, &c.List, rows, -1)
 		if sets := c.List.Index.Dim(1); sets != heads && sets != c.KV.K.Dim(1) {
 			Check(false, op, "a list for %d sets, want one for each of %d heads or %d kv heads", sets, heads, c.KV.K.Dim(1))
@@ -75,14 +75,14 @@ func (c *Sample) Check() {
 		checkMiddle(op, &c.Plan)
 	case ValueSample:
 		d := &c.Draws
-		CheckRequests(op, d.Of, c.KV)
+		CheckRequests(op, d.Requests, c.KV)
 		checkWeighted(op, &c.List, rows, heads)
 		if d.Samples < 0 || d.Tile%32 != 0 {
 			Check(false, op, "%d samples in tiles of %d, want 0 or more in tiles of a multiple of 32", d.Samples, d.Tile)
 		}
-	case FeatureSample:
+	case QueryFeatureSample:
 		CheckLike(op, "dst", c.Dst, c.Q)
-		CheckRequests(op, c.Features.Of, c.KV)
+		CheckRequests(op, c.Features.Requests, c.KV)
 		if c.Features.Draws < 1 {
 			Check(false, op, "%d draws, want at least 1", c.Features.Draws)
 		}
@@ -92,13 +92,13 @@ func (c *Sample) Check() {
 // Access names what is read and written.
 func (c *Sample) Access(a *Access) {
 	a.Read(c.Q, c.KV.Pages, c.KV.Len)
-	if c.Rule == FeatureSample {
-		a.Read(c.Features.Of)
+	if c.Rule == QueryFeatureSample {
+		a.Read(c.Features.Requests)
 		a.Write(c.Dst)
 		return
 	}
-	a.Read(c.KV.K, c.Tail.Of, c.Draws.Of)
-	if c.Rule == TailSample && c.Tail.Values {
+	a.Read(c.KV.K, c.Residual.Requests, c.Draws.Requests)
+	if c.Rule == ResidualSample && c.Residual.Values {
 		a.Read(c.KV.V)
 	}
 	c.Plan.access(a)
@@ -109,13 +109,13 @@ func (c *Sample) Access(a *Access) {
 // are listed in the end.
 func (c *Sample) Cost(s Stored) Cost {
 	cost := moved(c.Q, c.Dst)
-	if c.Rule == FeatureSample {
+	if c.Rule == QueryFeatureSample {
 		return cost
 	}
 	plan, of := c.Plan, int64(1)
-	if c.Rule == TailSample {
-		plan.Middle, plan.List = Tokens, c.List
-		if c.Tail.Values {
+	if c.Rule == ResidualSample {
+		plan.Selected, plan.List = Tokens, c.List
+		if c.Residual.Values {
 			of = 2
 		}
 	}
@@ -134,12 +134,12 @@ func (c *Sample) Cost(s Stored) Cost {
 // with weight n/b, so that the sums over the fixed positions and the sample
 // estimate those over everything. Weights are relative to the largest that is fixed or in
 // the pilot: one that is too small to be counted beside it moves no sum.
-type Tail struct {
-	Draw  Draw    // Seed, Request and Layer; the rest is filled in for each row and set
-	Of    Tensor  // i32 [slots]: the Request of each slot; absent is that of Draw for all
-	Pilot Amount  // size of the pilot, a share being of the tail; at least 2. Zero samples nothing
-	Eps   float64 // relative error aimed at; 0 reads the whole tail
-	Z     float64 // how many standard deviations Eps is
+type Residual struct {
+	Draw     Draw    // Seed, Request and Layer; the rest is filled in for each row and set
+	Requests Tensor  // i32 [slots]: the Request of each slot; absent is that of Draw for all
+	Pilot    Amount  // size of the pilot, a share being of the tail; at least 2. Zero samples nothing
+	Eps      float64 // relative error aimed at; 0 reads the whole tail
+	Z        float64 // how many standard deviations Eps is
 
 	Values  bool // aim at the error of the output, otherwise at that of the sum of weights
 	Finite  bool // count on the tail being finite: a smaller sample
@@ -150,20 +150,20 @@ type Tail struct {
 
 // Spread is what the fixed positions and a pilot say about a row's sums. All
 // weights are relative to one and the same.
-type Spread struct {
-	Tail  int     // positions of the tail
-	Sum   float64 // estimate of the sum of all weights
-	Var   float64 // variance of the weights of the tail
-	Norm  float64 // length of the estimate of the sum of all weighted values
-	Trace float64 // sum over dimensions of the variance of weighted values of the tail
+type ResidualSpread struct {
+	Positions int     // positions of the tail
+	Sum       float64 // estimate of the sum of all weights
+	Var       float64 // variance of the weights of the tail
+	Norm      float64 // length of the estimate of the sum of all weighted values
+	Trace     float64 // sum over dimensions of the variance of weighted values of the tail
 }
 
 // Need is the size of the sample for an error of Eps, before it is rounded and
 // bounded. With Values half the error is for the sum of values and half for the
 // sum of weights, split in proportion to their relative spreads, so that both
 // need the same.
-func (t Tail) Need(s Spread) float64 {
-	n := float64(s.Tail)
+func (t Residual) Need(s ResidualSpread) float64 {
+	n := float64(s.Positions)
 	spread, eps := n*math.Sqrt(s.Var)/s.Sum, t.Eps
 	if t.Values {
 		spread += n * math.Sqrt(s.Trace) / s.Norm
@@ -182,7 +182,7 @@ func (t Tail) Need(s Spread) float64 {
 
 // Budget is the size of the sample of a tail of n positions with a pilot: n, the
 // whole tail, where the need is larger or is no number.
-func (t Tail) Budget(need float64, n, pilot int) int {
+func (t Residual) Budget(need float64, n, pilot int) int {
 	if t.Eps == 0 || !(need < float64(n)) {
 		return n
 	}
@@ -190,7 +190,7 @@ func (t Tail) Budget(need float64, n, pilot int) int {
 }
 
 // PilotOf is the size of the pilot of a tail of n positions, n at least 2.
-func (t Tail) PilotOf(n int) int { return min(n, max(2, t.Pilot.Of(n))) }
+func (t Residual) PilotSize(n int) int { return min(n, max(2, t.Pilot.Of(n))) }
 
 // Draws says how positions are drawn in proportion to their softmax. What is
 // drawn c times has weight c/Samples, so that the mean over draws is attention.
@@ -202,14 +202,14 @@ func (t Tail) PilotOf(n int) int { return min(n, max(2, t.Pilot.Of(n))) }
 // The positions that a row reads, in ascending order, are cut into tiles of Tile.
 // Tiles matter where each draws for itself: each has its own share of the
 // samples, its own running sum, which ends at that share, and its own u.
-type Draws struct {
-	Draw    Draw   // Seed, Request and Layer; the rest is filled in for each row and head
-	Of      Tensor // i32 [slots]: the Request of each slot; absent is that of Draw for all
-	Samples int    // 0 reads nothing
-	Sampler Sampler
-	Tiles   Tiles
-	Tile    int  // positions, a multiple of 32; 0 depends on how many there are, see [Draws.TileOf]
-	Shared  bool // the heads of a kv head use the same random numbers
+type ValueDraws struct {
+	Draw     Draw   // Seed, Request and Layer; the rest is filled in for each row and head
+	Requests Tensor // i32 [slots]: the Request of each slot; absent is that of Draw for all
+	Samples  int    // 0 reads nothing
+	Sampler  Sampler
+	Tiles    Tiles
+	Tile     int  // positions, a multiple of 32; 0 depends on how many there are, see [ValueDraws.TileSize]
+	Shared   bool // the heads of a kv head use the same random numbers
 }
 
 // Sampler is a way to draw.
@@ -237,7 +237,7 @@ const (
 )
 
 // TileOf is the tile of a row that reads n positions.
-func (d Draws) TileOf(n int) int {
+func (d ValueDraws) TileSize(n int) int {
 	switch {
 	case d.Tile > 0:
 		return d.Tile
@@ -250,11 +250,11 @@ func (d Draws) TileOf(n int) int {
 }
 
 // Most is how many positions can be drawn by rows that read up to n positions.
-func (d Draws) Most(n int) int {
+func (d ValueDraws) MaxPositions(n int) int {
 	most := d.Samples
 	if d.Tiles == Equal && n > 0 {
 		for _, m := range []int{min(n, 1536), min(n, 3072), n} {
-			most = max(most, (m+d.TileOf(m)-1)/d.TileOf(m))
+			most = max(most, (m+d.TileSize(m)-1)/d.TileSize(m))
 		}
 	}
 	return max(1, min(most, n))
@@ -264,10 +264,10 @@ func (d Draws) Most(n int) int {
 // is hit by a draw with probability |q_i|/norm, norm being its largest size, and
 // becomes norm·sign(q_i)·hits/Draws. The mean over draws is q. Features that no
 // draw hits are zero, and need not be read of the keys.
-type Features struct {
-	Draw  Draw   // Seed, Request and Layer; the rest is filled in for each row and head
-	Of    Tensor // i32 [slots]: the Request of each slot; absent is that of Draw for all
-	Draws int    // at least 1
+type QueryFeatures struct {
+	Draw     Draw   // Seed, Request and Layer; the rest is filled in for each row and head
+	Requests Tensor // i32 [slots]: the Request of each slot; absent is that of Draw for all
+	Draws    int    // at least 1
 	// Strata counts a hit where (t + u)/Draws is below the probability, t being
 	// the number of the draw; otherwise where u is.
 	Strata bool

@@ -6,23 +6,23 @@ import "math"
 // and head, and each position, part of a page or block. Rule says how. A row of scores
 // stops at the row's own position: what follows is undefined.
 type Score struct {
-	Rule ScoreRule
-	Dst  Tensor // f32 [rows, heads, width], or as the rule says
-	Q    Tensor // f32 [rows, heads, dim], or as the rule says
-	Keys Tensor // what [Summarize] keeps of keys; absent for rules that read the cache
-	KV   KV
-	Plan Plan // whose Span, and parts, are scored
-	Part Part // ExactScores: of Plan
+	Rule   ScoreRule
+	Dst    Tensor // f32 [rows, heads, width], or as the rule says
+	Q      Tensor // f32 [rows, heads, dim], or as the rule says
+	Keys   Tensor // what [Summarize] keeps of keys; absent for rules that read the cache
+	KV     KV
+	Plan   Plan   // whose Span, and parts, are scored
+	Region Region // ExactScores: of Plan
 
-	Channels  Channels // ChannelScores
-	Net       Net      // SignScores: has a set for each head
-	Rows      int      // SketchScores: newest rows of each slot
-	Compare   Compare  // SketchScores
-	Diagonals Tensor   // VerticalSlash: f32 [heads, width]
-	First     First    // VerticalSlash
-	Columns   Tensor   // PooledAgreement: f32 [heads, width]
-	Block     int      // PooledAgreement: positions of a block
-	Near      float64  // PooledAgreement
+	Channels      Channels      // ChannelScores
+	Net           Net           // SignScores: has a set for each head
+	Rows          int           // SketchScores: newest rows of each slot
+	Product       SketchProduct // SketchScores
+	Diagonals     Tensor        // VerticalSlash: f32 [heads, width]
+	Forced        Forced        // VerticalSlash
+	Columns       Tensor        // PooledAgreement: f32 [heads, width]
+	Block         int           // PooledAgreement: positions of a block
+	MaxDivergence float64       // PooledAgreement
 }
 
 // ScoreRule is how a [Score] is made.
@@ -53,10 +53,10 @@ const (
 	// diagonals (MInference, FlexPrefill); a score that is NaN counts nothing. The first ones
 	// are +Inf. One slot, whose newest rows Q is of. Dst, Diagonals f32 [heads, width].
 	VerticalSlash
-	// EdgeMax is the largest q·k/√dim of each row over the sinks and the recent window of
+	// AnchorMax is the largest q·k/√dim of each row over the sinks and the recent window of
 	// the plan, inside its span; -Inf where there is none, and NaN counts as that
 	// (AnchorAttention). Dst f32 [rows, heads].
-	EdgeMax
+	AnchorMax
 	// PooledAgreement is 1 for a head whose means tell what columns do, otherwise 0: whether
 	// the root of the Jensen-Shannon divergence (natural logarithm) of
 	// softmax(q·mean k/√dim) over all blocks and of the sums of columns in blocks, scaled to
@@ -72,7 +72,7 @@ const (
 var scoreOps = [numScoreRules]string{
 	ExactScores: "Score(ExactScores)", BoundScores: "Score(BoundScores)", ChannelScores: "Score(ChannelScores)",
 	SignScores: "Score(SignScores)", SketchScores: "Score(SketchScores)", VerticalSlash: "Score(VerticalSlash)",
-	EdgeMax: "Score(EdgeMax)", PooledAgreement: "Score(PooledAgreement)",
+	AnchorMax: "Score(AnchorMax)", PooledAgreement: "Score(PooledAgreement)",
 	GroupMax: "Score(GroupMax)",
 }
 
@@ -108,7 +108,7 @@ func (c *Score) Check() {
 		checkOneSlot(op, c.KV)
 		CheckShape(op, "columns", c.Dst, F32, heads, -1)
 		CheckShape(op, "diagonals", c.Diagonals, F32, heads, c.Dst.Dim(1))
-	case EdgeMax:
+	case AnchorMax:
 		CheckShape(op, "dst", c.Dst, F32, rows, heads)
 		checkMiddle(op, &c.Plan)
 	case PooledAgreement:
@@ -141,8 +141,8 @@ func (c *Score) checkSketches(op string) {
 	CheckKV(op, c.KV)
 	CheckShape(op, "q", c.Q, F32, c.KV.K.Dim(0), -1, -1)
 	CheckLike(op, "keys", c.Keys, c.Q)
-	if !c.Compare.Own.Absent() {
-		CheckLike(op, "own", c.Compare.Own, c.Q)
+	if !c.Product.Own.Absent() {
+		CheckLike(op, "own", c.Product.Own, c.Q)
 	}
 	checkPairs(op, c.Dst, c.KV)
 }
@@ -181,11 +181,11 @@ func (c *Score) Access(a *Access) {
 	case SignScores:
 		c.Net.access(a)
 	case SketchScores:
-		a.Read(c.Compare.Own)
+		a.Read(c.Product.Own)
 	case VerticalSlash:
 		a.Read(c.KV.K)
 		a.Write(c.Diagonals)
-	case EdgeMax:
+	case AnchorMax:
 		a.Read(c.KV.K)
 	case PooledAgreement:
 		a.Read(c.Columns)
@@ -231,9 +231,9 @@ func (c *Score) Cost(s Stored) Cost {
 	case VerticalSlash:
 		keys(s.reads(&Plan{}, c.KV, rows, int(heads)))
 		cost.Bytes += 8 * heads * s.past(c.KV, 1)
-	case EdgeMax:
+	case AnchorMax:
 		ends := c.Plan
-		ends.Middle, ends.List = None, List{}
+		ends.Selected, ends.List = None, List{}
 		keys(s.reads(&ends, c.KV, rows, int(heads)))
 		cost.Bytes += int64(c.Dst.Size())
 	case PooledAgreement:
@@ -247,10 +247,10 @@ func (c *Score) Cost(s Stored) Cost {
 // part is what exact scores read.
 func (s Stored) part(c *Score) reads {
 	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
-	switch c.Part {
+	switch c.Region {
 	case Planned:
 		return s.reads(&c.Plan, c.KV, rows, heads)
-	case Middles:
+	case SelectedRegion:
 		return s.middle(&c.Plan, c.KV, rows, heads)
 	}
 	return s.reads(&Plan{Span: c.Plan.Span}, c.KV, rows, heads)
@@ -273,32 +273,32 @@ func (a Amount) Of(n int) int {
 }
 
 // Part says which of the visible positions are scored.
-type Part uint8
+type Region uint8
 
 // The parts of what the plan's span lets a row see.
 const (
-	Visible Part = iota // everything
-	Middles             // what is neither in the plan's sinks nor in its recent window
-	Planned             // what the plan reads
+	Visible        Region = iota // everything
+	SelectedRegion               // what is neither in the plan's sinks nor in its recent window
+	Planned                      // what the plan reads
 )
 
 // First is how many columns, and how many diagonals, come before all others
 // whatever their sum is: the first ones.
-type First struct{ Columns, Diagonals int }
+type Forced struct{ Columns, Diagonals int }
 
 // Form says what is made of the products of two blocks.
-type Form uint8
+type ProductForm uint8
 
 // The forms.
 const (
-	Raw     Form = iota // the product
-	Relu                // the product where it is positive, otherwise 0
-	Softmax             // its share of exp(product) in the row
+	Raw     ProductForm = iota // the product
+	Relu                       // the product where it is positive, otherwise 0
+	Softmax                    // its share of exp(product) in the row
 )
 
 // Compare says how the products of blocks are stored.
-type Compare struct {
-	Form Form
+type SketchProduct struct {
+	Form ProductForm
 	Log  bool // as ln|x|, -Inf for 0; otherwise as x
 	// Own, when present, are the sketches that stand in for q where a block
 	// meets itself. f32 [pages, heads, width]

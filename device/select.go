@@ -13,18 +13,18 @@ type Select struct {
 	Plan   Plan // between whose sinks and recent window positions are listed
 	Rows   int  // newest rows of each slot: TopBlocks, ExpandLines
 
-	K     Amount  // TopK: of the row's position plus one
-	Mass  float64 // TopP: share of the row's softmax
-	Pick  Pick    // TopBlocks
-	Parts Parts   // TopParts
-	Keep  Keep    // HeavyHitters
-	Near  Near    // WithinMargin
-	Cover Cover   // TopLines
-	Agree Tensor  // TopLines: i32 [heads]; a head where it is not 0 takes the fewest
-	Hash  Hash    // Collisions
+	K         Amount           // TopK: of the row's position plus one
+	Mass      float64          // TopP: share of the row's softmax
+	Blocks    BlockBudget      // TopBlocks
+	SubPages  SubPages         // TopParts
+	Eviction  Eviction         // HeavyHitters
+	Margin    Margin           // WithinMargin
+	Budget    CumulativeBudget // TopLines
+	Agreement Tensor           // TopLines: i32 [heads]; a head where it is not 0 takes the fewest
+	Hash      Hash             // Collisions
 
-	Columns, Diagonals List  // ExpandLines, ExpandBlocks: of one group
-	Means              Means // ExpandBlocks
+	Columns, Diagonals List     // ExpandLines, ExpandBlocks: of one group
+	Pooled             PooledQK // ExpandBlocks
 }
 
 // SelectRule is what a [Select] chooses.
@@ -56,13 +56,13 @@ const (
 	HeavyHitters
 	// WithinMargin lists for each group of List.Group positions and each head the positions
 	// of the plan's middle, as the group's first row of the call has it, with top - q·k/√dim
-	// <= Near.Gap for the q and top of one of the group's blocks at least; a NaN is not near
-	// (AnchorAttention). Weights, where the list has them, are 1 but for those of Near.Twice.
-	// List.Group is a multiple of Near.Block; List is not Plan.List. Q f32 [blocks, heads,
+	// <= Margin.Below for the q and top of one of the group's blocks at least; a NaN is not near
+	// (AnchorAttention). Weights, where the list has them, are 1 but for those of Margin.Twice.
+	// List.Group is a multiple of Margin.Block; List is not Plan.List. Q f32 [blocks, heads,
 	// dim] and Scores f32 [blocks, heads], the top, as MeanRows makes them.
 	WithinMargin
 	// Collisions lists for each row and head the positions of the plan's middle that collide
-	// with the query in Hash.Least tables, with weight 1/(chance + 1e-4): the sum of their
+	// with the query in Hash.MinCollisions tables, with weight 1/(chance + 1e-4): the sum of their
 	// weighted exponentials is that of the middle in the mean over planes, but for the 1e-4
 	// (MagicPIG). A vector of length zero has cosine 0 with any, and a key that is not finite
 	// is never listed. One row for each slot; List has weights.
@@ -77,10 +77,10 @@ const (
 	ExpandLines
 	// ExpandBlocks lists for each block of rows i and head the pages of block i, of the blocks
 	// of columns, and of the blocks i-o for the blocks of diagonals o (FlexPrefill). Where
-	// Means.Agree is not 0 it adds what means choose: the blocks with the largest
+	// Pooled.Agreement is not 0 it adds what means choose: the blocks with the largest
 	// softmax(mean q·mean k/√dim) over the blocks up to i, of all blocks of rows together, the
 	// best first, ties to the lowest rows, then to the lowest block, as long as they sum to at
-	// most Means.Share times the blocks of rows, with [Slack]. List.Group is Means.Block, a
+	// most Pooled.Mass times the blocks of rows, with [Slack]. List.Group is Pooled.Block, a
 	// multiple of PageLen. One slot.
 	ExpandBlocks
 	numSelectRules
@@ -113,7 +113,7 @@ func (c *Select) Check() {
 	case HeavyHitters:
 		slots, kvHeads := c.KV.Len.Dim(0), c.KV.K.Dim(1)
 		CheckShape(op, "scores", c.Scores, F32, slots, kvHeads, -1)
-		CheckShape(op, "since", c.Keep.Since, I32, slots, 1)
+		CheckShape(op, "since", c.Eviction.Since, I32, slots, 1)
 		checkList(op, "list", &c.List, slots, kvHeads)
 	case WithinMargin:
 		c.checkMargin(op)
@@ -137,10 +137,10 @@ func (c *Select) checkBlocks(op string) {
 }
 
 func (c *Select) checkParts(op string) {
-	checkParts(op, c.Parts.Parts)
+	checkParts(op, c.SubPages.PerPage)
 	CheckShape(op, "scores", c.Scores, F32, -1, -1, -1)
 	checkOneRow(op, c.Scores.Dim(0), c.KV)
-	checkWidth(op, c.Scores, c.KV, c.Parts.Parts)
+	checkWidth(op, c.Scores, c.KV, c.SubPages.PerPage)
 	checkList(op, "list", &c.List, -1, c.Scores.Dim(1))
 	if c.List.Index.Dim(0) < c.Scores.Dim(0) {
 		Check(false, op, "a list of %d groups, want one for each of %d rows", c.List.Index.Dim(0), c.Scores.Dim(0))
@@ -150,10 +150,10 @@ func (c *Select) checkParts(op string) {
 func (c *Select) checkLines(op string) {
 	checkOneSlot(op, c.KV)
 	CheckShape(op, "lines", c.Scores, F32, -1, -1)
-	CheckShape(op, "agree", c.Agree, I32, c.Scores.Dim(0))
+	CheckShape(op, "agree", c.Agreement, I32, c.Scores.Dim(0))
 	checkList(op, "list", &c.List, 1, c.Scores.Dim(0))
-	if c.Cover.Block < 1 || math.IsNaN(c.Cover.Share) {
-		Check(false, op, "blocks of %d and a share of %v, want at least 1 and a number", c.Cover.Block, c.Cover.Share)
+	if c.Budget.Block < 1 || math.IsNaN(c.Budget.Mass) {
+		Check(false, op, "blocks of %d and a share of %v, want at least 1 and a number", c.Budget.Block, c.Budget.Mass)
 	}
 }
 
@@ -163,7 +163,7 @@ func (c *Select) checkMargin(op string) {
 	CheckShape(op, "top", c.Scores, F32, c.Q.Dim(0), heads)
 	checkList(op, "list", &c.List, -1, heads)
 	checkMiddle(op, &c.Plan)
-	n := &c.Near
+	n := &c.Margin
 	if !c.List.Weight.Absent() || n.Twice > 0 {
 		checkWeighted(op, &c.List, c.List.Index.Dim(0), heads)
 	}
@@ -187,10 +187,10 @@ func (c *Select) checkExpand(op string) {
 		}
 		return
 	}
-	m := &c.Means
+	m := &c.Pooled
 	checkBlock(op, m.Block)
 	CheckShape(op, "mean queries", m.Queries, F32, -1, heads, c.KV.K.Dim(3))
-	CheckShape(op, "agree", m.Agree, I32, heads)
+	CheckShape(op, "agree", m.Agreement, I32, heads)
 	CheckShape(op, "mean keys", m.Keys, F32, -1, c.KV.K.Dim(1), c.KV.K.Dim(3))
 	if m.Block%PageLen != 0 || c.List.Group != m.Block || m.Rows < 1 {
 		Check(false, op, "%d rows, blocks of %d and groups of %d, want at least one row and both the same multiple of %d", m.Rows, m.Block, c.List.Group, PageLen)
@@ -203,9 +203,9 @@ func (c *Select) Access(a *Access) {
 	c.List.write(a)
 	switch c.Rule {
 	case TopLines:
-		a.Read(c.Agree)
+		a.Read(c.Agreement)
 	case HeavyHitters:
-		a.Read(c.Keep.Since)
+		a.Read(c.Eviction.Since)
 		a.Write(c.Scores)
 	case WithinMargin:
 		a.Read(c.KV.K)
@@ -213,7 +213,7 @@ func (c *Select) Access(a *Access) {
 		a.Read(c.KV.K, c.Hash.Planes)
 		c.Hash.access(a)
 	case ExpandBlocks:
-		a.Read(c.Means.Queries, c.Means.Keys, c.Means.Agree)
+		a.Read(c.Pooled.Queries, c.Pooled.Keys, c.Pooled.Agreement)
 		fallthrough
 	case ExpandLines:
 		c.Columns.read(a)
@@ -235,7 +235,7 @@ func (c *Select) Cost(s Stored) Cost {
 		}
 		cost.Bytes += size * s.blocks(c.KV, c.Rows, PageLen).pairs
 	case TopParts:
-		cost.Bytes += 4 * int64(c.Scores.Dim(1)) * s.blocks(c.KV, 1, PageLen/c.Parts.Parts).stored
+		cost.Bytes += 4 * int64(c.Scores.Dim(1)) * s.blocks(c.KV, 1, PageLen/c.SubPages.PerPage).stored
 	case TopLines, HeavyHitters:
 		cost.Bytes += 4 * int64(c.List.Index.Dim(1)) * s.past(c.KV, c.KV.Len.Dim(0))
 	case WithinMargin:
@@ -265,16 +265,16 @@ func (c *Select) listedRows() int {
 	case TopBlocks, ExpandLines:
 		return slots * max(c.Rows, 1)
 	case ExpandBlocks:
-		return c.Means.Rows
+		return c.Pooled.Rows
 	case WithinMargin:
-		return slots * c.Near.Rows
+		return slots * c.Margin.Rows
 	}
 	return slots
 }
 
 // Pick says how many blocks a row of blocks reads. A block always reads itself,
 // and every block it sees when it sees no more than two or than it may read.
-type Pick struct {
+type BlockBudget struct {
 	Count int     // blocks; 0: by Share
 	Share float64 // of the blocks that it sees, rounded up; at least 2
 	Free  bool    // block 0 has to compete; otherwise it is always read, and counts
@@ -283,7 +283,7 @@ type Pick struct {
 
 // Of is the number of blocks read of n. A computed real is rounded up with a
 // guard of 1e-9, so that a share of 0.2 of 10 is 2.
-func (p Pick) Of(n int) int {
+func (p BlockBudget) Of(n int) int {
 	k := p.Count
 	if k == 0 {
 		k = max(2, int(math.Ceil(p.Share*float64(n)-1e-9)))
@@ -296,48 +296,48 @@ func (p Pick) Of(n int) int {
 
 // Parts says how many parts of a row's past are read. A part is a run of
 // positions: a page, or the page cut into parts of equal length.
-type Parts struct {
-	Parts int    // of a page, a divisor of PageLen
-	Keep  Amount // positions, of the row's position plus one; whole parts of them are read
-	Least int    // parts that are read at least
-	Span  Span   // of the row: what it cannot see is not listed, and parts without anything else do not count
+type SubPages struct {
+	PerPage int    // of a page, a divisor of PageLen
+	Budget  Amount // positions, of the row's position plus one; whole parts of them are read
+	Min     int    // parts that are read at least
+	Span    Span   // of the row: what it cannot see is not listed, and parts without anything else do not count
 }
 
 // Of is the number of parts of len positions that a row at p reads: all when as
 // many positions are kept as there are.
-func (t Parts) Of(p, len int) int {
-	keep := t.Keep.Of(p + 1)
+func (t SubPages) Of(p, len int) int {
+	keep := t.Budget.Of(p + 1)
 	if keep > p {
 		return p/len + 1
 	}
-	return max(t.Least, 1, keep/len)
+	return max(t.Min, 1, keep/len)
 }
 
 // Keep says which positions stay when what is read least is evicted for good. A
 // share is of Since, or, where that is 0, of the positions stored before the row.
-type Keep struct {
-	Best   Amount // those with the largest sums
-	Newest Amount // and the newest besides, whatever their sums
-	Since  Tensor // i32 [slots, 1]: the length that shares are of
+type Eviction struct {
+	HeavyHitters Amount // those with the largest sums
+	Recent       Amount // and the newest besides, whatever their sums
+	Since        Tensor // i32 [slots, 1]: the length that shares are of
 }
 
 // Of is how many of the n positions before a row stay by their sums, and how
 // many because they are new.
-func (k Keep) Of(n, since int) (best, newest int) {
+func (k Eviction) Of(n, since int) (best, newest int) {
 	if since == 0 {
 		since = n
 	}
-	return min(k.Best.Of(since), n), min(k.Newest.Of(since), n)
+	return min(k.HeavyHitters.Of(since), n), min(k.Recent.Of(since), n)
 }
 
 // Near says which positions score almost as much as the largest that rows read. A
 // block of rows is the rows of the call whose positions lie between two multiples of
 // a number of positions. Blocks are numbered as the groups of a [List] are: from the one
 // of the call's first row, or by slot with several slots.
-type Near struct {
+type Margin struct {
 	Rows  int     // rows of the call, of each slot
 	Block int     // positions whose rows are averaged
-	Gap   float32 // how far below the mean largest score a position's may lie
+	Below float32 // how far below the mean largest score a position's may lie
 	// Twice, when above 0, lists the positions before it whatever they score, and
 	// those of them that are near with weight 2.
 	Twice int
@@ -352,21 +352,21 @@ func BlocksOf(first, rows, block int) int {
 }
 
 // Cover says how many blocks of lines are taken.
-type Cover struct {
+type CumulativeBudget struct {
 	Block int     // lines of a block, counted from 0
-	Share float64 // as many as single lines, the best first, sum to this share of all need
-	Least int     // blocks that are taken at least
-	Most  int     // blocks that are taken at most; 0 is all
+	Mass  float64 // as many as single lines, the best first, sum to this share of all need
+	Min   int     // blocks that are taken at least
+	Max   int     // blocks that are taken at most; 0 is all
 }
 
 // Of is the number of blocks that stand for n lines of a row of width lines.
-func (c Cover) Of(n, width int) int {
+func (c CumulativeBudget) Of(n, width int) int {
 	blocks := (width + c.Block - 1) / c.Block
 	most := blocks
-	if c.Most > 0 {
-		most = min(most, c.Most)
+	if c.Max > 0 {
+		most = min(most, c.Max)
 	}
-	return min(max(n/c.Block+1, c.Least), most)
+	return min(max(n/c.Block+1, c.Min), most)
 }
 
 // Slack is what a sum may exceed a share by, as a factor: sums of whole rows of
@@ -375,14 +375,14 @@ const Slack = 1 + 1e-9
 
 // Means are the mean queries and keys of blocks of Block positions of one slot,
 // as MeanRows and MeanKeys make them.
-type Means struct {
+type PooledQK struct {
 	Block   int
 	Queries Tensor // f32 [blocks of the call's rows, heads, dim]
 	Keys    Tensor // f32 [blocks of the slot, kvheads, dim]
 	Rows    int    // rows of the call
 	// Agree i32 [heads] is 1 for a head whose means tell what columns do, otherwise 0.
-	Agree Tensor
+	Agreement Tensor
 	// Share is how much of a row of what means say is read, on the average of all
 	// rows, where they agree.
-	Share float64
+	Mass float64
 }

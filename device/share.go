@@ -2,16 +2,16 @@ package device
 
 import "math"
 
-// TinyShare is the least sum of softmax weights that a tensor of them holds as it
+// MinMass is the least sum of softmax weights that a tensor of them holds as it
 // is. A smaller one is held as its logarithm to base 2: that is negative and rises with
 // the sum, so that numbers are in the order of sums, and none of them is lost because a
 // key lies far above the others. A sum of 0 is the lowest number.
-const TinyShare = 0x1p-100
+const MinMass = 0x1p-100
 
-// HoldShare is the number that holds a sum of weights.
-func HoldShare(sum float64) float32 {
+// EncodeMass is the number that holds a sum of weights.
+func EncodeMass(sum float64) float32 {
 	switch {
-	case !(sum < TinyShare):
+	case !(sum < MinMass):
 		return float32(sum)
 	case sum > 0:
 		return float32(math.Log2(sum))
@@ -19,8 +19,8 @@ func HoldShare(sum float64) float32 {
 	return -math.MaxFloat32
 }
 
-// ShareOf is the sum of weights that a number holds.
-func ShareOf(held float32) float64 {
+// DecodeMass is the sum of weights that a number holds.
+func DecodeMass(held float32) float64 {
 	if held < 0 {
 		return math.Exp2(float64(held))
 	}

@@ -56,7 +56,7 @@ const (
 	MeanKeys
 	// AttentionMass adds the softmax weights of the rows over what Plan reads, row after row
 	// in the order of positions (H2O): Dst[j] += Σ weight, of all heads of a kv head, as
-	// [HoldShare] holds it. -Inf is a position that was evicted, and stays so; a row's own
+	// [EncodeMass] holds it. -Inf is a position that was evicted, and stays so; a row's own
 	// position is new: its sum is set.
 	// Dst f32 [slots, kvheads, width], X f32 [rows, heads, dim], the queries.
 	AttentionMass

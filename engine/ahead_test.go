@@ -26,7 +26,7 @@ type delivered struct {
 }
 
 // Deliver copies at once: what is queued afterwards may write over src.
-func (d *delivering) Deliver(src ...device.Tensor) device.Delivery {
+func (d *delivering) Deliver(src ...device.Tensor) device.PendingRead {
 	v := &delivered{}
 	for _, t := range src {
 		b := make([]byte, t.Size())

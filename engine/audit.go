@@ -86,12 +86,12 @@ func (a *Audit) Begin(p *sparse.Pass, layer int, _, _ device.Tensor) {
 		a.choose(p)
 	}
 	a.scans = a.scans[:0]
-	if old, ok := p.Ops.(*spy); ok { // of a layer that attended for no row
-		p.Ops = old.Queue
+	if old, ok := p.Queue.(*spy); ok { // of a layer that attended for no row
+		p.Queue = old.Queue
 	}
 	if a.on {
-		a.pass, a.ops = p, p.Ops
-		p.Ops = &spy{Queue: p.Ops, audit: a}
+		a.pass, a.ops = p, p.Queue
+		p.Queue = &spy{Queue: p.Queue, audit: a}
 	}
 }
 
@@ -128,7 +128,7 @@ func (a *Audit) Attended(p *sparse.Pass, layer int, dst, q device.Tensor, plan d
 	}
 	a.scans = slices.DeleteFunc(a.scans, func(s scan) bool { return !s.pass })
 	if last := a.pass; p.Decode || sel.Pos[len(sel.Pos)-1] == last.First+last.Rows()-1 {
-		last.Ops = a.ops
+		last.Queue = a.ops
 	}
 }
 
@@ -145,7 +145,7 @@ func (a *Audit) row(p *sparse.Pass, layer, row int, sel *Selection, dst, q devic
 	}
 	everything := device.Plan{Span: device.Span{Back: a.window}}
 	device.Do(a.ops, device.Attend{Dst: a.dense, Q: q, KV: kv, Plan: everything})
-	device.Do(a.ops, device.Score{Rule: device.ExactScores, Dst: a.scores, Q: q, KV: kv, Plan: everything, Part: device.Visible})
+	device.Do(a.ops, device.Score{Rule: device.ExactScores, Dst: a.scores, Q: q, KV: kv, Plan: everything, Region: device.Visible})
 	r := auditRow{
 		pos: pos, got: make([]float32, dst.Len()), want: make([]float32, dst.Len()),
 		scores: make([]float32, a.scores.Len()), width: s.MaxLen, dim: s.HeadDim,

@@ -12,10 +12,10 @@ import (
 func TestUndecided(t *testing.T) {
 	at := rowOf{layer: 2, pos: 40, head: 1}
 	list := func(index ...int32) selected {
-		return selected{plan: device.Plan{Middle: device.Tokens}, index: index}
+		return selected{plan: device.Plan{Selected: device.Tokens}, index: index}
 	}
 	weighted := func(w float32) selected {
-		return selected{plan: device.Plan{Middle: device.Tokens}, index: []int32{7}, weight: []float32{w}}
+		return selected{plan: device.Plan{Selected: device.Tokens}, index: []int32{7}, weight: []float32{w}}
 	}
 	one := func(s selected) map[rowOf]selected { return map[rowOf]selected{at: s} }
 	for _, c := range []struct {
@@ -32,7 +32,7 @@ func TestUndecided(t *testing.T) {
 		{"about the weight", weighted(2.01), []selected{weighted(2)}, 0, 0},
 		{"another weight", weighted(2.1), []selected{weighted(2)}, 0, 1},
 		{"a weight that is open", weighted(2.1), []selected{weighted(2), weighted(2.1)}, 1, 0},
-		{"another plan", list(1), []selected{{plan: device.Plan{Middle: device.Blocks}, index: []int32{1}}}, 0, 1},
+		{"another plan", list(1), []selected{{plan: device.Plan{Selected: device.Blocks}, index: []int32{1}}}, 0, 1},
 	} {
 		var all []map[rowOf]selected
 		for _, r := range c.readings {

@@ -153,7 +153,7 @@ func (g *generation) run(ctx context.Context) error {
 // will follow it and can be taken back.
 func (g *generation) ahead() bool {
 	r := g.seq.runner
-	_, ok := r.dev.(device.Deliverer)
+	_, ok := r.dev.(device.AsyncReader)
 	return ok && r.policy.Stateless() && len(g.res.Tokens)+1 != g.opts.MaxTokens && r.queue([]*Sequence{g.seq}, true) == nil
 }
 

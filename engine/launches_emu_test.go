@@ -345,7 +345,7 @@ func (l *launcher) prompt(s *kvcache.Seq, length int) error {
 // capture is layers as a graph.
 func (l *launcher) capture(pass sparse.Pass) error {
 	g, err := l.dev.Capture(func(ops device.Queue) {
-		pass.Ops = ops
+		pass.Queue = ops
 		l.layers(&pass)
 	})
 	if err != nil {

@@ -228,8 +228,8 @@ func (p *passes) chunk(s *kvcache.Seq, ids []int32, prompt int) (sparse.Pass, er
 		p.prefill[l] = p.cache.Slot(l, s.Slot())
 	}
 	return sparse.Pass{
-		Ops: p.dev.Queue(), IDs: p.ids.Rows(0, n), Pos: p.pos.Rows(0, n), End: p.end.Rows(0, n), Cache: p.prefill,
-		Of: p.requests.Rows(s.Slot(), s.Slot()+1), Slot: s.Slot(), First: first, Prompt: prompt,
+		Queue: p.dev.Queue(), IDs: p.ids.Rows(0, n), Pos: p.pos.Rows(0, n), End: p.end.Rows(0, n), Cache: p.prefill,
+		Requests: p.requests.Rows(s.Slot(), s.Slot()+1), Slot: s.Slot(), First: first, Prompt: prompt,
 	}, nil
 }
 
@@ -273,8 +273,8 @@ func (p *passes) step(n int, seq func(i int) (s *kvcache.Seq, id int32)) (sparse
 		p.decode[l] = p.cache.Slots(l, rows)
 	}
 	return sparse.Pass{
-		Ops: p.dev.Queue(), IDs: p.ids.Rows(0, rows), Pos: p.pos.Rows(0, rows), End: p.end.Rows(0, rows),
-		Of: p.requests.Rows(0, rows), Cache: p.decode, Decode: true,
+		Queue: p.dev.Queue(), IDs: p.ids.Rows(0, rows), Pos: p.pos.Rows(0, rows), End: p.end.Rows(0, rows),
+		Requests: p.requests.Rows(0, rows), Cache: p.decode, Decode: true,
 	}, nil
 }
 

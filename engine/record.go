@@ -189,7 +189,7 @@ func compareSelections(got map[rowOf]selected, readings []map[rowOf]selected) Co
 			continue
 		}
 		c.Rows++
-		if g.plan.Middle != device.Blocks && g.plan.Middle != device.Tokens {
+		if g.plan.Selected != device.Blocks && g.plan.Selected != device.Tokens {
 			if g.plan.Dense() {
 				c.Dense++
 			}
@@ -372,7 +372,7 @@ func (r *rereading) run() error {
 		if err != nil {
 			return err
 		}
-		p.Ops = planner{p.Ops}
+		p.Queue = planner{p.Queue}
 		for j, layer := range r.rec.conf.Layers {
 			r.layer(&p, layer, c.q[j], c.k[j], uint64(i*len(r.rec.conf.Layers)+j))
 		}

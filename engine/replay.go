@@ -296,7 +296,7 @@ func (r *Replay) StepReplayed(active ...*ReplaySequence) error {
 	if *g == nil {
 		r.policy.Trace = nil
 		*g, err = r.dev.Capture(func(ops device.Queue) {
-			p.Ops = ops
+			p.Queue = ops
 			r.stepLayers(&p)
 		})
 		if err != nil {

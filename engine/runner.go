@@ -44,7 +44,7 @@ type Config struct {
 	RepeatLastN int
 
 	// Also is more attention systems for decode steps, which read prompts as Attn
-	// does; see [Runner.Turn].
+	// does; see [Runner.SetDecodePolicy].
 	Also []*sparse.Spec
 }
 
@@ -73,20 +73,20 @@ type Runner struct {
 	pieces  func() pieceDecoder
 
 	// Buffers of a pass, refilled between passes.
-	next    device.Tensor     // i32 [slots]: the first ids of a decode pass
-	logit   device.Tensor     // f32 [1, 1]: of what was chosen last
-	history device.Tensor     // i32 [slots, newest tokens that penalties may look at]
-	newest  []int32           // of a sequence, as a row of history
-	how     []device.Sampling // of a call of Sample
-	logits  device.Tensor     // f32 [max(slots, logitRows), vocab]
-	scratch *model.Scratch
-	turn    int
-	free    func() error
-	eager   bool
-	calls   *CallTrace      // nil: nobody notes calls
-	units   *UnitTrace      // nil: nobody times units
-	graphs  [][]decodeGraph // of decode passes, by turn and graphOf, on a device that replays them
-	queued  []queuedStep    // since the last Wait
+	next     device.Tensor     // i32 [slots]: the first ids of a decode pass
+	logit    device.Tensor     // f32 [1, 1]: of what was chosen last
+	history  device.Tensor     // i32 [slots, newest tokens that penalties may look at]
+	newest   []int32           // of a sequence, as a row of history
+	how      []device.Sampling // of a call of Sample
+	logits   device.Tensor     // f32 [max(slots, logitRows), vocab]
+	scratch  *model.Scratch
+	decoding int
+	free     func() error
+	eager    bool
+	calls    *CallTrace      // nil: nobody notes calls
+	units    *UnitTrace      // nil: nobody times units
+	graphs   [][]decodeGraph // of decode passes, by turn and graphOf, on a device that replays them
+	queued   []queuedStep    // since the last Wait
 }
 
 // queuedStep is a step of a sequence.
@@ -220,9 +220,9 @@ func (r *Runner) Open() (*Sequence, error) {
 // Turn makes the attention of decode steps that of [Config.Attn], 0, or of
 // [Config.Also], from 1 on. A sequence takes its steps under one of them: to answer
 // a prompt under several, fork it after the prompt for each.
-func (r *Runner) Turn(i int) {
-	r.policy.Turn(i)
-	r.turn = i
+func (r *Runner) SetDecodePolicy(i int) {
+	r.policy.SetDecodePolicy(i)
+	r.decoding = i
 }
 
 // chunk runs one prefill pass over ids, which follow the sequence's tokens and
@@ -341,7 +341,7 @@ func (r *Runner) Replays() bool { return r.replays }
 // the first time that a pass has this number of rows, and again for long pasts.
 func (r *Runner) decode(p *sparse.Pass) error {
 	run := func(ops device.Queue) {
-		p.Ops = ops
+		p.Queue = ops
 		x, _ := r.model.Forward(p, r.policy, r.scratch)
 		r.calls.at(-1)
 		r.model.Logits(ops, r.logits.Rows(0, p.Rows()), x)
@@ -355,13 +355,13 @@ func (r *Runner) decode(p *sparse.Pass) error {
 		p.Layer = func(l int) bool { r.calls.at(l); return true }
 	}
 	if r.eager || !r.replays || len(r.tracers) > 1 || r.policy.Trace != nil && watch == nil || r.calls != nil || r.units.eager() {
-		run(p.Ops)
+		run(p.Queue)
 		return nil
 	}
 	if r.units != nil {
 		return r.units.replay(run)
 	}
-	graphs := &r.graphs[r.turn]
+	graphs := &r.graphs[r.decoding]
 	n := graphOf(p)
 	for len(*graphs) <= n {
 		*graphs = append(*graphs, decodeGraph{})

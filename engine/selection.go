@@ -77,11 +77,11 @@ func (s *Selection) weightOf(p, j int, index []int32, weights []float32) float32
 	if !plan.Span.Sees(p, j) {
 		return 0
 	}
-	if plan.Middle == device.All || j < plan.Sink || j >= recentFrom(plan, p) {
+	if plan.Selected == device.All || j < plan.Sink || j >= recentFrom(plan, p) {
 		return 1
 	}
 	entry := int32(j)
-	switch plan.Middle {
+	switch plan.Selected {
 	case device.Blocks:
 		entry = int32(j / device.PageLen)
 	case device.None:
@@ -129,7 +129,7 @@ func (*selectionTracer) Attended(*sparse.Pass, int, device.Tensor, device.Tensor
 // sticks to the device and is reported by its next Sync.
 func readSelection(dev device.Device, kv device.KV, rows int, plan device.Plan) Selection {
 	s := Selection{plan: plan, Pos: rowPositions(dev, kv, rows), apart: kv.Len.Dim(0) > 1}
-	if plan.Middle != device.Blocks && plan.Middle != device.Tokens {
+	if plan.Selected != device.Blocks && plan.Selected != device.Tokens {
 		return s
 	}
 	l := plan.List

@@ -168,7 +168,7 @@ func (r *Runner) checkSampling(o *device.Sampling) error {
 type choice struct {
 	*Sequence
 	pos      int // that it follows
-	delivery device.Delivery
+	delivery device.PendingRead
 }
 
 // choose queues the choice of a token, and of what the device needs for it.
@@ -187,8 +187,8 @@ func (s *Sequence) chooseAt(o device.Sampling, row int) choice {
 	device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: r.history.Rows(slot, slot+1), Pos: r.pos.Rows(row, row+1), Samplings: r.how})
 	device.Do(ops, device.Gather{Dst: r.logit, Src: logits.Reshape(r.model.Vocab, 1), Rows: next})
 	c := choice{Sequence: s, pos: s.Len() - 1}
-	if d, ok := r.dev.(device.Deliverer); ok {
-		c.delivery = d.Deliver(next, r.logit)
+	if d, ok := r.dev.(device.AsyncReader); ok {
+		c.delivery = d.ReadAsync(next, r.logit)
 	}
 	return c
 }

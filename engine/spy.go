@@ -32,8 +32,8 @@ var notes = map[string]func(s *spy, c device.Call){
 	"Score(ExactScores)": func(s *spy, call device.Call) {
 		c := call.(*device.Score)
 		p := c.Plan
-		if c.Part != device.Planned {
-			// What Middles leaves out, sinks and recent window, is read anyway.
+		if c.Region != device.Planned {
+			// What SelectedRegion leaves out, sinks and recent window, is read anyway.
 			p = device.Plan{Span: p.Span}
 		}
 		s.note(c.Q, c.KV, p, nil)
@@ -48,7 +48,7 @@ var notes = map[string]func(s *spy, c device.Call){
 	// The keys of the middle are read once for all rows of the groups.
 	"Select(WithinMargin)": func(s *spy, call device.Call) {
 		c := call.(*device.Select)
-		s.add(scan{}, c.Q.Dim(1), c.KV, c.Near.Rows*c.KV.Len.Dim(0), device.Plan{Span: c.Plan.Span})
+		s.add(scan{}, c.Q.Dim(1), c.KV, c.Margin.Rows*c.KV.Len.Dim(0), device.Plan{Span: c.Plan.Span})
 	},
 	"Sample(ValueSample)": func(s *spy, call device.Call) {
 		c := call.(*device.Sample)
@@ -68,8 +68,8 @@ var notes = map[string]func(s *spy, c device.Call){
 func (s *spy) reuseSelection(call device.Call) {
 	c := call.(*device.ReuseSelection)
 	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
-	found := make([]int32, c.Memo.Found.Len())
-	_ = read(s.audit.dev, found, c.Memo.Found) // a failure sticks to the device
+	found := make([]int32, c.Cache.Found.Len())
+	_ = read(s.audit.dev, found, c.Cache.Found) // a failure sticks to the device
 	skip := make([]bool, rows*heads)
 	for i := range skip {
 		row, head, sets := i/heads, i%heads, len(found)/rows

@@ -15,11 +15,11 @@ var readNothing = strings.Fields(`
 	Append Attend Walk
 	Summarize(SumBlocks) Summarize(ProjectMeans) Summarize(ProjectRows) Summarize(KeyBounds)
 	Summarize(KeyChannels) Summarize(KeySigns) Summarize(KeyHashes) Summarize(MeanRows)
-	Score(BoundScores) Score(ChannelScores) Score(SignScores) Score(SketchScores) Score(EdgeMax)
+	Score(BoundScores) Score(ChannelScores) Score(SignScores) Score(SketchScores) Score(AnchorMax)
 	Score(PooledAgreement) Score(GroupMax)
 	Select(TopK) Select(TopP) Select(TopBlocks) Select(TopParts) Select(TopLines) Select(HeavyHitters)
 	Select(Collisions) Select(ExpandLines) Select(ExpandBlocks)
-	Sample(TailSample) Sample(FeatureSample)
+	Sample(ResidualSample) Sample(QueryFeatureSample)
 `)
 
 // TestSpyKnowsEveryCall: a call that reads keys to choose and is not noted would be

@@ -50,7 +50,7 @@ func TestTurns(t *testing.T) {
 		if got := logits(t, e, s); !slices.Equal(got, want[0]) {
 			t.Errorf("%s: the logits of the prompt differ by %g", texts[turn], distance(got, want[0]))
 		}
-		r.Turn(turn)
+		r.SetDecodePolicy(turn)
 		if got := r.Attn(); got != specs[turn].String() {
 			t.Errorf("it is the turn of %s, want %s", got, specs[turn])
 		}

@@ -229,14 +229,14 @@ func TestQuantizedWeightsCountAsIntegers(t *testing.T) {
 func TestFloor(t *testing.T) {
 	w := Work{Bytes: 100, IntOps: 40, FloatOps: 20}
 	for _, tt := range []struct {
-		peaks   device.Peaks
+		peaks   device.Roofline
 		seconds float64
 		limit   string
 	}{
-		{device.Peaks{Read: 10, Int8: 40, Float: 20}, 10, "memory"},
-		{device.Peaks{Read: 100, Int8: 40, Float: 20}, 2, "compute"},
-		{device.Peaks{}, 0, ""},
-		{device.Peaks{Read: 10}, 0, ""},
+		{device.Roofline{Read: 10, Int8: 40, Float: 20}, 10, "memory"},
+		{device.Roofline{Read: 100, Int8: 40, Float: 20}, 2, "compute"},
+		{device.Roofline{}, 0, ""},
+		{device.Roofline{Read: 10}, 0, ""},
 	} {
 		if s, limit := w.Floor(tt.peaks); s != tt.seconds || limit != tt.limit {
 			t.Errorf("%+v: %v %s, want %v %s", tt.peaks, s, limit, tt.seconds, tt.limit)
@@ -269,7 +269,7 @@ func TestMeasureSpeed(t *testing.T) {
 			t.Errorf("progress %d of %d after %d runs", done, total, runs)
 		}
 	}
-	peaks := device.Peaks{Read: 1e9, Int8: 1e9, Float: 1e9}
+	peaks := device.Roofline{Read: 1e9, Int8: 1e9, Float: 1e9}
 	rows, err := MeasureSpeed(t.Context(), sides, e.Model.Vocab, NewBudget(e.File, e.Model.Config, device.F16), peaks, o)
 	if err != nil {
 		t.Fatal(err)
@@ -320,7 +320,7 @@ func TestMeasureSpeedOfSides(t *testing.T) {
 	}
 	sides := []Side{side("dense"), side("streaming(sink=4,window=60)")}
 	o := SpeedOptions{Tasks: Tasks([]int{200}, []int{300}), Steps: 2, Reps: 2, Fill: 65}
-	rows, err := MeasureSpeed(t.Context(), sides, e.Model.Vocab, Budget{}, device.Peaks{}, o)
+	rows, err := MeasureSpeed(t.Context(), sides, e.Model.Vocab, Budget{}, device.Roofline{}, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,12 +14,12 @@ type Machine struct {
 	CPU    string
 	Cores  int
 	Device string
-	device.Peaks
+	device.Roofline
 }
 
 // Describe names the machine and lets dev measure its peaks.
 func Describe(dev device.Device) Machine {
-	return Machine{CPU: cpuName("/proc/cpuinfo"), Cores: runtime.NumCPU(), Device: dev.Info().Name, Peaks: dev.Peaks()}
+	return Machine{CPU: cpuName("/proc/cpuinfo"), Cores: runtime.NumCPU(), Device: dev.Info().Name, Roofline: dev.Roofline()}
 }
 
 // cpuName is the processor's own name, or its architecture where the system

@@ -103,7 +103,7 @@ type Reached struct {
 }
 
 // reached is work that took so long on a device with these peaks.
-func reached(w Work, seconds float64, p device.Peaks) Reached {
+func reached(w Work, seconds float64, p device.Roofline) Reached {
 	r := Reached{Work: w, Seconds: seconds}
 	if seconds <= 0 {
 		return r
@@ -126,7 +126,7 @@ func (r Reached) Rates() (bytes, ops float64) {
 // MeasureSpeed times the tasks in order, each on all sides in turns: one order,
 // then the other. It returns a row for each task and side. When ctx is done it
 // returns the tasks that were finished and the error of ctx.
-func MeasureSpeed(ctx context.Context, sides []Side, vocab int, b Budget, p device.Peaks, o SpeedOptions) ([]Speed, error) {
+func MeasureSpeed(ctx context.Context, sides []Side, vocab int, b Budget, p device.Roofline, o SpeedOptions) ([]Speed, error) {
 	m := &meter{sides: sides, SpeedOptions: o, rng: rand.New(rand.NewPCG(1, 2)), vocab: vocab}
 	defer m.close()
 	var all []Speed
@@ -181,7 +181,7 @@ func (m *meter) task(ctx context.Context, t Task) ([]Speed, error) {
 }
 
 // compare fills in the median and the floor.
-func (s *Speed) compare(b Budget, p device.Peaks, batch int) {
+func (s *Speed) compare(b Budget, p device.Roofline, batch int) {
 	s.TokS = median(s.Runs)
 	share := Everything
 	if s.Read != nil {

@@ -105,7 +105,7 @@ func forceWindow(ctx context.Context, r *engine.Runner, all []Perplexity, ids []
 			}
 			seq = next
 		}
-		r.Turn(i)
+		r.SetDecodePolicy(i)
 		if err := all[i].force(ctx, r, seq, text, first, logits); err != nil {
 			return err
 		}

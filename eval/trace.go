@@ -15,11 +15,11 @@ import (
 // Trace is what a device ran in a decode step, or in the passes of a prompt.
 type Trace struct {
 	Task
-	Side     int           // index
-	Untraced time.Duration // the same as it was measured: the median of its runs
-	Captured bool          // as it was measured, a step was one launch
-	Units    []engine.Unit // in order
-	Peaks    device.Peaks  // that their costs are held against
+	Side     int             // index
+	Untraced time.Duration   // the same as it was measured: the median of its runs
+	Captured bool            // as it was measured, a step was one launch
+	Units    []engine.Unit   // in order
+	Peaks    device.Roofline // that their costs are held against
 }
 
 // Sum is the time of all units.
@@ -88,7 +88,7 @@ const maxTimedTraces = 15
 // call by call, for what they cost, and Reps times, at most 15, to time them, of which the
 // run of middle length is kept. All of these store the same tokens, so that what they choose is the
 // same. The last token before a step is that of a step too.
-func MeasureTrace(ctx context.Context, sides []Side, vocab int, measured []Speed, p device.Peaks, o SpeedOptions) ([]Trace, error) {
+func MeasureTrace(ctx context.Context, sides []Side, vocab int, measured []Speed, p device.Roofline, o SpeedOptions) ([]Trace, error) {
 	m := &meter{sides: sides, SpeedOptions: o, vocab: vocab}
 	defer m.close()
 	var all []Trace

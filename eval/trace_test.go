@@ -19,7 +19,7 @@ func fixedTrace() *Trace {
 	}
 	const ms = time.Millisecond
 	norm, product := engine.TracedCall{Call: &device.RMSNorm{}}, engine.TracedCall{Call: &device.MatMul{}}
-	return &Trace{Peaks: device.Peaks{Read: 1 << 30, Int8: 100e9, Float: 10e9}, Units: []engine.Unit{
+	return &Trace{Peaks: device.Roofline{Read: 1 << 30, Int8: 100e9, Float: 10e9}, Units: []engine.Unit{
 		unit("", 2*ms, ms, device.Cost{Bytes: 1 << 18, Ops: 1e3}, norm),
 		unit("products", 4*ms, 5*ms, device.Cost{Bytes: 2 << 20, Ops: 1e8, Int8: 1e8}, product, product),
 		unit("products", 9*ms, ms, device.Cost{Bytes: 1e3, Ops: 5e6}, product),
@@ -80,7 +80,7 @@ func TestMeasureTrace(t *testing.T) {
 		{Task: Task{Decode, 1}}, {Task: Task{Decode, 70}, Side: 1, TokS: 100},
 	}
 	o := SpeedOptions{Steps: 1, Reps: 2, Batch: 2, Tasks: []Task{{Prefill, engine.ChunkLen + 10}, {Decode, 70}}}
-	traces, err := MeasureTrace(t.Context(), []Side{side, side}, e.Model.Vocab, measured, device.Peaks{}, o)
+	traces, err := MeasureTrace(t.Context(), []Side{side, side}, e.Model.Vocab, measured, device.Roofline{}, o)
 	if err != nil || len(traces) != len(measured) {
 		t.Fatalf("%d traces, %v; want %d", len(traces), err, len(measured))
 	}
@@ -141,7 +141,7 @@ func TestTraceStops(t *testing.T) {
 	for ; ; stopped++ {
 		ctx := &countdown{t.Context(), stopped}
 		o := SpeedOptions{Steps: 1, Reps: 1, Tasks: []Task{measured[1].Task}}
-		_, err := MeasureTrace(ctx, []Side{side}, e.Model.Vocab, measured, device.Peaks{}, o)
+		_, err := MeasureTrace(ctx, []Side{side}, e.Model.Vocab, measured, device.Roofline{}, o)
 		if err == nil {
 			break
 		}

@@ -19,7 +19,7 @@ type Work struct {
 
 // Floor is the least time, in seconds, that hardware with these peaks needs, and
 // whether memory or arithmetic sets it; 0 where the peaks are unknown.
-func (w Work) Floor(p device.Peaks) (seconds float64, limit string) {
+func (w Work) Floor(p device.Roofline) (seconds float64, limit string) {
 	if p.Read <= 0 || p.Int8 <= 0 || p.Float <= 0 {
 		return 0, ""
 	}
@@ -31,7 +31,7 @@ func (w Work) Floor(p device.Peaks) (seconds float64, limit string) {
 }
 
 // Times are the seconds that hardware with these peaks reads and computes for.
-func (w Work) Times(p device.Peaks) (read, compute float64) {
+func (w Work) Times(p device.Roofline) (read, compute float64) {
 	return w.Bytes / p.Read, w.IntOps/p.Int8 + w.FloatOps/p.Float
 }
 

@@ -49,7 +49,7 @@ func (m *Model) NewScratch(dev device.Device, rows int) (*Scratch, error) {
 // the pass was abandoned. [Model.Logits] turns rows of the stream into logits.
 func (m *Model) Forward(p *sparse.Pass, att *sparse.Policy, s *Scratch) (x device.Tensor, ok bool) {
 	x = s.x.Rows(0, p.Rows())
-	device.Do(p.Ops, device.Embed{Dst: x, Table: m.embed, IDs: p.IDs})
+	device.Do(p.Queue, device.Embed{Dst: x, Table: m.embed, IDs: p.IDs})
 	for l := range m.layers {
 		if p.Layer != nil && !p.Layer(l) {
 			return x, false
@@ -64,7 +64,7 @@ func (m *Model) Forward(p *sparse.Pass, att *sparse.Policy, s *Scratch) (x devic
 // attention freezes in this layer keep their x; of them there are only keys and
 // values, as later rows read them.
 func (m *Model) attend(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor, s *Scratch) {
-	ops, w, n := p.Ops, &m.layers[l], p.Rows()
+	ops, w, n := p.Queue, &m.layers[l], p.Rows()
 	norm, q, k, v, a := s.norm.Rows(0, n), s.q.Rows(0, n), s.k.Rows(0, n), s.v.Rows(0, n), s.att.Rows(0, n)
 	frozen := att.Frozen(p, l)
 
@@ -112,7 +112,7 @@ func (m *Model) feed(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor,
 	}
 	for _, r := range frozen.Rows.Around(p.Rows()) {
 		for lo, most := r.Lo, s.gate.Dim(0); lo < r.Hi; lo += most {
-			m.feedTile(p.Ops, l, x.Rows(lo, min(lo+most, r.Hi)), s)
+			m.feedTile(p.Queue, l, x.Rows(lo, min(lo+most, r.Hi)), s)
 		}
 	}
 }

@@ -106,7 +106,7 @@ func (r *trial) pass(first, n int) sparse.Pass {
 	r.dev.Write(r.pos.Rows(0, n), pos)
 	r.dev.Write(r.end.Rows(0, n), end)
 	r.cache.Flush(r.seq)
-	return sparse.Pass{Ops: r.dev.Queue(), IDs: r.ids.Rows(0, n), Pos: r.pos.Rows(0, n), End: r.end.Rows(0, n)}
+	return sparse.Pass{Queue: r.dev.Queue(), IDs: r.ids.Rows(0, n), Pos: r.pos.Rows(0, n), End: r.end.Rows(0, n)}
 }
 
 // forward runs the pass and keeps the stream.

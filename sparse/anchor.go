@@ -46,13 +46,13 @@ type anchorOptions struct {
 	Tail   string  `opt:"tail" oneof:"native dense" doc:"the last group of a prompt, if it is not full: as the others, or dense"`
 }
 
-// mostGroup bounds the rows of a group.
-const mostGroup = 1 << 20
+// maxGroup bounds the rows of a group.
+const maxGroup = 1 << 20
 
 func (o anchorOptions) check() error {
 	err := errors.Join(atLeast("step", o.Step, 1), atLeast("block", o.Block, 1))
-	if err == nil && (o.Step > mostGroup || o.Block > mostGroup || o.Step*o.Block > mostGroup) {
-		err = fmt.Errorf("options step and block: groups of %d·%d rows, want at most %d", o.Step, o.Block, mostGroup)
+	if err == nil && (o.Step > maxGroup || o.Block > maxGroup || o.Step*o.Block > maxGroup) {
+		err = fmt.Errorf("options step and block: groups of %d·%d rows, want at most %d", o.Step, o.Block, maxGroup)
 	}
 	return err
 }
@@ -117,18 +117,18 @@ func (a *anchor) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) 
 	if start-plan.Recent <= plan.Sink {
 		return a.unselected(plan, start)
 	}
-	plan.Middle, plan.List = device.Tokens, a.list
-	edges, near := plan, device.Near{Rows: p.Rows(), Block: a.Block, Gap: float32(a.Theta)}
+	plan.Selected, plan.List = device.Tokens, a.list
+	edges, near := plan, device.Margin{Rows: p.Rows(), Block: a.Block, Below: float32(a.Theta)}
 	if a.Window == "code_v4" {
 		edges.Sink, edges.Recent, near.Twice = a.group(), 0, a.group()
 	}
 	kv, rows := p.KV(layer), p.Rows()
 	blocks := device.BlocksOf(p.First, rows, a.Block)
 	top, meanTop, mean := a.top.Rows(0, rows), a.meanTop.Rows(0, blocks), a.meanRows.Rows(0, blocks)
-	device.Do(p.Ops, device.Score{Rule: device.EdgeMax, Dst: top, Q: q, KV: kv, Plan: edges})
-	device.Do(p.Ops, device.Summarize{Rule: device.MeanRows, Dst: meanTop, X: top, KV: kv, Block: a.Block})
-	device.Do(p.Ops, device.Summarize{Rule: device.MeanRows, Dst: mean, X: q, KV: kv, Block: a.Block})
-	device.Do(p.Ops, device.Select{Rule: device.WithinMargin, List: plan.List, Q: mean, Scores: meanTop, KV: kv, Plan: plan, Near: near})
+	device.Do(p.Queue, device.Score{Rule: device.AnchorMax, Dst: top, Q: q, KV: kv, Plan: edges})
+	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: meanTop, X: top, KV: kv, Block: a.Block})
+	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: mean, X: q, KV: kv, Block: a.Block})
+	device.Do(p.Queue, device.Select{Rule: device.WithinMargin, List: plan.List, Q: mean, Scores: meanTop, KV: kv, Plan: plan, Margin: near})
 	if a.Window == "code_v4" && start > a.group() {
 		plan.Recent = 0
 	}
@@ -138,7 +138,7 @@ func (a *anchor) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) 
 // unselected is what the rows of a group read that has no candidates.
 func (a *anchor) unselected(plan device.Plan, start int) device.Plan {
 	if a.Window == "code_v4" && start > a.group() {
-		plan.Sink, plan.Recent, plan.Middle = a.group(), 0, device.None
+		plan.Sink, plan.Recent, plan.Selected = a.group(), 0, device.None
 		return plan
 	}
 	return device.Plan{Span: plan.Span}

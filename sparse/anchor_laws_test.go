@@ -346,8 +346,8 @@ func TestAnchorGapIsTheMeanOfGaps(t *testing.T) {
 	q := b.tensor(device.F32, x.Q[(n-rows)*lawDim:n*lawDim], rows, 1, lawDim)
 	top, meanTop := b.tensor(device.F32, make([]float32, rows), rows, 1), b.tensor(device.F32, make([]float32, 2), 2, 1)
 	mean := b.tensor(device.F32, make([]float32, 2*lawDim), 2, 1, lawDim)
-	plan := device.Plan{Sink: 8, Recent: 0, Align: rows, Middle: device.Tokens}
-	device.Do(dev.Queue(), device.Score{Rule: device.EdgeMax, Dst: top, Q: q, KV: kv, Plan: plan})
+	plan := device.Plan{Sink: 8, Recent: 0, Align: rows, Selected: device.Tokens}
+	device.Do(dev.Queue(), device.Score{Rule: device.AnchorMax, Dst: top, Q: q, KV: kv, Plan: plan})
 	device.Do(dev.Queue(), device.Summarize{Rule: device.MeanRows, Dst: meanTop, X: top, KV: kv, Block: block})
 	device.Do(dev.Queue(), device.Summarize{Rule: device.MeanRows, Dst: mean, X: q, KV: kv, Block: block})
 	tops, meanTops, means := make([]float32, rows), make([]float32, 2), make([]float32, 2*lawDim)

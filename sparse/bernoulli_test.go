@@ -23,14 +23,14 @@ func featureBench(t *testing.T, kvHeads, dim int) *tailBench {
 }
 
 // estimates calls each with the estimates of q, [heads, dim], of many seeds.
-func (b *tailBench) estimates(q []float32, heads, seeds int, f device.Features, each func(y []float32)) {
+func (b *tailBench) estimates(q []float32, heads, seeds int, f device.QueryFeatures, each func(y []float32)) {
 	b.t.Helper()
 	dim := len(q) / heads
 	in, out := b.tensor(device.F32, q, 1, heads, dim), b.tensor(device.F32, make([]float32, len(q)), 1, heads, dim)
 	y := make([]float32, len(q))
 	for seed := range uint64(seeds) {
 		f.Draw.Seed = seed
-		device.Do(b.dev.Queue(), device.Sample{Rule: device.FeatureSample, Dst: out, Q: in, KV: b.kv, Features: f})
+		device.Do(b.dev.Queue(), device.Sample{Rule: device.QueryFeatureSample, Dst: out, Q: in, KV: b.kv, Features: f})
 		b.read(y, out)
 		each(y)
 	}
@@ -52,7 +52,7 @@ func TestBernoulliAlwaysReadsTheLargest(t *testing.T) {
 	b := featureBench(t, 1, 16)
 	q := gauss(1, 16)
 	q[3], q[5], q[11] = 4, 0, -4
-	for _, f := range []device.Features{{Draws: 1}, {Draws: 3, Strata: true}, {Draws: 2, Mean: true}} {
+	for _, f := range []device.QueryFeatures{{Draws: 1}, {Draws: 3, Strata: true}, {Draws: 2, Mean: true}} {
 		b.estimates(q, 1, 500, f, func(y []float32) {
 			if y[3] != 4 || y[11] != -4 || y[5] != 0 {
 				t.Fatalf("%+v: features 4, -4 and 0 became %v, %v and %v", f, y[3], y[11], y[5])
@@ -78,7 +78,7 @@ func TestBernoulliIsUnbiased(t *testing.T) {
 		return append(p, wide(q)...)
 	}
 	want := products(q)
-	for name, f := range map[string]device.Features{
+	for name, f := range map[string]device.QueryFeatures{
 		"standard": {Draws: 3}, "strata": {Draws: 3, Strata: true}, "group": {Draws: 3, Mean: true}, "group strata": {Draws: 4, Mean: true, Strata: true},
 	} {
 		sum, square := make([]float64, len(want)), make([]float64, len(want))
@@ -104,7 +104,7 @@ func TestBernoulliVariances(t *testing.T) {
 	b := featureBench(t, 1, len(q))
 	for _, strata := range []bool{false, true} {
 		square := make([]float64, len(q))
-		b.estimates(q, 1, seeds, device.Features{Draws: draws, Strata: strata}, func(y []float32) {
+		b.estimates(q, 1, seeds, device.QueryFeatures{Draws: draws, Strata: strata}, func(y []float32) {
 			for i, v := range y {
 				d := float64(v) - float64(q[i])
 				square[i] += d * d / seeds
@@ -131,7 +131,7 @@ func TestBernoulliErrorOfThePaper(t *testing.T) {
 	b, q, k := featureBench(t, 1, dim), gauss(4, heads*dim), gauss(5, keys*dim)
 	for strata, want := range map[bool]float64{false: .56, true: .28} {
 		var off float64
-		b.estimates(q, heads, seeds, device.Features{Draws: 4, Strata: strata}, func(y []float32) {
+		b.estimates(q, heads, seeds, device.QueryFeatures{Draws: 4, Strata: strata}, func(y []float32) {
 			for h := range heads {
 				var diff, size float64
 				for j := range keys {

@@ -50,12 +50,12 @@ type cisOptions struct {
 	Share  string        `opt:"share" oneof:"head group" doc:"sets for each query head, or for each kv head"`
 }
 
-// mostStep bounds the block: a query and a set are remembered for each of its
+// maxStep bounds the block: a query and a set are remembered for each of its
 // positions, head and layer, which is 2 GB for an 8B model.
-const mostStep = 1 << 12
+const maxStep = 1 << 12
 
 func (o cisOptions) check() error {
-	return errors.Join(between("s", o.Step, 1, mostStep), atLeast("sink", o.Sink, 0), atLeast("local", o.Local, 1), atLeast("r", o.Near, 0))
+	return errors.Join(between("s", o.Step, 1, maxStep), atLeast("sink", o.Sink, 0), atLeast("local", o.Local, 1), atLeast("r", o.Near, 0))
 }
 
 // cisDefaults is the setting of the paper's longest budget.
@@ -92,7 +92,7 @@ var cisEntry = entry(Doc{
 type cis struct {
 	cisOptions
 	env  *Env
-	memo device.Memo // its tensors are of all layers and slots
+	memo device.SelectionCache // its tensors are of all layers and slots
 
 	unrope device.Rotation // undoes the rotation; used with rope=pre
 	query  device.Tensor   // f32 [slots, heads, dim]: queries before rotation
@@ -107,14 +107,14 @@ func newCIS(o cisOptions, env *Env) (Method, error) {
 	}
 	o.Step = min(o.Step, env.MaxLen) // a longer block is one block too
 	most := max(1, min(o.K.Of(env.MaxLen), env.MaxLen))
-	c := &cis{cisOptions: o, env: env, memo: device.Memo{
-		Query: env.State(device.F32, env.Heads*o.Step, env.HeadDim),
-		Entry: env.State(device.I32, sets*o.Step, 3),
-		Index: env.State(device.I32, sets*o.Step, most),
-		Since: env.State(device.I32, 1),
-		Tally: env.State(device.I32, sets, 4),
-		Found: env.Scratch(device.I32, env.Slots, sets),
-		Block: o.Step, Relative: o.Blocks == "relative", Above: o.Tau, Chain: o.Cand == "chain", K: o.K,
+	c := &cis{cisOptions: o, env: env, memo: device.SelectionCache{
+		Query:    env.State(device.F32, env.Heads*o.Step, env.HeadDim),
+		Entry:    env.State(device.I32, sets*o.Step, 3),
+		Index:    env.State(device.I32, sets*o.Step, most),
+		Since:    env.State(device.I32, 1),
+		Counters: env.State(device.I32, sets, 4),
+		Found:    env.Scratch(device.I32, env.Slots, sets),
+		Block:    o.Step, Relative: o.Blocks == "relative", MinCosine: o.Tau, Chain: o.Cand == "chain", K: o.K,
 	}}
 	c.scores = env.Scratch(device.F32, env.Slots, env.Heads, env.MaxLen)
 	widest := most + 2*o.Near*min(o.Best.Of(most), most) + o.Step
@@ -133,7 +133,7 @@ func (*cis) Name() string { return "cis" }
 
 // Restart notes where the prompt ends: what was chosen before is forgotten.
 func (c *cis) Restart(p *Pass, layer int) {
-	device.Do(p.Ops, device.Copy{Dst: p.State(c.memo.Since, layer).Reshape(1), Src: p.End.Rows(p.Rows()-1, p.Rows())})
+	device.Do(p.Queue, device.Copy{Dst: p.State(c.memo.Since, layer).Reshape(1), Src: p.End.Rows(p.Rows()-1, p.Rows())})
 }
 
 // Truncate moves the end of the prompt back where the prompt was cut: sets are
@@ -152,13 +152,13 @@ func (c *cis) Truncate(slot, n int) {
 // Decode lists what each head of each slot reads.
 func (c *cis) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	plan = c.reads(p, plan)
-	device.Do(p.Ops, device.ReuseSelection{List: plan.List, Memo: c.remembered(p, layer), Scores: c.scores.Rows(0, p.Rows()), Asked: c.compared(p, q), Q: q, KV: p.KV(layer), Plan: plan, Widen: c.widen()})
+	device.Do(p.Queue, device.ReuseSelection{List: plan.List, Cache: c.remembered(p, layer), Scores: c.scores.Rows(0, p.Rows()), Compared: c.compared(p, q), Q: q, KV: p.KV(layer), Plan: plan, Neighbors: c.widen()})
 	return plan
 }
 
 // reads is the plan with the method's own positions and its list.
 func (c *cis) reads(p *Pass, plan device.Plan) device.Plan {
-	plan.Sink, plan.Recent, plan.Middle = c.Sink, c.Local, device.Tokens
+	plan.Sink, plan.Recent, plan.Selected = c.Sink, c.Local, device.Tokens
 	plan.List = listRows(c.list, p.Rows())
 	if plan.Span.Drop > 0 { // a window hides neither sinks nor the recent window
 		plan.Span.Sink, plan.Span.Recent = max(plan.Span.Sink, c.Sink), c.Local
@@ -167,9 +167,9 @@ func (c *cis) reads(p *Pass, plan device.Plan) device.Plan {
 }
 
 // remembered is the memo of a layer.
-func (c *cis) remembered(p *Pass, layer int) device.Memo {
+func (c *cis) remembered(p *Pass, layer int) device.SelectionCache {
 	m := c.memo
-	for _, t := range []*device.Tensor{&m.Query, &m.Entry, &m.Index, &m.Since, &m.Tally} {
+	for _, t := range []*device.Tensor{&m.Query, &m.Entry, &m.Index, &m.Since, &m.Counters} {
 		*t = p.State(*t, layer)
 	}
 	m.Found = m.Found.Rows(0, p.Rows())
@@ -177,8 +177,8 @@ func (c *cis) remembered(p *Pass, layer int) device.Memo {
 }
 
 // widen is what is read besides what was chosen.
-func (c *cis) widen() device.Widen {
-	return device.Widen{Best: c.Best, Near: c.Near, Slid: c.Gap == "keep"}
+func (c *cis) widen() device.Neighbors {
+	return device.Neighbors{Best: c.Best, Each: c.Near, KeepSlid: c.Gap == "keep"}
 }
 
 // compared is the queries whose likeness counts.
@@ -187,8 +187,8 @@ func (c *cis) compared(p *Pass, q device.Tensor) device.Tensor {
 		return q
 	}
 	x := c.query.Rows(0, p.Rows())
-	device.Do(p.Ops, device.Copy{Dst: x, Src: q})
-	device.Do(p.Ops, device.Rope{X: x, Pos: p.Pos, Rotation: c.unrope})
+	device.Do(p.Queue, device.Copy{Dst: x, Src: q})
+	device.Do(p.Queue, device.Rope{X: x, Pos: p.Pos, Rotation: c.unrope})
 	return x
 }
 
@@ -196,7 +196,7 @@ func (c *cis) compared(p *Pass, q device.Tensor) device.Tensor {
 func (c *cis) Figures(slot int) ([]Figure, error) {
 	var steps, chosen, scored float64
 	for l := range c.env.Layers {
-		t, err := c.env.ints(c.memo.Tally.At(l).At(slot))
+		t, err := c.env.ints(c.memo.Counters.At(l).At(slot))
 		if err != nil {
 			return nil, err
 		}

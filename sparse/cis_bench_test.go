@@ -51,7 +51,7 @@ func benchCIS(b *testing.B, n int, options string) {
 	must(b, err)
 	q, k, dst := floats(1, heads, dim), floats(1, kvHeads, dim), floats(1, heads, dim)
 	step := func(c *Policy) {
-		p := Pass{Ops: dev.Queue(), IDs: row, Pos: row, End: row, Cache: []device.KV{cache.Slots(0, 1)}, Decode: true}
+		p := Pass{Queue: dev.Queue(), IDs: row, Pos: row, End: row, Cache: []device.KV{cache.Slots(0, 1)}, Decode: true}
 		c.Attend(&p, 0, dst, q, k)
 	}
 	policy := func(text string) (*Policy, *stopwatch) {

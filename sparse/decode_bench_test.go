@@ -127,7 +127,7 @@ func (p *decodePast) numbers(b *testing.B, first, n int) device.Tensor {
 func (p *decodePast) pass(lo, hi, l int, decode bool) *Pass {
 	kv := p.cache.Slots(l, 1)
 	return &Pass{
-		Ops: p.dev.Queue(), IDs: p.pos.Rows(lo, hi), Pos: p.pos.Rows(lo, hi), End: p.end.Rows(lo, hi),
+		Queue: p.dev.Queue(), IDs: p.pos.Rows(lo, hi), Pos: p.pos.Rows(lo, hi), End: p.end.Rows(lo, hi),
 		Cache: []device.KV{kv, kv, kv}, First: lo, Prompt: p.seq.Len(), Decode: decode,
 	}
 }

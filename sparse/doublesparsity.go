@@ -160,7 +160,7 @@ func (d *doublesparsity) of(layer int) device.Channels {
 // Observe labels the keys of a pass.
 func (d *doublesparsity) Observe(p *Pass, layer int, _, k device.Tensor) {
 	if layer >= d.Dense {
-		device.Do(p.Ops, device.Summarize{Rule: device.KeyChannels, Dst: d.labels, X: k, Channels: d.of(layer), KV: p.KV(layer)})
+		device.Do(p.Queue, device.Summarize{Rule: device.KeyChannels, Dst: d.labels, X: k, Channels: d.of(layer), KV: p.KV(layer)})
 	}
 }
 
@@ -171,7 +171,7 @@ func (d *doublesparsity) Decode(p *Pass, layer int, q device.Tensor, plan device
 	}
 	kv := p.KV(layer)
 	plan, scores := d.plan(p, plan, d.Sink, d.Window)
-	device.Do(p.Ops, device.Score{Rule: device.ChannelScores, Dst: scores, Q: q, Keys: d.labels, Channels: d.of(layer), KV: kv, Plan: plan})
-	device.Do(p.Ops, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: d.K})
+	device.Do(p.Queue, device.Score{Rule: device.ChannelScores, Dst: scores, Q: q, Keys: d.labels, Channels: d.of(layer), KV: kv, Plan: plan})
+	device.Do(p.Queue, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: d.K})
 	return plan
 }

@@ -25,8 +25,8 @@ func TestVAttentionOfAGroupIsUnbiased(t *testing.T) {
 		Count:  b.tensor(device.I32, make([]int32, 1), 1, 1),
 		Weight: b.tensor(device.F32, make([]float32, n), 1, 1, n),
 	}
-	plan := device.Plan{Sink: 4, Recent: 16, Middle: device.None}
-	tail := device.Tail{Pilot: device.Amount{Count: 40}, Eps: .4, Z: 1.96, Fresh: true}
+	plan := device.Plan{Sink: 4, Recent: 16, Selected: device.None}
+	tail := device.Residual{Pilot: device.Amount{Count: 40}, Eps: .4, Z: 1.96, Fresh: true}
 	index, count, weight := make([]int32, n), make([]int32, 1), make([]float32, n)
 	var got, square, want [heads]float64
 	for h, x := range lengths {
@@ -37,7 +37,7 @@ func TestVAttentionOfAGroupIsUnbiased(t *testing.T) {
 	sampled := 0
 	for seed := range uint64(seeds) {
 		tail.Draw.Seed = seed
-		device.Do(b.dev.Queue(), device.Sample{Rule: device.TailSample, List: list, Q: b.q, KV: b.kv, Plan: plan, Tail: tail})
+		device.Do(b.dev.Queue(), device.Sample{Rule: device.ResidualSample, List: list, Q: b.q, KV: b.kv, Plan: plan, Residual: tail})
 		b.read(index, list.Index)
 		b.read(count, list.Count)
 		b.read(weight, list.Weight)
@@ -77,14 +77,14 @@ func TestSantaOfWeightsIsUnbiased(t *testing.T) {
 	for j := int32(20); j < n-30; j += 3 {
 		index, weight = append(index, j), append(weight, []float32{1, 2.5, .25, 7}[j%4])
 	}
-	plan := device.Plan{Sink: 4, Recent: 16, Middle: device.Tokens, List: device.List{
+	plan := device.Plan{Sink: 4, Recent: 16, Selected: device.Tokens, List: device.List{
 		Index:  b.tensor(device.I32, index, 1, 1, len(index)),
 		Count:  b.tensor(device.I32, []int32{int32(len(index))}, 1, 1),
 		Weight: b.tensor(device.F32, weight, 1, 1, len(index)),
 	}}
 	sums := b.sums(plan, index, weight)
 	want := [2]float64{sums[1] / sums[0], sums[2] / sums[0]}
-	for name, d := range map[string]device.Draws{
+	for name, d := range map[string]device.ValueDraws{
 		"sys": {Samples: 24}, "strat": {Samples: 24, Sampler: device.Stratified},
 		"iid": {Samples: 24, Sampler: device.Independent}, "flash": {Samples: 24, Tiles: device.Equal, Tile: 32},
 	} {
@@ -119,7 +119,7 @@ func TestSantaCountsOfALongPast(t *testing.T) {
 	scores, values := lawOfScores("lognormal", n)
 	b := newTailBench(t, 1, scores, values)
 	total := b.dense()[0]
-	for name, d := range map[string]device.Draws{"sys": {}, "strat": {Sampler: device.Stratified}} {
+	for name, d := range map[string]device.ValueDraws{"sys": {}, "strat": {Sampler: device.Stratified}} {
 		d.Samples = samples
 		index, weight := b.draw(device.Plan{}, d)
 		var share, drawn float64

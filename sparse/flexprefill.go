@@ -45,8 +45,8 @@ type flexprefillOptions struct {
 	Pattern string  `opt:"pattern" oneof:"whole per_chunk" doc:"by the last rows of the whole prompt, in one pass, or of each chunk"`
 }
 
-// mostBlock bounds the length of a block.
-const mostBlock = 1 << 16
+// maxBlock bounds the length of a block.
+const maxBlock = 1 << 16
 
 func (o flexprefillOptions) check() error {
 	err := errors.Join(atLeast("min", o.Min, 0), atLeast("max", o.Max, 0))
@@ -56,8 +56,8 @@ func (o flexprefillOptions) check() error {
 	if !(o.Tau >= 0 && o.Tau <= 1) {
 		err = errors.Join(err, fmt.Errorf("option tau: %v, want 0 to 1", o.Tau))
 	}
-	if o.Block < 1 || o.Block > mostBlock || o.Block%device.PageLen != 0 {
-		err = errors.Join(err, fmt.Errorf("option block: %d, want a multiple of %d up to %d", o.Block, device.PageLen, mostBlock))
+	if o.Block < 1 || o.Block > maxBlock || o.Block%device.PageLen != 0 {
+		err = errors.Join(err, fmt.Errorf("option block: %d, want a multiple of %d up to %d", o.Block, device.PageLen, maxBlock))
 	}
 	if o.Max > 0 && o.Max < o.Min {
 		err = errors.Join(err, fmt.Errorf("option max: %d, want 0 or at least min, %d", o.Max, o.Min))
@@ -85,11 +85,11 @@ var flexprefillEntry = entry(Doc{
 // flexprefill holds the pattern of a layer.
 type flexprefill struct {
 	flexprefillOptions
-	columns, diagonals         device.Tensor // f32 [heads, maxlen]
-	columnsList, diagonalsList device.List   // one group, all heads: blocks
-	last                       device.Tensor // f32 [1, heads, dim]: the mean of the last queries
-	means                      device.Means  // a head that agrees is query-aware
-	list                       device.List   // a group for each block of rows, all heads
+	columns, diagonals         device.Tensor   // f32 [heads, maxlen]
+	columnsList, diagonalsList device.List     // one group, all heads: blocks
+	last                       device.Tensor   // f32 [1, heads, dim]: the mean of the last queries
+	means                      device.PooledQK // a head that agrees is query-aware
+	list                       device.List     // a group for each block of rows, all heads
 
 	// Of the pass that was observed last.
 	first  int  // position of its first row
@@ -106,11 +106,11 @@ func newFlexprefill(o flexprefillOptions, env *Env) (Method, error) {
 		columnsList:        env.List(1, env.Heads, blocks, false),
 		diagonalsList:      env.List(1, env.Heads, blocks, false),
 		last:               env.Scratch(device.F32, 1, env.Heads, env.HeadDim),
-		means: device.Means{
-			Block: o.Block, Share: o.Gamma,
-			Agree:   env.Scratch(device.I32, env.Heads),
-			Queries: env.Scratch(device.F32, rows, env.Heads, env.HeadDim),
-			Keys:    env.Scratch(device.F32, blocks, env.KVHeads, env.HeadDim),
+		means: device.PooledQK{
+			Block: o.Block, Mass: o.Gamma,
+			Agreement: env.Scratch(device.I32, env.Heads),
+			Queries:   env.Scratch(device.F32, rows, env.Heads, env.HeadDim),
+			Keys:      env.Scratch(device.F32, blocks, env.KVHeads, env.HeadDim),
 		},
 		list: env.List(rows, env.Heads, env.MaxBlocks(), false),
 	}
@@ -136,15 +136,15 @@ func (f *flexprefill) Observe(p *Pass, layer int, q, _ device.Tensor) {
 	kv, m := p.KV(layer), f.means
 	m.Rows = n
 	newest := q.Rows(max(n-f.Block, 0), n)
-	device.Do(p.Ops, device.Score{Rule: device.VerticalSlash, Dst: f.columns, Diagonals: f.diagonals, Q: newest, KV: kv, First: device.First{}})
-	device.Do(p.Ops, device.Summarize{Rule: device.MeanRows, Dst: f.last, X: newest, KV: kv, Block: onlyBlock})
-	device.Do(p.Ops, device.Summarize{Rule: device.MeanRows, Dst: m.Queries, X: q, KV: kv, Block: f.Block})
-	device.Do(p.Ops, device.Summarize{Rule: device.MeanKeys, Dst: m.Keys, KV: kv, Block: f.Block})
-	device.Do(p.Ops, device.Score{Rule: device.PooledAgreement, Dst: m.Agree, Columns: f.columns, Q: f.last, Keys: m.Keys, Block: m.Block, KV: kv, Near: f.Tau})
-	c := device.Cover{Block: f.Block, Share: f.Gamma, Least: f.blocks(f.Min), Most: f.blocks(f.Max)}
-	device.Do(p.Ops, device.Select{Rule: device.TopLines, List: f.columnsList, Scores: f.columns, KV: kv, Cover: c, Agree: m.Agree})
-	device.Do(p.Ops, device.Select{Rule: device.TopLines, List: f.diagonalsList, Scores: f.diagonals, KV: kv, Cover: c, Agree: m.Agree})
-	device.Do(p.Ops, device.Select{Rule: device.ExpandBlocks, List: f.list, Columns: f.columnsList, Diagonals: f.diagonalsList, KV: kv, Means: m})
+	device.Do(p.Queue, device.Score{Rule: device.VerticalSlash, Dst: f.columns, Diagonals: f.diagonals, Q: newest, KV: kv, Forced: device.Forced{}})
+	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: f.last, X: newest, KV: kv, Block: onlyBlock})
+	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: m.Queries, X: q, KV: kv, Block: f.Block})
+	device.Do(p.Queue, device.Summarize{Rule: device.MeanKeys, Dst: m.Keys, KV: kv, Block: f.Block})
+	device.Do(p.Queue, device.Score{Rule: device.PooledAgreement, Dst: m.Agreement, Columns: f.columns, Q: f.last, Keys: m.Keys, Block: m.Block, KV: kv, MaxDivergence: f.Tau})
+	c := device.CumulativeBudget{Block: f.Block, Mass: f.Gamma, Min: f.blocks(f.Min), Max: f.blocks(f.Max)}
+	device.Do(p.Queue, device.Select{Rule: device.TopLines, List: f.columnsList, Scores: f.columns, KV: kv, Budget: c, Agreement: m.Agreement})
+	device.Do(p.Queue, device.Select{Rule: device.TopLines, List: f.diagonalsList, Scores: f.diagonals, KV: kv, Budget: c, Agreement: m.Agreement})
+	device.Do(p.Queue, device.Select{Rule: device.ExpandBlocks, List: f.list, Columns: f.columnsList, Diagonals: f.diagonalsList, KV: kv, Pooled: m})
 }
 
 // onlyBlock is a length of blocks that makes all rows one.
@@ -157,7 +157,7 @@ func (f *flexprefill) Prefill(p *Pass, _ int, _ device.Tensor, plan device.Plan)
 		return plan
 	}
 	plan.Sink, plan.Recent, plan.Align = 0, 0, 0
-	plan.Middle, plan.List = device.Blocks, f.list
+	plan.Selected, plan.List = device.Blocks, f.list
 	from := p.First/f.Block - f.first/f.Block
 	plan.List.Index, plan.List.Count = rowsFrom(f.list.Index, from), rowsFrom(f.list.Count, from)
 	return plan

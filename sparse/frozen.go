@@ -82,7 +82,7 @@ func pageUp(pos int) int { return (pos + device.PageLen - 1) / device.PageLen * 
 func (c *Policy) Append(p *Pass, layer int, k, v device.Tensor) {
 	for _, r := range c.Frozen(p, layer).Alias.Around(p.Rows()) {
 		if !r.Empty() {
-			device.Do(p.Ops, device.Append{KV: p.part(r).KV(layer), K: k.Rows(r.Lo, r.Hi), V: v.Rows(r.Lo, r.Hi)})
+			device.Do(p.Queue, device.Append{KV: p.part(r).KV(layer), K: k.Rows(r.Lo, r.Hi), V: v.Rows(r.Lo, r.Hi)})
 		}
 	}
 }

@@ -65,22 +65,22 @@ func (*h2o) Name() string { return "h2o" }
 
 // Restart notes where the prompt ends.
 func (m *h2o) Restart(p *Pass, layer int) {
-	device.Do(p.Ops, device.Copy{Dst: p.State(m.since, layer).Reshape(1), Src: p.End.Rows(p.Rows()-1, p.Rows())})
+	device.Do(p.Queue, device.Copy{Dst: p.State(m.since, layer).Reshape(1), Src: p.End.Rows(p.Rows()-1, p.Rows())})
 }
 
 // Observe scores what the rows of a prompt read.
 func (m *h2o) Observe(p *Pass, layer int, q, _ device.Tensor) {
 	if !p.Decode {
-		device.Do(p.Ops, device.Summarize{Rule: device.AttentionMass, Dst: p.State(m.sum, layer), X: q, KV: p.KV(layer), Plan: device.Plan{}})
+		device.Do(p.Queue, device.Summarize{Rule: device.AttentionMass, Dst: p.State(m.sum, layer), X: q, KV: p.KV(layer), Plan: device.Plan{}})
 	}
 }
 
 // Decode drops what is read least and scores what the rest gets.
 func (m *h2o) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	kv, sum := p.KV(layer), p.State(m.sum, layer)
-	plan.Sink, plan.Recent, plan.Middle = 0, 1, device.Tokens
+	plan.Sink, plan.Recent, plan.Selected = 0, 1, device.Tokens
 	plan.List = listRows(m.list, p.Rows())
-	device.Do(p.Ops, device.Select{Rule: device.HeavyHitters, List: plan.List, Scores: sum, KV: kv, Plan: plan, Keep: device.Keep{Best: m.Heavy, Newest: m.Recent, Since: p.State(m.since, layer)}})
-	device.Do(p.Ops, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: q, KV: kv, Plan: plan})
+	device.Do(p.Queue, device.Select{Rule: device.HeavyHitters, List: plan.List, Scores: sum, KV: kv, Plan: plan, Eviction: device.Eviction{HeavyHitters: m.Heavy, Recent: m.Recent, Since: p.State(m.since, layer)}})
+	device.Do(p.Queue, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: q, KV: kv, Plan: plan})
 	return plan
 }

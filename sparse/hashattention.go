@@ -98,8 +98,8 @@ func readNet(o hashattentionOptions, env *Env, name string, sets ...int) (device
 		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) && l > 0 {
 			return n, nothingBehind(o.Dir, name, l)
 		}
-		if l == device.MostLayers {
-			return n, fmt.Errorf("option dir: %s: a network of more than %d layers", file, device.MostLayers)
+		if l == device.MaxLayers {
+			return n, fmt.Errorf("option dir: %s: a network of more than %d layers", file, device.MaxLayers)
 		}
 		w, err := readNumbers(file)
 		if err != nil {
@@ -190,14 +190,14 @@ func (*hashattention) Name() string { return "hashattention" }
 
 // Observe signs the keys of a pass.
 func (m *hashattention) Observe(p *Pass, layer int, _, k device.Tensor) {
-	device.Do(p.Ops, device.Summarize{Rule: device.KeySigns, Dst: m.signs, X: k, Net: layerNet(m.key, layer), KV: p.KV(layer)})
+	device.Do(p.Queue, device.Summarize{Rule: device.KeySigns, Dst: m.signs, X: k, Net: layerNet(m.key, layer), KV: p.KV(layer)})
 }
 
 // Decode ranks each slot's row by signatures.
 func (m *hashattention) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	kv := p.KV(layer)
 	plan, scores := m.plan(p, plan, m.Sink, m.Window)
-	device.Do(p.Ops, device.Score{Rule: device.SignScores, Dst: scores, Q: q, Keys: m.signs, Net: layerNet(m.query, layer), KV: kv, Plan: plan})
-	device.Do(p.Ops, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: m.K})
+	device.Do(p.Queue, device.Score{Rule: device.SignScores, Dst: scores, Q: q, Keys: m.signs, Net: layerNet(m.query, layer), KV: kv, Plan: plan})
+	device.Do(p.Queue, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: m.K})
 	return plan
 }

@@ -80,7 +80,7 @@ next:
 				want, err := r.Open()
 				must(t, err)
 				must(t, want.Prefill(context.Background(), ids[:prompt], engine.PrefillOptions{}))
-				shared.Turn(turn)
+				shared.SetDecodePolicy(turn)
 				got, err := kept.Fork()
 				must(t, err)
 				defer got.Close()

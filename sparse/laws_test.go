@@ -464,7 +464,7 @@ func legal(t *testing.T, sel *engine.Selection, row, head int) {
 			t.Errorf("%s: list %v is not ascending", where, index)
 			return
 		}
-		if plan.Middle == device.Tokens && plan.List.Group <= 1 && (int(j) < plan.Sink || int(j) > p) {
+		if plan.Selected == device.Tokens && plan.List.Group <= 1 && (int(j) < plan.Sink || int(j) > p) {
 			t.Errorf("%s: entry %d is outside the middle", where, j)
 		}
 		if listWeights != nil && !(listWeights[i] > 0) {

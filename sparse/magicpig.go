@@ -52,14 +52,14 @@ type magicpigOptions struct {
 	Dense  int    `opt:"dense" unit:"layers" doc:"layers 0, dense, 2·dense and so on read everything; 0: no layer does"`
 }
 
-// mostPlanes bounds the signs of a key.
-const mostPlanes = 1 << 14
+// maxPlanes bounds the signs of a key.
+const maxPlanes = 1 << 14
 
 func (o magicpigOptions) check() error {
 	err := errors.Join(atLeast("bits", o.Bits, 1), atLeast("tables", o.Tables, 1),
 		atLeast("sink", o.Sink, 0), atLeast("local", o.Local, 1), atLeast("dense", o.Dense, 0))
-	if err == nil && (o.Bits > mostPlanes || o.Tables > mostPlanes || o.Bits*o.Tables > mostPlanes) {
-		err = fmt.Errorf("options bits and tables: %d·%d signs, want at most %d", o.Bits, o.Tables, mostPlanes)
+	if err == nil && (o.Bits > maxPlanes || o.Tables > maxPlanes || o.Bits*o.Tables > maxPlanes) {
+		err = fmt.Errorf("options bits and tables: %d·%d signs, want at most %d", o.Bits, o.Tables, maxPlanes)
 	}
 	return err
 }
@@ -90,12 +90,12 @@ func newMagicpig(o magicpigOptions, env *Env) (Method, error) {
 		Center: env.State(device.F32, env.KVHeads, env.HeadDim),
 		Since:  env.State(device.I32, 1),
 		Done:   env.State(device.I32, 1),
-		Tables: o.Tables, Least: 2, Mean: o.Center != "none", Queries: o.Center == "both", Sink: o.Sink, Recent: o.Local,
+		Tables: o.Tables, MinCollisions: 2, Mean: o.Center != "none", Queries: o.Center == "both", Sink: o.Sink, Recent: o.Local,
 	}
 	if o.Least == "one" {
-		h.Least = 1
+		h.MinCollisions = 1
 	}
-	if buckets := 1 << min(o.Bits, 30); o.Find == "buckets" && buckets <= device.MostBuckets {
+	if buckets := 1 << min(o.Bits, 30); o.Find == "buckets" && buckets <= device.MaxBuckets {
 		runs := (env.MaxLen + device.HashRun - 1) / device.HashRun
 		h.Sorted = env.State(device.I32, 1)
 		h.Buckets = env.Uncleared(device.I32, env.KVHeads*runs, o.Tables*buckets)
@@ -124,8 +124,8 @@ func (*magicpig) Name() string { return "magicpig" }
 
 // Restart notes where the prompt ends: it has another mean.
 func (m *magicpig) Restart(p *Pass, layer int) {
-	device.Do(p.Ops, device.Copy{Dst: p.State(m.hash.Since, layer).Reshape(1), Src: p.End.Rows(p.Rows()-1, p.Rows())})
-	device.Do(p.Ops, device.Copy{Dst: p.State(m.hash.Done, layer).Reshape(1), Src: m.none})
+	device.Do(p.Queue, device.Copy{Dst: p.State(m.hash.Since, layer).Reshape(1), Src: p.End.Rows(p.Rows()-1, p.Rows())})
+	device.Do(p.Queue, device.Copy{Dst: p.State(m.hash.Done, layer).Reshape(1), Src: m.none})
 }
 
 // Decode samples for each slot's row.
@@ -140,11 +140,11 @@ func (m *magicpig) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan)
 			*t = p.State(*t, layer)
 		}
 	}
-	plan.Sink, plan.Recent, plan.Middle = m.Sink, m.Local, device.Tokens
+	plan.Sink, plan.Recent, plan.Selected = m.Sink, m.Local, device.Tokens
 	plan.List = listRows(m.list, p.Rows())
-	device.Do(p.Ops, device.Summarize{Rule: device.KeyHashes, Hash: h, KV: kv})
+	device.Do(p.Queue, device.Summarize{Rule: device.KeyHashes, Hash: h, KV: kv})
 	list := plan
-	list.Middle, list.List = device.None, device.List{}
-	device.Do(p.Ops, device.Select{Rule: device.Collisions, List: plan.List, Hash: h, Q: q, KV: kv, Plan: list})
+	list.Selected, list.List = device.None, device.List{}
+	device.Do(p.Queue, device.Select{Rule: device.Collisions, List: plan.List, Hash: h, Q: q, KV: kv, Plan: list})
 	return plan
 }

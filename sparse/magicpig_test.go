@@ -59,9 +59,9 @@ func newHashBench(t *testing.T, tables, bits, least int) *hashBench {
 		Norm:   b.tensor(device.F32, make([]float32, hashLen), 1, 1, hashLen),
 		Center: b.tensor(device.F32, make([]float32, tailDim), 1, 1, tailDim),
 		Since:  b.tensor(device.I32, []int32{0}, 1, 1), Done: b.tensor(device.I32, []int32{0}, 1, 1),
-		Tables: tables, Least: least,
+		Tables: tables, MinCollisions: least,
 	}
-	b.plan = device.Plan{Sink: 2, Recent: 3, Middle: device.None}
+	b.plan = device.Plan{Sink: 2, Recent: 3, Selected: device.None}
 	return b
 }
 

@@ -5,16 +5,16 @@ import "github.com/gollm/gollm/device"
 // Pass is one trip through the layers: a prompt, a chunk of one, or a decode
 // step. Its tensors are fixed buffers that the engine refills between passes.
 type Pass struct {
-	Ops device.Queue
-	IDs device.Tensor // i32 [rows]
-	Pos device.Tensor // i32 [rows]
-	End device.Tensor // i32 [rows]: Pos + 1
+	Queue device.Queue
+	IDs   device.Tensor // i32 [rows]
+	Pos   device.Tensor // i32 [rows]
+	End   device.Tensor // i32 [rows]: Pos + 1
 
 	Cache []device.KV // by layer; one slot in prefill, slot i for row i in decode
 
 	// Of i32 [slots that take part]: the request of each, which is part of the
 	// address of everything that is drawn for it.
-	Of device.Tensor
+	Requests device.Tensor
 
 	Slot   int  // prefill: whose prompt
 	First  int  // prefill: position of the first row

@@ -114,14 +114,14 @@ type Policy struct {
 	// Trace, when set, watches every layer.
 	Trace Tracer
 
-	stack // of the first spec: what prompts go through
-	env   *Env
-	all   []*stack // of all specs, the first included; none: dense
-	turn  int      // of all: what decode steps go through
+	methods  // of the first spec: what prompts go through
+	env      *Env
+	all      []*methods // of all specs, the first included; none: dense
+	decoding int        // of all: what decode steps go through
 }
 
 // stack is the methods of one spec, in the order of stages.
-type stack struct {
+type methods struct {
 	spec    *Spec
 	freezer Freezer
 	spans   [2][]device.Span // of prefill and of decode, by layer; nil is everything
@@ -170,7 +170,7 @@ func (c *Policy) show(p *Pass, layer int, q, k device.Tensor) {
 		c.Trace.Begin(p, layer, q, k)
 	}
 	if p.Decode {
-		c.now().watch(p, layer, q, k)
+		c.current().watch(p, layer, q, k)
 	} else {
 		for _, s := range c.all {
 			s.watch(p, layer, q, k)
@@ -180,23 +180,23 @@ func (c *Policy) show(p *Pass, layer int, q, k device.Tensor) {
 
 // Turn makes spec i of those that the policy was built of, from 0, the one of the
 // decode steps from here on.
-func (c *Policy) Turn(i int) {
+func (c *Policy) SetDecodePolicy(i int) {
 	if i < 0 || i >= max(1, len(c.all)) {
 		panic(fmt.Sprintf("sparse: Turn(%d) of a policy of %d specs", i, max(1, len(c.all))))
 	}
-	c.turn = i
+	c.decoding = i
 }
 
 // now is what decode steps go through.
-func (c *Policy) now() *stack {
+func (c *Policy) current() *methods {
 	if len(c.all) == 0 {
-		return &c.stack
+		return &c.methods
 	}
-	return c.all[c.turn]
+	return c.all[c.decoding]
 }
 
 // watch shows a layer of a pass to the methods that want to see it.
-func (s *stack) watch(p *Pass, layer int, q, k device.Tensor) {
+func (s *methods) watch(p *Pass, layer int, q, k device.Tensor) {
 	for _, o := range s.observe {
 		o.Observe(p, layer, q, k)
 	}
@@ -238,14 +238,14 @@ func (c *Policy) attend(p *Pass, layer int, dst, q device.Tensor) {
 	attend := device.Attend{Dst: dst, Q: q, KV: p.KV(layer), Plan: plan}
 	if c.Trace != nil {
 		c.Trace.Planned(p, layer, plan)
-		device.Do(p.Ops, attend)
+		device.Do(p.Queue, attend)
 		c.Trace.Attended(p, layer, dst, q, plan)
 		return
 	}
-	device.Do(p.Ops, attend)
-	if p.Decode && plan.Middle == device.Tokens {
+	device.Do(p.Queue, attend)
+	if p.Decode && plan.Selected == device.Tokens {
 		// A device that chooses and attends at once need not write what was chosen.
-		device.Do(p.Ops, device.Discard{List: plan.List})
+		device.Do(p.Queue, device.Discard{List: plan.List})
 	}
 }
 
@@ -253,7 +253,7 @@ func (c *Policy) attend(p *Pass, layer int, dst, q device.Tensor) {
 func (c *Policy) plan(p *Pass, layer int, q device.Tensor) device.Plan {
 	plan := device.Plan{Span: c.span(p, layer)}
 	if p.Decode {
-		for _, m := range c.now().decode {
+		for _, m := range c.current().decode {
 			plan = m.Decode(p, layer, q, plan)
 		}
 		return plan
@@ -268,7 +268,7 @@ func (c *Policy) plan(p *Pass, layer int, q device.Tensor) device.Plan {
 func (c *Policy) span(p *Pass, layer int) device.Span {
 	spans := c.spans[0]
 	if p.Decode {
-		spans = c.now().spans[1]
+		spans = c.current().spans[1]
 	}
 	var s device.Span
 	if spans != nil {
@@ -282,7 +282,7 @@ func (c *Policy) span(p *Pass, layer int) device.Span {
 
 // String is the text that [Parse] reads back: of the spec whose turn it is.
 func (c *Policy) String() string {
-	if s := c.now().spec; s != nil {
+	if s := c.current().spec; s != nil {
 		return s.String()
 	}
 	return "dense"
@@ -291,7 +291,7 @@ func (c *Policy) String() string {
 // Figures are what the methods counted in the decode steps of a slot.
 func (c *Policy) Figures(slot int) ([]Figure, error) {
 	var all []Figure
-	for _, m := range c.now().counter {
+	for _, m := range c.current().counter {
 		f, err := m.Figures(slot)
 		if err != nil {
 			return nil, fmt.Errorf("sparse: figures of %s: %w", m.Name(), err)
@@ -321,7 +321,7 @@ func (c *Policy) PageStates() []device.Tensor {
 // the cache, and nobody watches it: then a step that is taken back is as if it had not
 // been.
 func (c *Policy) Stateless() bool {
-	now := c.now()
+	now := c.current()
 	return c.Trace == nil && (c.env == nil || len(c.env.states)+len(c.env.pages) == 0) && len(now.observe)+len(now.cuts)+len(now.counter) == 0
 }
 
@@ -349,7 +349,7 @@ func (c *Policy) Truncate(slot, n int) {
 }
 
 // add gives a method its places in the phases that the text asked for.
-func (s *stack) add(m Method, it item, layers int) {
+func (s *methods) add(m Method, it item, layers int) {
 	if f, ok := m.(Freezer); ok {
 		s.freezer = f
 	}
@@ -383,7 +383,7 @@ func (s *stack) add(m Method, it item, layers int) {
 }
 
 // follow tells a Follower what comes before it, and notes selecting systems.
-func (s *stack) follow(m Method, it item) {
+func (s *methods) follow(m Method, it item) {
 	if it.entry.Stage == Select {
 		s.selects[0] = s.selects[0] || it.prefill
 		s.selects[1] = s.selects[1] || it.decode
@@ -397,7 +397,7 @@ func (s *stack) follow(m Method, it item) {
 }
 
 // window keeps the spans of a Windower for its phases.
-func (s *stack) window(w Windower, it item, layers int) {
+func (s *methods) window(w Windower, it item, layers int) {
 	for phase, use := range []bool{it.prefill, it.decode} {
 		for l := 0; use && l < layers; l++ {
 			s.spans[phase] = append(s.spans[phase], w.Span(l))

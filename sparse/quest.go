@@ -50,8 +50,8 @@ var questEntry = entry(Doc{
 	},
 }, questOptions{Budget: device.Amount{Count: 1024}, Page: 16, Share: "head"}, newQuest)
 
-// leastPages is how many pages a row reads at least.
-const leastPages = 3
+// minPages is how many pages a row reads at least.
+const minPages = 3
 
 // quest holds the bounds and the scratch.
 type quest struct {
@@ -83,7 +83,7 @@ func (*quest) Name() string { return "quest" }
 // Observe keeps the bounds of the keys of a pass.
 func (q *quest) Observe(p *Pass, layer int, _, _ device.Tensor) {
 	if layer >= denseLayers {
-		device.Do(p.Ops, device.Summarize{Rule: device.KeyBounds, Dst: q.bounds, KV: p.KV(layer), Rows: p.NewRows()})
+		device.Do(p.Queue, device.Summarize{Rule: device.KeyBounds, Dst: q.bounds, KV: p.KV(layer), Rows: p.NewRows()})
 	}
 }
 
@@ -94,11 +94,11 @@ func (q *quest) Decode(p *Pass, layer int, x device.Tensor, plan device.Plan) de
 	}
 	kv, scores := p.KV(layer), q.scores.Rows(0, p.Rows())
 	plan.Sink, plan.Recent, plan.Align = 0, 0, 0
-	plan.Middle, plan.List = device.Tokens, listRows(q.list, p.Rows())
+	plan.Selected, plan.List = device.Tokens, listRows(q.list, p.Rows())
 	if q.parts == 1 {
-		plan.Middle = device.Blocks
+		plan.Selected = device.Blocks
 	}
-	device.Do(p.Ops, device.Score{Rule: device.BoundScores, Dst: scores, Q: x, Keys: q.bounds, KV: kv})
-	device.Do(p.Ops, device.Select{Rule: device.TopParts, List: plan.List, Scores: scores, KV: kv, Parts: device.Parts{Parts: q.parts, Keep: q.Budget, Least: leastPages, Span: plan.Span}})
+	device.Do(p.Queue, device.Score{Rule: device.BoundScores, Dst: scores, Q: x, Keys: q.bounds, KV: kv})
+	device.Do(p.Queue, device.Select{Rule: device.TopParts, List: plan.List, Scores: scores, KV: kv, SubPages: device.SubPages{PerPage: q.parts, Budget: q.Budget, Min: minPages, Span: plan.Span}})
 	return plan
 }

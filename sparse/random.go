@@ -47,8 +47,8 @@ var randomEntry = entry(Doc{
 // random holds the lists of one tile of rows.
 type random struct {
 	randomOptions
-	tail device.Tail // a sample whose size is that of its pilot
-	list device.List // a group for each row, a head for each set
+	tail device.Residual // a sample whose size is that of its pilot
+	list device.List     // a group for each row, a head for each set
 }
 
 func newRandom(o randomOptions, env *Env) (Method, error) {
@@ -58,7 +58,7 @@ func newRandom(o randomOptions, env *Env) (Method, error) {
 	}
 	return &random{
 		randomOptions: o,
-		tail:          device.Tail{Draw: device.Draw{Seed: env.Seed}, Pilot: o.K, Eps: 1},
+		tail:          device.Residual{Draw: device.Draw{Seed: env.Seed}, Pilot: o.K, Eps: 1},
 		list:          env.List(rows, sets, env.MaxLen, true),
 	}, nil
 }
@@ -76,13 +76,13 @@ func (r *random) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) 
 
 // Decode draws for each slot's row.
 func (r *random) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
-	plan.Sink, plan.Recent, plan.Middle = r.Sink, r.Window, device.None
+	plan.Sink, plan.Recent, plan.Selected = r.Sink, r.Window, device.None
 	tail, list := r.tail, listRows(r.list, p.Rows())
 	tail.Draw.Layer = uint32(layer)
-	device.Do(p.Ops, device.Sample{Rule: device.TailSample, List: list, Q: q, KV: p.KV(layer), Plan: plan, Tail: tail})
+	device.Do(p.Queue, device.Sample{Rule: device.ResidualSample, List: list, Q: q, KV: p.KV(layer), Plan: plan, Residual: tail})
 	if r.Weight == "one" {
 		list.Weight = device.Tensor{}
 	}
-	plan.Middle, plan.List = device.Tokens, list
+	plan.Selected, plan.List = device.Tokens, list
 	return plan
 }

@@ -28,7 +28,7 @@ func newRanked(env *Env, prefill bool) ranked {
 // scores is where theirs go.
 func (r *ranked) plan(p *Pass, before device.Plan, sink, window int) (plan device.Plan, scores device.Tensor) {
 	plan = before
-	plan.Sink, plan.Recent, plan.Middle = sink, window, device.Tokens
+	plan.Sink, plan.Recent, plan.Selected = sink, window, device.Tokens
 	plan.List = listRows(r.list, p.Rows())
 	return plan, r.scores.Rows(0, p.Rows())
 }

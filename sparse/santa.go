@@ -57,14 +57,14 @@ type santaOptions struct {
 	Tile    int    `opt:"tile" unit:"positions" doc:"a multiple of 32; 0 is 32 up to 1536 positions, 64 up to 3072, 256 beyond"`
 }
 
-// mostDraws bounds what can be asked for: draws are counted one by one, and more of
+// maxDraws bounds what can be asked for: draws are counted one by one, and more of
 // them than a context has positions read nearly everything. Without it a slip of the
 // pen would be a step that does not end.
-const mostDraws = 1 << 20
+const maxDraws = 1 << 20
 
 // check refuses what cannot be drawn; without a draw every output would be zero.
 func (o santaOptions) check() error {
-	err := errors.Join(between("samples", o.Samples, 1, mostDraws), between("bits", o.Bits, 1, mostDraws), atLeast("tile", o.Tile, 0))
+	err := errors.Join(between("samples", o.Samples, 1, maxDraws), between("bits", o.Bits, 1, maxDraws), atLeast("tile", o.Tile, 0))
 	if o.Tile%32 != 0 {
 		err = errors.Join(err, fmt.Errorf("option tile: %d, want a multiple of 32", o.Tile))
 	}
@@ -72,8 +72,8 @@ func (o santaOptions) check() error {
 }
 
 // draws is the options as the operation takes them.
-func (o santaOptions) draws(seed uint64) device.Draws {
-	d := device.Draws{Draw: device.Draw{Seed: seed}, Samples: o.Samples, Tile: o.Tile, Shared: o.Share == "group"}
+func (o santaOptions) draws(seed uint64) device.ValueDraws {
+	d := device.ValueDraws{Draw: device.Draw{Seed: seed}, Samples: o.Samples, Tile: o.Tile, Shared: o.Share == "group"}
 	d.Sampler = map[string]device.Sampler{"sys": device.Systematic, "strat": device.Stratified, "iid": device.Independent}[o.Sampler]
 	switch {
 	case o.Exec == "flash":
@@ -85,11 +85,11 @@ func (o santaOptions) draws(seed uint64) device.Draws {
 }
 
 // features is how the features of queries are drawn; no draws where they are not.
-func (o santaOptions) features(seed uint64) device.Features {
+func (o santaOptions) features(seed uint64) device.QueryFeatures {
 	if o.Scores == "exact" {
-		return device.Features{}
+		return device.QueryFeatures{}
 	}
-	return device.Features{Draw: device.Draw{Seed: seed}, Draws: o.Bits, Strata: o.By == "strat", Mean: o.Group == "mean_query"}
+	return device.QueryFeatures{Draw: device.Draw{Seed: seed}, Draws: o.Bits, Strata: o.By == "strat", Mean: o.Group == "mean_query"}
 }
 
 var santaEntry = entry(Doc{
@@ -112,15 +112,15 @@ var santaEntry = entry(Doc{
 
 // santa holds what is drawn.
 type santa struct {
-	draws    device.Draws
-	features device.Features
+	draws    device.ValueDraws
+	features device.QueryFeatures
 	queries  device.Tensor // f32 [slots, heads, dim]: estimates; absent with scores=exact
 	list     device.List   // a group for each slot
 }
 
 func newSanta(o santaOptions, env *Env) (Method, error) {
 	d := o.draws(env.Seed)
-	s := &santa{draws: d, features: o.features(env.Seed), list: env.List(env.Slots, env.Heads, d.Most(env.MaxLen), true)}
+	s := &santa{draws: d, features: o.features(env.Seed), list: env.List(env.Slots, env.Heads, d.MaxPositions(env.MaxLen), true)}
 	if s.features.Draws > 0 {
 		s.queries = env.Scratch(device.F32, env.Slots, env.Heads, env.HeadDim)
 	}
@@ -133,9 +133,9 @@ func (*santa) Name() string { return "santa" }
 // Decode draws from what the plan reads.
 func (s *santa) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	d, list := s.draws, listRows(s.list, p.Rows())
-	d.Draw.Layer, d.Of = uint32(layer), p.Of
-	device.Do(p.Ops, device.Sample{Rule: device.ValueSample, List: list, Q: s.asked(p, layer, q), KV: p.KV(layer), Plan: plan, Draws: d})
-	return device.Plan{Span: plan.Span, Middle: device.Tokens, List: list, Mixture: true}
+	d.Draw.Layer, d.Requests = uint32(layer), p.Requests
+	device.Do(p.Queue, device.Sample{Rule: device.ValueSample, List: list, Q: s.asked(p, layer, q), KV: p.KV(layer), Plan: plan, Draws: d})
+	return device.Plan{Span: plan.Span, Selected: device.Tokens, List: list, Mixture: true}
 }
 
 // asked is the queries that scores are computed of.
@@ -144,8 +144,8 @@ func (s *santa) asked(p *Pass, layer int, q device.Tensor) device.Tensor {
 	if f.Draws == 0 {
 		return q
 	}
-	f.Draw.Layer, f.Of = uint32(layer), p.Of
+	f.Draw.Layer, f.Requests = uint32(layer), p.Requests
 	estimates := s.queries.Rows(0, p.Rows())
-	device.Do(p.Ops, device.Sample{Rule: device.FeatureSample, Dst: estimates, Q: q, KV: p.KV(layer), Features: f})
+	device.Do(p.Queue, device.Sample{Rule: device.QueryFeatureSample, Dst: estimates, Q: q, KV: p.KV(layer), Features: f})
 	return estimates
 }

@@ -32,7 +32,7 @@ func TestSantaUnderLawsOfScores(t *testing.T) {
 	for law := range scoreLaws {
 		b, values, dense := lawBench(t, law)
 		traces := map[string]float64{}
-		for name, d := range map[string]device.Draws{
+		for name, d := range map[string]device.ValueDraws{
 			"sys": {Samples: samples}, "strat": {Samples: samples, Sampler: device.Stratified},
 			"iid": {Samples: samples, Sampler: device.Independent}, "flash": {Samples: samples, Tiles: device.Equal},
 		} {
@@ -82,11 +82,11 @@ func TestLawsThatMisleadOthersThanSanta(t *testing.T) {
 		}
 		for name, got := range map[string]float64{
 			"santa": off(true, func(seed uint64) ([][]int32, [][]float32) {
-				return b.draw(device.Plan{}, device.Draws{Draw: device.Draw{Seed: seed}, Samples: samples})
+				return b.draw(device.Plan{}, device.ValueDraws{Draw: device.Draw{Seed: seed}, Samples: samples})
 			}),
 			"top-k": off(false, func(uint64) ([][]int32, [][]float32) { return b.top(samples) }),
 			"sample": off(false, func(seed uint64) ([][]int32, [][]float32) {
-				return b.sample(device.Plan{Middle: device.None}, tailOf(samples, 1e9, seed))
+				return b.sample(device.Plan{Selected: device.None}, tailOf(samples, 1e9, seed))
 			}),
 		} {
 			if bound := want[name]; !(got >= bound[0] && got <= bound[1]) {
@@ -100,7 +100,7 @@ func TestLawsThatMisleadOthersThanSanta(t *testing.T) {
 func (b *tailBench) top(k int) (index [][]int32, weight [][]float32) {
 	b.t.Helper()
 	scores := b.tensor(device.F32, make([]float32, b.heads*b.n), 1, b.heads, b.n)
-	device.Do(b.dev.Queue(), device.Score{Rule: device.ExactScores, Dst: scores, Q: b.q, KV: b.kv, Plan: device.Plan{Middle: device.None}, Part: device.Middles})
+	device.Do(b.dev.Queue(), device.Score{Rule: device.ExactScores, Dst: scores, Q: b.q, KV: b.kv, Plan: device.Plan{Selected: device.None}, Region: device.SelectedRegion})
 	list := b.list
 	list.Weight = device.Tensor{}
 	device.Do(b.dev.Queue(), device.Select{Rule: device.TopK, List: list, Scores: scores, KV: b.kv, K: device.Amount{Count: k}})

@@ -10,9 +10,9 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// draw runs SampleValues on all heads, each of which draws for itself, and
+// draw runs ValueSample on all heads, each of which draws for itself, and
 // returns what they list.
-func (b *tailBench) draw(plan device.Plan, d device.Draws) (index [][]int32, weight [][]float32) {
+func (b *tailBench) draw(plan device.Plan, d device.ValueDraws) (index [][]int32, weight [][]float32) {
 	b.t.Helper()
 	device.Do(b.dev.Queue(), device.Sample{Rule: device.ValueSample, List: b.list, Q: b.q, KV: b.kv, Plan: plan, Draws: d})
 	return b.lists()
@@ -41,7 +41,7 @@ func santaBench(t *testing.T) (b *tailBench, values [][2]float64, p []float64, m
 }
 
 // santaRuns draws 4096 times and calls each with what was drawn.
-func santaRuns(b *tailBench, d device.Draws, each func(index []int32, weight []float32)) {
+func santaRuns(b *tailBench, d device.ValueDraws, each func(index []int32, weight []float32)) {
 	for seed := range uint64(santaSeeds) {
 		d.Draw.Seed = seed
 		index, weight := b.draw(device.Plan{}, d)
@@ -53,7 +53,7 @@ func santaRuns(b *tailBench, d device.Draws, each func(index []int32, weight []f
 
 // santaMoments is the mean of what is drawn, its standard errors, and the trace of
 // its covariance.
-func santaMoments(b *tailBench, values [][2]float64, d device.Draws) (mean, stderr [2]float64, trace float64) {
+func santaMoments(b *tailBench, values [][2]float64, d device.ValueDraws) (mean, stderr [2]float64, trace float64) {
 	var square [2]float64
 	const n = santaHeads * santaSeeds
 	santaRuns(b, d, func(index []int32, weight []float32) {
@@ -79,7 +79,7 @@ func santaMoments(b *tailBench, values [][2]float64, d device.Draws) (mean, stde
 // mean; that one has the mean of its tiles, each with its whole samples.
 func TestSantaIsUnbiased(t *testing.T) {
 	b, values, p, dense, _ := santaBench(t)
-	for name, d := range map[string]device.Draws{
+	for name, d := range map[string]device.ValueDraws{
 		"sys": {Samples: 24}, "strat": {Samples: 24, Sampler: device.Stratified}, "iid": {Samples: 24, Sampler: device.Independent},
 		"flash": {Samples: 24, Tiles: device.Equal}, "flash strat": {Samples: 8, Tiles: device.Equal, Tile: 64, Sampler: device.Stratified},
 		"group": {Samples: 24, Shared: true},
@@ -96,7 +96,7 @@ func TestSantaIsUnbiased(t *testing.T) {
 		}
 	}
 	const tile, samples = 64, 3
-	mean, stderr, _ := santaMoments(b, values, device.Draws{Samples: samples, Tiles: device.Remainder, Tile: tile})
+	mean, stderr, _ := santaMoments(b, values, device.ValueDraws{Samples: samples, Tiles: device.Remainder, Tile: tile})
 	want := remainderMean(p, values, tile, samples)
 	var off float64
 	for i := range mean {
@@ -142,8 +142,8 @@ func remainderMean(p []float64, values [][2]float64, tile, samples int) (mean [2
 func TestSantaVariances(t *testing.T) {
 	b, values, p, _, trace := santaBench(t)
 	const samples, runs = 24, santaHeads * santaSeeds
-	_, _, iid := santaMoments(b, values, device.Draws{Samples: samples, Sampler: device.Independent})
-	_, _, strat := santaMoments(b, values, device.Draws{Samples: samples, Sampler: device.Stratified})
+	_, _, iid := santaMoments(b, values, device.ValueDraws{Samples: samples, Sampler: device.Independent})
+	_, _, strat := santaMoments(b, values, device.ValueDraws{Samples: samples, Sampler: device.Stratified})
 	slack := 5 * math.Sqrt(2./runs)
 	if r := iid / (trace / samples); math.Abs(r-1) > slack {
 		t.Errorf("iid: variance %v, want %v", iid, trace/samples)
@@ -181,7 +181,7 @@ func stratVariance(p []float64, values [][2]float64, samples int) (trace float64
 func TestSantaCounts(t *testing.T) {
 	b, _, p, _, _ := santaBench(t)
 	for _, samples := range []int{1, 7, 64, 1000} {
-		santaRuns(b, device.Draws{Samples: samples}, func(index []int32, weight []float32) {
+		santaRuns(b, device.ValueDraws{Samples: samples}, func(index []int32, weight []float32) {
 			total, i := 0.0, 0
 			for j := range p {
 				c := 0.0
@@ -217,14 +217,14 @@ func TestSantaExactCases(t *testing.T) {
 		}
 		b := newTailBench(t, 4, scores, make([][2]float64, n))
 		for seed := range uint64(50) {
-			index, weight := b.draw(device.Plan{}, device.Draws{Draw: device.Draw{Seed: seed}, Samples: 2 * n})
+			index, weight := b.draw(device.Plan{}, device.ValueDraws{Draw: device.Draw{Seed: seed}, Samples: 2 * n})
 			for h := range index {
 				if len(index[h]) != c.want || slices.Max(weight[h]) != slices.Min(weight[h]) || weight[h][0] != float32(1)/float32(c.want) {
 					t.Fatalf("%s: %d positions listed with weights %v", name, len(index[h]), weight[h][:1])
 				}
 			}
 		}
-		if index, _ := b.draw(device.Plan{}, device.Draws{}); len(index[0]) != 0 {
+		if index, _ := b.draw(device.Plan{}, device.ValueDraws{}); len(index[0]) != 0 {
 			t.Errorf("%s: no samples, and %v is listed", name, index[0])
 		}
 	}
@@ -235,7 +235,7 @@ func TestSantaExactCases(t *testing.T) {
 func TestSantaErrorsAreIndependent(t *testing.T) {
 	b, values, _, _, _ := santaBench(t)
 	// errorsOf is the error of each head at a length.
-	errorsOf := func(d device.Draws, n int) (off []float64) {
+	errorsOf := func(d device.ValueDraws, n int) (off []float64) {
 		b.dev.Write(b.kv.Len, []byte{byte(n % 256), byte(n / 256), 0, 0})
 		var dense, total float64
 		for j := range n {
@@ -252,14 +252,14 @@ func TestSantaErrorsAreIndependent(t *testing.T) {
 		}
 		return off
 	}
-	for name, other := range map[string]func(d *device.Draws) int{
-		"steps":    func(*device.Draws) int { return santaLen - 1 },
-		"layers":   func(d *device.Draws) int { d.Draw.Layer++; return santaLen },
-		"requests": func(d *device.Draws) int { d.Draw.Request++; return santaLen },
+	for name, other := range map[string]func(d *device.ValueDraws) int{
+		"steps":    func(*device.ValueDraws) int { return santaLen - 1 },
+		"layers":   func(d *device.ValueDraws) int { d.Draw.Layer++; return santaLen },
+		"requests": func(d *device.ValueDraws) int { d.Draw.Request++; return santaLen },
 	} {
 		var alike, square float64
 		for seed := range uint64(santaSeeds) {
-			d := device.Draws{Draw: device.Draw{Seed: seed}, Samples: 16}
+			d := device.ValueDraws{Draw: device.Draw{Seed: seed}, Samples: 16}
 			one := errorsOf(d, santaLen)
 			n := other(&d)
 			two := errorsOf(d, n)
@@ -304,7 +304,7 @@ func TestLayersDrawForThemselves(t *testing.T) {
 func TestSantaForgetsTiles(t *testing.T) {
 	b, _, _, _, _ := santaBench(t)
 	draw := func(tiles device.Tiles, tile int, seed uint64) string {
-		index, weight := b.draw(device.Plan{}, device.Draws{Draw: device.Draw{Seed: seed}, Samples: 40, Tiles: tiles, Tile: tile})
+		index, weight := b.draw(device.Plan{}, device.ValueDraws{Draw: device.Draw{Seed: seed}, Samples: 40, Tiles: tiles, Tile: tile})
 		return fmt.Sprint(index, weight)
 	}
 	for seed := range uint64(20) {

@@ -86,7 +86,7 @@ var sketchwalkEntry = entry(Doc{
 }, newSketchwalk)
 
 // forms are the values of the option score.
-var forms = map[string]device.Form{"raw": device.Raw, "relu": device.Relu, "softmax": device.Softmax}
+var forms = map[string]device.ProductForm{"raw": device.Raw, "relu": device.Relu, "softmax": device.Softmax}
 
 // rowUnit is what rows of numbers about blocks are a multiple of, so that each starts on
 // 32 bytes.
@@ -107,7 +107,7 @@ type sketchwalk struct {
 	own   device.Tensor    // f32 [pages, heads, r]: sketch of the mean query, for diag=blockmean
 	pairs device.Tensor    // f32 [pages, blocks]; causal=none: scratch [slots, blocks, blocks]
 
-	compare device.Compare
+	compare device.SketchProduct
 
 	walk [2]device.Tensor // f32 [rows, blocks] or i32 [rows, 2·blocks], of even and odd layers
 	list device.List      // a group for each block of rows, shared by all heads
@@ -129,7 +129,7 @@ func newSketchwalk(o sketchwalkOptions, env *Env) (Method, error) {
 	if o.Diag == "blockmean" {
 		s.own = env.PageState(device.F32, heads, width)
 	}
-	s.compare = device.Compare{Form: forms[o.Score], Log: o.Arith == "log", Own: s.own}
+	s.compare = device.SketchProduct{Form: forms[o.Score], Log: o.Arith == "log", Own: s.own}
 	blocks = (blocks + rowUnit - 1) / rowUnit * rowUnit
 	if o.Causal == "none" {
 		s.pairs = env.Scratch(device.F32, env.Slots, blocks, blocks)
@@ -167,26 +167,26 @@ func (s *sketchwalk) Observe(p *Pass, layer int, q, k device.Tensor) {
 		return
 	}
 	kv, n := p.KV(layer), p.NewRows()
-	device.Do(p.Ops, device.Summarize{Rule: device.SumBlocks, Dst: s.sums[0], X: k, KV: kv})
-	device.Do(p.Ops, device.Summarize{Rule: device.SumBlocks, Dst: s.sums[1], X: q, KV: kv})
-	device.Do(p.Ops, device.Summarize{Rule: device.ProjectMeans, Dst: s.keys, X: s.sums[0], Basis: s.basis, KV: kv, Rows: n})
+	device.Do(p.Queue, device.Summarize{Rule: device.SumBlocks, Dst: s.sums[0], X: k, KV: kv})
+	device.Do(p.Queue, device.Summarize{Rule: device.SumBlocks, Dst: s.sums[1], X: q, KV: kv})
+	device.Do(p.Queue, device.Summarize{Rule: device.ProjectMeans, Dst: s.keys, X: s.sums[0], Basis: s.basis, KV: kv, Rows: n})
 	if !s.own.Absent() {
-		device.Do(p.Ops, device.Summarize{Rule: device.ProjectMeans, Dst: s.own, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
+		device.Do(p.Queue, device.Summarize{Rule: device.ProjectMeans, Dst: s.own, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
 	}
 	if p.Decode {
-		device.Do(p.Ops, device.Summarize{Rule: device.ProjectRows, Dst: s.rows, X: q, Basis: s.basis, KV: kv})
+		device.Do(p.Queue, device.Summarize{Rule: device.ProjectRows, Dst: s.rows, X: q, Basis: s.basis, KV: kv})
 	} else {
-		device.Do(p.Ops, device.Summarize{Rule: device.ProjectMeans, Dst: s.rows, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
+		device.Do(p.Queue, device.Summarize{Rule: device.ProjectMeans, Dst: s.rows, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
 	}
-	device.Do(p.Ops, device.Score{Rule: device.SketchScores, Dst: s.pairsOf(p), Q: s.rows, Keys: s.keys, KV: kv, Rows: n, Compare: s.compare})
+	device.Do(p.Queue, device.Score{Rule: device.SketchScores, Dst: s.pairsOf(p), Q: s.rows, Keys: s.keys, KV: kv, Rows: n, Product: s.compare})
 	if p.Decode && s.Row == "blockmean" {
-		device.Do(p.Ops, device.Summarize{Rule: device.ProjectMeans, Dst: s.rows, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
+		device.Do(p.Queue, device.Summarize{Rule: device.ProjectMeans, Dst: s.rows, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
 	}
 }
 
 // Prefill lists the blocks of each block of rows.
 func (s *sketchwalk) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
-	pick := device.Pick{Count: s.Tau, Share: s.Density, Span: plan.Span}
+	pick := device.BlockBudget{Count: s.Tau, Share: s.Density, Span: plan.Span}
 	blocks := (p.First + p.Rows() + device.PageLen - 1) / device.PageLen
 	if s.Budget == "total" && s.Tau == 0 {
 		pick.Count = pick.Of((p.Prompt + device.PageLen - 1) / device.PageLen)
@@ -202,11 +202,11 @@ func (s *sketchwalk) Decode(p *Pass, layer int, q device.Tensor, plan device.Pla
 	if s.Tau == 0 && s.Density == 1 {
 		return plan
 	}
-	return s.plan(p, layer, q, plan, device.Pick{Count: s.Tau, Share: s.Density, Free: s.Forced == "literal", Span: plan.Span})
+	return s.plan(p, layer, q, plan, device.BlockBudget{Count: s.Tau, Share: s.Density, Free: s.Forced == "literal", Span: plan.Span})
 }
 
 // plan walks one layer on and picks blocks.
-func (s *sketchwalk) plan(p *Pass, layer int, q device.Tensor, plan device.Plan, pick device.Pick) device.Plan {
+func (s *sketchwalk) plan(p *Pass, layer int, q device.Tensor, plan device.Plan, pick device.BlockBudget) device.Plan {
 	if layer < s.start() {
 		return plan
 	}
@@ -223,15 +223,15 @@ func (s *sketchwalk) plan(p *Pass, layer int, q device.Tensor, plan device.Plan,
 		steps++ // none of which chooses
 	}
 	for range steps - 1 {
-		device.Do(p.Ops, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), KV: kv, Rows: n, Exponent: exponent})
+		device.Do(p.Queue, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), KV: kv, Rows: n, Exponent: exponent})
 		src = rows
 	}
 	if layer < denseLayers {
 		return plan
 	}
-	plan.Sink, plan.Recent, plan.Align, plan.Middle, plan.List = 0, 0, 0, device.Blocks, s.list
-	device.Do(p.Ops, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), KV: kv, Rows: n, Exponent: exponent})
-	device.Do(p.Ops, device.Select{Rule: device.TopBlocks, List: plan.List, Scores: rows, KV: kv, Rows: n, Pick: pick})
+	plan.Sink, plan.Recent, plan.Align, plan.Selected, plan.List = 0, 0, 0, device.Blocks, s.list
+	device.Do(p.Queue, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), KV: kv, Rows: n, Exponent: exponent})
+	device.Do(p.Queue, device.Select{Rule: device.TopBlocks, List: plan.List, Scores: rows, KV: kv, Rows: n, Blocks: pick})
 	return plan
 }
 

@@ -84,7 +84,7 @@ func benchSystem(b *testing.B, text string, n, rows int) {
 		b.Fatal(err)
 	}
 	pass := func(rows int, decode bool) *Pass {
-		p := &Pass{Ops: dev.Queue(), IDs: ints.Rows(0, rows), Pos: ints.Rows(0, rows), End: ints.Rows(0, rows),
+		p := &Pass{Queue: dev.Queue(), IDs: ints.Rows(0, rows), Pos: ints.Rows(0, rows), End: ints.Rows(0, rows),
 			First: seq.Len() - rows, Prompt: n, Decode: decode}
 		cache.Flush(seq)
 		for l := range layers {
@@ -101,7 +101,7 @@ func benchSystem(b *testing.B, text string, n, rows int) {
 			random(q)
 			random(k)
 			random(v)
-			device.Do(p.Ops, device.Append{KV: p.KV(l), K: k, V: v})
+			device.Do(p.Queue, device.Append{KV: p.KV(l), K: k, V: v})
 			for _, o := range policy.observe {
 				o.Observe(p, l, q, k)
 			}

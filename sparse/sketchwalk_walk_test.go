@@ -100,7 +100,7 @@ func (b *blockBed) readWalk(x device.Tensor, i, n int) (logs []float64, negative
 func (b *blockBed) blocks() int { return b.kv.Pages.Dim(1) }
 
 // compared makes the pairs of rows of scores: sketches whose products are exact.
-func (b *blockBed) compared(scores [][]float64, c device.Compare) device.Tensor {
+func (b *blockBed) compared(scores [][]float64, c device.SketchProduct) device.Tensor {
 	n := b.blocks()
 	q, k := make([]float32, n*n), make([]float32, n*n)
 	for i, row := range scores {
@@ -111,7 +111,7 @@ func (b *blockBed) compared(scores [][]float64, c device.Compare) device.Tensor 
 		}
 	}
 	pairs := b.floats(make([]float32, n*n), n, n)
-	device.Do(b.dev.Queue(), device.Score{Rule: device.SketchScores, Dst: pairs, Q: b.floats(q, n, 1, n), Keys: b.floats(k, n, 1, n), KV: b.kv, Rows: b.n, Compare: c})
+	device.Do(b.dev.Queue(), device.Score{Rule: device.SketchScores, Dst: pairs, Q: b.floats(q, n, 1, n), Keys: b.floats(k, n, 1, n), KV: b.kv, Rows: b.n, Product: c})
 	return pairs
 }
 
@@ -125,10 +125,10 @@ func (b *blockBed) rows(log bool) device.Tensor {
 }
 
 // top is the lists of the blocks of the newest n rows.
-func (b *blockBed) top(scores device.Tensor, newest int, p device.Pick) [][]int32 {
+func (b *blockBed) top(scores device.Tensor, newest int, p device.BlockBudget) [][]int32 {
 	n := b.blocks()
 	l := device.List{Index: b.ints(make([]int32, n*n), n, 1, n), Count: b.ints(make([]int32, n), n, 1)}
-	device.Do(b.dev.Queue(), device.Select{Rule: device.TopBlocks, List: l, Scores: scores, KV: b.kv, Rows: newest, Pick: p})
+	device.Do(b.dev.Queue(), device.Select{Rule: device.TopBlocks, List: l, Scores: scores, KV: b.kv, Rows: newest, Blocks: p})
 	index, count := b.read(l.Index), b.read(l.Count)
 	var lists [][]int32
 	for g := range n {
@@ -198,7 +198,7 @@ func TestSketchExample(t *testing.T) { // SW-1
 			}
 			qt, kt := sketch(qs, 2), sketch(ks, 1)
 			pairs := b.floats(make([]float32, 9), 3, 3)
-			device.Do(ops, device.Score{Rule: device.SketchScores, Dst: pairs, Q: qt, Keys: kt, KV: b.kv, Rows: b.n, Compare: device.Compare{}})
+			device.Do(ops, device.Score{Rule: device.SketchScores, Dst: pairs, Q: qt, Keys: kt, KV: b.kv, Rows: b.n, Product: device.SketchProduct{}})
 			near(t, "q", b.byBlock(qt), tt.qt, 2e-6)
 			near(t, "k", b.byBlock(kt), tt.kt, 2e-6)
 			near(t, "scores", b.byBlock(pairs), tt.want, 2e-6)
@@ -220,7 +220,7 @@ func (b *blockBed) byBlock(x device.Tensor) []float64 {
 func TestWalkExample(t *testing.T) { // SW-2
 	b := newBlockBed(t, 5*device.PageLen)
 	tests := []struct {
-		form       device.Form
+		form       device.ProductForm
 		row4       []float64 // up to a factor; nil: not given
 		lists      [][]int32 // of blocks 2 to 4
 		onehop     []int32   // block 4 with layer 1 alone
@@ -235,7 +235,7 @@ func TestWalkExample(t *testing.T) { // SW-2
 	for _, log := range []bool{true, false} {
 		for _, tt := range tests {
 			t.Run(fmt.Sprintf("log=%v/form=%d", log, tt.form), func(t *testing.T) {
-				c := device.Compare{Form: tt.form, Log: log}
+				c := device.SketchProduct{Form: tt.form, Log: log}
 				w0, w1 := b.compared(layer0, c), b.compared(layer1, c)
 				r0, r1 := b.rows(log), b.rows(log)
 				device.Do(b.dev.Queue(), device.Walk{Dst: r0, Src: device.Tensor{}, Pairs: w0, KV: b.kv, Rows: b.n, Exponent: 8})
@@ -247,14 +247,14 @@ func TestWalkExample(t *testing.T) { // SW-2
 					}
 				}
 				near(t, "ln row 4", logs, tt.exampleRow, 2e-6)
-				lists := b.top(r1, b.n, device.Pick{Count: 3})
+				lists := b.top(r1, b.n, device.BlockBudget{Count: 3})
 				for i, want := range tt.lists {
 					if want != nil && !slices.Equal(lists[2+i], want) {
 						t.Errorf("block %d reads %v, want %v", 2+i, lists[2+i], want)
 					}
 				}
 				device.Do(b.dev.Queue(), device.Walk{Dst: r1, Src: device.Tensor{}, Pairs: w1, KV: b.kv, Rows: b.n, Exponent: 8})
-				if got := b.top(r1, b.n, device.Pick{Count: 3})[4]; tt.onehop != nil && !slices.Equal(got, tt.onehop) {
+				if got := b.top(r1, b.n, device.BlockBudget{Count: 3})[4]; tt.onehop != nil && !slices.Equal(got, tt.onehop) {
 					t.Errorf("with one hop block 4 reads %v, want %v", got, tt.onehop)
 				}
 			})
@@ -266,7 +266,7 @@ func TestDecodeRowExample(t *testing.T) { // SW-3
 	b := newBlockBed(t, 4*device.PageLen+1)
 	step0, step1 := slices.Clone(layer0), slices.Clone(layer1)
 	step0[4], step1[4] = []float64{.9, .2, 1.1, .6, 1.2}, []float64{.5, .3, .7, .75, 1.1}
-	c := device.Compare{Log: true}
+	c := device.SketchProduct{Log: true}
 	w0, w1 := b.compared(step0, c), b.compared(step1, c)
 	rows := b.rows(true)
 	device.Do(b.dev.Queue(), device.Walk{Dst: rows, Src: device.Tensor{}, Pairs: w0, KV: b.kv, Rows: 1, Exponent: 8})
@@ -285,11 +285,11 @@ func TestDecodeRowExample(t *testing.T) { // SW-3
 	logs, _ = b.readWalk(rows, 4, 5)
 	last := 2.221054
 	near(t, "after layer 1", logs, []float64{-1.592069 - last, -1.961464 - last, 1.577517 - last, -.826227 - last, 0}, 2e-6)
-	if got := b.top(rows, 1, device.Pick{Count: 3})[0]; !slices.Equal(got, []int32{0, 2, 4}) {
+	if got := b.top(rows, 1, device.BlockBudget{Count: 3})[0]; !slices.Equal(got, []int32{0, 2, 4}) {
 		t.Errorf("reads %v, want [0 2 4]", got)
 	}
 	device.Do(b.dev.Queue(), device.Walk{Dst: rows, Src: device.Tensor{}, Pairs: w1, KV: b.kv, Rows: 1, Exponent: 8})
-	if got := b.top(rows, 1, device.Pick{Count: 3})[0]; !slices.Equal(got, []int32{0, 3, 4}) {
+	if got := b.top(rows, 1, device.BlockBudget{Count: 3})[0]; !slices.Equal(got, []int32{0, 3, 4}) {
 		t.Errorf("with one hop reads %v, want [0 3 4]", got)
 	}
 }
@@ -320,7 +320,7 @@ func TestWalkAgainstRationals(t *testing.T) {
 				var exact [][]*big.Int
 				for range 3 {
 					scores := randomScores(rng, n)
-					device.Do(b.dev.Queue(), device.Walk{Dst: rows, Src: src, Pairs: b.compared(scores, device.Compare{Log: log}), KV: b.kv, Rows: b.n, Exponent: exponent})
+					device.Do(b.dev.Queue(), device.Walk{Dst: rows, Src: src, Pairs: b.compared(scores, device.SketchProduct{Log: log}), KV: b.kv, Rows: b.n, Exponent: exponent})
 					src = rows
 					exact = timesPower(exact, scores, int64(exponent))
 				}
@@ -399,10 +399,10 @@ func TestWalkInvariants(t *testing.T) {
 	walk := func(scores [][][]float64, log bool) [][]int32 {
 		rows, src := b.rows(log), device.Tensor{}
 		for _, s := range scores {
-			device.Do(b.dev.Queue(), device.Walk{Dst: rows, Src: src, Pairs: b.compared(s, device.Compare{Log: log}), KV: b.kv, Rows: b.n, Exponent: 8})
+			device.Do(b.dev.Queue(), device.Walk{Dst: rows, Src: src, Pairs: b.compared(s, device.SketchProduct{Log: log}), KV: b.kv, Rows: b.n, Exponent: 8})
 			src = rows
 		}
-		return b.top(rows, b.n, device.Pick{Share: .5})
+		return b.top(rows, b.n, device.BlockBudget{Share: .5})
 	}
 	scaled := func(f func(layer, i, j int) float64) [][][]float64 {
 		var all [][][]float64
@@ -527,15 +527,15 @@ func TestPickDensity(t *testing.T) {
 	density := func(b, fixed int) float64 {
 		var read, all int
 		for i := range b {
-			n := min(device.Pick{Share: .2}.Of(i+1), i+1)
+			n := min(device.BlockBudget{Share: .2}.Of(i+1), i+1)
 			if fixed > 0 {
-				n = device.Pick{Count: fixed}.Of(i + 1)
+				n = device.BlockBudget{Count: fixed}.Of(i + 1)
 			}
 			read, all = read+n, all+i+1
 		}
 		return float64(read) / float64(all)
 	}
-	if got := (device.Pick{Share: .07}).Of(100); got != 7 {
+	if got := (device.BlockBudget{Share: .07}).Of(100); got != 7 {
 		t.Errorf("a share of 0.07 of 100 blocks is %d, want 7", got)
 	}
 	near(t, "density", []float64{density(64, 0), density(2048, 0), density(2048, 410)}, []float64{.2144, .2004, .360}, 5e-4)

@@ -94,12 +94,12 @@ var optionsText = regexp.MustCompile(`\([^()]*\)`)
 
 // checkPhases refuses a stack with a "=" outside of parentheses: the next phase is not
 // apart from it, or something stands before the first.
-func checkPhases(stack string) error {
-	if right := inParentheses(stack); right != "" {
-		return fmt.Errorf("%q: options stand in parentheses: %s", stack, right)
+func checkPhases(methods string) error {
+	if right := inParentheses(methods); right != "" {
+		return fmt.Errorf("%q: options stand in parentheses: %s", methods, right)
 	}
-	if name, _, ok := strings.Cut(optionsText.ReplaceAllString(stack, ""), "="); ok && !strings.Contains(name, "(") {
-		return fmt.Errorf("%q: phases are prefill and decode, with a space between them: prefill=NAME decode=NAME", stack)
+	if name, _, ok := strings.Cut(optionsText.ReplaceAllString(methods, ""), "="); ok && !strings.Contains(name, "(") {
+		return fmt.Errorf("%q: phases are prefill and decode, with a space between them: prefill=NAME decode=NAME", methods)
 	}
 	return nil
 }
@@ -416,14 +416,14 @@ func (s *Spec) Build(env *Env) (*Policy, error) { return Build(env, s) }
 
 // Build makes one policy of several specs that plan prompts alike (see
 // [Spec.SamePrefill]): a prompt is planned once, and what each spec has to know of
-// it for its decode steps is kept. [Policy.Turn] says which of them decodes.
+// it for its decode steps is kept. [Policy.SetDecodePolicy] says which of them decodes.
 func Build(env *Env, specs ...*Spec) (*Policy, error) {
 	c := &Policy{env: env}
 	for i, s := range specs {
 		if !s.SamePrefill(specs[0]) {
 			return nil, fmt.Errorf("sparse: %s and %s read a prompt in different ways and cannot be one policy", specs[0], s)
 		}
-		all := &stack{spec: s}
+		all := &methods{spec: s}
 		for _, it := range s.systems() {
 			if i > 0 && !it.decode {
 				continue // works for all of them in the first
@@ -441,7 +441,7 @@ func Build(env *Env, specs ...*Spec) (*Policy, error) {
 	if env.err != nil {
 		return nil, fmt.Errorf("sparse: memory for %s: %w", specs[0], env.err)
 	}
-	c.stack = *c.all[0]
+	c.methods = *c.all[0]
 	return c, nil
 }
 

@@ -38,7 +38,7 @@ func (streaming) Name() string { return "streaming" }
 
 // Prefill plans the two ranges.
 func (s streaming) Prefill(_ *Pass, _ int, _ device.Tensor, plan device.Plan) device.Plan {
-	plan.Sink, plan.Recent, plan.Middle = s.Sink, s.Window, device.None
+	plan.Sink, plan.Recent, plan.Selected = s.Sink, s.Window, device.None
 	return plan
 }
 

@@ -54,7 +54,7 @@ func (t *topk) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) de
 func (t *topk) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	kv := p.KV(layer)
 	plan, scores := t.plan(p, plan, t.Sink, t.Window)
-	device.Do(p.Ops, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: plan, Part: device.Middles})
-	device.Do(p.Ops, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: t.K})
+	device.Do(p.Queue, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: plan, Region: device.SelectedRegion})
+	device.Do(p.Queue, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: t.K})
 	return plan
 }

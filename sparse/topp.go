@@ -69,7 +69,7 @@ func (t *topp) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) dev
 	}
 	kv := p.KV(layer)
 	plan, scores := t.plan(p, plan, t.Sink, t.Window)
-	device.Do(p.Ops, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: plan, Part: device.Middles})
-	device.Do(p.Ops, device.Select{Rule: device.TopP, List: plan.List, Scores: scores, KV: kv, Mass: t.P})
+	device.Do(p.Queue, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: plan, Region: device.SelectedRegion})
+	device.Do(p.Queue, device.Select{Rule: device.TopP, List: plan.List, Scores: scores, KV: kv, Mass: t.P})
 	return plan
 }

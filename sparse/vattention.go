@@ -131,7 +131,7 @@ var vattentionEntry = entry(Doc{
 // query heads, or kv heads with share=group.
 type vattention struct {
 	vattentionOptions
-	tail    device.Tail
+	tail    device.Residual
 	follows [2]bool // another system selects in prefill, in decode
 
 	scores device.Tensor // f32 [rows, heads, maxlen]
@@ -145,7 +145,7 @@ func newVAttention(o vattentionOptions, env *Env) (Method, error) {
 	if o.Question > 0 {
 		rows = max(rows, min(rankTile, env.Rows))
 	}
-	v := &vattention{vattentionOptions: o, tail: device.Tail{
+	v := &vattention{vattentionOptions: o, tail: device.Residual{
 		Draw: device.Draw{Seed: env.Seed}, Pilot: o.Base, Eps: o.Eps, Z: o.quantile(), Values: o.Guarantee == "sdpa",
 		Finite: o.Finite == "on", Fresh: o.Pilot == "fresh", Replace: o.Sampling == "code", Listed: o.Pool == "code",
 	}}
@@ -199,16 +199,16 @@ func (v *vattention) estimate(p *Pass, layer int, q device.Tensor, plan device.P
 	switch {
 	case !selected:
 		plan = v.choose(p, layer, q, plan)
-	case plan.Middle != device.All && v.Scorer != "topk":
+	case plan.Selected != device.All && v.Scorer != "topk":
 		plan = v.edges(plan)
 	}
-	if plan.Middle == device.All {
+	if plan.Selected == device.All {
 		return plan
 	}
 	tail, list := v.tail, listRows(v.list, p.Rows())
-	tail.Draw.Layer, tail.Of = uint32(layer), p.Of
-	device.Do(p.Ops, device.Sample{Rule: device.TailSample, List: list, Q: q, KV: p.KV(layer), Plan: plan, Tail: tail})
-	plan.Middle, plan.List = device.Tokens, list
+	tail.Draw.Layer, tail.Requests = uint32(layer), p.Requests
+	device.Do(p.Queue, device.Sample{Rule: device.ResidualSample, List: list, Q: q, KV: p.KV(layer), Plan: plan, Residual: tail})
+	plan.Selected, plan.List = device.Tokens, list
 	return plan
 }
 
@@ -226,13 +226,13 @@ func (v *vattention) edges(plan device.Plan) device.Plan {
 func (v *vattention) choose(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	kv, scores := p.KV(layer), v.scores.Rows(0, p.Rows())
 	plan = v.edges(plan)
-	plan.Middle, plan.List = device.Tokens, listRows(v.top, p.Rows())
-	device.Do(p.Ops, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: plan, Part: device.Middles})
+	plan.Selected, plan.List = device.Tokens, listRows(v.top, p.Rows())
+	device.Do(p.Queue, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: plan, Region: device.SelectedRegion})
 	if v.Share == "group" {
 		shared := v.shared.Rows(0, p.Rows())
-		device.Do(p.Ops, device.Score{Rule: device.GroupMax, Dst: shared, Q: scores, KV: kv})
+		device.Do(p.Queue, device.Score{Rule: device.GroupMax, Dst: shared, Q: scores, KV: kv})
 		scores = shared
 	}
-	device.Do(p.Ops, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: v.Top})
+	device.Do(p.Queue, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: v.Top})
 	return plan
 }

@@ -66,7 +66,7 @@ func benchDecode(b *testing.B, n int, spec string) {
 	own, ownTime := policy(spec)
 	for b.Loop() {
 		for _, c := range []*Policy{dense, own} {
-			p := Pass{Ops: dev.Queue(), IDs: row, Pos: row, End: row, Cache: []device.KV{cache.Slots(0, 1)}, Decode: true}
+			p := Pass{Queue: dev.Queue(), IDs: row, Pos: row, End: row, Cache: []device.KV{cache.Slots(0, 1)}, Decode: true}
 			c.Attend(&p, 0, dst, q, k)
 		}
 	}

@@ -168,7 +168,7 @@ func TestThreeLawsOfScores(t *testing.T) {
 	}
 	sampledBy := func(top, pilot int, eps float64) func(b *tailBench) float64 {
 		return func(b *tailBench) (off float64) {
-			plan := device.Plan{Sink: 4, Recent: 16, Middle: device.None}
+			plan := device.Plan{Sink: 4, Recent: 16, Selected: device.None}
 			if top > 0 {
 				plan = b.best(4, 16, top)
 			}
@@ -215,8 +215,8 @@ func TestThreeLawsOfScores(t *testing.T) {
 }
 
 // tailOf is a sample sized by a pilot; no sample for a pilot of 0.
-func tailOf(pilot int, eps float64, seed uint64) device.Tail {
-	return device.Tail{Draw: device.Draw{Seed: seed}, Pilot: device.Amount{Count: pilot}, Eps: eps, Z: 1.96}
+func tailOf(pilot int, eps float64, seed uint64) device.Residual {
+	return device.Residual{Draw: device.Draw{Seed: seed}, Pilot: device.Amount{Count: pilot}, Eps: eps, Z: 1.96}
 }
 
 // edgeBonus is what sinks and recent positions score more.

@@ -86,11 +86,11 @@ func (b *tailBench) read(data any, x device.Tensor) {
 	must(b.t, err)
 }
 
-// sample runs SampleTail on all heads, each of which draws for itself, and
+// sample runs ResidualSample on all heads, each of which draws for itself, and
 // returns what they list.
-func (b *tailBench) sample(plan device.Plan, tail device.Tail) (index [][]int32, weight [][]float32) {
+func (b *tailBench) sample(plan device.Plan, tail device.Residual) (index [][]int32, weight [][]float32) {
 	b.t.Helper()
-	device.Do(b.dev.Queue(), device.Sample{Rule: device.TailSample, List: b.list, Q: b.q, KV: b.kv, Plan: plan, Tail: tail})
+	device.Do(b.dev.Queue(), device.Sample{Rule: device.ResidualSample, List: b.list, Q: b.q, KV: b.kv, Plan: plan, Residual: tail})
 	return b.lists()
 }
 
@@ -143,7 +143,7 @@ func (b *tailBench) best(sink, recent, most int) device.Plan {
 	slices.SortFunc(order, func(i, j int32) int { return cmp.Compare(b.terms[j][0], b.terms[i][0]) })
 	index := slices.Clone(order[:most])
 	slices.Sort(index)
-	return device.Plan{Sink: sink, Recent: recent, Middle: device.Tokens, List: device.List{
+	return device.Plan{Sink: sink, Recent: recent, Selected: device.Tokens, List: device.List{
 		Index: b.tensor(device.I32, index, 1, 1, most), Count: b.tensor(device.I32, []int32{int32(most)}, 1, 1),
 	}}
 }
@@ -158,13 +158,13 @@ func TestVAttentionExampleOfWeights(t *testing.T) {
 	// estimate is D, N and the output with a list: all but what skip holds, the
 	// positions of drawn with the weight given.
 	estimate := func(index []int32, weight []float32) (den float64, num, out [2]float64) {
-		plan := device.Plan{Middle: device.Tokens, List: device.List{
+		plan := device.Plan{Selected: device.Tokens, List: device.List{
 			Index:  b.tensor(device.I32, index, 1, 1, len(index)),
 			Count:  b.tensor(device.I32, []int32{int32(len(index))}, 1, 1),
 			Weight: b.tensor(device.F32, weight, 1, 1, len(index)),
 		}}
 		device.Do(b.dev.Queue(), device.Attend{Dst: y, Q: b.q, KV: b.kv, Plan: plan})
-		device.Do(b.dev.Queue(), device.Score{Rule: device.ExactScores, Dst: shares, Q: b.q, KV: b.kv, Plan: plan, Part: device.Planned})
+		device.Do(b.dev.Queue(), device.Score{Rule: device.ExactScores, Dst: shares, Q: b.q, KV: b.kv, Plan: plan, Region: device.Planned})
 		got, s := make([]float32, tailDim), make([]float32, 8)
 		b.read(got, y)
 		b.read(s, shares)
@@ -225,10 +225,10 @@ func TestVAttentionExampleOfWeights(t *testing.T) {
 func TestVAttentionDrawsEveryPair(t *testing.T) {
 	const heads, seeds = 64, 256
 	b := newTailBench(t, heads, make([]float64, 8), make([][2]float64, 8))
-	plan := device.Plan{Sink: 2, Recent: 1, Middle: device.None}
+	plan := device.Plan{Sink: 2, Recent: 1, Selected: device.None}
 	counts := map[[2]int32]int{}
 	for seed := range uint64(seeds) {
-		index, weight := b.sample(plan, device.Tail{Draw: device.Draw{Seed: seed}, Pilot: device.Amount{Count: 2}, Eps: .5, Z: 2})
+		index, weight := b.sample(plan, device.Residual{Draw: device.Draw{Seed: seed}, Pilot: device.Amount{Count: 2}, Eps: .5, Z: 2})
 		for h, l := range index {
 			if len(l) != 2 || weight[h][0] != 2.5 || weight[h][1] != 2.5 {
 				t.Fatalf("listed %v with weights %v, want 2 with 2.5", l, weight[h])
@@ -275,11 +275,11 @@ func lawOfScores(name string, n int) (scores []float64, values [][2]float64) {
 func TestVAttentionIsUnbiased(t *testing.T) {
 	const heads, seeds, n = 16, 256, 800
 	const rounding = 1. / (1 << 24) // of a weight
-	plan := device.Plan{Sink: 4, Recent: 16, Middle: device.None}
+	plan := device.Plan{Sink: 4, Recent: 16, Selected: device.None}
 	for law := range scoreLaws {
 		scores, values := lawOfScores(law, n)
 		b := newTailBench(t, heads, scores, values)
-		for name, tail := range map[string]device.Tail{
+		for name, tail := range map[string]device.Residual{
 			"fresh pilot":  {Pilot: device.Amount{Count: 200}, Eps: .1, Z: 1.96, Fresh: true},
 			"fixed budget": {Pilot: device.Amount{Count: 150}, Eps: 1e9, Z: 1.96},
 		} {
@@ -307,13 +307,13 @@ func TestVAttentionIsUnbiased(t *testing.T) {
 
 // failures counts samples whose sum of weights is off by more than eps, and the
 // mean error, size of the sample and relative bias. The best 2 % are fixed.
-func failures(t *testing.T, law string, eps, delta float64, change func(*device.Tail)) (share, err, size, bias float64) {
+func failures(t *testing.T, law string, eps, delta float64, change func(*device.Residual)) (share, err, size, bias float64) {
 	t.Helper()
 	const heads, seeds, n = 16, 64, 4096
 	scores, values := lawOfScores(law, n)
 	b := newTailBench(t, heads, scores, values)
 	plan, want := b.best(4, 16, fixedTop), b.dense()[0]
-	tail := device.Tail{Pilot: device.Amount{Share: .05}, Eps: eps, Z: math.Sqrt2 * math.Erfinv(1-delta)}
+	tail := device.Residual{Pilot: device.Amount{Share: .05}, Eps: eps, Z: math.Sqrt2 * math.Erfinv(1-delta)}
 	if change != nil {
 		change(&tail)
 	}
@@ -354,7 +354,7 @@ func TestVAttentionKeepsItsPromise(t *testing.T) {
 		}
 	}
 	// The authors' sampling does not keep it: the test can tell.
-	share, _, _, _ := failures(t, "lognormal", .05, .05, func(tail *device.Tail) {
+	share, _, _, _ := failures(t, "lognormal", .05, .05, func(tail *device.Residual) {
 		tail.Replace, tail.Listed, tail.Fresh, tail.Z = true, true, true, math.Sqrt2*math.Erfinv(1-.1)
 	})
 	if share < .15 {
@@ -367,7 +367,7 @@ func TestVAttentionKeepsItsPromise(t *testing.T) {
 func TestVAttentionErrorFollowsEps(t *testing.T) {
 	var last, lastSize float64
 	for _, eps := range []float64{.05, .1, .2} {
-		_, err, size, _ := failures(t, "lognormal", eps, .05, func(tail *device.Tail) { tail.Pilot = device.Amount{Count: 50} })
+		_, err, size, _ := failures(t, "lognormal", eps, .05, func(tail *device.Residual) { tail.Pilot = device.Amount{Count: 50} })
 		if last > 0 && (err/last < 1.4 || err/last > 2.9) {
 			t.Errorf("eps %v: mean error %v, at half of it %v: want about twice that", eps, err, last)
 		}
@@ -396,7 +396,7 @@ func TestVAttentionOnAFlatTail(t *testing.T) {
 func TestVAttentionForgetsTheOrder(t *testing.T) {
 	const heads, seeds, n = 16, 64, 1500
 	scores, values := lawOfScores("lognormal", n)
-	plan, tail := device.Plan{Sink: 4, Recent: 16, Middle: device.None}, device.Tail{Pilot: device.Amount{Count: 200}, Eps: .1, Z: 1.96}
+	plan, tail := device.Plan{Sink: 4, Recent: 16, Selected: device.None}, device.Residual{Pilot: device.Amount{Count: 200}, Eps: .1, Z: 1.96}
 	var mean, dev [2]float64
 	for i := range mean {
 		b := newTailBench(t, heads, scores, values)
@@ -427,7 +427,7 @@ func TestVAttentionDrawsAnew(t *testing.T) {
 	const heads, n = 4, 300
 	scores, values := lawOfScores("uniform", n)
 	b := newTailBench(t, heads, scores, values)
-	plan, tail := device.Plan{Sink: 4, Recent: 16, Middle: device.None}, device.Tail{Pilot: device.Amount{Count: 20}, Eps: .9, Z: 1}
+	plan, tail := device.Plan{Sink: 4, Recent: 16, Selected: device.None}, device.Residual{Pilot: device.Amount{Count: 20}, Eps: .9, Z: 1}
 	seen := map[string]bool{}
 	for layer := range uint32(3) {
 		for back := range 3 {

@@ -40,7 +40,7 @@ type vslashOptions struct {
 // What the pattern has in any case, and what it is found by.
 const (
 	vslashRows                     = 64 // newest rows, and rows of a block
-	leastColumns, leastDiagonals   = 30, 50
+	minColumns, minDiagonals       = 30, 50
 	forcedColumns, forcedDiagonals = 30, 100
 	vslashTile                     = 4 * vslashRows // rows planned at once
 )
@@ -94,9 +94,9 @@ func (v *vslash) Observe(p *Pass, layer int, q, _ device.Tensor) {
 		return
 	}
 	kv, n := p.KV(layer), p.Rows()
-	device.Do(p.Ops, device.Score{Rule: device.VerticalSlash, Dst: v.columns, Diagonals: v.diagonals, Q: q.Rows(max(n-vslashRows, 0), n), KV: kv, First: device.First{Columns: forcedColumns, Diagonals: forcedDiagonals}})
-	device.Do(p.Ops, device.Select{Rule: device.TopK, List: v.columnsList, Scores: asRow(v.columns), KV: kv, K: device.Amount{Count: max(v.Vertical, leastColumns)}})
-	device.Do(p.Ops, device.Select{Rule: device.TopK, List: v.diagonalsList, Scores: asRow(v.diagonals), KV: kv, K: device.Amount{Count: max(v.Slash, leastDiagonals)}})
+	device.Do(p.Queue, device.Score{Rule: device.VerticalSlash, Dst: v.columns, Diagonals: v.diagonals, Q: q.Rows(max(n-vslashRows, 0), n), KV: kv, Forced: device.Forced{Columns: forcedColumns, Diagonals: forcedDiagonals}})
+	device.Do(p.Queue, device.Select{Rule: device.TopK, List: v.columnsList, Scores: asRow(v.columns), KV: kv, K: device.Amount{Count: max(v.Vertical, minColumns)}})
+	device.Do(p.Queue, device.Select{Rule: device.TopK, List: v.diagonalsList, Scores: asRow(v.diagonals), KV: kv, K: device.Amount{Count: max(v.Slash, minDiagonals)}})
 }
 
 // asRow is scores [heads, width] as those of one row.
@@ -105,7 +105,7 @@ func asRow(x device.Tensor) device.Tensor { return x.Reshape(1, x.Dim(0), x.Dim(
 // Prefill lists what the pattern reaches from the blocks of a tile.
 func (v *vslash) Prefill(p *Pass, layer int, _ device.Tensor, plan device.Plan) device.Plan {
 	plan.Sink, plan.Recent, plan.Align = 0, 0, 0
-	plan.Middle, plan.List = device.Tokens, v.list
-	device.Do(p.Ops, device.Select{Rule: device.ExpandLines, List: plan.List, Columns: v.columnsList, Diagonals: v.diagonalsList, KV: p.KV(layer), Rows: p.Rows()})
+	plan.Selected, plan.List = device.Tokens, v.list
+	device.Do(p.Queue, device.Select{Rule: device.ExpandLines, List: plan.List, Columns: v.columnsList, Diagonals: v.diagonalsList, KV: p.KV(layer), Rows: p.Rows()})
 	return plan
 }

@@ -254,7 +254,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	wait := console.NewBar(cmd.ErrOrStderr(), m.Log, "measuring", len(o.Tasks)*o.Reps*len(sides), " runs")
 	defer wait.Stop()
 	o.Progress = func(done, _ int) { wait.At(done) }
-	rows, err := eval.MeasureSpeed(ctx, sides, m.Model.Vocab, eval.NewBudget(m.File, m.Model.Config, kv), machine.Peaks, o)
+	rows, err := eval.MeasureSpeed(ctx, sides, m.Model.Vocab, eval.NewBudget(m.File, m.Model.Config, kv), machine.Roofline, o)
 	wait.Stop()
 	if err != nil && ctx.Err() == nil {
 		return err
@@ -274,7 +274,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return errors.Join(console.ErrInterrupted, err)
 	}
-	if err := trace.run(ctx, cmd, m, sides, rows, report, machine.Peaks, o); err != nil {
+	if err := trace.run(ctx, cmd, m, sides, rows, report, machine.Roofline, o); err != nil {
 		return err
 	}
 	return b.auditRun(ctx, cmd, m, sides[0], o)
@@ -350,7 +350,7 @@ func (b *benchFlags) auditRun(ctx context.Context, cmd *cobra.Command, m *openmo
 	}
 	o.Reps = 1
 	o.Progress = nil
-	if _, err := eval.MeasureSpeed(ctx, []eval.Side{side}, m.Model.Vocab, eval.Budget{}, device.Peaks{}, o); err != nil {
+	if _, err := eval.MeasureSpeed(ctx, []eval.Side{side}, m.Model.Vocab, eval.Budget{}, device.Roofline{}, o); err != nil {
 		return err
 	}
 	return b.audit.finish(cmd, m)

@@ -179,11 +179,11 @@ func TestBenchStoryCutShort(t *testing.T) {
 
 // TestBenchHeadLine: a device with one rate for all products has one figure.
 func TestBenchHeadLine(t *testing.T) {
-	for want, p := range map[string]device.Peaks{
+	for want, p := range map[string]device.Roofline{
 		"reads 4022.0 GB/s, computes 704 TFLOP/s (a product in bfloat16)":                {Read: 4.022e12, Int8: 703625e9, Float: 703625e9, How: "a product in bfloat16"},
 		"reads 4.7 GB/s, computes 762 int8 GOP/s and 159 float GFLOP/s (on all threads)": {Read: 4.7e9, Int8: 762e9, Float: 159e9, How: "on all threads"},
 	} {
-		if line := newBenchReport("a", []string{"dense"}, 1, eval.Machine{Peaks: p}, nil).headLine(); !strings.HasSuffix(line, "; "+want) {
+		if line := newBenchReport("a", []string{"dense"}, 1, eval.Machine{Roofline: p}, nil).headLine(); !strings.HasSuffix(line, "; "+want) {
 			t.Errorf("%q, want %q at its end", line, want)
 		}
 	}

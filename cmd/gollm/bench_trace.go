@@ -76,7 +76,7 @@ func (f *traceFile) drop() {
 }
 
 // run traces what was measured and writes the file. f may be nil.
-func (f *traceFile) run(ctx context.Context, cmd *cobra.Command, m *openmodel.Model, sides []eval.Side, speeds []eval.Speed, r benchReport, peaks device.Peaks, o eval.SpeedOptions) error {
+func (f *traceFile) run(ctx context.Context, cmd *cobra.Command, m *openmodel.Model, sides []eval.Side, speeds []eval.Speed, r benchReport, peaks device.Roofline, o eval.SpeedOptions) error {
 	if f == nil {
 		return nil
 	}

@@ -41,8 +41,8 @@ func fixedTrace(model string) traceReport {
 		unit(-1, 0, 131*us, 100*time.Nanosecond, device.Cost{}, &device.Gather{}),
 	}
 	units[1].Pattern = "norm, products"
-	peaks := device.Peaks{Read: 25e9, Int8: 800e9, Float: 100e9, How: "by hand"}
-	r := newBenchReport(model, []string{"dense"}, 1, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)", Peaks: peaks}, nil)
+	peaks := device.Roofline{Read: 25e9, Int8: 800e9, Float: 100e9, How: "by hand"}
+	r := newBenchReport(model, []string{"dense"}, 1, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)", Roofline: peaks}, nil)
 	return newTraceReport(r, []eval.Trace{
 		{Task: eval.Task{Phase: eval.Decode, Len: 128}, Units: units, Untraced: 118 * us, Captured: true, Peaks: peaks},
 		{Task: eval.Task{Phase: eval.Prefill, Len: 1}, Units: append(units[:1:1], unit(0, 1, 5*us, us, device.Cost{}, &device.Add{})), Untraced: 1500 * us},

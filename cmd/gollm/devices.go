@@ -29,12 +29,12 @@ func newDevices() *cobra.Command {
 }
 
 // mostDevices bounds the devices of a kind that are looked for.
-const mostDevices = 64
+const maxDevices = 64
 
 // listDevices prints a line for each device of a backend: what --device takes,
 // and what the device says about itself or why it does not open.
 func listDevices(w io.Writer, name string) error {
-	for i := range mostDevices {
+	for i := range maxDevices {
 		text, err := describeDevice(name, i)
 		if err != nil && i > 0 {
 			return nil

@@ -63,7 +63,7 @@ func attentions() map[string]attention {
 	}
 	for _, l := range []struct {
 		name   string
-		middle device.Middle
+		middle device.Selection
 	}{{"blocks", device.Blocks}, {"tokens", device.Tokens}} {
 		for _, heads := range []int{8, 2, 1} {
 			a := attention{middle: l.middle, listHeads: heads}
@@ -130,7 +130,7 @@ func (b *bed) attend(a *attention, pages [][]int32) call {
 		a.random(b)
 	}
 	c := call{dst: b.out(rows, a.heads, a.dim), q: b.f32(a.q, rows, a.heads, a.dim), kv: b.cache(a, pages)}
-	c.plan = device.Plan{Sink: a.sink, Recent: a.recent, Align: a.align, Middle: a.middle, Mixture: a.mixture,
+	c.plan = device.Plan{Sink: a.sink, Recent: a.recent, Align: a.align, Selected: a.middle, Mixture: a.mixture,
 		Span: device.Span{Sink: a.spanSink, Back: a.back, Drop: a.drop}}
 	if a.listHeads > 0 {
 		c.plan.List = b.list(a)

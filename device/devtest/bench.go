@@ -37,17 +37,17 @@ func benchCases() []benchCase {
 			}
 		}
 	}
-	stream := device.Plan{Middle: device.None, Sink: page, Recent: 960}
+	stream := device.Plan{Selected: device.None, Sink: page, Recent: 960}
 	a := attention{heads: 32, kvHeads: 8, dim: 128, lens: []int{8192}, rows: 1}
 	cases = append(cases, benchCase{"op=attend/plan=stream/rows=1/len=8192/read=1024", func(b *benchBed) { b.attend(a, stream) }})
 	for _, l := range []struct {
 		name   string
-		middle device.Middle
+		middle device.Selection
 		unit   int
 	}{{"blocks", device.Blocks, page}, {"tokens", device.Tokens, 1}} {
 		name := fmt.Sprintf("op=attend/plan=%s/rows=1/len=8192/read=1024", l.name)
 		cases = append(cases, benchCase{name, func(b *benchBed) {
-			b.attend(a, device.Plan{Middle: l.middle, List: b.list(1024/l.unit, 8)})
+			b.attend(a, device.Plan{Selected: l.middle, List: b.list(1024/l.unit, 8)})
 		}})
 	}
 	for _, rows := range []int{1, 512} {
@@ -146,7 +146,7 @@ func (b *benchBed) cache(a attention, layers int) []device.KV {
 // attend measures attention over several layers in turn.
 func (b *benchBed) attend(a attention, p device.Plan) {
 	n, read := a.lens[0], a.lens[0]
-	if p.Middle != device.All {
+	if p.Selected != device.All {
 		read = 1024
 	}
 	bytes := 2 * 2 * read * a.kvHeads * a.dim // K and V

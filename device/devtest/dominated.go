@@ -53,14 +53,14 @@ func (r *reuse) dominate() {
 	}
 }
 
-// dominatedLines are cases of LineSums whose first key dominates: where all rows read
+// dominatedLines are cases of VerticalSlash whose first key dominates: where all rows read
 // it, most columns and diagonals have sums that are no f32.
 func dominatedLines() []testCase {
 	var cases []testCase
 	for _, s := range []lineShape{{4, 2, 16, true, 0.5}, {2, 1, 64, false, 1}} {
 		for _, call := range [][2]int{{200, 64}, {300, 128}} {
 			cases = append(cases, testCase{fmt.Sprintf("op=linesums/dominated/len=%d/rows=%d/%+v", call[0], call[1], s), func(b *bed) job {
-				return lineSums(b, call[0], call[1], s, device.First{Columns: 2})
+				return lineSums(b, call[0], call[1], s, device.Forced{Columns: 2})
 			}})
 		}
 	}
@@ -87,7 +87,7 @@ func (a *attention) dominateFirst() {
 	}
 }
 
-// dominatedUsage are calls of AddWeights whose first key dominates.
+// dominatedUsage are calls of AttentionMass whose first key dominates.
 func dominatedUsage() []testCase {
 	var cases []testCase
 	for name, a := range map[string]attention{

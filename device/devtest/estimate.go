@@ -7,16 +7,16 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// tailCase is a call of SampleTail in plain Go, and its definition.
+// tailCase is a call of ResidualSample in plain Go, and its definition.
 type tailCase struct {
 	attention
 	grouped bool // a set is the heads of a kv head
-	tail    device.Tail
+	tail    device.Residual
 }
 
 // tails are the ways to sample. Keys are drawn closer together than in
 // attention, so that budgets are between a pilot and everything.
-var tails = map[string]device.Tail{
+var tails = map[string]device.Residual{
 	"plain":   {Pilot: device.Amount{Share: .1}, Eps: .1, Z: 1.96},
 	"far":     {Pilot: device.Amount{Count: 5}, Eps: .9, Z: .5},
 	"exact":   {Pilot: device.Amount{Share: .05}, Z: 1.96},
@@ -103,11 +103,11 @@ func (c tailCase) job(b *bed) job {
 		}
 	}
 	at := b.attend(&c.attention, b.shuffled(&c.attention))
-	c.tail.Of = b.of(&c.attention)
+	c.tail.Requests = b.of(&c.attention)
 	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, sets, limit), Count: b.i32(filledI32(len(count), -9), rows, sets), Weight: b.out(rows, sets, limit)}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Sample{Rule: device.TailSample, List: l, Q: at.q, KV: at.kv, Plan: at.plan, Tail: c.tail})
+			device.Do(ops, device.Sample{Rule: device.ResidualSample, List: l, Q: at.q, KV: at.kv, Plan: at.plan, Residual: c.tail})
 		},
 		expect: []expectation{
 			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index},

@@ -7,14 +7,14 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// featureCases are calls of SampleFeatures.
+// featureCases are calls of QueryFeatureSample.
 func featureCases() []testCase {
 	var cases []testCase
 	for _, a := range []attention{
 		{lens: []int{70}}, {lens: []int{3, 0, 66, 1}}, {lens: []int{150}, rows: 5},
 	} {
 		for _, s := range [][3]int{{4, 2, 16}, {3, 3, 20}, {5, 1, 8}} {
-			for _, f := range []device.Features{
+			for _, f := range []device.QueryFeatures{
 				{Draws: 1}, {Draws: 7}, {Draws: 1, Strata: true}, {Draws: 8, Strata: true},
 				{Draws: 4, Mean: true}, {Draws: 5, Strata: true, Mean: true},
 			} {
@@ -32,7 +32,7 @@ func featureCases() []testCase {
 
 // features is a job whose first query is zero, and whose others have a zero
 // among their features.
-func features(b *bed, a attention, f device.Features) job {
+func features(b *bed, a attention, f device.QueryFeatures) job {
 	want := widen(filled(a.queryRows()*a.heads*a.dim, before))
 	for sound := false; !sound; {
 		sound = true
@@ -54,10 +54,10 @@ func features(b *bed, a attention, f device.Features) job {
 		}
 	}
 	c := b.attend(&a, b.shuffled(&a))
-	f.Of = b.of(&a)
+	f.Requests = b.of(&a)
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Sample{Rule: device.FeatureSample, Dst: c.dst, Q: c.q, KV: c.kv, Features: f})
+			device.Do(ops, device.Sample{Rule: device.QueryFeatureSample, Dst: c.dst, Q: c.q, KV: c.kv, Features: f})
 		},
 		expect: []expectation{{name: "dst", got: c.dst, want: want, bound: 1e-6, scale: 1}},
 	}
@@ -65,7 +65,7 @@ func features(b *bed, a attention, f device.Features) job {
 
 // estimate is the estimate of the queries of a set of heads, [heads, dim]; sound
 // is false where rounding could decide a hit.
-func (a *attention) estimate(y []float64, q []float32, r, set int, f device.Features) (sound bool) {
+func (a *attention) estimate(y []float64, q []float32, r, set int, f device.QueryFeatures) (sound bool) {
 	slot, p := a.place(r)
 	d := a.address(f.Draw, slot)
 	d.Head, d.Pos, d.Purpose = uint32(set), uint32(p), device.ForFeatures

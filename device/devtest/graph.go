@@ -27,7 +27,7 @@ func positionsAreTensors(t *testing.T, d device.Device) {
 			device.Do(ops, device.Embed{Dst: x.Reshape(2, heads*dim), Table: table, IDs: next})
 			device.Do(ops, device.Rope{X: x, Pos: pos, Rotation: device.Rotation{Freqs: freqs, Scale: 1}})
 			device.Do(ops, device.Append{KV: kv, K: x, V: x})
-			device.Do(ops, device.Attend{Dst: y, Q: x, KV: kv, Plan: device.Plan{Middle: device.None, Sink: 2, Recent: 40}})
+			device.Do(ops, device.Attend{Dst: y, Q: x, KV: kv, Plan: device.Plan{Selected: device.None, Sink: 2, Recent: 40}})
 			device.Do(ops, device.MatMul{Dst: logits, X: y.Reshape(2, heads*dim), W: table})
 			device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Samplings: []device.Sampling{{Temperature: 3, Seed: 5}, {}}})
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// hashCase is calls of HashKeys and ListCollisions over some steps: before each
+// hashCase is calls of KeyHashes and Collisions over some steps: before each
 // every slot that is not idle has one position more.
 type hashCase struct {
 	attention // lens after the last step; sink and recent of the plan
@@ -88,7 +88,7 @@ func (c hashCase) job(b *bed) job {
 		Planes: b.f32(planes, n, c.dim), Codes: b.i32(filledI32(slots*c.kvHeads*blocks*2*n, 77), slots, c.kvHeads*blocks, 2*n),
 		Norm: b.out(slots, c.kvHeads, width), Center: b.out(slots, c.kvHeads, c.dim),
 		Since: b.i32(c.since, slots, 1), Done: b.i32(filledI32(slots, 0), slots, 1),
-		Tables: c.tables, Least: c.least, Mean: !c.none, Queries: c.queries, Sink: c.sink, Recent: c.recent,
+		Tables: c.tables, MinCollisions: c.least, Mean: !c.none, Queries: c.queries, Sink: c.sink, Recent: c.recent,
 	}
 	if c.bucketed {
 		buckets, members := c.tables<<c.bits, (width+1)/2
@@ -104,9 +104,9 @@ func (c hashCase) job(b *bed) job {
 		kv.Len = b.i32(c.lensAt(i), slots)
 		l := device.List{Index: b.i32(filledI32(slots*c.heads*width, -9), slots, c.heads, width),
 			Count: b.i32(filledI32(slots*c.heads, -9), slots, c.heads), Weight: b.out(slots, c.heads, width)}
-		plan := device.Plan{Sink: c.sink, Recent: c.recent, Middle: device.None, Span: device.Span{Back: c.back}}
+		plan := device.Plan{Sink: c.sink, Recent: c.recent, Selected: device.None, Span: device.Span{Back: c.back}}
 		read := plan
-		read.Middle, read.List = device.Tokens, l
+		read.Selected, read.List = device.Tokens, l
 		calls = append(calls, func(ops device.Queue) {
 			device.Do(ops, device.Summarize{Rule: device.KeyHashes, Hash: h, KV: kv})
 			device.Do(ops, device.Select{Rule: device.Collisions, List: l, Hash: h, Q: q, KV: kv, Plan: plan})

@@ -56,31 +56,31 @@ var headCases = []headCase{
 	}},
 	{"Scores", "step", func(b *bed, s headShape) job { return scores(b, s.of(headStep), device.Visible) }},
 	{"Scores", "prompt", func(b *bed, s headShape) job { return scores(b, s.of(headPrompt), device.Visible) }},
-	{"BlockSum", "", func(b *bed, s headShape) job {
+	{"SumBlocks", "", func(b *bed, s headShape) job {
 		return blockSum(b, headBlocks.with(b), s.kvHeads, s.heads, s.dim)
 	}},
-	{"SketchMeans", "", func(b *bed, s headShape) job { return sketchMeans(b, headBlocks.with(b), s.kvHeads, s.dim, 16) }},
-	{"SketchRows", "", func(b *bed, s headShape) job {
+	{"ProjectMeans", "", func(b *bed, s headShape) job { return sketchMeans(b, headBlocks.with(b), s.kvHeads, s.dim, 16) }},
+	{"ProjectRows", "", func(b *bed, s headShape) job {
 		return sketchRows(b, headBlocks.with(b), s.kvHeads, s.heads, s.dim, 16)
 	}},
-	{"SampleTail", "", func(b *bed, s headShape) job {
+	{"ResidualSample", "", func(b *bed, s headShape) job {
 		c := tailCase{attention: s.of(attention{middle: device.None, sink: 3, recent: 9, lens: []int{150, 0}, spread: .5}), tail: tails["plain"]}
 		c.numbered()
 		c.tail.Draw = device.Draw{Seed: 1 << 40, Layer: 2}
 		return c.job(b)
 	}},
-	{"SampleValues", "", func(b *bed, s headShape) job {
-		c := drawCase{attention: s.of(headStep), draws: device.Draws{Samples: 16, Draw: device.Draw{Seed: 9, Layer: 2}}}
+	{"ValueSample", "", func(b *bed, s headShape) job {
+		c := drawCase{attention: s.of(headStep), draws: device.ValueDraws{Samples: 16, Draw: device.Draw{Seed: 9, Layer: 2}}}
 		c.numbered()
 		return c.job(b)
 	}},
-	{"SampleFeatures", "", func(b *bed, s headShape) job {
-		f := device.Features{Draws: 4, Strata: true, Mean: s.kvHeads == 1, Draw: device.Draw{Seed: 7, Layer: 2}}
+	{"QueryFeatureSample", "", func(b *bed, s headShape) job {
+		f := device.QueryFeatures{Draws: 4, Strata: true, Mean: s.kvHeads == 1, Draw: device.Draw{Seed: 7, Layer: 2}}
 		return features(b, s.of(headStep), f)
 	}},
-	{"EdgeMax", "", func(b *bed, s headShape) job { return s.stripe().edgeMax(b) }},
+	{"AnchorMax", "", func(b *bed, s headShape) job { return s.stripe().anchorMax(b) }},
 	{"MeanRows", "", func(b *bed, s headShape) job { return s.stripe().meanRows(b) }},
-	{"ListNear", "", func(b *bed, s headShape) job { return s.stripe().listNear(b) }},
+	{"WithinMargin", "", func(b *bed, s headShape) job { return s.stripe().listNear(b) }},
 	{"Reuse", "", func(b *bed, s headShape) job {
 		r := reuses()["plain"]
 		r.attention = s.of(r.attention)
@@ -90,19 +90,19 @@ var headCases = []headCase{
 	}},
 	{"KeyBounds", "", func(b *bed, s headShape) job { return s.bounds().keyBounds(b) }},
 	{"BoundScores", "", func(b *bed, s headShape) job { return s.bounds().boundScores(b) }},
-	{"LineSums", "", func(b *bed, s headShape) job { return lineSums(b, 70, 65, s.line(), device.First{}) }},
+	{"VerticalSlash", "", func(b *bed, s headShape) job { return lineSums(b, 70, 65, s.line(), device.Forced{}) }},
 	{"MeanKeys", "", func(b *bed, s headShape) job { return meanKeys(b, 70, 64, s.line()) }},
 	{"Agree", "", func(b *bed, s headShape) job { return agree(b, 70, 64, s.line()) }},
-	{"AddWeights", "step", func(b *bed, s headShape) job { return addWeights(b, s.of(headStep)) }},
-	{"AddWeights", "prompt", func(b *bed, s headShape) job { return addWeights(b, s.of(headPrompt)) }},
-	{"HashKeys ListCollisions", "", func(b *bed, s headShape) job {
+	{"AttentionMass", "step", func(b *bed, s headShape) job { return addWeights(b, s.of(headStep)) }},
+	{"AttentionMass", "prompt", func(b *bed, s headShape) job { return addWeights(b, s.of(headPrompt)) }},
+	{"KeyHashes Collisions", "", func(b *bed, s headShape) job {
 		c := hashCase{attention: s.of(attention{lens: []int{70}, sink: 4, recent: 10}), since: []int32{60}, steps: 2, tables: 7, bits: 3, least: 1}
 		return c.job(b)
 	}},
-	{"StoreChannels ChannelScores", "", func(b *bed, s headShape) job {
+	{"KeyChannels ChannelScores", "", func(b *bed, s headShape) job {
 		return labelCase{attention: s.labels(), sets: s.heads, n: s.dim / 16, levels: 16}.channels(b)
 	}},
-	{"StoreSigns SignScores", "", func(b *bed, s headShape) job {
+	{"KeySigns SignScores", "", func(b *bed, s headShape) job {
 		return labelCase{attention: s.labels(), keySets: s.kvHeads, widths: []int{s.dim, 8}}.signs(b)
 	}},
 }

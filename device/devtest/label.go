@@ -127,7 +127,7 @@ func (c labelCase) channels(b *bed) job {
 		device.Do(ops, device.Summarize{Rule: device.KeyChannels, Dst: labels, X: x, Channels: ch, KV: kv})
 	})
 	dst, q := b.out(c.queryRows(), c.heads, width), b.f32(c.q, c.queryRows(), c.heads, c.dim)
-	plan := device.Plan{Sink: c.sink, Recent: c.recent, Middle: device.None, Span: device.Span{Sink: c.spanSink, Back: c.back, Drop: c.drop}}
+	plan := device.Plan{Sink: c.sink, Recent: c.recent, Selected: device.None, Span: device.Span{Sink: c.spanSink, Back: c.back, Drop: c.drop}}
 	return job{
 		step: func(ops device.Queue) {
 			store(ops)
@@ -282,7 +282,7 @@ func (c labelCase) signs(b *bed) job {
 		device.Do(ops, device.Summarize{Rule: device.KeySigns, Dst: signs, X: x, Net: kn, KV: kv})
 	})
 	dst, q := b.out(c.queryRows(), c.heads, width), b.f32(c.q, c.queryRows(), c.heads, c.dim)
-	plan := device.Plan{Sink: c.sink, Recent: c.recent, Middle: device.None, Span: device.Span{Sink: c.spanSink, Back: c.back, Drop: c.drop}}
+	plan := device.Plan{Sink: c.sink, Recent: c.recent, Selected: device.None, Span: device.Span{Sink: c.spanSink, Back: c.back, Drop: c.drop}}
 	return job{
 		step: func(ops device.Queue) {
 			store(ops)

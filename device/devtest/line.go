@@ -24,7 +24,7 @@ func lineCases() []testCase {
 	add := func(name string, f func(b *bed) job) { cases = append(cases, testCase{"op=" + name, f}) }
 	for _, s := range lineShapes {
 		for _, call := range [][2]int{{1, 1}, {64, 64}, {65, 65}, {200, 64}, {330, 128}, {131, 3}} {
-			for _, f := range []device.First{{}, {Columns: 30, Diagonals: 100}, {Columns: 2}} {
+			for _, f := range []device.Forced{{}, {Columns: 30, Diagonals: 100}, {Columns: 2}} {
 				add(fmt.Sprintf("linesums/len=%d/rows=%d/%+v/%+v", call[0], call[1], s, f), func(b *bed) job { return lineSums(b, call[0], call[1], s, f) })
 			}
 		}
@@ -49,8 +49,8 @@ func lineCases() []testCase {
 		}
 	}
 	for _, n := range []int{1, 63, 128, 1000} {
-		for i, c := range []device.Cover{
-			{Block: 16, Share: .5}, {Block: 64, Share: .9, Least: 2}, {Block: 10, Share: .99, Most: 7}, {Block: 64, Share: .9999, Least: 3}, {Block: 1, Share: 0}, {Block: 32, Share: .7, Least: 100, Most: 3},
+		for i, c := range []device.CumulativeBudget{
+			{Block: 16, Mass: .5}, {Block: 64, Mass: .9, Min: 2}, {Block: 10, Mass: .99, Max: 7}, {Block: 64, Mass: .9999, Min: 3}, {Block: 1, Mass: 0}, {Block: 32, Mass: .7, Min: 100, Max: 3},
 		} {
 			add(fmt.Sprintf("toplines/len=%d/%d", n, i), func(b *bed) job { return topLines(b, n, c) })
 		}
@@ -65,7 +65,7 @@ func (s lineShape) with(b *bed, n, rows int) (a *attention, kv device.KV) {
 	return a, b.cache(a, b.shuffled(a))
 }
 
-func lineSums(b *bed, n, rows int, s lineShape, f device.First) job {
+func lineSums(b *bed, n, rows int, s lineShape, f device.Forced) job {
 	a, kv := s.with(b, n, rows)
 	width := n + 5
 	columns, diagonals := widen(filled(s.heads*width, before)), widen(filled(s.heads*width, before))
@@ -99,7 +99,7 @@ func lineSums(b *bed, n, rows int, s lineShape, f device.First) job {
 	q, got := b.f32(a.q, rows, s.heads, s.dim), [2]device.Tensor{b.out(s.heads, width), b.out(s.heads, width)}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Score{Rule: device.VerticalSlash, Dst: got[0], Diagonals: got[1], Q: q, KV: kv, First: f})
+			device.Do(ops, device.Score{Rule: device.VerticalSlash, Dst: got[0], Diagonals: got[1], Q: q, KV: kv, Forced: f})
 		},
 		expect: []expectation{
 			{name: "columns", got: got[0], want: columns, bound: 2e-6, scale: float64(rows) + 2*s.rise*float64(n)},
@@ -246,14 +246,14 @@ func meanKey(a *attention, i, kvHead, block int) []float64 {
 
 // randomMeans are means that are no means of anything. With blocks of 16 they
 // are so large that some shares are 0.
-func randomMeans(b *bed, s lineShape, block, rows, all int) (m device.Means, q, k []float32) {
+func randomMeans(b *bed, s lineShape, block, rows, all int) (m device.PooledQK, q, k []float32) {
 	q, k = b.normal(rows*s.heads*s.dim), b.normal(all*s.kvHeads*s.dim)
 	for i := range q {
 		if block == 16 {
 			q[i] *= 500
 		}
 	}
-	return device.Means{Block: block, Queries: b.f32(q, rows, s.heads, s.dim), Keys: b.f32(k, all, s.kvHeads, s.dim), Agree: b.i32(filledI32(s.heads, 9), s.heads)}, q, k
+	return device.PooledQK{Block: block, Queries: b.f32(q, rows, s.heads, s.dim), Keys: b.f32(k, all, s.kvHeads, s.dim), Agreement: b.i32(filledI32(s.heads, 9), s.heads)}, q, k
 }
 
 // shares is softmax(q·k/√dim) of a head over the first blocks.
@@ -307,13 +307,13 @@ func agree(b *bed, n, block int, s lineShape) job {
 	c, last := b.f32(columns, s.heads, width), m.Queries
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Score{Rule: device.PooledAgreement, Dst: m.Agree, Columns: c, Q: last, Keys: m.Keys, Block: m.Block, KV: kv, Near: near})
+			device.Do(ops, device.Score{Rule: device.PooledAgreement, Dst: m.Agreement, Columns: c, Q: last, Keys: m.Keys, Block: m.Block, KV: kv, MaxDivergence: near})
 		},
-		expect: []expectation{{name: "agree", got: m.Agree, ids: want}},
+		expect: []expectation{{name: "agree", got: m.Agreement, ids: want}},
 	}
 }
 
-func topLines(b *bed, n int, c device.Cover) job {
+func topLines(b *bed, n int, c device.CumulativeBudget) job {
 	const heads = 4
 	_, kv := lineShape{heads: heads, kvHeads: 1, dim: 8}.with(b, n, 1)
 	width, blocks := n+3, (n+c.Block-1)/c.Block
@@ -326,12 +326,12 @@ func topLines(b *bed, n int, c device.Cover) job {
 		return coverOf(x[h*width:][:n], c, agree[h] != 0)
 	})
 	return job{step: func(ops device.Queue) {
-		device.Do(ops, device.Select{Rule: device.TopLines, List: l, Scores: in, KV: kv, Cover: c, Agree: gate})
+		device.Do(ops, device.Select{Rule: device.TopLines, List: l, Scores: in, KV: kv, Budget: c, Agreement: gate})
 	}, expect: expect}
 }
 
 // coverOf is the blocks of lines that a cover takes.
-func coverOf(x []float32, c device.Cover, least bool) []int32 {
+func coverOf(x []float32, c device.CumulativeBudget, least bool) []int32 {
 	sorted, total, n := widen(x), 0.0, 1
 	slices.Sort(sorted)
 	for _, v := range sorted {
@@ -342,7 +342,7 @@ func coverOf(x []float32, c device.Cover, least bool) []int32 {
 		for j := len(sorted) - 1; j >= i; j-- {
 			sum += sorted[j]
 		}
-		if sum <= c.Share*total*device.Slack {
+		if sum <= c.Mass*total*device.Slack {
 			n++
 		}
 	}
@@ -350,9 +350,9 @@ func coverOf(x []float32, c device.Cover, least bool) []int32 {
 	if least {
 		keep = 1
 	}
-	keep = min(max(keep, c.Least), blocks)
-	if c.Most > 0 {
-		keep = min(keep, c.Most)
+	keep = min(max(keep, c.Min), blocks)
+	if c.Max > 0 {
+		keep = min(keep, c.Max)
 	}
 	sums, order := make([]float64, blocks), make([]int32, blocks)
 	for i := range x {
@@ -402,9 +402,9 @@ func listBlocks(b *bed, n, rows, block int, share float64, s lineShape) job {
 	})
 	l.Group = block
 	c, d := b.lists(columns, all+1), b.lists(diagonals, all)
-	m.Agree, m.Share = b.i32(agree, s.heads), share
+	m.Agreement, m.Mass = b.i32(agree, s.heads), share
 	return job{step: func(ops device.Queue) {
-		device.Do(ops, device.Select{Rule: device.ExpandBlocks, List: l, Columns: c, Diagonals: d, KV: kv, Means: m})
+		device.Do(ops, device.Select{Rule: device.ExpandBlocks, List: l, Columns: c, Diagonals: d, KV: kv, Pooled: m})
 	}, expect: expect}
 }
 

@@ -133,7 +133,7 @@ func misuse(t *testing.T, d device.Device) {
 		{"device: Append: k F32 [2 2 16]", func() { device.Do(ops, device.Append{KV: kv, K: f(2, 2, 16), V: f(2, 2, 16)}) }},
 		{"device: Attend: q F32 [2 2 8]", func() { device.Do(ops, device.Attend{Dst: f(2, 2, 8), Q: f(2, 2, 8), KV: kv, Plan: device.Plan{}}) }},
 		{"device: Attend: list absent", func() {
-			device.Do(ops, device.Attend{Dst: f(2, 2, 16), Q: f(2, 2, 16), KV: kv, Plan: device.Plan{Middle: device.Tokens}})
+			device.Do(ops, device.Attend{Dst: f(2, 2, 16), Q: f(2, 2, 16), KV: kv, Plan: device.Plan{Selected: device.Tokens}})
 		}},
 		{"device: Write: ", func() { d.Write(f(2), make([]byte, 7)) }},
 		{"device: Read: ", func() { _ = d.Read(make([]byte, 7), f(2)) }},

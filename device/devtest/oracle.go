@@ -20,7 +20,7 @@ type attention struct {
 	drop           float64 // Span
 	sink, recent   int
 	align          int
-	middle         device.Middle
+	middle         device.Selection
 	listHeads      int
 	group          int
 	weighted       bool

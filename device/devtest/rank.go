@@ -27,7 +27,7 @@ func rankCases() []testCase {
 	var cases []testCase
 	for name, a := range scorePlans {
 		for _, s := range [][3]int{{4, 2, 16}, {8, 1, 64}, {6, 2, 128}, {4, 4, 20}} {
-			for _, part := range []device.Part{device.Visible, device.Middles, device.Planned} {
+			for _, part := range []device.Region{device.Visible, device.SelectedRegion, device.Planned} {
 				c := a
 				c.heads, c.kvHeads, c.dim = s[0], s[1], s[2]
 				if c.listHeads > c.heads {
@@ -63,7 +63,7 @@ func rankCases() []testCase {
 }
 
 // scores is a call of Scores and its definition.
-func scores(b *bed, a attention, part device.Part) job {
+func scores(b *bed, a attention, part device.Region) job {
 	at := b.attend(&a, b.shuffled(&a))
 	width := a.longest() + 3
 	dst := b.out(a.queryRows(), a.heads, width)
@@ -79,7 +79,7 @@ func scores(b *bed, a attention, part device.Part) job {
 		}
 		w := visible.weight(p, j, nil)
 		switch newest := p; part {
-		case device.Middles:
+		case device.SelectedRegion:
 			if a.align > 0 {
 				newest = p/a.align*a.align - 1
 			}
@@ -96,7 +96,7 @@ func scores(b *bed, a attention, part device.Part) job {
 	}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Score{Rule: device.ExactScores, Dst: dst, Q: at.q, KV: at.kv, Plan: at.plan, Part: part})
+			device.Do(ops, device.Score{Rule: device.ExactScores, Dst: dst, Q: at.q, KV: at.kv, Plan: at.plan, Region: part})
 		},
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: 1e-6, undefined: undefined}},
 	}

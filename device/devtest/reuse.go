@@ -18,7 +18,7 @@ type reuse struct {
 	since              []int // by slot; nil is all 0
 	relative, chain    bool
 	above              float64
-	choose, best       device.Amount // Memo.K and Widen.Best
+	choose, best       device.Amount // SelectionCache.K and Widen.Best
 	near               int
 	slid, ties, odd    bool
 	flat               bool // all keys are alike
@@ -170,27 +170,27 @@ func (r *reuse) job(b *bed) job {
 		since[i] = int32(n)
 	}
 	zeros := func(dims ...int) device.Tensor { return b.i32(filledI32(size(dims), 0), dims...) }
-	m := device.Memo{
+	m := device.SelectionCache{
 		Query: b.f32(filled(slots*r.heads*r.block*r.dim, 0), slots, r.heads*r.block, r.dim),
 		Entry: zeros(slots, r.sets*r.block, 3), Index: zeros(slots, r.sets*r.block, most),
-		Since: b.i32(since, slots, 1), Tally: zeros(slots, r.sets, 4),
-		Block: r.block, Relative: r.relative, Above: r.above, Chain: r.chain, K: r.choose,
+		Since: b.i32(since, slots, 1), Counters: zeros(slots, r.sets, 4),
+		Block: r.block, Relative: r.relative, MinCosine: r.above, Chain: r.chain, K: r.choose,
 	}
 	scores := b.out(slots, r.heads, r.longest())
-	widen := device.Widen{Best: r.best, Near: r.near, Slid: r.slid}
+	widen := device.Neighbors{Best: r.best, Each: r.near, KeepSlid: r.slid}
 	span := device.Span{Back: r.back, Sink: r.spanSink, Drop: r.drop, Recent: r.keep}
 	var j job
 	var steps []func(ops device.Queue)
 	o := newReuseOracle(r)
 	for i, queries := range r.queries {
-		plan := device.Plan{Span: span, Sink: r.sink, Recent: r.recent, Middle: device.Tokens, List: device.List{
+		plan := device.Plan{Span: span, Sink: r.sink, Recent: r.recent, Selected: device.Tokens, List: device.List{
 			Index: zeros(slots, r.sets, most*(2*r.near+2)+r.block), Count: zeros(slots, r.sets),
 		}}
 		kv, m := kv, m
 		kv.Len, m.Found = b.i32(r.lensAt(i), slots), zeros(slots, r.sets)
 		q, dst := b.f32(queries, slots, r.heads, r.dim), b.out(slots, r.heads, r.dim)
 		steps = append(steps, func(ops device.Queue) {
-			ReuseAttend(ops, dst, device.ReuseSelection{List: plan.List, Memo: m, Scores: scores, Asked: q, Q: q, KV: kv, Plan: plan, Widen: widen})
+			ReuseAttend(ops, dst, device.ReuseSelection{List: plan.List, Cache: m, Scores: scores, Compared: q, Q: q, KV: kv, Plan: plan, Neighbors: widen})
 		})
 		found, lists, y := o.step(i)
 		count := lengths(lists)
@@ -203,7 +203,7 @@ func (r *reuse) job(b *bed) job {
 		}
 		j.expect = append(j.expect, expectation{name: fmt.Sprintf("attention at step %d", i), got: dst, want: y, bound: attendBound})
 	}
-	j.expect = append(j.expect, expectation{name: "tally", got: m.Tally, ids: o.tally})
+	j.expect = append(j.expect, expectation{name: "tally", got: m.Counters, ids: o.tally})
 	j.step = func(ops device.Queue) {
 		for _, step := range steps {
 			step(ops)

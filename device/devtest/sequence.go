@@ -55,7 +55,7 @@ type NewestSketch struct {
 	QuerySketch   device.Tensor // f32 [pages, heads, width]
 	Basis         device.Tensor // f32 [width, dim]
 	Pairs         device.Tensor // as SketchScores makes them
-	Compare       device.Compare
+	Compare       device.SketchProduct
 	// Row leaves the sketch of the row's query in QuerySketch, instead of that of the
 	// mean of its block.
 	Row bool
@@ -68,23 +68,23 @@ func SketchNewest(on device.Queue, s NewestSketch, q, k device.Tensor, kv device
 	device.Do(on, device.Summarize{Rule: device.SumBlocks, Dst: s.Queries, X: q, KV: kv})
 	device.Do(on, device.Summarize{Rule: device.ProjectMeans, Dst: s.KeySketch, X: s.Keys, Basis: s.Basis, KV: kv, Rows: 1})
 	device.Do(on, device.Summarize{Rule: device.ProjectRows, Dst: s.QuerySketch, X: q, Basis: s.Basis, KV: kv})
-	device.Do(on, device.Score{Rule: device.SketchScores, Dst: s.Pairs, Q: s.QuerySketch, Keys: s.KeySketch, KV: kv, Rows: 1, Compare: s.Compare})
+	device.Do(on, device.Score{Rule: device.SketchScores, Dst: s.Pairs, Q: s.QuerySketch, Keys: s.KeySketch, KV: kv, Rows: 1, Product: s.Compare})
 	if !s.Row {
 		device.Do(on, device.Summarize{Rule: device.ProjectMeans, Dst: s.QuerySketch, X: s.Queries, Basis: s.Basis, KV: kv, Rows: 1})
 	}
 }
 
 // WalkTop queues a step of a walk and the blocks with the largest elements of its rows.
-func WalkTop(q device.Queue, w device.Walk, l device.List, p device.Pick) {
+func WalkTop(q device.Queue, w device.Walk, l device.List, p device.BlockBudget) {
 	device.Do(q, w)
-	device.Do(q, device.Select{Rule: device.TopBlocks, List: l, Scores: w.Dst, KV: w.KV, Rows: w.Rows, Pick: p})
+	device.Do(q, device.Select{Rule: device.TopBlocks, List: l, Scores: w.Dst, KV: w.KV, Rows: w.Rows, Blocks: p})
 }
 
 // SampleAttend queues attention to values drawn of what p reads: an estimate of the
 // attention of p. l may hold anything afterwards.
-func SampleAttend(on device.Queue, dst device.Tensor, l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.Draws) {
+func SampleAttend(on device.Queue, dst device.Tensor, l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.ValueDraws) {
 	device.Do(on, device.Sample{Rule: device.ValueSample, List: l, Q: q, KV: kv, Plan: p, Draws: d})
-	device.Do(on, device.Attend{Dst: dst, Q: q, KV: kv, Plan: device.Plan{Span: p.Span, Middle: device.Tokens, List: l, Mixture: true}})
+	device.Do(on, device.Attend{Dst: dst, Q: q, KV: kv, Plan: device.Plan{Span: p.Span, Selected: device.Tokens, List: l, Mixture: true}})
 	device.Do(on, device.Discard{List: l})
 }
 
@@ -93,7 +93,7 @@ func SampleAttend(on device.Queue, dst device.Tensor, l device.List, q device.Te
 func ReuseAttend(on device.Queue, dst device.Tensor, c device.ReuseSelection) {
 	device.Do(on, c)
 	p := c.Plan
-	p.Middle, p.List = device.Tokens, c.List
+	p.Selected, p.List = device.Tokens, c.List
 	device.Do(on, device.Attend{Dst: dst, Q: c.Q, KV: c.KV, Plan: p})
 	device.Do(on, device.Discard{T: c.List.Index})
 }

@@ -99,12 +99,12 @@ func sketchCases() []testCase {
 			add("sketchmeans"+at, c, func(b *bed, c blocks) job { return sketchMeans(b, c, s[0], s[2], s[3]) })
 			add("sketchrows"+at, c, func(b *bed, c blocks) job { return sketchRows(b, c, s[0], s[1], s[2], s[3]) })
 		}
-		for _, form := range []device.Form{device.Raw, device.Relu, device.Softmax} {
+		for _, form := range []device.ProductForm{device.Raw, device.Relu, device.Softmax} {
 			for _, log := range []bool{true, false} {
 				for _, square := range []bool{false, true} {
 					at := fmt.Sprintf("/form=%d/log=%v/square=%v", form, log, square)
 					add("compare"+at, c, func(b *bed, c blocks) job {
-						return compareBlocks(b, c, device.Compare{Form: form, Log: log}, square)
+						return compareBlocks(b, c, device.SketchProduct{Form: form, Log: log}, square)
 					})
 				}
 			}
@@ -115,7 +115,7 @@ func sketchCases() []testCase {
 		} {
 			add(fmt.Sprintf("walk/%+v", w), c, w.job)
 		}
-		for i, p := range []device.Pick{
+		for i, p := range []device.BlockBudget{
 			{Share: .2}, {Share: .5}, {Count: 3}, {Count: 100}, {Share: .4, Free: true},
 			{Share: .3, Span: device.Span{Back: 3 * page}}, {Count: 4, Span: device.Span{Drop: .5, Sink: page + 1}}, {Share: .3, Span: device.Span{Drop: .7}},
 		} {
@@ -126,7 +126,7 @@ func sketchCases() []testCase {
 		for _, w := range []walkCase{{log: true, exponent: 8}, {log: true, exponent: 1, square: true}, {log: true, exponent: 4, inPlace: true}} {
 			add(fmt.Sprintf("walk/%+v", w), c, w.job)
 		}
-		add("topblocks/long", c, func(b *bed, c blocks) job { return topBlocks(b, c, device.Pick{Share: .1}, true) })
+		add("topblocks/long", c, func(b *bed, c blocks) job { return topBlocks(b, c, device.BlockBudget{Share: .1}, true) })
 	}
 	return append(cases, walkTopCases()...)
 }
@@ -241,7 +241,7 @@ func sketchRows(b *bed, c blocks, heads, all, dim, width int) job {
 }
 
 // compareBlocks has a page whose sketch is zero and one that is not a number.
-func compareBlocks(b *bed, c blocks, form device.Compare, square bool) job {
+func compareBlocks(b *bed, c blocks, form device.SketchProduct, square bool) job {
 	const heads, width = 2, 24
 	n := c.pageCount()
 	q, k, own := b.normal(n*heads*width), b.normal(n*heads*width), b.normal(n*heads*width)
@@ -289,14 +289,14 @@ func compareBlocks(b *bed, c blocks, form device.Compare, square bool) job {
 	}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Score{Rule: device.SketchScores, Dst: dst, Q: tq, Keys: tk, KV: c.kv, Rows: c.newRows(), Compare: form})
+			device.Do(ops, device.Score{Rule: device.SketchScores, Dst: dst, Q: tq, Keys: tk, KV: c.kv, Rows: c.newRows(), Product: form})
 		},
 		expect: []expectation{{name: "pairs", got: dst, want: want, bound: 3e-5}},
 	}
 }
 
 // formed is what a [device.Compare] makes of a row of products.
-func formed(row []float64, c device.Compare) {
+func formed(row []float64, c device.SketchProduct) {
 	var sum float64
 	for j, v := range row {
 		if math.IsNaN(v) || c.Form == device.Relu && v < 0 {
@@ -498,7 +498,7 @@ func (w walkCase) add(terms []float64) float64 {
 }
 
 // topBlocks ranks rows with many ties, some -Inf and some not numbers.
-func topBlocks(b *bed, c blocks, p device.Pick, log bool) job {
+func topBlocks(b *bed, c blocks, p device.BlockBudget, log bool) job {
 	n := c.walkRows()
 	w := walkCase{log: log}
 	values := make([]float64, n*c.width())
@@ -514,12 +514,12 @@ func topBlocks(b *bed, c blocks, p device.Pick, log bool) job {
 	rows := w.rows(b, values, n)
 	l, expect := c.best(b, values, c.width(), p)
 	return job{step: func(ops device.Queue) {
-		device.Do(ops, device.Select{Rule: device.TopBlocks, List: l, Scores: rows, KV: c.kv, Rows: c.newRows(), Pick: p})
+		device.Do(ops, device.Select{Rule: device.TopBlocks, List: l, Scores: rows, KV: c.kv, Rows: c.newRows(), Blocks: p})
 	}, expect: expect}
 }
 
 // bestBlocks is what the block whose row and first position are given reads.
-func bestBlocks(row []float64, first int, p device.Pick) []int32 {
+func bestBlocks(row []float64, first int, p device.BlockBudget) []int32 {
 	own := int32(len(row) - 1)
 	var seen []int32
 	for j := range row {

@@ -7,7 +7,7 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// stripe is a case of EdgeMax, MeanRows and ListNear in plain Go, and their
+// stripe is a case of AnchorMax, MeanRows and WithinMargin in plain Go, and their
 // definition. The attention's group is l.Group.
 type stripe struct {
 	attention
@@ -43,14 +43,14 @@ func stripeCases() []testCase {
 		for _, s := range [][3]int{{4, 2, 16}, {4, 4, 20}, {3, 1, 64}} {
 			c := stripe{attention: a, block: a.group / 4, gap: .5}
 			c.heads, c.kvHeads, c.dim, c.middle = s[0], s[1], s[2], device.Tokens
-			add("edgemax", name, c, (*stripe).edgeMax)
+			add("edgemax", name, c, (*stripe).anchorMax)
 			add("listnear", name, c, (*stripe).listNear)
 			add("meanrows", name, c, (*stripe).meanRows)
 			c.block, c.twice = a.group, a.sink+40
 			add("meanrows", name, c, (*stripe).meanRows)
 			add("listnear", name, c, (*stripe).listNear)
 			c.odd, c.full, c.twice = true, true, 0
-			add("edgemax", name, c, (*stripe).edgeMax)
+			add("edgemax", name, c, (*stripe).anchorMax)
 			for _, gap := range []float64{math.Inf(-1), 1.3, math.Inf(1)} {
 				c.gap = gap
 				add("listnear", name, c, (*stripe).listNear)
@@ -80,8 +80,8 @@ func (c *stripe) score(q []float32, h, slot, j int) float64 {
 	return s / math.Sqrt(float64(c.dim))
 }
 
-// edgeMax is the case of EdgeMax.
-func (c *stripe) edgeMax(b *bed) job {
+// anchorMax is the case of AnchorMax.
+func (c *stripe) anchorMax(b *bed) job {
 	c.fill(b)
 	at := b.attend(&c.attention, b.shuffled(&c.attention))
 	rows, dst := c.queryRows(), b.out(c.queryRows(), c.heads)
@@ -103,7 +103,7 @@ func (c *stripe) edgeMax(b *bed) job {
 	}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Score{Rule: device.EdgeMax, Dst: dst, Q: at.q, KV: at.kv, Plan: at.plan})
+			device.Do(ops, device.Score{Rule: device.AnchorMax, Dst: dst, Q: at.q, KV: at.kv, Plan: at.plan})
 		},
 		expect: []expectation{{name: "dst", got: dst, want: want, bound: 2e-6, scale: 4}},
 	}
@@ -192,10 +192,10 @@ func (c *stripe) listNear(b *bed) job {
 		l.Weight = b.out(groups, c.heads, limit)
 		expect = append(expect, expectation{name: "weight", got: l.Weight, want: weight})
 	}
-	n := device.Near{Rows: max(c.rows, 1), Block: c.block, Gap: float32(c.gap), Twice: c.twice}
+	n := device.Margin{Rows: max(c.rows, 1), Block: c.block, Below: float32(c.gap), Twice: c.twice}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Select{Rule: device.WithinMargin, List: l, Q: means, Scores: tops, KV: at.kv, Plan: at.plan, Near: n})
+			device.Do(ops, device.Select{Rule: device.WithinMargin, List: l, Q: means, Scores: tops, KV: at.kv, Plan: at.plan, Margin: n})
 		},
 		expect: expect,
 	}

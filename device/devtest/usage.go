@@ -8,7 +8,7 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// usagePlans are the calls of AddWeights.
+// usagePlans are the calls of AttentionMass.
 var usagePlans = map[string]attention{
 	"dense":          {lens: []int{150, 0, 1, 64, 65}},
 	"dense/prefill":  {lens: []int{200}, rows: 77},
@@ -38,7 +38,7 @@ func usageCases() []testCase {
 	return cases
 }
 
-// addWeights runs AddWeights on sums that are not zero, some of them dropped.
+// addWeights runs AttentionMass on sums that are not zero, some of them dropped.
 func addWeights(b *bed, c attention) job {
 	at := b.attend(&c, b.shuffled(&c))
 	width := c.longest() + 3
@@ -113,7 +113,7 @@ func (a *attention) shares(r, h, slot, p int) []float64 {
 	return x
 }
 
-// keepCase is a call of KeepBest.
+// keepCase is a call of HeavyHitters.
 type keepCase struct {
 	lens         []int
 	since        []int32
@@ -136,7 +136,7 @@ var keeps = map[string]keepCase{
 	"drop":       {lens: []int{150}, since: []int32{100}, best: device.Amount{Count: 20}, newest: device.Amount{Count: 5}, drop: .5, spanSink: 9},
 }
 
-// job runs KeepBest twice: what was dropped stays away.
+// job runs HeavyHitters twice: what was dropped stays away.
 func (k keepCase) job(b *bed) job {
 	const kvHeads, dim = 2, 16
 	slots := len(k.lens)
@@ -168,12 +168,12 @@ func (k keepCase) job(b *bed) job {
 	sum := b.f32(first, slots, kvHeads, width)
 	kv := b.cache(&a, b.shuffled(&a))
 	l := device.List{Index: b.i32(filledI32(len(first), -9), slots, kvHeads, width), Count: b.i32(filledI32(slots*kvHeads, -9), slots, kvHeads)}
-	keep := device.Keep{Best: k.best, Newest: k.newest, Since: b.i32(k.since, slots, 1)}
-	plan := device.Plan{Recent: 1, Middle: device.Tokens, Span: device.Span{Back: k.back, Drop: k.drop, Sink: k.spanSink}}
+	keep := device.Eviction{HeavyHitters: k.best, Recent: k.newest, Since: b.i32(k.since, slots, 1)}
+	plan := device.Plan{Recent: 1, Selected: device.Tokens, Span: device.Span{Back: k.back, Drop: k.drop, Sink: k.spanSink}}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, Keep: keep})
-			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, Keep: keep})
+			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, Eviction: keep})
+			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, Eviction: keep})
 		},
 		expect: []expectation{
 			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index}, {name: "sum", got: sum, want: want},

@@ -8,15 +8,15 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// drawCase is a call of SampleValues in plain Go, and its definition.
+// drawCase is a call of ValueSample in plain Go, and its definition.
 type drawCase struct {
 	attention
-	draws  device.Draws
+	draws  device.ValueDraws
 	levels []float32 // the scores of the positions, for all heads; nil: random ones
 }
 
 // drawings are the ways to draw.
-var drawings = []device.Draws{
+var drawings = []device.ValueDraws{
 	{Samples: 16},
 	{Samples: 50, Shared: true},
 	{Samples: 0},
@@ -70,7 +70,7 @@ func valueCases() []testCase {
 // the tile in the middle is so low that adding its parts to what is before it is rounded.
 func lowTile() drawCase {
 	const tile = 96
-	c := drawCase{draws: device.Draws{Samples: 40, Tiles: device.Equal, Tile: tile}}
+	c := drawCase{draws: device.ValueDraws{Samples: 40, Tiles: device.Equal, Tile: tile}}
 	c.heads, c.kvHeads, c.dim, c.lens = 12, 2, 64, []int{3 * tile}
 	c.levels = filled(3*tile, -200) // which weighs nothing beside any of these
 	c.levels[5], c.levels[tile+70], c.levels[2*tile+40] = 0, -33, -1
@@ -97,7 +97,7 @@ func (c *drawCase) level() {
 func (c drawCase) job(b *bed) job {
 	var index, count []int32
 	var weight []float64
-	rows, limit := c.queryRows(), c.draws.Most(c.longest())
+	rows, limit := c.queryRows(), c.draws.MaxPositions(c.longest())
 	for sound := false; !sound; {
 		c.q, c.lists = nil, nil
 		c.random(b)
@@ -120,7 +120,7 @@ func (c drawCase) job(b *bed) job {
 		}
 	}
 	at := b.attend(&c.attention, b.shuffled(&c.attention))
-	c.draws.Of = b.of(&c.attention)
+	c.draws.Requests = b.of(&c.attention)
 	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, c.heads, limit), Count: b.i32(filledI32(len(count), -9), rows, c.heads), Weight: b.out(rows, c.heads, limit)}
 	scratch := device.List{Index: b.i32(index, rows, c.heads, limit), Count: b.i32(count, rows, c.heads), Weight: b.out(rows, c.heads, limit)}
 	dst := b.out(rows, c.heads, c.dim)
@@ -189,7 +189,7 @@ func (c *drawCase) list(r, h, slot, p int) (list []entry, sound bool) {
 	}
 	tile := len(read)
 	if c.draws.Tiles != device.OneTile {
-		tile = c.draws.TileOf(len(read))
+		tile = c.draws.TileSize(len(read))
 	}
 	shares, samples, sound := c.samples(share, tile)
 	before := 0

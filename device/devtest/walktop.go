@@ -27,7 +27,7 @@ func walkTopCases() []testCase {
 			add(fmt.Sprintf("sketchnewest/%+v", s), c, s.job)
 		}
 		for _, w := range []walkCase{{log: true, exponent: 8}, {log: true, exponent: 8, start: true}, {log: true, exponent: 4, inPlace: true}, {exponent: 3}} {
-			add(fmt.Sprintf("walktop/%+v", w), c, func(b *bed, c blocks) job { return walkTop(b, c, w, device.Pick{Share: .2}) })
+			add(fmt.Sprintf("walktop/%+v", w), c, func(b *bed, c blocks) job { return walkTop(b, c, w, device.BlockBudget{Share: .2}) })
 		}
 		for _, s := range []sketchNewestCase{{all: 4, kvHeads: 2, dim: 32, width: 16, log: true}, {all: 32, kvHeads: 8, dim: 128, width: 64, log: true}, {all: 2, kvHeads: 1, dim: 256, width: 256, log: true, row: true}} {
 			add(fmt.Sprintf("walknewest/%+v", s), c, func(b *bed, c blocks) job { return lookAndWalk(b, c, walkCase{}, s) })
@@ -38,25 +38,25 @@ func walkTopCases() []testCase {
 		return lookAndWalk(b, c, walkCase{values: 1, level: true}, sketchNewestCase{all: 4, kvHeads: 2, dim: 32, width: 16, log: true})
 	})
 	for _, c := range []blocks{{lens: []int{6 * page}, rows: 2 * page}, {lens: []int{37*page + 1}, rows: 70}, {lens: []int{300 * page}, rows: 40 * page}} {
-		for i, p := range []device.Pick{{Share: .1}, {Count: 3}, {Share: .4, Free: true}, {Share: .3, Span: device.Span{Back: 3 * page}}} {
+		for i, p := range []device.BlockBudget{{Share: .1}, {Count: 3}, {Share: .4, Free: true}, {Share: .3, Span: device.Span{Back: 3 * page}}} {
 			add(fmt.Sprintf("walktop/pick=%d", i), c, func(b *bed, c blocks) job { return walkTop(b, c, walkCase{log: true, exponent: 2}, p) })
 		}
 	}
 	// More blocks than a GPU has threads to rank them.
-	add("topblocks/many", blocks{lens: []int{1100*page + 3}}, func(b *bed, c blocks) job { return topBlocks(b, c, device.Pick{Share: .3}, true) })
+	add("topblocks/many", blocks{lens: []int{1100*page + 3}}, func(b *bed, c blocks) job { return topBlocks(b, c, device.BlockBudget{Share: .3}, true) })
 	add("walktop/many", blocks{lens: []int{600*page + 3}}, func(b *bed, c blocks) job {
-		return walkTop(b, c, walkCase{log: true, exponent: 8}, device.Pick{Share: .1})
+		return walkTop(b, c, walkCase{log: true, exponent: 8}, device.BlockBudget{Share: .1})
 	})
 	// Rows where many elements are equal, or nearly so beside others.
 	for _, w := range []walkCase{{values: 1}, {values: 2}, {values: 30}, {skew: true}} {
-		for i, p := range []device.Pick{{Share: .1}, {Share: .4, Free: true}, {Share: .5, Span: device.Span{Back: 300 * page}}} {
+		for i, p := range []device.BlockBudget{{Share: .1}, {Share: .4, Free: true}, {Share: .5, Span: device.Span{Back: 300 * page}}} {
 			w.log, w.start, w.exponent = true, true, 2
 			add(fmt.Sprintf("walktop/%+v/pick=%d", w, i), blocks{lens: []int{600*page + 3}}, func(b *bed, c blocks) job { return walkTop(b, c, w, p) })
 		}
 	}
 	// Chains of blocks whose best terms lie far from the best of each side, and far below.
 	add("walktop/far", blocks{lens: []int{270*page + 1}, rows: 5 * page}, func(b *bed, c blocks) job {
-		return walkTop(b, c, walkCase{log: true, exponent: 8, far: true}, device.Pick{Share: .2})
+		return walkTop(b, c, walkCase{log: true, exponent: 8, far: true}, device.BlockBudget{Share: .2})
 	})
 	return cases
 }
@@ -67,7 +67,7 @@ func unit(n int) int { return (n + 7) / 8 * 8 }
 // sketchNewestCase is a case of SketchNewest.
 type sketchNewestCase struct {
 	all, kvHeads, dim, width int
-	form                     device.Form
+	form                     device.ProductForm
 	log, row                 bool
 
 	expect []expectation // of all that changes but the pairs
@@ -90,7 +90,7 @@ func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (q, k devi
 	for i := range sums {
 		t[i], t[2+i] = b.f32(sums[i], n, 1, s.dim), b.f32(sketches[i], n, 1, s.width)
 	}
-	form := device.Compare{Form: s.form, Log: s.log}
+	form := device.SketchProduct{Form: s.form, Log: s.log}
 	var want [4][]float64
 	for i := range sums {
 		want[i], want[2+i] = widen(sums[i]), widen(sketches[i])
@@ -142,7 +142,7 @@ func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (q, k devi
 }
 
 // walkTop walks rows and lists blocks of what came of it.
-func walkTop(b *bed, c blocks, w walkCase, p device.Pick) job {
+func walkTop(b *bed, c blocks, w walkCase, p device.BlockBudget) job {
 	k := w.walk(b, c, unit(c.width()))
 	l, expect := c.best(b, k.want, unit(c.width()), p)
 	return job{
@@ -155,7 +155,7 @@ func walkTop(b *bed, c blocks, w walkCase, p device.Pick) job {
 
 // best is room for lists of the best blocks by the rows of a walk, which are wide apart,
 // and what is to be there.
-func (c *blocks) best(b *bed, rows []float64, wide int, p device.Pick) (device.List, []expectation) {
+func (c *blocks) best(b *bed, rows []float64, wide int, p device.BlockBudget) (device.List, []expectation) {
 	n := c.walkRows()
 	groups, most := 0, c.width()
 	c.eachTouched(func(slot, i int) { groups++ })
@@ -177,7 +177,7 @@ func (c *blocks) best(b *bed, rows []float64, wide int, p device.Pick) (device.L
 // there come as they are.
 func lookAndWalk(b *bed, c blocks, w walkCase, s sketchNewestCase) job {
 	w.log, w.exponent = true, 1
-	p := device.Pick{Share: .2}
+	p := device.BlockBudget{Share: .2}
 	n, wide := c.walkRows(), unit(c.width())
 	k := w.walk(b, c, wide)
 	q, key, state, pairs := s.sketch(b, c, decodeF32(b.raw(k.pairs)))

@@ -98,11 +98,11 @@ func nanScores(t *testing.T, d device.Device) {
 		return l
 	}
 	scores, top := b.out(1, heads, n), b.f32(filled(heads, 1), 1, heads)
-	device.Do(d.Queue(), device.Score{Rule: device.ExactScores, Dst: scores, Q: c.q, KV: c.kv, Plan: c.plan, Part: device.Middles})
+	device.Do(d.Queue(), device.Score{Rule: device.ExactScores, Dst: scores, Q: c.q, KV: c.kv, Plan: c.plan, Region: device.SelectedRegion})
 	near, values, tail := list(false), list(true), list(true)
 	c.plan.List = list(false)
 	empty := c.plan
-	empty.Middle = device.None
+	empty.Selected = device.None
 	everything := device.Plan{}
 	edges := c.plan
 	edges.Sink = 70 // two of the three
@@ -117,17 +117,17 @@ func nanScores(t *testing.T, d device.Device) {
 		{"TopP", func(ops device.Queue) {
 			device.Do(ops, device.Select{Rule: device.TopP, List: near, Scores: scores, KV: c.kv, Mass: .5})
 		}, 2 * bad},
-		{"EdgeMax", func(ops device.Queue) {
-			device.Do(ops, device.Score{Rule: device.EdgeMax, Dst: top, Q: c.q, KV: c.kv, Plan: edges})
+		{"AnchorMax", func(ops device.Queue) {
+			device.Do(ops, device.Score{Rule: device.AnchorMax, Dst: top, Q: c.q, KV: c.kv, Plan: edges})
 		}, 2 * 2},
-		{"ListNear", func(ops device.Queue) {
-			device.Do(ops, device.Select{Rule: device.WithinMargin, List: near, Q: c.q, Scores: top, KV: c.kv, Plan: c.plan, Near: device.Near{Rows: 1, Block: 1}})
+		{"WithinMargin", func(ops device.Queue) {
+			device.Do(ops, device.Select{Rule: device.WithinMargin, List: near, Q: c.q, Scores: top, KV: c.kv, Plan: c.plan, Margin: device.Margin{Rows: 1, Block: 1}})
 		}, 2 * bad},
-		{"SampleValues", func(ops device.Queue) {
-			device.Do(ops, device.Sample{Rule: device.ValueSample, List: values, Q: c.q, KV: c.kv, Plan: everything, Draws: device.Draws{Samples: 5}})
+		{"ValueSample", func(ops device.Queue) {
+			device.Do(ops, device.Sample{Rule: device.ValueSample, List: values, Q: c.q, KV: c.kv, Plan: everything, Draws: device.ValueDraws{Samples: 5}})
 		}, 2 * bad},
-		{"SampleTail", func(ops device.Queue) {
-			device.Do(ops, device.Sample{Rule: device.TailSample, List: tail, Q: c.q, KV: c.kv, Plan: empty, Tail: device.Tail{Pilot: device.Amount{Count: n}, Eps: .1, Z: 1}})
+		{"ResidualSample", func(ops device.Queue) {
+			device.Do(ops, device.Sample{Rule: device.ResidualSample, List: tail, Q: c.q, KV: c.kv, Plan: empty, Residual: device.Residual{Pilot: device.Amount{Count: n}, Eps: .1, Z: 1}})
 		}, 2 * bad},
 		{"Attend", func(ops device.Queue) { device.Do(ops, device.Attend{Dst: c.dst, Q: c.q, KV: c.kv, Plan: everything}) }, 0},
 	} {

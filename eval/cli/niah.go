@@ -77,17 +77,17 @@ const needleTokens = 32
 // The most that a map is drawn of: a depth for each percent, and so many rounds
 // that no figure needs more.
 const (
-	mostDepths = 101
-	mostRounds = 10000
+	maxDepths = 101
+	maxRounds = 10000
 )
 
 // grid reads the flags that say what is asked.
 func (n *niahFlags) grid() (g needle.Grid, err error) {
-	if n.depths < 1 || n.depths > mostDepths {
-		return g, usage.Errorf("--depths %d, want 1 to %d: there is one for each percent", n.depths, mostDepths)
+	if n.depths < 1 || n.depths > maxDepths {
+		return g, usage.Errorf("--depths %d, want 1 to %d: there is one for each percent", n.depths, maxDepths)
 	}
-	if n.rounds < 1 || n.rounds > mostRounds {
-		return g, usage.Errorf("--rounds %d, want 1 to %d", n.rounds, mostRounds)
+	if n.rounds < 1 || n.rounds > maxRounds {
+		return g, usage.Errorf("--rounds %d, want 1 to %d", n.rounds, maxRounds)
 	}
 	g = needle.Grid{Depths: needle.Spread(0, 100, n.depths), Rounds: n.rounds, Seed: n.seed}
 	if g.Lengths, err = parseLengths(n.lengths); err != nil {
@@ -237,8 +237,8 @@ func readDepths(text string) ([]int, error) {
 	var depths []int
 	for field := range strings.FieldsSeq(strings.Trim(text, "[]")) {
 		d, err := strconv.Atoi(field)
-		if err != nil || d < 0 || d > 100 || len(depths) == mostDepths {
-			return nil, fmt.Errorf("option depths is %.60q, want up to %d numbers from 0 to 100", text, mostDepths)
+		if err != nil || d < 0 || d > 100 || len(depths) == maxDepths {
+			return nil, fmt.Errorf("option depths is %.60q, want up to %d numbers from 0 to 100", text, maxDepths)
 		}
 		depths = append(depths, d)
 	}

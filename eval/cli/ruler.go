@@ -313,12 +313,12 @@ func (e *rulerRunFlags) unit(path string, t ruler.Task, length int, tok *tokeniz
 
 // leastFill is which part of its length a row has at least: the official generator
 // takes one unit of three away at most.
-const leastFill = 4
+const minFill = 4
 
 // checkLength refuses a row that belongs into a file of another length; 0 is a row
 // that does not say how long it is.
 func checkLength(row, file int) error {
-	if row > file || row > 0 && row < file/leastFill {
+	if row > file || row > 0 && row < file/minFill {
 		return fmt.Errorf("a row of %d tokens in a file of %d: files of several lengths were mixed; put each into the folder of its length", row, file)
 	}
 	return nil

@@ -138,12 +138,12 @@ func releaseNames(between string) string {
 
 // mostRows is the most rows of a file: two hundred times those of the publication. At
 // 4k tokens they are 1.6 GB.
-const mostRows = 100000
+const maxRows = 100000
 
 // checkSamples reports a number of rows that cannot be.
 func (r *rulerFlags) checkSamples() error {
-	if r.samples < 1 || r.samples > mostRows {
-		return usage.Errorf("-n %d, want 1 to %d rows", r.samples, mostRows)
+	if r.samples < 1 || r.samples > maxRows {
+		return usage.Errorf("-n %d, want 1 to %d rows", r.samples, maxRows)
 	}
 	return nil
 }

@@ -88,8 +88,8 @@ func (e *runFlags) check() error {
 	if e.context < 0 || e.context > openmodel.MaxContext {
 		return usage.Errorf("--ctx %d, want 0 (as many as are needed) to %d", e.context, openmodel.MaxContext)
 	}
-	if e.repeat < 1 || e.repeat > trial.MostRepeats {
-		return usage.Errorf("--repeat %d, want 1 to %d", e.repeat, trial.MostRepeats)
+	if e.repeat < 1 || e.repeat > trial.MaxRepeats {
+		return usage.Errorf("--repeat %d, want 1 to %d", e.repeat, trial.MaxRepeats)
 	}
 	if _, err := trial.ParseShard(e.shard); err != nil {
 		return usage.Errorf("--shard: %v", err)

@@ -40,7 +40,7 @@ func CodeSimilarity(answer, reference string, backend CodeBackend) (float64, err
 	a, b := []rune(line), []rune(reference)
 	matched, ok := 0, true
 	if backend == Levenshtein {
-		if ok = len(a)*len(b) <= mostWork; ok {
+		if ok = len(a)*len(b) <= maxWork; ok {
 			matched = commonLength(a, b)
 		}
 	} else {
@@ -88,7 +88,7 @@ const popularFrom = 200
 // matcherWork is the pairs that a matcher looks at, some seconds: they are in no
 // order in memory. rowWork is the time that a character of a takes, in pairs.
 const (
-	matcherWork = mostWork / 16
+	matcherWork = maxWork / 16
 	rowWork     = 16
 )
 

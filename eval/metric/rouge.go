@@ -33,8 +33,8 @@ func RougeL(answer, reference string, most int) (float64, error) {
 	if most > 0 && min(longestSentence(gold), longestSentence(pred)) > most {
 		return 0, nil
 	}
-	if x, y := countWords(gold), countWords(pred); x*y > mostWork {
-		return 0, fmt.Errorf("metric: an answer of %d words and a reference of %d: comparing all pairs takes too long, want %d pairs at most", y, x, mostWork)
+	if x, y := countWords(gold), countWords(pred); x*y > maxWork {
+		return 0, fmt.Errorf("metric: an answer of %d words and a reference of %d: comparing all pairs takes too long, want %d pairs at most", y, x, maxWork)
 	}
 	c := commonWords{marked: make([]bool, len(words)), cells: tableCells}
 	for _, x := range gold {
@@ -56,14 +56,14 @@ func RougeL(answer, reference string, most int) (float64, error) {
 
 // What is compared at most: nothing that a model writes comes near.
 const (
-	mostBytes = 1 << 22 // of a text
-	mostWork  = 1 << 30 // pairs of words or characters, some seconds
+	maxBytes = 1 << 22 // of a text
+	maxWork  = 1 << 30 // pairs of words or characters, some seconds
 )
 
 // checkSize refuses texts that no sample has.
 func checkSize(answer, reference string) error {
-	if n, m := len(answer), len(reference); max(n, m) > mostBytes {
-		return fmt.Errorf("metric: an answer of %d bytes and a reference of %d, want %d bytes at most", n, m, mostBytes)
+	if n, m := len(answer), len(reference); max(n, m) > maxBytes {
+		return fmt.Errorf("metric: an answer of %d bytes and a reference of %d, want %d bytes at most", n, m, maxBytes)
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func (a *Answerer) Answer(ctx context.Context, q Request, turns []int, done func
 			}
 			seq = next
 		}
-		a.Runner.Turn(turn)
+		a.Runner.SetDecodePolicy(turn)
 		r := Reply{Times: times}
 		if err := a.continued(ctx, seq, q, &r); err != nil {
 			return err

@@ -63,7 +63,7 @@ func linkOut(root *os.Root, name string) string {
 // mostFile is the bytes of the longest file that is read from the folder of a run, but for
 // prompts, which are as long as lengths and samples make them: answers to ten thousand
 // samples take a hundredth of it.
-const mostFile = 1 << 30
+const maxFile = 1 << 30
 
 // ReadFile reads a file in the folder of a run. What is no file is refused before it is
 // opened: a named pipe without a writer never ends. So is what is longer than any that a
@@ -96,7 +96,7 @@ func longest(name string) int64 {
 	if strings.HasPrefix(filepath.ToSlash(name), PromptsName+"/") {
 		return math.MaxInt64
 	}
-	return mostFile
+	return maxFile
 }
 
 // Has reports whether there is a file of that name in the folder of a run. A link that

@@ -66,7 +66,7 @@ func TestFilesTooLongToRead(t *testing.T) {
 	for _, name := range []string{manifestName, "a.jsonl"} {
 		f, err := os.Create(filepath.Join(dir, name))
 		if err == nil {
-			err = errors.Join(f.Truncate(mostFile+1), f.Close()) // takes no room on the disk
+			err = errors.Join(f.Truncate(maxFile+1), f.Close()) // takes no room on the disk
 		}
 		if err != nil {
 			t.Fatal(err)

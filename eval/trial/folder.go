@@ -299,10 +299,10 @@ func ReadManifest(path string) (Manifest, error) {
 
 // MostRepeats is the most times that a setting answers a sample: each has files of its
 // own, and the mean of a thousand is sure to a thirtieth of what one draw spreads.
-const MostRepeats = 1000
+const MaxRepeats = 1000
 
 // mostUnits is more than the suites have: 13 tasks of RULER at a hundred lengths are 1,300.
-const mostUnits = 10_000
+const maxUnits = 10_000
 
 // unitName is how the suites call a unit: LENGTH/pred/TASK.jsonl, pred/DATASET.jsonl,
 // pred_e/DATASET.jsonl, results/MODEL.jsonl or LENGTH/niah.jsonl.
@@ -315,12 +315,12 @@ func (m *Manifest) check() error {
 		return errors.New("no settings")
 	}
 	for _, n := range m.Identity.Repeats {
-		if n < 0 || n > MostRepeats {
-			return fmt.Errorf("a setting is repeated %d times, want 0 to %d", n, MostRepeats)
+		if n < 0 || n > MaxRepeats {
+			return fmt.Errorf("a setting is repeated %d times, want 0 to %d", n, MaxRepeats)
 		}
 	}
-	if n := len(m.Units); n > mostUnits {
-		return fmt.Errorf("%d units, want at most %d", n, mostUnits)
+	if n := len(m.Units); n > maxUnits {
+		return fmt.Errorf("%d units, want at most %d", n, maxUnits)
 	}
 	seen := map[string]bool{}
 	for _, u := range m.Units {
@@ -389,14 +389,14 @@ func differences(a, b Identity) string {
 		}
 	}
 	slices.Sort(list)
-	if more := len(list) - mostDifferences; more > 0 {
-		list = append(list[:mostDifferences], fmt.Sprintf("and %d more", more))
+	if more := len(list) - maxDifferences; more > 0 {
+		list = append(list[:maxDifferences], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(list, ", ")
 }
 
 // mostDifferences is how many an error names.
-const mostDifferences = 6
+const maxDifferences = 6
 
 // fields is the identity by field; what has names of its own, by those too.
 func (i Identity) fields() map[string]json.RawMessage {

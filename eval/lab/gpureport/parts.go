@@ -92,7 +92,7 @@ const (
 )
 
 // The most that choosing may take of the attention that it steers.
-const mostChoosing = 0.15
+const maxChoosing = 0.15
 
 // sparseDecodeRows are the rows of sparseDecode, in the order in which it fills
 // them.
@@ -103,14 +103,14 @@ func sparseDecodeRows() []*row {
 	more := batch + ", which is once in 16 steps; an eighth is chosen, sinks, window and neighbours are read besides"
 	return []*row{
 		{What: santa + " attention of a step behind 32k", How: how + byLength, Aim: least("value", 1.5)},
-		{What: santa + " choosing of it", How: how + ", drawing and reading timed apart", Aim: most(mostChoosing)},
+		{What: santa + " choosing of it", How: how + ", drawing and reading timed apart", Aim: most(maxChoosing)},
 		{What: sketch + " attention of a step behind 128k", How: how + byLength + ", two dense layers, too"},
 		{What: sketch + " attention of a step behind 128k", How: how + byLength + ", in the layers it steers", Aim: least("value", 6)},
-		{What: sketch + " choosing of it", How: how + ", by marks, in the layers it steers", Aim: most(mostChoosing)},
+		{What: sketch + " choosing of it", How: how + ", by marks, in the layers it steers", Aim: most(maxChoosing)},
 		{What: sketch + " whole step behind 128k", How: how, Aim: least("value", 1.6)},
 		{What: eighth2k + " attention of a step behind 2k", How: eighth + byLength, Aim: least("value", 6)},
 		{What: eighth4k + " attention of a step behind 4k", How: eighth + byLength, Aim: least("value", 6)},
-		{What: eighth4k + " choosing of it", How: eighth, Aim: most(mostChoosing)},
+		{What: eighth4k + " choosing of it", How: eighth, Aim: most(maxChoosing)},
 		{What: eighth4k + " tokens per second behind 4k", How: eighth, Aim: least("value", 2)},
 		{What: shared + " attention of a step behind 2k", How: more + byLength},
 		{What: shared + " attention of a step behind 4k", How: more + byLength},
@@ -132,9 +132,9 @@ func sparsePrefillRows() []*row {
 		{What: sketch + " time to first token", How: "Llama-3.1-8B F16, 128k tokens, beside dense", Aim: least("value", 2.5)},
 		{What: sketch + " attention of a prompt", How: how + ", two dense layers, too"},
 		{What: sketch + " attention of a prompt", How: how + ", in the layers it steers", Aim: least("value", 6)},
-		{What: sketch + " choosing of it", How: how + ", in the layers it steers", Aim: most(mostChoosing)},
+		{What: sketch + " choosing of it", How: how + ", in the layers it steers", Aim: most(maxChoosing)},
 		{What: anchor + " attention of a prompt", How: first, Aim: least("value", 4.6)},
-		{What: anchor + " choosing of it", How: first, Aim: most(mostChoosing)},
+		{What: anchor + " choosing of it", How: first, Aim: most(maxChoosing)},
 	}
 }
 

@@ -28,8 +28,8 @@ const systemsAtOnce = 3
 // The most that captured steps may be from eager ones, and the share of entries that
 // rounding may decide: a comparison that leaves more open says nothing.
 const (
-	mostApart     = 1e-2
-	mostUndecided = 1e-2
+	maxApart     = 1e-2
+	maxUndecided = 1e-2
 )
 
 // systemRun is how a system is run.
@@ -201,10 +201,10 @@ func (w *row) selection(x seen) error {
 	switch {
 	case x.Rows == 0:
 		return errors.New("no row was compared")
-	case !(x.Apart <= mostApart):
-		return fmt.Errorf("logits of captured steps are %.2g from those of eager ones, want at most %g", x.Apart, mostApart)
-	case float64(x.Undecided) > mostUndecided*float64(x.Entries):
-		return fmt.Errorf("rounding decides %d of %d entries, want at most %g of them", x.Undecided, x.Entries, mostUndecided)
+	case !(x.Apart <= maxApart):
+		return fmt.Errorf("logits of captured steps are %.2g from those of eager ones, want at most %g", x.Apart, maxApart)
+	case float64(x.Undecided) > maxUndecided*float64(x.Entries):
+		return fmt.Errorf("rounding decides %d of %d entries, want at most %g of them", x.Undecided, x.Entries, maxUndecided)
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func (m *maker) norm(name string) {
 // matrix adds rows of random weights.
 func (m *maker) matrix(name string, t device.DType, rows, width int) {
 	row := t.RowSize(width)
-	most := m.mostRows(width)
+	most := m.maxRows(width)
 	block, ok := m.blocks[kind{t, width}]
 	if !ok {
 		block = random(t, width, most, m.rng.Uint64())
@@ -199,7 +199,7 @@ func (m *maker) matrix(name string, t device.DType, rows, width int) {
 }
 
 // mostRows is the rows of the largest matrix of a width.
-func (m *maker) mostRows(width int) int {
+func (m *maker) maxRows(width int) int {
 	n := 0
 	for _, s := range [][2]int{{m.vocab, m.dim}, {m.ff, m.dim}, {m.dim, m.ff}, {m.heads * m.headDim, m.dim}, {m.dim, m.heads * m.headDim}} {
 		if s[1] == width {

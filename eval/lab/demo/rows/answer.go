@@ -55,7 +55,7 @@ func (d *document) addItem(text string, others []string) {
 	seen := []int32{d.ids[at]}
 	for _, other := range others {
 		id := d.tok.Encode(other, tokenizer.EncodeOptions{})[0]
-		if !slices.Contains(seen, id) && len(d.choices) < mostChoices {
+		if !slices.Contains(seen, id) && len(d.choices) < maxChoices {
 			d.choices = append(d.choices, [2]uint16{uint16(at), uint16(id)})
 			seen = append(seen, id)
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // mostChoices bounds the other right tokens of a row.
-const mostChoices = 64
+const maxChoices = 64
 
 // batch is rows of one length. It is written in little endian as the two numbers
 // length and rows (u32), then ids, choices (u16), classes and recipes (u8).
@@ -43,7 +43,7 @@ func (b *batch) add(d *document, recipe int) {
 		}
 		b.ids, b.classes = append(b.ids, id), append(b.classes, class)
 	}
-	for i := range mostChoices {
+	for i := range maxChoices {
 		c := padding
 		if i < len(d.choices) {
 			c = d.choices[i]
