@@ -222,7 +222,7 @@ type partsTask struct {
 	scores       []float32 // [rows, sets, width]
 	sets, width  int
 	size         int // positions of a part
-	keep         device.SubPages
+	call         *device.Select
 	whole        bool    // the row sees everything before it
 	index, count []int32 // of the list
 	limit        int
@@ -237,11 +237,10 @@ type partsScratch struct {
 }
 
 // topParts lists the positions of the parts with the best scores.
-func (o *ops) topParts(l device.List, scores device.Tensor, kv device.KV, keep device.SubPages) {
-	parts := keep.PerPage
-	t := &o.parts
-	t.o, t.pages, t.keep, t.size = o, newPages(kv), keep, device.PageLen/parts
-	t.whole = keep.Span == device.Span{}
+func (o *ops) topParts(c *device.Select) {
+	t, l, scores, kv := &o.parts, &c.List, c.Scores, c.KV
+	t.o, t.pages, t.call, t.size = o, newPages(kv), c, device.PageLen/c.PerPage
+	t.whole = c.Plan.Span == device.Span{}
 	t.scores, t.sets, t.width = f32s(scores), scores.Dim(1), scores.Dim(2)
 	t.index, t.count, t.limit = i32s(l.Index), i32s(l.Count), l.Index.Dim(2)
 	for len(t.scratch) < o.pool.Workers() {
@@ -273,7 +272,7 @@ func (t *partsTask) list(s *partsScratch, i, p int) {
 			s.seen, s.keys = append(s.seen, int32(part)), append(s.keys, ascending(scores[part]))
 		}
 	}
-	k := t.keep.Of(p, t.size) - 1
+	k := t.call.PartsOf(p) - 1
 	out, n := row(t.index, i, t.limit), 0
 	least, ties := uint32(0), len(s.keys)
 	if k < len(s.keys) {
@@ -296,7 +295,7 @@ func (t *partsTask) sees(p, part int) bool {
 		return true
 	}
 	for j := part * t.size; j < (part+1)*t.size; j++ {
-		if t.keep.Span.Sees(p, j) {
+		if t.call.Plan.Span.Sees(p, j) {
 			return true
 		}
 	}
@@ -314,7 +313,7 @@ func (t *partsTask) add(out []int32, n, part, p int) int {
 		return n
 	}
 	for j := from; j < to; j++ {
-		if t.whole || t.size == device.PageLen || t.keep.Span.Sees(p, j) {
+		if t.whole || t.size == device.PageLen || t.call.Plan.Span.Sees(p, j) {
 			out[n] = int32(j)
 			n++
 		}

@@ -142,7 +142,7 @@ func divergence(p, q []float64) float64 {
 type topLinesTask struct {
 	x            []float32 // [heads, width]
 	width, len   int
-	cover        device.CumulativeBudget
+	call         *device.Select
 	agree        []int32
 	index, count []int32 // of the list
 	limit        int
@@ -150,14 +150,14 @@ type topLinesTask struct {
 }
 
 // topLines lists the blocks of lines with the largest sums.
-func (o *ops) topLines(l device.List, x device.Tensor, kv device.KV, c device.CumulativeBudget, agree device.Tensor) {
+func (o *ops) topLines(c *device.Select) {
 	const op = "TopLines"
-	t := &o.lineTop
+	t, l, x := &o.lineTop, &c.List, c.Scores
 	*t = topLinesTask{
-		x: f32s(x), width: x.Dim(1), cover: c, agree: i32s(agree),
+		x: f32s(x), width: x.Dim(1), call: c, agree: i32s(c.Agreement),
 		index: i32s(l.Index), count: i32s(l.Count), limit: l.Index.Dim(2), scratch: o.coverScratch(),
 	}
-	if t.len = o.slotLen(op, kv, min(t.width, t.limit*c.Block)); t.len > 0 {
+	if t.len = o.slotLen(op, c.KV, min(t.width, t.limit*c.Block)); t.len > 0 {
 		o.pool.RunChunks(x.Dim(0), 1, t)
 	}
 }
@@ -171,9 +171,9 @@ func (t *topLinesTask) Do(worker, lo, hi int) {
 		if t.agree[h] == 0 {
 			n = t.lines(s, x)
 		}
-		keep := t.cover.Of(n, t.len)
-		sums := grown(&s.y, (t.len+t.cover.Block-1)/t.cover.Block)
-		poolLines(sums, x, t.cover.Block)
+		keep := t.call.LineBlocksOf(n, t.len)
+		sums := grown(&s.y, (t.len+t.call.Block-1)/t.call.Block)
+		poolLines(sums, x, t.call.Block)
 		order := grown(&s.order, len(sums)-1)
 		for i := range order {
 			order[i] = int32(i + 1)
@@ -199,7 +199,7 @@ func (t *topLinesTask) lines(s *coverScratch, x []float32) int {
 	slices.Sort(sorted)
 	n, sum := 1, 0.0
 	for _, v := range slices.Backward(sorted) {
-		if sum += v; !(sum <= t.cover.Mass*total*device.Slack) {
+		if sum += v; !(sum <= t.call.Mass*total*device.Slack) {
 			break
 		}
 		n++
@@ -223,24 +223,24 @@ type blocksTask struct {
 }
 
 // expandBlocks lists pages for each block of rows.
-func (o *ops) expandBlocks(l, columns, diagonals device.List, kv device.KV, m device.PooledQK) {
+func (o *ops) expandBlocks(c *device.Select) {
 	const op = "ExpandBlocks"
-	t := &o.blocks
+	t, l := &o.blocks, &c.List
 	*t = blocksTask{
-		o: o, columns: columns, diagonals: diagonals, agree: i32s(m.Agreement), queries: f32s(m.Queries), keys: f32s(m.Keys),
-		heads: l.Index.Dim(1), kvHeads: m.Keys.Dim(1), dim: m.Keys.Dim(2), block: m.Block, share: m.Mass,
+		o: o, columns: c.Columns, diagonals: c.Diagonals, agree: i32s(c.Agreement), queries: f32s(c.Q), keys: f32s(c.Keys),
+		heads: l.Index.Dim(1), kvHeads: c.Keys.Dim(1), dim: c.Keys.Dim(2), block: c.Block, share: c.Mass,
 		index: i32s(l.Index), count: i32s(l.Count), limit: l.Index.Dim(2), scratch: o.coverScratch(),
 	}
-	g := newPages(kv)
-	first, ok := o.first(op, &g, 0, m.Rows)
+	g := newPages(c.KV)
+	first, ok := o.first(op, &g, 0, c.Rows)
 	if !ok {
 		return
 	}
-	t.first, t.len = first/t.block, first+m.Rows
-	rows := device.BlocksOf(first, m.Rows, t.block)
-	if rows > min(l.Index.Dim(0), m.Queries.Dim(0)) || t.first+rows > m.Keys.Dim(0) || pagesOf(t.len) > t.limit {
+	t.first, t.len = first/t.block, first+c.Rows
+	rows := device.BlocksOf(first, c.Rows, t.block)
+	if rows > min(l.Index.Dim(0), c.Q.Dim(0)) || t.first+rows > c.Keys.Dim(0) || pagesOf(t.len) > t.limit {
 		o.d.fail("%s: %d blocks of rows and %d positions for %d lists of %d, %d mean queries and %d mean keys",
-			op, rows, t.len, l.Index.Dim(0), t.limit, m.Queries.Dim(0), m.Keys.Dim(0))
+			op, rows, t.len, l.Index.Dim(0), t.limit, c.Q.Dim(0), c.Keys.Dim(0))
 		return
 	}
 	o.pool.RunChunks(t.heads, 1, t)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // residualSample lists what is fixed in the plan's middle and a sample of the rest.
@@ -151,7 +152,7 @@ func (t *tailTask) list(s *tailScratch, r, set int) {
 				s.drawn[j/device.PageLen] |= 1 << (j % device.PageLen)
 			}
 		}
-		d := t.draws(r, set, device.ForKeys, n)
+		d := t.draws(r, set, rng.ForKeys, n)
 		for i := known; i < b; i++ {
 			j := uint32(s.tail[d.at(i)])
 			s.drawn[j/device.PageLen] |= 1 << (j % device.PageLen)
@@ -222,7 +223,7 @@ func (t *tailTask) fix(s *tailScratch, l list, p int) {
 }
 
 // draws are the indices that a set of a row draws in a tail of n.
-func (t *tailTask) draws(r, set int, use device.Purpose, n int) draws {
+func (t *tailTask) draws(r, set int, use rng.Purpose, n int) draws {
 	d := addressed(t.tail.Draw, t.requests, t.rows[r].slot)
 	d.Head, d.Pos, d.Purpose = uint32(set), uint32(t.rows[r].p), use
 	if t.tail.Replace {
@@ -234,8 +235,8 @@ func (t *tailTask) draws(r, set int, use device.Purpose, n int) draws {
 // draws is a sequence of indices: elements of a permutation, or draws with
 // replacement of n.
 type draws struct {
-	shuffle device.Shuffle
-	address device.Draw
+	shuffle rng.Shuffle
+	address rng.Address
 	n       int // 0 is a permutation
 }
 
@@ -251,9 +252,9 @@ func (d *draws) at(i int) int {
 func (t *tailTask) budget(s *tailScratch, r, set int) int {
 	n := len(s.tail)
 	pilot := t.tail.PilotSize(n)
-	use := device.ForKeys
+	use := rng.ForKeys
 	if t.tail.Fresh {
-		use = device.ForPilot
+		use = rng.ForPilot
 	}
 	s.read = s.read[:t.o.vec.Positions(s.read[:cap(s.read)], s.fixed[:pagesOf(t.rows[r].p+1)])]
 	fixed := len(s.read)

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // queryFeatureSample replaces the queries of each row by estimates.
@@ -16,7 +17,7 @@ func (o *ops) queryFeatureSample(dst, q device.Tensor, kv device.KV, f device.Qu
 	out, in, requests := f32s(dst), f32s(q), requestsOf(f.Requests)
 	o.eachRow(op, kv, q.Dim(0), func(r, slot, _, p int) {
 		d := addressed(f.Draw, requests, slot)
-		d.Pos, d.Purpose = uint32(p), device.ForFeatures
+		d.Pos, d.Purpose = uint32(p), rng.ForFeatures
 		for set := range heads / group {
 			d.Head = uint32(set)
 			at, n := (r*heads+set*group)*dim, group*dim
@@ -73,7 +74,7 @@ func requestsOf(t device.Tensor) []int32 {
 }
 
 // addressed is the address of the draws of a slot.
-func addressed(d device.Draw, requests []int32, slot int) device.Draw {
+func addressed(d rng.Address, requests []int32, slot int) rng.Address {
 	if requests != nil {
 		d.Request = uint32(requests[slot])
 	}

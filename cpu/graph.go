@@ -28,7 +28,7 @@ func (g *graph) Arena() *device.Arena { return &g.arena }
 func (g *graph) Do(c device.Call) {
 	c.Check()
 	if s, ok := c.(*device.SampleTokens); ok {
-		s.Samplings = slices.Clone(s.Samplings) // the caller's own
+		s.Params = slices.Clone(s.Params) // the caller's own
 	}
 	g.calls = append(g.calls, c)
 }

@@ -15,20 +15,20 @@ type lineTask struct {
 	columns, diagonals []float32 // [heads, width]
 	width              int
 	rows, first        int // of the call, and the position of the first one
-	forced             device.Forced
+	call               *device.Score
 
 	weights [][]float32 // by worker: [rows, positions]
 	sums    [][]float64 // by worker: [2, positions]
 }
 
 // verticalSlash adds up attention weights along columns and diagonals.
-func (o *ops) verticalSlash(columns, diagonals, q device.Tensor, kv device.KV, f device.Forced) {
+func (o *ops) verticalSlash(c *device.Score) {
 	const op = "VerticalSlash"
 	t := &o.lines
-	t.rows, t.forced = q.Dim(0), f
-	t.reset(o, q, kv, device.Plan{}, t.rows)
+	t.rows, t.call = c.Q.Dim(0), c
+	t.reset(o, c.Q, c.KV, device.Plan{}, t.rows)
 	t.run = 1 // a head at a time
-	t.columns, t.diagonals, t.width = f32s(columns), f32s(diagonals), columns.Dim(1)
+	t.columns, t.diagonals, t.width = f32s(c.Dst), f32s(c.Diagonals), c.Dst.Dim(1)
 	var ok bool
 	if t.first, ok = o.first(op, &t.pages, 0, t.rows); !ok {
 		return
@@ -72,8 +72,8 @@ func (t *lineTask) Do(worker, lo, hi int) {
 				diagonals[p-j] += share
 			}
 		}
-		narrow(row(t.columns, h, t.width), columns, t.forced.Columns)
-		narrow(row(t.diagonals, h, t.width), diagonals, t.forced.Diagonals)
+		narrow(row(t.columns, h, t.width), columns, t.call.ForcedColumns)
+		narrow(row(t.diagonals, h, t.width), diagonals, t.call.ForcedDiagonals)
 	}
 }
 

@@ -6,12 +6,13 @@ import (
 	"github.com/gollm/gollm/cpu/kernel"
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/fusion"
 )
 
 // ops runs operations eagerly and in order, but for products, which wait for others
 // of the same activations.
 type ops struct {
-	device.Window
+	fusion.Window
 	d         *dev
 	vec       *vec.Kernels
 	pool      *Pool
@@ -55,7 +56,7 @@ type ops struct {
 
 func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {
 	o := &ops{d: d, vec: kernels, pool: pool, matmul: NewMatMul(pool)}
-	o.Open(o.run, device.Pattern{Name: "products", Match: device.Products, Run: o.multiply})
+	o.Open(o.run, fusion.Pattern{Name: "products", Match: fusion.Products, Run: o.multiply})
 	return o
 }
 

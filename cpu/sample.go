@@ -6,13 +6,15 @@ import (
 	"slices"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
+	"github.com/gollm/gollm/device/sampling"
 )
 
 // sampleTokens chooses the token that follows each row, and writes it to the ring of
 // the newest tokens. The draw walks over the tokens that are kept in the order
 // of their ids. A logit that is not a number counts as the smallest.
 func (o *ops) sampleTokens(c *device.SampleTokens) {
-	next, logits, history, pos, s := c.Next, c.Logits, c.History, c.Pos, c.Samplings
+	next, logits, history, pos, s := c.Next, c.Logits, c.History, c.Pos, c.Params
 	rows, vocab := logits.Dim(0), logits.Dim(1)
 	x, seen, at, out := f32s(logits), i32s(history), i32s(pos), i32s(next)
 	for r := range rows {
@@ -39,7 +41,7 @@ func (m *sampler) count(ring []int32, pos int32, n int) {
 
 // penalized is the logit of a token that is n times, at least once, among those that the
 // penalties look at. Each operation rounds, on every machine alike.
-func penalized(logit float32, n int, s *device.Sampling) float32 {
+func penalized(logit float32, n int, s *sampling.Params) float32 {
 	switch p := s.RepeatPenalty; {
 	case p == 0:
 	case logit > 0:
@@ -81,10 +83,10 @@ type sampler struct {
 }
 
 // choose is the token that follows position pos. ring has the newest tokens.
-func (m *sampler) choose(logits []float32, ring []int32, pos int32, s *device.Sampling) int32 {
+func (m *sampler) choose(logits []float32, ring []int32, pos int32, s *sampling.Params) int32 {
 	list, n := s.Stages()
 	stages := list[:n]
-	if n > 0 && stages[0] == device.StagePenalties {
+	if n > 0 && stages[0] == sampling.StagePenalties {
 		m.count(ring, pos, s.RepeatLastN)
 		for id, n := range m.counts {
 			if int(id) < len(logits) {
@@ -93,7 +95,7 @@ func (m *sampler) choose(logits []float32, ring []int32, pos int32, s *device.Sa
 		}
 		stages = stages[1:]
 	}
-	if s.Greedy() && !slices.Contains(stages, device.StagePenalties) {
+	if s.Greedy() && !slices.Contains(stages, sampling.StagePenalties) {
 		return argmax(logits) // which no stage leaves out
 	}
 	m.fill(logits)
@@ -102,27 +104,27 @@ func (m *sampler) choose(logits []float32, ring []int32, pos int32, s *device.Sa
 	}
 	m.softmax()
 	slices.SortFunc(m.kept, func(a, b candidate) int { return cmp.Compare(a.id, b.id) })
-	u := device.Draw{Seed: s.Seed, Pos: uint32(pos), Purpose: device.ForToken}.Uniform(0)
+	u := rng.Address{Seed: s.Seed, Pos: uint32(pos), Purpose: rng.ForToken}.Uniform(0)
 	return m.pick(float64(u))
 }
 
 // stage does one stage to what is left.
-func (m *sampler) stage(stage device.SamplerStage, ring []int32, pos int32, s *device.Sampling) {
+func (m *sampler) stage(stage sampling.Stage, ring []int32, pos int32, s *sampling.Params) {
 	switch stage {
-	case device.StagePenalties:
+	case sampling.StagePenalties:
 		m.count(ring, pos, s.RepeatLastN)
 		m.penalize(s)
-	case device.StageTopK:
+	case sampling.StageTopK:
 		if s.TopK < len(m.kept) {
 			selectRank(m.kept, s.TopK)
 			m.kept = m.kept[:s.TopK]
 		}
-	case device.StageTopP:
+	case sampling.StageTopP:
 		m.softmax()
 		m.topP(float64(s.TopP))
-	case device.StageMinP:
+	case sampling.StageMinP:
 		m.minP(min(float64(s.MinP), 1))
-	case device.StageTemperature:
+	case sampling.StageTemperature:
 		if m.temperature = float64(s.Temperature); s.Temperature <= 0 {
 			selectRank(m.kept, 1)
 			m.kept, m.temperature = m.kept[:1], 1
@@ -132,7 +134,7 @@ func (m *sampler) stage(stage device.SamplerStage, ring []int32, pos int32, s *d
 
 // penalize makes what was counted less likely. The logits are divided by the
 // temperature first, where that comes before.
-func (m *sampler) penalize(s *device.Sampling) {
+func (m *sampler) penalize(s *sampling.Params) {
 	for i := range m.kept {
 		c := &m.kept[i]
 		c.logit = float32(float64(c.logit) / m.temperature)

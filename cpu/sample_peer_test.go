@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 )
 
 // peerSamples is testdata/sampler.json; see scripts/sampler-peer.py.
@@ -53,12 +53,12 @@ func TestSampleAgainstLlamaCpp(t *testing.T) {
 	pos := int32(len(peer.Tokens) - 1)
 	for _, c := range peer.Cases {
 		t.Run(c.Name, func(t *testing.T) {
-			s := device.Sampling{
+			s := sampling.Params{
 				Temperature: c.Setting.Temp, TopK: c.Setting.TopK, TopP: c.Setting.TopP, MinP: c.Setting.MinP,
 				RepeatPenalty: c.Setting.RepeatPenalty, PresencePenalty: c.Setting.PresencePenalty,
 				FrequencyPenalty: c.Setting.FrequencyPenalty, RepeatLastN: c.Setting.RepeatLastN,
 			}
-			if s.Order, err = device.ParseSamplerOrder(c.Setting.Samplers); err != nil {
+			if s.Order, err = sampling.ParseOrder(c.Setting.Samplers); err != nil {
 				t.Fatal(err)
 			}
 			ring := make([]int32, 64)

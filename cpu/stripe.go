@@ -201,7 +201,7 @@ func (o *ops) meanRows(dst, x device.Tensor, kv device.KV, block int) {
 // nearTask is WithinMargin: item i is kv head i%kvheads of a group of rows.
 type nearTask struct {
 	keyTiles
-	near         device.Margin
+	call         *device.Select
 	group        int
 	top          []float32 // [blocks, heads]
 	index, count []int32   // of the list
@@ -212,10 +212,10 @@ type nearTask struct {
 }
 
 // withinMargin lists what is near the largest scores of the blocks of each group.
-func (o *ops) withinMargin(l device.List, q, top device.Tensor, kv device.KV, p device.Plan, n device.Margin) {
+func (o *ops) withinMargin(c *device.Select) {
 	const op = "WithinMargin"
-	t := &o.near
-	t.near, t.group, t.top = n, max(l.Group, 1), f32s(top)
+	t, l, q, kv := &o.near, &c.List, c.Q, c.KV
+	t.call, t.group, t.top = c, max(l.Group, 1), f32s(c.Scores)
 	t.index, t.count, t.limit = i32s(l.Index), i32s(l.Count), l.Index.Dim(2)
 	if t.weight = nil; !l.Weight.Absent() {
 		t.weight = f32s(l.Weight)
@@ -224,16 +224,16 @@ func (o *ops) withinMargin(l device.List, q, top device.Tensor, kv device.KV, p 
 	t.groups = 1
 	slots := kv.Len.Dim(0)
 	if slots == 1 {
-		first := int(i32s(kv.Len)[0]) - n.Rows
-		if t.groups = device.BlocksOf(first, n.Rows, t.group); first < 0 {
+		first := int(i32s(kv.Len)[0]) - c.Rows
+		if t.groups = device.BlocksOf(first, c.Rows, t.group); first < 0 {
 			t.groups = 1 // reported by the task
 		}
 	}
-	if have := min(q.Dim(0), l.Index.Dim(0)*t.group/n.Block); slots*t.groups > l.Index.Dim(0) || slots > q.Dim(0) {
+	if have := min(q.Dim(0), l.Index.Dim(0)*t.group/c.Block); slots*t.groups > l.Index.Dim(0) || slots > q.Dim(0) {
 		o.d.fail("%s: %d groups of rows, want at most %d", op, slots*t.groups, have)
 		return
 	}
-	t.reset(o, q, kv, p, min(t.group/n.Block, q.Dim(0)))
+	t.reset(o, q, kv, c.Plan, min(t.group/c.Block, q.Dim(0)))
 	o.pool.RunChunks(slots*t.groups*t.pages.heads, 1, t)
 	if t.short.Load() {
 		o.d.fail("%s: more entries than a list of %d takes", op, t.limit)
@@ -245,7 +245,7 @@ func (t *nearTask) Do(worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		g, kvHead := i/t.pages.heads, i%t.pages.heads
 		slot := g / t.groups
-		if first, ok := t.o.first("WithinMargin", &t.pages, slot, t.near.Rows); ok {
+		if first, ok := t.o.first("WithinMargin", &t.pages, slot, t.call.Rows); ok {
 			t.list(&t.scratch[worker], slot, first, g%t.groups, kvHead)
 		}
 	}
@@ -255,9 +255,9 @@ func (t *nearTask) Do(worker, lo, hi int) {
 func (t *nearTask) list(s *keyScratch, slot, first, g, kvHead int) {
 	// the positions of the group that the call has, and their blocks
 	from := max(first, (first/t.group+g)*t.group)
-	to := min(first+t.near.Rows, (first/t.group+g+1)*t.group)
-	block := slot + from/t.near.Block - first/t.near.Block
-	blocks := device.BlocksOf(from, to-from, t.near.Block)
+	to := min(first+t.call.Rows, (first/t.group+g+1)*t.group)
+	block := slot + from/t.call.Block - first/t.call.Block
+	blocks := device.BlocksOf(from, to-from, t.call.Block)
 	if (block+blocks)*t.heads > len(t.top) {
 		t.o.d.fail("WithinMargin: block %d of queries, want 0 to %d", block+blocks-1, len(t.top)/t.heads-1)
 		return
@@ -282,7 +282,7 @@ func (t *nearTask) list(s *keyScratch, slot, first, g, kvHead int) {
 		t.multiply(s, page, kvHead, min(from+1-b*device.PageLen, device.PageLen), blocks)
 		for u := range t.run {
 			h := kvHead*t.run + u
-			near, before := t.nearOf(s, seen, u, block, blocks), seen&between(b, 0, t.near.Twice)
+			near, before := t.nearOf(s, seen, u, block, blocks), seen&between(b, 0, t.call.Twice)
 			t.add((slot+g)*t.heads+h, b, near|before, near&before)
 		}
 	}
@@ -298,7 +298,7 @@ func (t *nearTask) nearOf(s *keyScratch, seen uint64, u, block, blocks int) (fou
 		for w := seen &^ found; w != 0; w &= w - 1 {
 			j := bits.TrailingZeros64(w)
 			x := scores[j] * t.unit
-			if top-x <= t.near.Below {
+			if top-x <= t.call.Below {
 				found |= 1 << j
 			} else if x != x {
 				s.nans++

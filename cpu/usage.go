@@ -255,11 +255,11 @@ func (s *usageScratch) setFaint(x []float32, low float32) {
 
 // heavyHitters lists what stays of the positions before the newest of each slot, and
 // drops the others.
-func (o *ops) heavyHitters(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Eviction) {
+func (o *ops) heavyHitters(c *device.Select) {
 	const op = "HeavyHitters"
-	t := &o.keep
+	t, l, sum, kv := &o.keep, &c.List, c.Scores, c.KV
 	*t = keepTask{
-		keep: k, span: p.Span, since: i32s(k.Since), sum: f32s(sum), width: sum.Dim(2), kvHeads: kv.K.Dim(1),
+		call: c, span: c.Plan.Span, since: i32s(c.Since), sum: f32s(sum), width: sum.Dim(2), kvHeads: kv.K.Dim(1),
 		index: i32s(l.Index), count: i32s(l.Count), limit: l.Index.Dim(2), pos: o.newest(op, kv, t.pos), rank: t.rank,
 	}
 	for slot, at := range t.pos {
@@ -284,7 +284,7 @@ func (o *ops) heavyHitters(l device.List, sum device.Tensor, kv device.KV, p dev
 
 // keepTask is HeavyHitters: item i is kv head i%kvheads of slot i/kvheads.
 type keepTask struct {
-	keep  device.Eviction
+	call  *device.Select
 	span  device.Span
 	since []int32
 	sum   []float32 // [slots, kvheads, width]
@@ -311,7 +311,7 @@ func (t *keepTask) Do(worker, lo, hi int) {
 // list lists what stays before position p, ascending.
 func (t *keepTask) list(worker, i, p, since int) {
 	sum, out := row(t.sum, i, t.width)[:p], row(t.index, i, t.limit)
-	best, newest := t.keep.Of(p, since)
+	best, newest := t.call.KeptOf(p, since)
 	rank := t.rank[worker][:0]
 	for _, v := range seen(t.span, p) {
 		for j := v.lo; j < min(v.hi, p-newest); j++ {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // valueSample lists what is drawn of the softmax over what the plan reads.
@@ -273,7 +274,7 @@ func total64(x []float32) float64 {
 func (t *valueTask) head(s *valueScratch, r, h int, x []float32) {
 	s.cut(&t.draws, len(x))
 	d := addressed(t.draws.Draw, t.requests, t.rows[r].slot)
-	d.Head, d.Pos, d.Purpose = uint32(h), uint32(t.rows[r].p), device.ForValue
+	d.Head, d.Pos, d.Purpose = uint32(h), uint32(t.rows[r].p), rng.ForValue
 	if t.draws.Shared {
 		d.Head = uint32(h * t.pages.heads / t.heads)
 	}
@@ -307,7 +308,7 @@ func (t *valueTask) head(s *valueScratch, r, h int, x []float32) {
 
 // uniforms are the random numbers of a head's draws.
 type uniforms struct {
-	draw         device.Draw
+	draw         rng.Address
 	systematic   bool
 	tile, before int       // number of the tile, and of its first draw
 	words        [4]uint32 // block number block-1

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/device/devtest"
+	"github.com/gollm/gollm/device/sampling"
 )
 
 // The speed of a decode step's parts, beside that of a copy on the device in the same
@@ -292,14 +293,14 @@ func BenchmarkSample(b *testing.B) {
 			x = binary.LittleEndian.AppendUint32(x, math.Float32bits(float32(spread*rng.NormFloat64())))
 		}
 		d.Write(logits, x)
-		for _, s := range []device.Sampling{
+		for _, s := range []sampling.Params{
 			{}, {Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05}, {Temperature: 0.8, TopP: 0.95}, {Temperature: 0.8, MinP: 0.05}, {Temperature: 0.8},
 			{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1, RepeatLastN: 64},
 		} {
 			b.Run(fmt.Sprintf("spread=%v/temp=%v/topk=%d/topp=%v/minp=%v/last=%d", spread, s.Temperature, s.TopK, s.TopP, s.MinP, s.RepeatLastN), func(b *testing.B) {
 				seconds := measure(b, d, func() {
 					for range times {
-						device.Do(d.ops, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Samplings: []device.Sampling{s}})
+						device.Do(d.ops, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Params: []sampling.Params{s}})
 					}
 				})
 				reportRate(b, 4*vocab, seconds/times, copied)

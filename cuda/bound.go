@@ -20,9 +20,10 @@ func (o *ops) boundScores(dst, q, bounds device.Tensor, kv device.KV) {
 }
 
 // topParts lists the row's own part and the best of the others.
-func (o *ops) topParts(l device.List, scores device.Tensor, kv device.KV, t device.SubPages) {
+func (o *ops) topParts(c *device.Select) {
+	l, scores := &c.List, c.Scores
 	slots, sets := scores.Dim(0), scores.Dim(1)
-	o.call("top_subpages").tensor(l.Index).tensor(l.Count).tensor(scores).int(sets, scores.Dim(2), l.Index.Dim(2), t.PerPage).
-		int(t.Budget.Count).float(t.Budget.Share).int(t.Min).span(t.Span).pages(kv, 1).
+	o.call("top_subpages").tensor(l.Index).tensor(l.Count).tensor(scores).int(sets, scores.Dim(2), l.Index.Dim(2), c.PerPage).
+		int(c.K.Count).float(c.K.Share).int(c.Min).span(c.Plan.Span).pages(c.KV, 1).
 		run(blocks{slots, sets, 1}, 256)
 }

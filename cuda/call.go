@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // blocks is how many blocks a launch has in each dimension. y and z are at most
@@ -108,7 +109,7 @@ func (c *call) plan(p device.Plan) *call {
 
 // draw gives the address of random numbers as far as it is that of all rows of a
 // slot, whose requests of may name.
-func (c *call) draw(d device.Draw, of device.Tensor) *call {
+func (c *call) draw(d rng.Address, of device.Tensor) *call {
 	return c.word(d.Seed).tensor(of).int(int(d.Request), int(d.Layer))
 }
 

@@ -92,7 +92,7 @@ func (o *ops) scoreKeys(c *device.Score) {
 	case device.SketchScores:
 		o.sketchScores(c)
 	case device.VerticalSlash:
-		o.verticalSlash(c.Dst, c.Diagonals, c.Q, c.KV, c.Forced)
+		o.verticalSlash(c)
 	case device.AnchorMax:
 		o.anchorMax(c.Dst, c.Q, c.KV, c.Plan)
 	case device.PooledAgreement:
@@ -114,19 +114,19 @@ func (o *ops) selectKeys(c *device.Select) {
 	case device.TopBlocks:
 		o.topBlocks(c)
 	case device.TopParts:
-		o.topParts(c.List, c.Scores, c.KV, c.SubPages)
+		o.topParts(c)
 	case device.TopLines:
-		o.topLines(c.List, c.Scores, c.KV, c.Budget, c.Agreement)
+		o.topLines(c)
 	case device.HeavyHitters:
-		o.heavyHitters(c.List, c.Scores, c.KV, c.Plan, c.Eviction)
+		o.heavyHitters(c)
 	case device.WithinMargin:
-		o.withinMargin(c.List, c.Q, c.Scores, c.KV, c.Plan, c.Margin)
+		o.withinMargin(c)
 	case device.Collisions:
 		o.collisions(c.List, c.Hash, c.Q, c.KV, c.Plan)
 	case device.ExpandLines:
 		o.expandLines(c.List, c.Columns, c.Diagonals, c.KV, c.Rows)
 	case device.ExpandBlocks:
-		o.expandBlocks(c.List, c.Columns, c.Diagonals, c.KV, c.Pooled)
+		o.expandBlocks(c)
 	default:
 		device.Unknown("cuda", c)
 	}

@@ -2,14 +2,17 @@
 
 package cuda
 
-import "github.com/gollm/gollm/device"
+import (
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/fusion"
+)
 
 // The peephole table: sequences of calls that one kernel, or a few, compute in one trip
 // through memory. The longest come first. A sequence whose shapes do not suit a kernel is
 // left to the patterns below it, and at last to the calls one by one.
-func (o *ops) patterns() []device.Pattern {
-	pattern := func(name string, match, run func(*matcher) bool) device.Pattern {
-		return device.Pattern{Name: name,
+func (o *ops) patterns() []fusion.Pattern {
+	pattern := func(name string, match, run func(*matcher) bool) fusion.Pattern {
+		return fusion.Pattern{Name: name,
 			Match: func(calls []device.Call) (int, bool) { return o.matched.match(calls, match) },
 			Run: func(calls []device.Call) bool {
 				o.d.hazards.begin(calls...)
@@ -18,7 +21,7 @@ func (o *ops) patterns() []device.Pattern {
 			},
 		}
 	}
-	return []device.Pattern{
+	return []fusion.Pattern{
 		pattern("norm, q k v, rope, append", (*matcher).normHeads, o.fuseNormHeads),
 		pattern("norm, gate up, SwiGLU, down, add", (*matcher).feed, o.fuseFeed),
 		pattern("norm, gate up, SwiGLU", (*matcher).normSwiGLU, o.fuseNormSwiGLU),
@@ -30,7 +33,7 @@ func (o *ops) patterns() []device.Pattern {
 		pattern("sample values, attend", (*matcher).sampleAttend, o.fuseSampleAttend),
 		pattern("reuse selection, attend", (*matcher).reuseAttend, o.fuseReuseAttend),
 		pattern("rope, append", (*matcher).rotateAppend, o.fuseRotateAppend),
-		{Name: "products", Match: device.Products, Run: o.fuseProducts},
+		{Name: "products", Match: fusion.Products, Run: o.fuseProducts},
 	}
 }
 

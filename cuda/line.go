@@ -5,16 +5,17 @@ package cuda
 import "github.com/gollm/gollm/device"
 
 // verticalSlash adds up attention weights along columns and diagonals.
-func (o *ops) verticalSlash(columns, diagonals, q device.Tensor, kv device.KV, f device.Forced) {
+func (o *ops) verticalSlash(c *device.Score) {
 	const op = "VerticalSlash"
+	q, kv := c.Q, c.KV
 	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
 	wide, pages := rows+device.PageLen-1, kv.Pages.Dim(1)
 	o.inPieces(op, heads, 8*(pages*wide+rows), func(first, n int) {
 		at := 8 * n * pages * wide // what the pages have of diagonals lies before the states
 		o.states(q, kv, device.Plan{}, 1, first, n, 1, at)
 		call := func(name string, b blocks, shared int) {
-			o.call(name).tensor(columns).tensor(diagonals).tensor(q).work(at).work(0).int(heads, columns.Dim(1), first).
-				int(f.Columns, f.Diagonals).pages(kv, rows).runShared(b, 256, shared)
+			o.call(name).tensor(c.Dst).tensor(c.Diagonals).tensor(q).work(at).work(0).int(heads, c.Dst.Dim(1), first).
+				int(c.ForcedColumns, c.ForcedDiagonals).pages(kv, rows).runShared(b, 256, shared)
 		}
 		call("vertical_slash", blocks{pages, n, 1}, tileSize(dim)+8+8*wide)
 		call("slash_sums", blocks{min(ceil(pages*device.PageLen, 256), 64), n, 1}, 0)
@@ -50,26 +51,28 @@ func (o *ops) pooledAgreement(c *device.Score) {
 }
 
 // topLines lists the blocks of lines with the largest sums.
-func (o *ops) topLines(l device.List, x device.Tensor, kv device.KV, c device.CumulativeBudget, agree device.Tensor) {
+func (o *ops) topLines(c *device.Select) {
 	const op = "TopLines"
+	l, x := &c.List, c.Scores
 	words := ceil(x.Dim(1), c.Block)
 	o.inPieces(op, x.Dim(0), 8*words, func(first, n int) {
-		o.call("top_lines").tensor(l.Index).tensor(l.Count).tensor(x).tensor(agree).work(0).
-			int(x.Dim(1), l.Index.Dim(2), c.Block, first, words).float(c.Mass).int(c.Min, c.Max).pages(kv, 1).
+		o.call("top_lines").tensor(l.Index).tensor(l.Count).tensor(x).tensor(c.Agreement).work(0).
+			int(x.Dim(1), l.Index.Dim(2), c.Block, first, words).float(c.Mass).int(c.Min, c.Max).pages(c.KV, 1).
 			run(blocks{n, 1, 1}, 256)
 	})
 }
 
 // expandBlocks lists pages for each block of rows.
-func (o *ops) expandBlocks(l, columns, diagonals device.List, kv device.KV, m device.PooledQK) {
+func (o *ops) expandBlocks(c *device.Select) {
 	const op = "ExpandBlocks"
+	l, kv := &c.List, c.KV
 	heads := l.Index.Dim(1)
-	rows, words := groups(m.Rows, m.Block), ceil(kv.Pages.Dim(1)*device.PageLen, m.Block)
+	rows, words := groups(c.Rows, c.Block), ceil(kv.Pages.Dim(1)*device.PageLen, c.Block)
 	o.inPieces(op, heads, 8*rows*words, func(first, n int) {
 		call := func(name string, b blocks, threads int) {
-			o.call(name).tensor(l.Index).tensor(l.Count).tensor(m.Queries).tensor(m.Keys).tensor(m.Agreement).work(0).
-				int(l.Index.Dim(0), heads, l.Index.Dim(2), m.Queries.Dim(0), m.Keys.Dim(0), m.Block, first, words, rows).
-				float(m.Mass).list(columns).list(diagonals).pages(kv, m.Rows).run(b, threads)
+			o.call(name).tensor(l.Index).tensor(l.Count).tensor(c.Q).tensor(c.Keys).tensor(c.Agreement).work(0).
+				int(l.Index.Dim(0), heads, l.Index.Dim(2), c.Q.Dim(0), c.Keys.Dim(0), c.Block, first, words, rows).
+				float(c.Mass).list(c.Columns).list(c.Diagonals).pages(kv, c.Rows).run(b, threads)
 		}
 		call("pooled_softmax", blocks{rows, n, 1}, 256)
 		call("pooled_top", blocks{n, 1, 1}, 1024)

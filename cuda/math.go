@@ -4,11 +4,12 @@ package cuda
 
 import (
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/fusion"
 )
 
 // ops queues operations, in order.
 type ops struct {
-	device.Window
+	fusion.Window
 	d      *dev
 	making call
 

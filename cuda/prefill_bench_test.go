@@ -234,7 +234,6 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 	top, meanTop, mean := f(benchChunk, benchHeads), f(blocks, benchHeads), f(blocks, benchHeads, benchDim)
 	list := device.List{Index: filled(b, d, device.I32, 1, benchHeads, n), Count: filled(b, d, device.I32, 1, benchHeads), Group: benchChunk}
 	plan := device.Plan{Sink: block, Recent: block, Align: benchChunk, Selected: device.Tokens, List: list}
-	near := device.Margin{Rows: benchChunk, Block: block}
 	choose := func(end int) {
 		if end == benchChunk {
 			return
@@ -242,7 +241,7 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 		device.Do(d.ops, device.Score{Rule: device.AnchorMax, Dst: top, Q: l.q, KV: l.kv, Plan: plan})
 		device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: meanTop, X: top, KV: l.kv, Block: block})
 		device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: mean, X: l.q, KV: l.kv, Block: block})
-		device.Do(d.ops, device.Select{Rule: device.WithinMargin, List: list, Q: mean, Scores: meanTop, KV: l.kv, Plan: plan, Margin: near})
+		device.Do(d.ops, device.Select{Rule: device.WithinMargin, List: list, Q: mean, Scores: meanTop, KV: l.kv, Plan: plan, Rows: benchChunk, Block: block})
 	}
 	attend := func(end int) {
 		p := plan

@@ -12,6 +12,7 @@ import (
 	"github.com/gollm/gollm/cuda/kernels"
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/device/devtest"
+	"github.com/gollm/gollm/device/sampling"
 )
 
 // openCard opens a device that stands for a GPU.
@@ -187,8 +188,8 @@ func productsOf(t *testing.T, d *dev, dt device.DType, dim, ff, kv, vocab int) {
 			if rows <= 64 {
 				logits := f(vocab)
 				device.Do(d.ops, device.MatMul{Dst: logits, X: x, W: head})
-				for _, s := range []device.Sampling{{}, {Temperature: 1, TopP: 0.9}, {Temperature: 1, TopK: 40, RepeatPenalty: 1.1}} {
-					device.Do(d.ops, device.SampleTokens{Next: i(), Logits: logits, History: i(64), Pos: i(), Samplings: slices.Repeat([]device.Sampling{s}, rows)})
+				for _, s := range []sampling.Params{{}, {Temperature: 1, TopP: 0.9}, {Temperature: 1, TopK: 40, RepeatPenalty: 1.1}} {
+					device.Do(d.ops, device.SampleTokens{Next: i(), Logits: logits, History: i(64), Pos: i(), Params: slices.Repeat([]sampling.Params{s}, rows)})
 				}
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 )
 
 // sampleEach is the logits that a thread of the kernel sample looks at, and sampleRows the
@@ -27,39 +28,39 @@ const (
 
 // sampler is what a kernel does of the stages of a row: penalties first, if any.
 type sampler struct {
-	device.Sampling
+	sampling.Params
 	order int
 }
 
 // stagesOf is those stages in one piece. The settings of others do nothing.
-func stagesOf(s *device.Sampling, stages []device.SamplerStage) sampler {
-	on := sampler{Sampling: device.Sampling{Temperature: 1, TopP: 1, Seed: s.Seed}}
+func stagesOf(s *sampling.Params, stages []sampling.Stage) sampler {
+	on := sampler{Params: sampling.Params{Temperature: 1, TopP: 1, Seed: s.Seed}}
 	warm := false
 	for i, stage := range stages {
 		switch stage {
-		case device.StagePenalties:
+		case sampling.StagePenalties:
 			on.RepeatPenalty, on.PresencePenalty, on.FrequencyPenalty, on.RepeatLastN = s.RepeatPenalty, s.PresencePenalty, s.FrequencyPenalty, s.RepeatLastN
-		case device.StageTopK:
+		case sampling.StageTopK:
 			on.TopK = s.TopK
-		case device.StageTopP:
+		case sampling.StageTopP:
 			on.TopP = s.TopP
 			for _, before := range stages[:i] {
 				switch before {
-				case device.StageTopK:
+				case sampling.StageTopK:
 					on.order |= topKBeforeP
-				case device.StageMinP:
+				case sampling.StageMinP:
 					on.order |= minPBeforeP
 				}
 			}
 			if warm {
 				on.order |= warmTopP
 			}
-		case device.StageMinP:
+		case sampling.StageMinP:
 			on.MinP = min(s.MinP, 1)
 			if warm {
 				on.order |= warmMinP
 			}
-		case device.StageTemperature:
+		case sampling.StageTemperature:
 			on.Temperature, warm = max(s.Temperature, 0), s.Temperature > 0
 		}
 	}
@@ -69,10 +70,10 @@ func stagesOf(s *device.Sampling, stages []device.SamplerStage) sampler {
 // splitStages is the stages before the penalties, which a kernel does by itself, and
 // those from there on, or all where there are no penalties. Nothing before them is
 // order -1.
-func splitStages(s *device.Sampling) (before, rest sampler) {
+func splitStages(s *sampling.Params) (before, rest sampler) {
 	list, n := s.Stages()
 	stages := list[:n]
-	cut := slices.Index(stages, device.StagePenalties)
+	cut := slices.Index(stages, sampling.StagePenalties)
 	if cut <= 0 {
 		before.order = -1
 		return before, stagesOf(s, stages)
@@ -91,7 +92,7 @@ func (c *call) sampler(s *sampler) *call {
 
 // sampleTokens chooses the token that follows each row.
 func (o *ops) sampleTokens(c *device.SampleTokens) {
-	next, logits, history, pos, s := c.Next, c.Logits, c.History, c.Pos, c.Samplings
+	next, logits, history, pos, s := c.Next, c.Logits, c.History, c.Pos, c.Params
 	rows, vocab := logits.Dim(0), logits.Dim(1)
 	threads := threadsFor(vocab, 1024)
 	parts := ceil(vocab, threads*sampleEach)

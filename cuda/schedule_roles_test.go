@@ -97,18 +97,18 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	bounds, scores, l := alloc(t, d, device.F16, pages, kvHeads, 4, 2*dim), b.f(1, heads, 4*pages), b.list(1, heads, n)
 	device.Do(o, device.Summarize{Rule: device.KeyBounds, Dst: bounds, KV: kv, Rows: n})
 	device.Do(o, device.Score{Rule: device.BoundScores, Dst: scores, Q: one, Keys: bounds, KV: kv})
-	device.Do(o, device.Select{Rule: device.TopParts, List: l, Scores: scores, KV: kv, SubPages: device.SubPages{PerPage: 4, Budget: device.Amount{Count: 70}}})
+	device.Do(o, device.Select{Rule: device.TopParts, List: l, Scores: scores, KV: kv, PerPage: 4, K: device.Amount{Count: 70}})
 	keep("bounds", scores.Reshape(heads, 4*pages).Rows(0, 1), l.Index, l.Count)
 
-	columns, diagonals, means := b.f(heads, width), b.f(heads, width), device.PooledQK{
-		Block: 64, Queries: b.f(4, heads, dim), Keys: b.f(4, kvHeads, dim), Rows: n, Agreement: b.i(heads), Mass: .6}
-	device.Do(o, device.Score{Rule: device.VerticalSlash, Dst: columns, Diagonals: diagonals, Q: q, KV: kv, Forced: device.Forced{}})
+	columns, diagonals, means := b.f(heads, width), b.f(heads, width), device.Select{
+		Rule: device.ExpandBlocks, KV: kv, Block: 64, Q: b.f(4, heads, dim), Keys: b.f(4, kvHeads, dim), Rows: n, Agreement: b.i(heads), Mass: .6}
+	device.Do(o, device.Score{Rule: device.VerticalSlash, Dst: columns, Diagonals: diagonals, Q: q, KV: kv})
 	device.Do(o, device.Summarize{Rule: device.MeanKeys, Dst: means.Keys, KV: kv, Block: 64})
 	device.Do(o, device.Score{Rule: device.PooledAgreement, Dst: means.Agreement, Columns: columns, Q: one, Keys: means.Keys, Block: means.Block, KV: kv, MaxDivergence: .5})
 	vertical, slash, lines, tiles := b.list(1, heads, 4), b.list(1, heads, 4), b.list(4, heads, n), b.list(4, heads, pages)
 	none := b.i(heads)
-	device.Do(o, device.Select{Rule: device.TopLines, List: vertical, Scores: columns, KV: kv, Budget: device.CumulativeBudget{Block: 64, Mass: .5}, Agreement: none})
-	device.Do(o, device.Select{Rule: device.TopLines, List: slash, Scores: diagonals, KV: kv, Budget: device.CumulativeBudget{Block: 64, Mass: .5}, Agreement: none})
+	device.Do(o, device.Select{Rule: device.TopLines, List: vertical, Scores: columns, KV: kv, Block: 64, Mass: .5, Agreement: none})
+	device.Do(o, device.Select{Rule: device.TopLines, List: slash, Scores: diagonals, KV: kv, Block: 64, Mass: .5, Agreement: none})
 	ones := make([]byte, 0, 4*heads)
 	for range heads {
 		ones = binary.LittleEndian.AppendUint32(ones, 1)
@@ -116,13 +116,14 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	d.Write(means.Agreement, ones)
 	lines.Group, tiles.Group = 64, 64
 	device.Do(o, device.Select{Rule: device.ExpandLines, List: lines, Columns: vertical, Diagonals: slash, KV: kv, Rows: n})
-	device.Do(o, device.Select{Rule: device.ExpandBlocks, List: tiles, Columns: vertical, Diagonals: slash, KV: kv, Pooled: means})
+	means.List, means.Columns, means.Diagonals = tiles, vertical, slash
+	device.Do(o, means)
 	keep("lines", columns, diagonals, vertical.Index, slash.Index, lines.Index, lines.Count, tiles.Index, tiles.Count)
 
 	sum, since, kept := b.f(1, kvHeads, width), b.i(1, 1), b.list(1, kvHeads, n)
 	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: q, KV: kv, Plan: device.Plan{}})
 	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: one, KV: kv, Plan: device.Plan{}})
-	device.Do(o, device.Select{Rule: device.HeavyHitters, List: kept, Scores: sum, KV: kv, Plan: plan, Eviction: device.Eviction{HeavyHitters: device.Amount{Count: 30}, Recent: device.Amount{Count: 8}, Since: since}})
+	device.Do(o, device.Select{Rule: device.HeavyHitters, List: kept, Scores: sum, KV: kv, Plan: plan, K: device.Amount{Count: 30}, Recent: device.Amount{Count: 8}, Since: since})
 	keep("usage", sum, kept.Index, kept.Count)
 
 	h := device.Hash{Planes: b.f(24, dim), Codes: b.i(1, kvHeads*pages, 48), Norm: b.f(1, kvHeads, width), Center: b.f(1, kvHeads, dim),

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 )
 
 // TestSchedules runs a step with kernels of every kind, whose threads and blocks
@@ -75,10 +76,10 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	for _, x := range results {
 		all = append(all, read(t, d, x)...)
 	}
-	device.Do(o, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Samplings: slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3}}, rows)})
+	device.Do(o, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Params: slices.Repeat([]sampling.Params{{Temperature: 0.8, TopK: 40, TopP: 0.9, Seed: 3}}, rows)})
 	many, drawn, first := f(2, 9001), alloc(t, d, device.I32, 2), alloc(t, d, device.I32, 2)
-	device.Do(o, device.SampleTokens{Next: first, Logits: many, History: history.Rows(0, 2), Pos: pos.Rows(0, 2), Samplings: slices.Repeat([]device.Sampling{{Temperature: 0.8, TopK: 40, TopP: 0.9, RepeatPenalty: 1.1, RepeatLastN: 8, Seed: 3}}, 2)})
-	device.Do(o, device.SampleTokens{Next: drawn, Logits: many, History: history.Rows(0, 2), Pos: pos.Rows(0, 2), Samplings: slices.Repeat([]device.Sampling{{Temperature: 3, Seed: 3}}, 2)})
+	device.Do(o, device.SampleTokens{Next: first, Logits: many, History: history.Rows(0, 2), Pos: pos.Rows(0, 2), Params: slices.Repeat([]sampling.Params{{Temperature: 0.8, TopK: 40, TopP: 0.9, RepeatPenalty: 1.1, RepeatLastN: 8, Seed: 3}}, 2)})
+	device.Do(o, device.SampleTokens{Next: drawn, Logits: many, History: history.Rows(0, 2), Pos: pos.Rows(0, 2), Params: slices.Repeat([]sampling.Params{{Temperature: 3, Seed: 3}}, 2)})
 	for _, ids := range []device.Tensor{next, l.Index, l.Count, first, drawn} {
 		all = append(all, read(t, d, ids)...)
 	}

@@ -51,7 +51,7 @@ func TestStripes(t *testing.T) {
 						Index: alloc(t, d, device.I32, groups, heads, n), Count: alloc(t, d, device.I32, groups, heads),
 						Weight: alloc(t, d, device.F32, groups, heads, n), Group: group,
 					}
-					d.ops.near(many, l, mean, top, kv, p, device.Margin{Rows: rows, Block: block, Below: 2.2, Twice: 70})
+					d.ops.near(many, &device.Select{Rule: device.WithinMargin, List: l, Q: mean, Scores: top, KV: kv, Plan: p, Rows: rows, Block: block, Below: 2.2, Twice: 70})
 					lists[i] = slices.Concat(read(t, d, l.Count), read(t, d, l.Index), read(t, d, l.Weight))
 				}
 				if !slices.Equal(lists[0], lists[1]) {

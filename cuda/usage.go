@@ -43,8 +43,9 @@ func (o *ops) attentionMass(sum, q device.Tensor, kv device.KV, p device.Plan) {
 
 // heavyHitters lists what stays of the positions before the newest of each slot, and
 // drops the others.
-func (o *ops) heavyHitters(l device.List, sum device.Tensor, kv device.KV, p device.Plan, k device.Eviction) {
-	o.call("evict").tensor(l.Index).tensor(l.Count).tensor(sum).tensor(k.Since).int(l.Index.Dim(2), sum.Dim(2)).
-		int(k.HeavyHitters.Count).float(k.HeavyHitters.Share).int(k.Recent.Count).float(k.Recent.Share).span(p.Span).pages(kv, 1).
+func (o *ops) heavyHitters(c *device.Select) {
+	l, sum, kv := &c.List, c.Scores, c.KV
+	o.call("evict").tensor(l.Index).tensor(l.Count).tensor(sum).tensor(c.Since).int(l.Index.Dim(2), sum.Dim(2)).
+		int(c.K.Count).float(c.K.Share).int(c.Recent.Count).float(c.Recent.Share).span(c.Plan.Span).pages(kv, 1).
 		run(blocks{kv.K.Dim(1), kv.Len.Dim(0), 1}, 1024)
 }

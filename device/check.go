@@ -253,3 +253,10 @@ func checkWeighted(op string, l *List, groups, heads int) {
 	checkList(op, "list", l, groups, heads)
 	CheckShape(op, "list weight", l.Weight, F32, l.Index.dims[0], l.Index.dims[1], l.Index.dims[2])
 }
+
+// CheckRequests panics unless t is the request id of each slot, i32 [slots], or absent.
+func CheckRequests(op string, t Tensor, kv KV) {
+	if !t.Absent() {
+		CheckShape(op, "requests", t, I32, kv.Len.Dim(0))
+	}
+}

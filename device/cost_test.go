@@ -229,7 +229,7 @@ func TestVerbCosts(t *testing.T) {
 		"a walk that begins":   {&Walk{Dst: pairs, KV: kv, Rows: 1}, Cost{Bytes: 8 * 16, Ops: 16}},
 		"best positions":       {&Select{Rule: TopK, List: list(4, 5), Scores: floats(1, 4, 1024), KV: kv}, Cost{Bytes: 4*4*1000 + 4*5*4}},
 		"best blocks":          {&Select{Rule: TopBlocks, List: list(1, 3), Scores: pairs, KV: kv, Rows: 1}, Cost{Bytes: 4*16 + 4*3}},
-		"best parts":           {&Select{Rule: TopParts, List: list(4, 3), Scores: floats(1, 4, 64), KV: kv, SubPages: SubPages{PerPage: 4}}, Cost{Bytes: 4*4*63 + 4*3*4}},
+		"best parts":           {&Select{Rule: TopParts, List: list(4, 3), Scores: floats(1, 4, 64), KV: kv, PerPage: 4}, Cost{Bytes: 4*4*63 + 4*3*4}},
 		"means":                {&Summarize{Rule: MeanKeys, KV: kv, Block: 64}, Cost{Bytes: 2*1000*32 + 4*16*2*16, Ops: 2 * 1000 * 16}},
 		"values drawn":         {&Sample{Rule: ValueSample, List: list(4, 7), Q: q, KV: kv}, Cost{Bytes: 256 + 2*1000*32 + 4*7*4, Ops: 2 * 16 * 4 * 1000}},
 		"all found":            {reuse(0, 0, 0, 0), Cost{Bytes: 512 + 4*5*4}},

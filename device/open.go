@@ -12,17 +12,14 @@ type Config struct {
 	Index   int // which of several devices of a kind
 }
 
-// Opener opens a backend.
-type Opener func(Config) (Device, error)
-
 var (
 	names   []string // in the order of registration
-	openers = map[string]Opener{}
+	openers = map[string]func(Config) (Device, error){}
 )
 
 // Register makes a backend known by name. Backends call it from init, because
 // they sit behind build tags.
-func Register(name string, open Opener) {
+func Register(name string, open func(Config) (Device, error)) {
 	if _, dup := openers[name]; dup {
 		panic("device: Register: " + name + " twice")
 	}

@@ -1,6 +1,10 @@
 package device
 
-import "math"
+import (
+	"math"
+
+	"github.com/gollm/gollm/device/rng"
+)
 
 // Sample draws what stands for more than is read, by random numbers that are addressed by
 // the row's position and its head. Rule says what is drawn.
@@ -135,11 +139,11 @@ func (c *Sample) Cost(s Stored) Cost {
 // estimate those over everything. Weights are relative to the largest that is fixed or in
 // the pilot: one that is too small to be counted beside it moves no sum.
 type Residual struct {
-	Draw     Draw    // Seed, Request and Layer; the rest is filled in for each row and set
-	Requests Tensor  // i32 [slots]: the Request of each slot; absent is that of Draw for all
-	Pilot    Amount  // size of the pilot, a share being of the tail; at least 2. Zero samples nothing
-	Eps      float64 // relative error aimed at; 0 reads the whole tail
-	Z        float64 // how many standard deviations Eps is
+	Draw     rng.Address // Seed, Request and Layer; the rest is filled in for each row and set
+	Requests Tensor      // i32 [slots]: the Request of each slot; absent is that of Draw for all
+	Pilot    Amount      // size of the pilot, a share being of the tail; at least 2. Zero samples nothing
+	Eps      float64     // relative error aimed at; 0 reads the whole tail
+	Z        float64     // how many standard deviations Eps is
 
 	Values  bool // aim at the error of the output, otherwise at that of the sum of weights
 	Finite  bool // count on the tail being finite: a smaller sample
@@ -203,9 +207,9 @@ func (t Residual) PilotSize(n int) int { return min(n, max(2, t.Pilot.Of(n))) }
 // Tiles matter where each draws for itself: each has its own share of the
 // samples, its own running sum, which ends at that share, and its own u.
 type ValueDraws struct {
-	Draw     Draw   // Seed, Request and Layer; the rest is filled in for each row and head
-	Requests Tensor // i32 [slots]: the Request of each slot; absent is that of Draw for all
-	Samples  int    // 0 reads nothing
+	Draw     rng.Address // Seed, Request and Layer; the rest is filled in for each row and head
+	Requests Tensor      // i32 [slots]: the Request of each slot; absent is that of Draw for all
+	Samples  int         // 0 reads nothing
 	Sampler  Sampler
 	Tiles    Tiles
 	Tile     int  // positions, a multiple of 32; 0 depends on how many there are, see [ValueDraws.TileSize]
@@ -265,9 +269,9 @@ func (d ValueDraws) MaxPositions(n int) int {
 // becomes norm·sign(q_i)·hits/Draws. The mean over draws is q. Features that no
 // draw hits are zero, and need not be read of the keys.
 type QueryFeatures struct {
-	Draw     Draw   // Seed, Request and Layer; the rest is filled in for each row and head
-	Requests Tensor // i32 [slots]: the Request of each slot; absent is that of Draw for all
-	Draws    int    // at least 1
+	Draw     rng.Address // Seed, Request and Layer; the rest is filled in for each row and head
+	Requests Tensor      // i32 [slots]: the Request of each slot; absent is that of Draw for all
+	Draws    int         // at least 1
 	// Strata counts a hit where (t + u)/Draws is below the probability, t being
 	// the number of the draw; otherwise where u is.
 	Strata bool

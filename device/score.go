@@ -14,15 +14,15 @@ type Score struct {
 	Plan   Plan   // whose Span, and parts, are scored
 	Region Region // ExactScores: of Plan
 
-	Channels      Channels      // ChannelScores
-	Net           Net           // SignScores: has a set for each head
-	Rows          int           // SketchScores: newest rows of each slot
-	Product       SketchProduct // SketchScores
-	Diagonals     Tensor        // VerticalSlash: f32 [heads, width]
-	Forced        Forced        // VerticalSlash
-	Columns       Tensor        // PooledAgreement: f32 [heads, width]
-	Block         int           // PooledAgreement: positions of a block
-	MaxDivergence float64       // PooledAgreement
+	Channels                       Channels      // ChannelScores
+	Net                            Net           // SignScores: has a set for each head
+	Rows                           int           // SketchScores: newest rows of each slot
+	Product                        SketchProduct // SketchScores
+	Columns                        Tensor        // PooledAgreement: f32 [heads, width]
+	Diagonals                      Tensor        // VerticalSlash: f32 [heads, width]
+	ForcedColumns, ForcedDiagonals int           // VerticalSlash: so many of the first ones are +Inf
+	Block                          int           // PooledAgreement: positions of a block
+	MaxDivergence                  float64       // PooledAgreement
 }
 
 // ScoreRule is how a [Score] is made.
@@ -281,10 +281,6 @@ const (
 	SelectedRegion               // what is neither in the plan's sinks nor in its recent window
 	Planned                      // what the plan reads
 )
-
-// First is how many columns, and how many diagonals, come before all others
-// whatever their sum is: the first ones.
-type Forced struct{ Columns, Diagonals int }
 
 // Form says what is made of the products of two blocks.
 type ProductForm uint8

@@ -13,18 +13,21 @@ type Select struct {
 	Plan   Plan // between whose sinks and recent window positions are listed
 	Rows   int  // newest rows of each slot: TopBlocks, ExpandLines
 
-	K         Amount           // TopK: of the row's position plus one
-	Mass      float64          // TopP: share of the row's softmax
-	Blocks    BlockBudget      // TopBlocks
-	SubPages  SubPages         // TopParts
-	Eviction  Eviction         // HeavyHitters
-	Margin    Margin           // WithinMargin
-	Budget    CumulativeBudget // TopLines
-	Agreement Tensor           // TopLines: i32 [heads]; a head where it is not 0 takes the fewest
-	Hash      Hash             // Collisions
+	K         Amount      // TopK, TopParts, HeavyHitters
+	Mass      float64     // TopP, TopLines, ExpandBlocks
+	Block     int         // TopLines, WithinMargin, ExpandBlocks
+	Min, Max  int         // TopParts, TopLines
+	Blocks    BlockBudget // TopBlocks
+	PerPage   int         // TopParts
+	Recent    Amount      // HeavyHitters
+	Since     Tensor      // HeavyHitters
+	Below     float32     // WithinMargin
+	Twice     int         // WithinMargin
+	Agreement Tensor      // TopLines, ExpandBlocks
+	Hash      Hash        // Collisions
 
-	Columns, Diagonals List     // ExpandLines, ExpandBlocks: of one group
-	Pooled             PooledQK // ExpandBlocks
+	Columns, Diagonals List   // ExpandLines, ExpandBlocks: of one group
+	Keys               Tensor // ExpandBlocks
 }
 
 // SelectRule is what a [Select] chooses.
@@ -113,7 +116,7 @@ func (c *Select) Check() {
 	case HeavyHitters:
 		slots, kvHeads := c.KV.Len.Dim(0), c.KV.K.Dim(1)
 		CheckShape(op, "scores", c.Scores, F32, slots, kvHeads, -1)
-		CheckShape(op, "since", c.Eviction.Since, I32, slots, 1)
+		CheckShape(op, "since", c.Since, I32, slots, 1)
 		checkList(op, "list", &c.List, slots, kvHeads)
 	case WithinMargin:
 		c.checkMargin(op)
@@ -137,10 +140,10 @@ func (c *Select) checkBlocks(op string) {
 }
 
 func (c *Select) checkParts(op string) {
-	checkParts(op, c.SubPages.PerPage)
+	checkParts(op, c.PerPage)
 	CheckShape(op, "scores", c.Scores, F32, -1, -1, -1)
 	checkOneRow(op, c.Scores.Dim(0), c.KV)
-	checkWidth(op, c.Scores, c.KV, c.SubPages.PerPage)
+	checkWidth(op, c.Scores, c.KV, c.PerPage)
 	checkList(op, "list", &c.List, -1, c.Scores.Dim(1))
 	if c.List.Index.Dim(0) < c.Scores.Dim(0) {
 		Check(false, op, "a list of %d groups, want one for each of %d rows", c.List.Index.Dim(0), c.Scores.Dim(0))
@@ -152,8 +155,8 @@ func (c *Select) checkLines(op string) {
 	CheckShape(op, "lines", c.Scores, F32, -1, -1)
 	CheckShape(op, "agree", c.Agreement, I32, c.Scores.Dim(0))
 	checkList(op, "list", &c.List, 1, c.Scores.Dim(0))
-	if c.Budget.Block < 1 || math.IsNaN(c.Budget.Mass) {
-		Check(false, op, "blocks of %d and a share of %v, want at least 1 and a number", c.Budget.Block, c.Budget.Mass)
+	if c.Block < 1 || math.IsNaN(c.Mass) {
+		Check(false, op, "blocks of %d and a share of %v, want at least 1 and a number", c.Block, c.Mass)
 	}
 }
 
@@ -163,15 +166,14 @@ func (c *Select) checkMargin(op string) {
 	CheckShape(op, "top", c.Scores, F32, c.Q.Dim(0), heads)
 	checkList(op, "list", &c.List, -1, heads)
 	checkMiddle(op, &c.Plan)
-	n := &c.Margin
-	if !c.List.Weight.Absent() || n.Twice > 0 {
+	if !c.List.Weight.Absent() || c.Twice > 0 {
 		checkWeighted(op, &c.List, c.List.Index.Dim(0), heads)
 	}
-	if n.Rows < 1 || n.Block < 1 || max(c.List.Group, 1)%n.Block != 0 {
-		Check(false, op, "%d rows in blocks of %d and groups of %d, want at least one row and groups of whole blocks", n.Rows, n.Block, c.List.Group)
+	if c.Rows < 1 || c.Block < 1 || max(c.List.Group, 1)%c.Block != 0 {
+		Check(false, op, "%d rows in blocks of %d and groups of %d, want at least one row and groups of whole blocks", c.Rows, c.Block, c.List.Group)
 	}
-	if slots := c.KV.Len.Dim(0); slots > 1 && n.Rows > 1 {
-		Check(false, op, "%d rows of each of %d slots, want 1 row or 1 slot", n.Rows, slots)
+	if slots := c.KV.Len.Dim(0); slots > 1 && c.Rows > 1 {
+		Check(false, op, "%d rows of each of %d slots, want 1 row or 1 slot", c.Rows, slots)
 	}
 }
 
@@ -187,13 +189,12 @@ func (c *Select) checkExpand(op string) {
 		}
 		return
 	}
-	m := &c.Pooled
-	checkBlock(op, m.Block)
-	CheckShape(op, "mean queries", m.Queries, F32, -1, heads, c.KV.K.Dim(3))
-	CheckShape(op, "agree", m.Agreement, I32, heads)
-	CheckShape(op, "mean keys", m.Keys, F32, -1, c.KV.K.Dim(1), c.KV.K.Dim(3))
-	if m.Block%PageLen != 0 || c.List.Group != m.Block || m.Rows < 1 {
-		Check(false, op, "%d rows, blocks of %d and groups of %d, want at least one row and both the same multiple of %d", m.Rows, m.Block, c.List.Group, PageLen)
+	checkBlock(op, c.Block)
+	CheckShape(op, "mean queries", c.Q, F32, -1, heads, c.KV.K.Dim(3))
+	CheckShape(op, "agree", c.Agreement, I32, heads)
+	CheckShape(op, "mean keys", c.Keys, F32, -1, c.KV.K.Dim(1), c.KV.K.Dim(3))
+	if c.Block%PageLen != 0 || c.List.Group != c.Block || c.Rows < 1 {
+		Check(false, op, "%d rows, blocks of %d and groups of %d, want at least one row and both the same multiple of %d", c.Rows, c.Block, c.List.Group, PageLen)
 	}
 }
 
@@ -205,7 +206,7 @@ func (c *Select) Access(a *Access) {
 	case TopLines:
 		a.Read(c.Agreement)
 	case HeavyHitters:
-		a.Read(c.Eviction.Since)
+		a.Read(c.Since)
 		a.Write(c.Scores)
 	case WithinMargin:
 		a.Read(c.KV.K)
@@ -213,7 +214,7 @@ func (c *Select) Access(a *Access) {
 		a.Read(c.KV.K, c.Hash.Planes)
 		c.Hash.access(a)
 	case ExpandBlocks:
-		a.Read(c.Pooled.Queries, c.Pooled.Keys, c.Pooled.Agreement)
+		a.Read(c.Keys, c.Agreement)
 		fallthrough
 	case ExpandLines:
 		c.Columns.read(a)
@@ -235,7 +236,7 @@ func (c *Select) Cost(s Stored) Cost {
 		}
 		cost.Bytes += size * s.blocks(c.KV, c.Rows, PageLen).pairs
 	case TopParts:
-		cost.Bytes += 4 * int64(c.Scores.Dim(1)) * s.blocks(c.KV, 1, PageLen/c.SubPages.PerPage).stored
+		cost.Bytes += 4 * int64(c.Scores.Dim(1)) * s.blocks(c.KV, 1, PageLen/c.PerPage).stored
 	case TopLines, HeavyHitters:
 		cost.Bytes += 4 * int64(c.List.Index.Dim(1)) * s.past(c.KV, c.KV.Len.Dim(0))
 	case WithinMargin:
@@ -262,12 +263,8 @@ func (c *Select) listedRows() int {
 	switch c.Rule {
 	case TopK, TopP, TopParts:
 		return c.Scores.Dim(0)
-	case TopBlocks, ExpandLines:
+	case TopBlocks, ExpandLines, ExpandBlocks, WithinMargin:
 		return slots * max(c.Rows, 1)
-	case ExpandBlocks:
-		return c.Pooled.Rows
-	case WithinMargin:
-		return slots * c.Margin.Rows
 	}
 	return slots
 }
@@ -294,53 +291,32 @@ func (p BlockBudget) Of(n int) int {
 	return k
 }
 
-// Parts says how many parts of a row's past are read. A part is a run of
-// positions: a page, or the page cut into parts of equal length.
-type SubPages struct {
-	PerPage int    // of a page, a divisor of PageLen
-	Budget  Amount // positions, of the row's position plus one; whole parts of them are read
-	Min     int    // parts that are read at least
-	Span    Span   // of the row: what it cannot see is not listed, and parts without anything else do not count
-}
-
-// Of is the number of parts of len positions that a row at p reads: all when as
-// many positions are kept as there are.
-func (t SubPages) Of(p, len int) int {
-	keep := t.Budget.Of(p + 1)
+// PartsOf is the number of parts that TopParts reads for a row at p, its own included: every
+// one where K is all of its positions.
+func (c *Select) PartsOf(p int) int {
+	keep, size := c.K.Of(p+1), PageLen/c.PerPage
 	if keep > p {
-		return p/len + 1
+		return p/size + 1
 	}
-	return max(t.Min, 1, keep/len)
+	return max(c.Min, 1, keep/size)
 }
 
-// Keep says which positions stay when what is read least is evicted for good. A
-// share is of Since, or, where that is 0, of the positions stored before the row.
-type Eviction struct {
-	HeavyHitters Amount // those with the largest sums
-	Recent       Amount // and the newest besides, whatever their sums
-	Since        Tensor // i32 [slots, 1]: the length that shares are of
-}
-
-// Of is how many of the n positions before a row stay by their sums, and how
-// many because they are new.
-func (k Eviction) Of(n, since int) (best, newest int) {
+// KeptOf is how many of the n positions before a row HeavyHitters keeps by their sums, and how
+// many because they are recent. since is the slot's element of Since.
+func (c *Select) KeptOf(n, since int) (heavy, recent int) {
 	if since == 0 {
 		since = n
 	}
-	return min(k.HeavyHitters.Of(since), n), min(k.Recent.Of(since), n)
+	return min(c.K.Of(since), n), min(c.Recent.Of(since), n)
 }
 
-// Near says which positions score almost as much as the largest that rows read. A
-// block of rows is the rows of the call whose positions lie between two multiples of
-// a number of positions. Blocks are numbered as the groups of a [List] are: from the one
-// of the call's first row, or by slot with several slots.
-type Margin struct {
-	Rows  int     // rows of the call, of each slot
-	Block int     // positions whose rows are averaged
-	Below float32 // how far below the mean largest score a position's may lie
-	// Twice, when above 0, lists the positions before it whatever they score, and
-	// those of them that are near with weight 2.
-	Twice int
+// LineBlocksOf is the number of blocks that TopLines lists of width lines, n of which reach Mass.
+func (c *Select) LineBlocksOf(n, width int) int {
+	limit := (width + c.Block - 1) / c.Block
+	if c.Max > 0 {
+		limit = min(limit, c.Max)
+	}
+	return min(max(n/c.Block+1, c.Min), limit)
 }
 
 // BlocksOf is how many blocks the rows at first to first+rows-1 lie in.
@@ -351,38 +327,6 @@ func BlocksOf(first, rows, block int) int {
 	return (first+rows-1)/block - first/block + 1
 }
 
-// Cover says how many blocks of lines are taken.
-type CumulativeBudget struct {
-	Block int     // lines of a block, counted from 0
-	Mass  float64 // as many as single lines, the best first, sum to this share of all need
-	Min   int     // blocks that are taken at least
-	Max   int     // blocks that are taken at most; 0 is all
-}
-
-// Of is the number of blocks that stand for n lines of a row of width lines.
-func (c CumulativeBudget) Of(n, width int) int {
-	blocks := (width + c.Block - 1) / c.Block
-	most := blocks
-	if c.Max > 0 {
-		most = min(most, c.Max)
-	}
-	return min(max(n/c.Block+1, c.Min), most)
-}
-
 // Slack is what a sum may exceed a share by, as a factor: sums of whole rows of
 // softmax are not whole numbers.
 const Slack = 1 + 1e-9
-
-// Means are the mean queries and keys of blocks of Block positions of one slot,
-// as MeanRows and MeanKeys make them.
-type PooledQK struct {
-	Block   int
-	Queries Tensor // f32 [blocks of the call's rows, heads, dim]
-	Keys    Tensor // f32 [blocks of the slot, kvheads, dim]
-	Rows    int    // rows of the call
-	// Agree i32 [heads] is 1 for a head whose means tell what columns do, otherwise 0.
-	Agreement Tensor
-	// Share is how much of a row of what means say is read, on the average of all
-	// rows, where they agree.
-	Mass float64
-}

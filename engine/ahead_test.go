@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/sparse"
 )
@@ -60,7 +61,7 @@ func TestGoingAheadChangesNothing(t *testing.T) {
 	plain, d := openFaulty(t)
 	ahead := delivery(t, &delivering{faulty: d})
 	_, story := stories(t)
-	sampling := device.Sampling{Temperature: 1, TopK: 40, MinP: 0.01, RepeatPenalty: 1.1, FrequencyPenalty: 0.3, RepeatLastN: 20, Seed: 3}
+	drawn := sampling.Params{Temperature: 1, TopK: 40, MinP: 0.01, RepeatPenalty: 1.1, FrequencyPenalty: 0.3, RepeatLastN: 20, Seed: 3}
 	cases := map[string]struct {
 		attn    string
 		o       engine.Options
@@ -69,10 +70,10 @@ func TestGoingAheadChangesNothing(t *testing.T) {
 	}{
 		"length":      {o: engine.Options{MaxTokens: 30}, stop: engine.StopLength},
 		"one token":   {o: engine.Options{MaxTokens: 1}, stop: engine.StopLength},
-		"drawn":       {o: engine.Options{MaxTokens: 90, Sampling: sampling}, stop: engine.StopLength},
+		"drawn":       {o: engine.Options{MaxTokens: 90, Sampling: drawn}, stop: engine.StopLength},
 		"stop string": {o: engine.Options{MaxTokens: 100, Stop: []string{"outside in"}}, stop: engine.StopString},
 		"full":        {context: 70, stop: engine.StopContext},
-		"end":         {o: engine.Options{Sampling: device.Sampling{Temperature: 100, Seed: 1}}, context: 500, stop: engine.StopEnd},
+		"end":         {o: engine.Options{Sampling: sampling.Params{Temperature: 100, Seed: 1}}, context: 500, stop: engine.StopEnd},
 		"cancelled":   {o: engine.Options{MaxTokens: 40}, stop: engine.StopCancelled},
 		"window":      {attn: "streaming(sink=2,window=20)", o: engine.Options{MaxTokens: 80}, stop: engine.StopLength},
 		"sums":        {attn: "sketchwalk(tau=3)", o: engine.Options{MaxTokens: 100, Stop: []string{"outside in"}}, stop: engine.StopString},
@@ -169,7 +170,7 @@ func TestAFailureOfWhatIsAhead(t *testing.T) {
 	if err := s.Logits(make([]float32, e.Model.Vocab)); err == nil {
 		t.Error("there are logits after a failure")
 	}
-	if _, err := s.Sample(device.Sampling{}); err == nil {
+	if _, err := s.Sample(sampling.Params{}); err == nil {
 		t.Error("a token is chosen after a failure")
 	}
 	if res, err = s.Generate(context.Background(), want.Tokens[6:7], engine.Options{MaxTokens: 13}); err != nil || !slices.Equal(res.Tokens, want.Tokens[7:]) {

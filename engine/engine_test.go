@@ -12,6 +12,7 @@ import (
 	_ "github.com/gollm/gollm/cpu"
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/device/devtest"
+	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/tokenizer"
@@ -193,7 +194,7 @@ func TestGreedyFromEveryOffset(t *testing.T) {
 		stepEach(t, r, s, all[s.Len():max(cut, s.Len())])
 		got := slices.Clone(all[:s.Len()])
 		for len(got) < len(all) {
-			id, err := s.Sample(device.Sampling{})
+			id, err := s.Sample(sampling.Params{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -420,7 +421,7 @@ func TestSameSeedSameText(t *testing.T) {
 	write := func(seed uint64) string {
 		r := runner(t, e, engine.Config{})
 		res, err := sequence(t, r).Generate(context.Background(), story.IDs, engine.Options{
-			MaxTokens: 60, Sampling: device.Sampling{Temperature: 1, TopK: 40, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, RepeatLastN: 64, Seed: seed},
+			MaxTokens: 60, Sampling: sampling.Params{Temperature: 1, TopK: 40, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, RepeatLastN: 64, Seed: seed},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -440,7 +441,7 @@ func TestSameSeedSameText(t *testing.T) {
 func TestPenaltiesLookBack(t *testing.T) {
 	e, story := stories(t)
 	s := sequence(t, runner(t, e, engine.Config{Context: 300, RepeatLastN: 100}))
-	o := engine.Options{MaxTokens: 80, IgnoreEnd: true, Sampling: device.Sampling{PresencePenalty: 90, RepeatLastN: 100}}
+	o := engine.Options{MaxTokens: 80, IgnoreEnd: true, Sampling: sampling.Params{PresencePenalty: 90, RepeatLastN: 100}}
 	res, err := s.Generate(context.Background(), story.IDs[:4], o)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/kvcache"
 )
 
@@ -25,7 +26,7 @@ const (
 // Options says how a text is continued.
 type Options struct {
 	MaxTokens int // 0 is no limit but the context
-	Sampling  device.Sampling
+	Sampling  sampling.Params
 	Stop      []string      // texts that end the generation and are not part of it
 	IgnoreEnd bool          // go on after an end-of-generation token
 	Emit      func(Piece)   // called with each piece of text as it is final; may be nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/device/devtest"
+	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/model/modeltest"
 	"github.com/gollm/gollm/sparse"
@@ -74,7 +75,7 @@ func TestStepsKeepMemory(t *testing.T) {
 			if err := r.Step(s); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Sample(device.Sampling{Temperature: 1, TopK: 40, Seed: 1}); err != nil {
+			if _, err := s.Sample(sampling.Params{Temperature: 1, TopK: 40, Seed: 1}); err != nil {
 				t.Fatal(err)
 			}
 			if i == steps/4 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/model/modeltest"
 	"github.com/gollm/gollm/sparse"
@@ -50,7 +51,7 @@ func TestLogitsThatAreNotNumbersEndAGeneration(t *testing.T) {
 		e := damaged(t, tensor)
 		for _, temperature := range []float32{0, 0.8} {
 			s := sequence(t, runner(t, e, engine.Config{Context: 64}))
-			res, err := s.Generate(context.Background(), []int32{1, 5, 9}, engine.Options{MaxTokens: 4, Sampling: device.Sampling{Temperature: temperature}})
+			res, err := s.Generate(context.Background(), []int32{1, 5, 9}, engine.Options{MaxTokens: 4, Sampling: sampling.Params{Temperature: temperature}})
 			if err == nil || !strings.Contains(err.Error(), want) || len(res.Tokens) > 0 {
 				t.Errorf("%s at temperature %v: %v and %v, want %q", tensor, temperature, res.Tokens, err, want)
 			}
@@ -66,7 +67,7 @@ func TestAStepWithoutLogitsIsNotSampled(t *testing.T) {
 	if err := s.Prefill(context.Background(), []int32{1, 5, 9}, engine.PrefillOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Sample(device.Sampling{}); err != nil {
+	if _, err := s.Sample(sampling.Params{}); err != nil {
 		t.Fatalf("token 0 is not in the text yet: %v", err)
 	}
 	if err := s.Push(0); err != nil {
@@ -76,7 +77,7 @@ func TestAStepWithoutLogitsIsNotSampled(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, temperature := range []float32{0, 0.8} {
-		if id, err := s.Sample(device.Sampling{Temperature: temperature}); err == nil || !strings.Contains(err.Error(), "the logits of position 3 are not numbers") {
+		if id, err := s.Sample(sampling.Params{Temperature: temperature}); err == nil || !strings.Contains(err.Error(), "the logits of position 3 are not numbers") {
 			t.Errorf("at temperature %v: token %d, %v", temperature, id, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/kvcache"
 	"github.com/gollm/gollm/model"
 	"github.com/gollm/gollm/sparse"
@@ -40,7 +41,7 @@ type Config struct {
 	Seed    uint64       // of what the attention draws at random
 
 	// RepeatLastN is the most tokens that penalties look at, see
-	// [device.Sampling]; 0 is 64.
+	// [sampling.Params]; 0 is 64.
 	RepeatLastN int
 
 	// Also is more attention systems for decode steps, which read prompts as Attn
@@ -77,7 +78,7 @@ type Runner struct {
 	logit    device.Tensor     // f32 [1, 1]: of what was chosen last
 	history  device.Tensor     // i32 [slots, newest tokens that penalties may look at]
 	newest   []int32           // of a sequence, as a row of history
-	how      []device.Sampling // of a call of Sample
+	how      []sampling.Params // of a call of Sample
 	logits   device.Tensor     // f32 [max(slots, logitRows), vocab]
 	scratch  *model.Scratch
 	decoding int
@@ -175,7 +176,7 @@ func (r *Runner) alloc(c Config) error {
 		return err
 	}
 	r.next = r.ids.Rows(0, c.Slots)
-	r.newest, r.how = make([]int32, r.history.Dim(1)), make([]device.Sampling, 1)
+	r.newest, r.how = make([]int32, r.history.Dim(1)), make([]sampling.Params, 1)
 	r.logits = alloc(device.F32, max(c.Slots, min(r.rows(), logitRows)), m.Vocab)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/kvcache"
 )
 
@@ -146,7 +147,7 @@ var errNoLogits = errors.New("engine: the logits after the last token are gone; 
 // Sample chooses the token that follows from the logits of the last prefill or
 // step, and makes it the one that the next Step stores. A token whose logit is
 // not finite is an error: nothing else was left to choose.
-func (s *Sequence) Sample(o device.Sampling) (int32, error) {
+func (s *Sequence) Sample(o sampling.Params) (int32, error) {
 	if s.row < 0 {
 		return 0, errNoLogits
 	}
@@ -157,7 +158,7 @@ func (s *Sequence) Sample(o device.Sampling) (int32, error) {
 }
 
 // checkSampling refuses penalties that look at more tokens than the device has.
-func (r *Runner) checkSampling(o *device.Sampling) error {
+func (r *Runner) checkSampling(o *sampling.Params) error {
 	if n := len(r.newest); o.RepeatLastN > n && n < r.Context() {
 		return fmt.Errorf("engine: penalties look at the last %d tokens, want at most the %d of Config.RepeatLastN", o.RepeatLastN, n)
 	}
@@ -172,7 +173,7 @@ type choice struct {
 }
 
 // choose queues the choice of a token, and of what the device needs for it.
-func (s *Sequence) choose(o device.Sampling) choice {
+func (s *Sequence) choose(o sampling.Params) choice {
 	s.writeHistory()
 	s.runner.write(s.runner.pos, []int32{int32(s.Len() - 1)})
 	return s.chooseAt(o, 0)
@@ -180,11 +181,11 @@ func (s *Sequence) choose(o device.Sampling) choice {
 
 // chooseAt queues the choice of a token, to follow the position in a row of r.pos.
 // The device has the newest tokens.
-func (s *Sequence) chooseAt(o device.Sampling, row int) choice {
+func (s *Sequence) chooseAt(o sampling.Params, row int) choice {
 	r, slot := s.runner, s.kv.Slot()
 	next, logits, ops := r.next.Rows(slot, slot+1), r.logits.Rows(s.row, s.row+1), r.dev.Queue()
 	r.how[0] = o
-	device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: r.history.Rows(slot, slot+1), Pos: r.pos.Rows(row, row+1), Samplings: r.how})
+	device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: r.history.Rows(slot, slot+1), Pos: r.pos.Rows(row, row+1), Params: r.how})
 	device.Do(ops, device.Gather{Dst: r.logit, Src: logits.Reshape(r.model.Vocab, 1), Rows: next})
 	c := choice{Sequence: s, pos: s.Len() - 1}
 	if d, ok := r.dev.(device.AsyncReader); ok {

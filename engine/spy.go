@@ -48,7 +48,7 @@ var notes = map[string]func(s *spy, c device.Call){
 	// The keys of the middle are read once for all rows of the groups.
 	"Select(WithinMargin)": func(s *spy, call device.Call) {
 		c := call.(*device.Select)
-		s.add(scan{}, c.Q.Dim(1), c.KV, c.Margin.Rows*c.KV.Len.Dim(0), device.Plan{Span: c.Plan.Span})
+		s.add(scan{}, c.Q.Dim(1), c.KV, c.Rows*c.KV.Len.Dim(0), device.Plan{Span: c.Plan.Span})
 	},
 	"Sample(ValueSample)": func(s *spy, call device.Call) {
 		c := call.(*device.Sample)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/fusion"
 )
 
 // What the device runs for a runner is looked at twice: call by call, for what each costs,
@@ -68,7 +69,7 @@ type CallTrace struct {
 // TraceCalls begins to note the calls of the runner's passes.
 func (r *Runner) TraceCalls() (*CallTrace, error) {
 	t := &CallTrace{runner: r, layer: -1, pass: -1}
-	if device.Observe(r.dev.Queue(), t, true) == nil {
+	if fusion.Observe(r.dev.Queue(), t, true) == nil {
 		return nil, r.untraceable()
 	}
 	r.calls = t
@@ -82,7 +83,7 @@ func (r *Runner) untraceable() error {
 // Stop ends the trace and returns the calls, in order.
 func (t *CallTrace) Stop() ([]TracedCall, error) {
 	t.runner.calls = nil
-	device.Observe(t.runner.dev.Queue(), nil, false)
+	fusion.Observe(t.runner.dev.Queue(), nil, false)
 	return t.calls, t.runner.dev.Sync()
 }
 
@@ -140,7 +141,7 @@ type UnitTrace struct {
 func (r *Runner) TraceUnits(calls []TracedCall) (*UnitTrace, error) {
 	t := &UnitTrace{runner: r, calls: calls}
 	t.clock, _ = r.dev.(device.Clock)
-	if t.mark = device.Observe(r.dev.Queue(), t, false); t.mark == nil {
+	if t.mark = fusion.Observe(r.dev.Queue(), t, false); t.mark == nil {
 		return nil, r.untraceable()
 	}
 	r.units = t
@@ -150,7 +151,7 @@ func (r *Runner) TraceUnits(calls []TracedCall) (*UnitTrace, error) {
 // Stop ends the trace. It waits, and returns the units in order.
 func (t *UnitTrace) Stop() ([]Unit, error) {
 	t.runner.units = nil
-	device.Observe(t.runner.dev.Queue(), nil, false)
+	fusion.Observe(t.runner.dev.Queue(), nil, false)
 	err := errors.Join(t.runner.dev.Sync(), t.err)
 	for _, g := range t.graphs {
 		err = errors.Join(err, g.Close())

@@ -118,9 +118,9 @@ func (a *anchor) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) 
 		return a.unselected(plan, start)
 	}
 	plan.Selected, plan.List = device.Tokens, a.list
-	edges, near := plan, device.Margin{Rows: p.Rows(), Block: a.Block, Below: float32(a.Theta)}
+	edges, twice := plan, 0
 	if a.Window == "code_v4" {
-		edges.Sink, edges.Recent, near.Twice = a.group(), 0, a.group()
+		edges.Sink, edges.Recent, twice = a.group(), 0, a.group()
 	}
 	kv, rows := p.KV(layer), p.Rows()
 	blocks := device.BlocksOf(p.First, rows, a.Block)
@@ -128,7 +128,7 @@ func (a *anchor) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) 
 	device.Do(p.Queue, device.Score{Rule: device.AnchorMax, Dst: top, Q: q, KV: kv, Plan: edges})
 	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: meanTop, X: top, KV: kv, Block: a.Block})
 	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: mean, X: q, KV: kv, Block: a.Block})
-	device.Do(p.Queue, device.Select{Rule: device.WithinMargin, List: plan.List, Q: mean, Scores: meanTop, KV: kv, Plan: plan, Margin: near})
+	device.Do(p.Queue, device.Select{Rule: device.WithinMargin, List: plan.List, Q: mean, Scores: meanTop, KV: kv, Plan: plan, Rows: rows, Block: a.Block, Below: float32(a.Theta), Twice: twice})
 	if a.Window == "code_v4" && start > a.group() {
 		plan.Recent = 0
 	}

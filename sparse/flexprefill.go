@@ -85,11 +85,13 @@ var flexprefillEntry = entry(Doc{
 // flexprefill holds the pattern of a layer.
 type flexprefill struct {
 	flexprefillOptions
-	columns, diagonals         device.Tensor   // f32 [heads, maxlen]
-	columnsList, diagonalsList device.List     // one group, all heads: blocks
-	last                       device.Tensor   // f32 [1, heads, dim]: the mean of the last queries
-	means                      device.PooledQK // a head that agrees is query-aware
-	list                       device.List     // a group for each block of rows, all heads
+	columns, diagonals         device.Tensor // f32 [heads, maxlen]
+	columnsList, diagonalsList device.List   // one group, all heads: blocks
+	last                       device.Tensor // f32 [1, heads, dim]: the mean of the last queries
+	agreement                  device.Tensor // i32 [heads]: a head where it is 1 is query-aware
+	meanQueries                device.Tensor // f32 [blocks of rows, heads, dim]
+	meanKeys                   device.Tensor // f32 [blocks, kvheads, dim]
+	list                       device.List   // a group for each block of rows, all heads
 
 	// Of the pass that was observed last.
 	first  int  // position of its first row
@@ -106,13 +108,10 @@ func newFlexprefill(o flexprefillOptions, env *Env) (Method, error) {
 		columnsList:        env.List(1, env.Heads, blocks, false),
 		diagonalsList:      env.List(1, env.Heads, blocks, false),
 		last:               env.Scratch(device.F32, 1, env.Heads, env.HeadDim),
-		means: device.PooledQK{
-			Block: o.Block, Mass: o.Gamma,
-			Agreement: env.Scratch(device.I32, env.Heads),
-			Queries:   env.Scratch(device.F32, rows, env.Heads, env.HeadDim),
-			Keys:      env.Scratch(device.F32, blocks, env.KVHeads, env.HeadDim),
-		},
-		list: env.List(rows, env.Heads, env.MaxBlocks(), false),
+		agreement:          env.Scratch(device.I32, env.Heads),
+		meanQueries:        env.Scratch(device.F32, rows, env.Heads, env.HeadDim),
+		meanKeys:           env.Scratch(device.F32, blocks, env.KVHeads, env.HeadDim),
+		list:               env.List(rows, env.Heads, env.MaxBlocks(), false),
 	}
 	f.list.Group = o.Block
 	return f, nil
@@ -133,18 +132,19 @@ func (f *flexprefill) Observe(p *Pass, layer int, q, _ device.Tensor) {
 	if !f.sparse {
 		return
 	}
-	kv, m := p.KV(layer), f.means
-	m.Rows = n
+	kv := p.KV(layer)
 	newest := q.Rows(max(n-f.Block, 0), n)
-	device.Do(p.Queue, device.Score{Rule: device.VerticalSlash, Dst: f.columns, Diagonals: f.diagonals, Q: newest, KV: kv, Forced: device.Forced{}})
+	device.Do(p.Queue, device.Score{Rule: device.VerticalSlash, Dst: f.columns, Diagonals: f.diagonals, Q: newest, KV: kv})
 	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: f.last, X: newest, KV: kv, Block: onlyBlock})
-	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: m.Queries, X: q, KV: kv, Block: f.Block})
-	device.Do(p.Queue, device.Summarize{Rule: device.MeanKeys, Dst: m.Keys, KV: kv, Block: f.Block})
-	device.Do(p.Queue, device.Score{Rule: device.PooledAgreement, Dst: m.Agreement, Columns: f.columns, Q: f.last, Keys: m.Keys, Block: m.Block, KV: kv, MaxDivergence: f.Tau})
-	c := device.CumulativeBudget{Block: f.Block, Mass: f.Gamma, Min: f.blocks(f.Min), Max: f.blocks(f.Max)}
-	device.Do(p.Queue, device.Select{Rule: device.TopLines, List: f.columnsList, Scores: f.columns, KV: kv, Budget: c, Agreement: m.Agreement})
-	device.Do(p.Queue, device.Select{Rule: device.TopLines, List: f.diagonalsList, Scores: f.diagonals, KV: kv, Budget: c, Agreement: m.Agreement})
-	device.Do(p.Queue, device.Select{Rule: device.ExpandBlocks, List: f.list, Columns: f.columnsList, Diagonals: f.diagonalsList, KV: kv, Pooled: m})
+	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: f.meanQueries, X: q, KV: kv, Block: f.Block})
+	device.Do(p.Queue, device.Summarize{Rule: device.MeanKeys, Dst: f.meanKeys, KV: kv, Block: f.Block})
+	device.Do(p.Queue, device.Score{Rule: device.PooledAgreement, Dst: f.agreement, Columns: f.columns, Q: f.last, Keys: f.meanKeys, Block: f.Block, KV: kv, MaxDivergence: f.Tau})
+	top := device.Select{Rule: device.TopLines, KV: kv, Block: f.Block, Mass: f.Gamma, Min: f.blocks(f.Min), Max: f.blocks(f.Max), Agreement: f.agreement}
+	top.List, top.Scores = f.columnsList, f.columns
+	device.Do(p.Queue, top)
+	top.List, top.Scores = f.diagonalsList, f.diagonals
+	device.Do(p.Queue, top)
+	device.Do(p.Queue, device.Select{Rule: device.ExpandBlocks, List: f.list, Columns: f.columnsList, Diagonals: f.diagonalsList, KV: kv, Rows: n, Block: f.Block, Mass: f.Gamma, Q: f.meanQueries, Keys: f.meanKeys, Agreement: f.agreement})
 }
 
 // onlyBlock is a length of blocks that makes all rows one.

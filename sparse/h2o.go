@@ -80,7 +80,7 @@ func (m *h2o) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) devi
 	kv, sum := p.KV(layer), p.State(m.sum, layer)
 	plan.Sink, plan.Recent, plan.Selected = 0, 1, device.Tokens
 	plan.List = listRows(m.list, p.Rows())
-	device.Do(p.Queue, device.Select{Rule: device.HeavyHitters, List: plan.List, Scores: sum, KV: kv, Plan: plan, Eviction: device.Eviction{HeavyHitters: m.Heavy, Recent: m.Recent, Since: p.State(m.since, layer)}})
+	device.Do(p.Queue, device.Select{Rule: device.HeavyHitters, List: plan.List, Scores: sum, KV: kv, Plan: plan, K: m.Heavy, Recent: m.Recent, Since: p.State(m.since, layer)})
 	device.Do(p.Queue, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: q, KV: kv, Plan: plan})
 	return plan
 }

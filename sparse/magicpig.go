@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // MagicPIG (Chen et al., MagicPIG: LSH Sampling for Efficient LLM Generation,
@@ -109,7 +110,7 @@ func newMagicpig(o magicpigOptions, env *Env) (Method, error) {
 func normals(seed uint64, layers, n int) []float32 {
 	x := make([]float32, 0, layers*n)
 	for l := range layers {
-		d := device.Draw{Seed: seed, Layer: uint32(l), Purpose: device.ForPlanes}
+		d := rng.Address{Seed: seed, Layer: uint32(l), Purpose: rng.ForPlanes}
 		for i := range uint32(n) {
 			// Box and Muller: 1 - u is not zero.
 			u, v := float64(d.Uniform(2*i)), float64(d.Uniform(2*i+1))

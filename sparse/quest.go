@@ -99,6 +99,6 @@ func (q *quest) Decode(p *Pass, layer int, x device.Tensor, plan device.Plan) de
 		plan.Selected = device.Blocks
 	}
 	device.Do(p.Queue, device.Score{Rule: device.BoundScores, Dst: scores, Q: x, Keys: q.bounds, KV: kv})
-	device.Do(p.Queue, device.Select{Rule: device.TopParts, List: plan.List, Scores: scores, KV: kv, SubPages: device.SubPages{PerPage: q.parts, Budget: q.Budget, Min: minPages, Span: plan.Span}})
+	device.Do(p.Queue, device.Select{Rule: device.TopParts, List: plan.List, Scores: scores, KV: kv, Plan: plan, PerPage: q.parts, K: q.Budget, Min: minPages})
 	return plan
 }

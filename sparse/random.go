@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // Random selection: the control that every choice has to beat. Each row and head
@@ -58,7 +59,7 @@ func newRandom(o randomOptions, env *Env) (Method, error) {
 	}
 	return &random{
 		randomOptions: o,
-		tail:          device.Residual{Draw: device.Draw{Seed: env.Seed}, Pilot: o.K, Eps: 1},
+		tail:          device.Residual{Draw: rng.Address{Seed: env.Seed}, Pilot: o.K, Eps: 1},
 		list:          env.List(rows, sets, env.MaxLen, true),
 	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // SANTA and S2ANTA (stochastic attention that reads a sample of the values): in
@@ -73,7 +74,7 @@ func (o santaOptions) check() error {
 
 // draws is the options as the operation takes them.
 func (o santaOptions) draws(seed uint64) device.ValueDraws {
-	d := device.ValueDraws{Draw: device.Draw{Seed: seed}, Samples: o.Samples, Tile: o.Tile, Shared: o.Share == "group"}
+	d := device.ValueDraws{Draw: rng.Address{Seed: seed}, Samples: o.Samples, Tile: o.Tile, Shared: o.Share == "group"}
 	d.Sampler = map[string]device.Sampler{"sys": device.Systematic, "strat": device.Stratified, "iid": device.Independent}[o.Sampler]
 	switch {
 	case o.Exec == "flash":
@@ -89,7 +90,7 @@ func (o santaOptions) features(seed uint64) device.QueryFeatures {
 	if o.Scores == "exact" {
 		return device.QueryFeatures{}
 	}
-	return device.QueryFeatures{Draw: device.Draw{Seed: seed}, Draws: o.Bits, Strata: o.By == "strat", Mean: o.Group == "mean_query"}
+	return device.QueryFeatures{Draw: rng.Address{Seed: seed}, Draws: o.Bits, Strata: o.By == "strat", Mean: o.Group == "mean_query"}
 }
 
 var santaEntry = entry(Doc{

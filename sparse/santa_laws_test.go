@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // lawLenOfValues positions have values that rise with the position, so that what
@@ -82,7 +83,7 @@ func TestLawsThatMisleadOthersThanSanta(t *testing.T) {
 		}
 		for name, got := range map[string]float64{
 			"santa": off(true, func(seed uint64) ([][]int32, [][]float32) {
-				return b.draw(device.Plan{}, device.ValueDraws{Draw: device.Draw{Seed: seed}, Samples: samples})
+				return b.draw(device.Plan{}, device.ValueDraws{Draw: rng.Address{Seed: seed}, Samples: samples})
 			}),
 			"top-k": off(false, func(uint64) ([][]int32, [][]float32) { return b.top(samples) }),
 			"sample": off(false, func(seed uint64) ([][]int32, [][]float32) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 	"github.com/gollm/gollm/sparse"
 )
 
@@ -217,7 +218,7 @@ func TestSantaExactCases(t *testing.T) {
 		}
 		b := newTailBench(t, 4, scores, make([][2]float64, n))
 		for seed := range uint64(50) {
-			index, weight := b.draw(device.Plan{}, device.ValueDraws{Draw: device.Draw{Seed: seed}, Samples: 2 * n})
+			index, weight := b.draw(device.Plan{}, device.ValueDraws{Draw: rng.Address{Seed: seed}, Samples: 2 * n})
 			for h := range index {
 				if len(index[h]) != c.want || slices.Max(weight[h]) != slices.Min(weight[h]) || weight[h][0] != float32(1)/float32(c.want) {
 					t.Fatalf("%s: %d positions listed with weights %v", name, len(index[h]), weight[h][:1])
@@ -259,7 +260,7 @@ func TestSantaErrorsAreIndependent(t *testing.T) {
 	} {
 		var alike, square float64
 		for seed := range uint64(santaSeeds) {
-			d := device.ValueDraws{Draw: device.Draw{Seed: seed}, Samples: 16}
+			d := device.ValueDraws{Draw: rng.Address{Seed: seed}, Samples: 16}
 			one := errorsOf(d, santaLen)
 			n := other(&d)
 			two := errorsOf(d, n)
@@ -304,7 +305,7 @@ func TestLayersDrawForThemselves(t *testing.T) {
 func TestSantaForgetsTiles(t *testing.T) {
 	b, _, _, _, _ := santaBench(t)
 	draw := func(tiles device.Tiles, tile int, seed uint64) string {
-		index, weight := b.draw(device.Plan{}, device.ValueDraws{Draw: device.Draw{Seed: seed}, Samples: 40, Tiles: tiles, Tile: tile})
+		index, weight := b.draw(device.Plan{}, device.ValueDraws{Draw: rng.Address{Seed: seed}, Samples: 40, Tiles: tiles, Tile: tile})
 		return fmt.Sprint(index, weight)
 	}
 	for seed := range uint64(20) {

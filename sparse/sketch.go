@@ -4,13 +4,13 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // sketchBasis is the projection of a sketch, f32 [width, dim]: random signs,
 // then distinct random columns of the Hadamard matrix, x padded with zeros to a
 // power of two; divided by √width, so that products keep their mean over draws.
-func sketchBasis(kind string, dim, width int, draw device.Draw) (basis []float32, rows int) {
+func sketchBasis(kind string, dim, width int, draw rng.Address) (basis []float32, rows int) {
 	padded := 1 << bits.Len(uint(dim-1))
 	width = min(width, padded)
 	signs, columns := make([]float32, dim), make([]int, padded)

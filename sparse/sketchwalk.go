@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // Sketch&Walk: blocks of 64 positions are compared by short sketches of their
@@ -119,7 +120,7 @@ func newSketchwalk(o sketchwalkOptions, env *Env) (Method, error) {
 		heads = env.KVHeads
 	}
 	s := &sketchwalk{sketchwalkOptions: o}
-	draw := device.Draw{Seed: env.Seed + uint64(o.Seed), Purpose: device.ForSigns}
+	draw := rng.Address{Seed: env.Seed + uint64(o.Seed), Purpose: rng.ForSigns}
 	basis, width := sketchBasis(o.Sketch, env.HeadDim, o.Width, draw)
 	s.basis = env.Floats(basis, width, env.HeadDim)
 	for i := range s.sums {

@@ -12,6 +12,7 @@ import (
 	_ "github.com/gollm/gollm/cpu"
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/device/devtest"
+	"github.com/gollm/gollm/device/rng"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/sparse"
 )
@@ -140,7 +141,7 @@ func newReference(t *testing.T, text string, data []engine.QKV, prompt int) *ref
 			t.Fatal(err)
 		}
 	}
-	draw := device.Draw{Seed: swSeed + uint64(seed), Purpose: device.ForSigns}
+	draw := rng.Address{Seed: swSeed + uint64(seed), Purpose: rng.ForSigns}
 	r.basis, r.width = sparse.SketchBasis(r.opt["sketch"], swDim, width, draw)
 	return r
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gollm/gollm/cpu"
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // blockBed is a device with one sequence whose pages are in reverse order.
@@ -458,16 +459,16 @@ func TestWalkInvariants(t *testing.T) {
 // their mean over draws.
 func TestSketchUnbiased(t *testing.T) {
 	const dim, width, times = 12, 4, 4096
-	rng := rand.New(rand.NewPCG(7, 1))
+	random := rand.New(rand.NewPCG(7, 1))
 	x, y, dot := make([]float64, dim), make([]float64, dim), 0.0
 	for i := range x {
-		x[i], y[i] = rng.NormFloat64(), rng.NormFloat64()
+		x[i], y[i] = random.NormFloat64(), random.NormFloat64()
 		dot += x[i] * y[i]
 	}
 	var sum, square float64
 	elements := make([]float64, width*dim)
 	for seed := range times {
-		basis, n := sketchBasis("srht", dim, width, device.Draw{Seed: uint64(seed), Purpose: device.ForSigns})
+		basis, n := sketchBasis("srht", dim, width, rng.Address{Seed: uint64(seed), Purpose: rng.ForSigns})
 		if n != width {
 			t.Fatalf("sketch of %d numbers, want %d", n, width)
 		}
@@ -500,7 +501,7 @@ func TestSketchUnbiased(t *testing.T) {
 func TestSketchWhole(t *testing.T) {
 	for _, dim := range []int{1, 8, 64, 128} {
 		for _, kind := range []string{"srht", "hadamard_prefix", "exact"} {
-			basis, n := sketchBasis(kind, dim, 1024, device.Draw{Seed: 4, Purpose: device.ForSigns})
+			basis, n := sketchBasis(kind, dim, 1024, rng.Address{Seed: 4, Purpose: rng.ForSigns})
 			if n != dim {
 				t.Errorf("%s of %d: %d numbers", kind, dim, n)
 			}

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // vAttention (Desai et al., vAttention: Verified Sparse Attention, 2025): what a
@@ -146,7 +147,7 @@ func newVAttention(o vattentionOptions, env *Env) (Method, error) {
 		rows = max(rows, min(rankTile, env.Rows))
 	}
 	v := &vattention{vattentionOptions: o, tail: device.Residual{
-		Draw: device.Draw{Seed: env.Seed}, Pilot: o.Base, Eps: o.Eps, Z: o.quantile(), Values: o.Guarantee == "sdpa",
+		Draw: rng.Address{Seed: env.Seed}, Pilot: o.Base, Eps: o.Eps, Z: o.quantile(), Values: o.Guarantee == "sdpa",
 		Finite: o.Finite == "on", Fresh: o.Pilot == "fresh", Replace: o.Sampling == "code", Listed: o.Pool == "code",
 	}}
 	if o.Share == "group" {

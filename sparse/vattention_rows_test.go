@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/sparse"
 )
@@ -216,7 +217,7 @@ func TestThreeLawsOfScores(t *testing.T) {
 
 // tailOf is a sample sized by a pilot; no sample for a pilot of 0.
 func tailOf(pilot int, eps float64, seed uint64) device.Residual {
-	return device.Residual{Draw: device.Draw{Seed: seed}, Pilot: device.Amount{Count: pilot}, Eps: eps, Z: 1.96}
+	return device.Residual{Draw: rng.Address{Seed: seed}, Pilot: device.Amount{Count: pilot}, Eps: eps, Z: 1.96}
 }
 
 // edgeBonus is what sinks and recent positions score more.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/device/devtest"
+	"github.com/gollm/gollm/device/rng"
 	"github.com/gollm/gollm/sparse"
 )
 
@@ -228,7 +229,7 @@ func TestVAttentionDrawsEveryPair(t *testing.T) {
 	plan := device.Plan{Sink: 2, Recent: 1, Selected: device.None}
 	counts := map[[2]int32]int{}
 	for seed := range uint64(seeds) {
-		index, weight := b.sample(plan, device.Residual{Draw: device.Draw{Seed: seed}, Pilot: device.Amount{Count: 2}, Eps: .5, Z: 2})
+		index, weight := b.sample(plan, device.Residual{Draw: rng.Address{Seed: seed}, Pilot: device.Amount{Count: 2}, Eps: .5, Z: 2})
 		for h, l := range index {
 			if len(l) != 2 || weight[h][0] != 2.5 || weight[h][1] != 2.5 {
 				t.Fatalf("listed %v with weights %v, want 2 with 2.5", l, weight[h])

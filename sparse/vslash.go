@@ -94,7 +94,7 @@ func (v *vslash) Observe(p *Pass, layer int, q, _ device.Tensor) {
 		return
 	}
 	kv, n := p.KV(layer), p.Rows()
-	device.Do(p.Queue, device.Score{Rule: device.VerticalSlash, Dst: v.columns, Diagonals: v.diagonals, Q: q.Rows(max(n-vslashRows, 0), n), KV: kv, Forced: device.Forced{Columns: forcedColumns, Diagonals: forcedDiagonals}})
+	device.Do(p.Queue, device.Score{Rule: device.VerticalSlash, Dst: v.columns, Diagonals: v.diagonals, Q: q.Rows(max(n-vslashRows, 0), n), KV: kv, ForcedColumns: forcedColumns, ForcedDiagonals: forcedDiagonals})
 	device.Do(p.Queue, device.Select{Rule: device.TopK, List: v.columnsList, Scores: asRow(v.columns), KV: kv, K: device.Amount{Count: max(v.Vertical, minColumns)}})
 	device.Do(p.Queue, device.Select{Rule: device.TopK, List: v.diagonalsList, Scores: asRow(v.diagonals), KV: kv, K: device.Amount{Count: max(v.Slash, minDiagonals)}})
 }

@@ -149,7 +149,7 @@ func (c *chatFlags) newSession(cmd *cobra.Command, m *openmodel.Model) (*session
 	}
 	return &session{
 		model: m, runner: r, seq: seq, speaker: speaker, system: c.template.System,
-		options: engine.Options{MaxTokens: max(c.limit, 0), Sampling: c.sampling.Sampling, Stop: c.stop},
+		options: engine.Options{MaxTokens: max(c.limit, 0), Sampling: c.sampling.Params, Stop: c.stop},
 		out:     &lastByte{Writer: console.TextOut(cmd)}, errs: cmd.ErrOrStderr(),
 		interactive: console.IsTerminal(cmd.InOrStdin()), log: console.Logger(cmd),
 		interrupts: make(chan os.Signal, 1),

@@ -197,7 +197,7 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openmodel.Model, r *engi
 	out.first = wait.Stop
 	defer wait.Stop()
 	res, err := seq.Generate(ctx, prompt, engine.Options{
-		MaxTokens: max(g.limit, 0), Sampling: g.sampling.Sampling, Stop: g.stop, IgnoreEnd: g.ignoreEnd,
+		MaxTokens: max(g.limit, 0), Sampling: g.sampling.Params, Stop: g.stop, IgnoreEnd: g.ignoreEnd,
 		Emit:     out.emit,
 		Progress: func(done float64) { wait.At(int(done * float64(len(prompt)))) },
 	})
@@ -210,7 +210,7 @@ func (g *generateFlags) generate(cmd *cobra.Command, m *openmodel.Model, r *engi
 	}
 	out.out.endLine()
 	sum := summary{
-		Model: m.File.Path(), Device: m.Device.Info().Name, Attn: r.Attn(), Sampling: g.sampling.Sampling,
+		Model: m.File.Path(), Device: m.Device.Info().Name, Attn: r.Attn(), Sampling: g.sampling.Params,
 		Prompt: prompt, KVBytes: r.KVBytes(), First: out.ttft, Result: res,
 		KVShared: seq.KVShared(),
 	}

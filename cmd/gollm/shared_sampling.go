@@ -5,14 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/internal/openmodel"
 	"github.com/gollm/gollm/internal/usage"
 )
 
 // samplingFlags say how a token is chosen.
 type samplingFlags struct {
-	device.Sampling
+	sampling.Params
 	order  string
 	random bool // the seed was drawn, not given
 }
@@ -27,7 +27,7 @@ func (s *samplingFlags) register(cmd *cobra.Command) {
 	f.Float32Var(&s.PresencePenalty, "presence-penalty", 0, "subtract this from the logits of recent tokens")
 	f.Float32Var(&s.FrequencyPenalty, "frequency-penalty", 0, "subtract this from the logits of recent tokens, each time that they occur")
 	f.IntVar(&s.RepeatLastN, "repeat-last-n", 64, "how many of the last tokens, of prompt and text, are recent to the penalties; 0 is none, -1 the whole context")
-	f.StringVar(&s.order, "sampler-order", device.DefaultOrder.String(), "the samplers in the order in which they work, with semicolons between them; one that is not named is off")
+	f.StringVar(&s.order, "sampler-order", sampling.DefaultOrder.String(), "the samplers in the order in which they work, with semicolons between them; one that is not named is off")
 	f.Uint64Var(&s.Seed, "seed", 0, "same seed, same text (default: random, and printed)")
 }
 
@@ -73,7 +73,7 @@ func (s *samplingFlags) in(context int) int {
 
 // checkOrder reports what is wrong with --sampler-order, and flags that it makes useless.
 func (s *samplingFlags) checkOrder(cmd *cobra.Command) (err error) {
-	if s.Order, err = device.ParseSamplerOrder(s.order); err != nil {
+	if s.Order, err = sampling.ParseOrder(s.order); err != nil {
 		return usage.Errorf("--sampler-order: %v", err)
 	}
 	for _, of := range stageFlags {
@@ -88,12 +88,12 @@ func (s *samplingFlags) checkOrder(cmd *cobra.Command) (err error) {
 
 // stageFlags are the flags of a stage.
 var stageFlags = []struct {
-	stage device.SamplerStage
+	stage sampling.Stage
 	flags []string
 }{
-	{device.StagePenalties, []string{"repeat-penalty", "presence-penalty", "frequency-penalty", "repeat-last-n"}},
-	{device.StageTopK, []string{"top-k"}},
-	{device.StageTopP, []string{"top-p"}},
-	{device.StageMinP, []string{"min-p"}},
-	{device.StageTemperature, []string{"temp"}},
+	{sampling.StagePenalties, []string{"repeat-penalty", "presence-penalty", "frequency-penalty", "repeat-last-n"}},
+	{sampling.StageTopK, []string{"top-k"}},
+	{sampling.StageTopP, []string{"top-p"}},
+	{sampling.StageMinP, []string{"min-p"}},
+	{sampling.StageTemperature, []string{"temp"}},
 }

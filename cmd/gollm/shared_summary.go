@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/engine"
 	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/sparse"
@@ -26,7 +26,7 @@ type summary struct {
 	NaNScores           int64         // scores that were not numbers
 	First               time.Duration // to the first token
 	Hash                string
-	Sampling            device.Sampling
+	Sampling            sampling.Params
 }
 
 // print writes the summary: one line on stderr, or JSON on stdout.
@@ -114,7 +114,7 @@ type samplingReport struct {
 	RepeatLastN      int     `json:"repeat_last_n"`
 }
 
-func newSamplingReport(s *device.Sampling) samplingReport {
+func newSamplingReport(s *sampling.Params) samplingReport {
 	return samplingReport{
 		Order: s.Order.String(), Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, RepeatPenalty: s.RepeatPenalty,
 		PresencePenalty: s.PresencePenalty, FrequencyPenalty: s.FrequencyPenalty, RepeatLastN: s.RepeatLastN,

@@ -24,7 +24,7 @@ __device__ inline PhiloxWords philox(PhiloxWords ctr, u32 k0, u32 k1) {
 	return ctr;
 }
 
-// Draw is device.Draw, an address.
+// Draw is rng.Address of the Go side.
 struct Draw {
 	u64 seed;
 	u32 request, layer, head, pos, purpose;
@@ -42,7 +42,7 @@ __device__ inline float uniform(const Draw& d, u32 i) { return (float)(philox_bl
 // uniform_below maps a random word to [0, n), Lemire's multiplication without rejection.
 __device__ inline u32 uniform_below(u32 word, u32 n) { return __umulhi(word, n); }
 
-// Shuffle is device.Shuffle: a keyed permutation of [0, n), six rounds of an unbalanced Feistel
+// Shuffle is rng.Shuffle: a keyed permutation of [0, n), six rounds of an unbalanced Feistel
 // network over the next power of two with cycle walking, and a rotation. It is evaluated
 // element by element: a prefix of it is a sample without replacement, and needs no memory.
 struct Shuffle {

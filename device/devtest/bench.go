@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 )
 
 // Bench measures a backend. Every case reports what limits it: GB/s of what must
@@ -58,7 +59,7 @@ func benchCases() []benchCase {
 			benchCase{"op=rope" + at + "/heads=40/dim=128", func(b *benchBed) { b.rope(rows, 40, 128) }},
 			benchCase{"op=append" + at + "/kvheads=8/dim=128", func(b *benchBed) { b.append(rows) }})
 	}
-	for _, s := range []device.Sampling{{}, {Temperature: 0.8, TopK: 40, TopP: 0.95}, {Temperature: 0.8, TopP: 0.95}, {Temperature: 1}} {
+	for _, s := range []sampling.Params{{}, {Temperature: 0.8, TopK: 40, TopP: 0.95}, {Temperature: 0.8, TopP: 0.95}, {Temperature: 1}} {
 		name := fmt.Sprintf("op=sample/vocab=128256/temp=%v/topk=%d/topp=%v", s.Temperature, s.TopK, s.TopP)
 		cases = append(cases, benchCase{name, func(b *benchBed) { b.sample(128256, s) }})
 	}
@@ -204,10 +205,10 @@ func (b *benchBed) append(rows int) {
 	b.run(2*6*rows*8*128, 0, func(ops device.Queue) { device.Do(ops, device.Append{KV: kv, K: x, V: x}) })
 }
 
-func (b *benchBed) sample(vocab int, s device.Sampling) {
+func (b *benchBed) sample(vocab int, s sampling.Params) {
 	logits, next := b.f32(1, vocab), b.i32([]int32{0}, 1)
 	history, pos := b.i32(count(64), 1, 64), b.i32([]int32{5}, 1)
 	b.run(4*vocab, 0, func(ops device.Queue) {
-		device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Samplings: []device.Sampling{s}})
+		device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Params: []sampling.Params{s}})
 	})
 }

@@ -47,9 +47,9 @@ func boundCases() []testCase {
 				c.sets = sets
 				at := fmt.Sprintf("%s/sets=%d", name, sets)
 				cases = append(cases, testCase{"op=boundscores" + at, c.boundScores})
-				for i, t := range []device.SubPages{
-					{Budget: device.Amount{Count: 40}}, {Budget: device.Amount{Share: .3}, Min: 3}, {Budget: device.Amount{Count: 1}, Min: 2}, {Budget: device.Amount{Count: 1 << 20}}, {Budget: device.Amount{Share: 1}},
-					{Budget: device.Amount{Share: .4}, Span: device.Span{Back: 70}}, {Budget: device.Amount{Share: .2}, Span: device.Span{Drop: .5, Sink: 9, Recent: 4}},
+				for i, t := range []device.Select{
+					{K: device.Amount{Count: 40}}, {K: device.Amount{Share: .3}, Min: 3}, {K: device.Amount{Count: 1}, Min: 2}, {K: device.Amount{Count: 1 << 20}}, {K: device.Amount{Share: 1}},
+					{K: device.Amount{Share: .4}, Plan: device.Plan{Span: device.Span{Back: 70}}}, {K: device.Amount{Share: .2}, Plan: device.Plan{Span: device.Span{Drop: .5, Sink: 9, Recent: 4}}},
 				} {
 					cases = append(cases, testCase{fmt.Sprintf("op=topparts/%d%s", i, at), func(b *bed) job { return c.topParts(b, t) }})
 				}
@@ -140,7 +140,7 @@ func (c *boundCase) most(bounds []float32, pages [][]int32, slot, set, part int)
 	return sum
 }
 
-func (c boundCase) topParts(b *bed, t device.SubPages) job {
+func (c boundCase) topParts(b *bed, t device.Select) job {
 	c.dim, t.PerPage = 4, c.parts // of keys that are not read
 	kv, _ := c.cache(b)
 	width, size := kv.Pages.Dim(1)*c.parts+2, page/c.parts
@@ -166,20 +166,19 @@ func (c boundCase) topParts(b *bed, t device.SubPages) job {
 	}
 	scores := b.f32(x, len(c.len), c.sets, width)
 	l := device.List{Index: b.i32(filledI32(len(index), -9), len(c.len), c.sets, limit), Count: b.i32(filledI32(len(count), -9), len(c.len), c.sets)}
+	t.Rule, t.List, t.Scores, t.KV = device.TopParts, l, scores, kv
 	return job{
-		step: func(ops device.Queue) {
-			device.Do(ops, device.Select{Rule: device.TopParts, List: l, Scores: scores, KV: kv, SubPages: t})
-		},
+		step:   func(ops device.Queue) { device.Do(ops, t) },
 		expect: []expectation{{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index}},
 	}
 }
 
 // bestParts is what the row at p reads by the scores of parts.
-func bestParts(scores []float32, p, size int, t device.SubPages) []int32 {
+func bestParts(scores []float32, p, size int, t device.Select) []int32 {
 	var others []int
 	for part := range p / size {
 		for j := part * size; j < (part+1)*size; j++ {
-			if t.Span.Sees(p, j) {
+			if t.Plan.Span.Sees(p, j) {
 				others = append(others, part)
 				break
 			}
@@ -192,8 +191,8 @@ func bestParts(scores []float32, p, size int, t device.SubPages) []int32 {
 		return math.Inf(-1)
 	}
 	slices.SortStableFunc(others, func(a, b int) int { return cmp.Compare(score(b), score(a)) })
-	keep := max(1, t.Min, t.Budget.Of(p+1)/size)
-	if t.Budget.Of(p+1) >= p+1 {
+	keep := max(1, t.Min, t.K.Of(p+1)/size)
+	if t.K.Of(p+1) >= p+1 {
 		keep = p + 1
 	}
 	chosen := append(others[:min(keep-1, len(others))], p/size)
@@ -205,7 +204,7 @@ func bestParts(scores []float32, p, size int, t device.SubPages) []int32 {
 			continue
 		}
 		for j := part * size; j < (part+1)*size; j++ {
-			if t.Span.Sees(p, j) {
+			if t.Plan.Span.Sees(p, j) {
 				list = append(list, int32(j))
 			}
 		}

@@ -60,7 +60,7 @@ func dominatedLines() []testCase {
 	for _, s := range []lineShape{{4, 2, 16, true, 0.5}, {2, 1, 64, false, 1}} {
 		for _, call := range [][2]int{{200, 64}, {300, 128}} {
 			cases = append(cases, testCase{fmt.Sprintf("op=linesums/dominated/len=%d/rows=%d/%+v", call[0], call[1], s), func(b *bed) job {
-				return lineSums(b, call[0], call[1], s, device.Forced{Columns: 2})
+				return lineSums(b, call[0], call[1], s, forced{Columns: 2})
 			}})
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // tailCase is a call of ResidualSample in plain Go, and its definition.
@@ -59,7 +60,7 @@ func estimateCases() []testCase {
 				c := tailCase{attention: a, grouped: s.grouped, tail: tail}
 				c.heads, c.kvHeads, c.dim, c.spread = s.heads, s.kvHeads, s.dim, .5
 				c.numbered()
-				c.tail.Draw = device.Draw{Seed: 1 << 40, Request: 3, Layer: 2}
+				c.tail.Draw = rng.Address{Seed: 1 << 40, Request: 3, Layer: 2}
 				cases = append(cases, testCase{fmt.Sprintf("op=sampletail/%s/%s/%+v", name, plan, s), c.job})
 			}
 		}
@@ -145,7 +146,7 @@ func (c *tailCase) list(r, set, slot, p int) (list []entry, sound bool) {
 			break
 		}
 		each = float64(n) / float64(b)
-		for _, j := range c.sample(set, slot, p, device.ForKeys, tail, b) {
+		for _, j := range c.sample(set, slot, p, rng.ForKeys, tail, b) {
 			drawn[j] = true
 		}
 	}
@@ -170,7 +171,7 @@ func whole(tail []int) map[int]bool {
 }
 
 // sample is b positions of a tail, as the address of the set draws them.
-func (c *tailCase) sample(set, slot, p int, use device.Purpose, tail []int, b int) []int {
+func (c *tailCase) sample(set, slot, p int, use rng.Purpose, tail []int, b int) []int {
 	d := c.address(c.tail.Draw, slot)
 	d.Head, d.Pos, d.Purpose = uint32(set), uint32(p), use
 	shuffle := d.Shuffle(len(tail))
@@ -187,9 +188,9 @@ func (c *tailCase) sample(set, slot, p int, use device.Purpose, tail []int, b in
 
 // budget is the size of the sample, by the largest need of the set's heads.
 func (c *tailCase) budget(r, set, slot, p int, fixed []float64, tail []int) (b int, sound bool) {
-	n, use, group := len(tail), device.ForKeys, c.heads/c.sets()
+	n, use, group := len(tail), rng.ForKeys, c.heads/c.sets()
 	if c.tail.Fresh {
-		use = device.ForPilot
+		use = rng.ForPilot
 	}
 	pilot := c.sample(set, slot, p, use, tail, min(n, max(2, c.tail.Pilot.Of(n))))
 	sound = true

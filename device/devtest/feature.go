@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // featureCases are calls of QueryFeatureSample.
@@ -21,7 +22,7 @@ func featureCases() []testCase {
 				a.heads, a.kvHeads, a.dim = s[0], s[1], s[2]
 				a.requests = nil
 				a.numbered()
-				f.Draw = device.Draw{Seed: 7, Request: 3, Layer: 2}
+				f.Draw = rng.Address{Seed: 7, Request: 3, Layer: 2}
 				name := fmt.Sprintf("op=samplefeatures/lens=%v/rows=%d/heads=%d of %d/draws=%d/strata=%v/mean=%v", a.lens, a.rows, s[1], s[0], f.Draws, f.Strata, f.Mean)
 				cases = append(cases, testCase{name, func(b *bed) job { return features(b, a, f) }})
 			}
@@ -68,7 +69,7 @@ func features(b *bed, a attention, f device.QueryFeatures) job {
 func (a *attention) estimate(y []float64, q []float32, r, set int, f device.QueryFeatures) (sound bool) {
 	slot, p := a.place(r)
 	d := a.address(f.Draw, slot)
-	d.Head, d.Pos, d.Purpose = uint32(set), uint32(p), device.ForFeatures
+	d.Head, d.Pos, d.Purpose = uint32(set), uint32(p), rng.ForFeatures
 	size, norm := make([]float64, a.dim), 0.0
 	for i := range size {
 		for h := i; h < len(q); h += a.dim {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 )
 
 // positionsAreTensors: a decode step captured once and launched several times
@@ -29,7 +30,7 @@ func positionsAreTensors(t *testing.T, d device.Device) {
 			device.Do(ops, device.Append{KV: kv, K: x, V: x})
 			device.Do(ops, device.Attend{Dst: y, Q: x, KV: kv, Plan: device.Plan{Selected: device.None, Sink: 2, Recent: 40}})
 			device.Do(ops, device.MatMul{Dst: logits, X: y.Reshape(2, heads*dim), W: table})
-			device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Samplings: []device.Sampling{{Temperature: 3, Seed: 5}, {}}})
+			device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: history, Pos: pos, Params: []sampling.Params{{Temperature: 3, Seed: 5}, {}}})
 		}
 		launch := func() { step(d.Queue()) }
 		if replayed {

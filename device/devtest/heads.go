@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // headShape is heads as models have them: query heads, kv heads, numbers of each.
@@ -66,16 +67,16 @@ var headCases = []headCase{
 	{"ResidualSample", "", func(b *bed, s headShape) job {
 		c := tailCase{attention: s.of(attention{middle: device.None, sink: 3, recent: 9, lens: []int{150, 0}, spread: .5}), tail: tails["plain"]}
 		c.numbered()
-		c.tail.Draw = device.Draw{Seed: 1 << 40, Layer: 2}
+		c.tail.Draw = rng.Address{Seed: 1 << 40, Layer: 2}
 		return c.job(b)
 	}},
 	{"ValueSample", "", func(b *bed, s headShape) job {
-		c := drawCase{attention: s.of(headStep), draws: device.ValueDraws{Samples: 16, Draw: device.Draw{Seed: 9, Layer: 2}}}
+		c := drawCase{attention: s.of(headStep), draws: device.ValueDraws{Samples: 16, Draw: rng.Address{Seed: 9, Layer: 2}}}
 		c.numbered()
 		return c.job(b)
 	}},
 	{"QueryFeatureSample", "", func(b *bed, s headShape) job {
-		f := device.QueryFeatures{Draws: 4, Strata: true, Mean: s.kvHeads == 1, Draw: device.Draw{Seed: 7, Layer: 2}}
+		f := device.QueryFeatures{Draws: 4, Strata: true, Mean: s.kvHeads == 1, Draw: rng.Address{Seed: 7, Layer: 2}}
 		return features(b, s.of(headStep), f)
 	}},
 	{"AnchorMax", "", func(b *bed, s headShape) job { return s.stripe().anchorMax(b) }},
@@ -90,7 +91,7 @@ var headCases = []headCase{
 	}},
 	{"KeyBounds", "", func(b *bed, s headShape) job { return s.bounds().keyBounds(b) }},
 	{"BoundScores", "", func(b *bed, s headShape) job { return s.bounds().boundScores(b) }},
-	{"VerticalSlash", "", func(b *bed, s headShape) job { return lineSums(b, 70, 65, s.line(), device.Forced{}) }},
+	{"VerticalSlash", "", func(b *bed, s headShape) job { return lineSums(b, 70, 65, s.line(), forced{}) }},
 	{"MeanKeys", "", func(b *bed, s headShape) job { return meanKeys(b, 70, 64, s.line()) }},
 	{"Agree", "", func(b *bed, s headShape) job { return agree(b, 70, 64, s.line()) }},
 	{"AttentionMass", "step", func(b *bed, s headShape) job { return addWeights(b, s.of(headStep)) }},

@@ -24,7 +24,7 @@ func lineCases() []testCase {
 	add := func(name string, f func(b *bed) job) { cases = append(cases, testCase{"op=" + name, f}) }
 	for _, s := range lineShapes {
 		for _, call := range [][2]int{{1, 1}, {64, 64}, {65, 65}, {200, 64}, {330, 128}, {131, 3}} {
-			for _, f := range []device.Forced{{}, {Columns: 30, Diagonals: 100}, {Columns: 2}} {
+			for _, f := range []forced{{}, {Columns: 30, Diagonals: 100}, {Columns: 2}} {
 				add(fmt.Sprintf("linesums/len=%d/rows=%d/%+v/%+v", call[0], call[1], s, f), func(b *bed) job { return lineSums(b, call[0], call[1], s, f) })
 			}
 		}
@@ -49,7 +49,7 @@ func lineCases() []testCase {
 		}
 	}
 	for _, n := range []int{1, 63, 128, 1000} {
-		for i, c := range []device.CumulativeBudget{
+		for i, c := range []device.Select{
 			{Block: 16, Mass: .5}, {Block: 64, Mass: .9, Min: 2}, {Block: 10, Mass: .99, Max: 7}, {Block: 64, Mass: .9999, Min: 3}, {Block: 1, Mass: 0}, {Block: 32, Mass: .7, Min: 100, Max: 3},
 		} {
 			add(fmt.Sprintf("toplines/len=%d/%d", n, i), func(b *bed) job { return topLines(b, n, c) })
@@ -65,7 +65,10 @@ func (s lineShape) with(b *bed, n, rows int) (a *attention, kv device.KV) {
 	return a, b.cache(a, b.shuffled(a))
 }
 
-func lineSums(b *bed, n, rows int, s lineShape, f device.Forced) job {
+// forced is how many of the first columns and diagonals are +Inf.
+type forced struct{ Columns, Diagonals int }
+
+func lineSums(b *bed, n, rows int, s lineShape, f forced) job {
 	a, kv := s.with(b, n, rows)
 	width := n + 5
 	columns, diagonals := widen(filled(s.heads*width, before)), widen(filled(s.heads*width, before))
@@ -99,7 +102,7 @@ func lineSums(b *bed, n, rows int, s lineShape, f device.Forced) job {
 	q, got := b.f32(a.q, rows, s.heads, s.dim), [2]device.Tensor{b.out(s.heads, width), b.out(s.heads, width)}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Score{Rule: device.VerticalSlash, Dst: got[0], Diagonals: got[1], Q: q, KV: kv, Forced: f})
+			device.Do(ops, device.Score{Rule: device.VerticalSlash, Dst: got[0], Diagonals: got[1], Q: q, KV: kv, ForcedColumns: f.Columns, ForcedDiagonals: f.Diagonals})
 		},
 		expect: []expectation{
 			{name: "columns", got: got[0], want: columns, bound: 2e-6, scale: float64(rows) + 2*s.rise*float64(n)},
@@ -246,14 +249,14 @@ func meanKey(a *attention, i, kvHead, block int) []float64 {
 
 // randomMeans are means that are no means of anything. With blocks of 16 they
 // are so large that some shares are 0.
-func randomMeans(b *bed, s lineShape, block, rows, all int) (m device.PooledQK, q, k []float32) {
+func randomMeans(b *bed, s lineShape, block, rows, all int) (m device.Select, q, k []float32) {
 	q, k = b.normal(rows*s.heads*s.dim), b.normal(all*s.kvHeads*s.dim)
 	for i := range q {
 		if block == 16 {
 			q[i] *= 500
 		}
 	}
-	return device.PooledQK{Block: block, Queries: b.f32(q, rows, s.heads, s.dim), Keys: b.f32(k, all, s.kvHeads, s.dim), Agreement: b.i32(filledI32(s.heads, 9), s.heads)}, q, k
+	return device.Select{Block: block, Q: b.f32(q, rows, s.heads, s.dim), Keys: b.f32(k, all, s.kvHeads, s.dim), Agreement: b.i32(filledI32(s.heads, 9), s.heads)}, q, k
 }
 
 // shares is softmax(q·k/√dim) of a head over the first blocks.
@@ -304,7 +307,7 @@ func agree(b *bed, n, block int, s lineShape) job {
 			want[h] = 1
 		}
 	}
-	c, last := b.f32(columns, s.heads, width), m.Queries
+	c, last := b.f32(columns, s.heads, width), m.Q
 	return job{
 		step: func(ops device.Queue) {
 			device.Do(ops, device.Score{Rule: device.PooledAgreement, Dst: m.Agreement, Columns: c, Q: last, Keys: m.Keys, Block: m.Block, KV: kv, MaxDivergence: near})
@@ -313,7 +316,7 @@ func agree(b *bed, n, block int, s lineShape) job {
 	}
 }
 
-func topLines(b *bed, n int, c device.CumulativeBudget) job {
+func topLines(b *bed, n int, c device.Select) job {
 	const heads = 4
 	_, kv := lineShape{heads: heads, kvHeads: 1, dim: 8}.with(b, n, 1)
 	width, blocks := n+3, (n+c.Block-1)/c.Block
@@ -325,13 +328,12 @@ func topLines(b *bed, n int, c device.CumulativeBudget) job {
 	l, expect := b.listed(1, heads, blocks+2, func(_, h int) []int32 {
 		return coverOf(x[h*width:][:n], c, agree[h] != 0)
 	})
-	return job{step: func(ops device.Queue) {
-		device.Do(ops, device.Select{Rule: device.TopLines, List: l, Scores: in, KV: kv, Budget: c, Agreement: gate})
-	}, expect: expect}
+	c.Rule, c.List, c.Scores, c.KV, c.Agreement = device.TopLines, l, in, kv, gate
+	return job{step: func(ops device.Queue) { device.Do(ops, c) }, expect: expect}
 }
 
 // coverOf is the blocks of lines that a cover takes.
-func coverOf(x []float32, c device.CumulativeBudget, least bool) []int32 {
+func coverOf(x []float32, c device.Select, least bool) []int32 {
 	sorted, total, n := widen(x), 0.0, 1
 	slices.Sort(sorted)
 	for _, v := range sorted {
@@ -403,9 +405,8 @@ func listBlocks(b *bed, n, rows, block int, share float64, s lineShape) job {
 	l.Group = block
 	c, d := b.lists(columns, all+1), b.lists(diagonals, all)
 	m.Agreement, m.Mass = b.i32(agree, s.heads), share
-	return job{step: func(ops device.Queue) {
-		device.Do(ops, device.Select{Rule: device.ExpandBlocks, List: l, Columns: c, Diagonals: d, KV: kv, Pooled: m})
-	}, expect: expect}
+	m.Rule, m.List, m.Columns, m.Diagonals, m.KV = device.ExpandBlocks, l, c, d, kv
+	return job{step: func(ops device.Queue) { device.Do(ops, m) }, expect: expect}
 }
 
 // best marks the blocks of all rows that hold a share of what means say.

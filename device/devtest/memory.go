@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 )
 
 // memory: what is allocated is zero, what is written is read, loads keep their
@@ -125,10 +126,10 @@ func misuse(t *testing.T, d device.Device) {
 		{"device: MatMul: dst F32 [2 5], want F32 [2 3]", func() { device.Do(ops, device.MatMul{Dst: f(2, 5), X: f(2, 8), W: f(3, 8)}) }},
 		{"device: MatMul: x F32 [2 7], want F32 [-1 8]", func() { device.Do(ops, device.MatMul{Dst: f(2, 3), X: f(2, 7), W: f(3, 8)}) }},
 		{"device: SampleTokens: pos I32 [1], want I32 [2]", func() {
-			device.Do(ops, device.SampleTokens{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(1), Samplings: make([]device.Sampling, 2)})
+			device.Do(ops, device.SampleTokens{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(1), Params: make([]sampling.Params, 2)})
 		}},
 		{"device: SampleTokens: 1 settings, want 2", func() {
-			device.Do(ops, device.SampleTokens{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(2), Samplings: make([]device.Sampling, 1)})
+			device.Do(ops, device.SampleTokens{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(2), Params: make([]sampling.Params, 1)})
 		}},
 		{"device: Append: k F32 [2 2 16]", func() { device.Do(ops, device.Append{KV: kv, K: f(2, 2, 16), V: f(2, 2, 16)}) }},
 		{"device: Attend: q F32 [2 2 8]", func() { device.Do(ops, device.Attend{Dst: f(2, 2, 8), Q: f(2, 2, 8), KV: kv, Plan: device.Plan{}}) }},

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // attention is a case of Attend in plain Go, and its definition.
@@ -71,7 +72,7 @@ func (b *bed) of(a *attention) device.Tensor {
 }
 
 // address is the address of what is drawn for a slot.
-func (a *attention) address(d device.Draw, slot int) device.Draw {
+func (a *attention) address(d rng.Address, slot int) rng.Address {
 	if a.requests != nil {
 		d.Request = uint32(a.requests[slot])
 	}

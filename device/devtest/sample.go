@@ -7,20 +7,22 @@ import (
 	"sort"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
+	"github.com/gollm/gollm/device/sampling"
 )
 
 // The stages, for short.
 const (
-	stagePenalties = device.StagePenalties
-	stageTopK      = device.StageTopK
-	stageTopP      = device.StageTopP
-	stageMinP      = device.StageMinP
-	stageTemp      = device.StageTemperature
+	stagePenalties = sampling.StagePenalties
+	stageTopK      = sampling.StageTopK
+	stageTopP      = sampling.StageTopP
+	stageMinP      = sampling.StageMinP
+	stageTemp      = sampling.StageTemperature
 )
 
 // sampleCases choose tokens in every way, alone and combined.
 func sampleCases() []testCase {
-	settings := []device.Sampling{
+	settings := []sampling.Params{
 		{},
 		{RepeatPenalty: 1.3, RepeatLastN: 6},
 		{Temperature: 1},
@@ -46,7 +48,7 @@ func sampleCases() []testCase {
 			cases = append(cases, testCase{name, func(b *bed) job { return sample(b, 32, vocab, s) }})
 		}
 	}
-	for i, s := range []device.Sampling{
+	for i, s := range []sampling.Params{
 		{RepeatPenalty: 1.3, RepeatLastN: 6},
 		{Temperature: 1.5, TopK: 40, Seed: 7},
 		{Temperature: 0.8, TopK: 40, TopP: 0.9, MinP: 0.05, RepeatPenalty: 1.1, RepeatLastN: 6, Seed: 42},
@@ -74,14 +76,14 @@ func sampleCases() []testCase {
 }
 
 // orders are settings that do not have the default order.
-func orders() []device.Sampling {
-	var all []device.Sampling
-	for i, s := range []device.Sampling{
+func orders() []sampling.Params {
+	var all []sampling.Params
+	for i, s := range []sampling.Params{
 		{Temperature: 2.5, TopK: 30, TopP: 0.8, MinP: 0.1, RepeatPenalty: 1.3, PresencePenalty: 0.7, RepeatLastN: 5},
 		{Temperature: 0.4, TopP: 0.9, MinP: 0.01, FrequencyPenalty: 2, RepeatLastN: 6},
 		{TopK: 5, TopP: 0.5, PresencePenalty: 9, RepeatLastN: 6},
 	} {
-		for _, order := range []device.SamplerOrder{
+		for _, order := range []sampling.Order{
 			{stageTemp, stageTopK, stageTopP, stageMinP, stagePenalties},
 			{stagePenalties, stageTemp, stageTopP, stageTopK, stageMinP},
 			{stagePenalties, stageMinP, stageTopP, stageTopK, stageTemp},
@@ -104,13 +106,13 @@ func orders() []device.Sampling {
 }
 
 // sample draws for many positions with one setting.
-func sample(b *bed, rows, vocab int, s device.Sampling) job {
+func sample(b *bed, rows, vocab int, s sampling.Params) job {
 	return sampleEach(b, vocab, repeated(rows, s))
 }
 
 // sampleEach draws for a row of each setting. A draw that lies within rounding of the
 // border between two tokens is left out.
-func sampleEach(b *bed, vocab int, settings []device.Sampling) job {
+func sampleEach(b *bed, vocab int, settings []sampling.Params) job {
 	const window = 6
 	rows := len(settings)
 	logits := b.normal(rows * vocab)
@@ -141,17 +143,17 @@ func sampleEach(b *bed, vocab int, settings []device.Sampling) job {
 	if slices.Contains(want, -1) {
 		b.t.Fatal("devtest: rounding decides every draw of a row")
 	}
-	return sampling(b, logits, history, pos, settings, want)
+	return sampleAll(b, logits, history, pos, settings, want)
 }
 
-func sampling(b *bed, logits []float32, history, pos []int32, s []device.Sampling, want []int32) job {
+func sampleAll(b *bed, logits []float32, history, pos []int32, s []sampling.Params, want []int32) job {
 	rows := len(pos)
 	next := b.i32(make([]int32, rows), rows)
 	l := b.f32(logits, rows, len(logits)/rows)
 	h, p := b.i32(history, rows, len(history)/rows), b.i32(pos, rows)
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.SampleTokens{Next: next, Logits: l, History: h, Pos: p, Samplings: s})
+			device.Do(ops, device.SampleTokens{Next: next, Logits: l, History: h, Pos: p, Params: s})
 		},
 		expect: []expectation{
 			{name: "next", got: next, ids: want},
@@ -171,14 +173,14 @@ type token struct {
 const border = 1e-6
 
 // choose is the definition of sampling. clear is false where rounding decides.
-func choose(logits []float32, history []int32, pos int32, s device.Sampling) (id int32, clear bool) {
+func choose(logits []float32, history []int32, pos int32, s sampling.Params) (id int32, clear bool) {
 	var left []token
 	for i, v := range logits {
 		left = append(left, token{id: int32(i), l: float64(v)})
 	}
 	order := s.Order
-	if order == (device.SamplerOrder{}) {
-		order = device.DefaultOrder
+	if order == (sampling.Order{}) {
+		order = sampling.DefaultOrder
 	}
 	clear = true
 	for _, stage := range order {
@@ -217,7 +219,7 @@ func choose(logits []float32, history []int32, pos int32, s device.Sampling) (id
 	rank(left)
 	sum := softmax(left)
 	sort.Slice(left, func(i, j int) bool { return left[i].id < left[j].id })
-	u := float64(device.Draw{Seed: s.Seed, Pos: uint32(pos), Purpose: device.ForToken}.Uniform(0))
+	u := float64(rng.Address{Seed: s.Seed, Pos: uint32(pos), Purpose: rng.ForToken}.Uniform(0))
 	for _, t := range left {
 		id = t.id
 		clear = clear && math.Abs(u-t.p/sum) > border
@@ -245,7 +247,7 @@ func softmax(left []token) (sum float64) {
 }
 
 // penalize is the definition of the penalties.
-func penalize(left []token, history []int32, pos int32, s device.Sampling) {
+func penalize(left []token, history []int32, pos int32, s sampling.Params) {
 	counts := map[int32]float64{}
 	for i := range min(s.RepeatLastN, len(history), int(pos)+1) {
 		counts[history[(int(pos)-i)%len(history)]]++
@@ -282,10 +284,10 @@ func sampleTies(b *bed) job {
 	var want []int32
 	for _, p := range pos {
 		all = append(all, logits...)
-		u := device.Draw{Pos: uint32(p), Purpose: device.ForToken}.Uniform(0)
+		u := rng.Address{Pos: uint32(p), Purpose: rng.ForToken}.Uniform(0)
 		want = append(want, 1+int32(u*2)) // ids 1 and 2, half each
 	}
-	return sampling(b, all, filledI32(len(pos), -1), pos, repeated(len(pos), device.Sampling{Temperature: 1, TopK: 2}), want)
+	return sampleAll(b, all, filledI32(len(pos), -1), pos, repeated(len(pos), sampling.Params{Temperature: 1, TopK: 2}), want)
 }
 
 // sampleAlike: of a large vocabulary that is all alike the lowest ids are kept,
@@ -295,12 +297,12 @@ func sampleAlike(b *bed) job {
 	pos := []int32{1, 2, 3, 4, 5, 6, 7, 8}
 	var want []int32
 	for _, p := range pos {
-		u := device.Draw{Pos: uint32(p), Purpose: device.ForToken}.Uniform(0)
+		u := rng.Address{Pos: uint32(p), Purpose: rng.ForToken}.Uniform(0)
 		want = append(want, int32(float64(u)*kept))
 	}
 	logits := filled(len(pos)*vocab, 1.5)
-	j := sampling(b, logits, filledI32(len(pos), -1), pos, repeated(len(pos), device.Sampling{Temperature: 1, TopK: kept}), want)
-	k := sampling(b, logits, filledI32(len(pos), -1), pos, repeated(len(pos), device.Sampling{Temperature: 1, TopP: (kept - 0.5) / vocab}), want)
+	j := sampleAll(b, logits, filledI32(len(pos), -1), pos, repeated(len(pos), sampling.Params{Temperature: 1, TopK: kept}), want)
+	k := sampleAll(b, logits, filledI32(len(pos), -1), pos, repeated(len(pos), sampling.Params{Temperature: 1, TopP: (kept - 0.5) / vocab}), want)
 	return job{
 		step:   func(ops device.Queue) { j.step(ops); k.step(ops) },
 		expect: append(j.expect, k.expect...),
@@ -314,14 +316,14 @@ func sampleLast(b *bed) job {
 	pos := []int32{1, 2}
 	logits := filled(len(pos)*vocab, 0)
 	logits[vocab-1], logits[2*vocab-1] = 1, 1
-	return sampling(b, logits, filledI32(len(pos), -1), pos, repeated(2, device.Sampling{Temperature: 1, MinP: 0.5}), []int32{vocab - 1, vocab - 1})
+	return sampleAll(b, logits, filledI32(len(pos), -1), pos, repeated(2, sampling.Params{Temperature: 1, MinP: 0.5}), []int32{vocab - 1, vocab - 1})
 }
 
 // sampleNewest: the penalties see the newest tokens of the ring and no others, none before
 // the first position, and one that is there twice counts twice.
 func sampleNewest(b *bed) job {
-	greedy := func(n int) device.Sampling { return device.Sampling{FrequencyPenalty: 1, RepeatLastN: n} }
-	settings := []device.Sampling{greedy(1), greedy(2), greedy(3), greedy(4), greedy(5), greedy(3), greedy(50)}
+	greedy := func(n int) sampling.Params { return sampling.Params{FrequencyPenalty: 1, RepeatLastN: n} }
+	settings := []sampling.Params{greedy(1), greedy(2), greedy(3), greedy(4), greedy(5), greedy(3), greedy(50)}
 	// Tokens 0 to 4 with logits 4.5, 3.9, 3.5, 3, 2.5, and at positions 5 to 9 tokens 0, 0, 1, 2, 0.
 	pos := []int32{9, 9, 9, 9, 9, 1, 1}
 	var logits []float32
@@ -334,19 +336,19 @@ func sampleNewest(b *bed) job {
 	for range settings {
 		logits = append(logits, 4.5, 3.9, 3.5, 3, 2.5)
 	}
-	return sampling(b, logits, history, pos, settings, []int32{1, 1, 0, 3, 3, 1, 1})
+	return sampleAll(b, logits, history, pos, settings, []int32{1, 1, 0, 3, 3, 1, 1})
 }
 
 // repeated is one setting for each of n rows.
-func repeated(n int, s device.Sampling) []device.Sampling {
-	return slices.Repeat([]device.Sampling{s}, n)
+func repeated(n int, s sampling.Params) []sampling.Params {
+	return slices.Repeat([]sampling.Params{s}, n)
 }
 
 // sampleNotNumbers: a logit that is not a number is never chosen.
 func sampleNotNumbers(b *bed) job {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	logits := []float32{nan, 1, nan, 3, -inf, 2, nan, 3, nan, -inf, -inf, -1}
-	return sampling(b, logits, filledI32(3, -1), []int32{0, 0, 0}, make([]device.Sampling, 3), []int32{3, 3, 3})
+	return sampleAll(b, logits, filledI32(3, -1), []int32{0, 0, 0}, make([]sampling.Params, 3), []int32{3, 3, 3})
 }
 
 func filledI32(n int, v int32) []int32 {

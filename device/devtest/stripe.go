@@ -192,10 +192,9 @@ func (c *stripe) listNear(b *bed) job {
 		l.Weight = b.out(groups, c.heads, limit)
 		expect = append(expect, expectation{name: "weight", got: l.Weight, want: weight})
 	}
-	n := device.Margin{Rows: max(c.rows, 1), Block: c.block, Below: float32(c.gap), Twice: c.twice}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Select{Rule: device.WithinMargin, List: l, Q: means, Scores: tops, KV: at.kv, Plan: at.plan, Margin: n})
+			device.Do(ops, device.Select{Rule: device.WithinMargin, List: l, Q: means, Scores: tops, KV: at.kv, Plan: at.plan, Rows: max(c.rows, 1), Block: c.block, Below: float32(c.gap), Twice: c.twice})
 		},
 		expect: expect,
 	}

@@ -168,12 +168,12 @@ func (k keepCase) job(b *bed) job {
 	sum := b.f32(first, slots, kvHeads, width)
 	kv := b.cache(&a, b.shuffled(&a))
 	l := device.List{Index: b.i32(filledI32(len(first), -9), slots, kvHeads, width), Count: b.i32(filledI32(slots*kvHeads, -9), slots, kvHeads)}
-	keep := device.Eviction{HeavyHitters: k.best, Recent: k.newest, Since: b.i32(k.since, slots, 1)}
+	since := b.i32(k.since, slots, 1)
 	plan := device.Plan{Recent: 1, Selected: device.Tokens, Span: device.Span{Back: k.back, Drop: k.drop, Sink: k.spanSink}}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, Eviction: keep})
-			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, Eviction: keep})
+			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, K: k.best, Recent: k.newest, Since: since})
+			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, K: k.best, Recent: k.newest, Since: since})
 		},
 		expect: []expectation{
 			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index}, {name: "sum", got: sum, want: want},

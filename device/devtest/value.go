@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/rng"
 )
 
 // drawCase is a call of ValueSample in plain Go, and its definition.
@@ -47,7 +48,7 @@ var drawPlans = map[string]attention{
 func valueCases() []testCase {
 	var cases []testCase
 	for i, d := range drawings {
-		d.Draw = device.Draw{Seed: 9, Request: 3, Layer: 2}
+		d.Draw = rng.Address{Seed: 9, Request: 3, Layer: 2}
 		shapes := [][3]int{{4, 2, 16}, {4, 4, 20}}
 		if i%4 == 1 { // shapes that devices have kernels of their own for
 			shapes = append(shapes, [3]int{12, 2, 64}, [3]int{8, 2, 128})
@@ -183,7 +184,7 @@ func (c *drawCase) softmax(r, h, slot, p int) (read []int, share []float64) {
 func (c *drawCase) list(r, h, slot, p int) (list []entry, sound bool) {
 	read, share := c.softmax(r, h, slot, p)
 	d := c.address(c.draws.Draw, slot)
-	d.Head, d.Pos, d.Purpose = uint32(h), uint32(p), device.ForValue
+	d.Head, d.Pos, d.Purpose = uint32(h), uint32(p), rng.ForValue
 	if c.draws.Shared {
 		d.Head = uint32(h * c.kvHeads / c.heads)
 	}

@@ -121,7 +121,7 @@ func nanScores(t *testing.T, d device.Device) {
 			device.Do(ops, device.Score{Rule: device.AnchorMax, Dst: top, Q: c.q, KV: c.kv, Plan: edges})
 		}, 2 * 2},
 		{"WithinMargin", func(ops device.Queue) {
-			device.Do(ops, device.Select{Rule: device.WithinMargin, List: near, Q: c.q, Scores: top, KV: c.kv, Plan: c.plan, Margin: device.Margin{Rows: 1, Block: 1}})
+			device.Do(ops, device.Select{Rule: device.WithinMargin, List: near, Q: c.q, Scores: top, KV: c.kv, Plan: c.plan, Rows: 1, Block: 1})
 		}, 2 * bad},
 		{"ValueSample", func(ops device.Queue) {
 			device.Do(ops, device.Sample{Rule: device.ValueSample, List: values, Q: c.q, KV: c.kv, Plan: everything, Draws: device.ValueDraws{Samples: 5}})

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/engine"
 )
 
@@ -159,7 +159,7 @@ func (a *Answerer) write(ctx context.Context, seq *engine.Sequence, q Request, r
 // those that end a text.
 func (a *Answerer) choose(seq *engine.Sequence, more bool) (int32, error) {
 	if !more {
-		return seq.Sample(device.Sampling{})
+		return seq.Sample(sampling.Params{})
 	}
 	if a.logits == nil {
 		a.logits = make([]float32, a.Vocab)

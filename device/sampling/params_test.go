@@ -1,21 +1,21 @@
-package device
+package sampling
 
 import (
 	"strings"
 	"testing"
 )
 
-func TestParseSamplerOrder(t *testing.T) {
+func TestParseOrder(t *testing.T) {
 	for text, want := range map[string]string{
 		"penalties;top_k;top_p;min_p;temperature": "penalties;top_k;top_p;min_p;temperature",
 		"TEMP; top-k ;nucleus":                    "temperature;top_k;top_p",
 		"minp":                                    "min_p",
 	} {
-		o, err := ParseSamplerOrder(text)
+		o, err := ParseOrder(text)
 		if err != nil || o.String() != want {
 			t.Errorf("%q is %v, %v, want %s", text, o, err, want)
 		}
-		if again, err := ParseSamplerOrder(o.String()); err != nil || again != o {
+		if again, err := ParseOrder(o.String()); err != nil || again != o {
 			t.Errorf("%v is %v when it is read again, %v", o, again, err)
 		}
 	}
@@ -25,22 +25,22 @@ func TestParseSamplerOrder(t *testing.T) {
 		"temp;temperature":   "temperature is there twice", "top_k;top_p;min_p;temp;penalties;top_k": "top_k is there twice",
 		strings.Repeat("x", 5000): "unknown sampler",
 	} {
-		if o, err := ParseSamplerOrder(text); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 {
+		if o, err := ParseOrder(text); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 {
 			t.Errorf("%.40q is %v, %v, want an error with %q", text, o, err, want)
 		}
 	}
-	if zero := (SamplerOrder{}); zero.String() != DefaultOrder.String() || !zero.Has(StageMinP) {
+	if zero := (Order{}); zero.String() != DefaultOrder.String() || !zero.Has(StageMinP) {
 		t.Errorf("the zero order is %v, want %v", zero, DefaultOrder)
 	}
 }
 
 // A sampler that is not named is off, and one that changes nothing is left out.
-func TestSamplingStages(t *testing.T) {
-	s := Sampling{Temperature: 1, TopK: 4, TopP: 1, RepeatPenalty: 1, RepeatLastN: 9}
+func TestStages(t *testing.T) {
+	s := Params{Temperature: 1, TopK: 4, TopP: 1, RepeatPenalty: 1, RepeatLastN: 9}
 	if list, n := s.Stages(); n != 2 || list[0] != StageTopK || list[1] != StageTemperature {
 		t.Errorf("%v of %v", n, list)
 	}
-	s = Sampling{Order: SamplerOrder{StageMinP}, MinP: 0.5, TopK: 4}
+	s = Params{Order: Order{StageMinP}, MinP: 0.5, TopK: 4}
 	if list, n := s.Stages(); n != 1 || list[0] != StageMinP || s.Greedy() {
 		t.Errorf("%v of %v", n, list)
 	}

@@ -1,4 +1,4 @@
-package device
+package rng
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 func TestShuffleIsAPermutation(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65, 100, 1000, 4097, 70000} {
 		for seed := range uint64(3) {
-			s, seen := Draw{Seed: seed, Pos: 9, Purpose: ForKeys}.Shuffle(n), make([]bool, n)
+			s, seen := Address{Seed: seed, Pos: 9, Purpose: ForKeys}.Shuffle(n), make([]bool, n)
 			for i := range n {
 				x := s.At(i)
 				if x < 0 || x >= n || seen[x] {
@@ -20,29 +20,29 @@ func TestShuffleIsAPermutation(t *testing.T) {
 	}
 }
 
-// Whatever the network is, every element alone is exactly uniform: over all turns
-// it is everything once, and turns are drawn evenly.
-func TestShuffleTurns(t *testing.T) {
+// Every single element is exactly uniform whatever the network does: over all offsets it
+// takes every value once, and offsets are uniform.
+func TestShuffleOffsets(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 300} {
-		s, counts := Draw{Seed: 5, Purpose: ForKeys}.Shuffle(n), make([]int, n)
-		for turn := range n {
-			s.turn = uint32(turn)
+		s, counts := Address{Seed: 5, Purpose: ForKeys}.Shuffle(n), make([]int, n)
+		for offset := range n {
+			s.offset = uint32(offset)
 			counts[s.At(n/2)]++
 		}
 		for x, c := range counts {
 			if c != 1 {
-				t.Errorf("n=%d: over all turns an element is %d %d times, want once", n, x, c)
+				t.Errorf("n=%d: over all offsets an element is %d %d times, want once", n, x, c)
 			}
 		}
 	}
 	const n, seeds = 10, 10000
 	var counts [n]int
 	for seed := range uint64(seeds) {
-		counts[Draw{Seed: seed, Purpose: ForKeys}.Shuffle(n).turn]++
+		counts[Address{Seed: seed, Purpose: ForKeys}.Shuffle(n).offset]++
 	}
-	for turn, c := range counts {
+	for offset, c := range counts {
 		if math.Abs(float64(c)-seeds/n) > 4.5*math.Sqrt(seeds/n) {
-			t.Errorf("turn %d was drawn %d times of %d", turn, c, seeds)
+			t.Errorf("offset %d was drawn %d times of %d", offset, c, seeds)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestShufflePairsAreUniform(t *testing.T) {
 			}
 			counts := make([]float64, n*n)
 			for seed := range uint64(seeds) {
-				s := Draw{Seed: seed, Layer: 3, Purpose: ForKeys}.Shuffle(n)
+				s := Address{Seed: seed, Layer: 3, Purpose: ForKeys}.Shuffle(n)
 				counts[s.At(at[0])*n+s.At(at[1])]++
 			}
 			want, chi := float64(seeds)/float64(n*(n-1)), 0.0
@@ -93,7 +93,7 @@ func TestShuffleSamplesAsTheyShould(t *testing.T) {
 		want := b * (square - mean*mean) * (n - b) / (n - 1)
 		var sum, sum2 float64
 		for seed := range uint64(seeds) {
-			s, x := Draw{Seed: seed, Head: 2, Purpose: ForKeys}.Shuffle(n), 0.0
+			s, x := Address{Seed: seed, Head: 2, Purpose: ForKeys}.Shuffle(n), 0.0
 			for i := range b {
 				x += f(s.At(i)) - mean
 			}
@@ -112,7 +112,7 @@ func TestShuffleSamplesAsTheyShould(t *testing.T) {
 func TestBelowIsUniform(t *testing.T) {
 	var counts [7]int
 	for i := range uint32(70000) {
-		counts[Draw{Seed: 4, Purpose: ForKeys}.Below(i, len(counts))]++
+		counts[Address{Seed: 4, Purpose: ForKeys}.Below(i, len(counts))]++
 	}
 	for x, c := range counts {
 		if c < 9600 || c > 10400 {

@@ -1,4 +1,7 @@
-package device
+// Package rng makes random numbers by address, as the counter-based generators of JAX or
+// cuRAND do, instead of taking the next one of a stream: replaying, batching or splitting work
+// changes no number. Every backend has the same generator and gives the same bits.
+package rng
 
 import "math/bits"
 
@@ -19,7 +22,7 @@ const (
 
 // Draw is the address of a random number. The number depends on the address
 // and on nothing else: not on chunks, batches, threads or backends.
-type Draw struct {
+type Address struct {
 	Seed    uint64
 	Request uint32 // 24 bits are used
 	Layer   uint32 // 12 bits
@@ -28,16 +31,8 @@ type Draw struct {
 	Purpose Purpose // 8 bits
 }
 
-// CheckRequests panics unless t can say whose draws the rows of each slot are:
-// i32 [slots], or absent.
-func CheckRequests(op string, t Tensor, kv KV) {
-	if !t.Absent() {
-		CheckShape(op, "requests", t, I32, kv.Len.Dim(0))
-	}
-}
-
-// Philox is the counter-based generator Philox4x32-10 (Salmon et al., Parallel
-// random numbers: as easy as 1, 2, 3, 2011): four words from a counter and a key.
+// Philox is the counter-based generator Philox4x32-10 (Salmon et al., "Parallel random
+// numbers: as easy as 1, 2, 3", 2011): four words of a counter and a key.
 func Philox(ctr [4]uint32, key [2]uint32) [4]uint32 {
 	const m0, m1, w0, w1 = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
 	for range 10 {
@@ -50,8 +45,9 @@ func Philox(ctr [4]uint32, key [2]uint32) [4]uint32 {
 	return ctr
 }
 
-// Words is block i of the address: four random words.
-func (d Draw) Words(i uint32) [4]uint32 {
+// Words is block i of the address: four random words. The key is the seed; the counter is
+// (i, Pos, Request<<8 | Purpose, Layer<<12 | Head).
+func (d Address) Words(i uint32) [4]uint32 {
 	ctr := [4]uint32{
 		i,
 		d.Pos,
@@ -61,8 +57,8 @@ func (d Draw) Words(i uint32) [4]uint32 {
 	return Philox(ctr, [2]uint32{uint32(d.Seed), uint32(d.Seed >> 32)})
 }
 
-// Uniform is number i of the address, in [0, 1) with 24 bits.
-func (d Draw) Uniform(i uint32) float32 {
+// Uniform is number i of the address: the upper 24 bits of word i, in [0, 1).
+func (d Address) Uniform(i uint32) float32 {
 	w := d.Words(i / 4)
 	return float32(w[i%4]>>8) * (1.0 / (1 << 24))
 }

@@ -1,31 +1,32 @@
-package device
+package rng
 
 import "math/bits"
 
-// Shuffle is a random permutation of 0 to n-1 of which single elements can be
-// asked for: a Feistel network on the fewest bits that hold n-1, at least
-// shuffleBits, repeated until its result is below n, and then a turn by a random
-// number, so that every element alone is uniform.
+// Shuffle is a random permutation of 0 to n-1 with random access: a Feistel network over the
+// fewest bits that hold n-1, at least shuffleBits, with cycle walking (it is repeated until the
+// result is below n), followed by a rotation modulo n by a random offset, which makes every
+// single element uniform.
 type Shuffle struct {
 	n           uint32
 	left, right uint // bits of the halves
 	keys        [shuffleRounds]uint32
-	turn        uint32
+	offset      uint32
 }
 
 const (
 	shuffleRounds = 6
-	shuffleBits   = 8 // with less, some pairs of elements would be likelier than others
+	shuffleBits   = 8 // with fewer, some pairs of elements are likelier than others
 )
 
-// Shuffle is the permutation of n elements, 1 to 2^31, of the address.
-func (d Draw) Shuffle(n int) Shuffle {
+// Shuffle is the permutation of n elements, 1 to 2^31, at the address: blocks 0 and 1 of its
+// words are the round keys and the offset.
+func (d Address) Shuffle(n int) Shuffle {
 	width := uint(max(shuffleBits, bits.Len32(uint32(n-1))))
 	s := Shuffle{n: uint32(n), left: width / 2, right: width - width/2}
 	w0, w1 := d.Words(0), d.Words(1)
 	copy(s.keys[:4], w0[:])
 	copy(s.keys[4:], w1[:2])
-	s.turn = below(w1[2], s.n)
+	s.offset = below(w1[2], s.n)
 	return s
 }
 
@@ -37,13 +38,13 @@ func (s *Shuffle) At(i int) int {
 			break
 		}
 	}
-	if x += s.turn; x >= s.n {
+	if x += s.offset; x >= s.n {
 		x -= s.n
 	}
 	return int(x)
 }
 
-// step is the Feistel network: in turn each half is changed by the other.
+// step is one pass of the Feistel network.
 func (s *Shuffle) step(x uint32) uint32 {
 	l, r := x>>s.right, x&(1<<s.right-1)
 	for i := 0; i < shuffleRounds; i += 2 {
@@ -53,14 +54,14 @@ func (s *Shuffle) step(x uint32) uint32 {
 	return l<<s.right | r
 }
 
-// mix scatters x, whose upper bits count.
+// mix is the round function; the caller uses its upper bits.
 func mix(x, key uint32) uint32 {
 	x = (x ^ key) * 0x9E3779B1
 	return (x ^ x>>15) * 0x85EBCA77
 }
 
-// Below is number i of the address, uniform in 0 to n-1.
-func (d Draw) Below(i uint32, n int) int {
+// Below is number i of the address as an integer of 0 to n-1: word i times n, the upper half.
+func (d Address) Below(i uint32, n int) int {
 	w := d.Words(i / 4)
 	return int(below(w[i%4], uint32(n)))
 }

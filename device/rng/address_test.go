@@ -1,4 +1,4 @@
-package device
+package rng
 
 import "testing"
 
@@ -22,13 +22,13 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 	}
 }
 
-func TestDrawAddressesDoNotCollide(t *testing.T) {
-	seen := map[[4]uint32]Draw{}
+func TestAddressesDoNotCollide(t *testing.T) {
+	seen := map[[4]uint32]Address{}
 	for layer := range uint32(3) {
 		for head := range uint32(3) {
 			for pos := range uint32(3) {
 				for _, p := range []Purpose{ForToken, ForPilot, ForKeys} {
-					d := Draw{Seed: 7, Layer: layer, Head: head, Pos: pos, Purpose: p, Request: 2}
+					d := Address{Seed: 7, Layer: layer, Head: head, Pos: pos, Purpose: p, Request: 2}
 					for i := range uint32(3) {
 						w := d.Words(i)
 						if o, dup := seen[w]; dup {
@@ -43,7 +43,7 @@ func TestDrawAddressesDoNotCollide(t *testing.T) {
 }
 
 func TestUniformIsInRangeAndEven(t *testing.T) {
-	d := Draw{Seed: 1}
+	d := Address{Seed: 1}
 	var buckets [16]int
 	const n = 16000
 	for i := range uint32(n) {
