@@ -66,7 +66,7 @@ func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part 
 // groupMax is the largest of the heads of each kv head.
 func (o *ops) groupMax(dst, x device.Tensor, kv device.KV) {
 	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
-	o.call("group_max").tensor(dst).tensor(x).int(heads, width).bool(true).pages(kv, device.RowsPerSlot("GroupMax", rows, kv)).
+	o.call("group_max").tensor(dst).tensor(x).int(heads, width).pages(kv, device.RowsPerSlot("GroupMax", rows, kv)).
 		run(blocks{rows, kv.K.Dim(1), parts(kv)}, 256)
 }
 

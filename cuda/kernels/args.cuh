@@ -172,13 +172,13 @@ __device__ inline float weight_of(const Entries& e, int j) {
 	return i < 0 ? 0 : e.weight ? e.weight[i] : 1;
 }
 
-enum { MIDDLE_ALL, MIDDLE_NONE, MIDDLE_BLOCKS, MIDDLE_TOKENS };
+enum { SELECTED_ALL, SELECTED_NONE, SELECTED_BLOCKS, SELECTED_TOKENS };
 
 // Plan is device.Plan: what attention of a row reads, namely sinks, a recent window, and of
 // the positions between them all, none, listed blocks or listed positions.
 struct Plan {
 	Span span;
-	i64 sink, recent, align, middle, mixture;
+	i64 sink, recent, align, selected, mixture;
 	List list;
 };
 
@@ -190,15 +190,15 @@ __device__ inline int recent_of(const Plan& plan, int p) {
 
 // in_sinks_or_window reports whether position j is read whatever the list says.
 __device__ inline bool in_sinks_or_window(const Plan& plan, int p, int j) {
-	return plan.middle == MIDDLE_ALL || j < plan.sink || j >= recent_of(plan, p);
+	return plan.selected == SELECTED_ALL || j < plan.sink || j >= recent_of(plan, p);
 }
 
 // weight_of is the weight of position j for the row at p, 0 if it is masked or not selected.
 __device__ inline float weight_of(const Plan& plan, const Entries& e, int p, int j) {
 	if (!sees(plan.span, p, j)) return 0;
 	if (in_sinks_or_window(plan, p, j)) return 1;
-	if (plan.middle == MIDDLE_BLOCKS) return weight_of(e, j / PAGE);
-	if (plan.middle == MIDDLE_TOKENS) return weight_of(e, j);
+	if (plan.selected == SELECTED_BLOCKS) return weight_of(e, j / PAGE);
+	if (plan.selected == SELECTED_TOKENS) return weight_of(e, j);
 	return 0;
 }
 
@@ -212,7 +212,7 @@ struct FixedPages {
 // earlier than that of the first.
 __device__ inline FixedPages fixed_pages(const Plan& plan, int p) {
 	int head = 0, tail = 0;  // in positions
-	if (plan.middle != MIDDLE_ALL) {
+	if (plan.selected != SELECTED_ALL) {
 		head = (int)plan.sink;
 		tail = recent_of(plan, p);
 	}

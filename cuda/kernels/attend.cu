@@ -318,15 +318,15 @@ KERNEL(attend, AttendArgs, ATTEND_WARPS * WARP) {
 	RowState r = {a, plan, at, h * (int)a.g.heads / (int)a.heads, q, p + warp() * PAGE, where + warp() * PAGE, {EMPTY_MAX, 0}, {}};
 	for (int u = 0; u < MAX_DIM / WARP; u++) r.acc[u] = 0;
 	Entries e = entries(a.plan.list, a.g, at, h, (int)a.heads);
-	if (selects_all(plan, e, at.p)) plan.middle = MIDDLE_ALL;
+	if (selects_all(plan, e, at.p)) plan.selected = SELECTED_ALL;
 	FixedPages edges = fixed_pages(plan, at.p);
 	int pages = at.p / PAGE + 1, each = tiles_per_split(pages, (int)a.splits);
 	int end = min_of((split + 1) * each, pages);
 	for (int b = split * each + warp(); b < end; b += ATTEND_WARPS) {
-		float listed = plan.middle == MIDDLE_BLOCKS ? weight_of(e, b) : 0;
+		float listed = plan.selected == SELECTED_BLOCKS ? weight_of(e, b) : 0;
 		if (listed != 0 || b < edges.head || b >= edges.tail) add_page(r, b, listed);
 	}
-	if (plan.middle == MIDDLE_TOKENS) {
+	if (plan.selected == SELECTED_TOKENS) {
 		int tiles = (e.n + PAGE - 1) / PAGE;
 		each = tiles_per_split(tiles, (int)a.splits);
 		end = min_of((split + 1) * each, tiles);

@@ -51,7 +51,7 @@ struct KVTile {
 struct TileSequence {
 	Entries e;
 	const i32* table;  // of the slot
-	int slot, p, middle;
+	int slot, p, selected;
 	int from, span_sink, span_bound;  // the span: from on, and before span_sink or from span_bound on
 	int sink, recent;  // sinks: before sink; window: from recent on
 	int head, tail;    // fixed pages: before head and from tail on
@@ -61,7 +61,7 @@ struct TileSequence {
 
 	__device__ __forceinline__ int page_tiles() const { return pages * PAGE_TILES; }  // tiles that are quarters of pages
 	__device__ __forceinline__ bool sees(int j) const { return j <= p && j >= from && (j < span_sink || j >= span_bound); }
-	__device__ __forceinline__ bool in_sinks_or_window(int j) const { return middle == MIDDLE_ALL || j < sink || j >= recent; }
+	__device__ __forceinline__ bool in_sinks_or_window(int j) const { return selected == SELECTED_ALL || j < sink || j >= recent; }
 };
 
 // tile_sequence is that of a row and the head group of head.
@@ -73,21 +73,21 @@ __device__ __forceinline__ TileSequence tile_sequence(const DecodeArgs& a, RowPo
 	r.slot = at.slot;
 	r.p = p;
 	r.e = entries(plan.list, a.g, at, head, (int)a.heads);
-	if (selects_all(plan, r.e, p)) plan.middle = MIDDLE_ALL;
-	r.middle = (int)plan.middle;
+	if (selects_all(plan, r.e, p)) plan.selected = SELECTED_ALL;
+	r.selected = (int)plan.selected;
 	FixedPages edges = fixed_pages(plan, p);
 	r.head = min_of(edges.head, all);
 	r.tail = min_of(max_of(edges.tail, r.head), all);
-	r.listed = r.middle == MIDDLE_BLOCKS ? r.e.n : 0;
+	r.listed = r.selected == SELECTED_BLOCKS ? r.e.n : 0;
 	r.pages = r.head + r.listed + all - r.tail;
-	r.tiles = r.page_tiles() + (r.middle == MIDDLE_TOKENS ? (r.e.n + TILE_ROWS - 1) / TILE_ROWS : 0);
+	r.tiles = r.page_tiles() + (r.selected == SELECTED_TOKENS ? (r.e.n + TILE_ROWS - 1) / TILE_ROWS : 0);
 	const Span& span = plan.span;
 	r.from = span.back ? (int)max_of((i64)p + 1 - span.back, (i64)0) : 0;
 	r.span_sink = (int)min_of(span.sink, (i64)p + 1);
 	r.span_bound = bound_of(span, p);
 	r.sink = (int)min_of(plan.sink, (i64)p + 1);
 	r.recent = recent_of(plan, p);
-	r.plain = r.middle == MIDDLE_ALL && span.back == 0 && span.drop == 0;
+	r.plain = r.selected == SELECTED_ALL && span.back == 0 && span.drop == 0;
 	return r;
 }
 
@@ -117,7 +117,7 @@ __device__ __forceinline__ ListEntry list_entry(const TileSequence& r, int tile)
 		return raw;
 	}
 	raw.at = page < r.head ? page : page - r.head - r.listed + r.tail;
-	raw.weight = r.middle == MIDDLE_BLOCKS ? weight_of(r.e, raw.at) : 0;
+	raw.weight = r.selected == SELECTED_BLOCKS ? weight_of(r.e, raw.at) : 0;
 	return raw;
 }
 
@@ -528,7 +528,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 	SHARED(int, last, 1);
 	// A kernel that reads lists triggers its dependents late, because they rely on the grids in
 	// front of it being complete.
-	bool listed = a.plan.middle == MIDDLE_BLOCKS || a.plan.middle == MIDDLE_TOKENS;
+	bool listed = a.plan.selected == SELECTED_BLOCKS || a.plan.selected == SELECTED_TOKENS;
 	if (!listed) pdl_trigger();
 	int row = blockIdx.x, group = (int)a.group, split = blockIdx.z;
 	RowPosition at = row_position(a.g, row);  // lengths and page table are written by the host, before any grid
@@ -572,7 +572,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 		}
 		if (warmup != listed) {
 			r = tile_sequence(a, at, first);
-			if (WHOLE && r.middle != MIDDLE_ALL) return;
+			if (WHOLE && r.selected != SELECTED_ALL) return;
 			int each = max_of((r.tiles + (int)a.splits - 1) / (int)a.splits, RING_WARPS);
 			partials = max_of((r.tiles + each - 1) / each, 1);
 			partials = (partials + cluster - 1) / cluster;  // of clusters

@@ -154,7 +154,7 @@ __device__ __forceinline__ void flash(const FlashArgs& a) {
 	for (int d = 0; d < DIM / 8; d++) r.acc[d][0] = r.acc[d][1] = r.acc[d][2] = r.acc[d][3] = 0;
 
 	const Span& span = a.plan.span;
-	bool dense = a.plan.middle == MIDDLE_ALL && span.back == 0 && span.drop == 0;
+	bool dense = a.plan.selected == SELECTED_ALL && span.back == 0 && span.drop == 0;
 	for (int t = 0; t < w.all; t++) {
 		if (t + 1 < w.all)
 			load_tile_async<DIM>(a, w, stages[(t + 1) % 2], t + 1, kv_head, last);

@@ -39,9 +39,9 @@ struct GroupMask {
 		pages = entries = 0;
 		if (plan.span.back || plan.span.drop != 0 || weights) return;
 		if (all || (w.head * PAGE <= sink && (recent_last <= w.tail * PAGE || w.tail >= before))) {
-			int tails = w.pages - w.head - w.middle;
-			pages = before < w.tail ? min_of(before, w.head) + (w.blocks ? min_of(w.middle, max_of(lower_bound(w.e, before) - w.from, 0)) : 0)
-			                        : w.head + w.middle + min_of(tails, before - w.tail);
+			int tails = w.pages - w.head - w.selected;
+			pages = before < w.tail ? min_of(before, w.head) + (w.blocks ? min_of(w.selected, max_of(lower_bound(w.e, before) - w.from, 0)) : 0)
+			                        : w.head + w.selected + min_of(tails, before - w.tail);
 		}
 		if (w.all > w.pages && w.e.n > 0 && w.e.index[0] >= sink && w.e.index[w.e.n - 1] < min_of(recent_first, own + 1)) entries = w.e.n / PAGE;
 	}
@@ -315,7 +315,7 @@ struct Producer {
 	__device__ __forceinline__ void mark(StepMask& m, int j) const {
 		if (lane() >= ROWS) return;
 		m.at[first() + lane()] = at;
-		if (a.plan.middle != MIDDLE_ALL) m.bias[first() + lane()] = tile(j) < w.all ? w.bias(tile(j), first() % PAGE + lane()) : 0;
+		if (a.plan.selected != SELECTED_ALL) m.bias[first() + lane()] = tile(j) < w.all ? w.bias(tile(j), first() % PAGE + lane()) : 0;
 	}
 
 	__device__ __forceinline__ void run() {
@@ -493,7 +493,7 @@ __device__ __forceinline__ void flash_wgmma(const FlashWgmmaArgs& a) {
 	}
 	if (threadIdx.x == 0) ring->block.set(w, first, lo, last, h * (int)a.g.heads / (int)a.heads);
 	if (group < GROUPS && threadIdx.x % 128 == 0)
-		ring->block.groups[group] = group_mask(a.plan, w, tile * span + (a.by_heads ? 0 : group * FLASH_ROWS), a.plan.middle == MIDDLE_ALL);
+		ring->block.groups[group] = group_mask(a.plan, w, tile * span + (a.by_heads ? 0 : group * FLASH_ROWS), a.plan.selected == SELECTED_ALL);
 	ring->init(GROUPS);
 	if (group == GROUPS) {
 		if (GROUPS == 2) setmaxnreg_dec<56>();

@@ -12,7 +12,7 @@ KERNEL(softmax_states, StatesArgs, 256) {
 	DYNAMIC_SHARED(float, shared);
 	SHARED(Entries, lists, VECTORS);
 	SHARED(SoftmaxState, parts, VECTORS* PAGE);
-	int slot = blockIdx.z, head_group = (int)a.set + blockIdx.y, first = first_position(a.g, slot), splits = (int)a.splits, split = blockIdx.x % splits;
+	int slot = blockIdx.z, head_group = (int)a.group + blockIdx.y, first = first_position(a.g, slot), splits = (int)a.splits, split = blockIdx.x % splits;
 	if (first < 0) return;
 	Vectors x = vectors_of(a.g, a.q, slot, first, head_group, a.heads, a.run);
 	KeyTile t = key_tile(shared, lists, a.g.dim);
@@ -23,7 +23,7 @@ KERNEL(softmax_states, StatesArgs, 256) {
 	for (int b = split; b <= last / PAGE; b += splits) {
 		int page = page_of(a.g, slot, b);
 		if (page < 0) return;
-		if (a.plan.middle != MIDDLE_ALL && !any_reads(t, x, a.plan, b)) continue;
+		if (a.plan.selected != SELECTED_ALL && !any_reads(t, x, a.plan, b)) continue;
 		load_keys(t, a.g, page, x.kv_head, min_of(PAGE, last + 1 - b * PAGE));
 		float s[EACH];
 		score_tile(s, t, x, a.g, a.plan, b);
@@ -91,7 +91,7 @@ KERNEL(attention_mass, AddWeightsArgs, 256) {
 	double tiny = 0;  // weights below TINY_SHARE
 	for (int from = max_of(b * PAGE - first, 0) * x.run / VECTORS * VECTORS; from < x.n; from += VECTORS) {
 		load_vectors(t, x, a.g, a.plan, from);
-		if (a.plan.middle != MIDDLE_ALL && !any_reads(t, x, a.plan, b)) continue;
+		if (a.plan.selected != SELECTED_ALL && !any_reads(t, x, a.plan, b)) continue;
 		merge_states(tops, states, t, x.n, a.splits);
 		float s[EACH];
 		score_tile(s, t, x, a.g, a.plan, b);

@@ -85,7 +85,7 @@ __device__ inline IndexSampler make_sampler(const ResidualArgs& a, const Residua
 // add_selected adds the entries of a list that lie in the selected region to I. A position that
 // several heads of a group list has the largest of its weights.
 __device__ inline void add_selected(const ResidualArgs& a, Residual& t, const Entries& e) {
-	bool tokens = a.plan.middle == MIDDLE_TOKENS;
+	bool tokens = a.plan.selected == SELECTED_TOKENS;
 	for (int i = threadIdx.x; i < e.n; i += blockDim.x) {
 		int j = e.index[i];
 		float x = e.weight ? e.weight[i] : 1;
@@ -113,7 +113,7 @@ __device__ inline void build_residual(const ResidualArgs& a, Residual& t) {
 		always[j / WARP] = selected[j / WARP] = some;
 	}
 	__syncthreads();
-	if (a.plan.middle != MIDDLE_NONE) {
+	if (a.plan.selected != SELECTED_NONE) {
 		for (int u = 0; u < t.group_heads; u++) add_selected(a, t, entries(a.plan.list, a.g, t.at, t.head_group * t.group_heads + u, (int)a.heads));
 	}
 	const u64* out = a.pool_selected ? t.always : t.selected;

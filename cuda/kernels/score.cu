@@ -52,26 +52,26 @@ KERNEL(scores, ScoresArgs, 256) {
 	}
 }
 
-struct PoolHeadsArgs {
-	float* dst;                  // [rows, g.heads, width]
-	const float* x;              // [rows, heads, width]
-	i64 heads, width, take_max;  // take_max: the maximum instead of the sum
+struct GroupMaxArgs {
+	float* dst;      // [rows, g.heads, width]
+	const float* x;  // [rows, heads, width]
+	i64 heads, width;
 	PagedKV g;
 };
 
-// group_max (score) pools the heads of a kv head by their maximum or their sum. Grid: (row, kv
-// head, z), one thread per position. Bound by reading the scores.
-KERNEL(group_max, PoolHeadsArgs, 256) {
+// group_max (score) pools the heads of a kv head by their maximum. Grid: (row, kv head, z), one
+// thread per position. Bound by reading the scores.
+KERNEL(group_max, GroupMaxArgs, 256) {
 	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
 	int group_heads = (int)(a.heads / a.g.heads);
 	const float* x = a.x + ((i64)blockIdx.x * a.heads + blockIdx.y * group_heads) * a.width;
 	float* y = a.dst + ((i64)blockIdx.x * a.g.heads + blockIdx.y) * a.width;
 	for (int j = blockIdx.z * blockDim.x + threadIdx.x; j <= at.p; j += gridDim.z * blockDim.x) {
-		float v = a.take_max ? -infinity() : 0;
+		float v = -infinity();
 		for (int h = 0; h < group_heads; h++) {
 			float s = x[h * a.width + j];
-			v = !a.take_max ? v + s : s > v ? s : v;
+			v = s > v ? s : v;
 		}
 		y[j] = v;
 	}

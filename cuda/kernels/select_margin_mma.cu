@@ -53,7 +53,7 @@ __device__ __forceinline__ void anchor_max_mma(const AnchorMaxArgs& a) {
 	if (lo > last) return;
 	int kv_head = h * (int)a.g.heads / (int)a.heads;
 	Plan plan = a.plan;
-	plan.middle = MIDDLE_NONE;
+	plan.selected = SELECTED_NONE;
 	Entries none = {nullptr, nullptr, 0};
 	Tiles w = tiles_of(plan, none, lo, last);
 	if (w.all > 0) keys[0].copy(a.g, kv_head, w.page(0), last);

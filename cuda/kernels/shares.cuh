@@ -19,8 +19,8 @@ struct Vectors {
 	__device__ int position(int v) const { return first + v / run; }
 };
 
-__device__ inline Vectors vectors_of(const PagedKV& g, const float* q, int slot, int first, int set, i64 heads, i64 run) {
-	Vectors x = {q + slot * g.rows * heads * g.dim, slot, first, set * (int)run * (int)g.heads / (int)heads, (int)heads, set * (int)run, (int)run, (int)(g.rows * run)};
+__device__ inline Vectors vectors_of(const PagedKV& g, const float* q, int slot, int first, int group, i64 heads, i64 run) {
+	Vectors x = {q + slot * g.rows * heads * g.dim, slot, first, group * (int)run * (int)g.heads / (int)heads, (int)heads, group * (int)run, (int)run, (int)(g.rows * run)};
 	return x;
 }
 
@@ -68,8 +68,8 @@ __device__ inline bool reads_page(const Plan& plan, const Entries& e, int p, int
 	if (b * PAGE > p) return false;
 	FixedPages edges = fixed_pages(plan, p);
 	if (b < edges.head || b >= edges.tail) return true;
-	if (plan.middle == MIDDLE_BLOCKS) return find(e, b) >= 0;
-	if (plan.middle != MIDDLE_TOKENS) return false;
+	if (plan.selected == SELECTED_BLOCKS) return find(e, b) >= 0;
+	if (plan.selected != SELECTED_TOKENS) return false;
 	int lo = 0, hi = e.n;  // binary search of the first entry in or behind the block
 	while (lo < hi) {
 		int mid = (lo + hi) / 2;
@@ -112,7 +112,7 @@ __device__ inline void score_tile(float s[EACH], const KeyTile& t, const Vectors
 struct StatesArgs {
 	const float* q;  // [rows, heads, dim]
 	SoftmaxState* states;   // [slots, sets, vectors, splits]
-	i64 heads, run, splits, set;  // set: the head group of blockIdx.y 0
+	i64 heads, run, splits, group;  // group: the head group of blockIdx.y 0
 	PagedKV g;
 	Plan plan;
 };

@@ -51,7 +51,7 @@ __device__ inline SelectedRegion selected_region(const Plan& plan, int p) {
 // has weight one everywhere. Such a row takes the path of a plan without a list, so that its
 // bits are those of dense attention. Called by all threads of the block.
 __device__ inline bool selects_all(const Plan& plan, const Entries& e, int p) {
-	if (plan.middle != MIDDLE_TOKENS || plan.mixture) return false;
+	if (plan.selected != SELECTED_TOKENS || plan.mixture) return false;
 	SelectedRegion b = selected_region(plan, p);
 	if (e.n < b.n) return false;
 	int have = 0;

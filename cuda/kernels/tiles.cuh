@@ -32,7 +32,7 @@ struct RowMask {
 };
 
 __device__ inline RowMask row_mask(const Plan& plan, int p) {
-	RowMask s = {p, plan.span.back ? p + 1 - (int)plan.span.back : 0, (int)plan.span.sink, bound_of(plan.span, p), (int)plan.sink, recent_of(plan, p), plan.middle == MIDDLE_ALL};
+	RowMask s = {p, plan.span.back ? p + 1 - (int)plan.span.back : 0, (int)plan.span.sink, bound_of(plan.span, p), (int)plan.sink, recent_of(plan, p), plan.selected == SELECTED_ALL};
 	return s;
 }
 
@@ -40,14 +40,14 @@ __device__ inline RowMask row_mask(const Plan& plan, int p) {
 // listed pages, the pages of the window, and then a position list in groups of 64.
 struct Tiles {
 	Entries e;
-	int head, middle, tail;  // pages of the sinks, listed pages, first page of the window
+	int head, selected, tail;  // pages of the sinks, selected pages, first page of the window
 	int from;                // entry of the list that is the first listed page
 	int pages, all;          // tiles that are pages; all tiles
 	bool blocks;             // the list is of pages, not of positions
 
 	// listed reports whether tile t is a page of the list.
-	__device__ bool listed(int t) const { return t >= head && t < head + middle; }
-	__device__ int page(int t) const { return t < head ? t : t < head + middle ? e.index[from + t - head] : tail + t - head - middle; }
+	__device__ bool listed(int t) const { return t >= head && t < head + selected; }
+	__device__ int page(int t) const { return t < head ? t : t < head + selected ? e.index[from + t - head] : tail + t - head - selected; }
 
 	// position is the position in row r of tile t, -1 for none.
 	__device__ int position(int t, int r) const {
@@ -75,13 +75,13 @@ __device__ inline Tiles tiles_of(const Plan& plan, const Entries& e, int lo, int
 	Tiles w;
 	int pages = last / PAGE + 1;
 	w.e = e;
-	w.blocks = plan.middle == MIDDLE_BLOCKS;
+	w.blocks = plan.selected == SELECTED_BLOCKS;
 	w.head = min_of(edges.head, pages);
 	w.tail = min_of(max_of(edges.tail, w.head), pages);
 	w.from = w.blocks ? lower_bound(e, w.head) : 0;
-	w.middle = w.blocks ? lower_bound(e, w.tail) - w.from : 0;
-	w.pages = w.head + w.middle + pages - w.tail;
-	w.all = w.pages + (plan.middle == MIDDLE_TOKENS ? (e.n + PAGE - 1) / PAGE : 0);
+	w.selected = w.blocks ? lower_bound(e, w.tail) - w.from : 0;
+	w.pages = w.head + w.selected + pages - w.tail;
+	w.all = w.pages + (plan.selected == SELECTED_TOKENS ? (e.n + PAGE - 1) / PAGE : 0);
 	return w;
 }
 
