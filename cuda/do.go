@@ -2,7 +2,25 @@
 
 package cuda
 
-import "github.com/gollm/gollm/device"
+import (
+	"fmt"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/device/fusion"
+)
+
+// ops queues operations, in order.
+type ops struct {
+	fusion.Window
+	d      *dev
+	making call
+
+	one   [3]device.Tensor // what a call gives as slices
+	alone [1]device.Call
+
+	rotation rotation // of inHeads
+	matched  matcher
+}
 
 // run queues a call that no pattern takes.
 func (o *ops) run(c device.Call) {
@@ -50,98 +68,18 @@ func (o *ops) run(c device.Call) {
 	}
 }
 
-// summarize brings what is kept of stored keys and queries up to date.
-func (o *ops) summarize(c *device.Summarize) {
-	switch c.Rule {
-	case device.SumBlocks:
-		o.sumBlocks(c)
-	case device.ProjectMeans:
-		o.projectMeans(c)
-	case device.ProjectRows:
-		o.projectRows(c)
-	case device.KeyBounds:
-		o.keyBounds(c.Dst, newest{c.KV, c.Rows})
-	case device.KeyChannels:
-		o.keyChannels(c.Dst, c.X, c.Channels, c.KV)
-	case device.KeySigns:
-		o.keySigns(c.Dst, c.X, c.Net, c.KV)
-	case device.KeyHashes:
-		o.keyHashes(c.Hash, c.KV)
-	case device.MeanRows:
-		o.meanRows(c.Dst, c.X, c.KV, c.Block)
-	case device.MeanKeys:
-		o.meanKeys(c.Dst, c.KV, c.Block)
-	case device.AttentionMass:
-		o.attentionMass(c.Dst, c.X, c.KV, c.Plan)
-	default:
-		device.Unknown("cuda", c)
-	}
-}
+// ceil is how many parts of size each n elements make.
+func ceil(n, each int) int { return (n + each - 1) / each }
 
-// scoreKeys makes numbers that say how much rows want of what is stored.
-func (o *ops) scoreKeys(c *device.Score) {
-	switch c.Rule {
-	case device.ExactScores:
-		o.exactScores(c.Dst, c.Q, c.KV, c.Plan, c.Region)
-	case device.BoundScores:
-		o.boundScores(c.Dst, c.Q, c.Keys, c.KV)
-	case device.ChannelScores:
-		o.channelScores(c.Dst, c.Q, c.Keys, c.Channels, c.KV, c.Plan)
-	case device.SignScores:
-		o.signScores(c.Dst, c.Q, c.Keys, c.Net, c.KV, c.Plan)
-	case device.SketchScores:
-		o.sketchScores(c)
-	case device.VerticalSlash:
-		o.verticalSlash(c)
-	case device.AnchorMax:
-		o.anchorMax(c.Dst, c.Q, c.KV, c.Plan)
-	case device.PooledAgreement:
-		o.pooledAgreement(c)
-	case device.GroupMax:
-		o.groupMax(c.Dst, c.Q, c.KV)
-	default:
-		device.Unknown("cuda", c)
+// inPieces calls f with numbers of items, in order, such that the scratch of as
+// many items of size bytes each fits into the workspace.
+func (o *ops) inPieces(op string, items, size int, f func(first, n int)) {
+	at := workspaceSize / size
+	if at == 0 {
+		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, size, workspaceSize))
+		return
 	}
-}
-
-// selectKeys lists what rows read.
-func (o *ops) selectKeys(c *device.Select) {
-	switch c.Rule {
-	case device.TopK:
-		o.topK(c.List, c.Scores, c.KV, c.K)
-	case device.TopP:
-		o.topP(c.List, c.Scores, c.KV, c.Mass)
-	case device.TopBlocks:
-		o.topBlocks(c)
-	case device.TopParts:
-		o.topParts(c)
-	case device.TopLines:
-		o.topLines(c)
-	case device.HeavyHitters:
-		o.heavyHitters(c)
-	case device.WithinMargin:
-		o.withinMargin(c)
-	case device.Collisions:
-		o.collisions(c.List, c.Hash, c.Q, c.KV, c.Plan)
-	case device.ExpandLines:
-		o.expandLines(c.List, c.Columns, c.Diagonals, c.KV, c.Rows)
-	case device.ExpandBlocks:
-		o.expandBlocks(c)
-	default:
-		device.Unknown("cuda", c)
-	}
-}
-
-// drawKeys draws what stands for more than is read.
-func (o *ops) drawKeys(c *device.Sample) {
-	switch c.Rule {
-	case device.ResidualSample:
-		o.residualSample(c.List, c.Q, c.KV, c.Plan, c.Residual)
-	case device.ValueSample:
-		o.valueSample(c.List, c.Q, c.KV, c.Plan, c.Draws)
-	case device.QueryFeatureSample:
-		o.queryFeatureSample(c.Dst, c.Q, c.KV, c.Features)
-	default:
-		device.Unknown("cuda", c)
+	for first := 0; first < items; first += at {
+		f(first, min(at, items-first))
 	}
 }

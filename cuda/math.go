@@ -2,26 +2,7 @@
 
 package cuda
 
-import (
-	"github.com/gollm/gollm/device"
-	"github.com/gollm/gollm/device/fusion"
-)
-
-// ops queues operations, in order.
-type ops struct {
-	fusion.Window
-	d      *dev
-	making call
-
-	one   [3]device.Tensor // what a call gives as slices
-	alone [1]device.Call
-
-	rotation rotation // of inHeads
-	matched  matcher
-}
-
-// ceil is how many parts of size each n elements make.
-func ceil(n, each int) int { return (n + each - 1) / each }
+import "github.com/gollm/gollm/device"
 
 // many bounds the blocks of a launch whose threads take more than one element.
 const many = 1 << 12

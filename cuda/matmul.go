@@ -16,6 +16,40 @@ func (o *ops) products(dst []device.Tensor, x device.Tensor, w []device.Tensor) 
 	return true
 }
 
+// few computes products of one row or some if there are kernels for them:
+// dst[i] = x·w[i]ᵀ, in one launch for each type among w. gate has one dst for two w.
+func (o *ops) few(dst []device.Tensor, x device.Tensor, n normWeights, w []device.Tensor, mode int) bool {
+	launch := o.launchSingle
+	if !o.suitsSingle(x, n, w) {
+		if !o.suitsSeveral(x, n, w) {
+			return false
+		}
+		launch = o.launchSeveral
+	}
+	if mode == gate && w[0].DType != w[1].DType {
+		return false
+	}
+	var done [16]bool
+	if len(w) > len(done) {
+		return false
+	}
+	for i := range w {
+		if done[i] {
+			continue
+		}
+		var of [3]int // the products of this launch
+		m := 0
+		for j := i; j < len(w) && m < len(of); j++ {
+			if !done[j] && w[j].DType == w[i].DType {
+				of[m], done[j] = j, true
+				m++
+			}
+		}
+		launch(dst, x, n, w, mode, of[:m])
+	}
+	return true
+}
+
 // gemvKernels are the kernels for a few rows of F32, and of the other types where those of
 // gemv.cu and skinny_gemm.cu have no room: by type, for 1, 2, 4 and 8 rows.
 var gemvKernels = map[device.DType][4]string{

@@ -8,43 +8,6 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// inPieces calls f with numbers of items, in order, such that the scratch of as
-// many items of size bytes each fits into the workspace.
-func (o *ops) inPieces(op string, items, size int, f func(first, n int)) {
-	at := workspaceSize / size
-	if at == 0 {
-		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, size, workspaceSize))
-		return
-	}
-	for first := 0; first < items; first += at {
-		f(first, min(at, items-first))
-	}
-}
-
-// residualSample lists what is fixed in the plan's middle and a sample of the rest.
-func (o *ops) residualSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, t device.Residual) {
-	const op = "ResidualSample"
-	rows, heads, sets := q.Dim(0), q.Dim(1), l.Index.Dim(1)
-	checkDim(op, q.Dim(2))
-	n := device.RowsPerSlot(op, rows, kv)
-	words := kv.Pages.Dim(1)
-	size := 16 + words*(3*8+device.PageLen*4*(3+heads/sets))
-	o.inPieces(op, rows*sets, size, func(first, items int) {
-		call := func(name string, parts, threads int) {
-			o.call(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
-				int(size, first, sets, l.Index.Dim(2), heads, t.Pilot.Count).float(t.Pilot.Share, t.Eps, t.Z).
-				bool(t.Values).bool(t.Finite).bool(t.Fresh).bool(t.Replace).bool(t.Listed).
-				draw(t.Draw, t.Requests).pages(kv, n).plan(p).
-				run(blocks{items, 1, parts}, threads)
-		}
-		call("residual_fixed", 1, 512)
-		if t.Pilot != (device.Amount{}) {
-			call("residual_scores", max(1, min(4*o.d.drv.multiprocessors()/items, parts(kv))), 256)
-		}
-		call("residual_sample", 1, 512)
-	})
-}
-
 // scoreChunk is the positions that a block scores, CHUNK of scores.cuh.
 const scoreChunk = 256
 

@@ -2,11 +2,21 @@
 
 package cuda
 
-import (
-	"fmt"
+import "github.com/gollm/gollm/device"
 
-	"github.com/gollm/gollm/device"
-)
+// keyBounds makes the bounds of the parts that hold the newest positions.
+func (o *ops) keyBounds(bounds device.Tensor, at newest) {
+	n := bounds.Dim(2)
+	o.call("key_bounds").tensor(bounds).int(n).pages(at.KV, at.N).
+		run(blocks{touched(at.N), at.KV.K.Dim(1), at.KV.Len.Dim(0)}, 256)
+}
+
+// checkLabel panics for labels that no kernel has room for.
+func checkLabel(op string, c device.Channels) {
+	if n := c.Index.Dim(1); n > maxDim {
+		device.Check(false, op, "labels of %d, want at most %d", n, maxDim)
+	}
+}
 
 // channels queues a kernel for the labels of x; scores may be absent.
 func (o *ops) channels(name string, labels, x device.Tensor, c device.Channels, scores device.Tensor, kv device.KV, p device.Plan, b blocks, threads int) {
@@ -18,24 +28,11 @@ func (o *ops) channels(name string, labels, x device.Tensor, c device.Channels, 
 		tensor(scores).int(width).pages(kv, device.RowsPerSlot(name, x.Dim(0), kv)).plan(p).run(b, threads)
 }
 
-// checkLabel panics for labels that no kernel has room for.
-func checkLabel(op string, c device.Channels) {
-	if n := c.Index.Dim(1); n > maxDim {
-		device.Check(false, op, "labels of %d, want at most %d", n, maxDim)
-	}
-}
-
 // keyChannels stores the labels of the call's keys at their positions.
 func (o *ops) keyChannels(labels, x device.Tensor, c device.Channels, kv device.KV) {
 	const op = "KeyChannels"
 	checkLabel(op, c)
 	o.channels("key_channels", labels, x, c, device.Tensor{}, kv, device.Plan{}, blocks{x.Dim(0), c.Index.Dim(0), 1}, 64)
-}
-
-// channelScores computes the products of labels over the middle of a plan.
-func (o *ops) channelScores(dst, q, labels device.Tensor, c device.Channels, kv device.KV, p device.Plan) {
-	checkLabel("ChannelScores", c)
-	o.channels("channel_scores", labels, q, c, dst, kv, p, blocks{q.Dim(0), q.Dim(1), parts(kv)}, 256)
 }
 
 // netRows is how many vectors a block of the kernel signs takes.
@@ -70,15 +67,19 @@ func (o *ops) keySigns(signs, x device.Tensor, n device.Net, kv device.KV) {
 	o.net(x, n, kv, func(c *call) *call { return c.tensor(signs) }, true)
 }
 
-// signScores compares signs over the middle of a plan.
-func (o *ops) signScores(dst, q, signs device.Tensor, n device.Net, kv device.KV, p device.Plan) {
-	const op = "SignScores"
-	rows, heads := q.Dim(0), q.Dim(1)
-	if need := 4 * rows * heads * n.Words(); need > workspaceSize {
-		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, need, workspaceSize))
-		return
-	}
-	o.net(q, n, kv, func(c *call) *call { return c.work(0) }, false)
-	o.call("sign_scores").tensor(dst).work(0).tensor(signs).int(heads, signs.Dim(1), dst.Dim(2), n.Words(), n.Bits()).
-		pages(kv, device.RowsPerSlot(op, rows, kv)).plan(p).run(blocks{rows, heads, parts(kv)}, 256)
+// hash gives a Hash of a cache with kvHeads heads.
+func (c *call) hash(h device.Hash, kvHeads int) *call {
+	return c.tensor(h.Planes).tensor(h.Codes).tensor(h.Norm).tensor(h.Center).tensor(h.Since).tensor(h.Done).
+		int(h.Planes.Dim(0), h.Tables, h.MinCollisions, h.Codes.Dim(1)/kvHeads, h.Norm.Dim(2)).
+		bool(h.Mean).bool(h.Queries).int(h.Sink, h.Recent)
+}
+
+// keyHashes makes the codes of positions that have none.
+func (o *ops) keyHashes(h device.Hash, kv device.KV) {
+	const op = "KeyHashes"
+	checkDim(op, kv.K.Dim(3))
+	heads, slots := kv.K.Dim(1), kv.Len.Dim(0)
+	o.call("hash_center").hash(h, heads).pages(kv, 1).run(blocks{heads, slots, 1}, 1024)
+	o.call("hash_codes").hash(h, heads).pages(kv, 1).run(blocks{heads, slots, parts(kv)}, 256)
+	o.call("hash_done").hash(h, heads).pages(kv, 1).run(blocks{slots, 1, 1}, 32)
 }
