@@ -8,92 +8,85 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// deliverySize is the bytes of a delivery in memory of the host: what is delivered, and
-// the code of a failure.
-const deliverySize = device.MaxAsyncBytes + 16
+// readSize is the bytes of a pending read in pinned host memory: the results, and the code of
+// the first failure.
+const readSize = device.MaxAsyncBytes + 16
 
-// delivery is a place in memory of the host that the device writes to.
+// pendingRead is a buffer in pinned host memory that the kernel copy_to_host writes.
 type pendingRead struct {
 	d    *dev
-	at   int  // in d.delivered
-	mark mark // when it is there
-	size int  // bytes
+	at   int   // offset in the pinned memory
+	done event // recorded behind the copy
+	size int   // bytes
 }
 
-// deliveries are the places, taken in turn.
+// pendingReads are the buffers, used round robin.
 type pendingReads struct {
 	memory hostMemory
 	all    [device.MaxPendingReads + 1]pendingRead // the last one is that of Sync
 	next   int
 }
 
-// openDeliveries takes the memory of the host.
-func (d *dev) openDeliveries() (err error) {
-	t := &d.reads
-	if t.memory, err = d.drv.allocHost(len(t.all) * deliverySize); err != nil {
+// openReads allocates them.
+func (d *dev) openReads() (err error) {
+	r := &d.reads
+	if r.memory, err = d.drv.allocHost(len(r.all) * readSize); err != nil {
 		return err
 	}
-	for i := range t.all {
-		t.all[i] = pendingRead{d: d, at: i * deliverySize}
-		if t.all[i].mark, err = d.drv.newMark(); err != nil {
+	for i := range r.all {
+		r.all[i] = pendingRead{d: d, at: i * readSize}
+		if r.all[i].done, err = d.drv.newEvent(); err != nil {
 			return err
 		}
-		d.marked = append(d.marked, t.all[i].mark)
+		d.readEvents = append(d.readEvents, r.all[i].done)
 	}
 	return nil
 }
 
-// Deliver queues copies to the host.
+// ReadAsync queues a copy of tensors to the host.
 func (d *dev) ReadAsync(src ...device.Tensor) device.PendingRead {
-	t := &d.reads
-	v := &t.all[t.next%device.MaxPendingReads]
-	t.next++
+	r := &d.reads
+	v := &r.all[r.next%device.MaxPendingReads]
+	r.next++
 	v.queue(src...)
 	return v
 }
 
-// queue queues copies of tensors, and of whether anything has failed.
+// queue queues a copy of tensors and of the failure code.
 func (v *pendingRead) queue(src ...device.Tensor) {
-	const op = "Deliver"
+	const op = "ReadAsync"
 	if len(src) > device.MaxAsyncTensors {
 		device.Check(false, op, "%d tensors, want %d at most", len(src), device.MaxAsyncTensors)
 	}
 	d := v.d
 	d.ops.Flush()
-	t := &d.reads
+	var all [device.MaxAsyncTensors]device.Tensor
+	copy(all[:], src)
 	v.size = 0
-	c := d.ops.call("copy_to_host").word(uint64(t.memory.device) + uint64(v.at))
-	for i := range device.MaxAsyncTensors {
-		if i < len(src) {
-			c.tensor(src[i])
-			v.size += src[i].Size()
-		} else {
-			c.word(0)
-		}
+	c := d.ops.launch("copy_to_host").word(uint64(d.reads.memory.device) + uint64(v.at))
+	for _, t := range all {
+		c.tensor(t)
+		v.size += t.Size()
 	}
 	if v.size > device.MaxAsyncBytes || v.size%4 != 0 {
-		device.Check(false, op, "%d bytes, want words and %d at most", v.size, device.MaxAsyncBytes)
+		device.Check(false, op, "%d bytes, want a multiple of 4 and %d at most", v.size, device.MaxAsyncBytes)
 	}
-	for i := range device.MaxAsyncTensors {
-		if i < len(src) {
-			c.int(src[i].Size() / 4)
-		} else {
-			c.int(0)
-		}
+	for _, t := range all {
+		c.int(t.Size() / 4)
 	}
 	c.failures().pdlEarly().run(blocks{1, 1, 1}, 32)
-	d.keep(d.drv.record(v.mark))
+	d.keep(d.drv.record(v.done))
 }
 
-// failed reports whether a kernel had failed when the copies were made.
+// failed reports whether a kernel had failed when the copy was made.
 func (v *pendingRead) failed() bool {
 	return binary.LittleEndian.Uint32(v.d.reads.memory.bytes[v.at+device.MaxAsyncBytes:]) != 0
 }
 
-// Wait waits for the copies.
+// Wait waits for the copy and returns the results in dst.
 func (v *pendingRead) Wait(dst ...[]byte) error {
 	d := v.d
-	d.keep(d.drv.wait(v.mark))
+	d.keep(d.drv.wait(v.done))
 	if d.err != nil || v.failed() {
 		if err := d.Sync(); err != nil {
 			return err
@@ -104,7 +97,7 @@ func (v *pendingRead) Wait(dst ...[]byte) error {
 		size += copy(b, bytes[size:v.size])
 	}
 	if size != v.size {
-		device.Check(false, "Deliver", "%d bytes are there, %d were asked for", v.size, size)
+		device.Check(false, "ReadAsync", "%d bytes were read, Wait takes %d", v.size, size)
 	}
 	return nil
 }

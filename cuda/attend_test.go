@@ -13,26 +13,26 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// flashBound is the error of attention in half precision, relative to the size of
-// its results: queries, scores' weights and values are of 11 bits.
+// flashBound is the error of attention with f16 operands, relative to the size of its results:
+// queries, softmax weights and values have 11 bits.
 const flashBound = 4e-3
 
-// flashPlans are what the kernel for many rows is tried with: n positions.
+// flashPlans are the plans that kernels are compared with, of n positions.
 func flashPlans(t *testing.T, d *dev, rng *rand.Rand, n, heads int) map[string]device.Plan {
-	list := func(most, heads, group int, weights bool) device.List {
+	list := func(limit, heads, group int, weights bool) device.List {
 		groups := n/group + 2
-		l := device.List{Index: alloc(t, d, device.I32, groups, heads, most), Count: alloc(t, d, device.I32, groups, heads), Weight: alloc(t, d, device.F32, groups, heads, most), Group: group}
+		l := device.List{Index: alloc(t, d, device.I32, groups, heads, limit), Count: alloc(t, d, device.I32, groups, heads), Weight: alloc(t, d, device.F32, groups, heads, limit), Group: group}
 		var index, count, weight []byte
 		for range groups * heads {
 			m := 0
-			for i := range most {
+			for i := range limit {
 				if rng.IntN(3) == 0 {
 					index = binary.LittleEndian.AppendUint32(index, uint32(i))
 					weight = binary.LittleEndian.AppendUint32(weight, math.Float32bits(0.5+rng.Float32()))
 					m++
 				}
 			}
-			for i := m; i < most; i++ {
+			for i := m; i < limit; i++ {
 				index, weight = binary.LittleEndian.AppendUint32(index, 0), binary.LittleEndian.AppendUint32(weight, 0)
 			}
 			count = binary.LittleEndian.AppendUint32(count, uint32(m))
@@ -54,15 +54,15 @@ func flashPlans(t *testing.T, d *dev, rng *rand.Rand, n, heads int) map[string]d
 		"blocks":  {Selected: device.Blocks, Sink: 4, Recent: 20, List: list(n/64, heads, 64, true)},
 		"shared":  {Selected: device.Blocks, Sink: 64, Recent: 20, List: list(n/64, 1, 64, false)},
 		"tokens":  {Selected: device.Tokens, Sink: 4, Recent: 20, List: list(n-64, heads, 128, true)},
-		"stripe":  {Selected: device.Tokens, Sink: 32, Recent: 20, Align: 128, List: list(n-64, heads, 128, false)},
+		"anchor":  {Selected: device.Tokens, Sink: 32, Recent: 20, Align: 128, List: list(n-64, heads, 128, false)},
 		"single":  {Selected: device.Tokens, Sink: 4, Recent: 20, List: list(n-64, heads, 64, false)},
 		"narrow":  {Selected: device.Tokens, Sink: 4, Recent: 20, Span: device.Span{Back: 150}, List: list(n-64, 1, 64, false)},
 		"nothing": {Selected: device.None},
 	}
 }
 
-// TestFlash holds the kernels for many rows against the one for every plan: heads of
-// a kv head in pairs, neighbouring rows in pairs, and one by one.
+// TestFlash compares FlashAttention with the kernel for any plan: two heads of a kv head per
+// block, two tiles of rows, and one.
 func TestFlash(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
@@ -74,18 +74,19 @@ func TestFlash(t *testing.T) {
 		d.Write(q, normal(rng, rows*heads*dim))
 		kv := filledCache(t, d, rng, n, heads/ratio, dim)
 		for name, p := range flashPlans(t, d, rng, n, heads) {
-			if !flashes(dim, kv, p) {
+			want := alloc(t, d, device.F32, rows, heads, dim)
+			c := device.Attend{Dst: want, Q: q, KV: kv, Plan: p}
+			if !suitsFlash(&c) {
 				t.Fatalf("plan %s does not suit the kernels", name)
 			}
-			want := alloc(t, d, device.F32, rows, heads, dim)
-			d.ops.attend(want, q, kv, p, rows)
-			for kind, flash := range map[string]func(dst, q device.Tensor, kv device.KV, p device.Plan){"any": d.ops.flashAny, "wide": d.ops.flashWide} {
-				if kind == "wide" && !d.drv.wide() {
+			d.ops.attend(&c)
+			for kind, flash := range map[string]func(*device.Attend){"mma": d.ops.flashMMA, "wgmma": d.ops.flashWGMMA} {
+				if kind == "wgmma" && !d.drv.hasWGMMA() {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/rows=%d/dim=%d/len=%d", name, kind, rows, dim, n), func(t *testing.T) {
 					got := alloc(t, d, device.F32, rows, heads, dim)
-					flash(got, q, kv, p)
+					flash(&device.Attend{Dst: got, Q: q, KV: kv, Plan: p})
 					compare(t, read(t, d, got), read(t, d, want), flashBound)
 				})
 			}
@@ -93,8 +94,8 @@ func TestFlash(t *testing.T) {
 	}
 }
 
-// TestDecodeEach holds the kernels for lists of heads that share no keys against the one
-// for every plan.
+// TestDecodeEach compares decode_each, for position lists of heads without GQA, with the kernel
+// for any plan.
 func TestDecodeEach(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
@@ -115,16 +116,16 @@ func TestDecodeEach(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/dim=%d/len=%d", name, dim, n), func(t *testing.T) {
 				want, got := alloc(t, d, device.F32, 1, heads, dim), alloc(t, d, device.F32, 1, heads, dim)
-				d.ops.attend(want, q, kv, p, 1)
-				d.ops.decodeEach(got, q, kv, p)
+				d.ops.attend(&device.Attend{Dst: want, Q: q, KV: kv, Plan: p})
+				d.ops.decodeEach(&device.Attend{Dst: got, Q: q, KV: kv, Plan: p})
 				compare(t, read(t, d, got), read(t, d, want), 1e-5)
 			})
 		}
 	}
 }
 
-// TestDecodeWhole: among so many heads that each has a block, lists that leave nothing
-// out have the bits of dense attention, and the others do not.
+// TestDecodeWhole: where heads without GQA fill the GPU, lists that leave nothing out have the
+// bits of dense attention, and the others do not.
 func TestDecodeWhole(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
@@ -155,9 +156,9 @@ func TestDecodeWhole(t *testing.T) {
 	}
 }
 
-// TestDecodeTogether holds blocks that merge their shares in shared memory against the
-// kernel for every plan.
-func TestDecodeTogether(t *testing.T) {
+// TestDecodeClusters compares split-K that is merged in distributed shared memory with the kernel
+// for any plan.
+func TestDecodeClusters(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
 	for _, s := range [][4]int{{64, 333, 2, 1}, {64, 400, 7, 1}, {128, 40, 4, 2}, {128, 1000, 8, 1}} {
@@ -170,8 +171,8 @@ func TestDecodeTogether(t *testing.T) {
 		for name, p := range flashPlans(t, d, rng, max(n, 70), heads) {
 			t.Run(fmt.Sprintf("%s/dim=%d/len=%d", name, dim, n), func(t *testing.T) {
 				want, got := alloc(t, d, device.F32, 1, heads, dim), alloc(t, d, device.F32, 1, heads, dim)
-				d.ops.attend(want, q, kv, p, 1)
-				if !d.ops.decode(got, q, kv, p) {
+				d.ops.attend(&device.Attend{Dst: want, Q: q, KV: kv, Plan: p})
+				if !d.ops.decode(&device.Attend{Dst: got, Q: q, KV: kv, Plan: p}) {
 					t.Fatal("this does not suit the kernel")
 				}
 				compare(t, read(t, d, got), read(t, d, want), 1e-5)
@@ -180,9 +181,9 @@ func TestDecodeTogether(t *testing.T) {
 	}
 }
 
-// TestDecodeNewest takes steps whose position a product stores that is launched right
-// before attention, which reads the others early. Where it stores nothing is a number.
-func TestDecodeNewest(t *testing.T) {
+// TestDecodePDL runs steps whose newest position is appended by the product launched in front of
+// attention, which reads the earlier ones before pdl_wait. Unwritten positions are NaN.
+func TestDecodePDL(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
 	const n, heads, kvHeads, dim, steps = 258, 4, 2, 128, 20
@@ -199,7 +200,7 @@ func TestDecodeNewest(t *testing.T) {
 	matrix := func(rows int) device.Tensor {
 		w := alloc(t, d, device.F16, rows, k)
 		d.Write(w, randomMatrix(rng, device.F16, rows, k))
-		w.Memory().(*memory).fixed = true
+		w.Memory().(*memory).constant = true
 		return w
 	}
 	w := []device.Tensor{matrix(heads * dim), matrix(kvHeads * dim), matrix(kvHeads * dim)}
@@ -210,17 +211,19 @@ func TestDecodeNewest(t *testing.T) {
 	kv.Short = true
 	scores, later := f(1, heads, kv.Pages.Dim(1)*device.PageLen), f(1, heads, kv.Pages.Dim(1)*device.PageLen)
 	for name, c := range map[string]struct {
-		right     func() bool // right behind the product
+		next      func() bool // launched right behind the product
 		after     func()
 		got, want device.Tensor // of every head
-		all       bool          // numbers of a head, not only those of positions
+		all       bool          // compare all elements of a head, not only those of positions
 	}{
 		"attention": {
-			func() bool { return d.ops.decode(got, q, kv, device.Plan{}) },
-			func() { d.ops.attend(want, q, kv, device.Plan{}, 1) }, got, want, true,
+			func() bool { return d.ops.decode(&device.Attend{Dst: got, Q: q, KV: kv}) },
+			func() { d.ops.attend(&device.Attend{Dst: want, Q: q, KV: kv}) }, got, want, true,
 		},
 		"scores": {
-			func() bool { return d.ops.scoreRows(scores, q, kv, device.Plan{}, device.Visible) },
+			func() bool {
+				return d.ops.scoreDecode(&device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Region: device.Visible})
+			},
 			func() {
 				device.Do(d.ops, device.Score{Rule: device.ExactScores, Dst: later, Q: q, KV: kv, Plan: device.Plan{}, Region: device.Visible})
 			}, scores, later, false,
@@ -228,8 +231,9 @@ func TestDecodeNewest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, err := d.Capture(func(device.Queue) {
-				d.ops.rotation = rotation{kv, pos, device.Rotation{Freqs: freqs, Scale: 1, Interleaved: true}}
-				if !d.ops.few(made, x, normWeights{W: norm, Eps: float32(k)}, w, inHeads) || !c.right() {
+				d.ops.matched.q = &device.Rope{Pos: pos, Rotation: device.Rotation{Freqs: freqs, Scale: 1, Interleaved: true}}
+				d.ops.matched.stored = &device.Append{KV: kv}
+				if !d.ops.skinny(made, x, fusedNorm{W: norm, Eps: float32(k)}, w, epilogueQKV) || !c.next() {
 					t.Error("a step does not suit the kernels for it")
 				}
 				c.after()
@@ -247,19 +251,18 @@ func TestDecodeNewest(t *testing.T) {
 				a, b := read(t, d, c.got), read(t, d, c.want)
 				width := len(a) / heads
 				for h := range heads {
-					there := width
+					valid := width
 					if !c.all {
-						there = at + 1
+						valid = at + 1
 					}
-					compare(t, a[h*width:][:there], b[h*width:][:there], 1e-5)
+					compare(t, a[h*width:][:valid], b[h*width:][:valid], 1e-5)
 				}
 			}
 		})
 	}
 }
 
-// filledCache is a cache of one slot with n positions in pages of any order;
-// what lies beyond them is not a number.
+// filledCache is a cache of one slot with n positions in shuffled pages; beyond them it is NaN.
 func filledCache(t *testing.T, d *dev, rng *rand.Rand, n, heads, dim int) device.KV {
 	t.Helper()
 	pages := (n + device.PageLen - 1) / device.PageLen

@@ -15,9 +15,9 @@ import (
 	"github.com/gollm/gollm/device/sampling"
 )
 
-// The speed of a decode step's parts, beside that of a copy on the device in the same
-// run. A figure is of calls in a graph, one after the other, over so much data that
-// no cache holds it.
+// Benchmarks of the parts of a decode step, with a device-to-device copy in the same run for
+// comparison. A figure is of calls in a graph, one after the other, over more data than the L2
+// cache holds.
 
 // benchBytes is the data that a benchmark goes through.
 const benchBytes = 2 << 30
@@ -43,7 +43,7 @@ func benchAlloc(b *testing.B, d *dev, dt device.DType, dims ...int) device.Tenso
 	return x
 }
 
-// measure is the seconds of a launch of step's calls.
+// measure is the seconds of a graph of step's calls, the best of five.
 func measure(b *testing.B, d *dev, step func()) float64 {
 	g, err := d.Capture(func(device.Queue) { step() })
 	if err != nil {
@@ -68,7 +68,7 @@ func measure(b *testing.B, d *dev, step func()) float64 {
 	return best
 }
 
-// copyRate is the bytes a second that a copy reads and writes.
+// copyRate is the bytes per second that a copy reads and writes.
 func copyRate(b *testing.B, d *dev) float64 {
 	rate := 0.0
 	free, err := d.Scope(func() error {
@@ -96,9 +96,9 @@ func copyRate(b *testing.B, d *dev) float64 {
 	return rate
 }
 
-// reportRate gives the rate of bytes in seconds, and beside it a copy's.
+// reportRate reports the rate of bytes in seconds, and a copy's.
 func reportRate(b *testing.B, bytes, seconds, copied float64) {
-	for b.Loop() { // what is measured was measured with the device's own repetition
+	for b.Loop() { // measured in a graph, with its own repetition
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(seconds*1e6, "us")
@@ -136,11 +136,11 @@ func addProduct(o device.Queue, y [2]device.Tensor, x, _, w device.Tensor, _ dev
 // benchTypes are the types that products of a decode step are measured with.
 var benchTypes = []device.DType{device.F16, device.BF16, device.Q8_0, device.Q4_0, device.Q4_K, device.Q5_K, device.Q6_K}
 
-// BenchmarkSingle is products of one row.
-func BenchmarkSingle(b *testing.B) { benchmarkProducts(b, 1) }
+// BenchmarkGEMV is products of one row.
+func BenchmarkGEMV(b *testing.B) { benchmarkProducts(b, 1) }
 
-// BenchmarkFew is products of a few rows.
-func BenchmarkFew(b *testing.B) { benchmarkProducts(b, 2, 4, 8, 16, 32) }
+// BenchmarkSkinnyGEMM is products of a decode batch.
+func BenchmarkSkinnyGEMM(b *testing.B) { benchmarkProducts(b, 2, 4, 8, 16, 32) }
 
 func benchmarkProducts(b *testing.B, rows ...int) {
 	d := openBench(b)
@@ -177,7 +177,7 @@ func benchmarkProducts(b *testing.B, rows ...int) {
 	}
 }
 
-// benchMatrices is copies of a random matrix, whose rows repeat.
+// benchMatrices is copies of a random matrix whose rows repeat.
 func benchMatrices(b *testing.B, d *dev, dt device.DType, n, k, copies int) []device.Tensor {
 	const some = 64
 	raw := randomMatrix(rand.New(rand.NewPCG(3, 4)), dt, some, k)
@@ -189,7 +189,7 @@ func benchMatrices(b *testing.B, d *dev, dt device.DType, n, k, copies int) []de
 			more := min(have, n-have)
 			device.Do(d.ops, device.Copy{Dst: w.Rows(have, have+more), Src: w.Rows(0, more)})
 		}
-		w.Memory().(*memory).fixed = true
+		w.Memory().(*memory).constant = true
 		all[i] = w
 	}
 	return all
@@ -248,7 +248,7 @@ func BenchmarkAttend(b *testing.B) {
 				}
 			})
 		}
-		list := func(middle device.Selection, count, of, heads int) func() device.Plan {
+		list := func(selected device.Selection, count, of, heads int) func() device.Plan {
 			return func() device.Plan {
 				l := device.List{Index: benchAlloc(b, d, device.I32, 1, heads, count), Count: benchAlloc(b, d, device.I32, 1, heads)}
 				var index, counts []int
@@ -260,7 +260,7 @@ func BenchmarkAttend(b *testing.B) {
 				}
 				d.Write(l.Index, words(index...))
 				d.Write(l.Count, words(counts...))
-				return device.Plan{Selected: middle, Recent: 1, List: l}
+				return device.Plan{Selected: selected, Recent: 1, List: l}
 			}
 		}
 		plan("dense", n, func() device.Plan { return device.Plan{} })
@@ -279,7 +279,7 @@ func words(v ...int) []byte {
 	return raw
 }
 
-// BenchmarkSample is the choice of a token among 128,256, bytes of logits.
+// BenchmarkSample samples a token of 128,256; bytes are the logits.
 func BenchmarkSample(b *testing.B) {
 	d := openBench(b)
 	copied := copyRate(b, d)

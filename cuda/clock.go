@@ -4,20 +4,20 @@ package cuda
 
 import "time"
 
-// mark sets a mark to the time at which all calls before it are done.
+// mark records event i of device.Mark behind the launches so far.
 func (d *dev) mark(i int) {
 	for len(d.marks) <= i {
-		m, err := d.drv.newMark()
+		e, err := d.drv.newEvent()
 		if err != nil {
 			d.keep(err)
 			return
 		}
-		d.marks = append(d.marks, m)
+		d.marks = append(d.marks, e)
 	}
 	d.keep(d.drv.record(d.marks[i]))
 }
 
-// Between is the time from one mark to another.
+// Between is the time from mark i to mark j.
 func (d *dev) Between(i, j int) (time.Duration, error) {
-	return d.drv.between(d.marks[i], d.marks[j])
+	return d.drv.elapsed(d.marks[i], d.marks[j])
 }

@@ -12,7 +12,7 @@ import (
 
 func init() { device.Register("cuda", Open) }
 
-// Open makes a device of GPU number c.Index.
+// Open opens GPU number c.Index.
 func Open(c device.Config) (device.Device, error) {
 	drv, err := openDriver(c.Index)
 	if err != nil {
@@ -25,13 +25,13 @@ func Open(c device.Config) (device.Device, error) {
 		d.workspace, err = d.newMemory(workspaceSize)
 	}
 	if err == nil {
-		d.counts, err = d.newMemory(4 * decodeCounts)
+		d.counters, err = d.newMemory(4 * maxCounters)
 	}
 	if err == nil {
-		d.halves, err = d.newMemory(halvesSize + librarySize)
+		d.operands, err = d.newMemory(operandsSize + librarySize)
 	}
 	if err == nil {
-		err = d.openDeliveries()
+		err = d.openReads()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: %w", err), d.Close())
@@ -39,43 +39,46 @@ func Open(c device.Config) (device.Device, error) {
 	return d, nil
 }
 
-// dev is the device: memory and order.
-type dev struct {
-	drv       *driver
-	ops       *ops
-	kernels   map[string]*kernel
-	mems      []*memory // everything that Close frees
-	failures  *memory   // the first failure of a kernel
-	workspace *memory
-	halves    *memory        // of products of many rows
-	counts    *memory        // zeros that kernels count finished blocks in, and leave as zeros
-	preparing sync.Once      // with the first weights
-	prepared  sync.WaitGroup // for products of them
-	marks     []mark
-	marked    []mark       // of deliveries
-	reads     pendingReads // to the host
-	hazards   hazards
+// maxCounters is the number of counters of finished blocks that a launch may use.
+const maxCounters = 1 << 16
 
-	// Of Until: see interrupt.go.
+// dev is the device: its memory and its stream.
+type dev struct {
+	drv        *driver
+	ops        *ops
+	kernels    map[string]*kernel // loaded so far
+	mems       []*memory          // that Close frees
+	failures   *memory            // a Failure of args.cuh
+	workspace  *memory            // scratch of the launches of a call
+	operands   *memory            // f16 operands of a GEMM, then cuBLASLt's workspace
+	counters   *memory            // of finished blocks; 0 between launches
+	preparing  sync.Once          // starts prepared, with the first weights
+	prepared   sync.WaitGroup     // loads cuBLASLt
+	marks      []event            // of device.Mark
+	reads      pendingReads
+	readEvents []event // of reads
+	hazards    hazards
+
+	// Of Until; see interrupt.go.
 	done      <-chan struct{}
 	launched  int
-	turns     [2]mark // of the launches before, in turn
-	turning   bool    // turns are there
+	fences    [2]event
+	hasFences bool
 	capturing bool
-	stored    bool  // positions besides the newest of a slot, since Write or Capture
-	err       error // the first failure of the driver since the last Sync
+
+	pastPending bool  // see ops.appends
+	err         error // the driver's first error since the last Sync
 }
 
-// Info is what the card is, what is free of its memory, and what suits it. Products of
-// 2048 rows fill every multiprocessor; passes of 8192 rows have few launches whose last
-// blocks leave multiprocessors idle, and a row of an 8B model takes 74 KB. A captured graph
-// is one launch.
+// Info describes the GPU, its free memory, and the batch sizes that suit it. Products of 2048
+// rows fill every multiprocessor. Prefill passes of 8192 rows leave multiprocessors idle at the
+// tail of few launches, and take 74 KB a row for an 8B model. A captured graph is one launch.
 func (d *dev) Info() device.Info {
 	info := device.Info{
 		Name: "cuda (" + d.drv.describe() + ")", Free: d.drv.available(),
 		ProductRows: 2048, PassRows: 8192, Replays: true,
 	}
-	if d.drv.looked() { // to look takes a while, and is not for who asks for a name
+	if d.drv.libraryLoaded() { // loading takes a while, which is too long for a name
 		info.Products = d.products()
 	}
 	if info.Free < 32<<30 {
@@ -84,22 +87,22 @@ func (d *dev) Info() device.Info {
 	return info
 }
 
-// Queue runs calls, in order.
+// Queue is the queue of the device's stream.
 func (d *dev) Queue() device.Queue { return d.ops }
 
-// Write queues a copy of src into dst.
+// Write queues a copy of src to dst.
 func (d *dev) Write(dst device.Tensor, src []byte) {
 	if dst.Size() != len(src) {
 		device.Check(false, "Write", "%v takes %d bytes, got %d", dst, dst.Size(), len(src))
 	}
 	d.ops.Flush()
 	if len(src) > 0 {
-		d.stored = false
+		d.pastPending = false
 		d.keep(d.drv.write(d.address(dst), src))
 	}
 }
 
-// Read waits for queued work and copies src into dst.
+// Read waits for the stream and copies src to dst.
 func (d *dev) Read(dst []byte, src device.Tensor) error {
 	if src.Size() != len(dst) {
 		device.Check(false, "Read", "%v takes %d bytes, got %d", src, src.Size(), len(dst))
@@ -111,10 +114,10 @@ func (d *dev) Read(dst []byte, src device.Tensor) error {
 	return d.err
 }
 
-// Sync waits, and reports the first failure since the last Sync.
+// Sync waits for the stream and reports the first failure since the last Sync.
 func (d *dev) Sync() error {
 	d.ops.Flush()
-	failed := d.done != nil // then what follows may not be launched
+	failed := d.done != nil // then the launch of the read below may be cancelled
 	if !failed {
 		last := &d.reads.all[device.MaxPendingReads]
 		last.queue()
@@ -132,25 +135,25 @@ func (d *dev) Sync() error {
 	return err
 }
 
-// keep remembers the first failure for Sync.
+// keep keeps the first error for Sync.
 func (d *dev) keep(err error) {
 	if err != nil && d.err == nil {
 		d.err = fmt.Errorf("cuda: %w", err)
 	}
 }
 
-// Close frees all memory of the device.
+// Close frees everything.
 func (d *dev) Close() error {
 	d.prepared.Wait()
 	err := d.freeAll(d.mems)
 	d.mems = nil
-	if d.turning {
-		d.marks = append(d.marks, d.turns[:]...)
+	if d.hasFences {
+		d.marks = append(d.marks, d.fences[:]...)
 	}
-	for _, m := range append(d.marks, d.marked...) {
-		err = errors.Join(err, d.drv.freeMark(m))
+	for _, e := range append(d.marks, d.readEvents...) {
+		err = errors.Join(err, d.drv.freeEvent(e))
 	}
-	d.marks, d.marked = nil, nil
+	d.marks, d.readEvents = nil, nil
 	err = errors.Join(err, d.drv.freeHost(d.reads.memory))
 	d.reads = pendingReads{}
 	if closing := d.drv.close(); closing != nil {
@@ -159,18 +162,18 @@ func (d *dev) Close() error {
 	return err
 }
 
-// Capture records the calls of step without running them.
+// Capture captures the launches of step in a graph, without running them.
 func (d *dev) Capture(step func(device.Queue)) (device.Graph, error) {
 	d.ops.Flush()
 	if err := d.drv.begin(); err != nil {
 		return nil, fmt.Errorf("cuda: Capture: %w", err)
 	}
-	d.capturing, d.stored = true, false
-	defer d.hazards.forget() // they have not run
+	d.capturing, d.pastPending = true, false
+	defer d.hazards.forget() // a graph may be launched behind anything
 	done := false
 	defer func() {
 		d.capturing = false
-		if !done { // step panics
+		if !done { // step panicked
 			d.ops.Drop()
 			if g, err := d.drv.end(); err == nil {
 				_ = g.close()
@@ -187,17 +190,17 @@ func (d *dev) Capture(step func(device.Queue)) (device.Graph, error) {
 	return &graph{d: d, g: g}, nil
 }
 
-// graph is captured calls.
+// graph is captured launches.
 type graph struct {
 	d *dev
 	g *driverGraph
 }
 
-// Launch queues the calls.
+// Launch queues the graph.
 func (g *graph) Launch() {
 	g.d.ops.Flush()
 	g.d.keep(g.g.launch())
 }
 
-// Close frees what the driver keeps of the calls.
+// Close frees the driver's graph.
 func (g *graph) Close() error { return g.g.close() }

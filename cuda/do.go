@@ -9,23 +9,19 @@ import (
 	"github.com/gollm/gollm/device/fusion"
 )
 
-// ops queues operations, in order.
+// ops is the device's queue: it turns calls into launches, in order.
 type ops struct {
 	fusion.Window
-	d      *dev
-	making call
-
-	one   [3]device.Tensor // what a call gives as slices
-	alone [1]device.Call
-
-	rotation rotation // of inHeads
-	matched  matcher
+	d         *dev
+	launching launch
+	single    [1]device.Call // that run computes
+	matched   matcher
 }
 
-// run queues a call that no pattern takes.
+// run queues a call that no pattern fuses.
 func (o *ops) run(c device.Call) {
-	o.alone[0] = c
-	o.d.hazards.begin(o.alone[:]...)
+	o.single[0] = c
+	o.d.hazards.begin(o.single[:]...)
 	defer o.d.hazards.end()
 	switch c := c.(type) {
 	case *device.Embed:
@@ -33,7 +29,7 @@ func (o *ops) run(c device.Call) {
 	case *device.Gather:
 		o.gather(c)
 	case *device.Copy:
-		o.copyAll(c)
+		o.copyTensor(c)
 	case *device.Add:
 		o.add(c)
 	case *device.RMSNorm:
@@ -51,35 +47,42 @@ func (o *ops) run(c device.Call) {
 	case *device.Summarize:
 		o.summarize(c)
 	case *device.Score:
-		o.scoreKeys(c)
-	case *device.Walk:
-		o.walk(c)
+		o.score(c)
 	case *device.Select:
-		o.selectKeys(c)
+		o.selectList(c)
 	case *device.ReuseSelection:
 		o.reuseSelection(c)
 	case *device.Sample:
-		o.drawKeys(c)
+		o.sample(c)
+	case *device.Walk:
+		o.walk(c)
 	case *device.Mark:
 		o.d.mark(c.I)
-	case *device.Discard: // memory stays
+	case *device.Discard: // the memory stays allocated
 	default:
 		device.Unknown("cuda", c)
 	}
 }
 
-// ceil is how many parts of size each n elements make.
-func ceil(n, each int) int { return (n + each - 1) / each }
-
-// inPieces calls f with numbers of items, in order, such that the scratch of as
-// many items of size bytes each fits into the workspace.
-func (o *ops) inPieces(op string, items, size int, f func(first, n int)) {
-	at := workspaceSize / size
-	if at == 0 {
+// fits reports whether size bytes of scratch fit in the workspace; if not, op fails.
+func (o *ops) fits(op string, size int) bool {
+	if size > workspaceSize {
 		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, size, workspaceSize))
+	}
+	return size <= workspaceSize
+}
+
+// inPieces calls f with consecutive ranges of items, such that size bytes of scratch for each
+// item of a range fit in the workspace.
+func (o *ops) inPieces(op string, items, size int, f func(first, n int)) {
+	if !o.fits(op, size) {
 		return
 	}
-	for first := 0; first < items; first += at {
-		f(first, min(at, items-first))
+	each := workspaceSize / size
+	for first := 0; first < items; first += each {
+		f(first, min(each, items-first))
 	}
 }
+
+// ceil is n / each, rounded up.
+func ceil(n, each int) int { return (n + each - 1) / each }

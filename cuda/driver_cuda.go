@@ -10,15 +10,15 @@ package cuda
 // shim.c
 int gollm_cuda_open(void);
 extern char gollm_cuda_why[512];
-int gollm_wide_map(uint64_t* words, uint64_t at, uint64_t rows, uint64_t width);
+int gollm_tensor_map(uint64_t* words, uint64_t at, uint64_t rows, uint64_t width);
 
-// What gorgonia.org/cu lacks: launches whose argument is one struct, stream
-// capture, graph launches, and the driver's own words for its errors. Each call
-// makes the context the thread's, because goroutines change threads.
+// What gorgonia.org/cu lacks: launches with one struct as argument, launch attributes, stream
+// capture, graph launches, and the driver's error texts. Each call sets the thread's current
+// context, because goroutines move between threads.
 
-static CUresult wide_map(CUcontext context, uint64_t* words, uint64_t at, uint64_t rows, uint64_t width) {
+static CUresult tensor_map(CUcontext context, uint64_t* words, uint64_t at, uint64_t rows, uint64_t width) {
 	CUresult r = cuCtxSetCurrent(context);
-	return r ? r : gollm_wide_map(words, at, rows, width);
+	return r ? r : gollm_tensor_map(words, at, rows, width);
 }
 
 static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, CUstream stream, uint64_t* words) {
@@ -27,15 +27,14 @@ static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, 
 	return r ? r : cuLaunchKernel(f, x, y, z, threads, 1, 1, shared, stream, arguments, 0);
 }
 
-// launch_ahead is launch of a kernel that may start before the one in front of it is
-// done, and of which blocks in z run together.
-static CUresult launch_ahead(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned together, CUstream stream, uint64_t* words) {
+// launch_pdl is a programmatic dependent launch, with thread-block clusters in z.
+static CUresult launch_pdl(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned cluster, CUstream stream, uint64_t* words) {
 	void* arguments[] = {words};
 	CUlaunchAttribute how[2] = {
 		{.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .value = {.programmaticStreamSerializationAllowed = 1}},
-		{.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value = {.clusterDim = {1, 1, together}}},
+		{.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value = {.clusterDim = {1, 1, cluster}}},
 	};
-	CUlaunchConfig config = {x, y, z, threads, 1, 1, shared, stream, how, together > 1 ? 2 : 1};
+	CUlaunchConfig config = {x, y, z, threads, 1, 1, shared, stream, how, cluster > 1 ? 2 : 1};
 	CUresult r = cuCtxSetCurrent(context);
 	return r ? r : cuLaunchKernelEx(&config, f, arguments, 0);
 }
@@ -59,7 +58,7 @@ static CUresult launch_graph(CUcontext context, CUgraphExec exec, CUstream strea
 	return r ? r : cuGraphLaunch(exec, stream);
 }
 
-// alloc_host takes memory of the host that the device writes to.
+// alloc_host allocates pinned host memory that is mapped on the device.
 static CUresult alloc_host(CUcontext context, size_t size, void** host, CUdeviceptr* device) {
 	CUresult r = cuCtxSetCurrent(context);
 	if (!r) r = cuMemHostAlloc(host, size, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
@@ -83,7 +82,7 @@ static CUresult allow_shared(CUcontext context, CUfunction f, int bytes) {
 	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
 }
 
-// record sets an event; captured, it is a node that sets it with each launch.
+// record records an event; in a capture, by a node of the graph.
 static CUresult record(CUcontext context, CUevent event, CUstream stream, int captured) {
 	CUresult r = cuCtxSetCurrent(context);
 	if (r) return r;
@@ -115,8 +114,8 @@ static CUresult elapsed(CUcontext context, float* ms, CUevent from, CUevent to) 
 	return r ? r : cuEventElapsedTime(ms, from, to);
 }
 
-// prefer_shared keeps as much shared memory on a multiprocessor as it has: blocks of
-// kernels that prefer another division of its memory cannot be there together.
+// prefer_shared sets a kernel's carveout to the maximum of shared memory: blocks of kernels with
+// different carveouts cannot be resident on a multiprocessor at the same time.
 static CUresult prefer_shared(CUcontext context, CUfunction f) {
 	CUresult r = cuCtxSetCurrent(context);
 	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
@@ -134,8 +133,8 @@ static const char* text_of(CUresult r) {
 
 #cgo noescape launch
 #cgo nocallback launch
-#cgo noescape launch_ahead
-#cgo nocallback launch_ahead
+#cgo noescape launch_pdl
+#cgo nocallback launch_pdl
 */
 import "C"
 
@@ -164,16 +163,16 @@ type driver struct {
 	minor   int
 	units   int // multiprocessors
 	library library
-	shared  int // bytes of shared memory that a block may ask for
-	ahead   bool
-	hasWide bool
+	shared  int // limit of a block's shared memory, in bytes
+	pdl     bool
+	wgmma   bool
 
-	preferred map[function]bool // kernels that are launched ahead
+	carveout map[function]bool // kernels that prefer shared memory
 
 	capturing bool
 }
 
-// cu's handles are structs of one pointer, which no method gives out.
+// cu's handles are structs of one unexported pointer.
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(cu.CUContext{})-unsafe.Sizeof(uintptr(0))]
 	_ = [1]struct{}{}[unsafe.Sizeof(cu.Function{})-unsafe.Sizeof(uintptr(0))]
@@ -183,7 +182,7 @@ func (d *driver) c() C.CUcontext           { return *(*C.CUcontext)(unsafe.Point
 func (d *driver) cStream() C.CUstream      { return C.CUstream(unsafe.Pointer(d.stream.C())) }
 func cFunction(f cu.Function) C.CUfunction { return *(*C.CUfunction)(unsafe.Pointer(&f)) }
 
-// start finds the driver once.
+// start loads the driver once.
 var start = sync.OnceValue(func() error {
 	switch code := C.gollm_cuda_open(); code {
 	case 0:
@@ -200,7 +199,7 @@ var start = sync.OnceValue(func() error {
 	}
 })
 
-// result is the driver's words for its error.
+// result is an error of the driver with its name and text.
 func result(r C.CUresult) error {
 	if r == C.CUDA_SUCCESS {
 		return nil
@@ -208,8 +207,8 @@ func result(r C.CUresult) error {
 	return fmt.Errorf("%s: %s", C.GoString(C.name_of(r)), C.GoString(C.text_of(r)))
 }
 
-// inWords is an error of cu in the driver's words: cu has none for newer codes.
-func inWords(err error) error {
+// driverError is result of cu's error: cu has no text for newer codes.
+func driverError(err error) error {
 	if v := reflect.ValueOf(err); v.Kind() == reflect.Int {
 		return result(C.CUresult(v.Int()))
 	}
@@ -219,8 +218,8 @@ func inWords(err error) error {
 // maxSharedPerBlockOptin is an attribute that gorgonia.org/cu has no name for.
 const maxSharedPerBlockOptin = cu.DeviceAttribute(C.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
 
-// aheadVersion is the first driver that captures launches ahead.
-const aheadVersion = 12030
+// pdlVersion is the first driver that captures programmatic dependent launches.
+const pdlVersion = 12030
 
 // minMajor is the oldest compute capability that the kernels are built for.
 const minMajor = 8
@@ -231,7 +230,7 @@ func openDriver(index int) (*driver, error) {
 	}
 	n, err := cu.NumDevices()
 	if err != nil {
-		return nil, inWords(err)
+		return nil, driverError(err)
 	}
 	if index < 0 || index >= n {
 		there := "there is one, cuda:0"
@@ -240,14 +239,14 @@ func openDriver(index int) (*driver, error) {
 		}
 		return nil, fmt.Errorf("no GPU %d: %s", index, there)
 	}
-	d := &driver{preferred: map[function]bool{}}
+	d := &driver{carveout: map[function]bool{}}
 	if err := d.open(index); err != nil {
-		return nil, fmt.Errorf("GPU %d: %w", index, inWords(err))
+		return nil, fmt.Errorf("GPU %d: %w", index, driverError(err))
 	}
 	return d, nil
 }
 
-// open makes the context and loads the kernels.
+// open makes the context and the stream, and loads the kernels.
 func (d *driver) open(index int) (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -268,7 +267,7 @@ func (d *driver) open(index int) (err error) {
 	if d.major < minMajor {
 		return fmt.Errorf("%s has compute capability %d.%d, want %d.0 or more", d.name, d.major, d.minor, minMajor)
 	}
-	d.ahead = d.major >= 9 && cu.Version() >= aheadVersion
+	d.pdl = d.major >= 9 && cu.Version() >= pdlVersion
 	if d.context, err = d.device.RetainPrimaryCtx(); err != nil {
 		return err
 	}
@@ -281,11 +280,11 @@ func (d *driver) open(index int) (err error) {
 		return err
 	}
 	if d.module, err = cu.LoadData(kernels.Image); err != nil {
-		return fmt.Errorf("the kernels do not load into driver %s: %w; a newer driver is needed, or a build with an older CUDA", version(), inWords(err))
+		return fmt.Errorf("the kernels do not load into driver %s: %w; a newer driver is needed, or a build with an older CUDA", version(), driverError(err))
 	}
 	if d.major == 9 && d.minor == 0 {
 		_, missing := d.find("wgmma_probe")
-		d.hasWide = missing == nil
+		d.wgmma = missing == nil
 	}
 	d.stream, err = cu.MakeStream(cu.NonBlocking)
 	return err
@@ -301,14 +300,14 @@ func (d *driver) describe() string {
 	return fmt.Sprintf("%s, compute capability %d.%d, %d multiprocessors, driver %s", d.name, d.major, d.minor, d.units, version())
 }
 
-// do calls functions of cu with the context.
+// do calls functions of cu in the context.
 func (d *driver) do(call func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cu.SetCurrentContext(d.context); err != nil {
-		return inWords(err)
+		return driverError(err)
 	}
-	return inWords(call())
+	return driverError(call())
 }
 
 func (d *driver) available() (free uint64) {
@@ -340,7 +339,7 @@ func (d *driver) free(at uintptr) error {
 	return d.do(func() error { return cu.MemFree(cu.DevicePtr(at)) })
 }
 
-// write stages src before it returns: src is memory that can be paged.
+// write returns when src, which is pageable memory, has been staged.
 func (d *driver) write(dst uintptr, src []byte) error {
 	return d.do(func() error {
 		return cu.MemcpyHtoDAsync(cu.DevicePtr(dst), unsafe.Pointer(&src[0]), int64(len(src)), d.stream)
@@ -362,10 +361,10 @@ func (d *driver) copy(dst, src uintptr, n int) error {
 	})
 }
 
-// hostMemory is memory of the host that the device writes to.
+// hostMemory is pinned host memory that is mapped on the device.
 type hostMemory struct {
 	bytes  []byte
-	device uintptr // its address there
+	device uintptr // device address
 }
 
 func (d *driver) allocHost(size int) (hostMemory, error) {
@@ -384,24 +383,23 @@ func (d *driver) freeHost(m hostMemory) error {
 	return result(C.free_host(d.c(), unsafe.Pointer(&m.bytes[0])))
 }
 
-// emulated says whether there is no GPU.
+// emulated reports whether kernels run on the CPU.
 const emulated = false
 
-// workspaceSize is the bytes of memory that ops pass results in from one of
-// their kernels to the next.
+// workspaceSize is the bytes of the workspace, for what the kernels of a call pass to each other.
 const workspaceSize = 64 << 20
 
-// halvesSize is the bytes of memory for both sides of a product of many rows in
-// half precision: 2048 activations and 14336 weights of an 8B model fit.
-const halvesSize = 192 << 20
+// operandsSize is the bytes for the f16 operands of a GEMM: 2048 rows of activations and the
+// 14336 of a matrix of an 8B model fit.
+const operandsSize = 192 << 20
 
-// librarySize is the bytes of memory that cuBLASLt may use besides.
+// librarySize is the bytes of cuBLASLt's workspace.
 const librarySize = 32 << 20
 
-// What Peaks measures with: bytes of a copy, and rows of a product.
+// What Roofline measures with: bytes of a copy, and rows of a square GEMM.
 const (
-	peakCopy    = 1 << 30
-	peakProduct = 8192
+	rooflineCopy = 1 << 30
+	rooflineGEMM = 8192
 )
 
 // function is a kernel.
@@ -418,49 +416,48 @@ func (d *driver) find(name string) (f function, err error) {
 	return f, nil
 }
 
-// staticShared is the bytes of shared memory that a kernel declares.
+// staticShared is the bytes of a kernel's static shared memory.
 func (d *driver) staticShared(f function) (int, error) {
 	var bytes C.int
 	err := result(C.static_shared(d.c(), cFunction(f), &bytes))
 	return int(bytes), err
 }
 
-// allowShared lets launches of a kernel ask for bytes of dynamic shared memory that with
-// what it declares are more than defaultShared.
+// allowShared raises the limit of a kernel's dynamic shared memory.
 func (d *driver) allowShared(f function, bytes int) error {
 	return result(C.allow_shared(d.c(), cFunction(f), C.int(bytes)))
 }
 
-func (d *driver) launch(f function, b blocks, threads, shared, together int, ahead bool, words []uint64) error {
-	if ahead && d.ahead {
-		if !d.preferred[f] {
+func (d *driver) launch(f function, b blocks, threads, shared, cluster int, pdl bool, words []uint64) error {
+	if pdl && d.pdl {
+		if !d.carveout[f] {
 			if err := result(C.prefer_shared(d.c(), cFunction(f))); err != nil {
 				return err
 			}
-			d.preferred[f] = true
+			d.carveout[f] = true
 		}
-		return result(C.launch_ahead(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared), C.uint(together),
+		return result(C.launch_pdl(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared), C.uint(cluster),
 			d.cStream(), (*C.uint64_t)(unsafe.SliceData(words))))
 	}
 	return result(C.launch(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),
 		d.cStream(), (*C.uint64_t)(unsafe.SliceData(words))))
 }
 
-// wideMap is a TensorMap of wgmma.cuh.
-func (d *driver) wideMap(at uintptr, rows, width int) (words [16]uint64, err error) {
-	err = result(C.wide_map(d.c(), (*C.uint64_t)(&words[0]), C.uint64_t(at), C.uint64_t(rows), C.uint64_t(width)))
+// tensorMap encodes a TMA descriptor, a TensorMap of wgmma.cuh.
+func (d *driver) tensorMap(at uintptr, rows, width int) (words [16]uint64, err error) {
+	err = result(C.tensor_map(d.c(), (*C.uint64_t)(&words[0]), C.uint64_t(at), C.uint64_t(rows), C.uint64_t(width)))
 	return words, err
 }
 
-// multiprocessors is how many the GPU has.
+// multiprocessors is the number of multiprocessors.
 func (d *driver) multiprocessors() int { return d.units }
 
-// sharedMemory is the bytes of shared memory that a block may have, static and dynamic.
+// sharedMemory is the limit of a block's shared memory in bytes, static and dynamic.
 func (d *driver) sharedMemory() int { return d.shared }
 
-// maxCluster is how many blocks can run together.
+// maxCluster is the maximum of blocks per thread-block cluster.
 func (d *driver) maxCluster() int {
-	if d.ahead {
+	if d.pdl {
 		return 8
 	}
 	return 1
@@ -483,28 +480,28 @@ func (d *driver) end() (*driverGraph, error) {
 	return &driverGraph{d, exec}, nil
 }
 
-// mark is an event.
-type mark = C.CUevent
+// event is a point on the stream.
+type event = C.CUevent
 
-func (d *driver) newMark() (m mark, err error) {
-	err = result(C.new_event(d.c(), &m))
-	return m, err
+func (d *driver) newEvent() (e event, err error) {
+	err = result(C.new_event(d.c(), &e))
+	return e, err
 }
 
-func (d *driver) freeMark(m mark) error { return result(C.free_event(d.c(), m)) }
+func (d *driver) freeEvent(e event) error { return result(C.free_event(d.c(), e)) }
 
-func (d *driver) record(m mark) error {
+func (d *driver) record(e event) error {
 	captured := C.int(0)
 	if d.capturing {
 		captured = 1
 	}
-	return result(C.record(d.c(), m, d.cStream(), captured))
+	return result(C.record(d.c(), e, d.cStream(), captured))
 }
 
-// wait waits for a mark that was set; one that never was is none to wait for.
-func (d *driver) wait(m mark) error { return result(C.wait_event(d.c(), m)) }
+// wait waits for an event; it returns at once for one that was never recorded.
+func (d *driver) wait(e event) error { return result(C.wait_event(d.c(), e)) }
 
-func (d *driver) between(from, to mark) (time.Duration, error) {
+func (d *driver) elapsed(from, to event) (time.Duration, error) {
 	var ms C.float
 	err := result(C.elapsed(d.c(), &ms, from, to))
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
@@ -517,7 +514,7 @@ func (d *driver) close() error {
 	})
 }
 
-// driverGraph is captured calls.
+// driverGraph is an instantiated graph.
 type driverGraph struct {
 	d    *driver
 	exec C.CUgraphExec

@@ -55,13 +55,13 @@ func withDriver(t *testing.T, part string, env ...string) string {
 	return string(out)
 }
 
-// TestDriverOnAnyThread: goroutines change threads, and no call takes it for granted
-// that its thread has the context.
+// TestDriverOnAnyThread: goroutines move between threads, and every call sets the context of its
+// thread.
 func TestDriverOnAnyThread(t *testing.T) {
 	if os.Getenv(childOf) == "" {
 		withDriver(t, "calls")
 		if start() != nil {
-			return // no GPU besides
+			return // no GPU
 		}
 	}
 	d, err := openDriver(0)
@@ -75,7 +75,7 @@ func TestDriverOnAnyThread(t *testing.T) {
 	var (
 		buffer  = make([]byte, 64)
 		host    hostMemory
-		a, b    mark
+		a, b    event
 		f       function
 		g       *driverGraph
 		capture = func() error {
@@ -90,8 +90,8 @@ func TestDriverOnAnyThread(t *testing.T) {
 		}
 		words = make([]uint64, 32)
 	)
-	clean := func(ahead bool) error { // a kernel that does nothing where there is nothing to copy
-		return d.launch(f, blocks{1, 1, 1}, 32, 32<<10, 1, ahead, words)
+	clean := func(pdl bool) error { // a kernel that copies nothing
+		return d.launch(f, blocks{1, 1, 1}, 32, 32<<10, 1, pdl, words)
 	}
 	calls := []struct {
 		methods string
@@ -113,20 +113,20 @@ func TestDriverOnAnyThread(t *testing.T) {
 		{"allowShared", func() error { return d.allowShared(f, 64<<10) }},
 		{"launch", func() error { return clean(false) }},
 		{"launch", func() error { return clean(true) }},
-		{"wideMap", func() error { _, err := d.wideMap(at, 64, 128); return err }},
-		{"newMark", func() (err error) { a, err = d.newMark(); return err }},
-		{"newMark", func() (err error) { b, err = d.newMark(); return err }},
+		{"tensorMap", func() error { _, err := d.tensorMap(at, 64, 128); return err }},
+		{"newEvent", func() (err error) { a, err = d.newEvent(); return err }},
+		{"newEvent", func() (err error) { b, err = d.newEvent(); return err }},
 		{"record", func() error { return d.record(a) }},
 		{"record", func() error { return d.record(b) }},
 		{"wait", func() error { return d.wait(b) }},
-		{"between", func() error { _, err := d.between(a, b); return err }},
+		{"elapsed", func() error { _, err := d.elapsed(a, b); return err }},
 		{"begin end", capture},
 		{"launch", func() error { return g.launch() }},
 		{"sync", d.sync},
 		{"close", func() error { return g.close() }},
 		{"prepare", func() error { d.prepare(); return nil }},
-		{"freeMark", func() error { return d.freeMark(a) }},
-		{"freeMark", func() error { return d.freeMark(b) }},
+		{"freeEvent", func() error { return d.freeEvent(a) }},
+		{"freeEvent", func() error { return d.freeEvent(b) }},
 		{"alloc", func() error { _, err := d.alloc(64); return err }},
 		{"free", func() error { return d.free(at) }},
 		{"close", d.close},
@@ -185,7 +185,7 @@ func methodsThatCall(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// TestOpenErrors: what a driver that fails makes of opening the device.
+// TestOpenErrors: what opening the device reports where the driver fails.
 func TestOpenErrors(t *testing.T) {
 	if os.Getenv(childOf) != "" {
 		index, _ := strconv.Atoi(os.Getenv("DEVICE_INDEX"))
@@ -220,14 +220,13 @@ func TestOpenErrors(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.env, got, c.want)
 		}
 		if held != "0" {
-			t.Errorf("%s: %s of contexts and memory are not given back", c.env, held)
+			t.Errorf("%s: %s contexts and allocations are not freed", c.env, held)
 		}
 	}
 }
 
-// TestSharedMemory: launches are allowed more shared memory where what the kernel declares
-// and what they ask for are more than 48 KB, and nowhere else, and a block that the GPU has
-// too little for is an error that says how little.
+// TestSharedMemory: the limit of a kernel's dynamic shared memory is raised where static and
+// dynamic exceed 48 KB, and nowhere else; more than the GPU has is an error with the numbers.
 func TestSharedMemory(t *testing.T) {
 	if os.Getenv(childOf) != "" {
 		opened, err := Open(device.Config{})
@@ -237,7 +236,7 @@ func TestSharedMemory(t *testing.T) {
 		d := opened.(*dev)
 		for _, shared := range strings.Fields(os.Getenv("DYNAMIC")) {
 			n, _ := strconv.Atoi(shared)
-			d.ops.call("softmax_states").runShared(blocks{1, 1, 1}, 256, n)
+			d.ops.launch("softmax_states").runShared(blocks{1, 1, 1}, 256, n)
 			if err := d.Sync(); err != nil {
 				fmt.Println(err)
 			}
@@ -247,7 +246,7 @@ func TestSharedMemory(t *testing.T) {
 	}
 	for _, c := range []struct{ static, dynamic, want string }{
 		{"0", "0 49152", ""},
-		{"8720", "40432 40000", ""}, // what the kernel softmax_states declares, and 48 KB together
+		{"8720", "40432 40000", ""}, // static of softmax_states, and 48 KB in all
 		{"8720", "40433 40433 0", "allowed: 40433"},
 		{"8720", "41216 61696 41216", "allowed: 41216,allowed: 61696"}, // heads of 128 and of 192
 		{"49152", "1", "allowed: 1"},
@@ -359,11 +358,11 @@ func addSizes(t *testing.T, sizes map[string]*[3][2]uint64, code *elf.File, colu
 	}
 }
 
-// TestWide: a build that lacks code for sm_90a does without its instructions.
-func TestWide(t *testing.T) {
+// TestWGMMA: without code for sm_90a, wgmma is not used.
+func TestWGMMA(t *testing.T) {
 	if os.Getenv(childOf) != "" {
 		d, err := openDriver(0)
-		fmt.Println(err == nil && d.wide())
+		fmt.Println(err == nil && d.hasWGMMA())
 		return
 	}
 	for env, want := range map[string]string{"DRIVER_MAJOR=9": "true", "DRIVER_MAJOR=8": "false", "DRIVER_LACKS=gollm_wgmma_probe": "false"} {
@@ -373,7 +372,7 @@ func TestWide(t *testing.T) {
 	}
 }
 
-// TestNoDriver: a file that is no library is named.
+// TestNoDriver: a driver library that does not load is named.
 func TestNoDriver(t *testing.T) {
 	if os.Getenv(childOf) != "" {
 		_, err := Open(device.Config{})

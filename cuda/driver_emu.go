@@ -13,61 +13,58 @@ import (
 	"github.com/gollm/gollm/cuda/kernels"
 )
 
-// driver is the emulator: memory of the process, and kernels that have run when
-// launch returns.
+// driver is the emulator: its memory is the process's, and launch returns when the kernel has run.
 type driver struct {
 	used  map[uintptr]int // bytes by address
-	taken uint64
-	calls *[]func() error // of the graph that is being captured, nil for none
-	seed  uint64          // of the order of threads; 0 is their own
+	taken uint64          // bytes in all
+	calls *[]func() error // of the graph that is being captured, or nil
+	seed  uint64          // of a random order of threads; 0: in their own order
 
 	card    Card
-	shared  int              // bytes of shared memory that a block may ask for
+	shared  int              // limit of a block's shared memory, in bytes
 	sizes   map[string]size  // by kernel
-	allowed map[function]int // bytes of dynamic shared memory, where that was asked for
+	allowed map[function]int // limits of dynamic shared memory that were raised
 }
 
 // Card is the GPU that the emulator stands for.
 type Card struct {
 	Major, Minor    int // compute capability
-	Shared          int // bytes of shared memory that a block may ask for
+	Shared          int // limit of a block's shared memory, in bytes
 	Multiprocessors int
 	Memory          uint64 // bytes
-	Idle            bool   // launches are looked at, and refused or not, and do nothing
-	// Launched, where it is set, is told of each launch, when it is made or captured.
+	Idle            bool   // launches are checked and not run
+	// Launched, unless it is nil, is told of each launch when it is made or captured.
 	Launched func(kernel string)
 }
 
-// emulatedCard has few multiprocessors, so that a block has several parts of small work.
+// emulatedCard has few multiprocessors, so that persistent blocks loop even over small work.
 var emulatedCard = Card{Major: 9, Shared: 227 << 10, Multiprocessors: 6, Memory: 8 << 30}
 
-// Emulate makes devices that are opened later stand for a GPU, until it is called without one.
+// Emulate makes devices that are opened later emulate a GPU; nil ends that.
 func Emulate(c *Card) { emulate.Store(c) }
 
 var emulate atomic.Pointer[Card]
 
-// Shuffle makes devices that are opened later run the threads and blocks of
-// every launch in a random order; 0 is their own order.
+// Shuffle makes devices that are opened later run the threads and blocks of every launch in a
+// random order; 0 ends that.
 func Shuffle(seed uint64) { shuffle.Store(seed) }
 
 var shuffle atomic.Uint64
 
-// emulated says whether there is no GPU.
+// emulated reports whether kernels run on the CPU.
 const emulated = true
 
-// workspaceSize is the bytes of memory that ops pass results in from one of their kernels
-// to the next, halvesSize those for both sides of a product of many rows in half precision:
-// little, so that small work is done in pieces, and where nothing is computed what a GPU
-// has. The device that was opened last decides.
-var workspaceSize, halvesSize int
+// workspaceSize and operandsSize are as on a GPU where launches are not run, and otherwise so
+// small that small work is cut into pieces. The device that was opened last decides.
+var workspaceSize, operandsSize int
 
-// librarySize is the bytes of memory of cuBLASLt, which is not emulated.
+// librarySize is the bytes of the workspace of cuBLASLt, which is not emulated.
 const librarySize = 0
 
-// What Peaks measures with: bytes of a copy, and rows of a product.
+// What Roofline measures with: bytes of a copy, and rows of a square GEMM.
 const (
-	peakCopy    = 16 << 20
-	peakProduct = 128
+	rooflineCopy = 16 << 20
+	rooflineGEMM = 128
 )
 
 // function is a kernel.
@@ -81,9 +78,9 @@ func openDriver(index int) (*driver, error) {
 	if c := emulate.Load(); c != nil {
 		card = *c
 	}
-	workspaceSize, halvesSize = 16<<20, 1<<20
+	workspaceSize, operandsSize = 16<<20, 1<<20
 	if card.Idle {
-		workspaceSize, halvesSize = 64<<20, 192<<20
+		workspaceSize, operandsSize = 64<<20, 192<<20
 	}
 	sizes, err := readSizes(card.Major, card.Minor)
 	return &driver{used: map[uintptr]int{}, seed: shuffle.Load(), card: card, shared: card.Shared, sizes: sizes, allowed: map[function]int{}}, err
@@ -91,10 +88,10 @@ func openDriver(index int) (*driver, error) {
 
 func (d *driver) describe() string { return "emulated on the CPU" }
 
-// multiprocessors is how many multiprocessors there are.
+// multiprocessors is the number of multiprocessors.
 func (d *driver) multiprocessors() int { return d.card.Multiprocessors }
 
-// sharedMemory is the bytes of shared memory that a block may have, static and dynamic.
+// sharedMemory is the limit of a block's shared memory in bytes, static and dynamic.
 func (d *driver) sharedMemory() int { return d.shared }
 
 func (d *driver) available() uint64 { return d.card.Memory - d.taken }
@@ -144,11 +141,11 @@ func (d *driver) find(name string) (function, error) {
 	return k, nil
 }
 
-// staticShared is the bytes of shared memory that a kernel declares.
+// staticShared is the bytes of a kernel's static shared memory.
 func (d *driver) staticShared(f function) (int, error) { return d.sizes[f.Name()].static, nil }
 
-func (d *driver) launch(f function, b blocks, threads, shared, together int, _ bool, words []uint64) error {
-	if err := d.refused(f, b, threads, shared, together); err != nil {
+func (d *driver) launch(f function, b blocks, threads, shared, cluster int, _ bool, words []uint64) error {
+	if err := d.refused(f, b, threads, shared, cluster); err != nil {
 		return err
 	}
 	if d.card.Launched != nil {
@@ -163,11 +160,11 @@ func (d *driver) launch(f function, b blocks, threads, shared, together int, _ b
 		if seed != 0 { // another order for each launch
 			d.seed = d.seed*6364136223846793005 + 1442695040888963407 | 1
 		}
-		return f.Launch([3]int{b.x, b.y, b.z}, threads, shared, d.sizes[f.Name()].static, together, seed, words)
+		return f.Launch([3]int{b.x, b.y, b.z}, threads, shared, d.sizes[f.Name()].static, cluster, seed, words)
 	})
 }
 
-// do runs a call, or keeps it for a graph.
+// do runs a function, or captures it.
 func (d *driver) do(call func() error) error {
 	if d.calls != nil {
 		*d.calls = append(*d.calls, call)
@@ -176,10 +173,10 @@ func (d *driver) do(call func() error) error {
 	return call()
 }
 
-// hostMemory is memory of the host that the device writes to.
+// hostMemory is host memory that the device writes to.
 type hostMemory struct {
 	bytes  []byte
-	device uintptr // its address there
+	device uintptr // device address
 }
 
 func (d *driver) allocHost(size int) (hostMemory, error) {
@@ -210,29 +207,29 @@ func (d *driver) end() (*driverGraph, error) {
 	return g, nil
 }
 
-// mark is a time.
-type mark = *time.Time
+// event is the time when it was recorded.
+type event = *time.Time
 
-func (d *driver) newMark() (mark, error) { return new(time.Time), nil }
+func (d *driver) newEvent() (event, error) { return new(time.Time), nil }
 
-func (d *driver) freeMark(mark) error { return nil }
+func (d *driver) freeEvent(event) error { return nil }
 
-func (d *driver) record(m mark) error {
+func (d *driver) record(e event) error {
 	return d.do(func() error {
-		*m = time.Now()
+		*e = time.Now()
 		return nil
 	})
 }
 
-func (d *driver) wait(mark) error { return nil }
+func (d *driver) wait(event) error { return nil }
 
-func (d *driver) between(from, to mark) (time.Duration, error) { return to.Sub(*from), nil }
+func (d *driver) elapsed(from, to event) (time.Duration, error) { return to.Sub(*from), nil }
 
 func (d *driver) close() error { return nil }
 
 func (d *driver) hasLibrary() bool { return false }
 
-func (d *driver) looked() bool { return true }
+func (d *driver) libraryLoaded() bool { return true }
 
 func (d *driver) prepare() {}
 
@@ -242,11 +239,11 @@ func (d *driver) multiply(uintptr, uintptr, uintptr, int, int, int, int, bool, u
 	return errors.New("cuBLASLt is not emulated")
 }
 
-func (d *driver) multiplyBrains(uintptr, uintptr, uintptr, int, uintptr) error {
+func (d *driver) multiplyBF16(uintptr, uintptr, uintptr, int, uintptr) error {
 	return errors.New("cuBLASLt is not emulated")
 }
 
-// maxCluster is how many blocks can run together.
+// maxCluster is the maximum of blocks per thread-block cluster.
 func (d *driver) maxCluster() int {
 	if d.card.Major >= 9 {
 		return portableCluster
@@ -254,18 +251,18 @@ func (d *driver) maxCluster() int {
 	return 1
 }
 
-// wide reports that there are the instructions of wgmma.cuh.
-func (d *driver) wide() bool { return d.card.Major == 9 }
+// hasWGMMA reports whether the GPU has wgmma.
+func (d *driver) hasWGMMA() bool { return d.card.Major == 9 }
 
-// wideMap is a TensorMap of emu/wide.h.
-func (d *driver) wideMap(at uintptr, rows, width int) (words [16]uint64, err error) {
+// tensorMap encodes a TensorMap of emu/wgmma.h.
+func (d *driver) tensorMap(at uintptr, rows, width int) (words [16]uint64, err error) {
 	if at%16 != 0 || 2*width%16 != 0 || rows < 1 || int64(rows) > 1<<32 {
-		return words, fmt.Errorf("%w: a tensor map of %d rows of %d halves at %#x", errValue, rows, width, at)
+		return words, fmt.Errorf("%w: a tensor map of %d rows of %d f16 at %#x", errValue, rows, width, at)
 	}
 	return [16]uint64{uint64(at), uint64(rows), uint64(width)}, nil
 }
 
-// driverGraph is captured calls.
+// driverGraph is captured functions.
 type driverGraph struct{ calls []func() error }
 
 func (g *driverGraph) launch() error {
@@ -279,11 +276,11 @@ func (g *driverGraph) launch() error {
 
 func (g *driverGraph) close() error { return nil }
 
-// pointer is an address of memory that Go did not allocate.
+// pointer is a pointer to memory that Go did not allocate.
 func pointer(at uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&at)) }
 
-// bytesAt is memory as a slice. Inlined, a copy of a constant size from it stops
-// the compiler of Go 1.26.8 with an internal error.
+// bytesAt is memory as a slice. If it is inlined, a copy of a constant size from it is an internal
+// error of the compiler of Go 1.26.8.
 //
 //go:noinline
 func bytesAt(at uintptr, n int) []byte { return unsafe.Slice((*byte)(pointer(at)), n) }

@@ -7,12 +7,11 @@ import (
 	"fmt"
 )
 
-// failureSize is the bytes of what a Failure of args.cuh has of a failure: a code
-// and three numbers. A count follows, of scores that were not numbers.
+// failureSize is the bytes of the first part of a Failure of args.cuh: a code and three numbers.
+// The count of NaN scores follows.
 const failureSize = 32
 
-// failureTexts are the words of the codes of args.cuh, of which the numbers are
-// the arguments.
+// failureTexts are the messages of the codes of args.cuh, formatted with the numbers.
 var failureTexts = map[uint32]string{
 	1:  "Embed: id %d of row %d, want less than %d",
 	2:  "Gather: row %d, want less than %d",
@@ -26,7 +25,7 @@ var failureTexts = map[uint32]string{
 	10: "position %d in scores of %d",
 }
 
-// failure is the first failure of a kernel since the last call.
+// failure reads and clears the first failure of a kernel since it was called last.
 func (d *dev) failure() (found, err error) {
 	var raw [failureSize]byte
 	if err := d.drv.read(raw[:], d.failures.at); err != nil {
@@ -45,11 +44,11 @@ func (d *dev) failure() (found, err error) {
 	if !ok {
 		return fmt.Errorf("failure %d", code), nil
 	}
-	// %[4]s takes what a text with fewer numbers leaves over.
+	// %.0[4]s uses up the arguments of a text with fewer numbers.
 	return fmt.Errorf(text+"%.0[4]s", number(1), number(2), number(3), ""), nil
 }
 
-// NaNScores waits and says how many scores that were not numbers the ops have met.
+// NaNScores waits and returns the number of NaN scores that selection has met.
 func (d *dev) NaNScores() (int64, error) {
 	d.ops.Flush()
 	var raw [8]byte

@@ -4,65 +4,66 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// flashRows is how many rows of a slot are computed in half precision.
+// flashRows is the least rows per slot for FlashAttention with f16 operands.
 const flashRows = 256
 
-// flashKernels are the kernels for many rows, by the length of a head: of all
-// GPUs, and of those with the instructions of wgmma.cuh one and two groups of warps.
-var flashKernels = map[int]struct{ any, one, wide string }{
+// flashKernels are its kernels by head dimension: mma for any GPU, and for compute capability
+// 9.0 wgmma with one and with two consumer warpgroups per block.
+var flashKernels = map[int]struct{ mma, wgmma1, wgmma2 string }{
 	64:  {"flash_64", "flash_wgmma_1wg_64", "flash_wgmma_64"},
 	128: {"flash_128", "flash_wgmma_1wg_128", "flash_wgmma_128"},
 }
 
-// flashes reports whether a call suits the kernels for many rows: they take
-// blocks of a page of rows, which must share a list.
-func flashes(dim int, kv device.KV, p device.Plan) bool {
-	_, ok := flashKernels[dim]
-	return ok && kv.K.DType == device.F16 && !p.Mixture && (!lists(p) || max(p.List.Group, 1)%device.PageLen == 0)
+// suitsFlash reports whether they take a call: a block has a page of rows, which must share a
+// list.
+func suitsFlash(c *device.Attend) bool {
+	_, ok := flashKernels[c.Q.Dim(2)]
+	return ok && c.KV.K.DType == device.F16 && !c.Plan.Mixture && (!hasList(c.Plan) || max(c.Plan.List.Group, 1)%device.PageLen == 0)
 }
 
-// lists reports whether a plan has a list.
-func lists(p device.Plan) bool { return p.Selected == device.Blocks || p.Selected == device.Tokens }
+// hasList reports whether a plan reads blocks or positions of a list.
+func hasList(p device.Plan) bool { return p.Selected == device.Blocks || p.Selected == device.Tokens }
 
-// flash queues the attention of the rows of one slot on tensor cores.
-func (o *ops) flash(dst, q device.Tensor, kv device.KV, p device.Plan) {
-	if o.d.drv.wide() {
-		o.flashWide(dst, q, kv, p)
+// flash attends with the rows of one slot on tensor cores.
+func (o *ops) flash(c *device.Attend) {
+	if o.d.drv.hasWGMMA() {
+		o.flashWGMMA(c)
 	} else {
-		o.flashAny(dst, q, kv, p)
+		o.flashMMA(c)
 	}
 }
 
-// flashAny is flash for all GPUs.
-func (o *ops) flashAny(dst, q device.Tensor, kv device.KV, p device.Plan) {
-	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
-	stage := 2*2*device.PageLen*(dim+8) + device.PageLen*(4+4) // Stage of flash.cu, of which there are two
-	o.call(flashKernels[dim].any).tensor(dst).tensor(q).int(heads).bool(false).pages(kv, rows).plan(p).
-		runShared(blocks{touched(rows), heads, 1}, 128, 2*stage)
+// flashMMA is flash by mma.sync.
+func (o *ops) flashMMA(c *device.Attend) {
+	rows, heads, dim := c.Q.Dim(0), c.Q.Dim(1), c.Q.Dim(2)
+	stage := 2*2*device.PageLen*(dim+8) + device.PageLen*(4+4) // of flash.cu, double-buffered
+	o.launch(flashKernels[dim].mma).tensor(c.Dst).tensor(c.Q).int(heads).bool(false).pages(c.KV, rows).plan(c.Plan).
+		runShared(blocks{tailBlocks(rows), heads, 1}, 128, 2*stage)
 }
 
-// flashWide is flash with the instructions of wgmma.cuh. Two groups of warps share
-// tiles where heads of a kv head or neighbouring rows share what they read.
-func (o *ops) flashWide(dst, q device.Tensor, kv device.KV, p device.Plan) {
-	heads, dim := q.Dim(1), q.Dim(2)
-	pairs := heads/kv.K.Dim(1)%2 == 0 && (!lists(p) || heads/p.List.Index.Dim(1)%2 == 0)
-	switch {
-	case pairs, !lists(p) || p.List.Group%(2*device.PageLen) == 0:
-		o.wide(flashKernels[dim].wide, dst, q, kv, p, pairs, 2)
-	default:
-		o.wide(flashKernels[dim].one, dst, q, kv, p, false, 1)
+// flashWGMMA is flash by wgmma. Two warpgroups share the tiles of K and V where two heads of a
+// kv head, or neighbouring tiles of rows, read the same positions.
+func (o *ops) flashWGMMA(c *device.Attend) {
+	heads, p := c.Q.Dim(1), c.Plan
+	byHeads := heads/c.KV.K.Dim(1)%2 == 0 && (!hasList(p) || heads/p.List.Index.Dim(1)%2 == 0)
+	names := flashKernels[c.Q.Dim(2)]
+	if byHeads || !hasList(p) || p.List.Group%(2*device.PageLen) == 0 {
+		o.wgmma(names.wgmma2, c, byHeads, 2)
+	} else {
+		o.wgmma(names.wgmma1, c, false, 1)
 	}
 }
 
-// wide queues a kernel of flash_wgmma.cu whose blocks have one or two groups of warps,
-// which take heads in pairs or neighbouring rows.
-func (o *ops) wide(name string, dst, q device.Tensor, kv device.KV, p device.Plan, pairs bool, groups int) {
-	rows, heads, dim := q.Dim(0), q.Dim(1), q.Dim(2)
-	at := blocks{(touched(rows) + 2*groups - 2) / groups, heads, 1}
-	if pairs {
-		at = blocks{touched(rows), heads / 2, 1}
+// wgmma launches a kernel of flash_wgmma.cu with one or two consumer warpgroups per block, which
+// take two heads, or neighbouring tiles of rows.
+func (o *ops) wgmma(name string, c *device.Attend, byHeads bool, warpgroups int) {
+	rows, heads, dim := c.Q.Dim(0), c.Q.Dim(1), c.Q.Dim(2)
+	grid := blocks{(tailBlocks(rows) + 2*warpgroups - 2) / warpgroups, heads, 1}
+	if byHeads {
+		grid = blocks{tailBlocks(rows), heads / 2, 1}
 	}
-	const ring, step = 3, 2 * device.PageLen // of flash_wgmma.cu: keys, values, marks and gates of steps
-	o.call(name).tensor(dst).tensor(q).int(heads).bool(pairs).pages(kv, rows).plan(p).matrix(kv.K).matrix(kv.V).
-		runShared(at, 128*(groups+1), ring*(2*2*step*dim+step*(4+4)+4*8)+256)
+	// Pipeline stages of K, V, masks, biases and barriers, and a BlockWork.
+	const stages, step, blockWork = 3, 2 * device.PageLen, 256
+	o.launch(name).tensor(c.Dst).tensor(c.Q).int(heads).bool(byHeads).pages(c.KV, rows).plan(c.Plan).matrix(c.KV.K).matrix(c.KV.V).
+		runShared(grid, 128*(warpgroups+1), stages*(2*2*step*dim+step*(4+4)+4*8)+blockWork)
 }

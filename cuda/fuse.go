@@ -7,369 +7,304 @@ import (
 	"github.com/gollm/gollm/device/fusion"
 )
 
-// The peephole table: sequences of calls that one kernel, or a few, compute in one trip
-// through memory. The longest come first. A sequence whose shapes do not suit a kernel is
-// left to the patterns below it, and at last to the calls one by one.
+// patterns is the peephole table: sequences of calls that fused kernels compute. The longest
+// come first. Where operands do not suit the kernels, run reports false, and the calls are left
+// to the patterns below, and in the end to ops.run one by one.
 func (o *ops) patterns() []fusion.Pattern {
-	pattern := func(name string, match, run func(*matcher) bool) fusion.Pattern {
+	pattern := func(name string, match func(*matcher) bool, run func() bool) fusion.Pattern {
 		return fusion.Pattern{Name: name,
 			Match: func(calls []device.Call) (int, bool) { return o.matched.match(calls, match) },
 			Run: func(calls []device.Call) bool {
 				o.d.hazards.begin(calls...)
 				defer o.d.hazards.end()
-				return run(&o.matched)
+				return run()
 			},
 		}
 	}
 	return []fusion.Pattern{
-		pattern("norm, q k v, rope, append", (*matcher).normHeads, o.fuseNormHeads),
-		pattern("norm, gate up, SwiGLU, down, add", (*matcher).feed, o.fuseFeed),
+		pattern("norm, q k v, rope, append", (*matcher).normQKV, o.fuseNormQKV),
+		pattern("norm, gate up, SwiGLU, down, add", (*matcher).feedForward, o.fuseFeedForward),
 		pattern("norm, gate up, SwiGLU", (*matcher).normSwiGLU, o.fuseNormSwiGLU),
 		pattern("norm, products", (*matcher).normProducts, o.fuseNormProducts),
-		pattern("product, add", (*matcher).addProduct, o.fuseAddProduct),
-		pattern("sketch, compare, walk, top blocks", (*matcher).walkNewest, o.fuseWalkNewest),
-		pattern("sketch, compare", (*matcher).sketchNewest, o.fuseSketchNewest),
+		pattern("product, add", (*matcher).productAdd, o.fuseProductAdd),
+		pattern("sketch, compare, walk, top blocks", (*matcher).sketchWalk, o.fuseSketchWalk),
+		pattern("sketch, compare", (*matcher).tailSketch, o.fuseSketch),
 		pattern("walk, top blocks", (*matcher).walkTop, o.fuseWalkTop),
 		pattern("sample values, attend", (*matcher).sampleAttend, o.fuseSampleAttend),
 		pattern("reuse selection, attend", (*matcher).reuseAttend, o.fuseReuseAttend),
-		pattern("rope, append", (*matcher).rotateAppend, o.fuseRotateAppend),
+		pattern("rope, append", (*matcher).ropeAppend, o.fuseRopeAppend),
 		{Name: "products", Match: fusion.Products, Run: o.fuseProducts},
 	}
 }
 
-// maxProducts is the most products of one x that are taken at once.
-const maxProducts = 16
-
-// matcher reads a sequence of calls and keeps their operands.
+// matcher reads a sequence of calls. What it keeps is valid until the pattern has run.
 type matcher struct {
 	calls []device.Call
 	at    int  // of calls
-	short bool // the calls end where the sequence wants one more
+	short bool // the calls end where the sequence goes on
 
-	x      device.Tensor // what is normalized, or multiplied
-	norm   normWeights
-	n      int
-	dst, w [maxProducts]device.Tensor // of n products
-
-	sum device.Tensor // what a product is added to, or attention is put
-
-	kv      device.KV
-	q, k, v device.Tensor
-	pos     device.Tensor
-	rope    device.Rotation
-
-	sketch newestSketch
-	pairs  device.Tensor
-	step   device.Walk
-	top    device.Select
-
-	drawn  device.Sample
-	reused device.ReuseSelection
+	norm    *device.RMSNorm
+	n       int                        // products of the norm
+	dst, w  [maxProducts]device.Tensor // of them
+	product *device.MatMul
+	sum     *device.Add
+	q, k    *device.Rope
+	stored  *device.Append
+	sketch  tailSketch
+	walk    *device.Walk
+	top     *device.Select
+	drawn   *device.Sample
+	reuse   *device.ReuseSelection
+	attend  *device.Attend
 }
 
-// match reports how many calls the sequence takes, and whether more of them decide.
+// match reports how many calls a sequence takes, and whether further calls decide.
 func (m *matcher) match(calls []device.Call, sequence func(*matcher) bool) (n int, more bool) {
-	m.calls, m.at, m.short, m.n = calls, 0, false, 0
+	m.calls, m.at, m.short = calls, 0, false
 	if sequence(m) {
 		return m.at, m.short
 	}
 	return 0, m.short
 }
 
-// next is the next call if it is of type T.
-func next[T any](m *matcher) (*T, bool) {
+// take takes the next call if it has the type of c.
+func take[C device.Call](m *matcher, c *C) (ok bool) {
 	if m.at == len(m.calls) {
 		m.short = true
-		return nil, false
+		return false
 	}
-	c, ok := any(m.calls[m.at]).(*T)
-	if ok {
+	if *c, ok = m.calls[m.at].(C); ok {
 		m.at++
 	}
-	return c, ok
+	return ok
 }
 
-// summary is the next call if it is a summary by a rule.
-func summary(m *matcher, rule device.SummaryRule) (*device.Summarize, bool) {
-	c, ok := next[device.Summarize](m)
-	if ok && c.Rule != rule {
-		m.at--
-		ok = false
-	}
-	return c, ok
+// back puts the last call back, which belongs to no sequence.
+func (m *matcher) back() bool {
+	m.at--
+	return false
 }
 
-// discard takes the end of a tensor's life.
+// summary takes the next call if it is a summary by a rule.
+func (m *matcher) summary(c **device.Summarize, rule device.SummaryRule) bool {
+	return take(m, c) && ((*c).Rule == rule || m.back())
+}
+
+// discard takes the end of the life of a tensor, which nobody else reads then.
 func (m *matcher) discard(t device.Tensor) bool {
-	d, ok := next[device.Discard](m)
-	return ok && d.T == t
+	var d *device.Discard
+	return take(m, &d) && d.T == t
 }
 
-// normProducts is RMSNorm, then products of what it made, which nobody else reads.
+// normProducts is RMSNorm and products of its result.
 func (m *matcher) normProducts() bool {
-	c, ok := next[device.RMSNorm](m)
-	if !ok {
+	if !take(m, &m.norm) {
 		return false
 	}
-	m.x, m.norm = c.X, normWeights{c.W, c.Eps}
-	for m.n < maxProducts {
-		p, ok := next[device.MatMul](m)
-		if !ok {
-			break
-		}
-		if p.X != c.Dst {
+	var p *device.MatMul
+	for m.n = 0; m.n < maxProducts && take(m, &p); m.n++ {
+		if p.X != m.norm.Dst || !m.independent(p) {
 			return false
 		}
-		if m.dst[m.n], m.w[m.n] = p.Dst, p.W; !m.apart(c.Dst) {
-			return false
-		}
-		m.n++
+		m.dst[m.n], m.w[m.n] = p.Dst, p.W
 	}
-	return m.n > 0 && m.discard(c.Dst)
+	return m.n > 0 && m.discard(m.norm.Dst)
 }
 
-// apart reports whether the newest product, whose matrix is not the rows themselves, may
-// be computed at the same time as those before it, of x.
-func (m *matcher) apart(rows device.Tensor) bool {
-	dst, w := m.dst[m.n], m.w[m.n]
-	for _, before := range m.dst[:m.n] {
-		if before.Overlaps(dst) || before.Overlaps(w) {
-			return false
-		}
-	}
-	return !(w.Overlaps(rows) || dst.Overlaps(m.x) || dst.Overlaps(m.norm.W))
+// independent reports whether a product may run at the same time as the norm and the products
+// before it.
+func (m *matcher) independent(p *device.MatMul) bool {
+	return !overlap(p.Dst, m.dst[:m.n]...) && !overlap(p.W, m.dst[:m.n]...) &&
+		!overlap(p.W, m.norm.Dst) && !overlap(p.Dst, m.norm.X, m.norm.W)
 }
 
-// normSwiGLU is normProducts of two matrices, and the gating of one by the other.
+// overlap reports whether t shares memory with any of the others.
+func overlap(t device.Tensor, others ...device.Tensor) bool {
+	for _, o := range others {
+		if t.Overlaps(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// normSwiGLU is normProducts of gate and up, and SwiGLU.
 func (m *matcher) normSwiGLU() bool {
-	if !m.normProducts() || m.n != 2 {
-		return false
-	}
-	c, ok := next[device.SwiGLU](m)
-	return ok && c.Dst == m.dst[0] && c.Gate == m.dst[0] && c.Up == m.dst[1] && m.discard(m.dst[1])
+	var c *device.SwiGLU
+	return m.normProducts() && m.n == 2 &&
+		take(m, &c) && c.Dst == m.dst[0] && c.Gate == m.dst[0] && c.Up == m.dst[1] &&
+		m.discard(m.dst[1])
 }
 
-// feed is the whole feed-forward half of a layer.
-func (m *matcher) feed() bool {
-	if !m.normSwiGLU() {
-		return false
-	}
-	p, ok := next[device.MatMul](m)
-	if !ok || p.X != m.dst[0] || p.W.Overlaps(p.X) || p.W.Overlaps(m.x) {
-		return false
-	}
-	a, ok := next[device.Add](m)
-	if !ok || a.X != p.Dst || a.Dst != m.x {
-		return false
-	}
-	m.w[2] = p.W
-	return m.discard(p.Dst) && m.discard(m.dst[0])
+// feedForward is normSwiGLU, the down projection, and the residual add.
+func (m *matcher) feedForward() bool {
+	return m.normSwiGLU() &&
+		take(m, &m.product) && m.product.X == m.dst[0] && !overlap(m.product.W, m.product.X, m.norm.X) &&
+		take(m, &m.sum) && m.sum.X == m.product.Dst && m.sum.Dst == m.norm.X &&
+		m.discard(m.product.Dst) && m.discard(m.dst[0])
 }
 
-// addProduct is a product that is added to a tensor, and read by nobody else.
-func (m *matcher) addProduct() bool {
-	p, ok := next[device.MatMul](m)
-	if !ok {
-		return false
-	}
-	a, ok := next[device.Add](m)
-	if !ok || a.X != p.Dst || a.Dst.Overlaps(p.X) || a.Dst.Overlaps(p.W) {
-		return false
-	}
-	m.x, m.w[0], m.sum = p.X, p.W, a.Dst
-	return m.discard(p.Dst)
+// productAdd is a product that is added to a tensor.
+func (m *matcher) productAdd() bool {
+	return take(m, &m.product) &&
+		take(m, &m.sum) && m.sum.X == m.product.Dst && !overlap(m.sum.Dst, m.product.X, m.product.W) &&
+		m.discard(m.product.Dst)
 }
 
-// rotateAppend rotates queries and keys, and stores the keys with their values.
-func (m *matcher) rotateAppend() bool {
-	q, ok := next[device.Rope](m)
-	if !ok {
-		return false
-	}
-	k, ok := next[device.Rope](m)
-	if !ok || k.Pos != q.Pos || k.Rotation != q.Rotation {
-		return false
-	}
-	c, ok := next[device.Append](m)
-	if !ok || c.K != k.X || q.X.Dim(2) != k.X.Dim(2) {
-		return false
-	}
-	if q.X.Overlaps(c.K) || q.X.Overlaps(c.V) || c.K.Overlaps(c.V) {
-		return false
-	}
-	m.q, m.k, m.v, m.pos, m.rope, m.kv = q.X, c.K, c.V, q.Pos, q.Rotation, c.KV
-	return true
+// ropeAppend is RoPE of q and k, and the append of k and v.
+func (m *matcher) ropeAppend() bool {
+	return take(m, &m.q) &&
+		take(m, &m.k) && m.k.Pos == m.q.Pos && m.k.Rotation == m.q.Rotation &&
+		take(m, &m.stored) && m.stored.K == m.k.X && m.q.X.Dim(2) == m.k.X.Dim(2) &&
+		!overlap(m.q.X, m.stored.K, m.stored.V) && !overlap(m.stored.K, m.stored.V)
 }
 
-// normHeads is normProducts of queries, keys and values, and then rotateAppend.
-func (m *matcher) normHeads() bool {
-	if !m.normProducts() || m.n != 3 || !m.rotateAppend() {
-		return false
-	}
-	return same(m.q, m.dst[0]) && same(m.k, m.dst[1]) && same(m.v, m.dst[2])
+// normQKV is normProducts of q, k and v, and ropeAppend.
+func (m *matcher) normQKV() bool {
+	return m.normProducts() && m.n == 3 && m.ropeAppend() &&
+		sameElements(m.q.X, m.dst[0]) && sameElements(m.k.X, m.dst[1]) && sameElements(m.stored.V, m.dst[2])
 }
 
-// sketchNewest adds the row of each slot to the sums of its block, of keys and of queries,
-// sketches the mean key and the row's query, and compares it with the blocks before; the
-// sketch of the mean query may follow.
-func (m *matcher) sketchNewest() bool {
-	k, ok := summary(m, device.SumBlocks)
-	if !ok || k.X.Dim(0) != k.KV.Len.Dim(0) {
-		return false
-	}
-	q, ok := summary(m, device.SumBlocks)
-	if !ok || q.KV != k.KV || q.Dst.Dim(1) != 1 || q.Dst.Overlaps(k.Dst) {
-		return false
-	}
-	means, ok := summary(m, device.ProjectMeans)
-	if !ok || means.X != k.Dst || means.KV != k.KV || means.Rows != 1 {
-		return false
-	}
-	row, ok := summary(m, device.ProjectRows)
-	if !ok || row.X != q.X || row.Basis != means.Basis || row.KV != k.KV || row.Dst.Overlaps(means.Dst) {
-		return false
-	}
-	c, ok := next[device.Score](m)
-	if !ok || c.Rule != device.SketchScores || c.Q != row.Dst || c.Keys != means.Dst || c.KV != k.KV || c.Rows != 1 || c.Dst.Rank() != 2 {
-		return false
-	}
-	m.sketch = newestSketch{q: q.X, k: k.X, keys: k.Dst, queries: q.Dst, keySketch: means.Dst, querySketch: row.Dst, basis: means.Basis, compare: c.Product, row: true}
-	m.kv, m.pairs = k.KV, c.Dst
-	if !m.sketch.suits() {
-		return false
-	}
-	if mean, ok := summary(m, device.ProjectMeans); ok {
-		if mean.Dst == row.Dst && mean.X == q.Dst && mean.Basis == means.Basis && mean.KV == k.KV && mean.Rows == 1 {
-			m.sketch.row = false
-		} else {
-			m.at--
-		}
-	}
-	return true
-}
-
-// walkTop is a step of a walk, and the blocks with the largest elements of its rows.
-func (m *matcher) walkTop() bool {
-	w, ok := next[device.Walk](m)
-	if !ok {
-		return false
-	}
-	t, ok := next[device.Select](m)
-	if !ok || t.Rule != device.TopBlocks || t.Scores != w.Dst || t.KV != w.KV || t.Rows != w.Rows {
-		return false
-	}
-	m.step, m.top = *w, *t
-	return true
-}
-
-// walkNewest is sketchNewest, and then walkTop for the same rows.
-func (m *matcher) walkNewest() bool {
-	return m.sketchNewest() && m.walkTop() && m.step.Pairs == m.pairs && m.step.KV == m.kv
-}
-
-// sampleAttend draws values and attends to them; nobody reads what was drawn.
-func (m *matcher) sampleAttend() bool {
-	s, ok := next[device.Sample](m)
-	if !ok || s.Rule != device.ValueSample {
-		return false
-	}
-	a, ok := next[device.Attend](m)
-	want := device.Plan{Span: s.Plan.Span, Selected: device.Tokens, List: s.List, Mixture: true}
-	if !ok || a.KV != s.KV || a.Plan != want || a.Dst.Overlaps(s.Q) {
-		return false
-	}
-	m.drawn, m.sum = *s, a.Dst
-	d, ok := next[device.Discard](m)
-	return ok && d.List == s.List
-}
-
-// reuseAttend chooses again or anew and attends to the choice; nobody reads the positions.
-func (m *matcher) reuseAttend() bool {
-	c, ok := next[device.ReuseSelection](m)
-	if !ok {
-		return false
-	}
-	a, ok := next[device.Attend](m)
-	if !ok || a.Q != c.Q || a.KV != c.KV || c.Plan.List != c.List || c.Plan.Selected != device.Tokens || a.Plan != c.Plan || a.Dst.Overlaps(c.Q) || a.Dst.Overlaps(c.Compared) {
-		return false
-	}
-	m.reused, m.sum = *c, a.Dst
-	d, ok := next[device.Discard](m)
-	return ok && (d.List.Index == c.List.Index || d.T == c.List.Index)
-}
-
-// same reports whether tensors are the same elements, whatever their dimensions.
-func same(a, b device.Tensor) bool {
+// sameElements reports whether tensors are the same elements in whatever dimensions.
+func sameElements(a, b device.Tensor) bool {
 	return a.Memory() == b.Memory() && a.Offset() == b.Offset() && a.DType == b.DType && a.Len() == b.Len()
 }
 
-// fuseNormProducts computes dst[i] = norm(x)·w[i]ᵀ of a few rows, or of many.
-func (o *ops) fuseNormProducts(m *matcher) bool {
-	return o.few(m.dst[:m.n], m.x, m.norm, m.w[:m.n], store) || o.manyNormed(m.dst[:m.n], m.x, m.norm, m.w[:m.n])
+// tailSketch is the sketches of the newest row of each slot and their block scores: see the type
+// tailSketch. The sketch of the mean query may follow.
+func (m *matcher) tailSketch() bool {
+	var kSum, qSum, kMean, row, qMean *device.Summarize
+	var c *device.Score
+	ok := m.summary(&kSum, device.SumBlocks) && kSum.X.Dim(0) == kSum.KV.Len.Dim(0) &&
+		m.summary(&qSum, device.SumBlocks) && qSum.KV == kSum.KV && qSum.Dst.Dim(1) == 1 && !overlap(qSum.Dst, kSum.Dst) &&
+		m.summary(&kMean, device.ProjectMeans) && kMean.X == kSum.Dst && kMean.KV == kSum.KV && kMean.Rows == 1 &&
+		m.summary(&row, device.ProjectRows) && row.X == qSum.X && row.Basis == kMean.Basis && row.KV == kSum.KV && !overlap(row.Dst, kMean.Dst) &&
+		take(m, &c) && c.Rule == device.SketchScores && c.Q == row.Dst && c.Keys == kMean.Dst && c.KV == kSum.KV && c.Rows == 1 && c.Dst.Rank() == 2
+	if !ok {
+		return false
+	}
+	m.sketch = tailSketch{
+		q: qSum.X, k: kSum.X, qSums: qSum.Dst, kSums: kSum.Dst, qSketch: row.Dst, kSketch: kMean.Dst,
+		basis: kMean.Basis, scores: c.Dst, product: c.Product, kv: kSum.KV,
+	}
+	if !m.sketch.suits() {
+		return false
+	}
+	mean := m.summary(&qMean, device.ProjectMeans) &&
+		(qMean.Dst == row.Dst && qMean.X == qSum.Dst && qMean.Basis == kMean.Basis && qMean.KV == kSum.KV && qMean.Rows == 1 || m.back())
+	m.sketch.token = !mean
+	return true
 }
 
-// fuseNormSwiGLU computes silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ) of a few rows.
-func (o *ops) fuseNormSwiGLU(m *matcher) bool {
-	return o.few(m.dst[:1], m.x, m.norm, m.w[:2], gate)
+// walkTop is a step of a walk, and the selection of blocks by its rows.
+func (m *matcher) walkTop() bool {
+	return take(m, &m.walk) &&
+		take(m, &m.top) && m.top.Rule == device.TopBlocks && m.top.Scores == m.walk.Dst && m.top.KV == m.walk.KV && m.top.Rows == m.walk.Rows
 }
 
-// fuseFeed computes the feed-forward half of a layer of many rows.
-func (o *ops) fuseFeed(m *matcher) bool { return o.feed(m.x, m.norm, m.w[:3], m.dst[:2]) }
-
-// fuseAddProduct computes sum += x·wᵀ of a few rows, or of many.
-func (o *ops) fuseAddProduct(m *matcher) bool {
-	m.dst[0] = m.sum
-	return o.few(m.dst[:1], m.x, normWeights{}, m.w[:1], add) || o.manyAdded(m.sum, m.x, m.w[0])
+// sketchWalk is tailSketch, and walkTop over its block scores.
+func (m *matcher) sketchWalk() bool {
+	return m.tailSketch() && m.walkTop() && m.walk.Pairs == m.sketch.scores && m.walk.KV == m.sketch.kv
 }
 
-// fuseRotateAppend rotates queries and keys, and stores keys and values.
-func (o *ops) fuseRotateAppend(m *matcher) bool {
-	return o.rotateAppend(m.kv, m.q, m.k, m.v, m.pos, m.rope)
+// sampleAttend samples values and attends to them.
+func (m *matcher) sampleAttend() bool {
+	var d *device.Discard
+	return take(m, &m.drawn) && m.drawn.Rule == device.ValueSample &&
+		take(m, &m.attend) && m.attend.KV == m.drawn.KV && !overlap(m.attend.Dst, m.drawn.Q) &&
+		m.attend.Plan == device.Plan{Span: m.drawn.Plan.Span, Selected: device.Tokens, List: m.drawn.List, Mixture: true} &&
+		take(m, &d) && d.List == m.drawn.List
 }
 
-// fuseNormHeads makes queries, keys and values of one row, rotates and stores them.
-// Products of two types are two launches, each of which waits for memory by itself; that
-// is slower than rotating heads in a third.
-func (o *ops) fuseNormHeads(m *matcher) bool {
+// reuseAttend reuses or makes a selection and attends to it.
+func (m *matcher) reuseAttend() bool {
+	var d *device.Discard
+	return take(m, &m.reuse) &&
+		take(m, &m.attend) && m.attend.Q == m.reuse.Q && m.attend.KV == m.reuse.KV && m.attend.Plan == m.reuse.Plan &&
+		m.reuse.Plan.List == m.reuse.List && m.reuse.Plan.Selected == device.Tokens && !overlap(m.attend.Dst, m.reuse.Q, m.reuse.Compared) &&
+		take(m, &d) && (d.List.Index == m.reuse.List.Index || d.T == m.reuse.List.Index)
+}
+
+// fusedNorm is the norm of the products.
+func (m *matcher) fusedNorm() fusedNorm { return fusedNorm{m.norm.W, m.norm.Eps} }
+
+// fuseNormProducts computes dst[i] = norm(x)·w[i]ᵀ, for a decode batch or by GEMM.
+func (o *ops) fuseNormProducts() bool {
+	m := &o.matched
+	dst, w := m.dst[:m.n], m.w[:m.n]
+	return o.skinny(dst, m.norm.X, m.fusedNorm(), w, epilogueStore) || o.gemmNorm(dst, m.norm.X, m.fusedNorm(), w)
+}
+
+// fuseNormSwiGLU computes silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ) for a decode batch.
+func (o *ops) fuseNormSwiGLU() bool {
+	m := &o.matched
+	return o.skinny(m.dst[:1], m.norm.X, m.fusedNorm(), m.w[:2], epilogueSwiGLU)
+}
+
+// fuseFeedForward computes the feed-forward half of a layer by GEMM.
+func (o *ops) fuseFeedForward() bool {
+	m := &o.matched
+	m.w[2] = m.product.W
+	return o.gemmFeedForward(m.norm.X, m.fusedNorm(), m.w[:3], m.dst[:2])
+}
+
+// fuseProductAdd computes sum += x·wᵀ, for a decode batch or by GEMM.
+func (o *ops) fuseProductAdd() bool {
+	m := &o.matched
+	m.dst[0], m.w[0] = m.sum.Dst, m.product.W
+	return o.skinny(m.dst[:1], m.product.X, fusedNorm{}, m.w[:1], epilogueAdd) || o.gemmAdd(m.sum.Dst, m.product.X, m.product.W)
+}
+
+// fuseRopeAppend rotates q and k and appends k and v.
+func (o *ops) fuseRopeAppend() bool {
+	o.ropeAppend(&o.matched)
+	return true
+}
+
+// fuseNormQKV makes q, k and v of one row, rotates and appends them. Where q, k and v are not of
+// one type that would be two launches, each of which waits for its own weights; a third launch
+// for the heads is faster.
+func (o *ops) fuseNormQKV() bool {
+	m := &o.matched
 	w := m.w[:3]
-	if m.x.Dim(0) != 1 || !m.rope.Interleaved || m.kv.K.Dim(3)%2 != 0 || w[0].DType != w[1].DType || w[0].DType != w[2].DType {
+	if m.norm.X.Dim(0) != 1 || !m.q.Interleaved || m.stored.KV.K.Dim(3)%2 != 0 || w[0].DType != w[1].DType || w[0].DType != w[2].DType {
 		return false
 	}
-	if device.RowsPerSlot("NormHeads", 1, m.kv) != 1 {
-		return false
-	}
-	o.rotation = rotation{m.kv, m.pos, m.rope}
-	return o.few(m.dst[:3], m.x, m.norm, w, inHeads)
+	return device.RowsPerSlot("NormQKV", 1, m.stored.KV) == 1 && o.skinny(m.dst[:3], m.norm.X, m.fusedNorm(), w, epilogueQKV)
 }
 
-// fuseSketchNewest adds, sketches and compares the newest row of each slot.
-func (o *ops) fuseSketchNewest(m *matcher) bool {
-	o.newest(&m.sketch, m.pairs, m.kv, device.Walk{}, device.Select{})
+// fuseSketch computes the sketches and block scores of the newest row of each slot.
+func (o *ops) fuseSketch() bool {
+	kv := o.matched.sketch.kv
+	o.walkDecode(&o.matched.sketch, &device.Walk{}, &device.Select{KV: kv, Rows: 1})
 	return true
 }
 
-// fuseWalkNewest does that, walks and lists blocks.
-func (o *ops) fuseWalkNewest(m *matcher) bool {
-	if !o.suitsNewest(&m.step) {
+// fuseSketchWalk does that, walks and selects blocks.
+func (o *ops) fuseSketchWalk() bool {
+	m := &o.matched
+	if !o.suitsWalkDecode(m.walk) {
 		return false
 	}
-	o.newest(&m.sketch, m.pairs, m.kv, m.step, m.top)
+	o.walkDecode(&m.sketch, m.walk, m.top)
 	return true
 }
 
-// fuseWalkTop continues rows by one step and lists blocks.
-func (o *ops) fuseWalkTop(m *matcher) bool { return o.walkTop(&m.step, &m.top) }
+// fuseWalkTop continues rows by one step and selects blocks.
+func (o *ops) fuseWalkTop() bool { return o.walkTop(o.matched.walk, o.matched.top) }
 
-// fuseSampleAttend attends to values drawn of what rows read.
-func (o *ops) fuseSampleAttend(m *matcher) bool {
-	s := &m.drawn
-	return device.RowsPerSlot("Sample", s.Q.Dim(0), s.KV) == 1 && o.drawRows(device.List{}, m.sum, s.Q, s.KV, s.Plan, s.Draws)
+// fuseSampleAttend attends to sampled values, which need no list.
+func (o *ops) fuseSampleAttend() bool {
+	s := *o.matched.drawn
+	s.List = device.List{}
+	return device.RowsPerSlot("Sample", s.Q.Dim(0), s.KV) == 1 && o.sampleDecode(&s, o.matched.attend.Dst)
 }
 
-// fuseReuseAttend attends to what sets read that are heads which share no keys.
-func (o *ops) fuseReuseAttend(m *matcher) bool { return o.reuseAttend(m.sum, &m.reused) }
+// fuseReuseAttend attends to a selection in the launch that makes it, where every query head has
+// a kv head of its own.
+func (o *ops) fuseReuseAttend() bool { return o.reuseAttend(o.matched.attend.Dst, o.matched.reuse) }
 
-// fuseProducts computes products of the same activations, which are prepared once.
+// fuseProducts computes products of the same x.
 func (o *ops) fuseProducts(calls []device.Call) bool {
 	o.d.hazards.begin(calls...)
 	defer o.d.hazards.end()
@@ -377,17 +312,11 @@ func (o *ops) fuseProducts(calls []device.Call) bool {
 	for len(calls) > 0 {
 		m.n = min(len(calls), maxProducts)
 		for i, c := range calls[:m.n] {
-			p := c.(*device.MatMul)
-			m.x, m.dst[i], m.w[i] = p.X, p.Dst, p.W
+			m.product = c.(*device.MatMul)
+			m.dst[i], m.w[i] = m.product.Dst, m.product.W
 		}
-		o.products(m.dst[:m.n], m.x, m.w[:m.n])
+		o.products(m.dst[:m.n], m.product.X, m.w[:m.n])
 		calls = calls[m.n:]
 	}
 	return true
-}
-
-// normWeights is what rows are normalized with before they are multiplied; without W they are not.
-type normWeights struct {
-	W   device.Tensor // f32 [dim]
-	Eps float32
 }

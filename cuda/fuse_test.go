@@ -8,9 +8,8 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// TestSequencesShareNothing: calls that differ from a sequence in what their operands
-// share, or in the blocks that they name, are not taken as the sequence. On a GPU they
-// would race, so that what comes of them says nothing.
+// TestSequencesShareNothing: calls whose operands overlap, or that are of other blocks, do not
+// match a pattern. A test of the results would say nothing: on a GPU they race.
 func TestSequencesShareNothing(t *testing.T) {
 	memory := &memory{size: 1 << 20}
 	next := 0
@@ -26,9 +25,9 @@ func TestSequencesShareNothing(t *testing.T) {
 	}
 	kv, other := cache(), cache()
 	pos := tensor(device.I32, 1)
-	turn := device.Rotation{Freqs: tensor(device.F32, 8), Scale: 1}
-	turned := func(q, k, v device.Tensor) []device.Call {
-		return []device.Call{&device.Rope{X: q, Pos: pos, Rotation: turn}, &device.Rope{X: k, Pos: pos, Rotation: turn}, &device.Append{KV: kv, K: k, V: v}}
+	rotation := device.Rotation{Freqs: tensor(device.F32, 8), Scale: 1}
+	rotated := func(q, k, v device.Tensor) []device.Call {
+		return []device.Call{&device.Rope{X: q, Pos: pos, Rotation: rotation}, &device.Rope{X: k, Pos: pos, Rotation: rotation}, &device.Append{KV: kv, K: k, V: v}}
 	}
 	sums := func() device.Tensor { return tensor(device.F32, 1, 1, 16) }
 	sketches := func() device.Tensor { return tensor(device.F32, 1, 1, 8) }
@@ -55,27 +54,27 @@ func TestSequencesShareNothing(t *testing.T) {
 		sequence func(*matcher) bool
 		want     int
 	}{
-		"turned":                       {turned(x, y, rows()), (*matcher).rotateAppend, 3},
-		"turned twice":                 {turned(x, x, y), (*matcher).rotateAppend, 0},
-		"keys are values":              {turned(x, y, y), (*matcher).rotateAppend, 0},
-		"queries are values":           {turned(x, y, x), (*matcher).rotateAppend, 0},
-		"newest":                       {newest(func(k, q, m, r sum, c compare, n sum) {}), (*matcher).sketchNewest, 6},
-		"queries of other slots":       {newest(func(k, q, m, r sum, c compare, n sum) { q.KV = other }), (*matcher).sketchNewest, 0},
-		"means of other slots":         {newest(func(k, q, m, r sum, c compare, n sum) { m.KV = other }), (*matcher).sketchNewest, 0},
-		"rows of other slots":          {newest(func(k, q, m, r sum, c compare, n sum) { r.KV = other }), (*matcher).sketchNewest, 0},
-		"comparison of other slots":    {newest(func(k, q, m, r sum, c compare, n sum) { c.KV = other }), (*matcher).sketchNewest, 0},
-		"last means of other slots":    {newest(func(k, q, m, r sum, c compare, n sum) { n.KV = other }), (*matcher).sketchNewest, 5},
-		"last means by another basis":  {newest(func(k, q, m, r sum, c compare, n sum) { n.Basis = tensor(device.F32, 8, 16) }), (*matcher).sketchNewest, 5},
-		"last means of more positions": {newest(func(k, q, m, r sum, c compare, n sum) { n.Rows = 70 }), (*matcher).sketchNewest, 5},
-		"one sum":                      {newest(func(k, q, m, r sum, c compare, n sum) { q.Dst = k.Dst }), (*matcher).sketchNewest, 0},
-		"sums of two heads":            {newest(func(k, q, m, r sum, c compare, n sum) { q.Dst = tensor(device.F32, 1, 2, 16) }), (*matcher).sketchNewest, 0},
+		"rotated":                      {rotated(x, y, rows()), (*matcher).ropeAppend, 3},
+		"rotated twice":                {rotated(x, x, y), (*matcher).ropeAppend, 0},
+		"keys are values":              {rotated(x, y, y), (*matcher).ropeAppend, 0},
+		"queries are values":           {rotated(x, y, x), (*matcher).ropeAppend, 0},
+		"tail sketch":                  {newest(func(k, q, m, r sum, c compare, n sum) {}), (*matcher).tailSketch, 6},
+		"queries of other slots":       {newest(func(k, q, m, r sum, c compare, n sum) { q.KV = other }), (*matcher).tailSketch, 0},
+		"means of other slots":         {newest(func(k, q, m, r sum, c compare, n sum) { m.KV = other }), (*matcher).tailSketch, 0},
+		"rows of other slots":          {newest(func(k, q, m, r sum, c compare, n sum) { r.KV = other }), (*matcher).tailSketch, 0},
+		"comparison of other slots":    {newest(func(k, q, m, r sum, c compare, n sum) { c.KV = other }), (*matcher).tailSketch, 0},
+		"last means of other slots":    {newest(func(k, q, m, r sum, c compare, n sum) { n.KV = other }), (*matcher).tailSketch, 5},
+		"last means by another basis":  {newest(func(k, q, m, r sum, c compare, n sum) { n.Basis = tensor(device.F32, 8, 16) }), (*matcher).tailSketch, 5},
+		"last means of more positions": {newest(func(k, q, m, r sum, c compare, n sum) { n.Rows = 70 }), (*matcher).tailSketch, 5},
+		"one sum":                      {newest(func(k, q, m, r sum, c compare, n sum) { q.Dst = k.Dst }), (*matcher).tailSketch, 0},
+		"sums of two heads":            {newest(func(k, q, m, r sum, c compare, n sum) { q.Dst = tensor(device.F32, 1, 2, 16) }), (*matcher).tailSketch, 0},
 	} {
 		var m matcher
 		for _, call := range c.calls {
 			call.Check()
 		}
 		if n, _ := m.match(c.calls, c.sequence); n != c.want {
-			t.Errorf("%s: %d calls are taken, want %d", name, n, c.want)
+			t.Errorf("%s: the pattern takes %d calls, want %d", name, n, c.want)
 		}
 	}
 }

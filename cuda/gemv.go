@@ -4,20 +4,18 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// Products of one row; see gemv.cu.
-
-// singleKernel is the kernel of a type and what a launch of it needs.
-type singleKernel struct {
-	name    string
-	heads   string // of queries, keys and values
-	weights int    // of a chunk
-	x       int    // bytes of shared memory for what meets a chunk
-	ring    int    // bytes of shared memory of a warp
-	warps   int    // of a block, at most
+// gemvKernel is the kernel of gemv.cu for a type of weights, and what it needs.
+type gemvKernel struct {
+	name   string
+	qkv    string // with epilogueQKV
+	chunk  int    // weights of a chunk
+	xSize  int    // bytes of shared memory for a chunk's part of x
+	stages int    // bytes of shared memory for a warp's pipeline
+	warps  int    // per block, at most
 }
 
-// singleKernels are the kernels for one row, by type.
-var singleKernels = map[device.DType]singleKernel{
+// gemvKernels are the kernels by type.
+var gemvKernels = map[device.DType]gemvKernel{
 	device.F32:  {"gemv_f32", "gemv_qkv_f32", 512, 0, 3 * 2048, 16},
 	device.F16:  {"gemv_f16", "gemv_qkv_f16", 1024, 0, 3 * 2048, 16},
 	device.BF16: {"gemv_bf16", "gemv_qkv_bf16", 1024, 0, 3 * 2048, 16},
@@ -28,136 +26,99 @@ var singleKernels = map[device.DType]singleKernel{
 	device.Q6_K: {"gemv_q6_k", "gemv_qkv_q6_k", 2048, 2432, 3 * 1680, 16},
 }
 
-// share is how many warps of a block have a row of k numbers together, and how many a
-// block has: each of the first ones one chunk, or the same number of them where the row
-// has more chunks than a block has warps.
-func (s singleKernel) share(k int) (slots, warps int) {
-	chunks := ceil(k, s.weights)
-	slots = ceil(chunks, ceil(chunks, s.warps))
-	return slots, s.warps / slots * slots
+// warpsFor is how many warps share a row of k weights, with the same number of chunks each, and
+// how many a block has.
+func (g gemvKernel) warpsFor(k int) (perRow, perBlock int) {
+	chunks := ceil(k, g.chunk)
+	perRow = ceil(chunks, ceil(chunks, g.warps))
+	return perRow, g.warps / perRow * perRow
 }
 
-// What becomes of a product, as in gemv.cu.
-const (
-	store = iota
-	add
-	gate
-	inHeads // by the kernels of their own
-)
+// maxGEMVSums is the maximum of partial sums of a block.
+const maxGEMVSums = 10 << 10
 
-// maxSums is how many sums of chunks a block has, at most.
-const maxSums = 10 << 10
+// shared is the bytes of shared memory of a block with so many partial sums.
+func (g gemvKernel) shared(k, sums int) int {
+	_, warps := g.warpsFor(k)
+	return ceil(k, g.chunk)*g.xSize + ceil(sums*4, 16)*16 + warps*g.stages
+}
 
-// suitsSingle reports whether x·wᵀ is a product of one row for which there is a kernel.
-func (o *ops) suitsSingle(x device.Tensor, n normWeights, w []device.Tensor) bool {
-	if x.Dim(0) != 1 || o.d.address(x)%16 != 0 {
-		return false
-	}
+// gemvRoom is the shared memory that both kernels of a type have room for.
+func (o *ops) gemvRoom(g gemvKernel) int { return min(o.room(g.name), o.room(g.qkv)) }
+
+// suitsGEMV reports whether the kernels take x·wᵀ for each w.
+func (o *ops) suitsGEMV(x device.Tensor, n fusedNorm, w []device.Tensor) bool {
 	k := x.Dim(1)
-	if !n.W.Absent() && o.d.address(n.W)%16 != 0 {
+	if x.Dim(0) != 1 || k == 0 || !o.aligned(x, n.W) || !o.aligned(w...) {
 		return false
 	}
 	for _, w := range w {
-		s, ok := singleKernels[w.DType]
-		least := 8
-		if w.DType.Quantized() {
-			least = 256
-		}
-		if !ok || k == 0 || k%least != 0 || w.DType.RowSize(k)%16 != 0 || o.d.address(w)%16 != 0 ||
-			s.shared(k, 2*(ceil(k, s.weights)+1)) > o.singleRoom(s) {
+		g, ok := gemvKernels[w.DType]
+		if !ok || k%operandUnit(w.DType) != 0 || w.DType.RowSize(k)%16 != 0 || g.shared(k, 2*(ceil(k, g.chunk)+1)) > o.gemvRoom(g) {
 			return false
 		}
 	}
 	return true
 }
 
-// shared is the bytes of shared memory that a block needs that keeps so many sums.
-func (s singleKernel) shared(k, sums int) int {
-	_, warps := s.share(k)
-	return ceil(k, s.weights)*s.x + ceil(sums*4, 16)*16 + warps*s.ring
+// operandUnit is what the length of a row must be a multiple of: a block of a K-quant, or 16
+// bytes of f16.
+func operandUnit(dt device.DType) int {
+	if dt.Quantized() {
+		return 256
+	}
+	return 8
 }
 
-// singleRoom is the room of both kernels of a type.
-func (o *ops) singleRoom(s singleKernel) int { return min(o.room(s.name), o.room(s.heads)) }
-
-// launchSingle queues the products that of numbers, whose types are the same.
-func (o *ops) launchSingle(dst []device.Tensor, x device.Tensor, n normWeights, w []device.Tensor, mode int, of []int) {
-	s, k := singleKernels[w[of[0]].DType], x.Dim(1)
-	fixed, items := true, 0
-	for _, i := range of {
-		fixed = fixed && w[i].Memory().(*memory).fixed
-		items += w[i].Dim(0)
+// gemv launches products of one row.
+func (o *ops) gemv(p *products) {
+	g, k := gemvKernels[p.dtype()], p.x.Dim(1)
+	items, per, sums := 0, 1, ceil(k, g.chunk) // items, rows of an item, partial sums of a row
+	for _, i := range p.of {
+		items += p.w[i].Dim(0)
 	}
-	per, sums := 1, ceil(k, s.weights) // rows of an item, and what is kept of each
-	switch mode {
-	case gate:
+	switch p.epilogue {
+	case epilogueSwiGLU: // a row of gate and one of up
 		items, per = items/2, 2
-	case inHeads: // pairs of elements that turn, and cosine and sine of each
+	case epilogueQKV: // a rotated pair, with its cosine and sine
 		items, per, sums = items/2, 2, sums+1
 	}
-	// A block for each multiprocessor, or several where their sums need too much memory.
+	// One block per multiprocessor, or several where their sums need too much memory.
 	grid := min(o.d.drv.multiprocessors(), items)
-	rows := func() int { return ceil(items, max(grid, 1)) * per }
-	for s.shared(k, rows()*sums) > o.singleRoom(s) || rows()*sums > maxSums {
+	blockSums := func() int { return ceil(items, max(grid, 1)) * per * sums }
+	for g.shared(k, blockSums()) > o.gemvRoom(g) || blockSums() > maxGEMVSums {
 		grid *= 2
 	}
-	shared := s.shared(k, rows()*sums)
-	if mode == add {
-		// No two blocks of such a launch on a multiprocessor: they come after attention,
-		// which leaves multiprocessors unequally free.
+	shared := g.shared(k, blockSums())
+	if p.epilogue == epilogueAdd {
+		// At most one block per multiprocessor: these launches follow attention, which leaves
+		// multiprocessors unequally busy.
 		shared = max(shared, o.d.drv.sharedMemory()/2+(4<<10))
 	}
-	name := s.name
-	if mode == inHeads {
-		name = s.heads
+	name := g.name
+	if p.epilogue == epilogueQKV {
+		name = g.qkv
 	}
-	c := o.call(name).tensor(x).tensor(n.W).float(float64(n.Eps))
-	c.products(dst, w, of, 0, 1)
-	slots, warps := s.share(k)
-	c.int(k, w[of[0]].DType.RowSize(k), mode).bool(fixed).int(slots)
-	if mode == inHeads {
-		for i := range 3 {
-			if i < len(of) {
-				c.int(of[i])
-			} else {
-				c.int(0)
-			}
-		}
-		t := &o.rotation
-		c.pages(t.kv, 1).tensor(t.pos).tensor(t.rope.Freqs).float(float64(t.rope.Scale)).int(t.rope.Freqs.Dim(0))
+	perRow, warps := g.warpsFor(k)
+	c := o.launch(name).tensor(p.x).tensor(p.norm.W).float(float64(p.norm.Eps))
+	c.products(p, 0, 1)
+	c.int(k, p.dtype().RowSize(k), int(p.epilogue)).bool(p.constant()).int(perRow)
+	if p.epilogue == epilogueQKV {
+		c.qkv(p.of, &o.matched) // of the pattern that is being run
 	}
 	c.pdlEarly().runShared(blocks{grid, 1, 1}, warps*32, shared)
 }
 
-// products adds up to three results, rows lo to hi-1 of each, their matrices, and how
-// many rows these have; of numbers them, and absent ones are 0.
-func (c *call) products(dst, w []device.Tensor, of []int, lo, hi int) {
-	for i := range 3 {
-		if i < len(of) && of[i] < len(dst) {
-			c.tensor(dst[of[i]].Rows(lo, hi))
-		} else {
-			c.word(0)
-		}
-	}
+// qkv appends what epilogueQKV needs: which of q, k and v each product is, the cache, and the
+// rotation.
+func (c *launch) qkv(of []int, m *matcher) {
 	for i := range 3 {
 		if i < len(of) {
-			c.tensor(w[of[i]])
+			c.int(of[i])
 		} else {
-			c.word(0)
+			c.int(0)
 		}
 	}
-	for i := range 3 {
-		if i < len(of) {
-			c.int(w[of[i]].Dim(0))
-		} else {
-			c.word(0)
-		}
-	}
-}
-
-// rotation is what becomes of queries, keys and values of one row.
-type rotation struct {
-	kv   device.KV
-	pos  device.Tensor
-	rope device.Rotation
+	r := &m.q.Rotation
+	c.pages(m.stored.KV, 1).tensor(m.q.Pos).tensor(r.Freqs).float(float64(r.Scale)).int(r.Freqs.Dim(0))
 }

@@ -4,15 +4,16 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// hazards says which launches may still run when the next one starts, and what they write,
-// by the calls' own word for it ([device.Call] Access). A launch that may start early
-// (programmatic dependent launch) asks whether what it reads before it waits is there.
+// hazards tracks read-after-write hazards between launches: which may still be running when
+// the next one starts, and the tensors that they write, as their calls name them
+// ([device.Call] Access). A programmatic dependent launch asks whether what its kernel reads
+// before pdl_wait is complete.
 type hazards struct {
-	n       int // launches so far
-	done    int // those that have finished when the next one starts, from the first on
-	unknown int // the last one that may have written anything
+	n         int // launches so far
+	completed int // the first of them, which have completed when the next one starts
+	unknown   int // the last launch whose writes are not known
 
-	calls   []device.Call // what the next launches compute; nil is unknown
+	calls   []device.Call // that the next launches compute; nil: not known
 	access  device.Access // of calls
 	pending []pendingWrite
 }
@@ -32,19 +33,19 @@ func (h *hazards) begin(calls ...device.Call) {
 	}
 }
 
-// end says that what is launched next computes no call that is known.
+// end says that the next launches compute no known call.
 func (h *hazards) end() { h.calls = nil }
 
-// launched counts a launch. One that does not start early starts when all before it have
-// finished, and lets those after it start then, too, where it says so.
+// launched counts a launch. One that is not early starts when all before it have completed; so
+// do the dependents of one that holds.
 func (h *hazards) launched(early, holds bool) {
 	if !early || holds {
-		h.done = h.n
+		h.completed = h.n
 	}
 	h.n++
 	keep := h.pending[:0]
 	for _, w := range h.pending {
-		if w.n > h.done {
+		if w.n > h.completed {
 			keep = append(keep, w)
 		}
 	}
@@ -58,17 +59,17 @@ func (h *hazards) launched(early, holds bool) {
 	}
 }
 
-// forget says that it is not known what has finished.
+// forget says that any launch may still be running, and write anything.
 func (h *hazards) forget() { h.unknown = h.n }
 
-// settled reports whether no launch that may still run when the next one starts writes any
-// of the tensors.
-func (h *hazards) settled(tensors ...device.Tensor) bool {
-	if h.unknown > h.done {
+// complete reports whether no launch that may still be running when the next one starts
+// writes any of the tensors.
+func (h *hazards) complete(tensors ...device.Tensor) bool {
+	if h.unknown > h.completed {
 		return false
 	}
 	for _, w := range h.pending {
-		if w.n <= h.done {
+		if w.n <= h.completed {
 			continue
 		}
 		for _, t := range tensors {

@@ -2,19 +2,19 @@
 
 package cuda
 
-// together is how many launches are queued between two marks of a pass that may be
-// interrupted; twice as many may wait on the device.
-const together = 12
+// fenceInterval is the number of launches between two fences of a pass that may be
+// interrupted. At most twice as many are queued on the device.
+const fenceInterval = 12
 
-// Until makes calls do nothing once done is closed. Until then the host does not run
-// far ahead of the device: what is queued cannot be taken back.
+// Until makes launches do nothing once done is closed. Until then the host stays close behind
+// the device, because launches that are queued cannot be taken back.
 func (d *dev) Until(done <-chan struct{}) {
 	d.ops.Flush()
 	d.done, d.launched = done, 0
 }
 
-// drops reports whether the next launch is not wanted any more.
-func (d *dev) drops() bool {
+// cancelled counts a launch of an interruptible pass, and reports whether it must not be made.
+func (d *dev) cancelled() bool {
 	if d.done == nil || d.capturing {
 		return false
 	}
@@ -23,25 +23,25 @@ func (d *dev) drops() bool {
 		return true
 	default:
 	}
-	if d.launched++; d.launched%together == 0 {
-		d.turn()
+	if d.launched++; d.launched%fenceInterval == 0 {
+		d.fence()
 	}
 	return false
 }
 
-// turn waits until the launches before the last turn are done.
-func (d *dev) turn() {
-	m := &d.turns[d.launched/together%len(d.turns)]
-	if !d.turning {
-		for i := range d.turns {
+// fence waits for the launches before the fence before the last one, and records a new one.
+func (d *dev) fence() {
+	e := &d.fences[d.launched/fenceInterval%len(d.fences)]
+	if !d.hasFences {
+		for i := range d.fences {
 			var err error
-			if d.turns[i], err = d.drv.newMark(); err != nil {
+			if d.fences[i], err = d.drv.newEvent(); err != nil {
 				d.keep(err)
 				return
 			}
 		}
-		d.turning = true
+		d.hasFences = true
 	}
-	d.keep(d.drv.wait(*m))
-	d.keep(d.drv.record(*m))
+	d.keep(d.drv.wait(*e))
+	d.keep(d.drv.record(*e))
 }

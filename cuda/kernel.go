@@ -4,15 +4,15 @@ package cuda
 
 import "fmt"
 
-// defaultShared is the bytes of shared memory, static and dynamic, that a block may have
-// without an attribute of its kernel that allows more.
+// defaultShared is the limit of a block's shared memory in bytes, static and dynamic, without
+// the kernel attribute that allows more.
 const defaultShared = 48 << 10
 
-// kernel is a kernel that is loaded.
+// kernel is a loaded kernel.
 type kernel struct {
 	function
-	static  int // bytes of shared memory that it declares
-	dynamic int // bytes of shared memory that its launches may ask for besides
+	static  int // bytes of static shared memory
+	dynamic int // limit of the dynamic shared memory of its launches, in bytes
 }
 
 // kernel loads the kernel called name, once.
@@ -33,7 +33,7 @@ func (d *dev) kernel(name string) (*kernel, error) {
 	return k, nil
 }
 
-// allow lets launches of k ask for dynamic bytes of shared memory.
+// allow raises the limit of k's dynamic shared memory.
 func (d *dev) allow(k *kernel, dynamic int) error {
 	if dynamic <= k.dynamic {
 		return nil
@@ -48,8 +48,8 @@ func (d *dev) allow(k *kernel, dynamic int) error {
 	return nil
 }
 
-// room is the bytes of dynamic shared memory that the GPU has for a block of the kernel
-// called name, 0 where it does not load.
+// room is the limit of the dynamic shared memory of a block of the kernel called name on this
+// GPU, in bytes; 0 if the kernel does not load.
 func (o *ops) room(name string) int {
 	k, err := o.d.kernel(name)
 	if err != nil {

@@ -1,8 +1,7 @@
 //go:build cuda && !cudaemu
 
-// cuBLASLt without linking it, as shim.c does with the driver: the library is
-// looked for when the first large product is made. What is declared here of it is
-// what its documentation says of types that programs see only pointers to.
+// Loads cuBLASLt at run time, as shim.c does the driver, with the first large GEMM. The types
+// declared here follow the library's documentation; programs see only pointers to limit.
 
 #include "lt.h"
 
@@ -12,7 +11,7 @@
 
 typedef void *handle, *description, *layout, *preference;
 
-// found is one answer of the heuristic.
+// found is one result of the heuristic.
 typedef struct {
 	uint64_t algorithm[8];
 	size_t workspace;
@@ -21,12 +20,12 @@ typedef struct {
 	int reserved[4];
 } found;
 
-enum { ANSWERS = 8, TILE = 1, SPLIT_K = 2 };  // of the heuristic; attributes of an algorithm
+enum { ANSWERS = 8, TILE = 1, SPLIT_K = 2 };  // results of the heuristic; attributes of an algorithm
 enum { R_32F = 0, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68, TRANSPOSE_A = 3, WORKSPACE = 1 };
 
-// plan is a shape of product and how it is computed.
+// plan is a shape of product and its algorithm.
 typedef struct {
-	uint64_t rows, n, k, ld, brain;
+	uint64_t rows, n, k, ld, bf16;
 	description product;
 	layout x, w, dst;
 	uint64_t algorithm[8];
@@ -52,13 +51,13 @@ struct gollm_lt {
 	int (*prefer)(preference*);
 	int (*prefer_set)(preference, int attribute, const void*, size_t);
 	int (*unprefer)(preference);
-	int (*choose)(handle, description, layout, layout, layout, layout, preference, int most, found*, int* n);
+	int (*choose)(handle, description, layout, layout, layout, layout, preference, int limit, found*, int* n);
 	int (*ask)(const uint64_t* algorithm, int attribute, void*, size_t, size_t* written);
 	int (*multiply)(handle, description, const void* alpha, const void* a, layout, const void* b, layout, const void* beta,
 		const void* c, layout, void* d, layout, const uint64_t* algorithm, void* work, size_t size, void* stream);
 };
 
-// open_library finds the library where one is installed.
+// open_library loads the library.
 static void* open_library(void) {
 	static const char* names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.12"};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -122,39 +121,39 @@ void gollm_lt_close(gollm_lt* lt) {
 	free(lt);
 }
 
-// best_of is the answer of the heuristic to take: the first one, or where another of the
-// library's tiles was measured to be faster the first one with that. Power bounds an H200 that
-// multiplies for long, which the heuristic does not know of. The same shape always gets the same
-// one, and where k is not split all of them were measured to give the same bits.
+// best_of selects a result of the heuristic: the first one, or for some shapes the first one with
+// a tile that was measured to be faster. An H200 that multiplies for long runs at its power limit,
+// which the heuristic does not model. A shape always gets the same algorithm, and without split-K
+// all of them were measured to give the same bits.
 static int best_of(gollm_lt* lt, const plan* p, const found* answers, int count) {
-	const int32_t wanted = p->brain || p->rows < 1024 ? 0 : p->n >= 3 * p->k ? 201 : p->k >= 3 * p->n ? 23 : 0;
-	for (int i = 0; i < count && wanted; i++) {
+	const int32_t faster_tile = p->bf16 || p->rows < 1024 ? 0 : p->n >= 3 * p->k ? 201 : p->k >= 3 * p->n ? 23 : 0;
+	for (int i = 0; i < count && faster_tile; i++) {
 		int32_t tile = 0, split = 0;
 		size_t n;
 		if (answers[i].state || lt->ask(answers[i].algorithm, TILE, &tile, sizeof tile, &n) || lt->ask(answers[i].algorithm, SPLIT_K, &split, sizeof split, &n)) continue;
-		if (tile == wanted && split <= 1) return i;
+		if (tile == faster_tile && split <= 1) return i;
 	}
 	return 0;
 }
 
-// make fills in a plan. The library's matrices are stored by columns: to it, dst is
-// [n, rows], x is [k, rows], and w is [k, n], which is to be transposed.
+// make fills in a plan. The library's matrices are column-major: to it dst is [n, rows], x is
+// [k, rows], and w is [k, n], transposed.
 static int make(gollm_lt* lt, plan* p, size_t work) {
 	const int32_t transpose = 1;
-	const int sides = p->brain ? R_16BF : R_16F, result = p->brain ? R_16BF : R_32F;
-	preference like = NULL;
+	const int operands = p->bf16 ? R_16BF : R_16F, result = p->bf16 ? R_16BF : R_32F;
+	preference preferred = NULL;
 	found answers[ANSWERS];
 	int count = 0;
 	memset(answers, 0, sizeof answers);
 	int r = lt->describe(&p->product, COMPUTE_32F, R_32F);
 	if (!r) r = lt->set(p->product, TRANSPOSE_A, &transpose, sizeof transpose);
-	if (!r) r = lt->lay_out(&p->w, sides, p->k, p->n, p->k);
-	if (!r) r = lt->lay_out(&p->x, sides, p->k, p->rows, p->k);
+	if (!r) r = lt->lay_out(&p->w, operands, p->k, p->n, p->k);
+	if (!r) r = lt->lay_out(&p->x, operands, p->k, p->rows, p->k);
 	if (!r) r = lt->lay_out(&p->dst, result, p->n, p->rows, p->ld);
-	if (!r) r = lt->prefer(&like);
-	if (!r) r = lt->prefer_set(like, WORKSPACE, &work, sizeof work);
-	if (!r) r = lt->choose(lt->handle, p->product, p->w, p->x, p->dst, p->dst, like, ANSWERS, answers, &count);
-	if (like) lt->unprefer(like);
+	if (!r) r = lt->prefer(&preferred);
+	if (!r) r = lt->prefer_set(preferred, WORKSPACE, &work, sizeof work);
+	if (!r) r = lt->choose(lt->handle, p->product, p->w, p->x, p->dst, p->dst, preferred, ANSWERS, answers, &count);
+	if (preferred) lt->unprefer(preferred);
 	if (!r && (count < 1 || answers[0].state)) r = 15;  // CUBLAS_STATUS_NOT_SUPPORTED
 	if (!r) memcpy(p->algorithm, answers[best_of(lt, p, answers, count)].algorithm, sizeof p->algorithm);
 	p->used = 1;
@@ -166,7 +165,7 @@ int gollm_lt_multiply(gollm_lt* lt, gollm_lt_product a, void* stream) {
 	plan* p = NULL;
 	for (int i = 0; i < PLANS && !p; i++) {
 		plan* q = &lt->plans[i];
-		if (q->used && q->rows == a.rows && q->n == a.n && q->k == a.k && q->ld == a.ld && q->brain == a.brain) p = q;
+		if (q->used && q->rows == a.rows && q->n == a.n && q->k == a.k && q->ld == a.ld && q->bf16 == a.bf16) p = q;
 	}
 	if (!p) {
 		p = &lt->plans[lt->next];
@@ -176,7 +175,7 @@ int gollm_lt_multiply(gollm_lt* lt, gollm_lt_product a, void* stream) {
 		p->n = a.n;
 		p->k = a.k;
 		p->ld = a.ld;
-		p->brain = a.brain;
+		p->bf16 = a.bf16;
 		int r = make(lt, p, a.size);
 		if (r) {
 			clear(lt, p);

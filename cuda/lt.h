@@ -1,4 +1,4 @@
-// What lt_cuda.go calls of lt.c.
+// cuBLASLt for lt_cuda.go.
 #pragma once
 
 #include <stddef.h>
@@ -6,23 +6,21 @@
 
 typedef struct gollm_lt gollm_lt;
 
-// gollm_lt_product is dst = x·wᵀ: dst f32 [rows, n] in rows of ld, x and w half
-// precision [rows, k] and [n, k]. Where brain is set, all three are bfloat16; where
-// add is, dst += x·wᵀ.
+// gollm_lt_product is dst = x·wᵀ, or with add dst += x·wᵀ: dst f32 [rows, n] with a row stride
+// of ld elements, x and w f16 [rows, k] and [n, k]. With bf16 all three are bfloat16.
 typedef struct {
 	void* dst;
 	const void *x, *w;
-	uint64_t rows, n, k, ld, brain, add;
+	uint64_t rows, n, k, ld, bf16, add;
 	void* work;
-	size_t size;  // bytes of work
+	size_t size;  // of work, in bytes
 } gollm_lt_product;
 
-// gollm_lt_open finds the library where one is installed; NULL if there is none that
-// starts. The context is the thread's.
+// gollm_lt_open loads the library and makes a handle in the thread's context; NULL if that fails.
 gollm_lt* gollm_lt_open(void);
 
 size_t gollm_lt_version(gollm_lt*);
 void gollm_lt_close(gollm_lt*);
 
-// gollm_lt_multiply queues a product and returns the library's code.
+// gollm_lt_multiply queues a product and returns the library's status.
 int gollm_lt_multiply(gollm_lt*, gollm_lt_product, void* stream);

@@ -9,8 +9,8 @@ package cuda
 static gollm_lt* lt_open(CUcontext context) { return cuCtxSetCurrent(context) ? 0 : gollm_lt_open(); }
 
 static int lt_multiply(CUcontext context, gollm_lt* lt, CUstream stream, uint64_t dst, uint64_t x, uint64_t w,
-	uint64_t rows, uint64_t n, uint64_t k, uint64_t ld, uint64_t brain, uint64_t add, uint64_t work, size_t size) {
-	gollm_lt_product a = {(void*)dst, (const void*)x, (const void*)w, rows, n, k, ld, brain, add, (void*)work, size};
+	uint64_t rows, uint64_t n, uint64_t k, uint64_t ld, uint64_t bf16, uint64_t add, uint64_t work, size_t size) {
+	gollm_lt_product a = {(void*)dst, (const void*)x, (const void*)w, rows, n, k, ld, bf16, add, (void*)work, size};
 	if (cuCtxSetCurrent(context)) return -1;
 	return gollm_lt_multiply(lt, a, stream);
 }
@@ -29,47 +29,45 @@ import (
 	"gorgonia.org/cu"
 )
 
-// library is cuBLASLt, if this machine has it.
+// library is cuBLASLt, if this machine has it: lt is nil where it has not.
 type library struct {
-	look sync.Once
-	done atomic.Bool // it was looked for
-	off  bool        // not to be used
-	lt   *C.gollm_lt
+	open   sync.Once
+	opened atomic.Bool
+	off    bool // not to be used, for benchmarks
+	lt     *C.gollm_lt
 }
 
-// openLibrary looks for cuBLASLt.
+// openLibrary loads cuBLASLt.
 func (d *driver) openLibrary() {
-	defer d.library.done.Store(true)
+	defer d.library.opened.Store(true)
 	d.library.lt = C.lt_open(d.c())
 	if d.library.lt != nil {
-		// The library keeps what it loaded into the context when its handle is
-		// gone, so the context must outlive this device.
+		// The library keeps its kernels in the context when its handle is destroyed, so the
+		// context must outlive this device.
 		_, _ = d.device.RetainPrimaryCtx()
 	}
 }
 
-// looked reports whether cuBLASLt was looked for.
-func (d *driver) looked() bool { return d.library.done.Load() }
+// libraryLoaded reports whether loading cuBLASLt was tried.
+func (d *driver) libraryLoaded() bool { return d.library.opened.Load() }
 
-// hasLibrary looks for cuBLASLt once.
+// hasLibrary reports whether there is a cuBLASLt; it loads it once.
 func (d *driver) hasLibrary() bool {
-	d.library.look.Do(d.openLibrary)
+	d.library.open.Do(d.openLibrary)
 	return d.library.lt != nil && !d.library.off
 }
 
-// prepare looks for cuBLASLt and computes a first product with it, which together take
-// a tenth of a second.
+// prepare loads cuBLASLt and computes a first product, which together take a tenth of a second.
 func (d *driver) prepare() {
-	d.library.look.Do(func() {
+	d.library.open.Do(func() {
 		d.openLibrary()
 		if d.library.lt != nil {
-			_ = d.do(d.firstProduct) // an error of it would come back with the next product
+			_ = d.do(d.firstProduct) // its error would come back with the next product
 		}
 	})
 }
 
-// firstProduct computes a product of no use, on a stream of its own: the library loads
-// its kernels with the first.
+// firstProduct makes the library load its kernels, by a product on a stream of its own.
 func (d *driver) firstProduct() error {
 	const n = 1024
 	p, err := cu.MemAlloc(n*n*(4+2+2) + librarySize)
@@ -87,7 +85,7 @@ func (d *driver) firstProduct() error {
 	return stream.Synchronize()
 }
 
-// libraryVersion is for example "13.0.2", "" without a library.
+// libraryVersion is for example "13.0.2", and "" without a library.
 func (d *driver) libraryVersion() string {
 	if !d.hasLibrary() {
 		return ""
@@ -96,20 +94,20 @@ func (d *driver) libraryVersion() string {
 	return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
 }
 
-// multiply queues dst = x·wᵀ, or dst += x·wᵀ, with cuBLASLt: dst f32 [rows, n] in rows of ld, x and
-// w half precision, all on 256 bytes, as the library takes them to be. It may use
+// multiply queues dst = x·wᵀ, or dst += x·wᵀ, by cuBLASLt: dst f32 [rows, n] with a row stride of
+// ld floats, x and w f16, all aligned to 256 bytes, which the library assumes. It may use
 // librarySize bytes at work.
 func (d *driver) multiply(dst, x, w uintptr, rows, n, k, ld int, add bool, work uintptr) error {
 	return d.libraryProduct(dst, x, w, rows, n, k, ld, false, add, work)
 }
 
-// multiplyBrains is multiply of n x n matrices of bfloat16, dst too.
-func (d *driver) multiplyBrains(dst, x, w uintptr, n int, work uintptr) error {
+// multiplyBF16 is multiply of n x n matrices of bfloat16, dst included.
+func (d *driver) multiplyBF16(dst, x, w uintptr, n int, work uintptr) error {
 	return d.libraryProduct(dst, x, w, n, n, n, n, true, false, work)
 }
 
-// libraryProduct is multiply, or multiplyBrains if brain is set.
-func (d *driver) libraryProduct(dst, x, w uintptr, rows, n, k, ld int, brain, add bool, work uintptr) error {
+// libraryProduct is multiply, or multiplyBF16 if bf16 is set.
+func (d *driver) libraryProduct(dst, x, w uintptr, rows, n, k, ld int, bf16, add bool, work uintptr) error {
 	word := func(v bool) C.uint64_t {
 		if v {
 			return 1
@@ -117,14 +115,14 @@ func (d *driver) libraryProduct(dst, x, w uintptr, rows, n, k, ld int, brain, ad
 		return 0
 	}
 	r := C.lt_multiply(d.c(), d.library.lt, d.cStream(), C.uint64_t(dst), C.uint64_t(x), C.uint64_t(w),
-		C.uint64_t(rows), C.uint64_t(n), C.uint64_t(k), C.uint64_t(ld), word(brain), word(add), C.uint64_t(work), librarySize)
+		C.uint64_t(rows), C.uint64_t(n), C.uint64_t(k), C.uint64_t(ld), word(bf16), word(add), C.uint64_t(work), librarySize)
 	if r != 0 {
 		return fmt.Errorf("cuBLASLt %s: status %d for a product of %d x %d x %d", d.libraryVersion(), int(r), rows, n, k)
 	}
 	return nil
 }
 
-// closeLibrary gives back what cuBLASLt holds.
+// closeLibrary destroys the handle.
 func (d *driver) closeLibrary() {
 	if d.library.lt != nil {
 		C.gollm_lt_close(d.library.lt)
@@ -132,6 +130,6 @@ func (d *driver) closeLibrary() {
 	}
 }
 
-// wide reports whether the GPU has the instructions of wgmma.cuh, and the build code with
-// them: one for sm_90 has none, though it runs.
-func (d *driver) wide() bool { return d.hasWide }
+// hasWGMMA reports whether the GPU has wgmma and the fat binary has code for sm_90a; code for
+// sm_90 runs there too, but has none.
+func (d *driver) hasWGMMA() bool { return d.wgmma }

@@ -12,59 +12,56 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// manyBound is the error of products of many rows, relative to what a sum of k
-// products with random signs has: activations and weights are rounded to half
-// precision, to 2⁻¹¹ of each.
-const manyBound = 2e-3
+// gemmBound is the error of a GEMM relative to a sum of k products with random signs: activations
+// and weights are rounded to f16, by 2⁻¹¹ of each.
+const gemmBound = 2e-3
 
-// manyTypes are types that products of many rows are tried with: each kernel of
-// to_f16.cu.
-var manyTypes = []device.DType{device.F16, device.BF16, device.Q4_0, device.Q8_0, device.Q4_K, device.Q5_K, device.Q6_K, device.Q5_1}
+// gemmTypes has a type for each kernel of to_f16.cu.
+var gemmTypes = []device.DType{device.F16, device.BF16, device.Q4_0, device.Q8_0, device.Q4_K, device.Q5_K, device.Q6_K, device.Q5_1}
 
-// TestManyRows holds the kernels for many rows against the definition.
-func TestManyRows(t *testing.T) {
+// TestGEMM compares products with f16 operands with the reference kernel, matmul.
+func TestGEMM(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
-	for _, dt := range manyTypes {
+	for _, dt := range gemmTypes {
 		for _, s := range [][3]int{{64, 1, 256}, {65, 100, 512}, {129, 131, 256}, {128, 128, 1024}} {
 			rows, n, k := s[0], s[1], s[2]
 			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
-				asDefined(t, d, dt, [3]int{rows, n, k}, manyBound, d.ops.queued)
+				compareProduct(t, d, dt, [3]int{rows, n, k}, gemmBound, d.ops.queued)
 			})
 		}
 	}
 }
 
-// TestProducts holds our own products of half precision against the definition: each
-// kernel, with rows and columns that fill no block.
-func TestProducts(t *testing.T) {
+// TestOwnGEMM compares our own GEMM kernels with it, with rows and columns that fill no tile.
+func TestOwnGEMM(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
-	for _, wide := range []bool{false, true} {
-		if wide && !d.drv.wide() {
+	for _, wgmma := range []bool{false, true} {
+		if wgmma && !d.drv.hasWGMMA() {
 			continue
 		}
 		for _, s := range [][3]int{{1, 1, 64}, {130, 260, 320}, {257, 129, 640}} {
 			rows, n, k := s[0], s[1], s[2]
-			t.Run(fmt.Sprintf("wide=%v/rows=%d/n=%d/k=%d", wide, rows, n, k), func(t *testing.T) {
+			t.Run(fmt.Sprintf("wgmma=%v/rows=%d/n=%d/k=%d", wgmma, rows, n, k), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(9, 10))
 				x, w, half := alloc(t, d, device.F32, rows, k), alloc(t, d, device.F16, n, k), alloc(t, d, device.F16, rows, k)
 				d.Write(x, normal(rng, rows*k))
 				d.Write(w, randomMatrix(rng, device.F16, n, k))
 				got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
-				d.ops.halve(d.address(half), x)
-				d.ops.ours(wide, d.address(got), d.address(half), d.address(w), rows, n, k, n, false)
-				d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(device.F16), rows, n, k, device.F16.RowSize(k)).
+				d.ops.toF16(d.address(half), x)
+				d.ops.ownGEMM(wgmma, d.address(got), d.address(half), d.address(w), rows, n, k, n, false)
+				d.ops.launch("matmul").tensor(want).tensor(x).tensor(w).int(int(device.F16), rows, n, k, device.F16.RowSize(k)).
 					run(blocks{ceil(n, 8), rows, 1}, 256)
-				compare(t, read(t, d, got), read(t, d, want), manyBound)
+				compare(t, read(t, d, got), read(t, d, want), gemmBound)
 			})
 		}
 	}
 }
 
-// TestFusedManyRows holds what is made around products of many rows against the same
-// in several calls. The sums of a norm are in another order.
-func TestFusedManyRows(t *testing.T) {
+// TestFusedGEMM compares GEMMs with a fused norm, SwiGLU or add with the calls one by one. A
+// norm's sums are in another order.
+func TestFusedGEMM(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
 	const rows, n, k = 70, 130, 320
@@ -74,7 +71,7 @@ func TestFusedManyRows(t *testing.T) {
 		d.Write(x, normal(rng, x.Len()))
 		return x
 	}
-	x, scratch, scale := f(rows, k), f(rows, k), normWeights{W: f(k), Eps: 1e-5}
+	x, scratch, scale := f(rows, k), f(rows, k), fusedNorm{W: f(k), Eps: 1e-5}
 	for _, dt := range []device.DType{device.F16, device.Q8_0} {
 		w := []device.Tensor{alloc(t, d, dt, n, k), alloc(t, d, dt, n/2, k)}
 		for _, w := range w {
@@ -84,18 +81,18 @@ func TestFusedManyRows(t *testing.T) {
 		device.Do(d.ops, device.RMSNorm{Dst: scratch, X: x, W: scale.W, Eps: scale.Eps})
 		d.ops.Flush()
 		d.ops.products(want, scratch, w)
-		if !d.ops.manyNormed(got, x, scale, w) {
-			t.Fatalf("%v: products of a norm are not fused", dt)
+		if !d.ops.gemmNorm(got, x, scale, w) {
+			t.Fatalf("%v: the norm and its products are not fused", dt)
 		}
 		for i := range got {
-			compare(t, read(t, d, got[i]), read(t, d, want[i]), manyBound)
+			compare(t, read(t, d, got[i]), read(t, d, want[i]), gemmBound)
 		}
 		product := f(rows, n)
 		device.Do(d.ops, device.MatMul{Dst: product, X: scratch, W: w[0]})
 		device.Do(d.ops, device.Copy{Dst: want[0], Src: got[0]})
 		device.Do(d.ops, device.Add{Dst: want[0], X: product})
-		if !d.ops.manyAdded(got[0], scratch, w[0]) {
-			t.Fatalf("%v: a product is not added", dt)
+		if !d.ops.gemmAdd(got[0], scratch, w[0]) {
+			t.Fatalf("%v: the product and the add are not fused", dt)
 		}
 		compare(t, read(t, d, got[0]), read(t, d, want[0]), 1e-6)
 
@@ -107,7 +104,7 @@ func TestFusedManyRows(t *testing.T) {
 		wide, stream := []device.Tensor{f(rows, ff), f(rows, ff)}, []device.Tensor{f(rows, k), f(rows, k)}
 		device.Do(d.ops, device.Copy{Dst: stream[1], Src: stream[0]})
 		d.ops.Flush()
-		if !d.ops.feed(stream[0], scale, layer, wide) {
+		if !d.ops.gemmFeedForward(stream[0], scale, layer, wide) {
 			t.Fatalf("%v: a feed-forward layer is not fused", dt)
 		}
 		device.Do(d.ops, device.RMSNorm{Dst: scratch, X: stream[1], W: scale.W, Eps: scale.Eps})
@@ -116,18 +113,18 @@ func TestFusedManyRows(t *testing.T) {
 		device.Do(d.ops, device.SwiGLU{Dst: wide[0], Gate: wide[0], Up: wide[1]})
 		device.Do(d.ops, device.MatMul{Dst: scratch, X: wide[0], W: layer[2]})
 		device.Do(d.ops, device.Add{Dst: stream[1], X: scratch})
-		compare(t, read(t, d, stream[0]), read(t, d, stream[1]), manyBound)
+		compare(t, read(t, d, stream[0]), read(t, d, stream[1]), gemmBound)
 	}
 }
 
-// queued queues dst = x·wᵀ.
+// queued computes dst = x·wᵀ through the queue.
 func (o *ops) queued(dst, x, w device.Tensor) {
 	device.Do(o, device.MatMul{Dst: dst, X: x, W: w})
 	o.Flush()
 }
 
-// TestLittleSharedMemory holds products of few rows against the definition where blocks
-// may have no more shared memory than those of compute capability 8.9 have.
+// TestLittleSharedMemory compares products of few rows with the reference where blocks have no
+// more shared memory than on compute capability 8.9.
 func TestLittleSharedMemory(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
@@ -136,35 +133,35 @@ func TestLittleSharedMemory(t *testing.T) {
 		const n, k = 70, 2048
 		bound := 2.5e-2 // activations are off by 5e-3 in the mean: half a 127th of the largest of 32, over √3
 		if !dt.Quantized() {
-			bound = addedBound(k)
+			bound = sumBound(k)
 		}
 		for _, rows := range []int{1, 2, 11} {
 			t.Run(fmt.Sprintf("type=%v/rows=%d", dt, rows), func(t *testing.T) {
-				asDefined(t, d, dt, [3]int{rows, n, k}, bound, d.ops.queued)
+				compareProduct(t, d, dt, [3]int{rows, n, k}, bound, d.ops.queued)
 			})
 		}
 	}
 }
 
-// TestSeveral holds the kernels for some rows against the definition, with slices of k
-// in one block and in several, and rows and columns that fill no tile.
-func TestSeveral(t *testing.T) {
+// TestSkinnyGEMM compares its kernels with the reference, with and without split-K, and with rows
+// and columns that fill no tile.
+func TestSkinnyGEMM(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
-	for dt, k := range severalKernels {
-		if k.of(16).shared(dt) > d.ops.room(k.of(16).name) {
+	for dt, k := range skinnyKernels {
+		if k.variant(16).shared(dt) > d.ops.room(k.variant(16).name) {
 			t.Logf("%v: the GPU has too little shared memory", dt)
 			continue
 		}
 		for _, s := range [][3]int{{8, 1, 2048}, {2, 33, 4096}, {16, 300, 2048}, {3, 50, 2816}, {9, 40, 10240}, {17, 31, 6144}, {63, 17, 2048}} {
 			rows, n, k := s[0], s[1], s[2]
-			bound := 2e-3 // half precision of both sides
+			bound := 2e-3 // f16 operands
 			if !dt.Quantized() {
-				bound = addedBound(k)
+				bound = sumBound(k)
 			}
 			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
-				asDefined(t, d, dt, [3]int{rows, n, k}, bound, func(dst, x, w device.Tensor) {
-					if !d.ops.few([]device.Tensor{dst}, x, normWeights{}, []device.Tensor{w}, store) {
+				compareProduct(t, d, dt, [3]int{rows, n, k}, bound, func(dst, x, w device.Tensor) {
+					if !d.ops.skinny([]device.Tensor{dst}, x, fusedNorm{}, []device.Tensor{w}, epilogueStore) {
 						t.Fatal("no kernel")
 					}
 				})
@@ -173,12 +170,12 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// addedBound is how far two sums of k products in f32 may be apart.
-func addedBound(k int) float64 { return math.Sqrt(float64(k)) * 0x1p-23 }
+// sumBound is the difference of two sums of k products in f32.
+func sumBound(k int) float64 { return math.Sqrt(float64(k)) * 0x1p-23 }
 
-// asDefined holds a product of random numbers against the definition. size is rows of
-// x, rows of w, and k.
-func asDefined(t *testing.T, d *dev, dt device.DType, size [3]int, bound float64, product func(dst, x, w device.Tensor)) {
+// compareProduct compares a product of random numbers with the reference. size is rows of x,
+// rows of w, and k.
+func compareProduct(t *testing.T, d *dev, dt device.DType, size [3]int, bound float64, product func(dst, x, w device.Tensor)) {
 	t.Helper()
 	rows, n, k := size[0], size[1], size[2]
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -187,7 +184,7 @@ func asDefined(t *testing.T, d *dev, dt device.DType, size [3]int, bound float64
 	d.Write(w, randomMatrix(rng, dt, n, k))
 	got, want := alloc(t, d, device.F32, rows, n), alloc(t, d, device.F32, rows, n)
 	product(got, x, w)
-	d.ops.call("matmul").tensor(want).tensor(x).tensor(w).int(int(dt), rows, n, k, dt.RowSize(k)).
+	d.ops.launch("matmul").tensor(want).tensor(x).tensor(w).int(int(dt), rows, n, k, dt.RowSize(k)).
 		run(blocks{ceil(n, 8), rows, 1}, 256)
 	compare(t, read(t, d, got), read(t, d, want), bound)
 }
@@ -226,13 +223,13 @@ func normal(rng *rand.Rand, n int) []byte {
 	return raw
 }
 
-// scales says where in a block of a quantized type its half precision scales are.
+// scales are the offsets of the f16 scales in a block of a quantized type.
 var scales = map[device.DType][]int{
 	device.Q4_0: {0}, device.Q5_1: {0, 2}, device.Q8_0: {0}, device.Q4_K: {0, 2}, device.Q5_K: {0, 2}, device.Q6_K: {208},
 }
 
-// randomMatrix is the bytes of a matrix: random blocks with scales of 1/64 to
-// 1/32, or numbers of 1/4 to 1 in size.
+// randomMatrix is the bytes of a matrix: random blocks with scales of 1/64 to 1/32, or floats of
+// magnitude 1/4 to 1.
 func randomMatrix(rng *rand.Rand, dt device.DType, n, k int) []byte {
 	raw := make([]byte, n*dt.RowSize(k))
 	for i := range raw {

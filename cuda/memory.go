@@ -11,12 +11,12 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// memory is an allocation on the device.
+// memory is an allocation in device memory.
 type memory struct {
-	at   uintptr // its address there
+	at   uintptr // device address
 	size int
 
-	fixed bool // of Load: no kernel writes it
+	constant bool // of Load: no kernel writes it
 }
 
 // Size is the number of bytes.
@@ -48,19 +48,19 @@ func (d *dev) Load(src []byte, dt device.DType, dims ...int) (device.Tensor, err
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("cuda: Load: %v %v: %w", dt, dims, err)
 	}
-	m.fixed = true
-	d.preparing.Do(func() { d.prepared.Go(d.drv.prepare) }) // beside the loading of the rest
+	m.constant = true
+	d.preparing.Do(func() { d.prepared.Go(d.drv.prepare) }) // while the rest is loaded
 	d.upload(m, src)
 	return device.NewTensor(m, 0, dt, dims...), nil
 }
 
-// uploadPart is the bytes that are handed to the driver at once.
+// uploadPart is the bytes per copy of an upload.
 const uploadPart = 4 << 20
 
-// upload queues a copy of src, which may be a mapped file, into m. Every page is read
-// here before the driver reads it: where the file has been cut short since, that is a
-// panic that Go can catch, and in the driver a signal that ends the process. A file that
-// is cut in the moment between the two still ends it.
+// upload queues a copy of src, which may be a memory-mapped file, to m. Every page is touched
+// here first: if the file has been truncated since, that is a fault that Go can recover from,
+// where in the driver it would kill the process. A file that is truncated between the two
+// still does.
 func (d *dev) upload(m *memory, src []byte) {
 	at := m.at
 	for part := range slices.Chunk(src, uploadPart) {
@@ -70,7 +70,7 @@ func (d *dev) upload(m *memory, src []byte) {
 	}
 }
 
-// pagesRead keeps the reads of readPages from being left out.
+// pagesRead keeps the compiler from eliminating the reads of readPages.
 var pagesRead atomic.Uint32
 
 // readPages reads a byte of every page of b.
@@ -82,18 +82,18 @@ func readPages(b []byte) {
 	pagesRead.Store(sum + uint32(b[len(b)-1]))
 }
 
-// Scope runs f and returns what gives back the memory that it took.
+// Scope runs f and returns what frees the memory that it allocated.
 func (d *dev) Scope(f func() error) (free func() error, err error) {
 	before := len(d.mems)
 	err = f()
-	mine := slices.Clone(d.mems[before:])
+	own := slices.Clone(d.mems[before:])
 	free = func() error {
 		if d.mems == nil { // closed
 			return nil
 		}
-		d.mems = slices.DeleteFunc(d.mems, func(m *memory) bool { return slices.Contains(mine, m) })
-		mems := mine
-		mine = nil
+		d.mems = slices.DeleteFunc(d.mems, func(m *memory) bool { return slices.Contains(own, m) })
+		mems := own
+		own = nil
 		return d.freeAll(mems)
 	}
 	if err != nil {
@@ -102,7 +102,7 @@ func (d *dev) Scope(f func() error) (free func() error, err error) {
 	return free, nil
 }
 
-// freeAll waits for what uses memory and frees it; it returns the first error.
+// freeAll waits for the stream and frees memory; it returns the first error.
 func (d *dev) freeAll(mems []*memory) error {
 	if len(mems) == 0 {
 		return nil
@@ -120,27 +120,27 @@ func (d *dev) freeAll(mems []*memory) error {
 	return nil
 }
 
-// newMemory gives size zeroed bytes, or says how many there are.
+// newMemory allocates size zeroed bytes; its error says how many are free.
 func (d *dev) newMemory(size int) (*memory, error) {
 	if free := d.drv.available(); uint64(size) > free {
-		return nil, tooLittle(size, free)
+		return nil, outOfMemory(size, free)
 	}
-	at, err := d.drv.alloc((size + 16) / 16 * 16) // kernels read whole groups of 16 bytes
+	at, err := d.drv.alloc((size + 16) / 16 * 16) // kernels load 16 bytes at a time
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", tooLittle(size, d.drv.available()), err)
+		return nil, fmt.Errorf("%w: %w", outOfMemory(size, d.drv.available()), err)
 	}
 	m := &memory{at: at, size: size}
 	d.mems = append(d.mems, m)
 	return m, nil
 }
 
-// tooLittle says so with the numbers.
-func tooLittle(size int, free uint64) error {
+// outOfMemory is the error of an allocation that does not fit.
+func outOfMemory(size int, free uint64) error {
 	const unit = 1 << 20
 	return fmt.Errorf("%.1f MiB (%d bytes) are needed, %.1f MiB are free on the device", float64(size)/unit, size, float64(free)/unit)
 }
 
-// address is where t starts on the device; an absent tensor has address 0.
+// address is the device address of t, 0 if it is absent.
 func (d *dev) address(t device.Tensor) uintptr {
 	if t.Absent() {
 		return 0

@@ -4,60 +4,73 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// append stores the keys and values of the call's rows at their positions.
+// append stores the keys and values of the call's rows in their pages.
 func (o *ops) append(c *device.Append) {
-	kv, k, v := c.KV, c.K, c.V
-	const op = "Append"
-	perSlot := device.RowsPerSlot(op, k.Dim(0), kv)
-	o.stores(perSlot)
-	o.call("append").pages(kv, perSlot).tensor(k).tensor(v).run(blocks{k.Dim(0), 1, 1}, 128)
+	rows := c.K.Dim(0)
+	perSlot := device.RowsPerSlot("Append", rows, c.KV)
+	o.appends(perSlot)
+	o.launch("append").pages(c.KV, perSlot).tensor(c.K).tensor(c.V).run(blocks{rows, 1, 1}, 128)
 }
 
-// stores notes that rows of each slot are stored in a cache. Steps store one, the newest
-// of its slot, and read the others of earlier steps, which are done: the host has written
-// lengths since, and what it writes waits for all launches before it.
-func (o *ops) stores(perSlot int) {
+// appends notes that rows are appended to each slot. A decode step appends one, the newest
+// position of its slot. All earlier positions are complete then, whatever was launched early:
+// the host has written the lengths since, and a Write waits for all launches before it.
+// Kernels of decode read them before pdl_wait. With more rows per slot that does not hold
+// until the next Write.
+func (o *ops) appends(perSlot int) {
 	if perSlot > 1 {
-		o.d.stored = true
+		o.d.pastPending = true
 	}
 }
 
-// appendHeads is how many heads a block of the kernel rope_append takes.
+// pastComplete reports whether K and V of all positions but the newest of a slot are complete
+// when the next launch starts.
+func (o *ops) pastComplete() bool { return !o.d.pastPending }
+
+// appendHeads is the heads per block of the kernel rope_append.
 const appendHeads = 4
 
-// rotateAppend rotates the heads of q and k, and appends k and v.
-func (o *ops) rotateAppend(kv device.KV, q, k, v, pos device.Tensor, r device.Rotation) bool {
-	const op = "RopeAppend"
+// ropeAppend rotates q and k, and appends k and v.
+func (o *ops) ropeAppend(m *matcher) {
+	q, kv, r := m.q.X, m.stored.KV, &m.q.Rotation
 	rows, heads := q.Dim(0), q.Dim(1)
-	perSlot := device.RowsPerSlot(op, rows, kv)
-	o.stores(perSlot)
-	call := func(name string) *call {
-		return o.call(name).pages(kv, perSlot).tensor(q).tensor(k).tensor(v).tensor(pos).
-			tensor(r.Freqs).float(float64(r.Scale)).int(heads, r.Freqs.Dim(0)).bool(r.Interleaved)
+	perSlot := device.RowsPerSlot("RopeAppend", rows, kv)
+	o.appends(perSlot)
+	many := o.suitsRopeMany(m)
+	name := "rope_append"
+	if many {
+		name = "rope_append_many"
 	}
-	if o.turnsMany(kv, q, k, v, r) {
-		call("rope_append_many").run(blocks{ceil(rows, turnRows), 1, 1}, 256)
-		return true
+	c := o.launch(name).pages(kv, perSlot).tensor(q).tensor(m.stored.K).tensor(m.stored.V).tensor(m.q.Pos).
+		tensor(r.Freqs).float(float64(r.Scale)).int(heads, r.Freqs.Dim(0)).bool(r.Interleaved)
+	if many {
+		c.run(blocks{ceil(rows, ropeManyRows), 1, 1}, 256)
+	} else {
+		c.pdlEarly().run(blocks{rows, ceil(heads+2*kv.K.Dim(1), appendHeads), 1}, 128)
 	}
-	call("rope_append").pdlEarly().run(blocks{rows, ceil(heads+2*kv.K.Dim(1), appendHeads), 1}, 128)
-	return true
 }
 
-// Of the kernel rope_append_many: the rows that are worth it, those of a block, and the
-// most pairs of a head.
+// Limits of the kernel rope_append_many.
 const (
-	turnMany  = 256
-	turnRows  = 4
-	turnPairs = 64
+	ropeManyMinRows  = 256 // of a call
+	ropeManyRows     = 4   // per block
+	ropeManyMaxPairs = 64  // per head
 )
 
-// turnsMany reports whether that kernel turns and appends the heads.
-func (o *ops) turnsMany(kv device.KV, q, k, v device.Tensor, r device.Rotation) bool {
-	dim, pairs := kv.K.Dim(3), r.Freqs.Dim(0)
-	for _, t := range []device.Tensor{q, k, v, kv.K, kv.V} {
+// suitsRopeMany reports whether it takes the calls.
+func (o *ops) suitsRopeMany(m *matcher) bool {
+	kv := &m.stored.KV
+	dim, pairs := kv.K.Dim(3), m.q.Freqs.Dim(0)
+	return m.q.X.Dim(0) >= ropeManyMinRows && kv.K.DType == device.F16 && 2*pairs == dim && dim%16 == 0 && pairs <= ropeManyMaxPairs &&
+		o.aligned(m.q.X, m.stored.K, m.stored.V, kv.K, kv.V)
+}
+
+// aligned reports whether tensors start on 16 bytes; absent ones do.
+func (o *ops) aligned(tensors ...device.Tensor) bool {
+	for _, t := range tensors {
 		if o.d.address(t)%16 != 0 {
 			return false
 		}
 	}
-	return q.Dim(0) >= turnMany && kv.K.DType == device.F16 && 2*pairs == dim && dim%16 == 0 && pairs <= turnPairs
+	return true
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// The benchmarks of a prefill have the shapes of Llama-3.1-8B and print TFLOP/s, or
-// for what chooses the milliseconds of a layer. They need a GPU:
+// The benchmarks of prefill have the shapes of Llama-3.1-8B and report TFLOP/s, or layers per
+// second for selection. They need a GPU:
 //
 //	go test -tags cuda -run '^$' -bench 'Product|Prefill' -benchtime 5x ./cuda
 const (
@@ -46,7 +46,7 @@ func filled(b *testing.B, d *dev, dt device.DType, dims ...int) device.Tensor {
 	return x
 }
 
-// perSecond runs f b.N times after once, and reports what one run is worth per second.
+// perSecond runs f b.N times after a warm-up, and reports worth per second, of one run.
 func perSecond(b *testing.B, d *dev, worth float64, unit string, f func()) {
 	b.Helper()
 	f()
@@ -64,8 +64,8 @@ func perSecond(b *testing.B, d *dev, worth float64, unit string, f func()) {
 	b.ReportMetric(worth*float64(b.N)/b.Elapsed().Seconds(), unit)
 }
 
-// BenchmarkProduct is the products of a layer, beside a large one of half precision.
-// library=false is our own kernels.
+// BenchmarkProduct is the GEMMs of a layer, and a large one with f16 weights. library=false is
+// our own kernels.
 func BenchmarkProduct(b *testing.B) {
 	d := openBench(b)
 	type shape struct {
@@ -182,9 +182,8 @@ func BenchmarkPrefillDense(b *testing.B) {
 	}
 }
 
-// BenchmarkPrefillSketch is sketchwalk(density=0.1) in a layer at 128k: what chooses,
-// and that with what reads;
-// dense is dense attention of such a layer, to compare.
+// BenchmarkPrefillSketch is sketchwalk(density=0.1) in a layer at 128k: selection, and with
+// attention; dense is dense attention of such a layer.
 func BenchmarkPrefillSketch(b *testing.B) {
 	d := openBench(b)
 	const n, width = 128 << 10, 64
@@ -195,23 +194,22 @@ func BenchmarkPrefillSketch(b *testing.B) {
 	keySketch, querySketch, pairs := f(pages, 1, width), f(pages, 1, width), f(pages, pages)
 	walk := f(rows, pages)
 	list := device.List{Index: filled(b, d, device.I32, rows, 1, pages), Count: filled(b, d, device.I32, rows, 1), Group: device.PageLen}
-	at := newest{KV: l.kv, N: benchChunk}
-	choose := func(int) {
+	selects := func(int) {
 		device.Do(d.ops, device.Summarize{Rule: device.SumBlocks, Dst: keys, X: l.k, KV: l.kv})
 		device.Do(d.ops, device.Summarize{Rule: device.SumBlocks, Dst: queries, X: l.q, KV: l.kv})
-		device.Do(d.ops, device.Summarize{Rule: device.ProjectMeans, Dst: keySketch, X: keys, Basis: basis, KV: at.KV, Rows: at.N})
-		device.Do(d.ops, device.Summarize{Rule: device.ProjectMeans, Dst: querySketch, X: queries, Basis: basis, KV: at.KV, Rows: at.N})
-		device.Do(d.ops, device.Score{Rule: device.SketchScores, Dst: pairs, Q: querySketch, Keys: keySketch, KV: at.KV, Rows: at.N, Product: device.SketchProduct{Log: true}})
-		device.Do(d.ops, device.Walk{Dst: walk, Src: walk, Pairs: pairs, KV: at.KV, Rows: at.N, Exponent: 8})
-		device.Do(d.ops, device.Select{Rule: device.TopBlocks, List: list, Scores: walk, KV: at.KV, Rows: at.N, Blocks: device.BlockBudget{Share: 0.1}})
+		device.Do(d.ops, device.Summarize{Rule: device.ProjectMeans, Dst: keySketch, X: keys, Basis: basis, KV: l.kv, Rows: benchChunk})
+		device.Do(d.ops, device.Summarize{Rule: device.ProjectMeans, Dst: querySketch, X: queries, Basis: basis, KV: l.kv, Rows: benchChunk})
+		device.Do(d.ops, device.Score{Rule: device.SketchScores, Dst: pairs, Q: querySketch, Keys: keySketch, KV: l.kv, Rows: benchChunk, Product: device.SketchProduct{Log: true}})
+		device.Do(d.ops, device.Walk{Dst: walk, Src: walk, Pairs: pairs, KV: l.kv, Rows: benchChunk, Exponent: 8})
+		device.Do(d.ops, device.Select{Rule: device.TopBlocks, List: list, Scores: walk, KV: l.kv, Rows: benchChunk, Blocks: device.BlockBudget{Share: 0.1}})
 	}
 	plan := device.Plan{Selected: device.Blocks, List: list}
-	l.prefill(choose)
-	b.Run("choose", func(b *testing.B) { perSecond(b, d, 1, "layer/s", func() { l.prefill(choose) }) })
+	l.prefill(selects)
+	b.Run("select", func(b *testing.B) { perSecond(b, d, 1, "layer/s", func() { l.prefill(selects) }) })
 	b.Run("both", func(b *testing.B) {
 		perSecond(b, d, 1, "layer/s", func() {
 			l.prefill(func(end int) {
-				choose(end)
+				selects(end)
 				device.Do(d.ops, device.Attend{Dst: l.y, Q: l.q, KV: l.kv, Plan: plan})
 			})
 		})
@@ -224,7 +222,7 @@ func BenchmarkPrefillSketch(b *testing.B) {
 }
 
 // BenchmarkPrefillAnchor is anchor in a layer at 128k, with a threshold by which the
-// last chunk reads 11 % of the past beyond its edges.
+// last chunk selects 11 % of the past between sinks and window.
 func BenchmarkPrefillAnchor(b *testing.B) {
 	d := openBench(b)
 	const n, block = 128 << 10, 128
@@ -234,14 +232,15 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 	top, meanTop, mean := f(benchChunk, benchHeads), f(blocks, benchHeads), f(blocks, benchHeads, benchDim)
 	list := device.List{Index: filled(b, d, device.I32, 1, benchHeads, n), Count: filled(b, d, device.I32, 1, benchHeads), Group: benchChunk}
 	plan := device.Plan{Sink: block, Recent: block, Align: benchChunk, Selected: device.Tokens, List: list}
-	choose := func(end int) {
+	below := float32(0) // the margin
+	selects := func(end int) {
 		if end == benchChunk {
 			return
 		}
 		device.Do(d.ops, device.Score{Rule: device.AnchorMax, Dst: top, Q: l.q, KV: l.kv, Plan: plan})
 		device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: meanTop, X: top, KV: l.kv, Block: block})
 		device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: mean, X: l.q, KV: l.kv, Block: block})
-		device.Do(d.ops, device.Select{Rule: device.WithinMargin, List: list, Q: mean, Scores: meanTop, KV: l.kv, Plan: plan, Rows: benchChunk, Block: block})
+		device.Do(d.ops, device.Select{Rule: device.WithinMargin, List: list, Q: mean, Scores: meanTop, KV: l.kv, Plan: plan, Rows: benchChunk, Block: block, Below: below})
 	}
 	attend := func(end int) {
 		p := plan
@@ -250,11 +249,11 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 		}
 		device.Do(d.ops, device.Attend{Dst: l.y, Q: l.q, KV: l.kv, Plan: p})
 	}
-	kept := 0.0
+	selected := 0.0
 	l.at(n)
 	for lo, hi, i := float32(0), float32(16), 0; i < 16; i++ {
-		near.Below = (lo + hi) / 2
-		choose(n)
+		below = (lo + hi) / 2
+		selects(n)
 		raw := make([]byte, list.Count.Size())
 		if err := d.Read(raw, list.Count); err != nil {
 			b.Fatal(err)
@@ -263,15 +262,15 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 		for h := range benchHeads {
 			sum += int(binary.LittleEndian.Uint32(raw[4*h:]))
 		}
-		if kept = float64(sum) / benchHeads / n; kept > 0.11 {
-			hi = near.Below
+		if selected = float64(sum) / benchHeads / n; selected > 0.11 {
+			hi = below
 		} else {
-			lo = near.Below
+			lo = below
 		}
 	}
-	l.prefill(choose)
-	b.Run("choose", func(b *testing.B) { perSecond(b, d, 1, "layer/s", func() { l.prefill(choose) }) })
-	b.Run("edge", func(b *testing.B) {
+	l.prefill(selects)
+	b.Run("select", func(b *testing.B) { perSecond(b, d, 1, "layer/s", func() { l.prefill(selects) }) })
+	b.Run("anchor", func(b *testing.B) {
 		perSecond(b, d, 1, "layer/s", func() {
 			l.prefill(func(int) {
 				device.Do(d.ops, device.Score{Rule: device.AnchorMax, Dst: top, Q: l.q, KV: l.kv, Plan: plan})
@@ -281,10 +280,10 @@ func BenchmarkPrefillAnchor(b *testing.B) {
 	b.Run("both", func(b *testing.B) {
 		perSecond(b, d, 1, "layer/s", func() {
 			l.prefill(func(end int) {
-				choose(end)
+				selects(end)
 				attend(end)
 			})
 		})
-		b.ReportMetric(100*kept, "%kept")
+		b.ReportMetric(100*selected, "%selected")
 	})
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // BenchmarkPrefillLayer is a layer of a prompt with dense attention, part by part as
-// the model calls them: the milliseconds of each, between marks, of all chunks. What
-// follows what matters: products keep the clock low that attention runs at.
+// the model calls them: the milliseconds of each between marks, over all chunks. Their order
+// matters: GEMMs bring the power limit, and so the clock that attention runs at.
 func BenchmarkPrefillLayer(b *testing.B) {
 	d := openBench(b)
 	const dim, ff = benchHeads * benchDim, 14336
@@ -43,7 +43,7 @@ func BenchmarkPrefillLayer(b *testing.B) {
 				}},
 				{"attention", func() { device.Do(d.ops, device.Attend{Dst: l.y, Q: l.q, KV: l.kv, Plan: device.Plan{}}) }},
 				{"o", func() { devtest.AddProduct(d.ops, x, y, wo, norm) }},
-				{"feed", func() {
+				{"feed-forward", func() {
 					devtest.Feed(d.ops, []device.Tensor{gate, up}, x, scale, []device.Tensor{wg, wu, wd}, norm)
 				}},
 			}

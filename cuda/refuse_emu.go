@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// What the emulator refuses, by the names that a driver has for it.
+// The driver's errors for launches that the emulator refuses.
 var (
 	errValue     = errors.New("CUDA_ERROR_INVALID_VALUE: invalid argument")
 	errResources = errors.New("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested for launch")
@@ -20,11 +20,11 @@ const (
 	gridYZ          = 1<<16 - 1
 	blockThreads    = 1024
 	blockRegisters  = 64 << 10
-	warpRegisters   = 256 // that a warp takes a multiple of
-	portableCluster = 8   // blocks that run together without an attribute of the kernel
+	warpRegisters   = 256 // the unit of allocation for a warp
+	portableCluster = 8   // blocks per cluster without an attribute of the kernel
 )
 
-// refused is why a driver does not make a launch, nil if it does.
+// refused is the driver's error for a launch, nil for a legal one.
 func (d *driver) refused(f function, b blocks, threads, dynamic, cluster int) error {
 	s := d.sizes[f.Name()]
 	switch {
@@ -34,8 +34,8 @@ func (d *driver) refused(f function, b blocks, threads, dynamic, cluster int) er
 		return fmt.Errorf("%w: blocks of %d threads, the kernel is compiled for %d", errValue, threads, f.Threads())
 	case registers(threads, s.registers) > blockRegisters:
 		return fmt.Errorf("%w: %d threads of %d registers, a block has %d", errResources, threads, s.registers, blockRegisters)
-	case dynamic < 0 || dynamic > d.mayAsk(f):
-		return fmt.Errorf("%w: %d bytes of dynamic shared memory with %d static, %d are allowed", errValue, dynamic, s.static, d.mayAsk(f))
+	case dynamic < 0 || dynamic > d.dynamicLimit(f):
+		return fmt.Errorf("%w: %d bytes of dynamic shared memory with %d static, %d are allowed", errValue, dynamic, s.static, d.dynamicLimit(f))
 	case cluster > d.maxCluster() && cluster > 1 || cluster < 0:
 		return fmt.Errorf("%w: %d blocks, at most %d", errCluster, cluster, d.maxCluster())
 	case cluster > 1 && b.z%cluster != 0:
@@ -44,20 +44,20 @@ func (d *driver) refused(f function, b blocks, threads, dynamic, cluster int) er
 	return nil
 }
 
-// registers is what a block takes of a multiprocessor.
+// registers is the registers of a block.
 func registers(threads, each int) int {
 	return ceil(threads, 32) * ceil(each*32, warpRegisters) * warpRegisters
 }
 
-// mayAsk is the bytes of dynamic shared memory that a launch may ask for.
-func (d *driver) mayAsk(f function) int {
+// dynamicLimit is the limit of a kernel's dynamic shared memory, in bytes.
+func (d *driver) dynamicLimit(f function) int {
 	if allowed, ok := d.allowed[f]; ok {
 		return allowed
 	}
 	return defaultShared - d.sizes[f.Name()].static
 }
 
-// allowShared lets launches of a kernel ask for bytes of dynamic shared memory.
+// allowShared raises the limit of a kernel's dynamic shared memory.
 func (d *driver) allowShared(f function, bytes int) error {
 	if static := d.sizes[f.Name()].static; bytes < 0 || static+bytes > d.shared {
 		return fmt.Errorf("%w: %d bytes of dynamic shared memory with %d static, a block has %d", errValue, bytes, static, d.shared)

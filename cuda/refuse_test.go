@@ -15,7 +15,7 @@ import (
 	"github.com/gollm/gollm/device/sampling"
 )
 
-// openCard opens a device that stands for a GPU.
+// openCard opens a device that emulates a GPU.
 func openCard(t *testing.T, c Card) *dev {
 	t.Helper()
 	Emulate(&c)
@@ -29,7 +29,7 @@ func openCard(t *testing.T, c Card) *dev {
 	return d
 }
 
-// TestRefusals: what a driver refuses the emulator does, by the same name.
+// TestRefusals: the emulator refuses the launches that a driver refuses, with the same error.
 func TestRefusals(t *testing.T) {
 	const static = 8 << 10
 	hopper := Card{Major: 9, Shared: 227 << 10, Multiprocessors: 132, Memory: 1 << 30, Idle: true}
@@ -56,8 +56,8 @@ func TestRefusals(t *testing.T) {
 		{"48 KB", hopper, one, 256, 40 << 10, 0, -1, 32, nil},
 		{"more than 48 KB with what is declared", hopper, one, 256, 40<<10 + 1, 0, -1, 32, errValue},
 		{"more than is allowed", hopper, one, 256, 100<<10 + 1, 0, 100 << 10, 32, errValue},
-		{"8 blocks together", hopper, blocks{1, 1, 16}, 256, 0, 8, -1, 32, nil},
-		{"16 blocks together", hopper, blocks{1, 1, 16}, 256, 0, 16, -1, 32, errCluster},
+		{"a cluster of 8", hopper, blocks{1, 1, 16}, 256, 0, 8, -1, 32, nil},
+		{"a cluster of 16", hopper, blocks{1, 1, 16}, 256, 0, 16, -1, 32, errCluster},
 		{"part of a cluster", hopper, blocks{1, 1, 12}, 256, 0, 8, -1, 32, errCluster},
 		{"clusters before compute capability 9.0", ampere, blocks{1, 1, 2}, 256, 0, 2, -1, 32, errCluster},
 	} {
@@ -88,17 +88,16 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for at, want := range map[uintptr]error{16: nil, 24: errValue} {
-		if _, err := d.drv.wideMap(at, 64, 128); !errors.Is(err, want) || (err == nil) != (want == nil) {
+		if _, err := d.drv.tensorMap(at, 64, 128); !errors.Is(err, want) || (err == nil) != (want == nil) {
 			t.Errorf("a tensor map at %d: %v, want %v", at, err, want)
 		}
 	}
-	if _, err := d.drv.wideMap(16, 64, 100); !errors.Is(err, errValue) {
+	if _, err := d.drv.tensorMap(16, 64, 100); !errors.Is(err, errValue) {
 		t.Errorf("a tensor map of rows of 200 bytes: %v", err)
 	}
 }
 
-// TestMisalignedAddress: an access that is not on as many bytes as it reads or writes ends a
-// launch, as on a GPU.
+// TestMisalignedAddress: an access that is not aligned to its size ends a launch, as on a GPU.
 func TestMisalignedAddress(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
@@ -107,7 +106,7 @@ func TestMisalignedAddress(t *testing.T) {
 	x, w := alloc(t, d, device.F32, 2*k), alloc(t, d, device.F32, k)
 	d.Write(x, normal(rng, 2*k))
 	for _, from := range []int{0, 1, 2, 4} {
-		d.ops.call("to_f16_rmsnorm").word(uint64(d.halves.at)).word(uint64(d.address(x))+uint64(4*from)).tensor(w).int(k).
+		d.ops.launch("to_f16_rmsnorm").word(uint64(d.operands.at)).word(uint64(d.address(x))+uint64(4*from)).tensor(w).int(k).
 			float(1e-5).run(blocks{1, 1, 1}, 256)
 		err := d.Sync()
 		if from%4 == 0 && err != nil || from%4 != 0 && (err == nil || !strings.Contains(err.Error(), "CUDA_ERROR_MISALIGNED_ADDRESS")) {
@@ -115,13 +114,13 @@ func TestMisalignedAddress(t *testing.T) {
 		}
 	}
 	// 4 bytes at a time through the compiler's own checks
-	d.ops.call("add").tensor(x).word(uint64(d.address(w))+2).int(8).run(blocks{1, 1, 1}, 256)
+	d.ops.launch("add").tensor(x).word(uint64(d.address(w))+2).int(8).run(blocks{1, 1, 1}, 256)
 	if err := d.Sync(); err == nil || !strings.Contains(err.Error(), "CUDA_ERROR_MISALIGNED_ADDRESS") {
 		t.Errorf("numbers on 2 bytes: %v", err)
 	}
 }
 
-// TestDeclared: a kernel that takes more shared memory than sizes.txt has of it is found out.
+// TestDeclared: a kernel with more static shared memory than sizes.txt says is an error.
 func TestDeclared(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
@@ -133,7 +132,7 @@ func TestDeclared(t *testing.T) {
 	}
 }
 
-// TestSizes: every kernel has its line of sizes.txt, and no other name has.
+// TestSizes: sizes.txt has a line for every kernel, and no other.
 func TestSizes(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
@@ -150,8 +149,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestProductsAtUserShapes: a driver takes every launch of the products of Llama-3.1-8B and of
-// the choice of its tokens, on every kind of card. Nothing is computed.
+// TestProductsAtUserShapes: every launch of the products of Llama-3.1-8B and of sampling its
+// tokens is legal on every kind of GPU. Nothing is computed.
 func TestProductsAtUserShapes(t *testing.T) {
 	const dim, ff, kv, vocab = 4096, 14336, 1024, 128256
 	for _, card := range []Card{
@@ -169,8 +168,8 @@ func TestProductsAtUserShapes(t *testing.T) {
 	}
 }
 
-// productsOf makes the products of a layer and the head, of one row to a chunk, and chooses
-// tokens.
+// productsOf queues the products of a layer and the head, from one row to a prefill chunk, and
+// samples tokens.
 func productsOf(t *testing.T, d *dev, dt device.DType, dim, ff, kv, vocab int) {
 	t.Helper()
 	free, err := d.Scope(func() error {

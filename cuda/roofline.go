@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	peakTime   = 100 * time.Millisecond // of each measurement, at least
-	peakShare  = 8                      // of the free memory, what a tensor of a measurement may take
-	peakRandom = 1 << 16                // random elements, which repeat: zeros are faster to multiply
+	rooflineTime   = 100 * time.Millisecond // the least of each measurement
+	rooflineMemory = 8                      // a tensor of a measurement takes up to one in so many of the free bytes
+	rooflineRandom = 1 << 16                // random elements, which repeat: zeros draw less power, and multiply faster
 )
 
-// ownProducts is what multiplies many rows where there is no library.
+// ownProducts describes the GEMM of a machine without cuBLASLt.
 const ownProducts = "our own kernel (no cuBLASLt)"
 
-// Peaks measures a copy on the device, which reads and writes, and a large product
-// of bfloat16 with sums in f32: that of cuBLASLt where it is found, our own
-// otherwise. What does not fit beside what is in memory is unknown.
+// Roofline measures a device-to-device copy, reads and writes counted, and a large GEMM of
+// bfloat16 with f32 accumulation: cuBLASLt's where it is found, our own otherwise. A rate is
+// unknown where the free memory is too little to measure it.
 func (d *dev) Roofline() device.Roofline {
 	var p device.Roofline
 	var product string
 	free, err := d.Scope(func() error {
-		p.Read = d.copyPeak()
-		p.Float, product = d.productPeak()
+		p.Read = d.copyRate()
+		p.Float, product = d.gemmRate()
 		return nil
 	})
 	if err == nil {
@@ -41,7 +41,7 @@ func (d *dev) Roofline() device.Roofline {
 	return p
 }
 
-// products is what multiplies many rows: cuBLASLt, where this machine has it.
+// products describes the GEMM: cuBLASLt, where this machine has it.
 func (d *dev) products() string {
 	if d.drv.hasLibrary() {
 		return "cuBLASLt " + d.drv.libraryVersion()
@@ -49,9 +49,9 @@ func (d *dev) products() string {
 	return ownProducts
 }
 
-// copyPeak is the bytes per second of a large copy, both sides counted.
-func (d *dev) copyPeak() float64 {
-	size := int(min(peakCopy, d.drv.available()/peakShare)) &^ 15
+// copyRate is the bytes per second of a large copy, reads and writes counted.
+func (d *dev) copyRate() float64 {
+	size := int(min(rooflineCopy, d.drv.available()/rooflineMemory)) &^ 15
 	a, err := d.Alloc(device.BF16, size/2)
 	if err != nil {
 		return 0
@@ -60,28 +60,28 @@ func (d *dev) copyPeak() float64 {
 	if err != nil {
 		return 0
 	}
-	d.Write(a, brains(size/2))
-	each, err := d.repeated(func() error { return d.drv.copy(d.address(b), d.address(a), size) })
+	d.Write(a, normalBF16(size/2))
+	each, err := d.timeOf(func() error { return d.drv.copy(d.address(b), d.address(a), size) })
 	if err != nil {
 		return 0
 	}
 	return 2 * float64(size) / each
 }
 
-// productPeak is the operations per second of a large product, and what did it.
-func (d *dev) productPeak() (rate float64, by string) {
-	n := peakProduct
-	for n > 64 && uint64(4*n*n) > d.drv.available()/peakShare {
+// gemmRate is the operations per second of a large GEMM, and what computed it.
+func (d *dev) gemmRate() (rate float64, by string) {
+	n := rooflineGEMM
+	for n > 64 && uint64(4*n*n) > d.drv.available()/rooflineMemory {
 		n /= 2
 	}
 	w, err := d.Alloc(device.BF16, n, n)
 	if err != nil {
 		return 0, "no memory for a product"
 	}
-	d.Write(w, brains(n*n))
+	d.Write(w, normalBF16(n*n))
 	ops := 2 * float64(n) * float64(n) * float64(n)
 	size := fmt.Sprintf("a product of %d³ in bfloat16 by ", n)
-	each, err := d.libraryProduct(w)
+	each, err := d.timeLibrary(w)
 	if err == nil {
 		return ops / each, size + d.products()
 	}
@@ -93,15 +93,15 @@ func (d *dev) productPeak() (rate float64, by string) {
 	if err != nil {
 		return 0, "no memory for a product"
 	}
-	d.Write(x, floats(n*n))
-	if each, err = d.repeated(func() error { device.Do(d.ops, device.MatMul{Dst: dst, X: x, W: w}); return nil }); err != nil {
+	d.Write(x, normalF32(n*n))
+	if each, err = d.timeOf(func() error { device.Do(d.ops, device.MatMul{Dst: dst, X: x, W: w}); return nil }); err != nil {
 		return 0, "a product failed"
 	}
 	return ops / each, size + ownProducts
 }
 
-// libraryProduct times w·wᵀ of bfloat16 by cuBLASLt.
-func (d *dev) libraryProduct(w device.Tensor) (seconds float64, err error) {
+// timeLibrary times w·wᵀ of bfloat16 by cuBLASLt.
+func (d *dev) timeLibrary(w device.Tensor) (seconds float64, err error) {
 	if !d.drv.hasLibrary() {
 		return 0, errors.New("no cuBLASLt is found")
 	}
@@ -110,14 +110,14 @@ func (d *dev) libraryProduct(w device.Tensor) (seconds float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return d.repeated(func() error {
-		return d.drv.multiplyBrains(d.address(dst), d.address(w), d.address(w), n, d.halves.at+uintptr(halvesSize))
+	return d.timeOf(func() error {
+		return d.drv.multiplyBF16(d.address(dst), d.address(w), d.address(w), n, d.operands.at+uintptr(operandsSize))
 	})
 }
 
-// repeated is the seconds that a call takes, of many in a row after a warm-up.
-func (d *dev) repeated(call func() error) (float64, error) {
-	several := func(n int) (time.Duration, error) {
+// timeOf is the seconds of a call, the mean of many back to back after a warm-up.
+func (d *dev) timeOf(call func() error) (float64, error) {
+	timed := func(n int) (time.Duration, error) {
 		start := time.Now()
 		for range n {
 			if err := call(); err != nil {
@@ -128,42 +128,42 @@ func (d *dev) repeated(call func() error) (float64, error) {
 		err := d.drv.sync()
 		return time.Since(start), err
 	}
-	if _, err := several(1); err != nil {
+	if _, err := timed(1); err != nil {
 		return 0, err
 	}
 	for n := 1; ; n *= 2 {
-		took, err := several(n)
+		took, err := timed(n)
 		if err != nil {
 			return 0, err
 		}
-		if took >= peakTime {
+		if took >= rooflineTime {
 			return took.Seconds() / float64(n), nil
 		}
 	}
 }
 
-// brains is n random numbers of bfloat16, normally distributed.
-func brains(n int) []byte {
+// normalBF16 is n normally distributed numbers in bfloat16.
+func normalBF16(n int) []byte {
 	rng := rand.New(rand.NewPCG(3, 4))
 	b := make([]byte, 2*n)
-	for i := range min(n, peakRandom) {
+	for i := range min(n, rooflineRandom) {
 		binary.LittleEndian.PutUint16(b[2*i:], uint16(math.Float32bits(float32(rng.NormFloat64()))>>16))
 	}
-	return fillUp(b, 2*peakRandom)
+	return repeatBytes(b, 2*rooflineRandom)
 }
 
-// floats is n random numbers, normally distributed.
-func floats(n int) []byte {
+// normalF32 is n normally distributed numbers in f32.
+func normalF32(n int) []byte {
 	rng := rand.New(rand.NewPCG(5, 6))
 	b := make([]byte, 4*n)
-	for i := range min(n, peakRandom) {
+	for i := range min(n, rooflineRandom) {
 		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(rng.NormFloat64())))
 	}
-	return fillUp(b, 4*peakRandom)
+	return repeatBytes(b, 4*rooflineRandom)
 }
 
-// fillUp repeats the first n bytes.
-func fillUp(b []byte, n int) []byte {
+// repeatBytes fills b with its first n bytes.
+func repeatBytes(b []byte, n int) []byte {
 	for at := n; at < len(b); at *= 2 {
 		copy(b[at:], b[:at])
 	}

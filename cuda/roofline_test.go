@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestPeaks measures what a machine reaches: a copy, and a product by cuBLASLt where
-// there is one.
-func TestPeaks(t *testing.T) {
+// TestRoofline measures a copy and a GEMM, by cuBLASLt where there is one.
+func TestRoofline(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
 	p := d.Roofline()

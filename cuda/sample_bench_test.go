@@ -11,8 +11,8 @@ import (
 	"github.com/gollm/gollm/device/devtest"
 )
 
-// benchCaches is the caches of several layers, n positions each, so many that what a
-// step reads is not in a cache of the GPU. Their keys and values repeat.
+// benchCaches is the KV caches of several layers, n positions each, more than the L2 cache holds.
+// Their keys and values repeat.
 func benchCaches(b *testing.B, d *dev, n int) []device.KV {
 	layers := min(max(2, benchBytes/(4*n*benchKVHeads*benchDim)), 64)
 	pages, rng := n/device.PageLen, rand.New(rand.NewPCG(5, 6))
@@ -44,7 +44,7 @@ func benchCaches(b *testing.B, d *dev, n int) []device.KV {
 	return all
 }
 
-// rowBed is what the parts of a decode step's attention are measured with.
+// rowBed is the operands of the parts of a decode step's attention.
 type rowBed struct {
 	d       *dev
 	n, keys int // positions; bytes of their keys
@@ -52,8 +52,8 @@ type rowBed struct {
 	run     func(name string, bytes int, layer func(kv device.KV))
 }
 
-func (r *rowBed) list(b *testing.B, most int) device.List {
-	return device.List{Index: benchAlloc(b, r.d, device.I32, 1, benchHeads, most), Count: benchAlloc(b, r.d, device.I32, 1, benchHeads), Weight: benchAlloc(b, r.d, device.F32, 1, benchHeads, most)}
+func (r *rowBed) list(b *testing.B, limit int) device.List {
+	return device.List{Index: benchAlloc(b, r.d, device.I32, 1, benchHeads, limit), Count: benchAlloc(b, r.d, device.I32, 1, benchHeads), Weight: benchAlloc(b, r.d, device.F32, 1, benchHeads, limit)}
 }
 
 // benchRows measures parts of a decode step behind n positions. Dense attention is the
@@ -90,8 +90,8 @@ func benchRows(b *testing.B, parts func(r *rowBed)) {
 	}
 }
 
-// BenchmarkSanta is the attention of a decode step that draws its values. Bytes are
-// those of the keys, and of a value for every draw.
+// BenchmarkSanta is the attention of a decode step with sampled values. Bytes are those of the
+// keys, and of a value per sample.
 func BenchmarkSanta(b *testing.B) {
 	benchRows(b, func(r *rowBed) {
 		for _, s := range []struct {
@@ -104,30 +104,30 @@ func BenchmarkSanta(b *testing.B) {
 			l := r.list(b, s.MaxPositions(r.n))
 			plan := device.Plan{Selected: device.Tokens, List: l, Mixture: true}
 			values := 2 * benchHeads * s.Samples * benchDim
-			choose := func(kv device.KV) {
+			selects := func(kv device.KV) {
 				device.Do(r.d.ops, device.Sample{Rule: device.ValueSample, List: l, Q: r.q, KV: kv, Plan: device.Plan{}, Draws: s.ValueDraws})
 			}
-			read := func(kv device.KV) { device.Do(r.d.ops, device.Attend{Dst: r.y, Q: r.q, KV: kv, Plan: plan}) }
-			r.run(s.name+"/choose", r.keys, choose)
-			r.run(s.name+"/read", values, read)
+			attend := func(kv device.KV) { device.Do(r.d.ops, device.Attend{Dst: r.y, Q: r.q, KV: kv, Plan: plan}) }
+			r.run(s.name+"/select", r.keys, selects)
+			r.run(s.name+"/attend", values, attend)
 			r.run(s.name+"/both", r.keys+values, func(kv device.KV) {
-				choose(kv)
-				read(kv)
+				selects(kv)
+				attend(kv)
 			})
-			r.run(s.name+"/together", r.keys+values, func(kv device.KV) { devtest.SampleAttend(r.d.ops, r.y, l, r.q, kv, device.Plan{}, s.ValueDraws) })
+			r.run(s.name+"/fused", r.keys+values, func(kv device.KV) { devtest.SampleAttend(r.d.ops, r.y, l, r.q, kv, device.Plan{}, s.ValueDraws) })
 		}
 	})
 }
 
-// BenchmarkRanked is the parts of choosing by the scores of all keys: topk, and
-// vattention with its sample. Bytes are those that are read for it.
+// BenchmarkRanked is the parts of selection by the scores of all keys: topk, and vattention with
+// its sample. Bytes are those that selection reads.
 func BenchmarkRanked(b *testing.B) {
 	benchRows(b, func(r *rowBed) {
 		scores := benchAlloc(b, r.d, device.F32, 1, benchHeads, r.n)
 		top, list := r.list(b, r.n), r.list(b, r.n)
 		plan := device.Plan{Selected: device.Tokens, Sink: 128, Recent: 128, List: device.List{Index: top.Index, Count: top.Count}}
 		share := device.Amount{Share: 0.05}
-		tail := device.Residual{Pilot: share, Eps: 0.05, Z: 1.96}
+		residual := device.Residual{Pilot: share, Eps: 0.05, Z: 1.96}
 		r.run("scores", r.keys, func(kv device.KV) {
 			device.Do(r.d.ops, device.Score{Rule: device.ExactScores, Dst: scores, Q: r.q, KV: kv, Plan: plan, Region: device.SelectedRegion})
 		})
@@ -135,7 +135,7 @@ func BenchmarkRanked(b *testing.B) {
 			device.Do(r.d.ops, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: share})
 		})
 		r.run("sample", 2*r.n*benchHeads*benchDim/10, func(kv device.KV) {
-			device.Do(r.d.ops, device.Sample{Rule: device.ResidualSample, List: list, Q: r.q, KV: kv, Plan: plan, Residual: tail})
+			device.Do(r.d.ops, device.Sample{Rule: device.ResidualSample, List: list, Q: r.q, KV: kv, Plan: plan, Residual: residual})
 		})
 	})
 }

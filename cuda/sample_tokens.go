@@ -11,14 +11,13 @@ import (
 	"github.com/gollm/gollm/device/sampling"
 )
 
-// sampleEach is the logits that a thread of the kernel sample looks at, and sampleRows the
-// rows whose settings a launch has room for.
+// Of the kernels of sample_token.cu: logits per thread, and rows per launch.
 const (
-	sampleEach = 4
-	sampleRows = 16
+	logitsPerThread = 4
+	maxSampledRows  = 16
 )
 
-// The order of stages, as the kernels have it; see sample_token.cu.
+// The order of sampler stages, as in sample_token.cu.
 const (
 	topKBeforeP = 1 << iota
 	minPBeforeP
@@ -26,13 +25,13 @@ const (
 	warmMinP
 )
 
-// sampler is what a kernel does of the stages of a row: penalties first, if any.
+// sampler is the stages that a kernel computes of a row, penalties first.
 type sampler struct {
 	sampling.Params
 	order int
 }
 
-// stagesOf is those stages in one piece. The settings of others do nothing.
+// stagesOf makes a sampler of some stages; the settings of all others are neutral.
 func stagesOf(s *sampling.Params, stages []sampling.Stage) sampler {
 	on := sampler{Params: sampling.Params{Temperature: 1, TopP: 1, Seed: s.Seed}}
 	warm := false
@@ -67,9 +66,8 @@ func stagesOf(s *sampling.Params, stages []sampling.Stage) sampler {
 	return on
 }
 
-// splitStages is the stages before the penalties, which a kernel does by itself, and
-// those from there on, or all where there are no penalties. Nothing before them is
-// order -1.
+// splitStages splits the stages in front of the penalties, which need a launch of their own,
+// from the rest. Without any, before has order -1.
 func splitStages(s *sampling.Params) (before, rest sampler) {
 	list, n := s.Stages()
 	stages := list[:n]
@@ -81,8 +79,8 @@ func splitStages(s *sampling.Params) (before, rest sampler) {
 	return stagesOf(s, stages[:cut]), stagesOf(s, stages[cut:])
 }
 
-// sampler gives a Setting.
-func (c *call) sampler(s *sampler) *call {
+// sampler appends a SamplerParams.
+func (c *launch) sampler(s *sampler) *launch {
 	two := func(lo, hi float32) { c.word(uint64(math.Float32bits(lo)) | uint64(math.Float32bits(hi))<<32) }
 	two(s.Temperature, s.TopP)
 	two(s.MinP, s.RepeatPenalty)
@@ -90,48 +88,54 @@ func (c *call) sampler(s *sampler) *call {
 	return c.word(uint64(min(s.TopK, math.MaxInt32)) | uint64(min(s.RepeatLastN, math.MaxInt32))<<32).word(s.Seed).int(s.order)
 }
 
-// sampleTokens chooses the token that follows each row.
+// sampleTokens samples the next token of each row.
 func (o *ops) sampleTokens(c *device.SampleTokens) {
-	next, logits, history, pos, s := c.Next, c.Logits, c.History, c.Pos, c.Params
-	rows, vocab := logits.Dim(0), logits.Dim(1)
+	rows, vocab := c.Logits.Dim(0), c.Logits.Dim(1)
 	threads := threadsFor(vocab, 1024)
-	parts := ceil(vocab, threads*sampleEach)
-	tops, sums := 8*parts*threads/32, 16*parts
-	if tops+sums > workspaceSize {
+	parts := ceil(vocab, threads*logitsPerThread)
+	perRow := 8*parts*threads/32 + 16*parts
+	if perRow > workspaceSize {
 		o.d.keep(fmt.Errorf("Sample: %d tokens are more than the workspace is for", vocab))
 		return
 	}
-	for lo, most := 0, min(workspaceSize/(tops+sums), decodeCounts, sampleRows); lo < rows; lo += most {
-		hi := min(lo+most, rows)
-		var before, rest [sampleRows]sampler
-		split, summed := false, false
-		for i := range s[lo:hi] {
-			before[i], rest[i] = splitStages(&s[lo+i])
-			split = split || before[i].order >= 0
-			// Without top-k the weights of all tokens are added up in a second launch.
-			summed = summed || rest[i].Temperature > 0 && (rest[i].TopK <= 0 || rest[i].TopK >= vocab)
-		}
-		summed = summed && parts > 1 && parts <= threads
-		call := func(name string, settings []sampler, parts int) {
-			c := o.call(name).tensor(next.Rows(lo, hi)).tensor(logits.Rows(lo, hi)).tensor(history.Rows(lo, hi)).tensor(pos.Rows(lo, hi)).
-				int(vocab, history.Dim(1)).work(0)
-			if summed {
-				c.work((hi - lo) * tops)
-			} else {
-				c.word(0)
-			}
-			c.word(uint64(o.d.counts.at))
-			for i := range settings {
-				c.sampler(&settings[i])
-			}
-			c.pdlEarly().run(blocks{parts, hi - lo, 1}, threads)
-		}
-		if split {
-			call("sample_before", before[:], 1)
-		}
-		call("sample_token", rest[:], parts)
+	each := min(workspaceSize/perRow, maxCounters, maxSampledRows)
+	for lo := 0; lo < rows; lo += each {
+		o.sampleRows(c, lo, min(lo+each, rows), threads, parts)
+	}
+}
+
+// sampleRows samples the tokens of rows lo to hi-1 by so many thread blocks per row.
+func (o *ops) sampleRows(c *device.SampleTokens, lo, hi, threads, parts int) {
+	vocab := c.Logits.Dim(1)
+	var before, rest [maxSampledRows]sampler
+	split, summed := false, false
+	for i := range c.Params[lo:hi] {
+		before[i], rest[i] = splitStages(&c.Params[lo+i])
+		split = split || before[i].order >= 0
+		// Without top-k the weights of all tokens are summed, in a second launch.
+		summed = summed || rest[i].Temperature > 0 && (rest[i].TopK <= 0 || rest[i].TopK >= vocab)
+	}
+	summed = summed && parts > 1 && parts <= threads
+	sums := (hi - lo) * 8 * parts * threads / 32 // in the workspace, behind the best tokens of each warp
+	queue := func(name string, samplers []sampler, parts int) {
+		k := o.launch(name).tensor(c.Next.Rows(lo, hi)).tensor(c.Logits.Rows(lo, hi)).tensor(c.History.Rows(lo, hi)).tensor(c.Pos.Rows(lo, hi)).
+			int(vocab, c.History.Dim(1)).work(0)
 		if summed {
-			call("sample_sums", rest[:], parts)
+			k.work(sums)
+		} else {
+			k.word(0)
 		}
+		k.counters()
+		for i := range samplers {
+			k.sampler(&samplers[i])
+		}
+		k.pdlEarly().run(blocks{parts, hi - lo, 1}, threads)
+	}
+	if split {
+		queue("sample_before", before[:], 1)
+	}
+	queue("sample_token", rest[:], parts)
+	if summed {
+		queue("sample_sums", rest[:], parts)
 	}
 }

@@ -8,74 +8,83 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// scoreChunk is the positions that a block scores, CHUNK of scores.cuh.
+// scoreChunk is the positions per block of the kernel value_scores: CHUNK of scores.cuh.
 const scoreChunk = 256
 
-// values gives a Values.
-func (c *call) values(d device.ValueDraws) *call {
+// valueDraws appends a Values.
+func (c *launch) valueDraws(d *device.ValueDraws) *launch {
 	return c.draw(d.Draw, d.Requests).int(d.Samples, int(d.Sampler), int(d.Tiles), d.Tile).bool(d.Shared)
 }
 
-// valueSample lists what is drawn of the softmax over what the plan reads.
-func (o *ops) valueSample(l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.ValueDraws) {
+// sampleValues lists positions that are sampled by the softmax over what the plan reads.
+func (o *ops) sampleValues(c *device.Sample) {
 	const op = "ValueSample"
-	rows, heads, groups := q.Dim(0), q.Dim(1), kv.K.Dim(1)
-	n := device.RowsPerSlot(op, rows, kv)
-	if n == 1 && o.drawRows(l, device.Tensor{}, q, kv, p, d) {
+	l, kv, rows, heads, kvHeads := &c.List, c.KV, c.Q.Dim(0), c.Q.Dim(1), c.KV.K.Dim(1)
+	perSlot := device.RowsPerSlot(op, rows, kv)
+	if perSlot == 1 && o.sampleDecode(c, device.Tensor{}) {
 		return
 	}
 	chunks := ceil(kv.Pages.Dim(1)*device.PageLen, scoreChunk)
 	positions, shared := chunks*scoreChunk, 20*chunks+16
 	size := positions*(8+4+1) + positions/32*(8+4+4+4) + chunks*16
-	if most := o.room("sample_values"); shared > most {
-		o.d.keep(fmt.Errorf("%s: needs %d bytes of shared memory, there are %d", op, shared, most))
+	if limit := o.room("sample_values"); shared > limit {
+		o.d.keep(fmt.Errorf("%s: needs %d bytes of shared memory, there are %d", op, shared, limit))
 		return
 	}
-	o.inPieces(op, rows*groups, size*heads/groups, func(first, items int) {
-		call := func(name string, b blocks, threads, shared int) {
-			o.call(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(q).work(0).
-				int(size, first, l.Index.Dim(2), heads).values(d).pages(kv, n).plan(p).
+	o.inPieces(op, rows*kvHeads, size*heads/kvHeads, func(first, items int) {
+		queue := func(name string, b blocks, threads, shared int) {
+			o.launch(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(c.Q).work(0).
+				int(size, first, l.Index.Dim(2), heads).valueDraws(&c.Draws).pages(kv, perSlot).plan(c.Plan).
 				runShared(b, threads, shared)
 		}
-		call("value_scores", blocks{chunks, items, 1}, 128, 0)
-		call("sample_values", blocks{items * heads / groups, 1, 1}, 256, shared)
+		queue("value_scores", blocks{chunks, items, 1}, 128, 0)
+		queue("sample_values", blocks{items * heads / kvHeads, 1, 1}, 256, shared)
 	})
 }
 
-// maxDrawn is the most draws of a head that sample_values_decode.cu is for.
-const maxDrawn = 8 << 10
+// maxDecodeDraws is the limit of the draws per head of the kernels of sample_values_decode.cu.
+const maxDecodeDraws = 8 << 10
 
-// drawRows queues the kernels of sample_values_decode.cu, which draw for one row of each slot, if the
-// call suits them: those that list what is drawn, or, with dst, attend to it.
-func (o *ops) drawRows(l device.List, dst, q device.Tensor, kv device.KV, p device.Plan, d device.ValueDraws) bool {
-	rows, heads, dim, width := q.Dim(0), q.Dim(1), q.Dim(2), kv.Pages.Dim(1)
-	shares, ok := o.keyed(shareKernels, q, kv)
-	if !ok || lists(p) || d.Sampler == device.Independent || d.Tiles == device.Remainder {
+// suitsSampleDecode reports whether those kernels take the rule.
+func suitsSampleDecode(c *device.Sample) bool {
+	d := &c.Draws
+	if hasList(c.Plan) || d.Sampler == device.Independent || d.Tiles == device.Remainder {
 		return false
 	}
-	if d.Tiles == device.Equal && (p.Selected != device.All || p.Span != device.Span{}) {
-		return false // tiles are cut from what the row reads
+	// Equal tiles are cut from what the row reads, which must be all of the past.
+	return d.Tiles != device.Equal || c.Plan.Selected == device.All && c.Plan.Span == device.Span{}
+}
+
+// sampleDecode is sampleValues of one row per slot by those kernels, if they take the call:
+// with dst they attend to what is sampled, without they list it.
+func (o *ops) sampleDecode(c *device.Sample, dst device.Tensor) bool {
+	l, kv, d := &c.List, c.KV, &c.Draws
+	rows, heads, dim, pages := c.Q.Dim(0), c.Q.Dim(1), c.Q.Dim(2), c.KV.Pages.Dim(1)
+	softmax, ok := o.keysKernel(softmaxDecodeKernels, c.Q, kv)
+	if !ok || !suitsSampleDecode(c) {
+		return false
 	}
-	items, most := rows*heads, max(d.Samples, d.MaxPositions(width*device.PageLen))
+	items, draws := rows*heads, max(d.Samples, d.MaxPositions(pages*device.PageLen))
 	const threads = 512
-	parts := max(1, min(ceil(most, threads/4), 2*o.d.drv.multiprocessors()/items))
-	sums := 4 * items * width * device.PageLen // of shares
-	outs := sums + 32*items*width              // and of PageSum
-	end := outs + 4*items*parts*dim
-	shared := max(8*(3*width+1)+4*(width+3*most), threads*8*4)
+	parts := max(1, min(ceil(draws, threads/4), 2*o.d.drv.multiprocessors()/items))
+	// In the workspace: exponentials of all positions, a PageSum per page, partial outputs.
+	sums := 4 * items * pages * device.PageLen
+	outputs := sums + 32*items*pages
+	end := outputs + 4*items*parts*dim
 	name, out, limit := "sample_attend", dst, dim
 	if dst.Absent() {
 		name, out, limit, parts = "sample_decode", l.Weight, l.Index.Dim(2), 1
 	}
-	if end > workspaceSize || most > maxDrawn || items > decodeCounts || shared > o.room(name) {
+	shared := max(8*(3*pages+1)+4*(pages+3*draws), threads*8*4)
+	if end > workspaceSize || draws > maxDecodeDraws || items > maxCounters || shared > o.room(name) {
 		return false
 	}
-	call := func(name string, b blocks, threads, shared int) {
-		o.call(name).tensor(l.Index).tensor(l.Count).tensor(out).tensor(q).work(0).work(sums).work(outs).
-			word(uint64(o.d.counts.at)).int(limit, heads, most).bool(!o.d.stored).values(d).pages(kv, 1).plan(p).pdlEarly().
+	queue := func(name string, b blocks, threads, shared int) {
+		o.launch(name).tensor(l.Index).tensor(l.Count).tensor(out).tensor(c.Q).work(0).work(sums).work(outputs).counters().
+			int(limit, heads, draws).bool(o.pastComplete()).valueDraws(d).pages(kv, 1).plan(c.Plan).pdlEarly().
 			runShared(b, threads, shared)
 	}
-	call(shares, o.keyBlocks(rows, kv.K.Dim(1)), keyWarps*32, keyShared(dim))
-	call(name, blocks{items, parts, 1}, threads, shared)
+	queue(softmax, o.keysGrid(rows, kv.K.Dim(1)), keysWarps*32, keysShared(dim))
+	queue(name, blocks{items, parts, 1}, threads, shared)
 	return true
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// TestSampleAttendInParts: values that are drawn by several blocks of a head add up to
-// what the list of them does.
+// TestSampleAttendInParts: attention to values that several blocks of a head sample is attention
+// to the list of them.
 func TestSampleAttendInParts(t *testing.T) {
 	const slots, heads, kvHeads, dim, n = 1, 4, 2, 64, 700
 	d := openTest(t).(*dev)
@@ -23,8 +23,8 @@ func TestSampleAttendInParts(t *testing.T) {
 	for name, draws := range map[string]device.ValueDraws{
 		"sys": {Samples: 600}, "strat": {Samples: 600, Sampler: device.Stratified}, "flash": {Samples: 600, Tiles: device.Equal, Tile: 64},
 	} {
-		for range 2 { // the counts of finished blocks are zero again
-			if !d.ops.drawRows(device.List{}, got, q, kv, device.Plan{}, draws) {
+		for range 2 { // the counters of finished blocks are 0 again
+			if !d.ops.sampleDecode(&device.Sample{Q: q, KV: kv, Draws: draws}, got) {
 				t.Fatalf("%s: the kernels for one row do not take it", name)
 			}
 		}

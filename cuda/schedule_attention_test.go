@@ -12,47 +12,45 @@ import (
 	"github.com/gollm/gollm/device/devtest"
 )
 
-// TestSchedulesOfRoles is TestSchedules for what the systems choose by: bounds,
-// values, walks, lines, usage, hashes, labels and features.
-func TestSchedulesOfRoles(t *testing.T) {
-	want := scheduledRoles(t, 0)
+// TestSchedulesOfAttention is TestSchedules for the rules of Summarize, Score, Select and Sample.
+func TestSchedulesOfAttention(t *testing.T) {
+	want := scheduledAttention(t, 0)
 	for seed := range uint64(4) {
-		for name, got := range scheduledRoles(t, seed+1) {
+		for name, got := range scheduledAttention(t, seed+1) {
 			if !bytes.Equal(got, want[name]) {
-				t.Errorf("%s with seed %d: other results than in the threads' own order", name, seed+1)
+				t.Errorf("%s with seed %d: results differ from those in the threads' own order", name, seed+1)
 			}
 		}
 	}
 }
 
-// roleBed makes what the roles are called with.
-type roleBed struct {
+// attentionBed makes operands.
+type attentionBed struct {
 	t   *testing.T
 	d   *dev
 	rng *rand.Rand
 }
 
-func (b *roleBed) f(dims ...int) device.Tensor {
+func (b *attentionBed) f(dims ...int) device.Tensor {
 	x := alloc(b.t, b.d, device.F32, dims...)
 	b.d.Write(x, normal(b.rng, x.Len()))
 	return x
 }
 
-func (b *roleBed) i(dims ...int) device.Tensor { return alloc(b.t, b.d, device.I32, dims...) }
+func (b *attentionBed) i(dims ...int) device.Tensor { return alloc(b.t, b.d, device.I32, dims...) }
 
-func (b *roleBed) list(groups, heads, most int) device.List {
-	return device.List{Index: b.i(groups, heads, most), Count: b.i(groups, heads), Weight: alloc(b.t, b.d, device.F32, groups, heads, most), Group: 1}
+func (b *attentionBed) list(groups, heads, limit int) device.List {
+	return device.List{Index: b.i(groups, heads, limit), Count: b.i(groups, heads), Weight: alloc(b.t, b.d, device.F32, groups, heads, limit), Group: 1}
 }
 
-// scheduledRoles is the bytes that each role gives when threads run in the order of a
-// seed.
-func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
+// scheduledAttention is the results of each rule when threads run in the order of a seed.
+func scheduledAttention(t *testing.T, seed uint64) map[string][]byte {
 	t.Helper()
 	Shuffle(seed)
 	defer Shuffle(0)
 	d := openTest(t).(*dev)
 	defer d.Close()
-	b := &roleBed{t, d, rand.New(rand.NewPCG(3, 4))}
+	b := &attentionBed{t, d, rand.New(rand.NewPCG(3, 4))}
 	const rows, heads, kvHeads, dim, n = 40, 4, 2, 32, 200
 	kv := filledCache(t, d, b.rng, n, kvHeads, dim)
 	pages, width, o := kv.K.Dim(0), n+1, d.ops
@@ -81,8 +79,8 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	long, wide, attended := filledCache(t, d, b.rng, n, kvHeads, 64), b.f(1, heads, 64), b.f(1, heads, 64)
 	for _, draws := range []device.ValueDraws{{Samples: 50}, {Samples: 200, Sampler: device.Stratified}, {Samples: 20, Sampler: device.Stratified, Tiles: device.Equal}} {
 		device.Do(o, device.Sample{Rule: device.ValueSample, List: drawn, Q: wide, KV: long, Plan: device.Plan{}, Draws: draws})
-		if !o.drawRows(device.List{}, attended, wide, long, device.Plan{}, draws) {
-			t.Fatal("draws of one row do not suit the kernels for them")
+		if !o.sampleDecode(&device.Sample{Q: wide, KV: long, Draws: draws}, attended) {
+			t.Fatal("the operands do not suit sample_decode")
 		}
 		keep("values of a row", drawn.Index, drawn.Count, drawn.Weight, attended)
 	}
@@ -92,7 +90,7 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 
 	sampled := b.list(1, heads, n)
 	device.Do(o, device.Sample{Rule: device.ResidualSample, List: sampled, Q: one, KV: kv, Plan: plan, Residual: device.Residual{Pilot: device.Amount{Count: 20}, Eps: .3, Z: 2}})
-	keep("tails", sampled.Index, sampled.Count, sampled.Weight)
+	keep("residual", sampled.Index, sampled.Count, sampled.Weight)
 
 	bounds, scores, l := alloc(t, d, device.F16, pages, kvHeads, 4, 2*dim), b.f(1, heads, 4*pages), b.list(1, heads, n)
 	device.Do(o, device.Summarize{Rule: device.KeyBounds, Dst: bounds, KV: kv, Rows: n})
@@ -124,7 +122,7 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: q, KV: kv, Plan: device.Plan{}})
 	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: one, KV: kv, Plan: device.Plan{}})
 	device.Do(o, device.Select{Rule: device.HeavyHitters, List: kept, Scores: sum, KV: kv, Plan: plan, K: device.Amount{Count: 30}, Recent: device.Amount{Count: 8}, Since: since})
-	keep("usage", sum, kept.Index, kept.Count)
+	keep("heavy hitters", sum, kept.Index, kept.Count)
 
 	h := device.Hash{Planes: b.f(24, dim), Codes: b.i(1, kvHeads*pages, 48), Norm: b.f(1, kvHeads, width), Center: b.f(1, kvHeads, dim),
 		Since: b.i(1, 1), Done: b.i(1, 1), Tables: 8, MinCollisions: 1, Mean: true, Sink: 3, Recent: 9}
@@ -136,8 +134,8 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 
 	channels := device.Channels{Index: b.i(kvHeads, 4), Levels: 8}
 	labels, signs, k := alloc(t, d, device.F16, pages, kvHeads, 4, device.PageLen), b.i(pages, kvHeads, device.PageLen, 1), b.f(n, kvHeads, dim)
-	net := func(sets int) device.Net {
-		return device.Net{Weight: [device.MaxLayers]device.Tensor{b.f(sets, 20, dim), b.f(sets, 30, 20)}, Bias: [device.MaxLayers]device.Tensor{b.f(sets, 20), b.f(sets, 30)}}
+	net := func(groups int) device.Net {
+		return device.Net{Weight: [device.MaxLayers]device.Tensor{b.f(groups, 20, dim), b.f(groups, 30, 20)}, Bias: [device.MaxLayers]device.Tensor{b.f(groups, 20), b.f(groups, 30)}}
 	}
 	keys, queries, byLabel, bySign := net(kvHeads), net(heads), b.f(1, heads, width), b.f(1, heads, width)
 	device.Do(o, device.Summarize{Rule: device.KeyChannels, Dst: labels, X: k, Channels: channels, KV: kv})
@@ -152,24 +150,24 @@ func scheduledRoles(t *testing.T, seed uint64) map[string][]byte {
 	widen := device.Neighbors{Best: device.Amount{Count: 20}, Each: 1, KeepSlid: true}
 	d.Write(kv.Len, binary.LittleEndian.AppendUint32(nil, n-1))
 	device.Do(o, device.ReuseSelection{List: reused, Cache: m, Scores: ranks, Compared: one, Q: one, KV: kv, Plan: plan, Neighbors: widen})
-	keep("choices", m.Found, m.Index, m.Entry)
+	keep("selection cache", m.Found, m.Index, m.Entry)
 	d.Write(kv.Len, binary.LittleEndian.AppendUint32(nil, n))
 	device.Do(o, device.ReuseSelection{List: again, Cache: m, Scores: ranks, Compared: one, Q: one, KV: kv, Plan: plan, Neighbors: widen})
 	keep("reuse", reused.Index, reused.Count, again.Index, again.Count, m.Found, m.Entry, m.Counters)
 
-	const many = 12 // heads that share no keys
-	apart, asked, summed := filledCache(t, d, b.rng, n, many, 64), b.f(1, many, 64), b.f(1, many, 64)
+	const many = 12 // heads, without GQA
+	mha, query, attended := filledCache(t, d, b.rng, n, many, 64), b.f(1, many, 64), b.f(1, many, 64)
 	m = device.SelectionCache{Query: b.f(1, many*8, 64), Entry: b.i(1, many*8, 3), Index: b.i(1, many*8, 40), Since: b.i(1, 1),
 		Found: b.i(1, many), Counters: b.i(1, many, 4), Block: 8, MinCosine: 0.9, K: device.Amount{Count: 40}}
 	l, ranks = device.List{Index: b.i(1, many, 150), Count: b.i(1, many)}, b.f(1, many, width)
-	for more := range 2 { // the first one chooses, the second one shares
-		d.Write(apart.Len, binary.LittleEndian.AppendUint32(nil, uint32(n-1+more)))
+	for more := range 2 { // the first one selects, the second one reuses
+		d.Write(mha.Len, binary.LittleEndian.AppendUint32(nil, uint32(n-1+more)))
 		p := plan
 		p.Selected, p.List = device.Tokens, l
-		if !o.reuseAttend(summed, &device.ReuseSelection{List: l, Cache: m, Scores: ranks, Compared: asked, Q: asked, KV: apart, Plan: p, Neighbors: widen}) {
-			t.Fatal("heads that share no keys do not suit the kernel for them")
+		if !o.reuseAttend(attended, &device.ReuseSelection{List: l, Cache: m, Scores: ranks, Compared: query, Q: query, KV: mha, Plan: p, Neighbors: widen}) {
+			t.Fatal("the operands do not suit reuse_attend")
 		}
-		keep("reuse and attention", summed, l.Count, m.Found, m.Entry, m.Counters)
+		keep("reuse and attention", attended, l.Count, m.Found, m.Entry, m.Counters)
 	}
 
 	walk, picked := b.f(1, pages), b.list(1, 1, pages)

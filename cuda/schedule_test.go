@@ -11,19 +11,18 @@ import (
 	"github.com/gollm/gollm/device/sampling"
 )
 
-// TestSchedules runs a step with kernels of every kind, whose threads and blocks
-// the emulator then runs in random orders: a result that depends on the order is
-// a race.
+// TestSchedules runs kernels of every kind with threads and blocks in random orders: a result
+// that depends on the order is a race.
 func TestSchedules(t *testing.T) {
 	want := scheduled(t, 0)
 	for seed := range uint64(4) {
 		if got := scheduled(t, seed+1); !slices.Equal(got, want) {
-			t.Errorf("seed %d: other results than in the threads' own order", seed+1)
+			t.Errorf("seed %d: results differ from those in the threads' own order", seed+1)
 		}
 	}
 }
 
-// scheduled is what a step gives when threads run in the order of a seed.
+// scheduled is the results of a step when threads run in the order of a seed.
 func scheduled(t *testing.T, seed uint64) []float32 {
 	t.Helper()
 	Shuffle(seed)
@@ -51,7 +50,7 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	device.Do(o, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: device.Plan{}, Region: device.Visible})
 	device.Do(o, device.Select{Rule: device.TopK, List: l, Scores: scores, KV: kv, K: device.Amount{Count: 32}})
 	o.Flush()
-	o.flash(z, q, kv, device.Plan{})
+	o.flash(&device.Attend{Dst: z, Q: q, KV: kv})
 	device.Do(o, device.MatMul{Dst: logits, X: x, W: m})
 	device.Do(o, device.MatMul{Dst: logits.Rows(0, 3), X: x.Rows(0, 3), W: m})
 	few, short := logits.Rows(0, 3), kv
@@ -59,16 +58,16 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	one, feed, m4 := f(1, vocab), f(1, vocab), alloc(t, d, device.Q4_K, vocab, heads*dim)
 	o.Flush()
 	d.Write(m4, randomMatrix(rng, device.Q4_K, vocab, heads*dim))
-	if !o.few([]device.Tensor{one}, x.Rows(0, 1), normWeights{W: w, Eps: 1e-5}, []device.Tensor{m4}, store) ||
-		!o.few([]device.Tensor{feed}, x.Rows(0, 1), normWeights{W: w, Eps: 1e-5}, []device.Tensor{m4, m4}, gate) ||
-		!o.decode(q.Rows(0, 1), q.Rows(1, 2), kv, device.Plan{}) || !o.decode(q.Rows(3, 4), q.Rows(2, 3), short, device.Plan{}) {
-		t.Fatal("a call of one row does not suit the kernels for it")
+	if !o.skinny([]device.Tensor{one}, x.Rows(0, 1), fusedNorm{W: w, Eps: 1e-5}, []device.Tensor{m4}, epilogueStore) ||
+		!o.skinny([]device.Tensor{feed}, x.Rows(0, 1), fusedNorm{W: w, Eps: 1e-5}, []device.Tensor{m4, m4}, epilogueSwiGLU) ||
+		!o.decode(&device.Attend{Dst: q.Rows(0, 1), Q: q.Rows(1, 2), KV: kv}) || !o.decode(&device.Attend{Dst: q.Rows(3, 4), Q: q.Rows(2, 3), KV: short}) {
+		t.Fatal("the operands do not suit the kernels for one row")
 	}
 	long, some, more, m16 := f(9, 2304), f(9, 50), f(9, 25), alloc(t, d, device.F16, 50, 2304)
 	d.Write(m16, randomMatrix(rng, device.F16, 50, 2304))
-	if !o.few([]device.Tensor{some}, long, normWeights{}, []device.Tensor{m16}, add) ||
-		!o.few([]device.Tensor{more}, long, normWeights{W: long.Reshape(9*2304).Rows(0, 2304), Eps: 1e-5}, []device.Tensor{m16.Rows(0, 25), m16.Rows(25, 50)}, gate) {
-		t.Fatal("a call of some rows does not suit the kernels for it")
+	if !o.skinny([]device.Tensor{some}, long, fusedNorm{}, []device.Tensor{m16}, epilogueAdd) ||
+		!o.skinny([]device.Tensor{more}, long, fusedNorm{W: long.Reshape(9*2304).Rows(0, 2304), Eps: 1e-5}, []device.Tensor{m16.Rows(0, 25), m16.Rows(25, 50)}, epilogueSwiGLU) {
+		t.Fatal("the operands do not suit skinny_gemm")
 	}
 	results := []device.Tensor{y, z, logits, few, one, feed, q.Rows(0, 1), q.Rows(3, 4), some, more}
 	results = append(results, scheduledRings(t, d, rng, long)...)
@@ -91,8 +90,8 @@ func scheduled(t *testing.T, seed uint64) []float32 {
 	return all
 }
 
-// scheduledRings is what calls give that use all places of their rings several times.
-// long are some rows.
+// scheduledRings is the results of calls that use every stage of their pipelines several times.
+// long is the rows of a decode batch.
 func scheduledRings(t *testing.T, d *dev, rng *rand.Rand, long device.Tensor) []device.Tensor {
 	t.Helper()
 	f := func(dims ...int) device.Tensor {
@@ -101,17 +100,17 @@ func scheduledRings(t *testing.T, d *dev, rng *rand.Rand, long device.Tensor) []
 		return x
 	}
 	o := d.ops
-	// Each block has two turns, whose sums lie in the same place.
+	// Each block computes two tiles with one buffer of partial sums.
 	eight, m8 := f(9, 190), alloc(t, d, device.Q8_0, 190, 2304)
 	d.Write(m8, randomMatrix(rng, device.Q8_0, 190, 2304))
-	if !o.few([]device.Tensor{eight}, long, normWeights{}, []device.Tensor{m8}, store) {
-		t.Fatal("a call of nine rows does not suit the kernels for some")
+	if !o.skinny([]device.Tensor{eight}, long, fusedNorm{}, []device.Tensor{m8}, epilogueStore) {
+		t.Fatal("the operands of nine rows do not suit skinny_gemm")
 	}
 	product, m16 := f(64, 50), alloc(t, d, device.F16, 50, 512)
 	d.Write(m16, randomMatrix(rng, device.F16, 50, 512))
 	device.Do(o, device.MatMul{Dst: product, X: f(64, 512), W: m16})
 
-	const n, many, dim = 2300, 12, 64 // heads that share no keys
+	const n, many, dim = 2300, 12, 64 // heads, without GQA
 	kv, q, each := filledCache(t, d, rng, n, many, dim), f(1, many, dim), f(1, many, dim)
 	l := device.List{Index: alloc(t, d, device.I32, 1, many, 100), Count: alloc(t, d, device.I32, 1, many)}
 	device.Do(o, device.Select{Rule: device.TopK, List: l, Scores: f(1, many, kv.Pages.Dim(1)*device.PageLen), KV: kv, K: device.Amount{Count: 100}})
@@ -119,6 +118,6 @@ func scheduledRings(t *testing.T, d *dev, rng *rand.Rand, long device.Tensor) []
 
 	past, rows := filledCache(t, d, rng, 700, 1, dim), f(70, 2, dim)
 	seen := f(70, 2, dim)
-	o.flash(seen, rows, past, device.Plan{})
+	o.flash(&device.Attend{Dst: seen, Q: rows, KV: past})
 	return []device.Tensor{eight, product, each, seen}
 }

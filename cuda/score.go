@@ -3,147 +3,149 @@
 package cuda
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/gollm/gollm/device"
 )
 
-// scoreKeys makes numbers that say how much rows want of what is stored.
-func (o *ops) scoreKeys(c *device.Score) {
+// score scores what is stored for each row and head.
+func (o *ops) score(c *device.Score) {
 	switch c.Rule {
 	case device.ExactScores:
-		o.exactScores(c.Dst, c.Q, c.KV, c.Plan, c.Region)
+		o.exactScores(c)
 	case device.BoundScores:
-		o.boundScores(c.Dst, c.Q, c.Keys, c.KV)
+		o.boundScores(c)
 	case device.ChannelScores:
-		o.channelScores(c.Dst, c.Q, c.Keys, c.Channels, c.KV, c.Plan)
+		o.channelScores(c)
 	case device.SignScores:
-		o.signScores(c.Dst, c.Q, c.Keys, c.Net, c.KV, c.Plan)
+		o.signScores(c)
 	case device.SketchScores:
 		o.sketchScores(c)
 	case device.VerticalSlash:
 		o.verticalSlash(c)
 	case device.AnchorMax:
-		o.anchorMax(c.Dst, c.Q, c.KV, c.Plan)
+		o.anchorMax(c)
 	case device.PooledAgreement:
 		o.pooledAgreement(c)
 	case device.GroupMax:
-		o.groupMax(c.Dst, c.Q, c.KV)
+		o.groupMax(c)
 	default:
 		device.Unknown("cuda", c)
 	}
 }
 
-// parts is how many blocks share a row that is as long as its sequence can get.
-func parts(kv device.KV) int { return min(max(kv.Pages.Dim(1), 1), 64) }
+// pastBlocks is how many thread blocks share the past of a row: one per page, up to 64.
+func pastBlocks(kv device.KV) int { return min(max(kv.Pages.Dim(1), 1), 64) }
 
-// exactScores computes q·k/√dim over a part of what each row sees, -Inf elsewhere.
-func (o *ops) exactScores(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Region) {
-	const op = "Scores"
-	rows, heads := q.Dim(0), q.Dim(1)
-	if device.RowsPerSlot(op, rows, kv) == 1 && o.scoreRows(dst, q, kv, p, part) {
+// exactScores computes q·k/√dim over a region of the plan, -Inf elsewhere.
+func (o *ops) exactScores(c *device.Score) {
+	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
+	perSlot := device.RowsPerSlot("Scores", rows, c.KV)
+	if perSlot == 1 && o.scoreDecode(c) {
 		return
 	}
-	o.call("scores").tensor(dst).tensor(q).int(heads, dst.Dim(2), int(part)).
-		pages(kv, device.RowsPerSlot(op, rows, kv)).plan(p).
-		run(blocks{rows, heads, parts(kv)}, 256)
+	o.launch("scores").tensor(c.Dst).tensor(c.Q).int(heads, c.Dst.Dim(2), int(c.Region)).
+		pages(c.KV, perSlot).plan(c.Plan).
+		run(blocks{rows, heads, pastBlocks(c.KV)}, 256)
 }
 
+// Of kernels that score all keys for the newest row of each slot on tensor cores: see keys.cuh.
 const (
-	keysGroup = 8 // heads of a kv head that keys.cuh takes at a time
-	keyWarps  = 8 // of a block
-	keyStages = 3 // of a warp, of 16 keys
+	maxKeysGroup = 8 // query heads per kv head
+	keysWarps    = 8 // per block
+	keysStages   = 3 // of a warp's pipeline, 16 keys each
 )
 
-// keyShared is the bytes of shared memory of a block that scores keys with keys.cuh.
-func keyShared(dim int) int { return keyWarps * keyStages * 16 * 2 * dim }
+// keysShared is the bytes of shared memory of their blocks.
+func keysShared(dim int) int { return keysWarps * keysStages * 16 * 2 * dim }
 
-// The kernels that score keys with keys.cuh, by the length of a head.
+// These kernels by head dimension: scores, and softmax over each page.
 var (
-	scoreKernels = map[int]string{64: "score_decode_64", 128: "score_decode_128"}
-	shareKernels = map[int]string{64: "softmax_decode_64", 128: "softmax_decode_128"}
+	scoreDecodeKernels   = map[int]string{64: "score_decode_64", 128: "score_decode_128"}
+	softmaxDecodeKernels = map[int]string{64: "softmax_decode_64", 128: "softmax_decode_128"}
 )
 
-// keyed is the one of such kernels that suits the newest row of each slot, if one does.
-func (o *ops) keyed(kernels map[int]string, q device.Tensor, kv device.KV) (name string, ok bool) {
+// keysKernel is the one of kernels that takes a call, if there is one.
+func (o *ops) keysKernel(kernels map[int]string, q device.Tensor, kv device.KV) (name string, ok bool) {
 	dim := q.Dim(2)
 	name, ok = kernels[dim]
-	return name, ok && kv.K.DType == device.F16 && q.Dim(1)/kv.K.Dim(1) <= keysGroup && keyShared(dim) <= o.room(name)
+	return name, ok && kv.K.DType == device.F16 && q.Dim(1)/kv.K.Dim(1) <= maxKeysGroup && keysShared(dim) <= o.room(name)
 }
 
-// keyBlocks is the blocks of a kernel that scores keys with keys.cuh: parts of the past,
-// kv heads, and rows.
-func (o *ops) keyBlocks(rows, kvHeads int) blocks {
+// keysGrid is their grid: parts of the past, kv heads, rows.
+func (o *ops) keysGrid(rows, kvHeads int) blocks {
 	return blocks{max(1, o.d.drv.multiprocessors()/max(rows*kvHeads, 1)), kvHeads, rows}
 }
 
-// scoreRows is Scores of one row of each slot if keys.cuh suits it.
-func (o *ops) scoreRows(dst, q device.Tensor, kv device.KV, p device.Plan, part device.Region) bool {
-	name, ok := o.keyed(scoreKernels, q, kv)
-	if !ok || part == device.Planned && lists(p) {
+// scoreDecode is exactScores of one row per slot on tensor cores, if its kernels take the call.
+func (o *ops) scoreDecode(c *device.Score) bool {
+	name, ok := o.keysKernel(scoreDecodeKernels, c.Q, c.KV)
+	if !ok || c.Region == device.Planned && hasList(c.Plan) {
 		return false
 	}
-	o.call(name).tensor(dst).tensor(q).int(q.Dim(1), dst.Dim(2)).
-		bool(!o.d.stored).bool(part == device.SelectedRegion).bool(part == device.Planned).pages(kv, 1).plan(p).pdlEarly().
-		runShared(o.keyBlocks(q.Dim(0), kv.K.Dim(1)), keyWarps*32, keyShared(q.Dim(2)))
+	o.launch(name).tensor(c.Dst).tensor(c.Q).int(c.Q.Dim(1), c.Dst.Dim(2)).
+		bool(o.pastComplete()).bool(c.Region == device.SelectedRegion).bool(c.Region == device.Planned).pages(c.KV, 1).plan(c.Plan).pdlEarly().
+		runShared(o.keysGrid(c.Q.Dim(0), c.KV.K.Dim(1)), keysWarps*32, keysShared(c.Q.Dim(2)))
 	return true
 }
 
-// boundScores is the most that a key of each part can score.
-func (o *ops) boundScores(dst, q, bounds device.Tensor, kv device.KV) {
-	n := bounds.Dim(2)
-	slots, sets := dst.Dim(0), dst.Dim(1)
-	o.call("bound_scores").tensor(dst).tensor(q).tensor(bounds).int(q.Dim(1), sets, dst.Dim(2), n).pages(kv, 1).
-		run(blocks{slots, sets, parts(kv)}, 256)
+// boundScores is an upper bound of the scores of each sub-page.
+func (o *ops) boundScores(c *device.Score) {
+	slots, groups := c.Dst.Dim(0), c.Dst.Dim(1)
+	o.launch("bound_scores").tensor(c.Dst).tensor(c.Q).tensor(c.Keys).int(c.Q.Dim(1), groups, c.Dst.Dim(2), c.Keys.Dim(2)).pages(c.KV, 1).
+		run(blocks{slots, groups, pastBlocks(c.KV)}, 256)
 }
 
-// channelScores computes the products of labels over the middle of a plan.
-func (o *ops) channelScores(dst, q, labels device.Tensor, c device.Channels, kv device.KV, p device.Plan) {
-	checkLabel("ChannelScores", c)
-	o.channels("channel_scores", labels, q, c, dst, kv, p, blocks{q.Dim(0), q.Dim(1), parts(kv)}, 256)
+// channelScores computes the products of channel labels over the selected region.
+func (o *ops) channelScores(c *device.Score) {
+	o.channels("channel_scores", c.Keys, c.Q, c.Channels, c.Dst, c.KV).plan(c.Plan).
+		run(blocks{c.Q.Dim(0), c.Q.Dim(1), pastBlocks(c.KV)}, 256)
 }
 
-// signScores compares signs over the middle of a plan.
-func (o *ops) signScores(dst, q, signs device.Tensor, n device.Net, kv device.KV, p device.Plan) {
+// signScores counts agreeing sign bits over the selected region.
+func (o *ops) signScores(c *device.Score) {
 	const op = "SignScores"
-	rows, heads := q.Dim(0), q.Dim(1)
-	if need := 4 * rows * heads * n.Words(); need > workspaceSize {
-		o.d.keep(fmt.Errorf("%s: needs %d bytes of workspace, there are %d", op, need, workspaceSize))
+	rows, heads, words := c.Q.Dim(0), c.Q.Dim(1), c.Net.Words()
+	if !o.fits(op, 4*rows*heads*words) {
 		return
 	}
-	o.net(q, n, kv, func(c *call) *call { return c.work(0) }, false)
-	o.call("sign_scores").tensor(dst).work(0).tensor(signs).int(heads, signs.Dim(1), dst.Dim(2), n.Words(), n.Bits()).
-		pages(kv, device.RowsPerSlot(op, rows, kv)).plan(p).run(blocks{rows, heads, parts(kv)}, 256)
+	o.signs(o.launch("key_signs").work(0), c.Q, c.Net, c.KV, false)
+	o.launch("sign_scores").tensor(c.Dst).work(0).tensor(c.Keys).int(heads, c.Keys.Dim(1), c.Dst.Dim(2), words, c.Net.Bits()).
+		pages(c.KV, device.RowsPerSlot(op, rows, c.KV)).plan(c.Plan).run(blocks{rows, heads, pastBlocks(c.KV)}, 256)
 }
 
-// sketchScores makes rows of pairs.
+// Block scores that a thread block of the kernel sketch_scores computes.
+const (
+	sketchScoreRows    = 36
+	sketchScoreColumns = 16
+)
+
+// sketchScores makes block scores of sketches.
 func (o *ops) sketchScores(c *device.Score) {
-	dst, q, k, at, own := c.Dst, c.Q, c.Keys, newest{c.KV, c.Rows}, c.Q
-	if !c.Product.Own.Absent() {
-		own = c.Product.Own
+	own, p := c.Q, &c.Product
+	if !p.Own.Absent() {
+		own = p.Own
 	}
-	square := dst.Rank() == 3
-	scale := float64(float32(1 / (float64(q.Dim(1)) * math.Sqrt(float64(q.Dim(2))))))
-	width := at.KV.Pages.Dim(1)
-	n := touched(at.N) + 1
+	square := c.Dst.Rank() == 3
+	scale := float64(float32(1 / (float64(c.Q.Dim(1)) * math.Sqrt(float64(c.Q.Dim(2))))))
+	slots, width := c.KV.Len.Dim(0), c.KV.Pages.Dim(1)
+	n := tailBlocks(c.Rows) + 1
 	if square {
 		n = width
 	}
-	call := func(name string, b blocks) {
-		o.call(name).tensor(dst).int(dst.RowLen()).bool(square).tensor(q).tensor(k).tensor(own).
-			int(q.Dim(1)*q.Dim(2), int(c.Product.Form)).bool(c.Product.Log).float(scale).pages(at.KV, at.N).run(b, 256)
+	queue := func(name string, b blocks) {
+		o.launch(name).tensor(c.Dst).int(c.Dst.RowLen()).bool(square).tensor(c.Q).tensor(c.Keys).tensor(own).
+			int(c.Q.Dim(1)*c.Q.Dim(2), int(p.Form)).bool(p.Log).float(scale).pages(c.KV, c.Rows).run(b, 256)
 	}
-	slots := at.KV.Len.Dim(0)
-	call("sketch_scores", blocks{ceil(width, compareColumns), ceil(n, compareRows), slots})
-	if c.Product.Form == device.Softmax {
-		call("sketch_softmax", blocks{n, 1, slots})
+	queue("sketch_scores", blocks{ceil(width, sketchScoreColumns), ceil(n, sketchScoreRows), slots})
+	if p.Form == device.Softmax {
+		queue("sketch_softmax", blocks{n, 1, slots})
 	}
 }
 
-// groupMax is the largest of the heads of each kv head.
-func (o *ops) groupMax(dst, x device.Tensor, kv device.KV) {
-	rows, heads, width := x.Dim(0), x.Dim(1), x.Dim(2)
-	o.call("group_max").tensor(dst).tensor(x).int(heads, width).pages(kv, device.RowsPerSlot("GroupMax", rows, kv)).
-		run(blocks{rows, kv.K.Dim(1), parts(kv)}, 256)
+// groupMax is the maximum of the scores of the heads of each kv head.
+func (o *ops) groupMax(c *device.Score) {
+	rows, heads, width := c.Q.Dim(0), c.Q.Dim(1), c.Q.Dim(2)
+	o.launch("group_max").tensor(c.Dst).tensor(c.Q).int(heads, width).pages(c.KV, device.RowsPerSlot("GroupMax", rows, c.KV)).
+		run(blocks{rows, c.KV.K.Dim(1), pastBlocks(c.KV)}, 256)
 }

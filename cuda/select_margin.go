@@ -2,42 +2,38 @@
 
 package cuda
 
-import (
-	"fmt"
+import "github.com/gollm/gollm/device"
 
-	"github.com/gollm/gollm/device"
-)
+// marginKernels are the kernels of WithinMargin on tensor cores by head dimension.
+var marginKernels = map[int]string{64: "within_margin_64", 128: "within_margin_128"}
 
-// withinMargin lists what is near the largest scores of the blocks of each group.
+// withinMargin selects the positions whose score is within a margin of the anchor's, for any
+// block of the group.
 func (o *ops) withinMargin(c *device.Select) {
-	const op = "WithinMargin"
-	l, q, kv := &c.List, c.Q, c.KV
-	heads, words := q.Dim(1), kv.Pages.Dim(1)
-	if need := 16 * l.Index.Dim(0) * heads * words; need > workspaceSize {
-		o.d.keep(fmt.Errorf("%s: %d lists of up to %d pages need %d bytes of workspace, there are %d", op, l.Index.Dim(0)*heads, words, need, workspaceSize))
-		return
+	kernel := ""
+	if suitsAnchor(c.Rows, c.KV) {
+		kernel = marginKernels[c.Q.Dim(2)]
 	}
-	many, ok := nearKernels[q.Dim(2)]
-	if !ok || !stripesMany(c.Rows, kv) {
-		many = ""
-	}
-	o.near(many, c)
+	o.withinMarginBy(kernel, c)
 }
 
-// near is WithinMargin by a kernel on tensor cores, or by that for any shape when its
-// name is empty.
-func (o *ops) near(many string, c *device.Select) {
-	l, q, kv := &c.List, c.Q, c.KV
-	heads, words, group := q.Dim(1), kv.Pages.Dim(1), max(l.Group, 1)
-	call := func(name string, x, y, threads int) {
-		o.call(name).tensor(q).tensor(c.Scores).work(0).int(heads, q.Dim(0), c.Block, words).float(float64(c.Below)).int(c.Twice).
-			tensor(l.Index).tensor(l.Count).tensor(l.Weight).int(l.Index.Dim(0), l.Index.Dim(2), group).pages(kv, c.Rows).plan(c.Plan).
-			run(blocks{groups(c.Rows, group) * x, y, kv.Len.Dim(0)}, threads)
+// withinMarginBy is withinMargin by a kernel on tensor cores; without a name by the one for any
+// shape.
+func (o *ops) withinMarginBy(kernel string, c *device.Select) {
+	l, heads, pages := &c.List, c.Q.Dim(1), c.KV.Pages.Dim(1)
+	if !o.fits("WithinMargin", 16*l.Index.Dim(0)*heads*pages) {
+		return
 	}
-	if many == "" {
-		call("within_margin", heads, min(words, 256), 256)
+	group := max(l.Group, 1)
+	queue := func(name string, x, y, threads int) {
+		o.launch(name).tensor(c.Q).tensor(c.Scores).work(0).int(heads, c.Q.Dim(0), c.Block, pages).float(float64(c.Below)).int(c.Twice).
+			tensor(l.Index).tensor(l.Count).tensor(l.Weight).int(l.Index.Dim(0), l.Index.Dim(2), group).pages(c.KV, c.Rows).plan(c.Plan).
+			run(blocks{tailGroups(c.Rows, group) * x, y, c.KV.Len.Dim(0)}, threads)
+	}
+	if kernel == "" {
+		queue("within_margin", heads, min(pages, 256), 256)
 	} else {
-		call(many, kv.K.Dim(1), min(words, 64), 128)
+		queue(kernel, c.KV.K.Dim(1), min(pages, 64), 128)
 	}
-	call("margin_list", heads, 1, 256)
+	queue("margin_list", heads, 1, 256)
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// edgeBound is the error of the largest scores on tensor cores, whose queries have 22
-// bits.
-const edgeBound = 1e-5
+// anchorBound is the error of the largest scores on tensor cores, whose queries have 22 bits.
+const anchorBound = 1e-5
 
-// TestStripes holds the kernels on tensor cores against those for any shape.
-func TestStripes(t *testing.T) {
+// TestAnchorMMA compares AnchorMax and WithinMargin on tensor cores with the kernels for any shape.
+func TestAnchorMMA(t *testing.T) {
 	d := openTest(t).(*dev)
 	defer d.Close()
 	const block, group = 16, 128
@@ -35,23 +34,23 @@ func TestStripes(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/rows=%d/dim=%d/len=%d/heads=%d", name, rows, dim, n, heads), func(t *testing.T) {
 				got, want := alloc(t, d, device.F32, rows, heads), alloc(t, d, device.F32, rows, heads)
 				device.Do(d.ops, device.Score{Rule: device.AnchorMax, Dst: got, Q: q, KV: kv, Plan: p})
-				d.ops.anchorMax(want, q, kv, p)
-				compare(t, read(t, d, got), read(t, d, want), edgeBound)
-				d.ops.anchorMaxMany(edgeKernels[dim].any, got, q, kv, p)
-				compare(t, read(t, d, got), read(t, d, want), edgeBound)
+				d.ops.anchorMaxAny(&device.Score{Dst: want, Q: q, KV: kv, Plan: p})
+				compare(t, read(t, d, got), read(t, d, want), anchorBound)
+				d.ops.anchorMaxMMA(&device.Score{Dst: got, Q: q, KV: kv, Plan: p})
+				compare(t, read(t, d, got), read(t, d, want), anchorBound)
 
 				blocks := device.BlocksOf(n-rows, rows, block)
 				mean, top := alloc(t, d, device.F32, blocks, heads, dim), alloc(t, d, device.F32, blocks, heads)
 				device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: mean, X: q, KV: kv, Block: block})
 				device.Do(d.ops, device.Summarize{Rule: device.MeanRows, Dst: top, X: want, KV: kv, Block: block})
 				lists := make([][]float32, 2)
-				for i, many := range []string{nearKernels[dim], ""} {
+				for i, kernel := range []string{marginKernels[dim], ""} {
 					groups := device.BlocksOf(n-rows, rows, group)
 					l := device.List{
 						Index: alloc(t, d, device.I32, groups, heads, n), Count: alloc(t, d, device.I32, groups, heads),
 						Weight: alloc(t, d, device.F32, groups, heads, n), Group: group,
 					}
-					d.ops.near(many, &device.Select{Rule: device.WithinMargin, List: l, Q: mean, Scores: top, KV: kv, Plan: p, Rows: rows, Block: block, Below: 2.2, Twice: 70})
+					d.ops.withinMarginBy(kernel, &device.Select{List: l, Q: mean, Scores: top, KV: kv, Plan: p, Rows: rows, Block: block, Below: 2.2, Twice: 70})
 					lists[i] = slices.Concat(read(t, d, l.Count), read(t, d, l.Index), read(t, d, l.Weight))
 				}
 				if !slices.Equal(lists[0], lists[1]) {

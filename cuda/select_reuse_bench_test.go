@@ -11,14 +11,14 @@ import (
 	"github.com/gollm/gollm/device/devtest"
 )
 
-// reuseBed is 16 sequences in the shape of Llama-2-7B, of which an eighth is read.
+// reuseBed is 16 sequences of Llama-2-7B's shape, of which an eighth is read.
 type reuseBed struct {
 	d      *dev
 	n      int
 	q, y   device.Tensor
 	kv     device.KV
 	tables []device.Tensor // of each layer
-	memos  []device.SelectionCache
+	caches []device.SelectionCache
 	scores device.Tensor
 	plan   device.Plan
 }
@@ -31,7 +31,7 @@ const (
 func newReuseBed(b *testing.B, d *dev, n int, share device.Amount) *reuseBed {
 	rng := rand.New(rand.NewPCG(11, 12))
 	pages := n / device.PageLen
-	most := share.Of(n)
+	limit := share.Of(n)
 	i := func(dims ...int) device.Tensor { return benchAlloc(b, d, device.I32, dims...) }
 	f := func(dims ...int) device.Tensor { return benchAlloc(b, d, device.F32, dims...) }
 	r := &reuseBed{d: d, n: n, q: f(reuseSlots, reuseHeads, reuseDim), y: f(reuseSlots, reuseHeads, reuseDim), scores: f(reuseSlots, reuseHeads, n)}
@@ -55,14 +55,14 @@ func newReuseBed(b *testing.B, d *dev, n int, share device.Amount) *reuseBed {
 	for l := range reuseLayers {
 		r.tables = append(r.tables, i(reuseSlots, pages))
 		d.Write(r.tables[l], words(at[l*reuseSlots*pages:(l+1)*reuseSlots*pages]...))
-		r.memos = append(r.memos, device.SelectionCache{
+		r.caches = append(r.caches, device.SelectionCache{
 			Query: f(reuseSlots, reuseHeads*reuseStep, reuseDim), Entry: i(reuseSlots, reuseHeads*reuseStep, 3),
-			Index: i(reuseSlots, reuseHeads*reuseStep, most), Since: i(reuseSlots, 1), Counters: i(reuseSlots, reuseHeads, 4),
+			Index: i(reuseSlots, reuseHeads*reuseStep, limit), Since: i(reuseSlots, 1), Counters: i(reuseSlots, reuseHeads, 4),
 			Found: i(reuseSlots, reuseHeads), Block: reuseStep, K: share,
 		})
 	}
 	r.plan = device.Plan{Sink: 16, Recent: 64, Selected: device.Tokens, List: device.List{
-		Index: i(reuseSlots, reuseHeads, most+2*(most/3)+reuseStep), Count: i(reuseSlots, reuseHeads)}}
+		Index: i(reuseSlots, reuseHeads, limit+2*(limit/3)+reuseStep), Count: i(reuseSlots, reuseHeads)}}
 	return r
 }
 
@@ -76,27 +76,27 @@ func (r *reuseBed) at(n int) {
 }
 
 // queue queues a step's calls in each layer.
-func (r *reuseBed) queue(choose, read bool, above float64) {
-	for l, m := range r.memos {
+func (r *reuseBed) queue(selects, attend bool, minCosine float64) {
+	for l, m := range r.caches {
 		kv := r.kv
-		kv.Pages, m.MinCosine = r.tables[l], above
-		widen := device.Neighbors{Best: device.Amount{Share: 1.0 / 3}, Each: 1, KeepSlid: true}
-		if choose && read {
-			devtest.ReuseAttend(r.d.ops, r.y, device.ReuseSelection{List: r.plan.List, Cache: m, Scores: r.scores, Compared: r.q, Q: r.q, KV: kv, Plan: r.plan, Neighbors: widen})
+		kv.Pages, m.MinCosine = r.tables[l], minCosine
+		neighbors := device.Neighbors{Best: device.Amount{Share: 1.0 / 3}, Each: 1, KeepSlid: true}
+		if selects && attend {
+			devtest.ReuseAttend(r.d.ops, r.y, device.ReuseSelection{List: r.plan.List, Cache: m, Scores: r.scores, Compared: r.q, Q: r.q, KV: kv, Plan: r.plan, Neighbors: neighbors})
 			continue
 		}
-		if choose {
-			device.Do(r.d.ops, device.ReuseSelection{List: r.plan.List, Cache: m, Scores: r.scores, Compared: r.q, Q: r.q, KV: kv, Plan: r.plan, Neighbors: widen})
+		if selects {
+			device.Do(r.d.ops, device.ReuseSelection{List: r.plan.List, Cache: m, Scores: r.scores, Compared: r.q, Q: r.q, KV: kv, Plan: r.plan, Neighbors: neighbors})
 		}
-		if read {
+		if attend {
 			device.Do(r.d.ops, device.Attend{Dst: r.y, Q: r.q, KV: kv, Plan: r.plan})
 		}
 	}
 }
 
-// BenchmarkReuse is attention of a decode step whose heads choose an eighth of the
-// past anew, or share what they chose at the first position of their block; or as
-// much less that they read an eighth in all when they share.
+// BenchmarkReuse is attention of a decode step whose heads select an eighth of the past, or reuse
+// the selection of the first position of their block; or so much less that they read an eighth
+// in all when they reuse.
 func BenchmarkReuse(b *testing.B) {
 	d := openBench(b)
 	copied := copyRate(b, d)
@@ -122,14 +122,14 @@ func BenchmarkReuse(b *testing.B) {
 				}
 			})
 			for _, way := range []struct {
-				name  string
-				above float64
-				bytes int
-			}{{"anew", 2, n * row}, {"shared", -1, 0}} {
+				name      string
+				minCosine float64
+				bytes     int
+			}{{"miss", 2, n * row}, {"hit", -1, 0}} {
 				r.at(n - reuseStep + 1)
-				r.queue(true, false, way.above)
+				r.queue(true, false, way.minCosine)
 				r.at(n)
-				r.queue(true, false, way.above)
+				r.queue(true, false, way.minCosine)
 				counts := make([]byte, r.plan.List.Count.Size())
 				if err := d.Read(counts, r.plan.List.Count); err != nil {
 					return err
@@ -138,9 +138,9 @@ func BenchmarkReuse(b *testing.B) {
 				for i := 0; i < len(counts); i += 4 {
 					reads += 2 * 2 * reuseDim * (int(counts[i]) | int(counts[i+1])<<8)
 				}
-				report(way.name+"/choose", way.bytes, func() { r.queue(true, false, way.above) })
-				report(way.name+"/read", reads, func() { r.queue(false, true, way.above) })
-				report(way.name+"/both", way.bytes+reads, func() { r.queue(true, true, way.above) })
+				report(way.name+"/select", way.bytes, func() { r.queue(true, false, way.minCosine) })
+				report(way.name+"/attend", reads, func() { r.queue(false, true, way.minCosine) })
+				report(way.name+"/both", way.bytes+reads, func() { r.queue(true, true, way.minCosine) })
 			}
 			return nil
 		})

@@ -1,12 +1,11 @@
 //go:build cuda && !cudaemu
 
-// The driver's library, libcuda, without linking it: every function that this
-// program calls of it is defined here as a jump through a pointer, and
-// gollm_cuda_open finds the library and sets the pointers. So the program starts
-// where there is no driver, and where there is one it costs nothing until a GPU
-// is asked for. Until then every function returns CUDA_ERROR_NO_DEVICE, except
-// cuInit, which gorgonia.org/cu calls when the program starts and which must
-// succeed then.
+// Loads the driver library, libcuda, at run time: every driver function that the program
+// calls is defined here as a jump through a pointer, and gollm_cuda_open loads the library and
+// sets the pointers. So the program starts on machines without a driver, and on others it
+// costs nothing until a GPU is opened. Until then every function returns
+// CUDA_ERROR_NO_DEVICE, except cuInit, which gorgonia.org/cu calls in its package
+// initialization and which must succeed there.
 
 #include <dlfcn.h>
 #include <stddef.h>
@@ -76,11 +75,11 @@ int cuInit(unsigned flags) {
 	return 0;
 }
 
-// gollm_cuda_why is why the driver does not load, where a file of its name is there.
+// gollm_cuda_why is the loader's error where a driver library exists but does not load.
 char gollm_cuda_why[512];
 
-// gollm_cuda_open finds the driver and initializes it. It returns the driver's
-// code, or -1 where there is no driver.
+// gollm_cuda_open loads the driver and initializes it. It returns the driver's code, or -1
+// if there is no driver.
 int gollm_cuda_open(void) {
 	static const char* names[] = {"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1"};
 	void* lib = NULL;
@@ -102,9 +101,9 @@ int gollm_cuda_open(void) {
 extern int cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* at, const uint64_t* dims, const uint64_t* strides, const uint32_t* box,
 	const uint32_t* steps, int interleave, int swizzle, int promotion, int fill);
 
-// gollm_wide_map writes the map of a matrix of halves from which 64 rows of 64
-// columns are brought, pieces of 16 bytes in the places of kernels/wide.cuh.
-int gollm_wide_map(uint64_t* words, uint64_t at, uint64_t rows, uint64_t width) {
+// gollm_tensor_map encodes the TMA descriptor of an f16 matrix in boxes of 64 rows by 64
+// columns, with the swizzle of kernels/wgmma.cuh.
+int gollm_tensor_map(uint64_t* words, uint64_t at, uint64_t rows, uint64_t width) {
 	enum { FLOAT16 = 6, NOT_INTERLEAVED = 0, SWIZZLE_128B = 3, PROMOTE_256B = 3, ZEROS = 0 };
 	_Alignas(64) uint64_t map[16];
 	uint64_t dims[2] = {width, rows}, strides[1] = {width * 2};

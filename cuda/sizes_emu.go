@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// size is what a kernel takes on a GPU, whatever a launch asks for.
+// size is the resources of a kernel on a GPU.
 type size struct {
-	static    int // bytes of shared memory of a block
-	registers int // of a thread
+	static    int // bytes of static shared memory per block
+	registers int // per thread
 }
 
-// sizesText is a line for each kernel: its name, and bytes of static shared memory and
-// registers in the code for compute capability 8.0, 8.9 and 9.0. make test-driver compares it
-// with the fat binary, and writes build/cuda/sizes.txt where that has other numbers.
+// sizesText has a line for each kernel: its name, and its static shared memory in bytes and
+// registers for compute capability 8.0, 8.9 and 9.0. make test-driver compares it with the fat
+// binary, and writes build/cuda/sizes.txt if that has other numbers.
 //
 //go:embed kernels/sizes.txt
 var sizesText string
 
-// readSizes are the sizes of all kernels in the code that a GPU of a compute capability runs.
+// readSizes reads the sizes of all kernels for a compute capability.
 func readSizes(major, minor int) (map[string]size, error) {
 	column := 0
 	switch {

@@ -77,8 +77,8 @@ func newBatchModel(b *testing.B, d *dev, s batchShape, weights string, rows, dep
 	return m
 }
 
-// step queues a decode step of all sequences without the choice of tokens, attention
-// being left out if attend is false.
+// step queues a decode step of all sequences without sampling, and without
+// attention if attend is false.
 func (m *batchModel) step(attend bool) {
 	o, n := m.d.ops, devtest.Norm{W: m.norm, Eps: 1e-5}
 	for l := range m.layers {

@@ -56,7 +56,7 @@ func newStepModel(b *testing.B, d *dev, name string, layers, depth int) *stepMod
 			device.Do(d.ops, device.Copy{Dst: w.Rows(some, some+more), Src: w.Rows(0, more)})
 			some += more
 		}
-		w.Memory().(*memory).fixed = true
+		w.Memory().(*memory).constant = true
 		m.bytes += w.Size()
 		return w
 	}
@@ -90,8 +90,7 @@ func newStepModel(b *testing.B, d *dev, name string, layers, depth int) *stepMod
 	return m
 }
 
-// step queues a decode step without the choice of a token. What without names is left
-// out.
+// step queues a decode step without sampling, and without the part that without names.
 func (m *stepModel) step(without string) {
 	o, n := m.d.ops, devtest.Norm{W: m.norm, Eps: 1e-5}
 	for l := range m.layers {

@@ -17,7 +17,7 @@ func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) 
 	blocks := ceil(pages, 8) * 8
 	f := func(dims ...int) device.Tensor { return filled(b, d, device.F32, dims...) }
 	basis := f(width, 128)
-	basis.Memory().(*memory).fixed = true
+	basis.Memory().(*memory).constant = true
 	states := make([]devtest.NewestSketch, len(m.kv))
 	for l := dense; l < len(states); l++ {
 		states[l] = devtest.NewestSketch{
@@ -27,7 +27,7 @@ func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) 
 	}
 	walk := [2]device.Tensor{f(1, blocks), f(1, blocks)}
 	list := device.List{Index: benchAlloc(b, d, device.I32, 1, 1, blocks), Count: benchAlloc(b, d, device.I32, 1, 1), Group: device.PageLen}
-	q, k := f(1, 32, 128), f(1, 8, 128) // those of the step are of no model
+	q, k := f(1, 32, 128), f(1, 8, 128) // random: the step has no real activations
 	return func(l int, y, _, _ device.Tensor) {
 		plan := device.Plan{}
 		if l >= dense {
@@ -51,9 +51,8 @@ func (m *stepModel) santa(b *testing.B) func(l int, y, q, k device.Tensor) {
 	}
 }
 
-// BenchmarkSteered is decode steps of an 8B model behind much: without attention, with
-// all of it, and with systems that read less. The microseconds of attention are those
-// that a step takes more than without.
+// BenchmarkSteered is decode steps of an 8B model on a long past: without attention, dense, and
+// by sparse methods. The microseconds of attention are the difference to a step without.
 func BenchmarkSteered(b *testing.B) {
 	d := openBench(b)
 	for _, depth := range []int{32 << 10, 128 << 10} {

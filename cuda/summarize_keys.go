@@ -4,44 +4,44 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// keyBounds makes the bounds of the parts that hold the newest positions.
-func (o *ops) keyBounds(bounds device.Tensor, at newest) {
-	n := bounds.Dim(2)
-	o.call("key_bounds").tensor(bounds).int(n).pages(at.KV, at.N).
-		run(blocks{touched(at.N), at.KV.K.Dim(1), at.KV.Len.Dim(0)}, 256)
+// keyBounds updates the element-wise bounds of the keys of the newest positions' sub-pages.
+func (o *ops) keyBounds(c *device.Summarize) {
+	o.launch("key_bounds").tensor(c.Dst).int(c.Dst.Dim(2)).pages(c.KV, c.Rows).
+		run(blocks{tailBlocks(c.Rows), c.KV.K.Dim(1), c.KV.Len.Dim(0)}, 256)
 }
 
-// checkLabel panics for labels that no kernel has room for.
-func checkLabel(op string, c device.Channels) {
+// keyChannels stores the channel labels of the rows' keys.
+func (o *ops) keyChannels(c *device.Summarize) {
+	o.channels("key_channels", c.Dst, c.X, c.Channels, device.Tensor{}, c.KV).plan(device.Plan{}).
+		run(blocks{c.X.Dim(0), c.Channels.Index.Dim(0), 1}, 64)
+}
+
+// channels starts a launch for the channel labels of x, without its plan; scores may be absent.
+func (o *ops) channels(name string, labels, x device.Tensor, c device.Channels, scores device.Tensor, kv device.KV) *launch {
 	if n := c.Index.Dim(1); n > maxDim {
-		device.Check(false, op, "labels of %d, want at most %d", n, maxDim)
+		device.Check(false, name, "labels of %d channels, want at most %d", n, maxDim)
 	}
-}
-
-// channels queues a kernel for the labels of x; scores may be absent.
-func (o *ops) channels(name string, labels, x device.Tensor, c device.Channels, scores device.Tensor, kv device.KV, p device.Plan, b blocks, threads int) {
 	width := 0
 	if !scores.Absent() {
 		width = scores.Dim(2)
 	}
-	o.call(name).tensor(labels).tensor(x).tensor(c.Index).int(c.Index.Dim(0), c.Index.Dim(1), c.Levels, x.Dim(1)).
-		tensor(scores).int(width).pages(kv, device.RowsPerSlot(name, x.Dim(0), kv)).plan(p).run(b, threads)
+	return o.launch(name).tensor(labels).tensor(x).tensor(c.Index).int(c.Index.Dim(0), c.Index.Dim(1), c.Levels, x.Dim(1)).
+		tensor(scores).int(width).pages(kv, device.RowsPerSlot(name, x.Dim(0), kv))
 }
 
-// keyChannels stores the labels of the call's keys at their positions.
-func (o *ops) keyChannels(labels, x device.Tensor, c device.Channels, kv device.KV) {
-	const op = "KeyChannels"
-	checkLabel(op, c)
-	o.channels("key_channels", labels, x, c, device.Tensor{}, kv, device.Plan{}, blocks{x.Dim(0), c.Index.Dim(0), 1}, 64)
+// keySigns stores the sign bits that a network makes of the rows' keys.
+func (o *ops) keySigns(c *device.Summarize) {
+	o.signs(o.launch("key_signs").tensor(c.Dst), c.X, c.Net, c.KV, true)
 }
 
-// netRows is how many vectors a block of the kernel signs takes.
+// netRows is the vectors per block of the kernel key_signs.
 const netRows = 8
 
-// net queues the network over x; to is where the signs go, beside pages or not.
-func (o *ops) net(x device.Tensor, n device.Net, kv device.KV, to func(c *call) *call, stored bool) {
-	sets, widest := n.Weight[0].Dim(0), x.Dim(2)
-	c := to(o.call("key_signs")).tensor(x)
+// signs launches a network over x; the launch has the address of the signs, which are stored
+// beside the pages or not.
+func (o *ops) signs(c *launch, x device.Tensor, n device.Net, kv device.KV, stored bool) {
+	rows, groups, widest := x.Dim(0), n.Weight[0].Dim(0), x.Dim(2)
+	c.tensor(x)
 	for _, t := range n.Weight {
 		c.tensor(t)
 	}
@@ -56,30 +56,26 @@ func (o *ops) net(x device.Tensor, n device.Net, kv device.KV, to func(c *call) 
 		widest = max(widest, out)
 		c.int(out)
 	}
-	rows := x.Dim(0)
-	c.int(n.Layers(), sets).bool(n.Relu).int(n.Words(), widest, rows, x.Dim(1)).bool(stored).
+	c.int(n.Layers(), groups).bool(n.Relu).int(n.Words(), widest, rows, x.Dim(1)).bool(stored).
 		pages(kv, device.RowsPerSlot("signs", rows, kv)).
-		runShared(blocks{ceil(rows, netRows), sets, 1}, 256, 4*2*netRows*widest)
+		runShared(blocks{ceil(rows, netRows), groups, 1}, 256, 4*2*netRows*widest)
 }
 
-// keySigns stores the signs of the call's keys at their positions.
-func (o *ops) keySigns(signs, x device.Tensor, n device.Net, kv device.KV) {
-	o.net(x, n, kv, func(c *call) *call { return c.tensor(signs) }, true)
+// keyHashes makes the LSH codes of positions that have none.
+func (o *ops) keyHashes(c *device.Summarize) {
+	checkDim("KeyHashes", c.KV.K.Dim(3))
+	heads, slots := c.KV.K.Dim(1), c.KV.Len.Dim(0)
+	queue := func(name string, b blocks, threads int) {
+		o.launch(name).hash(c.Hash, heads).pages(c.KV, 1).run(b, threads)
+	}
+	queue("hash_center", blocks{heads, slots, 1}, 1024)
+	queue("hash_codes", blocks{heads, slots, pastBlocks(c.KV)}, 256)
+	queue("hash_done", blocks{slots, 1, 1}, 32)
 }
 
-// hash gives a Hash of a cache with kvHeads heads.
-func (c *call) hash(h device.Hash, kvHeads int) *call {
+// hash appends a Hash of a cache with kvHeads heads.
+func (c *launch) hash(h device.Hash, kvHeads int) *launch {
 	return c.tensor(h.Planes).tensor(h.Codes).tensor(h.Norm).tensor(h.Center).tensor(h.Since).tensor(h.Done).
 		int(h.Planes.Dim(0), h.Tables, h.MinCollisions, h.Codes.Dim(1)/kvHeads, h.Norm.Dim(2)).
 		bool(h.Mean).bool(h.Queries).int(h.Sink, h.Recent)
-}
-
-// keyHashes makes the codes of positions that have none.
-func (o *ops) keyHashes(h device.Hash, kv device.KV) {
-	const op = "KeyHashes"
-	checkDim(op, kv.K.Dim(3))
-	heads, slots := kv.K.Dim(1), kv.Len.Dim(0)
-	o.call("hash_center").hash(h, heads).pages(kv, 1).run(blocks{heads, slots, 1}, 1024)
-	o.call("hash_codes").hash(h, heads).pages(kv, 1).run(blocks{heads, slots, parts(kv)}, 256)
-	o.call("hash_done").hash(h, heads).pages(kv, 1).run(blocks{slots, 1, 1}, 32)
 }

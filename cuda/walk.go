@@ -2,104 +2,84 @@
 
 package cuda
 
-import (
-	"fmt"
+import "github.com/gollm/gollm/device"
 
-	"github.com/gollm/gollm/device"
-)
-
-// Sizes of sketch.cu and walk.cu.
+// Of the kernel walk_logs: terms of a partial sum, rows and columns of a tile, and the bytes of
+// shared memory of a WalkTile (walk.cu).
 const (
-	compareRows    = 36
-	compareColumns = 16
-	walkRun        = 256 // of the m
-	walkRows       = 32
-	walkColumns    = 32
-	walkTile       = walkRun*(walkRows+4)*4 + walkRun*walkColumns*4 + 2*8*walkColumns*4 // WalkTile
-	pickMost       = 4096
-	newestDim      = 256
-	newestThreads  = 512
-	newestGroup    = 8
-	newestCompared = 32
-	newestRoom     = 2048 // least words of shared memory
+	walkRun     = 256
+	walkRows    = 32
+	walkColumns = 32
+	walkTile    = walkRun*(walkRows+4)*4 + walkRun*walkColumns*4 + 2*8*walkColumns*4
 )
+
+// maxTopBlocks is the limit of the elements of a row that walk_top and walk_decode select from.
+const maxTopBlocks = 4096
 
 // walk continues rows by one step.
 func (o *ops) walk(c *device.Walk) {
-	w := o.walkOf(c)
+	w, ok := o.newWalk(c)
 	switch {
-	case !w.fits("Walk"):
+	case !ok:
 	case c.Dst.DType == device.I32:
-		w.call("walk").run(blocks{w.n, ceil(w.width, 32), w.slots}, 256)
-		w.call("walk_store").run(blocks{w.n, 1, w.slots}, 256)
+		w.launch("walk").run(blocks{w.n, ceil(w.width, 32), w.slots}, 256)
+		w.launch("walk_store").run(blocks{w.n, 1, w.slots}, 256)
 	default:
-		w.sums()
-		w.call("walk_top").pick(device.List{}, 0, newest{c.KV, c.Rows}, device.BlockBudget{}, w).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
+		w.partialSums()
+		w.launch("walk_top").topBlocks(&device.Select{KV: c.KV, Rows: c.Rows}, c.Dst).run(blocks{w.n, 1, w.slots}, threadsFor(w.width, 1024))
 	}
 }
 
-// walkTop continues rows by one step and lists blocks.
+// walkTop continues rows by one step and selects blocks.
 func (o *ops) walkTop(c *device.Walk, top *device.Select) bool {
-	if c.Dst.DType != device.F32 || c.Dst.Dim(1) > pickMost {
+	if c.Dst.DType != device.F32 || c.Dst.Dim(1) > maxTopBlocks {
 		return false
 	}
-	if o.suitsNewest(c) {
-		o.newest(&newestSketch{}, c.Pairs, c.KV, *c, *top)
+	if o.suitsWalkDecode(c) {
+		o.walkDecode(&tailSketch{kv: c.KV, scores: c.Pairs}, c, top)
 		return true
 	}
-	if w := o.walkOf(c); w.fits("Walk") {
-		w.sums()
-		w.call("walk_top").pick(top.List, top.List.Index.Dim(2), newest{c.KV, c.Rows}, top.Blocks, w).runShared(blocks{w.n, 1, w.slots}, 512, 4*w.width)
+	if w, ok := o.newWalk(c); ok {
+		w.partialSums()
+		w.launch("walk_top").topBlocks(top, c.Dst).runShared(blocks{w.n, 1, w.slots}, 512, 4*w.width)
 	}
 	return true
 }
 
-// walk is the arguments of a step of a walk.
+// walk is a step of a walk.
 type walk struct {
-	o                         *ops
-	dst, src, pairs           device.Tensor
-	at                        newest
-	square                    bool
-	width, slots, n, exponent int
-	run                       int // m of a sum in the workspace
+	*device.Walk
+	o               *ops
+	width, slots, n int // n: blocks of a slot that may be touched
+	run             int // terms of a partial sum
 }
 
-// walkOf is the arguments of a call.
-func (o *ops) walkOf(c *device.Walk) walk {
-	w := walk{o: o, dst: c.Dst, src: c.Src, pairs: c.Pairs, at: newest{c.KV, c.Rows}, width: walkWidth(c.Dst), exponent: c.Exponent}
-	w.square, w.slots, w.n = c.Pairs.Rank() == 3, c.KV.Len.Dim(0), touched(c.Rows)
-	for w.run = walkRun; w.run < w.width && w.need() > workspaceSize; w.run *= 2 {
+// newWalk cuts the sums of a step so that they fit in the workspace; if they do not, it fails.
+func (o *ops) newWalk(c *device.Walk) (w walk, ok bool) {
+	w = walk{Walk: c, o: o, width: walkWidth(c.Dst), slots: c.KV.Len.Dim(0), n: tailBlocks(c.Rows)}
+	for w.run = walkRun; w.run < w.width && w.size() > workspaceSize; w.run *= 2 {
 	}
-	return w
+	return w, o.fits("Walk", w.size())
 }
 
-// need is the bytes of workspace that the sums of runs take.
-func (w walk) need() int { return 8 * w.slots * w.n * w.width * ceil(w.width, w.run) }
+// size is the bytes of the partial sums.
+func (w *walk) size() int { return 8 * w.slots * w.n * w.width * ceil(w.width, w.run) }
 
-// fits says whether the workspace holds what the kernels pass on; it keeps a failure.
-func (w walk) fits(op string) bool {
-	need := w.need()
-	if need > workspaceSize {
-		w.o.d.keep(fmt.Errorf("%s: %d rows of %d need %d bytes of workspace, there are %d", op, w.slots*w.n, w.width, need, workspaceSize))
-	}
-	return need <= workspaceSize
+// launch starts the launch of a kernel that takes a WalkArgs.
+func (w *walk) launch(name string) *launch {
+	return w.o.launch(name).tensor(w.Dst).tensor(w.Src).work(0).int(w.width, w.Dst.Dim(0)).bool(w.Dst.DType == device.I32).
+		int(w.Exponent, w.slots, w.n, w.run).tensor(w.Pairs).int(w.Pairs.RowLen()).bool(w.Pairs.Rank() == 3).pages(w.KV, w.Rows)
 }
 
-// call begins a call of a kernel that takes a WalkArgs.
-func (w walk) call(name string) *call {
-	return w.o.call(name).tensor(w.dst).tensor(w.src).work(0).int(w.width, w.dst.Dim(0)).bool(w.dst.DType == device.I32).
-		int(w.exponent, w.slots, w.n, w.run).tensor(w.pairs).int(w.pairs.RowLen()).bool(w.square).pages(w.at.KV, w.at.N)
-}
-
-// sums leaves the sums of runs in the workspace.
-func (w walk) sums() {
-	if w.src.Absent() {
+// partialSums computes the partial sums of logarithms into the workspace.
+func (w *walk) partialSums() {
+	if w.Src.Absent() {
 		return
 	}
-	w.call("walk_logs").runShared(blocks{ceil(w.n, walkRows), ceil(w.width, walkColumns), w.slots * ceil(w.width, w.run)}, 256, walkTile)
+	w.launch("walk_logs").runShared(blocks{ceil(w.n, walkRows), ceil(w.width, walkColumns), w.slots * ceil(w.width, w.run)}, 256, walkTile)
 }
 
-// walkWidth is how many numbers a row of a walk has.
+// walkWidth is the elements of a row of a walk; an f64 takes two of i32.
 func walkWidth(rows device.Tensor) int {
 	if rows.DType == device.I32 {
 		return rows.Dim(1) / 2

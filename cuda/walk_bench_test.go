@@ -17,8 +17,8 @@ type walkLayer struct {
 }
 
 // BenchmarkWalk is sketchwalk(density=0.1) in the steered layers of a decode step in
-// Llama-3.1-8B's shapes: what chooses, what reads, both, and dense attention, which is
-// the microseconds of a layer in a graph of ten of them.
+// Llama-3.1-8B's shapes: selection, attention, both, and dense attention, in microseconds
+// of a layer in a graph of ten of them.
 func BenchmarkWalk(b *testing.B) {
 	d := openBench(b)
 	const layers, width = 10, 64
@@ -29,7 +29,7 @@ func BenchmarkWalk(b *testing.B) {
 			table := device.Tensor{}
 			all := make([]walkLayer, layers)
 			basis, q, k, y := f(width, benchDim), f(1, benchHeads, benchDim), f(1, benchKVHeads, benchDim), f(1, benchHeads, benchDim)
-			basis.Memory().(*memory).fixed = true
+			basis.Memory().(*memory).constant = true
 			length := benchAlloc(b, d, device.I32, 1)
 			d.Write(length, words(n-5))
 			for i := range all {
@@ -57,7 +57,7 @@ func BenchmarkWalk(b *testing.B) {
 			pick := func(i int) {
 				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, KV: all[i].kv, Rows: 1, Exponent: 8}, list, device.BlockBudget{Share: 0.1})
 			}
-			choose := func(i int) {
+			selects := func(i int) {
 				look(i)
 				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, KV: all[i].kv, Rows: 1, Exponent: 8}, list, device.BlockBudget{Share: 0.1})
 			}
@@ -69,8 +69,8 @@ func BenchmarkWalk(b *testing.B) {
 				name string
 				f    []func(i int)
 			}{
-				{"look", []func(int){look}}, {"pick", []func(int){pick}}, {"choose", []func(int){choose}}, {"read", []func(int){read}},
-				{"both", []func(int){choose, read}}, {"dense", []func(int){dense}},
+				{"look", []func(int){look}}, {"pick", []func(int){pick}}, {"select", []func(int){selects}}, {"attend", []func(int){read}},
+				{"both", []func(int){selects, read}}, {"dense", []func(int){dense}},
 			} {
 				b.Run(fmt.Sprintf("%s/len=%d", c.name, n), func(b *testing.B) {
 					seconds := measure(b, d, func() {

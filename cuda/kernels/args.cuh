@@ -1,5 +1,5 @@
 // Arguments that several kernels share: package device's KV, Span, Plan and List as structs of
-// 8-byte fields. The host fills them word by word, in the order of the fields; see call.go.
+// 8-byte fields. The host fills them word by word, in the order of the fields; see launch.go.
 #pragma once
 
 #include "gpu.cuh"

@@ -75,7 +75,7 @@ struct BlockWork {
 		kv_head = head;
 	}
 };
-static_assert(sizeof(BlockWork) <= 256, "flash.go has 256 bytes for it");
+static_assert(sizeof(BlockWork) <= 256, "flash.go reserves 256 bytes");
 
 // Pipeline is the shared memory of a block. Mbarriers as in CUTLASS: full is completed by the
 // producers (K stages, then V stages), the empty ones by the consumers.

@@ -456,7 +456,7 @@ struct ReadbackArgs {
 
 constexpr int READBACK_WORDS = 16;  // of 32 bits
 
-// deliver copies results to the host for an AsyncReader, with the code of the first failure.
+// copy_to_host copies results to the host for an AsyncReader, with the code of the first failure.
 KERNEL(copy_to_host, ReadbackArgs, 32) {
 	pdl_wait();
 	int at = 0;
