@@ -6,38 +6,37 @@ import (
 	"strings"
 )
 
-// Call is one operation as a value: a struct whose fields are its operands and
-// settings. Backends, recorders and tracers all take calls, so what a call reads
-// and writes, whether its operands fit together, and what it costs at least is
-// said once, here, and nowhere per backend.
+// Call is one operation as a value: a struct of operands and parameters. Backends, recorders
+// and tracers all take calls, so shape checks, hazards and cost are defined once, here, and not
+// per backend.
 //
-// Calls are made with [Do]. The set is closed: package device declares them all.
+// Calls are queued with [Do]. The set is closed: package device declares all of them.
 type Call interface {
-	// Check panics unless the operands fit together, in the words of check.go.
+	// Check panics unless the operands fit together; the messages are those of check.go.
 	Check()
 	// Access names the tensors that the call reads and writes.
 	Access(a *Access)
-	// Cost is the least that the call has to move and to compute; s, which may be nil,
-	// tells lengths and lists.
+	// Cost is a lower bound of traffic and arithmetic. s, which may be nil, reads lengths
+	// and lists back.
 	Cost(s Stored) Cost
 
 	kind() kind
 }
 
-// Queue takes calls, in order: a device, a recorder, a tracer.
+// Queue executes or records calls in order: a device, a recorder, a tracer.
 type Queue interface {
-	// Do queues a call. The queue may look at c until its next Sync, Read or
-	// Launch; [Do] gives it a copy of its own.
+	// Do queues a call. The queue may keep c until the next Sync, Read or Launch; the
+	// function [Do] passes it a copy.
 	Do(c Call)
-	// Arena is where the calls for this queue lie.
+	// Arena holds the calls of this queue.
 	Arena() *Arena
 }
 
-// Do queues a call that is given as a value:
+// Do queues a call:
 //
 //	device.Do(q, device.Add{Dst: x, X: y})
 //
-// It is copied into the queue's arena, so that a call allocates nothing.
+// The value is copied into the queue's arena, so queueing allocates nothing.
 func Do[T any, C interface {
 	*T
 	Call
@@ -73,8 +72,7 @@ const (
 	numKinds
 )
 
-// Name is the type of a call without its package, and the rule of a call that has one:
-// "RMSNorm", "Select(TopK)".
+// Name is the type of a call, with its rule if it has one: "RMSNorm", "Select(TopK)".
 func Name(c Call) string {
 	if ruled, ok := c.(interface{ op() string }); ok {
 		return ruled.op()
@@ -89,7 +87,7 @@ var kindNames = [numKinds]string{
 	kindSelect: "Select", kindReuseSelection: "ReuseSelection", kindSample: "Sample", kindMark: "Mark", kindDiscard: "Discard",
 }
 
-// Rules lists the names of all calls, those that have rules once for each.
+// Rules lists the names of all calls; a call with rules is listed once per rule.
 func Rules() []string {
 	var all []string
 	for _, rules := range [][]string{summaryOps[:], scoreOps[:], selectOps[:], sampleOps[:]} {
@@ -103,16 +101,16 @@ func Rules() []string {
 	return all
 }
 
-// Access is the tensors that calls read and write. Absent tensors are left out.
+// Access is the tensors that calls read and write, absent ones left out.
 type Access struct{ Reads, Writes []Tensor }
 
 // Read adds tensors that are read.
 func (a *Access) Read(t ...Tensor) { a.Reads = appendPresent(a.Reads, t) }
 
-// Write adds tensors that are written. What is updated in place is both.
+// Write adds tensors that are written. A tensor updated in place is in both.
 func (a *Access) Write(t ...Tensor) { a.Writes = appendPresent(a.Writes, t) }
 
-// Reset forgets the tensors and keeps the memory.
+// Reset empties the lists and keeps their memory.
 func (a *Access) Reset() { a.Reads, a.Writes = a.Reads[:0], a.Writes[:0] }
 
 func appendPresent(all, more []Tensor) []Tensor {
@@ -124,13 +122,12 @@ func appendPresent(all, more []Tensor) []Tensor {
 	return all
 }
 
-// Arena holds the calls of a queue, type by type. The zero Arena is empty.
+// Arena is the memory of a queue's calls, type by type. The zero Arena is empty.
 type Arena struct{ slabs [numKinds]resetter }
 
 type resetter interface{ reset() }
 
-// Reset makes room for new calls in the place of the old ones, which nobody may
-// look at any more.
+// Reset frees all calls. Pointers to them are invalid from then on.
 func (a *Arena) Reset() {
 	for _, s := range a.slabs {
 		if s != nil {
@@ -139,13 +136,13 @@ func (a *Arena) Reset() {
 	}
 }
 
-// slab is room for calls of one type. A chunk never moves, since pointers into it
-// are out; when it is full the next one is larger.
+// slab holds calls of one type. A chunk never moves, since there are pointers into it; when it
+// is full a larger one replaces it.
 type slab[T any] struct{ chunk []T }
 
 func (s *slab[T]) reset() { s.chunk = s.chunk[:0] }
 
-// place is room for a call of type T.
+// place allocates a call of type T.
 func place[T any](a *Arena, k kind) *T {
 	s, ok := a.slabs[k].(*slab[T])
 	if !ok {
@@ -159,50 +156,50 @@ func place[T any](a *Arena, k kind) *T {
 	return &s.chunk[len(s.chunk)-1]
 }
 
-// Mark sets mark I of a [Clock] to the time at which all calls before it are done. Each
-// launch of a captured one sets it again. A device that is no clock does nothing.
+// Mark records timestamp I of a [Clock] when all calls before it are done, again at each launch
+// of a graph. A device without a clock does nothing.
 type Mark struct {
-	I int // from 0 on
+	I int // at least 0
 }
 
-// Check panics for a mark below 0.
+// Check panics for a negative mark.
 func (c *Mark) Check() {
 	if c.I < 0 {
 		Check(false, "Mark", "mark %d, want 0 or more", c.I)
 	}
 }
 
-// Access is of nothing.
+// Access is empty.
 func (c *Mark) Access(*Access) {}
 
-// Cost is nothing.
+// Cost is 0.
 func (c *Mark) Cost(Stored) Cost { return Cost{} }
 
 func (*Mark) kind() kind { return kindMark }
 
-// Discard ends the life of what a tensor or a list holds: its contents are undefined until
-// it is written again. A backend that fuses the calls before it need not write it at all.
+// Discard makes the contents of a tensor or a list undefined until they are written again. A
+// backend that fuses the calls before it need not store a discarded temporary at all.
 type Discard struct {
 	T    Tensor // any type and shape
 	List List
 }
 
-// Check panics where there is nothing to discard.
+// Check panics when there is nothing to discard.
 func (c *Discard) Check() {
 	if c.T.Absent() && c.List.Index.Absent() {
 		Check(false, "Discard", "an absent tensor")
 	}
 }
 
-// Access counts as a write: what was there is gone.
+// Access is a write.
 func (c *Discard) Access(a *Access) { a.Write(c.T); c.List.write(a) }
 
-// Cost is nothing.
+// Cost is 0.
 func (c *Discard) Cost(Stored) Cost { return Cost{} }
 
 func (*Discard) kind() kind { return kindDiscard }
 
-// Unknown panics with the name of a call that a backend does not have.
+// Unknown panics: the backend has no implementation of c.
 func Unknown(backend string, c Call) {
 	panic(fmt.Sprintf("device: %s: no implementation of %s", backend, Name(c)))
 }

@@ -144,7 +144,7 @@ func checkNet(op string, x Tensor, n Net, kv KV) {
 func checkSets(op string, sets, heads int, kv KV) {
 	n := kv.K.Dim(1)
 	if sets%n != 0 || heads%n != 0 || sets%heads != 0 && heads%sets != 0 {
-		Check(false, op, "%d sets for %d heads over %d kv heads, want multiples", sets, heads, n)
+		Check(false, op, "%d head groups for %d heads over %d kv heads, want multiples", sets, heads, n)
 	}
 }
 

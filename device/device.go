@@ -2,12 +2,12 @@ package device
 
 import "time"
 
-// Device owns memory and the order of work. The engine holds one; a method of
-// sparse attention never sees it.
+// Device owns memory and the order of work. The engine holds one; an attention method gets a
+// [Queue] and tensors only.
 type Device interface {
-	// Info says what the device is and prefers, as it is now.
+	// Info describes the device: name, free memory, preferred batch sizes.
 	Info() Info
-	// Alloc returns zeroed memory, or an error with the bytes needed and free.
+	// Alloc returns zeroed memory, or an error that names the bytes needed and free.
 	Alloc(dt DType, dims ...int) (Tensor, error)
 	// Load returns a read-only tensor with the given contents. It may alias
 	// src, which must stay mapped and unchanged until Close.
@@ -17,90 +17,85 @@ type Device interface {
 	Write(dst Tensor, src []byte)
 	// Read waits for queued work and copies src into dst.
 	Read(dst []byte, src Tensor) error
-	// Queue takes calls, which are run eagerly and in order.
+	// Queue executes calls eagerly and in order.
 	Queue() Queue
-	// Capture records the calls of step without running them.
+	// Capture records the calls of step without executing them.
 	Capture(step func(Queue)) (Graph, error)
-	// Scope runs f. What Alloc and Load return meanwhile, free gives back, and
-	// Close where free was not called; after an error of f it is given back at
-	// once. Nothing may use it, or a graph that does, from then on.
+	// Scope runs f and collects what Alloc and Load return during it. free releases all of
+	// that, as does Close; if f fails it is released at once. No call or graph may use it
+	// afterwards.
 	Scope(f func() error) (free func() error, err error)
-	// Sync waits and reports the first failure since the last Sync.
+	// Sync waits for queued work and reports the first failure since the last Sync.
 	Sync() error
-	// Until makes calls end early, or do nothing, once done is closed: what they
-	// would have written is undefined from then on, and a Sync may report
-	// anything. nil, as at first, lets all work be done. It is called between
-	// calls, by who makes them.
+	// Until cancels work once done is closed: calls end early or do nothing, what they would
+	// have written is undefined, and Sync may report anything. nil, the default, never
+	// cancels. Call it between calls, from the goroutine that queues them.
 	Until(done <-chan struct{})
-	// NaNScores waits and says how many scores that were not numbers the calls have
-	// met since the device was opened, where they choose, compare or draw by
-	// scores. Such a score counts as -Inf; that there is one means that a query or
-	// a key was broken before.
+	// NaNScores waits and returns how many NaN scores [Score], [Select], [Sample] and
+	// [ReuseSelection] have met since the device was opened. They treat NaN as -Inf; a NaN
+	// means that a query or key was broken before.
 	NaNScores() (int64, error)
-	// Peaks measures what the hardware can do at best, which benchmarks are compared
-	// with.
+	// Roofline measures the peak rates of the hardware, for benchmarks to compare with.
 	Roofline() Roofline
 	// Close frees everything that Alloc and Load returned.
 	Close() error
 }
 
-// Info is what a device is, and how it is used best. What is 0 is unknown, or no matter.
+// Info describes a device and how it is used best. 0 is unknown, or no preference.
 type Info struct {
 	Name string // for example "cpu (2 threads, AVX-512)"
 	Free uint64 // bytes that Alloc may still give
-	// Products is what multiplies many rows, for people.
+	// Products names the implementation of GEMM, for reports.
 	Products string
-	// ProductRows is with how many rows at once products are fast. More are no faster and
-	// need more memory.
+	// ProductRows is the number of rows at which GEMM is saturated; more rows are no faster
+	// and need more memory.
 	ProductRows int
-	// PassRows is with how many rows of a prompt at once a pass is fast, and what they need
-	// is little of the memory that is free.
+	// PassRows is the preferred length of a prefill chunk: fast, with activations that are
+	// small beside the free memory.
 	PassRows int
-	// Replays says that launching captured calls costs less than making them again.
+	// Replays says that launching a graph is cheaper than queueing its calls again.
 	Replays bool
 }
 
-// Clock is an optional ability of a [Device] whose calls return before they are
-// done: it tells when they were.
+// Clock is an optional ability of an asynchronous [Device]: timestamps on the device.
 type Clock interface {
-	// Between is the time from mark i to mark j, which were set by [Mark] before the
-	// last Sync.
+	// Between is the time from mark i to mark j, both set by [Mark] before the last Sync.
 	Between(i, j int) (time.Duration, error)
 }
 
-// AsyncReader is an optional ability of a [Device] whose calls return before they are
-// done: it hands results over while calls after them still run.
+// AsyncReader is an optional ability of an asynchronous [Device]: it copies results to the
+// host while later calls run.
 type AsyncReader interface {
-	// Deliver queues a copy of some tensors to the host: up to [MaxAsyncTensors] of
-	// up to [MaxAsyncBytes] in all. [MaxPendingReads] may be on their way at once.
+	// ReadAsync queues a copy of up to [MaxAsyncTensors] tensors, of [MaxAsyncBytes] bytes
+	// in all, to the host. At most [MaxPendingReads] are pending at once.
 	ReadAsync(src ...Tensor) PendingRead
 }
 
-// What a [AsyncReader] takes.
+// The limits of [AsyncReader].
 const (
 	MaxAsyncTensors = 4
 	MaxAsyncBytes   = 64
 	MaxPendingReads = 4
 )
 
-// PendingRead is copies on their way to the host.
+// PendingRead is a copy to the host that was queued.
 type PendingRead interface {
-	// Wait waits for all calls before the copies, and copies out what was asked for,
-	// in its order. An error is the first failure since the last Sync, whose calls may be
-	// those after the copies; Sync does not report it again. It is called once.
+	// Wait waits for the copies, and stores them in dst in the order of ReadAsync. Its error
+	// is the first failure since the last Sync, possibly of a call queued after the copies;
+	// Sync does not report it again. Call it once.
 	Wait(dst ...[]byte) error
 }
 
-// Peaks is rates per second with all of the device at work; 0 is unknown. A
-// multiplication with its addition counts as two operations.
+// Roofline is the measured peak rates of a device, per second; 0 is unknown. A multiply-add
+// counts as two operations.
 type Roofline struct {
-	Read  float64 // bytes to and from memory
+	Read  float64 // bytes of device memory
 	Int8  float64 // operations of products with quantized weights
 	Float float64 // operations of other products
-	How   string  // what was measured, for people
+	How   string  // what was measured, for reports
 }
 
-// Graph replays captured calls with the tensors they were captured with.
+// Graph is captured calls, bound to the tensors they were captured with.
 type Graph interface {
 	Launch()
 	Close() error

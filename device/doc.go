@@ -1,29 +1,68 @@
-// Package device is the contract between the engine and the hardware: what a
-// tensor is, what a backend can do, and how attention over a paged cache is
-// described. It computes nothing.
-//
-// The few types:
+// Package device is the contract between the engine and a backend: what a tensor is, which
+// operations there are, and how attention over a paged KV cache is described as data. It
+// computes nothing.
 //
 //   - [Tensor]: a typed row-major view of device memory.
-//   - [Device]: owns memory and order; opened by name with [Open].
-//   - [Call], [Queue], [Do]: an operation as a value, and what takes it.
-//   - [Summarize], [Score], [Select], [Sample], [Attend]: the verbs of attention; a rule is a field.
-//   - [KV], [Span], [List], [Plan]: attention as data.
-//   - [Draw]: randomness by address, never a running stream.
+//   - [Device]: owns memory and the order of work; opened by name with [Open].
+//   - [Call], [Queue], [Do]: an operation as a value, and what executes it.
+//   - [KV], [Span], [List], [Plan]: the paged cache, and which positions each row attends to.
+//   - [Summarize], [Score], [Select], [Sample], [Attend]: the steps of sparse attention. What
+//     differs between algorithms is a rule, a field of the call.
 //
-// The rules of a step, which make it replayable (see [Device.Capture]):
+// # Steps can be replayed
 //
-//  1. No Go value that changes between steps reaches an op. Positions, lengths,
-//     page numbers and counts are tensors.
-//  2. No op allocates, waits or returns an error. The first failure sticks and
-//     [Device.Sync] reports it. Misuse, such as a wrong shape, panics with the
-//     words of check.go on every backend.
-//  3. Branches are gates: an op whose gate is closed leaves its destination alone.
+// A step is captured once and launched many times, as a CUDA graph is ([Device.Capture]):
 //
-// Two rules tie rows to sequences. A [KV] has S slots. Either S is 1 and all
-// rows of the call are consecutive positions of that slot, the last of them at
-// Len-1; or S equals the number of rows and row i is the newest position of
-// slot i, with Len 0 marking an idle slot, whose row is skipped.
+//  1. No Go value that changes between steps reaches a call. Positions, lengths, page
+//     numbers and counts are tensors.
+//  2. No call allocates, waits or returns an error. The first failure sticks, and
+//     [Device.Sync] reports it. Misuse, such as a wrong shape, panics in Check with the
+//     same message on every backend.
 //
-// Start reading at tensor.go, then device.go, then kv.go.
+// # Rows and slots
+//
+// A [KV] has S slots (sequences). Either S is 1 and the rows of a call are consecutive
+// positions of that slot, the last one at Len-1 (a prefill chunk); or S is the number of rows
+// and row i is the newest position of slot i (a batched decode step). Len 0 marks an idle
+// slot, whose row is skipped. A head group is what shares one list: a query head, or the query
+// heads of one kv head (a GQA group).
+//
+// # What a backend does with a call
+//
+// Every call says three things, and everything else follows from them. Check panics unless
+// the operands fit together; it runs once, before the backend sees the call. Access names the
+// tensors that are read and written. Cost is the minimum traffic and arithmetic: the roofline
+// of gollm bench --trace.
+//
+//   - Fusion. A queue is a [github.com/gollm/gollm/device/fusion.Window]: it holds calls back
+//     while they may be the start of a pattern that one kernel computes. Callers write plain
+//     sequences and end the life of temporaries with [Discard], so that a fused kernel need not
+//     store them. The patterns of CUDA are cuda/fuse.go.
+//   - Hazards. A kernel that is launched before the previous one has finished (programmatic
+//     dependent launch) must not read what that one writes. cuda/hazard.go decides it from
+//     Access alone.
+//   - Access checks. The conformance suite overwrites every tensor that a call does not name
+//     before it runs, and demands that they stay as they are: a missing Read or Write fails
+//     there.
+//
+// # Adding a rule
+//
+// A rule of an existing call, say a rule of [Select], touches four to six files:
+//
+//  1. device/select.go: its constant with a comment (formula, shapes, ties, NaN), its name in
+//     selectOps, and its case in Check, Access and Cost; new operands are fields of the call.
+//  2. cpu: the definition, called from selectKeys in cpu/do.go. Two files at most.
+//  3. cuda: the launch, called from selectKeys in cuda/do.go, and the kernel in
+//     cuda/kernels. Three files at most.
+//  4. device/devtest: cases with a reference in plain float64 Go. The last subtest of the
+//     suite, "complete", fails until there is one; a rule that takes heads needs a case in
+//     heads.go, another a line in complete.go.
+//
+// # Adding an operation
+//
+// The same, except that the struct is new: in device/math.go or a file of its own, with Check,
+// Access, Cost and kind, and its constant and name in call.go. Nothing else lists calls:
+// recording, fusion, hazards and tracing know them by the interface.
+//
+// Start reading at tensor.go, then device.go, call.go and paged.go.
 package device

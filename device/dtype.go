@@ -2,9 +2,8 @@ package device
 
 import "fmt"
 
-// DType is the element type of a tensor. The quantized types store a row as
-// blocks of [DType.BlockLen] elements in [DType.BlockSize] bytes, laid out as
-// GGUF defines them.
+// DType is the element type of a tensor. The quantized types store a row as blocks of
+// [DType.BlockLen] elements in [DType.BlockSize] bytes, in GGUF's layout.
 type DType uint8
 
 // The element types. Quantized types keep the names that GGUF gives them.
@@ -79,8 +78,8 @@ func (t DType) RowSize(n int) int {
 	return n / d.len * d.size
 }
 
-// IsWeight reports whether a weight may have the type: I32 is for ids, positions and
-// lists alone, and no product takes it.
+// IsWeight reports whether a weight may have the type. I32 is for ids, positions and lists;
+// [MatMul] does not take it.
 func (t DType) IsWeight() bool { return t != 0 && t != I32 && t < numDTypes }
 
 // DTypes lists every element type, in declaration order.

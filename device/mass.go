@@ -2,13 +2,15 @@ package device
 
 import "math"
 
-// MinMass is the least sum of softmax weights that a tensor of them holds as it
-// is. A smaller one is held as its logarithm to base 2: that is negative and rises with
-// the sum, so that numbers are in the order of sums, and none of them is lost because a
-// key lies far above the others. A sum of 0 is the lowest number.
+// Softmax mass, a sum of softmax weights, is stored in f32 in an order-preserving encoding:
+// a mass of at least MinMass as it is, a smaller one as its base-2 logarithm, which is negative
+// and rises with the mass, and 0 as the lowest finite number. So a key that dominates the softmax
+// does not flush the others to zero, and ranking by the encoded numbers ranks by mass.
+
+// MinMass is the smallest softmax mass that is stored as it is.
 const MinMass = 0x1p-100
 
-// EncodeMass is the number that holds a sum of weights.
+// EncodeMass is the encoding of a mass; NaN stays NaN.
 func EncodeMass(sum float64) float32 {
 	switch {
 	case !(sum < MinMass):
@@ -19,7 +21,7 @@ func EncodeMass(sum float64) float32 {
 	return -math.MaxFloat32
 }
 
-// DecodeMass is the sum of weights that a number holds.
+// DecodeMass is the mass that a number encodes.
 func DecodeMass(held float32) float64 {
 	if held < 0 {
 		return math.Exp2(float64(held))

@@ -1,9 +1,9 @@
 package device
 
-// The calls that a transformer needs besides attention. Shapes in comments are
-// [rows, width]; operands may be the same tensor only where it says so.
+// The calls of a transformer besides attention. Operands must not overlap unless a comment
+// allows it.
 
-// Embed copies rows of a table, converted to f32: Dst[r] = Table[IDs[r]].
+// Embed is the embedding lookup, dequantized: Dst[r] = Table[IDs[r]].
 type Embed struct {
 	Dst   Tensor // f32 [rows, dim]
 	Table Tensor // any type [vocab, dim]
@@ -21,7 +21,7 @@ func (c *Embed) Check() {
 // Access names what is read and written.
 func (c *Embed) Access(a *Access) { a.Read(c.Table, c.IDs); a.Write(c.Dst) }
 
-// Cost is the rows of the table that are read, and Dst.
+// Cost is the rows of the table that are looked up, and Dst.
 func (c *Embed) Cost(Stored) Cost {
 	cost := moved(c.Dst, c.IDs)
 	cost.Bytes += int64(c.IDs.Dim(0)) * int64(c.Table.DType.RowSize(c.Table.Dim(1)))
@@ -72,7 +72,7 @@ func (c *Copy) Cost(Stored) Cost { return moved(c.Dst, c.Src) }
 
 func (*Copy) kind() kind { return kindCopy }
 
-// Add adds element by element: Dst += X.
+// Add is an element-wise sum in place: Dst += X.
 type Add struct {
 	Dst, X Tensor // f32, one shape
 }
@@ -98,7 +98,7 @@ func (c *Add) Cost(Stored) Cost {
 
 func (*Add) kind() kind { return kindAdd }
 
-// RMSNorm normalizes rows: Dst = X / sqrt(mean(X²) + Eps) · W.
+// RMSNorm normalizes each row: Dst = X / √(mean(X²) + Eps) · W.
 type RMSNorm struct {
 	Dst, X Tensor  // f32 [rows, dim]; Dst may be X
 	W      Tensor  // f32 [dim]
@@ -125,16 +125,17 @@ func (c *RMSNorm) Cost(Stored) Cost {
 
 func (*RMSNorm) kind() kind { return kindRMSNorm }
 
-// Rotation is rotary position embedding: pair i of a head rotates by pos·Freqs[i].
+// Rotation is the parameters of rotary position embedding.
 type Rotation struct {
-	Freqs Tensor  // f32 [pairs]: radians per position, scaling rules applied
-	Scale float32 // multiplies the result (YaRN's attention factor); 1 for none
-	// Interleaved pairs are (2i, 2i+1), GGUF's Llama layout; otherwise (i, i+pairs).
+	Freqs Tensor  // f32 [pairs]: radians per position, context extension applied
+	Scale float32 // of the result (YaRN's attention factor); 1 is none
+	// Interleaved pairs elements (2i, 2i+1), GGUF's Llama layout; otherwise (i, i+pairs),
+	// NeoX's.
 	Interleaved bool
 }
 
-// Rope rotates pairs of each head in place by their position times the pair's
-// frequency. Elements of a head beyond the pairs stay as they are.
+// Rope rotates pair i of each head in place by the angle Pos·Freqs[i]. Elements of a head after
+// the last pair are left alone.
 type Rope struct {
 	X   Tensor // f32 [rows, heads, dim]
 	Pos Tensor // i32 [rows]
@@ -164,7 +165,7 @@ func (c *Rope) Cost(Stored) Cost {
 
 func (*Rope) kind() kind { return kindRope }
 
-// SwiGLU gates: Dst = silu(Gate) · Up, where silu(g) = g / (1 + exp(-g)).
+// SwiGLU is the gated activation Dst = silu(Gate) · Up, silu(g) = g / (1 + exp(-g)).
 type SwiGLU struct {
 	Dst, Gate, Up Tensor // f32 [rows, dim]; Dst may be Gate
 }
@@ -189,7 +190,8 @@ func (c *SwiGLU) Cost(Stored) Cost {
 
 func (*SwiGLU) kind() kind { return kindSwiGLU }
 
-// MatMul multiplies by a transposed matrix: Dst = X·Wᵀ.
+// MatMul is a linear layer: Dst = X·Wᵀ. How X is quantized for a quantized W is the backend's;
+// device/devtest has the error bounds.
 type MatMul struct {
 	Dst Tensor // f32 [rows, n]
 	X   Tensor // f32 [rows, k]
@@ -208,7 +210,7 @@ func (c *MatMul) Check() {
 // Access names what is read and written.
 func (c *MatMul) Access(a *Access) { a.Read(c.X, c.W); a.Write(c.Dst) }
 
-// Cost is the three tensors, and two operations for each weight and row.
+// Cost is the three tensors, and two operations per weight and row.
 func (c *MatMul) Cost(Stored) Cost {
 	cost := moved(c.Dst, c.X, c.W)
 	cost.Ops = 2 * int64(c.W.Len()) * int64(c.X.Dim(0))

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Config says how a backend is opened.
+// Config is the options of [Open].
 type Config struct {
 	Threads int // CPU threads; 0 is one for each core
-	Index   int // which of several devices of a kind
+	Index   int // the ordinal of the device, as CUDA counts them
 }
 
 var (
@@ -17,8 +17,8 @@ var (
 	openers = map[string]func(Config) (Device, error){}
 )
 
-// Register makes a backend known by name. Backends call it from init, because
-// they sit behind build tags.
+// Register makes a backend available to [Open]. Backends call it from init, because they are
+// behind build tags.
 func Register(name string, open func(Config) (Device, error)) {
 	if _, dup := openers[name]; dup {
 		panic("device: Register: " + name + " twice")

@@ -5,14 +5,14 @@ import (
 	"reflect"
 )
 
-// Operands is the tensors of a call that are there, under the names of their fields and in
-// their order, for people. A [KV] is its K: V has the same shape, and Pages and Len are
-// small. A [List] is its Index.
+// Operands yields the tensors of a call that are not absent, with the names of their fields
+// and in their order, for reports. A [KV] stands for its K (V has the same shape, Pages and Len
+// are small), a [List] for its Index.
 func Operands(c Call) iter.Seq2[string, Tensor] {
 	return func(yield func(string, Tensor) bool) { operands("", reflect.ValueOf(c), yield) }
 }
 
-// operands reports false when yield wants no more.
+// operands returns false when yield did.
 func operands(name string, v reflect.Value, yield func(string, Tensor) bool) bool {
 	switch x := v.Interface().(type) {
 	case Tensor:

@@ -2,39 +2,39 @@ package device
 
 import "math"
 
-// PageLen is the number of positions in a page of the KV cache: Sketch&Walk's
-// block, so that a list of blocks is a list of pages.
+// PageLen is the number of positions in a page of the KV cache. Block-sparse methods use the
+// same block, so that a list of blocks is a list of pages.
 const PageLen = 64
 
-// KV is one layer of the paged cache as kernels see it. Position p of slot s
-// lies in page Pages[s][p/PageLen] at index p%PageLen.
+// KV is one layer of the paged KV cache. Position p of slot s is in page
+// Pages[s][p/PageLen] at index p%PageLen.
 type KV struct {
 	K, V  Tensor // f16 or f32 [pages, kvheads, PageLen, dim]
-	Pages Tensor // i32 [slots, maxpages]: this layer's own page numbers
-	Len   Tensor // i32 [slots]: positions stored, the rows of this call included
-	Short bool   // that no slot has more than ShortLen positions; where it holds, steps may be faster
+	Pages Tensor // i32 [slots, maxpages]: the page table of this layer
+	Len   Tensor // i32 [slots]: stored positions, the rows of this call included
+	Short bool   // hint that no slot has more than ShortLen positions
 }
 
-// ShortLen is the most positions of a [KV] that is Short. Results are right with more: a
-// device chooses by it among kernels, and calls that were captured keep the choice.
+// ShortLen is the limit of KV.Short. The hint selects among kernels and never changes whether a
+// result is right; a captured call keeps the kernel it was captured with.
 const ShortLen = 2048
 
-// Span is the part of the past that a layer may see, whatever a plan reads: no
-// further than Back from the row, and of that the first Sink positions and what
-// lies at or after a bound that moves with the row. The zero Span is everything.
-// Its numbers belong to a layer and do not change between steps.
+// Span is the attention mask of a layer, which no plan can exceed: a sliding window of Back
+// positions, and inside it the first Sink positions and everything from a bound on that moves
+// with the row (PSAW's progressive window). The zero Span is causal attention without a limit.
+// Its numbers are constant for a layer.
 type Span struct {
 	Back int // the row at p sees p-Back+1 .. p; 0 is no limit
-	Sink int // positions before the bound that stay visible
-	// Drop is the share of the past before the bound: the row at p sees
-	// position j >= floor(Drop·(p+1)) - 1; 0 drops nothing.
+	Sink int // the first positions, which stay visible before the bound
+	// Drop is the fraction of the past that is masked: the row at p sees positions
+	// j >= floor(Drop·(p+1)) - 1. 0 masks nothing.
 	Drop   float64
-	Recent int // newest positions that Drop leaves visible, the row's own included
+	Recent int // newest positions that Drop never masks, the row's own included
 }
 
-// Bound is the position from which on the row at p sees everything that is not
-// further than Back; 0 or less when nothing is dropped. The dropped share is
-// floored with the guard of a computed real: 1e-9.
+// Bound is the first position that Drop leaves visible to the row at p; 0 or less when nothing
+// is dropped. 1e-9 is added before the floor, so that a fraction that is exact in decimal is not
+// rounded down.
 func (s Span) Bound(p int) int {
 	if s.Drop == 0 {
 		return 0
@@ -42,56 +42,58 @@ func (s Span) Bound(p int) int {
 	return min(int(math.Floor(s.Drop*float64(p+1)+1e-9))-1, p+1-s.Recent)
 }
 
-// Sees reports whether the span lets the row at p see position j.
+// Sees reports whether the row at p sees position j.
 func (s Span) Sees(p, j int) bool {
 	return j <= p && (s.Back == 0 || j > p-s.Back) && (j < s.Sink || j >= s.Bound(p))
 }
 
-// Middle says what a plan reads between its sinks and its recent window.
+// Selection says what a plan reads of its selected region: the positions between its sinks and
+// its recent window.
 type Selection uint8
 
-// The kinds of middle.
+// The selections.
 const (
 	All    Selection = iota // every position
 	None                    // nothing
-	Blocks                  // the blocks of PageLen positions that List names
-	Tokens                  // the positions that List names
+	Blocks                  // the pages in List
+	Tokens                  // the positions in List
 )
 
-// List is a ragged set for each group of query rows and each head. The heads
-// dimension may be all heads, the kv heads, or 1; kernels divide. cap is as
-// large as the set can get, so that nothing is ever cut.
+// List is a ragged index list for each group of query rows and each head group. Its heads
+// dimension is the query heads, the kv heads, or 1: head h of H uses list h·heads/H. cap is large
+// enough for every list that a call can make.
 type List struct {
-	Index  Tensor // i32 [groups, heads, cap]: no repeats, ascending
+	Index  Tensor // i32 [groups, heads, cap]: ascending, without repeats; undefined after Count
 	Count  Tensor // i32 [groups, heads]
-	Weight Tensor // f32, shaped like Index; absent: one each
-	Group  int    // query rows that share a list, counted from absolute position 0; 0 is 1
+	Weight Tensor // f32, shaped like Index; absent: 1
+	Group  int    // positions whose rows share a list, counted from position 0; 0 is 1
 }
 
-// Plan says which stored positions each query row of one layer reads: the first
-// Sink, the last Recent, and Middle between them, all inside Span and causal.
-// The zero Plan is dense causal attention.
+// Plan says which stored positions each query row of a layer attends to: the first Sink, the
+// last Recent, and Selected of what is between them, all inside Span and causal. The zero Plan
+// is dense causal attention.
 type Plan struct {
 	Span         Span
-	Sink, Recent int // positions; read whatever the list says
-	// Align, when above 0, counts Recent back from the start of the row's group
-	// of Align positions: the row at p reads what lies at or after
-	// p/Align·Align - Recent. Otherwise Recent counts p itself.
+	Sink, Recent int // positions: attention sinks and the recent window
+	// Align, when above 0, makes the recent window the same for groups of Align positions: the
+	// row at p reads positions from p/Align·Align - Recent on. Otherwise the window is the last
+	// Recent positions, p included.
 	Align    int
 	Selected Selection
-	List     List // for Blocks and Tokens; entries outside the middle are not allowed
-	// Mixture takes Weight as the softmax itself: keys are not read.
+	List     List // for Blocks and Tokens; entries must be in the selected region
+	// Mixture takes the weights of List as the attention probabilities: no key is read.
 	Mixture bool
 }
 
-// Dense reports whether the plan reads every position of the past.
+// Dense reports whether the plan is full causal attention.
 func (p Plan) Dense() bool {
 	return p.Selected == All && p.Span == Span{}
 }
 
-// Append stores the keys and values of the call's rows at their positions.
+// Append stores keys and values in the pages of their positions, converted to the type of the
+// cache (f16: round to nearest even). Rows of idle slots are skipped.
 type Append struct {
-	KV   KV     // KV.Len already counts these rows
+	KV   KV     // KV.Len includes these rows
 	K, V Tensor // f32 [rows, kvheads, dim]
 }
 
@@ -110,7 +112,7 @@ func (c *Append) Access(a *Access) {
 	a.Write(c.KV.K, c.KV.V)
 }
 
-// Cost is the rows, read as f32 and written as the cache has them.
+// Cost is the rows, read as f32 and written in the type of the cache.
 func (c *Append) Cost(Stored) Cost {
 	cost := moved(c.K, c.V)
 	cost.Bytes += 2 * int64(c.KV.K.DType.RowSize(c.K.Len()))
@@ -119,7 +121,10 @@ func (c *Append) Cost(Stored) Cost {
 
 func (*Append) kind() kind { return kindAppend }
 
-// Attend computes softmax(q·k/√dim + ln weight)·v over the plan, causal.
+// Attend is attention over a plan: Dst = Σ_j softmax_j(q·k_j/√dim + ln w_j)·v_j over the
+// positions j that the plan reads for the row, w_j being the weight of a list entry, 1 for all
+// others. With Plan.Mixture it is Dst = Σ_j w_j·v_j. A row that reads nothing is 0; rows of
+// idle slots are left alone.
 type Attend struct {
 	Dst, Q Tensor // f32 [rows, heads, dim]; heads is a multiple of the kv heads
 	KV     KV
@@ -136,7 +141,7 @@ func (c *Attend) Check() {
 	}
 }
 
-// checkAttend panics unless queries over a plan belong to a cache.
+// checkAttend panics unless q, the plan and the cache fit together.
 func checkAttend(op string, q Tensor, kv KV, p *Plan) {
 	checkHeadsOf(op, q, kv)
 	RowsPerSlot(op, q.Dim(0), kv)
@@ -155,7 +160,7 @@ func (c *Attend) Access(a *Access) {
 	a.Write(c.Dst)
 }
 
-// access adds the list of a plan, which is read.
+// access adds the list of a plan as read.
 func (p *Plan) access(a *Access) {
 	if p.Selected == Blocks || p.Selected == Tokens {
 		p.List.read(a)
@@ -165,8 +170,8 @@ func (p *Plan) access(a *Access) {
 func (l *List) read(a *Access)  { a.Read(l.Index, l.Count, l.Weight) }
 func (l *List) write(a *Access) { a.Write(l.Index, l.Count, l.Weight) }
 
-// Cost is the queries and the results, the keys and values that the plan reads, once for
-// all queries, and its lists. A mixture reads no keys.
+// Cost is the queries and results, the lists, and the keys and values of the plan, each once
+// for all queries. A mixture reads no keys.
 func (c *Attend) Cost(s Stored) Cost {
 	cost := moved(c.Q, c.Dst)
 	r, of := s.reads(&c.Plan, c.KV, c.Q.Dim(0), c.Q.Dim(1)), int64(2)

@@ -96,7 +96,7 @@ func (m *SelectionCache) check(op string, heads int, kv KV) {
 	CheckShape(op, "found", m.Found, I32, slots, -1)
 	sets := m.Found.Dim(1)
 	if sets != heads && sets != kv.K.Dim(1) {
-		Check(false, op, "%d sets, want one for each of %d heads or %d kv heads", sets, heads, kv.K.Dim(1))
+		Check(false, op, "%d head groups, want one for each of %d heads or %d kv heads", sets, heads, kv.K.Dim(1))
 	}
 	CheckShape(op, "query", m.Query, F32, slots, heads*m.Block, kv.K.Dim(3))
 	CheckShape(op, "entry", m.Entry, I32, slots, sets*m.Block, 3)

@@ -74,7 +74,7 @@ func (c *Sample) Check() {
 		CheckRequests(op, c.Residual.Requests, c.KV)
 		checkWeighted(op, &c.List, rows, -1)
 		if sets := c.List.Index.Dim(1); sets != heads && sets != c.KV.K.Dim(1) {
-			Check(false, op, "a list for %d sets, want one for each of %d heads or %d kv heads", sets, heads, c.KV.K.Dim(1))
+			Check(false, op, "a list for %d head groups, want one for each of %d heads or %d kv heads", sets, heads, c.KV.K.Dim(1))
 		}
 		checkMiddle(op, &c.Plan)
 	case ValueSample:

@@ -2,15 +2,15 @@ package device
 
 import "github.com/gollm/gollm/device/sampling"
 
-// SampleTokens chooses the token that follows each row, and writes it into the row's history.
+// SampleTokens samples the next token of each row and writes it into the row's history.
 type SampleTokens struct {
 	Next   Tensor // i32 [rows]
 	Logits Tensor // f32 [rows, vocab]; may be overwritten
-	// History is a ring of the newest tokens, i32 [rows, window]: that of position p at
-	// p mod window, -1 where there is none. The chosen token is written at Pos+1.
+	// History is a ring buffer of the newest tokens, i32 [rows, window]: the token at position
+	// p is at p mod window, -1 is none. The sampled token is stored for position Pos+1.
 	History Tensor
-	Pos     Tensor            // i32 [rows]: the rows' positions, which address the randomness
-	Params  []sampling.Params // of each row
+	Pos     Tensor            // i32 [rows]: positions, which address the random numbers
+	Params  []sampling.Params // one for each row
 }
 
 // Check panics unless the operands fit together.
@@ -22,10 +22,10 @@ func (c *SampleTokens) Check() {
 	CheckShape(op, "history", c.History, I32, rows, -1)
 	CheckShape(op, "pos", c.Pos, I32, rows)
 	if c.Logits.Dim(1) == 0 {
-		Check(false, op, "logits %v, want a token to choose", c.Logits)
+		Check(false, op, "logits %v, want a vocabulary", c.Logits)
 	}
 	if len(c.Params) != rows {
-		Check(false, op, "%d settings, want %d, one of each row", len(c.Params), rows)
+		Check(false, op, "%d sampling parameters, want %d, one for each row", len(c.Params), rows)
 	}
 }
 
@@ -35,7 +35,7 @@ func (c *SampleTokens) Access(a *Access) {
 	a.Write(c.Next, c.Logits, c.History)
 }
 
-// Cost is the logits once.
+// Cost is the logits, once.
 func (c *SampleTokens) Cost(Stored) Cost { return moved(c.Logits, c.Next, c.History, c.Pos) }
 
 func (*SampleTokens) kind() kind { return kindSampleTokens }

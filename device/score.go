@@ -2,69 +2,73 @@ package device
 
 import "math"
 
-// Score makes numbers that say how much a row wants of what is stored: one for each row
-// and head, and each position, part of a page or block. Rule says how. A row of scores
-// stops at the row's own position: what follows is undefined.
+// Score computes a score for each row, head, and position, part of a page or block: how relevant
+// what is stored there is to the row. A row of scores ends at the row's own position; elements
+// after it are undefined. NaN is stored as it is, unless the rule says otherwise. Rows of idle
+// slots are left alone.
 type Score struct {
 	Rule   ScoreRule
 	Dst    Tensor // f32 [rows, heads, width], or as the rule says
 	Q      Tensor // f32 [rows, heads, dim], or as the rule says
-	Keys   Tensor // what [Summarize] keeps of keys; absent for rules that read the cache
+	Keys   Tensor // an index of keys made by [Summarize]; absent for rules that read the cache
 	KV     KV
-	Plan   Plan   // whose Span, and parts, are scored
-	Region Region // ExactScores: of Plan
+	Plan   Plan   // its Span, and the region that the rule scores
+	Region Region // ExactScores: which part of Plan
 
 	Channels                       Channels      // ChannelScores
-	Net                            Net           // SignScores: has a set for each head
+	Net                            Net           // SignScores: a network for each query head
 	Rows                           int           // SketchScores: newest rows of each slot
 	Product                        SketchProduct // SketchScores
-	Columns                        Tensor        // PooledAgreement: f32 [heads, width]
+	Columns                        Tensor        // PooledAgreement: f32 [heads, width], of VerticalSlash
 	Diagonals                      Tensor        // VerticalSlash: f32 [heads, width]
-	ForcedColumns, ForcedDiagonals int           // VerticalSlash: so many of the first ones are +Inf
+	ForcedColumns, ForcedDiagonals int           // VerticalSlash: leading elements that are +Inf
 	Block                          int           // PooledAgreement: positions of a block
-	MaxDivergence                  float64       // PooledAgreement
+	MaxDivergence                  float64       // PooledAgreement: threshold of the Jensen-Shannon distance
 }
 
-// ScoreRule is how a [Score] is made.
+// ScoreRule is how a [Score] is computed.
 type ScoreRule uint8
 
 // The rules of Score.
 const (
-	// ExactScores is q·k/√dim over a part of what each row sees, plus ln weight where that
-	// part is Planned and the list has weights; -Inf elsewhere.
+	// ExactScores is q·k/√dim over Region, plus ln w where Region is Planned and the list has
+	// weights; -Inf outside of Region. Dst f32 [rows, heads, width].
 	ExactScores ScoreRule = iota
-	// BoundScores is Σ max(q·least, q·largest) over the dimensions (Quest), which no q·k of
-	// a part of a page exceeds, for each part that the row sees. Heads of Dst are query heads,
-	// or kv heads: the sum of their heads. One row for each slot. Keys as KeyBounds makes them.
+	// BoundScores is Σ_i max(q_i·min_i, q_i·max_i), an upper bound of q·k over each part of a
+	// page that the row sees (Quest, algorithm 1). Dst f32 [rows, head groups, width]; a head
+	// group of several query heads gets their sum. One row for each slot. Keys of KeyBounds.
 	BoundScores
-	// ChannelScores is label(q)·label/√dim over the middle of the plan, -Inf elsewhere; q is
-	// not in f16 (Double Sparsity). Keys as KeyChannels makes them.
+	// ChannelScores is label(q)·label(k)/√dim over the selected region of the plan, -Inf
+	// elsewhere (Double Sparsity). label(q) stays f32. Keys of KeyChannels.
 	ChannelScores
-	// SignScores counts the signs that agree with those of what the network makes of the
-	// queries, less those that differ, over the middle of the plan; -Inf elsewhere
-	// (HashAttention). Keys as KeySigns makes them.
+	// SignScores is the number of sign bits of Net(q) that agree with those of a key, minus the
+	// number that differ, over the selected region of the plan; -Inf elsewhere
+	// (HashAttention). Keys of KeySigns.
 	SignScores
-	// SketchScores makes rows of pairs: products q·k/(heads·√width) of the blocks of the
-	// newest rows, and of the one before them where they start a block: its q has changed
-	// when it was completed. A square is made as a whole. Q, Keys f32 [pages, heads, width],
-	// Dst pairs.
+	// SketchScores is block-to-block scores q·k/(heads·√width), summed over heads, in the form of
+	// Product (Sketch&Walk, steps D and E): the rows of pairs of the blocks of the newest rows,
+	// and of the block before them where they start a block, whose q changed when it was
+	// completed. The [slots, width, width] layout is computed as a whole. A product that is not
+	// finite counts as 0. Q, Keys f32 [pages, heads, width], sketches; Dst pairs, see [Walk].
 	SketchScores
-	// VerticalSlash adds up softmax(q·k/√dim), causal, along columns into Dst and along
-	// diagonals (MInference, FlexPrefill); a score that is NaN counts nothing. The first ones
-	// are +Inf. One slot, whose newest rows Q is of. Dst, Diagonals f32 [heads, width].
+	// VerticalSlash sums softmax(q·k/√dim), causal, along columns (key positions) into Dst and
+	// along diagonals (distances) into Diagonals, encoded by [EncodeMass] (MInference, Jiang et
+	// al. 2024; FlexPrefill). A NaN score has no mass. The first ForcedColumns and
+	// ForcedDiagonals elements are +Inf. One slot; Q is its newest rows. Dst, Diagonals f32
+	// [heads, width].
 	VerticalSlash
-	// AnchorMax is the largest q·k/√dim of each row over the sinks and the recent window of
-	// the plan, inside its span; -Inf where there is none, and NaN counts as that
-	// (AnchorAttention). Dst f32 [rows, heads].
+	// AnchorMax is max_j q·k_j/√dim of each row over the sinks and the recent window of the
+	// plan, inside its span; -Inf where there are none, and NaN counts as -Inf
+	// (AnchorAttention's anchor). Dst f32 [rows, heads].
 	AnchorMax
-	// PooledAgreement is 1 for a head whose means tell what columns do, otherwise 0: whether
-	// the root of the Jensen-Shannon divergence (natural logarithm) of
-	// softmax(q·mean k/√dim) over all blocks and of the sums of columns in blocks, scaled to
-	// 1, is below Near (FlexPrefill). One slot. Q f32 [1, heads, dim] is the mean query,
-	// Keys f32 [blocks, kvheads, dim] as MeanKeys makes them, Dst i32 [heads].
+	// PooledAgreement is 1 for a head whose pooled attention agrees with its columns, otherwise
+	// 0: whether √JSD(p, c) < MaxDivergence (natural logarithm), p being
+	// softmax(q·mean k/√dim) over all blocks and c the normalized sums of Columns in blocks
+	// (FlexPrefill, algorithm 2). One slot. Q f32 [1, heads, dim] is the mean query, Keys f32
+	// [blocks, kvheads, dim] of MeanKeys, Dst i32 [heads].
 	PooledAgreement
-	// GroupMax is the largest of the heads of each kv head in scores: a group of query heads
-	// that chooses together. Dst f32 [rows, kvheads, width], Q f32 [rows, heads, width], scores.
+	// GroupMax is the maximum over the query heads of each kv head, for a selection that is
+	// shared by a GQA group. Dst f32 [rows, kvheads, width], Q f32 [rows, heads, width], scores.
 	GroupMax
 	numScoreRules
 )
@@ -121,7 +125,7 @@ func (c *Score) checkBounds(op string) {
 	checkOneRow(op, c.Q.Dim(0), c.KV)
 	CheckShape(op, "dst", c.Dst, F32, c.Q.Dim(0), -1, -1)
 	if sets := c.Dst.Dim(1); sets != c.Q.Dim(1) && sets != c.KV.K.Dim(1) {
-		Check(false, op, "%d sets, want one for each of %d heads or %d kv heads", sets, c.Q.Dim(1), c.KV.K.Dim(1))
+		Check(false, op, "%d head groups, want one for each of %d heads or %d kv heads", sets, c.Q.Dim(1), c.KV.K.Dim(1))
 	}
 	checkWidth(op, c.Dst, c.KV, parts)
 }
@@ -132,7 +136,7 @@ func (c *Score) checkSigns(op string) {
 	CheckShape(op, "dst", c.Dst, F32, c.Q.Dim(0), heads, -1)
 	CheckShape(op, "signs", c.Keys, I32, c.KV.K.Dim(0), -1, PageLen, c.Net.Words())
 	if sets := c.Keys.Dim(1); c.Net.Weight[0].Dim(0) != heads || heads%sets != 0 {
-		Check(false, op, "a network of %d sets and signs of %d for %d heads, want one for each head and a divisor", c.Net.Weight[0].Dim(0), sets, heads)
+		Check(false, op, "a network for %d heads and signs of %d head groups for %d heads, want one for each head and a divisor", c.Net.Weight[0].Dim(0), sets, heads)
 	}
 	checkMiddle(op, &c.Plan)
 }
@@ -192,8 +196,7 @@ func (c *Score) Access(a *Access) {
 	}
 }
 
-// Cost is the queries, what is read of the cache or of what is kept beside it, and the
-// scores that are made.
+// Cost is the queries, the keys or index entries read, and the scores written.
 func (c *Score) Cost(s Stored) Cost {
 	switch c.Rule {
 	case SketchScores:
@@ -244,7 +247,7 @@ func (c *Score) Cost(s Stored) Cost {
 	return cost
 }
 
-// part is what exact scores read.
+// part is what ExactScores reads.
 func (s Stored) part(c *Score) reads {
 	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
 	switch c.Region {
@@ -256,15 +259,14 @@ func (s Stored) part(c *Score) reads {
 	return s.reads(&Plan{Span: c.Plan.Span}, c.KV, rows, heads)
 }
 
-// Amount is a number of positions: a count, or a share of the n positions that
-// a row can see, floor(Share·n), when Share is above 0.
+// Amount is a number of positions: Count, or, when Share is above 0, floor(Share·n) of the n
+// positions that a row sees.
 type Amount struct {
 	Count int
 	Share float64
 }
 
-// Of is the amount of n positions. A computed real is floored with a guard of
-// 1e-9, so that a share of 0.3 of 10 is 3.
+// Of is the amount of n positions. 1e-9 is added before the floor, so that 0.3 of 10 is 3.
 func (a Amount) Of(n int) int {
 	if a.Share > 0 {
 		return int(math.Floor(a.Share*float64(n) + 1e-9))
@@ -272,31 +274,31 @@ func (a Amount) Of(n int) int {
 	return a.Count
 }
 
-// Part says which of the visible positions are scored.
+// Region is a part of the positions that the span of a plan lets a row see.
 type Region uint8
 
-// The parts of what the plan's span lets a row see.
+// The regions.
 const (
-	Visible        Region = iota // everything
-	SelectedRegion               // what is neither in the plan's sinks nor in its recent window
+	Visible        Region = iota // all of them
+	SelectedRegion               // between the sinks and the recent window of the plan
 	Planned                      // what the plan reads
 )
 
-// Form says what is made of the products of two blocks.
+// ProductForm is the function that is applied to block-to-block products.
 type ProductForm uint8
 
 // The forms.
 const (
-	Raw     ProductForm = iota // the product
-	Relu                       // the product where it is positive, otherwise 0
-	Softmax                    // its share of exp(product) in the row
+	Raw     ProductForm = iota // x
+	Relu                       // max(0, x)
+	Softmax                    // softmax over the row
 )
 
-// Compare says how the products of blocks are stored.
+// SketchProduct says how block-to-block scores are stored.
 type SketchProduct struct {
 	Form ProductForm
 	Log  bool // as ln|x|, -Inf for 0; otherwise as x
-	// Own, when present, are the sketches that stand in for q where a block
-	// meets itself. f32 [pages, heads, width]
+	// Own, when present, replaces q on the diagonal, where a block is scored with itself.
+	// f32 [pages, heads, width]
 	Own Tensor
 }

@@ -2,88 +2,96 @@ package device
 
 import "math"
 
-// Select lists what rows read: positions, pages, or blocks of lines, ascending and
-// without repeats. Ties go to the lowest, and NaN counts as -Inf. Rule says what is chosen.
+// Select makes lists of what rows attend to: positions, pages, or blocks of columns and diagonals,
+// ascending and without repeats. Ties go to the lowest index and NaN counts as -Inf, unless the
+// rule says otherwise. Lists of idle slots are left alone.
 type Select struct {
 	Rule   SelectRule
 	List   List
 	Scores Tensor // f32 [rows, heads, width], as many heads as the list has, or as the rule says
-	Q      Tensor // f32 [rows, heads, dim]: WithinMargin, Collisions
+	Q      Tensor // f32 [rows, heads, dim]: WithinMargin, Collisions, ExpandBlocks
 	KV     KV
-	Plan   Plan // between whose sinks and recent window positions are listed
-	Rows   int  // newest rows of each slot: TopBlocks, ExpandLines
+	Plan   Plan // its Span and, for rules that read keys, its selected region
+	Rows   int  // newest rows of each slot: TopBlocks, WithinMargin, ExpandLines, ExpandBlocks
 
-	K         Amount      // TopK, TopParts, HeavyHitters
-	Mass      float64     // TopP, TopLines, ExpandBlocks
-	Block     int         // TopLines, WithinMargin, ExpandBlocks
-	Min, Max  int         // TopParts, TopLines
+	K         Amount      // TopK, TopParts, HeavyHitters: how many are selected
+	Mass      float64     // TopP, TopLines, ExpandBlocks: the fraction of the mass that is selected
+	Block     int         // WithinMargin, ExpandBlocks: positions of a block; TopLines: lines of a block
+	Min, Max  int         // TopParts (Min), TopLines: limits of the number selected; Max 0 is none
 	Blocks    BlockBudget // TopBlocks
-	PerPage   int         // TopParts
-	Recent    Amount      // HeavyHitters
-	Since     Tensor      // HeavyHitters
-	Below     float32     // WithinMargin
-	Twice     int         // WithinMargin
-	Agreement Tensor      // TopLines, ExpandBlocks
+	PerPage   int         // TopParts: parts of a page, a divisor of PageLen
+	Recent    Amount      // HeavyHitters: newest positions that are kept besides
+	Since     Tensor      // HeavyHitters: i32 [slots, 1]
+	Below     float32     // WithinMargin: the margin
+	Twice     int         // WithinMargin: positions that are listed whatever they score
+	Agreement Tensor      // TopLines, ExpandBlocks: i32 [heads]
 	Hash      Hash        // Collisions
 
 	Columns, Diagonals List   // ExpandLines, ExpandBlocks: of one group
-	Keys               Tensor // ExpandBlocks
+	Keys               Tensor // ExpandBlocks: f32 [blocks of the slot, kvheads, dim]
 }
 
-// SelectRule is what a [Select] chooses.
+// SelectRule is how a [Select] selects.
 type SelectRule uint8
 
 // The rules of Select.
 const (
-	// TopK lists the K best positions of each row and head, and nothing that is -Inf.
+	// TopK selects the K best positions of each row and head, K being of the row's position plus
+	// one; a score of -Inf is never selected. Scores f32 [rows, heads, width].
 	TopK SelectRule = iota
-	// TopP lists the smallest set of best positions of each row and head whose exp(score -
-	// max) sums to at least Mass of the row's. What is too small beside the largest to be
-	// counted is not in the set, which reaches its share without it.
+	// TopP selects the smallest set of best positions of each row and head whose softmax mass
+	// Σ exp(score - max) is at least Mass of the row's. Scores so far below the maximum that
+	// they add nothing in float64 are not selected. Scores f32 [rows, heads, width].
 	TopP
-	// TopBlocks lists for each block of PageLen rows the blocks with the largest elements in
-	// its row of a walk; NaN and -Inf may be listed. Scores are rows of a walk.
+	// TopBlocks selects, for each block of PageLen rows, the blocks with the largest elements in
+	// its row of a walk (Sketch&Walk, step H), as many as Blocks says. The list is the same for
+	// all heads. NaN and -Inf may be selected, last. Scores rows of a walk, see [Walk].
 	TopBlocks
-	// TopParts lists the row's own part of a page and the best of the others, as many as
-	// Parts says in all; -Inf may be listed. The list has positions up to the row's own, or
-	// pages where a part is a page. Scores f32 [rows, sets, width] as BoundScores makes them.
+	// TopParts selects the row's own part of a page and the best others, [Select.PartsOf] in
+	// all (Quest); -Inf may be selected. The list has positions up to the row's own, or pages
+	// where PerPage is 1. Parts that Plan.Span hides entirely are not selected.
+	// Scores f32 [rows, head groups, width] of BoundScores.
 	TopParts
-	// TopLines lists the blocks of lines with the largest sums, the first one before all: as
-	// many as Cover needs, with [Slack]. Scores f32 [heads, width] has columns or diagonals.
+	// TopLines selects the blocks of lines (columns or diagonals) with the largest mass, always
+	// the first block, [Select.LineBlocksOf] in all (FlexPrefill): n is the number of single
+	// lines, best first, that sum to at most Mass of all, within [Slack], plus one, and 0 for a
+	// head whose Agreement is not 0. Scores f32 [heads, width] of VerticalSlash.
 	TopLines
-	// HeavyHitters lists for the newest row of each slot and each kv head what stays of the
-	// positions before it (H2O): those inside the plan's span, not evicted yet, and of them
-	// the newest and, of the rest, the best. All others before the row are evicted: -Inf.
-	// Scores f32 [slots, kvheads, width] as AttentionMass keeps them; the plan reads its
-	// row's own position besides.
+	// HeavyHitters selects what the newest row of each slot and kv head keeps of the positions
+	// before it (H2O): of those inside Plan.Span that are not evicted, the newest Recent and
+	// the K best of the others, see [Select.KeptOf]. All others are evicted for good: their
+	// scores become -Inf. Scores f32 [slots, kvheads, width] of AttentionMass. The row's own
+	// position is not listed.
 	HeavyHitters
-	// WithinMargin lists for each group of List.Group positions and each head the positions
-	// of the plan's middle, as the group's first row of the call has it, with top - q·k/√dim
-	// <= Margin.Below for the q and top of one of the group's blocks at least; a NaN is not near
-	// (AnchorAttention). Weights, where the list has them, are 1 but for those of Margin.Twice.
-	// List.Group is a multiple of Margin.Block; List is not Plan.List. Q f32 [blocks, heads,
-	// dim] and Scores f32 [blocks, heads], the top, as MeanRows makes them.
+	// WithinMargin selects, for each group of List.Group positions and each head, the positions
+	// of the plan's selected region, as it is for the first row of the group in the call, with
+	// anchor - q·k/√dim <= Below for the mean q and anchor of at least one of the group's
+	// blocks of Block positions (AnchorAttention's stripes). NaN is not within the margin. The
+	// first Twice positions are always selected, with weight 2 where they are within the margin
+	// too; all other weights are 1. List.Group is a multiple of Block; List is not Plan.List.
+	// Q f32 [blocks, heads, dim] and Scores f32 [blocks, heads], the anchors, of MeanRows.
 	WithinMargin
-	// Collisions lists for each row and head the positions of the plan's middle that collide
-	// with the query in Hash.MinCollisions tables, with weight 1/(chance + 1e-4): the sum of their
-	// weighted exponentials is that of the middle in the mean over planes, but for the 1e-4
-	// (MagicPIG). A vector of length zero has cosine 0 with any, and a key that is not finite
-	// is never listed. One row for each slot; List has weights.
+	// Collisions selects, for each row and head, the positions of the plan's selected region
+	// that collide with the query in at least Hash.MinCollisions tables, with weight
+	// 1/(p + 1e-4), p being the probability of that (MagicPIG): Σ w·exp(q·k) estimates the
+	// softmax denominator of the region. A zero vector has cosine 0 with every other; a key
+	// that is not finite is never selected. One row for each slot; List has weights.
 	Collisions
-	// ExpandLines lists for each group of List.Group positions that the rows lie in, and each
-	// head, what columns and diagonals reach: the columns, and tiles of Group positions over
-	// the diagonals (MInference). Diagonal o of the group that starts at a needs the Group
-	// positions from max(a-o, 0) on. Tiles are laid from the lowest: one where the first
-	// diagonal starts; a later diagonal that starts inside the tiles or at their end, and
-	// needs more than they cover, adds one behind them, and one that starts beyond begins a
-	// tile of its own. Nothing behind the group's last stored position is listed. One slot.
+	// ExpandLines turns columns and diagonals into positions for each group of List.Group
+	// positions that the rows are in, and each head (MInference): the columns, and tiles of
+	// Group positions that cover the diagonals. Diagonal o of the group that starts at a needs
+	// the Group positions from max(a-o, 0) on. Tiles are placed from the lowest: one where the
+	// first diagonal starts; a later diagonal that starts inside the tiles or at their end, and
+	// needs more than they cover, appends one, and one that starts after them begins a new run.
+	// Positions after the group's last stored position are left out. One slot.
 	ExpandLines
-	// ExpandBlocks lists for each block of rows i and head the pages of block i, of the blocks
-	// of columns, and of the blocks i-o for the blocks of diagonals o (FlexPrefill). Where
-	// Pooled.Agreement is not 0 it adds what means choose: the blocks with the largest
-	// softmax(mean q·mean k/√dim) over the blocks up to i, of all blocks of rows together, the
-	// best first, ties to the lowest rows, then to the lowest block, as long as they sum to at
-	// most Pooled.Mass times the blocks of rows, with [Slack]. List.Group is Pooled.Block, a
+	// ExpandBlocks turns blocks of columns and diagonals into pages for each block of rows i and
+	// each head (FlexPrefill): block i, the blocks of Columns, and blocks i-o for the blocks o of
+	// Diagonals. For a head whose Agreement is not 0 it adds the pairs of a block of rows and a
+	// block of keys up to it with the largest softmax(mean q·mean k/√dim), over all blocks of
+	// rows together, best first, ties to the lowest block of rows and then of keys, as long as
+	// they sum to at most Mass times the number of blocks of rows, within [Slack]. Q f32
+	// [blocks of rows, heads, dim] of MeanRows, Keys of MeanKeys. List.Group is Block, a
 	// multiple of PageLen. One slot.
 	ExpandBlocks
 	numSelectRules
@@ -156,7 +164,7 @@ func (c *Select) checkLines(op string) {
 	CheckShape(op, "agree", c.Agreement, I32, c.Scores.Dim(0))
 	checkList(op, "list", &c.List, 1, c.Scores.Dim(0))
 	if c.Block < 1 || math.IsNaN(c.Mass) {
-		Check(false, op, "blocks of %d and a share of %v, want at least 1 and a number", c.Block, c.Mass)
+		Check(false, op, "blocks of %d lines and a mass of %v, want at least 1 and a number", c.Block, c.Mass)
 	}
 }
 
@@ -222,7 +230,7 @@ func (c *Select) Access(a *Access) {
 	}
 }
 
-// Cost is the scores that are looked at, or the keys, and the lists that are made.
+// Cost is the scores or keys read, and the lists written.
 func (c *Select) Cost(s Stored) Cost {
 	rows := c.listedRows()
 	cost := Cost{Bytes: s.listBytes(&c.List, c.KV, rows)}
@@ -257,7 +265,7 @@ func (c *Select) Cost(s Stored) Cost {
 	return cost
 }
 
-// listedRows is how many rows of the call the lists are for.
+// listedRows is the number of rows that the lists are for.
 func (c *Select) listedRows() int {
 	slots := c.KV.Len.Dim(0)
 	switch c.Rule {
@@ -269,17 +277,17 @@ func (c *Select) listedRows() int {
 	return slots
 }
 
-// Pick says how many blocks a row of blocks reads. A block always reads itself,
-// and every block it sees when it sees no more than two or than it may read.
+// BlockBudget is the number of blocks that TopBlocks selects for a block of rows. It always
+// selects the block itself, and all blocks where there are at most two.
 type BlockBudget struct {
 	Count int     // blocks; 0: by Share
 	Share float64 // of the blocks that it sees, rounded up; at least 2
-	Free  bool    // block 0 has to compete; otherwise it is always read, and counts
-	Span  Span    // of the block's first row: what it cannot see is not listed
+	Free  bool    // block 0 competes with the others; otherwise it is always selected, and counts
+	Span  Span    // for the block's first row: hidden blocks are not selected
 }
 
-// Of is the number of blocks read of n. A computed real is rounded up with a
-// guard of 1e-9, so that a share of 0.2 of 10 is 2.
+// Of is the number of blocks selected of n. 1e-9 is subtracted before rounding up, so that 0.2
+// of 10 is 2.
 func (p BlockBudget) Of(n int) int {
 	k := p.Count
 	if k == 0 {
@@ -291,8 +299,8 @@ func (p BlockBudget) Of(n int) int {
 	return k
 }
 
-// PartsOf is the number of parts that TopParts reads for a row at p, its own included: every
-// one where K is all of its positions.
+// PartsOf is the number of parts that TopParts selects for a row at p, its own included: all
+// of them where K is at least p+1 positions, otherwise K in whole parts, at least Min and 1.
 func (c *Select) PartsOf(p int) int {
 	keep, size := c.K.Of(p+1), PageLen/c.PerPage
 	if keep > p {
@@ -301,8 +309,9 @@ func (c *Select) PartsOf(p int) int {
 	return max(c.Min, 1, keep/size)
 }
 
-// KeptOf is how many of the n positions before a row HeavyHitters keeps by their sums, and how
-// many because they are recent. since is the slot's element of Since.
+// KeptOf is how many of the n positions before a row HeavyHitters keeps by their mass, and how
+// many because they are recent. Shares are of since, the slot's element of Since, or of n where
+// that is 0.
 func (c *Select) KeptOf(n, since int) (heavy, recent int) {
 	if since == 0 {
 		since = n
@@ -310,7 +319,8 @@ func (c *Select) KeptOf(n, since int) (heavy, recent int) {
 	return min(c.K.Of(since), n), min(c.Recent.Of(since), n)
 }
 
-// LineBlocksOf is the number of blocks that TopLines lists of width lines, n of which reach Mass.
+// LineBlocksOf is the number of blocks that TopLines selects of width lines, n of which reach
+// Mass.
 func (c *Select) LineBlocksOf(n, width int) int {
 	limit := (width + c.Block - 1) / c.Block
 	if c.Max > 0 {
@@ -319,7 +329,7 @@ func (c *Select) LineBlocksOf(n, width int) int {
 	return min(max(n/c.Block+1, c.Min), limit)
 }
 
-// BlocksOf is how many blocks the rows at first to first+rows-1 lie in.
+// BlocksOf is the number of blocks that the positions first to first+rows-1 are in.
 func BlocksOf(first, rows, block int) int {
 	if rows == 0 {
 		return 0
@@ -327,6 +337,6 @@ func BlocksOf(first, rows, block int) int {
 	return (first+rows-1)/block - first/block + 1
 }
 
-// Slack is what a sum may exceed a share by, as a factor: sums of whole rows of
-// softmax are not whole numbers.
+// Slack is the relative tolerance of comparisons with Mass: the probabilities of a row do not sum
+// to exactly 1.
 const Slack = 1 + 1e-9

@@ -1,11 +1,11 @@
 package device
 
-// Summarize brings what is kept about stored keys and queries up to date for the newest
-// rows of each slot: an index beside the pages of the cache, or means that live for one
-// pass. Rule says which.
+// Summarize updates what is kept about stored keys and queries for the newest rows of each slot:
+// an index stored beside the pages of the cache, or means that live for one pass. Dst elements of
+// other positions are left alone. Rows of idle slots are skipped.
 type Summarize struct {
 	Rule SummaryRule
-	Dst  Tensor // what is kept; its type and shape are the rule's
+	Dst  Tensor // the index; type and shape as the rule says
 	X    Tensor // f32 [rows, heads, dim], or as the rule says; absent for rules that read the cache
 	KV   KV
 	Rows int // newest rows of each slot, for rules that read the cache
@@ -15,49 +15,54 @@ type Summarize struct {
 	Channels Channels // KeyChannels
 	Net      Net      // KeySigns
 	Hash     Hash     // KeyHashes, which has its tensors
-	Plan     Plan     // AttentionMass: what the rows read; no mixture
+	Plan     Plan     // AttentionMass: what the rows attend to; no mixture
 }
 
-// SummaryRule is what a [Summarize] keeps.
+// SummaryRule is what a [Summarize] computes.
 type SummaryRule uint8
 
 // The rules of Summarize.
 const (
-	// SumBlocks adds rows to the sums of their blocks of PageLen positions, in the order
-	// of positions; a block's first position starts its sum anew. The heads of a row that
-	// belong to one head of the sum are averaged.
+	// SumBlocks accumulates rows into sums over blocks of PageLen positions (Sketch&Walk), in
+	// the order of positions; the first position of a block overwrites its sum. Heads of a row
+	// that share a head of the sum are averaged.
 	// Dst f32 [pages, heads, dim], X f32 [rows, any multiple of heads, dim].
 	SumBlocks SummaryRule = iota
-	// ProjectMeans projects the means of blocks: Dst = Basis·(X / positions).
-	// Dst f32 [pages, heads, width], X f32 [pages, heads, dim] as SumBlocks makes it.
+	// ProjectMeans projects block means to sketches (Sketch&Walk): Dst = Basis·(X/n), n being
+	// the stored positions of the block.
+	// Dst f32 [pages, heads, width], X f32 [pages, heads, dim], the sums of SumBlocks.
 	ProjectMeans
-	// ProjectRows projects the newest row of each slot as if it were the mean of its block.
+	// ProjectRows projects the newest row of each slot in place of the mean of its block.
 	// Dst f32 [pages, heads, width], X f32 [rows, any multiple of heads, dim].
 	ProjectRows
-	// KeyBounds keeps the least and the largest element of the stored keys of each part of
-	// a page in each dimension (Quest): PageLen/parts positions. A part without any is left.
-	// Dst of the cache's type [pages, kvheads, parts, 2·dim], the least ones first.
+	// KeyBounds is the element-wise minimum and maximum of the stored keys of each part of a
+	// page, a part being PageLen/parts positions (Quest, Tang et al. 2024). A part without
+	// positions is left alone. A key with a NaN makes that element undefined.
+	// Dst of the cache's type [pages, kvheads, parts, 2·dim], minima first.
 	KeyBounds
-	// KeyChannels stores some channels of the rows' keys, rounded where Channels says so
-	// (Double Sparsity). Dst f16 [pages, sets, channels, PageLen], X f32 [rows, kvheads, dim].
+	// KeyChannels stores selected channels of the rows' keys as labels, optionally rounded to
+	// Channels.Levels (Double Sparsity, Yang et al. 2024).
+	// Dst f16 [pages, head groups, channels, PageLen], X f32 [rows, kvheads, dim].
 	KeyChannels
-	// KeySigns stores the signs of what a network makes of the rows' keys (HashAttention).
-	// Dst i32 [pages, sets, PageLen, words], X f32 [rows, kvheads, dim].
+	// KeySigns stores the sign bits of Net applied to the rows' keys (HashAttention, Desai et
+	// al. 2024). Dst i32 [pages, head groups, PageLen, words], X f32 [rows, kvheads, dim].
 	KeySigns
-	// KeyHashes makes the LSH codes of the stored positions that have none, and that of the
-	// newest (MagicPIG). Without a center it makes that first; a newest position before
-	// Since lowers Since to it and starts again. One row for each slot; Dst is absent.
+	// KeyHashes computes the LSH codes of the stored positions from Hash.Done on (MagicPIG,
+	// Chen et al. 2024). Without a center (Done 0) it computes the center first. A newest
+	// position before Since lowers Since to it and starts again. One row for each slot; Dst is
+	// absent, the tensors are those of Hash.
 	KeyHashes
-	// MeanRows averages the rows of each block of Block positions.
-	// X f32 [rows, ...], Dst f32 [at least as many as there are blocks, ...].
+	// MeanRows averages the rows of the call that are in the same block of Block positions.
+	// X f32 [rows, ...], Dst f32 [at least the number of blocks, ...]; blocks are numbered as
+	// the groups of a [List].
 	MeanRows
 	// MeanKeys averages the stored keys of each block of Block positions of one slot.
-	// Dst f32 [at least as many as there are blocks, kvheads, dim].
+	// Dst f32 [at least the number of blocks, kvheads, dim].
 	MeanKeys
-	// AttentionMass adds the softmax weights of the rows over what Plan reads, row after row
-	// in the order of positions (H2O): Dst[j] += Σ weight, of all heads of a kv head, as
-	// [EncodeMass] holds it. -Inf is a position that was evicted, and stays so; a row's own
-	// position is new: its sum is set.
+	// AttentionMass accumulates attention probabilities per key (H2O, Zhang et al. 2023):
+	// Dst[j] += Σ softmax over the rows, in the order of positions, and over the heads of a kv
+	// head, over what Plan reads. Dst is encoded by [EncodeMass]; -Inf marks an evicted
+	// position and stays; the element of a row's own position is overwritten.
 	// Dst f32 [slots, kvheads, width], X f32 [rows, heads, dim], the queries.
 	AttentionMass
 	numSummaryRules
@@ -111,12 +116,12 @@ func (c *Summarize) Check() {
 	}
 }
 
-// checkMeanRows panics unless the rows are of the cache, and Dst like them.
+// checkMeanRows panics unless X has the rows of the call and Dst its shape but for the first dimension.
 func (c *Summarize) checkMeanRows(op string) {
 	checkBlock(op, c.Block)
 	RowsPerSlot(op, c.X.Dim(0), c.KV)
 	if c.X.Rank() < 2 || c.Dst.Rank() != c.X.Rank() {
-		Check(false, op, "x %v and dst %v, want the same dimensions behind the first", c.X, c.Dst)
+		Check(false, op, "x %v and dst %v, want the same dimensions after the first", c.X, c.Dst)
 	}
 	like := c.X.dims
 	like[0] = -1
@@ -147,7 +152,7 @@ func (c *Summarize) Access(a *Access) {
 	}
 }
 
-// Cost is the rows and what is made of them, or what is read of the cache.
+// Cost is the rows and the index entries written, or the keys read.
 func (c *Summarize) Cost(s Stored) Cost {
 	cost := moved(c.X)
 	kvHeads, dim := int64(c.KV.K.Dim(1)), int64(c.KV.K.Dim(3))
@@ -166,7 +171,7 @@ func (c *Summarize) Cost(s Stored) Cost {
 	case KeySigns:
 		cost.Add(c.Net.cost(c.X.Dim(0)))
 		cost.Bytes += int64(c.X.Dim(0)*c.Dst.Dim(1)*c.Net.Words()) * 4
-	case KeyHashes: // of the newest positions: how many have none is over when it is asked
+	case KeyHashes: // of the newest positions: Done was updated when the cost is computed
 		n, planes := kvHeads*int64(c.KV.Len.Dim(0)), int64(c.Hash.Planes.Dim(0))
 		cost = moved(c.Hash.Planes)
 		cost.Bytes += c.KV.rowBytes(n) + n*planes/8
@@ -185,10 +190,10 @@ func (c *Summarize) Cost(s Stored) Cost {
 	return cost
 }
 
-// blocks is how many blocks of PageLen positions the rows of all slots lie in at most.
+// blocks is the maximum number of pages that the rows of all slots are in.
 func (c *Summarize) blocks() int { return blocksOf(c.KV, c.Rows) }
 
-// sketchCost is that of n projections for each head of dst.
+// sketchCost is the cost of n projections for each head of dst.
 func sketchCost(n int, dst, basis Tensor) Cost {
 	each := int64(dst.Dim(1)) * int64(n)
 	return Cost{

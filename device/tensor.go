@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Memory is an allocation; only the device that made it can look inside.
+// Memory is an allocation, opaque to all but the device that made it.
 type Memory interface {
 	Size() int // bytes
 }
 
-// Tensor is a typed row-major view of device memory: a value, cheap to copy
-// and to slice. The zero Tensor is absent.
+// Tensor is a typed, contiguous, row-major view of device memory: a value, cheap to copy and
+// to slice. The zero Tensor is absent, which is how optional operands are left out.
 //
-// The last dimension is a row; a quantized type stores each row as whole
-// blocks, so views may cut any dimension but the last.
+// The last dimension is a row. A quantized type stores each row as whole blocks, so a view may
+// slice any dimension but the last.
 type Tensor struct {
 	DType DType
 	dims  [4]int
@@ -25,8 +25,8 @@ type Tensor struct {
 	off   int // bytes into mem
 }
 
-// NewTensor makes a view of mem from byte offset off. Backends call it; the
-// rest of the engine gets tensors from [Device.Alloc] and [Device.Load].
+// NewTensor makes a view of mem from byte offset off. Backends call it; the rest of the engine
+// gets tensors from [Device.Alloc] and [Device.Load].
 func NewTensor(mem Memory, off int, dt DType, dims ...int) Tensor {
 	if len(dims) == 0 || len(dims) > 4 {
 		panic(fmt.Sprintf("device: tensor of rank %d, want 1 to 4", len(dims)))
@@ -75,10 +75,10 @@ func (t Tensor) Size() int {
 	return t.Len() / row * t.DType.RowSize(row)
 }
 
-// Memory is the allocation that t looks at.
+// Memory is the allocation that t views.
 func (t Tensor) Memory() Memory { return t.mem }
 
-// Offset is where t starts in its memory, in bytes.
+// Offset is the start of t in its memory, in bytes.
 func (t Tensor) Offset() int { return t.off }
 
 // Overlaps reports whether t and u share a byte of memory.
@@ -101,7 +101,7 @@ func (t Tensor) Rows(lo, hi int) Tensor {
 	return v
 }
 
-// At is the view of index i of the first dimension, with that dimension gone.
+// At is the view of index i of the first dimension, without that dimension.
 func (t Tensor) At(i int) Tensor {
 	if t.rank < 2 {
 		panic(fmt.Sprintf("device: At(%d) of %v, want rank 2 or more", i, t))
@@ -113,7 +113,7 @@ func (t Tensor) At(i int) Tensor {
 	return v
 }
 
-// Reshape is the same memory seen with other dimensions; their product stays.
+// Reshape is the same memory with other dimensions of the same product.
 func (t Tensor) Reshape(dims ...int) Tensor {
 	v := NewTensor(t.mem, t.off, t.DType, dims...)
 	if v.Len() != t.Len() || (t.DType.Quantized() && v.RowLen() != t.RowLen()) {
@@ -131,8 +131,8 @@ func (t Tensor) String() string {
 	return t.DType.String() + " " + strings.TrimSpace(fmt.Sprint(t.dims[:t.rank]))
 }
 
-// SizeOf is the number of bytes of a tensor, or an error for dimensions that no
-// memory has.
+// SizeOf is the number of bytes of a tensor, or an error for dimensions that are invalid or
+// overflow.
 func SizeOf(dt DType, dims ...int) (int, error) {
 	if len(dims) == 0 || len(dims) > 4 {
 		return 0, fmt.Errorf("%v %v has %d dimensions, want 1 to 4", dt, dims, len(dims))

@@ -1,26 +1,27 @@
 package device
 
-// blocksOf is how many blocks of PageLen positions the newest rows of all slots lie in at
-// most, so many of each.
+// blocksOf is the maximum number of pages that the newest rows of all slots are in, rows being
+// the number for each slot.
 func blocksOf(kv KV, rows int) int { return kv.Len.Dim(0) * ((max(rows, 1)+PageLen-2)/PageLen + 1) }
 
-// Pairs of blocks are kept in one of two ways. [pages, width]: row i, beside the
-// page of block i, holds what i made of blocks 0 to i; later ones are undefined.
-// [slots, width, width]: what each block of a slot made of each of its blocks.
+// Pairs are block-to-block scores, stored in one of two layouts. [pages, width], beside the page
+// of block i: its scores with blocks 0 to i, the rest undefined. [slots, width, width]: the whole
+// matrix of each slot.
 //
-// Rows of a walk, one for each block of the call's rows, are f32 [n, width],
-// logarithms, or i32 [n, 2·width], the bits of signed float64s. With several
-// slots row s is that of slot s; with one, block i has row i mod n.
+// Rows of a walk, one for each block of the call's rows, are f32 [n, width], logarithms, or i32
+// [n, 2·width], the bits of signed float64s. With several slots row s is that of slot s; with one
+// slot block i has row i mod n.
 
-// Walk continues rows by one step: Dst[j] = Σ_m Src[m]·Pairs[m][j]^Exponent, over the m
-// and j that the pairs have; each row is then divided by its largest element but the
-// first. Pairs are logarithms where rows are.
+// Walk is one step of Sketch&Walk's random walk over blocks, a product with a triangular
+// matrix: Dst[j] = Σ_m Src[m]·Pairs[m][j]^Exponent over the blocks m and j that Pairs have. Each
+// row is then divided by its largest element other than block 0's. Pairs are logarithms exactly
+// where rows are.
 type Walk struct {
 	Dst      Tensor // rows of a walk
-	Src      Tensor // like Dst, and may be Dst; absent: Dst is the block's own row of pairs
+	Src      Tensor // like Dst, and may be Dst; absent starts a walk: Dst is the block's own row of Pairs
 	Pairs    Tensor // f32, pairs
 	KV       KV
-	Rows     int // newest rows of each slot: those whose blocks walk
+	Rows     int // newest rows of each slot, whose blocks walk
 	Exponent int
 }
 
@@ -41,8 +42,8 @@ func (c *Walk) Access(a *Access) {
 	a.Write(c.Dst)
 }
 
-// Cost is the rows, and the pairs of all blocks up to the newest, once for all rows; those of
-// a row's own block where it begins.
+// Cost is the rows and the pairs of all stored blocks, once for all rows; at the start of a
+// walk the pairs of the rows' own blocks.
 func (c *Walk) Cost(s Stored) Cost {
 	size, b := int64(4), s.blocks(c.KV, c.Rows, PageLen)
 	if c.Dst.DType == I32 {

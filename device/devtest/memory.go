@@ -128,7 +128,7 @@ func misuse(t *testing.T, d device.Device) {
 		{"device: SampleTokens: pos I32 [1], want I32 [2]", func() {
 			device.Do(ops, device.SampleTokens{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(1), Params: make([]sampling.Params, 2)})
 		}},
-		{"device: SampleTokens: 1 settings, want 2", func() {
+		{"device: SampleTokens: 1 sampling parameters, want 2", func() {
 			device.Do(ops, device.SampleTokens{Next: i(2), Logits: f(2, 9), History: i(2, 1), Pos: i(2), Params: make([]sampling.Params, 1)})
 		}},
 		{"device: Append: k F32 [2 2 16]", func() { device.Do(ops, device.Append{KV: kv, K: f(2, 2, 16), V: f(2, 2, 16)}) }},
