@@ -5,12 +5,10 @@ import (
 	"slices"
 )
 
-// The checks of this file are called by every backend at the head of an op, so
-// that misuse panics with the same words everywhere:
+// The checks that calls are made of. Misuse panics with the same message on every backend:
 // "device: MatMul: dst F32 [8 4096], want F32 [8 11008]".
 
-// CheckShape panics unless t has the type and dimensions wanted; a dimension of
-// -1 is any.
+// CheckShape panics unless t has the type and dimensions; a dimension of -1 matches any.
 func CheckShape(op, name string, t Tensor, dt DType, dims ...int) {
 	ok := t.DType == dt && t.rank == len(dims)
 	for i := 0; ok && i < len(dims); i++ {
@@ -22,9 +20,8 @@ func CheckShape(op, name string, t Tensor, dt DType, dims ...int) {
 	}
 }
 
-// Check panics with the op and the message unless ok. Tensors and numbers among
-// its arguments cost an allocation even so: the ops of a decode step call it
-// inside an if.
+// Check panics with the op and the message unless ok. Its arguments are allocated even when ok
+// holds, so calls of a decode step call it inside an if.
 func Check(ok bool, op, format string, args ...any) {
 	if !ok {
 		panic("device: " + op + ": " + fmt.Sprintf(format, args...))
@@ -38,9 +35,8 @@ func CheckLike(op, name string, t, want Tensor) {
 	}
 }
 
-// RowsPerSlot is the number of rows of a call that belong to each slot of kv:
-// all of them when kv has one slot, one when it has as many slots as rows.
-// Any other pair panics.
+// RowsPerSlot is the number of rows of a call for each slot of kv: all rows if kv has one slot,
+// one if it has as many slots as rows. It panics otherwise.
 func RowsPerSlot(op string, rows int, kv KV) int {
 	slots := kv.Len.Dim(0)
 	switch slots {
@@ -52,7 +48,7 @@ func RowsPerSlot(op string, rows int, kv KV) int {
 	panic(fmt.Sprintf("device: %s: %d rows for %d slots, want 1 slot or as many as rows", op, rows, slots))
 }
 
-// CheckKV panics unless the four tensors of kv belong together.
+// CheckKV panics unless the four tensors of kv fit together.
 func CheckKV(op string, kv KV) {
 	slots := kv.Pages.Dim(0)
 	CheckShape(op, "pages", kv.Pages, I32, slots, -1)
@@ -64,8 +60,8 @@ func CheckKV(op string, kv KV) {
 	CheckShape(op, "v", kv.V, kv.K.DType, kv.K.dims[:kv.K.rank]...)
 }
 
-// checkBounds panics unless bounds belong to the pages of kv, and returns how
-// many parts a page has.
+// checkBounds panics unless bounds fit the pages of kv, and returns the number of parts of a
+// page.
 func checkBounds(op string, bounds Tensor, kv KV) int {
 	CheckKV(op, kv)
 	CheckShape(op, "bounds", bounds, kv.K.DType, kv.K.Dim(0), kv.K.Dim(1), -1, 2*kv.K.Dim(3))
@@ -86,14 +82,14 @@ func checkOneRow(op string, rows int, kv KV) {
 	}
 }
 
-// checkWidth panics unless rows of scores have room for every part.
+// checkWidth panics unless a row of scores has room for every part.
 func checkWidth(op string, scores Tensor, kv KV, parts int) {
-	if most := kv.Pages.Dim(1); scores.Dim(2)/parts < most {
-		Check(false, op, "rows of %d scores, want at least %d", scores.Dim(2), most*parts)
+	if pages := kv.Pages.Dim(1); scores.Dim(2)/parts < pages {
+		Check(false, op, "rows of %d scores, want at least %d", scores.Dim(2), pages*parts)
 	}
 }
 
-// checkHeadsOf panics unless q is heads over the kv heads of a cache.
+// checkHeadsOf panics unless q has query heads for the kv heads of a cache.
 func checkHeadsOf(op string, q Tensor, kv KV) {
 	CheckKV(op, kv)
 	CheckShape(op, "q", q, F32, -1, -1, kv.K.Dim(3))
@@ -110,19 +106,18 @@ func checkOneSlot(op string, kv KV) {
 	}
 }
 
-// checkChannels panics unless the labels belong to c and kv, and rows of heads
-// heads can be stored or compared.
+// checkChannels panics unless labels, c and kv fit together, and the heads of x.
 func checkChannels(op string, labels, x Tensor, c Channels, kv KV) {
 	CheckKV(op, kv)
 	CheckShape(op, "x", x, F32, -1, -1, kv.K.Dim(3))
 	CheckShape(op, "channels", c.Index, I32, -1, -1)
-	sets := c.Index.Dim(0)
-	CheckShape(op, "labels", labels, F16, kv.K.Dim(0), sets, c.Index.Dim(1), PageLen)
-	checkSets(op, sets, x.Dim(1), kv)
+	groups := c.Index.Dim(0)
+	CheckShape(op, "labels", labels, F16, kv.K.Dim(0), groups, c.Index.Dim(1), PageLen)
+	checkGroups(op, groups, x.Dim(1), kv)
 	RowsPerSlot(op, x.Dim(0), kv)
 }
 
-// checkNet panics unless signs belong to n and kv, and the network takes x.
+// checkNet panics unless the network fits x and kv.
 func checkNet(op string, x Tensor, n Net, kv KV) {
 	CheckKV(op, kv)
 	CheckShape(op, "x", x, F32, -1, -1, kv.K.Dim(3))
@@ -130,25 +125,25 @@ func checkNet(op string, x Tensor, n Net, kv KV) {
 	if n.Layers() == 0 {
 		Check(false, op, "a network without layers")
 	}
-	sets, width := n.Weight[0].Dim(0), x.Dim(2)
+	groups, width := n.Weight[0].Dim(0), x.Dim(2)
 	for i := range n.Layers() {
-		CheckShape(op, "weight", n.Weight[i], F32, sets, -1, width)
+		CheckShape(op, "weight", n.Weight[i], F32, groups, -1, width)
 		width = n.Weight[i].Dim(1)
-		CheckShape(op, "bias", n.Bias[i], F32, sets, width)
+		CheckShape(op, "bias", n.Bias[i], F32, groups, width)
 	}
-	checkSets(op, sets, x.Dim(1), kv)
+	checkGroups(op, groups, x.Dim(1), kv)
 }
 
-// checkSets panics unless sets and heads are multiples one of the other, and of
+// checkGroups panics unless one of head groups and heads is a multiple of the other, and both of
 // the kv heads.
-func checkSets(op string, sets, heads int, kv KV) {
+func checkGroups(op string, groups, heads int, kv KV) {
 	n := kv.K.Dim(1)
-	if sets%n != 0 || heads%n != 0 || sets%heads != 0 && heads%sets != 0 {
-		Check(false, op, "%d head groups for %d heads over %d kv heads, want multiples", sets, heads, n)
+	if groups%n != 0 || heads%n != 0 || groups%heads != 0 && heads%groups != 0 {
+		Check(false, op, "%d head groups for %d heads over %d kv heads, want multiples", groups, heads, n)
 	}
 }
 
-// checkHash panics unless the tensors of h belong together and to kv.
+// checkHash panics unless the tensors of h fit together and kv.
 func checkHash(op string, h Hash, kv KV) {
 	CheckKV(op, kv)
 	slots, kvHeads, dim := kv.Len.Dim(0), kv.K.Dim(1), kv.K.Dim(3)
@@ -178,7 +173,7 @@ func checkHash(op string, h Hash, kv KV) {
 	CheckShape(op, "members", h.Members, I32, slots, kvHeads*h.Tables, (width+1)/2)
 }
 
-// checkHeads panics unless x is rows of a multiple of heads.
+// checkHeads panics unless the heads of x are a multiple of heads.
 func checkHeads(op string, x Tensor, heads, dim int) {
 	CheckShape(op, "x", x, F32, -1, -1, dim)
 	if heads < 1 || x.Dim(1)%heads != 0 {
@@ -186,14 +181,14 @@ func checkHeads(op string, x Tensor, heads, dim int) {
 	}
 }
 
-// checkSketch panics unless dst and basis belong together.
+// checkSketch panics unless dst and basis fit together.
 func checkSketch(op string, dst, basis Tensor, kv KV) {
 	CheckKV(op, kv)
 	CheckShape(op, "basis", basis, F32, -1, -1)
 	CheckShape(op, "dst", dst, F32, kv.K.Dim(0), -1, basis.Dim(0))
 }
 
-// checkPairs panics unless t is numbers that blocks made of each other.
+// checkPairs panics unless t has one of the layouts of pairs, see [Walk].
 func checkPairs(op string, t Tensor, kv KV) {
 	width := t.RowLen()
 	if t.Rank() == 3 {
@@ -206,7 +201,7 @@ func checkPairs(op string, t Tensor, kv KV) {
 	}
 }
 
-// checkWalk panics unless t is rows of a walk.
+// checkWalk panics unless t is rows of a walk, see [Walk].
 func checkWalk(op string, t Tensor, kv KV) {
 	n := 1
 	if slots := kv.Len.Dim(0); slots > 1 {
@@ -221,34 +216,34 @@ func checkWalk(op string, t Tensor, kv KV) {
 	}
 }
 
-// checkMiddle panics for a plan that has no middle.
-func checkMiddle(op string, p *Plan) {
+// checkRegion panics for a plan that selects everything.
+func checkRegion(op string, p *Plan) {
 	if p.Selected == All {
-		Check(false, op, "a plan that reads everything, want one with a middle")
+		Check(false, op, "a plan that selects everything, want one with a selected region")
 	}
 }
 
-// checkKeysAreRead panics for a plan that is a mixture.
-func checkKeysAreRead(op string, p *Plan) {
+// checkNoMixture panics for a plan that is a mixture.
+func checkNoMixture(op string, p *Plan) {
 	if p.Mixture {
-		Check(false, op, "a plan that is a mixture, want one whose keys are read")
+		Check(false, op, "a plan that is a mixture, want one that reads keys")
 	}
 }
 
-// checkBlock panics unless a block has positions.
+// checkBlock panics unless a block has at least one position.
 func checkBlock(op string, block int) {
 	if block < 1 {
 		Check(false, op, "blocks of %d, want at least 1", block)
 	}
 }
 
-// checkList panics unless l has so many groups and heads; -1 is any.
+// checkList panics unless l has the number of groups and heads; -1 matches any.
 func checkList(op, name string, l *List, groups, heads int) {
 	CheckShape(op, name, l.Index, I32, groups, heads, -1)
 	CheckShape(op, name, l.Count, I32, l.Index.dims[0], l.Index.dims[1])
 }
 
-// checkWeighted panics unless l has so many groups and heads, and weights.
+// checkWeighted panics unless l has the number of groups and heads, and weights.
 func checkWeighted(op string, l *List, groups, heads int) {
 	checkList(op, "list", l, groups, heads)
 	CheckShape(op, "list weight", l.Weight, F32, l.Index.dims[0], l.Index.dims[1], l.Index.dims[2])

@@ -1,21 +1,21 @@
 package device
 
-// Cost is a lower bound of what a call takes: its roofline is the larger of Bytes over
-// the memory's rate and the operations over the arithmetic's; see [Peaks].
+// Cost is a lower bound of the traffic and arithmetic of a call. The roofline limit is the larger
+// of Bytes over the memory bandwidth and Ops over the arithmetic peak, see [Roofline].
 type Cost struct {
-	Bytes int64 // to and from device memory, every operand once
-	Ops   int64 // a multiplication with its addition counts as two
-	Int8  int64 // of Ops: those of products with quantized weights
+	Bytes int64 // of device memory, every operand once
+	Ops   int64 // a multiply-add counts as two
+	Int8  int64 // the part of Ops that is products with quantized weights
 }
 
-// Add adds another cost.
+// Add adds o.
 func (c *Cost) Add(o Cost) {
 	c.Bytes += o.Bytes
 	c.Ops += o.Ops
 	c.Int8 += o.Int8
 }
 
-// moved is the cost of a call that reads or writes each of the tensors once.
+// moved is the cost of reading or writing each tensor once.
 func moved(t ...Tensor) (c Cost) {
 	for _, t := range t {
 		c.Bytes += int64(t.Size())
@@ -23,13 +23,12 @@ func moved(t ...Tensor) (c Cost) {
 	return c
 }
 
-// Stored reads an i32 tensor back: lengths, and the lists that a device has chosen, on
-// which costs depend. It is asked when the call has run. Without it, nil, such costs
-// are those of the operands whose sizes are known, a lower bound still.
+// Stored reads an i32 tensor back after a call has run: lengths and lists, on which costs depend.
+// With nil, costs count only operands whose size is known from their shape, still a lower bound.
 type Stored func(t Tensor) []int32
 
-// CostOf is the cost of calls that are computed at once, of their own costs: all of them,
-// but for the traffic of a tensor that one of them writes and a [Discard] among them ends.
+// CostOf is the cost of fused calls: the sum of their costs, without the traffic of a tensor that
+// one of them writes and a [Discard] among them makes undefined.
 func CostOf(calls []Call, costs []Cost) (all Cost) {
 	for i, c := range calls {
 		all.Add(costs[i])
@@ -41,8 +40,8 @@ func CostOf(calls []Call, costs []Cost) (all Cost) {
 	return all
 }
 
-// fusedBytes is what calls move of a tensor from where they write it, since it was last
-// discarded.
+// fusedBytes is the traffic of a tensor in calls, from the first write after its last Discard
+// on.
 func fusedBytes(calls []Call, t Tensor) (n int64) {
 	var a Access
 	written := false
@@ -72,9 +71,8 @@ func count(all []Tensor, t Tensor) (n int) {
 	return n
 }
 
-// positions is the position of each of n rows of a call, -1 for those of idle slots:
-// rows of one slot are its last, and rows of several slots are the last of each. nil is
-// unknown.
+// positions is the position of each of n rows of a call, -1 for idle slots: the last n positions
+// of one slot, or the last position of each of several. nil is unknown.
 func (s Stored) positions(kv KV, n int) []int {
 	if s == nil {
 		return nil

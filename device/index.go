@@ -2,28 +2,27 @@ package device
 
 import "math"
 
-// What is kept beside the pages to choose by, besides tensors that need no description:
-// some channels of keys, the signs of a network, and codes of locality sensitive hashing.
+// Indexes of keys that are more than one tensor: labels of selected channels, bit codes of a
+// network, and LSH codes with hash tables.
 
-// Channels are the numbers of a vector that its label has. A set is a head, or
-// the heads of a kv head.
+// Channels selects the channels of a label (Double Sparsity).
 type Channels struct {
-	Index Tensor // i32 [sets, n]: below the length of a head
-	// Levels, when above 1, rounds the numbers of a label to so many steps, evenly
-	// from its least number to its largest, halves to even.
+	Index Tensor // i32 [head groups, n]: channels, below the head dimension; others give 0
+	// Levels, when above 1, quantizes a label to that many levels, evenly spaced from its
+	// minimum to its maximum, ties to even.
 	Levels int
 }
 
-// MaxLayers is the most layers that a [Net] has.
+// MaxLayers is the maximum number of layers of a [Net].
 const MaxLayers = 4
 
-// Net is a small network for each set: layers y = x·Wᵀ + b with a function
-// between them. Unused layers are absent. The signs of its result are bits: bit
-// i%32 of word i/32 says that number i is above zero.
+// Net is a small MLP for each head group: layers y = x·Wᵀ + b with an activation between them.
+// Unused layers are absent. Its bit code has bit i%32 of word i/32 set where output i is above
+// zero (HashAttention).
 type Net struct {
-	Weight [MaxLayers]Tensor // f32 [sets, out, in]
-	Bias   [MaxLayers]Tensor // f32 [sets, out]
-	Relu   bool              // max(0, y), otherwise y / (1 + exp(-y))
+	Weight [MaxLayers]Tensor // f32 [head groups, out, in]
+	Bias   [MaxLayers]Tensor // f32 [head groups, out]
+	Relu   bool              // activation max(0, y), otherwise y / (1 + exp(-y))
 }
 
 // Layers is the number of layers.
@@ -36,20 +35,20 @@ func (n Net) Layers() int {
 	return MaxLayers
 }
 
-// Bits is how many numbers the network gives.
+// Bits is the number of outputs: the length of the bit code.
 func (n Net) Bits() int { return n.Weight[n.Layers()-1].Dim(1) }
 
-// Words is how many 32-bit words the signs take.
+// Words is the number of 32-bit words of a bit code.
 func (n Net) Words() int { return (n.Bits() + 31) / 32 }
 
-// access adds the tensors of a network, which are read.
+// access adds the tensors of a network as read.
 func (n *Net) access(a *Access) {
 	for i := range n.Layers() {
 		a.Read(n.Weight[i], n.Bias[i])
 	}
 }
 
-// cost is that of the network for some rows of every set.
+// cost is that of rows evaluations for every head group.
 func (n *Net) cost(rows int) (c Cost) {
 	for i := range n.Layers() {
 		c.Add(moved(n.Weight[i], n.Bias[i]))
@@ -58,55 +57,52 @@ func (n *Net) cost(rows int) (c Cost) {
 	return c
 }
 
-// Hash is codes of stored keys: on which side of planes through a center they
-// lie. The planes are cut into tables; two vectors collide in a table when no
-// plane of it lies between them, which for random planes has the probability
-// (1 - angle/π)^planes.
+// Hash is SimHash codes of the stored keys (MagicPIG): the sides of random hyperplanes through a
+// center that a key is on. The planes are divided into tables; two vectors collide in a table if
+// they are on the same side of all its planes, with probability (1 - angle/π)^planes.
 type Hash struct {
-	Planes Tensor // f32 [planes, dim]: normals; those of a table follow each other
-	// Codes i32 [slots, kvheads·blocks, 2·planes]: for each block of PageLen
-	// positions and each plane 64 bits, the low half first; bit i says that the key
-	// at index i is above the plane.
+	Planes Tensor // f32 [planes, dim]: normals, table after table
+	// Codes i32 [slots, kvheads·blocks, 2·planes]: for each block of PageLen positions and each
+	// plane 64 bits, low half first; bit i is set if the key at index i is above the plane.
 	Codes  Tensor
-	Norm   Tensor // f32 [slots, kvheads, width]: length of each key from the center
+	Norm   Tensor // f32 [slots, kvheads, width]: distance of each key from the center
 	Center Tensor // f32 [slots, kvheads, dim]
-	Since  Tensor // i32 [slots, 1]: positions that the center may be the mean of
-	Done   Tensor // i32 [slots, 1]: positions with codes; 0 has no center yet
+	Since  Tensor // i32 [slots, 1]: the center is the mean of keys before this position
+	Done   Tensor // i32 [slots, 1]: positions that have codes; 0: there is no center yet
 
-	// Sorted, Buckets and Members are the buckets of each table, so that what
-	// collides is found without looking at every code; they may be absent. Bit i of
-	// a bucket's number is the side of the table's plane i. Positions are counted
-	// in runs of HashRun, and numbers are of 16 bits, the low half of an element
-	// first. Up to position Sorted a run's part of Members is indices, by bucket and
-	// ascending, and Buckets says where each bucket ends; from there on Buckets has
-	// 1 + the index of a bucket's newest position, and Members has for a position 1 +
-	// the index of the one before it in its bucket; 0 is none.
+	// Sorted, Buckets and Members are hash tables, which find collisions without reading every
+	// code; they may be absent. Bit i of a bucket's number is the side of the table's plane i.
+	// Positions are in runs of HashRun, so that indices in a run have 16 bits, two in an element,
+	// low half first. Before position Sorted, Members has the indices of a run sorted by bucket,
+	// ascending in each, and Buckets the end of each bucket (a counting sort). From there on they
+	// are linked lists: Buckets has 1 + the index of the newest position of a bucket, and Members,
+	// for each position, 1 + the index of the one before it; 0 ends a list.
 	Sorted  Tensor // i32 [slots, 1]
-	Buckets Tensor // i32 [slots, kvheads·runs, tables·buckets]: of each table ends, then newest
-	Members Tensor // i32 [slots, kvheads·tables, width/2, rounded up]
+	Buckets Tensor // i32 [slots, kvheads·runs, tables·buckets]: for each table the ends, then the newest
+	Members Tensor // i32 [slots, kvheads·tables, ceil(width/2)]
 
 	Tables        int
-	MinCollisions int  // tables to collide in: 1 or 2
-	Mean          bool // the center is the mean of keys Sink to Since-Recent-1; otherwise, and of none, zero
-	Queries       bool // the center is taken from queries, too
+	MinCollisions int  // tables that a position must collide in: 1 or 2
+	Mean          bool // the center is the mean of keys Sink to Since-Recent-1; otherwise, and if there are none, zero
+	Queries       bool // the center is subtracted from queries too
 
 	Sink, Recent int
 }
 
-// HashRun is how many positions are counted by numbers of 16 bits.
+// HashRun is the number of positions of a run.
 const HashRun = 1 << 15
 
-// MaxBuckets bounds the buckets of a table.
+// MaxBuckets is the maximum number of buckets of a table.
 const MaxBuckets = 1 << 12
 
-// Bucketed reports whether positions are in buckets.
+// Bucketed reports whether there are hash tables.
 func (h Hash) Bucketed() bool { return !h.Buckets.Absent() }
 
-// Bits is the planes of a table.
+// Bits is the number of planes of a table.
 func (h Hash) Bits() int { return h.Planes.Dim(0) / h.Tables }
 
-// Chance is the probability that vectors with a cosine collide in at least Least
-// tables of random planes.
+// Chance is the probability that vectors with a cosine collide in at least MinCollisions tables
+// of random planes.
 func (h Hash) Chance(cosine float64) float64 {
 	angle := math.Acos(max(-1, min(1, cosine)))
 	one := power(1-angle/math.Pi, h.Bits())
@@ -116,7 +112,7 @@ func (h Hash) Chance(cosine float64) float64 {
 	return 1 - power(1-one, h.Tables-1)*(float64(h.Tables)*one+1-one)
 }
 
-// power is x to the n, n at least 0; math.Pow takes four times as long.
+// power is x to the n, n at least 0, four times as fast as math.Pow.
 func power(x float64, n int) float64 {
 	y := 1.0
 	for ; n > 0; n >>= 1 {
@@ -128,14 +124,14 @@ func power(x float64, n int) float64 {
 	return y
 }
 
-// minChance is added to probabilities before they divide, so that a position
-// that was never likely does not weigh without bound.
+// minChance is added to the probabilities that weights are the inverse of, which bounds the weight
+// of an unlikely collision.
 const minChance = 1e-4
 
-// Weight is the weight of a position that collided.
+// Weight is the importance weight of a position that collided.
 func (h Hash) Weight(cosine float64) float32 { return float32(1 / (h.Chance(cosine) + minChance)) }
 
-// access adds what is read of codes and buckets.
+// access adds codes and hash tables as read.
 func (h *Hash) access(a *Access) {
 	a.Read(h.Codes, h.Norm, h.Center, h.Since, h.Done, h.Sorted, h.Buckets, h.Members)
 }

@@ -2,15 +2,14 @@ package device
 
 import "slices"
 
-// reads is what the rows of a call read of a layer's cache by a plan.
+// reads is what a plan reads of the cache of a layer.
 type reads struct {
-	pairs int64 // of a row of a query head and a position
-	rows  int64 // of K, and as many of V, of one kv head: each once, however many queries read it
+	pairs int64 // (query head and row, position)
+	rows  int64 // of K, and as many of V, of one kv head: each once for all queries
 }
 
-// reads counts what a plan lets n rows of some query heads read. Lists of positions that
-// many rows of a slot have are not compared with each other: of those, rows is the
-// longest one's.
+// reads counts what n rows of some query heads read by a plan. Lists of positions of several rows
+// of one slot are not intersected: rows is that of the longest list, a lower bound.
 func (s Stored) reads(p *Plan, kv KV, n, heads int) (r reads) {
 	c := s.counter(p, kv, n)
 	for row, pos := range c.pos {
@@ -26,7 +25,7 @@ func (s Stored) reads(p *Plan, kv KV, n, heads int) (r reads) {
 	return r
 }
 
-// listBytes is the size of the entries of the lists of n rows.
+// listBytes is the size of the list entries of n rows.
 func (s Stored) listBytes(l *List, kv KV, n int) (size int64) {
 	if l.Index.Absent() {
 		return 0
@@ -46,7 +45,7 @@ func (s Stored) listBytes(l *List, kv KV, n int) (size int64) {
 	return size
 }
 
-// counter counts what n rows read by a plan.
+// counter is a readCounter for n rows and a plan.
 func (s Stored) counter(p *Plan, kv KV, n int) *readCounter {
 	c := &readCounter{stored: s, plan: p, pos: s.positions(kv, n), kvHeads: kv.K.Dim(1), lists: 1, apart: kv.Len.Dim(0) > 1}
 	if c.listed() && len(c.pos) > 0 {
@@ -55,21 +54,21 @@ func (s Stored) counter(p *Plan, kv KV, n int) *readCounter {
 	return c
 }
 
-// readCounter is a plan and the rows that read by it.
+// readCounter counts what rows read by a plan.
 type readCounter struct {
 	stored  Stored
 	plan    *Plan
 	pos     []int // of each row
 	kvHeads int
-	lists   int     // of a group of rows
+	lists   int     // for a group of rows
 	counts  []int32 // [groups, lists]
-	apart   bool    // rows are of different slots
+	apart   bool    // every row has a slot of its own
 	has     []bool  // scratch of distinct
 }
 
 func (c *readCounter) listed() bool { return c.plan.Selected == Blocks || c.plan.Selected == Tokens }
 
-// exact reports whether lists are looked at entry by entry.
+// exact reports whether lists are read entry by entry.
 func (c *readCounter) exact() bool { return c.plan.Selected == Blocks || c.apart || len(c.pos) == 1 }
 
 // group is the group of lists of a row.
@@ -112,7 +111,7 @@ func (c *readCounter) entries(group, list int) []int32 {
 	return c.stored(c.plan.List.Index.At(group).At(list).Rows(0, n))
 }
 
-// of is how many positions a row reads by a list.
+// of is the number of positions that a row reads by a list.
 func (c *readCounter) of(row, pos, list int) int {
 	lo, hi := c.plan.between(pos)
 	n := c.edges(pos)
@@ -129,14 +128,15 @@ func (c *readCounter) of(row, pos, list int) int {
 	return n
 }
 
-// edges is how many positions the row at pos reads whatever lies between.
+// edges is the number of positions in the sinks and the recent window of the row at pos.
 func (c *readCounter) edges(pos int) int {
 	lo, hi := c.plan.between(pos)
 	return c.plan.Span.count(pos, 0, lo) + c.plan.Span.count(pos, hi, pos+1)
 }
 
-// distinct is how many rows of K of one kv head the rows [from, to) of a slot read. A
-// row sees less and less of what lies before it, and itself.
+// distinct is the number of rows of K, of all kv heads, that the rows [from, to) of a slot read.
+// What a row sees of the positions before the first row shrinks from row to row, so the first
+// row's reads and one new position per row are all.
 func (c *readCounter) distinct(from, to int) (n int64) {
 	first, last := c.pos[from], c.pos[to-1]
 	if !c.listed() {
@@ -170,7 +170,7 @@ func (c *readCounter) listsOf(head int) (all []int) {
 	return all
 }
 
-// union is the positions that any of the rows [from, to) reads by any of the lists.
+// union is the number of positions that any of the rows [from, to) reads by any of the lists.
 func (c *readCounter) union(from, to int, lists []int) (n int) {
 	first, last := c.pos[from], c.pos[to-1]
 	c.has = slices.Grow(c.has[:0], last+1)[:last+1]
@@ -205,7 +205,7 @@ func (c *readCounter) union(from, to int, lists []int) (n int) {
 	return n
 }
 
-// between is the positions [lo, hi) of the middle for the row at pos.
+// between is the selected region [lo, hi) of the row at pos.
 func (p *Plan) between(pos int) (lo, hi int) {
 	lo, hi = p.Sink, pos+1-p.Recent
 	if p.Align > 0 {
@@ -215,7 +215,7 @@ func (p *Plan) between(pos int) (lo, hi int) {
 	return lo, min(max(hi, lo), pos+1)
 }
 
-// count is how many of the positions [lo, hi) the row at pos sees.
+// count is the number of positions in [lo, hi) that the row at pos sees.
 func (s Span) count(pos, lo, hi int) int {
 	hi = min(hi, pos+1)
 	if s.Back > 0 {
@@ -232,8 +232,8 @@ func (s Span) count(pos, lo, hi int) int {
 	return hi - lo - hidden
 }
 
-// middle is what rows see of the cache between the sinks and the recent window of a plan.
-func (s Stored) middle(p *Plan, kv KV, n, heads int) (r reads) {
+// region is what n rows read when everything in the selected region of a plan is read.
+func (s Stored) region(p *Plan, kv KV, n, heads int) (r reads) {
 	all, ends := *p, *p
 	all.Selected, all.Sink, all.Recent, all.Align, all.List = All, 0, 0, 0, List{}
 	ends.Selected, ends.List = None, List{}
@@ -244,7 +244,7 @@ func (s Stored) middle(p *Plan, kv KV, n, heads int) (r reads) {
 // rowBytes is the size of n rows of K of one kv head, or of V.
 func (kv *KV) rowBytes(n int64) int64 { return n * int64(kv.K.DType.RowSize(kv.K.Dim(3))) }
 
-// past is the positions up to those of n rows, theirs included, of all rows together.
+// past is the sum of position + 1 over n rows: the (row, position) pairs of causal attention.
 func (s Stored) past(kv KV, n int) (sum int64) {
 	for _, pos := range s.positions(kv, n) {
 		sum += int64(pos + 1)
@@ -252,15 +252,15 @@ func (s Stored) past(kv KV, n int) (sum int64) {
 	return sum
 }
 
-// blockCount counts blocks of some length in all slots, as far as they are stored.
+// blockCount counts stored blocks of all slots.
 type blockCount struct {
 	stored    int64
-	touched   int64 // by the newest rows
-	pairs     int64 // of a block that is touched and one up to it
-	triangles int64 // of the blocks up to one that is touched: pairs of these
+	touched   int64 // blocks that the newest rows are in
+	pairs     int64 // (touched block, block up to it)
+	triangles int64 // (touched block, pair of blocks up to it)
 }
 
-// blocks counts blocks of a length and those that the newest rows of each slot lie in.
+// blocks counts blocks of a length, for the newest rows of each slot.
 func (s Stored) blocks(kv KV, rows, length int) (b blockCount) {
 	if s == nil {
 		return b

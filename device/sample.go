@@ -6,11 +6,12 @@ import (
 	"github.com/gollm/gollm/device/rng"
 )
 
-// Sample draws what stands for more than is read, by random numbers that are addressed by
-// the row's position and its head. Rule says what is drawn.
+// Sample makes randomized estimates of attention: a few entries, with weights, stand for all.
+// Random numbers are addressed by the row's position and head (package device/rng), so the result
+// depends on neither chunks nor batches. Lists of idle slots are left alone.
 type Sample struct {
 	Rule SampleRule
-	List List   // ResidualSample, ValueSample: what was drawn, with weights; not Plan.List
+	List List   // ResidualSample, ValueSample: the sample, with weights; not Plan.List
 	Dst  Tensor // QueryFeatureSample: f32 [rows, heads, dim]; not Q
 	Q    Tensor // f32 [rows, heads, dim]
 	KV   KV
@@ -21,37 +22,38 @@ type Sample struct {
 	Features QueryFeatures // QueryFeatureSample
 }
 
-// SampleRule is what a [Sample] draws.
+// SampleRule is what a [Sample] estimates.
 type SampleRule uint8
 
 // The rules of Sample.
 const (
-	// ResidualSample lists, for each row and set, the fixed positions between the plan's sinks
-	// and its recent window with their weights and a sample of the tail with weight n/b
-	// (vAttention). A tail of one position, and one whose budget is all of it without
-	// replacement, is listed whole with weight 1.
+	// ResidualSample lists, for each row and head group, what the plan reads of its selected
+	// region, with its weights, and a uniform sample of b of the n residual positions with
+	// weight n/b each (vAttention, Desai et al. 2025). A residual of one position, and one whose
+	// budget is all of it without replacement, is listed whole with weight 1.
 	//
-	// A set is a query head, or the heads of a kv head together: as many as List has heads.
-	// What is fixed for one head of a set is fixed for all, with the largest weight, and the
-	// largest budget of its heads is used. Draws are addressed by the row's position and, as
-	// the head, the set: for ForKeys the elements 0 to b-1 of [Draw.Shuffle], or of
-	// [Draw.Below] with Replace, are the indices of the sample in the ascending tail; a pilot
-	// of its own is drawn for ForPilot.
+	// As many head groups as List has heads. A position that the plan reads for one head of a
+	// group is read for all, with the largest weight, and the group uses the largest budget of
+	// its heads. Random numbers are addressed by the row's position and, as the head, the head
+	// group. For [rng.ForKeys] the elements 0 to b-1 of [rng.Address.Shuffle], or of
+	// [rng.Address.Below] with Replace, are the sampled indices of the residual in ascending
+	// order; a pilot of its own is sampled for [rng.ForPilot].
 	//
-	// The plan reads None, Blocks or Tokens in its middle; entries of its list that lie in its
-	// sinks or its recent window are of these. List has a group for each row.
+	// The plan selects None, Blocks or Tokens; entries of its list that are in its sinks or its
+	// recent window belong to those. List has a group for each row.
 	ResidualSample SampleRule = iota
-	// ValueSample lists, for each row and head, what is drawn of the softmax over what the
-	// plan reads, with its weight in the output (SANTA): a plan of these Tokens as a Mixture
-	// is an estimate of the plan's attention. Numbers are addressed by the row's position, the
-	// head (with Shared, the kv head), and ForValue: tile t of a systematic sampler has number
-	// t, draw i of the others number i, counted through the tiles. A score that is NaN counts
-	// nothing, and one whose share is no f32 is never drawn: it would be once in 2^126 draws.
-	// List has a group for each row and as many heads as Q.
+	// ValueSample lists, for each row and head, positions sampled in proportion to their softmax
+	// over what the plan reads, with their weights in the output (SANTA): a plan of these
+	// Tokens as a Mixture estimates the plan's attention. Random numbers are addressed by the
+	// row's position, the head (with Shared, the kv head), and [rng.ForValue]: tile t of a
+	// systematic sampler uses number t, draw i of the others number i, counted through the
+	// tiles. A NaN score has no mass, and a position whose probability underflows f32 is never
+	// sampled. List has a group for each row and as many heads as Q.
 	ValueSample
-	// QueryFeatureSample replaces the queries of each row by estimates (SANTA's Bernoulli scores);
-	// a query of zeros stays one. Numbers are addressed by the row's position, the head (with
-	// Mean, the kv head), and ForFeatures: draw t of feature i has number t·dim + i.
+	// QueryFeatureSample replaces each query by a sparse unbiased estimate (SANTA's Bernoulli
+	// scores); a zero query stays zero. Random numbers are addressed by the row's position, the
+	// head (with Mean, the kv head), and [rng.ForFeatures]: draw t of feature i uses number
+	// t·dim + i.
 	QueryFeatureSample
 	numSampleRules
 )
@@ -67,16 +69,16 @@ func (c *Sample) op() string { return sampleOps[c.Rule] }
 func (c *Sample) Check() {
 	op := c.op()
 	checkAttend(op, c.Q, c.KV, &c.Plan)
-	checkKeysAreRead(op, &c.Plan)
+	checkNoMixture(op, &c.Plan)
 	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
 	switch c.Rule {
 	case ResidualSample:
 		CheckRequests(op, c.Residual.Requests, c.KV)
 		checkWeighted(op, &c.List, rows, -1)
-		if sets := c.List.Index.Dim(1); sets != heads && sets != c.KV.K.Dim(1) {
-			Check(false, op, "a list for %d head groups, want one for each of %d heads or %d kv heads", sets, heads, c.KV.K.Dim(1))
+		if groups := c.List.Index.Dim(1); groups != heads && groups != c.KV.K.Dim(1) {
+			Check(false, op, "a list for %d head groups, want one for each of %d heads or %d kv heads", groups, heads, c.KV.K.Dim(1))
 		}
-		checkMiddle(op, &c.Plan)
+		checkRegion(op, &c.Plan)
 	case ValueSample:
 		d := &c.Draws
 		CheckRequests(op, d.Requests, c.KV)
@@ -109,8 +111,8 @@ func (c *Sample) Access(a *Access) {
 	c.List.write(a)
 }
 
-// Cost is the queries, the keys whose scores are made, and the lists: of a tail those that
-// are listed in the end.
+// Cost is the queries, the keys that are scored, and the lists; of a residual, the positions
+// that are listed.
 func (c *Sample) Cost(s Stored) Cost {
 	cost := moved(c.Q, c.Dst)
 	if c.Rule == QueryFeatureSample {
@@ -129,43 +131,39 @@ func (c *Sample) Cost(s Stored) Cost {
 	return cost
 }
 
-// Tail says how positions that a plan leaves out are sampled, so that a few of
-// them stand for all. What is read whatever the sample says is fixed: it is what
-// the plan reads. The tail is what the span lets the row see besides.
+// Residual is the parameters of ResidualSample. The residual is every position that the span lets
+// the row see and the plan does not read.
 //
-// A pilot sample of the tail says how far its weights exp(q·k/√dim) are spread,
-// and that how large the sample must be. A sample of b of n positions is read
-// with weight n/b, so that the sums over the fixed positions and the sample
-// estimate those over everything. Weights are relative to the largest that is fixed or in
-// the pilot: one that is too small to be counted beside it moves no sum.
+// A pilot sample of it estimates the variance of the weights exp(q·k/√dim), and from that follows
+// the budget b (vAttention). Weights are relative to the largest one that the
+// plan reads or the pilot has; what underflows beside it changes no sum.
 type Residual struct {
-	Draw     rng.Address // Seed, Request and Layer; the rest is filled in for each row and set
-	Requests Tensor      // i32 [slots]: the Request of each slot; absent is that of Draw for all
-	Pilot    Amount      // size of the pilot, a share being of the tail; at least 2. Zero samples nothing
-	Eps      float64     // relative error aimed at; 0 reads the whole tail
-	Z        float64     // how many standard deviations Eps is
+	Draw     rng.Address // Seed, Request and Layer; the rest is filled in for each row and head group
+	Requests Tensor      // i32 [slots]: the Request of each slot; absent: that of Draw for all
+	Pilot    Amount      // size of the pilot, a share being of the residual; at least 2. Zero samples nothing
+	Eps      float64     // target of the relative error; 0 reads the whole residual
+	Z        float64     // Eps in standard deviations: the quantile of the confidence
 
-	Values  bool // aim at the error of the output, otherwise at that of the sum of weights
-	Finite  bool // count on the tail being finite: a smaller sample
-	Fresh   bool // the pilot is a sample of its own, otherwise the first of the sample
-	Replace bool // draw with replacement; what is drawn twice is read once, with weight n/b
-	Listed  bool // positions on the plan's list are of the tail too; drawn, they keep their weight
+	Values  bool // bound the error of the output, otherwise that of the softmax denominator
+	Finite  bool // apply the finite population correction
+	Fresh   bool // the pilot is a separate sample, otherwise the first entries of the sample
+	Replace bool // sample with replacement; a repeated position is listed once, with weight n/b
+	Listed  bool // positions of the plan's list are in the residual too; sampled, they keep their weight
 }
 
-// Spread is what the fixed positions and a pilot say about a row's sums. All
-// weights are relative to one and the same.
+// ResidualSpread is what the positions that are read and the pilot say about a row, all weights
+// with the same scale.
 type ResidualSpread struct {
-	Positions int     // positions of the tail
-	Sum       float64 // estimate of the sum of all weights
-	Var       float64 // variance of the weights of the tail
-	Norm      float64 // length of the estimate of the sum of all weighted values
-	Trace     float64 // sum over dimensions of the variance of weighted values of the tail
+	Positions int     // of the residual
+	Sum       float64 // estimate of the sum of all weights: the softmax denominator
+	Var       float64 // variance of the weights of the residual
+	Norm      float64 // norm of the estimate of the sum of all weighted values: the numerator
+	Trace     float64 // trace of the covariance of the weighted values of the residual
 }
 
-// Need is the size of the sample for an error of Eps, before it is rounded and
-// bounded. With Values half the error is for the sum of values and half for the
-// sum of weights, split in proportion to their relative spreads, so that both
-// need the same.
+// Need is the sample size for an error of Eps, not rounded or bounded:
+// (Z·n·√Var/(Sum·Eps))². With Values, Eps is split between numerator and denominator in
+// proportion to their relative spreads, so that both need the same size.
 func (t Residual) Need(s ResidualSpread) float64 {
 	n := float64(s.Positions)
 	spread, eps := n*math.Sqrt(s.Var)/s.Sum, t.Eps
@@ -184,8 +182,8 @@ func (t Residual) Need(s ResidualSpread) float64 {
 	return need
 }
 
-// Budget is the size of the sample of a tail of n positions with a pilot: n, the
-// whole tail, where the need is larger or is no number.
+// Budget is the sample size of a residual of n positions: need rounded up, at least the pilot;
+// n, the whole residual, where need is larger or NaN.
 func (t Residual) Budget(need float64, n, pilot int) int {
 	if t.Eps == 0 || !(need < float64(n)) {
 		return n
@@ -193,30 +191,29 @@ func (t Residual) Budget(need float64, n, pilot int) int {
 	return min(n, max(pilot, int(math.Ceil(need))))
 }
 
-// PilotOf is the size of the pilot of a tail of n positions, n at least 2.
+// PilotSize is the size of the pilot of a residual of n positions, n at least 2.
 func (t Residual) PilotSize(n int) int { return min(n, max(2, t.Pilot.Of(n))) }
 
-// Draws says how positions are drawn in proportion to their softmax. What is
-// drawn c times has weight c/Samples, so that the mean over draws is attention.
+// ValueDraws is the parameters of ValueSample. A position that is drawn c times has weight
+// c/Samples, so the expectation of the estimate is attention.
 //
-// With strata, draw k of S is the position where the running sum of S·softmax
-// reaches k + u_k: with one u for all draws (Systematic), one for each
-// (Stratified), or, without strata, at S·u_k (Independent).
+// Draw k of S is the position where the cumulative sum of S·softmax reaches k + u_k, with one
+// random u for all draws (Systematic) or one for each (Stratified), or S·u_k (Independent).
 //
-// The positions that a row reads, in ascending order, are cut into tiles of Tile.
-// Tiles matter where each draws for itself: each has its own share of the
-// samples, its own running sum, which ends at that share, and its own u.
+// The positions that a row reads, in ascending order, are divided into tiles. With Remainder and
+// Equal each tile has a number of samples, a cumulative sum and u of its own, so that tiles can
+// be processed in parallel.
 type ValueDraws struct {
 	Draw     rng.Address // Seed, Request and Layer; the rest is filled in for each row and head
-	Requests Tensor      // i32 [slots]: the Request of each slot; absent is that of Draw for all
-	Samples  int         // 0 reads nothing
+	Requests Tensor      // i32 [slots]: the Request of each slot; absent: that of Draw for all
+	Samples  int         // S; 0 reads nothing
 	Sampler  Sampler
 	Tiles    Tiles
-	Tile     int  // positions, a multiple of 32; 0 depends on how many there are, see [ValueDraws.TileSize]
+	Tile     int  // positions, a multiple of 32; 0: by the number of positions, see [ValueDraws.TileSize]
 	Shared   bool // the heads of a kv head use the same random numbers
 }
 
-// Sampler is a way to draw.
+// Sampler is a sampling scheme.
 type Sampler uint8
 
 // The samplers.
@@ -226,21 +223,21 @@ const (
 	Independent
 )
 
-// Tiles is what tiles are for.
+// Tiles is how samples are allotted to tiles.
 type Tiles uint8
 
-// The uses of tiles.
+// The allotments.
 const (
-	OneTile Tiles = iota // everything is drawn together
-	// Remainder gives each tile the whole part of its share of the samples, and
-	// one more to those with the largest remainders, ties to the first.
+	OneTile Tiles = iota // one cumulative sum over everything
+	// Remainder gives each tile floor(Samples·mass), and one more to the tiles with the largest
+	// remainders, ties to the first.
 	Remainder
-	// Equal gives each tile max(1, Samples/tiles); their means are added up by
-	// the tiles' weights.
+	// Equal gives each tile max(1, Samples/tiles); the estimates of the tiles are summed,
+	// weighted by their mass.
 	Equal
 )
 
-// TileOf is the tile of a row that reads n positions.
+// TileSize is the length of the tiles of a row that reads n positions.
 func (d ValueDraws) TileSize(n int) int {
 	switch {
 	case d.Tile > 0:
@@ -253,29 +250,28 @@ func (d ValueDraws) TileSize(n int) int {
 	return 256
 }
 
-// Most is how many positions can be drawn by rows that read up to n positions.
+// MaxPositions is the maximum number of distinct positions sampled by a row that reads up to n.
 func (d ValueDraws) MaxPositions(n int) int {
-	most := d.Samples
+	limit := d.Samples
 	if d.Tiles == Equal && n > 0 {
 		for _, m := range []int{min(n, 1536), min(n, 3072), n} {
-			most = max(most, (m+d.TileSize(m)-1)/d.TileSize(m))
+			limit = max(limit, (m+d.TileSize(m)-1)/d.TileSize(m))
 		}
 	}
-	return max(1, min(most, n))
+	return max(1, min(limit, n))
 }
 
-// Features says how the features of a query are sampled. Feature i of a query q
-// is hit by a draw with probability |q_i|/norm, norm being its largest size, and
-// becomes norm·sign(q_i)·hits/Draws. The mean over draws is q. Features that no
-// draw hits are zero, and need not be read of the keys.
+// QueryFeatures is the parameters of QueryFeatureSample. A draw hits feature i of a query q with
+// probability |q_i|/norm, norm being max_i |q_i|, and the estimate is norm·sign(q_i)·hits/Draws,
+// whose expectation is q_i. Features that no draw hits are 0, and those of keys need not be read.
 type QueryFeatures struct {
 	Draw     rng.Address // Seed, Request and Layer; the rest is filled in for each row and head
-	Requests Tensor      // i32 [slots]: the Request of each slot; absent is that of Draw for all
+	Requests Tensor      // i32 [slots]: the Request of each slot; absent: that of Draw for all
 	Draws    int         // at least 1
-	// Strata counts a hit where (t + u)/Draws is below the probability, t being
-	// the number of the draw; otherwise where u is.
+	// Strata makes draw t a hit where (t + u)/Draws is below the probability, otherwise where
+	// u is: stratified sampling.
 	Strata bool
-	// Mean draws for the heads of a kv head together, by the mean of their sizes;
-	// each head's feature is then its own times the estimate over that mean.
+	// Mean samples once for the heads of a kv head, by their mean |q_i|; a head's estimate is
+	// then q_i times the estimate of the mean divided by the mean.
 	Mean bool
 }

@@ -35,7 +35,7 @@ const (
 	// weights; -Inf outside of Region. Dst f32 [rows, heads, width].
 	ExactScores ScoreRule = iota
 	// BoundScores is Σ_i max(q_i·min_i, q_i·max_i), an upper bound of q·k over each part of a
-	// page that the row sees (Quest, algorithm 1). Dst f32 [rows, head groups, width]; a head
+	// page that the row sees (Quest). Dst f32 [rows, head groups, width]; a head
 	// group of several query heads gets their sum. One row for each slot. Keys of KeyBounds.
 	BoundScores
 	// ChannelScores is label(q)·label(k)/√dim over the selected region of the plan, -Inf
@@ -59,12 +59,12 @@ const (
 	VerticalSlash
 	// AnchorMax is max_j q·k_j/√dim of each row over the sinks and the recent window of the
 	// plan, inside its span; -Inf where there are none, and NaN counts as -Inf
-	// (AnchorAttention's anchor). Dst f32 [rows, heads].
+	// (AnchorAttention, equation 1). Dst f32 [rows, heads].
 	AnchorMax
 	// PooledAgreement is 1 for a head whose pooled attention agrees with its columns, otherwise
 	// 0: whether √JSD(p, c) < MaxDivergence (natural logarithm), p being
 	// softmax(q·mean k/√dim) over all blocks and c the normalized sums of Columns in blocks
-	// (FlexPrefill, algorithm 2). One slot. Q f32 [1, heads, dim] is the mean query, Keys f32
+	// (FlexPrefill). One slot. Q f32 [1, heads, dim] is the mean query, Keys f32
 	// [blocks, kvheads, dim] of MeanKeys, Dst i32 [heads].
 	PooledAgreement
 	// GroupMax is the maximum over the query heads of each kv head, for a selection that is
@@ -105,7 +105,7 @@ func (c *Score) Check() {
 	case ChannelScores:
 		checkChannels(op, c.Keys, c.Q, c.Channels, c.KV)
 		CheckShape(op, "dst", c.Dst, F32, rows, heads, -1)
-		checkMiddle(op, &c.Plan)
+		checkRegion(op, &c.Plan)
 	case SignScores:
 		c.checkSigns(op)
 	case VerticalSlash:
@@ -114,7 +114,7 @@ func (c *Score) Check() {
 		CheckShape(op, "diagonals", c.Diagonals, F32, heads, c.Dst.Dim(1))
 	case AnchorMax:
 		CheckShape(op, "dst", c.Dst, F32, rows, heads)
-		checkMiddle(op, &c.Plan)
+		checkRegion(op, &c.Plan)
 	case PooledAgreement:
 		c.checkAgreement(op)
 	}
@@ -124,8 +124,8 @@ func (c *Score) checkBounds(op string) {
 	parts := checkBounds(op, c.Keys, c.KV)
 	checkOneRow(op, c.Q.Dim(0), c.KV)
 	CheckShape(op, "dst", c.Dst, F32, c.Q.Dim(0), -1, -1)
-	if sets := c.Dst.Dim(1); sets != c.Q.Dim(1) && sets != c.KV.K.Dim(1) {
-		Check(false, op, "%d head groups, want one for each of %d heads or %d kv heads", sets, c.Q.Dim(1), c.KV.K.Dim(1))
+	if groups := c.Dst.Dim(1); groups != c.Q.Dim(1) && groups != c.KV.K.Dim(1) {
+		Check(false, op, "%d head groups, want one for each of %d heads or %d kv heads", groups, c.Q.Dim(1), c.KV.K.Dim(1))
 	}
 	checkWidth(op, c.Dst, c.KV, parts)
 }
@@ -135,10 +135,10 @@ func (c *Score) checkSigns(op string) {
 	heads := c.Q.Dim(1)
 	CheckShape(op, "dst", c.Dst, F32, c.Q.Dim(0), heads, -1)
 	CheckShape(op, "signs", c.Keys, I32, c.KV.K.Dim(0), -1, PageLen, c.Net.Words())
-	if sets := c.Keys.Dim(1); c.Net.Weight[0].Dim(0) != heads || heads%sets != 0 {
-		Check(false, op, "a network for %d heads and signs of %d head groups for %d heads, want one for each head and a divisor", c.Net.Weight[0].Dim(0), sets, heads)
+	if groups := c.Keys.Dim(1); c.Net.Weight[0].Dim(0) != heads || heads%groups != 0 {
+		Check(false, op, "a network for %d heads and signs of %d head groups for %d heads, want one for each head and a divisor", c.Net.Weight[0].Dim(0), groups, heads)
 	}
-	checkMiddle(op, &c.Plan)
+	checkRegion(op, &c.Plan)
 }
 
 func (c *Score) checkSketches(op string) {
@@ -223,11 +223,11 @@ func (c *Score) Cost(s Stored) Cost {
 		cost.Bytes += parts * (kvHeads*int64(c.Keys.DType.RowSize(c.Keys.Dim(3))) + 4*int64(c.Dst.Dim(1)))
 		cost.Ops = 4 * dim * heads * parts
 	case ChannelScores:
-		r, n := s.middle(&c.Plan, c.KV, rows, int(heads)), int64(c.Channels.Index.Dim(1))
+		r, n := s.region(&c.Plan, c.KV, rows, int(heads)), int64(c.Channels.Index.Dim(1))
 		cost.Bytes += r.rows/kvHeads*int64(c.Keys.Dim(1))*n*2 + 4*heads*past
 		cost.Ops = 2 * n * r.pairs
 	case SignScores:
-		r, words := s.middle(&c.Plan, c.KV, rows, int(heads)), int64(c.Net.Words())
+		r, words := s.region(&c.Plan, c.KV, rows, int(heads)), int64(c.Net.Words())
 		cost.Add(c.Net.cost(rows))
 		cost.Bytes += 4 * (r.rows/kvHeads*int64(c.Keys.Dim(1))*words + heads*past)
 		cost.Ops += 2 * words * r.pairs
@@ -254,7 +254,7 @@ func (s Stored) part(c *Score) reads {
 	case Planned:
 		return s.reads(&c.Plan, c.KV, rows, heads)
 	case SelectedRegion:
-		return s.middle(&c.Plan, c.KV, rows, heads)
+		return s.region(&c.Plan, c.KV, rows, heads)
 	}
 	return s.reads(&Plan{Span: c.Plan.Span}, c.KV, rows, heads)
 }

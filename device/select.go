@@ -66,7 +66,7 @@ const (
 	// WithinMargin selects, for each group of List.Group positions and each head, the positions
 	// of the plan's selected region, as it is for the first row of the group in the call, with
 	// anchor - q·k/√dim <= Below for the mean q and anchor of at least one of the group's
-	// blocks of Block positions (AnchorAttention's stripes). NaN is not within the margin. The
+	// blocks of Block positions (AnchorAttention, equation 2). NaN is not within the margin. The
 	// first Twice positions are always selected, with weight 2 where they are within the margin
 	// too; all other weights are 1. List.Group is a multiple of Block; List is not Plan.List.
 	// Q f32 [blocks, heads, dim] and Scores f32 [blocks, heads], the anchors, of MeanRows.
@@ -133,7 +133,7 @@ func (c *Select) Check() {
 		checkAttend(op, c.Q, c.KV, &c.Plan)
 		CheckShape(op, "q", c.Q, F32, c.KV.Len.Dim(0), -1, -1)
 		checkWeighted(op, &c.List, c.Q.Dim(0), c.Q.Dim(1))
-		checkMiddle(op, &c.Plan)
+		checkRegion(op, &c.Plan)
 	case ExpandLines, ExpandBlocks:
 		c.checkExpand(op)
 	}
@@ -173,7 +173,7 @@ func (c *Select) checkMargin(op string) {
 	heads := c.Q.Dim(1)
 	CheckShape(op, "top", c.Scores, F32, c.Q.Dim(0), heads)
 	checkList(op, "list", &c.List, -1, heads)
-	checkMiddle(op, &c.Plan)
+	checkRegion(op, &c.Plan)
 	if !c.List.Weight.Absent() || c.Twice > 0 {
 		checkWeighted(op, &c.List, c.List.Index.Dim(0), heads)
 	}
@@ -249,7 +249,7 @@ func (c *Select) Cost(s Stored) Cost {
 		cost.Bytes += 4 * int64(c.List.Index.Dim(1)) * s.past(c.KV, c.KV.Len.Dim(0))
 	case WithinMargin:
 		blocks, dim := int64(c.Q.Dim(0)), int64(c.Q.Dim(2))
-		r := s.middle(&c.Plan, c.KV, rows, c.Q.Dim(1))
+		r := s.region(&c.Plan, c.KV, rows, c.Q.Dim(1))
 		cost.Add(moved(c.Q, c.Scores))
 		cost.Bytes += c.KV.rowBytes(r.rows)
 		cost.Ops = 2 * dim * r.pairs * blocks / int64(rows)

@@ -111,7 +111,7 @@ func (c *Summarize) Check() {
 		checkBlock(op, c.Block)
 	case AttentionMass:
 		checkAttend(op, c.X, c.KV, &c.Plan)
-		checkKeysAreRead(op, &c.Plan)
+		checkNoMixture(op, &c.Plan)
 		CheckShape(op, "dst", c.Dst, F32, c.KV.Len.Dim(0), c.KV.K.Dim(1), -1)
 	}
 }
