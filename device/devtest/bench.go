@@ -33,20 +33,20 @@ func benchCases() []benchCase {
 				}
 				a := shape
 				a.lens, a.rows = []int{n}, rows
-				name := fmt.Sprintf("op=attend/plan=dense/heads=%d/kvheads=%d/dim=%d/rows=%d/len=%d", a.heads, a.kvHeads, a.dim, rows, n)
+				name := fmt.Sprintf("op=Attend/plan=dense/heads=%d/kvheads=%d/dim=%d/rows=%d/len=%d", a.heads, a.kvHeads, a.dim, rows, n)
 				cases = append(cases, benchCase{name, func(b *benchBed) { b.attend(a, device.Plan{}) }})
 			}
 		}
 	}
 	stream := device.Plan{Selected: device.None, Sink: page, Recent: 960}
 	a := attention{heads: 32, kvHeads: 8, dim: 128, lens: []int{8192}, rows: 1}
-	cases = append(cases, benchCase{"op=attend/plan=stream/rows=1/len=8192/read=1024", func(b *benchBed) { b.attend(a, stream) }})
+	cases = append(cases, benchCase{"op=Attend/plan=stream/rows=1/len=8192/read=1024", func(b *benchBed) { b.attend(a, stream) }})
 	for _, l := range []struct {
 		name   string
 		middle device.Selection
 		unit   int
 	}{{"blocks", device.Blocks, page}, {"tokens", device.Tokens, 1}} {
-		name := fmt.Sprintf("op=attend/plan=%s/rows=1/len=8192/read=1024", l.name)
+		name := fmt.Sprintf("op=Attend/plan=%s/rows=1/len=8192/read=1024", l.name)
 		cases = append(cases, benchCase{name, func(b *benchBed) {
 			b.attend(a, device.Plan{Selected: l.middle, List: b.list(1024/l.unit, 8)})
 		}})
@@ -54,13 +54,13 @@ func benchCases() []benchCase {
 	for _, rows := range []int{1, 512} {
 		at := fmt.Sprintf("/rows=%d", rows)
 		cases = append(cases,
-			benchCase{"op=rmsnorm" + at + "/dim=4096", func(b *benchBed) { b.rmsNorm(rows, 4096) }},
-			benchCase{"op=swiglu" + at + "/dim=14336", func(b *benchBed) { b.swiGLU(rows, 14336) }},
-			benchCase{"op=rope" + at + "/heads=40/dim=128", func(b *benchBed) { b.rope(rows, 40, 128) }},
-			benchCase{"op=append" + at + "/kvheads=8/dim=128", func(b *benchBed) { b.append(rows) }})
+			benchCase{"op=RMSNorm" + at + "/dim=4096", func(b *benchBed) { b.rmsNorm(rows, 4096) }},
+			benchCase{"op=SwiGLU" + at + "/dim=14336", func(b *benchBed) { b.swiGLU(rows, 14336) }},
+			benchCase{"op=Rope" + at + "/heads=40/dim=128", func(b *benchBed) { b.rope(rows, 40, 128) }},
+			benchCase{"op=Append" + at + "/kvheads=8/dim=128", func(b *benchBed) { b.append(rows) }})
 	}
 	for _, s := range []sampling.Params{{}, {Temperature: 0.8, TopK: 40, TopP: 0.95}, {Temperature: 0.8, TopP: 0.95}, {Temperature: 1}} {
-		name := fmt.Sprintf("op=sample/vocab=128256/temp=%v/topk=%d/topp=%v", s.Temperature, s.TopK, s.TopP)
+		name := fmt.Sprintf("op=SampleTokens/vocab=128256/temp=%v/topk=%d/topp=%v", s.Temperature, s.TopK, s.TopP)
 		cases = append(cases, benchCase{name, func(b *benchBed) { b.sample(128256, s) }})
 	}
 	return cases

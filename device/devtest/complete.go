@@ -9,7 +9,7 @@ import (
 )
 
 // headless are the calls of which no tensor has the numbers of a head: they work on
-// activations, or on scores, lists, sketches and lines that others have made.
+// activations, or on scores, lists, sketches, columns and diagonals.
 var headless = strings.Fields(`
 	Embed Gather Copy Add RMSNorm SwiGLU MatMul SampleTokens Walk Mark
 	Score(SketchScores) Score(GroupMax)

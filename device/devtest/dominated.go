@@ -9,25 +9,25 @@ import (
 )
 
 // Keys that dominate: one position's score lies so far above the others that
-// their share of the softmax is no f32, and what is left is ranked all the same.
+// their probability underflows f32, and they are ranked all the same.
 
 // dominatedReuses are cases of Reuse whose newest keys dominate.
 func dominatedReuses(base reuse) map[string]reuse {
-	base.rise, base.sets, base.lens, base.steps, base.above = 0.25, 2, []int{206, 0, 150}, 4, 1
+	base.rise, base.groups, base.lens, base.steps, base.minCosine = 0.25, 2, []int{206, 0, 150}, 4, 1
 	m := map[string]reuse{}
 	add := func(name string, change func(r *reuse)) {
 		r := base
 		change(&r)
 		m["dominated "+name] = r
 	}
-	add("sets of heads", func(r *reuse) {})
-	add("sets of heads of 64", func(r *reuse) { r.dim = 64 })
-	add("sets of heads of 128", func(r *reuse) { r.heads, r.dim = 8, 128 })
-	add("set of all heads", func(r *reuse) { r.heads, r.kvHeads, r.sets = 5, 1, 1 })
-	add("sets of heads, most of the middle chosen", func(r *reuse) { r.choose = device.Amount{Share: 0.6} })
-	add("sets of heads and a span", func(r *reuse) { r.drop, r.spanSink, r.keep = 0.5, 8, 12 })
-	add("sets of heads, odd keys", func(r *reuse) { r.odd, r.full, r.above, r.near = true, true, 1, 0 })
-	add("sets of heads, steep", func(r *reuse) { r.rise, r.full = 2, true })
+	add("head groups", func(r *reuse) {})
+	add("head groups of 64", func(r *reuse) { r.dim = 64 })
+	add("head groups of 128", func(r *reuse) { r.heads, r.dim = 8, 128 })
+	add("one head group", func(r *reuse) { r.heads, r.kvHeads, r.groups = 5, 1, 1 })
+	add("head groups, most of the region selected", func(r *reuse) { r.topK = device.Amount{Share: 0.6} })
+	add("head groups and a span", func(r *reuse) { r.drop, r.spanSink, r.keep = 0.5, 8, 12 })
+	add("head groups, odd keys", func(r *reuse) { r.odd, r.full, r.minCosine, r.neighbors = true, true, 1, 0 })
+	add("head groups, steep", func(r *reuse) { r.rise, r.full = 2, true })
 	return m
 }
 
@@ -54,13 +54,13 @@ func (r *reuse) dominate() {
 }
 
 // dominatedLines are cases of VerticalSlash whose first key dominates: where all rows read
-// it, most columns and diagonals have sums that are no f32.
+// it, the mass of nearly all columns and diagonals underflows f32.
 func dominatedLines() []testCase {
 	var cases []testCase
 	for _, s := range []lineShape{{4, 2, 16, true, 0.5}, {2, 1, 64, false, 1}} {
 		for _, call := range [][2]int{{200, 64}, {300, 128}} {
-			cases = append(cases, testCase{fmt.Sprintf("op=linesums/dominated/len=%d/rows=%d/%+v", call[0], call[1], s), func(b *bed) job {
-				return lineSums(b, call[0], call[1], s, forced{Columns: 2})
+			cases = append(cases, testCase{fmt.Sprintf("op=VerticalSlash/dominated/len=%d/rows=%d/%+v", call[0], call[1], s), func(b *bed) job {
+				return verticalSlash(b, call[0], call[1], s, forced{Columns: 2})
 			}})
 		}
 	}
@@ -88,23 +88,23 @@ func (a *attention) dominateFirst() {
 }
 
 // dominatedUsage are calls of AttentionMass whose first key dominates.
-func dominatedUsage() []testCase {
+func dominatedMass() []testCase {
 	var cases []testCase
 	for name, a := range map[string]attention{
 		"prefill": {lens: []int{200}, rows: 77}, "first": {lens: []int{130}, rows: 130}, "decode": {lens: []int{190, 0, 130}},
-		"tokens": {middle: device.Tokens, sink: 3, recent: 9, listHeads: 1, weighted: true, lens: []int{200, 130}},
+		"tokens": {selected: device.Tokens, sink: 3, recent: 9, listHeads: 1, weighted: true, lens: []int{200, 130}},
 	} {
 		for _, dim := range []int{20, 64} {
 			c := a
 			c.heads, c.kvHeads, c.dim, c.rise = 4, 2, dim, 0.7
-			cases = append(cases, testCase{fmt.Sprintf("op=addweights/dominated/%s/dim=%d", name, dim), func(b *bed) job { return addWeights(b, c) }})
+			cases = append(cases, testCase{fmt.Sprintf("op=AttentionMass/dominated/%s/dim=%d", name, dim), func(b *bed) job { return attentionMass(b, c) }})
 		}
 	}
 	return cases
 }
 
 // heldShare is a sum of weights as devices hold it.
-func heldShare(sum float64) float64 {
+func encodedMass(sum float64) float64 {
 	switch {
 	case sum >= 0x1p-100:
 		return sum

@@ -20,36 +20,36 @@ func fuseCases() []testCase {
 			rows, k := s[0], s[1]
 			at := fmt.Sprintf("/type=%v/rows=%d/k=%d", dt, rows, k)
 			cases = append(cases,
-				testCase{"op=normmatmuls" + at, func(b *bed) job { return normMatMuls(b, rows, k, dt, dt, dt) }},
-				testCase{"op=addmatmul" + at, func(b *bed) job { return addMatMul(b, dt, rows, k, 65) }},
-				testCase{"op=normswiglu" + at, func(b *bed) job { return normSwiGLU(b, rows, k, 70, dt, dt) }})
+				testCase{"op=NormProducts" + at, func(b *bed) job { return normMatMuls(b, rows, k, dt, dt, dt) }},
+				testCase{"op=AddProduct" + at, func(b *bed) job { return addMatMul(b, dt, rows, k, 65) }},
+				testCase{"op=NormSwiGLU" + at, func(b *bed) job { return normSwiGLU(b, rows, k, 70, dt, dt) }})
 		}
 	}
 	cases = append(cases,
-		testCase{"op=normmatmuls/mixed", func(b *bed) job {
+		testCase{"op=NormProducts/mixed", func(b *bed) job {
 			return normMatMuls(b, 1, 512, device.Q4_K, device.Q6_K, device.Q4_K, device.F16, device.Q6_K)
 		}},
-		testCase{"op=normmatmuls/mixed/rows=5", func(b *bed) job {
+		testCase{"op=NormProducts/mixed/rows=5", func(b *bed) job {
 			return normMatMuls(b, 5, 2048, device.Q4_K, device.Q6_K, device.Q4_K, device.F16, device.Q6_K)
 		}},
-		testCase{"op=normmatmuls/two types", func(b *bed) job {
+		testCase{"op=NormProducts/two types", func(b *bed) job {
 			return normMatMuls(b, 1, 2304, device.Q4_K, device.Q4_K, device.Q6_K)
 		}},
-		testCase{"op=normswiglu/mixed", func(b *bed) job { return normSwiGLU(b, 1, 512, 31, device.Q4_K, device.F16) }})
+		testCase{"op=NormSwiGLU/mixed", func(b *bed) job { return normSwiGLU(b, 1, 512, 31, device.Q4_K, device.F16) }})
 	for _, full := range []bool{false, true} {
 		for _, interleaved := range []bool{false, true} {
 			for _, a := range []attention{
 				{heads: 3, kvHeads: 3, dim: 20}, {heads: 8, kvHeads: 2, dim: 64}, {heads: 5, kvHeads: 1, dim: 128},
 			} {
 				a.full, a.lens = full, []int{64, 0, 70}
-				name := fmt.Sprintf("op=ropeappend/full=%v/interleaved=%v/dim=%d", full, interleaved, a.dim)
+				name := fmt.Sprintf("op=RotateAppend/full=%v/interleaved=%v/dim=%d", full, interleaved, a.dim)
 				cases = append(cases, testCase{name, func(b *bed) job { return ropeAppend(b, a, a.dim/2-2, interleaved) }})
 				for _, types := range [][3]device.DType{
 					{device.F16, device.F16, device.F16}, {device.Q4_K, device.Q4_K, device.Q6_K}, {device.F32, device.Q8_0, device.F32},
 				} {
 					one := a
 					one.lens = []int{70}
-					name := fmt.Sprintf("op=normheads/full=%v/interleaved=%v/dim=%d/types=%v", full, interleaved, a.dim, types)
+					name := fmt.Sprintf("op=NormHeads/full=%v/interleaved=%v/dim=%d/types=%v", full, interleaved, a.dim, types)
 					cases = append(cases, testCase{name, func(b *bed) job { return normHeads(b, one, interleaved, types) }})
 				}
 			}
@@ -58,7 +58,7 @@ func fuseCases() []testCase {
 	for _, a := range []attention{{heads: 6, kvHeads: 2, dim: 64}, {heads: 3, kvHeads: 1, dim: 128}} {
 		a.lens, a.rows = []int{300}, 263
 		for _, interleaved := range []bool{false, true} {
-			name := fmt.Sprintf("op=ropeappend/interleaved=%v/rows=%d/dim=%d", interleaved, a.rows, a.dim)
+			name := fmt.Sprintf("op=RotateAppend/interleaved=%v/rows=%d/dim=%d", interleaved, a.rows, a.dim)
 			cases = append(cases, testCase{name, func(b *bed) job { return ropeAppend(b, a, a.dim/2, interleaved) }})
 		}
 	}
@@ -216,7 +216,7 @@ func (t *turning) stored(b *bed, c device.KV, k, v []float64) (storedK, storedV 
 	return storedK, storedV
 }
 
-// ropeAppend turns queries and keys and stores the keys with their values.
+// ropeAppend rotates queries and keys and stores the keys with their values.
 func ropeAppend(b *bed, a attention, pairs int, interleaved bool) job {
 	rows := a.queryRows()
 	c := b.cacheOf(&a)
@@ -243,7 +243,7 @@ func ropeAppend(b *bed, a attention, pairs int, interleaved bool) job {
 	}
 }
 
-// normHeads makes queries, keys and values of weights of three types, turns them and
+// normHeads makes queries, keys and values of weights of three types, rotates them and
 // stores them.
 func normHeads(b *bed, a attention, interleaved bool, types [3]device.DType) job {
 	const k = 512

@@ -52,59 +52,59 @@ var headCases = []headCase{
 	{"Attend", "prompt", func(b *bed, s headShape) job { return attendJob(b, s.of(headPrompt)) }},
 	{"Attend", "tokens", func(b *bed, s headShape) job {
 		a := s.of(headStep)
-		a.middle, a.listHeads, a.sink, a.recent = device.Tokens, s.heads, 2, 5
+		a.selected, a.listHeads, a.sink, a.recent = device.Tokens, s.heads, 2, 5
 		return attendJob(b, a)
 	}},
-	{"Scores", "step", func(b *bed, s headShape) job { return scores(b, s.of(headStep), device.Visible) }},
-	{"Scores", "prompt", func(b *bed, s headShape) job { return scores(b, s.of(headPrompt), device.Visible) }},
+	{"ExactScores", "step", func(b *bed, s headShape) job { return exactScores(b, s.of(headStep), device.Visible) }},
+	{"ExactScores", "prompt", func(b *bed, s headShape) job { return exactScores(b, s.of(headPrompt), device.Visible) }},
 	{"SumBlocks", "", func(b *bed, s headShape) job {
-		return blockSum(b, headBlocks.with(b), s.kvHeads, s.heads, s.dim)
+		return sumBlocks(b, headBlocks.with(b), s.kvHeads, s.heads, s.dim)
 	}},
-	{"ProjectMeans", "", func(b *bed, s headShape) job { return sketchMeans(b, headBlocks.with(b), s.kvHeads, s.dim, 16) }},
+	{"ProjectMeans", "", func(b *bed, s headShape) job { return projectMeans(b, headBlocks.with(b), s.kvHeads, s.dim, 16) }},
 	{"ProjectRows", "", func(b *bed, s headShape) job {
-		return sketchRows(b, headBlocks.with(b), s.kvHeads, s.heads, s.dim, 16)
+		return projectRows(b, headBlocks.with(b), s.kvHeads, s.heads, s.dim, 16)
 	}},
 	{"ResidualSample", "", func(b *bed, s headShape) job {
-		c := tailCase{attention: s.of(attention{middle: device.None, sink: 3, recent: 9, lens: []int{150, 0}, spread: .5}), tail: tails["plain"]}
+		c := residualCase{attention: s.of(attention{selected: device.None, sink: 3, recent: 9, lens: []int{150, 0}, spread: .5}), residual: residuals["plain"]}
 		c.numbered()
-		c.tail.Draw = rng.Address{Seed: 1 << 40, Layer: 2}
+		c.residual.Draw = rng.Address{Seed: 1 << 40, Layer: 2}
 		return c.job(b)
 	}},
 	{"ValueSample", "", func(b *bed, s headShape) job {
-		c := drawCase{attention: s.of(headStep), draws: device.ValueDraws{Samples: 16, Draw: rng.Address{Seed: 9, Layer: 2}}}
+		c := valueCase{attention: s.of(headStep), draws: device.ValueDraws{Samples: 16, Draw: rng.Address{Seed: 9, Layer: 2}}}
 		c.numbered()
 		return c.job(b)
 	}},
 	{"QueryFeatureSample", "", func(b *bed, s headShape) job {
 		f := device.QueryFeatures{Draws: 4, Strata: true, Mean: s.kvHeads == 1, Draw: rng.Address{Seed: 7, Layer: 2}}
-		return features(b, s.of(headStep), f)
+		return queryFeatures(b, s.of(headStep), f)
 	}},
 	{"AnchorMax", "", func(b *bed, s headShape) job { return s.stripe().anchorMax(b) }},
 	{"MeanRows", "", func(b *bed, s headShape) job { return s.stripe().meanRows(b) }},
-	{"WithinMargin", "", func(b *bed, s headShape) job { return s.stripe().listNear(b) }},
-	{"Reuse", "", func(b *bed, s headShape) job {
+	{"WithinMargin", "", func(b *bed, s headShape) job { return s.stripe().withinMargin(b) }},
+	{"ReuseSelection", "", func(b *bed, s headShape) job {
 		r := reuses()["plain"]
 		r.attention = s.of(r.attention)
-		r.sets, r.steps, r.lens = s.heads, 2, []int{40, 0, 70}
+		r.groups, r.steps, r.lens = s.heads, 2, []int{40, 0, 70}
 		r.fill(b)
 		return r.job(b)
 	}},
 	{"KeyBounds", "", func(b *bed, s headShape) job { return s.bounds().keyBounds(b) }},
 	{"BoundScores", "", func(b *bed, s headShape) job { return s.bounds().boundScores(b) }},
-	{"VerticalSlash", "", func(b *bed, s headShape) job { return lineSums(b, 70, 65, s.line(), forced{}) }},
+	{"VerticalSlash", "", func(b *bed, s headShape) job { return verticalSlash(b, 70, 65, s.line(), forced{}) }},
 	{"MeanKeys", "", func(b *bed, s headShape) job { return meanKeys(b, 70, 64, s.line()) }},
-	{"Agree", "", func(b *bed, s headShape) job { return agree(b, 70, 64, s.line()) }},
-	{"AttentionMass", "step", func(b *bed, s headShape) job { return addWeights(b, s.of(headStep)) }},
-	{"AttentionMass", "prompt", func(b *bed, s headShape) job { return addWeights(b, s.of(headPrompt)) }},
+	{"PooledAgreement", "", func(b *bed, s headShape) job { return pooledAgreement(b, 70, 64, s.line()) }},
+	{"AttentionMass", "step", func(b *bed, s headShape) job { return attentionMass(b, s.of(headStep)) }},
+	{"AttentionMass", "prompt", func(b *bed, s headShape) job { return attentionMass(b, s.of(headPrompt)) }},
 	{"KeyHashes Collisions", "", func(b *bed, s headShape) job {
 		c := hashCase{attention: s.of(attention{lens: []int{70}, sink: 4, recent: 10}), since: []int32{60}, steps: 2, tables: 7, bits: 3, least: 1}
 		return c.job(b)
 	}},
 	{"KeyChannels ChannelScores", "", func(b *bed, s headShape) job {
-		return labelCase{attention: s.labels(), sets: s.heads, n: s.dim / 16, levels: 16}.channels(b)
+		return codeCase{attention: s.labels(), groups: s.heads, n: s.dim / 16, levels: 16}.channelScores(b)
 	}},
 	{"KeySigns SignScores", "", func(b *bed, s headShape) job {
-		return labelCase{attention: s.labels(), keySets: s.kvHeads, widths: []int{s.dim, 8}}.signs(b)
+		return codeCase{attention: s.labels(), keyGroups: s.kvHeads, widths: []int{s.dim, 8}}.signScores(b)
 	}},
 }
 
@@ -122,12 +122,12 @@ func attendJob(b *bed, a attention) job {
 	}
 }
 
-func (s headShape) stripe() *stripe {
-	return &stripe{attention: s.of(attention{sink: 8, recent: 8, align: 16, lens: []int{97}, rows: 17, group: 16, middle: device.Tokens}), block: 4, gap: .5}
+func (s headShape) stripe() *marginCase {
+	return &marginCase{attention: s.of(attention{sink: 8, recent: 8, align: 16, lens: []int{97}, rows: 17, group: 16, selected: device.Tokens}), block: 4, margin: .5}
 }
 
 func (s headShape) bounds() boundCase {
-	return boundCase{attention: s.of(attention{lens: []int{75, 0, 9}}), len: []int{70, 0, 3}, parts: 4, newest: 1, sets: s.kvHeads}
+	return boundCase{attention: s.of(attention{lens: []int{75, 0, 9}}), len: []int{70, 0, 3}, parts: 4, newest: 1, groups: s.kvHeads}
 }
 
 func (s headShape) line() lineShape {
@@ -135,7 +135,7 @@ func (s headShape) line() lineShape {
 }
 
 func (s headShape) labels() attention {
-	return s.of(attention{middle: device.None, sink: 4, recent: 10, lens: []int{70, 0, 20}})
+	return s.of(attention{selected: device.None, sink: 4, recent: 10, lens: []int{70, 0, 20}})
 }
 
 // shapeCases are all of them at all shapes.

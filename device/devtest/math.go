@@ -10,32 +10,32 @@ import (
 // mathCases are the operations besides products, sampling and attention.
 func mathCases() []testCase {
 	cases := []testCase{
-		{"op=embed/type=F32", func(b *bed) job { return embedPlain(b, device.F32) }},
-		{"op=embed/type=F16", func(b *bed) job { return embedPlain(b, device.F16) }},
-		{"op=embed/type=BF16", func(b *bed) job { return embedPlain(b, device.BF16) }},
-		{"op=gather", gatherRows},
-		{"op=mark", marks},
-		{"op=rope/twice", ropeTwice},
-		{"op=copy", copyAll},
+		{"op=Embed/type=F32", func(b *bed) job { return embedPlain(b, device.F32) }},
+		{"op=Embed/type=F16", func(b *bed) job { return embedPlain(b, device.F16) }},
+		{"op=Embed/type=BF16", func(b *bed) job { return embedPlain(b, device.BF16) }},
+		{"op=Gather", gatherRows},
+		{"op=Mark", marks},
+		{"op=Rope/twice", ropeTwice},
+		{"op=Copy", copyAll},
 	}
 	for _, n := range []int{0, 1, 7, 8, 15, 16, 17, 31, 33, 64, 100, 2048} {
 		for _, rows := range []int{0, 1, 3} {
 			at := fmt.Sprintf("/rows=%d/dim=%d", rows, n)
 			if n > 0 {
 				cases = append(cases,
-					testCase{"op=rmsnorm" + at, func(b *bed) job { return rmsNorm(b, rows, n, false) }},
-					testCase{"op=rmsnorm/inplace" + at, func(b *bed) job { return rmsNorm(b, rows, n, true) }})
+					testCase{"op=RMSNorm" + at, func(b *bed) job { return rmsNorm(b, rows, n, false) }},
+					testCase{"op=RMSNorm/inplace" + at, func(b *bed) job { return rmsNorm(b, rows, n, true) }})
 			}
 			cases = append(cases,
-				testCase{"op=add" + at, func(b *bed) job { return addRows(b, rows, n) }},
-				testCase{"op=swiglu" + at, func(b *bed) job { return swiGLU(b, rows, n, false) }},
-				testCase{"op=swiglu/inplace" + at, func(b *bed) job { return swiGLU(b, rows, n, true) }})
+				testCase{"op=Add" + at, func(b *bed) job { return addRows(b, rows, n) }},
+				testCase{"op=SwiGLU" + at, func(b *bed) job { return swiGLU(b, rows, n, false) }},
+				testCase{"op=SwiGLU/inplace" + at, func(b *bed) job { return swiGLU(b, rows, n, true) }})
 		}
 	}
 	for _, pairs := range []int{1, 4, 8, 15, 16, 17, 20, 32, 40, 48, 64} {
 		for _, interleaved := range []bool{false, true} {
 			for _, rest := range []int{0, 6} {
-				name := fmt.Sprintf("op=rope/pairs=%d/rest=%d/interleaved=%v", pairs, rest, interleaved)
+				name := fmt.Sprintf("op=Rope/pairs=%d/rest=%d/interleaved=%v", pairs, rest, interleaved)
 				cases = append(cases, testCase{name, func(b *bed) job { return rope(b, pairs, rest, interleaved) }})
 			}
 		}
@@ -173,7 +173,7 @@ func swiGLU(b *bed, rows, n int, inPlace bool) job {
 	}
 }
 
-// rope turns by angles of up to a million radians.
+// rope rotates by angles of up to a million radians.
 func rope(b *bed, pairs, rest int, interleaved bool) job {
 	const heads = 3
 	pos := []int32{0, 1, 2, 77, 8191, 131071, 1000000}
@@ -206,7 +206,7 @@ func rope(b *bed, pairs, rest int, interleaved bool) job {
 	}
 }
 
-// ropeTwice turns by some positions and back by their opposites, and then by
+// ropeTwice rotates by some positions and back by their opposites, and then by
 // nothing: no call may use what an earlier one computed for other positions,
 // frequencies or scales.
 func ropeTwice(b *bed) job {

@@ -21,12 +21,12 @@ type attention struct {
 	drop           float64 // Span
 	sink, recent   int
 	align          int
-	middle         device.Selection
+	selected       device.Selection
 	listHeads      int
 	group          int
 	weighted       bool
 	mixture        bool
-	requests       []int32 // of the slots, for what is drawn; nil: one for all
+	requests       []int32 // of the slots, for random numbers; nil: one for all
 
 	q, k, v []float32 // q [rows, heads, dim]; k, v [slots, positions, kvheads, dim] as the cache keeps them
 	lists   [][]entry // [groups·listHeads]
@@ -71,7 +71,7 @@ func (b *bed) of(a *attention) device.Tensor {
 	return b.i32(a.requests, len(a.requests))
 }
 
-// address is the address of what is drawn for a slot.
+// address is the address of random numbers for a slot.
 func (a *attention) address(d rng.Address, slot int) rng.Address {
 	if a.requests != nil {
 		d.Request = uint32(a.requests[slot])
@@ -116,11 +116,11 @@ func (a *attention) weight(p, j int, l []entry) float64 {
 	if a.align > 0 {
 		newest = p/a.align*a.align - 1
 	}
-	if a.middle == device.All || j < a.sink || newest-j < a.recent {
+	if a.selected == device.All || j < a.sink || newest-j < a.recent {
 		return 1
 	}
 	for _, e := range l {
-		if a.middle == device.Tokens && e.index == j || a.middle == device.Blocks && e.index == j/device.PageLen {
+		if a.selected == device.Tokens && e.index == j || a.selected == device.Blocks && e.index == j/device.PageLen {
 			return float64(e.weight)
 		}
 	}

@@ -9,20 +9,19 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// reuse is a case of Reuse over several steps: each step
-// stores nothing, but every slot that is not idle sees one position more.
+// reuse is a case of ReuseSelection over several steps: each step stores nothing, but every slot that is not idle sees one position more.
 type reuse struct {
 	attention // lens after the last step; sink, recent and span of the plan
 
-	steps, sets, block int
-	since              []int // by slot; nil is all 0
-	relative, chain    bool
-	above              float64
-	choose, best       device.Amount // SelectionCache.K and Widen.Best
-	near               int
-	slid, ties, odd    bool
-	flat               bool // all keys are alike
-	keep               int  // Span.Recent
+	steps, groups, block int
+	since                []int // by slot; nil is all 0
+	relative, chain      bool
+	minCosine            float64
+	topK, best           device.Amount // SelectionCache.K and Neighbors.Best
+	neighbors            int
+	keepSlid, ties, odd  bool
+	flat                 bool // all keys are alike
+	keep                 int  // Span.Recent
 
 	queries [][]float32 // by step, [slots, heads, dim]
 }
@@ -31,7 +30,7 @@ type reuse struct {
 func reuses() map[string]reuse {
 	base := reuse{
 		attention: attention{heads: 4, kvHeads: 2, dim: 32, lens: []int{90, 0, 150}, sink: 4, recent: 12},
-		steps:     20, sets: 4, block: 6, above: 0.6, choose: device.Amount{Count: 10}, best: device.Amount{Share: 1.0 / 3}, near: 1, slid: true,
+		steps:     20, groups: 4, block: 6, minCosine: 0.6, topK: device.Amount{Count: 10}, best: device.Amount{Share: 1.0 / 3}, neighbors: 1, keepSlid: true,
 	}
 	m := map[string]reuse{"plain": base}
 	add := func(name string, change func(r *reuse)) {
@@ -39,54 +38,56 @@ func reuses() map[string]reuse {
 		change(&r)
 		m[name] = r
 	}
-	add("never", func(r *reuse) { r.above = 1 })
-	add("always", func(r *reuse) { r.above = -2 })
-	add("drop", func(r *reuse) { r.slid, r.near = false, 0 })
-	add("near3", func(r *reuse) { r.near, r.best = 3, device.Amount{Count: 4} })
-	add("chain", func(r *reuse) { r.chain, r.above = true, 0.8 })
+	add("never", func(r *reuse) { r.minCosine = 1 })
+	add("always", func(r *reuse) { r.minCosine = -2 })
+	add("drop", func(r *reuse) { r.keepSlid, r.neighbors = false, 0 })
+	add("near3", func(r *reuse) { r.neighbors, r.best = 3, device.Amount{Count: 4} })
+	add("chain", func(r *reuse) { r.chain, r.minCosine = true, 0.8 })
 	add("relative", func(r *reuse) { r.relative, r.since = true, []int{73, 0, 140} })
 	add("since", func(r *reuse) { r.since = []int{77, 0, 135} })
-	add("sets of heads", func(r *reuse) { r.sets, r.above = 2, 0.5 })
-	add("one kv head", func(r *reuse) { r.heads, r.kvHeads, r.sets = 5, 1, 1 })
-	add("share", func(r *reuse) { r.choose = device.Amount{Share: 0.11} })
-	add("everything", func(r *reuse) { r.choose = device.Amount{Share: 1} })
+	add("head groups", func(r *reuse) { r.groups, r.minCosine = 2, 0.5 })
+	add("one kv head", func(r *reuse) { r.heads, r.kvHeads, r.groups = 5, 1, 1 })
+	add("share", func(r *reuse) { r.topK = device.Amount{Share: 0.11} })
+	add("everything", func(r *reuse) { r.topK = device.Amount{Share: 1} })
 	add("short", func(r *reuse) { r.lens = []int{20, 21, 40} })
 	add("span", func(r *reuse) { r.drop, r.spanSink, r.keep = 0.8, 5, 12 })
-	add("span of sets", func(r *reuse) { r.drop, r.spanSink, r.keep, r.sets = 0.5, 8, 12, 2 })
+	add("span of head groups", func(r *reuse) { r.drop, r.spanSink, r.keep, r.groups = 0.5, 8, 12, 2 })
 	add("span that would hide recent", func(r *reuse) { r.drop, r.spanSink, r.keep = 0.95, 4, 12 })
 	add("back", func(r *reuse) { r.back = 60 })
-	add("ties", func(r *reuse) { r.ties, r.above = true, 0.7 })
+	add("ties", func(r *reuse) { r.ties, r.minCosine = true, 0.7 })
 	add("crowd", func(r *reuse) { // more equal scores than are put in order one by one
-		r.ties, r.heads, r.kvHeads, r.sets, r.dim = true, 2, 1, 2, 4
-		r.lens, r.steps, r.choose = []int{400, 0, 330}, 3, device.Amount{Count: 120}
+		r.ties, r.heads, r.kvHeads, r.groups, r.dim = true, 2, 1, 2, 4
+		r.lens, r.steps, r.topK = []int{400, 0, 330}, 3, device.Amount{Count: 120}
 	})
 	add("crowd beyond its room", func(r *reuse) { // equal scores, more than a block has room for in order
-		r.flat, r.heads, r.kvHeads, r.sets, r.dim = true, 2, 1, 2, 4
-		r.lens, r.steps, r.choose = []int{3900, 0, 330}, 2, device.Amount{Count: 128}
+		r.flat, r.heads, r.kvHeads, r.groups, r.dim = true, 2, 1, 2, 4
+		r.lens, r.steps, r.topK = []int{3900, 0, 330}, 2, device.Amount{Count: 128}
 	})
-	add("odd keys", func(r *reuse) { r.odd, r.near, r.full = true, 0, true })
+	add("odd keys", func(r *reuse) { r.odd, r.neighbors, r.full = true, 0, true })
 	add("odd width", func(r *reuse) { r.dim, r.full = 20, true })
-	add("heads of 128", func(r *reuse) { r.steps = 6; r.heads, r.kvHeads, r.sets, r.dim = 6, 1, 6, 128 })
+	add("heads of 128", func(r *reuse) { r.steps = 6; r.heads, r.kvHeads, r.groups, r.dim = 6, 1, 6, 128 })
 	add("heads of 64", func(r *reuse) { r.steps = 6; r.dim, r.drop, r.spanSink, r.keep = 64, 0.5, 8, 12 })
 	many := func(name string, change func(r *reuse)) { // heads that share no keys
 		add(name, func(r *reuse) {
-			r.steps, r.heads, r.kvHeads, r.sets, r.dim = 6, 4, 4, 4, 128
+			r.steps, r.heads, r.kvHeads, r.groups, r.dim = 6, 4, 4, 4, 128
 			change(r)
 		})
 	}
 	many("kv heads of 128", func(r *reuse) { r.back = 100 })
 	many("kv heads of 64", func(r *reuse) { r.dim = 64 })
-	many("kv heads that never share", func(r *reuse) { r.dim, r.above = 64, 1 })
-	many("kv heads that chain", func(r *reuse) { r.chain, r.above, r.block, r.relative, r.since = true, 0.7, 4, true, []int{86, 0, 146} })
-	many("kv heads that read everything", func(r *reuse) { r.choose, r.above = device.Amount{Share: 1}, 0.3 })
-	many("kv heads of ties", func(r *reuse) { r.ties, r.near = true, 3 })
-	many("kv heads and a span", func(r *reuse) { r.dim, r.drop, r.spanSink, r.keep = 64, 0.5, 8, 12 })
-	many("a block for each head", func(r *reuse) { r.heads, r.kvHeads, r.sets, r.steps, r.block = 132, 132, 132, 5, 4 }) // of a large GPU
-	add("long", func(r *reuse) {                                                                                         // too long for a block's own memory
-		r.heads, r.kvHeads, r.sets, r.dim = 1, 1, 1, 16
-		r.lens, r.steps, r.choose, r.near = []int{8300}, 1, device.Amount{Count: 4100}, 0
+	many("kv heads that never share", func(r *reuse) { r.dim, r.minCosine = 64, 1 })
+	many("kv heads that chain", func(r *reuse) {
+		r.chain, r.minCosine, r.block, r.relative, r.since = true, 0.7, 4, true, []int{86, 0, 146}
 	})
-	add("block1", func(r *reuse) { r.block, r.above = 1, -2 })
+	many("kv heads that read everything", func(r *reuse) { r.topK, r.minCosine = device.Amount{Share: 1}, 0.3 })
+	many("kv heads of ties", func(r *reuse) { r.ties, r.neighbors = true, 3 })
+	many("kv heads and a span", func(r *reuse) { r.dim, r.drop, r.spanSink, r.keep = 64, 0.5, 8, 12 })
+	many("a block for each head", func(r *reuse) { r.heads, r.kvHeads, r.groups, r.steps, r.block = 132, 132, 132, 5, 4 }) // of a large GPU
+	add("long", func(r *reuse) {                                                                                           // too long for a block's own memory
+		r.heads, r.kvHeads, r.groups, r.dim = 1, 1, 1, 16
+		r.lens, r.steps, r.topK, r.neighbors = []int{8300}, 1, device.Amount{Count: 4100}, 0
+	})
+	add("block1", func(r *reuse) { r.block, r.minCosine = 1, -2 })
 	maps.Copy(m, dominatedReuses(base))
 	return m
 }
@@ -101,7 +102,7 @@ func reuseCases() []testCase {
 	slices.Sort(names)
 	var cases []testCase
 	for _, name := range names {
-		cases = append(cases, testCase{"op=reuse/" + name, func(b *bed) job {
+		cases = append(cases, testCase{"op=ReuseSelection/" + name, func(b *bed) job {
 			r := all[name]
 			r.fill(b)
 			return r.job(b)
@@ -110,7 +111,7 @@ func reuseCases() []testCase {
 	return cases
 }
 
-// fill makes the numbers: queries that turn slowly, so that some are alike.
+// fill makes the tensors: queries that rotate slowly, so that some are similar.
 func (r *reuse) fill(b *bed) {
 	if r.since == nil {
 		r.since = make([]int, len(r.lens))
@@ -163,7 +164,7 @@ func (r *reuse) store(b *bed) {
 // job runs Reuse and Attend at each step. What was found, how long the
 // lists are and what attention reads through them must be the oracle's.
 func (r *reuse) job(b *bed) job {
-	slots, most := len(r.lens), r.choose.Of(r.longest())
+	slots, most := len(r.lens), r.topK.Of(r.longest())
 	kv := b.cache(&r.attention, b.shuffled(&r.attention))
 	since := make([]int32, slots)
 	for i, n := range r.since {
@@ -172,32 +173,32 @@ func (r *reuse) job(b *bed) job {
 	zeros := func(dims ...int) device.Tensor { return b.i32(filledI32(size(dims), 0), dims...) }
 	m := device.SelectionCache{
 		Query: b.f32(filled(slots*r.heads*r.block*r.dim, 0), slots, r.heads*r.block, r.dim),
-		Entry: zeros(slots, r.sets*r.block, 3), Index: zeros(slots, r.sets*r.block, most),
-		Since: b.i32(since, slots, 1), Counters: zeros(slots, r.sets, 4),
-		Block: r.block, Relative: r.relative, MinCosine: r.above, Chain: r.chain, K: r.choose,
+		Entry: zeros(slots, r.groups*r.block, 3), Index: zeros(slots, r.groups*r.block, most),
+		Since: b.i32(since, slots, 1), Counters: zeros(slots, r.groups, 4),
+		Block: r.block, Relative: r.relative, MinCosine: r.minCosine, Chain: r.chain, K: r.topK,
 	}
-	scores := b.out(slots, r.heads, r.longest())
-	widen := device.Neighbors{Best: r.best, Each: r.near, KeepSlid: r.slid}
+	exactScores := b.out(slots, r.heads, r.longest())
+	widen := device.Neighbors{Best: r.best, Each: r.neighbors, KeepSlid: r.keepSlid}
 	span := device.Span{Back: r.back, Sink: r.spanSink, Drop: r.drop, Recent: r.keep}
 	var j job
 	var steps []func(ops device.Queue)
 	o := newReuseOracle(r)
 	for i, queries := range r.queries {
 		plan := device.Plan{Span: span, Sink: r.sink, Recent: r.recent, Selected: device.Tokens, List: device.List{
-			Index: zeros(slots, r.sets, most*(2*r.near+2)+r.block), Count: zeros(slots, r.sets),
+			Index: zeros(slots, r.groups, most*(2*r.neighbors+2)+r.block), Count: zeros(slots, r.groups),
 		}}
 		kv, m := kv, m
-		kv.Len, m.Found = b.i32(r.lensAt(i), slots), zeros(slots, r.sets)
+		kv.Len, m.Found = b.i32(r.lensAt(i), slots), zeros(slots, r.groups)
 		q, dst := b.f32(queries, slots, r.heads, r.dim), b.out(slots, r.heads, r.dim)
 		steps = append(steps, func(ops device.Queue) {
-			ReuseAttend(ops, dst, device.ReuseSelection{List: plan.List, Cache: m, Scores: scores, Compared: q, Q: q, KV: kv, Plan: plan, Neighbors: widen})
+			ReuseAttend(ops, dst, device.ReuseSelection{List: plan.List, Cache: m, Scores: exactScores, Compared: q, Q: q, KV: kv, Plan: plan, Neighbors: widen})
 		})
 		found, lists, y := o.step(i)
 		count := lengths(lists)
 		j.expect = append(j.expect,
 			expectation{name: fmt.Sprintf("found at step %d", i), got: m.Found, ids: found},
 			expectation{name: fmt.Sprintf("count at step %d", i), got: plan.List.Count, ids: count})
-		if r.rise > 0 { // a wrong choice does not show beside what dominates
+		if r.rise > 0 { // a wrong selection does not show beside a key that dominates
 			j.expect = append(j.expect, expectation{name: fmt.Sprintf("list at step %d", i), got: plan.List.Index, ids: padded(lists, plan.List.Index.Dim(2))})
 			continue
 		}
@@ -223,32 +224,32 @@ func (r *reuse) lensAt(step int) []int32 {
 	return lens
 }
 
-// reuseOracle is the definition: every slot and set has a list of what it chose.
+// reuseOracle is the reference: the selections of every slot and head group.
 type reuseOracle struct {
 	*reuse
-	made  [][]choice // by slot·sets + set
-	tally []int32    // [slots, sets, 4]
+	made  [][]reused // by slot·groups + group
+	tally []int32    // [slots, groups, 4]
 }
 
-// choice is an entry of a memo.
-type choice struct {
+// reused is an entry of a selection cache.
+type reused struct {
 	pos   int
-	query []float32 // of the set's heads
-	from  *choice   // whose positions it uses; itself
+	query []float32 // of the group's heads
+	from  *reused   // whose positions it uses; itself
 	index []int     // best first
 }
 
 func newReuseOracle(r *reuse) *reuseOracle {
-	n := len(r.lens) * r.sets
-	return &reuseOracle{reuse: r, made: make([][]choice, n), tally: make([]int32, 4*n)}
+	n := len(r.lens) * r.groups
+	return &reuseOracle{reuse: r, made: make([][]reused, n), tally: make([]int32, 4*n)}
 }
 
 // step is what Found, the lists and the attention of a step must be.
 func (o *reuseOracle) step(i int) (found []int32, lists [][]int, y []float64) {
 	lens := o.lensAt(i)
 	for s, n := range lens {
-		group := o.heads / o.sets
-		for set := range o.sets {
+		group := o.heads / o.groups
+		for set := range o.groups {
 			if n == 0 {
 				found, lists = append(found, 0), append(lists, nil)
 				y = append(y, widen(filled(group*o.dim, before))...)
@@ -264,26 +265,26 @@ func (o *reuseOracle) step(i int) (found []int32, lists [][]int, y []float64) {
 	return found, lists, y
 }
 
-// set is the entry found by a set at position p, -1 for none, and what it lists.
+// set is the entry that a head group finds at position p, -1 for none, and its list.
 func (o *reuseOracle) set(s, set, i, p int) (found int, list []int) {
-	at := s*o.sets + set
-	group := o.heads / o.sets
+	at := s*o.groups + set
+	group := o.heads / o.groups
 	q := o.queries[i][(s*o.heads+set*group)*o.dim:][:group*o.dim]
 	o.tally[4*at]++
-	var used *choice
+	var used *reused
 	for n := len(o.made[at]) - 1; n >= 0 && used == nil; n-- {
-		if c := &o.made[at][n]; o.valid(s, c.pos, p) && o.alike(q, c.query) > o.above {
+		if c := &o.made[at][n]; o.valid(s, c.pos, p) && o.alike(q, c.query) > o.minCosine {
 			used = c.from
 		}
 	}
 	if used == nil {
-		c := &choice{pos: p, query: q, index: o.rank(s, set, i, p)}
+		c := &reused{pos: p, query: q, index: o.rank(s, set, i, p)}
 		c.from = c
 		o.made[at] = append(o.made[at], *c)
 		return -1, o.inside(c.index, p)
 	}
 	if o.chain {
-		o.made[at] = append(o.made[at], choice{pos: p, query: q, from: used})
+		o.made[at] = append(o.made[at], reused{pos: p, query: q, from: used})
 	}
 	start, _ := o.blockOf(s, used.pos)
 	return used.pos - start, o.inside(o.widened(used, p), p)
@@ -305,7 +306,7 @@ func (o *reuseOracle) valid(s, c, p int) bool {
 	return a == b && c >= o.since[s] && c < p
 }
 
-// alike is the least cosine of the heads.
+// alike is the minimum cosine over the heads.
 func (o *reuseOracle) alike(a, b []float32) float64 {
 	least := math.Inf(1)
 	for h := 0; h < len(a); h += o.dim {
@@ -319,7 +320,7 @@ func (o *reuseOracle) alike(a, b []float32) float64 {
 	return least
 }
 
-// middle reports whether the row at p may list position j.
+// middle reports whether position j is in the selected region of the row at p.
 func (o *reuseOracle) middle(p, j int) bool {
 	return o.visible(p, j) && j >= o.sink && j < p+1-o.recent
 }
@@ -333,35 +334,35 @@ func (o *reuseOracle) visible(p, j int) bool {
 	return o.drop == 0 || j < o.spanSink || j >= bound || p-j < o.keep
 }
 
-// rank is the best positions for a set at step i, and counts what it scores. The sum of
-// several heads' shares is taken as a logarithm, in which none is too small.
+// rank is the best positions for a head group at step i, and counts what it scores. The softmax
+// mass of several heads is summed as a logarithm, which does not underflow.
 func (o *reuseOracle) rank(s, set, i, p int) []int {
-	group := o.heads / o.sets
+	group := o.heads / o.groups
 	weight := make([]float64, p+1) // by position; of several heads the logarithm
 	for j := range weight {
 		weight[j] = math.Inf(-1)
 	}
 	for h := set * group; h < (set+1)*group; h++ {
-		scores := make([]float64, p+1)
-		for j := range scores {
-			scores[j] = math.Inf(-1)
+		exactScores := make([]float64, p+1)
+		for j := range exactScores {
+			exactScores[j] = math.Inf(-1)
 			if x := o.score(s, h, i, j); o.visible(p, j) && x == x {
-				scores[j] = x
+				exactScores[j] = x
 			}
 		}
 		if group == 1 {
-			weight = scores
+			weight = exactScores
 			break
 		}
 		all := math.Inf(-1)
-		for _, x := range scores {
+		for _, x := range exactScores {
 			all = logAdd(all, x)
 		}
-		for j, x := range scores {
+		for j, x := range exactScores {
 			weight[j] = logAdd(weight[j], x-all)
 		}
 	}
-	for j := range weight { // what no head can read is the last choice of several, and none of one
+	for j := range weight { // a position without mass ranks last in a group of several heads, and is not selected by one
 		if group > 1 {
 			weight[j] = max(weight[j], -math.MaxFloat64)
 		}
@@ -376,8 +377,8 @@ func (o *reuseOracle) rank(s, set, i, p int) []int {
 			best = append(best, j)
 		}
 	}
-	o.tally[4*(s*o.sets+set)+1]++
-	o.tally[4*(s*o.sets+set)+2] += int32(scored)
+	o.tally[4*(s*o.groups+set)+1]++
+	o.tally[4*(s*o.groups+set)+2] += int32(scored)
 	slices.SortStableFunc(best, func(a, b int) int {
 		switch {
 		case weight[a] > weight[b]:
@@ -387,7 +388,7 @@ func (o *reuseOracle) rank(s, set, i, p int) []int {
 		}
 		return 0
 	})
-	return best[:min(len(best), o.choose.Of(p+1))]
+	return best[:min(len(best), o.topK.Of(p+1))]
 }
 
 // score is q·k/√dim at step i.
@@ -399,21 +400,21 @@ func (o *reuseOracle) score(s, h, i, j int) float64 {
 	return dot / math.Sqrt(float64(o.dim))
 }
 
-// widened is what a shared choice reads at position p.
-func (o *reuseOracle) widened(c *choice, p int) []int {
+// widened is a reused selection with its neighbors at position p.
+func (o *reuseOracle) widened(c *reused, p int) []int {
 	list := slices.Clone(c.index)
-	for i := range min(len(c.index), o.best.Of(o.choose.Of(c.pos+1))) {
-		for d := 1; d <= o.near; d++ {
+	for i := range min(len(c.index), o.best.Of(o.topK.Of(c.pos+1))) {
+		for d := 1; d <= o.neighbors; d++ {
 			list = append(list, c.index[i]-d, c.index[i]+d)
 		}
 	}
-	for j := c.pos + 1 - o.recent; o.slid && j < p+1-o.recent; j++ {
+	for j := c.pos + 1 - o.recent; o.keepSlid && j < p+1-o.recent; j++ {
 		list = append(list, j)
 	}
 	return list
 }
 
-// inside is a list's positions in the middle of the row at p, ascending, once.
+// inside is the positions of a list in the selected region of the row at p, ascending, once.
 func (o *reuseOracle) inside(list []int, p int) []int {
 	var in []int
 	for _, j := range list {

@@ -80,7 +80,7 @@ func WalkTop(q device.Queue, w device.Walk, l device.List, p device.BlockBudget)
 	device.Do(q, device.Select{Rule: device.TopBlocks, List: l, Scores: w.Dst, KV: w.KV, Rows: w.Rows, Blocks: p})
 }
 
-// SampleAttend queues attention to values drawn of what p reads: an estimate of the
+// SampleAttend queues attention to values sampled from what p reads: an estimate of the
 // attention of p. l may hold anything afterwards.
 func SampleAttend(on device.Queue, dst device.Tensor, l device.List, q device.Tensor, kv device.KV, p device.Plan, d device.ValueDraws) {
 	device.Do(on, device.Sample{Rule: device.ValueSample, List: l, Q: q, KV: kv, Plan: p, Draws: d})
@@ -88,7 +88,7 @@ func SampleAttend(on device.Queue, dst device.Tensor, l device.List, q device.Te
 	device.Do(on, device.Discard{List: l})
 }
 
-// ReuseAttend queues attention to what the sets of a plan read. The list keeps their
+// ReuseAttend queues ReuseSelection and attention to what it selects. The list keeps the
 // numbers, and may have any positions.
 func ReuseAttend(on device.Queue, dst device.Tensor, c device.ReuseSelection) {
 	device.Do(on, c)

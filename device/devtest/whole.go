@@ -22,7 +22,7 @@ func wholeLists(t *testing.T, d device.Device) {
 							continue // rows of a group see different pasts
 						}
 						c := a
-						c.heads, c.kvHeads, c.dim, c.middle, c.listHeads, c.weighted = 8, 2, 64, device.Tokens, heads, weighted
+						c.heads, c.kvHeads, c.dim, c.selected, c.listHeads, c.weighted = 8, 2, 64, device.Tokens, heads, weighted
 						c.sink, c.recent = edges[0], edges[1]
 						c.back, c.drop, c.spanSink = span.back, span.drop, span.spanSink
 						b := newBed(t, d)
@@ -31,7 +31,7 @@ func wholeLists(t *testing.T, d device.Device) {
 						pages := b.shuffled(&c)
 						got := b.run(b.attend(&c, pages))
 						dense := c
-						dense.middle, dense.listHeads = device.All, 0
+						dense.selected, dense.listHeads = device.All, 0
 						if !bytes.Equal(got, b.run(b.attend(&dense, pages))) {
 							t.Errorf("lens %v, %d rows, lists for %d heads, weights %v, edges %v, span %+v: other bits than dense", c.lens, c.rows, heads, weighted, edges, span)
 						}
@@ -53,10 +53,10 @@ func wholeLists(t *testing.T, d device.Device) {
 	}
 }
 
-// fillLists puts all that a group's last row sees between the edges on its lists.
+// fillLists lists everything that a group's last row sees in the selected region.
 func (a *attention) fillLists() {
 	everything, edges := *a, *a
-	everything.middle, edges.middle = device.All, device.None
+	everything.selected, edges.selected = device.All, device.None
 	for r := range a.queryRows() {
 		slot, p := a.place(r)
 		if a.lens[slot] == 0 {
@@ -80,10 +80,10 @@ func (a *attention) fillLists() {
 }
 
 // nanScores: a backend that counts scores which are not numbers counts each that
-// an op meets where it chooses by scores, and no other.
+// an op meets where it compares scores, and no other.
 func nanScores(t *testing.T, d device.Device) {
 	const n, heads, bad = 150, 4, 3 // positions, heads, keys that are broken
-	a := attention{heads: heads, kvHeads: 2, dim: 16, lens: []int{n}, sink: 2, recent: 5, middle: device.Tokens, full: true}
+	a := attention{heads: heads, kvHeads: 2, dim: 16, lens: []int{n}, sink: 2, recent: 5, selected: device.Tokens, full: true}
 	b := newBed(t, d)
 	a.random(b)
 	for _, j := range []int{20, 63, 100} {
@@ -97,8 +97,8 @@ func nanScores(t *testing.T, d device.Device) {
 		}
 		return l
 	}
-	scores, top := b.out(1, heads, n), b.f32(filled(heads, 1), 1, heads)
-	device.Do(d.Queue(), device.Score{Rule: device.ExactScores, Dst: scores, Q: c.q, KV: c.kv, Plan: c.plan, Region: device.SelectedRegion})
+	exactScores, top := b.out(1, heads, n), b.f32(filled(heads, 1), 1, heads)
+	device.Do(d.Queue(), device.Score{Rule: device.ExactScores, Dst: exactScores, Q: c.q, KV: c.kv, Plan: c.plan, Region: device.SelectedRegion})
 	near, values, tail := list(false), list(true), list(true)
 	c.plan.List = list(false)
 	empty := c.plan
@@ -112,10 +112,10 @@ func nanScores(t *testing.T, d device.Device) {
 		want int64 // of the two heads that the broken keys belong to
 	}{
 		{"TopK", func(ops device.Queue) {
-			device.Do(ops, device.Select{Rule: device.TopK, List: near, Scores: scores, KV: c.kv, K: device.Amount{Count: 5}})
+			device.Do(ops, device.Select{Rule: device.TopK, List: near, Scores: exactScores, KV: c.kv, K: device.Amount{Count: 5}})
 		}, 2 * bad},
 		{"TopP", func(ops device.Queue) {
-			device.Do(ops, device.Select{Rule: device.TopP, List: near, Scores: scores, KV: c.kv, Mass: .5})
+			device.Do(ops, device.Select{Rule: device.TopP, List: near, Scores: exactScores, KV: c.kv, Mass: .5})
 		}, 2 * bad},
 		{"AnchorMax", func(ops device.Queue) {
 			device.Do(ops, device.Score{Rule: device.AnchorMax, Dst: top, Q: c.q, KV: c.kv, Plan: edges})

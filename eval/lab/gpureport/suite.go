@@ -177,7 +177,7 @@ func (r *report) sanitize(ctx context.Context, rows []*row) error {
 	}
 	errorsIn := regexp.MustCompile(`(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+)`)
 	for i, check := range []struct{ tool, cases string }{
-		{"memcheck", "^TestConformance$/^(append|stripe|reuse)$"}, {"racecheck", "^TestConformance$/^(append)$"},
+		{"memcheck", "^TestConformance$/^(append|margin|reuse)$"}, {"racecheck", "^TestConformance$/^(append)$"},
 	} {
 		own, cancel := context.WithTimeout(ctx, 30*time.Second)
 		out, err := output(own, "cuda", tool, "--tool", check.tool, r.bin.cuda, "-test.run", check.cases)

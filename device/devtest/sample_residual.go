@@ -9,15 +9,15 @@ import (
 )
 
 // tailCase is a call of ResidualSample in plain Go, and its definition.
-type tailCase struct {
+type residualCase struct {
 	attention
-	grouped bool // a set is the heads of a kv head
-	tail    device.Residual
+	grouped  bool // head groups are kv heads
+	residual device.Residual
 }
 
-// tails are the ways to sample. Keys are drawn closer together than in
+// residuals are the parameters. Keys are closer together than in
 // attention, so that budgets are between a pilot and everything.
-var tails = map[string]device.Residual{
+var residuals = map[string]device.Residual{
 	"plain":   {Pilot: device.Amount{Share: .1}, Eps: .1, Z: 1.96},
 	"far":     {Pilot: device.Amount{Count: 5}, Eps: .9, Z: .5},
 	"exact":   {Pilot: device.Amount{Share: .05}, Z: 1.96},
@@ -31,25 +31,25 @@ var tails = map[string]device.Residual{
 }
 
 // tailPlans are plans that leave positions out, and the calls they are for.
-var tailPlans = map[string]attention{
-	"none":           {middle: device.None, sink: 3, recent: 9, lens: []int{300}},
-	"none/slots":     {middle: device.None, sink: 3, recent: 9, lens: []int{150, 0, 1, 11, 14, 90}},
-	"none/prefill":   {middle: device.None, sink: 2, recent: 5, lens: []int{131}, rows: 6},
-	"none/back":      {middle: device.None, sink: 3, recent: 9, back: 90, lens: []int{200, 40}},
-	"none/drop":      {middle: device.None, sink: 3, recent: 9, drop: .4, spanSink: 5, lens: []int{200, 40}},
-	"none/full":      {middle: device.None, sink: 70, recent: 64, full: true, lens: []int{260}},
-	"tokens":         {middle: device.Tokens, sink: 4, recent: 20, listHeads: 4, lens: []int{200, 0, 70}},
-	"tokens/shared":  {middle: device.Tokens, sink: 4, recent: 20, listHeads: 1, weighted: true, lens: []int{200}},
-	"tokens/prefill": {middle: device.Tokens, recent: 1, listHeads: 2, group: 16, lens: []int{150}, rows: 18},
-	"tokens/drop":    {middle: device.Tokens, sink: 4, recent: 20, drop: .5, spanSink: 10, listHeads: 4, weighted: true, lens: []int{200}},
-	"blocks":         {middle: device.Blocks, listHeads: 4, lens: []int{330, 64, 65}},
-	"blocks/prefill": {middle: device.Blocks, listHeads: 1, group: page, recent: page, align: page, lens: []int{195}, rows: 12},
+var residualPlans = map[string]attention{
+	"none":           {selected: device.None, sink: 3, recent: 9, lens: []int{300}},
+	"none/slots":     {selected: device.None, sink: 3, recent: 9, lens: []int{150, 0, 1, 11, 14, 90}},
+	"none/prefill":   {selected: device.None, sink: 2, recent: 5, lens: []int{131}, rows: 6},
+	"none/back":      {selected: device.None, sink: 3, recent: 9, back: 90, lens: []int{200, 40}},
+	"none/drop":      {selected: device.None, sink: 3, recent: 9, drop: .4, spanSink: 5, lens: []int{200, 40}},
+	"none/full":      {selected: device.None, sink: 70, recent: 64, full: true, lens: []int{260}},
+	"tokens":         {selected: device.Tokens, sink: 4, recent: 20, listHeads: 4, lens: []int{200, 0, 70}},
+	"tokens/shared":  {selected: device.Tokens, sink: 4, recent: 20, listHeads: 1, weighted: true, lens: []int{200}},
+	"tokens/prefill": {selected: device.Tokens, recent: 1, listHeads: 2, group: 16, lens: []int{150}, rows: 18},
+	"tokens/drop":    {selected: device.Tokens, sink: 4, recent: 20, drop: .5, spanSink: 10, listHeads: 4, weighted: true, lens: []int{200}},
+	"blocks":         {selected: device.Blocks, listHeads: 4, lens: []int{330, 64, 65}},
+	"blocks/prefill": {selected: device.Blocks, listHeads: 1, group: page, recent: page, align: page, lens: []int{195}, rows: 12},
 }
 
-func estimateCases() []testCase {
+func residualCases() []testCase {
 	var cases []testCase
-	for name, tail := range tails {
-		for plan, a := range tailPlans {
+	for name, tail := range residuals {
+		for plan, a := range residualPlans {
 			if name != "plain" && name != "listed" && plan != "none" && plan != "tokens/shared" {
 				continue
 			}
@@ -57,45 +57,45 @@ func estimateCases() []testCase {
 				heads, kvHeads, dim int
 				grouped             bool
 			}{{4, 2, 16, true}, {4, 4, 20, false}, {8, 2, 32, false}} {
-				c := tailCase{attention: a, grouped: s.grouped, tail: tail}
+				c := residualCase{attention: a, grouped: s.grouped, residual: tail}
 				c.heads, c.kvHeads, c.dim, c.spread = s.heads, s.kvHeads, s.dim, .5
 				c.numbered()
-				c.tail.Draw = rng.Address{Seed: 1 << 40, Request: 3, Layer: 2}
-				cases = append(cases, testCase{fmt.Sprintf("op=sampletail/%s/%s/%+v", name, plan, s), c.job})
+				c.residual.Draw = rng.Address{Seed: 1 << 40, Request: 3, Layer: 2}
+				cases = append(cases, testCase{fmt.Sprintf("op=ResidualSample/%s/%s/%+v", name, plan, s), c.job})
 			}
 		}
 	}
 	for _, lens := range [][]int{{1}, {130}, {3, 0, 66}} {
-		cases = append(cases, testCase{fmt.Sprintf("op=maxheads/lens=%v", lens), func(b *bed) job { return maxHeads(b, lens) }})
+		cases = append(cases, testCase{fmt.Sprintf("op=GroupMax/lens=%v", lens), func(b *bed) job { return groupMax(b, lens) }})
 	}
 	return cases
 }
 
-// sets is how many lists a row gets.
-func (c *tailCase) sets() int {
+// groups is the number of lists of a row.
+func (c *residualCase) groups() int {
 	if c.grouped {
 		return c.kvHeads
 	}
 	return c.heads
 }
 
-// job draws numbers until no budget is so near a whole number that rounding
+// job makes tensors until no budget is so near an integer that rounding
 // decides it.
-func (c tailCase) job(b *bed) job {
+func (c residualCase) job(b *bed) job {
 	var index, count []int32
 	var weight []float64
-	rows, sets, limit := c.queryRows(), c.sets(), c.longest()+3
+	rows, groups, limit := c.queryRows(), c.groups(), c.longest()+3
 	for clear := false; !clear; {
 		c.q, c.lists = nil, nil
 		c.random(b)
-		index, count, clear = filledI32(rows*sets*limit, -9), filledI32(rows*sets, -9), true
+		index, count, clear = filledI32(rows*groups*limit, -9), filledI32(rows*groups, -9), true
 		weight = widen(filled(len(index), before))
 		for i := range count {
-			slot, p := c.place(i / sets)
+			slot, p := c.place(i / groups)
 			if c.lens[slot] == 0 {
 				continue
 			}
-			list, sound := c.list(i/sets, i%sets, slot, p)
+			list, sound := c.list(i/groups, i%groups, slot, p)
 			clear = clear && sound
 			count[i] = int32(len(list))
 			for j, e := range list {
@@ -104,11 +104,11 @@ func (c tailCase) job(b *bed) job {
 		}
 	}
 	at := b.attend(&c.attention, b.shuffled(&c.attention))
-	c.tail.Requests = b.of(&c.attention)
-	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, sets, limit), Count: b.i32(filledI32(len(count), -9), rows, sets), Weight: b.out(rows, sets, limit)}
+	c.residual.Requests = b.of(&c.attention)
+	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, groups, limit), Count: b.i32(filledI32(len(count), -9), rows, groups), Weight: b.out(rows, groups, limit)}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Sample{Rule: device.ResidualSample, List: l, Q: at.q, KV: at.kv, Plan: at.plan, Residual: c.tail})
+			device.Do(ops, device.Sample{Rule: device.ResidualSample, List: l, Q: at.q, KV: at.kv, Plan: at.plan, Residual: c.residual})
 		},
 		expect: []expectation{
 			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index},
@@ -117,31 +117,31 @@ func (c tailCase) job(b *bed) job {
 	}
 }
 
-// list is what a set of the row at p reads between the edges; sound is false
+// list is what a head group of the row at p reads in the selected region; sound is false
 // where rounding could decide its budget.
-func (c *tailCase) list(r, set, slot, p int) (list []entry, sound bool) {
+func (c *residualCase) list(r, set, slot, p int) (list []entry, sound bool) {
 	everything, edges := c.attention, c.attention
-	everything.middle, edges.middle = device.All, device.None
-	group := c.heads / c.sets()
+	everything.selected, edges.selected = device.All, device.None
+	group := c.heads / c.groups()
 	fixed := make([]float64, p+1)
 	var tail []int
 	for j := range fixed {
 		for h := set * group; h < (set+1)*group; h++ {
 			fixed[j] = max(fixed[j], c.weight(p, j, c.listOf(r, h)))
 		}
-		if everything.weight(p, j, nil) > 0 && (fixed[j] == 0 || c.tail.Listed && edges.weight(p, j, nil) == 0) {
+		if everything.weight(p, j, nil) > 0 && (fixed[j] == 0 || c.residual.Listed && edges.weight(p, j, nil) == 0) {
 			tail = append(tail, j)
 		}
 	}
 	n := len(tail)
 	drawn, each, sound := map[int]bool{}, 1.0, true
 	switch {
-	case c.tail.Pilot == device.Amount{}:
+	case c.residual.Pilot == device.Amount{}:
 	case n < 2:
 		drawn = whole(tail)
 	default:
 		var b int
-		if b, sound = c.budget(r, set, slot, p, fixed, tail); b == n && !c.tail.Replace {
+		if b, sound = c.budget(r, set, slot, p, fixed, tail); b == n && !c.residual.Replace {
 			drawn = whole(tail)
 			break
 		}
@@ -170,14 +170,14 @@ func whole(tail []int) map[int]bool {
 	return all
 }
 
-// sample is b positions of a tail, as the address of the set draws them.
-func (c *tailCase) sample(set, slot, p int, use rng.Purpose, tail []int, b int) []int {
-	d := c.address(c.tail.Draw, slot)
+// sample is b positions of a residual, by the random numbers of a head group.
+func (c *residualCase) sample(set, slot, p int, use rng.Purpose, tail []int, b int) []int {
+	d := c.address(c.residual.Draw, slot)
 	d.Head, d.Pos, d.Purpose = uint32(set), uint32(p), use
 	shuffle := d.Shuffle(len(tail))
 	picked := make([]int, b)
 	for i := range picked {
-		if c.tail.Replace {
+		if c.residual.Replace {
 			picked[i] = tail[d.Below(uint32(i), len(tail))]
 		} else {
 			picked[i] = tail[shuffle.At(i)]
@@ -186,17 +186,17 @@ func (c *tailCase) sample(set, slot, p int, use rng.Purpose, tail []int, b int) 
 	return picked
 }
 
-// budget is the size of the sample, by the largest need of the set's heads.
-func (c *tailCase) budget(r, set, slot, p int, fixed []float64, tail []int) (b int, sound bool) {
-	n, use, group := len(tail), rng.ForKeys, c.heads/c.sets()
-	if c.tail.Fresh {
+// budget is the sample size: the largest need of the heads of a group.
+func (c *residualCase) budget(r, set, slot, p int, fixed []float64, tail []int) (b int, sound bool) {
+	n, use, group := len(tail), rng.ForKeys, c.heads/c.groups()
+	if c.residual.Fresh {
 		use = rng.ForPilot
 	}
-	pilot := c.sample(set, slot, p, use, tail, min(n, max(2, c.tail.Pilot.Of(n))))
+	pilot := c.sample(set, slot, p, use, tail, min(n, max(2, c.residual.Pilot.Of(n))))
 	sound = true
 	for h := set * group; h < (set+1)*group; h++ {
 		need := c.need(r, h, slot, fixed, pilot, n)
-		if c.tail.Eps == 0 || need >= float64(n) {
+		if c.residual.Eps == 0 || need >= float64(n) {
 			need = float64(n)
 		} else if off := math.Abs(need - math.Round(need)); off < 1e-4*need && need > float64(len(pilot)) {
 			sound = false
@@ -207,7 +207,7 @@ func (c *tailCase) budget(r, set, slot, p int, fixed []float64, tail []int) (b i
 }
 
 // need is the size of the sample that one head asks for.
-func (c *tailCase) need(r, h, slot int, fixed []float64, pilot []int, n int) float64 {
+func (c *residualCase) need(r, h, slot int, fixed []float64, pilot []int, n int) float64 {
 	kvHead := h * c.kvHeads / c.heads
 	term := func(j int) (x float64, xv []float64) {
 		var s float64
@@ -239,8 +239,8 @@ func (c *tailCase) need(r, h, slot int, fixed []float64, pilot []int, n int) flo
 		}
 	}
 	mean, variance := moments(xs[0])
-	spread, eps := float64(n)*math.Sqrt(variance)/(den+float64(n)*mean), c.tail.Eps
-	if c.tail.Values {
+	spread, eps := float64(n)*math.Sqrt(variance)/(den+float64(n)*mean), c.residual.Eps
+	if c.residual.Values {
 		var trace, norm float64
 		for i := range num {
 			mean, variance := moments(xs[i+1])
@@ -249,8 +249,8 @@ func (c *tailCase) need(r, h, slot int, fixed []float64, pilot []int, n int) flo
 		}
 		spread, eps = spread+float64(n)*math.Sqrt(trace/norm), eps/2
 	}
-	need := math.Pow(c.tail.Z*spread/eps, 2)
-	if c.tail.Finite {
+	need := math.Pow(c.residual.Z*spread/eps, 2)
+	if c.residual.Finite {
 		need = need * float64(n) / (need + float64(n))
 	}
 	return need
@@ -267,7 +267,7 @@ func moments(x []float64) (mean, variance float64) {
 	return mean, variance
 }
 
-func maxHeads(b *bed, lens []int) job {
+func groupMax(b *bed, lens []int) job {
 	const heads, kvHeads, width = 6, 2, 140
 	a := attention{heads: heads, kvHeads: kvHeads, dim: 4, lens: lens}
 	a.random(b)

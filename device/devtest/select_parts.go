@@ -15,10 +15,10 @@ type boundCase struct {
 	len       []int
 	parts     int
 	newest    int // rows of KeyBounds
-	sets      int
+	groups    int
 }
 
-// boundCalls are lengths at the edges of pages and parts; each slot has some
+// boundCalls are lengths around the ends of pages and parts; each slot has some
 // positions stored that are beyond its length.
 var boundCalls = []boundCase{
 	{len: []int{1}, newest: 1}, {len: []int{page}, newest: page}, {len: []int{3*page + 5}, newest: 3*page + 5},
@@ -39,19 +39,19 @@ func boundCases() []testCase {
 				c.lens = append(c.lens, min(n+7, 7*n))
 			}
 			name := fmt.Sprintf("/lens=%v/newest=%d/%+v", c.len, c.newest, s)
-			cases = append(cases, testCase{"op=keybounds" + name, c.keyBounds})
+			cases = append(cases, testCase{"op=KeyBounds" + name, c.keyBounds})
 			if c.newest > 1 {
 				continue
 			}
-			for _, sets := range slices.Compact([]int{c.heads, c.kvHeads}) {
-				c.sets = sets
-				at := fmt.Sprintf("%s/sets=%d", name, sets)
-				cases = append(cases, testCase{"op=boundscores" + at, c.boundScores})
+			for _, groups := range slices.Compact([]int{c.heads, c.kvHeads}) {
+				c.groups = groups
+				at := fmt.Sprintf("%s/groups=%d", name, groups)
+				cases = append(cases, testCase{"op=BoundScores" + at, c.boundScores})
 				for i, t := range []device.Select{
 					{K: device.Amount{Count: 40}}, {K: device.Amount{Share: .3}, Min: 3}, {K: device.Amount{Count: 1}, Min: 2}, {K: device.Amount{Count: 1 << 20}}, {K: device.Amount{Share: 1}},
 					{K: device.Amount{Share: .4}, Plan: device.Plan{Span: device.Span{Back: 70}}}, {K: device.Amount{Share: .2}, Plan: device.Plan{Span: device.Span{Drop: .5, Sink: 9, Recent: 4}}},
 				} {
-					cases = append(cases, testCase{fmt.Sprintf("op=topparts/%d%s", i, at), func(b *bed) job { return c.topParts(b, t) }})
+					cases = append(cases, testCase{fmt.Sprintf("op=TopParts/%d%s", i, at), func(b *bed) job { return c.topParts(b, t) }})
 				}
 			}
 		}
@@ -102,7 +102,7 @@ func (c boundCase) keyBounds(b *bed) job {
 func (c boundCase) boundScores(b *bed) job {
 	kv, pages := c.cache(b)
 	x := b.normal(kv.K.Dim(0) * c.kvHeads * c.parts * 2 * c.dim)
-	for i := range x { // the least element is the smaller one
+	for i := range x { // the minimum is the smaller one
 		if j := i - c.dim; i/c.dim%2 == 1 && x[j] > x[i] {
 			x[i], x[j] = x[j], x[i]
 		}
@@ -111,15 +111,15 @@ func (c boundCase) boundScores(b *bed) job {
 		_, x = halves(x)
 	}
 	width := kv.Pages.Dim(1)*c.parts + 3
-	want := widen(filled(len(c.len)*c.sets*width, before))
+	want := widen(filled(len(c.len)*c.groups*width, before))
 	for s, n := range c.len {
 		for part := 0; part*page/c.parts < n; part++ {
-			for set := range c.sets {
-				want[(s*c.sets+set)*width+part] = c.most(x, pages, s, set, part)
+			for set := range c.groups {
+				want[(s*c.groups+set)*width+part] = c.upperBound(x, pages, s, set, part)
 			}
 		}
 	}
-	q, dst := b.f32(c.q, len(c.len), c.heads, c.dim), b.out(len(c.len), c.sets, width)
+	q, dst := b.f32(c.q, len(c.len), c.heads, c.dim), b.out(len(c.len), c.groups, width)
 	bounds := b.stored(x, c.full, kv.K.Dim(0), c.kvHeads, c.parts, 2*c.dim)
 	return job{
 		step: func(ops device.Queue) {
@@ -129,9 +129,9 @@ func (c boundCase) boundScores(b *bed) job {
 	}
 }
 
-// most is the score of a part for a set: the sum over its heads.
-func (c *boundCase) most(bounds []float32, pages [][]int32, slot, set, part int) (sum float64) {
-	for h := set * c.heads / c.sets; h < (set+1)*c.heads/c.sets; h++ {
+// upperBound is the score of a part for a head group: the sum over its heads.
+func (c *boundCase) upperBound(bounds []float32, pages [][]int32, slot, set, part int) (sum float64) {
+	for h := set * c.heads / c.groups; h < (set+1)*c.heads/c.groups; h++ {
 		x := bounds[((int(pages[slot][part/c.parts])*c.kvHeads+h*c.kvHeads/c.heads)*c.parts+part%c.parts)*2*c.dim:]
 		for i, q := range c.q[(slot*c.heads+h)*c.dim:][:c.dim] {
 			sum += max(float64(q)*float64(x[i]), float64(q)*float64(x[c.dim+i]))
@@ -144,7 +144,7 @@ func (c boundCase) topParts(b *bed, t device.Select) job {
 	c.dim, t.PerPage = 4, c.parts // of keys that are not read
 	kv, _ := c.cache(b)
 	width, size := kv.Pages.Dim(1)*c.parts+2, page/c.parts
-	x := b.normal(len(c.len) * c.sets * width)
+	x := b.normal(len(c.len) * c.groups * width)
 	for i := range x {
 		switch i % 7 {
 		case 1, 2: // ties
@@ -154,9 +154,9 @@ func (c boundCase) topParts(b *bed, t device.Select) job {
 		}
 	}
 	limit := c.longest() + 3
-	index, count := filledI32(len(c.len)*c.sets*limit, -9), filledI32(len(c.len)*c.sets, -9)
+	index, count := filledI32(len(c.len)*c.groups*limit, -9), filledI32(len(c.len)*c.groups, -9)
 	for i := range count {
-		n := c.len[i/c.sets]
+		n := c.len[i/c.groups]
 		if n == 0 {
 			continue
 		}
@@ -164,9 +164,9 @@ func (c boundCase) topParts(b *bed, t device.Select) job {
 		copy(index[i*limit:], list)
 		count[i] = int32(len(list))
 	}
-	scores := b.f32(x, len(c.len), c.sets, width)
-	l := device.List{Index: b.i32(filledI32(len(index), -9), len(c.len), c.sets, limit), Count: b.i32(filledI32(len(count), -9), len(c.len), c.sets)}
-	t.Rule, t.List, t.Scores, t.KV = device.TopParts, l, scores, kv
+	exactScores := b.f32(x, len(c.len), c.groups, width)
+	l := device.List{Index: b.i32(filledI32(len(index), -9), len(c.len), c.groups, limit), Count: b.i32(filledI32(len(count), -9), len(c.len), c.groups)}
+	t.Rule, t.List, t.Scores, t.KV = device.TopParts, l, exactScores, kv
 	return job{
 		step:   func(ops device.Queue) { device.Do(ops, t) },
 		expect: []expectation{{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index}},
@@ -174,7 +174,7 @@ func (c boundCase) topParts(b *bed, t device.Select) job {
 }
 
 // bestParts is what the row at p reads by the scores of parts.
-func bestParts(scores []float32, p, size int, t device.Select) []int32 {
+func bestParts(exactScores []float32, p, size int, t device.Select) []int32 {
 	var others []int
 	for part := range p / size {
 		for j := part * size; j < (part+1)*size; j++ {
@@ -185,7 +185,7 @@ func bestParts(scores []float32, p, size int, t device.Select) []int32 {
 		}
 	}
 	score := func(part int) float64 {
-		if s := float64(scores[part]); s == s {
+		if s := float64(exactScores[part]); s == s {
 			return s
 		}
 		return math.Inf(-1)

@@ -20,7 +20,7 @@ const (
 	stageTemp      = sampling.StageTemperature
 )
 
-// sampleCases choose tokens in every way, alone and combined.
+// sampleCases sample tokens with every stage, alone and combined.
 func sampleCases() []testCase {
 	settings := []sampling.Params{
 		{},
@@ -44,7 +44,7 @@ func sampleCases() []testCase {
 	var cases []testCase
 	for i, s := range settings {
 		for _, vocab := range []int{1, 2, 17, 1000} {
-			name := fmt.Sprintf("op=sample/setting=%d/vocab=%d", i, vocab)
+			name := fmt.Sprintf("op=SampleTokens/setting=%d/vocab=%d", i, vocab)
 			cases = append(cases, testCase{name, func(b *bed) job { return sample(b, 32, vocab, s) }})
 		}
 	}
@@ -60,19 +60,19 @@ func sampleCases() []testCase {
 		{Temperature: 3, MinP: 0.2, TopP: 0.6},
 		{Temperature: 100, TopK: 1000000},
 	} {
-		name := fmt.Sprintf("op=sample/long/setting=%d", i)
+		name := fmt.Sprintf("op=SampleTokens/long/setting=%d", i)
 		cases = append(cases, testCase{name, func(b *bed) job { return sample(b, 5, 9001, s) }})
 	}
 	return append(cases,
-		testCase{"op=sample/orders", func(b *bed) job { return sampleEach(b, 700, orders()) }},
-		testCase{"op=sample/orders/long", func(b *bed) job { return sampleEach(b, 9001, orders()) }},
-		testCase{"op=sample/each", func(b *bed) job { return sampleEach(b, 300, settings) }},
-		testCase{"op=sample/each/long", func(b *bed) job { return sampleEach(b, 9001, settings) }},
-		testCase{"op=sample/ties", sampleTies},
-		testCase{"op=sample/alike", sampleAlike},
-		testCase{"op=sample/last", sampleLast},
-		testCase{"op=sample/newest", sampleNewest},
-		testCase{"op=sample/notnumbers", sampleNotNumbers})
+		testCase{"op=SampleTokens/orders", func(b *bed) job { return sampleEach(b, 700, orders()) }},
+		testCase{"op=SampleTokens/orders/long", func(b *bed) job { return sampleEach(b, 9001, orders()) }},
+		testCase{"op=SampleTokens/each", func(b *bed) job { return sampleEach(b, 300, settings) }},
+		testCase{"op=SampleTokens/each/long", func(b *bed) job { return sampleEach(b, 9001, settings) }},
+		testCase{"op=SampleTokens/ties", sampleTies},
+		testCase{"op=SampleTokens/alike", sampleAlike},
+		testCase{"op=SampleTokens/last", sampleLast},
+		testCase{"op=SampleTokens/newest", sampleNewest},
+		testCase{"op=SampleTokens/notnumbers", sampleNotNumbers})
 }
 
 // orders are settings that do not have the default order.
@@ -105,12 +105,12 @@ func orders() []sampling.Params {
 	return all
 }
 
-// sample draws for many positions with one setting.
+// sample is a case of many positions with the same parameters.
 func sample(b *bed, rows, vocab int, s sampling.Params) job {
 	return sampleEach(b, vocab, repeated(rows, s))
 }
 
-// sampleEach draws for a row of each setting. A draw that lies within rounding of the
+// sampleEach has a row for each of the parameters. A random number within rounding of the
 // border between two tokens is left out.
 func sampleEach(b *bed, vocab int, settings []sampling.Params) job {
 	const window = 6
@@ -126,7 +126,7 @@ func sampleEach(b *bed, vocab int, settings []sampling.Params) job {
 	want := make([]int32, rows)
 	for r, s := range settings {
 		l, seen := logits[r*vocab:(r+1)*vocab], history[r*window:(r+1)*window]
-		for id := range l { // so that what is penalized may be chosen
+		for id := range l { // so that what is penalized may be sampled
 			if id < 40 && vocab > 40 {
 				l[id] += 4
 			}
@@ -141,7 +141,7 @@ func sampleEach(b *bed, vocab int, settings []sampling.Params) job {
 		}
 	}
 	if slices.Contains(want, -1) {
-		b.t.Fatal("devtest: rounding decides every draw of a row")
+		b.t.Fatal("devtest: rounding decides every sample of a row")
 	}
 	return sampleAll(b, logits, history, pos, settings, want)
 }
@@ -162,17 +162,17 @@ func sampleAll(b *bed, logits []float32, history, pos []int32, s []sampling.Para
 	}
 }
 
-// token is what may be chosen.
+// token is a candidate.
 type token struct {
 	id int32
 	l  float64 // logit
 	p  float64
 }
 
-// border is how near a number may be to what it is compared with before rounding decides.
+// border is the distance within which rounding may decide a comparison.
 const border = 1e-6
 
-// choose is the definition of sampling. clear is false where rounding decides.
+// choose is the reference of sampling. clear is false where rounding decides.
 func choose(logits []float32, history []int32, pos int32, s sampling.Params) (id int32, clear bool) {
 	var left []token
 	for i, v := range logits {
@@ -267,7 +267,7 @@ func penalize(left []token, history []int32, pos int32, s sampling.Params) {
 	}
 }
 
-// ring is the history after the tokens chosen have been written to it.
+// ring is the history after the sampled tokens have been written.
 func ring(history, pos, next []int32) []int32 {
 	after, window := slices.Clone(history), len(history)/len(pos)
 	for r, p := range pos {
@@ -276,7 +276,7 @@ func ring(history, pos, next []int32) []int32 {
 	return after
 }
 
-// sampleTies: among equal logits the lowest ids are kept and chosen.
+// sampleTies: among equal logits the lowest ids are kept and sampled.
 func sampleTies(b *bed) job {
 	logits := []float32{1, 5, 5, 5, 0, 5, 5, 2}
 	pos := []int32{1, 2, 3, 4, 5, 6, 7, 8}
@@ -344,7 +344,7 @@ func repeated(n int, s sampling.Params) []sampling.Params {
 	return slices.Repeat([]sampling.Params{s}, n)
 }
 
-// sampleNotNumbers: a logit that is not a number is never chosen.
+// sampleNotNumbers: a NaN logit is never sampled.
 func sampleNotNumbers(b *bed) job {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	logits := []float32{nan, 1, nan, 3, -inf, 2, nan, 3, nan, -inf, -inf, -1}

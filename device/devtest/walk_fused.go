@@ -10,7 +10,7 @@ import (
 
 // walkTopCases are what package device computes of blocks in one call where the backend
 // can.
-func walkTopCases() []testCase {
+func fusedWalkCases() []testCase {
 	var cases []testCase
 	add := func(name string, c blocks, f func(b *bed, c blocks) job) {
 		cases = append(cases, testCase{"op=" + name + "/" + c.String(), func(b *bed) job { return f(b, c.with(b)) }})
@@ -24,38 +24,38 @@ func walkTopCases() []testCase {
 			{all: 4, kvHeads: 2, dim: 32, width: 16, log: true}, {all: 3, kvHeads: 1, dim: 128, width: 64, log: true, row: true},
 			{all: 8, kvHeads: 4, dim: 20, width: 12, form: device.Relu}, {all: 2, kvHeads: 2, dim: 16, width: 6, log: true},
 		} {
-			add(fmt.Sprintf("sketchnewest/%+v", s), c, s.job)
+			add(fmt.Sprintf("SketchNewest/%+v", s), c, s.job)
 		}
 		for _, w := range []walkCase{{log: true, exponent: 8}, {log: true, exponent: 8, start: true}, {log: true, exponent: 4, inPlace: true}, {exponent: 3}} {
-			add(fmt.Sprintf("walktop/%+v", w), c, func(b *bed, c blocks) job { return walkTop(b, c, w, device.BlockBudget{Share: .2}) })
+			add(fmt.Sprintf("WalkTop/%+v", w), c, func(b *bed, c blocks) job { return walkTop(b, c, w, device.BlockBudget{Share: .2}) })
 		}
 		for _, s := range []sketchNewestCase{{all: 4, kvHeads: 2, dim: 32, width: 16, log: true}, {all: 32, kvHeads: 8, dim: 128, width: 64, log: true}, {all: 2, kvHeads: 1, dim: 256, width: 256, log: true, row: true}} {
-			add(fmt.Sprintf("walknewest/%+v", s), c, func(b *bed, c blocks) job { return lookAndWalk(b, c, walkCase{}, s) })
+			add(fmt.Sprintf("WalkNewest/%+v", s), c, func(b *bed, c blocks) job { return lookAndWalk(b, c, walkCase{}, s) })
 		}
 	}
 	// More equal elements than are compared with each other, and than there is room for.
-	add("walknewest/level", blocks{lens: []int{901*page + 3}}, func(b *bed, c blocks) job {
+	add("WalkNewest/level", blocks{lens: []int{901*page + 3}}, func(b *bed, c blocks) job {
 		return lookAndWalk(b, c, walkCase{values: 1, level: true}, sketchNewestCase{all: 4, kvHeads: 2, dim: 32, width: 16, log: true})
 	})
 	for _, c := range []blocks{{lens: []int{6 * page}, rows: 2 * page}, {lens: []int{37*page + 1}, rows: 70}, {lens: []int{300 * page}, rows: 40 * page}} {
 		for i, p := range []device.BlockBudget{{Share: .1}, {Count: 3}, {Share: .4, Free: true}, {Share: .3, Span: device.Span{Back: 3 * page}}} {
-			add(fmt.Sprintf("walktop/pick=%d", i), c, func(b *bed, c blocks) job { return walkTop(b, c, walkCase{log: true, exponent: 2}, p) })
+			add(fmt.Sprintf("WalkTop/pick=%d", i), c, func(b *bed, c blocks) job { return walkTop(b, c, walkCase{log: true, exponent: 2}, p) })
 		}
 	}
 	// More blocks than a GPU has threads to rank them.
-	add("topblocks/many", blocks{lens: []int{1100*page + 3}}, func(b *bed, c blocks) job { return topBlocks(b, c, device.BlockBudget{Share: .3}, true) })
-	add("walktop/many", blocks{lens: []int{600*page + 3}}, func(b *bed, c blocks) job {
+	add("TopBlocks/many", blocks{lens: []int{1100*page + 3}}, func(b *bed, c blocks) job { return topBlocks(b, c, device.BlockBudget{Share: .3}, true) })
+	add("WalkTop/many", blocks{lens: []int{600*page + 3}}, func(b *bed, c blocks) job {
 		return walkTop(b, c, walkCase{log: true, exponent: 8}, device.BlockBudget{Share: .1})
 	})
 	// Rows where many elements are equal, or nearly so beside others.
 	for _, w := range []walkCase{{values: 1}, {values: 2}, {values: 30}, {skew: true}} {
 		for i, p := range []device.BlockBudget{{Share: .1}, {Share: .4, Free: true}, {Share: .5, Span: device.Span{Back: 300 * page}}} {
 			w.log, w.start, w.exponent = true, true, 2
-			add(fmt.Sprintf("walktop/%+v/pick=%d", w, i), blocks{lens: []int{600*page + 3}}, func(b *bed, c blocks) job { return walkTop(b, c, w, p) })
+			add(fmt.Sprintf("WalkTop/%+v/pick=%d", w, i), blocks{lens: []int{600*page + 3}}, func(b *bed, c blocks) job { return walkTop(b, c, w, p) })
 		}
 	}
 	// Chains of blocks whose best terms lie far from the best of each side, and far below.
-	add("walktop/far", blocks{lens: []int{270*page + 1}, rows: 5 * page}, func(b *bed, c blocks) job {
+	add("WalkTop/far", blocks{lens: []int{270*page + 1}, rows: 5 * page}, func(b *bed, c blocks) job {
 		return walkTop(b, c, walkCase{log: true, exponent: 8, far: true}, device.BlockBudget{Share: .2})
 	})
 	return cases

@@ -17,7 +17,7 @@ func appendCases() []testCase {
 				{lens: []int{64}, rows: 64}, {lens: []int{131}, rows: 70}, {lens: []int{5}, rows: 2},
 			} {
 				a.heads, a.kvHeads, a.dim, a.full = 2, 2, dim, full
-				name := fmt.Sprintf("op=append/full=%v/dim=%d/lens=%v/rows=%d", full, dim, a.lens, a.rows)
+				name := fmt.Sprintf("op=Append/full=%v/dim=%d/lens=%v/rows=%d", full, dim, a.lens, a.rows)
 				cases = append(cases, testCase{name, func(b *bed) job { return appendRows(b, a) }})
 			}
 		}

@@ -13,17 +13,17 @@ import (
 var scorePlans = map[string]attention{
 	"dense":          {lens: []int{1, 0, 63, 64, 65, 1100}},
 	"dense/prefill":  {lens: []int{150}, rows: 70},
-	"edges":          {middle: device.None, sink: 3, recent: 40, lens: []int{200, 30, 44}},
-	"edges/prefill":  {middle: device.None, sink: 70, recent: 5, lens: []int{230}, rows: 19},
-	"edges/align":    {middle: device.None, sink: 3, recent: 10, align: 16, lens: []int{130}, rows: 18},
-	"span":           {middle: device.None, back: 90, spanSink: 2, sink: 120, recent: 7, lens: []int{200, 90}},
-	"drop":           {middle: device.None, drop: .4, spanSink: 5, sink: 3, recent: 9, lens: []int{200, 40}},
-	"tokens":         {middle: device.Tokens, sink: 4, recent: 20, listHeads: 4, weighted: true, lens: []int{200, 0, 70}},
-	"tokens/prefill": {middle: device.Tokens, recent: 1, listHeads: 2, group: 16, lens: []int{150}, rows: 18},
-	"blocks":         {middle: device.Blocks, sink: 1, recent: 1, listHeads: 1, full: true, lens: []int{330, 64}},
+	"edges":          {selected: device.None, sink: 3, recent: 40, lens: []int{200, 30, 44}},
+	"edges/prefill":  {selected: device.None, sink: 70, recent: 5, lens: []int{230}, rows: 19},
+	"edges/align":    {selected: device.None, sink: 3, recent: 10, align: 16, lens: []int{130}, rows: 18},
+	"span":           {selected: device.None, back: 90, spanSink: 2, sink: 120, recent: 7, lens: []int{200, 90}},
+	"drop":           {selected: device.None, drop: .4, spanSink: 5, sink: 3, recent: 9, lens: []int{200, 40}},
+	"tokens":         {selected: device.Tokens, sink: 4, recent: 20, listHeads: 4, weighted: true, lens: []int{200, 0, 70}},
+	"tokens/prefill": {selected: device.Tokens, recent: 1, listHeads: 2, group: 16, lens: []int{150}, rows: 18},
+	"blocks":         {selected: device.Blocks, sink: 1, recent: 1, listHeads: 1, full: true, lens: []int{330, 64}},
 }
 
-func rankCases() []testCase {
+func topCases() []testCase {
 	var cases []testCase
 	for name, a := range scorePlans {
 		for _, s := range [][3]int{{4, 2, 16}, {8, 1, 64}, {6, 2, 128}, {4, 4, 20}} {
@@ -33,29 +33,29 @@ func rankCases() []testCase {
 				if c.listHeads > c.heads {
 					c.listHeads = c.heads
 				}
-				at := fmt.Sprintf("op=scores/%s/%v/part=%d", name, s, part)
-				cases = append(cases, testCase{at, func(b *bed) job { return scores(b, c, part) }})
+				at := fmt.Sprintf("op=ExactScores/%s/%v/part=%d", name, s, part)
+				cases = append(cases, testCase{at, func(b *bed) job { return exactScores(b, c, part) }})
 			}
 		}
 	}
-	for _, c := range []ranking{
+	for _, c := range []topCase{
 		{lens: []int{1}}, {lens: []int{130, 0, 3}}, {lens: []int{90}, rows: 7}, {lens: []int{5000}}, {lens: []int{9001}, rows: 2},
 	} {
 		for _, values := range []int{2, 30, 1 << 20} {
 			c.values = values
 			for _, k := range []device.Amount{{}, {Count: 1}, {Count: 40}, {Share: .1}, {Share: .5}, {Share: .999}, {Share: 1}} {
-				at := fmt.Sprintf("op=topk/lens=%v/rows=%d/values=%d/k=%v", c.lens, c.rows, values, k)
+				at := fmt.Sprintf("op=TopK/lens=%v/rows=%d/values=%d/k=%v", c.lens, c.rows, values, k)
 				cases = append(cases, testCase{at, func(b *bed) job { return topK(b, c, k) }})
 			}
 		}
 	}
 	for _, k := range []int{1, 2, 40} {
-		c := ranking{lens: []int{100}, rows: 3, alike: k}
-		cases = append(cases, testCase{fmt.Sprintf("op=topk/alike=%d", k), func(b *bed) job { return topK(b, c, device.Amount{Count: k}) }})
+		c := topCase{lens: []int{100}, rows: 3, alike: k}
+		cases = append(cases, testCase{fmt.Sprintf("op=TopK/alike=%d", k), func(b *bed) job { return topK(b, c, device.Amount{Count: k}) }})
 	}
-	for _, c := range []ranking{{lens: []int{1}}, {lens: []int{130, 0, 3}}, {lens: []int{90}, rows: 7}, {lens: []int{5000}}} {
+	for _, c := range []topCase{{lens: []int{1}}, {lens: []int{130, 0, 3}}, {lens: []int{90}, rows: 7}, {lens: []int{5000}}} {
 		for _, mass := range []float64{.001, .5, .9, .999} {
-			at := fmt.Sprintf("op=topp/lens=%v/rows=%d/mass=%v", c.lens, c.rows, mass)
+			at := fmt.Sprintf("op=TopP/lens=%v/rows=%d/mass=%v", c.lens, c.rows, mass)
 			cases = append(cases, testCase{at, func(b *bed) job { return topP(b, c, mass) }})
 		}
 	}
@@ -63,12 +63,12 @@ func rankCases() []testCase {
 }
 
 // scores is a call of Scores and its definition.
-func scores(b *bed, a attention, part device.Region) job {
+func exactScores(b *bed, a attention, part device.Region) job {
 	at := b.attend(&a, b.shuffled(&a))
 	width := a.longest() + 3
 	dst := b.out(a.queryRows(), a.heads, width)
 	visible := a
-	visible.middle = device.All
+	visible.selected = device.All
 	want, undefined := widen(filled(dst.Len(), before)), make([]bool, dst.Len())
 	for i := range want {
 		r, h, j := i/width/a.heads, i/width%a.heads, i%width
@@ -103,15 +103,15 @@ func scores(b *bed, a attention, part device.Region) job {
 }
 
 // ranking is a call of TopK.
-type ranking struct {
+type topCase struct {
 	lens   []int
 	rows   int
-	values int // how many different scores there are: with few, most are ties
+	values int // number of distinct scores: with few there are many ties
 	alike  int // the place of the middle one of three equal scores, the others being different
 }
 
 // topK is a call of TopK and its definition.
-func topK(b *bed, c ranking, k device.Amount) job {
+func topK(b *bed, c topCase, k device.Amount) job {
 	const heads = 2
 	a := attention{heads: heads, kvHeads: 1, dim: 4, lens: c.lens, rows: c.rows}
 	at := b.attend(&a, b.shuffled(&a))
@@ -167,7 +167,7 @@ func topK(b *bed, c ranking, k device.Amount) job {
 
 // topP is a call of TopP and its definition. No sum of weights is so near the mass that
 // rounding decides.
-func topP(b *bed, c ranking, mass float64) job {
+func topP(b *bed, c topCase, mass float64) job {
 	const heads = 2
 	a := attention{heads: heads, kvHeads: 1, dim: 4, lens: c.lens, rows: c.rows}
 	at := b.attend(&a, b.shuffled(&a))
@@ -209,8 +209,8 @@ func topP(b *bed, c ranking, mass float64) job {
 	}
 }
 
-// nucleus is the best positions whose weights sum to a share of all, and whether no sum is
-// so near it that rounding decides.
+// nucleus is the best positions whose weights sum to a mass, and whether no sum is so near it
+// that rounding decides.
 func nucleus(x []float32, mass float64) (best []int32, sound bool) {
 	all := ranked(x)
 	var total, sum float64

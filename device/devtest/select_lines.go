@@ -25,34 +25,34 @@ func lineCases() []testCase {
 	for _, s := range lineShapes {
 		for _, call := range [][2]int{{1, 1}, {64, 64}, {65, 65}, {200, 64}, {330, 128}, {131, 3}} {
 			for _, f := range []forced{{}, {Columns: 30, Diagonals: 100}, {Columns: 2}} {
-				add(fmt.Sprintf("linesums/len=%d/rows=%d/%+v/%+v", call[0], call[1], s, f), func(b *bed) job { return lineSums(b, call[0], call[1], s, f) })
+				add(fmt.Sprintf("VerticalSlash/len=%d/rows=%d/%+v/%+v", call[0], call[1], s, f), func(b *bed) job { return verticalSlash(b, call[0], call[1], s, f) })
 			}
 		}
 		for _, n := range []int{1, 63, 64, 65, 300} {
 			for _, block := range []int{16, 64, 128, 100} {
-				add(fmt.Sprintf("meankeys/len=%d/block=%d/%+v", n, block, s), func(b *bed) job { return meanKeys(b, n, block, s) })
-				add(fmt.Sprintf("agree/len=%d/block=%d/%+v", n, block, s), func(b *bed) job { return agree(b, n, block, s) })
+				add(fmt.Sprintf("MeanKeys/len=%d/block=%d/%+v", n, block, s), func(b *bed) job { return meanKeys(b, n, block, s) })
+				add(fmt.Sprintf("PooledAgreement/len=%d/block=%d/%+v", n, block, s), func(b *bed) job { return pooledAgreement(b, n, block, s) })
 			}
 		}
 		for _, call := range [][2]int{{64, 64}, {65, 65}, {200, 200}, {900, 900}, {900, 300}, {520, 7}, {1024, 512}} {
 			for _, block := range []int{64, 128} {
 				for _, share := range []float64{.3, .9, 1} {
-					add(fmt.Sprintf("listblocks/len=%d/rows=%d/block=%d/share=%v/%+v", call[0], call[1], block, share, s),
-						func(b *bed) job { return listBlocks(b, call[0], call[1], block, share, s) })
+					add(fmt.Sprintf("ExpandBlocks/len=%d/rows=%d/block=%d/share=%v/%+v", call[0], call[1], block, share, s),
+						func(b *bed) job { return expandBlocks(b, call[0], call[1], block, share, s) })
 				}
 			}
 		}
 	}
 	for _, call := range [][3]int{{1, 1, 64}, {64, 64, 64}, {300, 300, 64}, {300, 100, 64}, {777, 256, 64}, {300, 50, 16}, {130, 3, 100}} {
-		for _, most := range []int{0, 3, 20, 1000} {
-			add(fmt.Sprintf("listlines/len=%d/rows=%d/group=%d/most=%d", call[0], call[1], call[2], most), func(b *bed) job { return listLines(b, call[0], call[1], call[2], most) })
+		for _, limit := range []int{0, 3, 20, 1000} {
+			add(fmt.Sprintf("ExpandLines/len=%d/rows=%d/group=%d/limit=%d", call[0], call[1], call[2], limit), func(b *bed) job { return expandLines(b, call[0], call[1], call[2], limit) })
 		}
 	}
 	for _, n := range []int{1, 63, 128, 1000} {
 		for i, c := range []device.Select{
 			{Block: 16, Mass: .5}, {Block: 64, Mass: .9, Min: 2}, {Block: 10, Mass: .99, Max: 7}, {Block: 64, Mass: .9999, Min: 3}, {Block: 1, Mass: 0}, {Block: 32, Mass: .7, Min: 100, Max: 3},
 		} {
-			add(fmt.Sprintf("toplines/len=%d/%d", n, i), func(b *bed) job { return topLines(b, n, c) })
+			add(fmt.Sprintf("TopLines/len=%d/%d", n, i), func(b *bed) job { return topLines(b, n, c) })
 		}
 	}
 	return append(cases, dominatedLines()...)
@@ -68,7 +68,7 @@ func (s lineShape) with(b *bed, n, rows int) (a *attention, kv device.KV) {
 // forced is how many of the first columns and diagonals are +Inf.
 type forced struct{ Columns, Diagonals int }
 
-func lineSums(b *bed, n, rows int, s lineShape, f forced) job {
+func verticalSlash(b *bed, n, rows int, s lineShape, f forced) job {
 	a, kv := s.with(b, n, rows)
 	width := n + 5
 	columns, diagonals := widen(filled(s.heads*width, before)), widen(filled(s.heads*width, before))
@@ -90,7 +90,7 @@ func lineSums(b *bed, n, rows int, s lineShape, f forced) job {
 			}
 		}
 		for i := range n {
-			c[i], d[i] = heldShare(c[i]), heldShare(d[i])
+			c[i], d[i] = encodedMass(c[i]), encodedMass(d[i])
 			if i < f.Columns {
 				c[i] = math.Inf(1)
 			}
@@ -124,11 +124,11 @@ func softmaxOf(x []float64) []float64 {
 	return y
 }
 
-// randomLines is ascending lines below n, at most most of them.
-func randomLines(b *bed, n, most int) []int32 {
+// randomLines is up to limit ascending lines below n.
+func randomLines(b *bed, n, limit int) []int32 {
 	all := b.rng.Perm(n)
-	list := make([]int32, 0, most)
-	for _, i := range all[:min(most, n)] {
+	list := make([]int32, 0, limit)
+	for _, i := range all[:min(limit, n)] {
 		list = append(list, int32(i))
 	}
 	slices.Sort(list)
@@ -158,12 +158,12 @@ func (b *bed) listed(groups, heads, limit int, want func(group, head int) []int3
 	return l, []expectation{{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index}}
 }
 
-func listLines(b *bed, n, rows, group, most int) job {
+func expandLines(b *bed, n, rows, group, limit int) job {
 	const heads = 3
 	_, kv := lineShape{heads: heads, kvHeads: 1, dim: 8}.with(b, n, rows)
 	columns, diagonals := make([][]int32, heads), make([][]int32, heads)
 	for h := range heads {
-		columns[h], diagonals[h] = randomLines(b, n, most*h/2), randomLines(b, n, most)
+		columns[h], diagonals[h] = randomLines(b, n, limit*h/2), randomLines(b, n, limit)
 	}
 	first := n - rows
 	groups := device.BlocksOf(first, rows, group)
@@ -248,8 +248,8 @@ func meanKey(a *attention, i, kvHead, block int) []float64 {
 }
 
 // randomMeans are means that are no means of anything. With blocks of 16 they
-// are so large that some shares are 0.
-func randomMeans(b *bed, s lineShape, block, rows, all int) (m device.Select, q, k []float32) {
+// are so large that some probabilities are 0.
+func randomPooled(b *bed, s lineShape, block, rows, all int) (m device.Select, q, k []float32) {
 	q, k = b.normal(rows*s.heads*s.dim), b.normal(all*s.kvHeads*s.dim)
 	for i := range q {
 		if block == 16 {
@@ -270,10 +270,10 @@ func (s lineShape) shares(q, k []float32, row, head, blocks int) []float64 {
 	return softmaxOf(x)
 }
 
-func agree(b *bed, n, block int, s lineShape) job {
+func pooledAgreement(b *bed, n, block int, s lineShape) job {
 	_, kv := s.with(b, n, 1)
 	blocks, width := (n+block-1)/block, n+2
-	m, q, k := randomMeans(b, s, block, 1, blocks)
+	m, q, k := randomPooled(b, s, block, 1, blocks)
 	columns, near := b.normal(s.heads*width), 0.3
 	want := make([]int32, s.heads)
 	for h := range want {
@@ -285,7 +285,7 @@ func agree(b *bed, n, block int, s lineShape) job {
 			}
 		}
 		means, sums := s.shares(q, k, 0, h, blocks), make([]float64, blocks)
-		if h%2 == 1 { // columns that are near what means say
+		if h%2 == 1 { // columns that agree with the pooled attention
 			for i := range x[:n] {
 				x[i] = float32(means[i/block]) * (1 + x[i]/10)
 			}
@@ -320,20 +320,20 @@ func topLines(b *bed, n int, c device.Select) job {
 	const heads = 4
 	_, kv := lineShape{heads: heads, kvHeads: 1, dim: 8}.with(b, n, 1)
 	width, blocks := n+3, (n+c.Block-1)/c.Block
-	x, agree := b.normal(heads*width), []int32{0, 1, 0, 0}
+	x, pooledAgreement := b.normal(heads*width), []int32{0, 1, 0, 0}
 	for i := range x {
 		x[i] = float32(math.Exp(float64(x[i]) * float64(1+i/width)))
 	}
-	in, gate := b.f32(x, heads, width), b.i32(agree, heads)
+	in, gate := b.f32(x, heads, width), b.i32(pooledAgreement, heads)
 	l, expect := b.listed(1, heads, blocks+2, func(_, h int) []int32 {
-		return coverOf(x[h*width:][:n], c, agree[h] != 0)
+		return topLinesOf(x[h*width:][:n], c, pooledAgreement[h] != 0)
 	})
 	c.Rule, c.List, c.Scores, c.KV, c.Agreement = device.TopLines, l, in, kv, gate
 	return job{step: func(ops device.Queue) { device.Do(ops, c) }, expect: expect}
 }
 
-// coverOf is the blocks of lines that a cover takes.
-func coverOf(x []float32, c device.Select, least bool) []int32 {
+// topLinesOf is the blocks of lines that TopLines selects.
+func topLinesOf(x []float32, c device.Select, least bool) []int32 {
 	sorted, total, n := widen(x), 0.0, 1
 	slices.Sort(sorted)
 	for _, v := range sorted {
@@ -369,15 +369,15 @@ func coverOf(x []float32, c device.Select, least bool) []int32 {
 	return order[:keep]
 }
 
-func listBlocks(b *bed, n, rows, block int, share float64, s lineShape) job {
+func expandBlocks(b *bed, n, rows, block int, share float64, s lineShape) job {
 	_, kv := s.with(b, n, rows)
 	first, all := (n-rows)/block, (n+block-1)/block
-	m, q, k := randomMeans(b, s, block, all-first+1, all+1)
+	m, q, k := randomPooled(b, s, block, all-first+1, all+1)
 	m.Rows = rows
-	columns, diagonals, agree := make([][]int32, s.heads), make([][]int32, s.heads), make([]int32, s.heads)
+	columns, diagonals, pooledAgreement := make([][]int32, s.heads), make([][]int32, s.heads), make([]int32, s.heads)
 	read := make([][][]bool, s.heads) // of each head and block of rows: the blocks
 	for h := range s.heads {
-		columns[h], diagonals[h], agree[h] = randomLines(b, all, 2), randomLines(b, all, 2), int32(h%2)
+		columns[h], diagonals[h], pooledAgreement[h] = randomLines(b, all, 2), randomLines(b, all, 2), int32(h%2)
 		read[h] = make([][]bool, all-first)
 		for r := range read[h] {
 			i := first + r
@@ -386,7 +386,7 @@ func listBlocks(b *bed, n, rows, block int, share float64, s lineShape) job {
 				read[h][r][j] = j == i || slices.Contains(columns[h], int32(j)) || slices.Contains(diagonals[h], int32(i-j))
 			}
 		}
-		if agree[h] == 1 {
+		if pooledAgreement[h] == 1 {
 			s.best(read[h], q, k, h, share)
 		}
 	}
@@ -404,12 +404,12 @@ func listBlocks(b *bed, n, rows, block int, share float64, s lineShape) job {
 	})
 	l.Group = block
 	c, d := b.lists(columns, all+1), b.lists(diagonals, all)
-	m.Agreement, m.Mass = b.i32(agree, s.heads), share
+	m.Agreement, m.Mass = b.i32(pooledAgreement, s.heads), share
 	m.Rule, m.List, m.Columns, m.Diagonals, m.KV = device.ExpandBlocks, l, c, d, kv
 	return job{step: func(ops device.Queue) { device.Do(ops, m) }, expect: expect}
 }
 
-// best marks the blocks of all rows that hold a share of what means say.
+// best marks the blocks of all rows that hold the mass of the pooled attention.
 func (s lineShape) best(read [][]bool, q, k []float32, head int, share float64) {
 	type pair struct {
 		share float64

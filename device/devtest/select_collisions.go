@@ -52,15 +52,15 @@ func hashCases() []testCase {
 		set(&c.bits, 3)
 		set(&c.least, 2)
 		c.sink, c.recent = 4, 10
-		cases = append(cases, testCase{fmt.Sprintf("op=hash/%s", name), c.job})
+		cases = append(cases, testCase{fmt.Sprintf("op=Collisions/%s", name), c.job})
 		c.bucketed = true
-		cases = append(cases, testCase{fmt.Sprintf("op=hash/%s in buckets", name), c.job})
+		cases = append(cases, testCase{fmt.Sprintf("op=Collisions/%s in buckets", name), c.job})
 	}
 	return cases
 }
 
 // job runs both ops at each step, and attention over what is listed. Planes are
-// drawn until no vector lies so near one that rounding decides its side.
+// made until no vector is so near one that rounding decides its side.
 func (c hashCase) job(b *bed) job {
 	slots, n := len(c.lens), c.tables*c.bits
 	a := c.attention
@@ -173,10 +173,10 @@ func (c *hashCase) step(planes, q []float32, since []int32, i int) (s hashStep, 
 	return s, sound
 }
 
-// read is attention over the edges and a list.
+// read is attention over sinks, recent window and a list.
 func (c *hashCase) read(q []float32, slot, h, p int, list []entry) []float64 {
 	edges := c.attention
-	edges.middle = device.None
+	edges.selected = device.None
 	y, sum := make([]float64, c.dim), 0.0
 	for j := range p + 1 {
 		w := edges.weight(p, j, nil)
@@ -215,7 +215,7 @@ func (c *hashCase) list(planes, q []float32, slot, h, p, since int) (list []entr
 		}
 	}
 	all, edges := c.attention, c.attention
-	all.middle, edges.middle = device.All, device.None
+	all.selected, edges.selected = device.All, device.None
 	mine, sound := c.sides(planes, x)
 	for j := range p + 1 {
 		if all.weight(p, j, nil) == 0 || edges.weight(p, j, nil) > 0 {
@@ -275,7 +275,7 @@ func (c *hashCase) sides(planes []float32, x []float64) (above []bool, sound boo
 	return above, sound
 }
 
-// chance is the probability that x and k collide in least tables, summed over how
+// chance is the probability that x and k collide in at least that many tables, summed over how
 // many they may collide in.
 func (c *hashCase) chance(x, k []float64) float64 {
 	one := math.Pow(1-math.Acos(inner(x, k)/math.Sqrt(inner(x, x)*inner(k, k)))/math.Pi, float64(c.bits))

@@ -48,21 +48,21 @@ func productCases() []testCase {
 		for _, k := range []int{256, 512, 2304} {
 			for _, rows := range []int{0, 1, 2, 3, 4, 5, 8, 17, 33} {
 				for _, n := range []int{1, 7, 64, 65} {
-					name := fmt.Sprintf("op=matmul/type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k)
+					name := fmt.Sprintf("op=MatMul/type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k)
 					cases = append(cases, testCase{name, func(b *bed) job { return product(b, dt, rows, k, n) }})
 				}
 			}
 		}
-		name := fmt.Sprintf("op=matmuls/type=%v", dt)
+		name := fmt.Sprintf("op=Products/type=%v", dt)
 		cases = append(cases, testCase{name, func(b *bed) job { return product(b, dt, 3, 512, 48, 16, 7) }})
 	}
 	for _, dt := range []device.DType{device.F32, device.F16, device.BF16} { // more than the warps of a block have a chunk for
-		name := fmt.Sprintf("op=matmul/type=%v/rows=1/n=7/k=36864", dt)
+		name := fmt.Sprintf("op=MatMul/type=%v/rows=1/n=7/k=36864", dt)
 		cases = append(cases, testCase{name, func(b *bed) job { return product(b, dt, 1, 36864, 7) }})
 	}
 	for _, k := range []int{1, 31, 33, 100} {
 		for _, dt := range []device.DType{device.F32, device.F16, device.BF16} {
-			name := fmt.Sprintf("op=matmul/type=%v/rows=2/n=5/k=%d", dt, k)
+			name := fmt.Sprintf("op=MatMul/type=%v/rows=2/n=5/k=%d", dt, k)
 			cases = append(cases, testCase{name, func(b *bed) job { return product(b, dt, 2, k, 5) }})
 		}
 	}

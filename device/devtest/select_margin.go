@@ -7,18 +7,18 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// stripe is a case of AnchorMax, MeanRows and WithinMargin in plain Go, and their
+// marginCase is a case of AnchorMax, MeanRows and WithinMargin in plain Go, and their
 // definition. The attention's group is l.Group.
-type stripe struct {
+type marginCase struct {
 	attention
-	block int
-	gap   float64
-	twice int
-	odd   bool // some keys are not numbers
+	block  int
+	margin float64
+	twice  int
+	odd    bool // some keys are not numbers
 }
 
 // stripePlans are the plans, and the calls they are for.
-var stripePlans = map[string]attention{
+var marginPlans = map[string]attention{
 	"slots":       {sink: 3, recent: 9, lens: []int{150, 0, 1, 11, 14, 90}, group: 8},
 	"decode":      {sink: 64, recent: 64, lens: []int{260}, group: 4},
 	"prefill":     {sink: 16, recent: 16, align: 32, lens: []int{200}, rows: 70, group: 32},
@@ -33,27 +33,27 @@ var stripePlans = map[string]attention{
 	"long window": {sink: 70, recent: 130, align: 64, lens: []int{330}, rows: 64, group: 64},
 }
 
-func stripeCases() []testCase {
+func marginCases() []testCase {
 	var cases []testCase
-	add := func(op, name string, c stripe, make func(c *stripe, b *bed) job) {
-		at := fmt.Sprintf("op=%s/%s/heads=%d of %d/dim=%d/block=%d/gap=%v/twice=%d/odd=%v", op, name, c.kvHeads, c.heads, c.dim, c.block, c.gap, c.twice, c.odd)
+	add := func(op, name string, c marginCase, make func(c *marginCase, b *bed) job) {
+		at := fmt.Sprintf("op=%s/%s/heads=%d of %d/dim=%d/block=%d/gap=%v/twice=%d/odd=%v", op, name, c.kvHeads, c.heads, c.dim, c.block, c.margin, c.twice, c.odd)
 		cases = append(cases, testCase{at, func(b *bed) job { return make(&c, b) }})
 	}
-	for name, a := range stripePlans {
+	for name, a := range marginPlans {
 		for _, s := range [][3]int{{4, 2, 16}, {4, 4, 20}, {3, 1, 64}} {
-			c := stripe{attention: a, block: a.group / 4, gap: .5}
-			c.heads, c.kvHeads, c.dim, c.middle = s[0], s[1], s[2], device.Tokens
-			add("edgemax", name, c, (*stripe).anchorMax)
-			add("listnear", name, c, (*stripe).listNear)
-			add("meanrows", name, c, (*stripe).meanRows)
+			c := marginCase{attention: a, block: a.group / 4, margin: .5}
+			c.heads, c.kvHeads, c.dim, c.selected = s[0], s[1], s[2], device.Tokens
+			add("AnchorMax", name, c, (*marginCase).anchorMax)
+			add("WithinMargin", name, c, (*marginCase).withinMargin)
+			add("MeanRows", name, c, (*marginCase).meanRows)
 			c.block, c.twice = a.group, a.sink+40
-			add("meanrows", name, c, (*stripe).meanRows)
-			add("listnear", name, c, (*stripe).listNear)
+			add("MeanRows", name, c, (*marginCase).meanRows)
+			add("WithinMargin", name, c, (*marginCase).withinMargin)
 			c.odd, c.full, c.twice = true, true, 0
-			add("edgemax", name, c, (*stripe).anchorMax)
+			add("AnchorMax", name, c, (*marginCase).anchorMax)
 			for _, gap := range []float64{math.Inf(-1), 1.3, math.Inf(1)} {
-				c.gap = gap
-				add("listnear", name, c, (*stripe).listNear)
+				c.margin = gap
+				add("WithinMargin", name, c, (*marginCase).withinMargin)
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func stripeCases() []testCase {
 }
 
 // fill makes the numbers.
-func (c *stripe) fill(b *bed) {
+func (c *marginCase) fill(b *bed) {
 	c.q = nil
 	c.random(b)
 	for s := range c.lens {
@@ -72,7 +72,7 @@ func (c *stripe) fill(b *bed) {
 }
 
 // score is q·k/√dim of a query and a head, NaN for a key that is not a number.
-func (c *stripe) score(q []float32, h, slot, j int) float64 {
+func (c *marginCase) score(q []float32, h, slot, j int) float64 {
 	var s float64
 	for i, k := range c.at(c.k, slot, j, h*c.kvHeads/c.heads) {
 		s += float64(q[i]) * float64(k)
@@ -81,13 +81,13 @@ func (c *stripe) score(q []float32, h, slot, j int) float64 {
 }
 
 // anchorMax is the case of AnchorMax.
-func (c *stripe) anchorMax(b *bed) job {
+func (c *marginCase) anchorMax(b *bed) job {
 	c.fill(b)
 	at := b.attend(&c.attention, b.shuffled(&c.attention))
 	rows, dst := c.queryRows(), b.out(c.queryRows(), c.heads)
 	want := widen(filled(rows*c.heads, before))
 	edges := c.attention
-	edges.middle = device.None
+	edges.selected = device.None
 	for i := range want {
 		r, h := i/c.heads, i%c.heads
 		slot, p := c.place(r)
@@ -110,7 +110,7 @@ func (c *stripe) anchorMax(b *bed) job {
 }
 
 // blockOf is the number of a row's block of n positions.
-func (c *stripe) blockOf(r, n int) int {
+func (c *marginCase) blockOf(r, n int) int {
 	slot, p := c.place(r)
 	if c.rows == 0 {
 		return slot
@@ -120,7 +120,7 @@ func (c *stripe) blockOf(r, n int) int {
 
 // meanRows is the case of MeanRows, of rows of a shape that attention does not
 // have.
-func (c *stripe) meanRows(b *bed) job {
+func (c *marginCase) meanRows(b *bed) job {
 	const width = 2 * 9
 	c.fill(b)
 	rows := c.queryRows()
@@ -154,9 +154,9 @@ func (c *stripe) meanRows(b *bed) job {
 	}
 }
 
-// listNear takes other numbers until no position is so near the gap that
+// withinMargin makes tensors until no position is so near the margin that
 // rounding decides it.
-func (c *stripe) listNear(b *bed) job {
+func (c *marginCase) withinMargin(b *bed) job {
 	rows, limit := c.queryRows(), c.longest()+3
 	blocks, groups := c.blockOf(rows-1, c.block)+1, c.blockOf(rows-1, c.group)+1
 	var q, top []float32
@@ -167,7 +167,7 @@ func (c *stripe) listNear(b *bed) job {
 		c.fill(b)
 		q, top = b.normal(blocks*c.heads*c.dim), b.normal(blocks*c.heads)
 		for i := range count {
-			near, clear := c.near(i/c.heads, i%c.heads, q, top)
+			near, clear := c.wanted(i/c.heads, i%c.heads, q, top)
 			sound = sound && clear
 			if near == nil {
 				continue
@@ -194,15 +194,15 @@ func (c *stripe) listNear(b *bed) job {
 	}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Select{Rule: device.WithinMargin, List: l, Q: means, Scores: tops, KV: at.kv, Plan: at.plan, Rows: max(c.rows, 1), Block: c.block, Below: float32(c.gap), Twice: c.twice})
+			device.Do(ops, device.Select{Rule: device.WithinMargin, List: l, Q: means, Scores: tops, KV: at.kv, Plan: at.plan, Rows: max(c.rows, 1), Block: c.block, Below: float32(c.margin), Twice: c.twice})
 		},
 		expect: expect,
 	}
 }
 
-// near is the weight of each position on a group's list, nil for an idle slot;
+// wanted is the weight of each position on a group's list, nil for an idle slot;
 // sound is false where rounding could decide.
-func (c *stripe) near(g, h int, q, top []float32) (weight []float64, sound bool) {
+func (c *marginCase) wanted(g, h int, q, top []float32) (weight []float64, sound bool) {
 	first, blocks := -1, map[int]bool{}
 	for r := range c.queryRows() {
 		if c.blockOf(r, c.group) == g {
@@ -217,7 +217,7 @@ func (c *stripe) near(g, h int, q, top []float32) (weight []float64, sound bool)
 		return nil, true
 	}
 	everything, edges := c.attention, c.attention
-	everything.middle, edges.middle = device.All, device.None
+	everything.selected, edges.selected = device.All, device.None
 	weight, sound = make([]float64, p+1), true
 	for j := range weight {
 		if everything.weight(p, j, nil) == 0 || edges.weight(p, j, nil) > 0 {
@@ -227,8 +227,8 @@ func (c *stripe) near(g, h int, q, top []float32) (weight []float64, sound bool)
 		for at := range blocks {
 			x := at*c.heads + h
 			off := float64(top[x]) - c.score(q[x*c.dim:], h, slot, j)
-			near = near || off <= c.gap
-			sound = sound && !(math.Abs(off-c.gap) < 1e-4)
+			near = near || off <= c.margin
+			sound = sound && !(math.Abs(off-c.margin) < 1e-4)
 		}
 		if near {
 			weight[j] = 1

@@ -87,7 +87,7 @@ func (c *blocks) eachTouched(f func(slot, i int)) {
 	}
 }
 
-func sketchCases() []testCase {
+func walkCases() []testCase {
 	var cases []testCase
 	add := func(name string, c blocks, f func(b *bed, c blocks) job) {
 		cases = append(cases, testCase{"op=" + name + "/" + c.String(), func(b *bed) job { return f(b, c.with(b)) }})
@@ -95,16 +95,16 @@ func sketchCases() []testCase {
 	for _, c := range blockShapes {
 		for _, s := range [][4]int{{1, 4, 8, 8}, {2, 4, 20, 7}, {3, 3, 64, 64}, {1, 1, 128, 33}} {
 			at := fmt.Sprintf("/heads=%d of %d/dim=%d/width=%d", s[0], s[1], s[2], s[3])
-			add("blocksum"+at, c, func(b *bed, c blocks) job { return blockSum(b, c, s[0], s[1], s[2]) })
-			add("sketchmeans"+at, c, func(b *bed, c blocks) job { return sketchMeans(b, c, s[0], s[2], s[3]) })
-			add("sketchrows"+at, c, func(b *bed, c blocks) job { return sketchRows(b, c, s[0], s[1], s[2], s[3]) })
+			add("SumBlocks"+at, c, func(b *bed, c blocks) job { return sumBlocks(b, c, s[0], s[1], s[2]) })
+			add("ProjectMeans"+at, c, func(b *bed, c blocks) job { return projectMeans(b, c, s[0], s[2], s[3]) })
+			add("ProjectRows"+at, c, func(b *bed, c blocks) job { return projectRows(b, c, s[0], s[1], s[2], s[3]) })
 		}
 		for _, form := range []device.ProductForm{device.Raw, device.Relu, device.Softmax} {
 			for _, log := range []bool{true, false} {
 				for _, square := range []bool{false, true} {
 					at := fmt.Sprintf("/form=%d/log=%v/square=%v", form, log, square)
-					add("compare"+at, c, func(b *bed, c blocks) job {
-						return compareBlocks(b, c, device.SketchProduct{Form: form, Log: log}, square)
+					add("SketchScores"+at, c, func(b *bed, c blocks) job {
+						return sketchScores(b, c, device.SketchProduct{Form: form, Log: log}, square)
 					})
 				}
 			}
@@ -113,22 +113,22 @@ func sketchCases() []testCase {
 			{log: true, exponent: 8}, {log: true, exponent: 1, square: true}, {exponent: 3}, {exponent: 2, square: true},
 			{log: true, exponent: 8, start: true}, {exponent: 3, start: true}, {log: true, exponent: 4, inPlace: true}, {exponent: 1, inPlace: true, square: true},
 		} {
-			add(fmt.Sprintf("walk/%+v", w), c, w.job)
+			add(fmt.Sprintf("Walk/%+v", w), c, w.job)
 		}
 		for i, p := range []device.BlockBudget{
 			{Share: .2}, {Share: .5}, {Count: 3}, {Count: 100}, {Share: .4, Free: true},
 			{Share: .3, Span: device.Span{Back: 3 * page}}, {Count: 4, Span: device.Span{Drop: .5, Sink: page + 1}}, {Share: .3, Span: device.Span{Drop: .7}},
 		} {
-			add(fmt.Sprintf("topblocks/pick=%d", i), c, func(b *bed, c blocks) job { return topBlocks(b, c, p, i%2 == 0) })
+			add(fmt.Sprintf("TopBlocks/pick=%d", i), c, func(b *bed, c blocks) job { return topBlocks(b, c, p, i%2 == 0) })
 		}
 	}
 	for _, c := range []blocks{{lens: []int{150*page + 9}, rows: 1}, {lens: []int{129 * page, 2, 270*page + 1}}} { // long steps
 		for _, w := range []walkCase{{log: true, exponent: 8}, {log: true, exponent: 1, square: true}, {log: true, exponent: 4, inPlace: true}} {
-			add(fmt.Sprintf("walk/%+v", w), c, w.job)
+			add(fmt.Sprintf("Walk/%+v", w), c, w.job)
 		}
-		add("topblocks/long", c, func(b *bed, c blocks) job { return topBlocks(b, c, device.BlockBudget{Share: .1}, true) })
+		add("TopBlocks/long", c, func(b *bed, c blocks) job { return topBlocks(b, c, device.BlockBudget{Share: .1}, true) })
 	}
-	return append(cases, walkTopCases()...)
+	return append(cases, fusedWalkCases()...)
 }
 
 // wantRows is a tensor of n numbers before a call, to be changed in places.
@@ -147,7 +147,7 @@ func meanOfHeads(x []float32, r, h, heads, all, dim int) []float64 {
 }
 
 // blockSum adds the call's rows to sums of what came before.
-func blockSum(b *bed, c blocks, heads, all, dim int) job {
+func sumBlocks(b *bed, c blocks, heads, all, dim int) job {
 	rows := max(c.rows, len(c.lens))
 	x, first := b.normal(rows*all*dim), b.normal(c.pageCount()*heads*dim)
 	sum, src := b.f32(first, c.pageCount(), heads, dim), b.f32(x, rows, all, dim)
@@ -191,7 +191,7 @@ func projected(basis []float32, x []float64) []float64 {
 	return y
 }
 
-func sketchMeans(b *bed, c blocks, heads, dim, width int) job {
+func projectMeans(b *bed, c blocks, heads, dim, width int) job {
 	n := c.pageCount()
 	x, basis := b.normal(n*heads*dim), b.normal(width*dim)
 	dst, sum, m := b.out(n, heads, width), b.f32(x, n, heads, dim), b.f32(basis, width, dim)
@@ -214,7 +214,7 @@ func sketchMeans(b *bed, c blocks, heads, dim, width int) job {
 	}
 }
 
-func sketchRows(b *bed, c blocks, heads, all, dim, width int) job {
+func projectRows(b *bed, c blocks, heads, all, dim, width int) job {
 	n, rows := c.pageCount(), max(c.rows, len(c.lens))
 	x, basis := b.normal(rows*all*dim), b.normal(width*dim)
 	dst, src, m := b.out(n, heads, width), b.f32(x, rows, all, dim), b.f32(basis, width, dim)
@@ -241,7 +241,7 @@ func sketchRows(b *bed, c blocks, heads, all, dim, width int) job {
 }
 
 // compareBlocks has a page whose sketch is zero and one that is not a number.
-func compareBlocks(b *bed, c blocks, form device.SketchProduct, square bool) job {
+func sketchScores(b *bed, c blocks, form device.SketchProduct, square bool) job {
 	const heads, width = 2, 24
 	n := c.pageCount()
 	q, k, own := b.normal(n*heads*width), b.normal(n*heads*width), b.normal(n*heads*width)

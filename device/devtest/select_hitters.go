@@ -9,37 +9,37 @@ import (
 )
 
 // usagePlans are the calls of AttentionMass.
-var usagePlans = map[string]attention{
+var massPlans = map[string]attention{
 	"dense":          {lens: []int{150, 0, 1, 64, 65}},
 	"dense/prefill":  {lens: []int{200}, rows: 77},
 	"dense/first":    {lens: []int{130}, rows: 130},
 	"dense/full":     {full: true, lens: []int{131}, rows: 40},
 	"back":           {back: 70, lens: []int{200}, rows: 90},
 	"drop":           {drop: 0.4, spanSink: 5, lens: []int{200, 40}},
-	"none":           {middle: device.None, sink: 4, recent: 30, lens: []int{150}, rows: 50},
-	"tokens":         {middle: device.Tokens, recent: 1, listHeads: 2, lens: []int{300, 0, 70}},
-	"tokens/heads":   {middle: device.Tokens, sink: 3, recent: 9, listHeads: 1, weighted: true, lens: []int{300, 130}},
-	"blocks/prefill": {middle: device.Blocks, recent: 20, listHeads: 1, group: 16, weighted: true, lens: []int{330}, rows: 33},
+	"none":           {selected: device.None, sink: 4, recent: 30, lens: []int{150}, rows: 50},
+	"tokens":         {selected: device.Tokens, recent: 1, listHeads: 2, lens: []int{300, 0, 70}},
+	"tokens/heads":   {selected: device.Tokens, sink: 3, recent: 9, listHeads: 1, weighted: true, lens: []int{300, 130}},
+	"blocks/prefill": {selected: device.Blocks, recent: 20, listHeads: 1, group: 16, weighted: true, lens: []int{330}, rows: 33},
 }
 
-func usageCases() []testCase {
+func massCases() []testCase {
 	var cases []testCase
-	for name, a := range usagePlans {
+	for name, a := range massPlans {
 		for _, s := range []struct{ heads, kvHeads, dim int }{{4, 2, 64}, {6, 2, 20}, {2, 2, 16}} {
 			c := a
 			c.heads, c.kvHeads, c.dim = s.heads, s.kvHeads, s.dim
-			cases = append(cases, testCase{fmt.Sprintf("op=addweights/%s/%+v", name, s), func(b *bed) job { return addWeights(b, c) }})
+			cases = append(cases, testCase{fmt.Sprintf("op=AttentionMass/%s/%+v", name, s), func(b *bed) job { return attentionMass(b, c) }})
 		}
 	}
-	cases = append(cases, dominatedUsage()...)
-	for name, k := range keeps {
-		cases = append(cases, testCase{"op=keepbest/" + name, k.job})
+	cases = append(cases, dominatedMass()...)
+	for name, k := range evictions {
+		cases = append(cases, testCase{"op=HeavyHitters/" + name, k.job})
 	}
 	return cases
 }
 
 // addWeights runs AttentionMass on sums that are not zero, some of them dropped.
-func addWeights(b *bed, c attention) job {
+func attentionMass(b *bed, c attention) job {
 	at := b.attend(&c, b.shuffled(&c))
 	width := c.longest() + 3
 	first := make([]float32, len(c.lens)*c.kvHeads*width)
@@ -47,7 +47,7 @@ func addWeights(b *bed, c attention) job {
 		if first[i] = float32(b.rng.Float64()); b.rng.IntN(9) == 0 {
 			first[i] = float32(math.Inf(-1))
 		} else if c.rise > 0 {
-			first[i] = float32(heldShare(math.Exp2(-160 * float64(first[i]))))
+			first[i] = float32(encodedMass(math.Exp2(-160 * float64(first[i]))))
 		}
 	}
 	want := widen(first)
@@ -77,7 +77,7 @@ func addWeights(b *bed, c attention) job {
 	}
 	for i, x := range want {
 		if !math.IsInf(x, -1) {
-			want[i] = heldShare(x)
+			want[i] = encodedMass(x)
 		}
 	}
 	sum := b.f32(first, len(c.lens), c.kvHeads, width)
@@ -114,30 +114,30 @@ func (a *attention) shares(r, h, slot, p int) []float64 {
 }
 
 // keepCase is a call of HeavyHitters.
-type keepCase struct {
-	lens         []int
-	since        []int32
-	best, newest device.Amount
-	back         int
-	drop         float64
-	spanSink     int
-	ties         bool
+type evictCase struct {
+	lens          []int
+	since         []int32
+	heavy, recent device.Amount
+	back          int
+	drop          float64
+	spanSink      int
+	ties          bool
 }
 
-var keeps = map[string]keepCase{
-	"counts":     {lens: []int{150, 0, 1, 2, 30, 65}, since: []int32{100, 9, 0, 1, 30, 40}, best: device.Amount{Count: 20}, newest: device.Amount{Count: 12}},
-	"shares":     {lens: []int{150, 90}, since: []int32{100, 90}, best: device.Amount{Share: .1}, newest: device.Amount{Share: .3}},
-	"no prompt":  {lens: []int{150, 90}, since: []int32{0, 0}, best: device.Amount{Share: .1}, newest: device.Amount{Share: .3}},
-	"everything": {lens: []int{150}, since: []int32{0}, best: device.Amount{Share: 1}},
-	"all new":    {lens: []int{150}, since: []int32{0}, newest: device.Amount{Count: 999}},
+var evictions = map[string]evictCase{
+	"counts":     {lens: []int{150, 0, 1, 2, 30, 65}, since: []int32{100, 9, 0, 1, 30, 40}, heavy: device.Amount{Count: 20}, recent: device.Amount{Count: 12}},
+	"shares":     {lens: []int{150, 90}, since: []int32{100, 90}, heavy: device.Amount{Share: .1}, recent: device.Amount{Share: .3}},
+	"no prompt":  {lens: []int{150, 90}, since: []int32{0, 0}, heavy: device.Amount{Share: .1}, recent: device.Amount{Share: .3}},
+	"everything": {lens: []int{150}, since: []int32{0}, heavy: device.Amount{Share: 1}},
+	"all new":    {lens: []int{150}, since: []int32{0}, recent: device.Amount{Count: 999}},
 	"nothing":    {lens: []int{150}, since: []int32{0}},
-	"ties":       {lens: []int{200, 201}, since: []int32{0, 0}, best: device.Amount{Count: 30}, newest: device.Amount{Count: 3}, ties: true},
-	"back":       {lens: []int{150}, since: []int32{100}, best: device.Amount{Count: 30}, newest: device.Amount{Count: 5}, back: 60},
-	"drop":       {lens: []int{150}, since: []int32{100}, best: device.Amount{Count: 20}, newest: device.Amount{Count: 5}, drop: .5, spanSink: 9},
+	"ties":       {lens: []int{200, 201}, since: []int32{0, 0}, heavy: device.Amount{Count: 30}, recent: device.Amount{Count: 3}, ties: true},
+	"back":       {lens: []int{150}, since: []int32{100}, heavy: device.Amount{Count: 30}, recent: device.Amount{Count: 5}, back: 60},
+	"drop":       {lens: []int{150}, since: []int32{100}, heavy: device.Amount{Count: 20}, recent: device.Amount{Count: 5}, drop: .5, spanSink: 9},
 }
 
 // job runs HeavyHitters twice: what was dropped stays away.
-func (k keepCase) job(b *bed) job {
+func (k evictCase) job(b *bed) job {
 	const kvHeads, dim = 2, 16
 	slots := len(k.lens)
 	a := attention{heads: kvHeads, kvHeads: kvHeads, dim: dim, lens: k.lens}
@@ -160,7 +160,7 @@ func (k keepCase) job(b *bed) job {
 	index, count := filledI32(len(first), -9), filledI32(slots*kvHeads, -9)
 	for i := range count {
 		if n := k.lens[i/kvHeads]; n > 0 {
-			list := k.keep(want[i*width:][:n-1], int(k.since[i/kvHeads]))
+			list := k.evict(want[i*width:][:n-1], int(k.since[i/kvHeads]))
 			count[i] = int32(len(list))
 			copy(index[i*width:], list)
 		}
@@ -172,8 +172,8 @@ func (k keepCase) job(b *bed) job {
 	plan := device.Plan{Recent: 1, Selected: device.Tokens, Span: device.Span{Back: k.back, Drop: k.drop, Sink: k.spanSink}}
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, K: k.best, Recent: k.newest, Since: since})
-			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, K: k.best, Recent: k.newest, Since: since})
+			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, K: k.heavy, Recent: k.recent, Since: since})
+			device.Do(ops, device.Select{Rule: device.HeavyHitters, List: l, Scores: sum, KV: kv, Plan: plan, K: k.heavy, Recent: k.recent, Since: since})
 		},
 		expect: []expectation{
 			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index}, {name: "sum", got: sum, want: want},
@@ -182,11 +182,11 @@ func (k keepCase) job(b *bed) job {
 }
 
 // keep is the positions of sums that stay, ascending; the others become -Inf.
-func (k keepCase) keep(sum []float64, since int) []int32 {
+func (k evictCase) evict(sum []float64, since int) []int32 {
 	p := len(sum)
-	best, newest := k.best.Of(p), k.newest.Of(p)
+	best, newest := k.heavy.Of(p), k.recent.Of(p)
 	if since > 0 {
-		best, newest = k.best.Of(since), k.newest.Of(since)
+		best, newest = k.heavy.Of(since), k.recent.Of(since)
 	}
 	a := attention{back: k.back, drop: k.drop, spanSink: k.spanSink}
 	var old, stay []int32

@@ -53,20 +53,20 @@ func attentions() map[string]attention {
 		"drop":        {drop: 0.3},
 		"dropall":     {drop: 1},
 		"dropsink":    {drop: 0.5, spanSink: 66, back: 120},
-		"stream":      {middle: device.None, sink: 4, recent: 30},
-		"streamblock": {middle: device.None, sink: page, recent: 2 * page},
-		"nothing":     {middle: device.None},
-		"recent1":     {middle: device.None, recent: 1},
-		"streamspan":  {middle: device.None, sink: 4, recent: 90, back: 50, spanSink: 2},
-		"streamalign": {middle: device.None, sink: 4, recent: 30, align: 16},
-		"align0":      {middle: device.None, align: 100},
+		"stream":      {selected: device.None, sink: 4, recent: 30},
+		"streamblock": {selected: device.None, sink: page, recent: 2 * page},
+		"nothing":     {selected: device.None},
+		"recent1":     {selected: device.None, recent: 1},
+		"streamspan":  {selected: device.None, sink: 4, recent: 90, back: 50, spanSink: 2},
+		"streamalign": {selected: device.None, sink: 4, recent: 30, align: 16},
+		"align0":      {selected: device.None, align: 100},
 	}
 	for _, l := range []struct {
 		name   string
 		middle device.Selection
 	}{{"blocks", device.Blocks}, {"tokens", device.Tokens}} {
 		for _, heads := range []int{8, 2, 1} {
-			a := attention{middle: l.middle, listHeads: heads}
+			a := attention{selected: l.middle, listHeads: heads}
 			name := fmt.Sprintf("%s/listheads=%d", l.name, heads)
 			plans[name] = a
 			a.sink, a.recent = 4, 20
@@ -108,7 +108,7 @@ func attendCases() []testCase {
 	var cases []testCase
 	for _, name := range names {
 		a := all[name]
-		cases = append(cases, testCase{"op=attend/" + name, func(b *bed) job {
+		cases = append(cases, testCase{"op=Attend/" + name, func(b *bed) job {
 			return attendJob(b, a)
 		}})
 	}
@@ -130,7 +130,7 @@ func (b *bed) attend(a *attention, pages [][]int32) call {
 		a.random(b)
 	}
 	c := call{dst: b.out(rows, a.heads, a.dim), q: b.f32(a.q, rows, a.heads, a.dim), kv: b.cache(a, pages)}
-	c.plan = device.Plan{Sink: a.sink, Recent: a.recent, Align: a.align, Selected: a.middle, Mixture: a.mixture,
+	c.plan = device.Plan{Sink: a.sink, Recent: a.recent, Align: a.align, Selected: a.selected, Mixture: a.mixture,
 		Span: device.Span{Sink: a.spanSink, Back: a.back, Drop: a.drop}}
 	if a.listHeads > 0 {
 		c.plan.List = b.list(a)
@@ -165,7 +165,7 @@ func (a *attention) random(b *bed) {
 	}
 }
 
-// randomLists puts about a third of the middle of a group's last row on its list.
+// randomLists lists about a third of the selected region of each group's last row.
 func (a *attention) randomLists(b *bed) {
 	groups, n := a.queryRows(), max(a.group, 1)
 	if a.rows > 0 {
@@ -187,7 +187,7 @@ func (a *attention) randomLists(b *bed) {
 // randomList is a list for rows up to the one at last. One in eight is empty.
 func (a *attention) randomList(b *bed, last int) []entry {
 	unit := 1
-	if a.middle == device.Blocks {
+	if a.selected == device.Blocks {
 		unit = page
 	}
 	var l []entry
@@ -245,7 +245,7 @@ func (b *bed) shuffled(a *attention) [][]int32 {
 	return all
 }
 
-// cache makes the paged cache of a case. Whatever no row may read is not a
+// cache makes the paged cache of a case. What no row may read is not a
 // number: pages of nobody, and positions at and beyond a slot's length.
 func (b *bed) cache(a *attention, pages [][]int32) device.KV {
 	slots, per := len(a.lens), len(pages[0])
@@ -351,7 +351,7 @@ func pagesDoNotMatter(t *testing.T, d device.Device) {
 func chunksDoNotMatter(t *testing.T, d device.Device) {
 	const n = 200
 	for _, plan := range []attention{
-		{}, {back: 70, spanSink: 3}, {middle: device.None, sink: 4, recent: 50},
+		{}, {back: 70, spanSink: 3}, {selected: device.None, sink: 4, recent: 50},
 	} {
 		a := plan
 		a.heads, a.kvHeads, a.dim, a.lens, a.rows = 8, 2, 64, []int{n}, n

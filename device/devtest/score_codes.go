@@ -9,37 +9,37 @@ import (
 )
 
 // labelCase is labels of the newest positions of slots, and scores by them.
-type labelCase struct {
+type codeCase struct {
 	attention
-	sets, n, levels int   // of Channels
-	widths          []int // of the layers of a Net
-	relu            bool
-	keySets         int // of the keys' Net; the queries' has one for each head
+	groups, n, levels int   // of Channels
+	widths            []int // of the layers of a Net
+	relu              bool
+	keyGroups         int // of the keys' Net; the queries' has one for each head
 }
 
-// labelPlans are the plans whose middle is ranked.
-var labelPlans = map[string]attention{
-	"decode":  {middle: device.None, sink: 4, recent: 10, lens: []int{200, 0, 1, 64, 65}},
-	"prefill": {middle: device.None, sink: 4, recent: 10, lens: []int{150}, rows: 70},
-	"whole":   {middle: device.None, recent: 1, lens: []int{130}, rows: 130},
-	"back":    {middle: device.None, sink: 2, recent: 3, back: 70, lens: []int{200, 90}},
-	"drop":    {middle: device.None, sink: 2, recent: 3, drop: .4, spanSink: 5, lens: []int{200, 90}},
+// codePlans are the plans whose selected region is scored.
+var codePlans = map[string]attention{
+	"decode":  {selected: device.None, sink: 4, recent: 10, lens: []int{200, 0, 1, 64, 65}},
+	"prefill": {selected: device.None, sink: 4, recent: 10, lens: []int{150}, rows: 70},
+	"whole":   {selected: device.None, recent: 1, lens: []int{130}, rows: 130},
+	"back":    {selected: device.None, sink: 2, recent: 3, back: 70, lens: []int{200, 90}},
+	"drop":    {selected: device.None, sink: 2, recent: 3, drop: .4, spanSink: 5, lens: []int{200, 90}},
 }
 
-func labelCases() []testCase {
+func codeCases() []testCase {
 	var cases []testCase
-	for name, a := range labelPlans {
-		for _, s := range []labelCase{
-			{sets: 2, n: 4}, {sets: 4, n: 4}, {sets: 2, n: 1}, {sets: 8, n: 5, levels: 16}, {sets: 2, n: 8, levels: 4},
+	for name, a := range codePlans {
+		for _, s := range []codeCase{
+			{groups: 2, n: 4}, {groups: 4, n: 4}, {groups: 2, n: 1}, {groups: 8, n: 5, levels: 16}, {groups: 2, n: 8, levels: 4},
 		} {
 			c := s
 			c.attention = a
 			c.heads, c.kvHeads, c.dim = 8, 2, 32
-			cases = append(cases, testCase{fmt.Sprintf("op=channels/%s/sets=%d/n=%d/levels=%d", name, s.sets, s.n, s.levels), c.channels})
+			cases = append(cases, testCase{fmt.Sprintf("op=ChannelScores/%s/groups=%d/n=%d/levels=%d", name, s.groups, s.n, s.levels), c.channelScores})
 		}
-		for _, s := range []labelCase{
-			{keySets: 4, widths: []int{32, 48, 32}}, {keySets: 2, widths: []int{32, 32}, relu: true},
-			{keySets: 4, widths: []int{32, 20, 64, 80, 40}}, {keySets: 2, widths: []int{20, 16, 7}},
+		for _, s := range []codeCase{
+			{keyGroups: 4, widths: []int{32, 48, 32}}, {keyGroups: 2, widths: []int{32, 32}, relu: true},
+			{keyGroups: 4, widths: []int{32, 20, 64, 80, 40}}, {keyGroups: 2, widths: []int{20, 16, 7}},
 		} {
 			if len(s.widths) > 4 && name != "decode" { // a deep net, which knows nothing of plans
 				continue
@@ -47,7 +47,7 @@ func labelCases() []testCase {
 			c := s
 			c.attention = a
 			c.heads, c.kvHeads, c.dim = 4, 2, s.widths[0]
-			cases = append(cases, testCase{fmt.Sprintf("op=signs/%s/sets=%d/widths=%v/relu=%v", name, s.keySets, s.widths, s.relu), c.signs})
+			cases = append(cases, testCase{fmt.Sprintf("op=SignScores/%s/groups=%d/widths=%v/relu=%v", name, s.keyGroups, s.widths, s.relu), c.signScores})
 		}
 	}
 	return cases
@@ -55,7 +55,7 @@ func labelCases() []testCase {
 
 // keyRows is the keys of all positions of the slots, [positions of slot 0 ...,
 // kvheads, dim], and the call that stores those of one slot.
-func (c *labelCase) keyRows(b *bed, kv device.KV, store func(ops device.Queue, x device.Tensor, kv device.KV)) func(ops device.Queue) {
+func (c *codeCase) keyRows(b *bed, kv device.KV, store func(ops device.Queue, x device.Tensor, kv device.KV)) func(ops device.Queue) {
 	var calls []func(ops device.Queue)
 	for slot, n := range c.lens {
 		if n == 0 {
@@ -90,9 +90,9 @@ func (c *labelCase) keyRows(b *bed, kv device.KV, store func(ops device.Queue, x
 }
 
 // want is the scores of all rows; what is beyond a row is as before.
-func (c *labelCase) want(width int, score func(r, h, slot, j int) float64) []float64 {
+func (c *codeCase) want(width int, score func(r, h, slot, j int) float64) []float64 {
 	all, edges := c.attention, c.attention
-	all.middle = device.All
+	all.selected = device.All
 	want := widen(filled(c.queryRows()*c.heads*width, before))
 	for r := range c.queryRows() {
 		slot, p := c.place(r)
@@ -110,9 +110,9 @@ func (c *labelCase) want(width int, score func(r, h, slot, j int) float64) []flo
 }
 
 // channels stores labels and compares them.
-func (c labelCase) channels(b *bed) job {
+func (c codeCase) channelScores(b *bed) job {
 	var index []int32
-	for range c.sets {
+	for range c.groups {
 		for _, i := range b.rng.Perm(c.dim)[:c.n] {
 			index = append(index, int32(i))
 		}
@@ -121,8 +121,8 @@ func (c labelCase) channels(b *bed) job {
 	c.redraw(b, index)
 	width := c.longest() + 2
 	kv := b.cache(&c.attention, b.shuffled(&c.attention))
-	ch := device.Channels{Index: b.i32(index, c.sets, c.n), Levels: c.levels}
-	labels := b.stored(filled(kv.K.Dim(0)*c.sets*c.n*page, 7), false, kv.K.Dim(0), c.sets, c.n, page)
+	ch := device.Channels{Index: b.i32(index, c.groups, c.n), Levels: c.levels}
+	labels := b.stored(filled(kv.K.Dim(0)*c.groups*c.n*page, 7), false, kv.K.Dim(0), c.groups, c.n, page)
 	store := c.keyRows(b, kv, func(ops device.Queue, x device.Tensor, kv device.KV) {
 		device.Do(ops, device.Summarize{Rule: device.KeyChannels, Dst: labels, X: x, Channels: ch, KV: kv})
 	})
@@ -134,7 +134,7 @@ func (c labelCase) channels(b *bed) job {
 			device.Do(ops, device.Score{Rule: device.ChannelScores, Dst: dst, Q: q, Keys: labels, Channels: ch, KV: kv, Plan: plan})
 		},
 		expect: []expectation{{name: "scores", got: dst, scale: 1, bound: 2e-6, want: c.want(width, func(r, h, slot, j int) float64 {
-			set := index[h*c.sets/c.heads*c.n:][:c.n]
+			set := index[h*c.groups/c.heads*c.n:][:c.n]
 			key, query := c.label(c.at(c.k, slot, j, h*c.kvHeads/c.heads), set), c.label(c.q[(r*c.heads+h)*c.dim:][:c.dim], set)
 			var s float64
 			for i := range key {
@@ -146,14 +146,14 @@ func (c labelCase) channels(b *bed) job {
 }
 
 // label is the channels of a vector, rounded to levels.
-func (c *labelCase) label(x []float32, index []int32) []float64 {
+func (c *codeCase) label(x []float32, index []int32) []float64 {
 	y, _ := c.rounded(x, index)
 	return y
 }
 
-// rounded is label, and the least distance of a number from being rounded
+// rounded is label, and the minimum distance of a number from being rounded
 // otherwise, in steps.
-func (c *labelCase) rounded(x []float32, index []int32) (y []float64, gap float64) {
+func (c *codeCase) rounded(x []float32, index []int32) (y []float64, gap float64) {
 	for _, i := range index {
 		y = append(y, float64(x[i]))
 	}
@@ -177,19 +177,19 @@ func (c *labelCase) rounded(x []float32, index []int32) (y []float64, gap float6
 	return y, gap
 }
 
-// redraw replaces vectors of which a number lies so near the middle of two
+// redraw replaces vectors of which a number is so near the middle of two
 // levels, or of two half precision numbers, that rounding decides.
-func (c *labelCase) redraw(b *bed, index []int32) {
+func (c *codeCase) redraw(b *bed, index []int32) {
 	vectors := func(x []float32, heads int) {
 		for v := 0; v < len(x)/c.dim; v++ {
-			for set := v % heads * c.sets / heads; set < max(v%heads*c.sets/heads+1, (v%heads+1)*c.sets/heads); set++ {
+			for set := v % heads * c.groups / heads; set < max(v%heads*c.groups/heads+1, (v%heads+1)*c.groups/heads); set++ {
 				for one := x[v*c.dim:][:c.dim]; ; {
 					if _, gap := c.rounded(one, index[set*c.n:][:c.n]); gap > 2e-3 {
 						break
 					}
 					_, values := halves(b.normal(c.dim))
 					copy(one, values)
-					set = v % heads * c.sets / heads // all sets of the head once more
+					set = v % heads * c.groups / heads // all head groups once more
 				}
 			}
 		}
@@ -198,23 +198,23 @@ func (c *labelCase) redraw(b *bed, index []int32) {
 	vectors(c.q, c.heads)
 }
 
-// network is a Net in plain Go: weights [sets][out][in] by layer.
+// network is a Net in plain Go: weights [head groups][out][in] by layer.
 type network struct {
 	weight, bias [][]float32
 	widths       []int
-	sets         int
+	groups       int
 	relu         bool
 }
 
-// network draws one.
-func (b *bed) network(sets int, c *labelCase) network {
-	n := network{widths: c.widths, sets: sets, relu: c.relu}
+// network makes a random one.
+func (b *bed) network(groups int, c *codeCase) network {
+	n := network{widths: c.widths, groups: groups, relu: c.relu}
 	for l := range len(c.widths) - 1 {
-		w := b.normal(sets * c.widths[l] * c.widths[l+1])
+		w := b.normal(groups * c.widths[l] * c.widths[l+1])
 		for i := range w {
 			w[i] /= float32(math.Sqrt(float64(c.widths[l])))
 		}
-		n.weight, n.bias = append(n.weight, w), append(n.bias, b.normal(sets*c.widths[l+1]))
+		n.weight, n.bias = append(n.weight, w), append(n.bias, b.normal(groups*c.widths[l+1]))
 	}
 	return n
 }
@@ -223,14 +223,13 @@ func (b *bed) network(sets int, c *labelCase) network {
 func (b *bed) net(n network) device.Net {
 	t := device.Net{Relu: n.relu}
 	for l := range n.weight {
-		t.Weight[l] = b.f32(n.weight[l], n.sets, n.widths[l+1], n.widths[l])
-		t.Bias[l] = b.f32(n.bias[l], n.sets, n.widths[l+1])
+		t.Weight[l] = b.f32(n.weight[l], n.groups, n.widths[l+1], n.widths[l])
+		t.Bias[l] = b.f32(n.bias[l], n.groups, n.widths[l+1])
 	}
 	return t
 }
 
-// run is what a set makes of a vector; near is how far its numbers are from zero
-// at least.
+// run is the outputs for a vector; near is their minimum distance from zero.
 func (n *network) run(set int, v []float32) (x []float64, near float64) {
 	x = widen(v)
 	for l, w := range n.weight {
@@ -257,19 +256,19 @@ func (n *network) run(set int, v []float32) (x []float64, near float64) {
 	return x, near
 }
 
-// signs stores signs and compares them. Networks are drawn until no number lies
-// so near zero that rounding decides its sign.
-func (c labelCase) signs(b *bed) job {
+// signScores stores bit codes and scores them. Networks are made until no output is so near zero
+// that rounding decides its sign.
+func (c codeCase) signScores(b *bed) job {
 	c.random(b)
 	var query, key network
 	for sound := false; !sound; {
-		query, key, sound = b.network(c.heads, &c), b.network(c.keySets, &c), true
+		query, key, sound = b.network(c.heads, &c), b.network(c.keyGroups, &c), true
 		for i := 0; i < len(c.q)/c.dim && sound; i++ {
 			_, near := query.run(i%c.heads, c.q[i*c.dim:][:c.dim])
 			sound = near > 1e-6
 		}
-		for i := 0; i < len(c.k)/c.dim*c.keySets/c.kvHeads && sound; i++ {
-			_, near := key.run(i%c.keySets, c.k[i*c.kvHeads/c.keySets*c.dim:][:c.dim])
+		for i := 0; i < len(c.k)/c.dim*c.keyGroups/c.kvHeads && sound; i++ {
+			_, near := key.run(i%c.keyGroups, c.k[i*c.kvHeads/c.keyGroups*c.dim:][:c.dim])
 			sound = near > 1e-6
 		}
 	}
@@ -277,7 +276,7 @@ func (c labelCase) signs(b *bed) job {
 	kv := b.cache(&c.attention, b.shuffled(&c.attention))
 	qn, kn := b.net(query), b.net(key)
 	words := (bits + 31) / 32
-	signs := b.i32(filledI32(kv.K.Dim(0)*c.keySets*page*words, 99), kv.K.Dim(0), c.keySets, page, words)
+	signs := b.i32(filledI32(kv.K.Dim(0)*c.keyGroups*page*words, 99), kv.K.Dim(0), c.keyGroups, page, words)
 	store := c.keyRows(b, kv, func(ops device.Queue, x device.Tensor, kv device.KV) {
 		device.Do(ops, device.Summarize{Rule: device.KeySigns, Dst: signs, X: x, Net: kn, KV: kv})
 	})
@@ -290,14 +289,14 @@ func (c labelCase) signs(b *bed) job {
 		},
 		expect: []expectation{{name: "scores", got: dst, want: c.want(width, func(r, h, slot, j int) float64 {
 			x, _ := query.run(h, c.q[(r*c.heads+h)*c.dim:][:c.dim])
-			y, _ := key.run(h*c.keySets/c.heads, c.at(c.k, slot, j, h*c.kvHeads/c.heads))
-			agree := 0
+			y, _ := key.run(h*c.keyGroups/c.heads, c.at(c.k, slot, j, h*c.kvHeads/c.heads))
+			pooledAgreement := 0
 			for i := range x {
 				if x[i] > 0 == (y[i] > 0) {
-					agree++
+					pooledAgreement++
 				}
 			}
-			return float64(2*agree - len(x))
+			return float64(2*pooledAgreement - len(x))
 		})}},
 	}
 }

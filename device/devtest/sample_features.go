@@ -23,8 +23,8 @@ func featureCases() []testCase {
 				a.requests = nil
 				a.numbered()
 				f.Draw = rng.Address{Seed: 7, Request: 3, Layer: 2}
-				name := fmt.Sprintf("op=samplefeatures/lens=%v/rows=%d/heads=%d of %d/draws=%d/strata=%v/mean=%v", a.lens, a.rows, s[1], s[0], f.Draws, f.Strata, f.Mean)
-				cases = append(cases, testCase{name, func(b *bed) job { return features(b, a, f) }})
+				name := fmt.Sprintf("op=QueryFeatureSample/lens=%v/rows=%d/heads=%d of %d/draws=%d/strata=%v/mean=%v", a.lens, a.rows, s[1], s[0], f.Draws, f.Strata, f.Mean)
+				cases = append(cases, testCase{name, func(b *bed) job { return queryFeatures(b, a, f) }})
 			}
 		}
 	}
@@ -33,7 +33,7 @@ func featureCases() []testCase {
 
 // features is a job whose first query is zero, and whose others have a zero
 // among their features.
-func features(b *bed, a attention, f device.QueryFeatures) job {
+func queryFeatures(b *bed, a attention, f device.QueryFeatures) job {
 	want := widen(filled(a.queryRows()*a.heads*a.dim, before))
 	for sound := false; !sound; {
 		sound = true
@@ -64,7 +64,7 @@ func features(b *bed, a attention, f device.QueryFeatures) job {
 	}
 }
 
-// estimate is the estimate of the queries of a set of heads, [heads, dim]; sound
+// estimate is the estimate of the queries of a head group, [heads, dim]; sound
 // is false where rounding could decide a hit.
 func (a *attention) estimate(y []float64, q []float32, r, set int, f device.QueryFeatures) (sound bool) {
 	slot, p := a.place(r)

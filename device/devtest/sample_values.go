@@ -10,14 +10,14 @@ import (
 )
 
 // drawCase is a call of ValueSample in plain Go, and its definition.
-type drawCase struct {
+type valueCase struct {
 	attention
 	draws  device.ValueDraws
 	levels []float32 // the scores of the positions, for all heads; nil: random ones
 }
 
-// drawings are the ways to draw.
-var drawings = []device.ValueDraws{
+// valueDraws are the parameters.
+var valueDraws = []device.ValueDraws{
 	{Samples: 16},
 	{Samples: 50, Shared: true},
 	{Samples: 0},
@@ -31,47 +31,47 @@ var drawings = []device.ValueDraws{
 	{Samples: 40, Tiles: device.Equal, Sampler: device.Independent, Tile: 64},
 }
 
-// drawPlans are what is drawn from.
-var drawPlans = map[string]attention{
-	"dense":         {middle: device.All, lens: []int{200, 0, 1, 64, 65}},
-	"dense/prefill": {middle: device.All, lens: []int{150}, rows: 3},
-	"dense/long":    {middle: device.All, lens: []int{700}},
-	"dense/full":    {middle: device.All, full: true, lens: []int{130}},
-	"dense/rest":    {middle: device.All, rest: 100, lens: []int{200, 0, 1, 64, 65}},
-	"drop":          {middle: device.All, drop: .6, spanSink: 5, lens: []int{200}},
-	"none":          {middle: device.None, sink: 3, recent: 40, lens: []int{200, 30}},
-	"tokens":        {middle: device.Tokens, sink: 4, recent: 20, listHeads: 4, weighted: true, lens: []int{200, 0, 70}},
-	"tokens/shared": {middle: device.Tokens, recent: 1, listHeads: 2, lens: []int{300}},
-	"blocks":        {middle: device.Blocks, sink: 1, recent: 1, listHeads: 1, lens: []int{330, 64}},
+// valuePlans are the plans that are sampled from.
+var valuePlans = map[string]attention{
+	"dense":         {selected: device.All, lens: []int{200, 0, 1, 64, 65}},
+	"dense/prefill": {selected: device.All, lens: []int{150}, rows: 3},
+	"dense/long":    {selected: device.All, lens: []int{700}},
+	"dense/full":    {selected: device.All, full: true, lens: []int{130}},
+	"dense/rest":    {selected: device.All, rest: 100, lens: []int{200, 0, 1, 64, 65}},
+	"drop":          {selected: device.All, drop: .6, spanSink: 5, lens: []int{200}},
+	"none":          {selected: device.None, sink: 3, recent: 40, lens: []int{200, 30}},
+	"tokens":        {selected: device.Tokens, sink: 4, recent: 20, listHeads: 4, weighted: true, lens: []int{200, 0, 70}},
+	"tokens/shared": {selected: device.Tokens, recent: 1, listHeads: 2, lens: []int{300}},
+	"blocks":        {selected: device.Blocks, sink: 1, recent: 1, listHeads: 1, lens: []int{330, 64}},
 }
 
 func valueCases() []testCase {
 	var cases []testCase
-	for i, d := range drawings {
+	for i, d := range valueDraws {
 		d.Draw = rng.Address{Seed: 9, Request: 3, Layer: 2}
 		shapes := [][3]int{{4, 2, 16}, {4, 4, 20}}
 		if i%4 == 1 { // shapes that devices have kernels of their own for
 			shapes = append(shapes, [3]int{12, 2, 64}, [3]int{8, 2, 128})
 		}
-		for plan, a := range drawPlans {
+		for plan, a := range valuePlans {
 			for _, s := range shapes {
-				c := drawCase{attention: a, draws: d}
+				c := valueCase{attention: a, draws: d}
 				c.heads, c.kvHeads, c.dim = s[0], s[1], s[2]
 				c.numbered()
-				at := fmt.Sprintf("op=samplevalues/%s/heads=%d of %d/dim=%d/samples=%d/sampler=%d/tiles=%d of %d/shared=%v",
+				at := fmt.Sprintf("op=ValueSample/%s/heads=%d of %d/dim=%d/samples=%d/sampler=%d/tiles=%d of %d/shared=%v",
 					plan, s[1], s[0], s[2], d.Samples, d.Sampler, d.Tiles, d.Tile, d.Shared)
 				cases = append(cases, testCase{at, c.job})
 			}
 		}
 	}
-	return append(cases, testCase{"op=samplevalues/low tile", lowTile().job})
+	return append(cases, testCase{"op=ValueSample/low tile", lowTile().job})
 }
 
 // lowTile has in each of three tiles one position that has all the weight there. That of
 // the tile in the middle is so low that adding its parts to what is before it is rounded.
-func lowTile() drawCase {
+func lowTile() valueCase {
 	const tile = 96
-	c := drawCase{draws: device.ValueDraws{Samples: 40, Tiles: device.Equal, Tile: tile}}
+	c := valueCase{draws: device.ValueDraws{Samples: 40, Tiles: device.Equal, Tile: tile}}
 	c.heads, c.kvHeads, c.dim, c.lens = 12, 2, 64, []int{3 * tile}
 	c.levels = filled(3*tile, -200) // which weighs nothing beside any of these
 	c.levels[5], c.levels[tile+70], c.levels[2*tile+40] = 0, -33, -1
@@ -79,7 +79,7 @@ func lowTile() drawCase {
 }
 
 // level gives the positions the scores of the case.
-func (c *drawCase) level() {
+func (c *valueCase) level() {
 	clear(c.q)
 	for i := 0; i < len(c.q); i += c.dim {
 		c.q[i] = float32(math.Sqrt(float64(c.dim)))
@@ -93,9 +93,9 @@ func (c *drawCase) level() {
 	}
 }
 
-// job takes other numbers until no draw is so near the border of two positions
+// job makes tensors until no draw is so near the border of two positions
 // that rounding decides it.
-func (c drawCase) job(b *bed) job {
+func (c valueCase) job(b *bed) job {
 	var index, count []int32
 	var weight []float64
 	rows, limit := c.queryRows(), c.draws.MaxPositions(c.longest())
@@ -139,7 +139,7 @@ func (c drawCase) job(b *bed) job {
 }
 
 // mixed is the sum of the values on the lists of all rows and heads.
-func (c *drawCase) mixed(index, count []int32, weight []float64, limit int) []float64 {
+func (c *valueCase) mixed(index, count []int32, weight []float64, limit int) []float64 {
 	y := widen(filled(len(count)*c.dim, before))
 	for i, n := range count {
 		slot, _ := c.place(i / c.heads)
@@ -158,8 +158,8 @@ func (c *drawCase) mixed(index, count []int32, weight []float64, limit int) []fl
 	return y
 }
 
-// softmax is the positions that a row and head read, and their shares.
-func (c *drawCase) softmax(r, h, slot, p int) (read []int, share []float64) {
+// softmax is the positions that a row and head read, and their probabilities.
+func (c *valueCase) softmax(r, h, slot, p int) (read []int, share []float64) {
 	var sum float64
 	kvHead := h * c.kvHeads / c.heads
 	for j := range p + 1 {
@@ -180,8 +180,8 @@ func (c *drawCase) softmax(r, h, slot, p int) (read []int, share []float64) {
 	return read, share
 }
 
-// list is what a row and head draw; sound is false where rounding could decide.
-func (c *drawCase) list(r, h, slot, p int) (list []entry, sound bool) {
+// list is the sample of a row and head; sound is false where rounding could decide.
+func (c *valueCase) list(r, h, slot, p int) (list []entry, sound bool) {
 	read, share := c.softmax(r, h, slot, p)
 	d := c.address(c.draws.Draw, slot)
 	d.Head, d.Pos, d.Purpose = uint32(h), uint32(p), rng.ForValue
@@ -232,7 +232,7 @@ func (c *drawCase) list(r, h, slot, p int) (list []entry, sound bool) {
 }
 
 // samples is the softmax of each tile and how many samples it gets.
-func (c *drawCase) samples(share []float64, tile int) (shares []float64, samples []int, sound bool) {
+func (c *valueCase) samples(share []float64, tile int) (shares []float64, samples []int, sound bool) {
 	sound = true
 	for i, w := range share {
 		if i%tile == 0 {
