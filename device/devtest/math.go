@@ -7,6 +7,9 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
+// mathHeadless are the rules here whose tensors have no head dimension, see complete.
+var mathHeadless = []string{"Embed", "Gather", "Copy", "Add", "RMSNorm", "SwiGLU", "MatMul", "Mark"}
+
 // mathCases are the operations besides products, sampling and attention.
 func mathCases() []testCase {
 	cases := []testCase{

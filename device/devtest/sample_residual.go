@@ -46,6 +46,9 @@ var residualPlans = map[string]attention{
 	"blocks/prefill": {selected: device.Blocks, listHeads: 1, group: page, recent: page, align: page, lens: []int{195}, rows: 12},
 }
 
+// groupHeadless are the rules here whose tensors have no head dimension, see complete.
+var groupHeadless = []string{"Score(GroupMax)"}
+
 func residualCases() []testCase {
 	var cases []testCase
 	for name, tail := range residuals {

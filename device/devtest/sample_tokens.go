@@ -20,6 +20,9 @@ const (
 	stageTemp      = sampling.StageTemperature
 )
 
+// tokensHeadless are the rules here whose tensors have no head dimension, see complete.
+var tokensHeadless = []string{"SampleTokens"}
+
 // sampleCases sample tokens with every stage, alone and combined.
 func sampleCases() []testCase {
 	settings := []sampling.Params{

@@ -22,6 +22,9 @@ var massPlans = map[string]attention{
 	"blocks/prefill": {selected: device.Blocks, recent: 20, listHeads: 1, group: 16, weighted: true, lens: []int{330}, rows: 33},
 }
 
+// hittersHeadless are the rules here whose tensors have no head dimension, see complete.
+var hittersHeadless = []string{"Select(HeavyHitters)"}
+
 func massCases() []testCase {
 	var cases []testCase
 	for name, a := range massPlans {

@@ -19,6 +19,9 @@ type lineShape struct {
 // lineShapes have vectors of odd lengths too.
 var lineShapes = []lineShape{{4, 2, 16, false, 0}, {3, 3, 20, true, 0}, {8, 2, 64, false, 0}, {2, 1, 8, true, 0}}
 
+// linesHeadless are the rules here whose tensors have no head dimension, see complete.
+var linesHeadless = []string{"Select(TopLines)", "Select(ExpandLines)", "Select(ExpandBlocks)"}
+
 func lineCases() []testCase {
 	var cases []testCase
 	add := func(name string, f func(b *bed) job) { cases = append(cases, testCase{"op=" + name, f}) }

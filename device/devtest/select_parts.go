@@ -26,6 +26,9 @@ var boundCalls = []boundCase{
 	{len: []int{5, 0, page, 2*page + 16, 2*page + 15, 1}, newest: 1}, {len: []int{40*page + 33, 3}, newest: 1},
 }
 
+// partsHeadless are the rules here whose tensors have no head dimension, see complete.
+var partsHeadless = []string{"Select(TopParts)"}
+
 func boundCases() []testCase {
 	var cases []testCase
 	for _, c := range boundCalls {

@@ -23,6 +23,9 @@ var scorePlans = map[string]attention{
 	"blocks":         {selected: device.Blocks, sink: 1, recent: 1, listHeads: 1, full: true, lens: []int{330, 64}},
 }
 
+// topHeadless are the rules here whose tensors have no head dimension, see complete.
+var topHeadless = []string{"Select(TopK)", "Select(TopP)"}
+
 func topCases() []testCase {
 	var cases []testCase
 	for name, a := range scorePlans {

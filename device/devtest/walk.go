@@ -87,6 +87,9 @@ func (c *blocks) eachTouched(f func(slot, i int)) {
 	}
 }
 
+// walkHeadless are the rules here whose tensors have no head dimension, see complete.
+var walkHeadless = []string{"Walk", "Score(SketchScores)", "Select(TopBlocks)"}
+
 func walkCases() []testCase {
 	var cases []testCase
 	add := func(name string, c blocks, f func(b *bed, c blocks) job) {
