@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -46,31 +47,20 @@ func Do[T any, C interface {
 	q.Do(c)
 }
 
-// kind numbers the types of calls.
+// kind numbers the types of calls, in the order of their registration.
 type kind uint8
 
-const (
-	kindEmbed kind = iota
-	kindGather
-	kindCopy
-	kindAdd
-	kindRMSNorm
-	kindRope
-	kindSwiGLU
-	kindMatMul
-	kindSampleTokens
-	kindAppend
-	kindAttend
-	kindSummarize
-	kindScore
-	kindWalk
-	kindSelect
-	kindReuseSelection
-	kindSample
-	kindMark
-	kindDiscard
-	numKinds
-)
+// maxKinds is the maximum number of types of calls: what is new is a rule of one of them.
+const maxKinds = 24
+
+// kindNames are the names of the types, by kind.
+var kindNames []string
+
+// register makes T a type of call; each has a package variable for its kind.
+func register[T any]() kind {
+	kindNames = append(kindNames, reflect.TypeFor[T]().Name())
+	return kind(len(kindNames) - 1)
+}
 
 // Name is the type of a call, with its rule if it has one: "RMSNorm", "Select(TopK)".
 func Name(c Call) string {
@@ -78,13 +68,6 @@ func Name(c Call) string {
 		return ruled.op()
 	}
 	return kindNames[c.kind()]
-}
-
-var kindNames = [numKinds]string{
-	kindEmbed: "Embed", kindGather: "Gather", kindCopy: "Copy", kindAdd: "Add", kindRMSNorm: "RMSNorm",
-	kindRope: "Rope", kindSwiGLU: "SwiGLU", kindMatMul: "MatMul", kindSampleTokens: "SampleTokens",
-	kindAppend: "Append", kindAttend: "Attend", kindSummarize: "Summarize", kindScore: "Score", kindWalk: "Walk",
-	kindSelect: "Select", kindReuseSelection: "ReuseSelection", kindSample: "Sample", kindMark: "Mark", kindDiscard: "Discard",
 }
 
 // Rules lists the names of all calls; a call with rules is listed once per rule.
@@ -123,7 +106,7 @@ func appendPresent(all, more []Tensor) []Tensor {
 }
 
 // Arena is the memory of a queue's calls, type by type. The zero Arena is empty.
-type Arena struct{ slabs [numKinds]resetter }
+type Arena struct{ slabs [maxKinds]resetter }
 
 type resetter interface{ reset() }
 
@@ -175,6 +158,8 @@ func (c *Mark) Access(*Access) {}
 // Cost is 0.
 func (c *Mark) Cost(Stored) Cost { return Cost{} }
 
+var kindMark = register[Mark]()
+
 func (*Mark) kind() kind { return kindMark }
 
 // Discard makes the contents of a tensor or a list undefined until they are written again. A
@@ -196,6 +181,8 @@ func (c *Discard) Access(a *Access) { a.Write(c.T); c.List.write(a) }
 
 // Cost is 0.
 func (c *Discard) Cost(Stored) Cost { return Cost{} }
+
+var kindDiscard = register[Discard]()
 
 func (*Discard) kind() kind { return kindDiscard }
 

@@ -47,22 +47,23 @@
 //
 // # Adding a rule
 //
-// A rule of an existing call, say a rule of [Select], touches four to six files:
+// A rule of a call, say of [Select], is
 //
 //  1. device/select.go: its constant with a comment (formula, shapes, ties, NaN), its name in
 //     selectOps, and its case in Check, Access and Cost; new operands are fields of the call.
-//  2. cpu: the definition, called from selectKeys in cpu/do.go. Two files at most.
-//  3. cuda: the launch, called from selectKeys in cuda/do.go, and the kernel in
-//     cuda/kernels. Three files at most.
-//  4. device/devtest: cases with a reference in plain float64 Go. The last subtest of the
-//     suite, "complete", fails until there is one; a rule that takes heads needs a case in
-//     heads.go, another a line in complete.go.
+//  2. cpu: the definition, and its case in selectKeys.
+//  3. cuda: the launch, and its case in selectKeys; a new kernel in a .cu file of cuda/kernels,
+//     and its line in sizes.txt there (make test-driver measures it).
+//  4. device/devtest: cases with a reference in plain float64 Go, in one of the files select_*.go.
+//     The last subtest of the suite, "complete", fails until there is one. A rule whose tensors
+//     have the head dimension needs a case in heads.go too, another is named in the headless
+//     list of its file.
 //
 // # Adding an operation
 //
 // The same, except that the struct is new: in device/math.go or a file of its own, with Check,
-// Access, Cost and kind, and its constant and name in call.go. Nothing else lists calls:
-// recording, fusion, hazards and tracing know them by the interface.
+// Access, Cost and kind, and its register line. Its cases in cpu and cuda are in run of do.go.
+// Recording, fusion, hazards and tracing need nothing: they know calls by the interface.
 //
 // Start reading at tensor.go, then device.go, call.go and paged.go.
 package device

@@ -28,6 +28,8 @@ func (c *Embed) Cost(Stored) Cost {
 	return cost
 }
 
+var kindEmbed = register[Embed]()
+
 func (*Embed) kind() kind { return kindEmbed }
 
 // Gather copies rows: Dst[r] = Src[Rows[r]].
@@ -50,6 +52,8 @@ func (c *Gather) Access(a *Access) { a.Read(c.Src, c.Rows); a.Write(c.Dst) }
 // Cost is the rows, read and written.
 func (c *Gather) Cost(Stored) Cost { return moved(c.Dst, c.Dst, c.Rows) }
 
+var kindGather = register[Gather]()
+
 func (*Gather) kind() kind { return kindGather }
 
 // Copy copies all elements between tensors of one type and length.
@@ -69,6 +73,8 @@ func (c *Copy) Access(a *Access) { a.Read(c.Src); a.Write(c.Dst) }
 
 // Cost is the elements, read and written.
 func (c *Copy) Cost(Stored) Cost { return moved(c.Dst, c.Src) }
+
+var kindCopy = register[Copy]()
 
 func (*Copy) kind() kind { return kindCopy }
 
@@ -96,6 +102,8 @@ func (c *Add) Cost(Stored) Cost {
 	return cost
 }
 
+var kindAdd = register[Add]()
+
 func (*Add) kind() kind { return kindAdd }
 
 // RMSNorm normalizes each row: Dst = X / √(mean(X²) + Eps) · W.
@@ -122,6 +130,8 @@ func (c *RMSNorm) Cost(Stored) Cost {
 	cost.Ops = 4 * int64(c.X.Len())
 	return cost
 }
+
+var kindRMSNorm = register[RMSNorm]()
 
 func (*RMSNorm) kind() kind { return kindRMSNorm }
 
@@ -163,6 +173,8 @@ func (c *Rope) Cost(Stored) Cost {
 	return cost
 }
 
+var kindRope = register[Rope]()
+
 func (*Rope) kind() kind { return kindRope }
 
 // SwiGLU is the gated activation Dst = silu(Gate) · Up, silu(g) = g / (1 + exp(-g)).
@@ -187,6 +199,8 @@ func (c *SwiGLU) Cost(Stored) Cost {
 	cost.Ops = 4 * int64(c.Dst.Len())
 	return cost
 }
+
+var kindSwiGLU = register[SwiGLU]()
 
 func (*SwiGLU) kind() kind { return kindSwiGLU }
 
@@ -219,5 +233,7 @@ func (c *MatMul) Cost(Stored) Cost {
 	}
 	return cost
 }
+
+var kindMatMul = register[MatMul]()
 
 func (*MatMul) kind() kind { return kindMatMul }

@@ -119,6 +119,8 @@ func (c *Append) Cost(Stored) Cost {
 	return cost
 }
 
+var kindAppend = register[Append]()
+
 func (*Append) kind() kind { return kindAppend }
 
 // Attend is attention over a plan: Dst = Σ_j softmax_j(q·k_j/√dim + ln w_j)·v_j over the
@@ -185,5 +187,7 @@ func (c *Attend) Cost(s Stored) Cost {
 	cost.Ops = 2 * of * r.pairs * int64(c.Q.Dim(2))
 	return cost
 }
+
+var kindAttend = register[Attend]()
 
 func (*Attend) kind() kind { return kindAttend }

@@ -133,4 +133,6 @@ func (c *ReuseSelection) Cost(s Stored) Cost {
 	return cost
 }
 
+var kindReuseSelection = register[ReuseSelection]()
+
 func (*ReuseSelection) kind() kind { return kindReuseSelection }

@@ -62,6 +62,8 @@ var sampleOps = [numSampleRules]string{
 	ResidualSample: "Sample(ResidualSample)", ValueSample: "Sample(ValueSample)", QueryFeatureSample: "Sample(QueryFeatureSample)",
 }
 
+var kindSample = register[Sample]()
+
 func (*Sample) kind() kind   { return kindSample }
 func (c *Sample) op() string { return sampleOps[c.Rule] }
 

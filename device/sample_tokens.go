@@ -38,4 +38,6 @@ func (c *SampleTokens) Access(a *Access) {
 // Cost is the logits, once.
 func (c *SampleTokens) Cost(Stored) Cost { return moved(c.Logits, c.Next, c.History, c.Pos) }
 
+var kindSampleTokens = register[SampleTokens]()
+
 func (*SampleTokens) kind() kind { return kindSampleTokens }

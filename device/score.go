@@ -80,6 +80,8 @@ var scoreOps = [numScoreRules]string{
 	GroupMax: "Score(GroupMax)",
 }
 
+var kindScore = register[Score]()
+
 func (*Score) kind() kind   { return kindScore }
 func (c *Score) op() string { return scoreOps[c.Rule] }
 

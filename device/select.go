@@ -103,6 +103,8 @@ var selectOps = [numSelectRules]string{
 	Collisions: "Select(Collisions)", ExpandLines: "Select(ExpandLines)", ExpandBlocks: "Select(ExpandBlocks)",
 }
 
+var kindSelect = register[Select]()
+
 func (*Select) kind() kind   { return kindSelect }
 func (c *Select) op() string { return selectOps[c.Rule] }
 

@@ -75,6 +75,8 @@ var summaryOps = [numSummaryRules]string{
 	AttentionMass: "Summarize(AttentionMass)",
 }
 
+var kindSummarize = register[Summarize]()
+
 func (*Summarize) kind() kind   { return kindSummarize }
 func (c *Summarize) op() string { return summaryOps[c.Rule] }
 

@@ -55,4 +55,6 @@ func (c *Walk) Cost(s Stored) Cost {
 	return Cost{Bytes: 4*s.blocks(c.KV, 1, PageLen).triangles + 2*size*b.pairs, Ops: 2 * b.triangles}
 }
 
+var kindWalk = register[Walk]()
+
 func (*Walk) kind() kind { return kindWalk }
