@@ -86,13 +86,13 @@ emulate-kernels:
 # Every attention system, and passes of small models. The means over seeds take long.
 emulate-systems:
 	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 30m \
-		-run 'TestEverySystem|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText|TestLaunches|TestStepLaunches|TestTrace$$' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
+		-run 'TestEveryMethod|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText|TestLaunches|TestStepLaunches|TestTrace$$' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
 
 launches: ## write engine/testdata/launches.txt anew: the kernels of a decode step of every system
 	CGO_ENABLED=1 $(GO) test -tags cudaemu -run 'TestStepLaunches' ./engine -launches
 
 emulate-8b: ## every attention system on layers of Llama-3.1-8B's shape, on the CPU (ten minutes)
-	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 60m -v -run 'TestEverySystemAtFullSize' ./sparse -fullsize
+	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 60m -v -run 'TestEveryMethodAtFullSize' ./sparse -fullsize
 
 # The sanitizers of the C++ compiler find what a kernel does beyond its memory.
 SANITIZED ?= TestConformance/(memory|failures|append|reuse|graph)$$|TestSchedules

@@ -19,10 +19,10 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// TestEverySystemSelectsTheSame holds what every row reads on the GPU, real or
+// TestEveryMethodSelectsTheSame holds what every row reads on the GPU, real or
 // emulated, against what it reads on the CPU. Scores differ in their last bits; no
 // position of these tensors lies so near the border of a set that they decide.
-func TestEverySystemSelectsTheSame(t *testing.T) {
+func TestEveryMethodSelectsTheSame(t *testing.T) {
 	eachSubject(t, func(t *testing.T, s subject) {
 		layers, prompt := lawTensors(1, s.len), s.len-lawSteps
 		want := openBenchOn(t, "cpu", s.spec, s.len, nil).selected(layers, prompt, 0)
@@ -44,12 +44,12 @@ func TestEverySystemSelectsTheSame(t *testing.T) {
 	})
 }
 
-// fullSize makes TestEverySystemAtFullSize run, which takes minutes in emulation.
+// fullSize makes TestEveryMethodAtFullSize run, which takes minutes in emulation.
 var fullSize = flag.Bool("fullsize", false, "run every system on layers of Llama-3.1-8B's shape")
 
-// TestEverySystemAtFullSize is TestEverySystemSelectsTheSame on layers of Llama-3.1-8B's
+// TestEveryMethodAtFullSize is TestEveryMethodSelectsTheSame on layers of Llama-3.1-8B's
 // shape, with a cache in half precision, and holds captured steps against eager ones.
-func TestEverySystemAtFullSize(t *testing.T) {
+func TestEveryMethodAtFullSize(t *testing.T) {
 	if !*fullSize {
 		t.Skip("it takes minutes: make emulate-8b")
 	}
@@ -140,9 +140,9 @@ func fullRun(t *testing.T, device string, s subject, size engine.ReplayConfig, l
 // length.
 const modelBound = 1e-2
 
-// TestEverySystemOnAModel runs a prompt and some steps of a small model under every
+// TestEveryMethodOnAModel runs a prompt and some steps of a small model under every
 // system, and holds the logits against those of the CPU.
-func TestEverySystemOnAModel(t *testing.T) {
+func TestEveryMethodOnAModel(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "random.gguf")
 	must(t, modeltest.Writer(modeltest.Shape{Layers: 3, Vocab: 100}).WriteFile(path))
 	open := func(name string) *engine.Engine {

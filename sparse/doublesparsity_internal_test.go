@@ -1,6 +1,7 @@
 package sparse
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -29,5 +30,15 @@ func TestLayoutOfHeads(t *testing.T) {
 	}
 	if got, want := transposed(x, 8, 2, e.stored("halves")), []float32{0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15}; !slices.Equal(got, want) {
 		t.Errorf("transposed: %v, want %v", got, want)
+	}
+}
+
+func TestLabelChannels(t *testing.T) {
+	for _, c := range []struct{ dim, factor, want int }{
+		{64, 1, 64}, {64, 16, 4}, {65, 16, 5}, {63, 16, 4}, {64, 64, 1}, {64, 65, 1}, {64, math.MaxInt, 1},
+	} {
+		if got := labelChannels(c.dim, c.factor); got != c.want {
+			t.Errorf("one in %d of %d channels is %d, want %d", c.factor, c.dim, got, c.want)
+		}
 	}
 }

@@ -99,3 +99,17 @@ func best(x []float64, k int) []int32 {
 	slices.Sort(order)
 	return order
 }
+
+// sets is what each head of each layer reads in each decode step.
+func (b *bench) sets(layers []engine.QKV, prompt int) (all [][]int32) {
+	b.t.Helper()
+	b.Observe = func(sel engine.Selection) {
+		for h := range lawHeads {
+			if keys, _ := sel.Keys(0, h); sel.Decode {
+				all = append(all, keys)
+			}
+		}
+	}
+	b.run(layers, prompt, 0)
+	return all
+}
