@@ -382,7 +382,7 @@ func TestQueriesComparedBeforeRotation(t *testing.T) {
 		f, err := r.policy.Figures(r.seq.Slot())
 		must(t, err)
 		for _, f := range f {
-			if f.Name == "choices" {
+			if f.Name == "selections" {
 				return f.Value
 			}
 		}

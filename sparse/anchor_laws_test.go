@@ -10,21 +10,21 @@ import (
 	"github.com/gollm/gollm/engine"
 )
 
-// stripes is a setting of anchor, and its definition.
-type stripes struct {
+// anchorRule is options of anchor, and their definition.
+type anchorRule struct {
 	theta        float64
 	step, block  int
 	window, tail string
 }
 
 // spec is its text.
-func (a stripes) spec() string {
+func (a anchorRule) spec() string {
 	return fmt.Sprintf("anchor(theta=%v,step=%d,block=%d,window=%s,tail=%s)", a.theta, a.step, a.block, a.window, a.tail)
 }
 
 // windowed reports whether the row at p reads position j before it selects;
 // start is the first position of its group.
-func (a stripes) windowed(start, p, j int) bool {
+func (a anchorRule) windowed(start, p, j int) bool {
 	first, from := a.block, start-a.block
 	switch a.window {
 	case "noprev":
@@ -36,7 +36,7 @@ func (a stripes) windowed(start, p, j int) bool {
 }
 
 // candidates is what a group selects from.
-func (a stripes) candidates(start int) (lo, hi int) {
+func (a anchorRule) candidates(start int) (lo, hi int) {
 	if a.window == "noprev" {
 		return a.block, start
 	}
@@ -62,7 +62,7 @@ func (o *online) add(s float64, v []float32) {
 // attend is the output of one head over n positions, [n, dim], and the smallest
 // distance of a candidate from the threshold: passes A, B and C as they are
 // written, C going on from where A stopped.
-func (a stripes) attend(q, k, v []float32, n, dim int) (y []float64, margin float64) {
+func (a anchorRule) attend(q, k, v []float32, n, dim int) (y []float64, margin float64) {
 	score := func(q []float64, j int) (s float64) {
 		for i, x := range q {
 			s += x * float64(k[j*dim+i])
@@ -157,14 +157,14 @@ func (b *bench) attended(x engine.QKV, n, chunk int) (y []float32, read map[[2]i
 	return s.Output(0), read
 }
 
-// The system is its definition, at lengths that are whole groups and at others:
+// The method is its definition, at lengths that are whole groups and at others:
 // the published wrapper computes nothing where a prompt is whole groups.
 func TestAnchorAgainstDefinition(t *testing.T) {
 	for _, window := range []string{"paper", "noprev", "code_v4"} {
 		for _, tail := range []string{"native", "dense"} {
 			for _, size := range [][2]int{{4, 8}, {2, 5}, {1, 16}} {
 				for _, theta := range []float64{1, math.Inf(-1), math.Inf(1)} {
-					a := stripes{theta, size[0], size[1], window, tail}
+					a := anchorRule{theta, size[0], size[1], window, tail}
 					group := a.step * a.block
 					for _, n := range []int{group - 1, group, group + 1, 2 * group, 3 * group, 4*group + a.block + 1} {
 						a.check(t, n)
@@ -175,8 +175,8 @@ func TestAnchorAgainstDefinition(t *testing.T) {
 	}
 }
 
-// check compares the system with its definition over n positions.
-func (a stripes) check(t *testing.T, n int) {
+// check compares the method with its definition over n positions.
+func (a anchorRule) check(t *testing.T, n int) {
 	t.Helper()
 	x := lawLayer(n)
 	got, _ := openStripes(t, a.spec(), n).attended(x, n, 0)
@@ -290,7 +290,7 @@ func TestAnchorDenseLimit(t *testing.T) {
 	const n = 200
 	x := lawLayer(n)
 	dense, _ := openStripes(t, "dense", n).attended(x, n, 0)
-	for _, a := range []stripes{
+	for _, a := range []anchorRule{
 		{math.Inf(1), 4, 8, "paper", "native"}, {math.Inf(1), 2, 16, "noprev", "native"}, {math.Inf(1), 4, 8, "code_v4", "native"},
 	} {
 		y, _ := openStripes(t, a.spec(), n).attended(x, n, 0)
@@ -310,7 +310,7 @@ func TestAnchorCoversThePastOnce(t *testing.T) {
 	x := lawLayer(n)
 	for _, window := range []string{"paper", "noprev"} {
 		for _, size := range [][2]int{{4, 8}, {1, 8}, {3, 5}, {16, 2}} {
-			a := stripes{math.Inf(-1), size[0], size[1], window, "native"}
+			a := anchorRule{math.Inf(-1), size[0], size[1], window, "native"}
 			_, windows := openStripes(t, a.spec(), n).attended(x, n, 0)
 			a.theta = math.Inf(1)
 			_, all := openStripes(t, a.spec(), n).attended(x, n, 0)
@@ -331,7 +331,7 @@ func TestAnchorCoversThePastOnce(t *testing.T) {
 // The threshold is on a mean: mean(M) - mean(q)·k = mean of the rows' M - q·k.
 func TestAnchorGapIsTheMeanOfGaps(t *testing.T) {
 	const n, block = 64, 16
-	x, b := lawLayer(n), &tailBench{t: t}
+	x, b := lawLayer(n), &residualBench{t: t}
 	dev, err := device.Open("cpu", device.Config{Threads: 2})
 	must(t, err)
 	defer dev.Close()
@@ -378,7 +378,7 @@ func TestAnchorGapIsTheMeanOfGaps(t *testing.T) {
 // element of the row's query.
 func TestAnchorForgetsAShiftOfScores(t *testing.T) {
 	const n = 160
-	a := stripes{1, 4, 8, "paper", "native"}
+	a := anchorRule{1, 4, 8, "paper", "native"}
 	x := lawLayer(n)
 	for i := 0; i < len(x.K); i += lawDim {
 		x.K[i] = 1
@@ -421,14 +421,14 @@ func TestAnchorIsMonotoneInTheta(t *testing.T) {
 	for _, window := range []string{"paper", "noprev", "code_v4"} {
 		var last map[[2]int]map[int32]float32
 		for _, theta := range []float64{math.Inf(-1), -1, 0, .5, 1, 2, 4, math.Inf(1)} {
-			a := stripes{theta, 4, 8, window, "native"}
+			a := anchorRule{theta, 4, 8, window, "native"}
 			_, read := openStripes(t, a.spec(), n).attended(x, n, 0)
 			if last != nil && !within(last, read) {
 				t.Errorf("%s: leaves out what a smaller threshold selects", a.spec())
 			}
 			last = read
 		}
-		a := stripes{1, 4, 8, window, "native"}
+		a := anchorRule{1, 4, 8, window, "native"}
 		if _, some := openStripes(t, a.spec(), n).attended(x, n, 0); howMany(some) >= howMany(last) {
 			t.Errorf("%s selects everything: the test says nothing", a.spec())
 		}
@@ -453,7 +453,7 @@ func withLoudStart(n int) engine.QKV {
 // Rows of a block may change places: only their means count.
 func TestAnchorForgetsTheOrderOfABlock(t *testing.T) {
 	const n, theta = 160, 6
-	a := stripes{theta, 4, 8, "paper", "native"}
+	a := anchorRule{theta, 4, 8, "paper", "native"}
 	x := withLoudStart(n)
 	_, read := openStripes(t, a.spec(), n).attended(x, n, 0)
 	turned := slices.Clone(x.Q)
@@ -468,7 +468,7 @@ func TestAnchorForgetsTheOrderOfABlock(t *testing.T) {
 	if fmt.Sprint(read) != fmt.Sprint(again) {
 		t.Error("rows of a block in another order select other positions")
 	}
-	all := stripes{math.Inf(1), 4, 8, "paper", "native"}
+	all := anchorRule{math.Inf(1), 4, 8, "paper", "native"}
 	if _, every := openStripes(t, all.spec(), n).attended(x, n, 0); howMany(read) >= howMany(every) {
 		t.Error("everything is selected: the test says nothing")
 	}
@@ -479,7 +479,7 @@ func TestAnchorForgetsTheOrderOfABlock(t *testing.T) {
 func TestAnchorOfOneBlockIsWithinThatOfMore(t *testing.T) {
 	const n, theta = 200, 6
 	x := withLoudStart(n)
-	one, many := stripes{theta, 1, 8, "paper", "native"}, stripes{theta, 4, 8, "paper", "native"}
+	one, many := anchorRule{theta, 1, 8, "paper", "native"}, anchorRule{theta, 4, 8, "paper", "native"}
 	_, few := openStripes(t, one.spec(), n).attended(x, n, 0)
 	_, more := openStripes(t, many.spec(), n).attended(x, n, 0)
 	if !within(few, more) {

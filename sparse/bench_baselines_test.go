@@ -10,7 +10,7 @@ import (
 	"github.com/gollm/gollm/internal/npy"
 )
 
-// BenchmarkBaselines is BenchmarkSampling for the systems that others are
+// BenchmarkBaselines is BenchmarkSampling for the methods that others are
 // compared with. What their labels hold does not matter to their speed.
 func BenchmarkBaselines(b *testing.B) {
 	const heads, kvHeads, dim = 32, 8, 64

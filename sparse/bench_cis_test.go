@@ -13,8 +13,8 @@ import (
 )
 
 // BenchmarkCIS times the attention of a decode step in one layer of the shape of
-// Llama-3.2-1B beside dense attention, alternating: when every head chooses, and
-// when every head shares. It reports the least time of each.
+// Llama-3.2-1B beside dense attention, alternating: when every head selects, and
+// when every head reuses. It reports the minimum time of each.
 func BenchmarkCIS(b *testing.B) {
 	for _, n := range []int{8 << 10, 32 << 10} {
 		for _, options := range []string{"k=432", "k=0.1", "k=432,share=group", "k=0.1,share=group"} {
@@ -59,7 +59,7 @@ func benchCIS(b *testing.B, n int, options string) {
 		must(b, err)
 		c, err := s.Build(NewEnv(dev, Shape{Layers: 1, Heads: heads, KVHeads: kvHeads, HeadDim: dim, MaxLen: n, Slots: 1, Rows: 1}, 1))
 		must(b, err)
-		w := &stopwatch{choosing: time.Hour, attend: time.Hour}
+		w := &stopwatch{selecting: time.Hour, attend: time.Hour}
 		c.Trace = w
 		return c, w
 	}
@@ -68,8 +68,8 @@ func benchCIS(b *testing.B, n int, options string) {
 	shared, sharedTime := policy("cis(s=64,tau=-1," + options + ")")
 	seq.Truncate(n - 1)
 	cache.Flush(seq)
-	step(shared) // chooses
-	*sharedTime = stopwatch{choosing: time.Hour, attend: time.Hour}
+	step(shared) // selects
+	*sharedTime = stopwatch{selecting: time.Hour, attend: time.Hour}
 	must(b, seq.Extend(1, nil))
 	cache.Flush(seq)
 	for b.Loop() {
@@ -80,8 +80,8 @@ func benchCIS(b *testing.B, n int, options string) {
 	must(b, dev.Sync())
 	report := func(d time.Duration, unit string) { b.ReportMetric(float64(d.Microseconds())/1000, unit) }
 	report(denseTime.attend, "ms-dense")
-	report(aloneTime.choosing, "ms-choose")
-	report(sharedTime.choosing, "ms-share")
+	report(aloneTime.selecting, "ms-select")
+	report(sharedTime.selecting, "ms-share")
 	report(sharedTime.attend, "ms-attend")
 }
 

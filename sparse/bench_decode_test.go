@@ -11,18 +11,18 @@ import (
 	"github.com/gollm/gollm/kvcache"
 )
 
-// decodeSpecs are the systems that read about a tenth of a long past in decode.
+// decodeSpecs are the methods that read about a tenth of a long past in decode.
 // Sketch&Walk has a benchmark of its own.
 var decodeSpecs = []struct{ name, text string }{
 	{"streaming", "streaming(sink=16,window=3260)"},
 	{"psaw", "psaw(phi=0.1)"},
 	{"topk", "topk(k=0.1)"},         // for each head: the four heads of a kv head read a third of its rows
 	{"topk/union", "topk(k=0.026)"}, // they read a tenth of its rows
-	{"cis/choose", "cis(k=0.1,tau=2)"},
+	{"cis/select", "cis(k=0.1,tau=2)"},
 	{"cis/share", "cis(k=0.06,tau=-1,s=64)"}, // and neighbours of a third of them
 	{"cis/group", "cis(k=0.1,tau=2,share=group)"},
 	{"cis/group-share", "cis(k=0.06,tau=-1,s=64,share=group)"},
-	{"cpe/choose", "cpe(k=0.1,tau=2)"},
+	{"cpe/select", "cpe(k=0.1,tau=2)"},
 	{"cpe/share", "cpe(k=0.06,tau=-1,s=64)"},
 	{"vattention", "vattention:tenth"},
 	{"vattention/group", "vattention:tenth(share=group)"},
@@ -41,16 +41,16 @@ var decodeSpecs = []struct{ name, text string }{
 const benchLayers = 6
 
 // BenchmarkDecode times the attention of a decode step at 32k positions, in a
-// layer of the shape of Llama-3.2-1B, of every system beside dense attention,
-// alternating. It reports the least time of each part, because other programs
-// only add to it: dense, choosing, attending what was chosen, how many times
+// layer of the shape of Llama-3.2-1B, of every method beside dense attention,
+// alternating. It reports the minimum time of each part, because other programs
+// only add to it: dense, selecting, attending what was selected, how many times
 // faster than dense attending alone and both together are, and how many positions
 // a head's list has.
 func BenchmarkDecode(b *testing.B) {
 	const n = 32 << 10
 	var past *decodePast
 	for _, s := range decodeSpecs {
-		b.Run("system="+s.name, func(b *testing.B) {
+		b.Run("method="+s.name, func(b *testing.B) {
 			spec, err := Parse(s.text)
 			if err != nil {
 				b.Skip(err)
@@ -79,7 +79,7 @@ type decodePast struct {
 // benchChunk is how many positions the past grows by, and is observed, at once.
 const benchChunk = 1024
 
-// benchLayer is the layer that is timed: some systems read everything in the
+// benchLayer is the layer that is timed: some methods read everything in the
 // first two.
 const benchLayer = 2
 
@@ -132,11 +132,11 @@ func (p *decodePast) pass(lo, hi, l int, decode bool) *Pass {
 	}
 }
 
-// observe shows the past to systems that sort its keys. Its queries are not
+// observe shows the past to methods that sort its keys. Its queries are not
 // attended with: what they would have read is not known.
 func (p *decodePast) observe(b *testing.B, c *Policy) {
 	q := p.floats(b, benchChunk, benchHeads, benchDim)
-	for _, o := range c.observe {
+	for _, o := range c.observers {
 		if o.Name() == "h2o" { // would attend to all of it
 			continue
 		}
@@ -173,7 +173,7 @@ func (p *decodePast) bench(b *testing.B, spec *Spec) {
 			Pages: p.cache.Config().Pages,
 		}, 1))
 		must(b, err)
-		w := &stopwatch{choosing: time.Hour, attend: time.Hour}
+		w := &stopwatch{selecting: time.Hour, attend: time.Hour}
 		c.Trace = w
 		return c, w
 	}
@@ -193,7 +193,7 @@ func (p *decodePast) bench(b *testing.B, spec *Spec) {
 	step(own)
 	must(b, p.seq.Extend(1, nil))
 	p.cache.Flush(p.seq)
-	denseTime.choosing, ownTime.choosing, ownTime.attend = time.Hour, time.Hour, time.Hour
+	denseTime.selecting, ownTime.selecting, ownTime.attend = time.Hour, time.Hour, time.Hour
 	for b.Loop() {
 		step(dense)
 		step(own)
@@ -201,9 +201,9 @@ func (p *decodePast) bench(b *testing.B, spec *Spec) {
 	must(b, p.dev.Sync())
 	report := func(d time.Duration, unit string) { b.ReportMetric(float64(d.Microseconds()), unit) }
 	report(denseTime.attend, "us-dense")
-	report(ownTime.choosing, "us-choose")
+	report(ownTime.selecting, "us-select")
 	report(ownTime.attend, "us-attend")
 	b.ReportMetric(float64(denseTime.attend)/float64(ownTime.attend), "x-attend")
-	b.ReportMetric(float64(denseTime.attend)/float64(ownTime.choosing+ownTime.attend), "x-both")
+	b.ReportMetric(float64(denseTime.attend)/float64(ownTime.selecting+ownTime.attend), "x-both")
 	b.ReportMetric(0, "ns/op")
 }

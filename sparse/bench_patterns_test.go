@@ -14,7 +14,7 @@ func BenchmarkQuest(b *testing.B) {
 	}
 }
 
-// BenchmarkPatterns times the newest rows of a prompt in one layer, choosing
+// BenchmarkPatterns times the newest rows of a prompt in one layer, selecting
 // included.
 func BenchmarkPatterns(b *testing.B) {
 	for _, n := range []int{8 << 10, 32 << 10} {

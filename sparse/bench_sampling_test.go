@@ -13,8 +13,8 @@ import (
 )
 
 // BenchmarkSampling times the attention of a decode step in one layer of the
-// shape of Llama-3.2-1B, of systems that sample beside dense attention,
-// alternating. It reports the least time of each: what planning takes, and the
+// shape of Llama-3.2-1B, of methods that sample beside dense attention,
+// alternating. It reports the minimum time of each: what planning takes, and the
 // attention of the plan.
 func BenchmarkSampling(b *testing.B) {
 	for _, n := range []int{8 << 10, 32 << 10} {
@@ -58,7 +58,7 @@ func benchDecode(b *testing.B, n int, spec string) {
 		must(b, err)
 		c, err := s.Build(NewEnv(dev, Shape{Layers: 1, Heads: heads, KVHeads: kvHeads, HeadDim: dim, MaxLen: n, Slots: 1, Rows: 1, Pages: cache.Config().Pages}, 1))
 		must(b, err)
-		w := &stopwatch{choosing: time.Hour, attend: time.Hour}
+		w := &stopwatch{selecting: time.Hour, attend: time.Hour}
 		c.Trace = w
 		return c, w
 	}
@@ -73,6 +73,6 @@ func benchDecode(b *testing.B, n int, spec string) {
 	must(b, dev.Sync())
 	report := func(d time.Duration, unit string) { b.ReportMetric(float64(d.Microseconds())/1000, unit) }
 	report(denseTime.attend, "ms-dense")
-	report(ownTime.choosing, "ms-plan")
+	report(ownTime.selecting, "ms-plan")
 	report(ownTime.attend, "ms-attend")
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // BenchmarkSketchwalk times the attention of one layer of Llama-3.2-1B's shape,
-// choosing included, with dense attention of the same rows before each run. It
-// reports the least time of both, because other programs only add to it.
+// selecting included, with dense attention of the same rows before each run. It
+// reports the minimum time of both, because other programs only add to it.
 func BenchmarkSketchwalk(b *testing.B) {
 	for _, n := range []int{8 << 10, 32 << 10, 64 << 10} {
 		for _, rows := range []int{1, 2048} {
@@ -22,15 +22,15 @@ func BenchmarkSketchwalk(b *testing.B) {
 	}
 }
 
-// stopwatch keeps the least time of choosing and of attending.
+// stopwatch keeps the minimum time of selecting and of attending.
 type stopwatch struct {
-	last             time.Time
-	choosing, attend time.Duration
+	last              time.Time
+	selecting, attend time.Duration
 }
 
 func (s *stopwatch) Begin(*Pass, int, device.Tensor, device.Tensor) { s.last = time.Now() }
 func (s *stopwatch) Planned(*Pass, int, device.Plan) {
-	s.choosing = min(s.choosing, time.Since(s.last))
+	s.selecting = min(s.selecting, time.Since(s.last))
 	s.last = time.Now()
 }
 func (s *stopwatch) Attended(*Pass, int, device.Tensor, device.Tensor, device.Plan) {
@@ -58,7 +58,7 @@ func benchSystem(b *testing.B, text string, n, rows int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	dense, watch := &Policy{}, &stopwatch{choosing: time.Hour, attend: time.Hour}
+	dense, watch := &Policy{}, &stopwatch{selecting: time.Hour, attend: time.Hour}
 	policy.Trace = watch
 	alloc := func(dims ...int) device.Tensor {
 		t, err := dev.Alloc(device.F32, dims...)
@@ -102,7 +102,7 @@ func benchSystem(b *testing.B, text string, n, rows int) {
 			random(k)
 			random(v)
 			device.Do(p.Queue, device.Append{KV: p.KV(l), K: k, V: v})
-			for _, o := range policy.observe {
+			for _, o := range policy.observers {
 				o.Observe(p, l, q, k)
 			}
 		}
@@ -110,22 +110,22 @@ func benchSystem(b *testing.B, text string, n, rows int) {
 	p := pass(rows, rows == 1)
 	q, k, dst = q.Rows(0, rows), k.Rows(0, rows), dst.Rows(0, rows)
 	random(q)
-	least := [2]time.Duration{time.Hour, time.Hour}
+	fastest := [2]time.Duration{time.Hour, time.Hour}
 	for b.Loop() {
 		for i, c := range []*Policy{dense, policy} {
 			for l := denseLayers; l < layers; l++ {
 				begin := time.Now()
 				c.Attend(p, l, dst, q, k)
-				least[i] = min(least[i], time.Since(begin))
+				fastest[i] = min(fastest[i], time.Since(begin))
 			}
 		}
 	}
 	if err := dev.Sync(); err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(float64(least[0].Microseconds()), "dense-us")
-	b.ReportMetric(float64(least[1].Microseconds()), "sparse-us")
-	b.ReportMetric(float64(watch.choosing.Microseconds()), "choose-us")
+	b.ReportMetric(float64(fastest[0].Microseconds()), "dense-us")
+	b.ReportMetric(float64(fastest[1].Microseconds()), "sparse-us")
+	b.ReportMetric(float64(watch.selecting.Microseconds()), "select-us")
 	b.ReportMetric(float64(watch.attend.Microseconds()), "attend-us")
-	b.ReportMetric(float64(least[0])/float64(least[1]), "faster")
+	b.ReportMetric(float64(fastest[0])/float64(fastest[1]), "faster")
 }

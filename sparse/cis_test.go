@@ -25,8 +25,8 @@ func weights(q, k []float32, n int) []float64 {
 	return a
 }
 
-// kept is the mass of a on a set.
-func kept(a []float64, set []int32) (m float64) {
+// massOf is the mass of a on a set.
+func massOf(a []float64, set []int32) (m float64) {
 	for _, j := range set {
 		m += a[j]
 	}
@@ -34,10 +34,10 @@ func kept(a []float64, set []int32) (m float64) {
 }
 
 // reads is what the heads of the observed layer read at each position, and how
-// often sets were chosen.
+// often selections were made.
 type reads struct {
 	keys  [][][]int32 // [position][head]
-	chose float64     // share of heads and steps
+	ratio float64     // share of heads and steps
 	out   []float32   // [heads, n, dim]
 }
 
@@ -71,7 +71,7 @@ func (b *bench) watch(layers []engine.QKV, prompt, to int) reads {
 	for s.Len() < to {
 		must(b.t, b.Step(s))
 	}
-	r.chose = b.figure(s, "retrieval ratio")
+	r.ratio = b.figure(s, "retrieval ratio")
 	r.out = s.Output(0)
 	b.Observe = nil
 	return r
@@ -112,7 +112,7 @@ func TestCISExample(t *testing.T) {
 		{base + ",tau=0.9942)", []int32{0, 2, 4, 6, 9, 10}, .793579},                      // the cosine is .994172
 		{base + ",tau=0.9941)", []int32{0, 2, 4, 5, 6, 7, 8, 9, 10}, .920991},             // just below
 		{base + ",blocks=relative)", []int32{0, 2, 4, 5, 6, 7, 8, 9, 10}, .920991},        // 9 and 10 are steps 0 and 1
-		{"cis(sink=1,local=2,k=3,m=0,s=4,gap=drop)", []int32{0, 2, 4, 6, 9, 10}, .793579}, // the old set and the windows
+		{"cis(sink=1,local=2,k=3,m=0,s=4,gap=drop)", []int32{0, 2, 4, 6, 9, 10}, .793579}, // the old selection and the windows
 		{"cis(sink=1,local=2,k=3,r=1,s=4)", []int32{0, 2, 4, 5, 6, 7, 8, 9, 10}, .920991}, // m is floor(k/3)
 		{"cis(sink=1,local=2,k=3,m=1,r=1,s=5)", []int32{0, 2, 4, 6, 9, 10}, .793579},      // 10 begins a block
 	}
@@ -124,7 +124,7 @@ func TestCISExample(t *testing.T) {
 		if !slices.Equal(got.keys[10][0], tt.want) {
 			t.Errorf("%s: position 10 reads %v, want %v", tt.spec, got.keys[10][0], tt.want)
 		}
-		if m := kept(a10, got.keys[10][0]); math.Abs(m-tt.mass) > 5e-7 {
+		if m := massOf(a10, got.keys[10][0]); math.Abs(m-tt.mass) > 5e-7 {
 			t.Errorf("%s: retained mass %.6f, want %.6f", tt.spec, m, tt.mass)
 		}
 	}
@@ -132,11 +132,11 @@ func TestCISExample(t *testing.T) {
 
 // Equal queries are not alike enough for tau = 1, and a query of zero is like
 // none.
-func TestCISNeverShares(t *testing.T) {
+func TestCISNeverReuses(t *testing.T) {
 	for _, tt := range []struct {
-		tau      string
-		q9, q10  []float32
-		choosing float64
+		tau       string
+		q9, q10   []float32
+		selecting float64
 	}{
 		{"1", []float32{2, .5}, []float32{2, .5}, 1},
 		{"0.999", []float32{2, .5}, []float32{2, .5}, .5},
@@ -144,14 +144,14 @@ func TestCISNeverShares(t *testing.T) {
 		{"-1", []float32{2, .5}, []float32{0, 0}, 1},
 		{"-1", []float32{0, 0}, []float32{2, .5}, 1},
 	} {
-		if got := c2(t, "cis(sink=1,local=2,k=3,s=4,tau="+tt.tau+")", tt.q9, tt.q10); got.chose != tt.choosing {
-			t.Errorf("tau=%s, queries %v and %v: %v of the steps chose, want %v", tt.tau, tt.q9, tt.q10, got.chose, tt.choosing)
+		if got := c2(t, "cis(sink=1,local=2,k=3,s=4,tau="+tt.tau+")", tt.q9, tt.q10); got.ratio != tt.selecting {
+			t.Errorf("tau=%s, queries %v and %v: %v of the steps selected, want %v", tt.tau, tt.q9, tt.q10, got.ratio, tt.selecting)
 		}
 	}
 }
 
 // Without sharing, and without windows and freezing, every step is the oracle's.
-func TestCISWithoutSharingIsTopK(t *testing.T) {
+func TestCISWithoutReuseIsTopK(t *testing.T) {
 	const n = 160
 	layers := turning(n)
 	want := openBench(t, "topk(k=20,sink=4,window=16)", n, nil).watch(layers, 100, n)
@@ -160,8 +160,8 @@ func TestCISWithoutSharingIsTopK(t *testing.T) {
 		"cpe(k=20,sink=4,local=16,tau=2,phi=1,psi=1)", "cpe(k=20,sink=4,local=16,tau=2,ls=1.0)",
 	} {
 		got := openBench(t, spec, n, nil).watch(layers, 100, n)
-		if got.chose != 1 {
-			t.Errorf("%s: %v of the steps chose", spec, got.chose)
+		if got.ratio != 1 {
+			t.Errorf("%s: %v of the steps selected", spec, got.ratio)
 		}
 		for p := 100; p < n; p++ {
 			for h := range lawHeads {
@@ -173,7 +173,7 @@ func TestCISWithoutSharingIsTopK(t *testing.T) {
 	}
 }
 
-// turning is tensors whose queries turn slowly, so that neighbours are alike.
+// turning is tensors whose queries rotate slowly, so that neighbours are alike.
 func turning(n int) []engine.QKV {
 	layers := lawTensors(3, n)
 	for l := range layers {
@@ -187,14 +187,14 @@ func turning(n int) []engine.QKV {
 	return layers
 }
 
-// Everything is alike: one choice in each block, and what is shared is what was
-// chosen, but for the windows.
-func TestCISOneChoicePerBlock(t *testing.T) {
+// Everything is alike: one selection in each block, and what is reused is what was
+// selected, but for the windows.
+func TestCISOneSelectionPerBlock(t *testing.T) {
 	const n, prompt, s, sink, local = 150, 100, 8, 4, 16
 	layers := turning(n)
 	for _, tt := range []struct {
 		options string
-		chooses func(p int) bool
+		selects func(p int) bool
 	}{
 		{"", func(p int) bool { return p == prompt || p%s == 0 }},
 		{",blocks=relative", func(p int) bool { return (p-prompt)%s == 0 }},
@@ -206,12 +206,12 @@ func TestCISOneChoicePerBlock(t *testing.T) {
 		oracle := openBench(t, "cis(k=20,sink=4,local=16,tau=2"+tt.options+")", n, nil).watch(layers, prompt, n)
 		blocks, from := 0, 0
 		for p := prompt; p < n; p++ {
-			if tt.chooses(p) {
+			if tt.selects(p) {
 				blocks, from = blocks+1, p
 			}
 			for h := range lawHeads {
 				var want []int32
-				for _, j := range oracle.keys[from][h] { // what was chosen, and the windows of p
+				for _, j := range oracle.keys[from][h] { // what was selected, and the windows of p
 					if int(j) < from+1-local {
 						want = append(want, j)
 					}
@@ -224,26 +224,26 @@ func TestCISOneChoicePerBlock(t *testing.T) {
 				}
 			}
 		}
-		if want := float64(blocks) / (n - prompt); math.Abs(got.chose-want) > 1e-9 {
-			t.Errorf("%q: %v of the steps chose, want %v", tt.options, got.chose, want)
+		if want := float64(blocks) / (n - prompt); math.Abs(got.ratio-want) > 1e-9 {
+			t.Errorf("%q: %v of the steps selected, want %v", tt.options, got.ratio, want)
 		}
 	}
 }
 
 // A block that is longer than the context never ends: where everything is alike, each
-// head chooses once.
+// head selects once.
 func TestCISBlocksLongerThanTheContext(t *testing.T) {
 	const n, prompt = 150, 100
 	layers := turning(n)
 	for _, options := range []string{"", ",blocks=relative", ",cand=chain"} {
 		got := openBench(t, "cis(k=20,sink=4,local=16,tau=-1,s=4096"+options+")", n, nil).watch(layers, prompt, n)
-		if want := 1. / (n - prompt); math.Abs(got.chose-want) > 1e-9 {
-			t.Errorf("%q: %v of the steps chose, want %v", options, got.chose, want)
+		if want := 1. / (n - prompt); math.Abs(got.ratio-want) > 1e-9 {
+			t.Errorf("%q: %v of the steps selected, want %v", options, got.ratio, want)
 		}
 	}
 }
 
-// A head that shares is not scored: the keys scored are those of the choices.
+// A head that reuses a selection scores no key: the keys scored are those of selections.
 func TestCISCountsKeysScored(t *testing.T) {
 	const n, prompt = 150, 100
 	b := openBench(t, "cis(k=20,sink=4,local=16,s=8,tau=-1)", n, nil)
@@ -260,7 +260,7 @@ func TestCISCountsKeysScored(t *testing.T) {
 }
 
 // What is remembered is of the text before: another prompt ends it, a step back
-// takes back only what was chosen later.
+// takes back only what was selected later.
 func TestCISForgets(t *testing.T) {
 	const n = 128
 	layers := turning(n)
@@ -270,19 +270,19 @@ func TestCISForgets(t *testing.T) {
 	steps := func(want float64) {
 		t.Helper()
 		must(t, b.Step(s))
-		if got := b.choices(s); got != want {
-			t.Errorf("at %d: %v choices so far, want %v", s.Len(), got, want)
+		if got := b.selections(s); got != want {
+			t.Errorf("at %d: %v selections so far, want %v", s.Len(), got, want)
 		}
 	}
 	const one = lawLayers * lawHeads
 	must(t, s.Prefill(70, 0))
-	steps(one) // the first step chooses
+	steps(one) // the first step selects
 	steps(one)
 	must(t, s.Prefill(3, 0))
 	steps(2 * one) // after more of a prompt again
 	steps(2 * one)
 	s.Truncate(76)
-	steps(2 * one) // 75 chose, and is still there
+	steps(2 * one) // 75 selected, and is still there
 	s.Truncate(75)
 	steps(3 * one) // nothing before 75 counts
 	must(t, s.Continue(lawTensors(9, n)))
@@ -291,8 +291,8 @@ func TestCISForgets(t *testing.T) {
 	steps(4 * one)
 }
 
-// A prompt that is cut is a shorter prompt: the steps after it choose and share
-// as they do after one that ended there, whatever was chosen before.
+// A prompt that is cut is a shorter prompt: the steps after it select and reuse
+// as they do after one that ended there, whatever was selected before.
 func TestCISAfterACutPrompt(t *testing.T) {
 	const n, prompt, cut = 128, 100, 53
 	layers := turning(n)
@@ -306,14 +306,14 @@ func TestCISAfterACutPrompt(t *testing.T) {
 		}
 		must(t, again.Prefill(prompt-60, 0))
 		must(t, b.Step(again))
-		before := b.choices(again)
+		before := b.selections(again)
 		again.Truncate(cut)
 		for fresh.Len() < n {
 			must(t, b.Step(fresh))
 			must(t, b.Step(again))
 		}
-		if got, want := b.choices(again)-before, b.choices(fresh); got != want || want == (n-cut)*lawLayers*lawHeads {
-			t.Errorf("%q: %v choices after the cut, want %v", options, got, want)
+		if got, want := b.selections(again)-before, b.selections(fresh); got != want || want == (n-cut)*lawLayers*lawHeads {
+			t.Errorf("%q: %v selections after the cut, want %v", options, got, want)
 		}
 		for l := range lawLayers {
 			for h := range lawHeads {
@@ -326,10 +326,10 @@ func TestCISAfterACutPrompt(t *testing.T) {
 	}
 }
 
-// choices is how many sets a sequence chose.
-func (b *bench) choices(s *engine.ReplaySequence) float64 {
+// selections is how many selections the heads of a sequence made.
+func (b *bench) selections(s *engine.ReplaySequence) float64 {
 	b.t.Helper()
-	return math.Round(b.figure(s, "choices"))
+	return math.Round(b.figure(s, "selections"))
 }
 
 // psaw: in prefill and in decode, each layer sees the sinks and what its bound
@@ -363,7 +363,7 @@ func TestPSAWSeesItsWindow(t *testing.T) {
 
 // cpe in decode: k positions of what the window leaves, sinks and recent window
 // always, and nothing that the window hides.
-func TestCPEChoosesInsideItsWindow(t *testing.T) {
+func TestCPESelectsInsideItsWindow(t *testing.T) {
 	const n, prompt, sink, local, k, phi = 150, 30, 4, 16, 10, 0.2
 	b := openBench(t, "cpe(sink=4,local=16,k=10,s=8,tau=0.5,phi=0.2,psi=1,ls=0)", n, nil)
 	shared := 0
@@ -376,10 +376,10 @@ func TestCPEChoosesInsideItsWindow(t *testing.T) {
 		bound := int(math.Floor((1-math.Pow(phi, x))*float64(p+1)+1e-9)) - 1
 		for h := range lawHeads {
 			keys, _ := sel.Keys(0, h)
-			middle := 0
+			region := 0
 			for _, j := range keys {
 				if edge := int(j) < sink || int(j) >= p+1-local; !edge {
-					if middle++; int(j) < bound {
+					if region++; int(j) < bound {
 						t.Errorf("layer %d, row %d, head %d reads %d, the window begins at %d", sel.Layer, p, h, j, bound)
 					}
 				}
@@ -389,15 +389,15 @@ func TestCPEChoosesInsideItsWindow(t *testing.T) {
 					t.Errorf("layer %d, row %d, head %d does not read %d", sel.Layer, p, h, edge)
 				}
 			}
-			if middle != min(k, max(0, p+1-local-max(sink, bound))) {
+			if region != min(k, max(0, p+1-local-max(sink, bound))) {
 				shared++
 			}
 		}
 	}
 	s := b.run(turning(n), prompt, 0)
-	chose := b.choices(s)
+	chose := b.selections(s)
 	if total := float64((n - prompt) * lawLayers * lawHeads); float64(shared) > total-chose || shared == 0 {
-		t.Errorf("%d sets have not k positions, %v of %v were chosen", shared, chose, total)
+		t.Errorf("%d sets have not k positions, %v of %v were selected", shared, chose, total)
 	}
 }
 
@@ -413,7 +413,7 @@ func entropy(a []float64) (h float64) {
 
 // only is a restricted to a set and normalized.
 func only(a []float64, set []int32) []float64 {
-	b, m := make([]float64, len(a)), kept(a, set)
+	b, m := make([]float64, len(a)), massOf(a, set)
 	for _, j := range set {
 		b[j] = a[j] / m
 	}
@@ -441,8 +441,8 @@ func divergence(b, a []float64) (d float64) {
 // binary is the entropy of a coin.
 func binary(x float64) float64 { return entropy([]float64{x, 1 - x}) }
 
-// Where a key lies far above the others, its own in most steps, the shares of the others
-// are too small for a float32, and the best of them are chosen all the same.
+// Where a key lies far above the others, its own in most steps, the weights of the others
+// are too small for a float32, and the best of them are selected all the same.
 func TestCISRanksBesideADominantKey(t *testing.T) {
 	const n = 201
 	x := engine.QKV{Q: make([]float32, 2*2*n), K: make([]float32, 2*n), V: make([]float32, 2*n)}
@@ -472,7 +472,7 @@ func TestDroppedMassExample(t *testing.T) {
 		name      string
 		got, want float64
 	}{
-		{"delta", 1 - kept(a, set), .3}, {"TV", variation(a, b), .3}, {"KL", divergence(b, a), .356675},
+		{"delta", 1 - massOf(a, set), .3}, {"TV", variation(a, b), .3}, {"KL", divergence(b, a), .356675},
 		{"H(A)", entropy(a), 1.392321}, {"H(B)", entropy(b), .682908}, {"difference", entropy(a) - entropy(b), .709413},
 		{"bound", binary(.3) + .3*math.Log(4), 1.026753},
 		{"g(4096, .01)", g(4096, .01), .278358}, {"g(32768, .05)", g(32768, .05), 1.436751},
@@ -484,9 +484,9 @@ func TestDroppedMassExample(t *testing.T) {
 }
 
 // What dropping mass does, over the sets that heads really read: exact distances,
-// the bounds of entropy and output, and the bound of a shared set's mass by the
+// the bounds of entropy and output, and the bound of a reused selection's mass by the
 // distance of the two queries' weights.
-func TestDroppedMassOfSharedSets(t *testing.T) {
+func TestDroppedMassOfReusedSelections(t *testing.T) {
 	const n, prompt = 150, 100
 	layers := turning(n)
 	b := openBench(t, "cis(k=10,sink=4,local=8,s=8,tau=-1)", n, nil)
@@ -500,7 +500,7 @@ func TestDroppedMassOfSharedSets(t *testing.T) {
 			keys, set := x.K[kv*n*lawDim:], got.keys[p][h]
 			a := weights(query(h, p), keys, p+1)
 			s := only(a, set)
-			delta := 1 - kept(a, set)
+			delta := 1 - massOf(a, set)
 			if tv, kl := variation(a, s), divergence(s, a); math.Abs(tv-delta) > 1e-9 || math.Abs(kl-math.Log(1/(1-delta))) > 1e-9 {
 				t.Fatalf("position %d, head %d: delta %v, TV %v, KL %v", p, h, delta, tv, kl)
 			}
@@ -516,8 +516,8 @@ func TestDroppedMassOfSharedSets(t *testing.T) {
 			}
 			near(t, "attention over the set", got.out[(h*n+p)*lawDim:][:lawDim], out)
 			then := weights(query(h, anchor), keys, p+1)
-			if kept(a, set) < kept(then, set)-2*variation(a, then)-1e-12 {
-				t.Fatalf("position %d, head %d: the set keeps %v, under the query that chose %v", p, h, kept(a, set), kept(then, set))
+			if massOf(a, set) < massOf(then, set)-2*variation(a, then)-1e-12 {
+				t.Fatalf("position %d, head %d: the set keeps %v, under the query that selected %v", p, h, massOf(a, set), massOf(then, set))
 			}
 		}
 	}

@@ -6,17 +6,18 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// CPE (Near-Oracle KV Selection via Pre-hoc Sparsity) is three systems together:
+// CPE: Near-Oracle KV Selection via Pre-hoc Sparsity. It composes three methods:
 //
-//   - etf: which rows of a prompt a layer updates;
-//   - psaw: what of the past a layer sees, in prefill and in decode;
-//   - cis: what of that a head reads in decode.
+//  1. etf: the rows of a prompt that a layer updates (stage rows);
+//  2. psaw: the part of the past that a layer sees, in prefill and in decode (stage
+//     window);
+//  3. cis: the positions of that part that a head reads in decode (stage select).
 //
-// In decode the window of psaw comes before the choice of cis, so that k
-// positions remain, and cuts what is shared; it never hides the sinks or the
-// recent window. One sink is used by all three, one ls by psaw and etf.
+// In decode the window of psaw is applied before cis selects, so that k positions remain,
+// and to selections that are reused; sinks and recent window are always visible. All
+// three use one option sink, psaw and etf one ls.
 
-// cpeOptions are the settings of the three.
+// cpeOptions are the options of the three methods.
 type cpeOptions struct {
 	cisOptions
 	LS    device.Amount `opt:"ls" unit:"layers or share of them" doc:"layer, counted from 1, after which windows close and positions freeze"`
@@ -32,18 +33,18 @@ func (o cpeOptions) check() error {
 	return errors.Join(o.cisOptions.check(), o.psaw().check(), o.etf().check())
 }
 
-// psaw is the options of that part.
+// psaw is the options of psaw.
 func (o cpeOptions) psaw() psawOptions {
 	return psawOptions{Phi: o.Phi, Alpha: o.Alpha, LS: o.LS, Sink: o.Sink}
 }
 
-// etf is the options of that part.
+// etf is the options of etf.
 func (o cpeOptions) etf() etfOptions {
 	return etfOptions{Psi: o.Psi, Gamma: o.Gamma, LS: o.LS, Sink: o.Sink, ETF: o.ETF, MLP: o.MLP}
 }
 
 var cpeEntry = combination(Doc{
-	Name: "cpe", Title: "etf, psaw and cis together",
+	Name: "cpe", Title: "etf, psaw and cis combined",
 	Source: "Near-Oracle KV Selection via Pre-hoc Sparsity (CPE)",
 	Stage:  Select, Prefill: true, Decode: true,
 	Granularity: "rows of a prompt, a range for each layer, positions for each head",

@@ -9,10 +9,10 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// paperPSAW is psaw of a model of 32 layers with the settings given.
-func paperPSAW(t *testing.T, settings ...string) *psaw {
+// paperPSAW is psaw of a model of 32 layers with the options given.
+func paperPSAW(t *testing.T, options ...string) *psaw {
 	t.Helper()
-	o, err := with(psawEntry.defaults, settings)
+	o, err := with(psawEntry.defaults, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,9 +24,9 @@ func paperPSAW(t *testing.T, settings ...string) *psaw {
 }
 
 // paperETF is the same of etf.
-func paperETF(t *testing.T, settings ...string) *etf {
+func paperETF(t *testing.T, options ...string) *etf {
 	t.Helper()
-	o, err := with(etfEntry.defaults, settings)
+	o, err := with(etfEntry.defaults, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,17 +126,17 @@ func TestLastPositionOfAPromptIsNeverFrozen(t *testing.T) {
 	}
 }
 
-// The reductions that the paper's settings give: PSAW sees .8225 of the past in
+// The reductions that the paper's options give: PSAW sees .8225 of the past in
 // the eight last layers and .9556 over all, ETF updates .9226 of all rows.
-func TestSavingsOfPaperSettings(t *testing.T) {
+func TestSavingsOfPaperOptions(t *testing.T) {
 	w, e := paperPSAW(t), paperETF(t, "sink=0")
 	const n = 1 << 20
 	var last, all, rows float64
 	for l := range 32 {
-		kept := 1 - w.Span(l).Drop
-		all += kept / 32
+		seen := 1 - w.Span(l).Drop
+		all += seen / 32
 		if l >= 24 {
-			last += kept / 8
+			last += seen / 8
 		}
 		rows += (1 - float64(e.Frozen(l, n).To)/n) / 32
 	}
@@ -169,7 +169,7 @@ func TestScheduleErrors(t *testing.T) {
 		"cpe + topk":                    "cis (of cpe) and topk",
 		"etf + sketchwalk":              "sketchwalk must see all of them",
 		"prefill=cpe + sketchwalk":      "sketchwalk must see all of them",
-		"prefill=etf decode=sketchwalk": "etf leaves rows of a prompt out",
+		"prefill=etf decode=sketchwalk": "etf skips rows of a prompt",
 	} {
 		if _, err := Parse(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse(%q): err = %v, want it to contain %q", spec, err, want)
@@ -206,7 +206,7 @@ func TestCombinationTakesItsPhases(t *testing.T) {
 	for _, tt := range []struct {
 		spec                       string
 		frozen, prefill, decode    bool
-		decoders, systems, spanned int
+		decoders, methods, spanned int
 	}{
 		{"cpe", true, true, true, 1, 3, 2},
 		{"prefill=cpe decode=dense", true, true, false, 0, 3, 1},
@@ -231,8 +231,8 @@ func TestCombinationTakesItsPhases(t *testing.T) {
 				spanned++
 			}
 		}
-		if (c.freezer != nil) != tt.frozen || len(c.decode) != tt.decoders || len(s.systems()) != tt.systems || spanned != tt.spanned {
-			t.Errorf("%s: freezer %v, %d decoders, %d systems, %d phases with spans", tt.spec, c.freezer, len(c.decode), len(s.systems()), spanned)
+		if (c.freezer != nil) != tt.frozen || len(c.decoders) != tt.decoders || len(s.expanded()) != tt.methods || spanned != tt.spanned {
+			t.Errorf("%s: freezer %v, %d decoders, %d methods, %d phases with spans", tt.spec, c.freezer, len(c.decoders), len(s.expanded()), spanned)
 		}
 	}
 }
@@ -247,7 +247,7 @@ func TestCombinationPassesOptionsOn(t *testing.T) {
 	if s.String() != text {
 		t.Errorf("%s is %s", text, s)
 	}
-	parts := s.systems()
+	parts := s.expanded()
 	e, w, c := parts[0].opts.(etfOptions), parts[1].opts.(psawOptions), parts[2].opts.(cisOptions)
 	ls := device.Amount{Count: 20}
 	if e != (etfOptions{Psi: 0.4, Gamma: 1, LS: ls, Sink: 8, ETF: "kv", MLP: "run"}) || w != (psawOptions{Phi: 0.6, Alpha: 1, LS: ls, Sink: 8}) {

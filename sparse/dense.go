@@ -1,6 +1,6 @@
 package sparse
 
-// denseEntry is full attention: what every system is compared with.
+// denseEntry is full causal attention, which every method is compared with.
 var denseEntry = Entry{
 	Doc: Doc{
 		Name: "dense", Title: "full causal attention", Source: "Vaswani et al., Attention is all you need, 2017",

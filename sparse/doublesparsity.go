@@ -9,32 +9,33 @@ import (
 	"github.com/gollm/gollm/internal/npy"
 )
 
-// Double Sparsity (Yang et al., Post-Training Sparse Attention with Double
-// Sparsity, 2024): positions are ranked by a few channels of queries and keys.
+// Double Sparsity: Post-Training Sparse Attention with Double Sparsity (Yang et al.,
+// 2024). Positions are ranked by the most important channels of queries and keys.
 //
-//  1. Offline, the channels of each layer and head are ranked by how much they
-//     add to scores, mean |q_c·k_c| over a text; the first dim/factor are used.
-//  2. Each key's channels are kept beside its page: its label.
-//  3. In decode, the positions with the k largest products of labels are read.
-//     The first layers stay dense.
+//  1. Offline calibration ranks the channels c of each layer and head by mean |q_c·k_c|
+//     over a text; the first dim/factor of them are used.
+//  2. The label cache stores these channels of each key, beside its page.
+//  3. A decode step scores all positions by Σ_c q_c·k_c over the label channels, and
+//     reads the top k, besides sinks and a recent window. The first layers are dense.
 //
-// The ranking is a file: a .npy array [layers, heads or kv heads, channels], best
-// first, in the order of Hugging Face models (layout=halves) or of the numbers
-// in the cache (layout=stored). gollm channels makes one.
+// The calibration is a file: a .npy array [layers, heads or kv heads, channels], best
+// first, in the channel order of Hugging Face models (layout=halves) or of the cache
+// (layout=stored). gollm channels makes one.
 //
-// Differences from the authors' code: labels have 16-bit floats; with bits=4 they
-// are rounded as the code does, and kept so. Every row reads itself.
+// Differences from the authors' code:
+//   - Labels are f16; with bits=4 they are rounded as in the code, and stored in f16.
+//   - Every row reads its own position.
 
-// doublesparsityOptions are the settings of doublesparsity.
+// doublesparsityOptions are the options of doublesparsity.
 type doublesparsityOptions struct {
 	File   string        `opt:"file" unit:"path" doc:"the ranking of channels, a .npy file; needed"`
-	Layout string        `opt:"layout" oneof:"halves stored" doc:"channels are numbered as in Hugging Face models, or as in the cache"`
-	Factor int           `opt:"factor" unit:"channels" doc:"one of so many channels is used"`
-	Bits   int           `opt:"bits" unit:"bits" doc:"levels of a label's numbers are 2^bits; 16 is not rounded"`
-	K      device.Amount `opt:"k" unit:"positions or share" doc:"positions kept besides sinks and window"`
+	Layout string        `opt:"layout" oneof:"halves stored" doc:"channel order of the file: that of Hugging Face models, or of the cache"`
+	Factor int           `opt:"factor" unit:"channels" doc:"one in so many channels is used"`
+	Bits   int           `opt:"bits" unit:"bits" doc:"labels are rounded to 2^bits levels; 16 is not rounded"`
+	K      device.Amount `opt:"k" unit:"positions or share" doc:"positions selected besides sinks and window"`
 	Sink   int           `opt:"sink" unit:"positions" doc:"first positions that are always read"`
 	Window int           `opt:"window" unit:"positions" doc:"newest positions that are always read, the row's own included"`
-	Dense  int           `opt:"dense" unit:"layers" doc:"so many first layers read everything"`
+	Dense  int           `opt:"dense" unit:"layers" doc:"number of first layers that are dense"`
 }
 
 func (o doublesparsityOptions) check() error {
@@ -58,21 +59,20 @@ var doublesparsityEntry = entry(Doc{
 	Source: "Yang et al., Post-Training Sparse Attention with Double Sparsity, 2024, and its code",
 	Stage:  Select, Decode: true, Observes: true,
 	Granularity: "positions, per query head",
-	Reads:       "sink + k + window positions of K and V; to choose, dim/factor numbers of each position",
+	Reads:       "sink + k + window positions of K and V; to select, dim/factor channels of each key",
 	Presets:     map[string]string{"paper": "factor=16,k=0.0625", "labels-4bit": "factor=8,bits=4"},
 }, doublesparsityOptions{Layout: "halves", Factor: 16, Bits: 16, K: device.Amount{Share: 1. / 16}, Window: 1, Dense: 2}, newDoublesparsity)
 
-// doublesparsity holds the labels.
+// doublesparsity is the method's state. Head groups are those of the file.
 type doublesparsity struct {
 	doublesparsityOptions
 	ranked
-	channels device.Tensor // i32 [layers, sets, n]
-	levels   int
-	labels   device.Tensor // f16 [pages, sets, n, PageLen]
+	channels device.Tensor // i32 [layers, head groups, n]
+	levels   int           // that labels are rounded to; 0 is not rounded
+	labels   device.Tensor // f16 [pages, head groups, n, PageLen], beside each page
 }
 
-// labelChannels is how many channels of dim one in factor are, rounded up. No factor is
-// too large for it.
+// labelChannels is dim/factor, rounded up; at least 1.
 func labelChannels(dim, factor int) int { return (dim-1)/factor + 1 }
 
 func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
@@ -94,11 +94,11 @@ func newDoublesparsity(o doublesparsityOptions, env *Env) (Method, error) {
 	if err != nil {
 		return nil, fmt.Errorf("option file: %s: %w", o.File, err)
 	}
-	sets := a.Shape[1]
+	headGroups := a.Shape[1]
 	d := &doublesparsity{
 		doublesparsityOptions: o,
-		channels:              env.Ints(index, env.Layers, sets, n),
-		labels:                env.PageState(device.F16, sets, n, device.PageLen),
+		channels:              env.Ints(index, env.Layers, headGroups, n),
+		labels:                env.PageState(device.F16, headGroups, n, device.PageLen),
 		ranked:                newRanked(env, false),
 	}
 	if o.Bits < 16 {
@@ -115,7 +115,7 @@ func fitsChannels(a *npy.Array, env *Env, n int) error {
 	return nil
 }
 
-// channelsOf is the first n channels of each head, as numbers in the cache.
+// channelsOf is the first n channels of each head, in the order of the cache.
 func channelsOf(a *npy.Array, env *Env, n int, layout string) ([]int32, error) {
 	var index []int32
 	width := a.Shape[2]
@@ -134,9 +134,8 @@ func channelsOf(a *npy.Array, env *Env, n int, layout string) ([]int32, error) {
 	return index, nil
 }
 
-// stored is where the cache has each number of a head that is numbered by a
-// layout: halves puts the numbers that are rotated together half a head apart,
-// and a model may have them side by side.
+// stored maps a head's channels from a layout to the order of the cache: with halves, the
+// two channels of a RoPE pair are half a head apart, and a model may interleave them.
 func (e *Env) stored(layout string) []int {
 	at := make([]int, e.HeadDim)
 	half := e.HeadDim / 2
@@ -152,26 +151,28 @@ func (e *Env) stored(layout string) []int {
 // Name is "doublesparsity".
 func (*doublesparsity) Name() string { return "doublesparsity" }
 
-// of is the channels of a layer.
-func (d *doublesparsity) of(layer int) device.Channels {
+// layerChannels is the label channels of a layer.
+func (d *doublesparsity) layerChannels(layer int) device.Channels {
 	return device.Channels{Index: d.channels.At(layer), Levels: d.levels}
 }
 
-// Observe labels the keys of a pass.
+// Observe stores the labels of the new keys (step 2).
 func (d *doublesparsity) Observe(p *Pass, layer int, _, k device.Tensor) {
 	if layer >= d.Dense {
-		device.Do(p.Queue, device.Summarize{Rule: device.KeyChannels, Dst: d.labels, X: k, Channels: d.of(layer), KV: p.KV(layer)})
+		device.Do(p.Queue, device.Summarize{
+			Rule: device.KeyChannels, Dst: d.labels, X: k, Channels: d.layerChannels(layer), KV: p.KV(layer),
+		})
 	}
 }
 
-// Decode ranks each slot's row by labels.
+// Decode scores labels and lists the top k (step 3).
 func (d *doublesparsity) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	if layer < d.Dense {
 		return plan
 	}
 	kv := p.KV(layer)
 	plan, scores := d.plan(p, plan, d.Sink, d.Window)
-	device.Do(p.Queue, device.Score{Rule: device.ChannelScores, Dst: scores, Q: q, Keys: d.labels, Channels: d.of(layer), KV: kv, Plan: plan})
+	device.Do(p.Queue, device.Score{Rule: device.ChannelScores, Dst: scores, Q: q, Keys: d.labels, Channels: d.layerChannels(layer), KV: kv, Plan: plan})
 	device.Do(p.Queue, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: d.K})
 	return plan
 }

@@ -16,20 +16,20 @@ func half(c *engine.ReplayConfig) { c.KV = device.F16 }
 func TestDoublesparsityOfAllChannelsIsTopK(t *testing.T) {
 	const prompt = lawLen - lawSteps
 	layers := lawTensors(1, lawLen)
-	want := openBench(t, "topk(k=20,sink=4,window=16)", lawLen, half).sets(layers, prompt)
-	got := openBench(t, "doublesparsity(file="+lawFiles+"/channels.npy,factor=1,k=20,sink=4,window=16,dense=0)", lawLen, half).sets(layers, prompt)
+	want := openBench(t, "topk(k=20,sink=4,window=16)", lawLen, half).lists(layers, prompt)
+	got := openBench(t, "doublesparsity(file="+lawFiles+"/channels.npy,factor=1,k=20,sink=4,window=16,dense=0)", lawLen, half).lists(layers, prompt)
 	for i := range want {
 		if !slices.Equal(got[i], want[i]) {
 			t.Fatalf("set %d is %v, want %v", i, got[i], want[i])
 		}
 	}
-	coarse := openBench(t, "doublesparsity(file="+lawFiles+"/channels.npy,factor=1,bits=1,k=20,sink=4,window=16,dense=0)", lawLen, half).sets(layers, prompt)
+	coarse := openBench(t, "doublesparsity(file="+lawFiles+"/channels.npy,factor=1,bits=1,k=20,sink=4,window=16,dense=0)", lawLen, half).lists(layers, prompt)
 	if slices.EqualFunc(coarse, want, slices.Equal) {
-		t.Error("labels of one bit choose the same as exact ones")
+		t.Error("labels of one bit select the same as exact ones")
 	}
 }
 
-// What is chosen depends on the first channels of the file alone, and the first
+// What is selected depends on the first channels of the file alone, and the first
 // layers are dense.
 func TestDoublesparsityReadsItsChannels(t *testing.T) {
 	const prompt, first = lawLen - lawSteps, 4
@@ -53,17 +53,17 @@ func TestDoublesparsityReadsItsChannels(t *testing.T) {
 		}
 	}
 	spec := "doublesparsity(file=" + dir + "/c.npy,factor=4,k=20,window=16,dense=1)"
-	a, b := openBench(t, spec, lawLen, nil).sets(layers, prompt), openBench(t, spec, lawLen, nil).sets(other, prompt)
+	a, b := openBench(t, spec, lawLen, nil).lists(layers, prompt), openBench(t, spec, lawLen, nil).lists(other, prompt)
 	if !slices.EqualFunc(a, b, slices.Equal) {
-		t.Error("other channels change what is chosen")
+		t.Error("other channels change what is selected")
 	}
 	for i, set := range a {
 		if layer, p := i/lawHeads%lawLayers, prompt+i/lawHeads/lawLayers; (len(set) == p+1) != (layer == 0) {
 			t.Fatalf("layer %d reads %d of %d positions", layer, len(set), p+1)
 		}
 	}
-	c := openBench(t, "doublesparsity(file="+lawFiles+"/channels.npy,factor=4,k=20,window=16,dense=1)", lawLen, nil).sets(layers, prompt)
+	c := openBench(t, "doublesparsity(file="+lawFiles+"/channels.npy,factor=4,k=20,window=16,dense=1)", lawLen, nil).lists(layers, prompt)
 	if slices.EqualFunc(a, c, slices.Equal) {
-		t.Error("another ranking chooses the same")
+		t.Error("another ranking selects the same")
 	}
 }

@@ -8,23 +8,23 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// Shape is the sizes that a policy is built for.
+// Shape is the model's and the cache's sizes that a policy is built for.
 type Shape struct {
 	Layers, Heads, KVHeads, HeadDim int
 
-	MaxLen int // positions that a sequence may have
-	Slots  int // sequences at once
-	Rows   int // most query rows of a prefill pass
+	MaxLen int // maximum positions of a sequence
+	Slots  int // maximum number of sequences
+	Rows   int // maximum query rows of a prefill pass
 	Pages  int // pages of the cache, all layers
 }
 
 // MaxBlocks is the number of pages that MaxLen positions take.
 func (s Shape) MaxBlocks() int { return (s.MaxLen + device.PageLen - 1) / device.PageLen }
 
-// Group is the number of query heads that share a kv head.
+// Group is the number of query heads of a GQA group, which share a kv head.
 func (s Shape) Group() int { return s.Heads / s.KVHeads }
 
-// Env is what a method may know when it is built, and the only place it gets
+// Env is what a method is built from: the shapes, the seed, the model's RoPE, and
 // memory. The first failure sticks; Build reports it.
 type Env struct {
 	Shape
@@ -34,9 +34,9 @@ type Env struct {
 
 	dev    device.Device
 	states []device.Tensor // [layers, slots, ...]
-	clear  []bool          // of each: whether a slot that is opened is zeroed
+	clear  []bool          // by state: zeroed when a slot is opened
 	pages  []device.Tensor // [pages, ...]
-	size   int             // bytes given out
+	size   int             // bytes allocated
 	err    error
 }
 
@@ -51,8 +51,8 @@ func (e *Env) State(dt device.DType, dims ...int) device.Tensor {
 	return e.state(true, dt, dims)
 }
 
-// Uncleared is a State whose contents are undefined when a slot is opened: for
-// what is large, and counted by a State beside it.
+// Uncleared is a State whose contents are undefined when a slot is opened: for large
+// tensors whose valid length another State holds.
 func (e *Env) Uncleared(dt device.DType, dims ...int) device.Tensor {
 	return e.state(false, dt, dims)
 }
@@ -63,27 +63,27 @@ func (e *Env) state(clear bool, dt device.DType, dims []int) device.Tensor {
 	return t
 }
 
-// PageState is memory beside each page of the cache: [pages, dims...], found
-// through the page tables of a [device.KV]. It is shared and copied with the
-// page; what it holds is undefined until the page's first position is stored.
+// PageState is state per page of the cache: [pages, dims...], addressed by the page
+// tables of a [device.KV]. It is shared and copied with the page; its contents are
+// undefined until the page's first position is stored.
 func (e *Env) PageState(dt device.DType, dims ...int) device.Tensor {
 	t := e.alloc(dt, append([]int{e.Pages}, dims...)...)
 	e.pages = append(e.pages, t)
 	return t
 }
 
-// Scratch is memory that any pass may overwrite, shared by all layers.
+// Scratch is memory that every pass overwrites, shared by all layers.
 func (e *Env) Scratch(dt device.DType, dims ...int) device.Tensor { return e.alloc(dt, dims...) }
 
-// List is scratch for lists: groups of rows, heads (all, kv heads or 1) and the
-// most entries that a list can have.
-func (e *Env) List(groups, heads, most int, weighted bool) device.List {
+// List is scratch for lists of at most capacity entries, one for each group of rows
+// and head (all heads, kv heads or 1).
+func (e *Env) List(groups, heads, capacity int, weighted bool) device.List {
 	l := device.List{
-		Index: e.Scratch(device.I32, groups, heads, most),
+		Index: e.Scratch(device.I32, groups, heads, capacity),
 		Count: e.Scratch(device.I32, groups, heads),
 	}
 	if weighted {
-		l.Weight = e.Scratch(device.F32, groups, heads, most)
+		l.Weight = e.Scratch(device.F32, groups, heads, capacity)
 	}
 	return l
 }
@@ -122,7 +122,7 @@ func (e *Env) alloc(dt device.DType, dims ...int) (t device.Tensor) {
 	return t
 }
 
-// ints reads an i32 tensor back; between passes only.
+// ints copies an i32 tensor to the host; between passes only.
 func (e *Env) ints(t device.Tensor) ([]int32, error) {
 	raw := make([]byte, t.Size())
 	err := e.dev.Read(raw, t)
@@ -133,7 +133,7 @@ func (e *Env) ints(t device.Tensor) ([]int32, error) {
 	return v, err
 }
 
-// unrope is the rotation that undoes Rope but for its scale.
+// unrope is the inverse rotation of Rope, without its scale.
 func (e *Env) unrope() (device.Rotation, error) {
 	if e.Rope.Freqs.Absent() {
 		return device.Rotation{}, errors.New("rope=pre needs the rotation of a model, and there is none here; use rope=post")
@@ -149,7 +149,7 @@ func (e *Env) unrope() (device.Rotation, error) {
 	return device.Rotation{Freqs: e.Floats(freqs, len(freqs)), Scale: 1, Interleaved: e.Rope.Interleaved}, nil
 }
 
-// reset zeroes a slot of every state.
+// reset zeroes a slot of every state that is cleared.
 func (e *Env) reset(slot int) {
 	for i, t := range e.states {
 		if !e.clear[i] {

@@ -8,28 +8,27 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// ETF, the early token freezing of CPE (Near-Oracle KV Selection via Pre-hoc
-// Sparsity): while a prompt of Lp positions is prefilled, the layers after ls
-// leave ever more of its beginning as it is. With layers l = 1..N
+// ETF: the early token freezing of CPE (Near-Oracle KV Selection via Pre-hoc Sparsity).
+// In the prefill of a prompt of Lp positions, the layers after ls no longer update a
+// growing part of its beginning. With layers l = 1..N
 //
 //	x = (l - ls) / (N - ls)    E_l = floor((1 - psi^(gamma·x))·Lp)
 //
-// positions sink <= i < E_l are frozen in layer l. E_l never decreases with l, so
-// what is frozen stays frozen, and the last position of a prompt never is.
+// positions sink <= i < E_l are frozen in layer l: they have no query, attention or
+// feed-forward. E_l never decreases with l, so a frozen position stays frozen, and the
+// last position of a prompt never is.
 //
-// The paper contradicts itself on what a frozen position leaves for others to
-// read. etf=hidden is its text: the layer projects keys and values from the
-// hidden state as it was frozen. etf=kv is its appendix: they are those of the
-// layer below, whole pages of which are shared instead of stored; a frozen
-// position in a page that is not wholly frozen is projected. The paper's "not
-// updated" takes in the feed-forward half; etf_mlp=run runs it.
-//
-// Lp counts what was cached before: when a conversation goes on, E_l is of its
-// whole length, but only positions of the new part are there to be frozen. Keys
-// and values of deep layers depend on Lp, so they are of no use to another
-// prompt with the same beginning but another length.
+// Where the paper contradicts itself or is silent:
+//   - etf=hidden is its text: a layer projects the keys and values of frozen positions
+//     from their frozen hidden state. etf=kv is its appendix: they are those of the layer
+//     below, whose whole pages are shared instead of stored; a frozen position in a page
+//     that is only partly frozen is projected.
+//   - "Not updated" includes the feed-forward half; etf_mlp=run runs it.
+//   - Lp includes the cached prefix. E_l follows from the whole length, and only
+//     positions of the new part can be frozen. Keys and values of deep layers depend on
+//     Lp, so a prompt of another length cannot share them as its prefix.
 
-// etfOptions are the settings of etf.
+// etfOptions are the options of etf.
 type etfOptions struct {
 	Psi   float64       `opt:"psi" unit:"share" doc:"part of a prompt that the last layer updates; 1 is everything"`
 	Gamma float64       `opt:"gamma" doc:"exponent that bends how freezing grows with depth"`
@@ -55,7 +54,7 @@ var etfEntry = entry(Doc{
 	Reads:       "no query, attention or feed-forward for 1 - psi^(gamma·x) of a prompt in the layers after ls; with etf=kv no keys and values either",
 }, etfOptions{Psi: 0.5, Gamma: 1, LS: device.Amount{Share: 0.75}, Sink: 16, ETF: "hidden", MLP: "skip"}, newETF)
 
-// etf knows how deep a layer is.
+// etf is the schedule: freezing grows from layer from, counted from 1, to the last.
 type etf struct {
 	etfOptions
 	layers, from int

@@ -12,4 +12,4 @@ func Quantile(guarantee, z string, delta float64) float64 {
 var Normals = normals
 
 // Observes reports whether a method of the policy sees the queries and keys of every pass.
-func (c *Policy) Observes() bool { return len(c.observe) > 0 }
+func (c *Policy) Observes() bool { return len(c.observers) > 0 }

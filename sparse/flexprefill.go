@@ -7,45 +7,46 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// FlexPrefill (Lai et al., FlexPrefill: A Context-Aware Sparse Attention Mechanism
-// for Efficient Long-Sequence Inference, 2025). Per query head, with A the causal
-// softmax of the last block (128) rows of a prompt of n positions over all keys:
+// FlexPrefill: A Context-Aware Sparse Attention Mechanism for Efficient Long-Sequence
+// Inference (Lai et al., 2025). Per query head, with A the causal softmax of the last
+// block (128) rows of a prompt of n positions over all keys:
 //
-//	1. vert_j is the mean of column j of A, slash_o that of diagonal o. nv is
-//	   1 + n'/block blocks, for as many columns n' as the share gamma of all weight
-//	   needs, the best first; ns likewise for diagonals. Both lie between
-//	   min/block and all.
-//	2. D is the root of the Jensen-Shannon divergence of vert, in blocks, and
-//	   softmax(mean q·mean k/√d) for the mean of the last block queries. With
-//	   D < tau a head is query-aware: nv = ns = min/block.
-//	3. A block of rows reads the nv best blocks of columns, the first included,
-//	   the ns best block diagonals, its own included, and, if the head is
-//	   query-aware, the best blocks of softmax(mean q_i·mean k_j/√d), of all rows
-//	   together, while they sum to at most gamma for each row.
+//  1. Vertical-slash budget. vert_j is the mean of column j of A, slash_o that of
+//     diagonal o. nv is 1 + n'/block blocks, n' the smallest number of columns that hold
+//     the share gamma of the softmax mass; ns likewise for diagonals. Both are at least
+//     min/block.
+//  2. Pattern. D is the square root of the Jensen-Shannon divergence of vert, in blocks,
+//     and softmax(mean q·mean k/√d) with the mean query of the last block. A head
+//     with D < tau is query-aware: nv = ns = min/block.
+//  3. Selection. A block of rows reads the nv best blocks of columns, the first included,
+//     the ns best block diagonals, its own included, and, if the head is query-aware, the
+//     best blocks of softmax(mean q_i·mean k_j/√d), ranked over all blocks of rows, up to
+//     a cumulative mass of gamma in each row.
 //
-// Up to max(2·block, min) positions, in whole blocks, a prompt is dense.
+// A prompt of at most max(2·block, min) positions, in whole blocks, is dense.
 //
-// The pattern needs the last rows of the prompt before its first row is computed:
-// a prompt is one pass. pattern=per_chunk takes those of each chunk instead, which
-// is another method.
+// The pattern depends on the last rows of the prompt, so a prompt is prefilled in one
+// pass. pattern=per_chunk finds it by the last rows of each chunk instead, which is
+// another method.
 //
-// Differences from the authors' code: 0·ln 0 is 0 in D, where it makes a head of
-// the code not query-aware; the code divides n' by 128 whatever its blocks are
-// (flex_prefill/ops/flex_prefill_attention.py, lines 1708 and 1709, at a24b27b);
-// diagonals are pooled from the main one on, not from
-// the far end; sums are compared in float64. gamma=1 reads everything.
+// Differences from the authors' code:
+//   - 0·ln 0 is 0 in D; in the code it makes a head not query-aware.
+//   - n' is divided by the block; the code divides by 128 for every block
+//     (flex_prefill/ops/flex_prefill_attention.py, lines 1708 and 1709, at a24b27b).
+//   - Diagonals are pooled from the main one on, not from the far end.
+//   - Sums are compared in float64. gamma=1 reads everything.
 
-// flexprefillOptions are the settings of flexprefill.
+// flexprefillOptions are the options of flexprefill.
 type flexprefillOptions struct {
-	Gamma   float64 `opt:"gamma" unit:"share of the weight" doc:"weight of the last rows that columns, and diagonals, must hold; 1 reads everything"`
-	Tau     float64 `opt:"tau" unit:"divergence" doc:"below it a head's blocks are chosen by mean queries and keys; 0 is never"`
-	Min     int     `opt:"min" unit:"positions" doc:"columns, and diagonals, that are read at least, and the length up to which a prompt is dense"`
-	Max     int     `opt:"max" unit:"positions" doc:"columns, and diagonals, that are read at most; 0 is all"`
+	Gamma   float64 `opt:"gamma" unit:"share of the softmax mass" doc:"softmax mass of the last rows that columns, and diagonals, must hold; 1 reads everything"`
+	Tau     float64 `opt:"tau" unit:"divergence" doc:"below it a head's blocks are selected by mean queries and keys; 0 is never"`
+	Min     int     `opt:"min" unit:"positions" doc:"minimum of columns, and of diagonals, and the length up to which a prompt is dense"`
+	Max     int     `opt:"max" unit:"positions" doc:"maximum of columns, and of diagonals; 0 is all"`
 	Block   int     `opt:"block" unit:"positions" doc:"length of a block, a multiple of 64"`
 	Pattern string  `opt:"pattern" oneof:"whole per_chunk" doc:"by the last rows of the whole prompt, in one pass, or of each chunk"`
 }
 
-// maxBlock bounds the length of a block.
+// maxBlock is the maximum length of a block.
 const maxBlock = 1 << 16
 
 func (o flexprefillOptions) check() error {
@@ -65,7 +66,7 @@ func (o flexprefillOptions) check() error {
 	return err
 }
 
-// whole reports whether the prompt must be one pass.
+// whole reports whether a prompt must be prefilled in one pass.
 func (o flexprefillOptions) whole() bool { return o.Pattern == "whole" }
 
 // blocks is how many blocks n positions take.
@@ -76,26 +77,26 @@ var flexprefillEntry = entry(Doc{
 	Source: "Lai et al., FlexPrefill: A Context-Aware Sparse Attention Mechanism for Efficient Long-Sequence Inference, 2025",
 	Stage:  Select, Prefill: true, Observes: true,
 	Granularity: "blocks of 128 positions (option block), per query head and block of rows",
-	Reads:       "as many blocks as gamma asks for; to choose, the last block of rows reads all of K, and all of Q and K is averaged",
+	Reads:       "as many blocks as gamma asks for; to select, the last block of rows reads all of K, and all of Q and K is averaged",
 	Presets: map[string]string{
 		"paper": "gamma=0.9,tau=0.1,min=1024", "anchor-paper": "gamma=0.95,tau=0.1,min=1024",
 	},
 }, flexprefillOptions{Gamma: 0.9, Tau: 0.1, Min: 1024, Block: 128, Pattern: "whole"}, newFlexprefill)
 
-// flexprefill holds the pattern of a layer.
+// flexprefill is the scratch: the pattern and the lists of a layer.
 type flexprefill struct {
 	flexprefillOptions
-	columns, diagonals         device.Tensor // f32 [heads, maxlen]
-	columnsList, diagonalsList device.List   // one group, all heads: blocks
-	last                       device.Tensor // f32 [1, heads, dim]: the mean of the last queries
-	agreement                  device.Tensor // i32 [heads]: a head where it is 1 is query-aware
+	columns, diagonals         device.Tensor // f32 [heads, maxlen]: scores
+	columnsList, diagonalsList device.List   // [1, heads, blocks]
+	last                       device.Tensor // f32 [1, heads, dim]: the mean query of the last block
+	agreement                  device.Tensor // i32 [heads]: 1 for a query-aware head
 	meanQueries                device.Tensor // f32 [blocks of rows, heads, dim]
 	meanKeys                   device.Tensor // f32 [blocks, kvheads, dim]
-	list                       device.List   // a group for each block of rows, all heads
+	list                       device.List   // [blocks of rows, heads, blocks]
 
-	// Of the pass that was observed last.
+	// Of the pass observed last.
 	first  int  // position of its first row
-	sparse bool // list is of it
+	sparse bool // list is valid for it
 }
 
 func newFlexprefill(o flexprefillOptions, env *Env) (Method, error) {
@@ -125,33 +126,39 @@ func (f *flexprefill) dense(n int) bool {
 	return f.Gamma == 1 || n <= max(2*f.Block, f.blocks(f.Min)*f.Block)
 }
 
-// Observe finds what the blocks of a prompt's layer read.
+// Observe lists the blocks that a prompt's layer reads (steps 1 to 3).
 func (f *flexprefill) Observe(p *Pass, layer int, q, _ device.Tensor) {
 	n := p.Rows()
 	f.first, f.sparse = p.First, !p.Decode && !f.dense(p.First+n)
 	if !f.sparse {
 		return
 	}
-	kv := p.KV(layer)
-	newest := q.Rows(max(n-f.Block, 0), n)
-	device.Do(p.Queue, device.Score{Rule: device.VerticalSlash, Dst: f.columns, Diagonals: f.diagonals, Q: newest, KV: kv})
-	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: f.last, X: newest, KV: kv, Block: onlyBlock})
+	kv, last := p.KV(layer), q.Rows(max(n-f.Block, 0), n)
+	device.Do(p.Queue, device.Score{Rule: device.VerticalSlash, Dst: f.columns, Diagonals: f.diagonals, Q: last, KV: kv})
+	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: f.last, X: last, KV: kv, Block: onlyBlock})
 	device.Do(p.Queue, device.Summarize{Rule: device.MeanRows, Dst: f.meanQueries, X: q, KV: kv, Block: f.Block})
 	device.Do(p.Queue, device.Summarize{Rule: device.MeanKeys, Dst: f.meanKeys, KV: kv, Block: f.Block})
-	device.Do(p.Queue, device.Score{Rule: device.PooledAgreement, Dst: f.agreement, Columns: f.columns, Q: f.last, Keys: f.meanKeys, Block: f.Block, KV: kv, MaxDivergence: f.Tau})
-	top := device.Select{Rule: device.TopLines, KV: kv, Block: f.Block, Mass: f.Gamma, Min: f.blocks(f.Min), Max: f.blocks(f.Max), Agreement: f.agreement}
+	device.Do(p.Queue, device.Score{
+		Rule: device.PooledAgreement, Dst: f.agreement, Columns: f.columns, Q: f.last, Keys: f.meanKeys, Block: f.Block, KV: kv,
+		MaxDivergence: f.Tau,
+	})
+	top := device.Select{
+		Rule: device.TopLines, KV: kv, Block: f.Block, Mass: f.Gamma, Min: f.blocks(f.Min), Max: f.blocks(f.Max), Agreement: f.agreement,
+	}
 	top.List, top.Scores = f.columnsList, f.columns
 	device.Do(p.Queue, top)
 	top.List, top.Scores = f.diagonalsList, f.diagonals
 	device.Do(p.Queue, top)
-	device.Do(p.Queue, device.Select{Rule: device.ExpandBlocks, List: f.list, Columns: f.columnsList, Diagonals: f.diagonalsList, KV: kv, Rows: n, Block: f.Block, Mass: f.Gamma, Q: f.meanQueries, Keys: f.meanKeys, Agreement: f.agreement})
+	device.Do(p.Queue, device.Select{
+		Rule: device.ExpandBlocks, List: f.list, Columns: f.columnsList, Diagonals: f.diagonalsList, KV: kv, Rows: n,
+		Block: f.Block, Mass: f.Gamma, Q: f.meanQueries, Keys: f.meanKeys, Agreement: f.agreement,
+	})
 }
 
-// onlyBlock is a length of blocks that makes all rows one.
+// onlyBlock is a block length that makes all rows one block.
 const onlyBlock = 1 << 30
 
-// Prefill is the lists that were made for the pass, from the first row of a tile
-// of it on.
+// Prefill is the lists of the pass, from the first row of this tile on.
 func (f *flexprefill) Prefill(p *Pass, _ int, _ device.Tensor, plan device.Plan) device.Plan {
 	if !f.sparse {
 		return plan

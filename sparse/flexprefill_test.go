@@ -9,23 +9,23 @@ import (
 	"github.com/gollm/gollm/engine"
 )
 
-// flexSettings are the settings of flexprefill.
-type flexSettings struct {
+// flexOptions are the options of flexprefill.
+type flexOptions struct {
 	gamma, tau      float64
 	min, max, block int
 }
 
-func (f flexSettings) String() string {
+func (f flexOptions) String() string {
 	return fmt.Sprintf("flexprefill(gamma=%v,tau=%v,min=%d,max=%d,block=%d)", f.gamma, f.tau, f.min, f.max, f.block)
 }
 
 // flexBlocks is the specification: for each block of rows of a head the blocks
 // that it reads, and whether the head is query-aware.
-func flexBlocks(x engine.QKV, all, n, head int, f flexSettings) (read [][]bool, aware bool) {
+func flexBlocks(x engine.QKV, all, n, head int, f flexOptions) (read [][]bool, aware bool) {
 	blocks := (n + f.block - 1) / f.block
 	columns, diagonals := linesOf(x, all, n, f.block, head)
-	count := func(lines []float64) int {
-		sorted, n := slices.Clone(lines), 1
+	count := func(scores []float64) int {
+		sorted, n := slices.Clone(scores), 1
 		slices.Sort(sorted)
 		for sum, i := 0.0, len(sorted)-1; i >= 0; i-- {
 			if sum += sorted[i] / float64(f.block); sum > f.gamma {
@@ -33,15 +33,15 @@ func flexBlocks(x engine.QKV, all, n, head int, f flexSettings) (read [][]bool, 
 			}
 			n++
 		}
-		most := blocks
+		limit := blocks
 		if f.max > 0 {
-			most = min(most, f.max/f.block)
+			limit = min(limit, f.max/f.block)
 		}
-		return min(max(n/f.block+1, f.min/f.block), most)
+		return min(max(n/f.block+1, f.min/f.block), limit)
 	}
-	pool := func(lines []float64) []float64 {
+	pool := func(scores []float64) []float64 {
 		pooled := make([]float64, blocks)
-		for i, v := range lines {
+		for i, v := range scores {
 			pooled[i/f.block] += v / float64(f.block)
 		}
 		return pooled
@@ -143,7 +143,7 @@ func TestFlexprefillBlocks(t *testing.T) {
 	const n, prompt = 600, 590
 	layers := flexTensors(n)
 	seen := map[bool]int{}
-	for _, f := range []flexSettings{
+	for _, f := range []flexOptions{
 		{gamma: 0.3, tau: 0, min: 64, block: 64}, {gamma: 0.5, tau: 1, min: 64, block: 64}, {gamma: 0.4, tau: 0.18, min: 128, block: 64},
 		{gamma: 0.9, tau: 0, min: 0, max: 192, block: 64}, {gamma: 0.3, tau: 1, min: 0, block: 128}, {gamma: 0.5, tau: 0.178, min: 128, block: 128},
 	} {
@@ -207,7 +207,7 @@ func TestFlexprefillNestsInGamma(t *testing.T) {
 	for _, tau := range []float64{0, 1} {
 		var before map[readBy][]int32
 		for _, gamma := range []float64{0, 0.3, 0.7, 0.95, 1} {
-			read := selected(t, flexSettings{gamma: gamma, tau: tau, block: 64}.String(), layers, n, prompt, 0)
+			read := selected(t, flexOptions{gamma: gamma, tau: tau, block: 64}.String(), layers, n, prompt, 0)
 			for at, keys := range read {
 				if before != nil && !subset(before[at], keys) {
 					t.Fatalf("gamma=%v, tau=%v: %+v does not read what a smaller share does", gamma, tau, at)
@@ -222,13 +222,13 @@ func TestFlexprefillNestsInGamma(t *testing.T) {
 	}
 }
 
-// TestFlexprefillInAStack: where a system after it cuts the prompt into tiles,
+// TestFlexprefillComposed: where a method after it cuts the prompt into tiles,
 // each tile reads what its rows read without the cuts, and what is sampled comes
 // on top.
-func TestFlexprefillInAStack(t *testing.T) {
+func TestFlexprefillComposed(t *testing.T) {
 	const n, prompt, question = 500, 490, 40
 	layers := flexTensors(n)
-	spec := flexSettings{gamma: 0.2, block: 64}.String()
+	spec := flexOptions{gamma: 0.2, block: 64}.String()
 	alone := selected(t, spec, layers, n, prompt, 0)
 	more := false
 	for at, keys := range selected(t, fmt.Sprintf("%s + vattention(question=%d,eps=0.5)", spec, question), layers, n, prompt, 0) {
@@ -252,6 +252,6 @@ func TestFlexprefillInAStack(t *testing.T) {
 func TestFlexprefillOfEverything(t *testing.T) {
 	const n, prompt = 400, 399
 	layers := flexTensors(n)
-	same(t, "gamma=1", outputs(openBench(t, flexSettings{gamma: 1, tau: 1, block: 64}.String(), n, nil).run(layers, prompt, 0)),
+	same(t, "gamma=1", outputs(openBench(t, flexOptions{gamma: 1, tau: 1, block: 64}.String(), n, nil).run(layers, prompt, 0)),
 		outputs(openBench(t, "dense", n, nil).run(layers, prompt, 0)))
 }

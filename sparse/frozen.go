@@ -2,16 +2,16 @@ package sparse
 
 import "github.com/gollm/gollm/device"
 
-// Freeze says which positions of a prompt a layer does not update: what they
-// have come to below is what they stay. To never decreases from layer to layer.
+// Freeze says which positions of a prompt a layer does not update: the residual stream
+// of a frozen position passes through unchanged. To never decreases from layer to layer.
 type Freeze struct {
 	From, To int  // positions [From, To)
-	Feed     bool // the feed-forward half runs for them all the same
-	Alias    bool // their keys and values are those of the layer below, where whole pages are frozen
+	Feed     bool // the feed-forward half still runs for them
+	Alias    bool // whole frozen pages of K and V are those of the layer below
 }
 
-// Freezer is a method that leaves positions of a prompt, whose length is given,
-// as they are in some layers.
+// Freezer is a method that freezes positions of a prompt, whose length is given, in
+// some layers.
 type Freezer interface {
 	Method
 	Frozen(layer, prompt int) Freeze
@@ -23,8 +23,8 @@ type Run struct{ Lo, Hi int }
 // Empty reports whether the run has no rows.
 func (r Run) Empty() bool { return r.Hi <= r.Lo }
 
-// Around is the rows before and after r in a pass of n; with r empty, all rows
-// and none.
+// Around is the rows before and after r in a pass of n; all rows and none for an
+// empty r.
 func (r Run) Around(n int) [2]Run {
 	if r.Empty() {
 		return [2]Run{{0, n}}
@@ -32,10 +32,10 @@ func (r Run) Around(n int) [2]Run {
 	return [2]Run{{0, r.Lo}, {r.Hi, n}}
 }
 
-// Frozen is what a layer leaves out of a pass.
+// Frozen is the rows of a pass that a layer skips.
 type Frozen struct {
 	Rows  Run  // not updated: no queries, no attention
-	Alias Run  // of those: no keys and values either
+	Alias Run  // the part of Rows whose keys and values are not stored either
 	Feed  bool // the feed-forward half runs for them
 }
 
@@ -51,15 +51,15 @@ func (c *Policy) Frozen(p *Pass, layer int) Frozen {
 	}
 	frozen := Frozen{Rows: rows(f.From, f.To), Feed: f.Feed}
 	if from, to := c.aliased(layer, f); from < to {
-		// A page that the pass found half filled is the layer's own.
+		// A page that was partly filled before the pass is never aliased.
 		frozen.Alias = rows(max(from, pageUp(p.First)), to)
 	}
 	return frozen
 }
 
-// Aliased says which positions of a prompt a layer does not store, because they
-// share the pages of the layer below: [from, to), whole pages. It is nil where
-// every layer stores its own.
+// Aliased is, by layer, the positions [from, to) of a prompt, whole pages, that share
+// the pages of the layer below instead of being stored. It is nil where every layer
+// stores its own.
 func (c *Policy) Aliased(prompt int) func(layer int) (from, to int) {
 	if c.freezer == nil {
 		return nil
@@ -77,8 +77,8 @@ func (c *Policy) aliased(layer int, f Freeze) (from, to int) {
 // pageUp is the first page boundary at or after a position.
 func pageUp(pos int) int { return (pos + device.PageLen - 1) / device.PageLen * device.PageLen }
 
-// Append stores the keys and values of a pass's rows, f32 [rows, kvheads, dim],
-// but for those that are aliased.
+// Append stores the keys and values of the rows of a pass that are not aliased, f32
+// [rows, kvheads, dim].
 func (c *Policy) Append(p *Pass, layer int, k, v device.Tensor) {
 	for _, r := range c.Frozen(p, layer).Alias.Around(p.Rows()) {
 		if !r.Empty() {
@@ -87,7 +87,7 @@ func (c *Policy) Append(p *Pass, layer int, k, v device.Tensor) {
 	}
 }
 
-// part is the pass itself for all of its rows, otherwise a tile of it.
+// part is a tile of the pass, or the pass itself where r is all of its rows.
 func (p *Pass) part(r Run) *Pass {
 	if r == (Run{0, p.Rows()}) {
 		return p

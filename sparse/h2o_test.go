@@ -34,7 +34,7 @@ func (o *oracle) reads(p int, full bool) (sets [lawKVHeads][]int32) {
 			q, k := o.x.Q[(h*lawLen+p)*lawDim:][:lawDim], o.x.K[g*lawLen*lawDim:][:lawLen*lawDim]
 			a := weights(q, k, p+1)
 			for _, j := range set {
-				o.score[g][j] += a[j] / kept(a, set)
+				o.score[g][j] += a[j] / massOf(a, set)
 			}
 		}
 		sets[g] = set
@@ -136,7 +136,7 @@ func TestH2OBudgetIsOfThePrompt(t *testing.T) {
 func TestH2OScoresAddUpToQueries(t *testing.T) {
 	const heads, rows = 6, 130
 	scores, values := lawOfScores("wide", 150)
-	b := newTailBench(t, heads, scores, values)
+	b := newResidualBench(t, heads, scores, values)
 	q := make([]float32, rows*heads*tailDim)
 	for i := range q {
 		q[i] = float32(math.Sin(float64(i)))

@@ -11,28 +11,31 @@ import (
 	"github.com/gollm/gollm/internal/npy"
 )
 
-// HashAttention (Desai et al., HashAttention: Semantic Sparsity for Faster
-// Inference, 2024): positions are ranked by trained signatures.
+// HashAttention: Semantic Sparsity for Faster Inference (Desai et al., 2024). Positions
+// are ranked by trained bit signatures.
 //
-//  1. For each query head a small network makes the bits of a query, and another
-//     those of a key: the signs of its last layer, 32 or so.
-//  2. In decode, the score of a position is the product of both signatures as
-//     vectors of ±1; the k best are read, besides sinks and a recent window.
+//  1. For each query head, a small MLP maps a query to its signature, and another maps a
+//     key: the sign bits of the last layer's outputs, 32 or so.
+//  2. The signatures of the keys are stored beside their pages.
+//  3. A decode step scores each position by the product of the two signatures as vectors
+//     of ±1, which is the number of equal bits minus that of others, and reads the top k,
+//     besides sinks and a recent window.
 //
-// The networks are trained for one model. They are read from a folder of .npy
+// The MLPs are trained for one model. They are read from a folder of .npy
 // files, query.0.weight.npy [layers, heads, in, out], query.0.bias.npy [layers,
 // heads, out], query.1.weight.npy and so on, and the same of key;
 // docs/attention/hashattention.md says how to make it from published weights.
 //
-// Equal scores are frequent, and the lowest positions win. A sign of exactly zero
-// counts as negative; the authors' code gives it no weight.
+// Differences from the authors' code:
+//   - Ties, which are frequent, go to the lowest positions.
+//   - An output of exactly zero counts as negative; in the code it adds nothing.
 
-// hashattentionOptions are the settings of hashattention.
+// hashattentionOptions are the options of hashattention.
 type hashattentionOptions struct {
 	Dir        string        `opt:"dir" unit:"path" doc:"folder with the trained networks; needed"`
-	Layout     string        `opt:"layout" oneof:"halves stored" doc:"numbers of a head are ordered as in Hugging Face models, or as in the cache"`
-	Activation string        `opt:"activation" oneof:"silu relu" doc:"function between the layers of the networks"`
-	K          device.Amount `opt:"k" unit:"positions or share" doc:"positions kept besides sinks and window"`
+	Layout     string        `opt:"layout" oneof:"halves stored" doc:"channel order of the inputs: that of Hugging Face models, or of the cache"`
+	Activation string        `opt:"activation" oneof:"silu relu" doc:"activation between the layers of the networks"`
+	K          device.Amount `opt:"k" unit:"positions or share" doc:"positions selected besides sinks and window"`
 	Sink       int           `opt:"sink" unit:"positions" doc:"first positions that are always read"`
 	Window     int           `opt:"window" unit:"positions" doc:"newest positions that are always read, the row's own included"`
 }
@@ -53,15 +56,15 @@ var hashattentionEntry = entry(Doc{
 	Source: "Desai et al., HashAttention: Semantic Sparsity for Faster Inference, 2024, and its code in sparse-attention-hub",
 	Stage:  Select, Decode: true, Observes: true,
 	Granularity: "positions, per query head",
-	Reads:       "sink + k + window positions of K and V; to choose, a signature of each position and query head",
+	Reads:       "sink + k + window positions of K and V; to select, a signature of each position and query head",
 }, hashattentionOptions{Layout: "halves", Activation: "silu", K: device.Amount{Share: 0.1}, Sink: 128, Window: 128}, newHashattention)
 
-// hashattention holds the signatures.
+// hashattention is the method's state.
 type hashattention struct {
 	hashattentionOptions
 	ranked
-	query, key device.Net    // tensors of all layers: weights [layers, sets, out, in], biases [layers, sets, out]
-	signs      device.Tensor // i32 [pages, sets, PageLen, words]
+	query, key device.Net    // of all layers: weights [layers, head groups, out, in], biases [layers, head groups, out]
+	signatures device.Tensor // i32 [pages, head groups, PageLen, words], beside each page
 }
 
 func newHashattention(o hashattentionOptions, env *Env) (Method, error) {
@@ -83,20 +86,20 @@ func newHashattention(o hashattentionOptions, env *Env) (Method, error) {
 	if q.Bits() != k.Bits() {
 		return nil, fmt.Errorf("option dir: %s: networks of %d bits for queries and %d for keys, want the same", o.Dir, q.Bits(), k.Bits())
 	}
-	m.signs = env.PageState(device.I32, k.Weight[0].Dim(0), device.PageLen, k.Words())
+	m.signatures = env.PageState(device.I32, k.Weight[0].Dim(0), device.PageLen, k.Words())
 	m.ranked = newRanked(env, false)
 	return m, nil
 }
 
-// readNet reads the networks of queries or of keys; sets are how many of a layer
-// there may be.
-func readNet(o hashattentionOptions, env *Env, name string, sets ...int) (device.Net, error) {
+// readNet reads the networks of queries or of keys; headGroups are the allowed numbers of
+// networks of a layer.
+func readNet(o hashattentionOptions, env *Env, name string, headGroups ...int) (device.Net, error) {
 	n := device.Net{Relu: o.Activation == "relu"}
 	in, layout := env.HeadDim, env.stored(o.Layout)
 	for l := 0; ; l++ {
 		file := filepath.Join(o.Dir, fmt.Sprintf("%s.%d.weight.npy", name, l))
 		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) && l > 0 {
-			return n, nothingBehind(o.Dir, name, l)
+			return n, checkLast(o.Dir, name, l)
 		}
 		if l == device.MaxLayers {
 			return n, fmt.Errorf("option dir: %s: a network of more than %d layers", file, device.MaxLayers)
@@ -105,27 +108,26 @@ func readNet(o hashattentionOptions, env *Env, name string, sets ...int) (device
 		if err != nil {
 			return n, err
 		}
-		if s := w.Shape; len(s) != 4 || s[0] != env.Layers || !slices.Contains(sets, s[1]) || s[2] != in || s[3] < 1 {
-			return n, fmt.Errorf("option dir: %s: an array of shape %v, want [%d layers, %d heads, %d, any]", file, s, env.Layers, sets[0], in)
+		if s := w.Shape; len(s) != 4 || s[0] != env.Layers || !slices.Contains(headGroups, s[1]) || s[2] != in || s[3] < 1 {
+			return n, fmt.Errorf("option dir: %s: an array of shape %v, want [%d layers, %d heads, %d, any]", file, s, env.Layers, headGroups[0], in)
 		}
-		sets = w.Shape[1:2]
+		headGroups = w.Shape[1:2]
 		file = filepath.Join(o.Dir, fmt.Sprintf("%s.%d.bias.npy", name, l))
 		b, err := readNumbers(file)
 		if err != nil {
 			return n, err
 		}
 		out := w.Shape[3]
-		if !slices.Equal(b.Shape, []int{env.Layers, sets[0], out}) {
-			return n, fmt.Errorf("option dir: %s: an array of shape %v, want [%d %d %d]", file, b.Shape, env.Layers, sets[0], out)
+		if !slices.Equal(b.Shape, []int{env.Layers, headGroups[0], out}) {
+			return n, fmt.Errorf("option dir: %s: an array of shape %v, want [%d %d %d]", file, b.Shape, env.Layers, headGroups[0], out)
 		}
-		n.Weight[l] = env.Floats(transposed(w.Data, in, out, layout), env.Layers, sets[0], out, in)
-		n.Bias[l] = env.Floats(b.Data, env.Layers, sets[0], out)
+		n.Weight[l] = env.Floats(transposed(w.Data, in, out, layout), env.Layers, headGroups[0], out, in)
+		n.Bias[l] = env.Floats(b.Data, env.Layers, headGroups[0], out)
 		in, layout = out, nil
 	}
 }
 
-// readNumbers reads an array that is finite: a bit of what is not would say
-// nothing.
+// readNumbers reads an array and refuses NaN and infinity.
 func readNumbers(file string) (*npy.Array, error) {
 	a, err := npy.ReadFile(file)
 	if err != nil {
@@ -137,9 +139,9 @@ func readNumbers(file string) (*npy.Array, error) {
 	return a, nil
 }
 
-// nothingBehind refuses files of a layer behind the last one of a network, which
-// has layers of them: one between is missing.
-func nothingBehind(dir, name string, layers int) error {
+// checkLast refuses files of a layer after the last one of a network with so many
+// layers: a file of a layer before it is missing.
+func checkLast(dir, name string, layers int) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("option dir: %w", err)
@@ -159,7 +161,7 @@ func nothingBehind(dir, name string, layers int) error {
 	return nil
 }
 
-// transposed turns matrices [in, out] into [out, in]; row i of in becomes column
+// transposed transposes matrices [in, out] to [out, in]; row i of in becomes column
 // layout[i], or i without a layout.
 func transposed(x []float32, in, out int, layout []int) []float32 {
 	y := make([]float32, len(x))
@@ -188,16 +190,20 @@ func layerNet(n device.Net, layer int) device.Net {
 // Name is "hashattention".
 func (*hashattention) Name() string { return "hashattention" }
 
-// Observe signs the keys of a pass.
+// Observe stores the signatures of the new keys (steps 1 and 2).
 func (m *hashattention) Observe(p *Pass, layer int, _, k device.Tensor) {
-	device.Do(p.Queue, device.Summarize{Rule: device.KeySigns, Dst: m.signs, X: k, Net: layerNet(m.key, layer), KV: p.KV(layer)})
+	device.Do(p.Queue, device.Summarize{
+		Rule: device.KeySigns, Dst: m.signatures, X: k, Net: layerNet(m.key, layer), KV: p.KV(layer),
+	})
 }
 
-// Decode ranks each slot's row by signatures.
+// Decode scores signatures and lists the top k (step 3).
 func (m *hashattention) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	kv := p.KV(layer)
 	plan, scores := m.plan(p, plan, m.Sink, m.Window)
-	device.Do(p.Queue, device.Score{Rule: device.SignScores, Dst: scores, Q: q, Keys: m.signs, Net: layerNet(m.query, layer), KV: kv, Plan: plan})
+	device.Do(p.Queue, device.Score{
+		Rule: device.SignScores, Dst: scores, Q: q, Keys: m.signatures, Net: layerNet(m.query, layer), KV: kv, Plan: plan,
+	})
 	device.Do(p.Queue, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: m.K})
 	return plan
 }

@@ -20,7 +20,7 @@ func TestHashattentionRanksBySigns(t *testing.T) {
 		must(t, save(dir, name+".0.bias", make([]float32, lawLayers*sets*lawDim), lawLayers, sets, lawDim))
 	}
 	layers := lawTensors(1, lawLen)
-	got := openBench(t, "hashattention(dir="+dir+",k=20,sink=4,window=16)", lawLen, nil).sets(layers, prompt)
+	got := openBench(t, "hashattention(dir="+dir+",k=20,sink=4,window=16)", lawLen, nil).lists(layers, prompt)
 	for i, set := range got {
 		h, l, p := i%lawHeads, i/lawHeads%lawLayers, prompt+i/lawHeads/lawLayers
 		q := layers[l].Q[(h*lawLen+p)*lawDim:][:lawDim]
@@ -33,16 +33,16 @@ func TestHashattentionRanksBySigns(t *testing.T) {
 			}
 			return n
 		}
-		var middle, want []int32
+		var region, want []int32
 		for j := range int32(p + 1) {
 			if j < sink || int(j) > p-window {
 				want = append(want, j)
 			} else {
-				middle = append(middle, j)
+				region = append(region, j)
 			}
 		}
-		slices.SortStableFunc(middle, func(a, b int32) int { return equal(b) - equal(a) })
-		want = append(want, middle[:k]...)
+		slices.SortStableFunc(region, func(a, b int32) int { return equal(b) - equal(a) })
+		want = append(want, region[:k]...)
 		slices.Sort(want)
 		if !slices.Equal(set, want) {
 			t.Fatalf("layer %d, row %d, head %d reads %v, want %v", l, p, h, set, want)

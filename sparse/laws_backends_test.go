@@ -45,7 +45,7 @@ func TestEveryMethodSelectsTheSame(t *testing.T) {
 }
 
 // fullSize makes TestEveryMethodAtFullSize run, which takes minutes in emulation.
-var fullSize = flag.Bool("fullsize", false, "run every system on layers of Llama-3.1-8B's shape")
+var fullSize = flag.Bool("fullsize", false, "run every method on layers of Llama-3.1-8B's shape")
 
 // TestEveryMethodAtFullSize is TestEveryMethodSelectsTheSame on layers of Llama-3.1-8B's
 // shape, with a cache in half precision, and holds captured steps against eager ones.
@@ -59,7 +59,7 @@ func TestEveryMethodAtFullSize(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(files) })
 	must(t, calibrate(files, size.Layers, size.Heads, size.KVHeads, size.HeadDim))
 	for _, m := range sparse.Methods() {
-		s := subjects[slices.IndexFunc(subjects, func(s subject) bool { return slices.Contains(systems(s.spec), m.Name) })]
+		s := subjects[slices.IndexFunc(subjects, func(s subject) bool { return slices.Contains(methodsOf(s.spec), m.Name) })]
 		s.spec, s.len = strings.ReplaceAll(s.spec, lawFiles, files), max(s.len, lawLen)
 		t.Run(m.Name, func(t *testing.T) {
 			layers := fullTensors(size, s.len)
@@ -141,7 +141,7 @@ func fullRun(t *testing.T, device string, s subject, size engine.ReplayConfig, l
 const modelBound = 1e-2
 
 // TestEveryMethodOnAModel runs a prompt and some steps of a small model under every
-// system, and holds the logits against those of the CPU.
+// method, and holds the logits against those of the CPU.
 func TestEveryMethodOnAModel(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "random.gguf")
 	must(t, modeltest.Writer(modeltest.Shape{Layers: 3, Vocab: 100}).WriteFile(path))
@@ -158,7 +158,7 @@ func TestEveryMethodOnAModel(t *testing.T) {
 	}
 	dense := logitsOf(t, cpu, "dense", ids, lawSteps)
 	for _, m := range sparse.Methods() {
-		i := slices.IndexFunc(subjects, func(s subject) bool { return slices.Contains(systems(s.spec), m.Name) })
+		i := slices.IndexFunc(subjects, func(s subject) bool { return slices.Contains(methodsOf(s.spec), m.Name) })
 		t.Run(m.Name, func(t *testing.T) {
 			spec := fitted(t, subjects[i].spec, cpu)
 			want, got := logitsOf(t, cpu, spec, ids, lawSteps), logitsOf(t, gpu, spec, ids, lawSteps)

@@ -12,7 +12,7 @@ import (
 func TestVAttentionOfAGroupIsUnbiased(t *testing.T) {
 	const heads, n, seeds = 4, 400, 4096
 	scores, values := lawOfScores("lognormal", n)
-	b := newTailBench(t, heads, scores, values)
+	b := newResidualBench(t, heads, scores, values)
 	// The queries of the heads differ in length, one even in direction.
 	lengths := [heads]float64{1, .5, 1.25, -1}
 	q := make([]float32, heads*tailDim)
@@ -26,7 +26,7 @@ func TestVAttentionOfAGroupIsUnbiased(t *testing.T) {
 		Weight: b.tensor(device.F32, make([]float32, n), 1, 1, n),
 	}
 	plan := device.Plan{Sink: 4, Recent: 16, Selected: device.None}
-	tail := device.Residual{Pilot: device.Amount{Count: 40}, Eps: .4, Z: 1.96, Fresh: true}
+	residual := device.Residual{Pilot: device.Amount{Count: 40}, Eps: .4, Z: 1.96, Fresh: true}
 	index, count, weight := make([]int32, n), make([]int32, 1), make([]float32, n)
 	var got, square, want [heads]float64
 	for h, x := range lengths {
@@ -36,8 +36,8 @@ func TestVAttentionOfAGroupIsUnbiased(t *testing.T) {
 	}
 	sampled := 0
 	for seed := range uint64(seeds) {
-		tail.Draw.Seed = seed
-		device.Do(b.dev.Queue(), device.Sample{Rule: device.ResidualSample, List: list, Q: b.q, KV: b.kv, Plan: plan, Residual: tail})
+		residual.Draw.Seed = seed
+		device.Do(b.dev.Queue(), device.Sample{Rule: device.ResidualSample, List: list, Q: b.q, KV: b.kv, Plan: plan, Residual: residual})
 		b.read(index, list.Index)
 		b.read(count, list.Count)
 		b.read(weight, list.Weight)
@@ -71,7 +71,7 @@ func TestVAttentionOfAGroupIsUnbiased(t *testing.T) {
 func TestSantaOfWeightsIsUnbiased(t *testing.T) {
 	const n = 300
 	scores, values := lawOfScores("lognormal", n)
-	b := newTailBench(t, santaHeads, scores, values)
+	b := newResidualBench(t, santaHeads, scores, values)
 	var index []int32
 	var weight []float32
 	for j := int32(20); j < n-30; j += 3 {
@@ -117,7 +117,7 @@ func TestSantaOfWeightsIsUnbiased(t *testing.T) {
 func TestSantaCountsOfALongPast(t *testing.T) {
 	const n, samples = 131072, 100000
 	scores, values := lawOfScores("lognormal", n)
-	b := newTailBench(t, 1, scores, values)
+	b := newResidualBench(t, 1, scores, values)
 	total := b.dense()[0]
 	for name, d := range map[string]device.ValueDraws{"sys": {}, "strat": {Sampler: device.Stratified}} {
 		d.Samples = samples
@@ -143,21 +143,21 @@ func TestSantaCountsOfALongPast(t *testing.T) {
 // No set of so many positions has more weight than the best of exact scores.
 func TestTopkKeepsTheMostMass(t *testing.T) {
 	scores, values := lawOfScores("wide", 500)
-	b := newTailBench(t, 2, scores, values)
+	b := newResidualBench(t, 2, scores, values)
 	for _, k := range []int{1, 7, 100, 499} {
 		index, _ := b.top(k)
 		for _, set := range index {
-			in, least, most := map[int32]bool{}, math.Inf(1), 0.0
+			in, minIn, maxOut := map[int32]bool{}, math.Inf(1), 0.0
 			for _, j := range set {
-				in[j], least = true, min(least, b.terms[j][0])
+				in[j], minIn = true, min(minIn, b.terms[j][0])
 			}
 			for j, x := range b.terms {
 				if !in[int32(j)] {
-					most = max(most, x[0])
+					maxOut = max(maxOut, x[0])
 				}
 			}
-			if len(in) != k || most > least {
-				t.Errorf("k=%d: %d positions, one without has weight %v, one with %v", k, len(in), most, least)
+			if len(in) != k || maxOut > minIn {
+				t.Errorf("k=%d: %d positions, one without has weight %v, one with %v", k, len(in), maxOut, minIn)
 			}
 		}
 	}

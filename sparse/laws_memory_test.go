@@ -29,10 +29,10 @@ func (m *meter) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
 
 func (*meter) Write(device.Tensor, []byte) {}
 
-// 65,536 positions of Llama-3.2-1B fit in 16 GB with every system: weights in
-// Q8_0, the cache, the buffers of a pass, and what the system keeps.
+// 65,536 positions of Llama-3.2-1B fit in 16 GB with every method: weights in
+// Q8_0, the cache, the buffers of a pass, and what the method keeps.
 func TestLongContextsFit(t *testing.T) {
-	const context, most = 65536, 16e9
+	const context, limit = 65536, 16e9
 	const weights = 1235814400 * 34 / 32 // what Q8_0 takes
 	m := model.Model{Config: model.Config{Layers: 16, Dim: 2048, Heads: 32, KVHeads: 8, HeadDim: 64, FF: 8192, Vocab: 128256}}
 	dir := t.TempDir()
@@ -62,8 +62,8 @@ func TestLongContextsFit(t *testing.T) {
 		}, 1))
 		must(t, err)
 		t.Logf("%-15s %5.2f GB, of which it keeps %.3f", e.Name, float64(dev.bytes)/1e9, float64(policy.Size())/1e9)
-		if dev.bytes > most {
-			t.Errorf("%s: %d positions take %.1f GB, want at most %g", e.Name, context, float64(dev.bytes)/1e9, most/1e9)
+		if dev.bytes > limit {
+			t.Errorf("%s: %d positions take %.1f GB, want at most %g", e.Name, context, float64(dev.bytes)/1e9, limit/1e9)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func logitsOf(t *testing.T, e *engine.Engine, spec string, ids []int32, steps in
 	return all
 }
 
-// denseModel holds the logits of every system that reads everything against
+// denseModel holds the logits of every method that reads everything against
 // those of dense attention; slow ones only where they are asked for.
 func denseModel(t *testing.T, path string, n int, slow bool) {
 	t.Helper()
@@ -61,8 +61,8 @@ func TestLawDenseLimitOfStories(t *testing.T) {
 	denseModel(t, "../testdata/stories260K.gguf", 300, true)
 }
 
-// long makes the test below run the slow systems too.
-var long = flag.Bool("long", false, "run the dense limit over 4,096 positions for slow systems too, minutes")
+// long makes the test below run the slow methods too.
+var long = flag.Bool("long", false, "run the dense limit over 4,096 positions for slow methods too, minutes")
 
 // The dense limit on six random layers and 4,096 positions, two chunks.
 func TestLawDenseLimitOfALongPrompt(t *testing.T) {

@@ -25,18 +25,18 @@ func TestNaNScoresAreCounted(t *testing.T) {
 		layers := lawTensors(1, n)
 		const deep, kvHead = 3, 1
 		layers[deep].K[(kvHead*n+broken)*lawDim+5] = float32(math.NaN())
-		chooses := spec != "dense" && spec != "streaming(sink=3,window=40)"
+		selects := spec != "dense" && spec != "streaming(sink=3,window=40)"
 		b.Observe = func(sel engine.Selection) {
 			for row, p := range sel.Pos {
 				for h := range lawHeads {
 					if keys, _ := sel.Keys(row, h); sel.Decode && p >= 0 && sel.Layer == deep && h/2 == kvHead && slices.Contains(keys, broken) && spec[:4] == "topk" {
-						t.Errorf("%s: row %d, head %d chooses the broken position", spec, p, h)
+						t.Errorf("%s: row %d, head %d selects the broken position", spec, p, h)
 					}
 				}
 			}
 		}
 		b.run(layers, n-lawSteps, 0)
-		if got, err := b.NaNScores(); got > 0 != chooses || err != nil {
+		if got, err := b.NaNScores(); got > 0 != selects || err != nil {
 			t.Errorf("%s: %d scores that are not numbers were counted (%v)", spec, got, err)
 		}
 	}

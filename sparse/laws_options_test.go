@@ -61,7 +61,7 @@ func TestKnobsMakeErrorsSmaller(t *testing.T) {
 }
 
 // 9.7: sets that grow with a knob hold what smaller ones hold, so that the mass
-// kept never falls.
+// held never falls.
 func TestKnobsThatNestKeepMoreMass(t *testing.T) {
 	const n = 200
 	layers := lawTensors(1, n)
@@ -72,7 +72,7 @@ func TestKnobsThatNestKeepMoreMass(t *testing.T) {
 		"cis(sink=4,local=16,tau=2,k=%v)":    {0.05, 0.2, 0.5, 180},
 		"sketchwalk(walk=onehop,density=%v)": {.2, .5, .8, 1},
 	} {
-		kept := map[[3]int]float64{} // by layer, position and head
+		held := map[[3]int]float64{} // by layer, position and head
 		for i, v := range values {
 			b := openBench(t, fmt.Sprintf(format, v), n, nil)
 			b.Observe = func(sel engine.Selection) {
@@ -81,10 +81,10 @@ func TestKnobsThatNestKeepMoreMass(t *testing.T) {
 						keys, _ := sel.Keys(row, h)
 						at := [3]int{sel.Layer, p, h}
 						m, _ := mass(layers[sel.Layer], n, p, h, keys)
-						if i > 0 && m < kept[at]-1e-12 {
-							t.Fatalf("%s, layer %d, row %d, head %d: mass %v, with the value before %v", fmt.Sprintf(format, v), sel.Layer, p, h, m, kept[at])
+						if i > 0 && m < held[at]-1e-12 {
+							t.Fatalf("%s, layer %d, row %d, head %d: mass %v, with the value before %v", fmt.Sprintf(format, v), sel.Layer, p, h, m, held[at])
 						}
-						kept[at] = m
+						held[at] = m
 					}
 				}
 			}
@@ -93,7 +93,7 @@ func TestKnobsThatNestKeepMoreMass(t *testing.T) {
 	}
 }
 
-// ls at the last layer, or a share of one kept: nothing closes and nothing
+// ls at the last layer, or a share of one held: nothing closes and nothing
 // freezes, and the bits are those of dense attention.
 func TestSchedulesThatNeverBeginAreDense(t *testing.T) {
 	want := alone(t, "dense", lawLen)
@@ -124,10 +124,10 @@ func TestLawMassBoundsError(t *testing.T) {
 					continue
 				}
 				at := (h*s.len + p) * lawDim
-				kept, loudest := mass(layers[sel.Layer], s.len, p, h, keys)
+				held, loudest := mass(layers[sel.Layer], s.len, p, h, keys)
 				d := norm(got.Output(sel.Layer)[at:at+lawDim], want[sel.Layer*lawHeads*s.len*lawDim:][at:at+lawDim])
-				if d > 2*(1-kept)*loudest+1e-5 {
-					t.Fatalf("layer %d, row %d, head %d: error %g, mass kept %g, largest value %g", sel.Layer, p, h, d, kept, loudest)
+				if d > 2*(1-held)*loudest+1e-5 {
+					t.Fatalf("layer %d, row %d, head %d: error %g, mass held %g, largest value %g", sel.Layer, p, h, d, held, loudest)
 				}
 			}
 		}
@@ -135,7 +135,7 @@ func TestLawMassBoundsError(t *testing.T) {
 }
 
 // mass is the share of dense attention on keys and the largest norm of a value.
-func mass(x engine.QKV, n, p, head int, keys []int32) (kept, loudest float64) {
+func mass(x engine.QKV, n, p, head int, keys []int32) (held, loudest float64) {
 	kv := head * lawKVHeads / lawHeads
 	q := x.Q[(head*n+p)*lawDim:][:lawDim]
 	weights, sum := make([]float64, p+1), 0.0
@@ -151,9 +151,9 @@ func mass(x engine.QKV, n, p, head int, keys []int32) (kept, loudest float64) {
 		loudest = max(loudest, norm(x.V[(kv*n+j)*lawDim:][:lawDim], zero))
 	}
 	for _, j := range keys {
-		kept += weights[j] / sum
+		held += weights[j] / sum
 	}
-	return kept, loudest
+	return held, loudest
 }
 
 // norm is ‖a-b‖.

@@ -7,7 +7,7 @@ import (
 	"github.com/gollm/gollm/engine"
 )
 
-// drawing are systems that draw for each row.
+// drawing are methods that draw for each row.
 var drawing = []string{
 	"santa(samples=16)", "santa(samples=16,sampler=strat,exec=flash,tile=64)", "santa(samples=200,scores=bernoulli,bits=1)",
 	"vattention(sink=2,local=8,top=4,fb=20,eps=0.9)", "vattention(sink=2,local=8,top=4,fb=20,eps=0.9,question=20)",

@@ -100,8 +100,8 @@ func best(x []float64, k int) []int32 {
 	return order
 }
 
-// sets is what each head of each layer reads in each decode step.
-func (b *bench) sets(layers []engine.QKV, prompt int) (all [][]int32) {
+// lists is what each head of each layer reads in each decode step.
+func (b *bench) lists(layers []engine.QKV, prompt int) (all [][]int32) {
 	b.t.Helper()
 	b.Observe = func(sel engine.Selection) {
 		for h := range lawHeads {

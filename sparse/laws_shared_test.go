@@ -11,7 +11,7 @@ import (
 )
 
 // settingsOf is every subject as it is, in decode steps only, and in prompts with the
-// steps of another: as far as a system works in a phase.
+// steps of another: as far as a method works in a phase.
 func settingsOf(t *testing.T, e *engine.Engine) []*sparse.Spec {
 	t.Helper()
 	var list []*sparse.Spec
@@ -32,7 +32,7 @@ func settingsOf(t *testing.T, e *engine.Engine) []*sparse.Spec {
 	return list
 }
 
-// A prompt that is read once for several systems which read it alike gives each
+// A prompt that is read once for several methods which read it alike gives each
 // the logits that it has alone, bit by bit: of the prompt and of every step.
 func TestLawSharedPrefill(t *testing.T) {
 	aboutNumbers(t)
@@ -55,12 +55,12 @@ next:
 		}
 		groups = append(groups, []*sparse.Spec{s})
 	}
-	together := 0
+	grouped := 0
 	for _, g := range groups {
 		if len(g) == 1 {
 			continue
 		}
-		together += len(g)
+		grouped += len(g)
 		config := engine.Config{Context: len(ids), Slots: 2, Attn: g[0], Also: g[1:], Seed: 1}
 		shared, err := e.NewRunner(config)
 		must(t, err)
@@ -70,7 +70,7 @@ next:
 		kept, err := read.Fork()
 		must(t, err)
 		read.Close()
-		for turn, spec := range g {
+		for i, spec := range g {
 			t.Run(title(spec.String()), func(t *testing.T) {
 				config := config
 				config.Slots, config.Attn, config.Also = 1, spec, nil
@@ -80,7 +80,7 @@ next:
 				want, err := r.Open()
 				must(t, err)
 				must(t, want.Prefill(context.Background(), ids[:prompt], engine.PrefillOptions{}))
-				shared.SetDecodePolicy(turn)
+				shared.SetDecodePolicy(i)
 				got, err := kept.Fork()
 				must(t, err)
 				defer got.Close()
@@ -89,8 +89,8 @@ next:
 		}
 		must(t, shared.Close())
 	}
-	if together < 80 || len(groups) < 20 {
-		t.Errorf("%d settings in %d groups: too few shared a prompt for this to say something", together, len(groups))
+	if grouped < 80 || len(groups) < 20 {
+		t.Errorf("%d specs in %d groups: too few shared a prompt for this to say something", grouped, len(groups))
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// subject is a setting of a system under which the laws are tested. A system
+// subject is options of a method under which the laws are tested. A method
 // has at least one line in subjects.
 type subject struct {
 	spec string // sparse on a few hundred positions
-	// full reads everything and equals dense; empty where a system cannot.
+	// full reads everything and equals dense; empty where a method cannot.
 	full string
 	mean bool // full equals dense in the mean over seeds only
 
@@ -30,13 +30,13 @@ type subject struct {
 	future bool // what rows read depends on later rows of the prompt
 	slow   bool // its ops take minutes to read everything of thousands of rows of a prompt
 	random bool // draws at random
-	// shared systems choose one set for several query heads, from all of them:
-	// repeating keys for each head gives the same choice to rounding only, and
+	// shared methods make one selection for several query heads, from all of them:
+	// repeating keys for each head gives the same selection to rounding only, and
 	// is not tested.
 	shared bool
 }
 
-// subjects is every system with settings that are sparse on short sequences.
+// subjects is every method with options that are sparse on short sequences.
 var subjects = []subject{
 	{spec: "dense", full: "dense"},
 	{spec: "streaming(sink=3,window=40)", full: "streaming(sink=1,window=100000)"},
@@ -125,7 +125,7 @@ func eachSubject(t *testing.T, law func(t *testing.T, s subject)) {
 func TestEveryMethodIsUnderTheLaws(t *testing.T) {
 	for _, e := range sparse.Methods() {
 		covered := slices.ContainsFunc(subjects, func(s subject) bool {
-			return slices.Contains(systems(s.spec), e.Name)
+			return slices.Contains(methodsOf(s.spec), e.Name)
 		})
 		if !covered {
 			t.Errorf("%s has no line in subjects", e.Name)
@@ -133,13 +133,13 @@ func TestEveryMethodIsUnderTheLaws(t *testing.T) {
 	}
 }
 
-// systems are the names in a spec.
-func systems(spec string) []string {
+// methodsOf are the names in a spec.
+func methodsOf(spec string) []string {
 	return strings.FieldsFunc(spec, func(r rune) bool { return strings.ContainsRune(" +=():,", r) })
 }
 
 // lawTensors is n positions for each layer. Keys of some positions point where
-// queries do, and a few are loud, so that choosing matters.
+// queries do, and a few are loud, so that selecting matters.
 func lawTensors(seed uint64, n int) []engine.QKV {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	normal := func(heads int) []float32 {
@@ -304,17 +304,17 @@ func rowsOf(y []float32, n, from, to int) []float32 {
 
 // furthest is the largest difference of two outputs, NaN where one is.
 func furthest(a, b []float32) float64 {
-	var most float64
+	var largest float64
 	for i := range a {
 		d := math.Abs(float64(a[i]) - float64(b[i]))
-		if d > most || math.IsNaN(d) {
-			most = d
+		if d > largest || math.IsNaN(d) {
+			largest = d
 		}
 		if math.IsNaN(d) {
 			return d
 		}
 	}
-	return most
+	return largest
 }
 
 // same fails the test unless the outputs are the same bits.
@@ -431,7 +431,7 @@ func changed(layers []engine.QKV, n, at int) []engine.QKV {
 }
 
 // R1, R2, R3 and the rules of device.List: ascending, no repeats, inside the
-// middle, below the cap, and every row reads itself.
+// region, below the cap, and every row reads itself.
 func TestLawPlansAreLegal(t *testing.T) {
 	eachSubject(t, func(t *testing.T, s subject) {
 		b := openBench(t, s.spec, s.len, nil)
@@ -465,7 +465,7 @@ func legal(t *testing.T, sel *engine.Selection, row, head int) {
 			return
 		}
 		if plan.Selected == device.Tokens && plan.List.Group <= 1 && (int(j) < plan.Sink || int(j) > p) {
-			t.Errorf("%s: entry %d is outside the middle", where, j)
+			t.Errorf("%s: entry %d is outside the region", where, j)
 		}
 		if listWeights != nil && !(listWeights[i] > 0) {
 			t.Errorf("%s: entry %d has weight %v", where, j, listWeights[i])
@@ -490,17 +490,17 @@ func legal(t *testing.T, sel *engine.Selection, row, head int) {
 // 9.9: every short length works, and is dense where everything is read.
 func TestLawShortContexts(t *testing.T) {
 	aboutNumbers(t)
-	const most = 2*device.PageLen + 2
-	layers := lawTensors(1, most)
-	dense := outputs(openBench(t, "dense", most, nil).run(layers, most-1, 0))
+	const maxLen = 2*device.PageLen + 2
+	layers := lawTensors(1, maxLen)
+	dense := outputs(openBench(t, "dense", maxLen, nil).run(layers, maxLen-1, 0))
 	eachSubject(t, func(t *testing.T, s subject) {
-		b := openBench(t, s.spec, most, nil)
+		b := openBench(t, s.spec, maxLen, nil)
 		var whole []int // rows of which everything is read, as index into outputs
 		b.Observe = func(sel engine.Selection) {
 			for row, p := range sel.Pos {
 				for h := range lawHeads {
 					if readsAll(&sel, row, h, p) {
-						whole = append(whole, ((sel.Layer*lawHeads+h)*most+p)*lawDim)
+						whole = append(whole, ((sel.Layer*lawHeads+h)*maxLen+p)*lawDim)
 					}
 				}
 			}

@@ -13,7 +13,7 @@ import (
 
 // hashBench is one slot of keys and queries in all directions, one kv head.
 type hashBench struct {
-	*tailBench
+	*residualBench
 	h    device.Hash
 	plan device.Plan
 	x    [][]float64 // keys
@@ -23,9 +23,9 @@ type hashBench struct {
 const hashLen, hashHeads = 90, 4
 
 // newHashBench draws keys of which some point towards the first query.
-func newHashBench(t *testing.T, tables, bits, least int) *hashBench {
+func newHashBench(t *testing.T, tables, bits, minTables int) *hashBench {
 	t.Helper()
-	b := &hashBench{tailBench: newTailBench(t, hashHeads, make([]float64, hashLen), make([][2]float64, hashLen))}
+	b := &hashBench{residualBench: newResidualBench(t, hashHeads, make([]float64, hashLen), make([][2]float64, hashLen))}
 	rng := rand.New(rand.NewPCG(5, 6))
 	vector := func() (x []float64) {
 		for range tailDim {
@@ -59,7 +59,7 @@ func newHashBench(t *testing.T, tables, bits, least int) *hashBench {
 		Norm:   b.tensor(device.F32, make([]float32, hashLen), 1, 1, hashLen),
 		Center: b.tensor(device.F32, make([]float32, tailDim), 1, 1, tailDim),
 		Since:  b.tensor(device.I32, []int32{0}, 1, 1), Done: b.tensor(device.I32, []int32{0}, 1, 1),
-		Tables: tables, MinCollisions: least,
+		Tables: tables, MinCollisions: minTables,
 	}
 	b.plan = device.Plan{Sink: 2, Recent: 3, Selected: device.None}
 	return b
@@ -99,8 +99,8 @@ func product(a, b []float64) (s float64) {
 func TestMagicpigCollides(t *testing.T) {
 	aboutNumbers(t)
 	const seeds = 4096
-	for _, c := range []struct{ tables, bits, least int }{{12, 3, 2}, {5, 4, 1}} {
-		b := newHashBench(t, c.tables, c.bits, c.least)
+	for _, c := range []struct{ tables, bits, minTables int }{{12, 3, 2}, {5, 4, 1}} {
+		b := newHashBench(t, c.tables, c.bits, c.minTables)
 		var times [hashHeads][hashLen]float64
 		var sum, square [hashHeads]float64
 		exp := func(h, j int) float64 { return math.Exp(product(b.y[h], b.x[j]) / math.Sqrt(tailDim)) }
@@ -121,7 +121,7 @@ func TestMagicpigCollides(t *testing.T) {
 			var want float64
 			for j := b.plan.Sink; j < hashLen-b.plan.Recent; j++ {
 				cosine := product(b.y[h], b.x[j]) / math.Sqrt(product(b.y[h], b.y[h])*product(b.x[j], b.x[j]))
-				w := chance(math.Acos(cosine), c.tables, c.bits, c.least)
+				w := chance(math.Acos(cosine), c.tables, c.bits, c.minTables)
 				want += exp(h, j) * w / (w + 1e-4)
 				likely, unlikely = max(likely, w), min(unlikely, w)
 				if z := (times[h][j] - seeds*w) / math.Sqrt(seeds*w*(1-w)+1); math.Abs(z) > 4.5 {
@@ -138,18 +138,18 @@ func TestMagicpigCollides(t *testing.T) {
 	}
 }
 
-// chance is the probability of least collisions, added up over the others.
-func chance(angle float64, tables, bits, least int) float64 {
+// chance is the probability of at least minTables collisions, added up over the others.
+func chance(angle float64, tables, bits, minTables int) float64 {
 	one := math.Pow(1-angle/math.Pi, float64(bits))
-	p, choose := 1.0, 1.0
-	for hits := range least {
-		p -= choose * math.Pow(one, float64(hits)) * math.Pow(1-one, float64(tables-hits))
-		choose *= float64(tables-hits) / float64(hits+1)
+	p, binomial := 1.0, 1.0
+	for hits := range minTables {
+		p -= binomial * math.Pow(one, float64(hits)) * math.Pow(1-one, float64(tables-hits))
+		binomial *= float64(tables-hits) / float64(hits+1)
 	}
 	return p
 }
 
-// The published settings, and what no angle leaves open.
+// The published options, and what no angle leaves open.
 func TestMagicpigChance(t *testing.T) {
 	b := newHashBench(t, 150, 10, 2)
 	for _, cosine := range []float64{-1, -.5, 0, .3, .9, 1, 1.0000001, -1.0000001} {
@@ -167,7 +167,7 @@ func TestMagicpigChance(t *testing.T) {
 	}
 }
 
-// Keys that all move by the same vector are chosen, weighed and read as before:
+// Keys that all move by the same vector are selected, weighed and read as before:
 // the mean takes it away, and the softmax does not see it.
 func TestMagicpigTakesTheMeanAway(t *testing.T) {
 	const prompt = lawLen - lawSteps
@@ -255,7 +255,7 @@ func TestMagicpigFindsTheSame(t *testing.T) {
 	const prompt = lawLen - lawSteps
 	layers := lawTensors(1, lawLen)
 	sets := func(options string) [][]int32 {
-		return openBench(t, "magicpig(tables=20,local=16,dense=0,"+options+")", lawLen, nil).sets(layers, prompt)
+		return openBench(t, "magicpig(tables=20,local=16,dense=0,"+options+")", lawLen, nil).lists(layers, prompt)
 	}
 	buckets, codes := sets("bits=3"), sets("bits=3,find=codes")
 	if !slices.EqualFunc(buckets, codes, slices.Equal) {

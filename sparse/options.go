@@ -21,20 +21,19 @@ import (
 // the options of another method as its own.
 //
 // A field of type device.Amount is given as a count ("128") or as a share of
-// what the row sees ("0.05").
+// the positions that the row sees ("0.05").
 type checker interface{ check() error }
 
-// needer is options of which one has no default: missing reports that it was not
-// given.
-type needer interface{ missing() error }
+// requirer is options of which one is required: missing reports that it was not given.
+type requirer interface{ missing() error }
 
-// chooser is options that ask for a system of the select stage before their own:
-// its text, "" for none, and whether it must choose in prefill too.
-type chooser interface {
-	chooser() (text string, prefill bool)
+// scorer is options that name a method of the select stage to run before their own:
+// its text, "" for none, and whether it must select in prefill too.
+type scorer interface {
+	scorer() (text string, prefill bool)
 }
 
-// wholer is options that decide whether a prompt must be one pass.
+// wholer is options that decide whether a prompt must be prefilled in one pass.
 type wholer interface{ whole() bool }
 
 // amountText is the text form of a [device.Amount]: a whole number is a count,
@@ -113,7 +112,7 @@ func format(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// with returns a copy of opts with the settings "name=value" applied.
+// with is a copy of opts with options "name=value" set.
 func with(opts any, settings []string) (any, error) {
 	v := reflect.New(reflect.TypeOf(opts)).Elem()
 	v.Set(reflect.ValueOf(opts))
@@ -197,30 +196,30 @@ func parseInto(f reflect.Value, text string) error {
 	return nil
 }
 
-// changed lists the settings in which opts differs from defaults.
+// changed lists the options that differ from the defaults, as "name=value".
 func changed(opts, defaults any) []string {
-	now, was := describe(opts), describe(defaults)
+	given, normal := describe(opts), describe(defaults)
 	var list []string
-	for i := range now {
-		if now[i].Default != was[i].Default {
-			list = append(list, now[i].Name+"="+now[i].Default)
+	for i := range given {
+		if given[i].Default != normal[i].Default {
+			list = append(list, given[i].Name+"="+given[i].Default)
 		}
 	}
 	return list
 }
 
-// atLeast checks an option's value.
-func atLeast(name string, v, least int) error {
-	if v < least {
-		return fmt.Errorf("option %s: %d, want at least %d", name, v, least)
+// atLeast checks that an option is lo or more.
+func atLeast(name string, v, lo int) error {
+	if v < lo {
+		return fmt.Errorf("option %s: %d, want at least %d", name, v, lo)
 	}
 	return nil
 }
 
-// between checks an option's value.
-func between(name string, v, least, most int) error {
-	if v < least || v > most {
-		return fmt.Errorf("option %s: %d, want %d to %d", name, v, least, most)
+// between checks that an option is lo to hi.
+func between(name string, v, lo, hi int) error {
+	if v < lo || v > hi {
+		return fmt.Errorf("option %s: %d, want %d to %d", name, v, lo, hi)
 	}
 	return nil
 }

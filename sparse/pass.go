@@ -2,8 +2,8 @@ package sparse
 
 import "github.com/gollm/gollm/device"
 
-// Pass is one trip through the layers: a prompt, a chunk of one, or a decode
-// step. Its tensors are fixed buffers that the engine refills between passes.
+// Pass is one forward pass: a prefill chunk or a decode step. Its tensors are fixed
+// buffers that the engine refills between passes.
 type Pass struct {
 	Queue device.Queue
 	IDs   device.Tensor // i32 [rows]
@@ -12,11 +12,11 @@ type Pass struct {
 
 	Cache []device.KV // by layer; one slot in prefill, slot i for row i in decode
 
-	// Of i32 [slots that take part]: the request of each, which is part of the
-	// address of everything that is drawn for it.
+	// Requests i32 [slots of the pass] is the request of each slot, which is part of the
+	// address of its random numbers.
 	Requests device.Tensor
 
-	Slot   int  // prefill: whose prompt
+	Slot   int  // prefill: slot of the prompt
 	First  int  // prefill: position of the first row
 	Prompt int  // prefill: length of the whole prompt, cached part included
 	Decode bool // one new position of each slot
@@ -25,7 +25,7 @@ type Pass struct {
 	// pass, whose results are then undefined. It may be nil.
 	Layer func(layer int) bool
 
-	tile bool // rows after these are stored already
+	tile bool // a tile of a pass: the cache holds rows behind it already
 }
 
 // Rows is the number of query rows of the pass.
@@ -48,9 +48,9 @@ func (p *Pass) KV(layer int) device.KV {
 	return kv
 }
 
-// Tile is rows [lo, hi) of a prefill pass as a pass of their own: what is stored
-// after the last of them does not exist for it. The planning of every row by
-// itself goes tile by tile, so that its lists stay small.
+// Tile is rows [lo, hi) of a prefill pass as a pass of their own, whose KV ends with
+// its last row. Methods that plan row by row plan a tile at a time, which bounds the
+// memory of their scores and lists.
 func (p *Pass) Tile(lo, hi int) Pass {
 	t := *p
 	t.IDs, t.Pos, t.End = p.IDs.Rows(lo, hi), p.Pos.Rows(lo, hi), p.End.Rows(lo, hi)
@@ -59,8 +59,8 @@ func (p *Pass) Tile(lo, hi int) Pass {
 	return t
 }
 
-// State is this pass's part of a tensor of [Env.State]: the layer's rows of the
-// slots that take part, [slots, dims...].
+// State is the part of a tensor of [Env.State] that this pass uses: the layer's rows of
+// its slots, [slots, dims...].
 func (p *Pass) State(t device.Tensor, layer int) device.Tensor {
 	if p.Decode {
 		return t.At(layer).Rows(0, p.Rows())

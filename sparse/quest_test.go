@@ -146,14 +146,14 @@ func TestQuestPages(t *testing.T) {
 	}
 }
 
-// pageBound is Σ max(q·least, q·largest) over a page of keys.
+// pageBound is Σ max(q·min, q·max) over a page of keys.
 func pageBound(q []float32, key func(j int) []float32, page int) (sum float64) {
 	for i, x := range q {
-		least, most := math.Inf(1), math.Inf(-1)
+		lo, hi := math.Inf(1), math.Inf(-1)
 		for j := range page {
-			least, most = min(least, float64(key(j)[i])), max(most, float64(key(j)[i]))
+			lo, hi = min(lo, float64(key(j)[i])), max(hi, float64(key(j)[i]))
 		}
-		sum += max(float64(x)*least, float64(x)*most)
+		sum += max(float64(x)*lo, float64(x)*hi)
 	}
 	return sum
 }
@@ -180,9 +180,9 @@ func TestQuestOfEverything(t *testing.T) {
 		outputs(openBench(t, "dense", n, nil).run(layers, prompt, 0)))
 }
 
-// TestQuestInAStack: a window before it hides pages from it, and a sample after it
+// TestQuestComposed: a window before it hides pages from it, and a sample after it
 // is of what it leaves out.
-func TestQuestInAStack(t *testing.T) {
+func TestQuestComposed(t *testing.T) {
 	const n, prompt = 330, 310
 	layers := lawTensors(23, n)
 	window := selected(t, "psaw(phi=0.2,ls=0,sink=3)", layers, n, prompt, 0)

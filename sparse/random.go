@@ -8,25 +8,25 @@ import (
 	"github.com/gollm/gollm/device/rng"
 )
 
-// Random selection: the control that every choice has to beat. Each row and head
-// reads the first positions, the recent window, and k of the rest, drawn
-// uniformly without replacement.
+// Random selection: the control that every selection has to beat. Each row and head
+// reads the sinks, the recent window, and k positions of the residual, sampled uniformly
+// without replacement.
 //
-// With weight=inverse each of b positions drawn of n counts n/b times, as in
-// sparse-attention-hub's random sampling: the sums of weights and of weighted
-// values are right in the mean. With weight=one it counts once, as what a
-// selecting method reads does.
+//   - weight=inverse: each of b positions sampled out of n has weight n/b, as in
+//     sparse-attention-hub's random sampling: numerator and denominator of the softmax
+//     are unbiased.
+//   - weight=one: it has weight 1, as a selected position has.
+//   - share=group: one sample for the heads of a GQA group.
 //
-// Numbers are addressed by seed, layer, head and position. share=group draws one
-// set for the heads of a kv head.
+// Random numbers are addressed by seed, layer, head and position.
 
-// randomOptions are the settings of random.
+// randomOptions are the options of random.
 type randomOptions struct {
-	K      device.Amount `opt:"k" unit:"positions or share of the rest" doc:"positions drawn besides sinks and window; a count is 0 or at least 2"`
+	K      device.Amount `opt:"k" unit:"positions or share of the rest" doc:"positions sampled besides sinks and window; a count is 0 or at least 2"`
 	Sink   int           `opt:"sink" unit:"positions" doc:"first positions that every row reads"`
 	Window int           `opt:"window" unit:"positions" doc:"newest positions, the row's own included"`
-	Weight string        `opt:"weight" oneof:"inverse one" doc:"what is drawn stands for all of the rest, or for itself"`
-	Share  string        `opt:"share" oneof:"head group" doc:"sets for each query head, or for each kv head"`
+	Weight string        `opt:"weight" oneof:"inverse one" doc:"a sampled position has the weight of the residual that it stands for, or 1"`
+	Share  string        `opt:"share" oneof:"head group" doc:"a sample for each query head, or for each kv head"`
 }
 
 func (o randomOptions) check() error {
@@ -38,49 +38,51 @@ func (o randomOptions) check() error {
 }
 
 var randomEntry = entry(Doc{
-	Name: "random", Title: "control: positions drawn at random",
+	Name: "random", Title: "control: positions sampled at random",
 	Source: "baseline; with weight=inverse the random sampling of sparse-attention-hub",
 	Stage:  Select, Prefill: true, Decode: true, Draws: true,
 	Granularity: "positions, per query head or kv head, and row",
-	Reads:       "sink + window + k positions of K and V; to choose, a few numbers for each position drawn",
+	Reads:       "sink + window + k positions of K and V; to select, a few numbers for each sampled position",
 }, randomOptions{K: device.Amount{Share: 0.1}, Sink: 16, Window: 64, Weight: "inverse", Share: "head"}, newRandom)
 
-// random holds the lists of one tile of rows.
+// random is the scratch of one tile of rows.
 type random struct {
 	randomOptions
-	tail device.Residual // a sample whose size is that of its pilot
-	list device.List     // a group for each row, a head for each set
+	residual device.Residual // a sample whose size is that of its pilot
+	list     device.List     // [rows, head groups, positions]
 }
 
 func newRandom(o randomOptions, env *Env) (Method, error) {
-	rows, sets := max(env.Slots, min(rankTile, env.Rows)), env.Heads
+	rows, headGroups := max(env.Slots, min(rankTile, env.Rows)), env.Heads
 	if o.Share == "group" {
-		sets = env.KVHeads
+		headGroups = env.KVHeads
 	}
 	return &random{
 		randomOptions: o,
-		tail:          device.Residual{Draw: rng.Address{Seed: env.Seed}, Pilot: o.K, Eps: 1},
-		list:          env.List(rows, sets, env.MaxLen, true),
+		residual:      device.Residual{Draw: rng.Address{Seed: env.Seed}, Pilot: o.K, Eps: 1},
+		list:          env.List(rows, headGroups, env.MaxLen, true),
 	}, nil
 }
 
 // Name is "random".
 func (*random) Name() string { return "random" }
 
-// Tile bounds the rows planned at once.
+// Tile is the maximum rows of a tile.
 func (*random) Tile() int { return rankTile }
 
-// Prefill draws for every row of a tile by itself.
+// Prefill samples for each row of a tile.
 func (r *random) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	return r.Decode(p, layer, q, plan)
 }
 
-// Decode draws for each slot's row.
+// Decode samples for each slot's row.
 func (r *random) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	plan.Sink, plan.Recent, plan.Selected = r.Sink, r.Window, device.None
-	tail, list := r.tail, listRows(r.list, p.Rows())
-	tail.Draw.Layer = uint32(layer)
-	device.Do(p.Queue, device.Sample{Rule: device.ResidualSample, List: list, Q: q, KV: p.KV(layer), Plan: plan, Residual: tail})
+	residual, list := r.residual, listRows(r.list, p.Rows())
+	residual.Draw.Layer = uint32(layer)
+	device.Do(p.Queue, device.Sample{
+		Rule: device.ResidualSample, List: list, Q: q, KV: p.KV(layer), Plan: plan, Residual: residual,
+	})
 	if r.Weight == "one" {
 		list.Weight = device.Tensor{}
 	}

@@ -8,62 +8,62 @@ import (
 	"github.com/gollm/gollm/device/rng"
 )
 
-// SANTA and S2ANTA (stochastic attention that reads a sample of the values): in
-// decode all keys are read and the softmax p is computed, and then S positions
-// J are drawn from it; y = (1/S)·Σ v_J, so that V is read where something was
-// drawn and nowhere else. With F the running sum of p, draw k of S is the first
-// position where F passes
+// SANTA and S2ANTA: stochastic attention by sampling values. A decode step computes the
+// softmax p over all keys and samples S positions J from it:
 //
-//   - sys:   (k + U)/S, one U for all draws;
-//   - strat: (k + U_k)/S, a U for each draw;
-//   - iid:   U_k.
+//	y = (1/S)·Σ v_J
 //
-// All are unbiased: the mean over U is attention.
+// so that only sampled rows of V are read. Sampling inverts the cumulative sum F of p:
+// draw k of S is the first position where F exceeds
 //
-// exec=prop is how the kernels of the paper share the samples between tiles:
-// alloc=systematic draws as if there were one tile, which is exact and does not
-// depend on tiles; alloc=largest_remainder is the paper's, which rounds each
-// tile's share to whole samples and is biased by that. exec=flash gives every
-// tile max(1, S/tiles) and adds their means up by the tiles' weights: unbiased,
-// without a look at all tiles, and it needs more samples.
+//   - sampler=sys:   (k + U)/S, systematic, one U for all draws;
+//   - sampler=strat: (k + U_k)/S, stratified, a U for each draw;
+//   - sampler=iid:   U_k, independent.
 //
-// Differences from the published kernels: random numbers depend on the layer and
-// the position, not only on head and tile; counts are differences of one running
-// sum, so that they add up to S. share=group uses the same numbers for the heads
-// of a kv head: each stays unbiased, and fewer rows of V are read.
+// Each is unbiased: the expectation over U is attention. After another method the softmax
+// is over the plan of that method, weights included, and the expectation is its output.
 //
-// scores=bernoulli adds the paper's noise to the scores: feature i of a query q is
-// hit by a draw with probability |q_i|/max|q|, and bits draws make an estimate of
-// q whose mean is q, with zeros where nothing hit. bernoulli=strat draws one of
-// equal shares each time, group=mean_query draws for the heads of a kv head
-// together, by the mean of their sizes, and scales each head by its own. The
-// scores are right in the mean, their softmax is not. It saves reads only where
-// keys are stored by feature, which they are not here: it is an experiment on
-// accuracy.
+// The kernels of the paper split the sequence into tiles:
+//   - exec=prop: samples in proportion to the softmax mass of the tiles. alloc=systematic
+//     samples as if there were one tile, which is exact and does not depend on tiles;
+//     alloc=largest_remainder is the paper's, which rounds the samples of each tile to
+//     whole numbers and is biased by that.
+//   - exec=flash: max(1, S/tiles) samples in every tile, whose means are combined by the
+//     softmax mass of the tiles: unbiased, in one pass over the tiles, with more samples.
 //
-// After another system the softmax is over what that one reads, weights
-// included, and the mean is that system's output.
+// Sampled query features. scores=bernoulli estimates q before the scores: a Bernoulli
+// draw keeps feature i with probability |q_i|/max|q|, and the mean of bits draws is
+// unbiased, with zeros where no draw kept the feature. bernoulli=strat stratifies the
+// draws; group=mean_query shares them between the heads of a GQA group, by their mean
+// magnitude, and scales each head by its own. The scores are unbiased, their softmax is
+// not. It would save reads of K only where keys are stored by feature, which they are not
+// here: it is an experiment on accuracy.
+//
+// Differences from the published kernels:
+//   - Random numbers are addressed by layer and position too, not only by head and tile.
+//   - Counts are differences of one cumulative sum, so that they add up to S.
+//   - share=group uses the same numbers for the heads of a GQA group: each head stays
+//     unbiased, and fewer rows of V are read.
 
-// santaOptions are the settings of santa.
+// santaOptions are the options of santa.
 type santaOptions struct {
-	Samples int    `opt:"samples" unit:"draws" doc:"values drawn for each head; with exec=flash at least one for each tile"`
-	Sampler string `opt:"sampler" oneof:"sys strat iid" doc:"one random number for all draws, one for each of equal shares, or independent draws"`
-	Exec    string `opt:"exec" oneof:"prop flash" doc:"samples in proportion to the tiles' weights, or the same number for each"`
+	Samples int    `opt:"samples" unit:"draws" doc:"values sampled for each head; with exec=flash at least one for each tile"`
+	Sampler string `opt:"sampler" oneof:"sys strat iid" doc:"systematic, stratified or independent draws"`
+	Exec    string `opt:"exec" oneof:"prop flash" doc:"samples in proportion to the softmax mass of the tiles, or the same number for each"`
 	Alloc   string `opt:"alloc" oneof:"systematic largest_remainder" doc:"of prop: exact, or whole numbers for each tile"`
 	Share   string `opt:"share" oneof:"head group" doc:"random numbers for each query head, or for each kv head"`
 	Scores  string `opt:"scores" oneof:"exact bernoulli" doc:"softmax of the scores, or of scores with sampled features of the query"`
 	Bits    int    `opt:"bits" unit:"draws" doc:"of scores=bernoulli: draws for each feature"`
-	By      string `opt:"bernoulli" oneof:"strat standard" doc:"draws of features in equal shares, or independent ones"`
-	Group   string `opt:"group" oneof:"per_head mean_query" doc:"draws of features for each query head, or for the heads of a kv head together"`
+	By      string `opt:"bernoulli" oneof:"strat standard" doc:"stratified draws of features, or independent ones"`
+	Group   string `opt:"group" oneof:"per_head mean_query" doc:"draws of features for each query head, or one for the heads of a kv head"`
 	Tile    int    `opt:"tile" unit:"positions" doc:"a multiple of 32; 0 is 32 up to 1536 positions, 64 up to 3072, 256 beyond"`
 }
 
-// maxDraws bounds what can be asked for: draws are counted one by one, and more of
-// them than a context has positions read nearly everything. Without it a slip of the
-// pen would be a step that does not end.
+// maxDraws is the maximum of samples and bits. Draws are computed one by one, and more of
+// them than a context has positions read nearly everything.
 const maxDraws = 1 << 20
 
-// check refuses what cannot be drawn; without a draw every output would be zero.
+// check refuses options that leave no sample: every output would be zero.
 func (o santaOptions) check() error {
 	err := errors.Join(between("samples", o.Samples, 1, maxDraws), between("bits", o.Bits, 1, maxDraws), atLeast("tile", o.Tile, 0))
 	if o.Tile%32 != 0 {
@@ -72,7 +72,7 @@ func (o santaOptions) check() error {
 	return err
 }
 
-// draws is the options as the operation takes them.
+// draws is the rule of the call.
 func (o santaOptions) draws(seed uint64) device.ValueDraws {
 	d := device.ValueDraws{Draw: rng.Address{Seed: seed}, Samples: o.Samples, Tile: o.Tile, Shared: o.Share == "group"}
 	d.Sampler = map[string]device.Sampler{"sys": device.Systematic, "strat": device.Stratified, "iid": device.Independent}[o.Sampler]
@@ -85,7 +85,7 @@ func (o santaOptions) draws(seed uint64) device.ValueDraws {
 	return d
 }
 
-// features is how the features of queries are drawn; no draws where they are not.
+// features is the rule that samples query features, without draws for exact scores.
 func (o santaOptions) features(seed uint64) device.QueryFeatures {
 	if o.Scores == "exact" {
 		return device.QueryFeatures{}
@@ -103,7 +103,7 @@ var santaEntry = entry(Doc{
 		"prop":  "samples=128,alloc=largest_remainder",
 		"flash": "samples=2048,exec=flash",
 		"gsm8k": "samples=256",
-		// the features that the paper reads of keys, as noise
+		// the paper's sampling of features, as noise
 		"bernoulli": "scores=bernoulli,bits=8,group=mean_query",
 	},
 }, santaOptions{
@@ -111,12 +111,12 @@ var santaEntry = entry(Doc{
 	Scores: "exact", Bits: 8, By: "strat", Group: "per_head",
 }, newSanta)
 
-// santa holds what is drawn.
+// santa is the rules and the scratch.
 type santa struct {
 	draws    device.ValueDraws
 	features device.QueryFeatures
 	queries  device.Tensor // f32 [slots, heads, dim]: estimates; absent with scores=exact
-	list     device.List   // a group for each slot
+	list     device.List   // [slots, heads, sampled positions], weighted
 }
 
 func newSanta(o santaOptions, env *Env) (Method, error) {
@@ -131,16 +131,18 @@ func newSanta(o santaOptions, env *Env) (Method, error) {
 // Name is "santa".
 func (*santa) Name() string { return "santa" }
 
-// Decode draws from what the plan reads.
+// Decode samples positions of the plan by their softmax and makes them the plan.
 func (s *santa) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	d, list := s.draws, listRows(s.list, p.Rows())
 	d.Draw.Layer, d.Requests = uint32(layer), p.Requests
-	device.Do(p.Queue, device.Sample{Rule: device.ValueSample, List: list, Q: s.asked(p, layer, q), KV: p.KV(layer), Plan: plan, Draws: d})
+	device.Do(p.Queue, device.Sample{
+		Rule: device.ValueSample, List: list, Q: s.estimated(p, layer, q), KV: p.KV(layer), Plan: plan, Draws: d,
+	})
 	return device.Plan{Span: plan.Span, Selected: device.Tokens, List: list, Mixture: true}
 }
 
-// asked is the queries that scores are computed of.
-func (s *santa) asked(p *Pass, layer int, q device.Tensor) device.Tensor {
+// estimated is the queries of the scores: q, or an estimate by sampled features.
+func (s *santa) estimated(p *Pass, layer int, q device.Tensor) device.Tensor {
 	f := s.features
 	if f.Draws == 0 {
 		return q

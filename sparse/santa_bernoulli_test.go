@@ -11,19 +11,19 @@ import (
 )
 
 // featureBench samples features of the queries of heads heads over kv heads.
-func featureBench(t *testing.T, kvHeads, dim int) *tailBench {
+func featureBench(t *testing.T, kvHeads, dim int) *residualBench {
 	t.Helper()
 	dev, err := device.Open("cpu", device.Config{Threads: 2})
 	must(t, err)
 	t.Cleanup(func() { must(t, dev.Close()) })
-	b := &tailBench{t: t, dev: dev}
+	b := &residualBench{t: t, dev: dev}
 	empty := b.tensor(device.F32, make([]float32, kvHeads*device.PageLen*dim), 1, kvHeads, device.PageLen, dim)
 	b.kv = device.KV{K: empty, V: empty, Pages: b.tensor(device.I32, []int32{0}, 1, 1), Len: b.tensor(device.I32, []int32{5}, 1)}
 	return b
 }
 
 // estimates calls each with the estimates of q, [heads, dim], of many seeds.
-func (b *tailBench) estimates(q []float32, heads, seeds int, f device.QueryFeatures, each func(y []float32)) {
+func (b *residualBench) estimates(q []float32, heads, seeds int, f device.QueryFeatures, each func(y []float32)) {
 	b.t.Helper()
 	dim := len(q) / heads
 	in, out := b.tensor(device.F32, q, 1, heads, dim), b.tensor(device.F32, make([]float32, len(q)), 1, heads, dim)

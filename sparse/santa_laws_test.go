@@ -14,13 +14,13 @@ const lawLenOfValues = 800
 
 // lawBench is a law of scores over rising values, and the mean of the values under
 // its softmax.
-func lawBench(t *testing.T, law string) (b *tailBench, values [][2]float64, mean [2]float64) {
+func lawBench(t *testing.T, law string) (b *residualBench, values [][2]float64, mean [2]float64) {
 	t.Helper()
 	scores, values := lawOfScores(law, lawLenOfValues)
 	for j := range values {
 		values[j][0] = float64(j) / lawLenOfValues
 	}
-	b = newTailBench(t, santaHeads, scores, values)
+	b = newResidualBench(t, santaHeads, scores, values)
 	d := b.dense()
 	return b, values, [2]float64{d[1] / d[0], d[2] / d[0]}
 }
@@ -98,7 +98,7 @@ func TestLawsThatMisleadOthersThanSanta(t *testing.T) {
 }
 
 // top is the k best of every head, each with weight 1.
-func (b *tailBench) top(k int) (index [][]int32, weight [][]float32) {
+func (b *residualBench) top(k int) (index [][]int32, weight [][]float32) {
 	b.t.Helper()
 	scores := b.tensor(device.F32, make([]float32, b.heads*b.n), 1, b.heads, b.n)
 	device.Do(b.dev.Queue(), device.Score{Rule: device.ExactScores, Dst: scores, Q: b.q, KV: b.kv, Plan: device.Plan{Selected: device.None}, Region: device.SelectedRegion})

@@ -13,7 +13,7 @@ import (
 
 // draw runs ValueSample on all heads, each of which draws for itself, and
 // returns what they list.
-func (b *tailBench) draw(plan device.Plan, d device.ValueDraws) (index [][]int32, weight [][]float32) {
+func (b *residualBench) draw(plan device.Plan, d device.ValueDraws) (index [][]int32, weight [][]float32) {
 	b.t.Helper()
 	device.Do(b.dev.Queue(), device.Sample{Rule: device.ValueSample, List: b.list, Q: b.q, KV: b.kv, Plan: plan, Draws: d})
 	return b.lists()
@@ -25,10 +25,10 @@ const santaLen, santaHeads, santaSeeds = 300, 16, 256
 
 // santaBench is a lognormal softmax over 300 positions; p is it, and mean and
 // trace are the mean of the values under it and the trace of their covariance.
-func santaBench(t *testing.T) (b *tailBench, values [][2]float64, p []float64, mean [2]float64, trace float64) {
+func santaBench(t *testing.T) (b *residualBench, values [][2]float64, p []float64, mean [2]float64, trace float64) {
 	t.Helper()
 	scores, values := lawOfScores("lognormal", santaLen)
-	b = newTailBench(t, santaHeads, scores, values)
+	b = newResidualBench(t, santaHeads, scores, values)
 	total := b.dense()[0]
 	for j, v := range values {
 		p = append(p, b.terms[j][0]/total)
@@ -42,7 +42,7 @@ func santaBench(t *testing.T) (b *tailBench, values [][2]float64, p []float64, m
 }
 
 // santaRuns draws 4096 times and calls each with what was drawn.
-func santaRuns(b *tailBench, d device.ValueDraws, each func(index []int32, weight []float32)) {
+func santaRuns(b *residualBench, d device.ValueDraws, each func(index []int32, weight []float32)) {
 	for seed := range uint64(santaSeeds) {
 		d.Draw.Seed = seed
 		index, weight := b.draw(device.Plan{}, d)
@@ -54,7 +54,7 @@ func santaRuns(b *tailBench, d device.ValueDraws, each func(index []int32, weigh
 
 // santaMoments is the mean of what is drawn, its standard errors, and the trace of
 // its covariance.
-func santaMoments(b *tailBench, values [][2]float64, d device.ValueDraws) (mean, stderr [2]float64, trace float64) {
+func santaMoments(b *residualBench, values [][2]float64, d device.ValueDraws) (mean, stderr [2]float64, trace float64) {
 	var square [2]float64
 	const n = santaHeads * santaSeeds
 	santaRuns(b, d, func(index []int32, weight []float32) {
@@ -216,7 +216,7 @@ func TestSantaExactCases(t *testing.T) {
 		for j := range scores {
 			scores[j] = c.score(j)
 		}
-		b := newTailBench(t, 4, scores, make([][2]float64, n))
+		b := newResidualBench(t, 4, scores, make([][2]float64, n))
 		for seed := range uint64(50) {
 			index, weight := b.draw(device.Plan{}, device.ValueDraws{Draw: rng.Address{Seed: seed}, Samples: 2 * n})
 			for h := range index {

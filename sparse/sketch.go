@@ -7,9 +7,10 @@ import (
 	"github.com/gollm/gollm/device/rng"
 )
 
-// sketchBasis is the projection of a sketch, f32 [width, dim]: random signs,
-// then distinct random columns of the Hadamard matrix, x padded with zeros to a
-// power of two; divided by √width, so that products keep their mean over draws.
+// sketchBasis is the projection matrix of a sketch, f32 [width, dim]. kind=srht is the
+// subsampled randomized Hadamard transform: x is zero-padded to a power of two, its signs
+// are flipped at random, and distinct random rows of the Hadamard matrix are kept, divided
+// by √width, so that the expectation of a product of sketches is the product.
 func sketchBasis(kind string, dim, width int, draw rng.Address) (basis []float32, rows int) {
 	padded := 1 << bits.Len(uint(dim-1))
 	width = min(width, padded)
@@ -29,7 +30,7 @@ func sketchBasis(kind string, dim, width int, draw rng.Address) (basis []float32
 				signs[i] = -1
 			}
 		}
-		for i := range width { // the first of a random order
+		for i := range width { // a partial Fisher-Yates shuffle
 			j := i + int(draw.Uniform(uint32(dim+i))*float32(padded-i))
 			columns[i], columns[j] = columns[j], columns[i]
 		}
@@ -37,8 +38,8 @@ func sketchBasis(kind string, dim, width int, draw rng.Address) (basis []float32
 	return hadamard(signs, columns[:width]), width
 }
 
-// hadamard is columns of the Hadamard matrix with the signs of x's elements,
-// divided by √width.
+// hadamard is columns of the Hadamard matrix times the sign flips of x's elements,
+// divided by √len(columns).
 func hadamard(signs []float32, columns []int) []float32 {
 	var basis []float32
 	for _, c := range columns {
@@ -52,7 +53,7 @@ func hadamard(signs []float32, columns []int) []float32 {
 	return basis
 }
 
-// identity is the identity matrix of n columns.
+// identity is the n×n identity matrix.
 func identity(n int) []float32 {
 	m := make([]float32, n*n)
 	for i := range n {

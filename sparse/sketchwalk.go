@@ -8,48 +8,51 @@ import (
 	"github.com/gollm/gollm/device/rng"
 )
 
-// Sketch&Walk: blocks of 64 positions are compared by short sketches of their
-// mean query and mean key, averaged over heads, and each row follows the
-// comparisons of all sparse layers below it:
+// Sketch&Walk: training-free sparse attention by sketches and walks. Blocks of 64
+// positions are scored by sketches, low-dimensional random projections of the blocks' mean
+// query and mean key over all heads, and the scores of all sparse layers up to this one are
+// chained as a walk over blocks. With sketches q̃, k̃ of r numbers and exponent s:
 //
-//	Â_ij = q̃_i·k̃_j / √r    W_ij = Â_ij^s    R_l = R_(l-1)·W_l    (R = W at first)
+//  1. Sketch: q̃_i, k̃_j of the mean query and key of each block.
+//  2. Score: Â_ij = q̃_i·k̃_j / √r,   W_ij = Â_ij^s
+//  3. Walk: R_l = R_(l-1)·W_l, and R = W in the first layer of the walk.
+//  4. Select: the rows of block i read block 0, block i, and the blocks j with the
+//     largest R_ij.
 //
-// A row of blocks i reads block 0, block i and those with the largest R_ij. In
-// decode, row i is made by the sketch of the current position alone. Layers 0
-// and 1 are dense.
+// In decode, q̃_i is the sketch of the current position's query. Layers 0 and 1 are dense.
 //
-// What differs from the paper, each with the option that undoes it:
-//   - W is lower triangular, so that nothing depends on what comes later and a
-//     prompt in parts equals a whole one (causal).
-//   - R is kept as logarithms: products over 30 layers leave float32 (arith).
+// Row i of ln|Â| is stored beside the page of block i, so that a decode step computes one
+// row. arith=scaled rescales rows of R only: in float64 Â needs no scale, and a scale does
+// not change the selection.
+//
+// Differences from the paper, each with the option that undoes it:
+//   - W is lower triangular, so that the walk is causal and the selection does not depend
+//     on prefill chunks (causal).
+//   - R is stored as logarithms: products over 30 layers underflow float32 (arith).
 //   - The budget is a share of each row's own blocks, not of the prompt's (budget).
-//   - Means divide by the positions that a block has; a block that decode
-//     completed is represented by its mean, not its last query (row).
+//   - Means divide by the positions that a block has; a block that decode completes is
+//     represented by its mean, not by its last query (row).
 //   - Decode always reads block 0 and as many blocks as prefill would (forced).
 //   - The walk begins at the first sparse layer (walk_start).
-//
-// Row i of ln|Â| is kept beside the page of block i, so that decode makes one
-// row a step. The scale of arith=scaled is that of rows only: in float64 no
-// scale of Â is needed, and none changes a choice.
 
-// sketchwalkOptions are the settings of sketchwalk.
+// sketchwalkOptions are the options of sketchwalk.
 type sketchwalkOptions struct {
 	Density  float64 `opt:"density" unit:"share of blocks" doc:"how much each row reads, at least two blocks"`
-	Tau      int     `opt:"tau" unit:"blocks" doc:"how many blocks each row reads; 0 is by density"`
+	Tau      int     `opt:"tau" unit:"blocks" doc:"number of blocks that each row reads; 0 is by density"`
 	Exponent int     `opt:"exponent" doc:"power s that sharpens the scores of blocks"`
 	Width    int     `opt:"r" unit:"numbers" doc:"length of a sketch, at most the head dimension rounded up to a power of two"`
-	Seed     int     `opt:"seed" doc:"added to the seed of the run for the signs and columns of the sketch"`
+	Seed     int     `opt:"seed" doc:"added to the seed of the run for the random projection of the sketch"`
 	Causal   string  `opt:"causal" oneof:"tri none" doc:"mask of the walk; none needs the whole prompt at once"`
 	Power    string  `opt:"power" oneof:"elementwise matrix" doc:"what the exponent is a power of"`
-	Score    string  `opt:"score" oneof:"raw relu softmax" doc:"what is made of the products of blocks before the power"`
-	Walk     string  `opt:"walk" oneof:"product onehop" doc:"whether rows follow the layers below; onehop is the control"`
+	Score    string  `opt:"score" oneof:"raw relu softmax" doc:"function of the products of sketches before the power"`
+	Walk     string  `opt:"walk" oneof:"product onehop" doc:"whether scores are chained over layers; onehop is the control"`
 	Start    string  `opt:"walk_start" oneof:"first_sparse 0" doc:"the layer where the walk begins"`
 	Arith    string  `opt:"arith" oneof:"log scaled" doc:"logarithms, or signed float64 with rows scaled"`
 	Sketch   string  `opt:"sketch" oneof:"srht hadamard_prefix exact" doc:"projection of the means; exact keeps them whole"`
 	Budget   string  `opt:"budget" oneof:"row total" doc:"density of each row's blocks, or of the prompt's"`
 	Forced   string  `opt:"forced" oneof:"first_current literal" doc:"in decode: first and own block within the budget, or own block besides one less"`
 	Row      string  `opt:"row" oneof:"blockmean last_token" doc:"query of a block that decode completed"`
-	Diag     string  `opt:"diag" oneof:"token blockmean" doc:"query that meets the own block in decode"`
+	Diag     string  `opt:"diag" oneof:"token blockmean" doc:"query that scores the own block in decode"`
 	Heads    string  `opt:"heads" oneof:"mean_qk mean_score" doc:"average queries and keys over heads, or the scores of heads"`
 }
 
@@ -70,7 +73,7 @@ func (o sketchwalkOptions) check() error {
 	return err
 }
 
-// whole reports whether the prompt must be one pass.
+// whole reports whether a prompt must be prefilled in one pass.
 func (o sketchwalkOptions) whole() bool { return o.Causal == "none" }
 
 var sketchwalkEntry = entry(Doc{
@@ -78,7 +81,7 @@ var sketchwalkEntry = entry(Doc{
 	Source: "Sketch&Walk: training-free sparse attention by sketches and walks; steps A to I of docs/attention/sketchwalk.md",
 	Stage:  Select, Prefill: true, Decode: true, Observes: true, Draws: true,
 	Granularity: "blocks of 64 positions, the same for all heads; layers 0 and 1 are dense",
-	Reads:       "density of K and V; to choose, a step reads 2·b² bytes a layer for b blocks, a prompt adds b³/6 terms",
+	Reads:       "density of K and V; to select, a step reads 2·b² bytes a layer for b blocks, a prompt adds b³/6 terms",
 	Presets:     map[string]string{"paper-80": "density=0.2", "paper-90": "density=0.1"},
 }, sketchwalkOptions{
 	Density: 0.2, Exponent: 8, Width: 64, Causal: "tri", Power: "elementwise", Score: "raw", Walk: "product",
@@ -89,14 +92,14 @@ var sketchwalkEntry = entry(Doc{
 // forms are the values of the option score.
 var forms = map[string]device.ProductForm{"raw": device.Raw, "relu": device.Relu, "softmax": device.Softmax}
 
-// rowUnit is what rows of numbers about blocks are a multiple of, so that each starts on
-// 32 bytes.
+// rowUnit is the multiple to which rows of block scores are padded, so that each is
+// aligned to 32 bytes.
 const rowUnit = 8
 
-// denseLayers is how many layers read everything.
+// denseLayers is the number of first layers that are dense.
 const denseLayers = 2
 
-// sketchwalk holds the state and the scratch.
+// sketchwalk is the method's state and scratch.
 type sketchwalk struct {
 	sketchwalkOptions
 	basis device.Tensor // f32 [r, dim]
@@ -106,12 +109,12 @@ type sketchwalk struct {
 	keys  device.Tensor    // f32 [pages, heads, r]: sketch of the mean key
 	rows  device.Tensor    // f32 [pages, heads, r]: sketch of the block's query
 	own   device.Tensor    // f32 [pages, heads, r]: sketch of the mean query, for diag=blockmean
-	pairs device.Tensor    // f32 [pages, blocks]; causal=none: scratch [slots, blocks, blocks]
+	pairs device.Tensor    // f32 [pages, blocks]: scores of blocks; causal=none: scratch [slots, blocks, blocks]
 
-	compare device.SketchProduct
+	product device.SketchProduct
 
-	walk [2]device.Tensor // f32 [rows, blocks] or i32 [rows, 2·blocks], of even and odd layers
-	list device.List      // a group for each block of rows, shared by all heads
+	walk [2]device.Tensor // R of even and odd layers: f32 [rows, blocks], or i32 [rows, 2·blocks]
+	list device.List      // [blocks of rows, 1, blocks]: for all heads
 }
 
 func newSketchwalk(o sketchwalkOptions, env *Env) (Method, error) {
@@ -130,7 +133,7 @@ func newSketchwalk(o sketchwalkOptions, env *Env) (Method, error) {
 	if o.Diag == "blockmean" {
 		s.own = env.PageState(device.F32, heads, width)
 	}
-	s.compare = device.SketchProduct{Form: forms[o.Score], Log: o.Arith == "log", Own: s.own}
+	s.product = device.SketchProduct{Form: forms[o.Score], Log: o.Arith == "log", Own: s.own}
 	blocks = (blocks + rowUnit - 1) / rowUnit * rowUnit
 	if o.Causal == "none" {
 		s.pairs = env.Scratch(device.F32, env.Slots, blocks, blocks)
@@ -161,8 +164,8 @@ func (s *sketchwalk) start() int {
 	return denseLayers
 }
 
-// Observe sketches the blocks of the pass and compares them with those before.
-// In decode a block's query is the current position's until it is compared.
+// Observe sketches and scores the blocks of the pass (steps 1 and 2). In decode a block is
+// scored by the query of the current position, and stored by its mean query.
 func (s *sketchwalk) Observe(p *Pass, layer int, q, k device.Tensor) {
 	if layer < s.start() {
 		return
@@ -179,35 +182,35 @@ func (s *sketchwalk) Observe(p *Pass, layer int, q, k device.Tensor) {
 	} else {
 		device.Do(p.Queue, device.Summarize{Rule: device.ProjectMeans, Dst: s.rows, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
 	}
-	device.Do(p.Queue, device.Score{Rule: device.SketchScores, Dst: s.pairsOf(p), Q: s.rows, Keys: s.keys, KV: kv, Rows: n, Product: s.compare})
+	device.Do(p.Queue, device.Score{Rule: device.SketchScores, Dst: s.pairsOf(p), Q: s.rows, Keys: s.keys, KV: kv, Rows: n, Product: s.product})
 	if p.Decode && s.Row == "blockmean" {
 		device.Do(p.Queue, device.Summarize{Rule: device.ProjectMeans, Dst: s.rows, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
 	}
 }
 
-// Prefill lists the blocks of each block of rows.
+// Prefill lists the blocks that each block of rows reads.
 func (s *sketchwalk) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
-	pick := device.BlockBudget{Count: s.Tau, Share: s.Density, Span: plan.Span}
+	budget := device.BlockBudget{Count: s.Tau, Share: s.Density, Span: plan.Span}
 	blocks := (p.First + p.Rows() + device.PageLen - 1) / device.PageLen
 	if s.Budget == "total" && s.Tau == 0 {
-		pick.Count = pick.Of((p.Prompt + device.PageLen - 1) / device.PageLen)
+		budget.Count = budget.Of((p.Prompt + device.PageLen - 1) / device.PageLen)
 	}
-	if plan.Span == (device.Span{}) && pick.Of(blocks) == blocks {
+	if plan.Span == (device.Span{}) && budget.Of(blocks) == blocks {
 		return plan
 	}
-	return s.plan(p, layer, q, plan, pick)
+	return s.plan(p, layer, plan, budget)
 }
 
-// Decode lists the blocks of each slot's newest position.
+// Decode lists the blocks that each slot's row reads.
 func (s *sketchwalk) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	if s.Tau == 0 && s.Density == 1 {
 		return plan
 	}
-	return s.plan(p, layer, q, plan, device.BlockBudget{Count: s.Tau, Share: s.Density, Free: s.Forced == "literal", Span: plan.Span})
+	return s.plan(p, layer, plan, device.BlockBudget{Count: s.Tau, Share: s.Density, Free: s.Forced == "literal", Span: plan.Span})
 }
 
-// plan walks one layer on and picks blocks.
-func (s *sketchwalk) plan(p *Pass, layer int, q device.Tensor, plan device.Plan, pick device.BlockBudget) device.Plan {
+// plan walks through one layer and selects blocks (steps 3 and 4).
+func (s *sketchwalk) plan(p *Pass, layer int, plan device.Plan, budget device.BlockBudget) device.Plan {
 	if layer < s.start() {
 		return plan
 	}
@@ -221,7 +224,7 @@ func (s *sketchwalk) plan(p *Pass, layer int, q device.Tensor, plan device.Plan,
 		src = device.Tensor{}
 	}
 	if layer < denseLayers {
-		steps++ // none of which chooses
+		steps++ // a dense layer walks and does not select
 	}
 	for range steps - 1 {
 		device.Do(p.Queue, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), KV: kv, Rows: n, Exponent: exponent})
@@ -232,11 +235,11 @@ func (s *sketchwalk) plan(p *Pass, layer int, q device.Tensor, plan device.Plan,
 	}
 	plan.Sink, plan.Recent, plan.Align, plan.Selected, plan.List = 0, 0, 0, device.Blocks, s.list
 	device.Do(p.Queue, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), KV: kv, Rows: n, Exponent: exponent})
-	device.Do(p.Queue, device.Select{Rule: device.TopBlocks, List: plan.List, Scores: rows, KV: kv, Rows: n, Blocks: pick})
+	device.Do(p.Queue, device.Select{Rule: device.TopBlocks, List: plan.List, Scores: rows, KV: kv, Rows: n, Blocks: budget})
 	return plan
 }
 
-// pairsOf is the comparisons of the slots that take part.
+// pairsOf is the scores of blocks of the slots of a pass.
 func (s *sketchwalk) pairsOf(p *Pass) device.Tensor {
 	switch {
 	case s.Causal == "tri":

@@ -245,7 +245,7 @@ func TestSketchwalkThreads(t *testing.T) {
 	}
 }
 
-// TestSketchwalkWindow: what a layer cannot see is not chosen, and the budget is
+// TestSketchwalkWindow: what a layer cannot see is not selected, and the budget is
 // of what it can see.
 func TestSketchwalkWindow(t *testing.T) {
 	const prompt, n, window = 11*swBlock + 9, 12*swBlock + 5, 6 * swBlock
@@ -265,7 +265,7 @@ func TestSketchwalkWindow(t *testing.T) {
 	}
 }
 
-// TestSketchwalkNotANumber: a query that is not a number chooses the lowest
+// TestSketchwalkNotANumber: a query that is not a number selects the lowest
 // blocks and harms nobody else.
 func TestSketchwalkNotANumber(t *testing.T) {
 	const n = 8 * swBlock
@@ -284,13 +284,13 @@ func TestSketchwalkNotANumber(t *testing.T) {
 }
 
 func TestSketchwalkOptions(t *testing.T) {
-	tests := []struct{ settings, want string }{
+	tests := []struct{ options, want string }{
 		{"density=0", "more than 0"}, {"density=1.1", "at most 1"}, {"tau=1", "0 or at least 2"}, {"exponent=0", "1 to 32"},
 		{"exponent=7", "arith=scaled"}, {"power=matrix", "arith=scaled"}, {"causal=full", "tri, none"}, {"r=0", "at least 1"}, {"seed=-1", "at least 0"},
 	}
 	for _, tt := range tests {
-		if _, err := sparse.Parse("sketchwalk(" + tt.settings + ")"); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: err = %v, want it to contain %q", tt.settings, err, tt.want)
+		if _, err := sparse.Parse("sketchwalk(" + tt.options + ")"); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: err = %v, want it to contain %q", tt.options, err, tt.want)
 		}
 	}
 	for text, whole := range map[string]bool{"sketchwalk": false, "sketchwalk(causal=none)": true, "prefill=dense decode=sketchwalk(causal=none)": false} {

@@ -131,8 +131,8 @@ func newReference(t *testing.T, text string, data []engine.QKV, prompt int) *ref
 		"sketch": "srht", "budget": "row", "forced": "first_current", "row": "blockmean", "diag": "token",
 		"heads": "mean_qk", "exponent": "8", "density": "0.2", "r": "64", "seed": "0",
 	}, data: data, prompt: prompt, n: len(data[0].Q) / swHeads / swDim, sketches: map[sketchKey][]float64{}}
-	for _, setting := range strings.Split(text, ",") {
-		name, value, _ := strings.Cut(setting, "=")
+	for _, option := range strings.Split(text, ",") {
+		name, value, _ := strings.Cut(option, "=")
 		r.opt[name] = value
 	}
 	var width, seed int
@@ -215,7 +215,7 @@ func (r *reference) scores(layer, p, stored int) [][]float64 {
 	return r.weights(a)
 }
 
-// weights turns scores into the matrix W.
+// weights makes of scores the matrix W.
 func (r *reference) weights(a [][]float64) [][]float64 {
 	for i, row := range a {
 		seen := row
@@ -303,7 +303,7 @@ func (r *reference) reads(p int) [][]int32 {
 	return lists
 }
 
-// pick chooses blocks from the row of block i.
+// pick selects blocks from the row of block i.
 func (r *reference) pick(row []float64, i, stored int, decode bool) []int32 {
 	of := i + 1
 	if r.opt["budget"] == "total" && !decode {
@@ -315,21 +315,21 @@ func (r *reference) pick(row []float64, i, stored int, decode bool) []int32 {
 	}
 	order := upTo(i)
 	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(row[b], row[a]) })
-	chosen := map[int32]bool{int32(i): true}
+	selected := map[int32]bool{int32(i): true}
 	if decode && r.opt["forced"] == "literal" {
 		for _, j := range order[:tau-1] {
-			chosen[j] = true
+			selected[j] = true
 		}
 	} else {
-		chosen[0] = true
+		selected[0] = true
 		for _, j := range order {
-			if len(chosen) < tau {
-				chosen[j] = true
+			if len(selected) < tau {
+				selected[j] = true
 			}
 		}
 	}
 	var list []int32
-	for j := range chosen {
+	for j := range selected {
 		list = append(list, j)
 	}
 	slices.Sort(list)
@@ -341,7 +341,7 @@ func (r *reference) pick(row []float64, i, stored int, decode bool) []int32 {
 func TestSketchwalkAgainstDefinition(t *testing.T) {
 	const prompt, n = 9*swBlock + 40, 12*swBlock + 3
 	data := swData(1, n)
-	settings := []string{
+	specs := []string{
 		"density=0.2", "density=0.5", "density=0.4,exponent=2", "density=0.4,r=8", "density=0.4,r=8,seed=5",
 		"density=0.4,causal=none", "density=0.4,causal=none,arith=scaled", "density=0.4,causal=none,row=last_token",
 		"density=0.4,power=matrix,exponent=3,arith=scaled", "density=0.4,power=matrix,exponent=3,score=relu", "density=0.4,power=matrix,exponent=2,score=softmax",
@@ -353,14 +353,14 @@ func TestSketchwalkAgainstDefinition(t *testing.T) {
 		"density=0.4,row=last_token,diag=blockmean,forced=literal", "density=0.4,diag=blockmean,score=softmax", "density=0.4,heads=mean_score",
 	}
 	seen := map[string]string{}
-	for _, setting := range settings {
-		t.Run(setting, func(t *testing.T) {
-			run := swReplay(t, "sketchwalk("+setting+")", 1, n)
+	for _, option := range specs {
+		t.Run(option, func(t *testing.T) {
+			run := swReplay(t, "sketchwalk("+option+")", 1, n)
 			s := run.open(t, data, prompt, 0)
 			for s.Len() < n {
 				must(t, run.Step(s))
 			}
-			ref := newReference(t, setting, data, prompt)
+			ref := newReference(t, option, data, prompt)
 			var all []string
 			for p := range n {
 				if at := p % swBlock; at != 0 && at != swBlock-1 && p != prompt-1 && (p < prompt || at%21 > 1) {
@@ -375,15 +375,15 @@ func TestSketchwalkAgainstDefinition(t *testing.T) {
 				}
 			}
 			key := strings.Join(all, "")
-			if other, dup := seen[key]; dup && !equivalent(other, setting) {
+			if other, dup := seen[key]; dup && !equivalent(other, option) {
 				t.Errorf("reads what %q reads: the test does not tell them apart", other)
 			}
-			seen[key] = setting
+			seen[key] = option
 		})
 	}
 }
 
-// equivalent reports whether two settings differ only in arithmetic, or in a
+// equivalent reports whether two specs differ only in arithmetic, or in a
 // sketch that loses nothing.
 func equivalent(a, b string) bool {
 	plain := func(s string) string {

@@ -382,7 +382,7 @@ func checkRow(t *testing.T, i int, logs []float64, negative []bool, exact []*big
 	}
 }
 
-// TestWalkInvariants: what the choice of blocks does not depend on.
+// TestWalkInvariants: what the selection of blocks does not depend on.
 func TestWalkInvariants(t *testing.T) {
 	const n = 8
 	rng := rand.New(rand.NewPCG(5, 1))

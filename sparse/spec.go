@@ -7,20 +7,19 @@ import (
 	"strings"
 )
 
-// Spec is a policy as text says it: which systems, with which options, in which
-// phase.
+// Spec is a composition of methods: which ones, with which options, in which phase.
 type Spec struct{ items []item }
 
-// item is one system of a spec.
+// item is one method of a spec, or a combination of several.
 type item struct {
 	entry           *Entry
 	opts            any // of the entry's option type
 	prefill, decode bool
 	of              string // the combination that it is a part of; may be empty
-	first           *item  // what its options ask for before it; may be nil
+	scorer          *item  // the method of the select stage that its options name; may be nil
 }
 
-// name is the system's name and where it comes from.
+// name is the method's name, and the combination that it is a part of.
 func (it item) name() string {
 	if it.of != "" {
 		return it.entry.Name + " (of " + it.of + ")"
@@ -28,27 +27,27 @@ func (it item) name() string {
 	return it.entry.Name
 }
 
-// UnknownError is a name that no system has.
+// UnknownError is a name that no method has.
 type UnknownError struct{ Name string }
 
-// Error lists the names that there are.
+// Error lists the names of the methods.
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("no system is called %q; there are: %s", e.Name, strings.Join(names(""), ", "))
+	return fmt.Sprintf("no method is called %q; there are: %s", e.Name, strings.Join(names(""), ", "))
 }
 
-// Parse reads the text form of a policy, the argument of --attn:
+// Parse reads the text form of a spec, the argument of --attn:
 //
-//	spec   = stack | [ "prefill=" stack ] [ "decode=" stack ]
-//	stack  = system { "+" system }
-//	system = name [ ":" preset ] [ "(" option "=" value { "," option "=" value } ")" ]
+//	spec    = methods | [ "prefill=" methods ] [ "decode=" methods ]
+//	methods = method { "+" method }
+//	method  = name [ ":" preset ] [ "(" option "=" value { "," option "=" value } ")" ]
 //
-// A stack without a phase is used in every phase that its systems know. An
+// Methods without a phase are used in every phase that they support. An
 // unknown name, option, value or combination is one error that lists what
 // would be valid.
 func Parse(text string) (*Spec, error) {
 	s := &Spec{}
 	for _, ph := range phases(text) {
-		if err := s.stack(ph); err != nil {
+		if err := s.addMethods(ph); err != nil {
 			return nil, fmt.Errorf("sparse: attention %q: %w", text, err)
 		}
 	}
@@ -58,8 +57,8 @@ func Parse(text string) (*Spec, error) {
 	return s, nil
 }
 
-// phase is a stack and where it is used: "prefill", "decode", or "" for both.
-type phase struct{ name, stack string }
+// phase is the text of the methods of a phase: "prefill", "decode", or "" for both.
+type phase struct{ name, methods string }
 
 // phases cuts a spec at its phase names.
 func phases(text string) []phase {
@@ -92,8 +91,8 @@ func phases(text string) []phase {
 // optionsText is what stands in parentheses.
 var optionsText = regexp.MustCompile(`\([^()]*\)`)
 
-// checkPhases refuses a stack with a "=" outside of parentheses: the next phase is not
-// apart from it, or something stands before the first.
+// checkPhases refuses methods with a "=" outside of parentheses: there is no space before
+// the next phase, or there is text before the first.
 func checkPhases(methods string) error {
 	if right := inParentheses(methods); right != "" {
 		return fmt.Errorf("%q: options stand in parentheses: %s", methods, right)
@@ -104,12 +103,12 @@ func checkPhases(methods string) error {
 	return nil
 }
 
-// inParentheses is how a system is written whose options stand behind its name without
+// inParentheses is the right form of a method whose options follow its name without
 // parentheses; "" for any other text.
 func inParentheses(text string) string {
 	name, rest, _ := strings.Cut(text, " ")
-	system, _, _ := strings.Cut(name, ":")
-	e := find(system)
+	method, _, _ := strings.Cut(name, ":")
+	e := find(method)
 	settings := strings.FieldsFunc(rest, func(r rune) bool { return r == ' ' || r == ',' })
 	if e == nil || len(settings) == 0 {
 		return ""
@@ -124,12 +123,12 @@ func inParentheses(text string) string {
 	return name + "(" + strings.Join(settings, ",") + ")"
 }
 
-// stack adds the systems of one stack.
-func (s *Spec) stack(ph phase) error {
-	if err := checkPhases(ph.stack); err != nil {
+// addMethods adds the methods of a phase.
+func (s *Spec) addMethods(ph phase) error {
+	if err := checkPhases(ph.methods); err != nil {
 		return err
 	}
-	for _, text := range splitOutside(ph.stack, '+') {
+	for _, text := range splitOutside(ph.methods, '+') {
 		it, err := parseItem(strings.TrimSpace(text))
 		if err != nil {
 			return err
@@ -144,7 +143,7 @@ func (s *Spec) stack(ph phase) error {
 	return nil
 }
 
-// merge adds an item, or widens an equal one to the other phase.
+// merge adds an item, or extends an equal one to the other phase.
 func (s *Spec) merge(it item) {
 	for i := range s.items {
 		old := &s.items[i]
@@ -169,7 +168,7 @@ func parseItem(text string) (item, error) {
 	name, preset, named := strings.Cut(head, ":")
 	e := find(name)
 	if e == nil && strings.ContainsAny(name, " \t") {
-		return item{}, fmt.Errorf("no system is called %q: systems are joined by +, and a space is between phases: prefill=NAME decode=NAME", name)
+		return item{}, fmt.Errorf("no method is called %q: methods are joined by +, and a space is between phases: prefill=NAME decode=NAME", name)
 	}
 	if e == nil {
 		return item{}, &UnknownError{name}
@@ -190,19 +189,19 @@ func parseItem(text string) (item, error) {
 		return item{}, fmt.Errorf("%s: %w", name, err)
 	}
 	it := item{entry: e, opts: opts}
-	if it.first, err = firstOf(opts); err != nil {
+	if it.scorer, err = scorerOf(opts); err != nil {
 		return item{}, fmt.Errorf("%s: %w", name, err)
 	}
 	return it, nil
 }
 
-// firstOf is the system that options ask for before their own, nil for none.
-func firstOf(opts any) (*item, error) {
-	c, ok := opts.(chooser)
+// scorerOf is the method of the select stage that options name, nil for none.
+func scorerOf(opts any) (*item, error) {
+	c, ok := opts.(scorer)
 	if !ok {
 		return nil, nil
 	}
-	text, prefill := c.chooser()
+	text, prefill := c.scorer()
 	if text == "" {
 		return nil, nil
 	}
@@ -211,7 +210,7 @@ func firstOf(opts any) (*item, error) {
 		return nil, err
 	}
 	if it.prefill, it.decode = prefill, true; prefill && !it.entry.Prefill {
-		return nil, fmt.Errorf("%s chooses in decode only, and the options ask for it in prefill", it.entry.Name)
+		return nil, fmt.Errorf("%s selects in decode only, and the options ask for it in prefill", it.entry.Name)
 	}
 	return &it, nil
 }
@@ -236,7 +235,7 @@ func splitOutside(text string, sep byte) []string {
 	return append(parts, text[from:])
 }
 
-// names lists the systems that know a phase; "" is any.
+// names lists the methods that support a phase; "" is any.
 func names(phase string) []string {
 	var list []string
 	for _, e := range table {
@@ -247,7 +246,7 @@ func names(phase string) []string {
 	return list
 }
 
-// presets lists the presets of a system.
+// presets lists the presets of a method.
 func presets(e *Entry) string {
 	var list []string
 	for name := range e.Presets {
@@ -260,11 +259,11 @@ func presets(e *Entry) string {
 	return strings.Join(list, ", ")
 }
 
-// check verifies that each phase has at most one system of a stage and puts the
-// systems in the order of stages.
+// check verifies that each phase has at most one method of a stage and puts the
+// methods in the order of stages.
 func (s *Spec) check() error {
 	slices.SortStableFunc(s.items, func(a, b item) int { return int(a.entry.Stage) - int(b.entry.Stage) })
-	all := s.systems()
+	all := s.expanded()
 	for i, a := range all {
 		for _, b := range all[i+1:] {
 			if err := compatible(a, b); err != nil {
@@ -275,13 +274,13 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// systems is the items with combinations replaced by their parts and with what
-// options ask for, in the order of stages.
-func (s *Spec) systems() []item {
+// expanded is the items with combinations replaced by their parts, and with the scorers
+// that options name, in the order of stages.
+func (s *Spec) expanded() []item {
 	var list []item
 	for _, it := range s.items {
-		if it.first != nil {
-			part := *it.first
+		if it.scorer != nil {
+			part := *it.scorer
 			part.prefill, part.decode, part.of = part.prefill && it.prefill, it.decode, it.entry.Name
 			if part.prefill || part.decode {
 				list = append(list, part)
@@ -304,20 +303,20 @@ func (s *Spec) systems() []item {
 	return list
 }
 
-// compatible reports why two systems, a before b, cannot be used together.
+// compatible reports why two methods, a before b, cannot be composed.
 func compatible(a, b item) error {
 	shared := a.prefill && b.prefill || a.decode && b.decode
 	if shared && (a.entry == denseOf() || b.entry == denseOf()) {
-		return fmt.Errorf("dense reads everything and cannot be combined with another system in the same phase")
+		return fmt.Errorf("dense reads everything and cannot be combined with another method in the same phase")
 	}
 	if shared && a.entry.Stage == b.entry.Stage {
 		return fmt.Errorf("%s and %s are both of the stage %q; a phase takes one of each stage: rows, window, select, sample, value", a.name(), b.name(), a.entry.Stage)
 	}
 	if a.decode && b.decode && a.entry.Forgets && b.entry.Stage == Sample {
-		return fmt.Errorf("%s forgets what it does not select and %s estimates that; use one of the two", a.name(), b.name())
+		return fmt.Errorf("%s evicts the positions that it does not select and %s samples them; use one of the two", a.name(), b.name())
 	}
 	if a.prefill && a.entry.Stage == Rows && b.entry.Observes && !b.entry.Stored {
-		return fmt.Errorf("%s leaves rows of a prompt out and %s must see all of them; use one of the two", a.name(), b.name())
+		return fmt.Errorf("%s skips rows of a prompt and %s must see all of them; use one of the two", a.name(), b.name())
 	}
 	return nil
 }
@@ -325,7 +324,7 @@ func compatible(a, b item) error {
 // denseOf is the table line of dense attention.
 func denseOf() *Entry { return find("dense") }
 
-// String is the canonical text: systems in the order of stages, with the
+// String is the canonical text: methods in the order of stages, with the
 // options that differ from their defaults.
 func (s *Spec) String() string {
 	natural := true
@@ -343,7 +342,7 @@ func (s *Spec) String() string {
 	return "prefill=" + pre + " decode=" + dec
 }
 
-// format joins the chosen systems, "dense" where there is none.
+// format joins the items that use accepts, "dense" where there is none.
 func (s *Spec) format(use func(item) bool) string {
 	var parts []string
 	for _, it := range s.items {
@@ -362,7 +361,7 @@ func (s *Spec) format(use func(item) bool) string {
 	return strings.Join(parts, " + ")
 }
 
-// Dense reports whether no system is sparse.
+// Dense reports whether no method is sparse.
 func (s *Spec) Dense() bool {
 	for _, it := range s.items {
 		if it.entry != denseOf() {
@@ -372,7 +371,7 @@ func (s *Spec) Dense() bool {
 	return true
 }
 
-// Phases reports for which phases the text names a system; dense counts where it
+// Phases reports for which phases the text names a method; dense counts where it
 // is named. A phase without one is dense.
 func (s *Spec) Phases() (prefill, decode bool) {
 	for _, it := range s.items {
@@ -381,17 +380,17 @@ func (s *Spec) Phases() (prefill, decode bool) {
 	return prefill, decode
 }
 
-// Draws reports whether a system draws at random, so that another seed gives other
+// Draws reports whether a method samples at random, so that another seed gives other
 // results.
 func (s *Spec) Draws() bool {
-	return slices.ContainsFunc(s.systems(), func(it item) bool { return it.entry.Draws })
+	return slices.ContainsFunc(s.expanded(), func(it item) bool { return it.entry.Draws })
 }
 
-// Missing reports an option without which a system cannot run and which the text
-// does not give. Build refuses such a spec too.
+// Missing reports a required option that the text does not give. Build refuses such a
+// spec too.
 func (s *Spec) Missing() error {
-	for _, it := range s.systems() {
-		if n, ok := it.opts.(needer); ok {
+	for _, it := range s.expanded() {
+		if n, ok := it.opts.(requirer); ok {
 			if err := n.missing(); err != nil {
 				return fmt.Errorf("sparse: %s: %w", it.name(), err)
 			}
@@ -402,7 +401,7 @@ func (s *Spec) Missing() error {
 
 // Whole reports whether a prompt must be prefilled in one pass.
 func (s *Spec) Whole() bool {
-	for _, it := range s.systems() {
+	for _, it := range s.expanded() {
 		w, ok := it.opts.(wholer)
 		if it.prefill && (it.entry.Whole || ok && w.whole()) {
 			return true
@@ -411,12 +410,12 @@ func (s *Spec) Whole() bool {
 	return false
 }
 
-// Build makes the policy and takes its memory from env.
+// Build makes a policy of the spec and allocates its memory from env.
 func (s *Spec) Build(env *Env) (*Policy, error) { return Build(env, s) }
 
 // Build makes one policy of several specs that plan prompts alike (see
-// [Spec.SamePrefill]): a prompt is planned once, and what each spec has to know of
-// it for its decode steps is kept. [Policy.SetDecodePolicy] says which of them decodes.
+// [Spec.SamePrefill]): the methods of the first plan a prompt, those of every spec
+// observe it, and [Policy.SetDecodePolicy] says which of them plans decode steps.
 func Build(env *Env, specs ...*Spec) (*Policy, error) {
 	c := &Policy{env: env}
 	for i, s := range specs {
@@ -424,9 +423,9 @@ func Build(env *Env, specs ...*Spec) (*Policy, error) {
 			return nil, fmt.Errorf("sparse: %s and %s read a prompt in different ways and cannot be one policy", specs[0], s)
 		}
 		all := &methods{spec: s}
-		for _, it := range s.systems() {
+		for _, it := range s.expanded() {
 			if i > 0 && !it.decode {
-				continue // works for all of them in the first
+				continue // that of the first spec plans prompts for all of them
 			}
 			methods, err := it.entry.build(it.opts, env)
 			if err != nil {
@@ -445,16 +444,15 @@ func Build(env *Env, specs ...*Spec) (*Policy, error) {
 	return c, nil
 }
 
-// SamePrefill reports whether two specs read prompts in the same way: with the
-// same systems, in the same order, with the same options. That an option has no
-// effect on prompts is not seen.
+// SamePrefill reports whether two specs plan prompts alike: with the same methods, in
+// the same order, with the same options, those that have no effect on prompts included.
 func (s *Spec) SamePrefill(t *Spec) bool {
-	return slices.EqualFunc(s.ofPrompts(), t.ofPrompts(), func(a, b item) bool {
+	return slices.EqualFunc(s.prefillItems(), t.prefillItems(), func(a, b item) bool {
 		return a.entry == b.entry && a.opts == b.opts
 	})
 }
 
-// ofPrompts is the systems that work in prefill, without dense.
-func (s *Spec) ofPrompts() []item {
-	return slices.DeleteFunc(s.systems(), func(it item) bool { return !it.prefill || it.entry == denseOf() })
+// prefillItems are the methods that plan prompts, without dense.
+func (s *Spec) prefillItems() []item {
+	return slices.DeleteFunc(s.expanded(), func(it item) bool { return !it.prefill || it.entry == denseOf() })
 }

@@ -41,8 +41,8 @@ func TestErrorsOfSpecsSayWhatToWrite(t *testing.T) {
 		"decode=quest(budget=64)prefill=dense":    phases,
 		"prefil=dense decode=quest":               phases,
 		"quest decode=dense":                      phases,
-		"prefill=dense decode=quest decode":       "systems are joined by +, and a space is between phases: prefill=NAME decode=NAME",
-		"etf psaw":                                "systems are joined by +",
+		"prefill=dense decode=quest decode":       "methods are joined by +, and a space is between phases: prefill=NAME decode=NAME",
+		"etf psaw":                                "methods are joined by +",
 		"nope":                                    "there are: dense, ",
 		"sketchwalk density=0.1":                  `options stand in parentheses: sketchwalk(density=0.1)`,
 		"prefill=sketchwalk density=0.1,depth=2":  phases, // no option of it

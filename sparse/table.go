@@ -17,7 +17,7 @@ func (s Stage) String() string {
 	return [...]string{"none", "rows", "window", "select", "sample", "value"}[s]
 }
 
-// Doc is what `gollm attn NAME` prints of a system.
+// Doc is what `gollm attn NAME` prints of a method.
 type Doc struct {
 	Name        string
 	Title       string // one line
@@ -27,20 +27,20 @@ type Doc struct {
 	Decode      bool // plans decode steps
 	Whole       bool // cannot work on chunks of a prompt
 	Observes    bool // is an Observer: must see every row of a prompt in every layer
-	Stored      bool // of these sees stored keys only: rows may be left out of a prompt
-	Draws       bool // draws at random: another seed is another choice
-	Forgets     bool // what it does not select is gone for good
+	Stored      bool // an Observer of stored keys only: rows of a prompt may be skipped
+	Draws       bool // samples at random: another seed is another selection
+	Forgets     bool // evicts: a position that is not selected is never read again
 	Granularity string
-	Reads       string            // cost: what is read of K and V, and what selection costs
-	Presets     map[string]string // name → settings, as in "density=0.2,exponent=8"
+	Reads       string            // cost: traffic of K and V, and of selection
+	Presets     map[string]string // name → options, as in "density=0.2,exponent=8"
 }
 
-// Entry is one line of the table of systems.
+// Entry is one line of the table of methods.
 type Entry struct {
 	Doc
 	defaults any
 	build    func(opts any, env *Env) ([]Method, error)
-	parts    func(opts any) []item // of a combination: the systems that it stands for
+	parts    func(opts any) []item // of a combination: the methods that it stands for
 }
 
 // Options lists the options with their defaults.
@@ -55,13 +55,13 @@ func entry[T any](d Doc, defaults T, build func(T, *Env) (Method, error)) Entry 
 }
 
 // combination makes a table line that stands for several others. parts gives
-// each with its options; it works in the phases that the text asks for and its
-// own entry knows.
+// each with its options; it is used in the phases that the text asks for and that its
+// own entry supports.
 func combination[T any](d Doc, defaults T, parts func(T) []item) Entry {
 	return Entry{Doc: d, defaults: defaults, parts: func(opts any) []item { return parts(opts.(T)) }}
 }
 
-// table is every attention system, in the order in which it is listed.
+// table is every method, in the order in which they are listed.
 var table = []Entry{
 	denseEntry,
 	streamingEntry,
@@ -85,7 +85,7 @@ var table = []Entry{
 	randomEntry,
 }
 
-// Methods lists the systems.
+// Methods lists the methods.
 func Methods() []Entry { return table }
 
 // find is the entry of that name, nil if there is none.

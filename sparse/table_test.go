@@ -87,7 +87,7 @@ func TestOptionsAreThoseOfTheRegistry(t *testing.T) {
 		}
 		i := slices.IndexFunc(sparse.Methods(), func(e sparse.Entry) bool { return e.Name == name })
 		if i < 0 {
-			t.Errorf("there is no system %s", name)
+			t.Errorf("there is no method %s", name)
 			continue
 		}
 		options := sparse.Methods()[i].Options()
@@ -103,7 +103,7 @@ func TestOptionsAreThoseOfTheRegistry(t *testing.T) {
 	}
 }
 
-// TestObserversSaySo: every system that watches prompts says so, because one that leaves
+// TestObserversSaySo: every method that watches prompts says so, because one that leaves
 // rows out cannot be used with it. All of them are built, those that read a file too.
 func TestObserversSaySo(t *testing.T) {
 	dev, err := device.Open("cpu", device.Config{Threads: 1})

@@ -6,13 +6,13 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// Oracle top-k: the positions with the largest exact scores, per query head,
-// besides sinks and a recent window that do not count. It reads all of K, so it
-// saves nothing but V: it is the bound that selecting methods are held against.
+// Oracle top-k: each row and query head reads the sinks, the recent window, and the k
+// positions between them with the largest exact scores q·k. It reads all of K and saves
+// V only: it is the upper baseline for methods that select k positions by other means.
 
-// topkOptions are the settings of topk.
+// topkOptions are the options of topk.
 type topkOptions struct {
-	K      device.Amount `opt:"k" unit:"positions or share" doc:"positions kept besides sinks and window"`
+	K      device.Amount `opt:"k" unit:"positions or share" doc:"positions selected besides sinks and window"`
 	Sink   int           `opt:"sink" unit:"positions" doc:"first positions that every row reads"`
 	Window int           `opt:"window" unit:"positions" doc:"newest positions, the row's own included"`
 }
@@ -26,10 +26,10 @@ var topkEntry = entry(Doc{
 	Source: "baseline of the papers; equal to a top-k of exact attention weights",
 	Stage:  Select, Prefill: true, Decode: true,
 	Granularity: "positions, per query head and row",
-	Reads:       "all of K to choose; sink + window + k positions of V",
+	Reads:       "all of K to select; sink + window + k positions of V",
 }, topkOptions{K: device.Amount{Share: 0.1}, Sink: 16, Window: 64}, newTopk)
 
-// topk holds the scores and the lists of one tile of rows.
+// topk is the scratch of one tile of rows.
 type topk struct {
 	topkOptions
 	ranked
@@ -42,19 +42,21 @@ func newTopk(o topkOptions, env *Env) (Method, error) {
 // Name is "topk".
 func (*topk) Name() string { return "topk" }
 
-// Tile bounds the rows planned at once.
+// Tile is the maximum rows of a tile.
 func (t *topk) Tile() int { return rankTile }
 
-// Prefill ranks every row of a tile by itself.
+// Prefill selects for each row of a tile.
 func (t *topk) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	return t.Decode(p, layer, q, plan)
 }
 
-// Decode ranks each slot's row.
+// Decode scores the region between sinks and window and lists its top k.
 func (t *topk) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	kv := p.KV(layer)
 	plan, scores := t.plan(p, plan, t.Sink, t.Window)
-	device.Do(p.Queue, device.Score{Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: plan, Region: device.SelectedRegion})
+	device.Do(p.Queue, device.Score{
+		Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: plan, Region: device.SelectedRegion,
+	})
 	device.Do(p.Queue, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: t.K})
 	return plan
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestToppIsTheSmallestSet: what a row reads of its middle holds the share of the
+// TestToppIsTheSmallestSet: what a row reads of its region holds the share of the
 // weight, one position less would not, and no other position weighs more.
 func TestToppIsTheSmallestSet(t *testing.T) {
 	const n, prompt, sink, window = 150, 140, 3, 10
@@ -17,25 +17,25 @@ func TestToppIsTheSmallestSet(t *testing.T) {
 		read := selected(t, fmt.Sprintf("topp(p=%v,sink=%d,window=%d)", share, sink, window), layers, n, prompt, 0)
 		for at, keys := range read {
 			w := weightsOf(layers[at.layer], n, at.pos, at.head)
-			var middle []float64
+			var region []float64
 			var total float64
 			in := []int32{}
 			for j := sink; j <= at.pos-window; j++ {
-				middle = append(middle, w[j])
+				region = append(region, w[j])
 				total += w[j]
 				if slices.Contains(keys, int32(j)) {
 					in = append(in, int32(j-sink))
 				}
 			}
-			if !slices.Equal(in, best(middle, len(in))) {
-				t.Fatalf("p=%v, %+v: reads %v of the middle, not the best so many", share, at, in)
+			if !slices.Equal(in, best(region, len(in))) {
+				t.Fatalf("p=%v, %+v: reads %v of the region, not the best so many", share, at, in)
 			}
-			sum := weightOn(middle, in)
+			sum := weightOn(region, in)
 			if sum < share*total-1e-6 {
 				t.Errorf("p=%v, %+v: keeps %v of %v", share, at, sum, total)
 			}
 			if len(in) > 0 {
-				if rest := best(middle, len(in)-1); weightOn(middle, rest) >= share*total+1e-6 {
+				if rest := best(region, len(in)-1); weightOn(region, rest) >= share*total+1e-6 {
 					t.Errorf("p=%v, %+v: %d positions were enough, it reads %d", share, at, len(rest), len(in))
 				}
 			}

@@ -142,7 +142,7 @@ func fixedAre(t *testing.T, plan string, keys []int32, weights []float32, p int)
 // What cannot be had is one clear error.
 func TestVAttentionScorerErrors(t *testing.T) {
 	for spec, want := range map[string]string{
-		"vattention(scorer=cis,question=5)":         "cis chooses in decode only",
+		"vattention(scorer=cis,question=5)":         "cis selects in decode only",
 		"vattention(scorer=cis,top=0)":              "option top",
 		"topk + vattention(scorer=cis)":             "cis (of vattention)",
 		"etf + vattention(scorer=sketchwalk)":       "must see all of them",
@@ -165,10 +165,10 @@ func TestThreeLawsOfScores(t *testing.T) {
 	type reading struct {
 		name string
 		// off is the mean error of D, relative, over heads and seeds.
-		off func(b *tailBench) float64
+		off func(b *residualBench) float64
 	}
-	sampledBy := func(top, pilot int, eps float64) func(b *tailBench) float64 {
-		return func(b *tailBench) (off float64) {
+	sampledBy := func(top, pilot int, eps float64) func(b *residualBench) float64 {
+		return func(b *residualBench) (off float64) {
 			plan := device.Plan{Sink: 4, Recent: 16, Selected: device.None}
 			if top > 0 {
 				plan = b.best(4, 16, top)
@@ -204,7 +204,7 @@ func TestThreeLawsOfScores(t *testing.T) {
 		for j := range x {
 			x[j] = float64(float32(scores(j)))
 		}
-		b := newTailBench(t, heads, x, make([][2]float64, n))
+		b := newResidualBench(t, heads, x, make([][2]float64, n))
 		for _, r := range readings {
 			if bound, ok := limit[law][r.name]; ok {
 				if off := r.off(b); !(off >= bound[0] && off <= bound[1]) {

@@ -15,9 +15,9 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// tailBench is one slot whose scores are chosen: heads heads of one kv head with
+// residualBench is one slot whose scores are given: heads heads of one kv head with
 // one query, keys whose first number is the score, and values of dim numbers.
-type tailBench struct {
+type residualBench struct {
 	t     *testing.T
 	dev   device.Device
 	heads int
@@ -30,14 +30,14 @@ type tailBench struct {
 
 const tailDim = 16
 
-// newTailBench stores n positions with the scores and the first two numbers of
+// newResidualBench stores n positions with the scores and the first two numbers of
 // values given.
-func newTailBench(t *testing.T, heads int, scores []float64, values [][2]float64) *tailBench {
+func newResidualBench(t *testing.T, heads int, scores []float64, values [][2]float64) *residualBench {
 	t.Helper()
 	dev, err := device.Open(devtest.Device, device.Config{Threads: 2})
 	must(t, err)
 	t.Cleanup(func() { must(t, dev.Close()) })
-	b := &tailBench{t: t, dev: dev, heads: heads, n: len(scores)}
+	b := &residualBench{t: t, dev: dev, heads: heads, n: len(scores)}
 	pages := (b.n + device.PageLen - 1) / device.PageLen
 	k, v := make([]float32, pages*device.PageLen*tailDim), make([]float32, pages*device.PageLen*tailDim)
 	for j, s := range scores {
@@ -68,7 +68,7 @@ func newTailBench(t *testing.T, heads int, scores []float64, values [][2]float64
 }
 
 // tensor is device memory with the numbers given.
-func (b *tailBench) tensor(dt device.DType, data any, dims ...int) device.Tensor {
+func (b *residualBench) tensor(dt device.DType, data any, dims ...int) device.Tensor {
 	b.t.Helper()
 	x, err := b.dev.Alloc(dt, dims...)
 	must(b.t, err)
@@ -79,7 +79,7 @@ func (b *tailBench) tensor(dt device.DType, data any, dims ...int) device.Tensor
 }
 
 // read copies a tensor to data.
-func (b *tailBench) read(data any, x device.Tensor) {
+func (b *residualBench) read(data any, x device.Tensor) {
 	b.t.Helper()
 	raw := make([]byte, x.Size())
 	must(b.t, b.dev.Read(raw, x))
@@ -89,14 +89,14 @@ func (b *tailBench) read(data any, x device.Tensor) {
 
 // sample runs ResidualSample on all heads, each of which draws for itself, and
 // returns what they list.
-func (b *tailBench) sample(plan device.Plan, tail device.Residual) (index [][]int32, weight [][]float32) {
+func (b *residualBench) sample(plan device.Plan, residual device.Residual) (index [][]int32, weight [][]float32) {
 	b.t.Helper()
-	device.Do(b.dev.Queue(), device.Sample{Rule: device.ResidualSample, List: b.list, Q: b.q, KV: b.kv, Plan: plan, Residual: tail})
+	device.Do(b.dev.Queue(), device.Sample{Rule: device.ResidualSample, List: b.list, Q: b.q, KV: b.kv, Plan: plan, Residual: residual})
 	return b.lists()
 }
 
 // lists is what the list of each head holds.
-func (b *tailBench) lists() (index [][]int32, weight [][]float32) {
+func (b *residualBench) lists() (index [][]int32, weight [][]float32) {
 	b.t.Helper()
 	i, c, w := make([]int32, b.heads*b.n), make([]int32, b.heads), make([]float32, b.heads*b.n)
 	b.read(i, b.list.Index)
@@ -110,8 +110,8 @@ func (b *tailBench) lists() (index [][]int32, weight [][]float32) {
 }
 
 // sums are Σ w·exp(score), and that times each number of the value, over a list
-// and the edges of a plan.
-func (b *tailBench) sums(plan device.Plan, index []int32, weight []float32) [3]float64 {
+// and the sinks and window of a plan.
+func (b *residualBench) sums(plan device.Plan, index []int32, weight []float32) [3]float64 {
 	var sum [3]float64
 	add := func(j int, w float64) {
 		for i, x := range b.terms[j] {
@@ -131,21 +131,21 @@ func (b *tailBench) sums(plan device.Plan, index []int32, weight []float32) [3]f
 }
 
 // dense is the sums over everything.
-func (b *tailBench) dense() [3]float64 { return b.sums(device.Plan{Sink: b.n}, nil, nil) }
+func (b *residualBench) dense() [3]float64 { return b.sums(device.Plan{Sink: b.n}, nil, nil) }
 
-// best is a plan that reads the edges and the most positions with the largest
+// best is a plan that reads sinks, window and the k positions with the largest
 // scores.
-func (b *tailBench) best(sink, recent, most int) device.Plan {
+func (b *residualBench) best(sink, recent, k int) device.Plan {
 	order := make([]int32, b.n)
 	for j := range order {
 		order[j] = int32(j)
 	}
 	order = order[sink : b.n-recent]
 	slices.SortFunc(order, func(i, j int32) int { return cmp.Compare(b.terms[j][0], b.terms[i][0]) })
-	index := slices.Clone(order[:most])
+	index := slices.Clone(order[:k])
 	slices.Sort(index)
 	return device.Plan{Sink: sink, Recent: recent, Selected: device.Tokens, List: device.List{
-		Index: b.tensor(device.I32, index, 1, 1, most), Count: b.tensor(device.I32, []int32{int32(most)}, 1, 1),
+		Index: b.tensor(device.I32, index, 1, 1, k), Count: b.tensor(device.I32, []int32{int32(k)}, 1, 1),
 	}}
 }
 
@@ -153,7 +153,7 @@ func (b *tailBench) best(sink, recent, most int) device.Plan {
 func TestVAttentionExampleOfWeights(t *testing.T) {
 	scores := []float64{2, .1, .3, 1.5, -.2, .4, 0, 1}
 	values := [][2]float64{{1, 0}, {0, 1}, {2, 1}, {-1, 2}, {0, 0}, {1, 1}, {3, -1}, {2, 2}}
-	b := newTailBench(t, 1, scores, values)
+	b := newResidualBench(t, 1, scores, values)
 	y := b.tensor(device.F32, make([]float32, tailDim), 1, 1, tailDim)
 	shares := b.tensor(device.F32, make([]float32, 8), 1, 1, 8)
 	// estimate is D, N and the output with a list: all but what skip holds, the
@@ -221,11 +221,11 @@ func TestVAttentionExampleOfWeights(t *testing.T) {
 	}
 }
 
-// The sampler's choice of 2 of the 5 positions that are left: every pair comes
+// The sample of 2 of the 5 positions that are left: every pair comes
 // as often as any other, with weight 2.5.
 func TestVAttentionDrawsEveryPair(t *testing.T) {
 	const heads, seeds = 64, 256
-	b := newTailBench(t, heads, make([]float64, 8), make([][2]float64, 8))
+	b := newResidualBench(t, heads, make([]float64, 8), make([][2]float64, 8))
 	plan := device.Plan{Sink: 2, Recent: 1, Selected: device.None}
 	counts := map[[2]int32]int{}
 	for seed := range uint64(seeds) {
@@ -247,7 +247,7 @@ func TestVAttentionDrawsEveryPair(t *testing.T) {
 	}
 }
 
-// laws of scores: what a tail's weights are.
+// laws of scores: the distribution of a residual's weights.
 var scoreLaws = map[string]func(r *rand.Rand, j int) float64{
 	"flat":      func(*rand.Rand, int) float64 { return .5 },
 	"spike":     func(_ *rand.Rand, j int) float64 { return map[bool]float64{true: 8}[j == 700] },
@@ -279,16 +279,16 @@ func TestVAttentionIsUnbiased(t *testing.T) {
 	plan := device.Plan{Sink: 4, Recent: 16, Selected: device.None}
 	for law := range scoreLaws {
 		scores, values := lawOfScores(law, n)
-		b := newTailBench(t, heads, scores, values)
-		for name, tail := range map[string]device.Residual{
+		b := newResidualBench(t, heads, scores, values)
+		for name, residual := range map[string]device.Residual{
 			"fresh pilot":  {Pilot: device.Amount{Count: 200}, Eps: .1, Z: 1.96, Fresh: true},
 			"fixed budget": {Pilot: device.Amount{Count: 150}, Eps: 1e9, Z: 1.96},
 		} {
 			var got, square [3]float64
 			want := b.dense()
 			for seed := range uint64(seeds) {
-				tail.Draw.Seed = seed
-				index, weight := b.sample(plan, tail)
+				residual.Draw.Seed = seed
+				index, weight := b.sample(plan, residual)
 				for h := range index {
 					for i, x := range b.sums(plan, index[h], weight[h]) {
 						got[i] += x / (heads * seeds)
@@ -312,15 +312,15 @@ func failures(t *testing.T, law string, eps, delta float64, change func(*device.
 	t.Helper()
 	const heads, seeds, n = 16, 64, 4096
 	scores, values := lawOfScores(law, n)
-	b := newTailBench(t, heads, scores, values)
+	b := newResidualBench(t, heads, scores, values)
 	plan, want := b.best(4, 16, fixedTop), b.dense()[0]
-	tail := device.Residual{Pilot: device.Amount{Share: .05}, Eps: eps, Z: math.Sqrt2 * math.Erfinv(1-delta)}
+	residual := device.Residual{Pilot: device.Amount{Share: .05}, Eps: eps, Z: math.Sqrt2 * math.Erfinv(1-delta)}
 	if change != nil {
-		change(&tail)
+		change(&residual)
 	}
 	for seed := range uint64(seeds) {
-		tail.Draw.Seed = seed
-		index, weight := b.sample(plan, tail)
+		residual.Draw.Seed = seed
+		index, weight := b.sample(plan, residual)
 		for h := range index {
 			off := b.sums(plan, index[h], weight[h])[0]/want - 1
 			if math.Abs(off) > eps {
@@ -337,8 +337,8 @@ func failures(t *testing.T, law string, eps, delta float64, change func(*device.
 // fixedTop is how many of the best positions are fixed in failures.
 const fixedTop = 82
 
-// The promise: the sum of weights is off by more than eps in at most a share
-// delta of samples, for tails that are bounded and tails that are not.
+// The promise: the sum of weights is off by more than eps in at k a share
+// delta of samples, for residuals that are bounded and tails that are not.
 func TestVAttentionKeepsItsPromise(t *testing.T) {
 	const samples = 1024
 	for _, law := range []string{"flat", "uniform", "lognormal", "wide"} {
@@ -347,16 +347,16 @@ func TestVAttentionKeepsItsPromise(t *testing.T) {
 			limit := c[1] + 4*math.Sqrt(c[1]*(1-c[1])/samples)
 			t.Logf("%s, eps %v, delta %v: %.4f of samples are off by more, %.0f positions, bias %.5f", law, c[0], c[1], share, size, bias)
 			if share > limit {
-				t.Errorf("%s: error above %v in %.4f of samples, want at most %.4f", law, c[0], share, limit)
+				t.Errorf("%s: error above %v in %.4f of samples, want at k %.4f", law, c[0], share, limit)
 			}
 			if math.Abs(bias) > .005 {
-				t.Errorf("%s: bias %.4f with the pilot reused, want at most 0.005", law, bias)
+				t.Errorf("%s: bias %.4f with the pilot reused, want at k 0.005", law, bias)
 			}
 		}
 	}
 	// The authors' sampling does not keep it: the test can tell.
-	share, _, _, _ := failures(t, "lognormal", .05, .05, func(tail *device.Residual) {
-		tail.Replace, tail.Listed, tail.Fresh, tail.Z = true, true, true, math.Sqrt2*math.Erfinv(1-.1)
+	share, _, _, _ := failures(t, "lognormal", .05, .05, func(residual *device.Residual) {
+		residual.Replace, residual.Listed, residual.Fresh, residual.Z = true, true, true, math.Sqrt2*math.Erfinv(1-.1)
 	})
 	if share < .15 {
 		t.Errorf("sampling as the authors' code does fails in %.3f of samples; it should be far above delta", share)
@@ -368,7 +368,7 @@ func TestVAttentionKeepsItsPromise(t *testing.T) {
 func TestVAttentionErrorFollowsEps(t *testing.T) {
 	var last, lastSize float64
 	for _, eps := range []float64{.05, .1, .2} {
-		_, err, size, _ := failures(t, "lognormal", eps, .05, func(tail *device.Residual) { tail.Pilot = device.Amount{Count: 50} })
+		_, err, size, _ := failures(t, "lognormal", eps, .05, func(residual *device.Residual) { residual.Pilot = device.Amount{Count: 50} })
 		if last > 0 && (err/last < 1.4 || err/last > 2.9) {
 			t.Errorf("eps %v: mean error %v, at half of it %v: want about twice that", eps, err, last)
 		}
@@ -384,7 +384,7 @@ func TestVAttentionErrorFollowsEps(t *testing.T) {
 	}
 }
 
-// Equal weights in the tail: no error, and the pilot is the sample.
+// Equal weights in the residual: no error, and the pilot is the sample.
 func TestVAttentionOnAFlatTail(t *testing.T) {
 	_, err, size, _ := failures(t, "flat", .05, .05, nil)
 	if want := math.Floor(.05 * (4096 - 20 - fixedTop)); err > 1e-6 || math.Abs(size-want) > 1e-9 {
@@ -392,19 +392,19 @@ func TestVAttentionOnAFlatTail(t *testing.T) {
 	}
 }
 
-// Which of the tail's positions has which weight does not matter to the law of
+// Which of the residual's positions has which weight does not matter to the law of
 // the estimate: its mean and its deviation over seeds agree.
 func TestVAttentionForgetsTheOrder(t *testing.T) {
 	const heads, seeds, n = 16, 64, 1500
 	scores, values := lawOfScores("lognormal", n)
-	plan, tail := device.Plan{Sink: 4, Recent: 16, Selected: device.None}, device.Residual{Pilot: device.Amount{Count: 200}, Eps: .1, Z: 1.96}
+	plan, residual := device.Plan{Sink: 4, Recent: 16, Selected: device.None}, device.Residual{Pilot: device.Amount{Count: 200}, Eps: .1, Z: 1.96}
 	var mean, dev [2]float64
 	for i := range mean {
-		b := newTailBench(t, heads, scores, values)
+		b := newResidualBench(t, heads, scores, values)
 		var sum, square float64
 		for seed := range uint64(seeds) {
-			tail.Draw.Seed = seed
-			index, weight := b.sample(plan, tail)
+			residual.Draw.Seed = seed
+			index, weight := b.sample(plan, residual)
 			for h := range index {
 				x := b.sums(plan, index[h], weight[h])[0]
 				sum += x
@@ -427,14 +427,14 @@ func TestVAttentionForgetsTheOrder(t *testing.T) {
 func TestVAttentionDrawsAnew(t *testing.T) {
 	const heads, n = 4, 300
 	scores, values := lawOfScores("uniform", n)
-	b := newTailBench(t, heads, scores, values)
-	plan, tail := device.Plan{Sink: 4, Recent: 16, Selected: device.None}, device.Residual{Pilot: device.Amount{Count: 20}, Eps: .9, Z: 1}
+	b := newResidualBench(t, heads, scores, values)
+	plan, residual := device.Plan{Sink: 4, Recent: 16, Selected: device.None}, device.Residual{Pilot: device.Amount{Count: 20}, Eps: .9, Z: 1}
 	seen := map[string]bool{}
 	for layer := range uint32(3) {
 		for back := range 3 {
 			b.dev.Write(b.kv.Len, []byte{byte((n - back) % 256), byte((n - back) / 256), 0, 0})
-			tail.Draw.Layer = layer
-			index, _ := b.sample(plan, tail)
+			residual.Draw.Layer = layer
+			index, _ := b.sample(plan, residual)
 			for _, l := range index {
 				seen[fmt.Sprint(l)] = true
 			}
@@ -445,7 +445,7 @@ func TestVAttentionDrawsAnew(t *testing.T) {
 	}
 }
 
-// The quantiles of the published settings.
+// The quantiles of the published options.
 func TestVAttentionQuantiles(t *testing.T) {
 	for _, c := range []struct {
 		guarantee, z string

@@ -138,22 +138,22 @@ func TestVslashNestsInItsNumbers(t *testing.T) {
 func TestPatternNeedsTheWholePrompt(t *testing.T) {
 	const n, prompt = 400, 399
 	layers := lawTensors(34, n)
-	for _, system := range []string{"vslash(vertical=40,slash=50%s)", "flexprefill(gamma=0.3,tau=0,min=64,block=64%s)"} {
+	for _, method := range []string{"vslash(vertical=40,slash=50%s)", "flexprefill(gamma=0.3,tau=0,min=64,block=64%s)"} {
 		for option, want := range map[string]bool{"": true, ",pattern=per_chunk": false} {
-			s, err := sparse.Parse(fmt.Sprintf(system, option))
+			s, err := sparse.Parse(fmt.Sprintf(method, option))
 			must(t, err)
 			if s.Whole() != want {
 				t.Errorf("%s: a prompt is one pass: %v, want %v", s, s.Whole(), want)
 			}
 		}
 		run := func(option string, chunk int) []float32 {
-			return outputs(openBench(t, fmt.Sprintf(system, option), n, nil).run(layers, prompt, chunk))
+			return outputs(openBench(t, fmt.Sprintf(method, option), n, nil).run(layers, prompt, chunk))
 		}
 		whole := run("", 0)
-		same(t, system+" in chunks that are not taken", run("", 192), whole)
-		same(t, system+" of one chunk", run(",pattern=per_chunk", 0), whole)
+		same(t, method+" in chunks that are not taken", run("", 192), whole)
+		same(t, method+" of one chunk", run(",pattern=per_chunk", 0), whole)
 		if slices.Equal(run(",pattern=per_chunk", 192), whole) {
-			t.Errorf("%s: patterns of chunks are the pattern of the prompt", system)
+			t.Errorf("%s: patterns of chunks are the pattern of the prompt", method)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func TestPatternOfAPromptThatGoesOn(t *testing.T) {
 }
 
 // Where the first key lies far above the others in every row, the columns of the others
-// are too small for a float32, and the best of them are chosen all the same.
+// are too small for a float32, and the best of them are selected all the same.
 func TestVslashRanksBesideADominantKey(t *testing.T) {
 	const n, best = 400, 150
 	x := engine.QKV{Q: make([]float32, 2*n), K: make([]float32, 2*n), V: make([]float32, 2*n)}

@@ -170,7 +170,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"attend", "--q", "a", "--k", "a", "--v", "a", "-o", "b", "--attn", "hashattention"}, []string{"gollm: --attn: hashattention: it needs networks", "dir=FOLDER"}},
 		{[]string{"attn", "sketchwak"}, []string{`"sketchwak"; did you mean sketchwalk?`}},
 		{[]string{"attn", "nosuch"}, []string{"nosuch", "there are: dense, "}},
-		{[]string{"generate", "-m", model, "-p", "a", "--attn", "SketchWalk"}, []string{`--attn: attention "SketchWalk": no system is called "SketchWalk"; did you mean sketchwalk?`}},
+		{[]string{"generate", "-m", model, "-p", "a", "--attn", "SketchWalk"}, []string{`--attn: attention "SketchWalk": no method is called "SketchWalk"; did you mean sketchwalk?`}},
 		{[]string{"attn", "SKETCHWALK"}, []string{"did you mean sketchwalk?"}},
 		{[]string{"generate", "-m", model, "-p", "a", "--attn", "sketchwalk", "--attn", "quest"}, []string{`--attn is given twice, "sketchwalk" and "quest"`, "--attn 'NAME + NAME'"}},
 		{[]string{"generate", "-m", model, "-p", "a", "-p", "rompt"}, []string{`--prompt is given twice, "a" and "rompt": leave one of them out`}},

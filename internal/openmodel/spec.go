@@ -53,7 +53,7 @@ func parseSpec(text string) (*sparse.Spec, error) {
 	s, err := sparse.Parse(text)
 	if unknown := new(sparse.UnknownError); errors.As(err, &unknown) {
 		if near := usage.Nearest(unknown.Name, AttnNames()); near != "" {
-			return nil, fmt.Errorf("attention %q: no system is called %q; did you mean %s?", text, unknown.Name, near)
+			return nil, fmt.Errorf("attention %q: no method is called %q; did you mean %s?", text, unknown.Name, near)
 		}
 	}
 	if err == nil {

@@ -28,7 +28,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, c := range [][3]string{
-		{"nosuch", "1", "no system is called"}, {"dense", "2,1", "ascending"}, {"dense", "3", "the model has 3"}, {"dense", "x", "numbers"},
+		{"nosuch", "1", "no method is called"}, {"dense", "2,1", "ascending"}, {"dense", "3", "the model has 3"}, {"dense", "x", "numbers"},
 		{"hashattention", "1", "dir"},
 	} {
 		if _, err := run(c[0], c[1]); err == nil || !strings.Contains(err.Error(), c[2]) {
