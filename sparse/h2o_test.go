@@ -160,10 +160,10 @@ func TestH2OScoresAddUpToQueries(t *testing.T) {
 	}
 }
 
-// What is gone cannot be sampled.
-func TestH2OForgets(t *testing.T) {
+// An evicted position cannot be sampled.
+func TestH2OEvicts(t *testing.T) {
 	for _, spec := range []string{"h2o + vattention", "prefill=topk decode=h2o + vattention(eps=0.5)"} {
-		if _, err := sparse.Parse(spec); err == nil || !strings.Contains(err.Error(), "forgets") {
+		if _, err := sparse.Parse(spec); err == nil || !strings.Contains(err.Error(), "evicts") {
 			t.Errorf("%s: %v", spec, err)
 		}
 	}

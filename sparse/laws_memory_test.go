@@ -10,7 +10,7 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// meter is a device that only counts what is asked of it.
+// meter is a device that only counts the memory that is allocated.
 type meter struct {
 	device.Device
 	bytes int
@@ -29,8 +29,11 @@ func (m *meter) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
 
 func (*meter) Write(device.Tensor, []byte) {}
 
+// Info leaves every preference to its default.
+func (*meter) Info() device.Info { return device.Info{} }
+
 // 65,536 positions of Llama-3.2-1B fit in 16 GB with every method: weights in
-// Q8_0, the cache, the buffers of a pass, and what the method keeps.
+// Q8_0, the cache, the buffers of a pass, and the state of the method.
 func TestLongContextsFit(t *testing.T) {
 	const context, limit = 65536, 16e9
 	const weights = 1235814400 * 34 / 32 // what Q8_0 takes
