@@ -14,34 +14,37 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// delivering is a faulty device that delivers, so that generations go ahead.
-type delivering struct {
+// asyncFaulty is a faulty device with asynchronous reads, so that generations queue steps
+// before they know their tokens.
+type asyncFaulty struct {
 	*faulty
-	after     int // deliveries until one fails; 0 is never
-	delivered int
+	after int // reads until one fails; 0 is never
+	reads int
 }
 
-type delivered struct {
+var _ device.AsyncReader = (*asyncFaulty)(nil)
+
+type pendingCopy struct {
 	bytes [][]byte
 	err   error
 }
 
-// Deliver copies at once: what is queued afterwards may write over src.
-func (d *delivering) Deliver(src ...device.Tensor) device.PendingRead {
-	v := &delivered{}
+// ReadAsync copies at once: later calls may write over src.
+func (d *asyncFaulty) ReadAsync(src ...device.Tensor) device.PendingRead {
+	v := &pendingCopy{}
 	for _, t := range src {
 		b := make([]byte, t.Size())
 		v.err = errors.Join(v.err, d.Read(b, t))
 		v.bytes = append(v.bytes, b)
 	}
-	if d.delivered++; d.delivered == d.after {
+	if d.reads++; d.reads == d.after {
 		v.err = errFault
 	}
 	return v
 }
 
-// Wait copies out what was there.
-func (v *delivered) Wait(dst ...[]byte) error {
+// Wait copies out what ReadAsync copied.
+func (v *pendingCopy) Wait(dst ...[]byte) error {
 	for i, b := range v.bytes {
 		copy(dst[i], b)
 	}
@@ -57,9 +60,10 @@ func untimed(r engine.Result) engine.Result {
 // A generation that queues steps before it knows their tokens gives what one gives
 // that does not, whatever ends it, leaves the sequence as that one does, and goes on
 // the same.
-func TestGoingAheadChangesNothing(t *testing.T) {
+func TestAsyncStepsChangeNothing(t *testing.T) {
 	plain, d := openFaulty(t)
-	ahead := delivery(t, &delivering{faulty: d})
+	reads := &asyncFaulty{faulty: d}
+	async := openAsync(t, reads)
 	_, story := stories(t)
 	drawn := sampling.Params{Temperature: 1, TopK: 40, MinP: 0.01, RepeatPenalty: 1.1, FrequencyPenalty: 0.3, RepeatLastN: 20, Seed: 3}
 	cases := map[string]struct {
@@ -124,18 +128,21 @@ func TestGoingAheadChangesNothing(t *testing.T) {
 			out.First, out.Second = untimed(out.First), untimed(out.Second)
 			return out
 		}
-		want, got := run(plain), run(ahead)
+		want, got := run(plain), run(async)
 		if want.First.Stop != c.stop {
 			t.Errorf("%s: it stops by %q, want %q", name, want.First.Stop, c.stop)
 		}
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: going ahead\n got %+v\nwant %+v", name, got, want)
+			t.Errorf("%s: asynchronously\n got %+v\nwant %+v", name, got, want)
 		}
+	}
+	if reads.reads == 0 {
+		t.Error("no token was read asynchronously: nothing was compared")
 	}
 }
 
-// delivery opens the story model on a device that delivers.
-func delivery(t *testing.T, d *delivering) *engine.Engine {
+// openAsync opens the story model on a device with asynchronous reads.
+func openAsync(t *testing.T, d *asyncFaulty) *engine.Engine {
 	t.Helper()
 	f := storyFile(t)
 	e, err := engine.Load(f, d)
@@ -148,10 +155,10 @@ func delivery(t *testing.T, d *delivering) *engine.Engine {
 
 // When the device fails while steps are queued, no sequence keeps the position of a
 // step that may have failed, and what follows is what it would have been.
-func TestAFailureOfWhatIsAhead(t *testing.T) {
+func TestAFailureOfAQueuedStep(t *testing.T) {
 	_, f := openFaulty(t)
-	d := &delivering{faulty: f}
-	e := delivery(t, d)
+	d := &asyncFaulty{faulty: f}
+	e := openAsync(t, d)
 	_, story := stories(t)
 	r := runner(t, e, engine.Config{Context: 256, Slots: 2})
 	whole, s := sequence(t, r), sequence(t, r)
@@ -159,7 +166,7 @@ func TestAFailureOfWhatIsAhead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.delivered, d.after = 0, 8 // the token after step 7
+	d.reads, d.after = 0, 8 // the token after step 7
 	res, err := s.Generate(context.Background(), story.IDs, engine.Options{MaxTokens: 20})
 	if !errors.Is(err, errFault) || !slices.Equal(res.Tokens, want.Tokens[:7]) {
 		t.Fatalf("tokens %v, err %v", res.Tokens, err)
@@ -171,7 +178,7 @@ func TestAFailureOfWhatIsAhead(t *testing.T) {
 		t.Error("there are logits after a failure")
 	}
 	if _, err := s.Sample(sampling.Params{}); err == nil {
-		t.Error("a token is chosen after a failure")
+		t.Error("a token is sampled after a failure")
 	}
 	if res, err = s.Generate(context.Background(), want.Tokens[6:7], engine.Options{MaxTokens: 13}); err != nil || !slices.Equal(res.Tokens, want.Tokens[7:]) {
 		t.Errorf("tokens %v, err %v, want %v", res.Tokens, err, want.Tokens[7:])

@@ -8,18 +8,18 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// AuditConfig says what an audit looks at.
+// AuditConfig says which rows an audit compares.
 type AuditConfig struct {
-	Every int // one of so many decode steps; 0 is every step
+	Every int // one in so many decode steps; 0 is every step
 	Rows  int // rows of each prefill pass, spread evenly, its last among them; 0 is 8
 
-	Passes int // one of so many prefill passes is looked at, and a prompt's last; 0 is every one
+	Passes int // one in so many prefill passes, and a prompt's last; 0 is every pass
 }
 
 // Audit computes dense attention beside that of a policy, for some rows of each
-// pass, on the same queries and the same cache: how far off the sparse result is,
-// what it kept, and what it read. The error of a layer is its own: earlier
-// layers have put theirs into the queries and the cache that both see.
+// pass, on the same queries and the same cache: the error of the sparse output, its
+// softmax mass, and the keys and values that it read. The error of a layer is its own:
+// those of earlier layers are in the queries and the cache of both.
 type Audit struct {
 	dev    device.Device
 	nans   func() (int64, error) // of the passes
@@ -34,16 +34,16 @@ type Audit struct {
 
 	steps int         // decode steps seen
 	parts int         // prefill passes seen
-	on    bool        // this pass is looked at
-	rows  map[int]int // prefill: positions looked at → 1
-	scans []scan      // what the planning of these rows has scored
+	on    bool        // this pass is compared
+	rows  map[int]int // prefill: positions compared → 1
+	scans []scan      // keys that the planning of these rows has read
 	pass  *sparse.Pass
-	ops   device.Queue // of the pass, behind the spy
+	ops   device.Queue // of the pass, behind keyReads
 
 	cells  [2][]auditSums // prefill, decode: [layer·heads + head]
 	broken int            // rows of a layer that cannot be compared
-	past   [2]float64     // positions that the looked-at rows could see, summed
-	seen   [2]int         // rows looked at
+	past   [2]float64     // positions in the past of these rows, summed
+	seen   [2]int         // rows compared
 }
 
 // auditSums adds up what [AuditCell] averages.
@@ -52,8 +52,8 @@ type auditSums struct {
 	AuditCell
 }
 
-// Audit begins to watch the attention; [Audit.Report] says what it saw. Passes
-// are slower from then on.
+// Audit begins to trace the attention; [Audit.Report] has the figures. Passes are
+// slower from then on.
 func (p *passes) Audit(c AuditConfig) (*Audit, error) {
 	if c.Every < 1 {
 		c.Every = 1
@@ -80,23 +80,23 @@ func (p *passes) Audit(c AuditConfig) (*Audit, error) {
 	return a, nil
 }
 
-// Begin decides at the first layer of a pass whether and where to look.
+// Begin picks, at the first layer of a pass, the rows to compare.
 func (a *Audit) Begin(p *sparse.Pass, layer int, _, _ device.Tensor) {
 	if layer == 0 {
-		a.choose(p)
+		a.pickRows(p)
 	}
 	a.scans = a.scans[:0]
-	if old, ok := p.Queue.(*spy); ok { // of a layer that attended for no row
+	if old, ok := p.Queue.(*keyReads); ok { // of a layer without rows
 		p.Queue = old.Queue
 	}
 	if a.on {
 		a.pass, a.ops = p, p.Queue
-		p.Queue = &spy{Queue: p.Queue, audit: a}
+		p.Queue = &keyReads{Queue: p.Queue, audit: a}
 	}
 }
 
-// choose picks the rows of a pass.
-func (a *Audit) choose(p *sparse.Pass) {
+// pickRows picks the rows of a pass to compare.
+func (a *Audit) pickRows(p *sparse.Pass) {
 	if p.Decode {
 		a.on = a.steps%a.conf.Every == 0
 		a.steps++

@@ -2,7 +2,7 @@ package engine
 
 import "encoding/json"
 
-// AuditReport is what an audit saw.
+// AuditReport is the figures of an audit.
 type AuditReport struct {
 	Attn    string `json:"attn"`
 	Layers  int    `json:"layers"`
@@ -10,23 +10,23 @@ type AuditReport struct {
 	KVHeads int    `json:"kv_heads"`
 	HeadDim int    `json:"head_dim"`
 
-	Every int `json:"every"`        // one of so many decode steps was looked at
-	Rows  int `json:"rows_of_pass"` // rows of each prefill pass that were looked at
-	// NaNScores is how many scores that were not numbers were met, and taken for
-	// -Inf, in all rows since the audit began.
+	Every int `json:"every"`        // one in so many decode steps was compared
+	Rows  int `json:"rows_of_pass"` // rows of each prefill pass that were compared
+	// NaNScores is the number of NaN scores, which count as -Inf, in all rows since
+	// the audit began.
 	NaNScores int64 `json:"nan_scores"`
 	// NaNRows is how many rows of a layer are left out of all means, because
 	// there is no error relative to dense: an output or a score is not finite, or
 	// dense is zero and sparse is not.
 	NaNRows int          `json:"nan_rows"`
-	Phases  []AuditPhase `json:"phases"` // those of which something was seen
+	Phases  []AuditPhase `json:"phases"` // those with rows
 }
 
 // AuditPhase is the rows of prefill passes or of decode steps.
 type AuditPhase struct {
 	Phase string        `json:"phase"` // "prefill" or "decode"
-	Rows  int           `json:"rows"`  // looked at
-	Past  float64       `json:"past"`  // positions that such a row could see, on average
+	Rows  int           `json:"rows"`  // compared
+	Past  float64       `json:"past"`  // mean number of positions that such a row could see
 	Mean  AuditCell     `json:"mean"`
 	Layer []AuditCell   `json:"layer"` // by layer, over its heads
 	Cells [][]AuditCell `json:"cells"` // by layer and query head
@@ -35,13 +35,13 @@ type AuditPhase struct {
 // AuditCell compares sparse with dense attention: means over rows. Its JSON is
 // null where it is unmeasured.
 type AuditCell struct {
-	// Unmeasured says that no row was compared, and the figures say nothing.
+	// Unmeasured says that no row was compared: the figures are undefined.
 	Unmeasured bool `json:"-"`
 	// Error is ‖sparse - dense‖ / ‖dense‖ of a row's output.
 	Error float64 `json:"error"`
 	// Worst is the largest Error of a row.
 	Worst float64 `json:"worst"`
-	// Mass is the dense attention weight of the keys that were read.
+	// Mass is the softmax mass of dense attention on the keys that were read.
 	Mass float64 `json:"mass"`
 	// Recall01 and Recall005 are the shares of output elements that are within
 	// 0.01 and 0.005 of dense (the recall of the AnchorAttention repository).
@@ -50,13 +50,13 @@ type AuditCell struct {
 	// Density is the selected pairs of query and key over the causal ones.
 	Density float64 `json:"density"`
 	// KRead and VRead are the stored rows of K and of V that were read, those
-	// read to choose included, over the positions of the past: of a kv head, the
+	// read to select included, over the positions of the past: of a kv head, the
 	// union over the query heads that share it.
 	KRead float64 `json:"k_read"`
 	VRead float64 `json:"v_read"`
 }
 
-// Report is what the audit has seen so far.
+// Report is the figures so far.
 func (a *Audit) Report() AuditReport {
 	s := a.shape
 	r := AuditReport{
@@ -86,7 +86,7 @@ func (a *Audit) Report() AuditReport {
 	return r
 }
 
-// Take is Report, and lets the audit begin anew.
+// Take is Report, and resets the figures.
 func (a *Audit) Take() AuditReport {
 	r := a.Report()
 	for i := range a.cells {

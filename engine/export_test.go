@@ -12,10 +12,10 @@ func (rec *Recording) SpoilQuery() {
 
 // SpoilEntry makes another position of the last entry that is not next to the one before.
 func (rec *Recording) SpoilEntry() {
-	for at, s := range rec.taken.sets {
+	for at, s := range rec.taken.rows {
 		if i := len(s.index) - 1; i > 0 && s.index[i]-1 > s.index[i-1] {
 			s.index[i]--
-			rec.taken.sets[at] = s
+			rec.taken.rows[at] = s
 			return
 		}
 	}
@@ -23,10 +23,10 @@ func (rec *Recording) SpoilEntry() {
 
 // DropEntry takes an entry away.
 func (rec *Recording) DropEntry() {
-	for at, s := range rec.taken.sets {
+	for at, s := range rec.taken.rows {
 		if len(s.index) > 1 {
 			s.index = slices.Delete(s.index, 0, 1)
-			rec.taken.sets[at] = s
+			rec.taken.rows[at] = s
 			return
 		}
 	}

@@ -6,91 +6,94 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// spy is a queue that notes which keys the planning of a pass reads to choose.
-type spy struct {
+// keyReads is a queue that records which stored keys the planning of a pass reads to
+// select positions, for an audit.
+type keyReads struct {
 	device.Queue
 	audit *Audit
 }
 
-// scan is keys that were read to choose.
+// scan is the keys that a call read to select positions.
 type scan struct {
 	Selection
 	skip []bool // [rows, heads]: these read none; nil is nobody
-	pass bool   // by the pass, before its rows are planned in tiles
+	pass bool   // of the whole pass, before its rows are planned tile by tile
 }
 
-// Do queues a call, and notes what it reads to choose.
-func (s *spy) Do(c device.Call) {
-	s.Queue.Do(c)
-	if note := notes[device.Name(c)]; note != nil {
-		note(s, c)
+// Do queues a call, and records the keys that it reads to select.
+func (r *keyReads) Do(c device.Call) {
+	r.Queue.Do(c)
+	if read := keyReaders[device.Name(c)]; read != nil {
+		read(r, c)
 	}
 }
 
-// notes are the calls that read keys to choose, by name, and what each of them reads.
-var notes = map[string]func(s *spy, c device.Call){
-	"Score(ExactScores)": func(s *spy, call device.Call) {
+// keyReaders are the calls that read stored keys to select positions, by name, and which
+// keys each of them reads.
+var keyReaders = map[string]func(r *keyReads, c device.Call){
+	"Score(ExactScores)": func(r *keyReads, call device.Call) {
 		c := call.(*device.Score)
 		p := c.Plan
 		if c.Region != device.Planned {
-			// What SelectedRegion leaves out, sinks and recent window, is read anyway.
+			// Sinks and recent window, which are not in SelectedRegion, are read anyway.
 			p = device.Plan{Span: p.Span}
 		}
-		s.note(c.Q, c.KV, p, nil)
+		r.record(c.Q, c.KV, p, nil)
 	},
-	// Its rows are the last of the pass, which may be planned in tiles.
-	"Score(VerticalSlash)": func(s *spy, call device.Call) {
+	// Its rows are the last of the pass, which may be planned tile by tile.
+	"Score(VerticalSlash)": func(r *keyReads, call device.Call) {
 		c := call.(*device.Score)
-		s.note(c.Q, c.KV, device.Plan{}, nil)
-		s.audit.scans[len(s.audit.scans)-1].pass = true
+		r.record(c.Q, c.KV, device.Plan{}, nil)
+		r.audit.scans[len(r.audit.scans)-1].pass = true
 	},
-	"ReuseSelection": (*spy).reuseSelection,
-	// The keys of the middle are read once for all rows of the groups.
-	"Select(WithinMargin)": func(s *spy, call device.Call) {
+	"ReuseSelection": (*keyReads).reuseSelection,
+	// The keys of the selected region are read once for all rows of a group.
+	"Select(WithinMargin)": func(r *keyReads, call device.Call) {
 		c := call.(*device.Select)
-		s.add(scan{}, c.Q.Dim(1), c.KV, c.Rows*c.KV.Len.Dim(0), device.Plan{Span: c.Plan.Span})
+		r.add(scan{}, c.Q.Dim(1), c.KV, c.Rows*c.KV.Len.Dim(0), device.Plan{Span: c.Plan.Span})
 	},
-	"Sample(ValueSample)": func(s *spy, call device.Call) {
+	"Sample(ValueSample)": func(r *keyReads, call device.Call) {
 		c := call.(*device.Sample)
-		s.note(c.Q, c.KV, c.Plan, nil)
+		r.record(c.Q, c.KV, c.Plan, nil)
 	},
-	// All keys, for the last row.
-	"Summarize(MeanKeys)": func(s *spy, call device.Call) {
-		s.add(scan{pass: true}, 1, call.(*device.Summarize).KV, 1, device.Plan{})
+	// All keys, counted for the last row.
+	"Summarize(MeanKeys)": func(r *keyReads, call device.Call) {
+		r.add(scan{pass: true}, 1, call.(*device.Summarize).KV, 1, device.Plan{})
 	},
-	"Summarize(AttentionMass)": func(s *spy, call device.Call) {
+	"Summarize(AttentionMass)": func(r *keyReads, call device.Call) {
 		c := call.(*device.Summarize)
-		s.note(c.X, c.KV, c.Plan, nil)
+		r.record(c.X, c.KV, c.Plan, nil)
 	},
 }
 
-// reuseSelection notes the keys of heads that found nothing to use again.
-func (s *spy) reuseSelection(call device.Call) {
+// reuseSelection records the keys of the heads that missed the selection cache.
+func (r *keyReads) reuseSelection(call device.Call) {
 	c := call.(*device.ReuseSelection)
 	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
 	found := make([]int32, c.Cache.Found.Len())
-	_ = read(s.audit.dev, found, c.Cache.Found) // a failure sticks to the device
+	_ = read(r.audit.dev, found, c.Cache.Found) // a failure sticks to the device
 	skip := make([]bool, rows*heads)
 	for i := range skip {
-		row, head, sets := i/heads, i%heads, len(found)/rows
-		skip[i] = found[row*sets+head*sets/heads] >= 0
+		row, head, headGroups := i/heads, i%heads, len(found)/rows
+		skip[i] = found[row*headGroups+head*headGroups/heads] >= 0
 	}
-	s.note(c.Q, c.KV, device.Plan{Span: c.Plan.Span}, skip)
+	r.record(c.Q, c.KV, device.Plan{Span: c.Plan.Span}, skip)
 }
 
-// note keeps what the heads of rows read of a plan.
-func (s *spy) note(q device.Tensor, kv device.KV, p device.Plan, skip []bool) {
-	s.add(scan{skip: skip}, q.Dim(1), kv, q.Dim(0), p)
+// record adds the keys that rows of q read of a plan.
+func (r *keyReads) record(q device.Tensor, kv device.KV, p device.Plan, skip []bool) {
+	r.add(scan{skip: skip}, q.Dim(1), kv, q.Dim(0), p)
 }
 
-// add keeps what so many heads and rows read of a plan.
-func (s *spy) add(n scan, heads int, kv device.KV, rows int, p device.Plan) {
-	n.Selection = readSelection(s.audit.dev, kv, rows, p)
+// add adds the keys that so many heads and rows read of a plan.
+func (r *keyReads) add(n scan, heads int, kv device.KV, rows int, p device.Plan) {
+	n.Selection = readSelection(r.audit.dev, kv, rows, p)
 	n.Heads = heads
-	s.audit.scans = append(s.audit.scans, n)
+	r.audit.scans = append(r.audit.scans, n)
 }
 
-// of is what a scan read for a row, the one at pos, and a query head of the model.
+// of is the keys that a scan read for a row, the one at pos, and a query head of the
+// model.
 func (s *scan) of(row, pos, head int) []int32 {
 	head = min(head, s.Heads-1)
 	if s.pass {

@@ -8,8 +8,8 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// readNothing are the calls that read no stored keys, or only such as the plan
-// that they make reads as well.
+// readNothing are the calls that read no stored keys, or only keys that their plan
+// reads as well.
 var readNothing = strings.Fields(`
 	Embed Gather Copy Add RMSNorm Rope SwiGLU MatMul SampleTokens Mark Discard
 	Append Attend Walk
@@ -22,18 +22,18 @@ var readNothing = strings.Fields(`
 	Sample(ResidualSample) Sample(QueryFeatureSample)
 `)
 
-// TestSpyKnowsEveryCall: a call that reads keys to choose and is not noted would be
-// missing in every audit without a word.
-func TestSpyKnowsEveryCall(t *testing.T) {
+// TestKeyReadsOfEveryCall: a call that reads keys to select and is not recorded would be
+// missing in every audit, silently.
+func TestKeyReadsOfEveryCall(t *testing.T) {
 	rules := device.Rules()
 	for _, name := range rules {
-		if (notes[name] != nil) == slices.Contains(readNothing, name) {
-			t.Errorf("call %s: either it reads keys to choose, then spy.go has to note it, or it does not, then it belongs in this list", name)
+		if (keyReaders[name] != nil) == slices.Contains(readNothing, name) {
+			t.Errorf("call %s: either it reads keys to select, then it belongs in keyReaders, or it does not, then it belongs in this list", name)
 		}
 	}
-	for name := range notes {
+	for name := range keyReaders {
 		if !slices.Contains(rules, name) {
-			t.Errorf("spy.go notes %s, which is no call", name)
+			t.Errorf("keyReaders has %s, which is no call", name)
 		}
 	}
 }

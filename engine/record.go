@@ -10,9 +10,9 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// A recording holds the queries and keys that some layers of a runner's passes were
-// given, and what their last rows selected of the cache. Another device that is given
-// the same queries and keys selects the same, but for what rounding decides:
+// A recording holds the queries and keys of some layers of a runner's passes, and the
+// selections of their last rows. Another device selects the same of the same queries and
+// keys, but for entries that rounding decides:
 //
 //	rec := r.Record(engine.RecordConfig{Layers: []int{2, 31}, Rows: 8})
 //	// one sequence of the runner: a prompt, then decode steps
@@ -21,13 +21,13 @@ import (
 //
 // No weights and no values are needed for that, and no attention is computed.
 
-// RecordConfig says what is recorded.
+// RecordConfig says which layers and rows are recorded.
 type RecordConfig struct {
-	Layers []int // ascending; what a method carries from layer to layer needs all of those that it steers
-	Rows   int   // last rows of a prompt whose selections are kept; those of decode steps are
+	Layers []int // ascending; a method with state across layers needs all that it plans
+	Rows   int   // last rows of a prompt whose selections are recorded, besides those of decode steps
 }
 
-// Recording is what was recorded of one sequence, the only one of its runner meanwhile.
+// Recording is a recording of one sequence, the only one of its runner meanwhile.
 type Recording struct {
 	runner *Runner
 	conf   RecordConfig
@@ -46,7 +46,7 @@ type chunkInputs struct {
 // Record begins to record the passes of the runner, which are eager from then on.
 func (r *Runner) Record(c RecordConfig) *Recording {
 	rec := &Recording{runner: r, conf: c}
-	rec.taken = selections{dev: r.dev, conf: c, heads: r.shape.Heads, sets: map[rowOf]selected{}}
+	rec.taken = selections{dev: r.dev, conf: c, heads: r.shape.Heads, rows: map[rowOf]selected{}}
 	r.watch(rec)
 	return rec
 }
@@ -54,7 +54,7 @@ func (r *Runner) Record(c RecordConfig) *Recording {
 // Stop ends the recording.
 func (rec *Recording) Stop() { rec.runner.unwatch(rec) }
 
-// Begin reads what a layer is given.
+// Begin copies the queries and keys of a layer.
 func (rec *Recording) Begin(p *sparse.Pass, layer int, q, k device.Tensor) {
 	if !slices.Contains(rec.conf.Layers, layer) || rec.err != nil {
 		return
@@ -73,7 +73,7 @@ func (rec *Recording) Begin(p *sparse.Pass, layer int, q, k device.Tensor) {
 	}
 }
 
-// Planned keeps what the last rows select.
+// Planned records the selections of the last rows.
 func (rec *Recording) Planned(p *sparse.Pass, layer int, plan device.Plan) {
 	rec.taken.Planned(p, layer, plan)
 }
@@ -84,20 +84,20 @@ func (*Recording) Attended(*sparse.Pass, int, device.Tensor, device.Tensor, devi
 // rowOf is a row and a query head of a layer.
 type rowOf struct{ layer, pos, head int }
 
-// selected is what a row reads: its plan without the tensors, and the entries of its
-// list, ascending.
+// selected is the selection of a row: its plan without the tensors, and the entries of
+// its list, ascending.
 type selected struct {
 	plan   device.Plan
 	index  []int32
 	weight []float32 // nil: one each
 }
 
-// selections keeps what the last rows of a prompt and those of decode steps select.
+// selections records the selections of the last rows of a prompt and of decode steps.
 type selections struct {
 	dev   device.Device
 	conf  RecordConfig
 	heads int
-	sets  map[rowOf]selected
+	rows  map[rowOf]selected
 }
 
 // Begin does nothing.
@@ -122,7 +122,7 @@ func (s *selections) Planned(p *sparse.Pass, layer int, plan device.Plan) {
 		}
 		for head := range s.heads {
 			index, weight := sel.List(row, head)
-			s.sets[rowOf{layer, pos, head}] = selected{bare, slices.Clone(index), slices.Clone(weight)}
+			s.rows[rowOf{layer, pos, head}] = selected{bare, slices.Clone(index), slices.Clone(weight)}
 		}
 	}
 }
@@ -160,7 +160,7 @@ func (rec *Recording) Compare(cpu device.Device) (Comparison, error) {
 		return Comparison{}, err
 	}
 	readings := []map[rowOf]selected{want}
-	c := compareSelections(rec.taken.sets, readings)
+	c := compareSelections(rec.taken.rows, readings)
 	for _, seed := range []int{1, 2} {
 		if c.Wrong == 0 {
 			break
@@ -172,7 +172,7 @@ func (rec *Recording) Compare(cpu device.Device) (Comparison, error) {
 			}
 			readings = append(readings, moved)
 		}
-		c = compareSelections(rec.taken.sets, readings)
+		c = compareSelections(rec.taken.rows, readings)
 	}
 	return c, nil
 }
@@ -282,11 +282,15 @@ func (s selected) weightOf(i int) float32 {
 	return s.weight[i]
 }
 
-// planner runs ops but for attention, whose results nobody looks at.
+// planner queues all calls but attention, whose output is not needed.
 type planner struct{ device.Queue }
 
-// Attend does nothing.
-func (planner) Attend(device.Tensor, device.Tensor, device.KV, device.Plan) {}
+// Do queues a call that is not an Attend.
+func (q planner) Do(c device.Call) {
+	if _, attends := c.(*device.Attend); !attends {
+		q.Queue.Do(c)
+	}
+}
 
 // reread is what dev selects by the recorded queries and keys, moved by the noise of a
 // seed; 0 is none.
@@ -296,7 +300,7 @@ func (rec *Recording) reread(dev device.Device, seed int) (map[rowOf]selected, e
 	if seed != 0 {
 		c.kv = device.F32 // half precision would round the noise away
 	}
-	r := rereading{rec: rec, seed: seed, taken: selections{dev: dev, conf: rec.conf, heads: c.heads, sets: map[rowOf]selected{}}}
+	r := rereading{rec: rec, seed: seed, taken: selections{dev: dev, conf: rec.conf, heads: c.heads, rows: map[rowOf]selected{}}}
 	free, err := dev.Scope(func() error { return r.alloc(dev, c) })
 	if err != nil {
 		return nil, fmt.Errorf("engine: a recording of %d positions: %w", c.maxLen, err)
@@ -305,7 +309,7 @@ func (rec *Recording) reread(dev device.Device, seed int) (map[rowOf]selected, e
 	if freeErr := free(); err == nil {
 		err = freeErr
 	}
-	return r.taken.sets, err
+	return r.taken.rows, err
 }
 
 // rereading is the passes of a recording on another device.

@@ -118,3 +118,42 @@ func TestRecordingsDiffer(t *testing.T) {
 		}
 	}
 }
+
+// attendCounter is a device that counts the Attend calls of its queue.
+type attendCounter struct {
+	device.Device
+	attends int
+}
+
+type countingQueue struct {
+	device.Queue
+	d *attendCounter
+}
+
+// Queue is the device's, counted.
+func (d *attendCounter) Queue() device.Queue { return countingQueue{d.Device.Queue(), d} }
+
+// Do counts an Attend.
+func (q countingQueue) Do(c device.Call) {
+	if _, attends := c.(*device.Attend); attends {
+		q.d.attends++
+	}
+	q.Queue.Do(c)
+}
+
+// TestRecordingsAttendNothing: a comparison selects, and computes no attention.
+func TestRecordingsAttendNothing(t *testing.T) {
+	rec := record(t, "topk(k=20,sink=4,window=10)", 2, 3)
+	cpu, err := device.Open("cpu", device.Config{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cpu.Close()
+	d := &attendCounter{Device: cpu}
+	if c, err := rec.Compare(d); err != nil || c.Rows == 0 || c.Wrong > 0 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	if d.attends > 0 {
+		t.Errorf("%d calls of Attend, want none", d.attends)
+	}
+}

@@ -29,7 +29,7 @@ func (s *Selection) Dense() bool { return s.plan.Dense() }
 // Plan is the plan; its tensors belong to the device.
 func (s *Selection) Plan() device.Plan { return s.plan }
 
-// Keys lists what a row and a query head read, ascending: positions, and the
+// Keys lists the positions that a row and a query head read, ascending, and the
 // weight of each in the softmax, 1 for a plain key. With Plan().Mixture the
 // weights are the softmax itself.
 func (s *Selection) Keys(row, head int) (keys []int32, weights []float32) {
@@ -53,7 +53,7 @@ func (s *Selection) List(row, head int) (index []int32, weights []float32) {
 	if s.index == nil {
 		return nil, nil
 	}
-	groups, width, most := s.plan.List.Index.Dim(0), s.plan.List.Index.Dim(1), s.plan.List.Index.Dim(2)
+	groups, width, capacity := s.plan.List.Index.Dim(0), s.plan.List.Index.Dim(1), s.plan.List.Index.Dim(2)
 	n := max(s.plan.List.Group, 1)
 	group := s.Pos[row]/n - s.Pos[0]/n
 	if s.apart {
@@ -63,10 +63,10 @@ func (s *Selection) List(row, head int) (index []int32, weights []float32) {
 		return nil, nil
 	}
 	at := group*width + head*width/s.Heads
-	have := min(max(int(s.count[at]), 0), most)
-	index = s.index[at*most:][:have]
+	have := min(max(int(s.count[at]), 0), capacity)
+	index = s.index[at*capacity:][:have]
 	if s.weight != nil {
-		weights = s.weight[at*most:][:have]
+		weights = s.weight[at*capacity:][:have]
 	}
 	return index, weights
 }

@@ -7,31 +7,31 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// Stopwatch times the attention of a policy, choosing apart from reading: by the
-// device's clock where it has one, and otherwise by what has been done when a call
-// returns, which is all of it on the cpu.
+// Stopwatch times the attention of a policy, selection apart from attention proper: by
+// the device's clock where it has one, and otherwise by the host's, which is exact where
+// calls return when they are done, as on the CPU.
 type Stopwatch struct {
 	Prefill, Decode Times
 
 	passes *passes
 	clock  device.Clock // nil without one
-	laps   []lap        // of this pass, between the marks of clock
-	marks  int          // that this pass has set
+	laps   []lap        // of this pass, between marks of clock
+	marks  int          // number of marks of this pass
 	last   time.Time    // without a clock
 }
 
 // Times is how long a phase's attention took.
 type Times struct {
-	Select time.Duration // to observe and to plan
-	Attend time.Duration // to read what was planned
-	Sparse int           // plans that may leave something out, or rows
+	Select time.Duration // observing and planning
+	Attend time.Duration // attention over the plan
+	Sparse int           // plans that are not dense, or that skip rows
 }
 
-// lap is a stretch of a pass: what lies between two marks.
+// lap is the interval between two marks of a pass.
 type lap struct {
-	from   int // the mark that it begins with; the next one ends it
+	from   int // the mark that begins it; the next one ends it
 	decode bool
-	attend bool // or the choosing
+	attend bool // attention, or selection
 }
 
 // Time begins to time the attention.
@@ -42,10 +42,10 @@ func (p *passes) Time() *Stopwatch {
 	return s
 }
 
-// Stop ends the timing. What was counted stays.
+// Stop ends the timing. The times stay.
 func (s *Stopwatch) Stop() { s.passes.unwatch(s) }
 
-// Reset forgets what was counted.
+// Reset zeroes the times.
 func (s *Stopwatch) Reset() { s.Prefill, s.Decode = Times{}, Times{} }
 
 // Marks reports whether the times are marks in the device's queue, which make a
@@ -59,7 +59,7 @@ func (s *Stopwatch) times(decode bool) *Times {
 	return &s.Prefill
 }
 
-// count adds a stretch to the times of its phase.
+// count adds a lap to the times of its phase.
 func (s *Stopwatch) count(l lap, d time.Duration) {
 	if t := s.times(l.decode); l.attend {
 		t.Attend += d
@@ -68,7 +68,7 @@ func (s *Stopwatch) count(l lap, d time.Duration) {
 	}
 }
 
-// lapped ends a stretch and begins the next.
+// lapped ends a lap and begins the next.
 func (s *Stopwatch) lapped(p *sparse.Pass, attend bool) {
 	l := lap{from: s.marks - 1, decode: p.Decode, attend: attend}
 	if s.clock != nil {
@@ -87,8 +87,8 @@ func (s *Stopwatch) mark() {
 	s.marks++
 }
 
-// collect counts the stretches of a pass that is done, or of several launches of
-// which this is the last.
+// collect adds the laps of a pass that is done, or of several launches of which this is
+// the last.
 func (s *Stopwatch) collect(laps []lap) error {
 	for _, l := range laps {
 		d, err := s.clock.Between(l.from, l.from+1)
@@ -110,7 +110,7 @@ func (s *Stopwatch) Begin(*sparse.Pass, int, device.Tensor, device.Tensor) {
 	s.last = time.Now()
 }
 
-// Planned ends the choosing.
+// Planned ends selection.
 func (s *Stopwatch) Planned(p *sparse.Pass, layer int, plan device.Plan) {
 	s.lapped(p, false)
 	if !plan.Dense() || !s.passes.policy.Frozen(p, layer).Rows.Empty() {
@@ -118,7 +118,7 @@ func (s *Stopwatch) Planned(p *sparse.Pass, layer int, plan device.Plan) {
 	}
 }
 
-// Attended ends the reading.
+// Attended ends attention.
 func (s *Stopwatch) Attended(p *sparse.Pass, _ int, _, _ device.Tensor, _ device.Plan) {
 	s.lapped(p, true)
 }
