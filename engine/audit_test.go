@@ -53,7 +53,7 @@ func TestAuditOfDenseIsExact(t *testing.T) {
 }
 
 // TestAuditCountsWhatIsRead compares with counts made by hand: streaming reads
-// sink + window of K and V, the oracle scores all of K and reads its choice of V.
+// sink + window of K and V, the oracle scores all of K and reads its selection of V.
 func TestAuditCountsWhatIsRead(t *testing.T) {
 	const n, prompt = 120, 110
 	var window, past float64
@@ -78,7 +78,7 @@ func TestAuditCountsWhatIsRead(t *testing.T) {
 	if !(got.VRead > density && got.VRead < density*44/34) {
 		t.Errorf("topk: V read %v, want the union of two heads: above %v, below %v", got.VRead, density, density*44/34)
 	}
-	// cis chooses at the first step of each block of 5 and reads its choice at
+	// cis selects at the first step of each block of 5 and reads its selection at
 	// the others, which look at no other key.
 	got = audited(t, "cis(k=10,sink=4,local=20,s=5,tau=-1,r=0,gap=drop)", n, prompt).Phases[1].Mean
 	if want := 0.2 + 0.8*got.VRead; math.Abs(got.KRead-want) > 0.02 {

@@ -9,20 +9,20 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// Channels adds up how much each number of a head, a channel, puts into the
-// scores of the prompts that it sees: |q_c·k_c| of a position's query and its own
-// key, both after RoPE. Its runner has to be dense, with a cache of F32.
+// Channels accumulates the importance of each channel of a head over prompts, the
+// calibration of Double Sparsity: |q_c·k_c| of a position's query and its own key, both
+// after RoPE. Its runner has to be dense, with a cache of F32.
 type Channels struct {
 	dev   device.Device
 	shape sparse.Shape
-	pair  bool // the rotation pairs neighbours
+	pair  bool // RoPE pairs are interleaved
 
 	sums []float64 // [layers, heads, dim]
-	rows int       // positions seen, in each layer
+	rows int       // positions accumulated, in each layer
 	err  error     // the first failure
 }
 
-// Channels begins to look at prompts; [Channels.Rank] says what it saw.
+// Channels begins to accumulate; [Channels.Rank] is the ranking.
 func (r *Runner) Channels() *Channels {
 	s := r.shape
 	c := &Channels{dev: r.dev, shape: s, pair: r.model.Rotation().Interleaved, sums: make([]float64, s.Layers*s.Heads*s.HeadDim)}
@@ -36,7 +36,7 @@ func (*Channels) Begin(*sparse.Pass, int, device.Tensor, device.Tensor) {}
 // Planned does nothing.
 func (*Channels) Planned(*sparse.Pass, int, device.Plan) {}
 
-// Attended adds up the rows of a prefill pass.
+// Attended accumulates the rows of a prefill pass.
 func (c *Channels) Attended(p *sparse.Pass, layer int, _, q device.Tensor, _ device.Plan) {
 	if p.Decode || c.err != nil {
 		return
@@ -48,11 +48,11 @@ func (c *Channels) Attended(p *sparse.Pass, layer int, _, q device.Tensor, _ dev
 	kv := p.KV(layer)
 	table := make([]int32, kv.Pages.Len())
 	c.err = errors.Join(c.err, read(c.dev, table, kv.Pages))
-	have := -1 // the block in keys
+	loaded := -1 // the block in keys
 	for i := 0; i < n && c.err == nil; i++ {
 		at := p.First + i
-		if block := at / device.PageLen; block != have {
-			have = block
+		if block := at / device.PageLen; block != loaded {
+			loaded = block
 			c.err = read(c.dev, keys, kv.K.At(int(table[block])))
 		}
 		for h := range s.Heads {
@@ -69,9 +69,9 @@ func (c *Channels) Attended(p *sparse.Pass, layer int, _, q device.Tensor, _ dev
 	}
 }
 
-// Rank is the channels of each layer and query head, those that add most first:
-// [layers, heads, dim]. They are numbered as in Hugging Face models, where the two
-// that are rotated together lie half a head apart.
+// Rank is the channels of each layer and query head by descending importance, [layers,
+// heads, dim], in the order of Hugging Face models, where the two channels of a RoPE pair
+// are half a head apart.
 func (c *Channels) Rank() ([]float32, error) {
 	dim := c.shape.HeadDim
 	ranks := make([]float32, 0, len(c.sums))
@@ -103,5 +103,5 @@ func (c *Channels) Rank() ([]float32, error) {
 	return ranks, c.err
 }
 
-// Rows is how many positions were seen.
+// Rows is the number of positions accumulated.
 func (c *Channels) Rows() int { return c.rows }

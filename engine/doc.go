@@ -7,7 +7,7 @@
 //   - [Runner]: a cache, an attention policy and the buffers of a pass.
 //   - [Sequence]: one text in the cache: Prefill, Step, Generate, Fork, Truncate.
 //   - [Replay]: the passes of a Runner over given queries, keys and values.
-//   - [Audit]: sparse attention beside dense, while either runs.
+//   - [Audit]: sparse attention compared with dense, row by row.
 //   - [Result]: what a generation wrote, why it stopped and how fast it was.
 //
 // An Engine may have several Runners; a Runner and its Sequences belong to one

@@ -23,7 +23,7 @@ const (
 	StopCancelled StopReason = "cancelled" // ctx was done
 )
 
-// Options says how a text is continued.
+// Options are the limits, the sampling and the callbacks of a generation.
 type Options struct {
 	MaxTokens int // 0 is no limit but the context
 	Sampling  sampling.Params
@@ -104,9 +104,9 @@ type generation struct {
 	text textStream
 }
 
-// run samples and steps until something ends it. Where a step can be taken back it
-// is queued before the host knows the token that it stores, so that the device
-// always has the next one; a step that turns out not to be wanted is dropped.
+// run samples and steps until something ends it. Where a step can be undone it is queued
+// before its token has been copied to the host, so that the device never waits for the
+// host; the step behind the last token is undone.
 func (g *generation) run(ctx context.Context) error {
 	start := time.Now()
 	defer func() {
@@ -114,9 +114,9 @@ func (g *generation) run(ctx context.Context) error {
 		g.emit(-1, g.text.flush())
 	}()
 	s, r, o := g.seq, g.seq.runner, g.opts.Sampling
-	for next := s.choose(o); ; g.res.Steps++ {
+	for next := s.sample(o); ; g.res.Steps++ {
 		before := len(r.queued)
-		ahead := ctx.Err() == nil && g.ahead()
+		queued := ctx.Err() == nil && g.queueNext()
 		id, err := next.wait()
 		if broken := new(errNotNumbers); err != nil && !errors.As(err, broken) { // the device has failed
 			r.takeBack(0)
@@ -134,9 +134,9 @@ func (g *generation) run(ctx context.Context) error {
 		case err != nil || g.res.Stop != "":
 			r.takeBack(0)
 			return err
-		case ahead:
+		case queued:
 			s.tokens[len(s.tokens)-1] = id
-			next = s.chooseAt(o, s.kv.Slot())
+			next = s.sampleAt(o, s.kv.Slot())
 		default:
 			if err := r.Step(s); err != nil {
 				if full := new(kvcache.FullError); errors.As(err, &full) {
@@ -145,14 +145,14 @@ func (g *generation) run(ctx context.Context) error {
 				}
 				return err
 			}
-			next = s.choose(o)
+			next = s.sample(o)
 		}
 	}
 }
 
-// ahead queues the step that stores the token which the device is choosing, if one
-// will follow it and can be taken back.
-func (g *generation) ahead() bool {
+// queueNext queues the step that stores the token which the device is sampling, if
+// another token may follow and the step can be undone.
+func (g *generation) queueNext() bool {
 	r := g.seq.runner
 	_, ok := r.dev.(device.AsyncReader)
 	return ok && r.policy.Stateless() && len(g.res.Tokens)+1 != g.opts.MaxTokens && r.queue([]*Sequence{g.seq}, true) == nil

@@ -25,7 +25,7 @@ const (
 	launchLayers = 3
 )
 
-// TestLaunches: a driver takes every launch of every attention system at the sizes of users'
+// TestLaunches: a driver takes every launch of every attention method at the sizes of users'
 // models, up to 128k positions, on every kind of card. Nothing is computed. What sm_80 runs is
 // what sm_89 runs with less shared memory.
 func TestLaunches(t *testing.T) {
@@ -195,7 +195,7 @@ func (l *launcher) oneStep(prompt int, begin func()) error {
 	return l.sync()
 }
 
-// launchSpecs is every system, and settings that other kernels are for. dir has the files of
+// launchSpecs is every method, and options that other kernels are for. dir has the files of
 // calibrate.
 func launchSpecs(dir string) []string {
 	specs := []string{
@@ -240,7 +240,7 @@ func launchAll(text string, c headShape) error {
 	return p.dev.Sync()
 }
 
-// openLaunches opens a device with the passes of a system.
+// openLaunches opens a device with the passes of a spec.
 func openLaunches(text string, c headShape) (*passes, error) {
 	spec, err := sparse.Parse(text)
 	if err != nil {

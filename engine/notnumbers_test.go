@@ -41,7 +41,7 @@ func damaged(t *testing.T, tensor string) *engine.Engine {
 	return e
 }
 
-// Logits that are not numbers end a generation, whether the text is chosen or
+// Logits that are not numbers end a generation, whether tokens are greedy or
 // drawn, and whether they all are or one of them.
 func TestLogitsThatAreNotNumbersEndAGeneration(t *testing.T) {
 	for tensor, want := range map[string]string{

@@ -9,8 +9,8 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// passes makes the passes of a runner or a replay: a cache, the attention whose
-// page state is tied to it, and fixed buffers that are refilled between passes.
+// passes prepares the passes of a runner or a replay: the cache, the attention policy with
+// its state per page, and fixed buffers that are refilled between passes.
 type passes struct {
 	dev    device.Device
 	cache  *kvcache.Cache
@@ -26,29 +26,29 @@ type passes struct {
 	host            []int32     // staging for ids, pos and end
 	active          []*kvcache.Seq
 
-	config  passConfig // that they were made with
+	config  passConfig
 	shape   sparse.Shape
-	tracers tracers // what watches the attention besides a test
+	tracers tracers // of the attention
 }
 
 // tracers is several tracers as one.
 type tracers []sparse.Tracer
 
-// Begin tells all of them.
+// Begin calls all of them.
 func (t tracers) Begin(p *sparse.Pass, layer int, q, k device.Tensor) {
 	for _, one := range t {
 		one.Begin(p, layer, q, k)
 	}
 }
 
-// Planned tells all of them.
+// Planned calls all of them.
 func (t tracers) Planned(p *sparse.Pass, layer int, plan device.Plan) {
 	for _, one := range t {
 		one.Planned(p, layer, plan)
 	}
 }
 
-// Attended tells all of them.
+// Attended calls all of them.
 func (t tracers) Attended(p *sparse.Pass, layer int, dst, q device.Tensor, plan device.Plan) {
 	for _, one := range t {
 		one.Attended(p, layer, dst, q, plan)
@@ -61,7 +61,7 @@ func (p *passes) watch(t sparse.Tracer) {
 	p.policy.Trace = p.tracers
 }
 
-// unwatch takes a tracer from the policy.
+// unwatch removes a tracer from the policy.
 func (p *passes) unwatch(t sparse.Tracer) {
 	p.tracers = slices.DeleteFunc(slices.Clone(p.tracers), func(one sparse.Tracer) bool { return one == t })
 	p.policy.Trace = nil
@@ -70,7 +70,7 @@ func (p *passes) unwatch(t sparse.Tracer) {
 	}
 }
 
-// clocked are the stopwatches that set marks.
+// clocked are the stopwatches with marks.
 func (p *passes) clocked() (all []*Stopwatch) {
 	for _, t := range p.tracers {
 		if s, ok := t.(*Stopwatch); ok && s.Marks() {
@@ -93,21 +93,21 @@ func (p *passes) sync() error {
 	return err
 }
 
-// passConfig is the sizes of the passes and what their attention is.
+// passConfig is the sizes of the passes and their attention.
 type passConfig struct {
 	layers, heads, kvHeads, headDim int
 
 	maxLen, slots int
-	rows          int             // most rows of a prefill pass, unless the attention wants a whole prompt
+	rows          int             // maximum rows of a prefill pass, unless a method needs the whole prompt
 	kv            device.DType    // type of the cache
 	window        int             // the model's own sliding window; 0 is none
 	rope          device.Rotation // the model's rotation; no Freqs without a model
 	attn          *sparse.Spec    // nil is dense
-	also          []*sparse.Spec  // for decode steps
+	also          []*sparse.Spec  // more specs for decode steps
 	seed          uint64
 }
 
-// alloc takes the device memory of cache, attention and buffers.
+// alloc allocates cache, attention and buffers.
 func (p *passes) alloc(dev device.Device, c passConfig) (err error) {
 	p.dev, p.config = dev, c
 	p.cache, err = kvcache.New(dev, kvcache.Config{
@@ -142,7 +142,7 @@ func (p *passes) alloc(dev device.Device, c passConfig) (err error) {
 	return nil
 }
 
-// build makes the attention policy and ties its pages to those of the cache.
+// build makes the attention policy and attaches its state per page to the cache.
 func (p *passes) build(c passConfig, rows int) (err error) {
 	p.shape = sparse.Shape{
 		Layers: c.layers, Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim,
@@ -158,14 +158,13 @@ func (p *passes) build(c passConfig, rows int) (err error) {
 	return nil
 }
 
-// nanScores is how many scores that were not numbers the device has met since it
-// was opened.
+// nanScores is the number of NaN scores since the device was opened.
 func (p *passes) nanScores() (int64, error) { return p.dev.NaNScores() }
 
-// rows is the most rows that a pass can have.
+// rows is the maximum rows of a pass.
 func (p *passes) rows() int { return p.ids.Dim(0) }
 
-// openSeq takes a slot for an empty sequence.
+// openSeq opens an empty sequence in a free slot.
 func (p *passes) openSeq() (*kvcache.Seq, error) {
 	kv, err := p.cache.Open()
 	if err == nil {
@@ -175,13 +174,13 @@ func (p *passes) openSeq() (*kvcache.Seq, error) {
 	return kv, err
 }
 
-// setRequest makes n, of which 24 bits are used, part of the address of all that
-// the attention draws for s.
+// setRequest makes n, of which 24 bits are used, part of the address of the attention's
+// random numbers for s.
 func (p *passes) setRequest(s *kvcache.Seq, n uint32) {
 	p.write(p.requests.Rows(s.Slot(), s.Slot()+1), []int32{int32(n & (1<<24 - 1))})
 }
 
-// fork takes a slot for a sequence with the positions of s.
+// fork opens a sequence with the positions of s in a free slot.
 func (p *passes) fork(s *kvcache.Seq) (*kvcache.Seq, error) {
 	kv, err := s.Fork()
 	if err == nil {
@@ -191,9 +190,9 @@ func (p *passes) fork(s *kvcache.Seq) (*kvcache.Seq, error) {
 	return kv, err
 }
 
-// truncate drops positions from n on and returns how many stay. Where the
-// attention keeps sums beside each page, which cannot be taken apart, that is
-// the last page boundary.
+// truncate drops positions from n on and returns how many stay: n, or the last page
+// boundary before it where methods keep state per page, which is only valid for whole
+// pages.
 func (p *passes) truncate(s *kvcache.Seq, n int) int {
 	if len(p.policy.PageStates()) > 0 && n < s.Len() {
 		n -= n % device.PageLen
@@ -203,8 +202,8 @@ func (p *passes) truncate(s *kvcache.Seq, n int) int {
 	return n
 }
 
-// until lets the device drop the work of a pass once done is closed. What watches
-// the attention sees whole layers only.
+// until lets the device drop the work of a pass once done is closed, but not under a
+// tracer, which sees whole layers only.
 func (p *passes) until(done <-chan struct{}) {
 	if done == nil || p.policy.Trace == nil {
 		p.dev.Until(done)
@@ -233,12 +232,12 @@ func (p *passes) chunk(s *kvcache.Seq, ids []int32, prompt int) (sparse.Pass, er
 	}, nil
 }
 
-// chosen stands for the id that the device has chosen for a sequence and left in ids.
-const chosen int32 = -1
+// sampled stands for the id that the device has sampled for a sequence and left in ids.
+const sampled int32 = -1
 
-// step makes room for one position of each sequence and returns the decode pass
-// that stores id(i) for sequence i of n; a pass of one sequence may store what was
-// chosen. When one does not fit nothing changes.
+// step makes room for one position of each sequence and returns the decode pass that
+// stores seq(i)'s id for sequence i of n; the id of a pass of one sequence may be
+// sampled. When a position does not fit nothing changes.
 func (p *passes) step(n int, seq func(i int) (s *kvcache.Seq, id int32)) (sparse.Pass, error) {
 	rows := 0
 	p.active = p.active[:0]
@@ -254,13 +253,13 @@ func (p *passes) step(n int, seq func(i int) (s *kvcache.Seq, id int32)) (sparse
 		rows = max(rows, s.Slot()+1)
 	}
 	clear(p.host[:rows])
-	known := true
+	onHost := true
 	for i := range n {
 		s, id := seq(i)
 		p.host[s.Slot()] = id
-		known = known && id != chosen
+		onHost = onHost && id != sampled
 	}
-	if known {
+	if onHost {
 		p.write(p.ids, p.host[:rows])
 	}
 	clear(p.host[:rows])
@@ -278,8 +277,8 @@ func (p *passes) step(n int, seq func(i int) (s *kvcache.Seq, id int32)) (sparse
 	}, nil
 }
 
-// graphOf is the number of the graph of a decode pass: by rows, and twice, for pasts that
-// are short and others.
+// graphOf is the index of the graph of a decode pass: by rows and by whether all pasts are
+// short.
 func graphOf(p *sparse.Pass) int {
 	n := 2 * p.Rows()
 	if p.Cache[0].Short {

@@ -15,7 +15,7 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// recorded are systems of each kind: with and without state, in prompts and in steps,
+// recorded are methods of each kind: with and without state, in prompts and in steps,
 // drawn, weighted, by blocks, with frozen rows.
 var recorded = []string{
 	"dense", "topk(k=20,sink=4,window=10)", "quest(budget=48)", "h2o(hh=20,recent=16)", "cpe(k=20,sink=4,local=16,s=4,ls=1)",

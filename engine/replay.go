@@ -10,7 +10,7 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// A replay runs an attention over queries, keys and values that are given, with
+// A replay runs an attention policy over given queries, keys and values, with
 // the cache, the passes and the policy of a Runner but without a model:
 //
 //	r, err := engine.NewReplay(dev, spec, engine.ReplayConfig{
@@ -37,22 +37,22 @@ type ReplayConfig struct {
 
 	MaxLen int          // positions of a sequence
 	Slots  int          // sequences at once; 0 is 1
-	Rows   int          // most rows of a prefill pass; 0 is MaxLen, at most ChunkLen
+	Rows   int          // maximum rows of a prefill pass; 0 is MaxLen, at most ChunkLen
 	KV     device.DType // type of the cache; 0 is F32
 	Window int          // the model's sliding window; 0 is none
-	Seed   uint64       // of what the attention draws at random
+	Seed   uint64       // of the attention's random numbers
 }
 
-// Replay is a cache and an attention over given tensors.
+// Replay is a cache and an attention policy over given tensors.
 type Replay struct {
 	passes
 	conf ReplayConfig
 
-	// Observe, when set, gets what each layer of each eager pass reads, tile by
-	// tile where the attention plans in tiles.
+	// Observe, when set, gets the selection of each layer of each eager pass, tile by
+	// tile where a method plans in tiles.
 	Observe func(Selection)
 	// ObserveFrozen, when set, gets the positions [from, to) of a prefill pass that
-	// a layer does not update: no Selection has them.
+	// a layer does not update: they have no Selection.
 	ObserveFrozen func(layer, from, to int)
 
 	in       [3]device.Tensor // q f32 [rows, heads·dim]; k, v f32 [rows, kvheads·dim]
@@ -74,7 +74,7 @@ type ReplaySequence struct {
 	out    [][]float32 // by layer: [heads, n, dim]
 }
 
-// NewReplay takes the memory of a replay on dev. A nil spec is dense.
+// NewReplay allocates a replay on dev. A nil spec is dense.
 func NewReplay(dev device.Device, spec *sparse.Spec, c ReplayConfig) (*Replay, error) {
 	c.Slots = max(c.Slots, 1)
 	if c.KV == 0 {
@@ -93,7 +93,7 @@ func NewReplay(dev device.Device, spec *sparse.Spec, c ReplayConfig) (*Replay, e
 	return r, nil
 }
 
-// alloc takes the device memory.
+// alloc allocates the device memory.
 func (r *Replay) alloc(dev device.Device, spec *sparse.Spec) error {
 	c := r.conf
 	err := r.passes.alloc(dev, passConfig{
@@ -125,7 +125,7 @@ func (r *Replay) NaNScores() (int64, error) { return r.nanScores() }
 // Policy is the attention that is replayed.
 func (r *Replay) Policy() *sparse.Policy { return r.policy }
 
-// Open takes a slot for a sequence that will have the positions of layers, one
+// Open opens a sequence that will have the positions of layers, one
 // QKV for each layer. The slices are read while the sequence is in use.
 func (r *Replay) Open(layers []QKV) (*ReplaySequence, error) {
 	n, err := r.check(layers)
@@ -177,8 +177,8 @@ func (s *ReplaySequence) More() bool { return s.Len() < s.n }
 func (s *ReplaySequence) Output(layer int) []float32 { return s.out[layer] }
 
 // Prefill runs the next rows positions as a prompt, in chunks that end at
-// absolute multiples of chunk; 0 is ChunkLen. An attention that wants a whole
-// prompt gets it in one pass.
+// absolute multiples of chunk; 0 is ChunkLen. A method that needs the whole prompt
+// gets it in one pass.
 func (s *ReplaySequence) Prefill(rows, chunk int) error {
 	r, to := s.replay, s.Len()+rows
 	if rows < 1 || to > s.n {
@@ -274,9 +274,9 @@ func (r *Replay) Step(active ...*ReplaySequence) error {
 	return r.collect(active)
 }
 
-// Again runs the last decode pass again, as it was run, and keeps nothing: for
-// stopwatches and for counting allocations. What the attention remembers of the
-// pass may then count it twice.
+// Again runs the last decode pass again, eagerly or as a graph as before, and copies no
+// output: for stopwatches and for counting allocations. State of a method that accumulates
+// over steps then has the pass twice.
 func (r *Replay) Again() {
 	if g := r.graphs[graphOf(&r.last)]; r.launched && g != nil {
 		g.Launch()
@@ -285,8 +285,8 @@ func (r *Replay) Again() {
 	r.stepLayers(&r.last)
 }
 
-// StepReplayed is Step as a graph, which is captured the first time that a pass
-// has this number of rows and launched from then on. Nothing is observed.
+// StepReplayed is Step as a graph, which is captured for the first pass with this number
+// of rows and launched from then on. Nothing is observed.
 func (r *Replay) StepReplayed(active ...*ReplaySequence) error {
 	p, err := r.stage(active)
 	if err != nil {
@@ -338,7 +338,7 @@ func (r *Replay) stepLayers(p *sparse.Pass) {
 	}
 }
 
-// collect waits for a decode pass and keeps its outputs.
+// collect waits for a decode pass and copies its outputs.
 func (r *Replay) collect(active []*ReplaySequence) error {
 	for _, s := range active {
 		slot := s.kv.Slot()
@@ -351,7 +351,7 @@ func (r *Replay) collect(active []*ReplaySequence) error {
 	return r.sync()
 }
 
-// trace ties the observer to the policy.
+// trace sets the policy's tracers.
 func (r *Replay) trace() {
 	list := r.tracers
 	if r.Observe != nil {
@@ -394,7 +394,7 @@ func (s *ReplaySequence) Continue(layers []QKV) error {
 // [Sequence.Truncate] does.
 func (s *ReplaySequence) Truncate(n int) int { return s.replay.truncate(s.kv, n) }
 
-// Close gives the slot and the pages back.
+// Close frees the slot and the pages.
 func (s *ReplaySequence) Close() { s.kv.Close() }
 
 // Close frees the captured graphs. The memory belongs to the device.

@@ -14,42 +14,42 @@ import (
 	"github.com/gollm/gollm/tokenizer"
 )
 
-// ChunkLen is the number of positions of a prefill pass, or 2, 4, 8 times as many where
-// the device prefers more and has memory for them.
-// Chunks end at absolute multiples of it, whatever came before, so that a method whose
-// unit divides it sees the same units in one prompt and in many parts.
+// ChunkLen is the length of a prefill chunk in positions, or 2, 4, 8 times as many where
+// the device prefers more and has memory for them. Chunks end at absolute multiples of it,
+// so that a method whose unit (block, group of rows) divides it sees the same units for
+// every way to split a prompt.
 const ChunkLen = 2048
 
-// passPairs bounds the pairs of a row and a position of a longer pass, so that a layer
-// of it is soon done, and a prefill soon ended: 8192 rows behind 128k positions.
+// passPairs is the maximum (row, position) pairs of a chunk longer than ChunkLen, so that
+// a layer of it takes a bounded time, and a prefill is soon cancelled: 8192 rows behind
+// 128k positions.
 const passPairs = 1 << 30
 
-// logitRows is how many rows of logits are computed and read at once when all
-// positions are asked for.
+// logitRows is the rows of a tile of logits when the logits of all positions are
+// computed.
 const logitRows = 32
 
-// historyLen is how many of the newest tokens penalties may look at where
-// [Config.RepeatLastN] says nothing.
+// historyLen is the default of [Config.RepeatLastN].
 const historyLen = 64
 
-// Config is the size of a runner and what its attention is.
+// Config is the sizes of a runner and its attention.
 type Config struct {
 	Context int          // positions of a sequence; 0 is the model's own
 	Slots   int          // sequences at once; 0 is 1
 	KV      device.DType // type of the cache; 0 is F16
 	Attn    *sparse.Spec // nil is dense
-	Seed    uint64       // of what the attention draws at random
+	Seed    uint64       // of the attention's random numbers
 
-	// RepeatLastN is the most tokens that penalties look at, see
+	// RepeatLastN is the maximum number of tokens that penalties count, see
 	// [sampling.Params]; 0 is 64.
 	RepeatLastN int
 
-	// Also is more attention systems for decode steps, which read prompts as Attn
-	// does; see [Runner.SetDecodePolicy].
+	// Also is more specs for decode steps, which plan prompts as Attn does; see
+	// [Runner.SetDecodePolicy].
 	Also []*sparse.Spec
 }
 
-// describe is the size and the attention, for errors.
+// describe is the sizes and the attention, for errors.
 func (c Config) describe() string {
 	text := fmt.Sprintf("a context of %d tokens", c.Context)
 	if c.Slots > 1 {
@@ -59,7 +59,7 @@ func (c Config) describe() string {
 		text = "attention " + c.Attn.String() + " with " + text
 	}
 	if len(c.Also) > 0 {
-		text += fmt.Sprintf(" and %d more attention systems", len(c.Also))
+		text += fmt.Sprintf(" and %d more attention specs", len(c.Also))
 	}
 	return text
 }
@@ -70,36 +70,36 @@ type Runner struct {
 	model   *model.Model
 	stops   func(id int32) bool
 	replays bool // see [device.Info]
-	most    int  // rows of a prefill pass, a power of 2 times ChunkLen
+	maxRows int  // maximum rows of a prefill pass, a power of 2 times ChunkLen
 	pieces  func() pieceDecoder
 
 	// Buffers of a pass, refilled between passes.
 	next     device.Tensor     // i32 [slots]: the first ids of a decode pass
-	logit    device.Tensor     // f32 [1, 1]: of what was chosen last
-	history  device.Tensor     // i32 [slots, newest tokens that penalties may look at]
-	newest   []int32           // of a sequence, as a row of history
-	how      []sampling.Params // of a call of Sample
+	logit    device.Tensor     // f32 [1, 1]: logit of the token sampled last
+	history  device.Tensor     // i32 [slots, RepeatLastN]: ring of the newest tokens, for penalties
+	newest   []int32           // staging for a row of history
+	how      []sampling.Params // of a call of SampleTokens
 	logits   device.Tensor     // f32 [max(slots, logitRows), vocab]
 	scratch  *model.Scratch
 	decoding int
 	free     func() error
 	eager    bool
-	calls    *CallTrace      // nil: nobody notes calls
-	units    *UnitTrace      // nil: nobody times units
-	graphs   [][]decodeGraph // of decode passes, by turn and graphOf, on a device that replays them
+	calls    *CallTrace      // nil: calls are not traced
+	units    *UnitTrace      // nil: units are not timed
+	graphs   [][]decodeGraph // of decode passes, by decode policy and graphOf, on a device that replays them
 	queued   []queuedStep    // since the last Wait
 }
 
-// queuedStep is a step of a sequence.
+// queuedStep is a queued step of a sequence.
 type queuedStep struct {
 	*Sequence
-	before int // its length before it
+	before int // length of the sequence before the step
 }
 
 // decodeGraph is a captured decode pass.
 type decodeGraph struct {
 	device.Graph
-	watch *Stopwatch // that it sets marks for, nil for none
+	watch *Stopwatch // whose marks are captured, nil for none
 	laps  []lap      // between these marks
 }
 
@@ -114,36 +114,36 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 	}
 	r := &Runner{passes: passes{dev: e.Device}, replays: e.Device.Info().Replays, model: e.Model, stops: e.Tokenizer.EndOfGeneration}
 	r.pieces = func() pieceDecoder { return e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true}) }
-	r.most = ChunkLen
-	for rows := r.dev.Info().PassRows; r.most*2 <= rows; {
-		r.most *= 2
+	r.maxRows = ChunkLen
+	for rows := r.dev.Info().PassRows; r.maxRows*2 <= rows; {
+		r.maxRows *= 2
 	}
 	for {
 		var err error
 		if r.free, err = r.dev.Scope(func() error { return r.alloc(c) }); err == nil {
 			return r, nil
 		}
-		if r.most == ChunkLen {
+		if r.maxRows == ChunkLen {
 			return nil, fmt.Errorf("engine: %s: %w", c.describe(), err)
 		}
-		r.most = ChunkLen
+		r.maxRows = ChunkLen
 	}
 }
 
-// PassRows is how many positions of a prompt a pass has at most.
-func (r *Runner) PassRows() int { return r.most }
+// PassRows is the maximum number of prompt positions of a pass.
+func (r *Runner) PassRows() int { return r.maxRows }
 
-// chunkEnd is where the chunk ends that begins at a position, unless the prompt ends
-// before.
+// chunkEnd is the end of the prefill chunk that begins at a position, unless the prompt
+// ends before.
 func (r *Runner) chunkEnd(pos int) int {
-	n := r.most
+	n := r.maxRows
 	for n > ChunkLen && (pos/n+1)*n > passPairs/n {
 		n /= 2
 	}
 	return (pos/n + 1) * n
 }
 
-// Close gives the memory back. Neither the runner nor a sequence of it can be
+// Close frees the memory. Neither the runner nor a sequence of it can be
 // used afterwards. An engine that is closed needs no Close of its runners.
 func (r *Runner) Close() error {
 	var err error
@@ -156,12 +156,12 @@ func (r *Runner) Close() error {
 	return errors.Join(err, r.free())
 }
 
-// alloc takes the device memory.
+// alloc allocates the device memory.
 func (r *Runner) alloc(c Config) error {
 	m := r.model
 	err := r.passes.alloc(r.dev, passConfig{
 		layers: m.Layers, heads: m.Heads, kvHeads: m.KVHeads, headDim: m.HeadDim,
-		maxLen: c.Context, slots: c.Slots, rows: r.most, kv: c.KV,
+		maxLen: c.Context, slots: c.Slots, rows: r.maxRows, kv: c.KV,
 		window: m.Window, rope: m.Rotation(), attn: c.Attn, also: c.Also, seed: c.Seed,
 	})
 	r.graphs = make([][]decodeGraph, 1+len(c.Also))
@@ -188,19 +188,19 @@ func (r *Runner) alloc(c Config) error {
 // Context is the number of positions that a sequence may have.
 func (r *Runner) Context() int { return r.cache.Config().MaxLen }
 
-// KVBytes is the memory of the cache's pages in use.
+// KVBytes is the size of the cache's pages in use.
 func (r *Runner) KVBytes() int { return r.cache.Used() }
 
 // KVShared is the memory that a sequence's layers save by sharing pages with the
 // layer below.
 func (s *Sequence) KVShared() int { return s.kv.Shared() }
 
-// Figures are what the attention counted in the decode steps of a sequence.
+// Figures are the counters of the attention methods for a sequence's decode steps.
 func (s *Sequence) Figures() ([]sparse.Figure, error) { return s.runner.policy.Figures(s.kv.Slot()) }
 
-// NaNScores is how many scores that were not numbers the choosing of what to read
-// has met since the device was opened: each counted as -Inf. Where it is not 0 a
-// query or a key is broken, and the output is not to be trusted.
+// NaNScores is the number of NaN scores that selection has seen since the device was
+// opened; each counts as -Inf. Where it is not 0 a query or a key is broken, and the
+// output is wrong.
 func (r *Runner) NaNScores() (int64, error) { return r.nanScores() }
 
 // Policy is the attention of the runner.
@@ -209,7 +209,7 @@ func (r *Runner) Policy() *sparse.Policy { return r.policy }
 // Attn is the text form of the attention policy.
 func (r *Runner) Attn() string { return r.policy.String() }
 
-// Open takes a slot for an empty sequence.
+// Open opens an empty sequence in a free slot.
 func (r *Runner) Open() (*Sequence, error) {
 	kv, err := r.openSeq()
 	if err != nil {
@@ -218,8 +218,8 @@ func (r *Runner) Open() (*Sequence, error) {
 	return &Sequence{runner: r, kv: kv}, nil
 }
 
-// Turn makes the attention of decode steps that of [Config.Attn], 0, or of
-// [Config.Also], from 1 on. A sequence takes its steps under one of them: to answer
+// SetDecodePolicy makes the attention of decode steps that of [Config.Attn], 0, or of
+// [Config.Also], from 1 on. All steps of a sequence are planned by one of them: to answer
 // a prompt under several, fork it after the prompt for each.
 func (r *Runner) SetDecodePolicy(i int) {
 	r.policy.SetDecodePolicy(i)
@@ -246,7 +246,7 @@ func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int,
 	r.calls.at(-1)
 	err = r.sync()
 	r.until(nil)
-	if ctx.Err() != nil { // whatever a device says that was interrupted
+	if ctx.Err() != nil { // hides the error of a device that was interrupted
 		err = ctx.Err()
 	}
 	if err != nil {
@@ -257,7 +257,7 @@ func (r *Runner) chunk(ctx context.Context, s *Sequence, ids []int32, total int,
 
 // Step runs one decode pass for several sequences of the runner: each stores
 // its pushed or sampled token and gets the logits after it. When the device fails no
-// sequence keeps the position; see [Sequence.Truncate] for what it may lose besides.
+// sequence keeps the position; see [Sequence.Truncate] for positions lost besides.
 func (r *Runner) Step(active ...*Sequence) error {
 	if err := r.queue(active, false); err != nil {
 		return err
@@ -265,9 +265,9 @@ func (r *Runner) Step(active ...*Sequence) error {
 	return r.Wait()
 }
 
-// Queue is Step without waiting for the device, which then has the next pass when
-// this one is done. Until [Runner.Wait] nothing but Push and Queue may be called.
-// Where somebody watches the passes it waits for each.
+// Queue is Step without waiting for the device, which then runs passes back to back.
+// Until [Runner.Wait] nothing but Push and Queue may be called. With a tracer it waits
+// for each pass.
 func (r *Runner) Queue(active ...*Sequence) error {
 	err := r.queue(active, false)
 	if err == nil && len(r.tracers) > 0 {
@@ -287,10 +287,10 @@ func (r *Runner) Wait() error {
 	return err
 }
 
-// keep makes the first n of the steps that are queued those that are done.
+// keep makes the first n queued steps done ones.
 func (r *Runner) keep(n int) { r.queued = slices.Delete(r.queued, 0, n) }
 
-// takeBack drops the steps that are queued, from number first on.
+// takeBack undoes the queued steps from number first on.
 func (r *Runner) takeBack(first int) {
 	for _, q := range slices.Backward(r.queued[first:]) {
 		if q.Len() > q.before {
@@ -301,13 +301,13 @@ func (r *Runner) takeBack(first int) {
 	r.queued = r.queued[:first]
 }
 
-// queue queues one decode pass: the pending token of every active sequence, or what
-// the device has chosen for one, is stored, and its logits are left in the sequence's
+// queue queues one decode pass: it stores the pending token of every active sequence, or
+// the token that the device has sampled for one, and leaves the logits in the sequence's
 // row of r.logits.
 func (r *Runner) queue(active []*Sequence, ofDevice bool) error {
 	p, err := r.passes.step(len(active), func(i int) (*kvcache.Seq, int32) {
 		if ofDevice {
-			return active[i].kv, chosen
+			return active[i].kv, sampled
 		}
 		return active[i].kv, active[i].next
 	})
@@ -318,7 +318,7 @@ func (r *Runner) queue(active []*Sequence, ofDevice bool) error {
 	for _, s := range active {
 		id := s.next
 		if ofDevice {
-			id = chosen
+			id = sampled
 		}
 		r.queued = append(r.queued, queuedStep{s, len(s.tokens)})
 		s.tokens = append(s.tokens, id)
@@ -330,16 +330,16 @@ func (r *Runner) queue(active []*Sequence, ofDevice bool) error {
 	return err
 }
 
-// Eager makes decode passes call by call from here on, as a pass that is watched is made,
-// instead of capturing and replaying them: to tell what capturing changes.
+// Eager makes decode passes eager from here on, as with a tracer, instead of capturing and
+// replaying them: to measure what capturing changes.
 func (r *Runner) Eager(on bool) { r.eager = on }
 
 // Replays reports whether decode passes are captured once and replayed.
 func (r *Runner) Replays() bool { return r.replays }
 
-// decode queues a decode pass, as a graph where the device replays those and
-// nothing watches the pass but a stopwatch that sets marks. The graph is captured
-// the first time that a pass has this number of rows, and again for long pasts.
+// decode queues a decode pass, as a graph where the device replays those and no tracer is
+// set but a stopwatch with marks. The graph is captured for the first pass with this
+// number of rows, and again for long pasts.
 func (r *Runner) decode(p *sparse.Pass) error {
 	run := func(ops device.Queue) {
 		p.Queue = ops
@@ -380,7 +380,7 @@ func (r *Runner) decode(p *sparse.Pass) error {
 	return nil
 }
 
-// capture makes a graph of run, in the place of what g was.
+// capture captures run into g, and closes the graph that g was.
 func (r *Runner) capture(g *decodeGraph, run func(device.Queue), watch *Stopwatch) error {
 	if g.Graph != nil {
 		if err := g.Close(); err != nil {

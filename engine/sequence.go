@@ -19,7 +19,7 @@ type Sequence struct {
 	kv     *kvcache.Seq
 	tokens []int32 // what the cache holds
 	next   int32   // what the next step stores
-	row    int     // of runner.logits: logits after the last stored token; -1: they are gone
+	row    int     // of runner.logits: logits after the last stored token; -1: overwritten
 }
 
 // Len is the number of tokens stored.
@@ -29,14 +29,14 @@ func (s *Sequence) Len() int { return s.kv.Len() }
 func (s *Sequence) Tokens() []int32 { return s.tokens }
 
 // SetRequest gives the sequence a number of its own, of which 24 bits are used.
-// Attention that draws at random draws the same for a text with the same number
-// and seed, alone or beside others, and independently for another number. It is
-// 0 where nobody sets it; a fork has that of the original.
+// Attention methods that sample draw the same random numbers for a text with the same
+// number and seed, alone or in a batch, and independent ones for another number. The
+// default is 0; a fork has the number of the original.
 func (s *Sequence) SetRequest(n uint32) { s.runner.setRequest(s.kv, n) }
 
 // PrefillOptions says what a prefill reports while it runs.
 type PrefillOptions struct {
-	// Progress is called now and then with the share done, from 0 to 1.
+	// Progress is called now and then with the fraction done, from 0 to 1.
 	Progress func(done float64)
 	// Logits, when set, gets the logits of every position, f32 [vocab], in
 	// order; the slice is valid during the call. An error ends the prefill.
@@ -141,12 +141,12 @@ func (s *Sequence) Push(id int32) error {
 	return nil
 }
 
-// errNoLogits is that of a sequence whose logits have been written over.
+// errNoLogits is the error of a sequence whose logits have been overwritten.
 var errNoLogits = errors.New("engine: the logits after the last token are gone; a prefill or a step makes others")
 
-// Sample chooses the token that follows from the logits of the last prefill or
-// step, and makes it the one that the next Step stores. A token whose logit is
-// not finite is an error: nothing else was left to choose.
+// Sample samples the token that follows from the logits of the last prefill or step, and
+// makes it the one that the next Step stores. A token whose logit is not finite is an
+// error: no other was left.
 func (s *Sequence) Sample(o sampling.Params) (int32, error) {
 	if s.row < 0 {
 		return 0, errNoLogits
@@ -154,10 +154,10 @@ func (s *Sequence) Sample(o sampling.Params) (int32, error) {
 	if err := s.runner.checkSampling(&o); err != nil {
 		return 0, err
 	}
-	return s.choose(o).wait()
+	return s.sample(o).wait()
 }
 
-// checkSampling refuses penalties that look at more tokens than the device has.
+// checkSampling refuses penalties over more tokens than the history on the device has.
 func (r *Runner) checkSampling(o *sampling.Params) error {
 	if n := len(r.newest); o.RepeatLastN > n && n < r.Context() {
 		return fmt.Errorf("engine: penalties look at the last %d tokens, want at most the %d of Config.RepeatLastN", o.RepeatLastN, n)
@@ -165,36 +165,36 @@ func (r *Runner) checkSampling(o *sampling.Params) error {
 	return nil
 }
 
-// choice is a token that the device chooses for a sequence.
-type choice struct {
+// pendingToken is a token that the device samples for a sequence.
+type pendingToken struct {
 	*Sequence
-	pos      int // that it follows
-	delivery device.PendingRead
+	pos  int // that it follows
+	read device.PendingRead
 }
 
-// choose queues the choice of a token, and of what the device needs for it.
-func (s *Sequence) choose(o sampling.Params) choice {
+// sample queues the sampling of a token, after its history and position.
+func (s *Sequence) sample(o sampling.Params) pendingToken {
 	s.writeHistory()
 	s.runner.write(s.runner.pos, []int32{int32(s.Len() - 1)})
-	return s.chooseAt(o, 0)
+	return s.sampleAt(o, 0)
 }
 
-// chooseAt queues the choice of a token, to follow the position in a row of r.pos.
-// The device has the newest tokens.
-func (s *Sequence) chooseAt(o sampling.Params, row int) choice {
+// sampleAt queues the sampling of the token that follows the position in a row of r.pos.
+// The history on the device is up to date.
+func (s *Sequence) sampleAt(o sampling.Params, row int) pendingToken {
 	r, slot := s.runner, s.kv.Slot()
 	next, logits, ops := r.next.Rows(slot, slot+1), r.logits.Rows(s.row, s.row+1), r.dev.Queue()
 	r.how[0] = o
 	device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: r.history.Rows(slot, slot+1), Pos: r.pos.Rows(row, row+1), Params: r.how})
 	device.Do(ops, device.Gather{Dst: r.logit, Src: logits.Reshape(r.model.Vocab, 1), Rows: next})
-	c := choice{Sequence: s, pos: s.Len() - 1}
+	c := pendingToken{Sequence: s, pos: s.Len() - 1}
 	if d, ok := r.dev.(device.AsyncReader); ok {
-		c.delivery = d.ReadAsync(next, r.logit)
+		c.read = d.ReadAsync(next, r.logit)
 	}
 	return c
 }
 
-// errNotNumbers is that of a choice among logits that are not numbers.
+// errNotNumbers is the error of sampling from logits that are not numbers.
 type errNotNumbers struct{ pos int }
 
 func (e errNotNumbers) Error() string {
@@ -202,11 +202,11 @@ func (e errNotNumbers) Error() string {
 }
 
 // wait waits for the token and makes it the one that the next Step stores.
-func (c choice) wait() (int32, error) {
+func (c pendingToken) wait() (int32, error) {
 	var id, logit [4]byte
 	var err error
-	if c.delivery != nil {
-		err = c.delivery.Wait(id[:], logit[:])
+	if c.read != nil {
+		err = c.read.Wait(id[:], logit[:])
 	} else if err = c.runner.dev.Read(id[:], c.runner.next.Rows(c.kv.Slot(), c.kv.Slot()+1)); err == nil {
 		err = c.runner.dev.Read(logit[:], c.runner.logit)
 	}
@@ -220,14 +220,14 @@ func (c choice) wait() (int32, error) {
 	return c.next, nil
 }
 
-// whyNotNumbers is what logits that are not numbers come from.
+// whyNotNumbers is the cause of logits that are not numbers.
 const whyNotNumbers = "the model file is damaged or not for this architecture"
 
 // finite reports whether x is a number and not infinite.
 func finite(x float32) bool { return x-x == 0 }
 
-// checkLogits refuses logits of which any is not a number. It reads them all,
-// which is for once a prompt; Sample looks at the one that it takes.
+// checkLogits refuses logits of which any is not a number. It reads them all, once a
+// prompt; Sample checks only the logit of its token.
 func (s *Sequence) checkLogits() error {
 	logits := make([]float32, s.runner.model.Vocab)
 	if err := s.Logits(logits); err != nil {
@@ -245,7 +245,7 @@ func (s *Sequence) checkLogits() error {
 	return nil
 }
 
-// writeHistory puts the newest tokens on the device, as Sample wants them.
+// writeHistory copies the newest tokens to the history on the device.
 func (s *Sequence) writeHistory() {
 	ring := s.runner.newest
 	for i := range ring {
@@ -268,9 +268,9 @@ func (s *Sequence) Logits(dst []float32) error {
 	return read(s.runner.dev, dst, s.runner.logits.Rows(s.row, s.row+1))
 }
 
-// Truncate drops the tokens from n on and returns how many stay. Where the
-// attention keeps sums beside each page, which cannot be taken apart, that is
-// the last page boundary.
+// Truncate drops the tokens from n on and returns how many stay: n, or the last page
+// boundary before it where attention methods keep state per page, which is only valid for
+// whole pages.
 func (s *Sequence) Truncate(n int) int {
 	n = s.runner.truncate(s.kv, n)
 	s.tokens = s.tokens[:n]
@@ -278,9 +278,9 @@ func (s *Sequence) Truncate(n int) int {
 }
 
 // Repeat extends the sequence by n tokens without computing them: their keys and
-// values are those of its pages in turn. It is for benchmarks only, which need a
+// values are copies of its pages, cyclically. It is for benchmarks only, which need a
 // cache of a length and not of a text: the cost of dense attention does not
-// depend on the values. The sequence ends with a whole page.
+// depend on the values. The sequence must be whole pages.
 func (s *Sequence) Repeat(n int) error {
 	if err := s.kv.Repeat(n); err != nil {
 		return err
@@ -309,5 +309,5 @@ func (s *Sequence) Fork() (*Sequence, error) {
 	return &Sequence{runner: r, kv: kv, tokens: slices.Clone(s.tokens), next: s.next, row: row}, nil
 }
 
-// Close gives the slot and the pages back.
+// Close frees the slot and the pages.
 func (s *Sequence) Close() { s.kv.Close() }

@@ -11,8 +11,8 @@ import (
 	"github.com/gollm/gollm/device/fusion"
 )
 
-// What the device runs for a runner is looked at twice: call by call, for what each costs,
-// and as it is run otherwise, for how long it takes.
+// The passes of a runner are traced twice: call by call, for the cost of each, and fused as
+// usual, for the time of each unit.
 //
 //	c, err := r.TraceCalls()
 //	// passes
@@ -21,24 +21,23 @@ import (
 //	// the same passes
 //	units, err := u.Stop()
 //
-// Nothing else may watch the passes meanwhile.
+// No tracer may be set meanwhile.
 
 // TracedCall is a call of a pass and its cost.
 type TracedCall struct {
 	Call  device.Call
 	Layer int // -1 outside of the layers
-	Pass  int // of those that were traced, from 0 on: chunks of a prompt, or steps
+	Pass  int // number of the traced pass, from 0 on: prefill chunks, or steps
 	Cost  device.Cost
 }
 
-// Unit is what a backend computes at once in a pass: the calls that a pattern takes
-// together, or one call.
+// Unit is the calls of a pass that a backend fuses by a pattern, or one call.
 type Unit struct {
-	Pattern string       // empty for a call that no pattern took
+	Pattern string       // empty for a call that is not fused
 	Calls   []TracedCall // at least one that computes something
-	Cost    device.Cost  // of all of them together
-	// Start is when it began, counted from the beginning of the first unit, and Time
-	// how long it took: by the device's clock where it has one.
+	Cost    device.Cost  // of the unit, intermediate tensors left out
+	// Start is counted from the beginning of the first unit, and Time is how long the unit
+	// took: by the device's clock where it has one.
 	Start, Time time.Duration
 }
 
@@ -56,17 +55,17 @@ func (u *Unit) Layer() int { return u.Calls[0].Layer }
 // Pass is that of the first call.
 func (u *Unit) Pass() int { return u.Calls[0].Pass }
 
-// CallTrace notes calls. They are run one by one, not as units: where calls are fused, a list
-// that only they use may never be written, and nobody could say how long it is.
+// CallTrace records calls and their costs. They run one by one, without fusion: the list
+// between two fused calls may never be written, and the cost depends on its length.
 type CallTrace struct {
 	runner *Runner
 	calls  []TracedCall
-	done   int // of calls
-	layer  int // that is being queued
+	done   int // calls that have run
+	layer  int // of the calls being queued
 	pass   int
 }
 
-// TraceCalls begins to note the calls of the runner's passes.
+// TraceCalls begins to record the calls of the runner's passes.
 func (r *Runner) TraceCalls() (*CallTrace, error) {
 	t := &CallTrace{runner: r, layer: -1, pass: -1}
 	if fusion.Observe(r.dev.Queue(), t, true) == nil {
@@ -87,21 +86,21 @@ func (t *CallTrace) Stop() ([]TracedCall, error) {
 	return t.calls, t.runner.dev.Sync()
 }
 
-// begin is a pass of the runner. t may be nil.
+// begin begins a pass. t may be nil.
 func (t *CallTrace) begin() {
 	if t != nil {
 		t.pass++
 	}
 }
 
-// at is where the calls after this one belong: a layer, or -1. t may be nil.
+// at sets the layer of the calls from here on, or -1. t may be nil.
 func (t *CallTrace) at(layer int) {
 	if t != nil {
 		t.layer = layer
 	}
 }
 
-// Queued keeps a copy of a call, whose own memory is used again.
+// Queued records a copy of a call, whose memory in the arena is reused.
 func (t *CallTrace) Queued(c device.Call) {
 	own := reflect.New(reflect.TypeOf(c).Elem())
 	own.Elem().Set(reflect.ValueOf(c).Elem())
@@ -111,13 +110,13 @@ func (t *CallTrace) Queued(c device.Call) {
 // Begin does nothing.
 func (*CallTrace) Begin() {}
 
-// End counts what the call that was run costs, while the lists that it has are there.
+// End computes the cost of the call that ran, while its lists are valid.
 func (t *CallTrace) End(string, []device.Call) {
 	t.calls[t.done].Cost = t.calls[t.done].Call.Cost(t.stored)
 	t.done++
 }
 
-// stored reads an i32 tensor back. A failure sticks to the device.
+// stored copies an i32 tensor to the host. A failure sticks to the device.
 func (t *CallTrace) stored(of device.Tensor) []int32 {
 	numbers := make([]int32, of.Len())
 	_ = read(t.runner.dev, numbers, of)
@@ -130,14 +129,14 @@ type UnitTrace struct {
 	clock  device.Clock // of a device whose calls return before they are done
 	mark   func(i int)  // of clock
 	began  time.Time    // the first unit, without a clock
-	from   time.Time    // the unit that is being begun, without a clock
-	calls  []TracedCall // that are to come
+	from   time.Time    // the unit that runs, without a clock
+	calls  []TracedCall // expected next
 	units  []Unit
 	graphs []device.Graph // of the steps, with marks
 	err    error
 }
 
-// TraceUnits begins to time what the device runs in passes whose calls are known.
+// TraceUnits begins to time the units of passes whose calls were recorded.
 func (r *Runner) TraceUnits(calls []TracedCall) (*UnitTrace, error) {
 	t := &UnitTrace{runner: r, calls: calls}
 	t.clock, _ = r.dev.(device.Clock)
@@ -166,16 +165,16 @@ func (t *UnitTrace) Stop() ([]Unit, error) {
 		}
 	}
 	if err == nil && len(t.calls) > 0 {
-		err = fmt.Errorf("engine: %d calls more were to come", len(t.calls))
+		err = fmt.Errorf("engine: the passes ended %d calls before those recorded", len(t.calls))
 	}
 	return t.units, err
 }
 
-// eager reports whether decode steps are made call by call. t may be nil.
+// eager reports whether decode steps are eager. t may be nil.
 func (t *UnitTrace) eager() bool { return t != nil && t.clock == nil }
 
-// replay captures a step with the marks around its units and launches it: call by call,
-// short ones would take as long as the host takes to queue them.
+// replay captures a step with the marks around its units and launches it: in an eager step
+// the time of short units is that of queueing them on the host.
 func (t *UnitTrace) replay(step func(device.Queue)) error {
 	g, err := t.runner.dev.Capture(step)
 	if err == nil {
@@ -200,7 +199,7 @@ func (t *UnitTrace) Begin() {
 	}
 }
 
-// End notes a unit. Calls that compute nothing are none.
+// End records a unit. Discards and marks alone are none.
 func (t *UnitTrace) End(pattern string, calls []device.Call) {
 	u := Unit{Pattern: pattern}
 	if t.clock == nil {
@@ -213,12 +212,12 @@ func (t *UnitTrace) End(pattern string, calls []device.Call) {
 	}
 }
 
-// take gives a unit its calls.
+// take moves the expected calls of a unit to it.
 func (t *UnitTrace) take(u *Unit, calls []device.Call) {
 	n := len(calls)
 	for i, c := range calls {
 		if t.err == nil && (i >= len(t.calls) || device.Name(t.calls[i].Call) != device.Name(c)) {
-			t.err = fmt.Errorf("engine: the passes make other calls than before: %s, with %d calls known to come", device.Name(c), len(t.calls))
+			t.err = fmt.Errorf("engine: the passes make other calls than those recorded: %s, with %d calls expected", device.Name(c), len(t.calls))
 		}
 	}
 	if t.err != nil {

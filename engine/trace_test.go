@@ -249,7 +249,7 @@ func checkAttention(t *testing.T, e *engine.Engine, calls []engine.TracedCall, d
 	}
 }
 
-// TestCosts: every call of every system costs something, and no more than all of what it
+// TestCosts: every call of every method costs something, and no more than all of what it
 // reads and writes.
 func TestCosts(t *testing.T) {
 	traced, _, _ := listen(t)
@@ -295,7 +295,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// costSpecs is every system, so set that it chooses in a short prompt. dir has the files of
+// costSpecs is every method, with options that select in a short prompt. dir has the files of
 // [engine.Calibrate].
 func costSpecs(dir string) (all []string) {
 	for _, m := range sparse.Methods() {
@@ -316,14 +316,14 @@ func checkCost(t *testing.T, spec string, c engine.TracedCall) {
 	t.Helper()
 	var a device.Access
 	c.Call.Access(&a)
-	most := int64(0)
+	allBytes := int64(0)
 	for _, x := range append(a.Reads, a.Writes...) {
-		most += int64(x.Size())
+		allBytes += int64(x.Size())
 	}
-	if least := c.Call.Cost(nil); least.Bytes > c.Cost.Bytes || least.Ops > c.Cost.Ops {
-		t.Errorf("%s: %s of layer %d costs %+v, and %+v where nothing is known of what is stored", spec, device.Name(c.Call), c.Layer, c.Cost, least)
+	if bound := c.Call.Cost(nil); bound.Bytes > c.Cost.Bytes || bound.Ops > c.Cost.Ops {
+		t.Errorf("%s: %s of layer %d costs %+v, and %+v where nothing is known of what is stored", spec, device.Name(c.Call), c.Layer, c.Cost, bound)
 	}
-	if _, discards := c.Call.(*device.Discard); !discards && c.Cost.Bytes <= 0 || c.Cost.Bytes > most || c.Cost.Int8 > c.Cost.Ops || c.Cost.Ops < 0 {
-		t.Errorf("%s: %s of layer %d costs %+v, where its operands have %d bytes", spec, device.Name(c.Call), c.Layer, c.Cost, most)
+	if _, discards := c.Call.(*device.Discard); !discards && c.Cost.Bytes <= 0 || c.Cost.Bytes > allBytes || c.Cost.Int8 > c.Cost.Ops || c.Cost.Ops < 0 {
+		t.Errorf("%s: %s of layer %d costs %+v, where its operands have %d bytes", spec, device.Name(c.Call), c.Layer, c.Cost, allBytes)
 	}
 }

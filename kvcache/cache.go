@@ -10,8 +10,8 @@ import (
 // Config is the size of a cache.
 type Config struct {
 	Layers, KVHeads, HeadDim int
-	MaxLen                   int          // positions that one sequence may have
-	Slots                    int          // sequences at once
+	MaxLen                   int          // maximum positions of a sequence
+	Slots                    int          // maximum number of sequences
 	Pages                    int          // pages in all; 0 is enough for every slot to reach MaxLen
 	DType                    device.DType // F16 or F32
 }
@@ -33,7 +33,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// PageSize is the number of bytes of one page, K and V together.
+// PageSize is the size of a page in bytes, K and V.
 func (c Config) PageSize() int {
 	return 2 * c.KVHeads * device.PageLen * c.DType.RowSize(c.HeadDim)
 }
@@ -51,20 +51,20 @@ type Cache struct {
 
 	k, v   device.Tensor   // [pages, kvheads, PageLen, dim]
 	tables []table         // by layer
-	pages  []int32         // of all tables, [layers, slots, maxpages]
-	paged  device.Tensor   // the same on the device, i32 [layers·slots, maxpages]
-	dirty  []bool          // [layers·slots]
+	pages  []int32         // all page tables, [layers, slots, maxpages]
+	paged  device.Tensor   // all page tables on the device, i32 [layers·slots, maxpages]
+	dirty  []bool          // [layers·slots]: changed since the last Flush
 	len    device.Tensor   // i32 [slots]
 	lens   []byte          // what Flush writes to len
-	beside []device.Tensor // [pages, ...]: what methods keep beside each page
+	beside []device.Tensor // [pages, ...]: state per page of the attention methods
 
-	free []int32 // pages that nothing refers to; the next one is last
-	refs []int32 // by page: table entries that name it
+	free []int32 // pages without references, a stack
+	refs []int32 // by page: number of page table entries with it
 	seqs []*Seq  // by slot; nil is free
 }
 
-// table is one layer's page numbers, on the host and on the device: parts of those of
-// all layers.
+// table is one layer's page tables, on the host and on the device: parts of those of all
+// layers.
 type table struct {
 	host  []int32       // [slots, maxpages]
 	dev   device.Tensor // i32 [slots, maxpages]
@@ -87,7 +87,7 @@ func New(dev device.Device, conf Config) (*Cache, error) {
 	return c, nil
 }
 
-// alloc takes the device memory.
+// alloc allocates the device memory.
 func (c *Cache) alloc() (err error) {
 	alloc := func(dt device.DType, dims ...int) (t device.Tensor) {
 		if err == nil {
@@ -114,21 +114,20 @@ func (c *Cache) alloc() (err error) {
 	return nil
 }
 
-// Attach names tensors [pages, ...] that belong to the pages and are copied with
-// them.
+// Attach registers tensors [pages, ...] of state per page, which are copied with the pages.
 func (c *Cache) Attach(t ...device.Tensor) { c.beside = append(c.beside, t...) }
 
 // Config is the configuration with its defaults filled in.
 func (c *Cache) Config() Config { return c.conf }
 
-// FreePages is the number of pages that nothing refers to.
+// FreePages is the number of pages without references.
 func (c *Cache) FreePages() int { return len(c.free) }
 
-// Used is the number of bytes in pages that hold something; a page shared by
-// several sequences or layers counts once.
+// Used is the size of the pages with references, in bytes; a page shared by several
+// sequences or layers counts once.
 func (c *Cache) Used() int { return (c.conf.Pages - len(c.free)) * c.conf.PageSize() }
 
-// Layer is layer l as kernels see it, all slots.
+// Layer is layer l with all slots.
 func (c *Cache) Layer(l int) device.KV {
 	return device.KV{K: c.k, V: c.v, Pages: c.tables[l].dev, Len: c.len}
 }
@@ -154,7 +153,7 @@ func (c *Cache) Slots(l, n int) device.KV {
 }
 
 // Flush queues the changed page tables and the lengths to the device. In a
-// decode step only the sequences of active take part: others get length 0.
+// decode step only the active sequences have rows: others get length 0.
 func (c *Cache) Flush(active ...*Seq) {
 	clear(c.lens)
 	for _, s := range active {
@@ -166,7 +165,7 @@ func (c *Cache) Flush(active ...*Seq) {
 		if !c.dirty[lo] {
 			continue
 		}
-		hi := lo // neighbours are written together
+		hi := lo // adjacent tables are written at once
 		for ; hi < len(c.dirty) && c.dirty[hi]; hi++ {
 			c.dirty[hi] = false
 		}
@@ -184,14 +183,14 @@ func bytesOf(pages []int32) []byte {
 	return b
 }
 
-// row is the page numbers of one layer of one slot; who changes them sets the
-// table's dirty mark.
+// row is the page table of one layer of one slot; a caller that changes it sets the
+// dirty flag.
 func (c *Cache) row(layer, slot int) []int32 {
 	width := pagesPerLayer(c.conf.MaxLen)
 	return c.tables[layer].host[slot*width : (slot+1)*width]
 }
 
-// take gives out a free page with one reference.
+// take allocates a free page, with one reference.
 func (c *Cache) take() int32 {
 	p := c.free[len(c.free)-1]
 	c.free = c.free[:len(c.free)-1]
@@ -199,14 +198,14 @@ func (c *Cache) take() int32 {
 	return p
 }
 
-// release drops one reference and frees the page with the last.
+// release drops a reference; the last one frees the page.
 func (c *Cache) release(p int32) {
 	if c.refs[p]--; c.refs[p] == 0 {
 		c.free = append(c.free, p)
 	}
 }
 
-// copyPage copies what page src holds, and what is kept beside it, to page dst.
+// copyPage copies page src and its attached state to page dst.
 func (c *Cache) copyPage(dst, src int32) {
 	d, s := int(dst), int(src)
 	ops := c.dev.Queue()

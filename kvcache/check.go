@@ -2,8 +2,8 @@ package kvcache
 
 import "fmt"
 
-// Check verifies the accounts: every page is either free or referred to, and
-// its count is the number of table entries that name it. Tests call it after
+// Check verifies the invariants: every page is either free or referenced, and its
+// reference count is the number of page table entries with it. Tests call it after
 // every operation.
 func (c *Cache) Check() error {
 	refs := make([]int32, c.conf.Pages)
@@ -25,8 +25,7 @@ func (c *Cache) Check() error {
 	return c.checkFree(refs)
 }
 
-// checkFree verifies that the free list holds exactly the pages without
-// references, each once.
+// checkFree verifies that the free list is the pages without references, each once.
 func (c *Cache) checkFree(refs []int32) error {
 	seen := make([]bool, len(refs))
 	for _, p := range c.free {

@@ -1,6 +1,6 @@
-// Package kvcache keeps account of the paged KV cache: which pages of which
-// layer hold which positions of which sequence. It moves no keys or values
-// itself but for copying a shared page before it is written.
+// Package kvcache manages the paged KV cache: page tables, reference counts and free
+// pages. It stores no keys or values itself; it copies a shared page before it is
+// written (copy on write).
 //
 // The few types:
 //
@@ -11,9 +11,9 @@
 // The rules:
 //
 //  1. A page holds one layer's K and V for device.PageLen positions. Every
-//     (sequence, layer) has its own row of page numbers, so sharing a prompt,
-//     forking, and a layer that reuses the page of the layer below are all
-//     another reference to a page.
+//     (sequence, layer) has its own page table, so sharing a prefix, forking, and
+//     a layer that shares the pages of the layer below are all another reference
+//     to a page.
 //  2. A page with two references is never written: Extend copies it first.
 //  3. Calls change host tables only; Flush queues what changed to the device.
 //

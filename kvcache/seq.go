@@ -12,12 +12,12 @@ var ErrNoSlot = errors.New("kvcache: every slot is taken; close a sequence or ma
 
 // FullError is returned by Extend when the positions do not fit.
 type FullError struct {
-	Asked int // length that the sequence would have had
-	Fit   int // length that it can have
+	Asked int // length of the sequence that does not fit
+	Fit   int // length that fits
 	Max   int // Config.MaxLen
 }
 
-// Error says how many tokens fit and how many were asked for.
+// Error says how many tokens do not fit, and how many would.
 func (e *FullError) Error() string {
 	why := "the context of one sequence"
 	if e.Fit < e.Max {
@@ -26,14 +26,14 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("kvcache: %d tokens asked for, %d fit (limited by %s); use a longer context or a shorter prompt", e.Asked, e.Fit, why)
 }
 
-// Seq is one sequence: a slot and its rows of page numbers.
+// Seq is one sequence: a slot and its page tables.
 type Seq struct {
 	cache *Cache
 	slot  int
 	len   int // positions
 }
 
-// Open takes a slot for an empty sequence.
+// Open opens an empty sequence in a free slot.
 func (c *Cache) Open() (*Seq, error) {
 	for slot, s := range c.seqs {
 		if s == nil {
@@ -50,10 +50,10 @@ func (s *Seq) Slot() int { return s.slot }
 // Len is the number of positions.
 func (s *Seq) Len() int { return s.len }
 
-// Extend makes room for n more positions. Where aliased(l) is [from, to), the
-// new pages of layer l that lie wholly between are those of layer l-1, which
-// nothing may store to in layer l; aliased may be nil. When the positions do not fit nothing changes and the
-// error is a *FullError.
+// Extend allocates pages for n more positions. Where aliased(l) is [from, to), new pages
+// of layer l that are inside it are shared with layer l-1, and layer l may not store to
+// them; aliased may be nil. When the positions do not fit nothing changes and the error
+// is a *FullError.
 func (s *Seq) Extend(n int, aliased func(layer int) (from, to int)) error {
 	c := s.cache
 	if want, fit := s.len+n, s.fit(aliased, s.len+n); fit < want {
@@ -77,9 +77,9 @@ func (s *Seq) Extend(n int, aliased func(layer int) (from, to int)) error {
 	return nil
 }
 
-// Repeat extends the sequence by n positions that are copies of its pages in
-// turn, in every layer. The sequence ends with a whole page. It is for
-// benchmarks, which need a cache of a length and not of a text.
+// Repeat extends the sequence by n positions that are copies of its pages, cyclically, in
+// every layer. The sequence must be whole pages. It is for benchmarks, which need a cache
+// of a length and not of a text.
 func (s *Seq) Repeat(n int) error {
 	if s.len == 0 || s.len%device.PageLen != 0 {
 		return fmt.Errorf("kvcache: Repeat of a sequence of %d, want a multiple of %d above 0", s.len, device.PageLen)
@@ -97,7 +97,7 @@ func (s *Seq) Repeat(n int) error {
 	return nil
 }
 
-// shares reports whether page i of a layer is that of the layer below.
+// shares reports whether page i of a layer is shared with the layer below.
 func shares(layer, i int, aliased func(layer int) (from, to int)) bool {
 	if aliased == nil || layer == 0 {
 		return false
@@ -121,8 +121,8 @@ func (s *Seq) Shared() int {
 	return n * s.cache.conf.PageSize()
 }
 
-// own gives the sequence its own copy of a half-filled last page, which the
-// next positions will write, where it shares that page.
+// own copies a partly filled last page that is shared, because the next positions are
+// written to it.
 func (s *Seq) own() {
 	if s.len%device.PageLen == 0 {
 		return
@@ -130,9 +130,9 @@ func (s *Seq) own() {
 	c, i := s.cache, s.len/device.PageLen
 	for l := range c.tables {
 		if page := c.row(l, s.slot)[i]; c.refs[page] > 1 {
-			fresh := c.take()
-			c.copyPage(fresh, page)
-			c.row(l, s.slot)[i] = fresh
+			copied := c.take()
+			c.copyPage(copied, page)
+			c.row(l, s.slot)[i] = copied
 			c.tables[l].dirty[s.slot] = true
 			c.release(page)
 		}
@@ -201,7 +201,7 @@ func (s *Seq) Truncate(n int) {
 	s.len = n
 }
 
-// Close gives the pages and the slot back. Closing twice does nothing.
+// Close frees the pages and the slot. Closing twice does nothing.
 func (s *Seq) Close() {
 	if s.cache.seqs[s.slot] != s {
 		return

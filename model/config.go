@@ -8,7 +8,7 @@ import (
 	"github.com/gollm/gollm/weights"
 )
 
-// Config is the shape of a model and the constants of its formulas.
+// Config is the hyper-parameters of a model.
 type Config struct {
 	Name    string // general.name, may be empty
 	Layers  int
@@ -24,8 +24,8 @@ type Config struct {
 	Rope    RopeConfig
 }
 
-// limits are what a field may be: far above any Llama, low enough that no
-// product of two fields overflows or asks for absurd memory.
+// The limits of fields: far above any Llama, low enough that no product of two
+// fields overflows or allocates absurd memory.
 const (
 	maxLayers = 1 << 12
 	maxWidth  = 1 << 20
@@ -133,7 +133,7 @@ func (r *reader) config() Config {
 	return c
 }
 
-// check verifies what must hold between fields.
+// check verifies the relations between fields.
 func (c Config) check(r *reader) error {
 	if r.err != nil {
 		return nil

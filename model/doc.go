@@ -1,5 +1,5 @@
 // Package model is the Llama transformer: its configuration, its weights and
-// one forward pass, written once against the operations of package device.
+// one forward pass, written once in terms of the calls of package device.
 //
 // The few types:
 //
@@ -8,7 +8,7 @@
 //   - [Scratch]: the activations of one pass, allocated once.
 //
 // Llama-3.x, Llama-2 and Mistral-7B differ in fields of Config only. Dense and
-// sparse, prefill, chunk and decode are the same [Model.Forward].
+// sparse attention, prefill chunks and decode steps are the same [Model.Forward].
 //
 // Start reading at forward.go.
 package model

@@ -5,19 +5,18 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// feedRows is how many rows go through the feed-forward layer at once, unless the
-// device prefers another number: enough to use each weight many times, few
-// enough that its two wide activations stay small (59 MB for an 8B model).
+// feedRows is the rows of a tile of the feed-forward layer, unless the device prefers
+// another number: enough to reuse each weight many times, few enough that its two wide
+// activations stay small (59 MB for an 8B model).
 const feedRows = 512
 
-// Scratch is the activations of one pass, allocated once for the most rows that
-// a pass may have.
+// Scratch is the activations of one pass, allocated once for the maximum rows of a pass.
 type Scratch struct {
 	x        device.Tensor // f32 [rows, dim]: the residual stream
 	norm     device.Tensor // f32 [rows, dim]
 	q, att   device.Tensor // f32 [rows, heads·headdim]
 	k, v     device.Tensor // f32 [rows, kvheads·headdim]
-	gate, up device.Tensor // f32 [feed, ff], feed being the rows that go through the layer at once
+	gate, up device.Tensor // f32 [tile, ff]: a tile of rows
 }
 
 // NewScratch allocates the activations for passes of up to rows rows.
@@ -29,24 +28,24 @@ func (m *Model) NewScratch(dev device.Device, rows int) (*Scratch, error) {
 		}
 		return t
 	}
-	feed := feedRows
-	most := feedRows
+	tile := feedRows
 	if n := dev.Info().ProductRows; n > 0 {
-		most = n
+		tile = n
 	}
-	q, kv, feed := m.Heads*m.HeadDim, m.KVHeads*m.HeadDim, min(rows, most)
+	tile = min(tile, rows)
+	q, kv := m.Heads*m.HeadDim, m.KVHeads*m.HeadDim
 	s := &Scratch{
 		x: alloc(rows, m.Dim), norm: alloc(rows, m.Dim),
 		q: alloc(rows, q), att: alloc(rows, q),
 		k: alloc(rows, kv), v: alloc(rows, kv),
-		gate: alloc(feed, m.FF), up: alloc(feed, m.FF),
+		gate: alloc(tile, m.FF), up: alloc(tile, m.FF),
 	}
 	return s, err
 }
 
 // Forward runs the layers over the rows of a pass and returns the residual
 // stream, f32 [rows, dim], which is valid until the next pass; false means that
-// the pass was abandoned. [Model.Logits] turns rows of the stream into logits.
+// the pass was abandoned. [Model.Logits] computes logits of rows of the stream.
 func (m *Model) Forward(p *sparse.Pass, att *sparse.Policy, s *Scratch) (x device.Tensor, ok bool) {
 	x = s.x.Rows(0, p.Rows())
 	device.Do(p.Queue, device.Embed{Dst: x, Table: m.embed, IDs: p.IDs})
@@ -60,9 +59,9 @@ func (m *Model) Forward(p *sparse.Pass, att *sparse.Policy, s *Scratch) (x devic
 	return x, true
 }
 
-// attend is the first half of a layer: x += o·attention(norm(x)). Rows that the
-// attention freezes in this layer keep their x; of them there are only keys and
-// values, as later rows read them.
+// attend is the attention half of a layer: x += o·attention(norm(x)). Rows that the policy
+// freezes in this layer keep their x; only their keys and values are computed, for later
+// rows.
 func (m *Model) attend(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor, s *Scratch) {
 	ops, w, n := p.Queue, &m.layers[l], p.Rows()
 	norm, q, k, v, a := s.norm.Rows(0, n), s.q.Rows(0, n), s.k.Rows(0, n), s.v.Rows(0, n), s.att.Rows(0, n)
@@ -85,8 +84,8 @@ func (m *Model) attend(p *sparse.Pass, att *sparse.Policy, l int, x device.Tenso
 	}
 }
 
-// project makes the queries of rows that are not frozen, and the keys and values
-// of rows that store their own.
+// project computes the queries of rows that are not frozen, and the keys and values of
+// rows that are not aliased.
 func (m *Model) project(ops device.Queue, frozen sparse.Frozen, l int, norm device.Tensor, s *Scratch) {
 	w := &m.layers[l]
 	for _, r := range frozen.Rows.Around(norm.Dim(0)) {
@@ -103,7 +102,7 @@ func (m *Model) project(ops device.Queue, frozen sparse.Frozen, l int, norm devi
 	}
 }
 
-// feed is the second half of a layer: x += down·(silu(gate·n) · up·n), where n
+// feed is the feed-forward half of a layer: x += down·(silu(gate·n) · up·n), where n
 // is norm(x), a tile of rows at a time.
 func (m *Model) feed(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor, s *Scratch) {
 	frozen := att.Frozen(p, l)
@@ -111,13 +110,13 @@ func (m *Model) feed(p *sparse.Pass, att *sparse.Policy, l int, x device.Tensor,
 		frozen.Rows = sparse.Run{}
 	}
 	for _, r := range frozen.Rows.Around(p.Rows()) {
-		for lo, most := r.Lo, s.gate.Dim(0); lo < r.Hi; lo += most {
-			m.feedTile(p.Queue, l, x.Rows(lo, min(lo+most, r.Hi)), s)
+		for lo, tile := r.Lo, s.gate.Dim(0); lo < r.Hi; lo += tile {
+			m.feedTile(p.Queue, l, x.Rows(lo, min(lo+tile, r.Hi)), s)
 		}
 	}
 }
 
-// feedTile is feed for as many rows as gate and up have.
+// feedTile is feed for one tile of rows.
 func (m *Model) feedTile(ops device.Queue, l int, x device.Tensor, s *Scratch) {
 	w, n := &m.layers[l], x.Dim(0)
 	norm, gate, up := s.norm.Rows(0, n), s.gate.Rows(0, n), s.up.Rows(0, n)
@@ -131,7 +130,7 @@ func (m *Model) feedTile(ops device.Queue, l int, x device.Tensor, s *Scratch) {
 	device.Do(ops, device.Discard{T: gate})
 }
 
-// addProduct is dst += x·wᵀ, by way of product, f32, shaped like dst.
+// addProduct is dst += x·wᵀ; product is scratch, f32, shaped like dst.
 func addProduct(q device.Queue, dst, x, w, product device.Tensor) {
 	device.Do(q, device.MatMul{Dst: product, X: x, W: w})
 	device.Do(q, device.Add{Dst: dst, X: product})
@@ -139,7 +138,7 @@ func addProduct(q device.Queue, dst, x, w, product device.Tensor) {
 }
 
 // Logits computes the logits of rows of the residual stream. dst f32
-// [rows, vocab], x f32 [rows, dim], which may hold anything afterwards.
+// [rows, vocab], x f32 [rows, dim], which is overwritten.
 func (m *Model) Logits(ops device.Queue, dst, x device.Tensor) {
 	device.Do(ops, device.RMSNorm{Dst: x, X: x, W: m.norm, Eps: m.Eps})
 	device.Do(ops, device.MatMul{Dst: dst, X: x, W: m.output})

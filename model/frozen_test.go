@@ -392,6 +392,6 @@ func TestQueriesComparedBeforeRotation(t *testing.T) {
 	// some tokens of the block come twice.
 	pre, post := share("cis(k=8,sink=2,local=4,s=32,tau=0.9999,rope=pre)"), share("cis(k=8,sink=2,local=4,s=32,tau=0.9999)")
 	if !(pre < post) {
-		t.Errorf("%v choices with rope=pre, %v with rope=post: want fewer", pre, post)
+		t.Errorf("%v selections with rope=pre, %v with rope=post: want fewer", pre, post)
 	}
 }

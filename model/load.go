@@ -66,7 +66,7 @@ func Load(f *weights.File, dev device.Device) (*Model, error) {
 	return m, nil
 }
 
-// top loads what stands outside the layers.
+// top loads the tensors outside of the layers.
 func (ld *loader) top(m *Model) {
 	embed, err := ld.file.Tensor("token_embd.weight")
 	ld.keep(err)
@@ -112,9 +112,9 @@ func (ld *loader) layer(c Config, prefix string) layer {
 	}
 }
 
-// maxTurn is the most radians that a pair may turn by from one position to the
-// next: far above the 1 of any model, and an angle at any position is a number.
-const maxTurn = 1e9
+// maxFreq is the maximum frequency of a RoPE pair, in radians a position: far above the 1
+// of any model, and low enough that the angle of every position is finite.
+const maxFreq = 1e9
 
 // ropeTensor puts the frequencies on the device.
 func (ld *loader) ropeTensor(rc RopeConfig) device.Rotation {
@@ -133,9 +133,9 @@ func (ld *loader) ropeTensor(rc RopeConfig) device.Rotation {
 	}
 	freqs := rc.Freqs(factors)
 	for i, f := range freqs {
-		if !(f <= maxTurn) {
-			ld.keep(fmt.Errorf("%s: rope turns pair %d by %v radians a position, want at most %g: a factor in tensor rope_freqs.weight or key %s is too small",
-				ld.file.Path(), i, f, maxTurn, "llama.rope.scaling.factor"))
+		if !(f <= maxFreq) {
+			ld.keep(fmt.Errorf("%s: rope rotates pair %d by %v radians a position, want at most %g: a factor in tensor rope_freqs.weight or key %s is too small",
+				ld.file.Path(), i, f, maxFreq, "llama.rope.scaling.factor"))
 			return device.Rotation{}
 		}
 	}
@@ -145,8 +145,8 @@ func (ld *loader) ropeTensor(rc RopeConfig) device.Rotation {
 // Rotation is the rotary embedding of queries and keys.
 func (m *Model) Rotation() device.Rotation { return m.rope }
 
-// matrix loads a tensor as it is, of any type that a product takes (weights.Expect
-// lets no other pass).
+// matrix loads a tensor as it is, of any type that MatMul takes (weights.Expect refuses
+// others).
 func (ld *loader) matrix(name string, rows, cols int) device.Tensor {
 	t, err := ld.file.Expect(name, rows, cols)
 	ld.used[name] = true
@@ -209,8 +209,8 @@ func (ld *loader) upload(v []float32) device.Tensor {
 	return t
 }
 
-// unused refuses tensors that the forward pass would ignore: biases, norms of
-// heads, experts. Ignoring one would compute another model without a word.
+// unused refuses tensors that the forward pass does not read: biases, norms of heads,
+// experts. Ignoring one would silently compute another model.
 func (ld *loader) unused() {
 	var extra []string
 	for _, t := range ld.file.Tensors() {

@@ -153,7 +153,7 @@ func TestRopeFrequencies(t *testing.T) {
 			t.Errorf("pair %d divided by its factor: %v, want %v", i, got, want)
 		}
 	}
-	// YaRN: pair i turns 2048·f/2π times: 326, 32.6, 3.26, 0.326. The ramp goes
+	// YaRN: pair i rotates 2048·f/2π times: 326, 32.6, 3.26, 0.326. The ramp goes
 	// from pair floor(1.009) = 1 to pair ceil(2.513) = 3.
 	yarn := plain
 	yarn.Scaling = model.YaRNScaling

@@ -8,7 +8,7 @@ import (
 	"github.com/gollm/gollm/internal/quote"
 )
 
-// Scaling is a rule that stretches rotary embedding beyond the trained context.
+// Scaling is a rule that extends rotary embedding beyond the trained context.
 type Scaling string
 
 // The rules. Llama-3.1's own rule is not among them: its GGUF files carry the
@@ -24,11 +24,11 @@ type RopeConfig struct {
 	Base     float64 // frequency of pair i is Base^(-2i/Dims)
 	Dims     int     // leading dimensions of a head that are rotated
 	Scaling  Scaling
-	Factor   float64 // context is stretched by this much
-	Original int     // positions before stretching (YaRN)
+	Factor   float64 // factor by which the context is extended
+	Original int     // trained context in positions (YaRN)
 
-	// YaRN's ramp: pairs that turn more often than BetaFast within Original are
-	// kept, those that turn less than BetaSlow are interpolated.
+	// YaRN's ramp: pairs that rotate more often than BetaFast within Original keep their
+	// frequency, those that rotate less than BetaSlow are interpolated.
 	BetaFast, BetaSlow float64
 	AttnFactor         float64 // extra factor on YaRN's attention scale
 }
@@ -64,8 +64,7 @@ func (r *reader) rope(c Config) RopeConfig {
 	return rc
 }
 
-// only refuses a number of the file that would change the formula: it must be
-// want, or one of those that mean the same.
+// only refuses a value that would change the formula: it must be want, or an equivalent.
 func (r *reader) only(name string, want float64, same ...float64) {
 	x, err := r.file.FloatOr(r.key(name), want)
 	if err == nil && x != want && !slices.Contains(same, x) {
@@ -74,7 +73,7 @@ func (r *reader) only(name string, want float64, same ...float64) {
 	r.keep(err)
 }
 
-// Rule is the scaling that changes something: a factor of 1 scales nothing.
+// Rule is the scaling in effect: a factor of 1 scales nothing.
 func (rc RopeConfig) Rule() Scaling {
 	if rc.Factor == 1 {
 		return NoScaling
@@ -115,10 +114,10 @@ func (rc RopeConfig) Scale() float32 {
 
 // ramp is the pairs between which YaRN goes from keeping to interpolating.
 func (rc RopeConfig) ramp() (lo, hi float64) {
-	// pair is where a wave turns this many times within the original context.
-	pair := func(turns float64) float64 {
+	// pair is the index of the pair with this many rotations within the trained context.
+	pair := func(rotations float64) float64 {
 		n := float64(rc.Dims)
-		return n * math.Log(float64(rc.Original)/(turns*2*math.Pi)) / (2 * math.Log(rc.Base))
+		return n * math.Log(float64(rc.Original)/(rotations*2*math.Pi)) / (2 * math.Log(rc.Base))
 	}
 	lo = max(0, math.Floor(pair(rc.BetaFast)))
 	hi = min(float64(rc.Dims-1), math.Ceil(pair(rc.BetaSlow)))
