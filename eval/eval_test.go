@@ -289,7 +289,7 @@ func TestMeasureSpeed(t *testing.T) {
 		if w := row.Work; math.Abs(w.Seconds*row.TokS-tokens) > 1e-6 || math.Abs(max(w.OfRead, w.OfProduct)-row.Fraction) > 1e-9 {
 			t.Errorf("%+v", row)
 		}
-		if a := row.Attention; math.Abs(a.Seconds-(row.Choose+row.Attend).Seconds()) > 1e-9 || a.FloorSeconds <= 0 || a.FloorSeconds >= row.Work.FloorSeconds {
+		if a := row.Attention; math.Abs(a.Seconds-(row.Select+row.Attend).Seconds()) > 1e-9 || a.FloorSeconds <= 0 || a.FloorSeconds >= row.Work.FloorSeconds {
 			t.Errorf("attention %+v", row)
 		}
 	}

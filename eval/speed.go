@@ -81,9 +81,9 @@ type Speed struct {
 	// Work is that of a prefill or a step with what its attention reads, and
 	// Attention the part of it that is the attention's own.
 	Work, Attention Reached
-	// Choose and Attend are how long the attention of one prefill or one step
+	// Select and Attend are how long the attention of one prefill or one step
 	// took to decide what to read, and to read it: means over the runs.
-	Choose, Attend time.Duration
+	Select, Attend time.Duration
 	// Read is what the attention kept and read of a prefill or a step; nil where
 	// nobody asked.
 	Read *engine.AuditCell
@@ -165,7 +165,7 @@ func (m *meter) task(ctx context.Context, t Task) ([]Speed, error) {
 			}
 			s := &rows[i]
 			s.Task, s.Side, s.Runs, s.KVBytes, s.StateBytes = t, i, append(s.Runs, rate), m.runner.KVBytes(), m.runner.Policy().Size()
-			s.Choose += m.took.Select / time.Duration(m.Reps)
+			s.Select += m.took.Select / time.Duration(m.Reps)
 			s.Attend += m.took.Attend / time.Duration(m.Reps)
 			if rep == m.Reps-1 && m.sides[i].Count {
 				if s.Read, err = m.count(ctx, t); err != nil {
@@ -194,7 +194,7 @@ func (s *Speed) compare(b Budget, p device.Roofline, batch int) {
 		tokens = float64(s.Len)
 	}
 	s.Work = reached(work, tokens/s.TokS, p)
-	s.Attention = reached(attention, (s.Choose + s.Attend).Seconds(), p)
+	s.Attention = reached(attention, (s.Select + s.Attend).Seconds(), p)
 	if _, s.Limit = work.Floor(p); s.Work.FloorSeconds > 0 {
 		s.FloorS = tokens / s.Work.FloorSeconds
 		s.Fraction = s.TokS / s.FloorS
@@ -267,7 +267,7 @@ const countedPasses = 8
 // count runs a task once more under an audit, which tells what was read, and
 // closes the runner, which is slow from then on. It audits one row of some prefill
 // passes, or one decode step: the second, if a run has two, since in the first one cis may
-// choose for a whole block.
+// select for a whole block.
 func (m *meter) count(ctx context.Context, t Task) (*engine.AuditCell, error) {
 	defer m.close()
 	m.watch.Stop()
@@ -357,7 +357,7 @@ func (m *meter) run(ctx context.Context, t Task) (float64, error) {
 
 // watchedSteps are the decode steps of a run that a stopwatch watches which makes
 // them slower: others than those that are timed. A block of cis is as long, so that
-// choosing once in a block counts once.
+// selecting once in a block counts once.
 const watchedSteps = 16
 
 // runDecode times steps behind n tokens.

@@ -81,12 +81,12 @@ func (t *Trace) Groups() []TraceGroup {
 	return all
 }
 
-// maxTimedTraces bounds the runs that are timed, all of which are kept until one is chosen.
+// maxTimedTraces bounds the runs that are timed, all of which are kept until one is picked.
 const maxTimedTraces = 15
 
 // MeasureTrace runs what MeasureSpeed has measured once more, under the same options: once
 // call by call, for what they cost, and Reps times, at most 15, to time them, of which the
-// run of middle length is kept. All of these store the same tokens, so that what they choose is the
+// run of middle length is kept. All of these store the same tokens, so that what they select is the
 // same. The last token before a step is that of a step too.
 func MeasureTrace(ctx context.Context, sides []Side, vocab int, measured []Speed, p device.Roofline, o SpeedOptions) ([]Trace, error) {
 	m := &meter{sides: sides, SpeedOptions: o, vocab: vocab}

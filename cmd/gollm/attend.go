@@ -265,7 +265,7 @@ func (a *attendFlags) attend(cmd *cobra.Command, dev device.Device, spec *sparse
 	}
 	note := ""
 	if audit == nil { // which is timed too
-		note = fmt.Sprintf("; %s took %s to choose and %s to read", a.phase, console.TimeText(times.Select), console.TimeText(times.Attend))
+		note = fmt.Sprintf("; %s took %s to select and %s to attend", a.phase, console.TimeText(times.Select), console.TimeText(times.Attend))
 	}
 	cmd.PrintErrf("%s: %s, %s, %s of %d in %s%s\n",
 		console.OneLine(a.out), r.Policy(), console.Plural(len(t.layers), "layer"), console.Plural(a.rows, "row"), t.n, console.TimeText(took), note)

@@ -16,7 +16,7 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-const attnLong = `List the attention systems that --attn takes, or tell about one of them.
+const attnLong = `List the attention methods that --attn takes, or tell about one of them.
 
 An attention system says which of the stored tokens each new one reads. dense
 reads all of them and is exact.
@@ -29,7 +29,7 @@ select, sample, value; a phase takes one of each stage.`
 func newAttn() *cobra.Command {
 	return &cobra.Command{
 		Use:        "attn [NAME]",
-		Short:      "List the attention systems, or tell about one",
+		Short:      "List the attention methods, or tell about one",
 		Long:       attnLong,
 		Example:    "  gollm attn\n  gollm attn dense",
 		GroupID:    groupAbout,
@@ -90,7 +90,7 @@ func attnDoc(e *sparse.Entry) string {
 	t := console.NewTable()
 	for _, row := range []table.Row{
 		{"name", e.Name}, {"what it is", e.Title}, {"source", e.Source}, {"used in", phasesText(e.Doc)},
-		{"stage", stageText(e.Doc)}, {"chooses", e.Granularity}, {"reads", e.Reads}, {"prompt", wholeText(e.Doc)},
+		{"stage", stageText(e.Doc)}, {"selects", e.Granularity}, {"reads", e.Reads}, {"prompt", wholeText(e.Doc)},
 	} {
 		if fmt.Sprint(row[1]) != "" {
 			t.AppendRow(row)

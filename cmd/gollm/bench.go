@@ -34,20 +34,20 @@ tok/s the speed at which it would be 100. It may be more in one case: a model so
 small that it stays in the processor's cache is not fetched from memory. A line
 under the table says so then.
 
-choose and attend are what attention took of a prefill or a step: to decide what
-to read, and to read it. floor ms is the least that the attention's part of the
+select and attend are what attention took of a prefill or a step: to select what
+to read, and to attend to it. floor ms is the least that the attention's part of the
 bytes and operations needs.
 
-With --attn several times the settings run in turns, and the first that is dense
+With --attn several times the specs run alternately, and the first that is dense
 is what the others are compared with: "× dense" is tok/s as a multiple of its,
-"× attend" the same of the reading of the cache alone, "× both" with the choosing.
-A setting that is not dense has a pass more, which is not timed: an audit of one
+"× attend" the same of attention proper, "× both" with selection.
+A spec that is not dense has a pass more, which is not timed: an audit of one
 row of each prefill pass, or of the second step, says which share of the pairs of queries
 and keys its attention kept (density) and which of the keys and values it had to
 read for them, all heads together.
 
 --ctx 4k,8k measures prompts of these lengths and steps behind as many tokens, and
-prints a line for each length and setting: the time to the first token, tokens per
+prints a line for each length and spec: the time to the first token, tokens per
 second after it, what attention took of both, memory, and how much faster than
 dense that is, with the density beside it. --html writes the same as a page with
 figures.
@@ -60,7 +60,7 @@ several calls at once they are one row. The end of the name says how it is writt
 
 The prompts are random tokens. For decode --fill tokens are computed and the rest
 of the cache is copies of them: the cost of a dense step does not depend on what
-the values are, and what a sparse one chooses among them is as random as they are.`
+the values are, and what a sparse one selects among them is as random as they are.`
 
 const benchExample = `  gollm bench -m model.gguf
   gollm bench -m model.gguf --prefill 512,2k --decode 128,8k --threads 2 --reps 5
@@ -311,7 +311,7 @@ func (b *benchFlags) warnLengths(m *openmodel.Model) {
 }
 
 // sparseFill is the tokens that are computed before a step whose attention
-// chooses: pages that are all alike leave nothing to choose.
+// selects: pages that are all alike leave nothing to select.
 const sparseFill = 512
 
 // sides are the settings of --attn and their names in full.

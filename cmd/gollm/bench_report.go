@@ -47,9 +47,9 @@ type benchRow struct {
 	Fraction  float64    `json:"fraction"`
 	Limit     string     `json:"limit"`
 	benchWork
-	ChooseMS   float64   `json:"choose_ms"` // of attention, a prefill or a step
+	SelectMS   float64   `json:"select_ms"` // of attention, a prefill or a step
 	AttendMS   float64   `json:"attend_ms"`
-	Attention  benchWork `json:"attention"`          // choosing and reading
+	Attention  benchWork `json:"attention"`          // selection and attention
 	FloorMS    float64   `json:"attention_floor_ms"` // of both
 	KVBytes    int       `json:"kv_bytes"`
 	StateBytes int       `json:"state_bytes"` // that the attention keeps besides
@@ -63,7 +63,7 @@ type benchRow struct {
 	// Of every setting beside a dense one.
 	TimesDense  float64 `json:"times_dense,omitempty"`  // tokens per second
 	TimesAttend float64 `json:"times_attend,omitempty"` // attend alone
-	TimesBoth   float64 `json:"times_both,omitempty"`   // choose and attend
+	TimesBoth   float64 `json:"times_both,omitempty"`   // select and attend
 }
 
 // benchWork is work, and how fast it was done.
@@ -111,7 +111,7 @@ func newBenchRow(attn string, s eval.Speed, dense *eval.Speed) benchRow {
 	row := benchRow{
 		Phase: s.Phase, Attn: attn, TokS: console.Round3(s.TokS), FloorTokS: console.Round3(s.FloorS), Fraction: console.Round3(s.Fraction), Limit: s.Limit,
 		benchWork: newBenchWork(s.Work), Attention: newBenchWork(s.Attention), FloorMS: console.Round3(1e3 * s.Attention.FloorSeconds),
-		ChooseMS: console.Round3(1e3 * s.Choose.Seconds()), AttendMS: console.Round3(1e3 * s.Attend.Seconds()), KVBytes: s.KVBytes, StateBytes: s.StateBytes,
+		SelectMS: console.Round3(1e3 * s.Select.Seconds()), AttendMS: console.Round3(1e3 * s.Attend.Seconds()), KVBytes: s.KVBytes, StateBytes: s.StateBytes,
 	}
 	if s.Phase == eval.Prefill {
 		row.Tokens = s.Len
@@ -131,7 +131,7 @@ func newBenchRow(attn string, s eval.Speed, dense *eval.Speed) benchRow {
 	if dense != nil && dense.TokS > 0 && s.Attend > 0 {
 		row.TimesDense = console.Round3(s.TokS / dense.TokS)
 		row.TimesAttend = console.Round3(dense.Attend.Seconds() / s.Attend.Seconds())
-		row.TimesBoth = console.Round3((dense.Choose + dense.Attend).Seconds() / (s.Choose + s.Attend).Seconds())
+		row.TimesBoth = console.Round3((dense.Select + dense.Attend).Seconds() / (s.Select + s.Attend).Seconds())
 	}
 	return row
 }
@@ -253,7 +253,7 @@ var benchColumns = []column[benchRow]{
 	{"read %", func(r benchRow) any { return partOf(r.OfRead) }},
 	{"TFLOP/s", func(r benchRow) any { return console.ThreeDigits(r.TFLOPs) }},
 	{"compute %", func(r benchRow) any { return partOf(r.OfProduct) }},
-	{"choose ms", func(r benchRow) any { return console.ThreeDigits(r.ChooseMS) }},
+	{"select ms", func(r benchRow) any { return console.ThreeDigits(r.SelectMS) }},
 	{"attend ms", func(r benchRow) any { return console.ThreeDigits(r.AttendMS) }},
 	{"floor ms", func(r benchRow) any { return times(r.FloorMS) }},
 	{"× attend", func(r benchRow) any { return times(r.TimesAttend) }},

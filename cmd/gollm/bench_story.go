@@ -25,14 +25,14 @@ type storyRow struct {
 // storyPhase is the attention of a prompt or of a step.
 type storyPhase struct {
 	Times    float64  `json:"times_dense,omitempty"` // of the whole, beside dense attention
-	ChooseMS float64  `json:"choose_ms"`
+	SelectMS float64  `json:"select_ms"`
 	AttendMS float64  `json:"attend_ms"`
-	Both     float64  `json:"times_both,omitempty"` // of choosing and reading
+	Both     float64  `json:"times_both,omitempty"` // of selection and attention
 	Density  *float64 `json:"density,omitempty"`
 }
 
 func newStoryPhase(r benchRow) storyPhase {
-	return storyPhase{Times: r.TimesDense, ChooseMS: r.ChooseMS, AttendMS: r.AttendMS, Both: r.TimesBoth, Density: r.Density}
+	return storyPhase{Times: r.TimesDense, SelectMS: r.SelectMS, AttendMS: r.AttendMS, Both: r.TimesBoth, Density: r.Density}
 }
 
 // newStory puts the row of a prompt and that of the steps behind it together.
@@ -57,13 +57,13 @@ var storyColumns = []column[storyRow]{
 	{"attention", func(r storyRow) any { return r.Attn }},
 	{"first token ms", func(r storyRow) any { return console.ThreeDigits(r.TTFTMS) }},
 	{"× dense", func(r storyRow) any { return times(r.First.Times) }},
-	{"choose ms", func(r storyRow) any { return console.ThreeDigits(r.First.ChooseMS) }},
+	{"select ms", func(r storyRow) any { return console.ThreeDigits(r.First.SelectMS) }},
 	{"attend ms", func(r storyRow) any { return console.ThreeDigits(r.First.AttendMS) }},
 	{"× both", func(r storyRow) any { return times(r.First.Both) }},
 	{"density %", func(r storyRow) any { return percentOf(r.First.Density) }},
 	{"tok/s", func(r storyRow) any { return console.ThreeDigits(r.TokS) }},
 	{"step × dense", func(r storyRow) any { return times(r.Step.Times) }},
-	{"step choose ms", func(r storyRow) any { return console.ThreeDigits(r.Step.ChooseMS) }},
+	{"step select ms", func(r storyRow) any { return console.ThreeDigits(r.Step.SelectMS) }},
 	{"step attend ms", func(r storyRow) any { return console.ThreeDigits(r.Step.AttendMS) }},
 	{"step × both", func(r storyRow) any { return times(r.Step.Both) }},
 	{"step density %", func(r storyRow) any { return percentOf(r.Step.Density) }},
@@ -124,7 +124,7 @@ func (r benchReport) plots() []page.Plot {
 				continue
 			}
 			x := float64(row.Tokens)
-			for k, y := range []float64{row.TTFTMS, row.TokS, row.Step.ChooseMS + row.Step.AttendMS} {
+			for k, y := range []float64{row.TTFTMS, row.TokS, row.Step.SelectMS + row.Step.AttendMS} {
 				series[k].Points = append(series[k].Points, page.Point{X: x, Y: y, Note: fmt.Sprintf("%d tokens, %s", row.Tokens, console.ThreeDigits(y))})
 			}
 			if d := row.Step.Density; d != nil && row.Step.Both > 0 {

@@ -45,7 +45,7 @@ func TestBenchJSON(t *testing.T) {
 // fixedBench is a report with figures that do not change.
 func fixedBench() benchReport {
 	return newBenchReport("model.gguf", []string{"dense"}, 1, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
-		{Task: eval.Task{Phase: eval.Prefill, Len: 512}, Runs: []float64{400, 420, 410}, TokS: 410, FloorS: 500, Fraction: 0.82, Limit: "compute", Choose: 20 * time.Millisecond, Attend: 345678 * time.Microsecond,
+		{Task: eval.Task{Phase: eval.Prefill, Len: 512}, Runs: []float64{400, 420, 410}, TokS: 410, FloorS: 500, Fraction: 0.82, Limit: "compute", Select: 20 * time.Millisecond, Attend: 345678 * time.Microsecond,
 			Work:      eval.Reached{Work: eval.Work{Bytes: 2e9, IntOps: 1e12, FloatOps: 2e11}, Seconds: 1.25, OfRead: 0.05, OfProduct: 0.82},
 			Attention: eval.Reached{Work: eval.Work{FloatOps: 1e11}, Seconds: 0.365678, OfProduct: 0.3, FloorSeconds: 0.11}},
 		{Task: eval.Task{Phase: eval.Decode, Len: 8192}, Runs: []float64{7.1}, TokS: 7.1},
@@ -57,7 +57,7 @@ func comparedBench() benchReport {
 	decode := eval.Task{Phase: eval.Decode, Len: 32768}
 	return newBenchReport("model.gguf", []string{"dense", "sketchwalk(density=0.1)"}, 1, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
 		{Task: decode, Runs: []float64{10, 10.2}, TokS: 10.1, FloorS: 12, Fraction: 0.84, Limit: "memory", Attend: 60 * time.Millisecond, KVBytes: 1 << 30},
-		{Task: decode, Side: 1, Runs: []float64{20.2}, TokS: 20.2, FloorS: 12, Fraction: 1.68, Limit: "memory", Choose: time.Millisecond, Attend: 8 * time.Millisecond, KVBytes: 1 << 30,
+		{Task: decode, Side: 1, Runs: []float64{20.2}, TokS: 20.2, FloorS: 12, Fraction: 1.68, Limit: "memory", Select: time.Millisecond, Attend: 8 * time.Millisecond, KVBytes: 1 << 30,
 			Read: &engine.AuditCell{Density: 0.1, KRead: 0.31, VRead: 0.3}},
 		{Task: eval.Task{Phase: eval.Prefill, Len: 8}, Side: 1, Runs: []float64{5}, TokS: 5, Attend: time.Second},
 	})

@@ -4,7 +4,7 @@
 // beside it (chat.go, chat_input.go, chat_commands.go). What several of them share is in
 // shared_*.go:
 //
-//   - shared_sampling.go: how a token is chosen; shared_answer.go: text as it comes.
+//   - shared_sampling.go: how a token is sampled; shared_answer.go: text as it comes.
 //   - shared_audit.go: attention beside dense; shared_broken.go: numbers that are none.
 //   - shared_summary.go: what is said about a generation.
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/gollm/gollm/internal/usage"
 )
 
-// samplingFlags say how a token is chosen.
+// samplingFlags say how a token is sampled.
 type samplingFlags struct {
 	sampling.Params
 	order  string
@@ -20,8 +20,8 @@ type samplingFlags struct {
 func (s *samplingFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Float32Var(&s.Temperature, "temp", 0.8, "temperature: 0 always takes the likeliest token, higher is more varied")
-	f.IntVar(&s.TopK, "top-k", 40, "choose among this many likeliest tokens; 0 is all")
-	f.Float32Var(&s.TopP, "top-p", 0.95, "choose among the likeliest tokens that make up this share; 1 is all")
+	f.IntVar(&s.TopK, "top-k", 40, "sample among this many likeliest tokens; 0 is all")
+	f.Float32Var(&s.TopP, "top-p", 0.95, "sample among the likeliest tokens with this probability mass; 1 is all")
 	f.Float32Var(&s.MinP, "min-p", 0.05, "leave out tokens less likely than this share of the likeliest; 0 is none")
 	f.Float32Var(&s.RepeatPenalty, "repeat-penalty", 1, "make recent tokens less likely by this factor of their logits; 1 is off, 1.1 is usual")
 	f.Float32Var(&s.PresencePenalty, "presence-penalty", 0, "subtract this from the logits of recent tokens")

@@ -101,7 +101,7 @@ type generateReport struct {
 	LogitsHash   string          `json:"logits_hash"` // of the last logits, FNV-1a
 }
 
-// samplingReport is the JSON form of how tokens were chosen.
+// samplingReport is the JSON form of how tokens were sampled.
 type samplingReport struct {
 	Order            string  `json:"order"` // as --sampler-order has it
 	Temperature      float32 `json:"temperature"`

@@ -76,14 +76,14 @@ const (
 	sketch = "sketchwalk(density=0.1)"
 	santa  = "santa(samples=128,exec=prop)"
 	cpe    = "cpe:eighth"
-	// shared is cpe where each head chooses once in a block of 16 steps. With random
-	// weights queries are seldom alike, and cpe:eighth chooses nearly always; the
-	// paper's heads choose in 6 to 20 % of their steps. It chooses an eighth, and reads
+	// shared is cpe where each head selects once in a block of 16 steps. With random
+	// weights queries are seldom alike, and cpe:eighth selects nearly always; the
+	// paper's heads select in 6 to 20 % of their steps. It selects an eighth, and reads
 	// sinks, window and neighbours besides: over a block 23 % of the past behind 2k, 21 %
 	// behind 4k.
 	shared = "cpe(k=0.125,tau=-1)"
 	// eighth2k and eighth4k read an eighth in all: of 256 and 512 positions 80 are sinks
-	// and window, the others are chosen or next to the best of those.
+	// and window, the others are selected or next to the best of those.
 	eighth2k = "cpe(k=107,tau=-1)"
 	eighth4k = "cpe(k=269,tau=-1)"
 	// anchor keeps about 11 % of a prompt of 128k tokens in the first four layers, with
@@ -91,50 +91,50 @@ const (
 	anchor = "anchor(theta=2.5)"
 )
 
-// The most that choosing may take of the attention that it steers.
-const maxChoosing = 0.15
+// The maximum share of selection of the attention that it steers.
+const maxSelection = 0.15
 
 // sparseDecodeRows are the rows of sparseDecode, in the order in which it fills
 // them.
 func sparseDecodeRows() []*row {
-	how := "Llama-3.1-8B F16, beside dense, choosing included"
-	batch := "Llama-2-7B F16, 16 sequences, beside dense, choosing included"
+	how := "Llama-3.1-8B F16, beside dense, selection included"
+	batch := "Llama-2-7B F16, 16 sequences, beside dense, selection included"
 	eighth := batch + ", which is once in 16 steps; an eighth of the tokens is read in all, the density is that of a step that shares"
-	more := batch + ", which is once in 16 steps; an eighth is chosen, sinks, window and neighbours are read besides"
+	more := batch + ", which is once in 16 steps; an eighth is selected, sinks, window and neighbours are read besides"
 	return []*row{
 		{What: santa + " attention of a step behind 32k", How: how + byLength, Aim: least("value", 1.5)},
-		{What: santa + " choosing of it", How: how + ", drawing and reading timed apart", Aim: most(maxChoosing)},
+		{What: santa + " selection of it", How: how + ", drawing and reading timed apart", Aim: most(maxSelection)},
 		{What: sketch + " attention of a step behind 128k", How: how + byLength + ", two dense layers, too"},
 		{What: sketch + " attention of a step behind 128k", How: how + byLength + ", in the layers it steers", Aim: least("value", 6)},
-		{What: sketch + " choosing of it", How: how + ", by marks, in the layers it steers", Aim: most(maxChoosing)},
+		{What: sketch + " selection of it", How: how + ", by marks, in the layers it steers", Aim: most(maxSelection)},
 		{What: sketch + " whole step behind 128k", How: how, Aim: least("value", 1.6)},
 		{What: eighth2k + " attention of a step behind 2k", How: eighth + byLength, Aim: least("value", 6)},
 		{What: eighth4k + " attention of a step behind 4k", How: eighth + byLength, Aim: least("value", 6)},
-		{What: eighth4k + " choosing of it", How: eighth, Aim: most(maxChoosing)},
+		{What: eighth4k + " selection of it", How: eighth, Aim: most(maxSelection)},
 		{What: eighth4k + " tokens per second behind 4k", How: eighth, Aim: least("value", 2)},
 		{What: shared + " attention of a step behind 2k", How: more + byLength},
 		{What: shared + " attention of a step behind 4k", How: more + byLength},
-		{What: shared + " choosing of it", How: more},
+		{What: shared + " selection of it", How: more},
 		{What: shared + " tokens per second behind 4k", How: more},
 		{What: cpe + " attention of a step behind 2k", How: batch + byLength},
 		{What: cpe + " attention of a step behind 4k", How: batch + byLength},
-		{What: cpe + " choosing of it", How: batch},
+		{What: cpe + " selection of it", How: batch},
 		{What: cpe + " tokens per second behind 4k", How: batch},
 	}
 }
 
 // sparsePrefillRows are the rows of sparsePrefill, likewise.
 func sparsePrefillRows() []*row {
-	how := "Llama-3.1-8B F16, 128k tokens, beside dense, choosing included"
-	first := "Llama-3.1-8B F16 of 4 layers, 128k tokens, beside dense, choosing included"
+	how := "Llama-3.1-8B F16, 128k tokens, beside dense, selection included"
+	first := "Llama-3.1-8B F16 of 4 layers, 128k tokens, beside dense, selection included"
 	return []*row{
 		{What: "dense time to first token", How: "Llama-3.1-8B F16, 128k tokens"},
 		{What: sketch + " time to first token", How: "Llama-3.1-8B F16, 128k tokens, beside dense", Aim: least("value", 2.5)},
 		{What: sketch + " attention of a prompt", How: how + ", two dense layers, too"},
 		{What: sketch + " attention of a prompt", How: how + ", in the layers it steers", Aim: least("value", 6)},
-		{What: sketch + " choosing of it", How: how + ", in the layers it steers", Aim: most(maxChoosing)},
+		{What: sketch + " selection of it", How: how + ", in the layers it steers", Aim: most(maxSelection)},
 		{What: anchor + " attention of a prompt", How: first, Aim: least("value", 4.6)},
-		{What: anchor + " choosing of it", How: first, Aim: most(maxChoosing)},
+		{What: anchor + " selection of it", How: first, Aim: most(maxSelection)},
 	}
 }
 

@@ -181,15 +181,15 @@ func checkFiles(t *testing.T, markdown, figures string, want int) (states map[st
 
 func TestSteered(t *testing.T) {
 	var r report
-	b := benchRow{ChooseMS: 1, AttendMS: 6, Density: 0.15625}
-	attention, choosing := &row{}, &row{}
-	r.steered(b, 7, 32, 32, attention, choosing)
-	if attention.Value != 6 || attention.Density != 0.1 || choosing.Value != 0.2 {
-		t.Errorf("30 of 32 layers in 5 of 30 ms, 1 of them to choose, at 3.125 of 30: %+v, %+v", attention, choosing)
+	b := benchRow{SelectMS: 1, AttendMS: 6, Density: 0.15625}
+	attention, selection := &row{}, &row{}
+	r.steered(b, 7, 32, 32, attention, selection)
+	if attention.Value != 6 || attention.Density != 0.1 || selection.Value != 0.2 {
+		t.Errorf("30 of 32 layers in 5 of 30 ms, 1 of them to select, at 3.125 of 30: %+v, %+v", attention, selection)
 	}
 	r.small = true
-	if r.steered(b, 32, 32, 32, attention, choosing); attention.state() != unmeasured || choosing.state() != unmeasured {
-		t.Errorf("no steered layers: %+v, %+v", attention, choosing)
+	if r.steered(b, 32, 32, 32, attention, selection); attention.state() != unmeasured || selection.state() != unmeasured {
+		t.Errorf("no steered layers: %+v, %+v", attention, selection)
 	}
 }
 
@@ -198,15 +198,15 @@ func TestSteered(t *testing.T) {
 func TestBesideSteps(t *testing.T) {
 	short := benchRow{TokS: 200, AttendMS: 1}
 	dense := benchRow{TokS: 2e3 / 19, AttendMS: 12}
-	b := benchRow{TokS: 2e3 / 13, ChooseMS: 1.5, AttendMS: 4.5, FloorMS: 1, Density: 0.1, TimesDense: 19. / 13}
-	attention, choosing, whole := &row{}, &row{}, &row{}
-	besideSteps(2, short, dense, b, attention, choosing, whole)
+	b := benchRow{TokS: 2e3 / 13, SelectMS: 1.5, AttendMS: 4.5, FloorMS: 1, Density: 0.1, TimesDense: 19. / 13}
+	attention, selection, whole := &row{}, &row{}, &row{}
+	besideSteps(2, short, dense, b, attention, selection, whole)
 	near := func(got, want float64) bool { return math.Abs(got-want) < 1e-9 }
 	if !near(attention.Value, 2.5) || !near(attention.Reached, 0.25) || attention.Density != 0.1 {
 		t.Errorf("10 ms beside 4, of which 1 is needed: %+v", attention)
 	}
-	if !near(choosing.Value, 0.25) || whole.Value != 19./13 {
-		t.Errorf("%+v, %+v", choosing, whole)
+	if !near(selection.Value, 0.25) || whole.Value != 19./13 {
+		t.Errorf("%+v, %+v", selection, whole)
 	}
 	b.TokS = 400
 	if besideSteps(2, short, dense, b, attention, nil, nil); attention.state() != unmeasured {

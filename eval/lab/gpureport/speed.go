@@ -29,7 +29,7 @@ type benchRow struct {
 	Limit     string  `json:"limit"`
 	OfRead    float64 `json:"of_read"`
 	OfProduct float64 `json:"of_product"`
-	ChooseMS  float64 `json:"choose_ms"`
+	SelectMS  float64 `json:"select_ms"`
 	AttendMS  float64 `json:"attend_ms"`
 	FloorMS   float64 `json:"attention_floor_ms"`
 	Attention struct {
@@ -41,15 +41,15 @@ type benchRow struct {
 	TimesBoth  float64 `json:"times_both"`
 }
 
-// both is the time of choosing and attending, by marks around them. Between marks a
+// both is the time of selection and attending, by marks around them. Between marks a
 // kernel waits for the one before and nothing runs beside it, which is not so in a step
 // without marks.
-func (b benchRow) both() float64 { return b.ChooseMS + b.AttendMS }
+func (b benchRow) both() float64 { return b.SelectMS + b.AttendMS }
 
 // stepMS is how long a decode step of n sequences takes.
 func (b benchRow) stepMS(n int) float64 { return 1e3 * float64(n) / b.TokS }
 
-// attentionMS is the attention of a decode step, choosing included, by the length of
+// attentionMS is the attention of a decode step, selection included, by the length of
 // the step: by how much longer it is than a short one, behind few tokens with dense
 // attention, and what attention takes in that one by marks.
 func (b benchRow) attentionMS(n int, short benchRow) float64 {
@@ -146,17 +146,17 @@ func (r *report) dense(ctx context.Context, rows []*row) error {
 const notLonger = "the step is not longer than one behind few tokens"
 
 // beside fills rows with how a setting does in a prompt beside dense: its attention,
-// the share of choosing, and the whole, of which any may be nil.
-func beside(b benchRow, attention, choosing, whole *row) {
+// the share of selection, and the whole, of which any may be nil.
+func beside(b benchRow, attention, selection, whole *row) {
 	if attention != nil {
 		attention.set(b.TimesBoth, "times")
 		attention.Density = b.Density
-		attention.Note = fmt.Sprintf("%s ms to choose, %s ms to read", number(b.ChooseMS, ""), number(b.AttendMS, ""))
+		attention.Note = fmt.Sprintf("%s ms to select, %s ms to read", number(b.SelectMS, ""), number(b.AttendMS, ""))
 		if b.both() > 0 {
 			attention.Reached, attention.Of = b.FloorMS/b.both(), "its own floor"
 		}
 	}
-	choosing.choosing(b, 0)
+	selection.selectionShare(b, 0)
 	if whole != nil {
 		whole.set(b.TimesDense, "times")
 		whole.Density = b.Density
@@ -165,8 +165,8 @@ func beside(b benchRow, attention, choosing, whole *row) {
 
 // besideSteps is beside of a decode step of n sequences, with attention by the length
 // of the step.
-func besideSteps(n int, short, dense, b benchRow, attention, choosing, whole *row) {
-	beside(b, nil, choosing, whole)
+func besideSteps(n int, short, dense, b benchRow, attention, selection, whole *row) {
+	beside(b, nil, selection, whole)
 	own := b.attentionMS(n, short)
 	if own <= 0 {
 		attention.Unmeasured = notLonger
@@ -175,22 +175,22 @@ func besideSteps(n int, short, dense, b benchRow, attention, choosing, whole *ro
 	attention.set(dense.attentionMS(n, short)/own, "times")
 	attention.Density = b.Density
 	attention.Reached, attention.Of = b.FloorMS/own, "its own floor"
-	attention.Note = fmt.Sprintf("%s beside %s; by marks %s to choose and %s to read beside %s",
-		number(own, "ms"), number(dense.attentionMS(n, short), "ms"), number(b.ChooseMS, "ms"), number(b.AttendMS, "ms"), number(dense.both(), "ms"))
+	attention.Note = fmt.Sprintf("%s beside %s; by marks %s to select and %s to attend beside %s",
+		number(own, "ms"), number(dense.attentionMS(n, short), "ms"), number(b.SelectMS, "ms"), number(b.AttendMS, "ms"), number(dense.both(), "ms"))
 }
 
-// choosing fills a row with the share of choosing in a setting's attention, of which
+// selectionShare fills a row with the share of selection in a spec's attention, of which
 // some is not its own. The row may be nil.
-func (w *row) choosing(b benchRow, foreign float64) {
+func (w *row) selectionShare(b benchRow, foreign float64) {
 	if own := b.both() - foreign; w != nil && own > 0 {
-		w.set(b.ChooseMS/own, "")
+		w.set(b.SelectMS/own, "")
 	}
 }
 
-// steered fills rows with a setting's attention beside dense and its share of
-// choosing in the layers that it steers. The first two are dense by definition, and
+// steered fills rows with a spec's attention beside dense and its share of
+// selection in the layers that it steers. The first two are dense by definition, and
 // take what those of dense take. both and dense are the attention of all layers.
-func (r *report) steered(b benchRow, both, dense, denseMarks float64, attention, choosing *row) {
+func (r *report) steered(b benchRow, both, dense, denseMarks float64, attention, selection *row) {
 	const first = 2
 	all := layers
 	if r.small {
@@ -199,14 +199,14 @@ func (r *report) steered(b benchRow, both, dense, denseMarks float64, attention,
 	share := float64(first) / float64(all)
 	own := both - share*dense
 	if share >= 1 || own <= 0 {
-		for _, w := range []*row{attention, choosing} {
+		for _, w := range []*row{attention, selection} {
 			w.Unmeasured = fmt.Sprintf("%d of %d layers are dense", first, all)
 		}
 		return
 	}
 	attention.set((1-share)*dense/own, "times")
 	attention.Density = (b.Density - share) / (1 - share)
-	choosing.choosing(b, share*denseMarks)
+	selection.selectionShare(b, share*denseMarks)
 }
 
 // sparseDecode measures steps of sparse systems beside dense ones.

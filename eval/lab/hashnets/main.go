@@ -1,6 +1,6 @@
 // Hashnets writes networks of the published shape for --attn hashattention with
 // random weights: from each query head's dim over two hidden layers as wide to 32
-// bits. They are for measuring speed. What they choose means nothing.
+// bits. They are for measuring speed. What they select means nothing.
 //
 //	go run ./eval/lab/hashnets MODEL.gguf DIR
 package main
