@@ -29,6 +29,18 @@ rule "no environment variables as configuration" library 'os\.(Getenv|LookupEnv|
 rule "libraries do not print" library '\b(fmt\.Print|log\.Print|println\()' '^$'
 rule "a TODO is an issue, not a comment" git grep --untracked -nE '\b(TODO|FIXME|XXX)\b' -- '*.go' '*.py' '*.sh' ':!scripts/lint.sh'
 
+# Words of the dictionary (docs/glossary.md) that are retired, with what to say instead, and
+# the directories that are free of them.
+dictionary=(sparse engine kvcache model cuda/kernels)
+retired() {
+	local word instead
+	while IFS=$'\t' read -r word instead; do
+		git grep --untracked -nP -e "$word" -- "${dictionary[@]/%//*.go}" "${dictionary[@]/%//*.cu}" "${dictionary[@]/%//*.cuh}" |
+			sed "s|$| (say: $instead)|"
+	done < <(grep -v '^#' scripts/words.txt)
+}
+rule "retired words: docs/glossary.md has the field's" retired
+
 # What tests alone may call: the suites, what makes files for tests, the portable kernels
 # by name, replays beside a model, and the names of all calls.
 for_tests='^(device/devtest|model/modeltest|internal/(golden|clitest))/|cpu/kernel/(isa|quantize)\.go|engine/replay\.go|device/call\.go.* Rules$|weights/writer\.go'

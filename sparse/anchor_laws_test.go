@@ -196,7 +196,7 @@ func (a anchorRule) check(t *testing.T, n int) {
 }
 
 // the softmax of the window, (m, l, acc) = (3, 1.135335, 4.270671), goes on
-// with a stripe of score 4 and value 10.
+// with a position of score 4 and value 10.
 func TestAnchorExampleOfResume(t *testing.T) {
 	o := online{m: math.Inf(-1), acc: make([]float64, 1)}
 	digits := func(want string) {
@@ -211,7 +211,7 @@ func TestAnchorExampleOfResume(t *testing.T) {
 	o.add(4, []float32{10})
 	digits("4.000000 1.417667 11.571092")
 
-	// Row 2 has positions 0 and 2 in its window, position 1 is the stripe: it is
+	// Row 2 has positions 0 and 2 in its window, position 1 is within the margin: it is
 	// one above the largest score of the window.
 	x := engine.QKV{Q: []float32{1, 1, 1}, K: []float32{1, 4, 3}, V: []float32{2, 10, 4}}
 	for spec, want := range map[string]string{

@@ -395,9 +395,9 @@ func TestCPESelectsInsideItsWindow(t *testing.T) {
 		}
 	}
 	s := b.run(turning(n), prompt, 0)
-	chose := b.selections(s)
-	if total := float64((n - prompt) * lawLayers * lawHeads); float64(shared) > total-chose || shared == 0 {
-		t.Errorf("%d sets have not k positions, %v of %v were selected", shared, chose, total)
+	selections := b.selections(s)
+	if total := float64((n - prompt) * lawLayers * lawHeads); float64(shared) > total-selections || shared == 0 {
+		t.Errorf("%d sets have not k positions, %v of %v were selected", shared, selections, total)
 	}
 }
 
