@@ -17,7 +17,7 @@ type TeacherOptions struct {
 	Windows int   // at most so many windows; 0 is all
 	BOS     int32 // first token of every window; -1 is the text's own
 	// Systems is how many attention systems the runner has: each continues the same
-	// prefill ([engine.Runner.Turn]). 0 is 1; more need a slot beside the first.
+	// prefill ([engine.Runner.SetDecodePolicy]). 0 is 1; more need a slot beside the first.
 	Systems int
 	// Progress is called after each window; it may be nil.
 	Progress func(done, total int, soFar []Perplexity)
