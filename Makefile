@@ -83,7 +83,7 @@ emulate: emulate-kernels emulate-systems ## the tests of the CUDA kernels and of
 emulate-kernels:
 	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 30m ./cuda/...
 
-# Every attention system, and passes of small models. The means over seeds take long.
+# Every attention method, and passes of small models. The means over seeds take long.
 emulate-systems:
 	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 30m \
 		-run 'TestEveryMethod|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText|TestLaunches|TestStepLaunches|TestTrace$$' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
@@ -91,7 +91,7 @@ emulate-systems:
 launches: ## write engine/testdata/launches.txt anew: the kernels of a decode step of every system
 	CGO_ENABLED=1 $(GO) test -tags cudaemu -run 'TestStepLaunches' ./engine -launches
 
-emulate-8b: ## every attention system on layers of Llama-3.1-8B's shape, on the CPU (ten minutes)
+emulate-8b: ## every attention method on layers of Llama-3.1-8B's shape, on the CPU (ten minutes)
 	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 60m -v -run 'TestEveryMethodAtFullSize' ./sparse -fullsize
 
 # The sanitizers of the C++ compiler find what a kernel does beyond its memory.
@@ -133,7 +133,7 @@ bench: program ## speed of MODEL=file beside what the machine allows
 bench-peer: program ## speed of MODEL="file ..." beside llama.cpp's
 	$(need_model)$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(MODEL)
 
-bench-attn: program ## every attention system of MODEL=file beside dense, in turns
+bench-attn: program ## every attention method of MODEL=file beside dense, in turns
 	$(need_model)scripts/bench-attn.sh $(MODEL)
 
 golden: ## remake testdata/logits with llama.cpp and numpy; then look at the diff

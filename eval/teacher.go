@@ -16,7 +16,7 @@ type TeacherOptions struct {
 	Steps   int   // tokens of a window that are predicted, its last
 	Windows int   // at most so many windows; 0 is all
 	BOS     int32 // first token of every window; -1 is the text's own
-	// Systems is how many attention systems the runner has: each continues the same
+	// Systems is how many attention methods the runner has: each continues the same
 	// prefill ([engine.Runner.SetDecodePolicy]). 0 is 1; more need a slot beside the first.
 	Systems int
 	// Progress is called after each window; it may be nil.
@@ -46,7 +46,7 @@ func (o TeacherOptions) windows(tokens int) int {
 // MeasureTeacherForced reads windows of ids one after the other, each into an
 // empty cache: all but its last tokens in a prefill, those in decode steps that
 // are given the token which the text has. The first predicted token comes from the
-// prefill's logits. There is a result for each attention system of the runner, of the
+// prefill's logits. There is a result for each attention method of the runner, of the
 // same windows. When ctx is done it returns what was measured so far and the error of
 // ctx.
 func MeasureTeacherForced(ctx context.Context, r *engine.Runner, vocab int, ids []int32, o TeacherOptions) ([]Perplexity, error) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every attention system beside dense, in turns, as Markdown tables:
+# Every attention method beside dense, in turns, as Markdown tables:
 #   scripts/bench-attn.sh MODEL.gguf            decode behind 8k, 32k and 64k tokens, prefill of 8k
 #   DEPTHS=8k PROMPTS=0 scripts/bench-attn.sh   other lengths
 # Systems that keep a share are given 0.1; the others have their defaults, and

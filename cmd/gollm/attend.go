@@ -19,7 +19,7 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-const attendLong = `Run an attention system over queries, keys and values of your own, without a
+const attendLong = `Run an attention method over queries, keys and values of your own, without a
 model.
 
 The tensors are .npy files of float32 or float16 in C order, all after RoPE:
@@ -70,7 +70,7 @@ func newAttend() *cobra.Command {
 	var a attendFlags
 	cmd := &cobra.Command{
 		Use:     "attend --attn SPEC --q FILE --k FILE --v FILE -o FILE",
-		Short:   "Run an attention system over tensors of your own",
+		Short:   "Run an attention method over tensors of your own",
 		Long:    attendLong,
 		Example: attendExample,
 		GroupID: groupLook,

@@ -18,7 +18,7 @@ import (
 
 const attnLong = `List the attention methods that --attn takes, or tell about one of them.
 
-An attention system says which of the stored tokens each new one reads. dense
+An attention method says which of the stored tokens each new one reads. dense
 reads all of them and is exact.
 
 ` + openmodel.AttnHelp + `
@@ -57,9 +57,9 @@ func oneSystem(_ *cobra.Command, args []string) error {
 			return usage.Errorf("%q has settings, want a name: gollm attn %s tells about it and its presets", args[0], args[0][:i])
 		}
 		if near := usage.Nearest(args[0], openmodel.AttnNames()); near != "" {
-			return usage.Errorf("no attention system is called %q; did you mean %s?", args[0], near)
+			return usage.Errorf("no attention method is called %q; did you mean %s?", args[0], near)
 		}
-		return usage.Errorf("no attention system is called %q; there are: %s", args[0], strings.Join(openmodel.AttnNames(), ", "))
+		return usage.Errorf("no attention method is called %q; there are: %s", args[0], strings.Join(openmodel.AttnNames(), ", "))
 	}
 	return nil
 }

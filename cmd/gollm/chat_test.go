@@ -62,7 +62,7 @@ func TestChatReusesTheCache(t *testing.T) {
 	}
 }
 
-// An attention system that keeps sums beside each page goes back to a page
+// An attention method that keeps sums beside each page goes back to a page
 // boundary, and what lies behind that is read again.
 func TestChatReadsAgainWhatTruncateDropped(t *testing.T) {
 	model := talker(t, 2048)

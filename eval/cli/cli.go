@@ -1,7 +1,7 @@
 // Package cli is the subcommands of gollm eval: a file for each, and few for what they share.
 //
 //   - ruler.go, longbench.go, niah.go: a suite becomes prompts and scores; ruler_data.go
-//     writes prompts as files; ppl.go is perplexity under several attention systems.
+//     writes prompts as files; ppl.go is perplexity under several attention methods.
 //   - run.go: a run from its flags to its end; survey.go reads its prompts before, group.go
 //     answers them, grade.go scores the answers, print.go tells what came out.
 //   - score.go, compare.go: answers and runs that are there already.
@@ -22,7 +22,7 @@ import (
 )
 
 const evalLong = `Measure what a model finds and understands in long contexts, and what a sparse
-attention system costs it.
+attention method costs it.
 
 Data that others publish is read as it is: point at a checkout or a folder. What
 can be made without it is made: gollm eval ruler-data writes the synthetic tasks

@@ -88,7 +88,7 @@ func (j *job) group(ctx context.Context, cmd *cobra.Command, g []leg, tok *token
 	}
 	r, err := j.runner(g)
 	if err != nil && len(g) > 1 {
-		cmd.PrintErrf("gollm: prompts are read for each attention system by itself: %s\n", console.Message(err))
+		cmd.PrintErrf("gollm: prompts are read for each attention method by itself: %s\n", console.Message(err))
 		for _, l := range g {
 			if err := j.group(ctx, cmd, []leg{l}, tok); err != nil {
 				return err
@@ -234,7 +234,7 @@ func (j *job) unit(ctx context.Context, g []leg, n int, a trial.Answerers) (err 
 
 // title is the settings of a group.
 func (j *job) title(g []leg) string {
-	text := fmt.Sprintf("%d attention systems", len(g))
+	text := fmt.Sprintf("%d attention methods", len(g))
 	if len(g) == 1 {
 		text = j.specs[g[0].setting].String()
 	}

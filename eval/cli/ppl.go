@@ -17,7 +17,7 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-const pplLong = `Measure the perplexity of a text under several attention systems, side by side.
+const pplLong = `Measure the perplexity of a text under several attention methods, side by side.
 
 --mode prefill scores all but the first half of each window in one prefill: it
 shows what attention does to a prompt and says nothing about systems that work in
@@ -45,7 +45,7 @@ func newPpl() *cobra.Command {
 	var p pplFlags
 	cmd := &cobra.Command{
 		Use:     "ppl -m FILE -f TEXTFILE",
-		Short:   "Compare the perplexity of a text under several attention systems",
+		Short:   "Compare the perplexity of a text under several attention methods",
 		Long:    pplLong,
 		Example: "  gollm eval ppl -m model.gguf -f book.txt --ctx 4096 --mode decode --attn dense --attn vattention",
 		Args:    usage.NoArgs,
@@ -54,12 +54,12 @@ func newPpl() *cobra.Command {
 	f := cmd.Flags()
 	p.model.RegisterPath(cmd)
 	p.text.Register(cmd, "the text")
-	f.StringArrayVar(&p.attn, "attn", []string{"dense"}, "attention system (repeatable); the first is what the others are compared with")
+	f.StringArrayVar(&p.attn, "attn", []string{"dense"}, "attention method (repeatable); the first is what the others are compared with")
 	f.StringVar(&p.mode, "mode", "prefill", "how the text is read: prefill or decode")
 	f.IntVar(&p.window, "ctx", 2048, "tokens of a window")
 	f.IntVar(&p.steps, "steps", 512, "decode: tokens of a window that are predicted in steps, below --ctx, to which the default is cut")
 	f.IntVar(&p.windows, "windows", 0, "decode: at most so many windows (default: all)")
-	f.Uint64Var(&p.seed, "attn-seed", 0, "seed of attention systems that draw")
+	f.Uint64Var(&p.seed, "attn-seed", 0, "seed of attention methods that draw")
 	f.StringVar(&p.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
 	f.BoolVar(&p.json, "json", false, "print one JSON object for each system")
 	p.model.RegisterDevice(cmd)
@@ -218,7 +218,7 @@ func (p *pplFlags) measure(cmd *cobra.Command, m *openmodel.Model, g []int, ids 
 	}
 	r, err := m.Runner(&openmodel.CacheFlags{Attn: p.attn[g[0]], KV: p.kv}, p.window, p.seed, specs[1:]...)
 	if err != nil && len(g) > 1 {
-		cmd.PrintErrf("gollm: prompts are read for each attention system by itself: %s\n", console.Message(err))
+		cmd.PrintErrf("gollm: prompts are read for each attention method by itself: %s\n", console.Message(err))
 		for i := range g {
 			if err := p.measure(cmd, m, g[i:i+1], ids, bos, reports); err != nil {
 				return err
@@ -232,7 +232,7 @@ func (p *pplFlags) measure(cmd *cobra.Command, m *openmodel.Model, g []int, ids 
 	defer func() { err = errors.Join(err, r.Close()) }()
 	title := specs[0].String()
 	if len(g) > 1 {
-		title = fmt.Sprintf("%d attention systems", len(g))
+		title = fmt.Sprintf("%d attention methods", len(g))
 	}
 	wait := console.NewBar(cmd.ErrOrStderr(), m.Log, title, len(ids), " tok")
 	defer wait.Stop()

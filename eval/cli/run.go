@@ -50,9 +50,9 @@ var sparsePhases = []string{"prefill", "decode", "question+decode", "all"}
 func (e *runFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&e.out, "out", "o", "", "folder of the run (required); a run that was stopped goes on in it")
-	f.StringArrayVar(&e.attn, "attn", []string{"dense"}, "attention system (repeatable): each is evaluated on the same samples and compared with the first")
+	f.StringArrayVar(&e.attn, "attn", []string{"dense"}, "attention method (repeatable): each is evaluated on the same samples and compared with the first")
 	f.StringVar(&e.phase, "sparse-phase", "", "where attention is sparse: prefill, decode, question+decode or all (default: as --attn says)")
-	f.Uint64Var(&e.seed, "attn-seed", 0, "seed of attention systems that draw")
+	f.Uint64Var(&e.seed, "attn-seed", 0, "seed of attention methods that draw")
 	f.IntVar(&e.repeat, "repeat", 1, "answer each sample so often where attention draws at random, with seeds from --attn-seed on; scores are means")
 	f.IntVar(&e.most, "max-new-tokens", 0, "tokens of an answer (default: what the suite says)")
 	f.IntVar(&e.audits, "audit-samples", 1, "samples of each task that are compared with dense attention, for density and mass; 0 is none, another number takes the audit of a folder again")
@@ -204,7 +204,7 @@ func (e *runFlags) execute(cmd *cobra.Command, s *suite, tok *tokenizer.Tokenize
 	return finishRun(cmd, e.out, s.words)
 }
 
-// parse reads the shard and the attention systems.
+// parse reads the shard and the attention methods.
 func (j *job) parse() (err error) {
 	if j.shard, err = trial.ParseShard(j.flags.shard); err != nil {
 		return err

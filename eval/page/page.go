@@ -248,7 +248,7 @@ func densityPlots(s *trial.Summary) []Plot {
 	return plots
 }
 
-// curve is one attention system at one length, with whatever numbers as options.
+// curve is one attention method at one length, with whatever numbers as options.
 type curve struct {
 	family string
 	length int

@@ -32,7 +32,7 @@ type Reply struct {
 
 // Answerer answers with one runner, greedily.
 type Answerer struct {
-	Runner *engine.Runner // of two slots where it has several attention systems
+	Runner *engine.Runner // of two slots where it has several attention methods
 	Vocab  int
 	Ends   func(id int32) bool
 	Read   func() // called when a prompt was read, before it is answered; may be nil
@@ -41,7 +41,7 @@ type Answerer struct {
 }
 
 // Answer reads the prompt into an empty sequence and continues it under each of
-// the runner's attention systems that turns names ([engine.Runner.SetDecodePolicy]); done gets
+// the runner's attention methods that turns names ([engine.Runner.SetDecodePolicy]); done gets
 // the replies in that order. It is always the same for the same runner, and for
 // each system what it is for that system alone: the likeliest token is taken.
 func (a *Answerer) Answer(ctx context.Context, q Request, turns []int, done func(turn int, r Reply) error) error {

@@ -35,7 +35,7 @@ type Answerers struct {
 }
 
 // Answer answers what is left of the unit, in order, and adds it to the logs, of
-// which there is one for each attention system of the runner. When ctx is done it
+// which there is one for each attention method of the runner. When ctx is done it
 // returns after the sample under way, whose answers that are not written are lost.
 func (u *Unit) Answer(ctx context.Context, logs []*Log, s Shard, a Answerers, report Progress) error {
 	return u.Each(func(line int, make func() (Sample, error)) error {
@@ -75,7 +75,7 @@ func (u *Unit) First(ctx context.Context, n int, a Answerers, turns []int, each 
 	})
 }
 
-// sample makes a sample and answers it under some of the attention systems.
+// sample makes a sample and answers it under some of the attention methods.
 func (u *Unit) sample(ctx context.Context, line int, make func() (Sample, error), a Answerers, turns []int, done func(turn int, row any, e Extra, t Times) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

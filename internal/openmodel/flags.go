@@ -71,7 +71,7 @@ const MaxContext = min(1<<40, math.MaxInt)
 type CacheFlags struct {
 	Context     int     // tokens; 0 is what the command says
 	KV          string  // element type, as DType reads it
-	Attn        string  // attention system, as Spec reads it
+	Attn        string  // attention method, as Spec reads it
 	Audit       Auditor // of the commands that print an audit; nil: none
 	RepeatLastN int     // tokens that penalties look at, of --repeat-last-n
 }
@@ -90,7 +90,7 @@ func (c *CacheFlags) Register(cmd *cobra.Command, context string) {
 }
 
 // AttnUsage describes --attn.
-const AttnUsage = "attention system, or @FILE.yaml; gollm attn lists them"
+const AttnUsage = "attention method, or @FILE.yaml; gollm attn lists them"
 
 // registerSize registers all but --attn.
 func (c *CacheFlags) registerSize(cmd *cobra.Command, context string) {

@@ -35,7 +35,7 @@ func ReadSpec(text string) (*sparse.Spec, error) {
 	}
 	b, err := userfile.ReadLimited(path, userfile.MaxSpec)
 	if err != nil {
-		return nil, userfile.OpenError("", path, "a YAML file of attention systems", err)
+		return nil, userfile.OpenError("", path, "a YAML file of attention methods", err)
 	}
 	line, err := specLine(b)
 	if err != nil {

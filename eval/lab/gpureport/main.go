@@ -26,7 +26,7 @@ func main() {
 	flag.StringVar(&r.bin.models, "randommodel", "bin/randommodel", "what makes models")
 	flag.StringVar(&r.bin.cuda, "cuda-test", "bin/cuda.test", "the tests of ./cuda")
 	flag.StringVar(&r.bin.engine, "engine-test", "bin/engine.test", "the tests of ./engine")
-	flag.StringVar(&r.bin.systems, "systems", "bin/systems", "what runs one attention system")
+	flag.StringVar(&r.bin.systems, "systems", "bin/systems", "what runs one attention method")
 	flag.StringVar(&r.bin.hashnets, "hashnets", "bin/hashnets", "what makes networks for hashattention")
 	flag.StringVar(&r.device, "device", "cuda", "what --device takes")
 	flag.StringVar(&r.commit, "commit", "", "of the binaries")

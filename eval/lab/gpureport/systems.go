@@ -15,7 +15,7 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// everySystem is the part that runs each attention system.
+// everySystem is the part that runs each attention method.
 const everySystem = "every system runs"
 
 // systemLimit is the time of one system: a prompt, steps, and what the CPU selects.

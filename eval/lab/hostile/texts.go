@@ -58,7 +58,7 @@ func changeBytes(b []byte, rng *rand.Rand) []byte {
 	return b
 }
 
-// startSpecs feeds texts of attention systems. One that is read is written so that it
+// startSpecs feeds texts of attention methods. One that is read is written so that it
 // reads the same, and attends in a small model, if that takes it.
 func startSpecs() (execution, error) {
 	file, err := weights.Parse("hostile.gguf", small(device.F32, false, rand.New(rand.NewPCG(1, 2))).bytes())

@@ -1,4 +1,4 @@
-// Command systems runs one attention system of a model on a device, as a user would: a
+// Command systems runs one attention method of a model on a device, as a user would: a
 // long prompt, decode steps behind it eagerly and captured, and holds what the last rows
 // select against what the CPU selects by the same queries and keys. eval/lab/gpureport runs
 // it for every system, each in a process of its own: one that fails takes no other along.
@@ -67,7 +67,7 @@ func main() {
 	}
 }
 
-// system is one attention system that is run.
+// system is one attention method that is run.
 type system struct {
 	prompt, steps, threads int
 	conf                   engine.RecordConfig
