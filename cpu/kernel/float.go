@@ -17,7 +17,7 @@ const (
 // floatLoops is the float product of an ISA. The loop of gemv for 2 tokens may
 // be missing.
 type floatLoops struct {
-	tile    int // most tokens of gemm
+	tile    int // maximum number of tokens of gemm
 	gemv    map[device.DType][2]func(out *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int)
 	convert map[device.DType]func(dst *float32, src *byte, steps int)
 	gemm    [tileTokens + 1]func(acc *float32, w *byte, stride uintptr, x *float32, xStride uintptr, steps int)

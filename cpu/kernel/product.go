@@ -101,14 +101,13 @@ func computeRowGo(p *Product, b *Batch, s *Scratch, r int) {
 	}
 }
 
-// PartRows is how many rows to give to a worker at a time: a multiple of what
-// the loops take, large enough to amortize what a part costs and small enough
-// that workers finish together.
+// PartRows is how many rows a worker takes at a time: a multiple of what the loops take, large
+// enough to amortize the cost of a part and small enough to balance the load.
 func (p *Product) PartRows(b *Batch, workers int) int {
-	unit, most := 4*gemvRows, 1024
+	unit, limit := 4*gemvRows, 1024
 	if b.Tokens > gemvTokens {
-		unit, most = panelRows, partPanels*panelRows
+		unit, limit = panelRows, partPanels*panelRows
 	}
 	rows := (p.W.Rows + 4*workers - 1) / (4 * workers)
-	return min(max((rows+unit-1)/unit*unit, unit), most)
+	return min(max((rows+unit-1)/unit*unit, unit), limit)
 }

@@ -8,7 +8,7 @@ import "github.com/gollm/gollm/device"
 // bytes) and sums (512 · 128 floats) in the second.
 
 const (
-	tileTokens  = 6   // most tokens of a tile
+	tileTokens  = 6   // maximum number of tokens of a tile
 	blockTokens = 512 // tokens that one unpacking serves
 	partPanels  = 4   // panels of a part
 )

@@ -11,9 +11,9 @@ import (
 //go:generate go -C ../kernel/gen run ./vec -isa avx512 -out ../../vec/vec_avx512_amd64.s -stubs ../../vec/vec_avx512_amd64.go -pkg vec
 //go:generate go -C ../kernel/gen run ./vec -isa avx2 -out ../../vec/vec_avx2_amd64.s -stubs ../../vec/vec_avx2_amd64.go -pkg vec
 
-// assembly is the loops of one instruction set. Most count in registers, and what
-// does not fill one is left to the definition; those with exponentials count in
-// elements and mask what is left, so that a value does not depend on its place.
+// assembly is the loops of one instruction set. Loops count in registers, and the portable
+// definition computes the remainder; those with exponentials count in elements and mask the
+// remainder, so that a result does not depend on its place.
 type assembly struct {
 	isa          kernel.ISA
 	lanes        int // f32 in a register
@@ -280,7 +280,7 @@ func kind(r Rows) int {
 	return 1
 }
 
-// fetch is what to fetch into the cache: ahead, or k itself where that is absent.
+// fetch is what a kernel prefetches: ahead, or k itself where that is absent.
 func fetch(k, ahead Rows) *byte {
 	if p := ahead.pointer(); p != nil {
 		return (*byte)(p)

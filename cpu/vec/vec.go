@@ -66,8 +66,8 @@ type Kernels struct {
 
 	// Scores multiplies heads with keys: dst[h][j] = Σ_i q[h][i]·k[j][i] for the
 	// first n keys and perhaps those up to the next multiple of 16, with
-	// dst [heads, Tile], q [heads, dim], k [Tile, dim]. Meanwhile it fetches
-	// ahead, which is as long as k or absent, into the cache.
+	// dst [heads, Tile], q [heads, dim], k [Tile, dim]. It prefetches ahead,
+	// which is as long as k or absent.
 	Scores func(dst, q []float32, k, ahead Rows, heads, n, dim int)
 	// Gather adds weighted values: acc[h] = scale[h]·acc[h] + Σ_j p[h][j]·v[j] for
 	// the first n values, with acc [heads, dim], p [heads, Tile], scale [heads],

@@ -149,7 +149,7 @@ func (t *tileAVX2) super() {
 		for _, s := range t.sum {
 			VMOVDQU(Mem{Base: t.panel, Disp: panelInit}, s)
 		}
-		// Two groups of 16 or one of 32 per turn.
+		// Two groups of 16 or one of 32 per iteration.
 		MOVQ(U32(8), n)
 		Label("groups")
 		parts := 32 / t.group

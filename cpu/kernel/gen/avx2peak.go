@@ -5,7 +5,7 @@ import (
 	. "github.com/mmcloughlin/avo/operand"
 )
 
-// The floors of peak.go with AVX2: a turn is 12 independent products of 32
+// The loops of peak.go with AVX2: an iteration is 12 independent products of 32
 // bytes, each added in 16 bits, or of 8 floats.
 func peakAVX2() {
 	chainsAVX2("peakBytesAVX2", func(a, x, y Op) {

@@ -15,8 +15,8 @@ import (
 // Shapes: panel as in layout.go; act: actBlock [tiles·tokens]; acc: f32
 // [tiles·tokens][32], read and written.
 //
-// Lanes are rows. The two vectors of a tile's 32 rows meet each token's four
-// bytes, broadcast, in VPDPBUSD (activations unsigned, weights signed); the
+// Lanes are rows. The two vectors of a tile's 32 rows are multiplied with each
+// token's four bytes, broadcast, by VPDPBUSD (activations unsigned, weights signed); the
 // init values of the panel take back what the +128 of the activations adds.
 // Registers for 6 tokens: 12 int32 sums, 12 float sums, 2 weights, 1 broadcast:
 // 12 chains cover the latency of VPDPBUSD. Vector instructions on ports 0 and 5
@@ -113,7 +113,7 @@ func gemmSuper(tokens, group int, mins bool) {
 	for _, s := range t.sum {
 		VPXORD(s, s, s)
 	}
-	// Two groups of 16 or one of 32 per turn.
+	// Two groups of 16 or one of 32 per iteration.
 	act, scale, n := GP64(), GP64(), GP64()
 	MOVQ(t.act, act)
 	MOVQ(t.panel, scale)

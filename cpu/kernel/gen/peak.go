@@ -6,8 +6,8 @@ import (
 )
 
 // Loops without memory traffic or without arithmetic, whose speed is the limit
-// of the others. A turn of peakVNNI and peakFMA is 24 independent instructions;
-// a turn of peakRead reads 512 bytes.
+// of the others. An iteration of peakVNNI and peakFMA is 24 independent
+// instructions; an iteration of peakRead reads 512 bytes.
 func peak() {
 	chains("peakVNNI", func(a, x, y Op) { VPDPBUSD(x, y, a) })
 	chains("peakFMA", func(a, x, y Op) { VFMADD231PS(x, y, a) })

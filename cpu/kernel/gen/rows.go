@@ -6,7 +6,7 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// rows walks over 4 rows side by side, size bytes of each a turn, and prefetches
+// rows reads 4 rows side by side, size bytes of each an iteration, and prefetches
 // what comes after. The rows of consecutive calls follow each other in memory,
 // so that each of the 4 is one long stream: the end of a row prefetches the
 // start of the next.
@@ -44,7 +44,7 @@ func (w *rows) loop(turn func()) {
 	JNZ(LabelRef("turn"))
 }
 
-// prefetch fetches bytes lo to hi-1 of a later turn of row r.
+// prefetch fetches bytes lo to hi-1 of a later iteration of row r.
 func (w *rows) prefetch(r, lo, hi int) {
 	for ; lo < hi; lo += 64 {
 		PREFETCHT0(Mem{Base: w.row[r], Disp: fetchAhead + lo})

@@ -48,8 +48,8 @@ func (m machine) widen(half bool, from Mem, to VecVirtual) {
 //
 // Shapes: dst f32 [heads][64], q f32 [heads][dim], k f16 or f32 [·][dim];
 // blocks is how many times 16 (AVX2: 8) over heads keys there are, chunks is
-// dim over lanes, ahead is memory that is fetched into the cache meanwhile, as
-// far from its start as the keys are from theirs.
+// dim over lanes, ahead is memory that is prefetched, at the offset of the key that
+// is read.
 //
 // Registers: one sum for each head and key of a block, so that a tree of adds
 // leaves exactly one register of results.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The floors are positive on every ISA and read no byte beyond the data.
-func TestFloors(t *testing.T) {
+// TestPeaks measures peaks on every ISA, and reads no byte beyond the data.
+func TestPeaks(t *testing.T) {
 	defer Use(Current())
 	for _, isa := range ISAs() {
 		Use(isa)
@@ -21,7 +21,7 @@ func TestFloors(t *testing.T) {
 			}
 		}
 		if got := ReadBandwidth(data[:100], time.Millisecond); got != 0 {
-			t.Errorf("%s: ReadBandwidth of less than a turn is %v, want 0", isa, got)
+			t.Errorf("%s: ReadBandwidth of less than an iteration is %v, want 0", isa, got)
 		}
 	}
 }
