@@ -13,8 +13,8 @@ import (
 
 func init() { device.Register("cpu", Open) }
 
-// MaxThreads is the most worker threads of a device; it bounds the scratch
-// memory too.
+// MaxThreads is the maximum number of worker threads of a device. It bounds the scratch memory
+// too.
 const MaxThreads = 1024
 
 // Open makes a device of c.Threads threads, one for each core if that is 0.
@@ -39,19 +39,19 @@ func open(n int, kernels *vec.Kernels) *dev {
 	return d
 }
 
-// dev is the device: memory and order. All work is done when a call returns.
+// dev is the device: it owns memory, threads and the first failure.
 type dev struct {
 	pool    *Pool
 	ops     *ops
 	err     error        // the first failure since the last Sync
 	failing sync.Mutex   // held while err is set by a worker
-	mems    []*memory    // everything that Close frees, nil where a scope has
-	free    uint64       // bytes that the system could give when the device was opened; 0 if unknown
-	used    uint64       // bytes that Alloc has given
+	mems    []*memory    // that Close frees
+	free    uint64       // bytes that the system had left when the device was opened; 0 if unknown
+	used    uint64       // bytes that Alloc has allocated
 	nans    atomic.Int64 // see NaNScores
 }
 
-// Info is the name, the memory that Alloc may still give, and no preferences.
+// Info is the name and the memory that Alloc may still allocate.
 func (d *dev) Info() device.Info { return device.Info{Name: d.name(), Free: d.left()} }
 
 // name is for example "cpu (2 threads, AVX-512 VNNI)".
@@ -63,18 +63,17 @@ func (d *dev) name() string {
 	return fmt.Sprintf("cpu (%d %s, %s)", n, unit, isaNames[d.ops.vec.ISA])
 }
 
-// isaNames are the instruction sets in words.
+// isaNames are the instruction sets as they are printed.
 var isaNames = map[kernel.ISA]string{
 	kernel.Portable: "portable Go",
 	kernel.AVX2:     "AVX2",
 	kernel.AVX512:   "AVX-512 VNNI",
 }
 
-// Queue runs calls; each has finished when it is flushed.
+// Queue runs calls when they are flushed, and returns when they are done.
 func (d *dev) Queue() device.Queue { return d.ops }
 
-// Until makes ops end early once done is closed, at the next item of their work
-// that a thread would take.
+// Until cancels calls once done is closed: threads take no further chunks of their items.
 func (d *dev) Until(done <-chan struct{}) {
 	d.ops.Flush()
 	d.pool.Until(done)
@@ -82,14 +81,14 @@ func (d *dev) Until(done <-chan struct{}) {
 
 // Write copies src into dst.
 func (d *dev) Write(dst device.Tensor, src []byte) {
-	if dst.Size() != len(src) { // a call of Check allocates its arguments
+	if dst.Size() != len(src) { // the arguments of Check escape to the heap
 		device.Check(false, "Write", "%v takes %d bytes, got %d", dst, dst.Size(), len(src))
 	}
 	d.ops.Flush()
 	copy(bytesOf(dst), src)
 }
 
-// Read copies src into dst. It reports a failure that Sync has yet to report.
+// Read copies src into dst. It returns the failure that the next Sync will report.
 func (d *dev) Read(dst []byte, src device.Tensor) error {
 	device.Check(src.Size() == len(dst), "Read", "%v takes %d bytes, got %d", src, src.Size(), len(dst))
 	d.ops.Flush()
@@ -114,7 +113,7 @@ func (d *dev) Close() error {
 	return freeAll(mems)
 }
 
-// fail keeps the first failure for Sync.
+// fail records the first failure for Sync.
 func (d *dev) fail(format string, args ...any) {
 	d.failing.Lock()
 	defer d.failing.Unlock()

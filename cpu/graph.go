@@ -6,29 +6,28 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// Capture records the calls of step without running them.
+// Capture records the calls of step and runs none.
 func (d *dev) Capture(step func(device.Queue)) (device.Graph, error) {
 	g := &graph{ops: d.ops}
 	step(g)
 	return g, nil
 }
 
-// graph is calls, with the tensors they were captured with. While it is captured it is
-// the queue.
+// graph is a list of calls. While a step is captured it is the queue.
 type graph struct {
 	ops   *ops
-	arena device.Arena // of the graph: its calls live as long as it does
+	arena device.Arena // of its own: the calls live as long as the graph
 	calls []device.Call
 }
 
-// Arena is where the graph's calls lie.
+// Arena is where the graph's calls are allocated.
 func (g *graph) Arena() *device.Arena { return &g.arena }
 
 // Do records a call.
 func (g *graph) Do(c device.Call) {
 	c.Check()
 	if s, ok := c.(*device.SampleTokens); ok {
-		s.Params = slices.Clone(s.Params) // the caller's own
+		s.Params = slices.Clone(s.Params) // the caller may change its own
 	}
 	g.calls = append(g.calls, c)
 }
@@ -41,7 +40,7 @@ func (g *graph) Launch() {
 	g.ops.Flush()
 }
 
-// Close forgets the calls.
+// Close drops the calls.
 func (g *graph) Close() error {
 	g.calls = nil
 	return nil

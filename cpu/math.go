@@ -6,65 +6,10 @@ import (
 	"github.com/gollm/gollm/cpu/kernel"
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
-	"github.com/gollm/gollm/device/fusion"
 )
 
-// ops runs operations eagerly and in order, but for products, which wait for others
-// of the same activations.
-type ops struct {
-	fusion.Window
-	d         *dev
-	vec       *vec.Kernels
-	pool      *Pool
-	matmul    *MatMul
-	products  []kernel.Product // of the call that runs
-	attention attention
-	norm      normTask
-	gate      gateTask
-	sum       addTask
-	turn      turnTask
-	rope      ropeTable
-	sampler   sampler
-	sketch    sketcher
-	choose    chooseTask
-	score     scoreTask
-	top       topTask
-	most      maxTask
-	widen     widenTask
-	tail      tailTask
-	edges     edgeTask
-	near      nearTask
-	value     valueTask
-	bounds    boundsTask
-	bound     boundTask
-	parts     partsTask
-	lines     lineTask
-	tiles     tilesTask
-	means     meanTask
-	agreement agreeTask
-	lineTop   topLinesTask
-	blocks    blocksTask
-	cover     []coverScratch // by worker
-	usage     usageTask
-	keep      keepTask
-	hash      hashTask
-	collide   collideTask
-	channel   channelTask
-	encode    signTask
-	match     matchTask
-}
-
-func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {
-	o := &ops{d: d, vec: kernels, pool: pool, matmul: NewMatMul(pool)}
-	o.Open(o.run, fusion.Pattern{Name: "products", Match: fusion.Products, Run: o.multiply})
-	return o
-}
-
-// row is row i of a matrix of n columns.
-func row[T any](m []T, i, n int) []T { return m[i*n : (i+1)*n] }
-
-// embed copies rows of a table, converted to f32: dst[r] = table[ids[r]]. An id
-// outside the table is a failure, and its row becomes zero.
+// embed copies rows of a table, dequantized to f32: dst[r] = table[ids[r]]. An id outside the
+// table is a failure, and its row becomes zero.
 func (o *ops) embed(c *device.Embed) {
 	dst, table, ids := c.Dst, c.Table, c.IDs
 	vocab, dim := table.Dim(0), table.Dim(1)
@@ -81,8 +26,8 @@ func (o *ops) embed(c *device.Embed) {
 	}
 }
 
-// gather copies rows: dst[r] = src[rows[r]]. A row outside src is a failure,
-// and becomes zero.
+// gather copies rows: dst[r] = src[rows[r]]. A number outside src is a failure, and its row
+// becomes zero.
 func (o *ops) gather(c *device.Gather) {
 	dst, src, rows := c.Dst, c.Src, c.Rows
 	n, dim := src.Dim(0), src.Dim(1)
@@ -98,19 +43,18 @@ func (o *ops) gather(c *device.Gather) {
 	}
 }
 
-// copyAll copies all elements between tensors of one type and length.
-func (o *ops) copyAll(c *device.Copy) {
+// copyTensor copies a tensor to one of the same type and length.
+func (o *ops) copyTensor(c *device.Copy) {
 	copy(bytesOf(c.Dst), bytesOf(c.Src))
 }
 
 // add adds element by element: dst += x.
 func (o *ops) add(c *device.Add) {
-	dst, x := c.Dst, c.X
-	o.sum = addTask{o.vec, f32s(dst), f32s(x)}
-	o.runRows(pieces(x.Len()), piece, &o.sum)
+	o.tasks.add = addTask{o.vec, f32s(c.Dst), f32s(c.X)}
+	o.runRows(pieces(c.X.Len()), piece, &o.tasks.add)
 }
 
-// addTask adds pieces.
+// addTask is Add of pieces.
 type addTask struct {
 	vec    *vec.Kernels
 	dst, x []float32
@@ -125,14 +69,13 @@ func (t *addTask) Do(_, lo, hi int) {
 // rmsNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w, with the mean in
 // float64.
 func (o *ops) rmsNorm(c *device.RMSNorm) {
-	dst, x, w := c.Dst, c.X, c.W
-	dim := x.Dim(1)
-	o.norm = normTask{o.vec, f32s(dst), f32s(x), f32s(w), dim, c.Eps}
-	o.runRows(x.Dim(0), dim, &o.norm)
+	dim := c.X.Dim(1)
+	o.tasks.rmsNorm = rmsNormTask{o.vec, f32s(c.Dst), f32s(c.X), f32s(c.W), dim, c.Eps}
+	o.runRows(c.X.Dim(0), dim, &o.tasks.rmsNorm)
 }
 
-// normTask normalizes rows.
-type normTask struct {
+// rmsNormTask is RMSNorm of rows.
+type rmsNormTask struct {
 	vec    *vec.Kernels
 	dst, x []float32 // [rows, dim]
 	w      []float32 // [dim]
@@ -141,7 +84,7 @@ type normTask struct {
 }
 
 // Do computes rows lo to hi-1.
-func (t *normTask) Do(_, lo, hi int) {
+func (t *rmsNormTask) Do(_, lo, hi int) {
 	for r := lo; r < hi; r++ {
 		x := row(t.x, r, t.dim)
 		mean := t.vec.SumSquares(x) / float64(t.dim)
@@ -149,40 +92,39 @@ func (t *normTask) Do(_, lo, hi int) {
 	}
 }
 
-// swiGLU gates: dst = silu(gate) · up, where silu(g) = g / (1 + exp(-g)).
+// swiGLU is dst = silu(gate) · up, where silu(g) = g / (1 + exp(-g)).
 func (o *ops) swiGLU(c *device.SwiGLU) {
-	dst, gate, up := c.Dst, c.Gate, c.Up
-	o.gate = gateTask{o.vec, f32s(dst), f32s(gate), f32s(up)}
-	o.runRows(pieces(dst.Len()), piece, &o.gate)
+	o.tasks.swiGLU = swiGLUTask{o.vec, f32s(c.Dst), f32s(c.Gate), f32s(c.Up)}
+	o.runRows(pieces(c.Dst.Len()), piece, &o.tasks.swiGLU)
 }
 
-// gateTask gates pieces, which may end anywhere in a row.
-type gateTask struct {
+// swiGLUTask is SwiGLU of pieces.
+type swiGLUTask struct {
 	vec           *vec.Kernels
 	dst, gate, up []float32
 }
 
 // Do computes pieces lo to hi-1.
-func (t *gateTask) Do(_, lo, hi int) {
+func (t *swiGLUTask) Do(_, lo, hi int) {
 	lo, hi = lo*piece, min(hi*piece, len(t.dst))
 	t.vec.SwiGLU(t.dst[lo:hi], t.gate[lo:hi], t.up[lo:hi])
 }
 
-// piece is how many elements an item has where rows do not matter.
+// piece is how many elements an item of an element-wise call has.
 const piece = 1 << 10
 
 // pieces is how many pieces n elements make.
 func pieces(n int) int { return (n + piece - 1) / piece }
 
-// fewElements is how many elements one thread computes sooner than others can
-// be woken.
-const fewElements = 1 << 14
+// minParallelElements is how many elements one thread computes in less time than it takes to
+// wake the others.
+const minParallelElements = 1 << 14
 
-// runRows runs a task of rows, on other threads too if that pays.
+// runRows runs a task of rows of dim elements, on all threads where that pays.
 func (o *ops) runRows(rows, dim int, t Task) {
 	chunk := rows
-	if rows*dim > fewElements {
-		chunk = max(fewElements/4/max(dim, 1), 1)
+	if rows*dim > minParallelElements {
+		chunk = max(minParallelElements/4/max(dim, 1), 1)
 	}
 	o.pool.RunChunks(rows, chunk, t)
 }

@@ -51,8 +51,8 @@ func allTypes() []device.DType {
 	return all
 }
 
-// The product is that of the values in the file, but for the rounding of the
-// activations: to one part in 127 of the largest of 256, at worst.
+// TestMatMulExact compares products with float64, up to the quantization of the activations
+// to 8 bits, at worst a step of 1/127 of the largest of 256.
 func TestMatMulExact(t *testing.T) {
 	pool := NewPool(2)
 	defer pool.Close()
@@ -82,8 +82,8 @@ func TestMatMulExact(t *testing.T) {
 	}
 }
 
-// Several matrices of several types share the activations; dst rows may be
-// further apart than the rows are long; the number of workers does not matter.
+// TestMatMulShared multiplies matrices of several types with the same activations, dst rows
+// with a stride above their length, with several numbers of workers.
 func TestMatMulShared(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 0))
 	const cols = 512

@@ -11,13 +11,13 @@ import (
 
 const (
 	alignment = 64      // bytes: a cache line and a vector register
-	mapped    = 1 << 20 // allocations of this many bytes come from the system
+	mapped    = 1 << 20 // bytes: allocations from this size on are memory mappings
 )
 
-// memory is an allocation, or the contents that Load was given.
+// memory is an allocation, or the bytes that Load was given.
 type memory struct {
 	data  []byte
-	unmap func([]byte) error // nil: the garbage collector's
+	unmap func([]byte) error // nil: from the Go heap, or not ours
 	whole []byte             // what unmap takes
 }
 
@@ -35,8 +35,8 @@ func (m *memory) free() error {
 	return m.unmap(whole)
 }
 
-// Alloc returns zeroed memory that starts on a cache line. What the system
-// cannot give is an error now rather than a killed process later.
+// Alloc returns zeroed memory that starts on a cache line. More than the system has left is an
+// error here, rather than an out-of-memory kill at first use.
 func (d *dev) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
 	size, err := device.SizeOf(dt, dims...)
 	if err != nil {
@@ -54,7 +54,7 @@ func (d *dev) Alloc(dt device.DType, dims ...int) (device.Tensor, error) {
 	return device.NewTensor(m, 0, dt, dims...), nil
 }
 
-// Scope runs f and returns what gives back the memory that it took.
+// Scope runs f and returns a function that frees what it allocated.
 func (d *dev) Scope(f func() error) (free func() error, err error) {
 	before, used := len(d.mems), d.used
 	err = f()
@@ -88,9 +88,9 @@ func freeAll(mems []*memory) error {
 	return first
 }
 
-// left is how many bytes Alloc may still give: no more than the system has now,
-// and no more than it had at the start less what was given since, because
-// memory that was given but never touched still looks available.
+// left is how many bytes Alloc may still allocate: no more than the system has now, and no
+// more than it had at the start less what was allocated since, because memory that was
+// allocated but never touched still counts as available.
 func (d *dev) left() uint64 {
 	left := uint64(0)
 	if d.used < d.free {
@@ -99,8 +99,7 @@ func (d *dev) left() uint64 {
 	return min(left, availableMemory())
 }
 
-// Load returns a tensor over src itself, or over a copy if src starts at an
-// address that the element type cannot.
+// Load returns a tensor over src itself, or over a copy if src is not aligned for the type.
 func (d *dev) Load(src []byte, dt device.DType, dims ...int) (device.Tensor, error) {
 	size, err := device.SizeOf(dt, dims...)
 	if err != nil {
@@ -120,7 +119,7 @@ func (d *dev) Load(src []byte, dt device.DType, dims ...int) (device.Tensor, err
 	return device.NewTensor(m, 0, dt, dims...), nil
 }
 
-// elementAlign is what an address of the type must be a multiple of.
+// elementAlign is the alignment of the elements of a type, in bytes.
 func elementAlign(dt device.DType) uintptr {
 	switch dt {
 	case device.F32, device.I32:
@@ -131,7 +130,7 @@ func elementAlign(dt device.DType) uintptr {
 	return 1
 }
 
-// newMemory gives size zeroed bytes that start on a cache line.
+// newMemory allocates size zeroed bytes that start on a cache line.
 func newMemory(size int) (*memory, error) {
 	if size >= mapped {
 		if m, err := mapMemory(size); m != nil || err != nil {
@@ -158,10 +157,10 @@ func f32s(t device.Tensor) []float32 { return elements[float32](t) }
 // i32s is the contents of an I32 tensor.
 func i32s(t device.Tensor) []int32 { return elements[int32](t) }
 
-// elements is the contents of t as values of another type.
+// elements is the contents of t as elements of another type.
 func elements[T float32 | int32 | uint16 | float64](t device.Tensor) []T { return as[T](bytesOf(t)) }
 
-// as is the same memory as values of another type.
+// as is the same memory as elements of another type.
 func as[T float32 | int32 | uint16 | float64](b []byte) []T {
 	var v T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(v)))

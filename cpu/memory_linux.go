@@ -8,16 +8,15 @@ import (
 	"syscall"
 )
 
-// adviseHuge asks for huge pages: a cache of gigabytes read page by page would
-// otherwise wait for address translation. A refusal costs only speed.
+// adviseHuge asks for transparent huge pages: reading a KV cache of gigabytes in 4 KiB pages
+// costs TLB misses. A refusal costs only speed.
 func adviseHuge(b []byte) {
 	const hugePages = 14 // MADV_HUGEPAGE
 	_ = syscall.Madvise(b, hugePages)
 }
 
-// availableMemory is how many bytes could be used without swapping or being
-// killed: what the system has, or the rest of this process's control group if
-// that is less. 0 means unknown.
+// availableMemory is how many bytes could be used without swapping or an out-of-memory kill:
+// what the system has, or what is left of this process's cgroup if that is less. 0 is unknown.
 func availableMemory() uint64 {
 	free := memAvailable("/proc/meminfo")
 	limit, used := readNumber("/sys/fs/cgroup/memory.max"), readNumber("/sys/fs/cgroup/memory.current")

@@ -2,7 +2,7 @@
 
 package cpu
 
-// adviseHuge does nothing: huge pages are the system's choice here.
+// adviseHuge does nothing: only Linux takes advice on huge pages.
 func adviseHuge(b []byte) {}
 
 // availableMemory is unknown.

@@ -4,8 +4,8 @@ package cpu
 
 import "syscall"
 
-// mapMemory takes size bytes straight from the system: they are zero, take no
-// room until they are touched, and go back when they are freed.
+// mapMemory maps size anonymous bytes: they are zero, take no room until they are touched, and
+// go back to the system when they are freed.
 func mapMemory(size int) (*memory, error) {
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {

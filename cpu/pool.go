@@ -8,22 +8,20 @@ import (
 	"time"
 )
 
-// Task is work that can be cut into parts. A caller keeps its Task and hands
-// over the same pointer each time, so that a run allocates nothing.
+// Task is work that consists of items. Callers reuse a Task by pointer, so that a run allocates
+// nothing.
 type Task interface {
-	// Do computes items lo to hi-1. Worker numbers from 0 to Pool.Workers()-1;
-	// no two calls with the same number run at once, so a Task can keep one
-	// scratch for each.
+	// Do computes items lo to hi-1. Workers are numbered from 0 to Pool.Workers()-1, and no two
+	// calls with the same number run at once, so a Task can keep scratch for each.
 	Do(worker, lo, hi int)
 }
 
-// spinTime is how long an idle worker looks for work before it parks. Between
-// two products of a decode step a few microseconds pass, and waking a parked
-// worker takes longer than that.
+// spinTime is how long an idle worker spins before it parks. Two products of a decode step are
+// a few microseconds apart, and waking a parked worker takes longer than that.
 const spinTime = 50 * time.Microsecond
 
-// Pool runs tasks on a fixed set of workers, started once. The goroutine that
-// calls Run is worker 0. Runs do not overlap: a second caller waits.
+// Pool runs tasks on a fixed number of workers, started once. The goroutine that calls Run is
+// worker 0. Runs do not overlap: a second caller waits.
 type Pool struct {
 	mu      sync.Mutex // held during a Run
 	workers []poolWorker
@@ -31,19 +29,19 @@ type Pool struct {
 	task     Task
 	items    int
 	chunk    int
-	next     atomic.Int64 // first item that nobody has taken
+	next     atomic.Int64 // first item that no worker has taken
 	pending  atomic.Int32 // workers that have not finished this run
 	panicked atomic.Pointer[failure]
 	closed   bool
-	done     <-chan struct{} // when it is closed nobody waits for the items left; may be nil
+	done     <-chan struct{} // closed: the run is cancelled; may be nil
 }
 
-// failure is a panic on its way from a worker to the caller of Run.
+// failure is the value of a panic in a worker, which Run panics with.
 type failure struct{ value any }
 
-// poolWorker is the mailbox of one worker, alone on its cache lines.
+// poolWorker is what Run and one worker share, padded against false sharing.
 type poolWorker struct {
-	run    atomic.Uint32 // number of the run to join; changes once per run
+	run    atomic.Uint32 // number of the newest run
 	parked atomic.Bool
 	wake   chan struct{} // capacity 1
 	_      [104]byte
@@ -66,14 +64,14 @@ func NewPool(n int) *Pool {
 // Workers is the number of workers, the caller of Run included.
 func (p *Pool) Workers() int { return len(p.workers) }
 
-// Run computes items 0 to n-1 of t, in chunks that workers take as they become
-// free, and returns when all are done. A chunk is large enough that taking it
-// costs little and small enough that workers finish together.
+// Run computes items 0 to n-1 of t, in chunks that workers take as they become free, and
+// returns when all are done. Each worker gets about eight chunks, which balances the load at
+// little cost.
 func (p *Pool) Run(n int, t Task) {
 	p.RunChunks(n, max(1, n/(8*len(p.workers))), t)
 }
 
-// RunChunks is Run with the number of items in a chunk given.
+// RunChunks is Run with chunks of chunk items.
 func (p *Pool) RunChunks(n, chunk int, t Task) {
 	if n <= 0 {
 		return
@@ -100,7 +98,7 @@ func (p *Pool) RunChunks(n, chunk int, t Task) {
 	}
 }
 
-// alone is a run on the caller, in one piece unless it may have to end early.
+// alone runs on the caller alone, in one piece unless the run can be cancelled.
 func (p *Pool) alone(n, chunk int, t Task) {
 	if p.done == nil {
 		chunk = n
@@ -110,15 +108,15 @@ func (p *Pool) alone(n, chunk int, t Task) {
 	}
 }
 
-// Until makes runs leave out the chunks that nobody has taken when done is
-// closed; nil makes them whole again.
+// Until cancels runs once done is closed: chunks that no worker has taken are left out. Nil
+// ends that.
 func (p *Pool) Until(done <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done = done
 }
 
-// over reports whether nobody waits for what is left.
+// over reports whether runs are cancelled.
 func (p *Pool) over() bool {
 	select {
 	case <-p.done:
@@ -150,9 +148,8 @@ func (p *Pool) signal() {
 	}
 }
 
-// loop is the life of worker i. A weight may lie in a mapped file that has been cut short
-// since: that is a panic, as it is in a caller who asked for it, and goes to the caller of
-// Run like any other.
+// loop is the goroutine of worker i. A fault on a mapped file that has been truncated since is
+// turned into a panic, which goes to the caller of Run like any other.
 func (p *Pool) loop(i int) {
 	debug.SetPanicOnFault(true)
 	w := &p.workers[i]
@@ -166,7 +163,7 @@ func (p *Pool) loop(i int) {
 	}
 }
 
-// await returns when run has been signalled: it spins for a while, then parks.
+// await returns when run has been signalled: it spins for spinTime, then parks.
 func (w *poolWorker) await(run uint32) {
 	var start time.Time
 	for spins := 1; w.run.Load() != run; spins++ {
@@ -183,10 +180,10 @@ func (w *poolWorker) await(run uint32) {
 	}
 }
 
-// park blocks until run is signalled. The flag goes up before the last look at
-// the number, and whoever takes it down owes one message. A message may be late:
-// signal can be held up between the number and the flag until the worker, which
-// saw the number, has finished that run and parks for the next. Hence the loop.
+// park blocks until run is signalled. It sets the flag before it looks at the number once more;
+// who clears the flag sends, or has to receive, one message. The message may belong to an
+// earlier run: signal can be preempted between the number and the flag until the worker, which
+// saw the number, has finished that run and parks again. Hence the loop.
 func (w *poolWorker) park(run uint32) {
 	for w.run.Load() != run {
 		w.parked.Store(true)
@@ -197,16 +194,16 @@ func (w *poolWorker) park(run uint32) {
 	}
 }
 
-// pause yields the processor now and then, so that spinning does not starve
-// other goroutines when there are more of them than cores.
+// pause yields the processor every 64th spin, so that spinning does not starve other goroutines
+// when there are more of them than cores.
 func pause(spins int) {
 	if spins%64 == 0 {
 		runtime.Gosched()
 	}
 }
 
-// work takes chunks until none is left or wanted. A panic in the task ends this worker's
-// share and is raised again in the caller of Run.
+// work takes chunks until none is left or the run is cancelled. A panic of the task ends the
+// work of this worker, and is raised again in the caller of Run.
 func (p *Pool) work(worker int) {
 	defer func() {
 		if v := recover(); v != nil {

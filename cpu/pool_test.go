@@ -47,8 +47,8 @@ func (c *closer) Do(_, lo, hi int) {
 	}
 }
 
-// Of a run that nobody waits for any more only the chunks are done that were
-// taken before; the next one is whole again.
+// TestPoolUntil cancels a run: chunks that no worker has taken yet are left out, and the next
+// run is complete again.
 func TestPoolUntil(t *testing.T) {
 	for _, workers := range []int{1, 2, 5} {
 		pool := NewPool(workers)
@@ -76,7 +76,7 @@ func TestPoolUntil(t *testing.T) {
 	}
 }
 
-// Workers that have parked must wake up for the next run.
+// TestPoolAfterPark wakes workers that have parked.
 func TestPoolAfterPark(t *testing.T) {
 	pool := NewPool(3)
 	defer pool.Close()
@@ -173,9 +173,9 @@ func BenchmarkPool(b *testing.B) {
 	}
 }
 
-// signal can be held up between raising the number of a run and sending the
-// message; the worker may have finished that run and wait for the next when the
-// message comes.
+// TestPoolLateMessageStartsNothing sends the message of a run that is over: signal can be
+// preempted between raising the number of the run and sending it, and the worker may wait for
+// the next run by then.
 func TestPoolLateMessageStartsNothing(t *testing.T) {
 	w := &poolWorker{wake: make(chan struct{}, 1)}
 	w.wake <- struct{}{} // of a run that is over

@@ -9,8 +9,8 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// TestThreadsDoNotMatter attends with several numbers of threads, over a past of
-// several units, and wants the same bits.
+// TestThreadsDoNotMatter compares the bits of attention with several numbers of threads, over
+// a past of several splits.
 func TestThreadsDoNotMatter(t *testing.T) {
 	const heads, kvHeads, dim, length = 8, 2, 64, 3000
 	for _, rows := range []int{1, 130} {
@@ -45,7 +45,7 @@ func TestThreadsDoNotMatter(t *testing.T) {
 				want = got
 			}
 			if !bytes.Equal(got, want) {
-				t.Errorf("%d rows: %d threads give other bits than one", rows, threads)
+				t.Errorf("%d rows: %d threads give other bits than 1", rows, threads)
 			}
 			if err := d.Sync(); err != nil {
 				t.Error(err)

@@ -1,0 +1,53 @@
+package cpu
+
+import "github.com/gollm/gollm/device"
+
+// groupMax is the largest score of the heads of each kv head (GQA).
+func (o *ops) groupMax(c *device.Score) {
+	t, rows := &o.tasks.groupMax, c.Q.Dim(0)
+	*t = groupMaxTask{
+		o: o, out: f32s(c.Dst), in: f32s(c.Q), heads: c.Q.Dim(1), groups: c.Dst.Dim(1), width: c.Q.Dim(2),
+		pos: o.positions("GroupMax", c.KV, rows, t.pos[:0]), numbers: perWorker(o.pool, t.numbers),
+	}
+	o.pool.RunChunks(rows*t.groups, 1, t)
+}
+
+// groupMaxTask is GroupMax: item i is kv head i%groups of row i/groups.
+type groupMaxTask struct {
+	o                    *ops
+	out                  []float32 // [rows, groups, width]
+	in                   []float32 // [rows, heads, width]
+	heads, groups, width int
+	pos                  []int      // of each row; below 0 is skipped
+	numbers              [][]uint64 // by worker: a bit for each position, 0 where the score is NaN
+}
+
+// Do computes items lo to hi-1.
+func (t *groupMaxTask) Do(worker, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		r, g := i/t.groups, i%t.groups
+		if t.pos[r] < 0 {
+			continue
+		}
+		out := row(t.out, i, t.width)[:t.pos[r]+1]
+		for j := range out {
+			out[j] = negInf
+		}
+		for h := g * t.heads / t.groups; h < (g+1)*t.heads/t.groups; h++ {
+			t.add(grown(&t.numbers[worker], (len(out)+63)/64), out, row(t.in, r*t.heads+h, t.width)[:len(out)])
+		}
+	}
+}
+
+// add sets out to the larger of out and x; NaN counts as -Inf.
+func (t *groupMaxTask) add(numbers []uint64, out, x []float32) {
+	if atLeast(t.o.vec, numbers, x, negInf) == len(x) {
+		t.o.vec.LogTop(out, x, 1, 0)
+		return
+	}
+	for j, v := range x {
+		if v > out[j] {
+			out[j] = v
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/gollm/gollm/cpu/vec"
+	"github.com/gollm/gollm/device"
+)
+
+// refresh adds an entry of the newest position for every head group that found none. The heads
+// of a kv head are scored in one pass over its keys.
+func (o *ops) refresh(op string, c *device.ReuseSelection, m selectionCache, pos []int) {
+	t := &o.tasks.refresh
+	*t = refreshTask{
+		selectionCache: m, o: o, pages: newPages(c.KV), mask: mask{c.Plan}, q: f32s(c.Q),
+		scores: f32s(c.Scores), width: c.Scores.Dim(2), pos: pos, scratch: perWorker(o.pool, t.scratch),
+	}
+	for _, p := range pos {
+		if n := min(m.K.Of(p+1), p+1); n > m.maxSelected {
+			o.d.fail("%s: an entry of %d positions selects up to %d", op, m.maxSelected, n)
+		}
+	}
+	for i := range t.scratch {
+		s := &t.scratch[i]
+		s.fit(t.heads/t.pages.heads, m.dim)
+		if m.groups < t.heads {
+			s.top, s.sum = grown(&s.top, t.width), grown(&s.sum, t.width)
+		}
+	}
+	o.pool.RunChunks(len(pos)*t.pages.heads, 1, t)
+}
+
+// refreshTask selects anew: item i is kv head i%kvheads of slot i/kvheads.
+type refreshTask struct {
+	selectionCache
+	o      *ops
+	pages  pages
+	mask   mask
+	q      []float32 // [slots, heads, dim]
+	scores []float32 // [slots, heads, width]
+	width  int
+	pos    []int // by slot; -1 is skipped
+
+	scratch []refreshScratch // by worker
+}
+
+// refreshScratch is what one worker needs.
+type refreshScratch struct {
+	heads []int     // heads of a kv head whose group found no entry
+	q     []float32 // [heads, dim]: their queries, scaled
+	tile  []float32 // [heads, vec.Tile]: their scores of a page
+	best  selector
+	nans  int // scores that were NaN
+
+	// of a head group of several heads
+	lanes    lanes
+	log      []float64 // [heads]: log-sum-exp of a head's scores
+	shift    []float32 // [heads]: see logShifts
+	top, sum []float32 // [width]: log-sum-exp over heads: the largest term, the sum relative to it
+}
+
+// fit makes the scratch large enough for heads heads.
+func (s *refreshScratch) fit(heads, dim int) {
+	if cap(s.heads) < heads || len(s.q) < heads*dim {
+		s.heads, s.q = make([]int, 0, heads), make([]float32, heads*dim)
+		s.tile = make([]float32, heads*vec.Tile)
+		s.log, s.shift = make([]float64, heads), make([]float32, heads)
+	}
+}
+
+// Do selects for items lo to hi-1.
+func (t *refreshTask) Do(worker, lo, hi int) {
+	n := t.pages.heads
+	for i := lo; i < hi; i++ {
+		if slot := i / n; t.pos[slot] >= 0 {
+			t.kvHead(&t.scratch[worker], slot, i%n)
+		}
+	}
+}
+
+// kvHead scores the heads of a kv head whose group found no entry, then stores the entries of
+// its groups.
+func (t *refreshTask) kvHead(s *refreshScratch, slot, kvHead int) {
+	p, group := t.pos[slot], t.heads/t.pages.heads
+	visible, region := spanIntervals(t.mask.plan.Span, p), t.mask.region(p)
+	scored := region
+	if t.groups < t.heads {
+		scored = visible
+	}
+	scale, _ := splitScale(t.dim)
+	s.heads = s.heads[:0]
+	for h := kvHead * group; h < (kvHead+1)*group; h++ {
+		if t.found[slot*t.groups+h*t.groups/t.heads] < 0 {
+			scaled(row(s.q, len(s.heads), t.dim), row(t.q, slot*t.heads+h, t.dim), scale)
+			s.heads = append(s.heads, h)
+		}
+	}
+	for i := 0; i < len(scored) && len(s.heads) > 0; i++ {
+		t.score(s, slot, kvHead, scored[i])
+	}
+	for g := kvHead * t.groups / t.pages.heads; g < (kvHead+1)*t.groups/t.pages.heads; g++ {
+		t.store(s, slot, g, visible, region)
+	}
+}
+
+// score sets the scores of the heads of s, q·k/√dim, over an interval.
+func (t *refreshTask) score(s *refreshScratch, slot, kvHead int, v interval) {
+	g, kernel := &t.pages, t.o.vec.Scores
+	_, after := splitScale(t.dim)
+	if t.dim%vec.Multiple != 0 {
+		kernel = vec.Go.Scores
+	}
+	for first := v.lo / device.PageLen * device.PageLen; max(first, v.lo) < v.hi; first += device.PageLen {
+		b := first / device.PageLen
+		keys, prefetch := g.rows(g.k, g.knownPage(slot, b), kvHead, 0, device.PageLen), vec.Rows{}
+		if first+device.PageLen < v.hi {
+			prefetch = g.rows(g.k, g.knownPage(slot, b+1), kvHead, 0, device.PageLen)
+		}
+		lo, hi := max(v.lo-first, 0), min(v.hi-first, device.PageLen)
+		kernel(s.tile, s.q, keys, prefetch, len(s.heads), hi, t.dim)
+		for i, h := range s.heads {
+			rescale(t.o.vec, t.headScores(slot, h)[first+lo:first+hi], row(s.tile, i, vec.Tile)[lo:], after)
+		}
+	}
+}
+
+// headScores is the scores of a head.
+func (t *refreshTask) headScores(slot, head int) []float32 {
+	return row(t.scores, slot*t.heads+head, t.width)
+}
+
+// store stores the entry of a head group: a new selection, or, where one was found, a
+// reference to it with Chain, otherwise nothing. It updates the counters.
+func (t *refreshTask) store(s *refreshScratch, slot, group int, visible, region [2]interval) {
+	i, p := slot*t.groups+group, t.pos[slot]
+	_, number := t.blockOf(slot, p)
+	entry, counters := t.entryAt(slot, group, number), row(t.counters, i, 4)
+	counters[0]++
+	if found := t.found[i]; found >= 0 {
+		entry[0], entry[1], entry[2] = 0, 0, 0
+		if t.Chain {
+			entry[0], entry[1] = int32(p+1), found
+		}
+		return
+	}
+	n := t.selectBest(s, slot, group, visible, region)
+	entry[0], entry[1], entry[2] = int32(p+1), int32(number), int32(n)
+	counters[1]++
+	scored := visible
+	if t.groups == t.heads {
+		scored = region
+	}
+	countScored(counters[2:4], scored)
+}
+
+// countScored adds the positions of two intervals to a 64-bit counter, low word first.
+func countScored(counter []int32, scored [2]interval) {
+	sum := uint64(uint32(counter[0])) | uint64(uint32(counter[1]))<<32
+	for _, v := range scored {
+		sum += uint64(max(v.hi-v.lo, 0))
+	}
+	counter[0], counter[1] = int32(uint32(sum)), int32(uint32(sum>>32))
+}
+
+// selectBest writes the selection of a head group to its new entry, best first, and returns
+// how many positions it has.
+func (t *refreshTask) selectBest(s *refreshScratch, slot, group int, visible, region [2]interval) int {
+	p := t.pos[slot]
+	x := t.groupScores(s, slot, group, visible, region)
+	maskOutside(x, region)
+	s.nans += s.best.nans(t.o.vec, x)
+	t.o.d.sawNaNs(&s.nans)
+	best, _ := s.best.topK(t.o.vec, x, min(t.K.Of(p+1), t.maxSelected))
+	_, number := t.blockOf(slot, p)
+	return s.best.order(row(t.index, (slot*t.groups+group)*t.Block+number, t.maxSelected), x, best)
+}
+
+// groupScores is what the positions of a head group are ranked by: the scores of its head, or
+// the logarithm of the sum of its heads' softmax, up to a constant. The sum itself underflows
+// in float32 where another position, often the row's own, has nearly all softmax mass.
+func (t *refreshTask) groupScores(s *refreshScratch, slot, group int, visible, region [2]interval) []float32 {
+	lo, hi := t.headsOf(group)
+	first, n := t.headScores(slot, lo), t.pos[slot]+1
+	if t.groups == t.heads {
+		return first[:n]
+	}
+	v, top, sum := t.o.vec, s.top[:n], s.sum[:n]
+	for j := range top {
+		top[j], sum[j] = -math.MaxFloat32, 0
+	}
+	shift := t.logShifts(s, slot, lo, hi, visible, region)
+	for _, m := range region {
+		m.hi = max(m.hi, m.lo)
+		for i, by := range shift {
+			if by > negInf {
+				v.LogTop(top[m.lo:m.hi], t.headScores(slot, lo+i)[m.lo:m.hi], 1, by)
+			}
+		}
+		for i, by := range shift {
+			if by > negInf {
+				v.LogSum(sum[m.lo:m.hi], top[m.lo:m.hi], t.headScores(slot, lo+i)[m.lo:m.hi], 1, by)
+			}
+		}
+		for j := m.lo; j < m.hi; j++ {
+			first[j] = logOf(top[j], sum[j])
+		}
+	}
+	return first[:n]
+}
+
+// logOf is top + ln sum; for a sum of 0 the lowest finite number, which may be selected still.
+func logOf(top, sum float32) float32 {
+	if !(sum > 0) {
+		return -math.MaxFloat32
+	}
+	return top + float32(math.Log(float64(sum)))
+}
+
+// logShifts is what to add to the scores of heads lo to hi-1 to get the logarithms of their
+// softmax over what is visible, up to a constant of the group by which the largest in the
+// selected region is 0, where float32 resolves most; -Inf for a head without a softmax.
+// Scores outside of what is visible, and NaN, become -Inf.
+func (t *refreshTask) logShifts(s *refreshScratch, slot, lo, hi int, visible, region [2]interval) []float32 {
+	v, log, best := t.o.vec, s.log[:hi-lo], math.Inf(-1)
+	for i := range log {
+		x := t.headScores(slot, lo+i)[:t.pos[slot]+1]
+		maskOutside(x, visible)
+		s.nans += s.best.dropNaNs(v, x)
+		log[i] = s.lanes.logSum(v, x)
+		for _, m := range region {
+			if m.lo < m.hi && !math.IsInf(log[i], 0) {
+				best = max(best, float64(s.lanes.largest(v, x[m.lo:m.hi]))-log[i])
+			}
+		}
+	}
+	shift := s.shift[:len(log)]
+	for i, x := range log {
+		if shift[i] = negInf; !math.IsInf(x, 0) {
+			shift[i] = float32(-x - max(best, -math.MaxFloat32))
+		}
+	}
+	return shift
+}
+
+// maskOutside sets what is outside of two ascending intervals to -Inf.
+func maskOutside(x []float32, keep [2]interval) {
+	at := 0
+	for _, v := range keep {
+		if v.lo >= v.hi {
+			continue
+		}
+		for ; at < v.lo; at++ {
+			x[at] = negInf
+		}
+		at = v.hi
+	}
+	for ; at < len(x); at++ {
+		x[at] = negInf
+	}
+}
