@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// tally counts how often each item was done.
-type tally struct{ done []atomic.Int32 }
+// counters counts how often each item was done.
+type counters struct{ done []atomic.Int32 }
 
-func (t *tally) Do(_, lo, hi int) {
+func (t *counters) Do(_, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		t.done[i].Add(1)
 	}
@@ -19,7 +19,7 @@ func TestPoolDoesEachItemOnce(t *testing.T) {
 	for _, workers := range []int{1, 2, 3, 7} {
 		pool := NewPool(workers)
 		for n := range 70 {
-			task := &tally{make([]atomic.Int32, n)}
+			task := &counters{make([]atomic.Int32, n)}
 			pool.Run(n, task)
 			pool.RunChunks(n, 3, task)
 			for i := range task.done {
@@ -65,7 +65,7 @@ func TestPoolUntil(t *testing.T) {
 			t.Errorf("%d workers: %d items of later runs were done", workers, got-before)
 		}
 		pool.Until(nil)
-		whole := &tally{make([]atomic.Int32, 100)}
+		whole := &counters{make([]atomic.Int32, 100)}
 		pool.RunChunks(100, 3, whole)
 		for i := range whole.done {
 			if whole.done[i].Load() != 1 {
@@ -81,7 +81,7 @@ func TestPoolAfterPark(t *testing.T) {
 	pool := NewPool(3)
 	defer pool.Close()
 	for range 20 {
-		task := &tally{make([]atomic.Int32, 100)}
+		task := &counters{make([]atomic.Int32, 100)}
 		pool.RunChunks(100, 1, task)
 		time.Sleep(2 * time.Millisecond)
 		for i := range task.done {
@@ -148,7 +148,7 @@ func TestPoolPanic(t *testing.T) {
 			t.Fatal("Run returned after a panic in its task")
 		}()
 	}
-	task := &tally{make([]atomic.Int32, 10)}
+	task := &counters{make([]atomic.Int32, 10)}
 	pool.RunChunks(10, 1, task)
 	if task.done[9].Load() != 1 {
 		t.Error("the pool does not work after a panic")
@@ -158,7 +158,7 @@ func TestPoolPanic(t *testing.T) {
 func TestPoolAllocates(t *testing.T) {
 	pool := NewPool(2)
 	defer pool.Close()
-	task := &tally{make([]atomic.Int32, 64)}
+	task := &counters{make([]atomic.Int32, 64)}
 	if n := testing.AllocsPerRun(100, func() { pool.Run(64, task) }); n != 0 {
 		t.Errorf("Run allocates %v times, want 0", n)
 	}
@@ -167,7 +167,7 @@ func TestPoolAllocates(t *testing.T) {
 func BenchmarkPool(b *testing.B) {
 	pool := NewPool(2)
 	defer pool.Close()
-	task := &tally{make([]atomic.Int32, 2)}
+	task := &counters{make([]atomic.Int32, 2)}
 	for b.Loop() {
 		pool.RunChunks(2, 1, task)
 	}

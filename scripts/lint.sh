@@ -31,7 +31,7 @@ rule "a TODO is an issue, not a comment" git grep --untracked -nE '\b(TODO|FIXME
 
 # Words of the dictionary (docs/glossary.md) that are retired, with what to say instead, and
 # the directories that are free of them.
-dictionary=(sparse engine kvcache model cuda/kernels)
+dictionary=(cpu sparse engine kvcache model cuda/kernels)
 retired() {
 	local word instead
 	while IFS=$'\t' read -r word instead; do

@@ -6,7 +6,7 @@
 //   - [Matrix]: rows of one element type as they lie in the model file.
 //   - [Batch]: the activations of some tokens, prepared for a product.
 //   - [Product]: one Batch times one Matrix; computes any range of rows.
-//   - [ISA]: which instructions the inner loops use, chosen once at start.
+//   - [ISA]: which instructions the inner loops use, selected once at start.
 //
 // The rules:
 //

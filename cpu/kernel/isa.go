@@ -38,7 +38,7 @@ func ISAs() []ISA {
 	return names
 }
 
-// Current is the instruction set in use: the best one unless Use chose another.
+// Current is the instruction set in use: the best one unless Use selected another.
 func Current() ISA { return current.isa }
 
 // Use makes later products run on isa. It is for start-up and tests: no
