@@ -23,7 +23,7 @@ type Select struct {
 	Recent    Amount      // HeavyHitters: newest positions that are kept besides
 	Since     Tensor      // HeavyHitters: i32 [slots, 1]
 	Below     float32     // WithinMargin: the margin
-	Twice     int         // WithinMargin: positions that are listed whatever they score
+	Twice     int         // WithinMargin: positions before it are always selected
 	Agreement Tensor      // TopLines, ExpandBlocks: i32 [heads]
 	Hash      Hash        // Collisions
 
@@ -66,9 +66,9 @@ const (
 	// WithinMargin selects, for each group of List.Group positions and each head, the positions
 	// of the plan's selected region, as it is for the first row of the group in the call, with
 	// anchor - q·k/√dim <= Below for the mean q and anchor of at least one of the group's
-	// blocks of Block positions (AnchorAttention, equation 2). NaN is not within the margin. The
-	// first Twice positions are always selected, with weight 2 where they are within the margin
-	// too; all other weights are 1. List.Group is a multiple of Block; List is not Plan.List.
+	// blocks of Block positions (AnchorAttention, equation 2). NaN is not within the margin.
+	// Those of them before position Twice are always selected, with weight 2 where they are within
+	// the margin; all other weights are 1. List.Group is a multiple of Block; List is not Plan.List.
 	// Q f32 [blocks, heads, dim] and Scores f32 [blocks, heads], the anchors, of MeanRows.
 	WithinMargin
 	// Collisions selects, for each row and head, the positions of the plan's selected region
