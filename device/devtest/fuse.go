@@ -35,7 +35,9 @@ func fuseCases() []testCase {
 		testCase{"op=NormProducts/two types", func(b *bed) job {
 			return normMatMuls(b, 1, 2304, device.Q4_K, device.Q4_K, device.Q6_K)
 		}},
-		testCase{"op=NormSwiGLU/mixed", func(b *bed) job { return normSwiGLU(b, 1, 512, 31, device.Q4_K, device.F16) }})
+		testCase{"op=NormSwiGLU/mixed", func(b *bed) job { return normSwiGLU(b, 1, 512, 31, device.Q4_K, device.F16) }},
+		testCase{"op=Feed/rows=3", func(b *bed) job { return feed(b, 3, 256, 256, device.Q4_K) }},
+		testCase{"op=Feed/rows=65", func(b *bed) job { return feed(b, 65, 256, 128, device.Q8_0) }})
 	for _, full := range []bool{false, true} {
 		for _, interleaved := range []bool{false, true} {
 			for _, a := range []attention{
@@ -130,25 +132,50 @@ func addMatMul(b *bed, dt device.DType, rows, k, n int) job {
 	}
 }
 
-// normSwiGLU gates one product of a norm with another. An error of a product counts
-// as far as the other one is large.
+// gated is silu(y·w[0]ᵀ) · (y·w[1]ᵀ), and its size. An error of a product counts as far as the
+// other one is large.
+func (b *bed) gated(y []float64, w []device.Tensor, rows, k, n int) (z []float64, size float64) {
+	gates, ups := b.embedded(w[0]), b.embedded(w[1])
+	g, u := multiply(y, gates, rows, k, n), multiply(y, ups, rows, k, n)
+	z = make([]float64, len(g))
+	var topG, topU float64
+	for i := range z {
+		z[i] = g[i] / (1 + math.Exp(-g[i])) * u[i]
+		topG, topU = max(topG, math.Abs(g[i])), max(topU, math.Abs(u[i]))
+	}
+	return z, 1.1*productSize(y, gates, rows, k, n)*topU + productSize(y, ups, rows, k, n)*topG
+}
+
+// normSwiGLU gates one product of a norm with another.
 func normSwiGLU(b *bed, rows, k, n int, gate, up device.DType) job {
 	x, weight, y := b.normed(rows, k)
 	w := []device.Tensor{b.weights(gate, b.matrix(gate, n, k), n, k), b.weights(up, b.matrix(up, n, k), n, k)}
-	gates, ups := b.embedded(w[0]), b.embedded(w[1])
-	g, u := multiply(y, gates, rows, k, n), multiply(y, ups, rows, k, n)
-	want := make([]float64, len(g))
-	var topG, topU float64
-	for i := range want {
-		want[i] = g[i] / (1 + math.Exp(-g[i])) * u[i]
-		topG, topU = max(topG, math.Abs(g[i])), max(topU, math.Abs(u[i]))
-	}
-	scale := 1.1*productSize(y, gates, rows, k, n)*topU + productSize(y, ups, rows, k, n)*topG
+	want, size := b.gated(y, w, rows, k, n)
 	dst := []device.Tensor{b.out(rows, n), b.out(rows, n)}
 	scratch := b.out(rows, k)
 	return job{
 		step:   func(ops device.Queue) { NormSwiGLU(ops, dst, x, weight, w, scratch) },
-		expect: []expectation{{name: "dst", got: dst[0], want: want, bound: max(productBound(gate), productBound(up)), scale: scale}},
+		expect: []expectation{{name: "dst", got: dst[0], want: want, bound: max(productBound(gate), productBound(up)), scale: size}},
+	}
+}
+
+// feed adds to rows what a feed-forward layer of ff hidden elements makes of them. An error of
+// a hidden element counts as far as its weight in the down projection is large.
+func feed(b *bed, rows, dim, ff int, dt device.DType) job {
+	x, weight, y := b.normed(rows, dim)
+	matrix := func(n, k int) device.Tensor { return b.weights(dt, b.matrix(dt, n, k), n, k) }
+	w := []device.Tensor{matrix(ff, dim), matrix(ff, dim), matrix(dim, ff)}
+	hidden, size := b.gated(y, w, rows, dim, ff)
+	downs := b.embedded(w[2])
+	want := multiply(hidden, downs, rows, ff, dim)
+	for i, v := range b.embedded(x) {
+		want[i] += v
+	}
+	size = productSize(hidden, downs, rows, ff, dim) + productSize(slices.Repeat([]float64{size}, ff), downs, 1, ff, dim)
+	wide, scratch := []device.Tensor{b.out(rows, ff), b.out(rows, ff)}, b.out(rows, dim)
+	return job{
+		step:   func(ops device.Queue) { Feed(ops, wide, x, weight, w, scratch) },
+		expect: []expectation{{name: "x", got: x, want: want, bound: productBound(dt), scale: size}},
 	}
 }
 
