@@ -449,7 +449,7 @@ void* shared_at(const void* key, size_t size, size_t align) {
 	size_t offset = (m.used + 15) / 16 * 16 + align % 16;
 	m.used = offset + size;
 	m.taken += size;
-	if (m.taken > m.declared || m.used > m.dynamic_size + m.declared + padding) stop("%zu bytes of shared memory are declared, sizes.txt has %zu: make test-driver says how it is tma_pop up to date", m.taken, m.declared);
+	if (m.taken > m.declared || m.used > m.dynamic_size + m.declared + padding) stop("%zu bytes of shared memory are declared, sizes.txt has %zu: make test-driver says how it is brought up to date", m.taken, m.declared);
 	m.regions.push_back({key, offset, size});
 #if SANITIZED
 	__asan_unpoison_memory_region(m.shared + offset, size);
