@@ -22,14 +22,15 @@ const (
 // ownProducts describes the GEMM of a machine without cuBLASLt.
 const ownProducts = "our own kernel (no cuBLASLt)"
 
-// Roofline measures a device-to-device copy, reads and writes counted, and a large GEMM of
-// bfloat16 with f32 accumulation: cuBLASLt's where it is found, our own otherwise. A rate is
-// unknown where the free memory is too little to measure it.
+// Roofline measures memory, by a kernel that only reads and by a device-to-device copy (reads and
+// writes counted), of which the faster is the limit, and a large GEMM of bfloat16 with f32
+// accumulation: cuBLASLt's where it is found, our own otherwise. A rate is unknown where the
+// free memory is too little to measure it.
 func (d *dev) Roofline() device.Roofline {
 	var p device.Roofline
-	var product string
+	var memory, product string
 	free, err := d.Scope(func() error {
-		p.Read = d.copyRate()
+		p.Read, memory = d.memoryRate()
 		p.Float, product = d.gemmRate()
 		return nil
 	})
@@ -37,7 +38,7 @@ func (d *dev) Roofline() device.Roofline {
 		d.keep(free())
 	}
 	p.Int8 = p.Float
-	p.How = "a copy on the device, read and written; " + product
+	p.How = memory + "; " + product
 	return p
 }
 
@@ -49,23 +50,44 @@ func (d *dev) products() string {
 	return ownProducts
 }
 
-// copyRate is the bytes per second of a large copy, reads and writes counted.
-func (d *dev) copyRate() float64 {
+// memoryRate is the bytes per second of a kernel that only reads, or of a copy, reads and writes
+// counted: of the faster, which is named.
+func (d *dev) memoryRate() (rate float64, by string) {
 	size := int(min(rooflineCopy, d.drv.available()/rooflineMemory)) &^ 15
-	a, err := d.Alloc(device.BF16, size/2)
+	src, err := d.Alloc(device.BF16, size/2)
+	if err != nil {
+		return 0, "no memory for a copy"
+	}
+	dst, err := d.Alloc(device.BF16, size/2)
+	if err != nil {
+		return 0, "no memory for a copy"
+	}
+	d.Write(src, normalBF16(size/2))
+	read := d.rateOf(size, func() error { d.readOnce(dst, src); return nil })
+	copied := d.rateOf(2*size, func() error { return d.drv.copy(d.address(dst), d.address(src), size) })
+	if read > copied {
+		return read, "a kernel that only reads"
+	}
+	return copied, "a copy on the device, read and written"
+}
+
+// rateOf is the bytes per second of a call that moves so many; 0, unknown, if it fails.
+func (d *dev) rateOf(bytes int, call func() error) float64 {
+	each, err := d.timeOf(call)
 	if err != nil {
 		return 0
 	}
-	b, err := d.Alloc(device.BF16, size/2)
-	if err != nil {
-		return 0
-	}
-	d.Write(a, normalBF16(size/2))
-	each, err := d.timeOf(func() error { return d.drv.copy(d.address(b), d.address(a), size) })
-	if err != nil {
-		return 0
-	}
-	return 2 * float64(size) / each
+	return float64(bytes) / each
+}
+
+// readThreads and readBlocks are threads of a block of the kernel read_bandwidth, and its blocks
+// per multiprocessor, which hold 2048 threads.
+const readThreads, readBlocks = 512, 4
+
+// readOnce reads src, in whole 16-byte words, and leaves dst for the compiler's sake.
+func (d *dev) readOnce(dst, src device.Tensor) {
+	d.ops.launch("read_bandwidth").tensor(dst).tensor(src).int(src.Size()/16).
+		run(blocks{readBlocks * d.drv.multiprocessors(), 1, 1}, readThreads)
 }
 
 // gemmRate is the operations per second of a large GEMM, and what computed it.

@@ -33,3 +33,4 @@
 #include "sample_values_decode.cu"
 #include "walk.cu"
 #include "walk_decode.cu"
+#include "read_bandwidth.cu"
