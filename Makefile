@@ -88,7 +88,7 @@ emulate-systems:
 	CGO_ENABLED=1 $(GO) test -tags cudaemu $(COUNT) -timeout 30m \
 		-run 'TestEveryMethod|TestLawDenseLimit$$|TestLogitsAgainstExact|TestGreedyText|TestLaunches|TestStepLaunches|TestTrace$$' -skip 'TestLawDenseLimit/.*santa' ./sparse ./engine
 
-launches: ## write engine/testdata/launches.txt anew: the kernels of a decode step of every system
+launches: ## write engine/testdata/launches.txt anew: the kernels of a decode step of every method
 	CGO_ENABLED=1 $(GO) test -tags cudaemu -run 'TestStepLaunches' ./engine -launches
 
 emulate-8b: ## every attention method on layers of Llama-3.1-8B's shape, on the CPU (ten minutes)

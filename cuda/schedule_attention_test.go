@@ -176,13 +176,13 @@ func scheduledAttention(t *testing.T, seed uint64) map[string][]byte {
 	keep("walks", walk, picked.Index)
 
 	f, across := func() device.Tensor { return b.f(pages, 1, dim) }, (pages+7)/8*8
-	state := devtest.NewestSketch{Keys: f(), Queries: f(), KeySketch: b.f(pages, 1, 8), QuerySketch: b.f(pages, 1, 8), Basis: b.f(8, dim), Pairs: b.f(pages, across)}
+	state := devtest.TailSketch{Keys: f(), Queries: f(), KeySketch: b.f(pages, 1, 8), QuerySketch: b.f(pages, 1, 8), Basis: b.f(8, dim), Pairs: b.f(pages, across)}
 	step, steps, best := b.f(1, across), b.f(rows, across), b.list(rows, 1, pages)
-	devtest.SketchNewest(o, state, one, b.f(1, kvHeads, dim), kv)
+	devtest.SketchTail(o, state, one, b.f(1, kvHeads, dim), kv)
 	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, KV: kv, Rows: 1, Exponent: 2}, picked, device.BlockBudget{Count: 3})
 	devtest.WalkTop(o, device.Walk{Dst: steps, Src: b.f(rows, across), Pairs: state.Pairs, KV: kv, Rows: 130, Exponent: 2}, best, device.BlockBudget{Count: 3})
 	keep("steps of a walk", state.Keys, state.QuerySketch, state.Pairs, step, picked.Index, steps, best.Index)
-	devtest.SketchNewest(o, state, one, b.f(1, kvHeads, dim), kv)
+	devtest.SketchTail(o, state, one, b.f(1, kvHeads, dim), kv)
 	devtest.WalkTop(o, device.Walk{Dst: step, Src: b.f(1, across), Pairs: state.Pairs, KV: kv, Rows: 1, Exponent: 2}, picked, device.BlockBudget{Count: 3})
 	keep("a step that compares and walks", state.Keys, state.QuerySketch, state.Pairs, step, picked.Index)
 	if err := d.Sync(); err != nil {

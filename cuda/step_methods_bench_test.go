@@ -18,9 +18,9 @@ func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) 
 	f := func(dims ...int) device.Tensor { return filled(b, d, device.F32, dims...) }
 	basis := f(width, 128)
 	basis.Memory().(*memory).constant = true
-	states := make([]devtest.NewestSketch, len(m.kv))
+	states := make([]devtest.TailSketch, len(m.kv))
 	for l := dense; l < len(states); l++ {
-		states[l] = devtest.NewestSketch{
+		states[l] = devtest.TailSketch{
 			Keys: f(pages, 1, 128), Queries: f(pages, 1, 128), KeySketch: f(pages, 1, width), QuerySketch: f(pages, 1, width),
 			Basis: basis, Pairs: f(pages, blocks), Compare: device.SketchProduct{Log: true},
 		}
@@ -35,7 +35,7 @@ func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) 
 			if l == dense {
 				src = device.Tensor{}
 			}
-			devtest.SketchNewest(d.ops, states[l], q, k, m.kv[l])
+			devtest.SketchTail(d.ops, states[l], q, k, m.kv[l])
 			devtest.WalkTop(d.ops, device.Walk{Dst: walk[l%2], Src: src, Pairs: states[l].Pairs, KV: m.kv[l], Rows: 1, Exponent: 8}, list, device.BlockBudget{Share: 0.1})
 			plan = device.Plan{Selected: device.Blocks, List: list}
 		}

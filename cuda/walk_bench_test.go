@@ -13,7 +13,7 @@ import (
 // walkLayer is what sketchwalk keeps of a layer.
 type walkLayer struct {
 	kv    device.KV
-	state devtest.NewestSketch
+	state devtest.TailSketch
 }
 
 // BenchmarkWalk is sketchwalk(density=0.1) in the steered layers of a decode step in
@@ -46,14 +46,14 @@ func BenchmarkWalk(b *testing.B) {
 					d.Write(table, words(order...))
 				}
 				kv.Pages = table
-				all[i] = walkLayer{kv, devtest.NewestSketch{
+				all[i] = walkLayer{kv, devtest.TailSketch{
 					Keys: f(pages, 1, benchDim), Queries: f(pages, 1, benchDim), KeySketch: f(pages, 1, width), QuerySketch: f(pages, 1, width),
 					Basis: basis, Pairs: f(pages, pages), Compare: device.SketchProduct{Log: true},
 				}}
 			}
 			walk := [2]device.Tensor{f(1, pages), f(1, pages)}
 			list := device.List{Index: benchAlloc(b, d, device.I32, 1, 1, pages), Count: benchAlloc(b, d, device.I32, 1, 1), Group: device.PageLen}
-			look := func(i int) { devtest.SketchNewest(d.ops, all[i].state, q, k, all[i].kv) }
+			look := func(i int) { devtest.SketchTail(d.ops, all[i].state, q, k, all[i].kv) }
 			pick := func(i int) {
 				devtest.WalkTop(d.ops, device.Walk{Dst: walk[i%2], Src: walk[1-i%2], Pairs: all[i].state.Pairs, KV: all[i].kv, Rows: 1, Exponent: 8}, list, device.BlockBudget{Share: 0.1})
 			}

@@ -200,7 +200,7 @@ func reading(plan *Plan, list []int32, p, j int) bool {
 	return plan.Selected == All
 }
 
-// TestVerbCosts: what choosing costs in a step behind 999 positions, by hand. A row of K has
+// TestVerbCosts: what selecting costs in a step behind 999 positions, by hand. A row of K has
 // 32 bytes, and 1000 positions are 16 blocks and 63 parts of 16.
 func TestVerbCosts(t *testing.T) {
 	var n numbers

@@ -6,7 +6,7 @@
 //   - [Perplexity]: how well a model predicts a text, with its standard error.
 //   - [Work]: what a prefill or a decode step must read and compute.
 //   - [Machine]: what this machine can read and compute, measured.
-//   - [Speed]: runs of a benchmark, with the floor beside them.
+//   - [Speed]: runs of a benchmark, with the roofline limit beside them.
 //   - [Audit]: sparse attention beside dense, as JSON or a page of heat maps.
 //
 // Suites of questions about long texts are packages of their own below this one:

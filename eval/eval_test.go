@@ -226,7 +226,7 @@ func TestQuantizedWeightsCountAsIntegers(t *testing.T) {
 	}
 }
 
-func TestFloor(t *testing.T) {
+func TestLimit(t *testing.T) {
 	w := Work{Bytes: 100, IntOps: 40, FloatOps: 20}
 	for _, tt := range []struct {
 		peaks   device.Roofline
@@ -238,7 +238,7 @@ func TestFloor(t *testing.T) {
 		{device.Roofline{}, 0, ""},
 		{device.Roofline{Read: 10}, 0, ""},
 	} {
-		if s, limit := w.Floor(tt.peaks); s != tt.seconds || limit != tt.limit {
+		if s, limit := w.Limit(tt.peaks); s != tt.seconds || limit != tt.limit {
 			t.Errorf("%+v: %v %s, want %v %s", tt.peaks, s, limit, tt.seconds, tt.limit)
 		}
 	}
@@ -278,18 +278,18 @@ func TestMeasureSpeed(t *testing.T) {
 		t.Fatalf("%d rows of %d runs", len(rows), runs)
 	}
 	for i, row := range rows {
-		if row.Task != o.Tasks[i] || len(row.Runs) != 3 || row.TokS != median(row.Runs) || row.FloorS <= 0 || row.Fraction != row.TokS/row.FloorS {
+		if row.Task != o.Tasks[i] || len(row.Runs) != 3 || row.TokS != median(row.Runs) || row.LimitS <= 0 || row.Fraction != row.TokS/row.LimitS {
 			t.Errorf("%+v", row)
 		}
 		tokens := 1.0
 		if row.Phase == Prefill {
 			tokens = float64(row.Len)
 		}
-		// What is reached is the larger of what is reached of memory and of products.
+		// The share of the limit is the larger of the shares of the read rate and of the product rate.
 		if w := row.Work; math.Abs(w.Seconds*row.TokS-tokens) > 1e-6 || math.Abs(max(w.OfRead, w.OfProduct)-row.Fraction) > 1e-9 {
 			t.Errorf("%+v", row)
 		}
-		if a := row.Attention; math.Abs(a.Seconds-(row.Select+row.Attend).Seconds()) > 1e-9 || a.FloorSeconds <= 0 || a.FloorSeconds >= row.Work.FloorSeconds {
+		if a := row.Attention; math.Abs(a.Seconds-(row.Select+row.Attend).Seconds()) > 1e-9 || a.LimitSeconds <= 0 || a.LimitSeconds >= row.Work.LimitSeconds {
 			t.Errorf("attention %+v", row)
 		}
 	}

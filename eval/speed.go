@@ -75,12 +75,12 @@ type Speed struct {
 	Side     int // index
 	Runs     []float64
 	TokS     float64 // the median of Runs, of all sequences together
-	FloorS   float64 // tokens per second that the floor of the time allows; 0 is unknown
-	Limit    string  // what sets it: memory or compute
-	Fraction float64 // TokS / FloorS
+	LimitS   float64 // tokens per second that the roofline allows; 0 is unknown
+	Bound    string  // what bounds it: memory or compute
+	Fraction float64 // TokS / LimitS
 	// Work is that of a prefill or a step with what its attention reads, and
 	// Attention the part of it that is the attention's own.
-	Work, Attention Reached
+	Work, Attention Achieved
 	// Select and Attend are how long the attention of one prefill or one step
 	// took to decide what to read, and to read it: means over the runs.
 	Select, Attend time.Duration
@@ -92,23 +92,23 @@ type Speed struct {
 	KVBytes, StateBytes int
 }
 
-// Reached is work and how fast it was done. The shares are of what the device
+// Achieved is work and how fast it was done. The shares are of what the device
 // reaches at best, 0 where that is unknown.
-type Reached struct {
+type Achieved struct {
 	Work
 	Seconds      float64
 	OfRead       float64 // of the rate of memory
 	OfProduct    float64 // of the rate of products
-	FloorSeconds float64
+	LimitSeconds float64
 }
 
-// reached is work that took so long on a device with these peaks.
-func reached(w Work, seconds float64, p device.Roofline) Reached {
-	r := Reached{Work: w, Seconds: seconds}
+// achieved is work that took so long on a device with these peaks.
+func achieved(w Work, seconds float64, p device.Roofline) Achieved {
+	r := Achieved{Work: w, Seconds: seconds}
 	if seconds <= 0 {
 		return r
 	}
-	if r.FloorSeconds, _ = w.Floor(p); r.FloorSeconds > 0 {
+	if r.LimitSeconds, _ = w.Limit(p); r.LimitSeconds > 0 {
 		read, compute := w.Times(p)
 		r.OfRead, r.OfProduct = read/seconds, compute/seconds
 	}
@@ -116,7 +116,7 @@ func reached(w Work, seconds float64, p device.Roofline) Reached {
 }
 
 // Rates are bytes and operations per second.
-func (r Reached) Rates() (bytes, ops float64) {
+func (r Achieved) Rates() (bytes, ops float64) {
 	if r.Seconds <= 0 {
 		return 0, 0
 	}
@@ -180,7 +180,7 @@ func (m *meter) task(ctx context.Context, t Task) ([]Speed, error) {
 	return rows, nil
 }
 
-// compare fills in the median and the floor.
+// compare fills in the median and the limit.
 func (s *Speed) compare(b Budget, p device.Roofline, batch int) {
 	s.TokS = median(s.Runs)
 	share := Everything
@@ -193,11 +193,11 @@ func (s *Speed) compare(b Budget, p device.Roofline, batch int) {
 		work, attention = b.Prefill(s.Len, share)
 		tokens = float64(s.Len)
 	}
-	s.Work = reached(work, tokens/s.TokS, p)
-	s.Attention = reached(attention, (s.Select + s.Attend).Seconds(), p)
-	if _, s.Limit = work.Floor(p); s.Work.FloorSeconds > 0 {
-		s.FloorS = tokens / s.Work.FloorSeconds
-		s.Fraction = s.TokS / s.FloorS
+	s.Work = achieved(work, tokens/s.TokS, p)
+	s.Attention = achieved(attention, (s.Select + s.Attend).Seconds(), p)
+	if _, s.Bound = work.Limit(p); s.Work.LimitSeconds > 0 {
+		s.LimitS = tokens / s.Work.LimitSeconds
+		s.Fraction = s.TokS / s.LimitS
 	}
 }
 

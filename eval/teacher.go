@@ -16,9 +16,9 @@ type TeacherOptions struct {
 	Steps   int   // tokens of a window that are predicted, its last
 	Windows int   // at most so many windows; 0 is all
 	BOS     int32 // first token of every window; -1 is the text's own
-	// Systems is how many attention methods the runner has: each continues the same
+	// Policies is how many attention methods the runner has: each continues the same
 	// prefill ([engine.Runner.SetDecodePolicy]). 0 is 1; more need a slot beside the first.
-	Systems int
+	Policies int
 	// Progress is called after each window; it may be nil.
 	Progress func(done, total int, soFar []Perplexity)
 }
@@ -50,7 +50,7 @@ func (o TeacherOptions) windows(tokens int) int {
 // same windows. When ctx is done it returns what was measured so far and the error of
 // ctx.
 func MeasureTeacherForced(ctx context.Context, r *engine.Runner, vocab int, ids []int32, o TeacherOptions) ([]Perplexity, error) {
-	all := make([]Perplexity, max(1, o.Systems))
+	all := make([]Perplexity, max(1, o.Policies))
 	if err := o.check(len(ids)); err != nil {
 		return all, err
 	}
@@ -74,7 +74,7 @@ func MeasureTeacherForced(ctx context.Context, r *engine.Runner, vocab int, ids 
 }
 
 // forceWindow reads a window once and predicts its last tokens under each attention
-// system.
+// method.
 func forceWindow(ctx context.Context, r *engine.Runner, all []Perplexity, ids []int32, o TeacherOptions, logits []float32) error {
 	seq, err := r.Open()
 	if err != nil {

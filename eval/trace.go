@@ -47,7 +47,7 @@ func (t *Trace) Limit(c device.Cost) (seconds float64, bound string) {
 	if c == (device.Cost{}) {
 		return 0, ""
 	}
-	return Work{Bytes: float64(c.Bytes), IntOps: float64(c.Int8), FloatOps: float64(c.Ops - c.Int8)}.Floor(t.Peaks)
+	return Work{Bytes: float64(c.Bytes), IntOps: float64(c.Int8), FloatOps: float64(c.Ops - c.Int8)}.Limit(t.Peaks)
 }
 
 // TraceGroup is all units of one name.

@@ -17,9 +17,9 @@ type Work struct {
 	FloatOps float64 // products with other weights, and attention
 }
 
-// Floor is the least time, in seconds, that hardware with these peaks needs, and
-// whether memory or arithmetic sets it; 0 where the peaks are unknown.
-func (w Work) Floor(p device.Roofline) (seconds float64, limit string) {
+// Limit is the roofline: the least time, in seconds, that hardware with these peaks needs, and
+// what bounds it, memory or compute; 0 where the peaks are unknown.
+func (w Work) Limit(p device.Roofline) (seconds float64, bound string) {
 	if p.Read <= 0 || p.Int8 <= 0 || p.Float <= 0 {
 		return 0, ""
 	}

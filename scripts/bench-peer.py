@@ -10,7 +10,7 @@ same file and the same shapes; a figure is the median of the rounds, its range
 stands beside it. Both sides compute the logits of a prompt's last position only,
 sample nothing, and use an F16 cache that is filled with copies of computed
 positions. llama.cpp runs with the better of flash attention on and off, then the better of
-batches of 512 and 2048, chosen by one run of each.
+batches of 512 and 2048, selected by one run of each.
 Run it with the Python that scripts/peer-env.sh makes (make bench-peer does).
 """
 
@@ -37,7 +37,7 @@ class Row:
 
     def __init__(self, phase, length):
         self.phase, self.length = phase, length
-        self.peer, self.ours, self.floor = [], [], 0.0
+        self.peer, self.ours, self.limit = [], [], 0.0
         self.context = self.settings = None
 
     def run(self, context, steps):
@@ -98,7 +98,7 @@ def measure_ours(path, rows, args):
     for row in rows:
         r = found[row.phase, row.length]
         row.ours.append(r["tok_s"])
-        row.floor = max(row.floor, r["floor_tok_s"])
+        row.limit = max(row.limit, r["floor_tok_s"])
 
 
 def bench(path, args):
@@ -132,17 +132,17 @@ def table(path, rows):
     lines = [
         f"**{pathlib.Path(path).name}**",
         "",
-        "| | gollm tok/s | llama.cpp tok/s | ratio | floor tok/s | reached | llama.cpp's settings |",
+        "| | gollm tok/s | llama.cpp tok/s | ratio | limit tok/s | of limit | llama.cpp's settings |",
         "|---|---:|---:|---:|---:|---:|---|",
     ]
     for r in rows:
         name = f"prefill {r.length}" if r.phase == "prefill" else f"decode at {r.length}"
-        ratio = floor = reached = "-"
+        ratio = limit = share = "-"
         if r.ours and r.peer:
             ratio = f"{statistics.median(r.ours) / statistics.median(r.peer):.2f}"
-        if r.ours and r.floor:
-            floor, reached = f"{r.floor:.1f}", f"{statistics.median(r.ours) / r.floor:.0%}"
-        cells = [name, figure(r.ours), figure(r.peer), ratio, floor, reached, r.settings or "-"]
+        if r.ours and r.limit:
+            limit, share = f"{r.limit:.1f}", f"{statistics.median(r.ours) / r.limit:.0%}"
+        cells = [name, figure(r.ours), figure(r.peer), ratio, limit, share, r.settings or "-"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -24,14 +24,14 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--peer", required=True, help="indices, separated by commas")
     a = parser.parse_args()
-    chosen = {int(i) for i in a.peer.split(",")}
+    selected = {int(i) for i in a.peer.split(",")}
 
     engine = llamacpp.Engine(a.model)
     rows = [json.loads(line) for line in open(a.prompts)]
-    longest = max(r["length"] + r["max_new"] for r in rows if r["index"] in chosen)
+    longest = max(r["length"] + r["max_new"] for r in rows if r["index"] in selected)
     context = engine.context(longest + 64, threads=1)
     for row in rows:
-        if row["index"] not in chosen:
+        if row["index"] not in selected:
             continue
         tokens = engine.tokenize(row["input"])
         if len(tokens) != row["length"]:

@@ -138,7 +138,7 @@ def main():
     path = pathlib.Path(page)
     pictures = path.parent / "results"
     made += section("Sparse in the prompt, dense after it", prefill, "prefill", "prefill", pictures)
-    made += section("There, chosen by exact scores or by chance", oracles, "prefill", "prefill", None)
+    made += section("There, selected by exact scores or at random", oracles, "prefill", "prefill", None)
     made += section("Dense in the text, sparse in the question and the answer", decode, "decode", "decode steps", pictures)
     made += section("What else was tried there", tried, "decode", "decode steps", None)
     text = path.read_text()

@@ -77,7 +77,7 @@ def apply(sampler, logits):
 
 
 def exact(left):
-    """Ids that may be chosen and their probabilities, ascending by id."""
+    """Ids that may be sampled and their probabilities, ascending by id."""
     top = max(logit for _, logit in left)
     weights = {i: float(np.exp(np.float64(logit) - top)) for i, logit in left}
     total = sum(weights.values())

@@ -123,8 +123,8 @@ func wide(x []float32) (y []float64) {
 	return y
 }
 
-// openStripes is a replay of one layer of lawTensors.
-func openStripes(t *testing.T, spec string, maxLen int) *bench {
+// openAnchorLaws is a replay of one layer of lawTensors.
+func openAnchorLaws(t *testing.T, spec string, maxLen int) *bench {
 	t.Helper()
 	return openBench(t, spec, maxLen, func(c *engine.ReplayConfig) { c.Layers = 1 })
 }
@@ -179,7 +179,7 @@ func TestAnchorAgainstDefinition(t *testing.T) {
 func (a anchorRule) check(t *testing.T, n int) {
 	t.Helper()
 	x := lawLayer(n)
-	got, _ := openStripes(t, a.spec(), n).attended(x, n, 0)
+	got, _ := openAnchorLaws(t, a.spec(), n).attended(x, n, 0)
 	for h := range lawHeads {
 		kv := h * lawKVHeads / lawHeads
 		q, k, v := x.Q[h*n*lawDim:(h+1)*n*lawDim], x.K[kv*n*lawDim:(kv+1)*n*lawDim], x.V[kv*n*lawDim:(kv+1)*n*lawDim]
@@ -289,11 +289,11 @@ func TestAnchorRangesOfPublishedCode(t *testing.T) {
 func TestAnchorDenseLimit(t *testing.T) {
 	const n = 200
 	x := lawLayer(n)
-	dense, _ := openStripes(t, "dense", n).attended(x, n, 0)
+	dense, _ := openAnchorLaws(t, "dense", n).attended(x, n, 0)
 	for _, a := range []anchorRule{
 		{math.Inf(1), 4, 8, "paper", "native"}, {math.Inf(1), 2, 16, "noprev", "native"}, {math.Inf(1), 4, 8, "code_v4", "native"},
 	} {
-		y, _ := openStripes(t, a.spec(), n).attended(x, n, 0)
+		y, _ := openAnchorLaws(t, a.spec(), n).attended(x, n, 0)
 		switch d := furthest(y, dense); {
 		case a.window != "code_v4":
 			same(t, a.spec(), y, dense)
@@ -311,9 +311,9 @@ func TestAnchorCoversThePastOnce(t *testing.T) {
 	for _, window := range []string{"paper", "noprev"} {
 		for _, size := range [][2]int{{4, 8}, {1, 8}, {3, 5}, {16, 2}} {
 			a := anchorRule{math.Inf(-1), size[0], size[1], window, "native"}
-			_, windows := openStripes(t, a.spec(), n).attended(x, n, 0)
+			_, windows := openAnchorLaws(t, a.spec(), n).attended(x, n, 0)
 			a.theta = math.Inf(1)
-			_, all := openStripes(t, a.spec(), n).attended(x, n, 0)
+			_, all := openAnchorLaws(t, a.spec(), n).attended(x, n, 0)
 			for p := range n {
 				start := p / (a.step * a.block) * a.step * a.block
 				lo, hi := a.candidates(start)
@@ -383,11 +383,11 @@ func TestAnchorForgetsAShiftOfScores(t *testing.T) {
 	for i := 0; i < len(x.K); i += lawDim {
 		x.K[i] = 1
 	}
-	y, read := openStripes(t, a.spec(), n).attended(x, n, 0)
+	y, read := openAnchorLaws(t, a.spec(), n).attended(x, n, 0)
 	for i := 0; i < len(x.Q); i += lawDim {
 		x.Q[i] += float32(i/lawDim%7) - 3
 	}
-	shifted, again := openStripes(t, a.spec(), n).attended(x, n, 0)
+	shifted, again := openAnchorLaws(t, a.spec(), n).attended(x, n, 0)
 	near(t, "shifted scores", shifted, y)
 	if fmt.Sprint(read) != fmt.Sprint(again) {
 		t.Error("shifted scores select other positions")
@@ -422,14 +422,14 @@ func TestAnchorIsMonotoneInTheta(t *testing.T) {
 		var last map[[2]int]map[int32]float32
 		for _, theta := range []float64{math.Inf(-1), -1, 0, .5, 1, 2, 4, math.Inf(1)} {
 			a := anchorRule{theta, 4, 8, window, "native"}
-			_, read := openStripes(t, a.spec(), n).attended(x, n, 0)
+			_, read := openAnchorLaws(t, a.spec(), n).attended(x, n, 0)
 			if last != nil && !within(last, read) {
 				t.Errorf("%s: leaves out what a smaller threshold selects", a.spec())
 			}
 			last = read
 		}
 		a := anchorRule{1, 4, 8, window, "native"}
-		if _, some := openStripes(t, a.spec(), n).attended(x, n, 0); howMany(some) >= howMany(last) {
+		if _, some := openAnchorLaws(t, a.spec(), n).attended(x, n, 0); howMany(some) >= howMany(last) {
 			t.Errorf("%s selects everything: the test says nothing", a.spec())
 		}
 	}
@@ -455,7 +455,7 @@ func TestAnchorForgetsTheOrderOfABlock(t *testing.T) {
 	const n, theta = 160, 6
 	a := anchorRule{theta, 4, 8, "paper", "native"}
 	x := withLoudStart(n)
-	_, read := openStripes(t, a.spec(), n).attended(x, n, 0)
+	_, read := openAnchorLaws(t, a.spec(), n).attended(x, n, 0)
 	turned := slices.Clone(x.Q)
 	for h := range lawHeads {
 		for p := range n {
@@ -464,12 +464,12 @@ func TestAnchorForgetsTheOrderOfABlock(t *testing.T) {
 		}
 	}
 	x.Q = turned
-	_, again := openStripes(t, a.spec(), n).attended(x, n, 0)
+	_, again := openAnchorLaws(t, a.spec(), n).attended(x, n, 0)
 	if fmt.Sprint(read) != fmt.Sprint(again) {
 		t.Error("rows of a block in another order select other positions")
 	}
 	all := anchorRule{math.Inf(1), 4, 8, "paper", "native"}
-	if _, every := openStripes(t, all.spec(), n).attended(x, n, 0); howMany(read) >= howMany(every) {
+	if _, every := openAnchorLaws(t, all.spec(), n).attended(x, n, 0); howMany(read) >= howMany(every) {
 		t.Error("everything is selected: the test says nothing")
 	}
 }
@@ -480,8 +480,8 @@ func TestAnchorOfOneBlockIsWithinThatOfMore(t *testing.T) {
 	const n, theta = 200, 6
 	x := withLoudStart(n)
 	one, many := anchorRule{theta, 1, 8, "paper", "native"}, anchorRule{theta, 4, 8, "paper", "native"}
-	_, few := openStripes(t, one.spec(), n).attended(x, n, 0)
-	_, more := openStripes(t, many.spec(), n).attended(x, n, 0)
+	_, few := openAnchorLaws(t, one.spec(), n).attended(x, n, 0)
+	_, more := openAnchorLaws(t, many.spec(), n).attended(x, n, 0)
 	if !within(few, more) {
 		t.Error("a block alone reads what its group does not")
 	}

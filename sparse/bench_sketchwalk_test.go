@@ -17,7 +17,7 @@ import (
 func BenchmarkSketchwalk(b *testing.B) {
 	for _, n := range []int{8 << 10, 32 << 10, 64 << 10} {
 		for _, rows := range []int{1, 2048} {
-			b.Run(fmt.Sprintf("positions=%d/rows=%d", n, rows), func(b *testing.B) { benchSystem(b, "sketchwalk(density=0.1)", n, rows) })
+			b.Run(fmt.Sprintf("positions=%d/rows=%d", n, rows), func(b *testing.B) { benchSpec(b, "sketchwalk(density=0.1)", n, rows) })
 		}
 	}
 }
@@ -37,8 +37,8 @@ func (s *stopwatch) Attended(*Pass, int, device.Tensor, device.Tensor, device.Pl
 	s.attend = min(s.attend, time.Since(s.last))
 }
 
-// benchSystem times a spec on the newest rows of n positions.
-func benchSystem(b *testing.B, text string, n, rows int) {
+// benchSpec times a spec on the newest rows of n positions.
+func benchSpec(b *testing.B, text string, n, rows int) {
 	const layers, heads, kvHeads, dim, chunk = denseLayers + 2, 32, 8, 64, 2048
 	dev, err := cpu.Open(device.Config{Threads: 2})
 	if err != nil {

@@ -32,11 +32,11 @@ positions before the last --rows as a prompt and then computes the last --rows
 one at a time, as new tokens. In both the result has the last --rows positions:
 all of a prefill and one of a decode unless --rows says otherwise.
 
-A system that carries something from layer to layer needs several layers. Give
+A method that carries something from layer to layer needs several layers. Give
 q, k and v a first dimension of layers, [layers, heads, n, d], or name the files
 of each layer with --layers-of Q,K,V, once for each layer, from the first layer
 on. The result is then [layers, heads, rows, d]. Layers are counted from 0: a
-system that leaves the first two dense does so here.
+method that leaves the first two dense does so here.
 
 --indices writes {"attn": "sketchwalk", "phase": "prefill", "rows": [...]}, where
 rows has one object for each layer, head and row:
@@ -88,7 +88,7 @@ func newAttend() *cobra.Command {
 	f.IntVar(&a.rows, "rows", 0, "the last so many positions are the result; 0, the default, is all of a prefill and one of a decode")
 	f.StringVar(&a.indices, "indices", "", "write what each row read to this .json file")
 	f.StringArrayVar(&a.audit, "audit", nil, "compare with dense attention and write to this .json or .html file (repeatable)")
-	f.Uint64Var(&a.seed, "seed", 0, "of what the system draws at random")
+	f.Uint64Var(&a.seed, "seed", 0, "of what the method draws at random")
 	f.StringVar(&a.kv, "kv", "f32", "element type of the KV cache: f16 or f32")
 	a.model.RegisterDevice(cmd)
 	for _, name := range []string{"q", "k", "v", "out"} {
@@ -188,15 +188,15 @@ func (a *attendFlags) run(cmd *cobra.Command) error {
 	return a.attend(cmd, dev, spec, kv, t)
 }
 
-// checkPhase refuses an attention that has no system for the phase: what would
-// be run is dense attention, under the name of a system that did nothing.
+// checkPhase refuses an attention that has no method for the phase: what would
+// be run is dense attention, under the name of a method that did nothing.
 func checkPhase(spec *sparse.Spec, phase string) error {
 	prefill, decode := spec.Phases()
 	switch {
 	case phase == "prefill" && !prefill:
-		return usage.Errorf("--phase prefill: %s works in decode only, and the result would be dense; use --phase decode, or name a system for prompts too: --attn 'prefill=NAME decode=%s'", spec, spec)
+		return usage.Errorf("--phase prefill: %s works in decode only, and the result would be dense; use --phase decode, or name a method for prompts too: --attn 'prefill=NAME decode=%s'", spec, spec)
 	case phase == "decode" && !decode:
-		return usage.Errorf("--phase decode: %s works in prefill only, and the result would be dense; use --phase prefill, or name a system for new tokens too: --attn 'prefill=%s decode=NAME'", spec, spec)
+		return usage.Errorf("--phase decode: %s works in prefill only, and the result would be dense; use --phase prefill, or name a method for new tokens too: --attn 'prefill=%s decode=NAME'", spec, spec)
 	}
 	return nil
 }

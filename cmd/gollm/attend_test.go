@@ -310,7 +310,7 @@ func TestAttendTellsOfBrokenScores(t *testing.T) {
 	}
 }
 
-// Layers that a system leaves as they are make a dense result, which is said.
+// Layers that a method leaves as they are make a dense result, which is said.
 func TestAttendTellsOfADenseResult(t *testing.T) {
 	const said = "the result is that of dense attention: "
 	q, k, v := save(t, randomArray(1, attendHeads, attendLen, attendDim)), save(t, randomArray(2, attendKV, attendLen, attendDim)), save(t, randomArray(3, attendKV, attendLen, attendDim))

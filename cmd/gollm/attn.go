@@ -23,7 +23,7 @@ reads all of them and is exact.
 
 ` + openmodel.AttnHelp + `
 
-Systems that are combined work in the order of their stages: rows, window,
+Methods that are combined work in the order of their stages: rows, window,
 select, sample, value; a phase takes one of each stage.`
 
 func newAttn() *cobra.Command {
@@ -33,7 +33,7 @@ func newAttn() *cobra.Command {
 		Long:       attnLong,
 		Example:    "  gollm attn\n  gollm attn dense",
 		GroupID:    groupAbout,
-		Args:       oneSystem,
+		Args:       oneMethod,
 		SuggestFor: []string{"attention", "systems", "methods"},
 		ValidArgs:  openmodel.AttnNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,8 +47,8 @@ func newAttn() *cobra.Command {
 	}
 }
 
-// oneSystem wants no argument or the name of a system.
-func oneSystem(_ *cobra.Command, args []string) error {
+// oneMethod wants no argument or the name of a method.
+func oneMethod(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return usage.Errorf("%d names, want one: gollm attn NAME", len(args))
 	}
@@ -64,7 +64,7 @@ func oneSystem(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// attnTable is one line for each system.
+// attnTable is one line for each method.
 func attnTable() string {
 	t := console.NewTable()
 	t.AppendHeader(table.Row{"name", "used in", "stage", "what it is"})
@@ -74,7 +74,7 @@ func attnTable() string {
 	return t.Render() + "\n"
 }
 
-// phasesText is the phases that a system works in.
+// phasesText is the phases that a method works in.
 func phasesText(d sparse.Doc) string {
 	switch {
 	case d.Prefill && d.Decode:
@@ -85,7 +85,7 @@ func phasesText(d sparse.Doc) string {
 	return "decode"
 }
 
-// attnDoc is all there is to know about a system.
+// attnDoc is all there is to know about a method.
 func attnDoc(e *sparse.Entry) string {
 	t := console.NewTable()
 	for _, row := range []table.Row{
@@ -123,7 +123,7 @@ func wholeText(d sparse.Doc) string {
 	return ""
 }
 
-// stageText is the place of a system among those that it is combined with.
+// stageText is the place of a method among those that it is combined with.
 func stageText(d sparse.Doc) string {
 	if d.Stage == 0 {
 		return ""

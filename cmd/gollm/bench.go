@@ -29,14 +29,14 @@ before, as far as the attention reads them), and GB/s that over the time; TFLOP/
 is what must be computed over the time. read % and compute % are these as shares of
 what the device reaches in the same run: of a memory that is read (of a copy on a
 GPU), and of the instructions that the products use (of a large product on a GPU,
-by cuBLASLt where the system has it). The larger of both is reached %, and floor
-tok/s the speed at which it would be 100. It may be more in one case: a model so
-small that it stays in the processor's cache is not fetched from memory. A line
-under the table says so then.
+by cuBLASLt where the system has it). The larger of both is of limit %, bound says
+which it is, and limit tok/s is the speed at which it would be 100. It may be more
+in one case: a model so small that it stays in the processor's cache is not fetched
+from memory. A line under the table says so then.
 
 select and attend are what attention took of a prefill or a step: to select what
-to read, and to attend to it. floor ms is the least that the attention's part of the
-bytes and operations needs.
+to read, and to attend to it. limit ms is the roofline of the attention's part of
+the bytes and operations.
 
 With --attn several times the specs run alternately, and the first that is dense
 is what the others are compared with: "× dense" is tok/s as a multiple of its,

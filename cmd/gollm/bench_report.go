@@ -43,14 +43,14 @@ type benchRow struct {
 	Attn      string     `json:"attn"`
 	TokS      float64    `json:"tok_s"`
 	TTFTMS    float64    `json:"ttft_ms,omitempty"` // to the first token of a prefill
-	FloorTokS float64    `json:"floor_tok_s"`
+	LimitTokS float64    `json:"floor_tok_s"`
 	Fraction  float64    `json:"fraction"`
-	Limit     string     `json:"limit"`
+	Bound     string     `json:"limit"`
 	benchWork
 	SelectMS   float64   `json:"select_ms"` // of attention, a prefill or a step
 	AttendMS   float64   `json:"attend_ms"`
 	Attention  benchWork `json:"attention"`          // selection and attention
-	FloorMS    float64   `json:"attention_floor_ms"` // of both
+	LimitMS    float64   `json:"attention_floor_ms"` // of both
 	KVBytes    int       `json:"kv_bytes"`
 	StateBytes int       `json:"state_bytes"` // that the attention keeps besides
 	Runs       []float64 `json:"runs"`
@@ -76,7 +76,7 @@ type benchWork struct {
 	OfProduct float64 `json:"of_product"` // of the machine's int8_gop_s and float_gop_s
 }
 
-func newBenchWork(r eval.Reached) benchWork {
+func newBenchWork(r eval.Achieved) benchWork {
 	bytes, ops := r.Rates()
 	return benchWork{
 		Bytes: r.Bytes, GBs: console.Round3(bytes / 1e9), OfRead: console.Round3(r.OfRead),
@@ -109,8 +109,8 @@ func denseOf(attn []string, speeds []eval.Speed, of eval.Speed) *eval.Speed {
 // newBenchRow is a row beside that of dense attention, which may be nil.
 func newBenchRow(attn string, s eval.Speed, dense *eval.Speed) benchRow {
 	row := benchRow{
-		Phase: s.Phase, Attn: attn, TokS: console.Round3(s.TokS), FloorTokS: console.Round3(s.FloorS), Fraction: console.Round3(s.Fraction), Limit: s.Limit,
-		benchWork: newBenchWork(s.Work), Attention: newBenchWork(s.Attention), FloorMS: console.Round3(1e3 * s.Attention.FloorSeconds),
+		Phase: s.Phase, Attn: attn, TokS: console.Round3(s.TokS), LimitTokS: console.Round3(s.LimitS), Fraction: console.Round3(s.Fraction), Bound: s.Bound,
+		benchWork: newBenchWork(s.Work), Attention: newBenchWork(s.Attention), LimitMS: console.Round3(1e3 * s.Attention.LimitSeconds),
 		SelectMS: console.Round3(1e3 * s.Select.Seconds()), AttendMS: console.Round3(1e3 * s.Attend.Seconds()), KVBytes: s.KVBytes, StateBytes: s.StateBytes,
 	}
 	if s.Phase == eval.Prefill {
@@ -181,11 +181,11 @@ func (m machineReport) products() string {
 	return fmt.Sprintf("%.0f int8 GOP/s and %.0f float GFLOP/s", m.Int8GOPs, m.FloatGOPs)
 }
 
-// notes explains speeds above the floor, where the table has the share of it; each
+// notes explains speeds above the limit, where the table has the share of it; each
 // begins on a line of its own, after space.
 func (r benchReport) notes(space string) string {
-	if !r.lengths && slices.ContainsFunc(r.Rows, func(row benchRow) bool { return row.Limit == "memory" && math.Round(100*row.Fraction) > 100 }) {
-		return space + "\nreached > 100: the floor fetches the weights from memory, and here the processor's cache holds them."
+	if !r.lengths && slices.ContainsFunc(r.Rows, func(row benchRow) bool { return row.Bound == "memory" && math.Round(100*row.Fraction) > 100 }) {
+		return space + "\nof limit > 100: the limit is that of weights read from memory, and here the processor's cache holds them."
 	}
 	return ""
 }
@@ -234,7 +234,7 @@ func (r benchReport) table() table.Writer {
 	columns := slices.DeleteFunc(slices.Clone(benchColumns), func(c column[benchRow]) bool {
 		return !r.compares() && slices.Contains(comparing, c.name)
 	})
-	return tableOf(columns, r.Rows, "phase", "attention", "limit")
+	return tableOf(columns, r.Rows, "phase", "attention", "bound")
 }
 
 // comparing names the columns of a table of several settings.
@@ -255,15 +255,15 @@ var benchColumns = []column[benchRow]{
 	{"compute %", func(r benchRow) any { return partOf(r.OfProduct) }},
 	{"select ms", func(r benchRow) any { return console.ThreeDigits(r.SelectMS) }},
 	{"attend ms", func(r benchRow) any { return console.ThreeDigits(r.AttendMS) }},
-	{"floor ms", func(r benchRow) any { return times(r.FloorMS) }},
+	{"limit ms", func(r benchRow) any { return times(r.LimitMS) }},
 	{"× attend", func(r benchRow) any { return times(r.TimesAttend) }},
 	{"× both", func(r benchRow) any { return times(r.TimesBoth) }},
 	{"density %", func(r benchRow) any { return percentOf(r.Density) }},
 	{"K read %", func(r benchRow) any { return percentOf(r.KRead) }},
 	{"V read %", func(r benchRow) any { return percentOf(r.VRead) }},
-	{"floor tok/s", func(r benchRow) any { return times(r.FloorTokS) }},
-	{"reached %", func(r benchRow) any { return partOf(r.Fraction) }},
-	{"limit", func(r benchRow) any { return orDash(r.Limit) }},
+	{"limit tok/s", func(r benchRow) any { return times(r.LimitTokS) }},
+	{"of limit %", func(r benchRow) any { return partOf(r.Fraction) }},
+	{"bound", func(r benchRow) any { return orDash(r.Bound) }},
 }
 
 // times is a number, "-" where there is none.

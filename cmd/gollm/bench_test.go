@@ -45,9 +45,9 @@ func TestBenchJSON(t *testing.T) {
 // fixedBench is a report with figures that do not change.
 func fixedBench() benchReport {
 	return newBenchReport("model.gguf", []string{"dense"}, 1, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
-		{Task: eval.Task{Phase: eval.Prefill, Len: 512}, Runs: []float64{400, 420, 410}, TokS: 410, FloorS: 500, Fraction: 0.82, Limit: "compute", Select: 20 * time.Millisecond, Attend: 345678 * time.Microsecond,
-			Work:      eval.Reached{Work: eval.Work{Bytes: 2e9, IntOps: 1e12, FloatOps: 2e11}, Seconds: 1.25, OfRead: 0.05, OfProduct: 0.82},
-			Attention: eval.Reached{Work: eval.Work{FloatOps: 1e11}, Seconds: 0.365678, OfProduct: 0.3, FloorSeconds: 0.11}},
+		{Task: eval.Task{Phase: eval.Prefill, Len: 512}, Runs: []float64{400, 420, 410}, TokS: 410, LimitS: 500, Fraction: 0.82, Bound: "compute", Select: 20 * time.Millisecond, Attend: 345678 * time.Microsecond,
+			Work:      eval.Achieved{Work: eval.Work{Bytes: 2e9, IntOps: 1e12, FloatOps: 2e11}, Seconds: 1.25, OfRead: 0.05, OfProduct: 0.82},
+			Attention: eval.Achieved{Work: eval.Work{FloatOps: 1e11}, Seconds: 0.365678, OfProduct: 0.3, LimitSeconds: 0.11}},
 		{Task: eval.Task{Phase: eval.Decode, Len: 8192}, Runs: []float64{7.1}, TokS: 7.1},
 	})
 }
@@ -56,8 +56,8 @@ func fixedBench() benchReport {
 func comparedBench() benchReport {
 	decode := eval.Task{Phase: eval.Decode, Len: 32768}
 	return newBenchReport("model.gguf", []string{"dense", "sketchwalk(density=0.1)"}, 1, eval.Machine{CPU: "a processor", Cores: 2, Device: "cpu (2 threads)"}, []eval.Speed{
-		{Task: decode, Runs: []float64{10, 10.2}, TokS: 10.1, FloorS: 12, Fraction: 0.84, Limit: "memory", Attend: 60 * time.Millisecond, KVBytes: 1 << 30},
-		{Task: decode, Side: 1, Runs: []float64{20.2}, TokS: 20.2, FloorS: 12, Fraction: 1.68, Limit: "memory", Select: time.Millisecond, Attend: 8 * time.Millisecond, KVBytes: 1 << 30,
+		{Task: decode, Runs: []float64{10, 10.2}, TokS: 10.1, LimitS: 12, Fraction: 0.84, Bound: "memory", Attend: 60 * time.Millisecond, KVBytes: 1 << 30},
+		{Task: decode, Side: 1, Runs: []float64{20.2}, TokS: 20.2, LimitS: 12, Fraction: 1.68, Bound: "memory", Select: time.Millisecond, Attend: 8 * time.Millisecond, KVBytes: 1 << 30,
 			Read: &engine.AuditCell{Density: 0.1, KRead: 0.31, VRead: 0.3}},
 		{Task: eval.Task{Phase: eval.Prefill, Len: 8}, Side: 1, Runs: []float64{5}, TokS: 5, Attend: time.Second},
 	})
@@ -127,17 +127,17 @@ func TestBenchForms(t *testing.T) {
 	}
 }
 
-// A speed above the floor is explained where the floor is that of memory.
+// A speed above the limit is explained where the limit is that of memory.
 func TestBenchNotes(t *testing.T) {
 	share := 0.1
 	for _, tt := range []struct {
 		row  benchRow
 		want string
 	}{
-		{benchRow{Fraction: 2.44, Limit: "memory"}, "processor's cache"},
-		{benchRow{Fraction: 1.68, Limit: "memory", Density: &share}, "processor's cache"},
-		{benchRow{Fraction: 1.004, Limit: "memory"}, ""},
-		{benchRow{Fraction: 1.1, Limit: "compute"}, ""},
+		{benchRow{Fraction: 2.44, Bound: "memory"}, "processor's cache"},
+		{benchRow{Fraction: 1.68, Bound: "memory", Density: &share}, "processor's cache"},
+		{benchRow{Fraction: 1.004, Bound: "memory"}, ""},
+		{benchRow{Fraction: 1.1, Bound: "compute"}, ""},
 	} {
 		note := benchReport{Rows: []benchRow{tt.row}}.notes("")
 		if !strings.Contains(note, tt.want) || (tt.want == "") != (note == "") || strings.Count(note, "\n") > 1 {
@@ -150,7 +150,7 @@ func TestBenchNotes(t *testing.T) {
 // table without lines.
 func TestBenchStoryCutShort(t *testing.T) {
 	r := benchReport{Model: "model.gguf", Attn: []string{"dense"}, lengths: true, Rows: []benchRow{
-		{Phase: eval.Prefill, Tokens: 128, Attn: "dense", TTFTMS: 3}, {Phase: eval.Decode, Depth: 128, Attn: "dense", TokS: 7, Limit: "memory", Fraction: 2.4},
+		{Phase: eval.Prefill, Tokens: 128, Attn: "dense", TTFTMS: 3}, {Phase: eval.Decode, Depth: 128, Attn: "dense", TokS: 7, Bound: "memory", Fraction: 2.4},
 		{Phase: eval.Prefill, Tokens: 256, Attn: "dense", TTFTMS: 6},
 	}}
 	r.Story = newStory(r.Rows)

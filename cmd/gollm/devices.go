@@ -28,7 +28,7 @@ func newDevices() *cobra.Command {
 	}
 }
 
-// mostDevices bounds the devices of a kind that are looked for.
+// maxDevices bounds the devices of a kind that are looked for.
 const maxDevices = 64
 
 // listDevices prints a line for each device of a backend: what --device takes,

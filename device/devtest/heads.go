@@ -79,9 +79,9 @@ var headCases = []headCase{
 		f := device.QueryFeatures{Draws: 4, Strata: true, Mean: s.kvHeads == 1, Draw: rng.Address{Seed: 7, Layer: 2}}
 		return queryFeatures(b, s.of(headStep), f)
 	}},
-	{"AnchorMax", "", func(b *bed, s headShape) job { return s.stripe().anchorMax(b) }},
-	{"MeanRows", "", func(b *bed, s headShape) job { return s.stripe().meanRows(b) }},
-	{"WithinMargin", "", func(b *bed, s headShape) job { return s.stripe().withinMargin(b) }},
+	{"AnchorMax", "", func(b *bed, s headShape) job { return s.margin().anchorMax(b) }},
+	{"MeanRows", "", func(b *bed, s headShape) job { return s.margin().meanRows(b) }},
+	{"WithinMargin", "", func(b *bed, s headShape) job { return s.margin().withinMargin(b) }},
 	{"ReuseSelection", "", func(b *bed, s headShape) job {
 		r := reuses()["plain"]
 		r.attention = s.of(r.attention)
@@ -122,7 +122,7 @@ func attendJob(b *bed, a attention) job {
 	}
 }
 
-func (s headShape) stripe() *marginCase {
+func (s headShape) margin() *marginCase {
 	return &marginCase{attention: s.of(attention{sink: 8, recent: 8, align: 16, lens: []int{97}, rows: 17, group: 16, selected: device.Tokens}), block: 4, margin: .5}
 }
 

@@ -204,7 +204,7 @@ func (r *reuse) job(b *bed) job {
 		}
 		j.expect = append(j.expect, expectation{name: fmt.Sprintf("attention at step %d", i), got: dst, want: y, bound: attendBound})
 	}
-	j.expect = append(j.expect, expectation{name: "tally", got: m.Counters, ids: o.tally})
+	j.expect = append(j.expect, expectation{name: "counters", got: m.Counters, ids: o.counters})
 	j.step = func(ops device.Queue) {
 		for _, step := range steps {
 			step(ops)
@@ -227,8 +227,8 @@ func (r *reuse) lensAt(step int) []int32 {
 // reuseOracle is the reference: the selections of every slot and head group.
 type reuseOracle struct {
 	*reuse
-	made  [][]reused // by slot·groups + group
-	tally []int32    // [slots, groups, 4]
+	made     [][]reused // by slot·groups + group
+	counters []int32    // [slots, groups, 4]
 }
 
 // reused is an entry of a selection cache.
@@ -241,7 +241,7 @@ type reused struct {
 
 func newReuseOracle(r *reuse) *reuseOracle {
 	n := len(r.lens) * r.groups
-	return &reuseOracle{reuse: r, made: make([][]reused, n), tally: make([]int32, 4*n)}
+	return &reuseOracle{reuse: r, made: make([][]reused, n), counters: make([]int32, 4*n)}
 }
 
 // step is what Found, the lists and the attention of a step must be.
@@ -270,7 +270,7 @@ func (o *reuseOracle) set(s, set, i, p int) (found int, list []int) {
 	at := s*o.groups + set
 	group := o.heads / o.groups
 	q := o.queries[i][(s*o.heads+set*group)*o.dim:][:group*o.dim]
-	o.tally[4*at]++
+	o.counters[4*at]++
 	var used *reused
 	for n := len(o.made[at]) - 1; n >= 0 && used == nil; n-- {
 		if c := &o.made[at][n]; o.valid(s, c.pos, p) && o.alike(q, c.query) > o.minCosine {
@@ -377,8 +377,8 @@ func (o *reuseOracle) rank(s, set, i, p int) []int {
 			best = append(best, j)
 		}
 	}
-	o.tally[4*(s*o.groups+set)+1]++
-	o.tally[4*(s*o.groups+set)+2] += int32(scored)
+	o.counters[4*(s*o.groups+set)+1]++
+	o.counters[4*(s*o.groups+set)+2] += int32(scored)
 	slices.SortStableFunc(best, func(a, b int) int {
 		switch {
 		case weight[a] > weight[b]:

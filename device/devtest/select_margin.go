@@ -17,7 +17,7 @@ type marginCase struct {
 	odd    bool // some keys are not numbers
 }
 
-// stripePlans are the plans, and the calls they are for.
+// marginPlans are the plans, and the calls they are for.
 var marginPlans = map[string]attention{
 	"slots":       {sink: 3, recent: 9, lens: []int{150, 0, 1, 11, 14, 90}, group: 8},
 	"decode":      {sink: 64, recent: 64, lens: []int{260}, group: 4},

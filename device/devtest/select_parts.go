@@ -198,10 +198,10 @@ func bestParts(exactScores []float32, p, size int, t device.Select) []int32 {
 	if t.K.Of(p+1) >= p+1 {
 		keep = p + 1
 	}
-	chosen := append(others[:min(keep-1, len(others))], p/size)
-	slices.Sort(chosen)
+	selected := append(others[:min(keep-1, len(others))], p/size)
+	slices.Sort(selected)
 	var list []int32
-	for _, part := range chosen {
+	for _, part := range selected {
 		if size == page {
 			list = append(list, int32(part))
 			continue

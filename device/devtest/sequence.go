@@ -48,8 +48,8 @@ func RotateAppend(on device.Queue, kv device.KV, q, k, v, pos device.Tensor, r d
 	device.Do(on, device.Append{KV: kv, K: k, V: v})
 }
 
-// NewestSketch is what is kept beside pages for a walk, and how [SketchNewest] makes it.
-type NewestSketch struct {
+// TailSketch is what is kept beside pages for a walk, and how [SketchTail] makes it.
+type TailSketch struct {
 	Keys, Queries device.Tensor // f32 [pages, heads, dim]: sums of blocks
 	KeySketch     device.Tensor // f32 [pages, heads, width]
 	QuerySketch   device.Tensor // f32 [pages, heads, width]
@@ -61,9 +61,9 @@ type NewestSketch struct {
 	Row bool
 }
 
-// SketchNewest queues the sums and sketches of the block of each slot's newest row, and
+// SketchTail queues the sums and sketches of the block of each slot's newest row, and
 // compares it with the blocks before. q f32 [slots, any multiple of heads, dim], k likewise.
-func SketchNewest(on device.Queue, s NewestSketch, q, k device.Tensor, kv device.KV) {
+func SketchTail(on device.Queue, s TailSketch, q, k device.Tensor, kv device.KV) {
 	device.Do(on, device.Summarize{Rule: device.SumBlocks, Dst: s.Keys, X: k, KV: kv})
 	device.Do(on, device.Summarize{Rule: device.SumBlocks, Dst: s.Queries, X: q, KV: kv})
 	device.Do(on, device.Summarize{Rule: device.ProjectMeans, Dst: s.KeySketch, X: s.Keys, Basis: s.Basis, KV: kv, Rows: 1})

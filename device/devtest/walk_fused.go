@@ -20,22 +20,22 @@ func fusedWalkCases() []testCase {
 		{lens: []int{150*page + 9}}, {lens: []int{129 * page, 2, 270*page + 1}},
 	}
 	for _, c := range steps {
-		for _, s := range []sketchNewestCase{
+		for _, s := range []sketchTailCase{
 			{all: 4, kvHeads: 2, dim: 32, width: 16, log: true}, {all: 3, kvHeads: 1, dim: 128, width: 64, log: true, row: true},
 			{all: 8, kvHeads: 4, dim: 20, width: 12, form: device.Relu}, {all: 2, kvHeads: 2, dim: 16, width: 6, log: true},
 		} {
-			add(fmt.Sprintf("SketchNewest/%+v", s), c, s.job)
+			add(fmt.Sprintf("SketchTail/%+v", s), c, s.job)
 		}
 		for _, w := range []walkCase{{log: true, exponent: 8}, {log: true, exponent: 8, start: true}, {log: true, exponent: 4, inPlace: true}, {exponent: 3}} {
 			add(fmt.Sprintf("WalkTop/%+v", w), c, func(b *bed, c blocks) job { return walkTop(b, c, w, device.BlockBudget{Share: .2}) })
 		}
-		for _, s := range []sketchNewestCase{{all: 4, kvHeads: 2, dim: 32, width: 16, log: true}, {all: 32, kvHeads: 8, dim: 128, width: 64, log: true}, {all: 2, kvHeads: 1, dim: 256, width: 256, log: true, row: true}} {
+		for _, s := range []sketchTailCase{{all: 4, kvHeads: 2, dim: 32, width: 16, log: true}, {all: 32, kvHeads: 8, dim: 128, width: 64, log: true}, {all: 2, kvHeads: 1, dim: 256, width: 256, log: true, row: true}} {
 			add(fmt.Sprintf("WalkNewest/%+v", s), c, func(b *bed, c blocks) job { return lookAndWalk(b, c, walkCase{}, s) })
 		}
 	}
 	// More equal elements than are compared with each other, and than there is room for.
 	add("WalkNewest/level", blocks{lens: []int{901*page + 3}}, func(b *bed, c blocks) job {
-		return lookAndWalk(b, c, walkCase{values: 1, level: true}, sketchNewestCase{all: 4, kvHeads: 2, dim: 32, width: 16, log: true})
+		return lookAndWalk(b, c, walkCase{values: 1, level: true}, sketchTailCase{all: 4, kvHeads: 2, dim: 32, width: 16, log: true})
 	})
 	for _, c := range []blocks{{lens: []int{6 * page}, rows: 2 * page}, {lens: []int{37*page + 1}, rows: 70}, {lens: []int{300 * page}, rows: 40 * page}} {
 		for i, p := range []device.BlockBudget{{Share: .1}, {Count: 3}, {Share: .4, Free: true}, {Share: .3, Span: device.Span{Back: 3 * page}}} {
@@ -64,8 +64,8 @@ func fusedWalkCases() []testCase {
 // unit is a width of rows of which each starts on 32 bytes.
 func unit(n int) int { return (n + 7) / 8 * 8 }
 
-// sketchNewestCase is a case of SketchNewest.
-type sketchNewestCase struct {
+// sketchTailCase is a case of SketchTail.
+type sketchTailCase struct {
 	all, kvHeads, dim, width int
 	form                     device.ProductForm
 	log, row                 bool
@@ -73,15 +73,15 @@ type sketchNewestCase struct {
 	expect []expectation // of all that changes but the pairs
 }
 
-func (s sketchNewestCase) job(b *bed, c blocks) job {
+func (s sketchTailCase) job(b *bed, c blocks) job {
 	q, k, state, pairs := s.sketch(b, c, filled(c.pageCount()*unit(c.width()), before))
-	step := func(ops device.Queue) { SketchNewest(ops, state, q, k, c.kv) }
+	step := func(ops device.Queue) { SketchTail(ops, state, q, k, c.kv) }
 	return job{step, append(s.expect, expectation{name: "pairs", got: state.Pairs, want: pairs, bound: 3e-5})}
 }
 
 // sketch makes what a call takes that changes pairs, what it changes, and the pairs that come
 // of it.
-func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (q, k device.Tensor, state NewestSketch, pairs []float64) {
+func (s *sketchTailCase) sketch(b *bed, c blocks, before []float32) (q, k device.Tensor, state TailSketch, pairs []float64) {
 	n, slots, wide := c.pageCount(), len(c.lens), unit(c.width())
 	qs, ks, basis := b.normal(slots*s.all*s.dim), b.normal(slots*s.kvHeads*s.dim), b.normal(s.width*s.dim)
 	sums := [2][]float32{b.normal(n * s.dim), b.normal(n * s.dim)} // of keys, of queries
@@ -134,7 +134,7 @@ func (s *sketchNewestCase) sketch(b *bed, c blocks, before []float32) (q, k devi
 		}
 	}
 	q, k = b.f32(qs, slots, s.all, s.dim), b.f32(ks, slots, s.kvHeads, s.dim)
-	state = NewestSketch{Keys: t[0], Queries: t[1], KeySketch: t[2], QuerySketch: t[3], Basis: b.f32(basis, s.width, s.dim), Pairs: b.f32(before, n, wide), Compare: form, Row: s.row}
+	state = TailSketch{Keys: t[0], Queries: t[1], KeySketch: t[2], QuerySketch: t[3], Basis: b.f32(basis, s.width, s.dim), Pairs: b.f32(before, n, wide), Compare: form, Row: s.row}
 	for i, name := range []string{"key sums", "query sums", "key sketches", "query sketches"} {
 		s.expect = append(s.expect, expectation{name: name, got: t[i], want: want[i], bound: sketchBound})
 	}
@@ -175,7 +175,7 @@ func (c *blocks) best(b *bed, rows []float64, wide int, p device.BlockBudget) (d
 
 // lookAndWalk compares and walks, as a step does: of the pairs, only the rows that were
 // there come as they are.
-func lookAndWalk(b *bed, c blocks, w walkCase, s sketchNewestCase) job {
+func lookAndWalk(b *bed, c blocks, w walkCase, s sketchTailCase) job {
 	w.log, w.exponent = true, 1
 	p := device.BlockBudget{Share: .2}
 	n, wide := c.walkRows(), unit(c.width())
@@ -196,7 +196,7 @@ func lookAndWalk(b *bed, c blocks, w walkCase, s sketchNewestCase) job {
 	l, expect := c.best(b, want, wide, p)
 	return job{
 		step: func(ops device.Queue) {
-			SketchNewest(ops, state, q, key, c.kv)
+			SketchTail(ops, state, q, key, c.kv)
 			WalkTop(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: state.Pairs, KV: c.kv, Rows: 1, Exponent: w.exponent}, l, p)
 		},
 		expect: append(append(expect, s.expect...), expectation{name: "pairs", got: state.Pairs, want: pairs, bound: 3e-5}, expectation{name: "rows", got: k.dst, want: want, bound: 3e-5}),

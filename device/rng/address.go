@@ -11,7 +11,7 @@ type Purpose uint32
 
 // The purposes.
 const (
-	ForToken    Purpose = iota + 1 // choosing the next token
+	ForToken    Purpose = iota + 1 // sampling the next token
 	ForPilot                       // a pilot sample that sizes a budget
 	ForKeys                        // sampled keys
 	ForValue                       // sampled values

@@ -613,7 +613,7 @@ func TestEvalPpl(t *testing.T) {
 			reports = append(reports, clitest.Decode[pplReport](t, line))
 		}
 		if reports[1].Shared != 1 {
-			t.Errorf("%s: these systems read prompts in their own ways: %+v", mode, reports)
+			t.Errorf("%s: these methods read prompts in their own ways: %+v", mode, reports)
 		}
 		if len(reports) != 2 || reports[0].Tokens != reports[1].Tokens || reports[1].Difference == 0 || !reports[1].Complete {
 			t.Errorf("%s: %+v", mode, reports)

@@ -264,7 +264,7 @@ func setting(t *testing.T, folder string, i int) string {
 	return m.Identity.Settings[i]
 }
 
-// TestPplSharesPrefills measures systems that read prompts alike together: each has the
+// TestPplSharesPrefills measures methods that read prompts alike together: each has the
 // figures that it has alone, to the last digit.
 func TestPplSharesPrefills(t *testing.T) {
 	model, text := clitest.RandomModel(t, modeltest.Shape{Context: 1024}), book(t)
@@ -300,7 +300,7 @@ func TestPplSharesPrefills(t *testing.T) {
 		different[float64(got.NLL)] = true
 	}
 	if len(different) != 4 {
-		t.Errorf("%d different figures: these systems show nothing", len(different))
+		t.Errorf("%d different figures: these methods show nothing", len(different))
 	}
 	mode = "prefill"
 	if got := measure("dense", "santa(samples=16)"); len(got) != 2 || got[0].NLL != got[1].NLL || got[1].Shared != 1 {

@@ -20,12 +20,12 @@ import (
 const pplLong = `Measure the perplexity of a text under several attention methods, side by side.
 
 --mode prefill scores all but the first half of each window in one prefill: it
-shows what attention does to a prompt and says nothing about systems that work in
+shows what attention does to a prompt and says nothing about methods that work in
 decode steps. --mode decode reads all but the last --steps tokens of a window and
-then feeds the text token by token, as decode steps; systems that read prompts
+then feeds the text token by token, as decode steps; methods that read prompts
 alike have them read once.
 
-gollm perplexity is the first of these for one system, as llama.cpp prints it.`
+gollm perplexity is the first of these for one method, as llama.cpp prints it.`
 
 // pplFlags is what eval ppl can be told.
 type pplFlags struct {
@@ -61,7 +61,7 @@ func newPpl() *cobra.Command {
 	f.IntVar(&p.windows, "windows", 0, "decode: at most so many windows (default: all)")
 	f.Uint64Var(&p.seed, "attn-seed", 0, "seed of attention methods that draw")
 	f.StringVar(&p.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
-	f.BoolVar(&p.json, "json", false, "print one JSON object for each system")
+	f.BoolVar(&p.json, "json", false, "print one JSON object for each method")
 	p.model.RegisterDevice(cmd)
 	openmodel.CompleteAttn(cmd)
 	usage.Complete(cmd, "mode", func() []string { return []string{"prefill", "decode"} })
@@ -112,8 +112,8 @@ func (p *pplFlags) checkSteps(cmd *cobra.Command) error {
 	return nil
 }
 
-// sayIdle names the systems that --mode prefill shows nothing of: without it their
-// difference of 0 would read as that of a good system.
+// sayIdle names the methods that --mode prefill shows nothing of: without it their
+// difference of 0 would read as that of a good method.
 func (p *pplFlags) sayIdle(cmd *cobra.Command) error {
 	dense, err := openmodel.ReadSpec("dense")
 	if err != nil || p.mode != "prefill" {
@@ -170,7 +170,7 @@ func compared(all []pplReport) []pplReport {
 	return slices.DeleteFunc(all, func(r pplReport) bool { return r.Tokens == 0 })
 }
 
-// groups is the numbers of the systems that are measured together: in decode steps
+// groups is the numbers of the methods that are measured together: in decode steps
 // those that read prompts alike, which have them read once.
 func (p *pplFlags) groups() (groups [][]int, err error) {
 	var specs []*sparse.Spec
@@ -202,11 +202,11 @@ type pplReport struct {
 	Windows    int            `json:"windows"`
 	Context    int            `json:"ctx"`
 	Steps      int            `json:"steps,omitempty"`
-	Shared     int            `json:"shared_prefill"` // systems that a window was read once for
+	Shared     int            `json:"shared_prefill"` // methods that a window was read once for
 	Complete   bool           `json:"complete"`
 }
 
-// measure scores the text under the systems of a group, into their reports.
+// measure scores the text under the methods of a group, into their reports.
 func (p *pplFlags) measure(cmd *cobra.Command, m *openmodel.Model, g []int, ids []int32, bos int32, reports []pplReport) (err error) {
 	var specs []*sparse.Spec
 	for _, i := range g {
@@ -247,11 +247,11 @@ func (p *pplFlags) measure(cmd *cobra.Command, m *openmodel.Model, g []int, ids 
 }
 
 // perplexities measures in the mode that was asked for; steps is 0 in a prefill.
-func (p *pplFlags) perplexities(ctx context.Context, r *engine.Runner, systems, vocab int, ids []int32, bos int32, wait *console.Bar) (all []eval.Perplexity, steps int, err error) {
+func (p *pplFlags) perplexities(ctx context.Context, r *engine.Runner, policies, vocab int, ids []int32, bos int32, wait *console.Bar) (all []eval.Perplexity, steps int, err error) {
 	if p.mode == "decode" {
 		steps = min(p.steps, p.window-1)
 		all, err = eval.MeasureTeacherForced(ctx, r, vocab, ids, eval.TeacherOptions{
-			Context: p.window, Steps: steps, Windows: p.windows, BOS: bos, Systems: systems,
+			Context: p.window, Steps: steps, Windows: p.windows, BOS: bos, Policies: policies,
 			Progress: func(done, total int, _ []eval.Perplexity) { wait.At(len(ids) * done / total) },
 		})
 		return all, steps, err

@@ -311,7 +311,7 @@ func (e *rulerRunFlags) unit(path string, t ruler.Task, length int, tok *tokeniz
 	return u, era, nil
 }
 
-// leastFill is which part of its length a row has at least: the official generator
+// minFill is which part of its length a row has at least: the official generator
 // takes one unit of three away at most.
 const minFill = 4
 

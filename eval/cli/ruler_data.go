@@ -136,7 +136,7 @@ func releaseNames(between string) string {
 	return strings.Join(names, between)
 }
 
-// mostRows is the most rows of a file: two hundred times those of the publication. At
+// maxRows is the most rows of a file: two hundred times those of the publication. At
 // 4k tokens they are 1.6 GB.
 const maxRows = 100000
 

@@ -264,7 +264,7 @@ type curves struct {
 var options = regexp.MustCompile(`\([^()]*\)`)
 
 // family is a setting without the options that are numbers: those that are words
-// make another system of it.
+// make another method of it.
 func family(attn string) string {
 	return options.ReplaceAllStringFunc(attn, func(text string) string {
 		words := slices.DeleteFunc(strings.Split(strings.Trim(text, "()"), ","), func(option string) bool {

@@ -43,7 +43,7 @@ type Answerer struct {
 // Answer reads the prompt into an empty sequence and continues it under each of
 // the runner's attention methods that turns names ([engine.Runner.SetDecodePolicy]); done gets
 // the replies in that order. It is always the same for the same runner, and for
-// each system what it is for that system alone: the likeliest token is taken.
+// each method what it is for that method alone: the likeliest token is taken.
 func (a *Answerer) Answer(ctx context.Context, q Request, turns []int, done func(turn int, r Reply) error) error {
 	seq, err := a.Runner.Open()
 	if err != nil {

@@ -60,7 +60,7 @@ func linkOut(root *os.Root, name string) string {
 	return ""
 }
 
-// mostFile is the bytes of the longest file that is read from the folder of a run, but for
+// maxFile is the bytes of the longest file that is read from the folder of a run, but for
 // prompts, which are as long as lengths and samples make them: answers to ten thousand
 // samples take a hundredth of it.
 const maxFile = 1 << 30

@@ -301,7 +301,7 @@ func ReadManifest(path string) (Manifest, error) {
 // own, and the mean of a thousand is sure to a thirtieth of what one draw spreads.
 const MaxRepeats = 1000
 
-// mostUnits is more than the suites have: 13 tasks of RULER at a hundred lengths are 1,300.
+// maxUnits is more than the suites have: 13 tasks of RULER at a hundred lengths are 1,300.
 const maxUnits = 10_000
 
 // unitName is how the suites call a unit: LENGTH/pred/TASK.jsonl, pred/DATASET.jsonl,
@@ -395,7 +395,7 @@ func differences(a, b Identity) string {
 	return strings.Join(list, ", ")
 }
 
-// mostDifferences is how many an error names.
+// maxDifferences is how many an error names.
 const maxDifferences = 6
 
 // fields is the identity by field; what has names of its own, by those too.

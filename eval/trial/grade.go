@@ -30,8 +30,8 @@ type Verdict struct {
 // stored is the verdict of the run itself.
 func stored(a Answer) Verdict { return Verdict{Score: a.Score, Null: a.New == 0} }
 
-// tally adds up the answers to a unit, which may be there several times.
-type tally struct {
+// counts adds up the answers to a unit, which may be there several times.
+type counts struct {
 	unit    Info
 	times   int // that each sample is answered
 	scores  map[int]float64
@@ -47,7 +47,7 @@ type tally struct {
 // sample counts once all of its answers are there, with their mean. Its prompt is
 // counted once. notes is what there is to say about the scores.
 func readResult(folder string, names []string, u Info, g *Grader, prompts *Prompts) (r Result, notes []string, err error) {
-	t := tally{unit: u, times: len(names), scores: map[int]float64{}, seen: map[int]int{}, nulls: map[int]int{}, subsets: map[string][]int{}}
+	t := counts{unit: u, times: len(names), scores: map[int]float64{}, seen: map[int]int{}, nulls: map[int]int{}, subsets: map[string][]int{}}
 	for _, name := range names {
 		if err := t.read(folder, name, g, prompts); err != nil {
 			return r, nil, err
@@ -66,7 +66,7 @@ func readResult(folder string, names []string, u Info, g *Grader, prompts *Promp
 }
 
 // read adds the answers of a file.
-func (t *tally) read(folder, name string, g *Grader, prompts *Prompts) error {
+func (t *counts) read(folder, name string, g *Grader, prompts *Prompts) error {
 	path := filepath.Join(folder, name)
 	answers, err := ReadAnswers(folder, name)
 	if err != nil {
@@ -102,7 +102,7 @@ func (t *tally) read(folder, name string, g *Grader, prompts *Prompts) error {
 }
 
 // add adds an answer to the sample of a line.
-func (t *tally) add(line int, a Answer, v Verdict, prompts *Prompts) {
+func (t *counts) add(line int, a Answer, v Verdict, prompts *Prompts) {
 	t.seen[line]++
 	if v.Score != nil {
 		t.scores[line] += *v.Score / float64(t.times)
@@ -125,7 +125,7 @@ func (t *tally) add(line int, a Answer, v Verdict, prompts *Prompts) {
 }
 
 // result is that of the unit.
-func (t *tally) result() Result {
+func (t *counts) result() Result {
 	r := Result{Info: t.unit, Prompt: t.prompt}
 	if len(t.seen) > 0 {
 		r.Prompt.Mean /= float64(len(t.seen))
@@ -139,7 +139,7 @@ func (t *tally) result() Result {
 }
 
 // subset is that of some of its samples.
-func (t *tally) subset(name string) Result {
+func (t *counts) subset(name string) Result {
 	r := Result{Info: t.unit, Subset: name}
 	t.fill(&r, t.subsets[name])
 	r.Count = r.Done // of the rest nobody knows
@@ -147,7 +147,7 @@ func (t *tally) subset(name string) Result {
 }
 
 // fill scores the samples of some lines.
-func (t *tally) fill(r *Result, lines []int) {
+func (t *counts) fill(r *Result, lines []int) {
 	r.scores = map[int]float64{}
 	for _, line := range lines {
 		r.Nulls += t.nulls[line]

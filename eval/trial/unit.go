@@ -25,7 +25,7 @@ type Unit struct {
 }
 
 // Progress is told of each answer, and under which of the runner's attention
-// systems it was given.
+// methods it was given.
 type Progress func(turn int, e Extra, t Times)
 
 // Answerers is what answers, and turns the tokens of an answer into text.

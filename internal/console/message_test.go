@@ -11,7 +11,7 @@ import (
 func TestMessageLeavesPackagesOut(t *testing.T) {
 	for text, want := range map[string]string{
 		"model: weights: a.gguf: tensor \"x\": want y":                    "a.gguf: tensor \"x\": want y",
-		"--attn: sparse: attention \"a\": no system":                      "--attn: attention \"a\": no system",
+		"--attn: sparse: attention \"a\": no method":                      "--attn: attention \"a\": no method",
 		"engine: a context of 9 tokens: kvcache: 3 pages: cpu: Alloc: no": "a context of 9 tokens: 3 pages: Alloc: no",
 		"the model: it is there":                                          "the model: it is there",
 		"a.gguf: supermodel: no":                                          "a.gguf: supermodel: no",

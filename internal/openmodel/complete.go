@@ -10,7 +10,7 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// AttnNames lists the systems in the order of their table.
+// AttnNames lists the methods in the order of their table.
 func AttnNames() []string {
 	var names []string
 	for _, e := range sparse.Methods() {
@@ -19,7 +19,7 @@ func AttnNames() []string {
 	return names
 }
 
-// CompleteAttn makes the shell complete --attn: the system that is being typed, in
+// CompleteAttn makes the shell complete --attn: the method that is being typed, in
 // any place of a spec, and its presets after a colon.
 func CompleteAttn(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("attn", // fails only for a flag that does not exist
@@ -31,7 +31,7 @@ func CompleteAttn(cmd *cobra.Command) {
 		})
 }
 
-// attnCompletions is what a spec that ends in the middle of a system may become.
+// attnCompletions is what a spec that ends in the middle of a method may become.
 func attnCompletions(typed string) []string {
 	before, word := "", typed
 	if i := strings.LastIndexAny(typed, "=+ ") + 1; i > 0 {
@@ -58,7 +58,7 @@ func attnCompletions(typed string) []string {
 	return whole
 }
 
-// FindAttn is the system of that name, nil if there is none.
+// FindAttn is the method of that name, nil if there is none.
 func FindAttn(name string) *sparse.Entry {
 	all := sparse.Methods()
 	i := slices.IndexFunc(all, func(e sparse.Entry) bool { return e.Name == name })

@@ -92,7 +92,7 @@ func (o *Model) checkWeights(f *weights.File) error {
 }
 
 // Runner allocates a cache of context tokens for one sequence. seed is that of
-// attention methods that draw at random. With more systems for decode steps there
+// attention methods that draw at random. With more methods for decode steps there
 // is room for a second sequence, a prompt that is kept for them.
 func (o *Model) Runner(c *CacheFlags, context int, seed uint64, also ...*sparse.Spec) (*engine.Runner, error) {
 	slots := 1

@@ -13,10 +13,10 @@ import (
 )
 
 // AttnHelp tells of the forms of --attn.
-const AttnHelp = `  --attn NAME                                 a system with its defaults
+const AttnHelp = `  --attn NAME                                 a method with its defaults
   --attn 'NAME(option=value,option=value)'    with options
   --attn NAME:PRESET                          with the settings of a publication
-  --attn 'NAME + NAME'                        systems of different stages together
+  --attn 'NAME + NAME'                        methods of different stages together
   --attn 'prefill=NAME decode=NAME'           one for prompts, one for new tokens
   --attn @FILE.yaml                           the same, written as YAML:
 
@@ -48,7 +48,7 @@ func ReadSpec(text string) (*sparse.Spec, error) {
 	return s, nil
 }
 
-// parseSpec reads the one-line form and wants all that its systems need.
+// parseSpec reads the one-line form and wants all that its methods need.
 func parseSpec(text string) (*sparse.Spec, error) {
 	s, err := sparse.Parse(text)
 	if unknown := new(sparse.UnknownError); errors.As(err, &unknown) {
@@ -66,8 +66,8 @@ func parseSpec(text string) (*sparse.Spec, error) {
 }
 
 // specLine turns the YAML form of a spec into the one-line form: a list of
-// systems for every phase that they know, or a map of such lists by phase. A
-// system is its name, with a preset where one is meant, or a map of that name to
+// methods for every phase that they know, or a map of such lists by phase. A
+// method is its name, with a preset where one is meant, or a map of that name to
 // its options.
 func specLine(b []byte) (string, error) {
 	var doc yaml.Node
@@ -75,7 +75,7 @@ func specLine(b []byte) (string, error) {
 		return "", err
 	}
 	if len(doc.Content) == 0 {
-		return "", errors.New("the file is empty; want a list of systems, or prefill and decode with one each")
+		return "", errors.New("the file is empty; want a list of methods, or prefill and decode with one each")
 	}
 	root := doc.Content[0]
 	if root.Kind != yaml.MappingNode {
@@ -101,13 +101,13 @@ func specLine(b []byte) (string, error) {
 	return strings.Join(phases, " "), nil
 }
 
-// stackText is a list of systems.
+// stackText is a list of methods.
 func stackText(n *yaml.Node) (string, error) {
 	if n.Kind != yaml.SequenceNode {
 		n = &yaml.Node{Kind: yaml.SequenceNode, Line: n.Line, Content: []*yaml.Node{n}}
 	}
 	if len(n.Content) == 0 {
-		return "", fmt.Errorf("line %d: the list of systems is empty; write dense for full attention", n.Line)
+		return "", fmt.Errorf("line %d: the list of methods is empty; write dense for full attention", n.Line)
 	}
 	var parts []string
 	for _, item := range n.Content {
@@ -126,7 +126,7 @@ func systemText(n *yaml.Node) (string, error) {
 		return word(n)
 	}
 	if n.Kind != yaml.MappingNode || len(n.Content) != 2 {
-		return "", fmt.Errorf("line %d: want the name of a system, or a map of one name to its options", n.Line)
+		return "", fmt.Errorf("line %d: want the name of a method, or a map of one name to its options", n.Line)
 	}
 	name, err := word(n.Content[0])
 	if err != nil {

@@ -55,7 +55,7 @@ func TestSpecFileErrors(t *testing.T) {
 		"- streaming: {sink: [1]}":             "want one word or number",
 		"- 'streaming(sink=4)'":                "want one word or number",
 		"- streaming: {sink: '4) + topk(k=1'}": "want one word or number",
-		"- {streaming: {}, topk: {}}":          "want the name of a system",
+		"- {streaming: {}, topk: {}}":          "want the name of a method",
 		"prefill: dense\nprefill: topk":        "twice",
 		"both: dense":                          "want prefill or decode",
 		"- [dense":                             "line 1",

@@ -24,7 +24,7 @@ var habits = []foreign{
 	{"temperature", "temp", "the temperature is --temp"},
 	{"s rng-seed", "seed", "the seed is --seed"},
 	{"ctk ctv cache-type-k cache-type-v", "kv", "the element type of the KV cache, keys and values alike, is --kv"},
-	{"fa flash-attn", "attn", "attention is exact without a flag, and --attn chooses another system"},
+	{"fa flash-attn", "attn", "attention is exact without a flag, and --attn selects another method"},
 	{"sys system-prompt", "system", "the system prompt is --system"},
 	{"chat-template jinja", "template", "the model's own chat template is used, and --template names another one"},
 	{"r reverse-prompt", "stop", "the text that ends the generation is --stop"},

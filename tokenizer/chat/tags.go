@@ -390,14 +390,14 @@ func (s *tagSet) parseSet(p, args *parser.Parser) (nodes.ControlStructure, error
 	}
 	expr, cond, other = s.expr(expr), s.expr(cond), s.expr(other)
 	return &block{at: p.Current(), run: func(r *exec.Renderer) error {
-		chosen := expr
+		taken := expr
 		if cond != nil && !r.Eval(cond).IsTrue() {
-			chosen = other
+			taken = other
 		}
-		if chosen == nil {
+		if taken == nil {
 			return assign(r, exec.AsValue(nil))
 		}
-		return assign(r, r.Eval(chosen))
+		return assign(r, r.Eval(taken))
 	}}, s.err
 }
 

@@ -87,9 +87,9 @@ class Merger:
         self.pairs = collections.Counter()
         self.where = collections.defaultdict(set)
         for i in range(len(self.words)):
-            self.tally(i, 1)
+            self.count(i, 1)
 
-    def tally(self, i, sign):
+    def count(self, i, sign):
         symbols = self.words[i]
         for pair in zip(symbols, symbols[1:]):
             self.pairs[pair] += sign * self.counts[i]
@@ -97,9 +97,9 @@ class Merger:
 
     def merge(self, merge):
         for i in list(self.where.pop(tuple(merge.split(" ")), ())):
-            self.tally(i, -1)
+            self.count(i, -1)
             self.words[i] = apply(merge, self.words[i])
-            self.tally(i, 1)
+            self.count(i, 1)
 
     def best(self):
         return " ".join(max(self.pairs, key=lambda p: (self.pairs[p], p)))

@@ -23,11 +23,11 @@ var unpackedModel = modelSpec{"mistral-7b", "q4_k_m", 4, true}
 func (r *report) agreementRows() []*row {
 	var rows []*row
 	for _, m := range agreementModels {
-		rows = append(rows, &row{What: "logits after 4k tokens, relative to the CPU's", How: m.String(), Aim: most(1e-2)})
+		rows = append(rows, &row{What: "logits after 4k tokens, relative to the CPU's", How: m.String(), Aim: atMost(1e-2)})
 	}
 	how := agreementModels[len(agreementModels)-1].String()
 	return append(rows, &row{What: "the CPU's logits, relative to those of the same weights in F32", How: how},
-		&row{What: "the GPU's logits, relative to those of the same weights in F32", How: how, Aim: most(1e-2)})
+		&row{What: "the GPU's logits, relative to those of the same weights in F32", How: how, Aim: atMost(1e-2)})
 }
 
 // agree compares the logits of both after a prompt.

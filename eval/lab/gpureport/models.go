@@ -45,13 +45,13 @@ func (r *report) models(parts []string) []modelSpec {
 		modelSpec
 		parts []string
 	}{
-		{modelSpec{"llama-3.1-8b", "q4_k_m", 4, false}, []string{agree, everySystem}}, {modelSpec{"mistral-7b", "q4_k_m", 4, false}, []string{agree}},
+		{modelSpec{"llama-3.1-8b", "q4_k_m", 4, false}, []string{agree, everyMethod}}, {modelSpec{"mistral-7b", "q4_k_m", 4, false}, []string{agree}},
 		{modelSpec{"llama-3.1-8b", "f16", 4, false}, []string{agree, prefill}}, {modelSpec{"mistral-7b", "f16", 4, false}, []string{agree}},
 		{modelSpec{"mistral-7b", "q4_k_m", 4, true}, []string{agree}},
 		{modelSpec{"llama-3.1-8b", "f16", 0, false}, []string{dense, "interrupt", decode, prefill}}, {modelSpec{"llama-3.1-8b", "q8_0", 0, false}, []string{dense}},
-		{modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}, []string{dense, everySystem}}, {modelSpec{"llama-2-7b", "f16", 0, false}, []string{decode}}, {smallSystems, []string{everySystem}},
+		{modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}, []string{dense, everyMethod}}, {modelSpec{"llama-2-7b", "f16", 0, false}, []string{decode}}, {smallMethods, []string{everyMethod}},
 	} {
-		if m.modelSpec == smallSystems && !r.small {
+		if m.modelSpec == smallMethods && !r.small {
 			continue
 		}
 		wanted := slices.ContainsFunc(m.parts, func(part string) bool { return slices.Contains(parts, part) })
@@ -62,12 +62,12 @@ func (r *report) models(parts []string) []modelSpec {
 	return some
 }
 
-// smallSystems is the small model of heads as wide as those of Llama-3.1-8B.
-var smallSystems = modelSpec{"tiny-128", "q8_0", 0, false}
+// smallMethods is the small model of heads as wide as those of Llama-3.1-8B.
+var smallMethods = modelSpec{"tiny-128", "q8_0", 0, false}
 
 // like is the model to take for one of full size.
 func (r *report) like(m modelSpec) modelSpec {
-	if r.small && m != smallSystems {
+	if r.small && m != smallMethods {
 		return modelSpec{shape: "tiny", mix: m.mix, plain: m.plain}
 	}
 	return m

@@ -36,19 +36,19 @@ func (r *report) parts() []part {
 		{"PyTorch", 30 * time.Second, []*row{{What: "scaled_dot_product_attention"}}, r.torch},
 		{"decode and prefill", 100 * time.Second, denseRows(), r.dense},
 		{"interrupt", 30 * time.Second, []*row{
-			{What: "Ctrl-C in a prefill", Unit: "ms", Aim: most(200)}, {What: "end of the process after it"}, {What: "device memory free again", Aim: least("value", 1)},
+			{What: "Ctrl-C in a prefill", Unit: "ms", Aim: atMost(200)}, {What: "end of the process after it"}, {What: "device memory free again", Aim: atLeast("value", 1)},
 		}, r.interrupt},
 		{"sparse decode", 150 * time.Second, sparseDecodeRows(), r.sparseDecode},
 		{"sparse prefill", 300 * time.Second, sparsePrefillRows(), r.sparsePrefill},
-		{everySystem, 330 * time.Second, r.systemRows(), r.systems},
+		{everyMethod, 330 * time.Second, r.methodRows(), r.methods},
 	}
 }
 
 // The kinds of aims that rows have.
 var none = &aim{Of: "value", None: true}
 
-func least(of string, x float64) *aim { return &aim{Of: of, Least: x} }
-func most(x float64) *aim             { return &aim{Of: "value", Most: x} }
+func atLeast(of string, x float64) *aim { return &aim{Of: of, Min: x} }
+func atMost(x float64) *aim             { return &aim{Of: "value", Max: x} }
 
 // byLength is how attention of decode steps is measured: see attentionMS.
 const byLength = ", by the length of the step"
@@ -61,14 +61,14 @@ func denseRows() []*row {
 		aim float64
 	}{{"F16", 0.8}, {"Q8_0", 0.8}, {"Q4_K_M", 0.65}} {
 		how := "Llama-3.1-8B " + m.mix
-		rows = append(rows, &row{What: "decode behind 512 tokens", How: how, Aim: least("reached", m.aim)},
-			&row{What: "prefill of 8k tokens", How: how, Aim: least("reached", 0.6)})
+		rows = append(rows, &row{What: "decode behind 512 tokens", How: how, Aim: atLeast(ofLimit, m.aim)},
+			&row{What: "prefill of 8k tokens", How: how, Aim: atLeast(ofLimit, 0.6)})
 	}
 	how := "Llama-3.1-8B F16, attention of all layers"
 	return append(rows,
-		&row{What: "decode attention behind 32k tokens", How: how + byLength, Aim: least("reached", 0.8)},
-		&row{What: "decode attention behind 128k tokens", How: how + byLength, Aim: least("reached", 0.8)},
-		&row{What: "prefill attention of 32k tokens", How: how, Aim: least("torch", 0.7)})
+		&row{What: "decode attention behind 32k tokens", How: how + byLength, Aim: atLeast(ofLimit, 0.8)},
+		&row{What: "decode attention behind 128k tokens", How: how + byLength, Aim: atLeast(ofLimit, 0.8)},
+		&row{What: "prefill attention of 32k tokens", How: how, Aim: atLeast("torch", 0.7)})
 }
 
 // Settings of attention, as the issue that asks for them has them.
@@ -102,16 +102,16 @@ func sparseDecodeRows() []*row {
 	eighth := batch + ", which is once in 16 steps; an eighth of the tokens is read in all, the density is that of a step that shares"
 	more := batch + ", which is once in 16 steps; an eighth is selected, sinks, window and neighbours are read besides"
 	return []*row{
-		{What: santa + " attention of a step behind 32k", How: how + byLength, Aim: least("value", 1.5)},
-		{What: santa + " selection of it", How: how + ", drawing and reading timed apart", Aim: most(maxSelection)},
+		{What: santa + " attention of a step behind 32k", How: how + byLength, Aim: atLeast("value", 1.5)},
+		{What: santa + " selection of it", How: how + ", drawing and reading timed apart", Aim: atMost(maxSelection)},
 		{What: sketch + " attention of a step behind 128k", How: how + byLength + ", two dense layers, too"},
-		{What: sketch + " attention of a step behind 128k", How: how + byLength + ", in the layers it steers", Aim: least("value", 6)},
-		{What: sketch + " selection of it", How: how + ", by marks, in the layers it steers", Aim: most(maxSelection)},
-		{What: sketch + " whole step behind 128k", How: how, Aim: least("value", 1.6)},
-		{What: eighth2k + " attention of a step behind 2k", How: eighth + byLength, Aim: least("value", 6)},
-		{What: eighth4k + " attention of a step behind 4k", How: eighth + byLength, Aim: least("value", 6)},
-		{What: eighth4k + " selection of it", How: eighth, Aim: most(maxSelection)},
-		{What: eighth4k + " tokens per second behind 4k", How: eighth, Aim: least("value", 2)},
+		{What: sketch + " attention of a step behind 128k", How: how + byLength + ", in the layers it steers", Aim: atLeast("value", 6)},
+		{What: sketch + " selection of it", How: how + ", by marks, in the layers it steers", Aim: atMost(maxSelection)},
+		{What: sketch + " whole step behind 128k", How: how, Aim: atLeast("value", 1.6)},
+		{What: eighth2k + " attention of a step behind 2k", How: eighth + byLength, Aim: atLeast("value", 6)},
+		{What: eighth4k + " attention of a step behind 4k", How: eighth + byLength, Aim: atLeast("value", 6)},
+		{What: eighth4k + " selection of it", How: eighth, Aim: atMost(maxSelection)},
+		{What: eighth4k + " tokens per second behind 4k", How: eighth, Aim: atLeast("value", 2)},
 		{What: shared + " attention of a step behind 2k", How: more + byLength},
 		{What: shared + " attention of a step behind 4k", How: more + byLength},
 		{What: shared + " selection of it", How: more},
@@ -129,12 +129,12 @@ func sparsePrefillRows() []*row {
 	first := "Llama-3.1-8B F16 of 4 layers, 128k tokens, beside dense, selection included"
 	return []*row{
 		{What: "dense time to first token", How: "Llama-3.1-8B F16, 128k tokens"},
-		{What: sketch + " time to first token", How: "Llama-3.1-8B F16, 128k tokens, beside dense", Aim: least("value", 2.5)},
+		{What: sketch + " time to first token", How: "Llama-3.1-8B F16, 128k tokens, beside dense", Aim: atLeast("value", 2.5)},
 		{What: sketch + " attention of a prompt", How: how + ", two dense layers, too"},
-		{What: sketch + " attention of a prompt", How: how + ", in the layers it steers", Aim: least("value", 6)},
-		{What: sketch + " selection of it", How: how + ", in the layers it steers", Aim: most(maxSelection)},
-		{What: anchor + " attention of a prompt", How: first, Aim: least("value", 4.6)},
-		{What: anchor + " selection of it", How: first, Aim: most(maxSelection)},
+		{What: sketch + " attention of a prompt", How: how + ", in the layers it steers", Aim: atLeast("value", 6)},
+		{What: sketch + " selection of it", How: how + ", in the layers it steers", Aim: atMost(maxSelection)},
+		{What: anchor + " attention of a prompt", How: first, Aim: atLeast("value", 4.6)},
+		{What: anchor + " selection of it", How: first, Aim: atMost(maxSelection)},
 	}
 }
 

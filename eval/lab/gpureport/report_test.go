@@ -23,13 +23,13 @@ func TestStates(t *testing.T) {
 		{row{Value: 0, Aim: none}, met},
 		{row{Value: 1, Aim: none}, missed},
 		{row{Value: 1, Aim: none, Part: suite}, failed},
-		{row{Value: 2, Aim: least("value", 2)}, met},
-		{row{Value: 1.99, Aim: least("value", 2)}, missed},
-		{row{Value: 100, Reached: 0.5, Aim: least("reached", 0.6)}, missed},
-		{row{Value: 100, Aim: least("torch", 0.7)}, measured},
-		{row{Value: 100, Torch: 0.8, Aim: least("torch", 0.7)}, met},
-		{row{Value: 0.02, Aim: most(1e-2), Part: agreement}, failed},
-		{row{Value: math.NaN(), Aim: most(1), Part: agreement}, failed},
+		{row{Value: 2, Aim: atLeast("value", 2)}, met},
+		{row{Value: 1.99, Aim: atLeast("value", 2)}, missed},
+		{row{Value: 100, Share: 0.5, Aim: atLeast(ofLimit, 0.6)}, missed},
+		{row{Value: 100, Aim: atLeast("torch", 0.7)}, measured},
+		{row{Value: 100, Torch: 0.8, Aim: atLeast("torch", 0.7)}, met},
+		{row{Value: 0.02, Aim: atMost(1e-2), Part: agreement}, failed},
+		{row{Value: math.NaN(), Aim: atMost(1), Part: agreement}, failed},
 	} {
 		if got := tt.row.state(); got != tt.want {
 			t.Errorf("%+v: %s, want %s", tt.row, got, tt.want)
@@ -198,11 +198,11 @@ func TestSteered(t *testing.T) {
 func TestBesideSteps(t *testing.T) {
 	short := benchRow{TokS: 200, AttendMS: 1}
 	dense := benchRow{TokS: 2e3 / 19, AttendMS: 12}
-	b := benchRow{TokS: 2e3 / 13, SelectMS: 1.5, AttendMS: 4.5, FloorMS: 1, Density: 0.1, TimesDense: 19. / 13}
+	b := benchRow{TokS: 2e3 / 13, SelectMS: 1.5, AttendMS: 4.5, LimitMS: 1, Density: 0.1, TimesDense: 19. / 13}
 	attention, selection, whole := &row{}, &row{}, &row{}
 	besideSteps(2, short, dense, b, attention, selection, whole)
 	near := func(got, want float64) bool { return math.Abs(got-want) < 1e-9 }
-	if !near(attention.Value, 2.5) || !near(attention.Reached, 0.25) || attention.Density != 0.1 {
+	if !near(attention.Value, 2.5) || !near(attention.Share, 0.25) || attention.Density != 0.1 {
 		t.Errorf("10 ms beside 4, of which 1 is needed: %+v", attention)
 	}
 	if !near(selection.Value, 0.25) || whole.Value != 19./13 {
@@ -222,7 +222,7 @@ func TestOnly(t *testing.T) {
 	if got := strings.Join(names(some), ", "); err != nil || got != "devices, PyTorch, sparse decode, sparse prefill" {
 		t.Errorf("%s, %v", got, err)
 	}
-	if got := strings.Join(r.about.NotAsked, ", "); got != "suite, sanitizer, agreement, decode and prefill, interrupt, every system runs" {
+	if got := strings.Join(r.about.NotAsked, ", "); got != "suite, sanitizer, agreement, decode and prefill, interrupt, every method runs" {
 		t.Errorf("not asked for: %s", got)
 	}
 	for _, only := range []string{"nosuch", "suite,", "suite,decodes"} {
@@ -235,7 +235,7 @@ func TestOnly(t *testing.T) {
 
 // TestUnmeasuredHead: what was not measured is not in the head as a zero.
 func TestUnmeasuredHead(t *testing.T) {
-	r := &report{rows: []*row{{Part: "interrupt", What: "Ctrl-C in a prefill", Unit: "ms", Aim: most(200), Unmeasured: "no GPU"}}}
+	r := &report{rows: []*row{{Part: "interrupt", What: "Ctrl-C in a prefill", Unit: "ms", Aim: atMost(200), Unmeasured: "no GPU"}}}
 	r.about.NotAsked = []string{"suite"}
 	dir := t.TempDir()
 	paths := []string{filepath.Join(dir, "r.md"), filepath.Join(dir, "r.json")}

@@ -17,8 +17,8 @@ type row struct {
 
 	Value   float64 `json:"value"`
 	Unit    string  `json:"unit,omitempty"`
-	Floor   float64 `json:"floor,omitempty"`       // what the device's ceilings allow, in the unit
-	Reached float64 `json:"reached,omitempty"`     // share of the ceiling that bounds it
+	Limit   float64 `json:"floor,omitempty"`       // what the device's roofline allows, in the unit
+	Share   float64 `json:"reached,omitempty"`     // share of the ceiling that bounds it
 	Of      string  `json:"of,omitempty"`          // that ceiling
 	Torch   float64 `json:"times_torch,omitempty"` // as fast as PyTorch's dense attention on tensors of this shape
 	Density float64 `json:"density,omitempty"`
@@ -30,12 +30,15 @@ type row struct {
 	Failed     string `json:"failed,omitempty"`     // what went wrong where it was to be measured
 }
 
+// ofLimit is an aim of a share of the limit.
+const ofLimit = "reached"
+
 // aim is what a figure should be.
 type aim struct {
-	Of    string  `json:"of"` // value, reached or torch
-	Least float64 `json:"least,omitempty"`
-	Most  float64 `json:"most,omitempty"`
-	None  bool    `json:"none,omitempty"` // exactly 0
+	Of   string  `json:"of"` // value, ofLimit or torch
+	Min  float64 `json:"least,omitempty"`
+	Max  float64 `json:"most,omitempty"`
+	None bool    `json:"none,omitempty"` // exactly 0
 }
 
 // The states of a row.
@@ -68,17 +71,17 @@ func (w *row) state() string {
 	}
 	x := w.Value
 	switch w.Aim.Of {
-	case "reached":
-		x = w.Reached
+	case ofLimit:
+		x = w.Share
 	case "torch":
 		if x = w.Torch; x == 0 {
 			return measured // beside nothing
 		}
 	}
-	if x >= w.Aim.Least && (w.Aim.Most == 0 || x <= w.Aim.Most) && !(w.Aim.None && x != 0) {
+	if x >= w.Aim.Min && (w.Aim.Max == 0 || x <= w.Aim.Max) && !(w.Aim.None && x != 0) {
 		return met
 	}
-	if w.Part == suite || w.Part == agreement || w.Part == everySystem {
+	if w.Part == suite || w.Part == agreement || w.Part == everyMethod {
 		return failed
 	}
 	return missed
@@ -92,7 +95,7 @@ func (w *row) aimText() string {
 	}
 	number := func(x float64) string {
 		switch a.Of {
-		case "reached":
+		case ofLimit:
 			return fmt.Sprintf("%.0f %%", 100*x)
 		case "torch":
 			return fmt.Sprintf("%.2g × torch", x)
@@ -102,10 +105,10 @@ func (w *row) aimText() string {
 	switch {
 	case a.None:
 		return "0"
-	case a.Most == 0:
-		return "≥ " + number(a.Least)
+	case a.Max == 0:
+		return "≥ " + number(a.Min)
 	}
-	return "≤ " + number(a.Most)
+	return "≤ " + number(a.Max)
 }
 
 // about is what was measured.
@@ -190,7 +193,7 @@ func (r *report) writeMarkdown(f *os.File) error {
 	if r.small {
 		fmt.Fprint(f, "Small models and lengths: this tries the report, and says nothing about speed.\n\n")
 	}
-	fmt.Fprint(f, "| part | what | how | measured | floor | reached | × torch | density | aim | |\n|---|---|---|---:|---:|---:|---:|---:|---:|---|\n")
+	fmt.Fprint(f, "| part | what | how | measured | limit | of limit | × torch | density | aim | |\n|---|---|---|---:|---:|---:|---:|---:|---:|---|\n")
 	for _, w := range r.rows {
 		value, remark := strings.TrimSpace(threeDigits(w.Value)+" "+w.Unit), w.state()
 		if w.Unmeasured != "" {
@@ -200,11 +203,11 @@ func (r *report) writeMarkdown(f *os.File) error {
 		} else if w.Note != "" {
 			remark += "; " + w.Note
 		}
-		reached := ""
-		if w.Reached > 0 {
-			reached = fmt.Sprintf("%.0f %% of %s", 100*w.Reached, w.Of)
+		share := ""
+		if w.Share > 0 {
+			share = fmt.Sprintf("%.0f %% of %s", 100*w.Share, w.Of)
 		}
-		cells := []string{w.Part, w.What, w.How, value, number(w.Floor, w.Unit), reached, number(w.Torch, ""), percent(w.Density), w.aimText(), remark}
+		cells := []string{w.Part, w.What, w.How, value, number(w.Limit, w.Unit), share, number(w.Torch, ""), percent(w.Density), w.aimText(), remark}
 		for i := range cells {
 			cells[i] = strings.NewReplacer("|", "\\|", "\n", " ").Replace(cells[i])
 		}

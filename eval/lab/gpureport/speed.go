@@ -25,13 +25,13 @@ type benchRow struct {
 	Depth     int     `json:"depth"`
 	TokS      float64 `json:"tok_s"`
 	TTFTMS    float64 `json:"ttft_ms"`
-	FloorTokS float64 `json:"floor_tok_s"`
+	LimitTokS float64 `json:"floor_tok_s"`
 	Limit     string  `json:"limit"`
 	OfRead    float64 `json:"of_read"`
 	OfProduct float64 `json:"of_product"`
 	SelectMS  float64 `json:"select_ms"`
 	AttendMS  float64 `json:"attend_ms"`
-	FloorMS   float64 `json:"attention_floor_ms"`
+	LimitMS   float64 `json:"attention_floor_ms"`
 	Attention struct {
 		OfRead    float64 `json:"of_read"`
 		OfProduct float64 `json:"of_product"`
@@ -95,10 +95,10 @@ func (r *report) once() []string {
 // speed fills a row with tokens per second.
 func (w *row) speed(b benchRow) {
 	w.set(b.TokS, "tok/s")
-	w.Floor = b.FloorTokS
-	w.Reached, w.Of = b.OfRead, "copy"
+	w.Limit = b.LimitTokS
+	w.Share, w.Of = b.OfRead, "copy"
 	if b.Phase == "prefill" { // whose aim is the products' rate, whatever bounds it
-		w.Reached, w.Of = b.OfProduct, "product"
+		w.Share, w.Of = b.OfProduct, "product"
 	}
 }
 
@@ -132,12 +132,12 @@ func (r *report) dense(ctx context.Context, rows []*row) error {
 		}
 		w.set(ms, "ms")
 		r.besideTorch(w, []string{"decode-32k", "decode-128k"}[i], layers, ms)
-		w.Floor, w.Reached, w.Of = x.FloorMS, x.FloorMS/ms, "copy"
+		w.Limit, w.Share, w.Of = x.LimitMS, x.LimitMS/ms, "copy"
 		w.Note = fmt.Sprintf("%s by marks", number(x.both(), "ms"))
 	}
 	w, x := rows[8], b.Rows[0]
 	w.set(x.both(), "ms")
-	w.Floor, w.Reached, w.Of = x.FloorMS, x.Attention.OfProduct, "product"
+	w.Limit, w.Share, w.Of = x.LimitMS, x.Attention.OfProduct, "product"
 	r.besideTorch(w, "prefill-32k", layers, x.both())
 	return nil
 }
@@ -153,7 +153,7 @@ func beside(b benchRow, attention, selection, whole *row) {
 		attention.Density = b.Density
 		attention.Note = fmt.Sprintf("%s ms to select, %s ms to read", number(b.SelectMS, ""), number(b.AttendMS, ""))
 		if b.both() > 0 {
-			attention.Reached, attention.Of = b.FloorMS/b.both(), "its own floor"
+			attention.Share, attention.Of = b.LimitMS/b.both(), "its own limit"
 		}
 	}
 	selection.selectionShare(b, 0)
@@ -174,7 +174,7 @@ func besideSteps(n int, short, dense, b benchRow, attention, selection, whole *r
 	}
 	attention.set(dense.attentionMS(n, short)/own, "times")
 	attention.Density = b.Density
-	attention.Reached, attention.Of = b.FloorMS/own, "its own floor"
+	attention.Share, attention.Of = b.LimitMS/own, "its own limit"
 	attention.Note = fmt.Sprintf("%s beside %s; by marks %s to select and %s to attend beside %s",
 		number(own, "ms"), number(dense.attentionMS(n, short), "ms"), number(b.SelectMS, "ms"), number(b.AttendMS, "ms"), number(dense.both(), "ms"))
 }
@@ -209,7 +209,7 @@ func (r *report) steered(b benchRow, both, dense, denseMarks float64, attention,
 	selection.selectionShare(b, share*denseMarks)
 }
 
-// sparseDecode measures steps of sparse systems beside dense ones.
+// sparseDecode measures steps of sparse methods beside dense ones.
 func (r *report) sparseDecode(ctx context.Context, rows []*row) error {
 	// run is rows behind few tokens, and behind each of some lengths: dense, and the settings.
 	run := func(m modelSpec, lengths string, settings []string, more ...string) ([]benchRow, error) {
@@ -298,8 +298,8 @@ func (r *report) sparsePrefill(ctx context.Context, rows []*row) error {
 		return err
 	}
 	rows[0].set(dense.TTFTMS/1e3, "s")
-	rows[0].Floor = float64(dense.Tokens) / max(dense.FloorTokS, 1e-9)
-	rows[0].Reached, rows[0].Of = dense.OfProduct, "product"
+	rows[0].Limit = float64(dense.Tokens) / max(dense.LimitTokS, 1e-9)
+	rows[0].Share, rows[0].Of = dense.OfProduct, "product"
 	beside(b, rows[2], nil, rows[1])
 	r.steered(b, b.both(), dense.both(), dense.both(), rows[3], rows[4])
 	r.besideTorch(rows[2], "prefill-128k", layers, b.both())

@@ -15,15 +15,15 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// everySystem is the part that runs each attention method.
-const everySystem = "every system runs"
+// everyMethod is the part that runs each attention method.
+const everyMethod = "every method runs"
 
-// systemLimit is the time of one system: a prompt, steps, and what the CPU selects.
-const systemLimit = 200 * time.Second
+// methodLimit is the time of one method: a prompt, steps, and what the CPU selects.
+const methodLimit = 200 * time.Second
 
-// systemsAtOnce is how many systems run at once, each in a process of its own: while one
+// methodsAtOnce is how many methods run at once, each in a process of its own: while one
 // computes on the GPU the CPU selects for another.
-const systemsAtOnce = 3
+const methodsAtOnce = 3
 
 // The most that captured steps may be from eager ones, and the share of entries that
 // rounding may decide: a comparison that leaves more open says nothing.
@@ -32,23 +32,23 @@ const (
 	maxUndecided = 1e-2
 )
 
-// systemRun is how a system is run.
-type systemRun struct {
-	attn   string // %s is the folder with the files that some systems need
+// methodRun is how a method is run.
+type methodRun struct {
+	attn   string // %s is the folder with the files that some methods need
 	model  modelSpec
 	layers string // that are compared
 }
 
-// everyPair are the systems that look at every pair of a prompt's rows one by one: minutes
+// everyPair are the methods that look at every pair of a prompt's rows one by one: minutes
 // for 32 layers, so that they run in four.
 var everyPair = []string{"h2o", "topk", "topp", "random"}
 
-// systemRuns are the systems of gollm attn in the order in which they are run: the one
+// methodRuns are the methods of gollm attn in the order in which they are run: the one
 // that takes longest first.
-func (r *report) systemRuns() []systemRun {
-	var all []systemRun
+func (r *report) methodRuns() []methodRun {
+	var all []methodRun
 	for _, e := range sparse.Methods() {
-		run := systemRun{attn: e.Name, model: modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}, layers: "2,31"}
+		run := methodRun{attn: e.Name, model: modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}, layers: "2,31"}
 		name := e.Name
 		switch {
 		case slices.Contains(everyPair, name):
@@ -68,16 +68,16 @@ func (r *report) systemRuns() []systemRun {
 	}
 	for i := range all {
 		if r.small {
-			all[i].model, all[i].layers = smallSystems, "2"
+			all[i].model, all[i].layers = smallMethods, "2"
 		}
 	}
 	return all
 }
 
-// systemRows are a row for each.
-func (r *report) systemRows() []*row {
+// methodRows are a row for each.
+func (r *report) methodRows() []*row {
 	var rows []*row
-	for _, s := range r.systemRuns() {
+	for _, s := range r.methodRuns() {
 		name, _, _ := strings.Cut(s.attn, "(")
 		rows = append(rows, &row{
 			What: name, Unit: "wrong", Aim: none,
@@ -87,18 +87,18 @@ func (r *report) systemRows() []*row {
 	return rows
 }
 
-// systems runs every system. One that fails is a failed row, and the others go on.
-func (r *report) systems(ctx context.Context, rows []*row) error {
+// methods runs every method. One that fails is a failed row, and the others go on.
+func (r *report) methods(ctx context.Context, rows []*row) error {
 	for _, path := range []string{r.bin.systems, r.bin.hashnets, r.bin.gollm} {
 		if _, err := os.Stat(path); err != nil {
 			return err
 		}
 	}
-	files, filesErr := r.systemFiles(ctx)
+	files, filesErr := r.methodFiles(ctx)
 	jobs := make(chan int)
 	var all sync.WaitGroup
-	runs := r.systemRuns()
-	for range systemsAtOnce {
+	runs := r.methodRuns()
+	for range methodsAtOnce {
 		all.Go(func() {
 			for i := range jobs {
 				s := runs[i]
@@ -107,7 +107,7 @@ func (r *report) systems(ctx context.Context, rows []*row) error {
 					s.attn, err = fmt.Sprintf(s.attn, files), filesErr
 				}
 				if err == nil {
-					err = r.system(ctx, rows[i], s)
+					err = r.method(ctx, rows[i], s)
 				}
 				if err != nil && ctx.Err() == nil {
 					rows[i].fail(err)
@@ -123,12 +123,12 @@ func (r *report) systems(ctx context.Context, rows []*row) error {
 	return ctx.Err()
 }
 
-// systemFiles makes what some systems need to know of a model: the ranks of its channels
+// methodFiles makes what some methods need to know of a model: the ranks of its channels
 // and networks of random weights.
-func (r *report) systemFiles(ctx context.Context) (folder string, err error) {
+func (r *report) methodFiles(ctx context.Context) (folder string, err error) {
 	m := modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}
 	if r.small {
-		m = smallSystems
+		m = smallMethods
 	}
 	model, err := r.model(ctx, m)
 	if err != nil {
@@ -162,14 +162,14 @@ type seen struct {
 	CompareS  float64 `json:"compare_s"`
 }
 
-// system runs one system and fills its row.
-func (r *report) system(ctx context.Context, w *row, s systemRun) error {
+// method runs one method and fills its row.
+func (r *report) method(ctx context.Context, w *row, s methodRun) error {
 	path, err := r.model(ctx, s.model)
 	if err != nil {
 		return err
 	}
 	args := []string{"-m", path, "-device", r.device, "-attn", s.attn, "-layers", s.layers}
-	limit := systemLimit
+	limit := methodLimit
 	if r.small {
 		args = append(args, "-len", "70", "-steps", "2", "-threads", "1")
 		limit *= slower
@@ -190,7 +190,7 @@ func (r *report) system(ctx context.Context, w *row, s systemRun) error {
 	return w.selection(x)
 }
 
-// selection fills a row with what was seen of a system.
+// selection fills a row with what was seen of a method.
 func (w *row) selection(x seen) error {
 	w.set(float64(x.Wrong), "wrong")
 	w.Note = fmt.Sprintf("prompt of %d in %.1f s; %d eager and %d captured steps, %.2f ms, logits %.1g apart; %d rows of heads, %d read everything, %d entries of the others, %d undecided; the CPU took %.0f s",

@@ -12,7 +12,7 @@ import (
 	"github.com/gollm/gollm/sparse"
 )
 
-// TestSystems: every system has a row; one that ends with an error is a failed row with
+// TestSystems: every method has a row; one that ends with an error is a failed row with
 // its first line, one that prints something else likewise, and the others are met.
 func TestSystems(t *testing.T) {
 	dir := t.TempDir()
@@ -34,12 +34,12 @@ func TestSystems(t *testing.T) {
 *) echo '{"rows": 768, "entries": 1000, "undecided": 10, "apart": 0.01}' ;;
 esac
 `)
-	for _, s := range r.systemRuns() {
+	for _, s := range r.methodRuns() {
 		done := make(chan struct{})
 		close(done)
 		r.made[s.model.String()] = &making{path: "model.gguf", done: done}
 	}
-	p := part{everySystem, time.Minute, r.systemRows(), r.systems}
+	p := part{everyMethod, time.Minute, r.methodRows(), r.methods}
 	for _, w := range p.rows {
 		w.Part, w.Unmeasured = p.name, "not reached"
 	}
@@ -50,7 +50,7 @@ esac
 		"h2o": "CUDA_ERROR_INVALID_VALUE", "quest": "what it printed", "cis": "does not read 5", "psaw": "captured steps", "etf": "11 of 1000",
 	}
 	if want := len(sparse.Methods()); len(p.rows) != want {
-		t.Errorf("%d rows, want one for each of %d systems", len(p.rows), want)
+		t.Errorf("%d rows, want one for each of %d methods", len(p.rows), want)
 	}
 	for _, w := range p.rows {
 		want, fails := bad[w.What]
@@ -71,10 +71,10 @@ func TestSystemsInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	never := make(chan struct{})
-	for _, s := range r.systemRuns() {
+	for _, s := range r.methodRuns() {
 		r.made[s.model.String()] = &making{path: "model.gguf", done: never}
 	}
-	p := part{everySystem, 100 * time.Millisecond, r.systemRows(), r.systems}
+	p := part{everyMethod, 100 * time.Millisecond, r.methodRows(), r.methods}
 	for _, w := range p.rows {
 		w.Part, w.Unmeasured = p.name, "not reached"
 	}
@@ -93,8 +93,8 @@ func TestModelsOfParts(t *testing.T) {
 		small bool
 		want  string
 	}{
-		{[]string{everySystem}, false, "llama-3.1-8b Q4_K_M of 4 layers, llama-3.1-8b Q4_K_M"},
-		{[]string{everySystem}, true, "tiny Q4_K_M, tiny-128 Q8_0"},
+		{[]string{everyMethod}, false, "llama-3.1-8b Q4_K_M of 4 layers, llama-3.1-8b Q4_K_M"},
+		{[]string{everyMethod}, true, "tiny Q4_K_M, tiny-128 Q8_0"},
 		{[]string{"suite", "PyTorch"}, false, ""},
 		{[]string{"sparse decode"}, false, "llama-3.1-8b F16, llama-2-7b F16"},
 	} {

@@ -79,16 +79,16 @@ type campaign struct {
 
 // runParts runs one part or all and prints a line for each.
 func runParts(out io.Writer, name string, c campaign) error {
-	chosen := parts
+	asked := parts
 	if name != "" {
-		chosen = slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.name != name })
+		asked = slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.name != name })
 	}
-	if len(chosen) == 0 || c.only >= 0 && len(chosen) > 1 {
+	if len(asked) == 0 || c.only >= 0 && len(asked) > 1 {
 		return fmt.Errorf("part %q, want one of gguf, jsonl, npy, spec, template", name)
 	}
-	c.length /= time.Duration(len(chosen))
+	c.length /= time.Duration(len(asked))
 	failed := int64(0)
-	for _, p := range chosen {
+	for _, p := range asked {
 		t, err := c.run(p)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -102,8 +102,8 @@ func runParts(out io.Writer, name string, c campaign) error {
 	return nil
 }
 
-// tally is what became of the executions of a part.
-type tally struct {
+// counts is what became of the executions of a part.
+type counts struct {
 	mu         sync.Mutex
 	executions int64
 	failures   int64
@@ -114,8 +114,8 @@ type tally struct {
 	cores      time.Duration // of processors, which other programs may have had
 }
 
-// text is the tally on one line.
-func (t *tally) text(name string) string {
+// text is the counts on one line.
+func (t *counts) text(name string) string {
 	var results []string
 	for r := range t.results {
 		results = append(results, r)
@@ -129,8 +129,8 @@ func (t *tally) text(name string) string {
 }
 
 // run feeds a part until the time is over.
-func (c campaign) run(p part) (*tally, error) {
-	t := &tally{results: map[string]int64{}}
+func (c campaign) run(p part) (*counts, error) {
+	t := &counts{results: map[string]int64{}}
 	var next atomic.Int64
 	var all sync.WaitGroup
 	begin, cores := time.Now(), coreTime()
@@ -161,7 +161,7 @@ func (c campaign) run(p part) (*tally, error) {
 }
 
 // execute runs execution n, whose input depends on the seed, the part and n alone.
-func (c campaign) execute(p part, exec execution, n int64, t *tally) {
+func (c campaign) execute(p part, exec execution, n int64, t *counts) {
 	id := fmt.Sprintf("-part %s -seed %d -only %d", p.name, c.seed, n)
 	watch := time.AfterFunc(hang, func() {
 		fmt.Fprintf(os.Stderr, "hostile: %s takes more than %v\n", id, hang)
@@ -192,7 +192,7 @@ func (c campaign) attempt(exec execution, rng *rand.Rand, id string) (input []by
 }
 
 // add counts one execution.
-func (t *tally) add(n int64, result string, took time.Duration, failed bool) {
+func (t *counts) add(n int64, result string, took time.Duration, failed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.executions++

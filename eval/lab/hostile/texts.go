@@ -97,7 +97,7 @@ func engineOf(f *weights.File) (*engine.Engine, error) {
 	return &engine.Engine{File: f, Model: m, Tokenizer: tok, Device: dev}, err
 }
 
-// specText is one or two systems with options of their own, right ones and wrong ones.
+// specText is one or two methods with options of their own, right ones and wrong ones.
 func specText(methods []sparse.Entry, rng *rand.Rand) string {
 	var b strings.Builder
 	if rng.IntN(4) == 0 {

@@ -198,7 +198,7 @@ func (m *maker) matrix(name string, t device.DType, rows, width int) {
 	m.w.Add(name, t, block[first:first+rows*row], rows, width)
 }
 
-// mostRows is the rows of the largest matrix of a width.
+// maxRows is the rows of the largest matrix of a width.
 func (m *maker) maxRows(width int) int {
 	n := 0
 	for _, s := range [][2]int{{m.vocab, m.dim}, {m.ff, m.dim}, {m.dim, m.ff}, {m.heads * m.headDim, m.dim}, {m.dim, m.heads * m.headDim}} {

@@ -1,7 +1,7 @@
 // Command systems runs one attention method of a model on a device, as a user would: a
 // long prompt, decode steps behind it eagerly and captured, and holds what the last rows
 // select against what the CPU selects by the same queries and keys. eval/lab/gpureport runs
-// it for every system, each in a process of its own: one that fails takes no other along.
+// it for every method, each in a process of its own: one that fails takes no other along.
 //
 //	systems -m model.gguf -device cuda -attn 'quest(budget=0.1)' -len 32768
 //
@@ -56,7 +56,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	s := system{prompt: *prompt, steps: *steps, threads: *threads, conf: engine.RecordConfig{Rows: *rows}}
+	s := method{prompt: *prompt, steps: *steps, threads: *threads, conf: engine.RecordConfig{Rows: *rows}}
 	result, err := s.run(ctx, *model, *name, *attn, *layers)
 	if err == nil {
 		err = json.NewEncoder(os.Stdout).Encode(result)
@@ -67,8 +67,8 @@ func main() {
 	}
 }
 
-// system is one attention method that is run.
-type system struct {
+// method is one attention method that is run.
+type method struct {
 	prompt, steps, threads int
 	conf                   engine.RecordConfig
 
@@ -78,8 +78,8 @@ type system struct {
 	result Result
 }
 
-// run opens everything and runs the system.
-func (s *system) run(ctx context.Context, path, name, attn, layers string) (*Result, error) {
+// run opens everything and runs the method.
+func (s *method) run(ctx context.Context, path, name, attn, layers string) (*Result, error) {
 	spec, err := sparse.Parse(attn)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (s *system) run(ctx context.Context, path, name, attn, layers string) (*Res
 }
 
 // layers reads the numbers of layers, of which the model may have fewer.
-func (s *system) layers(text string) error {
+func (s *method) layers(text string) error {
 	for field := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(field))
 		if all := s.conf.Layers; err != nil || n < 0 || len(all) > 0 && n <= all[len(all)-1] {
@@ -131,7 +131,7 @@ func (s *system) layers(text string) error {
 
 // passes runs the prompt and the steps behind it: recorded, and then behind copies of the
 // prompt eagerly and captured.
-func (s *system) passes(ctx context.Context) (*engine.Recording, error) {
+func (s *method) passes(ctx context.Context) (*engine.Recording, error) {
 	rec := s.runner.Record(s.conf)
 	seq, err := s.runner.Open()
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *system) passes(ctx context.Context) (*engine.Recording, error) {
 }
 
 // again takes the steps behind a copy of the prompt.
-func (s *system) again(ctx context.Context, kept *engine.Sequence, eager bool) ([][]float32, error) {
+func (s *method) again(ctx context.Context, kept *engine.Sequence, eager bool) ([][]float32, error) {
 	seq, err := kept.Fork()
 	if err != nil {
 		return nil, fmt.Errorf("a fork of the prompt: %w", err)
@@ -178,7 +178,7 @@ func (s *system) again(ctx context.Context, kept *engine.Sequence, eager bool) (
 }
 
 // decode takes the steps of a sequence, and returns the logits after each.
-func (s *system) decode(ctx context.Context, seq *engine.Sequence) ([][]float32, error) {
+func (s *method) decode(ctx context.Context, seq *engine.Sequence) ([][]float32, error) {
 	var all [][]float32
 	for i, id := range s.ids[s.prompt:] {
 		if ctx.Err() != nil {
@@ -202,7 +202,7 @@ func (s *system) decode(ctx context.Context, seq *engine.Sequence) ([][]float32,
 }
 
 // compare lets the CPU select what was recorded.
-func (s *system) compare(rec *engine.Recording) (*Result, error) {
+func (s *method) compare(rec *engine.Recording) (*Result, error) {
 	if !(s.result.Apart <= math.MaxFloat64) {
 		return nil, errors.New("logits of a step are not numbers")
 	}

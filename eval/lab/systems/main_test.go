@@ -9,7 +9,7 @@ import (
 	"github.com/gollm/gollm/model/modeltest"
 )
 
-// TestRun runs a system on the CPU: it selects what it selects, and captured steps are
+// TestRun runs a method on the CPU: it selects what it selects, and captured steps are
 // eager ones. What cannot be run says why.
 func TestRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.gguf")
@@ -17,7 +17,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(attn, layers string) (*Result, error) {
-		s := system{prompt: 200, steps: 3, threads: 1, conf: engine.RecordConfig{Rows: 4}}
+		s := method{prompt: 200, steps: 3, threads: 1, conf: engine.RecordConfig{Rows: 4}}
 		return s.run(t.Context(), path, "cpu", attn, layers)
 	}
 	got, err := run("topk(k=9,sink=2,window=5)", "1,2")

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// mostChoices bounds the other right tokens of a row.
+// maxChoices bounds the other right tokens of a row.
 const maxChoices = 64
 
 // batch is rows of one length. It is written in little endian as the two numbers
@@ -16,7 +16,7 @@ const maxChoices = 64
 type batch struct {
 	length  int
 	ids     []uint16    // [rows, length], padded with EOS
-	choices [][2]uint16 // [rows, mostChoices] position and token that is right there too
+	choices [][2]uint16 // [rows, maxChoices] position and token that is right there too
 	classes []uint8     // [rows, length] what each token is for the loss
 	recipes []uint8     // [rows] number of the recipe
 }
