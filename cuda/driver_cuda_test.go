@@ -366,7 +366,7 @@ func TestWGMMA(t *testing.T) {
 		return
 	}
 	for env, want := range map[string]string{"DRIVER_MAJOR=9": "true", "DRIVER_MAJOR=8": "false", "DRIVER_LACKS=gollm_wgmma_probe": "false"} {
-		if got, _, _ := strings.Cut(withDriver(t, "wide", env), "\n"); got != want {
+		if got, _, _ := strings.Cut(withDriver(t, "wgmma", env), "\n"); got != want {
 			t.Errorf("%s: %s, want %s", env, got, want)
 		}
 	}

@@ -131,7 +131,7 @@ func (a *attendFlags) check() error {
 	return a.checkOutputs()
 }
 
-// userfile.CheckOutputs is [userfile.CheckOutputs] for the files of the flags.
+// checkOutputs is [userfile.CheckOutputs] for the files of the flags.
 func (a *attendFlags) checkOutputs() error {
 	inputs := append((&openmodel.CacheFlags{Attn: a.attn}).Files(), userfile.Named{Flag: "--q", Path: a.q}, userfile.Named{Flag: "--k", Path: a.k}, userfile.Named{Flag: "--v", Path: a.v})
 	for _, triple := range a.layers {

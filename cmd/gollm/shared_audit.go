@@ -40,7 +40,7 @@ func (a *auditFlags) register(cmd *cobra.Command) {
 // on reports whether there is something to do.
 func (a *auditFlags) on() bool { return a.every != "" || len(a.out) > 0 }
 
-// userfile.CheckOutputs refuses to write an audit over a file that is read.
+// checkOutputs refuses to write an audit over a file that is read.
 func (a *auditFlags) checkOutputs(inputs ...userfile.Named) error {
 	return userfile.CheckOutputs(inputs, a.outputs()...)
 }

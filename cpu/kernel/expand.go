@@ -19,10 +19,10 @@ const superLen = 256
 // The vector loops know the offsets of the fields.
 type block struct {
 	w      [256]int8
-	scale  [16]int8   // per group of 32 (8 used) or 16
-	min    [16]uint8  // likewise
-	d      float32    //
-	dmin   float32    //
+	scale  [16]int8  // per group of 32 (8 used) or 16
+	min    [16]uint8 // likewise
+	d      float32
+	dmin   float32
 	_      [24]byte   // keeps the next fields at 320
 	blockD [8]float32 // per block of 32
 	blockM [8]float32 // likewise

@@ -22,7 +22,7 @@ __device__ inline float rescale(float from, float to) { return exp2f(from - to);
 // mixture, whose weights are used as they are.
 __device__ inline float normalizer(float sum, bool mixture) { return mixture ? 1 : sum > 0 ? 1 / sum : 0; }
 
-// Softmax mass as device.HoldShare stores it: what is below TINY_SHARE as its logarithm, so
+// Softmax mass as device.EncodeMass stores it: what is below TINY_SHARE as its logarithm, so
 // that f32 does not underflow.
 constexpr float TINY_SHARE = 0x1p-100f;
 __device__ inline float hold_share(double sum) { return sum < TINY_SHARE ? sum > 0 ? (float)log2(sum) : EMPTY_MAX : (float)sum; }

@@ -1,9 +1,9 @@
-// Importance sampling of values: device.Draws in device code.
+// Importance sampling of values: device.ValueDraws in device code.
 #pragma once
 
 #include "philox.cuh"
 
-// Values is device.Draws.
+// Values is device.ValueDraws.
 struct Values {
 	u64 seed;
 	const i32* of;  // [slots]: ids of requests; NULL: request for all
@@ -13,7 +13,7 @@ struct Values {
 enum { SYSTEMATIC, STRATIFIED, INDEPENDENT };
 enum { ONE_TILE, REMAINDER, EQUAL };
 
-// tile_of is Draws.TileOf.
+// tile_of is device.ValueDraws.TileSize.
 __device__ inline int tile_of(const Values& v, int n) {
 	if (v.tile > 0) return (int)v.tile;
 	return n <= 1536 ? 32 : n <= 3072 ? 64 : 256;

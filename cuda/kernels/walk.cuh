@@ -45,7 +45,7 @@ __device__ inline bool block_visible(const Span& s, int p, int j) {
 	return sees(s, p, last) || (sink >= j * PAGE && sees(s, p, sink));
 }
 
-// block_budget is how many of n visible blocks are selected, device.Pick.Of.
+// block_budget is how many of n visible blocks are selected, device.BlockBudget.Of.
 __device__ inline i64 block_budget(const SelectBlocksArgs& a, i64 n) {
 	i64 k = a.blocks ? a.blocks : max_of((i64)2, (i64)ceil(a.share * (double)n - 1e-9));
 	return k > n || n <= 2 ? n : k;

@@ -87,7 +87,7 @@ func (a *attention) dominateFirst() {
 	}
 }
 
-// dominatedUsage are calls of AttentionMass whose first key dominates.
+// dominatedMass are calls of AttentionMass whose first key dominates.
 func dominatedMass() []testCase {
 	var cases []testCase
 	for name, a := range map[string]attention{
@@ -103,7 +103,7 @@ func dominatedMass() []testCase {
 	return cases
 }
 
-// heldShare is a sum of weights as devices hold it.
+// encodedMass is a sum of weights as devices hold it.
 func encodedMass(sum float64) float64 {
 	switch {
 	case sum >= 0x1p-100:

@@ -38,7 +38,7 @@ func productSize(x, w []float64, rows, k, n int) float64 {
 	return a * b / math.Sqrt(float64(k))
 }
 
-// productCases are MatMul and MatMuls for every type.
+// productCases are MatMul for every type, one and several.
 func productCases() []testCase {
 	var cases []testCase
 	for _, dt := range device.DTypes() {

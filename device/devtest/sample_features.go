@@ -31,7 +31,7 @@ func featureCases() []testCase {
 	return cases
 }
 
-// features is a job whose first query is zero, and whose others have a zero
+// queryFeatures is a job whose first query is zero, and whose others have a zero
 // among their features.
 func queryFeatures(b *bed, a attention, f device.QueryFeatures) job {
 	want := widen(filled(a.queryRows()*a.heads*a.dim, before))

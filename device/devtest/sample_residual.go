@@ -8,7 +8,7 @@ import (
 	"github.com/gollm/gollm/device/rng"
 )
 
-// tailCase is a call of ResidualSample in plain Go, and its definition.
+// residualCase is a call of ResidualSample in plain Go, and its definition.
 type residualCase struct {
 	attention
 	grouped  bool // head groups are kv heads
@@ -30,7 +30,7 @@ var residuals = map[string]device.Residual{
 	"code":    {Pilot: device.Amount{Share: .1}, Z: 1.96, Listed: true, Replace: true, Fresh: true},
 }
 
-// tailPlans are plans that leave positions out, and the calls they are for.
+// residualPlans are plans that leave positions out, and the calls they are for.
 var residualPlans = map[string]attention{
 	"none":           {selected: device.None, sink: 3, recent: 9, lens: []int{300}},
 	"none/slots":     {selected: device.None, sink: 3, recent: 9, lens: []int{150, 0, 1, 11, 14, 90}},

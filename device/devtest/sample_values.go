@@ -9,7 +9,7 @@ import (
 	"github.com/gollm/gollm/device/rng"
 )
 
-// drawCase is a call of ValueSample in plain Go, and its definition.
+// valueCase is a call of ValueSample in plain Go, and its definition.
 type valueCase struct {
 	attention
 	draws  device.ValueDraws

@@ -8,7 +8,7 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// labelCase is labels of the newest positions of slots, and scores by them.
+// codeCase is labels of the newest positions of slots, and scores by them.
 type codeCase struct {
 	attention
 	groups, n, levels int   // of Channels
@@ -109,7 +109,7 @@ func (c *codeCase) want(width int, score func(r, h, slot, j int) float64) []floa
 	return want
 }
 
-// channels stores labels and compares them.
+// channelScores stores labels and compares them.
 func (c codeCase) channelScores(b *bed) job {
 	var index []int32
 	for range c.groups {

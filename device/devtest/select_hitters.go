@@ -8,7 +8,7 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// usagePlans are the calls of AttentionMass.
+// massPlans are the calls of AttentionMass.
 var massPlans = map[string]attention{
 	"dense":          {lens: []int{150, 0, 1, 64, 65}},
 	"dense/prefill":  {lens: []int{200}, rows: 77},
@@ -41,7 +41,7 @@ func massCases() []testCase {
 	return cases
 }
 
-// addWeights runs AttentionMass on sums that are not zero, some of them dropped.
+// attentionMass runs AttentionMass on sums that are not zero, some of them dropped.
 func attentionMass(b *bed, c attention) job {
 	at := b.attend(&c, b.shuffled(&c))
 	width := c.longest() + 3
@@ -116,7 +116,7 @@ func (a *attention) shares(r, h, slot, p int) []float64 {
 	return x
 }
 
-// keepCase is a call of HeavyHitters.
+// evictCase is a call of HeavyHitters.
 type evictCase struct {
 	lens          []int
 	since         []int32
@@ -184,7 +184,7 @@ func (k evictCase) job(b *bed) job {
 	}
 }
 
-// keep is the positions of sums that stay, ascending; the others become -Inf.
+// evict is the positions of sums that stay, ascending; the others become -Inf.
 func (k evictCase) evict(sum []float64, since int) []int32 {
 	p := len(sum)
 	best, newest := k.heavy.Of(p), k.recent.Of(p)

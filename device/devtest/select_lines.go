@@ -250,7 +250,7 @@ func meanKey(a *attention, i, kvHead, block int) []float64 {
 	return mean
 }
 
-// randomMeans are means that are no means of anything. With blocks of 16 they
+// randomPooled are means that are no means of anything. With blocks of 16 they
 // are so large that some probabilities are 0.
 func randomPooled(b *bed, s lineShape, block, rows, all int) (m device.Select, q, k []float32) {
 	q, k = b.normal(rows*s.heads*s.dim), b.normal(all*s.kvHeads*s.dim)

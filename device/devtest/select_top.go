@@ -65,7 +65,7 @@ func topCases() []testCase {
 	return cases
 }
 
-// scores is a call of Scores and its definition.
+// exactScores is a call of Scores and its definition.
 func exactScores(b *bed, a attention, part device.Region) job {
 	at := b.attend(&a, b.shuffled(&a))
 	width := a.longest() + 3
@@ -105,7 +105,7 @@ func exactScores(b *bed, a attention, part device.Region) job {
 	}
 }
 
-// ranking is a call of TopK.
+// topCase is a call of TopK.
 type topCase struct {
 	lens   []int
 	rows   int

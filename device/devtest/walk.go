@@ -42,7 +42,7 @@ func (c blocks) with(b *bed) blocks {
 	return c
 }
 
-// at names the blocks of the call's rows.
+// newRows names the blocks of the call's rows.
 func (c *blocks) newRows() int { return max(c.rows, 1) }
 
 func (c *blocks) pageCount() int { return c.kv.K.Dim(0) }
@@ -149,7 +149,7 @@ func meanOfHeads(x []float32, r, h, heads, all, dim int) []float64 {
 	return mean
 }
 
-// blockSum adds the call's rows to sums of what came before.
+// sumBlocks adds the call's rows to sums of what came before.
 func sumBlocks(b *bed, c blocks, heads, all, dim int) job {
 	rows := max(c.rows, len(c.lens))
 	x, first := b.normal(rows*all*dim), b.normal(c.pageCount()*heads*dim)
@@ -243,7 +243,7 @@ func projectRows(b *bed, c blocks, heads, all, dim, width int) job {
 	}
 }
 
-// compareBlocks has a page whose sketch is zero and one that is not a number.
+// sketchScores has a page whose sketch is zero and one that is not a number.
 func sketchScores(b *bed, c blocks, form device.SketchProduct, square bool) job {
 	const heads, width = 2, 24
 	n := c.pageCount()
@@ -298,7 +298,7 @@ func sketchScores(b *bed, c blocks, form device.SketchProduct, square bool) job 
 	}
 }
 
-// formed is what a [device.Compare] makes of a row of products.
+// formed is what a [device.SketchProduct] makes of a row of products.
 func formed(row []float64, c device.SketchProduct) {
 	var sum float64
 	for j, v := range row {

@@ -8,7 +8,7 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// walkTopCases are what package device computes of blocks in one call where the backend
+// fusedWalkCases are what package device computes of blocks in one call where the backend
 // can.
 func fusedWalkCases() []testCase {
 	var cases []testCase

@@ -20,7 +20,7 @@ const (
 	ForPlanes                      // planes that codes of keys are made with
 )
 
-// Draw is the address of a random number. The number depends on the address
+// Address is the address of a random number. The number depends on the address
 // and on nothing else: not on chunks, batches, threads or backends.
 type Address struct {
 	Seed    uint64

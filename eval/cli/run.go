@@ -301,7 +301,7 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// openmodel.Model opens the model at the first setting that needs it.
+// openModel opens the model at the first setting that needs it.
 func (j *job) openModel(cmd *cobra.Command) error {
 	if j.model != nil {
 		return nil

@@ -149,7 +149,7 @@ func (w *Wording) question(t Task) string {
 	return head
 }
 
-// singular is what the official generator makes of a needle prompt with one
+// singularSteps is what the official generator makes of a needle prompt with one
 // answer.
 var singularSteps = [][2]string{{"Some", "A"}, {"are all", "is"}, {"are", "is"}, {"answers", "answer"}}
 

@@ -297,7 +297,7 @@ func ReadManifest(path string) (Manifest, error) {
 	return m, nil
 }
 
-// MostRepeats is the most times that a setting answers a sample: each has files of its
+// MaxRepeats is the most times that a setting answers a sample: each has files of its
 // own, and the mean of a thousand is sure to a thirtieth of what one draw spreads.
 const MaxRepeats = 1000
 

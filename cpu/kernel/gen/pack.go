@@ -14,7 +14,7 @@ import (
 // to 31. Columns of 64 bytes of the rows are 16 × 16 dwords, which four rounds
 // of shuffles transpose: 64 instructions on port 5 for 16 rows, four columns of
 // weights and one of scales, so 20 a row of 256; VPDPBUSD then sums the weights
-// of a group for the init values. Defined by packGo.
+// of a group for the init values.
 func pack() {
 	packSuper(16)
 	packSuper(32)
