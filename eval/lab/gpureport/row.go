@@ -118,7 +118,7 @@ type about struct {
 	Device  string  `json:"device"`
 	Driver  string  `json:"driver"` // of NVIDIA
 	CPU     string  `json:"cpu"`
-	ReadGBs float64 `json:"copy_gb_s"`
+	ReadGBs float64 `json:"memory_gb_s"`
 	TFLOPs  float64 `json:"product_tflop_s"`
 	Peaks   string  `json:"peaks"`
 	Torch   string  `json:"torch,omitempty"`
@@ -184,7 +184,7 @@ func (r *report) writeMarkdown(f *os.File) error {
 	about = slices.DeleteFunc(about, func(text string) bool { return text == "" })
 	fmt.Fprintf(f, "%s. ", strings.Join(about, "; "))
 	if a.ReadGBs > 0 {
-		fmt.Fprintf(f, "A copy on the device moves %.0f GB/s and a large product does %.0f TFLOP/s in the same run (%s). ", a.ReadGBs, a.TFLOPs, a.Peaks)
+		fmt.Fprintf(f, "Memory gives %.0f GB/s and a large product does %.0f TFLOP/s in the same run (%s). ", a.ReadGBs, a.TFLOPs, a.Peaks)
 	}
 	fmt.Fprintf(f, "%s. %.0f s.\n\n", r.summary(), a.Seconds)
 	if len(a.NotAsked) > 0 {

@@ -96,7 +96,7 @@ func (r *report) once() []string {
 func (w *row) speed(b benchRow) {
 	w.set(b.TokS, "tok/s")
 	w.Limit = b.LimitTokS
-	w.Share, w.Of = b.OfRead, "copy"
+	w.Share, w.Of = b.OfRead, "memory"
 	if b.Phase == "prefill" { // whose aim is the products' rate, whatever bounds it
 		w.Share, w.Of = b.OfProduct, "product"
 	}
@@ -132,7 +132,7 @@ func (r *report) dense(ctx context.Context, rows []*row) error {
 		}
 		w.set(ms, "ms")
 		r.besideTorch(w, []string{"decode-32k", "decode-128k"}[i], layers, ms)
-		w.Limit, w.Share, w.Of = x.LimitMS, x.LimitMS/ms, "copy"
+		w.Limit, w.Share, w.Of = x.LimitMS, x.LimitMS/ms, "memory"
 		w.Note = fmt.Sprintf("%s by marks", number(x.both(), "ms"))
 	}
 	w, x := rows[8], b.Rows[0]
