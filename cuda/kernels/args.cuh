@@ -101,7 +101,7 @@ struct Span {
 	i64 recent;
 };
 
-// bound_of is Span.Bound: the first position that is kept behind the dropped share.
+// bound_of is Span.Bound: the first position that drop leaves visible to the row at p.
 __device__ inline int bound_of(const Span& s, int p) {
 	if (s.drop == 0) return 0;
 	return min_of((int)floor(s.drop * (double)(p + 1) + 1e-9) - 1, p + 1 - (int)s.recent);
@@ -188,7 +188,7 @@ __device__ inline int recent_of(const Plan& plan, int p) {
 	return p + 1 - (int)plan.recent;
 }
 
-// in_sinks_or_window reports whether position j is read whatever the list says.
+// in_sinks_or_window reports whether position j is read regardless of the list.
 __device__ inline bool in_sinks_or_window(const Plan& plan, int p, int j) {
 	return plan.selected == SELECTED_ALL || j < plan.sink || j >= recent_of(plan, p);
 }
@@ -203,7 +203,7 @@ __device__ inline float weight_of(const Plan& plan, const Entries& e, int p, int
 }
 
 // FixedPages are the pages of sinks and window of a tile of rows: those before head and those
-// from tail on. They are read whatever the list says.
+// from tail on. They are read regardless of the list.
 struct FixedPages {
 	int head, tail;
 };

@@ -25,7 +25,7 @@ struct DecodeArgs {
 	i32* finished;   // [rows, heads / group]: counters of finished blocks; 0 between launches
 	i64 heads, splits, group;
 	i64 cluster;  // blocks per cluster
-	i64 settled;  // keys and values of all positions but the newest were written before the grids in front: they may be read before pdl_wait
+	i64 settled;  // keys and values of all positions but the newest were written by grids that have completed: they may be read before pdl_wait
 	PagedKV g;      // f16
 	Plan plan;
 };
@@ -33,8 +33,8 @@ struct DecodeArgs {
 constexpr int TILE_ROWS = 16;  // positions per tile
 constexpr int PAGE_TILES = PAGE / TILE_ROWS;
 
-// A block takes less than half of the shared memory and registers of an SM, so that it is
-// resident beside the GEMV in front of it or behind it and their prologues overlap.
+// A block takes less than half of the shared memory and registers of an SM, so that it can be
+// resident together with the preceding or the following GEMV and their prologues overlap.
 constexpr int RING_WARPS = 4;
 constexpr int RING_STAGES = 3;
 constexpr int MAX_CLUSTER = 8;
@@ -327,7 +327,7 @@ struct alignas(16) Float4 {
 };
 
 // merge_splits merges the partial results of a head group in the order of splits. The loads of
-// the first splits are issued before their scales are known. A warm-up stores nothing.
+// the first splits are issued before their scales are computed. A warm-up stores nothing.
 template <int DIM>
 __device__ __forceinline__ void merge_splits(const DecodeArgs& a, i64 index, int shares, float* scales, bool warmup) {
 	constexpr int PRELOADED = 16;
@@ -560,10 +560,10 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 		if (++slot == STAGES) slot = 0;
 	};
 
-	// Two passes. The warm-up overlaps with the grids in front: the pipeline is filled with what
-	// earlier steps stored (of that, only the newest position is loaded again afterwards), and one
-	// tile of garbage goes through the code below to bring it into the instruction cache. The
-	// second pass, behind pdl_wait, computes.
+	// Two passes. The warm-up overlaps with the preceding grids: it fills the pipeline with keys
+	// and values of earlier steps (only the newest position is loaded again afterwards), and runs
+	// one tile of garbage through the code below to load it into the instruction cache. The
+	// second pass, after pdl_wait, computes.
 	for (int pass = WHOLE ? 1 : 0; pass < 2; pass++) {
 		bool warmup = pass == 0;
 		if (!warmup) {

@@ -436,7 +436,7 @@ __device__ __forceinline__ void attend_group(const FlashWgmmaArgs& a, Pipeline<D
 			warp_arrive(ring.k_empty + k.at);
 			softmax_step(r, s, scale);
 			// wgmma of the values is waited for in two branches, by two spellings of the same instruction
-			// that depend on the accumulators: otherwise the compiler moves the wait in front of the
+			// that depend on the accumulators: otherwise the compiler moves the wait before the
 			// softmax and the overlap is lost.
 			if (rescales()) {
 				wgmma_wait<0>(r.acc);

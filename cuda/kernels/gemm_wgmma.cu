@@ -44,7 +44,7 @@ KERNEL(gemm_wgmma, GemmArgs, 256) {
 	for (int i = 0; i < steps; i++) {
 		cp_async_wait<STAGES_WGMMA - 3>();
 		fence_proxy_async();
-		__syncthreads();  // this stage has arrived, and nobody reads the one to be loaded next
+		__syncthreads();  // this stage has arrived, and no warp still reads the one to be loaded next
 		const u16* tile = ring + i % STAGES_WGMMA * STAGE_SIZE_WGMMA;
 		SmemDesc x = smem_desc(tile + group * 64 * BLOCK_K_WGMMA, 0, 1024), w = smem_desc(tile + BLOCK_M * BLOCK_K_WGMMA, 0, 1024);
 		wgmma_fence();

@@ -1,5 +1,5 @@
-// Decode GEMV, dst = x·wᵀ for one row of x, with prologue and epilogue fused: RMSNorm of x in
-// front; SwiGLU, residual add, or RoPE and KV append behind. Bound by reading the weights once.
+// Decode GEMV, dst = x·wᵀ for one row of x, with prologue and epilogue fused: RMSNorm of x
+// before; SwiGLU, residual add, or RoPE and KV append after. Bound by reading the weights once.
 // Tested against matmul.cu.
 //
 // One persistent block per SM, 16 warps, takes consecutive rows of up to three matrices. Rows
@@ -7,8 +7,8 @@
 // (int8 for quantized weights), and streams that chunk of its rows through a cp.async pipeline
 // of its own, without block barriers. Sums of several rows are reduced over the lanes at once;
 // those of the chunks of a row are added in the order of k at the end, where the scale of the
-// norm is multiplied in. An early launch: the pipelines are filled before pdl_wait, since
-// weights do not depend on the kernels in front, so that memory stays busy between launches.
+// norm is multiplied in. The pipelines are filled before pdl_wait, since weights do not depend on
+// the preceding kernels, so that memory stays busy between launches (PDL).
 #include "args.cuh"
 #include "dequant.cuh"
 #include "reduce.cuh"
@@ -53,7 +53,7 @@ struct GemvChunk {
 // A lane takes 64 consecutive weights of the 2048 of a chunk of a quantized type; of Q6_K, 16 of
 // each 32 in half a block of 256, which have scales of their own. Its part of x is 4 times 16
 // int8: [4][32 lanes][16] bytes in shared memory, with a stride of X_STRIDE between the four
-// against bank conflicts of the warp that writes them, and behind them a scale for each 32.
+// against bank conflicts of the warp that writes them, then a scale for each 32.
 constexpr int X_STRIDE = 544, X_SCALES = 4 * X_STRIDE;
 
 // store_quantized quantizes elements 8i to 8i+7 of x to int8 by blocks of 32 (absmax). All lanes
@@ -131,7 +131,7 @@ struct XFragment<TYPE, false> {
 };
 
 // shift_two_bytes moves 32 bytes of x up by two, for a block whose integers start 2 past a
-// multiple of 4; zeros meet the bytes in front and behind.
+// multiple of 4; the bytes before and after it are multiplied by zeros.
 __device__ __forceinline__ void shift_two_bytes(u32* to, const u32* x, int words) {
 #pragma unroll
 	for (int i = 0; i <= words; i++) to[i] = __byte_perm(i > 0 ? x[i - 1] : 0, i < words ? x[i] : 0, 0x5432);

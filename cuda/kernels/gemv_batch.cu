@@ -1,4 +1,4 @@
-// Simple GEMV for up to 8 rows of x, dst = x·wᵀ: F32, and whatever does not fit the pipelines of
+// Simple GEMV for up to 8 rows of x, dst = x·wᵀ: F32, and shapes that do not fit the pipelines of
 // gemv.cu and skinny_gemm.cu (compute capability 8.x, odd sizes). A warp takes rows of w and all
 // rows of x. Bound by reading w once. Tested against matmul.cu.
 //

@@ -30,9 +30,9 @@ constexpr u32 FULL_MASK = 0xffffffffu;  // all lanes of a warp
 #define KERNEL(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads) gollm_##name(const __grid_constant__ Args a)
 
-// KERNEL_1_PER_SM and its siblings set the least occupancy, in blocks per SM, that registers
+// KERNEL_1_PER_SM and its siblings set the minimum occupancy, in blocks per SM, that registers
 // are allocated for. At two, a programmatic dependent launch can become resident on an SM
-// while the grid in front of it still runs there.
+// while the preceding grid still runs there.
 #define KERNEL_1_PER_SM(name, Args, threads) \
 	extern "C" __global__ void __launch_bounds__(threads, 1) gollm_##name(const __grid_constant__ Args a)
 
@@ -216,10 +216,10 @@ __device__ __forceinline__ void ld_cg4(float v[4], const float* at) {
 __device__ __forceinline__ u32 warp_add(u32 v) { return __reduce_add_sync(FULL_MASK, v); }
 __device__ __forceinline__ u32 warp_max(u32 v) { return __reduce_max_sync(FULL_MASK, v); }
 
-// Programmatic dependent launch: pdl_wait blocks until the grids in front are complete and
+// Programmatic dependent launch: pdl_wait blocks until the preceding grids are complete and
 // their writes visible; every thread calls it before it touches anything that they write, or
-// writes what they read. Weights, and what the host wrote, may be read before. pdl_trigger
-// lets the dependent grid start to be scheduled; it says nothing about visibility.
+// writes what they read. Weights, and what the host wrote, may be read earlier. pdl_trigger
+// allows the dependent grid to be scheduled; it guarantees nothing about visibility.
 __device__ __forceinline__ void pdl_wait() {
 #if __CUDA_ARCH__ >= 900
 	asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -92,7 +92,7 @@ __device__ __forceinline__ WarpPages warp_pages(int pages) {
 // score_pages scores the pages of a warp for the head at q, which the lanes of its row pass;
 // there is false for lanes without a head. page(b) is the page of block b, or -1 to skip it;
 // it is called ahead of use and before pdl_wait. With early, all pages but that of block
-// newest were written before the grids in front started, so their copies start before
+// newest were written before the preceding grids started, so their copies start before
 // pdl_wait. put(b, s) receives the scores of block b: s[i][j] is that of the lane's head for
 // key 8·i + 2·(lane%4) + j; those of skipped pages and of masked keys are undefined, maybe
 // NaN. ring is the warp's pipeline, [KEY_STAGES].

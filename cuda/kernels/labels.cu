@@ -1,6 +1,6 @@
-// Key labels: short vectors beside the pages that rank positions instead of the keys.
-// Channel labels are a few channels of a key (Double Sparsity); sign labels are the signs of a
-// small network's outputs (HashAttention). Labels of a page are [n, PAGE] or [PAGE, words].
+// Key labels: short vectors, stored beside the pages, that stand in for the keys when positions
+// are ranked. Channel labels are a few channels of a key (Double Sparsity), f16 [n, PAGE] in a
+// page; sign labels are the sign bits of a small network's outputs (HashAttention), [PAGE, words].
 // Reference implementation: package cpu.
 #include "newest.cuh"
 
@@ -103,11 +103,11 @@ struct SignArgs {
 	i32* signs;      // [pages, head groups of keys, PAGE, words], or of queries [rows, head_groups, words]
 	const float* x;  // [rows, heads, dim]
 	Net net;
-	i64 rows, heads, stored;  // stored: signs lie beside the pages
+	i64 rows, heads, stored;  // stored: sign bits are written beside the pages
 	PagedKV g;
 };
 
-// signs (summarize for keys, score for queries): bit i of word w = (output 32·w + i > 0). Grid:
+// key_signs (summarize for keys, score for queries): bit i of word w = (output 32·w + i > 0). Grid:
 // (NET_ROWS rows, head group). One warp per output of a layer, for all rows, so that each weight
 // is read once for NET_ROWS rows; activations alternate between two buffers in dynamic shared
 // memory. Bound by reading the weights.
@@ -171,7 +171,7 @@ struct SignScoresArgs {
 };
 
 // sign_scores (score): bits that agree minus bits that differ, bits - 2·popcount(q xor k). Grid:
-// (row, head, z). Bound by reading the signs, 4·words bytes a position.
+// (row, head, z). Bound by reading the sign bits, 4·words bytes a position.
 KERNEL(sign_scores, SignScoresArgs, 256) {
 	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;

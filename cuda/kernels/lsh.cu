@@ -1,8 +1,8 @@
 // LSH sampling, as in MagicPIG: sign random projections of stored keys in tables of bits planes
-// each. A key and a query collide in a table when no plane of it separates them, which has
+// each. A key and a query collide in a table when none of its planes separates them, with
 // probability p = (1 - angle/π)^bits. Positions that collide in at least min_tables (1 or 2) of
-// the tables are listed, weighted by the inverse of the probability that they do, so that the
-// weighted exponentials estimate those of all. Reference implementation: package cpu.
+// the tables are listed with importance weight 1/probability, so that the weighted sum of exp(q·k)
+// estimates the softmax denominator. Reference implementation: package cpu.
 //
 // Codes are bit-sliced: a word has one plane's bit for the 64 keys of a page, so that a table of
 // a page is compared by `bits` logical operations instead of 64 comparisons.
@@ -41,7 +41,7 @@ struct LshArgs {
 };
 
 // hash_center (summarize): center = mean of the keys of the prompt between sinks and window, 0
-// without `centered`, computed once a sequence, or again when the slot starts anew. Grid: (kv
+// without `centered`, computed once per sequence, and again when the slot is reused. Grid: (kv
 // head, slot). Groups of dim threads add every groups-th page in f64, and group 0 adds their sums
 // in their order. Bound by reading the prompt's keys once.
 KERNEL(hash_center, LshArgs, 1024) {
@@ -69,7 +69,7 @@ constexpr int LSH_KEYS = 16;  // keys of a tile
 
 // hash_codes (summarize): bit of key j and plane c = (plane_c · (k_j - center) > 0), for the
 // positions that have no codes yet. Grid: (kv head, slot, z), block z taking every gridDim.z-th
-// page. A tile of LSH_KEYS keys lies in shared memory; each thread takes a plane for all of them,
+// page. A tile of LSH_KEYS keys is in shared memory; each thread takes a plane for all of them,
 // so that a plane is read once a tile. Compute-bound in a prefill: n·dim multiply-adds a key; a
 // decode step reads the planes once for one key.
 KERNEL(hash_codes, LshArgs, 256) {
@@ -115,8 +115,8 @@ KERNEL(hash_codes, LshArgs, 256) {
 	}
 }
 
-// hash_done (summarize) records what has codes now. A launch of its own, because blocks of
-// hash_codes read the old count.
+// hash_done (summarize) records how many positions have codes. It is a separate launch, because
+// blocks of hash_codes read the old count.
 KERNEL(hash_done, LshArgs, 32) {
 	int slot = blockIdx.x, p = lsh_position(a.h, a.g, slot);
 	if (p < 0 || threadIdx.x > 0) return;
@@ -206,7 +206,7 @@ __device__ inline double collision_probability(const LshIndex& h, double cosine)
 }
 
 // lsh_list (select) lists the marked positions, ascending, with weight 1/(probability + 1e-4);
-// the 1e-4 keeps unlikely positions from weighing without bound. Grid: (head, slot). One warp per
+// the 1e-4 bounds the weight of unlikely positions. Grid: (head, slot). One warp per
 // entry: the cosine comes from q·k, which is computed exactly, the norms and q·center. Bound by
 // reading the listed keys.
 KERNEL(lsh_list, CollisionArgs, 512) {

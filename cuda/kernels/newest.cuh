@@ -18,12 +18,13 @@ __device__ inline int newest_position(const PagedKV& g, int slot) {
 	return p >= 0 && page_table_valid(g, slot, p) ? p : -1;
 }
 
-// key_offset is the offset of the key of position j, whose page is known to be valid.
+// key_offset is the offset of the key of position j; its page must be valid.
 __device__ inline i64 key_offset(const PagedKV& g, int slot, int kv_head, int j) {
 	return kv_offset(g, g.table[(i64)slot * g.width + j / PAGE], kv_head, j % PAGE);
 }
 
-// in_selected_region reports whether the row at p may see j and j is of neither sinks nor window.
+// in_selected_region reports whether the row at p may see position j, and j is neither a sink nor
+// in the recent window.
 __device__ inline bool in_selected_region(const Plan& plan, int p, int j) {
 	return sees(plan.span, p, j) && !(j < plan.sink || j >= recent_of(plan, p));
 }

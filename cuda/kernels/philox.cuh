@@ -1,6 +1,6 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
 // 1, 2, 3") with the address of a draw as its counter and the seed as its key, as package device
-// defines it. No state, and the same numbers whatever the batch, chunk or block.
+// defines it. No state, and the same numbers for any batch, chunking or grid.
 #pragma once
 
 #include "gpu.cuh"

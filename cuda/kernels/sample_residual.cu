@@ -38,7 +38,7 @@ struct ResidualArgs {
 	Plan plan;
 };
 
-// ItemHeader is what residual_fixed tells the launches behind it.
+// ItemHeader is what residual_fixed passes to the launches after it.
 struct ItemHeader {
 	i32 n;         // positions of R; -1: the item is skipped
 	i32 selected;  // positions of I that were scored

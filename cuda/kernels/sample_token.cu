@@ -377,7 +377,7 @@ KERNEL(sample_before, SampleArgs, 1024) {
 	}
 }
 
-// sample_sums (sample) samples without top-k, behind sample, which has found the maximum: its
+// sample_sums (sample) samples without top-k, after sample, which has found the maximum: its
 // blocks sum the weights, the last one finds the block that the draw falls into, and the token in
 // it. Grid as sample.
 KERNEL(sample_sums, SampleArgs, 1024) {

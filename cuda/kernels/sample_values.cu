@@ -23,7 +23,7 @@ struct ValueArgs {
 	const float* q;      // [rows, heads, dim]
 	u8* work;            // [items, item]: an item is a head of a row
 	i64 item;            // bytes of an item's scratch
-	i64 first;           // kv head of blockIdx.y 0, counted through the rows
+	i64 first;           // flat index row · kvheads + kv head of blockIdx.y 0
 	i64 cap, heads;
 	Values v;
 	PagedKV g;
@@ -50,7 +50,7 @@ struct ValueScratch {
 	u8* at;             // [positions]: index in its chunk
 };
 
-// scratch_of is the scratch of item i of the launch; the host reckons the same bytes. A tile has
+// scratch_of is the scratch of item i of the launch; the host computes the same size. A tile has
 // at least 32 positions.
 __device__ inline ValueScratch scratch_of(const ValueArgs& a, i64 i) {
 	i64 n = (a.g.width * PAGE + CHUNK - 1) / CHUNK * CHUNK;
@@ -97,8 +97,8 @@ __device__ inline void scan_chunk(const ValueScratch& t, const float* s, int chu
 	if (lane() == 0) t.chunks[chunk] = ChunkSums{sum, top, n};
 }
 
-// value_scores: scores s_j = q·k_j/√dim + ln w_j and their scans. Grid: (chunk, kv head counted
-// through the rows). HEADS_PER_PASS heads at a time take a key. Bound by reading K once, and by
+// value_scores: scores s_j = q·k_j/√dim + ln w_j and their scans. Grid: (chunk, row ·
+// kvheads + kv head). HEADS_PER_PASS heads at a time take a key. Bound by reading K once, and by
 // writing 13 bytes for each head and position.
 KERNEL(value_scores, ValueArgs, 128) {
 	SHARED(float, scores, HEADS_PER_PASS * CHUNK);  // [HEADS_PER_PASS, CHUNK]: NaN where the head does not read
@@ -294,7 +294,7 @@ __device__ inline int search_cdf(const ChunkedCdf& t, int lo, int hi, double x, 
 	chunk = l;
 	lo = max_of(lo, t.first[chunk]);
 	hi = min_of(hi, t.first[chunk + 1]);
-	x = min_of(x, t.upto(chunk, hi - 1));  // what rounding left over
+	x = min_of(x, t.upto(chunk, hi - 1));  // rounding may leave x above the total
 	for (l = lo, h = hi - 1; l < h;) {
 		int mid = (l + h) / 2;
 		double end = t.upto(chunk, mid);

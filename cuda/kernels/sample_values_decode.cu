@@ -92,7 +92,7 @@ __device__ __forceinline__ void row_shares(const ValueDecodeArgs& a) {
 	};
 	const float* q = a.q + item * DIM;
 	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, q, there, 1.4426950408889634f / sqrtf((float)DIM), mine, at.p / PAGE, a.early, page, put);
-	pdl_trigger();  // at the end: blocks of the next launch would take this one's places
+	pdl_trigger();  // at the end: blocks of the next launch would occupy SMs that this one still needs
 }
 
 KERNEL_2_PER_SM(softmax_decode_64, ValueDecodeArgs, KEY_WARPS * WARP) { row_shares<64>(a); }

@@ -7,7 +7,7 @@ struct SelectArgs {
 	const float* scores;  // [rows, heads, width]
 	i64 heads, width, cap;
 	i64 k;            // top-k of the row's positions, unless share > 0
-	f64 share, mass;  // share of positions; mass > 0: top-p
+	f64 share, mass;  // fraction of the positions; mass > 0: top-p
 	i64 use_bitmap;   // shared memory has room for a bitmap of positions
 	PagedKV g;
 };
@@ -45,11 +45,11 @@ __device__ inline bool select_bitmap(u64* marks, const float* x, int n, int k) {
 	return true;
 }
 
-// rank (select) lists the best positions of a row and head, ascending, ties to the lowest: top-k,
-// or top-p, the smallest set with a share of the row's softmax mass, in integer units of 2⁻⁴⁴ of
-// the largest weight, so that sums do not depend on an order. -Inf and NaN are never listed. Grid:
-// (row, head), one block a row. Top-k by linear bins, two passes; by radix select, four passes,
-// where scores crowd a bin, and for top-p. Bound by the latency of the passes over a row in L2.
+// top_positions (select) lists the best positions of a row and head, ascending, ties to the lowest:
+// top-k, or top-p, the smallest set that holds a fraction of the row's softmax mass. Mass is summed
+// in integer units of 2⁻⁴⁴ of the largest probability, so that sums do not depend on the order. -Inf
+// and NaN are never listed. Grid: (row, head), one block a row. Top-k by linear bins, two passes;
+// by radix select, four passes, where too many scores share a bin, and for top-p. Bound by the latency of the passes over a row in L2.
 KERNEL(top_positions, SelectArgs, 1024) {
 	DYNAMIC_SHARED(u64, marks);
 	RowPosition at = row_position(a.g, blockIdx.x);

@@ -72,7 +72,7 @@ struct VisibleRange {
 
 	__device__ __forceinline__ bool contains(int j) const { return j >= lo && j < hi && outside_gap(j); }
 
-	// outside_gap is contains for positions that are known to be in [lo, hi).
+	// outside_gap is contains for positions that are in [lo, hi).
 	__device__ __forceinline__ bool outside_gap(int j) const { return j < gap || j >= over; }
 
 	__device__ inline int count() const {
@@ -505,7 +505,7 @@ KERNEL_4_PER_SM(reuse_selection, ReuseArgs, REUSE_THREADS) {
 		__syncthreads();
 		if (parts > 1) {
 			if (threadIdx.x == 0) {
-				// The first fence publishes the block's scores, the second orders the reads behind
+				// The first fence publishes the block's scores, the second orders the reads after
 				// the count.
 				__threadfence();
 				last[0] = atomicAdd(&a.finished[r.item], 1) == parts - 1;

@@ -1,5 +1,5 @@
-// Softmax weights of many rows, summed by key: the query vectors of a head group against one
-// page of keys at a time. A block has 256 threads; thread t takes key t%64 and four
+// Attention probabilities of many rows, summed per key: the query vectors of a head group against
+// one page of keys at a time. A block has 256 threads; thread t takes key t%64 and four
 // neighbouring vectors, so that the reads of a vector are broadcasts within a warp.
 #pragma once
 
@@ -54,7 +54,7 @@ __device__ inline void load_vectors(KeyTile& t, const Vectors& x, const PagedKV&
 	__syncthreads();
 }
 
-// load_keys loads the first n keys of a page, zeros behind them.
+// load_keys loads the first n keys of a page and zero-fills the rest.
 __device__ inline void load_keys(const KeyTile& t, const PagedKV& g, int page, int kv_head, int n) {
 	int dim = (int)g.dim;
 	i64 from = kv_offset(g, page, kv_head, 0);
@@ -70,7 +70,7 @@ __device__ inline bool reads_page(const Plan& plan, const Entries& e, int p, int
 	if (b < edges.head || b >= edges.tail) return true;
 	if (plan.selected == SELECTED_BLOCKS) return find(e, b) >= 0;
 	if (plan.selected != SELECTED_TOKENS) return false;
-	int lo = 0, hi = e.n;  // binary search of the first entry in or behind the block
+	int lo = 0, hi = e.n;  // binary search of the first entry in or after the block
 	while (lo < hi) {
 		int mid = (lo + hi) / 2;
 		if (e.index[mid] < b * PAGE)

@@ -1,7 +1,7 @@
 // Block sketches, the index of Sketch&Walk: sums of queries or keys over blocks of PAGE positions
 // (a block is a page of the cache), averaged over heads, projected to few dimensions by a fixed
-// basis; and the products of the sketches. Reference implementation: package cpu, equal to the
-// bit: the order of every f32 sum is fixed, projections are f64.
+// basis; and the products of the sketches. Reference implementation: package cpu,
+// bit-identical: the order of every f32 sum is fixed, projections are f64.
 #include "reduce.cuh"
 #include "sketch.cuh"
 
@@ -19,7 +19,7 @@ constexpr int SUM_DIMS = 32;  // dimensions of a thread block
 // block_sum (summarize) adds the appended rows, averaged over the heads that share a sum, to the
 // sums of their blocks, in the order of positions. Grid: (touched block, head · dimension group,
 // slot). Warps compute the head means of a row each into shared memory, then one warp adds them
-// up, so that a sum has the same bits whatever the chunks. Bound by reading x.
+// up, so that a sum is bit-identical for any chunking. Bound by reading x.
 KERNEL(block_sum, BlockSumArgs, 512) {
 	SHARED(float, means, PAGE * SUM_DIMS);
 	Block b;

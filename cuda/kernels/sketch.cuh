@@ -78,8 +78,8 @@ enum { FORM_RAW, FORM_RELU, FORM_SOFTMAX };
 // of 4 elements, so that it has the same bits in every kernel.
 constexpr int DOT_PARTS = 16;
 
-// apply_form makes a stored score of a product: NaN and infinities are 0, negative ones with relu
-// too; its ln|·| if asked for, where softmax does not come after.
+// apply_form turns a product into the stored score: NaN and infinities become 0, with relu also
+// negative products; then ln|·| if log_of, unless softmax follows.
 __device__ inline float apply_form(float product, i64 form, i64 log_of) {
 	if (product - product != 0 || (form == FORM_RELU && product < 0)) product = 0;
 	return form == FORM_SOFTMAX || !log_of ? product : (float)log(fabs((double)product));

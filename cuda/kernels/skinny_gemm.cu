@@ -7,11 +7,11 @@
 // pipeline of its own. Partial sums of warps are reduced in shared memory in the order of k;
 // where k has more slices than a block has warps, split-K: blocks write partial sums to global
 // memory and the last one of a range to finish (a counter) adds them up in order. Pipelines are
-// filled before pdl_wait, since weights do not depend on the kernels in front.
+// filled before pdl_wait, since weights do not depend on the preceding kernels.
 //
-// x is scaled by a power of two for each slice, to fit f16. F16 weights meet x as the sum of
-// two f16 (22 bits), BF16 weights a sum of three bf16. Quantized weights are dequantized to f16
-// in registers and meet x in f16.
+// x is scaled by a power of two for each slice, to fit f16. With F16 weights x is the sum of
+// two f16 (22 bits), with BF16 weights of three bf16. Quantized weights are dequantized to f16 in
+// registers, and x is f16.
 #include "args.cuh"
 #include "dequant.cuh"
 #include "reduce.cuh"

@@ -28,8 +28,8 @@ constexpr float TINY_SHARE = 0x1p-100f;
 __device__ inline float hold_share(double sum) { return sum < TINY_SHARE ? sum > 0 ? (float)log2(sum) : EMPTY_MAX : (float)sum; }
 __device__ inline double share_of(float held) { return held < 0 ? exp2((double)held) : (double)held; }
 
-// SelectedRegion is what lies between sinks and window: the positions that the row at p may
-// see there, as two ranges, because the span may have a gap.
+// SelectedRegion is the positions between sinks and window that the row at p may see, as two
+// ranges, because the span may have a gap.
 struct SelectedRegion {
 	int lo[2], hi[2];
 	int n;

@@ -29,7 +29,7 @@ __device__ inline bool row_fits(const PagedKV& g, int n, i64 width) {
 
 // vertical_slash (score): column sums Σ_p softmax(q·k/√dim)_pj, complete, and the page's part of the
 // diagonal sums; forced columns are +Inf. Grid: (page, head). The page's keys stay in shared
-// memory while VECTORS rows at a time come by. A thread scores a key against EACH rows, then adds
+// memory while VECTORS rows at a time are loaded. A thread scores a key against EACH rows, then adds
 // a column, and then diagonals of the VECTORS x PAGE tile, in a fixed order. Bound by its
 // multiply-adds, rows·dim a key and head; the weights are recomputed from the rows' states
 // instead of stored.

@@ -3,10 +3,10 @@
 // the selection of blocks. Checked against those kernels.
 //
 // The walk, L'[j] = ln Σ_m exp(L[m] + e[m][j]), is bound by reading the triangle e, of which the
-// step writes only the last two rows. Where the kernels that wrote the others are known to be
-// complete (early), its blocks read the triangle while the preceding kernel still computes the
+// step writes only the last two rows. Where the kernels that wrote the others have
+// completed (early), its blocks read the triangle while the preceding kernel still computes the
 // queries. The last block to finish adds the last two rows' terms and selects. pdl_trigger comes
-// only then: blocks of the next launch would otherwise take places of this one's.
+// only then: blocks of the next launch would otherwise occupy SMs that this one still needs.
 #include "dequant.cuh"
 #include "histogram_select.cuh"
 #include "walk.cuh"
@@ -15,7 +15,7 @@ struct SketchDecodeArgs {
 	float *ksum, *qsum;  // [pages, dim]: block sums
 	float *keys, *rows;  // [pages, width]: sketches of keys and queries
 	const float* basis;  // [width, dim]
-	const float *q, *k;  // [slots, heads, dim]; q NULL: the scores are there
+	const float *q, *k;  // [slots, heads, dim]; q NULL: the scores are already computed
 	float* scores;       // [pages, max_blocks]: block scores
 	i64 qheads, kheads, dim, width, max_blocks;
 	i64 token;  // rows has the sketch of the newest row, not that of its block's mean
@@ -311,8 +311,8 @@ __device__ __forceinline__ void finish_and_select(const WalkDecodeArgs& a, const
 
 // walk_columns sums over all rows of scores but the last two, into a.sums. Column j of the
 // triangle has terms m ≥ j, so the block takes the i-th group of 8 columns from the start and the
-// i-th from the end, which together cost every block the same. A lane takes 4 columns of every
-// so-many-th row, half a warp merges a column at the end.
+// i-th from the end, which balances the load. A lane takes 4 columns of strided rows, half a warp
+// merges a column at the end.
 __device__ __forceinline__ void walk_columns(const WalkDecodeArgs& a, const Block& b, int blocks, u32* pages) {
 	SHARED(LogSumExp, parts, STEP_THREADS / WARP * STEP_GROUP);
 	constexpr int WARPS = STEP_THREADS / WARP;
@@ -494,7 +494,7 @@ KERNEL_2_PER_SM(walk_decode, WalkDecodeArgs, STEP_THREADS) {
 		walk_columns(a, b, walkers, room);
 	else
 		pdl_wait();
-	if (!a.dst || block == 1) return;  // nobody waits for block 1
+	if (!a.dst || block == 1) return;  // nothing in this launch depends on block 1
 	__syncthreads();
 	if (threadIdx.x == 0) {
 		__threadfence();

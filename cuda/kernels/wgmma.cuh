@@ -19,7 +19,7 @@
 
 #define WGMMA 1
 
-// gollm_wgmma_probe exists in code for sm_90a only; nobody launches it.
+// gollm_wgmma_probe exists in code for sm_90a only and is never launched.
 extern "C" __global__ void gollm_wgmma_probe() {}
 
 // DYNAMIC_SHARED_1024 is DYNAMIC_SHARED aligned to 1024 bytes.
