@@ -50,7 +50,7 @@ func Do[T any, C interface {
 // kind numbers the types of calls, in the order of their registration.
 type kind uint8
 
-// maxKinds is the maximum number of types of calls: what is new is a rule of one of them.
+// maxKinds is the maximum number of types of calls. A new algorithm is a rule of one of them.
 const maxKinds = 24
 
 // kindNames are the names of the types, by kind.

@@ -106,7 +106,7 @@ func checkOneSlot(op string, kv KV) {
 	}
 }
 
-// checkChannels panics unless labels, c and kv fit together, and the heads of x.
+// checkChannels panics unless labels, c, kv and the heads of x fit together.
 func checkChannels(op string, labels, x Tensor, c Channels, kv KV) {
 	CheckKV(op, kv)
 	CheckShape(op, "x", x, F32, -1, -1, kv.K.Dim(3))
@@ -134,8 +134,8 @@ func checkNet(op string, x Tensor, n Net, kv KV) {
 	checkGroups(op, groups, x.Dim(1), kv)
 }
 
-// checkGroups panics unless one of head groups and heads is a multiple of the other, and both of
-// the kv heads.
+// checkGroups panics unless one of head groups and heads is a multiple of the other, and both are
+// multiples of the kv heads.
 func checkGroups(op string, groups, heads int, kv KV) {
 	n := kv.K.Dim(1)
 	if groups%n != 0 || heads%n != 0 || groups%heads != 0 && heads%groups != 0 {
@@ -143,7 +143,7 @@ func checkGroups(op string, groups, heads int, kv KV) {
 	}
 }
 
-// checkHash panics unless the tensors of h fit together and kv.
+// checkHash panics unless the tensors of h fit together and fit kv.
 func checkHash(op string, h Hash, kv KV) {
 	CheckKV(op, kv)
 	slots, kvHeads, dim := kv.Len.Dim(0), kv.K.Dim(1), kv.K.Dim(3)

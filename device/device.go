@@ -41,7 +41,7 @@ type Device interface {
 	Close() error
 }
 
-// Info describes a device and how it is used best. 0 is unknown, or no preference.
+// Info describes a device and its preferred sizes. 0 is unknown, or no preference.
 type Info struct {
 	Name string // for example "cpu (2 threads, AVX-512)"
 	Free uint64 // bytes that Alloc may still give
@@ -53,13 +53,14 @@ type Info struct {
 	// PassRows is the preferred length of a prefill chunk: fast, with activations that are
 	// small beside the free memory.
 	PassRows int
-	// Replays says that launching a graph is cheaper than queueing its calls again.
+	// Replays says that launching a graph is cheaper than queueing its calls again, as with CUDA
+	// graphs.
 	Replays bool
 }
 
 // Clock is an optional ability of an asynchronous [Device]: timestamps on the device.
 type Clock interface {
-	// Between is the time from mark i to mark j, both set by [Mark] before the last Sync.
+	// Between is the time from mark i to mark j, both recorded by [Mark] before the last Sync.
 	Between(i, j int) (time.Duration, error)
 }
 

@@ -50,20 +50,38 @@
 // A rule of a call, say of [Select], is
 //
 //  1. device/select.go: its constant with a comment (formula, shapes, ties, NaN), its name in
-//     selectOps, and its case in Check, Access and Cost; new operands are fields of the call.
-//  2. cpu: the definition, and its case in selectKeys.
-//  3. cuda: the launch, and its case in selectKeys; a new kernel in a .cu file of cuda/kernels,
-//     and its line in sizes.txt there (make test-driver measures it).
-//  4. device/devtest: cases with a reference in plain float64 Go, in one of the files select_*.go.
-//     The last subtest of the suite, "complete", fails until there is one. A rule whose tensors
-//     have the head dimension needs a case in heads.go too, another is named in the headless
-//     list of its file.
+//     selectOps, and its case in Check; in Access and Cost where it reads more than the scores and
+//     writes more than the list. New operands are fields of the call.
+//  2. cpu/select.go: its case in selectKeys. The definition is a method of ops in a file
+//     select_*.go; eachBlock and newOutList do what most rules share.
+//  3. cuda/select.go: its case in selectList, and the launch.
+//  4. cuda/kernels: the kernel, in a .cu file, and its line in sizes.txt: shared memory and
+//     registers for three architectures. make test-driver compiles the kernels, needs no GPU, and
+//     says where the right line is; until then the emulator takes any six numbers.
+//  5. device/devtest: cases with a reference in plain float64 Go, in a file select_*.go (blocks of
+//     PageLen positions: walk.go). The last subtest of the suite, "complete", fails until there is
+//     one. A rule whose tensors have the head dimension needs a case in heads.go too, another is
+//     named in the headless list of its file.
+//  6. engine/trace_test.go: a spec in costSpecs that uses it, unless a method with its defaults
+//     does: TestCosts fails for a rule that no spec uses.
+//
+// Rules of Summarize, Score and Sample have the same places under their own names.
 //
 // # Adding an operation
 //
 // The same, except that the struct is new: in device/math.go or a file of its own, with Check,
 // Access, Cost and kind, and its register line. Its cases in cpu and cuda are in run of do.go.
 // Recording, fusion, hazards and tracing need nothing: they know calls by the interface.
+//
+// # Trying it
+//
+// The first line is the CPU; the second compiles the kernels for the emulator (a minute after a
+// change of a .cu file, CGO_ENABLED=1); the third runs every group, so that "complete" runs too,
+// and what holds of every rule.
+//
+//	go test ./cpu -run 'TestConformance/.*/(math|walk|access)'
+//	go test -tags cudaemu ./cuda -run 'TestConformance/(math|walk|access)|TestSizes'
+//	go test ./device ./cpu ./engine -run 'TestRules|TestFewMethods|TestConformance|TestCosts'
 //
 // Start reading at tensor.go, then device.go, call.go and paged.go.
 package device

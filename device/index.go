@@ -57,9 +57,9 @@ func (n *Net) cost(rows int) (c Cost) {
 	return c
 }
 
-// Hash is SimHash codes of the stored keys (MagicPIG): the sides of random hyperplanes through a
-// center that a key is on. The planes are divided into tables; two vectors collide in a table if
-// they are on the same side of all its planes, with probability (1 - angle/π)^planes.
+// Hash is SimHash codes of the stored keys (MagicPIG): for each key the side it is on of random
+// hyperplanes through a center. The planes are divided into tables; two vectors collide in a table
+// if they are on the same side of all its planes, with probability (1 - angle/π)^planes.
 type Hash struct {
 	Planes Tensor // f32 [planes, dim]: normals, table after table
 	// Codes i32 [slots, kvheads·blocks, 2·planes]: for each block of PageLen positions and each
@@ -124,8 +124,8 @@ func power(x float64, n int) float64 {
 	return y
 }
 
-// minChance is added to the probabilities that weights are the inverse of, which bounds the weight
-// of an unlikely collision.
+// minChance is added to a probability before it is inverted, which bounds the importance weight of
+// an unlikely collision.
 const minChance = 1e-4
 
 // Weight is the importance weight of a position that collided.

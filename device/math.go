@@ -78,7 +78,7 @@ var kindCopy = register[Copy]()
 
 func (*Copy) kind() kind { return kindCopy }
 
-// Add is an element-wise sum in place: Dst += X.
+// Add is an element-wise addition in place, the residual connection: Dst += X.
 type Add struct {
 	Dst, X Tensor // f32, one shape
 }
@@ -204,7 +204,7 @@ var kindSwiGLU = register[SwiGLU]()
 
 func (*SwiGLU) kind() kind { return kindSwiGLU }
 
-// MatMul is a linear layer: Dst = X·Wᵀ. How X is quantized for a quantized W is the backend's;
+// MatMul is a linear layer: Dst = X·Wᵀ. The backend decides how X is quantized for a quantized W;
 // device/devtest has the error bounds.
 type MatMul struct {
 	Dst Tensor // f32 [rows, n]

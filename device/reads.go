@@ -14,7 +14,7 @@ func (s Stored) reads(p *Plan, kv KV, n, heads int) (r reads) {
 	c := s.counter(p, kv, n)
 	for row, pos := range c.pos {
 		for list := range c.lists {
-			if pos >= 0 { // no idle slot
+			if pos >= 0 { // not an idle slot
 				r.pairs += int64(heads/c.lists) * int64(c.of(row, pos, list))
 			}
 		}
@@ -62,7 +62,7 @@ type readCounter struct {
 	kvHeads int
 	lists   int     // for a group of rows
 	counts  []int32 // [groups, lists]
-	apart   bool    // every row has a slot of its own
+	apart   bool    // every row is in another slot: a decode step
 	has     []bool  // scratch of distinct
 }
 
@@ -102,7 +102,7 @@ func (c *readCounter) slots() (all [][2]int) {
 	return all
 }
 
-// entries is a list.
+// entries is the entries of a list.
 func (c *readCounter) entries(group, list int) []int32 {
 	n := c.length(group, list)
 	if n == 0 {
@@ -135,8 +135,8 @@ func (c *readCounter) edges(pos int) int {
 }
 
 // distinct is the number of rows of K, of all kv heads, that the rows [from, to) of a slot read.
-// What a row sees of the positions before the first row shrinks from row to row, so the first
-// row's reads and one new position per row are all.
+// What a row sees of the positions before the first row shrinks from row to row, so that the union
+// is what the first row reads and one new position per row.
 func (c *readCounter) distinct(from, to int) (n int64) {
 	first, last := c.pos[from], c.pos[to-1]
 	if !c.listed() {
@@ -232,7 +232,7 @@ func (s Span) count(pos, lo, hi int) int {
 	return hi - lo - hidden
 }
 
-// region is what n rows read when everything in the selected region of a plan is read.
+// region is what n rows read of a plan's selected region when they read all of it.
 func (s Stored) region(p *Plan, kv KV, n, heads int) (r reads) {
 	all, ends := *p, *p
 	all.Selected, all.Sink, all.Recent, all.Align, all.List = All, 0, 0, 0, List{}

@@ -85,7 +85,7 @@ func (c *ReuseSelection) Check() {
 	checkList(op, "list", &c.List, rows, c.Cache.Found.Dim(1))
 }
 
-// check panics unless the tensors of m fit together, the cache, and queries of that many heads.
+// check panics unless the tensors of m fit together and fit kv and queries of that many heads.
 func (m *SelectionCache) check(op string, heads int, kv KV) {
 	slots := kv.Len.Dim(0)
 	checkBlock(op, m.Block)

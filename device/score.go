@@ -2,8 +2,8 @@ package device
 
 import "math"
 
-// Score computes a score for each row, head, and position, part of a page or block: how relevant
-// what is stored there is to the row. A row of scores ends at the row's own position; elements
+// Score computes a score for each row, head, and position, part of a page or block: an estimate of
+// the attention score q·k, or of its maximum, that a selection is made by. A row of scores ends at the row's own position; elements
 // after it are undefined. NaN is stored as it is, unless the rule says otherwise. Rows of idle
 // slots are left alone.
 type Score struct {

@@ -20,7 +20,7 @@ type Select struct {
 	Min, Max  int         // TopParts (Min), TopLines: limits of the number selected; Max 0 is none
 	Blocks    BlockBudget // TopBlocks
 	PerPage   int         // TopParts: parts of a page, a divisor of PageLen
-	Recent    Amount      // HeavyHitters: newest positions that are kept besides
+	Recent    Amount      // HeavyHitters: newest positions that are never evicted
 	Since     Tensor      // HeavyHitters: i32 [slots, 1]
 	Below     float32     // WithinMargin: the margin
 	Twice     int         // WithinMargin: positions before it are always selected
@@ -57,8 +57,8 @@ const (
 	// lines, best first, that sum to at most Mass of all, within [Slack], plus one, and 0 for a
 	// head whose Agreement is not 0. Scores f32 [heads, width] of VerticalSlash.
 	TopLines
-	// HeavyHitters selects what the newest row of each slot and kv head keeps of the positions
-	// before it (H2O): of those inside Plan.Span that are not evicted, the newest Recent and
+	// HeavyHitters selects the positions before the newest row of each slot that stay in the cache,
+	// for each kv head (H2O): of those inside Plan.Span that are not evicted, the newest Recent and
 	// the K best of the others, see [Select.KeptOf]. All others are evicted for good: their
 	// scores become -Inf. Scores f32 [slots, kvheads, width] of AttentionMass. The row's own
 	// position is not listed.

@@ -1,8 +1,8 @@
 package device
 
-// Summarize updates what is kept about stored keys and queries for the newest rows of each slot:
-// an index stored beside the pages of the cache, or means that live for one pass. Dst elements of
-// other positions are left alone. Rows of idle slots are skipped.
+// Summarize updates an index of the stored keys (or queries) for the newest rows of each slot: it
+// is stored beside the pages of the cache, or lives for one pass. Dst elements of other positions
+// are unchanged. Rows of idle slots are skipped.
 type Summarize struct {
 	Rule SummaryRule
 	Dst  Tensor // the index; type and shape as the rule says
