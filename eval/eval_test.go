@@ -263,7 +263,12 @@ func TestMeasureSpeed(t *testing.T) {
 		opened++
 		return e.NewRunner(engine.Config{Context: context, Slots: slots})
 	}}}
-	runs := 0
+	runs, begun := 0, 0
+	o.Begin = func(task Task, side int) {
+		if begun++; task != o.Tasks[(begun-1)/3] || side != 0 {
+			t.Errorf("run %d begins as %v of side %d", begun, task, side)
+		}
+	}
 	o.Progress = func(done, total int) {
 		if runs++; done != runs || total != 15 {
 			t.Errorf("progress %d of %d after %d runs", done, total, runs)
@@ -277,6 +282,10 @@ func TestMeasureSpeed(t *testing.T) {
 	if len(rows) != 5 || runs != 15 {
 		t.Fatalf("%d rows of %d runs", len(rows), runs)
 	}
+	if begun != runs {
+		t.Errorf("%d runs begun, %d done", begun, runs)
+	}
+	o.Begin = nil
 	for i, row := range rows {
 		if row.Task != o.Tasks[i] || len(row.Runs) != 3 || row.TokS != median(row.Runs) || row.LimitS <= 0 || row.Fraction != row.TokS/row.LimitS {
 			t.Errorf("%+v", row)

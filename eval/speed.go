@@ -55,6 +55,8 @@ type SpeedOptions struct {
 	// Fill is the tokens that are computed before a decode step, rounded up to a
 	// page; the rest of the cache is copies of them. 0 is a page.
 	Fill int
+	// Begin is called before each run, with the index of its side; it may be nil.
+	Begin func(t Task, side int)
 	// Progress is called after each run; it may be nil.
 	Progress func(done, total int)
 }
@@ -150,6 +152,9 @@ func (m *meter) task(ctx context.Context, t Task) ([]Speed, error) {
 		for i := range m.sides {
 			if rep%2 == 1 {
 				i = len(m.sides) - 1 - i
+			}
+			if m.Begin != nil {
+				m.Begin(t, i)
 			}
 			if err := m.use(ctx, i); err != nil {
 				return nil, err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 
@@ -253,6 +254,7 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 	defer release()
 	wait := console.NewBar(cmd.ErrOrStderr(), m.Log, "measuring", len(o.Tasks)*o.Reps*len(sides), " runs")
 	defer wait.Stop()
+	o.Begin = func(t eval.Task, side int) { wait.Say(fmt.Sprintf("%s %d, %s", t.Phase, t.Len, names[side])) }
 	o.Progress = func(done, _ int) { wait.At(done) }
 	rows, err := eval.MeasureSpeed(ctx, sides, m.Model.Vocab, eval.NewBudget(m.File, m.Model.Config, kv), machine.Roofline, o)
 	wait.Stop()
@@ -349,7 +351,7 @@ func (b *benchFlags) auditRun(ctx context.Context, cmd *cobra.Command, m *openmo
 		return r, b.audit.Watch(r)
 	}
 	o.Reps = 1
-	o.Progress = nil
+	o.Begin, o.Progress = nil, nil
 	if _, err := eval.MeasureSpeed(ctx, []eval.Side{side}, m.Model.Vocab, eval.Budget{}, device.Roofline{}, o); err != nil {
 		return err
 	}

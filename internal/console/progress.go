@@ -15,6 +15,9 @@ import (
 // patience is how long work may take before a bar appears.
 const patience = 2 * time.Second
 
+// barMessage is the columns of a bar for what it says is being done.
+const barMessage = 40
+
 // Bar shows how far some work is, once it has taken longer than patience, and
 // leaves no trace when it stops. Where out is not a terminal it draws nothing;
 // under -v it says a line now and then.
@@ -38,7 +41,7 @@ func NewBar(out io.Writer, log func(format string, args ...any), message string,
 	if terminal == nil {
 		return &Bar{out: out, lines: newProgressLines(log, message, total, unit)}
 	}
-	b := drawnBar(terminal, widthOf(terminal), Elide(OneLine(message), 40), total, unit)
+	b := drawnBar(terminal, widthOf(terminal), Elide(OneLine(message), barMessage), total, unit)
 	b.timer = time.AfterFunc(patience, b.show)
 	return b
 }
@@ -104,6 +107,16 @@ func (b *Bar) At(done int) {
 	}
 	if b.lines != nil {
 		b.lines.at(done, time.Now())
+	}
+}
+
+// Say changes what the bar says is being done.
+func (b *Bar) Say(message string) {
+	if b.writer != nil {
+		b.tracker.UpdateMessage(Elide(OneLine(message), barMessage))
+	}
+	if b.lines != nil {
+		b.lines.message = message
 	}
 }
 

@@ -52,11 +52,12 @@ func TestBarShowsAmountsAndLeavesNoTrace(t *testing.T) {
 	b.At(1000)
 	b.show()
 	time.Sleep(500 * time.Millisecond)
+	b.Say("reading another")
 	b.At(2000)
 	b.Stop()
 	b.Stop()
 	got := out.String()
-	for _, word := range []string{"reading the prompt", " 25%", " 50%", "2.00K tok", "tok/s"} {
+	for _, word := range []string{"reading the prompt", "reading another", " 25%", " 50%", "2.00K tok", "tok/s"} {
 		if !strings.Contains(got, word) {
 			t.Errorf("no %q in %q", word, got)
 		}
