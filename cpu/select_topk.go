@@ -45,6 +45,11 @@ func (t *topTask) Do(worker, lo, hi int) {
 		if p < 0 {
 			continue
 		}
+		if p >= t.width {
+			t.o.d.fail("%s: position %d in scores of %d", t.op, p, t.width)
+			t.count[i] = 0
+			continue
+		}
 		x := row(t.scores, i, t.width)[:p+1]
 		nans := s.nans(t.o.vec, x)
 		t.o.d.sawNaNs(&nans)

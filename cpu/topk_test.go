@@ -5,9 +5,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gollm/gollm/cpu/vec"
+	"github.com/gollm/gollm/device"
 )
 
 // TestLargestIsTheFrontOfASort compares the quickselect with a full sort.
@@ -168,6 +170,29 @@ func TestTopKIsTheFrontOfASort(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestTopOfNarrowScores: rows of scores that end before the row's position are a failure, and no
+// row reads the scores of the next.
+func TestTopOfNarrowScores(t *testing.T) {
+	d := open(1, vec.Best())
+	defer d.Close()
+	alloc := func(dt device.DType, dims ...int) device.Tensor {
+		x, err := d.Alloc(dt, dims...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	kv := device.KV{K: alloc(device.F32, 1, 1, device.PageLen, 4), V: alloc(device.F32, 1, 1, device.PageLen, 4), Pages: alloc(device.I32, 1, 1), Len: alloc(device.I32, 1)}
+	d.Write(kv.Len, []byte{10, 0, 0, 0})
+	l := device.List{Index: alloc(device.I32, 1, 2, 4), Count: alloc(device.I32, 1, 2)}
+	for _, rule := range []device.SelectRule{device.TopK, device.TopP} {
+		device.Do(d.Queue(), device.Select{Rule: rule, List: l, Scores: alloc(device.F32, 1, 2, 9), KV: kv, K: device.Amount{Count: 2}, Mass: .1})
+		if err := d.Sync(); err == nil || !strings.Contains(err.Error(), "position 9 in scores of 9") {
+			t.Errorf("rule %d: error %v, want position 9 in scores of 9", rule, err)
 		}
 	}
 }

@@ -50,14 +50,16 @@ func RowsPerSlot(op string, rows int, kv KV) int {
 
 // CheckKV panics unless the four tensors of kv fit together.
 func CheckKV(op string, kv KV) {
-	slots := kv.Pages.Dim(0)
-	CheckShape(op, "pages", kv.Pages, I32, slots, -1)
-	CheckShape(op, "len", kv.Len, I32, slots)
+	CheckShape(op, "pages", kv.Pages, I32, -1, -1)
+	CheckShape(op, "len", kv.Len, I32, kv.Pages.Dim(0))
 	if !(kv.K.DType == F16 || kv.K.DType == F32) {
 		Check(false, op, "k %v, want F16 or F32", kv.K)
 	}
 	CheckShape(op, "k", kv.K, kv.K.DType, -1, -1, PageLen, -1)
 	CheckShape(op, "v", kv.V, kv.K.DType, kv.K.dims[:kv.K.rank]...)
+	if kv.K.Dim(1) < 1 {
+		Check(false, op, "k %v, want at least 1 kv head", kv.K)
+	}
 }
 
 // checkBounds panics unless bounds fit the pages of kv, and returns the number of parts of a
@@ -93,8 +95,13 @@ func checkWidth(op string, scores Tensor, kv KV, parts int) {
 func checkHeadsOf(op string, q Tensor, kv KV) {
 	CheckKV(op, kv)
 	CheckShape(op, "q", q, F32, -1, -1, kv.K.Dim(3))
-	if q.Dim(1)%kv.K.Dim(1) != 0 {
-		Check(false, op, "%d heads, want a multiple of the %d kv heads", q.Dim(1), kv.K.Dim(1))
+	checkMultiple(op, q.Dim(1), kv)
+}
+
+// checkMultiple panics unless heads are a multiple of the kv heads of a cache, and not 0.
+func checkMultiple(op string, heads int, kv KV) {
+	if heads < 1 || heads%kv.K.Dim(1) != 0 {
+		Check(false, op, "%d heads, want a multiple of the %d kv heads", heads, kv.K.Dim(1))
 	}
 }
 
@@ -138,7 +145,7 @@ func checkNet(op string, x Tensor, n Net, kv KV) {
 // multiples of the kv heads.
 func checkGroups(op string, groups, heads int, kv KV) {
 	n := kv.K.Dim(1)
-	if groups%n != 0 || heads%n != 0 || groups%heads != 0 && heads%groups != 0 {
+	if groups < 1 || heads < 1 || groups%n != 0 || heads%n != 0 || groups%heads != 0 && heads%groups != 0 {
 		Check(false, op, "%d head groups for %d heads over %d kv heads, want multiples", groups, heads, n)
 	}
 }
@@ -176,7 +183,7 @@ func checkHash(op string, h Hash, kv KV) {
 // checkHeads panics unless the heads of x are a multiple of heads.
 func checkHeads(op string, x Tensor, heads, dim int) {
 	CheckShape(op, "x", x, F32, -1, -1, dim)
-	if heads < 1 || x.Dim(1)%heads != 0 {
+	if heads < 1 || x.Dim(1) < 1 || x.Dim(1)%heads != 0 {
 		Check(false, op, "%d heads in x, want a multiple of %d", x.Dim(1), heads)
 	}
 }
@@ -190,12 +197,12 @@ func checkSketch(op string, dst, basis Tensor, kv KV) {
 
 // checkPairs panics unless t has one of the layouts of pairs, see [Walk].
 func checkPairs(op string, t Tensor, kv KV) {
-	width := t.RowLen()
 	if t.Rank() == 3 {
-		CheckShape(op, "pairs", t, F32, kv.Len.Dim(0), width, width)
+		CheckShape(op, "pairs", t, F32, kv.Len.Dim(0), t.RowLen(), t.RowLen())
 	} else {
-		CheckShape(op, "pairs", t, F32, kv.K.Dim(0), width)
+		CheckShape(op, "pairs", t, F32, kv.K.Dim(0), -1)
 	}
+	width := t.RowLen()
 	if width < kv.Pages.Dim(1) {
 		Check(false, op, "pairs %v, want rows of at least %d", t, kv.Pages.Dim(1))
 	}
@@ -214,6 +221,35 @@ func checkWalk(op string, t Tensor, kv KV) {
 	if t.Dim(0) < n {
 		Check(false, op, "rows %v, want at least %d", t, n)
 	}
+	width := t.Dim(1)
+	if t.DType == I32 {
+		width /= 2 // a float64 in two
+	}
+	if pages := kv.Pages.Dim(1); width < pages {
+		Check(false, op, "rows %v of %d blocks, want at least %d", t, width, pages)
+	}
+}
+
+// checkAmount panics unless an amount is a number of positions.
+func checkAmount(op, name string, a Amount) {
+	if a.Count < 0 || !(a.Share >= 0) {
+		Check(false, op, "%s of %d positions or a share of %v, want 0 or more", name, a.Count, a.Share)
+	}
+}
+
+// checkRule panics unless a rule or another enumerated parameter is below the number of its values.
+func checkRule[R ~uint8](op, name string, rule, n R) {
+	if rule >= n {
+		Check(false, op, "%s %d, want 0 to %d", name, rule, n-1)
+	}
+}
+
+// checkWeight panics unless t is a matrix of weights.
+func checkWeight(op, name string, t Tensor) {
+	if !t.DType.IsWeight() {
+		Check(false, op, "%s %v, want a type of weights", name, t)
+	}
+	CheckShape(op, name, t, t.DType, -1, -1)
 }
 
 // checkRegion panics for a plan that selects everything.
@@ -241,12 +277,17 @@ func checkBlock(op string, block int) {
 func checkList(op, name string, l *List, groups, heads int) {
 	CheckShape(op, name, l.Index, I32, groups, heads, -1)
 	CheckShape(op, name, l.Count, I32, l.Index.dims[0], l.Index.dims[1])
+	if !l.Weight.Absent() {
+		CheckShape(op, "list weight", l.Weight, F32, l.Index.dims[0], l.Index.dims[1], l.Index.dims[2])
+	}
 }
 
 // checkWeighted panics unless l has the number of groups and heads, and weights.
 func checkWeighted(op string, l *List, groups, heads int) {
 	checkList(op, "list", l, groups, heads)
-	CheckShape(op, "list weight", l.Weight, F32, l.Index.dims[0], l.Index.dims[1], l.Index.dims[2])
+	if l.Weight.Absent() {
+		Check(false, op, "a list without weights, want one with")
+	}
 }
 
 // CheckRequests panics unless t is the request id of each slot, i32 [slots], or absent.

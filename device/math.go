@@ -13,7 +13,7 @@ type Embed struct {
 // Check panics unless the operands fit together.
 func (c *Embed) Check() {
 	const op = "Embed"
-	CheckShape(op, "table", c.Table, c.Table.DType, -1, -1)
+	checkWeight(op, "table", c.Table)
 	CheckShape(op, "ids", c.IDs, I32, -1)
 	CheckShape(op, "dst", c.Dst, F32, c.IDs.Dim(0), c.Table.Dim(1))
 }
@@ -215,7 +215,7 @@ type MatMul struct {
 // Check panics unless the operands fit together.
 func (c *MatMul) Check() {
 	const op = "MatMul"
-	CheckShape(op, "w", c.W, c.W.DType, -1, -1)
+	checkWeight(op, "w", c.W)
 	n, k := c.W.Dim(0), c.W.Dim(1)
 	CheckShape(op, "x", c.X, F32, -1, k)
 	CheckShape(op, "dst", c.Dst, F32, c.X.Dim(0), n)

@@ -57,6 +57,7 @@ const (
 	None                    // nothing
 	Blocks                  // the pages in List
 	Tokens                  // the positions in List
+	numSelections
 )
 
 // List is a ragged index list for each group of query rows and each head group. Its heads
@@ -147,9 +148,10 @@ func (c *Attend) Check() {
 func checkAttend(op string, q Tensor, kv KV, p *Plan) {
 	checkHeadsOf(op, q, kv)
 	RowsPerSlot(op, q.Dim(0), kv)
+	checkRule(op, "selection", p.Selected, numSelections)
 	if p.Selected == Blocks || p.Selected == Tokens {
 		checkList(op, "list", &p.List, -1, -1)
-		if q.Dim(1)%p.List.Index.Dim(1) != 0 {
+		if n := p.List.Index.Dim(1); n < 1 || q.Dim(1)%n != 0 {
 			Check(false, op, "list for %d heads, want a divisor of %d", p.List.Index.Dim(1), q.Dim(1))
 		}
 	}

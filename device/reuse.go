@@ -89,6 +89,7 @@ func (c *ReuseSelection) Check() {
 func (m *SelectionCache) check(op string, heads int, kv KV) {
 	slots := kv.Len.Dim(0)
 	checkBlock(op, m.Block)
+	checkAmount(op, "the best", m.K)
 	CheckShape(op, "found", m.Found, I32, slots, -1)
 	groups := m.Found.Dim(1)
 	if groups != heads && groups != kv.K.Dim(1) {

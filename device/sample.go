@@ -64,8 +64,12 @@ var sampleOps = [numSampleRules]string{
 
 var kindSample = register[Sample]()
 
-func (*Sample) kind() kind   { return kindSample }
-func (c *Sample) op() string { return sampleOps[c.Rule] }
+func (*Sample) kind() kind { return kindSample }
+
+func (c *Sample) op() string {
+	checkRule("Sample", "rule", c.Rule, numSampleRules)
+	return sampleOps[c.Rule]
+}
 
 // Check panics unless the operands fit together.
 func (c *Sample) Check() {
@@ -76,6 +80,7 @@ func (c *Sample) Check() {
 	switch c.Rule {
 	case ResidualSample:
 		CheckRequests(op, c.Residual.Requests, c.KV)
+		checkAmount(op, "a pilot", c.Residual.Pilot)
 		checkWeighted(op, &c.List, rows, -1)
 		if groups := c.List.Index.Dim(1); groups != heads && groups != c.KV.K.Dim(1) {
 			Check(false, op, "a list for %d head groups, want one for each of %d heads or %d kv heads", groups, heads, c.KV.K.Dim(1))
@@ -85,6 +90,8 @@ func (c *Sample) Check() {
 		d := &c.Draws
 		CheckRequests(op, d.Requests, c.KV)
 		checkWeighted(op, &c.List, rows, heads)
+		checkRule(op, "sampler", d.Sampler, numSamplers)
+		checkRule(op, "allotment to tiles", d.Tiles, numTiles)
 		if d.Samples < 0 || d.Tile%32 != 0 {
 			Check(false, op, "%d samples in tiles of %d, want 0 or more in tiles of a multiple of 32", d.Samples, d.Tile)
 		}
@@ -223,6 +230,7 @@ const (
 	Systematic Sampler = iota
 	Stratified
 	Independent
+	numSamplers
 )
 
 // Tiles is how samples are allotted to tiles.
@@ -237,6 +245,7 @@ const (
 	// Equal gives each tile max(1, Samples/tiles); the estimates of the tiles are summed,
 	// weighted by their mass.
 	Equal
+	numTiles
 )
 
 // TileSize is the length of the tiles of a row that reads n positions.

@@ -82,8 +82,12 @@ var scoreOps = [numScoreRules]string{
 
 var kindScore = register[Score]()
 
-func (*Score) kind() kind   { return kindScore }
-func (c *Score) op() string { return scoreOps[c.Rule] }
+func (*Score) kind() kind { return kindScore }
+
+func (c *Score) op() string {
+	checkRule("Score", "rule", c.Rule, numScoreRules)
+	return scoreOps[c.Rule]
+}
 
 // Check panics unless the operands fit together.
 func (c *Score) Check() {
@@ -102,6 +106,11 @@ func (c *Score) Check() {
 	switch c.Rule {
 	case ExactScores:
 		CheckShape(op, "dst", c.Dst, F32, rows, heads, -1)
+		checkRule(op, "region", c.Region, numRegions)
+		checkRule(op, "selection", c.Plan.Selected, numSelections)
+		if c.Region == Planned && (c.Plan.Selected == Blocks || c.Plan.Selected == Tokens) {
+			checkList(op, "list", &c.Plan.List, -1, -1)
+		}
 	case BoundScores:
 		c.checkBounds(op)
 	case ChannelScores:
@@ -137,7 +146,7 @@ func (c *Score) checkSigns(op string) {
 	heads := c.Q.Dim(1)
 	CheckShape(op, "dst", c.Dst, F32, c.Q.Dim(0), heads, -1)
 	CheckShape(op, "signs", c.Keys, I32, c.KV.K.Dim(0), -1, PageLen, c.Net.Words())
-	if groups := c.Keys.Dim(1); c.Net.Weight[0].Dim(0) != heads || heads%groups != 0 {
+	if groups := c.Keys.Dim(1); groups < 1 || c.Net.Weight[0].Dim(0) != heads || heads%groups != 0 {
 		Check(false, op, "a network for %d heads and signs of %d head groups for %d heads, want one for each head and a divisor", c.Net.Weight[0].Dim(0), groups, heads)
 	}
 	checkRegion(op, &c.Plan)
@@ -151,6 +160,7 @@ func (c *Score) checkSketches(op string) {
 		CheckLike(op, "own", c.Product.Own, c.Q)
 	}
 	checkPairs(op, c.Dst, c.KV)
+	checkRule(op, "form of product", c.Product.Form, numForms)
 }
 
 func (c *Score) checkGroups(op string) {
@@ -159,9 +169,7 @@ func (c *Score) checkGroups(op string) {
 	RowsPerSlot(op, c.Q.Dim(0), c.KV)
 	groups := c.KV.K.Dim(1)
 	CheckShape(op, "dst", c.Dst, F32, c.Q.Dim(0), groups, c.Q.Dim(2))
-	if c.Q.Dim(1)%groups != 0 {
-		Check(false, op, "%d heads, want a multiple of the %d kv heads", c.Q.Dim(1), groups)
-	}
+	checkMultiple(op, c.Q.Dim(1), c.KV)
 }
 
 func (c *Score) checkAgreement(op string) {
@@ -181,7 +189,9 @@ func (c *Score) Access(a *Access) {
 	switch c.Rule {
 	case ExactScores:
 		a.Read(c.KV.K)
-		c.Plan.access(a)
+		if c.Region == Planned {
+			c.Plan.access(a)
+		}
 	case ChannelScores:
 		a.Read(c.Channels.Index)
 	case SignScores:
@@ -284,6 +294,7 @@ const (
 	Visible        Region = iota // all of them
 	SelectedRegion               // between the sinks and the recent window of the plan
 	Planned                      // what the plan reads
+	numRegions
 )
 
 // ProductForm is the function that is applied to block-to-block products.
@@ -294,6 +305,7 @@ const (
 	Raw     ProductForm = iota // x
 	Relu                       // max(0, x)
 	Softmax                    // softmax over the row
+	numForms
 )
 
 // SketchProduct says how block-to-block scores are stored.

@@ -105,13 +105,19 @@ var selectOps = [numSelectRules]string{
 
 var kindSelect = register[Select]()
 
-func (*Select) kind() kind   { return kindSelect }
-func (c *Select) op() string { return selectOps[c.Rule] }
+func (*Select) kind() kind { return kindSelect }
+
+func (c *Select) op() string {
+	checkRule("Select", "rule", c.Rule, numSelectRules)
+	return selectOps[c.Rule]
+}
 
 // Check panics unless the operands fit together.
 func (c *Select) Check() {
 	op := c.op()
 	CheckKV(op, c.KV)
+	checkAmount(op, "the best", c.K)
+	checkAmount(op, "the newest", c.Recent)
 	switch c.Rule {
 	case TopK, TopP:
 		CheckShape(op, "scores", c.Scores, F32, -1, -1, -1)

@@ -77,8 +77,12 @@ var summaryOps = [numSummaryRules]string{
 
 var kindSummarize = register[Summarize]()
 
-func (*Summarize) kind() kind   { return kindSummarize }
-func (c *Summarize) op() string { return summaryOps[c.Rule] }
+func (*Summarize) kind() kind { return kindSummarize }
+
+func (c *Summarize) op() string {
+	checkRule("Summarize", "rule", c.Rule, numSummaryRules)
+	return summaryOps[c.Rule]
+}
 
 // Check panics unless the operands fit together.
 func (c *Summarize) Check() {
@@ -121,10 +125,10 @@ func (c *Summarize) Check() {
 // checkMeanRows panics unless X has the rows of the call and Dst its shape but for the first dimension.
 func (c *Summarize) checkMeanRows(op string) {
 	checkBlock(op, c.Block)
-	RowsPerSlot(op, c.X.Dim(0), c.KV)
 	if c.X.Rank() < 2 || c.Dst.Rank() != c.X.Rank() {
 		Check(false, op, "x %v and dst %v, want the same dimensions after the first", c.X, c.Dst)
 	}
+	RowsPerSlot(op, c.X.Dim(0), c.KV)
 	like := c.X.dims
 	like[0] = -1
 	CheckShape(op, "x", c.X, F32, like[:c.X.rank]...)

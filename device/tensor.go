@@ -33,6 +33,9 @@ func NewTensor(mem Memory, off int, dt DType, dims ...int) Tensor {
 	}
 	t := Tensor{DType: dt, rank: len(dims), mem: mem, off: off}
 	copy(t.dims[:], dims)
+	if slices.Min(t.dims[:]) < 0 {
+		panic(fmt.Sprintf("device: tensor of %v, want no negative dimension", t))
+	}
 	if need := off + t.Size(); need > mem.Size() {
 		panic(fmt.Sprintf("device: %v needs %d bytes, memory has %d", t, need, mem.Size()))
 	}

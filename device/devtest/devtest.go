@@ -46,6 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		{"codes", seen.group(codeCases)},
 		{"heads", seen.group(shapeCases)},
 		{"access", seen.accesses},
+		{"refusals", seen.refusals},
 		{"idle", idleRows},
 		{"whole", wholeLists},
 		{"nan", nanScores},
