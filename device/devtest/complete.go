@@ -47,8 +47,9 @@ func (s *calls) group(cases func() []testCase) func(t *testing.T, d device.Devic
 	}
 }
 
-// keepFirst keeps the first case of each op.
+// keepFirst keeps the first case of each op by name: cases are made of maps, and come in any order.
 func (s *calls) keepFirst(cases []testCase) {
+	cases = slices.SortedFunc(slices.Values(cases), func(a, b testCase) int { return strings.Compare(a.name, b.name) })
 	seen := map[string]bool{}
 	for _, c := range cases {
 		op, _, _ := strings.Cut(c.name, "/")
