@@ -44,8 +44,12 @@ func (o *ops) exactScores(c *device.Score) {
 	if perSlot == 1 && o.scoreDecode(c) {
 		return
 	}
+	plan := c.Plan
+	if c.Region != device.Planned {
+		plan.List = device.List{} // which the kernel would check
+	}
 	o.launch("scores").tensor(c.Dst).tensor(c.Q).int(heads, c.Dst.Dim(2), int(c.Region)).
-		pages(c.KV, perSlot).plan(c.Plan).
+		pages(c.KV, perSlot).plan(plan).
 		run(blocks{rows, heads, pastBlocks(c.KV)}, 256)
 }
 
