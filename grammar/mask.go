@@ -1,0 +1,320 @@
+package grammar
+
+import (
+	"slices"
+)
+
+// A mask is found in three ways, the fast ones first. The mask of a state that was there before
+// is kept. Inside a string most tokens stay inside of it, whatever is around: which ones is kept
+// by the state of the lexeme, and only those that end it (exits) are followed outside. Between
+// values few bytes may come, and the trie is walked.
+
+// lexemeMask says which tokens are allowed in a state of a lexeme as far as it alone is asked.
+type lexemeMask struct {
+	mask  []uint32 // of the tokens that stay inside it or end with it
+	exits []exit
+	// counts is the nodes of mask by their characters, of a lexeme whose characters somebody
+	// counts.
+	counts []nodeCount
+	ends   []nodeCount // those of counts that end the string
+}
+
+// exit is a node at which a lexeme has ended, or may end, with more tokens under it.
+type exit struct {
+	node  int32
+	label int32
+	chars int16 // that it begins before, of freeText
+}
+
+// nodeCount is a node with tokens.
+type nodeCount struct {
+	node  int32
+	chars int16 // that a token begins
+	ends  bool  // it ends the string
+}
+
+// stateMasks and lexemeMasks are how many masks a constraint keeps, of vocab/8 bytes each.
+const (
+	stateMasks  = 512
+	lexemeMasks = 256
+)
+
+// lexemeState is the key of a lexemeMask.
+type lexemeState struct {
+	lex   *lexeme
+	state int32
+}
+
+// Constraint is a grammar over the tokens of a vocabulary. Make it with [Vocabulary.Bind]. It may
+// be used from several goroutines.
+type Constraint struct {
+	g       *Grammar
+	v       *Vocabulary
+	states  *recent[uint64, []uint32]         // by stateHash
+	lexemes *recent[lexemeState, *lexemeMask] // of all but freeText
+}
+
+// Bind joins a grammar and a vocabulary.
+func (v *Vocabulary) Bind(g *Grammar) *Constraint {
+	return &Constraint{g, v, newRecent[uint64, []uint32](stateMasks), newRecent[lexemeState, *lexemeMask](lexemeMasks)}
+}
+
+// mask is the tokens that may follow state. It is kept, and must not be changed.
+func (c *Constraint) mask(state []thread) []uint32 {
+	key := stateHash(state)
+	if mask, ok := c.states.get(key); ok {
+		return mask
+	}
+	w := walker{c: c, mask: make([]uint32, c.v.words())}
+	var between []thread
+	for i := range state {
+		if t := &state[i]; t.lexeme() != nil {
+			w.insideLexeme(t)
+		} else {
+			between = append(between, *t)
+		}
+	}
+	w.under(0, between, 0)
+	if done(state) {
+		for _, id := range c.v.ends {
+			w.mask[id>>5] |= 1 << (id & 31)
+		}
+	}
+	c.states.put(key, w.mask)
+	return w.mask
+}
+
+// lexemeMask is the mask of a lexeme alone.
+func (c *Constraint) lexemeMask(lex *lexeme, state int32) *lexemeMask {
+	if lex == freeText() {
+		c.v.mu.Lock()
+		defer c.v.mu.Unlock()
+		m := c.v.free[state]
+		if m == nil {
+			m = c.newLexemeMask(lex, state)
+			c.v.free[state] = m
+		}
+		return m
+	}
+	key := lexemeState{lex, state}
+	m, ok := c.lexemes.get(key)
+	if !ok {
+		m = c.newLexemeMask(lex, state)
+		c.lexemes.put(key, m)
+	}
+	return m
+}
+
+func (c *Constraint) newLexemeMask(lex *lexeme, state int32) *lexemeMask {
+	m := &lexemeMask{}
+	w := walker{c: c, mask: make([]uint32, c.v.words())}
+	w.scan(0, lex, state, func(node, label int32) {
+		e := exit{node: node, label: label}
+		if lex == freeText() {
+			e.chars = c.v.charsTo(node, lex, state)
+		}
+		m.exits = append(m.exits, e)
+	})
+	m.mask = w.mask
+	return m
+}
+
+// charCounts is the counts of a state of freeText.
+func (c *Constraint) charCounts(state int32, m *lexemeMask) []nodeCount {
+	c.v.mu.Lock()
+	defer c.v.mu.Unlock()
+	if m.counts == nil {
+		m.counts = c.v.countChars(freeText(), state)
+		for _, n := range m.counts {
+			if n.ends {
+				m.ends = append(m.ends, n)
+			}
+		}
+	}
+	return m.counts
+}
+
+// countChars lists the nodes that a string allows, those with most characters first.
+func (v *Vocabulary) countChars(lex *lexeme, state int32) (counts []nodeCount) {
+	var states [maxToken + 1]int32
+	var chars [maxToken + 1]int16
+	states[0] = state
+	for n := int32(1); n < v.after[0]; {
+		d := v.depth[n]
+		s := states[d-1]
+		to := lex.next(s, v.bytes[n])
+		chars[d] = chars[d-1]
+		if to > 0 && lex.states[s].part == between {
+			chars[d]++
+		}
+		if to != noStep && v.first[n] < v.first[n+1] {
+			counts = append(counts, nodeCount{n, chars[d], to <= endStep})
+		}
+		if to < 0 {
+			n = v.after[n]
+			continue
+		}
+		states[d] = to - 1
+		n++
+	}
+	slices.SortStableFunc(counts, func(a, b nodeCount) int { return int(b.chars - a.chars) })
+	return counts
+}
+
+// walker collects the tokens that a state allows.
+type walker struct {
+	c     *Constraint
+	mask  []uint32
+	spare [][]thread // by the depth of recursion
+}
+
+// buffer is empty memory for the states at a depth of recursion.
+func (w *walker) buffer(depth int) []thread {
+	for len(w.spare) <= depth {
+		w.spare = append(w.spare, make([]thread, 0, 4))
+	}
+	return w.spare[depth][:0]
+}
+
+// under allows the tokens under a node that state takes.
+func (w *walker) under(node int32, state []thread, depth int) {
+	if len(state) == 0 {
+		return
+	}
+	if t := &state[0]; len(state) == 1 && t.lexeme() != nil && !t.counts() {
+		w.inLexeme(node, t, depth)
+		return
+	}
+	v := w.c.v
+	for n := node + 1; n < v.after[node]; n = v.after[n] {
+		next := w.c.g.step(state, v.bytes[n], w.buffer(depth))
+		w.spare[depth] = next
+		if len(next) > 0 {
+			v.allow(w.mask, n)
+			w.under(n, next, depth+1)
+		}
+	}
+}
+
+// inLexeme is under for one thread inside a lexeme.
+func (w *walker) inLexeme(node int32, t *thread, depth int) {
+	in := *t
+	w.scan(node, t.lexeme(), t.state, func(n, label int32) {
+		next := in.leave(label, w.buffer(depth))
+		w.spare[depth] = next
+		w.under(n, next, depth+1)
+	})
+}
+
+// insideLexeme allows the tokens that may follow a thread inside a lexeme.
+func (w *walker) insideLexeme(t *thread) {
+	m := w.c.lexemeMask(t.lexeme(), t.state)
+	if t.counts() {
+		w.counted(t, m)
+	} else {
+		merge(w.mask, m.mask)
+	}
+	for _, e := range m.exits {
+		if t.counts() && !t.mayEnd(e.chars) {
+			continue
+		}
+		next := t.leave(e.label, w.buffer(0))
+		w.spare[0] = next
+		w.under(e.node, next, 1)
+	}
+}
+
+// counted allows the tokens that stay in a string of limited length, or end with it.
+func (w *walker) counted(t *thread, m *lexemeMask) {
+	counts := w.c.charCounts(t.state, m)
+	tooLong := 0
+	if t.leaf.max >= 0 {
+		tooLong = sortedFrom(counts, t.leaf.max-int(t.n))
+	}
+	if tooLong > len(counts)/2 {
+		for _, c := range counts[tooLong:] {
+			if !c.ends || t.n+int32(c.chars) >= int32(t.leaf.min) {
+				w.c.v.allow(w.mask, c.node)
+			}
+		}
+		return
+	}
+	mask := slices.Clone(m.mask)
+	for _, c := range counts[:tooLong] {
+		w.c.v.forbid(mask, c.node)
+	}
+	for _, c := range m.ends {
+		if t.n+int32(c.chars) < int32(t.leaf.min) {
+			w.c.v.forbid(mask, c.node)
+		}
+	}
+	merge(w.mask, mask)
+}
+
+// merge sets in mask the bits of another.
+func merge(mask, other []uint32) {
+	for i, bits := range other {
+		mask[i] |= bits
+	}
+}
+
+// sortedFrom is the index of the first of counts with at most so many characters.
+func sortedFrom(counts []nodeCount, chars int) int {
+	i, _ := slices.BinarySearchFunc(counts, chars, func(c nodeCount, chars int) int { return chars - int(c.chars) })
+	return i
+}
+
+// mayEnd reports whether a string of limited length may end with so many characters more.
+func (t *local) mayEnd(chars int16) bool {
+	n := int(t.n) + int(chars)
+	return n >= t.leaf.min && (t.leaf.max < 0 || n <= t.leaf.max)
+}
+
+// charsTo is how many characters the text of a node begins in a string.
+func (v *Vocabulary) charsTo(node int32, lex *lexeme, state int32) (chars int16) {
+	for n := int32(0); n != node; {
+		n++
+		for node >= v.after[n] {
+			n = v.after[n]
+		}
+		to := lex.next(state, v.bytes[n])
+		if to > 0 && lex.states[state].part == between {
+			chars++
+		}
+		state = to - 1
+	}
+	return chars
+}
+
+// scan allows the tokens under a node that stay in a lexeme or end with it, and reports the
+// nodes at which it ends, or may end, and that have others under them.
+func (w *walker) scan(node int32, lex *lexeme, state int32, found func(node, label int32)) {
+	v := w.c.v
+	var states [maxToken + 1]int32
+	base := v.depth[node]
+	states[base] = state
+	if label := lex.label(state); label != noLabel {
+		found(node, label)
+	}
+	for n := node + 1; n < v.after[node]; {
+		d := v.depth[n]
+		to := lex.next(states[d-1], v.bytes[n])
+		if to == noStep {
+			n = v.after[n]
+			continue
+		}
+		v.allow(w.mask, n)
+		if to <= endStep {
+			if n+1 < v.after[n] {
+				found(n, endStep-to)
+			}
+			n = v.after[n]
+			continue
+		}
+		states[d] = to - 1
+		if label := lex.label(to - 1); label != noLabel && n+1 < v.after[n] {
+			found(n, label)
+		}
+		n++
+	}
+}

@@ -1,0 +1,216 @@
+package grammar
+
+// node is a compiled schema: the union of its atoms.
+type node struct {
+	path  string
+	alts  []*node // schemas whose atoms are this one's too
+	atoms []*atom // own ones, and after flatten those of alts
+	state visit
+	live  bool // some value matches
+}
+
+// visit is how far flatten has come with a node.
+type visit uint8
+
+const (
+	unvisited visit = iota
+	visiting
+	visited
+)
+
+// shape says what an atom is.
+type shape uint8
+
+const (
+	aString  shape = iota // a lexeme in quotes
+	aScalar               // a lexeme without: a number, true, false or null
+	anObject              // properties in their order, and then others
+	anArray
+)
+
+// atom is the values of one type that a schema allows.
+type atom struct {
+	id    int32
+	shape shape
+	lex   *lexeme // of a string or scalar
+
+	// The characters of a string that may be anything, the items of an array. A negative max is
+	// no limit.
+	min, max int
+
+	props []property // of an object
+	rest  *node      // the schema of other properties, or of items behind prefix; nil allows none
+	need  []int32    // [len(props)+1]: the first required property from each on, len(props) for none
+	keys  []*lexeme  // [len(props)+1]: the names that may follow from each property on, made when asked for
+
+	prefix []*node // the first items of an array
+}
+
+// property is a property of an object. One without a node may not be there.
+type property struct {
+	name     string
+	node     *node
+	required bool
+}
+
+// of is the schema of the value of property or item i, nil where there can be none.
+func (a *atom) of(i int32) *node {
+	n := a.rest
+	switch {
+	case a.shape == anObject && int(i) < len(a.props):
+		n = a.props[i].node
+	case a.shape == anArray && int(i) < len(a.prefix):
+		n = a.prefix[i]
+	}
+	if n == nil || !n.live {
+		return nil
+	}
+	return n
+}
+
+// closes reports whether the object or array may end before property or item i.
+func (a *atom) closes(i int32) bool {
+	if a.shape == anObject {
+		return int(a.need[i]) == len(a.props)
+	}
+	return int(i) >= a.min
+}
+
+// continues reports whether property i or a later one, or item i, may follow.
+func (a *atom) continues(i int32) bool {
+	if a.shape == anArray {
+		return (a.max < 0 || int(i) < a.max) && a.of(i) != nil
+	}
+	for j := i; int(j) < len(a.props); j++ {
+		if a.of(j) != nil {
+			return true
+		}
+	}
+	return a.of(int32(len(a.props))) != nil
+}
+
+// after is the number of the property or item behind i. Items are counted as far as they matter.
+func (a *atom) after(i int32) int32 {
+	limit := len(a.props)
+	if a.shape == anArray {
+		if limit = a.max; limit < 0 {
+			limit = max(a.min, len(a.prefix))
+		}
+	}
+	return int32(min(int(i)+1, limit))
+}
+
+// candidates is the names of the properties that may follow from i on: those up to the first
+// required one, and the label of every other name, noLabel where none may follow.
+func (a *atom) candidates(i int32) (words []word, other int32) {
+	last := a.need[i]
+	other = noLabel
+	end := int32(len(a.props))
+	if last == end && a.of(end) != nil {
+		other = end
+	}
+	for j, p := range a.props {
+		switch {
+		case int32(j) >= i && int32(j) <= last && a.of(int32(j)) != nil:
+			words = append(words, word{p.name, int32(j)})
+		case other != noLabel:
+			words = append(words, word{p.name, noLabel})
+		}
+	}
+	return words, other
+}
+
+// key is the lexeme of the names that may follow from property i on.
+func (a *atom) key(i int32) *lexeme {
+	if a.keys[i] == nil {
+		words, other := a.candidates(i)
+		if len(words) == 0 && other == 0 {
+			a.keys[i] = freeText()
+		} else {
+			a.keys[i] = newLexeme(trie(words, other), true)
+		}
+	}
+	return a.keys[i]
+}
+
+// live reports whether a has values, as far as it is known which schemas have.
+func (a *atom) live() bool {
+	switch a.shape {
+	case anObject:
+		for _, p := range a.props {
+			if p.required && (p.node == nil || !p.node.live) {
+				return false
+			}
+		}
+	case anArray:
+		// Only the first items can differ, so that a huge minimum is not counted through.
+		for i := range min(a.min, len(a.prefix)+1) {
+			if a.of(int32(i)) == nil {
+				return false
+			}
+		}
+		return a.max < 0 || a.min <= a.max
+	}
+	return true
+}
+
+// flatten makes the atoms of n those of its alternatives too. It reports a schema that is its
+// own alternative.
+func (n *node) flatten(budget *int) error {
+	switch n.state {
+	case visited:
+		return nil
+	case visiting:
+		return refuse(n.path, "the schema refers to itself with no object or array between, so that no value can be told from it")
+	}
+	n.state = visiting
+	seen := map[*atom]bool{}
+	var atoms []*atom
+	add := func(more []*atom) {
+		for _, a := range more {
+			if !seen[a] {
+				seen[a] = true
+				atoms = append(atoms, a)
+			}
+		}
+	}
+	add(n.atoms)
+	for _, alt := range n.alts {
+		if err := alt.flatten(budget); err != nil {
+			return err
+		}
+		add(alt.atoms)
+	}
+	if *budget -= len(atoms); *budget < 0 {
+		return refuse(n.path, "the alternatives of the schema are more than %d in all", maxAtoms)
+	}
+	n.atoms, n.alts, n.state = atoms, nil, visited
+	return nil
+}
+
+// maxAtoms bounds the sum of the alternatives of all schemas inside a schema.
+const maxAtoms = 1 << 18
+
+// prune leaves in nodes only what has values: those of the children are found before those of
+// their parents, and again until nothing changes where schemas refer to themselves.
+func prune(nodes []*node) {
+	for changed := true; changed; {
+		changed = false
+		for i := len(nodes) - 1; i >= 0; i-- {
+			n := nodes[i]
+			for j := 0; !n.live && j < len(n.atoms); j++ {
+				n.live = n.atoms[j].live()
+				changed = changed || n.live
+			}
+		}
+	}
+	for _, n := range nodes {
+		var atoms []*atom
+		for _, a := range n.atoms {
+			if a.live() {
+				atoms = append(atoms, a)
+			}
+		}
+		n.atoms = atoms
+	}
+}

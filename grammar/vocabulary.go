@@ -1,0 +1,144 @@
+package grammar
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Vocabulary is the bytes of the tokens of a tokenizer as a trie, whose nodes lie in the order
+// of their texts: behind a node come the nodes under it. Make it with [NewVocabulary]. It may
+// be used from several goroutines.
+type Vocabulary struct {
+	size int     // ids
+	ends []int32 // ids that end an answer
+
+	bytes []byte   // of each node; node 0 is the root
+	depth []uint16 // of each node
+	after []int32  // of each node: the first one behind those under it
+	first []int32  // of each node, and one more: where its tokens begin in ids
+	ids   []int32  // tokens in the order of their texts
+	texts []string // of each id, "" where it is never allowed or ends an answer
+
+	mu   sync.Mutex
+	free map[int32]*lexemeMask // of the states of freeText
+}
+
+// maxToken bounds the bytes of a token: a longer one is never allowed.
+const maxToken = 1 << 10
+
+// NewVocabulary makes the trie of tokens: texts[id] is the bytes that a token stands for, ""
+// for one that stands for none and is never allowed. ends are the tokens that end an answer:
+// they are allowed behind a whole value only, whatever their text.
+func NewVocabulary(texts []string, ends []int32) (*Vocabulary, error) {
+	v := &Vocabulary{size: len(texts), ends: slices.Clone(ends), free: map[int32]*lexemeMask{}}
+	isEnd := make(map[int32]bool, len(ends))
+	for _, id := range ends {
+		if id < 0 || int(id) >= len(texts) {
+			return nil, fmt.Errorf("grammar: token %d ends an answer, but the vocabulary has %d tokens", id, len(texts))
+		}
+		isEnd[id] = true
+	}
+	if len(ends) == 0 {
+		return nil, fmt.Errorf("grammar: the vocabulary has no token that ends an answer")
+	}
+	for id, text := range texts {
+		if text != "" && len(text) <= maxToken && !isEnd[int32(id)] {
+			v.ids = append(v.ids, int32(id))
+		}
+	}
+	slices.SortFunc(v.ids, func(a, b int32) int { return strings.Compare(texts[a], texts[b]) })
+	if err := checkBytes(texts, v.ids); err != nil {
+		return nil, err
+	}
+	v.texts = make([]string, len(texts))
+	for _, id := range v.ids {
+		v.texts[id] = texts[id]
+	}
+	v.build(texts)
+	return v, nil
+}
+
+// build makes the nodes of the sorted tokens.
+func (v *Vocabulary) build(texts []string) {
+	v.add(0, 0, 0)
+	var path [maxToken + 1]int32 // the nodes of the text before
+	before := ""
+	for i, id := range v.ids {
+		text := texts[id]
+		n := common(before, text)
+		for d := len(before); d > n; d-- {
+			v.after[path[d]] = int32(len(v.bytes))
+		}
+		for d := n; d < len(text); d++ {
+			path[d+1] = int32(len(v.bytes))
+			v.add(text[d], d+1, i)
+		}
+		before = text
+	}
+	for d := range len(before) + 1 {
+		v.after[path[d]] = int32(len(v.bytes))
+	}
+	v.first = append(v.first, int32(len(v.ids)))
+}
+
+// add appends a node; the tokens from i on are not before it.
+func (v *Vocabulary) add(b byte, depth, i int) {
+	v.bytes = append(v.bytes, b)
+	v.depth = append(v.depth, uint16(depth))
+	v.after = append(v.after, 0)
+	v.first = append(v.first, int32(i))
+}
+
+// common is the length of the common beginning of two texts.
+func common(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// checkBytes reports the bytes that JSON can need and that no token has alone: with one missing
+// an answer could come to a state where nothing may follow.
+func checkBytes(texts []string, sorted []int32) error {
+	var have [256]bool
+	for _, id := range sorted {
+		if len(texts[id]) == 1 {
+			have[texts[id][0]] = true
+		}
+	}
+	var missing []string
+	for b := range 256 {
+		needed := b == '\n' || ' ' <= b && b <= '~' || 0x80 <= b && b <= 0xBF || 0xC2 <= b && b <= 0xF4
+		if needed && !have[b] {
+			missing = append(missing, fmt.Sprintf("%#02x", b))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("grammar: the vocabulary has no token for %d of the bytes that JSON can need (%s), so an answer could come to where nothing may follow",
+			len(missing), strings.Join(missing[:min(len(missing), 8)], " "))
+	}
+	return nil
+}
+
+// Len is the number of ids.
+func (v *Vocabulary) Len() int { return v.size }
+
+// words is the length of a mask.
+func (v *Vocabulary) words() int { return (v.size + 31) / 32 }
+
+// allow sets the bits of the tokens of a node.
+func (v *Vocabulary) allow(mask []uint32, node int32) {
+	for _, id := range v.ids[v.first[node]:v.first[node+1]] {
+		mask[id>>5] |= 1 << (id & 31)
+	}
+}
+
+// forbid clears the bits of the tokens of a node.
+func (v *Vocabulary) forbid(mask []uint32, node int32) {
+	for _, id := range v.ids[v.first[node]:v.first[node+1]] {
+		mask[id>>5] &^= 1 << (id & 31)
+	}
+}
