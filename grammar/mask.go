@@ -139,19 +139,19 @@ func (v *Vocabulary) countChars(lex *lexeme, state int32) (counts []nodeCount) {
 	var states [maxToken + 1]int32
 	var chars [maxToken + 1]int16
 	states[0] = state
-	for n := int32(1); n < v.after[0]; {
-		d := v.depth[n]
+	for n := int32(1); n < v.nodes[0].after; {
+		d := v.nodes[n].depth
 		s := states[d-1]
-		to := lex.next(s, v.bytes[n])
+		to := lex.next(s, v.nodes[n].byte)
 		chars[d] = chars[d-1]
 		if to > 0 && lex.states[s].part == between {
 			chars[d]++
 		}
-		if to != noStep && v.first[n] < v.first[n+1] {
+		if to != noStep && v.nodes[n].first < v.nodes[n+1].first {
 			counts = append(counts, nodeCount{n, chars[d], to <= endStep})
 		}
 		if to < 0 {
-			n = v.after[n]
+			n = v.nodes[n].after
 			continue
 		}
 		states[d] = to - 1
@@ -186,8 +186,8 @@ func (w *walker) under(node int32, state []thread, depth int) {
 		return
 	}
 	v := w.c.v
-	for n := node + 1; n < v.after[node]; n = v.after[n] {
-		next := w.c.g.step(state, v.bytes[n], w.buffer(depth))
+	for n := node + 1; n < v.nodes[node].after; n = v.nodes[n].after {
+		next := w.c.g.step(state, v.nodes[n].byte, w.buffer(depth))
 		w.spare[depth] = next
 		if len(next) > 0 {
 			v.allow(w.mask, n)
@@ -274,10 +274,10 @@ func (t *local) mayEnd(chars int16) bool {
 func (v *Vocabulary) charsTo(node int32, lex *lexeme, state int32) (chars int16) {
 	for n := int32(0); n != node; {
 		n++
-		for node >= v.after[n] {
-			n = v.after[n]
+		for node >= v.nodes[n].after {
+			n = v.nodes[n].after
 		}
-		to := lex.next(state, v.bytes[n])
+		to := lex.next(state, v.nodes[n].byte)
 		if to > 0 && lex.states[state].part == between {
 			chars++
 		}
@@ -290,30 +290,40 @@ func (v *Vocabulary) charsTo(node int32, lex *lexeme, state int32) (chars int16)
 // nodes at which it ends, or may end, and that have others under them.
 func (w *walker) scan(node int32, lex *lexeme, state int32, found func(node, label int32)) {
 	v := w.c.v
-	var states [maxToken + 1]int32
-	base := v.depth[node]
-	states[base] = state
+	var states [maxToken + 1]int32 // by depth
+	states[v.nodes[node].depth] = state
 	if label := lex.label(state); label != noLabel {
 		found(node, label)
 	}
-	for n := node + 1; n < v.after[node]; {
-		d := v.depth[n]
-		to := lex.next(states[d-1], v.bytes[n])
+	for n, end := node+1, v.nodes[node].after; n < end; {
+		at := &v.nodes[n]
+		s := states[at.depth-1]
+		to := int32(0)
+		if dense := lex.states[s].dense; dense != nil {
+			to = dense[at.byte]
+		}
+		if to == 0 {
+			to = lex.next(s, at.byte)
+		}
 		if to == noStep {
-			n = v.after[n]
+			n = at.after
 			continue
 		}
-		v.allow(w.mask, n)
+		for _, id := range v.ids[at.first:v.nodes[n+1].first] {
+			w.mask[id>>5] |= 1 << (id & 31)
+		}
 		if to <= endStep {
-			if n+1 < v.after[n] {
+			if n+1 < at.after {
 				found(n, endStep-to)
 			}
-			n = v.after[n]
+			n = at.after
 			continue
 		}
-		states[d] = to - 1
-		if label := lex.label(to - 1); label != noLabel && n+1 < v.after[n] {
-			found(n, label)
+		states[at.depth] = to - 1
+		if !lex.quoted && n+1 < at.after {
+			if label := lex.label(to - 1); label != noLabel {
+				found(n, label)
+			}
 		}
 		n++
 	}

@@ -14,15 +14,20 @@ type Vocabulary struct {
 	size int     // ids
 	ends []int32 // ids that end an answer
 
-	bytes []byte   // of each node; node 0 is the root
-	depth []uint16 // of each node
-	after []int32  // of each node: the first one behind those under it
-	first []int32  // of each node, and one more: where its tokens begin in ids
-	ids   []int32  // tokens in the order of their texts
-	texts []string // of each id, "" where it is never allowed or ends an answer
+	nodes []trieNode // node 0 is the root, and one behind the last for its first
+	ids   []int32    // tokens in the order of their texts
+	texts []string   // of each id, "" where it is never allowed or ends an answer
 
 	mu   sync.Mutex
 	free map[int32]*lexemeMask // of the states of freeText
+}
+
+// trieNode is a beginning of tokens: the bytes on the way to it.
+type trieNode struct {
+	after int32 // the first node behind those under it
+	first int32 // where its tokens begin in ids; they end where those of the next node begin
+	depth uint16
+	byte  byte // the last one
 }
 
 // maxToken bounds the bytes of a token: a longer one is never allowed.
@@ -69,26 +74,23 @@ func (v *Vocabulary) build(texts []string) {
 		text := texts[id]
 		n := common(before, text)
 		for d := len(before); d > n; d-- {
-			v.after[path[d]] = int32(len(v.bytes))
+			v.nodes[path[d]].after = int32(len(v.nodes))
 		}
 		for d := n; d < len(text); d++ {
-			path[d+1] = int32(len(v.bytes))
+			path[d+1] = int32(len(v.nodes))
 			v.add(text[d], d+1, i)
 		}
 		before = text
 	}
 	for d := range len(before) + 1 {
-		v.after[path[d]] = int32(len(v.bytes))
+		v.nodes[path[d]].after = int32(len(v.nodes))
 	}
-	v.first = append(v.first, int32(len(v.ids)))
+	v.add(0, 0, len(v.ids))
 }
 
 // add appends a node; the tokens from i on are not before it.
 func (v *Vocabulary) add(b byte, depth, i int) {
-	v.bytes = append(v.bytes, b)
-	v.depth = append(v.depth, uint16(depth))
-	v.after = append(v.after, 0)
-	v.first = append(v.first, int32(i))
+	v.nodes = append(v.nodes, trieNode{first: int32(i), depth: uint16(depth), byte: b})
 }
 
 // common is the length of the common beginning of two texts.
@@ -131,14 +133,14 @@ func (v *Vocabulary) words() int { return (v.size + 31) / 32 }
 
 // allow sets the bits of the tokens of a node.
 func (v *Vocabulary) allow(mask []uint32, node int32) {
-	for _, id := range v.ids[v.first[node]:v.first[node+1]] {
+	for _, id := range v.ids[v.nodes[node].first:v.nodes[node+1].first] {
 		mask[id>>5] |= 1 << (id & 31)
 	}
 }
 
 // forbid clears the bits of the tokens of a node.
 func (v *Vocabulary) forbid(mask []uint32, node int32) {
-	for _, id := range v.ids[v.first[node]:v.first[node+1]] {
+	for _, id := range v.ids[v.nodes[node].first:v.nodes[node+1].first] {
 		mask[id>>5] &^= 1 << (id & 31)
 	}
 }
