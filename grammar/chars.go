@@ -208,7 +208,7 @@ func encodable(edges []edge) []edge {
 
 // both accepts what a and b accept, with the labels of a. It is nil where that is nothing, and
 // ok is false where it has too many states.
-func both(a, b *chars) (c *chars, ok bool) {
+func both(a, b *chars, w *work) (c *chars, ok bool) {
 	if a == nil || b == nil {
 		return nil, true
 	}
@@ -231,11 +231,12 @@ func both(a, b *chars) (c *chars, ok bool) {
 	}
 	id(pair{0, 0})
 	for s := 0; s < len(pairs); s++ {
-		if len(pairs) > maxStates {
+		if !w.spend(4) || len(pairs) > maxStates {
 			return nil, false
 		}
 		x, y := a.edges[pairs[s].a], b.edges[pairs[s].b]
 		for len(x) > 0 && len(y) > 0 {
+			w.spend(1)
 			if lo, hi := max(x[0].lo, y[0].lo), min(x[0].hi, y[0].hi); lo <= hi {
 				c.edges[s] = append(c.edges[s], edge{lo, hi, id(pair{x[0].to, y[0].to})})
 			}

@@ -4,20 +4,33 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 )
 
-// formats is the patterns of the formats, matched whole. Each accepts texts of its format only.
-// docs/structured-output.md says which of them it leaves out.
-var formats = map[string]string{
-	"date":      date,
-	"time":      timeOfDay,
-	"date-time": date + "T" + timeOfDay,
-	"duration":  duration,
-	"email":     `(?:` + atext + `{1,64}|` + atext + `{1,12}(?:\.` + atext + `{1,12}){0,4})@(?:` + hostname + `)`,
-	"hostname":  hostname,
-	"ipv4":      ipv4,
-	"ipv6":      ipv6,
-	"uuid":      `[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`,
+// formats is the automata of the formats, made when they are asked for. Each accepts texts of its
+// format only. docs/structured-output.md says which of them it leaves out.
+var formats = map[string]func() *chars{
+	"date":      whole(date),
+	"time":      whole(timeOfDay),
+	"date-time": whole(date + "T" + timeOfDay),
+	"duration":  whole(duration),
+	"email":     whole(`(?:` + atext + `{1,64}|` + atext + `{1,12}(?:\.` + atext + `{1,12}){0,4})@(?:` + hostname + `)`),
+	"hostname":  whole(hostname),
+	"ipv4":      whole(ipv4),
+	"ipv6":      whole(ipv6),
+	"uuid":      whole(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`),
+}
+
+// whole is the automaton of what a pattern of this package matches whole.
+func whole(pattern string) func() *chars {
+	return sync.OnceValue(func() *chars {
+		w := work(maxWork)
+		c, err := compilePattern(pattern, false, &w)
+		if err != nil {
+			panic(err) // the pattern is a constant
+		}
+		return c
+	})
 }
 
 // formatNames lists the formats.

@@ -1,8 +1,6 @@
 package grammar
 
-import (
-	"slices"
-)
+import "slices"
 
 // A mask is found in three ways, the fast ones first. The mask of a state that was there before
 // is kept. Inside a string most tokens stay inside of it, whatever is around: which ones is kept
@@ -13,10 +11,10 @@ import (
 type lexemeMask struct {
 	mask  []uint32 // of the tokens that stay inside it or end with it
 	exits []exit
-	// counts is the nodes of mask by their characters, of a lexeme whose characters somebody
-	// counts.
-	counts []nodeCount
-	ends   []nodeCount // those of counts that end the string
+	// counts is the tokens of mask, those with most characters first, of freeText where somebody
+	// counts them.
+	counts []tokenCount
+	ends   []tokenCount // those of counts that end the string
 }
 
 // exit is a node at which a lexeme has ended, or may end, with more tokens under it.
@@ -26,11 +24,11 @@ type exit struct {
 	chars int16 // that it begins before, of freeText
 }
 
-// nodeCount is a node with tokens.
-type nodeCount struct {
-	node  int32
-	chars int16 // that a token begins
-	ends  bool  // it ends the string
+// tokenCount is the characters that a token begins in a string.
+type tokenCount struct {
+	id    int32
+	chars int16
+	ends  bool // it ends the string
 }
 
 // stateMasks and lexemeMasks are how many masks a constraint keeps, of vocab/8 bytes each.
@@ -120,7 +118,7 @@ func (c *Constraint) newLexemeMask(lex *lexeme, state int32) *lexemeMask {
 }
 
 // charCounts is the counts of a state of freeText.
-func (c *Constraint) charCounts(state int32, m *lexemeMask) []nodeCount {
+func (c *Constraint) charCounts(state int32, m *lexemeMask) []tokenCount {
 	c.v.mu.Lock()
 	defer c.v.mu.Unlock()
 	if m.counts == nil {
@@ -134,8 +132,8 @@ func (c *Constraint) charCounts(state int32, m *lexemeMask) []nodeCount {
 	return m.counts
 }
 
-// countChars lists the nodes that a string allows, those with most characters first.
-func (v *Vocabulary) countChars(lex *lexeme, state int32) (counts []nodeCount) {
+// countChars lists the tokens that a string allows, those with most characters first.
+func (v *Vocabulary) countChars(lex *lexeme, state int32) (counts []tokenCount) {
 	var states [maxToken + 1]int32
 	var chars [maxToken + 1]int16
 	states[0] = state
@@ -147,8 +145,10 @@ func (v *Vocabulary) countChars(lex *lexeme, state int32) (counts []nodeCount) {
 		if to > 0 && lex.states[s].part == between {
 			chars[d]++
 		}
-		if to != noStep && v.nodes[n].first < v.nodes[n+1].first {
-			counts = append(counts, nodeCount{n, chars[d], to <= endStep})
+		for _, id := range v.at(n) {
+			if to != noStep {
+				counts = append(counts, tokenCount{id, chars[d], to <= endStep})
+			}
 		}
 		if to < 0 {
 			n = v.nodes[n].after
@@ -157,7 +157,7 @@ func (v *Vocabulary) countChars(lex *lexeme, state int32) (counts []nodeCount) {
 		states[d] = to - 1
 		n++
 	}
-	slices.SortStableFunc(counts, func(a, b nodeCount) int { return int(b.chars - a.chars) })
+	slices.SortStableFunc(counts, func(a, b tokenCount) int { return int(b.chars - a.chars) })
 	return counts
 }
 
@@ -234,18 +234,18 @@ func (w *walker) counted(t *thread, m *lexemeMask) {
 	if tooLong > len(counts)/2 {
 		for _, c := range counts[tooLong:] {
 			if !c.ends || t.n+int32(c.chars) >= int32(t.leaf.min) {
-				w.c.v.allow(w.mask, c.node)
+				w.mask[c.id>>5] |= 1 << (c.id & 31)
 			}
 		}
 		return
 	}
 	mask := slices.Clone(m.mask)
 	for _, c := range counts[:tooLong] {
-		w.c.v.forbid(mask, c.node)
+		mask[c.id>>5] &^= 1 << (c.id & 31)
 	}
 	for _, c := range m.ends {
 		if t.n+int32(c.chars) < int32(t.leaf.min) {
-			w.c.v.forbid(mask, c.node)
+			mask[c.id>>5] &^= 1 << (c.id & 31)
 		}
 	}
 	merge(w.mask, mask)
@@ -259,8 +259,8 @@ func merge(mask, other []uint32) {
 }
 
 // sortedFrom is the index of the first of counts with at most so many characters.
-func sortedFrom(counts []nodeCount, chars int) int {
-	i, _ := slices.BinarySearchFunc(counts, chars, func(c nodeCount, chars int) int { return chars - int(c.chars) })
+func sortedFrom(counts []tokenCount, chars int) int {
+	i, _ := slices.BinarySearchFunc(counts, chars, func(c tokenCount, chars int) int { return chars - int(c.chars) })
 	return i
 }
 
@@ -309,9 +309,7 @@ func (w *walker) scan(node int32, lex *lexeme, state int32, found func(node, lab
 			n = at.after
 			continue
 		}
-		for _, id := range v.ids[at.first:v.nodes[n+1].first] {
-			w.mask[id>>5] |= 1 << (id & 31)
-		}
+		v.allow(w.mask, n)
 		if to <= endStep {
 			if n+1 < at.after {
 				found(n, endStep-to)

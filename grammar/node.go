@@ -1,5 +1,7 @@
 package grammar
 
+import "slices"
+
 // node is a compiled schema: the union of its atoms.
 type node struct {
 	path  string
@@ -41,6 +43,7 @@ type atom struct {
 	props []property // of an object
 	rest  *node      // the schema of other properties, or of items behind prefix; nil allows none
 	need  []int32    // [len(props)+1]: the first required property from each on, len(props) for none
+	last  int32      // the last property that may be there, len(props) where others may, -1 for none
 	keys  []*lexeme  // [len(props)+1]: the names that may follow from each property on, made when asked for
 
 	prefix []*node // the first items of an array
@@ -81,12 +84,7 @@ func (a *atom) continues(i int32) bool {
 	if a.shape == anArray {
 		return (a.max < 0 || int(i) < a.max) && a.of(i) != nil
 	}
-	for j := i; int(j) < len(a.props); j++ {
-		if a.of(j) != nil {
-			return true
-		}
-	}
-	return a.of(int32(len(a.props))) != nil
+	return i <= a.last
 }
 
 // after is the number of the property or item behind i. Items are counted as far as they matter.
@@ -133,25 +131,23 @@ func (a *atom) key(i int32) *lexeme {
 	return a.keys[i]
 }
 
-// live reports whether a has values, as far as it is known which schemas have.
-func (a *atom) live() bool {
-	switch a.shape {
-	case anObject:
+// requires is the schemas of what every value of a has: it has no value where one of them has
+// none. Where ok is false it has none at all.
+func (a *atom) requires() (nodes []*node, ok bool) {
+	if a.shape == anObject {
 		for _, p := range a.props {
-			if p.required && (p.node == nil || !p.node.live) {
-				return false
+			if p.required {
+				nodes = append(nodes, p.node)
 			}
 		}
-	case anArray:
-		// Only the first items can differ, so that a huge minimum is not counted through.
-		for i := range min(a.min, len(a.prefix)+1) {
-			if a.of(int32(i)) == nil {
-				return false
-			}
-		}
-		return a.max < 0 || a.min <= a.max
 	}
-	return true
+	if a.shape == anArray {
+		nodes = append(nodes, a.prefix[:min(a.min, len(a.prefix))]...)
+		if a.min > len(a.prefix) {
+			nodes = append(nodes, a.rest)
+		}
+	}
+	return nodes, !slices.Contains(nodes, nil) && (a.shape != anArray || a.max < 0 || a.min <= a.max)
 }
 
 // flatten makes the atoms of n those of its alternatives too. It reports a schema that is its
@@ -191,26 +187,58 @@ func (n *node) flatten(budget *int) error {
 // maxAtoms bounds the sum of the alternatives of all schemas inside a schema.
 const maxAtoms = 1 << 18
 
-// prune leaves in nodes only what has values: those of the children are found before those of
-// their parents, and again until nothing changes where schemas refer to themselves.
+// prune leaves in nodes only what has values. An atom has some when every schema that it
+// requires has, and a schema when one of its atoms has.
 func prune(nodes []*node) {
-	for changed := true; changed; {
-		changed = false
-		for i := len(nodes) - 1; i >= 0; i-- {
-			n := nodes[i]
-			for j := 0; !n.live && j < len(n.atoms); j++ {
-				n.live = n.atoms[j].live()
-				changed = changed || n.live
+	owners := map[*atom][]*node{}
+	users := map[*node][]*atom{}
+	waits := map[*atom]int{} // required schemas of which it is not known that they have values
+	var live []*atom
+	for _, n := range nodes {
+		for _, a := range n.atoms {
+			if owners[a] = append(owners[a], n); len(owners[a]) > 1 {
+				continue
+			}
+			required, ok := a.requires()
+			if !ok {
+				waits[a] = 1
+				continue
+			}
+			if waits[a] = len(required); len(required) == 0 {
+				live = append(live, a)
+			}
+			for _, r := range required {
+				users[r] = append(users[r], a)
+			}
+		}
+	}
+	for len(live) > 0 {
+		a := live[len(live)-1]
+		live = live[:len(live)-1]
+		for _, n := range owners[a] {
+			if n.live {
+				continue
+			}
+			n.live = true
+			for _, u := range users[n] {
+				if waits[u]--; waits[u] == 0 {
+					live = append(live, u)
+				}
 			}
 		}
 	}
 	for _, n := range nodes {
-		var atoms []*atom
+		n.atoms = slices.DeleteFunc(n.atoms, func(a *atom) bool { return waits[a] > 0 })
 		for _, a := range n.atoms {
-			if a.live() {
-				atoms = append(atoms, a)
-			}
+			a.findLast()
 		}
-		n.atoms = atoms
+	}
+}
+
+// findLast finds the last property that may be there, when it is known which schemas have
+// values.
+func (a *atom) findLast() {
+	for a.last = int32(len(a.props)); a.last >= 0 && a.of(a.last) == nil; {
+		a.last--
 	}
 }

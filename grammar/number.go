@@ -36,7 +36,7 @@ type numberRange struct {
 }
 
 // numbers is the automaton of the numbers in a range, nil where there are none.
-func numbers(r numberRange) (*chars, error) {
+func numbers(r numberRange, w *work) (*chars, error) {
 	multiple := 1
 	if r.multiple != nil {
 		var err error
@@ -58,10 +58,10 @@ func numbers(r numberRange) (*chars, error) {
 	if r.high != nil {
 		patterns = append(patterns, r.high.atMost())
 	}
-	c, err := intersection(patterns)
+	c, err := intersection(patterns, w)
 	if err == nil && multiple > 1 {
 		var ok bool
-		if c, ok = both(c, multiples(multiple)); !ok {
+		if c, ok = both(c, multiples(multiple), w); !ok {
 			err = errTooLarge
 		}
 	}
@@ -79,17 +79,17 @@ func (r *numberRange) wholeMultiple() (int, error) {
 }
 
 // intersection is the automaton of what all patterns match whole.
-func intersection(patterns []string) (*chars, error) {
+func intersection(patterns []string, w *work) (*chars, error) {
 	var all *chars
 	for i, p := range patterns {
-		c, err := compilePattern(p, false)
+		c, err := compilePattern(p, false, w)
 		if err != nil {
 			return nil, err
 		}
 		ok := true
 		if i == 0 {
 			all = c
-		} else if all, ok = both(all, c); !ok {
+		} else if all, ok = both(all, c, w); !ok {
 			return nil, errTooLarge
 		}
 	}

@@ -10,16 +10,26 @@ import (
 	"regexp/syntax"
 )
 
-// errTooLarge is a pattern whose automaton exceeds maxStates or maxPatternWork.
+// errTooLarge is an automaton that exceeds maxStates, or for which no work is left.
 var errTooLarge = errors.New("its automaton is too large")
 
-// maxPatternWork bounds the tests of a character class against an interval of characters.
-const maxPatternWork = 1 << 23
+// work is what automata may still cost to build, in steps of some ten nanoseconds. Those of one
+// schema share it.
+type work int
+
+// maxWork bounds the automata of a schema.
+const maxWork = 1 << 24
+
+// spend takes n off w, and reports whether there was as much.
+func (w *work) spend(n int) bool {
+	*w -= work(n)
+	return *w >= 0
+}
 
 // compilePattern makes the automaton of a regular expression in Go's syntax. With search it
 // accepts every text in which the pattern is found, as JSON schema says, otherwise those that it
 // matches whole. It is nil where there are none.
-func compilePattern(pattern string, search bool) (*chars, error) {
+func compilePattern(pattern string, search bool, w *work) (*chars, error) {
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
 		return nil, err
@@ -28,7 +38,7 @@ func compilePattern(pattern string, search bool) (*chars, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &subsets{prog: prog, search: search, ids: map[string]int32{}, all: noLabel}
+	p := &subsets{prog: prog, search: search, work: w, ids: map[string]int32{}, all: noLabel}
 	p.looks = slices.ContainsFunc(prog.Inst, func(i syntax.Inst) bool {
 		const inside = syntax.EmptyBeginLine | syntax.EmptyEndLine | syntax.EmptyWordBoundary | syntax.EmptyNoWordBoundary
 		return i.Op == syntax.InstEmptyWidth && syntax.EmptyOp(i.Arg)&inside != 0
@@ -63,7 +73,7 @@ type subsets struct {
 	ids    map[string]int32
 	sets   []subset
 	all    int32 // the state of a search that has found its pattern
-	work   int
+	work   *work
 }
 
 type subset struct {
@@ -114,7 +124,7 @@ func (p *subsets) closure(pcs []uint32, prev, next rune) (takes []uint32, matche
 			continue
 		}
 		seen[pc] = true
-		p.work++
+		p.work.spend(1)
 		switch i := &p.prog.Inst[pc]; i.Op {
 		case syntax.InstAlt, syntax.InstAltMatch:
 			stack = append(stack, i.Out, i.Arg)
@@ -153,7 +163,7 @@ func (p *subsets) expand(s int32) error {
 			if p.kindOf(lo) != next {
 				continue
 			}
-			if p.work += 1 + len(takes); p.work > maxPatternWork || len(p.sets) > maxStates {
+			if !p.work.spend(1+len(takes)) || len(p.sets) > maxStates {
 				return errTooLarge
 			}
 			if to := p.after(takes, lo); len(to) > 0 {
@@ -225,7 +235,7 @@ func (p *subsets) cuts(takes []uint32, k before) []rune {
 			cuts = appendCuts(cuts, i)
 		}
 	}
-	p.work += len(cuts)
+	p.work.spend(len(cuts))
 	slices.Sort(cuts)
 	return slices.Compact(cuts)
 }

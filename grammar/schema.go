@@ -47,6 +47,7 @@ type compiler struct {
 	atoms  int32
 	any    *node
 	states int // of automata over characters
+	work   work
 }
 
 // maxAutomata bounds the states of all automata of a schema together.
@@ -88,7 +89,7 @@ func (c *compiler) anything() *node {
 	if c.any == nil {
 		c.any = c.node("#")
 		names, _ := c.literals([]string{"true", "false", "null"})
-		number, err := compilePattern(anyNumber, false)
+		number, err := compilePattern(anyNumber, false, &c.work)
 		if err != nil {
 			panic(err) // the pattern is a constant
 		}
@@ -371,12 +372,13 @@ func (c *compiler) str(path string, v *value) (*atom, error) {
 		if max(low, high) >= maxStates {
 			return nil, refuse(path, "beside a pattern or format, minLength and maxLength are honoured below %d", maxStates)
 		}
+		c.work.spend(max(low, high))
 		texts = append(texts, lengths(low, high))
 	}
 	all := texts[0]
 	for _, t := range texts[1:] {
 		var ok bool
-		if all, ok = both(all, t); !ok {
+		if all, ok = both(all, t, &c.work); !ok {
 			return nil, refuse(path, "what pattern, format and length allow together needs an automaton of more than %d states: make it simpler", maxStates)
 		}
 	}
@@ -403,22 +405,18 @@ func (c *compiler) patterns(path string, v *value) (texts []*chars, err error) {
 		if p.kind != isString {
 			return nil, refuse(path, "pattern is a string, not %v", p.kind)
 		}
-		t, err := compilePattern(p.text, true)
+		t, err := compilePattern(p.text, true, &c.work)
 		if err != nil {
 			return nil, refuse(path, "the pattern %s is not honoured: %v (patterns are RE2's)", quote.Short(p.text), shortError(err))
 		}
 		texts = append(texts, t)
 	}
 	if f := v.member("format"); f != nil {
-		pattern, ok := formats[f.text]
+		make, ok := formats[f.text]
 		if f.kind != isString || !ok {
 			return nil, refuse(path, "the format %s is not honoured: leave it out, or write one of %s", quote.Short(f.text), formatNames())
 		}
-		t, err := compilePattern(pattern, false)
-		if err != nil {
-			return nil, refuse(path, "the format %s: %v", f.text, err)
-		}
-		texts = append(texts, t)
+		texts = append(texts, make())
 	}
 	return texts, nil
 }
@@ -464,7 +462,7 @@ func (c *compiler) number(path string, v *value, integer bool) (*atom, error) {
 		}
 		r.multiple = multiple
 	}
-	chars, err := numbers(r)
+	chars, err := numbers(r, &c.work)
 	if err != nil {
 		return nil, refuse(path, "the number is not honoured: %v", err)
 	}

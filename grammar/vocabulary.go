@@ -131,16 +131,12 @@ func (v *Vocabulary) Len() int { return v.size }
 // words is the length of a mask.
 func (v *Vocabulary) words() int { return (v.size + 31) / 32 }
 
+// at is the tokens whose text leads to a node.
+func (v *Vocabulary) at(node int32) []int32 { return v.ids[v.nodes[node].first:v.nodes[node+1].first] }
+
 // allow sets the bits of the tokens of a node.
 func (v *Vocabulary) allow(mask []uint32, node int32) {
-	for _, id := range v.ids[v.nodes[node].first:v.nodes[node+1].first] {
+	for _, id := range v.at(node) {
 		mask[id>>5] |= 1 << (id & 31)
-	}
-}
-
-// forbid clears the bits of the tokens of a node.
-func (v *Vocabulary) forbid(mask []uint32, node int32) {
-	for _, id := range v.ids[v.nodes[node].first:v.nodes[node+1].first] {
-		mask[id>>5] &^= 1 << (id & 31)
 	}
 }
