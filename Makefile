@@ -6,7 +6,7 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-8b emulate-sanitized launches demo test race fuzz hostile lint bench bench-peer bench-attn golden generate check quick clean
+.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-8b emulate-sanitized launches demo test race fuzz hostile grammar lint bench bench-peer bench-attn golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ quick: ## every test, without the race detector
 
 fuzz: ## every fuzz target for at least T=30s
 	@scripts/fuzz.sh $(T)
+
+grammar: ## documents of 10,000 random JSON schemas, by their masks, beside an independent validator
+	$(GO) test $(COUNT) -timeout 60m -run '^TestRandomSchemas$$' ./grammar -schemas 10000
 
 # One worker for each core; a time of 10m gives each of the five kinds of input two minutes.
 hostile: ## wrong files, specs, templates, arrays and lines for T=10m; the most expensive headers

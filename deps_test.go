@@ -39,7 +39,7 @@ const policy = `
 
 	internal/npy < cmd, sparse
 	internal/lineedit < cmd
-	internal/quote < weights, tokenizer, model, eval
+	internal/quote < weights, tokenizer, model, grammar, eval
 
 	device < device/devtest
 	weights < model/modeltest
@@ -93,6 +93,8 @@ func TestPolicyCanFail(t *testing.T) {
 		{"cpu", "golang.org/x/system", false},
 		{"device", "golang.org/x/sys/cpu", false},
 		{"tokenizer", module + "weights", false},
+		{"grammar", module + "tokenizer", false},
+		{"grammar", module + "engine", false},
 		{"sparse", module + "model", false},
 		{"model", module + "sparse", true},
 		{"engine", module + "cmd/gollm", false},
@@ -113,7 +115,7 @@ func TestPolicyCanFail(t *testing.T) {
 // The engine and the laboratory are two buildings. What is measured and how, and the
 // command above both, may know the engine; the engine knows nothing of them.
 var (
-	engineRooms = []string{"device", "cpu", "cuda", "kvcache", "model", "engine", "sparse", "tokenizer", "weights"}
+	engineRooms = []string{"device", "cpu", "cuda", "grammar", "kvcache", "model", "engine", "sparse", "tokenizer", "weights"}
 	outside     = []string{"eval", "scripts", "cmd", "internal/console", "internal/usage", "internal/userfile", "internal/openmodel"}
 )
 
