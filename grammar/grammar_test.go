@@ -29,7 +29,7 @@ func TestAccepts(t *testing.T) {
 	}{
 		{`true`, `{} ; [] ; "" ; 1 ; -0.5e3 ; true ; null ; {"a": [1, {"b": null}]}`, `{ ; 01 ; 1. ; .5 ; +1 ; nul ; {"a"} ; {a:1} ; [1,] ; {"a":1,} ;  1`},
 		{`{"type": "string"}`, `"a" ; "é" ; "\u00e9\n\/\"" ; "\ud83d\ude00" ; "\uD83D\uDE00" ; "😀"`,
-			"\"\x01\" ; \"\\ud83d\" ; \"\\ude00\" ; \"\\ud83d\\u0041\" ; \"\\x\" ; \"\xff\" ; \"\xed\xa0\x80\" ; \"\xc0\x80\" ; \"\xe0\x80\x80\" ; \"\xf0\x80\x80\x80\" ; \"\xf4\x90\x80\x80\" ; \"a ; 'a'"},
+			"\"\x01\" ; \"\\ud83d\\uec00\" ; \"\\ud83d\\udbff\" ; \"\\ud83d\" ; \"\\ude00\" ; \"\\ud83d\\u0041\" ; \"\\x\" ; \"\xff\" ; \"\xed\xa0\x80\" ; \"\xc0\x80\" ; \"\xe0\x80\x80\" ; \"\xf0\x80\x80\x80\" ; \"\xf4\x90\x80\x80\" ; \"a ; 'a'"},
 		{`{"type": "string", "minLength": 2, "maxLength": 3}`, `"ab" ; "abc" ; "é😀é" ; "\u00e9\ud83d\ude00\n"`, `"a" ; "abcd" ; "" ; "é"`},
 		{`{"type": "string", "minLength": 2}`, `"ab" ; "abcdefgh"`, `"a" ; ""`},
 		{`{"type": "string", "pattern": "^a+b?$"}`, `"a" ; "aab" ; "\u0061b"`, `"b" ; "" ; "abb" ; "xab"`},
@@ -81,6 +81,53 @@ func TestAccepts(t *testing.T) {
 			if accepts(t, g, text) {
 				t.Errorf("%s allows %s", c.schema, text)
 			}
+		}
+	}
+}
+
+// TestNoDeadEnds has beginnings that no value has. They must be refused at once, not where it
+// turns out that nothing may follow.
+func TestNoDeadEnds(t *testing.T) {
+	for _, c := range []struct{ schema, beginning string }{
+		{`{"anyOf": [{"type": "null"}, {"type": "object", "properties": {"a": false}, "required": ["a"]}]}`, `{`},
+		{`{"anyOf": [{"type": "null"}, {"type": "array", "items": false, "minItems": 1}]}`, `[`},
+		{`{"anyOf": [{"type": "null"}, {"type": "array", "prefixItems": [true, false], "minItems": 2}]}`, `[`},
+		{`{"anyOf": [{"type": "null"}, {"type": "array", "minItems": 2, "maxItems": 1}]}`, `[`},
+		{`{"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}, "minItems": 1}}, "anyOf": [{"type": "null"}, {"$ref": "#/$defs/t"}]}`, `[`},
+		{`{"type": "object", "properties": {"a": {"type": "string", "pattern": "^x^"}}, "additionalProperties": false}`, `{"`},
+		{`{"type": "array", "prefixItems": [{"type": "null"}, false]}`, `[null,`},
+		{`{"type": "string", "pattern": "^a(b^|c)$"}`, `"ab`},
+		{`{"type": "string", "pattern": "^a+b$", "maxLength": 3}`, `"aaa`},
+		{`{"type": "string", "pattern": "^[é-ü]$"}`, "\"\xc2"},
+		{`{"type": "string", "pattern": "^[é-ü]$"}`, `"\u1`},
+		{`{"type": "string", "pattern": "^[é-ü]$"}`, `"\ud`},
+		{`{"type": "string", "pattern": "^😀$"}`, "\"\xf0\x9f\x99"},
+		{`{"type": "string", "pattern": "^😀$"}`, `"\ud83e`},
+		{`{"type": "string", "pattern": "^😀$"}`, `"\ud83d\ude01`},
+		{`{"type": "string", "pattern": "^😀$"}`, `"\ud83d\udf`},
+		{`{"type": "string", "pattern": "^$"}`, `"\`},
+		{`{"type": "string", "maxLength": 1}`, "\"é\xc3"},
+		{`{"type": "integer", "maximum": 19}`, `99`},
+		{`{"type": "integer", "minimum": 5, "maximum": 19}`, `-`},
+		{`{"type": "integer", "multipleOf": 10, "maximum": 20}`, `21`},
+		{`{"type": "number", "maximum": 0.5}`, `0.6`},
+		{`{"type": "number", "exclusiveMaximum": 1.5, "minimum": 1.5}`, ``},
+		{`{"type": "array", "items": {"type": "null"}, "maxItems": 1}`, `[null,`},
+		{`{"type": "object", "properties": {"a": true}, "additionalProperties": false}`, `{"a":1,`},
+		{`{"type": "object", "properties": {"a": true, "b": true}, "required": ["b"], "additionalProperties": false}`, `{"a":1 `},
+	} {
+		if c.beginning == "" {
+			if _, err := Compile([]byte(c.schema), Options{}); err == nil {
+				t.Errorf("%s is not refused", c.schema)
+			}
+			continue
+		}
+		g := mustCompile(t, c.schema, Options{})
+		if len(g.accept(start(), []byte(c.beginning))) > 0 {
+			t.Errorf("%s allows %q, behind which nothing is valid", c.schema, c.beginning)
+		}
+		if len(g.accept(start(), []byte(c.beginning[:len(c.beginning)-1]))) == 0 {
+			t.Errorf("%s does not allow %q", c.schema, c.beginning[:len(c.beginning)-1])
 		}
 	}
 }
