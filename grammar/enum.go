@@ -53,11 +53,7 @@ func (c *compiler) words(n *node, texts []word, scalars []string) error {
 		n.atoms = append(n.atoms, c.atom(atom{shape: aString, lex: newLexeme(trie(texts, noLabel), true), max: -1}))
 	}
 	if len(scalars) > 0 {
-		a, err := c.literals(scalars)
-		if err != nil {
-			return err
-		}
-		n.atoms = append(n.atoms, a)
+		n.atoms = append(n.atoms, c.literals(scalars))
 	}
 	return c.pay(n.path, size)
 }

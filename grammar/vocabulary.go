@@ -103,7 +103,7 @@ func common(a, b string) int {
 }
 
 // checkBytes reports the bytes that JSON can need and that no token has alone: with one missing
-// an answer could come to a state where nothing may follow.
+// an answer could come to a state where nothing may follow. Control characters are escaped.
 func checkBytes(texts []string, sorted []int32) error {
 	var have [256]bool
 	for _, id := range sorted {
@@ -113,7 +113,7 @@ func checkBytes(texts []string, sorted []int32) error {
 	}
 	var missing []string
 	for b := range 256 {
-		needed := b == '\n' || ' ' <= b && b <= '~' || 0x80 <= b && b <= 0xBF || 0xC2 <= b && b <= 0xF4
+		needed := ' ' <= b && b <= '~' || 0x80 <= b && b <= 0xBF || 0xC2 <= b && b <= 0xF4
 		if needed && !have[b] {
 			missing = append(missing, fmt.Sprintf("%#02x", b))
 		}
