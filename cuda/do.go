@@ -38,6 +38,8 @@ func (o *ops) run(c device.Call) {
 		o.rope(c)
 	case *device.SwiGLU:
 		o.swiGLU(c)
+	case *device.MaskTokens:
+		o.maskTokens(c)
 	case *device.SampleTokens:
 		o.sampleTokens(c)
 	case *device.Append:

@@ -120,3 +120,18 @@ struct FillArgs {
 KERNEL(fill, FillArgs, 256) {
 	for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += (i64)gridDim.x * blockDim.x) a.dst[i] = (u32)a.word;
 }
+
+struct MaskTokensArgs {
+	float* logits;       // [rows, vocab]
+	const i32* allowed;  // [rows, words]: a bit for each token
+	i64 vocab, words;
+};
+
+// mask_tokens: logits = -inf where the bit is 0; others are not touched. Grid (rows, parts of the
+// vocabulary).
+KERNEL(mask_tokens, MaskTokensArgs, 256) {
+	float* logits = a.logits + (i64)blockIdx.x * a.vocab;
+	const i32* allowed = a.allowed + (i64)blockIdx.x * a.words;
+	for (i64 i = blockIdx.y * blockDim.x + threadIdx.x; i < a.vocab; i += gridDim.y * blockDim.x)
+		if (!((u32)allowed[i / 32] >> (i % 32) & 1)) logits[i] = -infinity();
+}

@@ -21,7 +21,7 @@ const (
 )
 
 // tokensHeadless are the rules here whose tensors have no head dimension, see complete.
-var tokensHeadless = []string{"SampleTokens"}
+var tokensHeadless = []string{"SampleTokens", "MaskTokens"}
 
 // sampleCases sample tokens with every stage, alone and combined.
 func sampleCases() []testCase {
@@ -66,7 +66,12 @@ func sampleCases() []testCase {
 		name := fmt.Sprintf("op=SampleTokens/long/setting=%d", i)
 		cases = append(cases, testCase{name, func(b *bed) job { return sample(b, 5, 9001, s) }})
 	}
+	for _, vocab := range []int{1, 31, 32, 33, 1000, 9001} {
+		name := fmt.Sprintf("op=MaskTokens/vocab=%d", vocab)
+		cases = append(cases, testCase{name, func(b *bed) job { return maskTokens(b, vocab) }})
+	}
 	return append(cases,
+		testCase{"op=MaskTokens/sampled", sampleMasked},
 		testCase{"op=SampleTokens/orders", func(b *bed) job { return sampleEach(b, 700, orders()) }},
 		testCase{"op=SampleTokens/orders/long", func(b *bed) job { return sampleEach(b, 9001, orders()) }},
 		testCase{"op=SampleTokens/each", func(b *bed) job { return sampleEach(b, 300, settings) }},
@@ -147,6 +152,80 @@ func sampleEach(b *bed, vocab int, settings []sampling.Params) job {
 		b.t.Fatal("devtest: rounding decides every sample of a row")
 	}
 	return sampleAll(b, logits, history, pos, settings, want)
+}
+
+// randomMask allows a third of the tokens of each row, nothing in the first row and everything in
+// the second one.
+func randomMask(b *bed, rows, vocab int) (mask []int32, allowed func(row, id int) bool) {
+	words := (vocab + 31) / 32
+	mask = make([]int32, rows*words)
+	for i := range mask {
+		for bit := range 32 {
+			if b.rng.IntN(3) == 0 {
+				mask[i] |= 1 << bit
+			}
+		}
+		switch i / words {
+		case 0:
+			mask[i] = 0
+		case 1:
+			mask[i] = -1
+		}
+	}
+	return mask, func(row, id int) bool { return mask[row*words+id/32]>>(id%32)&1 == 1 }
+}
+
+// maskTokens has rows of logits some of which are not numbers.
+func maskTokens(b *bed, vocab int) job {
+	const rows = 4
+	logits := b.normal(rows * vocab)
+	logits[vocab/2] = float32(math.NaN())
+	logits[rows*vocab-1] = float32(math.Inf(1))
+	mask, allowed := randomMask(b, rows, vocab)
+	want := widen(logits)
+	for i := range want {
+		if !allowed(i/vocab, i%vocab) {
+			want[i] = math.Inf(-1)
+		}
+	}
+	l, m := b.f32(logits, rows, vocab), b.i32(mask, rows, len(mask)/rows)
+	return job{
+		step:   func(ops device.Queue) { device.Do(ops, device.MaskTokens{Logits: l, Allowed: m}) },
+		expect: []expectation{{name: "logits", got: l, want: want}},
+	}
+}
+
+// sampleMasked samples from what a mask leaves: the likeliest token, and a random one of two.
+func sampleMasked(b *bed) job {
+	const vocab, rows = 700, 8
+	logits := b.normal(rows * vocab)
+	mask := make([]int32, rows*((vocab+31)/32))
+	pos, want := make([]int32, rows), make([]int32, rows)
+	settings := make([]sampling.Params, rows)
+	for r := range rows {
+		for n := range 2 {
+			id := r*37 + n*300
+			mask[r*((vocab+31)/32)+id/32] |= 1 << (id % 32)
+		}
+		settings[r] = sampling.Params{Temperature: float32(r % 2 * 3), Seed: uint64(r)}
+		left := slices.Repeat([]float32{float32(math.Inf(-1))}, vocab)
+		for n := range 2 {
+			left[r*37+n*300] = logits[r*vocab+r*37+n*300]
+		}
+		for clear := false; !clear; {
+			pos[r] = int32(b.rng.IntN(1 << 20))
+			want[r], clear = choose(left, nil, pos[r], settings[r])
+		}
+	}
+	l, m := b.f32(logits, rows, vocab), b.i32(mask, rows, len(mask)/rows)
+	next, h, p := b.i32(make([]int32, rows), rows), b.i32(slices.Repeat([]int32{-1}, rows), rows, 1), b.i32(pos, rows)
+	return job{
+		step: func(ops device.Queue) {
+			device.Do(ops, device.MaskTokens{Logits: l, Allowed: m})
+			device.Do(ops, device.SampleTokens{Next: next, Logits: l, History: h, Pos: p, Params: settings})
+		},
+		expect: []expectation{{name: "next", got: next, ids: want}},
+	}
 }
 
 func sampleAll(b *bed, logits []float32, history, pos []int32, s []sampling.Params, want []int32) job {
