@@ -67,7 +67,7 @@ func (g *Grammar) step(state []thread, b byte, out []thread) []thread {
 	for i := range state {
 		out = g.advance(&state[i], b, out)
 	}
-	return meet(out)
+	return join(out)
 }
 
 // advance appends the threads behind t over b.
@@ -242,13 +242,13 @@ func (t *local) full() bool { return t.leaf.max >= 0 && int(t.n) >= t.leaf.max }
 // uncounted reports whether a string has a least length only, beyond which nothing is counted.
 func (t *local) uncounted() bool { return t.counts() && t.leaf.max < 0 }
 
-// meet joins the threads that differ only in what is around them.
-func meet(threads []thread) []thread {
+// join makes one thread of those that differ only in what is around them.
+func join(threads []thread) []thread {
 	if len(threads) < 2 {
 		return threads
 	}
 	if len(threads) > 16 {
-		return meetMany(threads)
+		return joinMany(threads)
 	}
 	out := threads[:1]
 	for _, t := range threads[1:] {
@@ -262,7 +262,7 @@ func meet(threads []thread) []thread {
 	return out
 }
 
-func meetMany(threads []thread) []thread {
+func joinMany(threads []thread) []thread {
 	index := make(map[local]int, len(threads))
 	out := threads[:0]
 	for _, t := range threads {
