@@ -77,7 +77,7 @@ func TestMaskOfLlama3(t *testing.T) {
 			if !m.Accept([]byte(text.String())) {
 				t.Fatalf("%s does not allow %s", a.schema, text.String())
 			}
-			if i%9 == 4 {
+			if i%15 == 4 {
 				checkMask(t, c, []byte(text.String()), m.Mask())
 			}
 			text.WriteString(v.texts[id])

@@ -145,8 +145,9 @@ func (v *Vocabulary) countChars(lex *lexeme, state int32) (counts []tokenCount) 
 		if to > 0 && lex.states[s].part == between {
 			chars[d]++
 		}
-		for _, id := range v.at(n) {
-			if to != noStep {
+		if id := v.nodes[n].id; id >= 0 && to != noStep {
+			counts = append(counts, tokenCount{id, chars[d], to <= endStep})
+			for _, id := range v.alike[n] {
 				counts = append(counts, tokenCount{id, chars[d], to <= endStep})
 			}
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // schemas is how many random schemas TestRandomSchemas tries; make grammar asks for more.
-var schemas = flag.Int("schemas", 400, "random `schemas` of TestRandomSchemas")
+var schemas = flag.Int("schemas", 250, "random `schemas` of TestRandomSchemas")
 
 // maker writes a random document that a schema allows. It knows the schema, and nothing of the
 // package under test. It goes no deeper than depth where it has the choice.

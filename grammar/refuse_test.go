@@ -174,6 +174,7 @@ func TestVocabularyRefused(t *testing.T) {
 		{all, []int32{-1}, "has 257 tokens"},
 		{slices.Delete(slices.Clone(all), 1+'{', 2+'{'), []int32{0}, "0x7b"},
 		{slices.Delete(slices.Clone(all), 1+0x80, 2+0x80), []int32{0}, "0x80"},
+		{slices.Delete(slices.Clone(all), 1+0xC2, 2+0xC2), []int32{0}, "0xc2"},
 	} {
 		if _, err := NewVocabulary(c.texts, c.ends); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("error %v, want %q", err, c.word)

@@ -14,9 +14,9 @@ type Vocabulary struct {
 	size int     // ids
 	ends []int32 // ids that end an answer
 
-	nodes []trieNode // node 0 is the root, and one behind the last for its first
-	ids   []int32    // tokens in the order of their texts
-	texts []string   // of each id, "" where it is never allowed or ends an answer
+	nodes []trieNode        // node 0 is the root
+	alike map[int32][]int32 // the other tokens of nodes that have several
+	texts []string          // of each id, "" where it is never allowed or ends an answer
 
 	mu   sync.Mutex
 	free map[int32]*lexemeMask // of the states of freeText
@@ -25,9 +25,10 @@ type Vocabulary struct {
 // trieNode is a beginning of tokens: the bytes on the way to it.
 type trieNode struct {
 	after int32 // the first node behind those under it
-	first int32 // where its tokens begin in ids; they end where those of the next node begin
+	id    int32 // the token whose text it is, -1 for none
 	depth uint16
 	byte  byte // the last one
+	alike bool // there are more such tokens
 }
 
 // maxToken bounds the bytes of a token: a longer one is never allowed.
@@ -38,6 +39,7 @@ const maxToken = 1 << 10
 // they are allowed behind a whole value only, whatever their text.
 func NewVocabulary(texts []string, ends []int32) (*Vocabulary, error) {
 	v := &Vocabulary{size: len(texts), ends: slices.Clone(ends), free: map[int32]*lexemeMask{}}
+	var ids []int32 // allowed ones, in the order of their texts
 	isEnd := make(map[int32]bool, len(ends))
 	for _, id := range ends {
 		if id < 0 || int(id) >= len(texts) {
@@ -50,47 +52,49 @@ func NewVocabulary(texts []string, ends []int32) (*Vocabulary, error) {
 	}
 	for id, text := range texts {
 		if text != "" && len(text) <= maxToken && !isEnd[int32(id)] {
-			v.ids = append(v.ids, int32(id))
+			ids = append(ids, int32(id))
 		}
 	}
-	slices.SortFunc(v.ids, func(a, b int32) int { return strings.Compare(texts[a], texts[b]) })
-	if err := checkBytes(texts, v.ids); err != nil {
+	slices.SortFunc(ids, func(a, b int32) int { return strings.Compare(texts[a], texts[b]) })
+	if err := checkBytes(texts, ids); err != nil {
 		return nil, err
 	}
 	v.texts = make([]string, len(texts))
-	for _, id := range v.ids {
+	for _, id := range ids {
 		v.texts[id] = texts[id]
 	}
-	v.build(texts)
+	v.build(ids)
 	return v, nil
 }
 
 // build makes the nodes of the sorted tokens.
-func (v *Vocabulary) build(texts []string) {
-	v.add(0, 0, 0)
+func (v *Vocabulary) build(sorted []int32) {
+	v.alike = map[int32][]int32{}
+	v.nodes = []trieNode{{id: -1}}
 	var path [maxToken + 1]int32 // the nodes of the text before
 	before := ""
-	for i, id := range v.ids {
-		text := texts[id]
+	for _, id := range sorted {
+		text := v.texts[id]
 		n := common(before, text)
 		for d := len(before); d > n; d-- {
 			v.nodes[path[d]].after = int32(len(v.nodes))
 		}
 		for d := n; d < len(text); d++ {
 			path[d+1] = int32(len(v.nodes))
-			v.add(text[d], d+1, i)
+			v.nodes = append(v.nodes, trieNode{id: -1, depth: uint16(d + 1), byte: text[d]})
+		}
+		last := path[len(text)]
+		if v.nodes[last].id < 0 {
+			v.nodes[last].id = id
+		} else {
+			v.nodes[last].alike = true
+			v.alike[last] = append(v.alike[last], id)
 		}
 		before = text
 	}
 	for d := range len(before) + 1 {
 		v.nodes[path[d]].after = int32(len(v.nodes))
 	}
-	v.add(0, 0, len(v.ids))
-}
-
-// add appends a node; the tokens from i on are not before it.
-func (v *Vocabulary) add(b byte, depth, i int) {
-	v.nodes = append(v.nodes, trieNode{first: int32(i), depth: uint16(depth), byte: b})
 }
 
 // common is the length of the common beginning of two texts.
@@ -131,12 +135,14 @@ func (v *Vocabulary) Len() int { return v.size }
 // words is the length of a mask.
 func (v *Vocabulary) words() int { return (v.size + 31) / 32 }
 
-// at is the tokens whose text leads to a node.
-func (v *Vocabulary) at(node int32) []int32 { return v.ids[v.nodes[node].first:v.nodes[node+1].first] }
-
 // allow sets the bits of the tokens of a node.
 func (v *Vocabulary) allow(mask []uint32, node int32) {
-	for _, id := range v.at(node) {
+	if id := v.nodes[node].id; id >= 0 {
 		mask[id>>5] |= 1 << (id & 31)
+		if v.nodes[node].alike {
+			for _, id := range v.alike[node] {
+				mask[id>>5] |= 1 << (id & 31)
+			}
+		}
 	}
 }
