@@ -68,7 +68,8 @@ func TestRefused(t *testing.T) {
 		{`{"type": "string", "format": "iri"}`, "#", "date-time"},
 		{`{"enum": ["` + strings.Repeat("a", maxWord+1) + `"]}`, "#", "bytes"},
 		{manyOptional(5000), "#", "required"},
-		{manyPatterns(4000), "#/anyOf/", "too large"},
+		{manyPatterns(99, `\\p{L}{1,1000}%d^`), "#/anyOf/", "too large"},
+		{manyPatterns(101, `^a%d$`), "#/anyOf/100", "more than 100"},
 	} {
 		_, err := Compile([]byte(c.schema), Options{})
 		refused := new(SchemaError)
@@ -90,10 +91,10 @@ func manyOptional(n int) string {
 	return `{"type":"object","properties":{` + strings.Join(props, ",") + `}}`
 }
 
-func manyPatterns(n int) string {
+func manyPatterns(n int, pattern string) string {
 	alts := make([]string, n)
 	for i := range alts {
-		alts[i] = fmt.Sprintf(`{"type":"string","pattern":"\\p{L}{1,200}%d^"}`, i)
+		alts[i] = fmt.Sprintf(`{"type":"string","pattern":"`+pattern+`"}`, i)
 	}
 	return `{"anyOf":[` + strings.Join(alts, ",") + `]}`
 }
@@ -114,6 +115,7 @@ func TestLarge(t *testing.T) {
 		{`{"type":"array","items":{"type":"null"},"minItems":1e9}`, ``, `[null]`},
 		{`{"type":"string","minLength":2,"maxLength":1e300}`, `"ab"`, `"a"`},
 		{`{"enum":[` + strings.Join(words, ",") + `]}`, `"word number 19999"`, `"word number 20000"`},
+		{`{"anyOf":[` + strings.Repeat(`{"type":"string","pattern":"^a{3}$"},`, 300) + `false]}`, `"aaa"`, `"aa"`},
 		{chain, strings.Repeat("[", 5000) + "null" + strings.Repeat("]", 5000), strings.Repeat("[", 4999) + "null" + strings.Repeat("]", 4999)},
 		{`true`, strings.Repeat(`{"a":[`, 20000) + strings.Repeat("]}", 20000), strings.Repeat("[", 9)},
 		// Without joining threads where they meet, each level would double them.

@@ -45,6 +45,8 @@ type compiler struct {
 	any    *node
 	states int // of automata over characters
 	work   work
+
+	lexemes map[string]*lexeme // of strings with a pattern or format, nil for those with no text
 }
 
 // maxAutomata bounds the states of all automata of a schema together.

@@ -63,13 +63,47 @@ func (c *compiler) str(path string, v *value) (*atom, error) {
 	if high >= 0 && low > high {
 		return nil, nil
 	}
-	texts, err := c.patterns(path, v)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(texts) == 0:
+	if v.member("pattern") == nil && v.member("format") == nil {
 		return c.freeString(low, high), nil
-	case low > 0 || high >= 0:
+	}
+	// Equal strings share a lexeme, and with it their masks.
+	key := fmt.Sprint(string(v.part("pattern")), " ", string(v.part("format")), " ", low, " ", high)
+	lex, ok := c.lexemes[key]
+	if !ok {
+		if len(c.lexemes) == maxPatterns {
+			return nil, refuse(path, "the schema has more than %d different strings with a pattern or format", maxPatterns)
+		}
+		if lex, err = c.limited(path, v, low, high); err != nil {
+			return nil, err
+		}
+		c.lexemes[key] = lex
+	}
+	if lex == nil {
+		return nil, nil
+	}
+	return c.atom(atom{shape: aString, lex: lex, max: -1}), nil
+}
+
+// maxPatterns bounds the different strings with a pattern or format: a mask may have to look at
+// all of them.
+const maxPatterns = 100
+
+// part is the text of a member as JSON, nil where there is none.
+func (v *value) part(name string) []byte {
+	if at := v.member(name); at != nil {
+		return at.append(nil)
+	}
+	return nil
+}
+
+// limited is the lexeme of the strings that v allows, nil for none, where it has a pattern or
+// format.
+func (c *compiler) limited(path string, v *value, low, high int) (*lexeme, error) {
+	texts, err := c.patterns(path, v)
+	if err != nil {
+		return nil, err
+	}
+	if low > 0 || high >= 0 {
 		if max(low, high) >= maxStates {
 			return nil, refuse(path, "beside a pattern or format, minLength and maxLength are honoured below %d", maxStates)
 		}
@@ -86,10 +120,7 @@ func (c *compiler) str(path string, v *value) (*atom, error) {
 	if all == nil {
 		return nil, nil
 	}
-	if err := c.pay(path, len(all.label)); err != nil {
-		return nil, err
-	}
-	return c.atom(atom{shape: aString, lex: newLexeme(all, true), max: -1}), nil
+	return newLexeme(all, true), c.pay(path, len(all.label))
 }
 
 // pay takes states of an automaton off what a schema may have.
