@@ -38,12 +38,14 @@ type tasks struct {
 	keyBounds   keyBoundsTask
 	keyChannels channelLabels
 	keySigns    keySignsTask
+	keyMirror   keyMirrorTask
 	keyHashes   keyHashTask
 	meanKeys    meanKeysTask
 	mass        massTask
 
 	// Score
 	exactScores   exactTask
+	listedScores  listedScoreTask
 	boundScores   boundScoreTask
 	channelScores channelScoreTask
 	signScores    signScoreTask

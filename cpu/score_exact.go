@@ -7,23 +7,35 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// exactScores is q·k/√dim over a region of what each row sees, -Inf elsewhere. Where the region
-// does not depend on lists, the keys of a page are read once for the heads of a kv head and
-// for all rows of a slot.
+// exactScores is q·k/√dim over a region of what each row sees, -Inf elsewhere, and mirrorScores
+// the same of low-bit keys. Where the region does not depend on lists, the keys of a page are read
+// once for the heads of a kv head and for all rows of a slot.
 func (o *ops) exactScores(c *device.Score) {
-	const op = "ExactScores"
-	if c.Region == device.Planned {
+	switch {
+	case c.Region == device.Planned && onlyListed(&c.Plan):
+		o.listedScores(c)
+		return
+	case c.Region == device.Planned:
 		o.plannedScores(c)
 		return
 	}
+	o.scoreRegion("ExactScores", c)
+}
+
+// mirrorScores is MirrorScores.
+func (o *ops) mirrorScores(c *device.Score) { o.scoreRegion("MirrorScores", c) }
+
+// scoreRegion is both.
+func (o *ops) scoreRegion(op string, c *device.Score) {
 	rows := c.Q.Dim(0)
 	if rows == 0 {
 		return
 	}
 	t := &o.tasks.exactScores
 	*t = exactTask{
-		o: o, pages: newPages(c.KV), mask: mask{c.Plan}, region: c.Region, perSlot: device.RowsPerSlot(op, rows, c.KV),
+		o: o, op: op, pages: newPages(c.KV), mask: mask{c.Plan}, region: c.Region, perSlot: device.RowsPerSlot(op, rows, c.KV),
 		dst: f32s(c.Dst), q: f32s(c.Q), heads: c.Q.Dim(1), dim: c.Q.Dim(2), width: c.Dst.Dim(2), scratch: t.scratch,
+		mirror: newMirrorKeys(c.Keys, c.KV), queries: t.queries,
 	}
 	longest := 0
 	for slot, n := range t.pages.lengths {
@@ -41,6 +53,9 @@ func (o *ops) exactScores(c *device.Score) {
 		s := &t.scratch[i]
 		s.q, s.tile = grown(&s.q, t.perSlot*group*t.dim), grown(&s.tile, group*vec.Tile)
 	}
+	if t.mirror.words != nil {
+		t.loadQueries(rows)
+	}
 	t.splits = (longest + exactPages*device.PageLen - 1) / (exactPages * device.PageLen)
 	o.pool.RunChunks(len(t.pages.lengths)*t.pages.heads*t.splits, 1, t)
 }
@@ -48,9 +63,10 @@ func (o *ops) exactScores(c *device.Score) {
 // exactPages is how many pages an item of ExactScores has.
 const exactPages = 16
 
-// exactTask is ExactScores: an item is some pages of a kv head of a slot.
+// exactTask is ExactScores or MirrorScores: an item is some pages of a kv head of a slot.
 type exactTask struct {
 	o       *ops
+	op      string
 	pages   pages
 	mask    mask
 	region  device.Region
@@ -61,6 +77,9 @@ type exactTask struct {
 	dim     int
 	width   int
 	splits  int // items of a kv head of a slot
+
+	mirror  mirrorKeys        // of MirrorScores
+	queries vec.MirrorQueries // [rows, heads], of MirrorScores
 
 	scratch []exactScratch
 }
@@ -76,16 +95,34 @@ func (t *exactTask) Do(worker, lo, hi int) {
 	s, kvHeads := &t.scratch[worker], t.pages.heads
 	for i := lo; i < hi; i++ {
 		slot, kvHead := i/t.splits/kvHeads, i/t.splits%kvHeads
-		first, ok := t.o.first("ExactScores", &t.pages, slot, t.perSlot)
+		first, ok := t.o.first(t.op, &t.pages, slot, t.perSlot)
 		from := i % t.splits * exactPages
 		to := min(from+exactPages, (first+t.perSlot-1)/device.PageLen+1)
 		if !ok || from >= to {
 			continue
 		}
-		t.load(s, slot, kvHead)
+		if t.mirror.words == nil {
+			t.load(s, slot, kvHead)
+		}
 		for b := from; b < to; b++ {
 			t.page(s, slot, kvHead, first, b, b+1 < to)
 		}
+	}
+}
+
+// loadQueries rounds the queries of all rows for MirrorScores.
+func (t *exactTask) loadQueries(rows int) {
+	t.mirror.grownQueries(&t.queries, rows*t.heads)
+	t.o.pool.RunChunks(rows*t.heads, 8, (*mirrorQueryTask)(t))
+}
+
+// mirrorQueryTask is loadQueries: item i is head i%heads of row i/heads.
+type mirrorQueryTask exactTask
+
+// Do rounds the queries of items lo to hi-1.
+func (t *mirrorQueryTask) Do(worker, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		t.mirror.load(t.queries, i, row(t.q, i, t.dim), t.scratch[worker].q)
 	}
 }
 
@@ -137,17 +174,13 @@ func scaled(dst, x []float32, scale float32) {
 // page scores block b for the rows of a slot, the first of them at position first. With more,
 // the next block is scored next, and its keys are prefetched.
 func (t *exactTask) page(s *exactScratch, slot, kvHead, first, b int, more bool) {
-	group, kernel := t.heads/t.pages.heads, t.o.vec.Scores
-	if t.dim%vec.Multiple != 0 {
-		kernel = vec.Go.Scores
+	group, at, after := t.heads/t.pages.heads, b*device.PageLen, float32(1)
+	if t.mirror.words == nil {
+		_, after = splitScale(t.dim)
 	}
-	at := b * device.PageLen
-	_, after := splitScale(t.dim)
-	page, prefetch := t.o.page(&t.pages, slot, b), vec.Rows{}
+	page, next := t.o.page(&t.pages, slot, b), -1
 	if more {
-		if next := t.o.page(&t.pages, slot, b+1); next >= 0 {
-			prefetch = t.pages.rows(t.pages.k, next, kvHead, 0, device.PageLen)
-		}
+		next = t.o.page(&t.pages, slot, b+1)
 	}
 	for r := max(at-first, 0); r < t.perSlot; r++ {
 		n := min(first+r+1-at, device.PageLen)
@@ -156,9 +189,8 @@ func (t *exactTask) page(s *exactScratch, slot, kvHead, first, b int, more bool)
 			seen = 0
 		}
 		if seen != 0 {
-			keys := t.pages.rows(t.pages.k, page, kvHead, 0, device.PageLen)
-			kernel(s.tile, s.q[r*group*t.dim:], keys, prefetch, group, n, t.dim)
-			prefetch = vec.Rows{} // once is enough
+			t.multiply(s, slot*t.perSlot+r, r, kvHead, page, next, n)
+			next = -1 // once is enough
 		}
 		for h := range group {
 			out := row(t.dst, (slot*t.perSlot+r)*t.heads+kvHead*group+h, t.width)[at : at+n]
@@ -166,6 +198,25 @@ func (t *exactTask) page(s *exactScratch, slot, kvHead, first, b int, more bool)
 			maskScores(out, seen)
 		}
 	}
+}
+
+// multiply sets the tile to the products of row r of a call, row i of its slot, with the first n
+// keys of a page. Keys of page next are prefetched.
+func (t *exactTask) multiply(s *exactScratch, r, i, kvHead, page, next, n int) {
+	group := t.heads / t.pages.heads
+	if t.mirror.words != nil {
+		q := t.mirror.queries(t.queries, r*t.heads+kvHead*group, group)
+		t.o.vec.MirrorScores(s.tile, q, t.mirror.page(page, kvHead), t.mirror.page(next, kvHead))
+		return
+	}
+	kernel, prefetch := t.o.vec.Scores, vec.Rows{}
+	if t.dim%vec.Multiple != 0 {
+		kernel = vec.Go.Scores
+	}
+	if next >= 0 {
+		prefetch = t.pages.rows(t.pages.k, next, kvHead, 0, device.PageLen)
+	}
+	kernel(s.tile, s.q[i*group*t.dim:], t.pages.rows(t.pages.k, page, kvHead, 0, device.PageLen), prefetch, group, n, t.dim)
 }
 
 // maskScores sets the elements whose bits are not set to -Inf.

@@ -12,7 +12,7 @@ import (
 func (o *ops) refresh(op string, c *device.ReuseSelection, m selectionCache, pos []int) {
 	t := &o.tasks.refresh
 	*t = refreshTask{
-		selectionCache: m, o: o, pages: newPages(c.KV), mask: mask{c.Plan}, q: f32s(c.Q),
+		selectionCache: m, o: o, pages: newPages(c.KV), mirror: newMirrorKeys(c.Keys, c.KV), mask: mask{c.Plan}, q: f32s(c.Q),
 		scores: f32s(c.Scores), width: c.Scores.Dim(2), pos: pos, scratch: perWorker(o.pool, t.scratch),
 	}
 	for _, p := range pos {
@@ -23,6 +23,9 @@ func (o *ops) refresh(op string, c *device.ReuseSelection, m selectionCache, pos
 	for i := range t.scratch {
 		s := &t.scratch[i]
 		s.fit(t.heads/t.pages.heads, m.dim)
+		if t.mirror.words != nil {
+			t.mirror.grownQueries(&s.queries, t.heads/t.pages.heads)
+		}
 		if m.groups < t.heads {
 			s.top, s.sum = grown(&s.top, t.width), grown(&s.sum, t.width)
 		}
@@ -35,6 +38,7 @@ type refreshTask struct {
 	selectionCache
 	o      *ops
 	pages  pages
+	mirror mirrorKeys // ranks instead of the keys
 	mask   mask
 	q      []float32 // [slots, heads, dim]
 	scores []float32 // [slots, heads, width]
@@ -47,10 +51,12 @@ type refreshTask struct {
 // refreshScratch is what one worker needs.
 type refreshScratch struct {
 	heads []int     // heads of a kv head whose group found no entry
-	q     []float32 // [heads, dim]: their queries, scaled
+	q     []float32 // [heads, dim]: their queries, scaled; scratch where a mirror ranks
 	tile  []float32 // [heads, vec.Tile]: their scores of a page
 	best  selector
 	nans  int // scores that were NaN
+
+	queries vec.MirrorQueries // [heads], for a mirror
 
 	// of a head group of several heads
 	lanes    lanes
@@ -87,11 +93,10 @@ func (t *refreshTask) kvHead(s *refreshScratch, slot, kvHead int) {
 	if t.groups < t.heads {
 		scored = visible
 	}
-	scale, _ := splitScale(t.dim)
 	s.heads = s.heads[:0]
 	for h := kvHead * group; h < (kvHead+1)*group; h++ {
 		if t.found[slot*t.groups+h*t.groups/t.heads] < 0 {
-			scaled(row(s.q, len(s.heads), t.dim), row(t.q, slot*t.heads+h, t.dim), scale)
+			t.load(s, row(t.q, slot*t.heads+h, t.dim))
 			s.heads = append(s.heads, h)
 		}
 	}
@@ -103,25 +108,49 @@ func (t *refreshTask) kvHead(s *refreshScratch, slot, kvHead int) {
 	}
 }
 
+// load makes a query that of the next head of s.
+func (t *refreshTask) load(s *refreshScratch, q []float32) {
+	i := len(s.heads)
+	if t.mirror.words != nil {
+		t.mirror.load(s.queries, i, q, s.q[:t.dim])
+		return
+	}
+	scale, _ := splitScale(t.dim)
+	scaled(row(s.q, i, t.dim), q, scale)
+}
+
 // score sets the scores of the heads of s, q·k/√dim, over an interval.
 func (t *refreshTask) score(s *refreshScratch, slot, kvHead int, v interval) {
-	g, kernel := &t.pages, t.o.vec.Scores
-	_, after := splitScale(t.dim)
-	if t.dim%vec.Multiple != 0 {
-		kernel = vec.Go.Scores
-	}
 	for first := v.lo / device.PageLen * device.PageLen; max(first, v.lo) < v.hi; first += device.PageLen {
-		b := first / device.PageLen
-		keys, prefetch := g.rows(g.k, g.knownPage(slot, b), kvHead, 0, device.PageLen), vec.Rows{}
-		if first+device.PageLen < v.hi {
-			prefetch = g.rows(g.k, g.knownPage(slot, b+1), kvHead, 0, device.PageLen)
-		}
 		lo, hi := max(v.lo-first, 0), min(v.hi-first, device.PageLen)
-		kernel(s.tile, s.q, keys, prefetch, len(s.heads), hi, t.dim)
+		next := -1
+		if first+device.PageLen < v.hi {
+			next = t.pages.knownPage(slot, first/device.PageLen+1)
+		}
+		after := t.multiply(s, t.pages.knownPage(slot, first/device.PageLen), next, kvHead, hi)
 		for i, h := range s.heads {
 			rescale(t.o.vec, t.headScores(slot, h)[first+lo:first+hi], row(s.tile, i, vec.Tile)[lo:], after)
 		}
 	}
+}
+
+// multiply sets the tile of s to the products with the first n keys of a page, and returns what
+// their scale is. Keys of page next are prefetched.
+func (t *refreshTask) multiply(s *refreshScratch, page, next, kvHead, n int) (scale float32) {
+	if m := &t.mirror; m.words != nil {
+		t.o.vec.MirrorScores(s.tile, m.queries(s.queries, 0, len(s.heads)), m.page(page, kvHead), m.page(next, kvHead))
+		return 1
+	}
+	g, kernel, prefetch := &t.pages, t.o.vec.Scores, vec.Rows{}
+	if t.dim%vec.Multiple != 0 {
+		kernel = vec.Go.Scores
+	}
+	if next >= 0 {
+		prefetch = g.rows(g.k, next, kvHead, 0, device.PageLen)
+	}
+	kernel(s.tile, s.q, g.rows(g.k, page, kvHead, 0, device.PageLen), prefetch, len(s.heads), n, t.dim)
+	_, scale = splitScale(t.dim)
+	return scale
 }
 
 // headScores is the scores of a head.

@@ -144,6 +144,11 @@ func scheduledAttention(t *testing.T, seed uint64) map[string][]byte {
 	device.Do(o, device.Score{Rule: device.SignScores, Dst: bySign, Q: one, Keys: signs, Net: queries, KV: kv, Plan: plan})
 	keep("labels", byLabel, signs, bySign)
 
+	mirror, byMirror := b.i(pages, kvHeads, device.MirrorWords(dim, 4), device.PageLen), b.f(1, heads, width)
+	device.Do(o, device.Summarize{Rule: device.KeyMirror, Dst: mirror, KV: kv, Rows: n})
+	device.Do(o, device.Score{Rule: device.MirrorScores, Dst: byMirror, Q: one, Keys: mirror, KV: kv, Plan: plan})
+	keep("mirror", mirror, byMirror)
+
 	m := device.SelectionCache{Query: b.f(1, heads*8, dim), Entry: b.i(1, heads*8, 3), Index: b.i(1, heads*8, 40), Since: b.i(1, 1),
 		Found: b.i(1, heads), Counters: b.i(1, heads, 4), Block: 8, MinCosine: 0.9, K: device.Amount{Count: 40}}
 	reused, again, ranks := b.list(1, heads, 150), b.list(1, heads, 150), b.f(1, heads, width)

@@ -19,6 +19,8 @@ func (o *ops) score(c *device.Score) {
 		o.channelScores(c)
 	case device.SignScores:
 		o.signScores(c)
+	case device.MirrorScores:
+		o.mirrorScores(c)
 	case device.SketchScores:
 		o.sketchScores(c)
 	case device.VerticalSlash:

@@ -34,6 +34,9 @@ func (o *ops) reuseSelection(r *device.ReuseSelection) {
 	if !ok {
 		return
 	}
+	if !r.Keys.Absent() { // for every head, also of groups that reuse
+		o.mirrorScores(&device.Score{Rule: device.MirrorScores, Dst: r.Scores, Q: r.Q, Keys: r.Keys, KV: r.KV, Plan: r.Plan})
+	}
 	slots, groups, pages := r.KV.Len.Dim(0), r.Cache.Found.Dim(1), r.KV.Pages.Dim(1)
 	shared := b.shared(pages, r)
 	if limit := o.room("reuse_selection"); shared > limit {
@@ -85,7 +88,7 @@ func (o *ops) reuse(name string, b reuseBuffers, r *device.ReuseSelection) *laun
 		c.work(0)
 	}
 	return c.counters().int(r.Scores.Dim(2), b.candidates, b.scores, reusePipeline).
-		int(w.Best.Count).float(w.Best.Share).int(w.Each).bool(w.KeepSlid).pages(r.KV, 1).plan(r.Plan).pdlEarly()
+		int(w.Best.Count).float(w.Best.Share).int(w.Each).bool(w.KeepSlid).bool(!r.Keys.Absent()).pages(r.KV, 1).plan(r.Plan).pdlEarly()
 }
 
 // reuseAttendKernels attend to the selection too, by head dimension.
@@ -99,7 +102,7 @@ const maxReuseListed = 4 << 10
 func (o *ops) suitsReuseAttend(r *device.ReuseSelection, listed int) bool {
 	heads, kv := r.Q.Dim(1), &r.KV
 	return reuseAttendKernels[r.Q.Dim(2)] != "" && kv.K.DType == device.F16 && kv.K.Dim(1) == heads && r.Cache.Found.Dim(1) == heads &&
-		!r.Plan.Mixture && r.List.Weight.Absent() &&
+		!r.Plan.Mixture && r.Keys.Absent() && r.List.Weight.Absent() &&
 		kv.Len.Dim(0)*heads >= 2*o.d.drv.multiprocessors() && listed <= maxReuseListed
 }
 

@@ -19,6 +19,8 @@ func (o *ops) summarize(c *device.Summarize) {
 		o.keyChannels(c)
 	case device.KeySigns:
 		o.keySigns(c)
+	case device.KeyMirror:
+		o.keyMirror(c)
 	case device.KeyHashes:
 		o.keyHashes(c)
 	case device.MeanRows:

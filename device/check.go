@@ -124,6 +124,15 @@ func checkChannels(op string, labels, x Tensor, c Channels, kv KV) {
 	RowsPerSlot(op, x.Dim(0), kv)
 }
 
+// checkMirror panics unless mirror is a low-bit copy of the keys of kv.
+func checkMirror(op string, mirror Tensor, kv KV) {
+	CheckKV(op, kv)
+	CheckShape(op, "mirror", mirror, I32, kv.K.Dim(0), kv.K.Dim(1), -1, PageLen)
+	if dim := kv.K.Dim(3); MirrorBits(dim, mirror.Dim(2)) == 0 {
+		Check(false, op, "%d words of keys of %d elements, want %d or %d of a multiple of 8", mirror.Dim(2), dim, MirrorWords(dim, 8), MirrorWords(dim, 4))
+	}
+}
+
 // checkNet panics unless the network fits x and kv.
 func checkNet(op string, x Tensor, n Net, kv KV) {
 	CheckKV(op, kv)

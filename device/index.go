@@ -13,6 +13,25 @@ type Channels struct {
 	Levels int
 }
 
+// MirrorWords is the number of 32-bit words that [KeyMirror] keeps of a key of dim elements, dim a
+// multiple of 8: its elements in bits (8 or 4) each, and a scale.
+func MirrorWords(dim, bits int) int { return dim*bits/32 + 1 }
+
+// MirrorBits is the bits of an element of a key of dim elements that takes words, 0 where there
+// is no such mirror.
+func MirrorBits(dim, words int) int {
+	for _, bits := range []int{8, 4} {
+		if dim > 0 && dim%8 == 0 && words == MirrorWords(dim, bits) {
+			return bits
+		}
+	}
+	return 0
+}
+
+// MirrorBlock is the length of the blocks in which keys of dim elements are rotated: the largest
+// power of two that divides dim.
+func MirrorBlock(dim int) int { return dim & -dim }
+
 // MaxLayers is the maximum number of layers of a [Net].
 const MaxLayers = 4
 

@@ -59,6 +59,7 @@ func (m SelectionCache) Origin(p, since int) (start, number int) {
 //     q·k/√dim; a group of several ranks by ln Σ softmax over its heads, each over its span, which
 //     does not underflow; a position without mass in any head is ranked last. Groups that found an
 //     entry are not scored.
+//     With Keys, both rank by the scores of [MirrorScores] in place of q·k/√dim.
 //  3. List: a new selection as it is, a reused one with Neighbors.
 //
 // The plan attends to the list afterwards: Plan.List is List.
@@ -68,6 +69,7 @@ type ReuseSelection struct {
 	Scores    Tensor // f32 [rows, heads, width]; may be overwritten
 	Compared  Tensor // f32 [rows, heads, dim]: the queries as they are compared
 	Q         Tensor // f32 [rows, heads, dim]
+	Keys      Tensor // low-bit keys of [KeyMirror]; absent: those of the cache
 	KV        KV
 	Plan      Plan
 	Neighbors Neighbors
@@ -83,6 +85,9 @@ func (c *ReuseSelection) Check() {
 	CheckShape(op, "scores", c.Scores, F32, rows, heads, -1)
 	checkOneRow(op, rows, c.KV)
 	checkList(op, "list", &c.List, rows, c.Cache.Found.Dim(1))
+	if !c.Keys.Absent() {
+		checkMirror(op, c.Keys, c.KV)
+	}
 }
 
 // check panics unless the tensors of m fit together and fit kv and queries of that many heads.
@@ -105,7 +110,11 @@ func (m *SelectionCache) check(op string, heads int, kv KV) {
 // Access names what is read and written.
 func (c *ReuseSelection) Access(a *Access) {
 	m := &c.Cache
-	a.Read(c.Q, c.Compared, c.KV.K, c.KV.Pages, c.KV.Len, m.Query, m.Entry, m.Index, m.Since, m.Counters)
+	keys := c.KV.K
+	if !c.Keys.Absent() {
+		keys = c.Keys
+	}
+	a.Read(c.Q, c.Compared, keys, c.KV.Pages, c.KV.Len, m.Query, m.Entry, m.Index, m.Since, m.Counters)
 	a.Write(m.Query, m.Entry, m.Index, m.Found, m.Counters, c.Scores)
 	c.List.write(a)
 }
@@ -127,11 +136,19 @@ func (c *ReuseSelection) Cost(s Stored) Cost {
 			cost.Ops += 2 * int64(n*c.Q.Dim(1)/groups*c.Q.Dim(2))
 			if head := group * kvHeads / groups; head > read {
 				read = head
-				cost.Bytes += c.KV.rowBytes(int64(n))
+				cost.Bytes += c.keyBytes(n)
 			}
 		}
 	}
 	return cost
+}
+
+// keyBytes is the size of n keys of a kv head, as they are ranked.
+func (c *ReuseSelection) keyBytes(n int) int64 {
+	if c.Keys.Absent() {
+		return c.KV.rowBytes(int64(n))
+	}
+	return 4 * int64(n*c.Keys.Dim(2))
 }
 
 var kindReuseSelection = register[ReuseSelection]()

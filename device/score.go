@@ -13,7 +13,7 @@ type Score struct {
 	Keys   Tensor // an index of keys made by [Summarize]; absent for rules that read the cache
 	KV     KV
 	Plan   Plan   // its Span, and the region that the rule scores
-	Region Region // ExactScores: which part of Plan
+	Region Region // ExactScores, MirrorScores: which part of Plan
 
 	Channels                       Channels      // ChannelScores
 	Net                            Net           // SignScores: a network for each query head
@@ -45,6 +45,12 @@ const (
 	// number that differ, over the selected region of the plan; -Inf elsewhere
 	// (HashAttention). Keys of KeySigns.
 	SignScores
+	// MirrorScores estimates q·k/√dim over Region, Visible or SelectedRegion, by the keys of
+	// KeyMirror; -Inf elsewhere. The query is rotated as a key is and rounded to 8 bits with a
+	// scale of its own; the products of integers are summed exactly to n, and the score is
+	// (f32(n)·scale of the key)·(scale of the query·f32(1/(MirrorBlock·√dim))), each operation in
+	// f32. Scores are thus the same bits on every backend, and keys that are equal tie.
+	MirrorScores
 	// SketchScores is block-to-block scores q·k/(heads·√width), summed over heads, in the form of
 	// Product (Sketch&Walk, steps D and E): the rows of pairs of the blocks of the newest rows,
 	// and of the block before them where they start a block, whose q changed when it was
@@ -75,7 +81,7 @@ const (
 
 var scoreOps = [numScoreRules]string{
 	ExactScores: "Score(ExactScores)", BoundScores: "Score(BoundScores)", ChannelScores: "Score(ChannelScores)",
-	SignScores: "Score(SignScores)", SketchScores: "Score(SketchScores)", VerticalSlash: "Score(VerticalSlash)",
+	SignScores: "Score(SignScores)", MirrorScores: "Score(MirrorScores)", SketchScores: "Score(SketchScores)", VerticalSlash: "Score(VerticalSlash)",
 	AnchorMax: "Score(AnchorMax)", PooledAgreement: "Score(PooledAgreement)",
 	GroupMax: "Score(GroupMax)",
 }
@@ -119,6 +125,12 @@ func (c *Score) Check() {
 		checkRegion(op, &c.Plan)
 	case SignScores:
 		c.checkSigns(op)
+	case MirrorScores:
+		checkMirror(op, c.Keys, c.KV)
+		CheckShape(op, "dst", c.Dst, F32, rows, heads, -1)
+		if c.Region == Planned {
+			Check(false, op, "the region that a plan reads, want what is visible or selected")
+		}
 	case VerticalSlash:
 		checkOneSlot(op, c.KV)
 		CheckShape(op, "columns", c.Dst, F32, heads, -1)
@@ -243,6 +255,11 @@ func (c *Score) Cost(s Stored) Cost {
 		cost.Add(c.Net.cost(rows))
 		cost.Bytes += 4 * (r.rows/kvHeads*int64(c.Keys.Dim(1))*words + heads*past)
 		cost.Ops += 2 * words * r.pairs
+	case MirrorScores:
+		r := s.part(c)
+		cost.Bytes += 4*r.rows*int64(c.Keys.Dim(2)) + 4*heads*past
+		cost.Ops = 2 * dim * r.pairs
+		cost.Int8 = cost.Ops
 	case VerticalSlash:
 		keys(s.reads(&Plan{}, c.KV, rows, int(heads)))
 		cost.Bytes += 8 * heads * s.past(c.KV, 1)
@@ -259,7 +276,7 @@ func (c *Score) Cost(s Stored) Cost {
 	return cost
 }
 
-// part is what ExactScores reads.
+// part is what ExactScores and MirrorScores read.
 func (s Stored) part(c *Score) reads {
 	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
 	switch c.Region {

@@ -47,6 +47,21 @@ const (
 	// KeySigns stores the sign bits of Net applied to the rows' keys (HashAttention, Desai et
 	// al. 2024). Dst i32 [pages, head groups, PageLen, words], X f32 [rows, kvheads, dim].
 	KeySigns
+	// KeyMirror keeps a low-bit copy of the stored keys of the newest Rows positions, of 8 or 4
+	// bits, see [MirrorWords]: each key rotated, and rounded with one scale ([MirrorScores] ranks
+	// by it). Dst i32 [pages, kvheads, words, PageLen].
+	//
+	//  - Rotation: an unnormalized Walsh-Hadamard transform of blocks of [MirrorBlock] elements, in
+	//    f32: for h = 1, 2, 4, ... below the block, (a, b) h apart become (a+b, a-b). It spreads
+	//    channels that are larger than the others, and keeps products but for the factor
+	//    MirrorBlock.
+	//  - Rounding, with L = 127 or 7 and m the largest magnitude: the scale is m/L, and element x
+	//    becomes the integer nearest to x·(L/m), ties to even, each operation in f32. Below 2^-100
+	//    m counts as 0, and scale and elements are 0; of a key that is not finite the scale is NaN.
+	//  - Layout: word w of a position has elements 4w to 4w+3, or of 4 bits 8w to 8w+7, plus 128
+	//    or 8. Byte b is element 4w+b, or 8w+b in its low half and 8w+4+b in its high half. The
+	//    last word is the bits of the scale.
+	KeyMirror
 	// KeyHashes computes the LSH codes of the stored positions from Hash.Done on (MagicPIG,
 	// Chen et al. 2024). Without a center (Done 0) it computes the center first. A newest
 	// position before Since lowers Since to it and starts again. One row for each slot; Dst is
@@ -71,6 +86,7 @@ const (
 var summaryOps = [numSummaryRules]string{
 	SumBlocks: "Summarize(SumBlocks)", ProjectMeans: "Summarize(ProjectMeans)", ProjectRows: "Summarize(ProjectRows)",
 	KeyBounds: "Summarize(KeyBounds)", KeyChannels: "Summarize(KeyChannels)", KeySigns: "Summarize(KeySigns)",
+	KeyMirror: "Summarize(KeyMirror)",
 	KeyHashes: "Summarize(KeyHashes)", MeanRows: "Summarize(MeanRows)", MeanKeys: "Summarize(MeanKeys)",
 	AttentionMass: "Summarize(AttentionMass)",
 }
@@ -107,6 +123,8 @@ func (c *Summarize) Check() {
 	case KeySigns:
 		checkNet(op, c.X, c.Net, c.KV)
 		CheckShape(op, "dst", c.Dst, I32, c.KV.K.Dim(0), c.Net.Weight[0].Dim(0), PageLen, c.Net.Words())
+	case KeyMirror:
+		checkMirror(op, c.Dst, c.KV)
 	case KeyHashes:
 		checkHash(op, c.Hash, c.KV)
 	case MeanRows:
@@ -142,7 +160,7 @@ func (c *Summarize) Access(a *Access) {
 	switch c.Rule {
 	case SumBlocks:
 		a.Read(c.Dst)
-	case KeyBounds, MeanKeys:
+	case KeyBounds, KeyMirror, MeanKeys:
 		a.Read(c.KV.K)
 	case KeyChannels:
 		a.Read(c.Channels.Index)
@@ -177,6 +195,9 @@ func (c *Summarize) Cost(s Stored) Cost {
 	case KeySigns:
 		cost.Add(c.Net.cost(c.X.Dim(0)))
 		cost.Bytes += int64(c.X.Dim(0)*c.Dst.Dim(1)*c.Net.Words()) * 4
+	case KeyMirror:
+		n := kvHeads * int64(c.KV.Len.Dim(0)*c.Rows)
+		return Cost{Bytes: c.KV.rowBytes(n) + 4*n*int64(c.Dst.Dim(2))}
 	case KeyHashes: // of the newest positions: Done was updated when the cost is computed
 		n, planes := kvHeads*int64(c.KV.Len.Dim(0)), int64(c.Hash.Planes.Dim(0))
 		cost = moved(c.Hash.Planes)

@@ -84,6 +84,11 @@ func TestAuditCountsWhatIsRead(t *testing.T) {
 	if want := 0.2 + 0.8*got.VRead; math.Abs(got.KRead-want) > 0.02 {
 		t.Errorf("cis: %+v, want K read %v: all of it in one step of five", got, want)
 	}
+	// Low-bit keys are no rows of K.
+	got = audited(t, "cis(k=10,sink=4,local=20,s=5,tau=-1,r=0,gap=drop,index=q4)", n, prompt).Phases[1].Mean
+	if got.KRead != got.VRead {
+		t.Errorf("cis with low-bit keys: %+v, want as much of K read as of V", got)
+	}
 	if top := rep.Phases[1].Mean.Mass; !(top > 0.3) {
 		t.Errorf("topk keeps a mass of %v, less than streaming", top)
 	}

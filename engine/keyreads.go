@@ -69,6 +69,9 @@ var keyReaders = map[string]func(r *keyReads, c device.Call){
 // reuseSelection records the keys of the heads that missed the selection cache.
 func (r *keyReads) reuseSelection(call device.Call) {
 	c := call.(*device.ReuseSelection)
+	if !c.Keys.Absent() {
+		return // it ranks by an index of the keys
+	}
 	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
 	found := make([]int32, c.Cache.Found.Len())
 	_ = read(r.audit.dev, found, c.Cache.Found) // a failure sticks to the device

@@ -14,8 +14,8 @@ var readNothing = strings.Fields(`
 	Embed Gather Copy Add RMSNorm Rope SwiGLU MatMul SampleTokens Mark Discard
 	Append Attend Walk
 	Summarize(SumBlocks) Summarize(ProjectMeans) Summarize(ProjectRows) Summarize(KeyBounds)
-	Summarize(KeyChannels) Summarize(KeySigns) Summarize(KeyHashes) Summarize(MeanRows)
-	Score(BoundScores) Score(ChannelScores) Score(SignScores) Score(SketchScores) Score(AnchorMax)
+	Summarize(KeyChannels) Summarize(KeySigns) Summarize(KeyMirror) Summarize(KeyHashes) Summarize(MeanRows)
+	Score(BoundScores) Score(ChannelScores) Score(SignScores) Score(MirrorScores) Score(SketchScores) Score(AnchorMax)
 	Score(PooledAgreement) Score(GroupMax)
 	Select(TopK) Select(TopP) Select(TopBlocks) Select(TopParts) Select(TopLines) Select(HeavyHitters)
 	Select(Collisions) Select(ExpandLines) Select(ExpandBlocks)

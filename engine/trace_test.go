@@ -308,7 +308,7 @@ func costSpecs(dir string) (all []string) {
 			all = append(all, m.Name)
 		}
 	}
-	return append(all, "vattention + santa(scores=bernoulli)", "quest(budget=64,share=group)", "cis(share=group)", "magicpig(dense=0)", "flexprefill(min=64,block=64)", "anchor(block=16,step=2)", "vattention(share=group)")
+	return append(all, "vattention + santa(scores=bernoulli)", "quest(budget=64,share=group)", "cis(share=group,index=q8)", "topk(index=q4,rescore=2)", "magicpig(dense=0)", "flexprefill(min=64,block=64)", "anchor(block=16,step=2)", "vattention(share=group)")
 }
 
 // checkCost holds a cost against the sizes of the operands.

@@ -18,6 +18,9 @@ import (
 //  3. on a hit, the entry of step t0, reads its S* and r neighbours on each side of the m
 //     best of S*, without scoring any key.
 //
+// With index=q8 or q4 step 2 scores a copy of the keys in 8 or 4 bits. There is no rescore: the
+// search, the scores and the list are one call.
+//
 // It reads the sinks and the recent window in either case. The search, the selection and
 // the list are made on the device, in one call.
 //
@@ -48,6 +51,7 @@ type cisOptions struct {
 	Rope   string        `opt:"rope" oneof:"post pre" doc:"compare queries after rotation, or before"`
 	Gap    string        `opt:"gap" oneof:"keep drop" doc:"positions that left the recent window since the selection was made"`
 	Share  string        `opt:"share" oneof:"head group" doc:"a selection for each query head, or for each kv head"`
+	indexOptions
 }
 
 // maxStep is the maximum block: the selection cache has an entry for each of its
@@ -62,6 +66,7 @@ func (o cisOptions) check() error {
 var cisDefaults = cisOptions{
 	Step: 16, Tau: 0.8, K: device.Amount{Count: 432}, Sink: 16, Local: 64, Best: device.Amount{Share: 1.0 / 3}, Near: 1,
 	Blocks: "absolute", Cand: "anchors", Rope: "post", Gap: "keep", Share: "head",
+	indexOptions: exactIndex,
 }
 
 // cisPresets are the paper's configurations: budgets of 128 and 512 positions, and of
@@ -83,7 +88,7 @@ var cisEntry = entry(Doc{
 	Source: "Near-Oracle KV Selection via Pre-hoc Sparsity (CPE), its sharing of critical sets",
 	Stage:  Select, Decode: true,
 	Granularity: "positions, per query head or kv head",
-	Reads:       "sink + k + local positions of V, up to 2·r·m more when reused; all of K when a head selects, only those positions when it reuses",
+	Reads:       "sink + k + local positions of V, up to 2·r·m more when reused; all of K, or a copy of it in 8 or 4 bits, when a head selects, only those positions when it reuses",
 	Presets:     cisPresets,
 }, cisDefaults, newCIS)
 
@@ -98,6 +103,7 @@ type cis struct {
 	query  device.Tensor   // f32 [slots, heads, dim]: queries before rotation; for rope=pre
 	scores device.Tensor   // f32 [slots, heads, maxlen]
 	list   device.List     // [slots, head groups, positions]
+	keyIndex
 }
 
 func newCIS(o cisOptions, env *Env) (Method, error) {
@@ -119,11 +125,11 @@ func newCIS(o cisOptions, env *Env) (Method, error) {
 	c.scores = env.Scratch(device.F32, env.Slots, env.Heads, env.MaxLen)
 	capacity := maxK + 2*o.Near*min(o.Best.Of(maxK), maxK) + o.Step
 	c.list = env.List(env.Slots, headGroups, min(capacity, env.MaxLen), false)
-	if o.Rope == "post" {
-		return c, nil
+	var err error
+	if c.keyIndex, err = newKeyIndex(o.indexOptions, env); err != nil || o.Rope == "post" {
+		return c, err
 	}
 	c.query = env.Scratch(device.F32, env.Slots, env.Heads, env.HeadDim)
-	var err error
 	c.unrope, err = env.unrope()
 	return c, err
 }
@@ -153,7 +159,7 @@ func (c *cis) Truncate(slot, n int) {
 func (c *cis) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
 	plan = c.listed(p, plan)
 	device.Do(p.Queue, device.ReuseSelection{
-		List: plan.List, Cache: c.layerCache(p, layer), Scores: c.scores.Rows(0, p.Rows()), Compared: c.compared(p, q), Q: q, KV: p.KV(layer), Plan: plan,
+		List: plan.List, Cache: c.layerCache(p, layer), Scores: c.scores.Rows(0, p.Rows()), Compared: c.compared(p, q), Q: q, Keys: c.mirror, KV: p.KV(layer), Plan: plan,
 		Neighbors: device.Neighbors{Best: c.Best, Each: c.Near, KeepSlid: c.Gap == "keep"},
 	})
 	return plan

@@ -367,7 +367,7 @@ func (s *methods) add(m Method, it item, layers int) {
 	if t, ok := m.(Truncater); ok {
 		s.truncaters = append(s.truncaters, t)
 	}
-	if o, ok := m.(Observer); ok {
+	if o, ok := m.(Observer); ok && observes(m) {
 		s.observers = append(s.observers, o)
 	}
 	s.follow(m, it)
@@ -382,6 +382,13 @@ func (s *methods) add(m Method, it item, layers int) {
 	if decodes && it.decode {
 		s.decoders = append(s.decoders, dec)
 	}
+}
+
+// observes reports whether an Observer has anything to do: an index that is optional may be
+// absent.
+func observes(m Method) bool {
+	optional, ok := m.(interface{ observes() bool })
+	return !ok || optional.observes()
 }
 
 // follow tells a Follower whether selection runs before it, and notes methods that

@@ -56,6 +56,7 @@ type santaOptions struct {
 	Bits    int    `opt:"bits" unit:"draws" doc:"of scores=bernoulli: draws for each feature"`
 	By      string `opt:"bernoulli" oneof:"strat standard" doc:"stratified draws of features, or independent ones"`
 	Group   string `opt:"group" oneof:"per_head mean_query" doc:"draws of features for each query head, or one for the heads of a kv head"`
+	Index   string `opt:"index" oneof:"exact" doc:"draws are by the exact softmax: that of keys in fewer bits would bias the estimate"`
 	Tile    int    `opt:"tile" unit:"positions" doc:"a multiple of 32; 0 is 32 up to 1536 positions, 64 up to 3072, 256 beyond"`
 }
 
@@ -108,7 +109,7 @@ var santaEntry = entry(Doc{
 	},
 }, santaOptions{
 	Samples: 128, Sampler: "sys", Exec: "prop", Alloc: "systematic", Share: "head",
-	Scores: "exact", Bits: 8, By: "strat", Group: "per_head",
+	Scores: "exact", Bits: 8, By: "strat", Group: "per_head", Index: "exact",
 }, newSanta)
 
 // santa is the rules and the scratch.

@@ -14,6 +14,9 @@ import (
 //
 // It reads all of K, as topk does; how much of V it reads adapts to each row.
 //
+// With index=q8 or q4 scores and mass are those of a copy of the keys in 8 or 4 bits. There is no
+// rescore: how many positions hold the mass is not known before they are ranked.
+//
 // Differences from the code of sparse-attention-hub:
 //   - Positions that tie with the last one added stay out, so that the set is minimal.
 //   - Sums are compared with p·Σ, instead of being normalized first.
@@ -23,6 +26,7 @@ type toppOptions struct {
 	P      float64 `opt:"p" unit:"share of the softmax mass" doc:"softmax mass of the positions besides sinks and window that is read; 1 reads everything"`
 	Sink   int     `opt:"sink" unit:"positions" doc:"first positions that every row reads"`
 	Window int     `opt:"window" unit:"positions" doc:"newest positions, the row's own included"`
+	indexOptions
 }
 
 func (o toppOptions) check() error {
@@ -38,17 +42,19 @@ var toppEntry = entry(Doc{
 	Source: "baseline of the papers; equal to a top-p of exact attention weights",
 	Stage:  Select, Prefill: true, Decode: true,
 	Granularity: "positions, per query head and row",
-	Reads:       "all of K to select; of V sink + window and as much as holds the mass",
-}, toppOptions{P: 0.95, Sink: 16, Window: 64}, newTopp)
+	Reads:       "all of K to select, or a copy of it in 8 or 4 bits; of V sink + window and as much as holds the mass",
+}, toppOptions{P: 0.95, Sink: 16, Window: 64, indexOptions: exactIndex}, newTopp)
 
 // topp is the scratch of one tile of rows.
 type topp struct {
 	toppOptions
 	ranked
+	keyIndex
 }
 
 func newTopp(o toppOptions, env *Env) (Method, error) {
-	return &topp{toppOptions: o, ranked: newRanked(env, true)}, nil
+	x, err := newKeyIndex(o.indexOptions, env)
+	return &topp{toppOptions: o, ranked: newRanked(env, true), keyIndex: x}, err
 }
 
 // Name is "topp".
@@ -68,11 +74,8 @@ func (t *topp) Decode(p *Pass, layer int, q device.Tensor, plan device.Plan) dev
 	if t.P == 1 {
 		return plan
 	}
-	kv := p.KV(layer)
 	plan, scores := t.plan(p, plan, t.Sink, t.Window)
-	device.Do(p.Queue, device.Score{
-		Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: plan, Region: device.SelectedRegion,
-	})
-	device.Do(p.Queue, device.Select{Rule: device.TopP, List: plan.List, Scores: scores, KV: kv, Mass: t.P})
+	t.score(p, layer, scores, q, plan)
+	device.Do(p.Queue, device.Select{Rule: device.TopP, List: plan.List, Scores: scores, KV: p.KV(layer), Mass: t.P})
 	return plan
 }

@@ -40,6 +40,9 @@ import (
 //     selections; quest and sketchwalk select whole pages, sketchwalk in all layers but
 //     the first two, which stay dense.
 //   - fb=0 samples nothing: plain top-k.
+//   - index=q8 and q4: the top positions by a copy of the keys in 8 or 4 bits, with rescore=n by
+//     the exact scores of the n·top best of it. Any I_f will do for the guarantee: pilot, sample
+//     and attention have exact weights.
 //
 // With a window (psaw) all of this is of the positions inside the window.
 //
@@ -68,10 +71,14 @@ type vattentionOptions struct {
 	Finite    string        `opt:"fpc" oneof:"off on" doc:"finite population correction: smaller budgets"`
 	Share     string        `opt:"share" oneof:"head group" doc:"a selection and a sample for each query head, or for each kv head"`
 	Question  int           `opt:"question" unit:"positions" doc:"last positions of a prompt that are sampled too"`
+	rescoreOptions
 }
 
 func (o vattentionOptions) check() error {
-	err := errors.Join(atLeast("sink", o.Sink, 0), atLeast("local", o.Local, 1), atLeast("question", o.Question, 0))
+	err := errors.Join(atLeast("sink", o.Sink, 0), atLeast("local", o.Local, 1), atLeast("question", o.Question, 0), o.rescoreOptions.check())
+	if o.Scorer != "topk" && o.Index != "exact" {
+		err = errors.Join(err, fmt.Errorf("option index: %s with scorer=%s, which ranks by an index of its own: want index=exact or scorer=topk", o.Index, o.Scorer))
+	}
 	if !(o.Eps >= 0 && o.Eps < 1) {
 		err = errors.Join(err, fmt.Errorf("option eps: %v, want at least 0 and below 1", o.Eps))
 	}
@@ -118,7 +125,7 @@ var vattentionEntry = entry(Doc{
 	Source: "Desai et al., vAttention: Verified Sparse Attention, 2025, and its code in sparse-attention-hub",
 	Stage:  Sample, Prefill: true, Decode: true, Draws: true,
 	Granularity: "positions with weights, per query head or kv head",
-	Reads:       "the selection (alone: sink + local + top, found by reading all of K) and b positions of the residual",
+	Reads:       "the selection (alone: sink + local + top, found by reading all of K, or a copy of it in 8 or 4 bits) and b positions of the residual",
 	Presets: map[string]string{
 		// the corners and the middle of the authors' grid for a tenth of the cache
 		"tenth":       "top=0.05,fb=0.05,eps=0.05,delta=0.05",
@@ -131,6 +138,7 @@ var vattentionEntry = entry(Doc{
 }, vattentionOptions{
 	Eps: 0.05, Delta: 0.05, Sink: 128, Local: 128, Top: device.Amount{Share: 0.05}, Scorer: "topk", Base: device.Amount{Share: 0.05},
 	Guarantee: "den", Z: "two", Pool: "residual", Sampling: "without_replacement", Pilot: "reuse", Finite: "off", Share: "head",
+	rescoreOptions: plainIndex,
 }, newVAttention)
 
 // vattention is the rule and the scratch of a tile of rows. Head groups are query heads,
@@ -144,6 +152,7 @@ type vattention struct {
 	groupMax device.Tensor // f32 [rows, kvheads, maxlen]; with share=group
 	top      device.List   // [rows, head groups, positions]
 	list     device.List   // the same shape, weighted
+	keyIndex
 }
 
 func newVAttention(o vattentionOptions, env *Env) (Method, error) {
@@ -162,7 +171,9 @@ func newVAttention(o vattentionOptions, env *Env) (Method, error) {
 	v.scores = env.Scratch(device.F32, rows, env.Heads, env.MaxLen)
 	v.top = env.List(rows, headGroups, env.MaxLen, false)
 	v.list = env.List(rows, headGroups, env.MaxLen, true)
-	return v, nil
+	var err error
+	v.keyIndex, err = newKeyIndex(o.indexOptions, env)
+	return v, err
 }
 
 // Name is "vattention".
@@ -236,14 +247,22 @@ func (v *vattention) selectTop(p *Pass, layer int, q device.Tensor, plan device.
 	kv, scores := p.KV(layer), v.scores.Rows(0, p.Rows())
 	plan = v.sinksAndWindow(plan)
 	plan.Selected, plan.List = device.Tokens, listRows(v.top, p.Rows())
-	device.Do(p.Queue, device.Score{
-		Rule: device.ExactScores, Dst: scores, Q: q, KV: kv, Plan: plan, Region: device.SelectedRegion,
-	})
-	if v.Share == "group" {
-		groupMax := v.groupMax.Rows(0, p.Rows())
-		device.Do(p.Queue, device.Score{Rule: device.GroupMax, Dst: groupMax, Q: scores, KV: kv})
-		scores = groupMax
+	v.score(p, layer, scores, q, plan)
+	pooled := v.pool(p, kv, scores)
+	if v.Rescore > 0 {
+		v.rescore(p, layer, scores, pooled, q, plan, times(v.Top, v.Rescore))
+		pooled = v.pool(p, kv, scores)
 	}
-	device.Do(p.Queue, device.Select{Rule: device.TopK, List: plan.List, Scores: scores, KV: kv, K: v.Top})
+	device.Do(p.Queue, device.Select{Rule: device.TopK, List: plan.List, Scores: pooled, KV: kv, K: v.Top})
 	return plan
+}
+
+// pool is the scores of head groups: those of query heads, or the largest of each kv head.
+func (v *vattention) pool(p *Pass, kv device.KV, scores device.Tensor) device.Tensor {
+	if v.Share != "group" {
+		return scores
+	}
+	groupMax := v.groupMax.Rows(0, p.Rows())
+	device.Do(p.Queue, device.Score{Rule: device.GroupMax, Dst: groupMax, Q: scores, KV: kv})
+	return groupMax
 }

@@ -29,6 +29,7 @@ var Go = &Kernels{
 	WeightedSoftmax: weightedSoftmax,
 	ScoresAt:        scoresAt,
 	GatherAt:        gatherAt,
+	MirrorScores:    mirrorScores,
 	AtLeast:         atLeast,
 	Positions:       positions,
 	Places:          places,

@@ -39,6 +39,7 @@ type assembly struct {
 	scoresAt        [2][3]scoreAt
 	gatherAt        [2][3]gatheringAt
 	gatherOneAt     [2][3]gatheringAt
+	mirror          [2][3]mirrorScore // of 8 and 4 bits; of 1, 2 and 4 heads
 	atLeast         func(bits *uint64, x *float32, bound float32, words int)
 	positions       func(dst *int32, set *uint64, words int) int                              // nil: the definition
 	places          func(at *int, positions *int32, starts *int, lo, span, head, dim int) int // nil: the definition
@@ -52,6 +53,8 @@ type (
 	}
 	score     = func(dst, q *float32, k, ahead *byte, dim, chunks, blocks int)
 	gathering = func(acc, p, scale *float32, v, ahead *byte, dim, n int)
+
+	mirrorScore = func(dst *float32, q *int32, unit *float32, k, ahead *int32, words int)
 
 	scoreAt     = func(dst, q *float32, k *byte, at, next *int, dim, chunks, blocks int)
 	gatheringAt = func(acc, p, scale *float32, v *byte, at, next *int, dim, n int)
@@ -77,6 +80,10 @@ var avx512 = assembly{
 		{gatherFull1x16AVX512, gatherFull2x16AVX512, gatherFull4x16AVX512},
 	},
 	weightedSoftmax: weightedSoftmaxAVX512, atLeast: atLeastAVX512, positions: positionsAVX512, places: placesAVX512,
+	mirror: [2][3]mirrorScore{
+		{mirror8Scores1AVX512, mirror8Scores2AVX512, mirror8Scores4AVX512},
+		{mirror4Scores1AVX512, mirror4Scores2AVX512, mirror4Scores4AVX512},
+	},
 	scoresAt: [2][3]scoreAt{
 		{scoresAtHalf1AVX512, scoresAtHalf2AVX512, scoresAtHalf4AVX512},
 		{scoresAtFull1AVX512, scoresAtFull2AVX512, scoresAtFull4AVX512},
@@ -111,6 +118,10 @@ var avx2 = assembly{
 		{gatherFull1x8AVX2, gatherFull2x8AVX2, gatherFull4x8AVX2},
 	},
 	weightedSoftmax: weightedSoftmaxAVX2, atLeast: atLeastAVX2,
+	mirror: [2][3]mirrorScore{
+		{mirror8Scores1AVX2, mirror8Scores2AVX2, mirror8Scores4AVX2},
+		{mirror4Scores1AVX2, mirror4Scores2AVX2, mirror4Scores4AVX2},
+	},
 	scoresAt: [2][3]scoreAt{
 		{scoresAtHalf1AVX2, scoresAtHalf2AVX2, scoresAtHalf4AVX2},
 		{scoresAtFull1AVX2, scoresAtFull2AVX2, scoresAtFull4AVX2},
@@ -161,6 +172,7 @@ func (a *assembly) kernels() *Kernels {
 		WeightedSoftmax: a.WeightedSoftmax,
 		ScoresAt:        a.ScoresAt,
 		GatherAt:        a.GatherAt,
+		MirrorScores:    a.MirrorScores,
 		AtLeast:         a.AtLeast,
 		Positions:       a.Positions,
 		Places:          a.Places,
@@ -358,6 +370,23 @@ func (a *assembly) GatherAt(acc, p, scale []float32, v Rows, from, next *[Tile]i
 			do(at(acc[h*dim+c:]), at(p[h*Tile:]), at(scale[h:]), (*byte)(unsafe.Add(v.pointer(), c*size)), &from[0], &next[0], dim, n)
 			c += cols
 		}
+		h += g
+	}
+}
+
+func (a *assembly) MirrorScores(dst []float32, q MirrorQueries, k, ahead []int32) {
+	heads, words, loops := len(q.Units), len(k)/Tile-1, &a.mirror[0]
+	if mirrorBits(q, k) == 4 {
+		loops = &a.mirror[1]
+	}
+	_ = dst[heads*Tile-1]
+	if ahead == nil {
+		ahead = k
+	}
+	for h := 0; h < heads; {
+		g, i := group(heads - h)
+		from := q.From(h)
+		loops[i](at(dst[h*Tile:]), at(from.Words), at(from.Units), at(k), at(ahead), words)
 		h += g
 	}
 }

@@ -84,6 +84,12 @@ type Kernels struct {
 	// v from at[j] on; at and next as in ScoresAt.
 	GatherAt func(acc, p, scale []float32, v Rows, at, next *[Tile]int, heads, n, dim int)
 
+	// MirrorScores multiplies heads with the low-bit keys of a page, see
+	// device.KeyMirror: dst[h][j] = f32(Σ q·k)·scale of key j·q.Units[h], with an exact
+	// sum of integers. dst [heads, Tile], k [words+1, Tile]. It prefetches ahead, which
+	// is as long as k or absent.
+	MirrorScores func(dst []float32, q MirrorQueries, k, ahead []int32)
+
 	// AtLeast finds what is not below a bound: bit i of bits[w] is
 	// x[64·w+i] >= bound, and 0 beyond the end of x. NaN is below every bound.
 	AtLeast func(bits []uint64, x []float32, bound float32)

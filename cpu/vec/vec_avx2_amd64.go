@@ -258,3 +258,33 @@ func logSumAVX2(sum *float32, top *float32, x *float32, scale float32, shift flo
 //
 //go:noescape
 func atLeastAVX2(bits *uint64, x *float32, bound float32, words int)
+
+// mirror8Scores4AVX2 multiplies 4 heads with keys of 8 bits.
+//
+//go:noescape
+func mirror8Scores4AVX2(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// mirror8Scores2AVX2 multiplies 2 heads with keys of 8 bits.
+//
+//go:noescape
+func mirror8Scores2AVX2(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// mirror8Scores1AVX2 multiplies 1 heads with keys of 8 bits.
+//
+//go:noescape
+func mirror8Scores1AVX2(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// mirror4Scores4AVX2 multiplies 4 heads with keys of 4 bits.
+//
+//go:noescape
+func mirror4Scores4AVX2(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// mirror4Scores2AVX2 multiplies 2 heads with keys of 4 bits.
+//
+//go:noescape
+func mirror4Scores2AVX2(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// mirror4Scores1AVX2 multiplies 1 heads with keys of 4 bits.
+//
+//go:noescape
+func mirror4Scores1AVX2(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)

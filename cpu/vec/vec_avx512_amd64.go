@@ -278,3 +278,33 @@ func positionsAVX512(dst *int32, set *uint64, words int) int
 //
 //go:noescape
 func placesAVX512(at *int, positions *int32, starts *int, lo int, span int, head int, dim int) int
+
+// mirror8Scores4AVX512 multiplies 4 heads with keys of 8 bits.
+//
+//go:noescape
+func mirror8Scores4AVX512(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// mirror8Scores2AVX512 multiplies 2 heads with keys of 8 bits.
+//
+//go:noescape
+func mirror8Scores2AVX512(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// mirror8Scores1AVX512 multiplies 1 heads with keys of 8 bits.
+//
+//go:noescape
+func mirror8Scores1AVX512(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// mirror4Scores4AVX512 multiplies 4 heads with keys of 4 bits.
+//
+//go:noescape
+func mirror4Scores4AVX512(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// mirror4Scores2AVX512 multiplies 2 heads with keys of 4 bits.
+//
+//go:noescape
+func mirror4Scores2AVX512(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// mirror4Scores1AVX512 multiplies 1 heads with keys of 4 bits.
+//
+//go:noescape
+func mirror4Scores1AVX512(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)

@@ -34,3 +34,4 @@
 #include "walk.cu"
 #include "walk_decode.cu"
 #include "read_bandwidth.cu"
+#include "mirror.cu"

@@ -4,6 +4,7 @@
 #include "heavy_hitters.cu"
 #include "labels.cu"
 #include "lsh.cu"
+#include "mirror.cu"
 #include "page_bounds.cu"
 #include "sample_features.cu"
 #include "sample_residual.cu"

@@ -115,6 +115,7 @@ struct ReuseArgs {
 	i64 widened;
 	f64 widened_share;
 	i64 neighbors, keep_slid;
+	i64 scored;  // scores has those of low-bit keys already
 	PagedKV g;
 	Plan plan;
 };
@@ -263,6 +264,15 @@ __device__ inline void score_keys_scalar(const PagedKV& g, Keys keys, const floa
 			for (int d = lane(); d < dim; d += WARP) sum += q[u * dim + d] * load_kv(g.k, g.half, from + d);
 			sum = reduce_warp(sum, Plus());
 			if (lane() == 0) put(u, i, sum);
+		}
+	}
+}
+
+// count_scored_nans counts the NaN among scores that another kernel made.
+__device__ inline void count_scored_nans(const ReuseArgs& a, const ReuseState& r, const VisibleRange& range, int first, int last, const float* x) {
+	for (int h = 0; h < r.group_heads; h++) {
+		for (int j = first * PAGE + threadIdx.x; j < min_of(last * PAGE, range.hi); j += blockDim.x) {
+			if (range.contains(j)) count_nan(a.g, x[h * a.width + j]);
 		}
 	}
 }
@@ -499,9 +509,13 @@ KERNEL_4_PER_SM(reuse_selection, ReuseArgs, REUSE_THREADS) {
 		int first = scored.lo / PAGE, pages = max_of((scored.hi + PAGE - 1) / PAGE - first, 0);
 		int each = max_of((pages + (int)gridDim.x - 1) / (int)gridDim.x, 1), parts = max_of((pages + each - 1) / each, 1);
 		if (part >= parts) return;
-		bool local = single_head && parts == 1 && r.p < a.room;
+		bool local = single_head && parts == 1 && r.p < a.room && !a.scored;
 		float* x = local ? r.local : a.scores + (r.slot * a.cache.heads + r.head_group * r.group_heads) * a.width;
-		score_range(a, r, scored, first + part * each, first + min_of((part + 1) * each, pages), x);
+		int from = first + part * each, to = first + min_of((part + 1) * each, pages);
+		if (a.scored)
+			count_scored_nans(a, r, scored, from, to, x);
+		else
+			score_range(a, r, scored, from, to, x);
 		__syncthreads();
 		if (parts > 1) {
 			if (threadIdx.x == 0) {

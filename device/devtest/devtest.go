@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device) {
 		{"hitters", seen.group(massCases)},
 		{"collisions", seen.group(hashCases)},
 		{"codes", seen.group(codeCases)},
+		{"mirror", seen.group(mirrorCases)},
 		{"heads", seen.group(shapeCases)},
 		{"access", seen.accesses},
 		{"refusals", seen.refusals},

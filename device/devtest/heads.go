@@ -106,6 +106,9 @@ var headCases = []headCase{
 	{"KeySigns SignScores", "", func(b *bed, s headShape) job {
 		return codeCase{attention: s.labels(), keyGroups: s.kvHeads, widths: []int{s.dim, 8}}.signScores(b)
 	}},
+	{"KeyMirror MirrorScores", "", func(b *bed, s headShape) job {
+		return mirrorCase{attention: s.labels(), bits: 4 + 4*(s.kvHeads%2), region: device.SelectedRegion}.job(b)
+	}},
 }
 
 // headBlocks are a step of which a slot is idle.

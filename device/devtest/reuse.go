@@ -22,6 +22,7 @@ type reuse struct {
 	keepSlid, ties, odd  bool
 	flat                 bool // all keys are alike
 	keep                 int  // Span.Recent
+	bits                 int  // of the keys that rank; 0: those of the cache
 
 	queries [][]float32 // by step, [slots, heads, dim]
 }
@@ -86,6 +87,11 @@ func reuses() map[string]reuse {
 	add("long", func(r *reuse) {                                                                                           // too long for a block's own memory
 		r.heads, r.kvHeads, r.groups, r.dim = 1, 1, 1, 16
 		r.lens, r.steps, r.topK, r.neighbors = []int{8300}, 1, device.Amount{Count: 4100}, 0
+	})
+	add("keys of 8 bits", func(r *reuse) { r.bits, r.steps = 8, 6 })
+	add("keys of 4 bits and ties", func(r *reuse) { r.bits, r.steps, r.ties, r.minCosine = 4, 6, true, 0.7 })
+	add("keys of 4 bits of head groups", func(r *reuse) {
+		r.bits, r.steps, r.groups, r.minCosine, r.dim, r.back = 4, 6, 2, 0.5, 64, 100
 	})
 	add("block1", func(r *reuse) { r.block, r.minCosine = 1, -2 })
 	maps.Copy(m, dominatedReuses(base))
@@ -166,6 +172,7 @@ func (r *reuse) store(b *bed) {
 func (r *reuse) job(b *bed) job {
 	slots, most := len(r.lens), r.topK.Of(r.longest())
 	kv := b.cache(&r.attention, b.shuffled(&r.attention))
+	mirror, summarize := r.mirror(b, kv)
 	since := make([]int32, slots)
 	for i, n := range r.since {
 		since[i] = int32(n)
@@ -191,7 +198,7 @@ func (r *reuse) job(b *bed) job {
 		kv.Len, m.Found = b.i32(r.lensAt(i), slots), zeros(slots, r.groups)
 		q, dst := b.f32(queries, slots, r.heads, r.dim), b.out(slots, r.heads, r.dim)
 		steps = append(steps, func(ops device.Queue) {
-			ReuseAttend(ops, dst, device.ReuseSelection{List: plan.List, Cache: m, Scores: exactScores, Compared: q, Q: q, KV: kv, Plan: plan, Neighbors: widen})
+			ReuseAttend(ops, dst, device.ReuseSelection{List: plan.List, Cache: m, Scores: exactScores, Compared: q, Q: q, Keys: mirror, KV: kv, Plan: plan, Neighbors: widen})
 		})
 		found, lists, y := o.step(i)
 		count := lengths(lists)
@@ -206,11 +213,30 @@ func (r *reuse) job(b *bed) job {
 	}
 	j.expect = append(j.expect, expectation{name: "counters", got: m.Counters, ids: o.counters})
 	j.step = func(ops device.Queue) {
+		summarize(ops)
 		for _, step := range steps {
 			step(ops)
 		}
 	}
 	return j
+}
+
+// mirror is low-bit copies of all keys, and the calls that make them; absent without bits.
+func (r *reuse) mirror(b *bed, kv device.KV) (t device.Tensor, summarize func(ops device.Queue)) {
+	if r.bits == 0 {
+		return t, func(device.Queue) {}
+	}
+	dims := []int{kv.K.Dim(0), r.kvHeads, device.MirrorWords(r.dim, r.bits), page}
+	t = b.i32(filledI32(size(dims), 7), dims...)
+	return t, func(ops device.Queue) {
+		for s, n := range r.lens {
+			if n > 0 {
+				one := kv
+				one.Pages, one.Len = kv.Pages.Rows(s, s+1), kv.Len.Rows(s, s+1)
+				device.Do(ops, device.Summarize{Rule: device.KeyMirror, Dst: t, KV: one, Rows: n})
+			}
+		}
+	}
 }
 
 // lensAt is the positions of each slot at a step.
@@ -346,7 +372,7 @@ func (o *reuseOracle) rank(s, set, i, p int) []int {
 		exactScores := make([]float64, p+1)
 		for j := range exactScores {
 			exactScores[j] = math.Inf(-1)
-			if x := o.score(s, h, i, j); o.visible(p, j) && x == x {
+			if x := o.ranked(s, h, i, j); o.visible(p, j) && x == x {
 				exactScores[j] = x
 			}
 		}
@@ -389,6 +415,15 @@ func (o *reuseOracle) rank(s, set, i, p int) []int {
 		return 0
 	})
 	return best[:min(len(best), o.topK.Of(p+1))]
+}
+
+// ranked is what positions are ranked by at step i: their score, or that of low-bit keys.
+func (o *reuseOracle) ranked(s, h, i, j int) float64 {
+	if o.bits == 0 {
+		return o.score(s, h, i, j)
+	}
+	q, k := o.queries[i][(s*o.heads+h)*o.dim:][:o.dim], o.at(o.k, s, j, h*o.kvHeads/o.heads)
+	return float64(mirrorOf(q, 127).score(mirrorOf(k, mirrorLevels(o.bits))))
 }
 
 // score is q·k/√dim at step i.

@@ -149,5 +149,6 @@ func main() {
 	m.atLeast()
 	m.positions()
 	m.places()
+	m.mirror()
 	Generate()
 }
