@@ -6,7 +6,7 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-8b emulate-sanitized launches demo test race fuzz hostile grammar lint bench bench-peer bench-attn golden generate check quick clean
+.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-8b emulate-sanitized launches demo test race fuzz hostile grammar lint bench bench-peer bench-attn vattention-trials golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ bench: program ## speed of MODEL=file beside what the machine allows
 
 bench-peer: program ## speed of MODEL="file ..." beside llama.cpp's
 	$(need_model)$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(MODEL)
+
+vattention-trials: ## the promise of vattention with keys of 8 and 4 bits, 2,000 samples of each of three kinds of keys
+	$(GO) test $(COUNT) -run TestVAttentionWithLowBitKeys -v ./sparse -trials 2000
 
 bench-attn: program ## every attention method of MODEL=file beside dense, in turns
 	$(need_model)scripts/bench-attn.sh $(MODEL)

@@ -18,7 +18,14 @@ var decodeSpecs = []struct{ name, text string }{
 	{"psaw", "psaw(phi=0.1)"},
 	{"topk", "topk(k=0.1)"},         // for each head: the four heads of a kv head read a third of its rows
 	{"topk/union", "topk(k=0.026)"}, // they read a tenth of its rows
+	{"topk/q8", "topk(k=0.1,index=q8)"},
+	{"topk/q4", "topk(k=0.1,index=q4)"},
+	{"topk/rescore", "topk(k=0.1,index=q4,rescore=2)"},
+	{"topp", "topp(p=0.1)"},
+	{"topp/q4", "topp(p=0.1,index=q4)"},
 	{"cis/select", "cis(k=0.1,tau=2)"},
+	{"cis/q4", "cis(k=0.1,tau=2,index=q4)"},
+	{"cis/group-q4", "cis(k=0.1,tau=2,share=group,index=q4)"},
 	{"cis/share", "cis(k=0.06,tau=-1,s=64)"}, // and neighbours of a third of them
 	{"cis/group", "cis(k=0.1,tau=2,share=group)"},
 	{"cis/group-share", "cis(k=0.06,tau=-1,s=64,share=group)"},
@@ -26,6 +33,8 @@ var decodeSpecs = []struct{ name, text string }{
 	{"cpe/share", "cpe(k=0.06,tau=-1,s=64)"},
 	{"vattention", "vattention:tenth"},
 	{"vattention/group", "vattention:tenth(share=group)"},
+	{"vattention/q4", "vattention:tenth(index=q4)"},
+	{"vattention/group-q4", "vattention:tenth(share=group,index=q4)"},
 	{"santa/prop", "santa:prop"},
 	{"santa/flash", "santa:flash"},
 	{"quest", "quest(budget=0.1)"},
@@ -140,11 +149,13 @@ func (p *decodePast) observe(b *testing.B, c *Policy) {
 		if o.Name() == "h2o" { // would attend to all of it
 			continue
 		}
-		whole := p.pass(0, p.seq.Len(), 0, false)
-		for lo := 0; lo < p.seq.Len(); lo += benchChunk {
-			hi := min(lo+benchChunk, p.seq.Len())
-			part := whole.Tile(lo, hi)
-			o.Observe(&part, benchLayer, q.Rows(0, hi-lo), p.keys.Rows(lo, hi))
+		for l := range benchLayers {
+			whole := p.pass(0, p.seq.Len(), l, false)
+			for lo := 0; lo < p.seq.Len(); lo += benchChunk {
+				hi := min(lo+benchChunk, p.seq.Len())
+				part := whole.Tile(lo, hi)
+				o.Observe(&part, benchLayer, q.Rows(0, hi-lo), p.keys.Rows(lo, hi))
+			}
 		}
 	}
 }
