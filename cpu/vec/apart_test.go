@@ -169,3 +169,20 @@ func TestPlaces(t *testing.T) {
 		}
 	})
 }
+
+func BenchmarkPositions(b *testing.B) {
+	set := make([]uint64, 512)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 3276 {
+		j := rng.IntN(len(set) * 64)
+		set[j/64] |= 1 << (j % 64)
+	}
+	dst := make([]int32, 64*len(set))
+	for _, kernels := range All() {
+		b.Run(string(kernels.ISA), func(b *testing.B) {
+			for b.Loop() {
+				kernels.Positions(dst, set)
+			}
+		})
+	}
+}

@@ -5136,7 +5136,7 @@ end155:
 	RET
 
 // func positionsAVX512(dst *int32, set *uint64, words int) int
-// Requires: AVX, AVX512F, POPCNT
+// Requires: AVX, AVX512F, BMI2, POPCNT
 TEXT ·positionsAVX512(SB), NOSPLIT, $0-32
 	MOVQ         dst+0(FP), AX
 	MOVQ         set+8(FP), CX
@@ -5145,41 +5145,54 @@ TEXT ·positionsAVX512(SB), NOSPLIT, $0-32
 	MOVL         $0x00000010, BX
 	VPBROADCASTD BX, Z1
 	MOVQ         AX, BX
+	MOVL         $0x0000ffff, SI
 	TESTQ        DX, DX
 	JZ           end157
 
 loop156:
-	MOVQ        (CX), SI
-	MOVWLZX     SI, DI
-	KMOVW       DI, K1
-	POPCNTL     DI, DI
-	VPCOMPRESSD Z0, K1, (AX)
-	LEAQ        (AX)(DI*4), AX
-	VPADDD      Z1, Z0, Z0
-	SHRQ        $0x10, SI
-	MOVWLZX     SI, DI
-	KMOVW       DI, K1
-	POPCNTL     DI, DI
-	VPCOMPRESSD Z0, K1, (AX)
-	LEAQ        (AX)(DI*4), AX
-	VPADDD      Z1, Z0, Z0
-	SHRQ        $0x10, SI
-	MOVWLZX     SI, DI
-	KMOVW       DI, K1
-	POPCNTL     DI, DI
-	VPCOMPRESSD Z0, K1, (AX)
-	LEAQ        (AX)(DI*4), AX
-	VPADDD      Z1, Z0, Z0
-	SHRQ        $0x10, SI
-	MOVWLZX     SI, SI
-	KMOVW       SI, K1
-	POPCNTL     SI, DI
-	VPCOMPRESSD Z0, K1, (AX)
-	LEAQ        (AX)(DI*4), AX
-	VPADDD      Z1, Z0, Z0
-	ADDQ        $0x08, CX
-	DECQ        DX
-	JNZ         loop156
+	MOVQ          (CX), DI
+	MOVWLZX       DI, R8
+	KMOVW         R8, K1
+	POPCNTL       R8, R8
+	VPCOMPRESSD.Z Z0, K1, Z2
+	BZHIL         R8, SI, R9
+	KMOVW         R9, K1
+	VMOVDQU32     Z2, K1, (AX)
+	LEAQ          (AX)(R8*4), AX
+	VPADDD        Z1, Z0, Z0
+	SHRQ          $0x10, DI
+	MOVWLZX       DI, R8
+	KMOVW         R8, K1
+	POPCNTL       R8, R8
+	VPCOMPRESSD.Z Z0, K1, Z2
+	BZHIL         R8, SI, R9
+	KMOVW         R9, K1
+	VMOVDQU32     Z2, K1, (AX)
+	LEAQ          (AX)(R8*4), AX
+	VPADDD        Z1, Z0, Z0
+	SHRQ          $0x10, DI
+	MOVWLZX       DI, R8
+	KMOVW         R8, K1
+	POPCNTL       R8, R8
+	VPCOMPRESSD.Z Z0, K1, Z2
+	BZHIL         R8, SI, R9
+	KMOVW         R9, K1
+	VMOVDQU32     Z2, K1, (AX)
+	LEAQ          (AX)(R8*4), AX
+	VPADDD        Z1, Z0, Z0
+	SHRQ          $0x10, DI
+	MOVWLZX       DI, DI
+	KMOVW         DI, K1
+	POPCNTL       DI, R8
+	VPCOMPRESSD.Z Z0, K1, Z2
+	BZHIL         R8, SI, DI
+	KMOVW         DI, K1
+	VMOVDQU32     Z2, K1, (AX)
+	LEAQ          (AX)(R8*4), AX
+	VPADDD        Z1, Z0, Z0
+	ADDQ          $0x08, CX
+	DECQ          DX
+	JNZ           loop156
 
 end157:
 	SUBQ BX, AX
