@@ -20,6 +20,10 @@ type selector struct {
 
 	best    []int32 // positions by falling score
 	weights []float64
+
+	lanes   lanes // of top-p
+	buckets []massBucket
+	masses  []float64 // of buckets
 }
 
 // Bounds are guessed from one of sampleEach scores, at most maxSample, in rows of at least
@@ -66,9 +70,8 @@ func (s *selector) topK(v *vec.Kernels, x []float32, k int) (set []uint64, n int
 	return set, k
 }
 
-// topP selects the smallest set of largest scores whose exponentials, added by falling score,
-// sum to at least mass times that of all.
-func (s *selector) topP(v *vec.Kernels, x []float32, mass float64) (set []uint64, n int) {
+// topPSorted is the definition of topP.
+func (s *selector) topPSorted(v *vec.Kernels, x []float32, mass float64) (set []uint64, n int) {
 	set = grown(&s.set, (len(x)+63)/64)
 	n = atLeast(v, set, x, -math.MaxFloat32)
 	best := grown(&s.best, n)

@@ -84,12 +84,23 @@ func selections(rng *rand.Rand, n int) map[string][]float32 {
 		}
 		return float32(rng.NormFloat64())
 	})
+	fill("tiny", func(int) float32 { return float32(rng.IntN(9)) * 1e-45 })
+	fill("peaked", func(int) float32 { return float32(12 * rng.NormFloat64()) })
+	fill("ties", func(int) float32 { return float32(math.Round(8*rng.NormFloat64())) / 4 })
 	fill("nothing", func(int) float32 { return -inf })
 	fill("nan", func(int) float32 { return float32(math.NaN()) })
 	fill("odd", func(i int) float32 {
 		return [...]float32{inf, -inf, float32(math.NaN()), 0, float32(math.Copysign(0, -1)), 1, -math.MaxFloat32, 1e-40}[rng.IntN(8)]
 	})
 	return rows
+}
+
+// sizes are lengths of rows, and for the fastest kernels one of 131,072.
+func sizes(kernels *vec.Kernels, some ...int) []int {
+	if kernels.ISA == vec.Best().ISA && !race {
+		some = append(some, 1<<17)
+	}
+	return some
 }
 
 // order is the positions with a score above -Inf, best first, ties to the lowest.
@@ -128,7 +139,7 @@ func TestTopPIsTheFrontOfASort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 2))
 	for _, kernels := range vec.All() {
 		var s selector
-		for _, n := range []int{1, 2, 63, 64, 65, 1000, 20000} {
+		for _, n := range sizes(kernels, 0, 1, 2, 63, 64, 65, 1000, minGuessed, 20000) {
 			for name, x := range selections(rng, n) {
 				all := order(x)
 				for _, mass := range []float64{0, 1e-9, .1, .5, .95, 1, 2} {
@@ -145,16 +156,38 @@ func TestTopPIsTheFrontOfASort(t *testing.T) {
 	}
 }
 
+// TestMassBuckets holds the mass of the buckets against exponentials.
+func TestMassBuckets(t *testing.T) {
+	for name, x := range selections(rand.New(rand.NewPCG(3, 3)), 20000) {
+		best := order(x)
+		if len(best) == 0 || math.IsInf(float64(x[best[0]]), 0) {
+			continue
+		}
+		var s selector
+		s.count(x, float64(x[best[0]]))
+		var got, want float64
+		for i := range s.buckets {
+			got += s.buckets[i].mass(i)
+		}
+		for _, j := range best {
+			want += math.Exp(float64(x[j]) - float64(x[best[0]]))
+		}
+		if !(math.Abs(got-want) <= massError*want) {
+			t.Errorf("%s: mass %v, want %v", name, got, want)
+		}
+	}
+}
+
 // TestTopKIsTheFrontOfASort compares top-k, and its order, with a full sort, on rows that are
 // ranked as a whole and on longer ones whose bounds are guessed.
 func TestTopKIsTheFrontOfASort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	for _, kernels := range vec.All() {
 		var s selector
-		for _, n := range []int{1, 2, 63, 64, 65, 1000, minGuessed - 1, minGuessed, minGuessed + 1031, 20000} {
+		for _, n := range sizes(kernels, 0, 1, 2, 63, 64, 65, 1000, minGuessed-1, minGuessed, minGuessed+1031, 20000) {
 			for name, x := range selections(rng, n) {
 				all := order(x)
-				for _, k := range []int{0, 1, 2, n / 20, n / 3, n - 1, n} {
+				for _, k := range []int{0, 1, 2, n / 20, n / 3, max(n-1, 0), n} {
 					want := slices.Clone(all[:min(k, len(all))])
 					set, m := s.topK(kernels, x, k)
 					got := make([]int32, m)
