@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/gollm/gollm/cpu/vec"
 	"github.com/gollm/gollm/device"
@@ -230,11 +231,39 @@ func (t *refreshTask) groupScores(s *refreshScratch, slot, group int, visible, r
 				v.LogSum(sum[m.lo:m.hi], top[m.lo:m.hi], t.headScores(slot, lo+i)[m.lo:m.hi], 1, by)
 			}
 		}
+	}
+	t.addLogs(s, first[:n], hi-lo, region)
+	return first[:n]
+}
+
+// addLogs sets x to the logarithms of the sums of the selected region, of heads heads. A sum is 1 to
+// heads times its largest term: what is below the K-th largest term by more than ln heads is not
+// selected, and keeps its term.
+func (t *refreshTask) addLogs(s *refreshScratch, x []float32, heads int, region [2]interval) {
+	top, sum, least := s.top[:len(x)], s.sum[:len(x)], negInf
+	set, k := s.best.topK(t.o.vec, top, min(t.K.Of(len(x)), t.maxSelected))
+	if k == t.K.Of(len(x)) && k > 0 {
+		least = smallestOf(top, set)
+	}
+	enough := least - float32(math.Log(float64(heads))*(1+1e-6)) - float32(math.Abs(float64(least)))*1e-6
+	for _, m := range region {
 		for j := m.lo; j < m.hi; j++ {
-			first[j] = logOf(top[j], sum[j])
+			if x[j] = top[j]; !(top[j] < enough) {
+				x[j] = logOf(top[j], sum[j])
+			}
 		}
 	}
-	return first[:n]
+}
+
+// smallestOf is the smallest score of a set.
+func smallestOf(x []float32, set []uint64) float32 {
+	least := float32(math.Inf(1))
+	for w, word := range set {
+		for ; word != 0; word &= word - 1 {
+			least = min(least, x[64*w+bits.TrailingZeros64(word)])
+		}
+	}
+	return least
 }
 
 // logOf is top + ln sum; for a sum of 0 the lowest finite number, which may be selected still.
