@@ -28,11 +28,15 @@ readarray -t decode < <(settings <<-END
 	quest(budget=0.1,share=group)
 	topk(k=0.1)                    # four heads of a kv head read a third of its rows
 	topk(k=0.026)                  # and here a tenth
+	topk(k=0.1,index=q8)           # ranked by copies of the keys in 8 and in 4 bits
+	topk(k=0.1,index=q4)
 	cis(k=0.1)
 	cis(k=0.1,share=group)
+	cis(k=0.1,share=group,index=q4)
 	cpe(k=0.1,share=group)
 	vattention:tenth
 	vattention:tenth(share=group)
+	vattention:tenth(share=group,index=q4)
 	santa
 	santa(exec=flash)
 	h2o(hh=1638,recent=1638)       # a tenth of 32k

@@ -56,7 +56,7 @@ func TestMirrorScores(t *testing.T) {
 					kernels.MirrorScores(got, q, k, slices.Clone(k))
 					for i, w := range want {
 						if math.Float32bits(got[i]) != math.Float32bits(w) && w == w {
-							t.Fatal(fmt.Sprintf("%d bits, dim %d, %d heads: score %d is %v, want %v", bits, dim, heads, i, got[i], w))
+							t.Fatalf("%d bits, dim %d, %d heads: score %d is %v, want %v", bits, dim, heads, i, got[i], w)
 						}
 					}
 				}
