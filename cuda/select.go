@@ -32,21 +32,46 @@ func (o *ops) selectList(c *device.Select) {
 	}
 }
 
-// maxBitmap is the limit of the bytes of shared memory for a bit per position.
-const maxBitmap = 32 << 10
+// Of the kernels of cluster_select.cuh, in which a cluster of thread blocks selects for a list.
+const (
+	selectScratch  = 20512    // bytes of ClusterScratch
+	maxStaged      = 16 << 10 // keys of a block in shared memory
+	selectThreads  = 512
+	selectResident = 2    // blocks per multiprocessor
+	minListPart    = 1024 // elements of a list per block, at least
+)
+
+// selectCluster is how many blocks select for each of a number of lists of up to n elements: as
+// many as are resident at once, and have work.
+func (o *ops) selectCluster(lists, n int) int {
+	c := 1
+	for 2*c <= o.d.drv.maxCluster() && 2*c*lists <= selectResident*o.d.drv.multiprocessors() && n >= 2*c*minListPart {
+		c *= 2
+	}
+	return c
+}
+
+// selectLists queues a kernel of cluster_select.cuh for rows x heads lists of up to n elements.
+// Its argument staged is the result of stagedKeys.
+func (c *launch) selectLists(rows, heads, n, cluster int) {
+	threads := 64
+	for threads < selectThreads && 8*threads*cluster < n {
+		threads *= 2
+	}
+	c.pdlEarly().inClusters(cluster).runShared(blocks{rows, heads, cluster}, threads, selectScratch+4*stagedKeys(n, cluster))
+}
+
+// stagedKeys is how many keys each block of a cluster keeps in shared memory.
+func stagedKeys(n, cluster int) int { return min(ceil(ceil(n, cluster), 32)*32, maxStaged) }
 
 // topPositions selects the top-k positions of each row and head, or by top-p where mass is
 // above 0.
 func (o *ops) topPositions(op string, c *device.Select, k device.Amount, mass float64) {
 	rows, heads, width := c.Scores.Dim(0), c.Scores.Dim(1), c.Scores.Dim(2)
-	bitmap := 8 * c.KV.Pages.Dim(1)
-	inShared := bitmap <= maxBitmap
-	if !inShared {
-		bitmap = 0
-	}
+	cluster := o.selectCluster(rows*heads, width)
 	o.launch("top_positions").tensor(c.List.Index).tensor(c.List.Count).tensor(c.Scores).int(heads, width, c.List.Index.Dim(2), k.Count).
-		float(k.Share, mass).bool(inShared).pages(c.KV, device.RowsPerSlot(op, rows, c.KV)).
-		runShared(blocks{rows, heads, 1}, threadsFor(width, 1024), bitmap)
+		float(k.Share, mass).int(stagedKeys(width, cluster)).pages(c.KV, device.RowsPerSlot(op, rows, c.KV)).
+		selectLists(rows, heads, width, cluster)
 }
 
 // topBlocks selects the blocks with the largest elements of a walk's rows.
@@ -70,10 +95,11 @@ func (c *launch) topBlocks(s *device.Select, walks device.Tensor) *launch {
 
 // topSubPages selects the row's own sub-page and the best of the others.
 func (o *ops) topSubPages(c *device.Select) {
-	slots, groups := c.Scores.Dim(0), c.Scores.Dim(1)
-	o.launch("top_subpages").tensor(c.List.Index).tensor(c.List.Count).tensor(c.Scores).int(groups, c.Scores.Dim(2), c.List.Index.Dim(2), c.PerPage).
-		int(c.K.Count).float(c.K.Share).int(c.Min).span(c.Plan.Span).pages(c.KV, 1).
-		run(blocks{slots, groups, 1}, 256)
+	slots, groups, width := c.Scores.Dim(0), c.Scores.Dim(1), c.Scores.Dim(2)
+	cluster := o.selectCluster(slots*groups, width)
+	o.launch("top_subpages").tensor(c.List.Index).tensor(c.List.Count).tensor(c.Scores).int(groups, width, c.List.Index.Dim(2), c.PerPage).
+		int(c.K.Count).float(c.K.Share).int(c.Min).span(c.Plan.Span).int(stagedKeys(width, cluster)).pages(c.KV, 1).
+		selectLists(slots, groups, width, cluster)
 }
 
 // heavyHitters selects the positions before the newest of each slot that stay, and evicts the

@@ -174,6 +174,13 @@ __device__ __forceinline__ float dsmem_load(const float* at, int rank) {
 #endif
 	return v;
 }
+__device__ __forceinline__ u32 dsmem_load(const u32* at, int rank) {
+	u32 v = 0;
+#if __CUDA_ARCH__ >= 900
+	asm volatile("{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %1, %2;\n\tld.shared::cluster.u32 %0, [there];\n\t}" : "=r"(v) : "r"((u32)__cvta_generic_to_shared(at)), "r"(rank) : "memory");
+#endif
+	return v;
+}
 __device__ __forceinline__ void dsmem_load4(float v[4], const float* at, int rank) {
 #if __CUDA_ARCH__ >= 900
 	asm volatile("{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %4, %5;\n\tld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n\t}" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"((u32)__cvta_generic_to_shared(at)), "r"(rank) : "memory");

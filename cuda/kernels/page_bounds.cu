@@ -2,8 +2,8 @@
 // and channel c the minimum and the maximum of its keys. Σ_c max(q_c·min_c, q_c·max_c) is an
 // upper bound on q·k over the sub-page, so a row is ranked by 2/size of the bytes of K, size
 // being the positions of a sub-page. Reference implementation: package cpu.
+#include "cluster_select.cuh"
 #include "newest.cuh"
-#include "radix_select.cuh"
 
 struct BoundsArgs {
 	void* bounds;  // [pages, kvheads, sub_pages, 2·dim] in the cache's type: minima, then maxima
@@ -83,58 +83,80 @@ struct SelectSubPagesArgs {
 	f64 share;
 	i64 min_selected;
 	Span span;
+	i64 staged;  // keys of a block in shared memory
 	PagedKV g;
+};
+
+// SubPageScores are the keys of a row of sub-pages; those that the span hides take no part, and
+// -Inf and NaN come last.
+struct SubPageScores {
+	const float* x;
+	const Span& span;
+	int p, size;
+
+	// open says that the span shows everything before the row.
+	__device__ __forceinline__ bool open() const { return span.back == 0 && span.drop == 0; }
+
+	// seen is how many positions of a sub-page before the row's own the row sees.
+	__device__ inline int seen(int sub_page) const {
+		if (open()) return size;
+		int n = 0;
+		for (int j = sub_page * size; j < (sub_page + 1) * size; j++) n += sees(span, p, j);
+		return n;
+	}
+
+	__device__ __forceinline__ float fetch(int i) const { return ld_cg(x + i); }
+	__device__ __forceinline__ u32 key(int i, float s, bool) const { return seen(i) > 0 ? radix_key(s) : 0; }
+};
+
+// SubPageEntries is how many entries a sub-page is: the positions that the row sees, or one page.
+struct SubPageEntries {
+	static constexpr bool UNIT = false;
+	const SubPageScores& scores;
+
+	__device__ int operator()(int sub_page) const { return scores.size == PAGE ? 1 : scores.seen(sub_page); }
 };
 
 // top_subpages (select) lists the row's own sub-page and the best of those before it, ties to the
 // lowest: budget / size of them in all, at least min_selected, and all of them where the budget
 // covers the row. The list is ascending positions, or page numbers where a sub-page is a page.
-// Grid: (slot, head group). Radix select, then a stable compaction (count, scan, write). Bound by
-// the latency of its passes over one row of scores in L2.
-KERNEL(top_subpages, SelectSubPagesArgs, 256) {
+// Grid: (slot, head group, block of the cluster), a cluster for each list; see cluster_select.cuh.
+// Bound by the latency of its barriers.
+KERNEL_2_PER_SM(top_subpages, SelectSubPagesArgs, SELECT_THREADS) {
+	DYNAMIC_SHARED(ClusterScratch, scratch);
+	pdl_trigger();
 	int slot = blockIdx.x, p = first_position(a.g, slot), size = PAGE / (int)a.sub_pages;
+	pdl_wait();
 	if (p < 0) return;
+	ClusterBlock c = this_block();
 	i64 list = (i64)slot * a.head_groups + blockIdx.y;
-	const float* x = a.scores + list * a.width;
 	int own = p / size;
 	i64 budget = a.share > 0 ? (i64)floor(a.share * (double)(p + 1) + 1e-9) : a.budget;
 	i64 k = budget > p ? own : max_of(max_of(a.min_selected, (i64)1), budget / size) - 1;  // besides the row's own
-	bool open = a.span.back == 0 && a.span.drop == 0;
-	auto seen = [&](i64 sub_page, u32& key) {
-		key = radix_key(x[sub_page]);
-		bool in = open;
-		for (int j = (int)sub_page * size; j < (sub_page + 1) * size && !in; j++) in = sees(a.span, p, j);
-		return in;
-	};
-	// The entries of a sub-page: the positions of it that the row sees, or the page.
-	auto each = [&](i64 sub_page, auto f) {
-		if (size == PAGE) return f((i32)sub_page);
-		for (int j = (int)sub_page * size; j < (sub_page + 1) * size && j <= p; j++) {
-			if (sees(a.span, p, j)) f(j);
-		}
-	};
+	SubPageScores scores = {a.scores + list * a.width, a.span, p, size};
+	ListPart<SubPageScores> part = list_part(c, *scratch, own, (int)a.staged, scores);
 	Threshold<u32> cut = {~0u, 0};  // selects nothing
-	if (k > 0) cut = radix_select<u32>(own, (u64)k, [&](i64 sub_page, u32& key) { return (u64)seen(sub_page, key); });
-	Selector<u32> start = make_selector(cut, own, seen), in = start;
-	ThreadRange r = thread_range(own);
-	u64 mine = 0, total;
-	u32 key;
-	for (i64 sub_page = r.lo; sub_page < r.hi; sub_page++) {
-		if (seen(sub_page, key) && in.takes(key)) each(sub_page, [&](i32) { mine++; });
-	}
-	u64 to = scan_block(mine, total);
+	if (k > 0) cut = cluster_threshold<false>(c, *scratch, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)k; });
 	i32* index = a.index + list * a.cap;
-	auto add = [&](i32 j) {
-		if (to < (u64)a.cap) index[to] = j;
-		to++;
+	// put writes the entries of a sub-page from place to on, and returns the place behind them.
+	auto put = [&](int sub_page, i64 to) {
+		if (size == PAGE) {
+			if (to < a.cap) index[to] = sub_page;
+			return to + 1;
+		}
+		for (int j = sub_page * size; j < (sub_page + 1) * size && j <= p; j++) {
+			if (!scores.open() && !sees(a.span, p, j)) continue;
+			if (to < a.cap) index[to] = j;
+			to++;
+		}
+		return to;
 	};
-	in = start;
-	for (i64 sub_page = r.lo; sub_page < r.hi; sub_page++) {
-		if (seen(sub_page, key) && in.takes(key)) each(sub_page, add);
+	SubPageEntries entries = {scores};
+	i64 all = cluster_compact(c, *scratch, part, cut, entries, put);
+	if (threadIdx.x == 0 && c.rank == c.size - 1) {
+		all = put(own, all);
+		if (all > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		a.count[list] = (i32)min_of(all, a.cap);
 	}
-	if (threadIdx.x > 0) return;
-	to = total;
-	each(own, add);
-	if (to > (u64)a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-	a.count[list] = (i32)min_of(to, (u64)a.cap);
+	c.sync();  // peers have read the counts
 }

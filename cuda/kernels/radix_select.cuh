@@ -25,6 +25,7 @@ __device__ inline u64 radix_key64(double x) {
 }
 
 constexpr u32 KEY_NEG_INF = 0x007fffffu;  // radix_key(-Inf)
+constexpr u32 KEY_INF = 0xff800000u;      // radix_key(+Inf)
 
 // ThreadRange is a thread's run of elements of a row.
 struct ThreadRange {

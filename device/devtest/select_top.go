@@ -3,6 +3,7 @@ package devtest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -55,6 +56,24 @@ func topCases() []testCase {
 	for _, k := range []int{1, 2, 40} {
 		c := topCase{lens: []int{100}, rows: 3, alike: k}
 		cases = append(cases, testCase{fmt.Sprintf("op=TopK/alike=%d", k), func(b *bed) job { return topK(b, c, device.Amount{Count: k}) }})
+	}
+	for _, scores := range hardScoreNames {
+		for _, n := range []int{1, 33, 4099} {
+			c := topCase{lens: []int{n}, scores: hardScores[scores]}
+			for _, k := range []int{1, n/2 + 1, n} {
+				at := fmt.Sprintf("op=TopK/scores=%s/len=%d/k=%d", scores, n, k)
+				cases = append(cases, testCase{at, func(b *bed) job { return topK(b, c, device.Amount{Count: k}) }})
+			}
+		}
+		c := topCase{lens: []int{4099}, scores: hardScores[scores]}
+		cases = append(cases, testCase{"op=TopP/scores=" + scores, func(b *bed) job { return topP(b, c, .7) }})
+	}
+	long := topCase{lens: []int{128 << 10}}
+	cases = append(cases, testCase{"op=TopP/len=128k", func(b *bed) job { return topP(b, long, .5) }})
+	for _, values := range []int{3, 1 << 30} {
+		c := long
+		c.values = values
+		cases = append(cases, testCase{fmt.Sprintf("op=TopK/len=128k/values=%d", values), func(b *bed) job { return topK(b, c, device.Amount{Share: .1}) }})
 	}
 	for _, c := range []topCase{{lens: []int{1}}, {lens: []int{130, 0, 3}}, {lens: []int{90}, rows: 7}, {lens: []int{5000}}} {
 		for _, mass := range []float64{.001, .5, .9, .999} {
@@ -109,9 +128,33 @@ func exactScores(b *bed, a attention, part device.Region) job {
 type topCase struct {
 	lens   []int
 	rows   int
-	values int // number of distinct scores: with few there are many ties
-	alike  int // the place of the middle one of three equal scores, the others being different
+	values int                    // number of distinct scores: with few there are many ties
+	alike  int                    // the place of the middle one of three equal scores, the others being different
+	scores func(i, n int) float32 // score i of a row of n, instead of random ones
 }
+
+// hardScores are scores that a histogram of their values or bits has a hard time with.
+var hardScores = map[string]func(i, n int) float32{
+	"equal":    func(int, int) float32 { return -3.5 },
+	"denormal": func(i, _ int) float32 { return math.Float32frombits(uint32(i * 7919 % 4099)) },
+	"zeros":    func(i, _ int) float32 { return float32(math.Copysign(0, float64(i%3-1))) },
+	"infinite": func(i, _ int) float32 { return []float32{1, float32(math.Inf(1)), -1, float32(math.Inf(-1)), 2}[i%5] },
+	"nan":      func(i, _ int) float32 { return []float32{float32(math.NaN()), float32(i % 100)}[i%2] },
+	"nothing":  func(i, _ int) float32 { return []float32{float32(math.NaN()), float32(math.Inf(-1))}[i%2] },
+	"huge":     func(i, _ int) float32 { return (float32(i*7919%4099) - 2000) * 1.6e35 },
+	"outlier":  func(i, _ int) float32 { return float32(math.Ldexp(float64(1+i%2*(i*7919%4099)), 60*((i+1)%64/63))) },
+	// Of the best few all others are within a bin; what is equal lies at both ends of each eighth of the row.
+	"borders": func(i, n int) float32 {
+		part := max(n/8, 1)
+		if at := i % part; at < 2 || at >= part-2 {
+			return 1.5
+		}
+		return []float32{1, 2}[i*7919%17/16]
+	},
+}
+
+// hardScoreNames are their names in order.
+var hardScoreNames = slices.Sorted(maps.Keys(hardScores))
 
 // topK is a call of TopK and its definition.
 func topK(b *bed, c topCase, k device.Amount) job {
@@ -136,6 +179,11 @@ func topK(b *bed, c topCase, k device.Amount) job {
 				place = c.alike - 1
 			}
 			x[r+j] = -float32(place)
+		}
+	}
+	for i := range x {
+		if c.scores != nil {
+			x[i] = c.scores(i%width, width)
 		}
 	}
 	in := b.f32(x, rows, heads, width)
@@ -190,7 +238,13 @@ func topP(b *bed, c topCase, mass float64) job {
 			for j := 0; j < width; j += 5 { // what is no number, and ties
 				row[j] = [...]float32{float32(math.NaN()), float32(math.Inf(-1)), 1.5, 1.5}[b.rng.IntN(4)]
 			}
+			if c.scores != nil {
+				for j := range row {
+					row[j] = c.scores(j, width)
+				}
+			}
 			best, sound = nucleus(row[:p+1], mass)
+			sound = sound || c.scores != nil
 		}
 		slices.Sort(best)
 		count[i] = int32(len(best))
@@ -218,10 +272,10 @@ func nucleus(x []float32, mass float64) (best []int32, sound bool) {
 	all := ranked(x)
 	var total, sum float64
 	for _, j := range all {
-		total += math.Exp(float64(x[j]))
+		total += math.Exp(float64(x[j]) - float64(x[all[0]]))
 	}
 	for i, j := range all {
-		sum += math.Exp(float64(x[j]))
+		sum += math.Exp(float64(x[j]) - float64(x[all[0]]))
 		switch gap := sum/total - mass; {
 		case math.Abs(gap) < 1e-6:
 			return nil, false
