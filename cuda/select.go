@@ -52,13 +52,13 @@ func (o *ops) selectCluster(lists, n int) int {
 }
 
 // selectLists queues a kernel of cluster_select.cuh for rows x heads lists of up to n elements.
-// Its argument staged is the result of stagedKeys.
-func (c *launch) selectLists(rows, heads, n, cluster int) {
+// Its argument staged is the result of stagedKeys. more is bytes of shared memory behind the keys.
+func (c *launch) selectLists(rows, heads, n, cluster, more int) {
 	threads := 64
 	for threads < selectThreads && 8*threads*cluster < n {
 		threads *= 2
 	}
-	c.pdlEarly().inClusters(cluster).runShared(blocks{rows, heads, cluster}, threads, selectScratch+4*stagedKeys(n, cluster))
+	c.pdlEarly().inClusters(cluster).runShared(blocks{rows, heads, cluster}, threads, selectScratch+4*stagedKeys(n, cluster)+more)
 }
 
 // stagedKeys is how many keys each block of a cluster keeps in shared memory.
@@ -71,7 +71,7 @@ func (o *ops) topPositions(op string, c *device.Select, k device.Amount, mass fl
 	cluster := o.selectCluster(rows*heads, width)
 	o.launch("top_positions").tensor(c.List.Index).tensor(c.List.Count).tensor(c.Scores).int(heads, width, c.List.Index.Dim(2), k.Count).
 		float(k.Share, mass).int(stagedKeys(width, cluster)).pages(c.KV, device.RowsPerSlot(op, rows, c.KV)).
-		selectLists(rows, heads, width, cluster)
+		selectLists(rows, heads, width, cluster, 0)
 }
 
 // topBlocks selects the blocks with the largest elements of a walk's rows.
@@ -99,7 +99,7 @@ func (o *ops) topSubPages(c *device.Select) {
 	cluster := o.selectCluster(slots*groups, width)
 	o.launch("top_subpages").tensor(c.List.Index).tensor(c.List.Count).tensor(c.Scores).int(groups, width, c.List.Index.Dim(2), c.PerPage).
 		int(c.K.Count).float(c.K.Share).int(c.Min).span(c.Plan.Span).int(stagedKeys(width, cluster)).pages(c.KV, 1).
-		selectLists(slots, groups, width, cluster)
+		selectLists(slots, groups, width, cluster, 0)
 }
 
 // heavyHitters selects the positions before the newest of each slot that stay, and evicts the

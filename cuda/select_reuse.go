@@ -43,11 +43,14 @@ func (o *ops) reuseSelection(r *device.ReuseSelection) {
 		o.d.keep(fmt.Errorf("ReuseSelection: needs %d bytes of shared memory, there are %d", shared, limit))
 		return
 	}
-	parts := 1
-	if slots*groups <= maxCounters {
-		parts = max(1, min(reuseBlocks*o.d.drv.multiprocessors()/max(slots*groups, 1), pages/reusePages))
+	parts := max(1, min(reuseBlocks*o.d.drv.multiprocessors()/max(slots*groups, 1), pages/reusePages))
+	ranked := parts > 1 || groups < r.Q.Dim(1) || r.Scores.Dim(2) > b.scores || !r.Keys.Absent()
+	cluster, width := o.selectCluster(slots*groups, r.Scores.Dim(2)), r.Scores.Dim(2)
+	staged := stagedKeys(width, cluster)
+	o.reuse("reuse_selection", b, r, ranked, staged).runShared(blocks{parts, groups, slots}, 256, shared)
+	if ranked {
+		o.reuse("reuse_rank", b, r, ranked, staged).selectLists(groups, slots, width, cluster, 16*r.Q.Dim(1)/groups)
 	}
-	o.reuse("reuse_selection", b, r).runShared(blocks{parts, groups, slots}, 256, shared)
 }
 
 // reuseBuffers is what a block of a selection keeps.
@@ -78,7 +81,7 @@ func (b reuseBuffers) shared(pages int, r *device.ReuseSelection) int {
 }
 
 // reuse starts a launch with a ReuseArgs.
-func (o *ops) reuse(name string, b reuseBuffers, r *device.ReuseSelection) *launch {
+func (o *ops) reuse(name string, b reuseBuffers, r *device.ReuseSelection, ranked bool, staged int) *launch {
 	l, w := &r.List, &r.Neighbors
 	c := o.launch(name).tensor(l.Index).tensor(l.Count).int(l.Index.Dim(2)).selectionCache(&r.Cache, r.Q.Dim(1)).
 		tensor(r.Scores).tensor(r.Compared).tensor(r.Q)
@@ -87,8 +90,9 @@ func (o *ops) reuse(name string, b reuseBuffers, r *device.ReuseSelection) *laun
 	} else {
 		c.work(0)
 	}
-	return c.counters().int(r.Scores.Dim(2), b.candidates, b.scores, reusePipeline).
-		int(w.Best.Count).float(w.Best.Share).int(w.Each).bool(w.KeepSlid).bool(!r.Keys.Absent()).pages(r.KV, 1).plan(r.Plan).pdlEarly()
+	return c.int(r.Scores.Dim(2), b.candidates, b.scores, reusePipeline).
+		int(w.Best.Count).float(w.Best.Share).int(w.Each).bool(w.KeepSlid).bool(!r.Keys.Absent()).bool(ranked).int(staged).
+		pages(r.KV, 1).plan(r.Plan).pdlEarly()
 }
 
 // reuseAttendKernels attend to the selection too, by head dimension.
@@ -133,7 +137,7 @@ func (o *ops) reuseAttend(dst device.Tensor, r *device.ReuseSelection) bool {
 		return false
 	}
 	early := o.pastComplete() && o.d.hazards.complete(m.Entry, m.Query, m.Index, m.Since)
-	o.reuse(name, b, r).tensor(dst).bool(early).int(listed, selected, fixed, scores, query, entries).pdlHold(true).
+	o.reuse(name, b, r, false, 0).tensor(dst).bool(early).int(listed, selected, fixed, scores, query, entries).pdlHold(true).
 		runShared(blocks{1, r.Q.Dim(1), r.KV.Len.Dim(0)}, 256, shared)
 	o.decodeWhole(&device.Attend{Dst: dst, Q: r.Q, KV: r.KV, Plan: r.Plan})
 	return true

@@ -12,7 +12,7 @@ type SelectionCache struct {
 	// number in its block of the entry that holds its selection, possibly itself; and the
 	// length of that selection.
 	Entry Tensor
-	Index Tensor // i32 [slots, head groups·Block, cap]: the selected positions, best first
+	Index Tensor // i32 [slots, head groups·Block, cap]: the selected positions, those that get [Neighbors] first
 	Since Tensor // i32 [slots, 1]: entries of positions before it are invalid
 	Found Tensor // i32 [slots, head groups]: the entry that this step reuses, -1 for none
 	// Counters i32 [slots, head groups, 4]: steps, selections made, and positions scored as a

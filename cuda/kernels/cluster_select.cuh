@@ -23,7 +23,6 @@
 #include "radix_select.cuh"
 
 constexpr int SELECT_THREADS = 512;
-constexpr int MAX_CLUSTER = 8;        // blocks
 constexpr int CUT_BINS = 1024;        // of a histogram; a multiple of the threads of a block
 constexpr int CUT_CANDIDATES = 1024;  // keys of the cut bin that a block lists
 constexpr int KEYS_IN_FLIGHT = 8;     // of a thread
@@ -84,8 +83,7 @@ struct ClusterScratch {
 	u32 listed[CUT_CANDIDATES];
 	u32 candidates;  // more than CUT_CANDIDATES: not all are listed
 	u32 ends[2][2];  // ~smallest and largest key: of the part, of its candidates
-	u32 counts[2];   // of the part: keys equal to the cut, entries selected
-	u32 pad;
+	u32 counts[3];   // of the part: keys equal to each of two cuts, entries selected
 };
 static_assert(sizeof(ClusterScratch) == 20512, "the host reckons with it");
 
@@ -255,17 +253,22 @@ __device__ inline Threshold<u32> refine_cut(const ClusterBlock& c, ClusterScratc
 
 // cluster_threshold finds the threshold of the best elements of a list whose weight reaches
 // want(total); all of them where it does not. weight(key, top) is the weight of an element, top the
-// largest key; weight 0 takes no part. WEIGHTED: weights are not all 1. All threads of the cluster
-// call it.
+// largest key; weight 0 takes no part. WEIGHTED: weights are not all 1. Of several thresholds of a
+// list the first stages its keys, and a barrier of the cluster lies between them. All threads of the
+// cluster call it.
 template <bool WEIGHTED, class Part, class Weight, class Want>
-__device__ inline Threshold<u32> cluster_threshold(const ClusterBlock& c, ClusterScratch& s, const Part& part, Weight weight, Want want) {
+__device__ inline Threshold<u32> cluster_threshold(const ClusterBlock& c, ClusterScratch& s, const Part& part, Weight weight, Want want, bool first = true) {
 	u32 lo = ~0u, hi = 0;
 	clear_bins<WEIGHTED>(s.bins[0]);
 	if (threadIdx.x == 0) s.candidates = 0;
-	part.stage([&](u32 key) {
+	auto widen = [&](u32 key) {
 		lo = min_of(lo, key);
 		hi = max_of(hi, key);
-	});
+	};
+	if (first)
+		part.stage(widen);
+	else
+		part.each(widen);
 	cluster_ends(c, s.ends[0], lo, hi);
 	u32 top = hi;
 	ScoreBins bins = score_bins(lo, hi);
@@ -302,65 +305,108 @@ __device__ inline u32 warp_prefix(u32 v, u32& total) {
 	return __shfl_sync(FULL_MASK, before, 0);
 }
 
-// cluster_compact calls put(i, to) for the elements that a threshold selects, to being the number of
-// entries before those of i, and returns how many entries there are up to the end of the block's
-// part. entries(i) is how many element i has. A warp takes consecutive elements, so that ties go to
-// the lowest. All threads of the cluster call it; peers may read the block's shared memory until
-// the barrier that the caller puts behind it.
-template <class Part, class Entries, class Put>
-__device__ inline i64 cluster_compact(const ClusterBlock& c, ClusterScratch& s, const Part& part, Threshold<u32> cut, Entries entries, Put put) {
-	int warps = (int)blockDim.x / WARP, each = (part.hi - part.lo + warps * WARP - 1) / (warps * WARP) * WARP;
-	int lo = min_of(part.lo + warp() * each, part.hi), hi = min_of(lo + each, part.hi);
-	u32 ahead = (1u << lane()) - 1, total;
-	auto key_at = [&](int i) { return i < hi ? part.key(i) : 0; };
-	u64 ties = 0;  // equal keys before the warp's
-	if (cut.ties != ~0ull) {
-		u32 equal = 0;
-		for (int i = lo; i < hi; i += WARP) equal += __popc(__ballot_sync(FULL_MASK, key_at(i + lane()) == cut.key));
-		equal = warp_prefix(equal, total);
-		if (threadIdx.x == 0) s.counts[0] = total;
-		c.sync();
-		ties = c.before(&s.counts[0]) + equal;
-	}
-	// selected is whether the lane's element is; rank counts the equal keys so far.
-	auto selected = [&](int i, u64& rank) {
-		u32 key = key_at(i + lane());
+// WarpCut applies a threshold to a warp's elements in order; rank counts the equal keys so far.
+struct WarpCut {
+	Threshold<u32> cut;
+	u64 rank;
+
+	// takes is whether the lane's element is selected. All lanes call it.
+	__device__ __forceinline__ bool takes(u32 key) {
 		if (cut.ties == ~0ull) return key > 0 && key >= cut.key;
-		bool same = key == cut.key;
+		bool same = key > 0 && key == cut.key;
 		unsigned who = __ballot_sync(FULL_MASK, same);
-		bool in = key > cut.key || (same && rank + __popc(who & ahead) < cut.ties);
+		bool in = key > cut.key || (same && rank + __popc(who & ((1u << lane()) - 1)) < cut.ties);
 		rank += __popc(who);
 		return in;
-	};
-	u32 mine = 0;
-	u64 rank = ties;
-	for (int i = lo; i < hi; i += WARP) {
-		bool in = selected(i, rank);
-		if constexpr (Entries::UNIT)
-			mine += __popc(__ballot_sync(FULL_MASK, in));
-		else
-			mine += warp_add(in ? entries(i + lane()) : 0);
 	}
-	u32 first = warp_prefix(mine, total);
-	if (threadIdx.x == 0) s.counts[1] = total;
+};
+
+// WarpRange is the elements of a warp, consecutive ones.
+struct WarpRange {
+	int lo, hi;
+};
+
+template <class Part>
+__device__ __forceinline__ WarpRange warp_range(const Part& part) {
+	int warps = (int)blockDim.x / WARP, each = (part.hi - part.lo + warps * WARP - 1) / (warps * WARP) * WARP;
+	int lo = min_of(part.lo + warp() * each, part.hi);
+	WarpRange r = {lo, min_of(lo + each, part.hi)};
+	return r;
+}
+
+// warp_cut counts the equal keys before the warp's elements, where it matters; count is a word of
+// shared memory for it.
+template <class Part>
+__device__ inline WarpCut warp_cut(const ClusterBlock& c, u32* count, const Part& part, Threshold<u32> cut) {
+	WarpCut w = {cut, 0};
+	if (cut.ties == ~0ull || cut.ties == 0) return w;
+	WarpRange r = warp_range(part);
+	u32 equal = 0, total;
+	for (int i = r.lo + lane(); i - lane() < r.hi; i += WARP) equal += __popc(__ballot_sync(FULL_MASK, i < r.hi && part.key(i) == cut.key));
+	equal = warp_prefix(equal, total);
+	if (threadIdx.x == 0) *count = total;
 	c.sync();
-	i64 start = c.before(&s.counts[1]), to = start + first;
-	rank = ties;
-	for (int i = lo; i < hi; i += WARP) {
-		bool in = selected(i, rank);
-		if constexpr (Entries::UNIT) {
-			unsigned who = __ballot_sync(FULL_MASK, in);
-			if (in) put(i + lane(), to + __popc(who & ahead));
-			to += __popc(who);
-		} else {
-			u32 n = in ? entries(i + lane()) : 0, before = n;
-			for (int by = 1; by < WARP; by *= 2) {
-				u32 left = __shfl_up_sync(FULL_MASK, before, by);
-				if (lane() >= by) before += left;
-			}
-			if (in) put(i + lane(), to + before - n);
-			to += __shfl_sync(FULL_MASK, before, WARP - 1);
+	w.rank = c.before(count) + equal;
+	return w;
+}
+
+// select_none is the threshold that selects nothing.
+__device__ __forceinline__ Threshold<u32> select_none() {
+	Threshold<u32> cut = {~0u, 0};
+	return cut;
+}
+
+// Listed counts the entries of a list: up to the end of the block's part, and of the cluster.
+struct Listed {
+	i64 end, all;
+};
+
+// cluster_compact calls put(i, to) for the elements that threshold in selects and out does not, to
+// being the number of entries before those of i. entries(i) is how many element i has. A warp takes
+// consecutive elements, so that ties go to the lowest. All threads of the cluster call it; peers may
+// read the block's shared memory until the barrier that the caller puts behind it.
+template <class Part, class Entries, class Put>
+__device__ inline Listed cluster_compact(const ClusterBlock& c, ClusterScratch& s, const Part& part, Threshold<u32> in, Threshold<u32> out, Entries entries, Put put) {
+	WarpRange r = warp_range(part);
+	const WarpCut start_in = warp_cut(c, &s.counts[0], part, in), start_out = warp_cut(c, &s.counts[1], part, out);
+	// each calls take(i, whether the lane's element i is selected) for the warp's elements.
+	auto each = [&](auto take) {
+		WarpCut inside = start_in, outside = start_out;
+		for (int i = r.lo + lane(); i - lane() < r.hi; i += WARP) {
+			u32 key = i < r.hi ? part.key(i) : 0;
+			bool a = inside.takes(key), b = outside.takes(key);
+			take(i, a && !b);
 		}
-	}
-	return start + total;
+	};
+	u32 mine = 0, total;
+	each([&](int i, bool selected) {
+		if constexpr (Entries::UNIT)
+			mine += __popc(__ballot_sync(FULL_MASK, selected));
+		else
+			mine += warp_add(selected ? entries(i) : 0);
+	});
+	u32 before_warp = warp_prefix(mine, total);
+	if (threadIdx.x == 0) s.counts[2] = total;
+	c.sync();
+	i64 before_block = c.before(&s.counts[2]), to = before_block + before_warp;
+	each([&](int i, bool selected) {
+		u32 before, all;
+		if constexpr (Entries::UNIT) {
+			unsigned who = __ballot_sync(FULL_MASK, selected);
+			before = __popc(who & ((1u << lane()) - 1));
+			all = __popc(who);
+		} else {
+			u32 n = selected ? entries(i) : 0, upto = n;
+			for (int by = 1; by < WARP; by *= 2) {
+				u32 left = __shfl_up_sync(FULL_MASK, upto, by);
+				if (lane() >= by) upto += left;
+			}
+			before = upto - n;
+			all = __shfl_sync(FULL_MASK, upto, WARP - 1);
+		}
+		if (selected) put(i, to + before);
+		to += all;
+	});
+	Listed listed = {before_block + total, (i64)c.sum(&s.counts[2])};
+	return listed;
 }

@@ -37,7 +37,6 @@ constexpr int PAGE_TILES = PAGE / TILE_ROWS;
 // resident together with the preceding or the following GEMV and their prologues overlap.
 constexpr int RING_WARPS = 4;
 constexpr int RING_STAGES = 3;
-constexpr int MAX_CLUSTER = 8;
 
 // KVTile is a pipeline stage: 16 keys and values, rows padded against bank conflicts.
 template <int DIM>

@@ -20,6 +20,7 @@ typedef double f64;
 
 constexpr int WARP = 32;
 constexpr u32 FULL_MASK = 0xffffffffu;  // all lanes of a warp
+constexpr int MAX_CLUSTER = 8;          // blocks of a cluster that every GPU with clusters takes
 
 #ifdef GOLLM_EMU
 

@@ -135,7 +135,7 @@ KERNEL_2_PER_SM(top_subpages, SelectSubPagesArgs, SELECT_THREADS) {
 	i64 k = budget > p ? own : max_of(max_of(a.min_selected, (i64)1), budget / size) - 1;  // besides the row's own
 	SubPageScores scores = {a.scores + list * a.width, a.span, p, size};
 	ListPart<SubPageScores> part = list_part(c, *scratch, own, (int)a.staged, scores);
-	Threshold<u32> cut = {~0u, 0};  // selects nothing
+	Threshold<u32> cut = select_none();
 	if (k > 0) cut = cluster_threshold<false>(c, *scratch, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)k; });
 	i32* index = a.index + list * a.cap;
 	// put writes the entries of a sub-page from place to on, and returns the place behind them.
@@ -152,7 +152,7 @@ KERNEL_2_PER_SM(top_subpages, SelectSubPagesArgs, SELECT_THREADS) {
 		return to;
 	};
 	SubPageEntries entries = {scores};
-	i64 all = cluster_compact(c, *scratch, part, cut, entries, put);
+	i64 all = cluster_compact(c, *scratch, part, cut, select_none(), entries, put).all;
 	if (threadIdx.x == 0 && c.rank == c.size - 1) {
 		all = put(own, all);
 		if (all > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);

@@ -57,9 +57,9 @@ KERNEL_2_PER_SM(top_positions, SelectArgs, SELECT_THREADS) {
 		cut = cluster_threshold<false>(c, s, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)k; });
 	}
 	i32* index = a.index + row * a.cap;
-	i64 all = cluster_compact(c, s, part, cut, OneEntry(), [&](int i, i64 to) {
+	i64 all = cluster_compact(c, s, part, cut, select_none(), OneEntry(), [&](int i, i64 to) {
 		if (to < a.cap) index[to] = i;
-	});
+	}).all;
 	if (threadIdx.x == 0 && c.rank == c.size - 1) {
 		if (all > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
 		a.count[row] = (i32)min_of(all, a.cap);

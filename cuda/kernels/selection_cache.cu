@@ -7,11 +7,13 @@
 //	select  otherwise: the k best positions of the selected region by q·k/√dim, a group of
 //	        several heads by ln Σ_h softmax_h; store them with the query for later steps
 //
-// One launch does all of it. Every block of a head group looks for a step to reuse, which costs
-// little; if there is none, each scores a share of the keys, and the last to finish selects.
-// Where a head group has one block, which is where groups fill the GPU, its scores stay in
-// shared memory. Bound by reading the keys where a group selects, by latency where all reuse.
+// Every block of a head group looks for a step to reuse, which costs little; if there is none, each
+// scores a share of the keys. A second launch, reuse_rank, selects for the groups that were scored,
+// by a cluster of blocks each (cluster_select.cuh). Where a head group has one block, which is where
+// groups fill the GPU, and its scores stay in shared memory, that block selects and there is no
+// second launch. Bound by reading the keys where a group selects, by latency where all reuse.
 // Reference implementation: package cpu.
+#include "cluster_select.cuh"
 #include "gathered.cuh"
 #include "histogram_select.cuh"
 #include "scores.cuh"
@@ -46,7 +48,8 @@ __device__ inline int block_origin(const SelectionCache& m, int slot, int p, int
 // how many positions it selected itself.
 __device__ inline i32* entry_record(const SelectionCache& m, int slot, int head_group, int e) { return m.entry + ((slot * m.head_groups + head_group) * m.block + e) * 3; }
 
-// entry_selection is the positions that entry e of a head group selected, best first.
+// entry_selection is the positions that entry e of a head group selected, those that get neighbors
+// first.
 __device__ inline i32* entry_selection(const SelectionCache& m, int slot, int head_group, int e) { return m.index + ((slot * m.head_groups + head_group) * m.block + e) * m.max_selected; }
 
 // cosine of two vectors, by a warp; -Inf if one is zero, so that it never reuses.
@@ -109,13 +112,14 @@ struct ReuseArgs {
 	float* scores;            // [slots, heads, width]
 	const float *cos_q, *q;   // [slots, heads, dim]: what cosines compare, and what keys are scored with
 	u64* ranks;               // [slots, head_groups, places] where shared memory has no room for them; else NULL
-	i32* finished;            // [slots, head_groups]: blocks that are done; 0 between launches
 	i64 width, places, room;  // places: ranks, a power of two; room: scores in shared memory
 	i64 ring;                 // 16-byte words of shared memory that stage keys
 	i64 widened;
 	f64 widened_share;
 	i64 neighbors, keep_slid;
 	i64 scored;  // scores has those of low-bit keys already
+	i64 ranked;  // reuse_rank selects for the groups that are scored; so it does where scored
+	i64 staged;  // of reuse_rank: keys of a block in shared memory
 	PagedKV g;
 	Plan plan;
 };
@@ -299,56 +303,6 @@ __device__ inline void score_range(const ReuseArgs& a, const ReuseState& r, cons
 	}
 }
 
-// log_softmax_shift is -ln Σ exp(x) over a range, which added to scores makes them the logarithms
-// of their softmax; -Inf where there are none. best is raised to the largest such logarithm in
-// the selectable range.
-__device__ inline float log_softmax_shift(const float* x, const VisibleRange& range, const VisibleRange& selectable, float& best) {
-	float top = -infinity(), best_score = -infinity(), sum = 0;
-	for (int j = range.lo + threadIdx.x; j < range.hi; j += blockDim.x) {
-		if (!range.contains(j)) continue;
-		top = max_of(top, x[j]);
-		if (selectable.contains(j)) best_score = max_of(best_score, x[j]);
-	}
-	top = reduce_block(top, -infinity(), Max());
-	best_score = reduce_block(best_score, -infinity(), Max());
-	for (int j = range.lo + threadIdx.x; j < range.hi; j += blockDim.x) {
-		if (range.contains(j) && x[j] > -infinity()) sum += expf(x[j] - top);
-	}
-	sum = reduce_block(sum, 0.0f, Plus());
-	if (!(sum > 0)) return -infinity();
-	float log = -(top + logf(sum));
-	best = max_of(best, best_score + log);
-	return log;
-}
-
-// group_log_softmax replaces the scores of a group's first head by what the group is ranked by:
-// ln Σ_h softmax_h up to a constant. The sum itself would be 0 in f32 for positions far below
-// another position, often the row's own. Each head costs two passes over the visible range with
-// one exponential; then one pass over the selectable range has an exponential for each head and
-// a logarithm.
-__device__ inline void group_log_softmax(const ReuseArgs& a, const ReuseState& r, const VisibleRange& range, const VisibleRange& selectable, float* first) {
-	float *shift = r.cos_q, best = -infinity();  // [group_heads], in the place of the queries
-	for (int h = 0; h < r.group_heads; h++) {
-		float log = log_softmax_shift(first + h * a.width, range, selectable, best);
-		if (threadIdx.x == 0) shift[h] = log;
-	}
-	if (!(best > -infinity())) best = 0;
-	__syncthreads();
-	for (int j = selectable.lo + threadIdx.x; j < selectable.hi; j += blockDim.x) {
-		if (!selectable.outside_gap(j)) continue;
-		float top = EMPTY_MAX, sum = 0;
-		for (int h = 0; h < r.group_heads; h++) {
-			float x = first[h * a.width + j], log = shift[h];
-			x = x > -infinity() && log > -infinity() ? x + (log - best) : -infinity();
-			float e = expf(-fabsf(x - top));
-			sum = x > top ? sum * e + 1 : sum + e;
-			top = max_of(top, x);
-		}
-		first[j] = sum > 0 ? top + logf(sum) : EMPTY_MAX;  // finite, so that it can still be selected
-	}
-	__syncthreads();
-}
-
 // select_sorted is select_best by radix select and a bitonic sort, for scores that crowd a bin.
 __device__ inline int select_sorted(u64* ranks, u64* marks, VisibleRange range, float* x, i32* index, int want) {
 	u32* keys = (u32*)x;
@@ -415,20 +369,25 @@ __device__ inline int select_best(const ReuseState& r, const VisibleRange& range
 	return min_of(cut_bin.taken, want);
 }
 
-// store_selection selects for a head group whose scores are x, and makes the step's entry.
-__device__ inline void store_selection(const ReuseArgs& a, const ReuseState& r, const VisibleRange& scored, const VisibleRange& selectable, float* x) {
-	i64 k = selection_budget(a.cache, r.p + 1);
-	i32* index = entry_selection(a.cache, r.slot, r.head_group, r.number);
-	int n = select_best(r, selectable, x, index, (int)min_of(k, a.cache.max_selected));
-	if (threadIdx.x > 0) return;
-	i32* rec = entry_record(a.cache, r.slot, r.head_group, r.number);
-	rec[0] = r.p + 1;
-	rec[1] = r.number;
+// record_selection makes the entry of a step that has selected n of the positions scored. One
+// thread calls it.
+__device__ inline void record_selection(const ReuseArgs& a, int slot, int head_group, int p, int number, int n, const VisibleRange& scored) {
+	i32* rec = entry_record(a.cache, slot, head_group, number);
+	rec[0] = p + 1;
+	rec[1] = number;
 	rec[2] = n;
-	u32* counters = a.cache.counters + r.item * 4;
+	u32* counters = a.cache.counters + (slot * a.cache.head_groups + head_group) * 4;
 	atomicAdd(&counters[0], 1u);  // red: no result is waited for
 	atomicAdd(&counters[1], 1u);
 	atomicAdd((unsigned long long*)(counters + 2), (unsigned long long)scored.count());
+}
+
+// store_selection selects for a head whose scores are x, and makes the step's entry.
+__device__ inline void store_selection(const ReuseArgs& a, const ReuseState& r, const VisibleRange& selectable, float* x) {
+	i64 k = selection_budget(a.cache, r.p + 1);
+	i32* index = entry_selection(a.cache, r.slot, r.head_group, r.number);
+	int n = select_best(r, selectable, x, index, (int)min_of(k, a.cache.max_selected));
+	if (threadIdx.x == 0) record_selection(a, r.slot, r.head_group, r.p, r.number, n, selectable);
 }
 
 // set_existing sets bits lo to hi-1, those of positions up to the row's page.
@@ -467,7 +426,6 @@ __device__ inline void record_reuse(const ReuseArgs& a, const ReuseState& r, int
 // group, slot); where the group selects, block `part` scores its share of the pages.
 KERNEL_4_PER_SM(reuse_selection, ReuseArgs, REUSE_THREADS) {
 	DYNAMIC_SHARED(u64, shared);
-	SHARED(int, last, 1);
 	pdl_trigger();
 	ReuseState r;
 	int part = blockIdx.x;
@@ -509,31 +467,169 @@ KERNEL_4_PER_SM(reuse_selection, ReuseArgs, REUSE_THREADS) {
 		int first = scored.lo / PAGE, pages = max_of((scored.hi + PAGE - 1) / PAGE - first, 0);
 		int each = max_of((pages + (int)gridDim.x - 1) / (int)gridDim.x, 1), parts = max_of((pages + each - 1) / each, 1);
 		if (part >= parts) return;
-		bool local = single_head && parts == 1 && r.p < a.room && !a.scored;
-		float* x = local ? r.local : a.scores + (r.slot * a.cache.heads + r.head_group * r.group_heads) * a.width;
+		float* x = a.ranked ? a.scores + (r.slot * a.cache.heads + r.head_group * r.group_heads) * a.width : r.local;
 		int from = first + part * each, to = first + min_of((part + 1) * each, pages);
 		if (a.scored)
 			count_scored_nans(a, r, scored, from, to, x);
 		else
 			score_range(a, r, scored, from, to, x);
+		if (a.ranked) return;
 		__syncthreads();
-		if (parts > 1) {
-			if (threadIdx.x == 0) {
-				// The first fence publishes the block's scores, the second orders the reads after
-				// the count.
-				__threadfence();
-				last[0] = atomicAdd(&a.finished[r.item], 1) == parts - 1;
-				__threadfence();
-				if (last[0]) a.finished[r.item] = 0;
-			}
-			__syncthreads();
-			if (!last[0]) return;
-		}
-		if (!single_head) group_log_softmax(a, r, scored, selectable, x);
-		store_selection(a, r, scored, selectable, x);
+		store_selection(a, r, selectable, x);
 	}
 	__syncthreads();
 	bitmap_to_list(r.marks, r.p / PAGE + 1, a.index + r.item * a.cap, a.count[r.item], a.cap, a.g.failure);
+}
+
+// HeadSoftmax is the softmax of a head's scores: of a block's part of them, then of all.
+struct HeadSoftmax {
+	float max, sum, best;  // best: the largest score in the selectable range
+	float log;             // what is added to a score to get the logarithm of its softmax, -Inf where there is none
+};
+
+// head_softmax is the softmax of the scores x of a head over positions lo to hi-1 of a range, on
+// the whole block.
+__device__ inline HeadSoftmax head_softmax(const float* x, int lo, int hi, const VisibleRange& range, const VisibleRange& selectable) {
+	HeadSoftmax s = {-infinity(), 0, -infinity(), 0};
+	for (int first = lo + threadIdx.x; first < hi; first += KEYS_IN_FLIGHT * blockDim.x) {
+		float v[KEYS_IN_FLIGHT];
+#pragma unroll
+		for (int i = 0; i < KEYS_IN_FLIGHT; i++) v[i] = ld_cg(x + min_of(first + i * (int)blockDim.x, hi - 1));
+#pragma unroll
+		for (int i = 0; i < KEYS_IN_FLIGHT; i++) {
+			int j = first + i * blockDim.x;
+			if (j >= hi || !range.outside_gap(j) || !(v[i] > -infinity())) continue;
+			float e = expf(-fabsf(v[i] - s.max));
+			s.sum = v[i] > s.max ? s.sum * e + 1 : s.sum + e;
+			s.max = max_of(s.max, v[i]);
+			if (selectable.contains(j)) s.best = max_of(s.best, v[i]);
+		}
+	}
+	float top = reduce_block(s.max, -infinity(), Max());
+	s.sum = reduce_block(s.sum > 0 ? s.sum * expf(s.max - top) : 0, 0.0f, Plus());
+	s.best = reduce_block(s.best, -infinity(), Max());
+	s.max = top;
+	return s;
+}
+
+// merge_softmax merges the softmax of a head over the blocks of a cluster.
+__device__ inline HeadSoftmax merge_softmax(const ClusterBlock& c, const HeadSoftmax* at) {
+	HeadSoftmax all = {-infinity(), 0, -infinity(), -infinity()};
+	for (int i = 0; i < c.size; i++) {
+		HeadSoftmax s = *at;
+		if (c.size > 1) s = {dsmem_load(&at->max, i), dsmem_load(&at->sum, i), dsmem_load(&at->best, i), 0};
+		if (s.sum > 0) {
+			float top = max_of(all.max, s.max);
+			all.sum = (all.sum > 0 ? all.sum * expf(all.max - top) : 0) + s.sum * expf(s.max - top);
+			all.max = top;
+		}
+		all.best = max_of(all.best, s.best);
+	}
+	if (all.sum > 0) all.log = -(all.max + logf(all.sum));
+	return all;
+}
+
+// RankedScores are the keys of a head group's selectable range, element 0 being its first position.
+// A group of several heads is ranked by ln Σ_h softmax_h up to a constant: the sum itself would be 0
+// in f32 for positions far below another position, often the row's own.
+struct RankedScores {
+	const float* x;  // [group_heads, width], from the range's first position on
+	i64 width;
+	int group_heads;
+	const HeadSoftmax* heads;  // [group_heads]: log is what is added to the head's scores
+	VisibleRange range;
+
+	__device__ inline float fetch(int i) const {
+		if (group_heads == 1) return ld_cg(x + i);
+		float top = EMPTY_MAX, sum = 0;
+		for (int first = 0; first < group_heads; first += HEADS_PER_PASS) {
+			float v[HEADS_PER_PASS];
+#pragma unroll
+			for (int h = 0; h < HEADS_PER_PASS; h++) v[h] = ld_cg(x + min_of(first + h, group_heads - 1) * width + i);
+#pragma unroll
+			for (int h = 0; h < HEADS_PER_PASS; h++) {
+				float log = first + h < group_heads ? heads[first + h].log : -infinity();
+				float y = v[h] > -infinity() && log > -infinity() ? v[h] + log : -infinity(), e = expf(-fabsf(y - top));
+				sum = y > top ? sum * e + 1 : sum + e;
+				top = max_of(top, y);
+			}
+		}
+		return sum > 0 ? top + logf(sum) : EMPTY_MAX;  // finite, so that it can still be selected
+	}
+	__device__ __forceinline__ u32 key(int i, float s, bool) const {
+		u32 k = radix_key(s);
+		return range.outside_gap(range.lo + i) && k > KEY_NEG_INF ? k : 0;
+	}
+};
+
+// group_softmax finds the softmax of each head of a group over what its span shows. heads is
+// [group_heads] in shared memory. All threads of the cluster call it.
+__device__ inline void group_softmax(const ClusterBlock& c, HeadSoftmax* heads, const float* x, i64 width, int group_heads, const VisibleRange& range, const VisibleRange& selectable) {
+	SHARED(float, shift, 1);
+	int each = (max_of(range.hi - range.lo, 0) + c.size - 1) / c.size, lo = min_of(range.lo + c.rank * each, range.hi), hi = min_of(lo + each, range.hi);
+	for (int h = 0; h < group_heads; h++) {
+		HeadSoftmax s = head_softmax(x + h * width, lo, hi, range, selectable);
+		if (threadIdx.x == 0) heads[h] = s;
+	}
+	c.sync();
+	for (int h = threadIdx.x; h < group_heads; h += blockDim.x) heads[h].log = merge_softmax(c, heads + h).log;
+	float best = -infinity();
+	for (int h = threadIdx.x; h < group_heads; h += blockDim.x) {
+		HeadSoftmax s = merge_softmax(c, heads + h);
+		best = max_of(best, s.best + s.log);
+	}
+	best = reduce_block(best, -infinity(), Max());
+	if (threadIdx.x == 0) shift[0] = best > -infinity() ? best : 0;
+	__syncthreads();
+	for (int h = threadIdx.x; h < group_heads; h += blockDim.x) heads[h].log -= shift[0];
+	__syncthreads();
+}
+
+// reuse_rank (select) selects for the head groups that reuse_selection has scored, lists what they
+// select and makes their entries. Grid: (head group, slot, block of the cluster). A group of several
+// heads costs two passes more over its scores in L2, the softmax of each head and their sum. Bound by
+// those and by the latency of the cluster's barriers; by its launch where all groups reuse.
+KERNEL_2_PER_SM(reuse_rank, ReuseArgs, SELECT_THREADS) {
+	DYNAMIC_SHARED(ClusterScratch, scratch);
+	pdl_trigger();
+	ClusterScratch& s = *scratch;
+	int head_group = blockIdx.x, slot = blockIdx.y, p = first_position(a.g, slot), group_heads = (int)(a.cache.heads / a.cache.head_groups), number;
+	bool good = p >= 0 && p < a.width && page_table_valid(a.g, slot, p);
+	pdl_wait();
+	i64 item = slot * a.cache.head_groups + head_group;
+	if (!good || (i32)__float_as_uint(ld_cg((const float*)a.cache.found + item)) >= 0) return;
+	ClusterBlock c = this_block();
+	block_origin(a.cache, slot, p, number);
+	VisibleRange selectable = selectable_range(a.plan, p), scored = group_heads == 1 ? selectable : visible_range(a.plan.span, p);
+	const float* x = a.scores + (slot * a.cache.heads + head_group * group_heads) * a.width;
+	HeadSoftmax* heads = (HeadSoftmax*)((u32*)(scratch + 1) + a.staged);
+	if (group_heads > 1) group_softmax(c, heads, x, a.width, group_heads, scored, selectable);
+	RankedScores load = {x + selectable.lo, a.width, group_heads, heads, selectable};
+	ListPart<RankedScores> part = list_part(c, s, max_of(selectable.hi - selectable.lo, 0), (int)a.staged, load);
+	i64 budget = selection_budget(a.cache, p + 1), k = min_of(budget, a.cache.max_selected);
+	i64 best = min_of(a.widened_share > 0 ? (i64)floor(a.widened_share * (double)budget + 1e-9) : a.widened, k);
+	auto one = [](u32, u32) { return (u64)1; };
+	Threshold<u32> cut = select_none(), widened = select_none();
+	if (k > 0) cut = cluster_threshold<false>(c, s, part, one, [&](u64) { return (u64)k; });
+	i32 *index = entry_selection(a.cache, slot, head_group, number), *list = a.index + item * a.cap;
+	i64 first = 0;  // entries that get neighbors
+	if (best > 0 && best < k && a.neighbors > 0) {
+		c.sync();
+		widened = cluster_threshold<false>(c, s, part, one, [&](u64) { return (u64)best; }, false);
+		first = cluster_compact(c, s, part, widened, select_none(), OneEntry(), [&](int i, i64 to) { index[to] = selectable.lo + i; }).all;
+		c.sync();
+	}
+	cluster_compact(c, s, part, cut, widened, OneEntry(), [&](int i, i64 to) { index[first + to] = selectable.lo + i; });
+	c.sync();
+	i64 all = cluster_compact(c, s, part, cut, select_none(), OneEntry(), [&](int i, i64 to) {
+		if (to < a.cap) list[to] = selectable.lo + i;
+	}).all;
+	if (threadIdx.x == 0 && c.rank == 0) {
+		if (all > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		a.count[item] = (i32)min_of(all, a.cap);
+		record_selection(a, slot, head_group, p, number, (int)all, scored);
+	}
+	c.sync();  // peers have read the counts
 }
 
 struct ReuseAttendArgs {
@@ -657,7 +753,7 @@ __device__ __forceinline__ void select_alone(const ReuseAttendArgs& x, i64 item,
 	__syncthreads();
 	ReuseState r = saved_state(x, item, shared, saved);
 	VisibleRange selectable = selectable_range(a.plan, r.p);
-	store_selection(a, r, selectable, selectable, r.local);
+	store_selection(a, r, selectable, r.local);
 }
 
 // reuse_attend is `reuse` and the attention over what it lists, in one launch, for heads that do

@@ -93,6 +93,10 @@ func reuses() map[string]reuse {
 	add("keys of 4 bits of head groups", func(r *reuse) {
 		r.bits, r.steps, r.groups, r.minCosine, r.dim, r.back = 4, 6, 2, 0.5, 64, 100
 	})
+	add("long head groups", func(r *reuse) { // in parts, with neighbors of the best
+		r.heads, r.kvHeads, r.groups, r.dim, r.ties = 3, 1, 1, 16, true
+		r.lens, r.steps, r.topK, r.minCosine = []int{6200}, 3, device.Amount{Share: 0.1}, 0.5
+	})
 	add("block1", func(r *reuse) { r.block, r.minCosine = 1, -2 })
 	maps.Copy(m, dominatedReuses(base))
 	return m
