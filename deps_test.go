@@ -43,6 +43,8 @@ const policy = `
 
 	device < device/devtest
 	weights < model/modeltest
+	device, cpu, weights < model/randommodel
+	model/randommodel < eval/lab
 	model/modeltest < internal/clitest
 	device/devtest, model/modeltest, internal/golden, internal/npy, internal/clitest < tests
 

@@ -48,9 +48,13 @@ func (o *ops) copyTensor(c *device.Copy) {
 	copy(bytesOf(c.Dst), bytesOf(c.Src))
 }
 
-// add adds element by element: dst += x.
+// add adds element by element, dst += x, or x to each row of dst.
 func (o *ops) add(c *device.Add) {
 	o.tasks.add = addTask{o.vec, f32s(c.Dst), f32s(c.X)}
+	if c.Row() {
+		o.runRows(c.Dst.Dim(0), c.X.Len(), (*addRowTask)(&o.tasks.add))
+		return
+	}
 	o.runRows(pieces(c.X.Len()), piece, &o.tasks.add)
 }
 
@@ -64,6 +68,16 @@ type addTask struct {
 func (t *addTask) Do(_, lo, hi int) {
 	lo, hi = lo*piece, min(hi*piece, len(t.dst))
 	t.vec.Add(t.dst[lo:hi], t.x[lo:hi])
+}
+
+// addRowTask is Add of a row to each of some.
+type addRowTask addTask
+
+// Do computes rows lo to hi-1.
+func (t *addRowTask) Do(_, lo, hi int) {
+	for r := lo; r < hi; r++ {
+		t.vec.Add(row(t.dst, r, len(t.x)), t.x)
+	}
 }
 
 // rmsNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w, with the mean in

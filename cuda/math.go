@@ -29,10 +29,10 @@ func (o *ops) copyTensor(c *device.Copy) {
 	}
 }
 
-// add adds element by element: dst += x.
+// add adds element by element, dst += x, or x to each row of dst.
 func (o *ops) add(c *device.Add) {
-	n := c.X.Len()
-	o.launch("add").tensor(c.Dst).tensor(c.X).int(n).run(blocks{min(ceil(n, 256), maxGrid), 1, 1}, 256)
+	n := c.Dst.Len()
+	o.launch("add").tensor(c.Dst).tensor(c.X).int(n, c.X.Len()).run(blocks{min(ceil(n, 256), maxGrid), 1, 1}, 256)
 }
 
 // rmsNorm normalizes rows: dst = x / sqrt(mean(x²) + eps) · w.

@@ -78,16 +78,25 @@ var kindCopy = register[Copy]()
 
 func (*Copy) kind() kind { return kindCopy }
 
-// Add is an element-wise addition in place, the residual connection: Dst += X.
+// Add is an addition in place, Dst += X: the residual connection, element by element, or a bias,
+// which is added to each row of Dst.
 type Add struct {
-	Dst, X Tensor // f32, one shape
+	Dst Tensor // f32 [rows, dim], or of any shape where X has the same
+	X   Tensor // f32, Dst's shape or [dim]
 }
+
+// Row reports whether X is a bias.
+func (c *Add) Row() bool { return c.X.rank == 1 && c.Dst.rank == 2 }
 
 // Check panics unless the operands fit together.
 func (c *Add) Check() {
 	const op = "Add"
 	if c.X.DType != F32 {
 		Check(false, op, "x %v, want F32", c.X)
+	}
+	if c.Row() {
+		CheckShape(op, "dst", c.Dst, F32, -1, c.X.Dim(0))
+		return
 	}
 	CheckLike(op, "dst", c.Dst, c.X)
 }
@@ -98,7 +107,7 @@ func (c *Add) Access(a *Access) { a.Read(c.Dst, c.X); a.Write(c.Dst) }
 // Cost is Dst twice and X.
 func (c *Add) Cost(Stored) Cost {
 	cost := moved(c.Dst, c.Dst, c.X)
-	cost.Ops = int64(c.X.Len())
+	cost.Ops = int64(c.Dst.Len())
 	return cost
 }
 

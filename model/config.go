@@ -11,6 +11,7 @@ import (
 // Config is the hyper-parameters of a model.
 type Config struct {
 	Name    string // general.name, may be empty
+	Arch    string // general.architecture
 	Layers  int
 	Dim     int // width of the residual stream
 	Heads   int // query heads
@@ -22,6 +23,9 @@ type Config struct {
 	Window  int     // sliding window in positions, the row's own included; 0 is none
 	Eps     float32 // of RMSNorm
 	Rope    RopeConfig
+
+	Bias      bool // q, k and v have one
+	HeadNorms bool // each head of q and of k is normalized before it is rotated
 }
 
 // The limits of fields: far above any Llama, low enough that no product of two
@@ -93,11 +97,13 @@ func ReadConfig(f *weights.File) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("model: %w", err)
 	}
-	if arch != "llama" {
-		return Config{}, fmt.Errorf("model: %s: architecture %s is not supported; gollm runs llama (Llama 2 and 3, Mistral 7B and their fine-tunes)", f.Path(), quote.Short(arch))
+	family, ok := findFamily(arch)
+	if !ok {
+		return Config{}, fmt.Errorf("model: %s: architecture %s is not supported; gollm runs %s", f.Path(), quote.Short(arch), supported())
 	}
 	r := &reader{file: f, arch: arch}
 	c := r.config()
+	c.Bias, c.HeadNorms, c.Rope.Halves = family.bias, family.headNorms, family.halves
 	r.keep(c.check(r))
 	if r.err != nil {
 		return Config{}, fmt.Errorf("model: %w", r.err)
@@ -108,6 +114,7 @@ func ReadConfig(f *weights.File) (Config, error) {
 // config reads every field.
 func (r *reader) config() Config {
 	c := Config{
+		Arch:    r.arch,
 		Layers:  r.uint("block_count", maxLayers),
 		Dim:     r.uint("embedding_length", maxWidth),
 		Heads:   r.uint("attention.head_count", maxWidth),
@@ -125,7 +132,7 @@ func (r *reader) config() Config {
 		r.keep(fmt.Errorf("%s: values of %d and keys of %d per head: only equal widths are supported", r.file.Path(), v, c.HeadDim))
 	}
 	if n := r.uintOr("expert_count", 0, 0, maxWidth); n > 0 {
-		r.keep(fmt.Errorf("%s: a mixture of %d experts is not supported; only dense Llama and Mistral models are", r.file.Path(), n))
+		r.keep(fmt.Errorf("%s: a mixture of %d experts is not supported; gollm runs dense models of %s", r.file.Path(), n, supported()))
 	}
 	if r.err == nil {
 		c.Rope = r.rope(c)

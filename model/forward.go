@@ -70,6 +70,7 @@ func (m *Model) attend(p *sparse.Pass, att *sparse.Policy, l int, x device.Tenso
 	device.Do(ops, device.RMSNorm{Dst: norm, X: x, W: w.attnNorm, Eps: m.Eps})
 	m.project(ops, frozen, l, norm, s)
 	device.Do(ops, device.Discard{T: norm})
+	m.adjust(ops, w, q, k, v)
 	q = q.Reshape(n, m.Heads, m.HeadDim)
 	k = k.Reshape(n, m.KVHeads, m.HeadDim)
 	v = v.Reshape(n, m.KVHeads, m.HeadDim)
@@ -99,6 +100,21 @@ func (m *Model) project(ops device.Queue, frozen sparse.Frozen, l int, norm devi
 			device.Do(ops, device.MatMul{Dst: k, X: norm.Rows(r.Lo, r.Hi), W: w.k})
 			device.Do(ops, device.MatMul{Dst: v, X: norm.Rows(r.Lo, r.Hi), W: w.v})
 		}
+	}
+}
+
+// adjust adds the biases to q, k and v, and normalizes each head of q and of k, as far as a
+// family does. Rows that project left out hold what nobody reads, before and after.
+func (m *Model) adjust(ops device.Queue, w *layer, q, k, v device.Tensor) {
+	if m.Bias {
+		device.Do(ops, device.Add{Dst: q, X: w.qBias})
+		device.Do(ops, device.Add{Dst: k, X: w.kBias})
+		device.Do(ops, device.Add{Dst: v, X: w.vBias})
+	}
+	if m.HeadNorms {
+		heads := func(x device.Tensor) device.Tensor { return x.Reshape(x.Len()/m.HeadDim, m.HeadDim) }
+		device.Do(ops, device.RMSNorm{Dst: heads(q), X: heads(q), W: w.qNorm, Eps: m.Eps})
+		device.Do(ops, device.RMSNorm{Dst: heads(k), X: heads(k), W: w.kNorm, Eps: m.Eps})
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/gollm/gollm/weights"
 )
 
-// Model is the weights of a Llama transformer on a device.
+// Model is the weights of a transformer on a device.
 type Model struct {
 	Config
 
@@ -29,6 +29,10 @@ type layer struct {
 	q        device.Tensor // [heads·headdim, dim]
 	k, v     device.Tensor // [kvheads·headdim, dim]
 	o        device.Tensor // [dim, heads·headdim]
+
+	qBias, kBias, vBias device.Tensor // f32 [heads·headdim] and twice [kvheads·headdim]; absent without Bias
+	qNorm, kNorm        device.Tensor // f32 [headdim]; absent without HeadNorms
+
 	ffNorm   device.Tensor // f32 [dim]
 	gate, up device.Tensor // [ff, dim]
 	down     device.Tensor // [dim, ff]
@@ -59,7 +63,7 @@ func Load(f *weights.File, dev device.Device) (*Model, error) {
 			break
 		}
 	}
-	ld.unused()
+	ld.unused(c)
 	if ld.err != nil {
 		return nil, fmt.Errorf("model: %w", ld.err)
 	}
@@ -84,7 +88,7 @@ func (ld *loader) top(m *Model) {
 	if ld.file.HasTensor("output.weight") {
 		m.output = ld.matrix("output.weight", m.Vocab, m.Dim)
 	}
-	m.rope = ld.ropeTensor(m.Rope)
+	m.rope = ld.ropeTensor(m.Config)
 }
 
 // checkVocab compares the rows of the embedding with the tokens of the file.
@@ -99,7 +103,7 @@ func (ld *loader) checkVocab(rows int) {
 // layer loads the tensors whose names start with prefix.
 func (ld *loader) layer(c Config, prefix string) layer {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	return layer{
+	w := layer{
 		attnNorm: ld.vector(prefix+"attn_norm.weight", c.Dim),
 		q:        ld.matrix(prefix+"attn_q.weight", q, c.Dim),
 		k:        ld.matrix(prefix+"attn_k.weight", kv, c.Dim),
@@ -110,6 +114,16 @@ func (ld *loader) layer(c Config, prefix string) layer {
 		up:       ld.matrix(prefix+"ffn_up.weight", c.FF, c.Dim),
 		down:     ld.matrix(prefix+"ffn_down.weight", c.Dim, c.FF),
 	}
+	if c.Bias {
+		w.qBias = ld.vector(prefix+"attn_q.bias", q)
+		w.kBias = ld.vector(prefix+"attn_k.bias", kv)
+		w.vBias = ld.vector(prefix+"attn_v.bias", kv)
+	}
+	if c.HeadNorms {
+		w.qNorm = ld.vector(prefix+"attn_q_norm.weight", c.HeadDim)
+		w.kNorm = ld.vector(prefix+"attn_k_norm.weight", c.HeadDim)
+	}
+	return w
 }
 
 // maxFreq is the maximum frequency of a RoPE pair, in radians a position: far above the 1
@@ -117,7 +131,8 @@ func (ld *loader) layer(c Config, prefix string) layer {
 const maxFreq = 1e9
 
 // ropeTensor puts the frequencies on the device.
-func (ld *loader) ropeTensor(rc RopeConfig) device.Rotation {
+func (ld *loader) ropeTensor(c Config) device.Rotation {
+	rc := c.Rope
 	var factors []float32
 	if ld.file.HasTensor("rope_freqs.weight") {
 		factors = ld.floats("rope_freqs.weight", rc.Dims/2)
@@ -135,11 +150,11 @@ func (ld *loader) ropeTensor(rc RopeConfig) device.Rotation {
 	for i, f := range freqs {
 		if !(f <= maxFreq) {
 			ld.keep(fmt.Errorf("%s: rope rotates pair %d by %v radians a position, want at most %g: a factor in tensor rope_freqs.weight or key %s is too small",
-				ld.file.Path(), i, f, maxFreq, "llama.rope.scaling.factor"))
+				ld.file.Path(), i, f, maxFreq, c.Arch+".rope.scaling.factor"))
 			return device.Rotation{}
 		}
 	}
-	return device.Rotation{Freqs: ld.upload(freqs), Scale: rc.Scale(), Interleaved: true}
+	return device.Rotation{Freqs: ld.upload(freqs), Scale: rc.Scale(), Interleaved: !rc.Halves}
 }
 
 // Rotation is the rotary embedding of queries and keys.
@@ -189,7 +204,7 @@ func (ld *loader) floats(name string, n int) []float32 {
 			v[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(t.Data[2*i:])) << 16)
 		}
 	default:
-		ld.keep(fmt.Errorf("%s: tensor %s is %v, want F32 or BF16: norms and rope factors are plain numbers", ld.file.Path(), name, t.DType))
+		ld.keep(fmt.Errorf("%s: tensor %s is %v, want F32 or BF16: norms, biases and rope factors are plain numbers", ld.file.Path(), name, t.DType))
 	}
 	return v
 }
@@ -209,9 +224,9 @@ func (ld *loader) upload(v []float32) device.Tensor {
 	return t
 }
 
-// unused refuses tensors that the forward pass does not read: biases, norms of heads,
-// experts. Ignoring one would silently compute another model.
-func (ld *loader) unused() {
+// unused refuses tensors that the forward pass does not read: biases and norms of other
+// families, experts. Ignoring one would silently compute another model.
+func (ld *loader) unused(c Config) {
 	var extra []string
 	for _, t := range ld.file.Tensors() {
 		if !ld.used[t.Name] && !strings.HasSuffix(t.Name, ".attn_rot_embd") {
@@ -220,7 +235,7 @@ func (ld *loader) unused() {
 	}
 	if len(extra) > 0 && ld.err == nil {
 		slices.Sort(extra)
-		ld.keep(fmt.Errorf("%s: %d tensors are not part of a plain Llama, first %s: this variant is not supported", ld.file.Path(), len(extra), quote.Short(extra[0])))
+		ld.keep(fmt.Errorf("%s: %d tensors are not part of a dense %s model, first %s: this variant is not supported", ld.file.Path(), len(extra), c.Arch, quote.Short(extra[0])))
 	}
 }
 

@@ -3,6 +3,7 @@ package model_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func TestLoadReadsTheConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := model.Config{
-		Name: "random", Layers: 2, Dim: 64, Heads: 4, KVHeads: 2, HeadDim: 16, FF: 96, Vocab: 320,
+		Name: "random", Arch: "llama", Layers: 2, Dim: 64, Heads: 4, KVHeads: 2, HeadDim: 16, FF: 96, Vocab: 320,
 		Context: 512, Window: 128, Eps: 1e-5, Rope: m.Rope,
 	}
 	if m.Config != want {
@@ -61,14 +62,14 @@ func TestBadModels(t *testing.T) {
 		shape modeltest.Shape
 		want  []string
 	}{
-		{"architecture", key("general.architecture", "mamba"), []string{`"mamba"`, "not supported", "random.gguf"}},
+		{"biases of another length", modeltest.Shape{Arch: "qwen2", Keys: map[string]any{"qwen2.attention.head_count": 8}}, []string{"blk.0.attn_q.weight", "[64 64]", "[128 64]"}},
 		{"zero heads", key("llama.attention.head_count", 0), []string{"llama.attention.head_count is 0", "want 1"}},
 		{"heads as text", key("llama.attention.head_count", "four"), []string{"llama.attention.head_count", "string"}},
 		{"kv heads do not divide", key("llama.attention.head_count_kv", 3), []string{"4 attention heads", "3 kv heads"}},
 		{"zero layers", key("llama.block_count", 0), []string{"llama.block_count is 0"}},
 		{"layers without end", key("llama.block_count", uint32(1<<31)), []string{"llama.block_count is 2147483648", "want 1 to"}},
 		{"too many layers for the file", key("llama.block_count", 3), []string{"blk.2.attn_norm.weight", "random.gguf"}},
-		{"too few layers for the file", key("llama.block_count", 1), []string{"not part of a plain Llama", "blk.1."}},
+		{"too few layers for the file", key("llama.block_count", 1), []string{"not part of a dense llama model", "blk.1."}},
 		{"wrong width", key("llama.embedding_length", 65), []string{"token_embd.weight", "[320 64]", "[320 65]"}},
 		{"wrong ff", key("llama.feed_forward_length", 97), []string{"blk.0.ffn_gate.weight", "[96 64]", "[97 64]"}},
 		{"values of another width", key("llama.attention.value_length", 8), []string{"values of 8 and keys of 16"}},
@@ -102,6 +103,66 @@ func TestBadModels(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// others are the architectures of llama.cpp's table that gollm does not compute.
+const others = `clip llama4 deci falcon grok gpt2 gptj gptneox mpt baichuan starcoder refact bert modern-bert nomic-bert
+	nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert bloom stablelm qwen qwen2moe qwen2vl qwen3moe qwen3next qwen3vl
+	qwen3vlmoe qwen35 qwen35moe phi2 phi3 phimoe plamo plamo2 plamo3 codeshell orion internlm2 minicpm minicpm3 gemma gemma2
+	gemma3 gemma3n gemma4 gemma-embedding starcoder2 mamba mamba2 maple jamba falcon-h1 xverse command-r cohere2 cohere2moe
+	dbrx olmo olmo2 olmoe openelm arctic deepseek deepseek2 deepseek2-ocr deepseek32 deepseek4 chatglm glm4 glm4moe glm-dsa
+	bitnet t5 t5encoder jais jais2 nemotron nemotron_h nemotron_h_moe exaone exaone4 exaone-moe rwkv6 rwkv6qwen2 rwkv7 arwkv7
+	granite granitemoe granitehybrid chameleon wavtokenizer-dec plm bailingmoe bailingmoe2 dots1 arcee afmoe ernie4_5
+	ernie4_5-moe hunyuan-moe hunyuan-dense smollm3 gpt-oss lfm2 lfm2moe dream smallthinker llada llada-moe seed_oss grovemoe
+	apertus minimax-m2 cogvlm pangu-embedded mistral3 mistral4 paddleocr mimo2 kimi-linear`
+
+// TestOtherArchitecturesAreRefused: in one sentence that has the name, and what is supported.
+func TestOtherArchitecturesAreRefused(t *testing.T) {
+	dev := openCPU(t)
+	names := append(strings.Fields(others), "Llama", "qwen2 ", "", "mixtral", "a\x1b[2J")
+	for _, name := range names {
+		_, err := model.Load(modeltest.File(t, modeltest.Writer(modeltest.Shape{Keys: map[string]any{"general.architecture": name}})), dev)
+		wantWords(t, err, fmt.Sprintf("random.gguf: architecture %q is not supported", name), "llama (", "qwen2 (Qwen2, Qwen2.5", "qwen3 (dense")
+	}
+}
+
+// A Mixtral is a llama with experts: the key and the tensors say so, each alone.
+func TestExpertsAreRefused(t *testing.T) {
+	_, err := model.Load(modeltest.File(t, modeltest.Writer(modeltest.Shape{Keys: map[string]any{"llama.expert_count": 8, "llama.expert_used_count": 2}})), openCPU(t))
+	wantWords(t, err, "mixture of 8 experts", "dense models of llama")
+	w := modeltest.Writer(modeltest.Shape{})
+	w.AddF32("blk.0.ffn_gate_inp.weight", make([]float32, 8*64), 8, 64)
+	w.AddF32("blk.0.ffn_up_exps.weight", make([]float32, 8*96*64), 8, 96, 64)
+	_, err = model.Load(modeltest.File(t, w), openCPU(t))
+	wantWords(t, err, "2 tensors are not part of a dense llama model", "blk.0.ffn_gate_inp.weight")
+}
+
+// TestFamilies: what a family has beside Llama's tensors is loaded, and must be there; what
+// belongs to another family is refused.
+func TestFamilies(t *testing.T) {
+	own := map[string]string{"qwen2": "blk.0.attn_q.bias", "qwen3": "blk.0.attn_q_norm.weight"}
+	for arch, tensor := range own {
+		m, err := model.Load(modeltest.File(t, modeltest.Writer(modeltest.Shape{Arch: arch})), openCPU(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Bias != (arch == "qwen2") || m.HeadNorms != (arch == "qwen3") || !m.Rope.Halves || m.Rotation().Interleaved {
+			t.Errorf("%s: %+v", arch, m.Config)
+		}
+		keys := map[string]any{"general.architecture": arch} // of a llama without the tensors
+		for name, n := range map[string]int{
+			"block_count": 2, "embedding_length": 64, "attention.head_count": 4, "attention.head_count_kv": 2,
+			"attention.key_length": 16, "feed_forward_length": 96, "context_length": 512,
+		} {
+			keys[arch+"."+name] = n
+		}
+		_, err = model.Load(modeltest.File(t, modeltest.Writer(modeltest.Shape{Keys: keys})), openCPU(t))
+		wantWords(t, err, "no tensor", tensor)
+		other := modeltest.Writer(modeltest.Shape{Arch: arch})
+		other.AddF32("blk.1.attn_output.bias", make([]float32, 64), 64)
+		_, err = model.Load(modeltest.File(t, other), openCPU(t))
+		wantWords(t, err, "not part of a dense "+arch+" model", "blk.1.attn_output.bias")
 	}
 }
 

@@ -23,6 +23,7 @@ const (
 type RopeConfig struct {
 	Base     float64 // frequency of pair i is Base^(-2i/Dims)
 	Dims     int     // leading dimensions of a head that are rotated
+	Halves   bool    // pair i is elements i and i + Dims/2 of a head, otherwise 2i and 2i + 1
 	Scaling  Scaling
 	Factor   float64 // factor by which the context is extended
 	Original int     // trained context in positions (YaRN)
@@ -30,7 +31,7 @@ type RopeConfig struct {
 	// YaRN's ramp: pairs that rotate more often than BetaFast within Original keep their
 	// frequency, those that rotate less than BetaSlow are interpolated.
 	BetaFast, BetaSlow float64
-	AttnFactor         float64 // extra factor on YaRN's attention scale
+	AttnFactor         float64 // multiplies the rotated values besides, under every rule
 }
 
 // rope reads the rotary embedding of a configuration.
@@ -103,11 +104,11 @@ func (rc RopeConfig) Freqs(factors []float32) []float32 {
 	return freqs
 }
 
-// Scale multiplies the rotated values: YaRN's attention temperature (Peng et
-// al., YaRN, 2023, equation 22), 1 for the other rules.
+// Scale multiplies the rotated values: AttnFactor times YaRN's attention temperature (Peng
+// et al., YaRN, 2023, equation 22), which is 1 for the other rules.
 func (rc RopeConfig) Scale() float32 {
 	if rc.Scaling != YaRNScaling || rc.Factor <= 1 {
-		return 1
+		return float32(rc.AttnFactor)
 	}
 	return float32(rc.AttnFactor * (1 + 0.1*math.Log(rc.Factor)))
 }

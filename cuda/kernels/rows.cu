@@ -41,14 +41,15 @@ KERNEL(gather, GatherArgs, 256) {
 }
 
 struct AddArgs {
-	float* dst;  // [n]
-	const float* x;
-	i64 n;
+	float* dst;      // [n]
+	const float* x;  // [width]
+	i64 n, width;
 };
 
-// add: dst += x.
+// add: dst += x, which repeats every width elements.
 KERNEL(add, AddArgs, 256) {
-	for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += (i64)gridDim.x * blockDim.x) a.dst[i] += a.x[i];
+	for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += (i64)gridDim.x * blockDim.x)
+		a.dst[i] += a.x[a.width == a.n ? i : i % a.width];
 }
 
 struct NormArgs {

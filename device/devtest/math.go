@@ -21,6 +21,7 @@ func mathCases() []testCase {
 		{"op=Rope/twice", ropeTwice},
 		{"op=Copy", copyAll},
 	}
+	cases = append(cases, testCase{"op=Add/row/rows=70/dim=3584", func(b *bed) job { return addRow(b, 70, 3584) }})
 	for _, n := range []int{0, 1, 7, 8, 15, 16, 17, 31, 33, 64, 100, 2048} {
 		for _, rows := range []int{0, 1, 3} {
 			at := fmt.Sprintf("/rows=%d/dim=%d", rows, n)
@@ -31,6 +32,7 @@ func mathCases() []testCase {
 			}
 			cases = append(cases,
 				testCase{"op=Add" + at, func(b *bed) job { return addRows(b, rows, n) }},
+				testCase{"op=Add/row" + at, func(b *bed) job { return addRow(b, rows, n) }},
 				testCase{"op=SwiGLU" + at, func(b *bed) job { return swiGLU(b, rows, n, false) }},
 				testCase{"op=SwiGLU/inplace" + at, func(b *bed) job { return swiGLU(b, rows, n, true) }})
 		}
@@ -106,6 +108,20 @@ func addRows(b *bed, rows, n int) job {
 	want := make([]float64, len(x))
 	for i := range want {
 		want[i] = float64(x[i] + y[i])
+	}
+	return job{
+		step:   func(ops device.Queue) { device.Do(ops, device.Add{Dst: dst, X: src}) },
+		expect: []expectation{{name: "dst", got: dst, want: want}},
+	}
+}
+
+// addRow adds one row to each.
+func addRow(b *bed, rows, n int) job {
+	x, y := b.normal(rows*n), b.normal(n)
+	dst, src := b.f32(x, rows, n), b.f32(y, n)
+	want := make([]float64, len(x))
+	for i := range want {
+		want[i] = float64(x[i] + y[i%n])
 	}
 	return job{
 		step:   func(ops device.Queue) { device.Do(ops, device.Add{Dst: dst, X: src}) },

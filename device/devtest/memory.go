@@ -115,6 +115,7 @@ func misuse(t *testing.T, d device.Device) {
 		{"device: Gather: rows F32 [2], want I32", func() { device.Do(ops, device.Gather{Dst: f(2, 4), Src: f(3, 4), Rows: f(2)}) }},
 		{"device: Copy: dst F32 [3]", func() { device.Do(ops, device.Copy{Dst: f(3), Src: f(4)}) }},
 		{"device: Add: dst F32 [3 1], want F32 [3 2]", func() { device.Do(ops, device.Add{Dst: f(3, 1), X: f(3, 2)}) }},
+		{"device: Add: dst F32 [3 2], want F32 [-1 3]", func() { device.Do(ops, device.Add{Dst: f(3, 2), X: f(3)}) }},
 		{"device: RMSNorm: w F32 [4], want F32 [8]", func() { device.Do(ops, device.RMSNorm{Dst: f(2, 8), X: f(2, 8), W: f(4), Eps: 0}) }},
 		{"device: Rope: pos I32 [3], want I32 [2]", func() {
 			device.Do(ops, device.Rope{X: f(2, 1, 8), Pos: i(3), Rotation: device.Rotation{Freqs: f(4), Scale: 1}})

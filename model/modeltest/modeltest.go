@@ -1,10 +1,11 @@
-// Package modeltest makes small Llama models with random weights for tests.
+// Package modeltest makes small models with random weights for tests.
 package modeltest
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/gollm/gollm/weights"
@@ -15,6 +16,7 @@ import (
 type Shape struct {
 	Layers, Dim, Heads, KVHeads, HeadDim, FF, Vocab, Context int
 
+	Arch string         // general.architecture, "llama" if empty
 	Tied bool           // no output.weight
 	Keys map[string]any // further metadata, for example "llama.rope.scaling.type"
 	Seed uint64
@@ -26,6 +28,9 @@ func (s Shape) withDefaults() Shape {
 		if *v == 0 {
 			*v = def
 		}
+	}
+	if s.Arch == "" {
+		s.Arch = "llama"
 	}
 	set(&s.Layers, 2)
 	set(&s.Dim, 64)
@@ -58,7 +63,10 @@ func writer(s Shape, damaged string) *weights.Writer {
 		x := make([]float32, n)
 		for i := range x {
 			x[i] = float32(r.NormFloat64() * gain)
-			if len(dims) == 1 {
+			switch {
+			case strings.HasSuffix(name, ".bias"):
+				x[i] = float32(r.NormFloat64())
+			case len(dims) == 1:
 				x[i] = float32(1 + 0.1*r.NormFloat64())
 			}
 		}
@@ -79,6 +87,16 @@ func writer(s Shape, damaged string) *weights.Writer {
 		add(at("ffn_gate"), s.FF, s.Dim)
 		add(at("ffn_up"), s.FF, s.Dim)
 		add(at("ffn_down"), s.Dim, s.FF)
+		switch s.Arch {
+		case "qwen2":
+			bias := func(name string) string { return strings.TrimSuffix(at(name), "weight") + "bias" }
+			add(bias("attn_q"), s.Heads*s.HeadDim)
+			add(bias("attn_k"), s.KVHeads*s.HeadDim)
+			add(bias("attn_v"), s.KVHeads*s.HeadDim)
+		case "qwen3":
+			add(at("attn_q_norm"), s.HeadDim)
+			add(at("attn_k_norm"), s.HeadDim)
+		}
 	}
 	add("output_norm.weight", s.Dim)
 	if !s.Tied {
@@ -89,17 +107,17 @@ func writer(s Shape, damaged string) *weights.Writer {
 
 // setMetadata writes the hyper-parameters and a vocabulary of bytes and words.
 func setMetadata(w *weights.Writer, s Shape) {
-	w.Set("general.architecture", "llama")
+	w.Set("general.architecture", s.Arch)
 	w.Set("general.name", "random")
-	w.Set("llama.block_count", s.Layers)
-	w.Set("llama.embedding_length", s.Dim)
-	w.Set("llama.attention.head_count", s.Heads)
-	w.Set("llama.attention.head_count_kv", s.KVHeads)
-	w.Set("llama.attention.key_length", s.HeadDim)
-	w.Set("llama.attention.value_length", s.HeadDim)
-	w.Set("llama.feed_forward_length", s.FF)
-	w.Set("llama.context_length", s.Context)
-	w.Set("llama.attention.layer_norm_rms_epsilon", float32(1e-5))
+	w.Set(s.Arch+".block_count", s.Layers)
+	w.Set(s.Arch+".embedding_length", s.Dim)
+	w.Set(s.Arch+".attention.head_count", s.Heads)
+	w.Set(s.Arch+".attention.head_count_kv", s.KVHeads)
+	w.Set(s.Arch+".attention.key_length", s.HeadDim)
+	w.Set(s.Arch+".attention.value_length", s.HeadDim)
+	w.Set(s.Arch+".feed_forward_length", s.FF)
+	w.Set(s.Arch+".context_length", s.Context)
+	w.Set(s.Arch+".attention.layer_norm_rms_epsilon", float32(1e-5))
 	tokens, types := []string{"<unk>", "<s>", "</s>"}, []int32{2, 3, 3}
 	for b := range 256 {
 		tokens, types = append(tokens, fmt.Sprintf("<0x%02X>", b)), append(types, 6)

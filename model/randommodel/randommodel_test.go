@@ -1,11 +1,10 @@
-package main
+package randommodel
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	_ "github.com/gollm/gollm/cpu" // the device
@@ -17,7 +16,10 @@ import (
 
 // TestGain: the weights of every type have the standard deviation that they should.
 func TestGain(t *testing.T) {
-	for _, dt := range []device.DType{device.F32, device.F16, device.BF16, device.Q8_0, device.Q4_0, device.Q4_K, device.Q6_K} {
+	for _, dt := range device.DTypes() {
+		if dt == device.I32 {
+			continue
+		}
 		const width, rows = 1024, 64
 		data := random(dt, width, rows, 7)
 		x := make([]float32, width*rows)
@@ -53,50 +55,64 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-// TestModelLoads writes each type of the smallest shape and reads it back.
-func TestModelLoads(t *testing.T) {
+// TestModelsLoad: a model of each type, and of each shape without most of its layers and words.
+func TestModelsLoad(t *testing.T) {
 	for mix := range mixes {
-		path := filepath.Join(t.TempDir(), mix+".gguf")
-		if err := run("tiny", mix, 9, 1, false, path); err != nil {
-			t.Fatal(err)
-		}
-		f, err := weights.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		dev, err := device.Open("cpu", device.Config{Threads: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dev.Close()
-		m, err := model.Load(f, dev)
-		if err != nil {
-			t.Fatalf("%s: %v", mix, err)
-		}
-		if m.Layers != 9 || m.Heads != 4 || m.Vocab != 320 {
-			t.Errorf("%s: %+v", mix, m.Config)
+		if c := load(t, Options{Shape: "tiny", Type: mix, Layers: 9}).Config; c.Layers != 9 || c.Heads != 4 || c.Vocab != 320 {
+			t.Errorf("%s: %+v", mix, c)
 		}
 	}
-	if run("tiny", "q9", 0, 1, false, "x") == nil || run("huge", "f16", 0, 1, false, "x") == nil || run("tiny", "f16", 0, 1, false, "") == nil {
-		t.Error("a wrong flag is taken")
+	for name, s := range shapes {
+		if strings.HasPrefix(name, "tiny") {
+			if c := load(t, Options{Shape: name, Type: "q8_0"}).Config; c.HeadDim != s.headDim || c.Dim != s.dim {
+				t.Errorf("%s: %+v", name, c)
+			}
+		}
+	}
+	for _, o := range []Options{{Shape: "tiny", Type: "q9"}, {Shape: "huge", Type: "f16"}, {Shape: "tiny", Type: "f16", Layers: -1}} {
+		if _, err := Make(o); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
 	}
 }
 
-// TestUnpack: the weights of a file with -unpack are those of the one without.
+// file is a model as an open file.
+func file(t *testing.T, o Options) *weights.File {
+	t.Helper()
+	w, err := Make(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := w.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := weights.Parse("random.gguf", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func load(t *testing.T, o Options) *model.Model {
+	t.Helper()
+	dev, err := device.Open("cpu", device.Config{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	m, err := model.Load(file(t, o), dev)
+	if err != nil {
+		t.Fatalf("%+v: %v", o, err)
+	}
+	return m
+}
+
+// TestUnpack: the weights of a file with Unpack are those of the one without.
 func TestUnpack(t *testing.T) {
-	dir := t.TempDir()
 	var files [2]*weights.File
 	for i, unpack := range []bool{false, true} {
-		path := filepath.Join(dir, fmt.Sprint(i))
-		if err := run("tiny", "q4_k_m", 0, 3, unpack, path); err != nil {
-			t.Fatal(err)
-		}
-		var err error
-		if files[i], err = weights.Open(path); err != nil {
-			t.Fatal(err)
-		}
-		defer files[i].Close()
+		files[i] = file(t, Options{Shape: "tiny", Type: "q4_k_m", Seed: 3, Unpack: unpack})
 	}
 	plain := files[1].Tensors()
 	for i, packed := range files[0].Tensors() {
