@@ -1,4 +1,4 @@
-"""The Llama forward pass in float64, written from its definition.
+"""The forward pass of Llama, Qwen2 and Qwen3 in float64, written from its definition.
 
 Nothing here is fast and nothing is shared with the engine: it says what the
 logits of a GGUF are, so that engines can be measured against it.
@@ -12,7 +12,7 @@ import gguf
 
 
 class Model:
-    """A Llama or Mistral model with its weights expanded to float64."""
+    """A model with its weights expanded to float64."""
 
     def __init__(self, path):
         meta, self.tensors = gguf.read(path)
@@ -25,6 +25,7 @@ class Model:
         self.head_dim = get("attention.key_length", self.dim // self.heads)
         self.eps = get("attention.layer_norm_rms_epsilon")
         self.window = get("attention.sliding_window", 0)
+        self.halves = arch != "llama"  # pair i is elements i and i + d/2, not 2i and 2i + 1
         self.rotate, self.mscale = self._rope()
 
     def logits(self, tokens):
@@ -43,9 +44,12 @@ class Model:
     def _attend(self, blk, h):
         n, d = len(h), self.head_dim
         q, k, v = (h @ self._weight(f"{blk}attn_{c}.weight").T for c in "qkv")
-        q = self._rotated(q.reshape(n, self.heads, d))
-        k = self._rotated(k.reshape(n, self.kv_heads, d))
-        v = v.reshape(n, self.kv_heads, d)
+        if f"{blk}attn_q.bias" in self.tensors:
+            q, k, v = (x + self._weight(f"{blk}attn_{c}.bias") for x, c in zip((q, k, v), "qkv", strict=True))
+        q, k, v = (x.reshape(n, -1, d) for x in (q, k, v))
+        if f"{blk}attn_q_norm.weight" in self.tensors:
+            q, k = (self._norm(x, self._weight(f"{blk}attn_{c}_norm.weight")) for x, c in ((q, "q"), (k, "k")))
+        q, k = self._rotated(q), self._rotated(k)
         back = np.arange(n)[:, None] - np.arange(n)[None, :]
         seen = (back >= 0) & (back < (self.window or n))
         out = np.empty((n, self.heads, d))
@@ -60,9 +64,12 @@ class Model:
         return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + self.eps) * weight
 
     def _rotated(self, x):
-        """Rotates the pairs (2i, 2i+1) of x, [positions, heads, head dim], by position."""
+        """Rotates the pairs of x, [positions, heads, head dim], by position."""
         angle = np.arange(len(x))[:, None, None] * self.rotate
         cos, sin = np.cos(angle) * self.mscale, np.sin(angle) * self.mscale
+        if self.halves:
+            a, b = np.split(x, 2, axis=-1)
+            return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
         a, b = x[..., 0::2], x[..., 1::2]
         return np.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(x.shape)
 
@@ -81,17 +88,25 @@ class Model:
             return freq / factor, 1.0
         if kind != "yarn":
             raise SystemExit(f"rope scaling {kind} is not defined here")
-        # YaRN: pairs that turn often within the trained context keep their angle,
-        # those that turn less than once are interpolated, with a ramp between.
         trained = get("rope.scaling.original_context_length")
-
-        def turning(turns):
-            return d * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base))
-
-        low = max(0, math.floor(turning(get("rope.scaling.yarn_beta_fast", 32.0))))
-        high = min(d - 1, math.ceil(turning(get("rope.scaling.yarn_beta_slow", 1.0))))
-        keep = 1 - np.clip((pair - low) / max(0.001, high - low), 0, 1)
-        return freq / factor * (1 - keep) + freq * keep, 1 + 0.1 * math.log(factor)
+        fast, slow = get("rope.scaling.yarn_beta_fast", 32.0), get("rope.scaling.yarn_beta_slow", 1.0)
+        return yarn(freq, base, factor, trained, fast, slow)
 
     def _weight(self, name):
         return self.tensors[name].values()
+
+
+def yarn(freq, base, factor, trained, fast=32.0, slow=1.0):
+    """YaRN's angles per position and the length of a rotated unit vector.
+
+    Pairs that turn often within the trained context keep their angle, those that turn
+    less than once are interpolated, with a ramp between.
+    """
+    pairs = len(freq)
+
+    def turning(turns):
+        return pairs * math.log(trained / (turns * 2 * math.pi)) / math.log(base)
+
+    low, high = max(0, math.floor(turning(fast))), min(2 * pairs - 1, math.ceil(turning(slow)))
+    keep = 1 - np.clip((np.arange(pairs) - low) / max(0.001, high - low), 0, 1)
+    return freq / factor * (1 - keep) + freq * keep, 1 + 0.1 * math.log(factor)

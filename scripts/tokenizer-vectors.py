@@ -213,10 +213,11 @@ def main():
     for name in ("llama-bpe", "llama-spm"):
         peer = Peer(f"{shared}/tokenizer/{name}.gguf")
         write(f"{out}/{name}.json.gz", vectors(peer, name, book))
-    for pre in ("gpt-2", "default", "smaug-bpe", "tekken"):
+    for pre in ("gpt-2", "default", "smaug-bpe", "tekken", "qwen2"):
         path = with_pre(f"{shared}/tokenizer/llama-bpe.gguf", pre)
         # Outside ASCII llama.cpp only approximates the pattern of tekken.
-        write(f"{out}/{pre}.json.gz", vectors(Peer(path), "llama-bpe", book, every=7, only_ascii=pre == "tekken"))
+        every = 3 if pre == "qwen2" else 7  # a thousand texts
+        write(f"{out}/{pre}.json.gz", vectors(Peer(path), "llama-bpe", book, every, only_ascii=pre == "tekken"))
         os.unlink(path)
 
 

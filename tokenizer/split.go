@@ -23,6 +23,9 @@ var preTokenizers = map[string]preTokenizer{
 	"llama-v3":  {split: splitLlama3, wholeWords: true, addBOS: true},
 	"smaug-bpe": {split: splitLlama3},
 	"tekken":    {split: splitTekken, wholeWords: true, addBOS: true},
+
+	"qwen2":            {split: splitQwen2}, // of Qwen3 too
+	"deepseek-r1-qwen": {split: splitQwen2},
 }
 
 // PreTokenizers returns the supported values of [Vocab.Pre], sorted.
@@ -147,9 +150,17 @@ func words(text string, emit func(string), next func(string) int) {
 //	 ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
 // where only ASCII letters count as equal to their other case.
-func splitLlama3(text string, emit func(string)) { words(text, emit, wordLlama3) }
+func splitLlama3(text string, emit func(string)) {
+	words(text, emit, func(text string) int { return wordLlama3(text, 3) })
+}
 
-func wordLlama3(text string) int {
+// splitQwen2 cuts by the pattern of Qwen2, which is Llama-3's with \p{N} for \p{N}{1,3}.
+func splitQwen2(text string, emit func(string)) {
+	words(text, emit, func(text string) int { return wordLlama3(text, 1) })
+}
+
+// wordLlama3 is the length of the first word; one of numbers has at most maxDigits.
+func wordLlama3(text string, maxDigits int) int {
 	if n := contraction(text, 'a'-'A'); n > 0 {
 		return n
 	}
@@ -158,7 +169,7 @@ func wordLlama3(text string) int {
 		return skip(text, n, letter)
 	}
 	if c&number != 0 {
-		return digits(text, 3)
+		return digits(text, maxDigits)
 	}
 	if c&newline == 0 {
 		if end := skip(text, n, letter); end > n {
