@@ -48,6 +48,8 @@ type matcher struct {
 	dst, w  [maxProducts]device.Tensor // of them
 	product *device.MatMul
 	sum     *device.Add
+	biases  [3]*device.Add     // of q, k and v, or none
+	norms   [2]*device.RMSNorm // of the heads of q and k, or none
 	q, k    *device.Rope
 	stored  *device.Append
 	sketch  tailSketch
@@ -151,12 +153,78 @@ func (m *matcher) productAdd() bool {
 		m.discard(m.product.Dst)
 }
 
-// ropeAppend is RoPE of q and k, and the append of k and v.
+// ropeAppend is the biases of q, k and v, and the norms of the heads of q and k, as far as there
+// are any, RoPE of q and k, and the append of k and v.
 func (m *matcher) ropeAppend() bool {
-	return take(m, &m.q) &&
+	return m.biased() && m.normedHeads() &&
+		take(m, &m.q) &&
 		take(m, &m.k) && m.k.Pos == m.q.Pos && m.k.Rotation == m.q.Rotation &&
 		take(m, &m.stored) && m.stored.K == m.k.X && m.q.X.Dim(2) == m.k.X.Dim(2) &&
-		!overlap(m.q.X, m.stored.K, m.stored.V) && !overlap(m.stored.K, m.stored.V)
+		!overlap(m.q.X, m.stored.K, m.stored.V) && !overlap(m.stored.K, m.stored.V) &&
+		m.ofHeads()
+}
+
+// biased takes three rows that are added to each of three tensors, or none.
+func (m *matcher) biased() bool {
+	m.biases = [3]*device.Add{}
+	for i := range m.biases {
+		if !take(m, &m.biases[i]) || !m.biases[i].Row() {
+			return i == 0 && m.biases[0] == nil && !m.short
+		}
+	}
+	return true
+}
+
+// normedHeads takes two norms in place, or none.
+func (m *matcher) normedHeads() bool {
+	m.norms = [2]*device.RMSNorm{}
+	for i := range m.norms {
+		if !take(m, &m.norms[i]) || m.norms[i].X != m.norms[i].Dst || m.norms[i].Eps != m.norms[0].Eps {
+			return i == 0 && m.norms[0] == nil && !m.short
+		}
+	}
+	return true
+}
+
+// ofHeads reports whether the biases and the norms are of q, k and v, and share no memory with
+// them.
+func (m *matcher) ofHeads() bool {
+	all := [3]device.Tensor{m.q.X, m.k.X, m.stored.V}
+	for i, b := range m.biases {
+		if b != nil && !(sameElements(b.Dst, all[i]) && b.X.Len() == all[i].Dim(1)*all[i].Dim(2) && !overlap(b.X, all[:]...)) {
+			return false
+		}
+	}
+	for i, n := range m.norms {
+		if n != nil && !(sameElements(n.X, all[i]) && n.W.Len() == all[i].Dim(2) && !overlap(n.W, all[:]...)) {
+			return false
+		}
+	}
+	return true
+}
+
+// bias is the bias of q, k or v, absent without.
+func (m *matcher) bias(i int) device.Tensor {
+	if m.biases[i] == nil {
+		return device.Tensor{}
+	}
+	return m.biases[i].X
+}
+
+// headNorm is the weights of the norm of the heads of q or k, absent without.
+func (m *matcher) headNorm(i int) device.Tensor {
+	if m.norms[i] == nil {
+		return device.Tensor{}
+	}
+	return m.norms[i].W
+}
+
+// headEps is the epsilon of these norms.
+func (m *matcher) headEps() float32 {
+	if m.norms[0] == nil {
+		return 0
+	}
+	return m.norms[0].Eps
 }
 
 // normQKV is normProducts of q, k and v, and ropeAppend.
@@ -261,13 +329,14 @@ func (o *ops) fuseRopeAppend() bool {
 	return true
 }
 
-// fuseNormQKV makes q, k and v of one row, rotates and appends them. Where q, k and v are not of
+// fuseNormQKV makes q, k and v of one row, with biases, rotates and appends them. Heads that are
+// normalized have to be whole first, which a block of the kernel has only parts of. Where q, k and v are not of
 // one type that would be two launches, each of which waits for its own weights; a third launch
 // for the heads is faster.
 func (o *ops) fuseNormQKV() bool {
 	m := &o.matched
 	w := m.w[:3]
-	if m.norm.X.Dim(0) != 1 || !m.q.Interleaved || m.stored.KV.K.Dim(3)%2 != 0 || w[0].DType != w[1].DType || w[0].DType != w[2].DType {
+	if m.norm.X.Dim(0) != 1 || m.norms[0] != nil || m.stored.KV.K.Dim(3)%2 != 0 || w[0].DType != w[1].DType || w[0].DType != w[2].DType {
 		return false
 	}
 	return device.RowsPerSlot("NormQKV", 1, m.stored.KV) == 1 && o.skinny(m.dst[:3], m.norm.X, m.fusedNorm(), w, epilogueQKV)

@@ -29,6 +29,21 @@ func TestSequencesShareNothing(t *testing.T) {
 	rotated := func(q, k, v device.Tensor) []device.Call {
 		return []device.Call{&device.Rope{X: q, Pos: pos, Rotation: rotation}, &device.Rope{X: k, Pos: pos, Rotation: rotation}, &device.Append{KV: kv, K: k, V: v}}
 	}
+	flat := func(x device.Tensor) device.Tensor { return x.Reshape(1, 32) }
+	biased := func(q, k, v device.Tensor, biases ...device.Tensor) (calls []device.Call) {
+		for i, bias := range biases {
+			calls = append(calls, &device.Add{Dst: flat([]device.Tensor{q, k, v}[i]), X: bias})
+		}
+		return append(calls, rotated(q, k, v)...)
+	}
+	heads := func(x device.Tensor) device.Tensor { return x.Reshape(2, 16) }
+	normed := func(q, k, v device.Tensor, change func(q, k *device.RMSNorm)) []device.Call {
+		w := tensor(device.F32, 16)
+		nq, nk := &device.RMSNorm{Dst: heads(q), X: heads(q), W: w, Eps: 1}, &device.RMSNorm{Dst: heads(k), X: heads(k), W: w, Eps: 1}
+		change(nq, nk)
+		return append([]device.Call{nq, nk}, rotated(q, k, v)...)
+	}
+	b := tensor(device.F32, 32)
 	sums := func() device.Tensor { return tensor(device.F32, 1, 1, 16) }
 	sketches := func() device.Tensor { return tensor(device.F32, 1, 1, 8) }
 	basis, pairs := tensor(device.F32, 8, 16), tensor(device.F32, 1, 8)
@@ -48,7 +63,7 @@ func TestSequencesShareNothing(t *testing.T) {
 		sum     = *device.Summarize
 		compare = *device.Score
 	)
-	x, y := rows(), rows()
+	x, y, z := rows(), rows(), rows()
 	for name, c := range map[string]struct {
 		calls    []device.Call
 		sequence func(*matcher) bool
@@ -58,6 +73,18 @@ func TestSequencesShareNothing(t *testing.T) {
 		"rotated twice":                {rotated(x, x, y), (*matcher).ropeAppend, 0},
 		"keys are values":              {rotated(x, y, y), (*matcher).ropeAppend, 0},
 		"queries are values":           {rotated(x, y, x), (*matcher).ropeAppend, 0},
+		"biased":                       {biased(x, y, rows(), b, b, b), (*matcher).ropeAppend, 6},
+		"two are biased":               {biased(x, y, rows(), b, b), (*matcher).ropeAppend, 0},
+		"biased by the queries":        {biased(x, y, rows(), b, x.Reshape(32), b), (*matcher).ropeAppend, 0},
+		"a sum of rows":                {biased(x, y, rows(), b, flat(rows()), b), (*matcher).ropeAppend, 0},
+		"bias of others":               {append(biased(rows(), rows(), rows(), b, b, b)[:3:3], rotated(x, y, rows())...), (*matcher).ropeAppend, 0},
+		"normed":                       {normed(x, y, rows(), func(q, k *device.RMSNorm) {}), (*matcher).ropeAppend, 5},
+		"normed elsewhere":             {normed(x, y, rows(), func(q, k *device.RMSNorm) { k.Dst = heads(rows()) }), (*matcher).ropeAppend, 0},
+		"normed by two epsilons":       {normed(x, y, rows(), func(q, k *device.RMSNorm) { k.Eps = 2 }), (*matcher).ropeAppend, 0},
+		"norm of others":               {normed(x, y, rows(), func(q, k *device.RMSNorm) { k.Dst = heads(rows()); k.X = k.Dst }), (*matcher).ropeAppend, 0},
+		"norm of whole rows":           {normed(x, y, rows(), func(q, k *device.RMSNorm) { q.Dst, q.W = flat(x), b; q.X = q.Dst }), (*matcher).ropeAppend, 0},
+		"norm by the keys":             {normed(x, y, rows(), func(q, k *device.RMSNorm) { q.W = y.Reshape(32).Rows(0, 16) }), (*matcher).ropeAppend, 0},
+		"biased and normed":            {append(biased(x, y, z, b, b, b)[:3:3], normed(x, y, z, func(q, k *device.RMSNorm) {})...), (*matcher).ropeAppend, 8},
 		"tail sketch":                  {newest(func(k, q, m, r sum, c compare, n sum) {}), (*matcher).tailSketch, 6},
 		"queries of other slots":       {newest(func(k, q, m, r sum, c compare, n sum) { q.KV = other }), (*matcher).tailSketch, 0},
 		"means of other slots":         {newest(func(k, q, m, r sum, c compare, n sum) { m.KV = other }), (*matcher).tailSketch, 0},

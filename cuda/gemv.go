@@ -109,8 +109,8 @@ func (o *ops) gemv(p *products) {
 	c.pdlEarly().runShared(blocks{grid, 1, 1}, warps*32, shared)
 }
 
-// qkv appends what epilogueQKV needs: which of q, k and v each product is, the cache, and the
-// rotation.
+// qkv appends what epilogueQKV needs: which of q, k and v each product is, the cache, the
+// rotation, and the biases.
 func (c *launch) qkv(of []int, m *matcher) {
 	for i := range 3 {
 		if i < len(of) {
@@ -120,5 +120,12 @@ func (c *launch) qkv(of []int, m *matcher) {
 		}
 	}
 	r := &m.q.Rotation
-	c.pages(m.stored.KV, 1).tensor(m.q.Pos).tensor(r.Freqs).float(float64(r.Scale)).int(r.Freqs.Dim(0))
+	c.pages(m.stored.KV, 1).tensor(m.q.Pos).tensor(r.Freqs).float(float64(r.Scale)).int(r.Freqs.Dim(0)).bool(!r.Interleaved)
+	for i := range 3 {
+		if i < len(of) {
+			c.tensor(m.bias(of[i]))
+		} else {
+			c.word(0)
+		}
+	}
 }

@@ -30,7 +30,8 @@ func (o *ops) pastComplete() bool { return !o.d.pastPending }
 // appendHeads is the heads per block of the kernel rope_append.
 const appendHeads = 4
 
-// ropeAppend rotates q and k, and appends k and v.
+// ropeAppend adds biases to q, k and v and normalizes the heads of q and k where there are any,
+// rotates q and k, and appends k and v.
 func (o *ops) ropeAppend(m *matcher) {
 	q, kv, r := m.q.X, m.stored.KV, &m.q.Rotation
 	rows, heads := q.Dim(0), q.Dim(1)
@@ -43,6 +44,10 @@ func (o *ops) ropeAppend(m *matcher) {
 	}
 	c := o.launch(name).pages(kv, perSlot).tensor(q).tensor(m.stored.K).tensor(m.stored.V).tensor(m.q.Pos).
 		tensor(r.Freqs).float(float64(r.Scale)).int(heads, r.Freqs.Dim(0)).bool(r.Interleaved)
+	for i := range 3 {
+		c.tensor(m.bias(i))
+	}
+	c.tensor(m.headNorm(0)).tensor(m.headNorm(1)).float(float64(m.headEps()))
 	if many {
 		c.run(blocks{ceil(rows, ropeManyRows), 1, 1}, 256)
 	} else {
@@ -61,8 +66,16 @@ const (
 func (o *ops) suitsRopeMany(m *matcher) bool {
 	kv := &m.stored.KV
 	dim, pairs := kv.K.Dim(3), m.q.Freqs.Dim(0)
+	if m.norms[0] != nil {
+		// The lanes of a head exchange sums, so they are a power of two, and no warp has both
+		// such heads and others.
+		lanes := dim / 8
+		if lanes&(lanes-1) != 0 || lanes > 32 || (m.q.X.Dim(1)+kv.K.Dim(1))*lanes%32 != 0 {
+			return false
+		}
+	}
 	return m.q.X.Dim(0) >= ropeManyMinRows && kv.K.DType == device.F16 && 2*pairs == dim && dim%16 == 0 && pairs <= ropeManyMaxPairs &&
-		o.aligned(m.q.X, m.stored.K, m.stored.V, kv.K, kv.V)
+		o.aligned(m.q.X, m.stored.K, m.stored.V, kv.K, kv.V, m.bias(0), m.bias(1), m.bias(2), m.headNorm(0), m.headNorm(1))
 }
 
 // aligned reports whether tensors start on 16 bytes; absent ones do.

@@ -28,66 +28,115 @@ KERNEL(append, AppendArgs, 128) {
 	}
 }
 
+// HeadArgs is what happens to the heads of q, k and v before RoPE: a bias is added, and heads of q
+// and k are normalized. NULL: not.
+struct HeadArgs {
+	const float* bias[3];  // of q, k, v: [heads, dim]
+	const float* norm[2];  // of q and k, or of neither: [dim]
+	f64 eps;
+};
+
 struct RopeAppendArgs {
 	PagedKV g;
-	float *q, *k;    // [rows, heads, dim], [rows, g.heads, dim]
-	const float* v;  // [rows, g.heads, dim]
-	const i32* pos;  // [rows]
+	float *q, *k, *v;  // [rows, heads, dim], [rows, g.heads, dim] twice
+	const i32* pos;    // [rows]
 	const float* freqs;  // [pairs]
 	f64 scale;
 	i64 heads, pairs, interleaved;
+	HeadArgs before;
 };
 
-constexpr int ROPE_BLOCK_HEADS = 4;  // heads per block of rope_append
+constexpr int ROPE_BLOCK_HEADS = 4;  // heads per block of rope_append, one a warp
 
-// rope_append: RoPE of q and k, and append of k and v, fused. Grid (rows, heads / 4), over the
-// heads of q, then k, then v. An early launch: positions and page tables are written by the
-// host, so sincos in f64 is computed before pdl_wait.
+// rope_append: bias and norm of heads, RoPE of q and k, and append of k and v, fused. Grid (rows,
+// heads / 4), over the heads of q, then k, then v. An early launch: positions and page tables are
+// written by the host, so sincos in f64 is computed before pdl_wait.
 KERNEL(rope_append, RopeAppendArgs, 128) {
+	SHARED(float, scales, ROPE_BLOCK_HEADS);  // of the norm of each head
 	pdl_trigger();
-	int r = blockIdx.x, dim = (int)a.g.dim, heads = (int)a.heads, of = (int)a.g.heads;
+	int r = blockIdx.x, dim = (int)a.g.dim, heads = (int)a.heads, of = (int)a.g.heads, pairs = (int)a.pairs;
 	int lo = blockIdx.y * ROPE_BLOCK_HEADS, hi = min_of(lo + ROPE_BLOCK_HEADS, heads + 2 * of);
 	RowPosition at = row_position(a.g, r);
 	int page = at.p < 0 || hi <= heads ? -1 : page_of(a.g, at.slot, at.p / PAGE);
-	bool waited = false;
-	auto store = [&](void* cache, int head, int d, float v) {
-		if (page < 0) return;
-		i64 to = kv_offset(a.g, page, head, at.p % PAGE) + d;
+	float sine = 0, cosine = 0;
+	auto turn = [&](int i) {
+		double s, c;
+		sincos((double)a.pos[r] * (double)a.freqs[i], &s, &c);
+		sine = (float)(s * a.scale);
+		cosine = (float)(c * a.scale);
+	};
+	if ((int)threadIdx.x < pairs && lo < heads + of) turn(threadIdx.x);
+	pdl_wait();
+	// Head h of the block is head(h) of q, k or v, and its elements are row(h).
+	auto role = [&](int h) { return h < heads ? 0 : h < heads + of ? 1 : 2; };
+	auto head = [&](int h) { return role(h) == 0 ? h : role(h) == 1 ? h - heads : h - heads - of; };
+	auto row = [&](int h) { return (role(h) == 0 ? a.q : role(h) == 1 ? a.k : a.v) + ((i64)r * (role(h) == 0 ? heads : of) + head(h)) * dim; };
+	auto biased = [&](int h, int d) {
+		const float* bias = a.before.bias[role(h)];
+		return row(h)[d] + (bias ? bias[head(h) * dim + d] : 0);
+	};
+	if (a.before.norm[0]) {
+		int h = lo + warp();
+		float sum = 0;
+		for (int d = lane(); d < dim && h < min_of(hi, heads + of); d += WARP) sum += biased(h, d) * biased(h, d);
+		sum = reduce_warp(sum, Plus());
+		if (lane() == 0) scales[warp()] = 1 / sqrtf(sum / (float)dim + (float)a.before.eps);
+		__syncthreads();
+	}
+	auto value = [&](int h, int d) {
+		float v = biased(h, d);
+		return role(h) < 2 && a.before.norm[0] ? v * scales[h - lo] * a.before.norm[role(h)][d] : v;
+	};
+	auto store = [&](int h, int d, float v) {
+		if (role(h) < 2 || a.before.bias[2]) row(h)[d] = v;
+		if (role(h) == 0 || page < 0) return;
+		void* cache = role(h) == 1 ? a.g.k : a.g.v;
+		i64 to = kv_offset(a.g, page, head(h), at.p % PAGE) + d;
 		if (a.g.half)
 			((u16*)cache)[to] = to_half(v);
 		else
 			((float*)cache)[to] = v;
 	};
-	for (int i = threadIdx.x; i < a.pairs && lo < heads + of; i += blockDim.x) {
-		double sine, cosine;
-		sincos((double)a.pos[r] * (double)a.freqs[i], &sine, &cosine);
-		float s = (float)(sine * a.scale), c = (float)(cosine * a.scale);
-		int one = a.interleaved ? 2 * i : i, two = a.interleaved ? 2 * i + 1 : i + (int)a.pairs;
-		if (!waited) pdl_wait();
-		waited = true;
+	for (int i = threadIdx.x; i < pairs && lo < heads + of; i += blockDim.x) {
+		if (i != (int)threadIdx.x) turn(i);
+		int one = a.interleaved ? 2 * i : i, two = a.interleaved ? 2 * i + 1 : i + pairs;
 		for (int h = lo; h < min_of(hi, heads + of); h++) {
-			float* x = h < heads ? a.q + ((i64)r * heads + h) * dim : a.k + ((i64)r * of + h - heads) * dim;
-			float u = x[one], v = x[two];
-			x[one] = u * c - v * s;
-			x[two] = u * s + v * c;
-			if (h < heads) continue;
-			store(a.g.k, h - heads, one, u * c - v * s);
-			store(a.g.k, h - heads, two, u * s + v * c);
+			float u = value(h, one), v = value(h, two);
+			store(h, one, u * cosine - v * sine);
+			store(h, two, u * sine + v * cosine);
 		}
 	}
-	if (!waited) pdl_wait();
-	for (int h = max_of(lo, heads); h < hi; h++) {
-		bool key = h < heads + of;
-		const float* x = (key ? a.k : a.v) + ((i64)r * of + (h - heads) % of) * dim;
-		for (int d = (key ? 2 * (int)a.pairs : 0) + threadIdx.x; d < dim; d += blockDim.x) store(key ? a.g.k : a.g.v, (h - heads) % of, d, x[d]);
+	for (int h = lo; h < hi; h++) {
+		for (int d = (role(h) < 2 ? 2 * pairs : 0) + threadIdx.x; d < dim; d += blockDim.x) store(h, d, value(h, d));
 	}
 }
 
 constexpr int ROPE_ROWS = 4, ROPE_PAIRS = 64;  // per block of rope_append_many
 
+// add_bias adds 4 elements of a bias.
+__device__ __forceinline__ void add_bias(float x[4], const float* bias) {
+	float b[4];
+	load_float4(b, bias);
+	for (int e = 0; e < 4; e++) x[e] += b[e];
+}
+
+// norm_head normalizes a head of which each of n lanes has 8 elements, at d and at d + next.
+__device__ __forceinline__ void norm_head(float lo[4], float hi[4], const float* norm, int d, int next, int n, float eps) {
+	float sum = 0, w[4], u[4];
+	for (int e = 0; e < 4; e++) sum += lo[e] * lo[e] + hi[e] * hi[e];
+	for (int m = n / 2; m > 0; m /= 2) sum += __shfl_xor_sync(FULL_MASK, sum, m);
+	float scale = 1 / sqrtf(sum / (float)(8 * n) + eps);
+	load_float4(w, norm + d);
+	load_float4(u, norm + d + next);
+	for (int e = 0; e < 4; e++) {
+		lo[e] *= scale * w[e];
+		hi[e] *= scale * u[e];
+	}
+}
+
 // rope_append_many: rope_append for prefill, where the whole head is rotated and the cache is
 // f16. Grid (rows / 4); sines and cosines are computed once per row in shared memory, and
-// global accesses are 128 bits wide. Bound by memory.
+// global accesses are 128 bits wide. Bound by memory. With a norm, heads do not share lanes.
 KERNEL(rope_append_many, RopeAppendArgs, 256) {
 	SHARED(float, sines, ROPE_ROWS * ROPE_PAIRS);
 	SHARED(float, cosines, ROPE_ROWS * ROPE_PAIRS);
@@ -110,9 +159,15 @@ KERNEL(rope_append_many, RopeAppendArgs, 256) {
 			float lo[4], hi[4];
 			if (i >= rotated) {
 				h -= heads + of;
-				const float* from = a.v + ((i64)(first + r) * of + h) * dim + d;
+				float* from = a.v + ((i64)(first + r) * of + h) * dim + d;
 				load_float4(lo, from);
 				load_float4(hi, from + 4);
+				if (a.before.bias[2]) {
+					add_bias(lo, a.before.bias[2] + h * dim + d);
+					add_bias(hi, a.before.bias[2] + h * dim + d + 4);
+					store_float4(from, lo);
+					store_float4(from + 4, hi);
+				}
 				if (page >= 0) *(Word4*)((u16*)a.g.v + kv_offset(a.g, page, h, at.p % PAGE) + d) = {{pack_half(lo[0], lo[1]), pack_half(lo[2], lo[3]), pack_half(hi[0], hi[1]), pack_half(hi[2], hi[3])}};
 				continue;
 			}
@@ -124,6 +179,13 @@ KERNEL(rope_append_many, RopeAppendArgs, 256) {
 			float* x = (h < heads ? a.q + ((i64)(first + r) * heads + h) * dim : a.k + ((i64)(first + r) * of + h - heads) * dim) + d;
 			load_float4(lo, x);
 			load_float4(hi, x + next);
+			int role = h < heads ? 0 : 1;
+			if (a.before.bias[role]) {
+				const float* bias = a.before.bias[role] + (h - role * heads) * dim + d;
+				add_bias(lo, bias);
+				add_bias(hi, bias + next);
+			}
+			if (a.before.norm[role]) norm_head(lo, hi, a.before.norm[role], d, next, each, (float)a.before.eps);
 			bool mixed = a.interleaved;
 			float y[4], z[4];
 #pragma unroll

@@ -26,8 +26,7 @@ struct GemvArgs {
 	i64 slots;  // warps that share a row
 };
 
-// GemvQKVArgs fuses the q, k and v projections with RoPE and append. Rotated pairs are
-// neighbouring elements (interleaved).
+// GemvQKVArgs fuses the q, k and v projections with their biases, RoPE and append.
 struct GemvQKVArgs {
 	GemvArgs s;
 	i64 role[3];  // of dst[i]: 0 queries, 1 keys, 2 values
@@ -35,8 +34,17 @@ struct GemvQKVArgs {
 	const i32* pos;      // [1]
 	const float* freqs;  // [pairs]
 	f64 scale;
-	i64 pairs;
+	i64 pairs, halves;     // halves: pair i is elements i and i + pairs of a head, otherwise 2i and 2i + 1
+	const float* bias[3];  // added to dst[i]; NULL: none
 };
+
+// pair_row is the row of matrix m that is computed in place of another, such that the rows of a
+// pair follow each other.
+__device__ __forceinline__ int pair_row(const GemvQKVArgs& a, int m, int row) {
+	int dim = (int)a.g.dim, d = dim & (dim - 1) ? row % dim : row & (dim - 1);
+	if (!a.halves || a.role[m] == 2 || d >= 2 * (int)a.pairs) return row;
+	return row - d + d / 2 + d % 2 * (int)a.pairs;
+}
 
 constexpr int GEMV_THREADS = 512;
 
@@ -428,23 +436,28 @@ __device__ __forceinline__ void store_qkv(const GemvArgs& a, const GemvQKVArgs& 
 	}
 	for (int v = threadIdx.x * 2; v < rows; v += blockDim.x * 2) {
 		int m = matrix(v), row = row_of(v, m), role = (int)heads.role[m], d = row % (int)g.dim;
+		int first = pair_row(heads, m, row), next = pair_row(heads, m, row + 1) - first;
 		float one = total(v), two = total(v + 1);
+		if (heads.bias[m]) {
+			one += heads.bias[m][first];
+			two += heads.bias[m][first + next];
+		}
 		if (role < 2 && d / 2 < heads.pairs) {
 			float u = one, cosine = rotations[v], sine = rotations[v + 1];
 			one = u * cosine - two * sine;
 			two = u * sine + two * cosine;
 		}
-		a.dst[m][row] = one;
-		a.dst[m][row + 1] = two;
+		a.dst[m][first] = one;
+		a.dst[m][first + next] = two;
 		if (role == 0 || base < 0) continue;
 		void* cache = role == 1 ? g.k : g.v;
-		i64 to = base + (i64)(row / (int)g.dim) * PAGE * g.dim + d;
+		i64 to = base + (i64)(row / (int)g.dim) * PAGE * g.dim + d + first - row;
 		if (g.half) {
 			((u16*)cache)[to] = to_half(one);
-			((u16*)cache)[to + 1] = to_half(two);
+			((u16*)cache)[to + next] = to_half(two);
 		} else {
 			((float*)cache)[to] = one;
-			((float*)cache)[to + 1] = two;
+			((float*)cache)[to + next] = two;
 		}
 	}
 }
@@ -504,10 +517,10 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 	u8* slot;  // stage of the pipeline to be used next
 	auto load_stage = [&]() {
 		if (load < rows) {
-			if (load >= border) {
-				int m = matrix(load);
+			if (load >= border || HEADS && heads->halves) {
+				int m = matrix(load), row = row_of(load, m);
 				border = m == 0 ? end0 : m == 1 ? end1 : rows;
-				from = a.w[m] + row_of(load, m) * a.row + chunk * C::BYTES + lane() * 16;
+				from = a.w[m] + (HEADS ? pair_row(*heads, m, row) : row) * a.row + chunk * C::BYTES + lane() * 16;
 			}
 			u8* to = slot + lane() * 16;
 #pragma unroll

@@ -38,21 +38,31 @@ func fuseCases() []testCase {
 		testCase{"op=NormSwiGLU/mixed", func(b *bed) job { return normSwiGLU(b, 1, 512, 31, device.Q4_K, device.F16) }},
 		testCase{"op=Feed/rows=3", func(b *bed) job { return feed(b, 3, 256, 256, device.Q4_K) }},
 		testCase{"op=Feed/rows=65", func(b *bed) job { return feed(b, 65, 256, 128, device.Q8_0) }})
+	return append(cases, headFuseCases()...)
+}
+
+// headFuseCases are what is computed between the products and the cache.
+func headFuseCases() []testCase {
+	var cases []testCase
 	for _, full := range []bool{false, true} {
 		for _, interleaved := range []bool{false, true} {
 			for _, a := range []attention{
 				{heads: 3, kvHeads: 3, dim: 20}, {heads: 8, kvHeads: 2, dim: 64}, {heads: 5, kvHeads: 1, dim: 128},
 			} {
 				a.full, a.lens = full, []int{64, 0, 70}
-				name := fmt.Sprintf("op=RotateAppend/full=%v/interleaved=%v/dim=%d", full, interleaved, a.dim)
-				cases = append(cases, testCase{name, func(b *bed) job { return ropeAppend(b, a, a.dim/2-2, interleaved) }})
-				for _, types := range [][3]device.DType{
-					{device.F16, device.F16, device.F16}, {device.Q4_K, device.Q4_K, device.Q6_K}, {device.F32, device.Q8_0, device.F32},
-				} {
-					one := a
-					one.lens = []int{70}
-					name := fmt.Sprintf("op=NormHeads/full=%v/interleaved=%v/dim=%d/types=%v", full, interleaved, a.dim, types)
-					cases = append(cases, testCase{name, func(b *bed) job { return normHeads(b, one, interleaved, types) }})
+				for extra, h := range headExtras {
+					if h != (headExtra{}) && full != interleaved { // these two have nothing to do with each other
+						continue
+					}
+					at := fmt.Sprintf("/full=%v/interleaved=%v/dim=%d%s", full, interleaved, a.dim, extra)
+					cases = append(cases, testCase{"op=RotateAppend" + at, func(b *bed) job { return ropeAppend(b, a, a.dim/2-2, interleaved, h) }})
+					for _, types := range [][3]device.DType{
+						{device.F16, device.F16, device.F16}, {device.Q4_K, device.Q4_K, device.Q6_K}, {device.F32, device.Q8_0, device.F32},
+					} {
+						one := a
+						one.lens = []int{70}
+						cases = append(cases, testCase{fmt.Sprintf("op=NormHeads%s/types=%v", at, types), func(b *bed) job { return normHeads(b, one, interleaved, types, h) }})
+					}
 				}
 			}
 		}
@@ -60,28 +70,74 @@ func fuseCases() []testCase {
 	for _, a := range []attention{{heads: 6, kvHeads: 2, dim: 64}, {heads: 3, kvHeads: 1, dim: 128}} {
 		a.lens, a.rows = []int{300}, 263
 		for _, interleaved := range []bool{false, true} {
-			name := fmt.Sprintf("op=RotateAppend/interleaved=%v/rows=%d/dim=%d", interleaved, a.rows, a.dim)
-			cases = append(cases, testCase{name, func(b *bed) job { return ropeAppend(b, a, a.dim/2, interleaved) }})
+			for extra, h := range headExtras {
+				name := fmt.Sprintf("op=RotateAppend/interleaved=%v/rows=%d/dim=%d%s", interleaved, a.rows, a.dim, extra)
+				cases = append(cases, testCase{name, func(b *bed) job { return ropeAppend(b, a, a.dim/2, interleaved, h) }})
+			}
 		}
 	}
 	return cases
 }
 
-// normalized is n.W times x over its root mean square.
-func normalized(x, w []float32, rows int, eps float64) []float64 {
-	k := len(w)
-	y := make([]float64, len(x))
-	for r := range rows {
-		var sum float64
-		for _, v := range x[r*k : (r+1)*k] {
-			sum += float64(v) * float64(v)
+// headExtra says what happens to heads before they are rotated.
+type headExtra struct{ bias, norm bool }
+
+// headExtras are what families do, and both.
+var headExtras = map[string]headExtra{"": {}, "/bias": {bias: true}, "/norm": {norm: true}, "/bias/norm": {true, true}}
+
+// adjusted does to all, rows of q, k and v, what h says. It returns the tensors that say it to a
+// device, and the smallest root mean square of the heads of q and of k that were normalized.
+func (b *bed) adjusted(a *attention, h headExtra, all [3][]float64) (tensors Heads, sizes [2]float64) {
+	const eps = 1e-3
+	tensors.Eps = eps
+	for i, heads := range [3]int{a.heads, a.kvHeads, a.kvHeads} {
+		width := heads * a.dim
+		if h.bias {
+			bias := b.normal(width)
+			tensors.Bias[i] = b.f32(bias, width)
+			for at := range all[i] {
+				all[i][at] += float64(bias[at%width])
+			}
 		}
-		scale := 1 / math.Sqrt(sum/float64(k)+eps)
-		for i := range k {
-			y[r*k+i] = float64(x[r*k+i]) * scale * float64(w[i])
+		if h.norm && i < 2 {
+			w := b.normal(a.dim)
+			for d := range w {
+				w[d] = 1 + w[d]/4
+			}
+			tensors.Norm[i] = b.f32(w, a.dim)
+			sizes[i] = math.Inf(1)
+			for at := 0; at < len(all[i]); at += a.dim {
+				head := all[i][at : at+a.dim]
+				sizes[i] = min(sizes[i], math.Sqrt(meanSquare(head)))
+				copy(head, normalizedRow(head, w, eps))
+			}
 		}
 	}
+	return tensors, sizes
+}
+
+// normalized is n.W times x over its root mean square.
+func normalized(x, w []float32, rows int, eps float64) (y []float64) {
+	for r := range rows {
+		y = append(y, normalizedRow(widen(x[r*len(w):(r+1)*len(w)]), w, eps)...)
+	}
 	return y
+}
+
+// normalizedRow is normalized for one row.
+func normalizedRow(x []float64, w []float32, eps float64) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = v / math.Sqrt(meanSquare(x)+eps) * float64(w[i])
+	}
+	return y
+}
+
+func meanSquare(x []float64) (mean float64) {
+	for _, v := range x {
+		mean += v * v / float64(len(x))
+	}
+	return mean
 }
 
 // normed is rows of x with the weights of a norm, which lie about 1, and what the norm
@@ -243,36 +299,47 @@ func (t *turning) stored(b *bed, c device.KV, k, v []float64) (storedK, storedV 
 	return storedK, storedV
 }
 
-// ropeAppend rotates queries and keys and stores the keys with their values.
-func ropeAppend(b *bed, a attention, pairs int, interleaved bool) job {
+// ropeAppend rotates queries and keys and stores the keys with their values, behind what h says.
+func ropeAppend(b *bed, a attention, pairs int, interleaved bool, h headExtra) job {
 	rows := a.queryRows()
 	c := b.cacheOf(&a)
 	t := newTurning(a, pairs, interleaved)
 	q, k, v := b.normal(rows*a.heads*a.dim), b.normal(rows*a.kvHeads*a.dim), b.normal(rows*a.kvHeads*a.dim)
-	wantQ, wantK := t.turned(widen(q), a.heads), t.turned(widen(k), a.kvHeads)
+	all := [3][]float64{widen(q), widen(k), widen(v)}
+	extra, _ := b.adjusted(&a, h, all)
+	wantQ, wantK := t.turned(all[0], a.heads), t.turned(all[1], a.kvHeads)
 	kept := make([]float64, len(v))
-	for i := range v {
-		kept[i] = keep(v[i], a.full)
+	for i, x := range all[2] {
+		kept[i] = keep(float32(x), a.full)
 	}
 	storedK, storedV := t.stored(b, c, wantK, kept)
-	bound := 3e-7
+	exact, bound, values := 3e-7, 3e-7, 0.
+	if h.norm {
+		exact, bound = 1e-6, 1e-6
+	}
+	if h.bias { // a sum may be the other neighbour in f32, and so in f16
+		values = 0x1p-11
+	}
 	if !a.full {
 		bound = 0x1p-11
 	}
 	tq, tk, tv := b.f32(q, rows, a.heads, a.dim), b.f32(k, rows, a.kvHeads, a.dim), b.f32(v, rows, a.kvHeads, a.dim)
 	at, r := t.tensors(b)
 	return job{
-		step: func(ops device.Queue) { RotateAppend(ops, c, tq, tk, tv, at, r) },
+		step: func(ops device.Queue) {
+			extra.Adjust(ops, tq, tk, tv)
+			RotateAppend(ops, c, tq, tk, tv, at, r)
+		},
 		expect: []expectation{
-			{name: "q", got: tq, want: wantQ, bound: 3e-7}, {name: "k", got: tk, want: wantK, bound: 3e-7},
-			{name: "stored k", got: c.K, want: storedK, bound: bound}, {name: "stored v", got: c.V, want: storedV},
+			{name: "q", got: tq, want: wantQ, bound: exact}, {name: "k", got: tk, want: wantK, bound: exact}, {name: "v", got: tv, want: all[2], bound: 3e-7},
+			{name: "stored k", got: c.K, want: storedK, bound: bound}, {name: "stored v", got: c.V, want: storedV, bound: values},
 		},
 	}
 }
 
-// normHeads makes queries, keys and values of weights of three types, rotates them and
-// stores them.
-func normHeads(b *bed, a attention, interleaved bool, types [3]device.DType) job {
+// normHeads makes queries, keys and values of weights of three types, does what h says,
+// rotates them and stores them. An error of a product counts as far as a norm enlarges it.
+func normHeads(b *bed, a attention, interleaved bool, types [3]device.DType, h headExtra) job {
 	const k = 512
 	rows := a.queryRows()
 	c := b.cacheOf(&a)
@@ -288,10 +355,14 @@ func normHeads(b *bed, a attention, interleaved bool, types [3]device.DType) job
 		values := b.embedded(m)
 		want[i] = multiply(y, values, rows, k, width)
 		bound[i], scale[i] = productBound(types[i]), productSize(y, values, rows, k, width)
-		if i < 2 {
-			want[i] = t.turned(want[i], heads)
-			scale[i] *= 1.25 * math.Sqrt2 // both of a pair may be off
+	}
+	extra, sizes := b.adjusted(&a, h, want)
+	for i, heads := range [2]int{a.heads, a.kvHeads} {
+		if h.norm {
+			scale[i] *= 4 / sizes[i]
 		}
+		want[i] = t.turned(want[i], heads)
+		scale[i] *= 1.25 * math.Sqrt2 // both of a pair may be off
 	}
 	storedK, storedV := t.stored(b, c, want[1], want[2])
 	inCache := func(i int) float64 { // the bound there
@@ -308,6 +379,7 @@ func normHeads(b *bed, a attention, interleaved bool, types [3]device.DType) job
 	at, r := t.tensors(b)
 	j := job{step: func(ops device.Queue) {
 		NormProducts(ops, dst, x, n, w, scratch)
+		extra.Adjust(ops, dst[0], dst[1], dst[2])
 		of := func(t device.Tensor) device.Tensor { return t.Reshape(rows, t.Dim(1)/a.dim, a.dim) }
 		RotateAppend(ops, c, of(dst[0]), of(dst[1]), of(dst[2]), at, r)
 	}}

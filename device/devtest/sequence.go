@@ -41,6 +41,30 @@ func AddProduct(q device.Queue, dst, x, w, product device.Tensor) {
 	device.Do(q, device.Discard{T: product})
 }
 
+// Heads are the biases of q, k and v, and the norms of the heads of q and k; absent ones are
+// left out.
+type Heads struct {
+	Bias [3]device.Tensor // f32 [heads·dim]
+	Norm [2]device.Tensor // f32 [dim]
+	Eps  float32
+}
+
+// Adjust queues what h does to q, k and v.
+func (h *Heads) Adjust(on device.Queue, q, k, v device.Tensor) {
+	all := [3]device.Tensor{q, k, v}
+	for i, bias := range h.Bias {
+		if !bias.Absent() {
+			device.Do(on, device.Add{Dst: all[i].Reshape(q.Dim(0), bias.Len()), X: bias})
+		}
+	}
+	for i, norm := range h.Norm {
+		if !norm.Absent() {
+			x := all[i].Reshape(all[i].Len()/norm.Len(), norm.Len())
+			device.Do(on, device.RMSNorm{Dst: x, X: x, W: norm, Eps: h.Eps})
+		}
+	}
+}
+
 // RotateAppend queues the rotation of q and k, and stores k and v.
 func RotateAppend(on device.Queue, kv device.KV, q, k, v, pos device.Tensor, r device.Rotation) {
 	device.Do(on, device.Rope{X: q, Pos: pos, Rotation: r})
