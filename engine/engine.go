@@ -35,8 +35,13 @@ func Open(path, name string, c device.Config) (*Engine, error) {
 // Load makes an engine of an open file and an open device, which it closes with
 // itself, or at once when it fails.
 func Load(f *weights.File, dev device.Device) (*Engine, error) {
+	return LoadRope(f, dev, model.RopeOptions{})
+}
+
+// LoadRope is Load with another rotary embedding than the file's.
+func LoadRope(f *weights.File, dev device.Device, o model.RopeOptions) (*Engine, error) {
 	e := &Engine{File: f, Device: dev}
-	if err := e.load(); err != nil {
+	if err := e.load(o); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
@@ -44,7 +49,7 @@ func Load(f *weights.File, dev device.Device) (*Engine, error) {
 
 // load builds the tokenizer, which takes a tenth of a second for a large
 // vocabulary, while the weights are put on it.
-func (e *Engine) load() error {
+func (e *Engine) load(o model.RopeOptions) error {
 	var g errgroup.Group
 	guarded := func(f func() error) { g.Go(func() error { return weights.Guarded(f) }) }
 	guarded(func() error {
@@ -58,7 +63,7 @@ func (e *Engine) load() error {
 		return nil
 	})
 	guarded(func() (err error) {
-		e.Model, err = model.Load(e.File, e.Device)
+		e.Model, err = model.LoadRope(e.File, e.Device, o)
 		return err
 	})
 	return g.Wait()

@@ -48,7 +48,7 @@ func TestLogitsAgainstExactOfFamilies(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			e := openRandom(t, shape, kind, want.SHA256)
+			e := openFamily(t, shape, kind, want.SHA256)
 			d := exactDistance(t, e, data.Tokens, want.Exact)
 			t.Logf("relative error %.5f, llama.cpp's %.5f", d, want.Error)
 			bound := 1.1 * want.Error
@@ -77,8 +77,8 @@ func familyTypes() []string {
 	return randommodel.Types()
 }
 
-// openRandom opens a random model, which must be the one of the hash.
-func openRandom(t *testing.T, shape, kind, hash string) *engine.Engine {
+// openFamily opens a random model, which must be the one of the hash.
+func openFamily(t *testing.T, shape, kind, hash string) *engine.Engine {
 	t.Helper()
 	w, err := randommodel.Make(randommodel.Options{Shape: shape, Type: kind, Seed: 1})
 	if err != nil {

@@ -92,7 +92,7 @@ func (r *reader) keep(err error) {
 
 // ReadConfig reads the hyper-parameters of a GGUF file. An architecture or a
 // variant that this package does not compute exactly is an error.
-func ReadConfig(f *weights.File) (Config, error) {
+func ReadConfig(f *weights.File, o RopeOptions) (Config, error) {
 	arch, err := f.Architecture()
 	if err != nil {
 		return Config{}, fmt.Errorf("model: %w", err)
@@ -105,6 +105,9 @@ func ReadConfig(f *weights.File) (Config, error) {
 	c := r.config()
 	c.Bias, c.HeadNorms, c.Rope.Halves = family.bias, family.headNorms, family.halves
 	r.keep(c.check(r))
+	if err := o.apply(&c); err != nil {
+		r.keep(fmt.Errorf("%s: %w", f.Path(), err))
+	}
 	if r.err != nil {
 		return Config{}, fmt.Errorf("model: %w", r.err)
 	}

@@ -49,8 +49,11 @@ type loader struct {
 // Load reads the configuration and the weights of a GGUF file. The tensors may
 // alias the file, which stays open as long as dev. A tensor that is missing,
 // of the wrong shape, or unknown to this architecture is an error.
-func Load(f *weights.File, dev device.Device) (*Model, error) {
-	c, err := ReadConfig(f)
+func Load(f *weights.File, dev device.Device) (*Model, error) { return LoadRope(f, dev, RopeOptions{}) }
+
+// LoadRope is Load with another rotary embedding than the file's.
+func LoadRope(f *weights.File, dev device.Device, o RopeOptions) (*Model, error) {
+	c, err := ReadConfig(f, o)
 	if err != nil {
 		return nil, err
 	}

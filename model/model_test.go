@@ -2,9 +2,12 @@ package model_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -228,6 +231,94 @@ func TestRopeFrequencies(t *testing.T) {
 	}
 	if plain.Scale() != 1 || linear.Scale() != 1 {
 		t.Error("only yarn scales attention")
+	}
+}
+
+// TestYaRNAgainstNumPy: frequencies and scale at factors 1, 4, 8 and 40 are what another
+// implementation computes in float64 (scripts/yarn-vectors.py).
+func TestYaRNAgainstNumPy(t *testing.T) {
+	data, err := os.ReadFile("testdata/yarn.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct {
+		Dims, Trained                   int
+		Base, Fast, Slow, Factor, Scale float64
+		Freqs                           []float64
+	}
+	if err := json.Unmarshal(data, &cases); err != nil || len(cases) != 12 {
+		t.Fatalf("%d cases, %v", len(cases), err)
+	}
+	near := func(got float32, want float64) bool { return math.Abs(float64(got)-want) <= 1e-7*want }
+	for _, c := range cases {
+		for _, extra := range []float64{1, 1.5} {
+			rc := model.RopeConfig{Base: c.Base, Dims: c.Dims, Scaling: model.YaRNScaling, Factor: c.Factor, Original: c.Trained, BetaFast: c.Fast, BetaSlow: c.Slow, AttnFactor: extra}
+			if !near(rc.Scale(), c.Scale*extra) {
+				t.Errorf("%+v: scale %v, want %v", rc, rc.Scale(), c.Scale*extra)
+			}
+			for i, f := range rc.Freqs(nil) {
+				if !near(f, c.Freqs[i]) {
+					t.Errorf("%+v: pair %d: %v, want %v", rc, i, f, c.Freqs[i])
+				}
+			}
+		}
+	}
+}
+
+// TestRopeOptions: what a user wants is as if the file said it, and the context follows.
+func TestRopeOptions(t *testing.T) {
+	read := func(keys map[string]any, o model.RopeOptions) (model.Config, error) {
+		return model.ReadConfig(modeltest.File(t, modeltest.Writer(modeltest.Shape{Arch: "qwen2", Keys: keys})), o)
+	}
+	yarn := map[string]any{"qwen2.rope.scaling.type": "yarn", "qwen2.rope.scaling.factor": float32(4), "qwen2.rope.scaling.original_context_length": 128}
+	for _, c := range []struct {
+		keys    map[string]any
+		o       model.RopeOptions
+		want    model.RopeConfig // what differs from the file's
+		context int
+	}{
+		{nil, model.RopeOptions{}, model.RopeConfig{Scaling: "linear", Factor: 1, Original: 512}, 512},
+		{nil, model.RopeOptions{Factor: 4}, model.RopeConfig{Scaling: "linear", Factor: 4, Original: 512}, 2048},
+		{nil, model.RopeOptions{Scaling: "yarn", Factor: 4}, model.RopeConfig{Scaling: "yarn", Factor: 4, Original: 512}, 2048},
+		{nil, model.RopeOptions{Scaling: "yarn", Factor: 4, Original: 100, Base: 5e5, BetaFast: 16, BetaSlow: 2, AttnFactor: 3}, model.RopeConfig{Scaling: "yarn", Factor: 4, Original: 100, Base: 5e5, BetaFast: 16, BetaSlow: 2, AttnFactor: 3}, 400},
+		{yarn, model.RopeOptions{}, model.RopeConfig{Scaling: "yarn", Factor: 4, Original: 128}, 512},
+		{yarn, model.RopeOptions{Factor: 2}, model.RopeConfig{Scaling: "yarn", Factor: 2, Original: 128}, 256},
+		{yarn, model.RopeOptions{Scaling: "none"}, model.RopeConfig{Scaling: "none", Factor: 4, Original: 128}, 128},
+		{yarn, model.RopeOptions{AttnFactor: 2}, model.RopeConfig{Scaling: "yarn", Factor: 4, Original: 128, AttnFactor: 2}, 512},
+	} {
+		got, err := read(c.keys, c.o)
+		if err != nil {
+			t.Fatalf("%+v: %v", c.o, err)
+		}
+		want := c.want
+		want.Dims, want.Halves = 16, true
+		want.Base, want.BetaFast = cmp.Or(want.Base, 10000), cmp.Or(want.BetaFast, 32)
+		want.BetaSlow, want.AttnFactor = cmp.Or(want.BetaSlow, 1), cmp.Or(want.AttnFactor, 1)
+		if got.Rope != want || got.Context != c.context {
+			t.Errorf("%+v: %+v and %d positions, want %+v and %d", c.o, got.Rope, got.Context, want, c.context)
+		}
+	}
+	for _, c := range []struct {
+		keys  map[string]any
+		o     model.RopeOptions
+		words string
+	}{
+		{nil, model.RopeOptions{Scaling: "none", Factor: 4}, "the rule is none"},
+		{map[string]any{"qwen2.rope.scaling.type": "none"}, model.RopeOptions{Factor: 4}, "the rule is none"},
+		{nil, model.RopeOptions{Scaling: "yarn"}, "scaling yarn without a factor"},
+		{nil, model.RopeOptions{Factor: 4, BetaFast: 20}, "settings of YaRN, but the RoPE scaling is linear"},
+		{yarn, model.RopeOptions{Scaling: "linear", Original: 64}, "settings of YaRN, but the RoPE scaling is linear"},
+	} {
+		_, err := read(c.keys, c.o)
+		wantWords(t, err, "random.gguf", c.words)
+	}
+}
+
+// A factor on the rotated values counts under every rule, as in llama.cpp.
+func TestAttnFactorAlone(t *testing.T) {
+	m, err := model.Load(modeltest.File(t, modeltest.Writer(modeltest.Shape{Keys: map[string]any{"llama.rope.scaling.attn_factor": float32(1.5)}})), openCPU(t))
+	if err != nil || m.Rotation().Scale != 1.5 {
+		t.Errorf("scale %v, want 1.5; %v", m.Rotation().Scale, err)
 	}
 }
 

@@ -34,6 +34,55 @@ type RopeConfig struct {
 	AttnFactor         float64 // multiplies the rotated values besides, under every rule
 }
 
+// RopeOptions are what a user wants of the rotary embedding instead of what the file says; a
+// zero field keeps that. Models such as Qwen2.5 and Qwen3 are made for YaRN beyond their
+// trained context, and their files leave it off.
+type RopeOptions struct {
+	Scaling            Scaling
+	Factor             float64 // above 0
+	Base               float64 // above 1
+	Original           int     // positions
+	BetaFast, BetaSlow float64 // above 0
+	AttnFactor         float64 // above 0
+}
+
+// apply changes a configuration, whose context becomes what the rule extends the trained one
+// to. What is asked for must change something.
+func (o RopeOptions) apply(c *Config) error {
+	rc := &c.Rope
+	set := func(x *float64, to float64) {
+		if to != 0 {
+			*x = to
+		}
+	}
+	set(&rc.Base, o.Base)
+	set(&rc.Factor, o.Factor)
+	set(&rc.BetaFast, o.BetaFast)
+	set(&rc.BetaSlow, o.BetaSlow)
+	set(&rc.AttnFactor, o.AttnFactor)
+	if o.Original != 0 {
+		rc.Original = o.Original
+	}
+	if o.Scaling != "" {
+		rc.Scaling = o.Scaling
+	}
+	switch yarn := o.Original != 0 || o.BetaFast != 0 || o.BetaSlow != 0; {
+	case rc.Scaling == NoScaling && o.Factor != 0 && o.Factor != 1:
+		return fmt.Errorf("a RoPE scale of %g, but the rule is none: name one, linear or yarn", o.Factor)
+	case o.Scaling != "" && o.Scaling != NoScaling && rc.Factor == 1 && o.Factor == 0:
+		return fmt.Errorf("RoPE scaling %s without a factor, which the file does not have either: name a scale, such as 4", o.Scaling)
+	case yarn && rc.Scaling != YaRNScaling:
+		return fmt.Errorf("settings of YaRN, but the RoPE scaling is %s", rc.Scaling)
+	}
+	if o.Scaling != "" || o.Factor != 0 || o.Original != 0 {
+		c.Context = rc.Original
+		if rc.Rule() != NoScaling {
+			c.Context = int(min(max(float64(rc.Original)*rc.Factor, 1), maxTokens))
+		}
+	}
+	return nil
+}
+
 // rope reads the rotary embedding of a configuration.
 func (r *reader) rope(c Config) RopeConfig {
 	rc := RopeConfig{

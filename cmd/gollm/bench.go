@@ -131,7 +131,7 @@ func newBench() *cobra.Command {
 	openmodel.CompleteAttn(cmd)
 	b.audit.register(cmd)
 	b.cache.Audit = &b.audit
-	b.model.RegisterDevice(cmd)
+	b.model.RegisterRun(cmd)
 	return cmd
 }
 

@@ -52,7 +52,7 @@ func newChannels() *cobra.Command {
 	cmd.Flags().StringVarP(&c.out, "out", "o", "", "where the ranking goes, .npy (required)")
 	_ = cmd.MarkFlagFilename("out", "npy") // fails only for a flag that does not exist
 	cmd.Flags().IntVar(&c.limit, "limit", 1024, "tokens of the text that are read")
-	c.model.RegisterDevice(cmd)
+	c.model.RegisterRun(cmd)
 	return cmd
 }
 

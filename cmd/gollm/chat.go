@@ -95,7 +95,7 @@ func newChat() *cobra.Command {
 	c.audit.register(cmd)
 	c.cache.Audit = &c.audit
 	c.cache.Register(cmd, fmt.Sprintf("tokens of context; 0, the default, is what the model was trained for, at most %d", chatContext))
-	c.model.RegisterDevice(cmd)
+	c.model.RegisterRun(cmd)
 	return cmd
 }
 

@@ -93,7 +93,7 @@ func newGenerate() *cobra.Command {
 	g.tokens.Register(cmd)
 	f.BoolVar(&g.ignoreEnd, "ignore-eos", false, "go on when the model ends its text")
 	f.BoolVar(&g.json, "json", false, "print one JSON object at the end instead of text")
-	g.model.RegisterDevice(cmd)
+	g.model.RegisterRun(cmd)
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/internal/openmodel"
 	"github.com/gollm/gollm/internal/usage"
 	"github.com/gollm/gollm/internal/userfile"
 	"github.com/gollm/gollm/model"
@@ -36,6 +37,7 @@ type inspectFlags struct {
 	metadata bool
 	template bool
 	json     bool
+	rope     openmodel.RopeFlags
 }
 
 func newInspect() *cobra.Command {
@@ -60,6 +62,7 @@ func newInspect() *cobra.Command {
 	f.BoolVar(&i.metadata, "metadata", false, "list the metadata, long values shortened")
 	f.BoolVar(&i.template, "template", false, "print the chat template, whole and nothing else")
 	f.BoolVar(&i.json, "json", false, "print one JSON object; --tensors and --metadata add theirs to it, whole")
+	i.rope.Register(cmd)
 	return cmd
 }
 
@@ -83,12 +86,15 @@ func (i *inspectFlags) run(cmd *cobra.Command, path string) error {
 	if i.json && i.template {
 		return usage.Errorf("--json has the template, as chat_template: leave out --template")
 	}
+	if err := i.rope.Check(); err != nil {
+		return err
+	}
 	f, err := weights.Open(path)
 	if err != nil {
 		return userfile.OpenError("", path, userfile.GGUF, err)
 	}
 	defer f.Close()
-	r, err := inspectFile(f)
+	r, err := inspectFile(f, i.rope.RopeOptions)
 	if err != nil {
 		return err
 	}
@@ -173,12 +179,21 @@ func (s *shapeReport) rows() []table.Row {
 		{"kv heads", fmt.Sprint(s.KVHeads)},
 		{"context", fmt.Sprintf("%d tokens trained", s.Context)},
 	}
+	if s.Rope.Original < s.Context {
+		rows[len(rows)-1][1] = fmt.Sprintf("%d tokens, extended from %d", s.Context, s.Rope.Original)
+	}
 	if s.Window > 0 {
 		rows = append(rows, table.Row{"sliding window", fmt.Sprintf("%d tokens", s.Window)})
 	}
 	rope := fmt.Sprintf("base %g over %d dimensions", s.Rope.Base, s.Rope.Dims)
+	if s.Rope.Halves {
+		rope += ", in halves"
+	}
 	if s.Rope.Scaling != string(model.NoScaling) {
 		rope += fmt.Sprintf(", %s scaling by %g", s.Rope.Scaling, s.Rope.Factor)
+	}
+	if s.Rope.Scale != 1 {
+		rope += fmt.Sprintf(", rotated values times %.4g", s.Rope.Scale)
 	}
 	if s.Rope.Factors {
 		rope += ", with frequency factors of the file (rope_freqs)"

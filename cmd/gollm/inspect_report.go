@@ -45,7 +45,7 @@ type shapeReport struct {
 	Heads     int        `json:"heads"`
 	HeadWidth int        `json:"head_width"`
 	KVHeads   int        `json:"kv_heads"`
-	Context   int        `json:"context_tokens"` // trained
+	Context   int        `json:"context_tokens"` // trained, or extended
 	Window    int        `json:"sliding_window_tokens,omitempty"`
 	Eps       float32    `json:"norm_epsilon"`
 	Rope      ropeReport `json:"rope"`
@@ -55,9 +55,11 @@ type shapeReport struct {
 type ropeReport struct {
 	Base     float64 `json:"base"`
 	Dims     int     `json:"dimensions"`
+	Halves   bool    `json:"halves"`  // pairs are elements i and i + dimensions/2, not 2i and 2i + 1
 	Scaling  string  `json:"scaling"` // none, linear or yarn
 	Factor   float64 `json:"factor"`
 	Original int     `json:"original_context_tokens"` // before scaling
+	Scale    float32 `json:"scale"`                   // what rotated queries and keys are multiplied by
 	Factors  bool    `json:"frequency_factors"`       // the file has a tensor of them, as Llama-3.1 and 3.2 do
 }
 
@@ -122,7 +124,7 @@ type specialToken struct {
 }
 
 // inspectFile gathers the report of an open file.
-func inspectFile(f *weights.File) (*modelReport, error) {
+func inspectFile(f *weights.File, o model.RopeOptions) (*modelReport, error) {
 	r := &modelReport{File: f.Path(), Parts: f.Parts(), Bytes: f.Size(), Hash: f.Hash()}
 	var err error
 	if r.Architecture, err = f.StringOr("general.architecture", "unknown"); err != nil {
@@ -139,13 +141,13 @@ func inspectFile(f *weights.File) (*modelReport, error) {
 		r.Parameters += g.Parameters
 	}
 	r.addTokenizer(f)
-	r.addModel(f)
+	r.addModel(f, o)
 	return r, nil
 }
 
 // addModel fills in the shape, the memory and whether gollm runs the model.
-func (r *modelReport) addModel(f *weights.File) {
-	c, err := model.ReadConfig(f)
+func (r *modelReport) addModel(f *weights.File, o model.RopeOptions) {
+	c, err := model.ReadConfig(f, o)
 	switch {
 	case len(f.Tensors()) == 0:
 		r.WhyNot = "the file has a vocabulary but no weights"
@@ -154,7 +156,7 @@ func (r *modelReport) addModel(f *weights.File) {
 	case r.Tokenizer == nil:
 		r.WhyNot = r.NoTokenizer
 	default:
-		if _, err := model.Load(f, dryDevice{}); err != nil {
+		if _, err := model.LoadRope(f, dryDevice{}, o); err != nil {
 			r.WhyNot = console.Message(err)
 		}
 	}
@@ -213,7 +215,8 @@ func newShapeReport(c model.Config) *shapeReport {
 		Layers: c.Layers, Width: c.Dim, FeedWidth: c.FF, Heads: c.Heads, HeadWidth: c.HeadDim, KVHeads: c.KVHeads,
 		Context: c.Context, Window: c.Window, Eps: c.Eps,
 		Rope: ropeReport{
-			Base: c.Rope.Base, Dims: c.Rope.Dims, Scaling: string(c.Rope.Rule()), Factor: c.Rope.Factor, Original: c.Rope.Original,
+			Base: c.Rope.Base, Dims: c.Rope.Dims, Halves: c.Rope.Halves, Scaling: string(c.Rope.Rule()), Factor: c.Rope.Factor,
+			Original: c.Rope.Original, Scale: c.Rope.Scale(),
 		},
 	}
 }

@@ -83,7 +83,7 @@ func TestInspectJSONLists(t *testing.T) {
 	r := clitest.Decode[modelReport](t, ok(t, "", "inspect", path, "--json", "--tensors", "--metadata"))
 	want := shapeReport{
 		Layers: 2, Width: 64, FeedWidth: 96, Heads: 4, HeadWidth: 16, KVHeads: 2, Context: 20000, Window: 256, Eps: 1e-5,
-		Rope: ropeReport{Base: 10000, Dims: 16, Scaling: "yarn", Factor: 4, Original: 5000},
+		Rope: ropeReport{Base: 10000, Dims: 16, Scaling: "yarn", Factor: 4, Original: 5000, Scale: 1.1386294},
 	}
 	if r.Shape == nil || *r.Shape != want || r.Others != nil {
 		t.Errorf("%+v, want %+v", r.Shape, want)

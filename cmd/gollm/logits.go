@@ -58,7 +58,7 @@ func newLogits() *cobra.Command {
 	f.BoolVar(&l.step, "step", false, "run token by token instead of in one prefill")
 	f.BoolVar(&l.last, "last", false, "write the logits of the last position only")
 	l.cache.Register(cmd, "tokens of context; 0, the default, is as many as are given")
-	l.model.RegisterDevice(cmd)
+	l.model.RegisterRun(cmd)
 	_ = cmd.MarkFlagFilename("tokens", "json") // fails only for a flag that does not exist
 	return cmd
 }

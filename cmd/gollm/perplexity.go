@@ -57,7 +57,7 @@ func newPerplexity() *cobra.Command {
 	p.cache.Audit = &p.audit
 	cmd.Flags().IntVar(&p.stride, "stride", 0, "begin windows this many tokens apart and score as many; 0, the default, scores the second half of each window")
 	cmd.Flags().BoolVar(&p.json, "json", false, "print one JSON object")
-	p.model.RegisterDevice(cmd)
+	p.model.RegisterRun(cmd)
 	return cmd
 }
 

@@ -88,7 +88,7 @@ type writer struct {
 
 // newWriter opens what the flags name.
 func (l *longFlags) newWriter(cmd *cobra.Command, odd bool) (*writer, error) {
-	m, err := openForPrompts(l.run.model.Path)
+	m, err := openForPrompts(&l.run.model)
 	if err != nil {
 		return nil, err
 	}

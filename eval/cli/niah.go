@@ -103,7 +103,7 @@ func (n *niahFlags) grid() (g needle.Grid, err error) {
 // making those of a length that no model has takes all memory. Their exact size
 // is known when they are made.
 func (n *niahFlags) tokenizer(g needle.Grid) (*tokenizer.Tokenizer, error) {
-	m, err := openForPrompts(n.run.model.Path)
+	m, err := openForPrompts(&n.run.model)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func newPpl() *cobra.Command {
 	f.Uint64Var(&p.seed, "attn-seed", 0, "seed of attention methods that draw")
 	f.StringVar(&p.kv, "kv", "f16", "element type of the KV cache: f16 or f32")
 	f.BoolVar(&p.json, "json", false, "print one JSON object for each method")
-	p.model.RegisterDevice(cmd)
+	p.model.RegisterRun(cmd)
 	openmodel.CompleteAttn(cmd)
 	usage.Complete(cmd, "mode", func() []string { return []string{"prefill", "decode"} })
 	return cmd

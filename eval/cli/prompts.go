@@ -21,10 +21,10 @@ type promptModel struct {
 }
 
 // openForPrompts opens a model file for its prompts.
-func openForPrompts(path string) (*promptModel, error) {
-	f, err := weights.Open(path)
+func openForPrompts(flags *openmodel.Flags) (*promptModel, error) {
+	f, err := weights.Open(flags.Path)
 	if err != nil {
-		return nil, userfile.OpenError("-m", path, userfile.GGUF, err)
+		return nil, userfile.OpenError("-m", flags.Path, userfile.GGUF, err)
 	}
 	m := &promptModel{file: f}
 	if m.tok, err = openmodel.FileTokenizer(f); err == nil {
@@ -32,7 +32,7 @@ func openForPrompts(path string) (*promptModel, error) {
 	}
 	if err == nil {
 		var c model.Config
-		c, err = model.ReadConfig(f)
+		c, err = model.ReadConfig(f, flags.Rope.RopeOptions)
 		m.context = c.Context
 	}
 	if err != nil {

@@ -65,7 +65,7 @@ func (e *runFlags) register(cmd *cobra.Command) {
 	openmodel.CompleteAttn(cmd)
 	usage.Complete(cmd, "sparse-phase", func() []string { return sparsePhases })
 	usage.Complete(cmd, "bos", func() []string { return []string{"one", "official", "none"} })
-	e.model.RegisterDevice(cmd)
+	e.model.RegisterRun(cmd)
 }
 
 // check reports what is wrong with the flags.
@@ -227,6 +227,9 @@ func (j *job) manifest(version string) (trial.Manifest, error) {
 	}
 	id := j.suite.ident
 	id.Options["device"], id.Options["ctx"] = e.model.Device, fmt.Sprint(e.context)
+	if rope := e.model.Rope.Text(); rope != "" {
+		id.Options["rope"] = rope
+	}
 	id.Suite, id.Seed, id.KV, id.Phase, id.BOS = j.suite.name, e.seed, strings.ToLower(e.kv), e.phase, e.bos
 	if id.Phase == "" {
 		id.Phase = "as written"

@@ -19,6 +19,7 @@ type Flags struct {
 	Path    string // of the GGUF file
 	Device  string // as ParseDevice reads it
 	Threads int    // of the CPU; 0 is one for each core
+	Rope    RopeFlags
 }
 
 // RegisterDevice registers what runs the model; it follows the flags that a
@@ -30,6 +31,12 @@ func (m *Flags) RegisterDevice(cmd *cobra.Command) {
 	usage.Complete(cmd, "device", deviceNames)
 }
 
+// RegisterRun is RegisterDevice with the flags that change the model.
+func (m *Flags) RegisterRun(cmd *cobra.Command) {
+	m.RegisterDevice(cmd)
+	m.Rope.Register(cmd)
+}
+
 // RegisterPath registers -m alone, for commands that do not run the model.
 func (m *Flags) RegisterPath(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&m.Path, "model", "m", "", "the model, a GGUF file (required)")
@@ -39,6 +46,9 @@ func (m *Flags) RegisterPath(cmd *cobra.Command) {
 // Check reports what is wrong with the flags.
 func (m *Flags) Check() error {
 	if err := m.CheckPath(); err != nil {
+		return err
+	}
+	if err := m.Rope.Check(); err != nil {
 		return err
 	}
 	return m.CheckDevice()

@@ -62,7 +62,7 @@ func (m *Flags) Open(cmd *cobra.Command) (*Model, error) {
 	}
 	wait := console.NewBar(cmd.ErrOrStderr(), log, "loading "+filepath.Base(m.Path), 0, "")
 	defer wait.Stop()
-	if o.Engine, err = engine.Load(file, dev); err != nil {
+	if o.Engine, err = engine.LoadRope(file, dev, m.Rope.RopeOptions); err != nil {
 		return nil, err
 	}
 	log("loaded in %s: %s", console.TimeText(time.Since(start)), shapeText(o.Model.Config))

@@ -36,6 +36,11 @@ var habits = []foreign{
 	{"no-display-prompt e escape", "", "gollm prints the continuation only, and takes the text byte for byte"},
 	{"log-disable verbose-prompt", "verbose", "gollm says little unless -v is given"},
 	{"hf hf-repo mu model-url", "model", "gollm downloads nothing: name a GGUF file with -m"},
+	{"rope-factor", "rope-scale", "the factor of RoPE scaling is --rope-scale"},
+	{"rope-freq-scale", "rope-scale", "RoPE is scaled by --rope-scale N, which is --rope-freq-scale 1/N"},
+	{"rope-base", "rope-freq-base", "the base of RoPE is --rope-freq-base"},
+	{"rope-orig-ctx", "yarn-orig-ctx", "the context before YaRN is --yarn-orig-ctx"},
+	{"yarn-ext-factor", "rope-scaling", "YaRN is on with --rope-scaling yarn and off with none or linear"},
 	{"output", "out", "the file to write is -o, or --out"},
 	{"samplers sampler-seq sampling-seq", "sampler-order", "what is done to the logits, and in which order, is --sampler-order, with the names of llama.cpp's --samplers"},
 }

@@ -39,7 +39,7 @@ func run(path, dir string) error {
 		return err
 	}
 	defer f.Close()
-	c, err := model.ReadConfig(f)
+	c, err := model.ReadConfig(f, model.RopeOptions{})
 	if err != nil {
 		return err
 	}
