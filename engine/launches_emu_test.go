@@ -14,6 +14,7 @@ import (
 	"github.com/gollm/gollm/cuda"
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/kvcache"
+	"github.com/gollm/gollm/model/randommodel"
 	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/weights"
 )
@@ -32,7 +33,7 @@ func TestLaunches(t *testing.T) {
 	defer cuda.Emulate(nil)
 	llama := headShape{32, 8, 128}
 	some := []headShape{{32, 8, 64}, {8, 4, 256}}
-	others := append([]headShape{{32, 32, 128}, {32, 32, 80}, {32, 4, 96}}, some...)
+	others := append([]headShape{{32, 32, 128}, {32, 32, 80}, {32, 4, 96}, {28, 4, 128}}, some...)
 	for _, c := range []struct {
 		name  string
 		card  cuda.Card
@@ -72,10 +73,12 @@ func TestStepLaunches(t *testing.T) {
 	var text strings.Builder
 	seen := launches{counts: map[string]int{}}
 	cuda.Emulate(&cuda.Card{Major: 9, Shared: 227 << 10, Multiprocessors: 132, Memory: 1 << 40, Idle: true, Launched: seen.add})
-	if err := modelStep(&seen); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"testdata/demo.gguf", "tiny f16", "tiny-yarn f16", "tiny-qwen3 f16"} {
+		if err := modelStep(name, &seen); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&text, "%s: %v\n", name, &seen)
 	}
-	fmt.Fprintf(&text, "testdata/demo.gguf: %v\n", &seen)
 	for _, spec := range launchSpecs(dir) {
 		p, err := openLaunches(spec, llama)
 		if err != nil {
@@ -139,13 +142,30 @@ func (l *launches) String() string {
 	return fmt.Sprintf("%d: %s", l.total, strings.Join(each, ", "))
 }
 
+// openStep opens a file, or a random model by its shape and type.
+func openStep(name string) (*weights.File, error) {
+	shape, kind, random := strings.Cut(name, " ")
+	if !random {
+		return weights.Open("../" + name)
+	}
+	w, err := randommodel.Make(randommodel.Options{Shape: shape, Type: kind})
+	if err != nil {
+		return nil, err
+	}
+	data, err := w.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	return weights.Parse(name, data)
+}
+
 // modelStep makes the first decode step of a model, which is captured.
-func modelStep(seen *launches) error {
+func modelStep(name string, seen *launches) error {
 	dev, err := device.Open("cuda", device.Config{})
 	if err != nil {
 		return err
 	}
-	file, err := weights.Open("../testdata/demo.gguf")
+	file, err := openStep(name)
 	if err != nil {
 		return errors.Join(err, dev.Close())
 	}
