@@ -33,11 +33,17 @@ const trialLen = 512
 // tryOut makes a trial of a random model of 6 layers.
 func tryOut(t *testing.T, spec string) *trial {
 	t.Helper()
+	return tryOutOf(t, "llama", spec)
+}
+
+// tryOutOf is tryOut of an architecture.
+func tryOutOf(t *testing.T, arch, spec string) *trial {
+	t.Helper()
 	dev, err := device.Open("cpu", device.Config{Threads: 1})
 	must(t, err)
 	t.Cleanup(func() { dev.Close() })
 	r := &trial{t: t, dev: dev}
-	r.model, err = Load(modeltest.File(t, modeltest.Writer(modeltest.Shape{Layers: 6})), dev)
+	r.model, err = Load(modeltest.File(t, modeltest.Writer(modeltest.Shape{Arch: arch, Layers: 6})), dev)
 	must(t, err)
 	m := r.model
 	r.cache, err = kvcache.New(dev, kvcache.Config{Layers: m.Layers, KVHeads: m.KVHeads, HeadDim: m.HeadDim, MaxLen: trialLen, Slots: 1, DType: device.F32})
@@ -207,15 +213,16 @@ func TestFrozenRowsFeedOnRequest(t *testing.T) {
 
 // etf=hidden: keys and values of frozen positions are the layer's own
 // projection of the stream as it was frozen. etf=kv: those of the layer below
-// in whole pages, projected elsewhere.
+// in whole pages, projected elsewhere. Biases and norms of heads, of rows that are not
+// projected too, change nothing of that.
 func TestFrozenRowsLeaveKeysAndValues(t *testing.T) {
 	const n = 300
-	for _, kv := range []bool{false, true} {
-		spec := frozenSpec
+	for i, arch := range []string{"llama", "llama", "qwen2", "qwen3"} {
+		kv, spec := i > 0, frozenSpec
 		if kv {
 			spec = "etf(ls=3,sink=10,etf=kv)"
 		}
-		r := tryOut(t, spec)
+		r := tryOutOf(t, arch, spec)
 		r.prefill(n, n)
 		shared := 0
 		for l := 3; l < r.model.Layers; l++ {
@@ -227,7 +234,7 @@ func TestFrozenRowsLeaveKeysAndValues(t *testing.T) {
 					want = r.stored(l-1, p)
 				}
 				if got := r.stored(l, p); !nearly(got, want) {
-					t.Fatalf("%s: layer %d, position %d stores %v, want %v", spec, l, p, got[:4], want[:4])
+					t.Fatalf("%s, %s: layer %d, position %d stores %v, want %v", arch, spec, l, p, got[:4], want[:4])
 				}
 			}
 		}
@@ -247,6 +254,7 @@ func (r *trial) projected(l, p int) []float32 {
 		return x
 	}
 	x, k, v := alloc(1, m.Dim), alloc(1, m.KVHeads*m.HeadDim), alloc(1, m.KVHeads*m.HeadDim)
+	q := alloc(1, m.Heads*m.HeadDim)
 	var raw []byte
 	for _, f := range r.at(l, p) {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
@@ -257,6 +265,7 @@ func (r *trial) projected(l, p int) []float32 {
 	device.Do(ops, device.RMSNorm{Dst: x, X: x, W: w.attnNorm, Eps: m.Eps})
 	device.Do(ops, device.MatMul{Dst: k, X: x, W: w.k})
 	device.Do(ops, device.MatMul{Dst: v, X: x, W: w.v})
+	m.adjust(ops, w, q, k, v)
 	device.Do(ops, device.Rope{X: k.Reshape(1, m.KVHeads, m.HeadDim), Pos: r.pos.Rows(0, 1), Rotation: m.rope})
 	var all []float32
 	for h := range m.KVHeads {
@@ -282,17 +291,18 @@ func nearly(a, b []float32) bool {
 // kernels for one row add up in another order.
 func TestFrozenRowsInChunks(t *testing.T) {
 	const n = 300
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		spec   string
 		chunks []int
 	}{
 		{frozenSpec, []int{64, 128, 50, 37}}, {"etf(ls=3,sink=10,etf=kv)", []int{64, 128}}, {"cpe(ls=3,sink=10,phi=0.6,etf=kv)", []int{64}},
 		{"etf(ls=3,sink=0)", []int{50, 16}},
 	} {
-		whole := tryOut(t, tt.spec)
+		arch := []string{"llama", "qwen2", "qwen3", "qwen2"}[i]
+		whole := tryOutOf(t, arch, tt.spec)
 		whole.prefill(n, n)
 		for _, chunk := range tt.chunks {
-			parts := tryOut(t, tt.spec)
+			parts := tryOutOf(t, arch, tt.spec)
 			for parts.seq.Len() < n {
 				parts.prefill(min(chunk, n-parts.seq.Len()), n)
 			}
