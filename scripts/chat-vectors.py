@@ -66,6 +66,9 @@ x{% raw %}{{ raw }}{% endraw %}y
 {{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 2 ** -1 }} {% set a = 2 %}{% set b = 3 %}{{ a ** b ** a }} {{ 2 * a ** b }} {{ (a ** b) ** a }} {{ a ** (b ** a) }}
 {% set x = 2 %}{% set n = 3 %}{% set y = [6, 7] %}{{ x * n in y }} {{ x * n not in y }} {{ x in y + [2] }} {{ 'b' in 'a' ~ 'b' }} {{ 'a' in 'xay' | upper }} {{ 'A' in ('xay' | upper) ~ 'z' and x < n }} {{ 6 not in [x * n] * 2 or true }}
 {% for i in [1, 2, 3] if i in [1] + [3] %}{{ i }}{% endfor %}{% if 'a' in 'b' ~ 'a' %}y{% endif %} {{ [1 in [1] + [2], 3 in [3] * 2] }} {{ 'y' if 2 in [1] + [2] else 'n' }} {{ (1 in [0] + [1]) | string }} {{ {'k': 1 in [1] + []} }}
+{% set seen = namespace(last=messages|length - 1, open=true) %}{% for m in messages[::-1] %}{% set at = (messages|length - 1) - loop.index0 %}{% if seen.open and m.role == 'user' and not (m.content.startswith('<r>') and m.content.endswith('</r>')) %}{% set seen.open = false %}{% set seen.last = at %}{% endif %}{% endfor %}{{ seen.last }}{{ seen.open }}
+{% set text = '<think>\nhm\n</think>\n\nYes.' %}{% if '</think>' in text %}{{ text.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') }}|{{ text.split('</think>')[-1].lstrip('\n') }}{% endif %}|{{ (text.split('</think>')|last).lstrip('\n') }}
+{%- if messages[0].role == 'system' %}{{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}{%- endif %}{%- for m in messages %}{%- if (m.role == "user") or (m.role == "system" and not loop.first) or (m.role == "assistant" and not m.tool_calls) %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\n\n</think>\n\n' }}{%- endif %}{%- endif %}
 """.strip("\n").split("\n") + [
     "  {% if true %}  \n    kept\n  {% endif %}  \nx\n",
     "{% for m in messages %}\n{{ m.role }}\n{% endfor %}\nend\n",
