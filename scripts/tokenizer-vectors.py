@@ -213,7 +213,7 @@ def main():
     for name in ("llama-bpe", "llama-spm"):
         peer = Peer(f"{shared}/tokenizer/{name}.gguf")
         write(f"{out}/{name}.json.gz", vectors(peer, name, book))
-    for pre in ("gpt-2", "default", "smaug-bpe", "tekken", "qwen2"):
+    for pre in ("gpt-2", "default", "smaug-bpe", "tekken", "qwen2", "smollm"):
         path = with_pre(f"{shared}/tokenizer/llama-bpe.gguf", pre)
         # Outside ASCII llama.cpp only approximates the pattern of tekken.
         every = 3 if pre == "qwen2" else 7  # a thousand texts

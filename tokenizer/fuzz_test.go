@@ -23,7 +23,7 @@ func FuzzTokenize(f *testing.F) {
 			toks = append(toks, sharedTokenizer(f, "tokenizer/"+name+".gguf"))
 		}
 	}
-	for _, pre := range []string{"default", "gpt-2", "tekken", "qwen2"} {
+	for _, pre := range []string{"default", "gpt-2", "tekken", "qwen2", "smollm"} {
 		v := tinyBytes()
 		v.Pre = pre
 		toks = append(toks, mustNew(f, v))

@@ -26,6 +26,7 @@ var preTokenizers = map[string]preTokenizer{
 
 	"qwen2":            {split: splitQwen2}, // of Qwen3 too
 	"deepseek-r1-qwen": {split: splitQwen2},
+	"smollm":           {split: splitSmolLM},
 }
 
 // PreTokenizers returns the supported values of [Vocab.Pre], sorted.
@@ -267,6 +268,20 @@ func wordGPT2(text string) int {
 		return end
 	}
 	return spaces(text)
+}
+
+// splitSmolLM cuts each number out, and what is between by the pattern of GPT-2.
+func splitSmolLM(text string, emit func(string)) {
+	for len(text) > 0 {
+		c, end := classAt(text, 0)
+		if c&number != 0 {
+			emit(text[:end])
+		} else {
+			end = skipNot(text, 0, number)
+			splitGPT2(text[:end], emit)
+		}
+		text = text[end:]
+	}
 }
 
 // splitDefault cuts as files without a known pre-tokenizer are cut: runs of

@@ -195,7 +195,7 @@ func TestNewErrors(t *testing.T) {
 		want   string
 	}{
 		{"model", tinyBytes, func(v *Vocab) { v.Model = "bert" }, `unknown model "bert", supported are "gpt2" and "llama"`},
-		{"pre", tinyBytes, func(v *Vocab) { v.Pre = "qwen2" }, `unknown pre-tokenizer "qwen2", supported are default, gpt-2, llama-bpe`},
+		{"pre", tinyBytes, func(v *Vocab) { v.Pre = "qwen35" }, `unknown pre-tokenizer "qwen35", supported are deepseek-r1-qwen, default, gpt-2, llama-bpe`},
 		{"no tokens", tinyBytes, func(v *Vocab) { v.Tokens = nil }, "0 tokens"},
 		{"types", tinyBytes, func(v *Vocab) { v.Types = v.Types[1:] }, "260 token types for 261 tokens"},
 		{"no merges", tinyBytes, func(v *Vocab) { v.Merges = nil }, "0 merges"},

@@ -103,7 +103,7 @@ func readVectors(t *testing.T, name string) (v peerVectors) {
 // TestPeerVectors checks the ids that llama.cpp gives.
 func TestPeerVectors(t *testing.T) {
 	bpe := sharedVocab(t, "tokenizer/llama-bpe.gguf")
-	for _, name := range []string{"llama-bpe", "llama-spm", "gpt-2", "default", "smaug-bpe", "tekken", "qwen2"} {
+	for _, name := range []string{"llama-bpe", "llama-spm", "gpt-2", "default", "smaug-bpe", "tekken", "qwen2", "smollm"} {
 		t.Run(name, func(t *testing.T) {
 			v := bpe
 			v.Pre = name
