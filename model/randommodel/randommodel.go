@@ -333,24 +333,24 @@ func fill(data []byte, t device.DType, deviation float32, rng *rand.Rand) {
 type uniform struct {
 	deviation float64 // standard deviation where the block's scale is 1
 	scale     int     // where the scale is in the block, in bytes, as f16
-	least     float64 // what the block's second scale is where the first is 1, so that the mean is 0
-	leastAt   int     // where that is; 0: there is none
+	min       float64 // the second scale, of minimums, where the first is 1, so that the mean is 0
+	minAt     int     // where that is; 0: there is none
 }
 
 // uniforms are the types; the numbers follow from the layouts of scripts/gguf.py.
 var uniforms = map[device.DType]uniform{
-	device.Q4_0:   {deviation: 4.61},                                     // -8 to 7
-	device.Q4_1:   {deviation: 4.61, least: -7.5, leastAt: 2},            // 0 to 15 and a least
-	device.Q5_0:   {deviation: 9.23},                                     // -16 to 15
-	device.Q5_1:   {deviation: 9.23, least: -15.5, leastAt: 2},           // 0 to 31 and a least
-	device.Q8_0:   {deviation: 73.9},                                     // -128 to 127
-	device.Q2_K:   {deviation: 13.9, scale: 80, least: 1.5, leastAt: 82}, // 0 to 15 · 0 to 3, less 0 to 15
-	device.Q3_K:   {deviation: 43.3, scale: 108},                         // -32 to 31 · -4 to 3
-	device.Q4_K:   {deviation: 258, least: 7.5, leastAt: 2},              // 0 to 63 · 0 to 15, less 0 to 63
-	device.Q5_K:   {deviation: 527, least: 15.5, leastAt: 2},             // 0 to 63 · 0 to 31, less 0 to 63
-	device.Q6_K:   {deviation: 1365, scale: 208},                         // -128 to 127 · -32 to 31
-	device.IQ4_NL: {deviation: 67.4},                                     // of a table of 16
-	device.IQ4_XS: {deviation: 1246},                                     // -32 to 31 · of that table
+	device.Q4_0:   {deviation: 4.61},                                 // -8 to 7
+	device.Q4_1:   {deviation: 4.61, min: -7.5, minAt: 2},            // 0 to 15 and a minimum
+	device.Q5_0:   {deviation: 9.23},                                 // -16 to 15
+	device.Q5_1:   {deviation: 9.23, min: -15.5, minAt: 2},           // 0 to 31 and a minimum
+	device.Q8_0:   {deviation: 73.9},                                 // -128 to 127
+	device.Q2_K:   {deviation: 13.9, scale: 80, min: 1.5, minAt: 82}, // 0 to 15 · 0 to 3, less 0 to 15
+	device.Q3_K:   {deviation: 43.3, scale: 108},                     // -32 to 31 · -4 to 3
+	device.Q4_K:   {deviation: 258, min: 7.5, minAt: 2},              // 0 to 63 · 0 to 15, less 0 to 63
+	device.Q5_K:   {deviation: 527, min: 15.5, minAt: 2},             // 0 to 63 · 0 to 31, less 0 to 63
+	device.Q6_K:   {deviation: 1365, scale: 208},                     // -128 to 127 · -32 to 31
+	device.IQ4_NL: {deviation: 67.4},                                 // of a table of 16
+	device.IQ4_XS: {deviation: 1246},                                 // -32 to 31 · of that table
 }
 
 // scale sets the factors of a block of uniform bits.
@@ -358,8 +358,8 @@ func scale(block []byte, t device.DType, deviation float32) {
 	u := uniforms[t]
 	d := deviation / float32(u.deviation)
 	binary.LittleEndian.PutUint16(block[u.scale:], half(d))
-	if u.leastAt > 0 {
-		binary.LittleEndian.PutUint16(block[u.leastAt:], half(d*float32(u.least)))
+	if u.minAt > 0 {
+		binary.LittleEndian.PutUint16(block[u.minAt:], half(d*float32(u.min)))
 	}
 }
 
