@@ -30,6 +30,7 @@ type field struct {
 
 // ggufFile is a GGUF file taken apart.
 type ggufFile struct {
+	arch          string // general.architecture
 	version       uint32
 	keys, tensors []field
 	moreKeys      int // announced beyond those that there are
@@ -117,17 +118,22 @@ func byteLetters() []string {
 	return letters
 }
 
-// small is a model with weights of a type; byteLevel says which kind of vocabulary it has.
+// small is a Llama with weights of a type; byteLevel says which kind of vocabulary it has.
 func small(dt device.DType, byteLevel bool, rng *rand.Rand) *ggufFile {
-	f := &ggufFile{version: 3}
+	return smallOf("llama", dt, byteLevel, rng)
+}
+
+// smallOf is small of an architecture.
+func smallOf(arch string, dt device.DType, byteLevel bool, rng *rand.Rand) *ggufFile {
+	f := &ggufFile{version: 3, arch: arch}
 	width := max(32, dt.BlockLen())
-	f.setString("general.architecture", "llama")
-	f.setU32("llama.block_count", 1)
-	f.setU32("llama.embedding_length", uint32(width))
-	f.setU32("llama.attention.head_count", 2)
-	f.setU32("llama.attention.head_count_kv", 1)
-	f.setU32("llama.feed_forward_length", uint32(width))
-	f.setU32("llama.context_length", 64)
+	f.setString("general.architecture", arch)
+	f.setU32(arch+".block_count", 1)
+	f.setU32(arch+".embedding_length", uint32(width))
+	f.setU32(arch+".attention.head_count", 2)
+	f.setU32(arch+".attention.head_count_kv", 1)
+	f.setU32(arch+".feed_forward_length", uint32(width))
+	f.setU32(arch+".context_length", 64)
 	f.setString("tokenizer.chat_template", "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}")
 	tokens, types := []string{"<unk>", "<s>", "</s>"}, []uint32{2, 3, 3}
 	if byteLevel {
@@ -162,6 +168,15 @@ func (f *ggufFile) addTensors(dt device.DType, width, vocab int, rng *rand.Rand)
 	f.addMatrix("blk.0.attn_q.weight", dt, width, width, rng)
 	f.addMatrix("blk.0.attn_k.weight", dt, head, width, rng)
 	f.addMatrix("blk.0.attn_v.weight", dt, head, width, rng)
+	switch f.arch {
+	case "qwen2":
+		f.addNorm("blk.0.attn_q.bias", width)
+		f.addNorm("blk.0.attn_k.bias", head)
+		f.addNorm("blk.0.attn_v.bias", head)
+	case "qwen3":
+		f.addNorm("blk.0.attn_q_norm.weight", head)
+		f.addNorm("blk.0.attn_k_norm.weight", head)
+	}
 	f.addMatrix("blk.0.attn_output.weight", dt, width, width, rng)
 	f.addNorm("blk.0.ffn_norm.weight", width)
 	f.addMatrix("blk.0.ffn_gate.weight", dt, width, width, rng)
@@ -226,7 +241,7 @@ func startModels() (execution, error) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	bases := []*ggufFile{
 		small(device.F32, false, rng), small(device.F32, true, rng), small(device.Q8_0, false, rng),
-		small(device.Q4_0, true, rng), small(device.F16, false, rng), small(device.Q6_K, false, rng),
+		small(device.Q4_0, true, rng), smallOf("qwen2", device.F16, true, rng), smallOf("qwen3", device.F32, true, rng), small(device.Q6_K, false, rng),
 	}
 	for i, b := range bases {
 		if result := feedModel(b.bytes()); result != "make two tokens" {
@@ -336,13 +351,21 @@ var oddNumbers = []uint64{
 	math.Float64bits(math.NaN()), math.Float64bits(-1), uint64(math.Float32bits(-1)), uint64(math.Float32bits(10000)), uint64(math.Float32bits(1)),
 }
 
-// knownKeys are keys that the models leave out.
+// knownKeys are keys that the models leave out; llama stands for the architecture.
 var knownKeys = []string{
 	"general.name", "general.alignment", "split.no", "split.count", "split.tensors.count", "llama.attention.key_length", "llama.attention.value_length",
 	"llama.attention.sliding_window", "llama.attention.layer_norm_rms_epsilon", "llama.rope.dimension_count", "llama.rope.freq_base",
 	"llama.rope.scaling.type", "llama.rope.scaling.factor", "llama.rope.scaling.original_context_length", "llama.rope.scaling.attn_factor",
 	"llama.expert_count", "llama.vocab_size", "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
 	"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_space_prefix", "tokenizer.ggml.fim_pad_token_id",
+}
+
+// ofArch is a known key of the file's architecture.
+func (f *ggufFile) ofArch(key string) string {
+	if rest, ours := strings.CutPrefix(key, "llama."); ours {
+		return f.arch + "." + rest
+	}
+	return key
 }
 
 // value is a value of some type: right, but for its meaning.
@@ -402,7 +425,7 @@ func (f *ggufFile) changeKey(rng *rand.Rand) {
 // addKey adds a key that the code reads.
 func (f *ggufFile) addKey(rng *rand.Rand) {
 	typ := uint32(rng.IntN(13))
-	f.keys = append(f.keys, field{name: knownKeys[rng.IntN(len(knownKeys))], typ: typ, value: value(typ, rng)})
+	f.keys = append(f.keys, field{name: f.ofArch(knownKeys[rng.IntN(len(knownKeys))]), typ: typ, value: value(typ, rng)})
 }
 
 // changeText changes bytes inside of strings and of arrays of them, without their lengths.
