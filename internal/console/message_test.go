@@ -35,7 +35,7 @@ func TestMessageKnowsEveryPackage(t *testing.T) {
 	}
 	for name := range strings.FieldsSeq(string(out)) {
 		switch name {
-		case "gollm", "main", "devtest", "modeltest", "golden", "clitest", "vec", "kernels", "lineedit", // tests, commands, and those whose errors have no name before them
+		case "gollm", "main", "devtest", "modeltest", "randommodel", "golden", "clitest", "vec", "kernels", "lineedit", // tests, commands, and those whose errors have no name before them
 			"cli", "console", "openmodel", "usage", "userfile":
 			continue
 		}
