@@ -239,6 +239,7 @@ func TestNiahRefusesWhatDoesNotFit(t *testing.T) {
 	}
 	ok(t, "", niah(model, text, out, 10)...)
 	fails(t, console.ExitFailure, []string{"another run", "options"}, "", niah(model, text, out, 10, "--lengths", "420")...)
+	fails(t, console.ExitFailure, []string{"another run", "options rope"}, "", niah(model, text, out, 10, "--rope-scaling", "yarn", "--rope-scale", "2")...)
 	fails(t, console.ExitUsage, []string{"--sparse-phase foo"}, "", "eval", "niah", "-m", model, "-o", out, "--sparse-phase", "foo")
 }
 
