@@ -11,14 +11,14 @@ import (
 type headShape struct{ heads, kvHeads, dim int }
 
 // headShapes are every head dimension of published models with 1, 4 and 8 query heads
-// for each kv head. Every op that takes heads runs at each of them.
+// for each kv head, and the 7 of Qwen2.5-7B. Every op that takes heads runs at each of them.
 var headShapes = func() (all []headShape) {
 	for _, dim := range []int{64, 80, 96, 128, 256} {
 		for _, heads := range [][2]int{{4, 4}, {8, 2}, {8, 1}} {
 			all = append(all, headShape{heads[0], heads[1], dim})
 		}
 	}
-	return all
+	return append(all, headShape{7, 1, 64}, headShape{7, 1, 128})
 }()
 
 func (s headShape) String() string {
