@@ -48,19 +48,26 @@ func (c Config) Size() (int, error) {
 type Cache struct {
 	dev  device.Device
 	conf Config
+	*pool
 
+	tables []table       // by layer
+	pages  []int32       // all page tables, [layers, slots, maxpages]
+	paged  device.Tensor // all page tables on the device, i32 [layers·slots, maxpages]
+	dirty  []bool        // [layers·slots]: changed since the last Flush
+	len    device.Tensor // i32 [slots]
+	lens   []byte        // what Flush writes to len
+	seqs   []*Seq        // by slot; nil is free
+}
+
+// pool is the pages of a cache and of its siblings.
+type pool struct {
 	k, v   device.Tensor   // [pages, kvheads, PageLen, dim]
-	tables []table         // by layer
-	pages  []int32         // all page tables, [layers, slots, maxpages]
-	paged  device.Tensor   // all page tables on the device, i32 [layers·slots, maxpages]
-	dirty  []bool          // [layers·slots]: changed since the last Flush
-	len    device.Tensor   // i32 [slots]
-	lens   []byte          // what Flush writes to len
 	beside []device.Tensor // [pages, ...]: state per page of the attention methods
 
-	free []int32 // pages without references, a stack
-	refs []int32 // by page: number of page table entries with it
-	seqs []*Seq  // by slot; nil is free
+	free   []int32  // pages without references, a stack
+	refs   []int32  // by page: number of page table entries and blocks with it
+	kept   []int32  // by page: of these, the blocks
+	caches []*Cache // whose page tables refer to the pages
 }
 
 // table is one layer's page tables, on the host and on the device: parts of those of all
@@ -77,17 +84,32 @@ func New(dev device.Device, conf Config) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{dev: dev, conf: conf, refs: make([]int32, conf.Pages), seqs: make([]*Seq, conf.Slots)}
-	for p := conf.Pages - 1; p >= 0; p-- {
-		c.free = append(c.free, int32(p))
+	p := &pool{refs: make([]int32, conf.Pages), kept: make([]int32, conf.Pages)}
+	for i := conf.Pages - 1; i >= 0; i-- {
+		p.free = append(p.free, int32(i))
 	}
+	for _, t := range []*device.Tensor{&p.k, &p.v} {
+		if *t, err = dev.Alloc(conf.DType, conf.Pages, conf.KVHeads, device.PageLen, conf.HeadDim); err != nil {
+			return nil, fmt.Errorf("kvcache: %d pages of %d bytes: %w", conf.Pages, conf.PageSize(), err)
+		}
+	}
+	return p.open(dev, conf)
+}
+
+// Sibling is a cache with as many slots of its own over the same pages.
+func (c *Cache) Sibling() (*Cache, error) { return c.pool.open(c.dev, c.conf) }
+
+// open makes a cache over the pages.
+func (p *pool) open(dev device.Device, conf Config) (*Cache, error) {
+	c := &Cache{dev: dev, conf: conf, pool: p, seqs: make([]*Seq, conf.Slots)}
 	if err := c.alloc(); err != nil {
-		return nil, fmt.Errorf("kvcache: %d pages of %d bytes: %w", conf.Pages, conf.PageSize(), err)
+		return nil, fmt.Errorf("kvcache: page tables of %d slots: %w", conf.Slots, err)
 	}
+	p.caches = append(p.caches, c)
 	return c, nil
 }
 
-// alloc allocates the device memory.
+// alloc allocates the page tables.
 func (c *Cache) alloc() (err error) {
 	alloc := func(dt device.DType, dims ...int) (t device.Tensor) {
 		if err == nil {
@@ -96,8 +118,6 @@ func (c *Cache) alloc() (err error) {
 		return t
 	}
 	conf := c.conf
-	c.k = alloc(conf.DType, conf.Pages, conf.KVHeads, device.PageLen, conf.HeadDim)
-	c.v = alloc(conf.DType, conf.Pages, conf.KVHeads, device.PageLen, conf.HeadDim)
 	c.len = alloc(device.I32, conf.Slots)
 	c.lens = make([]byte, 4*conf.Slots)
 	width := pagesPerLayer(conf.MaxLen)
@@ -191,17 +211,17 @@ func (c *Cache) row(layer, slot int) []int32 {
 }
 
 // take allocates a free page, with one reference.
-func (c *Cache) take() int32 {
-	p := c.free[len(c.free)-1]
-	c.free = c.free[:len(c.free)-1]
-	c.refs[p] = 1
-	return p
+func (p *pool) take() int32 {
+	page := p.free[len(p.free)-1]
+	p.free = p.free[:len(p.free)-1]
+	p.refs[page] = 1
+	return page
 }
 
 // release drops a reference; the last one frees the page.
-func (c *Cache) release(p int32) {
-	if c.refs[p]--; c.refs[p] == 0 {
-		c.free = append(c.free, p)
+func (p *pool) release(page int32) {
+	if p.refs[page]--; p.refs[page] == 0 {
+		p.free = append(p.free, page)
 	}
 }
 

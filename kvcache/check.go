@@ -1,12 +1,28 @@
 package kvcache
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Check verifies the invariants: every page is either free or referenced, and its
-// reference count is the number of page table entries with it. Tests call it after
-// every operation.
+// reference count is the number of page table entries and blocks with it, those of
+// siblings included. Tests call it after every operation.
 func (c *Cache) Check() error {
-	refs := make([]int32, c.conf.Pages)
+	refs := slices.Clone(c.kept)
+	for _, one := range c.caches {
+		one.count(refs)
+	}
+	for p, n := range refs {
+		if n != c.refs[p] {
+			return fmt.Errorf("kvcache: page %d has %d references, counted %d", p, n, c.refs[p])
+		}
+	}
+	return c.checkFree(refs)
+}
+
+// count counts the page table entries of each page.
+func (c *Cache) count(refs []int32) {
 	for slot, s := range c.seqs {
 		if s == nil {
 			continue
@@ -17,12 +33,6 @@ func (c *Cache) Check() error {
 			}
 		}
 	}
-	for p, n := range refs {
-		if n != c.refs[p] {
-			return fmt.Errorf("kvcache: page %d has %d references, counted %d", p, n, c.refs[p])
-		}
-	}
-	return c.checkFree(refs)
 }
 
 // checkFree verifies that the free list is the pages without references, each once.

@@ -7,6 +7,7 @@
 //   - [Config]: the sizes, fixed when the cache is made.
 //   - [Cache]: the pages, their reference counts and the page tables.
 //   - [Seq]: one sequence in a slot: Extend, Fork, Truncate, Close.
+//   - [Block]: pages that outlive their sequence, for a prefix cache.
 //
 // The rules:
 //
