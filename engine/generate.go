@@ -9,6 +9,7 @@ import (
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/kvcache"
+	"github.com/gollm/gollm/tokenizer"
 )
 
 // StopReason says why a generation ended.
@@ -90,7 +91,7 @@ func (s *Sequence) Generate(ctx context.Context, prompt []int32, o Options) (Res
 	if err := s.checkLogits(); err != nil {
 		return res, err
 	}
-	g := generation{seq: s, opts: o, res: &res, text: textStream{decode: s.runner.pieces(), stop: o.Stop}}
+	g := generation{seq: s, opts: o, res: &res, text: TextStream{decode: s.runner.pieces(), stop: o.Stop}}
 	err := g.run(ctx)
 	res.Text = g.text.done.String()
 	return res, err
@@ -101,7 +102,7 @@ type generation struct {
 	seq  *Sequence
 	opts Options
 	res  *Result
-	text textStream
+	text TextStream
 }
 
 // run samples and steps until something ends it. Where a step can be undone it is queued
@@ -111,7 +112,7 @@ func (g *generation) run(ctx context.Context) error {
 	start := time.Now()
 	defer func() {
 		g.res.Decode = time.Since(start)
-		g.emit(-1, g.text.flush())
+		g.emit(-1, g.text.Flush())
 	}()
 	s, r, o := g.seq, g.seq.runner, g.opts.Sampling
 	for next := s.sample(o); ; g.res.Steps++ {
@@ -164,7 +165,7 @@ func (g *generation) take(id int32) StopReason {
 		return StopEnd
 	}
 	g.res.Tokens = append(g.res.Tokens, id)
-	text, stopped := g.text.push(id)
+	text, stopped := g.text.Push(id)
 	g.emit(id, text)
 	switch {
 	case stopped:
@@ -181,9 +182,9 @@ func (g *generation) emit(id int32, text string) {
 	}
 }
 
-// textStream turns ids into final text, holding back what may become a stop
-// string.
-type textStream struct {
+// TextStream turns ids into final text, holding back what may become a stop string. Make
+// it with [Engine.Text].
+type TextStream struct {
 	decode pieceDecoder
 	stop   []string
 	done   strings.Builder // final text
@@ -191,9 +192,14 @@ type textStream struct {
 	ended  bool            // a stop string was found
 }
 
-// push decodes a token and returns the text that became final, and whether a
+// Text begins the text of a generation, which ends before any of some stop strings.
+func (e *Engine) Text(stop []string) *TextStream {
+	return &TextStream{decode: e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true}), stop: stop}
+}
+
+// Push decodes a token and returns the text that became final, and whether a
 // stop string was completed.
-func (t *textStream) push(id int32) (string, bool) {
+func (t *TextStream) Push(id int32) (string, bool) {
 	t.held += t.decode.Next(id)
 	first := -1
 	for _, stop := range t.stop {
@@ -209,7 +215,7 @@ func (t *textStream) push(id int32) (string, bool) {
 }
 
 // undecided is the length of the longest end of held that begins a stop string.
-func (t *textStream) undecided() int {
+func (t *TextStream) undecided() int {
 	longest := 0
 	for _, stop := range t.stop {
 		for n := min(len(stop)-1, len(t.held)); n > longest; n-- {
@@ -222,15 +228,15 @@ func (t *textStream) undecided() int {
 }
 
 // release makes the first n bytes of held final.
-func (t *textStream) release(n int) string {
+func (t *TextStream) release(n int) string {
 	text := t.held[:n]
 	t.held = t.held[n:]
 	t.done.WriteString(text)
 	return text
 }
 
-// flush returns what is still held when the generation ends.
-func (t *textStream) flush() string {
+// Flush returns what is still held when the generation ends.
+func (t *TextStream) Flush() string {
 	if t.ended {
 		return ""
 	}

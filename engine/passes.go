@@ -16,6 +16,7 @@ type passes struct {
 	cache  *kvcache.Cache
 	policy *sparse.Policy
 	whole  bool // a prompt is one pass
+	unit   int  // positions of a prompt that are planned as one, see [sparse.Spec.Unit]
 
 	ids, pos device.Tensor // i32 [rows]
 	end      device.Tensor // i32 [rows]: pos + 1
@@ -105,15 +106,21 @@ type passConfig struct {
 	attn          *sparse.Spec    // nil is dense
 	also          []*sparse.Spec  // more specs for decode steps
 	seed          uint64
+	blocks        int     // of the cache; 0 is enough for every slot
+	lead          *passes // whose pages and buffers these passes share; nil: they have their own
 }
 
 // alloc allocates cache, attention and buffers.
 func (p *passes) alloc(dev device.Device, c passConfig) (err error) {
 	p.dev, p.config = dev, c
-	p.cache, err = kvcache.New(dev, kvcache.Config{
-		Layers: c.layers, KVHeads: c.kvHeads, HeadDim: c.headDim,
-		MaxLen: c.maxLen, Slots: c.slots, DType: c.kv,
-	})
+	if c.lead != nil {
+		p.cache, err = c.lead.cache.Sibling()
+	} else {
+		p.cache, err = kvcache.New(dev, kvcache.Config{
+			Layers: c.layers, KVHeads: c.kvHeads, HeadDim: c.headDim,
+			MaxLen: c.maxLen, Slots: c.slots, DType: c.kv, Pages: c.blocks * c.layers,
+		})
+	}
 	if err != nil {
 		return err
 	}
@@ -123,22 +130,32 @@ func (p *passes) alloc(dev device.Device, c passConfig) (err error) {
 		}
 	}
 	rows := max(min(c.rows, c.maxLen), c.slots)
+	p.unit = c.attn.Unit()
 	if p.whole = c.attn.Whole(); p.whole {
 		rows = max(c.maxLen, c.slots)
 	}
 	if err = p.build(c, rows); err != nil {
 		return err
 	}
-	for _, t := range []*device.Tensor{&p.ids, &p.pos, &p.end} {
-		if *t, err = dev.Alloc(device.I32, rows); err != nil {
-			return err
-		}
-	}
 	if p.requests, err = dev.Alloc(device.I32, c.slots); err != nil {
 		return err
 	}
-	p.host = make([]int32, rows)
 	p.prefill, p.decode = make([]device.KV, c.layers), make([]device.KV, c.layers)
+	return p.buffers(c.lead, rows)
+}
+
+// buffers allocates the buffers of a pass, or takes those of lead.
+func (p *passes) buffers(lead *passes, rows int) (err error) {
+	if lead != nil {
+		p.ids, p.pos, p.end, p.host = lead.ids, lead.pos, lead.end, lead.host
+		return nil
+	}
+	for _, t := range []*device.Tensor{&p.ids, &p.pos, &p.end} {
+		if *t, err = p.dev.Alloc(device.I32, rows); err != nil {
+			return err
+		}
+	}
+	p.host = make([]int32, rows)
 	return nil
 }
 

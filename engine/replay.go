@@ -119,6 +119,19 @@ func (r *Replay) alloc(dev device.Device, spec *sparse.Spec) error {
 	return err
 }
 
+// Begin makes the first n positions of another sequence, whole blocks, the beginning of
+// this empty one, as a prefix cache does.
+func (s *ReplaySequence) Begin(other *ReplaySequence, n int) {
+	var blocks []kvcache.Block
+	for i := range n / device.PageLen {
+		blocks = append(blocks, other.kv.Keep(i))
+	}
+	s.kv.Begin(blocks)
+	for _, b := range blocks {
+		s.replay.cache.Drop(b)
+	}
+}
+
 // NaNScores is [Runner.NaNScores].
 func (r *Replay) NaNScores() (int64, error) { return r.nanScores() }
 

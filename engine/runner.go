@@ -40,6 +40,10 @@ type Config struct {
 	Attn    *sparse.Spec // nil is dense
 	Seed    uint64       // of the attention's random numbers
 
+	// Blocks is the size of the cache in blocks of [device.PageLen] positions, of all
+	// sequences; 0 is enough for every slot to reach Context.
+	Blocks int
+
 	// RepeatLastN is the maximum number of tokens that penalties count, see
 	// [sampling.Params]; 0 is 64.
 	RepeatLastN int
@@ -75,10 +79,10 @@ type Runner struct {
 
 	// Buffers of a pass, refilled between passes.
 	next     device.Tensor     // i32 [slots]: the first ids of a decode pass
-	logit    device.Tensor     // f32 [1, 1]: logit of the token sampled last
+	logit    device.Tensor     // f32 [slots, 1]: logits of the tokens sampled last
 	history  device.Tensor     // i32 [slots, RepeatLastN]: ring of the newest tokens, for penalties
 	newest   []int32           // staging for a row of history
-	how      []sampling.Params // of a call of SampleTokens
+	how      []sampling.Params // [slots]: of a call of SampleTokens
 	logits   device.Tensor     // f32 [max(slots, logitRows), vocab]
 	scratch  *model.Scratch
 	decoding int
@@ -104,7 +108,43 @@ type decodeGraph struct {
 }
 
 // NewRunner allocates the cache and the buffers.
-func (e *Engine) NewRunner(c Config) (*Runner, error) {
+func (e *Engine) NewRunner(c Config) (*Runner, error) { return e.newRunner(c, nil) }
+
+// NewRunners makes a runner of each attention spec, instead of Config.Attn. Each has slots
+// of its own; they share the pages of one cache and the buffers of a pass, and so belong
+// to one goroutine and are closed together.
+func (e *Engine) NewRunners(c Config, specs ...*sparse.Spec) ([]*Runner, error) {
+	all := make([]*Runner, len(specs))
+	first := max(0, slices.IndexFunc(specs, (*sparse.Spec).Whole)) // its buffers are the largest
+	var err error
+	c.Attn = specs[first]
+	if all[first], err = e.newRunner(c, nil); err != nil {
+		return nil, err
+	}
+	for i, spec := range specs {
+		if i == first {
+			continue
+		}
+		c.Attn = spec
+		if all[i], err = e.newRunner(c, all[first]); err != nil {
+			return nil, errors.Join(err, CloseAll(all))
+		}
+	}
+	return all, nil
+}
+
+// CloseAll closes runners that share their pages.
+func CloseAll(all []*Runner) (err error) {
+	for _, r := range slices.Backward(all) {
+		if r != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}
+	return err
+}
+
+// newRunner makes a runner, which shares pages and buffers with lead unless that is nil.
+func (e *Engine) newRunner(c Config, lead *Runner) (*Runner, error) {
 	if c.Context == 0 {
 		c.Context = e.Model.Context
 	}
@@ -118,9 +158,12 @@ func (e *Engine) NewRunner(c Config) (*Runner, error) {
 	for rows := r.dev.Info().PassRows; r.maxRows*2 <= rows; {
 		r.maxRows *= 2
 	}
+	if lead != nil {
+		r.maxRows = lead.maxRows
+	}
 	for {
 		var err error
-		if r.free, err = r.dev.Scope(func() error { return r.alloc(c) }); err == nil {
+		if r.free, err = r.dev.Scope(func() error { return r.alloc(c, lead) }); err == nil {
 			return r, nil
 		}
 		if r.maxRows == ChunkLen {
@@ -143,6 +186,30 @@ func (r *Runner) chunkEnd(pos int) int {
 	return (pos/n + 1) * n
 }
 
+// chunkLen is the length of the prefill chunk that begins at a position, n positions
+// before the end of the prompt.
+func (r *Runner) chunkLen(pos, n int) int { return r.NextChunk(pos, n, r.maxRows) }
+
+// NextChunk is the length of the prefill chunk that begins at a position, n positions
+// before the end of the prompt, when it should have at most limit rows. It has more where
+// a smaller one would change what is computed: an attention method plans several rows as
+// one (see [sparse.Spec.Unit]), and a row alone in its pass is attended as in a decode
+// step.
+func (r *Runner) NextChunk(pos, n, limit int) int {
+	if r.whole {
+		return n
+	}
+	end := min(pos+n, r.chunkEnd(pos))
+	cut := (pos + limit) / r.unit * r.unit
+	for cut <= pos+1 {
+		cut += r.unit
+	}
+	if cut >= end-1 {
+		return end - pos
+	}
+	return cut - pos
+}
+
 // Close frees the memory. Neither the runner nor a sequence of it can be
 // used afterwards. An engine that is closed needs no Close of its runners.
 func (r *Runner) Close() error {
@@ -156,14 +223,18 @@ func (r *Runner) Close() error {
 	return errors.Join(err, r.free())
 }
 
-// alloc allocates the device memory.
-func (r *Runner) alloc(c Config) error {
+// alloc allocates the device memory that is not lead's.
+func (r *Runner) alloc(c Config, lead *Runner) error {
 	m := r.model
-	err := r.passes.alloc(r.dev, passConfig{
+	conf := passConfig{
 		layers: m.Layers, heads: m.Heads, kvHeads: m.KVHeads, headDim: m.HeadDim,
-		maxLen: c.Context, slots: c.Slots, rows: r.maxRows, kv: c.KV,
+		maxLen: c.Context, slots: c.Slots, rows: r.maxRows, kv: c.KV, blocks: c.Blocks,
 		window: m.Window, rope: m.Rotation(), attn: c.Attn, also: c.Also, seed: c.Seed,
-	})
+	}
+	if lead != nil {
+		conf.lead = &lead.passes
+	}
+	err := r.passes.alloc(r.dev, conf)
 	r.graphs = make([][]decodeGraph, 1+len(c.Also))
 	alloc := func(dt device.DType, dims ...int) (t device.Tensor) {
 		if err == nil {
@@ -171,12 +242,16 @@ func (r *Runner) alloc(c Config) error {
 		}
 		return t
 	}
-	r.logit, r.history = alloc(device.F32, 1, 1), alloc(device.I32, c.Slots, min(max(c.RepeatLastN, historyLen), c.Context))
+	r.logit, r.history = alloc(device.F32, c.Slots, 1), alloc(device.I32, c.Slots, min(max(c.RepeatLastN, historyLen), c.Context))
 	if err != nil {
 		return err
 	}
 	r.next = r.ids.Rows(0, c.Slots)
-	r.newest, r.how = make([]int32, r.history.Dim(1)), make([]sampling.Params, 1)
+	r.newest, r.how = make([]int32, r.history.Dim(1)), make([]sampling.Params, c.Slots)
+	if lead != nil {
+		r.logits, r.scratch = lead.logits, lead.scratch
+		return nil
+	}
 	r.logits = alloc(device.F32, max(c.Slots, min(r.rows(), logitRows)), m.Vocab)
 	if err != nil {
 		return err

@@ -41,6 +41,9 @@ type PrefillOptions struct {
 	// Logits, when set, gets the logits of every position, f32 [vocab], in
 	// order; the slice is valid during the call. An error ends the prefill.
 	Logits func(pos int, logits []float32) error
+	// Prompt is the length of the whole prompt, tokens that are stored before and after
+	// these included, where it does not end with these; 0: it does.
+	Prompt int
 }
 
 // Prefill stores ids after the sequence's tokens. When it fails or ctx is done
@@ -52,15 +55,12 @@ func (s *Sequence) Prefill(ctx context.Context, ids []int32, o PrefillOptions) e
 	if err := s.check(ids); err != nil {
 		return err
 	}
-	from, total := s.Len(), s.Len()+len(ids)
+	from, total := s.Len(), max(o.Prompt, s.Len()+len(ids))
 	if limit := s.runner.Context(); total > limit {
 		return &kvcache.FullError{Asked: total, Fit: limit, Max: limit}
 	}
 	for done := 0; done < len(ids); {
-		n := len(ids) - done
-		if !s.runner.whole {
-			n = min(n, s.runner.chunkEnd(from+done)-from-done)
-		}
+		n := s.runner.chunkLen(from+done, len(ids)-done)
 		layers := s.runner.model.Layers
 		report := func(layer int) {
 			if o.Progress != nil {
@@ -183,13 +183,13 @@ func (s *Sequence) sample(o sampling.Params) pendingToken {
 // The history on the device is up to date.
 func (s *Sequence) sampleAt(o sampling.Params, row int) pendingToken {
 	r, slot := s.runner, s.kv.Slot()
-	next, logits, ops := r.next.Rows(slot, slot+1), r.logits.Rows(s.row, s.row+1), r.dev.Queue()
+	next, logits, logit, ops := r.next.Rows(slot, slot+1), r.logits.Rows(s.row, s.row+1), r.logit.Rows(slot, slot+1), r.dev.Queue()
 	r.how[0] = o
-	device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: r.history.Rows(slot, slot+1), Pos: r.pos.Rows(row, row+1), Params: r.how})
-	device.Do(ops, device.Gather{Dst: r.logit, Src: logits.Reshape(r.model.Vocab, 1), Rows: next})
+	device.Do(ops, device.SampleTokens{Next: next, Logits: logits, History: r.history.Rows(slot, slot+1), Pos: r.pos.Rows(row, row+1), Params: r.how[:1]})
+	device.Do(ops, device.Gather{Dst: logit, Src: logits.Reshape(r.model.Vocab, 1), Rows: next})
 	c := pendingToken{Sequence: s, pos: s.Len() - 1}
 	if d, ok := r.dev.(device.AsyncReader); ok {
-		c.read = d.ReadAsync(next, r.logit)
+		c.read = d.ReadAsync(next, logit)
 	}
 	return c
 }
@@ -208,7 +208,7 @@ func (c pendingToken) wait() (int32, error) {
 	if c.read != nil {
 		err = c.read.Wait(id[:], logit[:])
 	} else if err = c.runner.dev.Read(id[:], c.runner.next.Rows(c.kv.Slot(), c.kv.Slot()+1)); err == nil {
-		err = c.runner.dev.Read(logit[:], c.runner.logit)
+		err = c.runner.dev.Read(logit[:], c.runner.logit.Rows(c.kv.Slot(), c.kv.Slot()+1))
 	}
 	if err != nil {
 		return 0, err

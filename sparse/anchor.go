@@ -55,6 +55,9 @@ func (o anchorOptions) check() error {
 	return err
 }
 
+// reach: groups are planned as one; with tail=dense the last one by the end of the prompt.
+func (o anchorOptions) reach() (unit int, end bool) { return o.group(), o.Tail == "dense" }
+
 // group is the length of a group in rows.
 func (o anchorOptions) group() int { return o.Step * o.Block }
 

@@ -46,6 +46,9 @@ func (o etfOptions) check() error {
 	return err
 }
 
+// reach: the length of a prompt says which of its positions are frozen, in whole pages.
+func (o etfOptions) reach() (unit int, end bool) { return device.PageLen, true }
+
 var etfEntry = entry(Doc{
 	Name: "etf", Title: "positions of a prompt that deep layers no longer update",
 	Source: "Near-Oracle KV Selection via Pre-hoc Sparsity (CPE), its early token freezing",

@@ -66,6 +66,9 @@ func (o flexprefillOptions) check() error {
 	return err
 }
 
+// reach: the last rows of a pass say what all of them read.
+func (o flexprefillOptions) reach() (unit int, end bool) { return wholeChunk, true }
+
 // whole reports whether a prompt must be prefilled in one pass.
 func (o flexprefillOptions) whole() bool { return o.Pattern == "whole" }
 

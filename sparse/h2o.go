@@ -37,7 +37,7 @@ type h2oOptions struct {
 var h2oEntry = entry(Doc{
 	Name: "h2o", Title: "eviction: keeps heavy hitters, by accumulated attention, and recent positions",
 	Source: "Zhang et al., H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models, 2023",
-	Stage:  Select, Decode: true, Observes: true, Forgets: true,
+	Stage:  Select, Carries: true, Decode: true, Observes: true, Forgets: true,
 	Granularity: "positions, per kv head",
 	Reads:       "hh + recent + 1 positions of K and V, K twice; a prompt is scored once more in full",
 	Presets:     map[string]string{"paper": "hh=0.1,recent=0.1"},

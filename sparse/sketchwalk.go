@@ -73,6 +73,9 @@ func (o sketchwalkOptions) check() error {
 	return err
 }
 
+// reach: the rows of a block share what they read; without causality the prompt does.
+func (o sketchwalkOptions) reach() (unit int, end bool) { return device.PageLen, o.Causal == "none" }
+
 // whole reports whether a prompt must be prefilled in one pass.
 func (o sketchwalkOptions) whole() bool { return o.Causal == "none" }
 

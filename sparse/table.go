@@ -30,6 +30,7 @@ type Doc struct {
 	Stored      bool // an Observer of stored keys only: rows of a prompt may be skipped
 	Draws       bool // samples at random: another seed is another selection
 	Forgets     bool // evicts: a position that is not selected is never read again
+	Carries     bool // keeps state of a prompt in its sequence: pages alone do not continue it
 	Granularity string
 	Reads       string            // cost: traffic of K and V, and of selection
 	Presets     map[string]string // name → options, as in "density=0.2,exponent=8"

@@ -108,6 +108,9 @@ func (o vattentionOptions) scorer() (text string, prefill bool) {
 	return text, o.Question > 0
 }
 
+// reach: rows are planned by themselves, and the question is at the end of the prompt.
+func (o vattentionOptions) reach() (unit int, end bool) { return 1, o.Question > 0 }
+
 // quantile is z, the normal quantile of delta: eps in standard deviations.
 func (o vattentionOptions) quantile() float64 {
 	p := o.Delta

@@ -51,6 +51,9 @@ func (o vslashOptions) check() error {
 	return errors.Join(atLeast("vertical", o.Vertical, 0), atLeast("slash", o.Slash, 0))
 }
 
+// reach: the last rows of a pass say what all of them read.
+func (o vslashOptions) reach() (unit int, end bool) { return wholeChunk, true }
+
 // whole reports whether a prompt must be prefilled in one pass.
 func (o vslashOptions) whole() bool { return o.Pattern == "whole" }
 
