@@ -24,6 +24,10 @@ const policy = `
 	device, sparse, weights < model
 	device, sparse, weights, model, kvcache, tokenizer < engine
 
+	device, sparse, weights, kvcache, tokenizer, engine < serve
+	device, tokenizer, engine, serve < serve/openai
+	serve, serve/openai < cmd
+
 	device, sparse, weights, model, engine < eval
 	sparse, weights, model, tokenizer, engine, eval < eval/cli
 	device, sparse, weights, model, tokenizer, engine, eval, eval/cli, cuda < cmd
@@ -118,7 +122,7 @@ func TestPolicyCanFail(t *testing.T) {
 // command above both, may know the engine; the engine knows nothing of them.
 var (
 	engineRooms = []string{"device", "cpu", "cuda", "grammar", "kvcache", "model", "engine", "sparse", "tokenizer", "weights"}
-	outside     = []string{"eval", "scripts", "cmd", "internal/console", "internal/usage", "internal/userfile", "internal/openmodel"}
+	outside     = []string{"eval", "scripts", "cmd", "serve", "internal/console", "internal/usage", "internal/userfile", "internal/openmodel"}
 )
 
 // TestEngineIsFreeOfTheLab follows the imports of every package of the engine, through as

@@ -290,6 +290,9 @@ func (c *Policy) String() string {
 	return "dense"
 }
 
+// Spec is the first of the specs that the policy was built of, which plans prompts.
+func (c *Policy) Spec() *Spec { return c.spec }
+
 // Figures are the counters of the methods for the decode steps of a slot.
 func (c *Policy) Figures(slot int) ([]Figure, error) {
 	var all []Figure

@@ -1,0 +1,156 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gollm/gollm/device/sampling"
+	"github.com/gollm/gollm/engine"
+)
+
+// Request is a prompt and how it is continued.
+type Request struct {
+	Attn      int     // which of the scheduler's attention specs
+	Prompt    []int32 // at least one token
+	MaxTokens int     // of the answer; 0 reads the prompt alone
+	Stop      []string
+	Sampling  sampling.Params
+
+	// Draw is part of the address of the random numbers of attention methods that sample:
+	// see [engine.Sequence.SetRequest].
+	Draw uint32
+
+	// Logprobs asks for the log-probability of every token, and of the Top likeliest beside
+	// it. They are those of the model: of its logits before bias, penalties and temperature.
+	Logprobs bool
+	Top      int
+	// Echo asks for the tokens of the prompt as pieces, too, with their log-probabilities
+	// where Logprobs is set. The prefix cache is not used then.
+	Echo bool
+
+	Bias       map[int32]float32 // added to logits
+	Constraint Constraint        // nil lets everything be written
+}
+
+// Constraint restricts what a sequence may write, as a grammar does. It belongs to one
+// request and is called by the scheduler's goroutine.
+type Constraint interface {
+	// Mask makes the logits of tokens that may not follow -Inf, f32 [vocab]. An
+	// end-of-generation token may follow where the text may end.
+	Mask(logits []float32)
+	// Accept is told of each token that was sampled.
+	Accept(id int32)
+}
+
+// Piece is a token and the text that became final with it. The last piece may be text
+// alone.
+type Piece struct {
+	ID     int32
+	Text   string   // final: whole characters, no part of a stop string; of a prompt's token none
+	Token  bool     // ID is a token; else the piece is text alone
+	Prompt bool     // a token of the prompt, for Echo
+	Log    *Logprob // nil where not asked for, and for the first token of a prompt
+}
+
+// Logprob is the natural logarithm of a token's probability, and the likeliest tokens.
+type Logprob struct {
+	Value float64
+	Top   []TopToken // descending, ties by the lower id
+}
+
+// TopToken is one of the likeliest tokens.
+type TopToken struct {
+	ID    int32
+	Value float64 // log-probability
+}
+
+// Result is a finished answer.
+type Result struct {
+	Stop      engine.StopReason
+	Prompt    int // tokens of the prompt
+	Cached    int // of them, those whose pages were in the prefix cache
+	Generated int // tokens of the answer
+	Preempted int // times that the sequence lost its pages
+
+	Waited  time.Duration // until the first prefill chunk
+	Prefill time.Duration // from there to the logits of the prompt, others' passes included
+	Decode  time.Duration // from there to the end
+}
+
+// ErrClosed is the error of requests to a scheduler that drains or is closed.
+var ErrClosed = errors.New("serve: the server is shutting down")
+
+// BusyError is the error of a request when the queue is full.
+type BusyError struct{ Waiting, Limit int }
+
+// Error says how long the queue is.
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("serve: %d requests are waiting, and the queue holds %d; try again later", e.Waiting, e.Limit)
+}
+
+// TooLongError is the error of a request that never fits.
+type TooLongError struct {
+	Prompt, MaxTokens int // what was asked for
+	Context           int // tokens of a sequence
+	Cache             int // tokens of the whole cache
+}
+
+// Error says what was asked for and what fits.
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("serve: the prompt has %d tokens and the answer up to %d, together %d; a sequence holds %d tokens, the cache %d",
+		e.Prompt, e.MaxTokens, e.Prompt+e.MaxTokens, e.Context, e.Cache)
+}
+
+// Fits is the most tokens that an answer to a prompt of so many tokens may have; below 0
+// the prompt does not fit.
+func (s *Scheduler) Fits(prompt int) int {
+	all, _ := s.lanes[0].runner.Blocks()
+	limit := min(s.Context(), all*blockLen)
+	if prompt == limit {
+		return 1 // the last token is not stored
+	}
+	return limit - prompt
+}
+
+// check reports what is wrong with a request.
+func (s *Scheduler) check(r *Request) error {
+	fits := s.Fits(len(r.Prompt))
+	switch {
+	case r.Attn < 0 || r.Attn >= len(s.lanes):
+		return fmt.Errorf("serve: attention spec %d of %d", r.Attn, len(s.lanes))
+	case len(r.Prompt) == 0:
+		return errors.New("serve: the prompt has no tokens")
+	case r.MaxTokens < 0 || r.Top < 0:
+		return fmt.Errorf("serve: %d tokens and %d likeliest beside each, want none or more", r.MaxTokens, r.Top)
+	case fits < r.MaxTokens:
+		all, _ := s.lanes[0].runner.Blocks()
+		return &TooLongError{len(r.Prompt), r.MaxTokens, s.Context(), all * blockLen}
+	}
+	for i, id := range r.Prompt {
+		if id < 0 || int(id) >= s.vocab {
+			return fmt.Errorf("serve: token %d of the prompt is id %d, want 0 to %d", i, id, s.vocab-1)
+		}
+	}
+	for id := range r.Bias {
+		if id < 0 || int(id) >= s.vocab {
+			return fmt.Errorf("serve: a bias of id %d, want 0 to %d", id, s.vocab-1)
+		}
+	}
+	return nil
+}
+
+// Do runs one request and waits for its answer.
+func (s *Scheduler) Do(ctx context.Context, r Request) ([]Piece, Result, error) {
+	all, err := s.Submit(ctx, r)
+	if err != nil {
+		return nil, Result{}, err
+	}
+	var pieces []Piece
+	for p := range all[0].Pieces() {
+		pieces = append(pieces, p)
+	}
+	res, err := all[0].Result()
+	return pieces, res, err
+}

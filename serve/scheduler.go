@@ -1,0 +1,285 @@
+package serve
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gollm/gollm/device"
+	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/weights"
+)
+
+// blockLen is the positions of a block of the cache.
+const blockLen = device.PageLen
+
+// Config is the limits of a scheduler.
+type Config struct {
+	// MaxStall is how long sequences that decode wait for a prefill chunk; 0 is no limit.
+	MaxStall time.Duration
+	// MaxQueue is how many requests may wait to be admitted; 0 is no limit.
+	MaxQueue int
+	// NoPrefix turns the prefix cache off.
+	NoPrefix bool
+	// Observe is told of every token and every answer; nil is nobody.
+	Observe Observer
+}
+
+// Observer is told what happens, by the scheduler's goroutine, which it must not keep.
+type Observer interface {
+	First(sinceSubmit time.Duration)                   // the first token of an answer
+	Next(sinceLast time.Duration)                      // another token
+	Done(attn int, total time.Duration, result Result) // the end of an answer, however it ended
+}
+
+// Scheduler runs requests. Make it with [New], end it with [Scheduler.Close].
+type Scheduler struct {
+	conf   Config
+	lanes  []*lane
+	vocab  int
+	prefix *prefixCache
+	pace   pace
+	turn   int // the lane of the next turn
+
+	mu       sync.Mutex
+	incoming []*task // submitted, not in a lane yet
+	waiting  int     // requests that are incoming or in the queue of a lane
+	arrived  uint64  // requests so far
+	draining bool    // takes no more requests
+	stopped  bool    // ends what runs
+	stats    Stats   // as of the last turn
+
+	news chan struct{} // capacity 1: there is something new for the loop
+	done chan struct{} // closed when the loop has ended
+}
+
+// New begins to run requests over runners of one engine that share their pages, one for
+// each attention spec: see [engine.Engine.NewRunners]. The runners are the scheduler's
+// until it is closed.
+func New(e *engine.Engine, runners []*engine.Runner, c Config) *Scheduler {
+	s := &Scheduler{conf: c, vocab: e.Model.Vocab, news: make(chan struct{}, 1), done: make(chan struct{})}
+	if c.Observe == nil {
+		s.conf.Observe = nobody{}
+	}
+	s.prefix = newPrefixCache(runners[0])
+	for i, r := range runners {
+		s.lanes = append(s.lanes, newLane(s, e, i, r))
+	}
+	s.publish()
+	go s.loop()
+	return s
+}
+
+// loop takes turns until the scheduler is closed and nothing runs.
+func (s *Scheduler) loop() {
+	defer close(s.done)
+	err := weights.Guarded(func() error {
+		for s.receive() {
+			s.dismiss()
+			l := s.nextLane()
+			l.admit()
+			l.read()
+			l.write()
+			s.publish()
+		}
+		return nil
+	})
+	s.fail(err)
+	s.prefix.clear()
+	s.publish()
+}
+
+// receive takes in what is new. It waits while there is nothing to do, and reports whether
+// there will be more.
+func (s *Scheduler) receive() bool {
+	for {
+		s.mu.Lock()
+		for _, t := range s.incoming {
+			t.lane.enqueue(t)
+		}
+		s.incoming = nil
+		draining, stopped := s.draining, s.stopped
+		s.mu.Unlock()
+		switch {
+		case stopped:
+			return false
+		case s.busy():
+			return true
+		case draining:
+			return false
+		}
+		<-s.news
+	}
+}
+
+// busy reports whether a lane has requests.
+func (s *Scheduler) busy() bool { return slices.ContainsFunc(s.lanes, (*lane).busy) }
+
+// nextLane is the lane whose turn it is: lanes with requests take turns.
+func (s *Scheduler) nextLane() *lane {
+	for i := range s.lanes {
+		if l := s.lanes[(s.turn+i)%len(s.lanes)]; l.busy() {
+			s.turn = (s.turn + i + 1) % len(s.lanes)
+			return l
+		}
+	}
+	return s.lanes[0]
+}
+
+// dismiss ends the requests whose context is done.
+func (s *Scheduler) dismiss() {
+	for _, t := range s.tasks() {
+		if t.ctx.Err() != nil {
+			t.finish(engine.StopCancelled, nil)
+		}
+	}
+}
+
+// fail ends every request: with an error, or cancelled where that is nil.
+func (s *Scheduler) fail(err error) {
+	s.mu.Lock()
+	s.draining = true
+	incoming := s.incoming
+	s.incoming = nil
+	s.mu.Unlock()
+	for _, t := range slices.Concat(incoming, s.tasks()) {
+		if err != nil {
+			t.finish("", err)
+		} else {
+			t.finish(engine.StopCancelled, nil)
+		}
+	}
+}
+
+// tasks are the requests of all lanes.
+func (s *Scheduler) tasks() (all []*task) {
+	for _, l := range s.lanes {
+		all = append(append(all, l.running...), l.queue...)
+	}
+	return all
+}
+
+// available is how many blocks could be given to a sequence: those that are free or idle
+// in the prefix cache, less those that admitted prompts will fill.
+func (s *Scheduler) available() int {
+	_, free := s.lanes[0].runner.Blocks()
+	free += s.prefix.idle()
+	for _, l := range s.lanes {
+		for _, t := range l.running {
+			free -= t.reserved
+		}
+	}
+	return free
+}
+
+// claim reserves a block for a running sequence, if it must by preempting the youngest. It
+// reports whether the sequence still runs.
+func (s *Scheduler) claim(t *task) bool {
+	for s.available() < 1 {
+		youngest := s.youngest()
+		youngest.preempt()
+		if youngest == t {
+			return false
+		}
+	}
+	t.reserved = 1
+	return true
+}
+
+// youngest is the running request that came last.
+func (s *Scheduler) youngest() (youngest *task) {
+	for _, l := range s.lanes {
+		for _, t := range l.running {
+			if youngest == nil || t.order > youngest.order {
+				youngest = t
+			}
+		}
+	}
+	return youngest
+}
+
+// writing is the number of sequences that decode.
+func (s *Scheduler) writing() (n int) {
+	for _, l := range s.lanes {
+		for _, t := range l.running {
+			if t.read() {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Submit hands over requests, all or none. Each ends when its answer does, or within a
+// step once ctx is done.
+func (s *Scheduler) Submit(ctx context.Context, requests ...Request) ([]*Answer, error) {
+	for i := range requests {
+		if err := s.check(&requests[i]); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return nil, ErrClosed
+	}
+	if s.conf.MaxQueue > 0 && s.waiting+len(requests) > s.conf.MaxQueue {
+		return nil, &BusyError{s.waiting, s.conf.MaxQueue}
+	}
+	answers := make([]*Answer, len(requests))
+	for i, r := range requests {
+		s.arrived++
+		t := newTask(ctx, r, s.lanes[r.Attn], s.arrived)
+		s.incoming, answers[i] = append(s.incoming, t), t.answer
+	}
+	s.waiting += len(requests)
+	s.wake()
+	return answers, nil
+}
+
+// wake tells the loop that there is something new.
+func (s *Scheduler) wake() {
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
+// admitted counts requests that wait no longer, or again where n is negative.
+func (s *Scheduler) admitted(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting -= n
+}
+
+// Close takes no more requests, waits for those that there are until ctx is done, and
+// cancels what is left. The runners are the caller's again.
+func (s *Scheduler) Close(ctx context.Context) {
+	s.set(&s.draining)
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		s.set(&s.stopped)
+		<-s.done
+	}
+}
+
+// set sets a flag of the loop.
+func (s *Scheduler) set(flag *bool) {
+	s.mu.Lock()
+	*flag = true
+	s.mu.Unlock()
+	s.wake()
+}
+
+// Context is the number of positions that a sequence may have.
+func (s *Scheduler) Context() int { return s.lanes[0].runner.Context() }
+
+// Attn are the texts of the attention specs.
+func (s *Scheduler) Attn() (specs []string) {
+	for _, l := range s.lanes {
+		specs = append(specs, l.runner.Attn())
+	}
+	return specs
+}

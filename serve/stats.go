@@ -1,0 +1,44 @@
+package serve
+
+import "time"
+
+// Stats is the state of a scheduler between two turns.
+type Stats struct {
+	Running, Waiting int // requests
+	Blocks, Used     int // of the cache, and of them those that sequences have
+	Cached           int // blocks that the prefix cache keeps and no sequence has
+	Preempted        int // sequences that lost their pages, in all
+	Queried, Hit     int // tokens of prompts looked up in the prefix cache, and found, in all
+}
+
+// Stats is the state as of the last turn.
+func (s *Scheduler) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := s.stats
+	stats.Waiting = s.waiting
+	return stats
+}
+
+// publish makes the state known.
+func (s *Scheduler) publish() {
+	var now Stats
+	for _, l := range s.lanes {
+		now.Running += len(l.running)
+	}
+	var free int
+	now.Blocks, free = s.lanes[0].runner.Blocks()
+	now.Cached = s.prefix.idle()
+	now.Used = now.Blocks - free - now.Cached
+	now.Preempted, now.Queried, now.Hit = s.prefix.preempted, s.prefix.queries, s.prefix.hits
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats = now
+}
+
+// nobody observes nothing.
+type nobody struct{}
+
+func (nobody) First(time.Duration)             {}
+func (nobody) Next(time.Duration)              {}
+func (nobody) Done(int, time.Duration, Result) {}
