@@ -53,7 +53,9 @@ func (r *Runner) sampleRows(active []*Sequence, how []sampling.Params, rows int)
 	for i, s := range active {
 		slot := s.kv.Slot()
 		r.how[slot], r.host[slot] = how[i], int32(s.Len()-1)
-		s.writeHistory()
+		if how[i].RepeatLastN > 0 {
+			s.writeHistory()
+		}
 	}
 	pos, next, logits := r.pos.Rows(0, rows), r.next.Rows(0, rows), r.logits.Rows(0, rows)
 	r.write(pos, r.host[:rows])

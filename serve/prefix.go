@@ -18,7 +18,7 @@ type prefixCache struct {
 	blocks map[hash]*list.Element
 	used   *list.List // of *cachedBlock, the least recently used last
 
-	queries, hits, preempted int // tokens looked up and found; preemptions
+	queries, hits int // tokens looked up and found
 }
 
 // hash identifies the beginning of a prompt that ends with a block.

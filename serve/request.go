@@ -114,28 +114,36 @@ func (s *Scheduler) Fits(prompt int) int {
 	return limit - prompt
 }
 
+// RequestError is a request that makes no sense.
+type RequestError struct{ text string }
+
+// Error says why.
+func (e *RequestError) Error() string { return "serve: " + e.text }
+
+func wrong(format string, args ...any) error { return &RequestError{fmt.Sprintf(format, args...)} }
+
 // check reports what is wrong with a request.
 func (s *Scheduler) check(r *Request) error {
 	fits := s.Fits(len(r.Prompt))
 	switch {
 	case r.Attn < 0 || r.Attn >= len(s.lanes):
-		return fmt.Errorf("serve: attention spec %d of %d", r.Attn, len(s.lanes))
+		return wrong("attention spec %d of %d", r.Attn, len(s.lanes))
 	case len(r.Prompt) == 0:
-		return errors.New("serve: the prompt has no tokens")
+		return wrong("the prompt has no tokens")
 	case r.MaxTokens < 0 || r.Top < 0:
-		return fmt.Errorf("serve: %d tokens and %d likeliest beside each, want none or more", r.MaxTokens, r.Top)
+		return wrong("%d tokens and %d likeliest beside each, want none or more", r.MaxTokens, r.Top)
 	case fits < r.MaxTokens:
 		all, _ := s.lanes[0].runner.Blocks()
 		return &TooLongError{len(r.Prompt), r.MaxTokens, s.Context(), all * blockLen}
 	}
 	for i, id := range r.Prompt {
 		if id < 0 || int(id) >= s.vocab {
-			return fmt.Errorf("serve: token %d of the prompt is id %d, want 0 to %d", i, id, s.vocab-1)
+			return wrong("token %d of the prompt is id %d, want 0 to %d", i, id, s.vocab-1)
 		}
 	}
 	for id := range r.Bias {
 		if id < 0 || int(id) >= s.vocab {
-			return fmt.Errorf("serve: a bias of id %d, want 0 to %d", id, s.vocab-1)
+			return wrong("a bias of id %d, want 0 to %d", id, s.vocab-1)
 		}
 	}
 	return nil

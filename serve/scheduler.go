@@ -42,6 +42,8 @@ type Scheduler struct {
 	pace   pace
 	turn   int // the lane of the next turn
 
+	preempted, prompted, generated int // see [Stats]
+
 	mu       sync.Mutex
 	incoming []*task // submitted, not in a lane yet
 	waiting  int     // requests that are incoming or in the queue of a lane

@@ -8,6 +8,8 @@ type Stats struct {
 	Blocks, Used     int // of the cache, and of them those that sequences have
 	Cached           int // blocks that the prefix cache keeps and no sequence has
 	Preempted        int // sequences that lost their pages, in all
+	Prompt           int // tokens of prompts that were read or found, in all
+	Generated        int // tokens that were sampled, in all
 	Queried, Hit     int // tokens of prompts looked up in the prefix cache, and found, in all
 }
 
@@ -30,10 +32,21 @@ func (s *Scheduler) publish() {
 	now.Blocks, free = s.lanes[0].runner.Blocks()
 	now.Cached = s.prefix.idle()
 	now.Used = now.Blocks - free - now.Cached
-	now.Preempted, now.Queried, now.Hit = s.prefix.preempted, s.prefix.queries, s.prefix.hits
+	now.Preempted, now.Prompt, now.Generated = s.preempted, s.prompted, s.generated
+	now.Queried, now.Hit = s.prefix.queries, s.prefix.hits
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats = now
+}
+
+// Err is why no more requests are taken, nil while they are.
+func (s *Scheduler) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return ErrClosed
+	}
+	return nil
 }
 
 // nobody observes nothing.

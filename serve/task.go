@@ -104,6 +104,7 @@ func (t *task) prefilled() {
 	if t.decoded.IsZero() {
 		t.decoded = time.Now()
 		t.result.Prefill = t.decoded.Sub(t.began)
+		t.lane.s.prompted += len(t.Prompt)
 	}
 	for t.Echo && t.echoed < len(t.Prompt) {
 		t.emitPrompt(nil)
@@ -150,6 +151,7 @@ func (t *task) constrain(vocab int) error {
 // it is the last one.
 func (t *task) take(id int32) {
 	t.observe()
+	t.lane.s.generated++
 	if t.Constraint != nil {
 		t.Constraint.Accept(id)
 	}
@@ -195,7 +197,7 @@ func (t *task) observe() {
 func (t *task) preempt() {
 	t.close()
 	t.result.Preempted++
-	t.lane.s.prefix.preempted++
+	t.lane.s.preempted++
 	t.lane.enqueue(t)
 	t.lane.s.admitted(-1)
 }

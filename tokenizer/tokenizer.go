@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gollm/gollm/internal/quote"
@@ -117,6 +118,8 @@ type EncodeOptions struct {
 	// ParseSpecial turns the text of a control token, such as <|eot_id|>, into that
 	// token. Leave it off for text that is not trusted.
 	ParseSpecial bool
+	// Quoted takes the marks of [Tokenizer.Quote] out: what was quoted is text.
+	Quoted bool
 }
 
 // Encode returns the token ids of text.
@@ -128,7 +131,7 @@ func (t *Tokenizer) Encode(text string, o EncodeOptions) []int32 {
 	if addBOS {
 		out = append(out, t.vocab.BOS)
 	}
-	out = t.encodeParts(e, text, o.ParseSpecial, out)
+	out = t.encodeParts(e, text, o, out)
 	if addBOS && o.ParseSpecial && len(out) > 1 && out[1] == t.vocab.BOS {
 		out = out[1:]
 	}
@@ -139,15 +142,18 @@ func (t *Tokenizer) Encode(text string, o EncodeOptions) []int32 {
 }
 
 // encodeParts encodes what is between special tokens and the special tokens.
-func (t *Tokenizer) encodeParts(e *encoder, text string, parse bool, out []int32) []int32 {
+func (t *Tokenizer) encodeParts(e *encoder, text string, o EncodeOptions, out []int32) []int32 {
 	set := t.user
-	if parse {
+	if o.ParseSpecial {
 		set = t.parsed
 	}
 	for first := true; text != ""; {
 		start, end, id := set.next(text)
-		if start > 0 {
-			out = t.kind.encode(e, text[:start], first, out)
+		if part := text[:start]; part != "" {
+			if o.Quoted {
+				part = strings.ReplaceAll(part, quoteMark, "")
+			}
+			out = t.kind.encode(e, part, first, out)
 			first = false
 		}
 		if id != None {

@@ -1,0 +1,119 @@
+package openai
+
+import (
+	"net/http"
+
+	"github.com/gollm/gollm/tokenizer"
+)
+
+// modelCard describes the model.
+type modelCard struct {
+	ID      string   `json:"id"`
+	Object  string   `json:"object"`
+	Created int64    `json:"created"`
+	OwnedBy string   `json:"owned_by"`
+	Context int      `json:"max_model_len"`
+	Attn    []string `json:"attn"` // what a request may name
+}
+
+func (s *Server) card() modelCard {
+	return modelCard{s.conf.Model, "model", s.started.Unix(), "gollm", s.conf.Scheduler.Context(), s.conf.Attn}
+}
+
+// models lists the model.
+func (s *Server) models(w http.ResponseWriter, _ *http.Request) error {
+	writeJSON(w, http.StatusOK, struct {
+		Object string      `json:"object"`
+		Data   []modelCard `json:"data"`
+	}{"list", []modelCard{s.card()}})
+	return nil
+}
+
+// model describes the model, if that is its name.
+func (s *Server) model(w http.ResponseWriter, name string) error {
+	if name != s.conf.Model {
+		return s.noModel(name)
+	}
+	writeJSON(w, http.StatusOK, s.card())
+	return nil
+}
+
+// health says that the server takes requests.
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
+	if err := s.conf.Scheduler.Err(); err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	return nil
+}
+
+// version says which gollm this is.
+func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
+	writeJSON(w, http.StatusOK, map[string]string{"version": s.conf.Version})
+	return nil
+}
+
+// tokenize turns a text into token ids.
+func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		Model            string  `json:"model"`
+		Prompt           *string `json:"prompt"`
+		AddSpecialTokens *bool   `json:"add_special_tokens"`
+	}
+	if err := s.read(w, r, &q, nil); err != nil {
+		return err
+	}
+	if q.Prompt == nil {
+		return invalid("prompt", "there is no prompt, want a string")
+	}
+	ids := s.conf.Tokenizer.Encode(*q.Prompt, tokenizer.EncodeOptions{ParseSpecial: true})
+	if value(q.AddSpecialTokens, true) {
+		ids = withBOS(s.conf.Tokenizer, ids)
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Count  int     `json:"count"`
+		Limit  int     `json:"max_model_len"`
+		Tokens []int32 `json:"tokens"`
+	}{len(ids), s.conf.Scheduler.Context(), ids})
+	return nil
+}
+
+// detokenize turns token ids into their text, special tokens included.
+func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		Model  string  `json:"model"`
+		Tokens []int32 `json:"tokens"`
+	}
+	if err := s.read(w, r, &q, nil); err != nil {
+		return err
+	}
+	for i, id := range q.Tokens {
+		if id < 0 || int(id) >= s.conf.Tokenizer.Len() {
+			return invalid("tokens", "token %d is id %d, want 0 to %d", i, id, s.conf.Tokenizer.Len()-1)
+		}
+	}
+	stream := s.conf.Tokenizer.Stream(tokenizer.DecodeOptions{ShowSpecial: true})
+	text := ""
+	for _, id := range q.Tokens {
+		text += stream.Next(id)
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"prompt": text + stream.Flush()})
+	return nil
+}
+
+// applyTemplate is the text that the model would continue in a conversation.
+func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		Model    string    `json:"model"`
+		Messages []message `json:"messages"`
+	}
+	if err := s.read(w, r, &q, nil); err != nil {
+		return err
+	}
+	text, err := s.render(r.Context(), q.Messages, false)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"prompt": text})
+	return nil
+}

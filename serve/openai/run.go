@@ -1,0 +1,283 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/serve"
+	"github.com/gollm/gollm/tokenizer"
+)
+
+// writeTimeout is how long a client may take to read an event.
+const writeTimeout = 30 * time.Second
+
+// form is how an endpoint writes answers.
+type form interface {
+	prefix() string            // of the ids of answers
+	object(stream bool) string // the name of what is answered
+	choice(index int, pieces []written, finish *string, which part) any
+}
+
+// part says what of an answer a choice is.
+type part int
+
+// The parts.
+const (
+	whole part = iota // not streamed
+	first             // of a stream
+	later
+)
+
+// written is a piece with where it is in the text.
+type written struct {
+	serve.Piece
+	offset int // in characters
+}
+
+// scribe puts the text of one answer together, that of an echoed prompt included.
+type scribe struct {
+	tok    *tokenizer.Tokenizer
+	prompt *tokenizer.Stream // nil before the first token and behind the prompt
+	chars  int
+}
+
+// write is a piece as it is written.
+func (s *scribe) write(p serve.Piece) written {
+	if p.Prompt && s.prompt == nil {
+		s.prompt = s.tok.Stream(tokenizer.DecodeOptions{ShowSpecial: true})
+		if p.ID != s.tok.BOS() {
+			p.Text = s.prompt.Next(p.ID)
+		}
+	} else if p.Prompt {
+		p.Text = s.prompt.Next(p.ID)
+	} else if s.prompt != nil {
+		p.Text = s.prompt.Flush() + p.Text
+		s.prompt = nil
+	}
+	w := written{p, s.chars}
+	s.chars += utf8.RuneCountInString(p.Text)
+	return w
+}
+
+// flush is what an echoed prompt without an answer ends with.
+func (s *scribe) flush() []written {
+	if s.prompt == nil {
+		return nil
+	}
+	return []written{s.write(serve.Piece{})}
+}
+
+// envelope is an answer, or an event of a stream.
+type envelope struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	Model   string `json:"model"`
+	Choices []any  `json:"choices"`
+	Usage   *usage `json:"usage,omitempty"`
+}
+
+// usage is what an answer cost.
+type usage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Total      int `json:"total_tokens"`
+	Details    struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	Gollm gollmUsage `json:"gollm"`
+}
+
+// gollmUsage is what others do not say. Of several answers the times are the longest.
+type gollmUsage struct {
+	Attn      string  `json:"attn"`
+	Cached    int     `json:"cached_tokens"`
+	Preempted int     `json:"preempted"` // times that a sequence lost its pages
+	Wait      float64 `json:"wait_ms"`   // until the prompt was begun
+	Prefill   float64 `json:"prefill_ms"`
+	Decode    float64 `json:"decode_ms"`
+}
+
+// add counts an answer; again says that its prompt was counted with another one.
+func (u *usage) add(r serve.Result, again bool) {
+	if !again {
+		u.Prompt += r.Prompt
+	}
+	u.Completion += r.Generated
+	u.Total = u.Prompt + u.Completion
+	u.Details.Cached += r.Cached
+	g := &u.Gollm
+	g.Cached, g.Preempted = u.Details.Cached, g.Preempted+r.Preempted
+	for _, t := range []struct {
+		longest *float64
+		took    time.Duration
+	}{{&g.Wait, r.Waited}, {&g.Prefill, r.Prefill}, {&g.Decode, r.Decode}} {
+		*t.longest = max(*t.longest, float64(t.took.Microseconds())/1000)
+	}
+}
+
+// exchange is a request of a client while it is answered.
+type exchange struct {
+	*Server
+	form
+	w       http.ResponseWriter
+	r       *http.Request
+	p       *params
+	head    envelope
+	scribes []scribe
+	usage   usage
+}
+
+// run answers with the answers of all requests.
+func (s *Server) run(w http.ResponseWriter, r *http.Request, p *params, f form, all []serve.Request) error {
+	ctx, cancel := context.WithCancel(r.Context()) // a stream whose reader is gone leaves before its request is done
+	defer cancel()
+	answers, err := s.conf.Scheduler.Submit(ctx, all...)
+	if err != nil {
+		return err
+	}
+	x := &exchange{Server: s, form: f, w: w, r: r, p: p, scribes: make([]scribe, len(all))}
+	x.head = envelope{ID: newID(f.prefix()), Object: f.object(p.Stream), Created: time.Now().Unix(), Model: s.conf.Model, Choices: []any{}}
+	x.usage.Gollm.Attn = s.conf.Attn[all[0].Attn]
+	for i := range x.scribes {
+		x.scribes[i].tok = s.conf.Tokenizer
+	}
+	defer x.log(all)
+	if p.Stream {
+		return x.stream(ctx, answers)
+	}
+	return x.collect(answers)
+}
+
+// collect answers once everything is written.
+func (x *exchange) collect(answers []*serve.Answer) error {
+	for i, a := range answers {
+		var pieces []written
+		for p := range a.Pieces() {
+			pieces = append(pieces, x.scribes[i].write(p))
+		}
+		pieces = append(pieces, x.scribes[i].flush()...)
+		finish, err := x.finish(i, a)
+		if err != nil {
+			return err
+		}
+		x.head.Choices = append(x.head.Choices, x.choice(i, pieces, &finish, whole))
+	}
+	x.head.Usage = &x.usage
+	writeJSON(x.w, http.StatusOK, x.head)
+	return nil
+}
+
+// finish counts an answer that has ended, and says why it has.
+func (x *exchange) finish(i int, a *serve.Answer) (string, error) {
+	res, err := a.Result()
+	x.usage.add(res, i%value(x.p.N, 1) != 0)
+	switch {
+	case err != nil:
+		return "", err
+	case res.Stop == engine.StopCancelled:
+		return "", serve.ErrClosed // or the client is gone and nobody reads this
+	case res.Stop == engine.StopEnd || res.Stop == engine.StopString:
+		return "stop", nil
+	}
+	return "length", nil
+}
+
+// event is news of one of the answers of a stream.
+type event struct {
+	index int
+	piece *serve.Piece // nil: the answer has ended
+}
+
+// stream writes the pieces of all answers as they come.
+func (x *exchange) stream(ctx context.Context, answers []*serve.Answer) error {
+	x.w.Header().Set("Content-Type", "text/event-stream")
+	x.w.Header().Set("Cache-Control", "no-cache")
+	events := make(chan event)
+	for i, a := range answers {
+		go tell(ctx, events, i, a)
+	}
+	begun := make([]bool, len(answers))
+	for left := len(answers); left > 0; {
+		var e event
+		select {
+		case e = <-events:
+		case <-ctx.Done():
+			return nil // nobody reads
+		}
+		which := later
+		if !begun[e.index] {
+			begun[e.index], which = true, first
+		}
+		var pieces []written
+		var finish *string
+		if e.piece != nil {
+			pieces = []written{x.scribes[e.index].write(*e.piece)}
+			if pieces[0].Text == "" && pieces[0].Log == nil && !pieces[0].Prompt && which == later {
+				continue
+			}
+		} else {
+			left--
+			pieces = x.scribes[e.index].flush()
+			why, err := x.finish(e.index, answers[e.index])
+			if err != nil {
+				return x.send(errorBody{asAPI(err)})
+			}
+			finish = &why
+		}
+		x.head.Choices = []any{x.choice(e.index, pieces, finish, which)}
+		if err := x.send(x.head); err != nil {
+			return nil // nobody reads
+		}
+	}
+	if o := x.p.StreamOptions; o != nil && o.IncludeUsage {
+		x.head.Choices, x.head.Usage = []any{}, &x.usage
+		if err := x.send(x.head); err != nil {
+			return nil
+		}
+	}
+	_ = x.sendText("[DONE]")
+	return nil
+}
+
+// tell passes on the pieces of an answer and its end.
+func tell(ctx context.Context, events chan<- event, i int, a *serve.Answer) {
+	send := func(e event) bool {
+		select {
+		case events <- e:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for p := range a.Pieces() {
+		if !send(event{i, &p}) {
+			return
+		}
+	}
+	send(event{index: i})
+}
+
+// send writes an event.
+func (x *exchange) send(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return x.sendText(string(b))
+}
+
+// sendText writes the data of an event. A client that does not read in time is gone.
+func (x *exchange) sendText(data string) error {
+	c := http.NewResponseController(x.w)
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every ResponseWriter can
+	if _, err := fmt.Fprintf(x.w, "data: %s\n\n", data); err != nil {
+		return err
+	}
+	return c.Flush()
+}

@@ -1,0 +1,212 @@
+package openai
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gollm/gollm/serve"
+	"github.com/gollm/gollm/tokenizer"
+)
+
+// Config is what a server serves, and its limits.
+type Config struct {
+	Scheduler *serve.Scheduler
+	Tokenizer *tokenizer.Tokenizer
+	Model     string   // the name that clients say
+	Attn      []string // the attention specs as the user wrote them, in the order of the scheduler's
+	Template  Template // nil: no conversations
+	Version   string
+
+	Key     string   // that clients must have; "" is none
+	MaxBody int64    // bytes
+	Origins []string // that browsers may call from (CORS); none by default
+	Log     *slog.Logger
+	LogText bool // log prompts
+	Metrics *Metrics
+}
+
+// Server answers requests. Make it with [New].
+type Server struct {
+	conf    Config
+	specs   []string // of the scheduler, in their canonical form
+	key     [sha256.Size]byte
+	started time.Time
+	routes  map[string]map[string]endpoint // by path and method
+}
+
+// endpoint answers a request, or returns the error to answer with.
+type endpoint func(w http.ResponseWriter, r *http.Request) error
+
+// New makes a server.
+func New(c Config) *Server {
+	s := &Server{conf: c, specs: c.Scheduler.Attn(), key: sha256.Sum256([]byte(c.Key)), started: time.Now()}
+	get := func(e endpoint) map[string]endpoint { return map[string]endpoint{http.MethodGet: e} }
+	post := func(e endpoint) map[string]endpoint { return map[string]endpoint{http.MethodPost: e} }
+	s.routes = map[string]map[string]endpoint{
+		"/v1/completions":      post(s.completions),
+		"/v1/chat/completions": post(s.chatCompletions),
+		"/v1/models":           get(s.models),
+		"/tokenize":            post(s.tokenize),
+		"/detokenize":          post(s.detokenize),
+		"/apply-template":      post(s.applyTemplate),
+		"/health":              get(s.health),
+		"/version":             get(s.version),
+		"/metrics":             get(s.metrics),
+	}
+	return s
+}
+
+// ServeHTTP answers a request and logs it.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	rec := &recorder{ResponseWriter: w}
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	e := &entry{}
+	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
+	if err := s.answer(rec, r); err != nil && rec.status == 0 {
+		writeError(rec, err)
+		e.note("error", asAPI(err).Message)
+	}
+	s.conf.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", append([]slog.Attr{
+		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", rec.status), slog.Duration("took", time.Since(start)),
+	}, e.attrs...)...)
+}
+
+// answer finds the endpoint of a request whose client may ask.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
+	if s.allowOrigin(w, r) && r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	methods, ok := s.routes[r.URL.Path]
+	if name, one := strings.CutPrefix(r.URL.Path, "/v1/models/"); one {
+		methods, ok = map[string]endpoint{http.MethodGet: func(w http.ResponseWriter, _ *http.Request) error { return s.model(w, name) }}, true
+	}
+	if r.URL.Path != "/health" {
+		if err := s.authorize(r); err != nil {
+			return err
+		}
+	}
+	if !ok {
+		return notFound("there is nothing at %.200q", r.URL.Path)
+	}
+	e, ok := methods[r.Method]
+	if !ok {
+		err := notFound("%s takes no %.20s", r.URL.Path, r.Method)
+		err.status = http.StatusMethodNotAllowed
+		return err
+	}
+	return e(w, r)
+}
+
+// notFound is an error of status 404.
+func notFound(format string, args ...any) *apiError {
+	e := invalid("", format, args...)
+	e.status = http.StatusNotFound
+	return e
+}
+
+// authorize wants the key, where there is one.
+func (s *Server) authorize(r *http.Request) error {
+	if s.conf.Key == "" {
+		return nil
+	}
+	key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	sum := sha256.Sum256([]byte(key))
+	if ok && subtle.ConstantTimeCompare(sum[:], s.key[:]) == 1 {
+		return nil
+	}
+	e := invalid("", "the API key is missing or wrong; send it as Authorization: Bearer KEY").code("invalid_api_key")
+	e.status = http.StatusUnauthorized
+	return e
+}
+
+// allowOrigin lets a browser read the answer, where the page is of a named origin. It
+// reports whether it is.
+func (s *Server) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || !slices.Contains(s.conf.Origins, origin) {
+		return false
+	}
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Vary", "Origin")
+	h.Set("Access-Control-Allow-Methods", "GET, POST")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+	return true
+}
+
+// read reads the body of a request into dst.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, dst any, ignored map[string][]string) error {
+	b, err := s.body(w, r)
+	if err != nil {
+		return err
+	}
+	if s.conf.LogText {
+		noteOf(r, "body", string(b))
+	}
+	return decode(b, dst, ignored)
+}
+
+// noModel is the error of a request for another model.
+func (s *Server) noModel(name string) error {
+	e := notFound("the model %.200q is not here; %s is", name, s.conf.Model)
+	return e.code("model_not_found")
+}
+
+// recorder remembers the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int // 0: nothing is written yet
+}
+
+// WriteHeader writes the header.
+func (r *recorder) WriteHeader(status int) {
+	r.status = status
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes a part of the body.
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// entry is what the log says of a request besides the line that all have.
+type entry struct{ attrs []slog.Attr }
+
+type entryKey struct{}
+
+func (e *entry) note(key string, v any) { e.attrs = append(e.attrs, slog.Any(key, v)) }
+
+// noteOf adds to what the log says of a request.
+func noteOf(r *http.Request, key string, v any) {
+	if e, ok := r.Context().Value(entryKey{}).(*entry); ok {
+		e.note(key, v)
+	}
+}
+
+// log notes the numbers of a request.
+func (x *exchange) log(all []serve.Request) {
+	noteOf(x.r, "id", x.head.ID)
+	noteOf(x.r, "attn", x.usage.Gollm.Attn)
+	noteOf(x.r, "answers", len(all))
+	noteOf(x.r, "prompt_tokens", x.usage.Prompt)
+	noteOf(x.r, "completion_tokens", x.usage.Completion)
+	noteOf(x.r, "cached_tokens", x.usage.Details.Cached)
+}
+
+// newID is a name that no other answer has.
+func newID(prefix string) string { return prefix + rand.Text() }
