@@ -27,6 +27,7 @@ const policy = `
 	device, sparse, weights, kvcache, tokenizer, engine < serve
 	device, tokenizer, engine, serve < serve/openai
 	serve, serve/openai < cmd
+	github.com/prometheus/client_golang < serve/openai
 
 	device, sparse, weights, model, engine < eval
 	sparse, weights, model, tokenizer, engine, eval < eval/cli

@@ -50,6 +50,7 @@ type Scheduler struct {
 	arrived  uint64  // requests so far
 	draining bool    // takes no more requests
 	stopped  bool    // ends what runs
+	broken   error   // what has ended the loop
 	stats    Stats   // as of the last turn
 
 	news chan struct{} // capacity 1: there is something new for the loop
@@ -141,7 +142,7 @@ func (s *Scheduler) dismiss() {
 // fail ends every request: with an error, or cancelled where that is nil.
 func (s *Scheduler) fail(err error) {
 	s.mu.Lock()
-	s.draining = true
+	s.draining, s.broken = true, err
 	incoming := s.incoming
 	s.incoming = nil
 	s.mu.Unlock()

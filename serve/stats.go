@@ -39,15 +39,22 @@ func (s *Scheduler) publish() {
 	s.stats = now
 }
 
-// Err is why no more requests are taken, nil while they are.
+// Err is why no more requests are taken, nil while they are: [ErrClosed], or what has
+// ended the loop.
 func (s *Scheduler) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.broken != nil {
+		return s.broken
+	}
 	if s.draining {
 		return ErrClosed
 	}
 	return nil
 }
+
+// Done is closed when nothing runs any more and no more requests are taken.
+func (s *Scheduler) Done() <-chan struct{} { return s.done }
 
 // nobody observes nothing.
 type nobody struct{}

@@ -57,6 +57,8 @@ func TestHostileFiles(t *testing.T) {
 		{args: []string{"generate", "-m", runs, "-p", "a", "--attn", "@" + at("text")}, code: console.ExitUsage},
 		{stdin: "Hi\n/system " + clitest.Evil + "\n/system\n/stats\n", args: []string{"chat", "-v", "-m", runs, "-n", "2"}, data: true},
 		{stdin: "/" + clitest.Evil, args: []string{"chat", "-m", runs, "-n", "2"}, code: console.ExitFailure, data: true},
+		{args: []string{"serve", "-v", "-m", runs, "--ctx", "64", "--slots", "1", "--no-auth", "--host", clitest.Evil}, code: console.ExitFailure},
+		{args: []string{"serve", "-m", strange, "--attn", clitest.Evil}, code: console.ExitUsage},
 		{args: []string{"tokenize", "-m", runs, "-p", clitest.Evil, "--pieces"}},
 		{args: []string{"tokenize", "-m", runs, "-f", at("ids.json"), "--decode"}, data: true},
 		{args: []string{"tokenize", "-m", runs, "-f", at("broken.json"), "--decode"}, code: console.ExitFailure},

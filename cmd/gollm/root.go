@@ -55,7 +55,7 @@ func newRoot() *cobra.Command {
 	root.SetCompletionCommandGroupID(groupAbout)
 	root.SetHelpCommand(newHelp())
 	for _, sub := range []*cobra.Command{
-		newGenerate(), newChat(),
+		newGenerate(), newChat(), newServe(),
 		newInspect(), newTokenize(), newLogits(), newPerplexity(), newBench(), newAttend(), newChannels(), cli.New(groupLook),
 		newAttn(), newDevices(), newVersion(),
 	} {

@@ -22,6 +22,11 @@ type TemplateFlags struct {
 // Register registers the flags; system is the help of --system.
 func (t *TemplateFlags) Register(cmd *cobra.Command, system string) {
 	cmd.Flags().StringVar(&t.System, "system", "", system)
+	t.RegisterTemplate(cmd)
+}
+
+// RegisterTemplate registers --template alone.
+func (t *TemplateFlags) RegisterTemplate(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.Template, "template", "", "chat template: a Jinja file, or one of "+
 		strings.Join(chat.Names(), ", ")+" (default: that of the model)")
 	_ = cmd.RegisterFlagCompletionFunc("template", // fails only for a flag that does not exist

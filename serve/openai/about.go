@@ -41,7 +41,7 @@ func (s *Server) model(w http.ResponseWriter, name string) error {
 // health says that the server takes requests.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	if err := s.conf.Scheduler.Err(); err != nil {
-		return err
+		return failure(http.StatusServiceUnavailable, "%v", err)
 	}
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	return nil
