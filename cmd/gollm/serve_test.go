@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/gollm/gollm/internal/clitest"
 	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/sparse"
 )
 
 // startServer starts gollm serve on a free port and returns its address and what it logs
@@ -186,5 +188,25 @@ func TestLimitedListener(t *testing.T) {
 	l.Close()
 	if _, open := <-accepted; open {
 		t.Error("a closed listener accepts")
+	}
+}
+
+// TestServeDocs holds the table of docs/serve.md, which says where a prompt may begin with
+// cached pages, against the methods.
+func TestServeDocs(t *testing.T) {
+	page := contents(t, "../../docs/serve.md")
+	for _, m := range sparse.Methods() {
+		spec, err := sparse.Parse(m.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unit, why := spec.PrefixUnit()
+		line := fmt.Sprintf("| `%s` | at multiples of %d tokens |\n", m.Name, unit)
+		if unit == 0 {
+			line = fmt.Sprintf("| `%s` | no: %s |\n", m.Name, why)
+		}
+		if !strings.Contains(page, line) {
+			t.Errorf("docs/serve.md has no line %s", line)
+		}
 	}
 }
