@@ -6,7 +6,7 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-8b emulate-sanitized launches demo test race fuzz hostile grammar lint bench bench-peer bench-attn vattention-trials golden generate check quick clean
+.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-8b emulate-sanitized launches demo serve-clients test race fuzz hostile grammar lint bench bench-peer bench-attn vattention-trials golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ emulate-sanitized: ## some tests of the CUDA kernels with the sanitizers
 
 demo: program ## a small model finds a needle in 4,000 tokens, another tells a story
 	@scripts/demo.sh
+
+serve-clients: program ## the openai package and lm-evaluation-harness against gollm serve (they are installed into build/)
+	@scripts/serve-clients.py
 
 test: quick race ## every test, and again with the race detector (twenty minutes on two cores)
 

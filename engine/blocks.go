@@ -34,9 +34,6 @@ func (s *Sequence) Begin(blocks []kvcache.Block, ids []int32) {
 // Drop ends a block of Keep.
 func (r *Runner) Drop(b kvcache.Block) { r.cache.Drop(b) }
 
-// Idle reports whether no sequence has a block, so that Drop frees its pages.
-func (r *Runner) Idle(b kvcache.Block) bool { return r.cache.Idle(b) }
-
 // Slot is the sequence's row in a decode step, which has as many rows as its highest slot
 // plus 1.
 func (s *Sequence) Slot() int { return s.kv.Slot() }

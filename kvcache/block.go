@@ -37,16 +37,6 @@ func (c *Cache) Drop(b Block) {
 	}
 }
 
-// Idle reports whether no sequence has the block: then Drop frees its pages.
-func (c *Cache) Idle(b Block) bool {
-	for _, page := range b.pages {
-		if c.refs[page] > c.kept[page] {
-			return false
-		}
-	}
-	return true
-}
-
 // Begin makes blocks, in the order of their positions, the beginning of an empty
 // sequence. Their pages are shared: only positions behind them are written.
 func (s *Seq) Begin(blocks []Block) {

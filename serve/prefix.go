@@ -17,6 +17,7 @@ type prefixCache struct {
 	runner *engine.Runner // any of those that share the pages
 	blocks map[hash]*list.Element
 	used   *list.List // of *cachedBlock, the least recently used last
+	idle   int        // blocks that no sequence has
 
 	queries, hits int // tokens looked up and found
 }
@@ -28,6 +29,26 @@ type hash [sha256.Size]byte
 type cachedBlock struct {
 	hash
 	kvcache.Block
+	users int // sequences that have it
+}
+
+// use notes that a sequence has a block.
+func (c *prefixCache) use(t *task, b *cachedBlock) {
+	if b.users == 0 {
+		c.idle--
+	}
+	b.users++
+	t.cached = append(t.cached, b)
+}
+
+// leave notes that a sequence is closed.
+func (c *prefixCache) leave(t *task) {
+	for _, b := range t.cached {
+		if b.users--; b.users == 0 {
+			c.idle++
+		}
+	}
+	t.cached = nil
 }
 
 func newPrefixCache(r *engine.Runner) *prefixCache {
@@ -78,7 +99,9 @@ func (c *prefixCache) begin(t *task) int {
 	found = found[:n/blockLen]
 	blocks := make([]kvcache.Block, len(found))
 	for i, e := range found {
-		blocks[i] = e.Value.(*cachedBlock).Block
+		b := e.Value.(*cachedBlock)
+		blocks[i] = b.Block
+		c.use(t, b)
 	}
 	for i := len(found) - 1; i >= 0; i-- { // a block is used after those behind it
 		c.used.MoveToFront(found[i])
@@ -110,8 +133,11 @@ func (c *prefixCache) add(t *task) {
 	t.chain(func(i int, h hash) bool {
 		e, ok := c.blocks[h]
 		if !ok {
-			e = c.used.PushFront(&cachedBlock{h, t.seq.Keep(i)})
+			b := &cachedBlock{hash: h, Block: t.seq.Keep(i)}
+			e = c.used.PushFront(b)
 			c.blocks[h] = e
+			c.idle++
+			c.use(t, b)
 		}
 		kept = append(kept, e)
 		return true
@@ -121,16 +147,6 @@ func (c *prefixCache) add(t *task) {
 	}
 }
 
-// idle is the number of blocks that no sequence has.
-func (c *prefixCache) idle() (n int) {
-	for e := c.used.Front(); e != nil; e = e.Next() {
-		if c.runner.Idle(e.Value.(*cachedBlock).Block) {
-			n++
-		}
-	}
-	return n
-}
-
 // evict frees idle blocks, the least recently used first, until so many blocks are free.
 func (c *prefixCache) evict(want int) {
 	for e := c.used.Back(); e != nil; {
@@ -138,7 +154,7 @@ func (c *prefixCache) evict(want int) {
 			return
 		}
 		before := e.Prev()
-		if c.runner.Idle(e.Value.(*cachedBlock).Block) {
+		if e.Value.(*cachedBlock).users == 0 {
 			c.drop(e)
 		}
 		e = before
@@ -155,5 +171,6 @@ func (c *prefixCache) clear() {
 func (c *prefixCache) drop(e *list.Element) {
 	b := c.used.Remove(e).(*cachedBlock)
 	delete(c.blocks, b.hash)
+	c.idle--
 	c.runner.Drop(b.Block)
 }

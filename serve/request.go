@@ -44,8 +44,8 @@ type Constraint interface {
 	Accept(id int32)
 }
 
-// Piece is a token and the text that became final with it. The last piece may be text
-// alone.
+// Piece is a token and the text that became final with it, none with a token that ends the
+// generation. The last piece may be text alone.
 type Piece struct {
 	ID     int32
 	Text   string   // final: whole characters, no part of a stop string; of a prompt's token none
@@ -71,7 +71,7 @@ type Result struct {
 	Stop      engine.StopReason
 	Prompt    int // tokens of the prompt
 	Cached    int // of them, those whose pages were in the prefix cache
-	Generated int // tokens of the answer
+	Generated int // tokens of the answer, the one that ended it included
 	Preempted int // times that the sequence lost its pages
 
 	Waited  time.Duration // until the first prefill chunk

@@ -167,7 +167,7 @@ func (s *Scheduler) tasks() (all []*task) {
 // in the prefix cache, less those that admitted prompts will fill.
 func (s *Scheduler) available() int {
 	_, free := s.lanes[0].runner.Blocks()
-	free += s.prefix.idle()
+	free += s.prefix.idle
 	for _, l := range s.lanes {
 		for _, t := range l.running {
 			free -= t.reserved

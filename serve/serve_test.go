@@ -178,13 +178,13 @@ func alone(t *testing.T, e *engine.Engine, runner *engine.Runner, r Request) ans
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Tokenizer.EndOfGeneration(id) {
-			got.stop = engine.StopEnd
-			break
-		}
 		got.tokens = append(got.tokens, id)
 		if r.Logprobs {
 			got.logs = append(got.logs, *logprobOf(logits, id, r.Top))
+		}
+		if e.Tokenizer.EndOfGeneration(id) {
+			got.stop = engine.StopEnd
+			break
 		}
 		piece, stopped := text.Push(id)
 		if got.text += piece; stopped {

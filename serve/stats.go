@@ -30,7 +30,7 @@ func (s *Scheduler) publish() {
 	}
 	var free int
 	now.Blocks, free = s.lanes[0].runner.Blocks()
-	now.Cached = s.prefix.idle()
+	now.Cached = s.prefix.idle
 	now.Used = now.Blocks - free - now.Cached
 	now.Preempted, now.Prompt, now.Generated = s.preempted, s.prompted, s.generated
 	now.Queried, now.Hit = s.prefix.queries, s.prefix.hits

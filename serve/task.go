@@ -18,6 +18,7 @@ type task struct {
 	answer *Answer
 
 	seq      *engine.Sequence // nil in the queue
+	cached   []*cachedBlock   // blocks of the prefix cache that the sequence has
 	reserved int              // blocks that the prompt will fill yet
 	tokens   []int32          // of the answer
 	stored   int              // of them, those that the sequence has
@@ -155,18 +156,18 @@ func (t *task) take(id int32) {
 	if t.Constraint != nil {
 		t.Constraint.Accept(id)
 	}
-	if t.lane.engine.Tokenizer.EndOfGeneration(id) {
-		t.finish(engine.StopEnd, nil)
-		return
-	}
 	t.tokens = append(t.tokens, id)
-	text, stopped := t.text.Push(id)
-	p := Piece{ID: id, Text: text, Token: true}
+	p, ends, stopped := Piece{ID: id, Token: true}, t.lane.engine.Tokenizer.EndOfGeneration(id), false
+	if !ends {
+		p.Text, stopped = t.text.Push(id)
+	}
 	if t.Logprobs {
 		p.Log = logprobOf(t.logits, id, t.Top)
 	}
 	t.answer.emit(p)
 	switch {
+	case ends:
+		t.finish(engine.StopEnd, nil)
 	case stopped:
 		t.finish(engine.StopString, nil)
 	case len(t.tokens) == t.MaxTokens:
@@ -205,6 +206,7 @@ func (t *task) preempt() {
 // close gives slot and pages back.
 func (t *task) close() {
 	t.seq.Close()
+	t.lane.s.prefix.leave(t)
 	t.seq, t.stored, t.reserved = nil, 0, 0
 	t.lane.running = without(t.lane.running, t)
 }

@@ -104,7 +104,7 @@ func newServe() *cobra.Command {
 	s.template.RegisterTemplate(cmd)
 	f.StringVar(&s.name, "name", "", "name of the model to clients (default: that of the file)")
 	f.StringVar(&s.keyFile, "api-key-file", "", "file with the key that clients must send")
-	f.BoolVar(&s.noAuth, "no-auth", false, "listen beyond this machine without a key")
+	f.BoolVar(&s.noAuth, "no-auth", false, "answer everybody without a key, beyond this machine too")
 	f.StringArrayVar(&s.origins, "allow-origin", nil, "origin whose pages may call from a browser, such as https://example.org")
 	f.IntVar(&s.maxBody, "max-body", 16, "largest request, in MiB")
 	f.IntVar(&s.connections, "max-connections", 1024, "connections at once; more wait")
@@ -246,7 +246,7 @@ func (s *serveFlags) config(cmd *cobra.Command, m *openmodel.Model, log *slog.Lo
 	}
 	c := openai.Config{
 		Tokenizer: m.Tokenizer, Model: name, Attn: s.attn, Version: versionText(info), Key: key, MaxBody: int64(s.maxBody) << 20,
-		Origins: s.origins, Log: log, LogText: s.logPrompts, Metrics: openai.NewMetrics(name, s.attn),
+		Local: isLoopback(s.host) && key == "" && !s.noAuth, Origins: s.origins, Log: log, LogText: s.logPrompts, Metrics: openai.NewMetrics(name, s.attn),
 	}
 	speaker, err := s.template.NewSpeaker(m, console.Warner(cmd))
 	if err != nil {

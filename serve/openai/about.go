@@ -78,6 +78,17 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// tokenizerInfo names the special tokens that clients ask for which tokenize by the server.
+func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
+	tok := s.conf.Tokenizer
+	writeJSON(w, http.StatusOK, struct {
+		BOS   string `json:"bos_token,omitempty"`
+		EOS   string `json:"eos_token,omitempty"`
+		Limit int    `json:"model_max_length"`
+	}{tok.Text(tok.BOS()), tok.Text(tok.EOS()), s.conf.Scheduler.Context()})
+	return nil
+}
+
 // detokenize turns token ids into their text, special tokens included.
 func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	var q struct {

@@ -341,6 +341,18 @@ func TestFields(t *testing.T) {
 	}
 }
 
+// TestEnd makes the model end its answer: the token that does so has no text and is
+// counted, with its log-probability, as evaluations expect.
+func TestEnd(t *testing.T) {
+	s := serveStories(t, nil)
+	var got completion
+	s.post(t, "/v1/completions", `{"prompt":"Once","max_tokens":1,"echo":true,"logprobs":1,"logit_bias":{"2":100}}`, &got)
+	one := got.Choices[0]
+	if n := len(one.Logprobs.Tokens); one.Text != "Once" || *one.FinishReason != "stop" || one.Logprobs.Tokens[n-1] != "</s>" || got.Usage.Prompt != n-1 || got.Usage.Completion != 1 {
+		t.Errorf("%+v %+v %+v", one, one.Logprobs, got.Usage)
+	}
+}
+
 // chatAnswer is an answer of /v1/chat/completions, or an event of it.
 type chatAnswer struct {
 	Object  string
@@ -509,6 +521,23 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+// TestLocal answers under the names of this machine alone.
+func TestLocal(t *testing.T) {
+	s := serveStories(t, func(c *Config) { c.Local = true })
+	for host, want := range map[string]int{
+		"localhost": 200, "localhost:8080": 200, "127.0.0.1:1": 200, "[::1]:80": 200, "[::1]": 200, "::1": 200,
+		"evil.example": 403, "evil.example:8080": 403, "localhost.evil.example": 403, "192.168.1.1:80": 403, "": 403,
+	} {
+		r := httptest.NewRequest("GET", "/v1/models", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("host %q: status %d, want %d", host, w.Code, want)
+		}
+	}
+}
+
 // TestLogsHoldNoText wants nothing of a prompt in the log unless somebody asks for it.
 func TestLogsHoldNoText(t *testing.T) {
 	for _, log := range []bool{false, true} {
@@ -543,7 +572,7 @@ func TestAbout(t *testing.T) {
 		t.Errorf("%q, want %q", text.Prompt, c.Prompt)
 	}
 	for path, want := range map[string]string{
-		"/health": `{"status":"ok"}`, "/version": `{"version":"test"}`, "/v1/models/stories": `"id":"stories"`,
+		"/health": `{"status":"ok"}`, "/tokenizer_info": `{"bos_token":"<s>","eos_token":"</s>","model_max_length":256}`, "/version": `{"version":"test"}`, "/v1/models/stories": `"id":"stories"`,
 		"/v1/models": `"attn":["dense","prefill=dense decode=quest(budget=32)"]`,
 	} {
 		if status, body := s.ask("GET", path, ""); status != 200 || !strings.Contains(body, want) {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ type Config struct {
 
 	Key     string   // that clients must have; "" is none
 	MaxBody int64    // bytes
+	Local   bool     // answers only clients that call this machine by a name of its own
 	Origins []string // that browsers may call from (CORS); none by default
 	Log     *slog.Logger
 	LogText bool // log prompts
@@ -55,6 +57,7 @@ func New(c Config) *Server {
 		"/v1/models":           get(s.models),
 		"/tokenize":            post(s.tokenize),
 		"/detokenize":          post(s.detokenize),
+		"/tokenizer_info":      get(s.tokenizerInfo),
 		"/apply-template":      post(s.applyTemplate),
 		"/health":              get(s.health),
 		"/version":             get(s.version),
@@ -81,6 +84,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer finds the endpoint of a request whose client may ask.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
+	if s.conf.Local && !isLocal(r.Host) {
+		e := invalid("", "the request is for %.200q, want localhost: start gollm serve with a key, or --no-auth, to be called by other names", r.Host)
+		e.status = http.StatusForbidden
+		return e
+	}
 	if s.allowOrigin(w, r) && r.Method == http.MethodOptions {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -104,6 +112,16 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return e(w, r)
+}
+
+// isLocal reports whether a Host header names this machine alone. The page of a website
+// whose name was made to resolve to this machine has another one.
+func isLocal(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // notFound is an error of status 404.
