@@ -106,8 +106,7 @@ func (e *TooLongError) Error() string {
 // Fits is the most tokens that an answer to a prompt of so many tokens may have; below 0
 // the prompt does not fit.
 func (s *Scheduler) Fits(prompt int) int {
-	all, _ := s.lanes[0].runner.Blocks()
-	limit := min(s.Context(), all*blockLen)
+	limit := min(s.Context(), s.blocks*blockLen)
 	if prompt == limit {
 		return 1 // the last token is not stored
 	}
@@ -133,8 +132,7 @@ func (s *Scheduler) check(r *Request) error {
 	case r.MaxTokens < 0 || r.Top < 0:
 		return wrong("%d tokens and %d likeliest beside each, want none or more", r.MaxTokens, r.Top)
 	case fits < r.MaxTokens:
-		all, _ := s.lanes[0].runner.Blocks()
-		return &TooLongError{len(r.Prompt), r.MaxTokens, s.Context(), all * blockLen}
+		return &TooLongError{len(r.Prompt), r.MaxTokens, s.Context(), s.blocks * blockLen}
 	}
 	for i, id := range r.Prompt {
 		if id < 0 || int(id) >= s.vocab {

@@ -38,6 +38,7 @@ type Scheduler struct {
 	conf   Config
 	lanes  []*lane
 	vocab  int
+	blocks int // of the cache
 	prefix *prefixCache
 	pace   pace
 	turn   int // the lane of the next turn
@@ -66,6 +67,7 @@ func New(e *engine.Engine, runners []*engine.Runner, c Config) *Scheduler {
 		s.conf.Observe = nobody{}
 	}
 	s.prefix = newPrefixCache(runners[0])
+	s.blocks, _ = runners[0].Blocks()
 	for i, r := range runners {
 		s.lanes = append(s.lanes, newLane(s, e, i, r))
 	}

@@ -207,8 +207,12 @@ func mixed(i int, text []int32) Request {
 	if i%3 == 0 { // others share a beginning
 		from = rng.IntN(len(text) / 2)
 	}
+	n := 50 + rng.IntN(14) + 64*(i%2) // so that most answers grow into another page
+	if i%8 == 0 {
+		n = 1 + rng.IntN(40)
+	}
 	r := Request{
-		Attn: i % len(testSpecs), Prompt: text[from : from+1+rng.IntN(60)+70*(i%2)], MaxTokens: rng.IntN(60), Draw: uint32(i % 2),
+		Attn: i % len(testSpecs), Prompt: text[from : from+n], MaxTokens: rng.IntN(30), Draw: uint32(i % 2),
 		Logprobs: i%4 == 1, Top: i % 3, Echo: i%8 == 1,
 	}
 	if i%2 == 1 {
@@ -229,6 +233,9 @@ func TestLoad(t *testing.T) {
 	size := engine.Config{Context: 256, Slots: 6, Blocks: 5}
 	runners := testRunners(t, e, size, testSpecs...)
 	want := make([]answer, 64)
+	if race {
+		want = want[:16]
+	}
 	for i := range want {
 		r := mixed(i, text)
 		want[i] = alone(t, e, runners[r.Attn], r)
@@ -238,6 +245,9 @@ func TestLoad(t *testing.T) {
 			t.Error("nothing was preempted: this shows nothing")
 		}
 	})
+	if race {
+		return
+	}
 	t.Run("large cache", func(t *testing.T) {
 		size.Blocks = 60
 		if all := load(t, start(t, e, Config{MaxStall: time.Millisecond}, size, testSpecs...), text, want); all.Cached == 0 {

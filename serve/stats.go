@@ -2,7 +2,8 @@ package serve
 
 import "time"
 
-// Stats is the state of a scheduler between two turns.
+// Stats is the state of a scheduler after its last turn, or after an answer that ended
+// since.
 type Stats struct {
 	Running, Waiting int // requests
 	Blocks, Used     int // of the cache, and of them those that sequences have
@@ -13,7 +14,7 @@ type Stats struct {
 	Queried, Hit     int // tokens of prompts looked up in the prefix cache, and found, in all
 }
 
-// Stats is the state as of the last turn.
+// Stats is the state of the scheduler.
 func (s *Scheduler) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,9 +29,8 @@ func (s *Scheduler) publish() {
 	for _, l := range s.lanes {
 		now.Running += len(l.running)
 	}
-	var free int
-	now.Blocks, free = s.lanes[0].runner.Blocks()
-	now.Cached = s.prefix.idle
+	_, free := s.lanes[0].runner.Blocks()
+	now.Blocks, now.Cached = s.blocks, s.prefix.idle
 	now.Used = now.Blocks - free - now.Cached
 	now.Preempted, now.Prompt, now.Generated = s.preempted, s.prompted, s.generated
 	now.Queried, now.Hit = s.prefix.queries, s.prefix.hits

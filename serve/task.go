@@ -238,5 +238,6 @@ func (t *task) finish(why engine.StopReason, err error) {
 		t.result.Decode = now.Sub(t.decoded)
 	}
 	t.lane.s.conf.Observe.Done(t.lane.attn, now.Sub(t.came), t.result)
+	t.lane.s.publish() // before the client knows
 	t.answer.end(t.result, err)
 }
