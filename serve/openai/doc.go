@@ -16,7 +16,7 @@
 //  3. What a client wrote in a message never becomes a special token, whatever the
 //     template does with it. A prompt of /v1/completions is the text of the model itself,
 //     special tokens included.
-//  4. A client that goes away, or does not read for [writeTimeout], loses its request.
+//  4. A client that goes away, or does not read for [Config.Patience], loses its request.
 //  5. No text of a prompt or an answer is logged unless [Config.LogText] says so.
 //
 // Start reading at server.go, then completions.go, then run.go.

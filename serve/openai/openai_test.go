@@ -673,6 +673,42 @@ func TestBadClients(t *testing.T) {
 	t.Errorf("%+v after five seconds", s.conf.Scheduler.Stats())
 }
 
+// TestDeafClient asks for more than the buffers of a connection hold and reads nothing: the
+// handler gives up, with a stream and without.
+func TestDeafClient(t *testing.T) {
+	s := serveStories(t, func(c *Config) { c.Patience = 50 * time.Millisecond })
+	ended := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.ServeHTTP(w, r)
+		ended <- struct{}{}
+	}))
+	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if err := c.(*net.TCPConn).SetWriteBuffer(4096); err != nil {
+			t.Error(err)
+		}
+		return ctx
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	for _, stream := range []string{"true", "false"} {
+		body := `{"prompt":"Once","max_tokens":250,"stream":` + stream + `,"logprobs":20,"logit_bias":{"1":-100,"2":-100}}`
+		conn := dial(t, server.Listener.Addr().String(), "")
+		if err := conn.SetReadBuffer(4096); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			t.Errorf("stream %s: the handler still waits for its client", stream)
+			conn.Close()
+			<-ended
+		}
+	}
+}
+
 // FuzzRequest sends any body to any endpoint: it is answered, with JSON or a stream.
 func FuzzRequest(f *testing.F) {
 	for _, body := range []string{

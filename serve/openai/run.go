@@ -13,9 +13,6 @@ import (
 	"github.com/gollm/gollm/tokenizer"
 )
 
-// writeTimeout is how long a client may take to read an event.
-const writeTimeout = 30 * time.Second
-
 // form is how an endpoint writes answers.
 type form interface {
 	prefix() string            // of the ids of answers
@@ -274,10 +271,8 @@ func (x *exchange) send(v any) error {
 
 // sendText writes the data of an event. A client that does not read in time is gone.
 func (x *exchange) sendText(data string) error {
-	c := http.NewResponseController(x.w)
-	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every ResponseWriter can
 	if _, err := fmt.Fprintf(x.w, "data: %s\n\n", data); err != nil {
 		return err
 	}
-	return c.Flush()
+	return http.NewResponseController(x.w).Flush()
 }

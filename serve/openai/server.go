@@ -25,14 +25,18 @@ type Config struct {
 	Template  Template // nil: no conversations
 	Version   string
 
-	Key     string   // that clients must have; "" is none
-	MaxBody int64    // bytes
-	Local   bool     // answers only clients that call this machine by a name of its own
-	Origins []string // that browsers may call from (CORS); none by default
-	Log     *slog.Logger
-	LogText bool // log prompts
-	Metrics *Metrics
+	Key      string        // that clients must have; "" is none
+	MaxBody  int64         // bytes
+	Patience time.Duration // how long a client may take to read an event or an answer; 0 is [Patience]
+	Local    bool          // answers only clients that call this machine by a name of its own
+	Origins  []string      // that browsers may call from (CORS); none by default
+	Log      *slog.Logger
+	LogText  bool // log prompts
+	Metrics  *Metrics
 }
+
+// Patience is the default of [Config.Patience].
+const Patience = 30 * time.Second
 
 // Server answers requests. Make it with [New].
 type Server struct {
@@ -48,6 +52,9 @@ type endpoint func(w http.ResponseWriter, r *http.Request) error
 
 // New makes a server.
 func New(c Config) *Server {
+	if c.Patience == 0 {
+		c.Patience = Patience
+	}
 	s := &Server{conf: c, specs: c.Scheduler.Attn(), key: sha256.Sum256([]byte(c.Key)), started: time.Now()}
 	get := func(e endpoint) map[string]endpoint { return map[string]endpoint{http.MethodGet: e} }
 	post := func(e endpoint) map[string]endpoint { return map[string]endpoint{http.MethodPost: e} }
@@ -69,7 +76,7 @@ func New(c Config) *Server {
 // ServeHTTP answers a request and logs it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	rec := &recorder{ResponseWriter: w}
+	rec := &recorder{ResponseWriter: w, patience: s.conf.Patience}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	e := &entry{}
 	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
@@ -179,10 +186,11 @@ func (s *Server) noModel(name string) error {
 	return e.code("model_not_found")
 }
 
-// recorder remembers the status of an answer.
+// recorder remembers the status of an answer. Each write has patience to end.
 type recorder struct {
 	http.ResponseWriter
-	status int // 0: nothing is written yet
+	status   int // 0: nothing is written yet
+	patience time.Duration
 }
 
 // WriteHeader writes the header.
@@ -196,6 +204,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
+	_ = http.NewResponseController(r.ResponseWriter).SetWriteDeadline(time.Now().Add(r.patience)) // not every ResponseWriter can
 	return r.ResponseWriter.Write(b)
 }
 
