@@ -121,7 +121,7 @@ func (s *Scheduler) receive() bool {
 // busy reports whether a lane has requests.
 func (s *Scheduler) busy() bool { return slices.ContainsFunc(s.lanes, (*lane).busy) }
 
-// nextLane is the lane whose turn it is: lanes with requests take turns.
+// nextLane is the lane of the next turn: lanes with requests take turns.
 func (s *Scheduler) nextLane() *lane {
 	for i := range s.lanes {
 		if l := s.lanes[(s.turn+i)%len(s.lanes)]; l.busy() {

@@ -745,7 +745,7 @@ func FuzzRequest(f *testing.F) {
 
 // TestImpossible wants log-probabilities that JSON can say.
 func TestImpossible(t *testing.T) {
-	if finite(math.Inf(-1)) != leastLogprob || finite(-3) != -3 {
+	if finite(math.Inf(-1)) != minLogprob || finite(-3) != -3 {
 		t.Error("an infinite log-probability stays")
 	}
 }

@@ -26,9 +26,9 @@ func tokenName(tok *tokenizer.Tokenizer, id int32) string {
 	return b.String()
 }
 
-// leastLogprob stands for the log-probability of what is impossible, which JSON cannot
+// minLogprob stands for the log-probability of what is impossible, which JSON cannot
 // say.
-const leastLogprob = -9999.0
+const minLogprob = -9999.0
 
 // finite is a log-probability that JSON can say.
-func finite(x float64) float64 { return max(x, leastLogprob) }
+func finite(x float64) float64 { return max(x, minLogprob) }
