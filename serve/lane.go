@@ -173,7 +173,7 @@ func (l *lane) sample(tasks ...*task) {
 		case err != nil:
 			t.fail(err)
 		case sampled[i].Err != nil:
-			t.fail(sampled[i].Err)
+			t.finish("", sampled[i].Err)
 		default:
 			t.take(sampled[i].ID)
 		}

@@ -90,7 +90,10 @@ func (s *Scheduler) loop() {
 		}
 		return nil
 	})
-	s.fail(err)
+	if err != nil {
+		s.abandon(err)
+	}
+	s.dismissAll()
 	s.prefix.clear()
 	s.publish()
 }
@@ -104,10 +107,10 @@ func (s *Scheduler) receive() bool {
 			t.lane.enqueue(t)
 		}
 		s.incoming = nil
-		draining, stopped := s.draining, s.stopped
+		draining, stopped, broken := s.draining, s.stopped, s.broken != nil
 		s.mu.Unlock()
 		switch {
-		case stopped:
+		case stopped || broken:
 			return false
 		case s.busy():
 			return true
@@ -141,16 +144,26 @@ func (s *Scheduler) dismiss() {
 	}
 }
 
-// fail ends every request: with an error, or cancelled where that is nil.
-func (s *Scheduler) fail(err error) {
+// abandon ends the loop: a pass has failed, and so will all others.
+func (s *Scheduler) abandon(err error) {
 	s.mu.Lock()
-	s.draining, s.broken = true, err
-	incoming := s.incoming
+	defer s.mu.Unlock()
+	s.draining = true
+	if s.broken == nil {
+		s.broken = err
+	}
+}
+
+// dismissAll ends every request: with what has ended the loop, or cancelled.
+func (s *Scheduler) dismissAll() {
+	s.mu.Lock()
+	s.draining = true
+	incoming, broken := s.incoming, s.broken
 	s.incoming = nil
 	s.mu.Unlock()
 	for _, t := range slices.Concat(incoming, s.tasks()) {
-		if err != nil {
-			t.finish("", err)
+		if broken != nil {
+			t.finish("", broken)
 		} else {
 			t.finish(engine.StopCancelled, nil)
 		}
@@ -226,6 +239,9 @@ func (s *Scheduler) Submit(ctx context.Context, requests ...Request) ([]*Answer,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.broken != nil {
+		return nil, s.broken
+	}
 	if s.draining {
 		return nil, ErrClosed
 	}

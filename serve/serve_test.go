@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -493,5 +494,31 @@ func TestStall(t *testing.T) {
 	p.add(3000, time.Second)
 	if a, b, c := p.rows(time.Second), p.rows(100*time.Millisecond), p.rows(time.Millisecond); a != 2000 || b != 200 || c != blockLen {
 		t.Errorf("%d, %d and %d rows", a, b, c)
+	}
+}
+
+// TestBroken ends the scheduler, as a device that fails does: what waits and what comes
+// later has the error.
+func TestBroken(t *testing.T) {
+	e := testModel(t)
+	s := start(t, e, Config{}, engine.Config{Context: 512, Slots: 1, Blocks: 8}, "dense")
+	r := Request{Prompt: story(t, 4), MaxTokens: 400, Bias: map[int32]float32{1: -100, 2: -100}}
+	all, err := s.Submit(t.Context(), r, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range all[0].Pieces() {
+		break // it decodes
+	}
+	failed := errors.New("the device has failed")
+	s.abandon(failed)
+	for _, a := range all {
+		if _, _, err := read(a); err != failed {
+			t.Errorf("a request ends with %v", err)
+		}
+	}
+	<-s.Done()
+	if _, err := s.Submit(t.Context(), r); err != failed || s.Err() != failed {
+		t.Errorf("another one with %v, the scheduler with %v", err, s.Err())
 	}
 }

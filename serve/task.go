@@ -211,13 +211,14 @@ func (t *task) close() {
 	t.lane.running = without(t.lane.running, t)
 }
 
-// fail ends the answer with an error of a pass, which is no error where the request was
-// cancelled.
+// fail ends the answer where a pass did not end well: because the request was cancelled
+// meanwhile, or because the device has failed, which it does for good.
 func (t *task) fail(err error) {
 	if t.ctx.Err() != nil && errors.Is(err, t.ctx.Err()) {
 		t.finish(engine.StopCancelled, nil)
 		return
 	}
+	t.lane.s.abandon(err)
 	t.finish("", err)
 }
 
