@@ -88,7 +88,7 @@ func (s *Sequence) Generate(ctx context.Context, prompt []int32, o Options) (Res
 		return res, err
 	}
 	res.Prefill = time.Since(start)
-	if err := s.checkLogits(); err != nil {
+	if err := s.CheckLogits(); err != nil {
 		return res, err
 	}
 	g := generation{seq: s, opts: o, res: &res, text: TextStream{decode: s.runner.pieces(), stop: o.Stop}}

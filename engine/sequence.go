@@ -226,9 +226,9 @@ const whyNotNumbers = "the model file is damaged or not for this architecture"
 // finite reports whether x is a number and not infinite.
 func finite(x float32) bool { return x-x == 0 }
 
-// checkLogits refuses logits of which any is not a number. It reads them all, once a
-// prompt; Sample checks only the logit of its token.
-func (s *Sequence) checkLogits() error {
+// CheckLogits refuses logits after the last stored token of which any is not a number. It
+// reads them all, once a prompt; Sample checks only the logit of its token.
+func (s *Sequence) CheckLogits() error {
 	logits := make([]float32, s.runner.model.Vocab)
 	if err := s.Logits(logits); err != nil {
 		return err

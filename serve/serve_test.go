@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/model/modeltest"
 	"github.com/gollm/gollm/sparse"
 )
 
@@ -520,5 +522,30 @@ func TestBroken(t *testing.T) {
 	<-s.Done()
 	if _, err := s.Submit(t.Context(), r); err != failed || s.Err() != failed {
 		t.Errorf("another one with %v, the scheduler with %v", err, s.Err())
+	}
+}
+
+// TestNotNumbers refuses the answers of a model with a weight that is not a number, those
+// that echo and those that write. The server goes on.
+func TestNotNumbers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "damaged.gguf")
+	if err := modeltest.Damaged(modeltest.Shape{}, "output.weight").WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.Open(path, "cpu", device.Config{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	s := New(e, testRunners(t, e, engine.Config{Context: 64}, "dense"), Config{})
+	defer s.Close(t.Context())
+	for _, r := range []Request{{MaxTokens: 3}, {MaxTokens: 3, Logprobs: true}, {Echo: true, Logprobs: true}, {MaxTokens: 3, Sampling: sampling.Params{Temperature: 1}}} {
+		r.Prompt = []int32{1, 5, 9}
+		if _, _, err := s.Do(t.Context(), r); err == nil || !strings.Contains(err.Error(), "are not numbers: the model file is damaged") {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	if err := s.Err(); err != nil {
+		t.Errorf("the scheduler has ended: %v", err)
 	}
 }

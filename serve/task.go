@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gollm/gollm/engine"
@@ -87,7 +88,11 @@ func (t *task) echo() func(pos int, logits []float32) error {
 			t.emitPrompt(nil)
 		}
 		if next := pos + 1; next < len(t.Prompt) && next == t.echoed { // not emitted before a preemption
-			t.emitPrompt(logprobOf(logits, t.Prompt[next], t.Top))
+			log := logprobOf(logits, t.Prompt[next], t.Top)
+			if log.Value != log.Value {
+				return notNumbers{pos}
+			}
+			t.emitPrompt(log)
 		}
 		return nil
 	}
@@ -112,6 +117,8 @@ func (t *task) prefilled() {
 	}
 	if t.MaxTokens == 0 {
 		t.finish(engine.StopLength, nil)
+	} else if err := t.seq.CheckLogits(); err != nil {
+		t.finish("", err)
 	}
 }
 
@@ -162,7 +169,10 @@ func (t *task) take(id int32) {
 		p.Text, stopped = t.text.Push(id)
 	}
 	if t.Logprobs {
-		p.Log = logprobOf(t.logits, id, t.Top)
+		if p.Log = logprobOf(t.logits, id, t.Top); p.Log.Value != p.Log.Value {
+			t.finish("", notNumbers{t.total() - 2})
+			return
+		}
 	}
 	t.answer.emit(p)
 	switch {
@@ -211,6 +221,13 @@ func (t *task) close() {
 	t.lane.running = without(t.lane.running, t)
 }
 
+// notNumbers is the error of logits of a position of which one is not a number.
+type notNumbers struct{ pos int }
+
+func (e notNumbers) Error() string {
+	return fmt.Sprintf("serve: the logits of position %d are not numbers: the model file is damaged or not for this architecture", e.pos)
+}
+
 // fail ends the answer where a pass did not end well: because the request was cancelled
 // meanwhile, or because the device has failed, which it does for good.
 func (t *task) fail(err error) {
@@ -218,7 +235,9 @@ func (t *task) fail(err error) {
 		t.finish(engine.StopCancelled, nil)
 		return
 	}
-	t.lane.s.abandon(err)
+	if !errors.As(err, new(notNumbers)) {
+		t.lane.s.abandon(err)
+	}
 	t.finish("", err)
 }
 

@@ -41,6 +41,7 @@ type scribe struct {
 	tok    *tokenizer.Tokenizer
 	prompt *tokenizer.Stream // nil before the first token and behind the prompt
 	chars  int
+	begun  bool // of a stream: the client has a part
 }
 
 // write is a piece as it is written.
@@ -104,10 +105,10 @@ type gollmUsage struct {
 func (u *usage) add(r serve.Result, again bool) {
 	if !again {
 		u.Prompt += r.Prompt
+		u.Details.Cached += r.Cached
 	}
 	u.Completion += r.Generated
 	u.Total = u.Prompt + u.Completion
-	u.Details.Cached += r.Cached
 	g := &u.Gollm
 	g.Cached, g.Preempted = u.Details.Cached, g.Preempted+r.Preempted
 	for _, t := range []struct {
@@ -191,7 +192,7 @@ type event struct {
 	piece *serve.Piece // nil: the answer has ended
 }
 
-// stream writes the pieces of all answers as they come.
+// stream writes the pieces of all answers as they come, until nobody reads.
 func (x *exchange) stream(ctx context.Context, answers []*serve.Answer) error {
 	x.w.Header().Set("Content-Type", "text/event-stream")
 	x.w.Header().Set("Cache-Control", "no-cache")
@@ -199,47 +200,54 @@ func (x *exchange) stream(ctx context.Context, answers []*serve.Answer) error {
 	for i, a := range answers {
 		go tell(ctx, events, i, a)
 	}
-	begun := make([]bool, len(answers))
 	for left := len(answers); left > 0; {
-		var e event
 		select {
-		case e = <-events:
+		case e := <-events:
+			if e.piece == nil {
+				left--
+			}
+			if !x.pass(e, answers[e.index]) {
+				return nil
+			}
 		case <-ctx.Done():
-			return nil // nobody reads
-		}
-		which := later
-		if !begun[e.index] {
-			begun[e.index], which = true, first
-		}
-		var pieces []written
-		var finish *string
-		if e.piece != nil {
-			pieces = []written{x.scribes[e.index].write(*e.piece)}
-			if pieces[0].Text == "" && pieces[0].Log == nil && !pieces[0].Prompt && which == later {
-				continue
-			}
-		} else {
-			left--
-			pieces = x.scribes[e.index].flush()
-			why, err := x.finish(e.index, answers[e.index])
-			if err != nil {
-				return x.send(errorBody{asAPI(err)})
-			}
-			finish = &why
-		}
-		x.head.Choices = []any{x.choice(e.index, pieces, finish, which)}
-		if err := x.send(x.head); err != nil {
-			return nil // nobody reads
+			return nil
 		}
 	}
 	if o := x.p.StreamOptions; o != nil && o.IncludeUsage {
 		x.head.Choices, x.head.Usage = []any{}, &x.usage
-		if err := x.send(x.head); err != nil {
+		if !x.send(x.head) {
 			return nil
 		}
 	}
-	_ = x.sendText("[DONE]")
+	x.sendText("[DONE]")
 	return nil
+}
+
+// pass writes news of an answer, and reports whether the stream goes on.
+func (x *exchange) pass(e event, a *serve.Answer) bool {
+	which, scribe := later, &x.scribes[e.index]
+	if !scribe.begun {
+		scribe.begun, which = true, first
+	}
+	var pieces []written
+	var finish *string
+	if e.piece != nil {
+		p := scribe.write(*e.piece)
+		if p.Text == "" && p.Log == nil && !p.Prompt && which == later {
+			return true // its text comes with a later piece
+		}
+		pieces = []written{p}
+	} else {
+		pieces = scribe.flush()
+		why, err := x.finish(e.index, a)
+		if err != nil {
+			x.send(errorBody{asAPI(err)})
+			return false
+		}
+		finish = &why
+	}
+	x.head.Choices = []any{x.choice(e.index, pieces, finish, which)}
+	return x.send(x.head)
 }
 
 // tell passes on the pieces of an answer and its end.
@@ -260,19 +268,14 @@ func tell(ctx context.Context, events chan<- event, i int, a *serve.Answer) {
 	send(event{index: i})
 }
 
-// send writes an event.
-func (x *exchange) send(v any) error {
+// send writes an event, and reports whether somebody reads.
+func (x *exchange) send(v any) bool {
 	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return x.sendText(string(b))
+	return err == nil && x.sendText(string(b))
 }
 
-// sendText writes the data of an event. A client that does not read in time is gone.
-func (x *exchange) sendText(data string) error {
-	if _, err := fmt.Fprintf(x.w, "data: %s\n\n", data); err != nil {
-		return err
-	}
-	return http.NewResponseController(x.w).Flush()
+// sendText writes the data of an event.
+func (x *exchange) sendText(data string) bool {
+	_, err := fmt.Fprintf(x.w, "data: %s\n\n", data)
+	return err == nil && http.NewResponseController(x.w).Flush() == nil
 }
