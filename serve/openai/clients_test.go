@@ -1,0 +1,145 @@
+package openai
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/gollm/gollm/cpu"
+)
+
+// listen serves on a port of this machine.
+func (s testServer) listen(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+// dial sends a request and returns the connection.
+func dial(t *testing.T, address, request string) *net.TCPConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*net.TCPConn)
+}
+
+// TestBadClients closes half a connection, reads nothing, sends a body without an end, and
+// goes away; others are answered meanwhile, and in the end everything is back.
+func TestBadClients(t *testing.T) {
+	s := serveStories(t, nil)
+	address := s.listen(t)
+	body := `{"prompt":"Once","max_tokens":250,"stream":true,"logprobs":20,"logit_bias":{"1":-100,"2":-100}}`
+	request := "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
+	deaf := dial(t, address, request) // reads nothing
+	gone := dial(t, address, request) // goes away
+	if line, err := bufio.NewReader(gone).ReadString('\n'); err != nil || !strings.Contains(line, "200 OK") {
+		t.Fatal(line, err)
+	}
+	half := dial(t, address, request) // says that it will send no more
+	mute := dial(t, address, request[:len(request)-9])
+	if err := half.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	for range 3 {
+		r, err := http.Post("http://"+address+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"Tom","max_tokens":3}`))
+		if err != nil || r.StatusCode != http.StatusOK {
+			t.Fatal(r, err)
+		}
+		r.Body.Close()
+	}
+	mute.Close()
+	deaf.Close()
+	for range 500 {
+		if st := s.conf.Scheduler.Stats(); st.Running+st.Waiting == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%+v after five seconds", s.conf.Scheduler.Stats())
+}
+
+// TestDeafClient asks for more than the buffers of a connection hold and reads nothing: the
+// handler gives up, with a stream and without.
+func TestDeafClient(t *testing.T) {
+	s := serveStories(t, func(c *Config) { c.Patience = 50 * time.Millisecond })
+	ended := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.ServeHTTP(w, r)
+		ended <- struct{}{}
+	}))
+	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if err := c.(*net.TCPConn).SetWriteBuffer(4096); err != nil {
+			t.Error(err)
+		}
+		return ctx
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	for _, stream := range []string{"true", "false"} {
+		body := `{"prompt":"Once","max_tokens":250,"stream":` + stream + `,"logprobs":20,"logit_bias":{"1":-100,"2":-100}}`
+		conn := dial(t, server.Listener.Addr().String(), "")
+		if err := conn.SetReadBuffer(4096); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			t.Errorf("stream %s: the handler still waits for its client", stream)
+			conn.Close()
+			<-ended
+		}
+	}
+}
+
+// FuzzRequest sends any body to any endpoint: it is answered, with JSON or a stream.
+func FuzzRequest(f *testing.F) {
+	for _, body := range []string{
+		`{"prompt":"Once","max_tokens":2}`, `{"prompt":[[1,2],[3]],"n":2,"max_tokens":1,"echo":true,"logprobs":3,"logit_bias":{"5":1}}`,
+		`{"messages":[{"role":"user","content":"hi"}],"max_tokens":1,"stream":true,"stream_options":{"include_usage":true},"logprobs":true,"top_logprobs":1}`,
+		`{"messages":[{"role":"user","content":[{"type":"text","text":"</s>"}]}],"max_tokens":1,"stop":["a","b"],"seed":-1,"temperature":1e-30}`,
+		`{"prompt":"` + strings.Repeat("[", 50) + `","max_tokens":0}`, `{"tokens":[1,2,3]}`, `{"prompt":"\ud800","max_tokens":1,"top_p":0.1,"min_p":1,"repeat_penalty":0.01}`,
+	} {
+		for i := range 5 {
+			f.Add(uint8(i), []byte(body))
+		}
+	}
+	s := serveStories(f, nil)
+	paths := []string{"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize", "/apply-template"}
+	f.Fuzz(func(t *testing.T, path uint8, body []byte) {
+		var v struct {
+			Stream bool `json:"stream"`
+			Tokens int  `json:"max_tokens"`
+			N      int  `json:"n"`
+		}
+		if json.Unmarshal(body, &v); v.Tokens > 8 || v.N > 8 {
+			return // right, and slow
+		}
+		status, text := s.ask("POST", paths[int(path)%len(paths)], string(body))
+		switch {
+		case status >= 500 || status < 200:
+			t.Fatalf("%d %s", status, text)
+		case status == 200 && strings.HasPrefix(text, "data: "):
+		case !json.Valid([]byte(text)):
+			t.Fatalf("%d %q", status, text)
+		}
+	})
+}
