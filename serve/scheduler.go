@@ -59,8 +59,8 @@ type Scheduler struct {
 }
 
 // New begins to run requests over runners of one engine that share their pages, one for
-// each attention spec: see [engine.Engine.NewRunners]. The runners are the scheduler's
-// until it is closed.
+// each attention spec: see [engine.Engine.NewRunners]. The runners and the engine's
+// device are the scheduler's until it is closed.
 func New(e *engine.Engine, runners []*engine.Runner, c Config) *Scheduler {
 	s := &Scheduler{conf: c, vocab: e.Model.Vocab, news: make(chan struct{}, 1), done: make(chan struct{})}
 	if c.Observe == nil {

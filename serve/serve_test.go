@@ -352,11 +352,6 @@ func TestConstraint(t *testing.T) {
 // bit those without the cache, also where the rest would be one row, whose attention
 // would be computed as that of a decode step.
 func TestPrefix(t *testing.T) {
-	e, err := engine.Open("../testdata/demo.gguf", "cpu", device.Config{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
 	rng := rand.New(rand.NewPCG(4, 4))
 	text := make([]int32, 400)
 	for i := range text {
@@ -364,9 +359,16 @@ func TestPrefix(t *testing.T) {
 	}
 	size := engine.Config{Context: 512, Slots: 2, Blocks: 40}
 	specs := []string{"dense", "prefill=dense decode=quest(budget=32)", "h2o(hh=20,recent=16)"}
-	plain, cached := New(e, testRunners(t, e, size, specs...), Config{NoPrefix: true}), New(e, testRunners(t, e, size, specs...), Config{})
-	defer plain.Close(t.Context())
-	defer cached.Close(t.Context())
+	var both [2]*Scheduler // without the cache, and with it
+	for i := range both {
+		e, err := engine.Open("../testdata/demo.gguf", "cpu", device.Config{Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		both[i] = New(e, testRunners(t, e, size, specs...), Config{NoPrefix: i == 0})
+		defer both[i].Close(t.Context())
+	}
 	for _, c := range []struct{ attn, len, hit int }{
 		{0, 300, 0}, {0, 300, 256}, {0, 257, 192}, {0, 256, 192}, {0, 64, 0}, {0, 65, 0}, {0, 66, 64}, {0, 400, 256}, {0, 399, 384},
 		{1, 300, 0}, {1, 301, 256}, {2, 300, 0}, {2, 300, 0},
@@ -374,7 +376,7 @@ func TestPrefix(t *testing.T) {
 		r := Request{Attn: c.attn, Prompt: text[:c.len], MaxTokens: 4, Logprobs: true, Top: 2}
 		var got [2]answer
 		var hit int
-		for i, s := range []*Scheduler{plain, cached} {
+		for i, s := range both {
 			all, err := s.Submit(t.Context(), r)
 			if err != nil {
 				t.Fatal(err)
@@ -389,7 +391,7 @@ func TestPrefix(t *testing.T) {
 			t.Errorf("%s, %d tokens: %d of the cache, want %d; the answers are equal: %v", specs[c.attn], c.len, hit, c.hit, got[0].same(got[1]))
 		}
 	}
-	if st := cached.Stats(); st.Cached == 0 || st.Hit == 0 || st.Queried < st.Hit {
+	if st := both[1].Stats(); st.Cached == 0 || st.Hit == 0 || st.Queried < st.Hit {
 		t.Errorf("%+v", st)
 	}
 }
