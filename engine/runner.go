@@ -82,6 +82,7 @@ type Runner struct {
 	logit    device.Tensor     // f32 [slots, 1]: logits of the tokens sampled last
 	history  device.Tensor     // i32 [slots, RepeatLastN]: ring of the newest tokens, for penalties
 	newest   []int32           // staging for a row of history
+	allowed  device.Tensor     // i32 [slots, (vocab+31)/32]: see Sequence.Allow
 	how      []sampling.Params // [slots]: of a call of SampleTokens
 	logits   device.Tensor     // f32 [max(slots, logitRows), vocab]
 	scratch  *model.Scratch
@@ -242,6 +243,7 @@ func (r *Runner) alloc(c Config, lead *Runner) error {
 		}
 		return t
 	}
+	r.allowed = alloc(device.I32, c.Slots, (m.Vocab+31)/32)
 	r.logit, r.history = alloc(device.F32, c.Slots, 1), alloc(device.I32, c.Slots, min(max(c.RepeatLastN, historyLen), c.Context))
 	if err != nil {
 		return err

@@ -96,6 +96,24 @@ func (s *Sequence) SetLogits(src []float32) error {
 	return nil
 }
 
+// Allow makes the logits after the last stored token -Inf but for those of a mask, so that
+// only these may be sampled: token id is bit id%32 of word id/32. Tokens beyond the mask
+// are not allowed.
+func (s *Sequence) Allow(mask []uint32) error {
+	if s.row < 0 {
+		return errNoLogits
+	}
+	r, slot := s.runner, s.kv.Slot()
+	words := make([]int32, r.allowed.Dim(1))
+	for i := range min(len(words), len(mask)) {
+		words[i] = int32(mask[i])
+	}
+	allowed := r.allowed.Rows(slot, slot+1)
+	write(r.dev, allowed, words)
+	device.Do(r.dev.Queue(), device.MaskTokens{Logits: r.logits.Rows(s.row, s.row+1), Allowed: allowed})
+	return nil
+}
+
 // LogSumExp is the logarithm of the sum of the exponentials of logits, which turns a logit
 // into a log-probability by subtraction. It is computed in float64.
 func LogSumExp(logits []float32) float64 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -316,15 +315,16 @@ func TestCancelled(t *testing.T) {
 // banned lets one token follow, and then another.
 type banned struct{ say []int32 }
 
-func (b *banned) Mask(logits []float32) {
-	for id := range logits {
-		if int32(id) != b.say[0] {
-			logits[id] = float32(math.Inf(-1))
-		}
-	}
+func (b *banned) Mask() []uint32 {
+	mask := make([]uint32, 16)
+	mask[b.say[0]/32] = 1 << (b.say[0] % 32)
+	return mask
 }
 
-func (b *banned) Accept(int32) { b.say = b.say[1:] }
+func (b *banned) AcceptToken(int32) error {
+	b.say = b.say[1:]
+	return nil
+}
 
 // TestConstraint lets a constraint and a bias say what is written. The log-probabilities
 // are the model's own.

@@ -26,7 +26,7 @@ type task struct {
 	echoed   int              // tokens of the prompt that were emitted
 	text     *engine.TextStream
 	logits   []float32 // f32 [vocab]: of the next token, where somebody asks for them
-	masked   []float32 // f32 [vocab]: these with bias and constraint
+	biased   []float32 // f32 [vocab]: these with the bias
 
 	result                    Result
 	came, began, decoded, new time.Time // submitted, first chunk, logits of the prompt, last token
@@ -132,27 +132,30 @@ func (t *task) prepare(vocab int) bool {
 	return err == nil
 }
 
-// constrain reads the logits where somebody asks for them, and writes back what the bias
-// and the constraint leave.
+// constrain reads the logits where somebody asks for them, writes them back with the bias,
+// and masks what the constraint does not allow.
 func (t *task) constrain(vocab int) error {
-	constrained := len(t.Bias) > 0 || t.Constraint != nil
-	if !t.Logprobs && !constrained {
+	if t.Logprobs || len(t.Bias) > 0 {
+		if t.logits == nil {
+			t.logits = make([]float32, vocab)
+		}
+		if err := t.seq.Logits(t.logits); err != nil {
+			return err
+		}
+	}
+	if len(t.Bias) > 0 {
+		t.biased = append(t.biased[:0], t.logits...)
+		for id, bias := range t.Bias {
+			t.biased[id] += bias
+		}
+		if err := t.seq.SetLogits(t.biased); err != nil {
+			return err
+		}
+	}
+	if t.Constraint == nil {
 		return nil
 	}
-	if t.logits == nil {
-		t.logits = make([]float32, vocab)
-	}
-	if err := t.seq.Logits(t.logits); err != nil || !constrained {
-		return err
-	}
-	t.masked = append(t.masked[:0], t.logits...)
-	for id, bias := range t.Bias {
-		t.masked[id] += bias
-	}
-	if t.Constraint != nil {
-		t.Constraint.Mask(t.masked)
-	}
-	return t.seq.SetLogits(t.masked)
+	return t.seq.Allow(t.Constraint.Mask())
 }
 
 // take records a sampled token, emits what became final with it, and ends the answer where
@@ -161,7 +164,10 @@ func (t *task) take(id int32) {
 	t.observe()
 	t.lane.s.generated++
 	if t.Constraint != nil {
-		t.Constraint.Accept(id)
+		if err := t.Constraint.AcceptToken(id); err != nil {
+			t.finish("", err)
+			return
+		}
 	}
 	t.tokens = append(t.tokens, id)
 	p, ends, stopped := Piece{ID: id, Token: true}, t.lane.engine.Tokenizer.EndOfGeneration(id), false

@@ -116,9 +116,10 @@ func FuzzRequest(f *testing.F) {
 		`{"prompt":"Once","max_tokens":2}`, `{"prompt":[[1,2],[3]],"n":2,"max_tokens":1,"echo":true,"logprobs":3,"logit_bias":{"5":1}}`,
 		`{"messages":[{"role":"user","content":"hi"}],"max_tokens":1,"stream":true,"stream_options":{"include_usage":true},"logprobs":true,"top_logprobs":1}`,
 		`{"messages":[{"role":"user","content":[{"type":"text","text":"</s>"}]}],"max_tokens":1,"stop":["a","b"],"seed":-1,"temperature":1e-30}`,
-		`{"prompt":"` + strings.Repeat("[", 50) + `","max_tokens":0}`, `{"tokens":[1,2,3]}`, `{"prompt":"\ud800","max_tokens":1,"top_p":0.1,"min_p":1,"repeat_penalty":0.01}`,
+		`{"prompt":"` + strings.Repeat("[", 50) + `","max_tokens":0}`, `{"tokens":[1,2,3]}`,
+		`{"prompt":"a","max_tokens":2,"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"array","items":{"$ref":"#"}}}}}`, `{"prompt":"\ud800","max_tokens":1,"top_p":0.1,"min_p":1,"repeat_penalty":0.01}`,
 	} {
-		for i := range 5 {
+		for i := range 5 { // of paths
 			f.Add(uint8(i), []byte(body))
 		}
 	}

@@ -60,18 +60,6 @@ func (o *streamOptions) UnmarshalJSON(b []byte) error {
 	return strict(b, (*plain)(o))
 }
 
-// responseFormat asks for text of a form.
-type responseFormat struct {
-	Type       string          `json:"type"`
-	JSONSchema json.RawMessage `json:"json_schema"`
-}
-
-// UnmarshalJSON refuses unknown fields.
-func (f *responseFormat) UnmarshalJSON(b []byte) error {
-	type plain responseFormat
-	return strict(b, (*plain)(f))
-}
-
 // texts is a string or a list of strings.
 type texts []string
 
@@ -116,11 +104,9 @@ func (p *params) check() error {
 			return err
 		}
 	}
-	switch f := p.ResponseFormat; {
+	switch {
 	case value(p.TopP, 1) == 0:
 		return invalid("top_p", "top_p is 0, want more; top_k 1 is the likeliest token alone")
-	case f != nil && f.Type != "text":
-		return unsupported("response_format", "response_format %.40q is not supported; text is", f.Type)
 	case p.StreamOptions != nil && !p.Stream:
 		return invalid("stream_options", "stream_options without stream")
 	}

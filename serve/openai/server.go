@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gollm/gollm/grammar"
 	"github.com/gollm/gollm/serve"
 	"github.com/gollm/gollm/tokenizer"
 )
@@ -44,6 +45,7 @@ type Server struct {
 	specs   []string // of the scheduler, in their canonical form
 	key     [sha256.Size]byte
 	started time.Time
+	schemas schemas
 	routes  map[string]map[string]endpoint // by path and method
 }
 
@@ -55,7 +57,8 @@ func New(c Config) *Server {
 	if c.Patience == 0 {
 		c.Patience = Patience
 	}
-	s := &Server{conf: c, specs: c.Scheduler.Attn(), key: sha256.Sum256([]byte(c.Key)), started: time.Now()}
+	s := &Server{conf: c, specs: c.Scheduler.Attn(), key: sha256.Sum256([]byte(c.Key)), started: time.Now(),
+		schemas: schemas{tok: c.Tokenizer, compiled: map[string]*grammar.Constraint{}}}
 	get := func(e endpoint) map[string]endpoint { return map[string]endpoint{http.MethodGet: e} }
 	post := func(e endpoint) map[string]endpoint { return map[string]endpoint{http.MethodPost: e} }
 	s.routes = map[string]map[string]endpoint{
