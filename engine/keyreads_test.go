@@ -11,7 +11,7 @@ import (
 // readNothing are the calls that read no stored keys, or only keys that their plan
 // reads as well.
 var readNothing = strings.Fields(`
-	Embed Gather Copy Add RMSNorm Rope SwiGLU MatMul SampleTokens Mark Discard
+	Embed Gather Copy Add RMSNorm Rope SwiGLU MatMul MaskTokens SampleTokens Mark Discard
 	Append Attend Walk
 	Summarize(SumBlocks) Summarize(ProjectMeans) Summarize(ProjectRows) Summarize(KeyBounds)
 	Summarize(KeyChannels) Summarize(KeySigns) Summarize(KeyMirror) Summarize(KeyHashes) Summarize(MeanRows)

@@ -71,6 +71,19 @@ def gollm(*args, stdin=""):
     return subprocess.run([GOLLM, *args], input=stdin, capture_output=True, text=True, check=True).stdout
 
 
+def child():
+    """A schema as users of the package write it."""
+    import typing
+
+    import pydantic
+
+    class Child(pydantic.BaseModel):
+        kind: typing.Literal["girl", "boy"]
+        old: bool
+
+    return Child
+
+
 def openai_package():
     """Completions, chat, streams, log-probabilities and errors by OpenAI's own client."""
     import openai
@@ -98,6 +111,8 @@ def openai_package():
             text = "".join(e.choices[0].delta.content or "" for e in events if e.choices)
             check("a stream is the answer", text == whole.choices[0].message.content, text)
             check("the usage of a stream", events[-1].usage.completion_tokens == 20)
+            parsed = c.chat.completions.parse(**talk | {"max_completion_tokens": 100}, response_format=child())
+            check("parse() with a schema", parsed.choices[0].message.parsed.kind in ("girl", "boy"), parsed)
             stream = c.completions.create(model=model, prompt="Once", max_tokens=400, stream=True, logit_bias={"1": -100, "2": -100})
             next(iter(stream))
             stream.close()  # goes away; the only slot must be free for the next request
