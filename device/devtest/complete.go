@@ -71,7 +71,7 @@ func (s *calls) complete(t *testing.T) {
 			t.Errorf("%s: a rule whose tensors have the head dimension needs a case in headCases, another is named in the headless list of its file", name)
 		}
 	}
-	if n := len(headShapes); n != 15 {
-		t.Errorf("%d shapes of heads, want 15: 5 head dimensions with 1, 4 and 8 heads for a kv head", n)
+	if n := len(headShapes); n != 17 {
+		t.Errorf("%d shapes of heads, want 17: 5 head dimensions with 1, 4 and 8 heads for a kv head, and 2 with 7", n)
 	}
 }
