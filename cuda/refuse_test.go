@@ -114,7 +114,7 @@ func TestMisalignedAddress(t *testing.T) {
 		}
 	}
 	// 4 bytes at a time through the compiler's own checks
-	d.ops.launch("add").tensor(x).word(uint64(d.address(w))+2).int(8).run(blocks{1, 1, 1}, 256)
+	d.ops.launch("add").tensor(x).word(uint64(d.address(w))+2).int(8, 8).run(blocks{1, 1, 1}, 256)
 	if err := d.Sync(); err == nil || !strings.Contains(err.Error(), "CUDA_ERROR_MISALIGNED_ADDRESS") {
 		t.Errorf("numbers on 2 bytes: %v", err)
 	}
