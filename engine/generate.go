@@ -192,9 +192,10 @@ type TextStream struct {
 	ended  bool            // a stop string was found
 }
 
-// Text begins the text of a generation, which ends before any of some stop strings.
-func (e *Engine) Text(stop []string) *TextStream {
-	return &TextStream{decode: e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true}), stop: stop}
+// Text begins the text of a generation, which ends before any of some stop strings. Of the
+// control tokens those to show are a part of it.
+func (e *Engine) Text(stop []string, show ...int32) *TextStream {
+	return &TextStream{decode: e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true, Show: show}), stop: stop}
 }
 
 // Push decodes a token and returns the text that became final, and whether a

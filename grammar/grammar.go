@@ -32,7 +32,7 @@ func Compile(schema []byte, o Options) (*Grammar, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiler{root: v, of: map[*value]*node{}, work: maxWork, lexemes: map[string]*lexeme{}}
+	c := &compiler{resource: resource{v, "#"}, of: map[*value]*node{}, work: maxWork, lexemes: map[string]*lexeme{}}
 	root, err := c.compile(v, "#")
 	if err != nil {
 		return nil, err

@@ -67,6 +67,8 @@ func TestAccepts(t *testing.T) {
 		{`{"$defs": {"t": {"type": "object", "properties": {"v": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/t"}, {"type": "null"}]}}, "required": ["v", "next"], "additionalProperties": false}}, "$ref": "#/$defs/t"}`,
 			`{"v":1,"next":null} ; {"v":1,"next":{"v":2,"next":null}}`, `{"v":1} ; {"v":1,"next":{"v":2}}`},
 		{`{"type": "array", "items": {"$ref": "#"}}`, `[] ; [[],[[]]]`, `[1] ; [[`},
+		{`{"type": "object", "properties": {"a": {"$id": "x", "$defs": {"t": {"type": "null"}}, "type": "object", "properties": {"b": {"$ref": "#/$defs/t"}}}, "c": {"$ref": "#/properties/a/properties/b"}, "d": {"$ref": "#/$defs/t"}}, "$defs": {"t": {"type": "boolean"}}}`,
+			`{"a":{"b":null},"c":null,"d":true}`, `{"a":{"b":true}} ; {"c":true} ; {"d":null}`},
 		{`{"allOf": [{"type": "null"}], "description": "x"}`, `null`, `1`},
 		{`{"type": "string", "format": "date"}`, `"2024-02-29" ; "2000-02-29" ; "1999-12-31"`, `"2023-02-29" ; "1900-02-29" ; "2024-04-31" ; "2024-13-01" ; "24-1-1"`},
 		{`{"type": "string", "format": "ipv4"}`, `"0.0.0.0" ; "255.1.20.199"`, `"256.1.1.1" ; "1.1.1" ; "01.1.1.1"`},

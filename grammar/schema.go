@@ -38,7 +38,7 @@ var typeNames = []string{"null", "boolean", "object", "array", "number", "string
 
 // compiler makes nodes of a schema.
 type compiler struct {
-	root   *value
+	resource
 	nodes  []*node // every one, parents before their children
 	of     map[*value]*node
 	atoms  int32
@@ -47,6 +47,12 @@ type compiler struct {
 	work   work
 
 	lexemes map[string]*lexeme // of strings with a pattern or format, nil for those with no text
+}
+
+// resource is a schema that $ref refers to parts of: the whole one, or the innermost with $id.
+type resource struct {
+	root *value
+	at   string // its path
 }
 
 // maxAutomata bounds the states of all automata of a schema together.
@@ -59,6 +65,8 @@ func (c *compiler) compile(v *value, path string) (*node, error) {
 	}
 	n := c.node(path)
 	c.of[v] = n
+	defer func(outer resource) { c.resource = outer }(c.resource)
+	c.enter(v, path)
 	switch v.kind {
 	case isTrue:
 		n.alts = []*node{c.anything()}
@@ -69,6 +77,13 @@ func (c *compiler) compile(v *value, path string) (*node, error) {
 		return n, c.object(n, v)
 	}
 	return nil, refuse(path, "a schema is an object, true or false, not %v", v.kind)
+}
+
+// enter makes v the resource of what is inside where it has $id.
+func (c *compiler) enter(v *value, path string) {
+	if v.member("$id") != nil {
+		c.resource = resource{v, path}
+	}
 }
 
 func (c *compiler) node(path string) *node {
@@ -146,7 +161,7 @@ func (c *compiler) object(n *node, v *value) error {
 // checkKeywords refuses the keywords that are not honoured.
 func checkKeywords(path string, v *value) error {
 	for _, m := range v.members {
-		if known(m.name) || m.name == "$id" && path == "#" || harmless(m) {
+		if known(m.name) || m.name == "$id" || harmless(m) {
 			continue
 		}
 		how := instead[m.name]
@@ -197,8 +212,8 @@ func (c *compiler) ref(n *node, v *value) error {
 	if !local || rest != "" && rest[0] != '/' {
 		return refuse(n.path, "$ref %s is not honoured: refer to a part of this schema by its path, as in #/$defs/name", quote.Short(v.text))
 	}
-	at := c.root
-	path := "#"
+	defer func(outer resource) { c.resource = outer }(c.resource)
+	at, path := c.root, c.at
 	for part := range strings.SplitSeq(strings.TrimPrefix(rest, "/"), "/") {
 		if rest == "" {
 			break
@@ -217,6 +232,7 @@ func (c *compiler) ref(n *node, v *value) error {
 				return refuse(n.path, "$ref %s names nothing in this schema", quote.Short(v.text))
 			}
 		}
+		c.enter(at, path)
 	}
 	to, err := c.compile(at, path)
 	n.alts = []*node{to}

@@ -97,6 +97,30 @@ CONVERSATIONS = [
 ]
 
 
+# A call and its answer, as OpenAI's clients send them but for the arguments, which templates
+# have as an object.
+CONVERSATIONS.append({"messages": [
+    {"role": "user", "content": "How is it in K\u00f6ln?"},
+    {"role": "assistant", "content": "", "tool_calls": [
+        {"type": "function", "function": {"name": "weather", "arguments": {"city": "K\u00f6ln", "days": [1, 2.5, None]}}, "id": "abcdefgh1"}]},
+    {"role": "tool", "content": "{\"sky\": \"<|eot_id|>\"}", "tool_call_id": "abcdefgh1"},
+], "add_generation_prompt": True, "tools": [TOOL]})
+
+# The format of Hermes and Qwen: tools in the system message, calls between tags.
+HERMES = r"""
+{%- if tools %}{{- '<|im_start|>system\n' }}{%- if messages[0].role == 'system' %}{{- messages[0].content + '\n\n' }}{%- endif %}
+{{- "Functions, one in each line:\n<tools>" }}{%- for tool in tools %}{{- "\n" }}{{- tool | tojson }}{%- endfor %}
+{{- "\n</tools>\nCalls are JSON between <tool_call></tool_call>.<|im_end|>\n" }}{%- endif %}
+{%- for m in messages %}{%- if m.role == 'assistant' and m.tool_calls %}{{- '<|im_start|>assistant' }}{%- if m.content %}{{- '\n' + m.content }}{%- endif %}
+{%- for call in m.tool_calls %}{%- if call.function is defined %}{%- set call = call.function %}{%- endif %}
+{{- '\n<tool_call>\n{"name": "' + call.name + '", "arguments": ' }}{{- call.arguments | tojson }}{{- '}\n</tool_call>' }}{%- endfor %}{{- '<|im_end|>\n' }}
+{%- elif m.role == 'tool' %}{%- if loop.index0 == 0 or messages[loop.index0 - 1].role != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}
+{{- '\n<tool_response>\n' + m.content + '\n</tool_response>' }}{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{- '<|im_end|>\n' }}{%- endif %}
+{%- elif m.role != 'system' or not tools %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endif %}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}
+""".strip()
+
+
 def environment():
     env = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])
 
@@ -125,6 +149,8 @@ def main():
     for path in sorted(pathlib.Path(folder).glob("*.jinja")):
         for i in range(len(CONVERSATIONS)):
             add("file", path.name, path.read_text(), i)
+    for i in range(len(CONVERSATIONS)):
+        add("source", HERMES, HERMES, i)
     with open(out, "w") as f:
         json.dump(vectors, f, ensure_ascii=False, indent=1)
         f.write("\n")

@@ -16,6 +16,7 @@ type Request struct {
 	Prompt    []int32 // at least one token
 	MaxTokens int     // of the answer; 0 reads the prompt alone
 	Stop      []string
+	Show      []int32 // control tokens whose text is a part of the answer
 	Sampling  sampling.Params
 
 	// Draw is part of the address of the random numbers of attention methods that sample:

@@ -35,7 +35,7 @@ type task struct {
 func newTask(ctx context.Context, r Request, l *lane, order uint64) *task {
 	t := &task{Request: r, ctx: ctx, lane: l, order: order, answer: newAnswer(), came: time.Now()}
 	t.result.Prompt = len(r.Prompt)
-	t.text = l.engine.Text(r.Stop)
+	t.text = l.engine.Text(r.Stop, r.Show...)
 	return t
 }
 

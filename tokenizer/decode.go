@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -44,6 +45,8 @@ type DecodeOptions struct {
 	// ShowSpecial writes control tokens, such as <|eot_id|>, instead of leaving them
 	// out.
 	ShowSpecial bool
+	// Show are control tokens that are written without ShowSpecial too.
+	Show []int32
 	// Continued says that the ids go on from others: a SentencePiece text keeps its
 	// leading space.
 	Continued bool
@@ -71,7 +74,7 @@ func (t *Tokenizer) Decode(ids []int32, o DecodeOptions) string {
 func (t *Tokenizer) Piece(id int32) string { return t.piece(id, DecodeOptions{}) }
 
 func (t *Tokenizer) piece(id int32, o DecodeOptions) string {
-	if !t.has(id) || t.Special(id) && !o.ShowSpecial {
+	if !t.has(id) || t.Special(id) && !o.ShowSpecial && !slices.Contains(o.Show, id) {
 		return ""
 	}
 	return t.pieces[id]

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -209,7 +210,7 @@ func TestChatRegenKeepsTheAnswer(t *testing.T) {
 	if err := y.handle(t.Context(), "/regen"); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(y.shown(), "--no-special") || !slices.Equal(y.messages, before) {
+	if !strings.Contains(y.shown(), "--no-special") || !reflect.DeepEqual(y.messages, before) {
 		t.Errorf("%+v, want %+v; %q", y.messages, before, y.shown())
 	}
 }

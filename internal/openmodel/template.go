@@ -139,11 +139,17 @@ func (s *Speaker) Encode(ctx context.Context, messages []chat.Message) ([]int32,
 
 // Text turns a conversation into the text that the model continues.
 func (s *Speaker) Text(ctx context.Context, messages []chat.Message) (string, error) {
-	return s.template.Render(ctx, chat.Conversation{
-		Messages: messages, AddGenerationPrompt: true,
-		BOS: s.tok.Text(s.tok.BOS()), EOS: s.tok.Text(s.tok.EOS()),
-	})
+	return s.Render(ctx, chat.Conversation{Messages: messages})
 }
+
+// Render is Text with all that a conversation may have.
+func (s *Speaker) Render(ctx context.Context, c chat.Conversation) (string, error) {
+	c.AddGenerationPrompt, c.BOS, c.EOS = true, s.tok.Text(s.tok.BOS()), s.tok.Text(s.tok.EOS())
+	return s.template.Render(ctx, c)
+}
+
+// Calls is how the template writes calls of functions, nil where it does not.
+func (s *Speaker) Calls() *chat.CallFormat { return s.template.Calls() }
 
 // Conversation is the system prompt, if there is one, the turns so far and the
 // next message.

@@ -117,11 +117,20 @@ func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Model    string    `json:"model"`
 		Messages []message `json:"messages"`
+		Tools    []tool    `json:"tools"`
 	}
 	if err := s.read(w, r, &q, nil); err != nil {
 		return err
 	}
-	text, err := s.render(r.Context(), q.Messages, false)
+	c := chatRequest{Tools: q.Tools}
+	if err := c.check(); err != nil {
+		return err
+	}
+	tools, err := s.toolsOf(c.functions(), nil, nil)
+	if err != nil {
+		return err
+	}
+	text, err := s.render(r.Context(), q.Messages, tools, nil)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,8 @@ import (
 
 // Template turns a conversation into the text that the model continues.
 type Template interface {
-	Text(ctx context.Context, messages []chat.Message) (string, error)
+	Render(ctx context.Context, c chat.Conversation) (string, error)
+	Calls() *chat.CallFormat // nil: it knows no tools
 }
 
 // chatRequest is the body of /v1/chat/completions.
@@ -23,11 +24,14 @@ type chatRequest struct {
 	MaxCompletionTokens *int      `json:"max_completion_tokens"`
 	Logprobs            bool      `json:"logprobs"`
 	TopLogprobs         *int      `json:"top_logprobs"`
+
+	Tools    []tool      `json:"tools"`
+	Choice   *toolChoice `json:"tool_choice"`
+	Parallel *bool       `json:"parallel_tool_calls"`
 }
 
 // ignoredChat are fields that change nothing here, besides ignoredParams.
 var ignoredChat = with(ignoredParams, map[string][]string{
-	"tools": {"[]"}, "tool_choice": {`"none"`, `"auto"`}, "parallel_tool_calls": {"true", "false"},
 	"functions": {"[]"}, "function_call": {`"none"`, `"auto"`}, "modalities": {`["text"]`}, "reasoning_effort": {`"none"`},
 })
 
@@ -44,15 +48,46 @@ func with(a, b map[string][]string) map[string][]string {
 
 // message is one turn of a conversation.
 type message struct {
-	Role    string  `json:"role"`
-	Content content `json:"content"`
-	Refusal *string `json:"refusal"` // of an answer that is sent back
+	Role    string     `json:"role"`
+	Content content    `json:"content"`
+	Refusal *string    `json:"refusal"`      // of an answer that is sent back
+	Calls   []toolCall `json:"tool_calls"`   // of an answer that is sent back
+	CallID  string     `json:"tool_call_id"` // of the role tool
 }
+
+// ignoredMessage are fields of answers that clients send back.
+var ignoredMessage = map[string][]string{"annotations": {"[]"}, "audio": {"null"}, "function_call": {"null"}, "parsed": nil}
 
 // UnmarshalJSON refuses unknown fields.
 func (m *message) UnmarshalJSON(b []byte) error {
 	type plain message
-	return strict(b, (*plain)(m))
+	return decode(b, (*plain)(m), ignoredMessage)
+}
+
+// toolCall is a call of a function in a message, or a part of it in a stream.
+type toolCall struct {
+	Index    *int         `json:"index,omitempty"` // in a stream
+	ID       string       `json:"id,omitempty"`
+	Type     string       `json:"type,omitempty"`
+	Function functionCall `json:"function"`
+}
+
+// functionCall is what is called.
+type functionCall struct {
+	Name      string `json:"name,omitempty"`
+	Arguments string `json:"arguments"` // JSON
+}
+
+// UnmarshalJSON refuses unknown fields.
+func (c *toolCall) UnmarshalJSON(b []byte) error {
+	type plain toolCall
+	return decode(b, (*plain)(c), nil)
+}
+
+// UnmarshalJSON refuses unknown fields.
+func (c *functionCall) UnmarshalJSON(b []byte) error {
+	type plain functionCall
+	return decode(b, (*plain)(c), map[string][]string{"parsed_arguments": nil})
 }
 
 // content is a string, or a list of parts with texts.
@@ -60,7 +95,7 @@ type content string
 
 // UnmarshalJSON reads either.
 func (c *content) UnmarshalJSON(b []byte) error {
-	if json.Unmarshal(b, (*string)(c)) == nil {
+	if json.Unmarshal(b, (*string)(c)) == nil { // null too
 		return nil
 	}
 	var parts []struct {
@@ -94,12 +129,31 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if base.Prompt, err = s.conversation(r.Context(), c.Messages); err != nil {
+	tools, err := s.toolsOf(c.functions(), c.Choice, c.Parallel)
+	if err != nil {
+		return err
+	}
+	if tools != nil && c.ResponseFormat != nil && c.ResponseFormat.Type != "text" {
+		return unsupported("response_format", "response_format beside tools: an answer is either; say tool_choice none, or leave one out")
+	}
+	if base.Prompt, err = s.conversation(r.Context(), c.Messages, tools); err != nil {
 		return err
 	}
 	base.MaxTokens = s.answerLen(len(base.Prompt), c.limit(), math.MaxInt32)
 	base.Logprobs, base.Top = c.Logprobs, value(c.TopLogprobs, 0)
-	return s.run(w, r, &c.params, &chatForm{s: s, logprobs: c.Logprobs}, choices(base, value(c.N, 1)))
+	all := choices(base, value(c.N, 1))
+	if err := s.apply(tools, all); err != nil {
+		return err
+	}
+	return s.run(w, r, &c.params, newChatForm(s, c.Logprobs, tools, len(all)), all)
+}
+
+// functions are the tools.
+func (c *chatRequest) functions() (all []function) {
+	for _, t := range c.Tools {
+		all = append(all, value(t.Function, function{}))
+	}
+	return all
 }
 
 // limit is the number of tokens asked for, by either name.
@@ -111,6 +165,11 @@ func (c *chatRequest) limit() *int {
 }
 
 func (c *chatRequest) check() error {
+	for i, t := range c.Tools {
+		if t.Type != "function" || t.Function == nil {
+			return unsupported("tools", "tool %d is of the type %.40q, want function, with a function", i, t.Type)
+		}
+	}
 	for _, err := range []error{
 		between("max_completion_tokens", c.MaxCompletionTokens, 0, math.MaxInt32), between("top_logprobs", c.TopLogprobs, 0, maxTop),
 	} {
@@ -128,62 +187,99 @@ func (c *chatRequest) check() error {
 }
 
 // conversation is the tokens of messages, of which no text becomes a special token.
-func (s *Server) conversation(ctx context.Context, messages []message) ([]int32, error) {
-	text, err := s.render(ctx, messages, true)
+func (s *Server) conversation(ctx context.Context, messages []message, t *toolset) ([]int32, error) {
+	text, err := s.render(ctx, messages, t, s.conf.Tokenizer.Quote)
 	if err != nil {
 		return nil, err
 	}
 	tok := s.conf.Tokenizer
-	return withBOS(tok, tok.Encode(text, tokenizer.EncodeOptions{ParseSpecial: true, Quoted: true})), nil
+	return withBOS(tok, tok.Encode(text+t.opening(), tokenizer.EncodeOptions{ParseSpecial: true, Quoted: true})), nil
 }
 
-// render is the text that the template makes of messages, with the special tokens in
-// their contents quoted where that is asked for.
-func (s *Server) render(ctx context.Context, messages []message, quoted bool) (string, error) {
+// noTemplate is the error of a conversation where the model is not made for any.
+func (s *Server) noTemplate() error {
+	return invalid("messages", "%s has no chat template; /v1/completions continues a text, and gollm serve --template names a format", s.conf.Model)
+}
+
+// render is the text that the template makes of messages and tools, whose texts quote
+// changes.
+func (s *Server) render(ctx context.Context, messages []message, t *toolset, quote func(string) (string, error)) (string, error) {
 	if s.conf.Template == nil {
-		return "", invalid("messages", "%s has no chat template; /v1/completions continues a text, and gollm serve --template names a format", s.conf.Model)
+		return "", s.noTemplate()
 	}
 	if len(messages) == 0 {
 		return "", invalid("messages", "there are no messages")
 	}
-	var turns []chat.Message
+	c := chat.Conversation{Quote: quote}
 	for i, m := range messages {
-		role, err := roleOf(i, m.Role)
+		turn, err := s.turn(i, m)
 		if err != nil {
 			return "", err
 		}
-		text := string(m.Content)
-		if quoted {
-			if text, err = s.conf.Tokenizer.Quote(text); err != nil {
-				return "", invalid("messages", "message %d: %s", i, strings.TrimPrefix(err.Error(), "tokenizer: "))
-			}
-		}
-		turns = append(turns, chat.Message{Role: role, Content: text})
+		c.Messages = append(c.Messages, turn)
 	}
-	text, err := s.conf.Template.Text(ctx, turns)
+	if t != nil {
+		c.Tools = t.described()
+	}
+	text, err := s.conf.Template.Render(ctx, c)
 	if err != nil {
-		return "", invalid("messages", "the chat template refuses the conversation: %s", strings.TrimPrefix(err.Error(), "chat: "))
+		return "", invalid("messages", "the chat template refuses the conversation: %s", strings.NewReplacer("chat: ", "", "tokenizer: ", "").Replace(err.Error()))
 	}
 	return text, nil
 }
 
-// roleOf is the role of message i that a template knows.
-func roleOf(i int, role string) (string, error) {
-	switch role {
+// turn is message i as a template knows it.
+func (s *Server) turn(i int, m message) (chat.Message, error) {
+	turn := chat.Message{Role: m.Role, Content: string(m.Content), CallID: m.CallID}
+	switch m.Role {
 	case "system", "user", "assistant":
-		return role, nil
 	case "developer":
-		return "system", nil
-	case "tool", "function":
-		return "", unsupported("messages", "message %d is of the role %s: tools are not supported", i, role)
+		turn.Role = "system"
+	case "tool":
+		if m.CallID == "" {
+			return turn, invalid("messages", "message %d is of the role tool and has no tool_call_id", i)
+		}
+	case "function":
+		return turn, unsupported("messages", "message %d is of the role function, which is no more; use tool", i)
+	default:
+		return turn, invalid("messages", "message %d is of the role %.40q, want system, developer, user, assistant or tool", i, m.Role)
 	}
-	return "", invalid("messages", "message %d is of the role %.40q, want system, developer, user or assistant", i, role)
+	if m.Role != "tool" && m.CallID != "" || m.Role != "assistant" && len(m.Calls) > 0 {
+		return turn, invalid("messages", "message %d is of the role %s: calls belong to the assistant, and tool_call_id to tool", i, m.Role)
+	}
+	if m.Role == "tool" || len(m.Calls) > 0 {
+		if _, err := s.callFormat("messages"); err != nil {
+			return turn, err
+		}
+	}
+	for _, call := range m.Calls {
+		args := json.RawMessage(strings.TrimSpace(call.Function.Arguments))
+		if len(args) == 0 {
+			args = json.RawMessage("{}")
+		}
+		if !json.Valid(args) || args[0] != '{' {
+			return turn, invalid("messages", "message %d: the arguments of the call of %.80q are no JSON object", i, call.Function.Name)
+		}
+		turn.Calls = append(turn.Calls, chat.Call{ID: call.ID, Name: call.Function.Name, Arguments: args})
+	}
+	return turn, nil
 }
 
 // chatForm is the form of the answers of /v1/chat/completions.
 type chatForm struct {
 	s        *Server
 	logprobs bool
+	parsers  []*callParser // by choice; empty where there are no tools
+}
+
+func newChatForm(s *Server, logprobs bool, t *toolset, choices int) *chatForm {
+	f := &chatForm{s: s, logprobs: logprobs}
+	if t != nil {
+		for range choices {
+			f.parsers = append(f.parsers, t.newParser())
+		}
+	}
+	return f
 }
 
 // chatChoice is one answer, or a part of it in a stream.
@@ -197,15 +293,17 @@ type chatChoice struct {
 
 // chatMessage is an answer.
 type chatMessage struct {
-	Role    string  `json:"role"`
-	Content string  `json:"content"`
-	Refusal *string `json:"refusal"`
+	Role    string     `json:"role"`
+	Content *string    `json:"content"` // null where there are calls and no text
+	Refusal *string    `json:"refusal"`
+	Calls   []toolCall `json:"tool_calls,omitempty"`
 }
 
 // chatDelta is a part of an answer; the first one has the role.
 type chatDelta struct {
-	Role    string `json:"role,omitempty"`
-	Content string `json:"content,omitempty"`
+	Role    string     `json:"role,omitempty"`
+	Content string     `json:"content,omitempty"`
+	Calls   []toolCall `json:"tool_calls,omitempty"`
 }
 
 // chatLogprobs are the tokens of an answer.
@@ -230,7 +328,7 @@ func (f *chatForm) object(stream bool) string {
 	return "chat.completion"
 }
 
-// choice is an answer or a part of one.
+// choice is an answer or a part of one, nil where there is nothing new to say.
 func (f *chatForm) choice(index int, pieces []written, finish *string, which part) any {
 	var text strings.Builder
 	var logs *chatLogprobs
@@ -243,16 +341,63 @@ func (f *chatForm) choice(index int, pieces []written, finish *string, which par
 			logs.Content = append(logs.Content, f.token(p))
 		}
 	}
+	content, calls := text.String(), []toolCall(nil)
+	if len(f.parsers) > 0 {
+		content, calls, finish = f.called(index, content, finish)
+	}
+	if which == later && content == "" && calls == nil && logs == nil && finish == nil {
+		return nil
+	}
 	c := chatChoice{Index: index, Logprobs: logs, FinishReason: finish}
 	switch which {
 	case whole:
-		c.Message = &chatMessage{Role: "assistant", Content: text.String()}
+		c.Message = &chatMessage{Role: "assistant", Content: &content, Calls: joined(calls)}
+		if content == "" && calls != nil {
+			c.Message.Content = nil
+		}
 	case first:
-		c.Delta = &chatDelta{Role: "assistant", Content: text.String()}
+		c.Delta = &chatDelta{Role: "assistant", Content: content, Calls: calls}
 	default:
-		c.Delta = &chatDelta{Content: text.String()}
+		c.Delta = &chatDelta{Content: content, Calls: calls}
 	}
 	return c
+}
+
+// called divides the text of an answer into text and calls.
+func (f *chatForm) called(index int, text string, finish *string) (string, []toolCall, *string) {
+	p := f.parsers[index]
+	content, deltas := p.write(text)
+	if finish != nil {
+		rest, more := p.end()
+		content, deltas = content+rest, append(deltas, more...)
+		if *finish == "stop" && p.calls > 0 {
+			finish = &finishCalls
+		}
+	}
+	var calls []toolCall
+	for _, d := range deltas {
+		if n := len(calls); n > 0 && *calls[n-1].Index == d.index {
+			calls[n-1].Function.Arguments += d.arguments
+			continue
+		}
+		c := toolCall{Index: &d.index, ID: d.id, Function: functionCall{Name: d.name, Arguments: d.arguments}}
+		if d.name != "" {
+			c.Type = "function"
+		}
+		calls = append(calls, c)
+	}
+	return content, calls, finish
+}
+
+// finishCalls is why an answer ends that calls functions.
+var finishCalls = "tool_calls"
+
+// joined are the calls of a whole answer, which has no numbers.
+func joined(calls []toolCall) []toolCall {
+	for i := range calls {
+		calls[i].Index = nil
+	}
+	return calls
 }
 
 // token is a token with the likeliest beside it.

@@ -31,9 +31,10 @@ type format struct {
 	bos, eos string
 }
 
-// Text renders messages.
-func (f format) Text(ctx context.Context, messages []chat.Message) (string, error) {
-	return f.Render(ctx, chat.Conversation{Messages: messages, AddGenerationPrompt: true, BOS: f.bos, EOS: f.eos})
+// Render renders a conversation.
+func (f format) Render(ctx context.Context, c chat.Conversation) (string, error) {
+	c.AddGenerationPrompt, c.BOS, c.EOS = true, f.bos, f.eos
+	return f.Template.Render(ctx, c)
 }
 
 // testAttn are the specs of the test servers.
@@ -50,7 +51,13 @@ type testServer struct {
 // goroutines and pages must be back.
 func serveStories(t testing.TB, change func(*Config)) testServer {
 	t.Helper()
-	e, err := engine.Open("../../testdata/stories260K.gguf", "cpu", device.Config{Threads: 1})
+	return serveModel(t, "../../testdata/stories260K.gguf", 256, change)
+}
+
+// serveModel is serveStories with another model and context.
+func serveModel(t testing.TB, path string, length int, change func(*Config)) testServer {
+	t.Helper()
+	e, err := engine.Open(path, "cpu", device.Config{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +69,7 @@ func serveStories(t testing.TB, change func(*Config)) testServer {
 		}
 		specs = append(specs, spec)
 	}
-	runners, err := e.NewRunners(engine.Config{Context: 256, Slots: 4, Blocks: 20}, specs...)
+	runners, err := e.NewRunners(engine.Config{Context: length, Slots: 4, Blocks: length * 5 / 64}, specs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +378,7 @@ func TestChat(t *testing.T) {
 	var got chatAnswer
 	s.post(t, "/v1/chat/completions", `{"messages":`+messages+`,"temperature":0,"max_completion_tokens":12,"logprobs":true,"top_logprobs":2}`, &got)
 	one := got.Choices[0]
-	if one.Message.Content != plain.Choices[0].Text || one.Message.Role != "assistant" || got.Usage.Prompt != plain.Usage.Prompt || got.Object != "chat.completion" {
+	if *one.Message.Content != plain.Choices[0].Text || one.Message.Role != "assistant" || got.Usage.Prompt != plain.Usage.Prompt || got.Object != "chat.completion" {
 		t.Errorf("%+v, want %q", one.Message, plain.Choices[0].Text)
 	}
 	if l := one.Logprobs.Content; len(l) != 12 || len(*l[0].TopLogprobs) != 2 || (*l[0].TopLogprobs)[0].Logprob != l[0].Logprob || l[0].Logprob > 0 {
@@ -386,12 +393,12 @@ func TestChat(t *testing.T) {
 		}
 		written.WriteString(d.Content)
 	}
-	if written.String() != one.Message.Content {
-		t.Errorf("the stream is %q, want %q", written.String(), one.Message.Content)
+	if written.String() != *one.Message.Content {
+		t.Errorf("the stream is %q, want %q", written.String(), *one.Message.Content)
 	}
 
 	tok := s.engine.Tokenizer
-	ids, err := s.conversation(t.Context(), []message{{Role: "user", Content: "a</s>b<s>"}})
+	ids, err := s.conversation(t.Context(), []message{{Role: "user", Content: "a</s>b<s>"}}, nil)
 	if err != nil || slices.Contains(ids[1:], tok.BOS()) || slices.Contains(ids, tok.EOS()) {
 		t.Errorf("a message with special tokens becomes %v, %v", ids, err)
 	}

@@ -249,7 +249,11 @@ func (x *exchange) pass(e event, a *serve.Answer) bool {
 		}
 		finish = &why
 	}
-	x.head.Choices = []any{x.choice(e.index, pieces, finish, which)}
+	news := x.choice(e.index, pieces, finish, which)
+	if news == nil {
+		return true
+	}
+	x.head.Choices = []any{news}
 	return x.send(x.head)
 }
 

@@ -21,10 +21,12 @@ type schemas struct {
 	mu         sync.Mutex
 	vocabulary *grammar.Vocabulary
 	compiled   map[string]*grammar.Constraint // by schema; "" is any object
+	literals   map[string][]int32             // see allowLiteral
+	objects    []int32                        // see objectTokens
 }
 
-// constraint is that of a schema, "" for any object.
-func (s *schemas) constraint(schema string) (*grammar.Constraint, error) {
+// constraint is that of a schema, "" for any object; param is the field that has it.
+func (s *schemas) constraint(param, schema string) (*grammar.Constraint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.compiled[schema]; c != nil {
@@ -37,11 +39,11 @@ func (s *schemas) constraint(schema string) (*grammar.Constraint, error) {
 		}
 		v, err := grammar.NewVocabulary(texts, s.tok.Ends())
 		if err != nil {
-			return nil, unsupported("response_format", "this model cannot write JSON: %s", strings.TrimPrefix(err.Error(), "grammar: "))
+			return nil, unsupported(param, "this model cannot write JSON: %s", strings.TrimPrefix(err.Error(), "grammar: "))
 		}
 		s.vocabulary = v
 	}
-	g, err := compile(schema)
+	g, err := compile(param, schema)
 	if err != nil {
 		return nil, err
 	}
@@ -54,13 +56,13 @@ func (s *schemas) constraint(schema string) (*grammar.Constraint, error) {
 }
 
 // compile makes a grammar of a schema.
-func compile(schema string) (*grammar.Grammar, error) {
+func compile(param, schema string) (*grammar.Grammar, error) {
 	if schema == "" {
 		return grammar.Object(grammar.Options{}), nil
 	}
 	g, err := grammar.Compile([]byte(schema), grammar.Options{})
 	if refused := new(grammar.SchemaError); errors.As(err, &refused) {
-		return nil, invalid("response_format", "the schema at %s: %s", refused.Path, refused.Message)
+		return nil, invalid(param, "the schema at %s: %s", refused.Path, refused.Message)
 	}
 	return g, err
 }
@@ -99,7 +101,7 @@ func (s *Server) constrain(f *responseFormat, all []serve.Request) error {
 	default:
 		return unsupported("response_format", "response_format is %.40q, want text, json_object or json_schema", f.Type)
 	}
-	c, err := s.schemas.constraint(schema)
+	c, err := s.schemas.constraint("response_format", schema)
 	if err != nil {
 		return err
 	}

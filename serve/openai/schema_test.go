@@ -18,13 +18,13 @@ func TestSchema(t *testing.T) {
 			Name, Kind string
 			Age        int
 		}
-		if err := strict([]byte(one.Message.Content), &child); err != nil || *one.FinishReason != "stop" {
-			t.Errorf("%q ends by %s: %v", one.Message.Content, *one.FinishReason, err)
+		if err := strict([]byte(*one.Message.Content), &child); err != nil || *one.FinishReason != "stop" {
+			t.Errorf("%q ends by %s: %v", *one.Message.Content, *one.FinishReason, err)
 		}
 		if len([]rune(child.Name)) > 8 || child.Age < 1 || child.Age > 9 || child.Kind != "girl" && child.Kind != "boy" {
 			t.Errorf("%+v", child)
 		}
-		seen[one.Message.Content] = true
+		seen[*one.Message.Content] = true
 	}
 	if len(seen) < 2 {
 		t.Error("all choices are the same")

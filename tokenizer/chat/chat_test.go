@@ -13,10 +13,10 @@ import (
 // sample is a system message and two turns, with the spaces that people leave.
 var sample = Conversation{
 	Messages: []Message{
-		{"system", "You are a pirate chatbot."},
-		{"user", "What is the capital of France?"},
-		{"assistant", "Paris, matey!"},
-		{"user", " And of Italy?\n"},
+		{Role: "system", Content: "You are a pirate chatbot."},
+		{Role: "user", Content: "What is the capital of France?"},
+		{Role: "assistant", Content: "Paris, matey!"},
+		{Role: "user", Content: " And of Italy?\n"},
 	},
 	AddGenerationPrompt: true,
 	BOS:                 "<s>",
@@ -150,11 +150,11 @@ func TestBuiltins(t *testing.T) {
 // TestAlternation checks that a format without room for two turns of one role says so.
 func TestAlternation(t *testing.T) {
 	tpl, _ := Builtin("llama2")
-	_, err := tpl.Render(context.Background(), Conversation{Messages: []Message{{"system", "s"}, {"user", "a"}, {"user", "b"}}})
+	_, err := tpl.Render(context.Background(), Conversation{Messages: []Message{{Role: "system", Content: "s"}, {Role: "user", Content: "a"}, {Role: "user", Content: "b"}}})
 	if err == nil || !strings.Contains(err.Error(), `message 2 is of role "user", want "assistant"`) {
 		t.Errorf("got %v", err)
 	}
-	_, err = render(t, sharedTemplate(t, nemo), Conversation{Messages: []Message{{"user", "a"}, {"user", "b"}}})
+	_, err = render(t, sharedTemplate(t, nemo), Conversation{Messages: []Message{{Role: "user", Content: "a"}, {Role: "user", Content: "b"}}})
 	if err == nil || !strings.Contains(err.Error(), "roles must alternate") {
 		t.Errorf("got %v", err)
 	}
@@ -210,7 +210,7 @@ func TestCancelled(t *testing.T) {
 // TestInjection records what the package documents: text of special tokens in a
 // message reaches the prompt as it is.
 func TestInjection(t *testing.T) {
-	got, err := render(t, "{{ messages[0].content }}", Conversation{Messages: []Message{{"user", "<|eot_id|>{{ 1 }}"}}})
+	got, err := render(t, "{{ messages[0].content }}", Conversation{Messages: []Message{{Role: "user", Content: "<|eot_id|>{{ 1 }}"}}})
 	if err != nil || got != "<|eot_id|>{{ 1 }}" {
 		t.Errorf("got %q, %v", got, err)
 	}

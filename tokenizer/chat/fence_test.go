@@ -163,7 +163,7 @@ func TestUnchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Conversation{Messages: []Message{{"system", "a"}, {"user", "b"}}}
+	c := Conversation{Messages: []Message{{Role: "system", Content: "a"}, {Role: "user", Content: "b"}}}
 	want := fmt.Sprint(c)
 	for range 2 {
 		if got, err := tpl.Render(context.Background(), c); err != nil || got != "user" {

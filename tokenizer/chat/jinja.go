@@ -108,7 +108,10 @@ func noMethods() exec.Methods {
 func (t *Template) renderJinja(ctx context.Context, c Conversation) (text string, err error) {
 	input := len(t.source) + len(c.BOS) + len(c.EOS)
 	for _, m := range c.Messages {
-		input += len(m.Role) + len(m.Content) + 64
+		input += len(m.Role) + len(m.Content) + len(m.CallID) + 64
+		for _, call := range m.Calls {
+			input += len(call.ID) + len(call.Name) + 8*len(call.Arguments) + 64
+		}
 	}
 	for _, tool := range c.Tools {
 		input += 8 * len(tool)
@@ -143,11 +146,19 @@ func execute(f *fence, t *exec.Template, data map[string]any) (text string, err 
 // values returns what the template sees of a conversation, as new values.
 func values(c Conversation) (map[string]any, error) {
 	messages := []any{}
-	for _, m := range c.Messages {
-		messages = append(messages, &exec.Dict{Pairs: []*exec.Pair{
-			{Key: exec.AsValue("role"), Value: exec.AsValue(m.Role)},
-			{Key: exec.AsValue("content"), Value: exec.AsValue(m.Content)},
-		}})
+	for i, m := range c.Messages {
+		d := dict("role", m.Role, "content", m.Content)
+		if len(m.Calls) > 0 {
+			calls, err := callValues(c, m.Calls)
+			if err != nil {
+				return nil, fmt.Errorf("chat: message %d: %w", i, err)
+			}
+			d.Pairs = append(d.Pairs, dict("tool_calls", calls).Pairs...)
+		}
+		if m.CallID != "" {
+			d.Pairs = append(d.Pairs, dict("tool_call_id", m.CallID).Pairs...)
+		}
+		messages = append(messages, d)
 	}
 	data := map[string]any{
 		"messages":              messages,
@@ -160,7 +171,7 @@ func values(c Conversation) (map[string]any, error) {
 	}
 	tools := []any{}
 	for i, tool := range c.Tools {
-		v, err := fromJSON(tool)
+		v, err := fromJSON(tool, c.Quote)
 		if err != nil {
 			return nil, fmt.Errorf("chat: tool %d: %w", i, err)
 		}
@@ -168,6 +179,31 @@ func values(c Conversation) (map[string]any, error) {
 	}
 	data["tools"] = tools
 	return data, nil
+}
+
+// dict is a value of names and values by turns.
+func dict(pairs ...any) *exec.Dict {
+	d := exec.NewDict()
+	for i := 0; i < len(pairs); i += 2 {
+		d.Pairs = append(d.Pairs, &exec.Pair{Key: exec.AsValue(pairs[i]), Value: exec.AsValue(pairs[i+1])})
+	}
+	return d
+}
+
+// callValues are calls as Hugging Face's templates know them.
+func callValues(c Conversation, calls []Call) (list []any, err error) {
+	for _, call := range calls {
+		args, err := fromJSON(call.Arguments, c.Quote)
+		if err != nil {
+			return nil, fmt.Errorf("the arguments of the call of %q are not JSON: %w", shorten(call.Name), err)
+		}
+		d := dict("type", "function", "function", dict("name", call.Name, "arguments", args.Interface()))
+		if call.ID != "" {
+			d.Pairs = append(d.Pairs, dict("id", call.ID).Pairs...)
+		}
+		list = append(list, d)
+	}
+	return list, nil
 }
 
 // cause returns what the fence stopped, else the innermost of gonja's errors.

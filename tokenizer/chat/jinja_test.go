@@ -19,8 +19,14 @@ func jinjaConversations() []Conversation {
 	short, tools, odd := sample, sample, sample
 	short.Messages, short.AddGenerationPrompt = sample.Messages[1:3], false
 	tools.Tools = []json.RawMessage{json.RawMessage(tool), json.RawMessage(tool)}
-	odd.Messages = []Message{{"user", "naïve 😀 <|eot_id|> {{ 1 }} \\n \"q\""}}
-	return []Conversation{sample, short, tools, odd}
+	odd.Messages = []Message{{Role: "user", Content: "naïve 😀 <|eot_id|> {{ 1 }} \\n \"q\""}}
+	called := tools
+	called.Tools, called.Messages = tools.Tools[:1], []Message{
+		{Role: "user", Content: "How is it in Köln?"},
+		{Role: "assistant", Calls: []Call{{ID: "abcdefgh1", Name: "weather", Arguments: json.RawMessage(`{"city": "Köln", "days": [1, 2.5, null]}`)}}},
+		{Role: "tool", Content: `{"sky": "<|eot_id|>"}`, CallID: "abcdefgh1"},
+	}
+	return []Conversation{sample, short, tools, odd, called}
 }
 
 // TestAgainstPython checks renderings against those of Python's Jinja.
@@ -37,7 +43,7 @@ func TestAgainstPython(t *testing.T) {
 	if err := json.Unmarshal(data, &vectors); err != nil {
 		t.Fatal(err)
 	}
-	if len(vectors) < 40 {
+	if len(vectors) < 65 {
 		t.Fatalf("only %d vectors", len(vectors))
 	}
 	conversations := jinjaConversations()

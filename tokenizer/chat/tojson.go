@@ -124,29 +124,41 @@ func pythonFloat(x float64) string {
 	return s
 }
 
-// fromJSON reads JSON into values that keep the order of keys.
-func fromJSON(data []byte) (*exec.Value, error) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	v, err := readJSON(d, 0)
+// fromJSON reads JSON into values that keep the order of keys. quote changes every string,
+// keys too; nil leaves them.
+func fromJSON(data []byte, quote func(string) (string, error)) (*exec.Value, error) {
+	r := jsonReader{json.NewDecoder(bytes.NewReader(data)), quote}
+	r.UseNumber()
+	v, err := r.read(0)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := d.Token(); err != io.EOF {
+	if _, err := r.Token(); err != io.EOF {
 		return nil, fmt.Errorf("something follows the JSON value")
 	}
 	return v, nil
 }
 
-func readJSON(d *json.Decoder, depth int) (*exec.Value, error) {
+// jsonReader reads one JSON value.
+type jsonReader struct {
+	*json.Decoder
+	quote func(string) (string, error)
+}
+
+func (r jsonReader) read(depth int) (*exec.Value, error) {
 	if depth > maxDepth/2 {
 		return nil, fmt.Errorf("JSON is nested more than %d deep", maxDepth/2)
 	}
-	t, err := d.Token()
+	t, err := r.Token()
 	if err != nil {
 		return nil, err
 	}
 	switch t := t.(type) {
+	case string:
+		if r.quote != nil {
+			t, err = r.quote(t)
+		}
+		return exec.AsValue(t), err
 	case json.Number:
 		if n, err := strconv.Atoi(t.String()); err == nil {
 			return exec.AsValue(n), nil
@@ -155,39 +167,39 @@ func readJSON(d *json.Decoder, depth int) (*exec.Value, error) {
 		return exec.AsValue(x), err
 	case json.Delim:
 		if t == '[' {
-			return readJSONList(d, depth)
+			return r.list(depth)
 		}
-		return readJSONDict(d, depth)
+		return r.dict(depth)
 	}
 	return exec.AsValue(t), nil
 }
 
-func readJSONList(d *json.Decoder, depth int) (*exec.Value, error) {
+func (r jsonReader) list(depth int) (*exec.Value, error) {
 	out := []any{}
-	for d.More() {
-		v, err := readJSON(d, depth+1)
+	for r.More() {
+		v, err := r.read(depth + 1)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, v.Interface())
 	}
-	_, err := d.Token()
+	_, err := r.Token()
 	return exec.AsValue(out), err
 }
 
-func readJSONDict(d *json.Decoder, depth int) (*exec.Value, error) {
+func (r jsonReader) dict(depth int) (*exec.Value, error) {
 	out := exec.NewDict()
-	for d.More() {
-		key, err := readJSON(d, depth+1)
+	for r.More() {
+		key, err := r.read(depth + 1)
 		if err != nil {
 			return nil, err
 		}
-		v, err := readJSON(d, depth+1)
+		v, err := r.read(depth + 1)
 		if err != nil {
 			return nil, err
 		}
 		out.Pairs = append(out.Pairs, &exec.Pair{Key: key, Value: v})
 	}
-	_, err := d.Token()
+	_, err := r.Token()
 	return exec.AsValue(out), err
 }
