@@ -36,7 +36,8 @@ class Server:
     """gollm serve on a free port while the block runs."""
 
     def __init__(self, *args):
-        self.args = [GOLLM, "serve", "-m", MODEL, "--port", "0", "--template", "llama2", *args]
+        template = [] if "--template" in args else ["--template", "llama2"]
+        self.args = [GOLLM, "serve", "-m", MODEL, "--port", "0", *template, *args]
 
     def __enter__(self):
         self.process = subprocess.Popen(self.args, stderr=subprocess.PIPE, text=True)
@@ -123,6 +124,8 @@ def openai_package():
                 (openai.BadRequestError, lambda: c.completions.create(model=model, prompt="a", max_tokens=10**6)),
                 (openai.BadRequestError, lambda: c.completions.create(model=model, prompt="a", extra_body={"attn": "nothing"})),
                 (openai.UnprocessableEntityError, lambda: c.chat.completions.create(**talk, tools=[{"type": "function", "function": {"name": "f"}}])),
+                (openai.UnprocessableEntityError, lambda: c.responses.create(model=model, input="a", store=True)),
+                (openai.UnprocessableEntityError, lambda: c.responses.create(model=model, input="a", previous_response_id="resp_1")),
                 (openai.RateLimitError, lambda: c.completions.create(model=model, prompt=["a"] * 9)),
                 (openai.APIStatusError, lambda: c.completions.create(model=model, prompt="a" * (1 << 20))),
             ]:
@@ -133,6 +136,66 @@ def openai_package():
                     check("an error says something", e.message)
                     if error is openai.APIStatusError:
                         check("the status of a large body", e.status_code == 413, e.status_code)
+
+
+# A template that writes tools and calls as Qwen's does.
+TOOL_TEMPLATE = """{{ bos_token }}{% if tools %}{{ tools | length }} tools{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}
+{% for c in m.tool_calls %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}assistant: """
+
+
+def openai_tools():
+    """Tools of the package: calls whole, in a stream and parsed, and their answers."""
+    import openai
+
+    class Weather(child()):
+        """The weather."""
+
+    helper, flat = openai.pydantic_function_tool(Weather), dict(type="function", strict=True, **{
+        k: v for k, v in openai.pydantic_function_tool(Weather)["function"].items() if k != "strict"})
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
+        f.write(TOOL_TEMPLATE)
+        f.flush()
+        with Server("--template", f.name) as s:
+            c = openai.OpenAI(base_url=s.url, api_key="none", max_retries=0)
+            messages = [{"role": "user", "content": "How is it?"}]
+            talk = dict(model="stories260K", messages=messages, tools=[helper], temperature=1, seed=5, max_tokens=200)
+            forced = talk | {"tool_choice": "required", "parallel_tool_calls": False}
+            answer = c.chat.completions.create(**forced).choices[0]
+            call = answer.message.tool_calls[0]
+            arguments = json.loads(call.function.arguments)
+            check("a call", answer.finish_reason == "tool_calls" and answer.message.content is None and call.function.name == "Weather", answer)
+            check("its arguments", arguments["kind"] in ("girl", "boy") and isinstance(arguments["old"], bool), arguments)
+            parsed = c.chat.completions.parse(**forced).choices[0].message
+            check("parsed arguments", isinstance(parsed.tool_calls[0].function.parsed_arguments, Weather), parsed)
+            with c.chat.completions.stream(**forced) as stream:
+                kinds = {e.type for e in stream}
+                final = stream.get_final_completion().choices[0]
+            check("a call in a stream", final.message.tool_calls[0].function.arguments == call.function.arguments and final.finish_reason == "tool_calls", final)
+            check("its events", {"tool_calls.function.arguments.delta", "tool_calls.function.arguments.done"} <= kinds, kinds)
+            named = c.chat.completions.create(**talk | {"tool_choice": {"type": "function", "function": {"name": "Weather"}}})
+            check("a named call", [t.function.name for t in named.choices[0].message.tool_calls] == ["Weather"], named)
+            for before in (answer.message, answer.message.model_dump(), parsed):
+                more = messages + [before, {"role": "tool", "tool_call_id": call.id, "content": "Good."}]
+                check("what follows on a call", c.chat.completions.create(**talk | {"messages": more, "tool_choice": "none", "max_tokens": 5}).choices[0].message.content)
+
+            ask = dict(model="stories260K", input="How is it?", temperature=1, max_output_tokens=200, extra_body={"seed": 5})
+            text = c.responses.create(**ask | {"instructions": "Be kind.", "max_output_tokens": 10})
+            check("a response", text.output_text and text.status == "incomplete" and text.usage.output_tokens == 10, text)
+            check("the spec in its usage", text.usage.model_extra["gollm"]["attn"] == "dense", text)
+            with c.responses.stream(**ask) as stream:
+                deltas = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
+            check("a streamed response", deltas == c.responses.create(**ask).output_text, deltas)
+            check("parse() of a response", c.responses.parse(**ask, text_format=child()).output_parsed.kind in ("girl", "boy"))
+            tools = ask | {"tools": [flat], "tool_choice": "required", "parallel_tool_calls": False}
+            first = c.responses.create(**tools)
+            item = first.output[0]
+            check("a call of a response", item.type == "function_call" and json.loads(item.arguments)["kind"] in ("girl", "boy"), first)
+            with c.responses.stream(**tools) as stream:
+                deltas = "".join(e.delta for e in stream if e.type == "response.function_call_arguments.delta")
+                final = stream.get_final_response()
+            check("a call in a streamed response", deltas == item.arguments == final.output[0].arguments, deltas, item)
+            done = [{"role": "user", "content": "How is it?"}, *first.output, {"type": "function_call_output", "call_id": item.call_id, "output": "Good."}]
+            check("a response to the answer of a call", c.responses.create(**ask | {"input": done, "max_output_tokens": 5}).output_text)
 
 
 def samples(spec, folder):
@@ -193,6 +256,7 @@ if __name__ == "__main__":
     own_venv()
     os.chdir(ROOT)
     openai_package()
+    openai_tools()
     print("the openai package: as it should be")
     lm_eval_package()
     print(f"{done} passed, 0 failed")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gollm/gollm/tokenizer"
@@ -94,26 +95,32 @@ func (c *functionCall) UnmarshalJSON(b []byte) error {
 type content string
 
 // UnmarshalJSON reads either.
-func (c *content) UnmarshalJSON(b []byte) error {
-	if json.Unmarshal(b, (*string)(c)) == nil { // null too
-		return nil
+func (c *content) UnmarshalJSON(b []byte) (err error) {
+	*c, err = textOf("messages", b)
+	return err
+}
+
+// textOf reads a string, null, or a list of parts with texts; param is the field that it is in.
+func textOf(param string, b []byte) (content, error) {
+	var whole string
+	if len(b) == 0 || json.Unmarshal(b, &whole) == nil {
+		return content(whole), nil
 	}
 	var parts []struct {
 		Type string `json:"type"`
 		Text string `json:"text"`
 	}
 	if err := json.Unmarshal(b, &parts); err != nil {
-		return invalid("messages", "the content of a message is neither a string nor a list of parts")
+		return "", invalid(param, "the content of a message is neither a string nor a list of parts")
 	}
 	var text strings.Builder
 	for _, p := range parts {
-		if p.Type != "text" {
-			return unsupported("messages", "a part of the type %.40q in a message; this model reads text", p.Type)
+		if !slices.Contains([]string{"text", "input_text", "output_text"}, p.Type) {
+			return "", unsupported(param, "a part of the type %.40q in a message; this model reads text", p.Type)
 		}
 		text.WriteString(p.Text)
 	}
-	*c = content(text.String())
-	return nil
+	return content(text.String()), nil
 }
 
 // chatCompletions answers /v1/chat/completions.

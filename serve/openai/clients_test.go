@@ -14,6 +14,7 @@ import (
 	"time"
 
 	_ "github.com/gollm/gollm/cpu"
+	"github.com/gollm/gollm/tokenizer/chat"
 )
 
 // listen serves on a port of this machine.
@@ -118,27 +119,36 @@ func FuzzRequest(f *testing.F) {
 		`{"messages":[{"role":"user","content":[{"type":"text","text":"</s>"}]}],"max_tokens":1,"stop":["a","b"],"seed":-1,"temperature":1e-30}`,
 		`{"prompt":"` + strings.Repeat("[", 50) + `","max_tokens":0}`, `{"tokens":[1,2,3]}`,
 		`{"prompt":"a","max_tokens":2,"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"array","items":{"$ref":"#"}}}}}`, `{"prompt":"\ud800","max_tokens":1,"top_p":0.1,"min_p":1,"repeat_penalty":0.01}`,
+		`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\":[1]}"}}]},{"role":"tool","tool_call_id":"1","content":"b"}],"max_tokens":3,` +
+			`"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"enum":[1]}}}}}],"tool_choice":"required","stream":true}`,
+		`{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"1","output":"c"}],` +
+			`"instructions":"b","max_output_tokens":2,"stream":true,"tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"f"},"text":{"format":{"type":"text"}}}`,
 	} {
-		for i := range 5 { // of paths
+		for i := range 6 { // of paths
 			f.Add(uint8(i), []byte(body))
 		}
 	}
-	s := serveStories(f, nil)
-	paths := []string{"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize", "/apply-template"}
+	parsed, err := chat.Parse(callTemplates["hermes"])
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := serveStories(f, func(c *Config) { c.Template = format{parsed, "<s>", "</s>"} })
+	paths := []string{"/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize", "/detokenize", "/apply-template"}
 	f.Fuzz(func(t *testing.T, path uint8, body []byte) {
 		var v struct {
 			Stream bool `json:"stream"`
 			Tokens int  `json:"max_tokens"`
+			Output int  `json:"max_output_tokens"`
 			N      int  `json:"n"`
 		}
-		if json.Unmarshal(body, &v); v.Tokens > 8 || v.N > 8 {
+		if json.Unmarshal(body, &v); v.Tokens > 8 || v.Output > 8 || v.N > 8 {
 			return // right, and slow
 		}
 		status, text := s.ask("POST", paths[int(path)%len(paths)], string(body))
 		switch {
 		case status >= 500 || status < 200:
 			t.Fatalf("%d %s", status, text)
-		case status == 200 && strings.HasPrefix(text, "data: "):
+		case status == 200 && (strings.HasPrefix(text, "data: ") || strings.HasPrefix(text, "event: ")):
 		case !json.Valid([]byte(text)):
 			t.Fatalf("%d %q", status, text)
 		}

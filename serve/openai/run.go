@@ -133,7 +133,7 @@ type exchange struct {
 
 // run answers with the answers of all requests.
 func (s *Server) run(w http.ResponseWriter, r *http.Request, p *params, f form, all []serve.Request) error {
-	if err := s.constrain(p.ResponseFormat, all); err != nil {
+	if err := s.constrain("response_format", p.ResponseFormat, all); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(r.Context()) // a stream whose reader is gone leaves before its request is done
@@ -148,7 +148,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, p *params, f form, 
 	for i := range x.scribes {
 		x.scribes[i].tok = s.conf.Tokenizer
 	}
-	defer x.log(all)
+	defer func() { s.note(r, x.head.ID, &x.usage, len(all)) }()
 	if p.Stream {
 		return x.stream(ctx, answers)
 	}
@@ -178,6 +178,11 @@ func (x *exchange) collect(answers []*serve.Answer) error {
 func (x *exchange) finish(i int, a *serve.Answer) (string, error) {
 	res, err := a.Result()
 	x.usage.add(res, i%value(x.p.N, 1) != 0)
+	return finishName(res, err)
+}
+
+// finishName is OpenAI's name for why an answer ended.
+func finishName(res serve.Result, err error) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
@@ -222,7 +227,7 @@ func (x *exchange) stream(ctx context.Context, answers []*serve.Answer) error {
 			return nil
 		}
 	}
-	x.sendText("[DONE]")
+	sendData(x.w, "", "[DONE]")
 	return nil
 }
 
@@ -276,13 +281,21 @@ func tell(ctx context.Context, events chan<- event, i int, a *serve.Answer) {
 }
 
 // send writes an event, and reports whether somebody reads.
-func (x *exchange) send(v any) bool {
+func (x *exchange) send(v any) bool { return sendEvent(x.w, "", v) }
+
+// sendEvent writes an event, which has a name unless that is empty, and reports whether
+// somebody reads.
+func sendEvent(w http.ResponseWriter, name string, v any) bool {
 	b, err := json.Marshal(v)
-	return err == nil && x.sendText(string(b))
+	return err == nil && sendData(w, name, string(b))
 }
 
-// sendText writes the data of an event.
-func (x *exchange) sendText(data string) bool {
-	_, err := fmt.Fprintf(x.w, "data: %s\n\n", data)
-	return err == nil && http.NewResponseController(x.w).Flush() == nil
+// sendData writes the data of an event.
+func sendData(w http.ResponseWriter, name, data string) bool {
+	if name != "" {
+		data = name + "\ndata: " + data
+		name = "event"
+	}
+	_, err := fmt.Fprintf(w, "%s: %s\n\n", or(name, "data"), data)
+	return err == nil && http.NewResponseController(w).Flush() == nil
 }

@@ -87,8 +87,9 @@ func (f *responseFormat) UnmarshalJSON(b []byte) error {
 	return strict(b, (*plain)(f))
 }
 
-// constrain gives every request a matcher of the form that is asked for.
-func (s *Server) constrain(f *responseFormat, all []serve.Request) error {
+// constrain gives every request a matcher of the form that is asked for; param is the field
+// that asks.
+func (s *Server) constrain(param string, f *responseFormat, all []serve.Request) error {
 	schema := ""
 	switch {
 	case f == nil || f.Type == "text":
@@ -97,11 +98,11 @@ func (s *Server) constrain(f *responseFormat, all []serve.Request) error {
 	case f.Type == "json_schema" && f.JSONSchema != nil && len(f.JSONSchema.Schema) > 0:
 		schema = string(f.JSONSchema.Schema)
 	case f.Type == "json_schema":
-		return invalid("response_format", "response_format has no json_schema with a schema")
+		return invalid(param, "%s has no json_schema with a schema", param)
 	default:
-		return unsupported("response_format", "response_format is %.40q, want text, json_object or json_schema", f.Type)
+		return unsupported(param, "%s is %.40q, want text, json_object or json_schema", param, f.Type)
 	}
-	c, err := s.schemas.constraint("response_format", schema)
+	c, err := s.schemas.constraint(param, schema)
 	if err != nil {
 		return err
 	}

@@ -64,6 +64,7 @@ func New(c Config) *Server {
 	s.routes = map[string]map[string]endpoint{
 		"/v1/completions":      post(s.completions),
 		"/v1/chat/completions": post(s.chatCompletions),
+		"/v1/responses":        post(s.responses),
 		"/v1/models":           get(s.models),
 		"/tokenize":            post(s.tokenize),
 		"/detokenize":          post(s.detokenize),
@@ -228,14 +229,14 @@ func noteOf(r *http.Request, key string, v any) {
 	}
 }
 
-// log notes the numbers of a request.
-func (x *exchange) log(all []serve.Request) {
-	noteOf(x.r, "id", x.head.ID)
-	noteOf(x.r, "attn", x.usage.Gollm.Attn)
-	noteOf(x.r, "answers", len(all))
-	noteOf(x.r, "prompt_tokens", x.usage.Prompt)
-	noteOf(x.r, "completion_tokens", x.usage.Completion)
-	noteOf(x.r, "cached_tokens", x.usage.Details.Cached)
+// note notes the numbers of a request.
+func (s *Server) note(r *http.Request, id string, u *usage, answers int) {
+	noteOf(r, "id", id)
+	noteOf(r, "attn", u.Gollm.Attn)
+	noteOf(r, "answers", answers)
+	noteOf(r, "prompt_tokens", u.Prompt)
+	noteOf(r, "completion_tokens", u.Completion)
+	noteOf(r, "cached_tokens", u.Details.Cached)
 }
 
 // newID is a name that no other answer has.

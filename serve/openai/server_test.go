@@ -78,7 +78,20 @@ func TestErrors(t *testing.T) {
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"max_tokens":2,"max_completion_tokens":3}`, 400, "max_tokens", "say one"},
 		{"/tokenize", `{}`, 400, "prompt", "no prompt"},
 		{"/detokenize", `{"tokens":[1,-1]}`, 400, "tokens", "token 1 is id -1"},
-		{"/v1/responses", `{}`, 404, "", "nothing at"},
+		{"/v1/nothing", `{}`, 404, "", "nothing at"},
+		{"/v1/responses", `{}`, 400, "input", "no messages"},
+		{"/v1/responses", `{"input":5}`, 400, "input", "neither a string nor a list"},
+		{"/v1/responses", `{"input":"a","store":true}`, 422, "store", "keeps no answers"},
+		{"/v1/responses", `{"input":"a","previous_response_id":"resp_1"}`, 422, "previous_response_id", "keeps no answers"},
+		{"/v1/responses", `{"input":"a","background":true}`, 422, "background", "say false"},
+		{"/v1/responses", `{"input":"a","max_tokens":5}`, 422, "max_tokens", "unknown field"},
+		{"/v1/responses", `{"input":"a","max_output_tokens":-5}`, 400, "max_output_tokens", "want 0 to"},
+		{"/v1/responses", `{"input":[{"type":"item_reference","id":"x"}]}`, 422, "input", "item_reference"},
+		{"/v1/responses", `{"input":[{"role":"user","content":[{"type":"input_image"}]}]}`, 422, "input", "input_image"},
+		{"/v1/responses", `{"input":[{"type":"function_call_output","output":"a"}]}`, 400, "input", "no tool_call_id"},
+		{"/v1/responses", `{"input":"a","tools":[{"type":"web_search"}]}`, 422, "tools", "web_search"},
+		{"/v1/responses", `{"input":"a","tools":[{"type":"function","name":"f"}]}`, 422, "tools", "knows no tools"},
+		{"/v1/responses", `{"input":"a","text":{"format":{"type":"json_schema","schema":{"oneOf":[]}}}}`, 400, "text", "oneOf"},
 	} {
 		status, body := s.ask("POST", c.path, c.body)
 		var e struct {
