@@ -7,10 +7,11 @@ import (
 )
 
 // keyReads is a queue that records which stored keys the planning of a pass reads to
-// select positions, for an audit.
+// select positions, for an audit or a meter.
 type keyReads struct {
 	device.Queue
-	audit *Audit
+	dev   device.Device
+	scans *[]scan
 }
 
 // scan is the keys that a call read to select positions.
@@ -44,7 +45,7 @@ var keyReaders = map[string]func(r *keyReads, c device.Call){
 	"Score(VerticalSlash)": func(r *keyReads, call device.Call) {
 		c := call.(*device.Score)
 		r.record(c.Q, c.KV, device.Plan{}, nil)
-		r.audit.scans[len(r.audit.scans)-1].pass = true
+		(*r.scans)[len(*r.scans)-1].pass = true
 	},
 	"ReuseSelection": (*keyReads).reuseSelection,
 	// The keys of the selected region are read once for all rows of a group.
@@ -74,7 +75,7 @@ func (r *keyReads) reuseSelection(call device.Call) {
 	}
 	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
 	found := make([]int32, c.Cache.Found.Len())
-	_ = read(r.audit.dev, found, c.Cache.Found) // a failure sticks to the device
+	_ = read(r.dev, found, c.Cache.Found) // a failure sticks to the device
 	skip := make([]bool, rows*heads)
 	for i := range skip {
 		row, head, headGroups := i/heads, i%heads, len(found)/rows
@@ -90,21 +91,29 @@ func (r *keyReads) record(q device.Tensor, kv device.KV, p device.Plan, skip []b
 
 // add adds the keys that so many heads and rows read of a plan.
 func (r *keyReads) add(n scan, heads int, kv device.KV, rows int, p device.Plan) {
-	n.Selection = readSelection(r.audit.dev, kv, rows, p)
+	n.Selection = readSelection(r.dev, kv, rows, p)
 	n.Heads = heads
-	r.audit.scans = append(r.audit.scans, n)
+	*r.scans = append(*r.scans, n)
 }
 
 // of is the keys that a scan read for a row, the one at pos, and a query head of the
 // model.
 func (s *scan) of(row, pos, head int) []int32 {
-	head = min(head, s.Heads-1)
+	if row = s.row(row, pos, head); row < 0 {
+		return nil
+	}
+	keys, _ := s.Keys(row, min(head, s.Heads-1))
+	return keys
+}
+
+// row is the row of a scan that a row of a plan, the one at pos, is; -1 where a query head
+// of it has read nothing.
+func (s *scan) row(row, pos, head int) int {
 	if s.pass {
 		row = slices.Index(s.Pos, pos)
 	}
-	if row < 0 || row >= len(s.Pos) || s.Pos[row] != pos || s.skip != nil && s.skip[row*s.Heads+head] {
-		return nil
+	if row < 0 || row >= len(s.Pos) || s.Pos[row] != pos || s.skip != nil && s.skip[row*s.Heads+min(head, s.Heads-1)] {
+		return -1
 	}
-	keys, _ := s.Keys(row, head)
-	return keys
+	return row
 }

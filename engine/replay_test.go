@@ -35,6 +35,12 @@ func randomLayers(seed uint64, n int) []engine.QKV {
 
 func newReplay(t *testing.T, spec string, slots, maxLen int) *engine.Replay {
 	t.Helper()
+	return newWindowReplay(t, spec, slots, maxLen, 0)
+}
+
+// newWindowReplay is newReplay of a model with a sliding window.
+func newWindowReplay(t *testing.T, spec string, slots, maxLen, window int) *engine.Replay {
+	t.Helper()
 	dev, err := device.Open(devtest.Device, device.Config{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +50,7 @@ func newReplay(t *testing.T, spec string, slots, maxLen int) *engine.Replay {
 		t.Fatal(err)
 	}
 	r, err := engine.NewReplay(dev, s, engine.ReplayConfig{
-		Layers: rLayers, Heads: rHeads, KVHeads: rKVHeads, HeadDim: rDim, MaxLen: maxLen, Slots: slots,
+		Layers: rLayers, Heads: rHeads, KVHeads: rKVHeads, HeadDim: rDim, MaxLen: maxLen, Slots: slots, Window: window,
 	})
 	if err != nil {
 		t.Fatal(err)

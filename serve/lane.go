@@ -15,8 +15,9 @@ type lane struct {
 	engine  *engine.Engine
 	attn    int
 	runner  *engine.Runner
-	reuse   int     // see [sparse.Spec.PrefixUnit]; 0: no prefix is reused
-	draws   bool    // attention depends on [Request.Draw]
+	reuse   int  // see [sparse.Spec.PrefixUnit]; 0: no prefix is reused
+	draws   bool // attention depends on [Request.Draw]
+	meter   meter
 	queue   []*task // in the order of arrival
 	running []*task // admitted: they have a slot; in the order of arrival
 
@@ -25,7 +26,7 @@ type lane struct {
 }
 
 func newLane(s *Scheduler, e *engine.Engine, attn int, r *engine.Runner) *lane {
-	l := &lane{s: s, engine: e, attn: attn, runner: r}
+	l := &lane{s: s, engine: e, attn: attn, runner: r, meter: newMeter(e, r)}
 	if spec := r.Policy().Spec(); !s.conf.NoPrefix {
 		l.reuse, _ = spec.PrefixUnit()
 		l.draws = spec.Draws()
@@ -98,6 +99,7 @@ func (l *lane) read() {
 		return
 	}
 	l.s.pace.add(n, time.Since(start))
+	l.count(start, false, n, t)
 	t.reserve()
 	if t.read() {
 		l.s.prefix.add(t)
@@ -127,6 +129,7 @@ func (l *lane) write() {
 	if len(writing) == 0 {
 		return
 	}
+	start := time.Now()
 	err := l.step(writing)
 	if err != nil {
 		for _, t := range writing {
@@ -134,6 +137,7 @@ func (l *lane) write() {
 		}
 		return
 	}
+	l.count(start, true, 1, writing...)
 	for _, t := range writing {
 		t.stepped()
 	}

@@ -31,6 +31,7 @@ type Observer interface {
 	First(sinceSubmit time.Duration)                   // the first token of an answer
 	Next(sinceLast time.Duration)                      // another token
 	Done(attn int, total time.Duration, result Result) // the end of an answer, however it ended
+	Pass(attn int, p Pass)                             // a prefill chunk or a decode step
 }
 
 // Scheduler runs requests. Make it with [New], end it with [Scheduler.Close].

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/eval"
 	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/internal/openmodel"
 	"github.com/gollm/gollm/internal/usage"
@@ -75,6 +76,7 @@ type serveFlags struct {
 	connections int
 	drain       time.Duration
 	logPrompts  bool
+	roofline    bool
 }
 
 func newServe() *cobra.Command {
@@ -110,6 +112,7 @@ func newServe() *cobra.Command {
 	f.IntVar(&s.connections, "max-connections", 1024, "connections at once; more wait")
 	f.DurationVar(&s.drain, "drain", 30*time.Second, "how long requests may finish after Ctrl-C or SIGTERM")
 	f.BoolVar(&s.logPrompts, "log-prompts", false, "write the bodies of requests to the log")
+	f.BoolVar(&s.roofline, "roofline", false, "measure the machine at the start, for /metrics to tell the share of its limit")
 	f.Uint64Var(&s.seed, "seed", 0, "seed of attention methods that sample")
 	s.cache.RegisterType(cmd)
 	s.model.RegisterDevice(cmd)
@@ -227,6 +230,9 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	c := s.config(cmd, m, log, key)
+	if s.roofline {
+		c.Metrics.Limit(limitOf(m, s.cache))
+	}
 	scheduler := serve.New(m.Engine, runners, serve.Config{MaxStall: s.stall, MaxQueue: s.queue, NoPrefix: s.noPrefix, Observe: c.Metrics})
 	c.Metrics.Watch(scheduler, c.Model)
 	c.Scheduler = scheduler
@@ -235,6 +241,20 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 		"slots", s.slots, "ctx", runners[0].Context(), "cache", blocks*device.PageLen)
 	err = s.serve(cmd, limited(listener, s.connections), openai.New(c), scheduler, log)
 	return errors.Join(err, engine.CloseAll(runners))
+}
+
+// limitOf measures the machine and returns the least time of a decode step.
+func limitOf(m *openmodel.Model, cache openmodel.CacheFlags) func(serve.Pass) time.Duration {
+	kv, _ := cache.DType() // was checked
+	budget, peaks := eval.NewBudget(m.File, m.Model.Config, kv), m.Device.Roofline()
+	return func(p serve.Pass) time.Duration {
+		r := p.Reads
+		pairs, past := float64(max(r.Pairs, 1)), float64(max(r.Past, 1))
+		share := eval.Share{Density: float64(r.Selected) / pairs, K: float64(r.K) / past, V: float64(r.V) / past}
+		work, _ := budget.Decode(p.Past/max(p.Rows, 1)-1, p.Rows, share)
+		seconds, _ := work.Limit(peaks)
+		return time.Duration(seconds * float64(time.Second))
+	}
 }
 
 // config is what the endpoints are told.

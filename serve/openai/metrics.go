@@ -19,9 +19,25 @@ type Metrics struct {
 	registry          *prometheus.Registry
 	attn              []string
 	first, next, e2e  prometheus.Histogram
-	prompt, generated *prometheus.CounterVec // by attention spec
-	ended             *prometheus.CounterVec // by reason
+	prompt, generated *prometheus.CounterVec            // by attention spec
+	ended             *prometheus.CounterVec            // by reason
+	passes            map[string]*prometheus.CounterVec // by attention spec and phase
+	limit             func(serve.Pass) time.Duration
 	handler           http.Handler
+}
+
+// The counters of passes, and what they count.
+var passCounters = map[string]string{
+	"gollm_passes_total":                   "Prefill chunks and decode steps.",
+	"gollm_pass_seconds_total":             "Time of these passes.",
+	"gollm_select_seconds_total":           "Of it, selecting what attention reads, where that is timed.",
+	"gollm_attend_seconds_total":           "Of it, attention itself, where that is timed.",
+	"gollm_attention_pairs_total":          "Pairs of query and key of causal attention, where they are counted.",
+	"gollm_attention_selected_pairs_total": "Of them, those that were selected; the quotient is the density.",
+	"gollm_kv_rows_total":                  "Stored rows of the past of each query and kv head, where they are counted.",
+	"gollm_k_rows_read_total":              "Of them, those whose key was read, to select included.",
+	"gollm_v_rows_read_total":              "Of them, those whose value was read.",
+	"gollm_limit_seconds_total":            "Time that decode steps take at least by the roofline (--roofline).",
 }
 
 // The buckets of the histograms, in seconds.
@@ -48,6 +64,11 @@ func NewMetrics(model string, attn []string) *Metrics {
 		generated: counter("gollm_generation_tokens_total", "Tokens of answers, by attention spec.", "attn"),
 		ended:     counter("vllm:request_success_total", "Answers, by why they ended.", "finished_reason"),
 	}
+	m.passes = map[string]*prometheus.CounterVec{}
+	for name, help := range passCounters {
+		m.passes[name] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, []string{"attn", "phase"})
+		m.registry.MustRegister(m.passes[name])
+	}
 	m.registry.MustRegister(m.first, m.next, m.e2e, m.prompt, m.generated, m.ended)
 	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	return m
@@ -65,6 +86,33 @@ func (m *Metrics) Done(attn int, d time.Duration, r serve.Result) {
 	m.prompt.WithLabelValues(m.attn[attn]).Add(float64(r.Prompt))
 	m.generated.WithLabelValues(m.attn[attn]).Add(float64(r.Generated))
 	m.ended.WithLabelValues(endName(r.Stop)).Inc()
+}
+
+// Limit makes the roofline known: the least time of a decode step whose reads are counted.
+func (m *Metrics) Limit(of func(serve.Pass) time.Duration) { m.limit = of }
+
+// Pass observes a prefill chunk or a decode step.
+func (m *Metrics) Pass(attn int, p serve.Pass) {
+	phase := "prefill"
+	if p.Decode {
+		phase = "decode"
+	}
+	add := func(name string, x float64) { m.passes[name].WithLabelValues(m.attn[attn], phase).Add(x) }
+	add("gollm_passes_total", 1)
+	add("gollm_pass_seconds_total", p.Took.Seconds())
+	add("gollm_select_seconds_total", p.Select.Seconds())
+	add("gollm_attend_seconds_total", p.Attend.Seconds())
+	if !p.Counted {
+		return
+	}
+	add("gollm_attention_pairs_total", float64(p.Reads.Pairs))
+	add("gollm_attention_selected_pairs_total", float64(p.Reads.Selected))
+	add("gollm_kv_rows_total", float64(p.Reads.Past))
+	add("gollm_k_rows_read_total", float64(p.Reads.K))
+	add("gollm_v_rows_read_total", float64(p.Reads.V))
+	if m.limit != nil && p.Decode {
+		add("gollm_limit_seconds_total", m.limit(p).Seconds())
+	}
 }
 
 // endName is vLLM's name for why an answer ended.

@@ -276,7 +276,7 @@ func TestCompletions(t *testing.T) {
 	if got.Choices[0].Text != c.Text || *got.Choices[0].FinishReason != "length" || got.Usage.Total != len(c.IDs)+n || !strings.HasPrefix(got.ID, "cmpl-") || got.Object != "text_completion" {
 		t.Errorf("%q, %+v", got.Choices[0].Text, got.Usage)
 	}
-	if got.Choices[0].Logprobs != nil || got.Usage.Gollm.Attn != "dense" || got.Usage.Gollm.Prefill <= 0 {
+	if got.Choices[0].Logprobs != nil || got.Usage.Gollm.Attn != "dense" || got.Usage.Gollm.PrefillMS <= 0 {
 		t.Errorf("%+v", got)
 	}
 	status, body := s.ask("POST", "/v1/completions", `{"prompt":[`+quoted(c.Prompt)+`,"Tom"],"temperature":0,"max_tokens":`+strconv.Itoa(n)+`,"n":2,"stream":true,"echo":true,"stream_options":{"include_usage":true}}`)

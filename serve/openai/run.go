@@ -93,12 +93,51 @@ type usage struct {
 
 // gollmUsage is what others do not say. Of several answers the times are the longest.
 type gollmUsage struct {
-	Attn      string  `json:"attn"`
-	Cached    int     `json:"cached_tokens"`
-	Preempted int     `json:"preempted"` // times that a sequence lost its pages
-	Wait      float64 `json:"wait_ms"`   // until the prompt was begun
-	Prefill   float64 `json:"prefill_ms"`
-	Decode    float64 `json:"decode_ms"`
+	Attn      string     `json:"attn"`
+	Density   *float64   `json:"density,omitempty"` // as in readUsage, of the whole request
+	KRead     *float64   `json:"k_read,omitempty"`
+	VRead     *float64   `json:"v_read,omitempty"`
+	Prefill   *readUsage `json:"prefill,omitempty"` // of it, the prompt
+	Decode    *readUsage `json:"decode,omitempty"`  // and the steps
+	Cached    int        `json:"cached_tokens"`
+	Preempted int        `json:"preempted"` // times that a sequence lost its pages
+	Wait      float64    `json:"wait_ms"`   // until the prompt was begun
+	PrefillMS float64    `json:"prefill_ms"`
+	DecodeMS  float64    `json:"decode_ms"`
+
+	prefill, decode engine.Reads
+}
+
+// readUsage is the share of the past that attention has read, 0 to 1; absent where it is not
+// counted.
+type readUsage struct {
+	Density float64 `json:"density"` // of the pairs of query and key
+	KRead   float64 `json:"k_read"`  // of the stored rows, to select included
+	VRead   float64 `json:"v_read"`
+}
+
+// newReadUsage is nil where nothing was to be read.
+func newReadUsage(r engine.Reads) *readUsage {
+	if r.Pairs == 0 {
+		return nil
+	}
+	past := float64(r.Past)
+	return &readUsage{float64(r.Selected) / float64(r.Pairs), float64(r.K) / past, float64(r.V) / past}
+}
+
+// reads adds what an answer has read.
+func (g *gollmUsage) reads(r serve.Result) {
+	if !r.Counted {
+		return
+	}
+	g.prefill.Add(r.PrefillReads)
+	g.decode.Add(r.DecodeReads)
+	all := g.prefill
+	all.Add(g.decode)
+	g.Prefill, g.Decode = newReadUsage(g.prefill), newReadUsage(g.decode)
+	if u := newReadUsage(all); u != nil {
+		g.Density, g.KRead, g.VRead = &u.Density, &u.KRead, &u.VRead
+	}
 }
 
 // add counts an answer; again says that its prompt was counted with another one.
@@ -110,11 +149,12 @@ func (u *usage) add(r serve.Result, again bool) {
 	u.Completion += r.Generated
 	u.Total = u.Prompt + u.Completion
 	g := &u.Gollm
+	g.reads(r)
 	g.Cached, g.Preempted = u.Details.Cached, g.Preempted+r.Preempted
 	for _, t := range []struct {
 		longest *float64
 		took    time.Duration
-	}{{&g.Wait, r.Waited}, {&g.Prefill, r.Prefill}, {&g.Decode, r.Decode}} {
+	}{{&g.Wait, r.Waited}, {&g.PrefillMS, r.Prefill}, {&g.DecodeMS, r.Decode}} {
 		*t.longest = max(*t.longest, float64(t.took.Microseconds())/1000)
 	}
 }
