@@ -91,7 +91,7 @@ func (a *Audit) Begin(p *sparse.Pass, layer int, _, _ device.Tensor) {
 	}
 	if a.on {
 		a.pass, a.ops = p, p.Queue
-		p.Queue = &keyReads{Queue: p.Queue, dev: a.dev, scans: &a.scans}
+		p.Queue = &keyReads{Queue: p.Queue, dev: a.dev, scans: &a.scans, read: readSelection}
 	}
 }
 

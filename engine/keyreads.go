@@ -12,6 +12,7 @@ type keyReads struct {
 	device.Queue
 	dev   device.Device
 	scans *[]scan
+	read  func(dev device.Device, kv device.KV, rows int, p device.Plan) Selection
 }
 
 // scan is the keys that a call read to select positions.
@@ -91,7 +92,7 @@ func (r *keyReads) record(q device.Tensor, kv device.KV, p device.Plan, skip []b
 
 // add adds the keys that so many heads and rows read of a plan.
 func (r *keyReads) add(n scan, heads int, kv device.KV, rows int, p device.Plan) {
-	n.Selection = readSelection(r.dev, kv, rows, p)
+	n.Selection = r.read(r.dev, kv, rows, p)
 	n.Heads = heads
 	*r.scans = append(*r.scans, n)
 }

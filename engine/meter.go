@@ -2,7 +2,9 @@ package engine
 
 import (
 	"math/bits"
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/sparse"
@@ -24,15 +26,25 @@ func (r *Reads) Add(o Reads) {
 // that it costs little where calls return when they are done, as on the CPU, and makes
 // captured steps eager where they are replayed.
 type Meter struct {
-	dev            device.Device
-	shape          sparse.Shape
-	scans          []scan
-	slots          []Reads
+	dev   device.Device
+	shape sparse.Shape
+	scans []scan
+	slots []Reads
+	parts []meterPart // scratch memory, of each goroutine
+}
+
+// meterPart counts some of the rows of a pass.
+type meterPart struct {
+	*Meter
+	sum            Reads
 	head           bitset // of a query head
 	keys, values   bitset // of a kv head
 	shared         int    // the list that head is of, -1 for none
 	sharedSelected int64
 }
+
+// partRows is the number of rows that are worth a goroutine.
+const partRows = 16
 
 // Meter begins to count.
 func (p *passes) Meter() *Meter {
@@ -52,7 +64,7 @@ func (m *Meter) Take(slot int) Reads {
 func (m *Meter) Begin(p *sparse.Pass, _ int, _, _ device.Tensor) {
 	m.scans = m.scans[:0]
 	if _, ok := p.Queue.(*keyReads); !ok {
-		p.Queue = &keyReads{Queue: p.Queue, dev: m.dev, scans: &m.scans}
+		p.Queue = &keyReads{Queue: p.Queue, dev: m.dev, scans: &m.scans, read: readFilled}
 	}
 }
 
@@ -66,24 +78,56 @@ func (m *Meter) Attended(p *sparse.Pass, layer int, _, _ device.Tensor, plan dev
 	if plan.Dense() {
 		sel.Pos = rowPositions(m.dev, kv, rows)
 	} else {
-		sel = readSelection(m.dev, kv, rows, plan)
+		sel = readFilled(m.dev, kv, rows, plan)
 		sel.Heads = m.shape.Heads
 	}
-	for row, pos := range sel.Pos {
-		if pos < 0 {
-			continue
+	if p.Decode {
+		for row := range sel.Pos {
+			m.slots[row].Add(m.rows(&sel, row, row+1))
 		}
-		slot := p.Slot
-		if p.Decode {
-			slot = row
-		}
-		m.row(&m.slots[slot], &sel, row, pos)
+	} else {
+		m.slots[p.Slot].Add(m.rows(&sel, 0, len(sel.Pos)))
 	}
 	m.scans = slices.DeleteFunc(m.scans, func(s scan) bool { return !s.pass })
 }
 
+// rows counts some rows.
+func (m *Meter) rows(sel *Selection, from, to int) (sum Reads) {
+	n := 1
+	if !sel.Dense() {
+		n = max(1, min(runtime.GOMAXPROCS(0), (to-from)/partRows))
+	}
+	for len(m.parts) < n {
+		m.parts = append(m.parts, meterPart{Meter: m})
+	}
+	var all sync.WaitGroup
+	for i := range m.parts[:n] {
+		part := &m.parts[i]
+		part.sum = Reads{}
+		lo, hi := from+(to-from)*i/n, from+(to-from)*(i+1)/n
+		count := func() {
+			for row := lo; row < hi; row++ {
+				if pos := sel.Pos[row]; pos >= 0 {
+					part.row(sel, row, pos)
+				}
+			}
+		}
+		if n == 1 {
+			count()
+			continue
+		}
+		all.Go(count)
+	}
+	all.Wait()
+	for _, part := range m.parts[:n] {
+		sum.Add(part.sum)
+	}
+	return sum
+}
+
 // row adds a row.
-func (m *Meter) row(r *Reads, sel *Selection, row, pos int) {
+func (m *meterPart) row(sel *Selection, row, pos int) {
+	r := &m.sum
 	heads, kvHeads, past := int64(m.shape.Heads), int64(m.shape.KVHeads), int64(pos+1)
 	r.Pairs += heads * past
 	r.Past += kvHeads * past
@@ -104,8 +148,8 @@ func (m *Meter) row(r *Reads, sel *Selection, row, pos int) {
 		if !sel.plan.Mixture {
 			m.keys.join(m.values)
 		}
-		for i := range m.scans {
-			for h := g * m.shape.Group(); h < (g+1)*m.shape.Group(); h++ {
+		for h := g * m.shape.Group(); h < (g+1)*m.shape.Group(); h++ {
+			for i := range m.scans {
 				m.scanned(&m.scans[i], row, pos, h)
 			}
 		}
@@ -116,7 +160,7 @@ func (m *Meter) row(r *Reads, sel *Selection, row, pos int) {
 
 // selected makes head what a query head reads, and counts it. Heads with one list are
 // looked at once.
-func (m *Meter) selected(sel *Selection, row, pos, head int) int64 {
+func (m *meterPart) selected(sel *Selection, row, pos, head int) int64 {
 	list := 0
 	if sel.index != nil {
 		list = head * sel.plan.List.Index.Dim(1) / sel.Heads
@@ -130,8 +174,12 @@ func (m *Meter) selected(sel *Selection, row, pos, head int) int64 {
 }
 
 // scanned adds to keys those that were read to select for a query head.
-func (m *Meter) scanned(s *scan, row, pos, head int) {
+func (m *meterPart) scanned(s *scan, row, pos, head int) {
 	if row = s.row(row, pos, head); row < 0 {
+		return
+	}
+	if s.Dense() {
+		m.keys.set(0, pos+1, true)
 		return
 	}
 	m.head.clear(pos)
@@ -204,17 +252,17 @@ func (b *bitset) mark(s *Selection, row, head int) {
 
 // list adds the entries of a list that have a weight.
 func (b *bitset) list(s *Selection, row, head int) {
-	width := 1
-	switch s.plan.Selected {
-	case device.None:
+	if s.plan.Selected == device.None {
 		return
-	case device.Blocks:
-		width = device.PageLen
 	}
 	index, weights := s.List(row, head)
 	for i, at := range index {
-		if weights == nil || weights[i] != 0 {
-			b.set(int(at)*width, (int(at)+1)*width, true)
+		switch {
+		case weights != nil && weights[i] == 0:
+		case s.plan.Selected == device.Blocks:
+			b.set(int(at)*device.PageLen, (int(at)+1)*device.PageLen, true)
+		case int(at) < b.past:
+			b.words[at/64] |= 1 << (at % 64)
 		}
 	}
 }

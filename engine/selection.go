@@ -18,6 +18,7 @@ type Selection struct {
 
 	plan   device.Plan
 	apart  bool // rows are of different slots and share no list
+	stride int  // entries of index between two lists
 	index  []int32
 	count  []int32
 	weight []float32 // nil: one each
@@ -64,9 +65,9 @@ func (s *Selection) List(row, head int) (index []int32, weights []float32) {
 	}
 	at := group*width + head*width/s.Heads
 	have := min(max(int(s.count[at]), 0), capacity)
-	index = s.index[at*capacity:][:have]
+	index = s.index[at*s.stride:][:have]
 	if s.weight != nil {
-		weights = s.weight[at*capacity:][:have]
+		weights = s.weight[at*s.stride:][:have]
 	}
 	return index, weights
 }
@@ -133,12 +134,42 @@ func readSelection(dev device.Device, kv device.KV, rows int, plan device.Plan) 
 		return s
 	}
 	l := plan.List
+	s.stride = l.Index.Dim(2)
 	s.index, s.count = make([]int32, l.Index.Len()), make([]int32, l.Count.Len())
 	_ = read(dev, s.index, l.Index)
 	_ = read(dev, s.count, l.Count)
 	if !l.Weight.Absent() {
 		s.weight = make([]float32, l.Weight.Len())
 		_ = read(dev, s.weight, l.Weight)
+	}
+	return s
+}
+
+// readFilled is readSelection list by list, without the room behind their entries: on a
+// device whose memory is the host's that is less to copy.
+func readFilled(dev device.Device, kv device.KV, rows int, plan device.Plan) Selection {
+	if plan.Selected != device.Blocks && plan.Selected != device.Tokens {
+		return readSelection(dev, kv, rows, plan)
+	}
+	l := plan.List
+	lists, capacity := l.Index.Dim(0)*l.Index.Dim(1), l.Index.Dim(2)
+	s := Selection{plan: plan, Pos: rowPositions(dev, kv, rows), apart: kv.Len.Dim(0) > 1, count: make([]int32, l.Count.Len())}
+	_ = read(dev, s.count, l.Count)
+	for _, n := range s.count {
+		s.stride = max(s.stride, min(int(n), capacity))
+	}
+	s.index = make([]int32, lists*s.stride)
+	index, weight := l.Index.Reshape(l.Index.Len()), l.Weight
+	if !weight.Absent() {
+		s.weight, weight = make([]float32, lists*s.stride), weight.Reshape(weight.Len())
+	}
+	for i, n := range s.count {
+		from, at := i*capacity, i*s.stride
+		have := min(max(int(n), 0), capacity)
+		_ = read(dev, s.index[at:at+have], index.Rows(from, from+have))
+		if s.weight != nil {
+			_ = read(dev, s.weight[at:at+have], weight.Rows(from, from+have))
+		}
 	}
 	return s
 }
