@@ -36,10 +36,15 @@ read; --history names another one, or off.
 Ctrl-C clears the line, or stops the answer, not the program; Ctrl-D on an empty
 line ends it. Lines that begin with / are commands: /help lists them. Where stdin is
 no terminal, each line of it is a message, only the answers are printed, and a
-command that fails ends the program with an error.`
+command that fails ends the program with an error.
+
+With --url the model is that of a server, gollm serve or another one with OpenAI's
+API; -m is then its name there, which a server of one model needs not be told, and what
+the command line does not say of sampling is up to the server.`
 
 const chatExample = `  gollm chat -m Llama-3.2-1B-Instruct-Q4_K_M.gguf
   gollm chat -m model.gguf --system "Answer in French." --ctx 16384
+  gollm chat --url http://127.0.0.1:8080 --api-key-file key.txt
   printf 'My name is Ada.\nWhat is my name?\n' | gollm chat -m model.gguf`
 
 const chatHelp = `  /clear          forget the conversation
@@ -70,6 +75,8 @@ type chatFlags struct {
 
 	noSpecial bool
 	history   string
+
+	url, keyFile string // of a server that runs the model; "" is none
 }
 
 func newChat() *cobra.Command {
@@ -91,6 +98,9 @@ func newChat() *cobra.Command {
 	cmd.Flags().BoolVar(&c.noSpecial, "no-special", false, "refuse messages that contain <|eot_id|> and its like")
 	cmd.Flags().StringVar(&c.history, "history", "", "file of what was typed on a terminal; off: none (default: gollm/chat-history in the folder for state, ~/.local/state)")
 	_ = cmd.MarkFlagFilename("history") // fails only for a flag that does not exist
+	cmd.Flags().StringVar(&c.url, "url", "", "talk with the model of a server with OpenAI's API, such as http://127.0.0.1:8080/v1")
+	cmd.Flags().StringVar(&c.keyFile, "api-key-file", "", "file with the key that the server of --url wants")
+	_ = cmd.MarkFlagFilename("api-key-file") // fails only for a flag that does not exist
 	c.sampling.register(cmd)
 	c.audit.register(cmd)
 	c.cache.Audit = &c.audit
@@ -100,6 +110,12 @@ func newChat() *cobra.Command {
 }
 
 func (c *chatFlags) run(cmd *cobra.Command) error {
+	if c.url != "" {
+		return c.runRemote(cmd)
+	}
+	if c.keyFile != "" {
+		return usage.Errorf("--api-key-file is for --url, the server that wants the key")
+	}
 	inputs := append(c.model.Files(), c.cache.Files()...)
 	for _, err := range []error{
 		c.model.Check(), c.cache.Check(), c.sampling.check(cmd), checkLimit(c.limit), checkStop(c.stop),
@@ -118,13 +134,51 @@ func (c *chatFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	signal.Notify(s.interrupts, os.Interrupt)
-	console.TakeInterrupts(cmd.Context())
-	defer signal.Stop(s.interrupts)
-	if err := s.talk(cmd.Context(), c.newEntries(s, cmd)); err != nil {
+	if err := c.talk(cmd, s); err != nil {
 		return err
 	}
 	return c.audit.finish(cmd, m)
+}
+
+// talk answers what is typed until it ends.
+func (c *chatFlags) talk(cmd *cobra.Command, s *session) error {
+	signal.Notify(s.interrupts, os.Interrupt)
+	console.TakeInterrupts(cmd.Context())
+	defer signal.Stop(s.interrupts)
+	return s.talk(cmd.Context(), c.newEntries(s, cmd))
+}
+
+// runRemote talks with the model of a server.
+func (c *chatFlags) runRemote(cmd *cobra.Command) error {
+	for _, err := range []error{
+		c.sampling.check(cmd), checkLimit(c.limit), checkStop(c.stop),
+		userfile.CheckOutputs([]userfile.Named{{Flag: "--api-key-file", Path: c.keyFile}}, userfile.Named{Flag: "--history", Path: c.history}),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	r, err := c.newRemote(cmd)
+	if err == nil {
+		err = r.choose(cmd.Context())
+	}
+	if err != nil {
+		return err
+	}
+	s := c.emptySession(cmd)
+	s.remote = r
+	return c.talk(cmd, s)
+}
+
+// emptySession is a session that has nobody to talk with.
+func (c *chatFlags) emptySession(cmd *cobra.Command) *session {
+	return &session{
+		system:  c.template.System,
+		options: engine.Options{MaxTokens: max(c.limit, 0), Sampling: c.sampling.Params, Stop: c.stop},
+		out:     &lastByte{Writer: console.TextOut(cmd)}, errs: cmd.ErrOrStderr(),
+		interactive: console.IsTerminal(cmd.InOrStdin()), log: console.Logger(cmd),
+		interrupts: make(chan os.Signal, 1),
+	}
 }
 
 // newSession makes everything that a conversation needs.
@@ -147,13 +201,9 @@ func (c *chatFlags) newSession(cmd *cobra.Command, m *openmodel.Model) (*session
 	if err != nil {
 		return nil, err
 	}
-	return &session{
-		model: m, runner: r, seq: seq, speaker: speaker, system: c.template.System,
-		options: engine.Options{MaxTokens: max(c.limit, 0), Sampling: c.sampling.Params, Stop: c.stop},
-		out:     &lastByte{Writer: console.TextOut(cmd)}, errs: cmd.ErrOrStderr(),
-		interactive: console.IsTerminal(cmd.InOrStdin()), log: console.Logger(cmd),
-		interrupts: make(chan os.Signal, 1),
-	}, nil
+	s := c.emptySession(cmd)
+	s.model, s.runner, s.seq, s.speaker = m, r, seq, speaker
+	return s, nil
 }
 
 // session is one conversation.
@@ -162,11 +212,12 @@ type session struct {
 	runner  *engine.Runner
 	seq     *engine.Sequence
 	speaker *openmodel.Speaker
+	remote  *remote // a server, instead of the model above; nil: there is none
 	options engine.Options
 
 	system   string
 	messages []chat.Message // without the system prompt: pairs of a message and its answer
-	last     *summary       // of the last answer; nil before it
+	last     string         // summary of the last answer; empty before it
 	file     string         // of the last /save or /load
 	regens   uint64         // answers that were written again, each with a seed of its own
 
@@ -182,7 +233,11 @@ type session struct {
 func (s *session) talk(ctx context.Context, from entries) error {
 	s.entries = from
 	defer from.close()
-	if s.interactive {
+	switch {
+	case !s.interactive:
+	case s.remote != nil:
+		s.say("%s at %s. /help lists commands, Ctrl-D ends.", s.remote.model, s.remote.base)
+	default:
 		s.say("%s, a context of %d tokens. /help lists commands, Ctrl-D ends.", filepath.Base(s.model.File.Path()), s.runner.Context())
 	}
 	for {
@@ -206,6 +261,9 @@ func (s *session) say(format string, args ...any) {
 
 // answer lets the model answer a message.
 func (s *session) answer(ctx context.Context, text string) error {
+	if s.remote != nil {
+		return s.ask(ctx, text)
+	}
 	ids, err := s.speaker.Encode(ctx, openmodel.Conversation(s.system, s.messages, text))
 	if err == nil && len(ids) >= s.runner.Context() {
 		err = fmt.Errorf("the conversation has %d tokens and the context holds %d: /clear begins anew, or start gollm chat with --ctx %d",
@@ -225,15 +283,8 @@ func (s *session) answer(ctx context.Context, text string) error {
 func (s *session) generate(ctx context.Context, ids []int32) (engine.Result, error) {
 	known := s.seq.Truncate(min(commonPrefix(s.seq.Tokens(), ids), len(ids)-1))
 	s.log("%d tokens, %d of them in the cache", len(ids), known)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := s.stoppable(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-s.interrupts:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	fresh := ids[known:]
 	wait := console.NewBar(s.errs, s.log, "reading", len(fresh), " tok")
 	defer wait.Stop()
@@ -246,10 +297,24 @@ func (s *session) generate(ctx context.Context, ids []int32) (engine.Result, err
 	if err == nil {
 		err = w.err
 	}
-	s.last = &summary{
+	last := summary{
 		Result: res, Attn: s.runner.Attn(), Prompt: fresh, Sampling: o.Sampling, KVBytes: s.runner.KVBytes(), First: w.ttft,
 	}
+	s.last = last.line()
 	return res, err
+}
+
+// stoppable is a context that Ctrl-C ends.
+func (s *session) stoppable(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-s.interrupts:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // finish ends the line of an answer and remembers the turn. An answer that was
@@ -260,11 +325,11 @@ func (s *session) finish(text string, res engine.Result) error {
 			return err
 		}
 	}
-	s.log("%s", s.last.line())
+	s.log("%s", s.last)
 	if res.Stop == engine.StopCancelled && !s.interactive {
 		return console.ErrInterrupted
 	}
-	if len(res.Tokens) > 0 || res.Stop != engine.StopCancelled {
+	if res.Text != "" || res.Stop != engine.StopCancelled {
 		s.messages = append(s.messages,
 			chat.Message{Role: "user", Content: text}, chat.Message{Role: "assistant", Content: strings.TrimSpace(res.Text)})
 	}

@@ -100,8 +100,11 @@ func (s *session) setSystem(text string) error {
 
 // stats shows the last answer's speed and the context.
 func (s *session) stats() error {
-	if s.last != nil {
-		s.say("%s", s.last.line())
+	if s.last != "" {
+		s.say("%s", s.last)
+	}
+	if s.remote != nil {
+		return nil
 	}
 	s.say("%d of %d tokens of context are used.", s.seq.Len(), s.runner.Context())
 	return nil

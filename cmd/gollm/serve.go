@@ -187,18 +187,18 @@ func (s *serveFlags) specs() (specs []*sparse.Spec, err error) {
 	return specs, nil
 }
 
-// key reads --api-key-file.
-func (s *serveFlags) key() (string, error) {
-	if s.keyFile == "" {
+// readKey reads --api-key-file, "" for none.
+func readKey(path string) (string, error) {
+	if path == "" {
 		return "", nil
 	}
-	b, err := userfile.ReadLimited(s.keyFile, userfile.MaxSpec)
+	b, err := userfile.ReadLimited(path, userfile.MaxSpec)
 	if err != nil {
-		return "", userfile.OpenError("--api-key-file", s.keyFile, "a key", err)
+		return "", userfile.OpenError("--api-key-file", path, "a key", err)
 	}
 	key := strings.TrimSpace(string(b))
 	if key == "" || strings.ContainsAny(key, " \t\r\n") {
-		return "", fmt.Errorf("--api-key-file %s holds no key: want one word", s.keyFile)
+		return "", fmt.Errorf("--api-key-file %s holds no key: want one word", path)
 	}
 	return key, nil
 }
@@ -211,7 +211,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	key, err := s.key()
+	key, err := readKey(s.keyFile)
 	if err != nil {
 		return err
 	}
