@@ -243,7 +243,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	return errors.Join(err, engine.CloseAll(runners))
 }
 
-// limitOf measures the machine and returns the least time of a decode step.
+// limitOf measures the machine and returns the minimum time of a decode step.
 func limitOf(m *openmodel.Model, cache openmodel.CacheFlags) func(serve.Pass) time.Duration {
 	kv, _ := cache.DType() // was checked
 	budget, peaks := eval.NewBudget(m.File, m.Model.Config, kv), m.Device.Roofline()

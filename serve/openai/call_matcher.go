@@ -84,8 +84,8 @@ func (m *callMatcher) Mask() []uint32 {
 			m.s.allowLiteral(m.mask, m.next())
 		}
 	default:
-		for id := range int32(m.s.tok.Len()) {
-			set(m.mask, id)
+		for i := range m.mask {
+			m.mask[i] = ^uint32(0)
 		}
 		if m.phase == beforeText && m.format.Open == "" {
 			m.beginAsCall()

@@ -88,7 +88,7 @@ func (m *Metrics) Done(attn int, d time.Duration, r serve.Result) {
 	m.ended.WithLabelValues(endName(r.Stop)).Inc()
 }
 
-// Limit makes the roofline known: the least time of a decode step whose reads are counted.
+// Limit makes the roofline known: the minimum time of a decode step whose reads are counted.
 func (m *Metrics) Limit(of func(serve.Pass) time.Duration) { m.limit = of }
 
 // Pass observes a prefill chunk or a decode step.
