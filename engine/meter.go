@@ -261,7 +261,7 @@ func (b *bitset) list(s *Selection, row, head int) {
 		case weights != nil && weights[i] == 0:
 		case s.plan.Selected == device.Blocks:
 			b.set(int(at)*device.PageLen, (int(at)+1)*device.PageLen, true)
-		case int(at) < b.past:
+		case uint32(at) < uint32(b.past):
 			b.words[at/64] |= 1 << (at % 64)
 		}
 	}
