@@ -40,7 +40,7 @@ const policy = `
 	weights, model, internal/npy < eval/lab/hashnets
 	sparse < eval/lab/gpureport
 	device, sparse, engine, cpu, cuda < eval/lab/systems
-	device, cpu, sparse, weights, model, tokenizer, engine, eval, internal/npy < eval/lab/hostile
+	device, cpu, sparse, weights, model, tokenizer, engine, serve, serve/openai, eval, internal/npy < eval/lab/hostile
 
 	internal/npy < cmd, sparse
 	internal/lineedit < cmd

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/gollm/gollm/device"
@@ -70,6 +71,7 @@ func NewMetrics(model string, attn []string) *Metrics {
 		m.registry.MustRegister(m.passes[name])
 	}
 	m.registry.MustRegister(m.first, m.next, m.e2e, m.prompt, m.generated, m.ended)
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	return m
 }

@@ -181,6 +181,9 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, dst any, ignored m
 	if s.conf.LogText {
 		noteOf(r, "body", string(b))
 	}
+	if err := wellFormed(b); err != nil {
+		return err
+	}
 	return decode(b, dst, ignored)
 }
 

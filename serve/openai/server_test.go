@@ -24,6 +24,11 @@ func TestErrors(t *testing.T) {
 		{"/v1/completions", ``, 400, "", "not JSON"},
 		{"/v1/completions", `{"prompt":"a"`, 400, "", "unexpected end"},
 		{"/v1/completions", `{"prompt":"a"} x`, 400, "", "after top-level value"},
+		{"/v1/completions", "{\"prompt\":\"caf\xe9\"}", 400, "", "not UTF-8: byte 14 is 0xe9"},
+		{"/v1/completions", `{"prompt":"\\\ud83d"}`, 400, "", "half a surrogate pair"},
+		{"/v1/completions", `{"prompt":"\udc00\ud800"}`, 400, "", "half a surrogate pair"},
+		{"/v1/completions", `{"prompt":"a","prompt":"b"}`, 400, "prompt", "there twice"},
+		{"/v1/completions", `{"prompt":["a"],"logit_bias":{"1":2,"\u0031":3}}`, 400, "1", "there twice"},
 		{"/v1/completions", `null`, 400, "", "want an object"},
 		{"/v1/completions", `[1]`, 400, "", "array, want an object"},
 		{"/v1/completions", `{}`, 400, "prompt", "no prompt"},
@@ -102,6 +107,11 @@ func TestErrors(t *testing.T) {
 		}
 		if status != c.status || e.Error.Param != c.param || !strings.Contains(e.Error.Message, c.text) || e.Error.Type != "invalid_request_error" {
 			t.Errorf("%.80s: %d %+v, want %d %q %q", c.body, status, e.Error, c.status, c.param, c.text)
+		}
+	}
+	for _, body := range []string{`{"prompt":["\ud83d\ude00","\\ud800","{\"a\":1,\"a\":2}"],"max_tokens":0}`, `{"prompt":"prompt","max_tokens":0,"metadata":[{"a":1},{"a":1}]}`} {
+		if status, answer := s.ask("POST", "/v1/completions", body); status != 200 {
+			t.Errorf("%s: %d %s", body, status, answer)
 		}
 	}
 	if status, body := s.ask("GET", "/v1/completions", ""); status != 405 {

@@ -14,7 +14,7 @@ import (
 // is accepted and input that is not.
 func TestParts(t *testing.T) {
 	for _, p := range parts {
-		c := campaign{seed: 7, only: -1, workers: 2, length: hang, most: 200}
+		c := campaign{seed: 7, only: -1, workers: 2, length: hang, max: 200}
 		got, err := c.run(p)
 		if err != nil {
 			t.Fatal(err)
@@ -23,6 +23,45 @@ func TestParts(t *testing.T) {
 			t.Error(got.text(p.name))
 		}
 	}
+}
+
+// script is a source of the random numbers that a fuzzer writes, and of others behind them.
+type script struct {
+	data []byte
+	rand.PCG
+}
+
+// Uint64 is the next number, whose highest and lowest bits are a byte of the script.
+func (s *script) Uint64() uint64 {
+	x := s.PCG.Uint64()
+	if len(s.data) > 0 {
+		x = x&^(0xff<<56|0xff) | uint64(s.data[0])<<56 | uint64(s.data[0])
+		s.data = s.data[1:]
+	}
+	return x
+}
+
+// FuzzRequests lets a fuzzer say how a valid request is changed: none panics, and each is answered with a
+// right code.
+func FuzzRequests(f *testing.F) {
+	s, err := requestServer()
+	if err != nil {
+		f.Fatal(err)
+	}
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		data := make([]byte, 24)
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		q := newRequest(rand.New(&script{data: data}))
+		if result := feedRequest(s, q); strings.HasPrefix(result, "WRONG") {
+			t.Errorf("%s\n%.2000q", result, q.bytes())
+		}
+	})
 }
 
 // TestFailuresAreSeen holds what a part that panics, or says that something is wrong,
@@ -40,7 +79,7 @@ func TestFailuresAreSeen(t *testing.T) {
 			return nil, "fine"
 		}, nil
 	}}
-	got, err := campaign{only: -1, workers: 1, length: hang, most: 30}.run(p)
+	got, err := campaign{only: -1, workers: 1, length: hang, max: 30}.run(p)
 	if err != nil || got.executions != 30 || got.failures != 30-got.results["fine"] || got.results["panics"] == 0 || got.results["WRONG: broken"] == 0 {
 		t.Errorf("%v, %s", err, got.text(p.name))
 	}

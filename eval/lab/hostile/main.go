@@ -42,11 +42,12 @@ type part struct {
 type execution func(rng *rand.Rand) (input []byte, result string)
 
 // parts are all kinds, by name.
-var parts = []part{{"gguf", startModels}, {"jsonl", startLines}, {"npy", startArrays}, {"spec", startSpecs}, {"template", startTemplates}}
+var parts = []part{{"gguf", startModels}, {"jsonl", startLines}, {"npy", startArrays}, {"request", startRequests}, {"spec", startSpecs}, {"template", startTemplates}}
 
 func main() {
-	name := flag.String("part", "", "gguf, jsonl, npy, spec or template; all where it is left out")
+	name := flag.String("part", "", "gguf, jsonl, npy, request, spec or template; all where it is left out")
 	length := flag.Duration("for", time.Minute, "how long, all parts together")
+	limit := flag.Int64("n", 0, "the number of executions of a part, where the time is not over before; 0 is no limit")
 	seed := flag.Uint64("seed", 1, "of the inputs")
 	only := flag.Int64("only", -1, "the number of the one execution to repeat; its input is written to a file")
 	workers := flag.Int("workers", runtime.NumCPU(), "executions at the same time")
@@ -60,7 +61,7 @@ func main() {
 	case *header != "":
 		err = loadHeader(os.Stdout, *header)
 	default:
-		err = runParts(os.Stdout, *name, campaign{seed: *seed, only: *only, workers: *workers, length: *length})
+		err = runParts(os.Stdout, *name, campaign{seed: *seed, only: *only, workers: *workers, length: *length, max: *limit})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hostile:", err)
@@ -74,7 +75,7 @@ type campaign struct {
 	only    int64 // the one execution, -1 for all
 	workers int
 	length  time.Duration
-	most    int64 // executions of a part, 0 for as many as the time allows
+	max     int64 // executions of a part, 0 for as many as the time allows
 }
 
 // runParts runs one part or all and prints a line for each.
@@ -84,7 +85,7 @@ func runParts(out io.Writer, name string, c campaign) error {
 		asked = slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.name != name })
 	}
 	if len(asked) == 0 || c.only >= 0 && len(asked) > 1 {
-		return fmt.Errorf("part %q, want one of gguf, jsonl, npy, spec, template", name)
+		return fmt.Errorf("part %q, want one of gguf, jsonl, npy, request, spec, template", name)
 	}
 	c.length /= time.Duration(len(asked))
 	failed := int64(0)
@@ -141,7 +142,7 @@ func (c campaign) run(p part) (*counts, error) {
 			for errs[w] = err; err == nil; {
 				n := next.Add(1) - 1
 				switch {
-				case c.only >= 0 && n > 0, c.most > 0 && n >= c.most, c.only < 0 && time.Since(begin) > c.length:
+				case c.only >= 0 && n > 0, c.max > 0 && n >= c.max, c.only < 0 && time.Since(begin) > c.length:
 					return
 				case c.only >= 0:
 					n = c.only
