@@ -111,6 +111,67 @@ func TestDeafClient(t *testing.T) {
 	}
 }
 
+// TestSlowBody sends bodies that do not end: they are given up after a while, also where nobody
+// reads them, and the connection is closed.
+func TestSlowBody(t *testing.T) {
+	s := serveStories(t, func(c *Config) { c.BodyTime = 50 * time.Millisecond })
+	address := s.listen(t)
+	for path, want := range map[string]int{"/v1/completions": http.StatusRequestTimeout, "/v1/nothing": http.StatusNotFound} {
+		conn := dial(t, address, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		in := bufio.NewReader(conn)
+		r, err := http.ReadResponse(in, nil)
+		if err != nil || r.StatusCode != want {
+			t.Fatalf("%s: %v, %v", path, r, err)
+		}
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Error(err)
+		}
+		if _, err := in.ReadByte(); err != io.EOF {
+			t.Errorf("%s: the connection is open: %v", path, err)
+		}
+	}
+	if status, body := s.ask("POST", "/v1/completions", `{"prompt":"Once","max_tokens":3}`); status != http.StatusOK {
+		t.Error(status, body)
+	}
+}
+
+// TestManyLargeBodies holds bodies of which no more fit into memory: others are told to come
+// again, until one of them is answered.
+func TestManyLargeBodies(t *testing.T) {
+	s := serveStories(t, func(c *Config) { c.MaxBody = 1000 })
+	address := s.listen(t)
+	var held []net.Conn
+	for range heldBodies {
+		held = append(held, dial(t, address, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"))
+	}
+	wait := func(bytes int64) {
+		t.Helper()
+		for range 500 {
+			if s.held.Load() == bytes {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatalf("%d bytes are held, want %d", s.held.Load(), bytes)
+	}
+	wait(heldBodies * 1000)
+	r, err := http.Post("http://"+address+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"Tom","max_tokens":3}`))
+	if err != nil || r.StatusCode != http.StatusTooManyRequests || r.Header.Get("Retry-After") == "" {
+		t.Fatal(r, err)
+	}
+	r.Body.Close()
+	for _, conn := range held {
+		conn.Close()
+	}
+	wait(0)
+	if status, body := s.ask("POST", "/v1/completions", `{"prompt":"Once","max_tokens":3}`); status != http.StatusOK {
+		t.Error(status, body)
+	}
+}
+
 // FuzzRequest sends any body to any endpoint: it is answered, with JSON or a stream.
 func FuzzRequest(f *testing.F) {
 	for _, body := range []string{

@@ -7,14 +7,12 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 )
-
-// readTimeout is how long a client may take to send a body.
-const readTimeout = time.Minute
 
 // body reads the body of a request, which must be JSON.
 func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -23,19 +21,44 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		e.status = http.StatusUnsupportedMediaType
 		return nil, e
 	}
-	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Now().Add(readTimeout)) // not every ResponseWriter can
+	if err := s.hold(r); err != nil {
+		return nil, err
+	}
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.conf.MaxBody))
-	_ = c.SetReadDeadline(time.Time{})
 	if large := new(http.MaxBytesError); errors.As(err, &large) {
 		e := invalid("", "the body is larger than %d bytes", large.Limit)
 		e.status = http.StatusRequestEntityTooLarge
 		return nil, e
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		e := invalid("", "the body was not there after %v", s.conf.BodyTime)
+		e.status = http.StatusRequestTimeout
+		return nil, e
+	}
 	if err != nil {
 		return nil, invalid("", "the body cannot be read: %v", err)
 	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // from here on reading waits for the client to go away
 	return b, nil
+}
+
+// heldBodies is how many bodies of the largest size may be in memory at once.
+const heldBodies = 16
+
+// hold counts the body of a request as long as it is answered.
+func (s *Server) hold(r *http.Request) error {
+	size := s.conf.MaxBody
+	if r.ContentLength >= 0 {
+		size = min(size, r.ContentLength)
+	}
+	if limit := heldBodies * s.conf.MaxBody; s.held.Add(size) > limit {
+		s.held.Add(-size)
+		e := failure(http.StatusTooManyRequests, "the bodies of requests that run have %d bytes already; try again later", limit)
+		e.Type = "rate_limit_error"
+		return e.code("rate_limit_exceeded")
+	}
+	entryOf(r).held = size
+	return nil
 }
 
 // decode reads a JSON object into the struct that dst points to. A key that is no field of

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gollm/gollm/grammar"
@@ -28,6 +30,7 @@ type Config struct {
 
 	Key      string        // that clients must have; "" is none
 	MaxBody  int64         // bytes
+	BodyTime time.Duration // how long a client may take to send a body; 0 is [BodyTime]
 	Patience time.Duration // how long a client may take to read an event or an answer; 0 is [Patience]
 	Local    bool          // answers only clients that call this machine by a name of its own
 	Origins  []string      // that browsers may call from (CORS); none by default
@@ -36,8 +39,11 @@ type Config struct {
 	Metrics  *Metrics
 }
 
-// Patience is the default of [Config.Patience].
-const Patience = 30 * time.Second
+// The defaults of [Config].
+const (
+	BodyTime = time.Minute
+	Patience = 30 * time.Second
+)
 
 // Server answers requests. Make it with [New].
 type Server struct {
@@ -46,6 +52,7 @@ type Server struct {
 	key     [sha256.Size]byte
 	started time.Time
 	schemas schemas
+	held    atomic.Int64                   // bytes of bodies
 	routes  map[string]map[string]endpoint // by path and method
 }
 
@@ -54,9 +61,7 @@ type endpoint func(w http.ResponseWriter, r *http.Request) error
 
 // New makes a server.
 func New(c Config) *Server {
-	if c.Patience == 0 {
-		c.Patience = Patience
-	}
+	c.BodyTime, c.Patience = cmp.Or(c.BodyTime, BodyTime), cmp.Or(c.Patience, Patience)
 	s := &Server{conf: c, specs: c.Scheduler.Attn(), key: sha256.Sum256([]byte(c.Key)), started: time.Now(),
 		schemas: schemas{tok: c.Tokenizer, compiled: map[string]*grammar.Constraint{}, literals: map[string][]int32{}}}
 	get := func(e endpoint) map[string]endpoint { return map[string]endpoint{http.MethodGet: e} }
@@ -83,6 +88,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := &recorder{ResponseWriter: w, patience: s.conf.Patience}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	e := &entry{}
+	defer func() { s.held.Add(-e.held) }()
+	// Also where nobody reads the body: net/http reads what is left of it before it answers.
+	_ = http.NewResponseController(w).SetReadDeadline(start.Add(s.conf.BodyTime)) // not every ResponseWriter can
 	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
 	if err := s.answer(rec, r); err != nil && rec.status == 0 {
 		writeError(rec, err)
@@ -219,17 +227,24 @@ func (r *recorder) Write(b []byte) (int, error) {
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // entry is what the log says of a request besides the line that all have.
-type entry struct{ attrs []slog.Attr }
+type entry struct {
+	attrs []slog.Attr
+	held  int64 // bytes of the body
+}
 
 type entryKey struct{}
 
 func (e *entry) note(key string, v any) { e.attrs = append(e.attrs, slog.Any(key, v)) }
 
 // noteOf adds to what the log says of a request.
-func noteOf(r *http.Request, key string, v any) {
+func noteOf(r *http.Request, key string, v any) { entryOf(r).note(key, v) }
+
+// entryOf is the entry of a request.
+func entryOf(r *http.Request) *entry {
 	if e, ok := r.Context().Value(entryKey{}).(*entry); ok {
-		e.note(key, v)
+		return e
 	}
+	return &entry{} // which nobody reads
 }
 
 // note notes the numbers of a request.
