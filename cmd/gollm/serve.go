@@ -310,6 +310,14 @@ const (
 	maxHeader     = 64 << 10 // bytes
 )
 
+// httpServer is the server of HTTP with the limits of its connections.
+func httpServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
 // serve answers until a signal, lets what runs finish, and returns when everything has
 // ended.
 func (s *serveFlags) serve(cmd *cobra.Command, l net.Listener, h http.Handler, scheduler *serve.Scheduler, log *slog.Logger) error {
@@ -317,10 +325,7 @@ func (s *serveFlags) serve(cmd *cobra.Command, l net.Listener, h http.Handler, s
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	console.TakeInterrupts(cmd.Context())
-	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
+	server := httpServer(h, log)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
 	var err error

@@ -94,7 +94,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
 	if err := s.answer(rec, r); err != nil && rec.status == 0 {
 		writeError(rec, err)
-		e.note("error", asAPI(err).Message)
+		e.noteError(asAPI(err), s.conf.LogText)
 	}
 	s.conf.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", append([]slog.Attr{
 		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", rec.status), slog.Duration("took", time.Since(start)),
@@ -235,6 +235,13 @@ type entry struct {
 type entryKey struct{}
 
 func (e *entry) note(key string, v any) { e.attrs = append(e.attrs, slog.Any(key, v)) }
+
+// noteError notes what went wrong. The words of a refusal may be the client's own.
+func (e *entry) noteError(err *apiError, text bool) {
+	if text || err.Type == "server_error" {
+		e.note("error", err.Message)
+	}
+}
 
 // noteOf adds to what the log says of a request.
 func noteOf(r *http.Request, key string, v any) { entryOf(r).note(key, v) }

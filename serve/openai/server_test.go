@@ -187,7 +187,10 @@ func TestLogsHoldNoText(t *testing.T) {
 	for _, log := range []bool{false, true} {
 		s := serveStories(t, func(c *Config) { c.LogText = log })
 		s.ask("POST", "/v1/completions", `{"prompt":"Zanzibar","max_tokens":2,"stop":"Zanzibar"}`)
-		s.ask("POST", "/v1/completions", `{"prompt":"Zanzibar","max_tokens":"x"}`)
+		for _, wrong := range []string{`{"prompt":"Zanzibar","max_tokens":"x"}`, `{"Zanzibar":1}`, `{"prompt":"a","attn":"Zanzibar"}`, `{"prompt":"Zanzibar\ud800"}`, `{"prompt":"a","Zanzibar":1,"Zanzibar":2}`} {
+			s.ask("POST", "/v1/completions", wrong)
+		}
+		s.ask("POST", "/v1/chat/completions", `{"messages":[{"role":"Zanzibar","content":"Zanzibar"}]}`)
 		if got := s.log.String(); strings.Contains(got, "Zanzibar") != log || !strings.Contains(got, "completion_tokens=2") || !strings.Contains(got, "status=400") {
 			t.Errorf("with text %v the log is %s", log, got)
 		}
