@@ -6,7 +6,7 @@ THREADS ?= 2
 COUNT  := $(if $(CI),-count=1)
 need_model = $(if $(MODEL),,$(error MODEL=file is missing, for example make $@ MODEL=testdata/demo.gguf))
 
-.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-8b emulate-sanitized launches demo serve-clients test race fuzz hostile grammar lint bench bench-peer bench-attn vattention-trials golden generate check quick clean
+.PHONY: always help build cuda cuda-headers program test-driver gpu-report gpu-report-binaries emulate emulate-kernels emulate-systems emulate-8b emulate-sanitized launches demo serve-clients test race fuzz hostile serve-load serve-hostile bench-serve-peer grammar lint bench bench-peer bench-attn vattention-trials golden generate check quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,20 +124,39 @@ fuzz: ## every fuzz target for at least T=30s
 grammar: ## documents of 10,000 random JSON schemas, by their masks, beside an independent validator
 	$(GO) test $(COUNT) -timeout 60m -run '^TestRandomSchemas$$' ./grammar -schemas 10000
 
-# One worker for each core; a time of 10m gives each of the five kinds of input two minutes.
+# One worker for each core; a time of 10m gives each of the six kinds of input two minutes.
 hostile: ## wrong files, specs, templates, arrays and lines for T=10m; the most expensive headers
 	$(GO) build -o bin/hostile ./eval/lab/hostile
 	bin/hostile -headers
 	bin/hostile -for $(T)
 
+# N requests by CLIENTS at once, on loopback. The memory is printed; it should stay flat.
+N       ?=
+CLIENTS ?= 64
+serve-load: program ## gollm serve under N=10000 mixed requests by CLIENTS=64: answers, pages, goroutines, memory, kill -9
+	$(GO) build -o bin/load ./eval/lab/load
+	bin/load soak -n $(or $(N),10000) -clients $(CLIENTS)
+
+serve-hostile: program ## N=100000 wrong requests to the handlers of gollm serve, and bad clients on its connections
+	$(GO) build -o bin/ ./eval/lab/hostile ./eval/lab/load
+	bin/hostile -part request -n $(or $(N),100000) -for 1h
+	bin/load connections
+
 lint: ## gofmt, vet, staticcheck and the rules of this tree
 	@scripts/lint.sh
+
+# BENCH is more arguments of a benchmark, such as "-rounds 3 -write docs/performance.md".
+BENCH ?=
 
 bench: program ## speed of MODEL=file beside what the machine allows
 	$(need_model)bin/gollm bench -m $(MODEL) --threads $(THREADS)
 
 bench-peer: program ## speed of MODEL="file ..." beside llama.cpp's
 	$(need_model)$$(scripts/peer-env.sh) scripts/bench-peer.py --threads $(THREADS) $(MODEL)
+
+bench-serve-peer: program ## tokens a second of MODEL=file at 1, 4, 16 and 64 clients beside llama-server, in turns (an hour for 1B on two cores)
+	$(GO) build -o bin/load ./eval/lab/load
+	$(need_model)bin/load bench -m $(MODEL) -threads $(THREADS) -peer "$$(scripts/peer-server.sh)" $(BENCH)
 
 vattention-trials: ## the promise of vattention with keys of 8 and 4 bits, 2,000 samples of each of three kinds of keys
 	$(GO) test $(COUNT) -run TestVAttentionWithLowBitKeys -v ./sparse -trials 2000
