@@ -51,7 +51,7 @@ test-driver: cuda ## tests of the calls of NVIDIA's driver, with one that comput
 	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors|TestSharedMemory|TestKernelSizes|TestWGMMA|TestNoDriver' ./cuda
 
 gpu-report-binaries: cuda ## what scripts/gpu-report.sh runs, in bin/
-	CGO_ENABLED=0 $(GO) build -o bin/ ./eval/lab/gpureport ./eval/lab/randommodel ./eval/lab/hashnets
+	CGO_ENABLED=0 $(GO) build -o bin/ ./eval/lab/gpureport ./eval/lab/randommodel ./eval/lab/hashnets ./eval/lab/load
 	$(CUDA_GO) build -tags cuda -o bin/systems ./eval/lab/systems
 	for package in cuda engine; do $(CUDA_GO) test -c -tags cuda -o bin/$$package.test ./$$package || exit 1; done
 

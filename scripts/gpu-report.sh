@@ -13,7 +13,7 @@ if [ "${1:-}" = --bin ]; then
 	bin=${2:?is missing: --bin DIR}
 	shift 2
 fi
-for file in gollm gpureport randommodel hashnets systems cuda.test engine.test; do
+for file in gollm gpureport randommodel hashnets systems load cuda.test engine.test; do
 	if [ ! -x "$bin/$file" ]; then
 		if [ "$bin" = bin ] && command -v go >/dev/null; then
 			make gpu-report-binaries
@@ -28,5 +28,5 @@ wheels=$(python3 -c 'import nvidia, os
 print(":".join(os.path.join(root, path) for base in nvidia.__path__ for path in os.listdir(base)
     for root in [base] for path in [path + "/lib"] if os.path.exists(os.path.join(base, path))))' 2>/dev/null || true)
 export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${wheels:+:$wheels}
-exec "$bin/gpureport" --gollm "$bin/gollm" --randommodel "$bin/randommodel" --systems "$bin/systems" --hashnets "$bin/hashnets" --cuda-test "$bin/cuda.test" \
+exec "$bin/gpureport" --gollm "$bin/gollm" --randommodel "$bin/randommodel" --systems "$bin/systems" --hashnets "$bin/hashnets" --load "$bin/load" --cuda-test "$bin/cuda.test" \
 	--engine-test "$bin/engine.test" --commit "$("$bin/gollm" version | head -1)" "$@"

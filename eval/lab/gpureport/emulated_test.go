@@ -28,7 +28,7 @@ func TestScriptInEmulation(t *testing.T) {
 		}
 		return out
 	}
-	run("go", "build", "-tags", "cudaemu", "-o", bin, "./cmd/gollm", "./eval/lab/gpureport", "./eval/lab/randommodel", "./eval/lab/hashnets", "./eval/lab/systems")
+	run("go", "build", "-tags", "cudaemu", "-o", bin, "./cmd/gollm", "./eval/lab/gpureport", "./eval/lab/randommodel", "./eval/lab/hashnets", "./eval/lab/systems", "./eval/lab/load")
 	for _, name := range []string{"cuda", "engine"} {
 		run("go", "test", "-c", "-tags", "cudaemu", "-o", filepath.Join(bin, name+".test"), "./"+name)
 	}

@@ -27,6 +27,7 @@ func main() {
 	flag.StringVar(&r.bin.cuda, "cuda-test", "bin/cuda.test", "the tests of ./cuda")
 	flag.StringVar(&r.bin.engine, "engine-test", "bin/engine.test", "the tests of ./engine")
 	flag.StringVar(&r.bin.systems, "systems", "bin/systems", "what runs one attention method")
+	flag.StringVar(&r.bin.load, "load", "bin/load", "the clients of gollm serve")
 	flag.StringVar(&r.bin.hashnets, "hashnets", "bin/hashnets", "what makes networks for hashattention")
 	flag.StringVar(&r.device, "device", "cuda", "what --device takes")
 	flag.StringVar(&r.commit, "commit", "", "of the binaries")
@@ -98,7 +99,7 @@ func writeTo(path string, write func(*os.File) error) error {
 
 // report is what is measured with.
 type report struct {
-	bin    struct{ gollm, models, cuda, engine, systems, hashnets string }
+	bin    struct{ gollm, models, cuda, engine, systems, hashnets, load string }
 	device string
 	commit string
 	folder string
@@ -123,7 +124,7 @@ func (r *report) run(ctx context.Context) error {
 	r.start = time.Now()
 	ctx, cancel := context.WithDeadline(ctx, r.start.Add(r.limit))
 	defer cancel()
-	for _, path := range []*string{&r.bin.gollm, &r.bin.models, &r.bin.cuda, &r.bin.engine, &r.bin.systems, &r.bin.hashnets} {
+	for _, path := range []*string{&r.bin.gollm, &r.bin.models, &r.bin.cuda, &r.bin.engine, &r.bin.systems, &r.bin.hashnets, &r.bin.load} {
 		if full, err := filepath.Abs(*path); err == nil {
 			*path = full
 		}

@@ -41,6 +41,7 @@ func (r *report) parts() []part {
 		{"sparse decode", 150 * time.Second, sparseDecodeRows(), r.sparseDecode},
 		{"sparse prefill", 300 * time.Second, sparsePrefillRows(), r.sparsePrefill},
 		{everyMethod, 330 * time.Second, r.methodRows(), r.methods},
+		{served, 200 * time.Second, r.serveRows(), r.serve},
 	}
 }
 
