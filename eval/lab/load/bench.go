@@ -47,6 +47,7 @@ type figure struct {
 	TTFT   [3]float64 `json:"ttft_ms"`       // until the first token: the median, nine tenths, 99 of 100
 	Token  float64    `json:"token_ms"`      // between two tokens of an answer, the median of answers
 	Tokens int        `json:"answer_tokens"` // of all answers
+	CPU    float64    `json:"cpu_s"`         // seconds of processors that the server took, start and end included
 }
 
 func runBench(ctx context.Context, args []string) error {
@@ -151,10 +152,14 @@ func (b *bench) side(ctx context.Context, into *[]figure, clients, round int, st
 	if err != nil {
 		return errors.Join(err, p.kill())
 	}
+	if err := p.kill(); err != nil {
+		return err
+	}
+	f.CPU = (p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()).Seconds()
 	*into = append(*into, f)
-	fmt.Fprintf(os.Stderr, "round %d, %d clients, %s: %.1f tok/s, first token after %.0f ms, %.1f ms between tokens\n",
-		round+1, clients, filepath.Base(p.cmd.Path), f.TokS, f.TTFT[0], f.Token)
-	return p.kill()
+	fmt.Fprintf(os.Stderr, "round %d, %d clients, %s: %.1f tok/s, first token after %.0f ms, %.1f ms between tokens, %.1f s of processors\n",
+		round+1, clients, filepath.Base(p.cmd.Path), f.TokS, f.TTFT[0], f.Token, f.CPU)
+	return nil
 }
 
 // timed is one answer.

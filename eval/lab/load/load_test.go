@@ -75,7 +75,7 @@ func serveDemo(t *testing.T, size engine.Config, conf serve.Config, change func(
 // another text is found out.
 func TestSoak(t *testing.T) {
 	same := func(h http.Handler) http.Handler { return h }
-	want, err := alone(t.Context(), http.DefaultClient, serveDemo(t, engine.Config{Context: 512, Slots: 1}, serve.Config{NoPrefix: true}, same), 20)
+	want, err := alone(t.Context(), http.DefaultClient, serveDemo(t, engine.Config{Context: 512, Slots: 1}, serve.Config{NoPrefix: true}, same), 12)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestSoak(t *testing.T) {
 			})
 		})
 		var out strings.Builder
-		s := soak{url: url, n: 80, clients: 16, want: want, out: &out}
+		s := soak{url: url, n: 30, clients: 10, want: want, out: &out}
 		err := s.run(t.Context())
 		if (err != nil) != wrong || wrong && !strings.Contains(err.Error(), "want [") && !strings.Contains(err.Error(), "EOF") {
 			t.Errorf("a wrong server %v: %v\n%s", wrong, err, &out)
