@@ -320,12 +320,13 @@ func httpServer(h http.Handler, log *slog.Logger) *http.Server {
 
 // serve answers until a signal, lets what runs finish, and returns when everything has
 // ended.
-func (s *serveFlags) serve(cmd *cobra.Command, l net.Listener, h http.Handler, scheduler *serve.Scheduler, log *slog.Logger) error {
+func (s *serveFlags) serve(cmd *cobra.Command, l *limitedListener, h http.Handler, scheduler *serve.Scheduler, log *slog.Logger) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	console.TakeInterrupts(cmd.Context())
 	server := httpServer(h, log)
+	server.ConnState = l.note
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
 	var err error

@@ -98,3 +98,45 @@ func TestServeLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleGivesWay: where all connections are idle, a new one is answered at once, and the
+// one that has been idle for longest is closed.
+func TestIdleGivesWay(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limited(inner, 3)
+	server := httpServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	server.ConnState = l.note
+	go server.Serve(l)
+	defer server.Close()
+	var readers []*bufio.Reader
+	for i := range 6 {
+		conn, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		r := bufio.NewReader(conn)
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			t.Fatal(err)
+		}
+		readers = append(readers, r)
+	}
+	for i, r := range readers[:3] {
+		if _, err := r.ReadByte(); err != io.EOF {
+			t.Errorf("connection %d is open: %v", i, err)
+		}
+	}
+}
