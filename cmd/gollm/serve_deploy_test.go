@@ -60,7 +60,7 @@ func scrape(t *testing.T, url string) map[string]string {
 // TestServeContract scrapes a server that has answered, and holds what it says against the table of
 // docs/serve/README.md, line for line, and against what dashboard and pool read.
 func TestServeContract(t *testing.T) {
-	_, url, _ := startServer(t)
+	_, url, _ := startServer(t, "--roofline")
 	if status, body := complete(url, `{"prompt":"Once","max_tokens":3}`); status != 200 {
 		t.Fatal(status, body)
 	}

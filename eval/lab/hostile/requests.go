@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -24,12 +25,16 @@ import (
 	"github.com/gollm/gollm/weights"
 )
 
-// llamaChat is a built-in chat format as a template of the server.
-type llamaChat struct{ *chat.Template }
+// toolTemplate writes messages and calls of functions in short.
+const toolTemplate = `{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}`
 
-// Text renders messages.
-func (t llamaChat) Text(ctx context.Context, messages []chat.Message) (string, error) {
-	return t.Render(ctx, chat.Conversation{Messages: messages, AddGenerationPrompt: true, BOS: "<s>", EOS: "</s>"})
+// toolChat is a template of the server, with the special tokens of the small model.
+type toolChat struct{ *chat.Template }
+
+// Render renders a conversation.
+func (t toolChat) Render(ctx context.Context, c chat.Conversation) (string, error) {
+	c.BOS, c.EOS = "<s>", "</s>"
+	return t.Template.Render(ctx, c)
 }
 
 // maxBody is the limit of bodies of the server that requests are fed to, in bytes.
@@ -68,11 +73,11 @@ func requestServer() (http.Handler, error) {
 		}
 		parsed = append(parsed, spec)
 	}
-	runners, err := e.NewRunners(engine.Config{Context: 64, Slots: 4, Blocks: 4}, parsed...)
+	runners, err := e.NewRunners(engine.Config{Context: 512, Slots: 4, Blocks: 12}, parsed...)
 	if err != nil {
 		return nil, err
 	}
-	llama2, err := chat.Builtin("llama2")
+	template, err := chat.Parse(toolTemplate)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +85,7 @@ func requestServer() (http.Handler, error) {
 	scheduler := serve.New(e, runners, serve.Config{Observe: m})
 	m.Watch(scheduler, "small")
 	return openai.New(openai.Config{
-		Scheduler: scheduler, Tokenizer: e.Tokenizer, Model: "small", Attn: specs, Template: llamaChat{llama2}, Version: "hostile",
+		Scheduler: scheduler, Tokenizer: e.Tokenizer, Model: "small", Attn: specs, Template: toolChat{template}, Version: "hostile",
 		MaxBody: maxBody, Log: slog.New(slog.DiscardHandler), Metrics: m,
 	}), nil
 }
@@ -94,6 +99,10 @@ var validBodies = []struct{ path, body string }{
 	{"/v1/completions", `{"prompt":"h","max_tokens":4,"response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"type":"object","properties":{"a":{"type":"integer"},"b":{"enum":["x",null]}},"required":["a","b"],"additionalProperties":false}}}}`},
 	{"/v1/chat/completions", `{"model":"small","messages":[{"role":"system","content":"he"},{"role":"user","content":"h"}],"max_completion_tokens":2,"logprobs":true,"top_logprobs":2}`},
 	{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"text","text":"h"},{"type":"text","text":"</s>"}]}],"max_tokens":2,"stream":true,"n":2,"response_format":{"type":"json_object"}}`},
+	{"/v1/chat/completions", `{"messages":[{"role":"user","content":"h"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},{"role":"tool","tool_call_id":"c1","content":"no"}],"tools":[{"type":"function","function":{"name":"f","description":"d","strict":true,"parameters":{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false}}}],"tool_choice":"none","parallel_tool_calls":false,"max_tokens":2}`},
+	{"/v1/chat/completions", `{"messages":[{"role":"user","content":"h"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"boolean"}}}}}],"tool_choice":"required","max_tokens":8,"stream":true}`},
+	{"/v1/responses", `{"model":"small","instructions":"he","input":"h","max_output_tokens":2,"temperature":0.5,"store":false}`},
+	{"/v1/responses", `{"input":[{"role":"user","content":[{"type":"input_text","text":"h"}]},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"no"}],"tools":[{"type":"function","name":"f","parameters":{"type":"object","properties":{}},"strict":true}],"tool_choice":"none","text":{"format":{"type":"json_object"}},"stream":true,"max_output_tokens":3}`},
 	{"/tokenize", `{"model":"small","prompt":"hello </s>","add_special_tokens":false}`},
 	{"/detokenize", `{"model":"small","tokens":[1,5,6,7,2]}`},
 	{"/apply-template", `{"messages":[{"role":"user","content":"h"},{"role":"assistant","content":"e"},{"role":"user","content":"l"}]}`},
@@ -212,7 +221,7 @@ func feedRequest(s http.Handler, q request) string {
 	a := &answer{header: http.Header{}}
 	s.ServeHTTP(a, r)
 	if wrong := a.wrong(q); wrong != "" {
-		return fmt.Sprintf("WRONG: status %d: %s: %.300s", a.status, wrong, a.body.Bytes())
+		return fmt.Sprintf("WRONG: status %d: %.200q: %.300q", a.status, wrong, a.body.Bytes())
 	}
 	return fmt.Sprint(a.status)
 }
@@ -244,17 +253,32 @@ func (a *answer) wrongText() string {
 	switch kind := a.header.Get("Content-Type"); {
 	case strings.HasPrefix(kind, "text/plain"):
 	case strings.HasPrefix(kind, "text/event-stream"):
-		text, whole := strings.CutSuffix(a.body.String(), "data: [DONE]\n\n")
-		for event := range strings.SplitSeq(strings.TrimSuffix(text, "\n\n"), "\n\n") {
-			if data, ok := strings.CutPrefix(event, "data: "); !ok || !json.Valid([]byte(data)) || strings.HasPrefix(data, `{"error"`) {
-				return "an event " + event
-			}
-		}
-		if !whole {
-			return "the stream has no end"
-		}
+		return wrongStream(a.body.String())
 	case !json.Valid(a.body.Bytes()):
 		return "no JSON"
+	}
+	return ""
+}
+
+// wrongStream says what is not right about a stream of events: [DONE] ends those of
+// completions, and an event of that name those of responses.
+func wrongStream(text string) string {
+	last := ""
+	for event := range strings.SplitSeq(strings.TrimSuffix(text, "\n\n"), "\n\n") {
+		name, data := "", event
+		if rest, ok := strings.CutPrefix(event, "event: "); ok {
+			name, data, _ = strings.Cut(rest, "\n")
+		}
+		data, ok := strings.CutPrefix(data, "data: ")
+		if last = cmp.Or(name, data); last == "[DONE]" {
+			continue
+		}
+		if !ok || !json.Valid([]byte(data)) || strings.HasPrefix(data, `{"error"`) || name == "error" || name == "response.failed" {
+			return "an event " + event
+		}
+	}
+	if last != "[DONE]" && last != "response.completed" && last != "response.incomplete" {
+		return "the stream has no end"
 	}
 	return ""
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,14 +17,6 @@ import (
 	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/tokenizer/chat"
 )
-
-// format is a built-in chat format as a template of the server.
-type format struct{ *chat.Template }
-
-// Text renders messages.
-func (f format) Text(ctx context.Context, messages []chat.Message) (string, error) {
-	return f.Render(ctx, chat.Conversation{Messages: messages, AddGenerationPrompt: true})
-}
 
 // serveDemo serves the demo model in this process, and returns the address.
 func serveDemo(t *testing.T, size engine.Config, conf serve.Config, change func(http.Handler) http.Handler) string {
@@ -55,7 +46,7 @@ func serveDemo(t *testing.T, size engine.Config, conf serve.Config, change func(
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(change(openai.New(openai.Config{
-		Scheduler: s, Tokenizer: e.Tokenizer, Model: "demo", Attn: specs, Template: format{llama2}, MaxBody: 1 << 20, Log: slog.New(slog.DiscardHandler), Metrics: m,
+		Scheduler: s, Tokenizer: e.Tokenizer, Model: "demo", Attn: specs, Template: llama2, MaxBody: 1 << 20, Log: slog.New(slog.DiscardHandler), Metrics: m,
 	})))
 	t.Cleanup(func() {
 		server.Close()
