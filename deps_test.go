@@ -44,7 +44,7 @@ const policy = `
 
 	internal/npy < cmd, sparse
 	internal/lineedit < cmd
-	internal/quote < weights, tokenizer, model, grammar, eval
+	internal/quote < weights, tokenizer, model, grammar, eval, eval/cli
 
 	device < device/devtest
 	weights < model/modeltest

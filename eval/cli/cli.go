@@ -4,6 +4,8 @@
 //     writes prompts as files; ppl.go is perplexity under several attention methods.
 //   - run.go: a run from its flags to its end; survey.go reads its prompts before, group.go
 //     answers them, grade.go scores the answers, print.go tells what came out.
+//   - paper.go: a table of a paper becomes runs of these commands, or commands of
+//     lm-evaluation-harness; paper_data.go finds what they read, paper_harness.go what that wrote.
 //   - score.go, compare.go: answers and runs that are there already.
 //
 // What is measured and how runs are kept is in the packages beside it.
@@ -38,15 +40,18 @@ func New(group string) *cobra.Command {
 		Args:    usage.UnknownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	for _, sub := range []*cobra.Command{
-		newRuler(), newLongbench(), newLongbench2(), newNiah(), newPpl(),
-		newScore(), newShow(), newCompare(), newMerge(), newRulerData(),
-	} {
+	for _, sub := range append(suites(), newPpl(), newPaper(), newScore(), newShow(), newCompare(), newMerge(), newRulerData()) {
 		sub.RunE = stoppable(sub.RunE)
 		sub.Flags().SortFlags = false
 		cmd.AddCommand(sub)
 	}
 	return cmd
+}
+
+// suites makes the commands that answer prompts into the folder of a run: those that a
+// table of a paper may name.
+func suites() []*cobra.Command {
+	return []*cobra.Command{newRuler(), newLongbench(), newLongbench2(), newNiah()}
 }
 
 // stoppable lets the first Ctrl-C end the context of a command from its beginning

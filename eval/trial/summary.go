@@ -282,6 +282,26 @@ func meanOf(units []Result, what Info) Result {
 	return m
 }
 
+// Over is the mean under a setting, by its number, over the units that accepts takes, of
+// whatever lengths, and its difference to that of the first setting.
+func (s *Summary) Over(setting int, accepts func(Info) bool) Result {
+	pick := func(units []Result) (list []Result) {
+		for _, u := range units {
+			if accepts(u.Info) {
+				u.Length = 0
+				list = append(list, u)
+			}
+		}
+		return list
+	}
+	units := pick(s.Settings[setting].Units)
+	m := meanOf(units, Info{Name: "mean", Task: "mean"})
+	if setting > 0 {
+		m.Paired = pairMean(pick(s.Settings[0].Units), units, m.Info)
+	}
+	return m
+}
+
 // pairMeans compares the means of a setting with those of another, whose units a is.
 func pairMeans(a []Result, b *Setting) {
 	for i := range b.Means {
