@@ -239,6 +239,10 @@ func TestModelOf(t *testing.T) {
 			t.Errorf("%s is %+v, want %s", name, m, want)
 		}
 	}
+	two := Table{Models: []Model{{Name: "Mistral-7B"}, {Name: "Mistral-7B-Instruct"}, {Name: "Mistral"}}}
+	if m := two.ModelOf("mistral-7b-instruct-v0.3"); m == nil || m.Name != "Mistral-7B-Instruct" {
+		t.Errorf("%+v, want the longest name", m)
+	}
 	if _, err := list[0].Table.FindModel("gpt"); err == nil || !strings.Contains(err.Error(), "Qwen2-7B-Instruct") {
 		t.Errorf("error %v", err)
 	}
