@@ -28,7 +28,8 @@ attention method costs it.
 
 Data that others publish is read as it is: point at a checkout or a folder. What
 can be made without it is made: gollm eval ruler-data writes the synthetic tasks
-of RULER at any length for any tokenizer.`
+of RULER at any length for any tokenizer. gollm eval paper runs the tables of the
+papers that the attention methods come from, and has their figures beside ours.`
 
 // New makes the command eval and its subcommands, for a group of the root's help.
 func New(group string) *cobra.Command {

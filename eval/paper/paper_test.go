@@ -3,6 +3,7 @@ package paper
 import (
 	"encoding/json"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -311,5 +312,37 @@ func TestMarkdownKeepsItsCells(t *testing.T) {
 	b.Reset()
 	if err := r.Page().Write(&b); err != nil || strings.Contains(b.String(), "b\n<script>") || strings.Count(b.String(), "<tr>") != 1+len(r.Rows) {
 		t.Errorf("%v: %s", err, b.String())
+	}
+}
+
+// TestDocumentNamesEveryHole holds docs/papers.md to the data: every table, and every
+// reason why something is not run or not quite the paper's.
+func TestDocumentNamesEveryHole(t *testing.T) {
+	b, err := os.ReadFile("../../docs/papers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(b)), " ")
+	want := func(what string) {
+		if what != "" && !strings.Contains(text, what) {
+			t.Errorf("docs/papers.md does not say %q", what)
+		}
+	}
+	for _, p := range Papers() {
+		want(p.Source + ". Figures: " + p.Checked)
+		for _, m := range p.Missing {
+			want(m.What + ": " + m.Why)
+		}
+		for _, x := range p.Tables {
+			want("`" + x.Name + "`: " + x.Title)
+			want(x.Short)
+			for _, r := range x.Rows {
+				want(r.Hole)
+				want(r.Differs)
+			}
+			for _, note := range x.Notes {
+				want(note)
+			}
+		}
 	}
 }
