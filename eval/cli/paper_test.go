@@ -236,3 +236,38 @@ func TestASuiteThatIsNotThereIsAHole(t *testing.T) {
 		t.Errorf("holes %q", h)
 	}
 }
+
+// TestPaperDataIsTaken plans a table with and without the files that its tasks read, and
+// as a model that it is not named after.
+func TestPaperDataIsTaken(t *testing.T) {
+	model, dir := clitest.RandomModel(t, modeltest.Shape{}), t.TempDir()
+	plan := func(more ...string) paper.Report {
+		args := append([]string{"eval", "paper", "santa-ruler-32k", "-m", model, "-o", "out", "--dry-run", "--json"}, more...)
+		return clitest.Decode[[]paper.Report](t, ok(t, "", args...))[0]
+	}
+	without := plan()
+	if len(without.Left) != 2 || !strings.HasPrefix(without.Left[0], "qa_1: needs SQuAD") || strings.Contains(without.Command, "qa_") || strings.Contains(without.Command, "meta-llama3") ||
+		!strings.Contains(without.Command, "--haystack builtin") || len(without.Reduced) != 3 || !strings.Contains(without.Reduced[0], "--ruler-template meta-llama3") {
+		t.Errorf("%+v", without)
+	}
+	for _, name := range []string{"dev-v2.0.json", "hotpotqa.json", "PaulGrahamEssays.json"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	with := plan("--data", dir, "--as", "Llama-3.1-8B-Instruct", "-t", "3")
+	for _, want := range []string{
+		"--tasks fwe,niah_multivalue,qa_1,qa_2", "--squad " + filepath.Join(dir, "dev-v2.0.json"), "--hotpotqa " + filepath.Join(dir, "hotpotqa.json"),
+		"--haystack " + filepath.Join(dir, "PaulGrahamEssays.json"), "--ruler-template meta-llama3", "--samples 500", "--threads 3", "--grader santa",
+	} {
+		if !strings.Contains(with.Command, want) {
+			t.Errorf("%s has no %s", with.Command, want)
+		}
+	}
+	if len(with.Left) != 0 || !with.Same || len(with.Reduced) != 1 || !strings.Contains(with.Reduced[0], "wording") {
+		t.Errorf("%+v, want it reduced by the wording alone", with)
+	}
+	if other := plan("--as", "Llama-3.1-8B-Instruct", "--ruler-template", "base"); strings.Contains(other.Command, "meta-llama3") || strings.Count(other.Command, "--ruler-template") != 1 {
+		t.Errorf("%s, want the template that was said", other.Command)
+	}
+}

@@ -3,9 +3,11 @@ package paper
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -47,13 +49,12 @@ func meanOfRuns(runs []Results, metric string, unit float64) (s *Score, hole str
 	s = &Score{}
 	variance, known := 0.0, true
 	for _, r := range runs {
-		x, ok := r.Results[task][name].(float64)
+		x, ok := r.score(task, value, filter)
 		if !ok {
 			return nil, fmt.Sprintf("the results of the harness have no %s of %s", name, task)
 		}
-		e, ok := r.Results[task][value+"_stderr,"+filter].(float64)
-		known = known && ok
-		s.Mean, variance, s.N = s.Mean+x, variance+e*e, max(s.N, r.Samples[task].Effective)
+		known = known && !x.Bare
+		s.Mean, variance, s.N = s.Mean+x.Mean, variance+x.High*x.High, max(s.N, x.N)
 	}
 	n := float64(len(runs))
 	s.Mean *= unit / n
@@ -64,6 +65,37 @@ func meanOfRuns(runs []Results, metric string, unit float64) (s *Score, hole str
 	}
 	s.Low, s.High = s.Mean-wide, s.Mean+wide
 	return s, ""
+}
+
+// score is a metric of a task, with its standard error as High. Of a group whose own mean
+// the harness did not make it is that of its tasks, by their samples: their names begin
+// with the group's.
+func (r Results) score(task, value, filter string) (Score, bool) {
+	if s, ok := r.of(task, value, filter); ok {
+		return s, true
+	}
+	var sum Score
+	variance := 0.0
+	for _, name := range slices.Sorted(maps.Keys(r.Results)) {
+		s, ok := r.of(name, value, filter)
+		if !ok || s.N == 0 || !strings.HasPrefix(name, task+"_") {
+			continue
+		}
+		n := float64(s.N)
+		sum.Mean, variance, sum.N, sum.Bare = sum.Mean+n*s.Mean, variance+n*n*s.High*s.High, sum.N+s.N, sum.Bare || s.Bare
+	}
+	if sum.N == 0 {
+		return sum, false
+	}
+	sum.Mean, sum.High = sum.Mean/float64(sum.N), math.Sqrt(variance)/float64(sum.N)
+	return sum, true
+}
+
+// of is a metric that the harness made, with its standard error as High.
+func (r Results) of(task, value, filter string) (Score, bool) {
+	x, ok := r.Results[task][value+","+filter].(float64)
+	e, known := r.Results[task][value+"_stderr,"+filter].(float64)
+	return Score{Mean: x, High: e, N: r.Samples[task].Effective, Bare: !known}, ok
 }
 
 // Serving is what the commands of a harness depend on besides the table.

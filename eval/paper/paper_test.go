@@ -289,6 +289,14 @@ func TestHarness(t *testing.T) {
 	if hole := r.Cells[2].Holes; len(hole) != 2 || !strings.Contains(hole[1], "networks") {
 		t.Errorf("holes %q", hole)
 	}
+	group, err := ReadResults("f", []byte(`{"results": {"g": {"alias": "g"}, "g_a": {"m,f": 0.5, "m_stderr,f": 0.1}, "g_b": {"m,f": 0.9, "m_stderr,f": 0.2}, "ga": {"m,f": 0}, "g_stem": {"m,f": 0}},
+		"n-samples": {"g_a": {"effective": 30}, "g_b": {"effective": 10}, "ga": {"effective": 100}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, hole := meanOfRuns([]Results{group}, "g/m,f", 1); hole != "" || math.Abs(s.Mean-0.6) > 1e-12 || math.Abs(s.High-s.Mean-z95*math.Sqrt(13)/40) > 1e-12 || s.N != 40 || s.Bare {
+		t.Errorf("a group is %+v, %s; want the mean of its two tasks by their samples", s, hole)
+	}
 	if _, err := ReadResults("f.json", []byte(`{}`)); err == nil || !strings.Contains(err.Error(), "f.json") {
 		t.Errorf("error %v", err)
 	}
