@@ -67,9 +67,14 @@ type paperFlags struct {
 	dry     bool
 }
 
-// passed are the flags that a suite gets as they are given, with what they change of the
-// paper's protocol, "" for nothing.
-var passed = []struct{ name, usage, changes string }{
+// passedFlag is a flag that a suite gets as it is given.
+type passedFlag struct {
+	name, usage string
+	changes     string // of the paper's protocol; empty is nothing
+}
+
+// passed are those flags.
+var passed = []passedFlag{
 	{"fit", "how closely RULER fills a length: official or fine", "lengths are filled otherwise"},
 	{"ruler-template", "chat template of RULER prompts, instead of the paper's", "another template"},
 	{"max-length", "tokens of a prompt of LongBench", "prompts are cut otherwise"},
@@ -385,9 +390,8 @@ func (p *paperFlags) reduce(cmd *cobra.Command, plan *paper.Plan) error {
 
 // changes says which of the flags that are passed on change the paper's protocol.
 func (p *paperFlags) changes(cmd *cobra.Command, plan *paper.Plan) {
-	sub := suiteOf(plan.Table.Suite.Name)
 	for _, x := range passed {
-		if f := cmd.Flags().Lookup(x.name); f.Changed && x.changes != "" && sub.Flags().Lookup(x.name) != nil {
+		if f := cmd.Flags().Lookup(x.name); f.Changed && x.changes != "" && takes(plan.Table, x.name) {
 			plan.Reduced = append(plan.Reduced, fmt.Sprintf("--%s %s: %s", x.name, f.Value, x.changes))
 		}
 	}
@@ -400,7 +404,7 @@ func lengthsText(lengths []int) string {
 
 // passes reports whether a flag is passed on to a suite.
 func (p *paperFlags) passes(name string) bool {
-	return slices.ContainsFunc(passed, func(x struct{ name, usage, changes string }) bool { return x.name == name }) || ofModel(name)
+	return slices.ContainsFunc(passed, func(x passedFlag) bool { return x.name == name }) || ofModel(name)
 }
 
 // ofModel reports whether a flag says on what, or how, a model runs.
@@ -413,18 +417,20 @@ func ofModel(name string) bool {
 // checkPassed refuses a flag that no table takes.
 func (p *paperFlags) checkPassed(cmd *cobra.Command, plans []*paper.Plan) error {
 	for _, x := range passed {
-		taken := slices.ContainsFunc(plans, func(plan *paper.Plan) bool {
-			sub := (*cobra.Command)(nil)
-			if plan.Table.Suite != nil {
-				sub = suiteOf(plan.Table.Suite.Name)
-			}
-			return sub != nil && sub.Flags().Lookup(x.name) != nil || plan.Table.Harness != nil && served(x.name)
-		})
-		if cmd.Flags().Changed(x.name) && !taken {
+		if cmd.Flags().Changed(x.name) && !slices.ContainsFunc(plans, func(plan *paper.Plan) bool { return takes(plan.Table, x.name) }) {
 			return usage.Errorf("--%s is of none of these tables; leave it out", x.name)
 		}
 	}
 	return nil
+}
+
+// takes reports whether what runs a table has a flag.
+func takes(t *paper.Table, flag string) bool {
+	if t.Harness != nil {
+		return served(flag)
+	}
+	sub := suiteOf(t.Suite.Name)
+	return sub != nil && sub.Flags().Lookup(flag) != nil
 }
 
 // survey prints what would be run.
