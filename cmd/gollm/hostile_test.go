@@ -81,6 +81,8 @@ func TestHostileFiles(t *testing.T) {
 		{args: []string{"eval", "ruler", "-m", runs, "-o", at("ruler"), "--data", none}, code: console.ExitFailure},
 		{args: []string{"eval", "longbench", "-m", runs, "-o", at("lb"), "--longbench", none, "--data", none}, code: console.ExitFailure},
 		{args: []string{"eval", "longbench2", "-m", runs, "-o", at("lb2"), "--longbench", none, "--data", none}, code: console.ExitFailure},
+		{args: []string{"eval", "paper", clitest.Evil, "-m", runs, "-o", at("paper")}, code: console.ExitUsage},
+		{args: []string{"eval", "paper", "sketchwalk-ruler", "-m", runs, "-o", at("paper"), "--dry-run"}},
 		{args: []string{"eval", "ruler-data", "-m", runs, "-o", at("data"), "--lengths", "1024", "--samples", "1", "--tasks", "niah_single_1"}},
 		{args: []string{"attn", clitest.Evil}, code: console.ExitUsage},
 		{args: []string{"devices"}},

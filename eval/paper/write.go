@@ -177,6 +177,9 @@ func cellText(text string) string {
 	return strings.NewReplacer("\n", `\n`, "\r", `\r`, "|", `\|`, "<", "&lt;").Replace(text)
 }
 
+// oneLine is a text that stays in its line; what a terminal obeys is escaped where it is printed.
+func oneLine(text string) string { return strings.NewReplacer("\n", `\n`, "\r", `\r`).Replace(text) }
+
 // pageColumns name the cells of the page.
 var pageColumns = []string{"row", "column", "paper: dense", "paper", "here: dense", "here", "its interval", "difference to dense", "its interval", "n", "what is not there"}
 
@@ -259,19 +262,19 @@ func (r *Report) pageRow(c *Cell) page.Row {
 // Dry writes what would be run, and what is a hole.
 func (r *Report) Dry(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s (paper: %s; here: %s)\n", r.Table, r.Title, r.Published, r.Here)
+	fmt.Fprintf(&b, "%s: %s (paper: %s; here: %s)\n", r.Table, r.Title, r.Published, oneLine(r.Here))
 	if r.Command != "" {
-		fmt.Fprintf(&b, "  %s\n", r.Command)
+		fmt.Fprintf(&b, "  %s\n", oneLine(r.Command))
 	}
 	for _, s := range r.Servers {
-		fmt.Fprintf(&b, "  %s\n", quote.Command(s.Serve))
+		fmt.Fprintf(&b, "  %s\n", oneLine(quote.Command(s.Serve)))
 		for _, c := range s.LMEval {
-			fmt.Fprintf(&b, "  %s\n", quote.Command(c))
+			fmt.Fprintf(&b, "  %s\n", oneLine(quote.Command(c)))
 		}
 	}
 	line := func(what string, list ...string) {
 		for _, text := range list {
-			fmt.Fprintf(&b, "  %s: %s\n", what, text)
+			fmt.Fprintf(&b, "  %s: %s\n", what, oneLine(text))
 		}
 	}
 	if r.Hole != "" {
