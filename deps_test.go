@@ -65,6 +65,8 @@ const policy = `
 	github.com/jedib0t/go-pretty < internal/console, eval/cli, cmd
 	github.com/agnivade/levenshtein < internal/usage
 	gopkg.in/yaml.v3 < internal/openmodel
+	github.com/parquet-go/parquet-go < eval
+	golang.org/x/text < eval
 `
 
 // TestImports holds the imports of every package against the policy.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"strings"
-	"unicode"
 
 	"github.com/gollm/gollm/eval/jsonl"
 	"github.com/gollm/gollm/eval/metric"
@@ -75,26 +74,12 @@ func (o Options) rouge(answer, reference string) (float64, error) {
 	return metric.RougeL(answer, reference, max(steps, 0))
 }
 
-// chinesePunctuation is what of the scripts of East Asia is deleted from words, besides
-// that of ASCII.
-var chinesePunctuation = &unicode.RangeTable{R16: []unicode.Range16{
-	{0x2013, 0x2014, 1}, {0x2018, 0x2019, 1}, {0x201b, 0x201f, 1}, {0x2026, 0x2027, 1}, {0x3001, 0x3003, 1}, {0x300b, 0x3011, 1},
-	{0x3014, 0x301f, 1}, {0x3030, 0x3030, 1}, {0x303e, 0x303f, 1}, {0xfe4f, 0xfe4f, 1}, {0xff01, 0xff0d, 1}, {0xff0f, 0xff0f, 1},
-	{0xff1a, 0xff20, 1}, {0xff3b, 0xff40, 1}, {0xff5b, 0xff64, 1},
-}}
-
 // chineseWords is the words of a text, lowered, without punctuation and white space,
 // and without those that were nothing else.
 func chineseWords(s *Splitter, text string) []string {
 	var words []string
 	for _, w := range s.Split(text) {
-		w = strings.Map(func(c rune) rune {
-			if unicode.Is(chinesePunctuation, c) || c < 0x80 && strings.ContainsRune(metric.Punctuation, c) {
-				return -1
-			}
-			return c
-		}, metric.Lower(w))
-		if w = strings.Join(metric.Fields(w), ""); w != "" {
+		if w = metric.NormalizeChinese(w); w != "" {
 			words = append(words, w)
 		}
 	}

@@ -54,6 +54,25 @@ func CodeSimilarity(answer, reference string, backend CodeBackend) (float64, err
 	return math.RoundToEven(100*(2*float64(matched)/float64(len(a)+len(b)))) / 100, nil
 }
 
+// Ratio is the ratio of Python's difflib.SequenceMatcher(None, a, b): twice the characters
+// in matching blocks over those of both. It is an error where that takes more than some
+// seconds.
+func Ratio(a, b string) (float64, error) {
+	if err := checkSize(a, b); err != nil {
+		return 0, err
+	}
+	x, y := []rune(a), []rune(b)
+	if len(x)+len(y) == 0 {
+		return 1, nil
+	}
+	m := newMatcher(x, y)
+	matched := m.count(0, len(x), 0, len(y))
+	if m.left < 0 {
+		return 0, fmt.Errorf("metric: texts of %d and %d characters: comparing them takes too long", len(x), len(y))
+	}
+	return 2 * float64(matched) / float64(len(x)+len(y)), nil
+}
+
 // commonLength is the length of a longest common subsequence.
 func commonLength(a, b []rune) int {
 	row := make([]int, len(b)+1)

@@ -90,6 +90,9 @@ type Paired struct {
 	// score is neither 0 nor 1.
 	McNemar float64 `json:"mcnemar"`
 	Binary  bool    `json:"binary"` // all scores are 0 or 1
+	// Sign is the same probability for any scores, by an exact sign test: samples count as won
+	// or lost, by however much.
+	Sign float64 `json:"sign"`
 }
 
 // Compare pairs the scores of a and b, which are of the same samples in the same
@@ -111,17 +114,18 @@ func Compare(a, b []float64, draws int, seed uint64) Paired {
 		}
 	}
 	p.Difference = Bootstrap(diff, draws, seed)
+	p.Sign = SignTest(p.Win, p.Loss)
 	if p.Binary {
-		p.McNemar = mcNemar(p.Win, p.Loss)
+		p.McNemar = p.Sign
 	}
 	return p
 }
 
 func binary(x float64) bool { return x == 0 || x == 1 }
 
-// mcNemar is twice the chance of at most min(win, loss) heads in win+loss throws
+// SignTest is twice the chance of at most min(win, loss) heads in win+loss throws
 // of a coin, at most 1.
-func mcNemar(win, loss int) float64 {
+func SignTest(win, loss int) float64 {
 	n := win + loss
 	sum := 0.0
 	for k := range min(win, loss) + 1 {

@@ -20,6 +20,25 @@ func Normalize(s string) string {
 	return strings.Join(Fields(dropArticles(s)), " ")
 }
 
+// chinesePunctuation is what of the scripts of East Asia is deleted, besides the
+// punctuation of ASCII.
+var chinesePunctuation = &unicode.RangeTable{R16: []unicode.Range16{
+	{0x2013, 0x2014, 1}, {0x2018, 0x2019, 1}, {0x201b, 0x201f, 1}, {0x2026, 0x2027, 1}, {0x3001, 0x3003, 1}, {0x300b, 0x3011, 1},
+	{0x3014, 0x301f, 1}, {0x3030, 0x3030, 1}, {0x303e, 0x303f, 1}, {0xfe4f, 0xfe4f, 1}, {0xff01, 0xff0d, 1}, {0xff0f, 0xff0f, 1},
+	{0xff1a, 0xff20, 1}, {0xff3b, 0xff40, 1}, {0xff5b, 0xff64, 1},
+}}
+
+// NormalizeChinese lowers a text and deletes punctuation of ASCII and of Chinese, and white
+// space.
+func NormalizeChinese(s string) string {
+	return strings.Map(func(c rune) rune {
+		if IsSpace(c) || unicode.Is(chinesePunctuation, c) || c < 0x80 && strings.ContainsRune(Punctuation, c) {
+			return -1
+		}
+		return c
+	}, Lower(s))
+}
+
 // dropArticles makes a blank of each word that is an article. A word is a run of
 // letters, numbers and underscores of any script.
 func dropArticles(s string) string {
