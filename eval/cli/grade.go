@@ -11,6 +11,7 @@ import (
 	"github.com/gollm/gollm/eval/longbench"
 	"github.com/gollm/gollm/eval/metric"
 	"github.com/gollm/gollm/eval/needle"
+	"github.com/gollm/gollm/eval/published"
 	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/eval/trial"
 )
@@ -33,7 +34,35 @@ func graderOf(m *trial.Manifest, words *longbench.Splitter) (*trial.Grader, erro
 	case "niah":
 		return &trial.Grader{Grade: gradeNeedle}, nil
 	}
-	return nil, fmt.Errorf("a run of the suite %.60q, want ruler, longbench, longbench2 or niah", m.Identity.Suite)
+	if p := published.Find(m.Identity.Suite); p != nil {
+		return publishedGrader(p), nil
+	}
+	return nil, fmt.Errorf("a run of the suite %.60q, want ruler, longbench, longbench2, niah or one of %s", m.Identity.Suite, strings.Join(published.Names(), ", "))
+}
+
+// publishedGrader scores by data set; of MRCR also by bins, of SCBench by the number of a
+// question.
+func publishedGrader(p *published.Suite) *trial.Grader {
+	g := &trial.Grader{Subsets: p.Subsets, Sparse: true, Lacks: "the official code"}
+	g.Grade = func(u trial.Info, row []byte) (v trial.Verdict, err error) {
+		d, err := p.Set(u.Task)
+		if err != nil {
+			return v, err
+		}
+		a, score, null, err := d.GradeLine(row)
+		v = trial.Verdict{Null: null}
+		if d.Unscored == "" {
+			v.Score = &score
+		}
+		switch {
+		case a.Marker != nil:
+			v.Subsets = []string{published.Bin(a.Tokens)}
+		case a.Turn != nil:
+			v.Subsets = []string{published.TurnName(*a.Turn)}
+		}
+		return v, err
+	}
+	return g
 }
 
 // rulerGrader scores as --grader of the run says.

@@ -86,7 +86,7 @@ func (j *job) group(ctx context.Context, cmd *cobra.Command, g []leg, tok *token
 	if err := j.openModel(cmd); err != nil {
 		return err
 	}
-	r, err := j.runner(g)
+	r, keeps, err := j.runner(cmd, g)
 	if err != nil && len(g) > 1 {
 		cmd.PrintErrf("gollm: prompts are read for each attention method by itself: %s\n", console.Message(err))
 		for _, l := range g {
@@ -99,25 +99,38 @@ func (j *job) group(ctx context.Context, cmd *cobra.Command, g []leg, tok *token
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(j.answer(ctx, g, r, tok), r.Close()); err != nil {
+	if err := errors.Join(j.answer(ctx, g, r, keeps, tok), r.Close()); err != nil {
 		return err
 	}
-	return j.audit(ctx, g, tok)
+	return j.audit(ctx, cmd, g, tok)
 }
 
-// runner makes the runner of some settings, which have the same seed.
-func (j *job) runner(g []leg) (*engine.Runner, error) {
+// runner makes the runner of some settings, which have the same seed. keeps tells that it has
+// room for a text that samples share: where there is no memory for it, each reads its own.
+func (j *job) runner(cmd *cobra.Command, g []leg) (r *engine.Runner, keeps bool, err error) {
 	var also []*sparse.Spec
 	for _, l := range g[1:] {
 		also = append(also, j.specs[l.setting])
 	}
 	c := openmodel.CacheFlags{KV: j.flags.kv, Attn: j.specs[g[0].setting].String()}
-	return j.model.Runner(&c, j.context, j.flags.seed+uint64(g[0].repeat), also...)
+	seed := j.flags.seed + uint64(g[0].repeat)
+	if !j.suite.forks || len(also) > 0 {
+		r, err = j.model.Runner(&c, j.context, seed, also...)
+		return r, j.suite.forks, err
+	}
+	if r, err = j.model.Runners(&c, j.context, 2, seed); err == nil {
+		return r, true, nil
+	}
+	cmd.PrintErrf("gollm: texts that several questions share are read for each of them: %s\n", console.Message(err))
+	r, err = j.model.Runner(&c, j.context, seed)
+	return r, false, err
 }
 
 // answer answers what is left of all units.
-func (j *job) answer(ctx context.Context, g []leg, r *engine.Runner, tok *tokenizer.Tokenizer) error {
+func (j *job) answer(ctx context.Context, g []leg, r *engine.Runner, keeps bool, tok *tokenizer.Tokenizer) error {
 	a := answerers(j.model, r, tok)
+	a.Keeps = keeps
+	defer a.Close()
 	for n := range j.suite.units {
 		if err := j.unit(ctx, g, n, a); err != nil {
 			return err
@@ -252,7 +265,7 @@ func (j *job) audited(l leg) bool {
 
 // audit compares the first samples of each unit with dense attention, once the
 // answers are there: a runner that is watched is slower.
-func (j *job) audit(ctx context.Context, g []leg, tok *tokenizer.Tokenizer) (err error) {
+func (j *job) audit(ctx context.Context, cmd *cobra.Command, g []leg, tok *tokenizer.Tokenizer) (err error) {
 	g = slices.DeleteFunc(slices.Clone(g), func(l leg) bool { return !j.audited(l) })
 	if len(g) == 0 {
 		return nil
@@ -266,7 +279,7 @@ func (j *job) audit(ctx context.Context, g []leg, tok *tokenizer.Tokenizer) (err
 			fmt.Fprintf(j.log, "%s: the audit is taken again, of %s of each task\n", j.title(g[k:k+1]), console.Plural(j.flags.audits, "sample"))
 		}
 	}
-	r, err := j.runner(g)
+	r, _, err := j.runner(cmd, g)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -12,7 +10,6 @@ import (
 	"github.com/gollm/gollm/eval/longbench"
 	"github.com/gollm/gollm/eval/metric"
 	"github.com/gollm/gollm/eval/trial"
-	"github.com/gollm/gollm/internal/openmodel"
 	"github.com/gollm/gollm/internal/usage"
 	"github.com/gollm/gollm/internal/userfile"
 	"github.com/gollm/gollm/tokenizer"
@@ -31,108 +28,28 @@ written and not scored.`
 
 // longFlags are what both versions of LongBench can be told.
 type longFlags struct {
-	run      runFlags
+	textFlags
 	checkout string
-	data     string
-	samples  int
-	length   int // tokens of a prompt; 0 is what the model leaves
-	cut      string
-	template openmodel.TemplateFlags
-	plain    bool
 }
 
 func (l *longFlags) register(cmd *cobra.Command, data string) {
-	f := cmd.Flags()
 	l.run.model.RegisterPath(cmd)
-	f.StringVar(&l.checkout, "longbench", "", "a checkout of THUDM/LongBench (required)")
-	f.StringVar(&l.data, "data", "", data)
-	f.IntVarP(&l.samples, "samples", "n", 0, "first samples of each data set (default: all)")
-	f.IntVar(&l.length, "max-length", 0, "tokens of a prompt before the chat template (default: what the model was trained for, less the answer and 500)")
-	f.StringVar(&l.cut, "truncate", "middle", "what of a longer prompt goes: middle, left, right, or error to stop")
-	f.BoolVar(&l.plain, "no-chat", false, "no chat template around any prompt")
-	l.run.registerPreset(cmd)
-	l.template.Register(cmd, "what the model is told before the prompt, in its chat template")
-	l.run.register(cmd)
+	cmd.Flags().StringVar(&l.checkout, "longbench", "", "a checkout of THUDM/LongBench (required)")
 	_ = cmd.MarkFlagDirname("longbench") // fails only for a flag that does not exist
-	usage.Complete(cmd, "truncate", func() []string { return []string{"middle", "left", "right", "error"} })
+	l.textFlags.register(cmd, data)
+	cmd.Flags().BoolVar(&l.plain, "no-chat", false, "no chat template around any prompt")
+	l.run.registerPreset(cmd)
+	l.run.register(cmd)
 }
 
 func (l *longFlags) check() error {
 	if err := l.run.check(); err != nil {
 		return err
 	}
-	switch {
-	case l.checkout == "":
+	if l.checkout == "" {
 		return usage.Errorf("no prompts: --longbench DIR names a checkout of THUDM/LongBench")
-	case l.data == "":
-		return usage.Errorf("no data: --data names it; see --help")
-	case l.samples < 0 || l.length < 0:
-		return usage.Errorf("-n and --max-length are 0 or more")
 	}
-	switch l.cut {
-	case "middle", "left", "right", "error":
-		return nil
-	}
-	return usage.Errorf("--truncate %s, want middle, left, right or error", l.cut)
-}
-
-// writer makes prompts out of texts: cut, wrapped and in tokens.
-type writer struct {
-	*prompter
-	flags    *longFlags
-	speaker  *openmodel.Speaker // nil: no chat template
-	template string             // of the speaker: its name, or its text where it is the model's own
-	trained  int                // tokens
-	odd      bool               // the middle keeps one more at the end of an odd number
-}
-
-// newWriter opens what the flags name.
-func (l *longFlags) newWriter(cmd *cobra.Command, odd bool) (*writer, error) {
-	m, err := openForPrompts(&l.run.model)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	w := &writer{flags: l, odd: odd, trained: m.context, prompter: &prompter{tok: m.tok, bos: l.run.bos, split: l.run.phase == "question+decode"}}
-	if !l.plain && (m.template != "" || l.template.Template != "") {
-		w.template = cmp.Or(l.template.Template, m.template)
-		w.speaker, err = l.template.PlainSpeaker(m.tok, m.file.Path(), m.template)
-	}
-	return w, err
-}
-
-// most is the tokens that a prompt may have.
-func (w *writer) most(answer int) int {
-	if w.flags.length > 0 {
-		return w.flags.length
-	}
-	return max(w.trained-answer-500, 1)
-}
-
-// write makes the request of a text. split is the byte where the question begins.
-func (w *writer) write(text string, split, answer int, chat bool) (s trial.Sample, err error) {
-	ids, _ := w.encode(text)
-	if most := w.most(answer); len(ids) > most {
-		if w.flags.cut == "error" {
-			return s, fmt.Errorf("the prompt has %d tokens, %d at most are allowed; --truncate cuts it, --max-length allows more", len(ids), most)
-		}
-		s.Truncated = len(ids)
-		head, tail := longbench.Cut(w.flags.cut).Truncate(ids, most, w.odd)
-		decode := func(ids []int32) string { return w.tok.Decode(ids, tokenizer.DecodeOptions{}) }
-		end := text[min(split, len(text)):]
-		text = decode(head) + decode(tail)
-		split = max(0, len(text)-len(end))
-	}
-	if chat && w.speaker != nil {
-		wrapped, err := w.speaker.Text(context.Background(), openmodel.Conversation(w.flags.template.System, nil, text))
-		if err != nil {
-			return s, err
-		}
-		split += indexOf(wrapped, text)
-		text = wrapped
-	}
-	s.Request, s.BOS = w.request(text, split, answer)
-	return s, nil
+	return l.textFlags.check()
 }
 
 // longbenchFlags is what eval longbench can be told.
@@ -210,20 +127,6 @@ func (e *longbenchFlags) execute(cmd *cobra.Command) error {
 		}
 	}
 	return e.run.execute(cmd, s, w.tok)
-}
-
-// suite begins the description of a run.
-func (l *longFlags) suite(name string, w *writer, remarks []string) *suite {
-	s := &suite{name: name, notes: remarks, ident: trial.Identity{
-		Data: map[string]string{}, Samples: l.samples, MaxPrompt: w.most(0),
-		Options: map[string]string{"truncate": l.cut, "system": l.template.System},
-	}}
-	if w.speaker == nil {
-		s.notes = append(s.notes, "no chat template around the prompts")
-	} else {
-		s.ident.Template = w.template
-	}
-	return s
 }
 
 // addSet makes the unit of a data set.

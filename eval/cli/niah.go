@@ -198,6 +198,9 @@ func (n *niahFlags) sample(g needle.Grid, hay []int32, length, i int, tok *token
 			s.Split++
 		}
 	}
+	if oddBOS(tok, s.BOS) {
+		s.Alarms = append(s.Alarms, trial.AlarmBOS)
+	}
 	s.Grade = func(answer string) (float64, error) { return k.Correct(answer), nil }
 	s.Row = func(answer string) any {
 		return needleRow{k.Length, float64(k.Depth), answer, k.Answer, k.Correct(answer) == 1, k.Seed, k.Position}

@@ -78,6 +78,9 @@ func printRun(cmd *cobra.Command, s *trial.Summary) error {
 	for _, note := range s.Manifest.Notes {
 		cmd.PrintErrln("note:", console.OneLine(note))
 	}
+	for _, alarm := range s.Alarms {
+		cmd.PrintErrln("alarm:", console.OneLine(alarm))
+	}
 	if !s.Complete {
 		cmd.PrintErrln("note: some samples have no answer yet")
 	}

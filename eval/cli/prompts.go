@@ -44,15 +44,6 @@ func openForPrompts(flags *openmodel.Flags) (*promptModel, error) {
 // Close unmaps the file.
 func (m *promptModel) Close() error { return m.file.Close() }
 
-// indexOf is where a template put a message: templates trim them.
-func indexOf(wrapped, message string) int {
-	trimmed := strings.TrimSpace(message)
-	if i := strings.Index(wrapped, trimmed); i >= 0 {
-		return i - strings.Index(message, trimmed)
-	}
-	return 0
-}
-
 // prompter turns texts into prompts.
 type prompter struct {
 	tok   *tokenizer.Tokenizer
@@ -74,23 +65,74 @@ func (p *prompter) encode(text string) (ids []int32, bos []int) {
 	case p.bos == "none" && has:
 		ids = ids[1:]
 	}
-	for i, t := range ids {
-		if t == id {
-			bos = append(bos, i)
-		}
-	}
-	return ids, bos
+	return ids, p.begins(ids)
 }
 
-// request makes the prompt of a text whose question begins at byte split; 0 is
-// unknown.
-func (p *prompter) request(text string, split, most int) (trial.Request, []int) {
-	ids, bos := p.encode(text)
-	q := trial.Request{Prompt: ids, Most: most}
-	if p.split && split > 0 {
-		q.Split = p.tokenAt(ids, text, split)
+// wholePrompt is the text of a prompt as the model gets it.
+type wholePrompt struct {
+	text   string
+	split  int    // the byte where the question begins; 0 is unknown
+	hidden bool   // the question is not known while what is before it is read
+	prefix string // what the answer begins with, which text ends with
+	most   int    // tokens of the answer
+	alarms []trial.Alarm
+}
+
+// sample makes the tokens of a prompt and looks at them.
+func (p *prompter) sample(w *wholePrompt) trial.Sample {
+	var s trial.Sample
+	s.Most, s.Alarms = w.most, w.alarms
+	if w.hidden {
+		s.Prompt, s.BOS = p.encode(w.text[:w.split])
+		s.Split = len(s.Prompt)
+		s.Prompt = append(s.Prompt, p.tok.Encode(w.text[w.split:], tokenizer.EncodeOptions{ParseSpecial: true})...)
+		s.BOS = p.begins(s.Prompt)
+	} else {
+		s.Prompt, s.BOS = p.encode(w.text)
+		if p.split && w.split > 0 {
+			s.Split = p.tokenAt(s.Prompt, w.text, w.split)
+		}
 	}
-	return q, bos
+	if oddBOS(p.tok, s.BOS) {
+		s.Alarms = append(s.Alarms, trial.AlarmBOS)
+	}
+	if !endsWith(p.tok, s.Prompt, w.prefix) {
+		s.Alarms = append(s.Alarms, trial.AlarmPrefix)
+	}
+	return s
+}
+
+// begins is where a prompt has BOS.
+func (p *prompter) begins(ids []int32) []int {
+	var at []int
+	for i, id := range ids {
+		if id == p.tok.BOS() {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// oddBOS reports whether BOS is not where a model wants it: once at the beginning, of one
+// that wants none not twice.
+func oddBOS(tok *tokenizer.Tokenizer, at []int) bool {
+	if tok.AddsBOS() {
+		return len(at) != 1 || at[0] != 0
+	}
+	return len(at) > 1 && at[0] == 0
+}
+
+// endsWith reports whether the last tokens of a prompt are those of a text.
+func endsWith(tok *tokenizer.Tokenizer, ids []int32, text string) bool {
+	tail := ""
+	for i := len(ids) - 1; i >= 0 && len(tail) < len(text); i-- {
+		piece := tok.Text(ids[i]) // of a special token
+		if !tok.Special(ids[i]) {
+			piece = tok.Piece(ids[i])
+		}
+		tail = piece + tail
+	}
+	return strings.HasSuffix(tail, text)
 }
 
 // tokenAt is the first token that begins at byte split of the text or later.

@@ -362,12 +362,14 @@ func (e *rulerRunFlags) sample(p *prompter, t ruler.Task, r *ruler.Row) (trial.S
 		return trial.Sample{}, fmt.Errorf("the question of this row of %s is in no known wording, so that --sparse-phase question+decode cannot tell where it begins", t.Name)
 	}
 	row := *r
-	s := trial.Sample{
-		Grade: func(answer string) (float64, error) {
-			return t.Grade(answer, row.Outputs, ruler.Grader(e.grader)), nil
-		},
-		Row: func(answer string) any { return row.Predict(answer, e.keep) },
+	prefix := row.AnswerPrefix
+	if e.prefix == "drop" {
+		prefix = ""
 	}
-	s.Request, s.BOS = p.request(text, split, most)
+	s := p.sample(&wholePrompt{text: text, split: split, prefix: prefix, most: most})
+	s.Grade = func(answer string) (float64, error) {
+		return t.Grade(answer, row.Outputs, ruler.Grader(e.grader)), nil
+	}
+	s.Row = func(answer string) any { return row.Predict(answer, e.keep) }
 	return s, nil
 }

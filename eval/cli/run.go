@@ -145,6 +145,7 @@ type suite struct {
 	made  map[string]string // files of prompts in the folder that the run made, by unit
 	notes []string
 	words *longbench.Splitter // that answers were scored over; may be nil
+	forks bool                // samples that follow each other begin with the same text
 }
 
 // job is a run that is under way.

@@ -118,6 +118,9 @@ func (j *job) readPrompts(cmd *cobra.Command, s *survey) error {
 	for _, note := range prompts.Notes(j.suite.ident) { // said again at the end
 		cmd.PrintErrln("note:", console.OneLine(note))
 	}
+	for _, alarm := range prompts.Alarms() { // too
+		cmd.PrintErrln("alarm:", console.OneLine(alarm))
+	}
 	return nil
 }
 
@@ -138,7 +141,7 @@ func (j *job) readUnit(cmd *cobra.Command, u *trial.Unit, s *survey, prompts *tr
 			first = sample
 		}
 		tokens := len(sample.Prompt)
-		prompts.Add(u.Info, tokens, sample.Truncated)
+		prompts.Add(u.Info, line, tokens, sample.Truncated, sample.Alarms)
 		s.Context = max(s.Context, tokens+sample.Most)
 		if n == 0 || tokens < least {
 			least = tokens
@@ -155,12 +158,6 @@ func (j *job) readUnit(cmd *cobra.Command, u *trial.Unit, s *survey, prompts *tr
 		return fmt.Errorf("%s has no samples", u.Name)
 	}
 	s.Cost = append(s.Cost, cost)
-	for _, at := range first.BOS {
-		if at > 0 {
-			cmd.PrintErrf("gollm: %s: sample 0 has the beginning-of-text token at %v: only one at 0 is usual\n", u.Name, first.BOS)
-			break
-		}
-	}
 	if j.flags.dry {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d samples, prompts of %d to %d tokens (mean %.0f), answers of up to %d, BOS at %v, question from token %d on\n",
 			u.Name, n, least, most, float64(sum)/float64(n), first.Most, first.BOS, first.Split)

@@ -27,6 +27,7 @@ type Page struct {
 	About    string // what the numbers of the table are; empty is the scores of a run
 	Complete bool
 	Notes    []string
+	Alarms   []string // what looks like a mistake
 	Legend   []Series
 	Plots    []Plot
 	Maps     []Map
@@ -85,7 +86,7 @@ var layout = template.Must(template.New("page").Funcs(template.FuncMap{
 func New(s *trial.Summary, maps []Map) *Page {
 	p := &Page{
 		Title: s.Manifest.Identity.Suite + ": " + s.Manifest.About.ModelName, Model: s.Manifest.About.ModelPath, Device: strings.Join(s.Manifest.About.Devices, ", "),
-		Complete: s.Complete, Notes: s.Manifest.Notes, Maps: maps, Columns: columns,
+		Complete: s.Complete, Notes: s.Manifest.Notes, Alarms: s.Alarms, Maps: maps, Columns: columns,
 	}
 	for i, set := range s.Settings {
 		if i == 0 {

@@ -21,6 +21,9 @@ type Request struct {
 	StopIDs []int32
 	// One makes the answer have one token at least.
 	One bool
+	// Shares says that the samples that follow may begin with what is before Split: it is
+	// kept for them where the [Answerer] keeps texts.
+	Shares bool
 }
 
 // Reply is the tokens of an answer.
@@ -32,12 +35,51 @@ type Reply struct {
 
 // Answerer answers with one runner, greedily.
 type Answerer struct {
-	Runner *engine.Runner // of two slots where it has several attention methods
+	Runner *engine.Runner // of two slots where it has several attention methods or Keeps
+	Keeps  bool           // texts that the samples which follow may begin with are kept
 	Vocab  int
 	Ends   func(id int32) bool
 	Read   func() // called when a prompt was read, before it is answered; may be nil
 
+	kept   *engine.Sequence // a text that was read, nil for none
 	logits []float32
+}
+
+// Close gives back what is kept.
+func (a *Answerer) Close() {
+	if a.kept != nil {
+		a.kept.Close()
+		a.kept = nil
+	}
+}
+
+// read opens a sequence that has read the text of a request, a fork of what is kept where
+// that is the same text.
+func (a *Answerer) read(ctx context.Context, q *Request) (*engine.Sequence, Times, error) {
+	if a.kept != nil && slices.Equal(a.kept.Tokens(), q.text()) {
+		seq, err := a.kept.Fork()
+		return seq, Times{Prompt: len(q.Prompt) - len(q.text()), Reused: len(q.text())}, err
+	}
+	a.Close()
+	seq, err := a.Runner.Open()
+	if err != nil {
+		return nil, Times{}, err
+	}
+	start := time.Now()
+	if err := seq.Prefill(ctx, q.text(), engine.PrefillOptions{}); err != nil {
+		seq.Close()
+		return nil, Times{}, err
+	}
+	times := Times{Prompt: len(q.Prompt), PrefillMs: milliseconds(time.Since(start))}
+	if a.Read != nil {
+		a.Read()
+	}
+	if a.Keeps && q.Shares {
+		if a.kept, err = seq.Fork(); err != nil {
+			seq.Close()
+		}
+	}
+	return seq, times, err
 }
 
 // Answer reads the prompt into an empty sequence and continues it under each of
@@ -45,26 +87,20 @@ type Answerer struct {
 // the replies in that order. It is always the same for the same runner, and for
 // each method what it is for that method alone: the likeliest token is taken.
 func (a *Answerer) Answer(ctx context.Context, q Request, turns []int, done func(turn int, r Reply) error) error {
-	seq, err := a.Runner.Open()
+	seq, times, err := a.read(ctx, &q)
 	if err != nil {
 		return err
 	}
 	defer func() { seq.Close() }() // the last of them
-	start := time.Now()
-	if err := seq.Prefill(ctx, q.text(), engine.PrefillOptions{}); err != nil {
-		return err
-	}
-	times := Times{Prompt: len(q.Prompt), PrefillMs: milliseconds(time.Since(start))}
-	if a.Read != nil {
-		a.Read()
-	}
-	kept := seq
+	kept := a.kept
 	if len(turns) > 1 {
 		times.Shared = len(turns)
-		if kept, err = seq.Fork(); err != nil {
-			return err
+		if kept == nil {
+			if kept, err = seq.Fork(); err != nil {
+				return err
+			}
+			defer kept.Close()
 		}
-		defer kept.Close()
 	}
 	for i, turn := range turns {
 		if i > 0 { // the one before has given the first slot back: a step is of one row

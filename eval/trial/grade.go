@@ -14,6 +14,8 @@ type Grader struct {
 	// Subsets names what the samples of a unit are also averaged in, in the order of
 	// tables; it may be nil.
 	Subsets []string
+	// Sparse leaves subsets without samples out of tables.
+	Sparse bool
 	// Grade reads a line of answers to a unit.
 	Grade func(u Info, row []byte) (Verdict, error)
 	// Lacks is what a score would need where a verdict has none.
@@ -59,6 +61,9 @@ func readResult(folder string, names []string, u Info, g *Grader, prompts *Promp
 	r = t.result()
 	if g != nil {
 		for _, name := range g.Subsets {
+			if g.Sparse && len(t.subsets[name]) == 0 {
+				continue
+			}
 			r.Subsets = append(r.Subsets, t.subset(name))
 		}
 	}
@@ -121,7 +126,7 @@ func (t *counts) add(line int, a Answer, v Verdict, prompts *Prompts) {
 	}
 	t.prompt.Most = max(t.prompt.Most, a.Prompt)
 	t.prompt.Mean += float64(a.Prompt)
-	prompts.Add(t.unit, a.Prompt, a.Truncated)
+	prompts.Add(t.unit, line, a.Prompt, a.Truncated, a.Alarms)
 }
 
 // result is that of the unit.

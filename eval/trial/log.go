@@ -23,6 +23,7 @@ type Extra struct {
 	Truncated int      `json:"truncated_from,omitempty"` // tokens before the prompt was cut
 	BOS       []int    `json:"bos_positions"`
 	Dense     int      `json:"dense_queries,omitempty"` // prompt tokens before the question, where it has a phase of its own
+	Alarms    []Alarm  `json:"alarms,omitempty"`
 }
 
 // Points is the score, 0 where there is none.
@@ -258,6 +259,7 @@ type Times struct {
 	PrefillMs float64 `json:"prefill_ms"`       // of all that Shared counts together
 	Shared    int     `json:"shared,omitempty"` // settings for which the prompt was read at once; 0 is this one alone
 	DecodeMs  float64 `json:"decode_ms"`
-	Prompt    int     `json:"prompt_tokens"`
-	Steps     int     `json:"steps"` // decode steps in DecodeMs
+	Prompt    int     `json:"prompt_tokens"`           // that were read in PrefillMs
+	Reused    int     `json:"reused_tokens,omitempty"` // of the prompt that were not: the sample before had read them
+	Steps     int     `json:"steps"`                   // decode steps in DecodeMs
 }

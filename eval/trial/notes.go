@@ -11,6 +11,7 @@ import (
 type Prompts struct {
 	cut, all int
 	lengths  []oddLength
+	alarms   map[Alarm]*alarmed
 }
 
 // oddLength is the prompts of a length that do not have it.
@@ -19,10 +20,11 @@ type oddLength struct {
 	least, most              int // tokens of those that are over or under
 }
 
-// Add counts a prompt of a unit. truncated is its tokens before it was cut, 0 where it
-// was not.
-func (p *Prompts) Add(u Info, tokens, truncated int) {
+// Add counts the prompt of a sample of a unit, by its line. truncated is its tokens before it
+// was cut, 0 where it was not.
+func (p *Prompts) Add(u Info, line, tokens, truncated int, alarms []Alarm) {
 	p.all++
+	p.alarm(u, line, alarms)
 	if truncated > 0 {
 		p.cut++
 	}

@@ -8,10 +8,10 @@ import (
 func TestPromptsNotes(t *testing.T) {
 	var p Prompts
 	for _, tokens := range []int{99, 50, 100, 101, 49, 130, 20} {
-		p.Add(Info{Length: 100}, tokens, 0)
+		p.Add(Info{Length: 100}, 0, tokens, 0, nil)
 	}
-	p.Add(Info{Length: 200}, 100, 0)
-	p.Add(Info{}, 1000, 2000)
+	p.Add(Info{Length: 200}, 0, 100, 0, nil)
+	p.Add(Info{}, 0, 1000, 2000, nil)
 	const odd = "length 100: of 7 prompts 2 have more tokens and 2 less than half of them (20 to 130): they may be made for another tokenizer or length"
 	for _, c := range []struct {
 		id   Identity

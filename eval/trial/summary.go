@@ -25,6 +25,9 @@ type Summary struct {
 	// Doubts is those of the manifest's notes that say which scores are not those that
 	// the run stored, or cannot be told from them.
 	Doubts []string `json:"-"`
+	// Alarms are what looks like a mistake of the comparison: prompts that are not what they
+	// should be, and sparse attention that is better than dense.
+	Alarms []string `json:"alarms,omitempty"`
 }
 
 // Setting is the results of one attention.
@@ -123,11 +126,14 @@ func Summarize(ctx context.Context, folder string, grader func(*Manifest) (*Grad
 		set.Means = means(set.Units)
 		if i > 0 {
 			pairMeans(s.Settings[0].Units, &set)
+			if s.Settings[0].Attn == "dense" {
+				s.Alarms = append(s.Alarms, betterAlarms("dense", &set)...)
+			}
 		}
 		s.Settings = append(s.Settings, set)
 	}
 	s.Manifest.Notes = slices.Concat(m.Notes, prompts.Notes(m.Identity), notes)
-	s.Doubts = notes
+	s.Doubts, s.Alarms = notes, append(prompts.Alarms(), s.Alarms...)
 	return s, nil
 }
 
@@ -335,7 +341,7 @@ func pairMean(a, b []Result, mean Info) *metric.Paired {
 	if len(diffs) == 0 {
 		return nil
 	}
-	p.Difference = metric.BootstrapMean(diffs, metric.Draws, summarySeed)
+	p.Difference, p.Sign = metric.BootstrapMean(diffs, metric.Draws, summarySeed), metric.SignTest(p.Win, p.Loss)
 	return &p
 }
 

@@ -11,6 +11,7 @@ type Sample struct {
 	Request
 	Truncated int   // tokens before the prompt was cut; 0 where it was not
 	BOS       []int // where the prompt has the token that begins a text
+	Alarms    []Alarm
 	Grade     func(answer string) (float64, error)
 	Row       func(answer string) any // the suite's own fields of the answer's line
 }
@@ -110,7 +111,7 @@ func (a Answerers) graded(line int, s Sample, r Reply) (row any, e Extra, err er
 	}
 	e = Extra{
 		Line: line, Score: &score, Prompt: len(s.Prompt), New: len(r.Tokens),
-		Finish: string(r.Finish), Truncated: s.Truncated, BOS: s.BOS, Dense: s.Split,
+		Finish: string(r.Finish), Truncated: s.Truncated, BOS: s.BOS, Dense: s.Split, Alarms: s.Alarms,
 	}
 	if e.BOS == nil {
 		e.BOS = []int{}
