@@ -65,7 +65,7 @@ const policy = `
 	github.com/jedib0t/go-pretty < internal/console, eval/cli, cmd
 	github.com/agnivade/levenshtein < internal/usage
 	gopkg.in/yaml.v3 < internal/openmodel
-	github.com/parquet-go/parquet-go < eval
+	github.com/parquet-go/parquet-go < eval, eval/lab/hostile
 	golang.org/x/text < eval
 `
 

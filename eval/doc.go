@@ -10,7 +10,8 @@
 //   - [Audit]: sparse attention beside dense, as JSON or a page of heat maps.
 //
 // Suites of questions about long texts are packages of their own below this one:
-// ruler, longbench and needle have the data, metric the scores, trial the runs.
+// ruler, longbench, published, needle and recite have the data, metric the scores, trial the
+// runs.
 //
 // Start reading at perplexity.go, then work.go, then speed.go.
 package eval

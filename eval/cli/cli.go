@@ -1,7 +1,8 @@
 // Package cli is the subcommands of gollm eval: a file for each, and few for what they share.
 //
-//   - ruler.go, longbench.go, niah.go: a suite becomes prompts and scores; ruler_data.go
-//     writes prompts as files; ppl.go is perplexity under several attention methods.
+//   - ruler.go, longbench.go, suites.go, niah.go, recite.go: a suite becomes prompts and scores;
+//     writer.go and prompts.go make the tokens; ruler_data.go writes prompts as files; ppl.go is
+//     perplexity under several attention methods.
 //   - run.go: a run from its flags to its end; survey.go reads its prompts before, group.go
 //     answers them, grade.go scores the answers, print.go tells what came out.
 //   - paper.go: a table of a paper becomes runs of these commands, or commands of
@@ -35,7 +36,7 @@ papers that the attention methods come from, and has their figures beside ours.`
 func New(group string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "eval",
-		Short:   "Evaluate long contexts: RULER, LongBench, needles",
+		Short:   "Evaluate long contexts: RULER, LongBench, MRCR, SCBench, needles",
 		Long:    evalLong,
 		GroupID: group,
 		Args:    usage.UnknownCommand,
@@ -52,7 +53,9 @@ func New(group string) *cobra.Command {
 // suites makes the commands that answer prompts into the folder of a run: those that a
 // table of a paper may name.
 func suites() []*cobra.Command {
-	return []*cobra.Command{newRuler(), newLongbench(), newLongbench2(), newNiah()}
+	return []*cobra.Command{
+		newRuler(), newLongbench(), newLongbench2(), newMRCR(), newSCBench(), newInfiniteBench(), newKVPress(), newNiah(), newRecite(),
+	}
 }
 
 // stoppable lets the first Ctrl-C end the context of a command from its beginning

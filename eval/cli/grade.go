@@ -33,11 +33,13 @@ func graderOf(m *trial.Manifest, words *longbench.Splitter) (*trial.Grader, erro
 		return &trial.Grader{Subsets: longbench.Groups(), Grade: gradeItem}, nil
 	case "niah":
 		return &trial.Grader{Grade: gradeNeedle}, nil
+	case "recite":
+		return &trial.Grader{Grade: gradeRecited}, nil
 	}
 	if p := published.Find(m.Identity.Suite); p != nil {
 		return publishedGrader(p), nil
 	}
-	return nil, fmt.Errorf("a run of the suite %.60q, want ruler, longbench, longbench2, niah or one of %s", m.Identity.Suite, strings.Join(published.Names(), ", "))
+	return nil, fmt.Errorf("a run of the suite %.60q, want ruler, longbench, longbench2, niah, recite or one of %s", m.Identity.Suite, strings.Join(published.Names(), ", "))
 }
 
 // publishedGrader scores by data set; of MRCR also by bins, of SCBench by the number of a

@@ -94,7 +94,12 @@ func writeReport(folder string, s *trial.Summary) error {
 	if err != nil {
 		return err
 	}
+	curves, err := writeCurves(folder, s)
+	if err != nil {
+		return err
+	}
 	p := page.New(s, maps)
+	p.Plots = append(curves, p.Plots...)
 	var b bytes.Buffer
 	if err := p.Write(&b); err != nil {
 		return err

@@ -230,3 +230,29 @@ func TestWhatIsCut(t *testing.T) {
 
 // modelFlags name a model.
 func modelFlags(path string) *openmodel.Flags { return &openmodel.Flags{Path: path} }
+
+// TestRecite draws the curve of a list that is written down again, as a file for each setting
+// and a figure; a guided answer counts each number by itself, and the model knows some.
+func TestRecite(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "r")
+	args := []string{"eval", "recite", "-m", rulerModel, "-o", out, "--lines", "6", "-n", "1", "--guided", "--audit-samples", "0", "-t", "1",
+		"--attn", "dense", "--attn", "prefill=dense decode=streaming(sink=1,window=8)"}
+	ok(t, "", args...)
+	dense, sparse := scoreOf(t, out, 0, "6 lines"), scoreOf(t, out, 1, "6 lines")
+	if dense < 0.5 || sparse > 0.2 {
+		t.Errorf("dense attention has %v of the numbers, and a window that does not reach the list %v", dense, sparse)
+	}
+	for _, name := range []string{"0-dense/recite-6.csv", "figures/recite-6.svg", "report.html"} {
+		if text := clitest.ReadFile(t, filepath.Join(out, name)); !strings.Contains(text, map[bool]string{true: "first_line", false: "decode step"}[filepath.Ext(name) == ".csv"]) {
+			t.Errorf("%s has no curve: %.200s", name, text)
+		}
+	}
+	free := filepath.Join(t.TempDir(), "f")
+	ok(t, "", "eval", "recite", "-m", rulerModel, "-o", free, "--lines", "2,3", "-n", "1", "--sort", "-t", "1")
+	if files := answers(t, free); len(files) != 2 {
+		t.Errorf("%d files of answers to lists of two lengths", len(files))
+	}
+	for _, c := range [][2]string{{"--lines", "1"}, {"--lines", "x"}, {"--lines", "99999"}, {"-n", "0"}} {
+		fails(t, console.ExitUsage, []string{c[0]}, "", append([]string{"eval", "recite", "-m", rulerModel, "-o", free}, c[:]...)...)
+	}
+}

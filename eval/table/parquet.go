@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -15,32 +15,34 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// parquetRows yields the rows of a Parquet file. The library panics on some files that are
-// damaged; that is an error of the file.
-func parquetRows(path string, file *os.File, size int64, yield func(Row, error) bool) {
-	in, err := openParquet(file, size)
-	if err != nil {
-		yield(Row{}, fmt.Errorf("%s is no Parquet file that can be read: %w", path, err))
-		return
-	}
-	defer in.Close()
-	var object bytes.Buffer
-	for number := 0; ; number++ {
-		at := fmt.Sprintf("%s: row %d", path, number)
-		row, err := nextRow(in)
-		if err == io.EOF {
-			return
-		}
-		if err == nil {
-			object.Reset()
-			err = writeJSON(&object, row)
-		}
+// Parquet are the rows of a Parquet file of size bytes, which errors call name. The library
+// panics on some files that are damaged; that is an error of the file.
+func Parquet(name string, file io.ReaderAt, size int64) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		in, err := openParquet(file, size)
 		if err != nil {
-			yield(Row{}, fmt.Errorf("%s: %w", at, err))
+			yield(Row{}, fmt.Errorf("%s is no Parquet file that can be read: %w", name, err))
 			return
 		}
-		if !yield(Row{object.Bytes(), at}, nil) {
-			return
+		defer in.Close()
+		var object bytes.Buffer
+		for number := 0; ; number++ {
+			at := fmt.Sprintf("%s: row %d", name, number)
+			row, err := nextRow(in)
+			if err == io.EOF {
+				return
+			}
+			if err == nil {
+				object.Reset()
+				err = writeJSON(&object, row)
+			}
+			if err != nil {
+				yield(Row{}, fmt.Errorf("%s: %w", at, err))
+				return
+			}
+			if !yield(Row{object.Bytes(), at}, nil) {
+				return
+			}
 		}
 	}
 }

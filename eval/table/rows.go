@@ -78,7 +78,7 @@ func Rows(path string) iter.Seq2[Row, error] {
 		case ".jsonl":
 			lines(path, file, yield)
 		case ".parquet":
-			parquetRows(path, file, size, yield)
+			Parquet(path, file, size)(yield)
 		default:
 			yield(Row{}, fmt.Errorf("%s is neither NAME.jsonl nor NAME.parquet, the forms that data sets are read in", path))
 		}

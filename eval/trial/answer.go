@@ -21,6 +21,9 @@ type Request struct {
 	StopIDs []int32
 	// One makes the answer have one token at least.
 	One bool
+	// Forced, where it is not nil, is the right answer, which is read instead of what is
+	// answered: each token of the answer is the likeliest behind the right ones before it.
+	Forced []int32
 	// Shares says that the samples that follow may begin with what is before Split: it is
 	// kept for them where the [Answerer] keeps texts.
 	Shares bool
@@ -141,7 +144,11 @@ func (a *Answerer) continued(ctx context.Context, seq *engine.Sequence, q Reques
 	}
 	r.PrefillMs += milliseconds(time.Since(start))
 	start = time.Now()
-	err := a.write(ctx, seq, q, r)
+	write := a.write
+	if q.Forced != nil {
+		write = a.follow
+	}
+	err := write(ctx, seq, q, r)
 	r.DecodeMs = milliseconds(time.Since(start))
 	return err
 }
@@ -189,6 +196,26 @@ func (a *Answerer) write(ctx context.Context, seq *engine.Sequence, q Request, r
 		}
 		r.Steps++
 	}
+}
+
+// follow reads the right answer and notes what would have been written for each of its tokens.
+func (a *Answerer) follow(ctx context.Context, seq *engine.Sequence, q Request, r *Reply) error {
+	for i, right := range q.Forced {
+		id, err := a.choose(seq, false)
+		if err != nil {
+			return err
+		}
+		r.Tokens = append(r.Tokens, id)
+		if i+1 == len(q.Forced) {
+			break
+		}
+		if err := a.step(ctx, seq, right); err != nil {
+			return err
+		}
+		r.Steps++
+	}
+	r.Finish = engine.StopLength
+	return nil
 }
 
 // choose takes the likeliest token, the lowest among equals; more leaves out

@@ -12,6 +12,7 @@ type Sample struct {
 	Truncated int   // tokens before the prompt was cut; 0 where it was not
 	BOS       []int // where the prompt has the token that begins a text
 	Alarms    []Alarm
+	Tokens    func(ids []int32) // is told of the answer's tokens, before Grade and Row; may be nil
 	Grade     func(answer string) (float64, error)
 	Row       func(answer string) any // the suite's own fields of the answer's line
 }
@@ -105,6 +106,9 @@ func (u *Unit) sample(ctx context.Context, line int, make func() (Sample, error)
 func (a Answerers) graded(line int, s Sample, r Reply) (row any, e Extra, err error) {
 	// What ends inside a character is graded as it is written: with U+FFFD.
 	text := strings.ToValidUTF8(a.Decode(r.Tokens), "\uFFFD")
+	if s.Tokens != nil {
+		s.Tokens(r.Tokens)
+	}
 	score, err := s.Grade(text)
 	if err != nil {
 		return nil, e, err

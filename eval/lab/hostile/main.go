@@ -42,10 +42,10 @@ type part struct {
 type execution func(rng *rand.Rand) (input []byte, result string)
 
 // parts are all kinds, by name.
-var parts = []part{{"gguf", startModels}, {"jsonl", startLines}, {"npy", startArrays}, {"request", startRequests}, {"spec", startSpecs}, {"template", startTemplates}}
+var parts = []part{{"gguf", startModels}, {"jsonl", startLines}, {"npy", startArrays}, {"parquet", startTables}, {"request", startRequests}, {"spec", startSpecs}, {"template", startTemplates}}
 
 func main() {
-	name := flag.String("part", "", "gguf, jsonl, npy, request, spec or template; all where it is left out")
+	name := flag.String("part", "", "gguf, jsonl, npy, parquet, request, spec or template; all where it is left out")
 	length := flag.Duration("for", time.Minute, "how long, all parts together")
 	limit := flag.Int64("n", 0, "the number of executions of a part, where the time is not over before; 0 is no limit")
 	seed := flag.Uint64("seed", 1, "of the inputs")
@@ -85,7 +85,7 @@ func runParts(out io.Writer, name string, c campaign) error {
 		asked = slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.name != name })
 	}
 	if len(asked) == 0 || c.only >= 0 && len(asked) > 1 {
-		return fmt.Errorf("part %q, want one of gguf, jsonl, npy, request, spec, template", name)
+		return fmt.Errorf("part %q, want one of gguf, jsonl, npy, parquet, request, spec, template", name)
 	}
 	c.length /= time.Duration(len(asked))
 	failed := int64(0)
