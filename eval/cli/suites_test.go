@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"github.com/gollm/gollm/eval/published"
+	"github.com/gollm/gollm/eval/recite"
 	"github.com/gollm/gollm/internal/clitest"
 	"github.com/gollm/gollm/internal/console"
 	"github.com/gollm/gollm/internal/openmodel"
 	"github.com/gollm/gollm/model/modeltest"
+	"github.com/gollm/gollm/tokenizer"
 )
 
 const (
@@ -82,30 +84,30 @@ func TestSuitesAnswer(t *testing.T) {
 func TestHiddenQuestion(t *testing.T) {
 	root := t.TempDir()
 	args := func(name string, more ...string) []string {
-		return on(rulerModel, "scbench", "scbench", filepath.Join(root, name), append([]string{"--tasks", "scbench_kv", "-n", "1", "--mode", "multi-request", "--max-new-tokens", "8",
-			"--attn", "dense", "--attn", "quest(budget=64)", "--attn", "prefill=sketchwalk(density=0.3) decode=dense", "--share-prefill=false"}, more...)...)
+		return on(rulerModel, "scbench", "scbench", filepath.Join(root, name), append([]string{"--tasks", "scbench_kv", "-n", "2", "--turns", "2", "--mode", "multi-request", "--max-new-tokens", "8",
+			"--attn", "quest(budget=64)", "--attn", "prefill=sketchwalk(density=0.3) decode=dense", "--share-prefill=false"}, more...)...)
 	}
 	ok(t, "", args("whole")...)
 	var shards []string
-	for i := range 3 {
+	for i := range 2 {
 		name := fmt.Sprintf("shard-%d", i)
-		ok(t, "", args(name, "--shard", fmt.Sprintf("%d/3", i))...)
+		ok(t, "", args(name, "--shard", fmt.Sprintf("%d/2", i))...)
 		shards = append(shards, filepath.Join(root, name))
 	}
 	ok(t, "", append([]string{"eval", "merge", "-o", filepath.Join(root, "merged")}, shards...)...)
 	want := answers(t, filepath.Join(root, "whole"))
 	same(t, "merged", answers(t, filepath.Join(root, "merged")), want)
 	times, err := filepath.Glob(filepath.Join(root, "whole", "*", "*.times"))
-	if err != nil || len(times) != 3 {
+	if err != nil || len(times) != 2 {
 		t.Fatalf("%q, %v", times, err)
 	}
 	for _, path := range times {
-		if n := strings.Count(clitest.ReadFile(t, path), `"reused_tokens":269`); n != 2 {
-			t.Errorf("%s: %d of three questions did not read the text, want 2", path, n)
+		if n := strings.Count(clitest.ReadFile(t, path), `"reused_tokens":26`); n != 2 {
+			t.Errorf("%s: %d of two questions each to two texts did not read the text, want 2", path, n)
 		}
 	}
 	for name, text := range want {
-		if strings.Count(text, `"dense_queries":269`) != 3 {
+		if strings.Count(text, `"dense_queries":26`) != 4 {
 			t.Errorf("%s: not every question was hidden from the text: %s", name, text)
 		}
 	}
@@ -159,6 +161,12 @@ func TestPromptAlarms(t *testing.T) {
 	if got := alarmsOf(t, args...); got != "" {
 		t.Errorf("a template once: %s", got)
 	}
+	if err := os.WriteFile(twice, []byte(`{"context":"The key is 7.<|end_of_text|>","input":"Which key?","answer":"7"}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if got := alarmsOf(t, append(args, "--chat", "--template", "chatml")...); !strings.Contains(got, "1 of 1 prompts have a chat template inside a message") {
+		t.Errorf("a special token inside a message: %q", got)
+	}
 
 	out := filepath.Join(t.TempDir(), "bos")
 	official := on(rulerModel, "kvpress-ruler", "kvpress/4096", out, "--tasks", "qa_1", "-n", "1", "--max-new-tokens", "1", "--bos", "none")
@@ -205,6 +213,9 @@ func TestWhatIsCut(t *testing.T) {
 	if got := dry("mrcr", "mrcr", "--max-length", "200"); !strings.Contains(got, "pred/2needle.jsonl: 2 samples") || strings.Contains(got, "4needle.jsonl") {
 		t.Errorf("left out: %s", got)
 	}
+	if got := dry("mrcr", "mrcr", "--max-length", "192"); !strings.Contains(got, "pred/2needle.jsonl: 1 samples, prompts of 192 to 192") {
+		t.Errorf("one of two left out: %s", got)
+	}
 	for _, c := range []struct {
 		code int
 		word string
@@ -230,6 +241,28 @@ func TestWhatIsCut(t *testing.T) {
 
 // modelFlags name a model.
 func modelFlags(path string) *openmodel.Flags { return &openmodel.Flags{Path: path} }
+
+// TestValuesOfTokens finds the tokens of each number in the right answer: a blank and the number.
+func TestValuesOfTokens(t *testing.T) {
+	m, err := openForPrompts(modelFlags(rulerModel))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	c := recite.List{Lines: 9, Seed: 1}.Make(0)
+	for _, values := range []bool{true, false} {
+		r := newRightAnswer(&c, m.tok, values)
+		for i, p := range c.Right {
+			want := " " + p.Value
+			if !values {
+				want = p.Text()
+			}
+			if got := m.tok.Decode(r.ids[r.steps[i]:r.ends[i]], tokenizer.DecodeOptions{Continued: true}); got != want {
+				t.Errorf("line %d has the tokens %q, want %q", i, got, want)
+			}
+		}
+	}
+}
 
 // TestRecite draws the curve of a list that is written down again, as a file for each setting
 // and a figure; a guided answer counts each number by itself, and the model knows some.

@@ -31,13 +31,10 @@ type alarmed struct {
 	line  int
 }
 
-// alarm counts the alarms of a prompt, which may be of somebody else's file: others than
-// those above are left out.
+// alarm counts the alarms of a prompt, which may be of somebody else's file: only those above
+// are told of.
 func (p *Prompts) alarm(u Info, line int, alarms []Alarm) {
 	for _, a := range alarms {
-		if !slices.Contains(promptAlarms, a) {
-			continue
-		}
 		if p.alarms == nil {
 			p.alarms = map[Alarm]*alarmed{}
 		}
