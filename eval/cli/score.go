@@ -12,8 +12,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/gollm/gollm/eval/jsonl"
 	"github.com/gollm/gollm/eval/longbench"
 	"github.com/gollm/gollm/eval/metric"
+	"github.com/gollm/gollm/eval/published"
 	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/eval/trial"
 	"github.com/gollm/gollm/internal/console"
@@ -25,7 +27,8 @@ const scoreLong = `Score predictions that were made elsewhere, in the official f
 official code scores them.
 
 FILE is a file of predictions, a pipe, or - for stdin; the task is its name unless
---task says it. For ruler and longbench it may also be a folder of such files, of
+--task says it; preds_NAME.jsonl of InfiniteBench and prediction_NAME_scdq.jsonl of SCBench
+are those of NAME. For ruler and longbench it may also be a folder of such files, of
 which the ones with names of tasks are scored and averaged.`
 
 const scoreExample = `  gollm eval score --suite ruler pred/niah_single_1.jsonl
@@ -57,7 +60,7 @@ func newScore() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.run(cmd, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&s.suite, "suite", "", "ruler, longbench or longbench2 (required)")
+	f.StringVar(&s.suite, "suite", "", strings.Join(scoredSuites(), ", ")+" (required)")
 	f.StringVar(&s.task, "task", "", "the task of a file (default: the name of the file)")
 	f.BoolVar(&s.json, "json", false, "print one JSON object")
 	f.BoolVar(&s.e, "e", false, "longbench: scores by length, as LongBench-E has them")
@@ -67,7 +70,7 @@ func newScore() *cobra.Command {
 	f.StringVar(&s.jieba, "jieba", "", "longbench: "+jiebaUsage)
 	_ = cmd.MarkFlagDirname("jieba") // fails only for a flag that does not exist
 	f.StringVar(&s.write, "summary", "", "ruler: write summary.csv and submission.csv, as the official code does, into this folder")
-	usage.Complete(cmd, "suite", func() []string { return []string{"ruler", "longbench", "longbench2"} })
+	usage.Complete(cmd, "suite", scoredSuites)
 	usage.Complete(cmd, "code-sim", func() []string { return []string{string(metric.Difflib), string(metric.Levenshtein)} })
 	return cmd
 }
@@ -110,7 +113,69 @@ func (s *scoreFlags) run(cmd *cobra.Command, path string) error {
 	case "longbench2":
 		return s.longbench2(cmd, path)
 	}
-	return usage.Errorf("--suite %q, want ruler, longbench or longbench2", s.suite)
+	if p := published.Find(s.suite); p != nil {
+		return s.published(cmd, p, path)
+	}
+	return usage.Errorf("--suite %q, want one of %s", s.suite, strings.Join(scoredSuites(), ", "))
+}
+
+// scoredSuites are those whose predictions can be scored.
+func scoredSuites() []string {
+	return append([]string{"ruler", "longbench", "longbench2"}, published.Names()...)
+}
+
+// published scores a file of predictions of a suite of package published, whose names have
+// the task in them in some suites.
+func (s *scoreFlags) published(cmd *cobra.Command, p *published.Suite, path string) error {
+	name := s.task
+	if name == "" {
+		base := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		base = strings.TrimPrefix(strings.TrimPrefix(base, "preds_"), "prediction_")
+		name = strings.TrimSuffix(strings.TrimSuffix(base, "_scdq"), "_multi_turn")
+	}
+	d, err := p.Set(name)
+	if err != nil {
+		return usage.Errorf("%v; --task says it where the name of the file does not", err)
+	}
+	if d.Unscored != "" {
+		return usage.Errorf("%s is not scored: %s", d.Name, d.Unscored)
+	}
+	var scores []float64
+	nulls := 0
+	if err := untilDone(cmd, path, func(name string, r io.Reader) error {
+		in := jsonl.NewReader(r)
+		for {
+			line, number, err := in.Next()
+			if err == io.EOF {
+				return nil
+			}
+			var score float64
+			var null bool
+			if err == nil {
+				_, score, null, err = d.GradeLine(line)
+			}
+			if err != nil {
+				return fmt.Errorf("%s:%d: %w", name, number, err)
+			}
+			scores = append(scores, score)
+			if null {
+				nulls++
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	if len(scores) == 0 {
+		return fmt.Errorf("%s has no predictions", path)
+	}
+	report := scoreReport{Suite: p.Name, Options: map[string]string{}}
+	sum := 0.0
+	for _, x := range scores {
+		sum += x
+	}
+	report.Mean = metric.Round(sum/float64(len(scores))*100, 2)
+	report.add(d.Name, report.Mean, nulls, scores)
+	return report.print(cmd, s.json)
 }
 
 // checkCodeSim reports a --code-sim that is none.

@@ -68,6 +68,9 @@ func TestSuitesAnswer(t *testing.T) {
 		}
 	}
 
+	fails(t, console.ExitUsage, []string{"scbench_repoqa is not scored"}, "", "eval", "score", "--suite", "scbench", filepath.Join(root, "scbench", "0-dense", "prediction_scbench_repoqa_multi_turn.jsonl"))
+	fails(t, console.ExitUsage, []string{"no data set", "--task"}, "", "eval", "score", "--suite", "mrcr", "x.jsonl")
+
 	few := []string{"--max-new-tokens", "12", "-n", "1"}
 	ok(t, "", on(rulerModel, "infinitebench", "infinitebench", filepath.Join(root, "i"), append(few, "--tasks", "kv_retrieval")...)...)
 	ok(t, "", on(rulerModel, "kvpress-ruler", "kvpress/4096", filepath.Join(root, "k"), append(few, "--tasks", "niah_single_1")...)...)
@@ -76,6 +79,10 @@ func TestSuitesAnswer(t *testing.T) {
 		if score := scoreOf(t, filepath.Join(root, folder), 0, task); score != 1 {
 			t.Errorf("%s has the score %v on a model that knows it, want 1", task, score)
 		}
+	}
+	scored := ok(t, "", "eval", "score", "--suite", "infinitebench", "--json", filepath.Join(root, "i", "0-dense", "preds_kv_retrieval.jsonl"))
+	if !strings.Contains(scored, `"task":"kv_retrieval","score":100,"n":1,"nulls":0`) {
+		t.Errorf("eval score says %s", scored)
 	}
 }
 
