@@ -131,7 +131,7 @@ func TestDamagedParquet(t *testing.T) {
 		}
 		cut++
 	}
-	for at := len(whole) / 3; at < len(whole); at++ { // 30 of these make the library panic
+	for at := len(whole) / 3; at < len(whole); at++ { // of these the library panics over some
 		b := slices.Clone(whole)
 		b[at] ^= 1
 		read(b)
