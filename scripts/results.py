@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/results.md from the runs of scripts/results.sh.
 
-  results.py PAGE PREFILL ORACLES DECODE TRIED
+  results.py PAGE FOLDER...
 
-What stands between the two marks of the page is replaced; the others are the folders
-of the runs, beside a file that has the commit.
+FOLDER is that of a run, beside a file that has the commit; its name is that of a section
+(SECTIONS). What stands between the two marks of that section is replaced.
 """
 
 import json
@@ -12,9 +12,6 @@ import pathlib
 import random
 import re
 import sys
-
-BEGIN, END = "<!-- made by scripts/results.py -->\n", "<!-- end of what is made -->\n"
-
 
 def short(attn):
     """The part of a setting that is not said above its table."""
@@ -45,8 +42,8 @@ def audited(setting, length, phase):
     return [u["audit"][phase] for u in setting["units"] if u["length"] == length and u.get("audit", {}).get(phase)]
 
 
-def mean_of(readings, key):
-    return f"{100 * sum(a[key] for a in readings) / len(readings):.0f}"
+def mean_of(readings, key, digits=0):
+    return f"{100 * sum(a[key] for a in readings) / len(readings):.{digits}f}"
 
 
 def every(folder, number):
@@ -95,8 +92,13 @@ def by_task(summary):
     return table(["attention"] + tasks, rows)
 
 
-def read(summary, lengths, phase):
-    """Rows of K and V read, and retained mass of one phase."""
+# What an audit says: its name in a summary, words and digits.
+READ = [("k_read", "Rows of K read", 0), ("v_read", "rows of V read", 0), ("mass", "retained mass", 0)]
+RANKED = [("k_read", "Rows of K read", 0), ("mass", "retained mass", 1), ("recall_01", "recall (outputs within 0.01 of dense)", 1)]
+
+
+def read(summary, lengths, phase, keys):
+    """The readings keys of one phase."""
     rows = []
     for name, s in zip(names(summary), summary["settings"]):
         if s["attn"] == "dense":
@@ -104,12 +106,12 @@ def read(summary, lengths, phase):
         row = [name]
         for n in lengths:
             seen = audited(s, n, phase)
-            row.append(" · ".join(mean_of(seen, key) for key in ["k_read", "v_read", "mass"]) if seen else "")
+            row.append(" · ".join(mean_of(seen, key, digits) for key, _, digits in keys) if seen else "")
         rows.append(row)
     return table(["attention"] + [f"{tokens(n)} tokens" for n in lengths], rows)
 
 
-def section(name, folder, phase, words, pictures):
+def section(name, folder, phase, words, pictures, keys=READ):
     folder = pathlib.Path(folder)
     summary = json.loads((folder / "summary.json").read_text())
     units = summary["manifest"]["units"]
@@ -127,23 +129,33 @@ def section(name, folder, phase, words, pictures):
     text += scores(folder, summary, lengths, phase)
     text += f"![score against density of the {words}](results/{phase}.svg)\n\n" if pictures and figure.exists() else ""
     text += "By task, over all lengths:\n\n" + by_task(summary)
-    text += f"Rows of K read · rows of V read · retained mass of the {words}, in percent:\n\n"
-    return text + read(summary, lengths, phase)
+    text += " · ".join(said for _, said, _ in keys) + f" of the {words}, in percent:\n\n"
+    return text + read(summary, lengths, phase, keys)
+
+
+# The sections of the page: title, phase that was audited, what it is called, whether there
+# is a picture, and the readings.
+SECTIONS = dict(
+    prefill=("Sparse in the prompt, dense after it", "prefill", "prefill", True, READ),
+    oracles=("There, selected by exact scores or at random", "prefill", "prefill", False, READ),
+    decode=("Dense in the text, sparse in the question and the answer", "decode", "decode steps", True, READ),
+    tried=("What else was tried there", "decode", "decode steps", False, READ),
+    mirrors=("There, ranked by low-bit copies of the keys", "decode", "decode steps", False, RANKED),
+)
 
 
 def main():
-    page, prefill, oracles, decode, tried = sys.argv[1:]
-    commit = pathlib.Path(prefill).parent / "commit"
-    made = f"With the program of commit {commit.read_text().strip()}: `scripts/results.sh runs`\n\n"
-    path = pathlib.Path(page)
-    pictures = path.parent / "results"
-    made += section("Sparse in the prompt, dense after it", prefill, "prefill", "prefill", pictures)
-    made += section("There, selected by exact scores or at random", oracles, "prefill", "prefill", None)
-    made += section("Dense in the text, sparse in the question and the answer", decode, "decode", "decode steps", pictures)
-    made += section("What else was tried there", tried, "decode", "decode steps", None)
+    path, folders = pathlib.Path(sys.argv[1]), [pathlib.Path(f) for f in sys.argv[2:]]
     text = path.read_text()
-    head, rest = text.split(BEGIN)
-    path.write_text(head + BEGIN + "\n" + made.rstrip() + "\n\n" + END + rest.split(END)[1])
+    for folder in folders:
+        title, phase, words, picture, keys = SECTIONS[folder.name]
+        made = section(title, folder, phase, words, path.parent / "results" if picture else None, keys)
+        commit = (folder.parent / "commit").read_text().strip()
+        made += f"With the program of commit {commit}: `scripts/results.sh runs`\n"
+        begin, end = f"<!-- {folder.name}: made by scripts/results.py -->\n", f"<!-- end of {folder.name} -->\n"
+        head, rest = text.split(begin)
+        text = head + begin + "\n" + made + "\n" + end + rest.split(end)[1]
+    path.write_text(text)
 
 
 main()

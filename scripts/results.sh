@@ -5,7 +5,7 @@
 # A part is one of the 8 samples of each task and length; part 0 has the audits, too. A
 # run that is stopped goes on with the same command; after each part the tables of
 # docs/results.md are those of the parts that are complete. Several calls with other parts
-# may run side by side. GOLLM is the program; it is built into DIR if that is unset, and
+# may run side by side. RUNS names some of the runs, "decode mirrors" say. GOLLM is the program; it is built into DIR if that is unset, and
 # DIR/commit says of what. A part takes two free cores about a quarter of an hour.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +13,7 @@ dir=${1:?is missing: scripts/results.sh DIR [PART...]}
 shift
 parts=("$@")
 ((${#parts[@]})) || parts=(0 1 2 3 4 5 6 7)
+read -ra runs <<<"${RUNS:-prefill oracles decode tried mirrors}"
 mkdir -p "$dir"
 dir=$(realpath "$dir") root=$PWD
 model=$root/testdata/ruler.gguf
@@ -93,6 +94,29 @@ readarray -t tried < <(settings <<-END
 END
 )
 
+# What ranking by low-bit copies of the keys costs, beside the same by exact keys.
+readarray -t mirrors < <(settings <<-END
+	dense
+	topk(k=0.1)
+	topk(k=0.1,index=q8)
+	topk(k=0.1,index=q4)
+	topk(k=0.1,index=q4,rescore=2)
+	topp
+	topp(index=q8)
+	topp(index=q4)
+	cis(k=0.125)
+	cis(k=0.125,index=q8)
+	cis(k=0.125,index=q4)
+	cpe(k=0.125)
+	cpe(k=0.125,index=q8)
+	cpe(k=0.125,index=q4)
+	vattention
+	vattention(index=q8)
+	vattention(index=q4)
+	vattention(index=q4,rescore=2)
+END
+)
+
 # The channels are ranked on one prompt of another seed.
 channels() {
 	[[ -e channels.npy ]] && return
@@ -101,10 +125,13 @@ channels() {
 		"$GOLLM" channels -m "$model" -f - -o channels.npy
 }
 
-# run answers a part of one of the runs: run NAME PART FLAGS...
+# run answers a part of one of the runs: run NAME PART
 run() {
+	local -n settings=$1
+	local phase=()
+	case $1 in decode | tried | mirrors) phase=(--sparse-phase question+decode) ;; esac
 	"$GOLLM" eval ruler -m "$model" --tasks niah_multikey_2,niah_multiquery,vt,fwe --lengths 1k,2k,4k,8k \
-		-n 8 --haystack builtin --fit fine -t 1 --shard "$2/8" -o "$1-$2" "${@:3}" >"$1-$2.txt"
+		-n 8 --haystack builtin --fit fine -t 1 --shard "$2/8" -o "$1-$2" "${phase[@]}" "${settings[@]}" >"$1-$2.txt"
 }
 
 # tables joins the parts that are complete and writes the page.
@@ -113,11 +140,11 @@ tables() {
 	for part in done-[0-7]; do
 		parts+=("${part#done-}")
 	done
-	for name in prefill oracles decode tried; do
+	for name in "${runs[@]}"; do
 		rm -rf "$name"
 		"$GOLLM" eval merge --partial -o "$name" "${parts[@]/#/$name-}" >"$name.txt"
 	done
-	"$root/scripts/results.py" "$root/docs/results.md" prefill oracles decode tried
+	"$root/scripts/results.py" "$root/docs/results.md" "${runs[@]}"
 }
 
 # locked lets one call at a time do what concerns all parts.
@@ -126,12 +153,16 @@ locked() { (flock 9 && "$@") 9>lock; }
 cd "$dir"
 locked channels
 for part in "${parts[@]}"; do
-	run decode "$part" --sparse-phase question+decode "${decode[@]}" &
-	run prefill "$part" "${prefill[@]}"
-	wait $!
-	run oracles "$part" "${oracles[@]}" &
-	run tried "$part" --sparse-phase question+decode "${tried[@]}"
-	wait $!
+	started=()
+	for name in "${runs[@]}"; do # two at a time
+		if ((${#started[@]} > 1)); then
+			wait "${started[0]}"
+			started=("${started[1]}")
+		fi
+		run "$name" "$part" &
+		started+=($!)
+	done
+	for one in "${started[@]}"; do wait "$one"; done
 	touch "done-$part"
 	locked tables
 done

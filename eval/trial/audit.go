@@ -18,8 +18,11 @@ type Reading struct {
 	Density float64 `json:"density"`
 	Mass    float64 `json:"mass"` // dense attention weight of what was read
 	Error   float64 `json:"error"`
-	KRead   float64 `json:"k_read"`
-	VRead   float64 `json:"v_read"`
+	// Recall01 is the share of output elements within 0.01 of dense; 0 in what was
+	// written before November 2026.
+	Recall01 float64 `json:"recall_01"`
+	KRead    float64 `json:"k_read"`
+	VRead    float64 `json:"v_read"`
 }
 
 // Audited is the readings of a unit.
@@ -85,7 +88,7 @@ func (r *Reading) with(p engine.AuditPhase) *Reading {
 	m := p.Mean
 	return &Reading{
 		Rows: r.Rows + p.Rows, Density: mean(r.Density, m.Density), Mass: mean(r.Mass, m.Mass),
-		Error: mean(r.Error, m.Error), KRead: mean(r.KRead, m.KRead), VRead: mean(r.VRead, m.VRead),
+		Error: mean(r.Error, m.Error), Recall01: mean(r.Recall01, m.Recall01), KRead: mean(r.KRead, m.KRead), VRead: mean(r.VRead, m.VRead),
 	}
 }
 

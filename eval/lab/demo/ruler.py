@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Trains testdata/ruler.gguf, a small Llama that answers the tasks of RULER.
+"""Trains small Llamas that answer the tasks of RULER: testdata/ruler.gguf, and one of 16 layers.
 
   ruler.py vocab --rows ROWS                 the vocabulary         -> ruler-vocab.json
-  ruler.py train --rows ROWS --out DIR       all stages             -> DIR/weights-*.bin, log.jsonl
-  ruler.py train ... --stages 3,4 --start DIR   some, from weights of before
+  ruler.py train --rows ROWS --out DIR       to the end of the schedule, or of --minutes; the
+                                             same command again goes on -> DIR/weights-*.bin, state.json, log.jsonl
   ruler.py export --out DIR --gguf FILE      Q8_0                   -> FILE
 
+--model deep is the one of 16 layers; --gpus N shares the batches of it among N.
 ROWS is the program that makes the rows: CGO_ENABLED=0 go build -o ROWS ./eval/lab/demo/rows.
-Training needs torch and a GPU of about 20 GB; ruler.md beside this has the figures.
+Training needs torch and a GPU of about 20 GB (deep: 40); ruler.md beside this has the figures.
 """
 
 import argparse
 import collections
+import dataclasses
 import json
 import math
 import os
@@ -28,6 +30,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..", "..")
 VOCAB = os.path.join(HERE, "ruler-vocab.json")
 WORDS = os.path.join(HERE, "..", "..", "ruler", "words")
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+import gguf  # noqa: E402  ours, beside this project's other scripts
 
 # ---------------------------------------------------------------- vocabulary
 
@@ -150,7 +154,7 @@ NATIVE = (
 EASY = "needles:1,niah_single_1:.3,niah_single_2:.3,niah_single_3:.3,niah_multikey_1:.3,niah_multikey_2:.7,niah_multikey_3:1,niah_multiquery:.4"
 # What fits 512 tokens.
 SHORT = NATIVE.replace(",vt:1.2,cwe:1.4", "")
-# Of a stage: steps, tokens of a row and recipes with their weights, learning rate at the
+# Of a stage: batches, tokens of a row and recipes with their weights, learning rate at the
 # beginning and at the end.
 STAGES = [
     (800, "256:1", "needles:8,text:.5", 1, 1),
@@ -161,7 +165,53 @@ STAGES = [
     (3000, "1024:1,2048:2,4096:2", f"needles:1,common:.5,text:.1,{NATIVE}", 1, 1),
     (11000, "1024:1,2048:2,4096:2.5,8192:2.5,16384:.6", f"cwe:2.5,fwe:2.5,niah_multivalue:1.2,vt:.7,{EASY}", 1, 0),
 ]
-BATCH = 65536  # tokens
+# With 32,768 tokens, and lists of lines to repeat.
+LONG = f"lines:1.5,cwe:2,fwe:2,niah_multivalue:1.2,vt:1,{EASY}"
+DEEP_STAGES = [
+    (700, "256:1", "needles:8,lines:1,text:.5", 1, 1),
+    (1200, "512:1", f"needles:4,common:2,lines:.7,text:.1,{SHORT}", 1, 1),
+    (2400, "512:1", "common:6,fwe:5,niah_multivalue:3,needles:2,lines:.5,niah_multikey_3:.7,niah_multiquery:.5,niah_single_3:.3", 1, 1),
+    (2000, "1024:1", f"needles:2,common:1,lines:.7,text:.1,{NATIVE}", 1, 1),
+    (2200, "1024:1", f"common:2,cwe:4,fwe:4,niah_multivalue:2,lines:.5,vt:.6,{EASY}", 1, 1),
+    (2500, "1024:1,2048:2,4096:2", f"needles:1,common:.5,lines:1,text:.1,{NATIVE}", 1, 1),
+    (8000, "1024:1,2048:2,4096:2.5,8192:2.5,16384:.8,32768:.5", LONG, 1, 0),
+]
+
+
+@dataclasses.dataclass
+class Model:
+    """The shape of a model and how it is trained."""
+
+    name: str
+    layers: int
+    dim: int
+    heads: int
+    kv: int  # heads of K and V
+    hidden: int
+    context: int
+    stages: list
+    head: int = 64  # width of a head
+
+    def matrices(self):
+        """The shapes of a layer's matrices."""
+        q, k = self.heads * self.head, self.kv * self.head
+        return dict(
+            q=(q, self.dim), k=(k, self.dim), v=(k, self.dim), o=(self.dim, q),
+            gate=(self.hidden, self.dim), up=(self.hidden, self.dim), down=(self.dim, self.hidden),
+        )
+
+    def shapes(self, vocab):
+        """Every tensor of the model; those of all layers are one."""
+        layers = {name: (self.layers, *shape) for name, shape in self.matrices().items()}
+        norms = dict(norm1=(self.layers, self.dim), norm2=(self.layers, self.dim), norm=(self.dim,))
+        return dict(embed=(vocab, self.dim), **layers, **norms)
+
+
+MODELS = dict(
+    ruler=Model("gollm ruler", 8, 384, 6, 2, 768, 16384, STAGES),
+    deep=Model("gollm ruler deep", 16, 384, 8, 2, 1024, 32768, DEEP_STAGES),
+)
+BATCH = 65536  # tokens, of all GPUs
 CHOICES = 64  # of a row
 LOSSES = 12288  # positions of a batch whose loss counts
 TEXT = 0.15  # weight of the loss on text beside that on answers
@@ -171,11 +221,11 @@ ITEM = 3  # weight of a token that picks an item of an answer
 class Rows:
     """The batches of a stage, made by the program beside this one."""
 
-    def __init__(self, a, stage, seed):
-        steps, lengths, recipes, _, _ = STAGES[stage]
+    def __init__(self, a, stage, first, seed):
+        steps, lengths, recipes, _, _ = a.model.stages[stage]
         self.names = [r.split(":")[0] for r in recipes.split(",")]
         command = [a.rows, "-vocab", a.vocab, "-lengths", lengths, "-recipes", recipes]
-        command += ["-tokens", str(BATCH), "-seed", str(seed), "-count", str(steps)]
+        command += ["-tokens", str(BATCH // a.gpus), "-seed", str(seed), "-first", str(first), "-count", str(steps - first)]
         self.process = subprocess.Popen(command + ["-workers", str(a.workers)], stdout=subprocess.PIPE, bufsize=1 << 22)
         self.queue, self.rng = queue.Queue(16), np.random.default_rng(seed)
         threading.Thread(target=self.read, daemon=True).start()
@@ -193,6 +243,9 @@ class Rows:
                 self.queue.put(self.batch())
         except EOFError:
             self.queue.put(None)
+
+    def close(self):
+        self.process.kill()
 
     def batch(self):
         """Ids and, of the positions whose loss counts: where they are, the next
@@ -229,24 +282,13 @@ class Rows:
 # -------------------------------------------------------------------- model
 
 DEVICE = "cuda"
-LAYERS, DIM, HEADS, KV, HEAD, HIDDEN = 8, 384, 6, 2, 64, 768
-THETA, EPS, CONTEXT = 500000.0, 1e-5, 16384
-SHAPES = dict(
-    q=(HEADS * HEAD, DIM), k=(KV * HEAD, DIM), v=(KV * HEAD, DIM), o=(DIM, HEADS * HEAD),
-    gate=(HIDDEN, DIM), up=(HIDDEN, DIM), down=(DIM, HIDDEN),
-)
+THETA, EPS = 500000.0, 1e-5
 
 
-def shapes(vocab):
-    """Every tensor of the model; those of all layers are one."""
-    matrices = {name: (LAYERS, *shape) for name, shape in SHAPES.items()}
-    return dict(embed=(vocab, DIM), **matrices, norm1=(LAYERS, DIM), norm2=(LAYERS, DIM), norm=(DIM,))
-
-
-def start(vocab, seed):
+def start(model, vocab, seed):
     """Random weights, float32."""
     rng, w = np.random.default_rng(seed), {}
-    for name, shape in shapes(vocab).items():
+    for name, shape in model.shapes(vocab).items():
         if name.startswith("norm"):
             w[name] = np.ones(shape)
         elif name == "embed":
@@ -257,41 +299,55 @@ def start(vocab, seed):
     return {name: x.astype(np.float32) for name, x in w.items()}
 
 
-def load(folder):
-    """Weights that save wrote."""
-    data = b"".join(open(f"{folder}/weights-{i}.bin", "rb").read() for i in range(2))
-    flat, at, w = np.frombuffer(data, np.float16).astype(np.float32), 0, {}
-    vocab = len(json.load(open(VOCAB))["tokens"])
-    for name, shape in shapes(vocab).items():
+PART = 15 << 20  # bytes of a file of weights
+
+
+def tensors(w):
+    """The tensors as the model's file has them: norms in F32, the rest in Q8_0."""
+    return {name: gguf.plain("F32", x) if name.startswith("norm") else gguf.q8_0(x) for name, x in w.items()}
+
+
+def load(folder, model, vocab):
+    """Weights that save wrote, and the stage and batch to go on with."""
+    state = json.load(open(f"{folder}/state.json"))
+    data = b"".join(open(f"{folder}/weights-{i}.bin", "rb").read() for i in range(state["files"]))
+    data, at, w = np.frombuffer(data, np.uint8), 0, {}
+    for name, shape in model.shapes(vocab).items():
         n = int(np.prod(shape))
-        w[name] = flat[at : at + n].reshape(shape)
-        at += n
-    assert at == len(flat), (at, len(flat))
-    return w
+        kind, size = ("F32", 4 * n) if name.startswith("norm") else ("Q8_0", n // 32 * 34)
+        w[name] = gguf.dequantize(kind, data[at : at + size]).astype(np.float32).reshape(shape)
+        at += size
+    assert at == len(data), (at, len(data))
+    return w, state
 
 
-def save(folder, w):
-    """Writes weights in half precision, in two files."""
-    data = np.concatenate([x.reshape(-1) for x in w.values()]).astype(np.float16).tobytes()
-    for i, part in enumerate((data[: len(data) // 2], data[len(data) // 2 :])):
+def save(folder, w, state):
+    """Writes weights and how far training has come; a half-written state is never read."""
+    data = np.concatenate([t.raw for t in tensors(w).values()]).tobytes()
+    files = -(-len(data) // PART)
+    for i in range(files):
         with open(f"{folder}/weights-{i}.bin", "wb") as f:
-            f.write(part)
+            f.write(data[i * PART : (i + 1) * PART])
+    with open(f"{folder}/state.part", "w") as f:
+        json.dump(state | dict(files=files), f)
+    os.replace(f"{folder}/state.part", f"{folder}/state.json")
 
 
-def build(w, torch):
+def build(model, w, torch):
     """The model on the GPU: its parameters and the function of a batch's loss."""
     import torch.nn.functional as F
 
     p = {name: torch.nn.Parameter(torch.tensor(x, device=DEVICE)) for name, x in w.items()}
-    angle = THETA ** (-torch.arange(0, HEAD, 2, device=DEVICE).double() / HEAD)
-    angles = torch.arange(CONTEXT, device=DEVICE).double()[:, None] * angle
+    heads, kv, width = model.heads, model.kv, model.head
+    angle = THETA ** (-torch.arange(0, width, 2, device=DEVICE).double() / width)
+    angles = torch.arange(model.context, device=DEVICE).double()[:, None] * angle
     cos, sin = angles.cos().float(), angles.sin().float()
 
     def norm(x, weight):
         return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS) * weight).bfloat16()
 
     def rotate(x, c, s):
-        a, b = x.float().unflatten(-1, (HEAD // 2, 2)).unbind(-1)
+        a, b = x.float().unflatten(-1, (width // 2, 2)).unbind(-1)
         c, s = c[:, None], s[:, None]
         return torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2).bfloat16()
 
@@ -299,7 +355,7 @@ def build(w, torch):
     def before(x, weight, q, k, v, c, s):
         y = norm(x, weight)
         q, k, v = (y @ m.t() for m in (q, k, v))
-        return rotate(q.view(-1, HEADS, HEAD), c, s), rotate(k.view(-1, KV, HEAD), c, s), v.view(-1, KV, HEAD)
+        return rotate(q.view(-1, heads, width), c, s), rotate(k.view(-1, kv, width), c, s), v.view(-1, kv, width)
 
     @torch.compile(dynamic=False)
     def after(x, a, o, weight, gate, up, down):
@@ -314,12 +370,12 @@ def build(w, torch):
         if length not in tables:
             tables[length] = [t[:length].repeat(rows, 1) for t in (cos, sin)]
         c, s = tables[length]
-        m = {name: p[name].bfloat16().unbind(0) for name in SHAPES}
+        m = {name: p[name].bfloat16().unbind(0) for name in model.matrices()}
         n1, n2 = p["norm1"].unbind(0), p["norm2"].unbind(0)
         x = F.embedding(ids.reshape(-1), p["embed"])
-        for i in range(LAYERS):
+        for i in range(model.layers):
             parts = before(x, n1[i], m["q"][i], m["k"][i], m["v"][i], c, s)
-            q, k, v = (t.view(rows, length, -1, HEAD).transpose(1, 2) for t in parts)
+            q, k, v = (t.view(rows, length, -1, width).transpose(1, 2) for t in parts)
             a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             a = a.transpose(1, 2).reshape(rows * length, -1)
             x = after(x, a, m["o"][i], n2[i], m["gate"][i], m["up"][i], m["down"][i])
@@ -343,10 +399,10 @@ def build(w, torch):
 class Optimizer:
     """Muon for the matrices, Adam for the rest."""
 
-    def __init__(self, p, torch, muon, adam):
+    def __init__(self, p, matrices, torch, muon, adam):
         self.torch, self.muon, self.adam, self.step_number = torch, muon, adam, 0
-        self.matrices = [p[name] for name in SHAPES]
-        self.rest = [x for name, x in p.items() if name not in SHAPES]
+        self.matrices = [p[name] for name in matrices]
+        self.rest = [x for name, x in p.items() if name not in matrices]
         self.momentum = [torch.zeros_like(x) for x in self.matrices]
         self.mean = [torch.zeros_like(x) for x in self.rest]
         self.square = [torch.zeros_like(x) for x in self.rest]
@@ -415,85 +471,128 @@ class Scores:
         return out
 
 
+class Clock:
+    """How far a call may go: --minutes, in which the model must be saved, too."""
+
+    def __init__(self, minutes):
+        self.began, self.seconds = time.time(), 60 * minutes or math.inf
+
+    def spent(self):
+        return time.time() - self.began
+
+
 def train(a):
+    """Trains on one GPU, or starts a process for each of several."""
+    if a.gpus == 1:
+        return work(0, a)
+    import torch.multiprocessing as processes
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517")
+    processes.spawn(work, (a,), a.gpus)
+
+
+def work(rank, a):
+    """Trains on GPU number rank with its share of every batch."""
     import torch
 
+    torch.cuda.set_device(rank)
+    if a.gpus > 1:
+        torch.distributed.init_process_group("nccl", rank=rank, world_size=a.gpus)
     torch.backends.cuda.matmul.allow_tf32 = True
     vocab = len(json.load(open(a.vocab))["tokens"])
-    w = load(a.start) if a.start else start(vocab, a.seed)
-    p, loss = build(w, torch)
-    o = Optimizer(p, torch, a.muon, a.adam)
-    print("parameters", sum(x.numel() for x in p.values()), flush=True)
-    stages = [int(s) for s in a.stages.split(",")]
-    began, number, log = time.time(), 0, open(f"{a.out}/log.jsonl", "a")
-    scores, total, tokens = Scores(), 0.0, 0
-    coming = Rows(a, stages[0], a.seed * 100 + stages[0])
-    for i, stage in enumerate(stages):
-        rows = coming
-        if i + 1 < len(stages):
-            coming = Rows(a, stages[i + 1], a.seed * 100 + stages[i + 1])
-        steps, _, _, first, last = STAGES[stage]
-        batches = iter(rows)
-        for step in range(steps):
-            # A run that is short of time goes through its last stage faster.
-            part = step / steps
-            if i + 1 == len(stages) and a.minutes:
-                part = max(part, (time.time() - began) / (60 * a.minutes))
-            if part >= 1:
-                break
-            b = put(next(batches), torch)
-            value, ok = loss(b)
-            value.backward()
-            tokens += BATCH
-            number += 1
-            o.step((first + (last - first) * part) * min(1, number / 100))
-            total += value.detach()
-            if number % 5 == 0:
-                scores.add(b, ok)
-            if number % a.every == 0:
-                line = dict(
-                    stage=stage, step=number, seconds=round(time.time() - began, 1), mtok=tokens >> 20,
-                    loss=round(float(total) / a.every, 4), waiting=rows.queue.qsize(), **scores.take(),
-                )
-                total = 0.0
-                print(json.dumps(line), flush=True)
-                log.write(json.dumps(line) + "\n")
-                log.flush()
-            if number % 1000 == 0:
-                save(a.out, {name: x.detach().cpu().numpy() for name, x in p.items()})
-        save(a.out, {name: x.detach().cpu().numpy() for name, x in p.items()})
-    print(f"{time.time() - began:.0f} s, {tokens / 1e6:.0f} million tokens", flush=True)
+    w, state = start(a.model, vocab, a.seed), dict(stage=0, step=0, number=0, seconds=0)
+    if os.path.exists(f"{a.out}/state.json"):
+        w, state = load(a.out, a.model, vocab)
+    p, loss = build(a.model, w, torch)
+    o = Optimizer(p, a.model.matrices(), torch, a.muon, a.adam)
+    log = open(f"{a.out}/log.jsonl" if rank == 0 else os.devnull, "a")
+    if rank == 0:
+        print("parameters", sum(x.numel() for x in p.values()), "from", state, flush=True)
+    clock = Clock(a.minutes)
+
+    def keep():
+        if rank == 0:
+            save(a.out, {name: x.detach().cpu().numpy() for name, x in p.items()}, state | dict(seconds=state["seconds"] + round(clock.spent())))
+
+    going = True
+    for stage in range(state["stage"], len(a.model.stages)):
+        if stage > state["stage"]:
+            state |= dict(stage=stage, step=0)
+        going = run_stage(a, rank, torch, state, p, loss, o, log, clock, keep)
+        if not going:
+            break
+    if going:
+        state["stage"] = len(a.model.stages)
+    keep()
+    if rank == 0:
+        print(f"{clock.spent():.0f} s", "to be continued" if not going else "and done", state, flush=True)
+
+
+def run_stage(a, rank, torch, state, p, loss, o, log, clock, keep):
+    """Trains one stage from batch state["step"] on; False where time is up before its end."""
+    steps, _, _, first, last = a.model.stages[state["stage"]]
+    rows = Rows(a, state["stage"], state["step"], (a.seed * 100 + state["stage"]) * 100 + rank)
+    scores, total, stop = Scores(), 0.0, torch.zeros(1, device=DEVICE)
+    for b in rows:
+        value, ok = loss(put(b, torch))
+        value.backward()
+        if state["number"] % 20 == 0:  # all stop together
+            stop.fill_(clock.spent() > clock.seconds - a.reserve)
+            if a.gpus > 1:
+                torch.distributed.all_reduce(stop, torch.distributed.ReduceOp.MAX)
+            if stop.item() > 0:
+                rows.close()
+                return False
+        if a.gpus > 1:
+            for x in p.values():
+                torch.distributed.all_reduce(x.grad, torch.distributed.ReduceOp.AVG)
+        state["number"] += 1
+        o.step((first + (last - first) * state["step"] / steps) * min(1, o.step_number / 100))
+        state["step"] += 1
+        total += value.detach()
+        if rank == 0 and state["number"] % 5 == 0:
+            scores.add(b, ok)
+        if rank == 0 and state["number"] % a.every == 0:
+            line = dict(
+                stage=state["stage"], step=state["number"], seconds=round(state["seconds"] + clock.spent(), 1),
+                mtok=state["number"] * BATCH >> 20, loss=round(float(total) / a.every, 4), waiting=rows.queue.qsize(), **scores.take(),
+            )
+            total = 0.0
+            print(json.dumps(line), flush=True)
+            log.write(json.dumps(line) + "\n")
+            log.flush()
+        if state["number"] % 1000 == 0:
+            keep()
+    return True
 
 
 # ------------------------------------------------------------------- export
 
 
 def export(a):
-    sys.path.insert(0, os.path.join(ROOT, "scripts"))
-    import gguf
-
-    w, v = load(a.out), json.load(open(a.vocab))
+    v, m = json.load(open(a.vocab)), a.model
     n = len(v["tokens"])
+    w, _ = load(a.out, m, n)
     meta = {
-        "general.architecture": "llama", "general.name": "gollm ruler", "general.file_type": 7,
-        "llama.context_length": CONTEXT, "llama.embedding_length": DIM, "llama.block_count": LAYERS,
-        "llama.feed_forward_length": HIDDEN, "llama.attention.head_count": HEADS,
-        "llama.attention.head_count_kv": KV, "llama.attention.key_length": HEAD,
-        "llama.attention.value_length": HEAD, "llama.attention.layer_norm_rms_epsilon": EPS,
-        "llama.rope.dimension_count": HEAD, "llama.rope.freq_base": THETA, "llama.vocab_size": n,
+        "general.architecture": "llama", "general.name": m.name, "general.file_type": 7,
+        "llama.context_length": m.context, "llama.embedding_length": m.dim, "llama.block_count": m.layers,
+        "llama.feed_forward_length": m.hidden, "llama.attention.head_count": m.heads,
+        "llama.attention.head_count_kv": m.kv, "llama.attention.key_length": m.head,
+        "llama.attention.value_length": m.head, "llama.attention.layer_norm_rms_epsilon": EPS,
+        "llama.rope.dimension_count": m.head, "llama.rope.freq_base": THETA, "llama.vocab_size": n,
         "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe",
         "tokenizer.ggml.tokens": v["tokens"], "tokenizer.ggml.token_type": [3, 3] + [1] * (n - 2),
         "tokenizer.ggml.merges": v["merges"], "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.ggml.eos_token_id": 1, "tokenizer.ggml.add_bos_token": True,
     }
-    tensors = {"token_embd.weight": gguf.q8_0(w["embed"]), "output_norm.weight": gguf.plain("F32", w["norm"])}
+    named = {"token_embd.weight": gguf.q8_0(w["embed"]), "output_norm.weight": gguf.plain("F32", w["norm"])}
     names = dict(q="attn_q", k="attn_k", v="attn_v", o="attn_output", gate="ffn_gate", up="ffn_up", down="ffn_down")
-    for i in range(LAYERS):
+    for i in range(m.layers):
         for name, norm in (("attn_norm", "norm1"), ("ffn_norm", "norm2")):
-            tensors[f"blk.{i}.{name}.weight"] = gguf.plain("F32", w[norm][i])
+            named[f"blk.{i}.{name}.weight"] = gguf.plain("F32", w[norm][i])
         for name, long in names.items():
-            tensors[f"blk.{i}.{long}.weight"] = gguf.q8_0(w[name][i])
-    gguf.write(a.gguf, meta, tensors)
+            named[f"blk.{i}.{long}.weight"] = gguf.q8_0(w[name][i])
+    gguf.write(a.gguf, meta, named)
     print(a.gguf, os.path.getsize(a.gguf), "bytes")
 
 
@@ -505,15 +604,17 @@ def main():
     parser.add_argument("--size", type=int, default=6144, help="tokens of the vocabulary")
     parser.add_argument("--out", default=".")
     parser.add_argument("--gguf", default="ruler.gguf")
-    parser.add_argument("--start", help="folder with weights to go on from")
-    parser.add_argument("--stages", default=",".join(map(str, range(len(STAGES)))))
-    parser.add_argument("--minutes", type=float, default=0, help="of the whole run; its last stage is cut to it")
+    parser.add_argument("--model", choices=list(MODELS), default="ruler")
+    parser.add_argument("--minutes", type=float, default=0, help="of this call; the next goes on where it stopped")
+    parser.add_argument("--reserve", type=float, default=20, help="seconds of them for the end")
+    parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--muon", type=float, default=0.01)
     parser.add_argument("--adam", type=float, default=0.003)
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--every", type=int, default=100)
     a = parser.parse_args()
+    a.model = MODELS[a.model]
     {"vocab": make_vocab, "train": train, "export": export}[a.command](a)
 
 
