@@ -48,7 +48,7 @@ func (r *report) models(parts []string) []modelSpec {
 		{modelSpec{"llama-3.1-8b", "q4_k_m", 4, false}, []string{agree, everyMethod}}, {modelSpec{"mistral-7b", "q4_k_m", 4, false}, []string{agree}},
 		{modelSpec{"llama-3.1-8b", "f16", 4, false}, []string{agree, prefill}}, {modelSpec{"mistral-7b", "f16", 4, false}, []string{agree}},
 		{modelSpec{"mistral-7b", "q4_k_m", 4, true}, []string{agree}},
-		{modelSpec{"llama-3.1-8b", "f16", 0, false}, []string{dense, "interrupt", decode, prefill, served}}, {modelSpec{"llama-3.1-8b", "q8_0", 0, false}, []string{dense}},
+		{modelSpec{"llama-3.1-8b", "f16", 0, false}, []string{dense, "interrupt", decode, prefill, served}}, {modelSpec{"llama-3.1-8b", "q8_0", 0, false}, []string{dense, sparseSteps}},
 		{modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}, []string{dense, everyMethod}}, {modelSpec{"llama-2-7b", "f16", 0, false}, []string{decode}}, {smallMethods, []string{everyMethod}},
 	} {
 		if m.modelSpec == smallMethods && !r.small {

@@ -94,7 +94,7 @@ func (r *report) methods(ctx context.Context, rows []*row) error {
 			return err
 		}
 	}
-	files, filesErr := r.methodFiles(ctx)
+	files, filesErr := r.methodFiles(ctx, modelSpec{"llama-3.1-8b", "q4_k_m", 0, false})
 	jobs := make(chan int)
 	var all sync.WaitGroup
 	runs := r.methodRuns()
@@ -125,8 +125,7 @@ func (r *report) methods(ctx context.Context, rows []*row) error {
 
 // methodFiles makes what some methods need to know of a model: the ranks of its channels
 // and networks of random weights.
-func (r *report) methodFiles(ctx context.Context) (folder string, err error) {
-	m := modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}
+func (r *report) methodFiles(ctx context.Context, m modelSpec) (folder string, err error) {
 	if r.small {
 		m = smallMethods
 	}
@@ -134,7 +133,7 @@ func (r *report) methodFiles(ctx context.Context) (folder string, err error) {
 	if err != nil {
 		return "", err
 	}
-	folder = filepath.Join(r.folder, "systems")
+	folder = filepath.Join(r.folder, "systems-"+m.mix)
 	if _, err := output(ctx, "", r.bin.hashnets, model, folder); err != nil {
 		return "", err
 	}
