@@ -172,6 +172,11 @@ func (b *benchFlags) check(cmd *cobra.Command) error {
 	if b.reps < 1 || b.reps > maxReps {
 		return usage.Errorf("--reps %d, want 1 or more runs, at most %d", b.reps, maxReps)
 	}
+	for flag, path := range map[string]string{"html": b.html, "trace": b.trace} {
+		if path == "" && cmd.Flags().Changed(flag) {
+			return usage.Errorf("--%s \"\", want the name of a file", flag)
+		}
+	}
 	if b.trace != "" {
 		if _, err := traceFormOf(b.trace); err != nil {
 			return err

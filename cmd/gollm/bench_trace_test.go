@@ -175,6 +175,7 @@ func TestTraceErrors(t *testing.T) {
 	fails(t, console.ExitFailure, []string{"--trace " + missing, "a file that can be written"}, "", bench(missing)...)
 	page := filepath.Join(dir, "page.txt")
 	fails(t, console.ExitUsage, []string{"--trace", "--html"}, "", "bench", "-m", model, "--ctx", "64", "--html", page, "--trace", page)
+	fails(t, console.ExitUsage, []string{`--trace ""`}, "", "bench", "-m", model, "--ctx", "64", "--trace", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errs strings.Builder
