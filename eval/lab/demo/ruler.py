@@ -166,14 +166,14 @@ STAGES = [
     (11000, "1024:1,2048:2,4096:2.5,8192:2.5,16384:.6", f"cwe:2.5,fwe:2.5,niah_multivalue:1.2,vt:.7,{EASY}", 1, 0),
 ]
 # With 32,768 tokens, and lists of lines to repeat.
-LONG = f"lines:1.5,cwe:2,fwe:2,niah_multivalue:1.2,vt:1,{EASY}"
+LONG = f"recite:1.5,cwe:2,fwe:2,niah_multivalue:1.2,vt:1,{EASY}"
 DEEP_STAGES = [
-    (700, "256:1", "needles:8,lines:1,text:.5", 1, 1),
-    (1200, "512:1", f"needles:4,common:2,lines:.7,text:.1,{SHORT}", 1, 1),
-    (2400, "512:1", "common:6,fwe:5,niah_multivalue:3,needles:2,lines:.5,niah_multikey_3:.7,niah_multiquery:.5,niah_single_3:.3", 1, 1),
-    (2000, "1024:1", f"needles:2,common:1,lines:.7,text:.1,{NATIVE}", 1, 1),
-    (2200, "1024:1", f"common:2,cwe:4,fwe:4,niah_multivalue:2,lines:.5,vt:.6,{EASY}", 1, 1),
-    (2500, "1024:1,2048:2,4096:2", f"needles:1,common:.5,lines:1,text:.1,{NATIVE}", 1, 1),
+    (700, "256:1", "needles:8,recite:1,text:.5", 1, 1),
+    (1200, "512:1", f"needles:4,common:2,recite:.7,text:.1,{SHORT}", 1, 1),
+    (2400, "512:1", "common:6,fwe:5,niah_multivalue:3,needles:2,recite:.5,niah_multikey_3:.7,niah_multiquery:.5,niah_single_3:.3", 1, 1),
+    (2000, "1024:1", f"needles:2,common:1,recite:.7,text:.1,{NATIVE}", 1, 1),
+    (2200, "1024:1", f"common:2,cwe:4,fwe:4,niah_multivalue:2,recite:.5,vt:.6,{EASY}", 1, 1),
+    (2500, "1024:1,2048:2,4096:2", f"needles:1,common:.5,recite:1,text:.1,{NATIVE}", 1, 1),
     (8000, "1024:1,2048:2,4096:2.5,8192:2.5,16384:.8,32768:.5", LONG, 1, 0),
 ]
 
@@ -211,7 +211,7 @@ MODELS = dict(
     ruler=Model("gollm ruler", 8, 384, 6, 2, 768, 16384, STAGES),
     deep=Model("gollm ruler deep", 16, 384, 8, 2, 1024, 32768, DEEP_STAGES),
 )
-BATCH = 65536  # tokens, of all GPUs
+BATCH = 65536  # tokens; a schedule counts such batches, of which a step may take several
 CHOICES = 64  # of a row
 LOSSES = 12288  # positions of a batch whose loss counts
 TEXT = 0.15  # weight of the loss on text beside that on answers
@@ -225,7 +225,8 @@ class Rows:
         steps, lengths, recipes, _, _ = a.model.stages[stage]
         self.names = [r.split(":")[0] for r in recipes.split(",")]
         command = [a.rows, "-vocab", a.vocab, "-lengths", lengths, "-recipes", recipes]
-        command += ["-tokens", str(BATCH // a.gpus), "-seed", str(seed), "-first", str(first), "-count", str(steps - first)]
+        command += ["-tokens", str(BATCH * a.batches // a.gpus), "-seed", str(seed), "-first", str(first)]
+        command += ["-count", str(-(-(steps - first) // a.batches))]
         self.process = subprocess.Popen(command + ["-workers", str(a.workers)], stdout=subprocess.PIPE, bufsize=1 << 22)
         self.queue, self.rng = queue.Queue(16), np.random.default_rng(seed)
         threading.Thread(target=self.read, daemon=True).start()
@@ -536,7 +537,7 @@ def run_stage(a, rank, torch, state, p, loss, o, log, clock, keep):
     for b in rows:
         value, ok = loss(put(b, torch))
         value.backward()
-        if state["number"] % 20 == 0:  # all stop together
+        if o.step_number % 20 == 0:  # all stop together
             stop.fill_(clock.spent() > clock.seconds - a.reserve)
             if a.gpus > 1:
                 torch.distributed.all_reduce(stop, torch.distributed.ReduceOp.MAX)
@@ -546,13 +547,13 @@ def run_stage(a, rank, torch, state, p, loss, o, log, clock, keep):
         if a.gpus > 1:
             for x in p.values():
                 torch.distributed.all_reduce(x.grad, torch.distributed.ReduceOp.AVG)
-        state["number"] += 1
+        state["number"] += a.batches
         o.step((first + (last - first) * state["step"] / steps) * min(1, o.step_number / 100))
-        state["step"] += 1
+        state["step"] += a.batches
         total += value.detach()
-        if rank == 0 and state["number"] % 5 == 0:
+        if rank == 0 and o.step_number % 5 == 0:
             scores.add(b, ok)
-        if rank == 0 and state["number"] % a.every == 0:
+        if rank == 0 and o.step_number % a.every == 0:
             line = dict(
                 stage=state["stage"], step=state["number"], seconds=round(state["seconds"] + clock.spent(), 1),
                 mtok=state["number"] * BATCH >> 20, loss=round(float(total) / a.every, 4), waiting=rows.queue.qsize(), **scores.take(),
@@ -561,7 +562,7 @@ def run_stage(a, rank, torch, state, p, loss, o, log, clock, keep):
             print(json.dumps(line), flush=True)
             log.write(json.dumps(line) + "\n")
             log.flush()
-        if state["number"] % 1000 == 0:
+        if o.step_number % 1000 == 0:
             keep()
     return True
 
@@ -608,6 +609,8 @@ def main():
     parser.add_argument("--minutes", type=float, default=0, help="of this call; the next goes on where it stopped")
     parser.add_argument("--reserve", type=float, default=20, help="seconds of them for the end")
     parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--batches", type=int, default=1, help="of 65,536 tokens in a step, which the GPUs share")
+    parser.add_argument("--last", type=int, help="batches of the last stage, for a shorter schedule")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--muon", type=float, default=0.01)
     parser.add_argument("--adam", type=float, default=0.003)
@@ -615,6 +618,8 @@ def main():
     parser.add_argument("--every", type=int, default=100)
     a = parser.parse_args()
     a.model = MODELS[a.model]
+    if a.last:
+        a.model.stages[-1] = (a.last, *a.model.stages[-1][1:])
     {"vocab": make_vocab, "train": train, "export": export}[a.command](a)
 
 

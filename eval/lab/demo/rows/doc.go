@@ -9,7 +9,7 @@
 //
 // The rules:
 //
-//  1. The wording is that of eval/ruler, nothing is worded here but the form of an
+//  1. The wording is that of eval/ruler and eval/recite, nothing is worded here but the form of an
 //     answer, which RULER leaves open: it scores what an answer contains.
 //  2. Batch number i of a seed is the same whatever the number of workers.
 //  3. The seed of the test data, 42, makes no row.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gollm/gollm/eval/recite"
 	"github.com/gollm/gollm/eval/ruler"
 	"github.com/gollm/gollm/tokenizer"
 )
@@ -16,6 +17,7 @@ const (
 	recipeNeedles = "needles" // any haystack, several keys, some of several values
 	recipeCommon  = "common"  // lists of common words with other repeats
 	recipeText    = "text"    // sentences and no question
+	recipeRecite  = "recite"  // a list to be written down again, of eval/recite
 )
 
 // maker makes documents.
@@ -111,6 +113,9 @@ func (m *maker) try(recipe string, fill, length int) (*document, error) {
 	case recipeCommon:
 		m.common(d, fill)
 		return d, nil
+	case recipeRecite:
+		m.recite(d, fill)
+		return d, nil
 	case recipeText:
 		d.add(m.text(fill), classText)
 		d.cut(length)
@@ -142,6 +147,24 @@ func (m *maker) try(recipe string, fill, length int) (*document, error) {
 	m.answer(d, &o.Task, &row, length)
 	return d, nil
 }
+
+// recite writes a list and once more the list, in its order. The name of a line says which it
+// is; its first token is the item.
+func (m *maker) recite(d *document, fill int) {
+	const perLine, around = 18, 60
+	most := min(max(2, (fill-around)/(2*perLine)), recite.MaxLines)
+	c := recite.List{Lines: 2 + m.rng.IntN(most-1), Seed: m.rng.Uint64()>>32 + 43}.Make(0)
+	d.add(c.Text+c.Prefix, classText)
+	for _, p := range c.Right {
+		at := len(d.ids)
+		d.add(p.Text(), classAnswer)
+		d.classes[at+recitedName] = classItem
+	}
+	d.end()
+}
+
+// recitedName is the token of a line with which its name begins.
+const recitedName = 7
 
 // first is the first row of a file.
 func first(o ruler.Options) (ruler.Row, error) {

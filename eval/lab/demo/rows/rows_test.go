@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gollm/gollm/tokenizer"
 )
 
 const vocabFile = "../ruler-vocab.json"
@@ -117,6 +119,36 @@ func TestListsAreCounted(t *testing.T) {
 					t.Errorf("%s: %q is there %d times, but %q has one of %d", name, w, n, answer, least)
 				}
 			}
+		}
+	}
+}
+
+// TestListsAreRecited checks that a list is written again as it is, in the tokens that the
+// list has, and that the item of a line is the first token of its name.
+func TestListsAreRecited(t *testing.T) {
+	m := testMaker(t, "recite")
+	name := regexp.MustCompile(`for (\w+)-`)
+	for _, d := range rows(t, m, "recite", 1024, 6) {
+		prompt, answer := split(m, d)
+		if strings.Count(answer, "\n") < 2 || !strings.Contains(prompt, "\n"+answer+"Question:") {
+			t.Errorf("the answer to %q is %q", prompt, answer)
+		}
+		at := slices.IndexFunc(d.classes, func(c uint8) bool { return c >= classAnswer })
+		if ids := m.tok.Encode(answer, tokenizer.EncodeOptions{}); !slices.Equal(ids, d.ids[at:len(d.ids)-1]) {
+			t.Errorf("%q is %v, and is cut into %v", answer, d.ids[at:], ids)
+		}
+		names := name.FindAllStringSubmatch(answer, -1)
+		for i := range d.ids {
+			if d.classes[i] != classItem {
+				continue
+			}
+			if said := strings.TrimSpace(m.tok.Decode(d.ids[i:i+1], decodePlain)); said == "" || !strings.HasPrefix(names[0][1], said) {
+				t.Errorf("the item is %q, the name %q", said, names[0][1])
+			}
+			names = names[1:]
+		}
+		if len(names) > 0 {
+			t.Errorf("no item for %q", names)
 		}
 	}
 }
