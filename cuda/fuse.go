@@ -32,6 +32,7 @@ func (o *ops) patterns() []fusion.Pattern {
 		pattern("walk, top blocks", (*matcher).walkTop, o.fuseWalkTop),
 		pattern("sample values, attend", (*matcher).sampleAttend, o.fuseSampleAttend),
 		pattern("reuse selection, attend", (*matcher).reuseAttend, o.fuseReuseAttend),
+		pattern("score, group max", (*matcher).scoreGroups, o.fuseScoreGroups),
 		pattern("rope, append", (*matcher).ropeAppend, o.fuseRopeAppend),
 		{Name: "products", Match: fusion.Products, Run: o.fuseProducts},
 	}
@@ -57,6 +58,8 @@ type matcher struct {
 	top     *device.Select
 	drawn   *device.Sample
 	reuse   *device.ReuseSelection
+	score   *device.Score
+	pool    *device.Score // GroupMax of its scores
 	attend  *device.Attend
 }
 
@@ -293,6 +296,14 @@ func (m *matcher) reuseAttend() bool {
 		take(m, &d) && (d.List.Index == m.reuse.List.Index || d.T == m.reuse.List.Index)
 }
 
+// scoreGroups is scores of keys that are pooled over the heads of each kv head, and dropped.
+func (m *matcher) scoreGroups() bool {
+	var d *device.Discard
+	return take(m, &m.score) && (m.score.Rule == device.ExactScores || m.score.Rule == device.MirrorScores) &&
+		take(m, &m.pool) && m.pool.Rule == device.GroupMax && m.pool.Q == m.score.Dst && m.pool.KV == m.score.KV && !overlap(m.pool.Dst, m.score.Q) &&
+		take(m, &d) && d.T == m.score.Dst
+}
+
 // fusedNorm is the norm of the products.
 func (m *matcher) fusedNorm() fusedNorm { return fusedNorm{m.norm.W, m.norm.Eps} }
 
@@ -372,6 +383,20 @@ func (o *ops) fuseSampleAttend() bool {
 // fuseReuseAttend attends to a selection in the launch that makes it, where every query head has
 // a kv head of its own.
 func (o *ops) fuseReuseAttend() bool { return o.reuseAttend(o.matched.attend.Dst, o.matched.reuse) }
+
+// fuseScoreGroups pools scores in the kernel that makes them. A kv head of one query head is left
+// alone, whose NaN the pool turns into -Inf.
+func (o *ops) fuseScoreGroups() bool {
+	c := *o.matched.score
+	c.Dst = o.matched.pool.Dst
+	if !pooled(&c) {
+		return false
+	}
+	if c.Rule == device.MirrorScores {
+		return o.mirrorDecode(&c)
+	}
+	return device.RowsPerSlot("Scores", c.Q.Dim(0), c.KV) == 1 && o.scoreDecode(&c)
+}
 
 // fuseProducts computes products of the same x.
 func (o *ops) fuseProducts(calls []device.Call) bool {

@@ -15,16 +15,44 @@ func (o *ops) keyMirror(c *device.Summarize) {
 		runShared(blocks{c.Rows, c.KV.K.Dim(1), c.KV.Len.Dim(0)}, 64, 4*dim)
 }
 
+// mirrorKernels are the kernels of MirrorScores on tensor cores by bits and head dimension.
+var mirrorKernels = map[[2]int]string{
+	{4, 64}: "mirror_decode_q4_64", {4, 128}: "mirror_decode_q4_128",
+	{8, 64}: "mirror_decode_q8_64", {8, 128}: "mirror_decode_q8_128",
+}
+
+// maxMirrorPool is the limit of the heads of a kv head whose scores they pool.
+const maxMirrorPool = 8
+
 // mirrorHeads is the query heads that the kernel mirror_scores takes at a time.
 const mirrorHeads = 4
 
 // mirrorScores scores low-bit keys.
 func (o *ops) mirrorScores(c *device.Score) {
-	rows, heads, dim, words := c.Q.Dim(0), c.Q.Dim(1), c.Q.Dim(2), c.Keys.Dim(2)
-	block, kvHeads := device.MirrorBlock(dim), c.KV.K.Dim(1)
+	if o.mirrorDecode(c) {
+		return
+	}
+	rows, kvHeads, dim := c.Q.Dim(0), c.KV.K.Dim(1), c.Q.Dim(2)
 	parts := max(1, min(8*o.d.drv.multiprocessors()/max(rows*kvHeads, 1), ceil(c.KV.Pages.Dim(1), 256/device.PageLen)))
-	o.launch("mirror_scores").tensor(c.Dst).tensor(c.Q).tensor(c.Keys).int(heads, c.Dst.Dim(2), words-1, device.MirrorBits(dim, words), block).
-		bool(c.Region == device.SelectedRegion).float(float64(float32(1/(float64(block)*math.Sqrt(float64(dim)))))).
-		pages(c.KV, device.RowsPerSlot("MirrorScores", rows, c.KV)).plan(c.Plan).
-		runShared(blocks{parts, kvHeads, rows}, 256, 4*mirrorHeads*(dim+dim/4+1))
+	o.mirrorLaunch("mirror_scores", c).runShared(blocks{parts, kvHeads, rows}, 256, 4*mirrorHeads*(dim+dim/4+1))
+}
+
+// mirrorDecode is mirrorScores on tensor cores, if its kernels take the call. Dst may be pooled.
+func (o *ops) mirrorDecode(c *device.Score) bool {
+	dim, kvHeads := c.Q.Dim(2), c.KV.K.Dim(1)
+	name, ok := mirrorKernels[[2]int{device.MirrorBits(dim, c.Keys.Dim(2)), dim}]
+	if !ok || !o.aligned(c.Keys) || pooled(c) && c.Q.Dim(1)/kvHeads > maxMirrorPool {
+		return false
+	}
+	o.mirrorLaunch(name, c).pdlEarly().run(o.keyParts(c.Q.Dim(0), kvHeads, c.KV.Pages.Dim(1), keysWarps/2), 32*keysWarps)
+	return true
+}
+
+// mirrorLaunch starts a launch of one of the kernels of MirrorScores.
+func (o *ops) mirrorLaunch(name string, c *device.Score) *launch {
+	dim, words := c.Q.Dim(2), c.Keys.Dim(2)
+	block := device.MirrorBlock(dim)
+	return o.launch(name).tensor(c.Dst).tensor(c.Q).tensor(c.Keys).int(c.Q.Dim(1), c.Dst.Dim(2), words-1, device.MirrorBits(dim, words), block).
+		bool(c.Region == device.SelectedRegion).bool(pooled(c)).float(float64(float32(1/(float64(block)*math.Sqrt(float64(dim)))))).
+		pages(c.KV, device.RowsPerSlot("MirrorScores", c.Q.Dim(0), c.KV)).plan(c.Plan)
 }

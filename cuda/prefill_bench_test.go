@@ -33,7 +33,7 @@ func filled(b *testing.B, d *dev, dt device.DType, dims ...int) device.Tensor {
 	width := dims[len(dims)-1]
 	rows := min(x.Len()/width, max(1, (4<<20)/dt.RowSize(width)))
 	var some []byte
-	if dt == device.F32 {
+	if dt == device.F32 || dt == device.I32 { // any bits
 		some = normal(rng, rows*width)
 	} else {
 		some = randomMatrix(rng, dt, rows, width)

@@ -83,29 +83,65 @@ func (o *ops) keysGrid(rows, kvHeads int) blocks {
 	return blocks{max(1, o.d.drv.multiprocessors()/max(rows*kvHeads, 1)), kvHeads, rows}
 }
 
-// scoreDecode is exactScores of one row per slot on tensor cores, if its kernels take the call.
+// pooled reports whether scores are those of kv heads, each the largest of its query heads: what
+// GroupMax makes of them.
+func pooled(c *device.Score) bool { return c.Dst.Dim(1) < c.Q.Dim(1) }
+
+// scoreDecode is exactScores of one row per slot on tensor cores, if its kernels take the call. Dst
+// may be pooled.
 func (o *ops) scoreDecode(c *device.Score) bool {
 	name, ok := o.keysKernel(scoreDecodeKernels, c.Q, c.KV)
 	if !ok || c.Region == device.Planned && hasList(c.Plan) {
 		return false
 	}
 	o.launch(name).tensor(c.Dst).tensor(c.Q).int(c.Q.Dim(1), c.Dst.Dim(2)).
-		bool(o.pastComplete()).bool(c.Region == device.SelectedRegion).bool(c.Region == device.Planned).pages(c.KV, 1).plan(c.Plan).pdlEarly().
-		runShared(o.keysGrid(c.Q.Dim(0), c.KV.K.Dim(1)), keysWarps*32, keysShared(c.Q.Dim(2)))
+		bool(pooled(c)).bool(o.pastComplete()).bool(c.Region == device.SelectedRegion).bool(c.Region == device.Planned).pages(c.KV, 1).plan(c.Plan).pdlEarly().
+		runShared(o.keyParts(c.Q.Dim(0), c.KV.K.Dim(1), c.KV.Pages.Dim(1), keysWarps/2), keysWarps*32, keysShared(c.Q.Dim(2)))
 	return true
 }
 
+// keyParts is the grid of kernels that read an index of all keys: parts of the past, kv heads, rows.
+// Two blocks are resident per multiprocessor, and a part has at least so many pages.
+func (o *ops) keyParts(rows, kvHeads, pages, least int) blocks {
+	return blocks{max(1, min(2*o.d.drv.multiprocessors()/max(rows*kvHeads, 1), pages/least)), kvHeads, rows}
+}
+
+// boundKernels are the kernels of BoundScores over f16 bounds by head dimension.
+var boundKernels = map[int]string{64: "bound_scores_64", 128: "bound_scores_128"}
+
 // boundScores is an upper bound of the scores of each sub-page.
 func (o *ops) boundScores(c *device.Score) {
-	slots, groups := c.Dst.Dim(0), c.Dst.Dim(1)
-	o.launch("bound_scores").tensor(c.Dst).tensor(c.Q).tensor(c.Keys).int(c.Q.Dim(1), groups, c.Dst.Dim(2), c.Keys.Dim(2)).pages(c.KV, 1).
-		run(blocks{slots, groups, pastBlocks(c.KV)}, 256)
+	slots, groups, pages := c.Dst.Dim(0), c.Dst.Dim(1), c.KV.Pages.Dim(1)
+	name, ok := boundKernels[c.Q.Dim(2)]
+	ok = ok && c.Keys.DType == device.F16 && o.aligned(c.Keys)
+	grid := o.keyParts(slots, c.KV.K.Dim(1), pages, device.PageLen/c.Keys.Dim(2)) // eight rows a warp
+	if !ok {
+		name, grid = "bound_scores", blocks{slots, groups, pastBlocks(c.KV)}
+	}
+	l := o.launch(name).tensor(c.Dst).tensor(c.Q).tensor(c.Keys).int(c.Q.Dim(1), groups, c.Dst.Dim(2), c.Keys.Dim(2)).pages(c.KV, 1)
+	if ok {
+		l.pdlEarly()
+	}
+	l.run(grid, 32*keysWarps)
+}
+
+// Query heads that share a load of a label or of sign bits, and the positions of a block in its
+// loop over those of a row.
+const (
+	labelHeads     = 4
+	labelPositions = 1024
+)
+
+// labelParts is the grid of the kernels that score labels and sign bits of head groups.
+func (o *ops) labelParts(rows, groups int, kv device.KV) blocks {
+	return blocks{max(1, min(4*o.d.drv.multiprocessors()/max(rows*groups, 1), ceil(kv.Pages.Dim(1)*device.PageLen, labelPositions))), groups, rows}
 }
 
 // channelScores computes the products of channel labels over the selected region.
 func (o *ops) channelScores(c *device.Score) {
+	n := c.Channels.Index.Dim(1)
 	o.channels("channel_scores", c.Keys, c.Q, c.Channels, c.Dst, c.KV).plan(c.Plan).
-		run(blocks{c.Q.Dim(0), c.Q.Dim(1), pastBlocks(c.KV)}, 256)
+		runShared(o.labelParts(c.Q.Dim(0), c.Keys.Dim(1), c.KV), 256, 4*labelHeads*n)
 }
 
 // signScores counts agreeing sign bits over the selected region.
@@ -117,7 +153,8 @@ func (o *ops) signScores(c *device.Score) {
 	}
 	o.signs(o.launch("key_signs").work(0), c.Q, c.Net, c.KV, false)
 	o.launch("sign_scores").tensor(c.Dst).work(0).tensor(c.Keys).int(heads, c.Keys.Dim(1), c.Dst.Dim(2), words, c.Net.Bits()).
-		pages(c.KV, device.RowsPerSlot(op, rows, c.KV)).plan(c.Plan).run(blocks{rows, heads, pastBlocks(c.KV)}, 256)
+		pages(c.KV, device.RowsPerSlot(op, rows, c.KV)).plan(c.Plan).
+		runShared(o.labelParts(rows, c.Keys.Dim(1), c.KV), 256, 4*labelHeads*ceil(words, 4)*4)
 }
 
 // Block scores that a thread block of the kernel sketch_scores computes.

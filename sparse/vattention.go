@@ -267,5 +267,6 @@ func (v *vattention) pool(p *Pass, kv device.KV, scores device.Tensor) device.Te
 	}
 	groupMax := v.groupMax.Rows(0, p.Rows())
 	device.Do(p.Queue, device.Score{Rule: device.GroupMax, Dst: groupMax, Q: scores, KV: kv})
+	device.Do(p.Queue, device.Discard{T: scores})
 	return groupMax
 }

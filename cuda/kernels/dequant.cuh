@@ -11,8 +11,19 @@ struct alignas(16) Word4 {
 	u32 w[4];
 };
 
+struct alignas(8) Word2 {
+	u32 w[2];
+};
+
 // load16 is a 128-bit load.
 __device__ __forceinline__ Word4 load16(const void* at) { return *reinterpret_cast<const Word4*>(ASSUME_ALIGNED_16(at)); }
+
+// load16_stream is load16 of what is read once: ld_stream4.
+__device__ __forceinline__ Word4 load16_stream(const void* at) {
+	Word4 v;
+	ld_stream4(v.w, at);
+	return v;
+}
 
 // Four floats, 16-byte aligned.
 __device__ __forceinline__ void load_float4(float v[4], const float* at) {

@@ -220,6 +220,14 @@ __device__ __forceinline__ void ld_cg4(float v[4], const float* at) {
 	asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "l"(at) : "memory");
 }
 
+// ld_stream4 loads 16 bytes that are read once: not kept in L1, and the first to leave L2, so that
+// what is read again stays there.
+__device__ __forceinline__ void ld_stream4(u32 v[4], const void* at) {
+	u64 policy;
+	asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+	asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(at), "l"(policy));
+}
+
 // Sum and maximum of v over the warp, as one instruction (redux.sync).
 __device__ __forceinline__ u32 warp_add(u32 v) { return __reduce_add_sync(FULL_MASK, v); }
 __device__ __forceinline__ u32 warp_max(u32 v) { return __reduce_max_sync(FULL_MASK, v); }
@@ -250,6 +258,13 @@ __device__ __forceinline__ void mma_f16(float c[4], const u32 a[4], const u32 b[
 __device__ __forceinline__ void mma_bf16(float c[4], const u32 a[4], const u32 b[2]) {
 	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
 		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// mma_u8s8 is c += a·b of integers, mma.m16n8k32: a [16, 32] of unsigned bytes, b [32, 8] of
+// signed ones, c [16, 8] in i32. Exact, so that the order of k is free.
+__device__ __forceinline__ void mma_u8s8(int c[4], const u32 a[4], const u32 b[2]) {
+	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		: "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 #endif

@@ -35,3 +35,4 @@
 #include "walk_decode.cu"
 #include "read_bandwidth.cu"
 #include "mirror.cu"
+#include "mirror_decode.cu"

@@ -2,7 +2,7 @@
 // are ranked. Channel labels are a few channels of a key (Double Sparsity), f16 [n, PAGE] in a
 // page; sign labels are the sign bits of a small network's outputs (HashAttention), [PAGE, words].
 // Reference implementation: package cpu.
-#include "newest.cuh"
+#include "region.cuh"
 
 constexpr int MAX_LABEL = 512;  // limit of the numbers of a label
 
@@ -16,8 +16,10 @@ __device__ inline void load_label(float* y, const float* x, int dim, const i32* 
 		low = min_of(low, y[i]);
 		high = max_of(high, y[i]);
 	}
-	low = -reduce_block(-low, -infinity(), Max());
-	high = reduce_block(high, -infinity(), Max());
+	if (levels > 1) {
+		low = -reduce_block(-low, -infinity(), Max());
+		high = reduce_block(high, -infinity(), Max());
+	}
 	if (levels > 1 && high > low) {
 		float step = (high - low) / (float)(levels - 1);
 		for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = __fadd_rn(low, __fmul_rn(step, rintf((y[i] - low) / step)));
@@ -49,42 +51,71 @@ KERNEL(key_channels, ChannelArgs, 64) {
 	for (int i = threadIdx.x; i < n; i += blockDim.x) to[i * PAGE] = to_half(y[i]);
 }
 
-// score_selected_region writes a row of scores: score(page, index) in the selected region, -Inf
-// elsewhere up to the row's position. blockIdx.z takes every gridDim.z-th 256 positions, one
-// thread per position. Labels are channel-major in a page, so that a warp reads consecutive
-// halves.
-template <class Score>
-__device__ inline void score_selected_region(const PagedKV& g, const Plan& plan, RowPosition at, float* out, i64 width, Score score) {
-	if (at.p >= width) {
-		if (threadIdx.x == 0) fail(g.failure, FAIL_SCORES, at.p, width, 0);
-		return;
-	}
-	for (int j = blockIdx.z * blockDim.x + threadIdx.x; j <= at.p; j += gridDim.z * blockDim.x) {
-		float s = -infinity();
-		if (in_selected_region(plan, at.p, j)) {
-			int page = page_of(g, at.slot, j / PAGE);
-			if (page >= 0) s = score(page, j % PAGE);
+constexpr int LABEL_HEADS = 4;  // query heads that share a load of a label
+constexpr int LABEL_RUN = 4;    // positions of a thread
+constexpr int LABEL_LOADS = 8;  // channels in flight
+
+// channel_products adds the products of LABEL_HEADS queries with LABEL_RUN labels of n channels to
+// sum. y is [n, LABEL_HEADS].
+__device__ __forceinline__ void channel_products(float (&sum)[LABEL_HEADS][LABEL_RUN], const u16* label, const float* y, int n) {
+	for (int c = 0; c < n; c += LABEL_LOADS) {
+		Word2 raw[LABEL_LOADS];
+#pragma unroll
+		for (int t = 0; t < LABEL_LOADS; t++) raw[t] = c + t < n ? *(const Word2*)(label + (c + t) * PAGE) : Word2{{0, 0}};
+#pragma unroll
+		for (int t = 0; t < LABEL_LOADS; t++) {
+			if (c + t >= n) break;
+			float q[LABEL_HEADS], k[LABEL_RUN];
+#pragma unroll
+			for (int j = 0; j < LABEL_RUN; j++) k[j] = from_half((u16)(raw[t].w[j / 2] >> j % 2 * 16));
+			load_float4(q, y + (c + t) * LABEL_HEADS);
+#pragma unroll
+			for (int u = 0; u < LABEL_HEADS; u++) {
+#pragma unroll
+				for (int j = 0; j < LABEL_RUN; j++) sum[u][j] += q[u] * k[j];
+			}
 		}
-		out[j] = s;
 	}
 }
 
-// channel_scores (score): Σ_c label(q)_c · label(k)_c / √dim. Grid: (row, head, z). The label of
-// the query stays f32. Bound by reading the labels, 2·n bytes a position.
-KERNEL(channel_scores, ChannelArgs, 256) {
+// channel_scores (score): Σ_c label(q)_c · label(k)_c / √dim. Grid: (part, label group, row); a
+// thread takes LABEL_RUN positions for the query heads of a label group. The label of the query
+// stays f32. Bound by reading the labels once, 2·n bytes a position.
+KERNEL_4_PER_SM(channel_scores, ChannelArgs, 256) {
 	SHARED(float, y, MAX_LABEL);
-	RowPosition at = row_position(a.g, blockIdx.x);
+	DYNAMIC_SHARED(float, q);  // [n, LABEL_HEADS]
+	RowPosition at = row_position(a.g, blockIdx.z);
 	if (at.p < 0) return;
-	int head = blockIdx.y, head_group = head * (int)a.head_groups / (int)a.heads, n = (int)a.n, dim = (int)a.g.dim;
-	i64 row = (i64)blockIdx.x * a.heads + head;
-	load_label(y, a.x + row * dim, dim, a.index + head_group * a.n, n, a.levels);
+	if (at.p >= a.width) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_SCORES, at.p, a.width, 0);
+		return;
+	}
+	int label_group = blockIdx.y, group = (int)(a.heads / a.head_groups), n = (int)a.n, dim = (int)a.g.dim;
 	float scale = 1 / sqrtf((float)dim);
-	score_selected_region(a.g, a.plan, at, a.scores + row * a.width, a.width, [&](int page, int i) {
-		const u16* label = a.labels + ((i64)page * a.head_groups + head_group) * n * PAGE + i;
-		float sum = 0;
-		for (int c = 0; c < n; c++) sum += y[c] * from_half(label[c * PAGE]);
-		return sum * scale;
-	});
+	ScoredRegion region = scored_region(a.plan, at.p, true, false);
+	bool aligned = rows_aligned(a.scores, a.width);
+	for (int h = 0; h < group; h += LABEL_HEADS) {
+		int heads = min_of(LABEL_HEADS, group - h);
+		i64 item = blockIdx.z * a.heads + label_group * group + h;
+		for (int u = 0; u < LABEL_HEADS; u++) {
+			if (u < heads) load_label(y, a.x + (item + u) * dim, dim, a.index + label_group * a.n, n, a.levels);
+			for (int i = threadIdx.x; i < n; i += blockDim.x) q[i * LABEL_HEADS + u] = u < heads ? y[i] : 0;
+			__syncthreads();
+		}
+		for (int j = (blockIdx.x * blockDim.x + threadIdx.x) * LABEL_RUN; j <= at.p; j += gridDim.x * blockDim.x * LABEL_RUN) {
+			int page = region.mask.shows(j / PAGE) ? page_of(a.g, at.slot, j / PAGE) : -1;
+			bool inside = page >= 0 && aligned && region.whole(j / PAGE);
+			float sum[LABEL_HEADS][LABEL_RUN] = {};
+			if (page >= 0) channel_products(sum, a.labels + ((i64)page * a.head_groups + label_group) * n * PAGE + j % PAGE, q, n);
+#pragma unroll
+			for (int u = 0; u < LABEL_HEADS; u++) {
+#pragma unroll
+				for (int i = 0; i < LABEL_RUN; i++) sum[u][i] *= scale;
+				if (u < heads) region.store4(a.scores + (item + u) * a.width, j, sum[u], page >= 0, inside);
+			}
+		}
+		__syncthreads();
+	}
 }
 
 constexpr int NET_MAX_LAYERS = 4;
@@ -170,18 +201,65 @@ struct SignScoresArgs {
 	Plan plan;
 };
 
+constexpr int SIGN_RUN = 4;  // keys of a thread, in flight at once
+
 // sign_scores (score): bits that agree minus bits that differ, bits - 2·popcount(q xor k). Grid:
-// (row, head, z). Bound by reading the sign bits, 4·words bytes a position.
-KERNEL(sign_scores, SignScoresArgs, 256) {
-	RowPosition at = row_position(a.g, blockIdx.x);
+// (part, head group of the keys, row); a thread takes a key, four words at a time, for the query
+// heads of a head group. Bound by reading the sign bits once, 4·words bytes a position.
+KERNEL_2_PER_SM(sign_scores, SignScoresArgs, 256) {
+	DYNAMIC_SHARED(u32, query);  // [LABEL_HEADS, words rounded up to 4]
+	RowPosition at = row_position(a.g, blockIdx.z);
 	if (at.p < 0) return;
-	int head = blockIdx.y, head_group = head * (int)a.head_groups / (int)a.heads;
-	i64 row = (i64)blockIdx.x * a.heads + head;
-	const i32* query = a.query + row * a.words;
-	score_selected_region(a.g, a.plan, at, a.dst + row * a.width, a.width, [&](int page, int i) {
-		const i32* key = a.signs + (((i64)page * a.head_groups + head_group) * PAGE + i) * a.words;
-		int differ = 0;
-		for (int w = 0; w < a.words; w++) differ += __popc((u32)(query[w] ^ key[w]));
-		return (float)(a.bits - 2 * differ);
-	});
+	if (at.p >= a.width) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_SCORES, at.p, a.width, 0);
+		return;
+	}
+	int key_group = blockIdx.y, group = (int)(a.heads / a.head_groups), words = (int)a.words, row = (words + 3) / 4 * 4;
+	bool quads = words % 4 == 0;
+	ScoredRegion region = scored_region(a.plan, at.p, true, false);
+	for (int h = 0; h < group; h += LABEL_HEADS) {
+		int heads = min_of(LABEL_HEADS, group - h);
+		i64 item = blockIdx.z * a.heads + key_group * group + h;
+		for (int i = threadIdx.x; i < LABEL_HEADS * row; i += blockDim.x) query[i] = i / row < heads && i % row < words ? (u32)a.query[(item + i / row) * words + i % row] : 0;
+		__syncthreads();
+		for (int first = blockIdx.x * blockDim.x * SIGN_RUN + threadIdx.x; first <= at.p; first += gridDim.x * blockDim.x * SIGN_RUN) {
+			const u32* key[SIGN_RUN];
+			int differ[SIGN_RUN][LABEL_HEADS] = {};
+#pragma unroll
+			for (int t = 0; t < SIGN_RUN; t++) {
+				int j = first + t * blockDim.x, page = j <= at.p && region.has(j) ? page_of(a.g, at.slot, j / PAGE) : -1;
+				key[t] = page >= 0 ? (const u32*)a.signs + (((i64)page * a.head_groups + key_group) * PAGE + j % PAGE) * words : nullptr;
+			}
+			for (int w = 0; w < words; w += 4) {
+				Word4 k[SIGN_RUN];
+#pragma unroll
+				for (int t = 0; t < SIGN_RUN; t++) {
+					k[t] = Word4{{0, 0, 0, 0}};
+					if (key[t] && quads) {
+						k[t] = load16_stream(key[t] + w);
+					} else if (key[t]) {
+						for (int i = 0; i < 4 && w + i < words; i++) k[t].w[i] = key[t][w + i];
+					}
+				}
+#pragma unroll
+				for (int u = 0; u < LABEL_HEADS; u++) {
+					Word4 q = load16(query + u * row + w);
+#pragma unroll
+					for (int t = 0; t < SIGN_RUN; t++) {
+#pragma unroll
+						for (int i = 0; i < 4; i++) differ[t][u] += __popc(q.w[i] ^ k[t].w[i]);
+					}
+				}
+			}
+#pragma unroll
+			for (int t = 0; t < SIGN_RUN; t++) {
+				int j = first + t * blockDim.x;
+#pragma unroll
+				for (int u = 0; u < LABEL_HEADS; u++) {
+					if (u < heads && j <= at.p) a.dst[(item + u) * a.width + j] = key[t] ? (float)(a.bits - 2 * differ[t][u]) : -infinity();
+				}
+			}
+		}
+		__syncthreads();
+	}
 }

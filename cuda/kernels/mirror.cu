@@ -1,51 +1,10 @@
 // Low-bit copies of keys, by which positions are ranked (device.KeyMirror, device.MirrorScores).
 // Words of a page are [words, PAGE], so that a warp reads a word of 32 keys at once and a thread
-// has a key of its own: no reductions. Products of integers are exact and the few operations in
-// f32 have a fixed order, so that scores have the bits of the CPU's. Reference implementation:
-// package cpu.
-#include "newest.cuh"
+// has a key of its own: no reductions. Any head dimension; mirror_decode.cu has kernels on tensor
+// cores for two. Reference implementation: package cpu.
+#include "mirror.cuh"
 
 constexpr int MIRROR_HEADS = 4;  // query heads that share a load of a key's word
-
-// rotate_block is an unnormalized Walsh-Hadamard transform of the blocks of n elements of x
-// [length], n a power of two. All threads call it; x is complete on return.
-__device__ inline void rotate_block(float* x, int length, int n) {
-	for (int h = 1; h < n; h *= 2) {
-		__syncthreads();
-		for (int i = threadIdx.x; i < length / 2; i += blockDim.x) {
-			int lo = i / h * 2 * h + i % h;
-			float a = x[lo], b = x[lo + h];
-			x[lo] = a + b;
-			x[lo + h] = a - b;
-		}
-	}
-	__syncthreads();
-}
-
-// MirrorScale is how a vector becomes integers: x is about scale·round(x·factor).
-struct MirrorScale {
-	float scale, factor;
-};
-
-// mirror_scale finds it for integers up to levels: NaN and 0 for a vector that is not finite, and
-// twice 0 for one of zeros. All lanes of a warp call it.
-__device__ inline MirrorScale mirror_scale(const float* x, int dim, float levels) {
-	u32 largest = 0;  // order of the bits of magnitudes: NaN above infinity
-	for (int i = lane(); i < dim; i += WARP) largest = max_of(largest, __float_as_uint(x[i]) & 0x7fffffff);
-	largest = reduce_warp(largest, Max());
-	float m = __uint_as_float(largest);
-	MirrorScale s = {0, 0};
-	if (largest >= 0x7f800000) {
-		s.scale = __uint_as_float(0x7fc00000);
-	} else if (m >= 0x1p-100f) {
-		s.scale = m / levels;
-		s.factor = levels / m;
-	}
-	return s;
-}
-
-// mirror_int is the integer of x.
-__device__ __forceinline__ int mirror_int(float x, MirrorScale s) { return s.factor == 0 ? 0 : (int)rintf(x * s.factor); }
 
 struct KeyMirrorArgs {
 	u32* mirror;  // [pages, kvheads, words+1, PAGE]
@@ -73,16 +32,6 @@ KERNEL(key_mirror, KeyMirrorArgs, 64) {
 		to[w * PAGE] = word;
 	}
 }
-
-struct MirrorScoresArgs {
-	float* dst;         // [rows, heads, width]
-	const float* q;     // [rows, heads, dim]
-	const u32* mirror;  // [pages, kvheads, words+1, PAGE]
-	i64 heads, width, words, bits, block, selected;  // selected: the selected region, else what is visible
-	f64 unit;                                        // 1/(block·√dim)
-	PagedKV g;
-	Plan plan;
-};
 
 // mirror_queries makes queries of 8 bits of up to MIRROR_HEADS heads, a warp for each: words of four
 // bytes, then what undoes the offset of the keys' integers; unit is their factors of scores. All

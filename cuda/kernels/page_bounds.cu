@@ -4,6 +4,7 @@
 // being the positions of a sub-page. Reference implementation: package cpu.
 #include "cluster_select.cuh"
 #include "newest.cuh"
+#include "row_tile.cuh"
 
 struct BoundsArgs {
 	void* bounds;  // [pages, kvheads, sub_pages, 2·dim] in the cache's type: minima, then maxima
@@ -74,6 +75,83 @@ KERNEL(bound_scores, BoundScoresArgs, 256) {
 		}
 	}
 }
+
+constexpr int BOUND_TILE = 16;  // sub-pages of a warp's tile
+
+// signed_queries makes the rows that bounds are multiplied with, [lists, 2·dim]: what is negative of
+// a query, for the minima, and what is positive, for the maxima. A list of several heads gets the
+// sum of theirs. All threads call it.
+__device__ inline void signed_queries(float* to, const float* q, int lists, int heads_each, int dim) {
+	__syncthreads();  // the previous queries have been read
+	for (int i = threadIdx.x; i < lists * 2 * dim; i += blockDim.x) {
+		int d = i % (2 * dim);
+		float sum = 0;
+		for (int h = 0; h < heads_each; h++) {
+			float x = q[(i / (2 * dim) * heads_each + h) * dim + d % dim];
+			sum += d < dim ? min_of(x, 0.0f) : max_of(x, 0.0f);
+		}
+		to[i] = sum;
+	}
+	__syncthreads();
+}
+
+// bound_rows (score): bound_scores of f16 bounds on tensor cores, as products of rows of 2·DIM with
+// the queries of signed_queries, each row read once for all heads of a kv head. Grid: (part of the
+// sub-pages, kv head, slot). Bound by reading the bounds once.
+template <int DIM>
+__device__ __forceinline__ void bound_rows(const BoundScoresArgs& a) {
+	SHARED(float, q, TILE_HEADS * 2 * DIM);
+	pdl_trigger();
+	int slot = blockIdx.z, kv_head = blockIdx.y, p = first_position(a.g, slot), sub_pages = (int)a.sub_pages;
+	if (p < 0) {
+		pdl_wait();
+		return;
+	}
+	int lists = (int)(a.head_groups / a.g.heads), each = (int)(a.heads / a.head_groups), n = p / (PAGE / sub_pages) + 1;
+	int tiles = (n + BOUND_TILE - 1) / BOUND_TILE, by = (int)blockDim.x / WARP, shift = 31 - __clz(sub_pages);
+	int first = (int)((i64)tiles * blockIdx.x / gridDim.x) + warp(), end = (int)((i64)tiles * (blockIdx.x + 1) / gridDim.x);
+	const u16* bounds = (const u16*)a.bounds + kv_head * sub_pages * 2 * DIM;
+	// row is where the sub-page of the lane's half u of a tile starts; tiles behind the last have none.
+	auto row = [&](int tile, int u) {
+		int i = tile * BOUND_TILE + u * 8 + lane() / 4, page = tile < end && i < n ? page_of(a.g, slot, i >> shift) : -1;
+		return page < 0 ? nullptr : bounds + ((i64)page * a.g.heads * sub_pages + (i & (sub_pages - 1))) * 2 * DIM;
+	};
+	const u16* start[2] = {row(first, 0), row(first, 1)};  // page tables are written by the host
+	pdl_wait();
+	for (int l = 0; l < lists; l += TILE_HEADS) {
+		int now = min_of(TILE_HEADS, lists - l), c = lane() % 4;
+		i64 list = (i64)slot * a.head_groups + kv_head * lists + l;
+		RowTile<2 * DIM> tile;
+		const u16* rows[2] = {start[0], start[1]};
+		auto load = [&](int u) {
+			if (rows[u]) tile.load(u, rows[u]);
+		};
+		load(0);
+		load(1);
+		signed_queries(q, a.q + list * each * DIM, now, each, DIM);
+		QueryColumns<2 * DIM> columns;
+		columns.load(q, now, 1);
+		for (int t = first; t < end; t += by) {
+			float s[2];
+			const u16* next[2] = {row(t + by, 0), row(t + by, 1)};
+			tile.scores(s, columns);
+			bool there = rows[c / 2] != nullptr;
+			int to = t * BOUND_TILE + c / 2 * 8 + lane() / 4;
+			rows[0] = next[0];
+			rows[1] = next[1];
+			load(0);
+			load(1);
+#pragma unroll
+			for (int u = 0; u < 2; u++) {
+				int head = c % 2 * 2 + u;
+				if (there && head < now) a.dst[(list + head) * a.width + to] = s[u];
+			}
+		}
+	}
+}
+
+KERNEL_2_PER_SM(bound_scores_64, BoundScoresArgs, 256) { bound_rows<64>(a); }
+KERNEL_2_PER_SM(bound_scores_128, BoundScoresArgs, 256) { bound_rows<128>(a); }
 
 struct SelectSubPagesArgs {
 	i32 *index, *count;   // [slots, head_groups, cap], [slots, head_groups]

@@ -5,6 +5,7 @@
 #include "labels.cu"
 #include "lsh.cu"
 #include "mirror.cu"
+#include "mirror_decode.cu"
 #include "page_bounds.cu"
 #include "sample_features.cu"
 #include "sample_residual.cu"

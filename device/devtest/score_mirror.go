@@ -74,6 +74,7 @@ type mirrorCase struct {
 	bits   int
 	region device.Region
 	odd    bool // keys and a query with NaN, Inf, zeros and tiny numbers
+	pooled bool // scores are pooled over the heads of kv heads
 }
 
 // mirrorShapes are the head dimensions and the heads of a kv head that the cases have.
@@ -91,6 +92,14 @@ func mirrorCases() []testCase {
 		c := mirrorCase{attention: headShape{6, 2, 16}.of(codePlans["decode"]), bits: bits, odd: true}
 		c.full = true
 		cases = append(cases, testCase{fmt.Sprintf("op=MirrorScores/odd/bits=%d", bits), c.job})
+		// Kernels on tensor cores, with more heads than one of their products takes.
+		for i, shape := range []headShape{{8, 2, 64}, {9, 1, 64}, {4, 1, 128}} {
+			c := mirrorCase{attention: shape.of(codePlans[[]string{"decode", "back", "drop"}[i]]), bits: bits, region: device.Region(i % 2), odd: i == 0}
+			c.full = i == 1
+			cases = append(cases, testCase{fmt.Sprintf("op=MirrorScores/%s/bits=%d", shape, bits), c.job})
+			c.pooled = true
+			cases = append(cases, testCase{fmt.Sprintf("op=MirrorScores/%s/bits=%d/pooled", shape, bits), c.job})
+		}
 	}
 	return cases
 }
@@ -112,7 +121,7 @@ func (c mirrorCase) job(b *bed) job {
 		before[s] = int32(max(n-rows, 0))
 	}
 	early.Len = b.i32(before, len(c.lens))
-	return job{
+	j := job{
 		step: func(ops device.Queue) {
 			for s, n := range before { // a slot at a time: they have different lengths
 				if n > 0 {
@@ -126,6 +135,10 @@ func (c mirrorCase) job(b *bed) job {
 		},
 		expect: []expectation{{name: "scores", got: dst, want: c.scores(width)}, {name: "mirror", got: mirror, ids: c.stored(b, kv, words)}},
 	}
+	if c.pooled {
+		return poolJob(b, &c.attention, kv, j)
+	}
+	return j
 }
 
 // makeOdd plants what is not finite, and what is too small to be rounded.

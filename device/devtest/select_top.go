@@ -39,6 +39,9 @@ func topCases() []testCase {
 				}
 				at := fmt.Sprintf("op=ExactScores/%s/%v/part=%d", name, s, part)
 				cases = append(cases, testCase{at, func(b *bed) job { return exactScores(b, c, part) }})
+				if s[2] >= 64 {
+					cases = append(cases, testCase{at + "/pooled", func(b *bed) job { return pooledScores(b, c, part) }})
+				}
 			}
 		}
 	}
@@ -86,7 +89,42 @@ func topCases() []testCase {
 
 // exactScores is a call of Scores and its definition.
 func exactScores(b *bed, a attention, part device.Region) job {
+	return exactScoresOf(b, a, b.attend(&a, b.shuffled(&a)), part)
+}
+
+// pooledScores is exactScores whose scores are pooled over the heads of kv heads, and dropped.
+func pooledScores(b *bed, a attention, part device.Region) job {
 	at := b.attend(&a, b.shuffled(&a))
+	return poolJob(b, &a, at.kv, exactScoresOf(b, a, at, part))
+}
+
+// poolJob pools the scores that a job expects.
+func poolJob(b *bed, a *attention, kv device.KV, j job) job {
+	scores, step := j.expect[0], j.step
+	width, group := scores.got.Dim(2), a.heads/a.kvHeads
+	dst := b.out(a.queryRows(), a.kvHeads, width)
+	want, undefined := make([]float64, dst.Len()), make([]bool, dst.Len())
+	for i := range want {
+		from := i/width*group*width + i%width
+		want[i] = math.Inf(-1)
+		for h := range group {
+			if v := scores.want[from+h*width]; v > want[i] {
+				want[i] = v
+			}
+		}
+		undefined[i] = scores.undefined != nil && scores.undefined[from] || scores.want[from] == before
+	}
+	j.expect[0].got, j.expect[0].want, j.expect[0].undefined = dst, want, undefined
+	j.step = func(ops device.Queue) {
+		step(ops)
+		device.Do(ops, device.Score{Rule: device.GroupMax, Dst: dst, Q: scores.got, KV: kv})
+		device.Do(ops, device.Discard{T: scores.got})
+	}
+	return j
+}
+
+// exactScoresOf is exactScores of a call's operands.
+func exactScoresOf(b *bed, a attention, at call, part device.Region) job {
 	width := a.longest() + 3
 	dst := b.out(a.queryRows(), a.heads, width)
 	visible := a

@@ -232,6 +232,7 @@ inline void prefetch_l2(const void*) {}
 inline void keep_in_register(unsigned&) {}
 inline float ld_cg(const float* at) { return *at; }
 inline void ld_cg4(float v[4], const float* at) { memcpy(v, ASSUME_ALIGNED_16(at), 16); }
+inline void ld_stream4(uint32_t v[4], const void* at) { memcpy(v, ASSUME_ALIGNED_16(at), 16); }
 inline void pdl_wait() {}
 inline void pdl_trigger() {}
 
@@ -379,6 +380,29 @@ void mma(float c[4], const uint32_t a[4], const uint32_t b[2], Value value) {
 }
 
 }  // namespace emu
+
+inline void mma_u8s8(int c[4], const uint32_t a[4], const uint32_t b[2]) {
+	uint8_t x[16][32];
+	int8_t y[32][8];
+	for (int half = 0; half < 3; half++) {
+		uint32_t lo = half < 2 ? a[2 * half] : b[0], hi = half < 2 ? a[2 * half + 1] : b[1];
+		const uint64_t* all = emu::exchange(lo | (uint64_t)hi << 32, "multiply_add");
+		for (int l = 0; l < 32; l++) {
+			for (int i = 0; i < 8; i++) {
+				uint8_t v = (uint8_t)(all[l] >> 8 * i);
+				int k = 4 * (l % 4) + i % 4;
+				if (half < 2)
+					x[l / 4 + i / 4 * 8][k + half * 16] = v;
+				else
+					y[k + i / 4 * 16][l / 4] = (int8_t)v;
+			}
+		}
+	}
+	int l = threadIdx.x & 31;
+	for (int i = 0; i < 4; i++) {
+		for (int k = 0; k < 32; k++) c[i] += (int)x[l / 4 + i / 2 * 8][k] * y[k][2 * (l % 4) + i % 2];
+	}
+}
 
 inline void mma_f16(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::mma(c, a, b, from_half); }
 inline void mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) { emu::mma(c, a, b, emu::from_bf16); }
