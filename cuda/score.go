@@ -50,9 +50,28 @@ func (o *ops) exactScores(c *device.Score) {
 	if c.Region != device.Planned {
 		plan.List = device.List{} // which the kernel would check
 	}
-	o.launch("scores").tensor(c.Dst).tensor(c.Q).int(heads, c.Dst.Dim(2), int(c.Region)).
-		pages(c.KV, perSlot).plan(plan).
-		run(blocks{rows, heads, pastBlocks(c.KV)}, 256)
+	queue := func(name string, b blocks) {
+		o.launch(name).tensor(c.Dst).tensor(c.Q).int(heads, c.Dst.Dim(2), int(c.Region)).pages(c.KV, perSlot).plan(plan).run(b, 256)
+	}
+	if units := listedUnits(c); units > 0 {
+		queue("listed_scores", blocks{o.keyParts(rows, units, c.KV.Pages.Dim(1), 1).x, units, rows})
+		return
+	}
+	queue("scores", blocks{rows, heads, pastBlocks(c.KV)})
+}
+
+// listedUnits is how many groups of heads have a list and a kv head in common, if the plan of a
+// score reads its list with weight one and nothing else, otherwise 0.
+func listedUnits(c *device.Score) int {
+	p := &c.Plan
+	if c.Region != device.Planned || p.Selected != device.Tokens || p.Sink != 0 || p.Recent != 0 || p.Align != 0 || !p.List.Weight.Absent() {
+		return 0
+	}
+	units := max(p.List.Index.Dim(1), c.KV.K.Dim(1))
+	if units%p.List.Index.Dim(1) != 0 || units%c.KV.K.Dim(1) != 0 || c.Q.Dim(1)%units != 0 {
+		return 0
+	}
+	return units
 }
 
 // Of kernels that score all keys for the newest row of each slot on tensor cores: see keys.cuh.
@@ -132,7 +151,8 @@ const (
 	labelPositions = 1024
 )
 
-// labelParts is the grid of the kernels that score labels and sign bits of head groups.
+// labelParts is the grid of the kernel that scores labels of head groups, four blocks per
+// multiprocessor.
 func (o *ops) labelParts(rows, groups int, kv device.KV) blocks {
 	return blocks{max(1, min(4*o.d.drv.multiprocessors()/max(rows*groups, 1), ceil(kv.Pages.Dim(1)*device.PageLen, labelPositions))), groups, rows}
 }
@@ -154,7 +174,7 @@ func (o *ops) signScores(c *device.Score) {
 	o.signs(o.launch("key_signs").work(0), c.Q, c.Net, c.KV, false)
 	o.launch("sign_scores").tensor(c.Dst).work(0).tensor(c.Keys).int(heads, c.Keys.Dim(1), c.Dst.Dim(2), words, c.Net.Bits()).
 		pages(c.KV, device.RowsPerSlot(op, rows, c.KV)).plan(c.Plan).
-		runShared(o.labelParts(rows, c.Keys.Dim(1), c.KV), 256, 4*labelHeads*ceil(words, 4)*4)
+		runShared(o.keyParts(rows, c.Keys.Dim(1), c.KV.Pages.Dim(1), labelPositions/device.PageLen), 256, 4*labelHeads*ceil(words, 4)*4)
 }
 
 // Block scores that a thread block of the kernel sketch_scores computes.

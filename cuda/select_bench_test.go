@@ -68,8 +68,9 @@ func newSelectBed(b *testing.B, d *dev, slots, lists, n int) *selectBed {
 // scoring is the calls that score what is stored for all positions of a layer, by name, and the bytes
 // of it that they read.
 func (s *selectBed) scoring(d *dev) []selectCall {
+	plan := device.Plan{Sink: 16, Recent: 64, Selected: device.None}
 	score := func(dst device.Tensor, rule device.ScoreRule, keys device.Tensor) device.Score {
-		return device.Score{Rule: rule, Dst: dst, Q: s.q, Keys: keys, KV: s.kv, Channels: s.channels, Net: s.net}
+		return device.Score{Rule: rule, Dst: dst, Q: s.q, Keys: keys, KV: s.kv, Plan: plan, Region: device.SelectedRegion, Channels: s.channels, Net: s.net}
 	}
 	calls := []selectCall{{"bounds", s.slots * s.bounds.Size(), func() { device.Do(d.ops, score(s.parts, device.BoundScores, s.bounds)) }}}
 	if s.lists != selectHeads {

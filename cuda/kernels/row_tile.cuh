@@ -52,6 +52,10 @@ struct RowTile {
 		for (int i = 0; i < DIM / 32; i++) piece[u][i] = load16_stream(row + (i * 4 + lane() % 4) * 8);
 	}
 
+	// An mma truncates what it adds to the place of the largest: where all products are positive, as
+	// those of bounds mostly are, a running sum would lose several bits. So the sums of 16 products
+	// are added in f32, rounded to nearest.
+	//
 	// scores gives lane 4r + c the scores of row r + c/2·8 for heads 2·(c%2) and 2·(c%2) + 1.
 	__device__ __forceinline__ void scores(float s[2], const QueryColumns<DIM>& h) const {
 		float sum[4] = {0, 0, 0, 0};
@@ -59,7 +63,10 @@ struct RowTile {
 		for (int i = 0; i < DIM / 16; i++) {
 			const u32 *x = piece[0][i / 2].w + i % 2 * 2, *y = piece[1][i / 2].w + i % 2 * 2;
 			u32 rows[4] = {x[0], y[0], x[1], y[1]};
-			mma_f16(sum, rows, h.q[i]);
+			float part[4] = {0, 0, 0, 0};
+			mma_f16(part, rows, h.q[i]);
+#pragma unroll
+			for (int j = 0; j < 4; j++) sum[j] += part[j];
 		}
 		bool upper = lane() & 2;  // has the sums of low parts, and takes rows 8 to 15
 #pragma unroll

@@ -3,6 +3,7 @@
 // implementation: package cpu.
 #include "args.cuh"
 #include "reduce.cuh"
+#include "scores.cuh"
 
 struct ScoresArgs {
 	float* dst;      // [rows, heads, width]
@@ -49,6 +50,35 @@ KERNEL(scores, ScoresArgs, 256) {
 			}
 			if (lane() == 0) out[j] = w != 0 && page >= 0 ? sum : -infinity();
 		}
+	}
+}
+
+// listed_scores (score): scores for a plan that reads a position list with weight one and nothing
+// else, as rescoring does. Grid: (part of the row, unit, row), a unit being heads of one kv head
+// that share a list. A block fills its part of the rows with -Inf, and then scores the listed
+// positions that lie in it. Bound by reading the listed keys, once for up to four heads.
+KERNEL(listed_scores, ScoresArgs, 256) {
+	RowPosition at = row_position(a.g, blockIdx.z);
+	if (at.p < 0) return;
+	int group = (int)a.heads / (int)gridDim.y, first = blockIdx.y * group, kv_head = first * (int)a.g.heads / (int)a.heads;
+	i64 item = blockIdx.z * a.heads + first, n = min_of((i64)at.p + 1, a.width);
+	int from = (int)(n * blockIdx.x / gridDim.x), end = (int)(n * (blockIdx.x + 1) / gridDim.x);
+	float* out = a.dst + item * a.width;
+	for (int h = 0; h < group; h++) {
+		for (int j = from + threadIdx.x; j < end; j += blockDim.x) out[h * a.width + j] = -infinity();
+	}
+	Entries e = entries(a.plan.list, a.g, at, first, (int)a.heads);
+	const i32* index = e.index + lower_bound(e, from);
+	int listed = lower_bound(e, end) - (int)(index - e.index);
+	float unit = 1 / sqrtf((float)a.g.dim);
+	__syncthreads();
+	for (int h = 0; h < group; h += HEADS_PER_PASS) {
+		auto some = [&](int i) { return sees(a.plan.span, at.p, index[i]) && page_of(a.g, at.slot, index[i] / PAGE) >= 0; };
+		auto where = [&](int i) { return key_offset(a.g, at.slot, kv_head, index[i]); };
+		auto put = [&](int u, int i, float s) {
+			if (sees(a.plan.span, at.p, index[i])) out[(h + u) * a.width + index[i]] = s * unit;
+		};
+		score_any(a.g, listed, a.q + (item + h) * a.g.dim, min_of(HEADS_PER_PASS, group - h), some, where, put);
 	}
 }
 

@@ -21,6 +21,8 @@ var scorePlans = map[string]attention{
 	"drop":           {selected: device.None, drop: .4, spanSink: 5, sink: 3, recent: 9, lens: []int{200, 40}},
 	"tokens":         {selected: device.Tokens, sink: 4, recent: 20, listHeads: 4, weighted: true, lens: []int{200, 0, 70}},
 	"tokens/prefill": {selected: device.Tokens, recent: 1, listHeads: 2, group: 16, lens: []int{150}, rows: 18},
+	"listed":         {selected: device.Tokens, back: 90, listHeads: 4, lens: []int{200, 0, 70}},
+	"listed/shared":  {selected: device.Tokens, listHeads: 1, group: 16, lens: []int{150}, rows: 18},
 	"blocks":         {selected: device.Blocks, sink: 1, recent: 1, listHeads: 1, full: true, lens: []int{330, 64}},
 }
 
