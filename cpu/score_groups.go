@@ -29,6 +29,10 @@ func (t *groupMaxTask) Do(worker, lo, hi int) {
 		if t.pos[r] < 0 {
 			continue
 		}
+		if t.pos[r] >= t.width {
+			t.o.d.fail("GroupMax: position %d in scores of %d", t.pos[r], t.width)
+			continue
+		}
 		out := row(t.out, i, t.width)[:t.pos[r]+1]
 		for j := range out {
 			out[j] = negInf

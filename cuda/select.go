@@ -34,35 +34,37 @@ func (o *ops) selectList(c *device.Select) {
 
 // Of the kernels of cluster_select.cuh, in which a cluster of thread blocks selects for a list.
 const (
-	selectScratch  = 20512    // bytes of ClusterScratch
-	maxStaged      = 16 << 10 // keys of a block in shared memory
+	selectScratch  = 10576   // bytes of ClusterScratch
+	selectList     = 8 * 256 // bytes of a warp's list
 	selectThreads  = 512
 	selectResident = 2    // blocks per multiprocessor
 	minListPart    = 1024 // elements of a list per block, at least
 )
 
 // selectCluster is how many blocks select for each of a number of lists of up to n elements: as
-// many as are resident at once, and have work.
+// many as are resident at once, and have work. A cluster lies within a GPC, so that clusters of eight
+// leave some tenth of the multiprocessors without work.
 func (o *ops) selectCluster(lists, n int) int {
 	c := 1
-	for 2*c <= o.d.drv.maxCluster() && 2*c*lists <= selectResident*o.d.drv.multiprocessors() && n >= 2*c*minListPart {
+	for 2*c <= o.d.drv.maxCluster() && 2*c*lists <= selectResident*o.d.drv.multiprocessors()*9/10 && n >= 2*c*minListPart {
 		c *= 2
 	}
 	return c
 }
 
-// selectLists queues a kernel of cluster_select.cuh for rows x heads lists of up to n elements.
-// Its argument staged is the result of stagedKeys. more is bytes of shared memory behind the keys.
-func (c *launch) selectLists(rows, heads, n, cluster, more int) {
+// listPart is the elements of a block, at most, of a list of up to n.
+func listPart(n, cluster int) int { return ceil(ceil(n, cluster), 32) * 32 }
+
+// selectLists queues a kernel of cluster_select.cuh for rows x heads lists of up to n elements, with
+// so many bitmaps. Its argument part is the result of listPart. more is bytes of shared memory behind.
+func (c *launch) selectLists(rows, heads, n, cluster, bitmaps, more int) {
 	threads := 64
 	for threads < selectThreads && 8*threads*cluster < n {
 		threads *= 2
 	}
-	c.pdlEarly().inClusters(cluster).runShared(blocks{rows, heads, cluster}, threads, selectScratch+4*stagedKeys(n, cluster)+more)
+	c.pdlEarly().inClusters(cluster).runShared(blocks{rows, heads, cluster}, threads,
+		selectScratch+bitmaps*listPart(n, cluster)/8+threads/32*selectList+more)
 }
-
-// stagedKeys is how many keys each block of a cluster keeps in shared memory.
-func stagedKeys(n, cluster int) int { return min(ceil(ceil(n, cluster), 32)*32, maxStaged) }
 
 // topPositions selects the top-k positions of each row and head, or by top-p where mass is
 // above 0.
@@ -70,8 +72,8 @@ func (o *ops) topPositions(op string, c *device.Select, k device.Amount, mass fl
 	rows, heads, width := c.Scores.Dim(0), c.Scores.Dim(1), c.Scores.Dim(2)
 	cluster := o.selectCluster(rows*heads, width)
 	o.launch("top_positions").tensor(c.List.Index).tensor(c.List.Count).tensor(c.Scores).int(heads, width, c.List.Index.Dim(2), k.Count).
-		float(k.Share, mass).int(stagedKeys(width, cluster)).pages(c.KV, device.RowsPerSlot(op, rows, c.KV)).
-		selectLists(rows, heads, width, cluster, 0)
+		float(k.Share, mass).int(listPart(width, cluster)).pages(c.KV, device.RowsPerSlot(op, rows, c.KV)).
+		selectLists(rows, heads, width, cluster, 1, 0)
 }
 
 // topBlocks selects the blocks with the largest elements of a walk's rows.
@@ -98,8 +100,8 @@ func (o *ops) topSubPages(c *device.Select) {
 	slots, groups, width := c.Scores.Dim(0), c.Scores.Dim(1), c.Scores.Dim(2)
 	cluster := o.selectCluster(slots*groups, width)
 	o.launch("top_subpages").tensor(c.List.Index).tensor(c.List.Count).tensor(c.Scores).int(groups, width, c.List.Index.Dim(2), c.PerPage).
-		int(c.K.Count).float(c.K.Share).int(c.Min).span(c.Plan.Span).int(stagedKeys(width, cluster)).pages(c.KV, 1).
-		selectLists(slots, groups, width, cluster, 0)
+		int(c.K.Count).float(c.K.Share).int(c.Min).span(c.Plan.Span).int(listPart(width, cluster)).pages(c.KV, 1).
+		selectLists(slots, groups, width, cluster, 1, 0)
 }
 
 // heavyHitters selects the positions before the newest of each slot that stay, and evicts the

@@ -21,12 +21,15 @@ type selectBed struct {
 	net             device.Net
 	kv              device.KV
 	list            device.List
+	cache           device.SelectionCache // of lists head groups
+	all             device.Tensor         // scores of all heads
 }
 
 const (
 	selectHeads, selectKVHeads, selectDim = 32, 8, 128
 	selectSubPages                        = 4 // of a page
 	selectChannels, selectBits            = 16, 128
+	selectStep                            = 16 // steps of a block of the selection cache
 )
 
 func newSelectBed(b *testing.B, d *dev, slots, lists, n int) *selectBed {
@@ -52,17 +55,39 @@ func newSelectBed(b *testing.B, d *dev, slots, lists, n int) *selectBed {
 	s.net.Weight[0], s.net.Bias[0] = filled(b, d, device.F32, selectHeads, selectBits, selectDim), filled(b, d, device.F32, selectHeads, selectBits)
 	k := filled(b, d, device.F16, pages, selectKVHeads, device.PageLen, selectDim)
 	s.kv = device.KV{K: k, V: k, Pages: benchAlloc(b, d, device.I32, slots, pages), Len: benchAlloc(b, d, device.I32, slots)}
-	table, lens := make([]int, slots*pages), make([]int, slots)
+	table := make([]int, slots*pages)
 	for i := range table {
 		table[i] = (i*97 + 31) % pages
 	}
+	d.Write(s.kv.Pages, words(table...))
+	s.list = device.List{Index: benchAlloc(b, d, device.I32, slots, lists, n), Count: benchAlloc(b, d, device.I32, slots, lists)}
+	i := func(dims ...int) device.Tensor { return benchAlloc(b, d, device.I32, dims...) }
+	s.all = benchAlloc(b, d, device.F32, slots, selectHeads, n)
+	s.cache = device.SelectionCache{
+		Query: benchAlloc(b, d, device.F32, slots, selectHeads*selectStep, selectDim), Entry: i(slots, lists*selectStep, 3),
+		Index: i(slots, lists*selectStep, n/10), Since: i(slots, 1), Counters: i(slots, lists, 4), Found: i(slots, lists),
+		Block: selectStep, K: device.Amount{Share: 0.1},
+	}
+	s.at(d, n-1)
+	s.reuse(d, 2)
+	s.at(d, n)
+	return s
+}
+
+// at makes every sequence n long.
+func (s *selectBed) at(d *dev, n int) {
+	lens := make([]int, s.slots)
 	for i := range lens {
 		lens[i] = n
 	}
-	d.Write(s.kv.Pages, words(table...))
 	d.Write(s.kv.Len, words(lens...))
-	s.list = device.List{Index: benchAlloc(b, d, device.I32, slots, lists, n), Count: benchAlloc(b, d, device.I32, slots, lists)}
-	return s
+}
+
+// reuse queues a ReuseSelection: all groups select anew where minCosine is above 1, and none below -1.
+func (s *selectBed) reuse(d *dev, minCosine float64) {
+	s.cache.MinCosine = minCosine
+	device.Do(d.ops, device.ReuseSelection{List: s.list, Cache: s.cache, Scores: s.all, Compared: s.q, Q: s.q, KV: s.kv,
+		Plan: device.Plan{Sink: 16, Recent: 64, Selected: device.Tokens}, Neighbors: device.Neighbors{Best: device.Amount{Share: 1.0 / 3}, Each: 1, KeepSlid: true}})
 }
 
 // scoring is the calls that score what is stored for all positions of a layer, by name, and the bytes
@@ -125,6 +150,8 @@ func BenchmarkSelect(b *testing.B) {
 				{"top-parts", s.parts.Size(), func() {
 					device.Do(d.ops, device.Select{Rule: device.TopParts, List: s.list, Scores: s.parts, KV: s.kv, K: tenth, PerPage: selectSubPages})
 				}},
+				{"cis/new", at.slots * s.kv.K.Size(), func() { s.reuse(d, 2) }},
+				{"cis/reused", s.list.Count.Size(), func() { s.reuse(d, -2) }},
 			}...) {
 				b.Run(fmt.Sprintf("%s/slots=%d/lists=%d/len=%d", c.name, at.slots, at.lists, at.n), func(b *testing.B) {
 					const times = 20

@@ -9,14 +9,14 @@ import (
 	"github.com/gollm/gollm/device"
 )
 
-// Of the kernels of selection_cache.cu.
+// Of the kernels of selection_cache.cu and reuse_attend.cu.
 const (
-	reuseBins      = 2048           // of its histogram
+	reuseBins      = 2048           // of a histogram
 	reuseBinTies   = 32             // scores that may share the bin of the last position selected
 	maxReuseScores = 8 << 10        // scores in shared memory; several blocks fit on a multiprocessor
 	maxReuseRanks  = 2 << 10        // candidates in shared memory
-	reuseBlocks    = 4              // per multiprocessor
-	reusePages     = 2              // the least per block
+	reuseBlocks    = 2              // per multiprocessor
+	reusePages     = 2              // the minimum per block
 	reusePipeline  = 8 * 2 * 4 * 32 // words of 16 bytes of keys
 )
 
@@ -27,71 +27,41 @@ func (c *launch) selectionCache(m *device.SelectionCache, heads int) *launch {
 		int(m.K.Count).float(m.K.Share)
 }
 
+// reuseKernels score keys on tensor cores, by head dimension.
+var reuseKernels = map[int]string{64: "reuse_selection_64", 128: "reuse_selection_128"}
+
 // reuseSelection lists what each head group reads in the selected region: an earlier
 // selection, or a new one.
 func (o *ops) reuseSelection(r *device.ReuseSelection) {
-	b, ok := o.reuseBuffers(r)
-	if !ok {
+	slots, groups, kvHeads, heads, dim := r.KV.Len.Dim(0), r.Cache.Found.Dim(1), r.KV.K.Dim(1), r.Q.Dim(1), r.Q.Dim(2)
+	pages, width := r.KV.Pages.Dim(1), r.Scores.Dim(2)
+	parts := max(1, min(reuseBlocks*o.d.drv.multiprocessors()/max(slots*kvHeads, 1), pages/reusePages))
+	if !o.fits("ReuseSelection", 12*slots*heads*parts) {
 		return
 	}
+	name, pipeline := "reuse_selection", 0
 	if !r.Keys.Absent() { // for every head, also of groups that reuse
 		o.mirrorScores(&device.Score{Rule: device.MirrorScores, Dst: r.Scores, Q: r.Q, Keys: r.Keys, KV: r.KV, Plan: r.Plan})
+	} else if fast, ok := o.keysKernel(reuseKernels, r.Q, r.KV); ok {
+		name, pipeline = fast, keysShared(dim)
 	}
-	slots, groups, pages := r.KV.Len.Dim(0), r.Cache.Found.Dim(1), r.KV.Pages.Dim(1)
-	shared := b.shared(pages, r)
-	if limit := o.room("reuse_selection"); shared > limit {
+	shared := max(pipeline, 8*pages) + 4*heads/kvHeads*dim + 4*groups/kvHeads*(1+3*r.Cache.Block)
+	if limit := o.room(name); shared > limit {
 		o.d.keep(fmt.Errorf("ReuseSelection: needs %d bytes of shared memory, there are %d", shared, limit))
 		return
 	}
-	parts := max(1, min(reuseBlocks*o.d.drv.multiprocessors()/max(slots*groups, 1), pages/reusePages))
-	ranked := parts > 1 || groups < r.Q.Dim(1) || r.Scores.Dim(2) > b.scores || !r.Keys.Absent()
-	cluster, width := o.selectCluster(slots*groups, r.Scores.Dim(2)), r.Scores.Dim(2)
-	staged := stagedKeys(width, cluster)
-	o.reuse("reuse_selection", b, r, ranked, staged).runShared(blocks{parts, groups, slots}, 256, shared)
-	if ranked {
-		o.reuse("reuse_rank", b, r, ranked, staged).selectLists(groups, slots, width, cluster, 16*r.Q.Dim(1)/groups)
-	}
-}
-
-// reuseBuffers is what a block of a selection keeps.
-type reuseBuffers struct {
-	candidates int // for the positions selected
-	scores     int // in shared memory
-}
-
-// reuseBuffers sizes them for a call; if they do not fit, it fails.
-func (o *ops) reuseBuffers(r *device.ReuseSelection) (reuseBuffers, bool) {
-	b := reuseBuffers{candidates: 1 << bits.Len(uint(r.Cache.Index.Dim(2)+reuseBinTies-1)), scores: min(ceil(r.Scores.Dim(2), 2)*2, maxReuseScores)}
-	return b, b.candidates <= maxReuseRanks || o.fits("ReuseSelection", 8*r.KV.Len.Dim(0)*r.Cache.Found.Dim(1)*b.candidates)
-}
-
-// pipelineSize is the bytes of shared memory of keys, and then of the histogram and candidates.
-func (b reuseBuffers) pipelineSize() int {
-	ranking := 4 * reuseBins
-	if b.candidates <= maxReuseRanks {
-		ranking += 8 * b.candidates
-	}
-	return max(16*reusePipeline, ranking)
-}
-
-// shared is the bytes of shared memory of a block of reuse_selection.
-func (b reuseBuffers) shared(pages int, r *device.ReuseSelection) int {
-	m := &r.Cache
-	return b.pipelineSize() + 8*pages + 4*b.scores + 4*r.Q.Dim(1)/m.Found.Dim(1)*m.Query.Dim(2) + 12*m.Block
+	cluster := o.selectCluster(slots*groups, width)
+	part := listPart(width, cluster)
+	o.reuse(name, r, parts, part).runShared(blocks{parts, kvHeads, slots}, 256, shared)
+	o.reuse("reuse_rank", r, parts, part).selectLists(groups, slots, width, cluster, 2, 8*heads/groups)
 }
 
 // reuse starts a launch with a ReuseArgs.
-func (o *ops) reuse(name string, b reuseBuffers, r *device.ReuseSelection, ranked bool, staged int) *launch {
+func (o *ops) reuse(name string, r *device.ReuseSelection, parts, part int) *launch {
 	l, w := &r.List, &r.Neighbors
-	c := o.launch(name).tensor(l.Index).tensor(l.Count).int(l.Index.Dim(2)).selectionCache(&r.Cache, r.Q.Dim(1)).
-		tensor(r.Scores).tensor(r.Compared).tensor(r.Q)
-	if b.candidates <= maxReuseRanks {
-		c.word(0)
-	} else {
-		c.work(0)
-	}
-	return c.int(r.Scores.Dim(2), b.candidates, b.scores, reusePipeline).
-		int(w.Best.Count).float(w.Best.Share).int(w.Each).bool(w.KeepSlid).bool(!r.Keys.Absent()).bool(ranked).int(staged).
+	return o.launch(name).tensor(l.Index).tensor(l.Count).int(l.Index.Dim(2)).selectionCache(&r.Cache, r.Q.Dim(1)).
+		tensor(r.Scores).tensor(r.Compared).tensor(r.Q).work(0).int(r.Scores.Dim(2), parts).
+		int(w.Best.Count).float(w.Best.Share).int(w.Each).bool(w.KeepSlid).bool(!r.Keys.Absent()).int(part).
 		pages(r.KV, 1).plan(r.Plan).pdlEarly()
 }
 
@@ -117,19 +87,17 @@ func (o *ops) reuseAttend(dst device.Tensor, r *device.ReuseSelection) bool {
 	if !o.suitsReuseAttend(r, listed) {
 		return false
 	}
-	b, ok := o.reuseBuffers(r)
-	if !ok {
-		return true
-	}
-	if b.candidates > maxReuseRanks || r.Scores.Dim(2) > b.scores {
+	candidates := 1 << bits.Len(uint(m.Index.Dim(2)+reuseBinTies-1))
+	scores := min(ceil(r.Scores.Dim(2), 2)*2, maxReuseScores)
+	if candidates > maxReuseRanks || r.Scores.Dim(2) > scores {
 		return false
 	}
-	// Offsets in shared memory: bitmaps of what is selected and of sinks and window, scores or
-	// the list, the query, and the cache's entries.
-	selected := b.pipelineSize()
+	// Offsets in shared memory: keys, or histogram and candidates; bitmaps of what is selected and of
+	// sinks and window; scores or the list; the query; the cache's entries.
+	selected := max(16*reusePipeline, 4*reuseBins+8*candidates)
 	fixed := selected + 8*r.KV.Pages.Dim(1)
-	scores := fixed + 8*r.KV.Pages.Dim(1)
-	query := scores + 4*max(b.scores, ceil(listed, 2)*2)
+	local := fixed + 8*r.KV.Pages.Dim(1)
+	query := local + 4*max(scores, ceil(listed, 2)*2)
 	entries := query + 4*dim
 	shared := entries + 12*m.Block
 	name := reuseAttendKernels[dim]
@@ -137,7 +105,7 @@ func (o *ops) reuseAttend(dst device.Tensor, r *device.ReuseSelection) bool {
 		return false
 	}
 	early := o.pastComplete() && o.d.hazards.complete(m.Entry, m.Query, m.Index, m.Since)
-	o.reuse(name, b, r, false, 0).tensor(dst).bool(early).int(listed, selected, fixed, scores, query, entries).pdlHold(true).
+	o.reuse(name, r, 0, 0).tensor(dst).bool(early).int(listed, selected, fixed, local, query, entries).pdlHold(true).
 		runShared(blocks{1, r.Q.Dim(1), r.KV.Len.Dim(0)}, 256, shared)
 	o.decodeWhole(&device.Attend{Dst: dst, Q: r.Q, KV: r.KV, Plan: r.Plan})
 	return true

@@ -116,6 +116,3 @@ __device__ inline CutBin find_cut_bin(int lo, int hi, u32 want, u32* start, Line
 // rank_key orders scores, ties to the lowest position; rank_position is its position.
 __device__ __forceinline__ u64 rank_key(float x, int j) { return (u64)radix_key(x) << 32 | (u32)~(u32)j; }
 __device__ __forceinline__ int rank_position(u64 rank) { return (int)~(u32)rank; }
-
-// set_bit sets bit j of a bitmap.
-__device__ __forceinline__ void set_bit(u64* marks, int j) { atomicOr((u32*)marks + j / 32, 1u << j % 32); }

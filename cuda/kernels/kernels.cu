@@ -17,6 +17,8 @@
 #include "late.cu"
 #include "vertical_slash.cu"
 #include "matmul.cu"
+#include "reuse_attend.cu"
+#include "reuse_rank.cu"
 #include "selection_cache.cu"
 #include "rows.cu"
 #include "sample_token.cu"

@@ -161,7 +161,7 @@ struct SelectSubPagesArgs {
 	f64 share;
 	i64 min_selected;
 	Span span;
-	i64 staged;  // keys of a block in shared memory
+	i64 part;  // elements of a block, at most
 	PagedKV g;
 };
 
@@ -189,7 +189,6 @@ struct SubPageScores {
 
 // SubPageEntries is how many entries a sub-page is: the positions that the row sees, or one page.
 struct SubPageEntries {
-	static constexpr bool UNIT = false;
 	const SubPageScores& scores;
 
 	__device__ int operator()(int sub_page) const { return scores.size == PAGE ? 1 : scores.seen(sub_page); }
@@ -212,9 +211,8 @@ KERNEL_2_PER_SM(top_subpages, SelectSubPagesArgs, SELECT_THREADS) {
 	i64 budget = a.share > 0 ? (i64)floor(a.share * (double)(p + 1) + 1e-9) : a.budget;
 	i64 k = budget > p ? own : max_of(max_of(a.min_selected, (i64)1), budget / size) - 1;  // besides the row's own
 	SubPageScores scores = {a.scores + list * a.width, a.span, p, size};
-	ListPart<SubPageScores> part = list_part(c, *scratch, own, (int)a.staged, scores);
-	Threshold<u32> cut = select_none();
-	if (k > 0) cut = cluster_threshold<false>(c, *scratch, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)k; });
+	ListPart<SubPageScores> part = list_part(c, *scratch, own, a.part, scores);
+	if (k > 0) cluster_select<false>(c, *scratch, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)k; });
 	i32* index = a.index + list * a.cap;
 	// put writes the entries of a sub-page from place to on, and returns the place behind them.
 	auto put = [&](int sub_page, i64 to) {
@@ -230,7 +228,7 @@ KERNEL_2_PER_SM(top_subpages, SelectSubPagesArgs, SELECT_THREADS) {
 		return to;
 	};
 	SubPageEntries entries = {scores};
-	i64 all = cluster_compact(c, *scratch, part, cut, select_none(), entries, put).all;
+	i64 all = k > 0 ? cluster_put_entries(c, *scratch, part, entries, put) : 0;
 	if (threadIdx.x == 0 && c.rank == c.size - 1) {
 		all = put(own, all);
 		if (all > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);

@@ -38,6 +38,9 @@ __device__ inline ThreadRange thread_range(i64 n) {
 	return r;
 }
 
+// set_bit sets bit j of a bitmap.
+__device__ __forceinline__ void set_bit(u64* marks, int j) { atomicOr((u32*)marks + j / 32, 1u << j % 32); }
+
 // bitmap_to_list lists the set bits of a bitmap [words], ascending, and returns their number;
 // more than cap are a failure. All threads call it.
 __device__ inline u64 bitmap_to_list(const u64* marks, i64 words, i32* index, i32& count, i64 cap, Failure* failure) {

@@ -94,6 +94,10 @@ struct GroupMaxArgs {
 KERNEL(group_max, GroupMaxArgs, 256) {
 	RowPosition at = row_position(a.g, blockIdx.x);
 	if (at.p < 0) return;
+	if (at.p >= a.width) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_SCORES, at.p, a.width, 0);
+		return;
+	}
 	int group_heads = (int)(a.heads / a.g.heads);
 	const float* x = a.x + ((i64)blockIdx.x * a.heads + blockIdx.y * group_heads) * a.width;
 	float* y = a.dst + ((i64)blockIdx.x * a.g.heads + blockIdx.y) * a.width;

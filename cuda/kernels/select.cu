@@ -8,7 +8,7 @@ struct SelectArgs {
 	i64 heads, width, cap;
 	i64 k;            // top-k of the row's positions, unless share > 0
 	f64 share, mass;  // fraction of the positions; mass > 0: top-p
-	i64 staged;       // keys of a block in shared memory
+	i64 part;         // elements of a block, at most
 	PagedKV g;
 };
 
@@ -41,25 +41,33 @@ KERNEL_2_PER_SM(top_positions, SelectArgs, SELECT_THREADS) {
 	ClusterScratch& s = *scratch;
 	int n = at.p + 1;
 	i64 row = (i64)blockIdx.x * a.heads + blockIdx.y;
+	if (n > a.width) {
+		if (threadIdx.x == 0 && c.rank == 0) {
+			fail(a.g.failure, FAIL_SCORES, at.p, a.width, 0);
+			a.count[row] = 0;
+		}
+		return;
+	}
 	i64 k = a.mass > 0 ? n : a.share > 0 ? (i64)floor(a.share * (double)n + 1e-9) : a.k;
 	if (k <= 0) {
 		if (threadIdx.x == 0 && c.rank == 0) a.count[row] = 0;
 		return;
 	}
 	RowScores load = {a.scores + row * a.width, a.g};
-	ListPart<RowScores> part = list_part(c, s, n, (int)a.staged, load);
-	Threshold<u32> cut;
+	ListPart<RowScores> part = list_part(c, s, n, a.part, load);
+	Selected selected;
 	if (a.mass > 0) {
 		auto mass = [](u32 key, u32 top) { return top == KEY_INF ? (u64)0 : (u64)(exp((double)from_radix_key(key) - (double)from_radix_key(top)) * 0x1p44); };
 		auto want = [&](u64 total) { return max_of((u64)(a.mass * (double)total), (u64)1); };
-		cut = cluster_threshold<true>(c, s, part, mass, want);
+		selected = cluster_select<true>(c, s, part, mass, want);
 	} else {
-		cut = cluster_threshold<false>(c, s, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)k; });
+		selected = cluster_select<false>(c, s, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)k; });
 	}
 	i32* index = a.index + row * a.cap;
-	i64 all = cluster_compact(c, s, part, cut, select_none(), OneEntry(), [&](int i, i64 to) {
+	cluster_put(part, selected, [&](int i, i64 to) {
 		if (to < a.cap) index[to] = i;
-	}).all;
+	});
+	i64 all = selected.all;
 	if (threadIdx.x == 0 && c.rank == c.size - 1) {
 		if (all > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
 		a.count[row] = (i32)min_of(all, a.cap);

@@ -7,6 +7,8 @@
 #include "mirror.cu"
 #include "mirror_decode.cu"
 #include "page_bounds.cu"
+#include "reuse_attend.cu"
+#include "reuse_rank.cu"
 #include "sample_features.cu"
 #include "sample_residual.cu"
 #include "sample_token.cu"

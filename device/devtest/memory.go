@@ -164,6 +164,12 @@ func failures(t *testing.T, d device.Device) {
 		}
 	}
 	row := b.out(1, 1, 16)
+	top := func(rule device.SelectRule) func(ops device.Queue) {
+		return func(ops device.Queue) {
+			list := device.List{Index: b.i32([]int32{0, 0}, 1, 1, 2), Count: b.i32([]int32{0}, 1, 1)}
+			device.Do(ops, device.Select{Rule: rule, List: list, Scores: b.out(1, 1, 65), KV: cache(1, 66), K: device.Amount{Count: 2}, Mass: .1})
+		}
+	}
 	tests := []struct {
 		name string
 		call func(ops device.Queue)
@@ -186,6 +192,11 @@ func failures(t *testing.T, d device.Device) {
 		{"Append beyond the page table", func(ops device.Queue) { device.Do(ops, device.Append{KV: cache(1, 129), K: row, V: row}) }},
 		{"Append of more rows than the length", func(ops device.Queue) {
 			device.Do(ops, device.Append{KV: cache(1, 1), K: b.out(2, 1, 16), V: b.out(2, 1, 16)})
+		}},
+		{"TopK of rows of scores that end before the position", top(device.TopK)},
+		{"TopP of rows of scores that end before the position", top(device.TopP)},
+		{"GroupMax of rows of scores that end before the position", func(ops device.Queue) {
+			device.Do(ops, device.Score{Rule: device.GroupMax, Dst: b.out(1, 1, 65), Q: b.out(1, 2, 65), KV: cache(1, 66)})
 		}},
 	}
 	for _, tt := range tests {
