@@ -201,8 +201,11 @@ func failures(t *testing.T, d device.Device) {
 	}
 	for _, tt := range tests {
 		tt.call(d.Queue())
-		if d.Sync() == nil {
+		err := d.Sync()
+		if err == nil {
 			t.Errorf("%s: Sync reports nothing", tt.name)
+		} else if narrow := "position 65 in scores of 65"; strings.Contains(tt.name, "rows of scores") && !strings.Contains(err.Error(), narrow) {
+			t.Errorf("%s: Sync reports %v, want %s", tt.name, err, narrow)
 		}
 		if err := d.Sync(); err != nil {
 			t.Errorf("%s: reported twice: %v", tt.name, err)
