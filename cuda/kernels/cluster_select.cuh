@@ -604,14 +604,29 @@ __device__ inline Selected cluster_select(const ClusterBlock& c, ClusterScratch&
 	}
 }
 
-// cluster_put calls put(i, to) for the elements that are marked, to being the number of those before.
+constexpr int FEW_MARKS = 12;  // of a word: cheaper to write one by one
+
+// cluster_put calls put(i, to) for the elements that are marked, to being the number of those before. A
+// lane takes a word where marks are few, and the warp a word after the other where they are not, so that
+// neighbours write neighbours.
 template <class Part, class Put>
 __device__ inline void cluster_put(const Part& part, Selected selected, Put put) {
 	u32 to = selected.before;
 	unsigned below = (1u << lane()) - 1;
 	for (int base = part.from; base < part.until; base += WARP * WARP) {
-		u32 words = base + lane() * WARP < part.until ? part.bits[base / WARP + lane()] : 0;
-#pragma unroll 8
+		u32 words = base + lane() * WARP < part.until ? part.bits[base / WARP + lane()] : 0, own = __popc(words);
+		if (warp_max(own) <= FEW_MARKS) {
+			u32 upto = own;
+			for (int by = 1; by < WARP; by *= 2) {
+				u32 left = __shfl_up_sync(FULL_MASK, upto, by);
+				if (lane() >= by) upto += left;
+			}
+			i64 place = to + upto - own;
+			for (int first = part.lo + base + lane() * WARP; words; words &= words - 1) put(first + __ffs((int)words) - 1, place++);
+			to += __shfl_sync(FULL_MASK, upto, WARP - 1);
+			continue;
+		}
+#pragma unroll 4
 		for (int i = 0; i < WARP; i++) {
 			u32 bits = __shfl_sync(FULL_MASK, words, i);
 			if (bits >> lane() & 1) put(part.lo + base + i * WARP + lane(), (i64)(to + __popc(bits & below)));

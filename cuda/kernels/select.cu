@@ -29,8 +29,8 @@ struct RowScores {
 // top-k, or top-p, the smallest set that holds a fraction of the row's softmax mass, summed in integer
 // units of 2⁻⁴⁴ of the largest probability, so that sums do not depend on the order. A largest score of +Inf leaves no
 // softmax: all are listed. -Inf and NaN never are. Grid: (row, head, block of the cluster), a cluster
-// for each list; see cluster_select.cuh. Bound by the latency of its barriers and of passes over
-// shared memory; the list is read once from L2.
+// for each list; see cluster_select.cuh. Bound by the latency of its steps and barriers; the
+// list is read once from L2, for top-p three times.
 KERNEL_2_PER_SM(top_positions, SelectArgs, SELECT_THREADS) {
 	DYNAMIC_SHARED(ClusterScratch, scratch);
 	pdl_trigger();

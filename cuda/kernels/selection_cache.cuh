@@ -174,9 +174,16 @@ __device__ inline void mark_reused(const ReuseArgs& a, const CacheStep& t, int h
 	int own = records[3 * found] - 1, n = min_of(max_of(records[3 * found + 2], 0), (int)a.cache.max_selected);
 	const i32* list = entry_selection(a.cache, t.slot, head_group, found);
 	i64 k = selection_budget(a.cache, own + 1), best = a.widened_share > 0 ? (i64)floor(a.widened_share * (double)k + 1e-9) : a.widened;
-	for (int i = threadIdx.x; i < n; i += blockDim.x) {
-		int neighbors = i < best ? (int)a.neighbors : 0;
-		set_existing(marks, t.p, list[i] - neighbors, list[i] + neighbors + 1);
+	constexpr int IN_FLIGHT = 8;
+	for (int first = threadIdx.x; first < n; first += IN_FLIGHT * blockDim.x) {
+		i32 at[IN_FLIGHT];
+#pragma unroll
+		for (int i = 0; i < IN_FLIGHT; i++) at[i] = list[min_of(first + i * (int)blockDim.x, n - 1)];
+#pragma unroll
+		for (int i = 0; i < IN_FLIGHT; i++) {
+			int j = first + i * blockDim.x, neighbors = j < best ? (int)a.neighbors : 0;
+			if (j < n) set_existing(marks, t.p, at[i] - neighbors, at[i] + neighbors + 1);
+		}
 	}
 	__syncthreads();
 	int slid = a.keep_slid ? recent_of(a.plan, own) : 0, until = a.keep_slid ? recent_of(a.plan, t.p) : 0;
